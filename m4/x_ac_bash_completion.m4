@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# X_AC_BASH_COMPLETION: bashcompletiondir, whose files bash reads at its start. Not the
+# directory of completions that are loaded by a command's name: srun's is Slurm's own there,
+# and ours only adds to it.
+AC_DEFUN([X_AC_BASH_COMPLETION], [
+  AC_ARG_WITH([bash-completion-dir],
+    [AS_HELP_STRING([--with-bash-completion-dir=DIR],
+      [directory of the bash completion @<:@SYSCONFDIR/bash_completion.d@:>@])],
+    [], [with_bash_completion_dir=yes])
+  AS_CASE([$with_bash_completion_dir],
+    [yes], [bashcompletiondir='${sysconfdir}/bash_completion.d'],
+    [no], [bashcompletiondir=],
+    [bashcompletiondir=$with_bash_completion_dir])
+  AC_SUBST([bashcompletiondir])
+  AM_CONDITIONAL([BASH_COMPLETION], [test "x$bashcompletiondir" != x])
+])
