@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * contract-doc - print one of the tables of ddp(7): contract, settings or statuses
+ */
+#include "config.h"
+
+#include <ddp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/settings.h"
+#include "contract.h"
+#include "roff.h"
+
+struct group {
+	enum ddp_variable_kind kind;
+	const char *title;
+};
+
+static void print_group(const struct group *group)
+{
+	printf(".SS %s\n", group->title);
+	for (int v = 0; v < DDP_VAR_COUNT; v++) {
+		const struct ddp_variable_info *info = ddp_variable_info((enum ddp_variable)v);
+
+		if (info->kind != group->kind)
+			continue;
+		printf(".TP\n.B %s\n", info->name);
+		ddp_roff_print(info->text);
+		putchar('\n');
+	}
+}
+
+/* The variables of the contract, grouped by kind. */
+static void print_contract(void)
+{
+	static const struct group groups[] = {
+		{DDP_KIND_IDENTITY, "Identity: always set"},
+		{DDP_KIND_POLITE, "Endpoint and defaults: set unless you did"},
+		{DDP_KIND_TORCHRUN,
+		 "For torchrun: set where each node has one task, unless you did"},
+		{DDP_KIND_OURS, "For libddp and scripts: always set where known"},
+	};
+
+	for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
+		print_group(&groups[i]);
+}
+
+static void print_settings(void)
+{
+	for (int i = 0; i < DDP_SETTING_COUNT; i++) {
+		const struct ddp_setting_info *info = ddp_setting_info((enum ddp_setting)i);
+
+		printf(".TP\n.BR %s", info->name);
+		if (*info->value) {
+			fputs(" \" (default \" ", stdout);
+			ddp_roff_print(info->value);
+			putchar(')');
+		}
+		putchar('\n');
+		ddp_roff_print(info->text);
+		putchar('\n');
+	}
+}
+
+/* What ddp_exit() leaves with, and the number that ddp.h's functions return. */
+static void print_statuses(void)
+{
+	static const struct {
+		const char *name;
+		int value;
+	} statuses[] = {
+#define STATUS_ROW(name, value, text) {#name, value},
+		DDP_STATUS_MAP(STATUS_ROW)
+#undef STATUS_ROW
+	};
+
+	puts(".nf\n.ta 8n 30n\n0\t\tsuccess");
+	for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
+		printf("%d\tDDP_ERR_%s\t", ddp_exit_status(statuses[i].value), statuses[i].name);
+		ddp_roff_print(ddp_strerror(statuses[i].value));
+		putchar('\n');
+	}
+	puts(".fi");
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*print)(void);
+	} tables[] = {
+		{"contract", print_contract},
+		{"settings", print_settings},
+		{"statuses", print_statuses},
+	};
+
+	for (size_t i = 0; argc == 2 && i < sizeof(tables) / sizeof(tables[0]); i++) {
+		if (strcmp(argv[1], tables[i].name) != 0)
+			continue;
+		tables[i].print();
+		return 0;
+	}
+	fputs("usage: contract-doc contract|settings|statuses\n", stderr);
+	return 2;
+}

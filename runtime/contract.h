@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * contract.h - what the plugin promises to the job
+ *
+ * The contract has two parts: environment variables (contract.def, in words in
+ * ddp(7)), and the layout of one directory on shared storage. The plugin writes
+ * both, the runtime reads both, and neither knows the other otherwise.
+ */
+#ifndef DDP_CONTRACT_H
+#define DDP_CONTRACT_H
+
+/*
+ * What happens to a value that the environment had before:
+ *   IDENTITY  it is replaced, and a differing value is reported once;
+ *   POLITE    it stays, unless an outer --ddp step had put it there;
+ *   TORCHRUN  as POLITE, and set only where each node has one task;
+ *   OURS      it is replaced, or removed where there is nothing to say.
+ */
+enum ddp_variable_kind {
+	DDP_KIND_IDENTITY,
+	DDP_KIND_POLITE,
+	DDP_KIND_TORCHRUN,
+	DDP_KIND_OURS,
+};
+
+enum ddp_variable {
+#define DDP_VARIABLE(name, kind, text) DDP_VAR_##name,
+#include "contract.def"
+#undef DDP_VARIABLE
+	DDP_VAR_COUNT
+};
+
+struct ddp_variable_info {
+	const char *name;
+	enum ddp_variable_kind kind;
+	const char *text;
+};
+
+/*
+ * The row of the table for [variable], which must be below DDP_VAR_COUNT.
+ * Returns a pointer to constant memory.
+ */
+static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variable variable)
+{
+	static const struct ddp_variable_info table[DDP_VAR_COUNT] = {
+#define DDP_VARIABLE(name, kind, text) {#name, DDP_KIND_##kind, text},
+#include "contract.def"
+#undef DDP_VARIABLE
+	};
+
+	return &table[variable];
+}
+
+/* Shorthand for code that names a variable: a misspelt one does not compile. */
+#define DDP_NAME(variable) (ddp_variable_info(DDP_VAR_##variable)->name)
+
+/*
+ * The rendezvous directory is
+ *
+ *     <base>/.ddp/<cluster>-<job>.<step>.<attempt>-<nonce>/     mode 0700
+ *         step      one line, the step's record (see core/channel.h): written by srun before
+ *                   any task starts; a node that reads its nonce there shares the directory
+ *         store     absent at first: PyTorch's FileStore
+ *         <16 hexadecimal digits>.*   absent at first: libddp's (rendezvous/venue.h)
+ *
+ * and beside it, never removed by the plugin,
+ *
+ *     <base>/.ddp/failed-<job>.<step>/
+ */
+#define DDP_DIR_PARENT ".ddp"
+#define DDP_DIR_STEP "step"
+#define DDP_DIR_STORE "store"
+#define DDP_DIR_FAILED "failed-"
+
+#endif /* DDP_CONTRACT_H */

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * roff.h - for the programs that print the tables of the manual pages
+ */
+#ifndef DDP_ROFF_H
+#define DDP_ROFF_H
+
+#include <stdio.h>
+
+/* Print [text] so that roff shows it as it is: a minus sign is not a hyphen. */
+static inline void ddp_roff_print(const char *text)
+{
+	for (; *text; text++) {
+		if (*text == '-')
+			fputs("\\-", stdout);
+		else if (*text == '\\')
+			fputs("\\e", stdout);
+		else
+			putchar(*text);
+	}
+}
+
+#endif /* DDP_ROFF_H */
