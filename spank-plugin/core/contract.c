@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "endpoint.h"
+#include "nodelist.h"
+#include "plan.h"
+#include "template.h"
+
+/* A plan in the making. */
+struct builder {
+	const struct ddp_facts *facts;
+	struct ddp_plan *plan;
+	bool failed; /* out of memory or room */
+};
+
+void ddp_plan_clear(struct ddp_plan *plan)
+{
+	for (size_t i = 0; i < plan->n_changes; i++)
+		free(plan->changes[i].value);
+	for (size_t i = 0; i < plan->n_notes; i++)
+		free(plan->notes[i].text);
+	plan->n_changes = plan->n_notes = 0;
+}
+
+const struct ddp_change *ddp_plan_find(const struct ddp_plan *plan, const char *name)
+{
+	for (size_t i = 0; i < plan->n_changes; i++)
+		if (strcmp(plan->changes[i].name, name) == 0)
+			return &plan->changes[i];
+	return NULL;
+}
+
+const char *ddp_users_value(char *const *env, const char *name)
+{
+	const char *value = ddp_env_filled(env, name);
+	const char *ours = ddp_env_get(env, DDP_NAME(DDP_OURS));
+	char was[DDP_PATH_SIZE];
+
+	if (value && ours && ddp_list_get(ours, name, was, sizeof(was)) == 0 &&
+	    strcmp(value, was) == 0)
+		return NULL;
+	return value;
+}
+
+static void change(struct builder *b, const char *name, enum ddp_action action, const char *value,
+		   const char *why)
+{
+	struct ddp_plan *plan = b->plan;
+	char *copy = value ? strdup(value) : NULL;
+
+	if (plan->n_changes == DDP_PLAN_CHANGES || (value && !copy)) {
+		free(copy);
+		b->failed = true;
+		return;
+	}
+	plan->changes[plan->n_changes++] = (struct ddp_change){name, action, copy, why};
+}
+
+static void __attribute__((format(printf, 3, 4)))
+note(struct builder *b, enum ddp_speaker speaker, const char *format, ...)
+{
+	struct ddp_plan *plan = b->plan;
+	char *text = NULL;
+	va_list ap;
+
+	va_start(ap, format);
+	if (vasprintf(&text, format, ap) < 0)
+		text = NULL;
+	va_end(ap);
+	if (!text || plan->n_notes == DDP_PLAN_NOTES) {
+		free(text);
+		b->failed = b->failed || !text;
+		return;
+	}
+	plan->notes[plan->n_notes++] = (struct ddp_note){speaker, text};
+}
+
+/* Set a variable whatever it was. */
+static void __attribute__((format(printf, 4, 5)))
+set(struct builder *b, enum ddp_variable variable, const char *why, const char *format, ...)
+{
+	char value[3 * DDP_PATH_SIZE];
+	va_list ap;
+	int n;
+
+	va_start(ap, format);
+	n = vsnprintf(value, sizeof(value), format, ap);
+	va_end(ap);
+	if (n < 0 || (size_t)n >= sizeof(value)) {
+		b->failed = true;
+		return;
+	}
+	change(b, ddp_variable_info(variable)->name, DDP_ACTION_SET, value, why);
+}
+
+/* Set a variable unless the user did; a container's own value counts as the user's. */
+static void polite(struct builder *b, enum ddp_variable variable, const char *why,
+		   const char *value)
+{
+	const char *name = ddp_variable_info(variable)->name;
+	const char *users = ddp_users_value(b->facts->task_env, name);
+
+	if (users)
+		change(b, name, DDP_ACTION_KEEP, users, "yours");
+	else
+		change(b, name, DDP_ACTION_SET, value, why);
+}
+
+static void polite_number(struct builder *b, enum ddp_variable variable, const char *why,
+			  uint64_t value)
+{
+	char digits[24];
+
+	snprintf(digits, sizeof(digits), "%llu", (unsigned long long)value);
+	polite(b, variable, why, digits);
+}
+
+/* An identity variable; a value that the user had is gone, so say it. */
+static void identify(struct builder *b, enum ddp_variable variable, const char *why, uint32_t value)
+{
+	const char *name = ddp_variable_info(variable)->name;
+	const char *old = ddp_env_filled(b->facts->step_env, name);
+	bool nested = ddp_env_get(b->facts->step_env, DDP_NAME(DDP_JOB)) != NULL;
+	uint64_t number;
+
+	if (old && !nested && b->facts->identity.rank == 0 &&
+	    (ddp_parse_number(old, 0, UINT32_MAX, &number) < 0 || number != value))
+		note(b, DDP_SPEAKER_STEP,
+		     "%s=%s of your environment is replaced: --ddp sets it to %u "
+		     "for this task",
+		     name, old, value);
+	set(b, variable, why, "%u", value);
+}
+
+static void plan_identity(struct builder *b)
+{
+	const struct ddp_identity *id = &b->facts->identity;
+	const struct ddp_devices *dev = &b->facts->devices;
+
+	identify(b, DDP_VAR_RANK, "SLURM_PROCID", id->rank);
+	identify(b, DDP_VAR_WORLD_SIZE, "SLURM_STEP_NUM_TASKS", id->size);
+	identify(b, DDP_VAR_LOCAL_RANK, "local task id or device index", dev->local_rank);
+	identify(b, DDP_VAR_LOCAL_WORLD_SIZE, "tasks on this node", id->local_size);
+	identify(b, DDP_VAR_NODE_RANK, "SLURM_NODEID", id->node_rank);
+	identify(b, DDP_VAR_GROUP_RANK, "NODE_RANK", id->node_rank);
+	identify(b, DDP_VAR_GROUP_WORLD_SIZE, "SLURM_STEP_NUM_NODES", id->nodes);
+	identify(b, DDP_VAR_ROLE_RANK, "RANK", id->rank);
+	identify(b, DDP_VAR_ROLE_WORLD_SIZE, "WORLD_SIZE", id->size);
+	set(b, DDP_VAR_ROLE_NAME, "torchrun's default", "default");
+
+	set(b, DDP_VAR_DDP_RANK, "RANK", "%u", id->rank);
+	set(b, DDP_VAR_DDP_SIZE, "WORLD_SIZE", "%u", id->size);
+	set(b, DDP_VAR_DDP_LOCAL_RANK, "SLURM_LOCALID", "%u", id->local_rank);
+	set(b, DDP_VAR_DDP_LOCAL_SIZE, "LOCAL_WORLD_SIZE", "%u", id->local_size);
+	set(b, DDP_VAR_DDP_NODE_RANK, "NODE_RANK", "%u", id->node_rank);
+	if (dev->device >= 0)
+		set(b, DDP_VAR_DDP_DEVICE, "index among the visible devices", "%lld",
+		    (long long)dev->device);
+}
+
+struct ports {
+	uint32_t master, ras; /* ras 0: none to be had */
+	const char *from;
+};
+
+/*
+ * What srun chose, unless Slurm reserved ports: it tells the tasks of a step which, and srun
+ * would have to ask for them.
+ */
+static struct ports choose_ports(const struct ddp_facts *facts)
+{
+	const struct ddp_channel *ch = facts->channel;
+	const char *list = ddp_env_filled(facts->task_env, "SLURM_STEP_RESV_PORTS");
+	uint32_t reserved[2] = {0, 0};
+
+	if (ch->reserved_first && list && ddp_ports_reserved(list, reserved, 2) > 0)
+		return (struct ports){reserved[0], reserved[1], "reserved by Slurm"};
+	return (struct ports){ch->port, ch->ras_port, ch->port_from};
+}
+
+/*
+ * The endpoint. What counts as the user's value is decided on the step's environment, since a
+ * container's hook may have put something into the task's meanwhile.
+ */
+static void plan_endpoint(struct builder *b)
+{
+	const struct ddp_channel *ch = b->facts->channel;
+	const char *address = ddp_users_value(b->facts->step_env, DDP_NAME(MASTER_ADDR));
+	const char *port = ddp_users_value(b->facts->step_env, DDP_NAME(MASTER_PORT));
+	struct ports ports = choose_ports(b->facts);
+	char text[DDP_NAME_SIZE + 32];
+
+	if (address)
+		change(b, DDP_NAME(MASTER_ADDR), DDP_ACTION_KEEP, address, "yours");
+	else
+		set(b, DDP_VAR_MASTER_ADDR, "rank 0's node", "%s", ch->address);
+	if (port)
+		change(b, DDP_NAME(MASTER_PORT), DDP_ACTION_KEEP, port, "yours");
+	else
+		set(b, DDP_VAR_MASTER_PORT, ports.from, "%u", ports.master);
+	if (ports.ras) {
+		snprintf(text, sizeof(text), "localhost:%u", ports.ras);
+		polite(b, DDP_VAR_NCCL_RAS_ADDR, "a port of this step's own", text);
+	}
+	snprintf(text, sizeof(text), "0x%016llx",
+		 (unsigned long long)ddp_step_hash(ch->cluster, ch->job, ch->step, ch->attempt));
+	polite(b, DDP_VAR_NCCL_SOCKET_MAGIC, "of cluster, job, step and attempt", text);
+}
+
+static void plan_step(struct builder *b)
+{
+	const struct ddp_channel *ch = b->facts->channel;
+
+	set(b, DDP_VAR_DDP_JOB, "cluster.job.step", "%s.%u.%u", ch->cluster, ch->job, ch->step);
+	set(b, DDP_VAR_DDP_ATTEMPT, "SLURM_RESTART_COUNT", "%u", ch->attempt);
+	if (ch->end_time)
+		set(b, DDP_VAR_DDP_END_TIME, "from slurmctld", "%llu",
+		    (unsigned long long)ch->end_time);
+}
+
+static void plan_rendezvous(struct builder *b)
+{
+	const struct ddp_facts *f = b->facts;
+	const char *directory = f->channel->directory;
+
+	if (!f->directory_seen) {
+		note(b, DDP_SPEAKER_STEP,
+		     "no rendezvous directory: %s; DDP_INIT_METHOD stays unset, "
+		     "env:// is not concerned",
+		     f->directory_problem);
+		return;
+	}
+	set(b, DDP_VAR_DDP_RENDEZVOUS, "made by srun", "%s", directory);
+	if (!ddp_path_fits_url(directory)) {
+		note(b, DDP_SPEAKER_STEP,
+		     "%s has '?', '#', '%%' or a line break in it, which a URL cannot carry: "
+		     "DDP_INIT_METHOD stays unset; choose another directory with --ddp-rdzv=DIR",
+		     directory);
+		return;
+	}
+	set(b, DDP_VAR_DDP_INIT_METHOD, "PyTorch's FileStore", "file://%s/%s?rank=%u&world_size=%u",
+	    directory, DDP_DIR_STORE, f->identity.rank, f->identity.size);
+	set(b, DDP_VAR_DDP_INIT_FILE, "PyTorch's FileStore", "file://%s/%s", directory,
+	    DDP_DIR_STORE);
+}
+
+static const char *planned(const struct builder *b, const char *name)
+{
+	const struct ddp_change *c = ddp_plan_find(b->plan, name);
+
+	return c && c->value ? c->value : "";
+}
+
+/* One task on each node: people start torchrun there, which reads these. */
+static void plan_torchrun(struct builder *b)
+{
+	const struct ddp_identity *id = &b->facts->identity;
+	char endpoint[DDP_NAME_SIZE + 32];
+
+	if (id->size != id->nodes || id->local_size != 1)
+		return;
+	polite_number(b, DDP_VAR_PET_NNODES, "one task on each node", id->nodes);
+	polite_number(b, DDP_VAR_PET_NODE_RANK, "NODE_RANK", id->node_rank);
+	if (b->facts->devices.visible > 0)
+		polite_number(b, DDP_VAR_PET_NPROC_PER_NODE, "devices that the task sees",
+			      b->facts->devices.visible);
+	polite(b, DDP_VAR_PET_MASTER_ADDR, "MASTER_ADDR", planned(b, DDP_NAME(MASTER_ADDR)));
+	polite(b, DDP_VAR_PET_MASTER_PORT, "MASTER_PORT", planned(b, DDP_NAME(MASTER_PORT)));
+	polite(b, DDP_VAR_PET_RDZV_BACKEND, "no agreement is needed", "static");
+	snprintf(endpoint, sizeof(endpoint), "%.255s:%.8s", planned(b, DDP_NAME(MASTER_ADDR)),
+		 planned(b, DDP_NAME(MASTER_PORT)));
+	polite(b, DDP_VAR_PET_RDZV_ENDPOINT, "MASTER_ADDR:MASTER_PORT", endpoint);
+	polite(b, DDP_VAR_PET_RDZV_ID, "DDP_JOB", planned(b, DDP_NAME(DDP_JOB)));
+}
+
+static void plan_threads(struct builder *b)
+{
+	const struct ddp_facts *f = b->facts;
+	uint64_t threads, node;
+
+	if (ddp_parse_number(ddp_env_get(f->task_env, "SLURM_CPUS_PER_TASK"), 1, UINT32_MAX,
+			     &threads) == 0) {
+		polite_number(b, DDP_VAR_OMP_NUM_THREADS, "SLURM_CPUS_PER_TASK", threads);
+		return;
+	}
+	threads = f->cpu_mask;
+	if (ddp_parse_number(ddp_env_get(f->task_env, "SLURM_CPUS_ON_NODE"), 1, UINT32_MAX,
+			     &node) == 0) {
+		node /= f->identity.local_size;
+		if (threads == 0 || node < threads)
+			threads = node;
+	}
+	polite_number(b, DDP_VAR_OMP_NUM_THREADS, "CPUs of this task", threads ? threads : 1);
+}
+
+static void note_unknown_share(struct builder *b)
+{
+	switch (b->facts->devices.share_reason) {
+	case DDP_SHARE_NO_CAPACITY:
+		note(b, DDP_SPEAKER_STEP,
+		     "how many shards a GPU of %s has is not known, DDP_SHARE stays "
+		     "unset; the administrator can say it with shards_per_gpu=N in plugstack.conf",
+		     b->facts->host);
+		break;
+	case DDP_SHARE_NO_DIVISION:
+		note(b, DDP_SPEAKER_STEP,
+		     "the step's shards on %s do not divide among its %u GPUs, "
+		     "DDP_SHARE stays unset; ask for a multiple of them",
+		     b->facts->host, b->facts->devices.on_node);
+		break;
+	case DDP_SHARE_NO_NEIGHBOURS:
+		note(b, DDP_SPEAKER_STEP,
+		     "how many tasks this --gpu-bind puts on one GPU is not known, "
+		     "DDP_SHARE stays unset");
+		break;
+	case DDP_SHARE_KNOWN:
+	case DDP_SHARE_NO_DEVICE:
+		break;
+	}
+}
+
+static void plan_share(struct builder *b)
+{
+	const struct ddp_facts *f = b->facts;
+	const struct ddp_devices *dev = &f->devices;
+	char share[32], text[80];
+	uint64_t percent;
+
+	if (f->channel->share == DDP_SHARE_OFF)
+		return;
+	if (ddp_share_print(dev, share, sizeof(share)) < 0) {
+		note_unknown_share(b);
+		return;
+	}
+	set(b, DDP_VAR_DDP_SHARE, "this rank's part of its device", "%s", share);
+	if (dev->share_num >= dev->share_den)
+		return;
+	polite(b, DDP_VAR_XLA_PYTHON_CLIENT_MEM_FRACTION, "DDP_SHARE", share);
+	if (f->mps) {
+		percent = dev->share_num * 100 / dev->share_den;
+		polite_number(b, DDP_VAR_CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, "DDP_SHARE, under MPS",
+			      percent ? percent : 1);
+	}
+	if (f->channel->share == DDP_SHARE_TORCH) {
+		snprintf(text, sizeof(text), "per_process_memory_fraction:%s", share);
+		polite(b, DDP_VAR_PYTORCH_CUDA_ALLOC_CONF, "--ddp-share=torch", text);
+	}
+}
+
+/* Lightning refuses a Slurm step without this variable, unless torchrun seems to run it. */
+static void plan_lightning(struct builder *b)
+{
+	if (b->facts->identity.size > 1 &&
+	    !ddp_env_get(b->facts->task_env, "SLURM_NTASKS_PER_NODE"))
+		polite(b, DDP_VAR_TORCHELASTIC_RUN_ID, "SLURM_NTASKS_PER_NODE is missing",
+		       planned(b, DDP_NAME(DDP_JOB)));
+}
+
+static void plan_devices(struct builder *b)
+{
+	const struct ddp_devices *dev = &b->facts->devices;
+	const struct ddp_identity *id = &b->facts->identity;
+
+	if (dev->restore_name)
+		change(b, dev->restore_name, DDP_ACTION_SET, dev->restore_value,
+		       "erased by Slurm for this --gpu-bind");
+	if (dev->wraps)
+		note(b, DDP_SPEAKER_NODE, "%s: %u tasks on %u devices, which they share in turn",
+		     b->facts->host, id->local_size, dev->visible);
+	if (dev->bound && dev->on_node > 1 && id->local_size > 1)
+		note(b, DDP_SPEAKER_STEP,
+		     "each task sees its own device alone, so NVLink and CUDA "
+		     "peer-to-peer between tasks of a node can be lost; "
+		     "--gpus-per-node=%u --gpu-bind=none keeps them",
+		     dev->on_node);
+}
+
+static void plan_warnings(struct builder *b)
+{
+	const char *tasks = ddp_env_get(b->facts->task_env, "SLURM_STEP_TASKS_PER_NODE");
+
+	if (b->facts->identity.rank == 0 && tasks && ddp_tasks_uneven(tasks) == 1)
+		note(b, DDP_SPEAKER_STEP,
+		     "the nodes have different numbers of tasks (%s): right for "
+		     "--ddp, wrong for code that computes a node as rank / LOCAL_WORLD_SIZE",
+		     tasks);
+}
+
+/*
+ * What an outer --ddp step left and this step does not set: it would be taken for this step's.
+ * TORCHELASTIC_USE_AGENT_STORE=True would make every rank of env:// a client of no server.
+ */
+static void plan_sweep(struct builder *b)
+{
+	char *const *env = b->facts->task_env;
+
+	for (int v = 0; v < DDP_VAR_COUNT; v++) {
+		const struct ddp_variable_info *info = ddp_variable_info((enum ddp_variable)v);
+
+		if (ddp_plan_find(b->plan, info->name) || !ddp_env_get(env, info->name))
+			continue;
+		if (info->kind == DDP_KIND_OURS || !ddp_users_value(env, info->name))
+			change(b, info->name, DDP_ACTION_UNSET, NULL, "of another step");
+	}
+	if (ddp_env_get(env, "TORCHELASTIC_USE_AGENT_STORE"))
+		change(b, "TORCHELASTIC_USE_AGENT_STORE", DDP_ACTION_UNSET, NULL,
+		       "no agent serves this step");
+	if (ddp_env_get(env, DDP_CHANNEL_NAME))
+		change(b, DDP_CHANNEL_NAME, DDP_ACTION_UNSET, NULL, "of this step alone");
+}
+
+static bool is_chosen(const char *name)
+{
+	for (int v = 0; v < DDP_VAR_COUNT; v++) {
+		const struct ddp_variable_info *info = ddp_variable_info((enum ddp_variable)v);
+
+		if (strcmp(info->name, name) == 0)
+			return info->kind == DDP_KIND_POLITE || info->kind == DDP_KIND_TORCHRUN;
+	}
+	return false;
+}
+
+static void plan_ours(struct builder *b)
+{
+	char list[8192] = "";
+
+	for (size_t i = 0; i < b->plan->n_changes; i++) {
+		const struct ddp_change *c = &b->plan->changes[i];
+
+		if (c->action == DDP_ACTION_SET && is_chosen(c->name))
+			(void)ddp_list_add(list, sizeof(list), c->name, c->value);
+	}
+	set(b, DDP_VAR_DDP_OURS, "to tell them from yours in a step inside this one", "%s", list);
+}
+
+int ddp_plan_make(const struct ddp_facts *facts, struct ddp_plan *plan, struct ddp_message *message)
+{
+	struct builder b = {.facts = facts, .plan = plan};
+
+	plan->n_changes = plan->n_notes = 0;
+	plan_identity(&b);
+	plan_endpoint(&b);
+	plan_step(&b);
+	plan_rendezvous(&b);
+	plan_devices(&b);
+	plan_share(&b);
+	plan_torchrun(&b);
+	plan_threads(&b);
+	plan_lightning(&b);
+	plan_warnings(&b);
+	plan_ours(&b);
+	plan_sweep(&b);
+	if (b.failed) {
+		ddp_plan_clear(plan);
+		return ddp_fail(message, "out of memory");
+	}
+	return 0;
+}
+
+int ddp_plan_refuse(char *const *task_env, const char *why, struct ddp_plan *plan)
+{
+	static const enum ddp_variable misleading[] = {
+		DDP_VAR_RANK,		DDP_VAR_WORLD_SIZE,	 DDP_VAR_LOCAL_RANK,
+		DDP_VAR_MASTER_ADDR,	DDP_VAR_MASTER_PORT,	 DDP_VAR_DDP_RANK,
+		DDP_VAR_DDP_SIZE,	DDP_VAR_DDP_INIT_METHOD, DDP_VAR_DDP_INIT_FILE,
+		DDP_VAR_DDP_RENDEZVOUS,
+	};
+	struct builder b = {.plan = plan};
+
+	plan->n_changes = plan->n_notes = 0;
+	set(&b, DDP_VAR_DDP_ERROR, "--ddp failed", "%s", why);
+	for (size_t i = 0; i < sizeof(misleading) / sizeof(misleading[0]); i++) {
+		const char *name = ddp_variable_info(misleading[i])->name;
+
+		if (ddp_env_get(task_env, name))
+			change(&b, name, DDP_ACTION_UNSET, NULL, "--ddp failed");
+	}
+	if (ddp_env_get(task_env, DDP_CHANNEL_NAME))
+		change(&b, DDP_CHANNEL_NAME, DDP_ACTION_UNSET, NULL, "of this step alone");
+	if (b.failed) {
+		ddp_plan_clear(plan);
+		return -1;
+	}
+	return 0;
+}

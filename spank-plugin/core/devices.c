@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "devices.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Variables that hold the list, in the order in which they are looked for. */
+static const char *const list_names[] = {
+	"CUDA_VISIBLE_DEVICES",
+	"ROCR_VISIBLE_DEVICES",
+	"GPU_DEVICE_ORDINAL",
+	"ZE_AFFINITY_MASK",
+};
+
+enum { N_LIST_NAMES = sizeof(list_names) / sizeof(list_names[0]) };
+
+/* How the tasks of a step were bound, from Slurm's text of --gpu-bind. */
+struct binding {
+	enum { BIND_OTHER, BIND_SINGLE, BIND_PER_TASK, BIND_MAP, BIND_MASK, BIND_NONE } kind;
+	uint32_t count;	 /* of single:N and per_task:N */
+	bool shards;	 /* per_task of shards, not of gpus */
+	const char *map; /* "0,1,1" */
+};
+
+static const char *find_list(char *const *env, const char **name)
+{
+	for (size_t i = 0; i < N_LIST_NAMES; i++) {
+		const char *list = ddp_env_get(env, list_names[i]);
+
+		if (list) {
+			*name = list_names[i];
+			return list;
+		}
+	}
+	return NULL;
+}
+
+/* Devices in a list: indices, UUIDs or MIG names. CUDA stops at the first invalid one. */
+static uint32_t count_devices(const char *list)
+{
+	uint32_t n = 0;
+
+	if (!list || strcmp(list, "NoDevFiles") == 0)
+		return 0;
+	for (const char *p = list; *p && *p != '-'; n++) {
+		p += strcspn(p, ",");
+		p += *p == ',';
+	}
+	return n;
+}
+
+/* Devices of the step on this node. */
+static uint32_t count_on_node(const struct ddp_device_facts *facts, const char *step_list)
+{
+	const char *global = ddp_env_filled(facts->step_env, "SLURM_STEP_GPUS");
+	const char *number = ddp_env_get(facts->step_env, "SLURM_GPUS_ON_NODE");
+	uint64_t n;
+
+	if (global)
+		return count_devices(global);
+	if (number && ddp_parse_number(number, 1, UINT32_MAX, &n) == 0)
+		return (uint32_t)n;
+	return count_devices(step_list);
+}
+
+static void read_binding(char *const *env, struct binding *bind)
+{
+	const char *text = ddp_env_get(env, "SLURMD_TRES_BIND");
+	const char *p;
+	uint64_t n;
+
+	*bind = (struct binding){.kind = BIND_OTHER};
+	if (!text)
+		return;
+	bind->shards = strstr(text, "shard:") != NULL;
+	if (strstr(text, "gpu:none"))
+		bind->kind = BIND_NONE;
+	else if (strstr(text, "mask_gpu:") || strstr(text, "mask:"))
+		bind->kind = BIND_MASK;
+	if (bind->kind != BIND_OTHER)
+		return;
+	if ((p = strstr(text, "per_task:")))
+		bind->kind = BIND_PER_TASK;
+	else if ((p = strstr(text, "single:")))
+		bind->kind = BIND_SINGLE;
+	else if ((p = strstr(text, "map_gpu:")) || (p = strstr(text, "map:")))
+		bind->kind = BIND_MAP;
+	else
+		return;
+	p = strchr(p, ':') + 1;
+	if (bind->kind == BIND_MAP)
+		bind->map = p;
+	else if (ddp_parse_number_n(p, strspn(p, "0123456789"), 1, UINT32_MAX, &n) == 0)
+		bind->count = (uint32_t)n;
+	else
+		bind->kind = BIND_OTHER;
+}
+
+/* Numbers i below [n] with i mod [modulus] == [rest]. */
+static uint32_t count_congruent(uint32_t n, uint32_t modulus, uint32_t rest)
+{
+	return n > rest ? (n - rest - 1) / modulus + 1 : 0;
+}
+
+/* Entry [i] of "0,1*2,3": Slurm starts again at its end. Returns its number, or -1. */
+static int64_t map_entry(const char *map, uint32_t i)
+{
+	uint32_t length = 0;
+
+	for (int round = 0; round < 2; round++) {
+		uint32_t at = 0, want = round == 0 ? UINT32_MAX : i % length;
+
+		for (const char *p = map;; p++) {
+			size_t digits = strspn(p, "0123456789");
+			uint64_t number, times = 1;
+
+			if (ddp_parse_number_n(p, digits, 0, UINT32_MAX, &number) < 0)
+				return -1;
+			p += digits;
+			if (*p == '*') {
+				digits = strspn(++p, "0123456789");
+				if (ddp_parse_number_n(p, digits, 1, 65536, &times) < 0)
+					return -1;
+				p += digits;
+			}
+			if (want - at < times)
+				return (int64_t)number;
+			at += (uint32_t)times;
+			if (*p != ',' || at > 1000000)
+				break;
+		}
+		length = at;
+	}
+	return -1;
+}
+
+static uint32_t neighbours_in_map(const char *map, uint32_t local_id, uint32_t local_size)
+{
+	int64_t mine = map_entry(map, local_id);
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; mine >= 0 && i < local_size; i++)
+		n += map_entry(map, i) == mine;
+	return n;
+}
+
+/* Tasks on this task's device where each sees only what it was bound to. */
+static uint32_t neighbours_bound(const struct ddp_device_facts *facts,
+				 const struct ddp_devices *devices)
+{
+	uint32_t size = facts->local_size, gpus = devices->on_node;
+	struct binding bind;
+
+	read_binding(facts->task_env, &bind);
+	if (bind.kind == BIND_PER_TASK && !bind.shards)
+		return 1;
+	if (bind.kind == BIND_SINGLE && gpus > 0) {
+		/* Blocks of [count] tasks go to the GPUs in turn. */
+		uint32_t mine = facts->local_id / bind.count % gpus, n = 0;
+
+		for (uint32_t i = 0; i < size; i++)
+			n += i / bind.count % gpus == mine;
+		return n;
+	}
+	if (bind.kind == BIND_MAP)
+		return neighbours_in_map(bind.map, facts->local_id, size);
+	if (bind.kind == BIND_MASK && size > 1)
+		return 0;
+	if (gpus > 0 && devices->visible == 1 && size % gpus == 0)
+		return size / gpus;
+	return size <= gpus && devices->visible == 1 ? 1 : 0;
+}
+
+static uint32_t gpus_per_task(char *const *env)
+{
+	const char *text = ddp_env_filled(env, "SLURM_GPUS_PER_TASK");
+	const char *colon = text ? strrchr(text, ':') : NULL; /* a100:2 */
+	uint64_t n;
+
+	if (ddp_parse_number(colon ? colon + 1 : text, 1, UINT32_MAX, &n) < 0)
+		return 0;
+	return (uint32_t)n;
+}
+
+/* Choose the index, and what LOCAL_RANK says by default. */
+static void choose_device(const struct ddp_device_facts *facts, struct ddp_devices *d)
+{
+	uint32_t id = facts->local_id, size = facts->local_size;
+	uint32_t each = gpus_per_task(facts->task_env);
+	struct binding bind;
+
+	read_binding(facts->task_env, &bind);
+	d->local_rank = id;
+	if (d->visible == 0) {
+		d->device = -1;
+	} else if (d->visible == 1 || (d->bound && bind.kind == BIND_PER_TASK)) {
+		d->device = 0;
+		d->local_rank = 0;
+	} else if (!d->bound && each > 1 && (uint64_t)each * size <= d->visible) {
+		d->device = (int64_t)id * each;
+	} else if (d->visible >= size) {
+		d->device = id;
+	} else {
+		d->device = id % d->visible;
+		d->local_rank = id % d->visible;
+		d->wraps = true;
+	}
+	/* Under a mask, a task that sees every device may meet one that sees fewer. */
+	if (d->bound || bind.kind == BIND_MASK)
+		d->neighbours = neighbours_bound(facts, d);
+	else if (d->visible > 0)
+		d->neighbours =
+			d->visible >= size ? 1 : count_congruent(size, d->visible, id % d->visible);
+	if (facts->mode == DDP_LOCAL_RANK_TASK)
+		d->local_rank = id;
+	else if (facts->mode == DDP_LOCAL_RANK_DEVICE && d->device >= 0)
+		d->local_rank = (uint32_t)d->device;
+}
+
+static void set_share(struct ddp_devices *d, uint64_t num, uint64_t den)
+{
+	d->share_num = num < den ? num : den;
+	d->share_den = den;
+}
+
+/* Shards are tokens of the step; a task's part is what falls on its GPU over its neighbours. */
+static void decide_share(const struct ddp_device_facts *facts, struct ddp_devices *d)
+{
+	const char *text = ddp_env_get(facts->step_env, "SLURM_SHARDS_ON_NODE");
+	struct binding bind;
+	uint64_t shards;
+
+	read_binding(facts->task_env, &bind);
+	d->share_reason = DDP_SHARE_KNOWN;
+	if (d->visible == 0) {
+		d->share_reason = DDP_SHARE_NO_DEVICE;
+	} else if (ddp_parse_number(text, 1, UINT32_MAX, &shards) < 0) {
+		if (d->neighbours == 0)
+			d->share_reason = DDP_SHARE_NO_NEIGHBOURS;
+		else
+			set_share(d, 1, d->neighbours);
+	} else if (facts->shards_per_gpu == 0) {
+		d->share_reason = DDP_SHARE_NO_CAPACITY;
+	} else if (bind.kind == BIND_PER_TASK && bind.shards) {
+		/* Each task has tokens of its own. */
+		set_share(d, bind.count, (uint64_t)facts->shards_per_gpu * d->visible);
+	} else if (d->on_node == 0 || shards % d->on_node != 0) {
+		d->share_reason = DDP_SHARE_NO_DIVISION;
+	} else if (d->neighbours == 0) {
+		d->share_reason = DDP_SHARE_NO_NEIGHBOURS;
+	} else {
+		/* A capacity that is too small must not give each neighbour the whole GPU. */
+		shards /= d->on_node;
+		if (shards > facts->shards_per_gpu)
+			shards = facts->shards_per_gpu;
+		set_share(d, shards, (uint64_t)facts->shards_per_gpu * d->neighbours);
+	}
+}
+
+void ddp_devices_decide(const struct ddp_device_facts *facts, struct ddp_devices *devices)
+{
+	const char *step_name = NULL, *task_name = NULL;
+	const char *step_list = find_list(facts->step_env, &step_name);
+	const char *task_list = find_list(facts->task_env, &task_name);
+	struct binding bind;
+
+	read_binding(facts->task_env, &bind);
+	*devices = (struct ddp_devices){.device = -1};
+	if (!task_list && step_list &&
+	    (bind.kind == BIND_NONE || ddp_env_get(facts->step_env, "SLURM_SHARDS_ON_NODE"))) {
+		/*
+		 * Slurm knows no binding for shards, and before 23.11 no "none" for GPUs
+		 * either: it then takes the devices away.
+		 */
+		devices->restore_name = step_name;
+		devices->restore_value = step_list;
+		task_list = step_list;
+	}
+	devices->visible = count_devices(task_list);
+	devices->on_node = count_on_node(facts, step_list);
+	devices->bound = task_list && step_list && strcmp(task_list, step_list) != 0;
+	choose_device(facts, devices);
+	decide_share(facts, devices);
+}
+
+int ddp_share_print(const struct ddp_devices *devices, char *buf, size_t size)
+{
+	uint64_t millionths;
+	char *end;
+
+	if (devices->share_den == 0)
+		return -1;
+	if (devices->share_num >= devices->share_den)
+		return ddp_format(buf, size, "1");
+	millionths = devices->share_num * 1000000 / devices->share_den;
+	if (ddp_format(buf, size, "0.%06llu", (unsigned long long)(millionths ? millionths : 1)) <
+	    0)
+		return -1;
+	for (end = buf + strlen(buf); end[-1] == '0'; end--)
+		end[-1] = '\0';
+	return 0;
+}
+
+/* The number at the end of one element, "gpu:a100:4(S:0-1)" or "shard:1K". */
+static uint64_t gres_count(const char *begin, const char *end)
+{
+	const char *paren = memchr(begin, '(', (size_t)(end - begin));
+	const char *stop = paren ? paren : end, *p = stop;
+	uint64_t n, unit = 1;
+
+	if (p > begin && p[-1] == 'K')
+		unit = 1024, p--;
+	else if (p > begin && p[-1] == 'M')
+		unit = 1048576, p--;
+	stop = p;
+	while (p > begin && p[-1] >= '0' && p[-1] <= '9')
+		p--;
+	if (p == begin || p[-1] != ':' ||
+	    ddp_parse_number_n(p, (size_t)(stop - p), 0, UINT32_MAX, &n) < 0)
+		return 0;
+	return n * unit;
+}
+
+/* Step past one element; commas inside parentheses belong to it. */
+static const char *gres_end(const char *p)
+{
+	int depth = 0;
+
+	for (; *p && (depth > 0 || *p != ','); p++)
+		depth += (*p == '(') - (*p == ')' && depth > 0);
+	return p;
+}
+
+/* Does the element at [p] carry [name], also as "gres:shard:2" or "gres/shard:2"? */
+static bool gres_named(const char *p, const char *name)
+{
+	size_t n = strlen(name);
+
+	if (strncmp(p, "gres:", 5) == 0 || strncmp(p, "gres/", 5) == 0)
+		p += 5;
+	return strncmp(p, name, n) == 0 && (p[n] == ':' || p[n] == '=' || p[n] == ',' || !p[n]);
+}
+
+uint32_t ddp_gres_shards_per_gpu(const char *gres)
+{
+	uint64_t gpus = 0, shards = 0;
+
+	for (const char *p = gres; p && *p;) {
+		const char *end = gres_end(p);
+
+		if (gres_named(p, "gpu"))
+			gpus += gres_count(p, end);
+		else if (gres_named(p, "shard"))
+			shards += gres_count(p, end);
+		p = *end ? end + 1 : end;
+	}
+	if (gpus == 0 || shards == 0 || shards % gpus != 0 || shards / gpus > UINT32_MAX)
+		return 0;
+	return (uint32_t)(shards / gpus);
+}
+
+bool ddp_gres_has_shards(const char *gres)
+{
+	for (const char *p = gres; p && *p;) {
+		const char *end = gres_end(p);
+
+		if (gres_named(p, "shard"))
+			return true;
+		p = *end ? end + 1 : end;
+	}
+	return false;
+}

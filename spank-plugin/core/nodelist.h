@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nodelist.h - Slurm's two compressed lists
+ *
+ * A node list reads "gpu[01-03,7],login-2,r[1-2]n[0-9]x"; the tasks of its nodes
+ * read "2(x3),1". Slurm's own parser is not used because its interface changed
+ * between releases (hostlist_t in 23.11), and ours can be tested without Slurm.
+ */
+#ifndef DDP_CORE_NODELIST_H
+#define DDP_CORE_NODELIST_H
+
+#include <stddef.h>
+
+/* Room for one node name, its end included. */
+#define DDP_NODE_SIZE 256
+
+/*
+ * Write the name of node [index] of [list] into [name].
+ * Returns 0, or -1 if the list is malformed up to there, too short, or the name does not fit.
+ */
+int ddp_nodelist_nth(const char *list, size_t index, char *name, size_t size);
+
+/*
+ * Returns the number of nodes of [list], or -1 if it is malformed or has more than a million.
+ */
+long ddp_nodelist_count(const char *list);
+
+/*
+ * Tell whether the nodes of [tasks] ("2(x3),1") have different numbers of tasks.
+ * Returns 1 if so, 0 if all have the same, -1 if the text is malformed.
+ */
+int ddp_tasks_uneven(const char *tasks);
+
+#endif /* DDP_CORE_NODELIST_H */

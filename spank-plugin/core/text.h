@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * text.h - strings of bounded size, and numbers out of strings
+ *
+ * Everything that ends in a variable, a path or a message is put together here,
+ * in a buffer of the caller's, and being cut is never silent.
+ */
+#ifndef DDP_CORE_TEXT_H
+#define DDP_CORE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Room for one message to a person. */
+#define DDP_MESSAGE_SIZE 1024
+
+/* Room for one path, its end included. */
+#define DDP_PATH_SIZE 4096
+
+/* A message of the callee's to the caller; empty where there is nothing to say. */
+struct ddp_message {
+	char text[DDP_MESSAGE_SIZE];
+};
+
+/*
+ * Put a formatted text into [message], cut at its size.
+ * Returns -1 always, so that a caller can return it.
+ */
+int ddp_fail(struct ddp_message *message, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/*
+ * Format into [buf] of [size] bytes.
+ * Returns 0, or -1 with [buf] empty when the text does not fit whole.
+ */
+int ddp_format(char *buf, size_t size, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/*
+ * Read [text] as a decimal number of [lo] to [hi]: digits alone, no sign, no blank.
+ * Returns 0 with the number in [value], or -1 with [value] untouched.
+ */
+int ddp_parse_number(const char *text, uint64_t lo, uint64_t hi, uint64_t *value);
+
+/*
+ * As ddp_parse_number, but only the first [length] bytes of [text] count.
+ * Returns 0 or -1 likewise.
+ */
+int ddp_parse_number_n(const char *text, size_t length, uint64_t lo, uint64_t hi, uint64_t *value);
+
+/*
+ * The value of [name] in [env], a NULL-terminated list of NAME=VALUE (or NULL).
+ * Returns a pointer into [env], or NULL where it is missing.
+ */
+const char *ddp_env_get(char *const *env, const char *name);
+
+/*
+ * As ddp_env_get, with an empty value taken for a missing one, as frameworks do.
+ * Returns a pointer into [env], or NULL.
+ */
+const char *ddp_env_filled(char *const *env, const char *name);
+
+#endif /* DDP_CORE_TEXT_H */

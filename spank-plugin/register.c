@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "context.h"
+#include "say.h"
+
+extern char **environ;
+
+/* Slurm keeps the pointers of an option's texts, so they outlive the call. */
+static char usages[DDP_OPT_COUNT][160];
+
+int ddp_register_options(spank_t spank, spank_opt_cb_f callback)
+{
+	for (int id = 0; id < DDP_OPT_COUNT; id++) {
+		const struct ddp_option *o = ddp_option((enum ddp_option_id)id);
+		struct spank_option option = {
+			.name = (char *)o->option,
+			.arginfo = (char *)o->argument,
+			.usage = usages[id],
+			.has_arg = o->argument != NULL,
+			.val = id,
+			.cb = callback,
+		};
+		spank_err_t rc;
+
+		if (!o->option)
+			continue;
+		snprintf(usages[id], sizeof(usages[id]), "[ddp] %s", o->help);
+		rc = spank_option_register(spank, &option);
+		if (rc != ESPANK_SUCCESS) {
+			ddp_say_error("cannot register --%s: %s", o->option, spank_strerror(rc));
+			return -1;
+		}
+	}
+	return 0;
+}
+
+static const char *argument_or_null(const char *argument)
+{
+	if (!argument || !*argument || strcmp(argument, "(null)") == 0)
+		return NULL;
+	return argument;
+}
+
+/* With --ddp its other options count, and so do their defaults in the environment. */
+static int check_defaults(const struct ddp_values *values, struct ddp_message *message)
+{
+	struct ddp_values scratch = *values;
+
+	return ddp_values_from_env(&scratch, environ, message);
+}
+
+int ddp_take_option(struct ddp_values *values, int id, const char *argument)
+{
+	struct ddp_message message;
+
+	if (id < 0 || id >= DDP_OPT_COUNT)
+		return -1;
+	if (ddp_values_set(values, (enum ddp_option_id)id, argument_or_null(argument),
+			   DDP_FROM_COMMAND, &message) < 0 ||
+	    (id == DDP_OPT_DDP && check_defaults(values, &message) < 0)) {
+		ddp_say_error("%s", message.text);
+		return -1;
+	}
+	return 0;
+}

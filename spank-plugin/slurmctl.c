@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "slurmctl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+#include <slurm/slurm_version.h>
+
+#include "core/channel.h"
+#include "core/devices.h"
+#include "core/nodelist.h"
+#include "core/text.h"
+
+/*
+ * Weak, so that a host process without one of them loads the plugin all the same: slurmd,
+ * a test, a future release.
+ */
+#pragma weak slurm_job_step_layout_get
+#pragma weak slurm_job_step_layout_free
+#pragma weak slurm_get_job_steps
+#pragma weak slurm_free_job_step_info_response_msg
+#pragma weak slurm_load_node
+#pragma weak slurm_load_node_single
+#pragma weak slurm_free_node_info_msg
+#pragma weak slurm_load_job
+#pragma weak slurm_free_job_info_msg
+#pragma weak slurm_conf
+
+/* srun's own reading of slurm.conf, which no header declares. */
+extern slurm_conf_t slurm_conf;
+
+const char *ddp_cluster_name(void)
+{
+	return &slurm_conf ? slurm_conf.cluster_name : NULL;
+}
+
+/* SHOW_LOCAL saves a question about a federation. */
+static const uint16_t show = SHOW_ALL | SHOW_LOCAL;
+
+static slurm_step_id_t step_id(uint32_t job, uint32_t step)
+{
+#ifdef SLURM_STEP_ID_INITIALIZER
+	slurm_step_id_t id = SLURM_STEP_ID_INITIALIZER;
+#else
+	slurm_step_id_t id = {.step_het_comp = NO_VAL};
+#endif
+
+	id.job_id = job;
+	id.step_id = step;
+	return id;
+}
+
+/* The record of one step, which slurmctld may not have: then an empty list or an error. */
+static int load_step(uint32_t job, uint32_t step, job_step_info_response_msg_t **steps)
+{
+	if (!slurm_get_job_steps || !slurm_free_job_step_info_response_msg)
+		return SLURM_ERROR;
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
+	slurm_step_id_t id = step_id(job, step);
+
+	return slurm_get_job_steps(&id, steps, show);
+#else
+	return slurm_get_job_steps(0, job, step, steps, show);
+#endif
+}
+
+/* More nodes than this are asked for in one message for the whole cluster. */
+enum { SINGLE_NODES_MAX = 4 };
+
+static bool runs_task0(const slurm_step_layout_t *layout, uint32_t i)
+{
+	for (uint32_t t = 0; t < layout->tasks[i]; t++)
+		if (layout->tids[i][t] == 0)
+			return true;
+	return false;
+}
+
+int ddp_ask_rank0(uint32_t job, uint32_t step, char *node, size_t size)
+{
+	slurm_step_id_t id = step_id(job, step);
+	slurm_step_layout_t *layout;
+	int rv = -1;
+
+	if (!slurm_job_step_layout_get || !slurm_job_step_layout_free)
+		return -1;
+	layout = slurm_job_step_layout_get(&id);
+	if (!layout)
+		return -1;
+	for (uint32_t i = 0; i < layout->node_cnt; i++)
+		if (runs_task0(layout, i)) {
+			rv = ddp_nodelist_nth(layout->node_list, i, node, size);
+			break;
+		}
+	slurm_job_step_layout_free(layout);
+	return rv;
+}
+
+/* Whether [job] has a step [step] that the srun with [pid] made. */
+static bool has_step_of(uint32_t job, uint32_t step, uint32_t pid)
+{
+	job_step_info_response_msg_t *steps = NULL;
+	bool found;
+
+	if (load_step(job, step, &steps) != SLURM_SUCCESS)
+		return false;
+	found = steps->job_step_count > 0 && steps->job_steps[0].srun_pid == pid;
+	slurm_free_job_step_info_response_msg(steps);
+	return found;
+}
+
+static int load_job(uint32_t job, job_info_msg_t **jobs)
+{
+	if (!slurm_load_job || !slurm_free_job_info_msg)
+		return -1;
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+	return slurm_load_job(jobs, step_id(job, NO_VAL), show) == SLURM_SUCCESS ? 0 : -1;
+#else
+	return slurm_load_job(jobs, job, show) == SLURM_SUCCESS ? 0 : -1;
+#endif
+}
+
+/* The job of the first component of the heterogeneous job that [job] is one of; 0: none. */
+static uint32_t leader_of(uint32_t job)
+{
+	job_info_msg_t *jobs = NULL;
+	uint32_t leader = 0;
+
+	if (load_job(job, &jobs) < 0)
+		return 0;
+	for (uint32_t i = 0; i < jobs->record_count; i++)
+		if (jobs->job_array[i].job_id == job)
+			leader = jobs->job_array[i].het_job_id;
+	slurm_free_job_info_msg(jobs);
+	return leader;
+}
+
+uint32_t ddp_ask_first_job(uint32_t job, uint32_t step, uint32_t pid, uint32_t *leader)
+{
+	uint32_t first = leader_of(job);
+
+	*leader = first > 0 && first < job ? first : job;
+	for (uint32_t id = *leader; id < job; id++)
+		if (has_step_of(id, step, pid))
+			return id;
+	return job;
+}
+
+static bool wants_shards(const slurm_job_info_t *info)
+{
+	return ddp_gres_has_shards(info->tres_per_node) ||
+	       ddp_gres_has_shards(info->tres_per_job) ||
+	       ddp_gres_has_shards(info->tres_per_socket) ||
+	       ddp_gres_has_shards(info->tres_per_task) || ddp_gres_has_shards(info->gres_total);
+}
+
+int ddp_ask_job(uint32_t job, time_t *end, bool *shards)
+{
+	job_info_msg_t *jobs = NULL;
+	int rv = -1;
+
+	if (load_job(job, &jobs) < 0)
+		return -1;
+	for (uint32_t i = 0; i < jobs->record_count && rv < 0; i++) {
+		const slurm_job_info_t *info = &jobs->job_array[i];
+
+		if (info->job_id != job)
+			continue;
+		*end = info->end_time;
+		*shards = wants_shards(info);
+		rv = 0;
+	}
+	slurm_free_job_info_msg(jobs);
+	return rv;
+}
+
+int ddp_ask_ports(uint32_t job, uint32_t step, char *ports, size_t size)
+{
+	job_step_info_response_msg_t *steps = NULL;
+	int rv = -1;
+
+	if (load_step(job, step, &steps) != SLURM_SUCCESS)
+		return -1;
+	if (steps->job_step_count > 0) {
+		const char *list = steps->job_steps[0].resv_ports;
+
+		rv = ddp_format(ports, size, "%s", list ? list : "");
+	}
+	slurm_free_job_step_info_response_msg(steps);
+	return rv;
+}
+
+bool ddp_ask_step_ended(uint32_t job, uint32_t step)
+{
+	job_step_info_response_msg_t *steps = NULL;
+	bool ended;
+
+	errno = 0;
+	if (load_step(job, step, &steps) != SLURM_SUCCESS)
+		return errno == ESLURM_INVALID_JOB_ID;
+	ended = steps->job_step_count == 0;
+	slurm_free_job_step_info_response_msg(steps);
+	return ended;
+}
+
+static int load_node(const char *name, node_info_msg_t **nodes)
+{
+	char copy[DDP_NODE_SIZE];
+
+	if (!slurm_load_node_single || !slurm_free_node_info_msg ||
+	    ddp_format(copy, sizeof(copy), "%s", name) < 0)
+		return -1;
+	return slurm_load_node_single(nodes, copy, show) == SLURM_SUCCESS ? 0 : -1;
+}
+
+int ddp_ask_address(const char *node, char *address, size_t size)
+{
+	node_info_msg_t *nodes = NULL;
+	int rv = -1;
+
+	if (load_node(node, &nodes) < 0)
+		return -1;
+	for (uint32_t i = 0; i < nodes->record_count && rv < 0; i++) {
+		const node_info_t *info = &nodes->node_array[i];
+
+		if (!info->name || !info->node_addr || strcmp(info->name, node) != 0)
+			continue;
+		rv = ddp_format(address, size, "%s",
+				strcmp(info->node_addr, node) != 0 ? info->node_addr : "");
+	}
+	slurm_free_node_info_msg(nodes);
+	return rv;
+}
+
+static uint32_t shards_in(const node_info_msg_t *nodes, const char *name)
+{
+	for (uint32_t i = 0; i < nodes->record_count; i++)
+		if (nodes->node_array[i].name && strcmp(nodes->node_array[i].name, name) == 0)
+			return ddp_gres_shards_per_gpu(nodes->node_array[i].gres);
+	return 0;
+}
+
+/* The shards of [name]: from [all] where the whole cluster was loaded, else by a question. */
+static uint32_t shards_of(const node_info_msg_t *all, const char *name)
+{
+	node_info_msg_t *one = NULL;
+	uint32_t shards;
+
+	if (all)
+		return shards_in(all, name);
+	if (load_node(name, &one) < 0)
+		return 0;
+	shards = shards_in(one, name);
+	slurm_free_node_info_msg(one);
+	return shards;
+}
+
+/* Write "n1:8,n2:16", without the nodes whose number is not known. */
+static int print_shards(const char *nodes, const uint32_t *numbers, size_t count, char *list,
+			size_t size)
+{
+	size_t used = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		char name[DDP_NODE_SIZE];
+
+		if (numbers[i] == 0)
+			continue;
+		if (ddp_nodelist_nth(nodes, i, name, sizeof(name)) < 0 ||
+		    ddp_format(list + used, size - used, "%s%s:%u", used ? "," : "", name,
+			       numbers[i]) < 0)
+			return -1;
+		used += strlen(list + used);
+	}
+	return 0;
+}
+
+int ddp_ask_shards(const char *nodes, char *shards, size_t size)
+{
+	long count = ddp_nodelist_count(nodes);
+	node_info_msg_t *all = NULL;
+	uint32_t *numbers;
+	bool same = true;
+	int rv = -1;
+
+	shards[0] = '\0';
+	numbers = count > 0 ? calloc((size_t)count, sizeof(*numbers)) : NULL;
+	if (!numbers)
+		return -1;
+	if (count > SINGLE_NODES_MAX && (!slurm_load_node || !slurm_free_node_info_msg ||
+					 slurm_load_node(0, &all, show) != SLURM_SUCCESS))
+		goto out;
+	for (long i = 0; i < count; i++) {
+		char name[DDP_NODE_SIZE];
+
+		if (ddp_nodelist_nth(nodes, (size_t)i, name, sizeof(name)) < 0)
+			goto out;
+		numbers[i] = shards_of(all, name);
+		same = same && numbers[i] == numbers[0];
+	}
+	if (!same)
+		rv = print_shards(nodes, numbers, (size_t)count, shards, size);
+	else if (numbers[0])
+		rv = ddp_format(shards, size, "%u", numbers[0]);
+	else
+		rv = 0;
+out:
+	if (all)
+		slurm_free_node_info_msg(all);
+	free(numbers);
+	return rv;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * slurmctl.h - questions to slurmctld, asked in srun and there alone
+ *
+ * Each is one message with Slurm's own time limit, and each may go unanswered: the caller has
+ * a next best answer. The functions behind them are found in the srun that loaded the plugin;
+ * where a release lacks one, the question counts as unanswered.
+ */
+#ifndef DDP_SLURMCTL_H
+#define DDP_SLURMCTL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+/*
+ * The name of the node that runs task 0, from the step's layout: with -m arbitrary, in a
+ * heterogeneous step, or where tasks follow the topology it is not the first of the list.
+ * Returns 0 or -1.
+ */
+int ddp_ask_rank0(uint32_t job, uint32_t step, char *node, size_t size);
+
+/*
+ * The job whose component of a heterogeneous step has rank 0. Components are jobs with ids of
+ * their own, and srun calls its plugins for whichever is the first to start. [pid] is srun's;
+ * [leader] is set to the id by which people know the whole job.
+ * Returns that job's id, or [job] where it is no part of a heterogeneous job.
+ */
+uint32_t ddp_ask_first_job(uint32_t job, uint32_t step, uint32_t pid, uint32_t *leader);
+
+/*
+ * When the job's time limit ends, and whether the job asked for shards.
+ * Returns 0 or -1.
+ */
+int ddp_ask_job(uint32_t job, time_t *end, bool *shards);
+
+/*
+ * The ports that Slurm reserved for the step, "" if none.
+ * Returns 0 or -1.
+ */
+int ddp_ask_ports(uint32_t job, uint32_t step, char *ports, size_t size);
+
+/*
+ * The address of [node] where it differs from its name, else "".
+ * Returns 0 or -1.
+ */
+int ddp_ask_address(const char *node, char *address, size_t size);
+
+/*
+ * Shards of one GPU for each node of [nodes], a compressed list: one number where all have the
+ * same, else "n1:8,n2:16" without those that are not known; "" if none is.
+ * Returns 0 or -1.
+ */
+int ddp_ask_shards(const char *nodes, char *shards, size_t size);
+
+/*
+ * ClusterName of slurm.conf, for an srun outside the job (--jobid), whose environment lacks it.
+ * Returns NULL where it is not known.
+ */
+const char *ddp_cluster_name(void);
+
+/* Returns true if slurmctld says that the step is no more. */
+bool ddp_ask_step_ended(uint32_t job, uint32_t step);
+
+#endif /* DDP_SLURMCTL_H */
