@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checksum.h - CRC-32C, and a 64-bit hash for identities
+ */
+#ifndef DDP_BASE_CHECKSUM_H
+#define DDP_BASE_CHECKSUM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * CRC-32C (Castagnoli) of [size] bytes, going on from [crc]; begin with 0. Uses the CPU's
+ * instruction where there is one.
+ */
+uint32_t ddp_crc32c(uint32_t crc, const void *data, size_t size);
+
+/* As ddp_crc32c, bit by bit: for other CPUs, and for tests of the other. */
+uint32_t ddp_crc32c_plain(uint32_t crc, const void *data, size_t size);
+
+/* FNV-1a, 64 bits, going on from [hash]; begin with DDP_HASH_INIT. */
+#define DDP_HASH_INIT UINT64_C(0xcbf29ce484222325)
+uint64_t ddp_hash(uint64_t hash, const void *data, size_t size);
+
+#endif /* DDP_BASE_CHECKSUM_H */

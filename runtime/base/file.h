@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * file.h - whole files, written so that nobody ever sees half of one
+ */
+#ifndef DDP_BASE_FILE_H
+#define DDP_BASE_FILE_H
+
+#include <stddef.h>
+#include <sys/uio.h>
+
+#include "error.h"
+
+/*
+ * Make [path] consist of [parts]: written to "<path>.tmp.<pid>" beside it, with mode 0600 or
+ * what [mode] says less the umask, synced if [sync], renamed. On failure the temporary is
+ * removed and [path] is as it was. Interrupted and short writes are gone on with.
+ * Returns 0, or DDP_ERR_FILE with a text that names the path.
+ */
+int ddp_file_write(const char *path, const struct iovec *parts, int count, unsigned mode, bool sync,
+		   struct ddp_error *error);
+
+/*
+ * Write all [size] bytes of [data] to [fd]; interrupted and short writes are gone on with.
+ * Returns 0, or -1 with errno set.
+ */
+int ddp_file_write_all(int fd, const char *data, size_t size);
+
+/*
+ * Read all of [path], at most [limit] bytes, into memory that the caller frees; a zero byte
+ * that is not counted follows.
+ * Returns 0; 1 where there is no such file (ENOENT or ESTALE); DDP_ERR_FILE; DDP_ERR_FORMAT
+ * where it is larger; DDP_ERR_MEMORY.
+ */
+int ddp_file_read(const char *path, size_t limit, char **data, size_t *size,
+		  struct ddp_error *error);
+
+/*
+ * Make directory [path] and those above it that are missing, with [mode] less the umask.
+ * Returns 0, also where it is there already, or DDP_ERR_FILE.
+ */
+int ddp_file_mkdirs(const char *path, unsigned mode, struct ddp_error *error);
+
+#endif /* DDP_BASE_FILE_H */

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * log.h - lines on stderr, with the rank in front
+ *
+ * One struct for each handle; modules are given a pointer to it. A line is one write(), so that
+ * ranks that share a file do not mix theirs.
+ */
+#ifndef DDP_BASE_LOG_H
+#define DDP_BASE_LOG_H
+
+#include <stdarg.h>
+
+#include "error.h"
+
+struct ddp_log {
+	enum ddp_level level;
+	bool all_ranks;
+	char subsystems[128]; /* "" or ",a,b," */
+	char prefix[96];      /* "ddp: ", later "ddp[3@n2]: " */
+	int rank;	      /* -1: not known yet */
+};
+
+/*
+ * Read DDP_LOG.
+ * Returns 0, or DDP_ERR_ENVIRONMENT with [log] usable at its default.
+ */
+int ddp_log_open(struct ddp_log *log, struct ddp_error *error);
+
+/* From here on lines begin with "ddp[rank@host]: ". */
+void ddp_log_name(struct ddp_log *log, int rank, const char *host);
+
+/* Whether a line of [level] about [subsystem] would be printed; cheap. */
+bool ddp_log_wants(const struct ddp_log *log, enum ddp_level level, const char *subsystem);
+
+/* Print a line, if it is wanted. */
+void ddp_log_print(const struct ddp_log *log, enum ddp_level level, const char *subsystem,
+		   const char *format, ...) DDP_FORMAT(4, 5);
+void ddp_log_vprint(const struct ddp_log *log, enum ddp_level level, const char *subsystem,
+		    const char *format, va_list arguments) DDP_FORMAT(4, 0);
+
+#endif /* DDP_BASE_LOG_H */

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "module.h"
+#include "settings.h"
+
+#ifndef DDP_MODULE_DIR
+#error "the build defines DDP_MODULE_DIR"
+#endif
+
+static const void *refuse(struct ddp_error *error, const char *path, const char *why)
+{
+	ddp_error_set(error, DDP_ERR_UNSUPPORTED, "module %s: %s", path, why);
+	return NULL;
+}
+
+/* NULL where [head] is what the caller asks for, else what is wrong with it. */
+static const char *check(const struct ddp_module_head *head, const char *name, const char *kind,
+			 uint32_t version, uint32_t size)
+{
+	if (head->magic != DDP_MODULE_MAGIC)
+		return "not a module of libddp";
+	if (strcmp(head->kind, kind) != 0 || strcmp(head->name, name) != 0)
+		return "a module for something else";
+	if (head->version != version || head->size != size ||
+	    strcmp(head->release, PACKAGE_VERSION) != 0)
+		return "built with another release of libddp; install both from one build";
+	return NULL;
+}
+
+const void *ddp_module_open(const char *name, const char *kind, uint32_t version, uint32_t size,
+			    const struct ddp_log *log, struct ddp_error *error)
+{
+	const char *directory = ddp_setting_get(DDP_SET_DDP_MODULES);
+	const struct ddp_module_head *head;
+	const char *wrong;
+	char path[PATH_MAX];
+	void *handle;
+
+	snprintf(path, sizeof(path), "%s/ddp_%s.so", *directory ? directory : DDP_MODULE_DIR, name);
+	handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!handle) {
+		const char *why = dlerror();
+
+		ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+			      "no engine %s: %s; install it, or set DDP_MODULES to the directory "
+			      "that has ddp_%s.so",
+			      name, why ? why : path, name);
+		return NULL;
+	}
+	head = dlsym(handle, DDP_MODULE_SYMBOL);
+	wrong = head ? check(head, name, kind, version, size) : "not a module of libddp";
+	if (wrong) {
+		dlclose(handle);
+		return refuse(error, path, wrong);
+	}
+	if (log)
+		ddp_log_print(log, DDP_LEVEL_DEBUG, "module", "%s", path);
+	return head;
+}

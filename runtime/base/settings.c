@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <locale.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "settings.h"
+
+const struct ddp_setting_info *ddp_setting_info(enum ddp_setting setting)
+{
+	static const struct ddp_setting_info table[DDP_SETTING_COUNT] = {
+#define DDP_SETTING(name, value, text) {#name, value, text},
+#include "settings.def"
+#undef DDP_SETTING
+	};
+
+	return &table[setting];
+}
+
+const char *ddp_setting_get(enum ddp_setting setting)
+{
+	const struct ddp_setting_info *info = ddp_setting_info(setting);
+	const char *value = getenv(info->name);
+
+	return value && *value ? value : info->value;
+}
+
+/* Digits with a point, as everywhere in the environment, whatever the program's locale has. */
+static bool read_decimal(const char *text, double *value)
+{
+	locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+	char *end = NULL;
+
+	*value = 0;
+	if (!plain)
+		return false;
+	if (strspn(text, "0123456789.eE+-") == strlen(text))
+		*value = strtod_l(text, &end, plain);
+	freelocale(plain);
+	return end && end != text && !*end;
+}
+
+int ddp_setting_seconds(enum ddp_setting setting, double *seconds, struct ddp_error *error)
+{
+	const char *text = ddp_setting_get(setting);
+	double value;
+
+	if (!read_decimal(text, &value) || !(value > 0) || value > 1e9)
+		return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
+				     "%s=%s: give a number of seconds, more than 0",
+				     ddp_setting_info(setting)->name, text);
+	*seconds = value;
+	return 0;
+}
+
+int ddp_setting_word(enum ddp_setting setting, const char *const *words, int *index,
+		     struct ddp_error *error)
+{
+	const char *text = ddp_setting_get(setting);
+	char list[256] = "";
+	size_t used = 0;
+
+	*index = -1;
+	if (!*text)
+		return 0;
+	for (int i = 0; words[i]; i++) {
+		if (strcmp(words[i], text) == 0) {
+			*index = i;
+			return 0;
+		}
+		if (used < sizeof(list))
+			used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s",
+						 i ? ", " : "", words[i]);
+	}
+	return ddp_error_set(error, DDP_ERR_ENVIRONMENT, "%s=%s: give one of %s",
+			     ddp_setting_info(setting)->name, text, list);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <time.h>
+
+#include "watch.h"
+
+#define NANOSECONDS 1000000000u
+
+uint64_t ddp_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * NANOSECONDS + (uint64_t)now.tv_nsec;
+}
+
+double ddp_seconds(void)
+{
+	return (double)ddp_now() / NANOSECONDS;
+}
+
+struct ddp_watch ddp_watch_start(double seconds, int (*check)(void *, struct ddp_error *),
+				 void *owner)
+{
+	struct ddp_watch watch = {
+		.deadline = UINT64_MAX, .limit = seconds, .check = check, .owner = owner};
+
+	if (seconds >= 0 && seconds < 1e9)
+		watch.deadline = ddp_now() + (uint64_t)(seconds * NANOSECONDS);
+	return watch;
+}
+
+struct ddp_watch ddp_watch_later(const struct ddp_watch *watch, double seconds)
+{
+	struct ddp_watch later = *watch;
+
+	if (later.deadline != UINT64_MAX)
+		later.deadline += (uint64_t)(seconds * NANOSECONDS);
+	return later;
+}
+
+int ddp_watch_check(const struct ddp_watch *watch, struct ddp_error *error)
+{
+	int status = watch->check ? watch->check(watch->owner, error) : 0;
+
+	if (status < 0)
+		return status;
+	return ddp_now() < watch->deadline ? 0 : DDP_ERR_TIMEOUT;
+}
+
+void ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds)
+{
+	uint64_t now = ddp_now();
+	struct timespec time;
+
+	if (now >= watch->deadline)
+		return;
+	if (nanoseconds > watch->deadline - now)
+		nanoseconds = watch->deadline - now;
+	time.tv_sec = (time_t)(nanoseconds / NANOSECONDS);
+	time.tv_nsec = (long)(nanoseconds % NANOSECONDS);
+	nanosleep(&time, NULL);
+}

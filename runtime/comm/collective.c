@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * collective.c - every collective is two levels: among the members of a group, and between the
+ * groups in columns
+ *
+ * A rank that waits for another, which in turn waits for the one that did not come, must not be
+ * the first to lose patience, or it would tell of the wrong one. So waits for other groups last
+ * longer than those within one, and whoever waits for other groups says so (ddp_group_away).
+ */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/checksum.h"
+#include "collective.h"
+#include "recorder.h"
+
+/* Seconds that a wait for other groups lasts longer than one in the own. */
+#define GRACE_WIDE 1.0
+
+enum kind { KIND_BARRIER, KIND_ALL_REDUCE, KIND_BROADCAST, KIND_ALL_GATHER };
+
+/* One collective on its way. */
+struct step {
+	struct ddp *ddp;
+	struct ddp_call call;
+	struct ddp_column_call column;
+	struct ddp_watch watch, wide;
+};
+
+int ddp_own_member(const struct ddp *ddp)
+{
+	return ddp->topology->places[ddp->identity.rank].member;
+}
+
+static int own_group(const struct ddp *ddp)
+{
+	return ddp->topology->places[ddp->identity.rank].group;
+}
+
+static bool carries(const struct ddp *ddp)
+{
+	return ddp->column.size > 1;
+}
+
+int ddp_begin_call(struct ddp *ddp)
+{
+	if (!ddp->topology && !ddp->error.status)
+		return ddp_error_set(&ddp->error, DDP_ERR_STATE,
+				     "this handle has not joined a world");
+	return ddp->lost || !ddp->topology ? ddp->error.status : 0;
+}
+
+/* A deadline to within some milliseconds, for the price of reading a page. */
+static uint64_t coarse_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static uint32_t hash_call(const struct ddp_call *call, int root)
+{
+	uint64_t words[5] = {call->kind, call->type, call->op, call->count, (uint64_t)root};
+	uint64_t hash = ddp_hash(DDP_HASH_INIT, words, sizeof(words));
+
+	return (uint32_t)(hash ^ hash >> 32);
+}
+
+static int begin(struct step *step, struct ddp *ddp, struct ddp_call call, int root)
+{
+	int status = ddp_begin_call(ddp);
+
+	if (status < 0)
+		return status;
+	step->ddp = ddp;
+	step->call = call;
+	step->call.sequence = ++ddp->sequence;
+	step->watch = (struct ddp_watch){
+		.deadline = coarse_now() + (uint64_t)(ddp->timeout * 1e9),
+		.limit = ddp->timeout,
+		.check = ddp_look_around,
+		.owner = ddp,
+	};
+	if (ddp->engine) {
+		step->wide = ddp_watch_later(&step->watch, GRACE_WIDE);
+		step->column = (struct ddp_column_call){
+			.sequence = (uint32_t)step->call.sequence,
+			.check = hash_call(&call, root),
+			.name = call.name,
+		};
+	}
+	ddp_recorder_begin(ddp->recorder, &step->call);
+	return 0;
+}
+
+static int end(struct step *step, int status)
+{
+	ddp_recorder_end(step->ddp->recorder, status);
+	return ddp_fail_call(step->ddp, status);
+}
+
+/* Around everything that waits for other groups. */
+static void go(struct step *step)
+{
+	ddp_group_away(step->ddp->group, true);
+}
+
+static int come_back(struct step *step, int status)
+{
+	ddp_group_away(step->ddp->group, false);
+	return status;
+}
+
+/* --- Barrier ----------------------------------------------------------------------------- */
+
+static int barrier(struct step *step)
+{
+	struct ddp *ddp = step->ddp;
+	int status = ddp_group_barrier(ddp->group, &step->call, &step->watch, &ddp->error);
+
+	if (!ddp->engine || status < 0)
+		return status;
+	if (carries(ddp) && ddp_own_member(ddp) == 0) {
+		go(step);
+		status = come_back(step, ddp_column_barrier(&ddp->column, &step->column,
+							    &step->wide, &ddp->error));
+	}
+	if (status == 0)
+		status = ddp_group_barrier(ddp->group, &step->call, &step->watch, &ddp->error);
+	return status;
+}
+
+int ddp_barrier(struct ddp *ddp)
+{
+	struct step step;
+	int status =
+		begin(&step, ddp, (struct ddp_call){.kind = KIND_BARRIER, .name = "barrier"}, 0);
+
+	return status < 0 ? status : end(&step, barrier(&step));
+}
+
+/* --- All-reduce -------------------------------------------------------------------------- */
+
+/* One rank a group: the vector itself travels, there is nobody to share slices with. */
+static int reduce_alone(struct step *step, const void *send, void *recv, double scale)
+{
+	struct ddp *ddp = step->ddp;
+	const struct ddp_call *call = &step->call;
+	enum ddp_type type = (enum ddp_type)call->type;
+	enum ddp_op op = (enum ddp_op)call->op;
+	const void *const from[1] = {recv};
+	void *const to[1] = {recv};
+	int status;
+
+	if (send != recv)
+		memmove(recv, send, call->count * ddp_type_size(type));
+	status = ddp_column_all_reduce(&ddp->column, &step->column, recv, call->count, type, op,
+				       &step->wide, &ddp->error);
+	if (status == 0 && scale != 1)
+		ddp_kernel_get(type, op, ddp->simd)(to, 1, from, 1, call->count, scale);
+	return status;
+}
+
+static int reduce_slice(struct step *step, void *slice, size_t count)
+{
+	struct ddp *ddp = step->ddp;
+
+	go(step);
+	return come_back(step, ddp_column_all_reduce(&ddp->column, &step->column, slice, count,
+						     (enum ddp_type)step->call.type,
+						     (enum ddp_op)step->call.op, &step->wide,
+						     &ddp->error));
+}
+
+static int reduce_two_levels(struct step *step, const void *send, void *recv, double scale)
+{
+	struct ddp *ddp = step->ddp;
+	struct ddp_group_pass pass = {.call = &step->call,
+				      .send = send,
+				      .recv = recv,
+				      .scale = scale,
+				      .slices = ddp->topology->columns};
+	int status;
+
+	do {
+		status = ddp_group_reduce(ddp->group, &pass, &step->watch, &ddp->error);
+		if (status == 0 && pass.slice && pass.count > 0)
+			status = reduce_slice(step, pass.slice, pass.count);
+		if (status == 0)
+			status = ddp_group_publish(ddp->group, &pass, &step->watch, &ddp->error);
+	} while (status == 0 && !pass.done);
+	return status;
+}
+
+static int all_reduce(struct step *step, const void *send, void *recv, double scale)
+{
+	struct ddp *ddp = step->ddp;
+
+	if (!ddp->engine)
+		return ddp_group_all_reduce(ddp->group, &step->call, send, recv, scale,
+					    &step->watch, &ddp->error);
+	/* All groups do the same, or the pieces that travel would differ. */
+	if (ddp->topology->groups == ddp->topology->size)
+		return reduce_alone(step, send, recv, scale);
+	return reduce_two_levels(step, send, recv, scale);
+}
+
+int ddp_all_reduce_scaled(struct ddp *ddp, const void *send, void *recv, size_t count,
+			  enum ddp_type type, enum ddp_op op, double scale)
+{
+	struct ddp_call call = {.kind = KIND_ALL_REDUCE,
+				.type = type,
+				.op = op,
+				.count = count,
+				.name = "all-reduce"};
+	struct step step;
+	int status;
+
+	if (!ddp_type_size(type) || op >= DDP_OP_COUNT)
+		return ddp_fail_call(ddp,
+				     ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT,
+						   "ddp_all_reduce: no type %d or operation %d",
+						   (int)type, (int)op));
+	status = begin(&step, ddp, call, 0);
+	return status < 0 ? status : end(&step, all_reduce(&step, send, recv, scale));
+}
+
+int ddp_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t count, enum ddp_type type,
+		   enum ddp_op op)
+{
+	return ddp_all_reduce_scaled(ddp, send, recv, count, type, op, 1);
+}
+
+/* --- Broadcast --------------------------------------------------------------------------- */
+
+/* Root's group first, then member 0 of each other group, then these groups. */
+static int broadcast(struct step *step, void *buffer, size_t bytes, int root)
+{
+	struct ddp *ddp = step->ddp;
+	const struct ddp_place *place = &ddp->topology->places[root];
+	bool at_home = own_group(ddp) == place->group;
+	int status = 0;
+
+	if (at_home)
+		status = ddp_group_broadcast(ddp->group, &step->call, buffer, bytes, place->member,
+					     &step->watch, &ddp->error);
+	if (status < 0 || !ddp->engine)
+		return status;
+	if (carries(ddp) && ddp_own_member(ddp) == 0) {
+		go(step);
+		status = come_back(step,
+				   ddp_column_broadcast(&ddp->column, &step->column, buffer, bytes,
+							place->group, &step->wide, &ddp->error));
+	}
+	if (status == 0 && !at_home)
+		status = ddp_group_broadcast(ddp->group, &step->call, buffer, bytes, 0,
+					     &step->watch, &ddp->error);
+	return status;
+}
+
+int ddp_broadcast(struct ddp *ddp, void *buffer, size_t bytes, int root)
+{
+	struct ddp_call call = {.kind = KIND_BROADCAST,
+				.type = (uint32_t)root,
+				.count = bytes,
+				.name = "broadcast"};
+	struct step step;
+	int status;
+
+	if (root < 0 || root >= ddp->world.size)
+		return ddp_fail_call(ddp, ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT,
+							"ddp_broadcast: root %d of %d ranks", root,
+							ddp->world.size));
+	status = begin(&step, ddp, call, root);
+	return status < 0 ? status : end(&step, broadcast(&step, buffer, bytes, root));
+}
+
+/* --- All-gather -------------------------------------------------------------------------- */
+
+/* [from] has the parts by group and member; [to] gets them by rank. */
+static void sort_parts(const struct ddp_topology *topology, const char *from, char *to,
+		       size_t bytes)
+{
+	for (int i = 0; i < topology->size; i++)
+		memcpy(to + (size_t)topology->ranks[i] * bytes, from + (size_t)i * bytes, bytes);
+}
+
+static int gather_columns(struct step *step, char *parts, size_t bytes)
+{
+	struct ddp *ddp = step->ddp;
+	const struct ddp_topology *topology = ddp->topology;
+	size_t *offsets = calloc((size_t)topology->groups + 1, sizeof(*offsets));
+	int status;
+
+	if (!offsets)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "all-gather: no memory");
+	for (int group = 0; group <= topology->groups; group++)
+		offsets[group] = (size_t)topology->first[group] * bytes;
+	go(step);
+	status = come_back(step, ddp_column_all_gather(&ddp->column, &step->column, parts, offsets,
+						       &step->wide, &ddp->error));
+	free(offsets);
+	return status;
+}
+
+static int all_gather(struct step *step, const void *send, void *recv, size_t bytes)
+{
+	struct ddp *ddp = step->ddp;
+	const struct ddp_topology *topology = ddp->topology;
+	size_t total = bytes * (size_t)topology->size;
+	char *parts = malloc(total ? total : 1);
+	char *own;
+	int status;
+
+	if (!parts)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY,
+				     "all-gather: no memory for %zu bytes", total);
+	own = parts + (size_t)topology->first[own_group(ddp)] * bytes;
+	status = ddp_group_all_gather(ddp->group, &step->call, send, own, bytes, &step->watch,
+				      &ddp->error);
+	if (status == 0 && ddp->engine) {
+		if (carries(ddp) && ddp_own_member(ddp) == 0)
+			status = gather_columns(step, parts, bytes);
+		if (status == 0)
+			status = ddp_group_broadcast(ddp->group, &step->call, parts, total, 0,
+						     &step->watch, &ddp->error);
+	}
+	if (status == 0)
+		sort_parts(topology, parts, recv, bytes);
+	free(parts);
+	return status;
+}
+
+int ddp_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes)
+{
+	struct ddp_call call = {.kind = KIND_ALL_GATHER, .count = bytes, .name = "all-gather"};
+	struct step step;
+	int status = begin(&step, ddp, call, 0);
+
+	return status < 0 ? status : end(&step, all_gather(&step, send, recv, bytes));
+}

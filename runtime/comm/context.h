@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * context.h - what a struct ddp is made of
+ *
+ * For the files of comm/ and those above it (gradient/, state/), which use the functions of
+ * ddp.h wherever these do.
+ */
+#ifndef DDP_COMM_CONTEXT_H
+#define DDP_COMM_CONTEXT_H
+
+#include "base/log.h"
+#include "base/watch.h"
+#include "local/group.h"
+#include "rendezvous/rendezvous.h"
+#include "topology.h"
+#include "wide/device.h"
+#include "wide/ring.h"
+#include "world/identity.h"
+
+struct ddp_arena;
+struct ddp_kept;
+struct ddp_recorder;
+
+struct ddp {
+	struct ddp_error error; /* the last one */
+	struct ddp_log log;
+	struct ddp_identity identity;
+	struct ddp_world world;
+	enum ddp_simd simd;
+	double timeout;
+
+	bool shares; /* memory with the ranks of this node, DDP_LOCAL */
+
+	struct ddp_rendezvous *rendezvous;
+	struct ddp_topology *topology; /* who is in which group */
+	struct ddp_group *group;
+	const struct ddp_host_engine *engine; /* NULL with one group */
+	struct ddp_host *host;
+	struct ddp_column column; /* of this rank; size 0 if it carries nothing */
+	int *column_ranks;
+	void *column_scratch;
+	struct ddp_arena *arenas;
+	struct ddp_device *device;
+	const struct ddp_device_engine *device_engine;
+
+	struct ddp_recorder *recorder;
+	uint64_t sequence; /* of the last collective */
+	uint64_t looked;   /* when the rendezvous was last asked for an abort */
+	bool joined;	   /* ddp_init() succeeded */
+	bool lost;	   /* an error of the group "peer" happened */
+
+	char ticket[DDP_GROUP_TICKET];	    /* of the group's memory */
+	char heard[DDP_ERROR_SIZE];	    /* what the rendezvous said of an abort */
+	char rank_name[DDP_HOST_NAME + 32]; /* ddp_rank_name() */
+
+	struct ddp_kept *kept; /* memory that callers were given, until ddp_destroy() */
+};
+
+/*
+ * An all-reduce with the result multiplied by [scale] (floating types): what ddp_all_reduce()
+ * is with 1.
+ */
+int ddp_all_reduce_scaled(struct ddp *ddp, const void *send, void *recv, size_t count,
+			  enum ddp_type type, enum ddp_op op, double scale);
+
+/*
+ * Let [status] and the text in ddp->error be the end of a public call: logs nothing, keeps the
+ * error, and on one of the group "peer" tells the other ranks and writes the records.
+ * Returns [status].
+ */
+int ddp_fail_call(struct ddp *ddp, int status);
+
+#endif /* DDP_COMM_CONTEXT_H */

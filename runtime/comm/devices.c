@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* devices.c - ddp_device_*: the engine between devices, behind the library's own errors */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "collective.h"
+
+#define DEVICE_ENGINE "nccl"
+
+static int check_cards(struct ddp *ddp, const struct ddp_device_card *card)
+{
+	size_t size = (size_t)ddp->identity.size;
+	struct ddp_device_card *cards = calloc(size, sizeof(*cards));
+	int status;
+
+	if (!cards)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %zu devices",
+				     size);
+	status = ddp_all_gather(ddp, card, cards, sizeof(*card));
+	if (status == 0)
+		status = ddp_device_preflight(cards, ddp->identity.size, &ddp->error);
+	free(cards);
+	return status;
+}
+
+/*
+ * A rank that cannot open its device must be known to all before anybody waits in the engine:
+ * so every rank tells how it went, and the first that failed is named.
+ */
+static int agree(struct ddp *ddp, int status)
+{
+	struct {
+		int32_t status;
+		char text[DDP_ERROR_SIZE];
+	} own = {.status = status}, *all;
+	int size = ddp->identity.size;
+
+	memcpy(own.text, ddp->error.text, sizeof(own.text));
+	all = calloc((size_t)size, sizeof(*all));
+	if (!all)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d devices", size);
+	status = ddp_all_gather(ddp, &own, all, sizeof(own));
+	for (int rank = 0; rank < size && status == 0; rank++)
+		if (all[rank].status < 0)
+			status = ddp_error_set(&ddp->error, all[rank].status, "%s: %.900s",
+					       ddp_rank_name(ddp, rank), all[rank].text);
+	free(all);
+	return status;
+}
+
+static int open_device(struct ddp *ddp, struct ddp_device_card *card)
+{
+	const struct ddp_identity *identity = &ddp->identity;
+	int status;
+
+	if (identity->device < 0)
+		return ddp_error_set(&ddp->error, DDP_ERR_ENVIRONMENT,
+				     "no device is visible to this rank; ask Slurm for one "
+				     "(--gres=gpu:N or --gres=shard:N)");
+	ddp->device_engine =
+		ddp_module_open(DEVICE_ENGINE, "device", DDP_DEVICE_VERSION,
+				sizeof(struct ddp_device_engine), &ddp->log, &ddp->error);
+	if (!ddp->device_engine)
+		return ddp->error.status;
+	status =
+		ddp->device_engine->open(&ddp->device, identity->rank, identity->size,
+					 identity->device, identity->share, &ddp->log, &ddp->error);
+	if (status == 0)
+		status = ddp->device_engine->card(ddp->device, card, &ddp->error);
+	return status;
+}
+
+static int join_devices(struct ddp *ddp)
+{
+	uint8_t id[DDP_DEVICE_ID] = {0};
+	struct ddp_device_card card = {.rank = ddp->identity.rank};
+	struct ddp_watch watch;
+	int status = agree(ddp, open_device(ddp, &card));
+
+	if (status == 0)
+		status = check_cards(ddp, &card);
+	if (status < 0)
+		return status;
+	if (ddp->identity.rank == 0)
+		status = ddp->device_engine->identity(ddp->device, id, &ddp->error);
+	status = agree(ddp, status);
+	if (status == 0)
+		status = ddp_broadcast(ddp, id, sizeof(id), 0);
+	if (status < 0)
+		return status;
+	watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
+	return ddp->device_engine->connect(ddp->device, id, &watch, &ddp->error);
+}
+
+/* A device that some rank cannot use is given back by all, so that they can do without. */
+int ddp_join_devices(struct ddp *ddp)
+{
+	int status = join_devices(ddp);
+
+	if (status == 0 || !ddp->device)
+		return status;
+	ddp->device_engine->close(ddp->device);
+	ddp->device = NULL;
+	return status;
+}
+
+int ddp_device_join(struct ddp *ddp)
+{
+	int status = ddp_begin_call(ddp);
+
+	if (status == 0 && !ddp->device)
+		status = ddp_join_devices(ddp);
+	return ddp_fail_call(ddp, status);
+}
+
+static int begin(struct ddp *ddp)
+{
+	int status = ddp_begin_call(ddp);
+
+	if (status == 0 && !ddp->device)
+		status = ddp_error_set(&ddp->error, DDP_ERR_STATE,
+				       "collectives on device memory need ddp_device_join(), or "
+				       "ddp_options.device at ddp_init");
+	return status;
+}
+
+int ddp_device_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t count,
+			  enum ddp_type type, enum ddp_op op, void *stream)
+{
+	int status = begin(ddp);
+
+	if (status == 0)
+		status = ddp->device_engine->all_reduce(ddp->device, send, recv, count, type, op,
+							stream, &ddp->error);
+	return ddp_fail_call(ddp, status);
+}
+
+int ddp_device_broadcast(struct ddp *ddp, void *buffer, size_t bytes, int root, void *stream)
+{
+	int status = begin(ddp);
+
+	if (status == 0)
+		status = ddp->device_engine->broadcast(ddp->device, buffer, bytes, root, stream,
+						       &ddp->error);
+	return ddp_fail_call(ddp, status);
+}
+
+int ddp_device_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes, void *stream)
+{
+	int status = begin(ddp);
+
+	if (status == 0)
+		status = ddp->device_engine->all_gather(ddp->device, send, recv, bytes, stream,
+							&ddp->error);
+	return ddp_fail_call(ddp, status);
+}
+
+int ddp_device_wait(struct ddp *ddp, void *stream)
+{
+	struct ddp_watch watch;
+	int status = begin(ddp);
+
+	if (status == 0) {
+		watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
+		status = ddp->device_engine->wait(ddp->device, stream, &watch, &ddp->error);
+	}
+	return ddp_fail_call(ddp, status);
+}
+
+int ddp_device_alloc(struct ddp *ddp, size_t bytes, void **memory)
+{
+	struct ddp_watch watch;
+	int status = begin(ddp);
+
+	*memory = NULL;
+	if (status == 0) {
+		watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
+		status = ddp->device_engine->alloc(ddp->device, bytes, memory, &watch, &ddp->error);
+	}
+	return ddp_fail_call(ddp, status);
+}
+
+int ddp_device_free(struct ddp *ddp, void *memory)
+{
+	int status = begin(ddp);
+
+	if (status == 0)
+		status = ddp->device_engine->free(ddp->device, memory, &ddp->error);
+	return ddp_fail_call(ddp, status);
+}

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/settings.h"
+#include "join.h"
+#include "topology.h"
+
+/* Keys of the rendezvous. */
+#define KEY_CARD "card"
+#define KEY_TICKET "ticket"
+#define KEY_ADDRESS "address"
+
+enum { COLUMN_SCRATCH = 4 << 20, CACHE_LINE = 64 };
+
+/* Nanoseconds between two questions to the rendezvous, whose file system others use too. */
+#define ABORT_PERIOD 250000000u
+
+const char *ddp_rank_name(void *owner, int rank)
+{
+	struct ddp *ddp = owner;
+	const struct ddp_topology *topology = ddp->topology;
+
+	if (topology && rank >= 0 && rank < topology->size)
+		snprintf(ddp->rank_name, sizeof(ddp->rank_name), "rank %d on %.*s", rank,
+			 DDP_HOST_NAME - 1, topology->hosts[topology->places[rank].group]);
+	else
+		snprintf(ddp->rank_name, sizeof(ddp->rank_name), "rank %d", rank);
+	return ddp->rank_name;
+}
+
+int ddp_look_around(void *owner, struct ddp_error *error)
+{
+	struct ddp *ddp = owner;
+	uint64_t now = ddp_now();
+	int status = 0;
+
+	/* Another group that asks who is still there gets its answer, wherever this rank waits. */
+	if (ddp->host)
+		ddp->engine->progress(ddp->host);
+	if (ddp->group) {
+		status = ddp_group_aborted(ddp->group, error);
+		if (status == 0)
+			status = ddp_group_look(ddp->group, error);
+	}
+	if (status < 0 || !ddp->rendezvous || now - ddp->looked < ABORT_PERIOD)
+		return status;
+	ddp->looked = now;
+	if (!ddp->rendezvous->method->aborted(ddp->rendezvous, ddp->heard, sizeof(ddp->heard)))
+		return 0;
+	return ddp_error_set(error, DDP_ERR_ABORTED, "%s", ddp->heard);
+}
+
+/* --- What each rank tells ---------------------------------------------------------------- */
+
+/* DDP_LOCAL, DDP_WIDE: refused here where they are not understood. */
+static int read_settings(struct ddp *ddp)
+{
+	static const char *const switches[] = {"off", "on", NULL};
+	int local;
+	int status = ddp_setting_word(DDP_SET_DDP_LOCAL, switches, &local, &ddp->error);
+
+	ddp->shares = local != 0;
+	return status;
+}
+
+/* Whether there will be more than one group, before anybody was asked. */
+static bool needs_engine(const struct ddp *ddp)
+{
+	return ddp->identity.size > 1 && (ddp->identity.node_count > 1 || !ddp->shares);
+}
+
+static bool leads(const struct ddp *ddp)
+{
+	return ddp->identity.local_rank == 0 || !ddp->shares;
+}
+
+static struct ddp_card own_card(const struct ddp *ddp)
+{
+	const struct ddp_identity *identity = &ddp->identity;
+	struct ddp_card card = {
+		.node_rank = identity->node_rank,
+		.node_count = identity->node_count,
+		.local_rank = identity->local_rank,
+		.local_size = identity->local_size,
+		.shares = ddp->shares,
+		.pid = (int32_t)getpid(),
+	};
+
+	snprintf(card.host, sizeof(card.host), "%.*s", DDP_HOST_NAME - 1, identity->host);
+	return card;
+}
+
+static int open_engine(struct ddp *ddp)
+{
+	const char *name = ddp_setting_get(DDP_SET_DDP_WIDE);
+
+	ddp->engine = ddp_module_open(name, "wide", DDP_HOST_VERSION,
+				      sizeof(struct ddp_host_engine), &ddp->log, &ddp->error);
+	if (!ddp->engine)
+		return ddp->error.status;
+	return ddp->engine->open(&ddp->host, ddp->identity.rank, ddp->identity.size, &ddp->log,
+				 &ddp->error);
+}
+
+/* Put card, ticket of the group's memory and address of the engine, then meet the others. */
+static int exchange(struct ddp *ddp, const struct ddp_watch *watch)
+{
+	const struct ddp_rendezvous_method *method = ddp->rendezvous->method;
+	struct ddp_card card = own_card(ddp);
+	const void *address;
+	size_t size;
+	int status;
+
+	status = method->put(ddp->rendezvous, KEY_CARD, &card, sizeof(card), &ddp->error);
+	if (status == 0 && leads(ddp))
+		status = method->put(ddp->rendezvous, KEY_TICKET, ddp->ticket, sizeof(ddp->ticket),
+				     &ddp->error);
+	if (status == 0 && needs_engine(ddp)) {
+		status = open_engine(ddp);
+		if (status == 0)
+			status = ddp->engine->address(ddp->host, &address, &size, &ddp->error);
+		if (status == 0)
+			status = method->put(ddp->rendezvous, KEY_ADDRESS, address, size,
+					     &ddp->error);
+	}
+	if (status == 0)
+		status = method->fence(ddp->rendezvous, watch, &ddp->error);
+	return status;
+}
+
+static int get_card(struct ddp *ddp, int rank, struct ddp_card *card)
+{
+	size_t size = sizeof(*card);
+	int status = ddp->rendezvous->method->get(ddp->rendezvous, rank, KEY_CARD, card, &size,
+						  &ddp->error);
+
+	if (status == 0 && size != sizeof(*card))
+		status = ddp_error_set(&ddp->error, DDP_ERR_MISMATCH,
+				       "rank %d runs another release of libddp", rank);
+	return status;
+}
+
+/* --- The group --------------------------------------------------------------------------- */
+
+/* If [rank] is of this node, note it in [ranks]. Returns how many were noted: 0 or 1. */
+static int note_mate(struct ddp *ddp, int rank, int *ranks, int *status)
+{
+	const struct ddp_identity *identity = &ddp->identity;
+	struct ddp_card card;
+
+	*status = get_card(ddp, rank, &card);
+	if (*status < 0 || card.node_rank != identity->node_rank || card.local_rank < 0 ||
+	    card.local_rank >= identity->local_size || ranks[card.local_rank] >= 0)
+		return 0;
+	ranks[card.local_rank] = rank;
+	return 1;
+}
+
+/*
+ * Find the ranks of this node: where Slurm deals them in blocks they lie around this one, so
+ * that nobody reads the cards of all.
+ */
+static int find_mates(struct ddp *ddp, int *ranks)
+{
+	const struct ddp_identity *identity = &ddp->identity;
+	int first = identity->rank - identity->local_rank;
+	int found = 0, status = 0;
+
+	for (int i = 0; i < identity->local_size; i++)
+		ranks[i] = -1;
+	if (first < 0 || first + identity->local_size > identity->size)
+		first = 0;
+	for (int i = 0; i < identity->size && found < identity->local_size && status == 0; i++)
+		found += note_mate(ddp, (first + i) % identity->size, ranks, &status);
+	if (status < 0 || found == identity->local_size)
+		return status;
+	return ddp_error_set(&ddp->error, DDP_ERR_MISMATCH,
+			     "rank %d on %s says its node has %d ranks, but %d ranks say they are "
+			     "there",
+			     identity->rank, identity->host, identity->local_size, found);
+}
+
+static void group_options(const struct ddp *ddp, const int *ranks,
+			  struct ddp_group_options *options)
+{
+	*options = (struct ddp_group_options){
+		.index = ddp->shares ? ddp->identity.local_rank : 0,
+		.size = ddp->shares ? ddp->identity.local_size : 1,
+		.ranks = ranks,
+		.host = ddp->identity.host,
+		.simd = ddp->simd,
+		.log = &ddp->log,
+	};
+}
+
+/* The leader makes the segment before the fence; it does not know its mates' ranks yet. */
+static int create_group(struct ddp *ddp)
+{
+	struct ddp_group_options options;
+	int *ranks = calloc((size_t)ddp->identity.local_size, sizeof(*ranks));
+	int status;
+
+	if (!ranks)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d ranks",
+				     ddp->identity.local_size);
+	ranks[0] = ddp->identity.rank;
+	group_options(ddp, ranks, &options);
+	status = ddp_group_create(&ddp->group, &options, ddp->ticket, &ddp->error);
+	free(ranks);
+	return status;
+}
+
+static int attach_group(struct ddp *ddp, const int *ranks)
+{
+	struct ddp_group_options options;
+	size_t size = sizeof(ddp->ticket);
+	int status;
+
+	status = ddp->rendezvous->method->get(ddp->rendezvous, ranks[0], KEY_TICKET, ddp->ticket,
+					      &size, &ddp->error);
+	if (status < 0)
+		return status;
+	group_options(ddp, ranks, &options);
+	return ddp_group_attach(&ddp->group, &options, ddp->ticket, &ddp->error);
+}
+
+/* --- The world --------------------------------------------------------------------------- */
+
+/* The leader of the group reads everybody's card. */
+static int read_topology(struct ddp *ddp)
+{
+	int size = ddp->identity.size;
+	struct ddp_card *cards = calloc((size_t)size, sizeof(*cards));
+	int status = 0;
+
+	if (!cards)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d cards", size);
+	for (int rank = 0; rank < size && status == 0; rank++) {
+		status = get_card(ddp, rank, &cards[rank]);
+		cards[rank].host[DDP_HOST_NAME - 1] = '\0';
+	}
+	if (status == 0)
+		status = ddp_topology_create(&ddp->topology, cards, size, &ddp->error);
+	free(cards);
+	return status;
+}
+
+/* What the leader found goes to its group through the memory that they share. */
+struct digest {
+	int32_t groups, status;
+	char text[DDP_ERROR_SIZE];
+};
+
+static int share(struct ddp *ddp, void *data, size_t bytes, const struct ddp_watch *watch)
+{
+	struct ddp_call call = {.kind = UINT32_MAX, .count = bytes, .name = "start"};
+
+	return ddp_group_broadcast(ddp->group, &call, data, bytes, 0, watch, &ddp->error);
+}
+
+static int share_topology(struct ddp *ddp, int status, const struct ddp_watch *watch)
+{
+	size_t size = (size_t)ddp->identity.size;
+	struct ddp_place *places = calloc(size, sizeof(*places));
+	char(*hosts)[DDP_HOST_NAME] = NULL;
+	struct digest digest = {.status = status};
+
+	if (!places) {
+		status =
+			ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %zu ranks", size);
+		goto out;
+	}
+	if (leads(ddp)) {
+		digest.groups = ddp->topology ? ddp->topology->groups : 0;
+		memcpy(digest.text, ddp->error.text, sizeof(digest.text));
+	}
+	status = share(ddp, &digest, sizeof(digest), watch);
+	if (status < 0)
+		goto out;
+	if (digest.status < 0) {
+		status = ddp_error_set(&ddp->error, digest.status, "%s", digest.text);
+		goto out;
+	}
+	hosts = calloc((size_t)digest.groups, sizeof(*hosts));
+	if (!hosts) {
+		status = ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d nodes",
+				       digest.groups);
+		goto out;
+	}
+	if (leads(ddp)) {
+		memcpy(places, ddp->topology->places, size * sizeof(*places));
+		memcpy(hosts, ddp->topology->hosts, (size_t)digest.groups * sizeof(*hosts));
+	}
+	status = share(ddp, places, size * sizeof(*places), watch);
+	if (status == 0)
+		status = share(ddp, hosts, (size_t)digest.groups * sizeof(*hosts), watch);
+	if (status == 0 && !ddp->topology)
+		status = ddp_topology_copy(&ddp->topology, places, ddp->identity.size, hosts,
+					   digest.groups, &ddp->error);
+out:
+	free(places);
+	free(hosts);
+	return status;
+}
+
+static int connect_peer(struct ddp *ddp, int rank, uint8_t *address)
+{
+	size_t size = DDP_HOST_ADDRESS;
+	int status = ddp->rendezvous->method->get(ddp->rendezvous, rank, KEY_ADDRESS, address,
+						  &size, &ddp->error);
+
+	if (status == 0)
+		status = ddp->engine->connect(ddp->host, rank, address, size, &ddp->error);
+	return status;
+}
+
+/* Take this rank's place in its column, if it has one. */
+static int connect_column(struct ddp *ddp)
+{
+	const struct ddp_topology *topology = ddp->topology;
+	const struct ddp_place *place = &topology->places[ddp->identity.rank];
+	uint8_t *address = NULL;
+	int status = 0;
+
+	ddp->column = (struct ddp_column){.engine = ddp->engine, .host = ddp->host};
+	if (topology->groups == 1 || place->member >= topology->columns)
+		return 0;
+	ddp->column_ranks = calloc((size_t)topology->groups, sizeof(int));
+	ddp->column_scratch = aligned_alloc(CACHE_LINE, COLUMN_SCRATCH);
+	address = malloc(DDP_HOST_ADDRESS);
+	if (!ddp->column_ranks || !ddp->column_scratch || !address) {
+		status = ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d groups",
+				       topology->groups);
+		goto out;
+	}
+	for (int group = 0; group < topology->groups && status == 0; group++) {
+		ddp->column_ranks[group] = ddp_topology_rank(topology, group, place->member);
+		if (group != place->group)
+			status = connect_peer(ddp, ddp->column_ranks[group], address);
+	}
+	ddp->column.index = place->group;
+	ddp->column.size = topology->groups;
+	ddp->column.ranks = ddp->column_ranks;
+	ddp->column.simd = ddp->simd;
+	ddp->column.name = ddp_rank_name;
+	ddp->column.owner = ddp;
+	ddp->column.scratch = ddp->column_scratch;
+	ddp->column.scratch_bytes = COLUMN_SCRATCH;
+out:
+	free(address);
+	return status;
+}
+
+/* Map the memory of the group. */
+static int meet_group(struct ddp *ddp, const struct ddp_watch *watch)
+{
+	int *ranks = calloc((size_t)ddp->identity.local_size, sizeof(*ranks));
+	int status = 0;
+
+	if (!ranks)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d ranks",
+				     ddp->identity.local_size);
+	if (ddp->shares)
+		status = find_mates(ddp, ranks);
+	if (status == 0 && !leads(ddp))
+		status = attach_group(ddp, ranks);
+	else if (status == 0 && ddp->shares)
+		ddp_group_rename(ddp->group, ranks);
+	if (status == 0)
+		status = ddp_group_meet(ddp->group, watch, &ddp->error);
+	free(ranks);
+	return status;
+}
+
+int ddp_join(struct ddp *ddp, const char *method)
+{
+	struct ddp_watch watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
+	int status = read_settings(ddp);
+
+	if (status == 0)
+		status = ddp_rendezvous_open(&ddp->rendezvous, method, &ddp->identity, &ddp->log,
+					     &watch, &ddp->error);
+	if (status < 0)
+		return status;
+	ddp->world.method = ddp->rendezvous->method->head.name;
+	if (leads(ddp))
+		status = create_group(ddp);
+	if (status == 0)
+		status = exchange(ddp, &watch);
+	if (status == 0)
+		status = meet_group(ddp, &watch);
+	if (status < 0)
+		return status;
+	status = leads(ddp) ? read_topology(ddp) : 0;
+	status = share_topology(ddp, status, &watch);
+	if (status == 0)
+		status = connect_column(ddp);
+	if (status == 0 && ddp->topology->groups > 1)
+		ddp->world.wide = ddp->engine->head.name;
+	return status;
+}
+
+void ddp_leave(struct ddp *ddp, bool clean)
+{
+	if (ddp->group && clean)
+		ddp_group_leave(ddp->group);
+	if (ddp->host)
+		ddp->engine->close(ddp->host, clean);
+	ddp->host = NULL;
+	ddp_group_destroy(ddp->group);
+	ddp->group = NULL;
+	ddp_rendezvous_close(ddp->rendezvous, clean);
+	ddp->rendezvous = NULL;
+	ddp_topology_destroy(ddp->topology);
+	ddp->topology = NULL;
+	free(ddp->column_ranks);
+	free(ddp->column_scratch);
+	ddp->column_ranks = NULL;
+	ddp->column_scratch = NULL;
+}

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/type.h"
+#include "recorder-private.h"
+
+enum { ENTRIES = DDP_RECORDER_ENTRIES, TERM_SLOTS = 64 };
+
+/* --- Lines, without stdio: a signal handler writes them ---------------------------------- */
+
+struct line {
+	char text[512];
+	size_t length;
+};
+
+static void add(struct line *line, const char *text)
+{
+	while (*text && line->length < sizeof(line->text) - 1)
+		line->text[line->length++] = *text++;
+}
+
+static void add_number(struct line *line, uint64_t number)
+{
+	char digits[24];
+	size_t at = sizeof(digits);
+
+	digits[--at] = '\0';
+	do {
+		digits[--at] = (char)('0' + number % 10);
+		number /= 10;
+	} while (number);
+	add(line, digits + at);
+}
+
+static void add_seconds(struct line *line, uint64_t milliseconds)
+{
+	char fraction[5] = {'.', (char)('0' + milliseconds / 100 % 10),
+			    (char)('0' + milliseconds / 10 % 10), (char)('0' + milliseconds % 10),
+			    '\0'};
+
+	add_number(line, milliseconds / 1000);
+	add(line, fraction);
+}
+
+static void put_line(int fd, struct line *line)
+{
+	const char *text = line->text;
+	size_t left;
+
+	line->text[line->length++] = '\n';
+	for (left = line->length; left > 0;) {
+		ssize_t done = write(fd, text, left);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done <= 0)
+			return;
+		text += done;
+		left -= (size_t)done;
+	}
+}
+
+/* --- The ring ---------------------------------------------------------------------------- */
+
+/* Ticks of some milliseconds: one call of a few nanoseconds, also in a signal handler. */
+static uint64_t ticks(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job, int rank, int size,
+					 const char *host)
+{
+	struct ddp_recorder *recorder = calloc(1, sizeof(*recorder));
+
+	if (!recorder)
+		return NULL;
+	if (strlen(directory) < sizeof(recorder->directory))
+		snprintf(recorder->directory, sizeof(recorder->directory), "%s", directory);
+	snprintf(recorder->path, sizeof(recorder->path), "%s/rank-%d", recorder->directory, rank);
+	snprintf(recorder->job, sizeof(recorder->job), "%s", job);
+	snprintf(recorder->host, sizeof(recorder->host), "%s", host);
+	recorder->rank = rank;
+	recorder->size = size;
+	recorder->born = ticks();
+	atomic_init(&recorder->dump, DDP_DUMP_NONE);
+	return recorder;
+}
+
+void ddp_recorder_begin(struct ddp_recorder *recorder, const struct ddp_call *call)
+{
+	struct ddp_recorder_entry *entry = &recorder->ring[recorder->used % ENTRIES];
+
+	entry->sequence = call->sequence;
+	entry->count = call->count;
+	entry->begun = ticks() - recorder->born;
+	entry->ended = 0;
+	entry->name = call->name;
+	entry->type = call->type;
+	entry->op = call->op;
+	entry->status = 1;
+	recorder->used++;
+}
+
+void ddp_recorder_end(struct ddp_recorder *recorder, int status)
+{
+	struct ddp_recorder_entry *entry = &recorder->ring[(recorder->used - 1) % ENTRIES];
+
+	entry->ended = ticks() - recorder->born;
+	entry->status = status;
+}
+
+/* --- The record -------------------------------------------------------------------------- */
+
+/* "#17 all-reduce 1000 F32 sum", as summary reads it back up to the first comma. */
+static void put_entry(int fd, const struct ddp_recorder_entry *entry)
+{
+	struct line line = {.length = 0};
+
+	add(&line, "#");
+	add_number(&line, entry->sequence);
+	add(&line, " ");
+	add(&line, entry->name);
+	if (strcmp(entry->name, "all-reduce") == 0) {
+		add(&line, " ");
+		add_number(&line, entry->count);
+		add(&line, " ");
+		add(&line, ddp_type_name(entry->type));
+		add(&line, " ");
+		add(&line, ddp_op_name(entry->op));
+	} else if (entry->count) {
+		add(&line, " ");
+		add_number(&line, entry->count);
+		add(&line, " bytes");
+	}
+	add(&line, ", begun ");
+	add_seconds(&line, entry->begun);
+	add(&line, entry->status == 1 ? " s, not ended" : " s, ended ");
+	if (entry->status != 1) {
+		add_seconds(&line, entry->ended);
+		add(&line, entry->status == 0 ? " s" : " s, failed: ");
+		if (entry->status < 0)
+			add(&line, ddp_strerror(entry->status));
+	}
+	put_line(fd, &line);
+}
+
+static void put_head(int fd, const struct ddp_recorder *recorder, const char *reason)
+{
+	struct line line = {.length = 0};
+
+	add(&line, "rank ");
+	add_number(&line, (uint64_t)recorder->rank);
+	add(&line, " of ");
+	add_number(&line, (uint64_t)recorder->size);
+	add(&line, " on ");
+	add(&line, recorder->host);
+	add(&line, ", pid ");
+	add_number(&line, (uint64_t)getpid());
+	add(&line, ", job ");
+	add(&line, recorder->job);
+	put_line(fd, &line);
+	line.length = 0;
+	add(&line, "after ");
+	add_seconds(&line, ticks() - recorder->born);
+	add(&line, " s: ");
+	add(&line, reason);
+	put_line(fd, &line);
+}
+
+static void write_record(struct ddp_recorder *recorder, const char *reason)
+{
+	uint64_t first;
+	int fd;
+
+	mkdir(recorder->directory, 0700);
+	fd = open(recorder->path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	put_head(fd, recorder, reason);
+	first = recorder->used > ENTRIES ? recorder->used - ENTRIES : 0;
+	for (uint64_t i = first; i < recorder->used; i++)
+		put_entry(fd, &recorder->ring[i % ENTRIES]);
+	close(fd);
+}
+
+/* No signal of this thread ends the process halfway; see wait_for_dump() for those of others. */
+void ddp_recorder_dump(struct ddp_recorder *recorder, const char *reason)
+{
+	int saved = errno, none = DDP_DUMP_NONE;
+	sigset_t all, before;
+
+	if (!recorder || !recorder->directory[0])
+		return;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	if (atomic_compare_exchange_strong(&recorder->dump, &none, DDP_DUMP_RUNS)) {
+		write_record(recorder, reason);
+		atomic_store(&recorder->dump, DDP_DUMP_DONE);
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	errno = saved;
+}
+
+/* --- SIGTERM ----------------------------------------------------------------------------- */
+
+static _Atomic(struct ddp_recorder *) term_slots[TERM_SLOTS];
+static struct sigaction term_before;
+static atomic_flag term_installed = ATOMIC_FLAG_INIT;
+
+/* Another thread may be at it: up to a second. */
+static void wait_for_dump(const struct ddp_recorder *recorder)
+{
+	for (int i = 0; i < 100 && atomic_load(&recorder->dump) == DDP_DUMP_RUNS; i++)
+		poll(NULL, 0, 10);
+}
+
+static void on_term(int number)
+{
+	int saved = errno;
+
+	for (int i = 0; i < TERM_SLOTS; i++) {
+		struct ddp_recorder *recorder = atomic_load(&term_slots[i]);
+
+		if (!recorder)
+			continue;
+		ddp_recorder_dump(recorder, "SIGTERM");
+		wait_for_dump(recorder);
+	}
+	sigaction(number, &term_before, NULL);
+	raise(number);
+	errno = saved;
+}
+
+void ddp_recorder_on_term(struct ddp_recorder *recorder)
+{
+	struct sigaction action = {.sa_handler = on_term};
+	struct ddp_recorder *none;
+
+	for (int i = 0; i < TERM_SLOTS; i++) {
+		none = NULL;
+		if (atomic_compare_exchange_strong(&term_slots[i], &none, recorder))
+			break;
+	}
+	if (atomic_flag_test_and_set(&term_installed))
+		return;
+	sigaction(SIGTERM, NULL, &term_before);
+	/* A program that ignores it, or handles it, has its reasons. */
+	if (term_before.sa_handler != SIG_DFL || (term_before.sa_flags & SA_SIGINFO))
+		return;
+	sigemptyset(&action.sa_mask);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+void ddp_recorder_destroy(struct ddp_recorder *recorder)
+{
+	struct ddp_recorder *mine;
+
+	if (!recorder)
+		return;
+	for (int i = 0; i < TERM_SLOTS; i++) {
+		mine = recorder;
+		atomic_compare_exchange_strong(&term_slots[i], &mine, NULL);
+	}
+	free(recorder);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * recorder.h - the last collectives of a rank, for when it fails
+ *
+ * A ring that costs a few nanoseconds a call. ddp_recorder_dump() writes it to
+ * <directory>/rank-<rank>, one line a collective, and uses only calls that a signal handler
+ * may use. ddp_recorder_summary() reads what all ranks wrote and says who did not arrive.
+ */
+#ifndef DDP_COMM_RECORDER_H
+#define DDP_COMM_RECORDER_H
+
+#include "base/error.h"
+#include "local/group.h"
+
+struct ddp_recorder;
+
+/*
+ * A recorder for [rank] on [host] of [size] ranks; [directory] may be "": then dump does nothing.
+ * Returns NULL where memory is out.
+ */
+struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job, int rank, int size,
+					 const char *host);
+
+/* NULL is legal. */
+void ddp_recorder_destroy(struct ddp_recorder *recorder);
+
+/* [call] begins; it ends with [status]. */
+void ddp_recorder_begin(struct ddp_recorder *recorder, const struct ddp_call *call);
+void ddp_recorder_end(struct ddp_recorder *recorder, int status);
+
+/*
+ * Write the record, with [reason] on top (one line, may be cut). Once only: later calls do
+ * nothing. Makes the directory where it is missing (its parent must be there). Signal safe.
+ */
+void ddp_recorder_dump(struct ddp_recorder *recorder, const char *reason);
+
+/*
+ * One rank of those that call it writes <directory>/summary, after waiting up to [seconds] for
+ * the records of the others: who is in which collective, who did not arrive.
+ * Returns 1 with the path and the gist of it in [text] for the rank that wrote it, else 0.
+ */
+int ddp_recorder_summary(struct ddp_recorder *recorder, double seconds, char *text, size_t size);
+
+/*
+ * On SIGTERM, dump all recorders that were handed to this, then let the signal do what it did
+ * before. Up to 64 at a time; further ones are not dumped. ddp_recorder_destroy() takes one out.
+ */
+void ddp_recorder_on_term(struct ddp_recorder *recorder);
+
+#endif /* DDP_COMM_RECORDER_H */

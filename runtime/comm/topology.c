@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "topology.h"
+
+static struct ddp_topology *allocate(int size, int groups)
+{
+	struct ddp_topology *topology = calloc(1, sizeof(*topology));
+
+	if (!topology)
+		return NULL;
+	topology->size = size;
+	topology->groups = groups;
+	topology->places = calloc((size_t)size, sizeof(*topology->places));
+	topology->ranks = calloc((size_t)size, sizeof(*topology->ranks));
+	topology->first = calloc((size_t)groups + 1, sizeof(*topology->first));
+	topology->hosts = calloc((size_t)groups, sizeof(*topology->hosts));
+	if (topology->places && topology->ranks && topology->first && topology->hosts)
+		return topology;
+	ddp_topology_destroy(topology);
+	return NULL;
+}
+
+/* Fill first, ranks and columns from places, which are known to be complete. */
+static void arrange(struct ddp_topology *topology)
+{
+	for (int rank = 0; rank < topology->size; rank++)
+		topology->first[topology->places[rank].group + 1]++;
+	topology->columns = topology->size;
+	for (int group = 0; group < topology->groups; group++) {
+		if (topology->first[group + 1] < topology->columns)
+			topology->columns = topology->first[group + 1];
+		topology->first[group + 1] += topology->first[group];
+	}
+	for (int rank = 0; rank < topology->size; rank++) {
+		const struct ddp_place *place = &topology->places[rank];
+
+		topology->ranks[topology->first[place->group] + place->member] = rank;
+	}
+}
+
+/* Whether the cards of [rank] and rank 0 go together, and [rank]'s with itself. */
+static int check_card(const struct ddp_card *cards, int rank, int size, struct ddp_error *error)
+{
+	const struct ddp_card *card = &cards[rank];
+
+	if (card->shares != cards[0].shares)
+		return ddp_error_set(error, DDP_ERR_MISMATCH,
+				     "DDP_LOCAL differs: rank %d on %s has %s, rank 0 on %s has %s",
+				     rank, card->host, card->shares ? "on" : "off", cards[0].host,
+				     cards[0].shares ? "on" : "off");
+	if (card->node_rank < 0 || card->node_rank >= card->node_count ||
+	    card->node_count != cards[0].node_count || card->node_count > size ||
+	    card->local_rank < 0 || card->local_rank >= card->local_size || card->local_size > size)
+		return ddp_error_set(
+			error, DDP_ERR_MISMATCH,
+			"rank %d on %s says it is local rank %d of %d on node %d of %d, "
+			"rank 0 on %s says there are %d nodes for %d ranks",
+			rank, card->host, card->local_rank, card->local_size, card->node_rank,
+			card->node_count, cards[0].host, cards[0].node_count, size);
+	return 0;
+}
+
+/* Each member of each group is one rank, and each group is whole. */
+static int check_places(const struct ddp_topology *topology, const struct ddp_card *cards,
+			struct ddp_error *error)
+{
+	if (topology->columns == 0)
+		return ddp_error_set(
+			error, DDP_ERR_MISMATCH,
+			"%d ranks say there are %d nodes, but one of these has no rank",
+			topology->size, topology->groups);
+	for (int rank = 0; rank < topology->size; rank++) {
+		const struct ddp_place *place = &topology->places[rank];
+		int members = ddp_topology_members(topology, place->group);
+		int other;
+
+		if (cards[0].shares && members != cards[rank].local_size)
+			return ddp_error_set(error, DDP_ERR_MISMATCH,
+					     "rank %d on %s says its node %d has %d ranks, but %d "
+					     "ranks say they are there",
+					     rank, cards[rank].host, cards[rank].node_rank,
+					     cards[rank].local_size, members);
+		other = ddp_topology_rank(topology, place->group, place->member);
+		if (other != rank)
+			return ddp_error_set(
+				error, DDP_ERR_MISMATCH,
+				"ranks %d and %d both say they are local rank %d on node "
+				"%d (%s)",
+				rank, other, cards[rank].local_rank, cards[rank].node_rank,
+				cards[rank].host);
+	}
+	return 0;
+}
+
+int ddp_topology_create(struct ddp_topology **topology, const struct ddp_card *cards, int size,
+			struct ddp_error *error)
+{
+	int groups = cards[0].shares ? cards[0].node_count : size;
+	struct ddp_topology *made;
+	int status = 0;
+
+	*topology = NULL;
+	for (int rank = 0; rank < size && status == 0; rank++)
+		status = check_card(cards, rank, size, error);
+	if (status < 0)
+		return status;
+	made = allocate(size, groups);
+	if (!made)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %d ranks", size);
+	for (int rank = 0; rank < size; rank++) {
+		struct ddp_place *place = &made->places[rank];
+
+		place->group = cards[rank].shares ? cards[rank].node_rank : rank;
+		place->member = cards[rank].shares ? cards[rank].local_rank : 0;
+		memcpy(made->hosts[place->group], cards[rank].host, DDP_HOST_NAME);
+	}
+	for (int rank = 0; rank < size; rank++)
+		made->first[made->places[rank].group + 1]++;
+	for (int rank = 0; rank < size && status == 0; rank++)
+		if (made->places[rank].member >= made->first[made->places[rank].group + 1])
+			status =
+				ddp_error_set(error, DDP_ERR_MISMATCH,
+					      "rank %d on %s says it is local rank %d, but only %d "
+					      "ranks say they are on node %d",
+					      rank, cards[rank].host, cards[rank].local_rank,
+					      made->first[made->places[rank].group + 1],
+					      cards[rank].node_rank);
+	memset(made->first, 0, sizeof(*made->first) * ((size_t)groups + 1));
+	if (status == 0) {
+		arrange(made);
+		status = check_places(made, cards, error);
+	}
+	if (status < 0) {
+		ddp_topology_destroy(made);
+		return status;
+	}
+	*topology = made;
+	return 0;
+}
+
+int ddp_topology_copy(struct ddp_topology **topology, const struct ddp_place *places, int size,
+		      char (*hosts)[DDP_HOST_NAME], int groups, struct ddp_error *error)
+{
+	*topology = allocate(size, groups);
+	if (!*topology)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %d ranks", size);
+	memcpy((*topology)->places, places, sizeof(*places) * (size_t)size);
+	memcpy((*topology)->hosts, hosts, sizeof(*hosts) * (size_t)groups);
+	arrange(*topology);
+	return 0;
+}
+
+void ddp_topology_destroy(struct ddp_topology *topology)
+{
+	if (!topology)
+		return;
+	free(topology->places);
+	free(topology->ranks);
+	free(topology->first);
+	free(topology->hosts);
+	free(topology);
+}
+
+int ddp_topology_members(const struct ddp_topology *topology, int group)
+{
+	return topology->first[group + 1] - topology->first[group];
+}
+
+int ddp_topology_rank(const struct ddp_topology *topology, int group, int member)
+{
+	return topology->ranks[topology->first[group] + member];
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* world.c - ddp_init() and ddp_destroy(), and what a handle tells of itself */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "arena.h"
+#include "base/settings.h"
+#include "join.h"
+#include "kept.h"
+#include "recorder.h"
+
+extern char **environ;
+
+/* --- Who am I ---------------------------------------------------------------------------- */
+
+/* GPUs of this machine, which a process outside Slurm may use all. */
+static int count_devices(void)
+{
+	char path[32];
+	int count = 0;
+
+	for (int i = 0; i < 64; i++) {
+		snprintf(path, sizeof(path), "/dev/nvidia%d", i);
+		count += access(path, F_OK) == 0;
+	}
+	return count;
+}
+
+static int read_identity(struct ddp *ddp)
+{
+	char hostname[256] = "localhost";
+	char directory[PATH_MAX];
+	struct ddp_surroundings surroundings = {
+		.hostname = hostname,
+		.process = (long)getpid(),
+		.parent = (long)getppid(),
+		.devices = count_devices(),
+	};
+
+	gethostname(hostname, sizeof(hostname) - 1);
+	surroundings.directory = getcwd(directory, sizeof(directory)) ? directory : ".";
+	return ddp_identity_read(environ, &surroundings, &ddp->identity, &ddp->error);
+}
+
+static void fill_world(struct ddp *ddp)
+{
+	const struct ddp_identity *identity = &ddp->identity;
+
+	ddp->world = (struct ddp_world){
+		.rank = identity->rank,
+		.size = identity->size,
+		.local_rank = identity->local_rank,
+		.local_size = identity->local_size,
+		.node_rank = identity->node_rank,
+		.node_count = identity->node_count,
+		.device = identity->device,
+		.share = identity->share,
+		.attempt = identity->attempt,
+		.end_time = identity->end_time,
+		.job = identity->job,
+		.host = identity->host,
+		.source = ddp_source_name(identity->source),
+		.method = "none",
+		.wide = "none",
+		.timeout = ddp->timeout,
+	};
+}
+
+static int read_options(struct ddp *ddp, const struct ddp_options *options)
+{
+	int status = ddp_log_open(&ddp->log, &ddp->error);
+
+	if (status < 0)
+		return status;
+	if (options && options->size != sizeof(*options))
+		return ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT,
+				     "ddp_init: options of %zu bytes, this libddp has %zu: begin "
+				     "with DDP_OPTIONS_INIT, and build against the ddp.h of the "
+				     "library that is used",
+				     options->size, sizeof(*options));
+	status = ddp_setting_seconds(DDP_SET_DDP_TIMEOUT, &ddp->timeout, &ddp->error);
+	if (status < 0)
+		return status;
+	if (options && options->timeout != 0) {
+		if (!(options->timeout > 0) || options->timeout > 1e9)
+			return ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT,
+					     "ddp_init: a timeout of %g s: give more than 0",
+					     options->timeout);
+		ddp->timeout = options->timeout;
+	}
+	return ddp_simd_choose(&ddp->simd, &ddp->error);
+}
+
+/* A requeued job has the same number: its records must not be taken for the first attempt's. */
+static int open_recorder(struct ddp *ddp, bool signals)
+{
+	const struct ddp_identity *identity = &ddp->identity;
+	char directory[PATH_MAX + 16];
+
+	snprintf(directory, sizeof(directory), "%s", identity->records);
+	if (identity->attempt > 0 && *identity->records)
+		snprintf(directory, sizeof(directory), "%s.%d", identity->records,
+			 identity->attempt);
+	ddp->recorder = ddp_recorder_create(directory, identity->job, identity->rank,
+					    identity->size, identity->host);
+	if (!ddp->recorder)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for the recorder");
+	if (signals && identity->size > 1)
+		ddp_recorder_on_term(ddp->recorder);
+	return 0;
+}
+
+static int initialise(struct ddp *ddp, const struct ddp_options *options)
+{
+	int status = read_options(ddp, options);
+
+	if (status == 0)
+		status = read_identity(ddp);
+	if (status < 0)
+		return status;
+	fill_world(ddp);
+	ddp_log_name(&ddp->log, ddp->identity.rank, ddp->identity.host);
+	status = open_recorder(ddp, !(options && options->no_signals));
+	if (status == 0)
+		status = ddp_join(ddp, options ? options->method : NULL);
+	if (status == 0)
+		status = ddp_barrier(ddp); /* which proves every way between the ranks */
+	if (status == 0 && options && options->device)
+		status = ddp_join_devices(ddp);
+	if (status == 0)
+		ddp_log(ddp, DDP_LEVEL_INFO, "world",
+			"%d ranks on %d nodes, by %s, met by %s, between groups: %s",
+			ddp->world.size, ddp->world.node_count, ddp->world.source,
+			ddp->world.method, ddp->world.wide);
+	return status;
+}
+
+int ddp_init(struct ddp **ddp, const struct ddp_options *options)
+{
+	int status;
+
+	*ddp = calloc(1, sizeof(**ddp));
+	if (!*ddp)
+		return DDP_ERR_MEMORY;
+	(*ddp)->log = (struct ddp_log){.level = DDP_LEVEL_WARNING, .prefix = "ddp: ", .rank = -1};
+	status = ddp_fail_call(*ddp, initialise(*ddp, options));
+	(*ddp)->joined = status == 0;
+	if (status < 0)
+		ddp_tell_failure(*ddp); /* the others wait for this rank */
+	return status;
+}
+
+void ddp_destroy(struct ddp *ddp)
+{
+	bool clean;
+
+	if (!ddp)
+		return;
+	/* Arenas go with the group: all ranks are past their use when this barrier is. */
+	clean = ddp->joined && !ddp->lost && ddp_barrier(ddp) == 0;
+	ddp_arenas_free(ddp);
+	if (ddp->device)
+		ddp->device_engine->close(ddp->device);
+	ddp_leave(ddp, clean);
+	if (ddp->lost)
+		ddp_tell_summary(ddp);
+	ddp_recorder_destroy(ddp->recorder);
+	ddp_kept_free(ddp);
+	free(ddp);
+}
+
+/* --- What a handle tells ----------------------------------------------------------------- */
+
+const struct ddp_world *ddp_world(const struct ddp *ddp)
+{
+	return &ddp->world;
+}
+
+const char *ddp_error(const struct ddp *ddp)
+{
+	return ddp ? ddp->error.text : "out of memory";
+}
+
+int ddp_status(const struct ddp *ddp)
+{
+	return ddp ? ddp->error.status : DDP_ERR_MEMORY;
+}
+
+void ddp_log(const struct ddp *ddp, enum ddp_level level, const char *subsystem, const char *format,
+	     ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	ddp_log_vprint(&ddp->log, level, subsystem, format, arguments);
+	va_end(arguments);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "report.h"
+
+/* [text] as a JSON string; bytes above 0x7f are taken for UTF-8 and left alone. */
+static void put_string(const char *text, FILE *out)
+{
+	fputc('"', out);
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+
+		if (c == '"' || c == '\\')
+			fprintf(out, "\\%c", c);
+		else if (c < 0x20)
+			fprintf(out, "\\u%04x", c);
+		else
+			fputc(c, out);
+	}
+	fputc('"', out);
+}
+
+static void put_field(const char *name, const char *text, FILE *out)
+{
+	fprintf(out, ", \"%s\": ", name);
+	if (*text)
+		put_string(text, out);
+	else
+		fputs("null", out);
+}
+
+static void put_card(const struct info_card *card, FILE *out)
+{
+	fprintf(out, "{\"rank\": %d, \"node_rank\": %d, \"local_rank\": %d, \"local_size\": %d, ",
+		card->rank, card->node_rank, card->local_rank, card->local_size);
+	fprintf(out, "\"pid\": %d, \"device\": ", card->pid);
+	fprintf(out, card->device >= 0 ? "%d" : "null", card->device);
+	fprintf(out, ", \"share\": ");
+	fprintf(out, card->share > 0 ? "%.6g" : "null", card->share);
+	fprintf(out, ", \"endpoint_reached\": %s",
+		card->reached < 0 ? "null"
+		: card->reached	  ? "true"
+				  : "false");
+	put_field("node", card->host, out);
+	put_field("cpus", card->cpu_list, out);
+	put_field("device_name", card->device_name, out);
+	put_field("uuid", card->uuid, out);
+	put_field("libraries", card->libraries, out);
+	fputc('}', out);
+}
+
+static void put_timing(const struct info_timing *timing, FILE *out)
+{
+	fprintf(out,
+		"{\"bytes\": %zu, \"median_seconds\": %.9g, \"best_seconds\": %.9g, "
+		"\"wrong_elements\": %llu}",
+		timing->bytes, timing->median, timing->best, (unsigned long long)timing->wrong);
+}
+
+void info_report_json(const struct info_report *report, FILE *out)
+{
+	const struct ddp_world *world = report->world;
+
+	fprintf(out, "{\"version\": \"%s\", \"size\": %d, \"nodes\": %d", PACKAGE_VERSION,
+		world->size, world->node_count);
+	put_field("job", world->job, out);
+	put_field("source", world->source, out);
+	put_field("method", world->method, out);
+	put_field("wide", world->wide, out);
+	put_field("endpoint", report->cards[0].endpoint, out);
+	fprintf(out, ",\n \"ranks\": [");
+	for (int rank = 0; rank < world->size; rank++) {
+		fprintf(out, "%s\n  ", rank ? "," : "");
+		put_card(&report->cards[rank], out);
+	}
+	fprintf(out, "],\n \"warnings\": [");
+	for (int i = 0; i < report->warnings->count; i++) {
+		fprintf(out, "%s\n  ", i ? "," : "");
+		put_string(report->warnings->text[i], out);
+	}
+	fprintf(out, "],\n \"selftest\": ");
+	if (!report->test)
+		fputs("null", out);
+	else
+		fputc('[', out);
+	for (int i = 0; report->test && i < report->test->count; i++) {
+		fprintf(out, "%s\n  ", i ? "," : "");
+		put_timing(&report->test->timings[i], out);
+	}
+	fprintf(out, "%s}\n", report->test ? "]" : "");
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* main.c - ddp-info: every rank in one table, what looks wrong, and a self-test */
+#include "config.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "reach.h"
+#include "report.h"
+
+/* Exit statuses besides those of ddp_exit_status(). */
+enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
+
+#define LIMIT_DEFAULT (16u << 20)
+#define LIMIT_MOST (1u << 30)
+
+struct options {
+	bool json, test, strict;
+	size_t limit;
+};
+
+static const char usage[] =
+	"usage: srun -N2 -n4 --ddp ddp-info [OPTION...]\n"
+	"\n"
+	"One table of all ranks, what looks wrong with them, and an all-reduce of every size,\n"
+	"verified and timed.\n"
+	"\n"
+	"  --json          the same for programs, as one JSON object\n"
+	"  --no-test       the table and the warnings alone\n"
+	"  --max-bytes N   largest all-reduce of the test, 4 to 1G (K, M, G may follow); 16M\n"
+	"  --strict        warnings make the exit status 3\n"
+	"  --help, --version\n"
+	"\n"
+	"Exit status: 0 all well; 1 a sum was wrong; 2 usage; 3 warnings, with --strict; from 65 on\n"
+	"an error of libddp, see ddp(7).\n";
+
+/* 4 to 1G, with K, M or G. Returns 0 for anything else. */
+static size_t parse_bytes(const char *text)
+{
+	char *end;
+	unsigned long long value = strtoull(text, &end, 10);
+	unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
+
+	if (end == text || *text == '-' || (*end && (!shift || end[1])) || value > LIMIT_MOST)
+		return 0;
+	value <<= shift;
+	return value >= 4 && value <= LIMIT_MOST ? (size_t)value : 0;
+}
+
+/* Returns -1 to go on, else the exit status. Every rank reads the same arguments. */
+static int parse(int argc, char **argv, struct options *options)
+{
+	static const struct option list[] = {{"json", no_argument, NULL, 'j'},
+					     {"no-test", no_argument, NULL, 'n'},
+					     {"max-bytes", required_argument, NULL, 'm'},
+					     {"strict", no_argument, NULL, 's'},
+					     {"help", no_argument, NULL, 'h'},
+					     {"version", no_argument, NULL, 'v'},
+					     {NULL, 0, NULL, 0}};
+	int c;
+
+	*options = (struct options){.test = true, .limit = LIMIT_DEFAULT};
+	while ((c = getopt_long(argc, argv, "", list, NULL)) != -1) {
+		switch (c) {
+		case 'j':
+			options->json = true;
+			break;
+		case 'n':
+			options->test = false;
+			break;
+		case 's':
+			options->strict = true;
+			break;
+		case 'm':
+			options->limit = parse_bytes(optarg);
+			if (options->limit)
+				break;
+			fprintf(stderr, "ddp-info: --max-bytes %s: give 4 to 1G\n", optarg);
+			return EXIT_USAGE;
+		case 'h':
+			fputs(usage, stdout);
+			return 0;
+		case 'v':
+			printf("ddp-info %s\n", PACKAGE_VERSION);
+			return 0;
+		default:
+			fputs("ddp-info --help lists the options\n", stderr);
+			return EXIT_USAGE;
+		}
+	}
+	if (optind == argc)
+		return -1;
+	fprintf(stderr, "ddp-info: %s: no argument is expected\n", argv[optind]);
+	return EXIT_USAGE;
+}
+
+static int report(struct ddp *ddp, const struct options *options, const struct info_card *cards,
+		  const struct info_selftest *test)
+{
+	struct info_warnings warnings;
+	struct info_report facts = {ddp_world(ddp), cards, &warnings, options->test ? test : NULL};
+
+	info_warn(cards, facts.world->size, &warnings);
+	if (facts.world->rank == 0 && options->json)
+		info_report_json(&facts, stdout);
+	else if (facts.world->rank == 0)
+		info_report_table(&facts, stdout);
+	if (options->test && info_selftest_wrong(test) > 0)
+		return EXIT_WRONG;
+	return options->strict && warnings.count ? EXIT_WARNED : 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct info_selftest test = {.count = 0};
+	struct info_card card, *cards = NULL;
+	struct options options;
+	struct ddp *ddp;
+	int status = parse(argc, argv, &options);
+
+	if (status >= 0)
+		return status;
+	if (ddp_init(&ddp, NULL) < 0)
+		ddp_exit(ddp);
+	cards = calloc((size_t)ddp_world(ddp)->size, sizeof(*cards));
+	if (!cards)
+		ddp_exit(NULL);
+	info_card_fill(&card, ddp_world(ddp));
+	if (info_reach(ddp, &card) < 0 || ddp_all_gather(ddp, &card, cards, sizeof(card)) < 0 ||
+	    (options.test && info_selftest_run(ddp, options.limit, &test) < 0))
+		ddp_exit(ddp);
+	status = report(ddp, &options, cards, &test);
+	free(cards);
+	ddp_destroy(ddp);
+	return status;
+}

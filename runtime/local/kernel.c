@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <string.h>
+
+#include "kernel-table.h"
+
+/* Elements that a conversion keeps as f32 between its two halves. */
+enum { BLOCK = 256 };
+
+static const struct ddp_kernel_table *kernel_table(enum ddp_simd simd)
+{
+#if DDP_SIMD_X86
+	if (simd == DDP_SIMD_AVX512)
+		return &ddp_kernels_avx512;
+	if (simd == DDP_SIMD_AVX2)
+		return &ddp_kernels_avx2;
+#endif
+	(void)simd;
+	return &ddp_kernels_plain;
+}
+
+ddp_kernel *ddp_kernel_get(enum ddp_type type, enum ddp_op op, enum ddp_simd simd)
+{
+	return kernel_table(simd)->kernels[type][op];
+}
+
+/*
+ * To the nearer f32 with an odd last bit where [value] is none: rounding that again, to 16 bits,
+ * gives what rounding [value] once would.
+ */
+static float round_to_odd(double value)
+{
+	float near = (float)value;
+	uint32_t bits;
+
+	if ((double)near == value || value != value)
+		return near;
+	memcpy(&bits, &near, sizeof(bits));
+	if (__builtin_fabs((double)near) > __builtin_fabs(value))
+		bits--;
+	bits |= 1;
+	memcpy(&near, &bits, sizeof(near));
+	return near;
+}
+
+static void widen(float *to, const void *from, enum ddp_type type, size_t count, bool odd,
+		  const struct ddp_kernel_table *table)
+{
+	if (type == DDP_BF16)
+		table->bf16_widen(to, from, count);
+	else if (type == DDP_F16)
+		table->f16_widen(to, from, count);
+	else if (type == DDP_F32)
+		memcpy(to, from, count * sizeof(float));
+	else
+		for (size_t i = 0; i < count; i++) {
+			double value = ((const double *)from)[i];
+
+			to[i] = odd ? round_to_odd(value) : (float)value;
+		}
+}
+
+static void narrow(void *to, enum ddp_type type, const float *from, size_t count,
+		   const struct ddp_kernel_table *table)
+{
+	if (type == DDP_BF16)
+		table->bf16_narrow(to, from, count);
+	else if (type == DDP_F16)
+		table->f16_narrow(to, from, count);
+	else if (type == DDP_F32)
+		memcpy(to, from, count * sizeof(float));
+	else
+		for (size_t i = 0; i < count; i++)
+			((double *)to)[i] = (double)from[i];
+}
+
+void ddp_convert(void *to, enum ddp_type to_type, const void *from, enum ddp_type from_type,
+		 size_t count, enum ddp_simd simd)
+{
+	const struct ddp_kernel_table *table = kernel_table(simd);
+	size_t to_size = ddp_type_size(to_type), from_size = ddp_type_size(from_type);
+	float block[BLOCK];
+
+	if (to_type == from_type) {
+		memmove(to, from, count * to_size);
+		return;
+	}
+	for (size_t i = 0; i < count; i += BLOCK) {
+		size_t here = count - i < BLOCK ? count - i : BLOCK;
+
+		widen(block, (const char *)from + i * from_size, from_type, here,
+		      to_type != DDP_F32, table);
+		narrow((char *)to + i * to_size, to_type, block, here, table);
+	}
+}

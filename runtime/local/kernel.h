@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernel.h - elementwise reductions, for each type, operation and instruction set
+ */
+#ifndef DDP_LOCAL_KERNEL_H
+#define DDP_LOCAL_KERNEL_H
+
+#include "base/simd.h"
+
+/*
+ * For i < count: to[*][i] = (from[0][i] op from[1][i] ... op from[sources-1][i]) * scale, the
+ * same bits in all [targets] arrays. Sums run in this order, with f32 for 16-bit types, which
+ * are rounded (to nearest, even) once at the end; [scale] is 1 for none, and is ignored by MAX,
+ * MIN and integer types. NaN: MAX and MIN give NaN where any source has one, as PyTorch does.
+ * to[t] may be one of from[]; otherwise they do not overlap. [sources] and [targets] >= 1.
+ */
+typedef void ddp_kernel(void *const *to, int targets, const void *const *from, int sources,
+			size_t count, double scale);
+
+/* The kernel for [type] and [op] with [simd]'s instructions, or the next best below. */
+ddp_kernel *ddp_kernel_get(enum ddp_type type, enum ddp_op op, enum ddp_simd simd);
+
+/* Conversions of [count] elements, rounding to nearest even; used for compressed gradients. */
+void ddp_convert(void *to, enum ddp_type to_type, const void *from, enum ddp_type from_type,
+		 size_t count, enum ddp_simd simd);
+
+#endif /* DDP_LOCAL_KERNEL_H */

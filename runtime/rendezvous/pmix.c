@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pmix.c - the method "pmix": ranks meet through the PMIx server that started them
+ *
+ * A rank's puts travel as one record, the same as in the method "file", under a key of its
+ * fence; PMIx's collecting fence brings all of them to every node. The fence is one that does
+ * not block, and is polled, so that time limits and aborts hold. PMIx cannot take a fence back:
+ * after a failure its state is left to it and the process is expected to end. Nor does it tell
+ * who is missing. Giving up is an event to the namespace; how far it goes is the server's
+ * matter: Slurm 22.05 delivers it on the same node alone.
+ */
+#include "config.h"
+
+/* Its inline functions are not written for our warnings. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#include <pmix.h>
+#pragma GCC diagnostic pop
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "record.h"
+
+#define ABORT_CODE (PMIX_EXTERNAL_ERR_BASE - 364)
+#define ABORT_TEXT "ddp.abort"
+
+enum { GET_SECONDS = 30 };
+
+/* An operation that PMIx ends from its own thread, and that may outlive us. */
+struct pending {
+	_Atomic int users; /* us and PMIx; the last one frees it */
+	_Atomic bool done;
+	pmix_status_t status;
+};
+
+struct meeting {
+	struct ddp_rendezvous base;
+	pmix_proc_t me;
+	struct ddp_record mine; /* fence: the next one */
+	struct ddp_puts puts;
+	bool any;    /* a fence succeeded */
+	bool broken; /* one failed */
+	bool initialised, listens;
+	size_t handler;
+};
+
+/* PMIx is one for a process, and so is what its events say. */
+static char abort_text[DDP_ERROR_SIZE];
+static _Atomic int abort_state; /* 0: none, 1: being written, 2: there */
+
+/* Keys are never used again, so that no world of this process reads another's. */
+static uint32_t next_fence;
+
+static struct meeting *of(struct ddp_rendezvous *rendezvous)
+{
+	return (struct meeting *)rendezvous;
+}
+
+/* --- Waiting ---------------------------------------------------------------------------- */
+
+static struct pending *pending_start(void)
+{
+	struct pending *pending = calloc(1, sizeof(*pending));
+
+	if (pending)
+		pending->users = 2;
+	return pending;
+}
+
+static void pending_drop(struct pending *pending)
+{
+	if (--pending->users == 0)
+		free(pending);
+}
+
+/* In PMIx's thread. */
+static void pending_end(pmix_status_t status, void *data)
+{
+	struct pending *pending = data;
+
+	pending->status = status;
+	pending->done = true;
+	pending_drop(pending);
+}
+
+static int check_abort(struct ddp_error *error)
+{
+	if (abort_state != 2)
+		return 0;
+	return ddp_error_set(error, DDP_ERR_ABORTED, "%s", abort_text);
+}
+
+/* Returns 0 when [pending] is done, or DDP_ERR_x; DDP_ERR_TIMEOUT may be without a text. */
+static int pending_wait(const struct pending *pending, const struct ddp_watch *watch,
+			struct ddp_error *error)
+{
+	uint64_t pause = 20000;
+	int status = 0;
+
+	while (!pending->done && status == 0) {
+		status = check_abort(error);
+		if (status == 0)
+			status = ddp_watch_check(watch, error);
+		if (status == 0)
+			ddp_watch_sleep(watch, pause);
+		if (pause < DDP_WATCH_PERIOD / 4)
+			pause += pause / 2;
+	}
+	return pending->done ? 0 : status;
+}
+
+/* --- The beginning ---------------------------------------------------------------------- */
+
+static int pmix_probe(const struct ddp_identity *identity, struct ddp_error *error)
+{
+	static const char *const names[] = {"PMIX_RANK", "PMIX_NAMESPACE"};
+
+	(void)identity;
+	for (int i = 0; i < 2; i++)
+		if (!getenv(names[i])) {
+			ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+				      "%s is not set; srun --mpi=pmix sets it", names[i]);
+			return 0;
+		}
+	return 1;
+}
+
+/* An event came, in PMIx's thread. The first one stands. */
+static void hear(size_t handler, pmix_status_t code, const pmix_proc_t *source, pmix_info_t info[],
+		 size_t count, pmix_info_t *results, size_t result_count,
+		 pmix_event_notification_cbfunc_fn_t next, void *data)
+{
+	int none = 0;
+
+	(void)handler;
+	(void)code;
+	(void)source;
+	(void)results;
+	(void)result_count;
+	for (size_t i = 0; i < count; i++)
+		if (strcmp(info[i].key, ABORT_TEXT) == 0 && info[i].value.type == PMIX_STRING &&
+		    atomic_compare_exchange_strong(&abort_state, &none, 1)) {
+			snprintf(abort_text, sizeof(abort_text), "%s", info[i].value.data.string);
+			abort_state = 2;
+		}
+	if (next)
+		next(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
+}
+
+struct listening {
+	struct pending pending; /* first */
+	size_t handler;
+};
+
+static void listen_done(pmix_status_t status, size_t handler, void *data)
+{
+	struct listening *listening = data;
+
+	listening->handler = handler;
+	pending_end(status, &listening->pending);
+}
+
+/* Without it we do not hear of others that give up; that is no reason not to go on. */
+static void listen_for_aborts(struct meeting *meeting, const struct ddp_watch *watch)
+{
+	struct listening *listening = calloc(1, sizeof(*listening));
+	pmix_status_t code = ABORT_CODE;
+
+	if (!listening)
+		return;
+	listening->pending.users = 2;
+	PMIx_Register_event_handler(&code, 1, NULL, 0, hear, listen_done, listening);
+	if (pending_wait(&listening->pending, watch, NULL) == 0 &&
+	    listening->pending.status == PMIX_SUCCESS) {
+		meeting->listens = true;
+		meeting->handler = listening->handler;
+	}
+	pending_drop(&listening->pending);
+}
+
+/* What the server says of us must be what the environment says. */
+static int check_job(const struct meeting *meeting, struct ddp_error *error)
+{
+	const struct ddp_record *mine = &meeting->mine;
+	pmix_proc_t job;
+	pmix_value_t *value = NULL;
+	uint32_t size;
+	pmix_status_t rc;
+
+	PMIX_LOAD_PROCID(&job, meeting->me.nspace, PMIX_RANK_WILDCARD);
+	rc = PMIx_Get(&job, PMIX_JOB_SIZE, NULL, 0, &value);
+	if (rc != PMIX_SUCCESS || !value)
+		return ddp_error_set(error, DDP_ERR_ENGINE,
+				     "PMIx does not say how many ranks there are: %s",
+				     PMIx_Error_string(rc));
+	size = value->type == PMIX_UINT32 ? value->data.uint32 : 0;
+	PMIX_VALUE_RELEASE(value);
+	if (meeting->me.rank != mine->rank || size != mine->size)
+		return ddp_error_set(error, DDP_ERR_MISMATCH,
+				     "PMIx says that this is rank %u of %u in %s, the environment "
+				     "says rank %u of %u",
+				     meeting->me.rank, size, meeting->me.nspace, mine->rank,
+				     mine->size);
+	return 0;
+}
+
+static void pmix_close(struct ddp_rendezvous *rendezvous, bool clean)
+{
+	struct meeting *meeting = of(rendezvous);
+
+	if (meeting->listens)
+		PMIx_Deregister_event_handler(meeting->handler, NULL, NULL);
+	/* It may wait for what did not come; and the process is about to end. */
+	if (meeting->initialised && clean && !meeting->broken)
+		PMIx_Finalize(NULL, 0);
+	ddp_puts_clear(&meeting->puts);
+	free(meeting);
+}
+
+static int pmix_open(struct ddp_rendezvous **rendezvous, const struct ddp_identity *identity,
+		     const struct ddp_log *log, const struct ddp_watch *watch,
+		     struct ddp_error *error)
+{
+	extern const struct ddp_rendezvous_method ddp_module;
+	struct meeting *meeting = calloc(1, sizeof(*meeting));
+	pmix_status_t rc;
+	int status;
+
+	*rendezvous = NULL;
+	if (!meeting)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the rendezvous");
+	meeting->base = (struct ddp_rendezvous){&ddp_module, identity, log};
+	status = ddp_record_init(&meeting->mine, identity, error);
+	if (status < 0)
+		goto error;
+	meeting->mine.kind = DDP_RECORD_OF_RANK;
+	abort_state = 0;
+	rc = PMIx_Init(&meeting->me, NULL, 0);
+	if (rc != PMIX_SUCCESS) {
+		status = ddp_error_set(error, DDP_ERR_ENGINE,
+				       "PMIx_Init: %s; is it srun --mpi=pmix?",
+				       PMIx_Error_string(rc));
+		goto error;
+	}
+	meeting->initialised = true;
+	status = check_job(meeting, error);
+	if (status < 0)
+		goto error;
+	listen_for_aborts(meeting, watch);
+	*rendezvous = &meeting->base;
+	return 0;
+error:
+	pmix_close(&meeting->base, true);
+	return status;
+}
+
+/* --- Fences ----------------------------------------------------------------------------- */
+
+static int pmix_put(struct ddp_rendezvous *rendezvous, const char *key, const void *value,
+		    size_t size, struct ddp_error *error)
+{
+	return ddp_puts_add(&of(rendezvous)->puts, key, value, size, error);
+}
+
+static void fence_key(char key[PMIX_MAX_KEYLEN + 1], uint32_t fence)
+{
+	snprintf(key, PMIX_MAX_KEYLEN, "ddp.fence.%u", fence);
+}
+
+/* Hand this rank's record to the server. */
+static int deliver(struct meeting *meeting, struct ddp_error *error)
+{
+	struct ddp_record *mine = &meeting->mine;
+	size_t size = DDP_RECORD_HEAD + meeting->puts.size;
+	uint8_t *data = malloc(size);
+	char key[PMIX_MAX_KEYLEN + 1];
+	pmix_value_t value;
+	pmix_status_t rc;
+
+	if (!data)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %zu bytes of puts",
+				     size);
+	ddp_record_seal(mine, meeting->puts.body, meeting->puts.size);
+	ddp_record_encode(mine, data);
+	if (meeting->puts.size > 0)
+		memcpy(data + DDP_RECORD_HEAD, meeting->puts.body, meeting->puts.size);
+	memset(&value, 0, sizeof(value));
+	value.type = PMIX_BYTE_OBJECT;
+	value.data.bo.bytes = (char *)data;
+	value.data.bo.size = size;
+	fence_key(key, mine->fence);
+	rc = PMIx_Put(PMIX_GLOBAL, key, &value);
+	if (rc == PMIX_SUCCESS)
+		rc = PMIx_Commit();
+	free(data);
+	if (rc != PMIX_SUCCESS)
+		return ddp_error_set(error, DDP_ERR_ENGINE, "PMIx_Put of %zu bytes: %s", size,
+				     PMIx_Error_string(rc));
+	return 0;
+}
+
+static int wait_for_all(const struct meeting *meeting, const struct ddp_watch *watch,
+			struct ddp_error *error)
+{
+	struct pending *pending = pending_start();
+	pmix_status_t rc;
+	pmix_info_t info;
+	pmix_proc_t all;
+	bool yes = true;
+	int status;
+
+	if (!pending)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a PMIx fence");
+	PMIX_LOAD_PROCID(&all, meeting->me.nspace, PMIX_RANK_WILDCARD);
+	PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
+	rc = PMIx_Fence_nb(&all, 1, &info, 1, pending_end, pending);
+	if (rc != PMIX_SUCCESS) {
+		free(pending);
+		return ddp_error_set(error, DDP_ERR_ENGINE, "PMIx_Fence_nb: %s",
+				     PMIx_Error_string(rc));
+	}
+	status = pending_wait(pending, watch, error);
+	rc = status == 0 ? pending->status : PMIX_SUCCESS;
+	pending_drop(pending);
+	if (rc != PMIX_SUCCESS)
+		return ddp_error_set(error, DDP_ERR_PEER, "PMIx_Fence: %s", PMIx_Error_string(rc));
+	return status;
+}
+
+/* Returns 0 with [rank]'s record of the last fence in [value], which the caller releases. */
+static int read_record(const struct meeting *meeting, int rank, struct ddp_record *record,
+		       pmix_value_t **value, struct ddp_error *error)
+{
+	char key[PMIX_MAX_KEYLEN + 1], name[64];
+	int seconds = GET_SECONDS, status;
+	pmix_status_t rc;
+	pmix_info_t info;
+	pmix_proc_t proc;
+
+	*value = NULL;
+	fence_key(key, meeting->mine.fence - 1);
+	PMIX_LOAD_PROCID(&proc, meeting->me.nspace, (pmix_rank_t)rank);
+	PMIX_INFO_LOAD(&info, PMIX_TIMEOUT, &seconds, PMIX_INT);
+	rc = PMIx_Get(&proc, key, &info, 1, value);
+	if (rc != PMIX_SUCCESS || !*value)
+		return ddp_error_set(error, DDP_ERR_ENGINE, "PMIx_Get of %s of rank %d: %s", key,
+				     rank, PMIx_Error_string(rc));
+	if ((*value)->type != PMIX_BYTE_OBJECT)
+		return ddp_error_set(error, DDP_ERR_FORMAT, "PMIx's %s of rank %d is not ours", key,
+				     rank);
+	snprintf(name, sizeof(name), "PMIx's record of rank %d", rank);
+	status = ddp_record_decode(record, (*value)->data.bo.bytes, (*value)->data.bo.size, name,
+				   error);
+	if (status == 0)
+		status = ddp_record_match(record, &meeting->mine, error);
+	if (status == 0)
+		status = ddp_record_whole(record, (*value)->data.bo.bytes, (*value)->data.bo.size,
+					  name, error);
+	if (status == 0 &&
+	    (record->rank != (uint32_t)rank || record->fence != meeting->mine.fence - 1))
+		status = ddp_error_set(error, DDP_ERR_FORMAT, "%s is another's", name);
+	return status;
+}
+
+/* A rank of another release or job is to be seen at the fence: rank 0 has one of everything. */
+static int check_zero(const struct meeting *meeting, struct ddp_error *error)
+{
+	struct ddp_record record;
+	pmix_value_t *value;
+	int status = read_record(meeting, 0, &record, &value, error);
+
+	if (value)
+		PMIX_VALUE_RELEASE(value);
+	return status;
+}
+
+static int pmix_fence(struct ddp_rendezvous *rendezvous, const struct ddp_watch *watch,
+		      struct ddp_error *error)
+{
+	struct meeting *meeting = of(rendezvous);
+	struct ddp_error local;
+	int status;
+
+	if (!error)
+		error = &local;
+	if (meeting->broken)
+		return ddp_error_set(error, DDP_ERR_STATE,
+				     "rendezvous: no fence is possible after one that failed");
+	ddp_error_clear(error);
+	meeting->mine.fence = next_fence++;
+	status = deliver(meeting, error);
+	if (status == 0)
+		status = wait_for_all(meeting, watch, error);
+	meeting->mine.fence++;
+	if (status == 0)
+		status = check_zero(meeting, error);
+	if (status == DDP_ERR_TIMEOUT && !*error->text)
+		ddp_error_set(error, status,
+			      "not all of %u ranks arrived in %g s (PMIx does not tell which)",
+			      meeting->mine.size, watch->limit);
+	if (status < 0) {
+		meeting->broken = true;
+		if (status != DDP_ERR_ABORTED)
+			meeting->base.method->abort(rendezvous, error->text);
+		return status;
+	}
+	meeting->any = true;
+	ddp_puts_clear(&meeting->puts);
+	return 0;
+}
+
+static int pmix_get(struct ddp_rendezvous *rendezvous, int rank, const char *key, void *value,
+		    size_t *size, struct ddp_error *error)
+{
+	const struct meeting *meeting = of(rendezvous);
+	struct ddp_record record;
+	pmix_value_t *found;
+	int status;
+
+	if (!meeting->any)
+		return ddp_error_set(error, DDP_ERR_STATE,
+				     "rendezvous: nothing can be had before the first fence");
+	if (rank < 0 || (uint32_t)rank >= meeting->mine.size)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "rendezvous: there is no rank %d of %u", rank,
+				     meeting->mine.size);
+	status = read_record(meeting, rank, &record, &found, error);
+	if (status == 0)
+		status = ddp_puts_get((const uint8_t *)found->data.bo.bytes + DDP_RECORD_HEAD,
+				      record.length, rank, key, value, size, error);
+	if (found)
+		PMIX_VALUE_RELEASE(found);
+	return status;
+}
+
+/* --- Giving up -------------------------------------------------------------------------- */
+
+static void pmix_abort(struct ddp_rendezvous *rendezvous, const char *text)
+{
+	struct meeting *meeting = of(rendezvous);
+	struct ddp_watch watch = ddp_watch_start(2, NULL, NULL);
+	struct pending *pending = pending_start();
+	char line[DDP_ERROR_SIZE];
+	pmix_info_t *info;
+	bool yes = true;
+
+	PMIX_INFO_CREATE(info, 2);
+	if (!pending || !info)
+		goto out;
+	snprintf(line, sizeof(line), "rank %u on %s: %.900s", meeting->mine.rank,
+		 meeting->mine.host, text);
+	PMIX_INFO_LOAD(&info[0], ABORT_TEXT, line, PMIX_STRING);
+	PMIX_INFO_LOAD(&info[1], PMIX_EVENT_NON_DEFAULT, &yes, PMIX_BOOL);
+	if (PMIx_Notify_event(ABORT_CODE, &meeting->me, PMIX_RANGE_NAMESPACE, info, 2, pending_end,
+			      pending) != PMIX_SUCCESS)
+		pending_end(PMIX_ERROR, pending);
+	else
+		while (!pending->done && ddp_watch_check(&watch, NULL) == 0)
+			ddp_watch_sleep(&watch, 1000000);
+out:
+	/* PMIx reads the infos until it is done; after two seconds they are left to it. */
+	if (info && (!pending || pending->done))
+		PMIX_INFO_FREE(info, 2);
+	if (pending)
+		pending_drop(pending);
+}
+
+static int pmix_aborted(struct ddp_rendezvous *rendezvous, char *text, size_t size)
+{
+	(void)rendezvous;
+	if (abort_state != 2)
+		return 0;
+	if (size > 0)
+		snprintf(text, size, "%s", abort_text);
+	return 1;
+}
+
+extern const struct ddp_rendezvous_method ddp_module;
+
+DDP_API const struct ddp_rendezvous_method ddp_module = {
+	.head = {DDP_MODULE_MAGIC, DDP_RENDEZVOUS_VERSION, sizeof(struct ddp_rendezvous_method),
+		 "rendezvous", "pmix", PACKAGE_VERSION},
+	.probe = pmix_probe,
+	.open = pmix_open,
+	.put = pmix_put,
+	.fence = pmix_fence,
+	.get = pmix_get,
+	.abort = pmix_abort,
+	.aborted = pmix_aborted,
+	.close = pmix_close,
+};

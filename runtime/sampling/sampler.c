@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdlib.h>
+
+#include "permutation.h"
+
+/*
+ * Position p of an epoch's order is sample order[p mod samples], so that positions from
+ * [samples] on are PyTorch's padding: the order over again. Positions from [base] on are dealt
+ * like cards: number k of rank r is base + k * ranks + r.
+ */
+struct ddp_sampler {
+	struct ddp_sampler_options options;
+	struct ddp_permutation order; /* of [drawn], if [ordered] */
+	uint64_t drawn;
+	bool ordered;
+
+	uint64_t epoch;
+	uint64_t base;	/* where this epoch began, not 0 after a seek */
+	uint64_t share; /* samples of this rank from there to the end */
+	uint64_t taken; /* of these */
+};
+
+static uint64_t ranks(const struct ddp_sampler *sampler)
+{
+	return (uint64_t)sampler->options.ranks;
+}
+
+/* How many of [left] samples are this rank's. */
+static uint64_t deal(const struct ddp_sampler_options *options, uint64_t left)
+{
+	uint64_t hands = (uint64_t)options->ranks, rest = left % hands;
+
+	if (options->exact)
+		return left / hands + ((uint64_t)options->rank < rest);
+	return left / hands + (rest > 0 && !options->drop_last);
+}
+
+static void start(struct ddp_sampler *sampler, uint64_t epoch, uint64_t position)
+{
+	sampler->epoch = epoch;
+	sampler->base = position;
+	sampler->share = deal(&sampler->options, sampler->options.samples - position);
+	sampler->taken = 0;
+}
+
+static int check(const struct ddp_sampler_options *options, struct ddp_error *error)
+{
+	if (options->size != sizeof(*options))
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "sampler: options of %zu bytes, not %zu: "
+				     "begin with DDP_SAMPLER_OPTIONS_INIT",
+				     options->size, sizeof(*options));
+	if (options->ranks < 1 || options->rank < 0 || options->rank >= options->ranks)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT, "sampler: no rank %d of %d",
+				     options->rank, options->ranks);
+	if (options->exact && options->drop_last)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "sampler: exact and drop_last exclude each other");
+	/* So that no position overflows. */
+	if (options->samples > UINT64_MAX / 4)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT, "sampler: %llu samples",
+				     (unsigned long long)options->samples);
+	return 0;
+}
+
+int ddp_sampler_create(struct ddp_sampler **result, const struct ddp_sampler_options *options,
+		       struct ddp_error *error)
+{
+	struct ddp_sampler *sampler = NULL;
+	int status;
+
+	*result = NULL;
+	status = check(options, error);
+	if (status < 0)
+		return status;
+	sampler = calloc(1, sizeof(*sampler));
+	if (!sampler)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "sampler: out of memory");
+	sampler->options = *options;
+	if (options->shuffle) {
+		status = ddp_permutation_create(&sampler->order, options->samples, error);
+		if (status < 0) {
+			ddp_sampler_destroy(sampler);
+			return status;
+		}
+	}
+	start(sampler, 0, 0);
+	*result = sampler;
+	return 0;
+}
+
+void ddp_sampler_destroy(struct ddp_sampler *sampler)
+{
+	if (!sampler)
+		return;
+	ddp_permutation_destroy(&sampler->order);
+	free(sampler);
+}
+
+uint64_t ddp_sampler_length(const struct ddp_sampler *sampler)
+{
+	return deal(&sampler->options, sampler->options.samples);
+}
+
+/* Drawn when the first sample of an epoch is asked for: it takes a while with many. */
+static void draw(struct ddp_sampler *sampler)
+{
+	if (!sampler->options.shuffle || (sampler->ordered && sampler->drawn == sampler->epoch))
+		return;
+	ddp_permutation_draw(&sampler->order, sampler->options.seed + sampler->epoch);
+	sampler->drawn = sampler->epoch;
+	sampler->ordered = true;
+}
+
+size_t ddp_sampler_take(struct ddp_sampler *sampler, uint64_t *indices, size_t count)
+{
+	uint64_t left = sampler->share - sampler->taken, samples = sampler->options.samples;
+
+	if (count == 0)
+		return 0;
+	if (left == 0) {
+		start(sampler, sampler->epoch + 1, 0);
+		return 0;
+	}
+	draw(sampler);
+	if (count > left)
+		count = (size_t)left;
+	for (size_t i = 0; i < count; i++) {
+		uint64_t position = ddp_sampler_order(sampler) % samples;
+
+		indices[i] = sampler->options.shuffle
+				     ? ddp_permutation_get(&sampler->order, position)
+				     : position;
+		sampler->taken++;
+	}
+	return count;
+}
+
+int ddp_sampler_next(struct ddp_sampler *sampler, uint64_t *index)
+{
+	return (int)ddp_sampler_take(sampler, index, 1);
+}
+
+void ddp_sampler_set_epoch(struct ddp_sampler *sampler, uint64_t epoch)
+{
+	start(sampler, epoch, 0);
+}
+
+uint64_t ddp_sampler_epoch(const struct ddp_sampler *sampler)
+{
+	return sampler->epoch;
+}
+
+uint64_t ddp_sampler_position(const struct ddp_sampler *sampler)
+{
+	uint64_t position = sampler->base + sampler->taken * ranks(sampler);
+
+	return position < sampler->options.samples ? position : sampler->options.samples;
+}
+
+int ddp_sampler_seek(struct ddp_sampler *sampler, uint64_t epoch, uint64_t position,
+		     struct ddp_error *error)
+{
+	uint64_t samples = sampler->options.samples;
+
+	if (position > samples)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "sampler: position %llu of epoch %llu is beyond its %llu "
+				     "samples; was this another data set?",
+				     (unsigned long long)position, (unsigned long long)epoch,
+				     (unsigned long long)samples);
+	start(sampler, epoch, position);
+	return 0;
+}
+
+uint64_t ddp_sampler_order(const struct ddp_sampler *sampler)
+{
+	return sampler->base + sampler->taken * ranks(sampler) + (uint64_t)sampler->options.rank;
+}

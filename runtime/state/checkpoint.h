@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint.h - the files of a directory of checkpoints: rank 0's part, no other rank needed
+ *
+ * A checkpoint is DIRECTORY/checkpoint-STEP.safetensors, STEP in ten digits or more, with a
+ * checksum and the step in its metadata. The newest is the one with the largest step.
+ */
+#ifndef DDP_STATE_CHECKPOINT_H
+#define DDP_STATE_CHECKPOINT_H
+
+#include "base/log.h"
+
+#define DDP_CHECKPOINT_STEP "ddp.step" /* the step, in the metadata */
+
+enum { DDP_CHECKPOINT_NAME = 64 }; /* bytes of a file name, its end included */
+
+/* The file name of [step]. */
+void ddp_checkpoint_name(char name[DDP_CHECKPOINT_NAME], uint64_t step);
+
+/*
+ * The steps that [directory] has checkpoints of, the largest first, in memory that the caller
+ * frees.
+ * Returns 0, also where there is no directory; DDP_ERR_FILE; DDP_ERR_MEMORY.
+ */
+int ddp_checkpoint_list(const char *directory, uint64_t **steps, size_t *count,
+			struct ddp_error *error);
+
+/* Remove what writers of checkpoints that were killed left in [directory]: own files alone. */
+void ddp_checkpoint_sweep(const char *directory, const struct ddp_log *log);
+
+/*
+ * Write the checkpoint of [step], making [directory] where it is missing. Once it is on disk,
+ * all before it but the last [keep] - 1 are removed (0: none). Those of larger steps are not
+ * touched, and not counted: the run that wrote them may have been given up because of them.
+ * Returns 0 or what ddp_tensors_save() does; what cannot be removed is told in [log].
+ */
+int ddp_checkpoint_write(const char *directory, uint64_t step, const struct ddp_tensor *tensors,
+			 size_t count, const struct ddp_pair *metadata, size_t pairs, int keep,
+			 const struct ddp_log *log, struct ddp_error *error);
+
+/*
+ * Open the newest sound checkpoint; a damaged one is told in [log] and passed over. Sound: the
+ * checksum agrees. A file of another writer that has none, nor our step, is believed.
+ * Returns 1 with [file] and [step]; 0 if there is no checkpoint; DDP_ERR_FORMAT where there are
+ * some and none is sound: a run must not begin anew over them; DDP_ERR_FILE; DDP_ERR_MEMORY.
+ */
+int ddp_checkpoint_open(struct ddp_tensors **file, uint64_t *step, const char *directory,
+			const struct ddp_log *log, struct ddp_error *error);
+
+/*
+ * Check that [file], which [name] is for messages, has [tensors] and no others, in type and shape.
+ * Returns 0, or DDP_ERR_FORMAT with a text that names those that differ; DDP_ERR_MEMORY.
+ */
+int ddp_checkpoint_match(const struct ddp_tensors *file, const char *name,
+			 const struct ddp_tensor *tensors, size_t count, struct ddp_error *error);
+
+#endif /* DDP_STATE_CHECKPOINT_H */

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <string.h>
+
+#include "json.h"
+#include "utf8.h"
+
+void ddp_json_start(struct ddp_json *json, char *text, size_t size)
+{
+	*json = (struct ddp_json){.begin = text, .at = text, .end = text + size};
+}
+
+bool ddp_json_fail(struct ddp_json *json, const char *wrong)
+{
+	if (!json->wrong)
+		json->wrong = wrong;
+	return false;
+}
+
+static void skip_space(struct ddp_json *json)
+{
+	while (json->at < json->end &&
+	       (*json->at == ' ' || *json->at == '\t' || *json->at == '\n' || *json->at == '\r'))
+		json->at++;
+}
+
+/* Whether [byte] is next, after white space; it is read then. */
+static bool accept(struct ddp_json *json, char byte)
+{
+	skip_space(json);
+	if (json->wrong || json->at == json->end || *json->at != byte)
+		return false;
+	json->at++;
+	return true;
+}
+
+bool ddp_json_open(struct ddp_json *json, char bracket)
+{
+	if (accept(json, bracket))
+		return true;
+	return ddp_json_fail(json, bracket == '{' ? "an object expected" : "an array expected");
+}
+
+bool ddp_json_more(struct ddp_json *json, char bracket, bool first)
+{
+	if (accept(json, bracket))
+		return false;
+	if (first || accept(json, ','))
+		return !json->wrong;
+	return ddp_json_fail(json, bracket == '}' ? "',' or '}' expected" : "',' or ']' expected");
+}
+
+/* Four hexadecimal digits. Returns the number, or UINT32_MAX. */
+static uint32_t read_hex(struct ddp_json *json)
+{
+	uint32_t code = 0;
+
+	if (json->end - json->at < 4)
+		return UINT32_MAX;
+	for (int i = 0; i < 4; i++) {
+		unsigned char byte = (unsigned char)*json->at++;
+		unsigned digit = byte - '0', letter = (byte | 0x20u) - 'a';
+
+		if (digit > 9 && letter > 5)
+			return UINT32_MAX;
+		code = code << 4 | (digit <= 9 ? digit : letter + 10);
+	}
+	return code;
+}
+
+/* What follows "\u". Returns the bytes written to [out], 0 on a violation. */
+static size_t read_unicode(struct ddp_json *json, char *out)
+{
+	uint32_t code = read_hex(json), low;
+
+	if (code == UINT32_MAX || code == 0) {
+		ddp_json_fail(json, code ? "four hexadecimal digits expected after \\u"
+					 : "a zero byte in a string");
+		return 0;
+	}
+	if (code < 0xd800 || code > 0xdfff)
+		return ddp_utf8_put(out, code);
+	if (code > 0xdbff || json->end - json->at < 2 || json->at[0] != '\\' || json->at[1] != 'u')
+		goto error;
+	json->at += 2;
+	low = read_hex(json);
+	if (low < 0xdc00 || low > 0xdfff)
+		goto error;
+	return ddp_utf8_put(out, 0x10000 + ((code & 0x3ff) << 10 | (low & 0x3ff)));
+error:
+	ddp_json_fail(json, "half of a surrogate pair in a string");
+	return 0;
+}
+
+/* What follows a backslash. Returns as read_unicode(). */
+static size_t read_escape(struct ddp_json *json, char *out)
+{
+	static const char letters[] = "\"\\/bfnrt", meaning[] = "\"\\/\b\f\n\r\t";
+	const char *found;
+	char letter;
+
+	if (json->at == json->end) {
+		ddp_json_fail(json, "a string without an end");
+		return 0;
+	}
+	letter = *json->at++;
+	if (letter == 'u')
+		return read_unicode(json, out);
+	found = memchr(letters, letter, sizeof(letters) - 1);
+	if (!found) {
+		ddp_json_fail(json, "an unknown escape in a string");
+		return 0;
+	}
+	*out = meaning[found - letters];
+	return 1;
+}
+
+/* One character as it stands. Returns as read_unicode(). */
+static size_t read_plain(struct ddp_json *json, char *out)
+{
+	size_t length = ddp_utf8_length(json->at, (size_t)(json->end - json->at));
+
+	if (length == 0 || (unsigned char)*json->at < 0x20) {
+		ddp_json_fail(json, length ? "a control character in a string"
+					   : "a string that is not UTF-8");
+		return 0;
+	}
+	memmove(out, json->at, length);
+	json->at += length;
+	return length;
+}
+
+char *ddp_json_string(struct ddp_json *json)
+{
+	char *text, *out;
+
+	if (!accept(json, '"')) {
+		ddp_json_fail(json, "a string expected");
+		return NULL;
+	}
+	/* An escape is longer than what it means, so [out] never overtakes json->at. */
+	text = out = json->at;
+	while (json->at < json->end && *json->at != '"') {
+		size_t length;
+
+		if (*json->at == '\\') {
+			json->at++;
+			length = read_escape(json, out);
+		} else {
+			length = read_plain(json, out);
+		}
+		if (length == 0)
+			return NULL;
+		out += length;
+	}
+	if (json->at == json->end) {
+		ddp_json_fail(json, "a string without an end");
+		return NULL;
+	}
+	json->at++;
+	*out = '\0';
+	return text;
+}
+
+char *ddp_json_key(struct ddp_json *json)
+{
+	char *key = ddp_json_string(json);
+
+	if (key && !accept(json, ':'))
+		ddp_json_fail(json, "':' expected");
+	return json->wrong ? NULL : key;
+}
+
+bool ddp_json_number(struct ddp_json *json, uint64_t *number)
+{
+	const char *first;
+
+	*number = 0;
+	skip_space(json);
+	first = json->at;
+	while (!json->wrong && json->at < json->end && *json->at >= '0' && *json->at <= '9')
+		if (__builtin_mul_overflow(*number, 10u, number) ||
+		    __builtin_add_overflow(*number, (uint64_t)(*json->at++ - '0'), number))
+			return ddp_json_fail(json, "a number beyond 64 bits");
+	if (json->at == first || (*first == '0' && json->at - first > 1))
+		return ddp_json_fail(json, "a whole number expected");
+	return !json->wrong;
+}
+
+bool ddp_json_end(struct ddp_json *json)
+{
+	skip_space(json);
+	if (json->at < json->end)
+		ddp_json_fail(json, "more text after the end");
+	return !json->wrong;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "variables.h"
+
+const char *ddp_variable_get(char *const *env, const char *name)
+{
+	size_t length = strlen(name);
+
+	for (; env && *env; env++)
+		if (strncmp(*env, name, length) == 0 && (*env)[length] == '=')
+			return (*env)[length + 1] ? *env + length + 1 : NULL;
+	return NULL;
+}
+
+bool ddp_digits_read(const char *text, size_t length, int64_t most, int64_t *value)
+{
+	int64_t number = 0;
+
+	for (size_t i = 0; i < length; i++) {
+		int digit = text[i] - '0';
+
+		if (digit < 0 || digit > 9 || number > (most - digit) / 10)
+			return false;
+		number = number * 10 + digit;
+	}
+	if (length == 0)
+		return false;
+	*value = number;
+	return true;
+}
+
+int ddp_variable_number(char *const *env, const char *name, int64_t most, int64_t *value,
+			struct ddp_error *error)
+{
+	const char *text = ddp_variable_get(env, name);
+
+	if (!text)
+		return 0;
+	if (ddp_digits_read(text, strlen(text), most, value))
+		return 1;
+	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
+			     "%s=%.100s is not a number from 0 to %lld; set it right or unset it",
+			     name, text, (long long)most);
+}
+
+int ddp_variable_int(char *const *env, const char *name, int *value, struct ddp_error *error)
+{
+	int64_t number;
+	int found = ddp_variable_number(env, name, INT_MAX, &number, error);
+
+	if (found > 0)
+		*value = (int)number;
+	return found;
+}
+
+/* Digits with at most one point among them; beyond 15 digits nothing counts. */
+static bool read_fraction(const char *text, double *value)
+{
+	const char *point = strchr(text, '.');
+	size_t before = point ? (size_t)(point - text) : strlen(text);
+	size_t after = point ? strlen(point + 1) : 0;
+	int64_t whole = 0, digits = 0;
+	double scale = 1;
+
+	if (before + after == 0 || (before && !ddp_digits_read(text, before, 1, &whole)) ||
+	    (after && strspn(point + 1, "0123456789") != after))
+		return false;
+	for (size_t i = 0; i < after && i < 15; i++) {
+		digits = digits * 10 + (point[1 + i] - '0');
+		scale *= 10;
+	}
+	*value = (double)whole + (double)digits / scale;
+	return *value > 0 && *value <= 1;
+}
+
+int ddp_variable_share(char *const *env, const char *name, double *value, struct ddp_error *error)
+{
+	const char *text = ddp_variable_get(env, name);
+	double share;
+
+	if (!text)
+		return 0;
+	if (!read_fraction(text, &share))
+		return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
+				     "%s=%.100s is not a part of a device, more than 0 and at most "
+				     "1; set it right or unset it",
+				     name, text);
+	*value = share;
+	return 1;
+}
+
+/* One of [wanted] that is there, so that a text can say why the others are missed. */
+static const char *witness(char *const *env, const struct ddp_wanted *wanted, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (ddp_variable_get(env, wanted[i].name))
+			return wanted[i].name;
+	return NULL;
+}
+
+int ddp_variables_require(char *const *env, const struct ddp_wanted *wanted, size_t count,
+			  const char *remedy, struct ddp_error *error)
+{
+	const char *there = witness(env, wanted, count);
+	int found;
+
+	for (size_t i = 0; i < count; i++) {
+		found = ddp_variable_int(env, wanted[i].name, wanted[i].value, error);
+		if (found < 0)
+			return found;
+		if (found == 0)
+			return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
+					     "%s is missing%s%s%s%.100s; %s", wanted[i].name,
+					     there ? ", but there is " : "", there ? there : "",
+					     there ? "=" : "",
+					     there ? ddp_variable_get(env, there) : "", remedy);
+	}
+	return 0;
+}
+
+bool ddp_variables_differ(char *const *env, const char *rank, const char *size, int want_rank,
+			  int want_size)
+{
+	const char *texts[2] = {ddp_variable_get(env, rank), ddp_variable_get(env, size)};
+	int64_t numbers[2];
+
+	if (!texts[0] || !texts[1])
+		return false;
+	for (int i = 0; i < 2; i++)
+		if (!ddp_digits_read(texts[i], strlen(texts[i]), INT_MAX, &numbers[i]))
+			return true;
+	return numbers[0] != want_rank || numbers[1] != want_size;
+}
