@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/watch.h"
+#include "engine-private.h"
+
+int engine_fail(const struct engine *engine, int status, struct ddp_error *error)
+{
+	return ddp_error_set(error, status, "%s", ddp_error(engine->setup.ddp));
+}
+
+static int cpu_open(struct engine **engine, const struct engine_setup *setup,
+		    struct ddp_error *error)
+{
+	struct ddp_error missing;
+	const struct math *math;
+
+	/* Threads that wait for the next layer would keep other ranks from their CPU. libgomp reads
+	 * this when it is loaded. */
+	setenv("OMP_WAIT_POLICY", "passive", 0);
+	math = ddp_module_open("onednn", "math", MATH_VERSION, sizeof(*math), NULL, &missing);
+	if (!math) {
+		ddp_log(setup->ddp, DDP_LEVEL_WARNING, "engine",
+			"training without oneDNN is many times slower; install libdnnl and "
+			"ddp_onednn.so (%s)",
+			missing.text);
+		math = &math_plain;
+	}
+	return engine_create(engine, setup, math, error);
+}
+
+/* --- A step ------------------------------------------------------------------------------------ */
+
+static const struct net *net_of(const struct engine *engine)
+{
+	return engine->setup.model->graph->net;
+}
+
+static void read_batch(struct engine *engine, struct set *set, const struct batch *batch)
+{
+	batch_images(net_of(engine), set, batch, engine_value(engine, PROGRAM_IMAGE),
+		     engine->setup.type);
+	batch_labels(set, batch, engine_room(engine, engine->program->labels));
+}
+
+/* The last value in f32, for [count] images. */
+static float *logits(const struct engine *engine, size_t count)
+{
+	const struct program *program = engine->program;
+	float *wide = engine_room(engine, program->logits);
+	const struct program_value *result = program_result(program);
+
+	if (program->logits != result->data)
+		engine->kernels->widen(engine_room(engine, result->data), wide,
+				       count * result->elements, engine->setup.type);
+	return wide;
+}
+
+/* Loss and hits into the word, and the gradient of the last value. */
+static void loss(const struct engine *engine, size_t count, size_t global)
+{
+	const struct program *program = engine->program;
+	const struct program_value *result = program_result(program);
+	float *slopes = engine_room(engine, program->slopes);
+	float *word = engine->setup.model->word;
+	uint64_t hits = 0;
+	double sum;
+
+	sum = engine->kernels->loss(logits(engine, count), engine_room(engine, program->labels),
+				    count, result->elements, engine->setup.smoothing,
+				    1.0f / (float)global, slopes, &hits);
+	if (program->slopes != result->gradient)
+		engine->kernels->narrow(slopes, engine_room(engine, result->gradient),
+					count * result->elements, engine->setup.type);
+	word[MODEL_LOSS] = (float)sum;
+	word[MODEL_HITS] = (float)hits;
+	word[MODEL_SAMPLES] = (float)count;
+}
+
+/* The sums of all ranks; the word is none of the gradients from here on. */
+static int finish(struct engine *engine, struct engine_step *done, struct ddp_error *error)
+{
+	struct model *model = engine->setup.model;
+	double begin = ddp_seconds();
+	int status = ddp_gradients_ready(model->gradients, 0);
+
+	if (status == 0)
+		status = ddp_gradients_finish(model->gradients);
+	if (status < 0)
+		return engine_fail(engine, status, error);
+	engine->seconds[ENGINE_REDUCE] += ddp_seconds() - begin;
+	done->steps = 1;
+	done->stop = model->word[MODEL_STOP] > 0;
+	done->loss = (double)model->word[MODEL_LOSS];
+	done->hits = (uint64_t)(model->word[MODEL_HITS] + 0.5f);
+	done->samples = (uint64_t)(model->word[MODEL_SAMPLES] + 0.5f);
+	memset(model->word, 0, MODEL_WORD * sizeof(float));
+	return 0;
+}
+
+/* Where values are shared, this rank's part of them, and none goes on before all are done. */
+static int optimize(struct engine *engine, uint64_t step, double rate, struct ddp_error *error)
+{
+	const struct engine_setup *setup = &engine->setup;
+	const struct ddp_world *world = ddp_world(setup->ddp);
+	struct model *model = setup->model;
+	size_t begin = 0, end = model->count;
+	float *slots[MODEL_SLOTS];
+	double waited;
+	int status;
+
+	if (setup->clip > 0)
+		ddp_gradients_clip(model->gradients, setup->clip);
+	if (model->shared)
+		model_part(model->count, world->rank, world->size, &begin, &end);
+	for (int i = 0; i < MODEL_SLOTS; i++)
+		slots[i] = model->slots[i] ? model->slots[i] + begin : NULL;
+	optim_step(setup->optim, step, rate, model->values + begin, model->grads + begin, slots,
+		   end - begin);
+	engine->stale = true;
+	if (!model->shared)
+		return 0;
+	waited = ddp_seconds();
+	status = ddp_barrier(setup->ddp);
+	engine->seconds[ENGINE_REDUCE] += ddp_seconds() - waited;
+	return status < 0 ? engine_fail(engine, status, error) : 0;
+}
+
+static int check_count(const struct batch *batch, size_t most, struct ddp_error *error)
+{
+	if (batch->count <= most)
+		return 0;
+	return ddp_error_set(error, DDP_ERR_ARGUMENT,
+			     "a batch of %zu samples: the engine was opened for %zu at most",
+			     batch->count, most);
+}
+
+static int cpu_step(struct engine *engine, const struct batch *batch, size_t global, uint64_t step,
+		    double rate, bool stop, struct engine_step *done, struct ddp_error *error)
+{
+	double begin = ddp_seconds(), *seconds = engine->seconds;
+	int status = check_count(batch, engine->setup.batch, error);
+
+	memset(done, 0, sizeof(*done));
+	memset(seconds, 0, sizeof(engine->seconds));
+	engine->mode = PROGRAM_TRAIN;
+	if (status < 0)
+		return status;
+	read_batch(engine, engine->setup.train, batch);
+	seconds[ENGINE_DATA] = ddp_seconds() - begin;
+	engine->setup.model->word[MODEL_STOP] = stop;
+	status = engine_forward(engine, batch, batch->count, error);
+	if (status == 0) {
+		loss(engine, batch->count, global > 0 ? global : 1);
+		status = engine_backward(engine, batch->count, error);
+	}
+	if (status == 0)
+		status = finish(engine, done, error);
+	if (status == 0)
+		status = optimize(engine, step, rate, error);
+	if (status < 0)
+		return status;
+	seconds[ENGINE_COMPUTE] =
+		ddp_seconds() - begin - seconds[ENGINE_DATA] - seconds[ENGINE_REDUCE];
+	memcpy(done->seconds, seconds, sizeof(done->seconds));
+	return 0;
+}
+
+/* --- Evaluation and the rest ---------------------------------------------------------------------- */
+
+static int evaluate_piece(struct engine *engine, const struct batch *batch,
+			  struct ddp_evaluation *evaluation, struct ddp_error *error)
+{
+	int status;
+
+	read_batch(engine, engine->setup.test, batch);
+	status = engine_forward(engine, NULL, batch->count, error);
+	if (status < 0)
+		return status;
+	ddp_evaluation_add(evaluation, logits(engine, batch->count),
+			   engine_room(engine, engine->program->labels), batch->count,
+			   program_result(engine->program)->elements);
+	return 0;
+}
+
+static int cpu_evaluate(struct engine *engine, const struct batch *batch,
+			struct ddp_evaluation *evaluation, struct ddp_error *error)
+{
+	size_t pieces = (batch->count + engine->piece - 1) / (engine->piece ? engine->piece : 1);
+	size_t done = 0;
+	int status = check_count(batch, engine->setup.test_batch, error);
+
+	engine->mode = PROGRAM_TEST;
+	for (size_t i = 0; status == 0 && i < pieces; i++) {
+		struct batch part = *batch;
+
+		part.count = (batch->count - done + pieces - i - 1) / (pieces - i);
+		part.indices += done;
+		part.orders += batch->orders ? done : 0;
+		status = evaluate_piece(engine, &part, evaluation, error);
+		done += part.count;
+	}
+	engine->mode = PROGRAM_TRAIN;
+	return status;
+}
+
+static int cpu_push(struct engine *engine, struct ddp_error *error)
+{
+	(void)error;
+	engine->stale = true;
+	return 0;
+}
+
+static int cpu_pull(struct engine *engine, struct ddp_error *error)
+{
+	const struct model *model = engine->setup.model;
+	int status;
+
+	if (engine->sync_norm || model->buffer_count == 0)
+		return 0;
+	status = ddp_broadcast(engine->setup.ddp, model->buffers,
+			       model->buffer_count * sizeof(float), 0);
+	return status < 0 ? engine_fail(engine, status, error) : 0;
+}
+
+static const char *cpu_describe(const struct engine *engine)
+{
+	return engine->describe;
+}
+
+static const char *cpu_choices(const struct engine *engine)
+{
+	return engine->choices;
+}
+
+const struct engine_class engine_cpu = {
+	.head = {DDP_MODULE_MAGIC, ENGINE_VERSION, sizeof(struct engine_class), "engine", "cpu",
+		 PACKAGE_VERSION},
+	.open = cpu_open,
+	.step = cpu_step,
+	.evaluate = cpu_evaluate,
+	.push = cpu_push,
+	.pull = cpu_pull,
+	.describe = cpu_describe,
+	.choices = cpu_choices,
+	.close = engine_destroy,
+};

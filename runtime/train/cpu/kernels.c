@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernel-table.h"
+
+/* Bytes of an image that stay in the first cache while all channels visit them. */
+enum { BAND = 34 << 10, LINE = 64 };
+
+static const struct kernels *kernels_of(enum ddp_simd simd)
+{
+#if DDP_SIMD_X86
+	if (simd == DDP_SIMD_AVX512)
+		return &kernels_avx512;
+	if (simd == DDP_SIMD_AVX2)
+		return &kernels_avx2;
+#endif
+	(void)simd;
+	return &kernels_plain;
+}
+
+const struct kernels *kernels_choose(struct ddp_error *error)
+{
+	enum ddp_simd simd;
+
+	return ddp_simd_choose(&simd, error) < 0 ? NULL : kernels_of(simd);
+}
+
+bool kernels_has_list(const struct kernel_window *window)
+{
+	return window->size == 3 && window->in > 0 && window->in % 16 == 0 && window->out > 0 &&
+	       window->height > 3 && window->width > 3 &&
+	       (uint64_t)window->height * (uint64_t)window->width * (uint64_t)window->in <
+		       UINT32_MAX;
+}
+
+/* Zeros that begin where cache lines do: vectors that cross lines take twice the time. */
+static void *list_memory(size_t count, size_t size)
+{
+	size_t bytes = (count * size + LINE) / LINE * LINE;
+	void *memory = aligned_alloc(LINE, bytes);
+
+	return memory ? memset(memory, 0, bytes) : NULL;
+}
+
+/* How [list] is laid out for [window]. */
+static void list_place(struct kernel_list *list, const struct kernel_window *window, size_t images)
+{
+	size_t row = (size_t)window->width * (size_t)window->in * sizeof(float);
+	size_t fit = BAND / row;
+
+	list->images = images;
+	list->rows = (size_t)(window->height - 2) / 2;
+	list->columns = (size_t)(window->width - 2) / 2;
+	list->pitch = KERNEL_WHOLE(window->out);
+	list->words = (list->pitch + KERNEL_WORD - 1) / KERNEL_WORD;
+	list->band = fit < 4 ? 1 : (fit - 2) / 2;
+	list->room = KERNEL_WHOLE(list->band * list->columns);
+}
+
+int kernel_list_create(struct kernel_list **list, const struct kernel_window *window, size_t images,
+		       struct ddp_error *error)
+{
+	size_t image = (size_t)window->height * (size_t)window->width * (size_t)window->in;
+	struct kernel_list *made;
+	size_t pixels;
+
+	*list = NULL;
+	if (!kernels_has_list(window))
+		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+				     "no list of gradients for a %d x %d convolution of %d "
+				     "channels: 3 x 3 and a multiple of 16 are possible",
+				     window->size, window->size, window->in);
+	made = calloc(1, sizeof(*made));
+	if (!made)
+		goto fail;
+	list_place(made, window, images);
+	pixels = images * made->rows * made->columns;
+	made->values = list_memory(pixels * made->pitch, sizeof(*made->values));
+	made->bits = list_memory(pixels * made->words * 4, sizeof(*made->bits));
+	made->pixels = list_memory(made->rows * made->columns, sizeof(*made->pixels));
+	made->image = list_memory(image, sizeof(*made->image));
+	made->weights = list_memory((size_t)window->out * 9 * (size_t)window->in, sizeof(float));
+	made->channel = list_memory(made->pitch * made->room, sizeof(*made->channel));
+	made->place = list_memory(made->pitch * made->room, sizeof(*made->place));
+	made->filled = list_memory(made->pitch, sizeof(*made->filled));
+	if (!made->values || !made->bits || !made->pixels || !made->image || !made->weights ||
+	    !made->channel || !made->place || !made->filled)
+		goto fail;
+	for (size_t p = 0; p < made->rows * made->columns; p++)
+		made->pixels[p] = (int32_t)(2 * (p / made->columns) * (size_t)window->width +
+					    2 * (p % made->columns));
+	*list = made;
+	return 0;
+fail:
+	kernel_list_destroy(made);
+	return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a list of gradients");
+}
+
+void kernel_list_destroy(struct kernel_list *list)
+{
+	if (!list)
+		return;
+	free(list->filled);
+	free(list->place);
+	free(list->channel);
+	free(list->weights);
+	free(list->pixels);
+	free(list->image);
+	free(list->bits);
+	free(list->values);
+	free(list);
+}
+
+size_t kernel_list_count(const struct kernel_list *list)
+{
+	return list->count;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device-private.h - what the files that call CUDA share
+ */
+#ifndef TRAIN_CUDA_DEVICE_PRIVATE_H
+#define TRAIN_CUDA_DEVICE_PRIVATE_H
+
+/* NVIDIA's headers are not written for these. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wundef"
+#pragma GCC diagnostic ignored "-Wstrict-prototypes"
+#include <cuda_runtime_api.h>
+#pragma GCC diagnostic pop
+
+#include "ledger.h"
+
+enum { DEVICE_HOLDERS = 256 };
+
+struct device {
+	struct device_info info;
+	struct ledger ledger;
+	cudaStream_t streams[DEVICE_STREAMS];
+	cudaStream_t setup;		     /* for what waits: never captured */
+	cudaEvent_t ordered[DEVICE_STREAMS]; /* device_order()'s, by the earlier stream */
+	cudaEvent_t marks[DEVICE_MARKS];     /* NULL: never set */
+	bool capturing;
+};
+
+/* Returns 0, or what CUDA's [result] means for people, in [error], after what was being done. */
+int device_error(const struct device *device, cudaError_t result, struct ddp_error *error,
+		 const char *format, ...) DDP_FORMAT(4, 5);
+
+/* The same where no device is open: [info] has its index, and its name or "". */
+int device_info_error(const struct device_info *info, cudaError_t result, struct ddp_error *error,
+		      const char *what);
+
+/* Who else uses the GPU, as far as the driver tells: "process 4711 holds 70.1 GiB", or "". */
+void device_holders(const struct device_info *info, char text[DEVICE_HOLDERS]);
+
+/* Count memory that others allocated, and no longer. */
+int device_count(struct device *device, void *memory, size_t bytes, struct ddp_error *error);
+void device_uncount(struct device *device, void *memory);
+
+#endif /* TRAIN_CUDA_DEVICE_PRIVATE_H */

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device.h - a GPU as the CUDA engine uses it: memory, streams, order among these, graphs
+ *
+ * No CUDA type here; a stream is a void pointer. device.c and its mates are the only files that
+ * call the CUDA runtime. Tests link tests/emulated/ in their place, where a "device" is host memory
+ * and a stream does its work at once, or when the graph it was captured into is launched.
+ *
+ * All calls enqueue and return, but those that say that they wait. Functions that return int return
+ * 0 or a DDP_ERR_x whose text names the GPU, what was being done, and where there is one the remedy:
+ * out of memory (how much was wanted, free and allowed; what to lower), no driver, a driver
+ * that is too old, ECC and other faults of the card (with the code, and that the node is to be drained).
+ */
+#ifndef TRAIN_DEVICE_H
+#define TRAIN_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+
+struct device;
+struct device_graph;
+
+/* COMPUTE does the step; REDUCE has a higher priority, for sums; COPY brings samples. */
+enum device_stream { DEVICE_COMPUTE, DEVICE_REDUCE, DEVICE_COPY, DEVICE_STREAMS };
+
+enum { DEVICE_UUID = 64 };
+
+struct device_info {
+	char name[128];		/* "NVIDIA H200" */
+	char uuid[DEVICE_UUID]; /* "GPU-...", or "MIG-..." */
+	int index;		/* as this process sees them */
+	int major, minor;	/* compute capability */
+	int driver, cuda;	/* of the driver and the runtime: 1000 major + 10 minor */
+	int processors;		/* streaming multiprocessors */
+	size_t total;		/* bytes of memory */
+	size_t limit;		/* of these this rank may have: its share */
+};
+
+/*
+ * Whether this machine has a GPU that can be used; else why not ("no driver", "the driver is for
+ * CUDA 12.4, this program needs 13.0 or newer"). Opens nothing.
+ */
+bool device_available(struct ddp_error *error);
+
+/*
+ * The GPUs that this process sees: how many, and the [uuids] of the first [most] of them, as in
+ * device_info. Opens none.
+ * Returns their number, or an error that says why there is none.
+ */
+int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error);
+
+/*
+ * Open GPU [index] and make it the calling thread's. [share] of its memory is this rank's, 0: all
+ * of it. Fails where less than that is free, and says who holds the rest if that can be seen.
+ */
+int device_open(struct device **device, int index, double share, struct ddp_error *error);
+
+/*
+ * Whether nothing is under way any more, or ends within some seconds. Where it does not, as behind a sum
+ * that a lost rank never joins, nothing may be freed, be it here or by cuDNN: CUDA would wait for it.
+ * Only the end of the process frees it then. NULL is legal: true.
+ */
+bool device_rests(const struct device *device);
+
+/* Waits for nothing that may never end. NULL is legal. */
+void device_close(struct device *device);
+
+const struct device_info *device_info(const struct device *device);
+void *device_stream(const struct device *device, enum device_stream stream);
+
+/* --- Memory ------------------------------------------------------------------------------- */
+
+/*
+ * Device memory, zeroed, aligned to 256 bytes, or host memory that the GPU reads and writes too. [what]
+ * is for messages: "activations of 512 samples", with [remedy] ("lower --batch") where there is one.
+ * Waits. It goes with device_close() at the latest. Counted against the limit.
+ */
+int device_alloc(struct device *device, void **memory, size_t bytes, const char *what,
+		 const char *remedy, struct ddp_error *error);
+int device_alloc_host(struct device *device, void **memory, size_t bytes, const char *what,
+		      struct ddp_error *error);
+void device_free(struct device *device, void *memory);
+
+/* Bytes of device memory that were allocated, and the most at any time. */
+size_t device_used(const struct device *device, size_t *most);
+
+/*
+ * Between host and device, either way, or on the device. Copies of host memory that is not from
+ * device_alloc_host(), either way, wait for all that is on [stream].
+ */
+int device_copy(struct device *device, enum device_stream stream, void *to, const void *from,
+		size_t bytes, struct ddp_error *error);
+int device_zero(struct device *device, enum device_stream stream, void *memory, size_t bytes,
+		struct ddp_error *error);
+
+/* --- Order -------------------------------------------------------------------------------- */
+
+/* What is enqueued on [later] from here on begins after all that is on [earlier] now. */
+int device_order(struct device *device, enum device_stream later, enum device_stream earlier,
+		 struct ddp_error *error);
+
+/*
+ * A place in a stream that the host can look at: mark, then ask. [slot] is below DEVICE_MARKS; a mark
+ * that is set again is the new one. device_reached(): 1 yes, 0 not yet, or an error.
+ */
+enum { DEVICE_MARKS = 64 };
+int device_mark(struct device *device, enum device_stream stream, int slot,
+		struct ddp_error *error);
+int device_reached(struct device *device, int slot, struct ddp_error *error);
+
+/* Wait for all that is on [stream], however long it takes: for single ranks, setup and tests. */
+int device_wait(struct device *device, enum device_stream stream, struct ddp_error *error);
+
+/* After launches of kernels: whether [what] could be enqueued. */
+int device_check(struct device *device, const char *what, struct ddp_error *error);
+
+/* --- Graphs ------------------------------------------------------------------------------- */
+
+/*
+ * What is enqueued between begin and end, on COMPUTE and on streams that device_order() ties to it,
+ * is recorded and not done; by end all of these must have been tied back to COMPUTE.
+ */
+int device_capture_begin(struct device *device, struct ddp_error *error);
+int device_capture_end(struct device *device, struct device_graph **graph, struct ddp_error *error);
+
+/* Do all of it on COMPUTE. */
+int device_launch(struct device *device, struct device_graph *graph, struct ddp_error *error);
+
+/* Before the communicator whose collectives it holds is given up. NULL is legal. */
+void device_graph_destroy(struct device_graph *graph);
+
+/* How many nodes it has, for the log and tests. */
+size_t device_graph_nodes(const struct device_graph *graph);
+
+#endif /* TRAIN_DEVICE_H */

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine-private.h - what the CUDA engine is made of, for its files
+ *
+ * A step is a list of kernels over memory that does not move: it is enqueued once for real, whereby
+ * libraries load what they need and NCCL connects, then once more into a graph, and from then on that graph
+ * is launched. What differs from step to step lies in the ring's block on the device.
+ */
+#ifndef TRAIN_CUDA_ENGINE_PRIVATE_H
+#define TRAIN_CUDA_ENGINE_PRIVATE_H
+
+#include "conv.h"
+#include "dense.h"
+#include "engine.h"
+#include "kernels.h"
+#include "program/dropout.h"
+#include "program/program.h"
+#include "resident.h"
+#include "ring.h"
+#include "sums.h"
+
+/* So many steps are under way when another one is begun: on all ranks, so that all stop at the same. */
+enum { CUDA_LAG = 8 };
+
+/* Marks of the device: of the sets and rings, then the ends of steps. */
+enum {
+	CUDA_MARK_TRAIN,
+	CUDA_MARK_TEST = CUDA_MARK_TRAIN + RESIDENT_MARKS,
+	CUDA_MARK_RING = CUDA_MARK_TEST + RESIDENT_MARKS,
+	CUDA_MARK_TEST_RING = CUDA_MARK_RING + RING_MARKS,
+	CUDA_MARK_END = CUDA_MARK_TEST_RING + RING_MARKS,
+	CUDA_MARKS = CUDA_MARK_END + RING_DEPTH
+};
+_Static_assert((int)CUDA_MARKS <= (int)DEVICE_MARKS, "the device has too few marks");
+_Static_assert((int)CUDA_LAG < (int)RING_DEPTH, "the ring is too short for steps under way");
+
+/* What an operation has besides its row of the program. */
+struct unit {
+	struct conv *conv;   /* MATH: one of these two, or neither: */
+	struct dense *dense; /* then it is the first convolution */
+	struct kernel_first first;
+	struct kernel_dropout dropout;
+	struct kernel_norm norm;
+	float *statistics; /* NORM: of the batch, on the device */
+};
+
+/* Gradients that are summed together; the last ones with the word behind them. */
+struct bucket {
+	size_t offset, count; /* elements of the arena */
+	size_t members;	      /* parameters */
+	size_t waiting;	      /* of these not enqueued yet */
+};
+
+/* On the device, where all steps find them. */
+struct cuda_memory {
+	char *rooms;
+	size_t rooms_bytes;
+	void *scratch; /* of one kernel or library call at a time, on COMPUTE */
+	size_t scratch_bytes;
+
+	/* Laid out as the model's: see model.h. */
+	float *values, *gradients;
+	float *slots[MODEL_SLOTS];
+	void *narrow; /* values in the type of activations; NULL: that is f32 */
+	float *buffers;
+	void *wire; /* a bucket on its way, NULL: it goes as it is */
+
+	struct kernel_state *state;
+	float *divisor;
+	struct kernel_norm2 *norm2;
+	float *statistics; /* of all NORMs */
+	float *moments;	   /* of one: of this rank, */
+	float *gathered;   /* and of all */
+	float *sums;	   /* of one, of all ranks */
+	float *logits;	   /* of the test batch, f32 */
+
+	/* Of the host, which the device reaches. */
+	float *logits_host;
+	uint64_t *progress; /* sums that are finished */
+};
+
+struct engine {
+	struct engine_setup setup;
+	struct device *device;
+	int ranks;
+	bool sync_norm; /* and there are others */
+	bool scaling;	/* the loss, by setup.scaler */
+	enum ddp_type wire;
+
+	struct program *program;
+	struct unit *units; /* of each operation */
+	size_t channels;    /* of the widest NORM */
+	size_t piece;	    /* images of the test set that are evaluated at once */
+	struct cuda_memory memory;
+	struct bucket *buckets;
+	size_t bucket_count;
+	size_t next; /* bucket to be summed */
+
+	struct resident *train, *test;
+	struct ring *ring, *test_ring;
+	int32_t *labels; /* of the test batch, on the host */
+
+	/* While something is enqueued. */
+	enum program_mode mode;
+	size_t batch; /* images */
+	struct ring_block block;
+
+	struct device_graph *graph;
+	uint64_t launched; /* steps */
+	bool anew;	   /* the next step is the first one after a push */
+	bool broken;	   /* a call has failed: nothing is waited for any more */
+
+	struct engine_step held;   /* what steps told that the caller was not told yet */
+	struct kernel_result last; /* result */
+
+	char describe[256], name[192];
+	char *choices; /* as text */
+};
+
+/* --- open.c, memory.c, plans.c ----------------------------------------------------------------- */
+
+int cuda_open(struct engine **engine, const struct engine_setup *setup, struct ddp_error *error);
+void cuda_close(struct engine *engine);
+
+/*
+ * Device memory for all of it, once the units are there: what is missing is told with what to
+ * lower. Collective.
+ */
+int cuda_memory_open(struct engine *engine, struct ddp_error *error);
+void cuda_memory_close(struct engine *engine);
+
+/*
+ * Convolutions and dense layers. What rank 0 chose, now or in an earlier run, is taken by all.
+ * Collective.
+ */
+int cuda_plans_open(struct engine *engine, struct ddp_error *error);
+
+/* --- Enqueueing -------------------------------------------------------------------------------- */
+
+/* What value [index] and its gradient are; rooms; parameters and their gradients, NULL for -1. */
+void *cuda_room(const struct engine *engine, int room);
+void *cuda_value(const struct engine *engine, int index);
+void *cuda_gradient(const struct engine *engine, int index);
+float *cuda_parameter(const struct engine *engine, int parameter);
+float *cuda_slope(const struct engine *engine, int parameter);
+/* A weight in the type of activations. */
+const void *cuda_weight(const struct engine *engine, int parameter);
+/* Elements of value [index] of the whole batch. */
+size_t cuda_elements(const struct engine *engine, int index);
+/* The stream that a step is computed on. */
+void *cuda_stream(const struct engine *engine);
+
+/* All operations of engine->mode over engine->batch images. */
+int cuda_forward(struct engine *engine, struct ddp_error *error);
+/* From the gradient of the last value to those of all parameters, each told as ready. */
+int cuda_backward(struct engine *engine, struct ddp_error *error);
+
+int cuda_norm_forward(struct engine *engine, int index, struct ddp_error *error);
+/* [dx]: NULL where nobody wants it. The gradient behind the ReLU stays in the output's. */
+int cuda_norm_backward(struct engine *engine, int index, void *dx, struct ddp_error *error);
+
+/*
+ * Sums of gradients: how they are laid out; a step begins; the gradient of [parameter] (-1: none is meant;
+ * CUDA_WORD: the word) is enqueued on COMPUTE, and with it the sum of each bucket that is complete; COMPUTE
+ * waits for all.
+ */
+enum { CUDA_WORD = -2 };
+int cuda_buckets_open(struct engine *engine, struct ddp_error *error);
+void cuda_buckets_begin(struct engine *engine);
+int cuda_buckets_ready(struct engine *engine, int parameter, struct ddp_error *error);
+int cuda_buckets_end(struct engine *engine, struct ddp_error *error);
+size_t cuda_buckets_largest(const struct engine *engine);
+
+/* --- Calls ------------------------------------------------------------------------------------- */
+
+int cuda_step(struct engine *engine, const struct batch *batch, size_t global, uint64_t step,
+	      double rate, bool stop, struct engine_step *done, struct ddp_error *error);
+int cuda_settle(struct engine *engine, struct engine_step *done, struct ddp_error *error);
+int cuda_evaluate(struct engine *engine, const struct batch *batch,
+		  struct ddp_evaluation *evaluation, struct ddp_error *error);
+int cuda_push(struct engine *engine, struct ddp_error *error);
+int cuda_pull(struct engine *engine, struct ddp_error *error);
+
+/* Wait until [most] steps at most are under way; what the others told is held. */
+int cuda_catch_up(struct engine *engine, size_t most, struct ddp_error *error);
+
+/* Wait for COMPUTE, with the time limit. */
+int cuda_wait(struct engine *engine, struct ddp_error *error);
+
+/*
+ * For loops that look whether something has come: give the processor away for a moment. After a second of
+ * that since [begin] (ddp_seconds()) it is cuda_wait(), and 1 is returned: it must have come then.
+ */
+int cuda_pause(struct engine *engine, double begin, struct ddp_error *error);
+
+/* Fill in the slot of [ring] for [batch] and send it; its samples are on their way to [resident]. */
+int cuda_send(struct engine *engine, struct ring *ring, struct resident *resident,
+	      const struct set *set, const struct batch *batch, const struct kernel_order *order,
+	      struct ddp_error *error);
+
+/* The images of the batch whose block is on the device, as the program's input. */
+void cuda_gather(struct engine *engine, const struct resident *resident);
+
+/* engine->broken from here on. Returns [status]. */
+int cuda_break(struct engine *engine, int status);
+
+#endif /* TRAIN_CUDA_ENGINE_PRIVATE_H */

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels.h - what the CUDA engine computes itself
+ *
+ * Each function enqueues on [stream] and returns; device_check() tells whether it could. Pointers are to
+ * device memory unless they say otherwise. Activations are N, H, W, C in [type] (f32, bf16, f16);
+ * arithmetic is f32 and results are rounded once. All are deterministic: no atomics, sums in a fixed order.
+ *
+ * A STEP'S NUMBERS lie in device memory, in struct kernel_order and struct kernel_state, and not in
+ * arguments: a captured graph is launched for every step. A batch has room for [batch] samples, of which
+ * order->count are there; what belongs to the others is computed too, but their images are black, their
+ * gradients zero, and they do not count in means: so they leave no trace.
+ *
+ * The sources (*.cu) are CUDA C++ with launch.cuh's macros, so that tests can compile them for the host.
+ */
+#ifndef TRAIN_CUDA_KERNELS_H
+#define TRAIN_CUDA_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ddp.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- What a step is told, and what it tells ----------------------------------------------------- */
+
+/*
+ * What of an optimizer's numbers (optim/loop.h) depends on the step and its rate. The host computes them,
+ * whose pow() a device does not repeat to the bit; but when steps may be skipped, only the device knows
+ * which step it is: so the host sends those of all that it may be.
+ */
+enum { KERNEL_AHEAD = 16 };
+struct kernel_pace {
+	float rate, root, shrink;
+};
+
+/* From the host, before the step. */
+struct kernel_order {
+	uint64_t seed, epoch;
+	uint64_t step;	/* optimizer steps from 1; where [anew], else the state counts on */
+	double rate;	/* the learning rate, of which the paces are */
+	float share;	/* 1 / samples of all ranks */
+	uint32_t count; /* samples of this rank */
+	uint32_t anew;	/* the first step after a push */
+	uint32_t stop;	/* this rank wants to stop */
+	uint32_t augment;
+	uint32_t slot;	   /* where the result goes: below the number of slots */
+	uint64_t sequence; /* which the result repeats, when it is complete */
+	uint64_t first;	   /* paces[i] is of optimizer step first + i */
+	struct kernel_pace paces[KERNEL_AHEAD];
+};
+
+/* On the device, from step to step. The scale is 1 where there is no loss scaling. */
+struct kernel_state {
+	float scale;
+	double growth, backoff;
+	int32_t interval, good_steps; /* as struct ddp_scaler; interval 0: no loss scaling */
+	uint64_t updates;	      /* optimizer steps done */
+	uint32_t overflow;	      /* of this step: nothing may be changed */
+	uint64_t buckets;	      /* sums that were finished, ever */
+};
+
+/* For the host, in memory of device_alloc_host(). */
+enum { KERNEL_WORD = 4 }; /* stop, loss, hits, samples: the beginning of model.h's word */
+struct kernel_result {
+	float word[KERNEL_WORD]; /* sums over all ranks */
+	uint32_t skipped;
+	float scale;
+	int32_t good_steps;
+	uint64_t updates;  /* optimizer steps done, with this one */
+	uint64_t sequence; /* written last */
+};
+
+/* --- Samples ------------------------------------------------------------------------------------ */
+
+struct kernel_images {
+	int channels, height, width;
+	float mean[4], deviation[4];
+	int pad;
+	bool flip;
+};
+
+/* Sample i of [packed], [bytes] long, goes to place places[i] of [pixels]. */
+void kernel_scatter(void *stream, const uint8_t *packed, const uint32_t *places, size_t count,
+		    size_t bytes, uint8_t *pixels);
+
+/*
+ * The samples at [indices] of [pixels] (N, C, H, W bytes), whose places in the epoch's order are [orders],
+ * as batch_images() makes them, to the bit in f32: crop and mirror by ddp_random(), normalised, N, H, W, C.
+ */
+void kernel_gather(void *stream, const struct kernel_images *images, const uint8_t *pixels,
+		   const struct kernel_order *order, const uint32_t *indices,
+		   const uint64_t *orders, size_t batch, void *x, enum ddp_type type);
+
+/* --- Loss --------------------------------------------------------------------------------------- */
+
+/*
+ * Softmax and cross entropy, as kernels.h of the CPU has them: [slopes] is the gradient of the sum of
+ * losses times order->share and state->scale, 0 for samples that are not there;
+ * word = {stop, loss, hits, count} of this rank, unscaled. kernel_loss_bytes(): of [scratch], often 0.
+ */
+size_t kernel_loss_bytes(size_t batch, size_t classes);
+void kernel_loss(void *stream, const void *logits, const int32_t *labels,
+		 const struct kernel_order *order, const struct kernel_state *state, size_t batch,
+		 size_t classes, float smoothing, void *slopes, float *word, void *scratch,
+		 enum ddp_type type);
+
+/* --- Elements ----------------------------------------------------------------------------------- */
+
+/* All of these may be in place. */
+void kernel_relu(void *stream, const void *x, void *y, size_t count, enum ddp_type type);
+/* dx = dy where y > 0, else 0. */
+void kernel_relu_back(void *stream, const void *dy, const void *y, void *dx, size_t count,
+		      enum ddp_type type);
+/* y = a + b, and with [relu] max(0, that). */
+void kernel_add(void *stream, const void *a, const void *b, void *y, size_t count, bool relu,
+		enum ddp_type type);
+/* y = max(0, y + bias[c]), or without the max; rows of [channels]. */
+void kernel_bias(void *stream, void *y, const float *bias, size_t rows, size_t channels, bool relu,
+		 enum ddp_type type);
+void kernel_narrow(void *stream, const float *from, void *to, size_t count, enum ddp_type type);
+void kernel_widen(void *stream, const void *from, float *to, size_t count, enum ddp_type type);
+
+/* Dropout as dropout.h says it; forwards and backwards alike, since what is drawn depends on the place. */
+struct kernel_dropout {
+	uint32_t limit;
+	int planes;
+	float scale;
+	uint32_t layer;
+};
+void kernel_dropout(void *stream, const struct kernel_dropout *dropout,
+		    const struct kernel_order *order, const uint64_t *orders, size_t batch,
+		    size_t elements, const void *x, void *y, enum ddp_type type);
+/* Back through dropout and the ReLU in front of it at once: dx = y > 0 ? dy * scale : 0, where y is
+ * what dropout made of the ReLU's results. Nothing is drawn again. */
+void kernel_relu_dropout_back(void *stream, const void *dy, const void *y, float scale, void *dx,
+			      size_t count, enum ddp_type type);
+
+/* --- Pools -------------------------------------------------------------------------------------- */
+
+struct kernel_pool {
+	int height, width, channels, size; /* of what is read; windows side by side */
+};
+
+/* [which] says which element of its window it was: the first of equal ones; NaN beats all. */
+void kernel_max_pool(void *stream, const struct kernel_pool *pool, size_t batch, const void *x,
+		     void *y, uint8_t *which, enum ddp_type type);
+/* All of dx is written. Where [y] is not NULL, only where y > 0: the ReLU in front of the pool. */
+void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t batch,
+			  const void *dy, const uint8_t *which, const void *y, void *dx,
+			  enum ddp_type type);
+/*
+ * Pool and dropout at once, to the bit as one after the other; and back through dropout, pool and the
+ * ReLU in front of it, with y = what kernel_max_pool_dropout() left and dropout's [scale].
+ */
+void kernel_max_pool_dropout(void *stream, const struct kernel_pool *pool,
+			     const struct kernel_dropout *dropout, const struct kernel_order *order,
+			     const uint64_t *orders, size_t batch, const void *x, void *y,
+			     uint8_t *which, enum ddp_type type);
+void kernel_max_pool_dropout_back(void *stream, const struct kernel_pool *pool, size_t batch,
+				  const void *dy, const uint8_t *which, const void *y, float scale,
+				  void *dx, enum ddp_type type);
+void kernel_average_pool(void *stream, size_t batch, size_t rows, size_t channels, const void *x,
+			 void *y, enum ddp_type type);
+void kernel_average_pool_back(void *stream, size_t batch, size_t rows, size_t channels,
+			      const void *dy, void *dx, enum ddp_type type);
+
+/* --- BatchNorm ---------------------------------------------------------------------------------- */
+
+/* [rows] of one image; [statistics]: n, then [channels] means and as many 1 / deviations. */
+struct kernel_norm {
+	size_t rows, channels;
+	float epsilon, momentum;
+};
+
+/* Bytes of scratch that the kernels of BatchNorm and kernel_column_sums() need for so many rows. */
+size_t kernel_sums_bytes(size_t rows, size_t channels);
+
+/* moments: the number of values behind each channel, [channels] means, [channels] sums of squared
+ * deviations; without the cancellation of sums of squares. */
+void kernel_norm_moments(void *stream, const struct kernel_norm *norm,
+			 const struct kernel_order *order, size_t batch, const void *x,
+			 void *scratch, float *moments, enum ddp_type type);
+/* Combine those of [ranks], one after the other, in this order, in double; and the running values move,
+ * unless NULL, as PyTorch's do (the unbiased variance). */
+void kernel_norm_combine(void *stream, const struct kernel_norm *norm, const float *moments,
+			 int ranks, float *statistics, float *running_mean,
+			 float *running_variance);
+/* For evaluation. */
+void kernel_norm_fixed(void *stream, const struct kernel_norm *norm, const float *running_mean,
+		       const float *running_variance, float *statistics);
+/* y = (x - mean) * inverse * scale + shift [+ add], and with [relu] max(0, that). */
+void kernel_norm_apply(void *stream, const struct kernel_norm *norm, size_t batch, const void *x,
+		       const float *statistics, const float *scale, const float *shift,
+		       const void *add, bool relu, void *y, enum ddp_type type);
+/*
+ * What a ReLU let through that came right behind: what is above 0 in [y], or, with [y] NULL, in
+ * what kernel_norm_apply() makes of x with [scale] and [shift], which need not be read then. With [y]
+ * and [shift] NULL there was no ReLU.
+ */
+struct kernel_norm_relu {
+	const void *y;
+	const float *scale, *shift;
+};
+/* dz = dy where [relu] let through; may be in place; NULL: not wanted. sums: [channels] of dz, [channels]
+ * of dz * (x - mean) * inverse. These are the gradients of shift and scale. */
+void kernel_norm_sums(void *stream, const struct kernel_norm *norm, size_t batch, const void *x,
+		      const float *statistics, const struct kernel_norm_relu *relu, const void *dy,
+		      void *dz, void *scratch, float *sums, enum ddp_type type);
+/* dx = scale * inverse * (dz - sums[c] / n - xhat * sums[channels + c] / n), 0 for samples that are not
+ * there. [sums] are of all ranks. May be in place. With [shift], unless NULL, it reads dy in place of
+ * dz, and does again what a ReLU without [y] did. */
+void kernel_norm_back(void *stream, const struct kernel_norm *norm,
+		      const struct kernel_order *order, size_t batch, const void *x,
+		      const float *statistics, const float *scale, const float *shift,
+		      const float *sums, const void *dz, void *dx, enum ddp_type type);
+
+/* sums[c] of [rows] of [channels], into f32: the gradient of a bias. */
+void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channels, void *scratch,
+			float *sums, enum ddp_type type);
+
+/* --- The first convolution ---------------------------------------------------------------------- */
+
+/* Of one channel, stride 1, no padding, up to 64 outputs, windows up to 7: too thin for matrix units. */
+struct kernel_first {
+	int height, width, out, size; /* of what is read */
+};
+bool kernel_first_fits(int channels, int out, int size, int stride, int pad);
+size_t kernel_first_bytes(const struct kernel_first *first, size_t batch); /* of scratch */
+void kernel_first(void *stream, const struct kernel_first *first, size_t batch, const void *x,
+		  const float *weights, const float *bias, bool relu, void *y, enum ddp_type type);
+/* Gradients of weights (O, H, W) and bias; [y], unless NULL, masks dy by y > 0. */
+void kernel_first_back(void *stream, const struct kernel_first *first, size_t batch, const void *x,
+		       const void *dy, const void *y, void *scratch, float *weights, float *bias,
+		       enum ddp_type type);
+
+/* --- Optimizer ---------------------------------------------------------------------------------- */
+
+/* Whether all of [gradients] is finite, and its 2-norm before the loss scale came in. */
+struct kernel_norm2 {
+	double norm;
+	uint32_t overflow;
+};
+size_t kernel_norm2_bytes(size_t count);
+void kernel_norm2(void *stream, const float *gradients, size_t count,
+		  const struct kernel_state *state, void *scratch, struct kernel_norm2 *norm2);
+
+/*
+ * Begin the end of a step: with [norm2] (NULL: neither clipping nor loss scaling) overflow, scale and
+ * good_steps move as ddp_scaler_update() moves them; updates counts on, or begins at order->step.
+ * [divisor]: the scale that this step's gradients have is kept there for kernel_optimize().
+ */
+void kernel_advance(void *stream, const struct kernel_order *order, struct kernel_state *state,
+		    const struct kernel_norm2 *norm2, float *divisor);
+
+/*
+ * optim_step() for [count] elements, to the bit, of gradients divided by *divisor and clipped to [clip]
+ * (0: not); nothing where state->overflow. The order's pace of step state->updates is what is taken.
+ * [narrow], unless NULL, gets the values in [type].
+ */
+struct optim;
+void kernel_optimize(void *stream, const struct optim *optim, const struct kernel_order *order,
+		     const struct kernel_state *state, const struct kernel_norm2 *norm2,
+		     const float *divisor, double clip, float *values, const float *gradients,
+		     float *const slots[2], void *narrow, size_t count, enum ddp_type type);
+
+/* --- Telling ------------------------------------------------------------------------------------ */
+
+/* One more sum is finished: the number of them goes to [progress], host memory. */
+void kernel_progress(void *stream, struct kernel_state *state, uint64_t *progress);
+
+/* results[order->slot], host memory, gets the word and the state; the word is zeroed. */
+void kernel_tell(void *stream, const struct kernel_order *order, const struct kernel_state *state,
+		 float *word, struct kernel_result *results);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TRAIN_CUDA_KERNELS_H */

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * launch.cuh - how kernels are written here
+ *
+ * A kernel is a __global__ template or function; its C function chooses the type and launches:
+ *
+ *	LAUNCH_EACH(kernel, count, stream, arguments...)
+ *		a thread for each of [count] things, at least one block: the kernel returns where
+ *		thread_index() is [count] or more. Threads know nothing of each other.
+ *	LAUNCH_BLOCKS(kernel, blocks, threads, stream, arguments...)
+ *		blocks whose threads meet: __syncthreads() by all of them, static __shared__ memory
+ *		(declared in the kernel as SHARED), block_sum().
+ *
+ * These two and the words below are all that a kernel uses of CUDA, so that tests compile the same
+ * source for the host, where tests/emulated/cuda-on-host.h stands for the compiler's part:
+ * blockIdx.x, blockDim.x, gridDim.x, threadIdx.x, __syncthreads(), SHARED, and number.cuh.
+ * No warp intrinsics, no atomics, no dynamic shared memory, no fused multiply-add where a comment
+ * promises bits (__fmul_rn, __fadd_rn, and so on are there for that).
+ */
+#ifndef TRAIN_CUDA_LAUNCH_CUH
+#define TRAIN_CUDA_LAUNCH_CUH
+
+#ifdef __CUDACC__
+
+#define SHARED __shared__
+
+#define LAUNCH_BLOCKS(kernel, blocks, threads, stream, ...)                               \
+	(kernel)<<<(unsigned)(blocks), (unsigned)(threads), 0, (cudaStream_t)(stream)>>>( \
+		__VA_ARGS__)
+
+#define LAUNCH_EACH(kernel, count, stream, ...) \
+	LAUNCH_BLOCKS(kernel, launch_blocks(count), LAUNCH_THREADS, stream, __VA_ARGS__)
+
+#else
+#include "cuda-on-host.h"
+#endif
+
+#include <stddef.h>
+
+enum { LAUNCH_THREADS = 256 };
+
+static inline size_t launch_blocks(size_t count)
+{
+	return count ? (count + LAUNCH_THREADS - 1) / LAUNCH_THREADS : 1;
+}
+
+static __device__ inline size_t thread_index()
+{
+	return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+/*
+ * The sum of each thread's [value] over the block, to all threads, in an order that depends on the
+ * number of threads alone (a power of two, THREADS at most). All threads call it.
+ */
+template <int THREADS, typename T> static __device__ inline T block_sum(T value)
+{
+	SHARED T sums[THREADS];
+	T sum;
+
+	sums[threadIdx.x] = value;
+	__syncthreads();
+	for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
+		if (threadIdx.x < half)
+			sums[threadIdx.x] += sums[threadIdx.x + half];
+		__syncthreads();
+	}
+	sum = sums[0];
+	__syncthreads();
+	return sum;
+}
+
+#endif /* TRAIN_CUDA_LAUNCH_CUH */

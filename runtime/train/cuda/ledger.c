@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "ledger.h"
+
+#define MIB ((size_t)1 << 20)
+
+enum { AMOUNT = 32 };
+
+static const char *amount(char text[AMOUNT], size_t bytes)
+{
+	if (bytes >= 1024 * MIB)
+		snprintf(text, AMOUNT, "%.1f GiB", (double)bytes / (1024.0 * (double)MIB));
+	else if (bytes >= MIB)
+		snprintf(text, AMOUNT, "%.1f MiB", (double)bytes / (double)MIB);
+	else
+		snprintf(text, AMOUNT, "%zu bytes", bytes);
+	return text;
+}
+
+bool ledger_allows(const struct ledger *ledger, const struct device_info *info, size_t bytes)
+{
+	return bytes <= info->limit && ledger->used <= info->limit - bytes;
+}
+
+int ledger_refuse(const struct ledger *ledger, const struct device_info *info,
+		  const struct ledger_card *card, size_t bytes, const char *what,
+		  const char *remedy, struct ddp_error *error)
+{
+	const char *clause = remedy && *remedy ? "; " : "", *last = remedy ? remedy : "";
+	char wanted[AMOUNT], used[AMOUNT], whole[AMOUNT];
+
+	amount(wanted, bytes);
+	amount(used, ledger->used);
+	if (!ledger_allows(ledger, info, bytes))
+		return ddp_error_set(error, DDP_ERR_MEMORY,
+				     "GPU %d (%s): no room for %s: %s wanted, this rank may have "
+				     "%s and uses %s%s%s",
+				     info->index, info->name, what, wanted,
+				     amount(whole, info->limit), used, clause, last);
+	return ddp_error_set(
+		error, DDP_ERR_MEMORY,
+		"GPU %d (%s): no room for %s: %s wanted, of %s only %s is free; this rank uses "
+		"%s%s%s%s%s",
+		info->index, info->name, what, wanted, amount(whole, info->total),
+		amount((char[AMOUNT]){""}, card->free), used, *card->holders ? ", " : "",
+		card->holders, clause, last);
+}
+
+bool ledger_add(struct ledger *ledger, void *memory, size_t bytes, enum ledger_kind kind)
+{
+	struct ledger_entry *entry = malloc(sizeof(*entry));
+
+	if (!entry)
+		return false;
+	*entry = (struct ledger_entry){ledger->entries, memory, bytes, kind};
+	ledger->entries = entry;
+	if (kind != LEDGER_HOST)
+		ledger->used += bytes;
+	if (ledger->used > ledger->most)
+		ledger->most = ledger->used;
+	return true;
+}
+
+const struct ledger_entry *ledger_find(const struct ledger *ledger, const void *memory)
+{
+	uintptr_t place = (uintptr_t)memory;
+
+	for (const struct ledger_entry *entry = ledger->entries; entry; entry = entry->next) {
+		if (place >= (uintptr_t)entry->memory &&
+		    place - (uintptr_t)entry->memory < entry->bytes)
+			return entry;
+	}
+	return NULL;
+}
+
+bool ledger_take(struct ledger *ledger, const void *memory, struct ledger_entry *entry)
+{
+	struct ledger_entry **link = &ledger->entries, *found;
+
+	while (*link && memory && (*link)->memory != memory)
+		link = &(*link)->next;
+	found = *link;
+	if (!found)
+		return false;
+	*entry = *found;
+	*link = found->next;
+	free(found);
+	if (entry->kind != LEDGER_HOST)
+		ledger->used -= entry->bytes;
+	return true;
+}
+
+/* What contexts of other ranks may take beside their shares. */
+static size_t spare(const struct device_info *info)
+{
+	return info->total / 8 < 1536 * MIB ? info->total / 8 : 1536 * MIB;
+}
+
+int ledger_limit(struct device_info *info, const struct ledger_card *card, double share,
+		 struct ddp_error *error)
+{
+	char free_text[AMOUNT], limit_text[AMOUNT], total_text[AMOUNT];
+
+	info->limit = share > 0 && share < 1 ? (size_t)(share * (double)info->total) : info->total;
+	/* Without a share nobody says how much is needed: allocations will. */
+	if (!(share > 0) || card->free + spare(info) >= info->limit)
+		return 0;
+	return ddp_error_set(
+		error, DDP_ERR_MEMORY,
+		"GPU %d (%s): this rank's share is %s of %s, but only %s is free%s%s; end "
+		"what else runs there, or take another GPU",
+		info->index, info->name, amount(limit_text, info->limit),
+		amount(total_text, info->total), amount(free_text, card->free),
+		*card->holders ? "; " : "", card->holders);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ledger.h - what was allocated on a GPU, against what this rank may have of it
+ *
+ * Behind device_alloc() and its mates: pure bookkeeping and texts, without CUDA.
+ */
+#ifndef TRAIN_CUDA_LEDGER_H
+#define TRAIN_CUDA_LEDGER_H
+
+#include "device.h"
+
+/* OTHERS: of the device too, but not ours to free. */
+enum ledger_kind { LEDGER_DEVICE, LEDGER_HOST, LEDGER_OTHERS };
+
+struct ledger_entry {
+	struct ledger_entry *next;
+	void *memory;
+	size_t bytes;
+	enum ledger_kind kind;
+};
+
+struct ledger {
+	size_t used, most; /* bytes of the device */
+	struct ledger_entry *entries;
+};
+
+/* What the card says when it is asked for memory: of all processes. */
+struct ledger_card {
+	size_t free;
+	const char *holders; /* "process 4711 holds 70.1 GiB", or "" */
+};
+
+/* Whether [bytes] more are within the limit. */
+bool ledger_allows(const struct ledger *ledger, const struct device_info *info, size_t bytes);
+
+/*
+ * Why [bytes] for [what] cannot be had, in [error]: by the limit, else by the card. [remedy] may be NULL.
+ * Returns DDP_ERR_MEMORY.
+ */
+int ledger_refuse(const struct ledger *ledger, const struct device_info *info,
+		  const struct ledger_card *card, size_t bytes, const char *what,
+		  const char *remedy, struct ddp_error *error);
+
+/* [memory] is there now. Returns false where the process has no memory for the entry. */
+bool ledger_add(struct ledger *ledger, void *memory, size_t bytes, enum ledger_kind kind);
+
+/* The entry in which [memory] lies, NULL: none. */
+const struct ledger_entry *ledger_find(const struct ledger *ledger, const void *memory);
+
+/*
+ * Take the entry of [memory], or with NULL any, out of the ledger.
+ * Returns false where there is none; else [entry] is a copy of it.
+ */
+bool ledger_take(struct ledger *ledger, const void *memory, struct ledger_entry *entry);
+
+/*
+ * What a rank with [share] (0: all) of a card may have, or with less than that free, DDP_ERR_MEMORY.
+ * Other ranks' contexts are no reason: they take of the card what no share counts.
+ */
+int ledger_limit(struct device_info *info, const struct ledger_card *card, double share,
+		 struct ddp_error *error);
+
+#endif /* TRAIN_CUDA_LEDGER_H */

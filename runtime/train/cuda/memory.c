@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What of the device's memory the engine takes, and what to lower where it is too much.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "engine-private.h"
+
+/* Arrays begin at multiples of so many elements of f32. */
+enum { UNIT = 64 };
+
+static const char smaller_batch[] = "lower --batch";
+static const char narrower[] = "take a smaller network, or an optimizer that keeps less";
+
+static size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
+static size_t whole(size_t count)
+{
+	return (count + UNIT - 1) / UNIT * UNIT;
+}
+
+static size_t statistics_of(size_t channels)
+{
+	return whole(1 + 2 * channels);
+}
+
+/* --- Scratch ------------------------------------------------------------------------------------ */
+
+static size_t math_scratch(const struct engine *engine, const struct program_op *op,
+			   const struct unit *unit)
+{
+	struct graph_shape out = op->node->out;
+	size_t rows = engine->setup.batch * (size_t)out.height * (size_t)out.width;
+	size_t most = 0;
+
+	if (op->node->bias >= 0)
+		most = kernel_sums_bytes(rows, (size_t)out.channels);
+	if (unit->conv)
+		return larger(most, conv_scratch(unit->conv));
+	if (unit->dense)
+		return larger(most, dense_scratch(unit->dense));
+	return larger(most, kernel_first_bytes(&unit->first, engine->setup.batch));
+}
+
+static size_t scratch_bytes(const struct engine *engine)
+{
+	size_t most = kernel_norm2_bytes(engine->setup.model->count);
+	size_t classes = program_result(engine->program)->elements;
+
+	most = larger(most, kernel_loss_bytes(engine->setup.batch, classes));
+	for (int i = 0; i < engine->program->op_count; i++) {
+		const struct program_op *op = &engine->program->ops[i];
+		const struct unit *unit = &engine->units[i];
+
+		if (op->kind == PROGRAM_MATH)
+			most = larger(most, math_scratch(engine, op, unit));
+		else if (op->kind == PROGRAM_NORM)
+			most = larger(most, kernel_sums_bytes(engine->setup.batch * unit->norm.rows,
+							      unit->norm.channels));
+	}
+	return most;
+}
+
+/* --- Allocation --------------------------------------------------------------------------------- */
+
+static int floats(struct engine *engine, float **memory, size_t count, const char *what,
+		  const char *remedy, struct ddp_error *error)
+{
+	void *place = NULL;
+	int status = device_alloc(engine->device, &place, larger(count, 1) * sizeof(float), what,
+				  remedy, error);
+
+	*memory = place;
+	return status;
+}
+
+static int allocate_model(struct engine *engine, struct ddp_error *error)
+{
+	const struct model *model = engine->setup.model;
+	struct cuda_memory *memory = &engine->memory;
+	size_t count = model->count;
+	int status = floats(engine, &memory->values, count, "parameters", narrower, error);
+
+	for (int i = 0; status == 0 && i < MODEL_SLOTS; i++) {
+		if (model->slots[i])
+			status = floats(engine, &memory->slots[i], count, "the optimizer's values",
+					narrower, error);
+	}
+	if (status == 0)
+		status = floats(engine, &memory->buffers, model->buffer_count, "running statistics",
+				narrower, error);
+	if (status == 0 && engine->setup.type != DDP_F32)
+		status = device_alloc(engine->device, &memory->narrow,
+				      count * ddp_type_size(engine->setup.type),
+				      "parameters in the type of activations", narrower, error);
+	return status;
+}
+
+/* Gradients and what of them is on the way; registered, where NCCL can. */
+static int allocate_sums(struct engine *engine, struct ddp_error *error)
+{
+	struct cuda_memory *memory = &engine->memory;
+	size_t bytes = (engine->setup.model->count + MODEL_WORD) * sizeof(float);
+	size_t largest = cuda_buckets_largest(engine) * ddp_type_size(engine->wire);
+	void *place = NULL;
+	int status = sums_alloc(engine->setup.ddp, engine->device, &place, bytes, error);
+
+	memory->gradients = place;
+	if (status == 0 && engine->wire != DDP_F32 && engine->ranks > 1)
+		status = sums_alloc(engine->setup.ddp, engine->device, &memory->wire, largest,
+				    error);
+	return status;
+}
+
+static int allocate_norms(struct engine *engine, struct ddp_error *error)
+{
+	static const char what[] = "statistics of BatchNorm";
+	struct cuda_memory *memory = &engine->memory;
+	size_t each = statistics_of(engine->channels), all = 0, ranks = (size_t)engine->ranks;
+	int status;
+
+	if (engine->channels == 0)
+		return 0;
+	for (int i = 0; i < engine->program->op_count; i++)
+		all += statistics_of(engine->units[i].norm.channels);
+	status = floats(engine, &memory->statistics, all, what, NULL, error);
+	if (status == 0)
+		status = floats(engine, &memory->moments, each, what, NULL, error);
+	if (status == 0)
+		status = floats(engine, &memory->sums, each, what, NULL, error);
+	if (status == 0 && engine->sync_norm)
+		status = floats(engine, &memory->gathered, ranks * each, what, NULL, error);
+	if (status < 0)
+		return status;
+	all = 0;
+	for (int i = 0; i < engine->program->op_count; i++) {
+		engine->units[i].statistics = memory->statistics + all;
+		all += statistics_of(engine->units[i].norm.channels);
+	}
+	return 0;
+}
+
+/* One block for the small things that steps share. */
+static int allocate_state(struct engine *engine, struct ddp_error *error)
+{
+	struct cuda_memory *memory = &engine->memory;
+	size_t unit = UNIT * sizeof(float);
+	void *place = NULL;
+	int status =
+		device_alloc(engine->device, &place, 3 * unit, "the state of steps", NULL, error);
+
+	_Static_assert(sizeof(struct kernel_state) <= UNIT * sizeof(float), "a larger unit");
+	if (status < 0)
+		return status;
+	memory->state = place;
+	memory->norm2 = (struct kernel_norm2 *)((char *)place + unit);
+	memory->divisor = (float *)((char *)place + 2 * unit);
+	status = device_alloc_host(engine->device, &place, sizeof(*memory->progress),
+				   "the count of sums", error);
+	memory->progress = place;
+	return status;
+}
+
+static int allocate_logits(struct engine *engine, struct ddp_error *error)
+{
+	struct cuda_memory *memory = &engine->memory;
+	size_t count = engine->piece * program_result(engine->program)->elements;
+	void *place = NULL;
+	int status;
+
+	if (engine->piece == 0)
+		return 0;
+	status = device_alloc_host(engine->device, &place, count * sizeof(float),
+				   "results of the test set", error);
+	memory->logits_host = place;
+	if (status == 0 && engine->setup.type != DDP_F32)
+		status = floats(engine, &memory->logits, count, "results of the test set", NULL,
+				error);
+	engine->labels = calloc(engine->piece, sizeof(*engine->labels));
+	if (status == 0 && !engine->labels)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "CUDA engine: no memory for %zu labels",
+				     engine->piece);
+	return status;
+}
+
+/* The largest part comes last: it is what can be lowered. */
+static int allocate_rooms(struct engine *engine, struct ddp_error *error)
+{
+	struct cuda_memory *memory = &engine->memory;
+	char what[64];
+	void *place = NULL;
+	int status;
+
+	memory->scratch_bytes = scratch_bytes(engine);
+	status = device_alloc(engine->device, &memory->scratch, larger(memory->scratch_bytes, 1),
+			      "scratch memory of convolutions", smaller_batch, error);
+	if (status < 0)
+		return status;
+	snprintf(what, sizeof(what), "activations of %zu samples", engine->setup.batch);
+	status = device_alloc(engine->device, &place, larger(memory->rooms_bytes, 1), what,
+			      smaller_batch, error);
+	memory->rooms = place;
+	return status;
+}
+
+int cuda_memory_open(struct engine *engine, struct ddp_error *error)
+{
+	int status = allocate_model(engine, error);
+
+	if (status == 0)
+		status = allocate_sums(engine, error);
+	if (status == 0)
+		status = allocate_norms(engine, error);
+	if (status == 0)
+		status = allocate_state(engine, error);
+	if (status == 0)
+		status = allocate_logits(engine, error);
+	return status == 0 ? allocate_rooms(engine, error) : status;
+}
+
+/* The rest goes with the device. */
+void cuda_memory_close(struct engine *engine)
+{
+	struct cuda_memory *memory = &engine->memory;
+
+	if (memory->wire)
+		sums_free(engine->setup.ddp, engine->device, memory->wire);
+	if (memory->gradients)
+		sums_free(engine->setup.ddp, engine->device, memory->gradients);
+	memory->wire = memory->gradients = NULL;
+	free(engine->labels);
+}

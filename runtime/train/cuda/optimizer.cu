@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * optimizer.cu - the end of a step: the size of the gradient, the loss scale, the new values
+ *
+ * Bits are those of optim/loop-vector.h and gradient/scaler.c: what is rounded twice there is so
+ * here, by __fmul_rn() and its like, and fmaf() is its multiply_add().
+ *
+ * Elements are taken by fours: 16 bytes are what a thread moves best. Where an array is not aligned to
+ * that, they are moved one by one; sums are the same.
+ */
+#include "kernels.h"
+
+extern "C" {
+#include "optim/loop.h"
+}
+
+#include "launch.cuh"
+#include "number.cuh"
+
+enum { FOUR = 4 };
+
+template <typename T> struct alignas(FOUR * sizeof(T)) four {
+	T at[FOUR];
+};
+
+template <typename T> static bool is_aligned(const T *data)
+{
+	return (uintptr_t)data % sizeof(four<T>) == 0;
+}
+
+/* The first [there] of four; the others are zero. */
+template <bool ALIGNED> static __device__ inline four<float> take(const float *from, size_t there)
+{
+	four<float> taken = {{0, 0, 0, 0}};
+
+	if (ALIGNED && there == FOUR)
+		return *(const four<float> *)from;
+	for (size_t i = 0; i < there; i++)
+		taken.at[i] = from[i];
+	return taken;
+}
+
+template <bool ALIGNED, typename T>
+static __device__ inline void put(T *to, const four<float> &from, size_t there)
+{
+	four<T> numbers;
+
+	if (ALIGNED && there == FOUR) {
+		for (int i = 0; i < FOUR; i++)
+			store(&numbers.at[i], from.at[i]);
+		*(four<T> *)to = numbers;
+		return;
+	}
+	for (size_t i = 0; i < there; i++)
+		store(to + i, from.at[i]);
+}
+
+static __device__ inline size_t there_are(size_t count, size_t first)
+{
+	size_t left = count - first;
+
+	return left < FOUR ? left : (size_t)FOUR;
+}
+
+static __device__ inline bool is_finite(float value)
+{
+	return (__float_as_uint(value) & 0x7f800000u) != 0x7f800000u;
+}
+
+/* What gradients are multiplied by, to be those of the loss. */
+static __device__ inline float inverse_of(float scale)
+{
+	return (float)(1 / (double)scale);
+}
+
+/* --- The size of the gradient ------------------------------------------------------------------- */
+
+enum { NORM_THREADS = 256, NORM_BLOCKS = 256, NORM_SHARE = 16 };
+
+struct norm_part {
+	double squares;
+	unsigned odd; /* whether something is not finite */
+
+	__device__ void operator+=(const norm_part &other)
+	{
+		squares += other.squares;
+		odd |= other.odd;
+	}
+};
+
+/* Depends on the count alone, and so does the order of the sum. */
+static size_t norm_blocks(size_t count)
+{
+	size_t blocks = (count + NORM_THREADS * NORM_SHARE - 1) / (NORM_THREADS * NORM_SHARE);
+
+	if (blocks > NORM_BLOCKS)
+		return NORM_BLOCKS;
+	return blocks > 0 ? blocks : 1;
+}
+
+template <bool ALIGNED>
+static __global__ void norm_parts(const float *gradients, size_t count,
+				  const struct kernel_state *state, struct norm_part *parts)
+{
+	size_t stride = (size_t)gridDim.x * blockDim.x * FOUR;
+	float inverse = inverse_of(state->scale);
+	struct norm_part part = {0, 0};
+
+#ifdef __CUDACC__
+#pragma unroll 4
+#endif
+	for (size_t i = thread_index() * FOUR; i < count; i += stride) {
+		four<float> taken = take<ALIGNED>(gradients + i, there_are(count, i));
+
+		for (int j = 0; j < FOUR; j++) {
+			double value = (double)__fmul_rn(taken.at[j], inverse);
+
+			part.squares += value * value;
+			part.odd |= !is_finite(taken.at[j]);
+		}
+	}
+	part = block_sum<NORM_THREADS>(part);
+	if (threadIdx.x == 0)
+		parts[blockIdx.x] = part;
+}
+
+static __global__ void norm_whole(const struct norm_part *parts, unsigned count,
+				  struct kernel_norm2 *norm2)
+{
+	struct norm_part part = {0, 0};
+
+	if (threadIdx.x < count)
+		part = parts[threadIdx.x];
+	part = block_sum<NORM_BLOCKS>(part);
+	if (threadIdx.x == 0) {
+		norm2->norm = sqrt(part.squares);
+		norm2->overflow = part.odd;
+	}
+}
+
+size_t kernel_norm2_bytes(size_t count)
+{
+	return norm_blocks(count) * sizeof(struct norm_part);
+}
+
+void kernel_norm2(void *stream, const float *gradients, size_t count,
+		  const struct kernel_state *state, void *scratch, struct kernel_norm2 *norm2)
+{
+	struct norm_part *parts = (struct norm_part *)scratch;
+	size_t blocks = norm_blocks(count);
+
+	if (is_aligned(gradients))
+		LAUNCH_BLOCKS(norm_parts<true>, blocks, NORM_THREADS, stream, gradients, count,
+			      state, parts);
+	else
+		LAUNCH_BLOCKS(norm_parts<false>, blocks, NORM_THREADS, stream, gradients, count,
+			      state, parts);
+	LAUNCH_BLOCKS(norm_whole, 1, NORM_BLOCKS, stream, parts, (unsigned)blocks, norm2);
+}
+
+/* --- The step's number, and the loss scale ------------------------------------------------------- */
+
+static __device__ void scaler_update(struct kernel_state *state, bool overflow)
+{
+	float grown;
+
+	if (overflow) {
+		state->scale = (float)((double)state->scale * state->backoff);
+		state->good_steps = 0;
+		return;
+	}
+	if (++state->good_steps != state->interval)
+		return;
+	grown = (float)((double)state->scale * state->growth);
+	if (is_finite(grown))
+		state->scale = grown;
+	state->good_steps = 0;
+}
+
+static __global__ void advance(const struct kernel_order *order, struct kernel_state *state,
+			       const struct kernel_norm2 *norm2, float *divisor)
+{
+	bool scaled = norm2 && state->interval > 0;
+	bool overflow = scaled && norm2->overflow;
+
+	*divisor = state->scale;
+	if (scaled)
+		scaler_update(state, overflow);
+	state->overflow = overflow;
+	if (order->anew)
+		state->updates = order->step - 1;
+	if (!overflow)
+		state->updates++;
+}
+
+void kernel_advance(void *stream, const struct kernel_order *order, struct kernel_state *state,
+		    const struct kernel_norm2 *norm2, float *divisor)
+{
+	LAUNCH_BLOCKS(advance, 1, 1, stream, order, state, norm2, divisor);
+}
+
+/* --- The rules ----------------------------------------------------------------------------------- */
+
+struct element {
+	float value, gradient, slot[2];
+};
+
+static __device__ inline void add_decay(const struct optim_numbers &numbers, struct element &at)
+{
+	if (numbers.decay != 0)
+		at.gradient = fmaf(at.value, numbers.decay, at.gradient);
+}
+
+static __device__ inline float mean(const struct optim_numbers &numbers, int slot, float old,
+				    float factor, float other)
+{
+	return fmaf(__fmul_rn(numbers.take[slot], factor), other,
+		    __fmul_rn(old, numbers.keep[slot]));
+}
+
+struct rule_sgd {
+	enum { SLOTS = 0 };
+
+	static __device__ inline void apply(const struct optim_numbers &numbers, struct element &at)
+	{
+		add_decay(numbers, at);
+		at.value = fmaf(at.gradient, numbers.rate, at.value);
+	}
+};
+
+struct rule_momentum {
+	enum { SLOTS = 1 };
+
+	static __device__ inline void apply(const struct optim_numbers &numbers, struct element &at)
+	{
+		float direction;
+
+		add_decay(numbers, at);
+		direction = at.slot[0] =
+			__fadd_rn(__fmul_rn(at.slot[0], numbers.momentum), at.gradient);
+		if (numbers.nesterov)
+			direction = fmaf(direction, numbers.momentum, at.gradient);
+		at.value = fmaf(direction, numbers.rate, at.value);
+	}
+};
+
+struct rule_adamw {
+	enum { SLOTS = 2 };
+
+	static __device__ inline void apply(const struct optim_numbers &numbers, struct element &at)
+	{
+		float divisor, change;
+
+		at.slot[0] =
+			fmaf(at.gradient, numbers.take[0], __fmul_rn(at.slot[0], numbers.keep[0]));
+		at.slot[1] = mean(numbers, 1, at.slot[1], at.gradient, at.gradient);
+		divisor =
+			__fadd_rn(__fdiv_rn(__fsqrt_rn(at.slot[1]), numbers.root), numbers.epsilon);
+		change = __fdiv_rn(__fmul_rn(numbers.rate, at.slot[0]), divisor);
+		at.value = __fadd_rn(__fmul_rn(at.value, numbers.shrink), change);
+	}
+};
+
+struct rule_adadelta {
+	enum { SLOTS = 2 };
+
+	static __device__ inline void apply(const struct optim_numbers &numbers, struct element &at)
+	{
+		float above, below, delta;
+
+		add_decay(numbers, at);
+		at.slot[0] = mean(numbers, 0, at.slot[0], at.gradient, at.gradient);
+		above = __fsqrt_rn(__fadd_rn(at.slot[1], numbers.epsilon));
+		below = __fsqrt_rn(__fadd_rn(at.slot[0], numbers.epsilon));
+		delta = __fmul_rn(__fdiv_rn(above, below), at.gradient);
+		at.slot[1] = mean(numbers, 1, at.slot[1], delta, delta);
+		at.value = fmaf(delta, numbers.rate, at.value);
+	}
+};
+
+/* --- The step ------------------------------------------------------------------------------------ */
+
+/* What a step works on, and what it is told: arguments of its kernel. */
+struct step {
+	struct optim_numbers numbers; /* without the pace */
+	const struct kernel_order *order;
+	const struct kernel_state *state;
+	const struct kernel_norm2 *norm2; /* NULL: no clipping */
+	const float *divisor;
+	double clip;
+	float *values;
+	const float *gradients;
+	float *slots[2];
+	size_t count;
+};
+
+static __device__ inline void set_pace(struct optim_numbers *numbers, const struct step &step)
+{
+	const struct kernel_pace *pace =
+		&step.order->paces[(step.state->updates - step.order->first) % KERNEL_AHEAD];
+
+	numbers->rate = pace->rate;
+	numbers->root = pace->root;
+	numbers->shrink = pace->shrink;
+}
+
+/* As clip_grad_norm_: at most 1; nan where the norm is nan, so that it is not taken for a good one. */
+static __device__ inline float clip_factor(const struct step &step)
+{
+	double factor = step.norm2 ? step.clip / (step.norm2->norm + 1e-6) : 1;
+
+	return factor > 1 ? 1.0f : (float)factor;
+}
+
+template <class RULE, bool ALIGNED, typename T>
+static __global__ void optimize(struct step step, T *narrow)
+{
+	size_t first = thread_index() * FOUR, there;
+	four<float> value, gradient, slot[2] = {};
+	struct optim_numbers numbers = step.numbers;
+	float inverse, factor;
+
+	if (first >= step.count || step.state->overflow)
+		return;
+	there = there_are(step.count, first);
+	value = take<ALIGNED>(step.values + first, there);
+	gradient = take<ALIGNED>(step.gradients + first, there);
+	for (int s = 0; s < RULE::SLOTS; s++)
+		slot[s] = take<ALIGNED>(step.slots[s] + first, there);
+	inverse = inverse_of(*step.divisor);
+	factor = clip_factor(step);
+	set_pace(&numbers, step);
+	for (int i = 0; i < FOUR; i++) {
+		struct element at = {value.at[i],
+				     __fmul_rn(gradient.at[i], inverse),
+				     {slot[0].at[i], slot[1].at[i]}};
+
+		at.gradient = __fmul_rn(at.gradient, factor);
+		RULE::apply(numbers, at);
+		value.at[i] = at.value;
+		slot[0].at[i] = at.slot[0];
+		slot[1].at[i] = at.slot[1];
+	}
+	put<ALIGNED>(step.values + first, value, there);
+	for (int s = 0; s < RULE::SLOTS; s++)
+		put<ALIGNED>(step.slots[s] + first, slot[s], there);
+	if (narrow)
+		put<ALIGNED>(narrow + first, value, there);
+}
+
+template <class RULE, typename T>
+static void launch(void *stream, const struct step &step, T *narrow)
+{
+	bool aligned = is_aligned(step.values) && is_aligned(step.gradients) && is_aligned(narrow);
+	size_t fours = (step.count + FOUR - 1) / FOUR;
+
+	for (int s = 0; s < RULE::SLOTS; s++)
+		aligned = aligned && is_aligned(step.slots[s]);
+	if (aligned)
+		LAUNCH_EACH((optimize<RULE, true, T>), fours, stream, step, narrow);
+	else
+		LAUNCH_EACH((optimize<RULE, false, T>), fours, stream, step, narrow);
+}
+
+template <class RULE>
+static void choose(void *stream, const struct step &step, void *narrow, enum ddp_type type)
+{
+	WITH_TYPE(type, T, launch<RULE>(stream, step, (T *)narrow))
+}
+
+void kernel_optimize(void *stream, const struct optim *optim, const struct kernel_order *order,
+		     const struct kernel_state *state, const struct kernel_norm2 *norm2,
+		     const float *divisor, double clip, float *values, const float *gradients,
+		     float *const slots[2], void *narrow, size_t count, enum ddp_type type)
+{
+	struct step step = {optim_numbers_of(optim, 1, 0),
+			    order,
+			    state,
+			    clip > 0 ? norm2 : NULL,
+			    divisor,
+			    clip,
+			    values,
+			    gradients,
+			    {slots[0], slots[1]},
+			    count};
+
+	if (optim->kind == OPTIM_ADAMW)
+		choose<rule_adamw>(stream, step, narrow, type);
+	else if (optim->kind == OPTIM_ADADELTA)
+		choose<rule_adadelta>(stream, step, narrow, type);
+	else if (optim->momentum != 0)
+		choose<rule_momentum>(stream, step, narrow, type);
+	else
+		choose<rule_sgd>(stream, step, narrow, type);
+}

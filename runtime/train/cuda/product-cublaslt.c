@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "product.h"
+
+/* Views of arenas lie at multiples of 64 bytes in f32, so of 32 in half of that. */
+enum { ALIGNMENT = 32 };
+
+static cudaDataType_t data_type(enum ddp_type type)
+{
+	switch (type) {
+	case DDP_BF16:
+		return CUDA_R_16BF;
+	case DDP_F16:
+		return CUDA_R_16F;
+	default:
+		return CUDA_R_32F;
+	}
+}
+
+static cublasStatus_t describe(cublasLtMatmulDesc_t *description, const struct product_form *form)
+{
+	bool tf32 = form->type == DDP_F32 && form->tf32;
+	cublasComputeType_t type = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+	const struct {
+		cublasLtMatmulDescAttributes_t name;
+		int32_t value;
+	} list[] = {
+		{CUBLASLT_MATMUL_DESC_TRANSA, form->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N},
+		{CUBLASLT_MATMUL_DESC_TRANSB, form->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N},
+		{CUBLASLT_MATMUL_DESC_EPILOGUE, (int32_t)form->epilogue},
+	};
+	cublasStatus_t status = cublasLtMatmulDescCreate(description, type, CUDA_R_32F);
+
+	for (size_t i = 0; i < sizeof(list) / sizeof(*list) && status == CUBLAS_STATUS_SUCCESS; i++)
+		status = cublasLtMatmulDescSetAttribute(*description, list[i].name, &list[i].value,
+							sizeof(list[i].value));
+	return status;
+}
+
+static cublasStatus_t set_bias(cublasLtMatmulDesc_t description, const void *bias)
+{
+	return cublasLtMatmulDescSetAttribute(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+					      sizeof(bias));
+}
+
+static cublasStatus_t lay_out(cublasLtMatrixLayout_t *layout, enum ddp_type type, size_t rows,
+			      size_t columns, bool turned)
+{
+	return cublasLtMatrixLayoutCreate(layout, data_type(type), turned ? columns : rows,
+					  turned ? rows : columns,
+					  (int64_t)(turned ? columns : rows));
+}
+
+/*
+ * Partial sums are added up in f32, and in one order: not in the output's type, and not in place in
+ * the order in which they are ready.
+ */
+static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, size_t workspace)
+{
+	const uint32_t schemes =
+		CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+	const uint32_t alignment = ALIGNMENT;
+	const cublasLtMatmulPreferenceAttributes_t matrices[] = {
+		CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+		CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+		CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+		CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+	cublasStatus_t status =
+		cublasLtMatmulPreferenceSetAttribute(preference,
+						     CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+						     &workspace, sizeof(workspace));
+
+	if (status == CUBLAS_STATUS_SUCCESS)
+		status = cublasLtMatmulPreferenceSetAttribute(
+			preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
+			sizeof(schemes));
+	for (size_t i = 0; i < 4 && status == CUBLAS_STATUS_SUCCESS; i++)
+		status = cublasLtMatmulPreferenceSetAttribute(preference, matrices[i], &alignment,
+							      sizeof(alignment));
+	return status;
+}
+
+static cublasStatus_t choose(struct product *product, cublasLtHandle_t handle, size_t workspace)
+{
+	cublasLtMatmulPreference_t preference = NULL;
+	cublasLtMatmulHeuristicResult_t result;
+	cublasStatus_t status = cublasLtMatmulPreferenceCreate(&preference);
+	int count = 0;
+
+	if (status == CUBLAS_STATUS_SUCCESS)
+		status = prefer(preference, workspace);
+	if (status == CUBLAS_STATUS_SUCCESS)
+		status = cublasLtMatmulAlgoGetHeuristic(handle, product->description, product->a,
+							product->b, product->d, product->d,
+							preference, 1, &result, &count);
+	if (preference)
+		cublasLtMatmulPreferenceDestroy(preference);
+	if (status != CUBLAS_STATUS_SUCCESS)
+		return status;
+	if (count == 0)
+		return CUBLAS_STATUS_NOT_SUPPORTED;
+	product->algorithm = result.algo;
+	product->workspace = result.workspaceSize;
+	return result.state;
+}
+
+cublasStatus_t product_make(struct product *product, const struct product_form *form,
+			    cublasLtHandle_t handle, size_t workspace)
+{
+	/* Heuristics look at the alignment of a pointer to the bias, and not at what is there. */
+	const void *bias = (const void *)(uintptr_t)ALIGNMENT; // NOLINT
+	cublasStatus_t status = describe(&product->description, form);
+
+	if (status == CUBLAS_STATUS_SUCCESS && (form->epilogue & CUBLASLT_EPILOGUE_BIAS))
+		status = set_bias(product->description, bias);
+	if (status == CUBLAS_STATUS_SUCCESS)
+		status = lay_out(&product->a, form->type, form->rows, form->inner, form->turn_a);
+	if (status == CUBLAS_STATUS_SUCCESS)
+		status = lay_out(&product->b, form->type, form->inner, form->columns, form->turn_b);
+	if (status == CUBLAS_STATUS_SUCCESS)
+		status = lay_out(&product->d, form->out, form->rows, form->columns, false);
+	if (status == CUBLAS_STATUS_SUCCESS)
+		status = choose(product, handle, workspace);
+	return status;
+}
+
+void product_free(struct product *product)
+{
+	if (product->d)
+		cublasLtMatrixLayoutDestroy(product->d);
+	if (product->b)
+		cublasLtMatrixLayoutDestroy(product->b);
+	if (product->a)
+		cublasLtMatrixLayoutDestroy(product->a);
+	if (product->description)
+		cublasLtMatmulDescDestroy(product->description);
+	memset(product, 0, sizeof(*product));
+}
+
+cublasStatus_t product_run(const struct product *product, cublasLtHandle_t handle, void *stream,
+			   const void *a, const void *b, const void *bias, void *d, void *workspace)
+{
+	const float one = 1, zero = 0;
+	cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+
+	if (bias)
+		status = set_bias(product->description, bias);
+	if (status != CUBLAS_STATUS_SUCCESS)
+		return status;
+	return cublasLtMatmul(handle, product->description, &one, a, product->a, b, product->b,
+			      &zero, d, product->d, d, product->d, &product->algorithm, workspace,
+			      product->workspace, stream);
+}

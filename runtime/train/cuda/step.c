@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "base/watch.h"
+#include "engine-private.h"
+
+/* --- What a step is ----------------------------------------------------------------------------- */
+
+static void loss(struct engine *engine)
+{
+	const struct program *program = engine->program;
+	const struct program_value *result = program_result(program);
+
+	kernel_loss(cuda_stream(engine), cuda_room(engine, result->data), engine->block.labels,
+		    engine->block.order, engine->memory.state, engine->batch, result->elements,
+		    engine->setup.smoothing, cuda_room(engine, result->gradient),
+		    engine->memory.gradients + engine->setup.model->count, engine->memory.scratch,
+		    engine->setup.type);
+}
+
+/* The norm is asked for where it, or whether it is a number, matters. */
+static int optimize(struct engine *engine, struct ddp_error *error)
+{
+	const struct engine_setup *setup = &engine->setup;
+	const struct cuda_memory *memory = &engine->memory;
+	bool asked = setup->clip > 0 || engine->scaling;
+	struct kernel_norm2 *norm2 = asked ? memory->norm2 : NULL;
+	size_t count = setup->model->count;
+	void *stream = cuda_stream(engine);
+
+	if (asked)
+		kernel_norm2(stream, memory->gradients, count, memory->state, memory->scratch,
+			     norm2);
+	kernel_advance(stream, engine->block.order, memory->state, norm2, memory->divisor);
+	kernel_optimize(stream, setup->optim, engine->block.order, memory->state, norm2,
+			memory->divisor, setup->clip, memory->values, memory->gradients,
+			memory->slots, memory->narrow, count, setup->type);
+	kernel_tell(stream, engine->block.order, memory->state, memory->gradients + count,
+		    ring_results(engine->ring));
+	return device_check(engine->device, "the optimizer", error);
+}
+
+/* All of a step on COMPUTE and REDUCE. */
+static int enqueue(struct engine *engine, struct ddp_error *error)
+{
+	int status;
+
+	engine->mode = PROGRAM_TRAIN;
+	engine->batch = engine->setup.batch;
+	engine->block = ring_device(engine->ring);
+	cuda_buckets_begin(engine);
+	cuda_gather(engine, engine->train);
+	status = cuda_forward(engine, error);
+	if (status < 0)
+		return status;
+	loss(engine);
+	status = cuda_buckets_ready(engine, CUDA_WORD, error);
+	if (status == 0)
+		status = cuda_backward(engine, error);
+	if (status == 0)
+		status = cuda_buckets_end(engine, error);
+	return status == 0 ? optimize(engine, error) : status;
+}
+
+static int capture(struct engine *engine, struct ddp_error *error)
+{
+	struct device_graph *graph = NULL;
+	struct ddp_error ignored;
+	int status = device_capture_begin(engine->device, error), end;
+
+	if (status < 0)
+		return status;
+	status = enqueue(engine, error);
+	end = device_capture_end(engine->device, &graph, status < 0 ? &ignored : error);
+	if (status == 0)
+		status = end;
+	if (status == 0)
+		engine->graph = graph;
+	else
+		device_graph_destroy(graph);
+	return status;
+}
+
+/*
+ * The first step of all is done as it comes: libraries load what they need, and NCCL connects, neither
+ * of which may be while a graph is made. It counts as any other.
+ */
+static int launch(struct engine *engine, struct ddp_error *error)
+{
+	int status = 0;
+
+	if (engine->launched == 0)
+		return enqueue(engine, error);
+	if (!engine->graph)
+		status = capture(engine, error);
+	return status == 0 ? device_launch(engine->device, engine->graph, error) : status;
+}
+
+/* --- What it is told ---------------------------------------------------------------------------- */
+
+static int take(struct engine *engine, struct ring *ring, struct ring_block *block,
+		struct ddp_error *error)
+{
+	double begin = ddp_seconds();
+	int status, waited = 0;
+
+	while ((status = ring_take(ring, block, error)) == 0 && waited == 0) {
+		waited = cuda_pause(engine, begin, error);
+		if (waited < 0)
+			return waited;
+	}
+	if (status == 0)
+		status = ring_take(ring, block, error);
+	if (status == 0)
+		return ddp_error_set(error, DDP_ERR_ENGINE,
+				     "CUDA engine: the device has ended its work and reads on");
+	return status < 0 ? status : 0;
+}
+
+int cuda_send(struct engine *engine, struct ring *ring, struct resident *resident,
+	      const struct set *set, const struct batch *batch, const struct kernel_order *order,
+	      struct ddp_error *error)
+{
+	struct ring_block block;
+	int status = take(engine, ring, &block, error);
+
+	if (status == 0)
+		status = resident_bring(resident, batch->indices, batch->count, error);
+	if (status < 0)
+		return status;
+	*block.order = *order;
+	block.order->seed = batch->seed;
+	block.order->epoch = batch->epoch;
+	block.order->count = (uint32_t)batch->count;
+	block.order->augment = batch->augment;
+	for (size_t i = 0; i < batch->count; i++) {
+		block.indices[i] = (uint32_t)batch->indices[i];
+		block.orders[i] = batch->orders ? batch->orders[i] : 0;
+	}
+	batch_labels(set, batch, block.labels);
+	return ring_send(ring, error);
+}
+
+/* --- The calls ------------------------------------------------------------------------------------ */
+
+static int begin_step(struct engine *engine, const struct batch *batch, size_t global,
+		      uint64_t step, double rate, bool stop, struct ddp_error *error)
+{
+	const struct kernel_order order = {.step = step,
+					   .rate = rate,
+					   .share = 1.0f / (float)(global > 0 ? global : 1),
+					   .anew = engine->anew,
+					   .stop = stop};
+	int mark = CUDA_MARK_END + (int)(engine->launched % RING_DEPTH);
+	int status = cuda_send(engine, engine->ring, engine->train, engine->setup.train, batch,
+			       &order, error);
+
+	if (status == 0)
+		status = launch(engine, error);
+	if (status == 0)
+		status = device_mark(engine->device, DEVICE_COMPUTE, mark, error);
+	if (status < 0)
+		return status;
+	engine->launched++;
+	engine->anew = false;
+	return 0;
+}
+
+static void tell(struct engine *engine, struct engine_step *done)
+{
+	*done = engine->held;
+	memset(&engine->held, 0, sizeof(engine->held));
+}
+
+int cuda_step(struct engine *engine, const struct batch *batch, size_t global, uint64_t step,
+	      double rate, bool stop, struct engine_step *done, struct ddp_error *error)
+{
+	double begin = ddp_seconds(), begun;
+	int status;
+
+	memset(done, 0, sizeof(*done));
+	if (batch->count > engine->setup.batch)
+		return ddp_error_set(
+			error, DDP_ERR_ARGUMENT,
+			"a batch of %zu samples: the engine was opened for %zu at most",
+			batch->count, engine->setup.batch);
+	status = begin_step(engine, batch, global, step, rate, stop, error);
+	if (status < 0)
+		return cuda_break(engine, status);
+	begun = ddp_seconds();
+	status = cuda_catch_up(engine, CUDA_LAG, error);
+	if (status < 0)
+		return status;
+	tell(engine, done);
+	done->seconds[ENGINE_DATA] = begun - begin;
+	done->seconds[ENGINE_COMPUTE] = ddp_seconds() - begun;
+	return 0;
+}
+
+int cuda_settle(struct engine *engine, struct engine_step *done, struct ddp_error *error)
+{
+	double begin = ddp_seconds();
+	int status = cuda_catch_up(engine, 0, error);
+
+	memset(done, 0, sizeof(*done));
+	if (status < 0)
+		return status;
+	tell(engine, done);
+	done->seconds[ENGINE_COMPUTE] = ddp_seconds() - begin;
+	if (engine->scaling && engine->last.sequence > 0) {
+		engine->setup.scaler->scale = engine->last.scale;
+		engine->setup.scaler->good_steps = engine->last.good_steps;
+	}
+	return 0;
+}

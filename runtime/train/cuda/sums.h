@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sums.h - sums over ranks of what lies on the device
+ *
+ * sums-libddp.c hands these to libddp (NCCL), in graphs too; with one rank there is nothing to do. Tests
+ * link tests/emulated/sums-host.c in its place, where ranks share host memory.
+ */
+#ifndef TRAIN_CUDA_SUMS_H
+#define TRAIN_CUDA_SUMS_H
+
+#include "ddp.h"
+#include "device.h"
+
+/*
+ * Memory for sums: libddp's, whose engine between devices is joined first of all; device_alloc()'s for
+ * one rank. Collective.
+ */
+int sums_alloc(struct ddp *ddp, struct device *device, void **memory, size_t bytes,
+	       struct ddp_error *error);
+void sums_free(struct ddp *ddp, struct device *device, void *memory);
+
+/* In place; ranks in any order (docs: over NCCL bits are reported, not promised). */
+int sums_reduce(struct ddp *ddp, struct device *device, enum device_stream stream, void *data,
+		size_t count, enum ddp_type type, struct ddp_error *error);
+
+/* [bytes] of each rank, in rank order. */
+int sums_gather(struct ddp *ddp, struct device *device, enum device_stream stream, const void *send,
+		void *recv, size_t bytes, struct ddp_error *error);
+
+int sums_broadcast(struct ddp *ddp, struct device *device, enum device_stream stream, void *data,
+		   size_t bytes, int root, struct ddp_error *error);
+
+/* Wait for all that is on [stream], with the time limit, and an eye on the other ranks. */
+int sums_wait(struct ddp *ddp, struct device *device, enum device_stream stream,
+	      struct ddp_error *error);
+
+#endif /* TRAIN_CUDA_SUMS_H */

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * introduction.c - what a report says before the first step
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "run.h"
+
+struct texts {
+	char title[256], engine[256];
+	struct report_pair pairs[OPTION_COUNT + 2];
+	char batch[24], ranks[24];
+};
+
+static void fill_texts(const struct run *run, struct texts *texts)
+{
+	snprintf(texts->title, sizeof(texts->title), "%s: %zu parameters, %s", run->net->name,
+		 run->graph->weights, set_info(run->train)->title);
+	snprintf(texts->engine, sizeof(texts->engine), "%s: %s", run->class->head.name,
+		 run->class->describe(run->engine));
+	for (int i = 0; i < OPTION_COUNT; i++)
+		texts->pairs[i] = (struct report_pair){option_name((enum option)i),
+						       option_text(run->options, (enum option)i)};
+}
+
+static int open_report(struct run *run)
+{
+	const struct options *options = run->options;
+	static const int lives[] = {-1, 1, 0};
+	struct report_options sinks = {
+		.json = option_text(options, OPTION_LOG_JSON),
+		.page = option_text(options, OPTION_REPORT),
+		.events = option_text(options, OPTION_EVENTS),
+		.live = lives[option_word(options, OPTION_PROGRESS)],
+		.quiet = option_flag(options, OPTION_QUIET),
+		.every = option_count(options, OPTION_LOG_EVERY) > 0,
+		.append = run->keeper.resumed,
+	};
+	bool evaluate = option_flag(options, OPTION_EVALUATE);
+	struct texts texts;
+	struct report_run told = {
+		.title = texts.title,
+		.engine = texts.engine,
+		.job = run->world->job,
+		.ranks = run->world->size,
+		.nodes = run->world->node_count,
+		.configuration = texts.pairs,
+		.configuration_count = OPTION_COUNT,
+		.epochs = evaluate ? 0 : run->epochs,
+		.steps = run_steps(run),
+		.batch = (size_t)run_global_batch(run),
+		.begin = evaluate ? 0 : run->progress.total,
+		.limit = run->limit == UINT64_MAX ? 0 : run->limit,
+		.table = run->meter.whole,
+	};
+
+	fill_texts(run, &texts);
+	return report_open(&run->report, &sinks, &told, &run->error);
+}
+
+int run_introduce(struct run *run)
+{
+	int status = run->world->rank == 0 ? open_report(run) : 0;
+
+	status = run_agree(run, status);
+	if (status < 0)
+		return status;
+	if (*run->why)
+		report_say(run->report, "%s", run->why);
+	if (run->keeper.resumed)
+		report_say(run->report, "%s", run->keeper.story);
+	if (run->keeper.resumed && *option_text(run->options, OPTION_INIT))
+		report_say(run->report, "--init %s is not used: the checkpoint has the weights",
+			   option_text(run->options, OPTION_INIT));
+	if (run->keeper.old_count > 0)
+		report_say(run->report,
+			   "%zu checkpoints in %s are of an earlier training: they go "
+			   "when there is a new one",
+			   run->keeper.old_count, run->keeper.directory);
+	return 0;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch-private.h - what launch.c stands on */
+#ifndef TRAIN_LAUNCH_PRIVATE_H
+#define TRAIN_LAUNCH_PRIVATE_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+/* --- CPUs (launch-cpus.c) ----------------------------------------------------------------- */
+
+/* How many CPUs this process may use: 1 at least. */
+int launch_cpus(void);
+
+/*
+ * From here on use part [rank] of [count] of these CPUs alone, whole cores where there are enough;
+ * with more ranks than CPUs, some share one. Where that fails, nothing changes.
+ */
+void launch_bind(int rank, int count);
+
+/* --- GPUs (launch-devices.c) -------------------------------------------------------------- */
+
+/* How many GPUs, or slices of such, ranks on this machine may use. No device is opened. */
+int launch_devices(void);
+
+/*
+ * In a rank before it is run: of MIG slices in CUDA_VISIBLE_DEVICES it sees its own alone, since a
+ * process can use but one; other lists stay, and the rank's own is the one of its local rank.
+ */
+void launch_show_device(int rank);
+
+/* --- The directory where the ranks meet (launch-directory.c) -------------------------------- */
+
+struct launch_directory {
+	char path[PATH_MAX];
+	int lock; /* held as long as the launcher lives */
+};
+
+/*
+ * Make one below TMPDIR or /tmp, and remove those of launchers that were killed.
+ * Returns 0, or -1 after a line on stderr.
+ */
+int launch_directory_create(struct launch_directory *directory);
+void launch_directory_destroy(struct launch_directory *directory);
+
+#endif /* TRAIN_LAUNCH_PRIVATE_H */

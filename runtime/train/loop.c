@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * loop.c - epochs and steps
+ */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/watch.h"
+#include "run.h"
+
+uint64_t run_global_batch(const struct run *run)
+{
+	return (uint64_t)run->batch * (uint64_t)run->world->size;
+}
+
+/* What is left of the order is dealt evenly, its tail filled up. */
+uint64_t run_steps(const struct run *run)
+{
+	uint64_t left = set_info(run->train)->samples - run->progress.position;
+	uint64_t ranks = (uint64_t)run->world->size, mine = (left + ranks - 1) / ranks;
+
+	return run->progress.step + (mine + run->batch - 1) / run->batch;
+}
+
+/* --- A step ---------------------------------------------------------------------------------- */
+
+/* The next samples of this rank, with their places in the order. */
+static size_t take_samples(struct run *run)
+{
+	uint64_t order = ddp_sampler_order(run->sampler);
+	size_t count = ddp_sampler_take(run->sampler, run->indices, run->batch);
+
+	for (size_t i = 0; i < count; i++)
+		run->orders[i] = order + i * (uint64_t)run->world->size;
+	return count;
+}
+
+static void begin_step(struct run *run)
+{
+	struct progress *progress = &run->progress;
+
+	progress->step++;
+	progress->total++;
+	progress->position = ddp_sampler_position(run->sampler);
+	run->pending++;
+}
+
+/* What the engine told of steps that have ended, each of them once. */
+static int end_steps(struct run *run, const struct engine_step *done)
+{
+	struct progress *progress = &run->progress;
+
+	if (done->steps > run->pending || done->skipped > done->steps)
+		return ddp_error_set(&run->error, DDP_ERR_ENGINE,
+				     "engine %s: tells of %llu steps, %llu of them skipped, where "
+				     "%llu are under way",
+				     run->class->head.name, (unsigned long long)done->steps,
+				     (unsigned long long)done->skipped,
+				     (unsigned long long)run->pending);
+	run->pending -= done->steps;
+	progress->updates += done->steps - done->skipped;
+	progress->loss += done->loss;
+	progress->hits += done->hits;
+	progress->samples += done->samples;
+	run->samples += done->samples;
+	run->stopping = run->stopping || done->stop;
+	meter_add(run, done);
+	if (isfinite(done->loss) || done->skipped || run->diverged)
+		return 0;
+	run->diverged = true;
+	report_say(run->report,
+		   "the loss is not finite any more, at step %llu of epoch %u: a smaller --lr, "
+		   "--warmup or --clip may help",
+		   (unsigned long long)(progress->step - run->pending), progress->epoch + 1);
+	return 0;
+}
+
+int run_settle(struct run *run)
+{
+	struct engine_step done = {.steps = 0};
+	int status = 0;
+
+	if (run->class->settle)
+		status = run->class->settle(run->engine, &done, &run->error);
+	if (status == 0)
+		status = end_steps(run, &done);
+	if (status < 0 || run->pending == 0)
+		return status;
+	return ddp_error_set(&run->error, DDP_ERR_ENGINE, "engine %s: did not tell of %llu steps",
+			     run->class->head.name, (unsigned long long)run->pending);
+}
+
+static int step(struct run *run, double rate)
+{
+	struct progress *progress = &run->progress;
+	struct batch batch = {
+		.indices = run->indices,
+		.orders = run->orders,
+		.count = take_samples(run),
+		.seed = run->seed,
+		.epoch = progress->epoch,
+		.augment = !option_flag(run->options, OPTION_NO_AUGMENT),
+	};
+	struct engine_step done = {.stop = false};
+	int status = run->class->step(run->engine, &batch, batch.count * (size_t)run->world->size,
+				      progress->updates + run->pending + 1, rate, stop_wanted(run),
+				      &done, &run->error);
+
+	if (status < 0)
+		return status;
+	begin_step(run);
+	status = end_steps(run, &done);
+	return status < 0 ? status : meter_step(run, batch.count, rate);
+}
+
+/* --- An epoch -------------------------------------------------------------------------------- */
+
+/* Whether a checkpoint is due in the middle of an epoch. */
+static bool is_due(const struct run *run)
+{
+	uint64_t every = option_count(run->options, OPTION_CHECKPOINT_STEPS);
+
+	return every > 0 && run->progress.total % every == 0;
+}
+
+/* Steps until the epoch or the training ends, or ranks want to stop; none is under way then. */
+static int train_steps(struct run *run, uint64_t steps)
+{
+	struct progress *progress = &run->progress;
+	double rate = 0;
+	int status = 0;
+
+	meter_skip(run);
+	while (status == 0 && progress->step < steps && progress->total < run->limit &&
+	       !run->stopping) {
+		rate = schedule_rate(&run->schedule, progress->epoch, progress->step, steps);
+		status = step(run, rate);
+		if (status == 0 && is_due(run) && progress->step < steps)
+			status = keeper_save(run);
+	}
+	if (status == 0)
+		status = run_settle(run);
+	return status < 0 ? status : meter_flush(run, rate);
+}
+
+/* Note [evaluation] as the best one, if it is; its weights are kept then. */
+static int keep_best(struct run *run, const struct ddp_evaluation *evaluation, bool *best)
+{
+	struct progress *progress = &run->progress;
+	double top1 = (double)evaluation->top1 / (double)evaluation->samples;
+
+	*best = progress->best_epoch == 0 || top1 > progress->best;
+	if (!*best)
+		return 0;
+	progress->best = top1;
+	progress->best_epoch = progress->epoch + 1;
+	return keeper_save_model(run, ".best");
+}
+
+static int evaluate(struct run *run, double seconds)
+{
+	const struct progress *progress = &run->progress;
+	double samples = (double)progress->samples, tests;
+	struct ddp_evaluation evaluation;
+	struct report_epoch told = {
+		.epoch = progress->epoch + 1,
+		.total = progress->total,
+		.train_loss = progress->loss / samples,
+		.train_top1 = (double)progress->hits / samples,
+		.evaluated = true,
+		.seconds = seconds,
+		.samples = progress->samples,
+	};
+	int status = run_evaluate(run, &evaluation, &told.evaluation);
+
+	if (status < 0)
+		return status;
+	tests = (double)evaluation.samples;
+	told.loss = evaluation.loss / tests;
+	told.top1 = (double)evaluation.top1 / tests;
+	told.top5 = (double)evaluation.top5 / tests;
+	told.test_samples = evaluation.samples;
+	status = keep_best(run, &evaluation, &told.best);
+	if (status == 0)
+		report_epoch(run->report, &told);
+	return status;
+}
+
+/* The epoch is over if all its steps are done; --steps may end the training before. */
+static int finish_epoch(struct run *run, bool whole, double seconds)
+{
+	struct progress *progress = &run->progress;
+	int status = evaluate(run, seconds);
+
+	if (status < 0)
+		return status;
+	if (whole) {
+		progress->epoch++;
+		progress->position = progress->step = 0;
+		progress->loss = 0;
+		progress->hits = progress->samples = 0;
+	}
+	return keeper_save(run);
+}
+
+static int train_epoch(struct run *run)
+{
+	uint64_t steps = run_steps(run);
+	double begin = ddp_seconds();
+	int status = ddp_sampler_seek(run->sampler, run->progress.epoch, run->progress.position,
+				      &run->error);
+
+	if (status == 0)
+		status = train_steps(run, steps);
+	if (status < 0)
+		return status;
+	if (!run->stopping)
+		return finish_epoch(run, run->progress.step == steps, ddp_seconds() - begin);
+	if (!run->keeper.directory)
+		report_say(run->report,
+			   "nothing is kept of this training: there is no --checkpoint");
+	status = stop_explain(run);
+	return status < 0 ? status : keeper_save(run);
+}
+
+static bool is_finished(const struct run *run)
+{
+	return run->progress.epoch >= run->epochs || run->progress.total >= run->limit;
+}
+
+int run_train(struct run *run)
+{
+	int status = 0;
+
+	snprintf(run->reason, sizeof(run->reason), "%s",
+		 is_finished(run) ? "finished before" : "finished");
+	while (status == 0 && !is_finished(run) && !run->stopping)
+		status = train_epoch(run);
+	if (status == 0)
+		status = meter_end(run);
+	if (status == 0 && !run->stopping)
+		status = keeper_save_model(run, "");
+	return status;
+}

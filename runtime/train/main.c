@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* main.c - ddp-train: MNIST and CIFAR on all ranks of a step */
+#include "config.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "launch.h"
+#include "stop.h"
+#include "trainer.h"
+
+enum { EXIT_USAGE = 2 };
+
+/* SIGTERM and others are the trainer's: it stops at the end of a step. */
+static int train(const struct options *options)
+{
+	struct ddp_options settings = DDP_OPTIONS_INIT;
+	struct ddp *ddp;
+	int status;
+
+	stop_watch();
+	settings.no_signals = true;
+	if (ddp_init(&ddp, &settings) < 0)
+		ddp_exit(ddp);
+	status = trainer_run(ddp, options);
+	fflush(NULL);
+	/* The launcher removes the records that a summary of libddp's would name. */
+	if (status > TRAINER_STOPPED && launch_is_launched())
+		_exit(status);
+	ddp_destroy(ddp);
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	struct options options;
+	enum options_verdict verdict;
+	int count;
+
+	/* A reader of the log that leaves is no reason to stop training. */
+	signal(SIGPIPE, SIG_IGN);
+	verdict = options_parse(&options, argc, argv);
+	if (verdict != OPTIONS_RUN)
+		return verdict == OPTIONS_DONE ? 0 : EXIT_USAGE;
+	count = launch_count(&options);
+	if (count < 0)
+		return EXIT_USAGE;
+	if (count > 1)
+		return launch_ranks(count, !options.given[OPTION_RANKS], argv);
+	return train(&options);
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "dnnl.h"
+
+/* --- Descriptors of memory: a struct in version 2, an object in version 3 ---------------- */
+
+#if DNNL_VERSION_MAJOR >= 3
+dnnl_status_t descriptor_make(struct descriptor *descriptor, const struct form *form)
+{
+	if (form->dimensions == 0)
+		return dnnl_success;
+	return dnnl_memory_desc_create_with_tag(&descriptor->it, form->dimensions, form->sizes,
+						form->type, form->tag);
+}
+
+descriptor_t descriptor_of(const struct descriptor *descriptor)
+{
+	return descriptor->it;
+}
+
+void descriptor_free(struct descriptor *descriptor)
+{
+	if (descriptor->it)
+		dnnl_memory_desc_destroy(descriptor->it);
+}
+#else
+dnnl_status_t descriptor_make(struct descriptor *descriptor, const struct form *form)
+{
+	if (form->dimensions == 0)
+		return dnnl_success;
+	return dnnl_memory_desc_init_by_tag(&descriptor->it, form->dimensions, form->sizes,
+					    form->type, form->tag);
+}
+
+descriptor_t descriptor_of(const struct descriptor *descriptor)
+{
+	return descriptor->it.ndims ? &descriptor->it : NULL;
+}
+
+void descriptor_free(struct descriptor *descriptor)
+{
+	(void)descriptor;
+}
+#endif
+
+/* --- Descriptors of primitives: two steps in version 2, one in version 3 ------------------- */
+
+const char *question_name(const_dnnl_primitive_desc_t descriptor)
+{
+	const char *name = "";
+
+	(void)dnnl_primitive_desc_query(descriptor, dnnl_query_impl_info_str, 0, (void *)&name);
+	return name;
+}
+
+static bool named(const_dnnl_primitive_desc_t descriptor, const char *const *names)
+{
+	for (; names && *names; names++)
+		if (strcmp(question_name(descriptor), *names) == 0)
+			return true;
+	return false;
+}
+
+#if DNNL_VERSION_MAJOR >= 3
+static const dnnl_dims_t no_dilation = {0, 0};
+
+static dnnl_status_t ask_convolution(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
+				     const struct question *q, dnnl_primitive_attr_t attributes)
+{
+	switch (q->pass) {
+	case MATH_BACK_DATA:
+		return dnnl_convolution_backward_data_primitive_desc_create(
+			result, engine, q->algorithm, q->x, q->weights, q->y, q->stride,
+			no_dilation, q->pad, q->pad, q->hint, attributes);
+	case MATH_BACK_WEIGHTS:
+		return dnnl_convolution_backward_weights_primitive_desc_create(
+			result, engine, q->algorithm, q->x, q->weights, q->bias, q->y, q->stride,
+			no_dilation, q->pad, q->pad, q->hint, attributes);
+	default:
+		return dnnl_convolution_forward_primitive_desc_create(
+			result, engine, dnnl_forward_training, q->algorithm, q->x, q->weights,
+			q->bias, q->y, q->stride, no_dilation, q->pad, q->pad, attributes);
+	}
+}
+
+static dnnl_status_t ask_dense(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
+			       const struct question *q, dnnl_primitive_attr_t attributes)
+{
+	switch (q->pass) {
+	case MATH_BACK_DATA:
+		return dnnl_inner_product_backward_data_primitive_desc_create(
+			result, engine, q->x, q->weights, q->y, q->hint, attributes);
+	case MATH_BACK_WEIGHTS:
+		return dnnl_inner_product_backward_weights_primitive_desc_create(
+			result, engine, q->x, q->weights, q->bias, q->y, q->hint, attributes);
+	default:
+		return dnnl_inner_product_forward_primitive_desc_create(result, engine,
+									dnnl_forward_training, q->x,
+									q->weights, q->bias, q->y,
+									attributes);
+	}
+}
+
+static dnnl_status_t append_relu(dnnl_post_ops_t operations)
+{
+	return dnnl_post_ops_append_eltwise(operations, dnnl_eltwise_relu, 0.0f, 0.0f);
+}
+
+static dnnl_status_t skip(dnnl_primitive_desc_t *result, const char *const *names)
+{
+	dnnl_status_t status = dnnl_success;
+
+	while (status == dnnl_success && named(*result, names))
+		status = dnnl_primitive_desc_next_impl(*result);
+	if (status == dnnl_success)
+		return status;
+	dnnl_primitive_desc_destroy(*result);
+	*result = NULL;
+	return status == dnnl_last_impl_reached ? dnnl_unimplemented : status;
+}
+#else
+/*
+ * Names and not numbers of implementations: where the first ones are in oneDNN's cache of
+ * primitives, the iterator of version 2.6 gives them twice.
+ */
+static dnnl_status_t pick(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
+			  const_dnnl_op_desc_t operation, const struct question *q,
+			  dnnl_primitive_attr_t attributes)
+{
+	dnnl_primitive_desc_iterator_t iterator;
+	dnnl_status_t status = dnnl_primitive_desc_iterator_create(&iterator, operation, attributes,
+								   engine, q->hint);
+
+	if (status != dnnl_success)
+		return status;
+	while (status == dnnl_success) {
+		*result = dnnl_primitive_desc_iterator_fetch(iterator);
+		if (!*result)
+			status = dnnl_out_of_memory;
+		if (!*result || !named(*result, q->skip))
+			break;
+		dnnl_primitive_desc_destroy(*result);
+		*result = NULL;
+		status = dnnl_primitive_desc_iterator_next(iterator);
+	}
+	dnnl_primitive_desc_iterator_destroy(iterator);
+	return status == dnnl_iterator_ends ? dnnl_unimplemented : status;
+}
+
+static dnnl_status_t ask_convolution(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
+				     const struct question *q, dnnl_primitive_attr_t attributes)
+{
+	dnnl_convolution_desc_t operation;
+	dnnl_status_t status;
+
+	switch (q->pass) {
+	case MATH_BACK_DATA:
+		status = dnnl_convolution_backward_data_desc_init(&operation, q->algorithm, q->x,
+								  q->weights, q->y, q->stride,
+								  q->pad, q->pad);
+		break;
+	case MATH_BACK_WEIGHTS:
+		status = dnnl_convolution_backward_weights_desc_init(&operation, q->algorithm, q->x,
+								     q->weights, q->bias, q->y,
+								     q->stride, q->pad, q->pad);
+		break;
+	default:
+		status = dnnl_convolution_forward_desc_init(&operation, dnnl_forward_training,
+							    q->algorithm, q->x, q->weights, q->bias,
+							    q->y, q->stride, q->pad, q->pad);
+		break;
+	}
+	return status == dnnl_success ? pick(result, engine, &operation, q, attributes) : status;
+}
+
+static dnnl_status_t ask_dense(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
+			       const struct question *q, dnnl_primitive_attr_t attributes)
+{
+	dnnl_inner_product_desc_t operation;
+	dnnl_status_t status;
+
+	switch (q->pass) {
+	case MATH_BACK_DATA:
+		status = dnnl_inner_product_backward_data_desc_init(&operation, q->x, q->weights,
+								    q->y);
+		break;
+	case MATH_BACK_WEIGHTS:
+		status = dnnl_inner_product_backward_weights_desc_init(&operation, q->x, q->weights,
+								       q->bias, q->y);
+		break;
+	default:
+		status = dnnl_inner_product_forward_desc_init(&operation, dnnl_forward_training,
+							      q->x, q->weights, q->bias, q->y);
+		break;
+	}
+	return status == dnnl_success ? pick(result, engine, &operation, q, attributes) : status;
+}
+
+static dnnl_status_t append_relu(dnnl_post_ops_t operations)
+{
+	return dnnl_post_ops_append_eltwise(operations, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
+}
+
+/* pick() did. */
+static dnnl_status_t skip(dnnl_primitive_desc_t *result, const char *const *names)
+{
+	(void)result;
+	(void)names;
+	return dnnl_success;
+}
+#endif
+
+/* The caller lends the scratchpad; the attributes copy the post-operations. */
+static dnnl_status_t attributes_make(dnnl_primitive_attr_t *attributes, bool relu)
+{
+	dnnl_post_ops_t operations = NULL;
+	dnnl_status_t status = dnnl_primitive_attr_create(attributes);
+
+	if (status == dnnl_success)
+		status = dnnl_primitive_attr_set_scratchpad_mode(*attributes,
+								 dnnl_scratchpad_mode_user);
+	if (status != dnnl_success || !relu)
+		return status;
+	status = dnnl_post_ops_create(&operations);
+	if (status == dnnl_success)
+		status = append_relu(operations);
+	if (status == dnnl_success)
+		status = dnnl_primitive_attr_set_post_ops(*attributes, operations);
+	if (operations)
+		dnnl_post_ops_destroy(operations);
+	return status;
+}
+
+static void attributes_free(dnnl_primitive_attr_t attributes)
+{
+	if (attributes)
+		dnnl_primitive_attr_destroy(attributes);
+}
+
+dnnl_status_t question_ask(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
+			   const struct question *question)
+{
+	dnnl_primitive_attr_t attributes = NULL;
+	dnnl_status_t status = attributes_make(&attributes, question->relu);
+
+	if (status == dnnl_success)
+		status = question->dense ? ask_dense(result, engine, question, attributes)
+					 : ask_convolution(result, engine, question, attributes);
+	attributes_free(attributes);
+	return status == dnnl_success ? skip(result, question->skip) : status;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * loop.h - a step of each optimizer over flat arrays, for each instruction set
+ *
+ * All give the same bits: each operation is rounded as PyTorch's kernels round it on processors
+ * that multiply and add in one. Arrays are as optim_step() has them.
+ */
+#ifndef TRAIN_OPTIM_LOOP_H
+#define TRAIN_OPTIM_LOOP_H
+
+#include "optim.h"
+
+/* What does not differ between elements; 0 and 1 where an optimizer lacks it. */
+struct optim_numbers {
+	float decay;		/* added to the gradient, times the value */
+	float momentum;		/* SGD */
+	bool nesterov;		/* SGD */
+	float shrink;		/* AdamW: of the value */
+	float keep[2], take[2]; /* of running means: of the old mean, of the new value */
+	float root;		/* AdamW: the square root of the second bias correction */
+	float epsilon;
+	float rate; /* negative */
+};
+
+/*
+ * Those of [step], computed as Python does it, and each rounded to f32 where a tensor meets it. Only
+ * shrink, root and rate depend on the step and the rate.
+ */
+struct optim_numbers optim_numbers_of(const struct optim *optim, uint64_t step, double rate);
+
+typedef void optim_loop(const struct optim_numbers *numbers, float *values, const float *gradients,
+			float *const slots[2], size_t count);
+
+struct optim_loops {
+	const char *name;
+	optim_loop *sgd, *momentum, *adamw, *adadelta;
+};
+
+extern const struct optim_loops optim_plain;
+
+/* Bound by memory already, so that nothing wider is there. Only on x86-64. */
+extern const struct optim_loops optim_avx2;
+
+/* The best for this CPU; DDP_SIMD=plain asks for the first one. */
+const struct optim_loops *optim_loops(void);
+
+#endif /* TRAIN_OPTIM_LOOP_H */

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * report.h - what people see of a training: a live line, a log, a table, a page, curves
+ *
+ * Rank 0 alone has a report; NULL is legal in all functions but open. The trainer tells what
+ * happened; each sink (terminal, plain lines, JSON lines, TensorBoard, HTML page) shows it in its
+ * own way.
+ *
+ * Lines go to stdout, the live line and warnings to stderr. A sink that cannot write (a full disk)
+ * tells so once, on stderr, and tries on; training is never stopped by it.
+ *
+ * Shares of right answers (top1, top5) are fractions, 0 to 1. What is not finite is shown as nan or
+ * inf, and is null in JSON. Tables of ranks have an entry for each of report_run.ranks, or are NULL.
+ */
+#ifndef TRAIN_REPORT_H
+#define TRAIN_REPORT_H
+
+#include "engine.h"
+
+struct report;
+
+struct report_options {
+	const char *json;   /* --log-json FILE, "-": stdout instead of lines; NULL, "": none */
+	const char *page;   /* --report FILE; NULL, "": none */
+	const char *events; /* directory of event files; NULL, "": none */
+	int live;	    /* 1, 0; -1: if stderr is a terminal */
+	bool quiet;	    /* no lines but the last table */
+	bool append; /* a run that goes on: the JSON file and the page's curves are added to */
+	bool every;  /* a line for each beat; else about twenty an epoch */
+};
+
+struct report_pair {
+	const char *key, *value; /* configuration, in the order of the table of options */
+};
+
+/* One rank, for the table and for "who is slow". */
+struct report_rank {
+	char node[64];
+	char device[64]; /* "CPUs 0-1", "GPU 0" */
+	int threads;
+	double seconds[ENGINE_PHASES]; /* since the last beat, or of the whole run */
+	double evaluation;	       /* seconds of it */
+	uint64_t samples;
+	uint64_t resident; /* bytes, at most so far */
+};
+
+struct report_run {
+	const char *title;  /* "mnist: 1199882 parameters, 60000 drawn digits" */
+	const char *engine; /* "cpu: oneDNN 2.6.3, AVX-512" */
+	const char *job;
+	int ranks, nodes;
+	const struct report_pair *configuration;
+	size_t configuration_count;
+	unsigned epochs;
+	uint64_t steps; /* of an epoch */
+	size_t batch;	/* of all ranks */
+	uint64_t begin; /* step at which this run goes on, 0: new */
+	uint64_t
+		limit; /* step at which it stops, if before the end of all epochs; 0: it does not */
+	const struct report_rank *table;
+};
+
+/* Since the last beat, over all ranks. */
+struct report_beat {
+	unsigned epoch;	   /* from 1 */
+	uint64_t step;	   /* in the epoch, from 1 */
+	uint64_t total;	   /* since the beginning of the training */
+	double loss, top1; /* means over the samples since the last beat */
+	double rate;	   /* learning rate */
+	double scale;	   /* loss scale, 0: none */
+	uint64_t samples;  /* since the last beat */
+	double seconds;	   /* since the last beat */
+	const struct report_rank *ranks;
+};
+
+struct report_epoch {
+	unsigned epoch;
+	uint64_t total; /* steps since the beginning */
+	double train_loss, train_top1;
+	bool evaluated;
+	double loss, top1, top5; /* of the test set */
+	uint64_t test_samples;
+	double seconds, evaluation; /* of training, of evaluation */
+	uint64_t samples;
+	bool best;
+};
+
+struct report_end {
+	const char *reason; /* "finished", "stopped by SIGTERM at step 120 of epoch 3" */
+	double best_top1;
+	unsigned best_epoch;
+	double seconds; /* wall time of this run, evaluation and checkpoints included */
+	uint64_t samples;
+	const struct report_rank *ranks; /* of the whole run */
+	const char *checkpoint, *model;	 /* paths; NULL: none */
+};
+
+/*
+ * Begin all that [options] ask for: files are made, the lines about the run are printed. All texts
+ * are copied.
+ * Returns 0, or DDP_ERR_FILE (a file cannot be written; nothing was begun) or DDP_ERR_MEMORY.
+ */
+int report_open(struct report **report, const struct report_options *options,
+		const struct report_run *run, struct ddp_error *error);
+void report_beat(struct report *report, const struct report_beat *beat);
+void report_epoch(struct report *report, const struct report_epoch *epoch);
+
+/* A line of the log: checkpoint written, going on from, engine's choices. */
+void report_say(struct report *report, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* A warning: as above, but on stderr, and with quiet too. */
+void report_warn(struct report *report, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/*
+ * Take the live line away, before others write to the terminal; the next beat shows it again.
+ */
+void report_hide(struct report *report);
+void report_end(struct report *report, const struct report_end *end);
+
+/*
+ * Without report_end() before, the page and the JSON file stay without an end, as after a crash.
+ * Returns 0, or what could not be written, in [error]: it was also told at once.
+ */
+int report_close(struct report *report, struct ddp_error *error);
+
+#endif /* TRAIN_REPORT_H */

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run.h - one training under way: what the files of the trainer share
+ *
+ * Functions return 0, or a negative DDP_ERR_x with its text in run->error. Those that are marked
+ * collective must be called by all ranks.
+ */
+#ifndef TRAIN_RUN_H
+#define TRAIN_RUN_H
+
+#include "base/error.h"
+#include "engine.h"
+#include "keeper.h"
+#include "meter.h"
+#include "report/report.h"
+#include "trainer.h"
+
+/* Where a training is: what a checkpoint keeps besides the model. The same on all ranks. */
+struct progress {
+	unsigned epoch;	   /* from 0 */
+	uint64_t position; /* of all ranks together in its order */
+	uint64_t step;	   /* of the epoch, begun */
+	uint64_t total;	   /* since the beginning */
+	uint64_t updates;  /* of the weights: steps that have ended and were not skipped */
+	double loss;	   /* sum over the samples of the epoch, of steps that have ended */
+	uint64_t hits, samples;
+	double best;	     /* of the test set */
+	unsigned best_epoch; /* from 1; 0: none yet */
+};
+
+struct run {
+	struct ddp *ddp;
+	const struct ddp_world *world;
+	const struct options *options;
+	struct ddp_error error;
+	bool shared; /* all ranks have this same error: one tells it */
+
+	struct set *train, *test;
+	struct net *net;
+	struct graph *graph;
+	struct model *model;
+	struct optim optim;
+	struct schedule schedule;
+	struct ddp_scaler scaler;
+	const struct engine_class *class;
+	struct engine *engine;
+	char why[DDP_ERROR_SIZE + 64]; /* it is not the GPU's, although there is a driver; "" */
+	struct ddp_sampler *sampler;
+
+	size_t batch, test_batch; /* samples of a step of this rank */
+	uint64_t *indices, *orders;
+	uint64_t seed;
+	unsigned epochs;
+	uint64_t limit;	  /* steps in all, UINT64_MAX: none */
+	double end;	  /* seconds since 1970 at which to stop, 0: none */
+	uint64_t pending; /* steps that were begun and that the engine has not told of */
+	bool stopping;	  /* all ranks stop after this step */
+	bool diverged;	  /* that was told */
+	char reason[128]; /* why it ended */
+	double begin;	  /* on ddp_seconds()'s clock */
+	uint64_t samples; /* of this run, all ranks */
+
+	struct progress progress;
+	struct keeper keeper;
+	struct meter meter;
+	struct report *report; /* of rank 0 */
+};
+
+/*
+ * Put libddp's error into run->error; the second one is for functions that fail on all ranks with
+ * the error of one of them. Return [status].
+ */
+int run_pass_on(struct run *run, int status);
+int run_pass_on_shared(struct run *run, int status);
+
+/*
+ * All ranks go on, or none: where [status] is an error on a rank, all get that of the first of
+ * them. For what fails on each rank by itself. Collective.
+ */
+int run_agree(struct run *run, int status);
+
+/*
+ * The same for [status] of a collective function, which may have failed on one rank while others
+ * wait in it: an error that all ranks must have is agreed on, others are as they are. Collective.
+ */
+int run_agree_likely(struct run *run, int status);
+
+/* Steps of the epoch that the run is in, those already done included. */
+uint64_t run_steps(const struct run *run);
+
+/* Samples of a step of all ranks. */
+uint64_t run_global_batch(const struct run *run);
+
+/* --- engine-agree.c ------------------------------------------------------------------------ */
+
+/*
+ * Choose run->class: with --engine=auto the GPU's if all ranks have a GPU each, else the CPU's, with
+ * run->why; with --engine=cuda the rank that has none is named in the error. Collective.
+ */
+int run_find_engine(struct run *run);
+
+/* --- setup.c ------------------------------------------------------------------------------- */
+
+/* Everything up to the first step: data, network, weights, checkpoint, engine. Collective. */
+int run_open(struct run *run);
+void run_close(struct run *run);
+
+/* --- introduction.c ------------------------------------------------------------------------ */
+
+/* Open the report of rank 0 and say what is about to happen. Collective. */
+int run_introduce(struct run *run);
+
+/* --- loop.c -------------------------------------------------------------------------------- */
+
+/*
+ * Wait until the engine has told of all steps that were begun: before the model, what has been
+ * summed up, or the clock are looked at. Collective.
+ */
+int run_settle(struct run *run);
+
+/* Train until the end, or until a rank wants to stop. Collective. */
+int run_train(struct run *run);
+
+/* --- evaluation.c -------------------------------------------------------------------------- */
+
+/* Sums over the test set, the same on all ranks, and the seconds they took. Collective. */
+int run_evaluate(struct run *run, struct ddp_evaluation *evaluation, double *seconds);
+
+/* --- stop.c -------------------------------------------------------------------------------- */
+
+/* Whether this rank wants to stop. */
+bool stop_wanted(const struct run *run);
+
+/* Put into run->reason why the ranks stop. Collective. */
+int stop_explain(struct run *run);
+
+#endif /* TRAIN_RUN_H */

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * setup.c - from options to a run that can take its first step
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "launch.h"
+#include "run.h"
+#include "state.h"
+
+/* --- Data ---------------------------------------------------------------------------------- */
+
+static bool is_cifar(const struct run *run)
+{
+	return strcmp(run->options->net, "cifar") == 0;
+}
+
+/* What the files are; a rank that sees others than the rest is found by set_open(). */
+static int find_kind(struct run *run, enum set_kind *kind)
+{
+	const char *directory = option_text(run->options, OPTION_DATA);
+	int found;
+
+	*kind = is_cifar(run) ? SET_CIFAR10 : SET_MNIST;
+	if (!*directory)
+		return 0;
+	found = set_detect(directory, *kind, &run->error);
+	if (found < 0)
+		return found;
+	*kind = (enum set_kind)found;
+	if ((*kind != SET_MNIST) == is_cifar(run))
+		return 0;
+	return ddp_error_set(&run->error, DDP_ERR_FILE,
+			     "--data %s has files of %s: ddp-train %s trains on them", directory,
+			     *kind == SET_MNIST ? "MNIST" : "CIFAR",
+			     *kind == SET_MNIST ? "mnist" : "cifar");
+}
+
+static int open_sets(struct run *run)
+{
+	const char *directory = option_text(run->options, OPTION_DATA);
+	uint64_t samples = option_count(run->options, OPTION_SAMPLES);
+	struct set_options options = {
+		.directory = *directory ? directory : NULL,
+		.samples = samples,
+		.seed = run->seed,
+		.ddp = run->ddp,
+	};
+	int status = run_agree(run, find_kind(run, &options.kind));
+
+	if (status < 0)
+		return status;
+	status = run_agree(run, set_open(&run->train, &options, &run->error));
+	if (status < 0)
+		return status;
+	options.test = true;
+	options.samples = samples ? (samples + 5) / 6 : 0;
+	return run_agree(run, set_open(&run->test, &options, &run->error));
+}
+
+/* --- Batches --------------------------------------------------------------------------------- */
+
+static int refuse_batch(struct run *run, uint64_t total, uint64_t ranks)
+{
+	unsigned long long less = total - total % ranks, more = less + ranks;
+
+	run->shared = true;
+	if (less == 0)
+		return ddp_error_set(
+			&run->error, DDP_ERR_ARGUMENT,
+			"%llu samples a step are too few for %llu ranks; give %llu, or "
+			"more of them",
+			(unsigned long long)total, (unsigned long long)ranks, more);
+	return ddp_error_set(&run->error, DDP_ERR_ARGUMENT,
+			     "%llu samples a step cannot be dealt evenly to %llu ranks: %llu or "
+			     "%llu can",
+			     (unsigned long long)total, (unsigned long long)ranks, less, more);
+}
+
+/* All ranks have the same number of samples, and all find the same to be wrong. */
+static int set_batch(struct run *run)
+{
+	uint64_t ranks = (uint64_t)run->world->size, rest;
+	uint64_t total = option_count(run->options, OPTION_GLOBAL_BATCH);
+	uint64_t samples = (set_info(run->train)->samples + ranks - 1) / ranks;
+
+	run->batch = option_count(run->options, OPTION_BATCH);
+	run->test_batch = option_count(run->options, OPTION_TEST_BATCH);
+	if (total == 0 && launch_shares_batch())
+		total = run->batch;
+	rest = total % ranks;
+	if (rest != 0)
+		return refuse_batch(run, total, ranks);
+	if (total > 0)
+		run->batch = total / ranks;
+	if (run->batch > samples)
+		run->batch = samples;
+	return 0;
+}
+
+static int create_buffers(struct run *run)
+{
+	size_t most = run->batch > run->test_batch ? run->batch : run->test_batch;
+	struct ddp_sampler_options options = DDP_SAMPLER_OPTIONS_INIT;
+
+	run->indices = calloc(most, sizeof(*run->indices));
+	run->orders = calloc(most, sizeof(*run->orders));
+	if (!run->indices || !run->orders)
+		return ddp_error_set(&run->error, DDP_ERR_MEMORY, "no memory for batches of %zu",
+				     most);
+	options.samples = set_info(run->train)->samples;
+	options.rank = run->world->rank;
+	options.ranks = run->world->size;
+	options.seed = run->seed;
+	return ddp_sampler_create(&run->sampler, &options, &run->error);
+}
+
+/* --- Network --------------------------------------------------------------------------------- */
+
+static int create_net(struct run *run)
+{
+	run->net = net_create(run->options->net, set_info(run->train)->classes);
+	if (!run->net)
+		return ddp_error_set(&run->error, DDP_ERR_MEMORY, "network %s: out of memory",
+				     run->options->net);
+	return graph_create(&run->graph, run->net, &run->error);
+}
+
+static void set_optimizer(struct run *run)
+{
+	const struct options *options = run->options;
+
+	run->optim = optim_default((enum optim_kind)option_word(options, OPTION_OPTIMIZER));
+	run->optim.decay = option_number(options, OPTION_DECAY);
+	run->optim.momentum = option_number(options, OPTION_MOMENTUM);
+	run->optim.nesterov = strcmp(option_text(options, OPTION_NESTEROV), "on") == 0;
+	run->schedule = (struct schedule){
+		.kind = (enum schedule_kind)option_word(options, OPTION_SCHEDULE),
+		.rate = option_number(options, OPTION_RATE),
+		.gamma = option_number(options, OPTION_GAMMA),
+		.every = (unsigned)option_count(options, OPTION_STEP_SIZE),
+		.epochs = run->epochs,
+		.warmup = option_number(options, OPTION_WARMUP),
+	};
+}
+
+/* In the order of --wire's words. */
+static enum ddp_type wire_type(const struct options *options)
+{
+	static const enum ddp_type types[] = {DDP_F32, DDP_BF16, DDP_F16};
+
+	return types[option_word(options, OPTION_WIRE)];
+}
+
+/* All ranks read the same file, or find out that they did not. */
+static int read_weights(struct run *run)
+{
+	struct model_tensors tensors = {.list = NULL};
+	int status = run_agree(run, model_read(run->model, option_text(run->options, OPTION_INIT),
+					       &run->error));
+
+	if (status < 0)
+		return status;
+	status = run_agree(run, model_tensors_create(&tensors, run->model, false, &run->error));
+	if (status < 0)
+		return status;
+	model_tensors_export(&tensors, run->model, 0);
+	status = ddp_tensors_broadcast(run->ddp, tensors.list, tensors.count);
+	if (status == 0)
+		model_tensors_import(&tensors, run->model);
+	else
+		run_pass_on_shared(run, status);
+	model_tensors_destroy(&tensors);
+	return status;
+}
+
+static int create_model(struct run *run)
+{
+	int status = run_agree(run, create_net(run));
+
+	if (status < 0)
+		return status;
+	set_optimizer(run);
+	status = model_create(&run->model, run->ddp, run->graph, optim_slots(&run->optim),
+			      wire_type(run->options), &run->error);
+	status = run_agree_likely(run, status);
+	/* An engine with memory of its own has no use for it. */
+	if (status == 0 && run->class == &engine_cpu)
+		status = run_agree_likely(run, model_share(run->model, run->ddp, &run->error));
+	if (status < 0)
+		return status;
+	model_init(run->model, run->seed);
+	if (!*option_text(run->options, OPTION_INIT))
+		return 0;
+	return read_weights(run);
+}
+
+/* --- Engine -------------------------------------------------------------------------------- */
+
+/* In the order of --amp's words: off, tf32, bf16, fp16. */
+static const struct {
+	enum ddp_type type;
+	bool tf32;
+} precisions[] = {{DDP_F32, false}, {DDP_F32, true}, {DDP_BF16, false}, {DDP_F16, false}};
+
+/* Before there is a report; its lines go there too. */
+static void say(void *listener, const char *text)
+{
+	const struct options *options = listener;
+
+	if (option_flag(options, OPTION_QUIET) ||
+	    strcmp(option_text(options, OPTION_LOG_JSON), "-") == 0)
+		return;
+	puts(text);
+	fflush(stdout);
+}
+
+/* What CPUs cannot do was perhaps meant for a GPU. */
+static void add_why(struct run *run)
+{
+	struct ddp_error error = run->error;
+
+	ddp_error_set(&run->error, error.status, "%.400s; %.600s", error.text, run->why);
+}
+
+static int open_engine(struct run *run)
+{
+	const struct options *options = run->options;
+	struct engine_setup setup = {
+		.ddp = run->ddp,
+		.model = run->model,
+		.train = run->train,
+		.test = run->test,
+		.optim = &run->optim,
+		.batch = run->batch,
+		.test_batch = run->test_batch,
+		.type = precisions[option_word(options, OPTION_AMP)].type,
+		.smoothing = (float)option_number(options, OPTION_SMOOTHING),
+		.clip = option_number(options, OPTION_CLIP),
+		.sync_norm = option_flag(options, OPTION_SYNC_NORM),
+		.exact = strcmp(option_text(options, OPTION_CONV), "exact") == 0,
+		.tf32 = precisions[option_word(options, OPTION_AMP)].tf32,
+		.deterministic = option_flag(options, OPTION_DETERMINISTIC),
+		.no_dropout = option_flag(options, OPTION_NO_DROPOUT),
+		.threads = (int)option_count(options, OPTION_THREADS),
+		.choices = state_choices(run),
+	};
+	int status;
+
+	if (run->world->rank == 0)
+		setup.say = say;
+	setup.listener = (void *)options;
+	if (setup.type == DDP_F16)
+		setup.scaler = &run->scaler;
+	status = run->class->open(&run->engine, &setup, &run->error);
+	if (status == DDP_ERR_UNSUPPORTED && *run->why)
+		add_why(run);
+	status = run_agree_likely(run, status);
+	return status < 0 ? status : run->class->push(run->engine, &run->error);
+}
+
+/* --- All of it ------------------------------------------------------------------------------- */
+
+static void read_options(struct run *run)
+{
+	const struct options *options = run->options;
+	uint64_t limit = option_count(options, OPTION_STEPS);
+
+	run->scaler = (struct ddp_scaler)DDP_SCALER_INIT;
+	run->seed = option_count(options, OPTION_SEED);
+	run->epochs = (unsigned)option_count(options, OPTION_EPOCHS);
+	run->limit = limit ? limit : UINT64_MAX;
+	if (run->world->end_time > 0 && *option_text(options, OPTION_CHECKPOINT))
+		run->end = (double)run->world->end_time - option_number(options, OPTION_MARGIN);
+}
+
+int run_open(struct run *run)
+{
+	int status;
+
+	read_options(run);
+	if ((status = run_find_engine(run)) < 0 || (status = open_sets(run)) < 0 ||
+	    (status = set_batch(run)) < 0 || (status = run_agree(run, create_buffers(run))) < 0 ||
+	    (status = create_model(run)) < 0 || (status = keeper_load(run)) < 0 ||
+	    (status = open_engine(run)) < 0)
+		return status;
+	return meter_open(run);
+}
+
+void run_close(struct run *run)
+{
+	meter_close(&run->meter);
+	if (run->engine)
+		run->class->close(run->engine);
+	keeper_destroy(&run->keeper);
+	model_destroy(run->model);
+	graph_destroy(run->graph);
+	net_destroy(run->net);
+	ddp_sampler_destroy(run->sampler);
+	free(run->indices);
+	free(run->orders);
+	set_close(run->test);
+	set_close(run->train);
+}

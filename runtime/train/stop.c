@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stop.c - who is asked to stop finishes its step first
+ *
+ * Signals are blocked in all threads and taken by one of their own. A handler would do harm: kernels
+ * of oneDNN (2.6, f32) use the stack pointer for data, so that the frame of a handler that runs
+ * in a thread that computes overwrites whatever it points to.
+ */
+#include "config.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/watch.h"
+#include "run.h"
+#include "stop.h"
+
+static atomic_int stop_signal;	/* the first one that came */
+static atomic_bool stop_polite; /* there are steps to finish */
+static sigset_t stop_signals;
+
+/* In stop_explain(): 0 no reason, 1 the job's time, more than this a signal. */
+enum { STOP_SIGNAL = 1000 };
+
+/* Nanoseconds in which one key stroke may come twice, from the terminal and from the launcher. */
+#define TWICE 300000000u
+
+/* What the signal does to a program that does not expect it. */
+static void leave(int number)
+{
+	sigset_t one;
+
+	sigemptyset(&one);
+	sigaddset(&one, number);
+	signal(number, SIG_DFL);
+	pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+	raise(number);
+}
+
+static void *take_signals(void *unused)
+{
+	uint64_t interrupted = 0, now;
+	int number, none;
+
+	(void)unused;
+	for (;;) {
+		if (sigwait(&stop_signals, &number) != 0)
+			continue;
+		now = ddp_now();
+		if (!atomic_load(&stop_polite) ||
+		    (number == SIGINT && interrupted && now - interrupted > TWICE))
+			leave(number);
+		if (number == SIGINT && !interrupted)
+			interrupted = now;
+		none = 0;
+		atomic_compare_exchange_strong(&stop_signal, &none, number);
+	}
+	return NULL;
+}
+
+void stop_watch(void)
+{
+	static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
+	struct sigaction old;
+	pthread_t thread;
+
+	sigemptyset(&stop_signals);
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+			sigaddset(&stop_signals, numbers[i]);
+	pthread_sigmask(SIG_BLOCK, &stop_signals, NULL);
+	/* Without the thread they end the program, as they would if nobody cared. */
+	if (pthread_create(&thread, NULL, take_signals, NULL) == 0)
+		pthread_detach(thread);
+	else
+		pthread_sigmask(SIG_UNBLOCK, &stop_signals, NULL);
+}
+
+void stop_politely(void)
+{
+	atomic_store(&stop_polite, true);
+}
+
+static bool time_is_up(const struct run *run)
+{
+	struct timespec now;
+
+	if (run->end <= 0)
+		return false;
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 >= run->end;
+}
+
+bool stop_wanted(const struct run *run)
+{
+	return atomic_load(&stop_signal) != 0 || time_is_up(run);
+}
+
+static const char *signal_name(int number)
+{
+	static const struct {
+		int number;
+		const char *name;
+	} names[] = {
+		{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGUSR1, "SIGUSR1"}, {SIGHUP, "SIGHUP"}};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (names[i].number == number)
+			return names[i].name;
+	return "a signal";
+}
+
+/* Ranks may have different reasons; one is enough, and a signal tells more. */
+int stop_explain(struct run *run)
+{
+	int number = atomic_load(&stop_signal);
+	int32_t mine = number ? STOP_SIGNAL + number : time_is_up(run);
+	const struct progress *progress = &run->progress;
+	char why[64];
+	int status;
+
+	status = ddp_all_reduce(run->ddp, &mine, &mine, 1, DDP_I32, DDP_MAX);
+	if (status < 0)
+		return run_pass_on(run, status);
+	if (mine > STOP_SIGNAL)
+		snprintf(why, sizeof(why), "by %s", signal_name(mine - STOP_SIGNAL));
+	else
+		snprintf(why, sizeof(why), "as the job's time ends soon");
+	snprintf(run->reason, sizeof(run->reason), "stopped %s at step %llu of epoch %u", why,
+		 (unsigned long long)progress->step, progress->epoch + 1);
+	return 0;
+}
