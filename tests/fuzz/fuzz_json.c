@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The reader of JSON, asked for anything in any order: the first line says for what, a letter
+ * each, the rest is the text.
+ */
+#include "config.h"
+
+#include "fuzz.h"
+#include "state/json.h"
+#include "state/utf8.h"
+
+/* Whether [string] and its end lie in what was read. */
+static void check_string(const struct ddp_json *json, const char *string)
+{
+	HOLDS(!json->wrong);
+	HOLDS(string >= json->begin && string + strlen(string) < json->at);
+	HOLDS(ddp_utf8_valid(string));
+}
+
+/* One question. Returns whether it was answered. */
+static bool ask(struct ddp_json *json, char letter)
+{
+	const char *string;
+	uint64_t number;
+
+	switch (letter) {
+	case '{':
+	case '[':
+		return ddp_json_open(json, letter);
+	case '}':
+	case ']':
+		return ddp_json_more(json, letter, false) || !json->wrong;
+	case 'o':
+	case 'a':
+		return ddp_json_more(json, letter == 'o' ? '}' : ']', true) || !json->wrong;
+	case 'k':
+	case 's':
+		string = letter == 'k' ? ddp_json_key(json) : ddp_json_string(json);
+		if (string)
+			check_string(json, string);
+		return string != NULL;
+	case 'n':
+		return ddp_json_number(json, &number);
+	default:
+		return ddp_json_end(json);
+	}
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	const uint8_t *line = memchr(data, '\n', size);
+	size_t questions = line ? (size_t)(line - data) : 0;
+	size_t length = line ? size - questions - 1 : 0;
+	struct ddp_json json;
+	char *text;
+
+	if (!line)
+		return 0;
+	/* In a block of just its size, so that reading past its end is seen. */
+	text = malloc(length ? length : 1);
+	HOLDS(text);
+	memcpy(text, line + 1, length);
+	ddp_json_start(&json, text, length);
+	for (size_t i = 0; i < questions; i++) {
+		const char *at = json.at, *wrong = json.wrong;
+		bool answered = ask(&json, (char)data[i]);
+
+		HOLDS(json.at >= at && json.at <= json.end);
+		HOLDS(answered == !json.wrong);
+		HOLDS(!wrong || json.wrong == wrong);
+	}
+	free(text);
+	return 0;
+}

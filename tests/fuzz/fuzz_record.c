@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What ranks leave where they meet: records of any bytes, tables of any bytes, any names.
+ */
+#include "config.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fuzz.h"
+#include "rendezvous/table.h"
+#include "rendezvous/venue.h"
+
+static const struct ddp_record mine = {.format = DDP_RECORD_FORMAT,
+				       .attempt = 5,
+				       .process = 42,
+				       .job = 7,
+				       .rank = 1,
+				       .size = 3,
+				       .release = PACKAGE_VERSION,
+				       .host = "n1"};
+
+/* Whatever is asked of a list of puts, the answer lies within it. */
+static void check_puts(const uint8_t *data, size_t size)
+{
+	char value[64];
+	size_t room = sizeof(value);
+	struct ddp_error error = {0};
+	int status = ddp_puts_get(data, size, 0, "key", value, &room, &error);
+
+	HOLDS(status == 0 || *error.text);
+	HOLDS(status != 0 || room <= sizeof(value));
+	/* What a rank adds is found, unless it was there. */
+	if (status == DDP_ERR_ARGUMENT) {
+		struct ddp_puts puts = {0};
+
+		room = sizeof(value);
+		HOLDS(ddp_puts_add(&puts, "key", data, size < 64 ? size : 64, NULL) == 0);
+		HOLDS(ddp_puts_get(puts.body, puts.size, 0, "key", value, &room, NULL) == 0);
+		HOLDS(room == (size < 64 ? size : 64) && memcmp(value, data, room) == 0);
+		ddp_puts_clear(&puts);
+	}
+}
+
+static void check_record(const uint8_t *data, size_t size)
+{
+	struct ddp_error error = {0};
+	uint8_t again[DDP_RECORD_HEAD], third[DDP_RECORD_HEAD];
+	struct ddp_record record, second;
+
+	if (ddp_record_decode(&record, data, size, "input", &error) < 0) {
+		HOLDS(*error.text);
+		return;
+	}
+	HOLDS(strlen(record.host) < sizeof(record.host));
+	HOLDS(strlen(record.release) < sizeof(record.release));
+	ddp_record_encode(&record, again);
+	HOLDS(ddp_record_decode(&second, again, sizeof(again), "again", NULL) == 0);
+	ddp_record_encode(&second, third);
+	HOLDS(memcmp(again, third, sizeof(again)) == 0);
+	if (ddp_record_match(&record, &mine, &error) < 0)
+		HOLDS(*error.text);
+	if (ddp_record_whole(&record, data, size, "input", &error) == 0)
+		check_puts(data + DDP_RECORD_HEAD, record.length);
+}
+
+/* A head that is well, so that the rest of the input is looked at. */
+static void check_sealed(const uint8_t *data, size_t size)
+{
+	struct ddp_record record = mine;
+	uint8_t *copy = malloc(DDP_RECORD_HEAD + size);
+
+	HOLDS(copy);
+	record.kind = DDP_RECORD_OF_RANK;
+	ddp_record_seal(&record, data, size);
+	ddp_record_encode(&record, copy);
+	memcpy(copy + DDP_RECORD_HEAD, data, size);
+	check_record(copy, DDP_RECORD_HEAD + size);
+	free(copy);
+}
+
+/* The input as a table's file: after its head, an index that is well, if [indexed]. */
+static void check_table(const uint8_t *data, size_t size, bool indexed)
+{
+	static int fd = -1;
+	static char path[64];
+	uint8_t head[DDP_RECORD_HEAD], entry[DDP_INDEX_ENTRY];
+	struct ddp_record record = mine;
+	struct ddp_table *table;
+	off_t at = 0;
+
+	if (fd < 0) {
+		fd = memfd_create("fuzz", MFD_CLOEXEC);
+		HOLDS(fd >= 0);
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	}
+	HOLDS(ftruncate(fd, 0) == 0);
+	record.kind = DDP_RECORD_OF_ALL;
+	record.rank = 0;
+	record.length = size + (indexed ? 3 * DDP_INDEX_ENTRY : 0);
+	ddp_record_encode(&record, head);
+	HOLDS(pwrite(fd, head, sizeof(head), at) == sizeof(head));
+	at += (off_t)sizeof(head);
+	for (uint32_t rank = 0; indexed && rank < 3; rank++) {
+		struct ddp_index index = {DDP_RECORD_HEAD + 3 * DDP_INDEX_ENTRY, (uint32_t)size};
+
+		ddp_index_encode(&index, mine.attempt, rank, entry);
+		HOLDS(pwrite(fd, entry, sizeof(entry), at) == sizeof(entry));
+		at += (off_t)sizeof(entry);
+	}
+	HOLDS(pwrite(fd, data, size, at) == (ssize_t)size);
+	if (ddp_table_open(&table, path, &mine, NULL) != 0)
+		return;
+	for (int rank = -1; rank < 4; rank++) {
+		const uint8_t *body;
+
+		if (ddp_table_get(table, rank, &record, &body, NULL) == 0)
+			check_puts(body, record.length);
+	}
+	ddp_table_close(table);
+}
+
+/* A name is of one kind alone, and says itself again. */
+static void check_name(const char *name)
+{
+	char path[PATH_MAX];
+	uint64_t attempt;
+	uint32_t fence, rank;
+	enum ddp_venue_kind kind = ddp_venue_parse(name, &attempt, &fence);
+
+	if (kind == DDP_VENUE_TABLE)
+		ddp_venue_path(path, "", attempt, ".table.%u", fence);
+	else if (kind == DDP_VENUE_RANKS)
+		ddp_venue_path(path, "", attempt, ".ranks");
+	else if (kind == DDP_VENUE_ABORT)
+		ddp_venue_path(path, "", attempt, ".abort");
+	if (kind == DDP_VENUE_TABLE || kind == DDP_VENUE_RANKS || kind == DDP_VENUE_ABORT)
+		HOLDS(strcmp(path + 1, name) == 0);
+	if (!ddp_venue_parse_rank(name, &fence, &rank))
+		return;
+	snprintf(path, sizeof(path), "%u.%u", fence, rank);
+	HOLDS(strcmp(path, name) == 0);
+	HOLDS(kind == DDP_VENUE_FOREIGN);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	char *name = fuzz_text(data, size);
+
+	check_name(name);
+	free(name);
+	check_record(data, size);
+	check_puts(data, size);
+	check_sealed(data, size);
+	check_table(data, size, false);
+	check_table(data, size, true);
+	return 0;
+}

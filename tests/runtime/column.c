@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * column - one member of a column over the engine between nodes, for scripts
+ *
+ *     column loop RANK SIZE DIRECTORY BYTES SECONDS     all-reduce until something goes wrong
+ *     column time RANK SIZE DIRECTORY BYTES COUNT...    microseconds of each, one line a pair
+ *
+ * Members find each other through files in DIRECTORY. The module is looked for in DDP_MODULES.
+ * loop says "under way" after a few all-reduces, each with a time limit of SECONDS, and ends with
+ * the error's text on stdout and its exit status. time prints "BYTES MICROSECONDS" for each of COUNT all-reduces of BYTES.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "wide/ring.h"
+
+enum { MOST = 64 };
+
+struct member {
+	struct ddp_log log;
+	struct ddp_column column;
+	int ranks[MOST];
+	uint32_t sequence;
+};
+
+static const char *name_of(void *owner, int rank)
+{
+	static char text[32];
+
+	(void)owner;
+	snprintf(text, sizeof(text), "rank %d", rank);
+	return text;
+}
+
+static void die(const struct ddp_error *error)
+{
+	printf("%s\n", error->text);
+	fflush(stdout);
+	_exit(ddp_exit_status(error->status));
+}
+
+static void check(int status, const struct ddp_error *error)
+{
+	if (status < 0)
+		die(error);
+}
+
+/* --- Meeting ----------------------------------------------------------------------------- */
+
+static void publish(const char *directory, int rank, const void *data, size_t size)
+{
+	char name[512], final[512];
+	FILE *file;
+
+	snprintf(name, sizeof(name), "%s/.%d", directory, rank);
+	snprintf(final, sizeof(final), "%s/%d", directory, rank);
+	file = fopen(name, "w");
+	if (!file || fwrite(data, size, 1, file) != 1 || fclose(file) != 0 ||
+	    rename(name, final) != 0) {
+		perror(name);
+		exit(1);
+	}
+}
+
+static size_t learn(const char *directory, int rank, void *data, size_t room)
+{
+	char name[512];
+	FILE *file;
+	size_t size;
+
+	snprintf(name, sizeof(name), "%s/%d", directory, rank);
+	for (int i = 0; !(file = fopen(name, "r")); i++) {
+		if (i == 30000)
+			exit(1);
+		usleep(1000);
+	}
+	size = fread(data, 1, room, file);
+	fclose(file);
+	return size;
+}
+
+static void meet(struct member *member, int rank, int size, const char *directory)
+{
+	struct ddp_column *column = &member->column;
+	char peer[DDP_HOST_ADDRESS];
+	struct ddp_error error;
+	const void *address;
+	size_t length;
+
+	check(ddp_log_open(&member->log, &error), &error);
+	column->engine = ddp_module_open("ucx", "wide", DDP_HOST_VERSION,
+					 sizeof(struct ddp_host_engine), &member->log, &error);
+	if (!column->engine)
+		die(&error);
+	check(column->engine->open(&column->host, rank, size, &member->log, &error), &error);
+	check(column->engine->address(column->host, &address, &length, &error), &error);
+	publish(directory, rank, address, length);
+	for (int i = 0; i < size; i++) {
+		member->ranks[i] = i;
+		if (i == rank)
+			continue;
+		length = learn(directory, i, peer, sizeof(peer));
+		check(column->engine->connect(column->host, i, peer, length, &error), &error);
+	}
+	column->index = rank;
+	column->size = size;
+	column->ranks = member->ranks;
+	column->name = name_of;
+	column->scratch_bytes = DDP_COLUMN_SCRATCH_FULL;
+	column->scratch = aligned_alloc(64, DDP_COLUMN_SCRATCH_FULL);
+	check(ddp_simd_choose(&column->simd, &error), &error);
+}
+
+static int all_reduce(struct member *member, float *data, size_t bytes, double limit,
+		      struct ddp_error *error)
+{
+	struct ddp_column_call call = {++member->sequence, (uint32_t)bytes, "all-reduce"};
+	struct ddp_watch watch = ddp_watch_start(limit, NULL, NULL);
+
+	return ddp_column_all_reduce(&member->column, &call, data, bytes / sizeof(float), DDP_F32,
+				     DDP_SUM, &watch, error);
+}
+
+/* --- What to do --------------------------------------------------------------------------- */
+
+static void loop(struct member *member, float *data, size_t bytes, double limit)
+{
+	struct ddp_error error;
+	uint64_t last = ddp_now();
+	int status;
+
+	while ((status = all_reduce(member, data, bytes, limit, &error)) == 0) {
+		last = ddp_now();
+		if (member->sequence == 5) {
+			printf("under way\n");
+			fflush(stdout);
+		}
+	}
+	printf("after %u all-reduces and %.1f s: %s\n", member->sequence - 1,
+	       (double)(ddp_now() - last) * 1e-9, error.text);
+	fflush(stdout);
+	member->column.engine->close(member->column.host, false);
+	exit(ddp_exit_status(status));
+}
+
+static void measure(struct member *member, float *data, size_t bytes, int count)
+{
+	struct ddp_error error;
+
+	for (int i = -2; i < count; i++) {
+		uint64_t start = ddp_now();
+
+		check(all_reduce(member, data, bytes, 60, &error), &error);
+		if (i >= 0 && member->column.index == 0)
+			printf("%zu %.2f\n", bytes, (double)(ddp_now() - start) * 1e-3);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct member member = {.sequence = 0};
+	char text[128];
+	float *data;
+
+	if (argc < 7 || argc % 2 == 0) {
+		fprintf(stderr,
+			"usage: column loop|time RANK SIZE DIRECTORY BYTES SECONDS|COUNT...\n");
+		return 2;
+	}
+	meet(&member, atoi(argv[2]), atoi(argv[3]), argv[4]);
+	data = calloc(1, 256 << 20);
+	if (!data || !member.column.scratch)
+		return 1;
+	if (strcmp(argv[1], "loop") == 0)
+		loop(&member, data, strtoul(argv[5], NULL, 10), strtod(argv[6], NULL));
+	for (int i = 5; i + 1 < argc; i += 2)
+		measure(&member, data, strtoul(argv[i], NULL, 10), atoi(argv[i + 1]));
+	member.column.engine->describe(member.column.host, text, sizeof(text));
+	fprintf(stderr, "%s\n", text);
+	member.column.engine->close(member.column.host, true);
+	free(member.column.scratch);
+	free(data);
+	return 0;
+}

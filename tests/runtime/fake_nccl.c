@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See fake_nccl.h: what this proves is logic alone. */
+#include "config.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wundef"
+#pragma GCC diagnostic ignored "-Wstrict-prototypes"
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#pragma GCC diagnostic pop
+
+#include "fake_nccl.h"
+
+enum { CALLS = 4096, ALLOCATIONS = 64 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
+static struct fake_nccl fake;
+static const char *calls[CALLS];
+static int called, left, hanging, blocking;
+static void *allocations[ALLOCATIONS]; /* the device's memory outlives an engine that failed */
+static char comm_name[64];
+static struct fake_nccl_call last;
+
+/* What a handle points to: NCCL's and CUDA's types are never looked into. */
+static char object;
+
+struct fake_nccl *fake_nccl_reset(void)
+{
+	pthread_mutex_lock(&lock);
+	fake = (struct fake_nccl){
+		.driver = 13000, .devices = 1, .version = 22809, .story = "the fake's story"};
+	called = left = blocking = 0;
+	comm_name[0] = '\0';
+	for (int i = 0; i < ALLOCATIONS; i++) {
+		free(allocations[i]);
+		allocations[i] = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+	return &fake;
+}
+
+void fake_nccl_release(void)
+{
+	pthread_mutex_lock(&lock);
+	fake.hang = NULL;
+	pthread_cond_broadcast(&released);
+	while (hanging)
+		pthread_cond_wait(&released, &lock);
+	pthread_mutex_unlock(&lock);
+}
+
+/* Note the call, hang if it is to, and say whether it is to fail. */
+static bool note(const char *name)
+{
+	bool fail;
+
+	pthread_mutex_lock(&lock);
+	if (called < CALLS)
+		calls[called++] = name;
+	hanging++;
+	while (fake.hang && strcmp(fake.hang, name) == 0)
+		pthread_cond_wait(&released, &lock);
+	hanging--;
+	pthread_cond_broadcast(&released);
+	fail = fake.fail && strcmp(fake.fail, name) == 0;
+	pthread_mutex_unlock(&lock);
+	return fail;
+}
+
+static void keep(int change)
+{
+	pthread_mutex_lock(&lock);
+	left += change;
+	pthread_mutex_unlock(&lock);
+}
+
+static bool is(const bool *flag)
+{
+	return __atomic_load_n(flag, __ATOMIC_SEQ_CST);
+}
+
+bool fake_nccl_called(const char *const *names)
+{
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < called && *names; i++)
+		names += strcmp(calls[i], *names) == 0;
+	pthread_mutex_unlock(&lock);
+	return !*names;
+}
+
+int fake_nccl_count(const char *name)
+{
+	int count = 0;
+
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < called; i++)
+		count += strcmp(calls[i], name) == 0;
+	pthread_mutex_unlock(&lock);
+	return count;
+}
+
+struct fake_nccl_call fake_nccl_last(void)
+{
+	return last;
+}
+
+int fake_nccl_blocking(void)
+{
+	return blocking;
+}
+
+const char *fake_nccl_comm_name(void)
+{
+	return comm_name;
+}
+
+int fake_nccl_left(void)
+{
+	return left;
+}
+
+/* --- CUDA -------------------------------------------------------------------------------- */
+
+static cudaError_t cuda(const char *name)
+{
+	return note(name) ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+	*version = fake.driver;
+	return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+	*version = CUDART_VERSION;
+	return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+	*count = fake.devices;
+	if (fake.driver < CUDART_VERSION)
+		return cudaErrorInsufficientDriver;
+	return fake.devices ? cudaSuccess : cudaErrorNoDevice;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+	*device = 0;
+	return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+	return device < fake.devices ? cudaSuccess : cudaErrorInvalidDevice;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
+{
+	snprintf(properties->name, sizeof(properties->name), "Fake %d", device);
+	return cuda("cudaGetDeviceProperties");
+}
+
+static int driver_get(int *handle, int ordinal)
+{
+	*handle = 100 + ordinal;
+	return 0;
+}
+
+static int driver_uuid(cudaUUID_t *uuid, int handle)
+{
+	for (size_t i = 0; i < sizeof(uuid->bytes); i++)
+		uuid->bytes[i] = (char)(0xf0 + i);
+	uuid->bytes[0] = (char)handle;
+	return 0;
+}
+
+static int driver_uuid_slice(cudaUUID_t *uuid, int handle)
+{
+	return driver_uuid(uuid, handle + fake.mig);
+}
+
+#if CUDART_VERSION >= 12050
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function,
+					     unsigned int version, unsigned long long flags,
+					     enum cudaDriverEntryPointQueryResult *found)
+{
+	union {
+		int (*get)(int *handle, int ordinal);
+		int (*uuid)(cudaUUID_t *uuid, int handle);
+		void *address;
+	} pointer;
+
+	(void)flags;
+	if (strcmp(name, "cuDeviceGet") == 0)
+		pointer.get = driver_get;
+	else
+		pointer.uuid = version < 11040 ? driver_uuid : driver_uuid_slice;
+	*function = pointer.address;
+	*found = cudaDriverEntryPointSuccess;
+	return cudaSuccess;
+}
+#endif
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+	*least = 0;
+	*greatest = -5;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority)
+{
+	if (cuda("cudaStreamCreateWithPriority") || flags != cudaStreamNonBlocking ||
+	    priority != -5)
+		return cudaErrorInvalidValue;
+	keep(1);
+	*stream = (cudaStream_t)(void *)&object;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+	(void)stream;
+	keep(-1);
+	return cuda("cudaStreamDestroy");
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
+{
+	(void)stream;
+	*status = fake.capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+	return cudaSuccess;
+}
+
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+	static __thread enum cudaStreamCaptureMode current = cudaStreamCaptureModeGlobal;
+	enum cudaStreamCaptureMode was = current;
+
+	current = *mode;
+	*mode = was;
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
+{
+	if (cuda("cudaEventCreateWithFlags") || flags != cudaEventDisableTiming)
+		return cudaErrorMemoryAllocation;
+	keep(1);
+	*event = (cudaEvent_t)(void *)&object;
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+	(void)event;
+	keep(-1);
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+	(void)event;
+	(void)stream;
+	return cuda("cudaEventRecord");
+}
+
+/* In the mode that a program starts with, a query breaks any capture of the process. */
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+	bool breaks;
+
+	(void)event;
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	breaks = mode == cudaStreamCaptureModeGlobal;
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	if (breaks)
+		return cudaErrorStreamCaptureUnsupported;
+	if (is(&fake.sick))
+		return cudaErrorIllegalAddress;
+	return is(&fake.busy) ? cudaErrorNotReady : cudaSuccess;
+}
+
+/* The place of [memory] among what is allocated, or a free one for NULL. */
+static void **place_of(const void *memory)
+{
+	for (int i = 0; i < ALLOCATIONS; i++) {
+		if (allocations[i] == memory)
+			return &allocations[i];
+	}
+	abort();
+}
+
+static cudaError_t allocate(const char *name, void **memory, size_t bytes)
+{
+	if (note(name))
+		return cudaErrorMemoryAllocation;
+	pthread_mutex_lock(&lock);
+	*memory = *place_of(NULL) = calloc(1, bytes);
+	left++;
+	pthread_mutex_unlock(&lock);
+	return cudaSuccess;
+}
+
+/* A double free, or one of memory that is not the device's, ends in abort(). */
+static cudaError_t release(const char *name, void *memory)
+{
+	if (note(name))
+		return cudaErrorInvalidValue;
+	pthread_mutex_lock(&lock);
+	*place_of(memory) = NULL;
+	left--;
+	pthread_mutex_unlock(&lock);
+	free(memory);
+	return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **memory, size_t bytes)
+{
+	return allocate("cudaMalloc", memory, bytes);
+}
+
+cudaError_t cudaFree(void *memory)
+{
+	return release("cudaFree", memory);
+}
+
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned int flags)
+{
+	(void)flags;
+	return allocate("cudaHostAlloc", memory, bytes);
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+	return release("cudaFreeHost", memory);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+			    cudaStream_t stream)
+{
+	(void)kind;
+	(void)stream;
+	memcpy(to, from, bytes);
+	return cuda("cudaMemcpyAsync");
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
+{
+	(void)stream;
+	memset(memory, value, bytes);
+	return cuda("cudaMemsetAsync");
+}
+
+cudaError_t cudaGetLastError(void)
+{
+	return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+	(void)error;
+	return "the fake's error";
+}
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+	return error == cudaErrorIllegalAddress ? "cudaErrorIllegalAddress" : "cudaErrorOther";
+}
+
+/* --- NCCL -------------------------------------------------------------------------------- */
+
+static ncclResult_t nccl(const char *name)
+{
+	return note(name) ? ncclSystemError : ncclSuccess;
+}
+
+ncclResult_t ncclGetVersion(int *version)
+{
+	*version = fake.version;
+	return ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+	memset(id, 'i', sizeof(*id));
+	return nccl("ncclGetUniqueId");
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id, int rank,
+				    ncclConfig_t *config)
+{
+	if (nccl("ncclCommInitRankConfig") != ncclSuccess || rank >= size || id.internal[0] != 'i')
+		return ncclInvalidUsage;
+	pthread_mutex_lock(&lock);
+	blocking = config->blocking;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+	snprintf(comm_name, sizeof(comm_name), "%s", config->commName ? config->commName : "");
+#endif
+	pthread_mutex_unlock(&lock);
+	keep(1);
+	*comm = (ncclComm_t)(void *)&object;
+	return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+	(void)comm;
+	return nccl("ncclCommFinalize");
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+	(void)comm;
+	keep(-1);
+	return nccl("ncclCommDestroy");
+}
+
+/* What it gives up comes back: its kernels end and its calls return. */
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+	(void)comm;
+	(void)note("ncclCommAbort");
+	keep(-1);
+	__atomic_store_n(&fake.busy, false, __ATOMIC_SEQ_CST);
+	pthread_mutex_lock(&lock);
+	fake.fail = fake.hang;
+	fake.hang = NULL;
+	pthread_cond_broadcast(&released);
+	pthread_mutex_unlock(&lock);
+	return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
+{
+	(void)comm;
+	*result = (ncclResult_t)__atomic_load_n(&fake.async, __ATOMIC_SEQ_CST);
+	return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+	return result == ncclRemoteError ? "remote" : "other";
+}
+
+const char *ncclGetLastError(ncclComm_t comm)
+{
+	(void)comm;
+	return fake.story;
+}
+
+static ncclResult_t collective(struct fake_nccl_call call, const void *send, void *recv,
+			       size_t bytes)
+{
+	last = call;
+	if (send != recv)
+		memmove(recv, send, bytes);
+	return nccl(call.name);
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+			   ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+	static const size_t sizes[ncclNumTypes] = {
+		[ncclUint8] = 1,   [ncclInt32] = 4,   [ncclInt64] = 8,	 [ncclFloat16] = 2,
+		[ncclFloat32] = 4, [ncclFloat64] = 8, [ncclBfloat16] = 2};
+
+	(void)comm;
+	if (fake.others_fail && type == ncclInt32 && op == ncclMin && count == 1) {
+		memset(recv, 0, sizes[type]);
+		return nccl("ncclAllReduce");
+	}
+	return collective((struct fake_nccl_call){.name = "ncclAllReduce",
+						  .count = count,
+						  .type = (int)type,
+						  .op = (int)op,
+						  .stream = stream},
+			  send, recv, count * sizes[type]);
+}
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
+			   int root, ncclComm_t comm, cudaStream_t stream)
+{
+	(void)comm;
+	return collective((struct fake_nccl_call){.name = "ncclBroadcast",
+						  .count = count,
+						  .type = (int)type,
+						  .root = root,
+						  .stream = stream},
+			  send, recv, count);
+}
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+			   ncclComm_t comm, cudaStream_t stream)
+{
+	(void)comm;
+	return collective((struct fake_nccl_call){.name = "ncclAllGather",
+						  .count = count,
+						  .type = (int)type,
+						  .stream = stream},
+			  send, recv, count);
+}
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)
+ncclResult_t ncclMemAlloc(void **memory, size_t bytes)
+{
+	return allocate("ncclMemAlloc", memory, bytes) ? ncclUnhandledCudaError : ncclSuccess;
+}
+
+ncclResult_t ncclMemFree(void *memory)
+{
+	return release("ncclMemFree", memory) ? ncclUnhandledCudaError : ncclSuccess;
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes, void **handle)
+{
+	(void)comm;
+	(void)bytes;
+	if (nccl("ncclCommRegister") != ncclSuccess)
+		return ncclSystemError;
+	keep(1);
+	*handle = memory;
+	return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
+{
+	(void)comm;
+	(void)handle;
+	keep(-1);
+	return nccl("ncclCommDeregister");
+}
+#endif
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
+				    ncclWindow_t *window, int flags)
+{
+	(void)comm;
+	if (nccl("ncclCommWindowRegister") != ncclSuccess || flags != NCCL_WIN_COLL_SYMMETRIC ||
+	    bytes % NCCL_WIN_REQUIRED_ALIGNMENT)
+		return ncclSystemError;
+	keep(1);
+	*window = (ncclWindow_t)memory;
+	return ncclSuccess;
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
+{
+	(void)comm;
+	(void)window;
+	keep(-1);
+	return nccl("ncclCommWindowDeregister");
+}
+#endif

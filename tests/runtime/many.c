@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * many - many ranks meet in a directory: many [-s] [-k KEYS] DIRECTORY RANKS
+ *
+ * For tests/bench/bench-rendezvous. The ranks are processes that begin together; each puts a
+ * key, meets the others, gets the keys of KEYS ranks from itself on (all, unless told), and meets
+ * them once more. Prints the milliseconds until the last one had done so, the microseconds of
+ * CPU time that all spent for each rank, and how often each looked for what it waited for.
+ *
+ * With -s the ranks are simulated in one process: each has a stack and a clock of its own, which
+ * goes on by what the rank works and how long it would sleep; the one whose clock is behind runs
+ * next. So the milliseconds are those of a machine with a core for each rank.
+ */
+#include "config.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "rendezvous/rendezvous.h"
+
+enum { STACK = 64 * 1024 };
+
+/* A simulated rank. */
+struct actor {
+	ucontext_t context;
+	void *stack;
+	uint64_t clock;
+	bool done;
+};
+
+struct shared {
+	_Atomic int ready, failed;
+	_Atomic uint64_t last; /* when a rank was done, at the latest */
+	_Atomic uint64_t looks, worked;
+};
+
+static struct shared *shared;
+static const char *directory;
+static int size, keys = -1;
+static int go[2]; /* a pipe that ends when all shall begin */
+
+static struct actor *actors, *current; /* current: NULL unless simulated */
+static ucontext_t stage;
+static uint64_t came_on; /* when [current] went on, on the clock of its work */
+
+/* Nanoseconds that this process has worked. */
+static uint64_t cpu_now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+	return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+void __wrap_ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds);
+void __real_ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds);
+
+/* What libddp sleeps with, by the linker's --wrap. */
+void __wrap_ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds)
+{
+	shared->looks++;
+	if (!current) {
+		__real_ddp_watch_sleep(watch, nanoseconds);
+		return;
+	}
+	current->clock += nanoseconds;
+	swapcontext(&current->context, &stage);
+}
+
+static uint64_t now(void)
+{
+	return current ? current->clock + (cpu_now() - came_on) : ddp_now();
+}
+
+static int get_keys(struct ddp_rendezvous *rendezvous, int rank, struct ddp_error *error)
+{
+	for (int i = 0; i < (keys < 0 ? size : keys); i++) {
+		char value[32];
+		size_t room = sizeof(value);
+		int status = rendezvous->method->get(rendezvous, (rank + i) % size, "address",
+						     value, &room, error);
+
+		if (status < 0)
+			return status;
+	}
+	return 0;
+}
+
+static int meet(int rank, struct ddp_identity *identity, struct ddp_error *error)
+{
+	struct ddp_watch watch = ddp_watch_start(60, NULL, NULL);
+	struct ddp_rendezvous *rendezvous = NULL;
+	char value[32] = "192.168.100.200:12345";
+	int status;
+
+	status = ddp_rendezvous_open(&rendezvous, "file", identity, NULL, &watch, error);
+	if (status == 0)
+		status =
+			rendezvous->method->put(rendezvous, "address", value, sizeof(value), error);
+	if (status == 0)
+		status = rendezvous->method->fence(rendezvous, &watch, error);
+	if (status == 0)
+		status = get_keys(rendezvous, rank, error);
+	if (status == 0)
+		status = rendezvous->method->fence(rendezvous, &watch, error);
+	if (status == 0) {
+		uint64_t mine = now(), last = shared->last;
+
+		while (last < mine && !atomic_compare_exchange_weak(&shared->last, &last, mine))
+			;
+	}
+	ddp_rendezvous_close(rendezvous, status == 0);
+	return status;
+}
+
+static void run(int rank)
+{
+	struct ddp_identity *identity = calloc(1, sizeof(*identity));
+	struct ddp_error *error = calloc(1, sizeof(*error));
+
+	if (!identity || !error)
+		abort();
+	*identity = (struct ddp_identity){.rank = rank, .size = size, .own = true};
+	strcpy(identity->job, "bench");
+	strcpy(identity->host, "n1");
+	snprintf(identity->directory, sizeof(identity->directory), "%s", directory);
+	if (meet(rank, identity, error) < 0 && shared->failed++ < 3)
+		fprintf(stderr, "many: rank %d: %s\n", rank, error->text);
+	free(identity);
+	free(error);
+}
+
+/* --- Processes -------------------------------------------------------------------------- */
+
+static void begin_process(int rank)
+{
+	pid_t process = fork();
+	uint64_t began;
+	char byte;
+
+	if (process == 0) {
+		close(go[1]);
+		shared->ready++;
+		if (read(go[0], &byte, 1) != 0)
+			_exit(1);
+		began = cpu_now();
+		run(rank);
+		shared->worked += cpu_now() - began;
+		_exit(0);
+	}
+	if (process < 0)
+		shared->failed++;
+}
+
+/* Returns when they began. */
+static uint64_t run_processes(void)
+{
+	uint64_t began;
+
+	if (pipe(go) < 0)
+		abort();
+	for (int i = 0; i < size; i++)
+		begin_process(i);
+	while (shared->ready + shared->failed < size)
+		usleep(1000);
+	began = ddp_now();
+	close(go[1]);
+	while (wait(NULL) > 0)
+		;
+	return began;
+}
+
+/* --- Simulated ranks -------------------------------------------------------------------- */
+
+static void act(int rank)
+{
+	run(rank);
+	actors[rank].done = true;
+	swapcontext(&actors[rank].context, &stage);
+}
+
+/* The one whose clock is behind. NULL when all are done. */
+static struct actor *next_actor(void)
+{
+	struct actor *next = NULL;
+
+	for (int i = 0; i < size; i++)
+		if (!actors[i].done && (!next || actors[i].clock < next->clock))
+			next = &actors[i];
+	return next;
+}
+
+static void begin_actor(int rank)
+{
+	struct actor *actor = &actors[rank];
+
+	actor->stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (actor->stack == MAP_FAILED || getcontext(&actor->context) < 0)
+		abort();
+	actor->context.uc_stack.ss_sp = actor->stack;
+	actor->context.uc_stack.ss_size = STACK;
+	makecontext(&actor->context, (void (*)(void))(void *)act, 1, rank);
+}
+
+static void run_actors(void)
+{
+	actors = calloc((size_t)size, sizeof(*actors));
+	if (!actors)
+		abort();
+	for (int i = 0; i < size; i++)
+		begin_actor(i);
+	while ((current = next_actor())) {
+		uint64_t worked;
+
+		came_on = cpu_now();
+		swapcontext(&stage, &current->context);
+		worked = cpu_now() - came_on;
+		current->clock += worked;
+		shared->worked += worked;
+	}
+	for (int i = 0; i < size; i++)
+		munmap(actors[i].stack, STACK);
+	free(actors);
+}
+
+int main(int argc, char **argv)
+{
+	bool simulate = false;
+	struct rlimit files;
+	uint64_t began = 0;
+	int option;
+
+	while ((option = getopt(argc, argv, "sk:")) != -1) {
+		if (option == 's')
+			simulate = true;
+		else if (option == 'k')
+			keys = atoi(optarg);
+		else
+			return 2;
+	}
+	if (argc - optind != 2 || (size = atoi(argv[optind + 1])) < 1)
+		return 2;
+	directory = argv[optind];
+	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+	}
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	if (shared == MAP_FAILED)
+		return 1;
+	if (simulate)
+		run_actors();
+	else
+		began = run_processes();
+	printf("%.3f %.1f %.1f\n", (double)(shared->last - began) / 1e6,
+	       (double)shared->worked / 1e3 / size, (double)shared->looks / size);
+	return shared->failed ? 1 : 0;
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meet - a rank that meets the others, and nothing else: meet [-m METHOD] [-t SECONDS] [-a] [-w MS]
+ *
+ * What tests on a cluster run under srun: it says who it is from the environment, puts, fences
+ * twice, gets from all ranks, and prints a line; with -a, rank 1 gives up after the first fence;
+ * with -w, rank 1 comes that much later.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "rendezvous/rendezvous.h"
+
+extern char **environ;
+
+static struct ddp_identity identity;
+static struct ddp_rendezvous *rendezvous;
+static struct ddp_error error;
+
+static int leave(void)
+{
+	fprintf(stderr, "meet: rank %d: %s\n", identity.rank, error.text);
+	ddp_rendezvous_close(rendezvous, false);
+	return ddp_exit_status(error.status);
+}
+
+/* One fence, with a value of every rank that depends on it. Returns 0 or DDP_ERR_x. */
+static int meet(int fence, const struct ddp_watch *watch)
+{
+	const struct ddp_rendezvous_method *method = rendezvous->method;
+	int mine = 1000 * fence + identity.rank, status;
+
+	status = method->put(rendezvous, "number", &mine, sizeof(mine), &error);
+	if (status == 0)
+		status = method->fence(rendezvous, watch, &error);
+	for (int i = 0; status == 0 && i < identity.size; i++) {
+		size_t size = sizeof(mine);
+
+		status = method->get(rendezvous, i, "number", &mine, &size, &error);
+		if (status == 0 && mine != 1000 * fence + i) {
+			snprintf(error.text, sizeof(error.text), "rank %d put %d", i, mine);
+			return error.status = DDP_ERR_FORMAT;
+		}
+	}
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	char host[256] = "", directory[4096] = "";
+	struct ddp_surroundings around = {
+		.hostname = host, .directory = directory, .process = getpid(), .parent = getppid()};
+	const char *method = NULL;
+	double seconds = 30;
+	int option, give_up = 0, late = 0;
+	struct ddp_watch watch;
+
+	while ((option = getopt(argc, argv, "m:t:aw:")) != -1) {
+		if (option == 'm')
+			method = optarg;
+		else if (option == 't')
+			seconds = atof(optarg);
+		else if (option == 'a')
+			give_up = 1;
+		else if (option == 'w')
+			late = atoi(optarg);
+		else
+			return 2;
+	}
+	gethostname(host, sizeof(host) - 1);
+	if (!getcwd(directory, sizeof(directory)) ||
+	    ddp_identity_read(environ, &around, &identity, &error) < 0)
+		return leave();
+	if (identity.rank == 1 && late)
+		usleep((useconds_t)late * 1000);
+	watch = ddp_watch_start(seconds, NULL, NULL);
+	if (ddp_rendezvous_open(&rendezvous, method, &identity, NULL, &watch, &error) < 0 ||
+	    meet(0, &watch) < 0)
+		return leave();
+	if (give_up && identity.rank == 1) {
+		usleep(200000);
+		rendezvous->method->abort(rendezvous, "asked to");
+		ddp_error_set(&error, DDP_ERR_STATE, "gave up");
+		return leave();
+	}
+	if (meet(1, &watch) < 0)
+		return leave();
+	printf("rank %d of %d met by %s\n", identity.rank, identity.size,
+	       rendezvous->method->head.name);
+	ddp_rendezvous_close(rendezvous, true);
+	return 0;
+}

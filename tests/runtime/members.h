@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * members.h - a group for a test: ranks as threads or as processes
+ *
+ * A body runs in each member. What it finds wrong it says by member_fail(); Check's own
+ * assertions belong to the thread and process that runs the test.
+ */
+#ifndef DDP_TESTS_MEMBERS_H
+#define DDP_TESTS_MEMBERS_H
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "local/group.h"
+#include "unit.h"
+
+enum { MEMBERS = 8 };
+
+#if defined(__SANITIZE_THREAD__)
+#define MEMBERS_THREADS_ONLY 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define MEMBERS_THREADS_ONLY 1
+#endif
+#endif
+#ifndef MEMBERS_THREADS_ONLY
+#define MEMBERS_THREADS_ONLY 0
+#endif
+
+enum way { THREADS, PROCESSES };
+
+static const char *const way_names[] = {"threads", "processes"};
+
+/* Seen by all members, whatever they are. */
+struct board {
+	char ticket[DDP_GROUP_TICKET];
+	_Atomic int ready; /* the ticket is there */
+	_Atomic int count; /* for bodies */
+	_Atomic int pids[MEMBERS];
+	struct ddp_error errors[MEMBERS]; /* what the body's last call said */
+	char failures[MEMBERS][512];
+};
+
+struct member {
+	int index, size;
+	enum way way;
+	struct board *board;
+	struct ddp_group *group; /* NULL where the body has to make it */
+	struct ddp_watch watch;
+	struct ddp_error error;
+	void (*body)(struct member *);
+};
+
+/* The first one stands. */
+static inline __attribute__((format(printf, 2, 3))) void member_fail(struct member *member,
+								     const char *format, ...)
+{
+	char *text = member->board->failures[member->index];
+	va_list arguments;
+
+	if (*text)
+		return;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(member->board->failures[0]), format, arguments);
+	va_end(arguments);
+}
+
+/* World ranks are not indices: messages must say the former. */
+static const int member_ranks[MEMBERS] = {10, 11, 12, 13, 14, 15, 16, 17};
+
+static inline struct ddp_group_options member_options(const struct member *member)
+{
+	static const struct ddp_log log = {.level = DDP_LEVEL_ERROR};
+	struct ddp_group_options options = {.index = member->index,
+					    .size = member->size,
+					    .ranks = member_ranks,
+					    .host = "n2",
+					    .log = &log};
+
+	ddp_simd_choose(&options.simd, NULL);
+	return options;
+}
+
+/* Make the group, meet, run the body. */
+static inline void member_run(struct member *member)
+{
+	struct ddp_group_options options = member_options(member);
+	struct board *board = member->board;
+	int status;
+
+	board->pids[member->index] = getpid();
+	if (member->index == 0) {
+		status = ddp_group_create(&member->group, &options, board->ticket, &member->error);
+		atomic_store(&board->ready, 1);
+	} else {
+		while (!atomic_load(&board->ready))
+			usleep(100);
+		status = ddp_group_attach(&member->group, &options, board->ticket, &member->error);
+	}
+	if (status == 0)
+		status = ddp_group_meet(member->group, &member->watch, &member->error);
+	if (status < 0)
+		member_fail(member, "start: %s", member->error.text);
+	else
+		member->body(member);
+	board->errors[member->index] = member->error;
+	ddp_group_destroy(member->group);
+}
+
+static inline void *member_thread(void *argument)
+{
+	member_run(argument);
+	return NULL;
+}
+
+static inline void member_processes(struct member *members, int size)
+{
+	pid_t pids[MEMBERS];
+	int status;
+
+	for (int m = 0; m < size; m++) {
+		pids[m] = fork();
+		if (pids[m] == 0) {
+			alarm(60); /* nobody is left behind */
+			member_run(&members[m]);
+			_exit(0);
+		}
+		ck_assert_int_gt(pids[m], 0);
+	}
+	for (int m = 0; m < size; m++) {
+		while (waitpid(pids[m], &status, 0) < 0)
+			ck_assert_int_eq(errno, EINTR);
+		if (!WIFEXITED(status) && WTERMSIG(status) != SIGKILL)
+			member_fail(&members[m], "ended by signal %d", WTERMSIG(status));
+	}
+}
+
+static inline void member_threads(struct member *members, int size)
+{
+	pthread_t threads[MEMBERS];
+
+	for (int m = 0; m < size; m++)
+		ck_assert_int_eq(pthread_create(&threads[m], NULL, member_thread, &members[m]), 0);
+	for (int m = 0; m < size; m++)
+		pthread_join(threads[m], NULL);
+}
+
+static inline struct board *board_new(void)
+{
+	void *memory = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE,
+			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	ck_assert(memory != MAP_FAILED);
+	return memory;
+}
+
+/* Run [body] in [size] members, with [limit] seconds for each wait. Returns what they said. */
+static inline struct board *members_run(enum way way, int size, double limit,
+					void (*body)(struct member *))
+{
+	struct board *board = board_new();
+	struct member members[MEMBERS];
+
+	for (int m = 0; m < size; m++)
+		members[m] = (struct member){.index = m,
+					     .size = size,
+					     .way = way,
+					     .board = board,
+					     .watch = ddp_watch_start(limit, NULL, NULL),
+					     .body = body};
+	if (way == PROCESSES)
+		member_processes(members, size);
+	else
+		member_threads(members, size);
+	for (int m = 0; m < size; m++)
+		ck_assert_msg(!*board->failures[m], "%d %s, member %d: %s", size, way_names[way], m,
+			      board->failures[m]);
+	return board;
+}
+
+static inline void board_free(struct board *board)
+{
+	munmap(board, sizeof(*board));
+}
+
+#endif /* DDP_TESTS_MEMBERS_H */

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ranks.h - real ranks for tests: processes with the variables that torchrun sets
+ *
+ * A layout says how many ranks each node has: "2,1" is three ranks on two nodes, which then talk
+ * over UCX as two machines would. Each rank runs in a directory of the test's own, with its
+ * stderr in a file.
+ */
+#ifndef DDP_TESTS_RANKS_H
+#define DDP_TESTS_RANKS_H
+
+#include <ddp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "unit.h"
+
+enum { RANKS_MOST = 16, RANKS_TEXT = 8192 };
+
+struct ranks {
+	const char *layout;
+	int size;
+	char directory[64];
+	pid_t pids[RANKS_MOST];
+	int statuses[RANKS_MOST];	   /* exit status, or -signal */
+	char text[RANKS_MOST][RANKS_TEXT]; /* what it wrote to stderr */
+};
+
+static inline void ranks_number(const char *name, int value)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%d", value);
+	setenv(name, text, 1);
+}
+
+/* The environment of local rank [local] of [count] on node [node]. */
+static inline void ranks_environment(int rank, int size, int local, int count, int node, int nodes)
+{
+	static const char *const gone[] = {"DDP_ERROR",	     "DDP_RANK",
+					   "DDP_SIZE",	     "DDP_JOB",
+					   "DDP_RENDEZVOUS", "SLURM_PROCID",
+					   "SLURM_JOB_ID",   NULL};
+
+	for (int i = 0; gone[i]; i++)
+		unsetenv(gone[i]);
+	ranks_number("RANK", rank);
+	ranks_number("WORLD_SIZE", size);
+	ranks_number("LOCAL_RANK", local);
+	ranks_number("LOCAL_WORLD_SIZE", count);
+	ranks_number("GROUP_RANK", node);
+	ranks_number("GROUP_WORLD_SIZE", nodes);
+	setenv("TORCHELASTIC_RUN_ID", "test", 1);
+	setenv("TORCHELASTIC_RESTART_COUNT", "0", 1);
+	setenv("TORCHELASTIC_MAX_RESTARTS", "0", 1);
+	setenv("MASTER_ADDR", "127.0.0.1", 1);
+	setenv("MASTER_PORT", "7", 1);
+	/* Nothing leaves this machine. */
+	setenv("UCX_NET_DEVICES", "lo", 1);
+}
+
+/* Start [body] as each rank of [layout]; it returns the exit status. */
+static inline void ranks_start(struct ranks *ranks, const char *layout, int (*body)(int rank))
+{
+	int counts[RANKS_MOST], nodes = 0;
+
+	memset(ranks, 0, sizeof(*ranks));
+	ranks->layout = layout;
+	for (const char *at = layout; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+		ranks->size += counts[nodes++] = atoi(at);
+	ck_assert_int_le(ranks->size, RANKS_MOST);
+	snprintf(ranks->directory, sizeof(ranks->directory), "/tmp/ddp-ranks.XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(ranks->directory));
+	fflush(NULL);
+	for (int node = 0, rank = 0; node < nodes; node++) {
+		for (int local = 0; local < counts[node]; local++, rank++) {
+			char path[128];
+			int fd;
+
+			ranks->pids[rank] = fork();
+			ck_assert_int_ge(ranks->pids[rank], 0);
+			if (ranks->pids[rank] > 0)
+				continue;
+			signal(SIGTERM, SIG_DFL); /* Check has a handler of its own */
+			snprintf(path, sizeof(path), "%s/stderr-%d", ranks->directory, rank);
+			fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+			dup2(fd, STDERR_FILENO);
+			close(fd);
+			if (chdir(ranks->directory) < 0)
+				_exit(99);
+			ranks_environment(rank, ranks->size, local, counts[node], node, nodes);
+			fd = body(rank);
+			fflush(NULL);
+			_exit(fd);
+		}
+	}
+}
+
+static inline int ranks_unlink(const char *path, const struct stat *info, int kind, struct FTW *at)
+{
+	(void)info;
+	(void)kind;
+	(void)at;
+	return remove(path);
+}
+
+/* Wait for all ranks and read what they said; removes the directory unless [keep]. */
+static inline void ranks_wait(struct ranks *ranks, bool keep)
+{
+	for (int rank = 0; rank < ranks->size; rank++) {
+		char path[128];
+		ssize_t got = 0;
+		int status, fd;
+
+		while (waitpid(ranks->pids[rank], &status, 0) < 0)
+			ck_assert_int_eq(errno, EINTR);
+		ranks->statuses[rank] = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+		snprintf(path, sizeof(path), "%s/stderr-%d", ranks->directory, rank);
+		fd = open(path, O_RDONLY);
+		if (fd >= 0)
+			got = read(fd, ranks->text[rank], RANKS_TEXT - 1);
+		ranks->text[rank][got > 0 ? got : 0] = '\0';
+		close(fd);
+	}
+	if (!keep)
+		nftw(ranks->directory, ranks_unlink, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* All of [layout] run [body] and end with 0. */
+static inline void ranks_run(const char *layout, int (*body)(int rank))
+{
+	static struct ranks ranks;
+
+	ranks_start(&ranks, layout, body);
+	ranks_wait(&ranks, false);
+	for (int rank = 0; rank < ranks.size; rank++)
+		ck_assert_msg(ranks.statuses[rank] == 0, "layout %s, rank %d ended with %d:\n%s",
+			      layout, rank, ranks.statuses[rank], ranks.text[rank]);
+}
+
+/* In a rank: say what does not hold and end with 98. */
+#define RANK_CHECK(condition)                                                            \
+	do {                                                                             \
+		if (!(condition)) {                                                      \
+			fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, \
+				#condition);                                             \
+			fflush(stderr);                                                  \
+			_exit(98);                                                       \
+		}                                                                        \
+	} while (0)
+
+/* In a rank: [call] must return 0; else its error is said. */
+#define RANK_OK(ddp, call)                                                            \
+	do {                                                                          \
+		if ((call) < 0) {                                                     \
+			fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, \
+				ddp_error(ddp));                                      \
+			ddp_exit(ddp);                                                \
+		}                                                                     \
+	} while (0)
+
+/* In a rank: its handle. */
+static inline struct ddp *ranks_join(void)
+{
+	struct ddp *ddp;
+
+	RANK_OK(ddp, ddp_init(&ddp, NULL));
+	return ddp;
+}
+
+/* In all ranks: [data] is the same to the bit. */
+static inline void ranks_equal(struct ddp *ddp, const void *data, size_t bytes)
+{
+	size_t size = (size_t)ddp_world(ddp)->size;
+	char *all = malloc(size * bytes);
+
+	RANK_CHECK(all);
+	RANK_OK(ddp, ddp_all_gather(ddp, data, all, bytes));
+	for (size_t i = 1; i < size; i++)
+		RANK_CHECK(memcmp(all, all + i * bytes, bytes) == 0);
+	free(all);
+}
+
+#endif /* DDP_TESTS_RANKS_H */

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * scratch.h - a directory for the files of a test program, gone with it, passed or failed
+ */
+#ifndef DDP_TESTS_SCRATCH_H
+#define DDP_TESTS_SCRATCH_H
+
+#include <ftw.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "unit.h"
+
+static char scratch_directory[256];
+static pid_t scratch_owner;
+
+static inline int scratch_remove_one(const char *path, const struct stat *info, int type,
+				     struct FTW *walk)
+{
+	(void)info;
+	(void)type;
+	(void)walk;
+	return remove(path);
+}
+
+/* Remove [path] and all below it. */
+static inline void scratch_remove(const char *path)
+{
+	nftw(path, scratch_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static inline void scratch_down(void)
+{
+	if (getpid() == scratch_owner)
+		scratch_remove(scratch_directory);
+}
+
+static inline void scratch_up(void)
+{
+	const char *top = getenv("TMPDIR");
+
+	snprintf(scratch_directory, sizeof(scratch_directory), "%s/ddp-test.XXXXXX",
+		 top && *top ? top : "/tmp");
+	ck_assert_ptr_nonnull(mkdtemp(scratch_directory));
+	scratch_owner = getpid();
+}
+
+/* The path of [name] in the directory, in memory that the next eight calls leave alone. */
+static inline const char *scratch(const char *name)
+{
+	static char paths[8][512];
+	static unsigned next;
+	char *path = paths[next++ % 8];
+
+	snprintf(path, sizeof(paths[0]), "%s/%s", scratch_directory, name);
+	return path;
+}
+
+/* Make the file [name] of [size] bytes. Returns its path. */
+static inline const char *scratch_file(const char *name, const void *data, size_t size)
+{
+	const char *path = scratch(name);
+	FILE *file = fopen(path, "w");
+
+	ck_assert_msg(file && (size == 0 || fwrite(data, size, 1, file) == 1), "%s", path);
+	ck_assert_int_eq(fclose(file), 0);
+	return path;
+}
+
+/* All of the file [path], which the caller frees; a zero byte follows. */
+static inline char *scratch_read(const char *path, size_t *size)
+{
+	FILE *file = fopen(path, "r");
+	struct stat info;
+	char *data;
+
+	ck_assert_msg(file && fstat(fileno(file), &info) == 0, "%s", path);
+	*size = (size_t)info.st_size;
+	data = calloc(*size + 1, 1);
+	ck_assert(data && fread(data, 1, *size, file) == *size);
+	fclose(file);
+	return data;
+}
+
+/* One directory for all tests of [tcase]. */
+static inline void scratch_use(TCase *tcase)
+{
+	tcase_add_unchecked_fixture(tcase, scratch_up, scratch_down);
+}
+
+#endif /* DDP_TESTS_SCRATCH_H */

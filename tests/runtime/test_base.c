@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/checksum.h"
+#include "base/log.h"
+#include "base/settings.h"
+#include "base/watch.h"
+#include "unit.h"
+
+/* --- error.h ------------------------------------------------------------------------------ */
+
+#define STATUS_ROW(name, value, text) {#name, DDP_ERR_##name, value, text},
+
+static const struct {
+	const char *name;
+	int status, value;
+	const char *text;
+} statuses[] = {DDP_STATUS_MAP(STATUS_ROW)};
+
+START_TEST(test_status)
+{
+	int status = statuses[_i].status, exit_status = ddp_exit_status(status);
+
+	ck_assert_int_eq(status, statuses[_i].value);
+	unit_text(statuses[_i].name, "text", ddp_strerror(status), statuses[_i].text);
+	ck_assert_int_eq(exit_status, 64 - status);
+	ck_assert(exit_status >= 65 && exit_status < 126); /* what a shell says itself is above */
+	ck_assert_int_eq(ddp_is_peer_error(status), status <= -20);
+	for (int i = 0; i < _i; i++)
+		ck_assert_int_ne(ddp_exit_status(statuses[i].status), exit_status);
+}
+END_TEST
+
+static const struct {
+	int status, exit_status;
+	bool peer;
+} other_statuses[] = {{0, 0, false},	 {1, 0, false},	    {INT32_MAX, 0, false},
+		      {-4, 68, false},	 {-19, 83, false},  {-24, 88, false},
+		      {-62, 126, false}, {-63, 127, false}, {INT32_MIN, 127, false}};
+
+START_TEST(test_other_status)
+{
+	int status = other_statuses[_i].status;
+
+	ck_assert_str_eq(ddp_strerror(status), status == 0 ? "success" : "unknown status");
+	ck_assert_int_eq(ddp_exit_status(status), other_statuses[_i].exit_status);
+	ck_assert_int_eq(ddp_is_peer_error(status), other_statuses[_i].peer);
+}
+END_TEST
+
+START_TEST(test_error)
+{
+	struct ddp_error error = {7, "before"};
+	char text[2 * DDP_ERROR_SIZE];
+
+	ck_assert_int_eq(ddp_error_set(&error, DDP_ERR_PEER, "rank %d on %s", 3, "n2"),
+			 DDP_ERR_PEER);
+	ck_assert_int_eq(error.status, DDP_ERR_PEER);
+	ck_assert_str_eq(error.text, "rank 3 on n2");
+
+	errno = ENOSPC;
+	ck_assert_int_eq(ddp_error_errno(&error, DDP_ERR_FILE, "cannot write %s", "x"),
+			 DDP_ERR_FILE);
+	ck_assert_str_eq(error.text, "cannot write x: No space left on device");
+	ck_assert_int_eq(errno, ENOSPC);
+
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	ddp_error_set(&error, DDP_ERR_FILE, "%s", text);
+	ck_assert_uint_eq(strlen(error.text), DDP_ERROR_SIZE - 1);
+	ddp_error_errno(&error, DDP_ERR_FILE, "%s", text);
+	ck_assert_uint_eq(strlen(error.text), DDP_ERROR_SIZE - 1);
+
+	ddp_error_clear(&error);
+	ck_assert_int_eq(error.status, 0);
+	ck_assert_str_eq(error.text, "");
+
+	ddp_error_clear(NULL);
+	ck_assert_int_eq(ddp_error_set(NULL, DDP_ERR_PEER, "x"), DDP_ERR_PEER);
+	ck_assert_int_eq(ddp_error_errno(NULL, DDP_ERR_FILE, "x"), DDP_ERR_FILE);
+}
+END_TEST
+
+/* --- watch.h ------------------------------------------------------------------------------ */
+
+struct owner {
+	int answer, asked;
+};
+
+static int ask(void *context, struct ddp_error *error)
+{
+	struct owner *owner = context;
+
+	owner->asked++;
+	return owner->answer ? ddp_error_set(error, owner->answer, "the owner says so") : 0;
+}
+
+START_TEST(test_clock)
+{
+	uint64_t last = ddp_now();
+
+	for (int i = 0; i < 1000; i++) {
+		uint64_t now = ddp_now();
+
+		ck_assert_uint_ge(now, last);
+		last = now;
+	}
+}
+END_TEST
+
+START_TEST(test_watch)
+{
+	struct owner owner = {0, 0};
+	struct ddp_error error = {0, ""};
+	uint64_t before = ddp_now();
+	struct ddp_watch watch = ddp_watch_start(3600, ask, &owner), later;
+
+	ck_assert_uint_ge(watch.deadline, before + UINT64_C(3600000000000));
+	ck_assert_uint_le(watch.deadline, ddp_now() + UINT64_C(3600000000000));
+	ck_assert_double_eq(watch.limit, 3600);
+	ck_assert_int_eq(ddp_watch_check(&watch, &error), 0);
+	ck_assert_int_eq(owner.asked, 1);
+
+	/* The deadline comes without a text: the caller knows whom it waits for. */
+	watch.deadline = before;
+	ck_assert_int_eq(ddp_watch_check(&watch, &error), DDP_ERR_TIMEOUT);
+	ck_assert_str_eq(error.text, "");
+
+	/* What the owner says comes first, even when time is over. */
+	owner.answer = DDP_ERR_PEER;
+	ck_assert_int_eq(ddp_watch_check(&watch, &error), DDP_ERR_PEER);
+	ck_assert_str_eq(error.text, "the owner says so");
+	ck_assert_int_eq(ddp_watch_check(&watch, NULL), DDP_ERR_PEER);
+
+	later = ddp_watch_later(&watch, 0.5);
+	ck_assert_uint_eq(later.deadline, watch.deadline + 500000000);
+	ck_assert_ptr_eq(later.owner, &owner);
+
+	watch = ddp_watch_start(0, NULL, NULL);
+	ck_assert_int_eq(ddp_watch_check(&watch, &error), DDP_ERR_TIMEOUT);
+}
+END_TEST
+
+static const double endless[] = {1e9, 1e300, INFINITY, NAN, -1};
+
+START_TEST(test_endless)
+{
+	struct ddp_watch watch = ddp_watch_start(endless[_i], NULL, NULL), later;
+
+	ck_assert_uint_eq(watch.deadline, UINT64_MAX);
+	ck_assert_int_eq(ddp_watch_check(&watch, NULL), 0);
+	later = ddp_watch_later(&watch, 10);
+	ck_assert_uint_eq(later.deadline, UINT64_MAX);
+}
+END_TEST
+
+/* Where a sleep went beyond the deadline, this would not end. */
+START_TEST(test_sleep)
+{
+	struct ddp_watch over = ddp_watch_start(0, NULL, NULL);
+	struct ddp_watch soon = ddp_watch_start(0.01, NULL, NULL);
+	struct ddp_watch never = ddp_watch_start(-1, NULL, NULL);
+	uint64_t before = ddp_now();
+
+	ddp_watch_sleep(&over, UINT64_MAX);
+	ddp_watch_sleep(&soon, UINT64_MAX);
+	ck_assert_int_eq(ddp_watch_check(&soon, NULL), DDP_ERR_TIMEOUT);
+	ddp_watch_sleep(&never, 1000000);
+	ck_assert_uint_ge(ddp_now(), before + 10000000);
+}
+END_TEST
+
+/* --- settings.h --------------------------------------------------------------------------- */
+
+static const struct {
+	const char *value; /* NULL: unset */
+	double seconds;	   /* 0: refused */
+} seconds[] = {
+	{NULL, 600},   {"", 600},    {"30", 30},   {"1.5", 1.5}, {".25", 0.25},
+	{"1e3", 1000}, {"1e9", 1e9}, {"0", 0},	   {"-1", 0},	 {"1e10", 0},
+	{"inf", 0},    {"nan", 0},   {"30s", 0},   {"1,5", 0},	 {" 30", 0},
+	{"30 ", 0},    {"0x10", 0},  {"1.5.5", 0}, {"e", 0},	 {"3\n", 0},
+};
+
+START_TEST(test_seconds)
+{
+	const char *name = seconds[_i].value ? seconds[_i].value : "(unset)";
+	struct ddp_error error = {0, ""};
+	double value = -7;
+
+	/* A program may speak German, where this machine does; the environment does not. */
+	if (!setlocale(LC_NUMERIC, "de_DE.UTF-8"))
+		(void)setlocale(LC_NUMERIC, "fr_FR.UTF-8");
+	if (seconds[_i].value)
+		setenv("DDP_TIMEOUT", seconds[_i].value, 1);
+	else
+		unsetenv("DDP_TIMEOUT");
+	if (seconds[_i].seconds > 0) {
+		ck_assert_msg(ddp_setting_seconds(DDP_SET_DDP_TIMEOUT, &value, &error) == 0,
+			      "%s: %s", name, error.text);
+		ck_assert_double_eq(value, seconds[_i].seconds);
+	} else {
+		const char *const pieces[] = {"DDP_TIMEOUT=", name, "seconds", NULL};
+
+		unit_number(name, "status",
+			    ddp_setting_seconds(DDP_SET_DDP_TIMEOUT, &value, &error),
+			    DDP_ERR_ENVIRONMENT);
+		unit_pieces(name, error.text, pieces);
+		ck_assert_double_eq(value, -7);
+	}
+	unsetenv("DDP_TIMEOUT");
+	setlocale(LC_NUMERIC, "C");
+}
+END_TEST
+
+START_TEST(test_settings)
+{
+	for (int i = 0; i < DDP_SETTING_COUNT; i++) {
+		enum ddp_setting setting = (enum ddp_setting)i;
+		const struct ddp_setting_info *info = ddp_setting_info(setting);
+
+		ck_assert_msg(strncmp(info->name, "DDP_", 4) == 0, "%s", info->name);
+		ck_assert_msg(*info->text, "%s has no text", info->name);
+		unsetenv(info->name);
+		ck_assert_str_eq(ddp_setting_get(setting), info->value);
+		setenv(info->name, "", 1);
+		ck_assert_str_eq(ddp_setting_get(setting), info->value);
+		setenv(info->name, "something", 1);
+		ck_assert_str_eq(ddp_setting_get(setting), "something");
+		unsetenv(info->name);
+	}
+}
+END_TEST
+
+static const struct {
+	const char *value;
+	int status, index;
+} words[] = {
+	{NULL, 0, -1},
+	{"", 0, -1},
+	{"plain", 0, 0},
+	{"avx512", 0, 2},
+	{"avx", DDP_ERR_ENVIRONMENT, -1},
+	{"avx5122", DDP_ERR_ENVIRONMENT, -1},
+	{"AVX2", DDP_ERR_ENVIRONMENT, -1},
+};
+
+START_TEST(test_word)
+{
+	static const char *const choices[] = {"plain", "avx2", "avx512", NULL};
+	const char *const pieces[] = {"DDP_SIMD=", "plain, avx2, avx512", NULL};
+	struct ddp_error error = {0, ""};
+	int index = 77;
+
+	unsetenv("DDP_SIMD");
+	if (words[_i].value)
+		setenv("DDP_SIMD", words[_i].value, 1);
+	ck_assert_int_eq(ddp_setting_word(DDP_SET_DDP_SIMD, choices, &index, &error),
+			 words[_i].status);
+	ck_assert_int_eq(index, words[_i].index);
+	if (words[_i].status < 0)
+		unit_pieces(words[_i].value, error.text, pieces);
+	unsetenv("DDP_SIMD");
+}
+END_TEST
+
+/* More words than a message has room for. */
+START_TEST(test_many_words)
+{
+	static const char word[] = "0123456789012345678901234567890123456789";
+	const char *many[32];
+	struct ddp_error error = {0, ""};
+	int index;
+
+	for (int i = 0; i < ROWS(many) - 1; i++)
+		many[i] = word;
+	many[ROWS(many) - 1] = NULL;
+	setenv("DDP_SIMD", "x", 1);
+	ck_assert_int_eq(ddp_setting_word(DDP_SET_DDP_SIMD, many, &index, &error),
+			 DDP_ERR_ENVIRONMENT);
+	ck_assert_ptr_nonnull(strstr(error.text, word));
+	unsetenv("DDP_SIMD");
+}
+END_TEST
+
+/* --- checksum.h --------------------------------------------------------------------------- */
+
+/* RFC 3720, B.4, and the check value of the catalogues. */
+static const struct {
+	const char *name;
+	uint8_t data[48];
+	size_t size;
+	uint32_t crc;
+} sums[] = {
+	{"nothing", {0}, 0, 0},
+	{"123456789", "123456789", 9, 0xe3069283},
+	{"zeros", {0}, 32, 0x8a9136aa},
+	{"ones",
+	 {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+	  0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+	  0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+	 32,
+	 0x62a8ab43},
+	{"upwards",
+	 {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+	  16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31},
+	 32,
+	 0x46dd794e},
+	{"downwards",
+	 {31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16,
+	  15, 14, 13, 12, 11, 10, 9,  8,  7,  6,  5,  4,  3,  2,  1,  0},
+	 32,
+	 0x113fdb5c},
+	{"an iSCSI read",
+	 {0x01, 0xc0, 0, 0,    0, 0, 0, 0,    0,    0, 0, 0, 0, 0, 0, 0, 0x14, 0, 0, 0, 0, 0, 4, 0,
+	  0,	0,    0, 0x14, 0, 0, 0, 0x18, 0x28, 0, 0, 0, 0, 0, 0, 0, 0x02, 0, 0, 0, 0, 0, 0, 0},
+	 48,
+	 0xd9963a56},
+};
+
+START_TEST(test_crc)
+{
+	unit_number(sums[_i].name, "plain", ddp_crc32c_plain(0, sums[_i].data, sums[_i].size),
+		    sums[_i].crc);
+	unit_number(sums[_i].name, "fast", ddp_crc32c(0, sums[_i].data, sums[_i].size),
+		    sums[_i].crc);
+}
+END_TEST
+
+/* Both ways agree at any place and length, and a sum may be taken in pieces. */
+START_TEST(test_crc_pieces)
+{
+	uint64_t state = 88172645463325252u;
+	uint8_t data[300];
+
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)unit_random(&state, 256);
+	for (size_t begin = 0; begin < 9; begin++) {
+		for (size_t size = 0; size + begin <= sizeof(data); size++) {
+			uint32_t plain = ddp_crc32c_plain(0, data + begin, size);
+			size_t cut = size ? unit_random(&state, (uint32_t)size + 1) : 0;
+			uint32_t first = ddp_crc32c(0, data + begin, cut);
+
+			ck_assert_uint_eq(ddp_crc32c(0, data + begin, size), plain);
+			ck_assert_uint_eq(ddp_crc32c(first, data + begin + cut, size - cut), plain);
+			ck_assert_uint_eq(ddp_crc32c_plain(first, data + begin + cut, size - cut),
+					  plain);
+		}
+	}
+}
+END_TEST
+
+START_TEST(test_hash)
+{
+	static const struct {
+		const char *text;
+		uint64_t hash;
+	} vectors[] = {
+		{"", UINT64_C(0xcbf29ce484222325)},
+		{"a", UINT64_C(0xaf63dc4c8601ec8c)},
+		{"foobar", UINT64_C(0x85944171f73967e8)},
+	};
+
+	for (int i = 0; i < ROWS(vectors); i++)
+		ck_assert_uint_eq(ddp_hash(DDP_HASH_INIT, vectors[i].text, strlen(vectors[i].text)),
+				  vectors[i].hash);
+	ck_assert_uint_eq(ddp_hash(ddp_hash(DDP_HASH_INIT, "foo", 3), "bar", 3), vectors[2].hash);
+}
+END_TEST
+
+/* --- log.h -------------------------------------------------------------------------------- */
+
+/* Print through stderr and catch it. Each write arrives by itself. Returns how many came. */
+static int catch_lines(const struct ddp_log *log, enum ddp_level level, const char *subsystem,
+		       const char *text, char *line, size_t size)
+{
+	int saved = dup(STDERR_FILENO), pair[2], count = 0;
+	char rest[16];
+	ssize_t got;
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+	ck_assert_int_ge(dup2(pair[1], STDERR_FILENO), 0);
+	ddp_log_print(log, level, subsystem, "%s", text);
+	ck_assert_int_ge(dup2(saved, STDERR_FILENO), 0);
+	close(saved);
+	close(pair[1]);
+	memset(line, 0, size);
+	got = read(pair[0], line, size - 1);
+	ck_assert_int_ge((int)got, 0);
+	for (count = got > 0; got > 0; count += got > 0)
+		got = read(pair[0], rest, sizeof(rest));
+	close(pair[0]);
+	return count;
+}
+
+static const struct {
+	const char *setting;
+	int rank;	    /* -1: not known yet */
+	const char *wanted; /* a letter for each of error, warning, info, debug about "rdzv" */
+	const char *other;  /* the same about "rd" */
+} filters[] = {
+	{NULL, -1, "yynn", "yynn"},	    {NULL, 0, "yynn", "yynn"},
+	{NULL, 1, "ynnn", "ynnn"},	    {"", 0, "yynn", "yynn"},
+	{"error", 0, "ynnn", "ynnn"},	    {"warning", 0, "yynn", "yynn"},
+	{"info", 0, "yyyn", "yyyn"},	    {"debug", 0, "yyyy", "yyyy"},
+	{"debug", 2, "ynnn", "ynnn"},	    {"+debug", 2, "yyyy", "yyyy"},
+	{"+warning", 2, "yynn", "yynn"},    {"info:rdzv", 0, "yyyn", "ynnn"},
+	{"info:x,rdzv", 0, "yyyn", "ynnn"}, {"info:rdzv,x", 0, "yyyn", "ynnn"},
+	{"info:rdzvs", 0, "ynnn", "ynnn"},  {"+debug:rd", 3, "ynnn", "yyyy"},
+};
+
+START_TEST(test_filter)
+{
+	const char *name = filters[_i].setting ? filters[_i].setting : "(unset)";
+	struct ddp_error error = {0, ""};
+	struct ddp_log log;
+
+	unsetenv("DDP_LOG");
+	if (filters[_i].setting)
+		setenv("DDP_LOG", filters[_i].setting, 1);
+	ck_assert_msg(ddp_log_open(&log, &error) == 0, "%s: %s", name, error.text);
+	unsetenv("DDP_LOG");
+	if (filters[_i].rank >= 0)
+		ddp_log_name(&log, filters[_i].rank, "n2");
+	for (int level = 0; level < 4; level++) {
+		char line[64];
+		bool wanted = filters[_i].wanted[level] == 'y';
+
+		unit_number(name, "wants rdzv", ddp_log_wants(&log, (enum ddp_level)level, "rdzv"),
+			    wanted);
+		unit_number(name, "wants rd", ddp_log_wants(&log, (enum ddp_level)level, "rd"),
+			    filters[_i].other[level] == 'y');
+		unit_number(name, "lines",
+			    catch_lines(&log, (enum ddp_level)level, "rdzv", "x", line,
+					sizeof(line)),
+			    wanted);
+	}
+}
+END_TEST
+
+static const char *const bad_levels[] = {"loud",      "Error", "+",	 ":rdzv",
+					 "info,rdzv", "infos", "++info", " info"};
+
+START_TEST(test_bad_level)
+{
+	const char *const pieces[] = {"DDP_LOG=", bad_levels[_i], "debug", NULL};
+	struct ddp_error error = {0, ""};
+	struct ddp_log log;
+
+	setenv("DDP_LOG", bad_levels[_i], 1);
+	ck_assert_int_eq(ddp_log_open(&log, &error), DDP_ERR_ENVIRONMENT);
+	unsetenv("DDP_LOG");
+	unit_pieces(bad_levels[_i], error.text, pieces);
+	/* Usable all the same: somebody has to print this error. */
+	ck_assert(ddp_log_wants(&log, DDP_LEVEL_WARNING, "rdzv"));
+	ck_assert(!ddp_log_wants(&log, DDP_LEVEL_INFO, "rdzv"));
+}
+END_TEST
+
+START_TEST(test_prefix)
+{
+	char line[4096], text[4000], host[300];
+	struct ddp_log log;
+
+	unsetenv("DDP_LOG");
+	ck_assert_int_eq(ddp_log_open(&log, NULL), 0);
+	ck_assert_int_eq(catch_lines(&log, DDP_LEVEL_ERROR, "x", "no plan", line, sizeof(line)), 1);
+	ck_assert_str_eq(line, "ddp: no plan\n");
+	ddp_log_name(&log, 3, "n2");
+	ck_assert_int_eq(catch_lines(&log, DDP_LEVEL_ERROR, "x", "no plan", line, sizeof(line)), 1);
+	ck_assert_str_eq(line, "ddp[3@n2]: no plan\n");
+	ddp_log_name(&log, 0, "n2");
+	ck_assert_int_eq(catch_lines(&log, DDP_LEVEL_WARNING, "x", "hm", line, sizeof(line)), 1);
+	ck_assert_str_eq(line, "ddp[0@n2]: warning: hm\n");
+
+	/* One line that ends as a line, whatever its length. */
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	memset(host, 'h', sizeof(host) - 1);
+	host[sizeof(host) - 1] = '\0';
+	ddp_log_name(&log, 2147483647, host);
+	ck_assert_int_eq(catch_lines(&log, DDP_LEVEL_ERROR, "x", text, line, sizeof(line)), 1);
+	ck_assert_ptr_nonnull(strstr(line, "hhh]: xxx"));
+	ck_assert_str_eq(line + strlen(line) - 2, "x\n");
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_status, statuses);
+	UNIT_ROWS(tcase, test_other_status, other_statuses);
+	tcase_add_test(tcase, test_error);
+	tcase_add_test(tcase, test_clock);
+	tcase_add_test(tcase, test_watch);
+	UNIT_ROWS(tcase, test_endless, endless);
+	tcase_add_test(tcase, test_sleep);
+	UNIT_ROWS(tcase, test_seconds, seconds);
+	tcase_add_test(tcase, test_settings);
+	UNIT_ROWS(tcase, test_word, words);
+	tcase_add_test(tcase, test_many_words);
+	UNIT_ROWS(tcase, test_crc, sums);
+	tcase_add_test(tcase, test_crc_pieces);
+	tcase_add_test(tcase, test_hash);
+	UNIT_ROWS(tcase, test_filter, filters);
+	UNIT_ROWS(tcase, test_bad_level, bad_levels);
+	tcase_add_test(tcase, test_prefix);
+}
+
+int main(void)
+{
+	return unit_run("base", fill);
+}

@@ -1,0 +1,870 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Checkpoints: the files, then all ranks together */
+#include "config.h"
+
+#include <ddp.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "ranks.h"
+#include "scratch.h"
+#include "state/checkpoint.h"
+#include "state/tensors.h"
+
+static const struct ddp_log quiet = {.level = DDP_LEVEL_ERROR};
+
+/* --- A model ---------------------------------------------------------------------------- */
+
+enum { WEIGHTS = 6, LARGE = 1 << 20 };
+
+/* Every value of it is a function of the step, so a mixture of two steps shows. */
+struct model {
+	float weight[WEIGHTS];
+	int64_t steps;
+	unsigned char large[LARGE];
+	struct ddp_tensor tensors[3];
+};
+
+static struct model model;
+
+static void model_set(uint64_t step)
+{
+	for (int i = 0; i < WEIGHTS; i++)
+		model.weight[i] = (float)(step * 10 + (uint64_t)i);
+	model.steps = (int64_t)step;
+	for (size_t i = 0; i < LARGE; i++)
+		model.large[i] = (unsigned char)(step * 31 + i * 7 + (i >> 12));
+	model.tensors[0] = (struct ddp_tensor){"conv1.weight", DDP_F32, 2, {2, 3}, model.weight};
+	model.tensors[1] =
+		(struct ddp_tensor){"bn1.num_batches_tracked", DDP_I64, 0, {0}, &model.steps};
+	model.tensors[2] = (struct ddp_tensor){"large", DDP_U8, 1, {LARGE}, model.large};
+}
+
+/* Whether [file] has the model as it was at [step]; without the large tensor if [small]. */
+static bool model_is(const struct ddp_tensors *file, uint64_t step, bool small)
+{
+	model_set(step);
+	for (int i = 0; i < (small ? 2 : 3); i++) {
+		const struct ddp_tensor *want = &model.tensors[i];
+		const struct ddp_tensor *got = ddp_tensors_find(file, want->name);
+		static const size_t bytes[] = {sizeof(model.weight), sizeof(model.steps), LARGE};
+
+		if (!got || memcmp(got->data, want->data, bytes[i]) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* Save the small part of the model. */
+static int save(const char *directory, uint64_t step, int keep, struct ddp_error *error)
+{
+	struct ddp_pair pair = {"lr", "0.1"};
+
+	model_set(step);
+	return ddp_checkpoint_write(directory, step, model.tensors, 2, &pair, 1, keep, &quiet,
+				    error);
+}
+
+/* The steps that [directory] has, "5 3 1". */
+static const char *steps_of(const char *directory)
+{
+	static char text[512];
+	struct ddp_error error;
+	uint64_t *steps;
+	size_t count;
+
+	ck_assert_int_eq(ddp_checkpoint_list(directory, &steps, &count, &error), 0);
+	text[0] = '\0';
+	for (size_t i = 0; i < count; i++)
+		sprintf(text + strlen(text), "%s%llu", i ? " " : "", (unsigned long long)steps[i]);
+	free(steps);
+	return text;
+}
+
+/* A path in [directory], in memory that the next call uses again. */
+static const char *in(const char *directory, const char *name)
+{
+	static char path[1024];
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	return path;
+}
+
+static const char *path_of(const char *directory, uint64_t step)
+{
+	char name[DDP_CHECKPOINT_NAME];
+
+	ddp_checkpoint_name(name, step);
+	return in(directory, name);
+}
+
+/* A new directory. */
+static const char *fresh(const char *name)
+{
+	const char *path = scratch(name);
+
+	scratch_remove(path);
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	return path;
+}
+
+/* --- Names ------------------------------------------------------------------------------ */
+
+static const struct {
+	const char *name, *steps;
+} names[] = {
+	{"checkpoint-0000000000.safetensors", "0"},
+	{"checkpoint-0000000042.safetensors", "42"},
+	{"checkpoint-9999999999.safetensors", "9999999999"},
+	{"checkpoint-10000000000.safetensors", "10000000000"},
+	{"checkpoint-18446744073709551615.safetensors", "18446744073709551615"},
+	{"checkpoint-18446744073709551616.safetensors", ""},
+	{"checkpoint-42.safetensors", ""},
+	{"checkpoint-00000000042.safetensors", ""},
+	{"checkpoint-000000004x.safetensors", ""},
+	{"checkpoint- 000000042.safetensors", ""},
+	{"checkpoint--000000042.safetensors", ""},
+	{"checkpoint-+000000042.safetensors", ""},
+	{"checkpoint-0000000042.safetensors.tmp.1", ""},
+	{"checkpoint-0000000042.safetensors~", ""},
+	{"checkpoint-0000000042", ""},
+	{"Checkpoint-0000000042.safetensors", ""},
+	{"model.safetensors", ""},
+};
+
+START_TEST(test_names)
+{
+	const char *directory = fresh("names");
+
+	fclose(fopen(in(directory, names[_i].name), "w"));
+	unit_text(names[_i].name, "steps", steps_of(directory), names[_i].steps);
+	if (*names[_i].steps)
+		ck_assert_str_eq(path_of(directory, strtoull(names[_i].steps, NULL, 10)),
+				 in(directory, names[_i].name));
+}
+END_TEST
+
+/* By number, not by name. */
+START_TEST(test_list)
+{
+	static const uint64_t steps[] = {7, 10000000000, 3, 9999999999, 0};
+	const char *directory = fresh("list");
+
+	unit_text("empty", "steps", steps_of(directory), "");
+	unit_text("missing", "steps", steps_of(scratch("missing")), "");
+	for (int i = 0; i < ROWS(steps); i++)
+		fclose(fopen(path_of(directory, steps[i]), "w"));
+	unit_text("list", "steps", steps_of(directory), "10000000000 9999999999 7 3 0");
+}
+END_TEST
+
+/* --- Save ------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *before; /* steps that are there */
+	uint64_t step;
+	int keep;
+	const char *after;
+} keeps[] = {
+	{"", 1, 0, "1"},
+	{"", 1, 1, "1"},
+	{"1 2 3", 4, 0, "4 3 2 1"},
+	{"1 2 3", 4, 1, "4"},
+	{"1 2 3", 4, 2, "4 3"},
+	{"1 2 3", 4, 4, "4 3 2 1"},
+	{"1 2 3", 4, 100, "4 3 2 1"},
+	{"1 2 3", 3, 2, "3 2"},
+	/* Larger steps, of a run that was given up: the new one is what counts. */
+	{"1 2 8 9", 3, 1, "9 8 3"},
+	{"1 2 8 9", 3, 2, "9 8 3 2"},
+};
+
+START_TEST(test_keep)
+{
+	const char *directory = fresh("keep");
+	struct ddp_error error;
+	struct ddp_tensors *file;
+	char *end;
+
+	for (const char *at = keeps[_i].before; *at; at = *end ? end + 1 : end)
+		ck_assert_int_eq(save(directory, strtoull(at, &end, 10), 0, &error), 0);
+	ck_assert_int_eq(save(directory, keeps[_i].step, keeps[_i].keep, &error), 0);
+	unit_text(keeps[_i].before, "steps", steps_of(directory), keeps[_i].after);
+	ck_assert_int_eq(ddp_tensors_open(&file, path_of(directory, keeps[_i].step), &error), 0);
+	ck_assert_int_eq(ddp_tensors_verify(file, &error), 0);
+	ck_assert(model_is(file, keeps[_i].step, true));
+	ddp_tensors_close(file);
+}
+END_TEST
+
+/* A process that is no more. */
+static long dead_pid(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(0);
+	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+	return (long)pid;
+}
+
+enum writer { DEAD, SELF, ALIVE };
+
+#define TEMPORARY "checkpoint-0000000042.safetensors.tmp."
+
+static const struct {
+	const char *name; /* the writer's number follows */
+	enum writer writer;
+	bool link, stays;
+} leftovers[] = {
+	{TEMPORARY, DEAD, false, false},
+	{TEMPORARY, SELF, false, false},
+	{TEMPORARY, ALIVE, false, true},
+	{TEMPORARY, DEAD, true, true},
+	{TEMPORARY "0", DEAD, false, true},
+	{TEMPORARY "-", DEAD, false, true},
+	{TEMPORARY "x", DEAD, false, true},
+	{TEMPORARY "99999999999999", DEAD, false, true},
+	{"checkpoint-42.safetensors.tmp.", DEAD, false, true},
+	{"checkpoint-0000000042.safetensors.TMP.", DEAD, false, true},
+	{"checkpoint-0000000042.safetensors", DEAD, false, true},
+	{"model.safetensors.tmp.", DEAD, false, true},
+};
+
+/* What killed writers left goes, and nothing else. */
+START_TEST(test_sweep)
+{
+	const char *directory = fresh("sweep");
+	long pids[] = {[DEAD] = dead_pid(), [SELF] = (long)getpid(), [ALIVE] = (long)getppid()};
+	struct ddp_error error;
+	struct stat info;
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/%s%ld", directory, leftovers[_i].name,
+		 pids[leftovers[_i].writer]);
+	if (leftovers[_i].link)
+		ck_assert_int_eq(symlink("/dev/null", path), 0);
+	else
+		fclose(fopen(path, "w"));
+	ck_assert_int_eq(save(directory, 1, 1, &error), 0);
+	ck_assert_msg((lstat(path, &info) == 0) == leftovers[_i].stays, "%s", path);
+	unit_text("sweep", "steps", steps_of(directory), "1");
+}
+END_TEST
+
+/* The work of another user is left alone, wherever it lies. */
+START_TEST(test_sweep_of_others)
+{
+	const char *directory = fresh("sweep-others");
+	struct ddp_error error;
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/%s%ld", directory, TEMPORARY, dead_pid());
+	fclose(fopen(path, "w"));
+	if (chown(path, 65534, (gid_t)-1) < 0)
+		return; /* only root can give files away */
+	ck_assert_int_eq(save(directory, 1, 1, &error), 0);
+	ck_assert_int_eq(access(path, F_OK), 0);
+}
+END_TEST
+
+/* A full disk: the old ones are all there, what was begun is not. */
+START_TEST(test_full)
+{
+	const char *directory = fresh("full");
+	struct ddp_error error;
+	struct ddp_tensors *file;
+	uint64_t step;
+
+	ck_assert_int_eq(save(directory, 1, 1, &error), 0);
+	signal(SIGXFSZ, SIG_IGN);
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){65536, RLIM_INFINITY}), 0);
+	ck_assert_int_eq(ddp_checkpoint_write(directory, 2, model.tensors, 3, NULL, 0, 1, &quiet,
+					      &error),
+			 DDP_ERR_FILE);
+	setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
+	unit_pieces("text", error.text,
+		    (const char *const[]){path_of(directory, 2), "File too large", NULL});
+	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
+	ck_assert(step == 1 && model_is(file, 1, true));
+	ddp_tensors_close(file);
+	ck_assert_int_eq(unlink(path_of(directory, 1)), 0);
+	ck_assert_msg(rmdir(directory) == 0, "something is left in %s", directory);
+}
+END_TEST
+
+START_TEST(test_save_fails)
+{
+	const char *file = scratch_file("file", "", 0);
+	struct ddp_error error;
+
+	ck_assert_int_eq(save(file, 1, 1, &error), DDP_ERR_FILE);
+	unit_pieces("text", error.text, (const char *const[]){file, NULL});
+	ck_assert_int_eq(save(scratch("minus"), 1, -1, &error), DDP_ERR_ARGUMENT);
+	ck_assert_int_ne(access(scratch("minus"), F_OK), 0);
+}
+END_TEST
+
+/* --- Load ------------------------------------------------------------------------------- */
+
+/* Capture stderr from here on; given back by said(). */
+static int capture(const char *path)
+{
+	int saved = dup(STDERR_FILENO), fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+	ck_assert(saved >= 0 && fd >= 0);
+	dup2(fd, STDERR_FILENO);
+	close(fd);
+	return saved;
+}
+
+static char *said(const char *path, int saved)
+{
+	size_t size;
+
+	dup2(saved, STDERR_FILENO);
+	close(saved);
+	return scratch_read(path, &size);
+}
+
+static void flip_last(const char *path)
+{
+	size_t size;
+	char *data = scratch_read(path, &size);
+	FILE *file = fopen(path, "w");
+
+	data[size - 1] ^= 4;
+	ck_assert_uint_eq(fwrite(data, 1, size, file), size);
+	fclose(file);
+	free(data);
+}
+
+/* Replace the first [old] of the file by [new], of the same length. */
+static void edit(const char *path, const char *old, const char *new)
+{
+	size_t size;
+	char *data = scratch_read(path, &size), *found = strstr(data + 8, old);
+	FILE *file = fopen(path, "w");
+
+	ck_assert_ptr_nonnull(found);
+	memcpy(found, new, strlen(old));
+	ck_assert_uint_eq(fwrite(data, 1, size, file), size);
+	fclose(file);
+	free(data);
+}
+
+static void damage_empty(const char *path)
+{
+	ck_assert_int_eq(truncate(path, 0), 0);
+}
+
+static void damage_cut(const char *path)
+{
+	struct stat info;
+
+	ck_assert_int_eq(stat(path, &info), 0);
+	ck_assert_int_eq(truncate(path, info.st_size - 1), 0);
+}
+
+static void damage_zeros(const char *path)
+{
+	struct stat info;
+
+	ck_assert_int_eq(stat(path, &info), 0);
+	ck_assert_int_eq(truncate(path, 0), 0);
+	ck_assert_int_eq(truncate(path, info.st_size), 0);
+}
+
+static void damage_metadata(const char *path)
+{
+	edit(path, "\"0.1\"", "\"0.9\"");
+}
+
+static void damage_key(const char *path)
+{
+	edit(path, "ddp.crc32c", "ddp.crc32d");
+}
+
+static void damage_name(const char *path)
+{
+	struct ddp_error error;
+	char other[512];
+
+	snprintf(other, sizeof(other), "%.*s/other", (int)(strrchr(path, '/') - path), path);
+	ck_assert_int_eq(save(other, 7, 0, &error), 0);
+	ck_assert_int_eq(rename(path_of(other, 7), path), 0);
+}
+
+static void damage_directory(const char *path)
+{
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+}
+
+static void damage_link(const char *path)
+{
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(symlink("/nowhere/at/all", path), 0);
+}
+
+static const struct {
+	const char *name;
+	void (*damage)(const char *path);
+	const char *piece;
+} damages[] = {
+	{"empty", damage_empty, "0 bytes are no safetensors file"},
+	{"cut", damage_cut, "is cut short"},
+	{"zeros", damage_zeros, "does not begin with '{'"},
+	{"bit", flip_last, "is damaged: its checksum is"},
+	{"metadata", damage_metadata, "is damaged: its checksum is"},
+	{"key", damage_key, "is damaged: its checksum is gone"},
+	{"name", damage_name, "is of step 7, not of 3"},
+	{"directory", damage_directory, "is not a plain file"},
+	{"link", damage_link, "No such file"},
+};
+
+/* The newest is damaged: it is told, and the one before it is taken. */
+START_TEST(test_damaged)
+{
+	const char *directory = fresh("damaged"), *name = damages[_i].name;
+	const struct ddp_log log = {.level = DDP_LEVEL_WARNING, .prefix = "ddp[0@n1]: "};
+	struct ddp_tensors *file = NULL;
+	struct ddp_error error;
+	uint64_t step = 0;
+	char *text, path[1024];
+	int saved, status;
+
+	for (uint64_t i = 1; i <= 3; i++)
+		ck_assert_int_eq(save(directory, i, 0, &error), 0);
+	snprintf(path, sizeof(path), "%s", path_of(directory, 3));
+	damages[_i].damage(path);
+	saved = capture(scratch("stderr"));
+	status = ddp_checkpoint_open(&file, &step, directory, &log, &error);
+	text = said(scratch("stderr"), saved);
+	unit_number(name, "status", status, 1);
+	unit_number(name, "step", (int64_t)step, 2);
+	ck_assert(model_is(file, 2, true));
+	ck_assert_str_eq(ddp_tensors_metadata(file, "lr"), "0.1");
+	ck_assert_str_eq(ddp_tensors_metadata(file, DDP_CHECKPOINT_STEP), "2");
+	ddp_tensors_close(file);
+	unit_pieces(name, text,
+		    (const char *const[]){"ddp[0@n1]: warning: ", path, damages[_i].piece, NULL});
+	ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1);
+	free(text);
+}
+END_TEST
+
+START_TEST(test_all_damaged)
+{
+	const char *directory = fresh("all");
+	struct ddp_tensors *file;
+	struct ddp_error error;
+	uint64_t step = 4711;
+
+	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 0);
+	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, scratch("nowhere"), &quiet, &error), 0);
+	for (uint64_t i = 1; i <= 2; i++) {
+		ck_assert_int_eq(save(directory, i, 0, &error), 0);
+		flip_last(path_of(directory, i));
+	}
+	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error),
+			 DDP_ERR_FORMAT);
+	ck_assert(!file && step == 4711);
+	unit_pieces("text", error.text,
+		    (const char *const[]){"none of 2 in", directory, "checkpoint-0000000002",
+					  "is damaged", NULL});
+	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, scratch_file("plain", "", 0), &quiet,
+					     &error),
+			 DDP_ERR_FILE);
+}
+END_TEST
+
+/* One that another program wrote has neither checksum nor step. */
+START_TEST(test_foreign)
+{
+	const char *directory = fresh("foreign");
+	struct ddp_tensors *file;
+	struct ddp_error error;
+	uint64_t step;
+
+	ck_assert_int_eq(save(directory, 4, 0, &error), 0);
+	model_set(5);
+	ck_assert_int_eq(ddp_tensors_save(path_of(directory, 5), model.tensors, 2, NULL, 0, &error),
+			 0);
+	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
+	ck_assert(step == 5 && model_is(file, 5, true));
+	ddp_tensors_close(file);
+}
+END_TEST
+
+static const struct {
+	const char *name;
+	struct ddp_tensor tensors[3];
+	size_t count;
+	const char *pieces[4];
+} matches[] = {
+	{"same", {{"a", DDP_F32, 2, {2, 3}, NULL}, {"b", DDP_I64, 0, {0}, NULL}}, 2, {NULL}},
+	{"another order",
+	 {{"b", DDP_I64, 0, {0}, NULL}, {"a", DDP_F32, 2, {2, 3}, NULL}},
+	 2,
+	 {NULL}},
+	{"nothing", {{NULL, DDP_F32, 0, {0}, NULL}}, 0, {"file: not expected: b, a", NULL}},
+	{"extra", {{"b", DDP_I64, 0, {0}, NULL}}, 1, {"file: not expected: a", NULL}},
+	{"missing",
+	 {{"a", DDP_F32, 2, {2, 3}, NULL},
+	  {"b", DDP_I64, 0, {0}, NULL},
+	  {"c", DDP_I64, 0, {0}, NULL}},
+	 3,
+	 {"file: missing: c", NULL}},
+	{"both",
+	 {{"a", DDP_F32, 2, {2, 3}, NULL}, {"c", DDP_I64, 0, {0}, NULL}},
+	 2,
+	 {"file: missing: c; not expected: b", NULL}},
+	{"type",
+	 {{"a", DDP_F16, 2, {2, 3}, NULL}, {"b", DDP_I64, 0, {0}, NULL}},
+	 2,
+	 {"tensor \"a\" is F32 [2, 3], not F16 [2, 3]", NULL}},
+	{"shape",
+	 {{"a", DDP_F32, 2, {3, 2}, NULL}, {"b", DDP_I64, 0, {0}, NULL}},
+	 2,
+	 {"tensor \"a\" is F32 [2, 3], not F32 [3, 2]", NULL}},
+	{"dimensions",
+	 {{"a", DDP_F32, 2, {2, 3}, NULL}, {"b", DDP_I64, 1, {1}, NULL}},
+	 2,
+	 {"tensor \"b\" is I64 [], not I64 [1]", NULL}},
+};
+
+START_TEST(test_match)
+{
+	static float a[6];
+	static int64_t b;
+	const struct ddp_tensor tensors[] = {{"a", DDP_F32, 2, {2, 3}, a},
+					     {"b", DDP_I64, 0, {0}, &b}};
+	const char *name = matches[_i].name;
+	struct ddp_error error = {0, ""};
+	struct ddp_tensors *file;
+
+	ck_assert_int_eq(ddp_tensors_save(scratch("match"), tensors, 2, NULL, 0, &error), 0);
+	ck_assert_int_eq(ddp_tensors_open(&file, scratch("match"), &error), 0);
+	unit_number(name, "status",
+		    ddp_checkpoint_match(file, "file", matches[_i].tensors, matches[_i].count,
+					 &error),
+		    matches[_i].pieces[0] ? DDP_ERR_FORMAT : 0);
+	unit_pieces(name, error.text, matches[_i].pieces);
+	ddp_tensors_close(file);
+}
+END_TEST
+
+/* More names than a message holds: it says so, and what it has is whole. */
+START_TEST(test_match_many)
+{
+	static char names_of[100][120];
+	struct ddp_tensor tensors[100];
+	struct ddp_tensors *file;
+	struct ddp_error error;
+
+	for (int i = 0; i < 100; i++) {
+		snprintf(names_of[i], sizeof(names_of[i]), "layer%0100d", i);
+		tensors[i] = (struct ddp_tensor){names_of[i], DDP_U8, 1, {0}, NULL};
+	}
+	ck_assert_int_eq(ddp_tensors_save(scratch("many"), NULL, 0, NULL, 0, &error), 0);
+	ck_assert_int_eq(ddp_tensors_open(&file, scratch("many"), &error), 0);
+	ck_assert_int_eq(ddp_checkpoint_match(file, "file", tensors, 100, &error), DDP_ERR_FORMAT);
+	ck_assert_str_eq(error.text + strlen(error.text) - 5, ", ...");
+	ddp_tensors_close(file);
+}
+END_TEST
+
+/* --- kill -9 ---------------------------------------------------------------------------- */
+
+/* Save step after step, the large tensor too, until killed; each step done goes to [fd]. */
+static void save_forever(const char *directory, uint64_t step, int fd)
+{
+	struct ddp_error error;
+
+	for (;; step++) {
+		model_set(step);
+		if (ddp_checkpoint_write(directory, step, model.tensors, 3, NULL, 0, 2, &quiet,
+					 &error) < 0 ||
+		    write(fd, &step, sizeof(step)) != sizeof(step))
+			_exit(1);
+	}
+}
+
+/* The last step that a writer said was done, before and until it was killed. */
+static uint64_t kill_writer(const char *directory, uint64_t step, long microseconds)
+{
+	struct timespec delay = {0, microseconds * 1000};
+	uint64_t done = step - 1;
+	int pipes[2], status;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(pipes), 0);
+	pid = fork();
+	if (pid == 0)
+		save_forever(directory, step, pipes[1]);
+	close(pipes[1]);
+	nanosleep(&delay, NULL);
+	ck_assert_int_eq(kill(pid, SIGKILL), 0);
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	ck_assert(WIFSIGNALED(status));
+	while (read(pipes[0], &step, sizeof(step)) == sizeof(step))
+		done = step;
+	close(pipes[0]);
+	return done;
+}
+
+/* Whenever a writer is killed: each checkpoint is whole, and the last that was done is there. */
+START_TEST(test_kill)
+{
+	const char *directory = fresh("kill"), *given = getenv("DDP_SEED");
+	uint64_t seed = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL), first = seed;
+	uint64_t done = 0, step, *steps;
+	struct ddp_tensors *file;
+	struct ddp_error error;
+	size_t count;
+
+	seed = seed * 2 + 1;
+	for (int round = 0; round < 12; round++) {
+		done = kill_writer(directory, done + 1, 1000 + unit_random(&seed, 25000));
+		ck_assert_int_eq(ddp_checkpoint_list(directory, &steps, &count, &error), 0);
+		for (size_t i = 0; i < count; i++) {
+			ck_assert_int_eq(
+				ddp_tensors_open(&file, path_of(directory, steps[i]), &error), 0);
+			ck_assert_int_eq(ddp_tensors_verify(file, &error), 0);
+			ck_assert_msg(model_is(file, steps[i], false), "DDP_SEED=%llu",
+				      (unsigned long long)first);
+			ddp_tensors_close(file);
+		}
+		ck_assert_msg(count > 0 ? steps[0] == done || steps[0] == done + 1 : done == 0,
+			      "DDP_SEED=%llu: %llu was done", (unsigned long long)first,
+			      (unsigned long long)done);
+		done = count > 0 ? steps[0] : 0;
+		free(steps);
+	}
+	/* The next save leaves its file alone in the directory. */
+	ck_assert_int_eq(save(directory, done + 1, 1, &error), 0);
+	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
+	ddp_tensors_close(file);
+	ck_assert_int_eq(unlink(path_of(directory, step)), 0);
+	ck_assert_msg(rmdir(directory) == 0, "something is left in %s", directory);
+}
+END_TEST
+
+/* --- All ranks -------------------------------------------------------------------------- */
+
+/* One rank, a group, two groups. */
+static const char *const layouts[] = {"1", "2", "3", "1,1", "2,1"};
+
+/* Whether all ranks have the same [text]: each leaves it in a file, rank 0 compares. */
+static bool all_say(struct ddp *ddp, const char *text)
+{
+	char mine[DDP_ERROR_SIZE] = "", zero[DDP_ERROR_SIZE];
+
+	snprintf(mine, sizeof(mine), "%s", text);
+	memcpy(zero, mine, sizeof(zero));
+	RANK_OK(ddp, ddp_broadcast(ddp, zero, sizeof(zero), 0));
+	return strcmp(mine, zero) == 0;
+}
+
+static int body_save_load(int rank)
+{
+	struct ddp *ddp = ranks_join();
+	struct ddp_pair saved[] = {{"lr", "0.1"}, {"epoch", "3"}, {"none", NULL}};
+	struct ddp_pair loaded[] = {{"epoch", "x"}, {"missing", "x"}, {"lr", NULL}, {"none", "x"}};
+	uint64_t step = 4711;
+
+	model_set(1);
+	RANK_CHECK(ddp_checkpoint_load(ddp, "runs/one", &step, model.tensors, 3, NULL, 0) == 0);
+	RANK_CHECK(step == 4711 && model.steps == 1);
+	for (uint64_t i = 10; i <= 30; i += 10) {
+		model_set(i + (uint64_t)rank);
+		RANK_OK(ddp,
+			ddp_checkpoint_save(ddp, "runs/one", i, model.tensors, 3, saved, 3, 2));
+	}
+	RANK_CHECK(access("runs/one/checkpoint-0000000010.safetensors", F_OK) < 0);
+	RANK_CHECK(access("runs/one/checkpoint-0000000020.safetensors", F_OK) == 0);
+	model_set(99);
+	RANK_CHECK(ddp_checkpoint_load(ddp, "runs/one", &step, model.tensors, 3, loaded, 4) == 1);
+	RANK_CHECK(step == 30 && model.steps == 30 && model.weight[1] == 301);
+	RANK_CHECK(strcmp(loaded[0].value, "3") == 0 && !loaded[1].value);
+	RANK_CHECK(strcmp(loaded[2].value, "0.1") == 0 && !loaded[3].value);
+	for (size_t i = 0; i < LARGE; i++)
+		RANK_CHECK(model.large[i] == (unsigned char)(30 * 31 + i * 7 + (i >> 12)));
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_save_load)
+{
+	ranks_run(layouts[_i], body_save_load);
+}
+END_TEST
+
+static char elsewhere[512];
+
+static int body_save_elsewhere(int rank)
+{
+	struct ddp *ddp = ranks_join();
+
+	model_set(5 + (uint64_t)rank);
+	RANK_OK(ddp, ddp_checkpoint_save(ddp, elsewhere, 5, model.tensors, 2, NULL, 0, 1));
+	ddp_destroy(ddp);
+	return 0;
+}
+
+static int body_load_elsewhere(int rank)
+{
+	struct ddp *ddp = ranks_join();
+	uint64_t step;
+
+	model_set(6 + (uint64_t)rank);
+	RANK_CHECK(ddp_checkpoint_load(ddp, elsewhere, &step, model.tensors, 2, NULL, 0) == 1);
+	RANK_CHECK(step == 5 && model.steps == 5 && model.weight[5] == 55);
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_other_size)
+{
+	snprintf(elsewhere, sizeof(elsewhere), "%s", fresh("elsewhere"));
+	ranks_run("3", body_save_elsewhere);
+	ranks_run("2", body_load_elsewhere);
+	ranks_run("1", body_load_elsewhere);
+}
+END_TEST
+
+/* What only rank 0 can know, all are told in the same words; and the world goes on. */
+static int body_errors(int rank)
+{
+	struct ddp *ddp = ranks_join();
+	uint64_t step = 4711;
+
+	if (rank == 0)
+		fclose(fopen("file", "w"));
+	model_set(7);
+	RANK_CHECK(ddp_checkpoint_save(ddp, "file", 1, model.tensors, 2, NULL, 0, 1) ==
+		   DDP_ERR_FILE);
+	RANK_CHECK(strstr(ddp_error(ddp), "file") && all_say(ddp, ddp_error(ddp)));
+	RANK_CHECK(ddp_checkpoint_load(ddp, "file", &step, model.tensors, 2, NULL, 0) ==
+		   DDP_ERR_FILE);
+	RANK_CHECK(strstr(ddp_error(ddp), "file") && all_say(ddp, ddp_error(ddp)));
+
+	RANK_OK(ddp, ddp_checkpoint_save(ddp, "good", 1, model.tensors, 2, NULL, 0, 1));
+	model.tensors[0].name = "conv2.weight";
+	RANK_CHECK(ddp_checkpoint_load(ddp, "good", &step, model.tensors, 2, NULL, 0) ==
+		   DDP_ERR_FORMAT);
+	RANK_CHECK(strstr(ddp_error(ddp), "missing: conv2.weight; not expected: conv1.weight"));
+	RANK_CHECK(all_say(ddp, ddp_error(ddp)));
+	RANK_CHECK(step == 4711 && ddp_status(ddp) == DDP_ERR_FORMAT);
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_errors)
+{
+	ranks_run(layouts[_i], body_errors);
+}
+END_TEST
+
+static int body_broadcast(int rank)
+{
+	struct ddp *ddp = ranks_join();
+
+	model_set(3 + (uint64_t)rank);
+	RANK_OK(ddp, ddp_tensors_broadcast(ddp, model.tensors, 3));
+	RANK_CHECK(model.steps == 3 && model.weight[0] == 30 && model.large[0] == 93);
+	RANK_OK(ddp, ddp_tensors_broadcast(ddp, NULL, 0));
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_broadcast)
+{
+	ranks_run(layouts[_i], body_broadcast);
+}
+END_TEST
+
+/* Ways in which the last rank's tensors are not rank 0's. */
+static int disagreement;
+
+static const struct {
+	int status;
+	const char *piece;
+} disagreements[] = {
+	{DDP_ERR_MISMATCH, "place 0: rank 0 has \"conv1.weight\", F32 [2, 3], rank 2 has "
+			   "\"conv1.weight\", F32 [3, 2]"},
+	{DDP_ERR_MISMATCH, "rank 0 has \"large\", U8 [1048576], rank 2 has nothing"},
+	{DDP_ERR_MISMATCH, "rank 0 has nothing, rank 2 has \"more\", F32 [1]"},
+	{DDP_ERR_MISMATCH, "rank 0 has \"conv1.weight\", F32 [2, 3], rank 2 has "
+			   "\"conv1.bias\", F32 [2, 3]"},
+	{DDP_ERR_MISMATCH, "F32 [2, 3], rank 2 has \"conv1.weight\", I32 [2, 3]"},
+	{DDP_ERR_ARGUMENT, "rank 2: tensor \"large\" has no data"},
+	{DDP_ERR_ARGUMENT, "rank 2: tensor 1, \"bn1.num_batches_tracked\", has an impossible"},
+};
+
+static int body_disagree(int rank)
+{
+	struct ddp *ddp = ranks_join();
+	struct ddp_tensor tensors[4];
+	size_t count = 3;
+
+	model_set(3);
+	memcpy(tensors, model.tensors, sizeof(model.tensors));
+	tensors[3] = (struct ddp_tensor){"more", DDP_F32, 1, {1}, model.weight};
+	if (rank == 2) {
+		count -= disagreement == 1;
+		count += disagreement == 2;
+		if (disagreement == 0)
+			tensors[0].shape[0] = 3, tensors[0].shape[1] = 2;
+		if (disagreement == 3)
+			tensors[0].name = "conv1.bias";
+		if (disagreement == 4)
+			tensors[0].type = DDP_I32;
+		if (disagreement == 5)
+			tensors[2].data = NULL;
+		if (disagreement == 6)
+			tensors[1].dimensions = 9;
+	}
+	RANK_CHECK(ddp_tensors_broadcast(ddp, tensors, count) ==
+		   disagreements[disagreement].status);
+	fprintf(stderr, "said: %s\n", ddp_error(ddp));
+	RANK_CHECK(strstr(ddp_error(ddp), disagreements[disagreement].piece));
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_disagree)
+{
+	disagreement = _i;
+	ranks_run("3", body_disagree);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	scratch_use(tcase);
+	UNIT_ROWS(tcase, test_names, names);
+	tcase_add_test(tcase, test_list);
+	UNIT_ROWS(tcase, test_keep, keeps);
+	UNIT_ROWS(tcase, test_sweep, leftovers);
+	tcase_add_test(tcase, test_sweep_of_others);
+	tcase_add_test(tcase, test_full);
+	tcase_add_test(tcase, test_save_fails);
+	UNIT_ROWS(tcase, test_damaged, damages);
+	tcase_add_test(tcase, test_all_damaged);
+	tcase_add_test(tcase, test_foreign);
+	UNIT_ROWS(tcase, test_match, matches);
+	tcase_add_test(tcase, test_match_many);
+	tcase_add_test(tcase, test_kill);
+	UNIT_ROWS(tcase, test_save_load, layouts);
+	tcase_add_test(tcase, test_other_size);
+	UNIT_ROWS(tcase, test_errors, layouts);
+	UNIT_ROWS(tcase, test_broadcast, layouts);
+	UNIT_ROWS(tcase, test_disagree, disagreements);
+}
+
+int main(void)
+{
+	return unit_run("checkpoint", fill);
+}

@@ -1,0 +1,964 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The engine between devices: what ranks check before they use it; the real module on a machine
+ * that shows it no device; and its logic against a CUDA and an NCCL of our own (fake_nccl.h),
+ * which proves nothing about the real ones: tests/gpu does that.
+ */
+#include "config.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "unit.h"
+#include "wide/device.h"
+
+/* --- Before they form a communicator ----------------------------------------------------- */
+
+#define UUID "GPU-01234567-89ab-cdef-0123-456789abcdef"
+#define SLICE "MIG-01234567-89ab-cdef-0123-456789abcde0"
+
+static const struct {
+	const char *name;
+	int count;
+	struct ddp_device_card cards[4];
+	int status;
+	const char *pieces[6];
+} preflights[] = {
+	{"alone", 1, {{0, 22809, UUID, "n1", 1}}, 0, {NULL}},
+	{"two devices of a host",
+	 2,
+	 {{0, 22809, UUID, "n1", 1}, {1, 22809, UUID "0", "n1", 1}},
+	 0,
+	 {NULL}},
+	{"another version",
+	 3,
+	 {{0, 22809, "a", "n1", 1}, {1, 22809, "b", "n1", 1}, {2, 22703, "c", "n2", 2}},
+	 DDP_ERR_MISMATCH,
+	 {"rank 0 on n1", "2.28.9", "rank 2 on n2", "2.27.3"}},
+	{"one device twice",
+	 3,
+	 {{0, 22809, "GPU-a", "n1", 1}, {1, 22809, UUID, "n2", 2}, {2, 22809, UUID, "n2", 2}},
+	 DDP_ERR_MISMATCH,
+	 {"ranks 1 and 2 on n2", UUID, "--gpus-per-task=1", "shared GPUs"}},
+	{"one device in two containers",
+	 2,
+	 {{0, 22809, UUID, "box1", 7}, {1, 22809, UUID, "box2", 7}},
+	 DDP_ERR_MISMATCH,
+	 {"ranks 0 and 1"}},
+	{"one device told apart by NCCL_HOSTID",
+	 2,
+	 {{0, 22809, UUID, "n1", 7}, {1, 22809, UUID, "n1", 8}},
+	 0,
+	 {NULL}},
+	{"slices of one device",
+	 2,
+	 {{0, 22809, SLICE, "n1", 1}, {1, 22809, SLICE "1", "n1", 1}},
+	 0,
+	 {NULL}},
+	{"one slice twice",
+	 2,
+	 {{0, 22809, SLICE, "n1", 1}, {1, 22809, SLICE, "n1", 1}},
+	 DDP_ERR_MISMATCH,
+	 {SLICE}},
+	{"the version first",
+	 2,
+	 {{0, 22809, UUID, "n1", 1}, {1, 21800, UUID, "n1", 1}},
+	 DDP_ERR_MISMATCH,
+	 {"2.18.0"}},
+};
+
+START_TEST(test_preflight)
+{
+	struct ddp_error error = {0, ""};
+	int status = ddp_device_preflight(preflights[_i].cards, preflights[_i].count, &error);
+
+	unit_number(preflights[_i].name, "status", status, preflights[_i].status);
+	unit_pieces(preflights[_i].name, error.text, preflights[_i].pieces);
+	unit_number(preflights[_i].name, "status without a text",
+		    ddp_device_preflight(preflights[_i].cards, preflights[_i].count, NULL),
+		    preflights[_i].status);
+}
+END_TEST
+
+START_TEST(test_preflight_of_endless_texts)
+{
+	struct ddp_device_card cards[2];
+	struct ddp_error error = {0, ""};
+
+	memset(cards, 'x', sizeof(cards));
+	ck_assert_int_eq(ddp_device_preflight(cards, 2, &error), DDP_ERR_MISMATCH);
+	ck_assert_uint_lt(strlen(error.text), sizeof(error.text));
+}
+END_TEST
+
+#ifdef HAVE_NCCL
+
+#include "fake_nccl.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wundef"
+#pragma GCC diagnostic ignored "-Wstrict-prototypes"
+#include <nccl.h>
+#pragma GCC diagnostic pop
+
+extern const struct ddp_device_engine ddp_module;
+#define ENGINE (&ddp_module)
+
+extern char **environ;
+
+static const struct ddp_log quiet = {.level = DDP_LEVEL_ERROR};
+
+static struct ddp_device *device;
+static struct ddp_device *volatile left_behind; /* with a thread that hangs; for leak checkers */
+static struct fake_nccl *fake;
+static int threads_before;
+
+static int threads(void)
+{
+	DIR *directory = opendir("/proc/self/task");
+	int count = 0;
+
+	ck_assert_ptr_nonnull(directory);
+	while (readdir(directory))
+		count++;
+	closedir(directory);
+	return count;
+}
+
+static void nap(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+}
+
+/* A thread that was joined is in /proc for a moment more. */
+static void no_thread_left(void)
+{
+	while (threads() > threads_before)
+		nap();
+}
+
+static void *nothing(void *argument)
+{
+	return argument;
+}
+
+/* How many threads there are without ours: a sanitizer may add one, with the first of all. */
+static int threads_at_rest(void)
+{
+	pthread_t thread;
+
+	ck_assert_int_eq(pthread_create(&thread, NULL, nothing, NULL), 0);
+	pthread_join(thread, NULL);
+	nap();
+	return threads();
+}
+
+static void setup(void)
+{
+	fake = fake_nccl_reset();
+	threads_before = threads_at_rest();
+	unsetenv("NCCL_HOSTID");
+}
+
+static void set(bool *flag, bool value)
+{
+	__atomic_store_n(flag, value, __ATOMIC_SEQ_CST);
+}
+
+static struct ddp_watch seconds(double limit)
+{
+	return ddp_watch_start(limit, NULL, NULL);
+}
+
+static void open_rank(int rank, int size)
+{
+	struct ddp_error error = {0, ""};
+
+	ck_assert_msg(ENGINE->open(&device, rank, size, 0, 1, &quiet, &error) == 0, "%s",
+		      error.text);
+}
+
+static int connect_within(double limit, struct ddp_error *error)
+{
+	struct ddp_watch watch = seconds(limit);
+	uint8_t id[DDP_DEVICE_ID];
+
+	ck_assert_int_eq(ENGINE->identity(device, id, NULL), 0);
+	return ENGINE->connect(device, id, &watch, error);
+}
+
+static void open_connected(int size)
+{
+	struct ddp_error error = {0, ""};
+
+	open_rank(0, size);
+	ck_assert_msg(connect_within(30, &error) == 0, "%s", error.text);
+}
+
+static int wait_within(double limit, struct ddp_error *error)
+{
+	struct ddp_watch watch = seconds(limit);
+
+	return ENGINE->wait(device, NULL, &watch, error);
+}
+
+static int sum(size_t count, struct ddp_error *error)
+{
+	static float data[1000];
+
+	return ENGINE->all_reduce(device, data, data, count, DDP_F32, DDP_SUM, NULL, error);
+}
+
+/* After it nothing of a device that worked is left, no thread, memory or object. */
+static void close_clean(void)
+{
+	ENGINE->close(device);
+	device = NULL;
+	no_thread_left();
+	ck_assert_int_eq(fake_nccl_left(), 0);
+}
+
+/* --- open and card ----------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	int driver, devices, version, index;
+	const char *fail;
+	int status;
+	const char *pieces[5];
+} refusals[] = {
+	{"no driver", 0, 0, 22809, 0, NULL, DDP_ERR_UNSUPPORTED, {"no CUDA driver", "libcuda"}},
+	{"old driver", 9020, 1, 22809, 0, NULL, DDP_ERR_UNSUPPORTED, {"knows CUDA 9.2", "needs"}},
+	{"no device", 99990, 0, 22809, 0, NULL, DDP_ERR_UNSUPPORTED, {"no CUDA device", "--gres"}},
+	{"no such device",
+	 99990,
+	 1,
+	 22809,
+	 3,
+	 NULL,
+	 DDP_ERR_ENVIRONMENT,
+	 {"rank 1", "device 3", "1 is here", "DDP_DEVICE"}},
+	{"old NCCL", 99990, 1, 21705, 0, NULL, DDP_ERR_UNSUPPORTED, {"2.17.5", "2.18"}},
+	{"no stream",
+	 99990,
+	 1,
+	 22809,
+	 0,
+	 "cudaStreamCreateWithPriority",
+	 DDP_ERR_ENGINE,
+	 {"stream"}},
+	{"no event",
+	 99990,
+	 1,
+	 22809,
+	 0,
+	 "cudaEventCreateWithFlags",
+	 DDP_ERR_MEMORY,
+	 {"rank 1, device 0", "event"}},
+	{"no memory", 99990, 1, 22809, 0, "cudaMalloc", DDP_ERR_MEMORY, {"word"}},
+	{"no pinned memory", 99990, 1, 22809, 0, "cudaHostAlloc", DDP_ERR_MEMORY, {"pinned"}},
+	{"no properties",
+	 99990,
+	 1,
+	 22809,
+	 0,
+	 "cudaGetDeviceProperties",
+	 DDP_ERR_MEMORY,
+	 {"properties"}},
+};
+
+START_TEST(test_open_refuses)
+{
+	struct ddp_error error = {0, ""};
+	int status;
+
+	fake->driver = refusals[_i].driver;
+	fake->devices = refusals[_i].devices;
+	fake->version = refusals[_i].version;
+	fake->fail = refusals[_i].fail;
+	status = ENGINE->open(&device, 1, 2, refusals[_i].index, 1, &quiet, &error);
+	unit_number(refusals[_i].name, "status", status, refusals[_i].status);
+	unit_pieces(refusals[_i].name, error.text, refusals[_i].pieces);
+	ck_assert_ptr_null(device);
+	unit_number(refusals[_i].name, "left", fake_nccl_left(), 0);
+	no_thread_left();
+}
+END_TEST
+
+START_TEST(test_card)
+{
+	struct ddp_device_card plain, named, again;
+	char host[64] = "", text[512];
+
+	gethostname(host, sizeof(host) - 1);
+	open_rank(3, 4);
+	ck_assert_int_eq(ENGINE->card(device, &plain, NULL), 0);
+	ck_assert_int_eq(plain.rank, 3);
+	ck_assert_int_eq(plain.version, 22809);
+	ck_assert_str_eq(plain.uuid, "GPU-64f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
+	ck_assert_str_eq(plain.host, host);
+	ENGINE->describe(device, text, sizeof(text));
+	unit_pieces("describe", text,
+		    (const char *const[]){"NCCL 2.28.9", "Fake 0", plain.uuid, "windows", NULL});
+	close_clean();
+
+	setenv("NCCL_HOSTID", "other", 1);
+	fake->mig = true;
+	open_rank(2, 4);
+	ck_assert_int_eq(ENGINE->card(device, &named, NULL), 0);
+	ck_assert_str_eq(named.uuid, "MIG-65f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
+	ck_assert_str_eq(named.host, host);
+	ck_assert_uint_ne(named.boot, plain.boot);
+	close_clean();
+
+	setenv("NCCL_HOSTID", "another", 1);
+	open_rank(2, 4);
+	ck_assert_int_eq(ENGINE->card(device, &again, NULL), 0);
+	ck_assert_uint_ne(again.boot, named.boot);
+	close_clean();
+}
+END_TEST
+
+/* --- connect ----------------------------------------------------------------------------- */
+
+static int environment(void)
+{
+	int count = 0;
+
+	while (environ[count])
+		count++;
+	return count;
+}
+
+START_TEST(test_order)
+{
+	static const char *const begin[] = {"ncclGetUniqueId",
+					    "ncclCommInitRankConfig",
+					    "ncclAllReduce",
+					    "ncclAllReduce",
+					    "ncclBroadcast",
+					    "ncclAllGather",
+					    "cudaEventRecord",
+					    "cudaFree",
+					    NULL};
+	static const char *const end[] = {"ncclCommFinalize", "ncclCommDestroy",
+					  "cudaStreamDestroy", NULL};
+	int before = environment();
+
+	open_connected(2);
+	ck_assert(fake_nccl_called(begin));
+	ck_assert_int_eq(fake_nccl_blocking(), 1);
+	ck_assert_str_eq(fake_nccl_comm_name(), "ddp");
+	ck_assert_int_eq(connect_within(1, NULL), DDP_ERR_STATE);
+	ck_assert_int_eq(ENGINE->health(device, NULL), 0);
+	close_clean();
+	ck_assert(fake_nccl_called(end));
+	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 0);
+	ck_assert_int_eq(environment(), before);
+}
+END_TEST
+
+START_TEST(test_old_library)
+{
+	fake->version = 21800;
+	open_connected(1);
+	ck_assert_str_eq(fake_nccl_comm_name(), "");
+	ck_assert_int_eq(fake_nccl_count("ncclAllReduce"), 0);
+	close_clean();
+}
+END_TEST
+
+START_TEST(test_init_hangs)
+{
+	struct ddp_error error = {0, ""}, later = {0, ""};
+
+	open_rank(1, 2);
+	fake->hang = "ncclCommInitRankConfig";
+	ck_assert_int_eq(connect_within(0.05, &error), DDP_ERR_TIMEOUT);
+	unit_pieces("text", error.text,
+		    (const char *const[]){"rank 1", "2 ranks", "0.05 s", "cards of all 2 were seen",
+					  "NCCL_SOCKET_IFNAME", NULL});
+	ck_assert_int_eq(ENGINE->health(device, &later), DDP_ERR_TIMEOUT);
+	ck_assert_str_eq(later.text, error.text);
+	ck_assert_int_eq(connect_within(1, NULL), DDP_ERR_TIMEOUT);
+	ck_assert(!ENGINE->abort(device, 0.02));
+	/* A communicator that is being formed must not be given up. */
+	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 0);
+	fake_nccl_release();
+	ck_assert(ENGINE->abort(device, 30));
+	ENGINE->close(device);
+	device = NULL;
+	no_thread_left();
+}
+END_TEST
+
+static int gone(void *owner, struct ddp_error *error)
+{
+	return ddp_error_set(error, DDP_ERR_ABORTED, "%s", (const char *)owner);
+}
+
+START_TEST(test_init_ended_by_owner)
+{
+	char why[] = "rank 0 gave up";
+	struct ddp_watch watch = ddp_watch_start(30, gone, why);
+	uint8_t id[DDP_DEVICE_ID] = {'i'};
+	struct ddp_error error = {0, ""};
+
+	open_rank(1, 2);
+	fake->hang = "ncclCommInitRankConfig";
+	ck_assert_int_eq(ENGINE->connect(device, id, &watch, &error), DDP_ERR_ABORTED);
+	ck_assert_str_eq(error.text, why);
+	fake_nccl_release();
+	ENGINE->close(device);
+	device = NULL;
+	no_thread_left();
+}
+END_TEST
+
+START_TEST(test_connecting_hangs)
+{
+	struct ddp_error error = {0, ""};
+
+	open_rank(0, 2);
+	fake->hang = "ncclAllReduce";
+	ck_assert_int_eq(connect_within(0.05, &error), DDP_ERR_TIMEOUT);
+	unit_pieces("text", error.text, (const char *const[]){"2 ranks", "0.05 s", NULL});
+	/* Giving up brings it back, as it does in NCCL. */
+	ck_assert(ENGINE->abort(device, 30));
+	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 1);
+	ENGINE->close(device);
+	device = NULL;
+	no_thread_left();
+}
+END_TEST
+
+static const struct {
+	const char *name, *story;
+	bool mig;
+	const char *piece;
+} explanations[] = {
+	{"any", "no route to host", false, "no route to host; NCCL_DEBUG=INFO"},
+	{"duplicate", "Duplicate GPU detected", false, "one rank per GPU"},
+	{"slices", "Duplicate GPU detected", true, "two MIG slices of one GPU"},
+};
+
+START_TEST(test_init_fails)
+{
+	struct ddp_error error = {0, ""};
+
+	fake->mig = explanations[_i].mig;
+	open_rank(0, 2);
+	fake->story = explanations[_i].story;
+	fake->fail = "ncclCommInitRankConfig";
+	ck_assert_int_eq(connect_within(30, &error), DDP_ERR_ENGINE);
+	unit_pieces(explanations[_i].name, error.text,
+		    (const char *const[]){"communicator of 2 ranks", explanations[_i].piece, NULL});
+	ENGINE->close(device);
+	device = NULL;
+	no_thread_left();
+}
+END_TEST
+
+/* --- Collectives ------------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	enum ddp_type type;
+	ncclDataType_t nccl;
+} types[] = {
+	{"f32", DDP_F32, ncclFloat32},	  {"f64", DDP_F64, ncclFloat64},
+	{"bf16", DDP_BF16, ncclBfloat16}, {"f16", DDP_F16, ncclFloat16},
+	{"i32", DDP_I32, ncclInt32},	  {"i64", DDP_I64, ncclInt64},
+	{"u8", DDP_U8, ncclUint8},
+};
+
+START_TEST(test_types)
+{
+	static const ncclRedOp_t ops[] = {
+		[DDP_SUM] = ncclSum, [DDP_MAX] = ncclMax, [DDP_MIN] = ncclMin};
+	static double data[100];
+	struct fake_nccl_call call;
+	int stream;
+
+	open_connected(2);
+	for (enum ddp_op op = DDP_SUM; op < DDP_OP_COUNT; op++) {
+		ck_assert_int_eq(ENGINE->all_reduce(device, data, data, 100, types[_i].type, op,
+						    &stream, NULL),
+				 0);
+		call = fake_nccl_last();
+		unit_text(types[_i].name, "call", call.name, "ncclAllReduce");
+		unit_number(types[_i].name, "count", (int64_t)call.count, 100);
+		unit_number(types[_i].name, "type", call.type, (int64_t)types[_i].nccl);
+		unit_number(types[_i].name, "operation", call.op, (int64_t)ops[op]);
+		ck_assert_ptr_eq(call.stream, &stream);
+	}
+	close_clean();
+}
+END_TEST
+
+START_TEST(test_bytes)
+{
+	char data[200] = "x";
+	struct fake_nccl_call call;
+	void *own;
+
+	open_connected(2);
+	ck_assert_int_eq(ENGINE->broadcast(device, data, 100, 1, NULL, NULL), 0);
+	call = fake_nccl_last();
+	own = call.stream;
+	ck_assert_str_eq(call.name, "ncclBroadcast");
+	ck_assert_uint_eq(call.count, 100);
+	ck_assert_int_eq(call.type, (int)ncclUint8);
+	ck_assert_int_eq(call.root, 1);
+	ck_assert_ptr_nonnull(own);
+	ck_assert_int_eq(ENGINE->all_gather(device, data, data, 100, data, NULL), 0);
+	call = fake_nccl_last();
+	ck_assert_str_eq(call.name, "ncclAllGather");
+	ck_assert_uint_eq(call.count, 100);
+	ck_assert_int_eq(call.type, (int)ncclUint8);
+	ck_assert_ptr_eq(call.stream, data);
+	close_clean();
+}
+END_TEST
+
+START_TEST(test_arguments)
+{
+	struct ddp_error error = {0, ""};
+	struct ddp_watch watch = seconds(30);
+	char data[8] = "";
+	void *memory;
+	int before;
+
+	open_rank(0, 2);
+	ck_assert_int_eq(sum(1, &error), DDP_ERR_STATE);
+	ck_assert_int_eq(ENGINE->alloc(device, 1, &memory, &watch, &error), DDP_ERR_STATE);
+	ck_assert_int_eq(connect_within(30, NULL), 0);
+	before = fake_nccl_count("ncclAllReduce");
+	ck_assert_int_eq(sum(0, NULL), 0);
+	ck_assert_int_eq(ENGINE->broadcast(device, data, 0, 1, NULL, NULL), 0);
+	ck_assert_int_eq(ENGINE->all_gather(device, data, data, 0, NULL, NULL), 0);
+	ck_assert_int_eq(ENGINE->broadcast(device, data, 1, 2, NULL, NULL), DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(ENGINE->broadcast(device, data, 1, -1, NULL, NULL), DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(ENGINE->all_reduce(device, data, data, 1, DDP_TYPE_COUNT, DDP_SUM, NULL,
+					    NULL),
+			 DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(ENGINE->all_reduce(device, data, data, 1, DDP_F32, DDP_OP_COUNT, NULL,
+					    NULL),
+			 DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(ENGINE->alloc(device, 0, &memory, &watch, NULL), DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(ENGINE->free(device, data, NULL), DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(ENGINE->free(device, NULL, NULL), 0);
+	ck_assert_int_eq(fake_nccl_count("ncclAllReduce"), before);
+	ck_assert_int_eq(ENGINE->health(device, NULL), 0);
+	close_clean();
+}
+END_TEST
+
+/* More under way than can be followed: the oldest is known all the same. */
+START_TEST(test_many_under_way)
+{
+	struct ddp_error error = {0, ""};
+
+	open_connected(1);
+	set(&fake->busy, true);
+	for (int i = 0; i < 200; i++)
+		ck_assert_int_eq(sum(10, NULL), 0);
+	set(&fake->busy, false);
+	ck_assert_int_eq(wait_within(30, NULL), 0);
+	for (int i = 0; i < 200; i++)
+		ck_assert_int_eq(sum(10, NULL), 0);
+	ck_assert_int_eq(wait_within(30, NULL), 0);
+	set(&fake->busy, true);
+	for (int i = 0; i < 3; i++)
+		ck_assert_int_eq(sum(10, NULL), 0);
+	ck_assert_int_eq(wait_within(0.02, &error), DDP_ERR_TIMEOUT);
+	ENGINE->close(device);
+	device = NULL;
+	no_thread_left();
+}
+END_TEST
+
+/* --- Waiting ----------------------------------------------------------------------------- */
+
+START_TEST(test_wait_ends)
+{
+	struct ddp_error error = {0, ""};
+
+	open_connected(2);
+	ck_assert_int_eq(wait_within(30, NULL), 0);
+	set(&fake->busy, true);
+	ck_assert_int_eq(sum(100, NULL), 0);
+	ck_assert_int_eq(wait_within(0.05, &error), DDP_ERR_TIMEOUT);
+	unit_pieces("text", error.text,
+		    (const char *const[]){"rank 0, device 0", "all-reduce 1 of 100 f32",
+					  "among 2 ranks", "limit 0.05 s", NULL});
+	/* The engine is lost then: nothing else is enqueued. */
+	ck_assert_int_eq(sum(100, NULL), DDP_ERR_TIMEOUT);
+	ck_assert_int_eq(ENGINE->health(device, NULL), DDP_ERR_TIMEOUT);
+	ck_assert(ENGINE->abort(device, 30));
+	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 1);
+	ck_assert_int_eq(fake_nccl_count("cudaStreamDestroy"), 0);
+	ENGINE->close(device);
+	device = NULL;
+	/* Freeing could wait for a kernel that hangs. */
+	ck_assert_int_eq(fake_nccl_count("cudaStreamDestroy"), 0);
+	ck_assert_int_eq(fake_nccl_count("ncclCommDestroy"), 0);
+	no_thread_left();
+}
+END_TEST
+
+START_TEST(test_wait_ended_by_owner)
+{
+	char why[] = "rank 1 on n2 is gone";
+	struct ddp_watch watch = ddp_watch_start(30, gone, why);
+	struct ddp_error error = {0, ""};
+
+	open_connected(2);
+	set(&fake->busy, true);
+	ck_assert_int_eq(ENGINE->wait(device, NULL, &watch, &error), DDP_ERR_ABORTED);
+	ck_assert_str_eq(error.text, why);
+	ck_assert(ENGINE->abort(device, 30));
+	ENGINE->close(device);
+	device = NULL;
+	no_thread_left();
+}
+END_TEST
+
+START_TEST(test_capture)
+{
+	int records;
+
+	open_connected(2);
+	fake->capturing = true;
+	records = fake_nccl_count("cudaEventRecord");
+	ck_assert_int_eq(sum(100, NULL), 0);
+	ck_assert_int_eq(wait_within(30, NULL), DDP_ERR_STATE);
+	/* An event would become part of the graph. */
+	ck_assert_int_eq(fake_nccl_count("cudaEventRecord"), records);
+	fake->capturing = false;
+	ck_assert_int_eq(wait_within(30, NULL), 0);
+	close_clean();
+}
+END_TEST
+
+static const struct {
+	const char *name;
+	ncclResult_t result;
+	int status;
+	const char *piece;
+} async[] = {
+	{"remote", ncclRemoteError, DDP_ERR_PEER, "remote: peer closed"},
+	{"system", ncclSystemError, DDP_ERR_ENGINE, "other: peer closed"},
+	{"cuda", ncclUnhandledCudaError, DDP_ERR_ENGINE, "communicator of 2 ranks broke"},
+	{"in progress", ncclInProgress, 0, ""},
+};
+
+START_TEST(test_async_error)
+{
+	struct ddp_error error = {0, ""}, health = {0, ""};
+
+	open_connected(2);
+	fake->story = "peer closed";
+	__atomic_store_n(&fake->async, (int)async[_i].result, __ATOMIC_SEQ_CST);
+	/* Also where the event came: kernels that broke off end, too. */
+	unit_number(async[_i].name, "wait", wait_within(30, &error), async[_i].status);
+	unit_pieces(async[_i].name, error.text, (const char *const[]){async[_i].piece, NULL});
+	unit_number(async[_i].name, "health", ENGINE->health(device, &health), async[_i].status);
+	ck_assert_str_eq(health.text, error.text);
+	unit_number(async[_i].name, "sum", sum(1, NULL), async[_i].status);
+	ENGINE->close(device);
+	device = NULL;
+	unit_number(async[_i].name, "aborts", fake_nccl_count("ncclCommAbort"),
+		    async[_i].status != 0);
+	no_thread_left();
+}
+END_TEST
+
+/* Nobody waits, and yet it is known: by the watchdog. */
+START_TEST(test_watchdog)
+{
+	struct ddp_error error = {0, ""};
+
+	open_connected(2);
+	set(&fake->busy, true);
+	ck_assert_int_eq(sum(7, NULL), 0);
+	set(&fake->sick, true);
+	while (ENGINE->health(device, &error) == 0)
+		nap();
+	ck_assert_int_eq(error.status, DDP_ERR_ENGINE);
+	unit_pieces("text", error.text,
+		    (const char *const[]){"all-reduce 1 of 7 f32", "cudaErrorIllegalAddress",
+					  NULL});
+	ENGINE->close(device);
+	device = NULL;
+	no_thread_left();
+}
+END_TEST
+
+/* A call that should only enqueue does not come back: the watchdog ends it. */
+START_TEST(test_enqueue_hangs)
+{
+	struct ddp_error error = {0, ""};
+
+	open_rank(0, 1);
+	ck_assert_int_eq(connect_within(0.2, &error), 0);
+	fake->hang = "ncclAllReduce";
+	ck_assert_int_eq(sum(9, &error), DDP_ERR_TIMEOUT);
+	unit_pieces("text", error.text,
+		    (const char *const[]){"all-reduce 1 of 9 f32", "could not be enqueued",
+					  "limit 0.2 s", NULL});
+	ck_assert(ENGINE->abort(device, 30));
+	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 1);
+	ENGINE->close(device);
+	device = NULL;
+	no_thread_left();
+}
+END_TEST
+
+static const char *const enqueue_failures[] = {"ncclAllReduce", "cudaEventRecord"};
+
+START_TEST(test_enqueue_fails)
+{
+	struct ddp_error error = {0, ""};
+
+	open_connected(2);
+	fake->fail = enqueue_failures[_i];
+	ck_assert_int_lt(sum(9, &error), 0);
+	unit_pieces(enqueue_failures[_i], error.text, (const char *const[]){"all-reduce", NULL});
+	ck_assert_int_eq(ENGINE->health(device, NULL), error.status);
+	ENGINE->close(device);
+	device = NULL;
+	no_thread_left();
+}
+END_TEST
+
+/* --- abort and close --------------------------------------------------------------------- */
+
+START_TEST(test_abort)
+{
+	open_connected(2);
+	ck_assert(ENGINE->abort(device, 30));
+	ck_assert(ENGINE->abort(device, 30));
+	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 1);
+	ck_assert_int_eq(sum(1, NULL), DDP_ERR_ABORTED);
+	ck_assert_int_eq(wait_within(30, NULL), DDP_ERR_ABORTED);
+	ENGINE->close(device);
+	device = NULL;
+	ck_assert_int_eq(fake_nccl_count("ncclCommDestroy"), 0);
+	no_thread_left();
+}
+END_TEST
+
+START_TEST(test_abort_hangs)
+{
+	open_connected(2);
+	fake->hang = "ncclCommAbort";
+	ck_assert(!ENGINE->abort(device, 0.05));
+	ck_assert(!ENGINE->abort(device, 0.01));
+	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 1);
+	fake_nccl_release();
+	ck_assert(ENGINE->abort(device, 30));
+	ENGINE->close(device);
+	device = NULL;
+	no_thread_left();
+}
+END_TEST
+
+START_TEST(test_close_after_broken_abort)
+{
+	open_connected(2);
+	fake->hang = "ncclCommAbort";
+	ck_assert(!ENGINE->abort(device, 0.01));
+	/* It waits for the abort a little, and then leaves it, and [device], behind. */
+	left_behind = device;
+	ENGINE->close(device);
+	device = NULL;
+	fake_nccl_release();
+	no_thread_left();
+}
+END_TEST
+
+START_TEST(test_close_of_none)
+{
+	ENGINE->close(NULL);
+	open_rank(0, 1);
+	close_clean();
+}
+END_TEST
+
+/* --- Memory ------------------------------------------------------------------------------ */
+
+static const struct {
+	const char *name;
+	int version;
+	const char *calls[8], *end[8];
+} methods[] = {
+	{"windows",
+	 22703,
+	 {"ncclMemAlloc", "ncclAllReduce", "ncclCommWindowRegister", "ncclAllReduce",
+	  "ncclCommWindowDeregister", "ncclMemFree"},
+	 {"ncclCommWindowDeregister", "ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"}},
+	{"registered",
+	 21901,
+	 {"ncclMemAlloc", "ncclAllReduce", "ncclCommRegister", "ncclAllReduce",
+	  "ncclCommDeregister", "ncclMemFree"},
+	 {"ncclCommDeregister", "ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"}},
+	{"plain",
+	 21800,
+	 {"cudaMalloc", "ncclAllReduce", "cudaFree"},
+	 {"ncclCommFinalize", "ncclCommDestroy", "cudaFree"}},
+};
+
+START_TEST(test_memory)
+{
+	struct ddp_watch watch = seconds(30);
+	void *memory, *other;
+	char text[512];
+
+	fake->version = methods[_i].version;
+	open_connected(2);
+	ENGINE->describe(device, text, sizeof(text));
+	unit_pieces("describe", text, (const char *const[]){methods[_i].name, NULL});
+	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, NULL), 0);
+	memset(memory, 1, 5000);
+	ck_assert_int_eq(ENGINE->alloc(device, 1, &other, &watch, NULL), 0);
+	ck_assert_int_eq(ENGINE->free(device, memory, NULL), 0);
+	ck_assert_int_eq(ENGINE->free(device, memory, NULL), DDP_ERR_ARGUMENT);
+	ck_assert(fake_nccl_called(methods[_i].calls));
+	close_clean();
+	ck_assert(fake_nccl_called(methods[_i].end));
+}
+END_TEST
+
+static const char *const registrations[] = {"ncclCommWindowRegister", "ncclCommRegister"};
+
+/* On one rank and not on another is undefined: then on none. */
+START_TEST(test_register_fails)
+{
+	struct ddp_watch watch = seconds(30);
+	void *memory;
+
+	fake->version = _i == 0 ? 22809 : 22000;
+	open_connected(2);
+	fake->fail = registrations[_i];
+	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, NULL), 0);
+	memset(memory, 1, 5000);
+	ck_assert_int_eq(ENGINE->health(device, NULL), 0);
+	ck_assert_int_eq(ENGINE->free(device, memory, NULL), 0);
+	ck_assert_int_eq(fake_nccl_count("ncclCommWindowDeregister"), 0);
+	ck_assert_int_eq(fake_nccl_count("ncclCommDeregister"), 0);
+	close_clean();
+}
+END_TEST
+
+START_TEST(test_alloc_fails)
+{
+	struct ddp_watch watch = seconds(30);
+	struct ddp_error error = {0, ""};
+	void *memory = &error;
+
+	open_connected(2);
+	fake->fail = _i == 0 ? "ncclMemAlloc" : NULL;
+	fake->others_fail = _i == 1;
+	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), DDP_ERR_MEMORY);
+	ck_assert_ptr_null(memory);
+	unit_pieces("text", error.text,
+		    (const char *const[]){"rank 0, device 0",
+					  _i == 0 ? "allocating 8192 bytes" : "another rank",
+					  NULL});
+	fake->fail = NULL;
+	fake->others_fail = false;
+	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), 0);
+	close_clean();
+}
+END_TEST
+
+START_TEST(test_register_hangs)
+{
+	struct ddp_watch watch = seconds(0.05);
+	struct ddp_error error = {0, ""};
+	void *memory;
+
+	open_connected(2);
+	fake->hang = "ncclCommWindowRegister";
+	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), DDP_ERR_TIMEOUT);
+	ck_assert_ptr_null(memory);
+	unit_pieces("text", error.text,
+		    (const char *const[]){"registering 8192 bytes", "0.05 s", NULL});
+	ck_assert_int_eq(sum(1, NULL), DDP_ERR_TIMEOUT);
+	ck_assert(ENGINE->abort(device, 30));
+	ENGINE->close(device);
+	device = NULL;
+	no_thread_left();
+}
+END_TEST
+
+/* --- The real one ------------------------------------------------------------------------ */
+
+/* With nothing to see: "no CUDA driver" where there is none, else "no CUDA device". */
+START_TEST(test_real_module)
+{
+	const struct ddp_device_engine *engine;
+	struct ddp_error error = {0, ""};
+
+	setenv("DDP_MODULES", MODULES, 0);
+	setenv("CUDA_VISIBLE_DEVICES", "", 1);
+	engine = ddp_module_open("nccl", "device", DDP_DEVICE_VERSION, sizeof(*engine), &quiet,
+				 &error);
+	ck_assert_msg(engine != NULL, "%s", error.text);
+	ck_assert_int_eq(engine->open(&device, 0, 1, 0, 1, &quiet, &error), DDP_ERR_UNSUPPORTED);
+	unit_pieces("text", error.text, (const char *const[]){"engine nccl: no CUDA d", NULL});
+	ck_assert_ptr_null(device);
+	no_thread_left();
+}
+END_TEST
+
+#endif /* HAVE_NCCL */
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_preflight, preflights);
+	tcase_add_test(tcase, test_preflight_of_endless_texts);
+#ifdef HAVE_NCCL
+	tcase_add_checked_fixture(tcase, setup, NULL);
+	UNIT_ROWS(tcase, test_open_refuses, refusals);
+	tcase_add_test(tcase, test_card);
+	tcase_add_test(tcase, test_order);
+	tcase_add_test(tcase, test_old_library);
+	tcase_add_test(tcase, test_init_hangs);
+	tcase_add_test(tcase, test_init_ended_by_owner);
+	tcase_add_test(tcase, test_connecting_hangs);
+	UNIT_ROWS(tcase, test_init_fails, explanations);
+	UNIT_ROWS(tcase, test_types, types);
+	tcase_add_test(tcase, test_bytes);
+	tcase_add_test(tcase, test_arguments);
+	tcase_add_test(tcase, test_many_under_way);
+	tcase_add_test(tcase, test_wait_ends);
+	tcase_add_test(tcase, test_wait_ended_by_owner);
+	tcase_add_test(tcase, test_capture);
+	UNIT_ROWS(tcase, test_async_error, async);
+	tcase_add_test(tcase, test_watchdog);
+	tcase_add_test(tcase, test_enqueue_hangs);
+	UNIT_ROWS(tcase, test_enqueue_fails, enqueue_failures);
+	tcase_add_test(tcase, test_abort);
+	tcase_add_test(tcase, test_abort_hangs);
+	tcase_add_test(tcase, test_close_after_broken_abort);
+	tcase_add_test(tcase, test_close_of_none);
+	UNIT_ROWS(tcase, test_memory, methods);
+	UNIT_ROWS(tcase, test_register_fails, registrations);
+	tcase_add_loop_test(tcase, test_alloc_fails, 0, 2);
+	tcase_add_test(tcase, test_register_hangs);
+	tcase_add_test(tcase, test_real_module);
+#endif
+}
+
+int main(void)
+{
+#ifndef HAVE_NCCL
+	fputs("the engine nccl is not tested: this build has none\n", stderr);
+#endif
+	return unit_run("device", fill);
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank that dies or hangs, at every stage: the others name it and leave, nothing is left.
+ *
+ * Ranks are real processes, each with its own end: none of these tests knows how long something
+ * takes, only that it ends by the limit that was set, and in which words.
+ */
+#include "config.h"
+
+#include <dirent.h>
+
+#include "ranks.h"
+
+enum stage { BEFORE, JOINED, REDUCING };
+enum ending { KILLED, STOPPED, LEFT };
+
+struct fault {
+	const char *name;
+	const char *layout;
+	int victim;
+	enum stage stage;
+	enum ending ending;
+};
+
+static const struct fault faults[] = {
+	{"killed before the start", "3", 1, BEFORE, KILLED},
+	{"rank 0 killed before the start", "2,1", 0, BEFORE, KILLED},
+	{"killed after the start", "3", 2, JOINED, KILLED},
+	{"rank 0 killed after the start", "3", 0, JOINED, KILLED},
+	{"killed, alone on its node", "1,1", 1, JOINED, KILLED},
+	{"killed, carrier on another node", "2,2", 2, JOINED, KILLED},
+	{"killed, no carrier, on another node", "1,2", 2, JOINED, KILLED},
+	{"killed among all-reduces", "4", 3, REDUCING, KILLED},
+	{"killed among all-reduces, two nodes", "2,2", 3, REDUCING, KILLED},
+	{"killed among all-reduces, three nodes", "1,1,1", 1, REDUCING, KILLED},
+	{"stopped before the start", "3", 2, BEFORE, STOPPED},
+	{"stopped after the start", "3", 1, JOINED, STOPPED},
+	{"stopped, no carrier, on another node", "1,2", 2, JOINED, STOPPED},
+	{"stopped, carrier on another node", "2,2", 2, REDUCING, STOPPED},
+	{"stopped, rank 0", "2,1", 0, REDUCING, STOPPED},
+	{"left without a word", "3", 1, JOINED, LEFT},
+	{"left without a word, another node", "1,2", 1, REDUCING, LEFT},
+};
+
+static const struct fault *fault; /* of the test that runs */
+
+static void meet_fate(enum stage stage)
+{
+	int rank = atoi(getenv("RANK"));
+
+	if (rank != fault->victim || stage != fault->stage)
+		return;
+	if (fault->ending == KILLED)
+		raise(SIGKILL);
+	else if (fault->ending == STOPPED)
+		raise(SIGSTOP);
+	else
+		_exit(0);
+}
+
+static int body(int rank)
+{
+	enum { COUNT = 100000 };
+	struct ddp *ddp;
+	void *arena;
+
+	(void)rank;
+	setenv("DDP_TIMEOUT", "3", 1);
+	meet_fate(BEFORE);
+	if (ddp_init(&ddp, NULL) < 0)
+		ddp_exit(ddp);
+	RANK_OK(ddp, ddp_arena_create(ddp, COUNT * sizeof(float), &arena));
+	meet_fate(JOINED);
+	for (int i = 0; i < 100000; i++) {
+		if (i == 50)
+			meet_fate(REDUCING);
+		RANK_OK(ddp,
+			ddp_all_reduce(ddp, arena, arena, i % 2 ? COUNT : 3, DDP_F32, DDP_MAX));
+	}
+	return 97; /* nobody may get here */
+}
+
+/* What the ranks that live must say: the victim's name, in words of their own. */
+static void check_said(const struct ranks *ranks, int rank)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "rank %d", fault->victim);
+	/* A list of those that never came says "ranks 1, 2". */
+	if (fault->stage == BEFORE)
+		snprintf(name, sizeof(name), "%d", fault->victim);
+	ck_assert_msg(strstr(ranks->text[rank], name), "%s: rank %d does not name rank %d: %s",
+		      fault->name, rank, fault->victim, ranks->text[rank]);
+	ck_assert_msg(ranks->statuses[rank] >= ddp_exit_status(DDP_ERR_TIMEOUT) &&
+			      ranks->statuses[rank] <= ddp_exit_status(DDP_ERR_ABORTED),
+		      "%s: rank %d ended with %d: %s", fault->name, rank, ranks->statuses[rank],
+		      ranks->text[rank]);
+}
+
+/* Let those that live end first; then the one that is stopped. */
+static void wait_for_living(struct ranks *ranks)
+{
+	siginfo_t info;
+
+	for (int rank = 0; rank < ranks->size; rank++)
+		if (rank != fault->victim)
+			waitid(P_PID, (id_t)ranks->pids[rank], &info, WEXITED | WNOWAIT);
+	kill(ranks->pids[fault->victim], SIGKILL);
+}
+
+/* Whether a failure record called [name] has [piece]. */
+static bool record_says(const struct ranks *ranks, const char *name, const char *piece)
+{
+	char command[512];
+
+	snprintf(command, sizeof(command), "grep -rqF -- '%s' %s/.ddp/failed-*/%s", piece,
+		 ranks->directory, name);
+	return system(command) == 0;
+}
+
+static void check_records(const struct ranks *ranks)
+{
+	char piece[64], name[32];
+
+	if (fault->stage == BEFORE)
+		return;
+	for (int rank = 0; rank < ranks->size; rank++) {
+		if (rank == fault->victim)
+			continue;
+		snprintf(piece, sizeof(piece), "rank %d of %d on", rank, ranks->size);
+		snprintf(name, sizeof(name), "rank-%d", rank);
+		ck_assert_msg(record_says(ranks, name, piece), "%s: no record of rank %d",
+			      fault->name, rank);
+	}
+	snprintf(piece, sizeof(piece), ": rank %d", fault->victim);
+	ck_assert_msg(record_says(ranks, "summary", "did not arrive in #"), "%s: no summary",
+		      fault->name);
+	ck_assert_msg(record_says(ranks, "summary", piece), "%s: summary does not name %d",
+		      fault->name, fault->victim);
+}
+
+START_TEST(test_fault)
+{
+	static struct ranks ranks;
+
+	fault = &faults[_i];
+	ranks_start(&ranks, fault->layout, body);
+	wait_for_living(&ranks);
+	ranks_wait(&ranks, true);
+	for (int rank = 0; rank < ranks.size; rank++)
+		if (rank != fault->victim)
+			check_said(&ranks, rank);
+	check_records(&ranks);
+	nftw(ranks.directory, ranks_unlink, 16, FTW_DEPTH | FTW_PHYS);
+}
+END_TEST
+
+/* --- A rank that gives up by itself ------------------------------------------------------ */
+
+static int body_abort(int rank)
+{
+	struct ddp *ddp;
+	float x = 0;
+
+	if (ddp_init(&ddp, NULL) < 0)
+		ddp_exit(ddp);
+	if (rank == 1) {
+		ddp_abort(ddp, "the data set %s is empty", "digits");
+		ddp_exit(ddp);
+	}
+	while (ddp_all_reduce(ddp, &x, &x, 1, DDP_F32, DDP_SUM) == 0)
+		;
+	ddp_exit(ddp);
+	return 97;
+}
+
+START_TEST(test_abort)
+{
+	static const char *const layouts[] = {"3", "1,1", "1,2"};
+	static struct ranks ranks;
+
+	ranks_start(&ranks, layouts[_i], body_abort);
+	ranks_wait(&ranks, false);
+	for (int rank = 0; rank < ranks.size; rank++) {
+		ck_assert_msg(ranks.statuses[rank] == ddp_exit_status(DDP_ERR_ABORTED),
+			      "%s: rank %d ended with %d: %s", layouts[_i], rank,
+			      ranks.statuses[rank], ranks.text[rank]);
+		ck_assert_msg(strstr(ranks.text[rank], "rank 1 on ") &&
+				      strstr(ranks.text[rank], "the data set digits is empty"),
+			      "%s: rank %d says %s", layouts[_i], rank, ranks.text[rank]);
+	}
+}
+END_TEST
+
+/* --- Ranks that do not agree ------------------------------------------------------------- */
+
+static int body_mismatch(int rank)
+{
+	struct ddp *ddp;
+	float x[8] = {0};
+	int status;
+
+	setenv("DDP_TIMEOUT", "3", 1);
+	if (ddp_init(&ddp, NULL) < 0)
+		ddp_exit(ddp);
+	status = ddp_all_reduce(ddp, x, x, rank == 1 ? 8 : 7, DDP_F32, DDP_SUM);
+	RANK_CHECK(status < 0);
+	ddp_exit(ddp);
+	return 97;
+}
+
+START_TEST(test_mismatch)
+{
+	static const char *const layouts[] = {"2", "3", "1,1"};
+	static struct ranks ranks;
+	int told = 0;
+
+	ranks_start(&ranks, layouts[_i], body_mismatch);
+	ranks_wait(&ranks, false);
+	for (int rank = 0; rank < ranks.size; rank++) {
+		ck_assert_int_ge(ranks.statuses[rank], ddp_exit_status(DDP_ERR_TIMEOUT));
+		told += ranks.statuses[rank] == ddp_exit_status(DDP_ERR_MISMATCH);
+	}
+	ck_assert_msg(told > 0, "%s: nobody was told: %s", layouts[_i], ranks.text[0]);
+}
+END_TEST
+
+/* --- SIGTERM: what Slurm sends at the end ------------------------------------------------ */
+
+static int body_term(int rank)
+{
+	struct ddp *ddp;
+	int fd;
+	char name[16];
+
+	if (ddp_init(&ddp, NULL) < 0)
+		ddp_exit(ddp);
+	RANK_OK(ddp, ddp_barrier(ddp));
+	snprintf(name, sizeof(name), "up-%d", rank);
+	fd = open(name, O_CREAT | O_WRONLY, 0600);
+	close(fd);
+	for (;;)
+		pause();
+	return 97;
+}
+
+START_TEST(test_term)
+{
+	static struct ranks ranks;
+	char path[128];
+
+	ranks_start(&ranks, "2", body_term);
+	for (int rank = 0; rank < 2; rank++) {
+		snprintf(path, sizeof(path), "%s/up-%d", ranks.directory, rank);
+		while (access(path, F_OK) < 0)
+			usleep(1000);
+	}
+	for (int rank = 0; rank < 2; rank++)
+		kill(ranks.pids[rank], SIGTERM);
+	ranks_wait(&ranks, true);
+	for (int rank = 0; rank < 2; rank++)
+		ck_assert_int_eq(ranks.statuses[rank], -SIGTERM);
+	ck_assert(record_says(&ranks, "rank-0", "SIGTERM"));
+	ck_assert(record_says(&ranks, "rank-1", "barrier, begun"));
+	nftw(ranks.directory, ranks_unlink, 16, FTW_DEPTH | FTW_PHYS);
+}
+END_TEST
+
+/* --- Killed at any moment ---------------------------------------------------------------- */
+
+/* Files that UCX or we would leave; others on this host have their own. */
+static int shared_memory_files(void)
+{
+	DIR *directory = opendir("/dev/shm");
+	const struct dirent *entry;
+	int count = 0;
+
+	while (directory && (entry = readdir(directory)))
+		count += strncmp(entry->d_name, "ucx_", 4) == 0 || strstr(entry->d_name, "ddp");
+	if (directory)
+		closedir(directory);
+	return count;
+}
+
+START_TEST(test_random_kills)
+{
+	static const char *const layouts[] = {"4", "2,2", "1,1,1", "3,1"};
+	static const struct fault any = {"killed at random", NULL, 0, JOINED, KILLED};
+	const char *seed = getenv("DDP_SEED");
+	uint64_t state = (seed ? strtoull(seed, NULL, 10) : 1) * 2 + 1;
+	int rounds = getenv("DDP_LONG") ? 200 : 20;
+	int files = shared_memory_files();
+	static struct ranks ranks;
+
+	for (int round = 0; round < rounds; round++) {
+		const char *layout = layouts[unit_random(&state, ROWS(layouts))];
+		struct fault now = any;
+
+		now.victim = -1; /* nobody by itself */
+		fault = &now;
+		ranks_start(&ranks, layout, body);
+		now.victim = (int)unit_random(&state, (uint32_t)ranks.size);
+		usleep(unit_random(&state, 200000));
+		kill(ranks.pids[now.victim], SIGKILL);
+		wait_for_living(&ranks);
+		ranks_wait(&ranks, false);
+		now.stage = BEFORE; /* it may have been: then a list names it */
+		for (int rank = 0; rank < ranks.size; rank++)
+			if (rank != now.victim)
+				check_said(&ranks, rank);
+	}
+	ck_assert_int_le(shared_memory_files(), files);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_set_timeout(tcase, getenv("DDP_LONG") ? 3600 : 300);
+	UNIT_ROWS(tcase, test_fault, faults);
+	tcase_add_loop_test(tcase, test_abort, 0, 3);
+	tcase_add_loop_test(tcase, test_mismatch, 0, 3);
+	tcase_add_test(tcase, test_term);
+	tcase_add_test(tcase, test_random_kills);
+}
+
+int main(void)
+{
+	return unit_run("failure", fill);
+}

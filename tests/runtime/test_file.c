@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "unit.h"
+
+/* --- A directory of the test's own -------------------------------------------------------- */
+
+static char top[64];
+
+static const char *in_top(const char *name)
+{
+	static char paths[4][PATH_MAX];
+	static int next;
+	char *path = paths[next++ % 4];
+
+	snprintf(path, PATH_MAX, "%s/%s", top, name);
+	return path;
+}
+
+static void setup(void)
+{
+	snprintf(top, sizeof(top), "/tmp/ddp-file.XXXXXX");
+	ck_assert_ptr_nonnull(mkdtemp(top));
+}
+
+/* What is in [top], its size is returned; "." and ".." do not count. */
+static int count_entries(void)
+{
+	DIR *directory = opendir(top);
+	int count = -2;
+
+	ck_assert_ptr_nonnull(directory);
+	while (readdir(directory))
+		count++;
+	closedir(directory);
+	return count;
+}
+
+static void teardown(void)
+{
+	static const char *const names[] = {"a",      "b",     "fifo", "link",
+					    "target", "d/e/f", "d/e",  "d"};
+
+	for (int i = 0; i < ROWS(names); i++)
+		(void)remove(in_top(names[i]));
+	ck_assert_msg(rmdir(top) == 0, "%s: %s", top, strerror(errno));
+}
+
+static int write_text(const char *path, const char *text, bool sync, struct ddp_error *error)
+{
+	size_t half = strlen(text) / 2;
+	char *bytes = (char *)(uintptr_t)text;
+	const struct iovec parts[] = {
+		{bytes, half}, {NULL, 0}, {bytes + half, strlen(text) - half}};
+
+	return ddp_file_write(path, parts, 3, 0, sync, error);
+}
+
+static void check_text(const char *path, const char *want)
+{
+	char *data;
+	size_t size;
+
+	ck_assert_int_eq(ddp_file_read(path, 1 << 20, &data, &size, NULL), 0);
+	ck_assert_uint_eq(size, strlen(want));
+	ck_assert_str_eq(data, want);
+	free(data);
+}
+
+/* --- System calls that do as little as they may --------------------------------------------- */
+
+static bool trouble; /* every other call is interrupted, the others do three bytes at most */
+static int calls;
+
+ssize_t write(int fd, const void *data, size_t size)
+{
+	if (trouble && calls++ % 2 == 0) {
+		errno = EINTR;
+		return -1;
+	}
+	return syscall(SYS_write, fd, data, trouble && size > 3 ? 3 : size);
+}
+
+ssize_t read(int fd, void *data, size_t size)
+{
+	if (trouble && calls++ % 2 == 0) {
+		errno = EINTR;
+		return -1;
+	}
+	return syscall(SYS_read, fd, data, trouble && size > 3 ? 3 : size);
+}
+
+START_TEST(test_interrupted)
+{
+	struct ddp_error error = {0, ""};
+	char *data;
+	size_t size;
+	int status;
+
+	trouble = true;
+	status = write_text(in_top("a"), "twelve bytes", true, &error);
+	trouble = false;
+	ck_assert_msg(status == 0, "%s", error.text);
+	ck_assert_int_ge(calls, 8);
+	calls = 0;
+	trouble = true;
+	status = ddp_file_read(in_top("a"), 100, &data, &size, &error);
+	trouble = false;
+	ck_assert_int_eq(status, 0);
+	ck_assert_int_ge(calls, 8);
+	ck_assert_uint_eq(size, 12);
+	ck_assert_str_eq(data, "twelve bytes");
+	free(data);
+}
+END_TEST
+
+/* --- Writing ------------------------------------------------------------------------------ */
+
+START_TEST(test_write)
+{
+	struct ddp_error error = {0, ""};
+	struct stat info;
+
+	for (int sync = 0; sync < 2; sync++) {
+		ck_assert_int_eq(write_text(in_top("a"), "first", sync, &error), 0);
+		check_text(in_top("a"), "first");
+		ck_assert_int_eq(write_text(in_top("a"), "2nd", sync, &error), 0);
+		check_text(in_top("a"), "2nd");
+		ck_assert_int_eq(write_text(in_top("a"), "", sync, &error), 0);
+		check_text(in_top("a"), "");
+	}
+	ck_assert_int_eq(ddp_file_write(in_top("a"), NULL, 0, 0, false, &error), 0);
+	check_text(in_top("a"), "");
+	ck_assert_int_eq(stat(in_top("a"), &info), 0);
+	ck_assert_uint_eq(info.st_mode & 07777, 0600);
+	ck_assert_int_eq(count_entries(), 1);
+	ck_assert_int_eq(error.status, 0);
+}
+END_TEST
+
+START_TEST(test_mode)
+{
+	mode_t old = umask(027);
+	struct stat info;
+	int status = ddp_file_write(in_top("a"), NULL, 0, 0666, false, NULL);
+
+	umask(old);
+	ck_assert_int_eq(status, 0);
+	ck_assert_int_eq(stat(in_top("a"), &info), 0);
+	ck_assert_uint_eq(info.st_mode & 07777, 0640);
+}
+END_TEST
+
+/* A name without a slash is one in the working directory, whose entry is synced too. */
+START_TEST(test_relative)
+{
+	int here = open(".", O_RDONLY | O_DIRECTORY), status;
+
+	ck_assert_int_ge(here, 0);
+	ck_assert_int_eq(chdir(top), 0);
+	status = write_text("a", "here", true, NULL);
+	ck_assert_int_eq(fchdir(here), 0);
+	close(here);
+	ck_assert_int_eq(status, 0);
+	check_text(in_top("a"), "here");
+}
+END_TEST
+
+/* The disk is full: what was there stays, and nothing else does. */
+START_TEST(test_full)
+{
+	struct rlimit was, limit;
+	struct ddp_error error = {0, ""};
+	char text[5000];
+	int status;
+
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	ck_assert_int_eq(write_text(in_top("a"), "before", true, NULL), 0);
+	ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &was), 0);
+	limit = was;
+	limit.rlim_cur = 4096; /* so that the last write is a short one first */
+	signal(SIGXFSZ, SIG_IGN);
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	status = write_text(in_top("a"), text, true, &error);
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &was), 0);
+	signal(SIGXFSZ, SIG_DFL);
+	ck_assert_int_eq(status, DDP_ERR_FILE);
+	ck_assert_ptr_nonnull(strstr(error.text, in_top("a")));
+	ck_assert_ptr_nonnull(strstr(error.text, "File too large"));
+	check_text(in_top("a"), "before");
+	ck_assert_int_eq(count_entries(), 1);
+}
+END_TEST
+
+/* Somebody put a link, or a FIFO, where the temporary goes: it is neither followed nor waited for. */
+START_TEST(test_temporary)
+{
+	struct ddp_error error = {0, ""};
+	char temporary[64];
+
+	snprintf(temporary, sizeof(temporary), "a.tmp.%ld", (long)getpid());
+	ck_assert_int_eq(write_text(in_top("target"), "precious", false, NULL), 0);
+	ck_assert_int_eq(symlink(in_top("target"), in_top(temporary)), 0);
+	ck_assert_int_eq(write_text(in_top("a"), "new", false, &error), DDP_ERR_FILE);
+	ck_assert_ptr_nonnull(strstr(error.text, temporary));
+	check_text(in_top("target"), "precious");
+	ck_assert_int_eq(unlink(in_top(temporary)), 0);
+
+	ck_assert_int_eq(mkfifo(in_top(temporary), 0600), 0);
+	ck_assert_int_eq(write_text(in_top("a"), "new", false, &error), DDP_ERR_FILE);
+	ck_assert_int_eq(unlink(in_top(temporary)), 0);
+
+	/* A plain one is of an earlier process with our number. */
+	ck_assert_int_eq(write_text(in_top(temporary), "left over, and longer", false, NULL), 0);
+	ck_assert_int_eq(write_text(in_top("a"), "new", false, &error), 0);
+	check_text(in_top("a"), "new");
+	ck_assert_int_eq(count_entries(), 2);
+}
+END_TEST
+
+START_TEST(test_cannot_write)
+{
+	struct ddp_error error = {0, ""};
+	char path[PATH_MAX + 10];
+
+	ck_assert_int_eq(write_text(in_top("none/a"), "x", false, &error), DDP_ERR_FILE);
+	ck_assert_ptr_nonnull(strstr(error.text, in_top("none/a")));
+	ck_assert_ptr_nonnull(strstr(error.text, "No such file"));
+
+	/* Onto a directory: the rename fails, after all was written. */
+	ck_assert_int_eq(mkdir(in_top("d"), 0700), 0);
+	ck_assert_int_eq(write_text(in_top("d"), "x", true, &error), DDP_ERR_FILE);
+	ck_assert_ptr_nonnull(strstr(error.text, "Is a directory"));
+	ck_assert_int_eq(count_entries(), 1);
+
+	memset(path, 'x', sizeof(path) - 1);
+	path[sizeof(path) - 1] = '\0';
+	ck_assert_int_eq(write_text(path, "x", false, &error), DDP_ERR_FILE);
+	ck_assert_ptr_nonnull(strstr(error.text, "too long"));
+	ck_assert_int_eq(write_text(path, "x", false, NULL), DDP_ERR_FILE);
+}
+END_TEST
+
+/* --- Reading ------------------------------------------------------------------------------ */
+
+START_TEST(test_read)
+{
+	struct ddp_error error = {0, ""};
+	char *data = top;
+	size_t size = 77;
+
+	ck_assert_int_eq(ddp_file_read(in_top("a"), 100, &data, &size, &error), 1);
+	ck_assert_ptr_null(data);
+	ck_assert_uint_eq(size, 0);
+	ck_assert_int_eq(error.status, 0);
+
+	ck_assert_int_eq(write_text(in_top("a"), "seven b", false, NULL), 0);
+	ck_assert_int_eq(ddp_file_read(in_top("a"), 7, &data, &size, &error), 0);
+	ck_assert_uint_eq(size, 7);
+	ck_assert_str_eq(data, "seven b"); /* a zero follows */
+	free(data);
+	ck_assert_int_eq(ddp_file_read(in_top("a"), 6, &data, &size, &error), DDP_ERR_FORMAT);
+	ck_assert_ptr_null(data);
+	ck_assert_ptr_nonnull(strstr(error.text, in_top("a")));
+	ck_assert_ptr_nonnull(strstr(error.text, "6 bytes"));
+
+	ck_assert_int_eq(ddp_file_read(in_top("a/b"), 6, &data, &size, &error), DDP_ERR_FILE);
+	ck_assert_ptr_nonnull(strstr(error.text, "Not a directory"));
+}
+END_TEST
+
+/* None of these is waited for. */
+START_TEST(test_read_others)
+{
+	struct ddp_error error = {0, ""};
+	char *data;
+	size_t size;
+
+	ck_assert_int_eq(mkfifo(in_top("fifo"), 0600), 0);
+	ck_assert_int_eq(ddp_file_read(in_top("fifo"), 100, &data, &size, &error), DDP_ERR_FORMAT);
+	ck_assert_int_eq(ddp_file_read(top, 100, &data, &size, &error), DDP_ERR_FORMAT);
+	ck_assert_int_eq(ddp_file_read("/dev/zero", 100, &data, &size, &error), DDP_ERR_FORMAT);
+	ck_assert_ptr_null(data);
+}
+END_TEST
+
+/* --- Directories -------------------------------------------------------------------------- */
+
+START_TEST(test_mkdirs)
+{
+	struct ddp_error error = {0, ""};
+	char path[PATH_MAX + 10];
+	struct stat info;
+	mode_t old = umask(022);
+	int status = ddp_file_mkdirs(in_top("d/e/f"), 0777, &error);
+
+	umask(old);
+	ck_assert_int_eq(status, 0);
+	ck_assert_int_eq(stat(in_top("d/e"), &info), 0);
+	ck_assert_uint_eq(info.st_mode & 0777, 0755);
+	ck_assert_int_eq(ddp_file_mkdirs(in_top("d/e/f"), 0700, &error), 0);
+	ck_assert_int_eq(ddp_file_mkdirs(in_top("d//e/f/"), 0700, &error), 0);
+	ck_assert_int_eq(ddp_file_mkdirs("/", 0700, &error), 0);
+	ck_assert_int_eq(ddp_file_mkdirs("/proc/self", 0700, &error), 0);
+
+	/* A file is no directory, neither as the last one nor on the way. */
+	ck_assert_int_eq(write_text(in_top("a"), "x", false, NULL), 0);
+	ck_assert_int_eq(ddp_file_mkdirs(in_top("a"), 0700, &error), DDP_ERR_FILE);
+	ck_assert_ptr_nonnull(strstr(error.text, in_top("a")));
+	ck_assert_int_eq(ddp_file_mkdirs(in_top("a/b"), 0700, &error), DDP_ERR_FILE);
+	ck_assert_int_eq(ddp_file_mkdirs("", 0700, &error), DDP_ERR_FILE);
+	ck_assert_int_eq(ddp_file_mkdirs("/proc/none/x", 0700, &error), DDP_ERR_FILE);
+	ck_assert_ptr_nonnull(strstr(error.text, "/proc/none"));
+
+	memset(path, 'x', sizeof(path) - 1);
+	path[sizeof(path) - 1] = '\0';
+	ck_assert_int_eq(ddp_file_mkdirs(path, 0700, &error), DDP_ERR_FILE);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_add_test(tcase, test_interrupted);
+	tcase_add_test(tcase, test_write);
+	tcase_add_test(tcase, test_mode);
+	tcase_add_test(tcase, test_relative);
+	tcase_add_test(tcase, test_full);
+	tcase_add_test(tcase, test_temporary);
+	tcase_add_test(tcase, test_cannot_write);
+	tcase_add_test(tcase, test_read);
+	tcase_add_test(tcase, test_read_others);
+	tcase_add_test(tcase, test_mkdirs);
+}
+
+int main(void)
+{
+	return unit_run("file", fill);
+}

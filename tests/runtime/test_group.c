@@ -1,0 +1,1052 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <dirent.h>
+#include <limits.h>
+
+#include "members.h"
+
+enum {
+	LARGEST = (2 << 20) + 4096 + 64, /* bytes of one member's vector, with what is around */
+	PLENTY = 50			 /* seconds: against hanging alone */
+};
+
+/* --- Vectors -------------------------------------------------------------------------------- */
+
+static const struct {
+	size_t count; /* f32 */
+	const char *name;
+} vectors[] = {
+	{0, "nothing"},
+	{1, "one"},
+	{3, "three"},
+	{12, "as much as a line has room for"},
+	{13, "one more than that"},
+	{16, "a cache line"},
+	{17, "a cache line and one"},
+	{1024, "the longest short one, where members spin"},
+	{1025, "one more"},
+	{2048, "the longest short one, where they do not"},
+	{2049, "one more"},
+	{4099, "odd"},
+	{32768, "one buffer"},
+	{32769, "a buffer and one"},
+	{65536, "two buffers"},
+	{100003, "three buffers and a rest"},
+	{524289, "2 MiB and one"},
+};
+
+/* Small integers: their sums are exact. [salt] differs from round to round. */
+static float value_of(int member, size_t i, uint32_t salt)
+{
+	return (float)((int)((i * 7 + (size_t)member * 5 + salt) % 31) - 15);
+}
+
+/* They come again after so many elements. */
+enum { PERIOD = 31 };
+
+static void sums_of(int size, uint32_t salt, float add, float scale, float sums[PERIOD])
+{
+	for (size_t i = 0; i < PERIOD; i++) {
+		sums[i] = add;
+		for (int m = 0; m < size; m++)
+			sums[i] += value_of(m, i, salt);
+		sums[i] *= scale;
+	}
+}
+
+static void values_of(int member, uint32_t salt, float values[PERIOD])
+{
+	for (size_t i = 0; i < PERIOD; i++)
+		values[i] = value_of(member, i, salt);
+}
+
+/* Where [vector] is not [want] again and again; [count] if it is. */
+static size_t differs_at(const float *vector, size_t count, const float want[PERIOD])
+{
+	for (size_t i = 0; i < count; i += PERIOD)
+		for (size_t k = 0; k < PERIOD && i + k < count; k++)
+			if (vector[i + k] != want[k])
+				return i + k;
+	return count;
+}
+
+/* Memory of a member: one buffer in a region, one that is its own. */
+struct memory {
+	struct ddp_region *region;
+	char *shared, *own;
+};
+
+static bool memory_make(struct member *member, struct memory *memory)
+{
+	if (ddp_region_create(&memory->region, member->group, LARGEST * 2, &member->watch,
+			      &member->error) < 0) {
+		member_fail(member, "region: %s", member->error.text);
+		return false;
+	}
+	memory->shared = ddp_region_part(memory->region, member->index);
+	memory->own = aligned_alloc(64, LARGEST * 2);
+	return true;
+}
+
+static void memory_free(struct memory *memory)
+{
+	ddp_region_destroy(memory->region);
+	free(memory->own);
+}
+
+/* What a round of a collective does with its memory, by bits of [how]. */
+enum { OWN_SEND = 1, OWN_RECV = 2, APART = 4, SHIFTED = 8, HOWS = 16 };
+
+static float *send_at(const struct memory *memory, unsigned how)
+{
+	char *base = how & OWN_SEND ? memory->own : memory->shared;
+
+	return (float *)(void *)(base + (how & SHIFTED ? 4 : 0));
+}
+
+static float *recv_at(const struct memory *memory, unsigned how)
+{
+	char *base = how & OWN_RECV ? memory->own : memory->shared;
+
+	if (!(how & APART))
+		return send_at(memory, how);
+	return (float *)(void *)(base + LARGEST + (how & SHIFTED ? 8 : 0));
+}
+
+static void fill_vector(float *vector, int member, size_t count, uint32_t salt)
+{
+	float values[PERIOD];
+
+	values_of(member, salt, values);
+	for (size_t i = 0; i < count; i += PERIOD)
+		memcpy(vector + i, values,
+		       sizeof(float) * (count - i < PERIOD ? count - i : PERIOD));
+}
+
+/* --- Rounds, each right or told ------------------------------------------------------------- */
+
+static bool round_all_reduce(struct member *member, struct memory *memory, size_t count,
+			     unsigned how, uint32_t salt)
+{
+	struct ddp_call call = {.kind = 1,
+				.type = DDP_F32,
+				.op = DDP_SUM,
+				.count = count,
+				.sequence = salt,
+				.name = "all-reduce"};
+	float *send = send_at(memory, how), *recv = recv_at(memory, how);
+	float scale = salt % 2 ? 0.5f : 1, want[PERIOD];
+	size_t bad;
+
+	fill_vector(send, member->index, count, salt);
+	if (ddp_group_all_reduce(member->group, &call, send, recv, (double)scale, &member->watch,
+				 &member->error) < 0) {
+		member_fail(member, "all-reduce: %s", member->error.text);
+		return false;
+	}
+	sums_of(member->size, salt, 0, scale, want);
+	bad = differs_at(recv, count, want);
+	if (bad < count)
+		member_fail(member, "all-reduce of %zu, how %u: [%zu] is %g, not %g", count, how,
+			    bad, (double)recv[bad], (double)want[bad % PERIOD]);
+	return bad == count;
+}
+
+/* Between the halves the owner of a slice adds 1, as another group might. */
+static bool round_pass(struct member *member, struct memory *memory, size_t count, unsigned how,
+		       uint32_t salt)
+{
+	struct ddp_call call = {
+		.kind = 1, .type = DDP_F32, .op = DDP_SUM, .count = count, .name = "all-reduce"};
+	struct ddp_group_pass pass = {.call = &call,
+				      .send = send_at(memory, how),
+				      .recv = recv_at(memory, how),
+				      .scale = 2,
+				      .slices = 1 + (int)(salt % (uint32_t)member->size)};
+	const float *recv = pass.recv;
+	float want[PERIOD];
+	size_t bad;
+	int status;
+
+	fill_vector(send_at(memory, how), member->index, count, salt);
+	do {
+		status = ddp_group_reduce(member->group, &pass, &member->watch, &member->error);
+		if (status == 0 && member->index >= pass.slices && pass.slice)
+			member_fail(member, "a slice too many");
+		for (size_t i = 0; i < pass.count; i++)
+			((float *)pass.slice)[i] += 1;
+		if (status == 0)
+			status = ddp_group_publish(member->group, &pass, &member->watch,
+						   &member->error);
+	} while (status == 0 && !pass.done);
+	if (status < 0)
+		member_fail(member, "pass: %s", member->error.text);
+	sums_of(member->size, salt, 1, 2, want);
+	bad = status == 0 ? differs_at(recv, count, want) : count;
+	if (bad < count)
+		member_fail(member, "pass of %zu, how %u, %d slices: [%zu] is %g, not %g", count,
+			    how, pass.slices, bad, (double)recv[bad], (double)want[bad % PERIOD]);
+	return status == 0 && bad == count;
+}
+
+static bool round_broadcast(struct member *member, struct memory *memory, size_t count,
+			    unsigned how, uint32_t salt)
+{
+	struct ddp_call call = {.kind = 2, .name = "broadcast"};
+	int root = (int)(salt % (uint32_t)member->size);
+	float *data = send_at(memory, how), want[PERIOD];
+	size_t bad;
+
+	fill_vector(data, member->index, count, salt);
+	if (ddp_group_broadcast(member->group, &call, data, count * sizeof(float), root,
+				&member->watch, &member->error) < 0) {
+		member_fail(member, "broadcast: %s", member->error.text);
+		return false;
+	}
+	values_of(root, salt, want);
+	bad = differs_at(data, count, want);
+	if (bad < count)
+		member_fail(member, "broadcast of %zu from %d, how %u: [%zu] is %g", count, root,
+			    how, bad, (double)data[bad]);
+	return bad == count;
+}
+
+static bool round_all_gather(struct member *member, struct memory *memory, size_t count,
+			     unsigned how, uint32_t salt)
+{
+	struct ddp_call call = {.kind = 3, .name = "all-gather"};
+	float *send = send_at(memory, how);
+	float *recv = malloc(count * sizeof(float) * (size_t)member->size + 1);
+	float want[PERIOD];
+	size_t bad;
+	int status;
+
+	fill_vector(send, member->index, count, salt);
+	status = ddp_group_all_gather(member->group, &call, send, recv, count * sizeof(float),
+				      &member->watch, &member->error);
+	if (status < 0)
+		member_fail(member, "all-gather: %s", member->error.text);
+	for (int m = 0; m < member->size && status == 0; m++) {
+		values_of(m, salt, want);
+		bad = differs_at(recv + (size_t)m * count, count, want);
+		if (bad == count)
+			continue;
+		member_fail(member, "all-gather of %zu, how %u: [%zu] of %d is wrong", count, how,
+			    bad, m);
+		status = -1;
+	}
+	free(recv);
+	return status == 0;
+}
+
+/* Nobody passes before all have come. */
+static bool round_barrier(struct member *member, struct memory *memory, size_t count, unsigned how,
+			  uint32_t salt)
+{
+	struct ddp_call call = {.kind = 4, .name = "barrier"};
+	int before, after;
+
+	(void)memory, (void)count, (void)how, (void)salt;
+	before = atomic_fetch_add(&member->board->count, 1) / member->size;
+	if (ddp_group_barrier(member->group, &call, &member->watch, &member->error) < 0) {
+		member_fail(member, "barrier: %s", member->error.text);
+		return false;
+	}
+	after = atomic_load(&member->board->count);
+	if (after < (before + 1) * member->size)
+		member_fail(member, "barrier: only %d arrived before", after);
+	return ddp_group_barrier(member->group, &call, &member->watch, &member->error) == 0;
+}
+
+typedef bool round_function(struct member *member, struct memory *memory, size_t count,
+			    unsigned how, uint32_t salt);
+
+static round_function *const rounds[] = {round_all_reduce, round_pass, round_broadcast,
+					 round_all_gather, round_barrier};
+
+/* --- All collectives, all lengths, wherever the vectors are ---------------------------------- */
+
+/* Members whose index has a bit in [how]'s upper half have their vectors elsewhere. */
+static void body_lengths(struct member *member)
+{
+	struct memory memory;
+	uint32_t salt = 0;
+	bool good = memory_make(member, &memory);
+
+	for (int v = 0; v < ROWS(vectors) && good; v++)
+		for (unsigned how = 0; how < HOWS && good; how++) {
+			size_t count = vectors[v].count;
+
+			if (count > 100000 && (how ^ (unsigned)v) % 4)
+				continue;
+			if (count > 70000 && MEMBERS_THREADS_ONLY)
+				continue; /* each access costs too much there */
+			for (int r = 0; r < ROWS(rounds) && good; r++)
+				good = rounds[r](member, &memory, count, how, salt++);
+		}
+	memory_free(&memory);
+}
+
+/* Some members' vectors in a region and others' not, and at other places of it. */
+static void body_uneven(struct member *member)
+{
+	static const size_t counts[] = {5, 1000, 3000, 66000, 140001};
+	struct memory memory;
+	uint32_t salt = 0;
+	bool good = memory_make(member, &memory);
+
+	for (int c = 0; c < ROWS(counts) - MEMBERS_THREADS_ONLY && good; c++)
+		for (unsigned how = 1; how < HOWS && good; how++)
+			for (int r = 0; r < ROWS(rounds) && good; r++)
+				good = rounds[r](member, &memory, counts[c],
+						 (unsigned)member->index % 2 ? how : 0, salt++);
+	memory_free(&memory);
+}
+
+static uint64_t seed(void)
+{
+	const char *text = getenv("DDP_SEED");
+
+	return text ? strtoull(text, NULL, 0) | 1 : 0x853c49e6748fea9b;
+}
+
+/* Everything in any order, with members that come late: the same draws on all. */
+static void body_mixture(struct member *member)
+{
+	static const size_t counts[] = {0, 1, 12, 13, 1024, 1025, 2049, 5000, 32769, 140001};
+	uint64_t state = seed();
+	struct memory memory;
+	bool good = memory_make(member, &memory);
+
+	for (uint32_t i = 0; i < 300 && good; i++) {
+		uint32_t function = unit_random(&state, ROWS(rounds));
+		uint32_t count = unit_random(&state, i % 8 ? 6 : ROWS(counts));
+		unsigned how = unit_random(&state, HOWS);
+		uint32_t late = unit_random(&state, 16), salt = unit_random(&state, 1000000);
+
+		if ((uint32_t)member->index == late)
+			usleep(unit_random(&state, 300));
+		else
+			unit_random(&state, 300);
+		if (salt % 5 == 0)
+			how = (unsigned)member->index % 2 ? how : 0;
+		good = rounds[function](member, &memory, counts[count], how, salt);
+		if (!good)
+			member_fail(member, "round %u", i);
+	}
+	memory_free(&memory);
+}
+
+static const struct {
+	enum way way;
+	int size;
+} worlds[] = {
+	{THREADS, 1},	{THREADS, 2},	{THREADS, 3},	{THREADS, 4},
+	{THREADS, 5},	{THREADS, 8},	{PROCESSES, 1}, {PROCESSES, 2},
+	{PROCESSES, 3}, {PROCESSES, 4}, {PROCESSES, 7}, {PROCESSES, 8},
+};
+
+/* Returns false, where forking does not go with the sanitizer. */
+static bool possible(enum way way)
+{
+	return way == THREADS || !MEMBERS_THREADS_ONLY;
+}
+
+START_TEST(test_lengths)
+{
+	if (possible(worlds[_i].way))
+		board_free(members_run(worlds[_i].way, worlds[_i].size, PLENTY, body_lengths));
+}
+END_TEST
+
+START_TEST(test_uneven)
+{
+	if (possible(worlds[_i].way))
+		board_free(members_run(worlds[_i].way, worlds[_i].size, PLENTY, body_uneven));
+}
+END_TEST
+
+START_TEST(test_mixture)
+{
+	if (possible(worlds[_i].way))
+		board_free(members_run(worlds[_i].way, worlds[_i].size, PLENTY, body_mixture));
+}
+END_TEST
+
+/* --- Two halves of a vector that fits no lane ------------------------------------------------ */
+
+/* 5 million elements: three pieces. */
+static void body_long_pass(struct member *member)
+{
+	enum { COUNT = 5000001 };
+	struct ddp_call call = {
+		.kind = 1, .type = DDP_F32, .op = DDP_SUM, .count = COUNT, .name = "all-reduce"};
+	float *vector = malloc(COUNT * sizeof(float)), want[PERIOD];
+	struct ddp_group_pass pass = {
+		.call = &call, .send = vector, .recv = vector, .scale = 1, .slices = member->size};
+	int status, pieces = 0;
+
+	fill_vector(vector, member->index, COUNT, 1);
+	do {
+		status = ddp_group_reduce(member->group, &pass, &member->watch, &member->error);
+		if (status == 0)
+			status = ddp_group_publish(member->group, &pass, &member->watch,
+						   &member->error);
+		pieces++;
+	} while (status == 0 && !pass.done);
+	sums_of(member->size, 1, 0, 1, want);
+	if (status < 0 || differs_at(vector, COUNT, want) < COUNT || pieces != 3)
+		member_fail(member, "%d pieces, %s", pieces, member->error.text);
+	free(vector);
+}
+
+START_TEST(test_long_pass)
+{
+	board_free(members_run(THREADS, 2, PLENTY, body_long_pass));
+}
+END_TEST
+
+/* --- Types and operations --------------------------------------------------------------------- */
+
+/* Each type has elements of its own size: cut at cache lines, all of them summed. */
+static void body_types(struct member *member)
+{
+	enum { COUNT = 20001 };
+	struct memory memory;
+	bool good = memory_make(member, &memory);
+
+	for (int t = 0; t < DDP_TYPE_COUNT * DDP_OP_COUNT * 2 && good; t++) {
+		enum ddp_type type = (enum ddp_type)(t / 2 / DDP_OP_COUNT);
+		enum ddp_op op = (enum ddp_op)(t / 2 % DDP_OP_COUNT);
+		size_t size = ddp_type_size(type), at = 0;
+		char *data = t % 2 ? memory.own : memory.shared;
+		struct ddp_call call = {
+			.kind = 1, .type = type, .op = op, .count = COUNT, .name = "all-reduce"};
+
+		/* The bytes of 1 and 2 in any type are of a number that adds, and compares. */
+		for (size_t i = 0; i < COUNT; i++) {
+			float value = (float)(1 + (member->index + (int)i) % 2);
+
+			if (type == DDP_I32)
+				((int32_t *)(void *)data)[i] = (int32_t)value;
+			else if (type == DDP_I64)
+				((int64_t *)(void *)data)[i] = (int64_t)value;
+			else if (type == DDP_U8)
+				data[i] = (char)value;
+			else
+				ddp_convert(data + i * size, type, &value, DDP_F32, 1,
+					    DDP_SIMD_PLAIN);
+		}
+		good = ddp_group_all_reduce(member->group, &call, data, data, 1, &member->watch,
+					    &member->error) == 0;
+		for (; at < COUNT && good; at++)
+			good = memcmp(data + at * size, data + at % 2 * size, size) == 0;
+		if (!good)
+			member_fail(member, "type %d, operation %d: element %zu, %s", type, op, at,
+				    member->error.text);
+	}
+	memory_free(&memory);
+}
+
+START_TEST(test_types)
+{
+	board_free(members_run(THREADS, 3, PLENTY, body_types));
+}
+END_TEST
+
+/* --- Members that disagree ------------------------------------------------------------------- */
+
+static const struct {
+	const char *name, *odd, *even; /* what they call, by index */
+} disagreements[] = {
+	{"kind", "barrier", "all-reduce of 100 F32 (sum)"},
+	{"count", "all-reduce of 101 F32 (sum)", "all-reduce of 100 F32 (sum)"},
+	{"op", "all-reduce of 100 F32 (max)", "all-reduce of 100 F32 (sum)"},
+	{"type", "all-reduce of 100 I32 (sum)", "all-reduce of 100 F32 (sum)"},
+	{"root", "broadcast of 400 bytes from rank 11", "broadcast of 400 bytes from rank 10"},
+	{"bytes", "all-gather of 404 bytes", "all-gather of 400 bytes"},
+	{"long", "all-reduce of 100000 F32 (sum)", "all-gather of 400 bytes"},
+};
+
+static int call_by_text(struct member *member, const char *text)
+{
+	static const char *const types[] = {"F32", "I32"};
+	static _Thread_local float data[400000];
+	struct ddp_call call = {.sequence = 17};
+	unsigned long long number = 0;
+	char type[8] = "", op[8] = "";
+	int root = 10;
+
+	if (sscanf(text, "all-reduce of %llu %3s (%3s)", &number, type, op) == 3) {
+		call = (struct ddp_call){.kind = 1,
+					 .type = strcmp(type, types[1]) ? DDP_F32 : DDP_I32,
+					 .op = strcmp(op, "max") ? DDP_SUM : DDP_MAX,
+					 .count = number,
+					 .sequence = 17,
+					 .name = "all-reduce"};
+		return ddp_group_all_reduce(member->group, &call, data, data, 1, &member->watch,
+					    &member->error);
+	}
+	if (sscanf(text, "broadcast of %llu bytes from rank %d", &number, &root) == 2) {
+		call.name = "broadcast";
+		return ddp_group_broadcast(member->group, &call, data, number, root - 10,
+					   &member->watch, &member->error);
+	}
+	if (sscanf(text, "all-gather of %llu bytes", &number) == 1) {
+		call.name = "all-gather";
+		return ddp_group_all_gather(member->group, &call, data, data + 1000, number,
+					    &member->watch, &member->error);
+	}
+	call.name = "barrier";
+	return ddp_group_barrier(member->group, &call, &member->watch, &member->error);
+}
+
+static int row; /* of the test that runs: bodies have no _i */
+
+static void body_disagree(struct member *member)
+{
+	struct ddp_error first;
+	int status = call_by_text(member, member->index % 2 ? disagreements[row].odd
+							    : disagreements[row].even);
+
+	first = member->error;
+	if (status != DDP_ERR_MISMATCH)
+		member_fail(member, "%d: %s", status, first.text);
+	/* From here on the group is dead. */
+	status = call_by_text(member, "barrier");
+	if (status != DDP_ERR_MISMATCH || strcmp(first.text, member->error.text) != 0)
+		member_fail(member, "later: %d: %s", status, member->error.text);
+}
+
+START_TEST(test_disagree)
+{
+	const char *name = disagreements[_i / 2].name;
+	char odd[160], even[160];
+	const char *const pieces[] = {" calls ", odd, even, " on n2 ", NULL};
+	struct board *board;
+
+	row = _i / 2;
+	if (!possible((enum way)(_i % 2)))
+		return;
+	snprintf(odd, sizeof(odd), "calls %s", disagreements[row].odd);
+	snprintf(even, sizeof(even), "calls %s", disagreements[row].even);
+	board = members_run((enum way)(_i % 2), 3, PLENTY, body_disagree);
+	unit_pieces(name, board->errors[0].text, pieces);
+	for (int m = 1; m < 3; m++)
+		unit_text(name, "text of another member", board->errors[m].text,
+			  board->errors[0].text);
+	board_free(board);
+}
+END_TEST
+
+/* --- Members that do not come ----------------------------------------------------------------- */
+
+#define SHORT_LIMIT 1.0
+
+static void body_late(struct member *member)
+{
+	int status;
+
+	/* Index 1 and 3 come when all is over. */
+	if (member->index % 2)
+		while (atomic_load(&member->board->count) < 2)
+			usleep(1000);
+	status = call_by_text(member, "all-reduce of 100 F32 (sum)");
+	atomic_fetch_add(&member->board->count, 1);
+	if (status != DDP_ERR_TIMEOUT)
+		member_fail(member, "%d: %s", status, member->error.text);
+}
+
+START_TEST(test_late)
+{
+	struct board *board;
+
+	if (!possible((enum way)_i))
+		return;
+	board = members_run((enum way)_i, 4, SHORT_LIMIT, body_late);
+	for (int m = 0; m < 4; m++)
+		unit_text(way_names[_i], "text", board->errors[m].text,
+			  "ranks 11, 13 on n2 did not arrive in all-reduce #17 in 1 s (2 of 4 "
+			  "did)");
+	board_free(board);
+}
+END_TEST
+
+/* The last one comes, and does no more: it is told apart from one that never came. */
+static void body_half(struct member *member)
+{
+	struct ddp_call call = {.kind = 1,
+				.type = DDP_F32,
+				.op = DDP_SUM,
+				.count = 100000,
+				.sequence = 5,
+				.name = "all-reduce"};
+	static _Thread_local float data[100000];
+	struct ddp_group_pass pass = {
+		.call = &call, .send = data, .recv = data, .scale = 1, .slices = member->size};
+	int status = ddp_group_reduce(member->group, &pass, &member->watch, &member->error);
+
+	if (status == 0 && member->index < 2)
+		status = ddp_group_publish(member->group, &pass, &member->watch, &member->error);
+	if (status != (member->index < 2 ? DDP_ERR_TIMEOUT : 0))
+		member_fail(member, "%d: %s", status, member->error.text);
+}
+
+START_TEST(test_half)
+{
+	struct board *board = members_run(THREADS, 3, SHORT_LIMIT, body_half);
+
+	unit_text("half", "text", board->errors[0].text,
+		  "rank 12 on n2 did not arrive in all-reduce #5 in 1 s (2 of 3 did)");
+	board_free(board);
+}
+END_TEST
+
+/* At the meeting. */
+static void body_nothing(struct member *member)
+{
+	(void)member;
+}
+
+START_TEST(test_nobody_meets)
+{
+	struct board *board = board_new();
+	struct member member = {.size = 3, .board = board, .body = body_nothing};
+
+	member.watch = ddp_watch_start(SHORT_LIMIT, NULL, NULL);
+	member_run(&member);
+	unit_text("alone", "text", board->failures[0],
+		  "start: ranks 11, 12 on n2 did not come to the group in 1 s (1 of 3 did)");
+	ck_assert_int_eq(board->errors[0].status, DDP_ERR_TIMEOUT);
+	board_free(board);
+}
+END_TEST
+
+/* --- Members that are gone -------------------------------------------------------------------- */
+
+/* Member 1 goes by the row's way; the others go on until they notice. */
+static void body_lost(struct member *member)
+{
+	static const char *const calls[] = {"barrier", "all-reduce of 100 F32 (sum)",
+					    "all-reduce of 100000 F32 (sum)",
+					    "all-gather of 400000 bytes"};
+	int status = 0;
+
+	for (int i = 0; status == 0; i++) {
+		if (member->index == 1 && i == 7) {
+			if (row == 0)
+				kill(getpid(), SIGKILL);
+			if (row == 1)
+				_exit(0); /* without a word */
+			ddp_group_leave(member->group);
+			return;
+		}
+		status = call_by_text(member, calls[i % ROWS(calls)]);
+	}
+	if (status != DDP_ERR_PEER)
+		member_fail(member, "%d: %s", status, member->error.text);
+}
+
+START_TEST(test_lost)
+{
+	static const char *const names[] = {"killed", "exited", "left"};
+	char text[256];
+	struct board *board;
+
+	row = _i;
+	if (!possible(PROCESSES))
+		return;
+	board = members_run(PROCESSES, 3, PLENTY, body_lost);
+	snprintf(text, sizeof(text),
+		 "rank 11 on n2 (pid %d) %s: it did not arrive in all-gather #17", board->pids[1],
+		 row == 2 ? "has left" : "is gone");
+	unit_text(names[row], "text", board->errors[0].text, text);
+	unit_text(names[row], "text of another", board->errors[2].text, text);
+	board_free(board);
+}
+END_TEST
+
+/* Killed from outside, anywhere in the calls. */
+static void body_run(struct member *member)
+{
+	struct memory memory;
+	uint32_t salt = 0;
+	int status = 0;
+
+	if (!memory_make(member, &memory))
+		return;
+	while (status == 0) {
+		struct ddp_call call = {.kind = 1,
+					.type = DDP_F32,
+					.op = DDP_SUM,
+					.count = salt % 3 ? 300 : 100000,
+					.sequence = salt,
+					.name = "all-reduce"};
+		float *data = send_at(&memory, salt % 2);
+
+		salt++;
+		member->watch = ddp_watch_start(member->watch.limit, NULL, NULL);
+		status = ddp_group_all_reduce(member->group, &call, data, data, 0, &member->watch,
+					      &member->error);
+		atomic_fetch_add(&member->board->count, 1);
+	}
+	memory_free(&memory);
+	if (status != DDP_ERR_PEER && status != DDP_ERR_TIMEOUT)
+		member_fail(member, "%d: %s", status, member->error.text);
+}
+
+struct killer {
+	struct board *board;
+	int signal, after;
+	_Atomic bool over; /* all members have ended */
+};
+
+static void *kill_later(void *argument)
+{
+	struct killer *killer = argument;
+
+	while (atomic_load(&killer->board->count) < killer->after && !atomic_load(&killer->over))
+		usleep(100);
+	kill(killer->board->pids[1], killer->signal);
+	if (killer->signal == SIGSTOP) {
+		usleep((useconds_t)(SHORT_LIMIT * 2e6));
+		kill(killer->board->pids[1], SIGCONT);
+	}
+	return NULL;
+}
+
+START_TEST(test_killed)
+{
+	static const int signals[] = {SIGKILL, SIGKILL, SIGKILL, SIGSTOP};
+	struct killer killer = {.signal = signals[_i], .after = 11 + _i * 97};
+	struct member members[3];
+	pthread_t thread;
+
+	if (!possible(PROCESSES))
+		return;
+	killer.board = board_new();
+	for (int m = 0; m < 3; m++)
+		members[m] = (struct member){
+			.index = m,
+			.size = 3,
+			.way = PROCESSES,
+			.board = killer.board,
+			.watch = ddp_watch_start(killer.signal == SIGSTOP ? SHORT_LIMIT : PLENTY,
+						 NULL, NULL),
+			.body = body_run};
+	ck_assert_int_eq(pthread_create(&thread, NULL, kill_later, &killer), 0);
+	member_processes(members, 3);
+	atomic_store(&killer.over, true);
+	pthread_join(thread, NULL);
+	for (int m = 0; m < 3; m += 2) {
+		const char *text = killer.board->errors[m].text;
+
+		ck_assert_msg(!*killer.board->failures[m], "%s", killer.board->failures[m]);
+		ck_assert_int_eq(killer.board->errors[m].status,
+				 killer.signal == SIGKILL ? DDP_ERR_PEER : DDP_ERR_TIMEOUT);
+		ck_assert_msg(strncmp(text, "rank 11 on n2 ", 14) == 0 &&
+				      strstr(text, " all-reduce"),
+			      "member %d says \"%s\"", m, text);
+	}
+	board_free(killer.board);
+}
+END_TEST
+
+/* --- Giving up -------------------------------------------------------------------------------- */
+
+static void *abort_later(void *argument)
+{
+	struct member *member = argument;
+
+	usleep(50000);
+	ddp_group_abort(member->group, DDP_ERR_ABORTED, "the disk is full");
+	ddp_group_abort(member->group, DDP_ERR_PEER, "later words");
+	return NULL;
+}
+
+/* A thread of member 0 ends what member 1 waits for, and what member 0 would begin. */
+static void body_abort(struct member *member)
+{
+	pthread_t thread;
+	int status;
+
+	if (member->index == 0) {
+		pthread_create(&thread, NULL, abort_later, member);
+		pthread_join(thread, NULL);
+	}
+	status = call_by_text(member, "barrier");
+	if (status != DDP_ERR_ABORTED || strcmp(member->error.text, "the disk is full") != 0)
+		member_fail(member, "%d: %s", status, member->error.text);
+	ddp_error_clear(&member->error);
+	if (ddp_group_aborted(member->group, &member->error) != DDP_ERR_ABORTED)
+		member_fail(member, "aborted: %s", member->error.text);
+}
+
+START_TEST(test_abort)
+{
+	if (possible((enum way)_i))
+		board_free(members_run((enum way)_i, 3, PLENTY, body_abort));
+}
+END_TEST
+
+/* --- What else ends a wait --------------------------------------------------------------------- */
+
+static int say_enough(void *owner, struct ddp_error *error)
+{
+	return ++*(int *)owner < 3 ? 0 : ddp_error_set(error, DDP_ERR_ABORTED, "enough");
+}
+
+static void body_check(struct member *member)
+{
+	int calls = 0, status;
+
+	if (member->index == 0) {
+		member->watch.check = say_enough;
+		member->watch.owner = &calls;
+	} else {
+		while (atomic_load(&member->board->count) == 0)
+			usleep(1000);
+	}
+	status = call_by_text(member, "barrier");
+	atomic_fetch_add(&member->board->count, 1);
+	if (status != DDP_ERR_ABORTED || strcmp(member->error.text, "enough") != 0)
+		member_fail(member, "%d: %s", status, member->error.text);
+}
+
+START_TEST(test_check)
+{
+	board_free(members_run(THREADS, 2, PLENTY, body_check));
+}
+END_TEST
+
+/* --- Spinning ---------------------------------------------------------------------------------- */
+
+static cpu_set_t cpus; /* of the test */
+
+static void body_one_cpu(struct member *member)
+{
+	if (ddp_group_spins(member->group))
+		member_fail(member, "%d members spin on %d CPUs", member->size, CPU_COUNT(&cpus));
+}
+
+static void body_enough_cpus(struct member *member)
+{
+	if (!ddp_group_spins(member->group))
+		member_fail(member, "%d members do not spin on %d CPUs", member->size,
+			    CPU_COUNT(&cpus));
+}
+
+/* Threads and children inherit where they may run. */
+START_TEST(test_spins)
+{
+	cpu_set_t all, one;
+	int size;
+
+	ck_assert_int_eq(sched_getaffinity(0, sizeof(all), &all), 0);
+	size = CPU_COUNT(&all) < MEMBERS ? CPU_COUNT(&all) : MEMBERS;
+	cpus = all;
+	board_free(members_run(THREADS, size, PLENTY, body_enough_cpus));
+	if (size < MEMBERS)
+		board_free(members_run(THREADS, size + 1, PLENTY, body_one_cpu));
+	CPU_ZERO(&one);
+	for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
+		if (CPU_ISSET(i, &all))
+			CPU_SET(i, &one);
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(one), &one), 0);
+	cpus = one;
+	board_free(members_run(THREADS, 2, PLENTY, body_one_cpu));
+	board_free(members_run(THREADS, 2, PLENTY, body_mixture));
+	ck_assert_int_eq(sched_setaffinity(0, sizeof(all), &all), 0);
+}
+END_TEST
+
+/* --- Regions ----------------------------------------------------------------------------------- */
+
+static void body_regions(struct member *member)
+{
+	static const size_t sizes[] = {1, 5000, 3 << 20};
+	struct ddp_region *regions[ROWS(sizes)];
+
+	for (int r = 0; r < ROWS(sizes); r++) {
+		char *part;
+		size_t at = 0;
+
+		if (ddp_region_create(&regions[r], member->group, sizes[r], &member->watch,
+				      &member->error) < 0) {
+			member_fail(member, "%s", member->error.text);
+			return;
+		}
+		part = ddp_region_part(regions[r], member->index);
+		for (size_t i = 0; i < sizes[r]; i++)
+			if (part[i])
+				member_fail(member, "not zero");
+		if ((uintptr_t)part % (sizes[r] >= 2 << 20 ? 2 << 20 : 4096))
+			member_fail(member, "part at %p", (void *)part);
+		part[sizes[r] - 1] = (char)(member->index + 1);
+		call_by_text(member, "barrier");
+		for (int m = 0; m < member->size; m++)
+			if (((char *)ddp_region_part(regions[r], m))[sizes[r] - 1] != m + 1)
+				member_fail(member, "part of %d is not shared", m);
+		if (ddp_region_find(member->group, part + sizes[r] - 1, 1, &at) != regions[r] ||
+		    at != sizes[r] - 1)
+			member_fail(member, "not found, or at %zu", at);
+		if (ddp_region_find(member->group, &at, 1, &at) ||
+		    ddp_region_find(member->group, part, 8 << 20, &at))
+			member_fail(member, "found what is in no region");
+	}
+	call_by_text(member, "barrier");
+	ddp_region_destroy(regions[1]);
+	if (ddp_region_find(member->group, regions, 1, &(size_t){0}))
+		member_fail(member, "found");
+	ddp_region_destroy(regions[2]);
+	ddp_region_destroy(regions[0]);
+}
+
+START_TEST(test_regions)
+{
+	if (possible((enum way)_i))
+		board_free(members_run((enum way)_i, 3, PLENTY, body_regions));
+}
+END_TEST
+
+/* One that cannot be had is refused on all members, and the group lives. */
+static void body_no_region(struct member *member)
+{
+	struct ddp_region *region;
+	int status = ddp_region_create(&region, member->group, SIZE_MAX / 16, &member->watch,
+				       &member->error);
+
+	if ((status != DDP_ERR_MEMORY && status != DDP_ERR_SYSTEM) || region)
+		member_fail(member, "%d: %s", status, member->error.text);
+	if (call_by_text(member, "barrier") < 0)
+		member_fail(member, "barrier: %s", member->error.text);
+}
+
+START_TEST(test_no_region)
+{
+	struct board *board = members_run(THREADS, 3, PLENTY, body_no_region);
+	static const char *const pieces[] = {"an arena on rank 10: ", NULL};
+
+	for (int m = 0; m < 3; m++)
+		unit_pieces("no region", board->errors[m].text, pieces);
+	board_free(board);
+}
+END_TEST
+
+/* --- Tickets ----------------------------------------------------------------------------------- */
+
+#define FOREIGN "foreign"
+
+static const struct {
+	const char *name;
+	int size;
+	const char *ticket; /* NULL: the real one; FOREIGN: one of another segment */
+	int pid;	    /* of that, 0: the real one */
+	const char *pieces[3];
+} tickets[] = {
+	{"real", 2, NULL, 0, {NULL}},
+	{"another size", 3, NULL, 0, {"the versions of libddp differ", NULL}},
+	{"text", 2, "nonsense", 0, {"\"nonsense\" is no ticket", NULL}},
+	{"empty", 2, "", 0, {"\"\" is no ticket", NULL}},
+	{"another token", 2, FOREIGN, 0, {"/proc/", "is something else", NULL}},
+	{"nobody", 2, FOREIGN, INT_MAX - 1, {"process 2147483646 is gone", NULL}},
+};
+
+START_TEST(test_ticket)
+{
+	static const struct ddp_log log = {.level = DDP_LEVEL_ERROR};
+	struct ddp_group_options options = {
+		.size = 2, .ranks = member_ranks, .host = "n2", .log = &log};
+	char ticket[DDP_GROUP_TICKET], given[DDP_GROUP_TICKET];
+	struct ddp_group *first, *second;
+	struct ddp_error error = {0};
+	int pid = 0, fd = 0, status;
+
+	ck_assert_int_eq(ddp_group_create(&first, &options, ticket, &error), 0);
+	ck_assert_int_eq(sscanf(ticket, "%d %d", &pid, &fd), 2);
+	snprintf(given, sizeof(given), "%s", tickets[_i].ticket ? tickets[_i].ticket : ticket);
+	if (strcmp(given, FOREIGN) == 0)
+		snprintf(given, sizeof(given), "%d %d %032d 8192 4096",
+			 tickets[_i].pid ? tickets[_i].pid : pid, fd, 1);
+	options.index = 1;
+	options.size = tickets[_i].size;
+	status = ddp_group_attach(&second, &options, given, &error);
+	ck_assert_int_eq(status, _i == 0 ? 0 : tickets[_i].pid ? DDP_ERR_PEER : DDP_ERR_SYSTEM);
+	ck_assert((second != NULL) == (_i == 0));
+	if (_i > 0) {
+		unit_pieces(tickets[_i].name, error.text, tickets[_i].pieces);
+		unit_pieces(
+			tickets[_i].name, error.text,
+			(const char *const[]){"rank 11 on n2 cannot share the memory of rank 10",
+					      "DDP_LOCAL=off", NULL});
+	}
+	ddp_group_destroy(second);
+	ddp_group_destroy(first);
+}
+END_TEST
+
+/* --- What is left behind ------------------------------------------------------------------------ */
+
+static int count_files(void)
+{
+	DIR *directory = opendir("/proc/self/fd");
+	int count = 0;
+
+	while (readdir(directory))
+		count++;
+	closedir(directory);
+	return count;
+}
+
+static int count_mappings(void)
+{
+	FILE *file = fopen("/proc/self/maps", "r");
+	char line[512];
+	int count = 0;
+
+	while (fgets(line, sizeof(line), file))
+		count += strstr(line, "memfd:ddp") != NULL;
+	fclose(file);
+	return count;
+}
+
+START_TEST(test_nothing_left)
+{
+	int files = count_files();
+
+	board_free(members_run(THREADS, 3, PLENTY, body_regions));
+	board_free(members_run(THREADS, 3, SHORT_LIMIT, body_half));
+	ck_assert_int_eq(count_files(), files);
+	ck_assert_int_eq(count_mappings(), 0);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_lengths, worlds);
+	UNIT_ROWS(tcase, test_uneven, worlds);
+	UNIT_ROWS(tcase, test_mixture, worlds);
+	tcase_add_test(tcase, test_long_pass);
+	tcase_add_test(tcase, test_types);
+	tcase_add_loop_test(tcase, test_disagree, 0, 2 * ROWS(disagreements));
+	tcase_add_loop_test(tcase, test_late, 0, 2);
+	tcase_add_test(tcase, test_half);
+	tcase_add_test(tcase, test_nobody_meets);
+	tcase_add_loop_test(tcase, test_lost, 0, 3);
+	tcase_add_loop_test(tcase, test_killed, 0, 4);
+	tcase_add_loop_test(tcase, test_abort, 0, 2);
+	tcase_add_test(tcase, test_check);
+	tcase_add_test(tcase, test_spins);
+	tcase_add_loop_test(tcase, test_regions, 0, 2);
+	tcase_add_test(tcase, test_no_region);
+	UNIT_ROWS(tcase, test_ticket, tickets);
+	tcase_add_test(tcase, test_nothing_left);
+}
+
+int main(void)
+{
+	if (MEMBERS_THREADS_ONLY)
+		printf("ranks as threads alone: forking does not go with this sanitizer\n");
+	return unit_run("group", fill);
+}

@@ -1,0 +1,674 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+#include "unit.h"
+#include "world/identity.h"
+
+/*
+ * An environment is a text of words NAME=VALUE; of two of one name the first holds, and an empty
+ * value is a missing one. So a row is what it changes, in front of what it begins with.
+ */
+
+/* What srun sets for task 3 of 4 on two nodes. */
+#define STEP                                                                                \
+	" SLURM_JOB_ID=42 SLURM_STEP_ID=7 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=4"            \
+	" SLURM_LOCALID=1 SLURM_NODEID=1 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=n[1-2]" \
+	" SLURM_STEP_TASKS_PER_NODE=2(x2) SLURM_GTIDS=2,3 SLURMD_NODENAME=n2"               \
+	" SLURM_SRUN_COMM_PORT=40123 SLURM_CLUSTER_NAME=tux SLURM_NTASKS=9 SLURM_NPROCS=9"
+
+/* What the plugin adds. */
+#define CONTRACT                                                                        \
+	" DDP_RANK=3 DDP_SIZE=4 DDP_LOCAL_RANK=1 DDP_LOCAL_SIZE=2 DDP_NODE_RANK=1"      \
+	" GROUP_WORLD_SIZE=2 DDP_JOB=tux.42.7 DDP_ATTEMPT=0"                            \
+	" DDP_RENDEZVOUS=/nfs/u/.ddp/tux-42.7.0-0123456789abcdef"                       \
+	" RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 NODE_RANK=1 GROUP_RANK=1" \
+	" TORCHELASTIC_RUN_ID=tux.42.7 MASTER_ADDR=n1 MASTER_PORT=61234"
+
+/* What torchrun sets for the last worker of two agents with two each. */
+#define TORCHRUN                                                                             \
+	" RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1"                  \
+	" GROUP_WORLD_SIZE=2 ROLE_RANK=3 MASTER_ADDR=h1 MASTER_PORT=29500"                   \
+	" TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=3" \
+	" TORCHELASTIC_USE_AGENT_STORE=True"
+
+/* A batch script of the job 43, which has nothing of a step's. */
+#define BATCH                                                                           \
+	" SLURM_JOB_ID=43 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NTASKS=4" \
+	" SLURM_GTIDS=0 SLURMD_NODENAME=n1 SLURM_CLUSTER_NAME=tux"
+
+/* In front of STEP: its only task. */
+#define ONE                                                                                   \
+	" SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_GTIDS=0" \
+	" SLURM_STEP_NUM_NODES=1 SLURM_STEP_TASKS_PER_NODE=1"
+
+/* In front of STEP: two tasks on each of three nodes and one on the last. */
+#define UNEVEN " SLURM_STEP_NUM_TASKS=7 SLURM_STEP_NUM_NODES=4 SLURM_STEP_TASKS_PER_NODE=2(x3),1"
+
+/* In front of STEP: a heterogeneous job, of whose components the second has the step's nodes. */
+#define COMPONENTS                                                                              \
+	" SLURM_HET_SIZE=2 SLURM_JOB_NODELIST_HET_GROUP_0=n3 SLURM_JOB_NUM_NODES_HET_GROUP_0=1" \
+	" SLURM_JOB_NODELIST_HET_GROUP_1=n[1-2] SLURM_JOB_NUM_NODES_HET_GROUP_1=2"
+
+/* In front of TORCHRUN: its only worker. */
+#define LONE                                                                \
+	" RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 GROUP_RANK=0" \
+	" GROUP_WORLD_SIZE=1 TORCHELASTIC_ERROR_FILE=/tmp/t_ab/none_c/attempt_0/0/e"
+
+static const struct ddp_surroundings around = {
+	.hostname = "laptop", .directory = "/home/u", .process = 4711, .parent = 99};
+
+enum { ENV_MAX = 128 };
+
+/* Cut [text] into words. */
+static void split(char *text, char **env)
+{
+	int n = 0;
+
+	for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) {
+		ck_assert_int_lt(n, ENV_MAX - 1);
+		env[n++] = word;
+	}
+	env[n] = NULL;
+}
+
+static int read_text(const char *text, const struct ddp_surroundings *surroundings,
+		     struct ddp_identity *identity, struct ddp_error *error)
+{
+	char *copy = strdup(text), *env[ENV_MAX];
+	int status;
+
+	ck_assert_ptr_nonnull(copy);
+	split(copy, env);
+	ddp_error_clear(error);
+	memset(identity, 0x55, sizeof(*identity));
+	status = ddp_identity_read(env, surroundings, identity, error);
+	free(copy);
+	return status;
+}
+
+/* "source rank/size local_rank/local_size node_rank/node_count attempt end_time" */
+static void describe(const struct ddp_identity *id, char *text, size_t size)
+{
+	snprintf(text, size, "%s %d/%d %d/%d %d/%d %d %lld", ddp_source_name(id->source), id->rank,
+		 id->size, id->local_rank, id->local_size, id->node_rank, id->node_count,
+		 id->attempt, (long long)id->end_time);
+}
+
+static const struct {
+	const char *name, *env, *who;
+} good[] = {
+	/* --- srun --ddp --- */
+	{"the plugin's contract", CONTRACT STEP, "srun --ddp 3/4 1/2 1/2 0 0"},
+	{"attempt and end", "DDP_END_TIME=1800000000 DDP_ATTEMPT=2" CONTRACT STEP,
+	 "srun --ddp 3/4 1/2 1/2 2 1800000000"},
+	{"the plugin's end wins over Slurm's",
+	 "DDP_END_TIME=17 SLURM_JOB_END_TIME=18" CONTRACT STEP, "srun --ddp 3/4 1/2 1/2 0 17"},
+	{"a container that hides Slurm's variables", CONTRACT, "srun --ddp 3/4 1/2 1/2 0 0"},
+	{"uneven: the only one on the last of three nodes",
+	 "DDP_RANK=4 DDP_SIZE=5 DDP_LOCAL_RANK=0 DDP_LOCAL_SIZE=1 DDP_NODE_RANK=2"
+	 " GROUP_WORLD_SIZE=3 RANK=4 WORLD_SIZE=5" CONTRACT,
+	 "srun --ddp 4/5 0/1 2/3 0 0"},
+	{"a component of a heterogeneous job, which has a number of its own",
+	 "DDP_JOB=tux.43.7 SLURM_HET_SIZE=2 SLURM_JOB_ID_HET_GROUP_0=42"
+	 " SLURM_JOB_ID_HET_GROUP_1=43" CONTRACT STEP,
+	 "srun --ddp 3/4 1/2 1/2 0 0"},
+	{"a heterogeneous step", "SLURM_HET_SIZE=2" CONTRACT STEP, "srun --ddp 3/4 1/2 1/2 0 0"},
+	{"a job that somebody made up", "DDP_JOB=test" CONTRACT STEP, "srun --ddp 3/4 1/2 1/2 0 0"},
+	{"srun --ddp inside a worker of torchrun",
+	 "TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=3" CONTRACT STEP,
+	 "srun --ddp 3/4 1/2 1/2 0 0"},
+	{"a plan of another step", "SLURM_DDP_STEP=v1;nonce=12;job=42;step=6" CONTRACT STEP,
+	 "srun --ddp 3/4 1/2 1/2 0 0"},
+	{"a plan of another job", "SLURM_DDP_STEP=v1;nonce=12;job=4;step=7" CONTRACT STEP,
+	 "srun --ddp 3/4 1/2 1/2 0 0"},
+	{"MPI of this very rank", "OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4" CONTRACT STEP,
+	 "srun --ddp 3/4 1/2 1/2 0 0"},
+
+	/* --- srun --- */
+	{"plain srun", STEP, "srun 3/4 1/2 1/2 0 0"},
+	{"requeued, with an end", "SLURM_RESTART_COUNT=2 SLURM_JOB_END_TIME=1800000000" STEP,
+	 "srun 3/4 1/2 1/2 2 1800000000"},
+	{"one task", ONE STEP, "srun 0/1 0/1 0/1 0 0"},
+	{"uneven, by the list of counts",
+	 "SLURM_GTIDS= SLURM_PROCID=6 SLURM_LOCALID=0"
+	 " SLURM_NODEID=3" UNEVEN STEP,
+	 "srun 6/7 0/1 3/4 0 0"},
+	{"the same, in the middle of its first entry",
+	 "SLURM_GTIDS= SLURM_PROCID=5 SLURM_NODEID=2" UNEVEN STEP, "srun 5/7 1/2 2/4 0 0"},
+	{"the ranks of the node are right where the list of counts is in another order",
+	 "SLURM_GTIDS=3 SLURM_LOCALID=0 SLURM_STEP_TASKS_PER_NODE=1,3" STEP,
+	 "srun 3/4 0/1 1/2 0 0"},
+	{"cyclic", "SLURM_GTIDS=1,3" STEP, "srun 3/4 1/2 1/2 0 0"},
+	{"one node needs no list",
+	 "SLURM_GTIDS= SLURM_STEP_TASKS_PER_NODE= SLURM_NODEID=0 SLURM_STEP_NUM_NODES=1"
+	 " SLURM_LOCALID=3" STEP,
+	 "srun 3/4 3/4 0/1 0 0"},
+	{"RANK as Slurm has it", "RANK=3 WORLD_SIZE=4" STEP, "srun 3/4 1/2 1/2 0 0"},
+	{"WORLD_SIZE alone says nothing", "WORLD_SIZE=2" STEP, "srun 3/4 1/2 1/2 0 0"},
+	{"inside a --ddp step, whose end is not this one's",
+	 "DDP_JOB=tux.42.6 DDP_RANK=0 DDP_SIZE=2 RANK=0 WORLD_SIZE=2 DDP_END_TIME=17" CONTRACT STEP,
+	 "srun 3/4 1/2 1/2 0 0"},
+	{"in a job that a --ddp step submitted",
+	 "DDP_JOB=tux.41.7 DDP_RANK=0 DDP_SIZE=2 RANK=0 WORLD_SIZE=2" CONTRACT STEP,
+	 "srun 3/4 1/2 1/2 0 0"},
+	{"on one component of a heterogeneous job", COMPONENTS STEP, "srun 3/4 1/2 1/2 0 0"},
+	{"one task has no other component", "SLURM_HET_SIZE=2" ONE STEP, "srun 0/1 0/1 0/1 0 0"},
+	{"Slurm's PMI of an outer step", "PMI_RANK=0 PMI_SIZE=2" STEP, "srun 3/4 1/2 1/2 0 0"},
+	{"an MPI of its own", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1" STEP,
+	 "srun 3/4 1/2 1/2 0 0"},
+	{"torchrun's run id alone", "TORCHELASTIC_RUN_ID=x" STEP, "srun 3/4 1/2 1/2 0 0"},
+
+	/* --- torchrun --- */
+	{"torchrun on two hosts", TORCHRUN, "torchrun 3/4 1/2 1/2 0 0"},
+	{"restarted", "TORCHELASTIC_RESTART_COUNT=2" TORCHRUN, "torchrun 3/4 1/2 1/2 2 0"},
+	{"its virtual local rank", "LOCAL_RANK=0" TORCHRUN, "torchrun 3/4 1/2 1/2 0 0"},
+	{"one worker", LONE TORCHRUN, "torchrun 0/1 0/1 0/1 0 0"},
+	{"in a task of a plain srun", TORCHRUN STEP, "torchrun 3/4 1/2 1/2 0 0"},
+	{"in a task of srun --ddp",
+	 "RANK=5 WORLD_SIZE=8 GROUP_RANK=2 GROUP_WORLD_SIZE=4 DDP_END_TIME=17" TORCHRUN CONTRACT
+		 STEP,
+	 "torchrun 5/8 1/2 2/4 0 17"},
+	{"the same, with the task's own numbers", TORCHRUN CONTRACT STEP,
+	 "torchrun 3/4 1/2 1/2 0 0"},
+	{"an old torchrun in a task of srun --ddp",
+	 "TORCHELASTIC_USE_AGENT_STORE= RANK=5 WORLD_SIZE=8 GROUP_RANK=2"
+	 " GROUP_WORLD_SIZE=4" TORCHRUN CONTRACT STEP,
+	 "torchrun 5/8 1/2 2/4 0 0"},
+	{"in a batch script", TORCHRUN BATCH, "torchrun 3/4 1/2 1/2 0 0"},
+	{"PMI of the agent's task", "PMI_RANK=0 PMI_SIZE=2 MPI_LOCALRANKID=0" TORCHRUN STEP,
+	 "torchrun 3/4 1/2 1/2 0 0"},
+	{"somebody who speaks as it does",
+	 "RANK=1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 GROUP_RANK=1 GROUP_WORLD_SIZE=2",
+	 "torchrun 1/2 0/1 1/2 0 0"},
+	{"one node needs no groups", "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2",
+	 "torchrun 1/2 1/2 0/1 0 0"},
+	{"one rank needs nothing more", "RANK=0 WORLD_SIZE=1", "torchrun 0/1 0/1 0/1 0 0"},
+
+	/* --- alone --- */
+	{"nothing", "", "single 0/1 0/1 0/1 0 0"},
+	{"a batch script", BATCH, "single 0/1 0/1 0/1 0 0"},
+	{"its end", "SLURM_JOB_END_TIME=1800000000" BATCH, "single 0/1 0/1 0/1 0 1800000000"},
+	{"a shell of salloc", "SLURM_JOB_ID=43 SLURM_NTASKS=4", "single 0/1 0/1 0/1 0 0"},
+	{"an interactive step", "SLURM_STEP_ID=4294967290" ONE STEP, "single 0/1 0/1 0/1 0 0"},
+	{"a step without ranks", "SLURM_STEP_ID=7 SLURM_PROCID=" BATCH, "single 0/1 0/1 0/1 0 0"},
+	{"a batch script that a --ddp step submitted, cleaned of steps",
+	 "SLURM_STEP_ID=" BATCH CONTRACT STEP, "single 0/1 0/1 0/1 0 0"},
+	{"a plan that a batch script inherited", "SLURM_DDP_STEP=v1;job=42;step=7" BATCH,
+	 "single 0/1 0/1 0/1 0 0"},
+	{"WORLD_SIZE=1", "WORLD_SIZE=1", "single 0/1 0/1 0/1 0 0"},
+	{"Slurm's numbers without a job", "SLURM_STEP_ID=7 SLURM_JOB_ID=" STEP,
+	 "single 0/1 0/1 0/1 0 0"},
+	{"mpirun of one", "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1",
+	 "single 0/1 0/1 0/1 0 0"},
+	{"names that only begin alike", "RANKS=3 WORLD_SIZES=4 DDP_RANKS=3 DDP_ERRORS=x",
+	 "single 0/1 0/1 0/1 0 0"},
+};
+
+START_TEST(test_good)
+{
+	struct ddp_identity id;
+	struct ddp_error error;
+	char who[256];
+
+	unit_number(good[_i].name, "status", read_text(good[_i].env, &around, &id, &error), 0);
+	unit_text(good[_i].name, "error", error.text, "");
+	describe(&id, who, sizeof(who));
+	unit_text(good[_i].name, "identity", who, good[_i].who);
+}
+END_TEST
+
+/* --- Refusals ----------------------------------------------------------------------------- */
+
+static const struct {
+	const char *name, *env;
+	const char *pieces[6];
+} bad[] = {
+	/* numbers */
+	{"not a number", "DDP_RANK=three" CONTRACT STEP, {"DDP_RANK=three", "not a number"}},
+	{"a sign", "SLURM_PROCID=-1" STEP, {"SLURM_PROCID=-1", "not a number"}},
+	{"another sign", "SLURM_PROCID=+3" STEP, {"SLURM_PROCID=+3", "not a number"}},
+	{"too large", "WORLD_SIZE=2147483648" TORCHRUN, {"WORLD_SIZE=2147483648", "2147483647"}},
+	{"far too large",
+	 "SLURM_STEP_NUM_TASKS=99999999999999999999" STEP,
+	 {"SLURM_STEP_NUM_TASKS=99999999999999999999", "not a number"}},
+	{"a step that is none", "SLURM_STEP_ID=batch" STEP, {"SLURM_STEP_ID=batch"}},
+	{"a restart count", "SLURM_RESTART_COUNT=x" STEP, {"SLURM_RESTART_COUNT=x"}},
+	{"torchrun's", "TORCHELASTIC_RESTART_COUNT=x" TORCHRUN, {"TORCHELASTIC_RESTART_COUNT=x"}},
+	{"the plugin's", "DDP_ATTEMPT=x" CONTRACT, {"DDP_ATTEMPT=x"}},
+	{"a device", "DDP_DEVICE=-1" CONTRACT, {"DDP_DEVICE=-1"}},
+	{"an end", "DDP_END_TIME=soon" CONTRACT, {"DDP_END_TIME=soon"}},
+	{"Slurm's end", "SLURM_JOB_END_TIME=soon" BATCH, {"SLURM_JOB_END_TIME=soon"}},
+	{"a share of nothing", "DDP_SHARE=0" CONTRACT, {"DDP_SHARE=0", "more than 0"}},
+	{"a share too large", "DDP_SHARE=1.01" CONTRACT, {"DDP_SHARE=1.01", "at most 1"}},
+
+	/* what is missing */
+	{"no size", "DDP_SIZE=" CONTRACT, {"DDP_SIZE is missing", "DDP_RANK=3", "srun --ddp"}},
+	{"no rank", "DDP_RANK=" CONTRACT, {"DDP_RANK is missing", "DDP_SIZE=4"}},
+	{"no local rank", "DDP_LOCAL_RANK=" CONTRACT, {"DDP_LOCAL_RANK is missing"}},
+	{"no local size", "DDP_LOCAL_SIZE=" CONTRACT, {"DDP_LOCAL_SIZE is missing"}},
+	{"no node", "DDP_NODE_RANK=" CONTRACT, {"DDP_NODE_RANK is missing"}},
+	{"no nodes", "GROUP_WORLD_SIZE=" CONTRACT, {"GROUP_WORLD_SIZE is missing"}},
+	{"no job", "DDP_JOB=" CONTRACT, {"DDP_JOB is missing"}},
+	{"srun: no size",
+	 "SLURM_STEP_NUM_TASKS=" STEP,
+	 {"SLURM_STEP_NUM_TASKS is missing", "SLURM_PROCID=3"}},
+	{"srun: no rank",
+	 "SLURM_PROCID=" STEP,
+	 {"SLURM_PROCID is missing", "SLURM_STEP_NUM_TASKS=4"}},
+	{"srun: no local id", "SLURM_LOCALID=" STEP, {"SLURM_LOCALID is missing"}},
+	{"srun: no node", "SLURM_NODEID=" STEP, {"SLURM_NODEID is missing"}},
+	{"srun: no nodes", "SLURM_STEP_NUM_NODES=" STEP, {"SLURM_STEP_NUM_NODES is missing"}},
+	{"srun: no counts",
+	 "SLURM_GTIDS= SLURM_STEP_TASKS_PER_NODE=" STEP,
+	 {"SLURM_STEP_TASKS_PER_NODE does not say", "SLURM_NODEID=1"}},
+	{"srun: too few counts",
+	 "SLURM_GTIDS= SLURM_STEP_TASKS_PER_NODE=4" STEP,
+	 {"SLURM_STEP_TASKS_PER_NODE=4", "SLURM_NODEID=1"}},
+	{"srun: counts that are none",
+	 "SLURM_GTIDS= SLURM_STEP_TASKS_PER_NODE=2(x2" STEP,
+	 {"SLURM_STEP_TASKS_PER_NODE=2(x2"}},
+	{"RANK alone", "RANK=3", {"WORLD_SIZE is missing", "RANK=3", "unset RANK"}},
+	{"WORLD_SIZE alone", "WORLD_SIZE=4", {"RANK is missing", "WORLD_SIZE=4"}},
+	{"no LOCAL_RANK", "RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2", {"LOCAL_RANK is missing"}},
+	{"no LOCAL_WORLD_SIZE", "LOCAL_WORLD_SIZE=" TORCHRUN, {"LOCAL_WORLD_SIZE is missing"}},
+	{"no GROUP_RANK", "GROUP_RANK=" TORCHRUN, {"GROUP_RANK is missing", "GROUP_WORLD_SIZE=2"}},
+
+	/* what cannot be */
+	{"rank beyond", "DDP_RANK=4" CONTRACT, {"DDP_RANK=4", "DDP_SIZE=4", "not below"}},
+	{"local rank beyond",
+	 "DDP_LOCAL_RANK=2" CONTRACT,
+	 {"DDP_LOCAL_RANK=2", "DDP_LOCAL_SIZE=2"}},
+	{"node beyond", "DDP_NODE_RANK=2" CONTRACT, {"DDP_NODE_RANK=2", "GROUP_WORLD_SIZE=2"}},
+	{"more here than in all", "DDP_LOCAL_SIZE=5" CONTRACT, {"DDP_SIZE=4", "DDP_LOCAL_SIZE=5"}},
+	{"all here, and two nodes",
+	 "DDP_LOCAL_SIZE=4" CONTRACT,
+	 {"DDP_SIZE=4", "GROUP_WORLD_SIZE=2", "DDP_LOCAL_SIZE=4"}},
+	{"some elsewhere, and one node",
+	 "GROUP_WORLD_SIZE=1 DDP_NODE_RANK=0" CONTRACT,
+	 {"GROUP_WORLD_SIZE=1", "DDP_LOCAL_SIZE=2"}},
+	{"more nodes than ranks are left for",
+	 "GROUP_WORLD_SIZE=4" CONTRACT,
+	 {"GROUP_WORLD_SIZE=4", "DDP_LOCAL_SIZE=2"}},
+	{"srun: rank beyond",
+	 "SLURM_STEP_NUM_TASKS=3" STEP,
+	 {"SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=3"}},
+	{"srun: local id beyond", "SLURM_LOCALID=2" STEP, {"SLURM_LOCALID=2", "SLURM_GTIDS=2"}},
+	{"srun: node beyond", "SLURM_NODEID=2" STEP, {"SLURM_NODEID=2", "SLURM_STEP_NUM_NODES=2"}},
+	{"rank beyond, and nothing else",
+	 "RANK=3 WORLD_SIZE=2",
+	 {"RANK=3 is not below WORLD_SIZE=2", "unset RANK and WORLD_SIZE"}},
+	{"torchrun: rank beyond, else complete",
+	 "WORLD_SIZE=2" TORCHRUN,
+	 {"RANK=3 is not below WORLD_SIZE=2", "unset RANK and WORLD_SIZE"}},
+	{"a rank where there is one alone", "RANK=1 WORLD_SIZE=1", {"RANK=1", "WORLD_SIZE=1"}},
+
+	/* two that say different things */
+	{"another task's contract",
+	 "SLURM_PROCID=2 SLURM_LOCALID=0" CONTRACT STEP,
+	 {"DDP_RANK=3", "SLURM_PROCID=2", "pyxis"}},
+	{"another size",
+	 "SLURM_STEP_NUM_TASKS=6" CONTRACT STEP,
+	 {"DDP_SIZE=4", "SLURM_STEP_NUM_TASKS=6"}},
+	{"a launcher inside a task of srun --ddp",
+	 "RANK=5 WORLD_SIZE=8" CONTRACT STEP,
+	 {"RANK=5", "WORLD_SIZE=8", "DDP_RANK=3", "DDP_SIZE=4", "another launcher"}},
+	{"a launcher inside a task of srun",
+	 "RANK=5 WORLD_SIZE=8" STEP,
+	 {"RANK=5", "WORLD_SIZE=8", "SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=4"}},
+	{"RANK that is no number", "RANK=x WORLD_SIZE=4" STEP, {"RANK=x", "SLURM_PROCID=3"}},
+	{"RANK of nobody, inside another --ddp step",
+	 "RANK=5 WORLD_SIZE=8 DDP_JOB=tux.42.6" CONTRACT STEP,
+	 {"RANK=5", "SLURM_PROCID=3"}},
+	{"a batch script that a step submitted, with all that the step had",
+	 BATCH STEP,
+	 {"SLURM_GTIDS=0", "SLURM_STEP_TASKS_PER_NODE=2(x2)", "two steps", "unset SLURM_STEP_ID"}},
+	{"a rank that the node does not have",
+	 "SLURM_GTIDS=0,1" STEP,
+	 {"SLURM_GTIDS=0,1", "SLURM_PROCID=3"}},
+	{"ranks that are none", "SLURM_GTIDS=2,,3" STEP, {"SLURM_GTIDS=2,,3"}},
+	{"a heterogeneous step",
+	 "SLURM_HET_SIZE=2" STEP,
+	 {"SLURM_HET_SIZE=2", "heterogeneous", "srun --ddp", "--het-group"}},
+	{"over all components",
+	 "SLURM_STEP_NUM_NODES=3 SLURM_STEP_NODELIST=n[1-3]" COMPONENTS STEP,
+	 {"SLURM_HET_SIZE=2", "srun --ddp"}},
+	{"over two components on the same nodes",
+	 "SLURM_STEP_NUM_NODES=4" COMPONENTS STEP,
+	 {"SLURM_HET_SIZE=2", "srun --ddp"}},
+	{"mpirun inside a task of srun --ddp",
+	 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=8" CONTRACT STEP,
+	 {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=8", "by srun --ddp it is rank 3 of 4",
+	  "mpirun"}},
+	{"mpirun over daemons that srun started",
+	 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=8" STEP,
+	 {"OMPI_COMM_WORLD_RANK=1", "by srun it is rank 3 of 4"}},
+	{"mpirun in a batch script",
+	 "PMI_RANK=1 PMI_SIZE=4 MPI_LOCALRANKID=1" BATCH,
+	 {"PMI_RANK=1", "PMI_SIZE=4", "(alone it is rank 0 of 1)", "start the program with srun"}},
+
+	/* the plugin is where srun ran, and not here */
+	{"a plan that nobody carried out",
+	 "SLURM_DDP_STEP=v1;nonce=12;job=42;complete=1;step=7" STEP,
+	 {"node n2", "SLURM_DDP_STEP", "not installed", "--no-ddp"}},
+	{"of a component of a heterogeneous job",
+	 "SLURM_DDP_STEP=v1;job=43;step=7 SLURM_JOB_ID_HET_GROUP_1=43" STEP,
+	 {"node n2"}},
+	{"inside a --ddp step",
+	 "SLURM_DDP_STEP=v1;job=42;step=7 DDP_JOB=tux.42.6" CONTRACT STEP,
+	 {"node n2"}},
+	{"a plan that names no step yet", "SLURM_DDP_STEP=v1;nonce=12" STEP, {"node n2"}},
+	{"on a node without a name",
+	 "SLURM_DDP_STEP=v1;nonce=12 SLURMD_NODENAME=" STEP,
+	 {"node laptop"}},
+};
+
+START_TEST(test_bad)
+{
+	struct ddp_identity id;
+	struct ddp_error error;
+
+	unit_number(bad[_i].name, "status", read_text(bad[_i].env, &around, &id, &error),
+		    DDP_ERR_ENVIRONMENT);
+	unit_number(bad[_i].name, "error", error.status, DDP_ERR_ENVIRONMENT);
+	unit_pieces(bad[_i].name, error.text, bad[_i].pieces);
+}
+END_TEST
+
+/* DDP_ERROR comes before everything else. */
+static const char *const failed[] = {"", CONTRACT STEP, STEP, TORCHRUN, BATCH, "RANK=x", NULL};
+
+START_TEST(test_failed)
+{
+	struct ddp_error error = {0};
+	struct ddp_identity id;
+	char *copy = strdup(failed[_i] ? failed[_i] : ""), *env[ENV_MAX];
+	int n = 0;
+
+	ck_assert_ptr_nonnull(copy);
+	split(copy, env);
+	while (env[n])
+		n++;
+	env[n++] = (char *)(uintptr_t) "DDP_ERROR=no plan: port 29500 is taken";
+	env[n] = NULL;
+	ck_assert_int_eq(ddp_identity_read(env, &around, &id, &error), DDP_ERR_ABORTED);
+	ck_assert_str_eq(error.text, "no plan: port 29500 is taken");
+	ck_assert_int_eq(ddp_identity_read(env, &around, &id, NULL), DDP_ERR_ABORTED);
+	free(copy);
+}
+END_TEST
+
+/* --- Where things are --------------------------------------------------------------------- */
+
+#define MEETING "/nfs/u/.ddp/tux-42.7.0-0123456789abcdef"
+
+static const struct {
+	const char *name, *env;
+	const char *job, *host, *directory, *records;
+	bool own;
+} places[] = {
+	{"srun --ddp", CONTRACT STEP, "tux.42.7", "n2", MEETING, "/nfs/u/.ddp/failed-42.7", true},
+	{"without a directory", "DDP_RENDEZVOUS=" CONTRACT STEP, "tux.42.7", "n2", "",
+	 "/home/u/.ddp/failed-42.7", false},
+	{"in a container", CONTRACT, "tux.42.7", "laptop", MEETING, "/nfs/u/.ddp/failed-42.7",
+	 true},
+	{"a name of a node without a job is of no use", "SLURMD_NODENAME=n9" CONTRACT, "tux.42.7",
+	 "laptop", MEETING, "/nfs/u/.ddp/failed-42.7", true},
+	{"made up", "DDP_RENDEZVOUS=/tmp/meet DDP_JOB=test" CONTRACT, "test", "laptop", "/tmp/meet",
+	 "/home/u/.ddp/failed-test", true},
+	{"made up, with no room above", "DDP_RENDEZVOUS=/meet DDP_JOB=a.b" CONTRACT, "a.b",
+	 "laptop", "/meet", "/home/u/.ddp/failed-a.b", true},
+	{"a cluster with dots", "DDP_JOB=tux.site.org.42.7" CONTRACT STEP, "tux.site.org.42.7",
+	 "n2", MEETING, "/nfs/u/.ddp/failed-42.7", true},
+
+	{"srun", STEP, "tux.42.7", "n2", "/home/u/.ddp/srun-tux-42.7.0-40123",
+	 "/home/u/.ddp/failed-42.7", false},
+	{"requeued", "SLURM_RESTART_COUNT=2" STEP, "tux.42.7", "n2",
+	 "/home/u/.ddp/srun-tux-42.7.2-40123", "/home/u/.ddp/failed-42.7", false},
+	{"a directory of the user's", "DDP_RENDEZVOUS=/nfs/u" STEP, "tux.42.7", "n2",
+	 "/nfs/u/.ddp/srun-tux-42.7.0-40123", "/nfs/u/.ddp/failed-42.7", false},
+	{"a relative one", "DDP_RENDEZVOUS=runs/1" STEP, "tux.42.7", "n2",
+	 "/home/u/runs/1/.ddp/srun-tux-42.7.0-40123", "/home/u/runs/1/.ddp/failed-42.7", false},
+	{"the root", "DDP_RENDEZVOUS=/" STEP, "tux.42.7", "n2", "/.ddp/srun-tux-42.7.0-40123",
+	 "/.ddp/failed-42.7", false},
+	{"that of an outer --ddp step is not this one's", "DDP_JOB=tux.42.6" CONTRACT STEP,
+	 "tux.42.7", "n2", "/home/u/.ddp/srun-tux-42.7.0-40123", "/home/u/.ddp/failed-42.7", false},
+	{"no cluster, no port", "SLURM_CLUSTER_NAME= SLURM_SRUN_COMM_PORT=" STEP, "cluster.42.7",
+	 "n2", "/home/u/.ddp/srun-cluster-42.7.0-0", "/home/u/.ddp/failed-42.7", false},
+	{"a cluster's name that is no file name", "SLURM_CLUSTER_NAME=a/b" STEP,
+	 "a_b-e620c3190468cf61.42.7", "n2", "/home/u/.ddp/srun-a_b-e620c3190468cf61-42.7.0-40123",
+	 "/home/u/.ddp/failed-42.7", false},
+
+	{"torchrun on two hosts", TORCHRUN, "none-29500", "laptop",
+	 "/home/u/.ddp/torchrun-none-29500.0", "/home/u/.ddp/failed-none", false},
+	{"restarted", "TORCHELASTIC_RESTART_COUNT=2" TORCHRUN, "none-29500", "laptop",
+	 "/home/u/.ddp/torchrun-none-29500.2", "/home/u/.ddp/failed-none", false},
+	{"a run's name that is no file name", "TORCHELASTIC_RUN_ID=../my" TORCHRUN,
+	 ".._my-e5ac50f1875579d8-29500", "laptop",
+	 "/home/u/.ddp/torchrun-.._my-e5ac50f1875579d8-29500.0",
+	 "/home/u/.ddp/failed-.._my-e5ac50f1875579d8", false},
+	{"one host, by torchrun's own directory", LONE TORCHRUN, "none-29500-48b2775852dea393",
+	 "laptop", "/home/u/.ddp/torchrun-none-29500.0-48b2775852dea393",
+	 "/home/u/.ddp/failed-none-48b2775852dea393", false},
+	{"in a task of srun", TORCHRUN STEP, "none-29500", "n2",
+	 "/home/u/.ddp/torchrun-none-29500.0", "/home/u/.ddp/failed-42.7", false},
+	{"in a task of srun --ddp", TORCHRUN CONTRACT STEP, "none-29500", "n2",
+	 MEETING "/.ddp/torchrun-none-29500.0", "/nfs/u/.ddp/failed-42.7", false},
+
+	{"alone", "", "laptop.4711", "laptop", "", "/home/u/.ddp/failed-laptop.4711", false},
+	{"a batch script", BATCH, "tux.43.single-4711", "n1", "",
+	 "/home/u/.ddp/failed-43.single-4711", false},
+};
+
+START_TEST(test_places)
+{
+	const char *name = places[_i].name;
+	struct ddp_identity id;
+	struct ddp_error error;
+
+	unit_number(name, "status", read_text(places[_i].env, &around, &id, &error), 0);
+	unit_text(name, "job", id.job, places[_i].job);
+	unit_text(name, "host", id.host, places[_i].host);
+	unit_text(name, "directory", id.directory, places[_i].directory);
+	unit_text(name, "records", id.records, places[_i].records);
+	unit_number(name, "own", id.own, places[_i].own);
+}
+END_TEST
+
+static void read_directory(const char *env, const struct ddp_surroundings *surroundings, char *path)
+{
+	struct ddp_identity id;
+	struct ddp_error error;
+
+	ck_assert_msg(read_text(env, surroundings, &id, &error) == 0, "%s: %s", env, error.text);
+	memcpy(path, id.directory, sizeof(id.directory));
+}
+
+/* What makes another world must make another directory; what differs between ranks must not. */
+START_TEST(test_apart)
+{
+	static const char *const base = "TORCHELASTIC_ERROR_FILE=" LONE TORCHRUN;
+	struct ddp_surroundings other = around;
+	char first[PATH_MAX], second[PATH_MAX];
+
+	read_directory(base, &around, first);
+	other.process = 1;
+	other.directory = "/home/u";
+	read_directory(base, &other, second);
+	ck_assert_str_eq(first, second);
+	other.parent = 100;
+	read_directory(base, &other, second);
+	ck_assert_str_ne(first, second);
+	other = around;
+	other.hostname = "desktop";
+	read_directory(base, &other, second);
+	ck_assert_str_ne(first, second);
+
+	/* A shell between torchrun and a worker is another parent, but not another world. */
+	read_directory(LONE TORCHRUN, &around, first);
+	other = around;
+	other.parent = 100;
+	read_directory(LONE TORCHRUN, &other, second);
+	ck_assert_str_eq(first, second);
+	read_directory("TORCHELASTIC_ERROR_FILE=/tmp/t_ab/none_d/attempt_0/0/e" LONE TORCHRUN,
+		       &around, second);
+	ck_assert_str_ne(first, second);
+	read_directory("TORCHELASTIC_ERROR_FILE=/tmp/t_ab/none_c/attempt_0/1/e" LONE TORCHRUN,
+		       &around, second);
+	ck_assert_str_eq(first, second);
+
+	read_directory(STEP, &around, first);
+	read_directory("SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_GTIDS=0,1"
+		       " SLURMD_NODENAME=n1" STEP,
+		       &around, second);
+	ck_assert_str_eq(first, second);
+	read_directory("SLURM_SRUN_COMM_PORT=40124" STEP, &around, second);
+	ck_assert_str_ne(first, second);
+}
+END_TEST
+
+START_TEST(test_no_working_directory)
+{
+	struct ddp_surroundings nowhere = {.process = 1, .parent = 2};
+	struct ddp_identity id;
+	struct ddp_error error;
+
+	ck_assert_int_eq(read_text(STEP, &nowhere, &id, &error), 0);
+	ck_assert_str_eq(id.directory, "");
+	ck_assert_str_eq(id.records, "");
+	ck_assert_int_eq(read_text("DDP_RENDEZVOUS=/x" STEP, &nowhere, &id, &error), 0);
+	ck_assert_str_eq(id.directory, "/x/.ddp/srun-tux-42.7.0-40123");
+	ck_assert_int_eq(read_text("DDP_RENDEZVOUS=" CONTRACT, &nowhere, &id, &error), 0);
+	ck_assert_str_eq(id.records, "");
+	ck_assert_int_eq(read_text("", &nowhere, &id, &error), 0);
+	ck_assert_str_eq(id.host, "localhost");
+}
+END_TEST
+
+/* Paths and names of any length: they fit, or are refused; they are never cut. */
+START_TEST(test_long)
+{
+	static const char *const names[] = {
+		"SLURM_CLUSTER_NAME", "DDP_RENDEZVOUS", "DDP_JOB",	 "TORCHELASTIC_RUN_ID",
+		"MASTER_PORT",	      "SLURM_JOB_ID",	"SLURM_STEP_ID", "SLURM_SRUN_COMM_PORT"};
+	static const char *const bases[] = {CONTRACT STEP, STEP, TORCHRUN, BATCH};
+	const size_t lengths[] = {30, 250, 255, 256, PATH_MAX - 40, PATH_MAX - 1, PATH_MAX, 9000};
+	static char word[9001], text[16384]; /* of sevens after a slash */
+	int refused = 0;
+
+	for (int i = 0; i < ROWS(names) * ROWS(bases) * ROWS(lengths); i++) {
+		size_t length = lengths[i % ROWS(lengths)];
+		const char *name = names[i / ROWS(lengths) % ROWS(names)];
+		struct ddp_identity id;
+		struct ddp_error error;
+
+		memset(word, '7', length);
+		word[0] = '/';
+		word[length] = '\0';
+		snprintf(text, sizeof(text), "%s=%s%s", name, word,
+			 bases[i / ROWS(lengths) / ROWS(names)]);
+		if (read_text(text, &around, &id, &error) < 0) {
+			ck_assert_int_eq(error.status, DDP_ERR_ENVIRONMENT);
+			refused++;
+			continue;
+		}
+		if (*id.directory && strcmp(name, "DDP_RENDEZVOUS") == 0)
+			ck_assert_msg(strncmp(id.directory, word, length) == 0, "%s", text);
+		else if (*id.directory)
+			ck_assert_uint_lt(strlen(strrchr(id.directory, '/')), NAME_MAX);
+		if (strcmp(name, "DDP_JOB") == 0 && id.source == DDP_SOURCE_PLUGIN)
+			ck_assert_str_eq(id.job, word);
+		ck_assert_uint_lt(strlen(strrchr(id.records, '/')), NAME_MAX);
+	}
+	ck_assert_int_gt(refused, 0);
+}
+END_TEST
+
+/* --- Device and share --------------------------------------------------------------------- */
+
+static const struct {
+	const char *name, *env;
+	int machine, device; /* devices of the machine; the one to use */
+	double share;
+} devices[] = {
+	{"srun --ddp", "DDP_DEVICE=1 DDP_SHARE=0.25" CONTRACT STEP, 8, 1, 0.25},
+	{"a whole one", "DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1" CONTRACT STEP, 8, 0, 1},
+	{"a third", "DDP_DEVICE=0 DDP_SHARE=0.333333" CONTRACT STEP, 8, 0, 333333 / 1e6},
+	{"many digits", "DDP_DEVICE=0 DDP_SHARE=.50000000000000000000000000001" CONTRACT, 0, 0,
+	 0.5},
+	{"none, whatever the list", "CUDA_VISIBLE_DEVICES=0,1" CONTRACT STEP, 8, -1, 0},
+	{"srun: as many as tasks", "CUDA_VISIBLE_DEVICES=0,1" STEP, 8, 1, 0},
+	{"srun: more", "CUDA_VISIBLE_DEVICES=4,5,6" STEP, 8, 1, 0},
+	{"srun: its own alone", "CUDA_VISIBLE_DEVICES=5" STEP, 8, 0, 0},
+	{"srun: fewer than tasks",
+	 "CUDA_VISIBLE_DEVICES=0,1 SLURM_PROCID=3 SLURM_LOCALID=2 SLURM_GTIDS=1,2,3"
+	 " SLURM_STEP_TASKS_PER_NODE=1,3" STEP,
+	 8, 0, 0},
+	{"srun: by their names", "CUDA_VISIBLE_DEVICES=GPU-1b,MIG-2c" STEP, 8, 1, 0},
+	{"srun: none", "CUDA_VISIBLE_DEVICES=" STEP, 8, -1, 0},
+	{"srun: none, in the words of old Slurms", "CUDA_VISIBLE_DEVICES=NoDevFiles" STEP, 8, -1,
+	 0},
+	{"srun: what follows -1 is hidden", "CUDA_VISIBLE_DEVICES=3,-1,2" STEP, 8, 0, 0},
+	{"srun: all hidden", "CUDA_VISIBLE_DEVICES=-1" STEP, 8, -1, 0},
+	{"srun: no list: the job has none", STEP, 8, -1, 0},
+	{"torchrun: no list: all of the machine", TORCHRUN, 8, 1, 0},
+	{"torchrun: a machine with none", TORCHRUN, 0, -1, 0},
+	{"torchrun: a list", "CUDA_VISIBLE_DEVICES=7" TORCHRUN, 8, 0, 0},
+	{"torchrun in a task: that one's device is not all its own",
+	 "DDP_DEVICE=0 DDP_SHARE=0.5 CUDA_VISIBLE_DEVICES=2,3" TORCHRUN CONTRACT STEP, 8, 1, 0},
+	{"torchrun's virtual local rank", "LOCAL_RANK=0 CUDA_VISIBLE_DEVICES=1" TORCHRUN, 8, 0, 0},
+	{"alone", "", 8, 0, 0},
+	{"alone, by a list", "CUDA_VISIBLE_DEVICES=3,4", 8, 0, 0},
+	{"alone without", "", 0, -1, 0},
+	{"alone, all hidden", "CUDA_VISIBLE_DEVICES=", 8, -1, 0},
+	{"a batch script's own", "CUDA_VISIBLE_DEVICES=0" BATCH, 8, 0, 0},
+	{"a batch script without", BATCH, 8, -1, 0},
+};
+
+START_TEST(test_devices)
+{
+	struct ddp_surroundings here = around;
+	struct ddp_identity id;
+	struct ddp_error error;
+
+	here.devices = devices[_i].machine;
+	unit_number(devices[_i].name, "status", read_text(devices[_i].env, &here, &id, &error), 0);
+	unit_number(devices[_i].name, "device", id.device, devices[_i].device);
+	ck_assert_double_eq(id.share, devices[_i].share);
+}
+END_TEST
+
+static const char *const shares[] = {"0.0", "00.0", "1.5",  "2",   ".",	     "0.",    "1e-1",
+				     "0,5", "-0.5", "0.5x", "nan", "0x1p-1", "0.5.5", "10"};
+
+START_TEST(test_bad_share)
+{
+	struct ddp_identity id;
+	struct ddp_error error;
+	char env[1024];
+
+	snprintf(env, sizeof(env), "DDP_SHARE=%s%s", shares[_i], CONTRACT);
+	unit_number(shares[_i], "status", read_text(env, &around, &id, &error),
+		    DDP_ERR_ENVIRONMENT);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_good, good);
+	UNIT_ROWS(tcase, test_bad, bad);
+	UNIT_ROWS(tcase, test_failed, failed);
+	UNIT_ROWS(tcase, test_places, places);
+	tcase_add_test(tcase, test_apart);
+	tcase_add_test(tcase, test_no_working_directory);
+	tcase_add_test(tcase, test_long);
+	UNIT_ROWS(tcase, test_devices, devices);
+	UNIT_ROWS(tcase, test_bad_share, shares);
+}
+
+int main(void)
+{
+	return unit_run("identity", fill);
+}

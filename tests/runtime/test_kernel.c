@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "local/kernel.h"
+#include "unit.h"
+
+enum { SOURCES = 8, TARGETS = 3, LARGEST = 1031, ROOM = (LARGEST + 8) * 8, GUARD = 0x5a };
+
+static const size_t counts[] = {0,  1,	2,  3,	5,   7,	  8,   15,  16,	 17,  31,     32,
+				33, 63, 64, 65, 127, 128, 129, 255, 257, 511, LARGEST};
+
+static const char *const type_names[] = {
+#define TYPE_NAME(name, bytes, text) #name,
+	DDP_TYPE_MAP(TYPE_NAME)
+#undef TYPE_NAME
+};
+
+static const char *const op_names[] = {"sum", "max", "min"};
+
+/* Without the mark on its way that each of Check's assertions leaves: for inner loops. */
+#define REQUIRE(condition, ...)                    \
+	do {                                       \
+		if (!(condition))                  \
+			ck_abort_msg(__VA_ARGS__); \
+	} while (0)
+
+/* The best that this machine, or valgrind, has; all below are tested too. */
+static enum ddp_simd best;
+
+/* --- Numbers, the slow way ------------------------------------------------------------------ */
+
+static double f16_value(uint16_t bits)
+{
+	int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+	double value = exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24);
+
+	if (exponent == 31)
+		value = mantissa ? NAN : INFINITY;
+	return bits >> 15 ? -value : value;
+}
+
+static double bf16_value(uint16_t bits)
+{
+	uint32_t wide = (uint32_t)bits << 16;
+	float value;
+
+	memcpy(&value, &wide, sizeof(value));
+	return (double)value;
+}
+
+/* Element [i] of [from] as a number; 64-bit integers here are small enough. */
+static double get(const void *from, enum ddp_type type, size_t i)
+{
+	switch (type) {
+	case DDP_F32:
+		return (double)((const float *)from)[i];
+	case DDP_F64:
+		return ((const double *)from)[i];
+	case DDP_BF16:
+		return bf16_value(((const uint16_t *)from)[i]);
+	case DDP_F16:
+		return f16_value(((const uint16_t *)from)[i]);
+	case DDP_I32:
+		return ((const int32_t *)from)[i];
+	case DDP_I64:
+		return (double)((const int64_t *)from)[i];
+	default:
+		return ((const uint8_t *)from)[i];
+	}
+}
+
+static void put(void *to, enum ddp_type type, size_t i, double value)
+{
+	switch (type) {
+	case DDP_I32:
+		((int32_t *)to)[i] = (int32_t)value;
+		break;
+	case DDP_I64:
+		((int64_t *)to)[i] = (int64_t)value;
+		break;
+	case DDP_U8:
+		((uint8_t *)to)[i] = (uint8_t)value;
+		break;
+	default:
+		ddp_convert((char *)to + i * ddp_type_size(type), type, &value, DDP_F64, 1,
+			    DDP_SIMD_PLAIN);
+	}
+}
+
+/* --- Reductions ----------------------------------------------------------------------------- */
+
+struct arrays {
+	_Alignas(64) char from[SOURCES][ROOM], to[TARGETS][ROOM], want[ROOM];
+};
+
+static double combine(enum ddp_op op, double a, double b)
+{
+	if (op == DDP_SUM)
+		return a + b;
+	return (op == DDP_MAX) == (b > a) ? b : a;
+}
+
+/* Small integers, whose sums are exact in every type, in any order. */
+static void fill_exact(struct arrays *arrays, enum ddp_type type, size_t at, size_t count,
+		       uint64_t *state)
+{
+	for (int s = 0; s < SOURCES; s++)
+		for (size_t i = at; i < at + count; i++)
+			put(arrays->from[s], type, i,
+			    (double)unit_random(state, 31) - (type == DDP_U8 ? 0 : 15));
+}
+
+/* Any bits; for floats of 16 bits and more that is anything but what is not finite. */
+static void fill_any(struct arrays *arrays, enum ddp_type type, size_t at, size_t count,
+		     uint64_t *state)
+{
+	size_t size = ddp_type_size(type);
+
+	for (int s = 0; s < SOURCES; s++)
+		for (size_t i = at; i < at + count; i++) {
+			char *element = arrays->from[s] + i * size;
+
+			do {
+				for (size_t b = 0; b < size; b++)
+					element[b] = (char)unit_random(state, 256);
+			} while (!isfinite(get(arrays->from[s], type, i)));
+		}
+}
+
+static void check_guards(const char *row, const struct arrays *arrays, int targets, size_t begin,
+			 size_t end)
+{
+	for (int t = 0; t < targets; t++)
+		for (size_t b = 0; b < ROOM; b++)
+			REQUIRE((b >= begin && b < end) || arrays->to[t][b] == GUARD,
+				"%s: byte %zu of target %d was written, outside of %zu to %zu", row,
+				b, t, begin, end);
+}
+
+struct shape {
+	enum ddp_type type;
+	enum ddp_op op;
+	enum ddp_simd simd;
+	int sources, targets;
+	size_t at, count; /* elements */
+	double scale;
+};
+
+static void say_shape(const struct shape *shape, char row[128])
+{
+	snprintf(row, 128, "%s %s, %s, %d sources, %d targets, %zu from %zu, scale %g",
+		 type_names[shape->type], op_names[shape->op], ddp_simd_name(shape->simd),
+		 shape->sources, shape->targets, shape->count, shape->at, shape->scale);
+}
+
+/* Run the kernel on [arrays]; every target must be [arrays]->want, and nothing else written. */
+static void check_kernel(struct arrays *arrays, const struct shape *shape)
+{
+	size_t size = ddp_type_size(shape->type), begin = shape->at * size;
+	size_t end = begin + shape->count * size;
+	const void *from[SOURCES];
+	void *to[TARGETS];
+	char row[128];
+
+	say_shape(shape, row);
+	memset(arrays->to, GUARD, sizeof(arrays->to));
+	for (int s = 0; s < shape->sources; s++)
+		from[s] = arrays->from[s] + begin;
+	for (int t = 0; t < shape->targets; t++)
+		to[t] = arrays->to[t] + begin;
+	/* The last target is in place of the last source. */
+	memcpy(to[shape->targets - 1], from[shape->sources - 1], end - begin);
+	from[shape->sources - 1] = to[shape->targets - 1];
+	ddp_kernel_get(shape->type, shape->op, shape->simd)(
+		to, shape->targets, from, shape->sources, shape->count, shape->scale);
+	check_guards(row, arrays, shape->targets, begin, end);
+	for (int t = 0; t < shape->targets; t++)
+		for (size_t i = 0; i < shape->count; i++)
+			REQUIRE(memcmp((char *)to[t] + i * size, arrays->want + begin + i * size,
+				       size) == 0,
+				"%s: element %zu of target %d is %g, want %g", row, i, t,
+				get(to[t], shape->type, i),
+				get(arrays->want + begin, shape->type, i));
+}
+
+static void want_exact(struct arrays *arrays, const struct shape *shape)
+{
+	for (size_t i = shape->at; i < shape->at + shape->count; i++) {
+		double value = get(arrays->from[0], shape->type, i);
+
+		for (int s = 1; s < shape->sources; s++)
+			value = combine(shape->op, value, get(arrays->from[s], shape->type, i));
+		if (shape->op == DDP_SUM && shape->type < DDP_I32)
+			value *= shape->scale;
+		put(arrays->want, shape->type, i, value);
+	}
+}
+
+START_TEST(test_exact)
+{
+	static struct arrays arrays;
+	struct shape shape = {.type = (enum ddp_type)(_i / DDP_OP_COUNT),
+			      .op = (enum ddp_op)(_i % DDP_OP_COUNT)};
+	uint64_t state = 0x9e3779b97f4a7c15;
+
+	for (shape.simd = 0; shape.simd <= best; shape.simd++)
+		for (int c = 0; c < ROWS(counts); c++) {
+			shape.sources = 1 + (c + (int)shape.simd) % SOURCES;
+			for (int i = 0; i < 3; i++) {
+				shape.count = counts[c];
+				shape.at = (size_t)i * 3;
+				shape.targets = 1 + i;
+				shape.scale = i == 1 ? 0.5 : 1;
+				fill_exact(&arrays, shape.type, shape.at, shape.count, &state);
+				want_exact(&arrays, &shape);
+				check_kernel(&arrays, &shape);
+			}
+		}
+}
+END_TEST
+
+/* All numbers of sources, with a count that has whole vectors and a rest for any width. */
+START_TEST(test_sources)
+{
+	static struct arrays arrays;
+	struct shape shape = {.type = (enum ddp_type)(_i / DDP_OP_COUNT),
+			      .op = (enum ddp_op)(_i % DDP_OP_COUNT),
+			      .count = 333,
+			      .targets = 2,
+			      .scale = 1};
+	uint64_t state = 0x1234567;
+
+	for (shape.simd = 0; shape.simd <= best; shape.simd++)
+		for (shape.sources = 1; shape.sources <= SOURCES; shape.sources++) {
+			fill_exact(&arrays, shape.type, shape.at, shape.count, &state);
+			want_exact(&arrays, &shape);
+			check_kernel(&arrays, &shape);
+		}
+}
+END_TEST
+
+/* In the order of the sources, in f32 for 16 bits, rounded once: written without vectors. */
+static void want_rounded(struct arrays *arrays, const struct shape *shape)
+{
+	for (size_t i = 0; i < shape->count; i++) {
+		volatile float single = (float)get(arrays->from[0], shape->type, i);
+		volatile double value = get(arrays->from[0], shape->type, i);
+		float factor = (float)shape->scale;
+
+		for (int s = 1; s < shape->sources; s++) {
+			single = single + (float)get(arrays->from[s], shape->type, i);
+			value = value + get(arrays->from[s], shape->type, i);
+		}
+		single = single * factor;
+		if (shape->type == DDP_F64)
+			value = value * shape->scale;
+		else
+			value = (double)single;
+		put(arrays->want, shape->type, i, value);
+	}
+}
+
+START_TEST(test_rounding)
+{
+	static struct arrays arrays;
+	static const enum ddp_type types[] = {DDP_F32, DDP_F64, DDP_BF16, DDP_F16};
+	struct shape shape = {.type = types[_i], .op = DDP_SUM, .count = LARGEST, .targets = 1};
+	uint64_t state = 0xfeedbeef;
+
+	for (shape.sources = 1; shape.sources <= SOURCES; shape.sources++) {
+		fill_any(&arrays, shape.type, 0, shape.count, &state);
+		for (shape.simd = 0; shape.simd <= best; shape.simd++) {
+			shape.scale = shape.sources % 2 ? 1 : 1.0 / 3;
+			want_rounded(&arrays, &shape);
+			check_kernel(&arrays, &shape);
+		}
+	}
+}
+END_TEST
+
+/* Any bits of integers: sums wrap, comparisons know the sign. */
+START_TEST(test_wrapping)
+{
+	static const int64_t a[] = {INT64_MAX, INT64_MIN, -1, 200, 0x7fffffff, -0x7fffffff - 1LL};
+	static const int64_t b[] = {1, -1, 1, 100, 1, -1};
+	enum { N = 6 };
+	const void *from64[] = {a, b};
+	int32_t a32[N], b32[N], to32[N];
+	uint8_t a8[N], b8[N], to8[N];
+	const void *from32[] = {a32, b32}, *from8[] = {a8, b8};
+	int64_t to64[N];
+	void *to[] = {to64}, *into32[] = {to32}, *into8[] = {to8};
+
+	for (int i = 0; i < N; i++) {
+		a32[i] = (int32_t)a[i];
+		b32[i] = (int32_t)b[i];
+		a8[i] = (uint8_t)a[i];
+		b8[i] = (uint8_t)b[i];
+	}
+	for (enum ddp_simd simd = 0; simd <= best; simd++) {
+		ddp_kernel_get(DDP_I64, DDP_SUM, simd)(to, 1, from64, 2, N, 1);
+		ddp_kernel_get(DDP_I32, DDP_SUM, simd)(into32, 1, from32, 2, N, 1);
+		ddp_kernel_get(DDP_U8, DDP_SUM, simd)(into8, 1, from8, 2, N, 1);
+		for (int i = 0; i < N; i++) {
+			ck_assert_int_eq(to64[i], (int64_t)((uint64_t)a[i] + (uint64_t)b[i]));
+			ck_assert_int_eq(to32[i], (int32_t)((uint32_t)a[i] + (uint32_t)b[i]));
+			ck_assert_int_eq(to8[i], (uint8_t)(a[i] + b[i]));
+		}
+		ddp_kernel_get(DDP_I64, DDP_MAX, simd)(to, 1, from64, 2, N, 1);
+		for (int i = 0; i < N; i++)
+			ck_assert_int_eq(to64[i], a[i] > b[i] ? a[i] : b[i]);
+		ddp_kernel_get(DDP_U8, DDP_MIN, simd)(into8, 1, from8, 2, N, 1);
+		for (int i = 0; i < N; i++)
+			ck_assert_int_eq(to8[i], a8[i] < b8[i] ? a8[i] : b8[i]);
+	}
+}
+END_TEST
+
+/* --- What is not finite --------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	double a, b, c;
+	double sum, max, min;
+} specials[] = {
+	{"nan first", NAN, 1, 2, NAN, NAN, NAN},
+	{"nan in the middle", 1, NAN, 2, NAN, NAN, NAN},
+	{"nan last", 1, 2, NAN, NAN, NAN, NAN},
+	{"nan and inf", INFINITY, NAN, -INFINITY, NAN, NAN, NAN},
+	{"inf", 1, INFINITY, 2, INFINITY, INFINITY, 1},
+	{"-inf", 1, 2, -INFINITY, -INFINITY, 2, -INFINITY},
+	{"inf and -inf", INFINITY, 0, -INFINITY, NAN, INFINITY, -INFINITY},
+	{"zeros", 0, 0, 0, 0, 0, 0},
+};
+
+START_TEST(test_special)
+{
+	static const enum ddp_type types[] = {DDP_F32, DDP_F64, DDP_BF16, DDP_F16};
+	enum { N = 67 };
+	double in[3] = {specials[_i].a, specials[_i].b, specials[_i].c};
+	double want[DDP_OP_COUNT] = {specials[_i].sum, specials[_i].max, specials[_i].min};
+	_Alignas(8) char memory[4][N * 8];
+	const void *from[3] = {memory[0], memory[1], memory[2]};
+	void *to[1] = {memory[3]};
+
+	for (int t = 0; t < ROWS(types); t++) {
+		for (int s = 0; s < 3; s++)
+			for (size_t i = 0; i < N; i++)
+				put(memory[s], types[t], i, in[s]);
+		for (enum ddp_simd simd = 0; simd <= best; simd++)
+			for (enum ddp_op op = 0; op < DDP_OP_COUNT; op++) {
+				ddp_kernel_get(types[t], op, simd)(to, 1, from, 3, N, 1);
+				for (size_t i = 0; i < N; i++) {
+					double got = get(memory[3], types[t], i);
+
+					REQUIRE(got == want[op] || (isnan(got) && isnan(want[op])),
+						"%s: %s of %s, %s, element %zu is %g, want %g",
+						specials[_i].name, op_names[op],
+						type_names[types[t]], ddp_simd_name(simd), i, got,
+						want[op]);
+				}
+			}
+	}
+}
+END_TEST
+
+/* Overflow of 16 bits comes from rounding the sum, not from its parts. */
+START_TEST(test_f16_overflow)
+{
+	uint16_t largest = 0x7bff, minus = 0xfbff, out = 0; /* 65504 */
+	const void *from[] = {&largest, &largest, &minus};
+	void *to[] = {&out};
+
+	for (enum ddp_simd simd = 0; simd <= best; simd++) {
+		ddp_kernel_get(DDP_F16, DDP_SUM, simd)(to, 1, from, 3, 1, 1);
+		ck_assert_uint_eq(out, largest);
+		ddp_kernel_get(DDP_F16, DDP_SUM, simd)(to, 1, from, 2, 1, 1);
+		ck_assert_uint_eq(out, 0x7c00);
+		ddp_kernel_get(DDP_F16, DDP_SUM, simd)(to, 1, from, 2, 1, 0.5);
+		ck_assert_uint_eq(out, largest);
+	}
+}
+END_TEST
+
+/* --- Conversions ---------------------------------------------------------------------------- */
+
+enum { ALL = 65536 };
+
+static const enum ddp_type halves[] = {DDP_BF16, DDP_F16};
+
+/* All values of 16 bits: exact in f32, and the same bits after the way back. */
+START_TEST(test_widen)
+{
+	static uint16_t bits[ALL], back[ALL];
+	static float wide[ALL], plain[ALL];
+	enum ddp_type type = halves[_i];
+	uint16_t quiet = type == DDP_F16 ? 0x0200 : 0x0040;
+
+	for (int i = 0; i < ALL; i++)
+		bits[i] = (uint16_t)i;
+	ddp_convert(plain, DDP_F32, bits, type, ALL, DDP_SIMD_PLAIN);
+	for (enum ddp_simd simd = 0; simd <= best; simd++) {
+		ddp_convert(wide, DDP_F32, bits, type, ALL, simd);
+		ddp_convert(back, type, wide, DDP_F32, ALL, simd);
+		REQUIRE(memcmp(wide, plain, sizeof(wide)) == 0, "%s differs from plain",
+			ddp_simd_name(simd));
+		for (size_t i = 0; i < ALL; i++) {
+			double want = get(bits, type, i);
+			uint16_t same = isnan(want) ? bits[i] | quiet : bits[i];
+
+			REQUIRE((double)wide[i] == want || (isnan(wide[i]) && isnan(want)),
+				"%s %04zx is %g, want %g", type_names[type], i, (double)wide[i],
+				want);
+			REQUIRE(back[i] == same, "%s %04zx comes back as %04x", type_names[type], i,
+				back[i]);
+		}
+	}
+}
+END_TEST
+
+static float nudge(float value, int steps)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	bits += (uint32_t)steps;
+	memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+/*
+ * Between each value and the next one: just below the middle to the former, just above to the
+ * latter, the middle itself to the even one. Of the largest, the next is infinite.
+ */
+START_TEST(test_narrow)
+{
+	enum ddp_type type = halves[_i];
+	uint16_t infinite = type == DDP_F16 ? 0x7c00 : 0x7f80;
+	uint16_t got[6];
+
+	for (enum ddp_simd simd = 0; simd <= best; simd++)
+		for (uint16_t low = 0; low < infinite; low++) {
+			double below = get(&low, type, 0), above;
+			uint16_t high = (uint16_t)(low + 1), even = low & 1 ? high : low;
+			float in[6];
+			double between[3];
+
+			above = high < infinite ? get(&high, type, 0)
+						: 2 * below - get(&(uint16_t){(uint16_t)(low - 1)},
+								  type, 0);
+			in[1] = (float)((below + above) / 2);
+			in[0] = nudge(in[1], -1);
+			in[2] = nudge(in[1], 1);
+			for (int i = 0; i < 3; i++) {
+				in[3 + i] = -in[i];
+				between[i] = (double)in[i];
+			}
+			REQUIRE(between[0] > below && between[2] < above, "%04x", low);
+			ddp_convert(got, type, in, DDP_F32, 6, simd);
+			for (int i = 0; i < 6; i++) {
+				uint16_t want = i % 3 == 0 ? low : i % 3 == 1 ? even : high;
+
+				want |= i < 3 ? 0 : 0x8000;
+				REQUIRE(got[i] == want, "%s, %s: %a is %04x, want %04x",
+					type_names[type], ddp_simd_name(simd), (double)in[i],
+					got[i], want);
+			}
+		}
+}
+END_TEST
+
+static const struct {
+	enum ddp_type type;
+	double value;
+	uint16_t want;
+} singles[] = {
+	{DDP_BF16, 1, 0x3f80},
+	{DDP_BF16, 0x1.01p0, 0x3f80},		 /* a middle, to even */
+	{DDP_BF16, 0x1.0100000000001p0, 0x3f81}, /* f32 would make a middle of it */
+	{DDP_BF16, 0x1.02fffffffffffp0, 0x3f81}, /* the same from below */
+	{DDP_BF16, 0x1p-133, 0x0001},
+	{DDP_BF16, 0x1p-134, 0x0000},
+	{DDP_BF16, 0x1.8p-134, 0x0001},
+	{DDP_BF16, 1e300, 0x7f80},
+	{DDP_BF16, -1e300, 0xff80},
+	{DDP_F16, 0x1.002p0, 0x3c00},
+	{DDP_F16, 0x1.0020000000001p0, 0x3c01},
+	{DDP_F16, 65519.999999, 0x7bff},
+	{DDP_F16, 65520, 0x7c00},
+	{DDP_F16, 0x1p-25, 0x0000},
+	{DDP_F16, 0x1.000000000001p-25, 0x0001},
+	{DDP_F16, -0.0, 0x8000},
+};
+
+/* From f64 in one rounding. */
+START_TEST(test_from_f64)
+{
+	uint16_t got[3] = {0};
+	double in[3] = {0, singles[_i].value, 0};
+
+	for (enum ddp_simd simd = 0; simd <= best; simd++) {
+		ddp_convert(got, singles[_i].type, in, DDP_F64, 3, simd);
+		REQUIRE(got[1] == singles[_i].want, "%s, %s: %a is %04x, want %04x",
+			type_names[singles[_i].type], ddp_simd_name(simd), in[1], got[1],
+			singles[_i].want);
+	}
+}
+END_TEST
+
+/* Any length, any two floating types, nothing written behind. */
+START_TEST(test_lengths)
+{
+	static const enum ddp_type types[] = {DDP_F32, DDP_F64, DDP_BF16, DDP_F16};
+	enum { N = 600 };
+	_Alignas(8) static char from[N * 8], to[N * 8];
+
+	for (int pair = 0; pair < 16; pair++)
+		for (size_t count = 0; count < N; count += 1 + count / 4) {
+			enum ddp_type a = types[pair / 4], b = types[pair % 4];
+			size_t end = count * ddp_type_size(b);
+
+			for (size_t i = 0; i < count; i++)
+				put(from, a, i, (double)(i % 100) - 50);
+			memset(to, GUARD, sizeof(to));
+			ddp_convert(to, b, from, a, count, best);
+			for (size_t i = 0; i < count; i++)
+				REQUIRE(get(to, b, i) == (double)(i % 100) - 50,
+					"%s to %s, element %zu of %zu", type_names[a],
+					type_names[b], i, count);
+			for (; end < sizeof(to); end++)
+				REQUIRE(to[end] == GUARD, "byte %zu", end);
+		}
+}
+END_TEST
+
+/* --- Choosing ------------------------------------------------------------------------------- */
+
+START_TEST(test_choose)
+{
+	enum ddp_simd simd = DDP_SIMD_COUNT;
+	struct ddp_error error = {0};
+
+	for (enum ddp_simd asked = 0; asked < DDP_SIMD_COUNT; asked++) {
+		int status;
+
+		setenv("DDP_SIMD", ddp_simd_name(asked), 1);
+		status = ddp_simd_choose(&simd, &error);
+		if (asked <= best) {
+			ck_assert_int_eq(status, 0);
+			ck_assert_int_eq(simd, asked);
+		} else if (status < 0) {
+			ck_assert_int_eq(status, DDP_ERR_ENVIRONMENT);
+			ck_assert(strstr(error.text, "this CPU does not have it"));
+		}
+	}
+	setenv("DDP_SIMD", "mmx", 1);
+	ck_assert_int_eq(ddp_simd_choose(&simd, &error), DDP_ERR_ENVIRONMENT);
+	ck_assert_str_eq(error.text, "DDP_SIMD=mmx: give one of plain, avx2, avx512");
+	unsetenv("DDP_SIMD");
+	ck_assert_int_eq(ddp_simd_choose(&simd, &error), 0);
+	ck_assert_int_ge(simd, best);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_add_loop_test(tcase, test_exact, 0, DDP_TYPE_COUNT * DDP_OP_COUNT);
+	tcase_add_loop_test(tcase, test_sources, 0, DDP_TYPE_COUNT * DDP_OP_COUNT);
+	tcase_add_loop_test(tcase, test_rounding, 0, 4);
+	tcase_add_test(tcase, test_wrapping);
+	UNIT_ROWS(tcase, test_special, specials);
+	tcase_add_test(tcase, test_f16_overflow);
+	UNIT_ROWS(tcase, test_widen, halves);
+	UNIT_ROWS(tcase, test_narrow, halves);
+	UNIT_ROWS(tcase, test_from_f64, singles);
+	tcase_add_test(tcase, test_lengths);
+	tcase_add_test(tcase, test_choose);
+}
+
+int main(void)
+{
+	if (ddp_simd_choose(&best, NULL) < 0)
+		return EXIT_FAILURE;
+	return unit_run("kernel", fill);
+}

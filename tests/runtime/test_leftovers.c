@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What ranks find where they meet: earlier attempts, other jobs, strange files, no directory, no
+ * room.
+ */
+#include "config.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "crowd.h"
+#include "rendezvous/venue.h"
+
+/* --- What earlier attempts left --------------------------------------------------------- */
+
+static void die_at_fence(struct rank *rank)
+{
+	rank->watch = ddp_watch_start(0.15, NULL, NULL);
+	if (open_rank(rank) && put_values(rank, 0))
+		rank->rendezvous->method->fence(rank->rendezvous, &rank->watch, NULL);
+	raise(SIGKILL);
+}
+
+static void wait_at_second(struct rank *rank)
+{
+	if (open_rank(rank) && meet(rank, 0) && put_values(rank, 1))
+		rank->rendezvous->method->fence(rank->rendezvous, &rank->watch, NULL);
+}
+
+static void leave_nothing(const char *directory)
+{
+	(void)directory;
+}
+
+static void leave_open(const char *directory)
+{
+	begin_ranks(directory, false, 0, 1, 4, die_open);
+	end(0, 1);
+}
+
+/* Killed while waiting, so that nothing is given up. */
+static void kill_ranks(int first, int count)
+{
+	for (int i = first; i < first + count; i++)
+		kill(reports[i].process, SIGKILL);
+	end(first, count);
+}
+
+static void leave_records(const char *directory)
+{
+	begin_ranks(directory, false, 0, 3, 4, meet_once);
+	milliseconds(60);
+	kill_ranks(0, 3);
+}
+
+static void leave_table(const char *directory)
+{
+	begin_ranks(directory, false, 0, 4, 4, die_after_one);
+	end(0, 4);
+}
+
+static void leave_second_fence(const char *directory)
+{
+	begin_ranks(directory, false, 0, 3, 4, wait_at_second);
+	begin_ranks(directory, false, 3, 1, 4, die_after_one);
+	for (int i = 0; i < 4; i++)
+		wait_for_stage(i, 1);
+	milliseconds(20);
+	kill_ranks(0, 4);
+}
+
+static void leave_abort(const char *directory)
+{
+	begin_ranks(directory, false, 0, 3, 4, die_at_fence);
+	end(0, 3);
+}
+
+/* What lies there when the disk filled up, or a kill came in the middle of a write. */
+static void leave_halves(const char *directory)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/00000000000000aa.new", directory);
+	ck_assert_int_eq(ddp_file_mkdirs(path, 0700, NULL), 0);
+	touch(path, "hello.tmp.17");
+	snprintf(path, sizeof(path), "%s/00000000000000bb.ranks", directory);
+	ck_assert_int_eq(ddp_file_mkdirs(path, 0700, NULL), 0);
+	touch(path, "hello");
+	touch(path, "0.1.tmp.17");
+	touch(path, "0.1");
+	touch(directory, "00000000000000bb.table.0.tmp.17");
+	touch(directory, "00000000000000cc.table.0");
+	touch(directory, "00000000000000cc.abort");
+	touch(directory, "00000000000000dd.abort.3");
+}
+
+static void (*const leftovers[])(const char *) = {
+	leave_nothing, leave_open,	   leave_records, leave_table,
+	leave_abort,   leave_second_fence, leave_halves,
+};
+
+/* _i: which leftover; and whether rank 0 comes first, or last. */
+START_TEST(test_leftovers)
+{
+	const char *directory = fresh_directory();
+	bool last = _i % 2;
+
+	leftovers[_i / 2](directory);
+	memset(reports, 0, RANKS * sizeof(*reports));
+	if (last) {
+		begin_ranks(directory, false, 1, 3, 4, meet_twice);
+		milliseconds(60);
+	}
+	begin_ranks(directory, false, 0, 1, 4, meet_twice);
+	if (!last)
+		begin_ranks(directory, false, 1, 3, 4, meet_twice);
+	end(0, 4);
+	succeeded(0, 4, 2);
+	ck_assert_int_eq(names_in(directory), -1);
+}
+END_TEST
+
+static void begin_anew(struct rank *rank)
+{
+	rank->watch = ddp_watch_start(0.5, NULL, NULL);
+	wait_for_stage(0, 2);
+	meet_once(rank);
+}
+
+/* A rank whose process is replaced by another one does not slip into the running attempt. */
+START_TEST(test_began_anew)
+{
+	const char *directory = fresh_directory();
+
+	begin_ranks(directory, false, 0, 2, 3, meet_often);
+	begin_ranks(directory, false, 2, 1, 3, meet_twice);
+	end(2, 1);
+	memset(&reports[2], 0, sizeof(reports[2]));
+	begin_ranks(directory, false, 2, 1, 3, begin_anew);
+	end(2, 1);
+	SAID(2, "an earlier attempt's rank 0, process ", " on n0, is there");
+	kill_ranks(0, 2);
+}
+END_TEST
+
+static void take_over(struct rank *rank)
+{
+	wait_for_stage(0, 1);
+	wait_for_stage(1, 1);
+	open_rank(rank);
+	milliseconds(300);
+	ddp_rendezvous_close(rank->rendezvous, false);
+}
+
+/* Another rank 0 clears the directory under the feet of those that wait in it. */
+START_TEST(test_taken_over)
+{
+	const char *directory = fresh_directory();
+	struct rank other = make_rank(directory, false, 0, 3);
+
+	begin_ranks(directory, false, 0, 2, 3, wait_and_tell);
+	begin_ranks(directory, false, 2, 1, 3, die_after_one);
+	other.report = &reports[3];
+	snprintf(other.identity.job, sizeof(other.identity.job), "c.2.0");
+	snprintf(other.identity.host, sizeof(other.identity.host), "n9");
+	begin(&other, take_over);
+	end(0, 4);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(reports[i].fences, 1);
+		SAID(i, "another process (", " on n9) has begun as rank 0", "do two jobs use it?");
+	}
+}
+END_TEST
+
+/* --- Two jobs --------------------------------------------------------------------------- */
+
+static void begin_job(const char *directory, int first, int world, const char *job)
+{
+	for (int i = 0; i < 3; i++) {
+		struct rank rank = make_rank(directory, false, i, 3);
+
+		rank.world = world;
+		rank.report = &reports[first + i];
+		rank.watch = ddp_watch_start(0.6, NULL, NULL);
+		snprintf(rank.identity.job, sizeof(rank.identity.job), "%s", job);
+		begin(&rank, meet_often);
+	}
+}
+
+/* Different jobs are never mixed, and one of them at least is told. */
+START_TEST(test_two_jobs)
+{
+	const char *directory = fresh_directory();
+
+	begin_job(directory, 0, 0, "c.1.0");
+	milliseconds(_i);
+	begin_job(directory, 3, 1, "c.2.0");
+	end(0, 6);
+	for (int i = 0; i < 6; i++)
+		ck_assert_msg(!reports[i].mixed, "rank %d of job %d got the other's", i % 3, i / 3);
+	for (int i = 0; i < 6; i += 3)
+		if (reports[i].status == 0)
+			ck_assert_int_eq(reports[i].fences, 4);
+}
+END_TEST
+
+/*
+ * One world launched twice at once, and nothing tells the two apart: whoever is well has met as
+ * one world, each rank once, in which all that are well agree on who was there.
+ */
+START_TEST(test_twice_at_once)
+{
+	const char *directory = fresh_directory();
+
+	begin_job(directory, 0, 0, "c.1.0");
+	begin_job(directory, 3, 1, "c.1.0");
+	end(0, 6);
+	for (int i = 0; i < 6; i++) {
+		const struct report *mine = &reports[i];
+
+		ck_assert(!mine->torn);
+		ck_assert(mine->status == 0 || *mine->text);
+		if (mine->status < 0)
+			continue;
+		ck_assert_int_eq(mine->worlds[i % 3], 'a' + i / 3);
+		for (int rank = 0; rank < 3; rank++) {
+			const struct report *other =
+				&reports[(mine->worlds[rank] - 'a') * 3 + rank];
+
+			if (other->status == 0)
+				ck_assert_str_eq(other->worlds, mine->worlds);
+		}
+	}
+}
+END_TEST
+
+/* --- Those who do not fit --------------------------------------------------------------- */
+
+START_TEST(test_foreign_files)
+{
+	static const char *const names[] = {"store",
+					    "step",
+					    "README",
+					    "00000000000000AA.ranks",
+					    "00000000000000aa",
+					    "000000000000000a.ranks.d"};
+	const char *directory = fresh_directory();
+
+	ck_assert_int_eq(ddp_file_mkdirs(directory, 0700, NULL), 0);
+	for (int i = 0; i < ROWS(names); i++)
+		touch(directory, names[i]);
+	begin_ranks(directory, false, 0, 3, 3, meet_twice);
+	end(0, 3);
+	succeeded(0, 3, 2);
+	/* The last one looks like ours. */
+	ck_assert_int_eq(names_in(directory), ROWS(names) - 1);
+}
+END_TEST
+
+START_TEST(test_size)
+{
+	static const struct {
+		int rank;
+		const char *text;
+	} rows[] = {{1, "rank 1 on n1 says the world has 8 ranks, rank 0 on n0 says 3"},
+		    {6, "rank 6 on n6 says the world has 8 ranks, rank 0 on n0 says 3"}};
+	const char *directory = fresh_directory();
+
+	begin_ranks(directory, false, 0, 1, 3, meet_once);
+	begin_ranks(directory, false, 2, 1, 3, meet_once);
+	wait_for_record(directory, 2);
+	begin_ranks(directory, false, rows[_i].rank, 1, 8, meet_once);
+	end(0, RANKS);
+	SAID(0, rows[_i].text);
+	SAID(2, rows[_i].text);
+	SAID(rows[_i].rank, rows[_i].text);
+	ck_assert_int_eq(reports[0].status, DDP_ERR_MISMATCH);
+	ck_assert_int_eq(reports[2].status, DDP_ERR_ABORTED);
+}
+END_TEST
+
+static const struct {
+	const char *name;
+	int status;
+	struct ddp_record record; /* differs in this from a good one */
+	const char *pieces[4];
+} forged[] = {
+	{"release",
+	 DDP_ERR_MISMATCH,
+	 {.release = "9.9.9"},
+	 {"rank 1 on n1 has libddp 9.9.9", "rank 0 on n0 has " PACKAGE_VERSION, "install one"}},
+	{"format", DDP_ERR_MISMATCH, {.format = 7}, {"rank 1 on n1", "format 7", "format 1"}},
+	{"job", DDP_ERR_MISMATCH, {.job = 1}, {"rank 1 on n1", "different jobs"}},
+	{"damaged", DDP_ERR_FORMAT, {.pid = 666}, {".ranks/0.1: damaged, its checksum is wrong"}},
+	{"attempt", DDP_ERR_FORMAT, {.attempt = 1}, {".ranks/0.1", "of this attempt"}},
+	{"fence", DDP_ERR_FORMAT, {.fence = 1}, {".ranks/0.1", "at fence 0"}},
+	{"rank", DDP_ERR_FORMAT, {.rank = 2}, {".ranks/0.1: not the record of rank 1"}},
+};
+
+START_TEST(test_forged)
+{
+	const char *directory = fresh_directory();
+	struct rank zero = make_rank(directory, false, 0, 2),
+		    one = make_rank(directory, false, 1, 2);
+	struct ddp_record record;
+	const struct ddp_record *want = &forged[_i].record;
+	struct ddp_venue_list list;
+
+	ck_assert(open_rank(&zero));
+	ck_assert_int_eq(ddp_venue_list(directory, &list, NULL), 0);
+	ck_assert_int_eq(ddp_record_init(&record, &one.identity, NULL), 0);
+	if (*want->release)
+		strcpy(record.release, want->release);
+	record.format = want->format ? want->format : record.format;
+	record.job = want->job ? want->job : record.job;
+	record.pid = want->pid ? want->pid : record.pid;
+	record.rank = want->rank ? want->rank : record.rank;
+	record.attempt = want->attempt;
+	record.fence = want->fence;
+	ck_assert(put_record(&one, list.attempts[0].number, record));
+	ck_assert_int_eq(zero.rendezvous->method->fence(zero.rendezvous, &zero.watch, &zero.error),
+			 forged[_i].status);
+	unit_pieces(forged[_i].name, zero.error.text, forged[_i].pieces);
+	/* A rank that joined by then is told. */
+	ck_assert_int_eq(ddp_venue_list(directory, &list, NULL), 0);
+	ck_assert(list.attempts[0].aborted);
+	ddp_rendezvous_close(zero.rendezvous, false);
+}
+END_TEST
+
+/* --- The directory ---------------------------------------------------------------------- */
+
+START_TEST(test_directory)
+{
+	static const struct {
+		const char *name, *text;
+	} rows[] = {{"link", "is a symbolic link"},
+		    {"writable", "others can write in"},
+		    {"file", "Not a directory"},
+		    {"own, missing", "No such file"},
+		    {"foreign", "belongs to user 4711"}};
+	const char *directory = fresh_directory();
+	struct rank rank = make_rank(directory, false, _i % 2, 2);
+	char parent[512];
+
+	snprintf(parent, sizeof(parent), "%s", directory);
+	*strrchr(parent, '/') = '\0';
+	ck_assert_int_eq(ddp_file_mkdirs(parent, 0700, NULL), 0);
+	if (_i == 0)
+		ck_assert_int_eq(symlink(base, directory), 0);
+	if (_i == 2)
+		touch(parent, strrchr(directory, '/') + 1);
+	if (_i == 1 || _i == 4)
+		ck_assert_int_eq(mkdir(directory, 0700), 0);
+	if (_i == 1)
+		ck_assert_int_eq(chmod(directory, 0770), 0);
+	rank.identity.own = _i == 3;
+	if (_i == 4 && chown(directory, 4711, 4711) < 0)
+		return; /* not root: there is nobody else whose it could be */
+	ck_assert_msg(!open_rank(&rank), "%s", rows[_i].name);
+	ck_assert_int_eq(rank.error.status, DDP_ERR_FILE);
+	unit_pieces(rows[_i].name, rank.error.text,
+		    (const char *const[]){rows[_i].text, directory, NULL});
+}
+END_TEST
+
+START_TEST(test_removed)
+{
+	const char *directory = fresh_directory();
+
+	begin_ranks(directory, _i, 0, 0, 3, NULL);
+	if (_i)
+		ck_assert_int_eq(ddp_file_mkdirs(directory, 0700, NULL), 0);
+	begin_ranks(directory, _i, 0, 2, 3, wait_and_tell);
+	begin_ranks(directory, _i, 2, 1, 3, die_after_one);
+	for (int i = 0; i < 3; i++)
+		wait_for_stage(i, 1);
+	milliseconds(20);
+	for (int i = 0; i < 3; i++)
+		remove_tree(directory);
+	end(0, 3);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(reports[i].status, DDP_ERR_FILE);
+		SAID(i, "was removed while the ranks were using it", directory);
+	}
+}
+END_TEST
+
+/* A file system of our own with little room, where that is allowed. */
+static bool mount_small(const char *path)
+{
+	uid_t user = getuid();
+	char map[64];
+	int fd;
+
+	if (unshare(CLONE_NEWNS) < 0) {
+		if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
+			return false;
+		fd = open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC);
+		snprintf(map, sizeof(map), "0 %u 1", user);
+		if (fd < 0 || write(fd, map, strlen(map)) < 0)
+			return false;
+		close(fd);
+	}
+	(void)mount("none", "/", "none", MS_REC | MS_PRIVATE, "");
+	return mount("tmpfs", path, "tmpfs", 0, "size=64k,mode=700") == 0;
+}
+
+/* What it has to give does not fit. */
+static void fill_disk(struct rank *rank)
+{
+	static uint8_t much[65000];
+	struct rlimit limit = {4096, 4096};
+
+	if (!open_rank(rank))
+		return;
+	if (rank->world) {
+		signal(SIGXFSZ, SIG_IGN);
+		setrlimit(RLIMIT_FSIZE, &limit);
+	}
+	memset(much, 1, sizeof(much));
+	if (rank->rendezvous->method->put(rank->rendezvous, "much", much, sizeof(much),
+					  &rank->error) == 0)
+		rank->rendezvous->method->fence(rank->rendezvous, &rank->watch, &rank->error);
+	ddp_rendezvous_close(rank->rendezvous, false);
+}
+
+/* _i is the rank that has too much; the limit of a process does where mounting is forbidden. */
+START_TEST(test_full_disk)
+{
+	const char *directory = fresh_directory();
+	struct rank rank;
+	bool mounted;
+
+	ck_assert_int_eq(ddp_file_mkdirs(directory, 0700, NULL), 0);
+	mounted = mount_small(directory);
+	for (int i = 1; i < 3; i++)
+		begin_ranks(directory, true, (_i + i) % 3, 1, 3, meet_once);
+	for (int i = 1; i < 3 && _i > 0; i++)
+		wait_for_record(directory, (_i + i) % 3);
+	rank = make_rank(directory, true, _i, 3);
+	rank.world = !mounted;
+	begin(&rank, fill_disk);
+	end(0, 3);
+	SAID(_i, mounted ? "No space left on device" : "File too large", directory);
+	ck_assert_int_eq(reports[_i].status, DDP_ERR_FILE);
+	for (int i = 0; i < 3; i++)
+		if (i != _i) {
+			/* It may have met the full disk itself. */
+			ck_assert_msg(reports[i].status == DDP_ERR_ABORTED ||
+					      reports[i].status == DDP_ERR_FILE,
+				      "rank %d: %s", i, reports[i].text);
+			SAID(i, directory);
+		}
+	if (mounted)
+		umount2(directory, MNT_DETACH);
+}
+END_TEST
+
+START_TEST(test_read_only)
+{
+	const char *directory = fresh_directory();
+
+	ck_assert_int_eq(ddp_file_mkdirs(directory, 0700, NULL), 0);
+	if (!mount_small(directory))
+		return;
+	ck_assert_int_eq(
+		mount("tmpfs", directory, "tmpfs", MS_REMOUNT | MS_RDONLY, "size=64k,mode=700"), 0);
+	begin_ranks(directory, true, 0, 1, 2, meet_once);
+	end(0, 1);
+	ck_assert_int_eq(reports[0].status, DDP_ERR_FILE);
+	SAID(0, "Read-only file system", directory);
+	umount2(directory, MNT_DETACH);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_add_unchecked_fixture(tcase, crowd_set_up, crowd_tear_down);
+	tcase_add_loop_test(tcase, test_leftovers, 0, 2 * ROWS(leftovers));
+	tcase_add_test(tcase, test_began_anew);
+	tcase_add_test(tcase, test_taken_over);
+	tcase_add_loop_test(tcase, test_two_jobs, 0, 8);
+	tcase_add_loop_test(tcase, test_twice_at_once, 0, 4);
+	tcase_add_test(tcase, test_foreign_files);
+	tcase_add_loop_test(tcase, test_size, 0, 2);
+	UNIT_ROWS(tcase, test_forged, forged);
+	tcase_add_loop_test(tcase, test_directory, 0, 5);
+	tcase_add_loop_test(tcase, test_removed, 0, 2);
+	tcase_add_loop_test(tcase, test_full_disk, 0, 3);
+	tcase_add_test(tcase, test_read_only);
+}
+
+int main(void)
+{
+	return unit_run("leftovers", fill);
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/module.h"
+#include "unit.h"
+
+#ifndef FIXTURES
+#error "the build defines FIXTURES, the directory of the modules that fixture.c makes"
+#endif
+
+/* As in fixture.c. */
+struct fixture {
+	struct ddp_module_head head;
+	int answer;
+};
+
+static const struct {
+	const char *file, *kind;
+	uint32_t version, size;
+	const char *pieces[4]; /* none: it opens */
+} modules[] = {
+	{"fixture", "test", 3, sizeof(struct fixture), {NULL}},
+	{"fixture", "wide", 3, sizeof(struct fixture), {"ddp_fixture.so", "something else"}},
+	{"fixture", "test", 2, sizeof(struct fixture), {"ddp_fixture.so", "another release"}},
+	{"fixture", "test", 3, sizeof(struct fixture) + 8, {"ddp_fixture.so", "another release"}},
+	{"fixture_name",
+	 "test",
+	 3,
+	 sizeof(struct fixture),
+	 {"ddp_fixture_name.so", "something else"}},
+	{"fixture_magic", "test", 3, sizeof(struct fixture), {"not a module of libddp"}},
+	{"fixture_release", "test", 3, sizeof(struct fixture), {"another release", "install both"}},
+	{"fixture_object", "test", 3, sizeof(struct fixture), {"not a module of libddp"}},
+	{"none",
+	 "test",
+	 3,
+	 sizeof(struct fixture),
+	 {"no engine none", "DDP_MODULES", "ddp_none.so"}},
+};
+
+START_TEST(test_open)
+{
+	const char *name = modules[_i].file;
+	struct ddp_error error = {0, ""};
+	const struct fixture *fixture;
+
+	setenv("DDP_MODULES", FIXTURES, 1);
+	fixture = ddp_module_open(name, modules[_i].kind, modules[_i].version, modules[_i].size,
+				  NULL, &error);
+	if (!modules[_i].pieces[0]) {
+		ck_assert_msg(fixture, "%s: %s", name, error.text);
+		ck_assert_int_eq(fixture->answer, 42);
+		ck_assert_int_eq(error.status, 0);
+		return;
+	}
+	ck_assert_ptr_null(fixture);
+	unit_number(name, "status", error.status, DDP_ERR_UNSUPPORTED);
+	unit_pieces(name, error.text, modules[_i].pieces);
+	ck_assert_ptr_null(ddp_module_open(name, modules[_i].kind, modules[_i].version,
+					   modules[_i].size, NULL, NULL));
+}
+END_TEST
+
+START_TEST(test_no_library)
+{
+	const char *const pieces[] = {"no engine torn", "ddp_torn.so", NULL};
+	char top[] = "/tmp/ddp-module.XXXXXX", path[64];
+	struct ddp_error error = {0, ""};
+
+	ck_assert_ptr_nonnull(mkdtemp(top));
+	snprintf(path, sizeof(path), "%s/ddp_torn.so", top);
+	ck_assert_int_eq(ddp_file_write(path, NULL, 0, 0700, false, NULL), 0);
+	setenv("DDP_MODULES", top, 1);
+	ck_assert_ptr_null(ddp_module_open("torn", "test", 3, 8, NULL, &error));
+	unlink(path);
+	rmdir(top);
+	ck_assert_int_eq(error.status, DDP_ERR_UNSUPPORTED);
+	unit_pieces("torn", error.text, pieces);
+}
+END_TEST
+
+/* Without DDP_MODULES, or with an empty one, the installation's directory is searched. */
+START_TEST(test_installed)
+{
+	const char *const pieces[] = {DDP_MODULE_DIR "/ddp_none.so", NULL};
+	struct ddp_error error = {0, ""};
+
+	setenv("DDP_MODULES", "", 1);
+	ck_assert_ptr_null(ddp_module_open("none", "test", 3, 8, NULL, &error));
+	unit_pieces("installed", error.text, pieces);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_open, modules);
+	tcase_add_test(tcase, test_no_library);
+	tcase_add_test(tcase, test_installed);
+}
+
+int main(void)
+{
+	return unit_run("module", fill);
+}

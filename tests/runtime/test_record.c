@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What ranks write: records, names, tables; and that damage is seen.
+ */
+#include "config.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "crowd.h"
+#include "rendezvous/table.h"
+#include "rendezvous/venue.h"
+
+/* --- Pure parts ------------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	enum ddp_venue_kind kind;
+	uint64_t attempt;
+	uint32_t fence;
+} names[] = {
+	{"0123456789abcdef.ranks", DDP_VENUE_RANKS, 0x0123456789abcdef, 0},
+	{"ffffffffffffffff.abort", DDP_VENUE_ABORT, UINT64_MAX, 0},
+	{"0000000000000000.table.0", DDP_VENUE_TABLE, 0, 0},
+	{"0000000000000001.table.4294967295", DDP_VENUE_TABLE, 1, UINT32_MAX},
+	{"0000000000000001.table.4294967296", DDP_VENUE_OTHER, 1, 0},
+	{"0000000000000001.table.01", DDP_VENUE_OTHER, 1, 0},
+	{"0000000000000001.table.", DDP_VENUE_OTHER, 1, 0},
+	{"0000000000000001.table.0.tmp.3", DDP_VENUE_OTHER, 1, 0},
+	{"0000000000000001.table.99999999999999999999", DDP_VENUE_OTHER, 1, 0},
+	{"0000000000000001.new", DDP_VENUE_OTHER, 1, 0},
+	{"0000000000000001.abort.3", DDP_VENUE_OTHER, 1, 0},
+	{"0000000000000001.", DDP_VENUE_OTHER, 1, 0},
+	{"0000000000000001", DDP_VENUE_FOREIGN, 0, 0},
+	{"000000000000001.ranks", DDP_VENUE_FOREIGN, 0, 0},
+	{"00000000000000001.ranks", DDP_VENUE_FOREIGN, 0, 0},
+	{"000000000000000A.ranks", DDP_VENUE_FOREIGN, 0, 0},
+	{"store", DDP_VENUE_FOREIGN, 0, 0},
+	{"", DDP_VENUE_FOREIGN, 0, 0},
+};
+
+START_TEST(test_names)
+{
+	uint64_t attempt = 0;
+	uint32_t fence = 0;
+
+	ck_assert_msg(ddp_venue_parse(names[_i].name, &attempt, &fence) == names[_i].kind, "%s",
+		      names[_i].name);
+	if (names[_i].kind != DDP_VENUE_FOREIGN)
+		ck_assert_uint_eq(attempt, names[_i].attempt);
+	if (names[_i].kind == DDP_VENUE_TABLE)
+		ck_assert_uint_eq(fence, names[_i].fence);
+}
+END_TEST
+
+static const struct {
+	const char *name;
+	bool good;
+	uint32_t fence, rank;
+} rank_names[] = {
+	{"0.0", true, 0, 0},
+	{"12.4095", true, 12, 4095},
+	{"4294967295.1", true, UINT32_MAX, 1},
+	{"00.1", false, 0, 0},
+	{"0.01", false, 0, 0},
+	{"1.2.3", false, 0, 0},
+	{"1.", false, 0, 0},
+	{".1", false, 0, 0},
+	{"hello", false, 0, 0},
+	{"1.2 ", false, 0, 0},
+	{"-1.2", false, 0, 0},
+	{"1.4294967296", false, 0, 0},
+	{"0.1.tmp.7", false, 0, 0},
+	{"", false, 0, 0},
+};
+
+START_TEST(test_rank_names)
+{
+	uint32_t fence = 0, rank = 0;
+
+	ck_assert_msg(ddp_venue_parse_rank(rank_names[_i].name, &fence, &rank) ==
+			      rank_names[_i].good,
+		      "%s", rank_names[_i].name);
+	if (!rank_names[_i].good)
+		return;
+	ck_assert_uint_eq(fence, rank_names[_i].fence);
+	ck_assert_uint_eq(rank, rank_names[_i].rank);
+}
+END_TEST
+
+/* A record with a body of two puts. Returns its bytes. */
+static size_t make_record(uint8_t *data, uint32_t rank, uint64_t attempt, uint64_t process)
+{
+	struct ddp_record record = {.format = DDP_RECORD_FORMAT,
+				    .kind = DDP_RECORD_OF_RANK,
+				    .attempt = attempt,
+				    .process = process,
+				    .job = 7,
+				    .rank = rank,
+				    .size = 3,
+				    .pid = 77,
+				    .release = PACKAGE_VERSION,
+				    .host = "n1"};
+	struct ddp_puts puts = {0};
+	size_t size;
+
+	ck_assert_int_eq(ddp_puts_add(&puts, "rank", &rank, sizeof(rank), NULL), 0);
+	ck_assert_int_eq(ddp_puts_add(&puts, "address", "10.0.0.1:9", 10, NULL), 0);
+	ddp_record_seal(&record, puts.body, puts.size);
+	ddp_record_encode(&record, data);
+	memcpy(data + DDP_RECORD_HEAD, puts.body, puts.size);
+	size = DDP_RECORD_HEAD + puts.size;
+	ddp_puts_clear(&puts);
+	return size;
+}
+
+START_TEST(test_record)
+{
+	uint8_t data[512];
+	size_t size = make_record(data, 1, 0x0123456789abcdef, 42);
+	struct ddp_record record;
+	char host[16];
+	size_t room = sizeof(host);
+
+	ck_assert_int_eq(ddp_record_decode(&record, data, size, "x", NULL), 0);
+	ck_assert_int_eq(ddp_record_whole(&record, data, size, "x", NULL), 0);
+	ck_assert_uint_eq(record.attempt, 0x0123456789abcdef);
+	ck_assert_uint_eq(record.process, 42);
+	ck_assert_uint_eq(record.rank, 1);
+	ck_assert_uint_eq(record.size, 3);
+	ck_assert_str_eq(record.host, "n1");
+	ck_assert_str_eq(record.release, PACKAGE_VERSION);
+	ck_assert_int_eq(ddp_puts_get(data + DDP_RECORD_HEAD, record.length, 1, "address", host,
+				      &room, NULL),
+			 0);
+	ck_assert_uint_eq(room, 10);
+	ck_assert_mem_eq(host, "10.0.0.1:9", 10);
+}
+END_TEST
+
+/* Every single bit counts. */
+START_TEST(test_record_flips)
+{
+	uint8_t data[512];
+	size_t size = make_record(data, 1, 5, 42);
+	struct ddp_record record;
+
+	for (size_t bit = 0; bit < 8 * size; bit++) {
+		data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		ck_assert_msg(ddp_record_decode(&record, data, size, "x", NULL) < 0 ||
+				      ddp_record_whole(&record, data, size, "x", NULL) < 0,
+			      "bit %zu", bit);
+		data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+	for (size_t less = 0; less < size; less++)
+		ck_assert_msg(ddp_record_decode(&record, data, less, "x", NULL) < 0 ||
+				      ddp_record_whole(&record, data, less, "x", NULL) < 0,
+			      "%zu bytes", less);
+}
+END_TEST
+
+static const struct {
+	const char *name, *key;
+	size_t size;
+	int status;
+} puts_rows[] = {
+	{"shortest", "k", 0, 0},
+	{"longest", "k234567890123456789012345678901", 1, 0},
+	{"empty", "", 1, DDP_ERR_ARGUMENT},
+	{"too long", "k2345678901234567890123456789012", 1, DDP_ERR_ARGUMENT},
+	{"twice", "first", 1, DDP_ERR_ARGUMENT},
+	{"all there is", "k", DDP_RENDEZVOUS_VALUE - 5, 0},
+	{"a byte more", "k", DDP_RENDEZVOUS_VALUE - 4, DDP_ERR_ARGUMENT},
+};
+
+START_TEST(test_puts)
+{
+	static uint8_t value[DDP_RENDEZVOUS_VALUE], got[DDP_RENDEZVOUS_VALUE];
+	struct ddp_puts puts = {0};
+	size_t room = sizeof(got);
+
+	memset(value, 0x5a, sizeof(value));
+	ck_assert_int_eq(ddp_puts_add(&puts, "first", value, 5, NULL), 0);
+	unit_number(puts_rows[_i].name, "status",
+		    ddp_puts_add(&puts, puts_rows[_i].key, value, puts_rows[_i].size, NULL),
+		    puts_rows[_i].status);
+	if (puts_rows[_i].status == 0) {
+		ck_assert_int_eq(ddp_puts_get(puts.body, puts.size, 0, puts_rows[_i].key, got,
+					      &room, NULL),
+				 0);
+		ck_assert_uint_eq(room, puts_rows[_i].size);
+		ck_assert_int_eq(memcmp(got, value, room), 0);
+	}
+	room = 4;
+	ck_assert_int_eq(ddp_puts_get(puts.body, puts.size, 0, "first", got, &room, NULL),
+			 DDP_ERR_FORMAT);
+	ck_assert_uint_eq(room, 5);
+	ck_assert_int_eq(ddp_puts_get(puts.body, puts.size, 0, "firs", got, &room, NULL),
+			 DDP_ERR_ARGUMENT);
+	ddp_puts_clear(&puts);
+}
+END_TEST
+
+START_TEST(test_puts_count)
+{
+	struct ddp_puts puts = {0};
+	char key[16];
+
+	for (int i = 0; i < DDP_RECORD_PUTS; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		ck_assert_int_eq(ddp_puts_add(&puts, key, NULL, 0, NULL), 0);
+	}
+	ck_assert_int_eq(ddp_puts_add(&puts, "more", NULL, 0, NULL), DDP_ERR_ARGUMENT);
+	ddp_puts_clear(&puts);
+}
+END_TEST
+
+/* --- Tables ----------------------------------------------------------------------------- */
+
+static const struct ddp_record table_mine = {.format = DDP_RECORD_FORMAT,
+					     .attempt = 5,
+					     .process = 42,
+					     .job = 7,
+					     .rank = 1,
+					     .size = 3,
+					     .release = PACKAGE_VERSION,
+					     .host = "n1"};
+
+/* The table of three ranks, in [path]. */
+static void make_table(const char *path)
+{
+	uint8_t records[3][512];
+	uint8_t all[3 * 512];
+	struct ddp_index index[3];
+	struct ddp_record head = table_mine;
+	size_t used = 0;
+
+	/* As they came: 2, 0, 1. */
+	for (uint32_t i = 0; i < 3; i++) {
+		uint32_t rank = (i + 2) % 3;
+		size_t size = make_record(records[rank], rank, 5, 41 + rank);
+
+		memcpy(all + used, records[rank], size);
+		index[rank] = (struct ddp_index){used, (uint32_t)size};
+		used += size;
+	}
+	head.rank = 0;
+	ck_assert_int_eq(ddp_table_write(path, &head, index, all, used, NULL), 0);
+}
+
+/* Whether [path] gives what was put, or an error. */
+static void check_table(const char *path, const char *row, size_t at, int *refused)
+{
+	struct ddp_table *table;
+
+	if (ddp_table_open(&table, path, &table_mine, NULL) != 0) {
+		++*refused;
+		return;
+	}
+	for (uint32_t rank = 0; rank < 3; rank++) {
+		struct ddp_record record;
+		uint32_t value = 99;
+		size_t size = sizeof(value);
+		const uint8_t *body;
+
+		if (ddp_table_get(table, (int)rank, &record, &body, NULL) < 0) {
+			++*refused;
+			continue;
+		}
+		ck_assert_msg(record.process == 41 + rank &&
+				      ddp_puts_get(body, record.length, (int)rank, "rank", &value,
+						   &size, NULL) == 0 &&
+				      value == rank,
+			      "%s %zu: rank %u has another's", row, at, rank);
+	}
+	ddp_table_close(table);
+}
+
+START_TEST(test_table)
+{
+	char path[512];
+	struct ddp_error error = {0};
+	struct ddp_record mine = table_mine;
+	struct ddp_table *table;
+	int refused = 0;
+
+	snprintf(path, sizeof(path), "%s/table-%ld", base, (long)getpid());
+	ck_assert_int_eq(ddp_table_open(&table, path, &mine, &error), 1);
+	make_table(path);
+	check_table(path, "whole", 0, &refused);
+	ck_assert_int_eq(refused, 0);
+	mine.process = 4;
+	ck_assert_int_eq(ddp_table_open(&table, path, &mine, &error), DDP_ERR_MISMATCH);
+	unit_pieces("process", error.text,
+		    (const char *const[]){"two processes say that they are rank 1", NULL});
+	mine = table_mine;
+	mine.size = 4;
+	ck_assert_int_eq(ddp_table_open(&table, path, &mine, &error), DDP_ERR_MISMATCH);
+	unit_pieces("size", error.text,
+		    (const char *const[]){"says the world has 3 ranks", "says 4", NULL});
+	mine = table_mine;
+	mine.fence = 1;
+	ck_assert_int_eq(ddp_table_open(&table, path, &mine, &error), DDP_ERR_FORMAT);
+	mine = table_mine;
+	mine.attempt = 6;
+	ck_assert_int_eq(ddp_table_open(&table, path, &mine, &error), DDP_ERR_FORMAT);
+	ck_assert_int_eq(ddp_table_open(&table, path, &table_mine, NULL), 0);
+	ck_assert_int_eq(ddp_table_get(table, 3, &mine, NULL, &error), DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(ddp_table_get(table, -1, &mine, NULL, &error), DDP_ERR_ARGUMENT);
+	ddp_table_close(table);
+	unlink(path);
+}
+END_TEST
+
+START_TEST(test_table_flips)
+{
+	char path[512];
+	int refused = 0, fd;
+	uint8_t byte;
+	struct stat info;
+
+	snprintf(path, sizeof(path), "%s/flips-%ld", base, (long)getpid());
+	make_table(path);
+	fd = open(path, O_RDWR);
+	ck_assert(fd >= 0 && fstat(fd, &info) == 0);
+	for (off_t at = 0; at < info.st_size; at++) {
+		int before = refused;
+		uint8_t other;
+
+		ck_assert_int_eq((int)pread(fd, &byte, 1, at), 1);
+		other = byte ^ (uint8_t)(1 << at % 8);
+		ck_assert_int_eq((int)pwrite(fd, &other, 1, at), 1);
+		check_table(path, "offset", (size_t)at, &refused);
+		ck_assert_msg(refused > before, "offset %lld was not noticed", (long long)at);
+		ck_assert_int_eq((int)pwrite(fd, &byte, 1, at), 1);
+	}
+	refused = 0;
+	check_table(path, "mended", 0, &refused);
+	ck_assert_int_eq(refused, 0);
+	for (off_t size = info.st_size - 1; size >= 0; size--) {
+		int before = refused;
+
+		ck_assert_int_eq(ftruncate(fd, size), 0);
+		check_table(path, "bytes", (size_t)size, &refused);
+		ck_assert_int_gt(refused, before);
+	}
+	close(fd);
+	unlink(path);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_add_unchecked_fixture(tcase, crowd_set_up, crowd_tear_down);
+	UNIT_ROWS(tcase, test_names, names);
+	UNIT_ROWS(tcase, test_rank_names, rank_names);
+	tcase_add_test(tcase, test_record);
+	tcase_add_test(tcase, test_record_flips);
+	UNIT_ROWS(tcase, test_puts, puts_rows);
+	tcase_add_test(tcase, test_puts_count);
+	tcase_add_test(tcase, test_table);
+	tcase_add_test(tcase, test_table_flips);
+}
+
+int main(void)
+{
+	return unit_run("record", fill);
+}

@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <ddp.h>
+
+#include "sampling/mt19937.h"
+#include "sampling/permutation.h"
+#include "sha256.h"
+#include "unit.h"
+
+enum kind { PAD, DROP, EXACT, KINDS };
+
+static struct ddp_sampler *open_sampler(uint64_t samples, int rank, int ranks, uint64_t seed,
+					bool shuffle, enum kind kind)
+{
+	struct ddp_sampler_options options = DDP_SAMPLER_OPTIONS_INIT;
+	struct ddp_error error = {0};
+	struct ddp_sampler *sampler;
+
+	options.samples = samples;
+	options.rank = rank;
+	options.ranks = ranks;
+	options.seed = seed;
+	options.shuffle = shuffle;
+	options.drop_last = kind == DROP;
+	options.exact = kind == EXACT;
+	ck_assert_msg(ddp_sampler_create(&sampler, &options, &error) == 0, "%s", error.text);
+	return sampler;
+}
+
+/* --- The generator ---------------------------------------------------------------------- */
+
+START_TEST(test_twister)
+{
+	struct ddp_mt19937 generator;
+	uint32_t word = 0;
+
+	/* The standard's check value of std::mt19937. */
+	ddp_mt19937_seed(&generator, 5489);
+	for (int i = 0; i < 10000; i++)
+		word = ddp_mt19937_next(&generator);
+	ck_assert_uint_eq(word, 4123659995u);
+}
+END_TEST
+
+START_TEST(test_large_order)
+{
+	/* From numpy's MT19937, by the inside-out shuffle with 64-bit draws. */
+	static const uint64_t want[] = {8, 2, 6, 3, 5, 1, 0, 9, 7, 4};
+	struct ddp_permutation permutation;
+
+	ck_assert_int_eq(ddp_permutation_create(&permutation, 10, NULL), 0);
+	ddp_permutation_draw_large(&permutation, 0);
+	for (uint64_t i = 0; i < 10; i++)
+		ck_assert_uint_eq(ddp_permutation_get(&permutation, i), want[i]);
+	ddp_permutation_destroy(&permutation);
+}
+END_TEST
+
+/* The same entries in 64 bits: what sets of more than 2^32 samples use. */
+START_TEST(test_wide_order)
+{
+	struct ddp_permutation narrow, wide = {.count = 1000};
+
+	ck_assert_int_eq(ddp_permutation_create(&narrow, 1000, NULL), 0);
+	wide.wide = calloc(1000, sizeof(*wide.wide));
+	ck_assert_ptr_nonnull(wide.wide);
+	for (int large = 0; large < 2; large++) {
+		if (large) {
+			ddp_permutation_draw_large(&narrow, 5);
+			ddp_permutation_draw_large(&wide, 5);
+		} else {
+			ddp_permutation_draw_small(&narrow, 5);
+			ddp_permutation_draw_small(&wide, 5);
+		}
+		for (uint64_t i = 0; i < 1000; i++)
+			ck_assert_uint_eq(ddp_permutation_get(&narrow, i),
+					  ddp_permutation_get(&wide, i));
+	}
+	ddp_permutation_destroy(&wide);
+	ddp_permutation_destroy(&narrow);
+}
+END_TEST
+
+/* --- PyTorch's lists -------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	uint64_t samples;
+	int rank, ranks;
+	uint64_t seed, epoch;
+	bool shuffle;
+	enum kind kind;
+	size_t count;
+	uint64_t want[10];
+} lists[] = {
+	{"seed 0", 10, 0, 1, 0, 0, true, PAD, 10, {4, 1, 7, 5, 3, 9, 0, 8, 6, 2}},
+	{"seed 42", 10, 0, 1, 42, 0, true, PAD, 10, {2, 6, 1, 8, 4, 5, 0, 9, 3, 7}},
+	{"seed 1", 10, 0, 1, 1, 0, true, PAD, 10, {5, 6, 1, 2, 0, 8, 9, 3, 7, 4}},
+	{"seed 0, epoch 1", 10, 0, 1, 0, 1, true, PAD, 10, {5, 6, 1, 2, 0, 8, 9, 3, 7, 4}},
+	{"seed 2^32+1", 10, 0, 1, 4294967297, 0, true, PAD, 10, {5, 6, 1, 2, 0, 8, 9, 3, 7, 4}},
+	{"seed 2^63+7",
+	 10,
+	 0,
+	 1,
+	 UINT64_C(9223372036854775815),
+	 0,
+	 true,
+	 PAD,
+	 10,
+	 {5, 0, 3, 4, 1, 7, 9, 6, 8, 2}},
+	{"seed 2^32-1, epoch 2",
+	 10,
+	 0,
+	 1,
+	 UINT32_MAX,
+	 2,
+	 true,
+	 PAD,
+	 10,
+	 {5, 6, 1, 2, 0, 8, 9, 3, 7, 4}},
+	{"epoch 0, rank 0", 10, 0, 3, 0, 0, true, PAD, 4, {4, 5, 0, 2}},
+	{"epoch 0, rank 1", 10, 1, 3, 0, 0, true, PAD, 4, {1, 3, 8, 4}},
+	{"epoch 0, rank 2", 10, 2, 3, 0, 0, true, PAD, 4, {7, 9, 6, 1}},
+	{"epoch 1, rank 0", 10, 0, 3, 0, 1, true, PAD, 4, {5, 2, 9, 4}},
+	{"epoch 1, rank 1", 10, 1, 3, 0, 1, true, PAD, 4, {6, 0, 3, 5}},
+	{"epoch 1, rank 2", 10, 2, 3, 0, 1, true, PAD, 4, {1, 8, 7, 6}},
+	{"drop, rank 0", 10, 0, 3, 0, 0, true, DROP, 3, {4, 5, 0}},
+	{"drop, rank 1", 10, 1, 3, 0, 0, true, DROP, 3, {1, 3, 8}},
+	{"drop, rank 2", 10, 2, 3, 0, 0, true, DROP, 3, {7, 9, 6}},
+	{"exact, rank 0", 10, 0, 3, 0, 0, true, EXACT, 4, {4, 5, 0, 2}},
+	{"exact, rank 1", 10, 1, 3, 0, 0, true, EXACT, 3, {1, 3, 8}},
+	{"exact, rank 2", 10, 2, 3, 0, 0, true, EXACT, 3, {7, 9, 6}},
+	{"in order", 10, 1, 3, 0, 7, false, PAD, 4, {1, 4, 7, 0}},
+	{"in order, drop", 10, 2, 3, 0, 7, false, DROP, 3, {2, 5, 8}},
+	{"in order, exact", 10, 1, 3, 0, 7, false, EXACT, 3, {1, 4, 7}},
+	{"2 for 5 ranks, rank 0", 2, 0, 5, 0, 0, true, PAD, 1, {0}},
+	{"2 for 5 ranks, rank 1", 2, 1, 5, 0, 0, true, PAD, 1, {1}},
+	{"2 for 5 ranks, rank 4", 2, 4, 5, 0, 0, true, PAD, 1, {0}},
+	{"2 for 7 ranks, rank 5", 2, 5, 7, 0, 1, true, PAD, 1, {0}},
+	{"2 for 7 ranks, rank 6", 2, 6, 7, 0, 1, true, PAD, 1, {1}},
+	{"2 for 5 ranks, drop", 2, 0, 5, 0, 0, true, DROP, 0, {0}},
+	{"2 for 5 ranks, exact, rank 1", 2, 1, 5, 0, 0, true, EXACT, 1, {1}},
+	{"2 for 5 ranks, exact, rank 2", 2, 2, 5, 0, 0, true, EXACT, 0, {0}},
+	{"1 for 3 ranks", 1, 2, 3, 0, 0, true, PAD, 1, {0}},
+	{"none", 0, 0, 3, 0, 0, true, PAD, 0, {0}},
+	{"none, drop", 0, 1, 3, 0, 0, true, DROP, 0, {0}},
+	{"none, in order", 0, 1, 3, 0, 0, false, EXACT, 0, {0}},
+};
+
+START_TEST(test_list)
+{
+	const char *name = lists[_i].name;
+	struct ddp_sampler *sampler =
+		open_sampler(lists[_i].samples, lists[_i].rank, lists[_i].ranks, lists[_i].seed,
+			     lists[_i].shuffle, lists[_i].kind);
+	uint64_t index;
+
+	ddp_sampler_set_epoch(sampler, lists[_i].epoch);
+	unit_number(name, "length", (int64_t)ddp_sampler_length(sampler), (int64_t)lists[_i].count);
+	for (size_t i = 0; i < lists[_i].count; i++) {
+		ck_assert_int_eq(ddp_sampler_next(sampler, &index), 1);
+		unit_number(name, "sample", (int64_t)index, (int64_t)lists[_i].want[i]);
+	}
+	ck_assert_int_eq(ddp_sampler_next(sampler, &index), 0);
+	ddp_sampler_destroy(sampler);
+}
+END_TEST
+
+static const struct {
+	const char *name;
+	uint64_t samples;
+	const char *hash; /* of torch.randperm's numbers, 64 bits each, little endian */
+	uint64_t first[5];
+} hashes[] = {
+	{"60000",
+	 60000,
+	 "4c226c41bdd65c9e11fe47eba8358cefb5c375b9699b1c912586a2125168af52",
+	 {36044, 10678, 57327, 55074, 21567}},
+	{"50000",
+	 50000,
+	 "62d58f141ce65ae7e8cdc3f9e2f8c3d0faffadb95de902715bb2afd4e32c48ba",
+	 {36044, 49165, 37807, 11341, 6091}},
+};
+
+START_TEST(test_hash)
+{
+	size_t count = (size_t)hashes[_i].samples, got = 0;
+	struct ddp_sampler *sampler = open_sampler(count, 0, 1, 0, true, PAD);
+	uint64_t *order = calloc(count, sizeof(*order));
+	unsigned char *bytes = calloc(count, 8);
+	char hash[65];
+
+	ck_assert(order && bytes);
+	while (got < count)
+		got += ddp_sampler_take(sampler, order + got, 7001);
+	ck_assert_uint_eq(ddp_sampler_take(sampler, order, 1), 0);
+	for (size_t i = 0; i < 5; i++)
+		ck_assert_uint_eq(order[i], hashes[_i].first[i]);
+	for (size_t i = 0; i < 8 * count; i++)
+		bytes[i] = (unsigned char)(order[i / 8] >> 8 * (i % 8));
+	sha256(bytes, 8 * count, hash);
+	unit_text(hashes[_i].name, "hash", hash, hashes[_i].hash);
+	free(bytes);
+	free(order);
+	ddp_sampler_destroy(sampler);
+}
+END_TEST
+
+/* --- Epochs ----------------------------------------------------------------------------- */
+
+START_TEST(test_next_epoch)
+{
+	struct ddp_sampler *sampler = open_sampler(10, 0, 3, 0, true, PAD);
+	uint64_t got[8];
+
+	ck_assert_uint_eq(ddp_sampler_epoch(sampler), 0);
+	ck_assert_uint_eq(ddp_sampler_take(sampler, got, 3), 3);
+	ck_assert_uint_eq(ddp_sampler_take(sampler, got, 0), 0);
+	ck_assert_uint_eq(ddp_sampler_take(sampler, got, 8), 1);
+	ck_assert_uint_eq(got[0], 2);
+	ck_assert_uint_eq(ddp_sampler_epoch(sampler), 0);
+	ck_assert_uint_eq(ddp_sampler_take(sampler, got, 8), 0);
+	ck_assert_uint_eq(ddp_sampler_epoch(sampler), 1);
+	/* What most programs do at this point changes nothing. */
+	ddp_sampler_set_epoch(sampler, 1);
+	ck_assert_uint_eq(ddp_sampler_take(sampler, got, 8), 4);
+	ck_assert_uint_eq(got[0], 5);
+	ck_assert_uint_eq(got[3], 4);
+	/* Back in the middle of one, to another and to the same. */
+	ddp_sampler_set_epoch(sampler, 0);
+	ck_assert_uint_eq(ddp_sampler_take(sampler, got, 2), 2);
+	ck_assert_uint_eq(got[1], 5);
+	ddp_sampler_set_epoch(sampler, 0);
+	ck_assert_uint_eq(ddp_sampler_take(sampler, got, 8), 4);
+	ck_assert_uint_eq(got[0], 4);
+	ddp_sampler_destroy(sampler);
+}
+END_TEST
+
+START_TEST(test_order)
+{
+	struct ddp_sampler *sampler = open_sampler(10, 1, 3, 0, true, PAD);
+	uint64_t index;
+
+	for (uint64_t i = 0; i < 4; i++) {
+		ck_assert_uint_eq(ddp_sampler_order(sampler), 1 + 3 * i);
+		ck_assert_uint_eq(ddp_sampler_position(sampler), 3 * i);
+		ck_assert_int_eq(ddp_sampler_next(sampler, &index), 1);
+	}
+	ck_assert_uint_eq(ddp_sampler_position(sampler), 10);
+	ck_assert_int_eq(ddp_sampler_seek(sampler, 5, 7, NULL), 0);
+	ck_assert_uint_eq(ddp_sampler_epoch(sampler), 5);
+	ck_assert_uint_eq(ddp_sampler_order(sampler), 8);
+	ck_assert_uint_eq(ddp_sampler_position(sampler), 7);
+	ddp_sampler_destroy(sampler);
+}
+END_TEST
+
+START_TEST(test_seek_end)
+{
+	struct ddp_sampler *sampler = open_sampler(10, 2, 3, 0, true, PAD);
+	struct ddp_error error = {0};
+	uint64_t index;
+
+	ck_assert_int_eq(ddp_sampler_seek(sampler, 0, 10, NULL), 0);
+	ck_assert_int_eq(ddp_sampler_next(sampler, &index), 0);
+	ck_assert_int_eq(ddp_sampler_next(sampler, &index), 1);
+	ck_assert_uint_eq(index, 1);
+	ck_assert_int_eq(ddp_sampler_seek(sampler, 3, 11, &error), DDP_ERR_ARGUMENT);
+	unit_pieces("seek", error.text, (const char *const[]){"11", "epoch 3", "10 samples", NULL});
+	/* A refused seek leaves it where it was. */
+	ck_assert_uint_eq(ddp_sampler_epoch(sampler), 1);
+	ck_assert_uint_eq(ddp_sampler_position(sampler), 3);
+	ddp_sampler_destroy(sampler);
+}
+END_TEST
+
+/* --- Properties ------------------------------------------------------------------------- */
+
+static uint64_t random_state(void)
+{
+	const char *text = getenv("DDP_SEED");
+	uint64_t seed = text && *text ? strtoull(text, NULL, 0) : 20240917;
+
+	printf("DDP_SEED=%llu\n", (unsigned long long)seed);
+	return seed * 2 + 1;
+}
+
+/* PyTorch's __iter__, word for word, given the permutation. Returns the length. */
+static size_t by_the_book(const uint64_t *order, size_t samples, size_t ranks, bool drop,
+			  uint64_t *mine, size_t rank)
+{
+	size_t each = drop ? samples / ranks : (samples + ranks - 1) / ranks;
+	size_t total = each * ranks, count = 0;
+
+	for (size_t i = rank; i < total; i += ranks)
+		mine[count++] = order[i % samples];
+	ck_assert_uint_eq(count, each);
+	return each;
+}
+
+START_TEST(test_against_the_book)
+{
+	uint64_t state = random_state(), order[200], mine[200], got[201];
+
+	for (int round = 0; round < 300; round++) {
+		size_t samples = 1 + unit_random(&state, 200), ranks = 1 + unit_random(&state, 20);
+		size_t rank = unit_random(&state, (uint32_t)ranks), count;
+		uint64_t seed = unit_random(&state, UINT32_MAX), epoch = unit_random(&state, 9);
+		bool drop = unit_random(&state, 2), shuffle = unit_random(&state, 2);
+		struct ddp_sampler *all = open_sampler(samples, 0, 1, seed, shuffle, PAD);
+		struct ddp_sampler *one = open_sampler(samples, (int)rank, (int)ranks, seed,
+						       shuffle, drop ? DROP : PAD);
+
+		ddp_sampler_set_epoch(all, epoch);
+		ddp_sampler_set_epoch(one, epoch);
+		ck_assert_uint_eq(ddp_sampler_take(all, order, samples), samples);
+		count = by_the_book(order, samples, ranks, drop, mine, rank);
+		ck_assert_uint_eq(ddp_sampler_length(one), count);
+		ck_assert_uint_eq(ddp_sampler_take(one, got, 201), count);
+		ck_assert_mem_eq(got, mine, count * sizeof(*mine));
+		ddp_sampler_destroy(one);
+		ddp_sampler_destroy(all);
+	}
+}
+END_TEST
+
+/* What a run has seen: how often each sample, and how many of these were padding. */
+struct seen {
+	int times[200];
+	int padding;
+};
+
+static void run_some(struct ddp_sampler *sampler, size_t samples, uint64_t count, struct seen *seen)
+{
+	for (uint64_t i = 0; i < count; i++) {
+		uint64_t order = ddp_sampler_order(sampler), index;
+
+		if (ddp_sampler_next(sampler, &index) == 0)
+			return;
+		if (order < samples)
+			seen->times[index]++;
+		else
+			seen->padding++;
+	}
+}
+
+static void check_seen(const struct seen *seen, size_t samples, int ranks, enum kind kind)
+{
+	int missing = 0;
+
+	for (size_t i = 0; i < samples; i++) {
+		ck_assert_int_le(seen->times[i], 1);
+		missing += !seen->times[i];
+	}
+	ck_assert_int_lt(missing, kind == DROP ? ranks : 1);
+	ck_assert_int_lt(seen->padding, kind == PAD ? ranks : 1);
+}
+
+/* Some ranks begin an epoch, others, more or fewer, end it, perhaps in three parts. */
+START_TEST(test_resume)
+{
+	uint64_t state = random_state();
+
+	for (int round = 0; round < 300; round++) {
+		size_t samples = 1 + unit_random(&state, 200);
+		uint64_t seed = unit_random(&state, 1000), position = 0;
+		enum kind kind = (enum kind)unit_random(&state, KINDS);
+		struct seen seen = {{0}, 0};
+		int ranks = 1;
+
+		for (int part = 0; part < 3; part++) {
+			uint64_t after = position, count = unit_random(&state, 60);
+
+			ranks = 1 + (int)unit_random(&state, 12);
+			for (int rank = ranks - 1; rank >= 0; rank--) {
+				struct ddp_sampler *sampler =
+					open_sampler(samples, rank, ranks, seed, true, kind);
+
+				ddp_sampler_seek(sampler, 4, position, NULL);
+				run_some(sampler, samples, part < 2 ? count : UINT64_MAX, &seen);
+				after = ddp_sampler_epoch(sampler) == 4
+						? ddp_sampler_position(sampler)
+						: samples;
+				ddp_sampler_destroy(sampler);
+			}
+			if (after == samples)
+				break;
+			position = after;
+		}
+		check_seen(&seen, samples, ranks, kind);
+	}
+}
+END_TEST
+
+START_TEST(test_resume_same)
+{
+	uint64_t state = random_state();
+
+	for (int round = 0; round < 200; round++) {
+		size_t samples = 1 + unit_random(&state, 100);
+		int ranks = 1 + (int)unit_random(&state, 9);
+		int rank = (int)unit_random(&state, (uint32_t)ranks);
+		enum kind kind = (enum kind)unit_random(&state, KINDS);
+		struct ddp_sampler *run = open_sampler(samples, rank, ranks, 3, true, kind);
+		struct ddp_sampler *again = open_sampler(samples, rank, ranks, 3, true, kind);
+		uint64_t want, got, count = unit_random(&state, 12);
+
+		for (uint64_t i = 0; i < count && i + 1 < ddp_sampler_length(run); i++)
+			ddp_sampler_next(run, &want);
+		ck_assert_int_eq(ddp_sampler_seek(again, ddp_sampler_epoch(run),
+						  ddp_sampler_position(run), NULL),
+				 0);
+		for (int i = 0; i < 150; i++) {
+			want = got = 4711;
+			ck_assert_int_eq(ddp_sampler_next(run, &want),
+					 ddp_sampler_next(again, &got));
+			ck_assert_uint_eq(want, got);
+			ck_assert_uint_eq(ddp_sampler_order(run), ddp_sampler_order(again));
+		}
+		ddp_sampler_destroy(again);
+		ddp_sampler_destroy(run);
+	}
+}
+END_TEST
+
+/* --- Refused ---------------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	struct ddp_sampler_options options;
+	int status;
+	const char *pieces[4];
+} refused[] = {
+	{"size", {7, 10, 0, 1, 0, true, false, false}, DDP_ERR_ARGUMENT, {"7 bytes"}},
+	{"no ranks",
+	 {sizeof(refused[0].options), 10, 0, 0, 0, true, false, false},
+	 DDP_ERR_ARGUMENT,
+	 {"rank 0 of 0"}},
+	{"rank",
+	 {sizeof(refused[0].options), 10, 2, 2, 0, true, false, false},
+	 DDP_ERR_ARGUMENT,
+	 {"rank 2 of 2"}},
+	{"rank -1",
+	 {sizeof(refused[0].options), 10, -1, 2, 0, true, false, false},
+	 DDP_ERR_ARGUMENT,
+	 {"rank -1 of 2"}},
+	{"both",
+	 {sizeof(refused[0].options), 10, 0, 2, 0, true, true, true},
+	 DDP_ERR_ARGUMENT,
+	 {"exact", "drop_last"}},
+	{"samples",
+	 {sizeof(refused[0].options), UINT64_MAX, 0, 2, 0, false, false, false},
+	 DDP_ERR_ARGUMENT,
+	 {"18446744073709551615 samples"}},
+	{"memory",
+	 {sizeof(refused[0].options), UINT64_MAX / 8, 0, 2, 0, true, false, false},
+	 DDP_ERR_MEMORY,
+	 {"2305843009213693951 samples", "8 bytes"}},
+};
+
+START_TEST(test_refused)
+{
+	struct ddp_error error = {0};
+	struct ddp_sampler *sampler = (struct ddp_sampler *)&error;
+
+	unit_number(refused[_i].name, "status",
+		    ddp_sampler_create(&sampler, &refused[_i].options, &error), refused[_i].status);
+	ck_assert_ptr_null(sampler);
+	unit_pieces(refused[_i].name, error.text, refused[_i].pieces);
+	ck_assert_int_eq(ddp_sampler_create(&sampler, &refused[_i].options, NULL),
+			 refused[_i].status);
+	ddp_sampler_destroy(NULL);
+}
+END_TEST
+
+/* Where nothing is shuffled, no memory is needed, however large the set. */
+START_TEST(test_huge)
+{
+	struct ddp_sampler *sampler = open_sampler(UINT64_C(1) << 40, 1, 3, 0, false, EXACT);
+	uint64_t index;
+
+	ck_assert_uint_eq(ddp_sampler_length(sampler), 366503875925);
+	ck_assert_int_eq(ddp_sampler_seek(sampler, 0, (UINT64_C(1) << 40) - 2, NULL), 0);
+	ck_assert_int_eq(ddp_sampler_next(sampler, &index), 1);
+	ck_assert_uint_eq(index, (UINT64_C(1) << 40) - 1);
+	ck_assert_int_eq(ddp_sampler_next(sampler, &index), 0);
+	ddp_sampler_destroy(sampler);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_add_test(tcase, test_twister);
+	tcase_add_test(tcase, test_large_order);
+	tcase_add_test(tcase, test_wide_order);
+	UNIT_ROWS(tcase, test_list, lists);
+	UNIT_ROWS(tcase, test_hash, hashes);
+	tcase_add_test(tcase, test_next_epoch);
+	tcase_add_test(tcase, test_order);
+	tcase_add_test(tcase, test_seek_end);
+	tcase_add_test(tcase, test_against_the_book);
+	tcase_add_test(tcase, test_resume);
+	tcase_add_test(tcase, test_resume_same);
+	UNIT_ROWS(tcase, test_refused, refused);
+	tcase_add_test(tcase, test_huge);
+}
+
+int main(void)
+{
+	return unit_run("sampler", fill);
+}

@@ -1,0 +1,646 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <ddp.h>
+
+#include "scratch.h"
+#include "state/header.h"
+#include "state/tensors.h"
+#include "state/utf8.h"
+
+/* A file: the header in [text], which is [length] long, and [data] bytes 0, 1, 2, ... */
+static const char *make_file(const char *name, const char *text, size_t length, size_t data)
+{
+	size_t size = DDP_HEADER_START + length + data;
+	char *file = calloc(size, 1);
+	uint64_t number = length;
+	const char *path;
+
+	ck_assert_ptr_nonnull(file);
+	memcpy(file, &number, sizeof(number));
+	memcpy(file + DDP_HEADER_START, text, length);
+	for (size_t i = 0; i < data; i++)
+		file[DDP_HEADER_START + length + i] = (char)i;
+	path = scratch_file(name, file, size);
+	free(file);
+	return path;
+}
+
+/* --- Bytes ------------------------------------------------------------------------------ */
+
+static float six[] = {0, 1, 2, 3, 4, 5};
+
+/* What the format's own writer gives for these, from its tests. */
+static const struct {
+	const char *name, *header;
+	struct ddp_tensor tensor;
+	struct ddp_pair pair;
+} golden[] = {
+	{"empty", "{}      ", {.name = NULL}, {NULL, NULL}},
+	{"metadata",
+	 "{\"__metadata__\":{\"framework\":\"pt\"}}     ",
+	 {.name = NULL},
+	 {"framework", "pt"}},
+	{"aligned",
+	 "{\"attn.0\":{\"dtype\":\"F32\",\"shape\":[1,2,3],\"data_offsets\":[0,24]}}",
+	 {"attn.0", DDP_F32, 3, {1, 2, 3}, six},
+	 {NULL, NULL}},
+	{"padded",
+	 "{\"attn0\":{\"dtype\":\"F32\",\"shape\":[1,1,2,3],\"data_offsets\":[0,24]}}       ",
+	 {"attn0", DDP_F32, 4, {1, 1, 2, 3}, six},
+	 {NULL, NULL}},
+};
+
+START_TEST(test_golden)
+{
+	const char *name = golden[_i].name, *path = scratch(name);
+	size_t length = strlen(golden[_i].header), count = golden[_i].tensor.name != NULL, size;
+	struct ddp_error error;
+	uint64_t number;
+	char *file;
+
+	unit_number(name, "status",
+		    ddp_tensors_save(path, &golden[_i].tensor, count, &golden[_i].pair,
+				     golden[_i].pair.key != NULL, &error),
+		    0);
+	file = scratch_read(path, &size);
+	unit_number(name, "size", (int64_t)size, (int64_t)(8 + length + count * sizeof(six)));
+	memcpy(&number, file, sizeof(number));
+	unit_number(name, "length", (int64_t)number, (int64_t)length);
+	ck_assert_msg(memcmp(file + 8, golden[_i].header, length) == 0, "%s: header is %s", name,
+		      file + 8);
+	ck_assert(memcmp(file + 8 + length, six, count * sizeof(six)) == 0);
+	free(file);
+}
+END_TEST
+
+/* --- Round trips ------------------------------------------------------------------------ */
+
+static const struct {
+	const char *name;
+	int dimensions;
+	int64_t shape[DDP_DIMENSIONS];
+	uint64_t count;
+} shapes[] = {
+	{"scalar", 0, {0}, 1},
+	{"empty", 1, {0}, 0},
+	{"empty inside", 3, {3, 0, 2}, 0},
+	{"one", 1, {1}, 1},
+	{"odd", 1, {7}, 7},
+	{"matrix", 2, {3, 5}, 15},
+	{"eight", 8, {1, 2, 1, 3, 1, 1, 2, 1}, 12},
+};
+
+static const size_t type_bytes[DDP_TYPE_COUNT] = {4, 8, 2, 2, 4, 8, 1};
+
+START_TEST(test_round_trip)
+{
+	const char *name = shapes[_i].name, *path = scratch("round-trip");
+	struct ddp_tensor tensors[DDP_TYPE_COUNT];
+	unsigned char data[DDP_TYPE_COUNT][128];
+	struct ddp_tensors *file;
+	struct ddp_error error;
+	uint64_t seed = 1;
+	size_t count;
+
+	for (int t = 0; t < DDP_TYPE_COUNT; t++) {
+		for (size_t i = 0; i < sizeof(data[t]); i++)
+			data[t][i] = (unsigned char)unit_random(&seed, 256);
+		tensors[t] = (struct ddp_tensor){.name = ddp_tensor_type((enum ddp_type)t),
+						 .type = (enum ddp_type)t,
+						 .dimensions = shapes[_i].dimensions,
+						 .data = data[t]};
+		memcpy(tensors[t].shape, shapes[_i].shape, sizeof(tensors[t].shape));
+		unit_number(name, "count", (int64_t)ddp_tensor_count(&tensors[t]),
+			    (int64_t)shapes[_i].count);
+	}
+	ck_assert_int_eq(ddp_tensors_save(path, tensors, DDP_TYPE_COUNT, NULL, 0, &error), 0);
+	ck_assert_int_eq(ddp_tensors_open(&file, path, &error), 0);
+	ddp_tensors_list(file, &count);
+	ck_assert_uint_eq(count, DDP_TYPE_COUNT);
+	for (int t = 0; t < DDP_TYPE_COUNT; t++) {
+		const struct ddp_tensor *got = ddp_tensors_find(file, tensors[t].name);
+
+		ck_assert_ptr_nonnull(got);
+		unit_text(name, "name", got->name, tensors[t].name);
+		unit_number(name, "type", got->type, t);
+		unit_number(name, "dimensions", got->dimensions, shapes[_i].dimensions);
+		ck_assert(memcmp(got->shape, shapes[_i].shape, sizeof(got->shape)) == 0);
+		ck_assert(memcmp(got->data, data[t], shapes[_i].count * type_bytes[t]) == 0);
+		unit_number(name, "alignment", (int64_t)((uintptr_t)got->data % type_bytes[t]), 0);
+	}
+	ddp_tensors_close(file);
+}
+END_TEST
+
+/* Larger elements first, then by name, byte by byte. */
+START_TEST(test_order)
+{
+	static const char *const want[] = {"n", "z", "b", "c", "h", "a", "i", "B", "b2", "é"};
+	static char zeros[64];
+	const struct ddp_tensor tensors[] = {
+		{"é", DDP_U8, 1, {3}, zeros},	{"b2", DDP_U8, 1, {1}, zeros},
+		{"B", DDP_U8, 1, {1}, zeros},	{"i", DDP_F16, 1, {3}, zeros},
+		{"a", DDP_BF16, 1, {1}, zeros}, {"h", DDP_I32, 1, {1}, zeros},
+		{"c", DDP_F32, 1, {1}, zeros},	{"b", DDP_F32, 1, {3}, zeros},
+		{"z", DDP_F64, 1, {1}, zeros},	{"n", DDP_I64, 0, {0}, zeros},
+	};
+	const struct ddp_tensor *list;
+	struct ddp_tensors *file;
+	struct ddp_error error;
+	size_t count;
+
+	ck_assert_int_eq(
+		ddp_tensors_save(scratch("order"), tensors, ROWS(tensors), NULL, 0, &error), 0);
+	ck_assert_int_eq(ddp_tensors_open(&file, scratch("order"), &error), 0);
+	list = ddp_tensors_list(file, &count);
+	ck_assert_uint_eq(count, ROWS(want));
+	for (int i = 0; i < ROWS(want); i++)
+		unit_text("order", "name", list[i].name, want[i]);
+	ddp_tensors_close(file);
+}
+END_TEST
+
+static const char *const odd_names[] = {
+	"",
+	" ",
+	"a\"b\\c/d",
+	"\b\f\n\r\t",
+	"\x01\x1f\x7f",
+	"é\xe2\x82\xac\xf0\x9f\x98\x80",
+	"\xf4\x8f\xbf\xbf",
+	"dtype",
+	"{\"a\":1}",
+};
+
+START_TEST(test_names)
+{
+	const char *path = scratch("names"), *name = odd_names[_i];
+	struct ddp_pair pair = {name, name}, none = {"none", NULL};
+	struct ddp_tensor tensor = {name, DDP_F32, 1, {6}, six};
+	struct ddp_tensors *file;
+	struct ddp_error error;
+
+	ck_assert_int_eq(
+		ddp_tensors_save(path, &tensor, 1, (struct ddp_pair[]){none, pair}, 2, &error), 0);
+	ck_assert_int_eq(ddp_tensors_open(&file, path, &error), 0);
+	ck_assert_ptr_nonnull(ddp_tensors_find(file, name));
+	ck_assert_ptr_null(ddp_tensors_find(file, "another"));
+	unit_text("metadata", name, ddp_tensors_metadata(file, name), name);
+	unit_text("metadata", "none", ddp_tensors_metadata(file, "none"), NULL);
+	unit_text("metadata", "another", ddp_tensors_metadata(file, "another"), NULL);
+	ddp_tensors_close(file);
+}
+END_TEST
+
+/* --- What cannot be written ------------------------------------------------------------- */
+
+static const struct {
+	const char *piece;
+	struct ddp_tensor tensor;
+	struct ddp_pair pair;
+} refused[] = {
+	{"(null)", {NULL, DDP_F32, 0, {0}, six}, {NULL, NULL}},
+	{"__metadata__", {"__metadata__", DDP_F32, 0, {0}, six}, {NULL, NULL}},
+	{"name of a tensor", {"\xc3", DDP_F32, 0, {0}, six}, {NULL, NULL}},
+	{"name of a tensor", {"\xed\xa0\x80", DDP_F32, 0, {0}, six}, {NULL, NULL}},
+	{"impossible type", {"x", DDP_TYPE_COUNT, 0, {0}, six}, {NULL, NULL}},
+	{"impossible type", {"x", DDP_F32, -1, {0}, six}, {NULL, NULL}},
+	{"impossible type", {"x", DDP_F32, 9, {0}, six}, {NULL, NULL}},
+	{"impossible type", {"x", DDP_F32, 1, {-1}, six}, {NULL, NULL}},
+	{"impossible type", {"x", DDP_F32, 2, {INT64_MAX, 3}, six}, {NULL, NULL}},
+	{"impossible type", {"x", DDP_F64, 1, {INT64_MAX / 4}, six}, {NULL, NULL}},
+	{"no data", {"x", DDP_F32, 0, {0}, NULL}, {NULL, NULL}},
+	{"twice", {"there", DDP_I64, 1, {1}, six}, {NULL, NULL}},
+	{"metadata \"a\" is there twice", {"x", DDP_F32, 0, {0}, six}, {"a", "2"}},
+	{"metadata \"\xff\" is not possible", {"x", DDP_F32, 0, {0}, six}, {"\xff", "2"}},
+	{"metadata \"b\" is not possible", {"x", DDP_F32, 0, {0}, six}, {"b", "\x80"}},
+	{"metadata \"(null)\"", {"x", DDP_F32, 0, {0}, six}, {NULL, "2"}},
+};
+
+START_TEST(test_refused)
+{
+	const char *path = scratch("refused");
+	struct ddp_tensor tensors[] = {{"there", DDP_F32, 1, {6}, six}, refused[_i].tensor};
+	struct ddp_pair pairs[] = {{"a", "1"}, refused[_i].pair};
+	size_t count = pairs[1].key || pairs[1].value ? 2 : 1;
+	struct ddp_error error;
+
+	unit_number(refused[_i].piece, "status",
+		    ddp_tensors_save(path, tensors, 2, pairs, count, &error), DDP_ERR_ARGUMENT);
+	unit_number(refused[_i].piece, "status", error.status, DDP_ERR_ARGUMENT);
+	unit_pieces("text", error.text, (const char *const[]){path, refused[_i].piece, NULL});
+	ck_assert_int_ne(access(path, F_OK), 0);
+}
+END_TEST
+
+/* What does not fit leaves the old file as it was, and nothing beside it. */
+START_TEST(test_full)
+{
+	const char *path = scratch("full/file");
+	struct ddp_tensor tensor = {"six", DDP_F32, 1, {6}, six};
+	static char large[8192];
+	struct ddp_tensor two[] = {tensor, {"large", DDP_U8, 1, {sizeof(large)}, large}};
+	struct ddp_tensors *file;
+	struct ddp_error error;
+	size_t count;
+
+	ck_assert_int_eq(mkdir(scratch("full"), 0700), 0);
+	ck_assert_int_eq(ddp_tensors_save(path, &tensor, 1, NULL, 0, &error), 0);
+	signal(SIGXFSZ, SIG_IGN);
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, RLIM_INFINITY}), 0);
+	ck_assert_int_eq(ddp_tensors_save(path, two, 2, NULL, 0, &error), DDP_ERR_FILE);
+	setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
+	unit_pieces("text", error.text, (const char *const[]){path, "File too large", NULL});
+	ck_assert_int_eq(ddp_tensors_open(&file, path, &error), 0);
+	ddp_tensors_list(file, &count);
+	ck_assert_uint_eq(count, 1);
+	ddp_tensors_close(file);
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(rmdir(scratch("full")), 0);
+}
+END_TEST
+
+/* --- What cannot be read ---------------------------------------------------------------- */
+
+#define X_IS(members) "{\"x\":{" members "}}"
+#define TENSOR(name, begin, end) \
+	"\"" name "\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[" begin "," end "]}"
+#define U8_4 "\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]"
+
+static const struct {
+	const char *header;
+	size_t data;
+	const char *piece;
+} malformed[] = {
+	{"", 0, "does not begin with '{'"},
+	{" {}", 0, "does not begin with '{'"},
+	{"[]", 0, "does not begin with '{'"},
+	{"\xef\xbb\xbf{}", 0, "does not begin with '{'"},
+	{"{", 0, "byte 1: a string expected"},
+	{"{}x", 0, "byte 2: more text after the end"},
+	{"{}{}", 0, "more text after the end"},
+	{"{,}", 0, "a string expected"},
+	{"{x:1}", 0, "a string expected"},
+	{"{'x':1}", 0, "a string expected"},
+	{"{\"x\"}", 0, "':' expected"},
+	{"{\"x", 0, "a string without an end"},
+	{"{\"x\\", 0, "a string without an end"},
+	{"{\"\\x\":", 0, "an unknown escape"},
+	{"{\"\\u12\":", 0, "four hexadecimal digits"},
+	{"{\"\\u12", 0, "four hexadecimal digits"},
+	{"{\"\\u12g4\":", 0, "four hexadecimal digits"},
+	{"{\"\\u0000\":", 0, "a zero byte"},
+	{"{\"\\ud800\":", 0, "surrogate"},
+	{"{\"\\udc00\\ud800\":", 0, "surrogate"},
+	{"{\"\\ud800\\u0041\":", 0, "surrogate"},
+	{"{\"\\ud800\\u", 0, "surrogate"},
+	{"{\"\\ud800xxxxxx\":", 0, "surrogate"},
+	{"{\"a\nb\":", 0, "a control character"},
+	{"{\"\xff\":", 0, "not UTF-8"},
+	{"{\"\xc0\x80\":", 0, "not UTF-8"},
+	{"{\"\xe0\x80\x80\":", 0, "not UTF-8"},
+	{"{\"\xed\xa0\x80\":", 0, "not UTF-8"},
+	{"{\"\xf4\x90\x80\x80\":", 0, "not UTF-8"},
+	{"{\"\xf0\x80\x80\x80\":", 0, "not UTF-8"},
+	{"{\"\xe2\x82\":", 0, "not UTF-8"},
+	{"{\"\xe2\x82", 0, "not UTF-8"},
+	{"{\"x\":1}", 0, "an object expected"},
+	{"{\"x\":null}", 0, "an object expected"},
+	{"{\"x\":{}}", 0, "without dtype, shape or data_offsets"},
+	{X_IS("\"dtype\":\"U8\",\"shape\":[4]"), 4, "without dtype"},
+	{X_IS("\"dtype\":\"U8\",\"data_offsets\":[0,4]"), 4, "without dtype"},
+	{X_IS("\"shape\":[4],\"data_offsets\":[0,4]"), 4, "without dtype"},
+	{X_IS(U8_4 ",\"dtype\":\"U8\""), 4, "a member of a tensor twice"},
+	{X_IS(U8_4 ",\"more\":1"), 4, "a member that a tensor does not have"},
+	{X_IS(U8_4 ","), 4, "a string expected"},
+	{X_IS("\"dtype\":8"), 4, "a string expected"},
+	{X_IS("\"shape\":4"), 4, "an array expected"},
+	{X_IS("\"shape\":[4"), 4, "',' or ']' expected"},
+	{X_IS("\"shape\":[4,]"), 4, "a whole number expected"},
+	{X_IS("\"shape\":[-1]"), 4, "a whole number expected"},
+	{X_IS("\"shape\":[04]"), 4, "a whole number expected"},
+	{X_IS("\"shape\":[\"4\"]"), 4, "a whole number expected"},
+	{X_IS("\"shape\":[4.0]"), 4, "',' or ']' expected"},
+	{X_IS("\"shape\":[4e0]"), 4, "',' or ']' expected"},
+	{X_IS("\"shape\":[4 4]"), 4, "',' or ']' expected"},
+	{X_IS("\"shape\":[18446744073709551616]"), 4, "beyond 64 bits"},
+	{X_IS("\"shape\":[9223372036854775808]"), 4, "beyond 63 bits"},
+	{X_IS("\"data_offsets\":[0]"), 4, "not two numbers"},
+	{X_IS("\"data_offsets\":[]"), 4, "not two numbers"},
+	{X_IS("\"data_offsets\":[0,4,4]"), 4, "not two numbers"},
+	{"{" TENSOR("x", "0", "4") " " TENSOR("y", "4", "8") "}", 8, "',' or '}' expected"},
+	{"{" TENSOR("x", "0", "4") "," TENSOR("x", "4", "8") "}", 8, "\"x\" is there twice"},
+	{"{" TENSOR("x", "0", "4") "," TENSOR("\\u0078", "4", "8") "}", 8, "\"x\" is there twice"},
+	{"{" TENSOR("x", "0", "4") "," TENSOR("y", "5", "9") "}", 9, "\"y\" lies at [5, 9), 4"},
+	{"{" TENSOR("x", "0", "4") "," TENSOR("y", "3", "7") "}", 7, "\"y\" lies at [3, 7), 4"},
+	{"{" TENSOR("x", "0", "4") "," TENSOR("y", "0", "4") "}", 4, "lies at [0, 4), 4"},
+	{"{" TENSOR("x", "1", "5") "}", 5, "\"x\" lies at [1, 5), 0"},
+	{"{" TENSOR("x", "4", "0") "}", 4, "\"x\" lies at [4, 0), 0"},
+	{"{" TENSOR("x", "0", "4") "}", 3, "cut short: tensor \"x\" ends at byte 4"},
+	{"{" TENSOR("x", "0", "4") "}", 5, "1 bytes at the end belong to no tensor"},
+	{"{}", 1, "1 bytes at the end belong to no tensor"},
+	{"{" TENSOR("x", "0", "5") "}", 5, "\"x\" has 5 bytes, its shape needs 4"},
+	{"{" TENSOR("x", "0", "18446744073709551615") "}", 5, "cut short"},
+	{X_IS("\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[0,15]"), 15, "needs 16"},
+	{X_IS("\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]"), 0,
+	 "the shape of tensor \"x\" is too large"},
+	{X_IS("\"dtype\":\"F64\",\"shape\":[2305843009213693952],\"data_offsets\":[0,0]"), 0,
+	 "the shape of tensor \"x\" is too large"},
+	{"{\"__metadata__\":null}", 0, "an object expected"},
+	{"{\"__metadata__\":[]}", 0, "an object expected"},
+	{"{\"__metadata__\":{\"a\":1}}", 0, "a string expected"},
+	{"{\"__metadata__\":{\"a\":{}}}", 0, "a string expected"},
+	{"{\"__metadata__\":{\"a\":\"1\"", 0, "',' or '}' expected"},
+	{"{\"__metadata__\":{},\"__metadata__\":{}}", 0, "__metadata__ twice"},
+	{"{\"__metadata__\":{\"a\":\"1\",\"b\":\"\",\"a\":\"2\"}}", 0, "\"a\" is there twice"},
+};
+
+START_TEST(test_malformed)
+{
+	const char *header = malformed[_i].header;
+	const char *path = make_file("malformed", header, strlen(header), malformed[_i].data);
+	struct ddp_tensors *file;
+	struct ddp_error error;
+
+	unit_number(header, "status", ddp_tensors_open(&file, path, &error), DDP_ERR_FORMAT);
+	ck_assert_ptr_null(file);
+	unit_pieces(header, error.text, (const char *const[]){path, malformed[_i].piece, NULL});
+}
+END_TEST
+
+/* Good ones that we would not write ourselves. */
+static const struct {
+	const char *header;
+	size_t data;
+	const char *names; /* in order, with a space after each */
+} wellformed[] = {
+	{"{}", 0, ""},
+	{"{ }\r\n\t ", 0, ""},
+	{"{\"__metadata__\":{}}", 0, ""},
+	{"{\n\t\"x\" : { " U8_4 " } }", 4, "x "},
+	{"{" TENSOR("y", "4", "8") "," TENSOR("x", "0", "4") "}", 8, "x y "},
+	{"{" TENSOR("\\u0041\\u00e9\\u20ac\\ud83d\\uDE00\\/", "0", "4") "}", 4,
+	 "A\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80/ "},
+	{"{\"b\":{\"data_offsets\":[0,0],\"shape\":[0],\"dtype\":\"F32\"},"
+	 "\"a\":{\"data_offsets\":[0,0],\"shape\":[0,9223372036854775807],\"dtype\":\"F32\"}}",
+	 0, "b a "},
+};
+
+START_TEST(test_wellformed)
+{
+	const char *header = wellformed[_i].header;
+	const char *path = make_file("wellformed", header, strlen(header), wellformed[_i].data);
+	const struct ddp_tensor *list;
+	struct ddp_tensors *file;
+	struct ddp_error error;
+	char names[64] = "";
+	size_t count;
+
+	unit_number(header, error.text, ddp_tensors_open(&file, path, &error), 0);
+	list = ddp_tensors_list(file, &count);
+	for (size_t i = 0; i < count; i++)
+		strcat(strcat(names, list[i].name), " ");
+	unit_text(header, "list", names, wellformed[_i].names);
+	ddp_tensors_close(file);
+}
+END_TEST
+
+/* A type that we lack is no reason not to read the others. */
+START_TEST(test_unknown_type)
+{
+	static const char header[] =
+		"{\"x\":{\"dtype\":\"F8_E4M3\",\"shape\":[2,3],\"data_offsets\":[0,6]},"
+		"\"y\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[6,7]}}";
+	struct ddp_tensors *file;
+	const struct ddp_tensor *x, *y;
+	struct ddp_error error;
+
+	make_file("unknown", header, strlen(header), 7);
+	ck_assert_int_eq(ddp_tensors_open(&file, scratch("unknown"), &error), 0);
+	x = ddp_tensors_find(file, "x");
+	y = ddp_tensors_find(file, "y");
+	ck_assert(x && x->type == DDP_TYPE_COUNT && x->dimensions == 2 && !x->data);
+	ck_assert_str_eq(ddp_tensors_type(file, x), "F8_E4M3");
+	ck_assert(y && y->type == DDP_U8 && *(char *)y->data == 6);
+	ddp_tensors_close(file);
+}
+END_TEST
+
+START_TEST(test_nine_dimensions)
+{
+	static const char header[] = "{\"x\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],"
+				     "\"data_offsets\":[0,1]}}";
+	struct ddp_tensors *file;
+	struct ddp_error error;
+
+	make_file("nine", header, strlen(header), 1);
+	ck_assert_int_eq(ddp_tensors_open(&file, scratch("nine"), &error), DDP_ERR_UNSUPPORTED);
+	unit_pieces("text", error.text, (const char *const[]){"\"x\" has 9 dimensions", NULL});
+}
+END_TEST
+
+static const struct {
+	const char *name, *bytes;
+	size_t size;
+	int status;
+	const char *piece;
+} files[] = {
+	{"nothing", "", 0, DDP_ERR_FORMAT, "0 bytes are no safetensors file"},
+	{"seven", "\2\0\0\0\0\0\0", 7, DDP_ERR_FORMAT, "7 bytes are no safetensors file"},
+	{"eight", "\2\0\0\0\0\0\0\0", 8, DDP_ERR_FORMAT, "cut short: a header of 2 bytes"},
+	{"limit", "\1\xe1\xf5\5\0\0\0\0", 8, DDP_ERR_FORMAT, "at most 100000000 are allowed"},
+	{"below", "\0\xe1\xf5\5\0\0\0\0", 8, DDP_ERR_FORMAT, "cut short"},
+	{"huge", "\377\377\377\377\377\377\377\377{}", 10, DDP_ERR_FORMAT, "at most 100000000"},
+	{"gzip", "\x1f\x8b\x08\0\0\0\0\0\0\0", 10, DDP_ERR_FORMAT, "cut short"},
+	{"missing", NULL, 0, DDP_ERR_FILE, "No such file"},
+	{".", NULL, 0, DDP_ERR_FORMAT, "not a plain file"},
+	{"fifo", NULL, 0, DDP_ERR_FORMAT, "not a plain file"},
+};
+
+START_TEST(test_files)
+{
+	const char *name = files[_i].name, *path = scratch(name);
+	struct ddp_tensors *file;
+	struct ddp_error error;
+
+	if (files[_i].bytes)
+		scratch_file(name, files[_i].bytes, files[_i].size);
+	if (strcmp(name, "fifo") == 0)
+		ck_assert_int_eq(mkfifo(path, 0600), 0);
+	unit_number(name, "status", ddp_tensors_open(&file, path, &error), files[_i].status);
+	unit_pieces(name, error.text, (const char *const[]){path, files[_i].piece, NULL});
+	unit_number(name, "status without a text", ddp_tensors_open(&file, path, NULL),
+		    files[_i].status);
+	ck_assert_ptr_null(file);
+}
+END_TEST
+
+/* --- Damage ----------------------------------------------------------------------------- */
+
+/* A small file of a bit of everything. Returns its bytes. */
+static char *make_small(bool checksum, size_t *size)
+{
+	static int64_t number = 4711;
+	static uint16_t halves[3] = {0x3c00, 0xbc00, 0x7bff};
+	const struct ddp_tensor tensors[] = {
+		{"conv1.weight", DDP_F32, 2, {2, 3}, six},
+		{"bn.num_batches_tracked", DDP_I64, 0, {0}, &number},
+		{"half", DDP_F16, 1, {3}, halves},
+		{"nothing", DDP_U8, 1, {0}, NULL},
+	};
+	const struct ddp_pair pairs[] = {{"ddp.step", "12"}, {"format", "pt"}};
+	const char *path = scratch("small");
+	struct ddp_error error;
+
+	ck_assert_int_eq(
+		ddp_tensors_write(path, tensors, ROWS(tensors), pairs, 2, checksum, &error), 0);
+	return scratch_read(path, size);
+}
+
+START_TEST(test_cut)
+{
+	size_t size;
+	char *bytes = make_small(false, &size);
+	struct ddp_tensors *file;
+	struct ddp_error error;
+
+	for (size_t cut = 0; cut < size; cut++) {
+		const char *path = scratch_file("cut", bytes, cut);
+
+		unit_number("cut", "status", ddp_tensors_open(&file, path, &error), DDP_ERR_FORMAT);
+		ck_assert_ptr_nonnull(strstr(error.text, path));
+	}
+	ck_assert_int_eq(ddp_tensors_open(&file, scratch_file("cut", bytes, size), &error), 0);
+	ddp_tensors_close(file);
+	ck_assert_int_eq(ddp_tensors_open(&file, scratch_file("cut", bytes, size + 1), &error),
+			 DDP_ERR_FORMAT);
+	free(bytes);
+}
+END_TEST
+
+/* Use all that an open file gives. Returns something that depends on all of it. */
+static uint64_t use(const struct ddp_tensors *file)
+{
+	uint64_t sum = 0, bytes;
+	size_t count;
+	const struct ddp_tensor *list = ddp_tensors_list(file, &count);
+
+	for (size_t i = 0; i < count; i++) {
+		ck_assert_ptr_eq(ddp_tensors_find(file, list[i].name), &list[i]);
+		sum += strlen(ddp_tensors_type(file, &list[i]));
+		ck_assert_int_eq(list[i].type == DDP_TYPE_COUNT, list[i].data == NULL);
+		if (!list[i].data)
+			continue;
+		ck_assert(ddp_tensor_bytes(&list[i], &bytes));
+		for (uint64_t k = 0; k < bytes; k++)
+			sum += ((const unsigned char *)list[i].data)[k];
+	}
+	return sum;
+}
+
+/* Every bit in turn. Without a checksum, nothing worse than a wrong number comes of it. */
+START_TEST(test_flip)
+{
+	size_t size, opened = 0;
+	char *bytes = make_small(false, &size);
+	struct ddp_tensors *file;
+	struct ddp_error error;
+	uint64_t sum = 0;
+
+	for (size_t bit = 0; bit < 8 * size; bit++) {
+		bytes[bit / 8] = (char)(bytes[bit / 8] ^ 1 << bit % 8);
+		if (ddp_tensors_open(&file, scratch_file("flip", bytes, size), &error) == 0) {
+			opened++;
+			sum += use(file);
+			ck_assert_int_eq(ddp_tensors_verify(file, &error), 1);
+		}
+		ddp_tensors_close(file);
+		bytes[bit / 8] = (char)(bytes[bit / 8] ^ 1 << bit % 8);
+	}
+	ck_assert(sum > 0 && opened > 0 && opened < 8 * size);
+	free(bytes);
+}
+END_TEST
+
+/* With one, every flip is found, but in the key that says that there is one. */
+START_TEST(test_checksum)
+{
+	size_t size, key;
+	char *bytes = make_small(true, &size);
+	struct ddp_tensors *file;
+	struct ddp_error error;
+
+	ck_assert_int_eq(ddp_tensors_open(&file, scratch("small"), &error), 0);
+	ck_assert_int_eq(ddp_tensors_verify(file, &error), 0);
+	ddp_tensors_close(file);
+	key = (size_t)(strstr(bytes + 8, DDP_TENSORS_CHECKSUM) - bytes);
+	for (size_t bit = 0; bit < 8 * size; bit++) {
+		bool in_key = bit / 8 >= key && bit / 8 - key < strlen(DDP_TENSORS_CHECKSUM);
+		int status;
+
+		bytes[bit / 8] = (char)(bytes[bit / 8] ^ 1 << bit % 8);
+		status = ddp_tensors_open(&file, scratch_file("flip", bytes, size), &error);
+		if (status == 0)
+			status = ddp_tensors_verify(file, &error);
+		ck_assert_msg(status == DDP_ERR_FORMAT || (in_key && status == 1),
+			      "bit %zu of byte %zu: status %d", bit % 8, bit / 8, status);
+		ddp_tensors_close(file);
+		bytes[bit / 8] = (char)(bytes[bit / 8] ^ 1 << bit % 8);
+	}
+	free(bytes);
+}
+END_TEST
+
+/* More than the piece in which it is read; and our own key is not the caller's. */
+START_TEST(test_checksum_large)
+{
+	enum { SIZE = (1 << 20) + 4096 };
+	char *large = calloc(SIZE, 1);
+	struct ddp_tensor tensor = {"large", DDP_U8, 1, {SIZE}, large};
+	struct ddp_pair pair = {DDP_TENSORS_CHECKSUM, "00000000"};
+	const char *path = scratch("large");
+	struct ddp_tensors *file;
+	struct ddp_error error;
+
+	ck_assert_int_eq(ddp_tensors_write(path, &tensor, 1, NULL, 0, true, &error), 0);
+	ck_assert_int_eq(ddp_tensors_open(&file, path, &error), 0);
+	ck_assert_int_eq(ddp_tensors_verify(file, &error), 0);
+	/* Cut while it is open: an error, and no signal. */
+	ck_assert_int_eq(truncate(path, 1 << 20), 0);
+	ck_assert_int_eq(ddp_tensors_verify(file, &error), DDP_ERR_FILE);
+	unit_pieces("text", error.text, (const char *const[]){"cannot read", path, NULL});
+	ddp_tensors_close(file);
+	ck_assert_int_eq(ddp_tensors_write(path, &tensor, 1, &pair, 1, true, &error),
+			 DDP_ERR_ARGUMENT);
+	free(large);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	scratch_use(tcase);
+	UNIT_ROWS(tcase, test_golden, golden);
+	UNIT_ROWS(tcase, test_round_trip, shapes);
+	tcase_add_test(tcase, test_order);
+	UNIT_ROWS(tcase, test_names, odd_names);
+	UNIT_ROWS(tcase, test_refused, refused);
+	tcase_add_test(tcase, test_full);
+	UNIT_ROWS(tcase, test_malformed, malformed);
+	UNIT_ROWS(tcase, test_wellformed, wellformed);
+	tcase_add_test(tcase, test_unknown_type);
+	tcase_add_test(tcase, test_nine_dimensions);
+	UNIT_ROWS(tcase, test_files, files);
+	tcase_add_test(tcase, test_cut);
+	tcase_add_test(tcase, test_flip);
+	tcase_add_test(tcase, test_checksum);
+	tcase_add_test(tcase, test_checksum_large);
+}
+
+int main(void)
+{
+	return unit_run("tensors", fill);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "comm/topology.h"
+#include "unit.h"
+
+enum { MOST = 8 };
+
+/* A world as a string: for each rank its node, as a letter; "abab" is dealt in turn. */
+struct row {
+	const char *name, *nodes;
+	bool shares;
+	int groups, columns;
+	int ranks[MOST]; /* by group, then by member */
+};
+
+static const struct row rows[] = {
+	{"one", "a", true, 1, 1, {0}},
+	{"one node", "aaa", true, 1, 3, {0, 1, 2}},
+	{"blocks", "aabb", true, 2, 2, {0, 1, 2, 3}},
+	{"in turn", "abab", true, 2, 2, {0, 2, 1, 3}},
+	{"uneven", "aaab", true, 2, 1, {0, 1, 2, 3}},
+	{"uneven, in turn", "abcab", true, 3, 1, {0, 3, 1, 4, 2}},
+	{"not sharing", "aab", false, 3, 1, {0, 1, 2}},
+};
+
+static int make_cards(const char *nodes, bool shares, struct ddp_card *cards)
+{
+	int size = (int)strlen(nodes), count = 0;
+
+	for (int rank = 0; rank < size; rank++)
+		if (nodes[rank] - 'a' + 1 > count)
+			count = nodes[rank] - 'a' + 1;
+	for (int rank = 0; rank < size; rank++) {
+		cards[rank] = (struct ddp_card){
+			.node_rank = nodes[rank] - 'a', .node_count = count, .shares = shares};
+		for (int other = 0; other < size; other++) {
+			cards[rank].local_size += nodes[other] == nodes[rank];
+			cards[rank].local_rank += other < rank && nodes[other] == nodes[rank];
+		}
+		cards[rank].host[0] = 'n';
+		cards[rank].host[1] = nodes[rank];
+	}
+	return size;
+}
+
+START_TEST(test_layout)
+{
+	const struct row *row = &rows[_i];
+	struct ddp_topology *topology, *copy;
+	struct ddp_card cards[MOST];
+	struct ddp_error error = {0};
+	int size = make_cards(row->nodes, row->shares, cards);
+
+	ck_assert_msg(ddp_topology_create(&topology, cards, size, &error) == 0, "%s: %s", row->name,
+		      error.text);
+	unit_number(row->name, "groups", topology->groups, row->groups);
+	unit_number(row->name, "columns", topology->columns, row->columns);
+	ck_assert_int_eq(ddp_topology_copy(&copy, topology->places, size, topology->hosts,
+					   topology->groups, &error),
+			 0);
+	for (int i = 0; i < size; i++) {
+		unit_number(row->name, "rank", topology->ranks[i], row->ranks[i]);
+		unit_number(row->name, "copied rank", copy->ranks[i], row->ranks[i]);
+	}
+	for (int rank = 0; rank < size; rank++) {
+		const struct ddp_place *place = &topology->places[rank];
+
+		unit_number(row->name, "place",
+			    ddp_topology_rank(topology, place->group, place->member), rank);
+		unit_text(row->name, "host", topology->hosts[place->group], cards[rank].host);
+	}
+	ddp_topology_destroy(topology);
+	ddp_topology_destroy(copy);
+}
+END_TEST
+
+/* What is changed in the cards of "aabb", and what the refusal says. */
+static void other_local(struct ddp_card *cards)
+{
+	cards[1].local_rank = 0;
+}
+
+static void larger_node(struct ddp_card *cards)
+{
+	cards[2].local_size = cards[3].local_size = 3;
+}
+
+static void no_such_node(struct ddp_card *cards)
+{
+	cards[3].node_rank = 2;
+}
+
+static void more_nodes(struct ddp_card *cards)
+{
+	for (int rank = 0; rank < 4; rank++)
+		cards[rank].node_count = 3;
+}
+
+static void one_does_not_share(struct ddp_card *cards)
+{
+	cards[2].shares = 0;
+}
+
+static void beyond_its_node(struct ddp_card *cards)
+{
+	for (int rank = 0; rank < 4; rank++)
+		cards[rank].local_size = 4;
+	cards[3].local_rank = 3;
+}
+
+static const struct {
+	const char *name;
+	void (*change)(struct ddp_card *cards);
+	const char *pieces[4];
+} refusals[] = {
+	{"twice the same", other_local, {"ranks 0 and 1", "local rank 0", "na"}},
+	{"larger node", larger_node, {"rank 2 on nb", "3 ranks", "2 ranks"}},
+	{"no such node", no_such_node, {"rank 3 on nb", "node 2 of 2"}},
+	{"more nodes", more_nodes, {"3 nodes", "no rank"}},
+	{"one does not share", one_does_not_share, {"DDP_LOCAL", "rank 2 on nb", "off"}},
+	{"beyond its node", beyond_its_node, {"rank 3 on nb", "local rank 3"}},
+};
+
+START_TEST(test_refusal)
+{
+	struct ddp_topology *topology;
+	struct ddp_card cards[MOST];
+	struct ddp_error error = {0};
+	int size = make_cards("aabb", true, cards);
+
+	refusals[_i].change(cards);
+	ck_assert_int_eq(ddp_topology_create(&topology, cards, size, &error), DDP_ERR_MISMATCH);
+	ck_assert_ptr_null(topology);
+	unit_pieces(refusals[_i].name, error.text, refusals[_i].pieces);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_layout, rows);
+	UNIT_ROWS(tcase, test_refusal, refusals);
+}
+
+int main(void)
+{
+	return unit_run("topology", fill);
+}

@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ddp_ucx.so between processes on loopback: collectives, and what happens to the others when
+ * one of them is killed, stops, gives up or leaves.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "unit.h"
+#include "wide/ring.h"
+
+enum { MOST = 4 };
+
+/* What a process of the column runs. Its exit status is 0 if all was as it should be. */
+struct member;
+typedef int member_run(struct member *member);
+
+struct member {
+	struct ddp_log log;
+	struct ddp_column column;
+	int ranks[MOST];
+	uint32_t sequence;
+	double limit;
+	int wire; /* to the test */
+	struct ddp_error error;
+};
+
+/* Said on the wire by a process, once. */
+struct report {
+	int status;
+	uint64_t seconds_e3; /* from the test's signal to the end */
+	char text[DDP_ERROR_SIZE];
+};
+
+struct process {
+	pid_t id;
+	int wire;
+};
+
+static const char *name_of(void *owner, int rank)
+{
+	static const char *const names[] = {"rank 0 on n0", "rank 1 on n1", "rank 2 on n2",
+					    "rank 3 on n3"};
+
+	(void)owner;
+	return names[rank];
+}
+
+/* --- In the processes ----------------------------------------------------------------------- */
+
+static void all_of(int fd, void *data, size_t size, bool out)
+{
+	char *at = data;
+
+	while (size) {
+		ssize_t done = out ? write(fd, at, size) : read(fd, at, size);
+
+		if (done <= 0)
+			_exit(99); /* the test is gone */
+		at += done;
+		size -= (size_t)done;
+	}
+}
+
+static struct ddp_column_call call_of(struct member *member, const char *name, size_t bytes)
+{
+	return (struct ddp_column_call){++member->sequence, (uint32_t)bytes, name};
+}
+
+static int give_up(struct member *member)
+{
+	fprintf(stderr, "rank %d: %s\n", member->column.index, member->error.text);
+	return 1;
+}
+
+/* Addresses go through the test, which sends each all of them. */
+static int meet(struct member *member, int rank, int size)
+{
+	struct ddp_column *column = &member->column;
+	char all[MOST][DDP_HOST_ADDRESS], own[DDP_HOST_ADDRESS] = "";
+	size_t lengths[MOST], length;
+	const void *address;
+	struct ddp_error *error = &member->error;
+
+	column->engine = ddp_module_open("ucx", "wide", DDP_HOST_VERSION,
+					 sizeof(struct ddp_host_engine), NULL, error);
+	if (!column->engine ||
+	    column->engine->open(&column->host, rank, size, &member->log, error) < 0 ||
+	    column->engine->address(column->host, &address, &length, error) < 0)
+		return give_up(member);
+	memcpy(own, address, length);
+	all_of(member->wire, &length, sizeof(length), true);
+	all_of(member->wire, own, sizeof(own), true);
+	all_of(member->wire, lengths, sizeof(lengths), false);
+	all_of(member->wire, all, sizeof(all), false);
+	for (int i = 0; i < size; i++) {
+		member->ranks[i] = i;
+		if (i != rank &&
+		    column->engine->connect(column->host, i, all[i], lengths[i], error) < 0)
+			return give_up(member);
+	}
+	column->index = rank;
+	column->size = size;
+	column->ranks = member->ranks;
+	column->name = name_of;
+	column->scratch_bytes = DDP_COLUMN_SCRATCH_FULL;
+	column->scratch = aligned_alloc(64, DDP_COLUMN_SCRATCH_FULL);
+	return 0;
+}
+
+static int barrier(struct member *member)
+{
+	struct ddp_column_call call = call_of(member, "barrier", 0);
+	struct ddp_watch watch = ddp_watch_start(member->limit, NULL, NULL);
+
+	return ddp_column_barrier(&member->column, &call, &watch, &member->error);
+}
+
+static int reduce(struct member *member, float *data, size_t count)
+{
+	struct ddp_column_call call = call_of(member, "all-reduce", count);
+	struct ddp_watch watch = ddp_watch_start(member->limit, NULL, NULL);
+
+	return ddp_column_all_reduce(&member->column, &call, data, count, DDP_F32, DDP_SUM, &watch,
+				     &member->error);
+}
+
+static void leave(struct member *member, bool clean)
+{
+	member->column.engine->close(member->column.host, clean);
+	free(member->column.scratch);
+}
+
+/* --- The test's side ------------------------------------------------------------------------- */
+
+static struct process start(member_run *run, int rank, int size, double limit)
+{
+	struct process process;
+	int wires[2];
+
+	ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, wires), 0);
+	process.id = fork();
+	ck_assert_int_ge(process.id, 0);
+	process.wire = wires[0];
+	if (process.id == 0) {
+		struct member member = {.limit = limit, .wire = wires[1]};
+
+		close(wires[0]);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		member.log = (struct ddp_log){.level = DDP_LEVEL_WARNING, .rank = rank};
+		_exit(meet(&member, rank, size) ? 1 : run(&member));
+	}
+	close(wires[1]);
+	return process;
+}
+
+static void introduce(struct process *processes, int size)
+{
+	char all[MOST][DDP_HOST_ADDRESS] = {{0}};
+	size_t lengths[MOST] = {0};
+
+	for (int i = 0; i < size; i++) {
+		all_of(processes[i].wire, &lengths[i], sizeof(lengths[i]), false);
+		all_of(processes[i].wire, all[i], sizeof(all[i]), false);
+	}
+	for (int i = 0; i < size; i++) {
+		all_of(processes[i].wire, lengths, sizeof(lengths), true);
+		all_of(processes[i].wire, all, sizeof(all), true);
+	}
+}
+
+static void begin(struct process *processes, member_run *run, int size, double limit)
+{
+	for (int i = 0; i < size; i++)
+		processes[i] = start(run, i, size, limit);
+	introduce(processes, size);
+}
+
+/* All that is left of a process: its exit status. */
+static int status_of(struct process *process)
+{
+	int status;
+
+	ck_assert_int_eq(waitpid(process->id, &status, 0), process->id);
+	close(process->wire);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void all_well(struct process *processes, int size)
+{
+	for (int i = 0; i < size; i++)
+		unit_number(name_of(NULL, i), "exit status", status_of(&processes[i]), 0);
+}
+
+/* --- Collectives ----------------------------------------------------------------------------- */
+
+static float input(int rank, size_t i)
+{
+	return (float)((i * 7 + (size_t)rank * 5 + i / 1021) % 1000);
+}
+
+static bool reduce_is_right(struct member *member, size_t count)
+{
+	float *data = malloc(count * sizeof(*data) + 1);
+	bool good;
+
+	for (size_t i = 0; i < count; i++)
+		data[i] = input(member->column.index, i);
+	good = reduce(member, data, count) == 0;
+	for (size_t i = 0; i < count && good; i++) {
+		float want = 0;
+
+		for (int rank = 0; rank < member->column.size; rank++)
+			want += input(rank, i);
+		good = data[i] == want;
+	}
+	free(data);
+	return good;
+}
+
+static bool broadcast_is_right(struct member *member, size_t bytes, int root)
+{
+	struct ddp_column_call call = call_of(member, "broadcast", bytes);
+	struct ddp_watch watch = ddp_watch_start(member->limit, NULL, NULL);
+	char *data = malloc(bytes);
+	bool good;
+
+	memset(data, member->column.index == root ? 'a' + root : '-', bytes);
+	good = ddp_column_broadcast(&member->column, &call, data, bytes, root, &watch,
+				    &member->error) == 0;
+	good = good && data[0] == 'a' + root && memcmp(data, data + 1, bytes - 1) == 0;
+	free(data);
+	return good;
+}
+
+static bool gather_is_right(struct member *member, size_t bytes)
+{
+	struct ddp_column_call call = call_of(member, "all-gather", bytes);
+	struct ddp_watch watch = ddp_watch_start(member->limit, NULL, NULL);
+	int size = member->column.size, index = member->column.index;
+	size_t offsets[MOST + 1];
+	char *data = malloc(bytes * (size_t)size);
+	bool good;
+
+	for (int i = 0; i <= size; i++)
+		offsets[i] = bytes * (size_t)i;
+	memset(data + offsets[index], 'a' + index, bytes);
+	good = ddp_column_all_gather(&member->column, &call, data, offsets, &watch,
+				     &member->error) == 0;
+	for (int i = 0; i < size && good; i++)
+		good = data[offsets[i]] == 'a' + i && data[offsets[i + 1] - 1] == 'a' + i;
+	free(data);
+	return good;
+}
+
+static int run_all(struct member *member)
+{
+	static const size_t bytes[] = {4, 4096, 65536, 65540, 1 << 20, 8 << 20};
+	char text[128];
+	int size = member->column.size;
+
+	for (int i = 0; i < ROWS(bytes); i++)
+		if (!reduce_is_right(member, bytes[i] / sizeof(float)) ||
+		    !broadcast_is_right(member, bytes[i], i % size) ||
+		    !gather_is_right(member, bytes[i] / 2) || barrier(member) < 0)
+			return give_up(member);
+	member->column.engine->describe(member->column.host, text, sizeof(text));
+	leave(member, true);
+	return strncmp(text, "UCX 1.", 6) != 0 || !strstr(text, "(tcp");
+}
+
+START_TEST(test_collectives)
+{
+	struct process processes[MOST] = {{0}};
+
+	begin(processes, run_all, _i, 30);
+	all_well(processes, _i);
+}
+END_TEST
+
+/* --- A peer is lost -------------------------------------------------------------------------- */
+
+/* Tells the test that all work, goes on until something happens, and tells what. */
+static int run_until(struct member *member)
+{
+	struct report report = {0};
+	size_t count = (4 << 20) / sizeof(float);
+	float *data = calloc(count, sizeof(*data));
+	uint64_t last = 0;
+
+	for (int i = 0; (report.status = reduce(member, data, count)) == 0; i++) {
+		last = ddp_now();
+		if (i == 5)
+			all_of(member->wire, "5", 1, true);
+	}
+	free(data);
+	report.seconds_e3 = (ddp_now() - last) / 1000000;
+	snprintf(report.text, sizeof(report.text), "%s", member->error.text);
+	all_of(member->wire, &report, sizeof(report), true);
+	leave(member, false);
+	return 0;
+}
+
+static void under_way(struct process *processes, int size)
+{
+	char word;
+
+	for (int i = 0; i < size; i++)
+		all_of(processes[i].wire, &word, 1, false);
+}
+
+static const struct {
+	const char *name;
+	int signal, size;
+	double limit;
+	int status;
+	const char *text;
+	uint64_t most_e3; /* against the limit, and not a matter of speed */
+} losses[] = {
+	{"kill -9, 2", SIGKILL, 2, 50, DDP_ERR_PEER,
+	 "lost the connection to rank 1 on n1 in all-reduce #", 25000},
+	{"kill -9, 3", SIGKILL, 3, 50, DDP_ERR_PEER,
+	 "the connection to rank 1 on n1 in all-reduce #", 25000},
+	{"kill -9, 4", SIGKILL, 4, 50, DDP_ERR_PEER,
+	 "the connection to rank 1 on n1 in all-reduce #", 25000},
+	{"stop, 2", SIGSTOP, 2, 0.4, DDP_ERR_TIMEOUT, "rank 1 on n1 did not answer in all-reduce #",
+	 25000},
+	{"stop, 4", SIGSTOP, 4, 0.4, DDP_ERR_TIMEOUT, "rank 1 on n1 did not answer in all-reduce #",
+	 25000},
+};
+
+START_TEST(test_loss)
+{
+	const char *name = losses[_i].name;
+	struct process processes[MOST] = {{0}};
+
+	begin(processes, run_until, losses[_i].size, losses[_i].limit);
+	under_way(processes, losses[_i].size);
+	ck_assert_int_eq(kill(processes[1].id, losses[_i].signal), 0);
+	for (int i = 0; i < losses[_i].size; i++) {
+		struct report report;
+
+		if (i == 1)
+			continue;
+		all_of(processes[i].wire, &report, sizeof(report), false);
+		unit_pieces(name, report.text, (const char *[]){losses[_i].text, NULL});
+		ck_assert_msg(report.status == losses[_i].status ||
+				      report.status == DDP_ERR_ABORTED,
+			      "%s: status %d", name, report.status);
+		ck_assert_msg(report.seconds_e3 < losses[_i].most_e3, "%s: after %llu ms", name,
+			      (unsigned long long)report.seconds_e3);
+		unit_number(name, "exit status", status_of(&processes[i]), 0);
+	}
+	kill(processes[1].id, SIGKILL);
+	status_of(&processes[1]);
+}
+END_TEST
+
+/* --- Notes and ends --------------------------------------------------------------------------- */
+
+static int run_note(struct member *member)
+{
+	int index = member->column.index;
+
+	if (index == 1) {
+		if (barrier(member) < 0)
+			return give_up(member);
+		for (int i = 0; i < member->column.size; i++)
+			if (i != 1)
+				member->column.engine->note(member->column.host, i, "enough");
+		leave(member, false);
+		return 0;
+	}
+	/* It may come as early as in the barrier in which rank 1 was, too. */
+	if ((barrier(member) == 0 && barrier(member) == 0) ||
+	    member->error.status != DDP_ERR_ABORTED ||
+	    strcmp(member->error.text, "from rank 1 on n1: enough") != 0)
+		return give_up(member);
+	leave(member, false);
+	return 0;
+}
+
+START_TEST(test_note)
+{
+	struct process processes[MOST] = {{0}};
+
+	begin(processes, run_note, _i, 30);
+	all_well(processes, _i);
+}
+END_TEST
+
+/* After the last barrier all leave, one of them late: nobody takes another for lost. */
+static int run_leave(struct member *member)
+{
+	float data = 1;
+	bool good = reduce(member, &data, 1) == 0 && barrier(member) == 0;
+	char text[256];
+	int peer;
+
+	if (!good)
+		return give_up(member);
+	all_of(member->wire, "b", 1, true);
+	all_of(member->wire, text, 1, false); /* the test says when */
+	good = !member->column.engine->broken(member->column.host, &peer, text, sizeof(text));
+	leave(member, true);
+	return !good;
+}
+
+START_TEST(test_leave)
+{
+	struct process processes[MOST] = {{0}};
+	int size = 2 + _i / 2;
+
+	begin(processes, run_leave, size, 30);
+	under_way(processes, size);
+	for (int i = 0; i < size; i++) {
+		struct process *process = &processes[_i % 2 ? size - 1 - i : i];
+
+		all_of(process->wire, "g", 1, true);
+		usleep(20000);
+	}
+	all_well(processes, size);
+}
+END_TEST
+
+/* One has left cleanly, another still wants something of it: that is an error, at once. */
+static int run_left(struct member *member)
+{
+	float data = 1;
+
+	if (barrier(member) < 0)
+		return give_up(member);
+	if (member->column.index == 1) {
+		leave(member, true);
+		return 0;
+	}
+	if (reduce(member, &data, 1) != DDP_ERR_PEER ||
+	    !strstr(member->error.text, "rank 1 on n1") || !strstr(member->error.text, "left"))
+		return give_up(member);
+	leave(member, false);
+	return 0;
+}
+
+START_TEST(test_left)
+{
+	struct process processes[MOST] = {{0}};
+
+	begin(processes, run_left, 2, 30);
+	all_well(processes, 2);
+}
+END_TEST
+
+/* --- A guest in the process -------------------------------------------------------------------- */
+
+static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGHUP};
+static void (*before[ROWS(signals)])(int);
+
+static int run_guest(struct member *member)
+{
+	for (int i = 0; i < ROWS(signals); i++) {
+		struct sigaction action;
+
+		sigaction(signals[i], NULL, &action);
+		if (action.sa_handler != before[i])
+			return 1;
+	}
+	leave(member, true);
+	return 0;
+}
+
+START_TEST(test_guest)
+{
+	struct process processes[MOST] = {{0}};
+
+	for (int i = 0; i < ROWS(signals); i++) {
+		struct sigaction action;
+
+		sigaction(signals[i], NULL, &action);
+		before[i] = action.sa_handler;
+	}
+	begin(processes, run_guest, 2, 30);
+	all_well(processes, 2);
+}
+END_TEST
+
+/* --- No way -------------------------------------------------------------------------------------- */
+
+START_TEST(test_no_device)
+{
+	const struct ddp_host_engine *engine;
+	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
+	struct ddp_error error;
+	struct ddp_host *host;
+
+	ck_assert_int_eq(setenv("UCX_NET_DEVICES", "nowhere9", 1), 0);
+	engine = ddp_module_open("ucx", "wide", DDP_HOST_VERSION, sizeof(*engine), NULL, &error);
+	ck_assert_msg(engine, "%s", error.text);
+	ck_assert_int_eq(engine->open(&host, 0, 2, &log, &error), DDP_ERR_ENGINE);
+	ck_assert_ptr_null(host);
+	unit_pieces("no device", error.text,
+		    (const char *[]){"UCX 1.", "UCX_NET_DEVICES is nowhere9", NULL});
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_add_loop_test(tcase, test_collectives, 2, MOST + 1);
+	UNIT_ROWS(tcase, test_loss, losses);
+	tcase_add_loop_test(tcase, test_note, 2, MOST);
+	tcase_add_loop_test(tcase, test_leave, 0, 4);
+	tcase_add_test(tcase, test_left);
+	tcase_add_test(tcase, test_guest);
+	tcase_add_test(tcase, test_no_device);
+}
+
+int main(void)
+{
+	setenv("UCX_NET_DEVICES", "lo", 1);
+	return unit_run("ucx", fill);
+}

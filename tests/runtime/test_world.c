@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ddp_init() and the collectives, between real processes, in one group and in several */
+#include "config.h"
+
+#include <stdatomic.h>
+
+#include "ranks.h"
+
+/* One group; two; uneven; one rank each; more ranks than this machine has cores. */
+static const char *const layouts[] = {"1",   "2",   "3",     "4",     "1,1",  "2,2",
+				      "2,1", "1,3", "1,1,1", "2,2,2", "3,1,2"};
+
+/* --- Who am I ---------------------------------------------------------------------------- */
+
+static int body_world(int rank)
+{
+	struct ddp *ddp = ranks_join();
+	const struct ddp_world *world = ddp_world(ddp);
+
+	RANK_CHECK(world->rank == rank);
+	RANK_CHECK(world->size == atoi(getenv("WORLD_SIZE")));
+	RANK_CHECK(world->local_rank == atoi(getenv("LOCAL_RANK")));
+	RANK_CHECK(world->node_rank == atoi(getenv("GROUP_RANK")));
+	RANK_CHECK(strcmp(world->method, world->size > 1 ? "file" : "single") == 0);
+	RANK_CHECK(strcmp(world->wide, world->node_count > 1 ? "ucx" : "none") == 0);
+	RANK_CHECK(ddp_status(ddp) == 0 && ddp_error(ddp)[0] == '\0');
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_world)
+{
+	ranks_run(layouts[_i], body_world);
+}
+END_TEST
+
+/* --- All-reduce -------------------------------------------------------------------------- */
+
+static const size_t counts[] = {0, 1, 2, 3, 7, 64, 1000, 4097, 65536 + 5, 1 << 20};
+
+/* Small whole numbers, whose sums every type but U8 holds exactly. */
+static int value(int rank, size_t i)
+{
+	return (int)((i * 5 + (size_t)rank * 3) % 13);
+}
+
+static void set(void *data, enum ddp_type type, size_t i, int number)
+{
+	float f = (float)number;
+	uint32_t bits;
+
+	memcpy(&bits, &f, sizeof(bits));
+	switch (type) {
+	case DDP_F32:
+		((float *)data)[i] = f;
+		break;
+	case DDP_F64:
+		((double *)data)[i] = number;
+		break;
+	case DDP_BF16:
+		((uint16_t *)data)[i] = (uint16_t)(bits >> 16);
+		break;
+	case DDP_F16: /* exact for 0 to 2047 */
+		((uint16_t *)data)[i] =
+			number == 0 ? 0
+				    : (uint16_t)(((((bits >> 23) & 0xff) - 127 + 15) << 10) |
+						 ((bits >> 13) & 0x3ff));
+		break;
+	case DDP_I32:
+		((int32_t *)data)[i] = number;
+		break;
+	case DDP_I64:
+		((int64_t *)data)[i] = number;
+		break;
+	default:
+		((uint8_t *)data)[i] = (uint8_t)number;
+	}
+}
+
+static int expected(enum ddp_op op, int size, size_t i)
+{
+	int result = value(0, i);
+
+	for (int rank = 1; rank < size; rank++) {
+		int next = value(rank, i);
+
+		if (op == DDP_SUM)
+			result += next;
+		else if (op == DDP_MAX ? next > result : next < result)
+			result = next;
+	}
+	return result;
+}
+
+static void reduce_and_check(struct ddp *ddp, void *data, size_t count, enum ddp_type type,
+			     enum ddp_op op)
+{
+	const struct ddp_world *world = ddp_world(ddp);
+	size_t bytes = ddp_type_size(type) * count;
+	char *want = malloc(bytes + 1);
+
+	RANK_CHECK(want);
+	for (size_t i = 0; i < count; i++) {
+		set(data, type, i, value(world->rank, i));
+		set(want, type, i, expected(op, world->size, i));
+	}
+	RANK_OK(ddp, ddp_all_reduce(ddp, data, data, count, type, op));
+	RANK_CHECK(memcmp(data, want, bytes) == 0);
+	free(want);
+}
+
+static int body_all_reduce(int rank)
+{
+	struct ddp *ddp = ranks_join();
+	size_t most = counts[ROWS(counts) - 1] * 4;
+	void *arena, *heap = malloc(most);
+
+	(void)rank;
+	RANK_CHECK(heap);
+	RANK_OK(ddp, ddp_arena_create(ddp, most, &arena));
+	for (int i = 0; i < ROWS(counts); i++)
+		for (int type = 0; type < DDP_TYPE_COUNT; type++) {
+			size_t count = counts[i];
+
+			if (count * ddp_type_size((enum ddp_type)type) > most)
+				count = most / 8;
+			for (int op = 0; op < DDP_OP_COUNT; op++) {
+				if (count > 5000 && (op != DDP_SUM || type > DDP_F16))
+					continue;
+				reduce_and_check(ddp, arena, count, (enum ddp_type)type,
+						 (enum ddp_op)op);
+				reduce_and_check(ddp, heap, count, (enum ddp_type)type,
+						 (enum ddp_op)op);
+			}
+		}
+	free(heap);
+	RANK_OK(ddp, ddp_arena_destroy(ddp, arena));
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_all_reduce)
+{
+	ranks_run(layouts[_i], body_all_reduce);
+}
+END_TEST
+
+/* Kilobytes of shared memory that this process has in its page table. */
+static long resident_shared(void)
+{
+	FILE *file = fopen("/proc/self/status", "r");
+	long kilobytes = -1;
+	char line[128];
+
+	while (file && fgets(line, sizeof(line), file))
+		if (sscanf(line, "RssShmem: %ld", &kilobytes) == 1)
+			break;
+	if (file)
+		fclose(file);
+	return kilobytes;
+}
+
+/*
+ * One piece for the ranks of a node, and another for those of the next; of the size that was
+ * asked for, however many they are.
+ */
+static int body_shared(int rank)
+{
+	enum { COUNT = 3000000 };
+	struct ddp *ddp = ranks_join();
+	const struct ddp_world *world = ddp_world(ddp);
+	_Atomic uint32_t *shared;
+	long before = resident_shared();
+	void *memory;
+
+	(void)rank;
+	RANK_OK(ddp, ddp_shared_create(ddp, COUNT * sizeof(*shared), &memory));
+	shared = memory;
+	RANK_CHECK(resident_shared() - before < 2 * COUNT * (long)sizeof(*shared) / 1024);
+	for (int i = 0; i < COUNT; i += COUNT / 7)
+		RANK_CHECK(atomic_load(&shared[i]) == 0);
+	atomic_fetch_add(&shared[COUNT - 1], 0);
+	RANK_OK(ddp, ddp_barrier(ddp));
+	for (int i = 0; i < COUNT; i += COUNT / 7)
+		atomic_fetch_add(&shared[i], (uint32_t)world->local_rank + 1);
+	RANK_OK(ddp, ddp_barrier(ddp));
+	for (int i = 0; i < COUNT; i += COUNT / 7)
+		RANK_CHECK(atomic_load(&shared[i]) ==
+			   (uint32_t)(world->local_size * (world->local_size + 1) / 2));
+	RANK_OK(ddp, ddp_arena_destroy(ddp, memory));
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_shared)
+{
+	ranks_run(layouts[_i], body_shared);
+}
+END_TEST
+
+/* [send] stays as it was where it is not [recv]. */
+static int body_apart(int rank)
+{
+	struct ddp *ddp = ranks_join();
+	float send[100], recv[100];
+
+	for (int i = 0; i < 100; i++)
+		send[i] = (float)value(rank, (size_t)i);
+	RANK_OK(ddp, ddp_all_reduce(ddp, send, recv, 100, DDP_F32, DDP_SUM));
+	for (int i = 0; i < 100; i++) {
+		RANK_CHECK(send[i] == (float)value(rank, (size_t)i));
+		RANK_CHECK(recv[i] == (float)expected(DDP_SUM, ddp_world(ddp)->size, (size_t)i));
+	}
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_apart)
+{
+	ranks_run(layouts[_i], body_apart);
+}
+END_TEST
+
+/* --- Broadcast, all-gather, barrier ------------------------------------------------------ */
+
+static int body_broadcast(int rank)
+{
+	static const size_t sizes[] = {0, 1, 13, 4096, 300001};
+	struct ddp *ddp = ranks_join();
+	char *data = malloc(sizes[4]);
+
+	RANK_CHECK(data);
+	for (int root = 0; root < ddp_world(ddp)->size; root++)
+		for (int i = 0; i < ROWS(sizes); i++) {
+			memset(data, rank == root ? 'a' + root : '?', sizes[i]);
+			RANK_OK(ddp, ddp_broadcast(ddp, data, sizes[i], root));
+			for (size_t at = 0; at < sizes[i]; at++)
+				RANK_CHECK(data[at] == 'a' + root);
+		}
+	free(data);
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_broadcast)
+{
+	ranks_run(layouts[_i], body_broadcast);
+}
+END_TEST
+
+static int body_all_gather(int rank)
+{
+	static const size_t sizes[] = {0, 1, 8, 100, 70001};
+	struct ddp *ddp = ranks_join();
+	int size = ddp_world(ddp)->size;
+	char *send = malloc(sizes[4]), *recv = malloc(sizes[4] * (size_t)size);
+
+	RANK_CHECK(send && recv);
+	for (int i = 0; i < ROWS(sizes); i++) {
+		memset(send, 'a' + rank, sizes[i]);
+		RANK_OK(ddp, ddp_all_gather(ddp, send, recv, sizes[i]));
+		for (size_t at = 0; at < sizes[i] * (size_t)size; at++)
+			RANK_CHECK(recv[at] == (char)('a' + at / sizes[i]));
+	}
+	free(send);
+	free(recv);
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_all_gather)
+{
+	ranks_run(layouts[_i], body_all_gather);
+}
+END_TEST
+
+/* Nobody is past a barrier before everybody has come to it: each leaves a mark before. */
+static int body_barrier(int rank)
+{
+	struct ddp *ddp = ranks_join();
+	char name[64];
+
+	for (int round = 0; round < 20; round++) {
+		int fd;
+
+		snprintf(name, sizeof(name), "mark-%d-%d", round, rank);
+		fd = open(name, O_CREAT | O_WRONLY, 0600);
+		RANK_CHECK(fd >= 0);
+		close(fd);
+		RANK_OK(ddp, ddp_barrier(ddp));
+		for (int other = 0; other < ddp_world(ddp)->size; other++) {
+			snprintf(name, sizeof(name), "mark-%d-%d", round, other);
+			RANK_CHECK(access(name, F_OK) == 0);
+		}
+	}
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_barrier)
+{
+	ranks_run(layouts[_i], body_barrier);
+}
+END_TEST
+
+/* --- Without shared memory --------------------------------------------------------------- */
+
+static int body_local_off(int rank)
+{
+	setenv("DDP_LOCAL", "off", 1);
+	return body_apart(rank);
+}
+
+START_TEST(test_local_off)
+{
+	ranks_run("3", body_local_off);
+	ranks_run("2,1", body_local_off);
+}
+END_TEST
+
+/* --- Misuse ------------------------------------------------------------------------------ */
+
+/* A caller's error is told, and the world goes on. */
+static int body_misuse(int rank)
+{
+	struct ddp *ddp = ranks_join();
+	float x = 1;
+
+	(void)rank;
+	RANK_CHECK(ddp_all_reduce(ddp, &x, &x, 1, (enum ddp_type)99, DDP_SUM) == DDP_ERR_ARGUMENT);
+	RANK_CHECK(strstr(ddp_error(ddp), "99"));
+	RANK_CHECK(ddp_broadcast(ddp, &x, 4, 77) == DDP_ERR_ARGUMENT);
+	RANK_CHECK(strstr(ddp_error(ddp), "77"));
+	RANK_CHECK(ddp_arena_destroy(ddp, &x) == DDP_ERR_ARGUMENT);
+	RANK_OK(ddp, ddp_all_reduce(ddp, &x, &x, 1, DDP_F32, DDP_SUM));
+	RANK_CHECK(x == (float)ddp_world(ddp)->size);
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_misuse)
+{
+	ranks_run("2", body_misuse);
+	ranks_run("1,1", body_misuse);
+}
+END_TEST
+
+/* --- Devices ------------------------------------------------------------------------------- */
+
+/*
+ * Rank 0 sees no device: all hear of it, and go on without; also those who might have had one. What
+ * devices do is not for this test.
+ */
+static int body_no_device(int rank)
+{
+	static float data[2];
+	struct ddp *ddp;
+
+	setenv("CUDA_VISIBLE_DEVICES", rank == 0 ? "" : "0", 1);
+	ddp = ranks_join();
+	RANK_CHECK(ddp_world(ddp)->device == (rank == 0 ? -1 : 0));
+	RANK_CHECK(ddp_device_all_reduce(ddp, data, data, 2, DDP_F32, DDP_SUM, NULL) ==
+		   DDP_ERR_STATE);
+	RANK_CHECK(strstr(ddp_error(ddp), "ddp_device_join()"));
+	for (int i = 0; i < 2; i++) {
+		RANK_CHECK(ddp_device_join(ddp) == DDP_ERR_ENVIRONMENT);
+		RANK_CHECK(strncmp(ddp_error(ddp), "rank 0 on ", 10) == 0);
+		RANK_CHECK(strstr(ddp_error(ddp), "no device is visible"));
+		RANK_CHECK(strstr(ddp_error(ddp), "--gres=gpu:N"));
+	}
+	RANK_CHECK(ddp_device_wait(ddp, NULL) == DDP_ERR_STATE);
+	RANK_OK(ddp, ddp_barrier(ddp));
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_no_device)
+{
+	ranks_run(layouts[_i], body_no_device);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_set_timeout(tcase, 120);
+	UNIT_ROWS(tcase, test_world, layouts);
+	UNIT_ROWS(tcase, test_all_reduce, layouts);
+	UNIT_ROWS(tcase, test_shared, layouts);
+	UNIT_ROWS(tcase, test_apart, layouts);
+	UNIT_ROWS(tcase, test_broadcast, layouts);
+	UNIT_ROWS(tcase, test_all_gather, layouts);
+	UNIT_ROWS(tcase, test_barrier, layouts);
+	tcase_add_test(tcase, test_local_off);
+	tcase_add_test(tcase, test_misuse);
+	UNIT_ROWS(tcase, test_no_device, layouts);
+}
+
+int main(void)
+{
+	return unit_run("world", fill);
+}

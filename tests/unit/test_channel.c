@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "channel.h"
+#include "unit.h"
+
+/* Every field differs from its default and from its neighbours. */
+static void fill_channel(struct ddp_channel *c)
+{
+	memset(c, 0, sizeof(*c));
+	strcpy(c->nonce, "0123456789abcdef");
+	strcpy(c->base, "/home/ann/my runs;100%=x");
+	c->base_asked = 1;
+	c->local_rank = 2;
+	c->share = 3;
+	c->verbose = 4;
+	strcpy(c->from, "login1");
+	strcpy(c->user, "ann");
+	c->complete = 5;
+	strcpy(c->cluster, "big");
+	c->job = 4294967295;
+	c->step = 7;
+	c->attempt = 8;
+	strcpy(c->node, "n1");
+	strcpy(c->address, "10.0.0.1");
+	c->port = 61000;
+	strcpy(c->port_from, "computed");
+	c->ras_port = 61001;
+	strcpy(c->directory, "/home/ann/\xc3\xa4\n\x7f");
+	strcpy(c->no_directory, "read-only");
+	strcpy(c->site_shards, "32");
+	c->end_time = 18446744073709551615u;
+	strcpy(c->shards, "n1:8,n2:16");
+	c->pid = 9;
+	c->began = 10;
+	strcpy(c->problem, "no port: say --ddp-port=P");
+}
+
+static const char full[] =
+	"v1;nonce=0123456789abcdef;base=/home/ann/my%20runs%3B100%25%3Dx;base_asked=1;local_rank=2;"
+	"share=3;verbose=4;from=login1;user=ann;complete=5;cluster=big;job=4294967295;step=7;"
+	"attempt=8;node=n1;address=10.0.0.1;port=61000;port_from=computed;ras_port=61001;"
+	"directory=/home/ann/\xc3\xa4%0A%7F;no_directory=read-only;site_shards=32;"
+	"end_time=18446744073709551615;shards=n1:8,n2:16;pid=9;began=10;problem=no%20port:%20say%20--ddp-port%3DP";
+
+START_TEST(test_encode)
+{
+	char text[DDP_CHANNEL_SIZE];
+	struct ddp_channel channel;
+
+	fill_channel(&channel);
+	ck_assert_int_eq(ddp_channel_encode(&channel, text, sizeof(text)), 0);
+	ck_assert_str_eq(text, full);
+}
+END_TEST
+
+START_TEST(test_decode)
+{
+	struct ddp_message message = {""};
+	struct ddp_channel want, got;
+
+	fill_channel(&want);
+	memset(&got, 0xaa, sizeof(got));
+	ck_assert_int_eq(ddp_channel_decode(full, &got, &message), 0);
+	ck_assert_mem_eq(&got, &want, sizeof(got));
+	ck_assert_str_eq(message.text, "");
+}
+END_TEST
+
+START_TEST(test_empty)
+{
+	struct ddp_channel zero, got;
+	struct ddp_message message;
+	char text[DDP_CHANNEL_SIZE];
+
+	memset(&zero, 0, sizeof(zero));
+	memset(&got, 0xaa, sizeof(got));
+	ck_assert_int_eq(ddp_channel_encode(&zero, text, sizeof(text)), 0);
+	ck_assert_str_eq(text, "v1");
+	ck_assert_int_eq(ddp_channel_decode(text, &got, &message), 0);
+	ck_assert_mem_eq(&got, &zero, sizeof(got));
+}
+END_TEST
+
+/* It fits as soon as there is room, and is refused, never cut, before. */
+START_TEST(test_encode_room)
+{
+	char text[sizeof(full)];
+	struct ddp_channel channel;
+
+	fill_channel(&channel);
+	for (size_t size = 0; size < sizeof(full); size++)
+		ck_assert_int_eq(ddp_channel_encode(&channel, text, size), -1);
+	memset(&channel, 0, sizeof(channel));
+	ck_assert_int_eq(ddp_channel_encode(&channel, text, 3), 0);
+	ck_assert_str_eq(text, "v1");
+}
+END_TEST
+
+static const struct {
+	const char *text;
+	int rc;
+	uint32_t job;
+	const char *node;
+	const char *piece;
+} texts[] = {
+	{"v1", 0, 0, "", ""},
+	{"v1;job=5", 0, 5, "", ""},
+	{"v1;job=5\n", 0, 5, "", ""},
+	{"v1;job=5\n;job=6", 0, 5, "", ""},
+	{"v1\n", 0, 0, "", ""},
+	{"v1;job=5;job=6", 0, 6, "", ""},
+	{"v1;later=x;job=5;even_later=%zz", 0, 5, "", ""},
+	{"v1;jo=4;jobs=6;job=5", 0, 5, "", ""},
+	{"v1;node=n1=n2", 0, 0, "n1=n2", ""},
+	{"v1;node=", 0, 0, "", ""},
+	{"v1;node=n1;node=x", 0, 0, "x", ""},
+	{"v1;node=%41%3b", -1, 0, "", "unusable value for \"node\""},
+	{"v1;node=%41%3B", 0, 0, "A;", ""},
+	{"v1;node=a%4", -1, 0, "", "unusable value for \"node\""},
+	{"v1;node=a%", -1, 0, "", "unusable value for \"node\""},
+	{"v1;node=a%4;step=1", -1, 0, "", "unusable value for \"node\""},
+	{"v1;node=%00", -1, 0, "", "unusable value for \"node\""},
+	{"v1;node=%0G", -1, 0, "", "unusable value for \"node\""},
+	{"v1;nonce=0123456789abcdef0", -1, 0, "", "unusable value for \"nonce\""},
+	{"v1;job=", -1, 0, "", "unusable value for \"job\""},
+	{"v1;job=x", -1, 0, "", "unusable value for \"job\""},
+	{"v1;job=-1", -1, 0, "", "unusable value for \"job\""},
+	{"v1;job=4294967296", -1, 0, "", "unusable value for \"job\""},
+	{"v1;end_time=18446744073709551616", -1, 0, "", "unusable value for \"end_time\""},
+	{"v1;job", -1, 0, "", "malformed"},
+	{"v1;", -1, 0, "", "malformed"},
+	{"v1;;job=5", -1, 0, "", "malformed"},
+	{"v1;job=5;", -1, 5, "", "malformed"},
+	{"", -1, 0, "", "install the same slurm-ddp"},
+	{"v2;job=5", -1, 0, "", "version \"v2\" of SLURM_DDP_STEP"},
+	{"v10", -1, 0, "", "version \"v10\""},
+	{"v", -1, 0, "", "version \"v\""},
+	{"job=5", -1, 0, "", "version \"job=5\""},
+	{"a version name that goes on and on", -1, 0, "", "version \"a version name that \""},
+};
+
+START_TEST(test_texts)
+{
+	struct ddp_message message = {""};
+	struct ddp_channel channel;
+	const char *text = texts[_i].text;
+
+	memset(&channel, 0xaa, sizeof(channel));
+	unit_number(text, "return", ddp_channel_decode(text, &channel, &message), texts[_i].rc);
+	ck_assert_msg(strstr(message.text, texts[_i].piece), "%s: %s", text, message.text);
+	if (texts[_i].rc == 0) {
+		unit_number(text, "job", channel.job, texts[_i].job);
+		unit_text(text, "node", channel.node, texts[_i].node);
+		unit_text(text, "message", message.text, "");
+	}
+}
+END_TEST
+
+START_TEST(test_list)
+{
+	char list[64] = "", value[16];
+
+	ck_assert_int_eq(ddp_list_add(list, sizeof(list), "A", "1"), 0);
+	ck_assert_int_eq(ddp_list_add(list, sizeof(list), "AB", "x;y=z%"), 0);
+	ck_assert_int_eq(ddp_list_add(list, sizeof(list), "B", ""), 0);
+	ck_assert_str_eq(list, "A=1;AB=x%3By%3Dz%25;B=");
+	ck_assert_int_eq(ddp_list_get(list, "A", value, sizeof(value)), 0);
+	ck_assert_str_eq(value, "1");
+	ck_assert_int_eq(ddp_list_get(list, "AB", value, sizeof(value)), 0);
+	ck_assert_str_eq(value, "x;y=z%");
+	ck_assert_int_eq(ddp_list_get(list, "B", value, sizeof(value)), 0);
+	ck_assert_str_eq(value, "");
+	ck_assert_int_eq(ddp_list_get(list, "C", value, sizeof(value)), -1);
+	ck_assert_int_eq(ddp_list_get("", "A", value, sizeof(value)), -1);
+	ck_assert_int_eq(ddp_list_get("A", "A", value, sizeof(value)), -1);
+	ck_assert_int_eq(ddp_list_get("XA=1", "A", value, sizeof(value)), -1);
+}
+END_TEST
+
+START_TEST(test_list_room)
+{
+	char list[16] = "A=1", value[4];
+
+	/* ";B=%3B" ends at byte 9 of 16, ";C=%3B" would need 17 with the end. */
+	ck_assert_int_eq(ddp_list_add(list, sizeof(list), "B", ";"), 0);
+	ck_assert_str_eq(list, "A=1;B=%3B");
+	ck_assert_int_eq(ddp_list_add(list, sizeof(list), "C", "1;2"), -1);
+	ck_assert_str_eq(list, "A=1;B=%3B");
+	ck_assert_int_eq(ddp_list_add(list, sizeof(list), "LONGER", ""), -1);
+	ck_assert_str_eq(list, "A=1;B=%3B");
+	ck_assert_int_eq(ddp_list_get("A=abc", "A", value, sizeof(value)), 0);
+	ck_assert_str_eq(value, "abc");
+	ck_assert_int_eq(ddp_list_get("A=abcd", "A", value, sizeof(value)), -1);
+}
+END_TEST
+
+START_TEST(test_directory)
+{
+	struct ddp_channel channel;
+	char name[64];
+
+	fill_channel(&channel);
+	channel.job = 42;
+	ck_assert_int_eq(ddp_channel_directory_name(&channel, name, sizeof(name)), 0);
+	ck_assert_str_eq(name, "big-42.7.8-0123456789abcdef");
+	ck_assert_int_eq(ddp_channel_directory_name(&channel, name, 27), -1);
+	ck_assert_int_eq(ddp_channel_directory_name(&channel, name, 28), 0);
+	strcpy(channel.cluster, "../big");
+	ck_assert_int_eq(ddp_channel_directory_name(&channel, name, sizeof(name)), -1);
+}
+END_TEST
+
+static const struct {
+	const char *shards, *node;
+	uint32_t want, with_site; /* where the administrator says 32 */
+} capacities[] = {
+	{"8", "n1", 8, 8},
+	{"", "n1", 0, 32},
+	{"0", "n1", 0, 32},
+	{"n1:8,n2:16", "n1", 8, 8},
+	{"n1:8,n2:16", "n2", 16, 16},
+	{"n1:8,n2:16", "n3", 0, 32},
+	{"n1:8,n2:16", "n", 0, 32},
+	{"n10:8,n1:16", "n1", 16, 16},
+	{"n1:8,n10:16", "n10", 16, 16},
+	{"n1:x,n2:16", "n1", 0, 32},
+	{"n1:", "n1", 0, 32},
+	{"n1", "n1", 0, 32},
+	{"n1:0", "n1", 0, 32},
+	{"n1:8:9", "n1", 0, 32},
+	{"n128", "n1", 0, 32},
+};
+
+START_TEST(test_capacity)
+{
+	struct ddp_channel channel = {.complete = 1};
+
+	strcpy(channel.shards, capacities[_i].shards);
+	unit_number(capacities[_i].shards, capacities[_i].node,
+		    ddp_channel_shards(&channel, capacities[_i].node), capacities[_i].want);
+	strcpy(channel.site_shards, "32");
+	unit_number(capacities[_i].shards, capacities[_i].node,
+		    ddp_channel_shards(&channel, capacities[_i].node), capacities[_i].with_site);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_add_test(tcase, test_encode);
+	tcase_add_test(tcase, test_decode);
+	tcase_add_test(tcase, test_empty);
+	tcase_add_test(tcase, test_encode_room);
+	UNIT_ROWS(tcase, test_texts, texts);
+	tcase_add_test(tcase, test_list);
+	tcase_add_test(tcase, test_list_room);
+	tcase_add_test(tcase, test_directory);
+	UNIT_ROWS(tcase, test_capacity, capacities);
+}
+
+int main(void)
+{
+	return unit_run("channel", fill);
+}

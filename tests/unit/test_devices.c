@@ -1,0 +1,744 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "devices.h"
+#include "unit.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/*
+ * What Slurm set for the step on this node and then for the task (where that differs), and what
+ * follows from it.
+ */
+struct row {
+	const char *name;
+	const char *step_env[6], *task_env[7];
+	uint32_t task[4]; /* local id, tasks here, shards per GPU, --ddp-local-rank */
+	const char *want;
+};
+
+#define TWO "CUDA_VISIBLE_DEVICES=0,1", "SLURM_STEP_GPUS=0,1", "SLURM_GPUS_ON_NODE=2"
+#define ONE "CUDA_VISIBLE_DEVICES=0", "SLURM_STEP_GPUS=0", "SLURM_GPUS_ON_NODE=1"
+#define FOUR "CUDA_VISIBLE_DEVICES=0,1,2,3", "SLURM_STEP_GPUS=0,1,2,3", "SLURM_GPUS_ON_NODE=4"
+#define SINGLE(n) "SLURMD_TRES_BIND=gpu:single:" #n
+#define PER_TASK(n) "SLURMD_TRES_BIND=gres/gpu:per_task:" #n
+#define SHARDS_PER_TASK(n) "SLURMD_TRES_BIND=gres/shard:per_task:" #n
+#define ON(cuda, global) "CUDA_VISIBLE_DEVICES=" cuda, "SLURM_STEP_GPUS=" global
+
+/* The requests tried on Slurm 22.05, on nodes of 2 GPUs with 4 shards each. */
+static const struct row tried[] = {
+	{.name = "-n2 --gres=gpu:2, 0",
+	 .step_env = {TWO},
+	 .task = {0, 2, 4},
+	 .want = "2 of 2, device 0, local rank 0, 1 on it, share 1"},
+	{.name = "-n2 --gres=gpu:2, 1",
+	 .step_env = {TWO},
+	 .task = {1, 2, 4},
+	 .want = "2 of 2, device 1, local rank 1, 1 on it, share 1"},
+	{.name = "-n2 --gpus-per-task=1, 0",
+	 .step_env = {TWO},
+	 .task_env = {ON("0", "0"), PER_TASK(1), "SLURM_GPUS_PER_TASK=1"},
+	 .task = {0, 2, 4},
+	 .want = "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
+	{.name = "-n2 --gpus-per-task=1, 1",
+	 .step_env = {TWO},
+	 .task_env = {ON("1", "1"), PER_TASK(1), "SLURM_GPUS_PER_TASK=1"},
+	 .task = {1, 2, 4},
+	 .want = "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
+	{.name = "-n2 --gpus-per-task=1, 1, devices constrained",
+	 .step_env = {TWO},
+	 .task_env = {ON("0", "1"), PER_TASK(1), "SLURM_GPUS_PER_TASK=1"},
+	 .task = {1, 2, 4},
+	 .want = "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
+	{.name = "-n2 --gres=gpu:2 --gpu-bind=single:1, 0",
+	 .step_env = {TWO},
+	 .task_env = {ON("0", "0"), SINGLE(1)},
+	 .task = {0, 2, 4},
+	 .want = "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
+	{.name = "-n2 --gres=gpu:2 --gpu-bind=single:1, 1",
+	 .step_env = {TWO},
+	 .task_env = {ON("1", "1"), SINGLE(1)},
+	 .task = {1, 2, 4},
+	 .want = "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
+	{.name = "-n4 --gres=gpu:2 --gpu-bind=single:2, 0",
+	 .step_env = {TWO},
+	 .task_env = {ON("0", "0"), SINGLE(2)},
+	 .task = {0, 4, 4},
+	 .want = "1 of 2, device 0, local rank 0, 2 on it, bound, share 0.5"},
+	{.name = "-n4 --gres=gpu:2 --gpu-bind=single:2, 3",
+	 .step_env = {TWO},
+	 .task_env = {ON("1", "1"), SINGLE(2)},
+	 .task = {3, 4, 4},
+	 .want = "1 of 2, device 0, local rank 0, 2 on it, bound, share 0.5"},
+	{.name = "-n4 --gres=shard:4, 0",
+	 .step_env = {ONE, "SLURM_SHARDS_ON_NODE=4"},
+	 .task = {0, 4, 4},
+	 .want = "1 of 1, device 0, local rank 0, 4 on it, share 0.25"},
+	{.name = "-n4 --gres=shard:4, 3",
+	 .step_env = {ONE, "SLURM_SHARDS_ON_NODE=4"},
+	 .task = {3, 4, 4},
+	 .want = "1 of 1, device 0, local rank 0, 4 on it, share 0.25"},
+	{.name = "-n2 --gres=shard:1, 1",
+	 .step_env = {ONE, "SLURM_SHARDS_ON_NODE=1"},
+	 .task = {1, 2, 4},
+	 .want = "1 of 1, device 0, local rank 0, 2 on it, share 0.125"},
+	{.name = "-n2 --gres=shard:2 --gpu-bind=closest, 0",
+	 .step_env = {ONE, "SLURM_SHARDS_ON_NODE=2"},
+	 .task_env = {"SLURM_SHARDS_ON_NODE=2", "SLURMD_TRES_BIND=gpu:closest"},
+	 .task = {0, 2, 4},
+	 .want = "1 of 1, device 0, local rank 0, 2 on it, put back CUDA_VISIBLE_DEVICES=0, share 0.25"},
+	{.name = "-n2 --gres=shard:2 --gpu-bind=single:1, 1",
+	 .step_env = {ONE, "SLURM_SHARDS_ON_NODE=2"},
+	 .task_env = {"SLURM_SHARDS_ON_NODE=2", SINGLE(1)},
+	 .task = {1, 2, 4},
+	 .want = "1 of 1, device 0, local rank 0, 2 on it, put back CUDA_VISIBLE_DEVICES=0, share 0.25"},
+	{.name = "-N2 -n4 --gres=gpu:2, 3+1, 0",
+	 .step_env = {TWO},
+	 .task = {0, 3, 4},
+	 .want = "2 of 2, device 0, local rank 0, 2 on it, in turn, share 0.5"},
+	{.name = "-N2 -n4 --gres=gpu:2, 3+1, 1",
+	 .step_env = {TWO},
+	 .task = {1, 3, 4},
+	 .want = "2 of 2, device 1, local rank 1, 1 on it, in turn, share 1"},
+	{.name = "-N2 -n4 --gres=gpu:2, 3+1, 2",
+	 .step_env = {TWO},
+	 .task = {2, 3, 4},
+	 .want = "2 of 2, device 0, local rank 0, 2 on it, in turn, share 0.5"},
+	{.name = "-N2 -n4 --gres=gpu:2, 3+1, the one",
+	 .step_env = {TWO},
+	 .task = {0, 1, 4},
+	 .want = "2 of 2, device 0, local rank 0, 1 on it, share 1"},
+	{.name = "-N2 -n2 --gres=shard:32 of 64",
+	 .step_env = {ONE, "SLURM_SHARDS_ON_NODE=32"},
+	 .task = {0, 1, 64},
+	 .want = "1 of 1, device 0, local rank 0, 1 on it, share 0.5"},
+};
+
+/* Binding by the documented rules, and by newer Slurms. */
+static const struct row bound[] = {
+	{.name = "--gpus-per-task=2, 1, devices constrained",
+	 .step_env = {FOUR},
+	 .task_env = {ON("0,1", "2,3"), PER_TASK(2), "SLURM_GPUS_PER_TASK=2"},
+	 .task = {1, 2},
+	 .want = "2 of 4, device 0, local rank 0, 1 on it, bound, share 1"},
+	{.name = "--gpus-per-task=2, 1, not constrained (or allow-task-sharing)",
+	 .step_env = {FOUR},
+	 .task_env = {ON("2,3", "2,3"), "SLURMD_TRES_BIND=gpu:per_task:2", "SLURM_GPUS_PER_TASK=2"},
+	 .task = {1, 2},
+	 .want = "2 of 4, device 0, local rank 0, 1 on it, bound, share 1"},
+	{.name = "--gpus-per-task=2, one task",
+	 .step_env = {TWO},
+	 .task_env = {TWO, PER_TASK(2), "SLURM_GPUS_PER_TASK=2"},
+	 .task = {0, 1},
+	 .want = "2 of 2, device 0, local rank 0, 1 on it, share 1"},
+	{.name = "--gpus-per-task=2 --tres-bind=gres/gpu:none, 1",
+	 .step_env = {FOUR},
+	 .task_env = {FOUR, "SLURMD_TRES_BIND=gres/gpu:none", "SLURM_GPUS_PER_TASK=2"},
+	 .task = {1, 2},
+	 .want = "4 of 4, device 2, local rank 1, 1 on it, share 1"},
+	{.name = "--gpus-per-task=a100:2, unbound, 1",
+	 .step_env = {FOUR},
+	 .task_env = {FOUR, "SLURM_GPUS_PER_TASK=a100:2"},
+	 .task = {1, 2},
+	 .want = "4 of 4, device 2, local rank 1, 1 on it, share 1"},
+	{.name = "--gpu-bind=verbose,single:1, 1",
+	 .step_env = {TWO},
+	 .task_env = {ON("1", "1"), "SLURMD_TRES_BIND=gpu:verbose,single:1"},
+	 .task = {1, 2},
+	 .want = "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
+	{.name = "single:1 with more tasks than GPUs, 2",
+	 .step_env = {TWO},
+	 .task_env = {ON("0", "0"), SINGLE(1)},
+	 .task = {2, 3},
+	 .want = "1 of 2, device 0, local rank 0, 2 on it, bound, share 0.5"},
+	{.name = "single:1 with more tasks than GPUs, 1",
+	 .step_env = {TWO},
+	 .task_env = {ON("1", "1"), SINGLE(1)},
+	 .task = {1, 3},
+	 .want = "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
+	{.name = "map_gpu:0,1,1, 0",
+	 .step_env = {TWO},
+	 .task_env = {ON("0", "0"), "SLURMD_TRES_BIND=gpu:map_gpu:0,1,1"},
+	 .task = {0, 3},
+	 .want = "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
+	{.name = "map_gpu:0,1,1, 2",
+	 .step_env = {TWO},
+	 .task_env = {ON("1", "1"), "SLURMD_TRES_BIND=gpu:map_gpu:0,1,1"},
+	 .task = {2, 3},
+	 .want = "1 of 2, device 0, local rank 0, 2 on it, bound, share 0.5"},
+	{.name = "map_gpu:0*3,1, starts again, 4 of 6",
+	 .step_env = {TWO},
+	 .task_env = {ON("0", "0"), "SLURMD_TRES_BIND=gpu:map_gpu:0*3,1"},
+	 .task = {4, 6},
+	 .want = "1 of 2, device 0, local rank 0, 5 on it, bound, share 0.2"},
+	{.name = "map_gpu without a number",
+	 .step_env = {TWO},
+	 .task_env = {ON("0", "0"), "SLURMD_TRES_BIND=gpu:map_gpu:x"},
+	 .task = {0, 2},
+	 .want = "1 of 2, device 0, local rank 0, unknown on it, bound, neighbours not known"},
+	{.name = "closest, even",
+	 .step_env = {TWO},
+	 .task_env = {ON("0", "0"), "SLURMD_TRES_BIND=gpu:closest"},
+	 .task = {1, 4},
+	 .want = "1 of 2, device 0, local rank 0, 2 on it, bound, share 0.5"},
+	{.name = "closest, uneven",
+	 .step_env = {TWO},
+	 .task_env = {ON("0", "0"), "SLURMD_TRES_BIND=gpu:closest"},
+	 .task = {1, 3},
+	 .want = "1 of 2, device 0, local rank 0, unknown on it, bound, neighbours not known"},
+	{.name = "closest, one task",
+	 .step_env = {TWO},
+	 .task_env = {ON("1", "1"), "SLURMD_TRES_BIND=gpu:closest"},
+	 .task = {0, 1},
+	 .want = "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
+	{.name = "a mask of all devices, beside who knows which, 0",
+	 .step_env = {TWO},
+	 .task_env = {TWO, "SLURMD_TRES_BIND=gpu:mask_gpu:0x3,0x1"},
+	 .task = {0, 2},
+	 .want = "2 of 2, device 0, local rank 0, unknown on it, neighbours not known"},
+	{.name = "a mask of one device, even, but not known to be",
+	 .step_env = {TWO},
+	 .task_env = {ON("0", "0"), "SLURMD_TRES_BIND=gpu:mask_gpu:0x1,0x1"},
+	 .task = {1, 2},
+	 .want = "1 of 2, device 0, local rank 0, unknown on it, bound, neighbours not known"},
+	{.name = "a mask of one device, one task",
+	 .step_env = {TWO},
+	 .task_env = {ON("1", "1"), "SLURMD_TRES_BIND=gpu:mask_gpu:0x2"},
+	 .task = {0, 1},
+	 .want = "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
+	{.name = "mask_gpu with two devices each, 3 of 4",
+	 .step_env = {FOUR},
+	 .task_env = {ON("2,3", "2,3"), "SLURMD_TRES_BIND=gpu:mask_gpu:0x3,0xc"},
+	 .task = {3, 4},
+	 .want = "2 of 4, device 1, local rank 1, unknown on it, bound, in turn, neighbours not known"},
+	{.name = "--tres-per-task=gres/shard:2 on 2 GPUs, 1",
+	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=4"},
+	 .task_env = {ON("1", "1"), SHARDS_PER_TASK(2), "SLURM_SHARDS_ON_NODE=4"},
+	 .task = {1, 2, 4},
+	 .want = "1 of 2, device 0, local rank 0, 1 on it, bound, share 0.5"},
+	{.name = "--tres-per-task=gres/shard:1, three tasks on 2 GPUs",
+	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=3"},
+	 .task_env = {ON("0", "0"), SHARDS_PER_TASK(1), "SLURM_SHARDS_ON_NODE=3"},
+	 .task = {1, 3, 4},
+	 .want = "1 of 2, device 0, local rank 0, unknown on it, bound, share 0.25"},
+	{.name = "--tres-per-task=gres/shard:3 of 4 on the node's only GPU",
+	 .step_env = {ONE, "SLURM_SHARDS_ON_NODE=3"},
+	 .task_env = {ONE, SHARDS_PER_TASK(3), "SLURM_SHARDS_ON_NODE=3"},
+	 .task = {0, 1, 4},
+	 .want = "1 of 1, device 0, local rank 0, 1 on it, share 0.75"},
+	{.name = "--tres-per-task=gres/shard:1, shards per GPU not known",
+	 .step_env = {ONE, "SLURM_SHARDS_ON_NODE=2"},
+	 .task_env = {ONE, SHARDS_PER_TASK(1), "SLURM_SHARDS_ON_NODE=2"},
+	 .task = {0, 2},
+	 .want = "1 of 1, device 0, local rank 0, 2 on it, shards per GPU not known"},
+	{.name = "a text without a number",
+	 .step_env = {TWO},
+	 .task_env = {ON("0", "0"), "SLURMD_TRES_BIND=gpu:single:x"},
+	 .task = {0, 2},
+	 .want = "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
+	{.name = "single:0 is no count",
+	 .step_env = {TWO},
+	 .task_env = {ON("0", "0"), "SLURMD_TRES_BIND=gpu:single:0"},
+	 .task = {0, 3},
+	 .want = "1 of 2, device 0, local rank 0, unknown on it, bound, neighbours not known"},
+};
+
+/* Shards on several GPUs, which newer Slurms allow. */
+static const struct row shards[] = {
+	{.name = "4 on 2 GPUs, 2 tasks, 1",
+	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=4"},
+	 .task = {1, 2, 4},
+	 .want = "2 of 2, device 1, local rank 1, 1 on it, share 0.5"},
+	{.name = "4 on 2 GPUs, 4 tasks, 3",
+	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=4"},
+	 .task = {3, 4, 4},
+	 .want = "2 of 2, device 1, local rank 1, 2 on it, in turn, share 0.25"},
+	{.name = "4 on 2 GPUs, 3 tasks, 1 has its own",
+	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=4"},
+	 .task = {1, 3, 4},
+	 .want = "2 of 2, device 1, local rank 1, 1 on it, in turn, share 0.5"},
+	{.name = "3 on 2 GPUs",
+	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=3"},
+	 .task = {0, 2, 4},
+	 .want = "2 of 2, device 0, local rank 0, 1 on it, shards do not divide"},
+	{.name = "8 on 2 GPUs, all of both",
+	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=8"},
+	 .task = {0, 2, 4},
+	 .want = "2 of 2, device 0, local rank 0, 1 on it, share 1"},
+	{.name = "1 of 3, three tasks",
+	 .step_env = {ONE, "SLURM_SHARDS_ON_NODE=1"},
+	 .task = {0, 3, 3},
+	 .want = "1 of 1, device 0, local rank 0, 3 on it, share 0.111111"},
+	{.name = "shards per GPU not known",
+	 .step_env = {ONE, "SLURM_SHARDS_ON_NODE=1"},
+	 .task = {0, 2},
+	 .want = "1 of 1, device 0, local rank 0, 2 on it, shards per GPU not known"},
+	{.name = "more shards than the GPU is said to have, one task",
+	 .step_env = {ONE, "SLURM_SHARDS_ON_NODE=16"},
+	 .task = {0, 1, 4},
+	 .want = "1 of 1, device 0, local rank 0, 1 on it, share 1"},
+	{.name = "more shards than the GPU is said to have, two tasks",
+	 .step_env = {ONE, "SLURM_SHARDS_ON_NODE=16"},
+	 .task = {0, 2, 4},
+	 .want = "1 of 1, device 0, local rank 0, 2 on it, share 0.5"},
+	{.name = "UUID, erased",
+	 .step_env = {"CUDA_VISIBLE_DEVICES=GPU-1-a", "SLURM_STEP_GPUS=3",
+		      "SLURM_SHARDS_ON_NODE=2"},
+	 .task_env = {"SLURM_SHARDS_ON_NODE=2", SINGLE(1)},
+	 .task = {0, 2, 4},
+	 .want = "1 of 1, device 0, local rank 0, 2 on it, put back CUDA_VISIBLE_DEVICES=GPU-1-a, share 0.25"},
+	{.name = "AMD, erased",
+	 .step_env = {"ROCR_VISIBLE_DEVICES=0", "SLURM_STEP_GPUS=0", "SLURM_SHARDS_ON_NODE=2"},
+	 .task_env = {"SLURM_SHARDS_ON_NODE=2", SINGLE(1)},
+	 .task = {0, 2, 4},
+	 .want = "1 of 1, device 0, local rank 0, 2 on it, put back ROCR_VISIBLE_DEVICES=0, share 0.25"},
+	{.name = "whole GPUs, erased for gpu:none, 1",
+	 .step_env = {TWO},
+	 .task_env = {"SLURMD_TRES_BIND=gpu:none"},
+	 .task = {1, 2, 4},
+	 .want = "2 of 2, device 1, local rank 1, 1 on it, put back CUDA_VISIBLE_DEVICES=0,1, share 1"},
+	{.name = "whole GPUs, erased for another reason, are not put back",
+	 .step_env = {TWO},
+	 .task_env = {SINGLE(1)},
+	 .task = {1, 2},
+	 .want = "0 of 2, no device, local rank 1, nothing to share"},
+};
+
+/* Lists of all shapes, no list, and --ddp-local-rank. */
+static const struct row names[] = {
+	{.name = "no GRES at all",
+	 .task = {0, 1},
+	 .want = "0 of 0, no device, local rank 0, nothing to share"},
+	{.name = "no GRES at all, 3 of 4",
+	 .task = {3, 4},
+	 .want = "0 of 0, no device, local rank 3, nothing to share"},
+	{.name = "NoDevFiles",
+	 .step_env = {"CUDA_VISIBLE_DEVICES=NoDevFiles"},
+	 .task = {1, 2},
+	 .want = "0 of 0, no device, local rank 1, nothing to share"},
+	{.name = "empty",
+	 .step_env = {"CUDA_VISIBLE_DEVICES="},
+	 .task = {0, 1},
+	 .want = "0 of 0, no device, local rank 0, nothing to share"},
+	{.name = "-1",
+	 .step_env = {"CUDA_VISIBLE_DEVICES=-1"},
+	 .task = {0, 1},
+	 .want = "0 of 0, no device, local rank 0, nothing to share"},
+	{.name = "CUDA stops at -1",
+	 .step_env = {"CUDA_VISIBLE_DEVICES=0,-1,1"},
+	 .task = {0, 1},
+	 .want = "1 of 1, device 0, local rank 0, 1 on it, share 1"},
+	{.name = "UUIDs, 1",
+	 .step_env = {"CUDA_VISIBLE_DEVICES=GPU-8f-1,GPU-9a-2", "SLURM_STEP_GPUS=0,1"},
+	 .task = {1, 2},
+	 .want = "2 of 2, device 1, local rank 1, 1 on it, share 1"},
+	{.name = "MIG, bound, 1",
+	 .step_env = {"CUDA_VISIBLE_DEVICES=MIG-a-1,MIG-b-2", "SLURM_STEP_GPUS=0,1"},
+	 .task_env = {"CUDA_VISIBLE_DEVICES=MIG-b-2", "SLURM_STEP_GPUS=1", SINGLE(1)},
+	 .task = {1, 2},
+	 .want = "1 of 2, device 0, local rank 0, 1 on it, bound, share 1"},
+	{.name = "MIG by its old name",
+	 .step_env = {"CUDA_VISIBLE_DEVICES=MIG-GPU-8f-1/7/0"},
+	 .task = {0, 1},
+	 .want = "1 of 1, device 0, local rank 0, 1 on it, share 1"},
+	{.name = "AMD",
+	 .step_env = {"ROCR_VISIBLE_DEVICES=0,1", "SLURM_STEP_GPUS=0,1"},
+	 .task = {1, 2},
+	 .want = "2 of 2, device 1, local rank 1, 1 on it, share 1"},
+	{.name = "Intel",
+	 .step_env = {"ZE_AFFINITY_MASK=0,1"},
+	 .task = {1, 2},
+	 .want = "2 of 2, device 1, local rank 1, 1 on it, share 1"},
+	{.name = "OpenCL",
+	 .step_env = {"GPU_DEVICE_ORDINAL=0"},
+	 .task = {1, 2},
+	 .want = "1 of 1, device 0, local rank 0, 2 on it, share 0.5"},
+	{.name = "a list of the user's own, without Slurm's word",
+	 .step_env = {"CUDA_VISIBLE_DEVICES=3,4"},
+	 .task = {1, 2},
+	 .want = "2 of 2, device 1, local rank 1, 1 on it, share 1"},
+	{.name = "more devices than tasks",
+	 .step_env = {FOUR},
+	 .task = {1, 2},
+	 .want = "4 of 4, device 1, local rank 1, 1 on it, share 1"},
+	{.name = "five tasks on three devices, 4",
+	 .step_env = {"CUDA_VISIBLE_DEVICES=0,1,2"},
+	 .task = {4, 5},
+	 .want = "3 of 3, device 1, local rank 1, 2 on it, in turn, share 0.5"},
+	{.name = "five tasks on three devices, 2",
+	 .step_env = {"CUDA_VISIBLE_DEVICES=0,1,2"},
+	 .task = {2, 5},
+	 .want = "3 of 3, device 2, local rank 2, 1 on it, in turn, share 1"},
+	{.name = "three tasks on one device",
+	 .step_env = {ONE},
+	 .task = {2, 3},
+	 .want = "1 of 1, device 0, local rank 0, 3 on it, share 0.333333"},
+	{.name = "task, one device",
+	 .step_env = {ONE},
+	 .task = {2, 3, 0, DDP_LOCAL_RANK_TASK},
+	 .want = "1 of 1, device 0, local rank 2, 3 on it, share 0.333333"},
+	{.name = "task, bound",
+	 .step_env = {TWO},
+	 .task_env = {ON("1", "1"), SINGLE(1)},
+	 .task = {1, 2, 0, DDP_LOCAL_RANK_TASK},
+	 .want = "1 of 2, device 0, local rank 1, 1 on it, bound, share 1"},
+	{.name = "task, wrapped",
+	 .step_env = {TWO},
+	 .task = {2, 3, 0, DDP_LOCAL_RANK_TASK},
+	 .want = "2 of 2, device 0, local rank 2, 2 on it, in turn, share 0.5"},
+	{.name = "device, --gpus-per-task=2 unbound",
+	 .step_env = {FOUR},
+	 .task_env = {FOUR, "SLURM_GPUS_PER_TASK=2"},
+	 .task = {1, 2, 0, DDP_LOCAL_RANK_DEVICE},
+	 .want = "4 of 4, device 2, local rank 2, 1 on it, share 1"},
+	{.name = "device, none",
+	 .task = {1, 2, 0, DDP_LOCAL_RANK_DEVICE},
+	 .want = "0 of 0, no device, local rank 1, nothing to share"},
+};
+
+static char shown[256];
+
+static void __attribute__((format(printf, 1, 2))) show(const char *format, ...)
+{
+	size_t n = strlen(shown);
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(shown + n, sizeof(shown) - n, format, ap);
+	va_end(ap);
+}
+
+static void show_share(const struct ddp_devices *d)
+{
+	static const char *const reasons[] = {
+		[DDP_SHARE_NO_DEVICE] = "nothing to share",
+		[DDP_SHARE_NO_CAPACITY] = "shards per GPU not known",
+		[DDP_SHARE_NO_DIVISION] = "shards do not divide",
+		[DDP_SHARE_NO_NEIGHBOURS] = "neighbours not known",
+	};
+	char share[16];
+
+	ck_assert_int_eq(d->share_den == 0, d->share_reason != DDP_SHARE_KNOWN);
+	if (ddp_share_print(d, share, sizeof(share)) == 0)
+		show(", share %s", share);
+	else
+		show(", %s", reasons[d->share_reason]);
+}
+
+/* The whole decision as one line. */
+static const char *show_devices(const struct ddp_devices *d)
+{
+	shown[0] = '\0';
+	show("%u of %u, ", d->visible, d->on_node);
+	if (d->device < 0)
+		show("no device, local rank %u", d->local_rank);
+	else
+		show("device %d, local rank %u, ", (int)d->device, d->local_rank);
+	if (d->device >= 0 && d->neighbours == 0)
+		show("unknown on it");
+	else if (d->neighbours > 0)
+		show("%u on it", d->neighbours);
+	if (d->bound)
+		show(", bound");
+	if (d->wraps)
+		show(", in turn");
+	if (d->restore_name)
+		show(", put back %s=%s", d->restore_name, d->restore_value);
+	show_share(d);
+	return shown;
+}
+
+static void check_row(const struct row *row)
+{
+	const struct ddp_device_facts facts = {
+		.step_env = unit_env(row->step_env),
+		.task_env = unit_env(row->task_env[0] ? row->task_env : row->step_env),
+		.local_id = row->task[0],
+		.local_size = row->task[1],
+		.shards_per_gpu = row->task[2],
+		.mode = (enum ddp_local_rank_mode)row->task[3],
+	};
+	struct ddp_devices d;
+
+	memset(&d, 0xaa, sizeof(d));
+	ddp_devices_decide(&facts, &d);
+	unit_text(row->name, "decision", show_devices(&d), row->want);
+}
+
+START_TEST(test_tried)
+{
+	check_row(&tried[_i]);
+}
+END_TEST
+
+START_TEST(test_bound)
+{
+	check_row(&bound[_i]);
+}
+END_TEST
+
+START_TEST(test_shards)
+{
+	check_row(&shards[_i]);
+}
+END_TEST
+
+START_TEST(test_names)
+{
+	check_row(&names[_i]);
+}
+END_TEST
+
+static const struct {
+	uint64_t num, den;
+	const char *text;
+} fractions[] = {
+	{1, 1, "1"},
+	{1, 2, "0.5"},
+	{1, 3, "0.333333"},
+	{2, 3, "0.666666"},
+	{1, 8, "0.125"},
+	{1, 10, "0.1"},
+	{999999, 1000000, "0.999999"},
+	{9999999, 10000000, "0.999999"},
+	{1, 1000000, "0.000001"},
+	{1, 4294967295, "0.000001"},
+	{4294967294, 4294967295, "0.999999"},
+	{5, 4, "1"},
+	{0, 0, NULL},
+};
+
+START_TEST(test_print)
+{
+	const struct ddp_devices d = {.share_num = fractions[_i].num,
+				      .share_den = fractions[_i].den};
+	const char *want = fractions[_i].text;
+	char buf[16];
+
+	unit_text("share", "text", ddp_share_print(&d, buf, sizeof(buf)) < 0 ? NULL : buf, want);
+	ck_assert_int_eq(ddp_share_print(&d, buf, want ? strlen(want) : 1), -1);
+}
+END_TEST
+
+/* One node at random: tasks, GPUs, a way of binding, and shards of it or whole GPUs. */
+struct node {
+	uint32_t tasks, gpus, shards, capacity; /* shards 0: whole GPUs */
+	enum { FREE, BIND_SINGLE, BIND_MAP } bind;
+	uint32_t count;	 /* of single */
+	uint32_t map[8]; /* of map_gpu */
+	uint32_t map_length;
+};
+
+static void draw_node(uint64_t *state, struct node *node)
+{
+	node->tasks = 1 + unit_random(state, 16);
+	node->gpus = 1 + unit_random(state, 8);
+	node->capacity = 1 + unit_random(state, 64);
+	node->shards = unit_random(state, 3) ? 1 + unit_random(state, 96) : 0;
+	node->bind = FREE;
+	if (node->shards == 0)
+		node->bind = unit_random(state, 3);
+	node->count = 1 + unit_random(state, 3);
+	node->map_length = 1 + unit_random(state, 8);
+	for (uint32_t i = 0; i < 8; i++)
+		node->map[i] = unit_random(state, node->gpus);
+}
+
+/* The GPU that Slurm binds task [id] to. */
+static uint32_t gpu_of(const struct node *node, uint32_t id)
+{
+	if (node->bind == BIND_SINGLE)
+		return id / node->count % node->gpus;
+	return node->map[id % node->map_length];
+}
+
+static void decide_task(const struct node *node, uint32_t id, struct ddp_devices *d)
+{
+	char list[64] = "CUDA_VISIBLE_DEVICES=", mine[64], bind[64] = "SLURMD_TRES_BIND=gpu:";
+	char tokens[64];
+	const char *step[] = {list, NULL, NULL};
+	const char *task[] = {list, NULL, NULL};
+	size_t n;
+
+	for (uint32_t i = 0; i < node->gpus; i++)
+		snprintf(list + strlen(list), sizeof(list) - strlen(list), i ? ",%u" : "%u", i);
+	if (node->shards) {
+		snprintf(tokens, sizeof(tokens), "SLURM_SHARDS_ON_NODE=%u", node->shards);
+		step[1] = tokens;
+	}
+	if (node->bind != FREE) {
+		snprintf(mine, sizeof(mine), "CUDA_VISIBLE_DEVICES=%u", gpu_of(node, id));
+		task[0] = mine;
+		task[1] = bind;
+		n = strlen(bind);
+		if (node->bind == BIND_SINGLE)
+			snprintf(bind + n, sizeof(bind) - n, "single:%u", node->count);
+		else
+			strcat(bind, "map_gpu:");
+		for (uint32_t i = 0; node->bind == BIND_MAP && i < node->map_length; i++)
+			snprintf(bind + strlen(bind), sizeof(bind) - strlen(bind), i ? ",%u" : "%u",
+				 node->map[i]);
+	}
+	ddp_devices_decide(&(struct ddp_device_facts){.step_env = unit_env(step),
+						      .task_env = unit_env(task),
+						      .local_id = id,
+						      .local_size = node->tasks,
+						      .shards_per_gpu = node->capacity},
+			   d);
+}
+
+/* What is printed, in millionths. */
+static uint64_t millionths(const struct ddp_devices *d)
+{
+	char text[16] = "", digits[8] = "000000";
+	uint64_t value;
+
+	if (ddp_share_print(d, text, sizeof(text)) < 0)
+		return 0;
+	if (strcmp(text, "1") == 0)
+		return 1000000;
+	ck_assert(strncmp(text, "0.", 2) == 0 && strlen(text) <= 8);
+	memcpy(digits, text + 2, strlen(text + 2));
+	ck_assert_int_eq(ddp_parse_number(digits, 1, 999999, &value), 0);
+	return value;
+}
+
+/* The shares of one GPU never add up to more than 1, and are not needlessly small. */
+START_TEST(test_sum)
+{
+	uint64_t state = 0x5eed;
+	int filled = 0;
+
+	for (int i = 0; i < 4000; i++) {
+		uint64_t sum[8] = {0};
+		struct node node;
+
+		draw_node(&state, &node);
+		for (uint32_t id = 0; id < node.tasks; id++) {
+			struct ddp_devices d;
+			uint32_t gpu;
+
+			decide_task(&node, id, &d);
+			ck_assert_int_ge(d.device, 0);
+			ck_assert_int_lt(d.device, d.visible);
+			gpu = node.bind == FREE ? (uint32_t)d.device : gpu_of(&node, id);
+			sum[gpu] += millionths(&d);
+		}
+		for (uint32_t g = 0; g < node.gpus; g++) {
+			ck_assert_msg(
+				sum[g] <= 1000000,
+				"%u tasks, %u GPUs, %u shards of %u, binding %d: GPU %u has %llu",
+				node.tasks, node.gpus, node.shards, node.capacity, (int)node.bind,
+				g, (unsigned long long)sum[g]);
+			filled += sum[g] > 999980;
+		}
+	}
+	ck_assert_int_gt(filled, 2000);
+}
+END_TEST
+
+/* Tasks with shards of their own, placed by Slurm where there is room. */
+START_TEST(test_sum_per_task)
+{
+	static const char *const lists[] = {"CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1",
+					    "CUDA_VISIBLE_DEVICES=2"};
+	uint64_t state = 0x5eed;
+
+	for (int i = 0; i < 2000; i++) {
+		uint32_t capacity = 1 + unit_random(&state, 16), each, left[3], id = 0;
+		uint64_t sum[3] = {0};
+		char bind[64];
+
+		each = 1 + unit_random(&state, capacity);
+		left[0] = left[1] = left[2] = capacity;
+		snprintf(bind, sizeof(bind), "SLURMD_TRES_BIND=gres/shard:per_task:%u", each);
+		for (uint32_t gpu = 0; gpu < 3; gpu += left[gpu] < each) {
+			const char *const step[] = {"CUDA_VISIBLE_DEVICES=0,1,2",
+						    "SLURM_SHARDS_ON_NODE=7", NULL};
+			const char *const task[] = {lists[gpu], bind, NULL};
+			struct ddp_devices d;
+
+			ddp_devices_decide(&(struct ddp_device_facts){.step_env = unit_env(step),
+								      .task_env = unit_env(task),
+								      .local_id = id++,
+								      .local_size = 48,
+								      .shards_per_gpu = capacity},
+					   &d);
+			left[gpu] -= each;
+			sum[gpu] += millionths(&d);
+			ck_assert_uint_le(sum[gpu], 1000000);
+		}
+	}
+}
+END_TEST
+
+static const struct {
+	const char *gres;
+	uint32_t shards_per_gpu;
+	bool has_shards;
+} texts[] = {
+	{"gpu:4,shard:64", 16, true},
+	{"gpu:a100:4(S:0-1),shard:64", 16, true},
+	{"gpu:a100:4(S:0-1),shard:a100:64(S:0-1)", 16, true},
+	{"shard:64(S:0,1),gpu:4(S:0,1)", 16, true},
+	{"gpu:a100:2(S:0),gpu:v100:2(S:1),shard:a100:8(S:0),shard:v100:8(S:1)", 4, true},
+	{"gpu:1,shard:1K", 1024, true},
+	{"gpu:2,shard:1M", 524288, true},
+	{"gpu:2,shard:2K(S:0-1)", 1024, true},
+	{"gpu:4,shard:66", 0, true},
+	{"gpu:4", 0, false},
+	{"gpu:4,mps:400", 0, false},
+	{"gpu:2,mps:200,shard:8", 4, true},
+	{"shard:64", 0, true},
+	{"gpu:0,shard:8", 0, true},
+	{"gpu:4,shard:0", 0, true},
+	{"gpu:4,shard:2", 0, true},
+	{"gpu:x,shard:8", 0, true},
+	{"gpu:4,shard:x", 0, true},
+	{"gpus:4,shards:8", 0, false},
+	{"xgpu:4,xshard:8", 0, false},
+	{"gres:gpu:2,gres:shard:8", 4, true},
+	{"gres/gpu:2,gres/shard:8", 4, true},
+	{"gres/shard=2", 0, true},
+	{"shard", 0, true},
+	{"gpu,shard", 0, true},
+	{"gres:shard", 0, true},
+	{"gpu:2(S:0-1,gpu:4,shard:8", 0, false},
+	{"gpu:2),shard:8", 0, true},
+	{"gpu:4(IDX:0-3),shard:8(0/2,1/2,2/2,3/2)", 2, true},
+	{"gpu:1,shard:4294967295", 4294967295, true},
+	{"gpu:1,shard:4294967296", 0, true},
+	{"gpu:1,shard:4294967295K", 0, true},
+	{"(null)", 0, false},
+	{"", 0, false},
+	{",", 0, false},
+	{NULL, 0, false},
+};
+
+START_TEST(test_gres)
+{
+	const char *gres = texts[_i].gres, *name = gres ? gres : "NULL";
+
+	unit_number(name, "shards of a GPU", ddp_gres_shards_per_gpu(gres),
+		    texts[_i].shards_per_gpu);
+	unit_number(name, "has shards", ddp_gres_has_shards(gres), texts[_i].has_shards);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_tried, tried);
+	UNIT_ROWS(tcase, test_bound, bound);
+	UNIT_ROWS(tcase, test_shards, shards);
+	UNIT_ROWS(tcase, test_names, names);
+	UNIT_ROWS(tcase, test_print, fractions);
+	tcase_add_test(tcase, test_sum);
+	tcase_add_test(tcase, test_sum_per_task);
+	UNIT_ROWS(tcase, test_gres, texts);
+}
+
+int main(void)
+{
+	return unit_run("devices", fill);
+}

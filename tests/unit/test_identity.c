@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "identity.h"
+#include "unit.h"
+
+static const struct {
+	const char *name;
+	const char *env[6];
+	uint32_t local_size;
+	struct ddp_identity want; /* rank, size, local_rank, local_size, node_rank, nodes */
+} good[] = {
+	{"alone",
+	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_NODEID=0",
+	  "SLURM_STEP_NUM_NODES=1"},
+	 1,
+	 {0, 1, 0, 1, 0, 1}},
+	{"last of 2x2",
+	 {"SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=1", "SLURM_NODEID=1",
+	  "SLURM_STEP_NUM_NODES=2"},
+	 2,
+	 {3, 4, 1, 2, 1, 2}},
+	{"cyclic: rank 1 is the first of the second node",
+	 {"SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0", "SLURM_NODEID=1",
+	  "SLURM_STEP_NUM_NODES=2"},
+	 2,
+	 {1, 4, 0, 2, 1, 2}},
+	{"arbitrary: rank 0 on the second node",
+	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0", "SLURM_NODEID=1",
+	  "SLURM_STEP_NUM_NODES=2"},
+	 2,
+	 {0, 4, 0, 2, 1, 2}},
+	{"uneven, 3 and 1",
+	 {"SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0", "SLURM_NODEID=1",
+	  "SLURM_STEP_NUM_NODES=2"},
+	 1,
+	 {3, 4, 0, 1, 1, 2}},
+	{"second component of a heterogeneous step, 2 tasks and 1",
+	 {"SLURM_PROCID=2", "SLURM_STEP_NUM_TASKS=3", "SLURM_LOCALID=0", "SLURM_NODEID=1",
+	  "SLURM_STEP_NUM_NODES=2"},
+	 1,
+	 {2, 3, 0, 1, 1, 2}},
+};
+
+START_TEST(test_good)
+{
+	const char *name = good[_i].name;
+	struct ddp_message message = {""};
+	struct ddp_identity id;
+
+	ck_assert_int_eq(
+		ddp_identity_read(unit_env(good[_i].env), good[_i].local_size, &id, &message), 0);
+	unit_number(name, "rank", id.rank, good[_i].want.rank);
+	unit_number(name, "size", id.size, good[_i].want.size);
+	unit_number(name, "local rank", id.local_rank, good[_i].want.local_rank);
+	unit_number(name, "local size", id.local_size, good[_i].want.local_size);
+	unit_number(name, "node rank", id.node_rank, good[_i].want.node_rank);
+	unit_number(name, "nodes", id.nodes, good[_i].want.nodes);
+	unit_text(name, "message", message.text, "");
+}
+END_TEST
+
+static const struct {
+	const char *name;
+	const char *env[6];
+	uint32_t local_size;
+	const char *pieces[3];
+} bad[] = {
+	{"no PROCID",
+	 {"SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_NODEID=0", "SLURM_STEP_NUM_NODES=1"},
+	 1,
+	 {"SLURM_PROCID", "did not set"}},
+	{"no NUM_TASKS",
+	 {"SLURM_PROCID=0", "SLURM_LOCALID=0", "SLURM_NODEID=0", "SLURM_STEP_NUM_NODES=1"},
+	 1,
+	 {"SLURM_STEP_NUM_TASKS", "did not set"}},
+	{"no LOCALID",
+	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", "SLURM_NODEID=0", "SLURM_STEP_NUM_NODES=1"},
+	 1,
+	 {"SLURM_LOCALID", "did not set"}},
+	{"no NODEID",
+	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_STEP_NUM_NODES=1"},
+	 1,
+	 {"SLURM_NODEID", "did not set"}},
+	{"no NUM_NODES",
+	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_NODEID=0"},
+	 1,
+	 {"SLURM_STEP_NUM_NODES", "did not set"}},
+	{"not a number",
+	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=four", "SLURM_LOCALID=0", "SLURM_NODEID=0",
+	  "SLURM_STEP_NUM_NODES=1"},
+	 1,
+	 {"SLURM_STEP_NUM_TASKS=four", "not a number"}},
+	{"empty",
+	 {"SLURM_PROCID=", "SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_NODEID=0",
+	  "SLURM_STEP_NUM_NODES=1"},
+	 1,
+	 {"SLURM_PROCID=", "not a number"}},
+	{"too large a number",
+	 {"SLURM_PROCID=4294967296", "SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_NODEID=0",
+	  "SLURM_STEP_NUM_NODES=1"},
+	 1,
+	 {"SLURM_PROCID=4294967296"}},
+	{"rank beyond",
+	 {"SLURM_PROCID=4", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0", "SLURM_NODEID=0",
+	  "SLURM_STEP_NUM_NODES=1"},
+	 4,
+	 {"SLURM_PROCID=4", "SLURM_STEP_NUM_TASKS=4"}},
+	{"local rank beyond",
+	 {"SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=2", "SLURM_NODEID=0",
+	  "SLURM_STEP_NUM_NODES=1"},
+	 2,
+	 {"SLURM_LOCALID=2", "2 tasks"}},
+	{"more on the node than in the step",
+	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2", "SLURM_LOCALID=0", "SLURM_NODEID=0",
+	  "SLURM_STEP_NUM_NODES=1"},
+	 3,
+	 {"3 tasks on this node of 2"}},
+	{"no task on the node",
+	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2", "SLURM_LOCALID=0", "SLURM_NODEID=0",
+	  "SLURM_STEP_NUM_NODES=1"},
+	 0,
+	 {"SLURM_LOCALID=0"}},
+	{"node beyond",
+	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2", "SLURM_LOCALID=0", "SLURM_NODEID=2",
+	  "SLURM_STEP_NUM_NODES=2"},
+	 1,
+	 {"SLURM_NODEID=2", "SLURM_STEP_NUM_NODES=2"}},
+};
+
+START_TEST(test_bad)
+{
+	const struct ddp_identity untouched = {9, 9, 9, 9, 9, 9};
+	struct ddp_identity id = untouched;
+	struct ddp_message message = {""};
+
+	ck_assert_int_eq(
+		ddp_identity_read(unit_env(bad[_i].env), bad[_i].local_size, &id, &message), -1);
+	unit_pieces(bad[_i].name, message.text, bad[_i].pieces);
+	ck_assert_mem_eq(&id, &untouched, sizeof(id));
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_good, good);
+	UNIT_ROWS(tcase, test_bad, bad);
+}
+
+int main(void)
+{
+	return unit_run("identity", fill);
+}

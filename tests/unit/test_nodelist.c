@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "nodelist.h"
+#include "unit.h"
+
+#include <stdio.h>
+
+static const struct {
+	const char *list;
+	const char *names; /* all of them, a comma behind each */
+} lists[] = {
+	{"n1", "n1,"},
+	{"login", "login,"},
+	{"n1,n2", "n1,n2,"},
+	{"n2,n1", "n2,n1,"},
+	{"n[1-3]", "n1,n2,n3,"},
+	{"n[1,3]", "n1,n3,"},
+	{"n[3,1-2]", "n3,n1,n2,"},
+	{"n[01-03]", "n01,n02,n03,"},
+	{"n[08-11]", "n08,n09,n10,n11,"},
+	{"n[8-11]", "n8,n9,n10,n11,"},
+	{"n[001,2]", "n001,n2,"},
+	{"n[0-0]", "n0,"},
+	{"gpu[01-03,7],login-2,r[1-2]n[0-1]x",
+	 "gpu01,gpu02,gpu03,gpu7,login-2,r1n0x,r1n1x,r2n0x,r2n1x,"},
+	{"a[1-2][3-4]", "a13,a14,a23,a24,"},
+	{"[1-2]", "1,2,"},
+	{"[1-2]x", "1x,2x,"},
+	{"x[1]y[2]z", "x1y2z,"},
+	{"alpha,beta", "alpha,beta,"},
+	{"linux[1,2]", "linux1,linux2,"},
+	{"my-node-[1-2].example.org", "my-node-1.example.org,my-node-2.example.org,"},
+	{"n[999999999999999998-999999999999999999]", "n999999999999999998,n999999999999999999,"},
+};
+
+static const char *const broken[] = {
+	"",
+	",",
+	"n1,",
+	",n1",
+	"n1,,n2",
+	"n[",
+	"n[1",
+	"n[]",
+	"n[1",
+	"n]",
+	"n[1]]",
+	"n[1,]",
+	"n[,1]",
+	"n[1-]",
+	"n[-1]",
+	"n[2-1]",
+	"n[a]",
+	"n[1-2-3]",
+	"n[1:3]",
+	"n[[1]]",
+	"n 1",
+	"n1 ,n2",
+	"n\t1",
+	"n[1-2",
+	"n[1 -2]",
+	"n[+1]",
+	"n[1]2-3]",
+	"a[1],b[",
+	"n[0-9][",
+	"n[1-2],",
+	"n[0-10000000]",
+	"n[1000000000000000000]",
+	"n[1]n[1]n[1]n[1]n[1]n[1]n[1]n[1]n[1]",
+	"n[0-999][0-999][0-1]",
+	"n[0-999999],m",
+	"n[0-499999,0-499999,7]",
+};
+
+START_TEST(test_list)
+{
+	const char *list = lists[_i].list;
+	char all[512] = "", name[DDP_NODE_SIZE];
+	size_t i = 0;
+
+	for (; ddp_nodelist_nth(list, i, name, sizeof(name)) == 0; i++) {
+		strcat(all, name);
+		strcat(all, ",");
+	}
+	unit_text(list, "names", all, lists[_i].names);
+	unit_number(list, "count", ddp_nodelist_count(list), (int64_t)i);
+}
+END_TEST
+
+START_TEST(test_broken)
+{
+	unit_number(broken[_i], "count", ddp_nodelist_count(broken[_i]), -1);
+}
+END_TEST
+
+START_TEST(test_broken_from_the_start)
+{
+	static const char *const early[] = {"", ",", "n[", "n[2-1]", "n]", "n 1", "n[a],n2", ",n1"};
+	char name[DDP_NODE_SIZE];
+
+	for (int i = 0; i < ROWS(early); i++)
+		unit_number(early[i], "nth", ddp_nodelist_nth(early[i], 0, name, sizeof(name)), -1);
+	ck_assert_int_eq(ddp_nodelist_nth(NULL, 0, name, sizeof(name)), -1);
+	ck_assert_int_eq(ddp_nodelist_count(NULL), -1);
+}
+END_TEST
+
+/* The largest list that is allowed, and a name that just fits. */
+START_TEST(test_limits)
+{
+	char name[8];
+
+	ck_assert_int_eq(ddp_nodelist_count("n[0-999999]"), 1000000);
+	ck_assert_int_eq(ddp_nodelist_count("n[000-999][000-999]"), 1000000);
+	ck_assert_int_eq(ddp_nodelist_nth("n[000-999][000-999]", 999999, name, sizeof(name)), 0);
+	ck_assert_str_eq(name, "n999999");
+	ck_assert_int_eq(ddp_nodelist_nth("n[000-999][000-999]", 12345, name, sizeof(name)), 0);
+	ck_assert_str_eq(name, "n012345");
+	ck_assert_int_eq(ddp_nodelist_nth("n[000-999][000-999]", 1000000, name, sizeof(name)), -1);
+	ck_assert_int_eq(ddp_nodelist_nth("n[0000000-0000001]", 0, name, sizeof(name)), -1);
+	ck_assert_int_eq(ddp_nodelist_nth("node[1-2]xyz", 0, name, sizeof(name)), -1);
+	ck_assert_int_eq(ddp_nodelist_nth("node[1-2]xy", 0, name, sizeof(name)), 0);
+	ck_assert_str_eq(name, "node1xy");
+	ck_assert_int_eq(ddp_nodelist_nth("n1", 0, name, 0), -1);
+	ck_assert_int_eq(ddp_nodelist_nth("n1", 0, name, 1), -1);
+	ck_assert_int_eq(ddp_nodelist_nth("n[1]n[1]n[1]n[1]", 0, name, sizeof(name)), -1);
+}
+END_TEST
+
+static const struct {
+	const char *tasks;
+	int uneven;
+} tasks[] = {
+	{"1", 0},	   {"2(x3)", 0},       {"2(x3),1", 1}, {"2(x3),2", 0},	{"3,1", 1},
+	{"1,1,1", 0},	   {"1,1,2(x2)", 1},   {"2,2,1", 1},   {"4(x1000)", 0}, {"1,2,1", 1},
+	{"4294967295", 0}, {"4294967296", -1}, {"", -1},       {",", -1},	{"2,", -1},
+	{",2", -1},	   {"2(x)", -1},       {"2(x0)", -1},  {"2(3)", -1},	{"2(x3", -1},
+	{"2x3)", -1},	   {"(x3)", -1},       {"2(x3)4", -1}, {"2(x3),a", -1}, {"a", -1},
+	{"-1", -1},	   {"2 ,2", -1},       {"2(x-1)", -1}, {"2(", -1},	{"2)", -1},
+};
+
+START_TEST(test_uneven)
+{
+	unit_number(tasks[_i].tasks, "uneven", ddp_tasks_uneven(tasks[_i].tasks), tasks[_i].uneven);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_list, lists);
+	UNIT_ROWS(tcase, test_broken, broken);
+	tcase_add_test(tcase, test_broken_from_the_start);
+	tcase_add_test(tcase, test_limits);
+	UNIT_ROWS(tcase, test_uneven, tasks);
+}
+
+int main(void)
+{
+	return unit_run("nodelist", fill);
+}

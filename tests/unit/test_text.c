@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "text.h"
+#include "unit.h"
+
+static const struct {
+	const char *text;
+	uint64_t lo, hi;
+	int rc;
+	uint64_t value;
+} numbers[] = {
+	{"0", 0, 9, 0, 0},
+	{"9", 0, 9, 0, 9},
+	{"10", 0, 9, -1, 0},
+	{"1", 1, 1, 0, 1},
+	{"0", 1, 9, -1, 0},
+	{"007", 0, 9, 0, 7},
+	{"4294967295", 0, UINT32_MAX, 0, UINT32_MAX},
+	{"4294967296", 0, UINT32_MAX, -1, 0},
+	{"18446744073709551615", 0, UINT64_MAX, 0, UINT64_MAX},
+	{"18446744073709551616", 0, UINT64_MAX, -1, 0},
+	{"18446744073709551625", 0, UINT64_MAX, -1, 0},
+	{"99999999999999999999", 0, UINT64_MAX, -1, 0},
+	{"", 0, 9, -1, 0},
+	{NULL, 0, 9, -1, 0},
+	{"-1", 0, 9, -1, 0},
+	{"+1", 0, 9, -1, 0},
+	{" 1", 0, 9, -1, 0},
+	{"1 ", 0, 9, -1, 0},
+	{"1\n", 0, 9, -1, 0},
+	{"0x1", 0, 9, -1, 0},
+	{"1.0", 0, 9, -1, 0},
+	{"1e1", 0, 99, -1, 0},
+	{"/", 0, 99, -1, 0},
+	{":", 0, 99, -1, 0},
+	{"\xb2", 0, 999, -1, 0},
+};
+
+START_TEST(test_number)
+{
+	const char *name = numbers[_i].text ? numbers[_i].text : "(null)";
+	uint64_t value = 4711;
+	int rc = ddp_parse_number(numbers[_i].text, numbers[_i].lo, numbers[_i].hi, &value);
+
+	unit_number(name, "return", rc, numbers[_i].rc);
+	ck_assert_uint_eq(value, rc < 0 ? 4711 : numbers[_i].value);
+}
+END_TEST
+
+START_TEST(test_number_of_length)
+{
+	uint64_t value = 4711;
+
+	ck_assert_int_eq(ddp_parse_number_n("12-34", 2, 0, 99, &value), 0);
+	ck_assert_uint_eq(value, 12);
+	ck_assert_int_eq(ddp_parse_number_n("12-34", 3, 0, 99, &value), -1);
+	ck_assert_int_eq(ddp_parse_number_n("12-34", 0, 0, 99, &value), -1);
+	ck_assert_uint_eq(value, 12);
+}
+END_TEST
+
+START_TEST(test_format)
+{
+	char buf[5] = "xxxx";
+
+	ck_assert_int_eq(ddp_format(buf, sizeof(buf), "%s", "abcd"), 0);
+	ck_assert_str_eq(buf, "abcd");
+	ck_assert_int_eq(ddp_format(buf, sizeof(buf), "%s", "abcde"), -1);
+	ck_assert_str_eq(buf, "");
+	ck_assert_int_eq(ddp_format(buf, sizeof(buf), "%d", 12), 0);
+	ck_assert_str_eq(buf, "12");
+	ck_assert_int_eq(ddp_format(buf, 0, "%d", 3), -1);
+	ck_assert_str_eq(buf, "12");
+}
+END_TEST
+
+START_TEST(test_fail)
+{
+	struct ddp_message message = {""};
+	char text[2 * DDP_MESSAGE_SIZE];
+
+	ck_assert_int_eq(ddp_fail(&message, "%s: %d", "port", 7), -1);
+	ck_assert_str_eq(message.text, "port: 7");
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	ck_assert_int_eq(ddp_fail(&message, "%s", text), -1);
+	ck_assert_uint_eq(strlen(message.text), DDP_MESSAGE_SIZE - 1);
+	ck_assert_int_eq(ddp_fail(NULL, "%s", text), -1);
+}
+END_TEST
+
+static const struct {
+	const char *name, *value, *filled;
+} lookups[] = {
+	{"RANK", "3", "3"},    {"RAN", NULL, NULL},	 {"RANKS", "all", "all"},
+	{"EMPTY", "", NULL},   {"EQUALS", "a=b", "a=b"}, {"TWICE", "first", "first"},
+	{"WORLD", NULL, NULL}, {"", NULL, NULL},
+};
+
+START_TEST(test_env)
+{
+	static const char *const env[] = {"RANKS=all",	"RANK=3",      "WORLD",	       "EMPTY=",
+					  "EQUALS=a=b", "TWICE=first", "TWICE=second", NULL};
+	const char *name = lookups[_i].name;
+
+	unit_text(name, "value", ddp_env_get(unit_env(env), name), lookups[_i].value);
+	unit_text(name, "filled", ddp_env_filled(unit_env(env), name), lookups[_i].filled);
+	unit_text(name, "of no environment", ddp_env_get(NULL, name), NULL);
+	unit_text(name, "filled of no environment", ddp_env_filled(NULL, name), NULL);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_number, numbers);
+	tcase_add_test(tcase, test_number_of_length);
+	tcase_add_test(tcase, test_format);
+	tcase_add_test(tcase, test_fail);
+	UNIT_ROWS(tcase, test_env, lookups);
+}
+
+int main(void)
+{
+	return unit_run("text", fill);
+}
