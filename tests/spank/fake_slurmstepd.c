@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "fake_slurmstepd.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* spank_context() has no argument: it tells of the process whose hook runs. */
+static struct spank_handle *current;
+static unsigned n_processes;
+
+void fake_die(const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	fputs("fake slurmstepd: ", stderr);
+	vfprintf(stderr, format, ap);
+	fputc('\n', stderr);
+	va_end(ap);
+	abort();
+}
+
+/* --- Processes -------------------------------------------------------------------------- */
+
+char *fake_copy_plugin(const char *path)
+{
+	char *copy = strdup("/tmp/ddp-fake-XXXXXX"), buf[65536];
+	FILE *from = fopen(path, "rb"), *to;
+	int fd = mkstemp(copy);
+	size_t n;
+
+	to = fd >= 0 ? fdopen(fd, "wb") : NULL;
+	if (!from || !to)
+		fake_die("cannot copy %s to %s", path, copy);
+	while ((n = fread(buf, 1, sizeof(buf), from)) > 0)
+		if (fwrite(buf, 1, n, to) != n)
+			fake_die("cannot write %s", copy);
+	if (fchmod(fd, 0644) < 0)
+		fake_die("cannot make %s readable", copy);
+	fclose(from);
+	fclose(to);
+	return copy;
+}
+
+struct spank_handle *fake_process(spank_context_t context, const char *host, const char *arguments)
+{
+	static char *plugin; /* an environment of the test's own may lack DDP_PLUGIN later */
+	struct spank_handle *p = calloc(1, sizeof(*p));
+	char *words = strdup(arguments ? arguments : ""), *rest = words, *word;
+
+	if (!plugin && getenv("DDP_PLUGIN"))
+		plugin = strdup(getenv("DDP_PLUGIN"));
+	if (!plugin || !p || !words)
+		fake_die("DDP_PLUGIN does not name the plugin");
+	p->context = context;
+	p->host = host;
+	p->task = -1;
+	p->lines = 1;
+	while ((word = strsep(&rest, " ")))
+		if (*word && p->argc < FAKE_ARGUMENTS)
+			p->argv[p->argc++] = strdup(word);
+	free(words);
+	/* The dynamic loader gives a second instance of the plugin only for a second file. */
+	if (n_processes++ > 0)
+		p->copy = fake_copy_plugin(plugin);
+	p->plugin = dlopen(p->copy ? p->copy : plugin, RTLD_LAZY | RTLD_LOCAL);
+	if (!p->plugin)
+		fake_die("%s", dlerror());
+	return p;
+}
+
+void fake_process_end(struct spank_handle *process)
+{
+	if (!process)
+		return;
+	if (dlclose(process->plugin) != 0)
+		fake_die("%s", dlerror());
+	if (process->copy)
+		unlink(process->copy);
+	free(process->copy);
+	for (int i = 0; i < process->argc; i++)
+		free(process->argv[i]);
+	fake_env_free(process->env);
+	free(process);
+	n_processes--;
+}
+
+/* What a failure would do: in slurmstepd, all but task_init drain the node or go unseen. */
+static void check_result(const struct spank_handle *process, const char *what, int rc)
+{
+	if (rc != 0 && rc != -1)
+		fake_die("%s on %s returned %d", what, process->host, rc);
+	if (rc != 0 && (process->context == S_CTX_REMOTE || process->context == S_CTX_SLURMD) &&
+	    strcmp(what, "task_init") != 0)
+		fake_die("%s failed on %s: %s", what, process->host, fake_transcript());
+}
+
+int fake_hook(struct spank_handle *process, const char *hook)
+{
+	char **was = process->context == S_CTX_REMOTE ? fake_env_copy(environ) : NULL;
+	struct spank_handle *outer = current;
+	char name[64];
+	spank_f *call;
+	int rc = 0;
+
+	snprintf(name, sizeof(name), "slurm_spank_%s", hook);
+	*(void **)&call = dlsym(process->plugin, name);
+	current = process;
+	process->in_init = strcmp(hook, "init") == 0;
+	for (int line = 0; call && line < process->lines; line++)
+		rc |= call(process, process->argc, process->argv);
+	process->in_init = false;
+	current = outer;
+	check_result(process, hook, rc);
+	if (was && !fake_env_equal(was, environ))
+		fake_die("%s changed slurmstepd's own environment", hook);
+	fake_env_free(was);
+	return rc;
+}
+
+const struct spank_option *fake_find_option(const struct spank_handle *process, const char *name)
+{
+	for (size_t i = 0; i < process->n_options; i++)
+		if (strcmp(process->options[i].name, name) == 0)
+			return &process->options[i];
+	return NULL;
+}
+
+int fake_option(struct spank_handle *process, const char *name, const char *argument)
+{
+	const struct spank_option *option = fake_find_option(process, name);
+	struct spank_handle *outer = current;
+	int rc;
+
+	if (!option)
+		fake_die("--%s is not registered on %s", name, process->host);
+	current = process;
+	rc = option->cb(option->val, argument, process->context == S_CTX_REMOTE);
+	current = outer;
+	check_result(process, name, rc);
+	return rc;
+}
+
+/* --- Messages --------------------------------------------------------------------------- */
+
+static struct {
+	int level;
+	char *text;
+} messages[512];
+static unsigned n_messages;
+
+static void __attribute__((format(printf, 2, 0))) keep(int level, const char *format, va_list ap)
+{
+	char *text = NULL;
+
+	if (n_messages == sizeof(messages) / sizeof(messages[0]))
+		fake_die("the plugin talks without end");
+	if (vasprintf(&text, format, ap) < 0)
+		fake_die("out of memory");
+	if (strchr(text, '\n'))
+		fake_die("a message of more than one line: %s", text);
+	messages[n_messages].level = level;
+	messages[n_messages++].text = text;
+}
+
+/* Under names of ours, since their return type differs between releases of Slurm. */
+#define SPEAK(name, level)                                                    \
+	void fake_##name(const char *format, ...) __asm__(#name)              \
+		__attribute__((visibility("default"), format(printf, 1, 2))); \
+	void fake_##name(const char *format, ...)                             \
+	{                                                                     \
+		va_list ap;                                                   \
+                                                                              \
+		va_start(ap, format);                                         \
+		keep(level, format, ap);                                      \
+		va_end(ap);                                                   \
+	}
+
+SPEAK(slurm_error, FAKE_ERROR)
+SPEAK(slurm_spank_log, FAKE_LOG)
+SPEAK(slurm_info, FAKE_QUIET)
+SPEAK(slurm_verbose, FAKE_QUIET)
+SPEAK(slurm_debug, FAKE_QUIET)
+SPEAK(slurm_debug2, FAKE_QUIET)
+SPEAK(slurm_debug3, FAKE_QUIET)
+
+unsigned fake_said(int levels, const char *text)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < n_messages; i++)
+		n += (messages[i].level & levels) && strstr(messages[i].text, text);
+	return n;
+}
+
+void fake_forget(void)
+{
+	while (n_messages > 0)
+		free(messages[--n_messages].text);
+}
+
+const char *fake_transcript(void)
+{
+	static char all[16384];
+	size_t used = 0;
+
+	all[0] = '\0';
+	for (unsigned i = 0; i < n_messages && used < sizeof(all) - 1; i++)
+		used += (size_t)snprintf(all + used, sizeof(all) - used, "\n  [%s] %s",
+					 messages[i].level == FAKE_ERROR ? "error" : "log",
+					 messages[i].text);
+	return all;
+}
+
+/* --- What Slurm offers to plugins -------------------------------------------------------- */
+
+spank_context_t spank_context(void)
+{
+	return current ? current->context : S_CTX_ERROR;
+}
+
+int spank_remote(spank_t spank)
+{
+	return spank ? spank->context == S_CTX_REMOTE : -1;
+}
+
+const char *spank_strerror(spank_err_t err)
+{
+	return err == ESPANK_SUCCESS ? "Success" : "Generic error";
+}
+
+spank_err_t spank_option_register(spank_t spank, struct spank_option *option)
+{
+	if (!spank || !spank->in_init || !option || !option->name || !option->usage)
+		return ESPANK_BAD_ARG;
+	if (strlen(option->name) > SPANK_OPTION_MAXLEN || spank->n_options == FAKE_OPTIONS)
+		return ESPANK_NOSPACE;
+	if (fake_find_option(spank, option->name))
+		return ESPANK_BAD_ARG;
+	spank->options[spank->n_options++] = *option;
+	return ESPANK_SUCCESS;
+}
+
+/* Which items exist where, as Slurm has it. */
+static spank_err_t item_valid(spank_t spank, spank_item_t item)
+{
+	if (!spank)
+		return ESPANK_BAD_ARG;
+	if (spank->context == S_CTX_LOCAL) {
+		if (item == S_TASK_ID || item == S_JOB_LOCAL_TASK_COUNT || item == S_TASK_GLOBAL_ID)
+			return ESPANK_NOT_REMOTE;
+	} else if (spank->context != S_CTX_REMOTE) {
+		return ESPANK_NOT_AVAIL;
+	}
+	if (!spank->has_job)
+		return spank->context == S_CTX_REMOTE ? ESPANK_BAD_ARG : ESPANK_NOT_AVAIL;
+	if ((item == S_TASK_ID || item == S_TASK_GLOBAL_ID) && spank->task < 0)
+		return ESPANK_NOT_TASK;
+	return ESPANK_SUCCESS;
+}
+
+static void get_number(spank_t spank, spank_item_t item, va_list ap)
+{
+	const uint32_t number = item == S_JOB_ID		 ? spank->job
+				: item == S_JOB_STEPID		 ? spank->step
+				: item == S_JOB_NNODES		 ? spank->nodes
+				: item == S_JOB_TOTAL_TASK_COUNT ? spank->tasks
+				: item == S_JOB_LOCAL_TASK_COUNT ? spank->local_tasks
+								 : spank->global_task;
+
+	*va_arg(ap, uint32_t *) = number;
+}
+
+spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
+{
+	spank_err_t rc = item_valid(spank, item);
+	va_list ap;
+	int argc = 0;
+
+	if (rc != ESPANK_SUCCESS)
+		return rc;
+	va_start(ap, item);
+	switch (item) {
+	case S_JOB_ID:
+	case S_JOB_STEPID:
+	case S_JOB_NNODES:
+	case S_JOB_TOTAL_TASK_COUNT:
+	case S_JOB_LOCAL_TASK_COUNT:
+	case S_TASK_GLOBAL_ID:
+		get_number(spank, item, ap);
+		break;
+	case S_TASK_ID:
+		*va_arg(ap, int *) = spank->task;
+		break;
+	case S_JOB_ARGV:
+		while (spank->program && spank->program[argc])
+			argc++;
+		*va_arg(ap, int *) = argc;
+		*va_arg(ap, char ***) = spank->program;
+		break;
+	case S_JOB_ENV:
+		*va_arg(ap, char ***) = spank->context == S_CTX_REMOTE ? spank->env : NULL;
+		break;
+	default:
+		fake_die("item %d is not played", (int)item);
+	}
+	va_end(ap);
+	return rc;
+}
+
+static spank_err_t env_valid(spank_t spank)
+{
+	if (!spank)
+		return ESPANK_BAD_ARG;
+	if (spank->context != S_CTX_REMOTE)
+		return ESPANK_NOT_REMOTE;
+	return spank->has_job ? ESPANK_SUCCESS : ESPANK_BAD_ARG;
+}
+
+spank_err_t spank_getenv(spank_t spank, const char *var, char *buf, int len)
+{
+	spank_err_t rc = env_valid(spank);
+	const char *value;
+
+	if (rc != ESPANK_SUCCESS)
+		return rc;
+	if (len < 0 || !var || !buf)
+		return ESPANK_BAD_ARG;
+	value = fake_env_get(spank->env, var);
+	if (!value)
+		return ESPANK_ENV_NOEXIST;
+	return snprintf(buf, (size_t)len, "%s", value) >= len ? ESPANK_NOSPACE : ESPANK_SUCCESS;
+}
+
+spank_err_t spank_setenv(spank_t spank, const char *var, const char *val, int overwrite)
+{
+	spank_err_t rc = env_valid(spank);
+
+	if (rc != ESPANK_SUCCESS)
+		return rc;
+	if (!var || !val)
+		return ESPANK_BAD_ARG;
+	if (!overwrite && fake_env_get(spank->env, var))
+		return ESPANK_ENV_EXISTS;
+	fake_env_set(&spank->env, var, val);
+	return ESPANK_SUCCESS;
+}
+
+spank_err_t spank_unsetenv(spank_t spank, const char *var)
+{
+	spank_err_t rc = env_valid(spank);
+
+	if (rc != ESPANK_SUCCESS)
+		return rc;
+	if (!var)
+		return ESPANK_BAD_ARG;
+	fake_env_unset(spank->env, var);
+	return ESPANK_SUCCESS;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "spank_test.h"
+
+#include <dirent.h>
+#include <ftw.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+
+extern char **environ;
+
+char spank_dir[128];
+static char **original;
+
+enum { NOBODY = 65534 };
+
+static void setup(void)
+{
+	static char *const bare[] = {"PATH=/usr/bin:/bin", NULL};
+
+	original = fake_env_copy(environ);
+	fake_process_end(fake_process(S_CTX_ERROR, "", NULL)); /* reads DDP_PLUGIN */
+	fake_env_become(bare);
+	fake_forget();
+	memset(&fake_slurmctld, 0, sizeof(fake_slurmctld));
+	strcpy(spank_dir, "/tmp/ddp-spank-XXXXXX");
+	ck_assert(mkdtemp(spank_dir) && chmod(spank_dir, 0755) == 0 && chdir(spank_dir) == 0);
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+	(void)st;
+	(void)kind;
+	(void)at;
+	return remove(path);
+}
+
+static void teardown(void)
+{
+	become_root();
+	ck_assert_int_eq(chdir("/"), 0);
+	ck_assert_int_eq(nftw(spank_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+	fake_env_become(original);
+	fake_env_free(original);
+	ck_assert_msg(fake_slurmctld.answers == 0, "%u answers of slurmctld are not given back",
+		      fake_slurmctld.answers);
+	fake_forget();
+}
+
+int spank_run(const char *name, void (*fill)(TCase *tcase))
+{
+	Suite *suite = suite_create(name);
+	TCase *tcase = tcase_create(name);
+	const char *built = getenv("DDP_PLUGIN");
+	char *plugin;
+	SRunner *runner;
+	int failed;
+
+	/* Some tests go on as another user, who need not see the build directory. */
+	if (!built)
+		fake_die("DDP_PLUGIN does not name the plugin");
+	plugin = fake_copy_plugin(built);
+	setenv("DDP_PLUGIN", plugin, 1);
+	tcase_add_checked_fixture(tcase, setup, teardown);
+	tcase_set_timeout(tcase, 60);
+	fill(tcase);
+	suite_add_tcase(suite, tcase);
+	runner = srunner_create(suite);
+	srunner_run_all(runner, CK_ENV);
+	failed = srunner_ntests_failed(runner);
+	srunner_free(runner);
+	unlink(plugin);
+	free(plugin);
+	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+void expect_var(const char *row, const struct fake_step *step, uint32_t rank, const char *name,
+		const char *want)
+{
+	const char *got = fake_var(step, rank, name);
+
+	ck_assert_msg(got ? want && strcmp(got, want) == 0 : !want,
+		      "%s: rank %u has %s \"%s\", want \"%s\"%s", row, rank, name,
+		      got ? got : "(none)", want ? want : "(none)", fake_transcript());
+}
+
+void expect_vars(const char *row, const struct fake_step *step, uint32_t rank, const char *wants)
+{
+	char *copy = strdup(wants ? wants : ""), *rest = copy, *word;
+
+	while ((word = strsep(&rest, " "))) {
+		char *equals = strchr(word, '=');
+
+		if (*word == '-') {
+			expect_var(row, step, rank, word + 1, NULL);
+		} else if (equals) {
+			*equals = '\0';
+			expect_var(row, step, rank, word, equals + 1);
+		}
+	}
+	free(copy);
+}
+
+void expect_said(const char *row, int levels, const char *text, unsigned times)
+{
+	ck_assert_msg(fake_said(levels, text) == times, "%s: \"%s\" is not said %u times:%s", row,
+		      text, times, fake_transcript());
+}
+
+void expect_pieces(const char *row, int levels, const char *pieces)
+{
+	char *copy = strdup(pieces), *rest = copy, *piece;
+
+	while ((piece = strsep(&rest, "|")))
+		ck_assert_msg(fake_said(levels, piece), "%s: nobody says \"%s\":%s", row, piece,
+			      fake_transcript());
+	free(copy);
+}
+
+void expect_silence(const char *row)
+{
+	ck_assert_msg(!fake_said(FAKE_ANY, ""), "%s: should be silent:%s", row, fake_transcript());
+}
+
+void expect_refused(const char *row, const struct fake_step *step, const char *why)
+{
+	for (uint32_t r = 0; r < fake_ranks(step); r++) {
+		const char *error = fake_var(step, r, "DDP_ERROR");
+
+		ck_assert_msg(step->result[r] == -1, "%s: rank %u is let through%s", row, r,
+			      fake_transcript());
+		ck_assert_msg(error && strstr(error, why),
+			      "%s: rank %u has DDP_ERROR \"%s\", want \"%s\"", row, r,
+			      error ? error : "(none)", why);
+		expect_vars(
+			row, step, r,
+			"-RANK -WORLD_SIZE -LOCAL_RANK -MASTER_ADDR -MASTER_PORT -DDP_RANK -DDP_SIZE "
+			"-DDP_RENDEZVOUS -DDP_INIT_METHOD -DDP_INIT_FILE -SLURM_DDP_STEP");
+	}
+}
+
+int count_entries(const char *path)
+{
+	DIR *dir = opendir(path);
+	struct dirent *entry;
+	int n = 0;
+
+	if (!dir)
+		return -1;
+	while ((entry = readdir(dir)))
+		n += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+	closedir(dir);
+	return n;
+}
+
+const char *in_dir(const char *format, ...)
+{
+	static char paths[8][512];
+	static unsigned next;
+	char *path = paths[next++ % 8];
+	int n = snprintf(path, sizeof(paths[0]), "%s/", spank_dir);
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(path + n, sizeof(paths[0]) - (size_t)n, format, ap);
+	va_end(ap);
+	return path;
+}
+
+void write_text(const char *path, const char *text)
+{
+	FILE *file = fopen(path, "w");
+
+	ck_assert_msg(file && fputs(text, file) >= 0 && fclose(file) == 0, "cannot write %s", path);
+}
+
+bool become_nobody(void)
+{
+	return geteuid() == 0 && seteuid(NOBODY) == 0;
+}
+
+void become_root(void)
+{
+	if (getuid() == 0)
+		ck_assert_int_eq(seteuid(0), 0);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * spank_test.h - what the tests of the plugin share
+ *
+ * Every test begins in an empty directory of its own, with an environment of PATH alone and a
+ * slurmctld that knows nothing; at its end no answer of slurmctld's may be left.
+ */
+#ifndef DDP_TESTS_SPANK_TEST_H
+#define DDP_TESTS_SPANK_TEST_H
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fake_step.h"
+
+#define ROWS(table) ((int)(sizeof(table) / sizeof((table)[0])))
+
+/* A test of its own for each row of [table]. */
+#define SPANK_ROWS(tcase, test, table) tcase_add_loop_test(tcase, test, 0, ROWS(table))
+
+/* The test's directory, which is the working directory. */
+extern char spank_dir[128];
+
+/* Run what [fill] adds. Returns main's value. */
+int spank_run(const char *name, void (*fill)(TCase *tcase));
+
+/* Task [rank] must have [want] as the value of [name]; NULL: it must not have the variable. */
+void expect_var(const char *row, const struct fake_step *step, uint32_t rank, const char *name,
+		const char *want);
+
+/* As expect_var, for each word "NAME=VALUE" or "-NAME" of [wants]; NULL is legal. */
+void expect_vars(const char *row, const struct fake_step *step, uint32_t rank, const char *wants);
+
+/* A message of [levels] with [text] in it must have been said so often. */
+void expect_said(const char *row, int levels, const char *text, unsigned times);
+
+/* One message of [levels] must have all of the [pieces], separated by '|'. */
+void expect_pieces(const char *row, int levels, const char *pieces);
+
+/* Nothing may have been said. */
+void expect_silence(const char *row);
+
+/* All tasks must have refused: task_init failed, and no variable is left to train with. */
+void expect_refused(const char *row, const struct fake_step *step, const char *why);
+
+/* How many entries [path] has, -1 if it is no directory. */
+int count_entries(const char *path);
+
+/* "<test's directory>/[format]", good until the eighth call after this one. */
+const char *in_dir(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Write [text] to [path]. */
+void write_text(const char *path, const char *text);
+
+/* Act as another user than root, as which access is checked, and as root again. */
+bool become_nobody(void);
+void become_root(void);
+
+#endif /* DDP_TESTS_SPANK_TEST_H */

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <dlfcn.h>
+
+#include "spank_test.h"
+
+/*
+ * The host exports names that the plugin uses inside, as libslurm exports thousands. Whoever
+ * lands here was led astray by the dynamic loader.
+ */
+int ddp_format(void);
+int ddp_fail(void);
+int ddp_say(void);
+int ddp_plan_make(void);
+int ddp_srun_init(void);
+int xstrdup(void);
+
+#define ASTRAY(name)                                            \
+	int name(void)                                          \
+	{                                                       \
+		fake_die("the plugin calls the host's " #name); \
+	}
+ASTRAY(ddp_format)
+ASTRAY(ddp_fail)
+ASTRAY(ddp_say)
+ASTRAY(ddp_plan_make)
+ASTRAY(ddp_srun_init)
+ASTRAY(xstrdup)
+
+/* --- Without --ddp ------------------------------------------------------------------------ */
+
+static const struct {
+	const char *name;
+	const char *options, *inherited, *env, *srun_conf, *stepd_conf;
+} unasked[] = {
+	{.name = "plain"},
+	{.name = "SLURM_DDP=0", .env = "SLURM_DDP=0"},
+	{.name = "SLURM_DDP=no", .env = "SLURM_DDP=no"},
+	{.name = "SLURM_DDP=OFF", .env = "SLURM_DDP=OFF"},
+	{.name = "SLURM_DDP empty", .env = "SLURM_DDP="},
+	{.name = "--no-ddp", .options = "--no-ddp"},
+	{.name = "--no-ddp last", .options = "--ddp --no-ddp"},
+	{.name = "--no-ddp over #SBATCH", .options = "--no-ddp", .inherited = "--ddp"},
+	{.name = "--no-ddp over SLURM_DDP", .options = "--no-ddp", .env = "SLURM_DDP=1"},
+	{.name = "an own world", .env = "RANK=5 WORLD_SIZE=9 MASTER_ADDR=me LOCAL_RANK=3"},
+	{.name = "wrong plugstack in srun", .srun_conf = "rdzvv=/x"},
+	{.name = "wrong plugstack in stepd", .stepd_conf = "ports=5-1"},
+	{.name = "right plugstack", .srun_conf = "rdzv=/x", .stepd_conf = "shards_per_gpu=8"},
+	{.name = "a wrong port", .env = "MASTER_PORT=abc"},
+	{.name = "wrong values of no use", .env = "SLURM_DDP_PORT=x SLURM_DDP_RDZV=/a?"},
+};
+
+START_TEST(test_unasked)
+{
+	const char *row = unasked[_i].name;
+	struct fake_step step = {
+		.options = unasked[_i].options,
+		.inherited = unasked[_i].inherited,
+		.env = unasked[_i].env,
+		.srun_conf = unasked[_i].srun_conf,
+		.stepd_conf = unasked[_i].stepd_conf,
+		.components = {{.layout = "n1:0,1 n2:2",
+				.step_env = "CUDA_VISIBLE_DEVICES=0 SLURM_SHARDS_ON_NODE=1"}},
+	};
+
+	ck_assert_int_eq(fake_srun(&step), 0);
+	ck_assert_int_eq(count_entries("."), 0);
+	fake_nodes(&step);
+	fake_srun_exit(&step);
+	ck_assert_msg(!step.srun_changed, "%s: srun's environment is changed", row);
+	for (uint32_t r = 0; r < 3; r++) {
+		ck_assert_msg(!step.task_changed[r], "%s: rank %u is changed", row, r);
+		ck_assert_int_eq(step.result[r], 0);
+	}
+	ck_assert_int_eq(count_entries("."), 0);
+	ck_assert_msg(fake_questions() == 0, "%s: slurmctld is asked", row);
+	expect_silence(row);
+	fake_step_clear(&step);
+}
+END_TEST
+
+START_TEST(test_useless_option)
+{
+	struct fake_step step = {.options = "--ddp-port=700 --ddp-verbose",
+				 .components = {{.layout = "n1:0"}}};
+
+	ck_assert_int_eq(fake_run(&step), 0);
+	expect_said("port", FAKE_LOG, "--ddp-port does nothing without --ddp", 1);
+	expect_said("verbose", FAKE_LOG, "--ddp-verbose does nothing without --ddp", 1);
+	expect_said("all", FAKE_ANY, "", 2);
+	ck_assert(!step.task_changed[0]);
+	fake_step_clear(&step);
+}
+END_TEST
+
+/* The plan of another step does not go on to this one, nor to another job. */
+START_TEST(test_inherited_plan)
+{
+	static const spank_context_t contexts[] = {S_CTX_LOCAL, S_CTX_ALLOCATOR};
+
+	for (int i = 0; i < ROWS(contexts); i++) {
+		struct spank_handle *p = fake_process(contexts[i], "submit", NULL);
+
+		setenv("SLURM_DDP_STEP", "v1;nonce=0123456789abcdef;complete=1", 1);
+		setenv("SLURM_DDP_OTHER", "stays", 1);
+		ck_assert_int_eq(fake_hook(p, "init"), 0);
+		ck_assert_int_eq(fake_hook(p, "init_post_opt"), 0);
+		ck_assert_ptr_null(getenv("SLURM_DDP_STEP"));
+		ck_assert_ptr_nonnull(getenv("SLURM_DDP_OTHER"));
+		fake_hook(p, "exit");
+		fake_process_end(p);
+		expect_silence("inherited");
+	}
+}
+END_TEST
+
+/* --- With it ------------------------------------------------------------------------------ */
+
+static const struct {
+	const char *name;
+	const char *options, *inherited, *env, *empty;
+} asked[] = {
+	{.name = "--ddp", .options = "--ddp"},
+	{.name = "--ddp as (null)", .options = "--ddp", .empty = "(null)"},
+	{.name = "--ddp twice", .options = "--ddp --ddp"},
+	{.name = "#SBATCH --ddp", .inherited = "--ddp"},
+	{.name = "SLURM_DDP=1", .env = "SLURM_DDP=1"},
+	{.name = "SLURM_DDP=Yes", .env = "SLURM_DDP=Yes"},
+	{.name = "--ddp over SLURM_DDP=0", .options = "--ddp", .env = "SLURM_DDP=0"},
+	{.name = "--ddp last", .options = "--no-ddp --ddp"},
+	{.name = "--ddp over --no-ddp", .options = "--ddp", .inherited = "--no-ddp"},
+	{.name = "values from #SBATCH", .inherited = "--ddp --ddp-share=off --ddp-verbose"},
+};
+
+START_TEST(test_asked)
+{
+	const char *row = asked[_i].name;
+	struct fake_step step = {
+		.options = asked[_i].options,
+		.inherited = asked[_i].inherited,
+		.env = asked[_i].env,
+		.empty = asked[_i].empty,
+		.components = {{.layout = "n1:0,1"}},
+	};
+
+	ck_assert_msg(fake_run(&step) == 0, "%s: refused%s", row, fake_transcript());
+	for (uint32_t r = 0; r < 2; r++) {
+		expect_vars(row, &step, r,
+			    "WORLD_SIZE=2 MASTER_ADDR=n1 -SLURM_DDP_STEP -DDP_ERROR");
+		expect_var(row, &step, r, "RANK", r ? "1" : "0");
+	}
+	expect_said(row, FAKE_ERROR, "", 0);
+	ck_assert_int_eq(count_entries("."), 0);
+	fake_step_clear(&step);
+}
+END_TEST
+
+/* plugstack.conf names the plugin and plugstack.conf.d does too: once is enough. */
+START_TEST(test_two_lines)
+{
+	struct fake_step step = {
+		.options = "--ddp",
+		.lines = 2,
+		.components = {{.layout = "n1:0,1 n2:2,3"}, {.layout = "n3:4,5"}},
+	};
+
+	ck_assert_msg(fake_run(&step) == 0, "refused%s", fake_transcript());
+	for (uint32_t r = 0; r < 6; r++)
+		expect_vars("two lines", &step, r,
+			    "WORLD_SIZE=6 MASTER_ADDR=n1 -SLURM_DDP_STEP -DDP_ERROR");
+	expect_silence("two lines");
+	ck_assert_int_eq(count_entries("."), 0);
+	fake_step_clear(&step);
+}
+END_TEST
+
+/* --- Options ------------------------------------------------------------------------------ */
+
+static const struct {
+	const char *option, *value, *pieces;
+} wrong[] = {
+	{"ddp-port", "0", "--ddp-port=0|1 to 65535|P or LO-HI"},
+	{"ddp-port", "65536", "--ddp-port=65536|1 to 65535"},
+	{"ddp-port", "700-", "--ddp-port=700-|LO-HI"},
+	{"ddp-port", "700-600", "--ddp-port=700-600|LO-HI"},
+	{"ddp-port", "http", "--ddp-port=http|LO-HI"},
+	{"ddp-port", NULL, "--ddp-port needs a value|P|LO-HI"},
+	{"ddp-port", "", "--ddp-port needs a value"},
+	{"ddp-port", "(null)", "--ddp-port needs a value"},
+	{"ddp-rdzv", "/a?b", "--ddp-rdzv=/a?b|'?'|choose another directory"},
+	{"ddp-rdzv", "/a#b", "--ddp-rdzv=/a#b|'#'|choose another directory"},
+	{"ddp-rdzv", "/a%x", "--ddp-rdzv=/a%x|%|j (job)"},
+	{"ddp-rdzv", "/a%", "--ddp-rdzv=/a%|j (job)"},
+	{"ddp-rdzv", "/a\nb", "--ddp-rdzv|control character"},
+	{"ddp-rdzv", NULL, "--ddp-rdzv needs a value|DIR"},
+	{"ddp-master-suffix", "a b", "--ddp-master-suffix=a b|letters, digits"},
+	{"ddp-master-suffix", "/x", "--ddp-master-suffix=/x|letters, digits"},
+	{"ddp-local-rank", "gpu", "--ddp-local-rank=gpu|auto|task|device"},
+	{"ddp-local-rank", "Auto", "--ddp-local-rank=Auto|auto|task|device"},
+	{"ddp-share", "half", "--ddp-share=half|auto|off|torch"},
+	{"ddp-share", "torc", "--ddp-share=torc|auto|off|torch"},
+};
+
+START_TEST(test_wrong_option)
+{
+	static const spank_context_t contexts[] = {S_CTX_LOCAL, S_CTX_ALLOCATOR};
+
+	for (int i = 0; i < ROWS(contexts); i++) {
+		struct spank_handle *p = fake_process(contexts[i], "submit", NULL);
+
+		fake_hook(p, "init");
+		ck_assert_msg(fake_option(p, wrong[_i].option, wrong[_i].value) == -1,
+			      "--%s=%s is taken", wrong[_i].option, wrong[_i].value);
+		expect_pieces(wrong[_i].option, FAKE_ERROR, wrong[_i].pieces);
+		expect_said(wrong[_i].option, FAKE_ANY, "", 1);
+		expect_said(wrong[_i].option, FAKE_ERROR, "ddp: ", 1);
+		fake_forget();
+		fake_process_end(p);
+	}
+}
+END_TEST
+
+static const struct {
+	const char *env, *pieces;
+} wrong_env[] = {
+	{"SLURM_DDP=maybe", "SLURM_DDP=maybe|neither 1 nor 0"},
+	{"SLURM_DDP=2", "SLURM_DDP=2|neither 1 nor 0"},
+	{"SLURM_DDP_PORT=x", "SLURM_DDP_PORT=x|1 to 65535"},
+	{"SLURM_DDP_SHARE=x", "SLURM_DDP_SHARE=x|auto|off|torch"},
+	{"SLURM_DDP_LOCAL_RANK=x", "SLURM_DDP_LOCAL_RANK=x|auto|task|device"},
+	{"SLURM_DDP_RDZV=/a?", "SLURM_DDP_RDZV=/a?|choose another"},
+	{"SLURM_DDP_MASTER_SUFFIX=/", "SLURM_DDP_MASTER_SUFFIX=/|letters"},
+	{"SLURM_DDP_VERBOSE=x", "SLURM_DDP_VERBOSE=x|neither 1 nor 0"},
+};
+
+START_TEST(test_wrong_env)
+{
+	struct fake_step step = {
+		.options = "--ddp", .env = wrong_env[_i].env, .components = {{.layout = "n1:0,1"}}};
+	struct spank_handle *sbatch;
+	const char *row = wrong_env[_i].env;
+
+	ck_assert_msg(fake_run(&step) == -1, "%s is taken", row);
+	expect_pieces(row, FAKE_ERROR, wrong_env[_i].pieces);
+	expect_said(row, FAKE_ANY, "", 1);
+	/* Where plugstack.conf says "optional", the tasks start all the same. */
+	if (!fake_option_refused(&step))
+		expect_refused(row, &step, "");
+	fake_step_clear(&step);
+	fake_forget();
+
+	sbatch = fake_process(S_CTX_ALLOCATOR, "submit", NULL);
+	fake_hook(sbatch, "init");
+	fake_option(sbatch, "ddp", NULL);
+	ck_assert_int_eq(fake_hook(sbatch, "init_post_opt"), -1);
+	expect_pieces(row, FAKE_ERROR, wrong_env[_i].pieces);
+	fake_process_end(sbatch);
+}
+END_TEST
+
+/* Slurm drops an option without usage, or one whose argument is optional in its own way. */
+START_TEST(test_registered)
+{
+	static const spank_context_t contexts[] = {S_CTX_LOCAL, S_CTX_ALLOCATOR, S_CTX_REMOTE};
+	static const char *const names[] = {"ddp",
+					    "no-ddp",
+					    "ddp-rdzv",
+					    "ddp-port",
+					    "ddp-master-suffix",
+					    "ddp-local-rank",
+					    "ddp-share",
+					    "ddp-verbose"};
+
+	for (int i = 0; i < ROWS(contexts); i++) {
+		struct spank_handle *p = fake_process(contexts[i], "host", NULL);
+
+		fake_hook(p, "init");
+		ck_assert_uint_eq(p->n_options, ROWS(names));
+		for (int n = 0; n < ROWS(names); n++) {
+			const struct spank_option *o = fake_find_option(p, names[n]);
+
+			ck_assert_msg(o, "--%s is not registered", names[n]);
+			ck_assert_int_eq(o->has_arg, o->arginfo != NULL);
+			ck_assert_msg(strncmp(o->usage, "[ddp] ", 6) == 0, "%s", o->usage);
+		}
+		fake_process_end(p);
+	}
+}
+END_TEST
+
+/* --- Other processes ---------------------------------------------------------------------- */
+
+START_TEST(test_sbatch)
+{
+	struct spank_handle *p = fake_process(S_CTX_ALLOCATOR, "submit", "rdzvv=/x");
+
+	setenv("SLURM_DDP", "1", 1);
+	setenv("MASTER_PORT", "abc", 1);
+	ck_assert_int_eq(fake_hook(p, "init"), 0);
+	ck_assert_int_eq(fake_option(p, "ddp", NULL), 0);
+	ck_assert_int_eq(fake_option(p, "ddp-port", "700-800"), 0);
+	ck_assert_int_eq(fake_option(p, "ddp-port", "700-800"), 0);
+	ck_assert_int_eq(fake_hook(p, "init_post_opt"), 0);
+	ck_assert_int_eq(fake_hook(p, "exit"), 0);
+	ck_assert_ptr_null(getenv("SLURM_DDP_STEP"));
+	ck_assert_int_eq(count_entries("."), 0);
+	ck_assert_uint_eq(fake_questions(), 0);
+	expect_silence("sbatch");
+	fake_process_end(p);
+}
+END_TEST
+
+START_TEST(test_slurmd)
+{
+	struct spank_handle *p = fake_process(S_CTX_SLURMD, "n1", "shards_per_gpu=0");
+
+	ck_assert_int_eq(fake_hook(p, "init"), 0);
+	expect_pieces("slurmd", FAKE_ERROR, "plugstack.conf|shards_per_gpu=0");
+	expect_said("slurmd", FAKE_ANY, "", 1);
+	fake_hook(p, "slurmd_exit");
+	fake_hook(p, "exit");
+	fake_process_end(p);
+	fake_forget();
+
+	p = fake_process(S_CTX_SLURMD, "n1",
+			 "shards_per_gpu=8 ports=700-800 rdzv=/shared/%u share=off");
+	ck_assert_int_eq(fake_hook(p, "init"), 0);
+	fake_process_end(p);
+	p = fake_process(S_CTX_JOB_SCRIPT, "n1", "nonsense");
+	fake_hook(p, "init");
+	fake_hook(p, "init_post_opt");
+	fake_hook(p, "job_prolog");
+	fake_hook(p, "job_epilog");
+	fake_hook(p, "exit");
+	fake_process_end(p);
+	expect_silence("prolog");
+}
+END_TEST
+
+static const struct {
+	const char *argument, *pieces;
+} wrong_arguments[] = {
+	{"rdzvv=/x", "plugstack.conf|rdzvv=/x|spank-ddp(8)"},
+	{"ports=9-1", "plugstack.conf|ports=9-1"},
+	{"rdzv", "plugstack.conf|rdzv needs a value"},
+	{"shards_per_gpu=x", "plugstack.conf|shards_per_gpu=x"},
+	{"share=some", "plugstack.conf|share=some"},
+	{"ddp=1", "plugstack.conf|ddp=1"},
+};
+
+START_TEST(test_wrong_argument)
+{
+	const char *row = wrong_arguments[_i].argument;
+	struct fake_step step = {
+		.options = "--ddp", .srun_conf = row, .components = {{.layout = "n1:0,1 n2:2"}}};
+
+	ck_assert_int_eq(fake_run(&step), -1);
+	expect_pieces(row, FAKE_ERROR, wrong_arguments[_i].pieces);
+	expect_said(row, FAKE_ANY, "", 1);
+	if (!fake_option_refused(&step))
+		expect_refused(row, &step, "plugstack.conf");
+	fake_step_clear(&step);
+	fake_forget();
+
+	step.srun_conf = NULL;
+	step.stepd_conf = row;
+	ck_assert_int_eq(fake_run(&step), 0);
+	expect_refused(row, &step, "plugstack.conf");
+	expect_said(row, FAKE_ERROR, "", 2);
+	fake_step_clear(&step);
+}
+END_TEST
+
+/* --- Guests ------------------------------------------------------------------------------- */
+
+START_TEST(test_hidden)
+{
+	static const char *const names[] = {"ddp_plan_refuse",	   "ddp_say_error",
+					    "ddp_stepd_init",	   "ddp_values_set",
+					    "ddp_rendezvous_make", "options"};
+	struct spank_handle *p = fake_process(S_CTX_LOCAL, "submit", NULL);
+
+	for (int i = 0; i < ROWS(names); i++)
+		ck_assert_msg(!dlsym(p->plugin, names[i]), "the plugin exports %s", names[i]);
+	ck_assert_str_eq((const char *)dlsym(p->plugin, "plugin_type"), "spank");
+	ck_assert_uint_eq(*(const uint32_t *)dlsym(p->plugin, "plugin_version"),
+			  SLURM_VERSION_NUMBER);
+	fake_process_end(p);
+}
+END_TEST
+
+/* No file stays open, no thread is started, whatever becomes of the step. */
+START_TEST(test_resources)
+{
+	static const char *const options[] = {"", "--ddp", "--ddp --ddp-verbose",
+					      "--ddp --ddp-rdzv=/dev/null/x"};
+	struct fake_step step = {.components = {{.layout = "n1:0,1 n2:2"}}};
+	int files = count_entries("/proc/self/fd"), threads = count_entries("/proc/self/task");
+
+	for (int i = 0; i < ROWS(options); i++) {
+		step.options = options[i];
+		fake_run(&step);
+		fake_step_clear(&step);
+		ck_assert_msg(count_entries("/proc/self/fd") == files,
+			      "\"%s\": an open file is left", options[i]);
+		ck_assert_int_eq(count_entries("/proc/self/task"), threads);
+	}
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	SPANK_ROWS(tcase, test_unasked, unasked);
+	tcase_add_test(tcase, test_useless_option);
+	tcase_add_test(tcase, test_inherited_plan);
+	SPANK_ROWS(tcase, test_asked, asked);
+	tcase_add_test(tcase, test_two_lines);
+	SPANK_ROWS(tcase, test_wrong_option, wrong);
+	SPANK_ROWS(tcase, test_wrong_env, wrong_env);
+	tcase_add_test(tcase, test_registered);
+	tcase_add_test(tcase, test_sbatch);
+	tcase_add_test(tcase, test_slurmd);
+	SPANK_ROWS(tcase, test_wrong_argument, wrong_arguments);
+	tcase_add_test(tcase, test_hidden);
+	tcase_add_test(tcase, test_resources);
+}
+
+int main(void)
+{
+	return spank_run("spank", fill);
+}
