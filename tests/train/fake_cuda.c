@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fake_cuda.c - an engine that says it is CUDA's: the CPU's, whose results come late
+ *
+ * It tells of a step FAKE_LAG steps later, FAKE_BURST of them at once; with --amp fp16 it skips a
+ * step after each FAKE_GOOD good ones. It sees the devices that FAKE_DEVICES counts (those of
+ * CUDA_VISIBLE_DEVICES, where that is set), but none on rank FAKE_NONE. What the trainer must not
+ * do with an engine that is behind is an error.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "engine.h"
+
+enum { FAKE_MOST = 64 };
+
+struct fake {
+	struct engine *cpu;
+	struct engine_setup setup;
+	uint64_t lag, burst, good;
+	uint64_t updates;	  /* steps that were not skipped, whether told or not */
+	uint64_t told;		  /* of these */
+	struct ddp_scaler scaler; /* as it is on the device: ahead of the trainer's */
+	bool anew;		  /* since push() there was no step */
+	struct {
+		struct engine_step step;
+		struct ddp_scaler scaler;
+	} ring[FAKE_MOST];
+	uint64_t begun, ended; /* told */
+	float *kept;	       /* the model before a step that is skipped */
+	char describe[128], device[64];
+};
+
+static struct fake *fake_of(const struct engine *engine)
+{
+	union {
+		const struct engine *engine;
+		struct fake *fake;
+	} both = {engine};
+
+	return both.fake;
+}
+
+static uint64_t setting(const char *name, uint64_t otherwise)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? strtoull(value, NULL, 10) : otherwise;
+}
+
+/* --- Devices -------------------------------------------------------------------------------- */
+
+static bool fake_available(struct ddp_error *error)
+{
+	const char *rank = getenv("RANK"), *none = getenv("FAKE_NONE");
+
+	if (!none || !rank || strcmp(rank, none) != 0)
+		return true;
+	ddp_error_set(error, DDP_ERR_UNSUPPORTED, "the driver is for CUDA 9.2");
+	return false;
+}
+
+/* CUDA shows one slice to a process, the first. */
+static int fake_devices(char (*names)[ENGINE_DEVICE_NAME], int most, struct ddp_error *error)
+{
+	const char *list = getenv("CUDA_VISIBLE_DEVICES");
+	int count = (int)setting("FAKE_DEVICES", 1), seen = 0;
+
+	if (count == 0)
+		return ddp_error_set(error, DDP_ERR_UNSUPPORTED, "all GPUs are broken");
+	for (; seen < count && (!list || *list); seen++) {
+		size_t length = list ? strcspn(list, ",") : 0;
+		bool slice = list && strncmp(list, "MIG-", 4) == 0;
+
+		if (seen < most && list)
+			snprintf(names[seen], ENGINE_DEVICE_NAME, "%s%.*s",
+				 slice ? "" : "GPU-fake-", (int)length, list);
+		else if (seen < most)
+			snprintf(names[seen], ENGINE_DEVICE_NAME, "GPU-fake-%d", seen);
+		if (list)
+			list += length + (list[length] == ',');
+		if (slice)
+			return 1;
+	}
+	return seen;
+}
+
+/* --- Opening -------------------------------------------------------------------------------- */
+
+static void fake_close(struct engine *engine)
+{
+	struct fake *fake = fake_of(engine);
+
+	engine_cpu.close(fake->cpu);
+	free(fake->kept);
+	free(fake);
+}
+
+static void describe(struct fake *fake)
+{
+	snprintf(fake->describe, sizeof(fake->describe), "fake, %llu behind%s%s%s",
+		 (unsigned long long)fake->lag, fake->setup.tf32 ? ", tf32" : "",
+		 fake->setup.deterministic ? ", deterministic" : "",
+		 fake->setup.exact ? ", exact" : "");
+	snprintf(fake->device, sizeof(fake->device), "GPU %d, NVIDIA Fake 9000",
+		 ddp_world(fake->setup.ddp)->device);
+}
+
+static int fake_open(struct engine **engine, const struct engine_setup *setup,
+		     struct ddp_error *error)
+{
+	struct engine_setup cpu = *setup;
+	struct fake *fake;
+	int status;
+
+	if (setup->choices && strncmp(setup->choices, "fake", 4) != 0)
+		return ddp_error_set(error, DDP_ERR_ENGINE, "choices of another engine: %s",
+				     setup->choices);
+	fake = calloc(1, sizeof(*fake));
+	if (!fake)
+		return DDP_ERR_MEMORY;
+	fake->setup = *setup;
+	fake->lag = setting("FAKE_LAG", 0);
+	fake->burst = setting("FAKE_BURST", 1);
+	fake->good = setting("FAKE_GOOD", 4);
+	cpu.choices = NULL;
+	cpu.tf32 = false;
+	cpu.type = DDP_F32;
+	cpu.scaler = NULL;
+	fake->kept = malloc((1 + MODEL_SLOTS) * setup->model->count * sizeof(float));
+	status = engine_cpu.open(&fake->cpu, &cpu, error);
+	if (status < 0) {
+		free(fake->kept);
+		free(fake);
+		return status;
+	}
+	describe(fake);
+	*engine = (struct engine *)fake;
+	return 0;
+}
+
+/* --- Steps ---------------------------------------------------------------------------------- */
+
+static void copy_model(struct fake *fake, bool back)
+{
+	const struct model *model = fake->setup.model;
+	float *parts[1 + MODEL_SLOTS] = {model->values, model->slots[0], model->slots[1]};
+
+	for (size_t i = 0; i <= MODEL_SLOTS; i++) {
+		float *kept = fake->kept + i * model->count;
+
+		if (parts[i])
+			memcpy(back ? parts[i] : kept, back ? kept : parts[i],
+			       model->count * sizeof(float));
+	}
+}
+
+/* The oldest [count] steps that were not told of. */
+static void tell(struct fake *fake, uint64_t count, struct engine_step *done)
+{
+	memset(done, 0, sizeof(*done));
+	for (; count > 0; count--, fake->ended++) {
+		const struct engine_step *one = &fake->ring[fake->ended % FAKE_MOST].step;
+
+		done->steps++;
+		done->skipped += one->skipped;
+		done->stop = done->stop || one->stop;
+		done->loss += one->loss;
+		done->hits += one->hits;
+		done->samples += one->samples;
+		for (int phase = 0; phase < ENGINE_PHASES; phase++)
+			done->seconds[phase] += one->seconds[phase];
+		fake->told += 1 - one->skipped;
+		if (fake->setup.scaler)
+			*fake->setup.scaler = fake->ring[fake->ended % FAKE_MOST].scaler;
+	}
+}
+
+static int check_step(struct fake *fake, uint64_t step, struct ddp_error *error)
+{
+	if (fake->anew)
+		fake->told = fake->updates = step - 1;
+	fake->anew = false;
+	if (step == fake->told + (fake->begun - fake->ended) + 1)
+		return 0;
+	return ddp_error_set(error, DDP_ERR_ENGINE, "step %llu, after %llu and %llu under way",
+			     (unsigned long long)step, (unsigned long long)fake->told,
+			     (unsigned long long)(fake->begun - fake->ended));
+}
+
+static int fake_step(struct engine *engine, const struct batch *batch, size_t global, uint64_t step,
+		     double rate, bool stop, struct engine_step *done, struct ddp_error *error)
+{
+	struct fake *fake = fake_of(engine);
+	bool skip = fake->setup.scaler && (uint64_t)fake->scaler.good_steps == fake->good;
+	struct engine_step *mine = &fake->ring[fake->begun % FAKE_MOST].step;
+	int status = check_step(fake, step, error);
+
+	if (skip)
+		copy_model(fake, false);
+	if (status == 0)
+		status = engine_cpu.step(fake->cpu, batch, global, fake->updates + 1, rate, stop,
+					 mine, error);
+	if (status < 0)
+		return status;
+	if (skip)
+		copy_model(fake, true);
+	if (skip)
+		engine_cpu.push(fake->cpu, error);
+	mine->skipped = skip;
+	fake->updates += !skip;
+	if (fake->setup.scaler)
+		ddp_scaler_update(&fake->scaler, skip);
+	fake->ring[fake->begun++ % FAKE_MOST].scaler = fake->scaler;
+	tell(fake, fake->begun - fake->ended >= fake->lag + fake->burst ? fake->burst : 0, done);
+	return 0;
+}
+
+static int fake_settle(struct engine *engine, struct engine_step *done, struct ddp_error *error)
+{
+	struct fake *fake = fake_of(engine);
+
+	(void)error;
+	tell(fake, fake->begun - fake->ended, done);
+	return 0;
+}
+
+static int check_settled(const struct fake *fake, const char *what, struct ddp_error *error)
+{
+	if (fake->begun == fake->ended)
+		return 0;
+	return ddp_error_set(error, DDP_ERR_ENGINE, "%s, with %llu steps under way", what,
+			     (unsigned long long)(fake->begun - fake->ended));
+}
+
+static int fake_evaluate(struct engine *engine, const struct batch *batch,
+			 struct ddp_evaluation *evaluation, struct ddp_error *error)
+{
+	struct fake *fake = fake_of(engine);
+	int status = check_settled(fake, "evaluation", error);
+
+	return status < 0 ? status : engine_cpu.evaluate(fake->cpu, batch, evaluation, error);
+}
+
+static int fake_push(struct engine *engine, struct ddp_error *error)
+{
+	struct fake *fake = fake_of(engine);
+	int status = check_settled(fake, "push", error);
+
+	if (fake->setup.scaler)
+		fake->scaler = *fake->setup.scaler;
+	fake->anew = true;
+	return status < 0 ? status : engine_cpu.push(fake->cpu, error);
+}
+
+static int fake_pull(struct engine *engine, struct ddp_error *error)
+{
+	struct fake *fake = fake_of(engine);
+	int status = check_settled(fake, "pull", error);
+
+	return status < 0 ? status : engine_cpu.pull(fake->cpu, error);
+}
+
+/* --- What it says --------------------------------------------------------------------------- */
+
+static const char *fake_describe(const struct engine *engine)
+{
+	return fake_of(engine)->describe;
+}
+
+static const char *fake_choices(const struct engine *engine)
+{
+	(void)engine;
+	return "fake 7";
+}
+
+static const char *fake_device(const struct engine *engine)
+{
+	return fake_of(engine)->device;
+}
+
+static uint64_t fake_memory(const struct engine *engine)
+{
+	(void)engine;
+	return 12345ull << 20;
+}
+
+DDP_API const struct engine_class ddp_module = {
+	.head = {DDP_MODULE_MAGIC, ENGINE_VERSION, sizeof(struct engine_class), "engine", "cuda",
+		 PACKAGE_VERSION},
+	.available = fake_available,
+	.devices = fake_devices,
+	.open = fake_open,
+	.step = fake_step,
+	.settle = fake_settle,
+	.evaluate = fake_evaluate,
+	.push = fake_push,
+	.pull = fake_pull,
+	.describe = fake_describe,
+	.choices = fake_choices,
+	.device = fake_device,
+	.memory = fake_memory,
+	.close = fake_close,
+};

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CUDA engine against the CPU's, on a GPU that is emulated: kernels are the engine's own, compiled
+ * for the host, and streams do what they have in an order of chance.
+ */
+#include "config.h"
+
+#include <stdio.h>
+
+#include "duo.h"
+#include "networks.h"
+
+static const struct {
+	const char *name;
+	const struct net *net;
+	double rate;
+} nets[] = {
+	{"like mnist", &like_mnist, 0.02},
+	{"odd", &odd, 0.01},
+	{"residual", &residual, 0.05},
+	{"tangled", &tangled, 0.001},
+};
+
+enum { STEPS = 20 };
+
+/* --- Against the CPU ------------------------------------------------------------------------- */
+
+/*
+ * SGD's slot of the first step is the gradient. After that both go their way, which stays one way: the
+ * same dropout, the same samples, full and short batches.
+ */
+START_TEST(test_steps)
+{
+	struct engine_step want, got;
+	struct duo duo;
+
+	duo_open(&duo, nets[_i].net, DDP_F32);
+	duo.setup.smoothing = 0.1f;
+	duo_engines(&duo);
+	want = duo_steps(&duo, false, 1, nets[_i].rate);
+	got = duo_steps(&duo, true, 1, nets[_i].rate);
+	duo_told(nets[_i].name, &want, &got, 1e-6);
+	duo_pull(&duo);
+	duo_near(nets[_i].name, "gradients",
+		 duo_distance(duo.shop.model->slots[0], duo.model->slots[0], duo.model->count),
+		 3e-6);
+	duo_near(nets[_i].name, "models", duo_apart(duo.shop.model, duo.model), 3e-6);
+	want = duo_steps(&duo, false, STEPS - 1, nets[_i].rate);
+	got = duo_steps(&duo, true, STEPS - 1, nets[_i].rate);
+	duo_told(nets[_i].name, &want, &got, 1e-5);
+	duo_pull(&duo);
+	duo_near(nets[_i].name, "values after all",
+		 duo_distance(duo.shop.model->values, duo.model->values, duo.model->count), 2e-4);
+	duo_close(&duo);
+}
+END_TEST
+
+static const struct {
+	const char *name;
+	int steps;
+} ours[] = {{"mnist", 3}, {"cifar", 2}};
+
+START_TEST(test_ours)
+{
+	struct net *net = net_create(ours[_i].name, 10);
+	struct engine_step want, got;
+	struct duo duo;
+
+	duo_open(&duo, net, DDP_F32);
+	duo.setup.batch = duo.shop.setup.batch = WORKSHOP_BATCH;
+	duo_engines(&duo);
+	want = duo_steps(&duo, false, ours[_i].steps, 0.01);
+	got = duo_steps(&duo, true, ours[_i].steps, 0.01);
+	duo_told(ours[_i].name, &want, &got, 1e-5);
+	duo_pull(&duo);
+	duo_near(ours[_i].name, "values",
+		 duo_distance(duo.shop.model->values, duo.model->values, duo.model->count), 5e-5);
+	ck_assert_uint_gt(cuda_nodes(duo.engine), 0);
+	printf("# a step of %s is a graph of %zu nodes; %llu bytes of memory\n", ours[_i].name,
+	       cuda_nodes(duo.engine), (unsigned long long)engine_cuda.memory(duo.engine));
+	duo_close(&duo);
+	net_destroy(net);
+}
+END_TEST
+
+static const struct {
+	const char *name;
+	double clip;
+	bool no_dropout;
+	enum optim_kind optim;
+} ways[] = {
+	{"clipped", 0.05, false, OPTIM_SGD},
+	{"without dropout", 0, true, OPTIM_SGD},
+	{"AdamW", 0, false, OPTIM_ADAMW},
+	{"Adadelta, clipped", 0.05, true, OPTIM_ADADELTA},
+};
+
+START_TEST(test_ways)
+{
+	struct engine_step want, got;
+	struct duo duo;
+
+	duo_open(&duo, &like_mnist, DDP_F32);
+	duo.shop.optim = optim_default(ways[_i].optim);
+	duo.setup.clip = ways[_i].clip;
+	duo.setup.no_dropout = ways[_i].no_dropout;
+	duo_engines(&duo);
+	want = duo_steps(&duo, false, STEPS / 2, 1e-3);
+	got = duo_steps(&duo, true, STEPS / 2, 1e-3);
+	duo_told(ways[_i].name, &want, &got, 1e-5);
+	duo_pull(&duo);
+	duo_near(ways[_i].name, "values",
+		 duo_distance(duo.shop.model->values, duo.model->values, duo.model->count), 1e-5);
+	duo_close(&duo);
+}
+END_TEST
+
+/* The same to the bit, in whatever order the streams were served. */
+START_TEST(test_again)
+{
+	struct duo duo[2];
+
+	for (int i = 0; i < 2; i++) {
+		setenv("DDP_SEED", i ? "77" : "5", 1);
+		duo_open(&duo[i], nets[_i].net, DDP_F32);
+		duo_engine(&duo[i]);
+		duo_steps(&duo[i], true, DUO_BATCHES, nets[_i].rate);
+		duo_pull(&duo[i]);
+	}
+	ck_assert(memcmp(duo[0].model->values, duo[1].model->values,
+			 duo[0].model->count * sizeof(float)) == 0);
+	for (int i = 0; i < 2; i++)
+		duo_close(&duo[i]);
+}
+END_TEST
+
+/* --- Other types ------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	enum ddp_type type;
+	double most[ROWS(nets)]; /* distance of gradients to those in f32 */
+} types[] = {
+	{"bf16", DDP_BF16, {0.06, 0.06, 0.15, 0.05}},
+	{"fp16", DDP_F16, {0.005, 0.06, 0.06, 0.005}},
+};
+
+/* The gradient of a first step in [type], which SGD keeps. */
+static double apart_in(enum ddp_type type, int net)
+{
+	struct duo duo;
+	double apart;
+
+	duo_open(&duo, nets[net].net, DDP_F32);
+	duo.setup.type = type;
+	if (type == DDP_F16)
+		duo.setup.scaler = &duo.scaler;
+	duo_engines(&duo);
+	duo_steps(&duo, false, 1, 0);
+	duo_steps(&duo, true, 1, 0);
+	duo_pull(&duo);
+	apart = duo_distance(duo.shop.model->slots[0], duo.model->slots[0], duo.model->count);
+	duo_close(&duo);
+	return apart;
+}
+
+START_TEST(test_types)
+{
+	for (int net = 0; net < ROWS(nets); net++) {
+		double apart = apart_in(types[_i].type, net);
+
+		printf("# %s, %s: %.3g apart\n", types[_i].name, nets[net].name, apart);
+		ck_assert_msg(apart > 0 && apart < types[_i].most[net],
+			      "%s, %s: gradients are %.3g apart", types[_i].name, nets[net].name,
+			      apart);
+	}
+}
+END_TEST
+
+START_TEST(test_learns)
+{
+	struct duo duo;
+	double first, last = 0;
+
+	duo_open(&duo, &odd, DDP_F32);
+	duo.setup.type = types[_i].type;
+	if (types[_i].type == DDP_F16)
+		duo.setup.scaler = &duo.scaler;
+	duo_engine(&duo);
+	first = duo_steps(&duo, true, DUO_BATCHES, 0.02).loss;
+	for (int i = 0; i < 9; i++)
+		last = duo_steps(&duo, true, DUO_BATCHES, 0.02).loss;
+	ck_assert_msg(last < first / 2, "%s: loss went from %g to %g", types[_i].name, first, last);
+	duo_close(&duo);
+}
+END_TEST
+
+/* --- Evaluation ------------------------------------------------------------------------------------- */
+
+/* Between steps, with batches of all sizes. */
+START_TEST(test_evaluation)
+{
+	static const size_t counts[] = {WORKSHOP_SAMPLES, 7, 1};
+	struct ddp_error error;
+	struct duo duo;
+
+	duo_open(&duo, nets[_i].net, DDP_F32);
+	duo.setup.test_batch = duo.shop.setup.test_batch = WORKSHOP_SAMPLES;
+	duo_engines(&duo);
+	duo_steps(&duo, false, 2, nets[_i].rate);
+	for (int i = 0; i < 2; i++)
+		duo_step(&duo, true, nets[_i].rate, false);
+	for (size_t i = 0; i < 3; i++) {
+		struct batch batch = workshop_batch(&duo.shop, i, counts[i]);
+		struct ddp_evaluation want = {0}, got = {0};
+
+		engine_cpu.evaluate(duo.shop.engine, &batch, &want, NULL);
+		workshop_must(engine_cuda.evaluate(duo.engine, &batch, &got, &error), "evaluate",
+			      error.text);
+		unit_number(nets[_i].name, "samples", (int64_t)got.samples, (int64_t)want.samples);
+		unit_number(nets[_i].name, "top 1", (int64_t)got.top1, (int64_t)want.top1);
+		ck_assert_double_eq_tol(got.loss, want.loss, 1e-5 * want.loss);
+	}
+	duo_steps(&duo, false, 2, nets[_i].rate);
+	duo_steps(&duo, true, 2, nets[_i].rate);
+	duo_pull(&duo);
+	duo_near(nets[_i].name, "models", duo_apart(duo.shop.model, duo.model), 1e-5);
+	duo_close(&duo);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_steps, nets);
+	UNIT_ROWS(tcase, test_ours, ours);
+	UNIT_ROWS(tcase, test_ways, ways);
+	UNIT_ROWS(tcase, test_again, nets);
+	UNIT_ROWS(tcase, test_types, types);
+	UNIT_ROWS(tcase, test_learns, types);
+	UNIT_ROWS(tcase, test_evaluation, nets);
+}
+
+int main(void)
+{
+	return unit_run("cuda", fill);
+}

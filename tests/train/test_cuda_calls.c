@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls of the CUDA engine, on a GPU that is emulated: what comes later than it was asked for, what is
+ * handed over, what is refused.
+ */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "duo.h"
+#include "networks.h"
+#include "program/memo.h"
+
+enum { STEPS = 20 };
+
+/* --- Loss scaling -------------------------------------------------------------------------------- */
+
+/* A scale that overflows is lowered until it does not; until then nothing changes. */
+START_TEST(test_overflow)
+{
+	struct engine_step told;
+	struct duo duo;
+	float *before;
+	size_t bytes;
+
+	duo_open(&duo, &like_mnist, DDP_F32);
+	duo.setup.type = DDP_F16;
+	duo.setup.scaler = &duo.scaler;
+	duo.scaler.scale = ldexpf(1, 40);
+	duo.scaler.backoff = ldexp(1, -10);
+	duo.scaler.interval = 4;
+	duo_engine(&duo);
+	bytes = duo.model->count * sizeof(float);
+	before = malloc(bytes);
+	memcpy(before, duo.model->values, bytes);
+	told = duo_steps(&duo, true, 1, 0.1);
+	unit_number("too large", "skipped", (int64_t)told.skipped, 1);
+	duo_pull(&duo);
+	ck_assert(memcmp(before, duo.model->values, bytes) == 0);
+	ck_assert_float_eq(duo.scaler.scale, ldexpf(1, 30));
+	told = duo_steps(&duo, true, 7, 0.1);
+	/* 2^30 and 2^20 at most are too large as well; then it grows after four good steps. */
+	ck_assert_uint_le(told.skipped, 2);
+	unit_number("lowered", "steps", (int64_t)told.steps, 7);
+	ck_assert_float_eq(duo.scaler.scale, ldexpf(2, 30 - 10 * (int)told.skipped));
+	unit_number("lowered", "good steps", duo.scaler.good_steps, 7 - (int)told.skipped - 4);
+	duo_pull(&duo);
+	ck_assert(memcmp(before, duo.model->values, bytes) != 0);
+	free(before);
+	duo_close(&duo);
+}
+END_TEST
+
+/* --- Lag ------------------------------------------------------------------------------------------- */
+
+/* Steps are told in order, each once, as many calls later each time. */
+START_TEST(test_lag)
+{
+	struct engine_step sum = {0}, done, want;
+	int lag = -1;
+	struct duo duo;
+
+	duo_open(&duo, &odd, DDP_F32);
+	duo_engines(&duo);
+	for (int i = 0; i < STEPS; i++) {
+		done = duo_step(&duo, true, 0.01, i == 3);
+		if (lag < 0 && done.steps > 0)
+			lag = i;
+		unit_number("steps told", "number", (int64_t)done.steps, lag >= 0);
+		ck_assert(done.stop == (lag >= 0 && i == 3 + lag));
+		duo_add(&sum, &done);
+	}
+	ck_assert_int_gt(lag, 0);
+	done = duo_settle(&duo);
+	unit_number("settled", "steps", (int64_t)done.steps, lag);
+	duo_add(&sum, &done);
+	want = duo_steps(&duo, false, STEPS, 0.01);
+	duo_told("all", &want, &sum, 1e-6);
+	done = duo_settle(&duo);
+	unit_number("settled again", "steps", (int64_t)done.steps, 0);
+	duo_close(&duo);
+}
+END_TEST
+
+/* What is under way when the model is pulled is told later, and is in the model. */
+START_TEST(test_pull)
+{
+	struct engine_step done;
+	struct duo duo;
+
+	duo_open(&duo, &residual, DDP_F32);
+	duo_engines(&duo);
+	for (int i = 0; i < 3; i++)
+		duo_step(&duo, true, 0.05, false);
+	duo_pull(&duo);
+	duo_steps(&duo, false, 3, 0.05);
+	duo_near("pulled", "models", duo_apart(duo.shop.model, duo.model), 1e-5);
+	done = duo_settle(&duo);
+	unit_number("settled", "steps", (int64_t)done.steps, 3);
+	duo_close(&duo);
+}
+END_TEST
+
+/* --- Checkpoints ----------------------------------------------------------------------------------- */
+
+START_TEST(test_roundtrip)
+{
+	struct model_tensors before, after;
+	struct duo duo;
+
+	duo_open(&duo, &residual, DDP_F32);
+	duo_engine(&duo);
+	duo_steps(&duo, true, 2, 0.05);
+	duo_pull(&duo);
+	ck_assert_int_eq(model_tensors_create(&before, duo.model, true, NULL), 0);
+	model_tensors_export(&before, duo.model, 2);
+	duo_push(&duo);
+	memset(duo.model->values, 0, duo.model->count * sizeof(float));
+	memset(duo.model->slots[0], 0, duo.model->count * sizeof(float));
+	memset(duo.model->buffers, 0, duo.model->buffer_count * sizeof(float));
+	duo_pull(&duo);
+	ck_assert_int_eq(model_tensors_create(&after, duo.model, true, NULL), 0);
+	model_tensors_export(&after, duo.model, 2);
+	for (size_t i = 0; i < before.count; i++)
+		ck_assert_msg(memcmp(before.list[i].data, after.list[i].data,
+				     ddp_tensor_count(&before.list[i]) *
+					     ddp_type_size(before.list[i].type)) == 0,
+			      "%s has changed", before.list[i].name);
+	model_tensors_destroy(&before);
+	model_tensors_destroy(&after);
+	duo_close(&duo);
+}
+END_TEST
+
+static void hand_over(const struct model *from, struct model *to)
+{
+	struct model_tensors tensors;
+
+	ck_assert_int_eq(model_tensors_create(&tensors, from, true, NULL), 0);
+	model_tensors_export(&tensors, from, 1);
+	model_tensors_import(&tensors, to);
+	model_tensors_destroy(&tensors);
+}
+
+/* CPU, GPU, CPU: as if it had been the CPU all the time. The step's number goes along. */
+START_TEST(test_moves)
+{
+	struct duo duo, plain;
+
+	duo_open(&plain, &residual, DDP_F32);
+	plain.shop.optim = optim_default(OPTIM_ADAMW);
+	workshop_engine(&plain.shop, &math_plain);
+	duo_steps(&plain, false, 9, 1e-3);
+	duo_open(&duo, &residual, DDP_F32);
+	duo.shop.optim = optim_default(OPTIM_ADAMW);
+	duo_engines(&duo);
+	duo_steps(&duo, false, 3, 1e-3);
+	hand_over(duo.shop.model, duo.model);
+	duo_push(&duo);
+	duo.steps[1] = 3;
+	duo_steps(&duo, true, 3, 1e-3);
+	duo_pull(&duo);
+	hand_over(duo.model, duo.shop.model);
+	engine_cpu.push(duo.shop.engine, NULL);
+	duo.steps[0] = 6;
+	duo_steps(&duo, false, 3, 1e-3);
+	duo_near("moved", "models", duo_apart(plain.shop.model, duo.shop.model), 1e-4);
+	model_destroy(plain.model);
+	workshop_close(&plain.shop);
+	duo_close(&duo);
+}
+END_TEST
+
+/* --- What is told and refused ------------------------------------------------------------------------ */
+
+START_TEST(test_tells)
+{
+	struct duo duo;
+
+	duo_open(&duo, &like_mnist, DDP_F32);
+	duo_engine(&duo);
+	unit_pieces("describe", engine_cuda.describe(duo.engine),
+		    (const char *const[]){"CUDA 13.0", "sm_90", NULL});
+	unit_pieces("device", engine_cuda.device(duo.engine),
+		    (const char *const[]){"GPU 0, ", NULL});
+	ck_assert_uint_gt(engine_cuda.memory(duo.engine), duo.model->count * 4 * sizeof(float));
+	ck_assert_ptr_nonnull(engine_cuda.choices(duo.engine));
+	duo_close(&duo);
+}
+END_TEST
+
+/* What was chosen is kept for other runs, unless all runs are to be alike. */
+START_TEST(test_plans)
+{
+	char cache[] = "/tmp/ddp-plans.XXXXXX", path[64], *saved;
+	struct duo duo;
+
+	ck_assert_ptr_nonnull(mkdtemp(cache));
+	setenv("XDG_CACHE_HOME", cache, 1);
+	for (int i = 0; i < 3; i++) {
+		duo_open(&duo, &like_mnist, DDP_F32);
+		duo.setup.deterministic = i == 0;
+		duo_engine(&duo);
+		saved = memo_load("plans");
+		unit_text("plans", "file", saved, i == 0 ? NULL : engine_cuda.choices(duo.engine));
+		ck_assert(strstr(engine_cuda.choices(duo.engine), "forward="));
+		free(saved);
+		duo_close(&duo);
+	}
+	snprintf(path, sizeof(path), "%s/slurm-ddp/plans", cache);
+	ck_assert_int_eq(remove(path), 0);
+	snprintf(path, sizeof(path), "%s/slurm-ddp", cache);
+	ck_assert_int_eq(rmdir(path), 0);
+	ck_assert_int_eq(rmdir(cache), 0);
+}
+END_TEST
+
+static void refuse(struct duo *duo, int status, const char *const *pieces)
+{
+	struct ddp_error error = {0};
+
+	ck_assert_int_eq(engine_cuda.open(&duo->engine, &duo->setup, &error), status);
+	ck_assert_ptr_null(duo->engine);
+	unit_pieces("refused", error.text, pieces);
+}
+
+START_TEST(test_refused)
+{
+	struct ddp_error error;
+	struct engine_step done;
+	struct batch batch;
+	struct duo duo;
+
+	duo_open(&duo, &like_mnist, DDP_F32);
+	duo.setup.type = DDP_F64;
+	refuse(&duo, DDP_ERR_UNSUPPORTED, (const char *const[]){"F64", "--amp", NULL});
+	duo.setup.type = DDP_F32;
+	setenv("DDP_EMULATED_MEMORY", "3000000", 1);
+	duo.setup.batch = 512;
+	refuse(&duo, DDP_ERR_MEMORY,
+	       (const char *const[]){"activations of 512 samples", "lower --batch", NULL});
+	unsetenv("DDP_EMULATED_MEMORY");
+	duo.setup.batch = WORKSHOP_BATCH;
+	duo_engine(&duo);
+	batch = workshop_batch(&duo.shop, 0, WORKSHOP_BATCH + 1);
+	ck_assert_int_eq(engine_cuda.step(duo.engine, &batch, 9, 1, 0, false, &done, &error),
+			 DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(engine_cuda.evaluate(duo.engine, &batch, NULL, &error), DDP_ERR_ARGUMENT);
+	duo_close(&duo);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_add_test(tcase, test_overflow);
+	tcase_add_test(tcase, test_lag);
+	tcase_add_test(tcase, test_pull);
+	tcase_add_test(tcase, test_roundtrip);
+	tcase_add_test(tcase, test_moves);
+	tcase_add_test(tcase, test_tells);
+	tcase_add_test(tcase, test_plans);
+	tcase_add_test(tcase, test_refused);
+}
+
+int main(void)
+{
+	return unit_run("cuda_calls", fill);
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CUDA engine on several ranks, each with an emulated GPU of its own, against the CPU's engine on as
+ * many.
+ */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "duo.h"
+#include "networks.h"
+#include "ranks.h"
+
+static const struct {
+	const char *name;
+	const struct net *net;
+	bool sync_norm;
+	enum ddp_type wire;
+	double most; /* distance of models */
+} rows[] = {
+	{"like mnist", &like_mnist, false, DDP_F32, 1e-5},
+	{"residual", &residual, false, DDP_F32, 1e-4},
+	{"residual, synchronised", &residual, true, DDP_F32, 1e-4},
+	{"tangled, synchronised", &tangled, true, DDP_F32, 1e-4},
+	{"like mnist, bf16 on the wire", &like_mnist, false, DDP_BF16, 0.02},
+	{"like mnist, fp16 on the wire", &like_mnist, false, DDP_F16, 0.002},
+};
+
+enum { STEPS = 12 };
+
+static int row;
+
+static int both(int rank)
+{
+	struct engine_step want, got;
+	struct duo duo;
+	double apart;
+
+	(void)rank;
+	duo_open(&duo, rows[row].net, rows[row].wire);
+	duo.setup.sync_norm = rows[row].sync_norm;
+	duo_engines(&duo);
+	want = duo_steps(&duo, false, STEPS, 0.01);
+	got = duo_steps(&duo, true, STEPS, 0.01);
+	RANK_CHECK(got.steps == want.steps && got.samples == want.samples);
+	RANK_CHECK(rows[row].most > 1e-3 || got.hits == want.hits);
+	RANK_CHECK(fabs(got.loss - want.loss) <= rows[row].most * want.loss);
+	/* Running statistics are each rank's own until one of them is pulled. */
+	engine_cpu.pull(duo.shop.engine, NULL);
+	duo_pull(&duo);
+	apart = duo_apart(duo.shop.model, duo.model);
+	if (!(apart <= rows[row].most))
+		fprintf(stderr, "%s: %.3g apart\n", rows[row].name, apart);
+	RANK_CHECK(apart <= rows[row].most);
+	RANK_CHECK(rows[row].wire == DDP_F32 || apart > 1e-6);
+	ranks_equal(duo.shop.ddp, duo.model->values, duo.model->count * sizeof(float));
+	ranks_equal(duo.shop.ddp, duo.model->buffers, duo.model->buffer_count * sizeof(float));
+	RANK_CHECK(cuda_nodes(duo.engine) > 0);
+	duo_close(&duo);
+	return 0;
+}
+
+START_TEST(test_two)
+{
+	row = _i;
+	ranks_run("2", both);
+}
+END_TEST
+
+START_TEST(test_four)
+{
+	row = _i;
+	ranks_run("4", both);
+}
+END_TEST
+
+/* A rank that wants to stop is heard by all in the same call. */
+static int stops(int rank)
+{
+	struct engine_step done;
+	struct duo duo;
+	int heard = -1;
+
+	duo_open(&duo, &odd, DDP_F32);
+	duo_engine(&duo);
+	for (int i = 0; i < STEPS; i++) {
+		done = duo_step(&duo, true, 0.01, rank == 1 && i == 1);
+		if (done.stop)
+			heard = i;
+	}
+	RANK_CHECK(heard > 1);
+	ranks_equal(duo.shop.ddp, &heard, sizeof(heard));
+	duo_settle(&duo);
+	duo_close(&duo);
+	return 0;
+}
+
+START_TEST(test_stop)
+{
+	ranks_run("2", stops);
+}
+END_TEST
+
+/* An overflow on one rank is one of all. */
+static int overflows(int rank)
+{
+	struct engine_step told;
+	struct duo duo;
+
+	(void)rank;
+	duo_open(&duo, &like_mnist, DDP_F32);
+	duo.setup.type = DDP_F16;
+	duo.setup.scaler = &duo.scaler;
+	duo.scaler.scale = ldexpf(1, 40);
+	duo_engine(&duo);
+	told = duo_steps(&duo, true, 1, 0.1);
+	RANK_CHECK(told.skipped == 1 && duo.scaler.scale == ldexpf(1, 39));
+	duo_pull(&duo);
+	RANK_CHECK(memcmp(duo.model->values, duo.shop.model->values,
+			  duo.model->count * sizeof(float)) == 0);
+	duo_close(&duo);
+	return 0;
+}
+
+START_TEST(test_overflow)
+{
+	ranks_run("2", overflows);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_two, rows);
+	UNIT_ROWS(tcase, test_four, rows);
+	tcase_add_test(tcase, test_stop);
+	tcase_add_test(tcase, test_overflow);
+}
+
+int main(void)
+{
+	return unit_run("cuda ranks", fill);
+}

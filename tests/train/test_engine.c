@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whole steps of the CPU's engine with the plain loops, which are everywhere: losses and gradients
+ * against networks in doubles, and against themselves on other ranks, batches and ways.
+ */
+#include "config.h"
+
+#include <math.h>
+#include <sched.h>
+
+#include "networks.h"
+#include "ranks.h"
+#include "reference.h"
+#include "workshop.h"
+
+static const struct {
+	const char *name;
+	const struct net *net;
+	double rate; /* with which it learns */
+} nets[] = {
+	{"like mnist", &like_mnist, 0.1},
+	{"odd", &odd, 0.05},
+	{"residual", &residual, 0.2},
+	{"tangled", &tangled, 0.005},
+};
+
+/* --- Gradients ------------------------------------------------------------------------------ */
+
+static double largest(const float *values, size_t count)
+{
+	double most = 0;
+
+	for (size_t i = 0; i < count; i++)
+		most = fmax(most, fabs((double)values[i]));
+	return most;
+}
+
+/*
+ * Some elements of each parameter, from the first to the last. What is small because large terms
+ * cancel, as before a BatchNorm, has the error of these.
+ */
+static void compare_slopes(const char *row, struct workshop *shop, struct reference *reference)
+{
+	double all = largest(shop->model->grads, shop->model->count);
+
+	for (size_t p = 0; p < shop->graph->parameter_count; p++) {
+		const struct graph_parameter *parameter = &shop->graph->parameters[p];
+		const float *got = model_gradient(shop->model, p);
+		double most = largest(got, parameter->count);
+
+		for (int i = 0; i < 6; i++) {
+			size_t at = (parameter->count - 1) * (size_t)i / 5;
+			double want = reference_slope(reference, p, at) / (double)reference->count;
+
+			ck_assert_msg(fabs((double)got[at] - want) <= 1e-5 * most + 1e-6 * all,
+				      "%s, %zu samples: slope of %s[%zu] is %.9g, want %.9g "
+				      "(largest %.3g)",
+				      row, reference->count, parameter->name, at, (double)got[at],
+				      want, most);
+		}
+	}
+}
+
+static void compare_step(const char *row, struct workshop *shop, size_t from, size_t count)
+{
+	struct batch batch = workshop_batch(shop, from, count);
+	struct reference *reference =
+		reference_create(shop->model, shop->set, &batch, shop->labels + from);
+	struct engine_step done = workshop_step(shop, from, count, count, 0);
+	double loss;
+
+	reference->smoothing = (double)shop->setup.smoothing;
+	loss = reference_loss(reference);
+	ck_assert_msg(fabs(done.loss - loss) <= 2e-6 * loss, "%s: loss of %zu is %.9g, want %.9g",
+		      row, count, done.loss, loss);
+	unit_number(row, "hits", (int64_t)done.hits, (int64_t)reference_hits(reference));
+	unit_number(row, "samples", (int64_t)done.samples, (int64_t)count);
+	compare_slopes(row, shop, reference);
+	reference_destroy(reference);
+}
+
+/* Full and short batches, in one engine. */
+START_TEST(test_gradients)
+{
+	static const size_t counts[] = {WORKSHOP_BATCH, 5, WORKSHOP_BATCH};
+	struct workshop shop;
+
+	workshop_open(&shop, nets[_i].net);
+	shop.setup.smoothing = 0.1f;
+	workshop_engine(&shop, &math_plain);
+	for (size_t i = 0; i < 3; i++)
+		compare_step(nets[_i].name, &shop, 3 * i, counts[i]);
+	workshop_close(&shop);
+}
+END_TEST
+
+/* --- Itself in another way ------------------------------------------------------------------- */
+
+/* The gradients of a step, in memory that the caller frees. */
+static float *slopes_of(struct workshop *shop, size_t from, size_t count, size_t global)
+{
+	size_t bytes = shop->model->count * sizeof(float);
+	float *copy = malloc(bytes);
+
+	ck_assert_ptr_nonnull(copy);
+	workshop_step(shop, from, count, global, 0);
+	return memcpy(copy, shop->model->grads, bytes);
+}
+
+static float *slopes_with(const struct net *net, enum ddp_type type, bool exact)
+{
+	struct workshop shop;
+	float *slopes;
+
+	workshop_open(&shop, net);
+	shop.setup.type = type;
+	shop.setup.exact = exact;
+	workshop_engine(&shop, &math_plain);
+	slopes = slopes_of(&shop, 0, WORKSHOP_BATCH, WORKSHOP_BATCH);
+	workshop_close(&shop);
+	return slopes;
+}
+
+/* The distance of two gradients, relative to their length. */
+static double distance(const float *a, const float *b, size_t count)
+{
+	double apart = 0, length = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		apart += pow((double)a[i] - (double)b[i], 2);
+		length += pow((double)a[i], 2);
+	}
+	return sqrt(apart / length);
+}
+
+static size_t count_of(const struct net *net)
+{
+	struct workshop shop;
+	size_t count;
+
+	workshop_open(&shop, net);
+	count = shop.model->count;
+	workshop_close(&shop);
+	return count;
+}
+
+/* Two runs agree to the bit: nothing is left over from what was in memory. */
+START_TEST(test_again)
+{
+	size_t bytes = count_of(nets[_i].net) * sizeof(float);
+	float *once = slopes_with(nets[_i].net, DDP_F32, false);
+	float *again = slopes_with(nets[_i].net, DDP_F32, false);
+
+	ck_assert(memcmp(once, again, bytes) == 0);
+	free(once);
+	free(again);
+}
+END_TEST
+
+/*
+ * In bfloat16, with 8 digits, the last layer's gradient is the same but for rounding. Others also
+ * change where a ReLU or a maximum is decided otherwise, yet point the same way.
+ */
+START_TEST(test_bf16)
+{
+	size_t count = count_of(nets[_i].net), last;
+	float *want = slopes_with(nets[_i].net, DDP_F32, false);
+	float *got = slopes_with(nets[_i].net, DDP_BF16, false);
+	struct workshop shop;
+	double apart = distance(want, got, count);
+
+	ck_assert_msg(apart > 0 && apart < 0.25, "%s: bf16 is %.3g away", nets[_i].name, apart);
+	workshop_open(&shop, nets[_i].net);
+	last = shop.model->offsets[shop.graph->nodes[shop.graph->node_count - 1].weight];
+	apart = distance(want + last, got + last, 10);
+	ck_assert_msg(apart < 0.02, "%s: bf16 is %.3g away at the end", nets[_i].name, apart);
+	workshop_close(&shop);
+	free(want);
+	free(got);
+}
+END_TEST
+
+/* Lists leave zeros out and add in another order: the same within rounding, not to the bit. */
+START_TEST(test_lists)
+{
+	size_t count = count_of(nets[_i].net);
+	float *dense = slopes_with(nets[_i].net, DDP_F32, true);
+	float *listed = slopes_with(nets[_i].net, DDP_F32, false);
+	double apart = distance(dense, listed, count);
+
+	ck_assert_msg(apart < 1e-6, "%s: lists are %.3g away", nets[_i].name, apart);
+	/* The first two networks have one: it must have been used. */
+	ck_assert((apart > 0) == (_i < 2));
+	free(dense);
+	free(listed);
+}
+END_TEST
+
+/* --- Ranks ------------------------------------------------------------------------------------- */
+
+/* What one rank got for all samples; ranks are forked and have it too. */
+static struct {
+	const struct net *net;
+	float *slopes;
+	double loss;
+	uint64_t hits;
+} one;
+
+/* Uneven parts, the last of which is empty with four ranks. */
+static const size_t parts[] = {0, 3, 7, WORKSHOP_BATCH, WORKSHOP_BATCH};
+
+static int part_of_all(int rank)
+{
+	struct workshop shop;
+	struct engine_step done;
+	struct ddp_error error;
+	struct batch batch;
+	size_t from, count;
+	double apart;
+
+	workshop_open(&shop, one.net);
+	from = shop.ddp && ddp_world(shop.ddp)->size == 2 ? parts[2 * rank] : parts[rank];
+	count = (ddp_world(shop.ddp)->size == 2 ? parts[2 * rank + 2] : parts[rank + 1]) - from;
+	shop.setup.sync_norm = true;
+	workshop_engine(&shop, &math_plain);
+	batch = workshop_batch(&shop, from, count);
+	RANK_OK(shop.ddp, engine_cpu.step(shop.engine, &batch, WORKSHOP_BATCH, 1, 0, rank == 1,
+					  &done, &error));
+	RANK_CHECK(done.stop);
+	RANK_CHECK(done.hits == one.hits && done.samples == WORKSHOP_BATCH);
+	RANK_CHECK(fabs(done.loss - one.loss) < 1e-6 * one.loss);
+	apart = distance(one.slopes, shop.model->grads, shop.model->count);
+	if (!(apart < 3e-6))
+		fprintf(stderr, "the gradient is %.3g away\n", apart);
+	RANK_CHECK(apart < 3e-6);
+	workshop_close(&shop);
+	return 0;
+}
+
+/* A batch gives the same gradient however many ranks share it, dropout included. */
+START_TEST(test_ranks)
+{
+	struct workshop shop;
+	struct engine_step done;
+
+	workshop_open(&shop, nets[_i].net);
+	workshop_engine(&shop, &math_plain);
+	one.net = nets[_i].net;
+	one.slopes = slopes_of(&shop, 0, WORKSHOP_BATCH, WORKSHOP_BATCH);
+	done = workshop_step(&shop, 0, WORKSHOP_BATCH, WORKSHOP_BATCH, 0);
+	ck_assert(!done.stop);
+	one.loss = done.loss;
+	one.hits = done.hits;
+	workshop_close(&shop);
+	ranks_run("2", part_of_all);
+	ranks_run("4", part_of_all);
+	free(one.slopes);
+}
+END_TEST
+
+/* Without synchronisation running statistics are of each rank's own, until rank 0's are pulled. */
+static int pull_statistics(int rank)
+{
+	struct workshop shop;
+	struct ddp_error error;
+	float first, all[2];
+
+	workshop_open(&shop, &residual);
+	workshop_engine(&shop, &math_plain);
+	workshop_step(&shop, 4 * (size_t)rank, 4, WORKSHOP_BATCH, 0);
+	first = shop.model->buffers[0];
+	RANK_OK(shop.ddp, ddp_all_gather(shop.ddp, &first, all, sizeof(first)));
+	RANK_CHECK(all[0] != all[1]);
+	RANK_OK(shop.ddp, engine_cpu.pull(shop.engine, &error));
+	RANK_CHECK(shop.model->buffers[0] == all[0]);
+	workshop_close(&shop);
+	return 0;
+}
+
+START_TEST(test_pull)
+{
+	ranks_run("2", pull_statistics);
+}
+END_TEST
+
+/* --- Evaluation --------------------------------------------------------------------------------- */
+
+/* By running statistics and without dropout, in pieces that fit the memory of a small batch. */
+START_TEST(test_evaluation)
+{
+	struct ddp_evaluation got = {0};
+	struct reference *reference;
+	struct workshop shop;
+	struct batch batch;
+	struct ddp_error error;
+	double loss;
+
+	workshop_open(&shop, nets[_i].net);
+	shop.setup.batch = 2;
+	shop.setup.test_batch = WORKSHOP_SAMPLES;
+	workshop_engine(&shop, &math_plain);
+	workshop_step(&shop, 0, 2, 2, 0);
+	batch = workshop_batch(&shop, 0, WORKSHOP_SAMPLES);
+	reference = reference_create(shop.model, shop.set, &batch, shop.labels);
+	reference->dropout = false;
+	reference->running = shop.model->buffers;
+	loss = reference_loss(reference);
+	shop.engine->piece = 7;
+	ck_assert_int_eq(engine_cpu.evaluate(shop.engine, &batch, &got, &error), 0);
+	ck_assert_msg(fabs(got.loss - loss) < 2e-6 * loss, "%s: loss is %.9g, want %.9g",
+		      nets[_i].name, got.loss, loss);
+	unit_number(nets[_i].name, "hits", (int64_t)got.top1, (int64_t)reference_hits(reference));
+	unit_number(nets[_i].name, "samples", (int64_t)got.samples, WORKSHOP_SAMPLES);
+	reference_destroy(reference);
+	workshop_close(&shop);
+}
+END_TEST
+
+/* PyTorch's: a tenth of the way from 0 to the mean, from 1 to the unbiased variance. */
+START_TEST(test_running)
+{
+	struct workshop shop;
+	struct reference *reference;
+	struct batch batch;
+	const struct graph_node *node;
+	double sum = 0, squares = 0, rows;
+
+	workshop_open(&shop, &residual);
+	workshop_engine(&shop, &math_plain);
+	batch = workshop_batch(&shop, 0, WORKSHOP_BATCH);
+	reference = reference_create(shop.model, shop.set, &batch, shop.labels);
+	reference_loss(reference);
+	workshop_step(&shop, 0, WORKSHOP_BATCH, WORKSHOP_BATCH, 0);
+	node = &shop.graph->nodes[2];
+	rows = WORKSHOP_BATCH * node->in.height * node->in.width;
+	for (int r = 0; r < (int)rows; r++)
+		sum += reference->values[1][r * node->in.channels];
+	for (int r = 0; r < (int)rows; r++)
+		squares += pow(reference->values[1][r * node->in.channels] - sum / rows, 2);
+	ck_assert_double_eq_tol((double)model_buffer(shop.model, (size_t)node->mean)[0],
+				0.1 * sum / rows, 1e-6);
+	ck_assert_double_eq_tol((double)model_buffer(shop.model, (size_t)node->variance)[0],
+				0.9 + 0.1 * squares / (rows - 1), 1e-6);
+	reference_destroy(reference);
+	workshop_close(&shop);
+}
+END_TEST
+
+/* --- Training ------------------------------------------------------------------------------------ */
+
+/* The optimizer's step is taken with these gradients, clipped without the word behind them. */
+START_TEST(test_update)
+{
+	struct workshop shop;
+	double norm = 0, factor;
+	float *before, *slopes;
+	size_t count;
+
+	workshop_open(&shop, &odd);
+	shop.optim.momentum = 0;
+	shop.setup.clip = 0.01;
+	workshop_engine(&shop, &math_plain);
+	count = shop.model->count;
+	before = malloc(count * sizeof(float));
+	memcpy(before, shop.model->values, count * sizeof(float));
+	shop.engine->setup.clip = 0;
+	slopes = slopes_of(&shop, 0, WORKSHOP_BATCH, WORKSHOP_BATCH);
+	shop.engine->setup.clip = 0.01;
+	for (size_t i = 0; i < count; i++)
+		norm += pow((double)slopes[i], 2);
+	factor = 0.01 / (sqrt(norm) + 1e-6);
+	ck_assert_double_lt(factor, 0.5);
+	workshop_step(&shop, 0, WORKSHOP_BATCH, WORKSHOP_BATCH, 0.5);
+	for (size_t i = 0; i < count; i++)
+		ck_assert_double_eq_tol((double)shop.model->values[i],
+					(double)before[i] - 0.5 * factor * (double)slopes[i],
+					1e-6 * (1 + fabs((double)before[i])));
+	free(before);
+	free(slopes);
+	workshop_close(&shop);
+}
+END_TEST
+
+START_TEST(test_training)
+{
+	struct workshop shop;
+	double first, last = 0;
+
+	workshop_open(&shop, nets[_i].net);
+	workshop_engine(&shop, &math_plain);
+	first = workshop_step(&shop, 0, WORKSHOP_BATCH, WORKSHOP_BATCH, nets[_i].rate).loss;
+	for (int i = 0; i < 30; i++)
+		last = workshop_step(&shop, 0, WORKSHOP_BATCH, WORKSHOP_BATCH, nets[_i].rate).loss;
+	ck_assert_msg(last < first / 2, "%s: loss went from %g to %g", nets[_i].name, first, last);
+	workshop_close(&shop);
+}
+END_TEST
+
+/* --- Threads and modules --------------------------------------------------------------------------- */
+
+static int cpus_of_this(void)
+{
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	RANK_CHECK(sched_getaffinity(0, sizeof(cpus), &cpus) == 0);
+	return CPU_COUNT(&cpus);
+}
+
+/* Ranks that may use the same CPUs divide them; each has one thread at least. */
+static int threads_shared(int rank)
+{
+	int cpus = cpus_of_this(), threads = 0;
+	struct ddp *ddp;
+
+	(void)rank;
+	RANK_OK(ddp, ddp_init(&ddp, NULL));
+	RANK_OK(ddp, engine_threads(ddp, &threads, NULL));
+	cpus /= ddp_world(ddp)->size;
+	RANK_CHECK(threads == (cpus > 1 ? cpus : 1));
+	ddp_destroy(ddp);
+	return 0;
+}
+
+/* Rank 0 keeps to one CPU, rank 1 to the others: neither takes from the other. */
+static int threads_apart(int rank)
+{
+	int all = cpus_of_this(), threads = 0;
+	cpu_set_t cpus;
+	struct ddp *ddp;
+
+	RANK_CHECK(sched_getaffinity(0, sizeof(cpus), &cpus) == 0);
+	for (size_t cpu = 0, seen = 0; cpu < CPU_SETSIZE; cpu++) {
+		if (CPU_ISSET(cpu, &cpus) && (seen++ == 0) != (rank == 0))
+			CPU_CLR(cpu, &cpus);
+	}
+	RANK_CHECK(all < 2 || sched_setaffinity(0, sizeof(cpus), &cpus) == 0);
+	RANK_OK(ddp, ddp_init(&ddp, NULL));
+	RANK_OK(ddp, engine_threads(ddp, &threads, NULL));
+	RANK_CHECK(threads == (rank == 0 || all < 2 ? 1 : all - 1));
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_threads)
+{
+	ranks_run("1", threads_shared);
+	ranks_run("2", threads_shared);
+	ranks_run("2", threads_apart);
+}
+END_TEST
+
+/* The gradient with the library that an ordinary start finds, and what it says of itself. */
+static float *slopes_by_module(const struct net *net, char *describe, size_t size)
+{
+	struct ddp_error error;
+	struct workshop shop;
+	float *slopes;
+
+	workshop_open(&shop, net);
+	shop.setup.choices = NULL;
+	workshop_must(engine_cpu.open(&shop.engine, &shop.setup, &error), "open", error.text);
+	snprintf(describe, size, "%s", engine_cpu.describe(shop.engine));
+	slopes = slopes_of(&shop, 0, WORKSHOP_BATCH, WORKSHOP_BATCH);
+	workshop_close(&shop);
+	return slopes;
+}
+
+/* Whatever library computes, and whatever algorithms it finds fastest. */
+START_TEST(test_module)
+{
+	char describe[256], cache[] = "/tmp/ddp-engine.XXXXXX";
+	size_t count = count_of(nets[_i].net);
+	float *want = slopes_with(nets[_i].net, DDP_F32, true), *got;
+	double apart;
+
+	ck_assert_ptr_nonnull(mkdtemp(cache));
+	setenv("XDG_CACHE_HOME", cache, 1);
+	got = slopes_by_module(nets[_i].net, describe, sizeof(describe));
+	nftw(cache, ranks_unlink, 16, FTW_DEPTH | FTW_PHYS);
+#ifdef HAVE_ONEDNN
+	ck_assert_msg(strncmp(describe, "oneDNN", 6) == 0, "%s", describe);
+#endif
+	apart = distance(want, got, count);
+	ck_assert_msg(apart < 1e-4, "%s: %s is %.3g away", nets[_i].name, describe, apart);
+	free(want);
+	free(got);
+}
+END_TEST
+
+/* Without the module the plain loops do it, and the log says so. */
+static int plain_warns(int rank)
+{
+	char describe[256];
+
+	(void)rank;
+	setenv("DDP_MODULES", "/nowhere", 1);
+	setenv("XDG_CACHE_HOME", ".", 1);
+	unsetenv("HOME");
+	free(slopes_by_module(&odd, describe, sizeof(describe)));
+	RANK_CHECK(strncmp(describe, "plain C", 7) == 0);
+	return 0;
+}
+
+START_TEST(test_fallback)
+{
+	static struct ranks ranks;
+
+	ranks_start(&ranks, "1", plain_warns);
+	ranks_wait(&ranks, false);
+	ck_assert_msg(ranks.statuses[0] == 0, "%s", ranks.text[0]);
+	unit_pieces("warning", ranks.text[0],
+		    (const char *const[]){"oneDNN", "slower", "install libdnnl", NULL});
+}
+END_TEST
+
+/* --- What is refused ------------------------------------------------------------------------------- */
+
+START_TEST(test_refused)
+{
+	struct workshop shop;
+	struct engine_step done;
+	struct batch batch;
+	struct ddp_error error;
+
+	workshop_open(&shop, &odd);
+	shop.setup.type = DDP_F16;
+	ck_assert_int_eq(engine_create(&shop.engine, &shop.setup, &math_plain, &error),
+			 DDP_ERR_UNSUPPORTED);
+	ck_assert_ptr_null(shop.engine);
+	unit_pieces("f16", error.text, (const char *const[]){"F16", "--amp=bf16", NULL});
+	shop.setup.type = DDP_F32;
+	workshop_engine(&shop, &math_plain);
+	batch = workshop_batch(&shop, 0, WORKSHOP_BATCH + 1);
+	ck_assert_int_eq(engine_cpu.step(shop.engine, &batch, 9, 1, 0, false, &done, &error),
+			 DDP_ERR_ARGUMENT);
+	unit_pieces("batch", error.text, (const char *const[]){"9 samples", "8", NULL});
+	workshop_close(&shop);
+}
+END_TEST
+
+START_TEST(test_find)
+{
+	struct ddp_error error;
+
+	ck_assert_ptr_eq(engine_find("cpu", NULL, &error), &engine_cpu);
+	ck_assert_ptr_null(engine_find("tpu", NULL, &error));
+	unit_pieces("tpu", error.text, (const char *const[]){"tpu", "cpu", NULL});
+	setenv("DDP_MODULES", "/nowhere", 1);
+	ck_assert_ptr_null(engine_find("cuda", NULL, &error));
+	unit_pieces("cuda", error.text, (const char *const[]){"cuda", "install", NULL});
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_gradients, nets);
+	UNIT_ROWS(tcase, test_again, nets);
+	UNIT_ROWS(tcase, test_bf16, nets);
+	UNIT_ROWS(tcase, test_lists, nets);
+	UNIT_ROWS(tcase, test_ranks, nets);
+	tcase_add_test(tcase, test_pull);
+	UNIT_ROWS(tcase, test_evaluation, nets);
+	tcase_add_test(tcase, test_running);
+	tcase_add_test(tcase, test_update);
+	UNIT_ROWS(tcase, test_training, nets);
+	tcase_add_test(tcase, test_threads);
+	UNIT_ROWS(tcase, test_module, nets);
+	tcase_add_test(tcase, test_fallback);
+	tcase_add_test(tcase, test_refused);
+	tcase_add_test(tcase, test_find);
+}
+
+int main(void)
+{
+	return unit_run("engine", fill);
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Networks, what follows from their tables, layouts and initial weights */
+#include "config.h"
+
+#include <math.h>
+
+#include "net/graph.h"
+#include "parameters.h"
+#include "sampling/mt19937.h"
+#include "unit.h"
+
+static struct graph *place(const struct net *net)
+{
+	struct ddp_error error = {0, ""};
+	struct graph *graph;
+
+	ck_assert_msg(graph_create(&graph, net, &error) == 0, "%s", error.text);
+	return graph;
+}
+
+/* --- The networks that there are --------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	int classes;
+	const struct parameter_row *rows;
+	int count;
+	size_t weights, buffers;
+} nets[] = {
+	{"mnist", 0, mnist_rows, ROWS(mnist_rows), 1199882, 0},
+	{"mnist", 26, mnist_rows, ROWS(mnist_rows), 1199882 + 16 * 129, 0},
+	{"cifar", 0, cifar_rows, ROWS(cifar_rows), 11173962, 40},
+	{"cifar", 100, cifar_rows, ROWS(cifar_rows), 11173962 + 90 * 513, 40},
+};
+
+/* As PyTorch lists them; the first dimension of the last layer's is the number of classes. */
+START_TEST(test_parameters)
+{
+	struct net *net = net_create(nets[_i].name, nets[_i].classes);
+	struct graph *graph = place(net);
+	size_t weights = 0;
+
+	unit_number(net->name, "parameters", (int64_t)graph->parameter_count, nets[_i].count);
+	for (int i = 0; i < nets[_i].count; i++) {
+		const struct parameter_row *row = &nets[_i].rows[i];
+		const struct graph_parameter *got = &graph->parameters[i];
+		size_t count = 1;
+
+		unit_text(net->name, "parameter", got->name, row->name);
+		unit_number(row->name, "dimensions", got->dimensions, row->dimensions);
+		for (int k = 0; k < row->dimensions; k++) {
+			bool last = k == 0 && i >= nets[_i].count - 2;
+
+			unit_number(row->name, "shape", got->shape[k],
+				    last ? net->classes : row->shape[k]);
+			count *= (size_t)got->shape[k];
+		}
+		unit_number(row->name, "count", (int64_t)got->count, (int64_t)count);
+		weights += count;
+	}
+	unit_number(net->name, "weights", (int64_t)graph->weights, (int64_t)nets[_i].weights);
+	unit_number(net->name, "sum", (int64_t)weights, (int64_t)nets[_i].weights);
+	unit_number(net->name, "buffers", (int64_t)graph->buffer_count, (int64_t)nets[_i].buffers);
+	graph_destroy(graph);
+	net_destroy(net);
+}
+END_TEST
+
+/* Results that say whether the table is right; the image is number -1. */
+static const struct {
+	const char *net;
+	int node, input, other, readers;
+	enum net_kind kind;
+	struct graph_shape out;
+} placed[] = {
+	{"mnist", 0, -1, -1, 1, NET_CONV, {26, 26, 32}},
+	{"mnist", 3, 2, -1, 1, NET_RELU, {24, 24, 64}},
+	{"mnist", 4, 3, -1, 1, NET_MAX_POOL, {12, 12, 64}},
+	{"mnist", 6, 5, -1, 1, NET_DENSE, {1, 1, 128}},
+	{"mnist", 9, 8, -1, 0, NET_DENSE, {1, 1, 10}},
+	{"cifar", 2, 1, -1, 2, NET_RELU, {32, 32, 64}},
+	{"cifar", 8, 7, 2, 1, NET_ADD, {32, 32, 64}},
+	{"cifar", 16, 15, -1, 2, NET_RELU, {32, 32, 64}},
+	{"cifar", 17, 16, -1, 1, NET_CONV, {16, 16, 128}},
+	{"cifar", 22, 16, -1, 1, NET_CONV, {16, 16, 128}},
+	{"cifar", 24, 23, 21, 1, NET_ADD, {16, 16, 128}},
+	{"cifar", 64, 63, -1, 1, NET_RELU, {4, 4, 512}},
+	{"cifar", 65, 64, -1, 1, NET_AVERAGE_POOL, {1, 1, 512}},
+	{"cifar", 66, 65, -1, 0, NET_DENSE, {1, 1, 10}},
+};
+
+START_TEST(test_nodes)
+{
+	struct net *net = net_create(placed[_i].net, 0);
+	struct graph *graph = place(net);
+	const struct graph_node *node = &graph->nodes[placed[_i].node];
+
+	unit_number(net->name, "kind", (int64_t)node->layer->kind, (int64_t)placed[_i].kind);
+	unit_number(net->name, "input", node->input, placed[_i].input);
+	unit_number(net->name, "other", node->other, placed[_i].other);
+	unit_number(net->name, "readers", node->readers, placed[_i].readers);
+	unit_number(net->name, "height", node->out.height, placed[_i].out.height);
+	unit_number(net->name, "width", node->out.width, placed[_i].out.width);
+	unit_number(net->name, "channels", node->out.channels, placed[_i].out.channels);
+	graph_destroy(graph);
+	net_destroy(net);
+}
+END_TEST
+
+/* Of pixels, as everybody has them. */
+static const struct {
+	const char *net;
+	int channels, side, pad;
+	bool flip;
+	float mean[3], deviation[3];
+} inputs[] = {
+	{"mnist", 1, 28, 0, false, {0.1307f}, {0.3081f}},
+	{"cifar", 3, 32, 4, true, {0.4914f, 0.4822f, 0.4465f}, {0.2470f, 0.2435f, 0.2616f}},
+};
+
+START_TEST(test_input)
+{
+	struct net *net = net_create(inputs[_i].net, 0);
+
+	ck_assert_int_eq(net->channels, inputs[_i].channels);
+	ck_assert_int_eq(net->height, inputs[_i].side);
+	ck_assert_int_eq(net->width, inputs[_i].side);
+	ck_assert_int_eq(net->pad, inputs[_i].pad);
+	ck_assert(net->flip == inputs[_i].flip);
+	ck_assert_mem_eq(net->mean, inputs[_i].mean, sizeof(inputs[_i].mean));
+	ck_assert_mem_eq(net->deviation, inputs[_i].deviation, sizeof(inputs[_i].deviation));
+	net_destroy(net);
+}
+END_TEST
+
+START_TEST(test_names)
+{
+	for (const char *const *name = net_names(); *name; name++) {
+		struct net *net = net_create(*name, 0);
+
+		ck_assert_ptr_nonnull(net);
+		ck_assert_str_eq(net->name, *name);
+		net_destroy(net);
+	}
+	ck_assert_ptr_null(net_create("imagenet", 0));
+	net_destroy(NULL);
+	graph_destroy(NULL);
+}
+END_TEST
+
+/* --- Tables that contradict themselves --------------------------------------------------- */
+
+#define CONV(outputs_, ...)                                                                 \
+	{                                                                                   \
+		.kind = NET_CONV, .name = "c", .outputs = outputs_, .size = 3, .stride = 1, \
+		__VA_ARGS__                                                                 \
+	}
+#define DENSE                                                  \
+	{                                                      \
+		.kind = NET_DENSE, .name = "fc", .outputs = 10 \
+	}
+#define LONG_NAME "a.name.that.leaves.no.room.for.what.is.appended"
+
+/* An image of 8 x 8 x 3, ten classes. */
+static const struct {
+	struct net_layer layers[4];
+	const char *pieces[4];
+} wrong[] = {
+	{{{.kind = NET_KINDS}, DENSE}, {"layer 0", "no known kind"}},
+	{{{.kind = NET_CONV, .outputs = 4, .size = 3, .stride = 1}, DENSE}, {"layer 0", "name"}},
+	{{{.kind = NET_NORM, .name = LONG_NAME}, DENSE}, {"layer 0", "longer than"}},
+	{{CONV(4), CONV(4), DENSE}, {"layer 1 (convolution c)", "layer 0 has this name"}},
+	{{CONV(0), DENSE}, {"layer 0 (convolution c)", "0 channels"}},
+	{{CONV(4, .pad = 3), DENSE}, {"padding 3"}},
+	{{{.kind = NET_CONV, .name = "c", .outputs = 4, .size = 3}, DENSE}, {"stride 0"}},
+	{{CONV(4, .back = 2), DENSE}, {"layer 0 (convolution c)", "reads 2 back"}},
+	{{CONV(4, .back = -1), DENSE}, {"layer 0 (convolution c)", "reads -1 back"}},
+	{{{.kind = NET_AVERAGE_POOL}, CONV(4), DENSE}, {"layer 1", "3 does not fit 1 x 1"}},
+	{{{.kind = NET_MAX_POOL, .size = 3}, DENSE}, {"layer 0 (max pool)", "do not divide 8 x 8"}},
+	{{{.kind = NET_MAX_POOL}, DENSE}, {"layer 0 (max pool)", "windows of 0"}},
+	{{{.kind = NET_DROPOUT, .rate = 1}, DENSE}, {"layer 0 (dropout)", "rate 1"}},
+	{{{.kind = NET_DROPOUT, .rate = -0.5f}, DENSE}, {"layer 0 (dropout)", "rate -0.5"}},
+	{{CONV(3), {.kind = NET_ADD}, DENSE}, {"layer 1 (addition)", "0 back"}},
+	{{CONV(3), {.kind = NET_ADD, .other = 2}, DENSE}, {"layer 1 (addition)", "2 back"}},
+	{{{.kind = NET_RELU}, CONV(3), {.kind = NET_ADD, .other = 2}, DENSE},
+	 {"layer 2 (addition)", "6 x 6 x 3 and 8 x 8 x 3"}},
+	{{{.kind = NET_RELU}, {.kind = NET_DENSE, .name = "fc", .outputs = 10, .back = 2}},
+	 {"layer 0 (ReLU)", "no layer reads it"}},
+	{{{.kind = NET_DENSE, .name = "fc"}}, {"layer 0 (dense layer fc)", "0 outputs"}},
+	{{{.kind = NET_DENSE, .name = "fc", .outputs = 9}}, {"9 are no logits of 10 classes"}},
+	{{CONV(10)}, {"layer 0 (convolution c)", "6 x 6 x 10 are no logits"}},
+	{{{.kind = NET_AVERAGE_POOL}}, {"layer 0 (average pool)", "nothing to train"}},
+};
+
+static struct net small_net(const struct net_layer *layers, size_t most)
+{
+	struct net net = {.name = "small",
+			  .channels = 3,
+			  .height = 8,
+			  .width = 8,
+			  .classes = 10,
+			  .deviation = {1, 1, 1},
+			  .layers = layers};
+
+	/* A layer of zeros is none: a convolution of nothing. */
+	while (net.count < most &&
+	       (layers[net.count].kind != NET_CONV || layers[net.count].size > 0))
+		net.count++;
+	return net;
+}
+
+START_TEST(test_wrong)
+{
+	struct net net = small_net(wrong[_i].layers, ROWS(wrong[_i].layers));
+	struct ddp_error error = {0, ""};
+	struct graph *graph;
+
+	unit_number(wrong[_i].pieces[0], "status", graph_create(&graph, &net, &error),
+		    DDP_ERR_ARGUMENT);
+	ck_assert_ptr_null(graph);
+	unit_pieces("small", error.text, wrong[_i].pieces);
+}
+END_TEST
+
+START_TEST(test_wrong_input)
+{
+	static const struct net_layer layer = DENSE;
+	struct net net = small_net(&layer, 1), bad[5];
+	struct graph *graph;
+
+	for (int i = 0; i < ROWS(bad); i++)
+		bad[i] = net;
+	bad[0].channels = NET_CHANNELS + 1;
+	bad[1].height = 0;
+	bad[2].deviation[1] = 0;
+	bad[3].count = 0;
+	bad[4].pad = -1;
+	for (int i = 0; i < ROWS(bad); i++)
+		ck_assert_msg(graph_create(&graph, &bad[i], NULL) == DDP_ERR_ARGUMENT, "%d", i);
+	graph_destroy(place(&net));
+}
+END_TEST
+
+/* --- Layouts ----------------------------------------------------------------------------- */
+
+static const struct net_layer layers[] = {
+	{.kind = NET_CONV, .name = "c", .outputs = 5, .size = 3, .stride = 1, .bias = true},
+	{.kind = NET_NORM, .name = "n"},
+	{.kind = NET_DENSE, .name = "fc", .outputs = 10, .bias = true},
+};
+
+/* Number [o][c][place] of PyTorch's is [o][place][c] of ours. */
+static void check_turned(const struct graph_parameter *parameter, const float *here,
+			 const float *there)
+{
+	size_t channels = (size_t)parameter->fan.channels, i = 0;
+	size_t places = graph_size(parameter->fan) / channels;
+
+	for (size_t o = 0; o < (size_t)parameter->shape[0]; o++)
+		for (size_t c = 0; c < channels; c++)
+			for (size_t place = 0; place < places; place++)
+				ck_assert_msg(there[i++] ==
+						      here[(o * places + place) * channels + c],
+					      "%s", parameter->name);
+	ck_assert_uint_eq(i, parameter->count);
+}
+
+START_TEST(test_layout)
+{
+	struct net net = small_net(layers, ROWS(layers));
+	struct graph *graph = place(&net);
+
+	for (size_t p = 0; p < graph->parameter_count; p++) {
+		const struct graph_parameter *parameter = &graph->parameters[p];
+		size_t bytes = parameter->count * sizeof(float);
+		float *here = malloc(bytes), *there = malloc(bytes), *again = malloc(bytes);
+
+		for (size_t i = 0; i < parameter->count; i++)
+			here[i] = (float)i;
+		graph_export(graph, p, there, here);
+		graph_import(graph, p, again, there);
+		ck_assert_mem_eq(here, again, bytes);
+		if (parameter->dimensions > 1)
+			check_turned(parameter, here, there);
+		else
+			ck_assert_mem_eq(here, there, bytes);
+		free(again);
+		free(there);
+		free(here);
+	}
+	graph_destroy(graph);
+}
+END_TEST
+
+/* --- Initial weights --------------------------------------------------------------------- */
+
+/* After manual_seed(1), drawn one after the other. */
+START_TEST(test_init)
+{
+	struct net *net = net_create(nets[_i].name, 0);
+	struct graph *graph = place(net);
+	struct ddp_mt19937 random;
+	size_t beyond = 0;
+
+	ddp_mt19937_seed(&random, 1);
+	for (size_t p = 0; p < graph->parameter_count; p++) {
+		const struct graph_parameter *parameter = &graph->parameters[p];
+		const struct parameter_row *row = &nets[_i].rows[p];
+		bool norm = parameter->role == GRAPH_SCALE || parameter->role == GRAPH_SHIFT;
+		double bound = norm ? 1 : 1 / sqrt((double)graph_size(parameter->fan));
+		float *values = calloc(parameter->count, sizeof(*values));
+
+		graph_init(graph, p, &random, values);
+		ck_assert_msg(values[0] == row->first, "%s: %a", row->name, (double)values[0]);
+		ck_assert_msg(values[parameter->count - 1] == row->last, "%s: %a", row->name,
+			      (double)values[parameter->count - 1]);
+		for (size_t i = 0; i < parameter->count; i++)
+			beyond += !(fabs((double)values[i]) <= bound * (1 + 1e-7));
+		free(values);
+	}
+	ck_assert_uint_eq(beyond, 0);
+	graph_destroy(graph);
+	net_destroy(net);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_parameters, nets);
+	UNIT_ROWS(tcase, test_nodes, placed);
+	UNIT_ROWS(tcase, test_input, inputs);
+	tcase_add_test(tcase, test_names);
+	UNIT_ROWS(tcase, test_wrong, wrong);
+	tcase_add_test(tcase, test_wrong_input);
+	tcase_add_test(tcase, test_layout);
+	/* Rows 0 and 2 have as many classes as the golden values. */
+	tcase_add_loop_test(tcase, test_init, 0, 1);
+	tcase_add_loop_test(tcase, test_init, 2, 3);
+}
+
+int main(void)
+{
+	return unit_run("graph", fill);
+}

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "array.h"
+
+static const size_t counts[] = {0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 100, 1027};
+
+/* --- One element at a time ------------------------------------------------------------------ */
+
+static float max0(float value)
+{
+	return value < 0 ? 0 : value;
+}
+
+static bool bit(const struct array *keep, size_t i)
+{
+	return ((const uint8_t *)keep->data)[i / 8] >> i % 8 & 1;
+}
+
+/* Three arrays of [count], with what is not finite, and bits for each element. */
+struct elements {
+	struct array a, b, y, bits;
+	uint64_t random;
+};
+
+static void elements_make(struct elements *e, enum ddp_type type, size_t count)
+{
+	e->random = kernels_seed;
+	e->a = array_make(type, count);
+	e->b = array_make(type, count);
+	e->y = array_make(type, count);
+	e->bits = array_make(DDP_U8, (count + 7) / 8);
+	array_fill(&e->a, 0, &e->random);
+	array_fill_rare(&e->b, NAN, &e->random);
+	if (count > 2)
+		array_put(&e->a, count - 2, INFINITY);
+	for (size_t i = 0; i < e->bits.count; i++)
+		((uint8_t *)e->bits.data)[i] = (uint8_t)unit_random(&e->random, 256);
+}
+
+static void elements_free(struct elements *e)
+{
+	array_free(&e->a);
+	array_free(&e->b);
+	array_free(&e->y);
+	array_free(&e->bits);
+}
+
+START_TEST(test_mask)
+{
+	enum ddp_type type;
+	const struct kernels *kernels = kernels_of(_i, &type);
+	char row[128];
+
+	for (int k = 0; k < ROWS(counts); k++) {
+		struct elements e;
+
+		elements_make(&e, type, counts[k]);
+		kernels_row(row, kernels, type, "mask");
+		kernels->mask(e.a.data, e.y.data, e.bits.data, 4.0f / 3, counts[k], type);
+		for (size_t i = 0; i < counts[k]; i++)
+			array_exact(row, &e.y, i,
+				    bit(&e.bits, i) ? array_get(&e.a, i) * (4.0f / 3) : 0);
+		kernels->mask(e.a.data, e.a.data, e.bits.data, 4.0f / 3, counts[k], type);
+		REQUIRE(memcmp(e.a.data, e.y.data, counts[k] * ddp_type_size(type)) == 0,
+			"%s: in place is different", row);
+		elements_free(&e);
+	}
+}
+END_TEST
+
+START_TEST(test_relu)
+{
+	enum ddp_type type;
+	const struct kernels *kernels = kernels_of(_i, &type);
+	char row[128];
+
+	for (int k = 0; k < ROWS(counts); k++) {
+		struct elements e;
+
+		elements_make(&e, type, counts[k]);
+		kernels_row(row, kernels, type, "relu");
+		kernels->relu(e.b.data, e.y.data, counts[k], type);
+		for (size_t i = 0; i < counts[k]; i++)
+			array_exact(row, &e.y, i, max0(array_get(&e.b, i)));
+		kernels_row(row, kernels, type, "relu_back");
+		kernels->relu_back(e.b.data, e.a.data, e.y.data, counts[k], type);
+		for (size_t i = 0; i < counts[k]; i++)
+			array_exact(row, &e.y, i, array_get(&e.a, i) > 0 ? array_get(&e.b, i) : 0);
+		kernels->relu_back(e.b.data, e.a.data, e.b.data, counts[k], type);
+		REQUIRE(memcmp(e.b.data, e.y.data, counts[k] * ddp_type_size(type)) == 0,
+			"%s: in place is different", row);
+		elements_free(&e);
+	}
+}
+END_TEST
+
+START_TEST(test_add)
+{
+	enum ddp_type type;
+	const struct kernels *kernels = kernels_of(_i, &type);
+	char row[128];
+
+	for (int k = 0; k < ROWS(counts); k++)
+		for (int relu = 0; relu < 2; relu++) {
+			struct elements e;
+
+			elements_make(&e, type, counts[k]);
+			kernels_row(row, kernels, type, relu ? "add and relu" : "add");
+			kernels->add(e.a.data, e.b.data, e.y.data, counts[k], relu, type);
+			for (size_t i = 0; i < counts[k]; i++) {
+				float sum = array_get(&e.a, i) + array_get(&e.b, i);
+
+				array_exact(row, &e.y, i, relu ? max0(sum) : sum);
+			}
+			kernels->add(e.a.data, e.b.data, e.b.data, counts[k], relu, type);
+			REQUIRE(memcmp(e.b.data, e.y.data, counts[k] * ddp_type_size(type)) == 0,
+				"%s: in place is different", row);
+			elements_free(&e);
+		}
+}
+END_TEST
+
+START_TEST(test_convert)
+{
+	enum ddp_type type;
+	const struct kernels *kernels = kernels_of(_i, &type);
+	char row[128];
+
+	for (int k = 0; k < ROWS(counts); k++) {
+		struct array from = array_make(DDP_F32, counts[k]),
+			     to = array_make(type, counts[k]);
+		struct array back = array_make(DDP_F32, counts[k]);
+		uint64_t random = kernels_seed;
+
+		for (size_t i = 0; i < from.count * 4; i++) /* any bits */
+			((uint8_t *)from.data)[i] = (uint8_t)unit_random(&random, 256);
+		if (counts[k] > 2)
+			array_put(&from, counts[k] / 2, NAN);
+		kernels->narrow(from.data, to.data, counts[k], type);
+		kernels->widen(to.data, back.data, counts[k], type);
+		for (size_t i = 0; i < counts[k]; i++) {
+			array_exact(kernels_row(row, kernels, type, "narrow"), &to, i,
+				    array_get(&from, i));
+			array_exact(kernels_row(row, kernels, type, "widen"), &back, i,
+				    array_get(&to, i));
+		}
+		array_free(&from);
+		array_free(&to);
+		array_free(&back);
+	}
+}
+END_TEST
+
+/* --- Pools ---------------------------------------------------------------------------------- */
+
+static const struct {
+	size_t images;
+	int height, width, channels;
+} pools[] = {
+	{0, 4, 4, 3},  {1, 2, 2, 1},  {2, 4, 6, 3},  {3, 5, 7, 16},
+	{1, 8, 3, 17}, {2, 2, 9, 40}, {2, 1, 4, 16}, {1, 24, 24, 64},
+};
+
+/* Element of the four pixels of pooled result [i]. */
+static size_t pool_pixel(int p, size_t i, size_t k)
+{
+	size_t width = (size_t)pools[p].width, channels = (size_t)pools[p].channels;
+	size_t c = i % channels, w = i / channels % (width / 2);
+	size_t h = i / channels / (width / 2) % (size_t)(pools[p].height / 2);
+	size_t image = i / channels / (width / 2) / (size_t)(pools[p].height / 2);
+
+	h = image * (size_t)pools[p].height + 2 * h + k / 2;
+	return (h * width + 2 * w + k % 2) * channels + c;
+}
+
+static uint8_t pool_which(int p, const struct array *x, size_t i)
+{
+	uint8_t best = 0;
+
+	for (uint8_t k = 1; k < 4; k++) {
+		float value = array_get(x, pool_pixel(p, i, k));
+
+		if (value > array_get(x, pool_pixel(p, i, best)) || isnan(value))
+			best = k;
+	}
+	return best;
+}
+
+static void check_pool_back(const char *row, int p, const struct kernels *kernels,
+			    const struct array *dy, const struct array *which, struct array *dx)
+{
+	const uint8_t *index = which->data;
+	float *want = calloc(dx->count + 1, sizeof(*want));
+
+	for (size_t i = 0; i < dy->count; i++)
+		want[pool_pixel(p, i, index[i])] = array_get(dy, i);
+	kernels->max_pool_back(dy->data, index, dx->data, pools[p].images, pools[p].height,
+			       pools[p].width, pools[p].channels, dx->type);
+	for (size_t i = 0; i < dx->count; i++)
+		array_exact(row, dx, i, want[i]);
+	free(want);
+}
+
+START_TEST(test_max_pool)
+{
+	enum ddp_type type;
+	const struct kernels *kernels = kernels_of(_i, &type);
+	uint64_t random = kernels_seed;
+	char row[128];
+
+	for (int p = 0; p < ROWS(pools); p++) {
+		size_t pixels = pools[p].images * (size_t)(pools[p].height * pools[p].width);
+		size_t pooled =
+			pools[p].images * (size_t)((pools[p].height / 2) * (pools[p].width / 2));
+		size_t channels = (size_t)pools[p].channels;
+		struct array x = array_make(type, pixels * channels);
+		struct array y = array_make(type, pooled * channels);
+		struct array which = array_make(DDP_U8, pooled * channels);
+
+		array_fill_rare(&x, NAN, &random);
+		kernels_row(row, kernels, type, "max_pool");
+		kernels->max_pool(x.data, y.data, which.data, pools[p].images, pools[p].height,
+				  pools[p].width, pools[p].channels, type);
+		for (size_t i = 0; i < y.count; i++) {
+			uint8_t want = pool_which(p, &x, i), got = ((uint8_t *)which.data)[i];
+
+			REQUIRE(got == want, "%s: %zu comes from %d, want %d", row, i, got, want);
+			array_exact(row, &y, i, array_get(&x, pool_pixel(p, i, want)));
+		}
+		array_fill(&y, 0, &random);
+		kernels_row(row, kernels, type, "max_pool_back");
+		check_pool_back(row, p, kernels, &y, &which, &x);
+		array_free(&x);
+		array_free(&y);
+		array_free(&which);
+	}
+}
+END_TEST
+
+static const size_t means[][2] = {{1, 1}, {2, 3}, {16, 512}, {300, 17}, {5, 65}, {64, 0}};
+
+START_TEST(test_average_pool)
+{
+	enum ddp_type type;
+	const struct kernels *kernels = kernels_of(_i, &type);
+	uint64_t random = kernels_seed;
+	enum { IMAGES = 2 };
+	char row[128];
+
+	for (int s = 0; s < ROWS(means); s++) {
+		size_t rows = means[s][0], channels = means[s][1];
+		struct array x = array_make(type, IMAGES * rows * channels);
+		struct array y = array_make(type, IMAGES * channels);
+
+		array_fill(&x, 1, &random);
+		kernels_row(row, kernels, type, "average_pool");
+		kernels->average_pool(x.data, y.data, IMAGES, rows, channels, type);
+		for (size_t i = 0; i < y.count; i++) {
+			double sum = 0;
+
+			for (size_t r = 0; r < rows; r++)
+				sum += (double)array_get(&x, (i / channels * rows + r) * channels +
+								     i % channels);
+			array_near(row, &y, i, sum / (double)rows, 2, 1e-6);
+		}
+		kernels_row(row, kernels, type, "average_pool_back");
+		kernels->average_pool_back(y.data, x.data, IMAGES, rows, channels, type);
+		for (size_t i = 0; i < x.count; i++)
+			array_near(row, &x, i,
+				   (double)array_get(&y, i / channels / rows * channels +
+								 i % channels) /
+					   (double)rows,
+				   2, 1e-6);
+		array_free(&x);
+		array_free(&y);
+	}
+}
+END_TEST
+
+/* --- Loss ----------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	size_t count, classes;
+	float smoothing, spread;
+} losses[] = {
+	{"plain", 5, 10, 0, 3},	      {"smoothed", 64, 10, 0.1f, 3},	{"none", 0, 10, 0, 1},
+	{"one class", 3, 1, 0.1f, 1}, {"large logits", 9, 100, 0, 300},
+};
+
+/* PyTorch's: (1 - s) * nll + s * mean of -log p. */
+static double want_loss(const float *row, size_t label, size_t classes, double s, double *p)
+{
+	double top = -INFINITY, sum = 0, smooth = 0;
+
+	for (size_t k = 0; k < classes; k++)
+		top = fmax(top, (double)row[k]);
+	for (size_t k = 0; k < classes; k++)
+		sum += exp((double)row[k] - top);
+	for (size_t k = 0; k < classes; k++) {
+		p[k] = exp((double)row[k] - top) / sum;
+		smooth += top + log(sum) - (double)row[k];
+	}
+	return (1 - s) * (top + log(sum) - (double)row[label]) + s * smooth / (double)classes;
+}
+
+START_TEST(test_loss)
+{
+	size_t count = losses[_i].count, classes = losses[_i].classes, hits = 0;
+	double s = (double)losses[_i].smoothing, p[100], loss = 0, got;
+	struct array logits = array_make(DDP_F32, count * classes);
+	struct array gradient = array_make(DDP_F32, count * classes);
+	uint64_t random = kernels_seed, got_hits = 7;
+	int32_t labels[64];
+
+	array_fill(&logits, 0, &random);
+	for (size_t i = 0; i < logits.count; i++)
+		array_put(&logits, i, array_get(&logits, i) * losses[_i].spread);
+	for (size_t i = 0; i < count; i++)
+		labels[i] = (int32_t)unit_random(&random, (uint32_t)classes);
+	got = kernels_plain.loss(logits.data, labels, count, classes, losses[_i].smoothing, 0.25f,
+				 gradient.data, &got_hits);
+	for (size_t i = 0; i < count; i++) {
+		const float *row = (float *)logits.data + i * classes;
+		size_t label = (size_t)labels[i], above = 0;
+
+		loss += want_loss(row, label, classes, s, p);
+		for (size_t k = 0; k < classes; k++) {
+			double want = p[k] - s / (double)classes - (k == label ? 1 - s : 0);
+
+			array_near(losses[_i].name, &gradient, i * classes + k, want / 4, 1, 1e-7);
+			above += row[k] > row[label];
+		}
+		hits += above == 0;
+	}
+	ck_assert_double_eq_tol(got, loss, 1e-12 + 1e-9 * fabs(loss));
+	ck_assert_uint_eq(got_hits, 7 + hits);
+	array_free(&logits);
+	array_free(&gradient);
+}
+END_TEST
+
+START_TEST(test_loss_special)
+{
+	static const float rows[][4] = {
+		{2, 2, 1, 2}, {1, 2, 2, 0}, {1, NAN, 3, NAN}, {1, -INFINITY, 0, 0}};
+	static const int32_t first[] = {0, 1, 1, 0};
+
+	for (int i = 0; i < ROWS(rows); i++)
+		for (int32_t label = 0; label < 4; label++) {
+			uint64_t hits = 0;
+			double loss = kernels_plain.loss(rows[i], &label, 1, 4, 0, 1, NULL, &hits);
+
+			ck_assert_uint_eq(hits, label == first[i]);
+			ck_assert(!isnan(loss) == (i != 2));
+			ck_assert(isinf(loss) == (i == 3 && label == 1));
+		}
+}
+END_TEST
+
+/* --- Choosing ------------------------------------------------------------------------------- */
+
+START_TEST(test_choose)
+{
+	struct ddp_error error = {0};
+
+	for (int i = 0; i <= (int)kernels_best; i++) {
+		setenv("DDP_SIMD", ddp_simd_name((enum ddp_simd)i), 1);
+		ck_assert_ptr_eq(kernels_choose(&error), kernels_tables[i]);
+		ck_assert_str_eq(kernels_tables[i]->name, ddp_simd_name((enum ddp_simd)i));
+	}
+	setenv("DDP_SIMD", "mmx", 1);
+	ck_assert_ptr_null(kernels_choose(&error));
+	unit_pieces("choose", error.text, (const char *const[]){"DDP_SIMD", "mmx", NULL});
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	KERNELS_ROWS(tcase, test_mask);
+	KERNELS_ROWS(tcase, test_relu);
+	KERNELS_ROWS(tcase, test_add);
+	KERNELS_ROWS(tcase, test_convert);
+	KERNELS_ROWS(tcase, test_max_pool);
+	KERNELS_ROWS(tcase, test_average_pool);
+	UNIT_ROWS(tcase, test_loss, losses);
+	tcase_add_test(tcase, test_loss_special);
+	tcase_add_test(tcase, test_choose);
+}
+
+int main(void)
+{
+	kernels_begin();
+	return unit_run("kernels", fill);
+}

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * An engine that is some steps behind, and one that not all ranks can have: the trainer with a module
+ * of the test's own (fake_cuda.c), which computes as the CPU's engine does, so that whatever it does
+ * the numbers must be those of the CPU.
+ */
+#include "config.h"
+
+#include <ddp.h>
+#include <dlfcn.h>
+#include <math.h>
+
+#include "program.h"
+
+/* 20 steps of 32 samples in each of 2 epochs. */
+#define TRAINING "mnist --conv exact --samples 640 -e 2 --global-batch 32 -t 1"
+
+enum { STEPS = 64, ALL_STEPS = 40 };
+
+static struct program program; /* too large for a stack */
+
+/* --- A place with a fake GPU ------------------------------------------------------------------ */
+
+/* [path] of the build tree as [name] in the test's own directory. */
+static void borrow(const char *path, const char *name)
+{
+	char target[PATH_MAX];
+
+	ck_assert_msg(realpath(path, target) != NULL, "%s is missing", path);
+	ck_assert_int_eq(symlink(target, name), 0);
+}
+
+static const char *module_path(const char *directory, const char *name)
+{
+	static char path[PATH_MAX + 300];
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	return path;
+}
+
+/* All modules as they are but the GPU's, which is the fake one; it is the driver, too. */
+static void make_modules(void)
+{
+	char old[PATH_MAX], fake[PATH_MAX], name[300];
+	const char *top = getenv("top_builddir"), *given = getenv("DDP_MODULES");
+	struct dirent *entry;
+	DIR *directory;
+
+	snprintf(fake, sizeof(fake), "%s/tests/train/.libs/fake_cuda.so", top ? top : "../..");
+	ck_assert_msg(realpath(fake, old) != NULL, "%s is missing", fake);
+	snprintf(fake, sizeof(fake), "%s", old);
+	snprintf(old, sizeof(old), "%s", given ? given : "");
+	program_begin();
+	ck_assert_int_eq(mkdir("modules", 0700), 0);
+	ck_assert_int_eq(mkdir("driver", 0700), 0);
+	borrow(fake, "modules/ddp_cuda.so");
+	borrow(fake, "driver/libcuda.so.1");
+	directory = opendir(old);
+	while (directory && (entry = readdir(directory))) {
+		snprintf(name, sizeof(name), "modules/%s", entry->d_name);
+		if (strncmp(entry->d_name, "ddp_", 4) == 0 && strstr(entry->d_name, ".so") &&
+		    strcmp(entry->d_name, "ddp_cuda.so") != 0)
+			borrow(module_path(old, entry->d_name), name);
+	}
+	if (directory)
+		closedir(directory);
+}
+
+static void begin_all(void)
+{
+	char path[PATH_MAX];
+
+	make_modules();
+	snprintf(path, sizeof(path), "%s/modules", program_directory);
+	setenv("DDP_MODULES", path, 1);
+	program_run(&program, 0,
+		    TRAINING " --engine cpu -n 2 -q -m reference.st --log-every 1 "
+			     "--log-json reference.json");
+	snprintf(path, sizeof(path), "%s/driver", program_directory);
+	setenv("LD_LIBRARY_PATH", path, 1);
+	setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3", 1);
+	setenv("FAKE_DEVICES", "4", 1);
+	program_run(&program, 0, TRAINING " --engine cuda -n 2 -q --steps 1");
+}
+
+/* Each test in a directory of its own, beside the reference. */
+static void begin(void)
+{
+	char name[] = "test-XXXXXX";
+
+	ck_assert_int_eq(chdir(program_directory), 0);
+	ck_assert_ptr_nonnull(mkdtemp(name));
+	ck_assert_int_eq(chdir(name), 0);
+}
+
+static void check_model(const char *what, const char *reference)
+{
+	ck_assert_msg(program_same_file("model.st", reference), "%s: the weights differ from %s",
+		      what, reference);
+}
+
+/* --- Behind ----------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *name, *lag, *burst;
+} lags[] = {
+	{"no lag", "0", "1"},
+	{"one step behind", "1", "1"},
+	{"eight steps behind", "8", "1"},
+	{"some steps at once", "5", "3"},
+};
+
+static void set_lag(int row)
+{
+	setenv("FAKE_LAG", lags[row].lag, 1);
+	setenv("FAKE_BURST", lags[row].burst, 1);
+}
+
+static void check_numbers(const char *what, const char *event, const char *key, int want)
+{
+	double wanted[STEPS], got[STEPS];
+
+	ck_assert_int_eq(program_numbers("../reference.json", event, key, wanted, STEPS), want);
+	unit_number(what, key, program_numbers("log", event, key, got, STEPS), want);
+	for (int i = 0; i < want; i++)
+		ck_assert_msg(fabs(got[i] - wanted[i]) <= 1e-12 * fabs(wanted[i]),
+			      "%s, %s %d: %s is %.17g, not %.17g", what, event, i + 1, key, got[i],
+			      wanted[i]);
+}
+
+/* Line by line and sum by sum what an engine tells that is not behind. */
+START_TEST(test_sums)
+{
+	set_lag(_i);
+	program_run(&program, 0,
+		    TRAINING " --engine cuda -n 2 -q -m model.st --log-every 1 --log-json log");
+	check_model(lags[_i].name, "../reference.st");
+	check_numbers(lags[_i].name, "step", "total", ALL_STEPS);
+	check_numbers(lags[_i].name, "step", "step", ALL_STEPS);
+	check_numbers(lags[_i].name, "step", "loss", ALL_STEPS);
+	check_numbers(lags[_i].name, "step", "top1", ALL_STEPS);
+	check_numbers(lags[_i].name, "epoch", "train_loss", 2);
+	check_numbers(lags[_i].name, "epoch", "train_top1", 2);
+	check_numbers(lags[_i].name, "epoch", "test_loss", 2);
+	check_numbers(lags[_i].name, "end", "samples", 1);
+}
+END_TEST
+
+/* Lines when it is time for them tell of steps that have ended, each step in one of them. */
+START_TEST(test_beats)
+{
+	double totals[STEPS], samples[STEPS], losses[STEPS], each[STEPS], all = 0, before = 0;
+	int beats;
+
+	set_lag(_i);
+	program_run(&program, 0, TRAINING " --engine cuda -n 2 -q --log-json log");
+	beats = program_numbers("log", "step", "total", totals, STEPS);
+	ck_assert_int_eq(program_numbers("log", "step", "samples", samples, STEPS), beats);
+	ck_assert_int_eq(program_numbers("log", "step", "loss", losses, STEPS), beats);
+	program_numbers("../reference.json", "step", "loss", each, STEPS);
+	for (int i = 0; i < beats; i++) {
+		double loss = 0;
+
+		for (int step = (int)before; step < (int)totals[i]; step++)
+			loss += each[step] / (totals[i] - before);
+		ck_assert_msg(fabs(losses[i] - loss) <= 1e-9 * loss,
+			      "%s, line %d of steps %g to %g: loss %.17g, not %.17g", lags[_i].name,
+			      i + 1, before + 1, totals[i], losses[i], loss);
+		ck_assert(samples[i] == 32 * (totals[i] - before));
+		before = totals[i];
+		all += samples[i];
+	}
+	ck_assert(all == 2 * 640);
+	check_numbers(lags[_i].name, "epoch", "train_loss", 2);
+}
+END_TEST
+
+/* --- Stopping and going on -------------------------------------------------------------------- */
+
+/* Steps that are under way when a checkpoint is due, or a signal comes, are in what is kept. */
+START_TEST(test_stopped)
+{
+	static const char line[] = TRAINING
+		" --engine cuda -n 2 -c state --checkpoint-steps 4 -m model.st --progress off";
+	pid_t ranks[4];
+
+	set_lag(_i);
+	program_start(&program, line);
+	program_await("state", "checkpoint-0000000004.safetensors", 1);
+	ck_assert_int_eq(program_children(program.pid, ranks, 4), 2);
+	kill(ranks[1], SIGTERM);
+	program_wait(&program);
+	ck_assert_msg(program.status == 3, "ended with %d:\n%s%s", program.status, program.output,
+		      program.errors);
+	ck_assert_ptr_nonnull(strstr(program.output, "stopped by SIGTERM at step "));
+	program_run(&program, 0, "%s --log-json log --log-every 1", line);
+	check_model(lags[_i].name, "../reference.st");
+	check_numbers(lags[_i].name, "epoch", "train_loss", 2);
+}
+END_TEST
+
+/* The metadata [key] of the newest checkpoint in state. */
+static void metadata(const char *path, const char *key, char *value, size_t size)
+{
+	struct ddp_tensors *file;
+	const char *text;
+
+	ck_assert_int_eq(ddp_tensors_open(&file, path, NULL), 0);
+	text = ddp_tensors_metadata(file, key);
+	snprintf(value, size, "%s", text ? text : "(none)");
+	ddp_tensors_close(file);
+}
+
+/* Loss scaling is the device's own matter: what is kept of it is as of the last step. */
+START_TEST(test_skipped)
+{
+	static const char training[] =
+		TRAINING " --engine cuda --amp fp16 -n 2 -q -c state -m model.st";
+	static const char last[] = "state/checkpoint-0000000040.safetensors";
+	char value[64];
+
+	set_lag(0);
+	if (access("../skipped.st", F_OK) < 0)
+		program_run(&program, 0,
+			    TRAINING " --engine cuda --amp fp16 -n 2 -q -m ../skipped.st");
+	ck_assert(!program_same_file("../skipped.st", "../reference.st"));
+	set_lag(_i);
+	for (int steps = 13; steps < ALL_STEPS; steps += 13)
+		program_run(&program, 0, "%s --steps %d", training, steps);
+	program_run(&program, 0, "%s", training);
+	check_model(lags[_i].name, "../skipped.st");
+	metadata(last, "train.updates", value, sizeof(value));
+	unit_text(lags[_i].name, "updates", value, "32"); /* four of five */
+	metadata(last, "train.good-steps", value, sizeof(value));
+	unit_text(lags[_i].name, "good steps", value, "0");
+	metadata(last, "train.scale", value, sizeof(value));
+	unit_text(lags[_i].name, "scale", value, "256"); /* 65536 halved eight times */
+}
+END_TEST
+
+/* From the CPU to the GPU and back; each finds what it chose itself. */
+START_TEST(test_moved)
+{
+	static const char last[] = "state/checkpoint-0000000040.safetensors";
+	char value[64];
+
+	set_lag(_i);
+	program_run(&program, 0, TRAINING " --engine cpu -n 2 -q -c state --steps 13");
+	program_run(&program, 0, TRAINING " --engine cuda -n 2 -c state --steps 26");
+	ck_assert_ptr_nonnull(strstr(program.output, ", cuda engine (was cpu)"));
+	program_run(&program, 0, TRAINING " --engine cpu -n 2 -c state -m model.st");
+	ck_assert_ptr_nonnull(strstr(program.output, ", cpu engine (was cuda)"));
+	check_model(lags[_i].name, "../reference.st");
+	metadata(last, "train.choices-cuda", value, sizeof(value));
+	unit_text(lags[_i].name, "choices", value, "fake 7");
+	metadata(last, "train.choices-cpu", value, sizeof(value));
+	ck_assert_msg(strncmp(value, "conv1 forward direct", 20) == 0, "%s: choices of the CPU: %s",
+		      lags[_i].name, value);
+}
+END_TEST
+
+/* --- Which engine ------------------------------------------------------------------------------ */
+
+#define SHORT "mnist --conv exact --samples 64 -e 1 -t 1 "
+
+static const struct {
+	const char *name;
+	const char *env[6]; /* names and values */
+	const char *line;
+	int status;
+	const char *out[5]; /* pieces of what is said; those that begin with "!" must be missing */
+	const char *err[5];
+} choices[] = {
+	{"all have one",
+	 {NULL},
+	 SHORT "-n 2",
+	 0,
+	 {"2 ranks on 1 node, cuda: fake", "GPU 0, Fake 9000 ", "GPU 1, Fake 9000 ", "12.1 GiB",
+	  "!computing on CPUs"},
+	 {NULL}},
+	{"one has none",
+	 {"FAKE_NONE", "1"},
+	 SHORT "-n 2",
+	 0,
+	 {"computing on CPUs: rank 1 on ", ": the driver is for CUDA 9.2", "cpu: ", NULL},
+	 {NULL}},
+	{"one has none, and must",
+	 {"FAKE_NONE", "1"},
+	 SHORT "-n 2 --engine cuda",
+	 67,
+	 {NULL},
+	 {"--engine cuda: rank 1 on ", ": the driver is for CUDA 9.2", NULL}},
+	{"none is visible",
+	 {"CUDA_VISIBLE_DEVICES", ""},
+	 SHORT "-n 2",
+	 0,
+	 {"computing on CPUs: rank 0 on ", ": no GPU is visible: ", "--gres=gpu:1", NULL},
+	 {NULL}},
+	{"less than the list says",
+	 {"FAKE_DEVICES", "1"},
+	 SHORT "-n 2 --engine cuda",
+	 67,
+	 {NULL},
+	 {"rank 1 on ", "GPU 1 is to be used, but 1 is here", "is 0,1,2,3", NULL}},
+	{"one for two",
+	 {"CUDA_VISIBLE_DEVICES", "3"},
+	 SHORT "-n 2",
+	 0,
+	 {"computing on CPUs: ranks 0 and 1 are both on GPU-fake-3 of ", "NCCL needs one each",
+	  NULL},
+	 {NULL}},
+	{"one for two that must",
+	 {"CUDA_VISIBLE_DEVICES", "3"},
+	 SHORT "-n 2 --engine cuda",
+	 67,
+	 {NULL},
+	 {"--engine cuda: ranks 0 and 1 are both on GPU-fake-3 of ", NULL}},
+	{"one for one",
+	 {"CUDA_VISIBLE_DEVICES", "3"},
+	 SHORT,
+	 0,
+	 {"1 rank", "cuda: fake", NULL},
+	 {NULL}},
+	{"not wanted",
+	 {NULL},
+	 SHORT "-n 2 --engine cpu",
+	 0,
+	 {"cpu: ", "!computing on", NULL},
+	 {NULL}},
+	{"broken for one",
+	 {"FAKE_DEVICES", "0"},
+	 SHORT "--engine cuda",
+	 67,
+	 {NULL},
+	 {"--engine cuda: all GPUs are broken", NULL}},
+	{"no driver",
+	 {"LD_LIBRARY_PATH", ""},
+	 SHORT "-n 2",
+	 0,
+	 {"cpu: ", "!computing on CPUs", NULL},
+	 {NULL}},
+	{"no driver, and must, of those that are here",
+	 {"DDP_MODULES", "/nowhere"},
+	 SHORT "--engine cuda",
+	 67,
+	 {NULL},
+	 {"--engine cuda: no engine cuda: ", "install it", NULL}},
+	{"what a CPU cannot do",
+	 {"FAKE_NONE", "1"},
+	 SHORT "-n 2 --amp fp16",
+	 67,
+	 {NULL},
+	 {"a CPU trains in f32 or bf16", "computing on CPUs: rank 1 on ", "CUDA 9.2", NULL}},
+	/* How many ranks. */
+	{"one for each", {NULL}, SHORT, 0, {"4 ranks on 1 node, cuda: fake", NULL}, {NULL}},
+	{"one for each that is there",
+	 {"CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b"},
+	 SHORT "-n all",
+	 0,
+	 {"2 ranks on 1 node, cuda: fake", NULL},
+	 {NULL}},
+	{"which share a batch",
+	 {"CUDA_VISIBLE_DEVICES", "1,2,3"},
+	 SHORT,
+	 0,
+	 {"2 ranks on 1 node, cuda: fake", "64 samples a step", NULL},
+	 {NULL}},
+	{"or not",
+	 {"CUDA_VISIBLE_DEVICES", "1,2,3"},
+	 SHORT "-n all -b 16",
+	 0,
+	 {"3 ranks on 1 node, cuda: fake", "48 samples a step", NULL},
+	 {NULL}},
+	{"a slice for each",
+	 {"CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b"},
+	 SHORT "-n all",
+	 0,
+	 {"2 ranks on 1 node, cuda: fake", "GPU 0, Fake 9000 ", "!GPU 1", NULL},
+	 {NULL}},
+	{"one slice for two",
+	 {"CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b"},
+	 SHORT "-n 3 -b 4",
+	 0,
+	 {"ranks 0 and 2 are both on MIG-a", NULL},
+	 {NULL}},
+	/* In a job without GPUs those of the node belong to others. */
+	{"a job's",
+	 {"SLURM_JOB_ID", "5", "CUDA_VISIBLE_DEVICES", NULL},
+	 SHORT,
+	 0,
+	 {"!cuda", "computing on CPUs: ", "no GPU is visible", NULL},
+	 {NULL}},
+	/* What is asked of it. */
+	{"precision",
+	 {NULL},
+	 SHORT "-n 1 --amp tf32 --deterministic",
+	 0,
+	 {"fake, 0 behind, tf32, deterministic, exact", NULL},
+	 {NULL}},
+};
+
+static void check_pieces(const char *what, const char *text, const char *const *pieces)
+{
+	for (int i = 0; i < 5 && pieces[i]; i++) {
+		bool want = *pieces[i] != '!';
+
+		ck_assert_msg((strstr(text, pieces[i] + !want) != NULL) == want,
+			      "%s: \"%s\" is %s:\n%s", what, pieces[i] + !want,
+			      want ? "missing" : "there", text);
+	}
+}
+
+START_TEST(test_choice)
+{
+	const char *const *env = choices[_i].env;
+
+	set_lag(0);
+	for (int i = 0; env[i]; i += 2)
+		if (env[i + 1])
+			setenv(env[i], env[i + 1], 1);
+		else
+			unsetenv(env[i]);
+	if (strcmp(choices[_i].name, "no driver") == 0 && dlopen("libcuda.so.1", RTLD_LAZY))
+		return; /* this machine has one */
+	program_run(&program, choices[_i].status, "%s", choices[_i].line);
+	check_pieces(choices[_i].name, program.output, choices[_i].out);
+	check_pieces(choices[_i].name, program.errors, choices[_i].err);
+	if (choices[_i].status != 0)
+		ck_assert_msg(strchr(program.errors, '\n') ==
+				      program.errors + strlen(program.errors) - 1,
+			      "%s: not one line:\n%s", choices[_i].name, program.errors);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_set_timeout(tcase, 300);
+	tcase_add_unchecked_fixture(tcase, begin_all, program_end);
+	tcase_add_checked_fixture(tcase, begin, NULL);
+	UNIT_ROWS(tcase, test_sums, lags);
+	UNIT_ROWS(tcase, test_beats, lags);
+	UNIT_ROWS(tcase, test_stopped, lags);
+	UNIT_ROWS(tcase, test_skipped, lags);
+	UNIT_ROWS(tcase, test_moved, lags);
+	UNIT_ROWS(tcase, test_choice, choices);
+}
+
+int main(void)
+{
+	return unit_run("lag", fill);
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranks without Slurm: how many, who they are, what becomes of them. The ranks are this program
+ * again, which is what launch_ranks() starts: main() sees by the environment that it is one.
+ */
+#include "config.h"
+
+#include <ddp.h>
+#include <sched.h>
+
+#include "launch.h"
+#include "program.h"
+
+enum { LAUNCH_MOST = 8 };
+
+/* --- What a rank does, by its first argument ------------------------------------------------- */
+
+static int join_world(int ranks)
+{
+	struct ddp *ddp;
+	int32_t sum;
+
+	if (ddp_init(&ddp, NULL) < 0)
+		ddp_exit(ddp);
+	sum = ddp_world(ddp)->rank;
+	if (ddp_all_reduce(ddp, &sum, &sum, 1, DDP_I32, DDP_SUM) < 0)
+		ddp_exit(ddp);
+	if (ddp_world(ddp)->size != ranks || sum != ranks * (ranks - 1) / 2 ||
+	    ddp_world(ddp)->local_size != ranks)
+		return 98;
+	ddp_destroy(ddp);
+	return 0;
+}
+
+/* A file for each CPU of this rank. */
+static int tell_cpus(int rank)
+{
+	cpu_set_t set;
+	char name[64];
+
+	sched_getaffinity(0, sizeof(set), &set);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET((size_t)cpu, &set)) {
+			snprintf(name, sizeof(name), "cpu-%d-%d", cpu, rank);
+			close(open(name, O_WRONLY | O_CREAT, 0600));
+		}
+	return 0;
+}
+
+static void mark(const char *what, int rank)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "%s-%d", what, rank);
+	close(open(name, O_WRONLY | O_CREAT, 0600));
+}
+
+static volatile sig_atomic_t got;
+
+static void on_signal(int number)
+{
+	got = number;
+}
+
+/* Say that it is there, and end with the number of the signal that comes. */
+static int await_signal(int rank, bool deaf)
+{
+	static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
+
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+		signal(numbers[i], deaf ? SIG_IGN : on_signal);
+	mark("ready", rank);
+	while (!got)
+		program_sleep(5);
+	return got;
+}
+
+static int be_rank(const char *what)
+{
+	int rank = atoi(getenv("RANK")), ranks = atoi(getenv("WORLD_SIZE"));
+
+	if (strcmp(what, "join") == 0)
+		return join_world(ranks);
+	if (strcmp(what, "shared") == 0)
+		return launch_shares_batch() ? 7 : 8;
+	if (strcmp(what, "cpus") == 0)
+		return tell_cpus(rank);
+	if (strcmp(what, "second") == 0) /* one fails, the others soon, because of it */
+		return rank == 1 ? (program_sleep(100), 5) : ddp_exit_status(DDP_ERR_ABORTED);
+	if (strcmp(what, "dies") == 0 && rank == 1)
+		raise(SIGKILL);
+	if (strcmp(what, "fails") == 0 && rank == 1)
+		return 6;
+	if (strcmp(what, "deaf") == 0)
+		return await_signal(rank, true);
+	if (strcmp(what, "late") == 0) { /* does not notice, but leaves when it is asked */
+		if (rank == 1)
+			return 6;
+		signal(SIGTERM, on_signal);
+		while (!got)
+			program_sleep(5);
+		return 9;
+	}
+	if (strcmp(what, "wait") == 0 || strcmp(what, "dies") == 0)
+		return await_signal(rank, false);
+	return 0;
+}
+
+/* --- Launching ----------------------------------------------------------------------------- */
+
+/* Start [count] ranks that do [what], from a process of its own, whose id is returned. */
+static pid_t launch(int count, bool shared, const char *what)
+{
+	char *argv[] = {(char *)"test_launch", (char *)what, NULL};
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid > 0)
+		return pid;
+	setpgid(0, 0);
+	for (int number = 1; number < SIGCHLD; number++)
+		signal(number, SIG_DFL);
+	program_redirect("errors", STDERR_FILENO);
+	_exit(launch_ranks(count, shared, argv));
+}
+
+static int result(pid_t pid)
+{
+	int status;
+
+	while (waitpid(pid, &status, 0) < 0)
+		ck_assert_int_eq(errno, EINTR);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+/* Nothing is left of the directory where they met. */
+static void check_clean(void)
+{
+	ck_assert_int_eq(program_count_files(program_directory, "ddp-train-"), 0);
+}
+
+START_TEST(test_world)
+{
+	ck_assert_int_eq(result(launch(_i, false, "join")), 0);
+	check_clean();
+}
+END_TEST
+
+START_TEST(test_shared)
+{
+	ck_assert_int_eq(result(launch(2, true, "shared")), 7);
+	ck_assert_int_eq(result(launch(2, false, "shared")), 8);
+	ck_assert(!launch_shares_batch());
+}
+END_TEST
+
+/* Each CPU belongs to some rank, and to one alone where there are enough. */
+START_TEST(test_cpus)
+{
+	cpu_set_t set;
+	char prefix[32];
+	int cpus;
+
+	ck_assert_int_eq(result(launch(_i, false, "cpus")), 0);
+	sched_getaffinity(0, sizeof(set), &set);
+	cpus = CPU_COUNT(&set);
+	ck_assert_int_eq(program_count_files(".", "cpu-"), cpus > _i ? cpus : _i);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		snprintf(prefix, sizeof(prefix), "cpu-%d-", cpu);
+		if (CPU_ISSET((size_t)cpu, &set) && cpus >= _i)
+			ck_assert_int_eq(program_count_files(".", prefix), 1);
+		else if (CPU_ISSET((size_t)cpu, &set))
+			ck_assert_int_ge(program_count_files(".", prefix), 1);
+	}
+}
+END_TEST
+
+/* A status of its own counts more than what other ranks said because of it. */
+START_TEST(test_blame)
+{
+	ck_assert_int_eq(result(launch(4, false, "second")), 5);
+	check_clean();
+}
+END_TEST
+
+START_TEST(test_killed_rank)
+{
+	pid_t pid = launch(2, false, "dies");
+	char text[PROGRAM_TEXT];
+
+	program_await(".", "ready-0", 1);
+	/* Before that SIGTERM would be what ends rank 1. */
+	do {
+		program_sleep(5);
+		program_read("errors", text);
+	} while (!strstr(text, "ddp-train: rank 1 was killed by signal 9"));
+	kill(pid, SIGTERM);
+	ck_assert_int_eq(result(pid), 128 + SIGKILL);
+	check_clean();
+}
+END_TEST
+
+/* Who does not notice that another one failed is ended. */
+START_TEST(test_late)
+{
+	ck_assert_int_eq(result(launch(3, false, "late")), 6);
+	check_clean();
+}
+END_TEST
+
+static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
+
+START_TEST(test_signals)
+{
+	pid_t pid = launch(3, false, "wait");
+
+	program_await(".", "ready-", 3);
+	kill(pid, signals[_i]);
+	ck_assert_int_eq(result(pid), signals[_i]);
+	check_clean();
+}
+END_TEST
+
+/* Killed itself, it takes its ranks along, even deaf ones; its directory goes with the next. */
+START_TEST(test_killed)
+{
+	pid_t pid = launch(3, false, "deaf"), ranks[LAUNCH_MOST];
+
+	program_await(".", "ready-", 3);
+	ck_assert_int_eq(program_children(pid, ranks, LAUNCH_MOST), 3);
+	kill(pid, SIGKILL);
+	ck_assert_int_eq(result(pid), -SIGKILL);
+	for (int i = 0; i < 3; i++)
+		while (kill(ranks[i], 0) == 0)
+			program_sleep(5);
+	ck_assert_int_eq(program_count_files(program_directory, "ddp-train-"), 1);
+	ck_assert_int_eq(result(launch(2, false, "nothing")), 0);
+	check_clean();
+}
+END_TEST
+
+/* The directory of a launcher that lives is left alone by another one. */
+START_TEST(test_two)
+{
+	pid_t pid = launch(2, false, "wait");
+
+	program_await(".", "ready-", 2);
+	ck_assert_int_eq(result(launch(2, false, "join")), 0);
+	ck_assert_int_eq(program_count_files(program_directory, "ddp-train-"), 1);
+	kill(pid, SIGUSR1);
+	ck_assert_int_eq(result(pid), SIGUSR1);
+	check_clean();
+}
+END_TEST
+
+START_TEST(test_no_directory)
+{
+	char text[PROGRAM_TEXT];
+
+	setenv("TMPDIR", "/proc/nowhere", 1);
+	ck_assert_int_eq(result(launch(2, false, "join")), 1);
+	program_read("errors", text);
+	ck_assert_ptr_nonnull(strstr(text, "/proc/nowhere"));
+	ck_assert_ptr_nonnull(strstr(text, "TMPDIR"));
+}
+END_TEST
+
+/* --- How many ------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	const char *env[8]; /* names and values */
+	const char *words[4];
+	bool rank;
+	int count; /* -2: as many CPUs, up to 8, as divide the batch */
+} counts[] = {
+	{"alone", {NULL}, {"mnist"}, false, -2},
+	{"three", {NULL}, {"mnist", "-n", "3"}, false, 3},
+	{"shared global batch", {NULL}, {"mnist", "--global-batch", "1"}, false, 1},
+	{"plain srun",
+	 {"SLURM_JOB_ID", "5", "SLURM_STEP_ID", "0", "SLURM_PROCID", "1"},
+	 {"mnist"},
+	 true,
+	 1},
+	{"batch script",
+	 {"SLURM_JOB_ID", "5", "SLURM_PROCID", "0"},
+	 {"mnist", "-n", "2"},
+	 false,
+	 2},
+	{"batch step",
+	 {"SLURM_JOB_ID", "5", "SLURM_STEP_ID", "4294967291", "SLURM_PROCID", "0"},
+	 {"mnist", "-n", "2"},
+	 false,
+	 2},
+	{"shell of one task",
+	 {"SLURM_JOB_ID", "5", "SLURM_STEP_ID", "0", "SLURM_PROCID", "0"},
+	 {"mnist", "-n", "2"},
+	 true,
+	 2},
+	{"srun --ddp", {"DDP_RANK", "0", "DDP_SIZE", "2"}, {"mnist"}, true, 1},
+	{"srun --ddp and -n", {"DDP_RANK", "0", "DDP_SIZE", "2"}, {"mnist", "-n", "2"}, true, -1},
+	{"torchrun", {"RANK", "0", "WORLD_SIZE", "2"}, {"mnist"}, true, 1},
+	{"--ddp failed", {"DDP_ERROR", "x"}, {"mnist"}, true, 1},
+	{"launched", {"DDP_TRAIN_LAUNCH", "each"}, {"mnist", "-n", "3"}, true, 1},
+};
+
+START_TEST(test_count)
+{
+	const char *argv[6] = {"ddp-train"};
+	struct options options;
+	int words = 0, want = counts[_i].count, cpus;
+	cpu_set_t set;
+
+	for (; counts[_i].words[words]; words++)
+		argv[words + 1] = counts[_i].words[words];
+	ck_assert_int_eq(options_parse(&options, words + 1, (char **)argv), OPTIONS_RUN);
+	for (int i = 0; counts[_i].env[i]; i += 2)
+		setenv(counts[_i].env[i], counts[_i].env[i + 1], 1);
+	sched_getaffinity(0, sizeof(set), &set);
+	cpus = CPU_COUNT(&set) < 8 ? CPU_COUNT(&set) : 8;
+	while (64 % cpus)
+		cpus--;
+	ck_assert_msg(launch_is_rank() == counts[_i].rank, "%s: is a rank: %d", counts[_i].name,
+		      !counts[_i].rank);
+	unit_number(counts[_i].name, "count", launch_count(&options), want == -2 ? cpus : want);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_add_checked_fixture(tcase, program_begin, program_end);
+	tcase_add_loop_test(tcase, test_world, 1, 4);
+	tcase_add_test(tcase, test_shared);
+	tcase_add_loop_test(tcase, test_cpus, 1, 4);
+	tcase_add_test(tcase, test_blame);
+	tcase_add_test(tcase, test_killed_rank);
+	tcase_add_test(tcase, test_late);
+	UNIT_ROWS(tcase, test_signals, signals);
+	tcase_add_test(tcase, test_killed);
+	tcase_add_test(tcase, test_two);
+	tcase_add_test(tcase, test_no_directory);
+	UNIT_ROWS(tcase, test_count, counts);
+}
+
+int main(int argc, char **argv)
+{
+	if (launch_is_launched() && argc > 1)
+		return be_rank(argv[1]);
+	return unit_run("launch", fill);
+}

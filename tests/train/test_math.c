@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The convolutions and dense layers of ddp_onednn.so against loops in double. */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "cpu/math.h"
+#include "unit.h"
+
+/* Of the largest value: f32 sums, and Winograd's, whose transforms lose more. */
+#define EXACT 1e-5
+#define WINOGRAD 2e-4
+/* Of each value, where it is rounded to bf16. */
+#define BF16 (1.0 / 256)
+
+struct row {
+	const char *name;
+	int height, width, in, out, size, stride, pad;
+	bool dense, bias, relu, first;
+};
+
+static const struct row rows[] = {
+	{"one channel", 28, 28, 1, 32, 3, 1, 0, false, true, true, true},
+	{"three channels", 16, 16, 3, 64, 3, 1, 1, false, false, false, true},
+	{"32 to 64", 26, 26, 32, 64, 3, 1, 0, false, true, true, false},
+	{"64, padded", 8, 8, 64, 64, 3, 1, 1, false, false, false, false},
+	{"64, padded, ReLU", 12, 12, 64, 64, 3, 1, 1, false, true, true, false},
+	{"odd image", 7, 9, 16, 32, 3, 1, 1, false, true, false, false},
+	{"odd image, stride 2", 9, 7, 16, 16, 3, 2, 1, false, false, false, false},
+	{"stride 2", 16, 16, 32, 64, 3, 2, 1, false, false, true, false},
+	{"stride 2, no pad", 12, 12, 16, 32, 3, 2, 0, false, true, false, false},
+	{"1 x 1", 8, 8, 32, 16, 1, 1, 0, false, true, true, false},
+	{"1 x 1, stride 2", 8, 8, 32, 64, 1, 2, 0, false, false, false, false},
+	{"1 x 1, stride 2, odd", 7, 7, 64, 32, 1, 2, 0, false, true, false, false},
+	{"ten channels", 6, 6, 10, 10, 3, 1, 1, false, true, true, false},
+	{"one to one", 5, 5, 1, 1, 3, 1, 1, false, true, false, false},
+	{"dense", 1, 1, 64, 32, 1, 1, 0, true, true, true, false},
+	{"dense, to ten", 1, 1, 128, 10, 1, 1, 0, true, true, false, false},
+	{"dense, large", 1, 1, 9216, 128, 1, 1, 0, true, true, true, false},
+	{"dense, odd, no bias", 1, 1, 33, 7, 1, 1, 0, true, false, false, false},
+};
+
+#define BATCH 5
+
+/* One layer with what it reads and what is expected; arrays of values are in double. */
+struct trial {
+	const struct row *row;
+	enum ddp_type type;
+	int out_height, out_width;
+	size_t image_in, image_out, weight_count; /* elements */
+	double *x, *dy, *weights, *bias;
+	double *y, *dx, *dweights, *dbias; /* for the count that expect() was given */
+	float *own_weights, *own_bias;
+};
+
+static const struct math *module(void)
+{
+	struct ddp_error error = {0};
+	const struct math *math =
+		ddp_module_open("onednn", "math", MATH_VERSION, sizeof(struct math), NULL, &error);
+
+	ck_assert_msg(math, "%s", error.text);
+	return math;
+}
+
+/* --- Numbers ---------------------------------------------------------------------------- */
+
+static uint64_t seed;
+
+static float round_bf16(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	bits += 0x7fff + (bits >> 16 & 1);
+	bits &= 0xffff0000;
+	memcpy(&value, &bits, sizeof(bits));
+	return value;
+}
+
+static void *zeros(size_t count, size_t size)
+{
+	void *array = calloc(count ? count : 1, size);
+
+	ck_assert(array);
+	return array;
+}
+
+static double *draw(size_t count, bool bf16)
+{
+	double *values = zeros(count, sizeof(*values));
+
+	for (size_t i = 0; i < count; i++) {
+		float value = (float)unit_random(&seed, 20001) / 10000.0f - 1.0f;
+
+		values[i] = bf16 ? round_bf16(value) : value;
+	}
+	return values;
+}
+
+static void *pack(const double *values, size_t count, enum ddp_type type)
+{
+	char *packed = zeros(count, ddp_type_size(type));
+
+	for (size_t i = 0; i < count; i++) {
+		float value = (float)values[i];
+
+		if (type == DDP_F32)
+			memcpy(packed + 4 * i, &value, 4);
+		else
+			memcpy(packed + 2 * i, (char *)&value + 2, 2);
+	}
+	return packed;
+}
+
+static double unpack(const void *packed, size_t i, enum ddp_type type)
+{
+	float value = 0;
+
+	if (type == DDP_F32)
+		memcpy(&value, (const char *)packed + 4 * i, 4);
+	else
+		memcpy((char *)&value + 2, (const char *)packed + 2 * i, 2);
+	return value;
+}
+
+/* --- What is expected ------------------------------------------------------------------- */
+
+/* Weights are given as f32; in bf16 the arithmetic sees them rounded. */
+static void trial_draw(struct trial *trial)
+{
+	const struct row *row = trial->row;
+	bool bf16 = trial->type == DDP_BF16;
+
+	free(trial->weights);
+	free(trial->bias);
+	free(trial->own_weights);
+	free(trial->own_bias);
+	trial->weights = draw(trial->weight_count, false);
+	trial->bias = draw((size_t)row->out, false);
+	trial->own_weights = pack(trial->weights, trial->weight_count, DDP_F32);
+	trial->own_bias = pack(trial->bias, (size_t)row->out, DDP_F32);
+	for (size_t i = 0; i < trial->weight_count && bf16; i++)
+		trial->weights[i] = round_bf16((float)trial->weights[i]);
+}
+
+static void trial_open(struct trial *trial, const struct row *row, enum ddp_type type)
+{
+	int height = (row->height + 2 * row->pad - row->size) / row->stride + 1;
+	int width = (row->width + 2 * row->pad - row->size) / row->stride + 1;
+
+	*trial = (struct trial){.row = row, .type = type, .out_height = height, .out_width = width};
+	trial->image_in = (size_t)(row->height * row->width * row->in);
+	trial->image_out = (size_t)(height * width * row->out);
+	trial->weight_count = (size_t)(row->out * row->size * row->size * row->in);
+	trial->x = draw(BATCH * trial->image_in, type == DDP_BF16);
+	trial->dy = draw(BATCH * trial->image_out, type == DDP_BF16);
+	trial->y = zeros(BATCH * trial->image_out, sizeof(double));
+	trial->dx = zeros(BATCH * trial->image_in, sizeof(double));
+	trial->dweights = zeros(trial->weight_count, sizeof(double));
+	trial->dbias = zeros((size_t)row->out, sizeof(double));
+	trial_draw(trial);
+}
+
+static void trial_close(struct trial *trial)
+{
+	double *arrays[] = {trial->x, trial->dy, trial->weights,  trial->bias,
+			    trial->y, trial->dx, trial->dweights, trial->dbias};
+
+	for (int i = 0; i < ROWS(arrays); i++)
+		free(arrays[i]);
+	free(trial->own_weights);
+	free(trial->own_bias);
+}
+
+/* All that one output, at [i] of y, says about the passes. */
+static void expect_one(struct trial *trial, size_t i, size_t image, int top, int left, int o)
+{
+	const struct row *row = trial->row;
+	double sum = row->bias ? trial->bias[o] : 0;
+
+	for (int h = 0; h < row->size; h++)
+		for (int w = 0; w < row->size; w++) {
+			size_t at = image * trial->image_in +
+				    (size_t)(((top + h) * row->width + left + w) * row->in);
+			size_t weight = (size_t)(((o * row->size + h) * row->size + w) * row->in);
+
+			if (top + h < 0 || top + h >= row->height || left + w < 0 ||
+			    left + w >= row->width)
+				continue;
+			for (int c = 0; c < row->in; c++, at++, weight++) {
+				sum += trial->x[at] * trial->weights[weight];
+				trial->dx[at] += trial->dy[i] * trial->weights[weight];
+				trial->dweights[weight] += trial->dy[i] * trial->x[at];
+			}
+		}
+	trial->y[i] = row->relu && sum < 0 ? 0 : sum;
+	trial->dbias[o] += trial->dy[i];
+}
+
+static void expect(struct trial *trial, size_t count)
+{
+	const struct row *row = trial->row;
+	size_t i = 0;
+
+	memset(trial->dx, 0, BATCH * trial->image_in * sizeof(double));
+	memset(trial->dweights, 0, trial->weight_count * sizeof(double));
+	memset(trial->dbias, 0, (size_t)row->out * sizeof(double));
+	for (size_t image = 0; image < count; image++)
+		for (int h = 0; h < trial->out_height; h++)
+			for (int w = 0; w < trial->out_width; w++)
+				for (int o = 0; o < row->out; o++)
+					expect_one(trial, i++, image, h * row->stride - row->pad,
+						   w * row->stride - row->pad, o);
+}
+
+/* [each]: of each value; [most]: of the largest. */
+static void compare(const struct trial *trial, const char *what, const void *got,
+		    enum ddp_type type, const double *want, size_t count, double most)
+{
+	double each = type == DDP_BF16 ? BF16 : 0, largest = 0;
+
+	for (size_t i = 0; i < count; i++)
+		largest = fmax(largest, fabs(want[i]));
+	for (size_t i = 0; i < count; i++) {
+		double value = unpack(got, i, type);
+
+		ck_assert_msg(fabs(value - want[i]) <= each * fabs(want[i]) + most * largest,
+			      "%s: %s[%zu] is %.9g, want %.9g (largest %.9g)", trial->row->name,
+			      what, i, value, want[i], largest);
+	}
+}
+
+/* --- What it does ----------------------------------------------------------------------- */
+
+static int threads = 1;
+
+static struct math_layer *layer_open(const struct math *math, const struct trial *trial)
+{
+	const struct row *row = trial->row;
+	struct math_options options = {.height = row->height,
+				       .width = row->width,
+				       .in = row->in,
+				       .out = row->out,
+				       .size = row->size,
+				       .stride = row->stride,
+				       .pad = row->pad,
+				       .dense = row->dense,
+				       .bias = row->bias,
+				       .relu = row->relu,
+				       .first = row->first,
+				       .type = trial->type,
+				       .batch = BATCH,
+				       .threads = threads};
+	struct math_layer *layer;
+	struct ddp_error error = {0};
+
+	ck_assert_msg(math->create(&layer, &options, &error) == 0, "%s: %s", row->name, error.text);
+	ck_assert_msg(math->load(layer, trial->own_weights, row->bias ? trial->own_bias : NULL,
+				 &error) == 0,
+		      "%s: %s", row->name, error.text);
+	return layer;
+}
+
+/* Arrays are filled with a value that no pass may leave, or add to. */
+static void *dirty(size_t count, enum ddp_type type)
+{
+	void *array = zeros(count, ddp_type_size(type));
+
+	memset(array, 0x7f, count * ddp_type_size(type));
+	return array;
+}
+
+static void check_forward(const struct math *math, struct math_layer *layer,
+			  const struct trial *trial, size_t count, double most)
+{
+	size_t size = count * trial->image_out;
+	void *x = pack(trial->x, count * trial->image_in, trial->type);
+	void *y = dirty(size, trial->type);
+	struct ddp_error error = {0};
+
+	ck_assert_msg(math->forward(layer, count, x, y, &error) == 0, "%s", error.text);
+	compare(trial, "y", y, trial->type, trial->y, size, most);
+	free(x);
+	free(y);
+}
+
+static void check_data(const struct math *math, struct math_layer *layer, const struct trial *trial,
+		       size_t count, double most)
+{
+	size_t size = count * trial->image_in;
+	void *dy = pack(trial->dy, count * trial->image_out, trial->type);
+	void *dx = dirty(size, trial->type);
+	struct ddp_error error = {0};
+
+	ck_assert_msg(math->back_data(layer, count, dy, dx, &error) == 0, "%s", error.text);
+	compare(trial, "dx", dx, trial->type, trial->dx, size, most);
+	free(dy);
+	free(dx);
+}
+
+static void check_weights(const struct math *math, struct math_layer *layer,
+			  const struct trial *trial, size_t count, double most)
+{
+	size_t outputs = (size_t)trial->row->out;
+	void *x = pack(trial->x, count * trial->image_in, trial->type);
+	void *dy = pack(trial->dy, count * trial->image_out, trial->type);
+	float *weights = dirty(trial->weight_count, DDP_F32), *bias = dirty(outputs, DDP_F32);
+	struct ddp_error error = {0};
+
+	ck_assert_msg(math->back_weights(layer, count, x, dy, weights,
+					 trial->row->bias ? bias : NULL, &error) == 0,
+		      "%s", error.text);
+	compare(trial, "dw", weights, DDP_F32, trial->dweights, trial->weight_count, most);
+	if (trial->row->bias)
+		compare(trial, "db", bias, DDP_F32, trial->dbias, outputs, most);
+	free(x);
+	free(dy);
+	free(weights);
+	free(bias);
+}
+
+/* Each pass with each of its algorithms. */
+static void check_all(const struct math *math, struct math_layer *layer, const struct trial *trial,
+		      size_t count)
+{
+	static void (*const checks[])(const struct math *, struct math_layer *,
+				      const struct trial *, size_t, double) = {
+		[MATH_FORWARD] = check_forward,
+		[MATH_BACK_DATA] = check_data,
+		[MATH_BACK_WEIGHTS] = check_weights,
+	};
+
+	for (int p = 0; p < MATH_PASSES; p++) {
+		enum math_pass pass = (enum math_pass)p;
+		struct ddp_error error = {0};
+
+		if (pass == MATH_BACK_DATA && trial->row->first)
+			continue;
+		ck_assert_int_ge(math->algorithms(layer, pass), 1);
+		for (int i = math->algorithms(layer, pass) - 1; i >= 0; i--) {
+			const char *name = math->algorithm(layer, pass, i);
+
+			ck_assert_msg(math->choose(layer, pass, i, &error) == 0, "%s", error.text);
+			checks[pass](math, layer, trial, count,
+				     strcmp(name, "winograd") == 0 ? WINOGRAD : EXACT);
+		}
+	}
+}
+
+/* Whether [type] is for this CPU; if it is not, that is said. */
+static bool has(const struct math *math, enum ddp_type type)
+{
+	struct ddp_error error = {0};
+	bool it = math->has(type, &error);
+
+	ck_assert_msg(it || error.text[0], "refused without a reason");
+	return it;
+}
+
+static void check_row(const struct row *row, enum ddp_type type)
+{
+	const struct math *math = module();
+	struct math_layer *layer;
+	struct trial trial;
+
+	if (!has(math, type))
+		return;
+	seed = 0x9e3779b97f4a7c15 + (uint64_t)(row - rows);
+	trial_open(&trial, row, type);
+	expect(&trial, BATCH);
+	layer = layer_open(math, &trial);
+	check_all(math, layer, &trial, BATCH);
+	math->destroy(layer);
+	trial_close(&trial);
+}
+
+START_TEST(passes_f32)
+{
+	check_row(&rows[_i], DDP_F32);
+}
+END_TEST
+
+START_TEST(passes_bf16)
+{
+	check_row(&rows[_i], DDP_BF16);
+}
+END_TEST
+
+START_TEST(passes_two_threads)
+{
+	threads = 2;
+	check_row(&rows[_i], DDP_F32);
+	check_row(&rows[_i], DDP_BF16);
+	threads = 1;
+}
+END_TEST
+
+/* Check runs each test in a process of its own, so oneDNN has not looked at this yet. */
+START_TEST(passes_avx2)
+{
+	ck_assert_int_eq(setenv("DNNL_MAX_CPU_ISA", "AVX2", 1), 0);
+	unit_pieces("describe", module()->describe(),
+		    (const char *const[]){"oneDNN ", ", AVX2", NULL});
+	check_row(&rows[_i], DDP_F32);
+}
+END_TEST
+
+/* One layer, asked for more counts than it keeps primitives for, and again. */
+START_TEST(several_counts)
+{
+	static const size_t counts[] = {5, 1, 3, 2, 4, 1, 5, 0, 2};
+	const struct math *math = module();
+	struct math_layer *layer;
+	struct trial trial;
+
+	seed = 7;
+	trial_open(&trial, &rows[_i], DDP_F32);
+	layer = layer_open(math, &trial);
+	for (int i = 0; i < ROWS(counts); i++) {
+		expect(&trial, counts[i]);
+		check_all(math, layer, &trial, counts[i]);
+	}
+	math->destroy(layer);
+	trial_close(&trial);
+}
+END_TEST
+
+/* What is computed follows the weights of the last load, in all passes. */
+static void check_reload(enum ddp_type type, int row)
+{
+	const struct math *math = module();
+	struct math_layer *layer;
+	struct ddp_error error = {0};
+	struct trial trial;
+
+	if (!has(math, type))
+		return;
+	seed = 11;
+	trial_open(&trial, &rows[row], type);
+	layer = layer_open(math, &trial);
+	for (int i = 0; i < 3; i++) {
+		expect(&trial, BATCH);
+		check_all(math, layer, &trial, BATCH);
+		trial_draw(&trial);
+		ck_assert_int_eq(math->load(layer, trial.own_weights, trial.own_bias, &error), 0);
+	}
+	math->destroy(layer);
+	trial_close(&trial);
+}
+
+START_TEST(reload)
+{
+	check_reload(DDP_F32, _i);
+	check_reload(DDP_BF16, _i);
+}
+END_TEST
+
+START_TEST(bits)
+{
+	const struct math *math = module();
+	struct math_layer *layer;
+	struct ddp_error error = {0};
+	struct trial trial;
+	float *first, *again;
+	void *x, *dy;
+
+	seed = 13;
+	trial_open(&trial, &rows[_i], DDP_F32);
+	layer = layer_open(math, &trial);
+	x = pack(trial.x, BATCH * trial.image_in, DDP_F32);
+	dy = pack(trial.dy, BATCH * trial.image_out, DDP_F32);
+	first = dirty(trial.weight_count + (size_t)trial.row->out, DDP_F32);
+	again = dirty(trial.weight_count + (size_t)trial.row->out, DDP_F32);
+	ck_assert_int_eq(math->back_weights(layer, BATCH, x, dy, first, first + trial.weight_count,
+					    &error),
+			 0);
+	ck_assert_int_eq(math->back_weights(layer, BATCH, x, dy, again, again + trial.weight_count,
+					    &error),
+			 0);
+	ck_assert_mem_eq(first, again, trial.weight_count * sizeof(*first));
+	math->destroy(layer);
+	free(x);
+	free(dy);
+	free(first);
+	free(again);
+	trial_close(&trial);
+}
+END_TEST
+
+START_TEST(refused)
+{
+	const struct math *math = module();
+	struct math_options options = {.height = 8,
+				       .width = 8,
+				       .in = 16,
+				       .out = 16,
+				       .size = 3,
+				       .stride = 1,
+				       .type = DDP_F32,
+				       .batch = 1,
+				       .threads = 1};
+	struct math_layer *layer;
+	struct ddp_error error = {0};
+	float x[8 * 8 * 16] = {0};
+
+	ck_assert(!math->has(DDP_F16, &error));
+	unit_pieces("f16", error.text, (const char *const[]){"oneDNN", "F16", "bf16", NULL});
+	ck_assert_int_eq(math->create(&layer, &options, &error), 0);
+	ck_assert_int_eq(math->forward(layer, 1, x, x, &error), DDP_ERR_STATE);
+	ck_assert_int_eq(math->choose(layer, MATH_FORWARD, 99, &error), DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(math->load(layer, NULL, NULL, &error), DDP_ERR_ARGUMENT);
+	math->destroy(layer);
+	math->destroy(NULL);
+}
+END_TEST
+
+/* A CPU without instructions for bf16 has reference or emulated implementations alone. */
+START_TEST(refused_bf16)
+{
+	static const char *const levels[] = {"AVX2", "AVX512_CORE"};
+	const struct math *math;
+	struct ddp_error error = {0};
+
+	ck_assert_int_eq(setenv("DNNL_MAX_CPU_ISA", levels[_i], 1), 0);
+	math = module();
+	ck_assert(!math->has(DDP_BF16, &error));
+	unit_pieces(levels[_i], error.text, (const char *const[]){"oneDNN", "bf16", NULL});
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, passes_f32, rows);
+	UNIT_ROWS(tcase, passes_bf16, rows);
+	UNIT_ROWS(tcase, passes_avx2, rows);
+	tcase_add_loop_test(tcase, passes_two_threads, 2, 5);
+	tcase_add_loop_test(tcase, several_counts, 4, 7);
+	tcase_add_loop_test(tcase, several_counts, 14, 16);
+	tcase_add_loop_test(tcase, reload, 4, 5);
+	tcase_add_loop_test(tcase, reload, 14, 16);
+	tcase_add_loop_test(tcase, bits, 4, 5);
+	tcase_add_test(tcase, refused);
+	tcase_add_loop_test(tcase, refused_bf16, 0, 2);
+}
+
+int main(void)
+{
+	return unit_run("math", fill);
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Optimizers: PyTorch's numbers, and the same ones from every loop */
+#include "config.h"
+
+#include "optim/loop.h"
+#include "unit.h"
+
+/* --- PyTorch's numbers ------------------------------------------------------------------- */
+
+enum { ELEMENTS = 5, STEPS = 3 };
+
+static const float begin[ELEMENTS] = {1.0f, -0.5f, 0.25f, 3.0f, -2.0f};
+static const float gradients[STEPS][ELEMENTS] = {
+	{0.5f, -0.25f, 0, 1e-3f, 7},
+	{-0.125f, 0.75f, 0, -2e-3f, -9},
+	{0.3f, 0.1f, 0, 1e-4f, 3},
+};
+static const double rates[STEPS] = {0.1, 0.07, 0.049};
+
+/* After three steps, from PyTorch 1.13.1 with AVX2. */
+static const struct {
+	struct optim optim;
+	float values[ELEMENTS], slots[2][ELEMENTS];
+} golden[] = {
+	{{.kind = OPTIM_SGD, .decay = 5e-4},
+	 {0x1.e34c88p-1f, -0x1.108f96p-1f, 0x1.fff1a6p-3f, 0x1.7ff662p+1f, -0x1.1bbe9ep+1f},
+	 {{0}}},
+	{{.kind = OPTIM_SGD, .decay = 5e-4, .momentum = 0.9},
+	 {0x1.cbcbccp-1f, -0x1.145528p-1f, 0x1.ffe806p-3f, 0x1.7feeb2p+1f, -0x1.44edf4p+1f},
+	 {{0x1.30060ap-1f, 0x1.24c6a2p-1f, 0x1.632f18p-12f, 0x1.a01d4cp-9f, 0x1.222908p-1f}}},
+	{{.kind = OPTIM_SGD, .decay = 5e-4, .momentum = 0.9, .nesterov = true},
+	 {0x1.b45192p-1f, -0x1.22dc5ep-1f, 0x1.ffdc14p-3f, 0x1.7fe6d2p+1f, -0x1.59c5dp+1f},
+	 {{0x1.300128p-1f, 0x1.24c63cp-1f, 0x1.632b46p-12f, 0x1.a016ecp-9f, 0x1.2202a8p-1f}}},
+	{{.kind = OPTIM_ADAMW, .decay = 0.01, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8},
+	 {0x1.aafcf6p-1f, -0x1.d30c52p-2f, 0x1.fee128p-3f, 0x1.773f6ap+1f, -0x1.0ad706p+1f},
+	 {{0x1.e56042p-5f, 0x1.d4fdf4p-5f, 0, -0x1.754b06p-14f, 0x1.d2f1acp-5f},
+	  {0x1.745c06p-12f, 0x1.4c9p-11f, 0, 0x1.57df54p-28f, 0x1.1c4e38p-3f}}},
+	{{.kind = OPTIM_ADADELTA, .rho = 0.9, .epsilon = 1e-6},
+	 {0x1.ffd154p-1f, -0x1.0002ep-1f, 0x1p-2f, 0x1.8000a4p+1f, -0x1.000492p+1f},
+	 {{0x1.f645a2p-6f, 0x1.d0624cp-5f, 0, 0x1.da980ap-22f, 0x1.851686p+3f},
+	  {0x1.98c1a8p-20f, 0x1.511c04p-19f, 0, 0x1.6b1a1ap-22f, 0x1.28e23cp-19f}}},
+};
+
+static void check_row(int row, const char *what, const float *got, const float *want)
+{
+	for (int i = 0; i < ELEMENTS; i++)
+		ck_assert_msg(got[i] == want[i], "row %d, %s[%d]: %a, want %a", row, what, i,
+			      (double)got[i], (double)want[i]);
+}
+
+START_TEST(test_golden)
+{
+	float values[ELEMENTS], first[ELEMENTS] = {0}, second[ELEMENTS] = {0};
+	float *const slots[2] = {first, second};
+
+	memcpy(values, begin, sizeof(values));
+	for (uint64_t step = 0; step < STEPS; step++)
+		optim_step(&golden[_i].optim, step + 1, rates[step], values, gradients[step], slots,
+			   ELEMENTS);
+	check_row(_i, "values", values, golden[_i].values);
+	check_row(_i, "slot 0", first, golden[_i].slots[0]);
+	check_row(_i, "slot 1", second, golden[_i].slots[1]);
+}
+END_TEST
+
+START_TEST(test_slots)
+{
+	static const struct {
+		struct optim optim;
+		int slots;
+	} rows[] = {
+		{{.kind = OPTIM_SGD}, 0},
+		{{.kind = OPTIM_SGD, .momentum = 0.9}, 1},
+		{{.kind = OPTIM_ADAMW}, 2},
+		{{.kind = OPTIM_ADADELTA}, 2},
+	};
+
+	for (int i = 0; i < ROWS(rows); i++)
+		ck_assert_int_eq(optim_slots(&rows[i].optim), rows[i].slots);
+}
+END_TEST
+
+/* The numbers of torch.optim's signatures. */
+START_TEST(test_defaults)
+{
+	struct optim sgd = optim_default(OPTIM_SGD), adamw = optim_default(OPTIM_ADAMW);
+	struct optim adadelta = optim_default(OPTIM_ADADELTA);
+
+	ck_assert(sgd.kind == OPTIM_SGD && sgd.decay == 0 && sgd.momentum == 0 && !sgd.nesterov);
+	ck_assert(adamw.kind == OPTIM_ADAMW && adamw.decay == 0.01 && adamw.epsilon == 1e-8);
+	ck_assert(adamw.beta1 == 0.9 && adamw.beta2 == 0.999);
+	ck_assert(adadelta.kind == OPTIM_ADADELTA && adadelta.decay == 0);
+	ck_assert(adadelta.rho == 0.9 && adadelta.epsilon == 1e-6);
+	for (int kind = 0; kind < OPTIM_KINDS; kind++)
+		ck_assert_ptr_nonnull(optim_names()[kind]);
+	ck_assert_ptr_null(optim_names()[OPTIM_KINDS]);
+}
+END_TEST
+
+/* --- Every loop, every length ------------------------------------------------------------ */
+
+enum { MOST = 67, GUARD = 8, ALL = MOST + GUARD };
+
+struct arrays {
+	float values[ALL], gradients[ALL], first[ALL], second[ALL];
+};
+
+static const struct optim_numbers numbers = {
+	.decay = 0.01f,
+	.momentum = 0.9f,
+	.nesterov = true,
+	.shrink = 0.999f,
+	.keep = {0.9f, 0.99f},
+	.take = {0.1f, 0.01f},
+	.root = 0.3f,
+	.epsilon = 1e-6f,
+	.rate = -0.05f,
+};
+
+static optim_loop *loop_of(const struct optim_loops *loops, int number)
+{
+	optim_loop *const list[] = {loops->sgd, loops->momentum, loops->adamw, loops->adadelta};
+
+	return list[number];
+}
+
+static void draw(float *to, uint64_t *state, bool positive)
+{
+	for (int i = 0; i < ALL; i++) {
+		float size = (float)unit_random(state, 1 << 20) * 0x1p-18f;
+
+		to[i] = positive || unit_random(state, 2) ? size : -size;
+	}
+}
+
+static void draw_arrays(struct arrays *arrays, uint64_t seed)
+{
+	uint64_t state = seed;
+
+	draw(arrays->values, &state, false);
+	draw(arrays->gradients, &state, false);
+	draw(arrays->first, &state, true);
+	draw(arrays->second, &state, true);
+}
+
+static void run(optim_loop *loop, struct arrays *arrays, size_t from, size_t count)
+{
+	float *const slots[2] = {arrays->first + from, arrays->second + from};
+
+	loop(&numbers, arrays->values + from, arrays->gradients + from, slots, count);
+}
+
+/* Vectors against single elements, which the plain loops take one by one; nothing beyond. */
+START_TEST(test_lengths)
+{
+	const struct optim_loops *loops = optim_loops();
+	struct arrays whole, pieces, before;
+
+	for (int number = 0; number < 4; number++) {
+		for (size_t count = 0; count <= MOST; count++) {
+			draw_arrays(&before, 77 + count);
+			whole = pieces = before;
+			run(loop_of(loops, number), &whole, 0, count);
+			for (size_t i = 0; i < count; i++)
+				run(loop_of(&optim_plain, number), &pieces, i, 1);
+			ck_assert_msg(memcmp(&whole, &pieces, sizeof(whole)) == 0,
+				      "loop %d of %s, %zu elements", number, loops->name, count);
+			ck_assert_mem_eq(whole.values + count, before.values + count,
+					 (ALL - count) * sizeof(float));
+			ck_assert(count == 0 || whole.values[0] != before.values[0]);
+		}
+	}
+}
+END_TEST
+
+/* The gaps between views are such elements. */
+START_TEST(test_zeros)
+{
+	static const struct arrays zeros;
+	struct arrays arrays = zeros;
+	float *const slots[2] = {arrays.first, arrays.second};
+	struct optim optim = golden[_i].optim;
+
+	for (uint64_t step = 1; step <= 20; step++)
+		optim_step(&optim, step, 0.5, arrays.values, arrays.gradients, slots, ALL);
+	for (int i = 0; i < ALL; i++)
+		ck_assert(arrays.values[i] == 0 && arrays.first[i] == 0 && arrays.second[i] == 0);
+}
+END_TEST
+
+START_TEST(test_choice)
+{
+	setenv("DDP_SIMD", "plain", 1);
+	ck_assert_ptr_eq(optim_loops(), &optim_plain);
+	unsetenv("DDP_SIMD");
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+		ck_assert_ptr_eq(optim_loops(), &optim_avx2);
+#endif
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_golden, golden);
+	tcase_add_test(tcase, test_slots);
+	tcase_add_test(tcase, test_defaults);
+	tcase_add_test(tcase, test_lengths);
+	UNIT_ROWS(tcase, test_zeros, golden);
+	tcase_add_test(tcase, test_choice);
+}
+
+int main(void)
+{
+	return unit_run("optim", fill);
+}

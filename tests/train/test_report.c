@@ -1,0 +1,653 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_report.c - what people and programs are told of a training */
+#include "config.h"
+
+#include <fcntl.h>
+#include <malloc.h>
+#include <math.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "report/report.h"
+#include "report/text.h"
+#include "scratch.h"
+#include "terminal.h"
+
+enum { RANKS = 3, EPOCHS = 4, STEPS = 100 };
+
+static const struct report_pair configuration[] = {{"lr", "1.0"}, {"data", ""}};
+
+static struct report_run run_of(const char *title)
+{
+	static struct report_rank table[RANKS];
+
+	for (int rank = 0; rank < RANKS; rank++) {
+		snprintf(table[rank].node, sizeof(table[rank].node), "n%d", rank);
+		snprintf(table[rank].device, sizeof(table[rank].device), "CPU %d", rank);
+		table[rank].threads = 1;
+	}
+	return (struct report_run){
+		.title = title,
+		.engine = "cpu",
+		.job = "7",
+		.ranks = RANKS,
+		.nodes = RANKS,
+		.configuration = configuration,
+		.configuration_count = 2,
+		.epochs = EPOCHS,
+		.steps = STEPS,
+		.batch = 30,
+		.table = table,
+	};
+}
+
+/* Every 10 steps a beat of one second; rank 2 works 10 % more than the others. */
+static void tell_beat(struct report *report, uint64_t total, double loss)
+{
+	struct report_rank ranks[RANKS] = {0};
+	struct report_beat beat = {
+		.epoch = (unsigned)((total - 1) / STEPS) + 1,
+		.step = (total - 1) % STEPS + 1,
+		.total = total,
+		.loss = loss,
+		.top1 = 0.5,
+		.rate = 0.1,
+		.samples = 300,
+		.seconds = 1,
+		.ranks = ranks,
+	};
+
+	for (int rank = 0; rank < RANKS; rank++) {
+		snprintf(ranks[rank].node, sizeof(ranks[rank].node), "n%d", rank);
+		ranks[rank].samples = 100;
+		ranks[rank].seconds[ENGINE_COMPUTE] = rank == 2 ? 0.88 : 0.8;
+		ranks[rank].seconds[ENGINE_REDUCE] = rank == 2 ? 0.02 : 0.1;
+	}
+	report_beat(report, &beat);
+}
+
+static void tell_epoch(struct report *report, unsigned number, double loss)
+{
+	struct report_epoch epoch = {
+		.epoch = number,
+		.total = (uint64_t)number * STEPS,
+		.train_loss = loss,
+		.train_top1 = 0.936,
+		.evaluated = true,
+		.loss = 0.0612,
+		.top1 = 0.9803,
+		.top5 = 0.9998,
+		.test_samples = 10000,
+		.seconds = 12.3,
+		.evaluation = 0.9,
+		.samples = 3000,
+		.best = number == 1,
+	};
+
+	report_epoch(report, &epoch);
+}
+
+static void tell_end(struct report *report, const char *reason)
+{
+	static struct report_rank ranks[RANKS];
+	struct report_end end = {
+		.reason = reason,
+		.best_top1 = 0.9803,
+		.best_epoch = 1,
+		.seconds = 50,
+		.samples = 12000,
+		.ranks = ranks,
+		.model = "out.safetensors",
+	};
+
+	for (int rank = 0; rank < RANKS; rank++) {
+		snprintf(ranks[rank].node, sizeof(ranks[rank].node), "n%d", rank);
+		ranks[rank].seconds[ENGINE_COMPUTE] = 25;
+		ranks[rank].evaluation = 10;
+		ranks[rank].samples = 4000;
+		ranks[rank].resident = 64 << 20;
+	}
+	report_end(report, &end);
+}
+
+/* Tell a whole run, in a child whose stdout and stderr are [out] and [err]. */
+static int tell_run(const struct report_options *options, int out, int err)
+{
+	struct report_run run = run_of("a run");
+	struct report *report;
+	pid_t child = fork();
+	int status;
+
+	ck_assert_int_ge(child, 0);
+	if (child == 0) {
+		signal(SIGXFSZ, SIG_IGN);
+		dup2(out, STDOUT_FILENO);
+		dup2(err, STDERR_FILENO);
+		if (report_open(&report, options, &run, NULL) < 0)
+			_exit(50);
+		report_say(report, "conv1: %s", "direct");
+		for (uint64_t total = 10; total <= EPOCHS * STEPS; total += 10) {
+			tell_beat(report, total, 1.0 / (double)total);
+			if (total % STEPS == 0)
+				tell_epoch(report, (unsigned)(total / STEPS), 0.2104);
+		}
+		tell_end(report, "finished");
+		_exit(report_close(report, NULL) < 0 ? 60 : 0);
+	}
+	ck_assert_int_eq(waitpid(child, &status, 0), child);
+	ck_assert(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+static char *read_all(const char *name)
+{
+	size_t size;
+
+	return scratch_read(scratch(name), &size);
+}
+
+static int create(const char *name)
+{
+	int fd = open(scratch(name), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	ck_assert_int_ge(fd, 0);
+	return fd;
+}
+
+static int count_of(const char *text, const char *what)
+{
+	int count = 0;
+
+	for (; (text = strstr(text, what)); text += strlen(what))
+		count++;
+	return count;
+}
+
+/* --- Lines and the table ---------------------------------------------------------------- */
+
+START_TEST(lines_say_all_and_stderr_nothing)
+{
+	static const char *const pieces[] = {
+		"a run\n3 ranks on 3 nodes, cpu\n4 epochs of 100 steps, 30 samples a step\n",
+		"\nconv1: direct\n",
+		"\nepoch 1 step 10/100 loss 0.1000 top1 50.00 % 300 img/s lr 0.1\n",
+		"\nepoch 4 step 100/100 loss 0.0025 top1 50.00 % 300 img/s lr 0.1\n",
+		"\nepoch 1: train loss 0.2104 top1 93.60 %, test loss 0.0612 top1 98.03 % top5 "
+		"99.98 % of 10,000 in 0.9 s, epoch 12.3 s, best so far\n",
+		"of 10,000 in 0.9 s, epoch 12.3 s\n",
+		"\nfinished: 12,000 samples in 50.0 s\nbest test top1 98.03 %, after epoch 1\n",
+		"rank  node     device  threads  img/s   data  compute  all-reduce  evaluation   "
+		"other   memory\n",
+		"   2  n2                     0    100  0.0 %   50.0 %       0.0 %      20.0 %  "
+		"30.0 %   64 MiB\n",
+		" all  3 nodes                0    300  0.0 %   50.0 %       0.0 %      20.0 %  "
+		"30.0 %  192 MiB\n",
+		"\nmodel       out.safetensors\n",
+		NULL,
+	};
+	struct report_options options = {.live = -1};
+	int out = create("out"), err = create("err");
+	char *text;
+
+	ck_assert_int_eq(tell_run(&options, out, err), 0);
+	text = read_all("out");
+	unit_pieces("stdout", text, pieces);
+	ck_assert_int_eq(count_of(text, " step "), EPOCHS * STEPS / 10);
+	ck_assert_ptr_null(strchr(text, '\r'));
+	free(text);
+	text = read_all("err");
+	ck_assert_str_eq(text, "");
+	free(text);
+	close(out);
+	close(err);
+}
+END_TEST
+
+START_TEST(quiet_leaves_the_table)
+{
+	struct report_options options = {.live = 1, .quiet = true};
+	int out = create("out"), err = create("err");
+	char *text;
+
+	ck_assert_int_eq(tell_run(&options, out, err), 0);
+	text = read_all("out");
+	ck_assert_int_eq(strncmp(text, "\nfinished: ", 11), 0);
+	free(text);
+	text = read_all("err");
+	ck_assert_str_eq(text, "");
+	free(text);
+	close(out);
+	close(err);
+}
+END_TEST
+
+START_TEST(json_on_stdout_is_alone_there)
+{
+	struct report_options options = {.json = "-"};
+	int out = create("out"), err = create("err");
+	char *text, *line;
+	int lines = 0;
+
+	ck_assert_int_eq(tell_run(&options, out, err), 0);
+	text = read_all("out");
+	for (line = strtok(text, "\n"); line; line = strtok(NULL, "\n"), lines++)
+		ck_assert_msg(strncmp(line, "{\"event\": \"", 11) == 0, "%s", line);
+	ck_assert_int_eq(lines, 1 + 1 + EPOCHS * STEPS / 10 + EPOCHS + 1);
+	free(text);
+	text = read_all("err");
+	ck_assert_ptr_nonnull(strstr(text, "rank  node"));
+	free(text);
+	close(out);
+	close(err);
+}
+END_TEST
+
+/* --- The live line ---------------------------------------------------------------------- */
+
+static const struct screen {
+	const char *name, *term, *locale;
+	bool colour;
+	unsigned short width;
+	bool shared; /* stdout is the terminal too */
+	const char *shows, *lacks;
+} screens[] = {
+	{"20", "xterm", "C.UTF-8", true, 20, false, "epoch 4/4  100/100", "loss"},
+	{"40", "xterm", "C.UTF-8", true, 40, false, "loss 0.0025", "img/s"},
+	{"80", "xterm", "C.UTF-8", true, 80, false, "300 img/s", "slowest"},
+	{"200", "xterm", "C.UTF-8", true, 200, false, "left 0:01  slowest n2:2 (+10 %)", "==="},
+	{"200 plain", "xterm", "C", true, 200, false, "[======================", "█"},
+	{"200 dumb", "dumb", "C.UTF-8", true, 200, false, "[======================", "█"},
+	{"80 no colour", "xterm", "C.UTF-8", false, 80, false, "▕█", "==="},
+	{"80 shared", "xterm", "C.UTF-8", true, 80, true, "300 img/s", "==="},
+	{"1", "xterm", "C.UTF-8", true, 1, false, "", "epoch"},
+};
+
+/* The last thing that the line said before it was taken away. */
+static void check_screen(const struct screen *row, struct terminal *terminal)
+{
+	ck_assert_msg(terminal->widest < row->width, "%s: %zu columns", row->name,
+		      terminal->widest);
+	ck_assert_msg(strstr(terminal->last, row->shows), "%s: %s", row->name, terminal->last);
+	ck_assert_msg(!strstr(terminal->last, row->lacks), "%s: %s", row->name, terminal->last);
+	ck_assert_msg(terminal->colours ==
+			      (row->colour && strcmp(row->term, "xterm") == 0 && row->width >= 80),
+		      "%s: colours", row->name);
+	ck_assert_msg(!terminal->strange, "%s: an escape sequence that is not asked for",
+		      row->name);
+	unit_text(row->name, "what is left on the line", terminal_line(terminal), "");
+}
+
+START_TEST(live_line_fits_and_goes)
+{
+	const struct screen *row = &screens[_i];
+	struct winsize size = {.ws_row = 24, .ws_col = row->width};
+	struct report_options options = {.live = -1};
+	static struct terminal terminal;
+	int master, slave, out = create("out");
+	char *text;
+
+	setenv("TERM", row->term, 1);
+	setenv("LC_ALL", row->locale, 1);
+	unsetenv("NO_COLOR");
+	if (!row->colour)
+		setenv("NO_COLOR", "1", 1);
+	ck_assert_int_eq(openpty(&master, &slave, NULL, NULL, &size), 0);
+	terminal_start(&terminal, master);
+	ck_assert_int_eq(tell_run(&options, row->shared ? slave : out, slave), 0);
+	close(slave);
+	terminal_finish(&terminal);
+	check_screen(row, &terminal);
+	if (row->shared) {
+		ck_assert_ptr_nonnull(strstr(terminal.lines, "\nconv1: direct\nepoch 1: train"));
+		ck_assert_ptr_null(strstr(terminal.lines, "step 10/"));
+	} else {
+		text = read_all("out");
+		ck_assert_int_eq(count_of(text, " step "), EPOCHS * STEPS / 10);
+		free(text);
+	}
+	close(master);
+	close(out);
+}
+END_TEST
+
+/* --- The JSON log ----------------------------------------------------------------------- */
+
+/* A run into the file "log", with what [told] tells. Returns what is in the file then. */
+static char *log_of(bool append, void (*told)(struct report *report))
+{
+	struct report_options options = {.json = scratch("log"), .quiet = true, .append = append};
+	struct report_run run = run_of("a \"title\"\\\n\x01\xff é");
+	struct report *report;
+
+	ck_assert_int_eq(report_open(&report, &options, &run, NULL), 0);
+	told(report);
+	ck_assert_int_eq(report_close(report, NULL), 0);
+	return read_all("log");
+}
+
+static void tell_numbers(struct report *report)
+{
+	tell_beat(report, 10, 0.1);
+	tell_beat(report, 20, NAN);
+	tell_beat(report, 30, -INFINITY);
+	tell_beat(report, 40, 1.0 / 3);
+}
+
+START_TEST(json_has_numbers_in_full_and_null_for_none)
+{
+	static const char *const pieces[] = {
+		"\"title\": \"a \\\"title\\\"\\\\\\u000a\\u0001\xef\xbf\xbd é\"",
+		"\"configuration\": {\"lr\": \"1.0\", \"data\": \"\"}",
+		"\"total\": 10, \"loss\": 0.1, ",
+		"\"total\": 20, \"loss\": null, ",
+		"\"total\": 30, \"loss\": null, ",
+		"\"total\": 40, \"loss\": 0.33333333333333331, ",
+		"{\"rank\": 2, \"data\": 0, \"compute\": 0.88, \"all_reduce\": 0.02, ",
+		NULL,
+	};
+	char *text = log_of(false, tell_numbers);
+
+	unit_pieces("log", text, pieces);
+	ck_assert_int_eq(count_of(text, "\n"), 5);
+	free(text);
+}
+END_TEST
+
+static void tell_one(struct report *report)
+{
+	report_say(report, "one");
+}
+
+static void tell_two(struct report *report)
+{
+	report_say(report, "two");
+}
+
+/* A run that goes on adds to the log, without the half line of one that was killed. */
+START_TEST(json_is_added_to_when_a_run_goes_on)
+{
+	char *text = log_of(false, tell_one);
+	FILE *file;
+
+	free(text);
+	file = fopen(scratch("log"), "a");
+	fputs("{\"event\": \"st", file);
+	fclose(file);
+	text = log_of(true, tell_two);
+	ck_assert_ptr_nonnull(strstr(text, "\"one\""));
+	ck_assert_ptr_nonnull(strstr(text, "\"two\""));
+	ck_assert_ptr_null(strstr(text, "\"st{"));
+	ck_assert_int_eq(count_of(text, "\n"), 4);
+	ck_assert_int_eq(count_of(text, "{\"event\""), 4);
+	free(text);
+	text = log_of(false, tell_two);
+	ck_assert_ptr_null(strstr(text, "\"one\""));
+	free(text);
+}
+END_TEST
+
+/* --- What cannot be written ------------------------------------------------------------- */
+
+static const struct full {
+	const char *name, *json, *page, *events;
+	bool out;
+	const char *told;
+} fulls[] = {
+	{"log", "/dev/full", NULL, NULL, false, "cannot write the log /dev/full: No space left"},
+	{"stdout", NULL, NULL, NULL, true, "cannot write to stdout: No space left"},
+};
+
+START_TEST(full_disk_is_told_once_and_stops_nothing)
+{
+	const struct full *row = &fulls[_i];
+	struct report_options options = {.json = row->json, .page = row->page};
+	int out = row->out ? open("/dev/full", O_WRONLY) : create("out"), err = create("err");
+	char *text;
+
+	ck_assert_int_eq(tell_run(&options, out, err), 60);
+	text = read_all("err");
+	ck_assert_msg(strstr(text, row->told), "%s: %s", row->name, text);
+	ck_assert_int_eq(count_of(text, "\n"), 1);
+	free(text);
+	close(out);
+	close(err);
+}
+END_TEST
+
+/* A page that has no room any more leaves the last one that had. */
+START_TEST(full_disk_leaves_the_last_page)
+{
+	struct report_options options = {.page = scratch("page.html")};
+	struct report_run run = run_of("a run");
+	struct rlimit limit;
+	struct report *report;
+	struct ddp_error error = {0};
+	char *before, *after;
+
+	signal(SIGXFSZ, SIG_IGN);
+	options.quiet = true;
+	ck_assert_int_eq(report_open(&report, &options, &run, NULL), 0);
+	before = read_all("page.html");
+	getrlimit(RLIMIT_FSIZE, &limit);
+	limit.rlim_cur = 4096;
+	setrlimit(RLIMIT_FSIZE, &limit);
+	tell_beat(report, 10, 1);
+	tell_epoch(report, 1, 1);
+	tell_epoch(report, 2, 1);
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_FSIZE, &limit);
+	after = read_all("page.html");
+	ck_assert_str_eq(before, after);
+	free(after);
+	tell_epoch(report, 3, 1);
+	after = read_all("page.html");
+	ck_assert_ptr_nonnull(strstr(after, "after epoch 3 of 4"));
+	ck_assert_int_eq(report_close(report, &error), DDP_ERR_FILE);
+	ck_assert_ptr_nonnull(strstr(error.text, "page.html: File too large"));
+	free(before);
+	free(after);
+}
+END_TEST
+
+static const struct wrong {
+	const char *name;
+	struct report_options options;
+} wrongs[] = {
+	{"log", {.json = "/nowhere/log"}},
+	{"page", {.page = "/nowhere/page.html"}},
+	{"curves", {.events = "/proc/nowhere"}},
+};
+
+START_TEST(wrong_place_is_told_before_the_training)
+{
+	struct report_run run = run_of("a run");
+	struct report *report = (struct report *)1;
+	struct ddp_error error = {0};
+
+	ck_assert_int_eq(report_open(&report, &wrongs[_i].options, &run, &error), DDP_ERR_FILE);
+	ck_assert_ptr_null(report);
+	ck_assert_msg(strstr(error.text, "nowhere"), "%s: %s", wrongs[_i].name, error.text);
+}
+END_TEST
+
+/* --- The page --------------------------------------------------------------------------- */
+
+/* A run of which the page stays as after a crash, with beats up to step [last]. */
+static char *page_of(uint64_t begin, uint64_t last, bool append, double bad)
+{
+	struct report_options options = {
+		.page = scratch("page.html"), .quiet = true, .append = append};
+	struct report_run run = run_of("<script>alert(\"1\")</script>&'\x1b[31m\xff");
+	struct report *report;
+
+	run.begin = begin;
+	ck_assert_int_eq(report_open(&report, &options, &run, NULL), 0);
+	for (uint64_t total = begin + 10; total <= last; total += 10)
+		tell_beat(report, total, total == 150 ? bad : 1.0 / (double)total);
+	tell_epoch(report, (unsigned)(last / STEPS), 0.5);
+	ck_assert_int_eq(report_close(report, NULL), 0);
+	return read_all("page.html");
+}
+
+START_TEST(page_is_there_after_a_crash)
+{
+	static const char *const pieces[] = {
+		"not ended",
+		"after epoch 3 of 4",
+		"<h2>Loss</h2>",
+		"<h2>Accuracy</h2>",
+		"<h2>Throughput</h2>",
+		"<h2>Speed of each rank</h2>",
+		"<h2>Learning rate</h2>",
+		"<h2>Where the time went</h2>",
+		"data-name=\"n2:2\"",
+		"<dt>lr</dt><dd>1.0</dd>",
+		"train: from 0.1 at step 10 to 0.003333 at step 300",
+		NULL,
+	};
+	char *page = page_of(0, 300, false, 1);
+
+	unit_pieces("page", page, pieces);
+	ck_assert_int_eq(count_of(page, "<h2>Loss scale</h2>"), 0);
+	free(page);
+}
+END_TEST
+
+START_TEST(page_takes_texts_as_texts)
+{
+	char *page = page_of(0, 100, false, 1);
+
+	ck_assert_ptr_nonnull(strstr(page, "<h1>&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;"
+					   "&amp;&#39;\xef\xbf\xbd[31m\xef\xbf\xbd</h1>"));
+	ck_assert_ptr_null(strstr(page, "<script>alert"));
+	/* Nothing is asked for: the only addresses are the names of formats. */
+	ck_assert_int_eq(count_of(page, "http"),
+			 count_of(page, "http://www.w3.org/") + count_of(page, "http-equiv"));
+	ck_assert_int_eq(count_of(page, "src="), 0);
+	free(page);
+}
+END_TEST
+
+START_TEST(page_shows_that_the_loss_is_not_finite)
+{
+	char *page = page_of(0, 300, false, NAN);
+
+	ck_assert_ptr_nonnull(strstr(page, "train: not finite (nan or inf) from step 150 on"));
+	ck_assert_ptr_null(strstr(page, "nan,"));
+	ck_assert_ptr_null(strstr(page, ",nan"));
+	ck_assert_ptr_null(strstr(page, "-nan"));
+	free(page);
+	page = page_of(0, 300, false, INFINITY);
+	ck_assert_ptr_nonnull(strstr(page, "train: not finite (nan or inf) from step 150 on"));
+	ck_assert_ptr_null(strstr(page, "inf "));
+	free(page);
+}
+END_TEST
+
+/* What an earlier run drew after its checkpoint is drawn anew. */
+START_TEST(page_goes_on_with_the_run)
+{
+	char *page = page_of(0, 300, false, 1);
+
+	free(page);
+	page = page_of(200, 400, true, 1);
+	ck_assert_ptr_nonnull(strstr(page, "went on from step 200"));
+	ck_assert_ptr_nonnull(strstr(page, "train: from 0.1 at step 10 to 0.0025 at step 400"));
+	/* Three charts of the train curve's steps: 10, 20, ... 400, each once. */
+	ck_assert_int_eq(count_of(page, "\"10 0.1 20 0.05 30 0.03333 "), 1);
+	ck_assert_int_eq(count_of(page, " 200 0.005 210 0.004762 220 "), 1);
+	/* From the beginning, as if there had been one run. */
+	ck_assert_ptr_nonnull(strstr(page, "text-anchor=\"middle\">0</text>"));
+	free(page);
+	scratch_file("page.html", "no page", 7);
+	page = page_of(200, 400, true, 1);
+	ck_assert_ptr_nonnull(strstr(page, "at step 210 to 0.0025 at step 400"));
+	free(page);
+}
+END_TEST
+
+START_TEST(long_run_takes_no_more_memory)
+{
+	struct report_options options = {.page = scratch("page.html"), .quiet = true};
+	struct report_run run = run_of("a run");
+	struct report *report;
+	size_t before = 0, after, size;
+	char *page;
+
+	run.epochs = 4000;
+	ck_assert_int_eq(report_open(&report, &options, &run, NULL), 0);
+	for (uint64_t total = 1; total <= 40000; total++) {
+		tell_beat(report, total, 1.0 / (double)total);
+		if (total % 200 == 0)
+			report_say(report, "line %llu", (unsigned long long)total);
+		if (total % 100 == 0 && total <= 30000)
+			tell_epoch(report, (unsigned)(total / 100), 0.5);
+		if (total == 10000)
+			before = mallinfo2().uordblks;
+	}
+	after = mallinfo2().uordblks;
+	ck_assert_msg(after < before + 65536, "%zu bytes, %zu before", after, before);
+	tell_end(report, "finished");
+	ck_assert_int_eq(report_close(report, NULL), 0);
+	page = scratch_read(scratch("page.html"), &size);
+	ck_assert_uint_lt(size, 1000000);
+	ck_assert_ptr_nonnull(strstr(page, "The first 100 are left out here."));
+	free(page);
+}
+END_TEST
+
+START_TEST(no_beat_no_epoch_no_rank_is_fine)
+{
+	struct report_options options = {.page = scratch("page.html"), .json = scratch("log")};
+	struct report_run run = {.title = "t", .ranks = 1, .nodes = 1};
+	struct report_beat beat = {.epoch = 1};
+	struct report_epoch epoch = {.epoch = 1};
+	struct report_end end = {.reason = NULL};
+	struct report *report;
+
+	options.quiet = true;
+	ck_assert_int_eq(report_open(&report, &options, &run, NULL), 0);
+	report_epoch(report, &epoch);
+	report_beat(report, &beat);
+	report_beat(report, &beat);
+	report_epoch(report, &epoch);
+	report_end(report, &end);
+	ck_assert_int_eq(report_close(report, NULL), 0);
+
+	report_beat(NULL, &beat);
+	report_epoch(NULL, &epoch);
+	report_say(NULL, "%d", 1);
+	report_warn(NULL, "%d", 1);
+	report_hide(NULL);
+	report_end(NULL, &end);
+	ck_assert_int_eq(report_close(NULL, NULL), 0);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	scratch_use(tcase);
+	tcase_add_test(tcase, lines_say_all_and_stderr_nothing);
+	tcase_add_test(tcase, quiet_leaves_the_table);
+	tcase_add_test(tcase, json_on_stdout_is_alone_there);
+	UNIT_ROWS(tcase, live_line_fits_and_goes, screens);
+	tcase_add_test(tcase, json_has_numbers_in_full_and_null_for_none);
+	tcase_add_test(tcase, json_is_added_to_when_a_run_goes_on);
+	UNIT_ROWS(tcase, full_disk_is_told_once_and_stops_nothing, fulls);
+	tcase_add_test(tcase, full_disk_leaves_the_last_page);
+	UNIT_ROWS(tcase, wrong_place_is_told_before_the_training, wrongs);
+	tcase_add_test(tcase, page_is_there_after_a_crash);
+	tcase_add_test(tcase, page_takes_texts_as_texts);
+	tcase_add_test(tcase, page_shows_that_the_loss_is_not_finite);
+	tcase_add_test(tcase, page_goes_on_with_the_run);
+	tcase_add_test(tcase, long_run_takes_no_more_memory);
+	tcase_add_test(tcase, no_beat_no_epoch_no_rank_is_fine);
+}
+
+int main(void)
+{
+	return unit_run("report", fill);
+}

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Whole trainings by the real program: the number of ranks does not matter, nor does a death; who
+ * is told to stop stops and goes on; what is wrong is said in one line.
+ *
+ * With exact convolutions: the others are chosen by timing, anew in each run.
+ */
+#include "config.h"
+
+#include <ddp.h>
+#include <math.h>
+
+#include "program.h"
+
+/* 20 steps of 32 samples in each of 2 epochs. */
+#define TRAINING "mnist --conv exact --samples 640 -e 2 --global-batch 32 -t 1"
+
+static struct program program; /* too large for a stack */
+
+static uint64_t state; /* of random numbers */
+
+/* --- The undisturbed run, once ---------------------------------------------------------------- */
+
+static int milliseconds; /* that it took */
+
+static void begin_all(void)
+{
+	const char *seed = getenv("DDP_SEED");
+	struct timespec begin, end;
+
+	state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
+	fprintf(stderr, "DDP_SEED=%llu\n", (unsigned long long)state);
+	state = state * 2 + 1;
+	program_begin();
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	program_run(&program, 0,
+		    TRAINING " -n 2 -q -m reference.st "
+			     "--log-every 1 --log-json reference.json");
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	milliseconds =
+		(int)((end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000);
+}
+
+/* Each test in a directory of its own, beside the reference. */
+static void begin(void)
+{
+	char name[] = "test-XXXXXX";
+
+	ck_assert_int_eq(chdir(program_directory), 0);
+	ck_assert_ptr_nonnull(mkdtemp(name));
+	ck_assert_int_eq(chdir(name), 0);
+}
+
+static void end(void)
+{
+	ck_assert_int_eq(program_count_files(program_directory, "ddp-train-"), 0);
+}
+
+static void check_reference(const char *what)
+{
+	ck_assert_msg(program_same_file("model.st", "../reference.st"),
+		      "%s: the weights are not those of the undisturbed run", what);
+	ck_assert_msg(program_same_file("model.st.best", "../reference.st.best"),
+		      "%s: the best weights are not those of the undisturbed run", what);
+}
+
+/* --- What a run tells ----------------------------------------------------------------------- */
+
+enum { STEPS = 64 };
+
+/* How far the weights of two models are from each other, relative to their size. */
+static double difference(const char *one, const char *two)
+{
+	struct ddp_tensors *files[2];
+	const struct ddp_tensor *list;
+	double apart = 0, all = 0;
+	size_t count;
+
+	ck_assert_int_eq(ddp_tensors_open(&files[0], one, NULL), 0);
+	ck_assert_int_eq(ddp_tensors_open(&files[1], two, NULL), 0);
+	list = ddp_tensors_list(files[0], &count);
+	ck_assert_uint_eq(count, 8);
+	for (size_t i = 0; i < count; i++) {
+		const float *a = list[i].data, *b = ddp_tensors_find(files[1], list[i].name)->data;
+
+		for (uint64_t k = 0; k < ddp_tensor_count(&list[i]); k++) {
+			apart += ((double)a[k] - (double)b[k]) * ((double)a[k] - (double)b[k]);
+			all += (double)a[k] * (double)a[k];
+		}
+	}
+	ddp_tensors_close(files[0]);
+	ddp_tensors_close(files[1]);
+	return sqrt(apart / all);
+}
+
+/* --- The number of ranks ---------------------------------------------------------------------- */
+
+START_TEST(test_ranks)
+{
+	double losses[3][STEPS];
+
+	for (int i = 0; i < 3; i++) {
+		char path[32];
+
+		snprintf(path, sizeof(path), "log-%d", i);
+		program_run(&program, 0,
+			    TRAINING " --steps 20 --log-every 1 -n %d -q --log-json %s -m model-%d",
+			    1 << i, path, i);
+		ck_assert_int_eq(program_numbers(path, "step", "loss", losses[i], STEPS), 20);
+	}
+	for (int i = 1; i < 3; i++) {
+		for (int step = 0; step < 20; step++)
+			ck_assert_msg(fabs(losses[i][step] / losses[0][step] - 1) < 1e-5,
+				      "step %d: loss %.9g with %d ranks, %.9g with 1", step + 1,
+				      losses[i][step], 1 << i, losses[0][step]);
+		/*
+		 * Sums in another order are off by a last bit, and where two pixels of a pool are as
+		 * near as that another one gets the gradient: a few in a million do, each worth less
+		 * than a ten-thousandth of its layer's weights here.
+		 */
+		ck_assert_double_lt(difference("model-0", i == 1 ? "model-1" : "model-2"), 1e-3);
+	}
+	/* It learns. */
+	ck_assert_double_lt(losses[0][19], 0.9 * losses[0][0]);
+}
+END_TEST
+
+/* Without -n the ranks share --batch, however many there are. */
+START_TEST(test_shared)
+{
+	double batch[2];
+
+	program_run(&program, 0, "mnist --samples 64 -e 1 -b 32 -q --log-json log");
+	ck_assert_int_eq(program_numbers("log", "run", "batch", batch, 2), 1);
+	ck_assert(batch[0] == 32);
+	program_run(&program, 0, "mnist --samples 64 -e 1 -b 16 -n 2 -q --log-json log2");
+	ck_assert_int_eq(program_numbers("log2", "run", "batch", batch, 2), 1);
+	ck_assert(batch[0] == 32);
+}
+END_TEST
+
+START_TEST(test_again)
+{
+	program_run(&program, 0, TRAINING " -n 2 -q -m model.st");
+	check_reference("the same again");
+}
+END_TEST
+
+/* --- Deaths ------------------------------------------------------------------------------------ */
+
+enum { ROUNDS = 10, ROUNDS_LONG = 50 };
+
+/* kill -9 of a rank, or of all, at any time; what goes on ends as if nothing had been. */
+START_TEST(test_killed)
+{
+	static const char line[] = TRAINING " -n 2 -q -c state --checkpoint-steps 3 -m model.st";
+	uint64_t seed = state + (uint64_t)_i * 2;
+	pid_t ranks[4];
+	int count;
+
+	for (int i = 0; i < 8; i++)
+		unit_random(&seed, 2);
+	program_start(&program, line);
+	program_sleep((int)unit_random(&seed, (uint32_t)milliseconds + 1));
+	count = program_children(program.pid, ranks, 4);
+	if (count > 0 && unit_random(&seed, 3) > 0)
+		kill(ranks[unit_random(&seed, (uint32_t)count)], SIGKILL);
+	else
+		kill(program.pid, SIGKILL);
+	program_wait(&program);
+	program_run(&program, 0, "%s", line);
+	check_reference("killed and gone on");
+}
+END_TEST
+
+/* --- Stopping ----------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *name;
+	int number;
+	bool one; /* to one rank alone */
+} stops[] = {
+	{"SIGTERM", SIGTERM, false},
+	{"SIGUSR1", SIGUSR1, false},
+	{"SIGINT", SIGINT, false},
+	{"SIGTERM", SIGTERM, true},
+};
+
+START_TEST(test_stopped)
+{
+	static const char line[] =
+		TRAINING " -n 2 -c state --checkpoint-steps 4 -m model.st --progress off";
+	pid_t ranks[4];
+
+	program_start(&program, line);
+	program_await("state", "checkpoint-0000000004.safetensors", 1);
+	if (stops[_i].one) {
+		ck_assert_int_eq(program_children(program.pid, ranks, 4), 2);
+		kill(ranks[1], stops[_i].number);
+	} else {
+		kill(program.pid, stops[_i].number);
+	}
+	program_wait(&program);
+	ck_assert_msg(program.status == 3, "ended with %d:\n%s%s", program.status, program.output,
+		      program.errors);
+	ck_assert_ptr_nonnull(strstr(program.output, "stopped by "));
+	ck_assert_ptr_nonnull(strstr(program.output, stops[_i].name));
+	ck_assert_int_eq(access("model.st", F_OK), -1);
+	program_run(&program, 0, "%s", line);
+	check_reference(stops[_i].name);
+}
+END_TEST
+
+/* Who cannot wait for the end of a long step says so twice. */
+START_TEST(test_impatient)
+{
+	program_start(&program, "cifar --conv exact -b 2048 -t 1 -n 1 --log-json log");
+	program_await(".", "log", 1);
+	kill(program.pid, SIGINT);
+	program_sleep(600);
+	ck_assert_int_eq(waitpid(program.pid, NULL, WNOHANG), 0);
+	kill(program.pid, SIGINT);
+	program_wait(&program);
+	ck_assert_int_eq(program.status, -SIGINT);
+}
+END_TEST
+
+/*
+ * A checkpoint is no promise of a number of ranks: the next steps are those of the undisturbed run.
+ * Later ones are too, but rounding grows.
+ */
+START_TEST(test_elsewhere)
+{
+	static const int numbers[] = {1, 4};
+	double wanted[STEPS], got[STEPS];
+
+	program_run(&program, 0, TRAINING " -n 2 -q -c state --steps 13");
+	program_run(&program, 0,
+		    TRAINING " -n %d -q -c state --steps 19 --log-every 1 --log-json log",
+		    numbers[_i]);
+	ck_assert_int_eq(program_numbers("../reference.json", "step", "loss", wanted, STEPS), 40);
+	ck_assert_int_eq(program_numbers("log", "step", "loss", got, STEPS), 6);
+	for (int i = 0; i < 6; i++)
+		ck_assert_msg(fabs(got[i] / wanted[13 + i] - 1) < 1e-5,
+			      "step %d: loss %.9g with %d ranks, %.9g with 2", 14 + i, got[i],
+			      numbers[_i], wanted[13 + i]);
+}
+END_TEST
+
+/* When the job's time is nearly over, after one more step. */
+START_TEST(test_time)
+{
+	char when[32];
+
+	snprintf(when, sizeof(when), "%lld", (long long)time(NULL) + 1000);
+	setenv("SLURM_JOB_END_TIME", when, 1);
+	program_run(&program, 3, TRAINING " -n 2 -c state --stop-before 1000");
+	ck_assert_ptr_nonnull(strstr(program.output, "stopped as the job's time ends"));
+	ck_assert_int_eq(program_count_files("state", "checkpoint-0000000001.safetensors"), 1);
+	program_run(&program, 0, TRAINING " -n 2 -q -c state --stop-before 1 -m model.st");
+	check_reference("out of time");
+}
+END_TEST
+
+/* --- Checkpoints and models -------------------------------------------------------------------- */
+
+START_TEST(test_finished)
+{
+	program_run(&program, 0, TRAINING " -n 2 -q -c state");
+	ck_assert_int_eq(program_count_files("state", "checkpoint-"), 2);
+	program_run(&program, 0, TRAINING " -n 2 -c state -m model.st");
+	ck_assert_ptr_nonnull(strstr(program.output, "finished before"));
+	ck_assert(program_same_file("model.st", "../reference.st"));
+}
+END_TEST
+
+/* A fresh run ends the old one when it has something of its own, though its steps are fewer. */
+START_TEST(test_fresh)
+{
+	program_run(&program, 0, "mnist --samples 64 -e 3 -b 32 -n 1 -q -c state");
+	program_run(&program, 0, "mnist --samples 64 -e 1 -b 32 -n 1 -q -c state --fresh --seed 5");
+	ck_assert_int_eq(program_count_files("state", "checkpoint-"), 1);
+	ck_assert_int_eq(program_count_files("state", "checkpoint-0000000002"), 1);
+	program_run(&program, 0, "mnist --samples 64 -e 2 -b 32 -n 1 -c state --seed 5");
+	ck_assert_ptr_nonnull(strstr(program.output, "checkpoint of step 2 in state"));
+}
+END_TEST
+
+START_TEST(test_changes)
+{
+	program_run(&program, 0, "mnist --samples 64 -e 1 -b 32 -n 1 -q -c state");
+	program_run(&program, 0, "mnist --samples 64 -e 2 -b 8 -n 2 -c state --lr 0.5");
+	ck_assert_ptr_nonnull(strstr(program.output, "2 ranks (was 1)"));
+	ck_assert_ptr_nonnull(strstr(program.output, "16 samples a step (was 32)"));
+	ck_assert_ptr_nonnull(strstr(program.output, "--lr 0.5 (was 1.0)"));
+	ck_assert_ptr_nonnull(strstr(program.output, "--epochs 2 (was 1)"));
+	ck_assert_ptr_null(strstr(program.output, "--seed"));
+}
+END_TEST
+
+/* The saved model is as good as the run said. */
+START_TEST(test_evaluate)
+{
+	double wanted[4], got[4];
+
+	ck_assert_int_eq(program_numbers("../reference.json", "epoch", "test_loss", wanted, 4), 2);
+	program_run(&program, 0,
+		    "mnist --conv exact --samples 640 -n 2 --evaluate -i ../reference.st "
+		    "--log-json log -q");
+	ck_assert_int_eq(program_numbers("log", "epoch", "test_loss", got, 4), 1);
+	ck_assert_msg(got[0] == wanted[1], "loss %.9g, but %.9g while training", got[0], wanted[1]);
+}
+END_TEST
+
+/* Weights from elsewhere are where the training begins. */
+START_TEST(test_init)
+{
+	double one[STEPS], two[STEPS];
+
+	program_run(&program, 0,
+		    TRAINING " -n 2 -q -i ../reference.st --steps 2 --log-every 1 --log-json log");
+	program_run(&program, 0, TRAINING " -n 2 -q --steps 2 --log-every 1 --log-json log2");
+	ck_assert_int_eq(program_numbers("log", "step", "loss", one, STEPS), 2);
+	ck_assert_int_eq(program_numbers("log2", "step", "loss", two, STEPS), 2);
+	ck_assert_double_lt(one[0], 0.8 * two[0]);
+}
+END_TEST
+
+/* --- Refused ------------------------------------------------------------------------------------ */
+
+static const struct {
+	const char *line;
+	int status;
+	const char *pieces[5];
+} refused[] = {
+	{"mnist --bach 3", 2, {"did you mean --batch?", NULL}},
+	{"mnist -n 2 --global-batch 33", 65, {"33 samples", "2 ranks", "32 or 34", NULL}},
+	{"mnist -n 3 --global-batch 2", 65, {"2 samples", "3 ranks", NULL}},
+	{"mnist -n 2 -d nowhere", 77, {"nowhere", NULL}},
+	{"mnist -n 2 -i nowhere", 77, {"nowhere", "No such file", NULL}},
+	{"mnist -n 2 -i ../reference.json", 78, {"reference.json", NULL}},
+	{"cifar -n 2 --samples 64 -i ../reference.st", 78, {"reference.st", NULL}},
+	{"mnist -n 2 -m nowhere/model", 77, {"--save-model nowhere/model", NULL}},
+	{"mnist -n 2 -c /proc/nowhere", 77, {"/proc/nowhere", NULL}},
+	{"mnist -n 2 --log-json nowhere/log", 77, {"nowhere/log", NULL}},
+	{"mnist -n 2 --evaluate -c nowhere", 77, {"no checkpoint in nowhere", NULL}},
+	{"mnist -n 2 --amp fp16 --samples 64", 67, {"--amp", NULL}},
+	{"mnist -n 2 --amp tf32 --samples 64", 67, {"--amp tf32 is of GPUs", "--amp=off", NULL}},
+	{"mnist -n 2 --engine cuda --samples 64", 67, {"--engine cuda: rank 0 on ", NULL}},
+	{"cifar -n 2 --samples 64 -c ../state", 65, {"network mnist, not cifar", "--fresh", NULL}},
+	{"mnist -n 2 --samples 64 -c ../state", 65, {"images 640, not 64", NULL}},
+	{TRAINING " -n 2 -c ../state --seed 4", 65, {"seed 1, not 4", "--seed", NULL}},
+	{TRAINING " -n 2 -c ../state -o sgd", 65, {"optimizer adadelta, not sgd", NULL}},
+};
+
+START_TEST(test_refused)
+{
+	const char *text;
+
+	if (access("../state", F_OK) < 0)
+		program_run(&program, 0, TRAINING " -n 1 -q -c ../state --steps 1");
+	program_run(&program, refused[_i].status, "%s", refused[_i].line);
+	text = program.errors;
+	unit_pieces(refused[_i].line, text, refused[_i].pieces);
+	ck_assert_msg(strchr(text, '\n') == text + strlen(text) - 1, "%s: not one line:\n%s",
+		      refused[_i].line, text);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_set_timeout(tcase, 300);
+	tcase_add_unchecked_fixture(tcase, begin_all, program_end);
+	tcase_add_checked_fixture(tcase, begin, end);
+	tcase_add_test(tcase, test_ranks);
+	tcase_add_test(tcase, test_shared);
+	tcase_add_test(tcase, test_again);
+	tcase_add_loop_test(tcase, test_killed, 0, getenv("DDP_LONG") ? ROUNDS_LONG : ROUNDS);
+	UNIT_ROWS(tcase, test_stopped, stops);
+	tcase_add_test(tcase, test_impatient);
+	tcase_add_loop_test(tcase, test_elsewhere, 0, 2);
+	tcase_add_test(tcase, test_time);
+	tcase_add_test(tcase, test_finished);
+	tcase_add_test(tcase, test_fresh);
+	tcase_add_test(tcase, test_changes);
+	tcase_add_test(tcase, test_evaluate);
+	tcase_add_test(tcase, test_init);
+	UNIT_ROWS(tcase, test_refused, refused);
+}
+
+int main(void)
+{
+	return unit_run("runs", fill);
+}
