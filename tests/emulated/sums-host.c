@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sums.h without NCCL: libddp's collectives on host memory, when the stream comes to them.
+ *
+ * A rank's host must not be in another collective of libddp meanwhile: it waits (sums_wait) for the
+ * sums that it enqueued before it enters one.
+ */
+#include "config.h"
+
+#include <stdlib.h>
+
+#include "queue-host.h"
+#include "sums.h"
+
+enum sum_kind { SUM_REDUCE, SUM_GATHER, SUM_BROADCAST };
+
+struct sum {
+	struct ddp *ddp;
+	enum sum_kind kind;
+	const void *send;
+	void *data;
+	size_t count;
+	enum ddp_type type;
+	int root;
+};
+
+static int do_sum(void *data, struct ddp_error *error)
+{
+	struct sum *sum = data;
+	int status;
+
+	if (sum->kind == SUM_REDUCE)
+		status = ddp_all_reduce(sum->ddp, sum->data, sum->data, sum->count, sum->type,
+					DDP_SUM);
+	else if (sum->kind == SUM_GATHER)
+		status = ddp_all_gather(sum->ddp, sum->send, sum->data, sum->count);
+	else
+		status = ddp_broadcast(sum->ddp, sum->data, sum->count, sum->root);
+	return status ? ddp_error_set(error, status, "%s", ddp_error(sum->ddp)) : 0;
+}
+
+static int submit(struct device *device, enum device_stream stream, const struct sum *what,
+		  struct ddp_error *error)
+{
+	struct queue_work work = {.call = do_sum, .forget = free, .collective = true};
+	struct sum *sum = malloc(sizeof(*sum));
+
+	if (!sum)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a sum");
+	*sum = *what;
+	work.data = sum;
+	queues_submit(device_stream(device, stream), &work);
+	return 0;
+}
+
+int sums_alloc(struct ddp *ddp, struct device *device, void **memory, size_t bytes,
+	       struct ddp_error *error)
+{
+	(void)ddp;
+	return device_alloc(device, memory, bytes, "sums over ranks", NULL, error);
+}
+
+void sums_free(struct ddp *ddp, struct device *device, void *memory)
+{
+	(void)ddp;
+	device_free(device, memory);
+}
+
+int sums_reduce(struct ddp *ddp, struct device *device, enum device_stream stream, void *data,
+		size_t count, enum ddp_type type, struct ddp_error *error)
+{
+	struct sum sum = {ddp, SUM_REDUCE, NULL, data, count, type, 0};
+
+	return submit(device, stream, &sum, error);
+}
+
+int sums_gather(struct ddp *ddp, struct device *device, enum device_stream stream, const void *send,
+		void *recv, size_t bytes, struct ddp_error *error)
+{
+	struct sum sum = {ddp, SUM_GATHER, send, recv, bytes, DDP_U8, 0};
+
+	return submit(device, stream, &sum, error);
+}
+
+int sums_broadcast(struct ddp *ddp, struct device *device, enum device_stream stream, void *data,
+		   size_t bytes, int root, struct ddp_error *error)
+{
+	struct sum sum = {ddp, SUM_BROADCAST, NULL, data, bytes, DDP_U8, root};
+
+	return submit(device, stream, &sum, error);
+}
+
+int sums_wait(struct ddp *ddp, struct device *device, enum device_stream stream,
+	      struct ddp_error *error)
+{
+	(void)ddp;
+	return device_wait(device, stream, error);
+}

@@ -1,0 +1,234 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# build.bash - libddp, ddp-train, the modules and the tests by gcc and nvcc alone
+#
+# All of it goes to $dir. Objects are made side by side, then linked; what a link needs of the archives is
+# the linker's to find out. With $emulate the CUDA engine is made of its kernels compiled for the host, and
+# of what stands for CUDA, cuDNN, cublasLt and NCCL in tests/emulated.
+#
+# shellcheck disable=SC2054,SC2154 # options of compilers have commas; variables are of toolkit.bash and run
+
+engine=runtime/train/cuda
+
+# listed VARIABLE FILE: the sources that a Makefile.am has there
+listed() {
+	awk -v name="$1" '$1 == name { on = 1 } on { print } !/\\$/ { on = 0 }' "$2" | grep -oE '[a-z0-9-]+\.(c|cc)\>'
+}
+
+# What calls CUDA and its libraries, and is replaced under emulation: all but the engine itself.
+is_of_cuda() { ! listed libengine_la_SOURCES $engine/Makefile.am | grep -qx -- "${1##*/}"; }
+
+c_sources() { compgen -G "$1" | grep -vE '/(pmix|ucx[^/]*|options-doc|main)\.c$'; }
+
+# What Makefile.am of the directory says beyond the usual.
+flags_of() {
+	case $1 in
+	runtime/train/net/* | runtime/train/optim/*) echo -ffp-contract=off ;;
+	runtime/train/data/*) echo -ffp-contract=off -fno-math-errno -fno-trapping-math ;;
+	# The reference of tests: as fast as this machine can, since it runs nowhere else.
+	*/math-plain.c) [[ $optimise == -O2 ]] && echo -O3 -march=native ;;
+	*.cu) sed -n "s/^\(.* \)\?$(basename "$1" .cu)\.lo\( .*\)\?: kernel_flags = //p" $engine/Makefile.am ;;
+	esac
+}
+
+object_of() { local name=${1//\//_}; echo "$dir/${name%.*}.o"; }
+
+# plan ARCHIVE SOURCE...: objects to be made, and what they are part of
+plan() {
+	local archive=$1 source
+	shift
+	for source; do
+		sources+=("$source")
+		objects[$archive]+=" $(object_of "$source")"
+	done
+}
+
+# compile SOURCE: one object; for xargs
+compile() {
+	local source=$1 object
+	object=$(object_of "$source")
+	case $emulate:$source in
+	no:*.cu)
+		# shellcheck disable=SC2046 # words
+		"$nvcc" -std=c++17 "${nvcc_optimise[@]}" -lineinfo -arch="$arch" $(flags_of "$source") "${here[@]}" \
+			-Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics,-Wall,-Wextra \
+			-c "$source" -o "$object"
+		;;
+	yes:*.cu | *.cc)
+		"${CXX:-g++}" -x c++ -std=gnu++17 "$optimise" "${warn[@]}" -ffp-contract=off "${here[@]}" \
+			-iquote tests/emulated -iquote $engine -c "$source" -o "$object"
+		;;
+	*)
+		# shellcheck disable=SC2046 # words
+		"${CC:-gcc}" -std=gnu11 "$optimise" "${warn[@]}" "${here[@]}" "${includes[@]}" -iquote tests/gpu \
+			-iquote tests/emulated -iquote $engine -pthread -DDDP_MODULE_DIR="\"$dir\"" \
+			$(flags_of "$source") -c "$source" -o "$object"
+		;;
+	esac || { echo "not ok 1 - $source compiles"; return 1; }
+}
+
+# What configure and make would have written.
+write_generated() {
+	local asset zlib=''
+	echo '#include <zlib.h>' | "${CC:-gcc}" -E - >/dev/null 2>&1 && zlib='#define HAVE_ZLIB 1'
+	cat >"$dir/config.h" <<-END_OF_CONFIG
+		#define _GNU_SOURCE 1
+		#define PACKAGE_VERSION "$(sed -n 's/^AC_INIT(\[[^]]*\], \[\([^]]*\)\].*/\1/p' configure.ac)"
+		#define HAVE_CUDA 1
+		#define HAVE_NCCL 1
+		$zlib
+	END_OF_CONFIG
+	[[ -z $zlib ]] || zlib_link=(-lz)
+	for asset in css js; do
+		echo "static const char page_${asset}[] ="
+		sed -e 's|[\\"]|\\&|g' -e 's|^|"|' -e 's|$|\\n"|' "runtime/train/report/page.$asset"
+		echo ';'
+	done >"$dir/page-assets.h"
+}
+
+# Which sources there are, and what of.
+plan_all() {
+	local source part
+	declare -gA objects=()
+	sources=()
+	mapfile -t list < <(c_sources 'runtime/base/*.c')
+	plan base "${list[@]}"
+	for part in world rendezvous local comm sampling gradient state; do
+		mapfile -t list < <(c_sources "runtime/$part/*.c")
+		plan ddp "${list[@]}"
+	done
+	mapfile -t list < <(c_sources 'runtime/wide/*.c' | grep -vE '/(nccl[^/]*|bounded|card-uuid)\.c$')
+	plan ddp "${list[@]}"
+	mapfile -t list < <(c_sources 'runtime/train/*.c'; c_sources 'runtime/train/*/*.c' |
+		grep -vE '/(cuda|onednn)/')
+	plan train "${list[@]}"
+	plan main runtime/train/main.c
+	plan_engine
+	if [[ $emulate == no && -n $nccl ]]; then
+		mapfile -t list < <(c_sources 'runtime/wide/nccl*.c')
+		plan nccl runtime/wide/bounded.c "${list[@]}"
+	fi
+	for source in "${tests[@]}"; do plan "test_$source" "tests/gpu/$source.c"; done
+	plan test_layers tests/bench/layers.c
+}
+
+plan_engine() {
+	local source
+	for source in "$engine"/*.c; do
+		[[ -e $source ]] || continue
+		if [[ $emulate == no ]] || ! is_of_cuda "$source"; then
+			plan cuda "$source"
+		fi
+	done
+	plan cuda "$engine"/*.cu
+	if [[ $emulate == no ]]; then
+		plan cuda runtime/wide/card-uuid.c
+		return
+	fi
+	for source in $(listed libemulated_la_SOURCES tests/emulated/Makefile.am); do
+		plan cuda "tests/emulated/$source"
+	done
+}
+
+archive() {
+	rm -f "$dir/lib$1.a"
+	# shellcheck disable=SC2086 # words
+	ar rcs "$dir/lib$1.a" ${objects[$1]}
+}
+
+# link OUTPUT WORD...: and say how it went
+link() {
+	local output=$1
+	shift
+	if "${CC:-gcc}" -o "$dir/$output" "$@" "${link_flags[@]}"; then
+		echo "ok 1 - $output is built"
+	else
+		echo "not ok 1 - $output is built"
+		return 1
+	fi
+}
+
+shared=(-shared -Wl,-z,now -Wl,--no-undefined)
+
+link_libraries() {
+	local rpath=-Wl,-rpath,$dir
+	link_flags=(-pthread -L"$dir" "$rpath" -Wl,--gc-sections -ldl -lm "${zlib_link[@]}")
+	cuda_link=(-lstdc++)
+	if [[ $emulate == no ]]; then
+		cuda_link=("$cudart" -Wl,-rpath,"$(dirname "$cudart")")
+	fi
+	archive base && archive train && archive cuda || return
+	# shellcheck disable=SC2086 # words
+	link libddp.so "${shared[@]}" -Wl,-soname,libddp.so ${objects[ddp]} "$dir/libbase.a" || return
+	train_link=("$dir/libtrain.a" "$dir/libddp.so" "$dir/libsampling.a" "$dir/libbase.a")
+	# The whole of libddp for tests that look inside.
+	archive ddp && mv "$dir/libddp.a" "$dir/libwhole.a" || return
+	# shellcheck disable=SC2046 # words
+	ar rcs "$dir/libsampling.a" $(tr ' ' '\n' <<<"${objects[ddp]}" | grep runtime_sampling_)
+	link ddp-train "$(object_of runtime/train/main.c)" "${train_link[@]}" || return
+	link layers "$(object_of tests/bench/layers.c)" "${train_link[@]}"
+}
+
+# The two modules; each is left out, with a line, where what it needs is not there.
+link_modules() {
+	if [[ $emulate == no ]]; then
+		if [[ -z $nccl ]]; then
+			echo "ok 1 - ddp_nccl.so # skip ${absent[*]}"
+		else
+			# shellcheck disable=SC2086 # words
+			link ddp_nccl.so "${shared[@]}" ${objects[nccl]} "$(object_of runtime/wide/card-uuid.c)" \
+				"$dir/libbase.a" "${cuda_link[@]}" "$nccl" -Wl,-rpath,"$(dirname "$nccl")" || return
+		fi
+		[[ -n $cudnn && -n $cublaslt ]] || {
+			echo "ok 1 - ddp_cuda.so # skip ${absent[*]}"
+			return 0
+		}
+		libraries=("$cudnn" "$cublaslt" -Wl,-rpath,"$(dirname "$cudnn"):$(dirname "$cublaslt")")
+	fi
+	if ! grep -qs ddp_module "$engine"/*.c; then
+		echo "ok 1 - ddp_cuda.so # skip this tree has no CUDA engine yet"
+		return 0
+	fi
+	# shellcheck disable=SC2086 # words
+	link ddp_cuda.so "${shared[@]}" ${objects[cuda]} "${train_link[@]}" "${cuda_link[@]}" "${libraries[@]}"
+}
+
+# link_test NAME: kernel tests are linked with the kernels, the rest with ddp-train's insides.
+link_test() {
+	local object=$dir/tests_gpu_$1.o
+	case $1 in
+	kernels_* | matrix)
+		link "$1" "$object" "$dir/libcuda.a" "$dir/libtrain.a" "$dir/libwhole.a" "$dir/libbase.a" \
+			"${cuda_link[@]}" "${libraries[@]}"
+		;;
+	networks) link "$1" "$object" "${train_link[@]}" -rdynamic ;;
+	*) link "$1" "$object" "$(object_of runtime/wide/device.c)" "$dir/libbase.a" "${cuda_link[@]}" ;;
+	esac
+}
+
+# build: everything. A test that cannot be linked is told, and the others run.
+build() {
+	local test
+	warn=(-Wall -Wextra -Werror -fPIC -fvisibility=hidden -ffunction-sections -g)
+	here=(-I"$dir" -Iruntime -Iruntime/train)
+	nvcc_optimise=(-O2)
+	[[ $optimise == -O2 ]] || nvcc_optimise=(-O1 -Xptxas -O1)
+	zlib_link=() libraries=()
+	write_generated
+	plan_all
+	compile_all || return
+	link_libraries && link_modules || return
+	for test in "${tests[@]}"; do link_test "$test"; done
+}
+
+# Those that take longest first. Arrays are not inherited: what compile() reads goes along as text.
+compile_all() {
+	local state
+	state=$(declare -p engine dir emulate optimise arch nvcc includes warn here nvcc_optimise
+		declare -f compile object_of flags_of)
+	export state
+	# shellcheck disable=SC2016 # for the shells that compile
+	printf '%s\n' "${sources[@]}" | awk '{ print (/\.cu$/ ? 0 : /kernel|math-plain/ ? 1 : 2), $0 }' | sort -s -k1,1n |
+		cut -d' ' -f2- | xargs -d '\n' -P "$jobs" -n 1 bash -c 'eval "$state"; compile "$1"' compile
+}
