@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+# Where rank 0 listens: MASTER_ADDR and MASTER_PORT.
+# shellcheck disable=SC2016,SC2154
+
+load lib
+
+# Ports named here lie between those of minicluster (up to 29999) and the ephemeral ones.
+setup_file()
+{
+	cluster_up --nodes 3 --cpus 8 --gpus 0
+	# Addresses of their own, so that each tells its node. All of 127/8 is this machine.
+	"$minicluster" run scontrol update nodename=n2 nodeaddr=127.0.0.2
+	"$minicluster" run scontrol update nodename=n3 nodeaddr=127.0.0.3
+}
+teardown_file() { cluster_down; }
+teardown() { other_cluster_down; }
+
+told() { grep '^ddp:' "$TOP/err"; }
+
+# value NAME LINES: what the lines agree on, "?" if they do not.
+value()
+{
+	local values
+	values=$(sed -n "s/.* $1=\([^ ]*\).*/\1/p" <<<"$2" | sort -u)
+	[ "$(wc -l <<<"$values")" -eq 1 ] && echo "${values:-?}" || echo "?"
+}
+
+# --- Address --------------------------------------------------------------------------
+
+@test "MASTER_ADDR is the NodeAddr of rank 0's node" {
+	same "$(show MASTER_ADDR -w 'n[2-3]' -N2 -n2 --ddp)" "0@n2 MASTER_ADDR=127.0.0.2
+1@n3 MASTER_ADDR=127.0.0.2"
+	same "$(show MASTER_ADDR -w n3 -N1 -n1 --ddp)" "0@n3 MASTER_ADDR=127.0.0.3"
+}
+
+@test "-m arbitrary: rank 0's node is not the first of the list" {
+	printf '%s\n' n3 n1 n2 | as_user tee "$WORK/hosts" >/dev/null
+	got=$(SLURM_HOSTFILE=$WORK/hosts show "MASTER_ADDR SLURM_STEP_NODELIST" -n3 -m arbitrary --ddp)
+	same "$got" "0@n3 MASTER_ADDR=127.0.0.3 SLURM_STEP_NODELIST=n[1-3]
+1@n1 MASTER_ADDR=127.0.0.3 SLURM_STEP_NODELIST=n[1-3]
+2@n2 MASTER_ADDR=127.0.0.3 SLURM_STEP_NODELIST=n[1-3]"
+}
+
+@test "heterogeneous step: rank 0's node is the first component's" {
+	got=$(mc salloc -Q -w 'n[1-2]' -N2 -n2 srun --ddp -n1 -w n2 "$SHOW" MASTER_ADDR : \
+		-n1 -w n1 "$SHOW" MASTER_ADDR | sort)
+	same "$got" "0@n2 MASTER_ADDR=127.0.0.2
+1@n1 MASTER_ADDR=127.0.0.2"
+}
+
+@test "a step on one node of a larger job has that node's address" {
+	got=$(mc salloc -Q -w 'n[1-3]' -N3 -n3 srun -N1 -n1 -w n2 --ddp "$SHOW" MASTER_ADDR)
+	same "$got" "0@n2 MASTER_ADDR=127.0.0.2"
+}
+
+@test "--ddp-master-suffix: the node's name and the suffix" {
+	got=$(show MASTER_ADDR -w 'n[2-3]' -N2 -n2 --ddp --ddp-master-suffix=-ib)
+	same "$got" "0@n2 MASTER_ADDR=n2-ib
+1@n3 MASTER_ADDR=n2-ib"
+	same "$(SLURM_DDP_MASTER_SUFFIX=.x show MASTER_ADDR -w n1 -N1 -n1 --ddp)" "0@n1 MASTER_ADDR=n1.x"
+}
+
+@test "master_suffix= in plugstack.conf holds where the user gives none" {
+	other_cluster --nodes 1 --gpus 0 --plugin-args master_suffix=.site
+	same "$(show MASTER_ADDR -n1 --ddp)" "0@n1 MASTER_ADDR=n1.site"
+	same "$(show MASTER_ADDR -n1 --ddp --ddp-master-suffix=.mine)" "0@n1 MASTER_ADDR=n1.mine"
+}
+
+@test "MASTER_ADDR and MASTER_PORT of the user's own win, for torchrun too" {
+	got=$(MASTER_ADDR=my.host MASTER_PORT=4321 show "MASTER_ADDR MASTER_PORT PET_RDZV_ENDPOINT" \
+		-w 'n[1-2]' -N2 -n2 --ddp --ddp-master-suffix=-ib)
+	same "$got" "0@n1 MASTER_ADDR=my.host MASTER_PORT=4321 PET_RDZV_ENDPOINT=my.host:4321
+1@n2 MASTER_ADDR=my.host MASTER_PORT=4321 PET_RDZV_ENDPOINT=my.host:4321"
+	same "$(MASTER_ADDR='' show MASTER_ADDR -w n2 -N1 -n1 --ddp)" "0@n2 MASTER_ADDR=127.0.0.2"
+}
+
+# --- Port -----------------------------------------------------------------------------
+
+@test "MASTER_PORT is the first port that Slurm reserved, NCCL's RAS has the second" {
+	got=$(show "MASTER_PORT NCCL_RAS_ADDR SLURM_STEP_RESV_PORTS" -w 'n[1-2]' -N2 -n2 --ddp)
+	first=$(value SLURM_STEP_RESV_PORTS "$got" | grep -o '^[0-9]*')
+	has "$first" '^[1-9][0-9]+$'
+	same "$(value MASTER_PORT "$got")" "$first"
+	same "$(value NCCL_RAS_ADDR "$got")" "localhost:$((first + 1))"
+}
+
+@test "--resv-ports=1: one port is the store's, none is left for RAS" {
+	got=$(show "MASTER_PORT NCCL_RAS_ADDR SLURM_STEP_RESV_PORTS" -N1 -n1 --resv-ports=1 --ddp)
+	port=$(value SLURM_STEP_RESV_PORTS "$got")
+	has "$port" '^[1-9][0-9]+$'
+	same "$(value MASTER_PORT "$got")" "$port"
+	same "$(value NCCL_RAS_ADDR "$got")" UNSET
+}
+
+@test "--ddp-port=P is the port, odd or not; in the environment too" {
+	same "$(show "MASTER_PORT NCCL_RAS_ADDR" -w n1 -N1 -n1 --ddp --ddp-port=4445)" \
+		"0@n1 MASTER_PORT=4445 NCCL_RAS_ADDR=localhost:4446"
+	same "$(SLURM_DDP_PORT=4447 show MASTER_PORT -w n1 -N1 -n1 --ddp)" "0@n1 MASTER_PORT=4447"
+	same "$(SLURM_DDP_PORT=4447 show MASTER_PORT -w n1 -N1 -n1 --ddp --ddp-port=4449)" \
+		"0@n1 MASTER_PORT=4449"
+}
+
+@test "MASTER_PORT of the user's own wins over --ddp-port, with a line" {
+	got=$(MASTER_PORT=4321 show MASTER_PORT -w n1 -N1 -n1 --ddp --ddp-port=4445)
+	same "$got" "0@n1 MASTER_PORT=4321"
+	same "$(told)" "ddp: MASTER_PORT=4321 of your environment is used, --ddp-port is not"
+}
+
+@test "MASTER_PORT of the user's own that is no port is refused" {
+	MASTER_PORT=70000 try mc srun -N1 -n1 --ddp true
+	[ "$rc" -ne 0 ]
+	has "$err" "^srun: error: ddp: MASTER_PORT=70000 in your environment is not a port, 1 to 65535; unset it and one is chosen$"
+}
+
+# --- The computed port ----------------------------------------------------------------
+
+# compute LO HI CLUSTER.JOB.STEP ATTEMPT: the port, by the words of core/endpoint.c and not by
+# its code: FNV-1a over "job.step.attempt.cluster", the mixer of splitmix64, an even port of the
+# range whose successor is in it, not in the kernel's ephemeral range.
+compute()
+{
+	/usr/bin/python3 - "$@" <<-'END'
+		import sys
+		lo, hi, name, attempt = sys.argv[1:]
+		cluster, job, step = name.rsplit(".", 2)
+		mask = 2**64 - 1
+		h = 14695981039346656037
+		for byte in f"{job}.{step}.{attempt}.{cluster}".encode():
+		    h = (h ^ byte) * 1099511628211 & mask
+		h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9 & mask
+		h = (h ^ h >> 27) * 0x94d049bb133111eb & mask
+		h ^= h >> 31
+		first, last = map(int, open("/proc/sys/net/ipv4/ip_local_port_range").read().split())
+		fit = [p for p in range(int(lo), int(hi)) if p % 2 == 0]
+		out = [p for p in fit if not first <= p <= last and not first <= p + 1 <= last]
+		fit = out or fit
+		print(fit[h % len(fit)], f"0x{h:016x}")
+	END
+}
+
+# Steps of two jobs; each must have the port and the number that "compute" has.
+check_computed()
+{
+	local lo=$1 hi=$2 id port
+	shift 2
+	for _ in 1 2; do
+		mc salloc -Q -N1 -n1 bash -c 'for i in 1 2 3; do srun --ddp "$@"; done' - "$@" \
+			"$SHOW" DDP_JOB MASTER_PORT NCCL_SOCKET_MAGIC NCCL_RAS_ADDR
+	done >"$TOP/steps"
+	same "$(wc -l <"$TOP/steps")" 6
+	while read -r _ id port magic ras; do
+		port=${port#*=}
+		same "$port ${magic#*=}" "$(compute "$lo" "$hi" "${id#*=}" 0)"
+		same "$ras" "NCCL_RAS_ADDR=localhost:$((port + 1))"
+		echo "$port"
+	done <"$TOP/steps" >"$TOP/ports"
+	same "$(wc -l <"$TOP/ports")" 6
+}
+
+@test "--ddp-port=LO-HI: an even port of the range, computed" {
+	check_computed 31001 31999 --ddp-port=31001-31999
+	# Six of 499: all the same would be no hash.
+	[ "$(sort -u "$TOP/ports" | wc -l)" -gt 3 ]
+}
+
+@test "where Slurm reserves none, the port is computed, from 61000-65533" {
+	other_cluster --nodes 1 --gpus 0 --conf MpiParams=
+	same "$(show SLURM_STEP_RESV_PORTS -n1)" "0@n1 SLURM_STEP_RESV_PORTS=UNSET"
+	check_computed 61000 65533
+	[ "$(sort -u "$TOP/ports" | wc -l)" -gt 3 ]
+}
+
+@test "ports= in plugstack.conf: the range of the computed port, and no more" {
+	other_cluster --nodes 1 --gpus 0 --conf MpiParams= --plugin-args ports=32000-32100
+	check_computed 32000 32100
+	other_cluster_down
+	other_cluster --nodes 1 --gpus 0 --plugin-args ports=32000-32100
+	got=$(show "MASTER_PORT SLURM_STEP_RESV_PORTS" -n1 --ddp)
+	same "$(value MASTER_PORT "$got")" "$(value SLURM_STEP_RESV_PORTS "$got" | grep -o '^[0-9]*')"
+}
+
+@test "a range that reaches into the ephemeral ports is used outside of them" {
+	read -r first last </proc/sys/net/ipv4/ip_local_port_range
+	[ "$first" -gt 3000 ] || skip "the ephemeral range begins at $first"
+	check_computed $((first - 40)) $((first + 1000)) "--ddp-port=$((first - 40))-$((first + 1000))"
+	[ "$(sort -n "$TOP/ports" | tail -n 1)" -lt "$first" ]
+	# All of it within: then there is no choice.
+	[ "$last" -gt $((first + 100)) ] || return 0
+	check_computed $((first + 2)) $((first + 100)) "--ddp-port=$((first + 2))-$((first + 100))"
+}
+
+@test "a range of one pair and of one port" {
+	same "$(show MASTER_PORT -w n1 -N1 -n1 --ddp --ddp-port=31001-31003)" "0@n1 MASTER_PORT=31002"
+	same "$(show MASTER_PORT -w n1 -N1 -n1 --ddp --ddp-port=31001-31001)" "0@n1 MASTER_PORT=31001"
+}
+
+@test "another attempt has another port" {
+	same "$(show "DDP_ATTEMPT" -w n1 -N1 -n1 --ddp)" "0@n1 DDP_ATTEMPT=0"
+	got=$(mc salloc -Q -w n1 -N1 -n1 env SLURM_RESTART_COUNT=3 srun --ddp --ddp-port=31000-31999 \
+		"$SHOW" DDP_JOB DDP_ATTEMPT MASTER_PORT)
+	same "$(value DDP_ATTEMPT "$got")" 3
+	wanted=$(compute 31000 31999 "$(value DDP_JOB "$got")" 3)
+	same "$(value MASTER_PORT "$got")" "${wanted% *}"
+}
+
+# --- At the same time -----------------------------------------------------------------
+
+# A task that prints its port once [count] tasks are in [directory], so that all live at once.
+meet()
+{
+	as_user tee "$WORK/meet" >/dev/null <<-'END'
+		#!/bin/bash
+		: >"$2/$SLURM_JOB_ID.$SLURM_STEP_ID"
+		for ((i = 0; i < 600; i++)); do
+			files=("$2"/*)
+			if [ "${#files[@]}" -ge "$1" ]; then
+				echo "$MASTER_PORT"
+				exit 0
+			fi
+			sleep 0.05
+		done
+		exit 1
+	END
+	as_user chmod +x "$WORK/meet"
+}
+
+@test "two steps of one job at the same time have two ports, ten times" {
+	meet
+	mc salloc -Q -w n1 -N1 -n2 bash -c 'for i in {1..10}; do
+		mkdir step.$i
+		srun --ddp --exact -n1 ./meet 2 step.$i >step.$i.a &
+		srun --ddp --exact -n1 ./meet 2 step.$i >step.$i.b || exit 1
+		wait $! || exit 1
+	done' 2>"$TOP/err"
+	for i in {1..10}; do
+		same "$(cat "$WORK/step.$i".[ab] | grep -c '^[1-9][0-9]*$')" 2
+		same "$(sort -u "$WORK/step.$i".[ab] | wc -l)" 2
+	done
+}
+
+@test "two jobs on one node at the same time have two ports, ten times" {
+	meet
+	for i in {1..10}; do
+		as_user mkdir "$WORK/job.$i"
+		mc srun --ddp -w n1 -N1 -n1 ./meet 2 "job.$i" >"$TOP/a" 2>/dev/null &
+		first=$!
+		mc srun --ddp -w n1 -N1 -n1 ./meet 2 "job.$i" >"$TOP/b" 2>/dev/null
+		wait $first
+		same "$(cat "$TOP/a" "$TOP/b" | grep -c '^[1-9][0-9]*$')" 2
+		same "$(sort -u "$TOP/a" "$TOP/b" | wc -l)" 2
+	done
+}
+
+# --- It works -------------------------------------------------------------------------
+
+@test "rank 1 reaches rank 0 at MASTER_ADDR:MASTER_PORT, by nodes whose names do not resolve" {
+	as_user tee "$WORK/call.py" >/dev/null <<-'END'
+		import os, socket, time
+		end = time.monotonic() + 30
+		here = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+		if os.environ["RANK"] == "0":
+		    server = socket.create_server(here)
+		    server.settimeout(30)
+		    call, _ = server.accept()
+		    call.sendall(b"rank 0 on " + os.environ["SLURMD_NODENAME"].encode())
+		else:
+		    while True:
+		        try:
+		            call = socket.create_connection(here, timeout=1)
+		            break
+		        except OSError:
+		            assert time.monotonic() < end, here
+		            time.sleep(0.05)
+		    print(call.makefile().read(), "answers", os.environ["SLURMD_NODENAME"])
+	END
+	! getent hosts n2 >/dev/null || skip "this machine's resolver knows an n2"
+	got=$(mc srun --ddp -w 'n[2-3]' -N2 -n2 /usr/bin/python3 call.py)
+	same "$got" "rank 0 on n2 answers n3"
+	printf '%s\n' n3 n1 | as_user tee "$WORK/hosts" >/dev/null
+	got=$(SLURM_HOSTFILE=$WORK/hosts mc srun --ddp -m arbitrary -n2 /usr/bin/python3 call.py)
+	same "$got" "rank 0 on n3 answers n1"
+}

@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the user sees when something goes wrong, and that nothing is left of it.
+#
+# shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
+# shellcheck disable=SC2154 # rc, out and err come from try
+
+load lib
+
+# No ports are reserved, so that MASTER_PORT is computed; those of MpiParams then are this
+# cluster's own and unused.
+setup_file()
+{
+	cluster_up --nodes 2 --conf MpiParams=
+	ls -A /dev/shm >"$TOP/shm"
+	sed s/^optional/required/ "$MINICLUSTER_DIR/plugstack.conf" >"$TOP/required"
+	cp "$MINICLUSTER_DIR/plugstack.conf" "$TOP/optional"
+	PORT=$(($(sed -n 's/^base=//p' "$MINICLUSTER_DIR/cluster") + 50))
+	export PORT
+}
+
+teardown_file() { cluster_down; }
+
+setup() { [ ! -e "$TOP/optional" ] || cp "$TOP/optional" "$MINICLUSTER_DIR/plugstack.conf"; }
+
+teardown()
+{
+	[ -e "$TOP/optional" ] || return 0
+	end_jobs
+	rm -rf "${WORK:?}"/* "$WORK"/.ddp
+}
+
+required() { cp "$TOP/required" "$MINICLUSTER_DIR/plugstack.conf"; }
+gone() { [ ! -e "$1" ]; }
+lines() { grep -c "$2" <<<"$1" || true; }
+nodes_are_well() { same "$(mc sinfo -h -N -o '%N %t %E' | sort)" "n1 idle none
+n2 idle none"; }
+
+refusal=(RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT)
+unset_all="RANK=UNSET WORLD_SIZE=UNSET LOCAL_RANK=UNSET MASTER_ADDR=UNSET MASTER_PORT=UNSET"
+
+# Listen on a port of every address, as a process of the tests' own user.
+listen()
+{
+	/usr/bin/python3 -c 'import socket, sys, time
+s = socket.socket(getattr(socket, sys.argv[2]))
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("", int(sys.argv[1])))
+s.listen()
+print("up", flush=True)
+time.sleep(60)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
+	within 10 grep -q up "$TOP/listener"
+}
+
+# --- ports -----------------------------------------------------------------------------
+
+@test "MASTER_PORT of the user's own that is taken: rank 0 fails and says how to go on" {
+	message="ddp: port $PORT of n2, where rank 0 runs, is taken by a process of user $(id -u); unset MASTER_PORT and a free one is chosen"
+	for family in AF_INET AF_INET6; do
+		listen "$PORT" "$family"
+		try mc env MASTER_PORT="$PORT" srun -w n2 -n2 --ddp "$SHOW" "${refusal[@]}" DDP_ERROR
+		same "$rc" 0
+		same "$(sort <<<"$out")" "0@n2 $unset_all DDP_ERROR=${message#ddp: }
+1@n2 RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$PORT DDP_ERROR=UNSET"
+		same "$err" "slurmstepd-n2: error: $message"
+		required
+		try mc env MASTER_PORT="$PORT" srun -w n2 -n2 --ddp sh -c 'touch ran.$RANK'
+		same "$rc" 1
+		same "$(lines "$err" "error: $message")" 1
+		same "$(ls -A "$WORK")" ran.1
+		rm "$WORK/ran.1"
+		setup
+		kill $!
+		wait $! || true
+	done
+	nodes_are_well
+}
+
+@test "a computed port that is taken: rank 0 fails and says how to go on" {
+	echo "optional $TOP/ddp.so ports=$PORT-$((PORT + 1))" >"$MINICLUSTER_DIR/plugstack.conf"
+	listen "$PORT"
+	message="ddp: port $PORT of n1, where rank 0 runs, is taken by a process of user $(id -u); start the step again, or choose another with --ddp-port=LO-HI"
+	try mc srun -w n1 --ddp "$SHOW" "${refusal[@]}" DDP_ERROR
+	same "$rc" 0
+	same "$out" "0@n1 $unset_all DDP_ERROR=${message#ddp: }"
+	same "$err" "slurmstepd-n1: error: $message"
+	# The remedy that the message names.
+	try mc srun -w n1 --ddp --ddp-port=$((PORT + 2))-$((PORT + 3)) "$SHOW" MASTER_PORT DDP_ERROR
+	same "$rc:$err" "0:"
+	same "$out" "0@n1 MASTER_PORT=$((PORT + 2)) DDP_ERROR=UNSET"
+	sed -i s/^optional/required/ "$MINICLUSTER_DIR/plugstack.conf"
+	try mc srun -w n1 --ddp touch ran
+	same "$rc" 1
+	same "$(lines "$err" "error: $message")" 1
+	gone "$WORK/ran"
+	nodes_are_well
+}
+
+@test "a port that is taken on another node's address only matters where rank 0 runs" {
+	# The nodes share one kernel, so what tells them apart is whose store the address names.
+	listen "$PORT"
+	try mc env MASTER_ADDR=store.example MASTER_PORT="$PORT" srun -w n1 --ddp "$SHOW" RANK MASTER_ADDR MASTER_PORT
+	same "$rc:$err" "0:"
+	same "$out" "0@n1 RANK=0 MASTER_ADDR=store.example MASTER_PORT=$PORT"
+}
+
+@test "MASTER_PORT that is no port is refused" {
+	for port in abc 0 65536 -1 1x ' 1' 99999999999999999999; do
+		try mc env MASTER_PORT="$port" srun --ddp touch ran
+		same "$rc:$out" "255:"
+		same "$(lines "$err" ddp:)" 1
+		has "$err" "^srun: error: ddp: MASTER_PORT=$port in your environment is not a port, 1 to 65535; unset it and one is chosen$"
+		gone "$WORK/ran"
+	done
+	# With SLURM_DDP=1 no option is there to be refused, so "required" alone gives a status.
+	try mc env SLURM_DDP=1 MASTER_PORT=abc srun "$SHOW" "${refusal[@]}"
+	same "$rc" 0
+	same "${out#*@n? }" "$unset_all"
+	same "$(lines "$err" ddp:)" 1
+	required
+	try mc env SLURM_DDP=1 MASTER_PORT=abc srun touch ran
+	same "$rc:$out" "1:"
+	same "$(lines "$err" 'error: ddp:')" 1
+	gone "$WORK/ran"
+	setup
+	# It is nobody's business without --ddp.
+	try mc env MASTER_PORT=abc srun "$SHOW" MASTER_PORT
+	same "$rc:${out#*@n? }:$err" "0:MASTER_PORT=abc:"
+}
+
+# --- tasks that die ----------------------------------------------------------------------
+
+@test "a task's exit status is srun's, and the directory goes" {
+	try mc srun -N2 --ddp sh -c 'exit $((RANK + 3))'
+	same "$rc" 4
+	has_not "$err" ddp:
+	gone "$WORK/.ddp"
+	try mc srun -N1 --ddp sh -c 'kill -9 $$'
+	same "$rc" 137
+	has_not "$err" ddp:
+	gone "$WORK/.ddp"
+}
+
+@test "a program that does not exist: Slurm's own message, and the directory goes" {
+	try mc srun -N2 --ddp ./no-such-program
+	same "$rc" 2
+	has "$err" "no-such-program: No such file or directory"
+	has_not "$err" ddp:
+	gone "$WORK/.ddp"
+}
+
+@test "--kill-on-bad-exit ends the others, and the directory goes" {
+	# srun's status is the highest of the tasks'; the one that Slurm ends says 5.
+	try mc srun -N2 --kill-on-bad-exit=1 --ddp sh -c 'if [ "$RANK" = 1 ]; then
+		until [ -e ready ]; do sleep 0.05; done; exit 7; fi
+		trap "exit 5" TERM; touch ready; sleep 600 & wait'
+	same "$rc" 7
+	rm "$WORK/ready"
+	gone "$WORK/.ddp"
+	within 30 no_jobs
+	nodes_are_well
+}
+
+@test "a time limit ends the step, and the directory goes" {
+	try mc sbatch -W -o job.out --wrap 'timeout -s TERM 1 srun --ddp sleep 600; echo "status $?"; ls -A'
+	same "$rc" 0
+	has "$(cat "$WORK/job.out")" "^status 124$"
+	within 10 gone "$WORK/.ddp"
+}
+
+@test "a requeued job has a fresh directory, counts its attempts and leaves nothing of the first" {
+	# sbatch -W would look ever more rarely.
+	try mc sbatch --requeue -o job.out --wrap 'srun --ddp sh -c '\''
+		touch "$DDP_RENDEZVOUS/of.$DDP_ATTEMPT"
+		{ echo "$DDP_JOB $DDP_ATTEMPT $DDP_RENDEZVOUS"; (cd "$DDP_RENDEZVOUS" && echo of.*); } >>attempts
+		if [ "$DDP_ATTEMPT" = 0 ]; then scontrol requeue "$SLURM_JOB_ID"; exec sleep 600; fi'\'''
+	same "$rc" 0
+	job=$(sed -n 's/^Submitted batch job //p' <<<"$out")
+	within 90 no_jobs
+	same "$(sed -E "s|^[^ ]*\.$job\.0 ([01]) $WORK/\.ddp/[^ ]*-$job\.0\.([01])-[0-9a-f]{16}|\1 \2|" "$WORK/attempts")" "0 0
+of.0
+1 1
+of.1"
+	within 10 gone "$WORK/.ddp"
+}
+
+# --- slurmctld does not answer -----------------------------------------------------------
+
+# A plugin before ours that holds srun between the step's creation and our questions to slurmctld,
+# so that slurmctld can be stopped just then.
+holder()
+{
+	cat >"$TOP/hold.c" <<'C'
+#include <slurm/spank.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+SPANK_PLUGIN(hold, 1);
+int slurm_spank_local_user_init(spank_t spank, int argc, char **argv)
+{
+	const char *at = getenv("HOLD_AT"), *until = getenv("HOLD_UNTIL");
+	int fd;
+	(void)spank, (void)argc, (void)argv;
+	if (!at || !until || (fd = open(at, O_CREAT | O_WRONLY, 0600)) < 0)
+		return 0;
+	close(fd);
+	for (int i = 0; i < 400 && access(until, F_OK) < 0; i++)
+		usleep(50000);
+	return 0;
+}
+C
+	gcc -shared -fPIC -o "$TOP/hold.so" "$TOP/hold.c"
+	chmod 755 "$TOP/hold.so"
+	sed 's/^MessageTimeout=.*/MessageTimeout=1/' "$MINICLUSTER_DIR/slurm.conf" >"$TOP/impatient.conf"
+}
+
+# Run srun with a slurmctld that is stopped from the step's creation on, until its tasks ran.
+unanswered()
+{
+	local ctld
+	ctld=$(cat "$MINICLUSTER_DIR/slurmctld.pid")
+	rm -f "$TOP/stopped" "$TOP/rc" "$WORK/held" "$WORK/ran"
+	(
+		rc=0
+		mc env SLURM_CONF="$TOP/impatient.conf" HOLD_AT="$WORK/held" HOLD_UNTIL="$TOP/stopped" \
+			"$@" >"$TOP/out" 2>"$TOP/err" || rc=$?
+		echo "$rc" >"$TOP/rc"
+	) 3>&- &
+	within 20 test -e "$WORK/held" || return 1
+	kill -STOP "$ctld"
+	touch "$TOP/stopped"
+	within 60 test -e "$WORK/ran" || { kill -CONT "$ctld"; return 1; }
+	kill -CONT "$ctld"
+	within 60 test -s "$TOP/rc" || return 1
+	rc=$(<"$TOP/rc") out=$(<"$TOP/out") err=$(not_waiting <"$TOP/err")
+}
+
+@test "slurmctld does not answer: a step on one node works, its address is the node's name" {
+	need_root
+	holder
+	echo "optional $TOP/hold.so" | cat - "$TOP/optional" >"$MINICLUSTER_DIR/plugstack.conf"
+	unanswered srun -w n1 --ddp sh -c 'touch ran; echo "${RANK-UNSET} ${MASTER_ADDR-UNSET} ${DDP_END_TIME-UNSET} ${DDP_ERROR-UNSET}"; ls -A .ddp | wc -l'
+	same "$rc" 0
+	same "$out" "0 n1 UNSET UNSET
+1"
+	has_not "$err" ddp:
+	within 10 gone "$WORK/.ddp"
+}
+
+@test "slurmctld does not answer: a step laid out by hand has no rank, and the message says what to do" {
+	need_root
+	holder
+	echo "optional $TOP/hold.so" | cat - "$TOP/optional" >"$MINICLUSTER_DIR/plugstack.conf"
+	unanswered srun -n2 -m arbitrary -w n2,n1 --ddp sh -c 'touch ran; echo "${RANK-UNSET} ${MASTER_ADDR-UNSET} ${DDP_ERROR%% which*}"'
+	same "$rc" 0
+	same "$out" "UNSET UNSET slurmctld does not say
+UNSET UNSET slurmctld does not say"
+	same "$(lines "$err" ddp:)" 1
+	has "$err" "^srun: error: ddp: slurmctld does not say which node runs rank 0 of step [0-9]*\.0; set MASTER_ADDR yourself or try again$"
+	gone "$WORK/.ddp"
+}
+
+# --- the nodes differ ----------------------------------------------------------------------
+
+# Start slurmd of n2 again, where $1 is done in its mount namespace first.
+slurmd_n2()
+{
+	local pid
+	pid=$(cat "$MINICLUSTER_DIR/slurmd-n2.pid")
+	kill "$pid"
+	within 60 gone "/proc/$pid"
+	(cd / && env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 unshare -m sh -c "$1; exec slurmd -f '$MINICLUSTER_DIR/slurm.conf' -N n2" \
+		>"$TOP/slurmd-n2.out" 2>&1 </dev/null 3>&-)
+	within 60 test -s "$MINICLUSTER_DIR/slurmd-n2.pid"
+	within 60 n2_answers
+}
+
+n2_answers() { [ "$(mc sinfo -h -n n2 -o %t)" = idle ] && mc srun -Q -w n2 -t 1 true 2>/dev/null; }
+
+@test "a directory that one of two nodes does not see: that node says so, and fails where it was asked for" {
+	need_root
+	as_user mkdir "$WORK/half"
+	slurmd_n2 "mount -t tmpfs -o mode=755,uid=$(as_user id -u) none '$WORK/half'"
+	message="node n2 does not share $WORK/half/\.ddp/[^ ]* with $(hostname), where srun ran \(No such file or directory\); give a shared one with --ddp-rdzv=DIR"
+
+	try mc_in "$WORK/half" srun -N2 --ddp "$SHOW" RANK WORLD_SIZE DDP_INIT_METHOD DDP_ERROR
+	same "$rc" 0
+	has "$out" "^0@n1 RANK=0 WORLD_SIZE=2 DDP_INIT_METHOD=file://$WORK/half/.* DDP_ERROR=UNSET$"
+	has "$out" "^1@n2 RANK=1 WORLD_SIZE=2 DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET$"
+	same "$(lines "$err" ddp:)" 1
+	has "$err" "^ddp: no rendezvous directory: $message; DDP_INIT_METHOD stays unset"
+
+	try mc srun -N2 --ddp --ddp-rdzv="$WORK/half" "$SHOW" RANK DDP_ERROR
+	same "$rc" 0
+	has "$out" "^0@n1 RANK=0 DDP_ERROR=UNSET$"
+	has "$out" "^1@n2 RANK=UNSET DDP_ERROR=$message$"
+	same "$(lines "$err" ddp:)" 1
+	has "$err" "^slurmstepd-n2: error: ddp: $message$"
+
+	required
+	try mc srun -N2 --ddp --ddp-rdzv="$WORK/half" sh -c 'touch ran.$RANK'
+	same "$rc" 1
+	has "$err" "slurmstepd-n2: error: ddp: $message"
+	gone "$WORK/ran.1"
+	setup
+	slurmd_n2 true
+	nodes_are_well
+	try mc_in "$WORK/half" srun -N2 --ddp "$SHOW" DDP_INIT_FILE
+	same "$rc:$err" "0:"
+	same "$(lines "$out" "DDP_INIT_FILE=file://$WORK/half/")" 2
+}
+
+# --- odd users -------------------------------------------------------------------------------
+
+@test "a user without a home, and an environment without HOME, USER and PWD" {
+	try mc env -u HOME -u USER -u LOGNAME -u PWD srun -N2 --ddp "$SHOW" RANK DDP_ERROR
+	same "$rc:$err" "0:"
+	same "$(sort <<<"$out")" "0@n1 RANK=0 DDP_ERROR=UNSET
+1@n2 RANK=1 DDP_ERROR=UNSET"
+	try mc env HOME=/nonexistent srun -N2 --ddp --ddp-rdzv="$WORK/%u" "$SHOW" RANK DDP_ERROR
+	same "$rc:$err" "0:"
+	same "$(ls -A "$WORK")" ""
+}
+
+@test "modes are the same whatever the umask: 700 and 600" {
+	for mask in 000 022 027 077; do
+			try mc sh -c 'umask "$1"; exec srun --ddp --ddp-rdzv=new/er sh -c "cd \"\$DDP_RENDEZVOUS\" && stat -c %a ../../.. ../.. .. . step"' - "$mask"
+		same "$rc:$err" "0:"
+		same "$out" "700
+700
+700
+700
+600"
+	done
+}
+
+@test "few open files are enough, for srun and for the tasks" {
+	for n in 64 32; do
+		try mc prlimit --nofile=$n:$n srun -N2 --ddp "$SHOW" RANK DDP_ERROR
+		same "$rc" 0
+		has_not "$err" ddp:
+		same "$(sort <<<"$out")" "0@n1 RANK=0 DDP_ERROR=UNSET
+1@n2 RANK=1 DDP_ERROR=UNSET"
+		gone "$WORK/.ddp"
+	done
+}
+
+# A working directory of [n] characters, printed.
+long_directory()
+{
+	local piece path=$WORK
+	piece=$(printf 'x%.0s' {1..200})
+	(
+		cd "$WORK" || exit
+		while ((${#path} + 1 < $1)); do
+			piece=${piece:0:$1 - ${#path} - 1}
+			as_user mkdir -p "$piece" && cd -- "$piece" || exit
+			path+=/$piece
+		done
+		echo "$path"
+	)
+}
+
+@test "long paths work as far as they fit, and are a warning beyond" {
+	for n in 255 1000 2000 3500; do
+		dir=$(long_directory $n)
+		same "${#dir}" "$n"
+		try mc_in "$dir" srun --ddp sh -c 'test -s "$DDP_RENDEZVOUS/step" && echo "${#DDP_RENDEZVOUS} ${DDP_INIT_FILE%%/*}"; echo "${RANK-UNSET} ${DDP_ERROR-UNSET}"'
+		same "$rc" 0
+		printf '%s: %s %s\n' "$n" "$out" "$err" >>"$TOP/long"
+		same "$(tail -n 1 <<<"$out")" "0 UNSET"
+		if [[ $err ]]; then
+			same "$(lines "$err" ddp:)" 1
+			same "$(wc -l <<<"$out")" 1
+		fi
+		same "$(ls -A "$dir")" ""
+	done
+	cat "$TOP/long"
+}
+
+# --- and then ---------------------------------------------------------------------------------
+
+@test "no process, file, shared memory, mount or port is left" {
+	within 30 no_jobs
+	same "$(ls -A "$WORK")" ""
+	"$minicluster" down
+	within 10 nothing_runs
+	gone "$MINICLUSTER_DIR"
+	has_not "$(cat /proc/mounts)" "$TOP"
+	has_not "$(find /tmp -maxdepth 1 -name 'minicluster-port-*' -printf '%l\n')" "^$MINICLUSTER_DIR$"
+	same "$(comm -13 <(sort "$TOP/shm") <(find /dev/shm -maxdepth 1 -mindepth 1 -newer "$TOP/optional" -user nobody -printf '%f\n' | sort))" ""
+}
+
+# Processes that name this cluster in arguments or environment, the tests' own apart.
+nothing_runs()
+{
+	local file pid
+	while read -r file; do
+		pid=${file//[!0-9]/}
+		! grep -qsF "$MINICLUSTER_DIR" "/proc/$pid/environ" "/proc/$pid/cmdline" || return 1
+	done < <(grep -lE "slurmctld|slurmd|slurmstepd|munged|srun|sleep|show" /proc/[0-9]*/comm 2>/dev/null)
+}

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# What the tests on a real Slurm share. Each .bats file starts a private cluster of its own in
+# setup_file and stops it in teardown_file:
+#
+#     load lib
+#     setup_file() { cluster_up --nodes 2; }
+#     teardown_file() { cluster_down; }
+#
+# Jobs run as an unprivileged user when the tests run as root ("nobody", and "daemon" where a
+# second one is needed); otherwise as whoever runs the tests.
+
+DDP_SRCDIR=${DDP_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
+DDP_BUILDDIR=${DDP_BUILDDIR:-$DDP_SRCDIR}
+DDP_PLUGIN=${DDP_PLUGIN:-$DDP_BUILDDIR/spank-plugin/.libs/ddp.so}
+export DDP_SRCDIR DDP_BUILDDIR DDP_PLUGIN
+
+# Where every user can run it, which a clone below a private home is not.
+minicluster=${TOP:+$TOP/minicluster}
+
+# Start this file's cluster with further arguments of "minicluster up", and make $WORK, the
+# user's own directory on storage that all nodes share.
+cluster_up()
+{
+	TOP=$(mktemp -d /tmp/ddp-test.XXXXXX)
+	chmod 755 "$TOP"
+	MINICLUSTER_DIR=$TOP/cluster
+	WORK=$TOP/work
+	mkdir -m 755 "$WORK"
+	# All that jobs use must be where every user can read it, which a build directory need not be.
+	install -m 755 "$DDP_PLUGIN" "$TOP/ddp.so"
+	minicluster=$TOP/minicluster
+	install -m 755 "$DDP_SRCDIR/contrib/minicluster" "$minicluster"
+	install -m 755 "$DDP_SRCDIR/tests/cluster/show" "$TOP/show"
+	if [ "$(id -u)" -eq 0 ]; then
+		chown nobody "$WORK"
+	fi
+	export TOP WORK MINICLUSTER_DIR
+	export SHOW=$TOP/show
+	"$minicluster" up --plugin "$TOP/ddp.so" "$@" >"$TOP/up.log" 2>&1 || {
+		cat "$TOP/up.log" >&2
+		return 1
+	}
+}
+
+cluster_down()
+{
+	"$minicluster" down >/dev/null
+	rm -rf "$TOP"
+}
+
+# Run a command as the first or the second unprivileged user.
+as_user()
+{
+	if [ "$(id -u)" -eq 0 ]; then
+		HOME=$WORK setpriv --reuid=nobody --regid=nogroup --clear-groups "$@"
+	else
+		"$@"
+	fi
+}
+
+as_other_user()
+{
+	[ "$(id -u)" -eq 0 ] || skip "a second user needs root"
+	HOME=/ setpriv --reuid=daemon --regid=daemon --clear-groups "$@"
+}
+
+# Run a command on the cluster as the user, in $WORK. Never longer than two minutes: a test
+# that hangs has failed.
+mc()
+{
+	(cd "$WORK" && as_user timeout -k 5 120 "$minicluster" run "$@")
+}
+
+# Each task prints one line "RANK@node NAME=value ..." of the variables named; sorted by rank.
+# An unset variable reads NAME=UNSET. Messages of Slurm and the plugin are in $WORK/err.
+#
+#     show "RANK LOCAL_RANK" -N2 -n4 --ddp
+show()
+{
+	local names=$1
+	shift
+	# shellcheck disable=SC2086
+	mc srun "$@" "$SHOW" $names 2>"$TOP/err" | sort -n
+}
+
+# Fail with both texts unless they are equal.
+same()
+{
+	[ "$1" = "$2" ] && return 0
+	printf 'got:\n%s\nwanted:\n%s\n' "$1" "$2" >&2
+	[ -s "$TOP/err" ] && sed 's/^/stderr: /' "$TOP/err" >&2
+	return 1
+}
+
+# Fail with the text unless the pattern (extended regular expression) is in it.
+has()
+{
+	grep -qE -- "$2" <<<"$1" && return 0
+	printf 'no line matches "%s" in:\n%s\n' "$2" "$1" >&2
+	return 1
+}
+
+has_not()
+{
+	grep -qE -- "$2" <<<"$1" || return 0
+	printf 'a line matches "%s" in:\n%s\n' "$2" "$1" >&2
+	return 1
+}
+
+# Run a command and keep what it did: $out, its exit status $rc, and $err without the lines that
+# srun prints when it has to wait for resources, which depend on what ran before.
+try()
+{
+	rc=0
+	"$@" >"$TOP/out" 2>"$TOP/err" || rc=$?
+	out=$(<"$TOP/out") err=$(not_waiting <"$TOP/err")
+	export out err rc
+}
+
+# Run a program as the user in the background; $! then is the program itself, to be killed.
+background()
+{
+	if [ "$(id -u)" -eq 0 ]; then
+		set -- setpriv --reuid=nobody --regid=nogroup --clear-groups "$@"
+	fi
+	HOME=$WORK "$@" 3>&- &
+}
+
+not_waiting()
+{
+	grep -vE '^srun: (job [0-9]+ (queued and waiting for|has been allocated) resources|Job [0-9]+ step creation .*, retrying.*|Step created for .*)$' || true
+}
+
+# As mc, in another directory than $WORK.
+mc_in()
+{
+	(cd "$1" && shift && as_user timeout -k 5 120 "$minicluster" run "$@")
+}
+
+# Wait until a command succeeds, for so many seconds and no longer.
+within()
+{
+	local end=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		if [ "$SECONDS" -ge "$end" ]; then
+			printf 'in vain: %s\n' "$*" >&2
+			return 1
+		fi
+		sleep 0.05
+	done
+}
+
+# Submit a batch job with these arguments of sbatch and wait until it is gone, which is quicker
+# than sbatch -W. $job is its id, $out what it printed.
+batch()
+{
+	job=$(mc sbatch --parsable -o batch.out "$@") || return 1
+	within 60 gone "$job"
+	# A step may wait a moment for the one before it, and srun says so.
+	out=$(grep -vE '^srun: (Job|Step) ' "$WORK/batch.out" || true)
+	export out job
+}
+
+gone()
+{
+	local left
+	left=$(mc squeue -h -j "$1" 2>&1) || grep -q 'Invalid job id' <<<"$left" || return 1
+	[ -z "$left" ] || grep -q 'Invalid job id' <<<"$left"
+}
+
+# A cluster of another shape for one test; the file's teardown() must call other_cluster_down.
+other_cluster()
+{
+	other_cluster_is_up=yes
+	cluster_up "$@"
+}
+
+other_cluster_down()
+{
+	[ -n "${other_cluster_is_up-}" ] || return 0
+	unset other_cluster_is_up
+	cluster_down
+}
+
+# Without root there may be no GPUs, see minicluster(1).
+need_gpus()
+{
+	[ -s "$MINICLUSTER_DIR/gres.conf" ] || skip "this user can make no GPU device nodes"
+}
+
+# Skip a test that mounts something where that is not possible.
+need_root()
+{
+	[ "$(id -u)" -eq 0 ] || skip "needs root"
+	unshare -m true 2>/dev/null || skip "this host lets nobody mount (unshare -m fails)"
+}
+
+no_jobs() { [ -z "$(mc squeue -h)" ]; }
+
+# For teardown(): nothing that this test began goes on.
+end_jobs()
+{
+	local pid
+	for pid in $(jobs -p); do
+		kill "$pid" 2>/dev/null || true
+	done
+	no_jobs && return
+	mc scancel -u "$(as_user id -un)" >/dev/null 2>&1 || true
+	within 30 no_jobs
+}
+
+# For setup_file(): libddp and its programs, where every user can read them.
+install_runtime()
+{
+	make -C "$DDP_BUILDDIR/runtime" install DESTDIR="$TOP/inst" >"$TOP/install.log" 2>&1
+	INST=$(find "$TOP/inst" -name ddp.pc)
+	INST=${INST%/lib*/pkgconfig/ddp.pc}
+	DDP_MODULES=$(dirname "$(find "$INST" -name ddp_ucx.so)")
+	LD_LIBRARY_PATH=$(dirname "$(find "$INST" -name libddp.so)")
+	PATH=$INST/bin:$PATH
+	# Everything between "nodes" stays on this host.
+	export INST DDP_MODULES LD_LIBRARY_PATH PATH UCX_NET_DEVICES=lo
+}

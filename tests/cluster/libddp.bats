@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+# libddp and ddp-info as a user has them: installed, found by pkg-config, started by srun.
+#
+# shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
+# shellcheck disable=SC2154 # rc, out and err come from try
+
+load lib
+
+setup_file()
+{
+	cluster_up --nodes 4
+	install_runtime
+	PKG_CONFIG_PATH=$(dirname "$(find "$INST" -name ddp.pc)")
+	export PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR=$TOP/inst
+	for program in "$DDP_SRCDIR/job-templates/hello-ddp.c" "$DDP_SRCDIR/tests/cluster/endless.c"; do
+		# shellcheck disable=SC2046 # flags are words
+		cc -Wall -Werror -o "$TOP/$(basename "$program" .c)" "$program" $(pkg-config --cflags --libs ddp)
+	done
+	export HELLO=$TOP/hello-ddp ENDLESS=$TOP/endless
+}
+
+teardown_file() { cluster_down; }
+
+setup() { shm=$(ls -A /dev/shm); }
+
+teardown()
+{
+	end_jobs
+	same "$(ls -A /dev/shm)" "$shm"
+	rm -rf "${WORK:?}"/* "$WORK"/.ddp
+}
+
+# rows TABLE: its rows as "rank node local", without what differs from run to run.
+rows() { awk '$1 ~ /^[0-9]+$/ && $3 ~ /\// { print $1, $2, $3 }' <<<"$1"; }
+
+exact() { grep -c 'GB/s  exact$' <<<"$1"; }
+
+# --- ddp-info -------------------------------------------------------------------------
+
+@test "ddp-info under srun --ddp: two nodes, met by files, UCX between them, sums exact" {
+	try mc srun -N2 --ntasks-per-node=2 --ddp ddp-info --max-bytes 1M
+	same "$rc" 0
+	has "$out" '4 ranks on 2 nodes, started by srun --ddp, met by file, between nodes: ucx$'
+	same "$(rows "$out")" "0 n1 0/2
+1 n1 1/2
+2 n2 0/2
+3 n2 1/2"
+	has_not "$out" WRONG
+	same "$(exact "$out")" 7
+}
+
+@test "ddp-info: four nodes, one rank each; the endpoint is tried from each" {
+	try mc srun -N4 -n4 --ddp ddp-info --max-bytes 64K
+	same "$rc" 0
+	has "$out" '4 ranks on 4 nodes'
+	has_not "$out" WRONG
+	same "$(awk '$3 ~ /\// { print $NF }' <<<"$out" | sort | uniq -c | tr -s ' ')" " 1 -
+ 3 yes"
+}
+
+@test "ddp-info: uneven nodes and ranks dealt in turn" {
+	try mc srun -N2 -n3 --ddp -m cyclic ddp-info --max-bytes 64K
+	same "$rc" 0
+	same "$(rows "$out")" "0 n1 0/2
+1 n2 0/1
+2 n1 1/2"
+	has "$out" '^warning: n1 has 2 ranks and n2 has 1'
+	has_not "$out" WRONG
+}
+
+@test "ddp-info on one node: no engine is needed" {
+	DDP_MODULES=/nonexistent try mc srun -N1 -n2 --ddp ddp-info --max-bytes 64K
+	same "$rc" 0
+	has "$out" 'between nodes: none$'
+	has_not "$out" WRONG
+}
+
+@test "without the engine, two nodes are refused, by its name" {
+	DDP_MODULES=/nonexistent DDP_TIMEOUT=20 try mc srun -N2 -n2 --ddp ddp-info
+	[ "$rc" -ne 0 ]
+	has "$err" 'no engine ucx: .*/nonexistent/ddp_ucx.so'
+}
+
+@test "plain srun, without the plugin's variables" {
+	try mc srun -N2 --ntasks-per-node=2 ddp-info --max-bytes 64K
+	same "$rc" 0
+	has "$out" '4 ranks on 2 nodes, started by srun, met by file'
+	has_not "$out" WRONG
+	[ ! -e "$WORK/.ddp" ]
+}
+
+@test "srun --mpi=pmix: ranks meet by PMIx where there is no directory, or when told to" {
+	DDP_METHOD=pmix try mc srun -N2 --ntasks-per-node=2 --mpi=pmix ddp-info --max-bytes 64K
+	same "$rc" 0
+	has "$out" 'started by srun, met by pmix'
+	has_not "$out" WRONG
+}
+
+@test "DDP_METHOD=pmix without PMIx is refused with the remedy" {
+	DDP_METHOD=pmix try mc srun -N2 -n2 --ddp ddp-info
+	[ "$rc" -ne 0 ]
+	has "$err" 'mpi=pmix'
+}
+
+@test "a batch script itself is one rank; its sruns are worlds" {
+	cat >"$WORK/job" <<-'END'
+		#!/bin/bash
+		#SBATCH -N2 --ntasks-per-node=1 --ddp
+		ddp-info --no-test
+		srun ddp-info --no-test
+	END
+	batch "$WORK/job"
+	has "$out" ': 1 rank on 1 node, started by single'
+	has "$out" ': 2 ranks on 2 nodes, started by srun --ddp'
+}
+
+@test "several steps at once do not meet each other" {
+	cat >"$WORK/job" <<-'END'
+		#!/bin/bash
+		#SBATCH -N2 --ntasks-per-node=2 --overcommit
+		for i in 1 2 3; do
+			srun --overlap -N2 --ntasks-per-node=2 --ddp ddp-info --max-bytes 64K >out-$i &
+			srun --overlap -N2 --ntasks-per-node=2 ddp-info --max-bytes 64K >out-plain-$i &
+		done
+		wait
+	END
+	batch "$WORK/job"
+	for i in 1 2 3 plain-1 plain-2 plain-3; do
+		has "$(<"$WORK/out-$i")" '4 ranks on 2 nodes'
+		has_not "$(<"$WORK/out-$i")" WRONG
+		same "$(exact "$(<"$WORK/out-$i")")" 5
+	done
+}
+
+@test "ddp-info --json is JSON, with a row for each rank" {
+	try mc srun -N2 -n2 --ddp ddp-info --json --max-bytes 4K
+	same "$rc" 0
+	same "$(/usr/bin/python3 -c '
+import json, sys
+d = json.load(sys.stdin)
+print(d["size"], d["nodes"], d["wide"], [r["node"] for r in d["ranks"]],
+      [t["wrong_elements"] for t in d["selftest"]], d["ranks"][1]["endpoint_reached"])' <<<"$out")" \
+		"2 2 ucx ['n1', 'n2'] [0, 0, 0, 0] True"
+}
+
+@test "ddp-info --strict: warnings are in the exit status" {
+	try mc srun -N2 -n3 --ddp ddp-info --no-test --strict
+	same "$rc" 3
+	try mc srun -N2 -n3 --ddp ddp-info --no-test
+	same "$rc" 0
+}
+
+@test "ddp-info refuses what it does not know, in a line" {
+	try mc srun -n1 --ddp ddp-info --max-bytes 3
+	same "$rc" 2
+	has "$err" '^ddp-info: --max-bytes 3: give 4 to 1G$'
+	try mc srun -n1 --ddp ddp-info extra
+	same "$rc" 2
+	has "$err" '^ddp-info: extra: no argument is expected$'
+}
+
+# --- hello-ddp ------------------------------------------------------------------------
+
+@test "hello-ddp: trains on two nodes, goes on from its checkpoint with other ranks" {
+	try mc srun -N2 --ntasks-per-node=2 --ddp "$HELLO"
+	same "$rc" 0
+	has "$out" '^epoch 4: loss 0\.00.*, y = (2\.9|3\.0)[0-9]*x \+ (0\.9|1\.0)'
+	same "$(find "$WORK/hello-checkpoints" -type f | wc -l)" 2
+	rm "$(find "$WORK/hello-checkpoints" -type f | sort | tail -n 1)"
+	try mc srun -N1 -n1 --ddp "$HELLO"
+	same "$rc" 0
+	same "$(grep -c '^epoch' <<<"$out")" 1
+	has "$out" '^epoch 4: '
+}
+
+# --- Failure --------------------------------------------------------------------------
+
+all_up() { [ "$(find "$WORK" -name 'up-*' -size +0 | wc -l)" -eq "$1" ]; }
+
+# endless SRUN-OPTION...: start it in the background, and wait until its four
+# ranks are among their sums. What they say goes to $WORK/said.
+endless()
+{
+	background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun -N2 --ntasks-per-node=2 \
+		--kill-on-bad-exit=0 "$@" "$ENDLESS" >"$TOP/said" 2>&1
+	within 30 all_up 4
+}
+
+ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
+
+@test "a rank is killed in an all-reduce: the others name it, leave, and keep records" {
+	for victim in 0 3; do
+		rm -rf "$WORK"/up-* "$WORK"/.ddp
+		endless --ddp
+		kill -9 "$(<"$WORK/up-$victim")"
+		within 20 ended
+		wait || true
+		for rank in 0 1 2 3; do
+			[ "$rank" -eq "$victim" ] ||
+				has "$(<"$TOP/said")" "^ddp\[$rank@n[12]\]: .*rank $victim on n[12]"
+		done
+		has "$(cat "$WORK"/.ddp/failed-*/summary)" "^did not arrive in #[0-9]+ .*: rank $victim\$"
+		same "$(find "$WORK"/.ddp/failed-* -name 'rank-*' | wc -l)" 3
+		same "$(find "$WORK/.ddp" -maxdepth 1 -mindepth 1 | wc -l)" 1
+	done
+}
+
+@test "a rank is stopped: named when DDP_TIMEOUT is over" {
+	export DDP_TIMEOUT=3
+	endless --ddp
+	kill -STOP "$(<"$WORK/up-2")"
+	within 30 grep -q 'ddp\[3@n2\]: .*rank 2 on n2' "$TOP/said"
+	kill -9 "$(<"$WORK/up-2")"
+	within 20 ended
+	wait || true
+	for rank in 0 1 3; do
+		has "$(<"$TOP/said")" "^ddp\[$rank@n[12]\]: .*rank 2 on n2"
+	done
+}
+
+@test "scancel: each rank leaves its record" {
+	endless --ddp --job-name=endless
+	mc scancel --name=endless
+	within 30 ended
+	wait || true
+	# Whoever hears of another's end before its own signal comes says that.
+	has "$(cat "$WORK"/.ddp/failed-*/rank-*)" SIGTERM
+	same "$(find "$WORK"/.ddp/failed-* -name 'rank-*' | wc -l)" 4
+}
+
+@test "the rendezvous directory is removed while ranks start: a line, no hang" {
+	cat >"$WORK/remove" <<-'END'
+		#!/bin/bash
+		if [ "$SLURM_PROCID" = 1 ]; then rm -rf "$DDP_RENDEZVOUS"; fi
+		exec ddp-info --no-test
+	END
+	chmod +x "$WORK/remove"
+	DDP_TIMEOUT=5 try mc srun -N2 -n2 --ddp --kill-on-bad-exit=0 "$WORK/remove"
+	[ "$rc" -ne 0 ]
+	has "$err" '^ddp\[1@n2\]: '
+}

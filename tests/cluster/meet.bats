@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+# How ranks meet under a real srun, by each method: tests/runtime/meet does nothing but that.
+#
+# shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
+# shellcheck disable=SC2154 # rc, out and err come from try
+
+load lib
+
+setup_file()
+{
+	cluster_up --nodes 2
+	# In a place that every user can read.
+	install -m 755 "$DDP_BUILDDIR/tests/runtime/meet" "$TOP/meet"
+	DDP_MODULES=$TOP/modules
+	mkdir -m 755 "$DDP_MODULES"
+	if [ -f "$DDP_BUILDDIR/runtime/.libs/ddp_pmix.so" ]; then
+		install -m 755 "$DDP_BUILDDIR/runtime/.libs/ddp_pmix.so" "$DDP_MODULES"
+	fi
+	export DDP_MODULES MEET=$TOP/meet
+}
+
+teardown_file() { cluster_down; }
+
+teardown() { rm -rf "${WORK:?}"/* "$WORK"/.ddp; }
+
+# met RANKS METHOD: $out says that all of them did.
+met()
+{
+	local rank wanted=
+	for ((rank = 0; rank < $1; rank++)); do
+		wanted+="rank $rank of $1 met by $2"$'\n'
+	done
+	same "$rc" 0
+	same "$(sort <<<"$out")"$'\n' "$wanted"
+}
+
+nothing_left() { same "$(ls -A "$WORK")" ""; }
+
+needs_pmix()
+{
+	[ -f "$DDP_MODULES/ddp_pmix.so" ] || skip "built without PMIx"
+	mc srun --mpi=list 2>&1 | grep -q pmix || skip "this Slurm has no PMIx"
+}
+
+@test "by files in the step's directory" {
+	try mc srun -N2 -n4 --ddp "$MEET"
+	met 4 file
+	nothing_left
+}
+
+@test "by files in a directory that they make, under plain srun" {
+	try mc srun -N2 -n5 "$MEET"
+	met 5 file
+	nothing_left
+}
+
+@test "two programs in one step, one after the other" {
+	try mc srun -N2 -n4 --ddp sh -c '"$0" && "$0"' "$MEET"
+	same "$rc" 0
+	same "$(sort <<<"$out" | uniq -c | sort -rn | awk '{ print $1, $3 }' | sort)" $'2 0\n2 1\n2 2\n2 3'
+	nothing_left
+}
+
+@test "through PMIx" {
+	needs_pmix
+	try mc srun -N2 -n4 --mpi=pmix "$MEET" -m pmix
+	met 4 pmix
+}
+
+@test "two programs in one step, through PMIx" {
+	needs_pmix
+	try mc srun -N2 -n4 --mpi=pmix sh -c '"$0" -m pmix && "$0" -m pmix' "$MEET"
+	same "$rc" 0
+	same "$(grep -c 'met by pmix' <<<"$out")" 8
+}
+
+@test "through PMIx, a rank that gives up is heard on its node, and the others see the time end" {
+	needs_pmix
+	try mc srun -N2 -n4 -K0 --mpi=pmix "$MEET" -m pmix -a -t 5
+	has "$err" 'rank 0: rank 1 on n1: asked to'
+	has "$err" 'rank 3: (not all of 4 ranks arrived in 5 s|rank 1 on n1: asked to)'
+}
+
+@test "PMIx that is not there" {
+	try mc srun -n1 "$MEET" -m pmix
+	has "$err" 'PMIX_RANK is not set; srun --mpi=pmix sets it'
+}
+
+@test "a rank that gives up is heard by all" {
+	try mc srun -N2 -n4 -K0 --ddp "$MEET" -a
+	for rank in 0 2 3; do
+		has "$err" "rank $rank: rank 1 on n1: asked to"
+	done
+	nothing_left
+}
+
+@test "a late rank is named, and leaves too when it comes" {
+	try mc srun -N2 -n4 -K0 --ddp "$MEET" -w 2000 -t 1
+	for rank in 0 2 3; do
+		has "$err" "rank $rank: .*1 of 4 ranks did not arrive in 1 s: rank 1"
+	done
+	# What it finds may look like an earlier attempt's: then it waits for its own limit.
+	has "$err" 'rank 1: .*(1 of 4 ranks did not arrive in 1 s: rank 1|rank 0 did not arrive in 1 s)'
+	nothing_left
+}
+
+@test "a rank that is killed is named by all others" {
+	try mc srun -N2 -n4 -K0 --ddp sh -c '[ $SLURM_PROCID = 2 ] && kill -9 $$; exec "$0" -t 1' "$MEET"
+	for rank in 0 1 3; do
+		has "$err" "rank $rank: .*1 of 4 ranks did not arrive in 1 s: rank 2"
+	done
+	nothing_left
+}

@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the line in plugstack.conf does: optional and required, arguments, a plugin that is
+# missing, wrong, or there on one side alone.
+#
+# shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
+# shellcheck disable=SC2154 # rc, out and err come from try
+
+load lib
+
+setup_file()
+{
+	# Seven shards do not divide among two GPUs, so shards_per_gpu= has something to say; and no
+	# ports are reserved, so ports= has.
+	cluster_up --nodes 2 --gpus 2 --shards 7 --conf MpiParams=
+	cp "$MINICLUSTER_DIR/plugstack.conf" "$TOP/plugstack.conf"
+	# What srun reads where it has a plugstack.conf of its own; the nodes keep theirs.
+	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/submit-plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$TOP/submit.conf"
+}
+
+teardown_file() { cluster_down; }
+
+teardown()
+{
+	cp "$TOP/plugstack.conf" "$MINICLUSTER_DIR/plugstack.conf"
+	rm -rf "${WORK:?}"/* "$WORK"/.ddp "$TOP"/p-* "$TOP"/plugstack.conf.d
+}
+
+# The plugstack.conf of all, or of srun alone.
+plugstack() { printf '%s\n' "$@" >"$MINICLUSTER_DIR/plugstack.conf"; }
+submit_plugstack() { printf '%s\n' "$@" >"$TOP/submit-plugstack.conf"; }
+submit() { mc env SLURM_CONF="$TOP/submit.conf" "$@"; }
+lines() { grep -c "$2" <<<"$1" || true; }
+
+nodes_are_well() { same "$(mc sinfo -h -N -o '%N %t %E' | sort)" "n1 idle none
+n2 idle none"; }
+# The step of a plain srun and the job of a plain sbatch know nothing of the plugin.
+plain_works()
+{
+	try mc srun -N2 sh -c 'echo "${RANK-UNSET} ${DDP_ERROR-UNSET}"'
+	same "$rc:$err" "0:"
+	same "$out" "UNSET UNSET
+UNSET UNSET"
+	try mc sbatch -W -o job.out --wrap 'echo batch; srun echo step; srun -N1 false; echo "status $?"'
+	same "$rc:$err" "0:"
+	same "$(not_waiting <"$WORK/job.out" | grep -v '^srun: error: n.: task 0: Exited with exit code 1$')" "batch
+step
+status 1"
+	within 10 no_jobs
+	nodes_are_well
+}
+
+trains() { same "$(sort <<<"$out")" "0@n1 RANK=0 WORLD_SIZE=2 DDP_ERROR=UNSET
+1@n2 RANK=1 WORLD_SIZE=2 DDP_ERROR=UNSET"; }
+
+refusal=(RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT)
+unset_all="RANK=UNSET WORLD_SIZE=UNSET LOCAL_RANK=UNSET MASTER_ADDR=UNSET MASTER_PORT=UNSET"
+
+# --- arguments -------------------------------------------------------------------------
+
+@test "required: a plain srun and a step with --ddp work" {
+	plugstack "required $TOP/ddp.so"
+	plain_works
+	try mc srun -N2 --ddp "$SHOW" RANK WORLD_SIZE DDP_ERROR
+	same "$rc:$err" "0:"
+	trains
+}
+
+@test "a wrong argument, optional: silent without --ddp, one message and no rank with it" {
+	for argument in nonsense nonsense=1 ports=abc ports ports= 'rdzv=a?b' master_suffix=a/b local_rank=x share=x shards_per_gpu=0 shards_per_gpu=x; do
+		plugstack "optional $TOP/ddp.so $argument"
+		try mc srun -N2 true
+		same "$rc:$out:$err" "0::"
+		try mc srun -N2 --ddp "$SHOW" "${refusal[@]}"
+		same "$rc" 0
+		same "$(sort <<<"$out")" "0@n1 $unset_all
+1@n2 $unset_all"
+		same "$(wc -l <<<"$err")" 1
+		has "$err" "^srun: error: ddp: disabled by its line in plugstack.conf on this host: .*${argument%%=*}.*; tell your administrator$"
+	done
+	plain_works
+	try mc srun --ddp sh -c 'echo "$DDP_ERROR"'
+	same "srun: error: ddp: $out" "$err"
+	try mc env SLURM_DDP=1 srun "$SHOW" RANK
+	same "${out#*@n? }" RANK=UNSET
+	same "$(wc -l <<<"$err")" 1
+}
+
+@test "a wrong argument, required: silent without --ddp, one message and an exit status with it" {
+	plugstack "required $TOP/ddp.so nonsense=1"
+	plain_works
+	try mc srun -N2 --ddp touch ran
+	same "$rc:$out" "1:"
+	same "$(lines "$err" 'error: ddp:')" 1
+	has "$err" '^srun: error: ddp: disabled by its line in plugstack.conf on this host: there is no argument "nonsense=1"; .*; tell your administrator$'
+	[ ! -e "$WORK/ran" ]
+	try mc sbatch -W -o job.out --ddp --wrap 'srun -N1 touch ran; echo "status $?"'
+	same "$rc" 0
+	same "$(tail -n 1 "$WORK/job.out")" "status 1"
+	[ ! -e "$WORK/ran" ]
+	within 10 no_jobs
+	nodes_are_well
+}
+
+# One row for each argument of the table that has an option: set in plugstack.conf, then in the
+# environment, then on the command line; each wins over those before it.
+precedence()
+{
+	local name=$1 variable=$2 option=$3 expected=$4 step=$5 variables=$6
+	local -a want values
+	IFS='|' read -r -a want <<<"$expected"
+	IFS='|' read -r -a values <<<"$7"
+	plugstack "optional $TOP/ddp.so $name=${values[0]}"
+	# shellcheck disable=SC2086
+	{
+		try mc srun $step --ddp "$SHOW" $variables
+		same "$rc:$err" "0:"
+		has "$out" "^${want[0]}$"
+		try mc env "$variable=${values[1]}" srun $step --ddp "$SHOW" $variables
+		same "$rc:$err" "0:"
+		has "$out" "^${want[1]}$"
+		try mc env "$variable=${values[1]}" srun $step --ddp "$option=${values[2]}" "$SHOW" $variables
+		same "$rc:$err" "0:"
+		has "$out" "^${want[2]}$"
+	}
+}
+
+@test "rdzv=: plugstack.conf, environment, command line" {
+	precedence rdzv SLURM_DDP_RDZV --ddp-rdzv \
+		"0@n. DDP_RENDEZVOUS=$WORK/a/\.ddp/.*|0@n. DDP_RENDEZVOUS=$WORK/b/\.ddp/.*|0@n. DDP_RENDEZVOUS=$WORK/c/\.ddp/.*" \
+		-N1 DDP_RENDEZVOUS "$WORK/a|$WORK/b|$WORK/c"
+}
+
+@test "master_suffix=: plugstack.conf, environment, command line" {
+	precedence master_suffix SLURM_DDP_MASTER_SUFFIX --ddp-master-suffix \
+		"0@n2 MASTER_ADDR=n2-a|0@n2 MASTER_ADDR=n2-b|0@n2 MASTER_ADDR=n2-c" "-w n2" MASTER_ADDR "-a|-b|-c"
+}
+
+@test "local_rank=: plugstack.conf, environment, command line" {
+	precedence local_rank SLURM_DDP_LOCAL_RANK --ddp-local-rank \
+		"1@n1 LOCAL_RANK=1|1@n1 LOCAL_RANK=0|1@n1 LOCAL_RANK=1" "-w n1 -n2 --gres=gpu:1" LOCAL_RANK "task|device|task"
+}
+
+@test "share=: plugstack.conf, environment, command line" {
+	precedence share SLURM_DDP_SHARE --ddp-share \
+		"1@n1 DDP_SHARE=UNSET PYTORCH_CUDA_ALLOC_CONF=UNSET|1@n1 DDP_SHARE=0\.5 PYTORCH_CUDA_ALLOC_CONF=UNSET|1@n1 DDP_SHARE=0\.5 PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:0\.5" \
+		"-w n1 -n2 --gres=gpu:1" "DDP_SHARE PYTORCH_CUDA_ALLOC_CONF" "off|auto|torch"
+}
+
+@test "ports=: of the site; --ddp-port and SLURM_DDP_PORT win over it" {
+	plugstack "optional $TOP/ddp.so ports=61000-61001"
+	try mc srun -N2 --ddp "$SHOW" MASTER_PORT
+	same "$rc:$err" "0:"
+	same "$(sort <<<"$out")" "0@n1 MASTER_PORT=61000
+1@n2 MASTER_PORT=61000"
+	try mc env SLURM_DDP_PORT=62000-62001 srun --ddp "$SHOW" MASTER_PORT
+	same "$rc:$err" "0:"
+	same "${out#*@n? }" MASTER_PORT=62000
+	try mc env SLURM_DDP_PORT=62000 srun --ddp --ddp-port=63001 "$SHOW" MASTER_PORT
+	same "$rc:$err" "0:"
+	same "${out#*@n? }" MASTER_PORT=63001
+	try mc env MASTER_PORT=63003 SLURM_DDP_PORT=62000 srun --ddp "$SHOW" MASTER_PORT
+	same "$rc" 0
+	same "${out#*@n? }" MASTER_PORT=63003
+	same "$err" "ddp: MASTER_PORT=63003 of your environment is used, --ddp-port is not"
+}
+
+@test "shards_per_gpu=: where Slurm's own numbers do not say it" {
+	try mc srun --gres=shard:1 --ddp "$SHOW" DDP_SHARE
+	same "$rc" 0
+	same "${out#*@n? }" DDP_SHARE=UNSET
+	same "$(lines "$err" ddp:)" 1
+	has "$err" "ddp: .*shards_per_gpu=N in plugstack.conf"
+	plugstack "optional $TOP/ddp.so shards_per_gpu=4"
+	try mc srun --gres=shard:1 --ddp "$SHOW" DDP_SHARE
+	same "$rc:$err" "0:"
+	same "${out#*@n? }" DDP_SHARE=0.25
+}
+
+@test "several arguments, blanks between them, and a comment" {
+	plugstack "# the site's" "optional   $TOP/ddp.so  master_suffix=-ib	ports=61000-61001   # more"
+	try mc srun -w n1 --ddp "$SHOW" MASTER_ADDR MASTER_PORT
+	same "$rc:$err" "0:"
+	same "$out" "0@n1 MASTER_ADDR=n1-ib MASTER_PORT=61000"
+}
+
+@test "zz-ddp.conf as the build makes it works through an include line" {
+	mkdir "$TOP/plugstack.conf.d"
+	sed -E "s|^(optional) [^ ]*/ddp.so$|\1 $TOP/ddp.so|" "$DDP_BUILDDIR/spank-plugin/zz-ddp.conf" >"$TOP/plugstack.conf.d/zz-ddp.conf"
+	grep -qx "optional $TOP/ddp.so" "$TOP/plugstack.conf.d/zz-ddp.conf"
+	plugstack "include $TOP/plugstack.conf.d/*.conf"
+	plain_works
+	try mc srun -N2 --ddp "$SHOW" RANK WORLD_SIZE DDP_ERROR
+	same "$rc:$err" "0:"
+	trains
+	# srun of a host without the include line has no such option.
+	plugstack ""
+	try mc srun --ddp true
+	[ "$rc" -ne 0 ]
+	has "$err" "unrecognized option '--ddp'"
+}
+
+# --- a plugin that cannot be loaded ------------------------------------------------------
+
+@test "a missing plugin, optional: srun says so and works; --ddp is no option" {
+	plugstack "optional $TOP/p-none.so"
+	try mc srun -N2 hostname
+	same "$rc" 0
+	same "$(wc -l <<<"$out")" 2
+	# Slurm 25.11 no longer says it.
+	has_not "$(grep -v p-none.so <<<"$err" || true)" .
+	try mc srun --ddp touch ran
+	[ "$rc" -ne 0 ]
+	has "$err" "srun: unrecognized option '--ddp'"
+	[ ! -e "$WORK/ran" ]
+	nodes_are_well
+}
+
+@test "a missing plugin, required: every srun of that host ends" {
+	plugstack "required $TOP/p-none.so"
+	for ddp in "" --ddp; do
+		# shellcheck disable=SC2086
+		try mc srun $ddp touch ran
+		same "$rc:$out" "1:"
+		has "$err" "srun: error: .*p-none.so"
+		[ ! -e "$WORK/ran" ]
+	done
+	nodes_are_well
+}
+
+# The plugin of another Slurm release: the version is all that Slurm looks at first.
+another_release()
+{
+	cat >"$TOP/p-old.c" <<'C'
+#include <slurm/slurm_version.h>
+#include <slurm/spank.h>
+#undef SLURM_VERSION_NUMBER
+#define SLURM_VERSION_NUMBER SLURM_VERSION_NUM(20, 2, 7)
+SPANK_PLUGIN(ddp, 1)
+C
+	gcc -shared -fPIC -o "$TOP/p-old.so" "$TOP/p-old.c"
+	chmod 755 "$TOP/p-old.so"
+}
+
+@test "a plugin of another release, optional: srun says so and works; --ddp is no option" {
+	another_release
+	plugstack "optional $TOP/p-old.so"
+	try mc srun -N2 hostname
+	same "$rc" 0
+	same "$(wc -l <<<"$out")" 2
+	has "$err" "srun: error: .*p-old.so.*Incompatible plugin version|Incompatible Slurm plugin .*p-old.so version \(20.02.7\)"
+	try mc srun --ddp touch ran
+	[ "$rc" -ne 0 ]
+	has "$err" "srun: unrecognized option '--ddp'"
+	[ ! -e "$WORK/ran" ]
+	nodes_are_well
+}
+
+@test "a plugin of another release, required: every srun of that host ends" {
+	another_release
+	plugstack "required $TOP/p-old.so"
+	for ddp in "" --ddp; do
+		# shellcheck disable=SC2086
+		try mc srun $ddp touch ran
+		same "$rc:$out" "1:"
+		has "$err" "Incompatible Slurm plugin .*p-old.so version \(20.02.7\)"
+		[ ! -e "$WORK/ran" ]
+	done
+	nodes_are_well
+}
+
+# --- the two sides differ ------------------------------------------------------------------
+
+@test "a wrong argument on the nodes alone, optional: a message, DDP_ERROR and no rank" {
+	submit_plugstack "optional $TOP/ddp.so"
+	plugstack "optional $TOP/ddp.so nonsense=1"
+	try submit srun -N2 true
+	same "$rc:$out:$err" "0::"
+	try submit srun -N2 -n4 --ddp "$SHOW" "${refusal[@]}"
+	same "$rc" 0
+	same "$(sed 's/.*@n. //' <<<"$out" | sort -u)" "$unset_all"
+	same "$(wc -l <<<"$out")" 4
+	# One line from each node, not from each task.
+	same "$(sed -E 's/^slurmstepd-(n.): error: ddp: disabled by its line in plugstack.conf on this node: there is no argument "nonsense=1"; .*/\1/' <<<"$err" | sort)" "n1
+n2"
+	try submit srun --ddp sh -c 'echo "$DDP_ERROR"; ls -A'
+	same "slurmstepd-n1: error: ddp: $(head -n 1 <<<"$out")" "$err"
+	# srun had made the directory, and clears it away.
+	same "$(tail -n +2 <<<"$out")" .ddp
+	same "$(ls -A "$WORK")" ""
+	nodes_are_well
+}
+
+@test "a wrong argument on the nodes alone, required: the tasks do not run, the node stays up" {
+	submit_plugstack "required $TOP/ddp.so"
+	plugstack "required $TOP/ddp.so nonsense=1"
+	try submit srun -N2 true
+	same "$rc:$out:$err" "0::"
+	try submit srun -N2 -n4 --ddp touch ran
+	same "$rc:$out" "1:"
+	same "$(grep -oE '^slurmstepd-n.: error: ddp: disabled by its line in plugstack.conf on this node: ' <<<"$err" | sort)" \
+		"slurmstepd-n1: error: ddp: disabled by its line in plugstack.conf on this node: 
+slurmstepd-n2: error: ddp: disabled by its line in plugstack.conf on this node: "
+	[ ! -e "$WORK/ran" ]
+	same "$(ls -A "$WORK")" ""
+	nodes_are_well
+}
+
+@test "required: a failing srun --ddp inside a batch job fails the step, not the job or the node" {
+	plugstack "required $TOP/ddp.so nonsense=1"
+	submit_plugstack "required $TOP/ddp.so"
+	try mc sbatch -W -N2 -o job.out --wrap "export SLURM_CONF=$TOP/submit.conf
+srun -N2 --ddp touch ran; echo \"status \$?\"; srun -N1 -n1 echo after"
+	same "$rc" 0
+	same "$(not_waiting <"$WORK/job.out" | tail -n 2)" "status 1
+after"
+	[ ! -e "$WORK/ran" ]
+	within 10 no_jobs
+	nodes_are_well
+}
+
+@test "a wrong argument at srun alone: the tasks learn it" {
+	submit_plugstack "optional $TOP/ddp.so nonsense=1"
+	try submit srun -N2 --ddp "$SHOW" "${refusal[@]}"
+	same "$rc" 0
+	same "$(sort <<<"$out")" "0@n1 $unset_all
+1@n2 $unset_all"
+	same "$(wc -l <<<"$err")" 1
+	has "$err" "^srun: error: ddp: disabled by its line in plugstack.conf on this host"
+}
+
+# Slurm 22.05 hands a node without the plugin the option of a plugin that it does not have, and
+# drops it without a word to the user: slurmd's log alone has it. No code of ours runs there, so
+# nothing can be said or set; what the tasks have is srun's SLURM_DDP_STEP, by which a program
+# can tell this case from a plain srun.
+@test "the plugin at srun alone: nothing is set, and SLURM_DDP_STEP tells it" {
+	submit_plugstack "optional $TOP/ddp.so"
+	plugstack ""
+	try submit srun -N2 --ddp "$SHOW" "${refusal[@]}" DDP_RANK DDP_ERROR
+	same "$rc" 0
+	same "$(sort <<<"$out")" "0@n1 $unset_all DDP_RANK=UNSET DDP_ERROR=UNSET
+1@n2 $unset_all DDP_RANK=UNSET DDP_ERROR=UNSET"
+	try submit srun -N1 --ddp sh -c 'echo "${SLURM_DDP_STEP%%;*}"; ls -A'
+	same "$rc" 0
+	same "$out" "v1
+.ddp"
+	same "$(ls -A "$WORK")" ""
+	nodes_are_well
+}
+
+@test "the plugin on the nodes alone: --ddp is no option, and nothing happens otherwise" {
+	submit_plugstack ""
+	try submit srun --ddp touch ran
+	[ "$rc" -ne 0 ]
+	has "$err" "srun: unrecognized option '--ddp'"
+	[ ! -e "$WORK/ran" ]
+	try submit env SLURM_DDP=1 srun -N2 "$SHOW" RANK DDP_RANK DDP_ERROR
+	same "$rc:$err" "0:"
+	same "$(sort <<<"$out")" "0@n1 RANK=UNSET DDP_RANK=UNSET DDP_ERROR=UNSET
+1@n2 RANK=UNSET DDP_RANK=UNSET DDP_ERROR=UNSET"
+}
+
+# Only an srun with the plugin hands the job's option on, so the nodes do not learn of it.
+@test "sbatch --ddp, and srun in the job has no plugin: nothing is set" {
+	submit_plugstack ""
+	try mc sbatch -W -N2 -o job.out --ddp --wrap "export SLURM_CONF=$TOP/submit.conf
+srun -N2 $SHOW ${refusal[*]} DDP_ERROR"
+	same "$rc" 0
+	same "$(not_waiting <"$WORK/job.out" | sort)" "0@n1 $unset_all DDP_ERROR=UNSET
+1@n2 $unset_all DDP_ERROR=UNSET"
+	nodes_are_well
+}
+
+@test "the line twice, as in plugstack.conf and in plugstack.conf.d: once is enough" {
+	plugstack "optional $TOP/ddp.so" "optional $TOP/ddp.so"
+	plain_works
+	try mc srun -N2 --ddp --ddp-rdzv=%n --ddp-verbose "$SHOW" RANK WORLD_SIZE DDP_ERROR
+	same "$rc" 0
+	trains
+	same "$(lines "$err" "ddp: rank 0 on n1: set RANK=0 ")" 1
+	same "$(lines "$err" "ddp: rank 1 of 2 ")" 1
+	has_not "$err" error
+	# Not even the default directory may fail for it.
+	chmod 555 "$WORK"
+	try mc srun -N2 --ddp "$SHOW" RANK WORLD_SIZE DDP_ERROR
+	chmod 755 "$WORK"
+	same "$rc" 0
+	trains
+	same "$(lines "$err" ddp:)" 1
+}

@@ -1,0 +1,728 @@
+# SPDX-License-Identifier: Apache-2.0
+# The rendezvous directory: where it is made, who may make it, and that nothing of it stays.
+#
+# shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
+# shellcheck disable=SC2154 # rc, out and err come from try
+
+load lib
+
+setup_file()
+{
+	cluster_up --nodes 2
+	# Where plugstack.conf says "optional", Slurm starts the tasks whatever the plugin says; a
+	# refusal is an exit status under "required".
+	sed s/^optional/required/ "$MINICLUSTER_DIR/plugstack.conf" >"$TOP/required"
+	cp "$MINICLUSTER_DIR/plugstack.conf" "$TOP/optional"
+}
+
+teardown_file() { cluster_down; }
+
+setup() { cp "$TOP/optional" "$MINICLUSTER_DIR/plugstack.conf"; }
+
+teardown()
+{
+	end_jobs
+	rm -rf "${WORK:?}"/* "$WORK"/.ddp "$TOP"/other
+}
+
+required() { cp "$TOP/required" "$MINICLUSTER_DIR/plugstack.conf"; }
+site() { echo "optional $TOP/ddp.so $*" >"$MINICLUSTER_DIR/plugstack.conf"; }
+no_step() { ! mc squeue -h -s -o %i | grep -qx "$1"; }
+gone() { [ ! -e "$1" ] && [ ! -L "$1" ]; }
+empty() { same "$(ls -A "$1")" ""; }
+lines() { grep -c "$2" <<<"$1" || true; }
+
+# A directory of the user's.
+own_dir() { as_user mkdir -p "$@"; }
+
+# Run a command as the user on the cluster, inside a mount namespace of its own that was changed
+# by the shell command $1, in directory $2: the nodes do not see what is mounted there.
+apart()
+{
+	local change=$1 dir=$2
+	shift 2
+	unshare -m sh -c "$change"' && cd "$0" && HOME=$WORK exec setpriv --reuid=nobody \
+		--regid=nogroup --clear-groups timeout -k 5 120 "$@"' "$dir" "$minicluster" run "$@"
+}
+
+# A step in the background, once its tasks run: $step is its id, $srun srun's pid, $rdzv its directory.
+begin_step()
+{
+	rm -f "$WORK"/began
+	# shellcheck disable=SC2016
+	background env --default-signal=INT -C "$WORK" "$minicluster" run srun "$@" --ddp sh -c \
+		'echo "$SLURM_JOB_ID.$SLURM_STEP_ID $DDP_RENDEZVOUS" >began.new; mv began.new began; exec sleep 600' \
+		>"$TOP/step.out" 2>"$TOP/step.err"
+	within 20 test -s "$WORK/began"
+	read -r step rdzv <"$WORK/began"
+	srun=$(sed -n 's/.*;pid=\([0-9]*\);.*/\1/p' "$rdzv/step")
+	same "$srun" "$!"
+}
+
+# Kill srun and the child that would tell Slurm of its death, as a lost host would.
+kill_srun() { kill -9 "$srun" $(pgrep -P "$srun" -x srun); }
+
+# Make in $WORK/.ddp what a killed srun of an ended step leaves; print its directory. The
+# arguments are changes to the record, for sed.
+leftover()
+{
+	local record dir nonce=$1
+	shift
+	[ -s "$TOP/record" ] || mc srun --ddp sh -c 'cat "$DDP_RENDEZVOUS/step"' >"$TOP/record"
+	record=$(sed -E -e "s/;nonce=[^;]*/;nonce=$nonce/" -e 's/;pid=[0-9]*/;pid=4194304/' "$@" "$TOP/record")
+	[[ $record =~ \;cluster=([^;]*)\;job=([0-9]+) ]]
+	dir=$WORK/.ddp/${BASH_REMATCH[1]}-${BASH_REMATCH[2]}.0.0-$nonce
+	as_user mkdir -p -m 700 "$WORK/.ddp" "$dir"
+	as_user tee "$dir/step" <<<"$record" >/dev/null
+	echo "$dir"
+}
+
+names=(RANK MASTER_ADDR DDP_INIT_METHOD DDP_INIT_FILE DDP_RENDEZVOUS DDP_ERROR)
+
+# --- while the step runs, and after it ---------------------------------------------------
+
+@test "every node sees a private directory of the user's with the step's record" {
+	try mc srun -N2 -l --ddp sh -c 'cd "$DDP_RENDEZVOUS" && [ "${PWD#"$SLURM_SUBMIT_DIR/.ddp/"}" != "$PWD" ] &&
+		stat -c "%a %u %F" .. . step && ls -A | tr "\n" " " && cut -c1-3 step'
+	same "$rc" 0
+	uid=$(as_user id -u)
+	for rank in 0 1; do
+		same "$(sed -n "s/^$rank: //p" <<<"$out")" "700 $uid directory
+700 $uid directory
+600 $uid regular file
+step v1;"
+	done
+	same "$err" ""
+	empty "$WORK"
+}
+
+@test "the name has cluster, job, step and attempt, and no two steps share it" {
+	try mc sbatch -W -o job.out --wrap 'for i in 1 2; do
+		srun --ddp sh -c '\''echo "$DDP_JOB $DDP_ATTEMPT ${DDP_RENDEZVOUS##*/}"'\''; done'
+	same "$rc" 0
+	sed -E -n 's/^(.*)\.([0-9]+)\.([0-9]+) ([0-9]+) \1-\2\.\3\.\4-[0-9a-f]{16}$/step \3/p' "$WORK/job.out" >"$TOP/steps"
+	same "$(cat "$TOP/steps")" "step 0
+step 1"
+	same "$(not_waiting <"$WORK/job.out" | sed 's/.*-//' | sort -u | wc -l)" 2
+	gone "$WORK/.ddp"
+}
+
+@test ".ddp stays for the records of failures" {
+	try mc srun --ddp sh -c 'mkdir "${DDP_RENDEZVOUS%/*}/failed-$SLURM_JOB_ID.0"; touch "${DDP_RENDEZVOUS%/*}/failed-$SLURM_JOB_ID.0/rank0"'
+	same "$rc" 0
+	same "$(cd "$WORK/.ddp" && find . -mindepth 1 | sed 's/failed-[0-9]*/failed-N/' | sort)" "./failed-N.0
+./failed-N.0/rank0"
+}
+
+@test "what the job put into it goes too, and nothing that links lead to" {
+	own_dir "$WORK/outside"
+	as_user touch "$WORK/outside/precious"
+	try mc srun --ddp sh -c 'cd "$DDP_RENDEZVOUS" && mkdir -p a/b/c/d/e/f/g/h "with blank" && touch a/b/c/d/file .hidden "with blank/x" &&
+		ln -s "$SLURM_SUBMIT_DIR/outside" link && ln -s "$SLURM_SUBMIT_DIR/outside" a/b/link && ln -s /nonexistent dangling && mkfifo a/fifo'
+	same "$rc" 0
+	same "$err" ""
+	same "$(cd "$WORK" && find . -mindepth 1 | sort)" "./outside
+./outside/precious"
+}
+
+@test "srun without --ddp makes nothing" {
+	own_dir "$WORK/d"
+	try mc srun sh -c 'ls -A; env | grep -E "^(DDP_|SLURM_DDP_STEP)" | grep -vE "^DDP_(SRCDIR|BUILDDIR|PLUGIN|SEED|ROUNDS|LONG)="'
+	same "$rc" 1
+	same "$out" d
+	same "$(lines "$err" ddp:)" 0
+	empty "$WORK/d"
+}
+
+@test "--no-ddp and SLURM_DDP=0 make nothing" {
+	try mc env SLURM_DDP=1 srun --no-ddp sh -c 'ls -A; echo "${RANK-UNSET}"'
+	same "$rc:$out:$err" "0:UNSET:"
+	try mc env SLURM_DDP=0 srun sh -c 'ls -A; echo "${RANK-UNSET}"'
+	same "$rc:$out:$err" "0:UNSET:"
+}
+
+@test "a directory that the job deleted is no error at its end" {
+	own_dir "$WORK/d"
+	try mc_in "$WORK/d" srun --ddp sh -c 'rm -rf "$SLURM_SUBMIT_DIR"'
+	same "$rc" 0
+	same "$(lines "$err" ddp:)" 0
+	empty "$WORK"
+}
+
+@test "a working directory that is deleted before srun starts: Slurm refuses, with --ddp or without" {
+	# srun 22.05 ends with "getcwd failed" before it calls a plugin, so there is nothing to warn of.
+	for ddp in --ddp --no-ddp; do
+		own_dir "$WORK/d"
+		try as_user sh -c 'cd "$0" && rmdir "$0" && exec "$@"' "$WORK/d" "$minicluster" run srun $ddp true
+		same "$rc" 255
+		has "$err" "srun: error: getcwd failed"
+		same "$(lines "$err" ddp:)" 0
+	done
+	empty "$WORK"
+}
+
+# --- where it is made ------------------------------------------------------------------
+
+@test "--ddp-rdzv: %j, %s, %u and %n, missing components are made and removed again" {
+	user=$(as_user id -un)
+	try mc srun -w n2 -N1 --ddp --ddp-rdzv="$WORK/a/%u/%j-%s/%n" sh -c 'echo "$SLURM_JOB_ID $DDP_RENDEZVOUS"; stat -c %a a a/*/*'
+	same "$rc" 0
+	read -r job dir <<<"$out"
+	same "${dir%/*}" "$WORK/a/$user/$job-0/n2/.ddp"
+	same "$(tail -n +2 <<<"$out" | sort -u)" 700
+	empty "$WORK"
+}
+
+@test "--ddp-rdzv: a relative path lies below the working directory" {
+	own_dir "$WORK/there"
+	try mc_in "$WORK/there" srun --ddp --ddp-rdzv=x/y "$SHOW" DDP_RENDEZVOUS
+	same "$rc" 0
+	has "$out" "^0@n. DDP_RENDEZVOUS=$WORK/there/x/y/\.ddp/[^/]*$"
+	empty "$WORK/there"
+}
+
+@test "--ddp-rdzv: what was there before stays, with what is in it" {
+	own_dir "$WORK/there/mine"
+	try mc srun --ddp --ddp-rdzv=there/new true
+	same "$rc:$err" "0:"
+	same "$(cd "$WORK" && find . -mindepth 1)" "./there
+./there/mine"
+	try mc srun --ddp --ddp-rdzv=there/new sh -c 'touch there/new/file'
+	same "$rc:$err" "0:"
+	same "$(ls -A "$WORK/there/new")" file
+}
+
+@test "srun --jobid from outside the job knows the cluster's name, too" {
+	mc salloc -Q -N1 --no-shell
+	job=$(mc squeue -h -o %i)
+	try mc env -u SLURM_CLUSTER_NAME srun --jobid="$job" --ddp "$SHOW" DDP_JOB
+	same "$rc:$err" "0:"
+	same "${out#*@n? }" "DDP_JOB=$(sed -n s/^ClusterName=//p "$MINICLUSTER_DIR/slurm.conf").$job.0"
+}
+
+@test "SLURM_DDP_RDZV and rdzv= of plugstack.conf do the same; the nearer wins" {
+	site "rdzv=$WORK/site-%u"
+	try mc srun --ddp "$SHOW" DDP_RENDEZVOUS
+	has "$out" "DDP_RENDEZVOUS=$WORK/site-$(as_user id -un)/\.ddp/"
+	try mc env SLURM_DDP_RDZV="$WORK/env" srun --ddp "$SHOW" DDP_RENDEZVOUS
+	has "$out" "DDP_RENDEZVOUS=$WORK/env/\.ddp/"
+	try mc env SLURM_DDP_RDZV="$WORK/env" srun --ddp --ddp-rdzv=line "$SHOW" DDP_RENDEZVOUS
+	has "$out" "DDP_RENDEZVOUS=$WORK/line/\.ddp/"
+	empty "$WORK"
+}
+
+@test "--ddp-rdzv of sbatch is for every step of the job" {
+	try mc sbatch -W -o job.out --ddp --ddp-rdzv=up/%j --wrap "for i in 1 2; do srun -n1 $SHOW DDP_RENDEZVOUS; done"
+	same "$rc" 0
+	job=$(sed -n 's/^Submitted batch job //p' <<<"$out")
+	same "$(sed -E "s|^0@n. DDP_RENDEZVOUS=$WORK/up/$job/\.ddp/[^/]*-$job\.([01])\.0-.*|\1|" < <(not_waiting <"$WORK/job.out"))" "0
+1"
+	same "$(ls -A "$WORK")" job.out
+}
+
+@test "--ddp-rdzv: '?', '#' and a '%' before anything else are refused in one line" {
+	for path in 'a?b' 'a#b' 'a%xb' 'a%' 'a%%j' ''; do
+		try mc srun --ddp --ddp-rdzv="$path" touch ran
+		same "$rc:$out" "255:"
+		same "$(lines "$err" ddp:)" 1
+		has "$err" "^srun: error: ddp: --ddp-rdzv"
+		try mc sbatch --ddp-rdzv="$path" --wrap 'touch ran'
+		same "$rc:$out" "255:"
+		same "$(lines "$err" ddp:)" 1
+	done
+	# With --ddp the variable is refused as the option is; with SLURM_DDP=1 alone an error no
+	# longer ends srun unless plugstack.conf says "required".
+	try mc env SLURM_DDP_RDZV='a?b' srun --ddp touch ran
+	same "$rc:$out" "255:"
+	same "$(lines "$err" ddp:)" 1
+	try mc env SLURM_DDP=1 SLURM_DDP_RDZV='a?b' srun "$SHOW" RANK WORLD_SIZE MASTER_ADDR MASTER_PORT DDP_ERROR
+	same "$rc" 0
+	same "${out#*@n? }" "RANK=UNSET WORLD_SIZE=UNSET MASTER_ADDR=UNSET MASTER_PORT=UNSET DDP_ERROR=SLURM_DDP_RDZV=a?b: '?' cannot be part of a rendezvous URL; choose another directory"
+	same "$(lines "$err" ddp:)" 1
+	required
+	try mc env SLURM_DDP=1 SLURM_DDP_RDZV='a?b' srun touch ran
+	same "$rc:$out" "1:"
+	same "$(grep -c 'error: ddp:' <<<"$err")" 1
+	empty "$WORK"
+}
+
+@test "names that a URL cannot carry: the directory is made, the URLs stay unset" {
+	for name in 'a?b' 'a#b' 'a%jb'; do
+		own_dir "$WORK/$name"
+		try mc_in "$WORK/$name" srun -n2 --ddp "$SHOW" RANK DDP_INIT_METHOD DDP_INIT_FILE DDP_RENDEZVOUS DDP_ERROR
+		same "$rc" 0
+		same "$(sort <<<"$out" | sed 's/.*@n. //; s|/[^/]*-[0-9a-f]\{16\} | |')" \
+			"RANK=0 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=$WORK/$name/.ddp DDP_ERROR=UNSET
+RANK=1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=$WORK/$name/.ddp DDP_ERROR=UNSET"
+		same "$(lines "$err" ddp:)" 1
+		has "$err" "ddp: .*which a URL cannot carry: DDP_INIT_METHOD stays unset"
+		empty "$WORK/$name"
+		# Below such a directory a relative path is refused, for the same reason.
+		required
+		try mc_in "$WORK/$name" srun --ddp --ddp-rdzv=x touch ran
+		same "$rc" 1
+		same "$(grep -c 'error: ddp:' <<<"$err")" 1
+		setup
+		empty "$WORK/$name"
+	done
+}
+
+@test "blanks, semicolons, equals signs and other letters in the path reach the task as they are" {
+	name="a b;c=d 'e' \"f\" ü,\\"
+	own_dir "$WORK/$name"
+	try mc_in "$WORK/$name" srun -N2 --ddp sh -c 'test -f "$DDP_RENDEZVOUS/step" && test "file://$DDP_RENDEZVOUS/store" = "$DDP_INIT_FILE" && echo "${DDP_RENDEZVOUS%/.ddp/*}"'
+	same "$rc:$err" "0:"
+	same "$out" "$WORK/$name
+$WORK/$name"
+	empty "$WORK/$name"
+}
+
+# --- what is refused -------------------------------------------------------------------
+
+# The base $1 is unusable, message $2. By default: one warning, and env:// works. Asked for on the
+# command line, in the environment or by the administrator: no task trains.
+refused()
+{
+	local base=$1 message=$2
+	try mc_in "$base" srun -N2 --ddp "$SHOW" "${names[@]}"
+	same "$rc" 0
+	same "$(sort <<<"$out")" "0@n1 RANK=0 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=UNSET DDP_ERROR=UNSET
+1@n2 RANK=1 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=UNSET DDP_ERROR=UNSET"
+	same "$(lines "$err" ddp:)" 1
+	has "$err" "ddp: no rendezvous directory: $message"
+
+	try mc srun -N2 --ddp --ddp-rdzv="$base" touch ran
+	same "$rc:$out" "255:"
+	same "$(lines "$err" ddp:)" 1
+	has "$err" "^srun: error: ddp: $message"
+
+	try mc env SLURM_DDP_RDZV="$base" srun -N2 --ddp "$SHOW" RANK MASTER_ADDR
+	same "$rc" 0
+	same "$(sort <<<"$out")" "0@n1 RANK=UNSET MASTER_ADDR=UNSET
+1@n2 RANK=UNSET MASTER_ADDR=UNSET"
+	same "$(lines "$err" ddp:)" 1
+
+	required
+	try mc env SLURM_DDP_RDZV="$base" srun -N2 --ddp touch ran
+	same "$rc:$out" "1:"
+	same "$(grep -c 'error: ddp:' <<<"$err")" 1
+	has "$err" "error: ddp: $message"
+	gone "$WORK/ran"
+	setup
+}
+
+@test "a .ddp that is a symbolic link is refused, and nothing is made behind it" {
+	own_dir "$WORK/d" "$WORK/elsewhere"
+	as_user ln -s ../elsewhere "$WORK/d/.ddp"
+	refused "$WORK/d" "$WORK/d/\.ddp is a symbolic link"
+	empty "$WORK/elsewhere"
+	[ -L "$WORK/d/.ddp" ]
+}
+
+@test "a .ddp that is a file is refused and stays" {
+	own_dir "$WORK/d"
+	as_user touch "$WORK/d/.ddp"
+	refused "$WORK/d" "cannot open $WORK/d/\.ddp: Not a directory"
+	[ -f "$WORK/d/.ddp" ]
+}
+
+@test "a .ddp of another user is refused" {
+	need_root
+	own_dir "$WORK/d"
+	install -d -o daemon -m 777 "$WORK/d/.ddp"
+	refused "$WORK/d" "$WORK/d/\.ddp belongs to user $(id -u daemon)"
+	empty "$WORK/d/.ddp"
+}
+
+@test "a .ddp that everybody may write to is refused" {
+	own_dir "$WORK/d/.ddp"
+	chmod 777 "$WORK/d/.ddp"
+	refused "$WORK/d" "$WORK/d/\.ddp is writable for everybody"
+	empty "$WORK/d/.ddp"
+}
+
+@test "a base that everybody may write to is refused without the sticky bit" {
+	own_dir "$WORK/d"
+	chmod 777 "$WORK/d"
+	refused "$WORK/d" "$WORK/d is writable for everybody and not sticky"
+	empty "$WORK/d"
+	chmod 1777 "$WORK/d"
+	try mc_in "$WORK/d" srun -N2 --ddp "$SHOW" DDP_ERROR DDP_INIT_FILE
+	same "$rc:$err" "0:"
+	same "$(lines "$out" "DDP_ERROR=UNSET DDP_INIT_FILE=file://$WORK/d/.ddp/")" 2
+	empty "$WORK/d"
+}
+
+@test "a base that is another user's symbolic link is refused, one's own is not" {
+	need_root
+	install -d -m 1777 "$TOP/other"
+	own_dir "$WORK/d"
+	ln -s "$WORK/d" "$TOP/other/theirs"
+	chown -h daemon "$TOP/other/theirs"
+	try mc srun --ddp --ddp-rdzv="$TOP/other/theirs" touch ran
+	same "$rc" 255
+	has "$err" "ddp: $TOP/other/theirs is a symbolic link of user $(id -u daemon)"
+	as_user ln -s "$WORK/d" "$TOP/other/mine"
+	try mc srun --ddp --ddp-rdzv="$TOP/other/mine" "$SHOW" DDP_RENDEZVOUS
+	same "$rc:$err" "0:"
+	has "$out" "DDP_RENDEZVOUS=$TOP/other/mine/\.ddp/"
+	empty "$WORK/d"
+}
+
+@test "a working directory that is not writable is refused" {
+	mkdir "$TOP/other"
+	chmod 555 "$TOP/other"
+	refused "$TOP/other" "cannot (make $TOP/other/\.ddp|write in $TOP/other): Permission denied"
+	empty "$TOP/other"
+}
+
+@test "two users in one sticky directory: %u keeps them apart" {
+	need_root
+	install -d -m 1777 "$TOP/other"
+	try mc srun --ddp --ddp-rdzv="$TOP/other" sh -c "touch '$WORK/began'; within() { :; }; until [ -e '$WORK/end' ]; do sleep 0.05; done" &
+	first=$!
+	within 20 test -e "$WORK/began"
+	# The first has .ddp there, so the second is told what to do.
+	try as_other_user "$minicluster" run srun --ddp --ddp-rdzv="$TOP/other" true
+	same "$rc" 255
+	has "$err" "ddp: $TOP/other/\.ddp belongs to user $(as_user id -u); .*%u"
+	try as_other_user "$minicluster" run srun --ddp --ddp-rdzv="$TOP/other/%u" "$SHOW" DDP_RENDEZVOUS
+	same "$rc:$err" "0:"
+	has "$out" "DDP_RENDEZVOUS=$TOP/other/daemon/\.ddp/"
+	as_user touch "$WORK/end"
+	wait "$first"
+	empty "$TOP/other"
+}
+
+# --- storage that fails, or is not shared ----------------------------------------------
+
+# srun finds $WORK/d unusable in a mount namespace changed by $1: message $2.
+refused_apart()
+{
+	local change=$1 message=$2
+	own_dir "$WORK/d"
+	try apart "$change" "$WORK/d" srun -N2 --ddp "$SHOW" "${names[@]}"
+	same "$rc" 0
+	same "$(sort <<<"$out")" "0@n1 RANK=0 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=UNSET DDP_ERROR=UNSET
+1@n2 RANK=1 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=UNSET DDP_ERROR=UNSET"
+	same "$(lines "$err" ddp:)" 1
+	has "$err" "ddp: no rendezvous directory: $message"
+
+	try apart "$change" "$WORK" env SLURM_DDP_RDZV="$WORK/d" srun -N2 --ddp "$SHOW" RANK MASTER_ADDR
+	same "$rc" 0
+	same "$(sort <<<"$out")" "0@n1 RANK=UNSET MASTER_ADDR=UNSET
+1@n2 RANK=UNSET MASTER_ADDR=UNSET"
+	same "$(lines "$err" ddp:)" 1
+
+	required
+	try apart "$change" "$WORK" srun -N2 --ddp --ddp-rdzv=d touch ran
+	[ "$rc" -ne 0 ]
+	same "$(grep -c 'error: ddp:' <<<"$err")" 1
+	has "$err" "error: ddp: ${message/d/d}"
+	gone "$WORK/ran"
+	setup
+}
+
+@test "a read-only file system: a warning, or an error where it was asked for" {
+	need_root
+	refused_apart "mount -t tmpfs -o ro,mode=755,uid=$(id -u nobody) none '$WORK/d'" \
+		"cannot (make|write in) $WORK/d.*: Read-only file system"
+}
+
+@test "a full file system: a warning, or an error where it was asked for; nothing stays on it" {
+	need_root
+	full="mount -t tmpfs -o size=64k,mode=755,uid=$(id -u nobody) none '$WORK/d' && { head -c 1M /dev/zero >'$WORK/d/big' 2>/dev/null; :; }"
+	refused_apart "$full" "cannot write in $WORK/d/\.ddp/.*: No space left on device"
+	try apart "$full" "$WORK" sh -c 'srun --ddp --ddp-rdzv=d/new/er true 2>/dev/null; ls -A d'
+	same "$out" big
+}
+
+@test "a file system without inodes: nothing stays on it" {
+	need_root
+	for n in 1 2 3; do
+		own_dir "$WORK/d"
+		# shellcheck disable=SC2016
+		try apart "mount -t tmpfs -o nr_inodes=$((n + 1)),mode=755,uid=$(id -u nobody) none '$WORK/d'" "$WORK" \
+			sh -c 'srun --ddp --ddp-rdzv=d/new "$0" RANK; ls -A d' "$SHOW"
+		same "${out#*@n? }" "RANK=UNSET"
+		has "$err" "ddp: cannot .*: No space left on device"
+	done
+}
+
+@test "a submit host with another file system: env:// works, the file rendezvous is unset" {
+	need_root
+	own_dir "$WORK/d"
+	try apart "mount -t tmpfs -o mode=755,uid=$(id -u nobody) none '$WORK/d'" "$WORK/d" srun -N1 -n2 -w n2 --ddp "$SHOW" "${names[@]}"
+	same "$rc" 0
+	same "$(sort <<<"$out")" "0@n2 RANK=0 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=UNSET DDP_ERROR=UNSET
+1@n2 RANK=1 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=UNSET DDP_ERROR=UNSET"
+	same "$(lines "$err" ddp:)" 1
+	has "$err" "ddp: no rendezvous directory: node n2 does not share $WORK/d/\.ddp/[^ ]* with $(hostname), where srun ran"
+	# Each node speaks for itself: rank 0's does not know what the others see.
+	try apart "mount -t tmpfs -o mode=755,uid=$(id -u nobody) none '$WORK/d'" "$WORK/d" srun -N2 --ntasks-per-node=2 --ddp "$SHOW" RANK DDP_INIT_FILE DDP_ERROR
+	same "$rc" 0
+	same "$(lines "$out" "RANK=[0-3] DDP_INIT_FILE=UNSET DDP_ERROR=UNSET$")" 4
+	same "$(sed -E 's/^ddp: no rendezvous directory: node (n.) does not share .*/\1/' <<<"$err" | sort)" "n1
+n2"
+}
+
+@test "a submit host with another file system, asked for: the tasks fail and say which node, path and host" {
+	need_root
+	own_dir "$WORK/d"
+	change="mount -t tmpfs -o mode=755,uid=$(id -u nobody) none '$WORK/d'"
+	message="ddp: node n(.) does not share $WORK/d/\.ddp/[^ ]* with $(hostname), where srun ran .*--ddp-rdzv=DIR"
+	try apart "$change" "$WORK" srun -N2 -n4 --ddp --ddp-rdzv="$WORK/d" "$SHOW" RANK WORLD_SIZE MASTER_ADDR MASTER_PORT LOCAL_RANK
+	same "$rc" 0
+	same "$(sed 's/.*@n. //' <<<"$out" | sort -u)" "RANK=UNSET WORLD_SIZE=UNSET MASTER_ADDR=UNSET MASTER_PORT=UNSET LOCAL_RANK=UNSET"
+	same "$(grep -oE "$message" <<<"$err" | grep -oE 'node n.' | sort)" "node n1
+node n2"
+	required
+	try apart "$change" "$WORK" srun -N2 -n4 --ddp --ddp-rdzv="$WORK/d" touch ran
+	same "$rc" 1
+	same "$(grep -oE "$message" <<<"$err" | grep -oE 'node n.' | sort)" "node n1
+node n2"
+	gone "$WORK/ran"
+	same "$(mc sinfo -h -o %T)" idle
+}
+
+@test "a working directory that the nodes do not have: a warning, env:// works" {
+	need_root
+	own_dir "$WORK/d"
+	try apart "mount -t tmpfs -o mode=777 none '$WORK/d' && install -d -o nobody '$WORK/d/sub'" "$WORK" \
+		sh -c 'cd d/sub && exec srun --ddp "$0" RANK MASTER_ADDR DDP_INIT_METHOD DDP_ERROR' "$SHOW"
+	same "$rc" 0
+	same "${out#*@n? }" "RANK=0 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET"
+	same "$(lines "$err" ddp:)" 1
+	has "$err" "ddp: no rendezvous directory: node n. does not share $WORK/d/sub/\.ddp/"
+}
+
+# --- ends that are not the end of the tasks ---------------------------------------------
+
+@test "Ctrl-C twice cleans up" {
+	begin_step -N2
+	kill -INT "$srun"
+	within 5 grep -q 'interrupt (one more within 1 sec to abort)' "$TOP/step.err"
+	kill -INT "$srun"
+	wait $! || status=$?
+	[ "${status-0}" -ne 0 ]
+	within 10 gone "$WORK/.ddp"
+}
+
+@test "SIGTERM to srun cleans up" {
+	begin_step -N2
+	kill -TERM "$srun"
+	wait $! || status=$?
+	[ "${status-0}" -ne 0 ]
+	within 10 gone "$WORK/.ddp"
+}
+
+@test "scancel of the step cleans up" {
+	begin_step -N2
+	mc scancel "$step"
+	wait $! || status=$?
+	[ "${status-0}" -ne 0 ]
+	within 10 gone "$WORK/.ddp"
+}
+
+# --- leftovers ---------------------------------------------------------------------------
+
+@test "srun killed: the next --ddp step removes the leftover once the step has ended, not before" {
+	mc salloc -Q -N1 --no-shell
+	job=$(mc squeue -h -o %i)
+	begin_step --jobid="$job" --overlap -n1
+	kill_srun
+	within 10 gone "/proc/$srun"
+	# The tasks are still there, and so is their directory.
+	try mc srun --jobid="$job" --overlap -n1 --ddp true
+	same "$rc:$err" "0:"
+	[ -s "$rdzv/step" ]
+	mc scancel "$step"
+	within 20 no_step "$step"
+	# A step without --ddp looks for nothing.
+	try mc srun --jobid="$job" --overlap -n1 true
+	same "$rc:$err" "0:"
+	[ -s "$rdzv/step" ]
+	try mc srun --jobid="$job" --overlap -n1 --ddp true
+	same "$rc:$err" "0:"
+	gone "$WORK/.ddp"
+}
+
+@test "a leftover of a job that Slurm no longer knows is removed" {
+	dir=$(leftover 0123456789abcdef -e 's/;job=[0-9]*/;job=987654/')
+	[ -d "$dir" ]
+	try mc srun --ddp true
+	same "$rc:$err" "0:"
+	gone "$WORK/.ddp"
+}
+
+@test "a leftover of an earlier attempt is removed while the step of its number runs again" {
+	mc salloc -Q -N1 --no-shell
+	job=$(mc squeue -h -o %i)
+	begin_step --jobid="$job" --overlap -n1
+	dir=$(leftover 0123456789abcdef -e "s/;job=[0-9]*/;job=$job/")
+	same "${dir%.0-*}" "${rdzv%.0-*}"
+	# Of the same attempt it is the step that runs.
+	try mc srun --jobid="$job" --overlap -n1 --ddp true
+	same "$rc:$err" "0:"
+	[ -s "$dir/step" ]
+	try mc env SLURM_RESTART_COUNT=1 srun --jobid="$job" --overlap -n1 --ddp "$SHOW" DDP_ATTEMPT
+	same "$rc:$err" "0:"
+	same "${out#*@n? }" "DDP_ATTEMPT=1"
+	gone "$dir"
+	[ -s "$rdzv/step" ]
+}
+
+@test "a killed srun that nobody has waited for is no live srun" {
+	background /usr/bin/python3 -c 'import os, time
+pid = os.fork() or os._exit(0)
+print(pid, flush=True)
+time.sleep(60)' >"$TOP/zombie"
+	within 5 test -s "$TOP/zombie"
+	pid=$(cat "$TOP/zombie")
+	within 5 grep -q '^State:.Z' "/proc/$pid/status"
+	began=$(awk '{ print $22 }' "/proc/$pid/stat")
+	dir=$(leftover 0123456789abcdef -e "s/;pid=4194304/;pid=$pid/" -e "s/;began=[0-9]*/;began=$began/")
+	grep -q ";pid=$pid;" "$dir/step"
+	try mc srun --ddp true
+	same "$rc:$err" "0:"
+	gone "$WORK/.ddp"
+}
+
+@test "a leftover whose srun lives stays, whatever Slurm says of the step" {
+	sleep 600 3>&- &
+	began=$(awk '{ print $22 }' "/proc/$!/stat")
+	dir=$(leftover 0123456789abcdef -e "s/;pid=4194304/;pid=$!/" -e "s/;began=[0-9]*/;began=$began/")
+	try mc srun --ddp true
+	same "$rc:$err" "0:"
+	[ -s "$dir/step" ]
+	# The same pid, but of a process that began at another time, is another process.
+	as_user sed -i "s/;began=[0-9]*/;began=1/" "$dir/step"
+	try mc srun --ddp true
+	same "$rc:$err" "0:"
+	gone "$WORK/.ddp"
+}
+
+@test "a leftover of another host is removed when it is older than a day" {
+	dir=$(leftover 0123456789abcdef -e 's/;from=[^;]*/;from=elsewhere/')
+	try mc srun --ddp true
+	same "$rc:$err" "0:"
+	[ -s "$dir/step" ]
+	as_user touch -d '23 hours ago' "$dir"
+	try mc srun --ddp true
+	[ -s "$dir/step" ]
+	as_user touch -d '25 hours ago' "$dir"
+	try mc srun --ddp true
+	same "$rc:$err" "0:"
+	gone "$WORK/.ddp"
+}
+
+@test "a leftover without a record is removed when it is older than a day" {
+	dir=$(leftover 0123456789abcdef)
+	as_user rm "$dir/step"
+	try mc srun --ddp true
+	same "$rc:$err" "0:"
+	[ -d "$dir" ]
+	as_user touch -d '25 hours ago' "$dir"
+	try mc srun --ddp true
+	same "$rc:$err" "0:"
+	gone "$WORK/.ddp"
+}
+
+@test "a leftover of another cluster stays" {
+	dir=$(leftover 0123456789abcdef -e 's/;cluster=[^;]*/;cluster=other/')
+	[[ $dir == */other-* ]]
+	# A record of another cluster under a name of this one is not ours to judge either.
+	wrong=$(leftover fedcba9876543210)
+	as_user sed -i 's/;cluster=[^;]*/;cluster=other/' "$wrong/step"
+	as_user touch -d '25 hours ago' "$dir" "$wrong"
+	try mc srun --ddp true
+	same "$rc:$err" "0:"
+	[ -s "$dir/step" ]
+	[ -s "$wrong/step" ]
+}
+
+@test "a leftover of another user stays" {
+	need_root
+	dir=$(leftover 0123456789abcdef)
+	mine=$(leftover fedcba9876543210)
+	chown -R daemon "$dir"
+	chmod -R o+rwX "$dir"
+	touch -d '25 hours ago' "$dir"
+	try mc srun --ddp true
+	same "$rc:$err" "0:"
+	[ -s "$dir/step" ]
+	gone "$mine"
+}
+
+@test "names that are no step's stay" {
+	dir=$(leftover 0123456789abcdef)
+	parent=${dir%/*} cluster=$(basename "${dir%%-*}")
+	own_dir "$parent/$cluster-1.0.0-xyz" "$parent/$cluster" "$parent/mine"
+	as_user touch -d '25 hours ago' "$parent"/*
+	try mc srun --ddp true
+	same "$rc:$err" "0:"
+	same "$(ls -A "$parent")" "$(printf '%s\n' "$cluster" "$cluster-1.0.0-xyz" mine)"
+}
+
+# --- many at once ------------------------------------------------------------------------
+
+@test "eight sruns at once in one directory, five times: none fails, nothing stays" {
+	for _ in 1 2 3 4 5; do
+		for i in 1 2 3 4 5 6 7 8; do
+			base=()
+			((i % 2)) || base=("--ddp-rdzv=new/er")
+			mc srun -Q -n1 --ddp "${base[@]}" "$SHOW" RANK DDP_ERROR DDP_INIT_FILE >"$TOP/out.$i" 2>"$TOP/err.$i" 3>&- &
+		done
+		for pid in $(jobs -p); do
+			wait "$pid"
+		done
+		same "$(cat "$TOP"/err.[1-8])" ""
+		same "$(cat "$TOP"/out.[1-8] | grep -c "^0@n. RANK=0 DDP_ERROR=UNSET DDP_INIT_FILE=file://$WORK/")" 8
+		gone "$WORK/.ddp"
+		# Who made the base is not who leaves it last: it may stay, empty.
+		same "$(find "$WORK" -mindepth 1 -not -path "$WORK/new" -not -path "$WORK/new/er")" ""
+	done
+}
+
+@test "another srun that removes an empty .ddp or base just then disturbs nobody" {
+	# A stand-in for the other srun, far worse than one: it removes what is empty thousands of times a second.
+	cat >"$TOP/other.py" <<'PY'
+import itertools, os, sys, time
+names = [os.path.join(sys.argv[1], name) for name in (".ddp", "new/er/.ddp", "new/er", "new")]
+for name in itertools.cycle(names):
+    if not os.path.isdir(sys.argv[1]):
+        break
+    try:
+        os.rmdir(name)
+    except OSError:
+        pass
+    time.sleep(0.00001)
+PY
+	background /usr/bin/python3 "$TOP/other.py" "$WORK"
+	other=$!
+	for i in 1 2 3 4 5 6; do
+		for base in "" "--ddp-rdzv=new/er"; do
+			# shellcheck disable=SC2086
+			try mc srun -Q -n1 --ddp $base "$SHOW" RANK DDP_ERROR DDP_INIT_FILE
+			same "$rc:$err" "0:"
+			has "$out" "^0@n. RANK=0 DDP_ERROR=UNSET DDP_INIT_FILE=file://$WORK/"
+		done
+	done
+	kill -0 "$other"
+}
+
+@test "a path that cannot be made leaves nothing of it" {
+	long=$(printf 'x%.0s' {1..300})
+	required
+	try mc srun --ddp --ddp-rdzv="new/er/$long/more" touch ran
+	same "$rc" 1
+	same "$(grep -c 'error: ddp:' <<<"$err")" 1
+	has "$err" "error: ddp: cannot make $WORK/new/er/x.*: File name too long"
+	empty "$WORK"
+	setup
+	try mc srun --ddp --ddp-rdzv="$WORK/new/er/$long/more" "$SHOW" RANK
+	same "$rc" 0
+	same "${out#*@n? }" "RANK=UNSET"
+	has "$err" "error: ddp: cannot make $WORK/new/er/x.*: File name too long"
+	empty "$WORK"
+}

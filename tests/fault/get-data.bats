@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# contrib/get-data against a server on this machine: what is fetched is right, or it is not there.
+#
+# shellcheck disable=SC2154 # status, output and lines come from run
+
+setup_file()
+{
+	GET=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)/contrib/get-data
+	SERVED=$(mktemp -d "${TMPDIR:-/tmp}/ddp-served.XXXXXX")
+	export GET SERVED
+	unset http_proxy HTTP_PROXY all_proxy ALL_PROXY
+	mkdir "$SERVED/files"
+	for name in one two; do
+		head -c 300000 /dev/urandom >"$SERVED/files/$name.gz"
+	done
+	(cd "$SERVED/files" && sha256sum one.gz two.gz) >"$SERVED/sums"
+	/usr/bin/python3 -u -m http.server --bind 127.0.0.1 --directory "$SERVED/files" 0 \
+		>"$SERVED/log" 2>&1 3>&- &
+	echo $! >"$SERVED/pid"
+	for _ in {1..200}; do
+		PORT=$(sed -n 's/.* port \([0-9]*\) .*/\1/p' "$SERVED/log")
+		[ -n "$PORT" ] && break
+		sleep 0.05
+	done
+	[ -n "$PORT" ]
+	export URL=http://127.0.0.1:$PORT
+}
+
+teardown_file()
+{
+	kill "$(cat "$SERVED/pid")" 2>/dev/null
+	rm -rf "$SERVED"
+}
+
+setup()
+{
+	DIR=$(mktemp -d "${TMPDIR:-/tmp}/ddp-get.XXXXXX")
+	: >"$SERVED/log"
+}
+
+teardown()
+{
+	rm -rf "$DIR"
+}
+
+get()
+{
+	"$GET" --url "$URL" --sums "$SERVED/sums" mnist "$@"
+}
+
+# How often the server sent FILE.
+sent()
+{
+	grep -c "\"GET /$1 HTTP[^\"]*\" 20[06]" "$SERVED/log"
+}
+
+# All is there, and nothing else.
+whole()
+{
+	[ "$(ls -A "$1")" = "$(printf 'one.gz\ntwo.gz')" ]
+	cmp "$SERVED/files/one.gz" "$1/one.gz"
+	cmp "$SERVED/files/two.gz" "$1/two.gz"
+}
+
+@test "all files are fetched, into a directory that is made" {
+	run get "$DIR/new/place"
+	[ "$status" -eq 0 ]
+	[ "${lines[0]}" = "one.gz: fetched, 300000 bytes, checksum right" ]
+	[ "${lines[2]}" = "mnist is in $DIR/new/place: ddp-train mnist --data $DIR/new/place" ]
+	whole "$DIR/new/place"
+}
+
+@test "what is there is not fetched again" {
+	cp "$SERVED/files/one.gz" "$DIR"
+	run get "$DIR"
+	[ "$status" -eq 0 ]
+	[ "${lines[0]}" = "one.gz: there already" ]
+	[ "$(sent one.gz)" -eq 0 ]
+	[ "$(sent two.gz)" -eq 1 ]
+	whole "$DIR"
+}
+
+@test "what was fetched half-way becomes whole, whether the server can go on or not" {
+	head -c 100000 "$SERVED/files/one.gz" >"$DIR/one.gz.part"
+	cp "$SERVED/files/two.gz" "$DIR/two.gz.part"
+	run get "$DIR"
+	[ "$status" -eq 0 ]
+	whole "$DIR"
+	[ "$(sent two.gz)" -eq 0 ]
+}
+
+@test "what was left by another fetch is not taken for a part" {
+	head -c 100000 /dev/urandom >"$DIR/one.gz.part"
+	head -c 400000 /dev/urandom >"$DIR/two.gz.part"
+	run get "$DIR"
+	[ "$status" -eq 0 ]
+	whole "$DIR"
+}
+
+@test "a wrong checksum leaves nothing" {
+	sed 's/^....../000000/' "$SERVED/sums" >"$DIR/../${DIR##*/}.sums"
+	run "$GET" --url "$URL" --sums "$DIR/../${DIR##*/}.sums" mnist "$DIR"
+	rm "$DIR/../${DIR##*/}.sums"
+	[ "$status" -eq 1 ]
+	[[ $output == *"$URL/one.gz has SHA-256 $(sha256sum <"$SERVED/files/one.gz" | cut -c 1-64), expected 000000"* ]]
+	[ -z "$(ls -A "$DIR")" ]
+}
+
+@test "a file that is there with another checksum is left alone" {
+	echo mine >"$DIR/one.gz"
+	run get "$DIR"
+	[ "$status" -eq 1 ]
+	[[ $output == "get-data: $DIR/one.gz is there with SHA-256 "*"remove it to have it fetched" ]]
+	[ "$(cat "$DIR/one.gz")" = mine ]
+}
+
+@test "a file that the server lacks is named" {
+	echo "$(printf '%064d' 1)  three.gz" >"$SERVED/three"
+	run "$GET" --url "$URL" --sums "$SERVED/three" mnist "$DIR"
+	[ "$status" -eq 1 ]
+	[[ $output == *"$URL/three.gz could not be fetched"* ]]
+	[ -z "$(ls -A "$DIR")" ]
+}
+
+@test "a server that is not there is told" {
+	run "$GET" --url http://127.0.0.1:1 --sums "$SERVED/sums" mnist "$DIR"
+	[ "$status" -eq 1 ]
+	[[ $output == *"http://127.0.0.1:1/one.gz could not be fetched"*"--url"* ]]
+}
+
+@test "wget does as well as curl" {
+	type -P wget >/dev/null || skip "no wget here"
+	mkdir "$DIR/bin" "$DIR/data"
+	for tool in wget sha256sum mv mkdir flock stat cat rm bash; do
+		ln -s "$(type -P "$tool")" "$DIR/bin/$tool"
+	done
+	head -c 100000 "$SERVED/files/one.gz" >"$DIR/data/one.gz.part"
+	run env PATH="$DIR/bin" "$GET" --url "$URL" --sums "$SERVED/sums" mnist "$DIR/data"
+	[ "$status" -eq 0 ]
+	whole "$DIR/data"
+	rm "$DIR/bin/wget"
+	run env PATH="$DIR/bin" "$GET" mnist "$DIR/data"
+	[ "$status" -eq 1 ]
+	[ "$output" = "get-data: needs curl or wget: install one of them" ]
+}
+
+@test "two at once fetch it once" {
+	get "$DIR" >"$SERVED/first" 3>&- &
+	run get "$DIR"
+	wait $!
+	[ "$status" -eq 0 ]
+	whole "$DIR"
+	[ "$(sent one.gz)" -eq 1 ]
+	[ "$(sent two.gz)" -eq 1 ]
+}
+
+@test "wrong usage is told with what is right" {
+	run "$GET"
+	[ "$status" -eq 2 ]
+	run "$GET" imagenet "$DIR"
+	[ "$status" -eq 2 ]
+	[[ $output == *"no set imagenet; choose of: mnist, cifar10, cifar100"* ]]
+	run "$GET" --sum x mnist "$DIR"
+	[ "$status" -eq 2 ]
+	run "$GET" --url
+	[ "$status" -eq 2 ]
+	run "$GET" --help
+	[ "$status" -eq 0 ]
+	[[ ${lines[0]} == usage:* ]]
+}
+
+# Each published set has its files, each with a checksum; ddp-train looks for these names.
+@test "the table has the published names" {
+	run /bin/bash -c 'source <(sed "\$d" "$GET"); for s in mnist cifar10 cifar100; do sums_of $s; done'
+	[ "${#lines[@]}" -eq 6 ]
+	for line in "${lines[@]}"; do
+		[[ $line =~ ^[0-9a-f]{64}\ \ [a-z0-9-]+(\.tar)?\.gz$ ]]
+	done
+}

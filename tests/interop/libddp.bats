@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# libddp's rules against PyTorch's own, question by question; needs no Slurm.
+
+setup_file()
+{
+	export PYTHON=${DDP_PYTHON:-/usr/bin/python3} PYTHONDONTWRITEBYTECODE=1
+	export ORACLE=${DDP_BUILDDIR:?}/tests/interop/oracle
+	"$PYTHON" -c 'import torch.distributed' 2>/dev/null || {
+		echo "$PYTHON has no PyTorch (Debian: python3-torch); name another with DDP_PYTHON" >&2
+		return 1
+	}
+}
+
+compare()
+{
+	run "$PYTHON" -W ignore "$BATS_TEST_DIRNAME/compare.py" "$1"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "${2:-}" = optional ] || grep -qE '^[0-9]{2,} questions' <<<"$output"
+}
+
+@test "sampler: DistributedSampler, index for index" { compare sampler; }
+
+@test "buckets: _compute_bucket_assignment_by_size" { compare buckets; }
+
+@test "loss scaling: GradScaler's kernels, where PyTorch has them for the CPU" {
+	compare scaler optional
+	grep -q '^not compared' <<<"$output" && skip "$(grep '^not compared' <<<"$output")"
+	return 0
+}
+
+@test "clipping: clip_grad_norm_" { compare clip; }
+
+@test "evaluation: cross_entropy, argmax, topk" { compare evaluation; }
+
+@test "SyncBatchNorm: BatchNorm over the whole batch" { compare moments; }

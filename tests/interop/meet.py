@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A step that runs while another one does: meet.py DIR NAME OTHER VALUE
+
+Rank 0 says in DIR that NAME has formed its world and waits for OTHER to have done so. Then
+both add up values of their own, many times, so that a stray message would show.
+"""
+
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+DEADLINE = 60  # seconds
+
+
+def arrive(directory, name, other):
+    open(os.path.join(directory, name), "w").close()
+    end = time.monotonic() + DEADLINE
+    while not os.path.exists(os.path.join(directory, other)):
+        if time.monotonic() > end:
+            sys.exit(f"{other} did not arrive in {DEADLINE} s")
+        time.sleep(0.02)
+
+
+def main():
+    directory, name, other, value = sys.argv[1:5]
+    value = int(value)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    if rank == 0:
+        arrive(directory, name, other)
+    dist.barrier()
+    for i in range(100):
+        numbers = torch.full((64,), value + i + rank, dtype=torch.int64)
+        dist.all_reduce(numbers)
+        wanted = world * (value + i) + world * (world - 1) // 2
+        assert torch.equal(numbers, torch.full((64,), wanted)), (name, i, numbers)
+    dist.barrier()
+    if rank == 0:
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        os.write(1, f"{name} world {world} at {where}\n".encode())
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

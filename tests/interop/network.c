@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The networks, optimizers and schedules of ddp-train, for train-model.bats:
+ *
+ *	network list NET CLASSES            parameters with their dimensions, in order
+ *	network init NET CLASSES SEED FILE  initial weights
+ *	network copy NET CLASSES FROM TO    read into a model, written from it
+ *	network optim KIND DECAY MOMENTUM NESTEROV FROM TO
+ *	                                    FROM has values, gradients of each step and rates; TO
+ *	                                    the values after each step, and the slots at the end
+ *	network schedule KIND RATE GAMMA EVERY EPOCHS
+ *	                                    the rate of each epoch
+ */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/model.h"
+#include "optim/optim.h"
+
+static void check(int status, const struct ddp_error *error)
+{
+	if (status >= 0)
+		return;
+	fprintf(stderr, "network: %s\n", error->text);
+	exit(ddp_exit_status(status));
+}
+
+static void *room(size_t bytes)
+{
+	void *memory = calloc(bytes, 1);
+
+	if (!memory)
+		check(DDP_ERR_MEMORY, &(struct ddp_error){DDP_ERR_MEMORY, "out of memory"});
+	return memory;
+}
+
+static int find_word(const char *const *words, const char *word)
+{
+	for (int i = 0; words[i]; i++) {
+		if (strcmp(words[i], word) == 0)
+			return i;
+	}
+	fprintf(stderr, "network: %s is not known\n", word);
+	exit(EXIT_FAILURE);
+}
+
+/* --- Networks ---------------------------------------------------------------------------- */
+
+struct session {
+	struct ddp *ddp;
+	struct net *net;
+	struct graph *graph;
+	struct model *model;
+	struct model_tensors tensors;
+};
+
+static void begin(struct session *session, char **arguments)
+{
+	struct ddp_error error;
+
+	if (ddp_init(&session->ddp, NULL) < 0)
+		ddp_exit(session->ddp);
+	session->net = net_create(arguments[0], atoi(arguments[1]));
+	if (!session->net)
+		exit(EXIT_FAILURE);
+	check(graph_create(&session->graph, session->net, &error), &error);
+	check(model_create(&session->model, session->ddp, session->graph, 0, DDP_F32, &error),
+	      &error);
+	check(model_tensors_create(&session->tensors, session->model, false, &error), &error);
+}
+
+static void save(struct session *session, const char *path)
+{
+	static const struct ddp_pair metadata = {"format", "pt"};
+	struct ddp_error error;
+
+	model_tensors_export(&session->tensors, session->model, 0);
+	check(ddp_tensors_save(path, session->tensors.list, session->tensors.count, &metadata, 1,
+			       &error),
+	      &error);
+}
+
+static int end(struct session *session)
+{
+	model_tensors_destroy(&session->tensors);
+	model_destroy(session->model);
+	graph_destroy(session->graph);
+	net_destroy(session->net);
+	ddp_destroy(session->ddp);
+	return 0;
+}
+
+static int list(char **arguments)
+{
+	struct session session = {0};
+
+	begin(&session, arguments);
+	for (size_t i = 0; i < session.graph->parameter_count; i++) {
+		const struct graph_parameter *parameter = &session.graph->parameters[i];
+
+		printf("%s", parameter->name);
+		for (int k = 0; k < parameter->dimensions; k++)
+			printf(" %" PRId64, parameter->shape[k]);
+		printf("\n");
+	}
+	return end(&session);
+}
+
+static int init(char **arguments)
+{
+	struct session session = {0};
+
+	begin(&session, arguments);
+	model_init(session.model, strtoull(arguments[2], NULL, 10));
+	save(&session, arguments[3]);
+	return end(&session);
+}
+
+static int copy(char **arguments)
+{
+	struct session session = {0};
+	struct ddp_error error;
+
+	begin(&session, arguments);
+	check(model_read(session.model, arguments[2], &error), &error);
+	save(&session, arguments[3]);
+	return end(&session);
+}
+
+/* --- Optimizers -------------------------------------------------------------------------- */
+
+static const struct ddp_tensor *find(const struct ddp_tensors *file, const char *name)
+{
+	const struct ddp_tensor *tensor = ddp_tensors_find(file, name);
+
+	if (!tensor) {
+		fprintf(stderr, "network: no tensor %s\n", name);
+		exit(EXIT_FAILURE);
+	}
+	return tensor;
+}
+
+/* All steps of [file]; [trace] gets the values after each. */
+static void train(const struct optim *optim, const struct ddp_tensors *file, float *trace,
+		  float *const slots[2])
+{
+	const struct ddp_tensor *gradients = find(file, "gradients");
+	size_t steps = (size_t)gradients->shape[0], count = (size_t)gradients->shape[1];
+	float *values = room(count * sizeof(*values)), *gradient = room(count * sizeof(*gradient));
+
+	memcpy(values, find(file, "values")->data, count * sizeof(*values));
+	for (size_t i = 0; i < steps; i++) {
+		double rate;
+
+		memcpy(&rate, (const char *)find(file, "rates")->data + i * sizeof(rate),
+		       sizeof(rate));
+		memcpy(gradient, (const char *)gradients->data + i * count * sizeof(*gradient),
+		       count * sizeof(*gradient));
+		optim_step(optim, i + 1, rate, values, gradient, slots, count);
+		memcpy(trace + i * count, values, count * sizeof(*values));
+	}
+	free(gradient);
+	free(values);
+}
+
+static int optimize(char **arguments)
+{
+	struct optim optim = optim_default((enum optim_kind)find_word(optim_names(), arguments[0]));
+	struct ddp_tensor out[3];
+	struct ddp_tensors *file;
+	struct ddp_error error;
+	float *slots[2];
+	int64_t steps, count;
+
+	optim.decay = strtod(arguments[1], NULL);
+	optim.momentum = strtod(arguments[2], NULL);
+	optim.nesterov = atoi(arguments[3]);
+	check(ddp_tensors_open(&file, arguments[4], &error), &error);
+	steps = find(file, "gradients")->shape[0];
+	count = find(file, "gradients")->shape[1];
+	out[0] = (struct ddp_tensor){
+		"trace", DDP_F32, 2, {steps, count}, room((size_t)(steps * count) * 4)};
+	for (int i = 0; i < 2; i++) {
+		slots[i] = room((size_t)count * sizeof(float));
+		out[1 + i] =
+			(struct ddp_tensor){i ? "slot1" : "slot0", DDP_F32, 1, {count}, slots[i]};
+	}
+	train(&optim, file, out[0].data, slots);
+	check(ddp_tensors_save(arguments[5], out, 3, NULL, 0, &error), &error);
+	ddp_tensors_close(file);
+	for (int i = 0; i < 3; i++)
+		free(out[i].data);
+	return 0;
+}
+
+static int schedule(char **arguments)
+{
+	struct schedule plan = {
+		.kind = (enum schedule_kind)find_word(schedule_names(), arguments[0]),
+		.rate = strtod(arguments[1], NULL),
+		.gamma = strtod(arguments[2], NULL),
+		.every = (unsigned)atoi(arguments[3]),
+		.epochs = (unsigned)atoi(arguments[4]),
+	};
+
+	for (unsigned epoch = 0; epoch < plan.epochs; epoch++)
+		printf("%a\n", schedule_rate(&plan, epoch, 0, 10));
+	return 0;
+}
+
+static const struct {
+	const char *name;
+	int arguments;
+	int (*run)(char **arguments);
+} commands[] = {
+	{"list", 2, list},	{"init", 4, init},	   {"copy", 4, copy},
+	{"optim", 6, optimize}, {"schedule", 5, schedule},
+};
+
+int main(int count, char **arguments)
+{
+	for (size_t i = 0; count > 1 && i < sizeof(commands) / sizeof(commands[0]); i++) {
+		if (strcmp(arguments[1], commands[i].name) == 0 &&
+		    count == 2 + commands[i].arguments)
+			return commands[i].run(arguments + 2);
+	}
+	fprintf(stderr, "network: see network.c\n");
+	return EXIT_FAILURE;
+}

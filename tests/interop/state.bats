@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+# libddp's files against PyTorch and against readers and writers of their own; needs no Slurm.
+
+setup_file()
+{
+	export PYTHON=${DDP_PYTHON:-/usr/bin/python3} PYTHONDONTWRITEBYTECODE=1
+	export TENSORS=${DDP_BUILDDIR:?}/tests/interop/tensors
+	"$PYTHON" -c 'import torch' 2>/dev/null || {
+		echo "$PYTHON has no PyTorch (Debian: python3-torch); name another with DDP_PYTHON" >&2
+		return 1
+	}
+	# A world of one, whatever this runs in.
+	unset "${!SLURM_@}" "${!DDP_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID
+	state write "$BATS_FILE_TMPDIR"
+}
+
+setup() { cd "$BATS_TEST_TMPDIR" && net=$BATS_FILE_TMPDIR/net.st odd=$BATS_FILE_TMPDIR/odd.st; }
+
+state() { "$PYTHON" -W ignore "$BATS_TEST_DIRNAME/state.py" "$@"; }
+
+# optional PACKAGE COMMAND...: as state, for what not every machine has.
+optional()
+{
+	local status=0
+	state "${@:2}" || status=$?
+	[ "$status" -ne 77 ] || skip "$PYTHON has no package $1"
+	return "$status"
+}
+
+@test "a state_dict from Python: listed as PyTorch sees it" {
+	diff <("$TENSORS" list "$net") <(state list "$net")
+	[ "$("$TENSORS" list "$net" | wc -l)" -eq 13 ]
+}
+
+@test "a state_dict from Python: read, written, and loaded with strict=True" {
+	"$TENSORS" copy "$net" copy.st
+	state same "$net" copy.st
+	state strict copy.st
+}
+
+@test "every type, scalars, empty tensors, odd names" {
+	"$TENSORS" copy "$odd" copy.st
+	state same "$odd" copy.st
+}
+
+@test "our writer orders and writes as Python's, byte by byte" {
+	"$TENSORS" copy "$net" copy.st
+	cmp "$net" copy.st
+	"$TENSORS" copy "$odd" copy.st
+	cmp "$odd" copy.st
+}
+
+@test "the package safetensors reads what we write, and we what it writes" {
+	"$TENSORS" copy "$odd" copy.st
+	optional safetensors package copy.st package.st
+	"$TENSORS" copy package.st again.st
+	state same "$odd" again.st
+}
+
+@test "a checkpoint: loaded with strict=True, its checksum computed anew" {
+	"$TENSORS" save "$net" checkpoints 12
+	state strict checkpoints/checkpoint-0000000012.safetensors
+	state same "$net" checkpoints/checkpoint-0000000012.safetensors
+	"$TENSORS" save "$odd" odd 7
+	state checksum odd/checkpoint-0000000007.safetensors 7
+}
+
+@test "a checkpoint: the newest sound one is resumed from" {
+	"$TENSORS" save "$net" checkpoints 12
+	"$TENSORS" save "$net" checkpoints 34
+	truncate -s -1 checkpoints/checkpoint-0000000034.safetensors
+	[ "$("$TENSORS" load "$net" checkpoints resumed.st 2>err)" = "step 12" ]
+	grep -q 'checkpoint-0000000034.safetensors is cut short' err
+	state same "$net" resumed.st
+}
+
+@test "a checkpoint that Python wrote is resumed from" {
+	mkdir checkpoints
+	cp "$odd" checkpoints/checkpoint-0000000003.safetensors
+	[ "$("$TENSORS" load "$odd" checkpoints resumed.st)" = "step 3" ]
+	state same "$odd" resumed.st
+}
+
+@test "a checkpoint of another network is refused by name" {
+	"$TENSORS" save "$net" checkpoints 1
+	run "$TENSORS" load "$odd" checkpoints resumed.st
+	[ "$status" -gt 64 ]
+	[[ $output == *"not expected: "*"conv1.weight"* ]]
+}
+
+@test "event files: read back with their checksums" {
+	"$TENSORS" events events
+	state events events
+}
+
+@test "event files: TensorBoard's own reader" {
+	"$TENSORS" events events
+	optional tensorboard tensorboard events
+}

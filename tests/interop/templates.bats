@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+# The job templates as a user submits them: copied into a directory of their own, sbatch.
+
+load ../cluster/lib
+load torch
+
+setup_file()
+{
+	torch_up --nodes 2 --gpus 2 --shards 8
+	mkdir -m 755 "$WORK/job-templates"
+	cp "$DDP_SRCDIR"/job-templates/*.job "$DDP_SRCDIR"/job-templates/*.py "$WORK/job-templates"
+	"$DDP_BUILDDIR/libtool" --quiet --mode=install install -m 755 \
+		"$DDP_BUILDDIR/job-templates/ddp-ranks" "$WORK/job-templates/"
+	[ "$(id -u)" -ne 0 ] || chown -R nobody "$WORK/job-templates"
+}
+
+teardown_file() { cluster_down; }
+
+teardown()
+{
+	rm -f "$WORK"/*.out "$WORK"/*.pt
+	# Nothing stays of the steps but what the job was to write.
+	same "$(ls -A "$WORK")" job-templates
+}
+
+# submit [OPTION...] TEMPLATE [ARGUMENT...]: wait for the job; $output is what it printed.
+# Returns its exit status. (sbatch --wait would look ever less often.)
+submit()
+{
+	local id deadline=$((SECONDS + 120)) job=''
+	id=$(mc sbatch --parsable "$@") || return 1
+	until [[ $job =~ JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL) ]]; do
+		((SECONDS < deadline)) || { echo "not ended in 120 s: $job" >&2; return 1; }
+		sleep 0.1
+		job=$(mc scontrol show job "$id")
+	done
+	output=$(cat "$WORK"/*-"$id".out)
+	[[ $job =~ ExitCode=0:0 ]] && return 0
+	printf 'job %s failed:\n%s\n' "$id" "$output" >&2
+	[[ $job =~ ExitCode=([1-9][0-9]*):0 ]] && return "${BASH_REMATCH[1]}"
+	return 1
+}
+
+# The table of ranks without its endpoint, blanks squeezed. An endpoint is an address and a port.
+table()
+{
+	has_not "$(tail -n +3 <<<"$output" | grep -vE ' 127\.0\.0\.1:[1-9][0-9]{3,4}$')" .
+	sed -E '1s/^[^:]*/JOB/; 2,$s/ *[^ ]+$//; s/^ +//; s/ +/ /g' <<<"$output"
+}
+
+@test "ddp.job" {
+	submit job-templates/ddp.job ddp-ranks
+	same "$(table)" "JOB: 2 ranks on 2 nodes
+rank node local rank device share
+0 n1 0 - -
+1 n2 0 - -"
+}
+
+@test "ddp.job with --gres=gpu:1" {
+	submit --gres=gpu:1 job-templates/ddp.job ddp-ranks
+	same "$(table)" "JOB: 2 ranks on 2 nodes
+rank node local rank device share
+0 n1 0 0 1
+1 n2 0 0 1"
+}
+
+@test "ddp.job with --gres=gpu:2 --ntasks-per-node=2" {
+	submit --gres=gpu:2 --ntasks-per-node=2 job-templates/ddp.job ddp-ranks
+	same "$(table)" "JOB: 4 ranks on 2 nodes
+rank node local rank device share
+0 n1 0 0 1
+1 n1 1 1 1
+2 n2 0 0 1
+3 n2 1 1 1"
+}
+
+@test "ddp.job with a program that fails on one node: the other ends, and the job has failed" {
+	local status=0
+	# shellcheck disable=SC2016
+	submit job-templates/ddp.job sh -c 'test "$RANK" != 1 || exit 7; sleep 100' 2>/dev/null ||
+		status=$?
+	has "$output" 'n2: task 1: Exited with exit code 7'
+	# srun returns the highest status: 128 + SIGTERM of the rank that was ended.
+	same "$status" 143
+}
+
+@test "ddp-shard.job" {
+	submit job-templates/ddp-shard.job
+	same "$(table)" "JOB: 2 ranks on 2 nodes
+rank node local rank device share
+0 n1 0 0 0.5
+1 n2 0 0 0.5"
+}
+
+@test "ddp-shard.job with two ranks on each GPU" {
+	submit --gres=shard:4 --ntasks-per-node=2 job-templates/ddp-shard.job
+	same "$(table)" "JOB: 4 ranks on 2 nodes
+rank node local rank device share
+0 n1 0 0 0.5
+1 n1 1 0 0.5
+2 n2 0 0 0.5
+3 n2 1 0 0.5"
+}
+
+@test "torch-ddp.job" {
+	submit job-templates/torch-ddp.job
+	has "$output" '^epoch 2: loss 0\.[0-9]+, accuracy (9[0-9]\.[0-9]|100\.0) %$'
+	has "$output" '^ok world=4 sum=6$'
+	test -s "$WORK/torch-ddp.pt"
+}
+
+@test "torch-ddp.job with a program and its arguments" {
+	submit job-templates/torch-ddp.job job-templates/torch-ddp.py --epochs 1 --checkpoint one.pt
+	has "$output" '^epoch 0: '
+	has_not "$output" '^epoch 1: '
+	has "$output" '^ok world=4 sum=6$'
+	test -s "$WORK/one.pt"
+}
+
+@test "torch-file.job" {
+	submit job-templates/torch-file.job
+	has "$output" '^form method: loss 0\.0'
+	has "$output" '^form file: loss 0\.0'
+	same "$(grep -cx 'ok world=4 sum=6' <<<"$output")" 2
+}
+
+@test "torch-spawn.job" {
+	submit job-templates/torch-spawn.job
+	has "$output" '^2 nodes with 2 ranks each: loss 0\.0'
+	has "$output" '^ok world=4 sum=6$'
+}
+
+@test "torchrun.job with --gres=gpu:2" {
+	submit --gres=gpu:2 job-templates/torchrun.job
+	has "$output" '^ok world=4 sum=6$'
+}
+
+@test "torchrun.job without GPUs" {
+	submit job-templates/torchrun.job --nproc_per_node=2 job-templates/torch-ddp.py --epochs 1
+	has "$output" '^ok world=4 sum=6$'
+}

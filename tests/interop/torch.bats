@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+# PyTorch scripts that know nothing of Slurm, on a real Slurm: gloo, two nodes, four ranks.
+#
+# shellcheck disable=SC2030,SC2031 # each test has an output of its own
+
+load ../cluster/lib
+load torch
+
+setup_file() { torch_up --nodes 2 --gpus 2 --shards 0; }
+teardown_file() { cluster_down; }
+teardown() { tidy; }
+
+four="rank 0 of 4 on n1: sum 10
+rank 1 of 4 on n1: sum 10
+rank 2 of 4 on n2: sum 10
+rank 3 of 4 on n2: sum 10"
+
+four_local="rank 0 of 4 on n1: sum 10, local rank 0
+rank 1 of 4 on n1: sum 10, local rank 1
+rank 2 of 4 on n2: sum 10, local rank 0
+rank 3 of 4 on n2: sum 10, local rank 1"
+
+@test "env://" {
+	step -N2 --ntasks-per-node=2 --ddp "$PYTHON" "$PY/env.py"
+	same "$output" "$four_local"
+}
+
+@test "env:// with TORCHELASTIC_USE_AGENT_STORE=True inherited" {
+	TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RESTART_COUNT=0 \
+		step -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/env.py"
+	same "$output" "rank 0 of 2 on n1: sum 3, local rank 0
+rank 1 of 2 on n2: sum 3, local rank 0"
+}
+
+@test "env:// with RANK and the like of an outer world inherited" {
+	RANK=3 WORLD_SIZE=9 LOCAL_RANK=7 \
+		step -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/env.py"
+	same "$output" "rank 0 of 2 on n1: sum 3, local rank 0
+rank 1 of 2 on n2: sum 3, local rank 0"
+}
+
+@test "env:// with three ranks on one node and one on the other" {
+	step -N2 -n4 -m plane=3 --ddp "$PYTHON" "$PY/env.py"
+	same "$output" "rank 0 of 4 on n1: sum 10, local rank 0
+rank 1 of 4 on n1: sum 10, local rank 1
+rank 2 of 4 on n1: sum 10, local rank 2
+rank 3 of 4 on n2: sum 10, local rank 0"
+}
+
+@test "env:// with rank 0 on the second node: MASTER_ADDR is that node's" {
+	printf '%s\n' n2 n1 n1 n2 >"$TOP/hosts"
+	SLURM_HOSTFILE=$TOP/hosts step -n4 -m arbitrary --ddp "$PYTHON" "$PY/env.py"
+	same "$output" "rank 0 of 4 on n2: sum 10, local rank 0
+rank 1 of 4 on n1: sum 10, local rank 0
+rank 2 of 4 on n1: sum 10, local rank 1
+rank 3 of 4 on n2: sum 10, local rank 1"
+	# The nodes share one address, so only a name tells them apart.
+	SLURM_HOSTFILE=$TOP/hosts \
+		step -n4 -m arbitrary --ddp --ddp-master-suffix=-ib printenv MASTER_ADDR
+	same "$output" "n2-ib
+n2-ib
+n2-ib
+n2-ib"
+}
+
+@test "env:// in a heterogeneous step, rank 0 on the second node" {
+	output=$(mc salloc -Q -N2 --ntasks-per-node=2 srun --kill-on-bad-exit=1 --ddp \
+		-n2 -w n2 "$PYTHON" "$PY/env.py" : -n1 -w n1 "$PYTHON" "$PY/env.py" 2>"$TOP/err")
+	same "$(sort <<<"$output")" "rank 0 of 3 on n2: sum 6, local rank 0
+rank 1 of 3 on n2: sum 6, local rank 1
+rank 2 of 3 on n1: sum 6, local rank 0"
+}
+
+@test "env:// in a step inside a step: MASTER_ADDR is the inner step's" {
+	# What the outer step's environment says of its own node must not be believed.
+	mc salloc -Q -N2 --ntasks-per-node=2 srun --overlap -N1 -n1 -w n1 \
+		srun --overlap -N1 -n2 -w n2 --ddp --ddp-master-suffix=-ib \
+		printenv MASTER_ADDR >"$TOP/inner" 2>"$TOP/err"
+	same "$(cat "$TOP/inner")" "n2-ib
+n2-ib"
+}
+
+@test "file:// by DDP_INIT_METHOD alone" {
+	step -N2 --ntasks-per-node=2 --ddp "$PYTHON" "$PY/file.py" method
+	same "$output" "$four"
+}
+
+@test "file:// by DDP_INIT_FILE with rank and world_size" {
+	step -N2 --ntasks-per-node=2 --ddp "$PYTHON" "$PY/file.py" file
+	same "$output" "$four"
+}
+
+@test "bare torchrun: as many ranks as the task sees GPUs" {
+	step -N2 --ntasks-per-node=1 --gres=gpu:2 --ddp \
+		"$PYTHON" -m torch.distributed.run "$PY/env.py"
+	same "$output" "$four_local"
+}
+
+@test "torchrun --nproc_per_node=2 without GPUs" {
+	step -N2 --ntasks-per-node=1 --ddp \
+		"$PYTHON" -m torch.distributed.run --nproc_per_node=2 "$PY/env.py"
+	same "$output" "$four_local"
+}
+
+@test "torch.distributed.launch passes --local_rank" {
+	step -N2 --ntasks-per-node=1 --ddp \
+		"$PYTHON" -W ignore -m torch.distributed.launch --nproc_per_node=2 "$PY/env.py"
+	same "$output" "rank 0 of 4 on n1: sum 10, local rank 0, argument 0
+rank 1 of 4 on n1: sum 10, local rank 1, argument 1
+rank 2 of 4 on n2: sum 10, local rank 0, argument 0
+rank 3 of 4 on n2: sum 10, local rank 1, argument 1"
+}
+
+@test "mp.spawn in one task per node, by file://" {
+	step -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/spawn.py" 2
+	same "$output" "$four"
+}
+
+# The step must fail within 30 s, no rank may have trained, and a script that calls
+# init_process_group() must have found no RANK, which is what PyTorch says then.
+refused()
+{
+	local began=$SECONDS
+	if step "$@"; then
+		echo "the step succeeded: $output" >&2
+		return 1
+	fi
+	((SECONDS - began < 30)) || { echo "it took $((SECONDS - began)) s" >&2; return 1; }
+	has_not "$output" 'rank [0-9]+ of'
+	has "$(cat "$TOP/err")" 'environment variable RANK expected, but not set'
+}
+
+@test "a plan that srun cannot make: no rank trains alone, and the reason is told" {
+	SLURM_DDP_RDZV=/proc/none refused -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/env.py"
+	has "$(cat "$TOP/err")" 'ddp: .*/proc/none'
+}
+
+@test "a problem on one node: its rank does not train alone, and the reason is told" {
+	# Slurm's own controller listens there.
+	port=$(mc scontrol show config | awk '$1 == "SlurmctldPort" { print $3 }')
+	MASTER_PORT=$port refused -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/env.py"
+	has "$(cat "$TOP/err")" "ddp: .*port $port of n1.*is taken"
+}

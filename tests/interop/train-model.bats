@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# ddp-train's networks, initial weights, optimizers and schedules against PyTorch's; needs no Slurm.
+
+setup_file()
+{
+	export PYTHON=${DDP_PYTHON:-/usr/bin/python3} PYTHONDONTWRITEBYTECODE=1
+	export NETWORK=${DDP_BUILDDIR:?}/tests/interop/network
+	"$PYTHON" -c 'import torch' 2>/dev/null || {
+		echo "$PYTHON has no PyTorch (Debian: python3-torch); name another with DDP_PYTHON" >&2
+		return 1
+	}
+	# A world of one, whatever this runs in.
+	unset "${!SLURM_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID
+}
+
+setup() { cd "$BATS_TEST_TMPDIR" || return 1; }
+
+compare()
+{
+	run "$PYTHON" -W ignore "$BATS_TEST_DIRNAME/train-model.py" "$@"
+	echo "$output"
+	[ "$status" -eq 0 ]
+}
+
+@test "networks: names, shapes and order of parameters" { compare list; }
+
+@test "initial weights: within one ulp of the largest, and loaded with strict=True" { compare init; }
+
+@test "a state_dict: read into a model and written from it, bit by bit" { compare copy; }
+
+@test "a state_dict of another network is refused, with file and tensor" { compare refusals; }
+
+@test "optimizers: fifty steps, on vectors" {
+	grep -qw avx2 /proc/cpuinfo || skip "this CPU has no AVX2"
+	compare optim avx2
+}
+
+@test "optimizers: fifty steps, plain" { compare optim plain; }
+
+@test "schedules" { compare schedule; }

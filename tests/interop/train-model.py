@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""train-model.py SUBJECT: the networks, optimizers and schedules of ddp-train (the program in
+$NETWORK) against PyTorch's. DDP_SEED picks other numbers."""
+
+import math
+import os
+import re
+import subprocess
+import sys
+
+import torch
+from torch import optim
+from torch.optim import lr_scheduler
+
+import networks
+import tensorfile
+
+SEED = int(os.environ.get("DDP_SEED") or 20240917)
+# What is compared bit by bit: later versions compute AdamW in another order, and processors
+# without AVX2 round more often.
+EXACT = torch.__version__.startswith("1.") and re.search(
+    r"CPU capability usage: AVX", torch.__config__.show()) is not None
+CASES = [("mnist", 10), ("mnist", 3), ("cifar", 10), ("cifar", 100)]
+
+
+def network(*arguments):
+    done = subprocess.run([os.environ["NETWORK"], *map(str, arguments)], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def run(*arguments):
+    status, out, err = network(*arguments)
+    if status != 0:
+        sys.exit(f"network {arguments} ended with {status}: {err}")
+    return out
+
+
+def expect(condition, what):
+    if not condition:
+        sys.exit(what)
+
+
+def ordered(tensor):
+    """Whole numbers that differ by one where floats are neighbours."""
+    bits = tensor.contiguous().view(torch.int32).to(torch.int64)
+    return torch.where(bits < 0, -(bits & 0x7fffffff), bits)
+
+
+def agree(got, want, what):
+    """Within 2 ulp, or where roundings are known to differ, 1e-5 of the largest."""
+    ulp = int((ordered(got) - ordered(want)).abs().max())
+    relative = float((got - want).abs().max() / want.abs().max())
+    print(f"{what}: {ulp} ulp, {relative:.1e}")
+    expect(got.shape == want.shape and (ulp <= 2 if EXACT else relative <= 1e-5), what)
+
+
+def module(name, classes, seed):
+    torch.manual_seed(seed)
+    return networks.NETWORKS[name](classes)
+
+
+def compare_list():
+    for name, classes in CASES:
+        want = "".join(f"{key} {' '.join(map(str, value.shape))}\n"
+                       for key, value in module(name, classes, 0).named_parameters())
+        expect(run("list", name, classes) == want, f"parameters of {name}")
+    counts = {name: sum(p.numel() for p in module(name, 10, 0).parameters())
+              for name in networks.NETWORKS}
+    expect(counts == {"mnist": 1199882, "cifar": 11173962}, counts)
+
+
+def compare_init():
+    """One ulp of the largest value that may be drawn: builds of PyTorch differ by that."""
+    for name, classes in CASES:
+        for seed in (0, 1, 42, 2**32 + 1, SEED):
+            run("init", name, classes, seed, "init.st")
+            got, want = tensorfile.load("init.st")[0], module(name, classes, seed)
+            networks.NETWORKS[name](classes).load_state_dict(got, strict=True)
+            worst = 0
+            for key, value in want.state_dict().items():
+                if value.dtype == torch.int64:
+                    continue
+                ulp = 2.0 ** (math.frexp(float(value.abs().max()))[1] - 24)
+                worst = max(worst, float((value - got[key]).abs().max()) / ulp)
+            expect(worst <= 1, f"{name} {classes} seed {seed}: {worst} ulp apart")
+            print(f"{name} {classes} seed {seed}: {worst:g} ulp")
+
+
+def compare_copy():
+    """From PyTorch into a model and back, with running statistics of a trained one."""
+    for name, classes in CASES:
+        state = module(name, classes, SEED).state_dict()
+        for key, value in state.items():
+            if "running" in key:
+                value += torch.rand(value.shape)
+        tensorfile.save("state.st", state, {"format": "pt"})
+        run("copy", name, classes, "state.st", "copy.st")
+        got = tensorfile.load("copy.st")[0]
+        expect(got.keys() == state.keys(), f"{name}: names")
+        for key, value in state.items():
+            expect(torch.equal(got[key], value), f"{name}: {key}")
+
+
+def compare_refusals():
+    """Each names the file and the tensor."""
+    state = module("mnist", 10, SEED).state_dict()
+    cases = {
+        "missing": {k: v for k, v in state.items() if k != "fc1.bias"},
+        "wrapped": {f"module.{k}": v for k, v in state.items()},
+        "shape": {**state, "conv2.weight": torch.zeros(64, 32, 9)},
+        "transposed": {**state, "fc2.weight": state["fc2.weight"].t()},
+        "type": {**state, "fc2.bias": torch.zeros(10, dtype=torch.float64)},
+    }
+    texts = {
+        "missing": "no tensor fc1.bias",
+        "wrapped": "model.module.state_dict()",
+        "shape": "conv2.weight has shape [64, 32, 9], the network's has [64, 32, 3, 3]",
+        "transposed": "fc2.weight has shape [128, 10], the network's has [10, 128]",
+        "type": "fc2.bias is F64, not F32",
+    }
+    for case, tensors in cases.items():
+        tensorfile.save(f"{case}.st", tensors, {})
+        status, _, err = network("copy", "mnist", 10, f"{case}.st", "out.st")
+        expect(status > 64 and f"{case}.st: " in err and texts[case] in err, f"{case}: {err}")
+        expect(not os.path.exists("out.st"), f"{case}: written all the same")
+    # What else is there does not matter.
+    tensorfile.save("more.st", {**state, "optimizer.0.x": torch.ones(3)}, {})
+    run("copy", "mnist", 10, "more.st", "out.st")
+
+
+OPTIMIZERS = {
+    "sgd": ("sgd", 0, 0, False),
+    "sgd, decay": ("sgd", 5e-4, 0, False),
+    "momentum": ("sgd", 0, 0.9, False),
+    "momentum, decay": ("sgd", 5e-4, 0.9, False),
+    "nesterov, decay": ("sgd", 5e-4, 0.9, True),
+    "adamw": ("adamw", 0.01, 0, False),
+    "adamw, no decay": ("adamw", 0, 0, False),
+    "adadelta": ("adadelta", 0, 0, False),
+    "adadelta, decay": ("adadelta", 1e-3, 0, False),
+}
+SLOTS = {"sgd": ["momentum_buffer"], "adamw": ["exp_avg", "exp_avg_sq"],
+         "adadelta": ["square_avg", "acc_delta"]}
+
+
+def make(kind, decay, momentum, nesterov, parameter):
+    if kind == "sgd":
+        return optim.SGD([parameter], 0.1, momentum, 0, decay, nesterov)
+    if kind == "adamw":
+        return optim.AdamW([parameter], 0.1, weight_decay=decay)
+    return optim.Adadelta([parameter], 0.1, weight_decay=decay)
+
+
+def follow(case, values, gradients, rates):
+    """PyTorch's values after each step, and its slots at the end."""
+    parameter = torch.nn.Parameter(values.clone())
+    optimizer = make(*case, parameter)
+    trace = []
+    for gradient, rate in zip(gradients, rates):
+        optimizer.param_groups[0]["lr"] = float(rate)
+        parameter.grad = gradient.clone()
+        optimizer.step()
+        trace.append(parameter.detach().clone())
+    state = optimizer.state[parameter]
+    slots = [state[key] for key in SLOTS[case[0]] if state.get(key) is not None]
+    return torch.stack(trace), slots
+
+
+def compare_optim(simd):
+    """Fifty steps; a count that is no multiple of a vector; gradients of all sizes, and zeros."""
+    os.environ["DDP_SIMD"] = simd
+    torch.manual_seed(SEED)
+    steps, count = 50, 4099
+    values = torch.randn(count)
+    gradients = torch.randn(steps, count) * torch.exp(4 * torch.randn(count))
+    gradients[:, ::7] = 0
+    rates = 0.05 * torch.rand(steps, dtype=torch.float64)
+    tensorfile.save("optim.st", {"values": values, "gradients": gradients, "rates": rates}, {})
+    for name, case in OPTIMIZERS.items():
+        kind, decay, momentum, nesterov = case
+        run("optim", kind, decay, momentum, int(nesterov), "optim.st", "out.st")
+        got, (trace, slots) = tensorfile.load("out.st")[0], follow(case, values, gradients, rates)
+        agree(got["trace"], trace, f"{name} ({simd}), values")
+        for i, slot in enumerate(slots):
+            agree(got[f"slot{i}"], slot, f"{name} ({simd}), slot {i}")
+
+
+def rates_of(scheduler_of, rate, epochs):
+    optimizer = optim.SGD([torch.nn.Parameter(torch.zeros(1))], rate)
+    scheduler, rates = scheduler_of(optimizer), []
+    for _ in range(epochs):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return rates
+
+
+def compare_schedule():
+    for rate, gamma, every, epochs in [(1.0, 0.7, 1, 14), (0.1, 0.1, 10, 35), (0.3, 0.97, 3, 200)]:
+        got = [float.fromhex(w) for w in run("schedule", "step", rate, gamma, every, epochs).split()]
+        want = rates_of(lambda o: lr_scheduler.StepLR(o, every, gamma), rate, epochs)
+        expect(got == want, f"step {rate} {gamma} {every}:\n{got}\n{want}")
+        got = [float.fromhex(w) for w in run("schedule", "cosine", rate, 0, 0, epochs).split()]
+        want = rates_of(lambda o: lr_scheduler.CosineAnnealingLR(o, epochs), rate, epochs)
+        # PyTorch goes from each rate to the next, and gathers roundings on the way.
+        expect(all(abs(g - w) <= 1e-12 * rate for g, w in zip(got, want)) and
+               len(got) == epochs, f"cosine {rate} {epochs}:\n{got}\n{want}")
+        got = [float.fromhex(w) for w in run("schedule", "constant", rate, 0, 0, epochs).split()]
+        expect(got == [rate] * epochs, f"constant {rate}: {got}")
+
+
+def main():
+    torch.set_num_threads(1)
+    subject, *arguments = sys.argv[1:]
+    globals()[f"compare_{subject}"](*arguments)
+
+
+main()

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+# ddp-train against PyTorch's DistributedDataParallel over gloo: the same images, initial weights
+# and order of samples, two ranks. Needs no Slurm.
+#
+# Limits for losses suppose a training that does not magnify roundings. At the default rates PyTorch
+# itself, started one ulp away, is off by 5e-2 after 20 steps of mnist, by more on cifar. So rates
+# here are those at which its own runs stay within 1e-6; the default one is in "100 steps".
+
+mnist_sgd=(--optimizer sgd --lr 0.05)
+mnist_adadelta=(--optimizer adadelta --lr 0.02)
+mnist_adamw=(--optimizer adamw --lr 0.0001 --decay 0.01)
+mnist_much=(--optimizer sgd --lr 0.02 --nesterov --decay 0.01 --schedule cosine --epochs 3
+	--smoothing 0.1 --clip 1)
+cifar_sgd=(--optimizer sgd --lr 0.0001 --nesterov --decay 0.0005 --schedule cosine --epochs 30
+	--batch 8)
+
+setup_file()
+{
+	export PYTHON=${DDP_PYTHON:-/usr/bin/python3} PYTHONDONTWRITEBYTECODE=1
+	export GLOO_SOCKET_IFNAME=lo UCX_NET_DEVICES=lo XDG_CACHE_HOME=$BATS_FILE_TMPDIR
+	local build=${DDP_BUILDDIR:?}
+	"$PYTHON" -c 'import torch.distributed' 2>/dev/null || {
+		echo "$PYTHON has no PyTorch (Debian: python3-torch); name another with DDP_PYTHON" >&2
+		return 1
+	}
+	# A world of our own, whatever this runs in.
+	unset "${!SLURM_@}" "${!DDP_@}" "${!DNNL_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID OPENBLAS_CORETYPE
+	export DDP_MODULES=$build/runtime/.libs
+	export TRAIN=$build/runtime/train/ddp-train INTEROP=$build/tests/interop
+	cd "$BATS_FILE_TMPDIR" || return 1
+	# 333 images: the last step of an epoch is a shorter one, and one image is seen twice.
+	versus data mnist mnist 333 500
+	versus data cifar cifar 333 200
+	versus init mnist mnist.st
+	versus init cifar cifar.st 2
+	theirs mnist_sgd "${mnist_sgd[@]}"
+	theirs cifar_sgd "${cifar_sgd[@]}" --save cifar_sgd.st
+}
+
+setup() { cd "$BATS_FILE_TMPDIR" || return 1; }
+
+versus() { "$PYTHON" -W ignore "$BATS_TEST_DIRNAME/train.py" "$@"; }
+
+# theirs NAME OPTION...: PyTorch's losses, in NAME.torch. The network is NAME's first word.
+theirs() { versus run "${1%%_*}" "${1%%_*}" "${1%%_*}.st" "${@:2}" >"$1.torch"; }
+
+# The options of ddp-train for those of train.py, a line each.
+translated()
+{
+	while (($#)); do
+		case $1 in
+		--nesterov) printf '%s\n' --nesterov on ;;
+		--decay) printf '%s\n' --weight-decay "$2"; shift ;;
+		--smoothing) printf '%s\n' --label-smoothing "$2"; shift ;;
+		*) printf '%s\n' "$1" ;;
+		esac
+		shift
+	done
+}
+
+# ddp NETWORK OPTION...: ddp-train on the images and with the weights that PyTorch has.
+ddp()
+{
+	"$TRAIN" "$1" --data "$1" --init "$1.st" --no-dropout --no-augment --threads 1 --log-every 1 \
+		--warmup 0 --progress off --log-json "$BATS_TEST_TMPDIR/log" --batch 16 --steps 20 "${@:2}" \
+		>"$BATS_TEST_TMPDIR/out" 2>&1 || { cat "$BATS_TEST_TMPDIR/out" >&2; return 1; }
+}
+
+# ours NAME OPTION...: its losses in $BATS_TEST_TMPDIR/losses; options are train.py's.
+ours()
+{
+	local options
+	mapfile -t options < <(translated "${@:2}")
+	ddp "${1%%_*}" -n 2 "${options[@]}"
+	versus losses "$BATS_TEST_TMPDIR/log" >"$BATS_TEST_TMPDIR/losses"
+}
+
+close() { versus close "$BATS_TEST_TMPDIR/losses" "$1.torch" "${2:-1e-5}"; }
+
+@test "mnist: the first 20 losses, SGD" {
+	ours mnist_sgd "${mnist_sgd[@]}" --conv exact
+	close mnist_sgd
+}
+
+@test "mnist: the first 20 losses, the fastest convolutions" {
+	ours mnist_sgd "${mnist_sgd[@]}" --conv auto
+	close mnist_sgd
+}
+
+@test "mnist: the first 20 losses, Adadelta and StepLR" {
+	theirs mnist_adadelta "${mnist_adadelta[@]}"
+	ours mnist_adadelta "${mnist_adadelta[@]}"
+	close mnist_adadelta
+}
+
+@test "mnist: the first 20 losses, AdamW" {
+	theirs mnist_adamw "${mnist_adamw[@]}"
+	ours mnist_adamw "${mnist_adamw[@]}"
+	close mnist_adamw
+}
+
+@test "mnist: the first 20 losses, Nesterov, decay, cosine, label smoothing and clipping" {
+	theirs mnist_much "${mnist_much[@]}"
+	ours mnist_much "${mnist_much[@]}"
+	close mnist_much
+}
+
+@test "cifar: the first 20 losses, direct convolutions; weights and running statistics after them" {
+	ours cifar_sgd "${cifar_sgd[@]}" --conv exact --save-model "$BATS_TEST_TMPDIR/model.st"
+	close cifar_sgd
+	versus same "$BATS_TEST_TMPDIR/model.st" cifar_sgd.st 1e-4
+}
+
+@test "cifar: the first 20 losses, the fastest convolutions" {
+	ours cifar_sgd "${cifar_sgd[@]}" --conv auto
+	close cifar_sgd
+}
+
+@test "cifar: SyncBatchNorm is BatchNorm over the whole batch in one process" {
+	local options=("${cifar_sgd[@]}")
+	theirs cifar_whole "${options[@]}" --whole --save whole.st
+	ours cifar_whole "${options[@]}" --conv exact --sync-bn --save-model "$BATS_TEST_TMPDIR/model.st"
+	close cifar_whole
+	versus same "$BATS_TEST_TMPDIR/model.st" whole.st 1e-4
+	# It is another training than without.
+	run close cifar_sgd 1e-3
+	[ "$status" -ne 0 ]
+}
+
+@test "mnist: 100 steps at the default rate stay as near as PyTorch's own runs one ulp apart" {
+	local seed
+	for seed in 1 2 3; do versus ulp mnist.st "$seed" "ulp$seed.st"; done
+	versus run mnist mnist mnist.st ulp[1-3].st --steps 100 >ulp.torch
+	if [ "${DDP_LONG-}" ]; then
+		ours mnist_default --steps 100 --conv exact
+		versus spread "$BATS_TEST_TMPDIR/losses" ulp.torch 1e-5
+	fi
+	ours mnist_default --steps 100 --conv auto
+	versus spread "$BATS_TEST_TMPDIR/losses" ulp.torch 1e-5
+}
+
+# trained NETWORK OPTION...: what ddp-train evaluates at its end is what PyTorch finds with the
+# weights that it saved, to one image.
+trained()
+{
+	local loss hits samples their_loss their_hits their_samples
+	ours "$1" "${@:2}" --save-model "$BATS_TEST_TMPDIR/model.st"
+	read -r loss hits samples < <(versus last-epoch "$BATS_TEST_TMPDIR/log")
+	read -r their_loss their_hits their_samples < \
+		<(versus evaluate "$1" "$1" "$BATS_TEST_TMPDIR/model.st")
+	echo "ddp-train $loss, $hits of $samples; PyTorch $their_loss, $their_hits of $their_samples"
+	[ "$samples" -eq "$their_samples" ]
+	((hits - their_hits <= 1 && their_hits - hits <= 1))
+	awk -v x="$loss" -v y="$their_loss" 'BEGIN { exit !(x - y <= 1e-4 * y && y - x <= 1e-4 * y) }'
+	# More than chance: there is something to classify.
+	((hits * 4 > samples))
+}
+
+@test "mnist: trained weights load in PyTorch, which classifies the test set the same" {
+	trained mnist --steps 60
+}
+
+@test "cifar: trained weights load in PyTorch, which classifies the test set the same" {
+	versus init cifar plain.st
+	trained cifar --init plain.st --optimizer sgd --lr 0.02 --steps 30
+}
+
+@test "evaluation of PyTorch's weights" {
+	local net theirs
+	for net in mnist cifar; do
+		"$TRAIN" "$net" --data "$net" --init "$net.st" --evaluate -n 2 --progress off \
+			--log-json "$BATS_TEST_TMPDIR/log" >"$BATS_TEST_TMPDIR/out" 2>&1 ||
+			{ cat "$BATS_TEST_TMPDIR/out" >&2; return 1; }
+		theirs=$(versus evaluate "$net" "$net" "$net.st")
+		echo "$net: $(versus last-epoch "$BATS_TEST_TMPDIR/log"); PyTorch: $theirs"
+		paste <(versus last-epoch "$BATS_TEST_TMPDIR/log") <(echo "$theirs") |
+			awk '{ exit !($1 - $4 <= 1e-5 * $4 && $4 - $1 <= 1e-5 * $4 && $3 == $6 &&
+				$2 - $5 <= 1 && $5 - $2 <= 1) }'
+	done
+}
+
+@test "bf16 follows f32, as PyTorch's autocast does" {
+	grep -q avx512_bf16 /proc/cpuinfo || skip 'this CPU has no bf16 arithmetic'
+	theirs mnist_adadelta "${mnist_adadelta[@]}"
+	theirs mnist_bf16 "${mnist_adadelta[@]}" --bf16
+	ours mnist "${mnist_adadelta[@]}" --amp bf16
+	versus band mnist_bf16.torch mnist_adadelta.torch 0.01
+	versus band "$BATS_TEST_TMPDIR/losses" mnist_adadelta.torch 0.01
+	theirs cifar_bf16 "${cifar_sgd[@]}" --bf16
+	ours cifar "${cifar_sgd[@]}" --amp bf16
+	versus band cifar_bf16.torch cifar_sgd.torch 0.01
+	versus band "$BATS_TEST_TMPDIR/losses" cifar_sgd.torch 0.01
+}
+
+# by_hand LAYOUT OPTION...: as ours mnist_sgd, but that ranks are started one by one, as torchrun
+# would, all by one process; LAYOUT says how many each node has. Rank 1's oneDNN knows AVX2 alone.
+by_hand()
+{
+	local layout=$1 rank=0 node=0 nodes=0 count size=0 place status=0 pids=() pid isa=()
+	local command=("$TRAIN" mnist --data mnist --init mnist.st --no-dropout --no-augment
+		--threads 1 --log-every 1 --progress off --log-json "$BATS_TEST_TMPDIR/log" --batch 16
+		--steps 20 "${mnist_sgd[@]}" "${@:2}")
+	for count in $layout; do ((size += count, nodes += 1)); done
+	export MASTER_ADDR=127.0.0.1 MASTER_PORT=7 DDP_RENDEZVOUS=$BATS_TEST_TMPDIR DDP_TIMEOUT=60
+	export TORCHELASTIC_RUN_ID=train TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=0
+	for count in $layout; do
+		for ((place = 0; place < count; place++, rank++)); do
+			isa=()
+			((rank != 1)) || isa=(DNNL_MAX_CPU_ISA=AVX2)
+			env "${isa[@]}" RANK="$rank" WORLD_SIZE="$size" LOCAL_RANK="$place" \
+				LOCAL_WORLD_SIZE="$count" GROUP_RANK="$node" GROUP_WORLD_SIZE="$nodes" \
+				"${command[@]}" >"$BATS_TEST_TMPDIR/out$rank" 2>&1 &
+			pids+=("$!")
+		done
+		((node += 1))
+	done
+	for pid in "${pids[@]}"; do wait "$pid" || status=1; done
+	((status == 0)) || { cat "$BATS_TEST_TMPDIR"/out* >&2; return 1; }
+	versus losses "$BATS_TEST_TMPDIR/log" >"$BATS_TEST_TMPDIR/losses"
+}
+
+@test "ranks on unequal CPUs train as PyTorch does" {
+	by_hand 2
+	close mnist_sgd
+}
+
+@test "ranks on unequal CPUs and two nodes train as PyTorch does" {
+	[ -f "$DDP_MODULES/ddp_ucx.so" ] || skip 'built without UCX'
+	by_hand '1 1' --conv exact
+	close mnist_sgd
+}
+
+# gradients NETWORK COUNT SHIFT: of every layer, against autograd in double precision.
+gradients()
+{
+	local start rest conv
+	versus init "$1" "$1_gradients.st" "$3"
+	read -r start rest < <(versus gradients "$1" "$1" "$1_gradients.st" "$2" "$1_double.st")
+	echo "images from $start, loss $rest"
+	for conv in exact auto; do
+		echo "$conv: loss $("$INTEROP/train-gradients" "$1" "$1" "$1_gradients.st" "$start" "$2" f32 \
+			"$conv" "$BATS_TEST_TMPDIR/gradients.st")"
+		versus same-gradients "$BATS_TEST_TMPDIR/gradients.st" "$1_double.st" 1e-5
+	done
+}
+
+@test "mnist: the gradient of every layer, against autograd" { gradients mnist 8 0; }
+
+@test "cifar: the gradient of every layer, against autograd" { gradients cifar 4 1; }
+
+# One gradient of one layer goes wrong in ddp-train: these comparisons notice.
+planted()
+{
+	LD_PRELOAD=$INTEROP/.libs/train-bug.so TRAIN_BUG=$1 ours mnist_sgd "${mnist_sgd[@]}" --conv exact
+}
+
+@test "planted bugs: the comparison itself is sound" {
+	planted none
+	close mnist_sgd
+}
+
+@test "planted bugs: a scaled, a dropped, an unreduced gradient" {
+	local bug
+	for bug in scaled dropped unreduced; do
+		planted "$bug"
+		run close mnist_sgd
+		echo "$bug: $output"
+		[ "$status" -eq 1 ]
+		[[ $output == *'more than 1e-5'* ]]
+	done
+}
+
+@test "drawn digits: more than 98 % after two epochs" {
+	"$TRAIN" mnist -n 2 --epochs 2 --progress off --log-json "$BATS_TEST_TMPDIR/log" \
+		>"$BATS_TEST_TMPDIR/out" 2>&1 || { cat "$BATS_TEST_TMPDIR/out" >&2; return 1; }
+	read -r _ hits samples < <(versus last-epoch "$BATS_TEST_TMPDIR/log")
+	echo "$hits of $samples"
+	((samples == 10000 && hits > 9800))
+}
