@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Data-parallel training in plain PyTorch. Nothing here knows Slurm.
+
+RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT come from the environment, as
+PyTorch's init_method "env://" wants it: `srun --ddp` sets them, and so does torchrun.
+"""
+
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
+
+INPUTS, CLASSES = 20, 4
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=32, help="of each rank")
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument(
+        "--backend",
+        default="nccl" if torch.cuda.is_available() else "gloo",
+        help="gloo where ranks share a GPU, since NCCL refuses that",
+    )
+    parser.add_argument("--checkpoint", metavar="FILE", default="torch-ddp.pt")
+    return parser.parse_args()
+
+
+def synthetic(count, seed):
+    """Points and the classes that a fixed random matrix gives them: the same on every rank."""
+    teacher = torch.randn(INPUTS, CLASSES, generator=torch.Generator().manual_seed(0))
+    points = torch.randn(count, INPUTS, generator=torch.Generator().manual_seed(seed))
+    return TensorDataset(points, (points @ teacher).argmax(1))
+
+
+def train(model, loader, optimizer, device):
+    """One epoch. Returns the mean loss of this rank's batches."""
+    model.train()
+    total = 0.0
+    for points, classes in loader:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(points.to(device)), classes.to(device))
+        loss.backward()  # DDP averages the gradients of all ranks here
+        optimizer.step()
+        total += loss.item()
+    return total / len(loader)
+
+
+@torch.no_grad()
+def evaluate(model, dataset, device):
+    """Every sample once: each rank counts its part, then the counts are added up."""
+    model.eval()
+    part = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
+    count = torch.zeros(2, device=device)
+    for points, classes in DataLoader(part, batch_size=256):
+        right = model(points.to(device)).argmax(1) == classes.to(device)
+        count += torch.tensor([right.sum().item(), len(classes)], device=device)
+    dist.all_reduce(count)
+    return (count[0] / count[1]).item()
+
+
+def save(model, path):
+    """A reader finds the old file or the new one, never half a file."""
+    torch.save(model.state_dict(), f"{path}.{os.getpid()}")
+    os.replace(f"{path}.{os.getpid()}", path)
+
+
+def main():
+    args = parse_arguments()
+    dist.init_process_group(args.backend)
+    rank, world = dist.get_rank(), dist.get_world_size()
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+
+    dataset = synthetic(4096, seed=1)
+    sampler = DistributedSampler(dataset)
+    loader = DataLoader(dataset, batch_size=args.batch_size, sampler=sampler)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(INPUTS, 64), nn.ReLU(), nn.Linear(64, CLASSES)).to(device)
+    ddp = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=args.lr, momentum=0.9)
+
+    for epoch in range(args.epochs):
+        sampler.set_epoch(epoch)  # another order in every epoch
+        loss = train(ddp, loader, optimizer, device)
+        accuracy = evaluate(model, synthetic(1000, seed=2), device)
+        if rank == 0:
+            print(f"epoch {epoch}: loss {loss:.4f}, accuracy {100 * accuracy:.1f} %")
+            save(model, args.checkpoint)
+
+    ranks = torch.tensor(rank, device=device)
+    dist.all_reduce(ranks)
+    if rank == 0:
+        print(f"ok world={world} sum={ranks.item()}")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
