@@ -232,15 +232,23 @@ DDP_API int ddp_arena_destroy(struct ddp *ddp, void *memory);
  * Take this rank's device, world->device, for collectives on its memory, where ddp_options.device
  * did not at ddp_init(): for programs that learn later whether they need it. Where it was taken
  * already nothing happens. Where a rank has no device that works, none takes one, all get that
- * rank's error, and the world goes on without; ranks that share a device are DDP_ERR_MISMATCH.
- * Collective.
+ * rank's error, and the world goes on without. Ranks that share a device must share memory too
+ * (DDP_LOCAL). Collective.
  */
 DDP_API int ddp_device_join(struct ddp *ddp);
 
 /*
+ * Whether collectives on device memory may be part of a CUDA graph: not where ranks share a device, whose
+ * turns have numbers. The same on all ranks; false before ddp_device_join().
+ */
+DDP_API bool ddp_device_captures(const struct ddp *ddp);
+
+/*
  * Collectives on device memory (after ddp_device_join()), enqueued on [stream], a cudaStream_t; NULL
  * is the library's own stream. They return when enqueued; ddp_device_wait() waits with the time
- * limit. One rank for each device, see ddp-info(1) for sharing. Collective.
+ * limit, and where it fails nothing that came before it is to be used. Ranks that share a device sum
+ * there, in memory of ddp_device_alloc() without a copy where [recv] lies at the same place of it
+ * on all ranks; other memory is worked through in pieces. Collective.
  */
 DDP_API int ddp_device_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t count,
 				  enum ddp_type type, enum ddp_op op, void *stream);

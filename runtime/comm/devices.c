@@ -115,6 +115,11 @@ int ddp_device_join(struct ddp *ddp)
 	return ddp_fail_call(ddp, status);
 }
 
+bool ddp_device_captures(const struct ddp *ddp)
+{
+	return ddp->device != NULL;
+}
+
 static int begin(struct ddp *ddp)
 {
 	int status = ddp_begin_call(ddp);

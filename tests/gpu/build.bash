@@ -94,7 +94,7 @@ plan_all() {
 	sources=()
 	mapfile -t list < <(c_sources 'runtime/base/*.c')
 	plan base "${list[@]}"
-	for part in world rendezvous local comm sampling gradient state; do
+	for part in world rendezvous local shard comm sampling gradient state; do
 		mapfile -t list < <(c_sources "runtime/$part/*.c")
 		plan ddp "${list[@]}"
 	done

@@ -150,6 +150,10 @@ def work(rank, args, meeting):
         dist.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=args.ranks)
     for number in range(len(args.files)):
         train(args, number, rank)
+    if not args.whole:
+        # A rank that ends while the other still hears from it, or with gloo's threads alive, may abort.
+        dist.barrier()
+        dist.destroy_process_group()
 
 
 def run(words):

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * protocol.h - how ranks that share a GPU make one sum: what the stream of each of them does
+ *
+ * Members are the ranks of one GPU, or of one MIG slice, in the order of their world ranks; member 0
+ * leads. A sum is a turn. Turns are numbered, the same on all members; numbers wrap at 2^32.
+ *
+ * Each member has a word in host memory that all see, which it alone writes:
+ *
+ *	word[m], m > 0	q: "my part of turn q lies in my memory, and until your q comes it is yours"
+ *	word[0]		q: "the sum of turn q lies in the memory of each of you, which is yours again"
+ *
+ * So a member's memory has one owner at a time, and there are two states:
+ *
+ *	OWN	the member computes in it.   word[m] = q (by m)   -> LENT
+ *	LENT	the leader reads and writes. word[0] = q (leader) -> OWN
+ *
+ * The leader waits for all words, sums in the order of members, lets the other GPUs add theirs if there
+ * are any (NCCL, leaders alone), brings the result into the memory of all, and says so. Nobody
+ * else touches another's memory, and nobody is waited for but for its word: each sum takes two.
+ *
+ * A stream waits for a word in the device's own queue (no kernel spins) until
+ * (int32_t)(word - q) >= 0. So the host can end all waits: ddp_shard_free_value() into all words, again
+ * and again until its own streams are at rest, since a stream that was under way may still write its
+ * own. What was computed then is worth nothing, and `released` in the page, which was set before the
+ * first of these, says so: nobody looks at a result before it has looked there.
+ *
+ * Pure. tests/runtime/test_shard_protocol.c goes through every interleaving of up to four members, and of the
+ * death of each of them at each point.
+ */
+#ifndef DDP_SHARD_PROTOCOL_H
+#define DDP_SHARD_PROTOCOL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Ranks on one GPU, at most: MPS serves no more clients than that, and shares get small. */
+enum { DDP_SHARD_MEMBERS = 64 };
+
+enum ddp_shard_act {
+	DDP_SHARD_WRITE,  /* word[word] = value, after all that is before it in the stream */
+	DDP_SHARD_WAIT,	  /* until word[word] has reached value */
+	DDP_SHARD_SUM,	  /* of all members' parts, into the leader's memory; into all with [all] */
+	DDP_SHARD_WIDE,	  /* the leader's memory over all GPUs, in place */
+	DDP_SHARD_SPREAD, /* from the leader's memory into all others' */
+};
+
+struct ddp_shard_move {
+	enum ddp_shard_act act;
+	int word;
+	uint32_t value;
+	bool all;
+};
+
+/* As many moves as a turn can have. */
+enum { DDP_SHARD_MOVES = DDP_SHARD_MEMBERS + 4 };
+
+/*
+ * What [member] of [members] enqueues for [turn], in this order; [wide] where other GPUs take part.
+ * The same arguments but [member] on all members.
+ * Returns how many moves; one member has none but WIDE.
+ */
+int ddp_shard_moves(int members, int member, bool wide, uint32_t turn,
+		    struct ddp_shard_move moves[DDP_SHARD_MOVES]);
+
+/* Whether [word] has reached [value]. */
+static inline bool ddp_shard_reached(uint32_t word, uint32_t value)
+{
+	return (int32_t)(word - value) >= 0;
+}
+
+/* What ends all waits of who is about at [turn]: far ahead of all, but not so far that it seems behind. */
+static inline uint32_t ddp_shard_free_value(uint32_t turn)
+{
+	return turn + (1u << 30);
+}
+
+#endif /* DDP_SHARD_PROTOCOL_H */
