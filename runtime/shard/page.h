@@ -14,7 +14,10 @@
 #include "base/type.h"
 #include "protocol.h"
 
-/* Turns whose descriptions are kept: more than a host enqueues before it waits once. */
+/*
+ * Turns whose descriptions are kept. A host that compares after each wait and enqueues no more than
+ * half of them between two waits finds all of them: others are then at most as far ahead again.
+ */
 enum { DDP_SHARD_KEPT = 256 };
 
 struct ddp_shard_word {
@@ -34,15 +37,22 @@ struct ddp_shard_page {
 /* All words stand before the first turn. By the leader, before others look. */
 void ddp_shard_page_begin(struct ddp_shard_page *page, int members);
 
-/* End all waits on the words. Callable again and again, from any thread of any member. */
+/*
+ * Set `released`, then end all waits on the words; [turn]: the last that this member enqueued. Callable again
+ * and again, from any thread of any member.
+ */
 void ddp_shard_page_release(struct ddp_shard_page *page, int members, uint32_t turn);
 
-/* Note that [member] enqueues a sum as [turn]; [place]: where in memory that all have. */
+/*
+ * Note that [member] enqueues a sum as [turn]; [place]: where in memory that all have. Before its first
+ * move is enqueued.
+ */
 void ddp_shard_page_tell(struct ddp_shard_page *page, int member, uint32_t turn, size_t count,
 			 enum ddp_type type, enum ddp_op op, uint64_t place);
 
 /*
- * After [turn] has ended on [member]: whether all members meant the same by it.
+ * After [turn] has ended on [member], and not by a release: whether all members meant the same by it.
+ * Who is further by all of KEPT is not asked any more.
  * Returns the first member that did not, or -1.
  */
 int ddp_shard_page_compare(const struct ddp_shard_page *page, int members, int member,
