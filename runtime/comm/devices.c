@@ -5,31 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collective.h"
+#include "devices.h"
+#include "shards.h"
+#include "sharing.h"
 
 #define DEVICE_ENGINE "nccl"
 
-static int check_cards(struct ddp *ddp, const struct ddp_device_card *card)
-{
-	size_t size = (size_t)ddp->identity.size;
-	struct ddp_device_card *cards = calloc(size, sizeof(*cards));
-	int status;
-
-	if (!cards)
-		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %zu devices",
-				     size);
-	status = ddp_all_gather(ddp, card, cards, sizeof(*card));
-	if (status == 0)
-		status = ddp_device_preflight(cards, ddp->identity.size, &ddp->error);
-	free(cards);
-	return status;
-}
-
-/*
- * A rank that cannot open its device must be known to all before anybody waits in the engine:
- * so every rank tells how it went, and the first that failed is named.
- */
-static int agree(struct ddp *ddp, int status)
+int ddp_devices_agree(struct ddp *ddp, int status)
 {
 	struct {
 		int32_t status;
@@ -37,6 +19,8 @@ static int agree(struct ddp *ddp, int status)
 	} own = {.status = status}, *all;
 	int size = ddp->identity.size;
 
+	if (status < 0 && ddp->error.status != status)
+		ddp_error_set(&ddp->error, status, "%s", ddp_strerror(status));
 	memcpy(own.text, ddp->error.text, sizeof(own.text));
 	all = calloc((size_t)size, sizeof(*all));
 	if (!all)
@@ -47,6 +31,16 @@ static int agree(struct ddp *ddp, int status)
 			status = ddp_error_set(&ddp->error, all[rank].status, "%s: %.900s",
 					       ddp_rank_name(ddp, rank), all[rank].text);
 	free(all);
+	return status;
+}
+
+int ddp_devices_agree_late(struct ddp *ddp, int status)
+{
+	double timeout = ddp->timeout;
+
+	ddp->timeout = 2 * timeout + 1;
+	status = ddp_devices_agree(ddp, status);
+	ddp->timeout = timeout;
 	return status;
 }
 
@@ -72,26 +66,73 @@ static int open_device(struct ddp *ddp, struct ddp_device_card *card)
 	return status;
 }
 
-static int join_devices(struct ddp *ddp)
+/* Let the ranks tell their cards. Returns 0 with [cards], which is the caller's, of all. */
+static int gather_cards(struct ddp *ddp, const struct ddp_device_card *card,
+			struct ddp_device_card **cards)
+{
+	size_t size = (size_t)ddp->identity.size;
+
+	*cards = calloc(size, sizeof(**cards));
+	if (!*cards)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %zu devices",
+				     size);
+	return ddp_all_gather(ddp, card, *cards, sizeof(*card));
+}
+
+/* Whether they go together; and whether ranks share devices. */
+static int check_cards(struct ddp *ddp, const struct ddp_device_card *cards, bool *shared)
+{
+	int size = ddp->identity.size, status;
+	struct ddp_sharing *sharing;
+	int32_t *groups = calloc((size_t)size, sizeof(*groups));
+
+	if (!groups)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d devices", size);
+	for (int rank = 0; rank < size; rank++)
+		groups[rank] = ddp->topology->places[rank].group;
+	status = ddp_device_preflight(cards, groups, size, &ddp->error);
+	free(groups);
+	if (status == 0)
+		status = ddp_sharing_create(&sharing, cards, size, &ddp->error);
+	if (status == 0) {
+		*shared = sharing->shared;
+		ddp_sharing_destroy(sharing);
+	}
+	return status;
+}
+
+/* Each rank has a device to itself. */
+static int join_plain(struct ddp *ddp)
 {
 	uint8_t id[DDP_DEVICE_ID] = {0};
-	struct ddp_device_card card = {.rank = ddp->identity.rank};
 	struct ddp_watch watch;
-	int status = agree(ddp, open_device(ddp, &card));
+	int status = 0;
 
-	if (status == 0)
-		status = check_cards(ddp, &card);
-	if (status < 0)
-		return status;
 	if (ddp->identity.rank == 0)
 		status = ddp->device_engine->identity(ddp->device, id, &ddp->error);
-	status = agree(ddp, status);
+	status = ddp_devices_agree(ddp, status);
 	if (status == 0)
 		status = ddp_broadcast(ddp, id, sizeof(id), 0);
 	if (status < 0)
 		return status;
 	watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
 	return ddp->device_engine->connect(ddp->device, id, &watch, &ddp->error);
+}
+
+static int join_devices(struct ddp *ddp)
+{
+	struct ddp_device_card card = {.rank = ddp->identity.rank}, *cards = NULL;
+	bool shared = false;
+	int status = ddp_devices_agree(ddp, open_device(ddp, &card));
+
+	if (status == 0)
+		status = gather_cards(ddp, &card, &cards);
+	if (status == 0)
+		status = ddp_devices_agree(ddp, check_cards(ddp, cards, &shared));
+	if (status == 0)
+		status = shared ? ddp_shards_join(ddp, cards) : join_plain(ddp);
+	free(cards);
+	return status;
 }
 
 /* A device that some rank cannot use is given back by all, so that they can do without. */
@@ -117,7 +158,7 @@ int ddp_device_join(struct ddp *ddp)
 
 bool ddp_device_captures(const struct ddp *ddp)
 {
-	return ddp->device != NULL;
+	return ddp->device && ddp->device_engine != &ddp_shards_engine;
 }
 
 static int begin(struct ddp *ddp)

@@ -51,3 +51,17 @@ int ddp_shard_page_compare(const struct ddp_shard_page *page, int members, int m
 	}
 	return -1;
 }
+
+int ddp_shard_page_differ(const struct ddp_shard_page *page, int members, int member, uint32_t turn)
+{
+	uint32_t place = turn % DDP_SHARD_KEPT;
+	uint64_t mine = atomic_load(&page->told[member][place]);
+
+	for (int other = 0; other < members; other++) {
+		uint64_t told = atomic_load(&page->told[other][place]);
+
+		if (told != mine && told != 0 && mine != 0 && told >> 32 == mine >> 32)
+			return other;
+	}
+	return -1;
+}

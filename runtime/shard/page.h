@@ -58,4 +58,11 @@ void ddp_shard_page_tell(struct ddp_shard_page *page, int member, uint32_t turn,
 int ddp_shard_page_compare(const struct ddp_shard_page *page, int members, int member,
 			   uint32_t turn);
 
+/*
+ * The same for any turn that this member told of, ended or not: who has not told it yet, or has told later ones
+ * in its place, is not asked.
+ */
+int ddp_shard_page_differ(const struct ddp_shard_page *page, int members, int member,
+			  uint32_t turn);
+
 #endif /* DDP_SHARD_PAGE_H */

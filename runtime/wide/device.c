@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "device.h"
+#include "shard/protocol.h"
 
 /* Texts of a card come from another process and need not end. */
 #define TEXT(member) (int)sizeof(member) - 1, member
@@ -21,35 +22,65 @@ static int refuse_versions(const struct ddp_device_card *a, const struct ddp_dev
 		b->version / 100 % 100, b->version % 100);
 }
 
-static int refuse_shared(const struct ddp_device_card *a, const struct ddp_device_card *b,
-			 struct ddp_error *error)
+#define ALTERNATIVES                                                                  \
+	"run one rank per GPU (srun --gpus-per-task=1, or as many tasks per node as " \
+	"--gres=gpu:N gives), or give each rank a MIG slice"
+
+static int refuse_apart(const struct ddp_device_card *a, const struct ddp_device_card *b,
+			struct ddp_error *error)
 {
 	return ddp_error_set(
 		error, DDP_ERR_MISMATCH,
-		"ranks %d and %d on %.*s have the same device %.*s, and the engine between devices "
-		"needs one for each rank; ranks that share a GPU come with libddp's layer of shared "
-		"GPUs, which this release lacks: run one rank per GPU (srun --gpus-per-task=1, or as "
-		"many tasks per node as --gres=gpu:N gives), or give each rank a MIG slice",
+		"ranks %d and %d on %.*s have the same device %.*s and share no memory, through which "
+		"ranks sum on one GPU: unset DDP_LOCAL, which is off, or run them on one node of "
+		"Slurm; or " ALTERNATIVES,
 		a->rank, b->rank, TEXT(a->host), TEXT(a->uuid));
 }
 
-/* One kernel and one UUID is one device, whatever names its containers have. */
-static bool same_device(const struct ddp_device_card *a, const struct ddp_device_card *b)
+static int refuse_many(const struct ddp_device_card *a, const struct ddp_device_card *b,
+		       struct ddp_error *error)
+{
+	return ddp_error_set(
+		error, DDP_ERR_MISMATCH,
+		"more than %d ranks, from %d to %d, on %.*s have the same device %.*s: "
+		"run fewer tasks; or " ALTERNATIVES,
+		DDP_SHARD_MEMBERS, a->rank, b->rank, TEXT(a->host), TEXT(a->uuid));
+}
+
+bool ddp_device_same(const struct ddp_device_card *a, const struct ddp_device_card *b)
 {
 	return a->boot == b->boot && strncmp(a->uuid, b->uuid, sizeof(a->uuid)) == 0;
 }
 
-int ddp_device_preflight(const struct ddp_device_card *cards, int count, struct ddp_error *error)
+/* Those before rank [i] that have its device; the first of them speaks for all. */
+static int check_shared(const struct ddp_device_card *cards, const int32_t *groups, int i,
+			struct ddp_error *error)
 {
+	int first = -1, others = 0;
+
+	for (int j = 0; j < i; j++) {
+		if (!ddp_device_same(&cards[j], &cards[i]))
+			continue;
+		first = first < 0 ? j : first;
+		others++;
+	}
+	if (first >= 0 && groups && groups[first] != groups[i])
+		return refuse_apart(&cards[first], &cards[i], error);
+	if (others >= DDP_SHARD_MEMBERS)
+		return refuse_many(&cards[first], &cards[i], error);
+	return 0;
+}
+
+int ddp_device_preflight(const struct ddp_device_card *cards, const int32_t *groups, int count,
+			 struct ddp_error *error)
+{
+	int status = 0;
+
 	for (int i = 1; i < count; i++) {
 		if (cards[i].version != cards[0].version)
 			return refuse_versions(&cards[0], &cards[i], error);
 	}
-	for (int i = 1; i < count; i++) {
-		for (int j = 0; j < i; j++) {
-			if (same_device(&cards[j], &cards[i]))
-				return refuse_shared(&cards[j], &cards[i], error);
-		}
-	}
-	return 0;
+	for (int i = 1; i < count && status == 0; i++)
+		status = check_shared(cards, groups, i, error);
+	return status;
 }

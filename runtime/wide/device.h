@@ -43,9 +43,9 @@ struct ddp_device_engine {
 			struct ddp_error *error);
 
 	/*
-	 * Form the communicator, after the [cards] of all ranks were found to go together: same
-	 * version, no device twice (ddp_device_preflight). Ends by the deadline; the watch's limit
-	 * is also how long a later call that only enqueues may block inside the engine.
+	 * Form the communicator, after the cards of all ranks were found to go together
+	 * (ddp_device_preflight), of ranks that have no device twice. Ends by the deadline; the watch's
+	 * limit is also how long a later call that only enqueues may block inside the engine.
 	 */
 	int (*connect)(struct ddp_device *device, const uint8_t id[DDP_DEVICE_ID],
 		       const struct ddp_watch *watch, struct ddp_error *error);
@@ -80,10 +80,16 @@ struct ddp_device_engine {
 	void (*close)(struct ddp_device *device);
 };
 
+/* Whether the two are one device, or one MIG slice: one kernel and one UUID, whatever names their containers have. */
+bool ddp_device_same(const struct ddp_device_card *a, const struct ddp_device_card *b);
+
 /*
- * Whether ranks with these [cards] can form a communicator.
+ * Whether ranks with these [cards] can sum on their devices: the same version of the engine, and where ranks
+ * have one device, that they share memory, and are not too many. [groups]: which ranks do, by the
+ * number of their group; NULL: all.
  * Returns 0; DDP_ERR_MISMATCH naming both ranks and what differs or is shared.
  */
-int ddp_device_preflight(const struct ddp_device_card *cards, int count, struct ddp_error *error);
+int ddp_device_preflight(const struct ddp_device_card *cards, const int32_t *groups, int count,
+			 struct ddp_error *error);
 
 #endif /* DDP_WIDE_DEVICE_H */
