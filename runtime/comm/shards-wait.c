@@ -17,6 +17,9 @@ enum { SPINS = 200, LONGEST = 1000000, LIST_SIZE = 256 };
 /* Seconds that a wait for other GPUs has longer: their ranks know better whom they wait for. */
 #define GRACE_WIDE 1.0
 
+/* Seconds to hear of it from those, where the engine between GPUs lost somebody without a name. */
+#define HEAR_SECONDS 1.0
+
 /* What a wait is for: the end of [stream], or where that is NULL of [turn] on all members. */
 struct end {
 	void *stream;
@@ -217,15 +220,32 @@ int ddp_shards_explain(const struct ddp_device *device, int status, struct ddp_e
 		sharing->shards, list, story.text);
 }
 
+/* The ranks of the lost one's own node know its name, and tell. */
+static int look_between(struct ddp_device *device, struct ddp_error *error)
+{
+	struct ddp_watch watch = ddp_watch_start(HEAR_SECONDS, ddp_look_around, device->ddp);
+	struct ddp_error told = {0, ""};
+	int status = device->between->health(device->wide, error);
+
+	while (ddp_is_peer_error(status)) {
+		int heard = ddp_watch_check(&watch, &told);
+
+		if (heard < 0 && *told.text)
+			return ddp_error_set(error, heard, "%s", told.text);
+		if (heard < 0)
+			break;
+		ddp_watch_sleep(&watch, DDP_WATCH_PERIOD / 2);
+	}
+	return ddp_shards_explain(device, status, error);
+}
+
 int ddp_shards_health(struct ddp_device *device, struct ddp_error *error)
 {
 	if (device->failure.status)
 		return ddp_error_set(error, device->failure.status, "%s", device->failure.text);
 	if (device->page && atomic_load(&device->page->released))
 		return say_released(device, error);
-	if (!device->wide)
-		return 0;
-	return ddp_shards_explain(device, device->between->health(device->wide, error), error);
+	return device->wide ? look_between(device, error) : 0;
 }
 
 /* --- Waiting ------------------------------------------------------------------------------- */

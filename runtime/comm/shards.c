@@ -208,7 +208,13 @@ static void close_shards(struct ddp_device *device)
 	if (!device)
 		return;
 	rest = come_to_rest(device);
-	if (rest && device->gpu)
+	if (!rest) {
+		/* The GPU may still write: what it works on stays, with all that leads there. */
+		ddp_log_print(&device->ddp->log, DDP_LEVEL_WARNING, "shards",
+			      "a stream of this GPU does not end and is left behind");
+		return;
+	}
+	if (device->gpu)
 		ddp_shards_memory_free(device);
 	if (device->wide)
 		device->between->close(device->wide);
@@ -216,12 +222,6 @@ static void close_shards(struct ddp_device *device)
 		device->engine->close(device->gpu);
 	ddp_passing_close(device->passing);
 	ddp_sharing_destroy(device->sharing);
-	if (!rest) {
-		/* The device may still write into the page: it stays, with what leads to it. */
-		ddp_log_print(&device->ddp->log, DDP_LEVEL_WARNING, "shards",
-			      "a stream of this GPU does not end and is left behind");
-		return;
-	}
 	ddp_region_destroy(device->region);
 	free(device);
 }

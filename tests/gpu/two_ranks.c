@@ -154,15 +154,16 @@ static void test_graph(int rank)
 
 static void test_preflight(void)
 {
+	static const int32_t apart[RANKS] = {0, 1};
 	struct ddp_device_card cards[RANKS];
 	struct ddp_error error = {0, ""};
 
 	memcpy(cards, shared->cards, sizeof(cards));
-	OK_STATUS(ddp_device_preflight(cards, RANKS, &error), 0, &error,
+	OK_STATUS(ddp_device_preflight(cards, apart, RANKS, &error), 0, &error,
 		  "the preflight takes two hosts");
 	cards[1].boot = cards[0].boot;
-	OK_STATUS(ddp_device_preflight(cards, RANKS, &error), DDP_ERR_MISMATCH, &error,
-		  "and refuses one: %.60s...", error.text);
+	OK_STATUS(ddp_device_preflight(cards, apart, RANKS, &error), DDP_ERR_MISMATCH, &error,
+		  "and refuses one without shared memory: %.60s...", error.text);
 }
 
 static int work(int rank)

@@ -71,7 +71,8 @@ struct host_stream *host_stream_open(void)
 	if (!stream)
 		return NULL;
 	stream->last = &stream->first;
-	stream->random = (seed ? strtoull(seed, NULL, 10) : 1) * 2654435761u + (uint64_t)getpid() * 2 + 1;
+	stream->random =
+		(seed ? strtoull(seed, NULL, 10) : 1) * 2654435761u + (uint64_t)getpid() * 2 + 1;
 	pthread_mutex_init(&stream->lock, NULL);
 	pthread_cond_init(&stream->come, NULL);
 	if (pthread_create(&stream->thread, NULL, work, stream) != 0) {

@@ -282,7 +282,10 @@ static int host_sum(struct ddp_shard_gpu *gpu, void *stream, void *const *to, in
 		    const void *const *from, int sources, size_t count, enum ddp_type type,
 		    enum ddp_op op, struct ddp_error *error)
 {
-	struct adding adding = {ddp_kernel_get(type, op, gpu->simd), count, targets, sources};
+	struct adding adding = {.kernel = ddp_kernel_get(type, op, gpu->simd),
+				.count = count,
+				.targets = targets,
+				.sources = sources};
 
 	if (fails("sum"))
 		return refuse("sum()", error);

@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shard/protocol.h"
 #include "unit.h"
 #include "wide/device.h"
 
@@ -24,48 +25,69 @@ static const struct {
 	const char *name;
 	int count;
 	struct ddp_device_card cards[4];
+	int32_t groups[4]; /* that share memory */
 	int status;
 	const char *pieces[6];
 } preflights[] = {
-	{"alone", 1, {{0, 22809, UUID, "n1", 1}}, 0, {NULL}},
+	{"alone", 1, {{0, 22809, UUID, "n1", 1}}, {0}, 0, {NULL}},
 	{"two devices of a host",
 	 2,
 	 {{0, 22809, UUID, "n1", 1}, {1, 22809, UUID "0", "n1", 1}},
+	 {0},
+	 0,
+	 {NULL}},
+	{"two devices of a host whose ranks share no memory",
+	 2,
+	 {{0, 22809, UUID, "n1", 1}, {1, 22809, UUID "0", "n1", 1}},
+	 {0, 1},
 	 0,
 	 {NULL}},
 	{"another version",
 	 3,
 	 {{0, 22809, "a", "n1", 1}, {1, 22809, "b", "n1", 1}, {2, 22703, "c", "n2", 2}},
+	 {0, 0, 1},
 	 DDP_ERR_MISMATCH,
 	 {"rank 0 on n1", "2.28.9", "rank 2 on n2", "2.27.3"}},
 	{"one device twice",
 	 3,
 	 {{0, 22809, "GPU-a", "n1", 1}, {1, 22809, UUID, "n2", 2}, {2, 22809, UUID, "n2", 2}},
+	 {0, 1, 1},
+	 0,
+	 {NULL}},
+	{"one device twice, and no shared memory",
+	 3,
+	 {{0, 22809, "GPU-a", "n1", 1}, {1, 22809, UUID, "n2", 2}, {2, 22809, UUID, "n2", 2}},
+	 {0, 1, 2},
 	 DDP_ERR_MISMATCH,
-	 {"ranks 1 and 2 on n2", UUID, "--gpus-per-task=1", "shared GPUs"}},
+	 {"ranks 1 and 2 on n2", UUID, "DDP_LOCAL", "--gpus-per-task=1", "MIG slice"}},
 	{"one device in two containers",
 	 2,
 	 {{0, 22809, UUID, "box1", 7}, {1, 22809, UUID, "box2", 7}},
+	 {0, 1},
 	 DDP_ERR_MISMATCH,
 	 {"ranks 0 and 1"}},
 	{"one device told apart by NCCL_HOSTID",
 	 2,
 	 {{0, 22809, UUID, "n1", 7}, {1, 22809, UUID, "n1", 8}},
+	 {0, 1},
 	 0,
 	 {NULL}},
 	{"slices of one device",
 	 2,
 	 {{0, 22809, SLICE, "n1", 1}, {1, 22809, SLICE "1", "n1", 1}},
+	 {0, 1},
 	 0,
 	 {NULL}},
-	{"one slice twice",
+	{"one slice twice, and no shared memory",
 	 2,
 	 {{0, 22809, SLICE, "n1", 1}, {1, 22809, SLICE, "n1", 1}},
+	 {0, 1},
 	 DDP_ERR_MISMATCH,
 	 {SLICE}},
 	{"the version first",
 	 2,
 	 {{0, 22809, UUID, "n1", 1}, {1, 21800, UUID, "n1", 1}},
+	 {0, 1},
 	 DDP_ERR_MISMATCH,
 	 {"2.18.0"}},
 };
@@ -73,24 +95,41 @@ static const struct {
 START_TEST(test_preflight)
 {
 	struct ddp_error error = {0, ""};
-	int status = ddp_device_preflight(preflights[_i].cards, preflights[_i].count, &error);
+	int status = ddp_device_preflight(preflights[_i].cards, preflights[_i].groups,
+					  preflights[_i].count, &error);
 
 	unit_number(preflights[_i].name, "status", status, preflights[_i].status);
 	unit_pieces(preflights[_i].name, error.text, preflights[_i].pieces);
 	unit_number(preflights[_i].name, "status without a text",
-		    ddp_device_preflight(preflights[_i].cards, preflights[_i].count, NULL),
+		    ddp_device_preflight(preflights[_i].cards, preflights[_i].groups,
+					 preflights[_i].count, NULL),
 		    preflights[_i].status);
 }
 END_TEST
 
 START_TEST(test_preflight_of_endless_texts)
 {
+	static const int32_t groups[] = {0, 1};
 	struct ddp_device_card cards[2];
 	struct ddp_error error = {0, ""};
 
 	memset(cards, 'x', sizeof(cards));
-	ck_assert_int_eq(ddp_device_preflight(cards, 2, &error), DDP_ERR_MISMATCH);
+	ck_assert_int_eq(ddp_device_preflight(cards, groups, 2, &error), DDP_ERR_MISMATCH);
 	ck_assert_uint_lt(strlen(error.text), sizeof(error.text));
+}
+END_TEST
+
+START_TEST(test_preflight_of_many)
+{
+	struct ddp_device_card cards[DDP_SHARD_MEMBERS + 1];
+	struct ddp_error error = {0, ""};
+
+	for (int rank = 0; rank <= DDP_SHARD_MEMBERS; rank++)
+		cards[rank] = (struct ddp_device_card){rank, 22809, UUID, "n1", 1};
+	ck_assert_int_eq(ddp_device_preflight(cards, NULL, DDP_SHARD_MEMBERS, &error), 0);
+	ck_assert_int_eq(ddp_device_preflight(cards, NULL, DDP_SHARD_MEMBERS + 1, &error),
+			 DDP_ERR_MISMATCH);
+	unit_pieces("many", error.text, (const char *const[]){"64", "from 0 to 64", UUID, NULL});
 }
 END_TEST
 
@@ -922,6 +961,7 @@ static void fill(TCase *tcase)
 {
 	UNIT_ROWS(tcase, test_preflight, preflights);
 	tcase_add_test(tcase, test_preflight_of_endless_texts);
+	tcase_add_test(tcase, test_preflight_of_many);
 #ifdef HAVE_NCCL
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	UNIT_ROWS(tcase, test_open_refuses, refusals);

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nccl-host.c - ddp_nccl.so over host memory: all-reduce between processes of one machine
+ *
+ * Its ranks meet in a memfd of the first, through /proc, so that nothing is left. Its card says which GPU a
+ * rank is on: DDP_HOST_GPU, where it is unset one for all. What it says of failures is as little as NCCL says.
+ */
+#include "config.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/checksum.h"
+#include "host-stream.h"
+#include "local/kernel.h"
+#include "wide/device.h"
+
+enum { RANKS = 16, SLOT = 64 << 10, MEMORIES = 64, NCCL = 22809 };
+
+/* Deeds of streams and calls of hosts go by steps of their own. */
+enum { STREAM, HOST, RINGS };
+
+struct seat {
+	_Alignas(128) atomic_uint steps[RINGS];
+	atomic_int pid, well;
+	_Alignas(128) char slot[SLOT];
+};
+
+struct area {
+	struct seat seats[RANKS];
+};
+
+struct ddp_device {
+	int rank, size, index;
+	struct host_stream *own;
+	enum ddp_simd simd;
+	int fd; /* of the area; of rank 0 */
+	struct area *area;
+	int pidfds[RANKS];
+	unsigned int steps[RINGS];
+	void *memories[MEMORIES];
+	atomic_bool given_up;
+	atomic_int failed; /* status, once [failure] is there */
+	struct ddp_error failure;
+};
+
+/* --- Steps -------------------------------------------------------------------------------- */
+
+static void fail(struct ddp_device *device, int status, const char *why)
+{
+	if (atomic_load(&device->failed))
+		return;
+	ddp_error_set(&device->failure, status, "rank %d, device %d: %s", device->rank,
+		      device->index, why);
+	atomic_store(&device->failed, status);
+}
+
+static bool is_gone(int pidfd)
+{
+	struct pollfd poll_one = {.fd = pidfd, .events = POLLIN};
+
+	return pidfd >= 0 && poll(&poll_one, 1, 0) > 0;
+}
+
+/* Whether all have come to the next step of [ring]; false: it is given up. */
+static bool step(struct ddp_device *device, int ring, const struct ddp_watch *watch)
+{
+	unsigned int next = ++device->steps[ring];
+
+	atomic_store(&device->area->seats[device->rank].steps[ring], next);
+	for (int rank = 0, looks = 0; rank < device->size; looks++) {
+		if (atomic_load(&device->area->seats[rank].steps[ring]) >= next) {
+			rank++;
+			continue;
+		}
+		if (is_gone(device->pidfds[rank]))
+			fail(device, DDP_ERR_PEER,
+			     "remote process exited or there was a network error");
+		if (watch && ddp_watch_check(watch, NULL) < 0)
+			fail(device, DDP_ERR_TIMEOUT, "a rank did not come");
+		if (atomic_load(&device->given_up) || atomic_load(&device->failed))
+			return false;
+		host_rest(looks > 100 ? 500 : 20);
+	}
+	return true;
+}
+
+/* --- The sum, as a deed ------------------------------------------------------------------- */
+
+struct adding {
+	struct ddp_device *device;
+	const char *send;
+	char *recv;
+	size_t count;
+	enum ddp_type type;
+	enum ddp_op op;
+};
+
+static bool add_piece(const struct adding *adding, size_t at, size_t count)
+{
+	struct ddp_device *device = adding->device;
+	size_t unit = ddp_type_size(adding->type);
+	const void *from[RANKS];
+	void *to[1] = {adding->recv + at * unit};
+
+	memcpy(device->area->seats[device->rank].slot, adding->send + at * unit, count * unit);
+	if (!step(device, STREAM, NULL))
+		return false;
+	for (int rank = 0; rank < device->size; rank++)
+		from[rank] = device->area->seats[rank].slot;
+	ddp_kernel_get(adding->type, adding->op, device->simd)(to, 1, from, device->size, count, 1);
+	return step(device, STREAM, NULL);
+}
+
+static void run_sum(void *room)
+{
+	const struct adding *adding = room;
+	size_t most = SLOT / ddp_type_size(adding->type), count;
+
+	for (size_t at = 0; at < adding->count; at += count) {
+		count = adding->count - at < most ? adding->count - at : most;
+		if (atomic_load(&adding->device->given_up) || !add_piece(adding, at, count))
+			return;
+	}
+}
+
+static int host_health(struct ddp_device *device, struct ddp_error *error)
+{
+	int status = atomic_load(&device->failed);
+
+	return status ? ddp_error_set(error, status, "%s", device->failure.text) : 0;
+}
+
+static struct host_stream *stream_of(const struct ddp_device *device, void *stream)
+{
+	return stream ? stream : device->own;
+}
+
+static int host_all_reduce(struct ddp_device *device, const void *send, void *recv, size_t count,
+			   enum ddp_type type, enum ddp_op op, void *stream,
+			   struct ddp_error *error)
+{
+	struct adding adding = {device, send, recv, count, type, op};
+	int status = host_health(device, error);
+
+	if (status == 0 && count > 0)
+		host_stream_add(stream_of(device, stream), run_sum, &adding, sizeof(adding));
+	return status;
+}
+
+static int host_broadcast(struct ddp_device *device, void *data, size_t bytes, int root,
+			  void *stream, struct ddp_error *error)
+{
+	(void)device, (void)data, (void)bytes, (void)root, (void)stream;
+	return ddp_error_set(error, DDP_ERR_UNSUPPORTED, "no broadcast");
+}
+
+static int host_all_gather(struct ddp_device *device, const void *send, void *recv, size_t bytes,
+			   void *stream, struct ddp_error *error)
+{
+	(void)device, (void)send, (void)recv, (void)bytes, (void)stream;
+	return ddp_error_set(error, DDP_ERR_UNSUPPORTED, "no all-gather");
+}
+
+/* --- The way there ------------------------------------------------------------------------- */
+
+static int host_open(struct ddp_device **device, int rank, int size, int index, double share,
+		     const struct ddp_log *log, struct ddp_error *error)
+{
+	struct ddp_device *new = calloc(1, sizeof(*new));
+
+	(void)share, (void)log;
+	*device = new;
+	if (!new || size > RANKS)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no room for %d ranks", size);
+	new->rank = rank;
+	new->size = size;
+	new->index = index;
+	new->fd = -1;
+	new->own = host_stream_open();
+	for (int i = 0; i < RANKS; i++)
+		new->pidfds[i] = -1;
+	return ddp_simd_choose(&new->simd, error);
+}
+
+static int host_card(struct ddp_device *device, struct ddp_device_card *card,
+		     struct ddp_error *error)
+{
+	const char *gpu = getenv("DDP_HOST_GPU"), *host = getenv("NCCL_HOSTID");
+
+	(void)error;
+	memset(card, 0, sizeof(*card));
+	card->rank = device->rank;
+	card->version = NCCL;
+	card->boot = host ? ddp_hash(DDP_HASH_INIT, host, strlen(host)) : 1;
+	snprintf(card->uuid, sizeof(card->uuid), "GPU-%s", gpu ? gpu : "host");
+	gethostname(card->host, sizeof(card->host) - 1);
+	return 0;
+}
+
+static int host_identity(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
+			 struct ddp_error *error)
+{
+	memset(id, 0, DDP_DEVICE_ID);
+	device->fd = memfd_create("ddp-between", MFD_CLOEXEC);
+	if (device->fd < 0 || ftruncate(device->fd, sizeof(struct area)) < 0)
+		return ddp_error_errno(error, DDP_ERR_SYSTEM, "memfd");
+	snprintf((char *)id, DDP_DEVICE_ID, "/proc/%ld/fd/%d", (long)getpid(), device->fd);
+	return 0;
+}
+
+/* Until all sit; a rank that is not there yet has no process to look at. */
+static int meet(struct ddp_device *device, const struct ddp_watch *watch, struct ddp_error *error)
+{
+	for (int rank = 0; rank < device->size; rank++) {
+		struct seat *seat = &device->area->seats[rank];
+
+		while (atomic_load(&seat->pid) == 0) {
+			int status = ddp_watch_check(watch, error);
+
+			if (status < 0)
+				return error->text[0]
+					       ? status
+					       : ddp_error_set(error, status, "not all came");
+			host_rest(100);
+		}
+		if (rank != device->rank)
+			device->pidfds[rank] =
+				(int)syscall(SYS_pidfd_open, atomic_load(&seat->pid), 0);
+	}
+	return 0;
+}
+
+static int host_connect(struct ddp_device *device, const uint8_t id[DDP_DEVICE_ID],
+			const struct ddp_watch *watch, struct ddp_error *error)
+{
+	int fd = open((const char *)id, O_RDWR | O_CLOEXEC);
+	void *area = MAP_FAILED;
+
+	if (fd >= 0) {
+		area = mmap(NULL, sizeof(struct area), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		close(fd);
+	}
+	if (area == MAP_FAILED)
+		return ddp_error_errno(error, DDP_ERR_SYSTEM, "%s", (const char *)id);
+	device->area = area;
+	atomic_store(&device->area->seats[device->rank].pid, (int)getpid());
+	ddp_error_clear(error);
+	return meet(device, watch, error);
+}
+
+/* --- Memory -------------------------------------------------------------------------------- */
+
+static int host_alloc(struct ddp_device *device, size_t bytes, void **memory,
+		      const struct ddp_watch *watch, struct ddp_error *error)
+{
+	bool well = true;
+	int place = 0, status;
+
+	while (place < MEMORIES && device->memories[place])
+		place++;
+	*memory = place < MEMORIES ? calloc(1, bytes) : NULL;
+	atomic_store(&device->area->seats[device->rank].well, *memory != NULL);
+	if (!step(device, HOST, watch))
+		goto lost;
+	for (int rank = 0; rank < device->size; rank++)
+		well = well && atomic_load(&device->area->seats[rank].well);
+	if (!step(device, HOST, watch))
+		goto lost;
+	if (well) {
+		device->memories[place] = *memory;
+		return 0;
+	}
+	free(*memory);
+	*memory = NULL;
+	return ddp_error_set(error, DDP_ERR_MEMORY, "a rank has no %zu bytes", bytes);
+lost:
+	status = host_health(device, error);
+	free(*memory);
+	*memory = NULL;
+	return status ? status : ddp_error_set(error, DDP_ERR_ABORTED, "given up");
+}
+
+static int host_free(struct ddp_device *device, void *memory, struct ddp_error *error)
+{
+	if (!memory)
+		return 0;
+	for (int i = 0; i < MEMORIES; i++) {
+		if (device->memories[i] != memory)
+			continue;
+		free(memory);
+		device->memories[i] = NULL;
+		return 0;
+	}
+	return ddp_error_set(error, DDP_ERR_ARGUMENT, "%p is no memory of the engine", memory);
+}
+
+/* --- The end ------------------------------------------------------------------------------- */
+
+static int host_wait(struct ddp_device *device, void *stream, const struct ddp_watch *watch,
+		     struct ddp_error *error)
+{
+	while (!host_stream_idle(stream_of(device, stream))) {
+		int status = ddp_watch_check(watch, error);
+
+		if (status < 0)
+			return status;
+		host_rest(100);
+	}
+	return host_health(device, error);
+}
+
+static bool host_abort(struct ddp_device *device, double seconds)
+{
+	(void)seconds;
+	fail(device, DDP_ERR_ABORTED, "the communicator was given up");
+	atomic_store(&device->given_up, true);
+	return true;
+}
+
+static void host_describe(struct ddp_device *device, char *text, size_t size)
+{
+	snprintf(text, size, "processes of this host, %d of %d", device->rank, device->size);
+}
+
+static void host_close(struct ddp_device *device)
+{
+	if (!device)
+		return;
+	atomic_store(&device->given_up, true);
+	if (!host_stream_close(device->own))
+		return;
+	for (int i = 0; i < RANKS; i++)
+		if (device->pidfds[i] >= 0)
+			close(device->pidfds[i]);
+	for (int i = 0; i < MEMORIES; i++)
+		free(device->memories[i]);
+	if (device->area)
+		munmap(device->area, sizeof(*device->area));
+	if (device->fd >= 0)
+		close(device->fd);
+	free(device);
+}
+
+DDP_API const struct ddp_device_engine ddp_module = {
+	.head = {DDP_MODULE_MAGIC, DDP_DEVICE_VERSION, sizeof(struct ddp_device_engine), "device",
+		 "nccl", PACKAGE_VERSION},
+	.open = host_open,
+	.card = host_card,
+	.identity = host_identity,
+	.connect = host_connect,
+	.all_reduce = host_all_reduce,
+	.broadcast = host_broadcast,
+	.all_gather = host_all_gather,
+	.alloc = host_alloc,
+	.free = host_free,
+	.wait = host_wait,
+	.health = host_health,
+	.abort = host_abort,
+	.describe = host_describe,
+	.close = host_close,
+};

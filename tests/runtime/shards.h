@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shards.h - real ranks on devices that are host memory, some on one
+ *
+ * A layout says which ranks are on which node, as in ranks.h, and by a letter for each rank which GPU it has.
+ * The device's memory is reached by the functions below alone.
+ */
+#ifndef DDP_TESTS_SHARDS_H
+#define DDP_TESTS_SHARDS_H
+
+#include "ranks.h"
+
+struct shards_layout {
+	const char *nodes, *gpus;
+};
+
+/* Around all tests of a program: a directory of modules, of the device's and the real ones. */
+void shards_set_up(void);
+void shards_tear_down(void);
+
+/* As ranks_start() and ranks_run(). */
+void shards_start(struct ranks *ranks, const struct shards_layout *layout, int (*body)(int rank));
+void shards_run(const struct shards_layout *layout, int (*body)(int rank));
+
+/* --- In a rank ---------------------------------------------------------------------------- */
+
+extern const struct shards_layout *shards_layout; /* of this world */
+
+/* Its handle, with its device. */
+struct ddp *shards_join(void);
+
+/* Whether ranks share devices here. */
+bool shards_shared(void);
+
+/* [count] numbers of [rank], any bits of integers, floats of many sizes; another [salt], others. */
+void shards_values(void *data, enum ddp_type type, size_t count, int rank, unsigned int salt);
+
+/* What all ranks' numbers come to: those of a GPU in the order of ranks, then those of the GPUs. */
+void shards_expect(void *want, enum ddp_type type, enum ddp_op op, size_t count, unsigned int salt);
+
+/* --- The device ---------------------------------------------------------------------------- */
+
+void shards_in(void *device, const void *host, size_t bytes);
+void shards_out(void *host, const void *device, size_t bytes);
+
+/* Memory of the device that libddp knows nothing of. */
+void *shards_foreign(size_t bytes);
+void shards_foreign_free(void *memory);
+
+void *shards_stream(void);
+void shards_stream_close(void *stream);
+void shards_stream_capture(void *stream, bool captured);
+
+#endif /* DDP_TESTS_SHARDS_H */

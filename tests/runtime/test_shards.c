@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranks that share GPUs: what their sums come to, to the bit. Ranks are real processes, the device is host
+ * memory whose streams are late on purpose (shard-host.c).
+ */
+#include "config.h"
+
+#include <dirent.h>
+
+#include "shards.h"
+
+/* One GPU; some of unequal size; ranks dealt in turns; nodes; GPUs that a rank has to itself. */
+static const struct shards_layout layouts[] = {
+	{"1", "a"},	 {"2", "aa"},	   {"3", "aaa"},	{"4", "aaaa"},	{"5", "aaaaa"},
+	{"6", "aaaaaa"}, {"7", "aaaaaaa"}, {"8", "aaaaaaaa"},	{"5", "aabbb"}, {"5", "ababa"},
+	{"6", "abbccc"}, {"2,3", "aabbb"}, {"3,1,2", "aabcdd"}, {"1,1", "ab"}};
+
+enum { MEMORY = 1 << 20, MARGIN = 64 };
+
+/* --- All-reduce -------------------------------------------------------------------------- */
+
+/* Where a sum takes its numbers from, and puts them. */
+enum place { DIRECT, DIRECT_ODD, FOREIGN, FOREIGN_ODD };
+
+static const struct {
+	enum place send, recv;
+	bool same;
+} ways[] = {
+	{DIRECT, DIRECT, true},		  {DIRECT, DIRECT, false},	{FOREIGN, DIRECT, false},
+	{DIRECT, FOREIGN, false},	  {FOREIGN, FOREIGN, true},	{FOREIGN, FOREIGN, false},
+	{FOREIGN_ODD, FOREIGN_ODD, true}, {FOREIGN_ODD, DIRECT, false}, {DIRECT, DIRECT_ODD, false},
+};
+
+static const size_t counts[] = {0, 1, 3, 7, 129, 1001, 65537};
+
+struct memories {
+	char *direct, *foreign; /* halves: to send from, and to receive in */
+	void *stream;
+};
+
+static char *find(const struct memories *memories, enum place place, bool receive)
+{
+	char *base = place == DIRECT || place == DIRECT_ODD ? memories->direct : memories->foreign;
+
+	base += receive ? MEMORY + MARGIN : MARGIN;
+	return place == DIRECT_ODD || place == FOREIGN_ODD ? base + 1 : base;
+}
+
+/* The sum of [count], between margins that stay as they are. */
+static void reduce_and_check(struct ddp *ddp, const struct memories *memories, int way,
+			     size_t count, enum ddp_type type, enum ddp_op op, unsigned int salt)
+{
+	char *recv = find(memories, ways[way].recv, true);
+	char *send = ways[way].same ? recv : find(memories, ways[way].send, false);
+	size_t bytes = count * ddp_type_size(type);
+	void *stream = salt % 2 ? memories->stream : NULL;
+	char *room = malloc(bytes + 2 * MARGIN), *want = malloc(bytes + 2 * MARGIN);
+
+	RANK_CHECK(room && want);
+	memset(want, 0x5a, bytes + 2 * MARGIN);
+	shards_in(recv - MARGIN, want, bytes + 2 * MARGIN);
+	shards_values(room, type, count, ddp_world(ddp)->rank, salt);
+	shards_in(send, room, bytes);
+	RANK_OK(ddp, ddp_device_all_reduce(ddp, send, recv, count, type, op, stream));
+	shards_expect(want + MARGIN, type, op, count, salt);
+	RANK_OK(ddp, ddp_device_wait(ddp, stream));
+	shards_out(room, recv - MARGIN, bytes + 2 * MARGIN);
+	RANK_CHECK(memcmp(room, want, bytes + 2 * MARGIN) == 0);
+	free(room);
+	free(want);
+}
+
+static void get_memories(struct ddp *ddp, struct memories *memories)
+{
+	void *direct;
+
+	RANK_OK(ddp, ddp_device_alloc(ddp, 2 * (MEMORY + MARGIN), &direct));
+	memories->direct = direct;
+	memories->foreign = shards_foreign(2 * (MEMORY + MARGIN));
+	memories->stream = shards_stream();
+}
+
+static void give_memories(struct ddp *ddp, struct memories *memories)
+{
+	RANK_OK(ddp, ddp_device_free(ddp, memories->direct));
+	shards_foreign_free(memories->foreign);
+	shards_stream_close(memories->stream);
+}
+
+static int body_all_reduce(int rank)
+{
+	struct ddp *ddp = shards_join();
+	struct memories memories;
+	unsigned int salt = 0;
+
+	(void)rank;
+	RANK_CHECK(ddp_device_captures(ddp) == !shards_shared());
+	get_memories(ddp, &memories);
+	for (int type = 0; type < DDP_TYPE_COUNT; type++)
+		for (int op = 0; op < DDP_OP_COUNT; op++)
+			for (int i = 0; i < ROWS(counts); i++) {
+				size_t most = MEMORY / 2 / ddp_type_size((enum ddp_type)type);
+
+				reduce_and_check(ddp, &memories, (int)(salt * 5 % ROWS(ways)),
+						 counts[i] < most ? counts[i] : most,
+						 (enum ddp_type)type, (enum ddp_op)op, salt);
+				salt++;
+			}
+	for (int way = 0; way < ROWS(ways); way++)
+		reduce_and_check(ddp, &memories, way, 1001, DDP_F32, DDP_SUM, salt++);
+	give_memories(ddp, &memories);
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_all_reduce)
+{
+	shards_run(&layouts[_i], body_all_reduce);
+}
+END_TEST
+
+/* More than one piece of the staging memory, and not whole ones. */
+static int body_large(int rank)
+{
+	enum { COUNT = (9 << 20) / 4 + 5 };
+	struct ddp *ddp = shards_join();
+	float *data = shards_foreign(COUNT * sizeof(float));
+	float *want = malloc(COUNT * sizeof(float));
+
+	RANK_CHECK(want);
+	shards_values(data, DDP_F32, COUNT, rank, 3);
+	RANK_OK(ddp, ddp_device_all_reduce(ddp, data, data, COUNT, DDP_F32, DDP_SUM, NULL));
+	shards_expect(want, DDP_F32, DDP_SUM, COUNT, 3);
+	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
+	RANK_CHECK(memcmp(data, want, COUNT * sizeof(float)) == 0);
+	RANK_CHECK(ddp_device_all_reduce(ddp, data, data, SIZE_MAX / 2, DDP_F32, DDP_SUM, NULL) ==
+		   DDP_ERR_ARGUMENT);
+	RANK_CHECK(ddp_device_all_gather(ddp, data, data, SIZE_MAX / 2 + 1, NULL) ==
+		   DDP_ERR_ARGUMENT);
+	RANK_CHECK(ddp_device_broadcast(ddp, data, 1, ddp_world(ddp)->size, NULL) ==
+		   DDP_ERR_ARGUMENT);
+	RANK_CHECK(ddp_device_free(ddp, data) == DDP_ERR_ARGUMENT);
+	shards_foreign_free(data);
+	free(want);
+	ddp_destroy(ddp);
+	return 0;
+}
+
+static const struct shards_layout some[] = {{"3", "aaa"}, {"5", "aabbb"}, {"2,1", "aab"}};
+
+START_TEST(test_large)
+{
+	shards_run(&some[_i], body_large);
+}
+END_TEST
+
+/* --- Broadcast and all-gather -------------------------------------------------------------- */
+
+static const size_t sizes[] = {0, 1, 7, 8, 9, 1003, (4 << 20) + 13};
+
+static void broadcast_and_check(struct ddp *ddp, char *data, size_t bytes, int root,
+				unsigned int salt)
+{
+	char *room = malloc(bytes + 1), *want = malloc(bytes + 1);
+
+	RANK_CHECK(room && want);
+	shards_values(want, DDP_U8, bytes, root, salt);
+	shards_values(room, DDP_U8, bytes, ddp_world(ddp)->rank, salt);
+	room[bytes] = want[bytes] = 7;
+	shards_in(data, room, bytes + 1);
+	RANK_OK(ddp, ddp_device_broadcast(ddp, data, bytes, root, NULL));
+	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
+	shards_out(room, data, bytes + 1);
+	RANK_CHECK(memcmp(room, want, bytes + 1) == 0);
+	free(room);
+	free(want);
+}
+
+static void gather_and_check(struct ddp *ddp, char *data, size_t bytes, bool in_place,
+			     unsigned int salt)
+{
+	size_t size = (size_t)ddp_world(ddp)->size, rank = (size_t)ddp_world(ddp)->rank;
+	char *room = malloc(size * bytes + 1), *want = malloc(size * bytes + 1);
+	char *send = in_place ? data + rank * bytes : shards_foreign(bytes);
+
+	RANK_CHECK(room && want);
+	memset(room, 0x33, size * bytes + 1);
+	memcpy(want, room, size * bytes + 1);
+	shards_in(data, room, size * bytes + 1);
+	for (size_t i = 0; i < size; i++)
+		shards_values(want + i * bytes, DDP_U8, bytes, (int)i, salt);
+	shards_in(send, want + rank * bytes, bytes);
+	RANK_OK(ddp, ddp_device_all_gather(ddp, send, data, bytes, NULL));
+	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
+	shards_out(room, data, size * bytes + 1);
+	RANK_CHECK(memcmp(room, want, size * bytes + 1) == 0);
+	if (!in_place)
+		shards_foreign_free(send);
+	free(room);
+	free(want);
+}
+
+static int body_bytes(int rank)
+{
+	struct ddp *ddp = shards_join();
+	size_t size = (size_t)ddp_world(ddp)->size;
+	size_t most = sizes[ROWS(sizes) - 1] * size + 16;
+	char *memories[2] = {NULL, shards_foreign(most)};
+	unsigned int salt = 0;
+	void *direct;
+
+	(void)rank;
+	RANK_OK(ddp, ddp_device_alloc(ddp, most, &direct));
+	memories[0] = direct;
+	for (int i = 0; i < ROWS(sizes); i++)
+		for (int kind = 0; kind < 2; kind++) {
+			for (int root = 0; root < (int)size; root++, salt++)
+				broadcast_and_check(ddp, memories[kind] + salt % 9, sizes[i], root,
+						    salt);
+			gather_and_check(ddp, memories[kind], sizes[i], salt % 2, salt);
+			gather_and_check(ddp, memories[kind], sizes[i], salt % 2 == 0, salt + 1);
+		}
+	RANK_OK(ddp, ddp_device_free(ddp, direct));
+	shards_foreign_free(memories[1]);
+	ddp_destroy(ddp);
+	return 0;
+}
+
+static const struct shards_layout bytes_layouts[] = {
+	{"2", "aa"}, {"3", "aaa"}, {"4", "abbb"}, {"3,1", "abac"}};
+
+START_TEST(test_bytes)
+{
+	shards_run(&bytes_layouts[_i], body_bytes);
+}
+END_TEST
+
+/* --- Many turns -------------------------------------------------------------------------- */
+
+/* Far more than a queue holds and than are kept, past the wrap of their numbers. */
+static int body_ahead(int rank)
+{
+	enum { TURNS = 1000, COUNT = 5 };
+	struct ddp *ddp = shards_join();
+	static float want[COUNT], got[COUNT];
+	void *memory;
+	float *data;
+
+	RANK_OK(ddp, ddp_device_alloc(ddp, TURNS * COUNT * sizeof(float), &memory));
+	data = memory;
+	for (int turn = 0; turn < TURNS; turn++) {
+		shards_values(got, DDP_F32, COUNT, rank, (unsigned int)turn);
+		shards_in(data + turn * COUNT, got, sizeof(got));
+	}
+	for (int turn = 0; turn < TURNS; turn++)
+		RANK_OK(ddp, ddp_device_all_reduce(ddp, data + turn * COUNT, data + turn * COUNT,
+						   COUNT, DDP_F32, DDP_SUM, NULL));
+	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
+	for (int turn = 0; turn < TURNS; turn++) {
+		shards_expect(want, DDP_F32, DDP_SUM, COUNT, (unsigned int)turn);
+		shards_out(got, data + turn * COUNT, sizeof(got));
+		RANK_CHECK(memcmp(got, want, sizeof(got)) == 0);
+	}
+	RANK_OK(ddp, ddp_device_free(ddp, memory));
+	ddp_destroy(ddp);
+	return 0;
+}
+
+static const struct shards_layout ahead[] = {
+	{"2", "aa"}, {"4", "aaaa"}, {"8", "aaaaaaaa"}, {"4", "aabb"}, {"2,1", "aab"}};
+
+START_TEST(test_ahead)
+{
+	shards_run(&ahead[_i], body_ahead);
+}
+END_TEST
+
+/* Results go into the next turn, which may be on another stream. */
+static int body_streams(int rank)
+{
+	struct ddp *ddp = shards_join();
+	void *streams[] = {NULL, shards_stream(), shards_stream()};
+	uint8_t *data[2] = {NULL, shards_foreign(1)}, value, want = 0;
+	uint8_t size = (uint8_t)ddp_world(ddp)->size;
+	void *memory;
+
+	RANK_OK(ddp, ddp_device_alloc(ddp, 1, &memory));
+	data[0] = memory;
+	value = (uint8_t)(rank + 1);
+	shards_in(data[0], &value, 1);
+	for (uint8_t i = 0; i < size; i++)
+		want = (uint8_t)(want + i + 1);
+	for (int turn = 0; turn < 60; turn++) {
+		RANK_OK(ddp, ddp_device_all_reduce(ddp, data[turn % 2], data[(turn + 1) % 2], 1,
+						   DDP_U8, DDP_SUM, streams[turn / 3 % 3]));
+		want = turn > 0 ? (uint8_t)(want * size) : want;
+	}
+	RANK_OK(ddp, ddp_device_wait(ddp, streams[59 / 3 % 3]));
+	shards_out(&value, data[0], 1);
+	RANK_CHECK(value == want);
+	shards_stream_close(streams[1]);
+	shards_stream_close(streams[2]);
+	RANK_OK(ddp, ddp_device_free(ddp, memory));
+	shards_foreign_free(data[1]);
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_streams)
+{
+	shards_run(&some[_i], body_streams);
+}
+END_TEST
+
+/* --- Captures ------------------------------------------------------------------------------ */
+
+static int body_capture(int rank)
+{
+	struct ddp *ddp = shards_join();
+	void *stream = shards_stream();
+	float *data = shards_foreign(sizeof(*data));
+
+	(void)rank;
+	*data = 1;
+	shards_stream_capture(stream, true);
+	RANK_CHECK(ddp_device_all_reduce(ddp, data, data, 1, DDP_F32, DDP_SUM, stream) ==
+		   DDP_ERR_STATE);
+	RANK_CHECK(strstr(ddp_error(ddp), "captured") && strstr(ddp_error(ddp), "CUDA graph"));
+	RANK_CHECK(ddp_device_broadcast(ddp, data, 4, 0, stream) == DDP_ERR_STATE);
+	RANK_CHECK(ddp_device_all_gather(ddp, data, data, 0, stream) == DDP_ERR_STATE);
+	RANK_CHECK(ddp_device_wait(ddp, stream) == DDP_ERR_STATE);
+	shards_stream_capture(stream, false);
+	RANK_OK(ddp, ddp_device_all_reduce(ddp, data, data, 1, DDP_F32, DDP_SUM, stream));
+	RANK_OK(ddp, ddp_device_wait(ddp, stream));
+	RANK_CHECK(*data == (float)ddp_world(ddp)->size);
+	shards_stream_close(stream);
+	shards_foreign_free(data);
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_capture)
+{
+	shards_run(&some[_i], body_capture);
+}
+END_TEST
+
+/* --- What is left ---------------------------------------------------------------------------- */
+
+static int entries(const char *path)
+{
+	DIR *dir = opendir(path);
+	int count = 0;
+
+	RANK_CHECK(dir);
+	while (readdir(dir))
+		count++;
+	closedir(dir);
+	return count;
+}
+
+static int mappings(void)
+{
+	FILE *file = fopen("/proc/self/maps", "re");
+	char line[512];
+	int count = 0;
+
+	RANK_CHECK(file);
+	while (fgets(line, sizeof(line), file))
+		count += strstr(line, "ddp-device") != NULL;
+	fclose(file);
+	return count;
+}
+
+static void alloc_and_free(struct ddp *ddp)
+{
+	void *memory[8];
+
+	for (int i = 0; i < 8; i++) {
+		RANK_OK(ddp, ddp_device_alloc(ddp, (size_t)1 << (2 * i), &memory[i]));
+		RANK_OK(ddp,
+			ddp_device_all_reduce(ddp, memory[i], memory[i], 1, DDP_U8, DDP_MAX, NULL));
+	}
+	for (int i = 0; i < 7; i++)
+		RANK_OK(ddp, ddp_device_free(ddp, memory[(i * 3) % 7]));
+	RANK_OK(ddp, ddp_device_free(ddp, memory[7]));
+	RANK_OK(ddp, ddp_device_free(ddp, NULL));
+}
+
+static int body_left(int rank)
+{
+	struct ddp *ddp = shards_join();
+	int files, maps;
+	void *left;
+
+	(void)rank;
+	alloc_and_free(ddp);
+	files = entries("/proc/self/fd");
+	maps = mappings();
+	for (int i = 0; i < 5; i++)
+		alloc_and_free(ddp);
+	RANK_CHECK(entries("/proc/self/fd") == files);
+	RANK_CHECK(mappings() == maps);
+	RANK_OK(ddp, ddp_device_alloc(ddp, 100, &left));
+	RANK_OK(ddp, ddp_device_all_reduce(ddp, left, left, 25, DDP_F32, DDP_SUM, NULL));
+	ddp_destroy(ddp); /* with memory, and a sum that nobody waited for */
+	RANK_CHECK(mappings() == 0);
+	RANK_CHECK(entries("/proc/self/fd") < files);
+	return 0;
+}
+
+START_TEST(test_left)
+{
+	shards_run(&some[_i], body_left);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_set_timeout(tcase, 300);
+	tcase_add_unchecked_fixture(tcase, shards_set_up, shards_tear_down);
+	UNIT_ROWS(tcase, test_all_reduce, layouts);
+	UNIT_ROWS(tcase, test_large, some);
+	UNIT_ROWS(tcase, test_bytes, bytes_layouts);
+	UNIT_ROWS(tcase, test_ahead, ahead);
+	UNIT_ROWS(tcase, test_streams, some);
+	UNIT_ROWS(tcase, test_capture, some);
+	UNIT_ROWS(tcase, test_left, some);
+}
+
+int main(void)
+{
+	return unit_run("shards", fill);
+}
