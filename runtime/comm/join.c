@@ -33,6 +33,17 @@ const char *ddp_rank_name(void *owner, int rank)
 	return ddp->rank_name;
 }
 
+/* One that is gone because of another has told of that one before it went. */
+static int look_for_lost(struct ddp *ddp, struct ddp_error *error)
+{
+	int status = ddp_group_look(ddp->group, error), told;
+
+	if (status == 0)
+		return 0;
+	told = ddp_group_aborted(ddp->group, error);
+	return told < 0 ? told : status;
+}
+
 int ddp_look_around(void *owner, struct ddp_error *error)
 {
 	struct ddp *ddp = owner;
@@ -45,7 +56,7 @@ int ddp_look_around(void *owner, struct ddp_error *error)
 	if (ddp->group) {
 		status = ddp_group_aborted(ddp->group, error);
 		if (status == 0)
-			status = ddp_group_look(ddp->group, error);
+			status = look_for_lost(ddp, error);
 	}
 	if (status < 0 || !ddp->rendezvous || now - ddp->looked < ABORT_PERIOD)
 		return status;

@@ -32,6 +32,12 @@ struct ddp_shards_memory {
 	void *parts[DDP_SHARD_MEMBERS]; /* a leader: where each member's lies here, [0] the base */
 };
 
+/* Each rank's part of the region of its node. */
+struct ddp_shards_part {
+	struct ddp_shard_page page;	       /* of a leader: its shard's */
+	_Alignas(128) _Atomic uint64_t looked; /* when this rank last did, in a wait */
+};
+
 /* What a turn was, for messages. */
 struct ddp_shards_call {
 	size_t count;
@@ -50,7 +56,7 @@ struct ddp_device {
 	const struct ddp_device_engine *between; /* GPUs */
 	struct ddp_device *wide;		 /* NULL but on leaders of several shards */
 
-	struct ddp_region *region; /* where the page lies */
+	struct ddp_region *region; /* a part of each rank of the node */
 	struct ddp_shard_page *page;
 	struct ddp_passing *passing; /* of a leader */
 	char name[DDP_PASSING_NAME]; /* of the leader's */
@@ -71,6 +77,18 @@ struct ddp_device {
 static inline bool ddp_shards_wide(const struct ddp_device *device)
 {
 	return device->sharing->shards > 1;
+}
+
+/* What member's word says by now. */
+static inline uint32_t ddp_shards_word(const struct ddp_device *device, int member)
+{
+	return atomic_load(&device->page->words[member].value);
+}
+
+/* The part of a member of this rank's group, which is its node. */
+static inline struct ddp_shards_part *ddp_shards_part(const struct ddp_device *device, int member)
+{
+	return ddp_region_part(device->region, member);
 }
 
 /* The stream that a caller means. */
@@ -113,9 +131,6 @@ int ddp_shards_wait_turn(struct ddp_device *device, uint32_t turn, struct ddp_er
 /* Wait until what turns are enqueued has ended here, whichever stream they are on. */
 int ddp_shards_settle(struct ddp_device *device, struct ddp_error *error);
 
-/* A failure [status] of the engine between GPUs, whose ranks are GPUs: say so. Returns [status]. */
-int ddp_shards_explain(const struct ddp_device *device, int status, struct ddp_error *error);
-
 int ddp_shards_health(struct ddp_device *device, struct ddp_error *error);
 
 /*
@@ -128,5 +143,20 @@ int ddp_shards_fail(struct ddp_device *device, struct ddp_error *error);
 bool ddp_shards_release(struct ddp_device *device, double seconds);
 
 bool ddp_shards_abort(struct ddp_device *device, double seconds);
+
+/* --- shards-why.c ------------------------------------------------------------------------ */
+
+/* Whether others meant something else by what was enqueued, as far as they told: DDP_ERR_MISMATCH. */
+int ddp_shards_mismatch(const struct ddp_device *device, struct ddp_error *error);
+
+/* Whether it is no rank of this node that a sum waits for. */
+bool ddp_shards_wait_for_others(const struct ddp_device *device);
+
+/* The watch is over: who is missing. Returns DDP_ERR_TIMEOUT. */
+int ddp_shards_say_late(const struct ddp_device *device, const struct ddp_watch *watch,
+			struct ddp_error *error);
+
+/* A failure [status] of the engine between GPUs, whose ranks are GPUs: say so. Returns [status]. */
+int ddp_shards_explain(const struct ddp_device *device, int status, struct ddp_error *error);
 
 #endif /* DDP_COMM_SHARDS_PRIVATE_H */

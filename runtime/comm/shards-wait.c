@@ -7,17 +7,15 @@
  */
 #include "config.h"
 
-#include <stdio.h>
-
 #include "shards-private.h"
 
 /* Looks before a wait sleeps, and its longest sleep in nanoseconds. */
-enum { SPINS = 200, LONGEST = 1000000, LIST_SIZE = 256 };
+enum { SPINS = 200, LONGEST = 1000000 };
 
 /* Seconds that a wait for other GPUs has longer: their ranks know better whom they wait for. */
 #define GRACE_WIDE 1.0
 
-/* Seconds to hear of it from those, where the engine between GPUs lost somebody without a name. */
+/* Seconds to hear from the ranks of another node whom they lost. */
 #define HEAR_SECONDS 1.0
 
 /* What a wait is for: the end of [stream], or where that is NULL of [turn] on all members. */
@@ -25,11 +23,6 @@ struct end {
 	void *stream;
 	uint32_t turn;
 };
-
-static uint32_t word(const struct ddp_device *device, int member)
-{
-	return atomic_load(&device->page->words[member].value);
-}
 
 /* --- The end of all waits ------------------------------------------------------------------ */
 
@@ -85,167 +78,58 @@ bool ddp_shards_abort(struct ddp_device *device, double seconds)
 	return ddp_shards_release(device, seconds);
 }
 
-/* --- Why ---------------------------------------------------------------------------------- */
+/* --- How it is ---------------------------------------------------------------------------- */
 
-static int say_mismatch(const struct ddp_device *device, int other, uint32_t turn,
-			struct ddp_error *error)
+/*
+ * [error] says that something is lost, and not whose fault it is: those who know tell, so hear them for a moment.
+ * Leaders, who may know something, are quicker than those who hear it of them.
+ */
+static int hear(struct ddp_device *device, int status, struct ddp_error *error)
 {
-	const struct ddp_shards_call *call = &device->calls[turn % DDP_SHARD_KEPT];
+	struct ddp_watch watch = ddp_watch_start(device->wide ? HEAR_SECONDS : 2 * HEAR_SECONDS,
+						 ddp_look_around, device->ddp);
+	struct ddp_error told = {0, ""};
+	int heard;
 
-	return ddp_error_set(
-		error, DDP_ERR_MISMATCH,
-		"ranks %d and %d share a GPU and did not enqueue the same sum there: #%u "
-		"is %zu x %s, %s, on rank %d; count, type, operation and place in memory "
-		"of ddp_device_alloc() must be the same on all",
-		device->ddp->identity.rank, device->ranks[other], turn - DDP_SHARD_FIRST + 1,
-		call->count, ddp_type_name((uint32_t)call->type), ddp_op_name((uint32_t)call->op),
-		device->ddp->identity.rank);
+	do {
+		ddp_watch_sleep(&watch, DDP_WATCH_PERIOD / 2);
+		heard = ddp_watch_check(&watch, &told);
+	} while (heard == 0);
+	return *told.text ? ddp_error_set(error, heard, "%s", told.text) : status;
 }
 
-/* Whether others meant something else by what was enqueued, as far as they have told. */
-static int look_for_mismatch(const struct ddp_device *device, struct ddp_error *error)
-{
-	uint32_t since = device->turn - (DDP_SHARD_FIRST - 1);
-	int other;
-
-	if (since > DDP_SHARD_KEPT / 2)
-		since = DDP_SHARD_KEPT / 2;
-	for (uint32_t turn = device->turn - since + 1; since > 0; since--, turn++) {
-		other = ddp_shard_page_differ(device->page, device->members, device->member, turn);
-		if (other >= 0)
-			return say_mismatch(device, other, turn, error);
-	}
-	return 0;
-}
-
-/* The followers whose word [turn] lacks. Returns how many. */
-static int list_missing(const struct ddp_device *device, uint32_t turn, char list[LIST_SIZE])
-{
-	size_t used = 0;
-	int missing = 0;
-
-	*list = '\0';
-	for (int member = 1; member < device->members; member++) {
-		if (ddp_shard_reached(word(device, member), turn))
-			continue;
-		if (used < LIST_SIZE - 16)
-			used += (size_t)snprintf(list + used, LIST_SIZE - used, "%s%d",
-						 missing ? ", " : "", device->ranks[member]);
-		missing++;
-	}
-	return missing;
-}
-
-/* The turn that is under way here: the first that has not ended. */
-static bool under_way(const struct ddp_device *device, uint32_t *turn)
-{
-	*turn = device->members > 1 ? word(device, 0) + 1 : device->turn;
-	return device->busy && ddp_shard_reached(device->turn, *turn);
-}
-
-/* Whether it is not a rank of this GPU that is waited for. */
-static bool waits_for_others(const struct ddp_device *device)
-{
-	char list[LIST_SIZE];
-	uint32_t turn;
-
-	return ddp_shards_wide(device) && under_way(device, &turn) &&
-	       list_missing(device, turn, list) == 0;
-}
-
-static int say_late(const struct ddp_device *device, const struct ddp_watch *watch,
-		    struct ddp_error *error)
-{
-	const char *host = device->ddp->identity.host;
-	char list[LIST_SIZE];
-	uint32_t turn;
-	int missing;
-
-	if (!under_way(device, &turn))
-		return ddp_error_set(error, DDP_ERR_TIMEOUT,
-				     "rank %d: the stream did not end in %g s, and no sum is under "
-				     "way in it",
-				     device->ddp->identity.rank, watch->limit);
-	missing = list_missing(device, turn, list);
-	turn -= DDP_SHARD_FIRST - 1;
-	if (missing > 0)
-		return ddp_error_set(
-			error, DDP_ERR_TIMEOUT,
-			"rank%s %s on %s did not arrive in sum #%u of the %d ranks of one "
-			"GPU in %g s",
-			missing > 1 ? "s" : "", list, host, turn, device->members, watch->limit);
-	if (ddp_shards_wide(device))
-		return ddp_error_set(
-			error, DDP_ERR_TIMEOUT,
-			"sum #%u among %d GPUs, enqueued for this one by rank %d on %s, "
-			"did not end in %g s: a rank of another GPU did not arrive",
-			turn, device->sharing->shards, device->ranks[0], host, watch->limit);
-	return ddp_error_set(
-		error, DDP_ERR_TIMEOUT,
-		"rank %d on %s did not end sum #%u of the %d ranks of one GPU, which it "
-		"leads, in %g s",
-		device->ranks[0], host, turn, device->members, watch->limit);
-}
-
-/* Somebody released the words: it told why before. */
-static int say_released(struct ddp_device *device, struct ddp_error *error)
-{
-	int status = look_for_mismatch(device, error);
-
-	if (status == 0)
-		status = ddp_look_around(device->ddp, error);
-	if (status == 0)
-		status = ddp_error_set(
-			error, DDP_ERR_ABORTED,
-			"another rank gave up the sums on the GPU that rank %d shares",
-			device->ddp->identity.rank);
-	return status;
-}
-
-int ddp_shards_explain(const struct ddp_device *device, int status, struct ddp_error *error)
-{
-	const struct ddp_sharing *sharing = device->sharing;
-	struct ddp_error story = *error;
-	char list[LIST_SIZE] = "";
-	size_t used = 0;
-
-	if (status >= 0)
-		return status;
-	for (int shard = 0; shard < sharing->shards && used < sizeof(list) - 16; shard++)
-		used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%d",
-					 shard ? ", " : "", ddp_sharing_rank(sharing, shard, 0));
-	return ddp_error_set(
-		error, status,
-		"between %d GPUs, which are ranks there and led by ranks %s here: %.600s",
-		sharing->shards, list, story.text);
-}
-
-/* The ranks of the lost one's own node know its name, and tell. */
 static int look_between(struct ddp_device *device, struct ddp_error *error)
 {
-	struct ddp_watch watch = ddp_watch_start(HEAR_SECONDS, ddp_look_around, device->ddp);
-	struct ddp_error told = {0, ""};
-	int status = device->between->health(device->wide, error);
+	if (!device->wide)
+		return 0;
+	return ddp_shards_explain(device, device->between->health(device->wide, error), error);
+}
 
-	while (ddp_is_peer_error(status)) {
-		int heard = ddp_watch_check(&watch, &told);
+/* Somebody released the words, and told why before; or the engine between GPUs gave up. */
+static int say_released(struct ddp_device *device, struct ddp_error *error)
+{
+	int status = ddp_shards_mismatch(device, error);
 
-		if (heard < 0 && *told.text)
-			return ddp_error_set(error, heard, "%s", told.text);
-		if (heard < 0)
-			break;
-		ddp_watch_sleep(&watch, DDP_WATCH_PERIOD / 2);
-	}
-	return ddp_shards_explain(device, status, error);
+	if (status < 0)
+		return status;
+	status = look_between(device, error);
+	if (status == 0)
+		status = ddp_error_set(error, DDP_ERR_ABORTED,
+				       "the sums on the GPU that rank %d shares were given up",
+				       device->ddp->identity.rank);
+	return hear(device, status, error);
 }
 
 int ddp_shards_health(struct ddp_device *device, struct ddp_error *error)
 {
+	int status;
+
 	if (device->failure.status)
 		return ddp_error_set(error, device->failure.status, "%s", device->failure.text);
 	if (device->page && atomic_load(&device->page->released))
 		return say_released(device, error);
-	return device->wide ? look_between(device, error) : 0;
+	status = look_between(device, error);
+	return ddp_is_peer_error(status) ? hear(device, status, error) : status;
 }
 
 /* --- Waiting ------------------------------------------------------------------------------- */
@@ -254,7 +138,7 @@ static int has_come(struct ddp_device *device, const struct end *end, struct ddp
 {
 	if (end->stream)
 		return device->engine->idle(device->gpu, end->stream, error);
-	return ddp_shard_reached(word(device, 0), end->turn);
+	return ddp_shard_reached(ddp_shards_word(device, 0), end->turn);
 }
 
 /* The watch is over; where others are waited for it is not, for a moment. */
@@ -267,24 +151,26 @@ static int look_at_watch(struct ddp_device *device, struct ddp_watch *watch, boo
 	status = ddp_watch_check(watch, error);
 	if (status != DDP_ERR_TIMEOUT || *error->text)
 		return status;
-	if (!*late && waits_for_others(device)) {
+	if (!*late && ddp_shards_wait_for_others(device)) {
 		*late = true;
 		*watch = ddp_watch_later(watch, GRACE_WIDE);
 		return 0;
 	}
-	status = look_for_mismatch(device, error);
-	return status < 0 ? status : say_late(device, watch, error);
+	status = ddp_shards_mismatch(device, error);
+	return status < 0 ? status : ddp_shards_say_late(device, watch, error);
 }
 
 /* Poll, ever more slowly. Returns 0 or what ended the wait, with its text. */
 static int poll_end(struct ddp_device *device, const struct end *end, struct ddp_watch watch,
 		    struct ddp_error *error)
 {
+	struct ddp_shards_part *own = ddp_shards_part(device, ddp_own_member(device->ddp));
 	uint64_t looked = ddp_now(), pause = 1000;
 	bool late = false;
 	int status, come;
 
 	for (int i = 0;; i++) {
+		atomic_store_explicit(&own->looked, ddp_now(), memory_order_relaxed);
 		come = has_come(device, end, error);
 		if (come < 0)
 			return come;
@@ -309,7 +195,7 @@ static int compare(struct ddp_device *device, struct ddp_error *error)
 {
 	if (ddp_shard_page_compare(device->page, device->members, device->member, device->turn) < 0)
 		return 0;
-	return look_for_mismatch(device, error);
+	return ddp_shards_mismatch(device, error);
 }
 
 static int wait_for(struct ddp_device *device, const struct end *end, const struct ddp_watch *watch,
@@ -349,7 +235,7 @@ int ddp_shards_wait_turn(struct ddp_device *device, uint32_t turn, struct ddp_er
 	struct ddp_watch watch;
 	struct end end = {.turn = turn};
 
-	if (ddp_shard_reached(word(device, 0), turn))
+	if (ddp_shard_reached(ddp_shards_word(device, 0), turn))
 		return 0;
 	watch = ddp_watch_start(device->ddp->timeout, ddp_look_around, device->ddp);
 	return wait_for(device, &end, &watch, error);

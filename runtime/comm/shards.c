@@ -61,18 +61,18 @@ static int make_page(struct ddp_device *device)
 {
 	struct ddp *ddp = device->ddp;
 	struct ddp_watch watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
-	int status = ddp_region_create(&device->region, ddp->group, sizeof(*device->page), &watch,
-				       &ddp->error);
-	void *part;
+	int status = ddp_region_create(&device->region, ddp->group, sizeof(struct ddp_shards_part),
+				       &watch, &ddp->error);
+	struct ddp_shards_part *part;
 
 	if (status < 0)
 		return status;
 	part = ddp_region_part(device->region, ddp->topology->places[device->ranks[0]].member);
 	if (leads(device))
-		ddp_shard_page_begin(part, device->members);
-	status = device->engine->know(device->gpu, part, sizeof(*device->page), &ddp->error);
+		ddp_shard_page_begin(&part->page, device->members);
+	status = device->engine->know(device->gpu, &part->page, sizeof(part->page), &ddp->error);
 	if (status == 0)
-		device->page = part;
+		device->page = &part->page;
 	device->turn = DDP_SHARD_FIRST - 1;
 	return status;
 }
@@ -101,15 +101,27 @@ static int learn_name(struct ddp_device *device)
 	return status;
 }
 
+/* The engine between GPUs gives up by itself: what comes out of its sums now is no result for anybody here. */
+static void refuse_results(void *owner)
+{
+	struct ddp_device *device = owner;
+
+	atomic_store(&device->page->released, 1);
+}
+
 static int open_wide(struct ddp_device *device)
 {
 	const struct ddp_identity *identity = &device->ddp->identity;
+	int status;
 
 	if (!leads(device) || !ddp_shards_wide(device))
 		return 0;
-	return device->between->open(&device->wide, device->shard, device->sharing->shards,
-				     identity->device, identity->share, &device->ddp->log,
-				     &device->ddp->error);
+	status = device->between->open(&device->wide, device->shard, device->sharing->shards,
+				       identity->device, identity->share, &device->ddp->log,
+				       &device->ddp->error);
+	if (status == 0)
+		device->between->warn(device->wide, refuse_results, device);
+	return status;
 }
 
 /* The leaders form a communicator, as which GPU they are; rank 0 leads the first. */

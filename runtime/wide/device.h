@@ -73,6 +73,12 @@ struct ddp_device_engine {
 	/* An error that happened meanwhile: DDP_ERR_x, else 0. No device call that can block. */
 	int (*health)(struct ddp_device *device, struct ddp_error *error);
 
+	/*
+	 * Call [call] whenever the engine gives up by itself, before what is under way ends without its
+	 * result; from any of its threads, more than once. Before connect().
+	 */
+	void (*warn)(struct ddp_device *device, void (*call)(void *owner), void *owner);
+
 	/* Give up: at most [seconds] in a helper thread. Returns whether it came back. */
 	bool (*abort)(struct ddp_device *device, double seconds);
 

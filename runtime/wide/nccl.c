@@ -17,6 +17,7 @@ DDP_API const struct ddp_device_engine ddp_module = {
 	.free = ddp_nccl_free,
 	.wait = ddp_nccl_wait,
 	.health = ddp_nccl_health,
+	.warn = ddp_nccl_warn,
 	.abort = ddp_nccl_abort,
 	.describe = ddp_nccl_describe,
 	.close = ddp_nccl_close,

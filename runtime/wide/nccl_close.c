@@ -22,10 +22,19 @@ static void give_up(void *arguments)
 	(void)ncclCommAbort(leaving->comm);
 }
 
+void ddp_nccl_warn(struct ddp_device *device, void (*call)(void *owner), void *owner)
+{
+	device->owner = owner;
+	device->warn = call;
+}
+
+/* Kernels that are given up end like any others, without a result. */
 void ddp_nccl_give_up(struct ddp_device *device)
 {
 	struct leaving leaving = {.index = device->index};
 
+	if (device->warn)
+		device->warn(device->owner);
 	pthread_mutex_lock(&device->lock);
 	leaving.comm = device->comm;
 	device->comm = NULL;

@@ -85,6 +85,9 @@ struct ddp_device {
 	int32_t *word, *page;
 	struct ddp_nccl_memory *memory;
 
+	void (*warn)(void *owner); /* before giving up; NULL: nobody asked */
+	void *owner;
+
 	double limit;		      /* seconds that a call may block inside NCCL */
 	struct ddp_bounded *stuck;    /* a call that was not waited for to its end */
 	struct ddp_bounded *watchdog; /* from connect() to close() */
@@ -145,6 +148,7 @@ int ddp_nccl_connect(struct ddp_device *device, const uint8_t id[DDP_DEVICE_ID],
 
 /* --- nccl_close.c ------------------------------------------------------------------------ */
 
+void ddp_nccl_warn(struct ddp_device *device, void (*call)(void *owner), void *owner);
 bool ddp_nccl_abort(struct ddp_device *device, double seconds);
 void ddp_nccl_close(struct ddp_device *device);
 

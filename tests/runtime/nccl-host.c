@@ -45,6 +45,8 @@ struct ddp_device {
 	int pidfds[RANKS];
 	unsigned int steps[RINGS];
 	void *memories[MEMORIES];
+	void (*warn)(void *owner);
+	void *owner;
 	atomic_bool given_up;
 	atomic_int failed; /* status, once [failure] is there */
 	struct ddp_error failure;
@@ -56,6 +58,8 @@ static void fail(struct ddp_device *device, int status, const char *why)
 {
 	if (atomic_load(&device->failed))
 		return;
+	if (device->warn)
+		device->warn(device->owner);
 	ddp_error_set(&device->failure, status, "rank %d, device %d: %s", device->rank,
 		      device->index, why);
 	atomic_store(&device->failed, status);
@@ -316,6 +320,12 @@ static int host_wait(struct ddp_device *device, void *stream, const struct ddp_w
 	return host_health(device, error);
 }
 
+static void host_warn(struct ddp_device *device, void (*call)(void *owner), void *owner)
+{
+	device->warn = call;
+	device->owner = owner;
+}
+
 static bool host_abort(struct ddp_device *device, double seconds)
 {
 	(void)seconds;
@@ -362,6 +372,7 @@ DDP_API const struct ddp_device_engine ddp_module = {
 	.free = host_free,
 	.wait = host_wait,
 	.health = host_health,
+	.warn = host_warn,
 	.abort = host_abort,
 	.describe = host_describe,
 	.close = host_close,
