@@ -122,14 +122,19 @@ static int say_released(struct ddp_device *device, struct ddp_error *error)
 
 int ddp_shards_health(struct ddp_device *device, struct ddp_error *error)
 {
-	int status;
+	struct ddp_error story = device->failure;
+	int status = story.status;
 
-	if (device->failure.status)
-		return ddp_error_set(error, device->failure.status, "%s", device->failure.text);
-	if (device->page && atomic_load(&device->page->released))
-		return say_released(device, error);
-	status = look_between(device, error);
-	return ddp_is_peer_error(status) ? hear(device, status, error) : status;
+	if (!status && device->page && atomic_load(&device->page->released)) {
+		status = say_released(device, &story);
+	} else if (!status) {
+		status = look_between(device, &story);
+		if (ddp_is_peer_error(status))
+			status = hear(device, status, &story);
+	}
+	if (status < 0 && error)
+		*error = story;
+	return status;
 }
 
 /* --- Waiting ------------------------------------------------------------------------------- */

@@ -171,6 +171,26 @@ void shards_expect(void *want, enum ddp_type type, enum ddp_op op, size_t count,
 		free(sums[i]);
 }
 
+void shards_sum_some(struct ddp *ddp, float *data, unsigned int salt)
+{
+	static float want[SHARDS_COUNT], got[SHARDS_COUNT];
+
+	for (unsigned int i = 0; i < SHARDS_AHEAD; i++) {
+		shards_values(got, DDP_F32, SHARDS_COUNT, ddp_world(ddp)->rank, salt + i);
+		shards_in(data + i * SHARDS_COUNT, got, sizeof(got));
+	}
+	for (unsigned int i = 0; i < SHARDS_AHEAD; i++)
+		RANK_OK(ddp,
+			ddp_device_all_reduce(ddp, data + i * SHARDS_COUNT, data + i * SHARDS_COUNT,
+					      SHARDS_COUNT, DDP_F32, DDP_SUM, NULL));
+	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
+	for (unsigned int i = 0; i < SHARDS_AHEAD; i++) {
+		shards_expect(want, DDP_F32, DDP_SUM, SHARDS_COUNT, salt + i);
+		shards_out(got, data + i * SHARDS_COUNT, sizeof(got));
+		RANK_CHECK(memcmp(got, want, sizeof(got)) == 0);
+	}
+}
+
 /* --- The device ---------------------------------------------------------------------------- */
 
 void shards_in(void *device, const void *host, size_t bytes)

@@ -38,6 +38,13 @@ void shards_values(void *data, enum ddp_type type, size_t count, int rank, unsig
 /* What all ranks' numbers come to: those of a GPU in the order of ranks, then those of the GPUs. */
 void shards_expect(void *want, enum ddp_type type, enum ddp_op op, size_t count, unsigned int salt);
 
+/*
+ * Some sums ahead in memory of SHARDS_SOME bytes, and what they came to: a wait that succeeds vouches for all
+ * of them. Ends the rank where one fails.
+ */
+enum { SHARDS_COUNT = 3001, SHARDS_AHEAD = 5, SHARDS_SOME = SHARDS_COUNT * SHARDS_AHEAD * 4 };
+void shards_sum_some(struct ddp *ddp, float *data, unsigned int salt);
+
 /* --- The device ---------------------------------------------------------------------------- */
 
 void shards_in(void *device, const void *host, size_t bytes);
