@@ -139,8 +139,11 @@ static void drop(struct ddp_passing *passing, int index)
 		(size_t)(passing->count - index) * sizeof(passing->pending[0]));
 }
 
-/* Take who knocks, if it is of our user; for its place the one that has been silent longest goes. */
-static int take_connections(struct ddp_passing *passing, struct ddp_error *error)
+/*
+ * Take who knocks, if it is of our user; for its place the one that has been silent longest goes.
+ * Returns 0, or the errno of what kept it from taking more.
+ */
+static int take_connections(struct ddp_passing *passing)
 {
 	for (int i = 0; i < PENDING; i++) {
 		int fd = accept4(passing->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -148,12 +151,8 @@ static int take_connections(struct ddp_passing *passing, struct ddp_error *error
 
 		if (fd < 0 && (errno == EINTR || errno == ECONNABORTED))
 			continue;
-		if (fd < 0 && errno == EAGAIN)
-			return 0;
 		if (fd < 0)
-			return ddp_error_errno(error, DDP_ERR_SYSTEM,
-					       "passing descriptors: taking a connection "
-					       "(for \"Too many open files\", raise ulimit -n)");
+			return errno == EAGAIN ? 0 : errno;
 		if (!get_user(fd, &user) || user != geteuid()) {
 			close(fd);
 			continue;
@@ -258,15 +257,18 @@ int ddp_passing_receive(struct ddp_passing *passing, int *fd, struct ddp_passing
 			const struct ddp_watch *watch, struct ddp_error *error)
 {
 	struct arrival arrival;
+	int number, status;
 
 	*fd = -1;
 	for (;;) {
-		int status = take_connections(passing, error);
-
-		if (status < 0)
-			return status;
+		number = take_connections(passing);
 		if (read_pending(passing, &arrival) > 0)
 			return accept_arrival(&arrival, fd, letter, error);
+		errno = number;
+		if (number)
+			return ddp_error_errno(error, DDP_ERR_SYSTEM,
+					       "passing descriptors: taking a connection "
+					       "(for \"Too many open files\", raise ulimit -n)");
 		status = ddp_watch_check(watch, error);
 		if (status == DDP_ERR_TIMEOUT)
 			return ddp_error_set(error, status,

@@ -22,11 +22,18 @@
  * A stream waits for a word in the device's own queue (no kernel spins) until
  * (int32_t)(word - q) >= 0. So the host can end all waits: ddp_shard_free_value() into all words, again
  * and again until its own streams are at rest, since a stream that was under way may still write its
- * own. What was computed then is worth nothing, and `released` in the page, which was set before the
- * first of these, says so: nobody looks at a result before it has looked there.
+ * own. What is computed from then on is worth nothing, and that is known, if hosts keep an order:
+ *
+ *	who releases	tells its node why (ddp_group_abort), sets `released` in the page, then stores the words
+ *	who takes	lets its stream read the result, waits for the stream, then looks at `released`
+ *
+ * Who reads a result later looks again then: a leader that is freed sums over the memory of all, for each turn
+ * that it had enqueued. It also gives other GPUs what is no sum, and their pages do not say so; so where
+ * other GPUs take part, who takes looks at what the node was told, too. Another node may hear of it
+ * after it has the sum. That does not last: no collective of all ranks succeeds any more.
  *
  * Pure. tests/runtime/test_shard_protocol.c goes through every interleaving of up to four members, and of the
- * death of each of them at each point.
+ * death of any two of them at each point.
  */
 #ifndef DDP_SHARD_PROTOCOL_H
 #define DDP_SHARD_PROTOCOL_H
