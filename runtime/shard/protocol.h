@@ -24,7 +24,8 @@
  * and again until its own streams are at rest, since a stream that was under way may still write its
  * own. What is computed from then on is worth nothing, and that is known, if hosts keep an order:
  *
- *	who releases	tells its node why (ddp_group_abort), sets `released` in the page, then stores the words
+ *	who releases	tells its node why (ddp_group_abort), sets `released` in the page, gives up NCCL
+ *			if it leads (whose kernels then end with anything), stores the words
  *	who takes	lets its stream read the result, waits for the stream, then looks at `released`
  *
  * Who reads a result later looks again then: a leader that is freed sums over the memory of all, for each turn

@@ -374,10 +374,20 @@ static void take(struct search *search, const struct state *state, int member)
 		fail(search, member, "takes a wrong result");
 }
 
+/* Whether the leader has given up NCCL, whose kernels then end with anything. */
+static bool is_aborted(const struct search *search, const struct state *state)
+{
+	bool early = search->world->plant == ABORTS_FIRST;
+
+	return state->phase[0] == RELEASES || (early && state->phase[0] == TELLS);
+}
+
 static void end(struct search *search, struct state *state, const struct event *event, int member)
 {
 	unsigned writes = written(search, event, member), mine = 1u << member;
 
+	if (event->work == WIDE && is_aborted(search, state))
+		state->spoilt |= (uint8_t)mine;
 	for (int i = 0; i < search->world->members; i++)
 		if (writes >> i & 1)
 			state->memory[i] = state->spoilt & mine ? TORN : made(search, event);

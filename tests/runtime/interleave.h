@@ -33,6 +33,7 @@ enum interleave_plant {
 	RELEASES_ONCE,	     /* each word, and not until the own stream is at rest */
 	FLAG_LAST,	     /* `released` is set after the words */
 	TELL_LAST,	     /* the node is told after the words, so leaders of other GPUs are */
+	ABORTS_FIRST,	     /* what goes between GPUs, and sets the flag then */
 	LOOKS_NOT,	     /* at `released` */
 	LOOKS_FIRST,	     /* and reads the result then */
 };

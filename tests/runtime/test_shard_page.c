@@ -4,12 +4,16 @@
  */
 #include "config.h"
 
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "shard/page.h"
 #include "unit.h"
 
-enum { MEMBERS = 3 };
+enum { MEMBERS = 3, PAGE = 4096 };
 
-static struct ddp_shard_page page;
+static _Alignas(PAGE) struct ddp_shard_page page;
 
 static uint32_t word(int member)
 {
@@ -48,6 +52,38 @@ START_TEST(test_release)
 				ck_assert(ddp_shard_reached(word(member), turn));
 		ck_assert_uint_eq(word(MEMBERS), 0);
 	}
+}
+END_TEST
+
+static volatile sig_atomic_t touched, before;
+
+/* Somebody is about to write what lies behind the words. */
+static void look(int number)
+{
+	(void)number;
+	touched = 1;
+	before = 1;
+	for (int member = 0; member < MEMBERS; member++)
+		before &= word(member) == DDP_SHARD_FIRST - 1;
+	mprotect((char *)&page + sizeof(page.words), PAGE, PROT_READ | PROT_WRITE);
+}
+
+/* The flag is set while all words are as they were. */
+START_TEST(test_order)
+{
+	struct sigaction action = {.sa_handler = look};
+
+	ck_assert_uint_eq(offsetof(struct ddp_shard_page, released), sizeof(page.words));
+	ck_assert_uint_eq(sizeof(page.words) % PAGE, 0);
+	if (sysconf(_SC_PAGESIZE) != PAGE)
+		return; /* it would take more than one page */
+	ddp_shard_page_begin(&page, MEMBERS);
+	sigaction(SIGSEGV, &action, NULL);
+	mprotect((char *)&page + sizeof(page.words), PAGE, PROT_READ);
+	ddp_shard_page_release(&page, MEMBERS, DDP_SHARD_FIRST);
+	signal(SIGSEGV, SIG_DFL);
+	ck_assert_int_eq(touched, 1);
+	ck_assert_int_eq(before, 1);
 }
 END_TEST
 
@@ -142,6 +178,7 @@ void fill(TCase *tcase)
 {
 	tcase_add_test(tcase, test_begin);
 	tcase_add_test(tcase, test_release);
+	tcase_add_test(tcase, test_order);
 	tcase_add_test(tcase, test_lines);
 	UNIT_ROWS(tcase, test_compare, sayings);
 	tcase_add_test(tcase, test_silent);

@@ -152,8 +152,8 @@ static int pose(int backlog)
 	return fd;
 }
 
-/* What goes over the wire for a letter, with a descriptor or without. */
-static size_t record(char *wire, size_t size, bool with, int member)
+/* What goes over the wire for a letter without a descriptor. */
+static size_t record(char *wire, size_t size, int member)
 {
 	char real[DDP_PASSING_NAME];
 	int listener, connection;
@@ -161,7 +161,7 @@ static size_t record(char *wire, size_t size, bool with, int member)
 
 	memcpy(real, name, sizeof(real));
 	listener = pose(4);
-	ck_assert_int_eq(send_letter(with ? 0 : -1, member, 0, "replayed"), 0);
+	ck_assert_int_eq(send_letter(-1, member, 0, "replayed"), 0);
 	connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 	got = recv(connection, wire, size, 0);
 	ck_assert_int_gt(got, 0);
@@ -312,7 +312,7 @@ END_TEST
 START_TEST(test_slow)
 {
 	char wire[1024];
-	size_t size = record(wire, sizeof(wire), false, 5);
+	size_t size = record(wire, sizeof(wire), 5);
 	int slow = stranger();
 
 	for (int i = 0; i < 3; i++) {
@@ -327,35 +327,37 @@ END_TEST
 
 /* --- Strangers -------------------------------------------------------------------------- */
 
-/* What each sends: bytes of a letter's, with [magic] of its first four; and descriptors. */
+/* What each sends: a letter of another length, saying that it has so many descriptors; and those. */
 static const struct {
 	const char *name;
-	int less, fds, count;
-	bool sends, letter, closes, claims;
+	int less, says, fds, count;
+	bool sends, letter, closes;
 } strangers[] = {
-	{"silent", 0, 0, 1, false, false, false, false},
-	{"closes", 0, 0, 1, false, false, true, false},
-	{"more that are silent than there is room", 0, 0, 2 * DDP_SHARD_MEMBERS + 9, false, false,
+	{"silent", 0, 0, 0, 1, false, false, false},
+	{"closes", 0, 0, 0, 1, false, false, true},
+	{"more that are silent than there is room", 0, 0, 0, 2 * DDP_SHARD_MEMBERS + 9, false,
 	 false, false},
-	{"short", 1, 0, 1, true, true, false, false},
-	{"one byte", INT32_MAX, 0, 1, true, true, false, false},
-	{"long", -1, 0, 1, true, true, false, false},
-	{"long, with a descriptor", -100, 1, 1, true, true, true, false},
-	{"zeros", 0, 0, 1, true, false, false, false},
-	{"zeros, with a descriptor", 0, 1, 1, true, false, false, false},
-	{"a letter of none, with a descriptor", 0, 1, 1, true, true, false, false},
-	{"a letter of one, with none", 0, 0, 1, true, true, false, true},
-	{"a letter of one, with two", 0, 2, 1, true, true, false, true},
-	{"a letter of one, with more than are taken", 0, 9, 1, true, true, false, true},
+	{"short", 1, 0, 0, 1, true, true, false},
+	{"one byte", INT32_MAX, 0, 0, 1, true, true, false},
+	{"long", -1, 0, 0, 1, true, true, false},
+	{"long, with a descriptor", -100, 0, 1, 1, true, true, true},
+	{"zeros", 0, 0, 0, 1, true, false, false},
+	{"zeros, with a descriptor", 0, 0, 1, 1, true, false, false},
+	{"a letter of none, with a descriptor", 0, 0, 1, 1, true, true, false},
+	{"a letter of one, with none", 0, 1, 0, 1, true, true, false},
+	{"a letter of one, with two", 0, 1, 2, 1, true, true, false},
+	{"a letter of one, with more than are taken", 0, 1, 9, 1, true, true, false},
+	{"a letter of two, with two", 0, 2, 2, 1, true, true, false},
 };
 
 START_TEST(test_strangers)
 {
 	int fds[2 * DDP_SHARD_MEMBERS + 9], passed[16] = {0};
 	char wire[2048] = {0};
-	size_t size = record(wire, sizeof(wire), strangers[_i].claims, 6);
+	size_t size = record(wire, sizeof(wire), 6);
 	int less = strangers[_i].less;
 
+	memcpy(wire + 4, &strangers[_i].says, 4); /* behind the magic number */
 	if (!strangers[_i].letter)
 		memset(wire, 0, sizeof(wire));
 	size = less == INT32_MAX ? 1 : (size_t)((int)size - less);
@@ -385,7 +387,7 @@ START_TEST(test_length)
 	size_t size, at;
 	int fd = stranger();
 
-	size = record(wire, sizeof(wire), false, 4);
+	size = record(wire, sizeof(wire), 4);
 	for (at = 0; at + 4 <= size && wire[at] != 8; at += 4)
 		;
 	ck_assert_uint_lt(at + 4, size);
@@ -422,7 +424,7 @@ START_TEST(test_other_user)
 		printf("test_other_user: left out, only root can be another user\n");
 		return;
 	}
-	recorded_size = record(recorded, sizeof(recorded), false, 9);
+	recorded_size = record(recorded, sizeof(recorded), 9);
 	end(begin(intrude, 0));
 	ck_assert_int_eq(send_letter(-1, 1, 0, "good"), 0);
 	expect(1, 0, "good", false);

@@ -132,6 +132,7 @@ static const struct {
 	{"releases once", RELEASES_ONCE, 3, 1, ANY, "0: waits for ever"},
 	{"flag last", FLAG_LAST, 3, 1, ANY, "0: reads what is not"},
 	{"tell last", TELL_LAST, 3, 1, ONLY_WIDE, "0: gives other GPUs"},
+	{"aborts first", ABORTS_FIRST, 4, 1, ONLY_WIDE, "0: reads what is not"},
 	{"looks not", LOOKS_NOT, 3, 1, ANY, "takes a wrong result"},
 	{"looks first", LOOKS_FIRST, 2, 1, ANY, "takes a wrong result"},
 };
