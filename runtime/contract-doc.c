@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * contract-doc - print one of the tables of ddp(7): contract, settings or statuses
+ * contract-doc - print one of the tables of ddp(7): contract, frameworks, settings or statuses
  */
 #include "config.h"
 
@@ -10,6 +10,7 @@
 
 #include "base/settings.h"
 #include "contract.h"
+#include "frameworks.h"
 #include "roff.h"
 
 struct group {
@@ -44,6 +45,33 @@ static void print_contract(void)
 
 	for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
 		print_group(&groups[i]);
+}
+
+/* What a share of 0.25 is to each framework, and then those that cannot be told. */
+static void print_frameworks(void)
+{
+	static const struct {
+		const char *name, *help;
+	} none[] = {
+#define DDP_FRAMEWORK(name, variable, when, form, text, unless, example, since, help)
+#define DDP_FRAMEWORK_NONE(name, help) {name, help},
+#include "frameworks.def"
+#undef DDP_FRAMEWORK
+	};
+
+	for (int i = 0; i < DDP_FRAMEWORK_COUNT; i++) {
+		const struct ddp_framework *row = ddp_framework(i);
+
+		printf(".TP\n.BR \"%s\" \", since %s\"\n", row->name, row->since);
+		printf("%s=%s\n.br\n", ddp_variable_info(row->variable)->name, row->example);
+		ddp_roff_print(row->help);
+		putchar('\n');
+	}
+	for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+		printf(".TP\n.B %s\n", none[i].name);
+		ddp_roff_print(none[i].help);
+		putchar('\n');
+	}
 }
 
 static void print_settings(void)
@@ -91,6 +119,7 @@ int main(int argc, char **argv)
 		void (*print)(void);
 	} tables[] = {
 		{"contract", print_contract},
+		{"frameworks", print_frameworks},
 		{"settings", print_settings},
 		{"statuses", print_statuses},
 	};
@@ -101,6 +130,6 @@ int main(int argc, char **argv)
 		tables[i].print();
 		return 0;
 	}
-	fputs("usage: contract-doc contract|settings|statuses\n", stderr);
+	fputs("usage: contract-doc contract|frameworks|settings|statuses\n", stderr);
 	return 2;
 }

@@ -9,7 +9,7 @@
 
 #include "core/template.h"
 
-enum kind { FLAG, DIRECTORY, PORTS, SUFFIX, LOCAL_RANK, SHARE, COUNT };
+enum kind { FLAG, DIRECTORY, PORTS, SUFFIX, LOCAL_RANK, SHARE, COUNT, MEMORY };
 
 static const struct ddp_option options[DDP_OPT_COUNT] = {
 #define DDP_OPTION(id, option, argument, environment, plugstack, kind, help, manual) \
@@ -99,6 +99,21 @@ static int parse_suffix(struct ddp_values *values, const char *text, const char 
 	return ddp_format(values->suffix, sizeof(values->suffix), "%s", text);
 }
 
+/* "80G" or "81559M", in MiB. */
+static int parse_memory(const char *text, const char *what, uint64_t *memory,
+			struct ddp_message *message)
+{
+	size_t n = strlen(text);
+	uint64_t unit = n && text[n - 1] == 'G' ? 1024 : 1, number;
+
+	if (n < 2 || (text[n - 1] != 'M' && text[n - 1] != 'G') ||
+	    ddp_parse_number_n(text, n - 1, 1, UINT32_MAX / unit, &number) < 0)
+		return ddp_fail(message, "%s=%.100s is no amount of memory such as 80G or 81559M",
+				what, text);
+	*memory = number * unit;
+	return 0;
+}
+
 /* Read [text] by the option's kind. [what] is the name under which it was given. */
 static int parse(struct ddp_values *values, enum ddp_option_id id, const char *text,
 		 const char *what, struct ddp_message *message)
@@ -138,6 +153,8 @@ static int parse(struct ddp_values *values, enum ddp_option_id id, const char *t
 			return ddp_fail(message, "%s=%.100s is not a number from 1 up", what, text);
 		values->shards_per_gpu = (uint32_t)count;
 		return 0;
+	case MEMORY:
+		return parse_memory(text, what, &values->gpu_memory, message);
 	}
 	return -1;
 }

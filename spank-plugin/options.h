@@ -40,6 +40,7 @@ struct ddp_values {
 	enum ddp_local_rank_mode local_rank;
 	enum ddp_share_mode share;
 	uint32_t shards_per_gpu;
+	uint64_t gpu_memory; /* MiB */
 };
 
 /* The row of [id]. Returns a pointer to constant memory. */

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <slurm/slurm.h>
@@ -24,6 +23,7 @@
 #include "core/plan.h"
 #include "core/template.h"
 #include "listening.h"
+#include "mps.h"
 #include "rendezvous.h"
 #include "say.h"
 
@@ -41,6 +41,8 @@ static struct {
 	bool directory_seen;
 	struct ddp_message directory_problem;
 	bool mps;
+	uint64_t gpu_memory;		 /* by this node's own line in plugstack.conf */
+	char program[DDP_NAME_SIZE / 4]; /* that the tasks run; "" if it is not known */
 } stepd;
 
 static int take(int id, const char *argument, int remote)
@@ -54,20 +56,23 @@ static int take(int id, const char *argument, int remote)
 	return 0;
 }
 
-/* The values themselves come from srun; here it only matters whether they are right. */
-static int check_arguments(int argc, char **argv, struct ddp_message *message)
+/* What concerns the step comes from srun, what concerns the node's GPUs from the node. */
+static int read_arguments(int argc, char **argv, struct ddp_message *message)
 {
 	struct ddp_values values;
 
 	ddp_values_init(&values);
-	return ddp_values_from_plugstack(&values, argc, argv, message);
+	if (ddp_values_from_plugstack(&values, argc, argv, message) < 0)
+		return -1;
+	stepd.gpu_memory = values.gpu_memory;
+	return 0;
 }
 
 int ddp_slurmd_init(int argc, char **argv)
 {
 	struct ddp_message message;
 
-	if (check_arguments(argc, argv, &message) < 0)
+	if (read_arguments(argc, argv, &message) < 0)
 		ddp_say_error("disabled by its line in plugstack.conf: %s", message.text);
 	return 0;
 }
@@ -76,7 +81,7 @@ int ddp_stepd_init(spank_t spank, int argc, char **argv)
 {
 	struct ddp_message message;
 
-	if (check_arguments(argc, argv, &message) < 0)
+	if (read_arguments(argc, argv, &message) < 0)
 		ddp_fail(&stepd.broken, "disabled by its line in plugstack.conf on this node: %s",
 			 message.text);
 	(void)ddp_register_options(spank, take);
@@ -99,6 +104,13 @@ static char **copy_env(char *const *env)
 	return copy;
 }
 
+static void keep_program(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	(void)ddp_format(stepd.program, sizeof(stepd.program), "%s", slash ? slash + 1 : path);
+}
+
 static bool is_ordinary_step(spank_t spank)
 {
 	uint32_t step;
@@ -108,9 +120,10 @@ static bool is_ordinary_step(spank_t spank)
 	if (spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS ||
 	    step > SLURM_MAX_NORMAL_STEP_ID)
 		return false;
-	if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS)
+	if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS || argc < 1 || !argv)
 		return true;
-	return !(argc > 0 && argv && ddp_is_launcher(argv[0]));
+	keep_program(argv[0]);
+	return !ddp_is_launcher(argv[0]);
 }
 
 /*
@@ -195,18 +208,6 @@ static int look_at_directory(const char *host, struct ddp_message *message)
 	return ch->base_asked ? ddp_fail(message, "%s", stepd.directory_problem.text) : 0;
 }
 
-/* An MPS daemon that serves this node has its control pipe in a well-known place. */
-static bool find_mps(char *const *env)
-{
-	const char *dir = ddp_env_filled(env, "CUDA_MPS_PIPE_DIRECTORY");
-	char path[DDP_PATH_SIZE];
-	struct stat st;
-
-	if (ddp_format(path, sizeof(path), "%s/control", dir ? dir : "/tmp/nvidia-mps") < 0)
-		return false;
-	return stat(path, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode));
-}
-
 /* This node's name as Slurm has it: in a task's environment, and in slurmstepd's own before. */
 static const char *host_name(char *const *env)
 {
@@ -247,7 +248,7 @@ int ddp_stepd_user_init(spank_t spank)
 		stepd.problem = stepd.broken;
 		return 0;
 	}
-	stepd.mps = find_mps(env);
+	stepd.mps = ddp_mps_serves(env);
 	(void)look_at_directory(host_name(env), &stepd.problem);
 	return 0;
 }
@@ -276,7 +277,9 @@ static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *m
 		.host = host_name(env),
 		.directory_seen = stepd.directory_seen,
 		.directory_problem = stepd.directory_problem.text,
+		.program = stepd.program,
 		.mps = stepd.mps,
+		.gpu_memory = stepd.gpu_memory,
 		.cpu_mask = count_cpus(),
 	};
 	if (ddp_identity_read(env, local_size, &facts->identity, message) < 0)
@@ -287,6 +290,7 @@ static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *m
 			.task_env = env,
 			.local_id = facts->identity.local_rank,
 			.local_size = local_size,
+			.node_rank = facts->identity.node_rank,
 			.shards_per_gpu = ddp_channel_shards(&stepd.channel, facts->host),
 			.mode = (enum ddp_local_rank_mode)stepd.channel.local_rank,
 		},

@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "endpoint.h"
+#include "launcher.h"
 #include "nodelist.h"
 #include "plan.h"
+#include "share.h"
 #include "template.h"
 
 /* A plan in the making. */
@@ -327,29 +329,40 @@ static void note_unknown_share(struct builder *b)
 static void plan_share(struct builder *b)
 {
 	const struct ddp_facts *f = b->facts;
-	const struct ddp_devices *dev = &f->devices;
-	char share[32], text[80];
-	uint64_t percent;
+	struct ddp_share_setting settings[DDP_FRAMEWORK_COUNT];
+	char share[32];
+	size_t n;
 
 	if (f->channel->share == DDP_SHARE_OFF)
 		return;
-	if (ddp_share_print(dev, share, sizeof(share)) < 0) {
+	if (ddp_share_print(&f->devices, share, sizeof(share)) < 0) {
 		note_unknown_share(b);
 		return;
 	}
 	set(b, DDP_VAR_DDP_SHARE, "this rank's part of its device", "%s", share);
-	if (dev->share_num >= dev->share_den)
+	n = ddp_share_settings(f, settings);
+	for (size_t i = 0; i < n; i++)
+		polite(b, settings[i].variable, settings[i].why, settings[i].value);
+}
+
+/*
+ * NCCL refuses ranks that share a GPU, ten seconds later and in other words. Programs on libddp do
+ * without it there, but only our own are known by their name; and who has set NCCL's switch knows.
+ */
+static void plan_crowd(struct builder *b)
+{
+	const struct ddp_facts *f = b->facts;
+	const struct ddp_devices *dev = &f->devices;
+
+	if (!dev->crowd_first || ddp_is_ours(f->program) ||
+	    ddp_users_value(f->task_env, "NCCL_MULTI_RANK_GPU_ENABLE"))
 		return;
-	polite(b, DDP_VAR_XLA_PYTHON_CLIENT_MEM_FRACTION, "DDP_SHARE", share);
-	if (f->mps) {
-		percent = dev->share_num * 100 / dev->share_den;
-		polite_number(b, DDP_VAR_CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, "DDP_SHARE, under MPS",
-			      percent ? percent : 1);
-	}
-	if (f->channel->share == DDP_SHARE_TORCH) {
-		snprintf(text, sizeof(text), "per_process_memory_fraction:%s", share);
-		polite(b, DDP_VAR_PYTORCH_CUDA_ALLOC_CONF, "--ddp-share=torch", text);
-	}
+	note(b, DDP_SPEAKER_NODE,
+	     "%s: %u ranks on GPU%s %.100s%s: ddp-train and libddp add their gradients there, but "
+	     "NCCL (PyTorch's nccl) refuses (\"Duplicate GPU detected\"): use gloo, or NCCL 2.30 or "
+	     "later with NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0",
+	     f->host, f->identity.local_size, strchr(dev->gpus, ',') ? "s" : "", dev->gpus,
+	     strchr(dev->gpus, ',') ? ", more than one on a GPU" : "");
 }
 
 /* Lightning refuses a Slurm step without this variable, unless torchrun seems to run it. */
@@ -449,6 +462,7 @@ int ddp_plan_make(const struct ddp_facts *facts, struct ddp_plan *plan, struct d
 	plan_rendezvous(&b);
 	plan_devices(&b);
 	plan_share(&b);
+	plan_crowd(&b);
 	plan_torchrun(&b);
 	plan_threads(&b);
 	plan_lightning(&b);

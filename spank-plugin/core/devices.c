@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "devices.h"
+#include "nodelist.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,7 @@ static const char *const list_names[] = {
 	"ZE_AFFINITY_MASK",
 };
 
-enum { N_LIST_NAMES = sizeof(list_names) / sizeof(list_names[0]) };
+enum { N_LIST_NAMES = sizeof(list_names) / sizeof(list_names[0]), TASKS_MAX = 65536 };
 
 /* How the tasks of a step were bound, from Slurm's text of --gpu-bind. */
 struct binding {
@@ -173,6 +174,48 @@ static uint32_t neighbours_bound(const struct ddp_device_facts *facts,
 	return size <= gpus && devices->visible == 1 ? 1 : 0;
 }
 
+/* Tasks on this task's device, itself included; 0: not known. */
+static uint32_t neighbours_of(const struct ddp_device_facts *facts, const struct ddp_devices *d)
+{
+	uint32_t size = facts->local_size;
+	struct binding bind;
+
+	read_binding(facts->task_env, &bind);
+	/* Under a mask, a task that sees every device may meet one that sees fewer. */
+	if (d->bound || bind.kind == BIND_MASK)
+		return neighbours_bound(facts, d);
+	if (d->visible == 0)
+		return 0;
+	return d->visible >= size ? 1
+				  : count_congruent(size, d->visible, facts->local_id % d->visible);
+}
+
+/* Would two tasks be on one device here, if the node had [size] of them? */
+static bool is_crowded(const struct ddp_device_facts *facts, const struct ddp_devices *d,
+		       uint64_t size)
+{
+	struct ddp_device_facts each = *facts;
+
+	each.local_size = size < TASKS_MAX ? (uint32_t)size : TASKS_MAX;
+	for (each.local_id = 0; each.local_id < each.local_size; each.local_id++)
+		if (neighbours_of(&each, d) > 1)
+			return true;
+	return false;
+}
+
+static bool is_first_crowded(const struct ddp_device_facts *facts, const struct ddp_devices *d)
+{
+	const char *tasks = ddp_env_get(facts->task_env, "SLURM_STEP_TASKS_PER_NODE");
+	uint64_t earlier = 0;
+
+	if (facts->local_id != 0 || !is_crowded(facts, d, facts->local_size))
+		return false;
+	if (facts->node_rank == 0)
+		return true;
+	return tasks && ddp_tasks_most(tasks, facts->node_rank, &earlier) == 0 &&
+	       !is_crowded(facts, d, earlier);
+}
+
 static uint32_t gpus_per_task(char *const *env)
 {
 	const char *text = ddp_env_filled(env, "SLURM_GPUS_PER_TASK");
@@ -207,12 +250,7 @@ static void choose_device(const struct ddp_device_facts *facts, struct ddp_devic
 		d->local_rank = id % d->visible;
 		d->wraps = true;
 	}
-	/* Under a mask, a task that sees every device may meet one that sees fewer. */
-	if (d->bound || bind.kind == BIND_MASK)
-		d->neighbours = neighbours_bound(facts, d);
-	else if (d->visible > 0)
-		d->neighbours =
-			d->visible >= size ? 1 : count_congruent(size, d->visible, id % d->visible);
+	d->neighbours = neighbours_of(facts, d);
 	if (facts->mode == DDP_LOCAL_RANK_TASK)
 		d->local_rank = id;
 	else if (facts->mode == DDP_LOCAL_RANK_DEVICE && d->device >= 0)
@@ -282,6 +320,10 @@ void ddp_devices_decide(const struct ddp_device_facts *facts, struct ddp_devices
 	devices->on_node = count_on_node(facts, step_list);
 	devices->bound = task_list && step_list && strcmp(task_list, step_list) != 0;
 	choose_device(facts, devices);
+	devices->gpus = ddp_env_filled(facts->step_env, "SLURM_STEP_GPUS");
+	if (!devices->gpus)
+		devices->gpus = step_list ? step_list : "";
+	devices->crowd_first = is_first_crowded(facts, devices);
 	decide_share(facts, devices);
 }
 

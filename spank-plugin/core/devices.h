@@ -22,6 +22,7 @@ struct ddp_device_facts {
 	char *const *step_env; /* as user_init saw it: before binding */
 	char *const *task_env; /* as task_init sees it: after binding */
 	uint32_t local_id, local_size;
+	uint32_t node_rank;
 	uint32_t shards_per_gpu; /* 0: not known */
 	enum ddp_local_rank_mode mode;
 };
@@ -40,16 +41,20 @@ struct ddp_devices {
 	uint32_t local_rank; /* what LOCAL_RANK says */
 	uint32_t on_node;    /* distinct devices of the step on this node */
 	uint32_t neighbours; /* tasks on this task's device, itself included; 0: not known */
+	bool crowd_first;    /* see below */
 	bool bound;	     /* the task sees fewer devices than the step has here */
 	bool wraps;	     /* fewer devices than tasks: they are dealt out in turn */
 	uint64_t share_num, share_den; /* the share as a fraction; den 0: not known */
 	enum ddp_share_reason share_reason;
+	const char *gpus;	   /* the step's on this node, by Slurm's numbers or their names */
 	const char *restore_name;  /* variable that Slurm erased, to be put back; NULL: none */
 	const char *restore_value; /* points into step_env */
 };
 
 /*
- * Decide. The pointers in [devices] live as long as the environments of [facts].
+ * Decide. [crowd_first] is set for one task of a step where two tasks share a device somewhere: local
+ * task 0 of the first node where that is so, as far as this node can tell from its own devices and from
+ * how many tasks the others have. The pointers in [devices] live as long as the environments of [facts].
  */
 void ddp_devices_decide(const struct ddp_device_facts *facts, struct ddp_devices *devices);
 

@@ -16,4 +16,11 @@
  */
 bool ddp_is_launcher(const char *program);
 
+/*
+ * Tell whether [program], a name or a path, comes with slurm-ddp and sums what ranks on one GPU
+ * have without NCCL.
+ * Returns true or false.
+ */
+bool ddp_is_ours(const char *program);
+
 #endif /* DDP_CORE_LAUNCHER_H */

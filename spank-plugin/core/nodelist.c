@@ -184,31 +184,31 @@ long ddp_nodelist_count(const char *list)
 	return -1;
 }
 
-/* Read one "2(x3)" or "2" that ends at [end]; the repetition itself is only checked. */
-static int parse_tasks(const char *begin, const char *end, uint64_t *tasks)
+/* Read one "2(x3)", or "2", which is the same as "2(x1)", that ends at [end]. */
+static int parse_tasks(const char *begin, const char *end, uint64_t *tasks, uint64_t *times)
 {
 	const char *open = find(begin, end, '(');
-	uint64_t times;
 
+	*times = 1;
 	if (ddp_parse_number_n(begin, (size_t)(open - begin), 0, UINT32_MAX, tasks) < 0)
 		return -1;
 	if (open == end)
 		return 0;
 	if (end - open < 4 || open[1] != 'x' || end[-1] != ')')
 		return -1;
-	return ddp_parse_number_n(open + 2, (size_t)(end - open - 3), 1, UINT32_MAX, &times);
+	return ddp_parse_number_n(open + 2, (size_t)(end - open - 3), 1, UINT32_MAX, times);
 }
 
 int ddp_tasks_uneven(const char *tasks)
 {
 	const char *stop = tasks + strlen(tasks);
-	uint64_t first = 0, value;
+	uint64_t first = 0, value, times;
 	bool uneven = false;
 
 	for (const char *p = tasks;;) {
 		const char *end = find(p, stop, ',');
 
-		if (parse_tasks(p, end, &value) < 0)
+		if (parse_tasks(p, end, &value, &times) < 0)
 			return -1;
 		if (p == tasks)
 			first = value;
@@ -217,4 +217,23 @@ int ddp_tasks_uneven(const char *tasks)
 			return uneven;
 		p = end + 1;
 	}
+}
+
+int ddp_tasks_most(const char *tasks, uint64_t nodes, uint64_t *most)
+{
+	const char *stop = tasks + strlen(tasks), *end;
+	uint64_t seen = 0, value, times;
+
+	*most = 0;
+	for (const char *p = tasks; seen < nodes; p = end + 1) {
+		end = find(p, stop, ',');
+		if (parse_tasks(p, end, &value, &times) < 0)
+			return -1;
+		seen += times;
+		if (value > *most)
+			*most = value;
+		if (end == stop)
+			break;
+	}
+	return seen < nodes ? -1 : 0;
 }

@@ -10,6 +10,7 @@
 #define DDP_CORE_NODELIST_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Room for one node name, its end included. */
 #define DDP_NODE_SIZE 256
@@ -30,5 +31,11 @@ long ddp_nodelist_count(const char *list);
  * Returns 1 if so, 0 if all have the same, -1 if the text is malformed.
  */
 int ddp_tasks_uneven(const char *tasks);
+
+/*
+ * Find the most tasks that one of the first [nodes] nodes of [tasks] has; 0 for no nodes.
+ * Returns 0, or -1 if the text is malformed or has fewer nodes.
+ */
+int ddp_tasks_most(const char *tasks, uint64_t nodes, uint64_t *most);
 
 #endif /* DDP_CORE_NODELIST_H */

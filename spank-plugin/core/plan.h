@@ -23,7 +23,9 @@ struct ddp_facts {
 	const char *host;	       /* this node's name */
 	bool directory_seen;	       /* the rendezvous directory is the one that srun made */
 	const char *directory_problem; /* why it is not, for people */
-	bool mps;		       /* an MPS daemon serves this node */
+	const char *program;	       /* what the task will run, or "" */
+	bool mps;		       /* an MPS daemon serves this task */
+	uint64_t gpu_memory;	       /* of one GPU of this node in MiB, 0: not known */
 	uint32_t cpu_mask;	       /* CPUs of the task's mask, 0: not known */
 };
 

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "endpoint.h"
+#include "frameworks.h"
 #include "plan.h"
 #include "unit.h"
 
@@ -36,6 +37,7 @@ static void scene_init(struct scene *s)
 	s->facts.host = "n1";
 	s->facts.directory_seen = true;
 	s->facts.directory_problem = "";
+	s->facts.program = "python3";
 }
 
 /* What differs from the plain scene. */
@@ -118,6 +120,12 @@ static void mask_of_6(struct scene *s)
 	s->facts.cpu_mask = 6;
 }
 
+static void capacity_3_alone(struct scene *s)
+{
+	one_per_node(s);
+	s->devices.shards_per_gpu = 3;
+}
+
 static void share_off(struct scene *s)
 {
 	s->channel.share = DDP_SHARE_OFF;
@@ -150,6 +158,34 @@ static void mps_tiny(struct scene *s)
 	s->devices.shards_per_gpu = 1000;
 }
 
+static void mps_memory(struct scene *s)
+{
+	s->facts.mps = true;
+	s->facts.gpu_memory = 81559;
+}
+
+static void mps_memory_tiny(struct scene *s)
+{
+	mps_tiny(s);
+	s->facts.gpu_memory = 100;
+}
+
+static void memory_alone(struct scene *s)
+{
+	s->facts.gpu_memory = 81559;
+}
+
+static void train(struct scene *s)
+{
+	rank0(s);
+	s->facts.program = "ddp-train";
+}
+
+static void three_on_node_1(struct scene *s)
+{
+	s->facts.identity = (struct ddp_identity){1, 4, 0, 3, 1, 2};
+}
+
 static void mode_task(struct scene *s)
 {
 	s->devices.mode = DDP_LOCAL_RANK_TASK;
@@ -166,7 +202,8 @@ static void long_cluster(struct scene *s)
  * A row: the environment of the step (and of the task, where that differs), what else is
  * different, and what must be in the plan:
  *     A=1    set          ~A=1   kept, the user's      -A   unset         !A   not mentioned
- * and a piece of the only note; NULL: there is none.
+ * and a piece of the only note; NULL: there is none. [crowd] is a piece of a last one, of which there
+ * is one a step, about NCCL.
  */
 struct row {
 	const char *name;
@@ -175,6 +212,7 @@ struct row {
 	const char *want[18];
 	const char *note;
 	const char *task_env[8];
+	const char *crowd;
 };
 
 #define NESTED "DDP_JOB=big.42.6", "DDP_OURS=MASTER_PORT=5;PET_NNODES=2;OMP_NUM_THREADS=3"
@@ -458,7 +496,8 @@ static const struct row devices[] = {
 	 .differ = three_here,
 	 .want = {"LOCAL_RANK=0", "DDP_DEVICE=0", "DDP_SHARE=0.5",
 		  "XLA_PYTHON_CLIENT_MEM_FRACTION=0.5"},
-	 .note = "n1: 3 tasks on 2 devices"},
+	 .note = "n1: 3 tasks on 2 devices",
+	 .crowd = "n1: 3 ranks on GPUs 0,1, more than one on a GPU: "},
 	{.name = "erased by Slurm, put back",
 	 .env = {ONE, "SLURM_SHARDS_ON_NODE=2"},
 	 .differ = capacity_4,
@@ -506,7 +545,47 @@ static const struct row shares[] = {
 	{.name = "MPS, never 0",
 	 .env = {ONE, "SLURM_SHARDS_ON_NODE=1"},
 	 .differ = mps_tiny,
-	 .want = {"DDP_SHARE=0.0005", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=1"}},
+	 .want = {"DDP_SHARE=0.0005", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=1",
+		  "CUPY_GPU_MEMORY_LIMIT=0.05%", "!CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"}},
+	{.name = "MPS, half of the memory, rounded down",
+	 .env = {ONE},
+	 .differ = mps_memory,
+	 .want = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=40779M",
+		  "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50"}},
+	{.name = "MPS, memory never 0",
+	 .env = {ONE, "SLURM_SHARDS_ON_NODE=1"},
+	 .differ = mps_memory_tiny,
+	 .want = {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1M"}},
+	{.name = "MPS, the user's memory",
+	 .env = {ONE, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G"},
+	 .differ = mps_memory,
+	 .want = {"~CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G",
+		  "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50"}},
+	{.name = "memory is known, no MPS",
+	 .env = {ONE},
+	 .differ = memory_alone,
+	 .want = {"!CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"}},
+	{.name = "every framework that no version of which stops",
+	 .env = {ONE, "SLURM_SHARDS_ON_NODE=1"},
+	 .differ = capacity_3_alone,
+	 .want = {"DDP_SHARE=0.333333", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.333333",
+		  "CUPY_GPU_MEMORY_LIMIT=33.3333%", "TF_FORCE_GPU_ALLOW_GROWTH=true",
+		  "FLAGS_fraction_of_gpu_memory_to_use=0.333333", "!PYTORCH_CUDA_ALLOC_CONF"}},
+	{.name = "what the user said stays, each by itself",
+	 .env = {ONE, "CUPY_GPU_MEMORY_LIMIT=90%", "TF_FORCE_GPU_ALLOW_GROWTH=false"},
+	 .want = {"~CUPY_GPU_MEMORY_LIMIT=90%", "~TF_FORCE_GPU_ALLOW_GROWTH=false",
+		  "FLAGS_fraction_of_gpu_memory_to_use=0.5"}},
+	{.name = "JAX, by its new name: both are an error",
+	 .env = {ONE, "XLA_CLIENT_MEM_FRACTION=.9"},
+	 .want = {"!XLA_PYTHON_CLIENT_MEM_FRACTION", "CUPY_GPU_MEMORY_LIMIT=50%"}},
+	{.name = "PyTorch, by its new name",
+	 .env = {ONE, "PYTORCH_ALLOC_CONF=expandable_segments:True"},
+	 .differ = share_torch,
+	 .want = {"!PYTORCH_CUDA_ALLOC_CONF", "DDP_SHARE=0.5"}},
+	{.name = "PyTorch, by AMD's name",
+	 .env = {ONE, "PYTORCH_HIP_ALLOC_CONF=expandable_segments:True"},
+	 .differ = share_torch,
+	 .want = {"!PYTORCH_CUDA_ALLOC_CONF"}},
 	{.name = "the user's",
 	 .env = {ONE, "XLA_PYTHON_CLIENT_MEM_FRACTION=.9", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=70"},
 	 .differ = mps,
@@ -533,6 +612,53 @@ static const struct row shares[] = {
 	 .env = {ONE, "SLURM_SHARDS_ON_NODE=4", "SLURMD_TRES_BIND=gres/shard:per_task:2"},
 	 .differ = capacity_4,
 	 .want = {"DDP_SHARE=0.5"}},
+};
+
+/* NCCL and several ranks on a GPU: one line a step. */
+static const struct row crowds[] = {
+	{.name = "two on one",
+	 .env = {ONE},
+	 .differ = rank0,
+	 .want = {"DDP_SHARE=0.5"},
+	 .crowd = "n1: 2 ranks on GPU 0: "},
+	{.name = "said by the first alone", .env = {ONE}, .want = {"DDP_SHARE=0.5"}},
+	{.name = "a GPU each", .env = {TWO}, .differ = rank0, .want = {"DDP_SHARE=1"}},
+	{.name = "one rank on a part of a GPU",
+	 .env = {ONE, "SLURM_SHARDS_ON_NODE=32"},
+	 .differ = capacity_64_one_per_node,
+	 .want = {"DDP_SHARE=0.5"}},
+	{.name = "ddp-train does without NCCL there",
+	 .env = {ONE},
+	 .differ = train,
+	 .want = {"DDP_SHARE=0.5"}},
+	{.name = "who has NCCL's switch knows",
+	 .env = {ONE, "NCCL_MULTI_RANK_GPU_ENABLE=1"},
+	 .differ = rank0,
+	 .want = {"!NCCL_MULTI_RANK_GPU_ENABLE"}},
+	{.name = "no share is known, and yet they share",
+	 .env = {HALF},
+	 .differ = rank0,
+	 .want = {"!DDP_SHARE"},
+	 .note = "shards_per_gpu=N",
+	 .crowd = "n1: 2 ranks on GPU 0: "},
+	{.name = "a later node, where the first has as many",
+	 .env = {ONE, "SLURM_STEP_TASKS_PER_NODE=3(x2)"},
+	 .differ = three_on_node_1,
+	 .want = {"LOCAL_WORLD_SIZE=3"}},
+	{.name = "a later node, where the first has one",
+	 .env = {ONE, "SLURM_STEP_TASKS_PER_NODE=1,3"},
+	 .differ = three_on_node_1,
+	 .want = {"LOCAL_WORLD_SIZE=3"},
+	 .crowd = "n1: 3 ranks on GPU 0: "},
+	{.name = "a later node, and nobody knows",
+	 .env = {ONE},
+	 .differ = three_on_node_1,
+	 .want = {"LOCAL_WORLD_SIZE=3"}},
+	{.name = "a name for a number",
+	 .env = {"CUDA_VISIBLE_DEVICES=MIG-8f2c"},
+	 .differ = rank0,
+	 .want = {"DDP_SHARE=0.5"},
+	 .crowd = "n1: 2 ranks on GPU MIG-8f2c: "},
 };
 
 static const struct row warnings[] = {
@@ -571,6 +697,7 @@ static void row_plan(const struct row *row, struct scene *s, struct ddp_plan *pl
 	s->facts.task_env = s->devices.task_env = task_env(row);
 	s->devices.local_id = s->facts.identity.local_rank;
 	s->devices.local_size = s->facts.identity.local_size;
+	s->devices.node_rank = s->facts.identity.node_rank;
 	ddp_devices_decide(&s->devices, &s->facts.devices);
 	memset(plan, 0, sizeof(*plan));
 	ck_assert_msg(ddp_plan_make(&s->facts, plan, &message) == 0, "%s: %s", row->name,
@@ -677,6 +804,21 @@ static void check_inner(const struct row *row, const struct ddp_plan *plan)
 	}
 }
 
+/* What will happen and what to do, in one line. */
+static void check_crowd(const struct row *row, const struct ddp_note *note)
+{
+	const char *const pieces[] = {row->crowd,
+				      "Duplicate GPU detected",
+				      "gloo",
+				      "NCCL 2.30",
+				      "NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0",
+				      NULL};
+
+	unit_pieces(row->name, note->text, pieces);
+	ck_assert_ptr_null(strchr(note->text, '\n'));
+	ck_assert_int_eq(note->speaker, DDP_SPEAKER_NODE);
+}
+
 static void check_row(const struct row *row)
 {
 	struct ddp_plan plan;
@@ -685,10 +827,13 @@ static void check_row(const struct row *row)
 	row_plan(row, &s, &plan);
 	for (const char *const *want = row->want; *want; want++)
 		check_want(row->name, &plan, *want);
-	unit_number(row->name, "number of notes", (int64_t)plan.n_notes, row->note != NULL);
+	unit_number(row->name, "number of notes", (int64_t)plan.n_notes,
+		    (row->note != NULL) + (row->crowd != NULL));
 	if (row->note)
 		ck_assert_msg(strstr(plan.notes[0].text, row->note), "%s: %s", row->name,
 			      plan.notes[0].text);
+	if (row->crowd)
+		check_crowd(row, &plan.notes[plan.n_notes - 1]);
 	check_sane(row, &s, &plan);
 	check_inner(row, &plan);
 	ddp_plan_clear(&plan);
@@ -713,6 +858,7 @@ TEST_OF(lightning)
 TEST_OF(rendezvous)
 TEST_OF(devices)
 TEST_OF(shares)
+TEST_OF(crowds)
 TEST_OF(warnings)
 
 static const struct {
@@ -725,7 +871,7 @@ static const struct {
 	}
 	TABLE(plain),	 TABLE(identity), TABLE(endpoint),  TABLE(nested),
 	TABLE(torchrun), TABLE(threads),  TABLE(lightning), TABLE(rendezvous),
-	TABLE(devices),	 TABLE(shares),	  TABLE(warnings),
+	TABLE(devices),	 TABLE(shares),	  TABLE(crowds),    TABLE(warnings),
 #undef TABLE
 };
 
@@ -760,6 +906,34 @@ START_TEST(test_every_variable)
 	for (int v = 0; v < DDP_VAR_COUNT; v++)
 		ck_assert_msg(set[v], "%s is never set",
 			      ddp_variable_info((enum ddp_variable)v)->name);
+}
+END_TEST
+
+/* The examples of the manual are what is set: a share of 0.25 of a GPU with 80 GiB. */
+START_TEST(test_examples)
+{
+	static const char *const env[] = {ONE, "SLURM_SHARDS_ON_NODE=2", NULL};
+	const struct ddp_framework *row = ddp_framework(_i);
+	const struct row what = {.name = row->name};
+	const struct ddp_change *change;
+	struct ddp_plan plan;
+	struct scene s;
+
+	row_plan(&what, &s, &plan);
+	ddp_plan_clear(&plan);
+	s.channel.share = DDP_SHARE_TORCH;
+	s.facts.mps = true;
+	s.facts.gpu_memory = 81920;
+	s.devices.shards_per_gpu = 4;
+	s.facts.step_env = s.facts.task_env = s.devices.step_env = s.devices.task_env =
+		unit_env(env);
+	ddp_devices_decide(&s.devices, &s.facts.devices);
+	ck_assert_int_eq(ddp_plan_make(&s.facts, &plan, &(struct ddp_message){""}), 0);
+	change = ddp_plan_find(&plan, ddp_variable_info(row->variable)->name);
+	unit_text(row->name, "value", change ? change->value : NULL, row->example);
+	ck_assert_int_eq(ddp_variable_info(row->variable)->kind, DDP_KIND_POLITE);
+	ck_assert(*row->since && *row->help);
+	ddp_plan_clear(&plan);
 }
 END_TEST
 
@@ -800,16 +974,16 @@ START_TEST(test_notes)
 		.step_env = unit_env(env), .task_env = unit_env(env), .local_size = 3};
 	ddp_devices_decide(&s.devices, &s.facts.devices);
 	ck_assert_int_eq(ddp_plan_make(&s.facts, &plan, &message), 0);
-	ck_assert_uint_eq(plan.n_notes, 5);
+	ck_assert_uint_eq(plan.n_notes, 6);
 	for (size_t i = 0; i < plan.n_notes; i++) {
-		bool wraps = strstr(plan.notes[i].text, "3 tasks on 2 devices") != NULL;
+		bool of_node = strncmp(plan.notes[i].text, "n1: 3 ", 6) == 0;
 
-		ck_assert_int_eq(wraps, plan.notes[i].speaker == DDP_SPEAKER_NODE);
+		ck_assert_int_eq(of_node, plan.notes[i].speaker == DDP_SPEAKER_NODE);
 		step += plan.notes[i].speaker == DDP_SPEAKER_STEP;
 		node += plan.notes[i].speaker == DDP_SPEAKER_NODE;
 	}
 	ck_assert_int_eq(step, 4);
-	ck_assert_int_eq(node, 1);
+	ck_assert_int_eq(node, 2);
 	ddp_plan_clear(&plan);
 }
 END_TEST
@@ -908,8 +1082,10 @@ static void fill(TCase *tcase)
 	UNIT_ROWS(tcase, test_rendezvous, rendezvous);
 	UNIT_ROWS(tcase, test_devices, devices);
 	UNIT_ROWS(tcase, test_shares, shares);
+	UNIT_ROWS(tcase, test_crowds, crowds);
 	UNIT_ROWS(tcase, test_warnings, warnings);
 	tcase_add_test(tcase, test_every_variable);
+	tcase_add_loop_test(tcase, test_examples, 0, DDP_FRAMEWORK_COUNT);
 	tcase_add_test(tcase, test_never);
 	tcase_add_test(tcase, test_notes);
 	tcase_add_test(tcase, test_magic);

@@ -604,14 +604,18 @@ static uint64_t millionths(const struct ddp_devices *d)
 	return value;
 }
 
-/* The shares of one GPU never add up to more than 1, and are not needlessly small. */
+/*
+ * The shares of one GPU never add up to more than 1, and are not needlessly small; and task 0, no other,
+ * knows whether there are two on one.
+ */
 START_TEST(test_sum)
 {
 	uint64_t state = 0x5eed;
 	int filled = 0;
 
 	for (int i = 0; i < 4000; i++) {
-		uint64_t sum[8] = {0};
+		uint64_t sum[8] = {0}, tasks[8] = {0}, most = 0;
+		bool crowd = false;
 		struct node node;
 
 		draw_node(&state, &node);
@@ -624,7 +628,11 @@ START_TEST(test_sum)
 			ck_assert_int_lt(d.device, d.visible);
 			gpu = node.bind == FREE ? (uint32_t)d.device : gpu_of(&node, id);
 			sum[gpu] += millionths(&d);
+			most = ++tasks[gpu] > most ? tasks[gpu] : most;
+			crowd |= d.crowd_first;
+			ck_assert(!d.crowd_first || id == 0);
 		}
+		ck_assert_int_eq(crowd, most > 1);
 		for (uint32_t g = 0; g < node.gpus; g++) {
 			ck_assert_msg(
 				sum[g] <= 1000000,

@@ -29,6 +29,27 @@ static const struct {
 	{"", false},
 };
 
+static const struct {
+	const char *program;
+	bool ours;
+} ours[] = {
+	{"ddp-train", true},
+	{"/opt/ddp/bin/ddp-train", true},
+	{"./ddp-info", true},
+	{"ddp-ranks", true},
+	{"ddp-train2", false},
+	{"my-ddp-train", false},
+	{"ddp-train/x", false},
+	{"python3", false},
+	{"", false},
+};
+
+START_TEST(test_ours)
+{
+	unit_number(ours[_i].program, "ours", ddp_is_ours(ours[_i].program), ours[_i].ours);
+}
+END_TEST
+
 START_TEST(test_launcher)
 {
 	unit_number(programs[_i].program, "launcher", ddp_is_launcher(programs[_i].program),
@@ -39,6 +60,7 @@ END_TEST
 static void fill(TCase *tcase)
 {
 	UNIT_ROWS(tcase, test_launcher, programs);
+	UNIT_ROWS(tcase, test_ours, ours);
 }
 
 int main(void)

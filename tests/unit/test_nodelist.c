@@ -140,6 +140,26 @@ static const struct {
 	{"-1", -1},	   {"2 ,2", -1},       {"2(x-1)", -1}, {"2(", -1},	{"2)", -1},
 };
 
+static const struct {
+	const char *tasks;
+	uint64_t nodes;
+	int64_t most; /* -1: refused */
+} mosts[] = {
+	{"2(x3),1", 0, 0},   {"2(x3),1", 1, 2},	 {"2(x3),1", 4, 2},   {"2(x3),1", 5, -1},
+	{"1,3", 1, 1},	     {"1,3", 2, 3},	 {"1(x2),7,2", 2, 1}, {"1(x2),7,2", 3, 7},
+	{"1(x2),7,2", 4, 7}, {"x", 1, -1},	 {"", 1, -1},	      {"1,x", 2, -1},
+	{"1,x", 1, 1},	     {"2(x0),1", 2, -1},
+};
+
+START_TEST(test_most)
+{
+	uint64_t most = 77;
+	int rc = ddp_tasks_most(mosts[_i].tasks, mosts[_i].nodes, &most);
+
+	unit_number(mosts[_i].tasks, "most", rc < 0 ? -1 : (int64_t)most, mosts[_i].most);
+}
+END_TEST
+
 START_TEST(test_uneven)
 {
 	unit_number(tasks[_i].tasks, "uneven", ddp_tasks_uneven(tasks[_i].tasks), tasks[_i].uneven);
@@ -153,6 +173,7 @@ static void fill(TCase *tcase)
 	tcase_add_test(tcase, test_broken_from_the_start);
 	tcase_add_test(tcase, test_limits);
 	UNIT_ROWS(tcase, test_uneven, tasks);
+	UNIT_ROWS(tcase, test_most, mosts);
 }
 
 int main(void)

@@ -51,6 +51,7 @@ static const struct {
 	 "local_rank"},
 	{DDP_OPT_SHARE, "ddp-share", "auto|off|torch", "SLURM_DDP_SHARE", "share"},
 	{DDP_OPT_SHARDS_PER_GPU, NULL, "N", NULL, "shards_per_gpu"},
+	{DDP_OPT_GPU_MEMORY, NULL, "NM|NG", NULL, "gpu_memory"},
 	{DDP_OPT_VERBOSE, "ddp-verbose", NULL, "SLURM_DDP_VERBOSE", NULL},
 };
 
@@ -123,6 +124,8 @@ static const char *show(const struct ddp_values *v)
 		show_one("share=%u", v->share);
 	if (v->shards_per_gpu)
 		show_one("shards=%u", v->shards_per_gpu);
+	if (v->gpu_memory)
+		show_one("memory=%llu", (unsigned long long)v->gpu_memory);
 	return shown;
 }
 
@@ -158,6 +161,10 @@ static const struct {
 	{DDP_OPT_SHARE, "torch", "share=2"},
 	{DDP_OPT_SHARDS_PER_GPU, "1", "shards=1"},
 	{DDP_OPT_SHARDS_PER_GPU, "4294967295", "shards=4294967295"},
+	{DDP_OPT_GPU_MEMORY, "80G", "memory=81920"},
+	{DDP_OPT_GPU_MEMORY, "81559M", "memory=81559"},
+	{DDP_OPT_GPU_MEMORY, "1M", "memory=1"},
+	{DDP_OPT_GPU_MEMORY, "4194303G", "memory=4294966272"},
 };
 
 START_TEST(test_good)
@@ -210,6 +217,12 @@ static const struct {
 	 "4294967296",
 	 DDP_FROM_PLUGSTACK,
 	 {"shards_per_gpu=4294967296", "from 1 up"}},
+	{DDP_OPT_GPU_MEMORY, "80", DDP_FROM_PLUGSTACK, {"gpu_memory=80", "such as 80G"}},
+	{DDP_OPT_GPU_MEMORY, "0G", DDP_FROM_PLUGSTACK, {"gpu_memory=0G", "such as 80G"}},
+	{DDP_OPT_GPU_MEMORY, "G", DDP_FROM_PLUGSTACK, {"gpu_memory=G", "such as 80G"}},
+	{DDP_OPT_GPU_MEMORY, "80GB", DDP_FROM_PLUGSTACK, {"gpu_memory=80GB", "such as 80G"}},
+	{DDP_OPT_GPU_MEMORY, "1.5G", DDP_FROM_PLUGSTACK, {"gpu_memory=1.5G", "such as 80G"}},
+	{DDP_OPT_GPU_MEMORY, "4194304G", DDP_FROM_PLUGSTACK, {"gpu_memory=4194304G", "such as"}},
 	{DDP_OPT_SHARDS_PER_GPU,
 	 NULL,
 	 DDP_FROM_PLUGSTACK,
@@ -425,10 +438,10 @@ static const struct {
 	{"nothing", {NULL}, 0, 0, "", {NULL}},
 	{"all",
 	 {"rdzv=/s/%u", "ports=62000-63000", "master_suffix=.ib", "local_rank=device",
-	  "share=torch", "shards_per_gpu=16"},
-	 6,
+	  "share=torch", "shards_per_gpu=16", "gpu_memory=8G"},
+	 7,
 	 0,
-	 "dir=/s/%u site=62000-63000 suffix=.ib local_rank=2 share=2 shards=16",
+	 "dir=/s/%u site=62000-63000 suffix=.ib local_rank=2 share=2 shards=16 memory=8192",
 	 {NULL}},
 	{"an equals sign in the value", {"rdzv=/s/a=b"}, 1, 0, "dir=/s/a=b", {NULL}},
 	{"unknown", {"colour=red"}, 1, -1, "", {"\"colour=red\"", "spank-ddp(8)"}},

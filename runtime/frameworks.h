@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frameworks.h - what the share of a GPU is told to each framework
+ *
+ * The one table is frameworks.def: the plugin sets what it says, ddp(7) prints it.
+ */
+#ifndef DDP_FRAMEWORKS_H
+#define DDP_FRAMEWORKS_H
+
+#include "contract.h"
+
+enum ddp_framework_when {
+	DDP_WHEN_SHARED, /* wherever a GPU is shared */
+	DDP_WHEN_TORCH,	 /* with --ddp-share=torch */
+	DDP_WHEN_MPS,	 /* under an MPS daemon */
+};
+
+enum ddp_framework_form {
+	DDP_FORM_FRACTION,  /* 0.25 */
+	DDP_FORM_PERCENT,   /* 33.3333% */
+	DDP_FORM_WORD,	    /* whatever the share is */
+	DDP_FORM_THREADS,   /* 33 */
+	DDP_FORM_MEGABYTES, /* of the device in use: 0=20480M */
+};
+
+struct ddp_framework {
+	const char *name;
+	enum ddp_variable variable;
+	enum ddp_framework_when when;
+	enum ddp_framework_form form;
+	const char *text, *unless, *example, *since, *help;
+};
+
+enum {
+#define DDP_FRAMEWORK(name, variable, when, form, text, unless, example, since, help) \
+	DDP_FRAMEWORK_##variable,
+#include "frameworks.def"
+#undef DDP_FRAMEWORK
+	DDP_FRAMEWORK_COUNT
+};
+
+/*
+ * Row [i] of the table, which must be below DDP_FRAMEWORK_COUNT.
+ * Returns a pointer to constant memory.
+ */
+static inline const struct ddp_framework *ddp_framework(int i)
+{
+	static const struct ddp_framework table[DDP_FRAMEWORK_COUNT] = {
+#define DDP_FRAMEWORK(name, variable, when, form, text, unless, example, since, help)              \
+	{name, DDP_VAR_##variable, DDP_WHEN_##when, DDP_FORM_##form, text, unless, example, since, \
+	 help},
+#include "frameworks.def"
+#undef DDP_FRAMEWORK
+	};
+
+	return &table[i];
+}
+
+#endif /* DDP_FRAMEWORKS_H */
