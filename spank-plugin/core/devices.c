@@ -196,6 +196,9 @@ static bool is_crowded(const struct ddp_device_facts *facts, const struct ddp_de
 {
 	struct ddp_device_facts each = *facts;
 
+	/* However they are bound. */
+	if (d->visible > 0 && d->on_node > 0 && size > d->on_node)
+		return true;
 	each.local_size = size < TASKS_MAX ? (uint32_t)size : TASKS_MAX;
 	for (each.local_id = 0; each.local_id < each.local_size; each.local_id++)
 		if (neighbours_of(&each, d) > 1)
