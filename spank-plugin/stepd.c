@@ -248,7 +248,8 @@ int ddp_stepd_user_init(spank_t spank)
 		stepd.problem = stepd.broken;
 		return 0;
 	}
-	stepd.mps = ddp_mps_serves(env);
+	stepd.mps = ddp_mps_look(ddp_mps_directory(ddp_env_get(env, DDP_MPS_PIPE_DIRECTORY))) ==
+		    DDP_MPS_SERVES;
 	(void)look_at_directory(host_name(env), &stepd.problem);
 	return 0;
 }

@@ -86,6 +86,8 @@ static const struct engine_class *look(const struct run *run, struct offer *offe
 		offer->error.status = 0;
 	else
 		class = NULL;
+	/* Who was given a GPU is told that it is not used, also where no driver knows of any. */
+	offer->driver = offer->driver || run->world->device >= 0;
 	return class;
 }
 

@@ -358,9 +358,9 @@ static void plan_crowd(struct builder *b)
 	    ddp_users_value(f->task_env, "NCCL_MULTI_RANK_GPU_ENABLE"))
 		return;
 	note(b, DDP_SPEAKER_NODE,
-	     "%s: %u ranks on GPU%s %.100s%s: ddp-train and libddp add their gradients there, but "
-	     "NCCL (PyTorch's nccl) refuses (\"Duplicate GPU detected\"): use gloo, or NCCL 2.30 or "
-	     "later with NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0",
+	     "%s: %u ranks on GPU%s %.100s%s: NCCL refuses that (\"Duplicate GPU detected\"), so "
+	     "PyTorch needs the backend gloo, or NCCL 2.30 or later with "
+	     "NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0; ddp-train and libddp do without",
 	     f->host, f->identity.local_size, strchr(dev->gpus, ',') ? "s" : "", dev->gpus,
 	     strchr(dev->gpus, ',') ? ", more than one on a GPU" : "");
 }

@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 
 #include "spank_test.h"
 
@@ -323,28 +322,26 @@ START_TEST(test_row)
 }
 END_TEST
 
-/* What lies in the place of a daemon's pipe, as whom, with what beside it. */
+/* What lies in the place of a daemon's pipe. */
 static const struct {
 	const char *name;
-	enum { FIFO, SOCKET, FILE_ } kind;
+	enum { FIFO, SOCKET, LEFT, FILE_ } kind;
 	bool of_another;
-	const char
-		*pid; /* in the daemon's pid file; "me": a process that is there, NULL: no file */
 	bool serves;
 } pipes[] = {
-	{"a FIFO", FIFO, false, NULL, true},
-	{"a socket", SOCKET, false, NULL, true},
-	{"no pipe", FILE_, false, NULL, false},
-	{"another user's", FIFO, true, NULL, false},
-	{"its daemon is there", FIFO, false, "me", true},
-	{"its daemon is gone", FIFO, false, "gone", false},
-	{"a pid file that says nothing", FIFO, false, "soon\n", true},
+	{"a FIFO", FIFO, false, true},
+	{"a socket", SOCKET, false, true},
+	{"a socket that nobody listens on", LEFT, false, false},
+	{"no pipe", FILE_, false, false},
+	{"another user's", FIFO, true, false},
+	{"another user's socket", SOCKET, true, false},
 };
 
-static void make_pipe(const char *path, int kind)
+/* Returns the socket, or -1. */
+static int make_pipe(const char *path, int kind)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int fd;
+	int fd = -1;
 
 	if (kind == FIFO) {
 		ck_assert_int_eq(mkfifo(path, 0600), 0);
@@ -352,29 +349,15 @@ static void make_pipe(const char *path, int kind)
 		write_text(path, "");
 	} else {
 		strcpy(address.sun_path, path);
-		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 		ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-		close(fd);
+		ck_assert_int_eq(listen(fd, 1), 0);
 	}
-}
-
-/* The number of a process that has ended. */
-static pid_t gone(void)
-{
-	pid_t pid = fork();
-
-	if (pid == 0)
-		_exit(0);
-	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
-	return pid;
-}
-
-static void write_pid(const char *path, const char *what)
-{
-	char text[32];
-
-	snprintf(text, sizeof(text), "%d\n", strcmp(what, "me") == 0 ? getpid() : gone());
-	write_text(path, strcmp(what, "me") && strcmp(what, "gone") ? what : text);
+	if (kind == LEFT) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
 }
 
 START_TEST(test_pipe)
@@ -384,20 +367,21 @@ START_TEST(test_pipe)
 		.components = {{"n1:0", .step_env = ONE_GPU " SLURM_SHARDS_ON_NODE=2 "
 							    "CUDA_MPS_PIPE_DIRECTORY=mps"}},
 	};
+	int fd;
 
 	fake_slurmctld.nodes[0] = (struct fake_node_record){"n1", "n1", "gpu:1,shard:4"};
 	fake_slurmctld.tres_per_node = "gres:shard:2";
 	ck_assert_int_eq(mkdir("mps", 0755), 0);
-	make_pipe("mps/control", pipes[_i].kind);
+	fd = make_pipe("mps/control", pipes[_i].kind);
 	/* Only root can give a file to somebody else. */
 	if (pipes[_i].of_another && chown("mps/control", 12345, (gid_t)-1) < 0)
 		return;
-	if (pipes[_i].pid)
-		write_pid("mps/nvidia-cuda-mps-control.pid", pipes[_i].pid);
 	ck_assert_int_eq(fake_run(&step), 0);
 	expect_var(pipes[_i].name, &step, 0, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
 		   pipes[_i].serves ? "50" : NULL);
 	expect_var(pipes[_i].name, &step, 0, "DDP_SHARE", "0.5");
+	if (fd >= 0)
+		close(fd);
 	fake_step_clear(&step);
 }
 END_TEST
