@@ -15,6 +15,15 @@ names="LOCAL_RANK DDP_DEVICE DDP_SHARE CUDA_VISIBLE_DEVICES"
 # What the tasks were told, without the channels of Slurm's own.
 told() { grep '^ddp:' "$TOP/err"; }
 
+# crowd NODE RANKS GPUS: the line about NCCL where ranks share a GPU.
+crowd()
+{
+	local several=''
+	[[ $3 != *,* ]] || several=', more than one on a GPU'
+	printf 'ddp: %s: %s ranks on GPU%s %s%s: NCCL refuses that ("Duplicate GPU detected"), so PyTorch needs the backend gloo, or NCCL 2.30 or later with NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0; ddp-train and libddp do without' \
+		"$1" "$2" "${several:+s}" "$3" "$several"
+}
+
 lost="ddp: each task sees its own device alone, so NVLink and CUDA peer-to-peer between tasks of a node can be lost"
 
 # --- Whole GPUs -----------------------------------------------------------------------
@@ -49,7 +58,8 @@ lost="ddp: each task sees its own device alone, so NVLink and CUDA peer-to-peer 
 3@n2 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.5 CUDA_VISIBLE_DEVICES=0,1
 4@n2 LOCAL_RANK=1 DDP_DEVICE=1 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1
 5@n2 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.5 CUDA_VISIBLE_DEVICES=0,1"
-	same "$(told | sort)" "ddp: n1: 3 tasks on 2 devices, which they share in turn
+	same "$(told | sort)" "$(crowd n1 3 0,1)
+ddp: n1: 3 tasks on 2 devices, which they share in turn
 ddp: n2: 3 tasks on 2 devices, which they share in turn"
 }
 
@@ -172,7 +182,7 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 1@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.25 CUDA_VISIBLE_DEVICES=0
 2@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.25 CUDA_VISIBLE_DEVICES=0
 3@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.25 CUDA_VISIBLE_DEVICES=0"
-	same "$(told)" ""
+	same "$(told)" "$(crowd n1 4 0)"
 }
 
 @test "shard:1 for two tasks: Slurm lets fewer shards than tasks through" {
@@ -203,7 +213,7 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 1@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.25 CUDA_VISIBLE_DEVICES=0"
 	same "$(show "$names" -N1 -w n1 -n2 --gres=shard:2 --gpu-bind=closest --ddp)" "$want"
 	same "$(show "$names" -N1 -w n1 -n2 --gres=shard:2 --gpu-bind=single:1 --ddp)" "$want"
-	same "$(told)" ""
+	same "$(told)" "$(crowd n1 2 0)"
 }
 
 @test "64 shards on 2 GPUs, -N2 -n2 --gres=shard:32: the whole GPU" {
@@ -225,14 +235,15 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 	got=$(show "DDP_DEVICE DDP_SHARE XLA_PYTHON_CLIENT_MEM_FRACTION" -N1 -w n1 -n2 --gres=shard:1 --ddp)
 	same "$got" "0@n1 DDP_DEVICE=0 DDP_SHARE=UNSET XLA_PYTHON_CLIENT_MEM_FRACTION=UNSET
 1@n1 DDP_DEVICE=0 DDP_SHARE=UNSET XLA_PYTHON_CLIENT_MEM_FRACTION=UNSET"
-	same "$(told)" "ddp: how many shards a GPU of n1 has is not known, DDP_SHARE stays unset; the administrator can say it with shards_per_gpu=N in plugstack.conf"
+	same "$(told)" "ddp: how many shards a GPU of n1 has is not known, DDP_SHARE stays unset; the administrator can say it with shards_per_gpu=N in plugstack.conf
+$(crowd n1 2 0)"
 }
 
 @test "shards_per_gpu in plugstack.conf says what cannot be divided, and no more" {
 	other_cluster --nodes 2 --gpus 3 --shards 8 --plugin-args shards_per_gpu=4
 	same "$(show DDP_SHARE -N1 -w n1 -n2 --gres=shard:2 --ddp)" "0@n1 DDP_SHARE=0.25
 1@n1 DDP_SHARE=0.25"
-	same "$(told)" ""
+	same "$(told)" "$(crowd n1 2 0)"
 	other_cluster_down
 	other_cluster --nodes 2 --gpus 2 --shards 8 --plugin-args shards_per_gpu=100
 	same "$(show DDP_SHARE -N1 -w n1 -n1 --gres=shard:2 --ddp)" "0@n1 DDP_SHARE=0.5"
