@@ -85,7 +85,7 @@ rank node local rank device share
 }
 
 @test "ddp-shard.job" {
-	submit job-templates/ddp-shard.job
+	submit job-templates/ddp-shard.job ddp-ranks
 	same "$(table)" "JOB: 2 ranks on 2 nodes
 rank node local rank device share
 0 n1 0 0 0.5
@@ -93,13 +93,20 @@ rank node local rank device share
 }
 
 @test "ddp-shard.job with two ranks on each GPU" {
-	submit --gres=shard:4 --ntasks-per-node=2 job-templates/ddp-shard.job
+	submit --gres=shard:4 --ntasks-per-node=2 job-templates/ddp-shard.job ddp-ranks
 	same "$(table)" "JOB: 4 ranks on 2 nodes
 rank node local rank device share
 0 n1 0 0 0.5
 1 n1 1 0 0.5
 2 n2 0 0 0.5
 3 n2 1 0 0.5"
+}
+
+@test "ddp-shard.job with unmodified PyTorch, four ranks on one GPU: gloo" {
+	submit --nodes=1 --gres=shard:4 --ntasks-per-node=4 job-templates/ddp-shard.job \
+		"$PYTHON" job-templates/torch-ddp.py --backend gloo --epochs 1
+	has "$output" '^epoch 0: loss '
+	has "$output" '^ok world=4 sum=6$'
 }
 
 @test "torch-ddp.job" {
