@@ -217,6 +217,6 @@ mps_names="DDP_SHARE CUDA_MPS_ACTIVE_THREAD_PERCENTAGE CUDA_MPS_PINNED_DEVICE_ME
 	mc scancel --signal=USR1 "$job"
 	within 60 gone "$job"
 	has "$(<"$WORK/ddp-shard-$job.out")" '^stopped by SIGUSR1 at step [0-9]+ of epoch 1'
-	compgen -G "$WORK/ddp-checkpoints/*.safetensors"
+	compgen -G "$WORK/ddp-shard-checkpoints/*.safetensors"
 	[ -s "$WORK/ddp-shard-$job.html" ]
 }
