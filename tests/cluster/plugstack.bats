@@ -135,13 +135,14 @@ precedence()
 		"0@n2 MASTER_ADDR=n2-a|0@n2 MASTER_ADDR=n2-b|0@n2 MASTER_ADDR=n2-c" "-w n2" MASTER_ADDR "-a|-b|-c"
 }
 
+# Two ranks on a GPU would be told about NCCL, unless they know.
 @test "local_rank=: plugstack.conf, environment, command line" {
-	precedence local_rank SLURM_DDP_LOCAL_RANK --ddp-local-rank \
+	NCCL_MULTI_RANK_GPU_ENABLE=1 precedence local_rank SLURM_DDP_LOCAL_RANK --ddp-local-rank \
 		"1@n1 LOCAL_RANK=1|1@n1 LOCAL_RANK=0|1@n1 LOCAL_RANK=1" "-w n1 -n2 --gres=gpu:1" LOCAL_RANK "task|device|task"
 }
 
 @test "share=: plugstack.conf, environment, command line" {
-	precedence share SLURM_DDP_SHARE --ddp-share \
+	NCCL_MULTI_RANK_GPU_ENABLE=1 precedence share SLURM_DDP_SHARE --ddp-share \
 		"1@n1 DDP_SHARE=UNSET PYTORCH_CUDA_ALLOC_CONF=UNSET|1@n1 DDP_SHARE=0\.5 PYTORCH_CUDA_ALLOC_CONF=UNSET|1@n1 DDP_SHARE=0\.5 PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:0\.5" \
 		"-w n1 -n2 --gres=gpu:1" "DDP_SHARE PYTORCH_CUDA_ALLOC_CONF" "off|auto|torch"
 }
