@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "card.h"
+#include "mps.h"
 
 enum { MASK_BITS = 1024 };
 
@@ -66,6 +67,42 @@ static int visible_devices(const char *list)
 	return strcmp(list, "-1") == 0 || strcmp(list, "NoDevFiles") == 0 ? 0 : count;
 }
 
+/*
+ * Slurm's number of [device] on the node, which is the same for all its tasks: CUDA_VISIBLE_DEVICES need not
+ * be, since it may count what this task sees.
+ */
+static void fill_slot(struct info_card *card)
+{
+	const char *list = getenv("SLURM_STEP_GPUS");
+
+	if (!list || card->device < 0 || visible_devices(list) != card->visible)
+		return;
+	for (int i = 0; i < card->device && *list; i++) {
+		list += strcspn(list, ",");
+		list += *list == ',';
+	}
+	snprintf(card->slot, sizeof(card->slot), "%.*s", (int)strcspn(list, ","), list);
+}
+
+static void fill_mps(struct info_card *card)
+{
+	const char *directory = ddp_mps_directory(getenv(DDP_MPS_PIPE_DIRECTORY));
+
+	card->mps = (int32_t)ddp_mps_look(directory);
+	card->threads = ddp_mps_threads(getenv(DDP_MPS_THREADS));
+	snprintf(card->mps_directory, sizeof(card->mps_directory), "%s", directory);
+	ddp_mps_memory(getenv(DDP_MPS_MEMORY), card->device, card->memory_limit,
+		       sizeof(card->memory_limit));
+}
+
+/* ddp_init() has refused what is neither on nor off. */
+static bool is_apart(void)
+{
+	const char *local = getenv("DDP_LOCAL");
+
+	return local && strcmp(local, "off") == 0;
+}
+
 static void fill_endpoint(struct info_card *card)
 {
 	const char *address = getenv("MASTER_ADDR");
@@ -86,12 +123,18 @@ void info_card_fill(struct info_card *card, const struct ddp_world *world)
 		.visible = visible_devices(getenv("CUDA_VISIBLE_DEVICES")),
 		.device = world->device,
 		.reached = -1,
+		.client = -1,
+		.apart = is_apart(),
+		.first = -1,
 		.share = world->share,
 	};
 	snprintf(card->host, sizeof(card->host), "%.63s", world->host);
 	snprintf(card->release, sizeof(card->release), "%s", PACKAGE_VERSION);
 	fill_cpus(card);
 	fill_endpoint(card);
-	if (world->device >= 0)
-		info_card_device(card, world->device);
+	if (world->device < 0)
+		return;
+	fill_slot(card);
+	fill_mps(card);
+	info_card_device(card, world->device);
 }

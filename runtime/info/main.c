@@ -8,6 +8,7 @@
 
 #include "reach.h"
 #include "report.h"
+#include "sharing.h"
 
 /* Exit statuses besides those of ddp_exit_status(). */
 enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
@@ -16,7 +17,7 @@ enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
 #define LIMIT_MOST (1u << 30)
 
 struct options {
-	bool json, test, strict;
+	bool json, test, device, strict;
 	size_t limit;
 };
 
@@ -28,6 +29,7 @@ static const char usage[] =
 	"\n"
 	"  --json          the same for programs, as one JSON object\n"
 	"  --no-test       the table and the warnings alone\n"
+	"  --device        the test in memory of GPUs, also where ranks share one\n"
 	"  --max-bytes N   largest all-reduce of the test, 4 to 1G (K, M, G may follow); 16M\n"
 	"  --strict        warnings make the exit status 3\n"
 	"  --help, --version\n"
@@ -51,13 +53,11 @@ static size_t parse_bytes(const char *text)
 /* Returns -1 to go on, else the exit status. Every rank reads the same arguments. */
 static int parse(int argc, char **argv, struct options *options)
 {
-	static const struct option list[] = {{"json", no_argument, NULL, 'j'},
-					     {"no-test", no_argument, NULL, 'n'},
-					     {"max-bytes", required_argument, NULL, 'm'},
-					     {"strict", no_argument, NULL, 's'},
-					     {"help", no_argument, NULL, 'h'},
-					     {"version", no_argument, NULL, 'v'},
-					     {NULL, 0, NULL, 0}};
+	static const struct option list[] = {
+		{"json", no_argument, NULL, 'j'},    {"no-test", no_argument, NULL, 'n'},
+		{"device", no_argument, NULL, 'd'},  {"max-bytes", required_argument, NULL, 'm'},
+		{"strict", no_argument, NULL, 's'},  {"help", no_argument, NULL, 'h'},
+		{"version", no_argument, NULL, 'v'}, {NULL, 0, NULL, 0}};
 	int c;
 
 	*options = (struct options){.test = true, .limit = LIMIT_DEFAULT};
@@ -68,6 +68,9 @@ static int parse(int argc, char **argv, struct options *options)
 			break;
 		case 'n':
 			options->test = false;
+			break;
+		case 'd':
+			options->device = true;
 			break;
 		case 's':
 			options->strict = true;
@@ -88,6 +91,10 @@ static int parse(int argc, char **argv, struct options *options)
 			fputs("ddp-info --help lists the options\n", stderr);
 			return EXIT_USAGE;
 		}
+	}
+	if (options->device && !options->test) {
+		fputs("ddp-info: --device is where the test runs: leave out --no-test\n", stderr);
+		return EXIT_USAGE;
 	}
 	if (optind == argc)
 		return -1;
@@ -111,6 +118,52 @@ static int report(struct ddp *ddp, const struct options *options, const struct i
 	return options->strict && warnings.count ? EXIT_WARNED : 0;
 }
 
+/*
+ * Tell all ranks everything. What a context takes is learned by one rank for each GPU that is shared, so
+ * that they do not count each other's.
+ */
+static int gather(struct ddp *ddp, struct info_card *card, struct info_card *cards)
+{
+	const struct ddp_world *world = ddp_world(ddp);
+	struct info_sharing sharing;
+	bool any = false;
+	int status = info_reach(ddp, card);
+
+	if (status == 0)
+		status = ddp_all_gather(ddp, card, cards, sizeof(*card));
+	if (status < 0)
+		return status;
+	info_sharing_find(cards, world->size);
+	for (int rank = 0; rank < world->size; rank++)
+		any = info_sharing_at(cards, world->size, rank, &sharing) || any;
+	if (!any)
+		return 0;
+	if (info_sharing_at(cards, world->size, world->rank, &sharing))
+		info_card_context(card);
+	status = ddp_all_gather(ddp, card, cards, sizeof(*card));
+	if (status == 0)
+		info_sharing_find(cards, world->size);
+	return status;
+}
+
+/* Where GPUs cannot be joined the table says what there is, before the error says why. */
+static int run_test(struct ddp *ddp, struct options *options, const struct info_card *cards,
+		    struct info_selftest *test)
+{
+	int status = 0;
+
+	test->device = options->device;
+	if (options->device)
+		status = ddp_device_join(ddp);
+	if (status < 0) {
+		options->test = false;
+		report(ddp, options, cards, test);
+		fflush(stdout);
+		return status;
+	}
+	return info_selftest_run(ddp, options->limit, ddp_world(ddp)->device, test);
+}
+
 int main(int argc, char **argv)
 {
 	struct info_selftest test = {.count = 0};
@@ -127,8 +180,8 @@ int main(int argc, char **argv)
 	if (!cards)
 		ddp_exit(NULL);
 	info_card_fill(&card, ddp_world(ddp));
-	if (info_reach(ddp, &card) < 0 || ddp_all_gather(ddp, &card, cards, sizeof(card)) < 0 ||
-	    (options.test && info_selftest_run(ddp, options.limit, &test) < 0))
+	if (gather(ddp, &card, cards) < 0 ||
+	    (options.test && run_test(ddp, &options, cards, &test) < 0))
 		ddp_exit(ddp);
 	status = report(ddp, &options, cards, &test);
 	free(cards);

@@ -12,7 +12,7 @@
 
 struct info_report {
 	const struct ddp_world *world;
-	const struct info_card *cards; /* world->size of them */
+	const struct info_card *cards; /* world->size of them, after info_sharing_find() */
 	const struct info_warnings *warnings;
 	const struct info_selftest *test; /* NULL: not run */
 };
@@ -20,7 +20,7 @@ struct info_report {
 /* Columns that say nothing for any rank (no devices, no shares) are left out. */
 void info_report_table(const struct info_report *report, FILE *out);
 
-/* One object; keys are stable: ranks, warnings, selftest. */
+/* One object; keys are stable: ranks, sharing, warnings, selftest. */
 void info_report_json(const struct info_report *report, FILE *out);
 
 #endif /* DDP_INFO_REPORT_H */

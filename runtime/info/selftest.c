@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "card.h"
 #include "selftest.h"
 
 enum { ROUNDS_MOST = 201, ROUNDS_LEAST = 5, FACTOR = 8 };
@@ -55,40 +56,81 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static int verify(struct ddp *ddp, float *data, size_t count, uint64_t *wrong)
+/* Where vectors are summed, and how they come there. */
+struct place {
+	struct ddp *ddp;
+	void *memory;		    /* to sum in: an arena, or a GPU's */
+	float *data;		    /* what the host sees of it: the arena itself, or a copy */
+	struct info_copier *copier; /* NULL: an arena */
+};
+
+static int refuse_copy(const struct place *place)
 {
-	const struct ddp_world *world = ddp_world(ddp);
-	int64_t sum;
+	ddp_abort(place->ddp, "ddp-info cannot copy between this host and its GPU");
+	return ddp_barrier(place->ddp);
+}
+
+static int put(const struct place *place, size_t bytes)
+{
+	if (!place->copier || info_copy_in(place->copier, place->memory, place->data, bytes))
+		return 0;
+	return refuse_copy(place);
+}
+
+static int get(const struct place *place, size_t bytes)
+{
+	if (!place->copier || info_copy_out(place->copier, place->data, place->memory, bytes))
+		return 0;
+	return refuse_copy(place);
+}
+
+static int sum(const struct place *place, size_t count)
+{
+	void *memory = place->memory;
+	int status;
+
+	if (!place->copier)
+		return ddp_all_reduce(place->ddp, memory, memory, count, DDP_F32, DDP_SUM);
+	status = ddp_device_all_reduce(place->ddp, memory, memory, count, DDP_F32, DDP_SUM, NULL);
+	return status < 0 ? status : ddp_device_wait(place->ddp, NULL);
+}
+
+static int verify(const struct place *place, size_t count, uint64_t *wrong)
+{
+	const struct ddp_world *world = ddp_world(place->ddp);
+	size_t bytes = count * sizeof(float);
+	int64_t total;
 	int status;
 
 	for (size_t i = 0; i < count; i++)
-		data[i] = value(world->rank, i);
-	status = ddp_all_reduce(ddp, data, data, count, DDP_F32, DDP_SUM);
-	if (status < 0)
+		place->data[i] = value(world->rank, i);
+	if ((status = put(place, bytes)) < 0 || (status = sum(place, count)) < 0 ||
+	    (status = get(place, bytes)) < 0)
 		return status;
-	sum = (int64_t)count_wrong(data, count, world->size);
-	status = ddp_all_reduce(ddp, &sum, &sum, 1, DDP_I64, DDP_SUM);
-	*wrong = (uint64_t)sum;
+	total = (int64_t)count_wrong(place->data, count, world->size);
+	status = ddp_all_reduce(place->ddp, &total, &total, 1, DDP_I64, DDP_SUM);
+	*wrong = (uint64_t)total;
 	return status;
 }
 
 /* Median and best of a rank; the slowest rank's count. */
-static int time_size(struct ddp *ddp, float *data, struct info_timing *timing)
+static int time_size(const struct place *place, struct info_timing *timing)
 {
 	double times[ROUNDS_MOST], both[2];
 	size_t count = timing->bytes / sizeof(float);
 	int rounds = rounds_for(timing->bytes);
-	int status = 0;
+	int status;
 
 	for (size_t i = 0; i < count; i++)
-		data[i] = 0;
+		place->data[i] = 0;
+	status = put(place, timing->bytes);
 	for (int i = 0; i < rounds && status == 0; i++) {
 		double begun;
 
-		status = ddp_barrier(ddp);
+		status = ddp_barrier(place->ddp);
 		begun = seconds();
 		if (status == 0)
-			status = ddp_all_reduce(ddp, data, data, count, DDP_F32, DDP_SUM);
+			status = sum(place, count);
 		times[i] = seconds() - begun;
 	}
 	if (status < 0)
@@ -96,28 +138,66 @@ static int time_size(struct ddp *ddp, float *data, struct info_timing *timing)
 	qsort(times, (size_t)rounds, sizeof(times[0]), compare);
 	both[0] = times[rounds / 2];
 	both[1] = times[0];
-	status = ddp_all_reduce(ddp, both, both, 2, DDP_F64, DDP_MAX);
+	status = ddp_all_reduce(place->ddp, both, both, 2, DDP_F64, DDP_MAX);
 	timing->median = both[0];
 	timing->best = both[1];
 	return status;
 }
 
-int info_selftest_run(struct ddp *ddp, size_t limit, struct info_selftest *test)
+/* A rank that cannot copy tells the others, who would wait for it. */
+static int open_device(struct place *place, size_t limit, int index)
 {
-	void *memory;
-	int status = ddp_arena_create(ddp, limit, &memory);
+	int status = ddp_device_alloc(place->ddp, limit, &place->memory);
 
-	test->count = 0;
+	if (status < 0)
+		return status;
+	place->data = malloc(limit);
+	place->copier = info_copier_open(index);
+	return place->data && place->copier ? 0 : refuse_copy(place);
+}
+
+static int run(const struct place *place, size_t limit, struct info_selftest *test)
+{
+	int status = 0;
+
 	for (size_t bytes = sizeof(float); bytes <= limit && status == 0; bytes *= FACTOR) {
 		struct info_timing *timing = &test->timings[test->count++];
 
 		*timing = (struct info_timing){.bytes = bytes};
-		status = verify(ddp, memory, bytes / sizeof(float), &timing->wrong);
+		status = verify(place, bytes / sizeof(float), &timing->wrong);
 		if (status == 0)
-			status = time_size(ddp, memory, timing);
+			status = time_size(place, timing);
 	}
+	return status;
+}
+
+static int run_on_device(struct ddp *ddp, size_t limit, int index, struct info_selftest *test)
+{
+	struct place place = {.ddp = ddp};
+	int status = open_device(&place, limit, index);
+
 	if (status == 0)
-		status = ddp_arena_destroy(ddp, memory);
+		status = run(&place, limit, test);
+	if (status == 0)
+		status = ddp_device_free(ddp, place.memory);
+	free(place.data);
+	return status;
+}
+
+int info_selftest_run(struct ddp *ddp, size_t limit, int index, struct info_selftest *test)
+{
+	struct place place = {.ddp = ddp};
+	int status;
+
+	test->count = 0;
+	if (test->device)
+		return run_on_device(ddp, limit, index, test);
+	status = ddp_arena_create(ddp, limit, &place.memory);
+	place.data = place.memory;
+	if (status == 0)
+		status = run(&place, limit, test);
+	if (status == 0)
+		status = ddp_arena_destroy(ddp, place.memory);
 	return status;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "report.h"
+#include "sharing.h"
 
 enum { CELL = 96 };
 
@@ -62,6 +63,11 @@ static void write_share(const struct info_card *card, char cell[CELL])
 		snprintf(cell, CELL, "%.4g", card->share);
 }
 
+static void write_sharers(const struct info_card *card, char cell[CELL])
+{
+	snprintf(cell, CELL, "%s", card->sharers);
+}
+
 static void write_reached(const struct info_card *card, char cell[CELL])
 {
 	if (card->reached >= 0)
@@ -69,11 +75,17 @@ static void write_reached(const struct info_card *card, char cell[CELL])
 }
 
 static const struct column columns[] = {
-	{"rank", write_rank, true},   {"node", write_node, false},
-	{"local", write_local, true}, {"pid", write_pid, true},
-	{"CPUs", write_cpus, false},  {"device", write_device, true},
-	{"name", write_name, false},  {"UUID", write_uuid, false},
-	{"share", write_share, true}, {"endpoint reached", write_reached, false},
+	{"rank", write_rank, true},
+	{"node", write_node, false},
+	{"local", write_local, true},
+	{"pid", write_pid, true},
+	{"CPUs", write_cpus, false},
+	{"device", write_device, true},
+	{"name", write_name, false},
+	{"UUID", write_uuid, false},
+	{"share", write_share, true},
+	{"shared by", write_sharers, false},
+	{"endpoint reached", write_reached, false},
 };
 
 enum { COLUMNS = sizeof(columns) / sizeof(columns[0]) };
@@ -133,7 +145,8 @@ static void print_selftest(const struct info_report *report, FILE *out)
 {
 	const struct info_selftest *test = report->test;
 
-	fprintf(out, "\n  all-reduce     median       best   bandwidth  result\n");
+	fprintf(out, "\n%s  all-reduce     median       best   bandwidth  result\n",
+		test->device ? "in memory of GPUs:\n" : "");
 	for (int i = 0; i < test->count; i++) {
 		const struct info_timing *timing = &test->timings[i];
 		char bytes[32];
@@ -146,6 +159,68 @@ static void print_selftest(const struct info_report *report, FILE *out)
 		else
 			fprintf(out, "exact\n");
 	}
+}
+
+/* GPUs that as many ranks share in the same way, the first of them by its first rank. */
+struct way {
+	char how[INFO_SHARING_SIZE];
+	int first, ranks, gpus;
+};
+
+enum { WAYS = 16 };
+
+/* The ways of all GPUs: a thousand nodes have few. Returns how many; more are not told. */
+static int find_ways(const struct info_report *report, struct way ways[WAYS])
+{
+	int count = 0;
+
+	for (int rank = 0; rank < report->world->size; rank++) {
+		struct info_sharing sharing;
+		char how[INFO_SHARING_SIZE];
+		int i = 0;
+
+		if (!info_sharing_at(report->cards, report->world->size, rank, &sharing))
+			continue;
+		info_sharing_how(report->cards, &sharing, how);
+		while (i < count &&
+		       (ways[i].ranks != sharing.ranks || strcmp(ways[i].how, how) != 0))
+			i++;
+		if (i == WAYS)
+			continue;
+		if (i == count) {
+			ways[count] = (struct way){.first = rank, .ranks = sharing.ranks};
+			memcpy(ways[count++].how, how, sizeof(how));
+		}
+		ways[i].gpus++;
+	}
+	return count;
+}
+
+static void print_way(const struct info_report *report, const struct way *way, FILE *out)
+{
+	const struct info_card *card = &report->cards[way->first];
+	char name[160];
+
+	info_sharing_name(card, name, sizeof(name));
+	if (way->ranks > 1)
+		fprintf(out, "%d ranks (%s) share %s %s", way->ranks, card->sharers, name,
+			way->how);
+	else
+		fprintf(out, "rank %d shares %s %s", card->rank, name, way->how);
+	if (way->gpus > 1)
+		fprintf(out, "; likewise %d more GPU%s", way->gpus - 1, way->gpus > 2 ? "s" : "");
+	fprintf(out, "\n");
+}
+
+static void print_sharing(const struct info_report *report, FILE *out)
+{
+	struct way ways[WAYS];
+	int count = find_ways(report, ways);
+
+	if (count)
+		fprintf(out, "\n");
+	for (int i = 0; i < count; i++)
+		print_way(report, &ways[i], out);
 }
 
 void info_report_table(const struct info_report *report, FILE *out)
@@ -163,6 +238,7 @@ void info_report_table(const struct info_report *report, FILE *out)
 	print_row(NULL, widths, out);
 	for (int rank = 0; rank < world->size; rank++)
 		print_row(&report->cards[rank], widths, out);
+	print_sharing(report, out);
 	if (report->warnings->count)
 		fprintf(out, "\n");
 	for (int i = 0; i < report->warnings->count; i++)

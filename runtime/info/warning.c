@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "mps.h"
+#include "sharing.h"
 #include "warning.h"
 
 DDP_FORMAT(2, 3) static void warn(struct info_warnings *warnings, const char *format, ...)
@@ -18,38 +20,158 @@ DDP_FORMAT(2, 3) static void warn(struct info_warnings *warnings, const char *fo
 	va_end(arguments);
 }
 
-/* The first rank before [rank] that has the same device, -1 if none. */
-static int same_device(const struct info_card *cards, int rank)
-{
-	if (!cards[rank].uuid[0])
-		return -1;
-	for (int other = 0; other < rank; other++)
-		if (strcmp(cards[other].uuid, cards[rank].uuid) == 0 &&
-		    strcmp(cards[other].host, cards[rank].host) == 0)
-			return other;
-	return -1;
-}
-
 static void shared_devices(const struct info_card *cards, int size, struct info_warnings *warnings)
 {
 	int pairs = 0, first = -1, second = -1;
+	char name[160];
 
 	for (int rank = 0; rank < size; rank++) {
-		int other = same_device(cards, rank);
-
-		if (other < 0 || (cards[rank].share > 0 && cards[rank].share < 1))
+		if (cards[rank].first < 0 || cards[rank].first == rank || cards[rank].share > 0)
 			continue;
 		if (pairs++ == 0) {
-			first = other;
+			first = cards[rank].first;
 			second = rank;
 		}
 	}
-	if (pairs)
+	if (!pairs)
+		return;
+	info_sharing_name(&cards[second], name, sizeof(name));
+	warn(warnings,
+	     "ranks %d and %d use one GPU (%s)%s, and no share was given; ask for as "
+	     "many GPUs as ranks, or for shares with --gres=shard:N",
+	     first, second, name, pairs > 1 ? ", others too" : "");
+}
+
+/* Shares are parts of one GPU, but a program, or a script, may have set DDP_SHARE by itself. */
+static void too_much(const struct info_card *cards, const struct info_sharing *sharing,
+		     struct info_warnings *warnings)
+{
+	const struct info_card *card = &cards[sharing->first];
+	char name[160], who[48];
+
+	info_sharing_name(card, name, sizeof(name));
+	if (sharing->ranks > 1)
+		snprintf(who, sizeof(who), "ranks %s", card->sharers);
+	else
+		snprintf(who, sizeof(who), "rank %d", card->rank);
+	if (sharing->ranks > 1 && sharing->sum > 1 + 1e-6 * sharing->ranks)
 		warn(warnings,
-		     "ranks %d and %d use one GPU (%s on %s)%s, and no share was given; ask for as "
-		     "many GPUs as ranks, or for shares with --gres=shard:N",
-		     first, second, cards[second].uuid, cards[second].host,
-		     pairs > 1 ? ", others too" : "");
+		     "%s on %s have shares of %.4g together, more than there is; leave "
+		     "DDP_SHARE to srun --ddp, or set less",
+		     who, name, sharing->sum);
+	else if (card->free && sharing->bytes > (double)card->free)
+		warn(warnings,
+		     "%s may take %.1f GiB of %s, and %.1f GiB are free: somebody holds more than "
+		     "a share, nvidia-smi lists who",
+		     who, sharing->bytes / 0x1p30, name, (double)card->free / 0x1p30);
+}
+
+/* A context comes first, and takes some hundred MiB. */
+static void too_small(const struct info_card *cards, int size, int first,
+		      struct info_warnings *warnings)
+{
+	const struct info_card *card = &cards[first];
+
+	for (int rank = first; rank < size; rank++) {
+		double bytes = cards[rank].share * (double)cards[rank].total;
+
+		if (cards[rank].first != first || bytes <= 0 || bytes > (double)card->context)
+			continue;
+		warn(warnings,
+		     "rank %d's share of %s on %s is %.0f MiB, and a CUDA context alone takes "
+		     "%.0f MiB; ask for more shards, or for fewer ranks",
+		     rank, card->uuid, card->host, bytes / 0x1p20, (double)card->context / 0x1p20);
+		return;
+	}
+}
+
+/* Sums on the GPU need memory of the node that both ranks see. */
+static void apart(const struct info_card *cards, int size, struct info_warnings *warnings)
+{
+	char name[160];
+
+	for (int rank = 0; rank < size; rank++) {
+		int first = cards[rank].first;
+
+		if (first < 0 || first == rank || (!cards[rank].apart && !cards[first].apart))
+			continue;
+		info_sharing_name(&cards[rank], name, sizeof(name));
+		warn(warnings,
+		     "ranks %d and %d share %s and, with DDP_LOCAL=off, no memory: libddp and "
+		     "ddp-train cannot sum their gradients there; unset DDP_LOCAL",
+		     first, rank, name);
+		return;
+	}
+}
+
+/* As administrators set it for MPS; without, the second rank gets no context. */
+static void exclusive(const struct info_card *cards, const struct info_sharing *sharing,
+		      struct info_warnings *warnings)
+{
+	const struct info_card *card = &cards[sharing->first];
+
+	if (sharing->ranks > 1 && card->exclusive && !sharing->mps)
+		warn(warnings,
+		     "%s on %s is for one process at a time (exclusive mode), without MPS, and ranks %s "
+		     "share it: all but one will fail; start MPS, or nvidia-smi -c DEFAULT",
+		     card->uuid, card->host, card->sharers);
+}
+
+static void shares(const struct info_card *cards, int size, struct info_warnings *warnings)
+{
+	struct info_sharing sharing;
+
+	for (int rank = 0; rank < size; rank++) {
+		if (!info_sharing_at(cards, size, rank, &sharing))
+			continue;
+		too_much(cards, &sharing, warnings);
+		too_small(cards, size, rank, warnings);
+		exclusive(cards, &sharing, warnings);
+	}
+}
+
+/* CUDA does without MPS where no daemon answers, and says nothing. The first of each kind. */
+static void mps(const struct info_card *cards, int size, struct info_warnings *warnings)
+{
+	bool stale = false, vain = false, left = false;
+
+	for (int rank = 0; rank < size; rank++) {
+		const struct info_card *card = &cards[rank];
+
+		if (card->mps == DDP_MPS_STALE && !stale) {
+			stale = true;
+			warn(warnings,
+			     "the MPS daemon of %s on %s is gone and left its socket: programs run "
+			     "without MPS; start it again (nvidia-cuda-mps-control -d), or remove "
+			     "the directory",
+			     card->mps_directory, card->host);
+		} else if (card->mps == DDP_MPS_NONE && !vain &&
+			   (card->threads > 0 || card->memory_limit[0])) {
+			vain = true;
+			warn(warnings,
+			     "rank %d on %s has limits for MPS (%s), and no daemon is at %s: they "
+			     "limit nothing; start one (nvidia-cuda-mps-control -d)",
+			     rank, card->host, card->threads > 0 ? DDP_MPS_THREADS : DDP_MPS_MEMORY,
+			     card->mps_directory);
+		} else if (card->mps == DDP_MPS_SERVES && card->client == 0 && !left) {
+			left = true;
+			warn(warnings,
+			     "an MPS daemon is at %s on %s, and rank %d runs without it, says the "
+			     "driver; does it serve this user and this GPU (%s)?",
+			     card->mps_directory, card->host, rank, card->uuid);
+		}
+	}
+}
+
+static void trouble(const struct info_card *cards, int size, struct info_warnings *warnings)
+{
+	for (int rank = 0; rank < size; rank++) {
+		if (!cards[rank].trouble[0])
+			continue;
+		warn(warnings, "rank %d on %s cannot use device %d, says the CUDA driver: %s", rank,
+		     cards[rank].host, cards[rank].device, cards[rank].trouble);
+		return;
+	}
 }
 
 /* Each rank of a node sees its own device alone: NCCL then copies through host memory. */
@@ -59,7 +181,7 @@ static void lost_peers(const struct info_card *cards, int size, struct info_warn
 		const struct info_card *card = &cards[rank];
 
 		if (card->local_size < 2 || card->visible != 1 || card->device < 0 ||
-		    same_device(cards, rank) >= 0 || (card->share > 0 && card->share < 1))
+		    card->mates > 1 || (card->share > 0 && card->share < 1))
 			continue;
 		warn(warnings,
 		     "rank %d on %s sees its own GPU alone, so that GPUs of a node may not copy to "
@@ -146,7 +268,11 @@ static void different(const struct info_card *cards, int size, struct info_warni
 void info_warn(const struct info_card *cards, int size, struct info_warnings *warnings)
 {
 	warnings->count = 0;
+	trouble(cards, size, warnings);
 	shared_devices(cards, size, warnings);
+	shares(cards, size, warnings);
+	apart(cards, size, warnings);
+	mps(cards, size, warnings);
 	lost_peers(cards, size, warnings);
 	uneven(cards, size, warnings);
 	crowded(cards, size, warnings);

@@ -16,7 +16,7 @@ struct info_warnings {
 	char text[INFO_WARNINGS][INFO_WARNING_SIZE];
 };
 
-/* Look at the [cards] of all [size] ranks, in rank order. */
+/* Look at the [cards] of all [size] ranks, in rank order, after info_sharing_find(). */
 void info_warn(const struct info_card *cards, int size, struct info_warnings *warnings);
 
 #endif /* DDP_INFO_WARNING_H */
