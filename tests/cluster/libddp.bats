@@ -157,6 +157,9 @@ print(d["size"], d["nodes"], d["wide"], [r["node"] for r in d["ranks"]],
 	try mc srun -n1 --ddp ddp-info extra
 	same "$rc" 2
 	has "$err" '^ddp-info: extra: no argument is expected$'
+	try mc srun -n1 --ddp ddp-info --no-test --device
+	same "$rc" 2
+	has "$err" '^ddp-info: --device is where the test runs: leave out --no-test$'
 }
 
 # --- hello-ddp ------------------------------------------------------------------------

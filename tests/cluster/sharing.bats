@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+# What ddp-info tells ranks that share a GPU: with no driver, with one that tells of GPUs (driver.c), with MPS.
+#
+# shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
+# shellcheck disable=SC2154 # rc, out and err come from try
+
+load lib
+
+setup_file()
+{
+	cluster_up --nodes 2 --cpus 8 --gpus 2 --shards 16
+	install_runtime
+	# A driver of the machine's own would be found: one without functions is none.
+	mkdir -m 755 "$TOP/driver" "$TOP/none"
+	cc -shared -o "$TOP/none/libcuda.so.1" -x c /dev/null
+	export LD_LIBRARY_PATH=$TOP/none:$LD_LIBRARY_PATH
+	for library in libcuda.so.1 libnvidia-ml.so.1; do
+		cc -shared -fPIC -Wall -Werror -o "$TOP/driver/$library" "$DDP_SRCDIR/tests/cluster/driver.c"
+	done
+	# Engines whose GPUs are host memory, for --device.
+	make -C "$DDP_BUILDDIR/tests/runtime" host/ddp_shard.la host/ddp_nccl.la >"$TOP/make.log" 2>&1
+	mkdir -m 755 "$TOP/modules"
+	install -m 755 "$DDP_MODULES"/ddp_*.so "$TOP/modules"
+	install -m 755 "$DDP_BUILDDIR"/tests/runtime/host/.libs/ddp_*.so "$TOP/modules"
+	# So would a daemon.
+	export CUDA_MPS_PIPE_DIRECTORY=$TOP/mps
+}
+
+teardown_file() { cluster_down; }
+
+setup() { need_gpus; }
+
+teardown()
+{
+	[ -z "${listener-}" ] || kill "$listener"
+	end_jobs
+	rm -rf "$TOP/mps" "${WORK:?}"/* "$WORK/.ddp"
+}
+
+# tell SRUN-OPTION...: ddp-info with the driver that tells of GPUs.
+tell()
+{
+	LD_LIBRARY_PATH=$TOP/driver:$LD_LIBRARY_PATH try mc srun "$@" --ddp ddp-info --no-test
+	same "$rc" 0
+}
+
+# The daemon's socket as its daemon makes it, and leaves it.
+listen()
+{
+	mkdir -m 755 "$TOP/mps"
+	/usr/bin/python3 -c '
+import os, signal, socket, sys
+at = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+at.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o666)
+at.listen()
+signal.pause()' "$TOP/mps/control" 3>&- &
+	listener=$!
+	within 10 listens
+}
+
+listens() { grep -q "$TOP/mps/control" /proc/net/unix; }
+
+# What is between the rows of the ranks and what looks wrong; and that, but for this machine's few CPUs.
+lines() { grep -E '^([0-9]+ ranks \(|rank [0-9]+ shares )' <<<"$out" || true; }
+warned() { grep '^warning: ' <<<"$out" | grep -vE ' share [0-9]+ CPUs?' || true; }
+
+gpu0=GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0
+gpu1=GPU-a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1
+turns="by time-slicing: their kernels take turns"
+
+@test "no driver: Slurm's number of the GPU says who shares it" {
+	try mc srun -N2 --ntasks-per-node=2 --gres=shard:4 --ddp ddp-info --no-test
+	same "$rc" 0
+	same "$(lines)" "2 ranks (0-1) share GPU 0 of n1 $turns; 0.25 of it each; by agreement, nothing enforces it; likewise 1 more GPU"
+	has "$out" '^rank  node  local +pid  CPUs +device  share  shared by  endpoint reached$'
+	has "$out" '^ +3  n2 +1/2 .* 0 +0\.25  2-3 +-$'
+	try mc srun -N1 -w n1 -n3 --gres=gpu:2 --ddp ddp-info --no-test
+	same "$(lines)" "2 ranks (0,2) share GPU 0 of n1 $turns; 0.5 of it each; by agreement, nothing enforces it"
+	# Bound to a GPU each, all see theirs as number 0.
+	try mc srun -N1 -w n1 -n2 --gres=gpu:2 --gpu-bind=single:1 --ddp ddp-info --no-test
+	same "$(lines)" ""
+}
+
+@test "a driver: the GPU by its UUID, and the bytes of a share" {
+	tell -N1 -w n1 -n4 --gres=shard:4
+	same "$(lines)" "4 ranks (0-3) share $gpu0 on n1 $turns; 0.125 of it each, 8.0 of 64.0 GiB; by agreement, nothing enforces it"
+	same "$(warned)" ""
+}
+
+@test "one rank on a part of a GPU" {
+	tell -N1 -w n1 -n1 --gres=shard:2
+	same "$(lines)" "rank 0 shares $gpu0 on n1 by time-slicing: its own and others' kernels take turns; 0.25 of it, 16.0 of 64.0 GiB; by agreement, nothing enforces it"
+}
+
+@test "whole GPUs, a rank each: not a word of sharing" {
+	tell -N1 -w n1 -n2 --gres=gpu:2
+	same "$(lines)" ""
+	has_not "$out" 'shared by'
+}
+
+@test "whole GPUs, two ranks each" {
+	tell -N1 -w n1 -n4 --gres=gpu:2
+	same "$(lines)" "2 ranks (0,2) share $gpu0 on n1 $turns; 0.5 of it each, 32.0 of 64.0 GiB; by agreement, nothing enforces it; likewise 1 more GPU"
+	has "$out" "$gpu1 +0\.5  1,3\$"
+}
+
+@test "two jobs on one GPU: each sees its own ranks and its own part" {
+	cat >"$WORK/job" <<-END
+		#!/bin/bash
+		#SBATCH -N1 -w n1 -n2 --gres=shard:2
+		export LD_LIBRARY_PATH=$TOP/driver:$LD_LIBRARY_PATH
+		srun --ddp bash -c '>here-\$SLURM_PROCID; until [ -e go ]; do sleep 0.1; done; ddp-info --no-test'
+	END
+	other=$(mc sbatch --parsable -o other "$WORK/job")
+	within 60 test -e "$WORK/here-1"
+	tell -N1 -w n1 -n2 --gres=shard:4
+	touch "$WORK/go"
+	within 60 gone "$other"
+	has "$(lines)" "^2 ranks \(0-1\) share $gpu0 on n1 $turns; 0\.25 of it each, 16\.0 of"
+	has "$(<"$WORK/other")" "^2 ranks \(0-1\) share $gpu0 on n1 $turns; 0\.125 of it each, 8\.0 of"
+}
+
+@test "MPS: the plugin sets the limit of threads, and the line has it" {
+	listen
+	tell -N1 -w n1 -n4 --gres=shard:8
+	same "$(lines)" "4 ranks (0-3) share $gpu0 on n1 through MPS (threads limited to 25 %); 0.25 of it each, 16.0 of 64.0 GiB; MPS enforces the limit of threads, memory is kept to by agreement"
+	same "$(warned)" ""
+}
+
+@test "MPS with a limit of memory" {
+	listen
+	CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=16G,1=1G tell -N1 -w n1 -n4 --gres=shard:8
+	same "$(lines)" "4 ranks (0-3) share $gpu0 on n1 through MPS (threads limited to 25 %, memory to 16G); 0.25 of it each, 16.0 of 64.0 GiB; MPS enforces both limits"
+}
+
+@test "MPS whose daemon is gone: said, and not counted on" {
+	listen
+	kill "$listener"
+	wait "$listener" || true
+	unset listener
+	tell -N1 -w n1 -n4 --gres=shard:8
+	has "$(lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
+	has "$(warned)" "^warning: the MPS daemon of $TOP/mps on n1 is gone and left its socket: programs run without MPS; "
+}
+
+@test "MPS of another user, whose socket is his own" {
+	[ "$(id -u)" -eq 0 ] || skip "a second user needs root"
+	listen
+	chmod 600 "$TOP/mps/control" # root's, who does not let others in
+	tell -N1 -w n1 -n4 --gres=shard:8
+	has "$(lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
+	has_not "$(warned)" 'is gone'
+	chmod 666 "$TOP/mps/control"
+	chown daemon "$TOP/mps/control" # anybody's, in /tmp
+	tell -N1 -w n1 -n4 --gres=shard:8
+	has "$(lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
+}
+
+@test "MPS that does not serve this GPU: the driver knows" {
+	listen
+	DRIVER_MPS=0 tell -N1 -w n1 -n4 --gres=shard:8
+	has "$(lines)" "share $gpu0 on n1 $turns; "
+	has "$(warned)" "^warning: an MPS daemon is at $TOP/mps on n1, and rank 0 runs without it, says the driver"
+}
+
+@test "GPUs for one process at a time: without MPS" {
+	DRIVER_MODE=3 tell -N1 -w n1 -n2 --gres=shard:2
+	has "$(warned)" "^warning: $gpu0 on n1 is for one process at a time \(exclusive mode\), without MPS, and ranks 0-1 share it: "
+}
+
+@test "a share of more than is free, and one that no context fits in" {
+	DRIVER_HELD=60 tell -N1 -w n1 -n4 --gres=shard:4
+	has "$(warned)" "^warning: ranks 0-3 may take 32\.0 GiB of $gpu0 on n1, and 4\.0 GiB are free: "
+	cat >"$WORK/little" <<-'END'
+		#!/bin/bash
+		[ "$SLURM_PROCID" != 2 ] || export DDP_SHARE=0.005
+		exec ddp-info --no-test
+	END
+	chmod 755 "$WORK/little"
+	LD_LIBRARY_PATH=$TOP/driver:$LD_LIBRARY_PATH try mc srun -N1 -w n1 -n4 --gres=shard:4 --ddp "$WORK/little"
+	has "$(warned)" "^warning: rank 2's share of $gpu0 on n1 is 328 MiB, and a CUDA context alone takes 512 MiB; "
+}
+
+@test "shares of more than a GPU, set by hand" {
+	cat >"$WORK/greedy" <<-'END'
+		#!/bin/bash
+		DDP_SHARE=0.5 exec ddp-info --no-test
+	END
+	chmod 755 "$WORK/greedy"
+	try mc srun -N1 -w n1 -n4 --gres=shard:4 --ddp "$WORK/greedy"
+	has "$(warned)" '^warning: ranks 0-3 on GPU 0 of n1 have shares of 2 together, more than there is; '
+}
+
+@test "a driver that refuses: what it says" {
+	DRIVER_STATUS=805 tell -N1 -w n1 -n2 --gres=shard:2
+	has "$(warned)" '^warning: rank 0 on n1 cannot use device 0, says the CUDA driver: MPS client failed to connect \(805\)$'
+}
+
+@test "--json has the same" {
+	listen
+	LD_LIBRARY_PATH=$TOP/driver:$LD_LIBRARY_PATH try mc srun -N1 -w n1 -n4 --gres=shard:8 --ddp \
+		ddp-info --no-test --json
+	same "$rc" 0
+	same "$(/usr/bin/python3 -c '
+import json, sys
+(one,) = (d := json.load(sys.stdin))["sharing"]
+print(one["mode"], one["ranks"], one["uuid"], one["share_sum"], one["mps_threads"], one["enforced"])
+print({(rank["memory_total"], rank["memory_share"]) for rank in d["ranks"]}, d["ranks"][0]["memory_context"])
+' <<<"$out")" "MPS [0, 1, 2, 3] $gpu0 1 25 ['threads']
+{(68719476736, 17179869184)} 536870912"
+}
+
+# --- Sums in memory of GPUs -----------------------------------------------------------
+
+# device SRUN-OPTION...: each node has one GPU that is host memory.
+device()
+{
+	DDP_MODULES=$TOP/modules LD_LIBRARY_PATH=$TOP/driver:$LD_LIBRARY_PATH try mc srun "$@" --ddp \
+		bash -c 'DDP_HOST_GPU=$SLURM_NODEID exec ddp-info --device --max-bytes 64K'
+}
+
+exact() { sed '1,/^in memory of GPUs:$/d' <<<"$out" | grep -c 'GB/s  exact$'; }
+
+@test "--device: ranks on one GPU sum on it, and over two nodes" {
+	device -N1 -n4 --gres=shard:4
+	same "$rc" 0
+	same "$(exact)" 5
+	has_not "$out" WRONG
+	device -N2 --ntasks-per-node=2 --gres=shard:4
+	same "$rc" 0
+	same "$(exact)" 5
+	has_not "$out" WRONG
+}
+
+@test "--device where ranks on one GPU share no memory: the table, then why not" {
+	DDP_LOCAL=off device -N1 -n2 --gres=shard:2
+	[ "$rc" -ne 0 ]
+	has "$(warned)" "^warning: ranks 0 and 1 share $gpu0 on n1 and, with DDP_LOCAL=off, no memory: "
+	has_not "$out" all-reduce
+	has "$err" '^ddp\[[01]@n1\]: .*ranks 0 and 1 .* share no memory.*DDP_LOCAL'
+}
+
+@test "--device without an engine, and where there is no device" {
+	LD_LIBRARY_PATH=$TOP/driver:$LD_LIBRARY_PATH DDP_MODULES=/nonexistent \
+		try mc srun -N1 -n2 --gres=shard:2 --ddp ddp-info --device
+	[ "$rc" -ne 0 ]
+	has "$out" "^2 ranks \(0-1\) share $gpu0"
+	has "$err" 'no engine nccl: .*/nonexistent/ddp_nccl.so'
+	try mc srun -N1 -n2 --ddp ddp-info --device
+	[ "$rc" -ne 0 ]
+	has "$err" 'no device is visible to this rank; ask Slurm for one'
+}
+
+@test "ddp-shard.job: who shares what, and a training" {
+	install -m 644 "$DDP_SRCDIR/job-templates/ddp-shard.job" "$WORK/"
+	sed -i "s/--epochs 2/& --samples 400 --conv exact/" "$WORK/ddp-shard.job"
+	export XDG_CACHE_HOME=$WORK/.cache
+	batch --nodes=1 --gres=shard:4 --ntasks-per-node=4 "$WORK/ddp-shard.job"
+	has "$out" "^4 ranks \(0-3\) share GPU 0 of n1 $turns; "
+	has "$out" '^finished: '
+	# A program of the user's takes its place.
+	batch --nodes=1 --gres=shard:2 --ntasks-per-node=1 "$WORK/ddp-shard.job" printenv DDP_SHARE
+	same "$out" 0.25
+}
