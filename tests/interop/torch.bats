@@ -6,7 +6,7 @@
 load ../cluster/lib
 load torch
 
-setup_file() { torch_up --nodes 2 --gpus 2 --shards 0; }
+setup_file() { torch_up --nodes 2 --gpus 2 --shards 8; }
 teardown_file() { cluster_down; }
 teardown() { tidy; }
 
@@ -23,6 +23,18 @@ rank 3 of 4 on n2: sum 10, local rank 1"
 @test "env://" {
 	step -N2 --ntasks-per-node=2 --ddp "$PYTHON" "$PY/env.py"
 	same "$output" "$four_local"
+}
+
+@test "env:// on shards: four ranks on one GPU, two on each of two nodes" {
+	need_gpus
+	step -N1 -n4 --gres=shard:4 --ddp "$PYTHON" "$PY/env.py"
+	same "$output" "rank 0 of 4 on n1: sum 10, local rank 0
+rank 1 of 4 on n1: sum 10, local rank 0
+rank 2 of 4 on n1: sum 10, local rank 0
+rank 3 of 4 on n1: sum 10, local rank 0"
+	has "$(<"$TOP/err")" '^ddp: n1: 4 ranks on GPU 0: .*NCCL .*"Duplicate GPU detected".* gloo'
+	step -N2 --ntasks-per-node=2 --gres=shard:4 --ddp "$PYTHON" "$PY/env.py"
+	same "$output" "$(sed 's/local rank 1/local rank 0/' <<<"$four_local")"
 }
 
 @test "env:// with TORCHELASTIC_USE_AGENT_STORE=True inherited" {
