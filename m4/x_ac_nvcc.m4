@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # X_AC_NVCC: for which GPUs kernels are compiled, and whether nvcc can.
-# Sets NVCC_CODE (options of nvcc), x_ac_nvcc_code (for people) and x_ac_nvcc_works.
+# Sets NVCC_CODE (options of nvcc), x_ac_nvcc_code (for people), x_ac_nvcc_works and HAVE_NVCC.
 #
 # By default code of one architecture and PTX of the oldest, which the driver translates for any
 # other GPU when the module is opened for the first time.
@@ -22,6 +22,7 @@ AC_DEFUN([X_AC_NVCC], [
     X_AC_NVCC_CODE
     X_AC_NVCC_WORKS
   ])
+  AM_CONDITIONAL([HAVE_NVCC], [test "$x_ac_nvcc_works" = yes])
 ])
 
 # NVCC_ARCH is code alone, without PTX: for GPUs that are known.

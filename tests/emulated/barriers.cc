@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels for test_device.c: with barriers, right and wrong.
-#include "launch.cuh"
+#include "gpu/launch.cuh"
 
 enum { THREADS = 64 };
 

@@ -2,7 +2,7 @@
 /*
  * cuda-on-host.h - kernels run by the CPU, so that what they compute can be tested where no GPU is
  *
- * Stands for CUDA's compiler in runtime/train/cuda/launch.cuh. Blocks run one after the other; the threads of
+ * Stands for CUDA's compiler in runtime/gpu/launch.cuh. Blocks run one after the other; the threads of
  * a block that meet are fibers, which change places at __syncthreads(). That finds wrong indices, wrong
  * bounds (with a sanitizer), missing barriers between fibers that run in order and in reverse, and wrong numbers. It
  * does not find races within a warp, alignment that a GPU wants, or what a GPU's libraries do: tests/gpu does.

@@ -6,7 +6,7 @@
  * written between the two, and there is one launch less to wait for.
  */
 #include "dropout.cuh"
-#include "pack.cuh"
+#include "gpu/pack.cuh"
 #include "window.cuh"
 
 /* --- Alone -------------------------------------------------------------------------------------- */

@@ -9,8 +9,8 @@
 #ifndef TRAIN_CUDA_DROPOUT_CUH
 #define TRAIN_CUDA_DROPOUT_CUH
 
+#include "gpu/launch.cuh"
 #include "kernels.h"
-#include "launch.cuh"
 #include "philox.cuh"
 
 enum { GROUP = 128, PLANES = 16 }; /* dropout.h */

@@ -3,10 +3,10 @@
 #ifndef TRAIN_CUDA_FIRST_CUH
 #define TRAIN_CUDA_FIRST_CUH
 
+#include "gpu/launch.cuh"
+#include "gpu/number.cuh"
+#include "gpu/pack.cuh"
 #include "kernels.h"
-#include "launch.cuh"
-#include "number.cuh"
-#include "pack.cuh"
 
 /* Of windows that are supported; SMALL ones have kernels of their own. */
 enum { MOST_SIZE = 7, SMALL = 3 };

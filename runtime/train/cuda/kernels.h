@@ -11,7 +11,7 @@
  * order->count are there; what belongs to the others is computed too, but their images are black, their
  * gradients zero, and they do not count in means: so they leave no trace.
  *
- * The sources (*.cu) are CUDA C++ with launch.cuh's macros, so that tests can compile them for the host.
+ * The sources (*.cu) are CUDA C++ with gpu/launch.cuh's macros, so that tests can compile them for the host.
  */
 #ifndef TRAIN_CUDA_KERNELS_H
 #define TRAIN_CUDA_KERNELS_H

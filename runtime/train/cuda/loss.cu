@@ -10,9 +10,9 @@
  * f32 is enough, since what is close to 0 is never a difference from 1: the largest element's share of the
  * softmax's sum is exactly 1 and is left out of it, and the label's gradient comes from expm1f().
  */
+#include "gpu/launch.cuh"
+#include "gpu/number.cuh"
 #include "kernels.h"
-#include "launch.cuh"
-#include "number.cuh"
 
 enum { FEW = 16, LANES = 32 };
 

@@ -10,9 +10,9 @@
  * processor. The second reads at most 512 partial sums for a channel, out of the second cache; it is
  * bound by latency, so each channel has 32 threads.
  */
+#include "gpu/launch.cuh"
+#include "gpu/number.cuh"
 #include "kernels.h"
-#include "launch.cuh"
-#include "number.cuh"
 #include "rows.cuh"
 
 /* Rows that a thread loads at once, and how many at least it sums. */

@@ -7,9 +7,9 @@
  */
 #include <math.h>
 
+#include "gpu/launch.cuh"
+#include "gpu/number.cuh"
 #include "kernels.h"
-#include "launch.cuh"
-#include "number.cuh"
 #include "rows.cuh"
 
 /* Rows that a thread loads at once and has at least; parts: four waves of blocks, so the last is short. */

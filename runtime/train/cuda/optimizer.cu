@@ -14,8 +14,8 @@ extern "C" {
 #include "optim/loop.h"
 }
 
-#include "launch.cuh"
-#include "number.cuh"
+#include "gpu/launch.cuh"
+#include "gpu/number.cuh"
 
 enum { FOUR = 4 };
 

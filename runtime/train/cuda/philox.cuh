@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "launch.cuh"
+#include "gpu/launch.cuh"
 
 struct alignas(16) philox_words {
 	uint32_t words[4];

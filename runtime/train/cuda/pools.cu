@@ -6,9 +6,9 @@
  * allow it, neighbours by neighbours. A max-pool reads size x size packs per thread, all under way at
  * once; where batches are small, what remains is the launch.
  */
+#include "gpu/launch.cuh"
+#include "gpu/pack.cuh"
 #include "kernels.h"
-#include "launch.cuh"
-#include "pack.cuh"
 #include "window.cuh"
 
 /* --- Max -------------------------------------------------------------------------------------- */

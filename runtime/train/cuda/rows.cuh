@@ -13,8 +13,8 @@
 
 #include <stddef.h>
 
-#include "launch.cuh"
-#include "pack.cuh"
+#include "gpu/launch.cuh"
+#include "gpu/pack.cuh"
 
 struct rows {
 	size_t rows, channels;

@@ -7,9 +7,9 @@
  * index and bytes, two after the other; meanwhile it draws its crop, alike for all threads of an image.
  */
 #include "data/batch.h"
+#include "gpu/launch.cuh"
+#include "gpu/pack.cuh"
 #include "kernels.h"
-#include "launch.cuh"
-#include "pack.cuh"
 #include "philox.cuh"
 
 /* --- To the set --------------------------------------------------------------------------------- */

@@ -6,8 +6,8 @@
  * they are volatile so that each is one store, made once, where it stands. The host reads the sequence
  * first (acquire), and when it is the one it waits for, the rest is there.
  */
+#include "gpu/launch.cuh"
 #include "kernels.h"
-#include "launch.cuh"
 
 static __global__ void progress(struct kernel_state *state, volatile uint64_t *to)
 {

@@ -5,9 +5,9 @@
 #ifndef TRAIN_CUDA_WINDOW_CUH
 #define TRAIN_CUDA_WINDOW_CUH
 
+#include "gpu/launch.cuh"
+#include "gpu/pack.cuh"
 #include "kernels.h"
-#include "launch.cuh"
-#include "pack.cuh"
 
 /* The window of a thread: its pack of channels, where it begins in x, and its number among the results. */
 struct window {

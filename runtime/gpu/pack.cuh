@@ -6,8 +6,8 @@
  * of channels are templates over V: PACK<T> (16 bytes) where all rows begin at multiples of 16 bytes,
  * which packs_fit() tells, else 1. WITH_PACK(fits, T, V, statement) is the statement with that V.
  */
-#ifndef TRAIN_CUDA_PACK_CUH
-#define TRAIN_CUDA_PACK_CUH
+#ifndef GPU_PACK_CUH
+#define GPU_PACK_CUH
 
 #include <initializer_list>
 #include <stddef.h>
@@ -111,4 +111,4 @@ static inline bool packs_fit(size_t channels, size_t size,
 		__VA_ARGS__;               \
 	}
 
-#endif /* TRAIN_CUDA_PACK_CUH */
+#endif /* GPU_PACK_CUH */

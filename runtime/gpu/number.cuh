@@ -5,8 +5,8 @@
  * Kernels are templates over the type they load and store; arithmetic is f32. WITH_TYPE(type, T,
  * statement) is the statement with T as that type.
  */
-#ifndef TRAIN_CUDA_NUMBER_CUH
-#define TRAIN_CUDA_NUMBER_CUH
+#ifndef GPU_NUMBER_CUH
+#define GPU_NUMBER_CUH
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
@@ -71,4 +71,4 @@ static __device__ inline float rectified(float value)
 	}                              \
 	}
 
-#endif /* TRAIN_CUDA_NUMBER_CUH */
+#endif /* GPU_NUMBER_CUH */

@@ -17,8 +17,8 @@
  * No warp intrinsics, no atomics, no dynamic shared memory, no fused multiply-add where a comment
  * promises bits (__fmul_rn, __fadd_rn, and so on are there for that).
  */
-#ifndef TRAIN_CUDA_LAUNCH_CUH
-#define TRAIN_CUDA_LAUNCH_CUH
+#ifndef GPU_LAUNCH_CUH
+#define GPU_LAUNCH_CUH
 
 #ifdef __CUDACC__
 
@@ -70,4 +70,4 @@ template <int THREADS, typename T> static __device__ inline T block_sum(T value)
 	return sum;
 }
 
-#endif /* TRAIN_CUDA_LAUNCH_CUH */
+#endif /* GPU_LAUNCH_CUH */
