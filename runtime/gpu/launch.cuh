@@ -13,7 +13,7 @@
  *
  * These two and the words below are all that a kernel uses of CUDA, so that tests compile the same
  * source for the host, where tests/emulated/cuda-on-host.h stands for the compiler's part:
- * blockIdx.x, blockDim.x, gridDim.x, threadIdx.x, __syncthreads(), SHARED, and number.cuh.
+ * blockIdx.x, blockDim.x, gridDim.x, threadIdx.x, __syncthreads(), SHARED, __grid_constant__, and number.cuh.
  * No warp intrinsics, no atomics, no dynamic shared memory, no fused multiply-add where a comment
  * promises bits (__fmul_rn, __fadd_rn, and so on are there for that).
  */

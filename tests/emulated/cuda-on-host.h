@@ -24,6 +24,7 @@
 #define __device__
 #define __host__
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define SHARED static
 #define __CUDA_ON_HOST__ 1
 

@@ -88,7 +88,7 @@ struct extent {
 template <int OP, typename T, int V>
 static __device__ inline void sum_at(const struct arrays &arrays, size_t at)
 {
-	typename wide<T>::type sums[V];
+	typename wide<T>::type sums[V] = {};
 	pack<T, V> parts[GROUP], result;
 
 	for (int s = 0; s < arrays.sources; s += GROUP) {
