@@ -67,12 +67,12 @@ template <int BYTES> static __device__ inline void pack_put(void *to, const void
 
 template <int BYTES> static inline void pack_get(void *to, const void *from)
 {
-	memcpy(to, __builtin_assume_aligned(from, BYTES), BYTES);
+	memcpy(to, host_aligned<BYTES>(from), BYTES);
 }
 
 template <int BYTES> static inline void pack_put(void *to, const void *from)
 {
-	memcpy(__builtin_assume_aligned(to, BYTES), from, BYTES);
+	memcpy((void *)host_aligned<BYTES>(to), from, BYTES);
 }
 
 #endif

@@ -186,6 +186,12 @@ void __syncthreads()
 	arrived(self, &scheduler);
 }
 
+void host_not_aligned(const void *address, int bytes)
+{
+	fprintf(stderr, "a kernel moves %d bytes at once at %p\n", bytes, address);
+	abort();
+}
+
 void host_run_each(unsigned blocks, unsigned threads, const std::function<void()> &body)
 {
 	set_indices(blocks, threads);

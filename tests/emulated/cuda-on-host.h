@@ -5,7 +5,7 @@
  * Stands for CUDA's compiler in runtime/gpu/launch.cuh. Blocks run one after the other; the threads of
  * a block that meet are fibers, which change places at __syncthreads(). That finds wrong indices, wrong
  * bounds (with a sanitizer), missing barriers between fibers that run in order and in reverse, and wrong numbers. It
- * does not find races within a warp, alignment that a GPU wants, or what a GPU's libraries do: tests/gpu does.
+ * does not find races within a warp, or what a GPU's libraries do: tests/gpu does.
  */
 #ifndef CUDA_ON_HOST_H
 #define CUDA_ON_HOST_H
@@ -90,6 +90,16 @@ static inline void __threadfence_system()
 template <typename T> static inline T __ldg(const T *from)
 {
 	return *from;
+}
+
+/* What a GPU's loads and stores of [BYTES] want of an address; else the test ends. */
+[[noreturn]] void host_not_aligned(const void *address, int bytes);
+
+template <int BYTES> static inline const void *host_aligned(const void *address)
+{
+	if ((uintptr_t)address % BYTES)
+		host_not_aligned(address, BYTES);
+	return __builtin_assume_aligned(address, BYTES);
 }
 
 /* --- Numbers: number.cuh ------------------------------------------------------------------- */

@@ -75,6 +75,21 @@ static cudaError_t destroy(cudaError_t result)
 	return result;
 }
 
+cudaError_t fake_note(const char *text)
+{
+	return note("%s", text);
+}
+
+cudaError_t fake_make(void *handle, cudaError_t result)
+{
+	return make(handle, result);
+}
+
+cudaError_t fake_destroy(cudaError_t result)
+{
+	return destroy(result);
+}
+
 static unsigned long number(const void *handle)
 {
 	return (unsigned long)(uintptr_t)handle;
@@ -131,8 +146,15 @@ cudaError_t cudaGetDeviceCount(int *count)
 	return fake.count ? note("count") : cudaErrorNoDevice;
 }
 
+cudaError_t cudaGetDevice(int *device)
+{
+	*device = fake.current;
+	return cudaSuccess;
+}
+
 cudaError_t cudaSetDevice(int device)
 {
+	fake.current = device;
 	return note("device %d", device);
 }
 
@@ -184,7 +206,10 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function
 	if (strcmp(symbol, "cuDeviceGetUuid") == 0)
 		of.uuid = version < 11040 ? driver_uuid_whole : driver_uuid_part;
 	*function = of.address;
-	*found = cudaDriverEntryPointSuccess;
+	if (fake_driver_function && strcmp(symbol, "cuDeviceGet") != 0 &&
+	    strcmp(symbol, "cuDeviceGetUuid") != 0)
+		*function = fake_driver_function(symbol, version);
+	*found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
 	return cudaSuccess;
 }
 #endif

@@ -26,6 +26,7 @@ struct fake {
 	const char *fail;   /* or the first of this name */
 	bool busy;	    /* its streams are never idle, its events never reached */
 	bool mig;
+	int current; /* device */
 
 	int calls;
 	char trace[FAKE_CALLS][FAKE_TEXT];
@@ -42,5 +43,13 @@ void fake_reset(void);
 /* Whether call number [at] began with [text]; the number of such calls. */
 bool fake_called(int at, const char *text);
 int fake_count(const char *text);
+
+/* For more of CUDA elsewhere: note a call, which may fail; a handle is made, or one goes, if [result] is success. */
+cudaError_t fake_note(const char *text);
+cudaError_t fake_make(void *handle, cudaError_t result);
+cudaError_t fake_destroy(cudaError_t result);
+
+/* The driver's function, NULL: it has none. Where this is not linked it has those that tell a UUID. */
+void *fake_driver_function(const char *symbol, unsigned int version) __attribute__((weak));
 
 #endif /* FAKE_CUDA_H */

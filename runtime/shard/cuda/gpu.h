@@ -117,6 +117,7 @@ int ddp_shard_gpu_zero(struct ddp_shard_gpu *gpu, void *stream, void *memory, si
 		       struct ddp_error *error);
 int ddp_shard_gpu_idle(struct ddp_shard_gpu *gpu, void *stream, struct ddp_error *error);
 bool ddp_shard_gpu_captured(struct ddp_shard_gpu *gpu, void *stream);
+void *ddp_shard_gpu_own(struct ddp_shard_gpu *gpu);
 
 /* As idle(), by CUDA's result. Breaks no capture of this or another thread. */
 cudaError_t ddp_shard_gpu_query(cudaStream_t stream);

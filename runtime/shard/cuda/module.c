@@ -19,6 +19,7 @@ DDP_API const struct ddp_shard_engine ddp_module = {
 	.zero = ddp_shard_gpu_zero,
 	.idle = ddp_shard_gpu_idle,
 	.captured = ddp_shard_gpu_captured,
+	.stream = ddp_shard_gpu_own,
 	.describe = ddp_shard_gpu_describe,
 	.close = ddp_shard_gpu_close,
 };

@@ -98,3 +98,8 @@ bool ddp_shard_gpu_captured(struct ddp_shard_gpu *gpu, void *stream)
 		(void)cudaGetLastError();
 	return result == cudaErrorStreamCaptureImplicit || status != cudaStreamCaptureStatusNone;
 }
+
+void *ddp_shard_gpu_own(struct ddp_shard_gpu *gpu)
+{
+	return gpu->stream;
+}
