@@ -26,6 +26,7 @@ flags_of() {
 	case $1 in
 	runtime/train/net/* | runtime/train/optim/*) echo -ffp-contract=off ;;
 	runtime/train/data/*) echo -ffp-contract=off -fno-math-errno -fno-trapping-math ;;
+	tests/gpu/shards.c | tests/bench/shards.c) [[ $emulate == no ]] || echo -DSHARDS_ON_HOST ;;
 	# The reference of tests: as fast as this machine can, since it runs nowhere else.
 	*/math-plain.c) [[ $optimise == -O2 ]] && echo -O3 -march=native ;;
 	*.cu) sed -n "s/^\(.* \)\?$(basename "$1" .cu)\.lo\( .*\)\?: kernel_flags = //p" $engine/Makefile.am ;;
@@ -39,7 +40,7 @@ plan() {
 	local archive=$1 source
 	shift
 	for source; do
-		sources+=("$source")
+		[[ " ${sources[*]} " == *" $source "* ]] || sources+=("$source")
 		objects[$archive]+=" $(object_of "$source")"
 	done
 }
@@ -98,19 +99,35 @@ plan_all() {
 		mapfile -t list < <(c_sources "runtime/$part/*.c")
 		plan ddp "${list[@]}"
 	done
-	mapfile -t list < <(c_sources 'runtime/wide/*.c' | grep -vE '/(nccl[^/]*|bounded|card-uuid)\.c$')
+	mapfile -t list < <(c_sources 'runtime/wide/*.c' | grep -vE '/(nccl[^/]*|bounded|card-[^/]*)\.c$')
 	plan ddp "${list[@]}"
 	mapfile -t list < <(c_sources 'runtime/train/*.c'; c_sources 'runtime/train/*/*.c' |
 		grep -vE '/(cuda|onednn)/')
 	plan train "${list[@]}"
 	plan main runtime/train/main.c
 	plan_engine
+	plan_shard
 	if [[ $emulate == no && -n $nccl ]]; then
 		mapfile -t list < <(c_sources 'runtime/wide/nccl*.c')
 		plan nccl runtime/wide/bounded.c "${list[@]}"
 	fi
 	for source in "${tests[@]}"; do plan "test_$source" "tests/gpu/$source.c"; done
 	plan test_layers tests/bench/layers.c
+	plan test_bench_shards tests/bench/shards.c
+}
+
+# The engine of shared GPUs; under emulation one whose GPU is host memory, with what stands beside it for NCCL.
+plan_shard() {
+	plan shard runtime/shard/cuda/sum.cu
+	plan card runtime/wide/card-memory.c
+	if [[ $emulate == no ]]; then
+		plan shard runtime/shard/cuda/*.c runtime/wide/bounded.c runtime/wide/card-uuid.c \
+			runtime/wide/card-memory.c
+	else
+		plan host tests/runtime/host-stream.c
+		plan host_shard tests/runtime/shard-host.c
+		plan host_nccl tests/runtime/nccl-host.c
+	fi
 }
 
 plan_engine() {
@@ -170,6 +187,21 @@ link_libraries() {
 	link layers "$(object_of tests/bench/layers.c)" "${train_link[@]}"
 }
 
+# link_shard: ddp_shard.so. That over host memory, and its NCCL, are in a directory of their own, where ddp-train, whose
+# engine is emulated, does not see them.
+link_shard() {
+	# shellcheck disable=SC2086 # words
+	if [[ $emulate == no ]]; then
+		link ddp_shard.so "${shared[@]}" ${objects[shard]} "$dir/libbase.a" "${cuda_link[@]}"
+	else
+		mkdir -p "$dir/host"
+		link host/ddp_shard.so "${shared[@]}" ${objects[host_shard]} ${objects[host]} "$dir/libwhole.a" \
+			"$dir/libbase.a" &&
+			link host/ddp_nccl.so "${shared[@]}" ${objects[host_nccl]} ${objects[host]} "$dir/libwhole.a" \
+				"$dir/libbase.a"
+	fi
+}
+
 # The two modules; each is left out, with a line, where what it needs is not there.
 link_modules() {
 	if [[ $emulate == no ]]; then
@@ -198,6 +230,11 @@ link_modules() {
 link_test() {
 	local object=$dir/tests_gpu_$1.o
 	case $1 in
+	kernels_shards)
+		link "$1" "$object" "$(object_of runtime/shard/cuda/sum.cu)" "$dir/libcuda.a" "$dir/libtrain.a" \
+			"$dir/libwhole.a" "$dir/libbase.a" "${cuda_link[@]}" "${libraries[@]}"
+		;;
+	shards) link_shards shards "$object" ;;
 	kernels_* | matrix)
 		link "$1" "$object" "$dir/libcuda.a" "$dir/libtrain.a" "$dir/libwhole.a" "$dir/libbase.a" \
 			"${cuda_link[@]}" "${libraries[@]}"
@@ -205,6 +242,11 @@ link_test() {
 	networks) link "$1" "$object" "${train_link[@]}" -rdynamic ;;
 	*) link "$1" "$object" "$(object_of runtime/wide/device.c)" "$dir/libbase.a" "${cuda_link[@]}" ;;
 	esac
+}
+
+# link_shards OUTPUT OBJECT: ranks with all of libddp in them, which they look into.
+link_shards() {
+	link "$1" "$2" "$(object_of runtime/wide/card-memory.c)" "$dir/libwhole.a" "$dir/libbase.a" "${cuda_link[@]}"
 }
 
 # build: everything. A test that cannot be linked is told, and the others run.
@@ -218,7 +260,8 @@ build() {
 	write_generated
 	plan_all
 	compile_all || return
-	link_libraries && link_modules || return
+	link_libraries && link_modules && link_shard || return
+	link_shards bench_shards "$(object_of tests/bench/shards.c)"
 	for test in "${tests[@]}"; do link_test "$test"; done
 }
 
