@@ -258,6 +258,12 @@ DDP_API int ddp_device_all_gather(struct ddp *ddp, const void *send, void *recv,
 				  void *stream);
 DDP_API int ddp_device_wait(struct ddp *ddp, void *stream);
 
+/*
+ * Whether what collectives on device memory gave so far is good: for who learnt in another way than by
+ * ddp_device_wait() that they have ended, as from a word that a kernel behind them wrote. Never waits.
+ */
+DDP_API int ddp_device_check(struct ddp *ddp);
+
 /* Device memory that the engine knows (registered where the version can). Collective. */
 DDP_API int ddp_device_alloc(struct ddp *ddp, size_t bytes, void **memory);
 DDP_API int ddp_device_free(struct ddp *ddp, void *memory);

@@ -215,6 +215,15 @@ int ddp_device_wait(struct ddp *ddp, void *stream)
 	return ddp_fail_call(ddp, status);
 }
 
+int ddp_device_check(struct ddp *ddp)
+{
+	int status = begin(ddp);
+
+	if (status == 0)
+		status = ddp->device_engine->health(ddp->device, &ddp->error);
+	return ddp_fail_call(ddp, status);
+}
+
 int ddp_device_alloc(struct ddp *ddp, size_t bytes, void **memory)
 {
 	struct ddp_watch watch;

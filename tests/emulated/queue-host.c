@@ -98,6 +98,13 @@ bool queues_captured(const struct queues *queues, enum device_stream stream)
 	return queues->capture && queues->capture->lanes[stream].captured;
 }
 
+bool stream_captured(const void *stream)
+{
+	const struct stream *of = stream;
+
+	return queues_captured(of->queues, of->which);
+}
+
 /* --- Waiting ------------------------------------------------------------------------------- */
 
 int queues_failure(const struct queues *queues, struct ddp_error *error)

@@ -38,8 +38,9 @@ void *queues_stream(struct queues *queues, enum device_stream stream);
 /* Enqueue or, where the stream is captured, record. [work] is owned by the queue, also on failure. */
 void queues_submit(void *stream, const struct queue_work *work);
 
-/* Whether the stream is being captured. */
+/* Whether the stream is being captured; the same of what kernels get as theirs. */
 bool queues_captured(const struct queues *queues, enum device_stream stream);
+bool stream_captured(const void *stream);
 
 /* device_order(), device_mark(), device_reached(), device_capture_...() and so on. */
 int queues_order(struct queues *queues, enum device_stream later, enum device_stream earlier,

@@ -4,10 +4,13 @@
  *
  * A rank's host must not be in another collective of libddp meanwhile: it waits (sums_wait) for the
  * sums that it enqueued before it enters one.
+ *
+ * Ranks whose devices have one UUID share a GPU: no graph may have their sums.
  */
 #include "config.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "queue-host.h"
 #include "sums.h"
@@ -23,6 +26,8 @@ struct sum {
 	enum ddp_type type;
 	int root;
 };
+
+static bool shared; /* two ranks have one GPU; as of the last sums_alloc() */
 
 static int do_sum(void *data, struct ddp_error *error)
 {
@@ -47,17 +52,66 @@ static int submit(struct device *device, enum device_stream stream, const struct
 
 	if (!sum)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a sum");
+	if (shared && stream_captured(device_stream(device, stream))) {
+		free(sum);
+		return ddp_error_set(error, DDP_ERR_STATE,
+				     "emulated GPU: a sum of ranks that share a GPU is in a graph");
+	}
 	*sum = *what;
 	work.data = sum;
 	queues_submit(device_stream(device, stream), &work);
 	return 0;
 }
 
+/* A node's index and a device's name. */
+struct seat {
+	int node;
+	char uuid[DEVICE_UUID];
+};
+
+static int look_around(struct ddp *ddp, const struct device *device, struct ddp_error *error)
+{
+	size_t size = (size_t)ddp_world(ddp)->size;
+	struct seat mine, *seats = calloc(size, sizeof(*seats));
+	int status;
+
+	if (!seats)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %zu ranks", size);
+	memset(&mine, 0, sizeof(mine));
+	mine.node = ddp_world(ddp)->node_rank;
+	memcpy(mine.uuid, device_info(device)->uuid, DEVICE_UUID);
+	status = ddp_all_gather(ddp, &mine, seats, sizeof(mine));
+	shared = false;
+	for (size_t b = 1; status == 0 && b < size; b++)
+		for (size_t a = 0; a < b; a++)
+			shared = shared || memcmp(&seats[a], &seats[b], sizeof(mine)) == 0;
+	free(seats);
+	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
+}
+
 int sums_alloc(struct ddp *ddp, struct device *device, void **memory, size_t bytes,
 	       struct ddp_error *error)
 {
-	(void)ddp;
+	int status = ddp ? look_around(ddp, device, error) : 0;
+
+	*memory = NULL;
+	if (status < 0)
+		return status;
 	return device_alloc(device, memory, bytes, "sums over ranks", NULL, error);
+}
+
+bool sums_captures(const struct ddp *ddp)
+{
+	(void)ddp;
+	return !shared;
+}
+
+/* A sum that fails ends all that is behind it. */
+int sums_check(struct ddp *ddp, struct ddp_error *error)
+{
+	(void)ddp;
+	(void)error;
+	return 0;
 }
 
 void sums_free(struct ddp *ddp, struct device *device, void *memory)

@@ -13,7 +13,7 @@
 #include "cuda/engine-cuda.h"
 #include "workshop.h"
 
-enum { DUO_RANKS = 4, DUO_BATCHES = 4 };
+enum { DUO_RANKS = 8, DUO_BATCHES = 4 };
 
 struct duo {
 	struct workshop shop;	   /* with the CPU's */
@@ -62,6 +62,12 @@ static inline void duo_pull(struct duo *duo)
 	workshop_must(engine_cuda.pull(duo->engine, &error), "pull", error.text);
 }
 
+/* Let the other engine open emulated GPU [device]: before duo_engine(). */
+static inline void duo_seat(struct duo *duo, int device)
+{
+	((struct ddp_world *)ddp_world(duo->shop.ddp))->device = device;
+}
+
 /* The other engine alone. */
 static inline void duo_engine(struct duo *duo)
 {
@@ -93,8 +99,10 @@ static inline void duo_close(struct duo *duo)
 /* What rank [rank] has of step [step]; all ranks of [size] together. */
 static inline size_t duo_count(uint64_t step, int rank)
 {
-	static const size_t counts[DUO_BATCHES][DUO_RANKS] = {
-		{8, 5, 0, 3}, {8, 8, 8, 8}, {3, 0, 0, 2}, {4, 6, 1, 0}};
+	static const size_t counts[DUO_BATCHES][DUO_RANKS] = {{8, 5, 0, 3, 8, 1, 7, 8},
+							      {8, 8, 8, 8, 8, 8, 8, 8},
+							      {3, 0, 0, 2, 0, 0, 4, 0},
+							      {4, 6, 1, 0, 8, 0, 2, 5}};
 
 	return counts[step % DUO_BATCHES][rank];
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The CUDA engine on several ranks, each with an emulated GPU of its own, against the CPU's engine on as
- * many.
+ * many; and ranks that share one emulated GPU against these.
  */
 #include "config.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 
 #include "duo.h"
@@ -37,8 +38,8 @@ static int both(int rank)
 	struct duo duo;
 	double apart;
 
-	(void)rank;
 	duo_open(&duo, rows[row].net, rows[row].wire);
+	duo_seat(&duo, rank);
 	duo.setup.sync_norm = rows[row].sync_norm;
 	duo_engines(&duo);
 	want = duo_steps(&duo, false, STEPS, 0.01);
@@ -75,6 +76,8 @@ START_TEST(test_four)
 }
 END_TEST
 
+static int seats; /* 1: a GPU for each rank, 0: one for all */
+
 /* A rank that wants to stop is heard by all in the same call. */
 static int stops(int rank)
 {
@@ -83,6 +86,7 @@ static int stops(int rank)
 	int heard = -1;
 
 	duo_open(&duo, &odd, DDP_F32);
+	duo_seat(&duo, seats * rank);
 	duo_engine(&duo);
 	for (int i = 0; i < STEPS; i++) {
 		done = duo_step(&duo, true, 0.01, rank == 1 && i == 1);
@@ -98,6 +102,7 @@ static int stops(int rank)
 
 START_TEST(test_stop)
 {
+	seats = _i;
 	ranks_run("2", stops);
 }
 END_TEST
@@ -108,8 +113,8 @@ static int overflows(int rank)
 	struct engine_step told;
 	struct duo duo;
 
-	(void)rank;
 	duo_open(&duo, &like_mnist, DDP_F32);
+	duo_seat(&duo, seats * rank);
 	duo.setup.type = DDP_F16;
 	duo.setup.scaler = &duo.scaler;
 	duo.scaler.scale = ldexpf(1, 40);
@@ -125,7 +130,186 @@ static int overflows(int rank)
 
 START_TEST(test_overflow)
 {
+	seats = _i;
 	ranks_run("2", overflows);
+}
+END_TEST
+
+/* --- One GPU ---------------------------------------------------------------------------------- */
+
+/* Sums of emulated ranks have one order wherever these sit: so all bits are those of ranks with a GPU each. */
+static const struct {
+	const char *name;
+	const struct net *net;
+	bool sync_norm;
+	enum ddp_type wire, type;
+	bool tf32;
+} shared_rows[] = {
+	{"like mnist", &like_mnist, false, DDP_F32, DDP_F32, false},
+	{"like mnist, tf32", &like_mnist, false, DDP_F32, DDP_F32, true},
+	{"like mnist, bf16", &like_mnist, false, DDP_F32, DDP_BF16, false},
+	{"like mnist, fp16", &like_mnist, false, DDP_F32, DDP_F16, false},
+	{"like mnist, bf16 on the wire", &like_mnist, false, DDP_BF16, DDP_F32, false},
+	{"residual", &residual, false, DDP_F32, DDP_F32, false},
+	{"residual, synchronised", &residual, true, DDP_F32, DDP_F32, false},
+	{"tangled, synchronised, bf16", &tangled, true, DDP_F32, DDP_BF16, false},
+};
+
+enum { SHARED_STEPS = 11, RESUMED = 5 }; /* some more than are under way at once */
+
+static void open_shared(struct duo *duo)
+{
+	duo_open(duo, shared_rows[row].net, shared_rows[row].wire);
+	duo->setup.sync_norm = shared_rows[row].sync_norm;
+	duo->setup.type = shared_rows[row].type;
+	duo->setup.tf32 = shared_rows[row].tf32;
+	if (duo->setup.type == DDP_F16)
+		duo->setup.scaler = &duo->scaler;
+}
+
+/* What [count] steps more make of duo->model, on GPU [device] and with streams that are late by [seed]. */
+static struct engine_step train(struct duo *duo, int device, int seed, int count)
+{
+	struct engine_step told;
+
+	ranks_number("DDP_SEED", seed);
+	duo_seat(duo, device);
+	duo_engine(duo);
+	told = duo_steps(duo, true, count, 0.01);
+	duo_pull(duo);
+	return told;
+}
+
+static void start_again(struct duo *duo)
+{
+	engine_cuda.close(duo->engine);
+	duo->engine = NULL;
+	duo->steps[1] = 0;
+	duo->scaler = (struct ddp_scaler)DDP_SCALER_INIT;
+	duo_copy(duo->model, duo->shop.model);
+}
+
+static void check_same(const struct duo *duo, const struct model *want,
+		       const struct engine_step *wanted, const struct engine_step *got,
+		       const char *what)
+{
+	const struct model *model = duo->model;
+	double apart = duo_apart(want, model);
+
+	if (apart != 0)
+		fprintf(stderr, "%s, %s: %.3g apart\n", shared_rows[row].name, what, apart);
+	RANK_CHECK(apart == 0);
+	RANK_CHECK(memcmp(model->values, want->values, model->count * sizeof(float)) == 0);
+	RANK_CHECK(got->steps == wanted->steps && got->samples == wanted->samples);
+	RANK_CHECK(got->hits == wanted->hits && got->loss == wanted->loss);
+}
+
+static int share_gpu(int rank)
+{
+	struct engine_step wanted, got, more;
+	struct model *want;
+	struct ddp_error error;
+	struct duo duo;
+
+	open_shared(&duo);
+	workshop_must(model_create(&want, duo.shop.ddp, duo.shop.graph, 2, DDP_F32, &error),
+		      "model", error.text);
+	wanted = train(&duo, rank, rank, SHARED_STEPS);
+	RANK_CHECK(cuda_nodes(duo.engine) > 0 && wanted.skipped == 0);
+	duo_copy(want, duo.model);
+	for (int turn = 1; turn < 3; turn++) {
+		start_again(&duo);
+		got = train(&duo, 0, 1000 * turn + rank, SHARED_STEPS);
+		check_same(&duo, want, &wanted, &got, "on one GPU");
+		RANK_CHECK((cuda_nodes(duo.engine) > 0) != shared_rows[row].sync_norm);
+	}
+	start_again(&duo);
+	got = train(&duo, 0, 5 + rank, RESUMED);
+	engine_cuda.close(duo.engine);
+	more = train(&duo, 0, 6 + rank, SHARED_STEPS - RESUMED);
+	duo_add(&got, &more);
+	/* Losses of two parts are added in another order. */
+	RANK_CHECK(fabs(got.loss - wanted.loss) < 1e-12 * wanted.loss);
+	got.loss = wanted.loss;
+	check_same(&duo, want, &wanted, &got, "resumed");
+	model_destroy(want);
+	duo_close(&duo);
+	return 0;
+}
+
+START_TEST(test_one_gpu)
+{
+	row = _i;
+	ranks_run("4", share_gpu);
+}
+END_TEST
+
+/* Those that differ in how their sums are enqueued. */
+static const struct {
+	const char *name, *size;
+} sizes[] = {
+	{"like mnist", "2"},
+	{"like mnist", "8"},
+	{"residual, synchronised", "2"},
+	{"residual, synchronised", "8"},
+};
+
+START_TEST(test_one_gpu_sizes)
+{
+	for (row = 0; strcmp(shared_rows[row].name, sizes[_i].name) != 0;)
+		row++;
+	ranks_run(sizes[_i].size, share_gpu);
+}
+END_TEST
+
+/* Which rank dies: the first one of a GPU, or another. */
+static int victim;
+
+/* The others fail while steps are under way, name it, and close what they have. */
+static int loses_one(int rank)
+{
+	struct engine_step done;
+	struct ddp_error error = {0, ""};
+	struct duo duo;
+	int status = 0;
+
+	row = 0;
+	open_shared(&duo);
+	duo_seat(&duo, 0);
+	duo_engine(&duo);
+	for (int i = 0; status == 0; i++) {
+		struct batch batch = duo_batch(&duo, (uint64_t)i);
+
+		if (rank == victim && i == SHARED_STEPS)
+			raise(SIGKILL);
+		status = engine_cuda.step(duo.engine, &batch, 8, (uint64_t)i + 1, 0.01, false,
+					  &done, &error);
+	}
+	RANK_CHECK(ddp_is_peer_error(status));
+	fprintf(stderr, "%s\n", error.text);
+	engine_cuda.close(duo.engine);
+	_exit(7);
+}
+
+START_TEST(test_lost)
+{
+	static struct ranks ranks;
+	char name[16];
+
+	victim = _i;
+	snprintf(name, sizeof(name), "rank %d", victim);
+	setenv("DDP_TIMEOUT", "10", 1);
+	ranks_start(&ranks, "4", loses_one);
+	ranks_wait(&ranks, false);
+	for (int rank = 0; rank < ranks.size; rank++) {
+		if (rank == victim)
+			continue;
+		ck_assert_msg(ranks.statuses[rank] == 7, "rank %d ended with %d:\n%s", rank,
+			      ranks.statuses[rank], ranks.text[rank]);
+		ck_assert_msg(strstr(ranks.text[rank], name) != NULL, "rank %d says:\n%s", rank,
+			      ranks.text[rank]);
+	}
+	ck_assert_int_eq(ranks.statuses[victim], -SIGKILL);
 }
 END_TEST
 
@@ -133,8 +317,11 @@ static void fill(TCase *tcase)
 {
 	UNIT_ROWS(tcase, test_two, rows);
 	UNIT_ROWS(tcase, test_four, rows);
-	tcase_add_test(tcase, test_stop);
-	tcase_add_test(tcase, test_overflow);
+	tcase_add_loop_test(tcase, test_stop, 0, 2);
+	tcase_add_loop_test(tcase, test_overflow, 0, 2);
+	UNIT_ROWS(tcase, test_one_gpu, shared_rows);
+	UNIT_ROWS(tcase, test_one_gpu_sizes, sizes);
+	tcase_add_loop_test(tcase, test_lost, 0, 2);
 }
 
 int main(void)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Gradients are summed in libddp's buckets (ddp_gradients_bucket()), on REDUCE, while COMPUTE goes on with
- * earlier layers. After each one a number in host memory says so, which tells where a world stands still.
+ * earlier layers; where they may not be in its graph, behind all layers. After each one a number in host memory
+ * says so, which tells where a world stands still.
  */
 #include "config.h"
 
@@ -66,17 +67,23 @@ void cuda_buckets_begin(struct engine *engine)
 		engine->buckets[i].waiting = engine->buckets[i].members;
 }
 
+/* Where BatchNorm's sums are on COMPUTE, between whose turns there is no other stream's. */
+static enum device_stream lane(const struct engine *engine)
+{
+	return engine->manner == CUDA_BY_CALL ? DEVICE_COMPUTE : DEVICE_REDUCE;
+}
+
 static int reduce(struct engine *engine, void *data, size_t count, enum ddp_type type,
 		  struct ddp_error *error)
 {
-	return sums_reduce(engine->setup.ddp, engine->device, DEVICE_REDUCE, data, count, type,
+	return sums_reduce(engine->setup.ddp, engine->device, lane(engine), data, count, type,
 			   error);
 }
 
 /* [data] goes in the type of the wire, and comes back rounded to it. */
 static int reduce_narrow(struct engine *engine, float *data, size_t count, struct ddp_error *error)
 {
-	void *stream = device_stream(engine->device, DEVICE_REDUCE);
+	void *stream = device_stream(engine->device, lane(engine));
 	void *wire = engine->memory.wire;
 	int status;
 
@@ -106,15 +113,16 @@ static int reduce_bucket(struct engine *engine, const struct bucket *bucket,
 	return status;
 }
 
+/* Behind what is on COMPUTE now. */
 static int launch(struct engine *engine, const struct bucket *bucket, struct ddp_error *error)
 {
-	int status = device_order(engine->device, DEVICE_REDUCE, DEVICE_COMPUTE, error);
+	int status = device_order(engine->device, lane(engine), DEVICE_COMPUTE, error);
 
 	if (status == 0)
 		status = reduce_bucket(engine, bucket, error);
 	if (status < 0)
 		return status;
-	kernel_progress(device_stream(engine->device, DEVICE_REDUCE), engine->memory.state,
+	kernel_progress(device_stream(engine->device, lane(engine)), engine->memory.state,
 			engine->memory.progress);
 	return device_check(engine->device, "a sum of gradients", error);
 }
@@ -128,8 +136,12 @@ int cuda_buckets_ready(struct engine *engine, int parameter, struct ddp_error *e
 		return 0;
 	engine->buckets[ddp_gradients_bucket(gradients, listed(parameter))].waiting--;
 	while (status == 0 && engine->next < engine->bucket_count &&
-	       engine->buckets[engine->next].waiting == 0)
-		status = launch(engine, &engine->buckets[engine->next++], error);
+	       engine->buckets[engine->next].waiting == 0) {
+		const struct bucket *bucket = &engine->buckets[engine->next++];
+
+		if (!engine->sums_later)
+			status = launch(engine, bucket, error);
+	}
 	return status;
 }
 
@@ -143,5 +155,18 @@ int cuda_buckets_end(struct engine *engine, struct ddp_error *error)
 				     "nobody computes",
 				     engine->next, engine->bucket_count,
 				     engine->buckets[engine->next].waiting);
-	return device_order(engine->device, DEVICE_COMPUTE, DEVICE_REDUCE, error);
+	if (engine->sums_later)
+		return 0;
+	return device_order(engine->device, DEVICE_COMPUTE, lane(engine), error);
+}
+
+int cuda_buckets_sum(struct engine *engine, struct ddp_error *error)
+{
+	int status = 0;
+
+	for (size_t i = 0; status == 0 && i < engine->bucket_count; i++)
+		status = launch(engine, &engine->buckets[i], error);
+	if (status < 0)
+		return status;
+	return device_order(engine->device, DEVICE_COMPUTE, lane(engine), error);
 }

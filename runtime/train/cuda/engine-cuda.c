@@ -31,7 +31,11 @@ static uint64_t cuda_used(const struct engine *engine)
 
 size_t cuda_nodes(const struct engine *engine)
 {
-	return engine->graph ? device_graph_nodes(engine->graph) : 0;
+	size_t nodes = 0;
+
+	for (int i = 0; i < CUDA_GRAPHS; i++)
+		nodes += engine->graphs[i] ? device_graph_nodes(engine->graphs[i]) : 0;
+	return nodes;
 }
 
 const struct engine_class engine_cuda = {

@@ -4,7 +4,8 @@
  *
  * A step is a list of kernels over memory that does not move: it is enqueued once for real, whereby
  * libraries load what they need and NCCL connects, then once more into a graph, and from then on that graph
- * is launched. What differs from step to step lies in the ring's block on the device.
+ * is launched. What differs from step to step lies in the ring's block on the device. Sums of ranks that
+ * share a GPU have numbers, which no graph can count: they are enqueued anew between two graphs.
  */
 #ifndef TRAIN_CUDA_ENGINE_PRIVATE_H
 #define TRAIN_CUDA_ENGINE_PRIVATE_H
@@ -79,6 +80,15 @@ struct cuda_memory {
 	uint64_t *progress; /* sums that are finished */
 };
 
+/* How a step is enqueued from the second one on. */
+enum cuda_manner {
+	CUDA_ONE_GRAPH,	 /* all of it */
+	CUDA_TWO_GRAPHS, /* what is before the sums of gradients, and what is behind them */
+	CUDA_BY_CALL,	 /* nothing is captured: BatchNorm's sums are in the midst of it */
+};
+
+enum { CUDA_GRAPHS = 2 };
+
 struct engine {
 	struct engine_setup setup;
 	struct device *device;
@@ -104,11 +114,13 @@ struct engine {
 	enum program_mode mode;
 	size_t batch; /* images */
 	struct ring_block block;
+	bool sums_later; /* gradients that are ready are counted, not summed */
 
-	struct device_graph *graph;
-	uint64_t launched; /* steps */
-	bool anew;	   /* the next step is the first one after a push */
-	bool broken;	   /* a call has failed: nothing is waited for any more */
+	enum cuda_manner manner;
+	struct device_graph *graphs[CUDA_GRAPHS]; /* the second one with CUDA_TWO_GRAPHS alone */
+	uint64_t launched;			  /* steps */
+	bool anew;				  /* the next step is the first one after a push */
+	bool broken; /* a call has failed: nothing is waited for any more */
 
 	struct engine_step held;   /* what steps told that the caller was not told yet */
 	struct kernel_result last; /* result */
@@ -161,14 +173,16 @@ int cuda_norm_backward(struct engine *engine, int index, void *dx, struct ddp_er
 
 /*
  * Sums of gradients: how they are laid out; a step begins; the gradient of [parameter] (-1: none is meant;
- * CUDA_WORD: the word) is enqueued on COMPUTE, and with it the sum of each bucket that is complete; COMPUTE
- * waits for all.
+ * CUDA_WORD: the word) is enqueued on COMPUTE, and with it, unless engine->sums_later, the sum of each bucket
+ * that is complete; COMPUTE waits for all. cuda_buckets_sum(): all sums of a step whose gradients are enqueued
+ * on COMPUTE, and COMPUTE waits for them.
  */
 enum { CUDA_WORD = -2 };
 int cuda_buckets_open(struct engine *engine, struct ddp_error *error);
 void cuda_buckets_begin(struct engine *engine);
 int cuda_buckets_ready(struct engine *engine, int parameter, struct ddp_error *error);
 int cuda_buckets_end(struct engine *engine, struct ddp_error *error);
+int cuda_buckets_sum(struct engine *engine, struct ddp_error *error);
 size_t cuda_buckets_largest(const struct engine *engine);
 
 /* --- Calls ------------------------------------------------------------------------------------- */

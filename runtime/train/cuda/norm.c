@@ -89,7 +89,7 @@ static int share(struct engine *engine, const float **sums, size_t channels,
 	if (*sums != all)
 		status = device_copy(engine->device, DEVICE_COMPUTE, all, *sums,
 				     2 * channels * sizeof(float), error);
-	if (status == 0 && engine->next > 0)
+	if (status == 0 && engine->next > 0 && engine->manner != CUDA_BY_CALL)
 		status = device_order(engine->device, DEVICE_COMPUTE, DEVICE_REDUCE, error);
 	if (status == 0)
 		status = sums_reduce(engine->setup.ddp, engine->device, DEVICE_COMPUTE, all,

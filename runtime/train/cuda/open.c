@@ -181,6 +181,10 @@ static int open_all(struct engine *engine, struct ddp_error *error)
 	    (status = create_units(engine, error)) < 0 ||
 	    (status = cuda_memory_open(engine, error)) < 0)
 		return status;
+	if (sums_captures(engine->setup.ddp))
+		engine->manner = CUDA_ONE_GRAPH;
+	else
+		engine->manner = engine->sync_norm ? CUDA_BY_CALL : CUDA_TWO_GRAPHS;
 	return open_samples(engine, error);
 }
 
@@ -222,7 +226,7 @@ static void close_device(struct engine *engine)
 }
 
 /*
- * The graph goes first: it holds the communicator's collectives, and one that is under way is freed when
+ * Graphs go first: they hold the communicator's collectives, and one that is under way is freed when
  * it has ended. Behind a sum that never ends the rest is left to the end of the process.
  */
 void cuda_close(struct engine *engine)
@@ -231,7 +235,8 @@ void cuda_close(struct engine *engine)
 		return;
 	if (!engine->broken)
 		cuda_wait(engine, NULL);
-	device_graph_destroy(engine->graph);
+	for (int i = 0; i < CUDA_GRAPHS; i++)
+		device_graph_destroy(engine->graphs[i]);
 	if (device_rests(engine->device))
 		close_device(engine);
 	program_destroy(engine->program);

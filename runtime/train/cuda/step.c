@@ -43,8 +43,8 @@ static int optimize(struct engine *engine, struct ddp_error *error)
 	return device_check(engine->device, "the optimizer", error);
 }
 
-/* All of a step on COMPUTE and REDUCE. */
-static int enqueue(struct engine *engine, struct ddp_error *error)
+/* From the images to the gradients. */
+static int slopes(struct engine *engine, struct ddp_error *error)
 {
 	int status;
 
@@ -60,12 +60,19 @@ static int enqueue(struct engine *engine, struct ddp_error *error)
 	status = cuda_buckets_ready(engine, CUDA_WORD, error);
 	if (status == 0)
 		status = cuda_backward(engine, error);
-	if (status == 0)
-		status = cuda_buckets_end(engine, error);
+	return status == 0 ? cuda_buckets_end(engine, error) : status;
+}
+
+/* All of a step on COMPUTE and REDUCE. */
+static int enqueue(struct engine *engine, struct ddp_error *error)
+{
+	int status = slopes(engine, error);
+
 	return status == 0 ? optimize(engine, error) : status;
 }
 
-static int capture(struct engine *engine, struct ddp_error *error)
+static int capture(struct engine *engine, int (*part)(struct engine *, struct ddp_error *),
+		   struct device_graph **result, struct ddp_error *error)
 {
 	struct device_graph *graph = NULL;
 	struct ddp_error ignored;
@@ -73,15 +80,47 @@ static int capture(struct engine *engine, struct ddp_error *error)
 
 	if (status < 0)
 		return status;
-	status = enqueue(engine, error);
+	status = part(engine, error);
 	end = device_capture_end(engine->device, &graph, status < 0 ? &ignored : error);
 	if (status == 0)
 		status = end;
 	if (status == 0)
-		engine->graph = graph;
+		*result = graph;
 	else
 		device_graph_destroy(graph);
 	return status;
+}
+
+/*
+ * Both, before one is launched: making a graph may wait for the device, which may then wait for no sum that some
+ * rank has yet to enqueue.
+ */
+static int capture_two(struct engine *engine, struct ddp_error *error)
+{
+	int status;
+
+	engine->sums_later = true;
+	status = capture(engine, slopes, &engine->graphs[0], error);
+	engine->sums_later = false;
+	return status == 0 ? capture(engine, optimize, &engine->graphs[1], error) : status;
+}
+
+static int launch_one(struct engine *engine, struct ddp_error *error)
+{
+	int status = engine->graphs[0] ? 0 : capture(engine, enqueue, &engine->graphs[0], error);
+
+	return status == 0 ? device_launch(engine->device, engine->graphs[0], error) : status;
+}
+
+static int launch_two(struct engine *engine, struct ddp_error *error)
+{
+	int status = engine->graphs[1] ? 0 : capture_two(engine, error);
+
+	if (status == 0)
+		status = device_launch(engine->device, engine->graphs[0], error);
+	if (status == 0)
+		status = cuda_buckets_sum(engine, error);
+	return status == 0 ? device_launch(engine->device, engine->graphs[1], error) : status;
 }
 
 /*
@@ -90,13 +129,10 @@ static int capture(struct engine *engine, struct ddp_error *error)
  */
 static int launch(struct engine *engine, struct ddp_error *error)
 {
-	int status = 0;
-
-	if (engine->launched == 0)
+	if (engine->launched == 0 || engine->manner == CUDA_BY_CALL)
 		return enqueue(engine, error);
-	if (!engine->graph)
-		status = capture(engine, error);
-	return status == 0 ? device_launch(engine->device, engine->graph, error) : status;
+	return engine->manner == CUDA_ONE_GRAPH ? launch_one(engine, error)
+						: launch_two(engine, error);
 }
 
 /* --- What it is told ---------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
 #include "device-private.h"
 #include "sums.h"
 
-static bool is_alone(struct ddp *ddp)
+static bool is_alone(const struct ddp *ddp)
 {
 	return !ddp || ddp_world(ddp)->size == 1;
 }
@@ -34,6 +34,11 @@ int sums_alloc(struct ddp *ddp, struct device *device, void **memory, size_t byt
 	if (!status)
 		status = device_zero(device, DEVICE_COMPUTE, *memory, bytes, error);
 	return status ? status : device_wait(device, DEVICE_COMPUTE, error);
+}
+
+bool sums_captures(const struct ddp *ddp)
+{
+	return is_alone(ddp) || ddp_device_captures(ddp);
 }
 
 void sums_free(struct ddp *ddp, struct device *device, void *memory)
@@ -85,4 +90,9 @@ int sums_wait(struct ddp *ddp, struct device *device, enum device_stream stream,
 	if (is_alone(ddp))
 		return device_wait(device, stream, error);
 	return told(ddp, ddp_device_wait(ddp, device_stream(device, stream)), error);
+}
+
+int sums_check(struct ddp *ddp, struct ddp_error *error)
+{
+	return is_alone(ddp) ? 0 : told(ddp, ddp_device_check(ddp), error);
 }
