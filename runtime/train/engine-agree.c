@@ -2,8 +2,8 @@
 /*
  * engine-agree.c - one engine for all ranks, before anything is opened
  *
- * Ranks that compute on GPUs and ranks that do not cannot sum gradients together, and NCCL wants a
- * GPU for each. So each rank says what it has, and all decide alike.
+ * Ranks that compute on GPUs and ranks that do not cannot sum gradients together, and those that share a GPU
+ * need memory that they share too. So each rank says what it has, and all decide alike.
  */
 #include "config.h"
 
@@ -12,17 +12,16 @@
 #include <string.h>
 
 #include "run.h"
+#include "sharing.h"
 
 enum { OFFER_DEVICES = 64 };
 
 /* What a rank has to compute on. */
 struct offer {
-	struct ddp_error error;		 /* why it has no GPU */
-	int32_t driver;			 /* there is one on its node */
-	int32_t wants;			 /* --engine, as a place in its list of words */
-	char device[ENGINE_DEVICE_NAME]; /* the same for who has the same; "": not known */
-	char posing[64];		 /* NCCL_HOSTID, which tells one GPU's ranks apart */
-	char host[64];
+	struct ddp_error error; /* why it has no GPU */
+	int32_t driver;		/* there is one on its node */
+	int32_t wants;		/* --engine, as a place in its list of words */
+	struct sharing_seat seat;
 };
 
 enum { WANTS_AUTO, WANTS_CPU, WANTS_CUDA }; /* as options.def has them */
@@ -66,14 +65,12 @@ static int find_device(const struct engine_class *class, int index, char *name,
 static const struct engine_class *look(const struct run *run, struct offer *offer)
 {
 	const struct engine_class *class = NULL;
-	const char *posing = getenv("NCCL_HOSTID");
 	struct ddp_log log;
 
 	if (ddp_log_open(&log, NULL) == 0)
 		ddp_log_name(&log, run->world->rank, run->world->host);
 	offer->wants = option_word(run->options, OPTION_ENGINE);
-	snprintf(offer->host, sizeof(offer->host), "%s", run->world->host);
-	snprintf(offer->posing, sizeof(offer->posing), "%s", posing ? posing : "");
+	sharing_look(&offer->seat, run->world);
 	if (offer->wants == WANTS_CPU) {
 		ddp_error_set(&offer->error, DDP_ERR_UNSUPPORTED,
 			      "it was started with --engine cpu");
@@ -82,7 +79,7 @@ static const struct engine_class *look(const struct run *run, struct offer *offe
 	offer->driver = engine_has_driver(&offer->error);
 	if (offer->driver || offer->wants == WANTS_CUDA)
 		class = engine_find("cuda", &log, &offer->error);
-	if (class && find_device(class, run->world->device, offer->device, &offer->error) == 0)
+	if (class && find_device(class, run->world->device, offer->seat.device, &offer->error) == 0)
 		offer->error.status = 0;
 	else
 		class = NULL;
@@ -98,28 +95,6 @@ struct hindrance {
 	char text[DDP_ERROR_SIZE];
 };
 
-/* The same GPU for two ranks; those that pose as two hosts are told apart by NCCL, too. */
-static bool same_device(const struct offer *a, const struct offer *b)
-{
-	return *a->device && strcmp(a->device, b->device) == 0 && strcmp(a->posing, b->posing) == 0;
-}
-
-static bool find_twice(const struct offer *offers, int size, struct hindrance *hindrance)
-{
-	for (int b = 1; b < size; b++)
-		for (int a = 0; a < b; a++) {
-			if (!same_device(&offers[a], &offers[b]))
-				continue;
-			snprintf(hindrance->text, sizeof(hindrance->text),
-				 "ranks %d and %d are both on %.63s of %.63s, and NCCL needs one "
-				 "each: start as many ranks on a node as it has GPUs, or give "
-				 "each rank a MIG slice",
-				 a, b, offers[a].device, offers[a].host);
-			return true;
-		}
-	return false;
-}
-
 /* The first rank that has no GPU is named, unless there is but one. */
 static bool find_missing(const struct offer *offers, int size, struct hindrance *hindrance)
 {
@@ -132,34 +107,59 @@ static bool find_missing(const struct offer *offers, int size, struct hindrance 
 			snprintf(hindrance->text, sizeof(hindrance->text), "%s", offer->error.text);
 		else
 			snprintf(hindrance->text, sizeof(hindrance->text),
-				 "rank %d on %.63s: %.800s", rank, offer->host, offer->error.text);
+				 "rank %d on %.63s: %.800s", rank, offer->seat.host,
+				 offer->error.text);
 		return true;
 	}
 	return false;
 }
 
-static int decide(struct run *run, const struct engine_class *class, const struct offer *offers)
+/* What of it all ranks share, once they compute on GPUs. */
+static void note_sharing(struct run *run, struct sharing_seat *seats)
 {
-	int size = run->world->size;
-	bool cuda = false, driver = false;
-	struct hindrance hindrance;
+	int size = run->world->size, rank = run->world->rank;
 
-	for (int rank = 0; rank < size; rank++) {
+	sharing_divide(seats, size);
+	sharing_tell(seats, size, run->sharing, sizeof(run->sharing));
+	run->share = seats[rank].share;
+	run->mate_count = sharing_mates(seats, size, rank, run->mates);
+}
+
+/* Why not GPUs. */
+static int take_cpus(struct run *run, const struct offer *offers, const struct hindrance *hindrance)
+{
+	bool cuda = false, driver = false;
+
+	for (int rank = 0; rank < run->world->size; rank++) {
 		cuda = cuda || offers[rank].wants == WANTS_CUDA;
 		driver = driver || offers[rank].driver;
 	}
-	run->class = class;
-	if (!find_missing(offers, size, &hindrance) && !find_twice(offers, size, &hindrance))
-		return 0;
 	run->class = &engine_cpu;
 	if (cuda) {
 		run->shared = true;
 		return ddp_error_set(&run->error, DDP_ERR_UNSUPPORTED, "--engine cuda: %s",
-				     hindrance.text);
+				     hindrance->text);
 	}
 	/* That a machine without GPUs has none is no news. */
 	if (driver)
-		snprintf(run->why, sizeof(run->why), "computing on CPUs: %s", hindrance.text);
+		snprintf(run->why, sizeof(run->why), "computing on CPUs: %s", hindrance->text);
+	return 0;
+}
+
+/* [seats]: room for all. */
+static int decide(struct run *run, const struct engine_class *class, const struct offer *offers,
+		  struct sharing_seat *seats)
+{
+	int size = run->world->size;
+	struct hindrance hindrance;
+
+	for (int rank = 0; rank < size; rank++)
+		seats[rank] = offers[rank].seat;
+	run->class = class;
+	if (find_missing(offers, size, &hindrance) ||
+	    sharing_hinders(seats, size, hindrance.text, sizeof(hindrance.text)))
+		return take_cpus(run, offers, &hindrance);
+	note_sharing(run, seats);
 	return 0;
 }
 
@@ -167,20 +167,23 @@ int run_find_engine(struct run *run)
 {
 	size_t size = (size_t)run->world->size;
 	struct offer mine, *offers = calloc(size, sizeof(*offers));
+	struct sharing_seat *seats = calloc(size, sizeof(*seats));
 	const struct engine_class *class;
-	int status;
+	int status = 0;
 
-	status = offers ? 0
-			: ddp_error_set(&run->error, DDP_ERR_MEMORY, "no memory for %zu ranks",
-					size);
+	run->mates = calloc(size, sizeof(*run->mates));
+	if (!offers || !seats || !run->mates)
+		status =
+			ddp_error_set(&run->error, DDP_ERR_MEMORY, "no memory for %zu ranks", size);
 	status = run_agree(run, status);
 	if (status < 0)
 		goto out;
 	memset(&mine, 0, sizeof(mine));
 	class = look(run, &mine);
 	status = ddp_all_gather(run->ddp, &mine, offers, sizeof(mine));
-	status = status < 0 ? run_pass_on(run, status) : decide(run, class, offers);
+	status = status < 0 ? run_pass_on(run, status) : decide(run, class, offers, seats);
 out:
+	free(seats);
 	free(offers);
 	return status;
 }

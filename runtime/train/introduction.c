@@ -70,6 +70,8 @@ int run_introduce(struct run *run)
 		return status;
 	if (*run->why)
 		report_say(run->report, "%s", run->why);
+	if (*run->sharing)
+		report_say(run->report, "%s", run->sharing);
 	if (run->keeper.resumed)
 		report_say(run->report, "%s", run->keeper.story);
 	if (run->keeper.resumed && *option_text(run->options, OPTION_INIT))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch-devices.c - GPUs of this machine, and which of them a rank sees
+ * launch-devices.c - GPUs of this machine, and which of them, or what part of one, a rank has
  *
  * A process that has asked CUDA for anything must not fork: so a child asks, and ends.
  */
@@ -19,6 +19,7 @@
 #include "launch-private.h"
 
 #define VISIBLE "CUDA_VISIBLE_DEVICES"
+#define SHARE "DDP_SHARE"
 
 enum { PATIENCE = 60 }; /* seconds for a driver that has to wake its cards */
 
@@ -112,6 +113,19 @@ int launch_devices(void)
 	count = child < 0 ? 0 : hear(ends[0], child);
 	close(ends[0]);
 	return count > 0 && slices > 0 ? slices : count;
+}
+
+void launch_share_device(int rank, int count, int devices)
+{
+	const char *mine = getenv(SHARE);
+	double share = mine && *mine ? strtod(mine, NULL) : 1;
+	int ranks = devices > 0 ? count / devices + (rank % devices < count % devices) : 1;
+	char text[32];
+
+	if (ranks < 2 || !(share > 0))
+		return;
+	snprintf(text, sizeof(text), "%.12f", share / ranks);
+	setenv(SHARE, text, 1);
 }
 
 void launch_show_device(int rank)

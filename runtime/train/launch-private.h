@@ -28,6 +28,12 @@ int launch_devices(void);
  */
 void launch_show_device(int rank);
 
+/*
+ * In a rank before it is run, which is one of [count] on [devices] GPUs (0: not known, or none): where others
+ * have the same one it gets, of what this process may have of it (DDP_SHARE), a part as large as theirs.
+ */
+void launch_share_device(int rank, int count, int devices);
+
 /* --- The directory where the ranks meet (launch-directory.c) -------------------------------- */
 
 struct launch_directory {

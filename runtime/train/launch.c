@@ -114,6 +114,16 @@ int launch_count(const struct options *options)
 	return strcmp(given, "all") == 0 ? count_places(options, INT_MAX) : atoi(given);
 }
 
+int launch_gpus(const struct options *options)
+{
+	const char *ranks = option_text(options, OPTION_RANKS);
+
+	if (!options->given[OPTION_RANKS] || strcmp(ranks, "all") == 0 ||
+	    strcmp(option_text(options, OPTION_ENGINE), "cpu") == 0)
+		return 0;
+	return launch_devices();
+}
+
 /* --- One rank --------------------------------------------------------------------------------- */
 
 static void set_number(const char *name, int value)
@@ -152,7 +162,7 @@ struct launch {
 	struct launch_directory directory;
 	sigset_t signals, before;
 	pid_t *pids; /* 0: ended */
-	int count, running;
+	int count, running, devices;
 	int passed;	   /* the last signal that was passed on, 0: none */
 	int interrupts;	   /* SIGINTs so far */
 	int status;	   /* for this process */
@@ -170,6 +180,7 @@ static void become_rank(const struct launch *launch, int rank, bool shared, pid_
 	sigprocmask(SIG_SETMASK, &launch->before, NULL);
 	launch_bind(rank, launch->count);
 	launch_show_device(rank);
+	launch_share_device(rank, launch->count, launch->devices);
 	set_environment(rank, launch->count, shared, launch->directory.path);
 	execv("/proc/self/exe", argv);
 	fprintf(stderr, "ddp-train: cannot start rank %d: %s\n", rank, strerror(errno));
@@ -309,9 +320,9 @@ static void start_all(struct launch *launch, bool shared, char **argv)
 	}
 }
 
-int launch_ranks(int count, bool shared, char **argv)
+int launch_ranks(int count, int devices, bool shared, char **argv)
 {
-	struct launch launch = {.count = count, .deadline = UINT64_MAX};
+	struct launch launch = {.count = count, .devices = devices, .deadline = UINT64_MAX};
 
 	launch.pids = calloc((size_t)count, sizeof(*launch.pids));
 	if (!launch.pids || launch_directory_create(&launch.directory) < 0) {

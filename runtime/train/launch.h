@@ -29,12 +29,18 @@ bool launch_shares_batch(void);
 int launch_count(const struct options *options);
 
 /*
+ * How many GPUs of this machine the ranks that [options] ask for by number may use, perhaps less than ranks;
+ * 0: none, or ranks were not given by number, and no two have the same GPU.
+ */
+int launch_gpus(const struct options *options);
+
+/*
  * Run this program [count] times as the ranks of a world on this machine, each with its part of
- * the CPUs and a GPU of its own where there are enough, and wait for all; [shared] is for launch_shares_batch(). Signals are passed on; when a
- * rank fails the others get the time to say why, then they are ended; none is left behind, also
+ * the CPUs and one of [devices] GPUs (0: not known, or none), of its own where there are enough, and wait for
+ * all; [shared] is for launch_shares_batch(). Signals are passed on; when a rank fails the others get the time to say why, then they are ended; none is left behind, also
  * where this process is killed, nor a file (where it is killed: not beyond the next launch).
  * Returns the exit status for this process: of the first rank that failed, else 0.
  */
-int launch_ranks(int count, bool shared, char **argv);
+int launch_ranks(int count, int devices, bool shared, char **argv);
 
 #endif /* TRAIN_LAUNCH_H */

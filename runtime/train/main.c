@@ -47,6 +47,7 @@ int main(int argc, char **argv)
 	if (count < 0)
 		return EXIT_USAGE;
 	if (count > 1)
-		return launch_ranks(count, !options.given[OPTION_RANKS], argv);
+		return launch_ranks(count, launch_gpus(&options), !options.given[OPTION_RANKS],
+				    argv);
 	return train(&options);
 }

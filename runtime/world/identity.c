@@ -107,7 +107,7 @@ static int count_devices(const char *list)
  * By the list of visible devices. Without one, a process of Slurm's was given none; any other
  * may use all of the machine. Empty is not missing here: it hides them all.
  */
-static int choose_device(const struct ddp_view *view, const struct ddp_identity *id)
+static int find_device(const struct ddp_view *view, const struct ddp_identity *id)
 {
 	static const char name[] = "CUDA_VISIBLE_DEVICES=";
 	int visible = view->in_job ? 0 : view->around->devices;
@@ -118,6 +118,16 @@ static int choose_device(const struct ddp_view *view, const struct ddp_identity 
 			break;
 		}
 	return visible > 0 ? id->local_rank % visible : -1;
+}
+
+/* What part of it the user, or who launched the ranks, says; a task's of --ddp is not its processes'. */
+static int choose_device(const struct ddp_view *view, struct ddp_identity *id,
+			 struct ddp_error *error)
+{
+	id->device = find_device(view, id);
+	if (view->contract != DDP_CONTRACT_NONE)
+		return 0;
+	return ddp_variable_share(view->env, DDP_NAME(DDP_SHARE), &id->share, error);
 }
 
 static void name_host(const struct ddp_view *view, struct ddp_identity *id)
@@ -188,8 +198,8 @@ static int decide(struct ddp_view *view, struct ddp_identity *id, struct ddp_err
 		return status;
 	if (id->source != DDP_SOURCE_TORCHRUN && (status = check_mpi(view->env, id, error)) < 0)
 		return status;
-	if (id->source != DDP_SOURCE_PLUGIN)
-		id->device = choose_device(view, id);
+	if (id->source != DDP_SOURCE_PLUGIN && (status = choose_device(view, id, error)) < 0)
+		return status;
 	return ddp_slurm_end_time(view, id, error);
 }
 

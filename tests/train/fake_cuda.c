@@ -102,8 +102,13 @@ static void fake_close(struct engine *engine)
 
 static void describe(struct fake *fake)
 {
-	snprintf(fake->describe, sizeof(fake->describe), "fake, %llu behind%s%s%s",
-		 (unsigned long long)fake->lag, fake->setup.tf32 ? ", tf32" : "",
+	char shared[64] = "";
+
+	if (fake->setup.mate_count > 0)
+		snprintf(shared, sizeof(shared), ", share %.3f, %d mate", fake->setup.share,
+			 fake->setup.mate_count);
+	snprintf(fake->describe, sizeof(fake->describe), "fake, %llu behind%s%s%s%s",
+		 (unsigned long long)fake->lag, shared, fake->setup.tf32 ? ", tf32" : "",
 		 fake->setup.deterministic ? ", deterministic" : "",
 		 fake->setup.exact ? ", exact" : "");
 	snprintf(fake->device, sizeof(fake->device), "GPU %d, NVIDIA Fake 9000",

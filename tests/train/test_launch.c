@@ -47,6 +47,17 @@ static int tell_cpus(int rank)
 	return 0;
 }
 
+/* A file that is called as this rank's share, in thousandths. */
+static int tell_share(int rank)
+{
+	const char *share = getenv("DDP_SHARE");
+	char name[64];
+
+	snprintf(name, sizeof(name), "share-%.0f-%d", share ? 1000 * atof(share) : 0, rank);
+	close(open(name, O_WRONLY | O_CREAT, 0600));
+	return 0;
+}
+
 static void mark(const char *what, int rank)
 {
 	char name[64];
@@ -85,6 +96,8 @@ static int be_rank(const char *what)
 		return launch_shares_batch() ? 7 : 8;
 	if (strcmp(what, "cpus") == 0)
 		return tell_cpus(rank);
+	if (strcmp(what, "shares") == 0)
+		return tell_share(rank);
 	if (strcmp(what, "second") == 0) /* one fails, the others soon, because of it */
 		return rank == 1 ? (program_sleep(100), 5) : ddp_exit_status(DDP_ERR_ABORTED);
 	if (strcmp(what, "dies") == 0 && rank == 1)
@@ -108,6 +121,8 @@ static int be_rank(const char *what)
 
 /* --- Launching ----------------------------------------------------------------------------- */
 
+static int devices; /* that ranks are told of */
+
 /* Start [count] ranks that do [what], from a process of its own, whose id is returned. */
 static pid_t launch(int count, bool shared, const char *what)
 {
@@ -123,7 +138,7 @@ static pid_t launch(int count, bool shared, const char *what)
 	for (int number = 1; number < SIGCHLD; number++)
 		signal(number, SIG_DFL);
 	program_redirect("errors", STDERR_FILENO);
-	_exit(launch_ranks(count, shared, argv));
+	_exit(launch_ranks(count, devices, shared, argv));
 }
 
 static int result(pid_t pid)
@@ -174,6 +189,33 @@ START_TEST(test_cpus)
 		else if (CPU_ISSET((size_t)cpu, &set))
 			ck_assert_int_ge(program_count_files(".", prefix), 1);
 	}
+}
+END_TEST
+
+/* Ranks are dealt to GPUs in turn; those of one GPU divide what the launcher has of it. */
+static const struct {
+	const char *name, *share; /* the launcher's, NULL: not known */
+	int ranks, devices;
+	const char *want[4]; /* of the first ranks */
+} divisions[] = {
+	{"four on one", NULL, 4, 1, {"share-250-0", "share-250-1", "share-250-2", "share-250-3"}},
+	{"a half of one", "0.5", 2, 1, {"share-250-0", "share-250-1"}},
+	{"three on two", NULL, 3, 2, {"share-500-0", "share-0-1", "share-500-2"}},
+	{"three on two in part", "0.8", 3, 2, {"share-400-0", "share-800-1", "share-400-2"}},
+	{"one each", NULL, 2, 2, {"share-0-0", "share-0-1"}},
+	{"not known", NULL, 2, 0, {"share-0-0", "share-0-1"}},
+};
+
+START_TEST(test_shares)
+{
+	if (divisions[_i].share)
+		setenv("DDP_SHARE", divisions[_i].share, 1);
+	devices = divisions[_i].devices;
+	ck_assert_int_eq(result(launch(divisions[_i].ranks, false, "shares")), 0);
+	ck_assert_int_eq(program_count_files(".", "share-"), divisions[_i].ranks);
+	for (int i = 0; i < 4 && divisions[_i].want[i]; i++)
+		ck_assert_msg(access(divisions[_i].want[i], F_OK) == 0, "%s: %s is missing",
+			      divisions[_i].name, divisions[_i].want[i]);
 }
 END_TEST
 
@@ -334,6 +376,7 @@ static void fill(TCase *tcase)
 	tcase_add_loop_test(tcase, test_world, 1, 4);
 	tcase_add_test(tcase, test_shared);
 	tcase_add_loop_test(tcase, test_cpus, 1, 4);
+	UNIT_ROWS(tcase, test_shares, divisions);
 	tcase_add_test(tcase, test_blame);
 	tcase_add_test(tcase, test_killed_rank);
 	tcase_add_test(tcase, test_late);

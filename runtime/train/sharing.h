@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sharing.h - which ranks share a GPU, how much of it each may have, and how to say so
+ *
+ * Pure, but for sharing_look(): all ranks have the same seats and find the same.
+ */
+#ifndef TRAIN_SHARING_H
+#define TRAIN_SHARING_H
+
+#include "engine.h"
+
+/* Where a rank computes, if on a GPU. */
+struct sharing_seat {
+	char device[ENGINE_DEVICE_NAME]; /* the same for who has the same; "": not known */
+	char posing[64];		 /* NCCL_HOSTID, which tells one GPU's ranks apart */
+	char host[64];
+	double share;  /* of its memory, 0: nobody said */
+	int32_t index; /* as the rank sees it */
+	int32_t node, pid;
+	int32_t memory; /* it shares memory with the ranks of its node */
+	int32_t mps;	/* a daemon of NVIDIA's serves there */
+};
+
+/* All but the device of this rank's, of [world]. */
+void sharing_look(struct sharing_seat *seat, const struct ddp_world *world);
+
+/* How many of [seats] have the GPU of [seat], itself included. */
+int sharing_ranks(const struct sharing_seat *seats, int size, const struct sharing_seat *seat);
+
+/*
+ * Why two of [seats] cannot sum on the GPU that they share, in [text].
+ * Returns whether there is such a reason.
+ */
+bool sharing_hinders(const struct sharing_seat *seats, int size, char *text, size_t room);
+
+/* Where nobody said how much of a shared GPU a rank may have, it is as much as the others. */
+void sharing_divide(struct sharing_seat *seats, int size);
+
+/* The ranks on the GPU of rank [rank] besides itself, [size] at most. Returns how many. */
+int sharing_mates(const struct sharing_seat *seats, int size, int rank, struct engine_mate *mates);
+
+/* "4 ranks share GPU 0, a quarter of its memory each, by time-slicing", or "". */
+void sharing_tell(const struct sharing_seat *seats, int size, char *text, size_t room);
+
+#endif /* TRAIN_SHARING_H */
