@@ -4,6 +4,7 @@
  *
  *	DDP_SEED		what the order of the work depends on (else it is printed)
  *	DDP_EMULATED_MEMORY	bytes that the card has
+ *	DDP_EMULATED_CONTEXT	bytes of these that each process takes as such
  *	DDP_EMULATED_GPUS	how many there are; 0: no driver
  *
  * Memory that was freed is NaN in every type and is kept for a while, so that whoever still uses it is
@@ -99,12 +100,15 @@ int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error)
 	return count;
 }
 
-int device_open(struct device **device, int index, double share, struct ddp_error *error)
+int device_open_among(struct device **device, int index, double share,
+		      const struct engine_mate *mates, int mate_count, struct ddp_error *error)
 {
 	struct ledger_card card = {.holders = ""};
 	struct device *opened;
 	int status;
 
+	(void)mates;
+	(void)mate_count;
 	*device = NULL;
 	if (!device_available(error))
 		return DDP_ERR_UNSUPPORTED;
@@ -114,8 +118,9 @@ int device_open(struct device **device, int index, double share, struct ddp_erro
 	if (!opened)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a device");
 	describe(&opened->info, index);
-	card.free = opened->info.total;
-	status = ledger_limit(&opened->info, &card, share, error);
+	opened->ledger.context = (size_t)setting("DDP_EMULATED_CONTEXT", 0);
+	card.free = opened->info.total - opened->ledger.context;
+	status = ledger_limit(&opened->info, &card, opened->ledger.context, share, error);
 	opened->queues = queues_create(seed() + (uint64_t)index);
 	if (!status && !opened->queues)
 		status = ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a device");
@@ -250,6 +255,16 @@ void device_free(struct device *device, void *memory)
 		abort();
 	}
 	keep(entry.memory, entry.bytes);
+}
+
+size_t device_context(const struct device *device)
+{
+	return device->ledger.context;
+}
+
+void device_measure(struct device *device)
+{
+	(void)device;
 }
 
 size_t device_used(const struct device *device, size_t *most)

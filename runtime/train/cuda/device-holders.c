@@ -6,12 +6,11 @@
 #include "config.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "device-private.h"
 
-enum { NVML_MOST = 64, NVML_TOLD = 3 };
+enum { NVML_MOST = 128 };
 
 struct nvml_process {
 	unsigned int pid;
@@ -49,38 +48,41 @@ static unsigned int ask(const struct nvml *nvml, const char *uuid,
 	return count;
 }
 
-/* The process that holds most and was not told, NULL: none. */
-static struct nvml_process *largest(struct nvml_process *processes, unsigned int count)
-{
-	struct nvml_process *found = NULL;
-
-	for (unsigned int i = 0; i < count; i++) {
-		if (processes[i].bytes == ~0ull || processes[i].bytes == 0 ||
-		    processes[i].pid == (unsigned int)getpid())
-			continue;
-		if (!found || processes[i].bytes > found->bytes)
-			found = &processes[i];
-	}
-	return found;
-}
-
-void device_holders(const struct device_info *info, char text[DEVICE_HOLDERS])
+/* Those that the driver knows of, or none. */
+static int look(const struct device_info *info, struct ledger_holder holders[NVML_MOST])
 {
 	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-	struct nvml_process processes[NVML_MOST], *holder;
-	size_t used = 0;
+	struct nvml_process processes[NVML_MOST];
 	struct nvml nvml;
-	unsigned int count;
+	int count;
 
-	text[0] = '\0';
 	if (!library)
-		return;
-	count = load(library, &nvml) ? ask(&nvml, info->uuid, processes) : 0;
-	for (int i = 0; i < NVML_TOLD && (holder = largest(processes, count)); i++) {
-		used += (size_t)snprintf(text + used, DEVICE_HOLDERS - used,
-					 "%sprocess %u holds %.1f GiB", used ? ", " : "",
-					 holder->pid, (double)holder->bytes / 0x1p30);
-		holder->bytes = 0;
+		return 0;
+	count = load(library, &nvml) ? (int)ask(&nvml, info->uuid, processes) : 0;
+	for (int i = 0; i < count; i++) {
+		holders[i].pid = processes[i].pid;
+		holders[i].bytes = processes[i].bytes == ~0ull ? 0 : (size_t)processes[i].bytes;
 	}
 	dlclose(library);
+	return count;
+}
+
+void device_holders(const struct device_info *info, const struct engine_mate *mates, int mate_count,
+		    char text[LEDGER_HOLDERS])
+{
+	struct ledger_holder holders[NVML_MOST];
+	int count = look(info, holders);
+
+	ledger_tell_holders(holders, count, mates, mate_count, text);
+}
+
+size_t device_held(const struct device_info *info)
+{
+	struct ledger_holder holders[NVML_MOST];
+	int count = look(info, holders);
+
+	for (int i = 0; i < count; i++)
+		if (holders[i].pid == (unsigned int)getpid())
+			return holders[i].bytes;
+	return 0;
 }

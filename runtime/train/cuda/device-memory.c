@@ -8,15 +8,23 @@
 static int refuse(struct device *device, size_t bytes, const char *what, const char *remedy,
 		  struct ddp_error *error)
 {
-	char holders[DEVICE_HOLDERS] = "";
+	char holders[LEDGER_HOLDERS] = "";
 	struct ledger_card card = {.holders = holders};
 	size_t total;
 
 	(void)cudaGetLastError();
 	if (cudaMemGetInfo(&card.free, &total) != cudaSuccess)
 		(void)cudaGetLastError();
-	device_holders(&device->info, holders);
+	device_holders(&device->info, device->mates, device->mate_count, holders);
 	return ledger_refuse(&device->ledger, &device->info, &card, bytes, what, remedy, error);
+}
+
+int device_may(struct device *device, size_t bytes, const char *what, const char *remedy,
+	       struct ddp_error *error)
+{
+	if (ledger_allows(&device->ledger, &device->info, bytes))
+		return 0;
+	return refuse(device, bytes, what, remedy, error);
 }
 
 static int keep(struct device *device, void *memory, size_t bytes, enum ledger_kind kind,
@@ -46,11 +54,11 @@ int device_alloc(struct device *device, void **memory, size_t bytes, const char 
 {
 	size_t whole = bytes ? bytes : 1;
 	cudaError_t result;
-	int status;
+	int status = device_may(device, bytes, what, remedy, error);
 
 	*memory = NULL;
-	if (!ledger_allows(&device->ledger, &device->info, bytes))
-		return refuse(device, bytes, what, remedy, error);
+	if (status < 0)
+		return status;
 	result = cudaMalloc(memory, whole);
 	if (result == cudaErrorMemoryAllocation) {
 		*memory = NULL;
@@ -122,6 +130,20 @@ size_t device_used(const struct device *device, size_t *most)
 	if (most)
 		*most = device->ledger.most;
 	return device->ledger.used;
+}
+
+size_t device_context(const struct device *device)
+{
+	return device->ledger.context;
+}
+
+/* What the driver counts for this process and we did not allocate; it may round what we did. */
+void device_measure(struct device *device)
+{
+	size_t held = device_held(&device->info);
+
+	if (held > device->ledger.used + device->ledger.context)
+		device->ledger.context = held - device->ledger.used;
 }
 
 /* --- Copies ------------------------------------------------------------------------------- */

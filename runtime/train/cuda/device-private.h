@@ -14,11 +14,11 @@
 
 #include "ledger.h"
 
-enum { DEVICE_HOLDERS = 256 };
-
 struct device {
 	struct device_info info;
 	struct ledger ledger;
+	const struct engine_mate *mates; /* of this rank, on this GPU */
+	int mate_count;
 	cudaStream_t streams[DEVICE_STREAMS];
 	cudaStream_t setup;		     /* for what waits: never captured */
 	cudaEvent_t ordered[DEVICE_STREAMS]; /* device_order()'s, by the earlier stream */
@@ -34,8 +34,16 @@ int device_error(const struct device *device, cudaError_t result, struct ddp_err
 int device_info_error(const struct device_info *info, cudaError_t result, struct ddp_error *error,
 		      const char *what);
 
-/* Who else uses the GPU, as far as the driver tells: "process 4711 holds 70.1 GiB", or "". */
-void device_holders(const struct device_info *info, char text[DEVICE_HOLDERS]);
+/* Who else uses the GPU, as far as the driver tells: as ledger_tell_holders() has it. */
+void device_holders(const struct device_info *info, const struct engine_mate *mates, int mate_count,
+		    char text[LEDGER_HOLDERS]);
+
+/* Bytes of the GPU that the driver says this process holds; 0: it does not say. */
+size_t device_held(const struct device_info *info);
+
+/* Whether [bytes] more for [what] are within the limit, else why not. */
+int device_may(struct device *device, size_t bytes, const char *what, const char *remedy,
+	       struct ddp_error *error);
 
 /* Count memory that others allocated, and no longer. */
 int device_count(struct device *device, void *memory, size_t bytes, struct ddp_error *error);

@@ -9,6 +9,9 @@
 #include "device-private.h"
 #include "wide/card-uuid.h"
 
+/* Of a process that has a context and little more, with the libraries that a training loads. */
+#define USUAL_CONTEXT ((size_t)512 << 20)
+
 /* How long device_close() waits for work that is under way, in steps of so many nanoseconds. */
 enum { CLOSE_STEPS = 5000, CLOSE_NANOSECONDS = 1000000 };
 
@@ -118,18 +121,38 @@ int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error)
 	return status < 0 ? status : count;
 }
 
-static int look_at_memory(struct device_info *info, double share, struct ddp_error *error)
+/*
+ * What CUDA's context takes, which is there now and nothing else of ours: as the driver counts it for this
+ * process. Where it does not (in containers it may not see its own processes), it is no more than what all
+ * processes have together; and since others may have started at the same time, no more than what is usual.
+ */
+static size_t measure_context(const struct device_info *info, const struct ledger_card *card)
 {
-	char holders[DEVICE_HOLDERS] = "";
+	size_t all = info->total > card->free ? info->total - card->free : 0;
+	size_t held = device_held(info);
+
+	if (held == 0)
+		held = USUAL_CONTEXT;
+	return held < all ? held : all;
+}
+
+static int look_at_memory(struct device *device, double share, struct ddp_error *error)
+{
+	struct device_info *info = &device->info;
+	size_t *context = &device->ledger.context;
+	char holders[LEDGER_HOLDERS] = "";
 	struct ledger_card card = {.holders = holders};
 	int status;
 
 	status = device_info_error(info, cudaMemGetInfo(&card.free, &info->total), error,
 				   "asking for its memory");
-	if (status || ledger_limit(info, &card, share, NULL) == 0)
+	if (status)
 		return status;
-	device_holders(info, holders);
-	return ledger_limit(info, &card, share, error);
+	*context = measure_context(info, &card);
+	if (ledger_limit(info, &card, *context, share, NULL) == 0)
+		return 0;
+	device_holders(info, device->mates, device->mate_count, holders);
+	return ledger_limit(info, &card, *context, share, error);
 }
 
 static int make_streams(struct device *device, struct ddp_error *error)
@@ -158,24 +181,24 @@ static int make_streams(struct device *device, struct ddp_error *error)
 	return status;
 }
 
-int device_open(struct device **device, int index, double share, struct ddp_error *error)
+int device_open_among(struct device **device, int index, double share,
+		      const struct engine_mate *mates, int mate_count, struct ddp_error *error)
 {
-	struct device_info info = {.index = index};
 	int status;
 
-	*device = NULL;
-	status = choose(&info, error);
-	if (!status)
-		status = look(&info, error);
-	if (!status)
-		status = look_at_memory(&info, share, error);
-	if (status)
-		return status;
 	*device = calloc(1, sizeof(**device));
 	if (!*device)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "GPU %d: no memory on the host", index);
-	(*device)->info = info;
-	status = make_streams(*device, error);
+	(*device)->info.index = index;
+	(*device)->mates = mates;
+	(*device)->mate_count = mate_count;
+	status = choose(&(*device)->info, error);
+	if (!status)
+		status = look(&(*device)->info, error);
+	if (!status)
+		status = look_at_memory(*device, share, error);
+	if (!status)
+		status = make_streams(*device, error);
 	if (status) {
 		device_close(*device);
 		*device = NULL;

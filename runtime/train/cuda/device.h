@@ -21,6 +21,7 @@
 
 struct device;
 struct device_graph;
+struct engine_mate; /* engine.h */
 
 /* COMPUTE does the step; REDUCE has a higher priority, for sums; COPY brings samples. */
 enum device_stream { DEVICE_COMPUTE, DEVICE_REDUCE, DEVICE_COPY, DEVICE_STREAMS };
@@ -53,9 +54,17 @@ int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error);
 
 /*
  * Open GPU [index] and make it the calling thread's. [share] of its memory is this rank's, 0: all
- * of it. Fails where less than that is free, and says who holds the rest if that can be seen.
+ * of it; what CUDA itself takes is part of that. Fails where less is free, and says who holds the rest if that
+ * can be seen. [mates], other ranks on this GPU, are called so there; they live as long as the device.
  */
-int device_open(struct device **device, int index, double share, struct ddp_error *error);
+int device_open_among(struct device **device, int index, double share,
+		      const struct engine_mate *mates, int mate_count, struct ddp_error *error);
+
+static inline int device_open(struct device **device, int index, double share,
+			      struct ddp_error *error)
+{
+	return device_open_among(device, index, share, NULL, 0, error);
+}
 
 /*
  * Whether nothing is under way any more, or ends within some seconds. Where it does not, as behind a sum
@@ -85,6 +94,13 @@ void device_free(struct device *device, void *memory);
 
 /* Bytes of device memory that were allocated, and the most at any time. */
 size_t device_used(const struct device *device, size_t *most);
+
+/*
+ * What CUDA and its libraries take besides, of this rank's share too; device_measure() looks again, for what
+ * libraries took meanwhile. Where the driver does not tell, it is an estimate.
+ */
+size_t device_context(const struct device *device);
+void device_measure(struct device *device);
 
 /*
  * Between host and device, either way, or on the device. Copies of host memory that is not from

@@ -26,7 +26,7 @@ static uint64_t cuda_used(const struct engine *engine)
 	size_t most = 0;
 
 	device_used(engine->device, &most);
-	return most;
+	return most + device_context(engine->device);
 }
 
 size_t cuda_nodes(const struct engine *engine)

@@ -3,12 +3,13 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "ledger.h"
 
 #define MIB ((size_t)1 << 20)
 
-enum { AMOUNT = 32 };
+enum { AMOUNT = 32, TOLD = 3 };
 
 static const char *amount(char text[AMOUNT], size_t bytes)
 {
@@ -23,7 +24,21 @@ static const char *amount(char text[AMOUNT], size_t bytes)
 
 bool ledger_allows(const struct ledger *ledger, const struct device_info *info, size_t bytes)
 {
-	return bytes <= info->limit && ledger->used <= info->limit - bytes;
+	return bytes <= info->limit && ledger->used + ledger->context <= info->limit - bytes;
+}
+
+/* What this rank has, and how much of it nobody asked for. */
+static const char *usage(const struct ledger *ledger, char text[2 * AMOUNT])
+{
+	char used[AMOUNT], context[AMOUNT];
+
+	amount(used, ledger->used + ledger->context);
+	if (ledger->context == 0)
+		snprintf(text, 2 * AMOUNT, "%s", used);
+	else
+		snprintf(text, 2 * AMOUNT, "%s (%s of it for CUDA)", used,
+			 amount(context, ledger->context));
+	return text;
 }
 
 int ledger_refuse(const struct ledger *ledger, const struct device_info *info,
@@ -31,16 +46,18 @@ int ledger_refuse(const struct ledger *ledger, const struct device_info *info,
 		  const char *remedy, struct ddp_error *error)
 {
 	const char *clause = remedy && *remedy ? "; " : "", *last = remedy ? remedy : "";
-	char wanted[AMOUNT], used[AMOUNT], whole[AMOUNT];
+	char wanted[AMOUNT], used[2 * AMOUNT], whole[AMOUNT], missing[AMOUNT];
 
 	amount(wanted, bytes);
-	amount(used, ledger->used);
+	usage(ledger, used);
 	if (!ledger_allows(ledger, info, bytes))
-		return ddp_error_set(error, DDP_ERR_MEMORY,
-				     "GPU %d (%s): no room for %s: %s wanted, this rank may have "
-				     "%s and uses %s%s%s",
-				     info->index, info->name, what, wanted,
-				     amount(whole, info->limit), used, clause, last);
+		return ddp_error_set(
+			error, DDP_ERR_MEMORY,
+			"GPU %d (%s): no room for %s: %s wanted, this rank may have "
+			"%s and uses %s: %s too little%s%s",
+			info->index, info->name, what, wanted, amount(whole, info->limit), used,
+			amount(missing, ledger->used + ledger->context + bytes - info->limit),
+			clause, last);
 	return ddp_error_set(
 		error, DDP_ERR_MEMORY,
 		"GPU %d (%s): no room for %s: %s wanted, of %s only %s is free; this rank uses "
@@ -94,26 +111,70 @@ bool ledger_take(struct ledger *ledger, const void *memory, struct ledger_entry 
 	return true;
 }
 
-/* What contexts of other ranks may take beside their shares. */
-static size_t spare(const struct device_info *info)
+/* The process that holds most and was not told, NULL: none. */
+static struct ledger_holder *largest(struct ledger_holder *holders, int count)
 {
-	return info->total / 8 < 1536 * MIB ? info->total / 8 : 1536 * MIB;
+	struct ledger_holder *found = NULL;
+
+	for (int i = 0; i < count; i++) {
+		if (holders[i].bytes == 0 || holders[i].pid == (unsigned int)getpid())
+			continue;
+		if (!found || holders[i].bytes > found->bytes)
+			found = &holders[i];
+	}
+	return found;
 }
 
-int ledger_limit(struct device_info *info, const struct ledger_card *card, double share,
-		 struct ddp_error *error)
+static int tell_holder(const struct ledger_holder *holder, const struct engine_mate *mates,
+		       int mate_count, char *text, size_t room)
 {
-	char free_text[AMOUNT], limit_text[AMOUNT], total_text[AMOUNT];
+	char bytes[AMOUNT];
+
+	amount(bytes, holder->bytes);
+	for (int i = 0; i < mate_count; i++)
+		if ((unsigned int)mates[i].pid == holder->pid)
+			return snprintf(text, room, "rank %d of this job (process %u) holds %s",
+					(int)mates[i].rank, holder->pid, bytes);
+	return snprintf(text, room, "process %u holds %s", holder->pid, bytes);
+}
+
+void ledger_tell_holders(struct ledger_holder *holders, int count, const struct engine_mate *mates,
+			 int mate_count, char text[LEDGER_HOLDERS])
+{
+	struct ledger_holder *holder;
+	size_t used = 0;
+
+	text[0] = '\0';
+	for (int i = 0; i < TOLD && (holder = largest(holders, count)); i++) {
+		if (used > 0)
+			used += (size_t)snprintf(text + used, LEDGER_HOLDERS - used, ", ");
+		used += (size_t)tell_holder(holder, mates, mate_count, text + used,
+					    LEDGER_HOLDERS - used);
+		holder->bytes = 0;
+	}
+}
+
+/* What the driver may keep for itself, of a card that nobody else uses. */
+static size_t spare(const struct device_info *info)
+{
+	return info->total / 32 < 1536 * MIB ? info->total / 32 : 1536 * MIB;
+}
+
+int ledger_limit(struct device_info *info, const struct ledger_card *card, size_t context,
+		 double share, struct ddp_error *error)
+{
+	char free_text[AMOUNT], limit_text[AMOUNT], total_text[AMOUNT], missing[AMOUNT];
+	size_t had = card->free + context;
 
 	info->limit = share > 0 && share < 1 ? (size_t)(share * (double)info->total) : info->total;
 	/* Without a share nobody says how much is needed: allocations will. */
-	if (!(share > 0) || card->free + spare(info) >= info->limit)
+	if (!(share > 0) || had + spare(info) >= info->limit)
 		return 0;
 	return ddp_error_set(
 		error, DDP_ERR_MEMORY,
-		"GPU %d (%s): this rank's share is %s of %s, but only %s is free%s%s; end "
-		"what else runs there, or take another GPU",
+		"GPU %d (%s): this rank's share is %s of %s, but only %s is free, %s too little%s%s; "
+		"end what else runs there, or take another GPU",
 		info->index, info->name, amount(limit_text, info->limit),
 		amount(total_text, info->total), amount(free_text, card->free),
-		*card->holders ? "; " : "", card->holders);
+		amount(missing, info->limit - had), *card->holders ? "; " : "", card->holders);
 }

@@ -8,6 +8,7 @@
 #define TRAIN_CUDA_LEDGER_H
 
 #include "device.h"
+#include "engine.h"
 
 /* OTHERS: of the device too, but not ours to free. */
 enum ledger_kind { LEDGER_DEVICE, LEDGER_HOST, LEDGER_OTHERS };
@@ -21,8 +22,24 @@ struct ledger_entry {
 
 struct ledger {
 	size_t used, most; /* bytes of the device */
+	size_t context;	   /* and those of CUDA itself: not ours to free */
 	struct ledger_entry *entries;
 };
+
+/* Who has memory of the card. */
+struct ledger_holder {
+	unsigned int pid;
+	size_t bytes; /* 0: none, or not known */
+};
+
+enum { LEDGER_HOLDERS = 256 };
+
+/*
+ * The largest of [holders], without this process: "process 4711 holds 70.1 GiB, rank 2 of this job (process 4712)
+ * holds 20.0 GiB", or "".
+ */
+void ledger_tell_holders(struct ledger_holder *holders, int count, const struct engine_mate *mates,
+			 int mate_count, char text[LEDGER_HOLDERS]);
 
 /* What the card says when it is asked for memory: of all processes. */
 struct ledger_card {
@@ -54,10 +71,10 @@ const struct ledger_entry *ledger_find(const struct ledger *ledger, const void *
 bool ledger_take(struct ledger *ledger, const void *memory, struct ledger_entry *entry);
 
 /*
- * What a rank with [share] (0: all) of a card may have, or with less than that free, DDP_ERR_MEMORY.
- * Other ranks' contexts are no reason: they take of the card what no share counts.
+ * What a rank with [share] (0: all) of a card may have, of which CUDA has taken [context] already; or with less
+ * than that free, DDP_ERR_MEMORY. A little less is no reason: the driver keeps some for itself.
  */
-int ledger_limit(struct device_info *info, const struct ledger_card *card, double share,
-		 struct ddp_error *error);
+int ledger_limit(struct device_info *info, const struct ledger_card *card, size_t context,
+		 double share, struct ddp_error *error);
 
 #endif /* TRAIN_CUDA_LEDGER_H */

@@ -198,6 +198,8 @@ static int allocate_rooms(struct engine *engine, struct ddp_error *error)
 	void *place = NULL;
 	int status;
 
+	/* By now libraries have loaded what they need. */
+	device_measure(engine->device);
 	memory->scratch_bytes = scratch_bytes(engine);
 	status = device_alloc(engine->device, &memory->scratch, larger(memory->scratch_bytes, 1),
 			      "scratch memory of convolutions", smaller_batch, error);

@@ -42,7 +42,10 @@ static int open_device(struct engine *engine, struct ddp_error *error)
 	const struct ddp_world *world = ddp_world(engine->setup.ddp);
 	const struct device_info *info;
 	int index = world->device > 0 ? world->device : 0;
-	int status = device_open(&engine->device, index, world->share, error);
+	const struct engine_setup *setup = &engine->setup;
+	double share = setup->share > 0 ? setup->share : world->share;
+	int status = device_open_among(&engine->device, index, share, setup->mates,
+				       setup->mate_count, error);
 
 	if (status < 0)
 		return status;

@@ -27,6 +27,8 @@ int sums_alloc(struct ddp *ddp, struct device *device, void **memory, size_t byt
 	/* The first time the ranks' devices meet here. */
 	status = told(ddp, ddp_device_join(ddp), error);
 	if (!status)
+		status = device_may(device, bytes, "sums over ranks", NULL, error);
+	if (!status)
 		status = told(ddp, ddp_device_alloc(ddp, bytes, memory), error);
 	if (status)
 		return status;
