@@ -262,6 +262,54 @@ START_TEST(test_one_gpu_sizes)
 }
 END_TEST
 
+static void set_memory(size_t bytes)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%zu", bytes);
+	setenv("DDP_EMULATED_MEMORY", text, 1);
+}
+
+/* All that a rank takes is within its share, CUDA's own part too; a byte less is too little. */
+static int keeps_share(int rank)
+{
+	struct ddp_error error;
+	struct duo duo;
+	size_t used;
+
+	(void)rank;
+	row = 6;
+	setenv("DDP_EMULATED_CONTEXT", "1000000", 1);
+	open_shared(&duo);
+	duo_seat(&duo, 0);
+	duo.setup.share = 0.25;
+	duo_engine(&duo);
+	duo_steps(&duo, true, 3, 0.01);
+	used = engine_cuda.memory(duo.engine);
+	RANK_CHECK(used > 1000000);
+	engine_cuda.close(duo.engine);
+	set_memory(4 * used);
+	duo_engine(&duo);
+	RANK_CHECK(engine_cuda.memory(duo.engine) == used);
+	engine_cuda.close(duo.engine);
+	set_memory(4 * used - 4);
+	duo.engine = NULL;
+	RANK_CHECK(engine_cuda.open(&duo.engine, &duo.setup, &error) == DDP_ERR_MEMORY);
+	fprintf(stderr, "%s\n", error.text);
+	RANK_CHECK(strstr(error.text, "(1000000 bytes of it for CUDA)"));
+	RANK_CHECK(strstr(error.text, " 1 bytes too little") &&
+		   strstr(error.text, "lower --batch"));
+	model_destroy(duo.model);
+	workshop_close(&duo.shop);
+	return 0;
+}
+
+START_TEST(test_share)
+{
+	ranks_run("2", keeps_share);
+}
+END_TEST
+
 /* Which rank dies: the first one of a GPU, or another. */
 static int victim;
 
@@ -321,6 +369,7 @@ static void fill(TCase *tcase)
 	tcase_add_loop_test(tcase, test_overflow, 0, 2);
 	UNIT_ROWS(tcase, test_one_gpu, shared_rows);
 	UNIT_ROWS(tcase, test_one_gpu_sizes, sizes);
+	tcase_add_test(tcase, test_share);
 	tcase_add_loop_test(tcase, test_lost, 0, 2);
 }
 
