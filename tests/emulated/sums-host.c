@@ -5,7 +5,8 @@
  * A rank's host must not be in another collective of libddp meanwhile: it waits (sums_wait) for the
  * sums that it enqueued before it enters one.
  *
- * Ranks whose devices have one UUID share a GPU: no graph may have their sums.
+ * Ranks whose devices have one UUID share a GPU, if they do not pose as several nodes: no graph may have their
+ * sums.
  */
 #include "config.h"
 
@@ -63,14 +64,15 @@ static int submit(struct device *device, enum device_stream stream, const struct
 	return 0;
 }
 
-/* A node's index and a device's name. */
+/* Where a rank's device is, by the node that it poses as (NCCL_HOSTID). */
 struct seat {
 	int node;
-	char uuid[DEVICE_UUID];
+	char uuid[DEVICE_UUID], posing[64];
 };
 
 static int look_around(struct ddp *ddp, const struct device *device, struct ddp_error *error)
 {
+	const char *posing = getenv("NCCL_HOSTID");
 	size_t size = (size_t)ddp_world(ddp)->size;
 	struct seat mine, *seats = calloc(size, sizeof(*seats));
 	int status;
@@ -78,6 +80,8 @@ static int look_around(struct ddp *ddp, const struct device *device, struct ddp_
 	if (!seats)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %zu ranks", size);
 	memset(&mine, 0, sizeof(mine));
+	if (posing)
+		strncpy(mine.posing, posing, sizeof(mine.posing) - 1);
 	mine.node = ddp_world(ddp)->node_rank;
 	memcpy(mine.uuid, device_info(device)->uuid, DEVICE_UUID);
 	status = ddp_all_gather(ddp, &mine, seats, sizeof(mine));

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs of ddp-train for the tests of GPUs: one rank, or several as processes of one host.
 
-Ranks that share one GPU pose as several hosts to NCCL (NCCL_HOSTID), which then talks over sockets.
+Ranks that share one GPU do so, or pose as several hosts to NCCL (NCCL_HOSTID), which then talks over sockets.
 """
 
 import atexit
@@ -55,7 +55,7 @@ def note(text):
 class Run:
     """[ranks] processes of ddp-train from the build in [build], with --log-json of rank 0."""
 
-    def __init__(self, build, words, ranks=1, gone=(), **more):
+    def __init__(self, build, words, ranks=1, gone=(), posing=True, **more):
         self.directory = tempfile.TemporaryDirectory(prefix="ddp-gpu-run.")
         top, build = pathlib.Path(self.directory.name), pathlib.Path(build).resolve()
         self.log = top / "log"
@@ -69,11 +69,11 @@ class Run:
         for rank in range(ranks):
             with open(self.outputs[rank], "w") as out:
                 self.processes.append(subprocess.Popen(
-                    words, env=self.environment(build, top, rank, ranks, gone, more), stdout=out,
+                    words, env=self.environment(build, top, rank, ranks, gone, posing, more), stdout=out,
                     stderr=subprocess.STDOUT, start_new_session=True))
 
     @staticmethod
-    def environment(build, top, rank, ranks, gone, more):
+    def environment(build, top, rank, ranks, gone, posing, more):
         kept = {k: v for k, v in os.environ.items() if not k.startswith(GONE) and k not in RANK}
         kept.update(DDP_MODULES=str(build), XDG_CACHE_HOME=str(build), DDP_TIMEOUT="60")
         kept.setdefault("CUDA_VISIBLE_DEVICES", "0")
@@ -81,8 +81,9 @@ class Run:
             kept.update(zip(RANK, map(str, (rank, ranks, rank, ranks, 0, 1))))
             kept.update(TORCHELASTIC_RUN_ID="gpu", TORCHELASTIC_RESTART_COUNT="0",
                         TORCHELASTIC_MAX_RESTARTS="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="7",
-                        DDP_RENDEZVOUS=str(top), NCCL_HOSTID=f"ddp-test-{rank}",
-                        NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")
+                        DDP_RENDEZVOUS=str(top), NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")
+            if posing:
+                kept["NCCL_HOSTID"] = f"ddp-test-{rank}"
         kept.update(more)
         for name in gone:
             kept.pop(name, None)

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ddp-train on a GPU: train.py BUILD [--small] [--ranks] [--engine NAME]
+"""ddp-train on a GPU: train.py BUILD [--small] [--ranks] [--sharing] [--engine NAME]
 
 Checkpoints that move between engines, what is refused, a killed training; with --ranks instead two
-ranks on one GPU, and one of these killed. Prints TAP.
+ranks on one GPU that pose as two hosts, and one of these killed; with --sharing ranks that share it.
+Prints TAP.
 """
 
 import argparse
 import os
+import random
 import signal
+import subprocess
 import sys
 import tempfile
+import time
 
 from runs import Run, apart, good_run, note, ok, skip
 import runs
@@ -140,16 +144,164 @@ def test_lost_rank():
     note(said)
 
 
+# --- Ranks that share one GPU --------------------------------------------------------------------
+
+
+def shared_run(text, words, ranks):
+    return run(text, [*words, "--engine", arguments.engine], ranks=ranks, posing=False)
+
+
+def test_shared():
+    """2, 4 and 8 ranks that share a GPU train as one with a batch as large as all of theirs."""
+    for net, more in (("mnist", []), ("mnist", ["--wire", "bf16"]), ("cifar", []),
+                      ("cifar", ["--sync-bn"])):
+        batch, steps = (16, 20) if net == "mnist" else (8, 2 if arguments.small else 20)
+        words = [*NETS[net], "--steps", steps]
+        one = run(f"{net}: one rank", [*words, "--engine", arguments.engine, "--batch", batch])
+        for ranks in (2, 4, 8):
+            # BatchNorm over a rank's own samples is another network than over all of them.
+            if net == "cifar" and not more:
+                one = run("cifar: as many ranks on CPUs",
+                          [*words, "--engine", "cpu", "--batch", batch // ranks], ranks=ranks)
+            many = shared_run(f"{net}: {ranks} ranks share a GPU",
+                              [*words, *more, "--batch", batch // ranks], ranks)
+            if not one or not many:
+                continue
+            far, most = apart(many.losses(), one.losses()), 3e-2 if "bf16" in more else 1e-3
+            ok(far < most, f"{net} {' '.join(more)}: losses of {ranks} ranks that share a GPU and "
+               f"of one, apart {far:.1e}")
+            ok(f"{ranks} ranks share GPU 0" in many.said(), "what is shared is said")
+
+
+def test_shared_types():
+    """Each type of activations, and the same bits from run to run with --deterministic."""
+    ranks = 4
+    for amp in ("off", "tf32", "bf16", "fp16"):
+        words = [*NETS["mnist"], "--batch", 4, "--amp", amp, "--steps", 20, "--deterministic"]
+        one, other = (shared_run(f"mnist, --amp {amp}: {ranks} ranks", words, ranks)
+                      for _ in range(2))
+        if one and other:
+            losses = list(one.losses().values())
+            ok(len(losses) == 20 and losses[-1] < losses[0],
+               f"mnist, --amp {amp}: {ranks} ranks learn")
+            ok(one.losses() == other.losses(), f"mnist, --amp {amp}: two runs are equal")
+
+
+def ask_card(*what):
+    """Lines of nvidia-smi, or none where it is not here or says nothing."""
+    try:
+        done = subprocess.run(["nvidia-smi", *what, "--format=csv,noheader,nounits"],
+                              capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return [line.split(", ") for line in done.stdout.splitlines() if line.strip()]
+
+
+def test_shared_memory():
+    """What each of four ranks has of the GPU, as it says itself and as the driver does, is within a quarter."""
+    ranks, share = 4, 0.25
+    total = [int(line[0]) << 20 for line in ask_card("--query-gpu=memory.total")][:1] or [8 << 30]
+    words = [*NETS["mnist"], "--engine", arguments.engine, "--batch", 4, "--epochs", 100000]
+    many = Run(arguments.build, [*words, "--steps", 30000 if not arguments.small else 100],
+               ranks=ranks, posing=False)
+    many.reached(30)
+    held = {int(line[0]): int(line[1]) << 20 for line in ask_card("--query-compute-apps=pid,used_memory")
+            if line[1].isdigit()}
+    statuses = many.wait()
+    if not ok(statuses == [0] * ranks, f"{ranks} ranks in their shares end with {statuses}"):
+        note(many.said())
+        return
+    said = [rank["resident"] for entry in many.entries() for rank in entry.get("ranks", [])
+            if "resident" in rank]
+    ok(len(said) >= ranks and 0 < max(said) <= share * total[0],
+       f"each of {ranks} ranks says it has at most {max(said, default=0) >> 20} MiB of "
+       f"{total[0] >> 20}")
+    mine = [held[process.pid] for process in many.processes if process.pid in held]
+    if mine:
+        ok(max(mine) <= share * total[0] and max(mine) <= 1.05 * max(said) + (64 << 20),
+           f"the driver counts {max(mine) >> 20} MiB for one of them at most, as it does itself")
+    else:
+        skip("what the driver counts for each rank", "nvidia-smi shows none of them")
+
+
+def test_shared_launched():
+    """ddp-train -n 4 deals four ranks to what GPUs there are; each stays in its part."""
+    done = run("ddp-train -n 4", [*NETS["mnist"], "--engine", arguments.engine, "--steps", 20, "-n", 4])
+    if done:
+        ok("4 ranks share GPU 0, a quarter of its memory each" in done.said(),
+           "ddp-train -n 4 on one GPU: a quarter for each")
+    words = [*NETS["mnist"], "--engine", arguments.engine, "--steps", 2]
+    little = Run(arguments.build, words, ranks=2, posing=False, DDP_SHARE="0.000001")
+    statuses = little.wait()
+    said = little.said()
+    ok(all(status not in (0, None) for status in statuses) and "this rank may have" in said
+       and "too little" in said, "a share that is too small is refused with what is missing")
+    note(said)
+
+
+def kill_one(victim, ranks, steps, words, state):
+    """One of [ranks] that share a GPU is killed at a random time after [steps] steps: the others leave."""
+    many = Run(arguments.build, [*words, "--checkpoint", state, "--checkpoint-steps", 5,
+                                 "--steps", 1000000, "--epochs", 1000000],
+               ranks=ranks, posing=False, DDP_TIMEOUT="15")
+    if not ok(many.reached(steps), f"{ranks} ranks that share a GPU train to step {steps}"):
+        note(many.said())
+        many.kill()
+        return None
+    time.sleep(random.random() / 10)
+    os.kill(many.processes[victim].pid, signal.SIGKILL)
+    statuses = many.wait(60)
+    others = [status for rank, status in enumerate(statuses) if rank != victim]
+    good = ok(all(status not in (0, None) for status in others),
+              f"rank {victim} of {ranks} is killed: the others end with {others}")
+    said = [path.read_text(errors="replace") for path in many.outputs]
+    named = [f"rank {victim}" in text for rank, text in enumerate(said) if rank != victim]
+    if not ok(any(named), "and it is named") or not good:
+        note(many.said())
+    return max(many.losses()) if good else None
+
+
+def test_shared_killed():
+    """Leader and followers are killed in turn; each time the next run goes on from the checkpoint."""
+    ranks = 4
+    words = [*NETS["mnist"], "--batch", 4, "--engine", arguments.engine]
+    turns = arguments.kills or (2 if arguments.small else 10)
+    seed = random.randrange(1 << 30)
+    print(f"# kills with seed {seed}", flush=True)
+    random.seed(seed)
+    with tempfile.TemporaryDirectory(prefix="ddp-gpu-state.") as state:
+        steps = 12
+        for turn in range(turns):
+            victim = 0 if turn % 2 == 0 else random.randrange(1, ranks)
+            before = kill_one(victim, ranks, steps, words, state)
+            if before is None:
+                return
+            steps = before + 8
+        # On as many ranks as it was, and alone: both have what was there.
+        for count in (ranks, 1):
+            again = run(f"the next one, on {count}", [*words, "--batch", 16 // count, "--checkpoint",
+                        state, "--steps", steps + 10, "--epochs", 1000000], ranks=count, posing=False)
+            if again:
+                begin = min(again.losses(), default=0)
+                ok(5 < begin <= steps + 6, f"killed after {before} steps, it went on with step {begin}")
+                steps += 20
+
+
 def main():
     global arguments
     parser = argparse.ArgumentParser()
     parser.add_argument("build")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--ranks", action="store_true")
+    parser.add_argument("--sharing", action="store_true")
+    parser.add_argument("--kills", type=int, default=0, help="of ranks that share a GPU")
     parser.add_argument("--engine", default="cuda")
     arguments = parser.parse_args()
     if arguments.ranks:
         tests = (test_two_ranks, test_lost_rank)
+    elif arguments.sharing:
+        tests = (test_shared, test_shared_types, test_shared_memory, test_shared_launched,
+                 test_shared_killed)
     else:
         tests = (test_checkpoints, test_types, test_deterministic, test_hidden, test_killed)
     for test in tests:
