@@ -61,7 +61,7 @@ class Run:
         self.log = top / "log"
         words = [str(build / "ddp-train"), *map(str, words), "--progress", "off",
                  "--log-json", str(self.log)]
-        if ranks == 1:
+        if ranks == 1 and "-n" not in words:
             words += ["-n", "1"]
         self.outputs = [top / f"out{rank}" for rank in range(ranks)]
         self.processes = []

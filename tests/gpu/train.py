@@ -153,12 +153,12 @@ def shared_run(text, words, ranks):
 
 def test_shared():
     """2, 4 and 8 ranks that share a GPU train as one with a batch as large as all of theirs."""
-    for net, more in (("mnist", []), ("mnist", ["--wire", "bf16"]), ("cifar", []),
-                      ("cifar", ["--sync-bn"])):
+    for net, more, sizes in (("mnist", [], (2, 4, 8)), ("mnist", ["--wire", "bf16"], (4,)),
+                             ("cifar", [], (4,)), ("cifar", ["--sync-bn"], (2, 4, 8))):
         batch, steps = (16, 20) if net == "mnist" else (8, 2 if arguments.small else 20)
         words = [*NETS[net], "--steps", steps]
         one = run(f"{net}: one rank", [*words, "--engine", arguments.engine, "--batch", batch])
-        for ranks in (2, 4, 8):
+        for ranks in sizes:
             # BatchNorm over a rank's own samples is another network than over all of them.
             if net == "cifar" and not more:
                 one = run("cifar: as many ranks on CPUs",
@@ -255,6 +255,8 @@ def kill_one(victim, ranks, steps, words, state):
     good = ok(all(status not in (0, None) for status in others),
               f"rank {victim} of {ranks} is killed: the others end with {others}")
     said = [path.read_text(errors="replace") for path in many.outputs]
+    gone = [int(line[0]) for line in ask_card("--query-compute-apps=pid")]
+    ok(not any(process.pid in gone for process in many.processes), "none of them is left on the GPU")
     named = [f"rank {victim}" in text for rank, text in enumerate(said) if rank != victim]
     if not ok(any(named), "and it is named") or not good:
         note(many.said())
