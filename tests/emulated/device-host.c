@@ -188,8 +188,10 @@ void device_close(struct device *device)
 	if (!device)
 		return;
 	queues_destroy(device->queues);
-	while (ledger_take(&device->ledger, NULL, &entry))
-		keep(entry.memory, entry.bytes);
+	while (ledger_take(&device->ledger, NULL, &entry)) {
+		if (entry.kind != LEDGER_OTHERS)
+			keep(entry.memory, entry.bytes);
+	}
 	free(device);
 }
 
@@ -255,6 +257,24 @@ void device_free(struct device *device, void *memory)
 		abort();
 	}
 	keep(entry.memory, entry.bytes);
+}
+
+int host_count(struct device *device, void *memory, size_t bytes, struct ddp_error *error)
+{
+	if (ledger_add(&device->ledger, memory, bytes, LEDGER_OTHERS))
+		return 0;
+	return ddp_error_set(error, DDP_ERR_MEMORY, "no memory on the host");
+}
+
+bool host_uncount(struct device *device, void *memory)
+{
+	const struct ledger_entry *entry = ledger_find(&device->ledger, memory);
+	struct ledger_entry taken;
+
+	if (!entry || entry->kind != LEDGER_OTHERS)
+		return false;
+	queues_drain(device->queues, NULL);
+	return ledger_take(&device->ledger, memory, &taken);
 }
 
 size_t device_context(const struct device *device)

@@ -5,6 +5,9 @@
  * A rank's host must not be in another collective of libddp meanwhile: it waits (sums_wait) for the
  * sums that it enqueued before it enters one.
  *
+ * With DDP_EMULATED_SUMS=device it is libddp's collectives on device memory, over engines of host memory
+ * (tests/runtime/shard-host.c, nccl-host.c), which then are waited for.
+ *
  * Ranks whose devices have one UUID share a GPU, if they do not pose as several nodes: no graph may have their
  * sums.
  */
@@ -30,12 +33,35 @@ struct sum {
 
 static bool shared; /* two ranks have one GPU; as of the last sums_alloc() */
 
+static bool by_device(void)
+{
+	const char *wish = getenv("DDP_EMULATED_SUMS");
+
+	return wish && strcmp(wish, "device") == 0;
+}
+
+static int do_device_sum(const struct sum *sum)
+{
+	int status;
+
+	if (sum->kind == SUM_REDUCE)
+		status = ddp_device_all_reduce(sum->ddp, sum->data, sum->data, sum->count,
+					       sum->type, DDP_SUM, NULL);
+	else if (sum->kind == SUM_GATHER)
+		status = ddp_device_all_gather(sum->ddp, sum->send, sum->data, sum->count, NULL);
+	else
+		status = ddp_device_broadcast(sum->ddp, sum->data, sum->count, sum->root, NULL);
+	return status < 0 ? status : ddp_device_wait(sum->ddp, NULL);
+}
+
 static int do_sum(void *data, struct ddp_error *error)
 {
 	struct sum *sum = data;
 	int status;
 
-	if (sum->kind == SUM_REDUCE)
+	if (by_device())
+		status = do_device_sum(sum);
+	else if (sum->kind == SUM_REDUCE)
 		status = ddp_all_reduce(sum->ddp, sum->data, sum->data, sum->count, sum->type,
 					DDP_SUM);
 	else if (sum->kind == SUM_GATHER)
@@ -93,6 +119,18 @@ static int look_around(struct ddp *ddp, const struct device *device, struct ddp_
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
 }
 
+static int device_sums_alloc(struct ddp *ddp, struct device *device, void **memory, size_t bytes,
+			     struct ddp_error *error)
+{
+	int status = ddp_device_join(ddp);
+
+	if (status == 0)
+		status = ddp_device_alloc(ddp, bytes, memory);
+	if (status < 0)
+		return ddp_error_set(error, status, "%s", ddp_error(ddp));
+	return host_count(device, *memory, bytes, error);
+}
+
 int sums_alloc(struct ddp *ddp, struct device *device, void **memory, size_t bytes,
 	       struct ddp_error *error)
 {
@@ -101,27 +139,30 @@ int sums_alloc(struct ddp *ddp, struct device *device, void **memory, size_t byt
 	*memory = NULL;
 	if (status < 0)
 		return status;
+	if (by_device())
+		return device_sums_alloc(ddp, device, memory, bytes, error);
 	return device_alloc(device, memory, bytes, "sums over ranks", NULL, error);
 }
 
 bool sums_captures(const struct ddp *ddp)
 {
-	(void)ddp;
-	return !shared;
+	return by_device() ? ddp_device_captures(ddp) : !shared;
 }
 
 /* A sum that fails ends all that is behind it. */
 int sums_check(struct ddp *ddp, struct ddp_error *error)
 {
-	(void)ddp;
-	(void)error;
-	return 0;
+	int status = by_device() ? ddp_device_check(ddp) : 0;
+
+	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
 }
 
 void sums_free(struct ddp *ddp, struct device *device, void *memory)
 {
-	(void)ddp;
-	device_free(device, memory);
+	if (host_uncount(device, memory))
+		(void)ddp_device_free(ddp, memory);
+	else
+		device_free(device, memory);
 }
 
 int sums_reduce(struct ddp *ddp, struct device *device, enum device_stream stream, void *data,

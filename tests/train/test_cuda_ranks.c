@@ -310,8 +310,76 @@ START_TEST(test_share)
 }
 END_TEST
 
+/* --- Through libddp --------------------------------------------------------------------------- */
+
+/* GPUs of the ranks, by letter: those of one letter share it, and libddp sums there, else over NCCL's stand-in. */
+static const struct {
+	const char *name, *row, *gpus;
+} composed[] = {
+	{"two on one", "like mnist", "aa"},
+	{"four on one", "like mnist, fp16", "aaaa"},
+	{"on the wire", "like mnist, bf16 on the wire", "aaaa"},
+	{"synchronised", "residual, synchronised", "aaaa"},
+	{"four on two", "like mnist", "abab"},
+	{"three and one, synchronised", "residual, synchronised", "aaba"},
+};
+
+static int layout;
+
+static void sit(int rank)
+{
+	char gpu[2] = {composed[layout].gpus[rank], '\0'};
+
+	setenv("DDP_MODULES", HOST_MODULES, 1);
+	setenv("DDP_HOST_GPU", gpu, 1);
+	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+	for (row = 0; strcmp(shared_rows[row].name, composed[layout].row) != 0;)
+		row++;
+}
+
+static int composes(int rank)
+{
+	const char *gpus = composed[layout].gpus;
+	struct engine_step wanted, got;
+	struct model *want;
+	struct ddp_error error;
+	struct duo duo;
+
+	sit(rank);
+	open_shared(&duo);
+	workshop_must(model_create(&want, duo.shop.ddp, duo.shop.graph, 2, DDP_F32, &error),
+		      "model", error.text);
+	wanted = train(&duo, rank, rank, SHARED_STEPS);
+	duo_copy(want, duo.model);
+	start_again(&duo);
+	setenv("DDP_EMULATED_SUMS", "device", 1);
+	got = train(&duo, gpus[rank] - 'a', 77 + rank, SHARED_STEPS);
+	RANK_CHECK(!ddp_device_captures(duo.shop.ddp));
+	/* One order of ranks, or two. */
+	if (!strchr(gpus, 'b'))
+		check_same(&duo, want, &wanted, &got, "by libddp");
+	RANK_CHECK(got.samples == wanted.samples && duo_apart(want, duo.model) < 1e-4);
+	ranks_equal(duo.shop.ddp, duo.model->values, duo.model->count * sizeof(float));
+	model_destroy(want);
+	duo_close(&duo);
+	return 0;
+}
+
+START_TEST(test_composed)
+{
+	char size[24];
+
+	layout = _i;
+	snprintf(size, sizeof(size), "%zu", strlen(composed[_i].gpus));
+	ranks_run(size, composes);
+}
+END_TEST
+
+/* --- What is left of a rank's troubles --------------------------------------------------------- */
+
 /* Which rank dies: the first one of a GPU, or another. */
 static int victim;
+static bool by_device;
 
 /* The others fail while steps are under way, name it, and close what they have. */
 static int loses_one(int rank)
@@ -322,6 +390,11 @@ static int loses_one(int rank)
 	int status = 0;
 
 	row = 0;
+	layout = 1;
+	if (by_device) {
+		sit(rank);
+		setenv("DDP_EMULATED_SUMS", "device", 1);
+	}
 	open_shared(&duo);
 	duo_seat(&duo, 0);
 	duo_engine(&duo);
@@ -344,7 +417,8 @@ START_TEST(test_lost)
 	static struct ranks ranks;
 	char name[16];
 
-	victim = _i;
+	victim = _i % 2;
+	by_device = _i >= 2;
 	snprintf(name, sizeof(name), "rank %d", victim);
 	setenv("DDP_TIMEOUT", "10", 1);
 	ranks_start(&ranks, "4", loses_one);
@@ -370,7 +444,8 @@ static void fill(TCase *tcase)
 	UNIT_ROWS(tcase, test_one_gpu, shared_rows);
 	UNIT_ROWS(tcase, test_one_gpu_sizes, sizes);
 	tcase_add_test(tcase, test_share);
-	tcase_add_loop_test(tcase, test_lost, 0, 2);
+	tcase_add_loop_test(tcase, test_lost, 0, 4);
+	UNIT_ROWS(tcase, test_composed, composed);
 }
 
 int main(void)
