@@ -159,6 +159,8 @@ int sums_check(struct ddp *ddp, struct ddp_error *error)
 
 void sums_free(struct ddp *ddp, struct device *device, void *memory)
 {
+	if (!memory)
+		return;
 	if (host_uncount(device, memory))
 		(void)ddp_device_free(ddp, memory);
 	else

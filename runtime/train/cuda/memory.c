@@ -103,6 +103,18 @@ static int allocate_model(struct engine *engine, struct ddp_error *error)
 	return status;
 }
 
+/* What is summed or gathered over ranks. */
+static int shared_floats(struct engine *engine, float **memory, size_t count,
+			 struct ddp_error *error)
+{
+	void *place = NULL;
+	int status =
+		sums_alloc(engine->setup.ddp, engine->device, &place, count * sizeof(float), error);
+
+	*memory = place;
+	return status;
+}
+
 /* Gradients and what of them is on the way; registered, where NCCL can. */
 static int allocate_sums(struct engine *engine, struct ddp_error *error)
 {
@@ -134,9 +146,10 @@ static int allocate_norms(struct engine *engine, struct ddp_error *error)
 	if (status == 0)
 		status = floats(engine, &memory->moments, each, what, NULL, error);
 	if (status == 0)
-		status = floats(engine, &memory->sums, each, what, NULL, error);
+		status = engine->sync_norm ? shared_floats(engine, &memory->sums, each, error)
+					   : floats(engine, &memory->sums, each, what, NULL, error);
 	if (status == 0 && engine->sync_norm)
-		status = floats(engine, &memory->gathered, ranks * each, what, NULL, error);
+		status = shared_floats(engine, &memory->gathered, ranks * each, error);
 	if (status < 0)
 		return status;
 	all = 0;
@@ -232,10 +245,12 @@ void cuda_memory_close(struct engine *engine)
 {
 	struct cuda_memory *memory = &engine->memory;
 
-	if (memory->wire)
-		sums_free(engine->setup.ddp, engine->device, memory->wire);
-	if (memory->gradients)
-		sums_free(engine->setup.ddp, engine->device, memory->gradients);
-	memory->wire = memory->gradients = NULL;
+	if (engine->sync_norm) {
+		sums_free(engine->setup.ddp, engine->device, memory->gathered);
+		sums_free(engine->setup.ddp, engine->device, memory->sums);
+	}
+	sums_free(engine->setup.ddp, engine->device, memory->wire);
+	sums_free(engine->setup.ddp, engine->device, memory->gradients);
+	*memory = (struct cuda_memory){.rooms = NULL};
 	free(engine->labels);
 }

@@ -17,6 +17,7 @@
  */
 int sums_alloc(struct ddp *ddp, struct device *device, void **memory, size_t bytes,
 	       struct ddp_error *error);
+/* NULL is legal. */
 void sums_free(struct ddp *ddp, struct device *device, void *memory);
 
 /*
