@@ -6,6 +6,7 @@
 #include "device-private.h"
 #include "engine.h"
 #include "fake-cuda.h"
+#include "fake-nvml.h"
 #include "tap.h"
 
 static struct ddp_error error;
@@ -98,71 +99,10 @@ static void test_share(void)
 	ok(fake.objects == 0, "nothing is left");
 }
 
-/* --- A management library of ours ----------------------------------------------------------- */
+/* --- What of its share a rank has ------------------------------------------------------------ */
 
 #define GIB ((size_t)1 << 30)
 #define MIB ((size_t)1 << 20)
-
-static struct nvml_process {
-	unsigned int pid;
-	unsigned long long bytes;
-	unsigned int instance, part;
-} processes[4];
-static unsigned int process_count;
-static bool has_nvml;
-
-static int nvml_nothing(void)
-{
-	return 0;
-}
-
-static int nvml_find(const char *uuid, void **handle)
-{
-	*handle = processes;
-	return strncmp(uuid, "GPU-", 4);
-}
-
-static int nvml_processes(const void *handle, unsigned int *count, struct nvml_process *list)
-{
-	(void)handle;
-	*count = process_count;
-	memcpy(list, processes, sizeof(processes));
-	return 0;
-}
-
-void *__wrap_dlopen(const char *name, int flags);
-void *__wrap_dlsym(void *library, const char *name);
-int __wrap_dlclose(void *library);
-
-void *__wrap_dlopen(const char *name, int flags)
-{
-	(void)flags;
-	return has_nvml && strcmp(name, "libnvidia-ml.so.1") == 0 ? processes : NULL;
-}
-
-void *__wrap_dlsym(void *library, const char *name)
-{
-	union {
-		void *data;
-		int (*find)(const char *, void **);
-		int (*list)(const void *, unsigned int *, struct nvml_process *);
-		int (*nothing)(void);
-	} function = {.nothing = nvml_nothing};
-
-	(void)library;
-	if (strcmp(name, "nvmlDeviceGetHandleByUUID") == 0)
-		function.find = nvml_find;
-	else if (strstr(name, "Processes"))
-		function.list = nvml_processes;
-	return function.data;
-}
-
-int __wrap_dlclose(void *library)
-{
-	return library != processes;
-}
-
-/* --- What of its share a rank has ------------------------------------------------------------ */
 
 static void test_context(void)
 {
@@ -180,10 +120,11 @@ static void test_context(void)
 	ok(device_context(device) == 100 * MIB, "but no more than what is used at all");
 	device_close(device);
 	fake.free = 60 * GIB;
-	has_nvml = true;
-	process_count = 2;
-	processes[0] = (struct nvml_process){.pid = 1, .bytes = 7 * GIB};
-	processes[1] = (struct nvml_process){.pid = (unsigned int)getpid(), .bytes = 600 * MIB};
+	fake_nvml.there = true;
+	fake_nvml.count = 2;
+	fake_nvml.processes[0] = (struct fake_process){.pid = 1, .bytes = 7 * GIB};
+	fake_nvml.processes[1] =
+		(struct fake_process){.pid = (unsigned int)getpid(), .bytes = 600 * MIB};
 	device_open(&device, 0, 0.25, &error);
 	ok(device_context(device) == 600 * MIB, "or what the driver counts for this process");
 	OK_STATUS(device_alloc(device, &memory, 20 * GIB - 600 * MIB + 1, "a test", NULL, &error),
@@ -194,23 +135,23 @@ static void test_context(void)
 		  &error, "without the byte it is there");
 	device_free(device, memory);
 	device_alloc(device, &memory, GIB, "a test", NULL, &error);
-	processes[1].bytes = 3 * GIB;
+	fake_nvml.processes[1].bytes = 3 * GIB;
 	device_measure(device);
 	ok(device_context(device) == 2 * GIB, "what libraries took meanwhile is found");
 	OK_STATUS(device_alloc(device, &memory, 17 * GIB + 1, "a test", NULL, &error),
 		  DDP_ERR_MEMORY, &error, "and kept free");
-	device_count(device, processes, 10 * GIB, &error);
+	device_count(device, &fake_nvml, 10 * GIB, &error);
 	OK_STATUS(device_alloc(device, &memory, 7 * GIB + 1, "a test", NULL, &error),
 		  DDP_ERR_MEMORY, &error, "what libddp allocated counts");
 	OK_STATUS(device_may(device, 7 * GIB + 1, "sums", NULL, &error), DDP_ERR_MEMORY, &error,
 		  "and is asked for before");
 	OK_STATUS(device_may(device, 7 * GIB, "sums", NULL, &error), 0, &error, "to the byte");
-	device_uncount(device, processes);
-	processes[1].bytes = 2 * GIB;
+	device_uncount(device, &fake_nvml);
+	fake_nvml.processes[1].bytes = 2 * GIB;
 	device_measure(device);
 	ok(device_context(device) == 2 * GIB, "it does not come back");
 	device_close(device);
-	has_nvml = false;
+	fake_nvml.there = false;
 	ok(fake.objects == 0, "nothing is left");
 }
 
@@ -221,18 +162,19 @@ static void test_mates(void)
 
 	fake_reset();
 	fake.free = 10 * GIB;
-	has_nvml = true;
-	process_count = 4;
-	processes[0] = (struct nvml_process){.pid = 4713, .bytes = 20 * GIB};
-	processes[1] = (struct nvml_process){.pid = 5000, .bytes = 40 * GIB};
-	processes[2] = (struct nvml_process){.pid = (unsigned int)getpid(), .bytes = 512 * MIB};
-	processes[3] = (struct nvml_process){.pid = 4711, .bytes = ~0ull};
+	fake_nvml.there = true;
+	fake_nvml.count = 4;
+	fake_nvml.processes[0] = (struct fake_process){.pid = 4713, .bytes = 20 * GIB};
+	fake_nvml.processes[1] = (struct fake_process){.pid = 5000, .bytes = 40 * GIB};
+	fake_nvml.processes[2] =
+		(struct fake_process){.pid = (unsigned int)getpid(), .bytes = 512 * MIB};
+	fake_nvml.processes[3] = (struct fake_process){.pid = 4711, .bytes = ~0ull};
 	OK_STATUS(device_open_among(&device, 0, 0.25, mates, 2, &error), DDP_ERR_MEMORY, &error,
 		  "a quarter of 80 GiB where 10 are free");
 	ok(says("10.0 GiB is free, 9.5 GiB too little; process 5000 holds 40.0 GiB, rank 3 of this "
 		"job (process 4713) holds 20.0 GiB; end"),
 	   "%s", error.text);
-	has_nvml = false;
+	fake_nvml.there = false;
 	ok(!device && fake.objects == 0, "nothing is left");
 }
 

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The CUDA engine on ranks that share an emulated GPU, against ranks with one each (test_cuda_ranks): the same
+ * bits, the same from run to run, and after a resume; within its share; when a rank is lost; and
+ * through libddp's sums of shared devices.
+ */
+#include "config.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+
+#include "duo.h"
+#include "networks.h"
+#include "ranks.h"
+
+static int row;
+
+/* Sums of emulated ranks have one order wherever these sit: so all bits are those of ranks with a GPU each. */
+static const struct {
+	const char *name;
+	const struct net *net;
+	bool sync_norm;
+	enum ddp_type wire, type;
+	bool tf32;
+} rows[] = {
+	{"like mnist", &like_mnist, false, DDP_F32, DDP_F32, false},
+	{"like mnist, tf32", &like_mnist, false, DDP_F32, DDP_F32, true},
+	{"like mnist, bf16", &like_mnist, false, DDP_F32, DDP_BF16, false},
+	{"like mnist, fp16", &like_mnist, false, DDP_F32, DDP_F16, false},
+	{"like mnist, bf16 on the wire", &like_mnist, false, DDP_BF16, DDP_F32, false},
+	{"residual", &residual, false, DDP_F32, DDP_F32, false},
+	{"residual, synchronised", &residual, true, DDP_F32, DDP_F32, false},
+	{"tangled, synchronised, bf16", &tangled, true, DDP_F32, DDP_BF16, false},
+};
+
+enum { SHARED_STEPS = 11, RESUMED = 5 }; /* some more than are under way at once */
+
+static void open_shared(struct duo *duo)
+{
+	duo_open(duo, rows[row].net, rows[row].wire);
+	duo->setup.sync_norm = rows[row].sync_norm;
+	duo->setup.type = rows[row].type;
+	duo->setup.tf32 = rows[row].tf32;
+	if (duo->setup.type == DDP_F16)
+		duo->setup.scaler = &duo->scaler;
+}
+
+/* What [count] steps more make of duo->model, on GPU [device] and with streams that are late by [seed]. */
+static struct engine_step train(struct duo *duo, int device, int seed, int count)
+{
+	struct engine_step told;
+
+	ranks_number("DDP_SEED", seed);
+	duo_seat(duo, device);
+	duo_engine(duo);
+	told = duo_steps(duo, true, count, 0.01);
+	duo_pull(duo);
+	return told;
+}
+
+static void start_again(struct duo *duo)
+{
+	engine_cuda.close(duo->engine);
+	duo->engine = NULL;
+	duo->steps[1] = 0;
+	duo->scaler = (struct ddp_scaler)DDP_SCALER_INIT;
+	duo_copy(duo->model, duo->shop.model);
+}
+
+static void check_same(const struct duo *duo, const struct model *want,
+		       const struct engine_step *wanted, const struct engine_step *got,
+		       const char *what)
+{
+	const struct model *model = duo->model;
+	double apart = duo_apart(want, model);
+
+	if (apart != 0)
+		fprintf(stderr, "%s, %s: %.3g apart\n", rows[row].name, what, apart);
+	RANK_CHECK(apart == 0);
+	RANK_CHECK(memcmp(model->values, want->values, model->count * sizeof(float)) == 0);
+	RANK_CHECK(got->steps == wanted->steps && got->samples == wanted->samples);
+	RANK_CHECK(got->hits == wanted->hits && got->loss == wanted->loss);
+}
+
+static int share_gpu(int rank)
+{
+	struct engine_step wanted, got, more;
+	struct model *want;
+	struct ddp_error error;
+	struct duo duo;
+
+	open_shared(&duo);
+	workshop_must(model_create(&want, duo.shop.ddp, duo.shop.graph, 2, DDP_F32, &error),
+		      "model", error.text);
+	wanted = train(&duo, rank, rank, SHARED_STEPS);
+	RANK_CHECK(cuda_nodes(duo.engine) > 0 && wanted.skipped == 0);
+	duo_copy(want, duo.model);
+	for (int turn = 1; turn < 3; turn++) {
+		start_again(&duo);
+		got = train(&duo, 0, 1000 * turn + rank, SHARED_STEPS);
+		check_same(&duo, want, &wanted, &got, "on one GPU");
+		RANK_CHECK((cuda_nodes(duo.engine) > 0) != rows[row].sync_norm);
+	}
+	start_again(&duo);
+	got = train(&duo, 0, 5 + rank, RESUMED);
+	engine_cuda.close(duo.engine);
+	more = train(&duo, 0, 6 + rank, SHARED_STEPS - RESUMED);
+	duo_add(&got, &more);
+	/* Losses of two parts are added in another order. */
+	RANK_CHECK(fabs(got.loss - wanted.loss) < 1e-12 * wanted.loss);
+	got.loss = wanted.loss;
+	check_same(&duo, want, &wanted, &got, "resumed");
+	model_destroy(want);
+	duo_close(&duo);
+	return 0;
+}
+
+START_TEST(test_one_gpu)
+{
+	row = _i;
+	ranks_run("4", share_gpu);
+}
+END_TEST
+
+/* Those that differ in how their sums are enqueued. */
+static const struct {
+	const char *name, *size;
+} sizes[] = {
+	{"like mnist", "2"},
+	{"like mnist", "8"},
+	{"residual, synchronised", "2"},
+	{"residual, synchronised", "8"},
+};
+
+START_TEST(test_one_gpu_sizes)
+{
+	for (row = 0; strcmp(rows[row].name, sizes[_i].name) != 0;)
+		row++;
+	ranks_run(sizes[_i].size, share_gpu);
+}
+END_TEST
+
+static void set_memory(size_t bytes)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%zu", bytes);
+	setenv("DDP_EMULATED_MEMORY", text, 1);
+}
+
+/* All that a rank takes is within its share, CUDA's own part too; a byte less is too little. */
+static int keeps_share(int rank)
+{
+	struct ddp_error error;
+	struct duo duo;
+	size_t used;
+
+	(void)rank;
+	row = 6;
+	setenv("DDP_EMULATED_CONTEXT", "1000000", 1);
+	open_shared(&duo);
+	duo_seat(&duo, 0);
+	duo.setup.share = 0.25;
+	duo_engine(&duo);
+	duo_steps(&duo, true, 3, 0.01);
+	used = engine_cuda.memory(duo.engine);
+	RANK_CHECK(used > 1000000);
+	engine_cuda.close(duo.engine);
+	set_memory(4 * used);
+	duo_engine(&duo);
+	RANK_CHECK(engine_cuda.memory(duo.engine) == used);
+	engine_cuda.close(duo.engine);
+	set_memory(4 * used - 4);
+	duo.engine = NULL;
+	RANK_CHECK(engine_cuda.open(&duo.engine, &duo.setup, &error) == DDP_ERR_MEMORY);
+	fprintf(stderr, "%s\n", error.text);
+	RANK_CHECK(strstr(error.text, "(1000000 bytes of it for CUDA)"));
+	RANK_CHECK(strstr(error.text, " 1 bytes too little") &&
+		   strstr(error.text, "lower --batch"));
+	model_destroy(duo.model);
+	workshop_close(&duo.shop);
+	return 0;
+}
+
+START_TEST(test_share)
+{
+	ranks_run("2", keeps_share);
+}
+END_TEST
+
+/* --- Through libddp --------------------------------------------------------------------------- */
+
+/* GPUs of the ranks, by letter: those of one letter share it, and libddp sums there, else over NCCL's stand-in. */
+static const struct {
+	const char *name, *row, *gpus;
+} composed[] = {
+	{"two on one", "like mnist", "aa"},
+	{"four on one", "like mnist, fp16", "aaaa"},
+	{"on the wire", "like mnist, bf16 on the wire", "aaaa"},
+	{"synchronised", "residual, synchronised", "aaaa"},
+	{"four on two", "like mnist", "abab"},
+	{"three and one, synchronised", "residual, synchronised", "aaba"},
+};
+
+static int layout;
+
+static void sit(int rank)
+{
+	char gpu[2] = {composed[layout].gpus[rank], '\0'};
+
+	setenv("DDP_MODULES", HOST_MODULES, 1);
+	setenv("DDP_HOST_GPU", gpu, 1);
+	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+	for (row = 0; strcmp(rows[row].name, composed[layout].row) != 0;)
+		row++;
+}
+
+static int composes(int rank)
+{
+	const char *gpus = composed[layout].gpus;
+	struct engine_step wanted, got;
+	struct model *want;
+	struct ddp_error error;
+	struct duo duo;
+
+	sit(rank);
+	open_shared(&duo);
+	workshop_must(model_create(&want, duo.shop.ddp, duo.shop.graph, 2, DDP_F32, &error),
+		      "model", error.text);
+	wanted = train(&duo, rank, rank, SHARED_STEPS);
+	duo_copy(want, duo.model);
+	start_again(&duo);
+	setenv("DDP_EMULATED_SUMS", "device", 1);
+	got = train(&duo, gpus[rank] - 'a', 77 + rank, SHARED_STEPS);
+	RANK_CHECK(!ddp_device_captures(duo.shop.ddp));
+	/* One order of ranks, or two. */
+	if (!strchr(gpus, 'b'))
+		check_same(&duo, want, &wanted, &got, "by libddp");
+	RANK_CHECK(got.samples == wanted.samples && duo_apart(want, duo.model) < 1e-4);
+	ranks_equal(duo.shop.ddp, duo.model->values, duo.model->count * sizeof(float));
+	model_destroy(want);
+	duo_close(&duo);
+	return 0;
+}
+
+START_TEST(test_composed)
+{
+	char size[24];
+
+	layout = _i;
+	snprintf(size, sizeof(size), "%zu", strlen(composed[_i].gpus));
+	ranks_run(size, composes);
+}
+END_TEST
+
+/* --- What is left of a rank's troubles --------------------------------------------------------- */
+
+/*
+ * A sum that was given up lets its stream go on: what a step tells then is told to nobody. Sums are good for
+ * so many steps here.
+ */
+enum { GOOD_STEPS = 4 };
+
+static int gives_up(int rank)
+{
+	struct engine_step done, told = {0};
+	struct ddp_error error;
+	struct duo duo;
+	int status = 0;
+
+	row = 0;
+	ranks_number("DDP_EMULATED_GIVEN_UP", GOOD_STEPS);
+	open_shared(&duo);
+	duo_seat(&duo, 0 * rank);
+	duo_engine(&duo);
+	for (int i = 0; status == 0 && i < 2 * SHARED_STEPS; i++) {
+		struct batch batch = duo_batch(&duo, (uint64_t)i);
+
+		status = engine_cuda.step(duo.engine, &batch, 8, (uint64_t)i + 1, 0.01, false,
+					  &done, &error);
+		if (status == 0)
+			duo_add(&told, &done);
+	}
+	RANK_CHECK(status == DDP_ERR_ABORTED && told.steps == GOOD_STEPS);
+	RANK_CHECK(engine_cuda.settle(duo.engine, &done, &error) < 0);
+	RANK_CHECK(engine_cuda.pull(duo.engine, &error) < 0);
+	engine_cuda.close(duo.engine);
+	_exit(0);
+}
+
+START_TEST(test_given_up)
+{
+	ranks_run("2", gives_up);
+}
+END_TEST
+
+/* Which rank dies: the first one of a GPU, or another. */
+static int victim;
+static bool by_device;
+
+/* The others fail while steps are under way, name it, and close what they have. */
+static int loses_one(int rank)
+{
+	struct engine_step done;
+	struct ddp_error error = {0, ""};
+	struct duo duo;
+	int status = 0;
+
+	row = 0;
+	layout = 1;
+	if (by_device) {
+		sit(rank);
+		setenv("DDP_EMULATED_SUMS", "device", 1);
+	}
+	open_shared(&duo);
+	duo_seat(&duo, 0);
+	duo_engine(&duo);
+	for (int i = 0; status == 0; i++) {
+		struct batch batch = duo_batch(&duo, (uint64_t)i);
+
+		if (rank == victim && i == SHARED_STEPS)
+			raise(SIGKILL);
+		status = engine_cuda.step(duo.engine, &batch, 8, (uint64_t)i + 1, 0.01, false,
+					  &done, &error);
+	}
+	RANK_CHECK(ddp_is_peer_error(status));
+	fprintf(stderr, "%s\n", error.text);
+	engine_cuda.close(duo.engine);
+	_exit(7);
+}
+
+START_TEST(test_lost)
+{
+	static struct ranks ranks;
+	char name[16];
+
+	victim = _i % 2;
+	by_device = _i >= 2;
+	snprintf(name, sizeof(name), "rank %d", victim);
+	setenv("DDP_TIMEOUT", "10", 1);
+	ranks_start(&ranks, "4", loses_one);
+	ranks_wait(&ranks, false);
+	for (int rank = 0; rank < ranks.size; rank++) {
+		if (rank == victim)
+			continue;
+		ck_assert_msg(ranks.statuses[rank] == 7, "rank %d ended with %d:\n%s", rank,
+			      ranks.statuses[rank], ranks.text[rank]);
+		ck_assert_msg(strstr(ranks.text[rank], name) != NULL, "rank %d says:\n%s", rank,
+			      ranks.text[rank]);
+	}
+	ck_assert_int_eq(ranks.statuses[victim], -SIGKILL);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	UNIT_ROWS(tcase, test_one_gpu, rows);
+	UNIT_ROWS(tcase, test_one_gpu_sizes, sizes);
+	tcase_add_test(tcase, test_share);
+	tcase_add_test(tcase, test_given_up);
+	tcase_add_loop_test(tcase, test_lost, 0, 4);
+	UNIT_ROWS(tcase, test_composed, composed);
+}
+
+int main(void)
+{
+	return unit_run("cuda shared", fill);
+}
