@@ -103,6 +103,12 @@ START_TEST(test_most)
 	ck_assert_int_eq(ddp_shard_moves(1, 0, true, 7, moves), 1);
 	ck_assert_int_eq(moves[0].act, DDP_SHARD_WIDE);
 	ck_assert_int_eq(ddp_shard_moves(1, 0, false, 7, moves), 0);
+	/* One pass over the memory of all where it is enough, and none in vain where it is not. */
+	for (int wide = 0; wide < 2; wide++) {
+		ddp_shard_moves(2, 0, wide, 7, moves);
+		ck_assert_int_eq(moves[1].act, DDP_SHARD_SUM);
+		ck_assert_int_eq(moves[1].all, !wide);
+	}
 }
 END_TEST
 
