@@ -13,8 +13,11 @@ int ddp_shard_gpu_enter(const struct ddp_shard_gpu *gpu)
 
 	if (cudaGetDevice(&was) != cudaSuccess)
 		(void)cudaGetLastError();
-	if (was != gpu->index)
-		(void)cudaSetDevice(gpu->index);
+	/* Also where it is that device: the driver's functions want its context, which a new thread has not. */
+	(void)cudaSetDevice(gpu->index);
+#if CUDART_VERSION < 12000
+	(void)cudaFree(NULL);
+#endif
 	return was;
 }
 
