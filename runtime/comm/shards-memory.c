@@ -96,14 +96,22 @@ static int receive(struct ddp_device *device, struct ddp_shards_memory *memory,
 	return status;
 }
 
+/* A leader: what it sees of others. Before they give it back, as some kinds of memory want it. */
+static void part_with(struct ddp_device *device, struct ddp_shards_memory *memory)
+{
+	for (int member = 1; member < device->members; member++) {
+		device->engine->release(device->gpu, memory->parts[member]);
+		memory->parts[member] = NULL;
+	}
+}
+
 /* What of it there is. Returns what the engine between GPUs says of its own. */
 static int give_back(struct ddp_device *device, struct ddp_shards_memory *memory,
 		     struct ddp_error *error)
 {
 	int status = 0;
 
-	for (int member = 1; member < device->members; member++)
-		device->engine->release(device->gpu, memory->parts[member]);
+	part_with(device, memory);
 	if (memory->wide)
 		status = device->between->free(device->wide, memory->base, error);
 	else
@@ -174,7 +182,13 @@ int ddp_shards_alloc(struct ddp_device *device, size_t bytes, void **memory,
 	new->number = ++device->numbers;
 	status = obtain_all(device, new, watch);
 	if (status < 0) {
+		struct ddp_error story = ddp->error;
+
+		part_with(device, new);
+		if (!ddp->lost)
+			(void)ddp_barrier(ddp);
 		(void)give_back(device, new, NULL);
+		ddp->error = story;
 		return status;
 	}
 	if (!new->wide)
@@ -203,12 +217,20 @@ int ddp_shards_free(struct ddp_device *device, void *memory, struct ddp_error *e
 	status = ddp_shards_settle(device, error);
 	if (status < 0)
 		return status;
+	part_with(device, found);
+	status = ddp_barrier(device->ddp);
+	if (status < 0)
+		return status;
 	*link = found->next;
 	return give_back(device, found, error);
 }
 
 void ddp_shards_memory_free(struct ddp_device *device)
 {
+	for (struct ddp_shards_memory *memory = device->memory; memory; memory = memory->next)
+		part_with(device, memory);
+	if (device->memory && !device->ddp->lost)
+		(void)ddp_barrier(device->ddp);
 	while (device->memory) {
 		struct ddp_shards_memory *memory = device->memory;
 

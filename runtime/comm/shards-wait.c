@@ -26,22 +26,34 @@ struct end {
 
 /* --- The end of all waits ------------------------------------------------------------------ */
 
+static void release_words(struct ddp_device *device)
+{
+	if (ddp_shards_wide(device))
+		ddp_shard_page_release_own(device->page, device->members, device->member,
+					   device->turn);
+	else
+		ddp_shard_page_release(device->page, device->members, device->turn);
+}
+
+/* A leader leaves the other GPUs before its stream goes on, or it would bring them what is no sum. */
 bool ddp_shards_release(struct ddp_device *device, double seconds)
 {
-	struct ddp_watch watch = ddp_watch_start(seconds, NULL, NULL);
+	struct ddp_watch watch;
 
 	if (device->page)
 		atomic_store(&device->page->released, 1);
 	if (device->wide)
 		(void)device->between->abort(device->wide, seconds);
-	if (!device->page || !device->busy)
+	if (!device->page)
 		return true;
+	release_words(device);
+	watch = ddp_watch_start(seconds, NULL, NULL);
 	/* A stream that cannot say how far it is will not move any more. */
-	while (device->engine->idle(device->gpu, device->stream, NULL) == 0) {
-		ddp_shard_page_release(device->page, device->members, device->turn);
+	while (device->busy && device->engine->idle(device->gpu, device->stream, NULL) == 0) {
 		if (ddp_watch_check(&watch, NULL) < 0)
 			return false;
 		ddp_watch_sleep(&watch, LONGEST);
+		release_words(device);
 	}
 	device->busy = false;
 	return true;
@@ -54,13 +66,12 @@ int ddp_shards_fail(struct ddp_device *device, struct ddp_error *error)
 
 	if (!device->failure.status) {
 		device->failure = *error;
-		ddp->error = *error;
+		if (!ddp->lost)
+			ddp->error = *error;
 		if (ddp_is_peer_error(error->status))
 			(void)ddp_fail_call(ddp, error->status);
 		else
 			ddp_tell_failure(ddp);
-		if (device->page)
-			ddp_shard_page_release(device->page, device->members, device->turn);
 		(void)ddp_shards_release(device, DDP_SHARDS_REST);
 	}
 	*error = device->failure;
@@ -69,12 +80,14 @@ int ddp_shards_fail(struct ddp_device *device, struct ddp_error *error)
 
 bool ddp_shards_abort(struct ddp_device *device, double seconds)
 {
-	if (!device->failure.status)
-		ddp_error_set(&device->failure, DDP_ERR_ABORTED,
-			      "rank %d: the sums on its GPU were given up",
+	struct ddp_error story = {0, ""};
+
+	if (!device->failure.status) {
+		ddp_error_set(&story, DDP_ERR_ABORTED,
+			      "rank %d gave up the sums on the GPU that it shares",
 			      device->ddp->identity.rank);
-	if (device->page)
-		ddp_shard_page_release(device->page, device->members, device->turn);
+		(void)ddp_shards_fail(device, &story);
+	}
 	return ddp_shards_release(device, seconds);
 }
 
@@ -120,18 +133,44 @@ static int say_released(struct ddp_device *device, struct ddp_error *error)
 	return hear(device, status, error);
 }
 
+/* What all have ended by now they must have meant alike, whoever waits for it. */
+static int compare_ended(const struct ddp_device *device, struct ddp_error *error)
+{
+	uint32_t turn = ddp_shards_word(device, 0);
+
+	if (!device->busy || device->members == 1)
+		return 0;
+	if (!ddp_shard_reached(device->turn, turn))
+		turn = device->turn;
+	if (ddp_shard_page_differ(device->page, device->members, device->member, turn) < 0)
+		return 0;
+	return ddp_shards_mismatch(device, error);
+}
+
+/*
+ * The story of the node, too: a leader that others freed may have summed what was none, and the leaders of the
+ * other GPUs find no word of it in their own pages.
+ */
+static int look(struct ddp_device *device, struct ddp_error *error)
+{
+	int status;
+
+	if (device->page && atomic_load(&device->page->released))
+		return say_released(device, error);
+	status = ddp_group_aborted(device->ddp->group, error);
+	if (status == 0 && device->page)
+		status = compare_ended(device, error);
+	if (status < 0)
+		return status;
+	status = look_between(device, error);
+	return ddp_is_peer_error(status) ? hear(device, status, error) : status;
+}
+
 int ddp_shards_health(struct ddp_device *device, struct ddp_error *error)
 {
 	struct ddp_error story = device->failure;
-	int status = story.status;
+	int status = story.status ? story.status : look(device, &story);
 
-	if (!status && device->page && atomic_load(&device->page->released)) {
-		status = say_released(device, &story);
-	} else if (!status) {
-		status = look_between(device, &story);
-		if (ddp_is_peer_error(status))
-			status = hear(device, status, &story);
-	}
 	if (status < 0 && error)
 		*error = story;
 	return status;
@@ -203,13 +242,20 @@ static int compare(struct ddp_device *device, struct ddp_error *error)
 	return ddp_shards_mismatch(device, error);
 }
 
+/* Whether the last turn has ended, as a wait for [stream] has; streams may wait for each other. */
+static bool has_ended(struct ddp_device *device, const void *stream)
+{
+	return device->busy && (stream == device->stream ||
+				device->engine->idle(device->gpu, device->stream, NULL) == 1);
+}
+
 static int wait_for(struct ddp_device *device, const struct end *end, const struct ddp_watch *watch,
 		    struct ddp_error *error)
 {
 	struct ddp_error story = {0, ""};
 	int status = poll_end(device, end, *watch, &story);
 
-	if (status == 0 && device->busy && end->stream == device->stream) {
+	if (status == 0 && has_ended(device, end->stream)) {
 		status = compare(device, &story);
 		device->busy = status < 0;
 	}

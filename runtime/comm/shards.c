@@ -188,7 +188,10 @@ int ddp_shards_join(struct ddp *ddp, const struct ddp_device_card *cards)
 	if (status == 0)
 		status = form(device, cards);
 	if (status < 0) {
+		struct ddp_error story = ddp->error;
+
 		ddp_shards_engine.close(device);
+		ddp->error = story;
 		return status;
 	}
 	ddp->device = device;

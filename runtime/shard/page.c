@@ -17,6 +17,15 @@ void ddp_shard_page_release(struct ddp_shard_page *page, int members, uint32_t t
 		atomic_store(&page->words[member].value, ddp_shard_free_value(turn));
 }
 
+void ddp_shard_page_release_own(struct ddp_shard_page *page, int members, int member, uint32_t turn)
+{
+	int first = member == 0 ? 1 : 0, last = member == 0 ? members : 1;
+
+	atomic_store(&page->released, 1);
+	for (int word = first; word < last; word++)
+		atomic_store(&page->words[word].value, ddp_shard_free_value(turn));
+}
+
 /* The turn in the upper half, so that a place that serves another turn by now is known. */
 void ddp_shard_page_tell(struct ddp_shard_page *page, int member, uint32_t turn, size_t count,
 			 enum ddp_type type, enum ddp_op op, uint64_t place)

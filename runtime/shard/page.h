@@ -44,6 +44,13 @@ void ddp_shard_page_begin(struct ddp_shard_page *page, int members);
 void ddp_shard_page_release(struct ddp_shard_page *page, int members, uint32_t turn);
 
 /*
+ * The same for what [member]'s own stream waits for alone. Where other GPUs take part: a leader whose waits others
+ * ended would go on to sum with those, who do not know.
+ */
+void ddp_shard_page_release_own(struct ddp_shard_page *page, int members, int member,
+				uint32_t turn);
+
+/*
  * Note that [member] enqueues a sum as [turn]; [place]: where in memory that all have. Before its first
  * move is enqueued.
  */

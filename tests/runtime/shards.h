@@ -54,6 +54,9 @@ void shards_out(void *host, const void *device, size_t bytes);
 void *shards_foreign(size_t bytes);
 void shards_foreign_free(void *memory);
 
+/* How much of it this process maps still. */
+int shards_mappings(void);
+
 void *shards_stream(void);
 void shards_stream_close(void *stream);
 void shards_stream_capture(void *stream, bool captured);

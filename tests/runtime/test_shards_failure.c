@@ -207,6 +207,50 @@ START_TEST(test_stops)
 }
 END_TEST
 
+/* --- What is left --------------------------------------------------------------------------- */
+
+/* Who lives gives all back: streams come to rest, though nobody writes what they wait for. */
+static int body_rest(int rank)
+{
+	struct ddp *ddp;
+	void *memory;
+
+	setenv("DDP_TIMEOUT", LIMIT, 1);
+	ddp = shards_join();
+	RANK_OK(ddp, ddp_device_alloc(ddp, SHARDS_SOME, &memory));
+	shards_sum_some(ddp, memory, 1);
+	RANK_OK(ddp, ddp_barrier(ddp));
+	if (rank == victim)
+		raise(SIGKILL);
+	for (int i = 0; i < 50; i++)
+		if (ddp_device_all_reduce(ddp, memory, memory, 1000, DDP_F32, DDP_SUM, NULL) < 0)
+			break;
+	RANK_CHECK(ddp_device_wait(ddp, NULL) < 0);
+	RANK_CHECK(ddp_device_wait(ddp, NULL) < 0);
+	ddp_destroy(ddp);
+	RANK_CHECK(shards_mappings() == 0);
+	return 0;
+}
+
+START_TEST(test_rest)
+{
+	static const struct shards_layout both[] = {{"3", "aaa"}, {"4", "aabb"}};
+	static struct ranks ranks;
+
+	for (int i = 0; i < ROWS(both); i++)
+		for (victim = 0; victim < 3; victim++) {
+			layout = both[i];
+			shards_start(&ranks, &layout, body_rest);
+			ranks_wait(&ranks, false);
+			for (int rank = 0; rank < ranks.size; rank++)
+				ck_assert_msg(
+					ranks.statuses[rank] == (rank == victim ? -SIGKILL : 0),
+					"%s without %d: rank %d ended with %d: %s", layout.gpus,
+					victim, rank, ranks.statuses[rank], ranks.text[rank]);
+		}
+}
+END_TEST
+
 /* --- A device that breaks ------------------------------------------------------------------- */
 
 /* It is an error of its own rank; the others hear of it. */
@@ -251,6 +295,7 @@ static void fill(TCase *tcase)
 	UNIT_ROWS(tcase, test_kills, kill_layouts);
 	tcase_add_test(tcase, test_early_kills);
 	UNIT_ROWS(tcase, test_stops, stops);
+	tcase_add_test(tcase, test_rest);
 	UNIT_ROWS(tcase, test_break, breaks);
 }
 
