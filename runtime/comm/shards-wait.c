@@ -201,7 +201,12 @@ static int look_at_watch(struct ddp_device *device, struct ddp_watch *watch, boo
 		return 0;
 	}
 	status = ddp_shards_mismatch(device, error);
-	return status < 0 ? status : ddp_shards_say_late(device, watch, error);
+	if (status == 0)
+		status = ddp_shards_say_late(device, watch, error);
+	/* Words that were freed meanwhile say nothing of who is late; whoever freed them does. */
+	if (device->page && atomic_load(&device->page->released))
+		return say_released(device, error);
+	return status;
 }
 
 /* Poll, ever more slowly. Returns 0 or what ended the wait, with its text. */

@@ -87,6 +87,9 @@ static void give_memories(struct ddp *ddp, struct memories *memories)
 	shards_stream_close(memories->stream);
 }
 
+/* Types and operations of a layout: some of them, others for the next layout; all with DDP_LONG. */
+static int first_kind, kind_step = 1;
+
 static int body_all_reduce(int rank)
 {
 	struct ddp *ddp = shards_join();
@@ -96,16 +99,15 @@ static int body_all_reduce(int rank)
 	(void)rank;
 	RANK_CHECK(ddp_device_captures(ddp) == !shards_shared());
 	get_memories(ddp, &memories);
-	for (int type = 0; type < DDP_TYPE_COUNT; type++)
-		for (int op = 0; op < DDP_OP_COUNT; op++)
-			for (int i = 0; i < ROWS(counts); i++) {
-				size_t most = MEMORY / 2 / ddp_type_size((enum ddp_type)type);
+	for (int kind = first_kind; kind < DDP_TYPE_COUNT * DDP_OP_COUNT; kind += kind_step)
+		for (int i = 0; i < ROWS(counts); i++, salt++) {
+			enum ddp_type type = (enum ddp_type)(kind / DDP_OP_COUNT);
+			size_t most = MEMORY / 2 / ddp_type_size(type);
 
-				reduce_and_check(ddp, &memories, (int)(salt * 5 % ROWS(ways)),
-						 counts[i] < most ? counts[i] : most,
-						 (enum ddp_type)type, (enum ddp_op)op, salt);
-				salt++;
-			}
+			reduce_and_check(ddp, &memories, (int)(salt * 5 % ROWS(ways)),
+					 counts[i] < most ? counts[i] : most, type,
+					 (enum ddp_op)(kind % DDP_OP_COUNT), salt);
+		}
 	for (int way = 0; way < ROWS(ways); way++)
 		reduce_and_check(ddp, &memories, way, 1001, DDP_F32, DDP_SUM, salt++);
 	give_memories(ddp, &memories);
@@ -115,6 +117,8 @@ static int body_all_reduce(int rank)
 
 START_TEST(test_all_reduce)
 {
+	kind_step = getenv("DDP_LONG") ? 1 : 4;
+	first_kind = _i % kind_step;
 	shards_run(&layouts[_i], body_all_reduce);
 }
 END_TEST
@@ -156,7 +160,8 @@ END_TEST
 
 /* --- Broadcast and all-gather -------------------------------------------------------------- */
 
-static const size_t sizes[] = {0, 1, 7, 8, 9, 1003, (4 << 20) + 13};
+enum { LARGE = 4 << 20 };
+static const size_t sizes[] = {0, 1, 7, 8, 9, 1003, LARGE + 13};
 
 static void broadcast_and_check(struct ddp *ddp, char *data, size_t bytes, int root,
 				unsigned int salt)
@@ -214,11 +219,15 @@ static int body_bytes(int rank)
 	memories[0] = direct;
 	for (int i = 0; i < ROWS(sizes); i++)
 		for (int kind = 0; kind < 2; kind++) {
-			for (int root = 0; root < (int)size; root++, salt++)
+			/* More than a piece once for each: by the last root, and in all parts together. */
+			bool large = sizes[i] > LARGE;
+			size_t part = large ? sizes[i] / size + 1 : sizes[i];
+
+			for (int root = large ? (int)size - 1 : 0; root < (int)size; root++, salt++)
 				broadcast_and_check(ddp, memories[kind] + salt % 9, sizes[i], root,
 						    salt);
-			gather_and_check(ddp, memories[kind], sizes[i], salt % 2, salt);
-			gather_and_check(ddp, memories[kind], sizes[i], salt % 2 == 0, salt + 1);
+			gather_and_check(ddp, memories[kind], part, salt % 2, salt);
+			gather_and_check(ddp, memories[kind], part, salt % 2 == 0, salt + 1);
 		}
 	RANK_OK(ddp, ddp_device_free(ddp, direct));
 	shards_foreign_free(memories[1]);
