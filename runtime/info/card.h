@@ -63,10 +63,4 @@ struct info_copier *info_copier_open(int index);
 bool info_copy_in(struct info_copier *copier, void *device, const void *host, size_t bytes);
 bool info_copy_out(struct info_copier *copier, void *host, const void *device, size_t bytes);
 
-/*
- * Bytes of memory, and those that nobody holds, of the GPU or MIG slice [uuid] by the driver's management
- * library. Returns false, and leaves them, where that is not there or does not know.
- */
-bool info_memory(const char *uuid, uint64_t *total, uint64_t *free);
-
 #endif /* DDP_INFO_CARD_H */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "card.h"
+#include "wide/card-memory.h"
 
 /* Of CUdevice_attribute and CUcomputemode. */
 enum {
@@ -84,7 +85,7 @@ static void fill_memory(const struct driver *driver, device_handle device, struc
 	size_t bytes;
 
 	if (card->uuid[0])
-		(void)info_memory(card->uuid, &total, &card->free);
+		(void)ddp_card_memory(card->uuid, &total, &card->free);
 	if (driver->total(&bytes, device) == 0)
 		card->total = bytes;
 }
@@ -145,9 +146,9 @@ void info_card_context(struct info_card *card)
 	void *context;
 
 	if (!card->uuid[0] || !open_driver(&driver, card->device, &device, card) ||
-	    !info_memory(card->uuid, &total, &before) || driver.retain(&context, device) != 0)
+	    !ddp_card_memory(card->uuid, &total, &before) || driver.retain(&context, device) != 0)
 		return;
-	if (info_memory(card->uuid, &total, &after) && after < before)
+	if (ddp_card_memory(card->uuid, &total, &after) && after < before)
 		card->context = before - after;
 	driver.release(device);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The driver's management library knows, where there is one. It is looked for when it is needed; its few
- * types are written out here, so that no header of it is.
+ * The library is looked for when it is needed, since a node without a driver has none; its few types are
+ * written out here, so that no header of it is needed.
  */
 #include "config.h"
 
@@ -10,59 +10,104 @@
 
 #include "card-memory.h"
 
-enum { NVML_MOST = 128 };
-
 struct nvml_process {
 	unsigned int pid;
 	unsigned long long bytes; /* all ones: not known */
 	unsigned int instance, part;
 };
 
-struct nvml {
-	int (*init)(void);
-	int (*shutdown)(void);
-	int (*find)(const char *uuid, void **handle);
-	int (*processes)(void *handle, unsigned int *count, struct nvml_process *processes);
+struct nvml_memory {
+	unsigned long long total, free, used;
 };
 
-static int load(void *library, struct nvml *nvml)
+/* The library, and a GPU in it. */
+struct nvml {
+	void *library, *gpu;
+	int (*shutdown)(void);
+	int (*processes)(void *gpu, unsigned int *count, struct nvml_process *processes);
+	int (*memory)(void *gpu, struct nvml_memory *memory);
+};
+
+static bool find(struct nvml *nvml, const char *uuid)
 {
-	*(void **)&nvml->init = dlsym(library, "nvmlInit_v2");
-	*(void **)&nvml->shutdown = dlsym(library, "nvmlShutdown");
-	*(void **)&nvml->find = dlsym(library, "nvmlDeviceGetHandleByUUID");
-	*(void **)&nvml->processes = dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v3");
-	return nvml->init && nvml->shutdown && nvml->find && nvml->processes;
+	int (*init)(void);
+	int (*by_uuid)(const char *uuid, void **gpu);
+
+	*(void **)&init = dlsym(nvml->library, "nvmlInit_v2");
+	*(void **)&by_uuid = dlsym(nvml->library, "nvmlDeviceGetHandleByUUID");
+	*(void **)&nvml->shutdown = dlsym(nvml->library, "nvmlShutdown");
+	*(void **)&nvml->processes =
+		dlsym(nvml->library, "nvmlDeviceGetComputeRunningProcesses_v3");
+	*(void **)&nvml->memory = dlsym(nvml->library, "nvmlDeviceGetMemoryInfo");
+	if (!init || !by_uuid || !nvml->shutdown || init() != 0)
+		return false;
+	if (by_uuid(uuid, &nvml->gpu) == 0)
+		return true;
+	nvml->shutdown();
+	return false;
 }
 
-static size_t ask(const struct nvml *nvml, const char *uuid)
+static bool begin(struct nvml *nvml, const char *uuid)
 {
-	struct nvml_process processes[NVML_MOST];
-	unsigned int count = NVML_MOST;
-	size_t bytes = 0;
-	void *handle;
+	nvml->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	if (!nvml->library)
+		return false;
+	if (find(nvml, uuid))
+		return true;
+	dlclose(nvml->library);
+	return false;
+}
 
-	if (nvml->init() != 0)
-		return 0;
-	if (nvml->find(uuid, &handle) != 0 || nvml->processes(handle, &count, processes) != 0)
-		count = 0;
+static void end(struct nvml *nvml)
+{
 	nvml->shutdown();
+	dlclose(nvml->library);
+}
+
+int ddp_card_holders(const char *uuid, struct ddp_card_holder holders[DDP_CARD_HOLDERS])
+{
+	struct nvml_process processes[DDP_CARD_HOLDERS];
+	unsigned int count = DDP_CARD_HOLDERS;
+	struct nvml nvml;
+
+	if (!begin(&nvml, uuid))
+		return 0;
+	if (!nvml.processes || nvml.processes(nvml.gpu, &count, processes) != 0)
+		count = 0;
+	end(&nvml);
 	for (unsigned int i = 0; i < count; i++) {
-		if (processes[i].pid == (unsigned int)getpid() && processes[i].bytes != ~0ull)
-			bytes += (size_t)processes[i].bytes;
+		holders[i].pid = processes[i].pid;
+		holders[i].bytes = processes[i].bytes == ~0ull ? 0 : (size_t)processes[i].bytes;
 	}
-	return bytes;
+	return (int)count;
 }
 
 size_t ddp_card_held(const char *uuid)
 {
-	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-	struct nvml nvml;
+	struct ddp_card_holder holders[DDP_CARD_HOLDERS];
+	int count = ddp_card_holders(uuid, holders);
 	size_t bytes = 0;
 
-	if (!library)
-		return 0;
-	if (load(library, &nvml))
-		bytes = ask(&nvml, uuid);
-	dlclose(library);
+	for (int i = 0; i < count; i++) {
+		if (holders[i].pid == (unsigned int)getpid())
+			bytes += holders[i].bytes;
+	}
 	return bytes;
+}
+
+bool ddp_card_memory(const char *uuid, uint64_t *total, uint64_t *available)
+{
+	struct nvml_memory memory;
+	struct nvml nvml;
+	bool known;
+
+	if (!begin(&nvml, uuid))
+		return false;
+	known = nvml.memory && nvml.memory(nvml.gpu, &memory) == 0;
+	end(&nvml);
+	if (known) {
+		*total = memory.total;
+		*available = memory.free;
+	}
+	return known;
 }

@@ -140,7 +140,7 @@ plan_engine() {
 	done
 	plan cuda "$engine"/*.cu
 	if [[ $emulate == no ]]; then
-		plan cuda runtime/wide/card-uuid.c
+		plan cuda runtime/wide/card-memory.c runtime/wide/card-uuid.c
 		return
 	fi
 	for source in $(listed libemulated_la_SOURCES tests/emulated/Makefile.am); do

@@ -5,6 +5,15 @@
 
 #include "device-private.h"
 
+void device_holders(const struct device_info *info, const struct engine_mate *mates, int mate_count,
+		    char text[LEDGER_HOLDERS])
+{
+	struct ddp_card_holder holders[DDP_CARD_HOLDERS];
+	int count = ddp_card_holders(info->uuid, holders);
+
+	ledger_tell_holders(holders, count, mates, mate_count, text);
+}
+
 static int refuse(struct device *device, size_t bytes, const char *what, const char *remedy,
 		  struct ddp_error *error)
 {
@@ -140,7 +149,7 @@ size_t device_context(const struct device *device)
 /* What the driver counts for this process and we did not allocate; it may round what we did. */
 void device_measure(struct device *device)
 {
-	size_t held = device_held(&device->info);
+	size_t held = ddp_card_held(device->info.uuid);
 
 	if (held > device->ledger.used + device->ledger.context)
 		device->ledger.context = held - device->ledger.used;

@@ -38,9 +38,6 @@ int device_info_error(const struct device_info *info, cudaError_t result, struct
 void device_holders(const struct device_info *info, const struct engine_mate *mates, int mate_count,
 		    char text[LEDGER_HOLDERS]);
 
-/* Bytes of the GPU that the driver says this process holds; 0: it does not say. */
-size_t device_held(const struct device_info *info);
-
 /* Whether [bytes] more for [what] are within the limit, else why not. */
 int device_may(struct device *device, size_t bytes, const char *what, const char *remedy,
 	       struct ddp_error *error);

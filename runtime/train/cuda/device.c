@@ -129,7 +129,7 @@ int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error)
 static size_t measure_context(const struct device_info *info, const struct ledger_card *card)
 {
 	size_t all = info->total > card->free ? info->total - card->free : 0;
-	size_t held = device_held(info);
+	size_t held = ddp_card_held(info->uuid);
 
 	if (held == 0)
 		held = USUAL_CONTEXT;

@@ -112,9 +112,9 @@ bool ledger_take(struct ledger *ledger, const void *memory, struct ledger_entry 
 }
 
 /* The process that holds most and was not told, NULL: none. */
-static struct ledger_holder *largest(struct ledger_holder *holders, int count)
+static struct ddp_card_holder *largest(struct ddp_card_holder *holders, int count)
 {
-	struct ledger_holder *found = NULL;
+	struct ddp_card_holder *found = NULL;
 
 	for (int i = 0; i < count; i++) {
 		if (holders[i].bytes == 0 || holders[i].pid == (unsigned int)getpid())
@@ -125,7 +125,7 @@ static struct ledger_holder *largest(struct ledger_holder *holders, int count)
 	return found;
 }
 
-static int tell_holder(const struct ledger_holder *holder, const struct engine_mate *mates,
+static int tell_holder(const struct ddp_card_holder *holder, const struct engine_mate *mates,
 		       int mate_count, char *text, size_t room)
 {
 	char bytes[AMOUNT];
@@ -138,10 +138,10 @@ static int tell_holder(const struct ledger_holder *holder, const struct engine_m
 	return snprintf(text, room, "process %u holds %s", holder->pid, bytes);
 }
 
-void ledger_tell_holders(struct ledger_holder *holders, int count, const struct engine_mate *mates,
+void ledger_tell_holders(struct ddp_card_holder *holders, int count, const struct engine_mate *mates,
 			 int mate_count, char text[LEDGER_HOLDERS])
 {
-	struct ledger_holder *holder;
+	struct ddp_card_holder *holder;
 	size_t used = 0;
 
 	text[0] = '\0';

@@ -9,6 +9,7 @@
 
 #include "device.h"
 #include "engine.h"
+#include "wide/card-memory.h"
 
 /* OTHERS: of the device too, but not ours to free. */
 enum ledger_kind { LEDGER_DEVICE, LEDGER_HOST, LEDGER_OTHERS };
@@ -26,19 +27,13 @@ struct ledger {
 	struct ledger_entry *entries;
 };
 
-/* Who has memory of the card. */
-struct ledger_holder {
-	unsigned int pid;
-	size_t bytes; /* 0: none, or not known */
-};
-
 enum { LEDGER_HOLDERS = 256 };
 
 /*
  * The largest of [holders], without this process: "process 4711 holds 70.1 GiB, rank 2 of this job (process 4712)
  * holds 20.0 GiB", or "".
  */
-void ledger_tell_holders(struct ledger_holder *holders, int count, const struct engine_mate *mates,
+void ledger_tell_holders(struct ddp_card_holder *holders, int count, const struct engine_mate *mates,
 			 int mate_count, char text[LEDGER_HOLDERS]);
 
 /* What the card says when it is asked for memory: of all processes. */
