@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * card-uuid.h - what tells a GPU from all others, as text
- *
- * For the two modules that open GPUs: NCCL's, and ddp-train's engine.
  */
 #ifndef DDP_WIDE_CARD_UUID_H
 #define DDP_WIDE_CARD_UUID_H

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "card-check.h"
 #include "nccl_device.h"
 
 enum { OLDEST = 21800, PAGE = 4096 };
@@ -24,50 +25,6 @@ void ddp_nccl_leave(const struct ddp_device *device, int was)
 {
 	if (was != device->index)
 		(void)cudaSetDevice(was);
-}
-
-/* What a rank can do who finds no device, in words. */
-static int refuse_driver(cudaError_t result, struct ddp_error *error)
-{
-	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-	int driver = 0, runtime = 0;
-
-	(void)cudaGetLastError();
-	(void)cudaDriverGetVersion(&driver);
-	(void)cudaRuntimeGetVersion(&runtime);
-	if (driver == 0)
-		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "engine nccl: no CUDA driver on this node (libcuda.so.1): run "
-				     "on a node with a GPU, or without device memory");
-	if (driver < runtime)
-		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "engine nccl: the driver of this node knows CUDA %d.%d, the "
-				     "engine needs %d.%d: %s",
-				     driver / 1000, driver % 1000 / 10, runtime / 1000,
-				     runtime % 1000 / 10, cudaGetErrorString(result));
-	return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-			     "engine nccl: no CUDA device (%s; CUDA_VISIBLE_DEVICES is %s%s): ask "
-			     "Slurm for one, as with --gres=gpu:1",
-			     cudaGetErrorString(result), visible ? "" : "unset",
-			     visible ? visible : "");
-}
-
-static int check_device(int rank, int index, struct ddp_error *error)
-{
-	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-	cudaError_t result;
-	int count = 0;
-
-	result = cudaGetDeviceCount(&count);
-	if (result != cudaSuccess || count == 0)
-		return refuse_driver(result != cudaSuccess ? result : cudaErrorNoDevice, error);
-	if (index < 0 || index >= count)
-		return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-				     "rank %d is to use device %d, but %d %s here "
-				     "(CUDA_VISIBLE_DEVICES is %s%s); DDP_DEVICE chooses another",
-				     rank, index, count, count == 1 ? "is" : "are",
-				     visible ? "" : "unset", visible ? visible : "");
-	return 0;
 }
 
 static int check_nccl(int *version, struct ddp_error *error)
@@ -118,9 +75,11 @@ int ddp_nccl_open(struct ddp_device **device, int rank, int size, int index, dou
 {
 	struct ddp_device *new;
 	int version = 0, status, was;
+	char who[32];
 
 	*device = NULL;
-	status = check_device(rank, index, error);
+	snprintf(who, sizeof(who), "rank %d", rank);
+	status = ddp_card_check("nccl", who, index, error);
 	if (!status)
 		status = check_nccl(&version, error);
 	if (status)

@@ -109,7 +109,7 @@ plan_all() {
 	plan_shard
 	if [[ $emulate == no && -n $nccl ]]; then
 		mapfile -t list < <(c_sources 'runtime/wide/nccl*.c')
-		plan nccl runtime/wide/bounded.c "${list[@]}"
+		plan nccl runtime/wide/bounded.c runtime/wide/card-*.c "${list[@]}"
 	fi
 	for source in "${tests[@]}"; do plan "test_$source" "tests/gpu/$source.c"; done
 	plan test_layers tests/bench/layers.c
@@ -121,8 +121,7 @@ plan_shard() {
 	plan shard runtime/shard/cuda/sum.cu
 	plan card runtime/wide/card-memory.c
 	if [[ $emulate == no ]]; then
-		plan shard runtime/shard/cuda/*.c runtime/wide/bounded.c runtime/wide/card-uuid.c \
-			runtime/wide/card-memory.c
+		plan shard runtime/shard/cuda/*.c runtime/wide/bounded.c runtime/wide/card-*.c
 	else
 		plan host tests/runtime/host-stream.c
 		plan host_shard tests/runtime/shard-host.c
@@ -140,7 +139,7 @@ plan_engine() {
 	done
 	plan cuda "$engine"/*.cu
 	if [[ $emulate == no ]]; then
-		plan cuda runtime/wide/card-memory.c runtime/wide/card-uuid.c
+		plan cuda runtime/wide/card-*.c
 		return
 	fi
 	for source in $(listed libemulated_la_SOURCES tests/emulated/Makefile.am); do
@@ -209,8 +208,8 @@ link_modules() {
 			echo "ok 1 - ddp_nccl.so # skip ${absent[*]}"
 		else
 			# shellcheck disable=SC2086 # words
-			link ddp_nccl.so "${shared[@]}" ${objects[nccl]} "$(object_of runtime/wide/card-uuid.c)" \
-				"$dir/libbase.a" "${cuda_link[@]}" "$nccl" -Wl,-rpath,"$(dirname "$nccl")" || return
+			link ddp_nccl.so "${shared[@]}" ${objects[nccl]} "$dir/libbase.a" \
+				"${cuda_link[@]}" "$nccl" -Wl,-rpath,"$(dirname "$nccl")" || return
 		fi
 		[[ -n $cudnn && -n $cublaslt ]] || {
 			echo "ok 1 - ddp_cuda.so # skip ${absent[*]}"

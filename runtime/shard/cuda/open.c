@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "gpu.h"
+#include "wide/card-check.h"
 #include "wide/card-uuid.h"
 
 int ddp_shard_gpu_enter(const struct ddp_shard_gpu *gpu)
@@ -25,44 +26,6 @@ void ddp_shard_gpu_leave(const struct ddp_shard_gpu *gpu, int was)
 {
 	if (was != gpu->index)
 		(void)cudaSetDevice(was);
-}
-
-/* What a rank can do who finds no GPU, in words. */
-static int refuse_driver(cudaError_t result, struct ddp_error *error)
-{
-	int driver = 0, runtime = 0;
-
-	(void)cudaGetLastError();
-	(void)cudaDriverGetVersion(&driver);
-	(void)cudaRuntimeGetVersion(&runtime);
-	if (driver == 0)
-		return ddp_error_set(
-			error, DDP_ERR_UNSUPPORTED,
-			"engine shard: no CUDA driver on this node (libcuda.so.1): run "
-			"on a node with a GPU");
-	return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-			     "engine shard: no GPU can be used (%s); the driver is for CUDA %d.%d, "
-			     "the engine for %d.%d",
-			     cudaGetErrorString(result), driver / 1000, driver % 1000 / 10,
-			     runtime / 1000, runtime % 1000 / 10);
-}
-
-static int check_device(int index, struct ddp_error *error)
-{
-	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-	cudaError_t result;
-	int count = 0;
-
-	result = cudaGetDeviceCount(&count);
-	if (result != cudaSuccess || count == 0)
-		return refuse_driver(result != cudaSuccess ? result : cudaErrorNoDevice, error);
-	if (index >= 0 && index < count)
-		return 0;
-	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-			     "shared GPU %d: %d %s here (CUDA_VISIBLE_DEVICES is %s%s); "
-			     "DDP_DEVICE chooses another",
-			     index, count, count == 1 ? "is" : "are", visible ? "" : "unset",
-			     visible ? visible : "");
 }
 
 static int look(struct ddp_shard_gpu *gpu, struct ddp_error *error)
@@ -127,7 +90,7 @@ int ddp_shard_gpu_open(struct ddp_shard_gpu **gpu, int index, double share,
 	int status;
 
 	*gpu = NULL;
-	status = check_device(index, error);
+	status = ddp_card_check("shard", "this rank", index, error);
 	if (status)
 		return status;
 	new = calloc(1, sizeof(*new));

@@ -138,8 +138,8 @@ static int tell_holder(const struct ddp_card_holder *holder, const struct engine
 	return snprintf(text, room, "process %u holds %s", holder->pid, bytes);
 }
 
-void ledger_tell_holders(struct ddp_card_holder *holders, int count, const struct engine_mate *mates,
-			 int mate_count, char text[LEDGER_HOLDERS])
+void ledger_tell_holders(struct ddp_card_holder *holders, int count,
+			 const struct engine_mate *mates, int mate_count, char text[LEDGER_HOLDERS])
 {
 	struct ddp_card_holder *holder;
 	size_t used = 0;

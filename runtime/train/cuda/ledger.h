@@ -33,8 +33,9 @@ enum { LEDGER_HOLDERS = 256 };
  * The largest of [holders], without this process: "process 4711 holds 70.1 GiB, rank 2 of this job (process 4712)
  * holds 20.0 GiB", or "".
  */
-void ledger_tell_holders(struct ddp_card_holder *holders, int count, const struct engine_mate *mates,
-			 int mate_count, char text[LEDGER_HOLDERS]);
+void ledger_tell_holders(struct ddp_card_holder *holders, int count,
+			 const struct engine_mate *mates, int mate_count,
+			 char text[LEDGER_HOLDERS]);
 
 /* What the card says when it is asked for memory: of all processes. */
 struct ledger_card {
