@@ -40,7 +40,7 @@ int fake_count(const char *text)
 	return count;
 }
 
-static cudaError_t DDP_FORMAT(1, 2) note(const char *format, ...)
+cudaError_t fake_note(const char *format, ...)
 {
 	char text[FAKE_TEXT];
 	va_list arguments;
@@ -58,7 +58,7 @@ static cudaError_t DDP_FORMAT(1, 2) note(const char *format, ...)
 	return fake.calls == fake.fail_at ? (fake.last = fake.result) : cudaSuccess;
 }
 
-static cudaError_t make(void *handle, cudaError_t result)
+cudaError_t fake_make(void *handle, cudaError_t result)
 {
 	if (result == cudaSuccess) {
 		uintptr_t made = ++handles;
@@ -69,25 +69,10 @@ static cudaError_t make(void *handle, cudaError_t result)
 	return result;
 }
 
-static cudaError_t destroy(cudaError_t result)
+cudaError_t fake_destroy(cudaError_t result)
 {
 	fake.objects--;
 	return result;
-}
-
-cudaError_t fake_note(const char *text)
-{
-	return note("%s", text);
-}
-
-cudaError_t fake_make(void *handle, cudaError_t result)
-{
-	return make(handle, result);
-}
-
-cudaError_t fake_destroy(cudaError_t result)
-{
-	return destroy(result);
 }
 
 static unsigned long number(const void *handle)
@@ -143,7 +128,7 @@ cudaError_t cudaGetDeviceCount(int *count)
 	*count = fake.count;
 	if (fake.driver < CUDART_VERSION / 1000 * 1000)
 		return cudaErrorInsufficientDriver;
-	return fake.count ? note("count") : cudaErrorNoDevice;
+	return fake.count ? fake_note("count") : cudaErrorNoDevice;
 }
 
 cudaError_t cudaGetDevice(int *device)
@@ -155,7 +140,7 @@ cudaError_t cudaGetDevice(int *device)
 cudaError_t cudaSetDevice(int device)
 {
 	fake.current = device;
-	return note("device %d", device);
+	return fake_note("device %d", device);
 }
 
 cudaError_t cudaSetDeviceFlags(unsigned int flags)
@@ -170,7 +155,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
 	snprintf(properties->name, sizeof(properties->name), "NVIDIA Fake");
 	properties->major = 9;
 	properties->multiProcessorCount = 132;
-	return note("properties %d", device);
+	return fake_note("properties %d", device);
 }
 
 #if CUDART_VERSION >= 12050
@@ -218,36 +203,36 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {
 	*least = 0;
 	*greatest = -5;
-	return note("priorities");
+	return fake_note("priorities");
 }
 
 /* --- Streams and events ------------------------------------------------------------------- */
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority)
 {
-	return make(stream, note("stream %u %d", flags, priority));
+	return fake_make(stream, fake_note("stream %u %d", flags, priority));
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
 {
-	return make(stream, note("stream %u", flags));
+	return fake_make(stream, fake_note("stream %u", flags));
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 {
-	return make(event, note("event %u", flags));
+	return fake_make(event, fake_note("event %u", flags));
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
 	(void)stream;
-	return destroy(cudaSuccess);
+	return fake_destroy(cudaSuccess);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
 	(void)event;
-	return destroy(cudaSuccess);
+	return fake_destroy(cudaSuccess);
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
@@ -259,23 +244,23 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
 	(void)event;
-	return fake.busy ? (fake.last = cudaErrorNotReady) : note("query");
+	return fake.busy ? (fake.last = cudaErrorNotReady) : fake_note("query");
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
-	return note("wait %lu", number(stream));
+	return fake_note("wait %lu", number(stream));
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-	return note("record %lu in %lu", number(event), number(stream));
+	return fake_note("record %lu in %lu", number(event), number(stream));
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
 {
 	(void)flags;
-	return note("order %lu in %lu", number(event), number(stream));
+	return fake_note("order %lu in %lu", number(event), number(stream));
 }
 
 /* --- Memory ------------------------------------------------------------------------------- */
@@ -284,7 +269,7 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 {
 	*available = fake.free;
 	*total = fake.total;
-	return note("memory");
+	return fake_note("memory");
 }
 
 static cudaError_t give(void **memory, size_t bytes, cudaError_t result)
@@ -302,30 +287,30 @@ static cudaError_t give(void **memory, size_t bytes, cudaError_t result)
 
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
-	return give(memory, bytes, note("malloc %zu", bytes));
+	return give(memory, bytes, fake_note("malloc %zu", bytes));
 }
 
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned int flags)
 {
-	return give(memory, bytes, note("pin %zu %u", bytes, flags));
+	return give(memory, bytes, fake_note("pin %zu %u", bytes, flags));
 }
 
 cudaError_t cudaFree(void *memory)
 {
 	free(memory);
-	return destroy(note("free"));
+	return fake_destroy(fake_note("free"));
 }
 
 cudaError_t cudaFreeHost(void *memory)
 {
 	free(memory);
-	return destroy(note("unpin"));
+	return fake_destroy(fake_note("unpin"));
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
 	(void)memory;
-	return note("set %d %zu in %lu", value, bytes, number(stream));
+	return fake_note("set %d %zu in %lu", value, bytes, number(stream));
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
@@ -334,7 +319,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 	(void)to;
 	(void)from;
 	(void)kind;
-	return note("copy %zu in %lu", bytes, number(stream));
+	return fake_note("copy %zu in %lu", bytes, number(stream));
 }
 
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *memory)
@@ -349,7 +334,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
-	cudaError_t result = note("capture %lu %d", number(stream), (int)mode);
+	cudaError_t result = fake_note("capture %lu %d", number(stream), (int)mode);
 
 	capturing = result == cudaSuccess;
 	return result;
@@ -366,7 +351,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
 	capturing = false;
 	*graph = NULL;
-	return make(graph, note("captured %lu", number(stream)));
+	return fake_make(graph, fake_note("captured %lu", number(stream)));
 }
 
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count)
@@ -374,36 +359,36 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t 
 	(void)graph;
 	(void)nodes;
 	*count = 7;
-	return note("nodes");
+	return fake_note("nodes");
 }
 
 cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph,
 					  unsigned long long flags)
 {
 	(void)graph;
-	return make(exec, note("instantiate %llu", flags));
+	return fake_make(exec, fake_note("instantiate %llu", flags));
 }
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
 {
 	(void)exec;
-	return note("upload in %lu", number(stream));
+	return fake_note("upload in %lu", number(stream));
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
 	(void)exec;
-	return note("launch in %lu", number(stream));
+	return fake_note("launch in %lu", number(stream));
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
 	(void)exec;
-	return destroy(note("destroy exec"));
+	return fake_destroy(fake_note("destroy exec"));
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
 	(void)graph;
-	return destroy(note("destroy graph"));
+	return fake_destroy(fake_note("destroy graph"));
 }

@@ -16,6 +16,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/error.h"
+
 enum { FAKE_CALLS = 256, FAKE_TEXT = 80 };
 
 struct fake {
@@ -44,8 +46,11 @@ void fake_reset(void);
 bool fake_called(int at, const char *text);
 int fake_count(const char *text);
 
-/* For more of CUDA elsewhere: note a call, which may fail; a handle is made, or one goes, if [result] is success. */
-cudaError_t fake_note(const char *text);
+/*
+ * For more of CUDA elsewhere. Note a call, which may fail; where [result] is success a handle is made; one goes,
+ * whatever it is.
+ */
+cudaError_t fake_note(const char *format, ...) DDP_FORMAT(1, 2);
 cudaError_t fake_make(void *handle, cudaError_t result);
 cudaError_t fake_destroy(cudaError_t result);
 

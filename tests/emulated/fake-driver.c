@@ -34,17 +34,6 @@ size_t ddp_card_held(const char *uuid)
 	return fake_driver.held;
 }
 
-static cudaError_t DDP_FORMAT(1, 2) note(const char *format, ...)
-{
-	char text[FAKE_TEXT];
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(text, sizeof(text), format, arguments);
-	va_end(arguments);
-	return fake_note(text);
-}
-
 static CUresult driver(cudaError_t result)
 {
 	/* The driver's functions leave nothing for cudaGetLastError(). */
@@ -64,15 +53,15 @@ void ddp_shard_kernel_sum(void *stream, int processors, void *const *to, int tar
 	(void)to;
 	(void)from;
 	/* A launch fails by what cudaGetLastError() says. */
-	(void)note("sum %d to %d of %zu type %d op %d on %d in %lu", sources, targets, count,
-		   (int)type, (int)op, processors, number((uintptr_t)stream));
+	(void)fake_note("sum %d to %d of %zu type %d op %d on %d in %lu", sources, targets, count,
+			(int)type, (int)op, processors, number((uintptr_t)stream));
 }
 
 /* --- The runtime's ------------------------------------------------------------------------ */
 
 cudaError_t cudaDeviceSynchronize(void)
 {
-	return note("rest");
+	return fake_note("rest");
 }
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
@@ -85,7 +74,7 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode
 
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned int flags)
 {
-	cudaError_t result = note("register %zu %u", bytes, flags);
+	cudaError_t result = fake_note("register %zu %u", bytes, flags);
 
 	(void)memory;
 	fake.objects += result == cudaSuccess;
@@ -95,7 +84,7 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned int flags)
 cudaError_t cudaHostUnregister(void *memory)
 {
 	(void)memory;
-	return fake_destroy(note("unregister"));
+	return fake_destroy(fake_note("unregister"));
 }
 
 /* The GPU has the host's memory elsewhere. */
@@ -103,19 +92,19 @@ cudaError_t cudaHostGetDevicePointer(void **place, void *memory, unsigned int fl
 {
 	(void)flags;
 	*place = (char *)memory + PAGE;
-	return note("place");
+	return fake_note("place");
 }
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory)
 {
 	memset(handle, 0, sizeof(*handle));
 	memcpy(handle, &memory, sizeof(memory));
-	return note("tell handle");
+	return fake_note("tell handle");
 }
 
 cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned int flags)
 {
-	cudaError_t result = note("open handle %u", flags);
+	cudaError_t result = fake_note("open handle %u", flags);
 
 	memcpy(memory, &handle, sizeof(*memory));
 	fake.objects += result == cudaSuccess;
@@ -125,7 +114,7 @@ cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsig
 cudaError_t cudaIpcCloseMemHandle(void *memory)
 {
 	(void)memory;
-	return fake_destroy(note("close handle"));
+	return fake_destroy(fake_note("close handle"));
 }
 
 /* --- The driver's ------------------------------------------------------------------------- */
@@ -134,18 +123,19 @@ static CUresult attribute(int *value, CUdevice_attribute of, CUdevice device)
 {
 	*value = of != CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED ||
 		 !fake_driver.no_descriptors;
-	return driver(note("attribute of %d", device));
+	return driver(fake_note("attribute of %d", device));
 }
 
 static CUresult wait_word(CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned int flags)
 {
 	(void)word;
-	return driver(note("await %u %u in %lu", value, flags, number((uintptr_t)stream)));
+	return driver(fake_note("await %u %u in %lu", value, flags, number((uintptr_t)stream)));
 }
 
 static CUresult write_word(CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned int flags)
 {
-	cudaError_t result = note("write %u %u in %lu", value, flags, number((uintptr_t)stream));
+	cudaError_t result =
+		fake_note("write %u %u in %lu", value, flags, number((uintptr_t)stream));
 
 	if (result == cudaSuccess && !fake_driver.silent)
 		*(uint32_t *)(uintptr_t)(word - PAGE) = value;
@@ -157,13 +147,13 @@ static CUresult granularity(size_t *bytes, const CUmemAllocationProp *properties
 {
 	(void)option;
 	*bytes = PAGE;
-	return driver(note("granularity of %d", properties->location.id));
+	return driver(fake_note("granularity of %d", properties->location.id));
 }
 
 static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
 		       const CUmemAllocationProp *properties, unsigned long long flags)
 {
-	cudaError_t result = note("create %zu", bytes);
+	cudaError_t result = fake_note("create %zu", bytes);
 
 	(void)flags;
 	if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
@@ -176,13 +166,13 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
 static CUresult release(CUmemGenericAllocationHandle handle)
 {
 	(void)handle;
-	return driver(fake_destroy(note("release")));
+	return driver(fake_destroy(fake_note("release")));
 }
 
 static CUresult export(void *shareable, CUmemGenericAllocationHandle handle,
 		       CUmemAllocationHandleType type, unsigned long long flags)
 {
-	cudaError_t result = note("export %d", (int)type);
+	cudaError_t result = fake_note("export %d", (int)type);
 
 	(void)handle;
 	(void)flags;
@@ -194,7 +184,7 @@ static CUresult export(void *shareable, CUmemGenericAllocationHandle handle,
 static CUresult import(CUmemGenericAllocationHandle *handle, void *shareable,
 		       CUmemAllocationHandleType type)
 {
-	cudaError_t result = note("import %d", (int)type);
+	cudaError_t result = fake_note("import %d", (int)type);
 
 	if (fcntl((int)(uintptr_t)shareable, F_GETFD) < 0)
 		result = cudaErrorInvalidValue;
@@ -205,7 +195,7 @@ static CUresult import(CUmemGenericAllocationHandle *handle, void *shareable,
 static CUresult reserve(CUdeviceptr *place, size_t bytes, size_t alignment, CUdeviceptr wish,
 			unsigned long long flags)
 {
-	cudaError_t result = note("reserve %zu", bytes);
+	cudaError_t result = fake_note("reserve %zu", bytes);
 
 	(void)alignment;
 	(void)wish;
@@ -220,13 +210,13 @@ static CUresult reserve(CUdeviceptr *place, size_t bytes, size_t alignment, CUde
 static CUresult unreserve(CUdeviceptr place, size_t bytes)
 {
 	free((void *)place);
-	return driver(fake_destroy(note("unreserve %zu", bytes)));
+	return driver(fake_destroy(fake_note("unreserve %zu", bytes)));
 }
 
 static CUresult map(CUdeviceptr place, size_t bytes, size_t offset,
 		    CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-	cudaError_t result = note("map %zu at %zu", bytes, offset);
+	cudaError_t result = fake_note("map %zu at %zu", bytes, offset);
 
 	(void)place;
 	(void)handle;
@@ -238,14 +228,15 @@ static CUresult map(CUdeviceptr place, size_t bytes, size_t offset,
 static CUresult unmap(CUdeviceptr place, size_t bytes)
 {
 	(void)place;
-	return driver(fake_destroy(note("unmap %zu", bytes)));
+	return driver(fake_destroy(fake_note("unmap %zu", bytes)));
 }
 
 static CUresult allow(CUdeviceptr place, size_t bytes, const CUmemAccessDesc *access, size_t count)
 {
 	(void)place;
 	(void)count;
-	return driver(note("allow %zu %d to %d", bytes, (int)access->flags, access->location.id));
+	return driver(
+		fake_note("allow %zu %d to %d", bytes, (int)access->flags, access->location.id));
 }
 
 /* Of each the version that cudaTypedefs.h has. */

@@ -158,6 +158,28 @@ static inline void ranks_run(const char *layout, int (*body)(int rank))
 		      rank < 0 ? 0 : ranks.statuses[rank], rank < 0 ? "" : ranks.text[rank]);
 }
 
+/* For tests that kill at random: what DDP_SEED chooses. */
+static inline uint64_t ranks_seed(void)
+{
+	const char *seed = getenv("DDP_SEED");
+
+	return (seed ? strtoull(seed, NULL, 10) : 1) * 2 + 1;
+}
+
+/* Files that UCX or we would leave; others on this host have their own. */
+static inline int ranks_shared_files(void)
+{
+	DIR *directory = opendir("/dev/shm");
+	const struct dirent *entry;
+	int count = 0;
+
+	while (directory && (entry = readdir(directory)))
+		count += strncmp(entry->d_name, "ucx_", 4) == 0 || strstr(entry->d_name, "ddp");
+	if (directory)
+		closedir(directory);
+	return count;
+}
+
 /* In a rank: say what does not hold and end with 98. */
 #define RANK_CHECK(condition)                                                            \
 	do {                                                                             \

@@ -6,7 +6,6 @@
  */
 #include "config.h"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <time.h>
@@ -155,18 +154,6 @@ static struct ddp_device *volatile left_behind; /* with a thread that hangs; for
 static struct fake_nccl *fake;
 static int threads_before;
 
-static int threads(void)
-{
-	DIR *directory = opendir("/proc/self/task");
-	int count = 0;
-
-	ck_assert_ptr_nonnull(directory);
-	while (readdir(directory))
-		count++;
-	closedir(directory);
-	return count;
-}
-
 static void nap(void)
 {
 	nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
@@ -175,7 +162,7 @@ static void nap(void)
 /* A thread that was joined is in /proc for a moment more. */
 static void no_thread_left(void)
 {
-	while (threads() > threads_before)
+	while (unit_entries("/proc/self/task") > threads_before)
 		nap();
 }
 
@@ -192,7 +179,7 @@ static int threads_at_rest(void)
 	ck_assert_int_eq(pthread_create(&thread, NULL, nothing, NULL), 0);
 	pthread_join(thread, NULL);
 	nap();
-	return threads();
+	return unit_entries("/proc/self/task");
 }
 
 static void setup(void)

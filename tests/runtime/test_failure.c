@@ -7,8 +7,6 @@
  */
 #include "config.h"
 
-#include <dirent.h>
-
 #include "ranks.h"
 
 enum stage { BEFORE, JOINED, REDUCING };
@@ -268,28 +266,13 @@ END_TEST
 
 /* --- Killed at any moment ---------------------------------------------------------------- */
 
-/* Files that UCX or we would leave; others on this host have their own. */
-static int shared_memory_files(void)
-{
-	DIR *directory = opendir("/dev/shm");
-	const struct dirent *entry;
-	int count = 0;
-
-	while (directory && (entry = readdir(directory)))
-		count += strncmp(entry->d_name, "ucx_", 4) == 0 || strstr(entry->d_name, "ddp");
-	if (directory)
-		closedir(directory);
-	return count;
-}
-
 START_TEST(test_random_kills)
 {
 	static const char *const layouts[] = {"4", "2,2", "1,1,1", "3,1"};
 	static const struct fault any = {"killed at random", NULL, 0, JOINED, KILLED};
-	const char *seed = getenv("DDP_SEED");
-	uint64_t state = (seed ? strtoull(seed, NULL, 10) : 1) * 2 + 1;
+	uint64_t state = ranks_seed();
 	int rounds = getenv("DDP_LONG") ? 200 : 20;
-	int files = shared_memory_files();
+	int files = ranks_shared_files();
 	static struct ranks ranks;
 
 	for (int round = 0; round < rounds; round++) {
@@ -309,7 +292,7 @@ START_TEST(test_random_kills)
 			if (rank != now.victim)
 				check_said(&ranks, rank);
 	}
-	ck_assert_int_le(shared_memory_files(), files);
+	ck_assert_int_le(ranks_shared_files(), files);
 }
 END_TEST
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <dirent.h>
 #include <limits.h>
 
 #include "members.h"
@@ -988,17 +987,6 @@ END_TEST
 
 /* --- What is left behind ------------------------------------------------------------------------ */
 
-static int count_files(void)
-{
-	DIR *directory = opendir("/proc/self/fd");
-	int count = 0;
-
-	while (readdir(directory))
-		count++;
-	closedir(directory);
-	return count;
-}
-
 static int count_mappings(void)
 {
 	FILE *file = fopen("/proc/self/maps", "r");
@@ -1013,11 +1001,11 @@ static int count_mappings(void)
 
 START_TEST(test_nothing_left)
 {
-	int files = count_files();
+	int files = unit_entries("/proc/self/fd");
 
 	board_free(members_run(THREADS, 3, PLENTY, body_regions));
 	board_free(members_run(THREADS, 3, SHORT_LIMIT, body_half));
-	ck_assert_int_eq(count_files(), files);
+	ck_assert_int_eq(unit_entries("/proc/self/fd"), files);
 	ck_assert_int_eq(count_mappings(), 0);
 }
 END_TEST

@@ -4,7 +4,6 @@
  */
 #include "config.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,28 +26,16 @@ static int before; /* descriptors open at first */
 
 /* --- Helpers ---------------------------------------------------------------------------- */
 
-static int count_descriptors(void)
-{
-	DIR *directory = opendir("/proc/self/fd");
-	int count = 0;
-
-	ck_assert_ptr_nonnull(directory);
-	while (readdir(directory))
-		count++;
-	closedir(directory);
-	return count;
-}
-
 static void up(void)
 {
-	before = count_descriptors();
+	before = unit_entries("/proc/self/fd");
 	ck_assert_int_eq(ddp_passing_listen(&leader, name, &error), 0);
 }
 
 static void down(void)
 {
 	ddp_passing_close(leader);
-	ck_assert_int_eq(count_descriptors(), before);
+	ck_assert_int_eq(unit_entries("/proc/self/fd"), before);
 }
 
 static struct ddp_watch patient(void)
@@ -539,7 +526,7 @@ START_TEST(test_close)
 	ddp_passing_close(leader);
 	leader = NULL;
 	close(silent);
-	ck_assert_int_eq(count_descriptors(), before);
+	ck_assert_int_eq(unit_entries("/proc/self/fd"), before);
 	ddp_passing_close(NULL);
 }
 END_TEST

@@ -5,8 +5,6 @@
  */
 #include "config.h"
 
-#include <dirent.h>
-
 #include "shards.h"
 
 /* In seconds: long for who waits for nothing, not for a test. */
@@ -123,26 +121,11 @@ static const struct shards_layout kill_layouts[] = {
 	{"2,2", "aabb"}, {"2,3", "aabbc"}, {"2,1", "aab"},
 };
 
-/* Files that UCX or we would leave; others on this host have their own. */
-static int shared_memory_files(void)
-{
-	DIR *directory = opendir("/dev/shm");
-	const struct dirent *entry;
-	int count = 0;
-
-	while (directory && (entry = readdir(directory)))
-		count += strncmp(entry->d_name, "ucx_", 4) == 0 || strstr(entry->d_name, "ddp");
-	if (directory)
-		closedir(directory);
-	return count;
-}
-
 /* Leaders and followers in turns. */
 START_TEST(test_kills)
 {
-	const char *seed = getenv("DDP_SEED");
-	uint64_t state = (seed ? strtoull(seed, NULL, 10) : 1) * 2 + 1;
-	int rounds = getenv("DDP_LONG") ? 50 : 10, files = shared_memory_files();
+	uint64_t state = ranks_seed();
+	int rounds = getenv("DDP_LONG") ? 50 : 10, files = ranks_shared_files();
 	static struct ranks ranks;
 
 	state += (uint64_t)_i;
@@ -157,7 +140,7 @@ START_TEST(test_kills)
 		wait_for_living(&ranks);
 		check_living(&ranks);
 	}
-	ck_assert_int_le(shared_memory_files(), files);
+	ck_assert_int_le(ranks_shared_files(), files);
 }
 END_TEST
 

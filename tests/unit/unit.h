@@ -9,6 +9,7 @@
 #define DDP_TESTS_UNIT_H
 
 #include <check.h>
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -56,6 +57,19 @@ static inline uint32_t unit_random(uint64_t *state, uint32_t below)
 	*state ^= *state << 25;
 	*state ^= *state >> 27;
 	return (uint32_t)((*state * 0x2545f4914f6cdd1d) >> 32) % below;
+}
+
+/* What the directory [path] has, with "." and "..": as /proc/self/fd, before and after. */
+static inline int unit_entries(const char *path)
+{
+	DIR *directory = opendir(path);
+	int count = 0;
+
+	ck_assert_msg(directory != NULL, "%s", path);
+	while (readdir(directory))
+		count++;
+	closedir(directory);
+	return count;
 }
 
 /* Run what [fill] adds. Returns main's value. */
