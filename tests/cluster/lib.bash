@@ -125,8 +125,11 @@ background()
 	if [ "$(id -u)" -eq 0 ]; then
 		set -- setpriv --reuid=nobody --regid=nogroup --clear-groups "$@"
 	fi
-	HOME=$WORK "$@" 3>&- &
+	HOME=$WORK background_as_is "$@"
 }
+
+# The same as who runs the tests.
+background_as_is() { "$@" 3>&- & }
 
 not_waiting()
 {
@@ -210,6 +213,32 @@ end_jobs()
 	no_jobs && return
 	mc scancel -u "$(as_user id -un)" >/dev/null 2>&1 || true
 	within 30 no_jobs
+}
+
+# mps_listen SOCKET COMMAND...: the socket of an MPS daemon as that makes it, until stop_listening; COMMAND runs
+# what makes it, in the background.
+mps_listen()
+{
+	local socket=$1
+	shift
+	"$@" /usr/bin/python3 -c '
+import os, signal, socket, sys
+at = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+at.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o666)
+at.listen()
+signal.pause()' "$socket"
+	listener=$!
+	within 10 grep -q "$socket" /proc/net/unix
+}
+
+# The daemon goes, and leaves its socket.
+stop_listening()
+{
+	[ -n "${listener-}" ] || return 0
+	kill "$listener"
+	wait "$listener" || true
+	unset listener
 }
 
 # For setup_file(): libddp and its programs, where every user can read them.

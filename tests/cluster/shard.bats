@@ -23,7 +23,7 @@ setup() { need_gpus; }
 
 teardown()
 {
-	[ -z "${listener-}" ] || kill "$listener"
+	stop_listening
 	end_jobs
 	rm -rf "$TOP/mps" "${WORK:?}"/* "$WORK"/.ddp
 }
@@ -150,19 +150,12 @@ hold()
 	within 60 gone "$other"
 }
 
-# The daemon's socket as its daemon makes it, in a directory of the user's alone: who looks as root sees it too,
-# who looks as another user does not.
+# The daemon's socket in a directory of the user's alone: who looks as root sees it too, who looks as another user
+# does not.
 listen()
 {
 	as_user mkdir -m 700 "$WORK/mps"
-	background /usr/bin/python3 -c '
-import signal, socket, sys
-at = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-at.bind(sys.argv[1])
-at.listen()
-signal.pause()' "$WORK/mps/control"
-	listener=$!
-	within 10 grep -q "$WORK/mps/control" /proc/net/unix
+	mps_listen "$WORK/mps/control" background
 }
 
 mps_names="DDP_SHARE CUDA_MPS_ACTIVE_THREAD_PERCENTAGE CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
@@ -184,9 +177,7 @@ mps_names="DDP_SHARE CUDA_MPS_ACTIVE_THREAD_PERCENTAGE CUDA_MPS_PINNED_DEVICE_ME
 	listen
 	export CUDA_MPS_PIPE_DIRECTORY=$WORK/mps
 	same "$(show "$mps_names" -N1 -w n1 -n1 --gres=gpu:1 --ddp)" "0@n1 DDP_SHARE=1 $nothing"
-	kill "$listener"
-	wait "$listener" || true
-	unset listener
+	stop_listening
 	same "$(show "$mps_names" -N1 -w n1 -n1 --gres=shard:2 --ddp)" "0@n1 DDP_SHARE=0.25 $nothing"
 	# The plugin must not look with root's eyes.
 	[ "$(id -u)" -eq 0 ] || return 0

@@ -32,7 +32,7 @@ setup() { need_gpus; }
 
 teardown()
 {
-	[ -z "${listener-}" ] || kill "$listener"
+	stop_listening
 	end_jobs
 	rm -rf "$TOP/mps" "${WORK:?}"/* "$WORK/.ddp"
 }
@@ -44,22 +44,12 @@ tell()
 	same "$rc" 0
 }
 
-# The daemon's socket as its daemon makes it, and leaves it.
+# The daemon's socket where all users see it.
 listen()
 {
 	mkdir -m 755 "$TOP/mps"
-	/usr/bin/python3 -c '
-import os, signal, socket, sys
-at = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-at.bind(sys.argv[1])
-os.chmod(sys.argv[1], 0o666)
-at.listen()
-signal.pause()' "$TOP/mps/control" 3>&- &
-	listener=$!
-	within 10 listens
+	mps_listen "$TOP/mps/control" background_as_is
 }
-
-listens() { grep -q "$TOP/mps/control" /proc/net/unix; }
 
 # What is between the rows of the ranks and what looks wrong; and that, but for this machine's few CPUs.
 lines() { grep -E '^([0-9]+ ranks \(|rank [0-9]+ shares )' <<<"$out" || true; }
@@ -136,9 +126,7 @@ turns="by time-slicing: their kernels take turns"
 
 @test "MPS whose daemon is gone: said, and not counted on" {
 	listen
-	kill "$listener"
-	wait "$listener" || true
-	unset listener
+	stop_listening
 	tell -N1 -w n1 -n4 --gres=shard:8
 	has "$(lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
 	has "$(warned)" "^warning: the MPS daemon of $TOP/mps on n1 is gone and left its socket: programs run without MPS; "
