@@ -2,16 +2,8 @@
 /* What ddp-info makes of the cards of all ranks: warnings, table, JSON */
 #include "config.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-#include "info/report.h"
+#include "info-cards.h"
 #include "info/sharing.h"
-#include "mps.h"
 #include "unit.h"
 
 /* --- CPU lists --------------------------------------------------------------------------- */
@@ -44,50 +36,9 @@ END_TEST
 
 /* --- Warnings ---------------------------------------------------------------------------- */
 
-/* Four ranks on two nodes, each with a GPU and two CPUs of its own, and nothing wrong. */
-static void good(struct info_card cards[4])
-{
-	memset(cards, 0, 4 * sizeof(cards[0]));
-	for (int rank = 0; rank < 4; rank++) {
-		struct info_card *card = &cards[rank];
-
-		card->rank = rank;
-		card->node_rank = rank / 2;
-		card->local_rank = rank % 2;
-		card->local_size = 2;
-		card->cpus = 2;
-		card->cpu_mask[0] = UINT64_C(3) << (2 * (rank % 2));
-		card->visible = 2;
-		card->device = rank % 2;
-		card->reached = rank == 2 ? 1 : -1;
-		card->client = -1;
-		snprintf(card->host, sizeof(card->host), "n%d", rank / 2 + 1);
-		snprintf(card->uuid, sizeof(card->uuid), "GPU-%d", rank);
-		snprintf(card->endpoint, sizeof(card->endpoint), "n1:1234");
-		snprintf(card->libraries, sizeof(card->libraries), "CUDA driver 13.0");
-		info_cpu_list(card->cpu_mask, card->cpu_list, sizeof(card->cpu_list));
-	}
-}
-
-static void nothing(struct info_card *cards)
-{
-	(void)cards;
-}
-
-static void one_gpu(struct info_card *cards)
-{
-	memcpy(cards[3].uuid, cards[2].uuid, sizeof(cards[3].uuid));
-}
-
-static void one_gpu_shared(struct info_card *cards)
-{
-	one_gpu(cards);
-	cards[2].share = cards[3].share = 0.5;
-}
-
 static void too_much(struct info_card *cards)
 {
-	one_gpu(cards);
+	cards_one_gpu(cards);
 	cards[2].share = 0.5;
 	cards[3].share = 0.7;
 }
@@ -102,65 +53,44 @@ static void thirds(struct info_card *cards)
 	}
 }
 
-/* Half of a GPU of 64 GiB each. */
-static void halves(struct info_card *cards, uint64_t free)
-{
-	one_gpu_shared(cards);
-	cards[2].total = cards[3].total = UINT64_C(64) << 30;
-	cards[2].free = cards[3].free = free << 30;
-}
-
 static void less_free(struct info_card *cards)
 {
-	halves(cards, 40);
-}
-
-static void enough_free(struct info_card *cards)
-{
-	halves(cards, 64);
+	cards_halves(cards, 40);
 }
 
 static void tiny(struct info_card *cards)
 {
-	halves(cards, 64);
+	cards_halves(cards, 64);
 	cards[3].share = 1.0 / 256;
 	cards[2].context = 512 << 20;
 }
 
-static void with_daemon(struct info_card *cards, enum ddp_mps_state state)
-{
-	for (int rank = 0; rank < 4; rank++) {
-		cards[rank].mps = (int32_t)state;
-		snprintf(cards[rank].mps_directory, sizeof(cards[rank].mps_directory), "/tmp/mps");
-	}
-}
-
 static void stale(struct info_card *cards)
 {
-	with_daemon(cards, DDP_MPS_STALE);
+	cards_with_daemon(cards, DDP_MPS_STALE);
 }
 
 static void vain(struct info_card *cards)
 {
-	with_daemon(cards, DDP_MPS_NONE);
+	cards_with_daemon(cards, DDP_MPS_NONE);
 	cards[1].threads = 25;
 }
 
 static void left_out(struct info_card *cards)
 {
-	with_daemon(cards, DDP_MPS_SERVES);
+	cards_with_daemon(cards, DDP_MPS_SERVES);
 	cards[1].client = 0;
 }
 
 static void kept_apart(struct info_card *cards)
 {
-	one_gpu_shared(cards);
+	cards_one_gpu_shared(cards);
 	cards[2].apart = cards[0].apart = 1;
 }
 
 static void one_at_a_time(struct info_card *cards)
 {
-	one_gpu_shared(cards);
+	cards_one_gpu_shared(cards);
 	for (int rank = 0; rank < 4; rank++)
 		cards[rank].exclusive = 1;
 }
@@ -174,11 +104,6 @@ static void one_at_a_time_mps(struct info_card *cards)
 static void refused(struct info_card *cards)
 {
 	snprintf(cards[3].trouble, sizeof(cards[3].trouble), "no such thing (999)");
-}
-
-static void same_uuid_elsewhere(struct info_card *cards)
-{
-	memcpy(cards[2].uuid, cards[0].uuid, sizeof(cards[2].uuid));
 }
 
 static void own_gpu_alone(struct info_card *cards)
@@ -222,15 +147,15 @@ static const struct {
 	int count;
 	const char *pieces[5];
 } warnings[] = {
-	{"all well", nothing, 0, {NULL}},
-	{"two ranks on a GPU", one_gpu, 1, {"ranks 2 and 3", "GPU-2", "n2", "--gres=shard"}},
+	{"all well", cards_nothing, 0, {NULL}},
+	{"two ranks on a GPU", cards_one_gpu, 1, {"ranks 2 and 3", "GPU-2", "n2", "--gres=shard"}},
 	{"shares of more than there is",
 	 too_much,
 	 1,
 	 {"ranks 2-3 on GPU-2 on n2", "1.2 ", "DDP_SHARE"}},
 	{"shares of a whole, rounded", thirds, 0, {NULL}},
 	{"less is free", less_free, 1, {"ranks 2-3 may take 64.0 GiB of GPU-2 on n2", "40.0 GiB"}},
-	{"as much is free", enough_free, 0, {NULL}},
+	{"as much is free", cards_enough_free, 0, {NULL}},
 	{"no room for a context", tiny, 1, {"rank 3's share of GPU-2 on n2 is 256 MiB", "512 MiB"}},
 	{"no memory in common",
 	 kept_apart,
@@ -251,8 +176,8 @@ static const struct {
 	 1,
 	 {"/tmp/mps on n1", "rank 1 runs without", "GPU-1"}},
 	{"a driver that refuses", refused, 1, {"rank 3 on n2", "device 1", "no such thing (999)"}},
-	{"two ranks on a GPU, shares", one_gpu_shared, 0, {NULL}},
-	{"one name on two nodes", same_uuid_elsewhere, 0, {NULL}},
+	{"two ranks on a GPU, shares", cards_one_gpu_shared, 0, {NULL}},
+	{"one name on two nodes", cards_same_uuid_elsewhere, 0, {NULL}},
 	{"own GPU alone", own_gpu_alone, 1, {"rank 0 on n1", "--gpu-bind=none"}},
 	{"uneven", three_and_one, 1, {"n1 has 3", "n2 has 1", "--ntasks-per-node"}},
 	{"one CPU", same_cpu, 1, {"2 ranks on n1", "1 CPU ", "--cpus-per-task"}},
@@ -265,7 +190,7 @@ START_TEST(test_warning)
 	struct info_warnings got;
 	struct info_card cards[4];
 
-	good(cards);
+	cards_good(cards);
 	warnings[_i].change(cards);
 	info_sharing_find(cards, 4);
 	info_warn(cards, 4, &got);
@@ -279,326 +204,6 @@ END_TEST
 
 /* --- The report -------------------------------------------------------------------------- */
 
-static char *print_ranks(void (*report)(const struct info_report *, FILE *),
-			 struct info_card *cards, int ranks, const struct info_selftest *test)
-{
-	struct ddp_world world = {.size = ranks,
-				  .node_count = 2,
-				  .job = "tux.1.0",
-				  .source = "srun --ddp",
-				  .method = "file",
-				  .wide = "ucx"};
-	struct info_warnings found;
-	struct info_report facts = {&world, cards, &found, test};
-	char *text = NULL;
-	size_t size;
-	FILE *out = open_memstream(&text, &size);
-
-	info_sharing_find(cards, ranks);
-	info_warn(cards, ranks, &found);
-	report(&facts, out);
-	fclose(out);
-	return text;
-}
-
-static char *print(void (*report)(const struct info_report *, FILE *), struct info_card *cards,
-		   const struct info_selftest *test)
-{
-	return print_ranks(report, cards, 4, test);
-}
-
-/* --- Sharing ------------------------------------------------------------------------------ */
-
-static void limited(struct info_card *cards)
-{
-	halves(cards, 64);
-	with_daemon(cards, DDP_MPS_SERVES);
-	cards[2].threads = cards[3].threads = 50;
-}
-
-static void all_limited(struct info_card *cards)
-{
-	limited(cards);
-	snprintf(cards[2].memory_limit, sizeof(cards[2].memory_limit), "32G");
-	snprintf(cards[3].memory_limit, sizeof(cards[3].memory_limit), "32G");
-}
-
-static void memory_limited(struct info_card *cards)
-{
-	all_limited(cards);
-	cards[2].threads = 0;
-}
-
-static void limits_differ(struct info_card *cards)
-{
-	limited(cards);
-	cards[3].threads = 12.5;
-	cards[3].share = 0.125;
-}
-
-static void one_unlimited(struct info_card *cards)
-{
-	limited(cards);
-	cards[3].threads = 0;
-}
-
-/* The driver knows better than a socket. */
-static void not_a_client(struct info_card *cards)
-{
-	limited(cards);
-	cards[2].client = cards[3].client = 0;
-}
-
-static void client(struct info_card *cards)
-{
-	limited(cards);
-	with_daemon(cards, DDP_MPS_NONE);
-	cards[2].client = cards[3].client = 1;
-}
-
-static void stale_limited(struct info_card *cards)
-{
-	limited(cards);
-	with_daemon(cards, DDP_MPS_STALE);
-}
-
-static void two_gpus(struct info_card *cards)
-{
-	halves(cards, 64);
-	memcpy(cards[1].uuid, cards[0].uuid, sizeof(cards[1].uuid));
-	cards[0].share = cards[1].share = 0.5;
-	cards[0].total = cards[1].total = cards[2].total;
-}
-
-/* Without a driver, Slurm's numbers are known. */
-static void by_slot(struct info_card *cards)
-{
-	for (int rank = 0; rank < 4; rank++) {
-		cards[rank].uuid[0] = '\0';
-		snprintf(cards[rank].slot, sizeof(cards[rank].slot), "%d", rank / 3);
-		cards[rank].share = 0.25;
-	}
-}
-
-static void part_of_own(struct info_card *cards)
-{
-	cards[1].share = 0.25;
-	cards[1].total = UINT64_C(64) << 30;
-}
-
-static const struct {
-	const char *name;
-	void (*change)(struct info_card *cards);
-	const char *lines; /* of the table, between the ranks and the warnings */
-} sharings[] = {
-	{"nobody", nothing, ""},
-	{"one name on two nodes", same_uuid_elsewhere, ""},
-	{"no share", one_gpu,
-	 "2 ranks (2-3) share GPU-2 on n2 by time-slicing: their kernels take turns; no share is "
-	 "known; nothing is enforced\n"},
-	{"no driver to ask", one_gpu_shared,
-	 "2 ranks (2-3) share GPU-2 on n2 by time-slicing: their kernels take turns; 0.5 of it "
-	 "each; by agreement, nothing enforces it\n"},
-	{"halves", enough_free,
-	 "2 ranks (2-3) share GPU-2 on n2 by time-slicing: their kernels take turns; 0.5 of it "
-	 "each, 32.0 of 64.0 GiB; by agreement, nothing enforces it\n"},
-	{"MPS", limited,
-	 "2 ranks (2-3) share GPU-2 on n2 through MPS (threads limited to 50 %); 0.5 of it each, "
-	 "32.0 of 64.0 GiB; MPS enforces the limit of threads, memory is kept to by agreement\n"},
-	{"MPS, memory too", all_limited,
-	 "2 ranks (2-3) share GPU-2 on n2 through MPS (threads limited to 50 %, memory to 32G); "
-	 "0.5 of it each, 32.0 of 64.0 GiB; MPS enforces both limits\n"},
-	{"MPS, memory alone", memory_limited,
-	 "2 ranks (2-3) share GPU-2 on n2 through MPS (memory limited to 32G); 0.5 of it each, "
-	 "32.0 of 64.0 GiB; MPS enforces the limit of memory\n"},
-	{"MPS, limits that differ", limits_differ,
-	 "2 ranks (2-3) share GPU-2 on n2 through MPS (threads limited to 12.5 to 50 %); 0.125 to "
-	 "0.5 of it each; MPS enforces the limit of threads, memory is kept to by agreement\n"},
-	{"MPS, one without a limit", one_unlimited,
-	 "2 ranks (2-3) share GPU-2 on n2 through MPS, without limits; 0.5 of it each, 32.0 of "
-	 "64.0 GiB; by agreement, nothing enforces it\n"},
-	{"MPS of others", not_a_client,
-	 "2 ranks (2-3) share GPU-2 on n2 by time-slicing: their kernels take turns; 0.5 of it "
-	 "each, 32.0 of 64.0 GiB; by agreement, nothing enforces it\n"},
-	{"MPS that only the driver sees", client,
-	 "2 ranks (2-3) share GPU-2 on n2 through MPS (threads limited to 50 %); 0.5 of it each, "
-	 "32.0 of 64.0 GiB; MPS enforces the limit of threads, memory is kept to by agreement\n"},
-	{"MPS that is gone", stale_limited,
-	 "2 ranks (2-3) share GPU-2 on n2 by time-slicing: their kernels take turns; 0.5 of it "
-	 "each, 32.0 of 64.0 GiB; by agreement, nothing enforces it\n"},
-	{"two GPUs alike", two_gpus,
-	 "2 ranks (0-1) share GPU-0 on n1 by time-slicing: their kernels take turns; 0.5 of it "
-	 "each, 32.0 of 64.0 GiB; by agreement, nothing enforces it; likewise 1 more GPU\n"},
-	{"numbers of Slurm's", by_slot,
-	 "2 ranks (0-1) share GPU 0 of n1 by time-slicing: their kernels take turns; 0.25 of it "
-	 "each; by agreement, nothing enforces it\n"
-	 "rank 2 shares GPU 0 of n2 by time-slicing: its own and others' kernels take turns; 0.25 "
-	 "of it; by agreement, nothing enforces it; likewise 1 more GPU\n"},
-	{"a rank with a part", part_of_own,
-	 "rank 1 shares GPU-1 on n1 by time-slicing: its own and others' kernels take turns; 0.25 "
-	 "of it, 16.0 of 64.0 GiB; by agreement, nothing enforces it\n"},
-};
-
-START_TEST(test_sharing)
-{
-	struct info_card cards[4];
-	char *text, *begin, *end;
-
-	good(cards);
-	sharings[_i].change(cards);
-	text = print(info_report_table, cards, NULL);
-	begin = strstr(text, "\n\n");
-	ck_assert_ptr_nonnull(begin);
-	begin = strstr(begin + 2, "\n\n"); /* the end of the ranks */
-	begin = begin ? begin + 2 : text + strlen(text);
-	end = strstr(begin, "\nwarning: ");
-	if (end)
-		*end = '\0';
-	else if (strncmp(begin, "warning: ", 9) == 0)
-		*begin = '\0';
-	unit_text(sharings[_i].name, "sharing", begin, sharings[_i].lines);
-	free(text);
-}
-END_TEST
-
-/* As large a share, but not as many ranks. */
-START_TEST(test_sharing_counts)
-{
-	static const char *const pieces[] = {"\n3 ranks (0-2) share GPU 0 of n1 by ",
-					     "\n2 ranks (3-4) share GPU 1 of n1 by ", NULL};
-	struct info_card cards[5];
-	char *text;
-
-	good(cards);
-	for (int rank = 0; rank < 5; rank++) {
-		cards[rank] = cards[0];
-		cards[rank].rank = rank;
-		cards[rank].share = 0.25;
-		cards[rank].uuid[0] = '\0';
-		snprintf(cards[rank].slot, sizeof(cards[rank].slot), "%d", rank / 3);
-	}
-	text = print_ranks(info_report_table, cards, 5, NULL);
-	unit_pieces("counts", text, pieces);
-	free(text);
-}
-END_TEST
-
-START_TEST(test_sharing_column)
-{
-	static const char *const pieces[] = {"share  shared by", "0.25  0-1 ", "0.25  - ", NULL};
-	struct info_card cards[4];
-	char *text;
-
-	good(cards);
-	by_slot(cards);
-	text = print(info_report_table, cards, NULL);
-	unit_pieces("column", text, pieces);
-	free(text);
-}
-END_TEST
-
-START_TEST(test_sharing_json)
-{
-	static const char *const limits[] = {
-		"\"sharing\": [\n  {\"mode\": \"MPS\", \"ranks\": [2, 3], \"node\": \"n2\", "
-		"\"uuid\": \"GPU-2\", \"gpu_of_node\": null, \"share_sum\": 1, "
-		"\"mps_daemon\": \"serves\", \"mps_directory\": \"/tmp/mps\", "
-		"\"mps_threads\": 50, \"mps_memory\": \"32G\", "
-		"\"enforced\": [\"threads\", \"memory\"]}],",
-		"\"memory_total\": 68719476736", "\"memory_share\": 34359738368", NULL};
-	static const char *const none[] = {
-		"{\"mode\": \"time-slicing\"",
-		"\"ranks\": [0, 1]",
-		"\"ranks\": [2]",
-		"\"mps_daemon\": null, \"mps_directory\": null, \"mps_threads\": null, "
-		"\"mps_memory\": null, \"enforced\": []}",
-		"\"gpu_of_node\": \"1\"",
-		NULL};
-	struct info_card cards[4];
-	char *text;
-
-	good(cards);
-	all_limited(cards);
-	text = print(info_report_json, cards, NULL);
-	unit_pieces("limits", text, limits);
-	free(text);
-	good(cards);
-	by_slot(cards);
-	text = print(info_report_json, cards, NULL);
-	unit_pieces("none", text, none);
-	free(text);
-}
-END_TEST
-
-/* --- MPS ---------------------------------------------------------------------------------- */
-
-static int bind_control(const char *path, int type)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-
-	snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", path);
-	ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-	ck_assert_int_eq(listen(fd, 1), 0);
-	return fd;
-}
-
-START_TEST(test_mps_daemon)
-{
-	static const int types[] = {SOCK_STREAM, SOCK_SEQPACKET};
-	char directory[] = "/tmp/ddp-test-mps.XXXXXX", path[64];
-	int fd;
-
-	ck_assert_ptr_nonnull(mkdtemp(directory));
-	snprintf(path, sizeof(path), "%s/control", directory);
-	ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_NONE);
-	for (int i = 0; i < ROWS(types); i++) {
-		fd = bind_control(path, types[i]);
-		ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_SERVES);
-		/* It was not disturbed. */
-		ck_assert_int_eq(accept(fd, NULL, NULL), -1);
-		ck_assert_int_eq(errno, EAGAIN);
-		close(fd);
-		ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_STALE);
-		unlink(path);
-	}
-	ck_assert_int_eq(mkfifo(path, 0600), 0);
-	ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_SERVES);
-	unlink(path);
-	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-	close(fd);
-	ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_NONE);
-	unlink(path);
-	rmdir(directory);
-}
-END_TEST
-
-static const struct {
-	const char *name, *threads, *memory;
-	double percent;
-	const char *limit; /* of device 1 */
-} limits[] = {
-	{"none", NULL, NULL, 0, ""},
-	{"empty", "", "", 0, ""},
-	{"both", "25", "0=4G,1=512M", 25, "512M"},
-	{"a fraction", "12.5", "1=32G", 12.5, "32G"},
-	{"all of it is no limit", "100", "0=4G", 0, ""},
-	{"no numbers", "many", "=4G,1", 0, ""},
-	{"signs", "-5", "-1=4G", 0, ""},
-	{"a tail", "25 %", "11=4G,1=5G,", 0, "5G"},
-	{"not a number", "nan", "0x1=4G", 0, ""},
-};
-
-START_TEST(test_mps_limits)
-{
-	char limit[24];
-
-	ddp_mps_memory(limits[_i].memory, 1, limit, sizeof(limit));
-	unit_text(limits[_i].name, "memory", limit, limits[_i].limit);
-	ck_assert_double_eq(ddp_mps_threads(limits[_i].threads), limits[_i].percent);
-}
-END_TEST
-
 START_TEST(test_table)
 {
 	static const char *const pieces[] = {
@@ -611,15 +216,15 @@ START_TEST(test_table)
 	struct info_card cards[4];
 	char *text;
 
-	good(cards);
-	text = print(info_report_table, cards, NULL);
+	cards_good(cards);
+	text = cards_print(info_report_table, cards, NULL);
 	ck_assert_ptr_null(strstr(text, "share"));
 	ck_assert_ptr_null(strstr(text, "warning"));
 	ck_assert_ptr_null(strstr(text, "all-reduce"));
 	free(text);
 	no_way(&cards[0]);
 	cards[0].reached = 1;
-	text = print(info_report_table, cards, NULL);
+	text = cards_print(info_report_table, cards, NULL);
 	unit_pieces("table", text, pieces);
 	free(text);
 }
@@ -637,11 +242,11 @@ START_TEST(test_selftest_lines)
 	char *text;
 
 	ck_assert_uint_eq(info_selftest_wrong(&test), 17);
-	good(cards);
-	text = print(info_report_table, cards, &test);
+	cards_good(cards);
+	text = cards_print(info_report_table, cards, &test);
 	unit_pieces("table", text, table);
 	free(text);
-	text = print(info_report_json, cards, &test);
+	text = cards_print(info_report_json, cards, &test);
 	unit_pieces("json", text, json);
 	free(text);
 }
@@ -659,9 +264,9 @@ START_TEST(test_json)
 	struct info_card cards[4];
 	char *text;
 
-	good(cards);
+	cards_good(cards);
 	snprintf(cards[0].host, sizeof(cards[0].host), "a\"b\\\001");
-	text = print(info_report_json, cards, NULL);
+	text = cards_print(info_report_json, cards, NULL);
 	unit_pieces("json", text, pieces);
 	free(text);
 }
@@ -671,12 +276,6 @@ static void fill(TCase *tcase)
 {
 	UNIT_ROWS(tcase, test_cpu_list, lists);
 	UNIT_ROWS(tcase, test_warning, warnings);
-	UNIT_ROWS(tcase, test_sharing, sharings);
-	tcase_add_test(tcase, test_sharing_counts);
-	tcase_add_test(tcase, test_sharing_column);
-	tcase_add_test(tcase, test_sharing_json);
-	tcase_add_test(tcase, test_mps_daemon);
-	UNIT_ROWS(tcase, test_mps_limits, limits);
 	tcase_add_test(tcase, test_table);
 	tcase_add_test(tcase, test_selftest_lines);
 	tcase_add_test(tcase, test_json);

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether a daemon of MPS serves, by its socket, and what its variables limit */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "mps.h"
+#include "unit.h"
+
+static int bind_control(const char *path, int type)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", path);
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	ck_assert_int_eq(listen(fd, 1), 0);
+	return fd;
+}
+
+START_TEST(test_mps_daemon)
+{
+	static const int types[] = {SOCK_STREAM, SOCK_SEQPACKET};
+	char directory[] = "/tmp/ddp-test-mps.XXXXXX", path[64];
+	int fd;
+
+	ck_assert_ptr_nonnull(mkdtemp(directory));
+	snprintf(path, sizeof(path), "%s/control", directory);
+	ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_NONE);
+	for (int i = 0; i < ROWS(types); i++) {
+		fd = bind_control(path, types[i]);
+		ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_SERVES);
+		/* It was not disturbed. */
+		ck_assert_int_eq(accept(fd, NULL, NULL), -1);
+		ck_assert_int_eq(errno, EAGAIN);
+		close(fd);
+		ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_STALE);
+		unlink(path);
+	}
+	ck_assert_int_eq(mkfifo(path, 0600), 0);
+	ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_SERVES);
+	unlink(path);
+	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	close(fd);
+	ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_NONE);
+	unlink(path);
+	rmdir(directory);
+}
+END_TEST
+
+static const struct {
+	const char *name, *threads, *memory;
+	double percent;
+	const char *limit; /* of device 1 */
+} limits[] = {
+	{"none", NULL, NULL, 0, ""},
+	{"empty", "", "", 0, ""},
+	{"both", "25", "0=4G,1=512M", 25, "512M"},
+	{"a fraction", "12.5", "1=32G", 12.5, "32G"},
+	{"all of it is no limit", "100", "0=4G", 0, ""},
+	{"no numbers", "many", "=4G,1", 0, ""},
+	{"signs", "-5", "-1=4G", 0, ""},
+	{"a tail", "25 %", "11=4G,1=5G,", 0, "5G"},
+	{"not a number", "nan", "0x1=4G", 0, ""},
+};
+
+START_TEST(test_mps_limits)
+{
+	char limit[24];
+
+	ddp_mps_memory(limits[_i].memory, 1, limit, sizeof(limit));
+	unit_text(limits[_i].name, "memory", limit, limits[_i].limit);
+	ck_assert_double_eq(ddp_mps_threads(limits[_i].threads), limits[_i].percent);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_add_test(tcase, test_mps_daemon);
+	UNIT_ROWS(tcase, test_mps_limits, limits);
+}
+
+int main(void)
+{
+	return unit_run("mps", fill);
+}
