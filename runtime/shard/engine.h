@@ -38,7 +38,8 @@ struct ddp_shard_engine {
 	/*
 	 * Device memory, zeroed, that others can import(). Waits. The descriptor is the engine's and is
 	 * closed by disclose(), once all who need the memory have it. release() unmaps what either
-	 * call gave; memory itself lives while somebody maps it. NULL is legal.
+	 * call gave; memory that went by its descriptor lives while somebody maps it, what went by its handle
+	 * is to be released by who imported it before it is by who made it. NULL is legal.
 	 */
 	int (*alloc)(struct ddp_shard_gpu *gpu, size_t bytes, struct ddp_shard_memory *memory,
 		     struct ddp_error *error);
