@@ -9,7 +9,6 @@
 #define DDP_MPS_H
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -37,8 +37,9 @@ int launch_gpus(const struct options *options);
 /*
  * Run this program [count] times as the ranks of a world on this machine, each with its part of
  * the CPUs and one of [devices] GPUs (0: not known, or none), of its own where there are enough, and wait for
- * all; [shared] is for launch_shares_batch(). Signals are passed on; when a rank fails the others get the time to say why, then they are ended; none is left behind, also
- * where this process is killed, nor a file (where it is killed: not beyond the next launch).
+ * all; [shared] is for launch_shares_batch(). Signals are passed on; when a rank fails the others get the time to
+ * say why, then they are ended; none is left behind, also where this process is killed, nor a file (where it is
+ * killed: not beyond the next launch).
  * Returns the exit status for this process: of the first rank that failed, else 0.
  */
 int launch_ranks(int count, int devices, bool shared, char **argv);

@@ -8,8 +8,6 @@
 #pragma GCC diagnostic pop
 
 #include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

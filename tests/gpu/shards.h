@@ -10,7 +10,6 @@
 #define DDP_TESTS_SHARDS_GPU_H
 
 #include <errno.h>
-#include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -32,147 +32,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "interleave.h"
+#include "interleave-private.h"
 #include "shard/protocol.h"
 
-enum { EVENTS = 96, TABLE_FIRST = 1 << 16 };
-
-enum work { PRODUCE, SUM, WIDE, SPREAD, CONSUME, WRITE, WAIT };
+enum { TABLE_FIRST = 1 << 16 };
 
 static const char *const work_names[] = {"produce", "sum",   "wide", "spread",
 					 "consume", "write", "wait"};
-
-struct event {
-	enum work work;
-	bool begin; /* of work on memory, whose end is the next event */
-	int turn;
-	int word;
-	uint32_t value;
-	bool all;
-};
-
-struct program {
-	struct event events[EVENTS];
-	int count;
-};
-
-enum phase { RUNS, TELLS, RELEASES, LEFT, DEAD };
-
-/* What is in a member's memory: the input, the local sum or the result of a turn. */
-enum { NOTHING, TORN, INPUT, SUMMED, RESULT };
-#define HAS(content, turn) ((uint8_t)((content) + 3 * (turn)))
-
-struct state {
-	uint32_t words[INTERLEAVE_MEMBERS];
-	uint8_t at[INTERLEAVE_MEMBERS]; /* the next event of each stream */
-	uint8_t phase[INTERLEAVE_MEMBERS];
-	uint8_t memory[INTERLEAVE_MEMBERS];
-	uint8_t freed[INTERLEAVE_MEMBERS]; /* words that each host stored; where it counts */
-	uint8_t spoilt;			   /* whose work is worth nothing */
-	uint8_t looked;			   /* who looked before it read */
-	uint8_t released, told, faults;
-	uint8_t unused[3];
-};
-
-struct visit {
-	struct state state;
-	uint32_t from; /* the visit before */
-	uint8_t member;
-	char step[11];
-};
-
-struct search {
-	const struct interleave_world *world;
-	struct program programs[INTERLEAVE_MEMBERS];
-	uint32_t free;
-
-	struct visit *visits;
-	size_t count, room, at;
-	uint32_t *table; /* number of the visit + 1 */
-	size_t slots;
-
-	bool wrong;
-	char *story;
-	size_t size;
-};
-
-/* --- Programs --------------------------------------------------------------------------- */
-
-static void add(struct program *program, struct event event)
-{
-	bool memory = event.work != WRITE && event.work != WAIT;
-
-	if (program->count + 2 > EVENTS)
-		abort();
-	event.begin = memory;
-	program->events[program->count++] = event;
-	event.begin = false;
-	if (memory)
-		program->events[program->count++] = event;
-}
-
-/* Make [moves] wrong in the way of [plant]. Returns how many there are then. */
-static int spoil(enum interleave_plant plant, int member, struct ddp_shard_move *moves, int count)
-{
-	int last = count - 1;
-
-	if (plant == DONE_TOO_EARLY && member == 0 && last > 0) {
-		struct ddp_shard_move done = moves[last];
-
-		moves[last] = moves[last - 1];
-		moves[last - 1] = done;
-	}
-	if (plant == FOLLOWER_WAITS_NOT && member > 0)
-		return last;
-	if (plant == FOLLOWER_WAITS_LESS && member > 0)
-		moves[last].value--;
-	if (plant == LEADER_SKIPS_ONE && member == 0) {
-		memmove(moves, moves + 1, (size_t)last * sizeof(*moves));
-		return last;
-	}
-	for (int i = 0; i < count; i++) {
-		if (plant == NOT_INTO_ALL && moves[i].act == DDP_SHARD_SUM)
-			moves[i].all = false;
-		if (plant == SPREAD_TOO_EARLY && i > 0 && moves[i].act == DDP_SHARD_SPREAD) {
-			moves[i].act = DDP_SHARD_WIDE;
-			moves[i - 1].act = DDP_SHARD_SPREAD;
-		}
-	}
-	return count;
-}
-
-static struct event event_of(const struct ddp_shard_move *move, int turn)
-{
-	static const enum work works[] = {[DDP_SHARD_WRITE] = WRITE,
-					  [DDP_SHARD_WAIT] = WAIT,
-					  [DDP_SHARD_SUM] = SUM,
-					  [DDP_SHARD_WIDE] = WIDE,
-					  [DDP_SHARD_SPREAD] = SPREAD};
-
-	return (struct event){works[move->act], false, turn, move->word, move->value, move->all};
-}
-
-static void write_program(const struct interleave_world *world, int member, struct program *program)
-{
-	struct ddp_shard_move moves[DDP_SHARD_MOVES];
-	bool early = world->plant == LENT_TOO_EARLY && member > 0;
-
-	program->count = 0;
-	for (int turn = 0; turn < world->turns; turn++) {
-		int count = ddp_shard_moves(world->members, member, world->wide,
-					    world->first + (uint32_t)turn, moves);
-
-		count = spoil(world->plant, member, moves, count);
-		if (!early)
-			add(program, (struct event){.work = PRODUCE, .turn = turn});
-		for (int i = 0; i < count; i++) {
-			add(program, event_of(&moves[i], turn));
-			if (early && i == 0)
-				add(program, (struct event){.work = PRODUCE, .turn = turn});
-		}
-		add(program, (struct event){.work = CONSUME, .turn = turn});
-	}
-}
 
 /* --- Visits ----------------------------------------------------------------------------- */
 
@@ -245,183 +111,13 @@ static void print_steps(struct search *search, size_t at)
 	print(search, "%d %s, ", search->visits[at].member, search->visits[at].step);
 }
 
-/* What does not hold; the first is kept, and it has the fewest steps before it. */
-static void fail(struct search *search, int member, const char *what)
+void interleave_fail(struct search *search, int member, const char *what)
 {
 	if (search->wrong)
 		return;
 	search->wrong = true;
 	print_steps(search, search->at);
 	print(search, "then member %d: %s", member, what);
-}
-
-/* --- One step of a stream ----------------------------------------------------------------- */
-
-static bool is_over(const struct search *search, const struct state *state, int member)
-{
-	return state->at[member] == search->programs[member].count;
-}
-
-/* What work [member] is in the middle of; NULL: none. */
-static const struct event *under_way(const struct search *search, const struct state *state,
-				     int member)
-{
-	const struct event *events = search->programs[member].events;
-	int at = state->at[member];
-
-	return state->phase[member] != LEFT && at > 0 && events[at - 1].begin ? &events[at - 1]
-									      : NULL;
-}
-
-static unsigned all_of(const struct search *search)
-{
-	return (1u << search->world->members) - 1;
-}
-
-static unsigned written(const struct search *search, const struct event *event, int member)
-{
-	switch (event->work) {
-	case PRODUCE:
-	case WIDE:
-		return 1u << member;
-	case SUM:
-		return event->all ? all_of(search) : 1u << member;
-	case SPREAD:
-		return all_of(search) & ~(1u << member);
-	default:
-		return 0;
-	}
-}
-
-static unsigned read_by(const struct search *search, const struct event *event, int member)
-{
-	return event->work == SUM ? all_of(search) : event->work == PRODUCE ? 0 : 1u << member;
-}
-
-/* What [event] must find in the memory that it reads. */
-static uint8_t needed(const struct search *search, const struct event *event)
-{
-	bool alone = search->world->members == 1;
-
-	if (event->work == SUM || (event->work == WIDE && alone))
-		return HAS(INPUT, event->turn);
-	if (event->work == WIDE)
-		return HAS(SUMMED, event->turn);
-	return HAS(alone && !search->world->wide ? INPUT : RESULT, event->turn);
-}
-
-static uint8_t made(const struct search *search, const struct event *event)
-{
-	if (event->work == PRODUCE)
-		return HAS(INPUT, event->turn);
-	return HAS(event->work == SUM && search->world->wide ? SUMMED : RESULT, event->turn);
-}
-
-/* [event] of [member] is about to overlap with what others do. */
-static void collide(struct search *search, struct state *state, const struct event *event,
-		    int member)
-{
-	unsigned writes = written(search, event, member), reads = read_by(search, event, member);
-
-	for (int other = 0; other < search->world->members; other++) {
-		const struct event *its = under_way(search, state, other);
-		unsigned touched;
-
-		if (other == member || !its)
-			continue;
-		touched = writes & (written(search, its, other) | read_by(search, its, other));
-		touched |= reads & written(search, its, other);
-		if (!touched)
-			continue;
-		state->spoilt |= (uint8_t)(1u << member | 1u << other);
-		if (!state->released)
-			fail(search, member, "works on memory that another works on");
-	}
-}
-
-static void begin(struct search *search, struct state *state, const struct event *event, int member)
-{
-	unsigned reads = read_by(search, event, member), writes = written(search, event, member);
-	unsigned mine = 1u << member;
-
-	state->spoilt &= (uint8_t)~mine;
-	collide(search, state, event, member);
-	for (int i = 0; i < search->world->members; i++)
-		if ((reads >> i & 1) && state->memory[i] != needed(search, event))
-			state->spoilt |= (uint8_t)mine;
-	if ((state->spoilt & mine) && event->work == WIDE && !state->told)
-		fail(search, member, "gives other GPUs what is no sum, and they do not know");
-	if ((state->spoilt & mine) && event->work != CONSUME && !state->released)
-		fail(search, member, "reads what is not of its turn");
-	for (int i = 0; i < search->world->members; i++)
-		if (writes >> i & 1)
-			state->memory[i] = TORN;
-	state->looked &= (uint8_t)~mine;
-	if (!state->released)
-		state->looked |= (uint8_t)mine;
-}
-
-/* The host can take the result from here on. */
-static void take(struct search *search, const struct state *state, int member)
-{
-	bool good = !(state->spoilt >> member & 1), taken = !state->released;
-
-	if (search->world->plant == LOOKS_NOT)
-		taken = true;
-	if (search->world->plant == LOOKS_FIRST)
-		taken = state->looked >> member & 1;
-	if (taken && !good)
-		fail(search, member, "takes a wrong result");
-}
-
-/* Whether the leader has given up NCCL, whose kernels then end with anything. */
-static bool is_aborted(const struct search *search, const struct state *state)
-{
-	bool early = search->world->plant == ABORTS_FIRST;
-
-	return state->phase[0] == RELEASES || (early && state->phase[0] == TELLS);
-}
-
-static void end(struct search *search, struct state *state, const struct event *event, int member)
-{
-	unsigned writes = written(search, event, member), mine = 1u << member;
-
-	if (event->work == WIDE && is_aborted(search, state))
-		state->spoilt |= (uint8_t)mine;
-	for (int i = 0; i < search->world->members; i++)
-		if (writes >> i & 1)
-			state->memory[i] = state->spoilt & mine ? TORN : made(search, event);
-	if (event->work == CONSUME)
-		take(search, state, member);
-	state->spoilt &= (uint8_t)~mine;
-	state->looked &= (uint8_t)~mine;
-}
-
-static bool has_reached(enum interleave_plant plant, uint32_t word, uint32_t value)
-{
-	if (plant == NO_WRAP)
-		return word >= value;
-	return plant == EXACTLY ? word == value : ddp_shard_reached(word, value);
-}
-
-/* The next event of [member]'s stream. Returns false where it has to wait, or has none. */
-static bool step(struct search *search, struct state *state, int member)
-{
-	const struct event *event = &search->programs[member].events[state->at[member]];
-
-	if (is_over(search, state, member))
-		return false;
-	if (event->work == WAIT &&
-	    !has_reached(search->world->plant, state->words[event->word], event->value))
-		return false;
-	if (event->work == WRITE)
-		state->words[event->word] = event->value;
-	else if (event->begin)
-		begin(search, state, event, member);
-	else if (event->work != WAIT)
-		end(search, state, event, member);
-	state->at[member]++;
-	return true;
 }
 
 /* --- From a state to the next ------------------------------------------------------------- */
@@ -476,7 +172,7 @@ static void reach(struct search *search, struct state *state, int member, const 
 
 	normalize(search, state);
 	if (progress(search, state) <= progress(search, &search->visits[search->at].state))
-		fail(search, member, "does what can go on for ever");
+		interleave_fail(search, member, "does what can go on for ever");
 	make_room(search);
 	slot = slot_of(search, state);
 	if (search->table[slot])
@@ -498,7 +194,7 @@ static bool keeps_count(const struct search *search)
 /* Whether [member] has stored all words that it ever will, where it keeps count. */
 static bool has_stored(const struct search *search, const struct state *state, int member)
 {
-	return !keeps_count(search) || state->freed[member] == all_of(search);
+	return !keeps_count(search) || state->freed[member] == interleave_all(search);
 }
 
 static void notice(struct search *search, struct state next, int member, int faults)
@@ -550,7 +246,8 @@ static bool release(struct search *search, const struct state *state, int member
 static bool act(struct search *search, const struct state *state, int member)
 {
 	enum phase phase = state->phase[member];
-	bool fragile = state->faults < search->world->faults && !is_over(search, state, member);
+	bool fragile =
+		state->faults < search->world->faults && !interleave_is_over(search, state, member);
 	bool moved = false;
 	struct state next = *state;
 
@@ -568,7 +265,7 @@ static bool act(struct search *search, const struct state *state, int member)
 	if (phase > RUNS)
 		moved = release(search, state, member);
 	if (phase == RELEASES && state->released && state->told &&
-	    !under_way(search, state, member)) {
+	    !interleave_under_way(search, state, member)) {
 		next = *state;
 		next.phase[member] = LEFT;
 		reach(search, &next, member, "leaves");
@@ -588,7 +285,7 @@ static void expand(struct search *search)
 
 		if (state.phase[m] == LEFT)
 			continue;
-		stepped = step(search, &next, m);
+		stepped = interleave_step(search, &next, m);
 		if (stepped)
 			reach(search, &next, m,
 			      work_names[search->programs[m].events[state.at[m]].work]);
@@ -596,11 +293,11 @@ static void expand(struct search *search)
 			continue;
 		moved |= stepped;
 		moved |= act(search, &state, m);
-		if (!is_over(search, &state, m))
+		if (!interleave_is_over(search, &state, m))
 			stuck = m;
 	}
 	if (!moved && stuck >= 0)
-		fail(search, stuck, "waits for ever");
+		interleave_fail(search, stuck, "waits for ever");
 }
 
 size_t interleave(const struct interleave_world *world, char *story, size_t size)
@@ -613,7 +310,7 @@ size_t interleave(const struct interleave_world *world, char *story, size_t size
 	if (world->plant == FREE_TOO_FAR)
 		search.free = world->first + (uint32_t)world->turns + (1u << 31);
 	for (int m = 0; m < world->members; m++) {
-		write_program(world, m, &search.programs[m]);
+		interleave_write(world, m, &search.programs[m]);
 		start.words[m] = world->plant == WORDS_AT_ZERO ? 0 : world->first - 1;
 	}
 	make_room(&search);
