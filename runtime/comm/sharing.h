@@ -4,6 +4,9 @@
  *
  * A shard is the ranks of one GPU, or of one MIG slice, in the order of the world; its member 0 leads. Shards
  * are numbered by their leaders, so rank 0 leads shard 0. Pure.
+ *
+ * ddp_device_same() says what one device is. ddp-train, before devices are opened (train/sharing.h), and ddp-info,
+ * without any (info/sharing.h), come as near to that as what they know lets them.
  */
 #ifndef DDP_COMM_SHARING_H
 #define DDP_COMM_SHARING_H

@@ -2,7 +2,8 @@
 /*
  * sharing.h - which ranks share a GPU, how much of it each may have, and how to say so
  *
- * Pure, but for sharing_look(): all ranks have the same seats and find the same.
+ * Pure, but for sharing_look(): all ranks have the same seats and find the same. What one GPU is goes by its
+ * UUID and NCCL_HOSTID, as libddp, which forms the sums, has it of opened devices (comm/sharing.h).
  */
 #ifndef TRAIN_SHARING_H
 #define TRAIN_SHARING_H

@@ -145,39 +145,35 @@ static CUdeviceptr place_of(const struct ddp_shard_gpu *gpu, const void *word)
 	return gpu->words + offset;
 }
 
-static int not_a_word(const struct ddp_shard_gpu *gpu, struct ddp_error *error)
+/* On [stream], by [call]: await() or put(). [doing] is its word in messages. */
+static int enqueue(struct ddp_shard_gpu *gpu, void *stream, const void *word, uint32_t value,
+		   cudaError_t (*call)(const struct ddp_shard_gpu *gpu, cudaStream_t stream,
+				       CUdeviceptr word, uint32_t value),
+		   const char *doing, struct ddp_error *error)
 {
-	return ddp_error_set(error, DDP_ERR_ARGUMENT,
-			     "shared GPU %d: a word that is not in the page it knows", gpu->index);
+	CUdeviceptr place = place_of(gpu, word);
+	int status, was;
+
+	if (!place)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "shared GPU %d: a word that is not in the page it knows",
+				     gpu->index);
+	was = ddp_shard_gpu_enter(gpu);
+	status =
+		ddp_shard_gpu_error(gpu, call(gpu, ddp_shard_gpu_stream(gpu, stream), place, value),
+				    error, "making a stream %s a word", doing);
+	ddp_shard_gpu_leave(gpu, was);
+	return status;
 }
 
 int ddp_shard_gpu_wait(struct ddp_shard_gpu *gpu, void *stream, const void *word, uint32_t value,
 		       struct ddp_error *error)
 {
-	CUdeviceptr place = place_of(gpu, word);
-	int status, was;
-
-	if (!place)
-		return not_a_word(gpu, error);
-	was = ddp_shard_gpu_enter(gpu);
-	status = ddp_shard_gpu_error(gpu,
-				     await(gpu, ddp_shard_gpu_stream(gpu, stream), place, value),
-				     error, "making a stream await a word");
-	ddp_shard_gpu_leave(gpu, was);
-	return status;
+	return enqueue(gpu, stream, word, value, await, "await", error);
 }
 
 int ddp_shard_gpu_write(struct ddp_shard_gpu *gpu, void *stream, void *word, uint32_t value,
 			struct ddp_error *error)
 {
-	CUdeviceptr place = place_of(gpu, word);
-	int status, was;
-
-	if (!place)
-		return not_a_word(gpu, error);
-	was = ddp_shard_gpu_enter(gpu);
-	status = ddp_shard_gpu_error(gpu, put(gpu, ddp_shard_gpu_stream(gpu, stream), place, value),
-				     error, "making a stream write a word");
-	ddp_shard_gpu_leave(gpu, was);
-	return status;
+	return enqueue(gpu, stream, word, value, put, "write", error);
 }
