@@ -6,6 +6,7 @@
  *	DDP_EMULATED_MEMORY	bytes that the card has
  *	DDP_EMULATED_CONTEXT	bytes of these that each process takes as such
  *	DDP_EMULATED_GPUS	how many there are; 0: no driver
+ *	DDP_EMULATED_HANGS	1: from now on nothing that is enqueued is done
  *
  * Memory that was freed is NaN in every type and is kept for a while, so that whoever still uses it is
  * found: readers by their results, writers when it is given up; AddressSanitizer finds both at once.
@@ -37,6 +38,7 @@ enum { ALIGNMENT = 256, POISON = 0xff };
 struct device {
 	struct device_info info;
 	struct ledger ledger;
+	double patience;
 	struct queues *queues;
 };
 
@@ -47,6 +49,11 @@ static uint64_t setting(const char *name, uint64_t otherwise)
 	const char *text = getenv(name);
 
 	return text && *text ? strtoull(text, NULL, 0) : otherwise;
+}
+
+static bool hangs(void)
+{
+	return setting("DDP_EMULATED_HANGS", 0) > 0;
 }
 
 static uint64_t seed(void)
@@ -174,18 +181,17 @@ static void __attribute__((destructor)) give_all_up(void)
 		give_up(&kept[i]);
 }
 
-/* Work that fails is given up, and none hangs. */
+/* Work that fails is given up. */
 bool device_rests(const struct device *device)
 {
-	(void)device;
-	return true;
+	return !device || !hangs();
 }
 
 void device_close(struct device *device)
 {
 	struct ledger_entry entry;
 
-	if (!device)
+	if (!device || hangs())
 		return;
 	queues_destroy(device->queues);
 	while (ledger_take(&device->ledger, NULL, &entry)) {
@@ -393,18 +399,35 @@ int device_mark(struct device *device, enum device_stream stream, int slot, stru
 
 int device_reached(struct device *device, int slot, struct ddp_error *error)
 {
-	return queues_reached(device->queues, slot, error);
+	return hangs() ? 0 : queues_reached(device->queues, slot, error);
+}
+
+void device_patience(struct device *device, double seconds)
+{
+	device->patience = seconds;
+}
+
+/* Time that passes without anything is none of a test's. */
+static int wait_in_vain(const struct device *device, struct ddp_error *error)
+{
+	while (!(device->patience > 0))
+		pause();
+	return ddp_error_set(error, DDP_ERR_ENGINE,
+			     "GPU %d: what was under way did not end in %g s (DDP_TIMEOUT)",
+			     device->info.index, device->patience);
 }
 
 int device_wait(struct device *device, enum device_stream stream, struct ddp_error *error)
 {
+	if (hangs())
+		return wait_in_vain(device, error);
 	return queues_wait(device->queues, stream, error);
 }
 
 int device_check(struct device *device, const char *what, struct ddp_error *error)
 {
 	(void)what;
-	return queues_poke(device->queues, error);
+	return hangs() ? 0 : queues_poke(device->queues, error);
 }
 
 int device_capture_begin(struct device *device, struct ddp_error *error)

@@ -237,8 +237,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
-	(void)stream;
-	return fake.busy ? (fake.last = cudaErrorNotReady) : cudaSuccess;
+	return fake.busy ? (fake.last = cudaErrorNotReady) : note("wait %lu", number(stream));
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)

@@ -352,6 +352,33 @@ static void test_graph(void)
 	ok(fake.objects == 0, "nothing is left of these");
 }
 
+/* A stream that never ends is waited for so long and no longer, wherever one is. */
+static void test_patience(void)
+{
+	struct device *device = sound();
+	void *memory = &error;
+	char host[8];
+
+	device_alloc(device, &memory, 8, "a test", NULL, &error);
+	device_patience(device, 0.05);
+	OK_STATUS(device_wait(device, DEVICE_COMPUTE, &error), 0, &error,
+		  "what ends is waited for");
+	fake.busy = true;
+	OK_STATUS(device_wait(device, DEVICE_COMPUTE, &error), DDP_ERR_ENGINE, &error,
+		  "and what never does for a while");
+	ok(says("GPU 1 (NVIDIA Fake): ") && says("did not end in 0.05 s") && says("Xid"), "%s",
+	   error.text);
+	OK_STATUS(device_copy(device, DEVICE_COPY, memory, host, 8, &error), DDP_ERR_ENGINE, &error,
+		  "likewise a copy that waits");
+	OK_STATUS(device_alloc(device, &memory, 8, "a test", NULL, &error), DDP_ERR_ENGINE, &error,
+		  "and memory that is cleared");
+	ok(!memory && fake_count("free") == 0, "whose return would wait as well");
+	ok(fake.last == cudaSuccess, "nothing is left for the next call to find");
+	fake.busy = false;
+	device_close(device);
+	ok(fake.objects == 1, "nothing else is left");
+}
+
 static void test_close(void)
 {
 	struct device *device = sound();
@@ -371,7 +398,7 @@ const char *__lsan_default_suppressions(void) __attribute__((visibility("default
 
 const char *__lsan_default_suppressions(void)
 {
-	return "leak:test_close\n";
+	return "leak:test_close\nleak:test_patience\n";
 }
 
 int main(void)
@@ -387,6 +414,7 @@ int main(void)
 	test_copy();
 	test_order();
 	test_graph();
+	test_patience();
 	test_close();
 	return tap_end();
 }

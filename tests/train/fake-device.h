@@ -42,6 +42,7 @@ struct device {
 	int allowed;	 /* further ones; then memory is out */
 	int orders;	 /* calls of device_order() */
 	bool broken;	 /* copies fail */
+	bool hangs;	 /* no job is done any more */
 	char remedy[256], what[256];
 };
 
@@ -179,7 +180,16 @@ int device_reached(struct device *device, int slot, struct ddp_error *error)
 	(void)error;
 	if (device->queues[stream].done >= device->marks[slot].count)
 		return 1;
-	fake_run_one(stream);
+	if (!device->hangs)
+		fake_run_one(stream);
+	return 0;
+}
+
+int device_wait(struct device *device, enum device_stream stream, struct ddp_error *error)
+{
+	if (device->hangs)
+		return ddp_error_set(error, DDP_ERR_ENGINE, "stream %d does not end", (int)stream);
+	fake_run(stream);
 	return 0;
 }
 

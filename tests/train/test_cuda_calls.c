@@ -15,6 +15,37 @@
 
 enum { STEPS = 20 };
 
+/* --- A GPU that hangs ------------------------------------------------------------------------------- */
+
+/* One rank waits for nobody who could be told of: it has the time limit all the same, and ends. */
+START_TEST(test_hangs)
+{
+	struct ddp_error error = {0, ""};
+	struct engine_step done;
+	struct duo duo;
+	int status = 0, steps;
+
+	duo_open(&duo, &like_mnist, DDP_F32);
+	((struct ddp_world *)ddp_world(duo.shop.ddp))->timeout = 300;
+	duo_engine(&duo);
+	duo_steps(&duo, true, 3, 0.01);
+	setenv("DDP_EMULATED_HANGS", "1", 1);
+	for (steps = 3; status == 0 && steps < STEPS; steps++) {
+		struct batch batch = duo_batch(&duo, (uint64_t)steps);
+
+		status = _i == 0 ? engine_cuda.step(duo.engine, &batch, 8, (uint64_t)steps + 1,
+						    0.01, false, &done, &error)
+				 : engine_cuda.pull(duo.engine, &error);
+	}
+	unit_number("hangs", "status", status, DDP_ERR_ENGINE);
+	ck_assert_msg(strstr(error.text, "GPU 0: what was under way did not end in 300 s") &&
+			      strstr(error.text, "; 3 steps have ended, "),
+		      "%s", error.text);
+	engine_cuda.close(duo.engine);
+	_exit(0); /* what hangs is left behind */
+}
+END_TEST
+
 /* --- Loss scaling -------------------------------------------------------------------------------- */
 
 /* A scale that overflows is lowered until it does not; until then nothing changes. */
@@ -255,6 +286,7 @@ END_TEST
 static void fill(TCase *tcase)
 {
 	tcase_add_test(tcase, test_overflow);
+	tcase_add_loop_test(tcase, test_hangs, 0, 2);
 	tcase_add_test(tcase, test_lag);
 	tcase_add_test(tcase, test_pull);
 	tcase_add_test(tcase, test_roundtrip);

@@ -239,6 +239,23 @@ START_TEST(test_bad_index)
 }
 END_TEST
 
+/* Pieces that never come are waited for as long as the device is. */
+START_TEST(test_hangs)
+{
+	struct set set = make_set(MOST, 4);
+	struct resident *resident = open_set(&set);
+	struct ddp_error error;
+	int status = 0;
+
+	fake.hangs = true;
+	for (uint64_t i = 0; status == 0 && i < MOST; i++)
+		status = resident_bring(resident, &i, 1, &error);
+	ck_assert_int_eq(status, DDP_ERR_ENGINE);
+	ck_assert_str_eq(error.text, "stream 2 does not end");
+	resident_close(resident);
+}
+END_TEST
+
 /* Whichever allocation fails: told, and nothing is left. */
 START_TEST(test_no_memory)
 {
@@ -276,6 +293,7 @@ static void fill(TCase *tcase)
 	tcase_add_test(tcase, test_epochs);
 	UNIT_ROWS(tcase, test_pieces, pieces);
 	tcase_add_test(tcase, test_order);
+	tcase_add_test(tcase, test_hangs);
 	tcase_add_test(tcase, test_bad_index);
 	tcase_add_loop_test(tcase, test_no_memory, 0, 1 + 2 * RESIDENT_MARKS);
 	tcase_add_test(tcase, test_too_many);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "device-private.h"
@@ -48,14 +49,21 @@ static int keep(struct device *device, void *memory, size_t bytes, enum ledger_k
 static int fill_zero(struct device *device, void *memory, size_t bytes, const char *what,
 		     struct ddp_error *error)
 {
+	char doing[256];
 	int status;
 
-	status = device_error(device, cudaMemsetAsync(memory, 0, bytes, device->setup), error,
-			      "clearing %s", what);
-	if (!status)
-		status = device_error(device, cudaStreamSynchronize(device->setup), error,
-				      "clearing %s", what);
-	return status;
+	snprintf(doing, sizeof(doing), "clearing %s", what);
+	status = device_error(device, cudaMemsetAsync(memory, 0, bytes, device->setup), error, "%s",
+			      doing);
+	return status ? status : device_await(device, device->setup, error, doing);
+}
+
+/* cudaFree() would wait for a GPU that hangs. */
+static void give_back(struct device *device, void *memory)
+{
+	if (memory && cudaStreamQuery(device->setup) != cudaErrorNotReady)
+		(void)cudaFree(memory);
+	(void)cudaGetLastError();
 }
 
 int device_alloc(struct device *device, void **memory, size_t bytes, const char *what,
@@ -79,8 +87,7 @@ int device_alloc(struct device *device, void **memory, size_t bytes, const char 
 	if (!status)
 		status = keep(device, *memory, whole, LEDGER_DEVICE, error);
 	if (status) {
-		if (*memory)
-			(void)cudaFree(*memory);
+		give_back(device, *memory);
 		*memory = NULL;
 	}
 	return status;

@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <sched.h>
+#include <time.h>
+
+#include "base/watch.h"
 #include "device-private.h"
+
+/* Seconds in which the end of a stream is looked for without sleep, and with short ones; these, and longer ones. */
+static const double spin = 200e-6, soon = 1;
+enum { NAP = 50000, LONG_NAP = 1000000 /* nanoseconds */ };
 
 /* An event may be set again as soon as somebody was told to wait for it: its old meaning stays with that. */
 int device_order(struct device *device, enum device_stream later, enum device_stream earlier,
@@ -51,9 +59,46 @@ int device_reached(struct device *device, int slot, struct ddp_error *error)
 	return 0;
 }
 
+void device_patience(struct device *device, double seconds)
+{
+	device->patience = seconds;
+}
+
+static void pause_after(double waited)
+{
+	struct timespec nap = {0, waited < soon ? NAP : LONG_NAP};
+
+	if (waited < spin)
+		sched_yield();
+	else
+		nanosleep(&nap, NULL);
+}
+
+/* cudaStreamSynchronize() would never come back from a GPU that hangs. */
+int device_await(struct device *device, cudaStream_t stream, struct ddp_error *error,
+		 const char *what)
+{
+	double begin = ddp_seconds(), waited = 0;
+	cudaError_t result;
+
+	while ((result = cudaStreamQuery(stream)) == cudaErrorNotReady) {
+		(void)cudaGetLastError();
+		waited = ddp_seconds() - begin;
+		if (device->patience > 0 && waited >= device->patience)
+			return ddp_error_set(
+				error, DDP_ERR_ENGINE,
+				"GPU %d (%s): what was under way did not end in %g s "
+				"(DDP_TIMEOUT): it hangs; see the kernel's log for Xid, and drain "
+				"the node if that happens again",
+				device->info.index, device->info.name, device->patience);
+		pause_after(waited);
+	}
+	return device_error(device, result, error, "%s", what);
+}
+
 int device_wait(struct device *device, enum device_stream stream, struct ddp_error *error)
 {
-	return device_error(device, cudaStreamSynchronize(device->streams[stream]), error,
+	return device_await(device, device->streams[stream], error,
 			    "work that was under way failed");
 }
 

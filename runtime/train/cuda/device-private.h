@@ -24,6 +24,7 @@ struct device {
 	cudaEvent_t ordered[DEVICE_STREAMS]; /* device_order()'s, by the earlier stream */
 	cudaEvent_t marks[DEVICE_MARKS];     /* NULL: never set */
 	bool capturing;
+	double patience; /* seconds of a wait, 0: any */
 };
 
 /* Returns 0, or what CUDA's [result] means for people, in [error], after what was being done. */
@@ -33,6 +34,10 @@ int device_error(const struct device *device, cudaError_t result, struct ddp_err
 /* The same where no device is open: [info] has its index, and its name or "". */
 int device_info_error(const struct device_info *info, cudaError_t result, struct ddp_error *error,
 		      const char *what);
+
+/* Wait for [stream] as device_wait() does; [what] is what fails there. */
+int device_await(struct device *device, cudaStream_t stream, struct ddp_error *error,
+		 const char *what);
 
 /* Who else uses the GPU, as far as the driver tells: as ledger_tell_holders() has it. */
 void device_holders(const struct device_info *info, const struct engine_mate *mates, int mate_count,

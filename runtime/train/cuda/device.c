@@ -211,15 +211,13 @@ int device_open_among(struct device **device, int index, double share,
 /* Nothing was left under way, or it failed, and CUDA frees what it has without waiting. */
 static bool is_idle(const struct device *device)
 {
-	for (int i = 0; i < DEVICE_STREAMS; i++) {
-		if (device->streams[i] &&
-		    cudaStreamQuery(device->streams[i]) == cudaErrorNotReady) {
-			(void)cudaGetLastError();
-			return false;
-		}
-	}
+	bool idle = !device->setup || cudaStreamQuery(device->setup) != cudaErrorNotReady;
+
+	for (int i = 0; i < DEVICE_STREAMS && idle; i++)
+		idle = !device->streams[i] ||
+		       cudaStreamQuery(device->streams[i]) != cudaErrorNotReady;
 	(void)cudaGetLastError();
-	return true;
+	return idle;
 }
 
 bool device_rests(const struct device *device)

@@ -126,7 +126,13 @@ int device_mark(struct device *device, enum device_stream stream, int slot,
 		struct ddp_error *error);
 int device_reached(struct device *device, int slot, struct ddp_error *error);
 
-/* Wait for all that is on [stream], however long it takes: for single ranks, setup and tests. */
+/*
+ * How long device_wait() and calls that wait may take, in seconds; 0, as at first: as long as it takes. Only a GPU
+ * that hangs takes longer: what is awaited here waits for no other rank.
+ */
+void device_patience(struct device *device, double seconds);
+
+/* Wait for all that is on [stream], so long: for single ranks, setup and tests. */
 int device_wait(struct device *device, enum device_stream stream, struct ddp_error *error);
 
 /* After launches of kernels: whether [what] could be enqueued. */

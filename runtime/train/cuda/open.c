@@ -49,6 +49,7 @@ static int open_device(struct engine *engine, struct ddp_error *error)
 
 	if (status < 0)
 		return status;
+	device_patience(engine->device, world->timeout);
 	info = device_info(engine->device);
 	snprintf(engine->name, sizeof(engine->name), "GPU %d, %s", info->index, info->name);
 	snprintf(engine->describe, sizeof(engine->describe), "%s, CUDA %d.%d, sm_%d%d",

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/watch.h"
 #include "kernels.h"
 #include "resident.h"
 
@@ -133,16 +134,23 @@ uint64_t resident_count(const struct resident *resident)
 
 /* --- Bringing ----------------------------------------------------------------------------- */
 
+/* Seconds in which a piece is looked for; then it is waited for, with a limit. */
+static const double soon = 1;
+
 /* Until what [piece] had last is on the device: some 20 us, when all pieces are under way. */
 static int wait_for(const struct resident *resident, const struct piece *piece,
 		    struct ddp_error *error)
 {
 	static const struct timespec moment = {0, 10000};
 	int slot = resident->mark + (int)(piece - resident->pieces);
+	double begin = ddp_seconds();
 	int reached = 1;
 
-	while (piece->sent && (reached = device_reached(resident->device, slot, error)) == 0)
+	while (piece->sent && (reached = device_reached(resident->device, slot, error)) == 0) {
+		if (ddp_seconds() - begin >= soon)
+			return device_wait(resident->device, DEVICE_COPY, error);
 		nanosleep(&moment, NULL);
+	}
 	return reached < 0 ? reached : 0;
 }
 

@@ -33,7 +33,12 @@ int cuda_wait(struct engine *engine, struct ddp_error *error)
 
 	if (status == 0)
 		return 0;
-	if (engine->ranks > 1)
+	if (engine->ranks == 1 && engine->launched > 0)
+		ddp_error_set(error, status, "%.900s; %llu steps have ended, %llu were begun",
+			      inner.text,
+			      (unsigned long long)(engine->launched - ring_pending(engine->ring)),
+			      (unsigned long long)engine->launched);
+	else if (engine->ranks > 1)
 		ddp_error_set(error, status,
 			      "%s (of the sums of gradients %llu have ended, and "
 			      "%llu were begun at most)",
