@@ -141,6 +141,31 @@ START_TEST(test_one_gpu_sizes)
 }
 END_TEST
 
+/* Steps that no graph has are told at once: nobody is ahead of sums that may never come. */
+static int keeps_up(int rank)
+{
+	struct engine_step done;
+	struct duo duo;
+
+	row = 6;
+	RANK_CHECK(strcmp(rows[row].name, "residual, synchronised") == 0);
+	open_shared(&duo);
+	duo_seat(&duo, 0 * rank);
+	duo_engine(&duo);
+	for (int i = 0; i < SHARED_STEPS; i++) {
+		done = duo_step(&duo, true, 0.01, i == 3);
+		RANK_CHECK(done.steps == 1 && done.stop == (i == 3));
+	}
+	duo_close(&duo);
+	return 0;
+}
+
+START_TEST(test_keeps_up)
+{
+	ranks_run("2", keeps_up);
+}
+END_TEST
+
 static void set_memory(size_t bytes)
 {
 	char text[24];
@@ -357,6 +382,7 @@ static void fill(TCase *tcase)
 {
 	UNIT_ROWS(tcase, test_one_gpu, rows);
 	UNIT_ROWS(tcase, test_one_gpu_sizes, sizes);
+	tcase_add_test(tcase, test_keeps_up);
 	tcase_add_test(tcase, test_share);
 	tcase_add_test(tcase, test_given_up);
 	tcase_add_loop_test(tcase, test_lost, 0, 4);

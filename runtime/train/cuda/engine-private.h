@@ -20,8 +20,12 @@
 #include "ring.h"
 #include "sums.h"
 
-/* So many steps are under way when another one is begun: on all ranks, so that all stop at the same. */
-enum { CUDA_LAG = 8 };
+/*
+ * So many steps are under way when another one is begun: on all ranks, so that all stop at the same. Of those that
+ * are enqueued call by call none: a queue of a GPU has room for some hundreds, and a host that fills it behind a sum
+ * which a lost rank never joins hangs in the driver.
+ */
+enum { CUDA_LAG = 8, CUDA_LAG_BY_CALL = 0 };
 
 /* Marks of the device: of the sets and rings, then the ends of steps. */
 enum {

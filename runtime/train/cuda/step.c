@@ -214,6 +214,7 @@ static void tell(struct engine *engine, struct engine_step *done)
 int cuda_step(struct engine *engine, const struct batch *batch, size_t global, uint64_t step,
 	      double rate, bool stop, struct engine_step *done, struct ddp_error *error)
 {
+	size_t lag = engine->manner == CUDA_BY_CALL ? CUDA_LAG_BY_CALL : CUDA_LAG;
 	double begin = ddp_seconds(), begun;
 	int status;
 
@@ -227,7 +228,7 @@ int cuda_step(struct engine *engine, const struct batch *batch, size_t global, u
 	if (status < 0)
 		return cuda_break(engine, status);
 	begun = ddp_seconds();
-	status = cuda_catch_up(engine, CUDA_LAG, error);
+	status = cuda_catch_up(engine, lag, error);
 	if (status < 0)
 		return status;
 	tell(engine, done);
