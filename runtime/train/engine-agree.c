@@ -114,6 +114,28 @@ static bool find_missing(const struct offer *offers, int size, struct hindrance 
 	return false;
 }
 
+/*
+ * Where ranks share GPUs they join what they sum with now, while all can still do without. What is wrong with it
+ * is the same on all ranks.
+ */
+static int join(struct run *run, const struct sharing_seat *seats, struct hindrance *hindrance)
+{
+	struct ddp_error error;
+	bool shared = false;
+	int status;
+
+	for (int rank = 0; rank < run->world->size && !shared; rank++)
+		shared = sharing_ranks(seats, run->world->size, &seats[rank]) > 1;
+	if (!shared || !run->class->join)
+		return 0;
+	status = run->class->join(run->ddp, &error);
+	if (status < 0 && ddp_is_peer_error(status))
+		return ddp_error_set(&run->error, status, "%s", error.text);
+	if (status < 0)
+		snprintf(hindrance->text, sizeof(hindrance->text), "%s", error.text);
+	return 0;
+}
+
 /* What of it all ranks share, once they compute on GPUs. */
 static void note_sharing(struct run *run, struct sharing_seat *seats)
 {
@@ -151,13 +173,19 @@ static int decide(struct run *run, const struct engine_class *class, const struc
 		  struct sharing_seat *seats)
 {
 	int size = run->world->size;
-	struct hindrance hindrance;
+	struct hindrance hindrance = {""};
+	int status;
 
 	for (int rank = 0; rank < size; rank++)
 		seats[rank] = offers[rank].seat;
 	run->class = class;
 	if (find_missing(offers, size, &hindrance) ||
 	    sharing_hinders(seats, size, hindrance.text, sizeof(hindrance.text)))
+		return take_cpus(run, offers, &hindrance);
+	status = join(run, seats, &hindrance);
+	if (status < 0)
+		return status;
+	if (*hindrance.text)
 		return take_cpus(run, offers, &hindrance);
 	note_sharing(run, seats);
 	return 0;

@@ -13,7 +13,7 @@
 #include "net/model.h"
 #include "optim/optim.h"
 
-#define ENGINE_VERSION 3
+#define ENGINE_VERSION 4
 
 struct engine; /* an engine's own */
 
@@ -82,6 +82,12 @@ struct engine_class {
 	 * Returns their number, or a DDP_ERR_x with why there is none. NULL: there is nothing to count.
 	 */
 	int (*devices)(char (*names)[ENGINE_DEVICE_NAME], int most, struct ddp_error *error);
+
+	/*
+	 * Let ranks that share devices find out whether they can sum there, before anything else is opened. The
+	 * same on all ranks, but where one is lost. NULL: nothing is needed for that. Collective.
+	 */
+	int (*join)(struct ddp *ddp, struct ddp_error *error);
 
 	/*
 	 * Compile the graph of setup->model. Names in the error what cannot be done here.

@@ -99,8 +99,8 @@ uint64_t run_global_batch(const struct run *run);
 
 /*
  * Choose run->class: with --engine=auto the GPU's if all ranks have a GPU, of their own or with others whom they
- * share memory with, else the CPU's, with run->why; with --engine=cuda the rank that has none is named in the
- * error. What is shared is in run->sharing, share and mates. Collective.
+ * share memory with, and can sum there, else the CPU's, with run->why; with --engine=cuda the rank that has none is
+ * named in the error. What is shared is in run->sharing, share and mates. Collective.
  */
 int run_find_engine(struct run *run);
 

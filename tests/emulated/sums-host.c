@@ -119,6 +119,13 @@ static int look_around(struct ddp *ddp, const struct device *device, struct ddp_
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
 }
 
+int sums_join(struct ddp *ddp, struct ddp_error *error)
+{
+	int status = by_device() ? ddp_device_join(ddp) : 0;
+
+	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
+}
+
 static int device_sums_alloc(struct ddp *ddp, struct device *device, void **memory, size_t bytes,
 			     struct ddp_error *error)
 {

@@ -6,9 +6,13 @@
  * step after each FAKE_GOOD good ones. It sees the devices that FAKE_DEVICES counts (those of
  * CUDA_VISIBLE_DEVICES, where that is set), but none on rank FAKE_NONE. What the trainer must not
  * do with an engine that is behind is an error.
+ *
+ * Ranks that share a device join libddp's engines for that, which tests/runtime has over host memory; FAKE_BARE=R is a
+ * rank that has no ddp_shard.so, FAKE_LOST=R one that is killed before it joins.
  */
 #include "config.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,13 +56,18 @@ static uint64_t setting(const char *name, uint64_t otherwise)
 	return value && *value ? strtoull(value, NULL, 10) : otherwise;
 }
 
+static bool is_rank(const char *name)
+{
+	const char *rank = getenv("RANK"), *wanted = getenv(name);
+
+	return wanted && rank && strcmp(rank, wanted) == 0;
+}
+
 /* --- Devices -------------------------------------------------------------------------------- */
 
 static bool fake_available(struct ddp_error *error)
 {
-	const char *rank = getenv("RANK"), *none = getenv("FAKE_NONE");
-
-	if (!none || !rank || strcmp(rank, none) != 0)
+	if (!is_rank("FAKE_NONE"))
 		return true;
 	ddp_error_set(error, DDP_ERR_UNSUPPORTED, "the driver is for CUDA 9.2");
 	return false;
@@ -87,6 +96,21 @@ static int fake_devices(char (*names)[ENGINE_DEVICE_NAME], int most, struct ddp_
 			return 1;
 	}
 	return seen;
+}
+
+/* What it opens lies beside this module; [bare] has all but ddp_shard.so. */
+static int fake_join(struct ddp *ddp, struct ddp_error *error)
+{
+	char bare[4096];
+	int status;
+
+	snprintf(bare, sizeof(bare), "%s/../bare", getenv("DDP_MODULES"));
+	if (is_rank("FAKE_LOST"))
+		raise(SIGKILL);
+	if (is_rank("FAKE_BARE"))
+		setenv("DDP_MODULES", bare, 1);
+	status = ddp_device_join(ddp);
+	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
 }
 
 /* --- Opening -------------------------------------------------------------------------------- */
@@ -299,6 +323,7 @@ DDP_API const struct engine_class ddp_module = {
 		 PACKAGE_VERSION},
 	.available = fake_available,
 	.devices = fake_devices,
+	.join = fake_join,
 	.open = fake_open,
 	.step = fake_step,
 	.settle = fake_settle,

@@ -38,6 +38,16 @@ static const char *module_path(const char *directory, const char *name)
 	return path;
 }
 
+/* Those of shared GPUs over host memory: in "bare" all but the one that sums there. */
+static void make_host_modules(void)
+{
+	ck_assert_int_eq(mkdir("bare", 0700), 0);
+	borrow(HOST_MODULES "/ddp_nccl.so", "bare/ddp_nccl.so");
+	borrow(HOST_MODULES "/ddp_nccl.so", "modules/ddp_nccl.so");
+	borrow(HOST_MODULES "/ddp_shard.so", "modules/ddp_shard.so");
+	setenv("DDP_HOST_GPU", "a", 1);
+}
+
 /* All modules as they are but the GPU's, which is the fake one; it is the driver, too. */
 static void make_modules(void)
 {
@@ -55,11 +65,12 @@ static void make_modules(void)
 	ck_assert_int_eq(mkdir("driver", 0700), 0);
 	borrow(fake, "modules/ddp_cuda.so");
 	borrow(fake, "driver/libcuda.so.1");
+	make_host_modules();
 	directory = opendir(old);
 	while (directory && (entry = readdir(directory))) {
 		snprintf(name, sizeof(name), "modules/%s", entry->d_name);
 		if (strncmp(entry->d_name, "ddp_", 4) == 0 && strstr(entry->d_name, ".so") &&
-		    strcmp(entry->d_name, "ddp_cuda.so") != 0)
+		    access(name, F_OK) < 0)
 			borrow(module_path(old, entry->d_name), name);
 	}
 	if (directory)
@@ -328,6 +339,41 @@ static const struct {
 	 67,
 	 {NULL},
 	 {"--engine cuda: ranks 0 and 1 are both on GPU-fake-3 of ", "(DDP_LOCAL=off)", NULL}},
+	{"one for two, of which one cannot sum there",
+	 {"CUDA_VISIBLE_DEVICES", "3", "FAKE_BARE", "1"},
+	 SHORT "-n 2",
+	 0,
+	 {"computing on CPUs: rank 1 on ",
+	  ": ranks of this job share GPUs, which needs libddp's module ddp_shard.so: ",
+	  "2 ranks on 1 node, cpu: ", "!2 ranks share", NULL},
+	 {NULL}},
+	{"one for two, of which one cannot sum there and must",
+	 {"CUDA_VISIBLE_DEVICES", "3", "FAKE_BARE", "0"},
+	 SHORT "-n 2 --engine cuda",
+	 67,
+	 {NULL},
+	 {"--engine cuda: rank 0 on ",
+	  ": ranks of this job share GPUs, which needs libddp's module ddp_shard.so: ",
+	  "one rank per GPU", NULL}},
+	{"one for three, which one of them cannot open",
+	 {"CUDA_VISIBLE_DEVICES", "3", "DDP_HOST_FAIL", "open:1:1"},
+	 SHORT "-n 3 -b 4",
+	 0,
+	 {"computing on CPUs: rank 1 on ", "open() fails, as asked",
+	  "3 ranks on 1 node, cpu: ", NULL},
+	 {NULL}},
+	{"one for three, which one of them cannot open and must",
+	 {"CUDA_VISIBLE_DEVICES", "3", "DDP_HOST_FAIL", "open:2:1"},
+	 SHORT "-n 3 -b 4 --engine cuda",
+	 67,
+	 {NULL},
+	 {"--engine cuda: rank 2 on ", "open() fails, as asked", NULL}},
+	{"one each, where nothing is shared",
+	 {"FAKE_BARE", "1"},
+	 SHORT "-n 2 --engine cuda",
+	 0,
+	 {"2 ranks on 1 node, cuda: fake", NULL},
+	 {NULL}},
 	{"one for one",
 	 {"CUDA_VISIBLE_DEVICES", "3"},
 	 SHORT,

@@ -43,6 +43,7 @@ const struct engine_class engine_cuda = {
 		 PACKAGE_VERSION},
 	.available = device_available,
 	.devices = device_list,
+	.join = sums_join,
 	.open = cuda_open,
 	.step = cuda_step,
 	.settle = cuda_settle,

@@ -16,6 +16,11 @@ static int told(struct ddp *ddp, int status, struct ddp_error *error)
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
 }
 
+int sums_join(struct ddp *ddp, struct ddp_error *error)
+{
+	return is_alone(ddp) ? 0 : told(ddp, ddp_device_join(ddp), error);
+}
+
 int sums_alloc(struct ddp *ddp, struct device *device, void **memory, size_t bytes,
 	       struct ddp_error *error)
 {
@@ -24,8 +29,7 @@ int sums_alloc(struct ddp *ddp, struct device *device, void **memory, size_t byt
 	if (is_alone(ddp))
 		return device_alloc(device, memory, bytes, "sums over ranks", NULL, error);
 	*memory = NULL;
-	/* The first time the ranks' devices meet here. */
-	status = told(ddp, ddp_device_join(ddp), error);
+	status = sums_join(ddp, error);
 	if (!status)
 		status = device_may(device, bytes, "sums over ranks", NULL, error);
 	if (!status)

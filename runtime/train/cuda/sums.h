@@ -12,9 +12,12 @@
 #include "device.h"
 
 /*
- * Memory for sums: libddp's, whose engine between devices is joined first of all; device_alloc()'s for
- * one rank. Collective.
+ * Join libddp's engine between devices, once; one rank needs none. An error is that of all ranks, who can do
+ * without then, unless one is lost. Collective.
  */
+int sums_join(struct ddp *ddp, struct ddp_error *error);
+
+/* Memory for sums: libddp's, after sums_join(); device_alloc()'s for one rank. Collective. */
 int sums_alloc(struct ddp *ddp, struct device *device, void **memory, size_t bytes,
 	       struct ddp_error *error);
 /* NULL is legal. */
