@@ -115,14 +115,31 @@ int launch_devices(void)
 	return count > 0 && slices > 0 ? slices : count;
 }
 
-void launch_share_device(int rank, int count, int devices)
+bool launch_knows_share(double *share)
 {
 	const char *mine = getenv(SHARE);
-	double share = mine && *mine ? strtod(mine, NULL) : 1;
+	char *end;
+
+	*share = 1;
+	if (!mine || !*mine)
+		return true;
+	*share = strtod(mine, &end);
+	if (!*end && *share > 0 && *share <= 1)
+		return true;
+	fprintf(stderr,
+		"ddp-train: " SHARE
+		"=%.100s is not a part of a GPU, more than 0 and at most 1; set "
+		"it right or unset it\n",
+		mine);
+	return false;
+}
+
+void launch_share_device(int rank, int count, int devices, double share)
+{
 	int ranks = devices > 0 ? count / devices + (rank % devices < count % devices) : 1;
 	char text[32];
 
-	if (ranks < 2 || !(share > 0))
+	if (ranks < 2)
 		return;
 	snprintf(text, sizeof(text), "%.12f", share / ranks);
 	setenv(SHARE, text, 1);

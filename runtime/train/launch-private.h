@@ -28,11 +28,14 @@ int launch_devices(void);
  */
 void launch_show_device(int rank);
 
+/* What of each GPU this process may have (DDP_SHARE), 1: all. Returns false after a line on stderr: it is no part. */
+bool launch_knows_share(double *share);
+
 /*
  * In a rank before it is run, which is one of [count] on [devices] GPUs (0: not known, or none): where others
- * have the same one it gets, of what this process may have of it (DDP_SHARE), a part as large as theirs.
+ * have the same one it gets, of [share], which is theirs together, a part as large as theirs.
  */
-void launch_share_device(int rank, int count, int devices);
+void launch_share_device(int rank, int count, int devices, double share);
 
 /* --- The directory where the ranks meet (launch-directory.c) -------------------------------- */
 

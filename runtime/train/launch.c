@@ -17,7 +17,7 @@
 
 #define MARK "DDP_TRAIN_LAUNCH" /* "shared" or "each", for ranks that launch_ranks() started */
 
-enum { RANKS_BY_DEFAULT = 8 };
+enum { RANKS_BY_DEFAULT = 8, EXIT_USAGE = 2 };
 
 /* --- How many ------------------------------------------------------------------------------- */
 
@@ -163,6 +163,7 @@ struct launch {
 	sigset_t signals, before;
 	pid_t *pids; /* 0: ended */
 	int count, running, devices;
+	double share;	   /* of a GPU, for all of its ranks */
 	int passed;	   /* the last signal that was passed on, 0: none */
 	int interrupts;	   /* SIGINTs so far */
 	int status;	   /* for this process */
@@ -180,7 +181,7 @@ static void become_rank(const struct launch *launch, int rank, bool shared, pid_
 	sigprocmask(SIG_SETMASK, &launch->before, NULL);
 	launch_bind(rank, launch->count);
 	launch_show_device(rank);
-	launch_share_device(rank, launch->count, launch->devices);
+	launch_share_device(rank, launch->count, launch->devices, launch->share);
 	set_environment(rank, launch->count, shared, launch->directory.path);
 	execv("/proc/self/exe", argv);
 	fprintf(stderr, "ddp-train: cannot start rank %d: %s\n", rank, strerror(errno));
@@ -324,6 +325,8 @@ int launch_ranks(int count, int devices, bool shared, char **argv)
 {
 	struct launch launch = {.count = count, .devices = devices, .deadline = UINT64_MAX};
 
+	if (!launch_knows_share(&launch.share))
+		return EXIT_USAGE;
 	launch.pids = calloc((size_t)count, sizeof(*launch.pids));
 	if (!launch.pids || launch_directory_create(&launch.directory) < 0) {
 		free(launch.pids);

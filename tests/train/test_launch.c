@@ -219,6 +219,19 @@ START_TEST(test_shares)
 }
 END_TEST
 
+/* What is no part of a GPU would look like one when it is divided. */
+START_TEST(test_no_share)
+{
+	static const char *const wrong[] = {"2", "0", "-0.5", "0.5x", "half"};
+
+	setenv("DDP_SHARE", wrong[_i], 1);
+	devices = 1;
+	ck_assert_int_eq(result(launch(4, false, "shares")), 2);
+	ck_assert_int_eq(program_count_files(".", "share-"), 0);
+	check_clean();
+}
+END_TEST
+
 /* A status of its own counts more than what other ranks said because of it. */
 START_TEST(test_blame)
 {
@@ -376,6 +389,7 @@ static void fill(TCase *tcase)
 	tcase_add_loop_test(tcase, test_world, 1, 4);
 	tcase_add_test(tcase, test_shared);
 	tcase_add_loop_test(tcase, test_cpus, 1, 4);
+	tcase_add_loop_test(tcase, test_no_share, 0, 5);
 	UNIT_ROWS(tcase, test_shares, divisions);
 	tcase_add_test(tcase, test_blame);
 	tcase_add_test(tcase, test_killed_rank);
