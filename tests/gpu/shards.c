@@ -410,7 +410,7 @@ static void test_free(size_t before)
 
 static void test_kills(void)
 {
-	int count = getenv("DDP_LONG") ? 50 : 10;
+	int count = getenv("DDP_LONG") ? 50 : 6;
 
 	for (int i = 0; i < count; i++) {
 		uint64_t random = mix(seed * 77 + (uint64_t)i);
