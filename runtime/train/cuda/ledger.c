@@ -41,6 +41,8 @@ static const char *usage(const struct ledger *ledger, char text[2 * AMOUNT])
 	return text;
 }
 
+static const char larger_share[] = "; or let it have more (DDP_SHARE, fewer ranks on this GPU)";
+
 int ledger_refuse(const struct ledger *ledger, const struct device_info *info,
 		  const struct ledger_card *card, size_t bytes, const char *what,
 		  const char *remedy, struct ddp_error *error)
@@ -54,10 +56,10 @@ int ledger_refuse(const struct ledger *ledger, const struct device_info *info,
 		return ddp_error_set(
 			error, DDP_ERR_MEMORY,
 			"GPU %d (%s): no room for %s: %s wanted, this rank may have "
-			"%s and uses %s: %s too little%s%s",
+			"%s and uses %s: %s too little%s%s%s",
 			info->index, info->name, what, wanted, amount(whole, info->limit), used,
 			amount(missing, ledger->used + ledger->context + bytes - info->limit),
-			clause, last);
+			clause, last, info->limit < info->total ? larger_share : "");
 	return ddp_error_set(
 		error, DDP_ERR_MEMORY,
 		"GPU %d (%s): no room for %s: %s wanted, of %s only %s is free; this rank uses "
