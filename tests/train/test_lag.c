@@ -497,6 +497,22 @@ START_TEST(test_choice)
 }
 END_TEST
 
+/* A rank that is lost is no reason for the CPUs. */
+START_TEST(test_lost)
+{
+	set_lag(0);
+	setenv("CUDA_VISIBLE_DEVICES", "3", 1);
+	setenv("FAKE_LOST", "1", 1);
+	program_run(&program, 128 + SIGKILL, SHORT "-n 3 -b 4");
+	ck_assert_msg(strstr(program.errors, "rank 1 was killed by signal 9") &&
+			      strstr(program.errors, "ddp[0@"),
+		      "%s", program.errors);
+	ck_assert_msg(!strstr(program.output, "cpu: ") &&
+			      !strstr(program.errors, "computing on CPUs"),
+		      "%s%s", program.output, program.errors);
+}
+END_TEST
+
 static void fill(TCase *tcase)
 {
 	tcase_set_timeout(tcase, 300);
@@ -508,6 +524,7 @@ static void fill(TCase *tcase)
 	UNIT_ROWS(tcase, test_skipped, lags);
 	UNIT_ROWS(tcase, test_moved, lags);
 	UNIT_ROWS(tcase, test_choice, choices);
+	tcase_add_test(tcase, test_lost);
 }
 
 int main(void)
