@@ -237,7 +237,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
-	return fake.busy ? (fake.last = cudaErrorNotReady) : note("wait %lu", number(stream));
+	return fake.busy ? (fake.last = cudaErrorNotReady) : fake_note("wait %lu", number(stream));
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
