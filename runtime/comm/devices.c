@@ -11,6 +11,9 @@
 
 #define DEVICE_ENGINE "nccl"
 
+/* How long streams of a lost world may take to come to rest. */
+#define REST_SECONDS 3.0
+
 int ddp_devices_agree(struct ddp *ddp, int status)
 {
 	struct {
@@ -172,6 +175,19 @@ static int begin(struct ddp *ddp)
 	return status;
 }
 
+/*
+ * The same for calls after which streams and memory of the caller may go. Where ranks share a GPU, what is
+ * under way in a world that is lost would wait for them for ever: it is ended here.
+ */
+static int begin_rest(struct ddp *ddp)
+{
+	int status = begin(ddp);
+
+	if (status < 0 && ddp->lost && ddp->device && ddp->device_engine == &ddp_shards_engine)
+		(void)ddp->device_engine->abort(ddp->device, REST_SECONDS);
+	return status;
+}
+
 int ddp_device_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t count,
 			  enum ddp_type type, enum ddp_op op, void *stream)
 {
@@ -206,7 +222,7 @@ int ddp_device_all_gather(struct ddp *ddp, const void *send, void *recv, size_t 
 int ddp_device_wait(struct ddp *ddp, void *stream)
 {
 	struct ddp_watch watch;
-	int status = begin(ddp);
+	int status = begin_rest(ddp);
 
 	if (status == 0) {
 		watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
@@ -239,7 +255,7 @@ int ddp_device_alloc(struct ddp *ddp, size_t bytes, void **memory)
 
 int ddp_device_free(struct ddp *ddp, void *memory)
 {
-	int status = begin(ddp);
+	int status = begin_rest(ddp);
 
 	if (status == 0)
 		status = ddp->device_engine->free(ddp->device, memory, &ddp->error);

@@ -88,7 +88,7 @@ bool ddp_shards_abort(struct ddp_device *device, double seconds)
 			      device->ddp->identity.rank);
 		(void)ddp_shards_fail(device, &story);
 	}
-	return ddp_shards_release(device, seconds);
+	return device->busy ? ddp_shards_release(device, seconds) : true;
 }
 
 /* --- How it is ---------------------------------------------------------------------------- */

@@ -190,6 +190,42 @@ START_TEST(test_stops)
 }
 END_TEST
 
+/* --- A rank that gives up by itself ---------------------------------------------------------- */
+
+/* Its stream comes to rest with the call that tells it so, and may go before the handle does. */
+static int body_give_up(int rank)
+{
+	struct ddp *ddp;
+	void *memory, *stream;
+
+	setenv("DDP_TIMEOUT", LIMIT, 1);
+	ddp = shards_join();
+	stream = shards_stream();
+	RANK_OK(ddp, ddp_device_alloc(ddp, SHARDS_SOME, &memory));
+	RANK_OK(ddp, ddp_barrier(ddp));
+	if (rank == victim) {
+		RANK_OK(ddp,
+			ddp_device_all_reduce(ddp, memory, memory, 1000, DDP_F32, DDP_SUM, stream));
+		ddp_abort(ddp, "the disk is full");
+	}
+	RANK_CHECK(ddp_device_wait(ddp, stream) < 0 || rank != victim);
+	shards_stream_close(stream);
+	if (rank != victim)
+		RANK_CHECK(ddp_barrier(ddp) < 0 && strstr(ddp_error(ddp), "the disk is full"));
+	RANK_CHECK(ddp_device_free(ddp, memory) < 0);
+	ddp_destroy(ddp);
+	RANK_CHECK(shards_mappings() == 0);
+	return 0;
+}
+
+START_TEST(test_give_up)
+{
+	layout = (struct shards_layout){"3", "aaa"};
+	victim = _i;
+	shards_run(&layout, body_give_up);
+}
+END_TEST
+
 /* --- What is left --------------------------------------------------------------------------- */
 
 /* Who lives gives all back: streams come to rest, though nobody writes what they wait for. */
@@ -278,6 +314,7 @@ static void fill(TCase *tcase)
 	UNIT_ROWS(tcase, test_kills, kill_layouts);
 	tcase_add_test(tcase, test_early_kills);
 	UNIT_ROWS(tcase, test_stops, stops);
+	tcase_add_loop_test(tcase, test_give_up, 0, 2);
 	tcase_add_test(tcase, test_rest);
 	UNIT_ROWS(tcase, test_break, breaks);
 }
