@@ -142,6 +142,7 @@ START_TEST(test_silent)
 {
 	static const uint32_t turns[] = {0, DDP_SHARD_FIRST, 12};
 
+	memset(&page, 0, sizeof(page));
 	for (int i = 0; i < ROWS(turns); i++) {
 		tell(0, turns[i]);
 		tell(1, turns[i]);

@@ -252,6 +252,8 @@ START_TEST(test_hangs)
 		status = resident_bring(resident, &i, 1, &error);
 	ck_assert_int_eq(status, DDP_ERR_ENGINE);
 	ck_assert_str_eq(error.text, "stream 2 does not end");
+	fake.hangs = false;
+	fake_run(DEVICE_COPY);
 	resident_close(resident);
 }
 END_TEST
