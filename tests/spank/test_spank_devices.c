@@ -323,9 +323,11 @@ START_TEST(test_row)
 END_TEST
 
 /* What lies in the place of a daemon's pipe. */
+enum pipe_kind { FIFO, SOCKET, LEFT, FILE_ };
+
 static const struct {
 	const char *name;
-	enum { FIFO, SOCKET, LEFT, FILE_ } kind;
+	enum pipe_kind kind;
 	bool of_another;
 	bool serves;
 } pipes[] = {
@@ -338,7 +340,7 @@ static const struct {
 };
 
 /* Returns the socket, or -1. */
-static int make_pipe(const char *path, int kind)
+static int make_pipe(const char *path, enum pipe_kind kind)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int fd = -1;
