@@ -35,7 +35,7 @@ static struct set set_make(size_t bytes, uint64_t *random)
 	return set;
 }
 
-/* --- To a batch --------------------------------------------------------------------------------- */
+/* --- Networks ----------------------------------------------------------------------------------- */
 
 static const struct net nets[] = {
 	{.channels = 1, .height = 28, .width = 28, .mean = {0.1307f}, .deviation = {0.3081f}},
@@ -168,61 +168,12 @@ static void test_gather(const struct net *net, enum ddp_type type)
 		  net->height, net->width, BATCH, BATCH);
 }
 
-/* --- To the set --------------------------------------------------------------------------------- */
-
-static void check_scatter(size_t bytes, size_t count, size_t from_skew, size_t to_skew)
-{
-	uint64_t random = arrays_seed + bytes;
-	struct set packed = set_make(bytes, &random), set = set_make(bytes, &random);
-	uint32_t places[IMAGES];
-	size_t all = IMAGES * bytes;
-	uint8_t *got = malloc(to_skew + all);
-	uint8_t *from = bytes_make(from_skew + all, NULL), *to = bytes_make(to_skew + all, NULL);
-	struct ddp_error error = {0, ""};
-	void *on_device;
-
-	for (size_t i = 0; i < IMAGES; i++)
-		places[i] = (uint32_t)((i * 4 + bytes) % IMAGES);
-	on_device = bytes_make(sizeof(places), places);
-	arrays_check(device_copy(arrays_device, DEVICE_COMPUTE, from + from_skew, packed.pixels,
-				 all, &error),
-		     &error);
-	arrays_check(device_copy(arrays_device, DEVICE_COMPUTE, to + to_skew, set.pixels, all,
-				 &error),
-		     &error);
-	kernel_scatter(arrays_stream, from + from_skew, on_device, count, bytes, to + to_skew);
-	for (size_t i = 0; i < count; i++)
-		memcpy(set.pixels + places[i] * bytes, packed.pixels + i * bytes, bytes);
-	bytes_fetch(got, to, to_skew + all);
-	for (size_t i = 0; i < all; i++)
-		if (got[to_skew + i] != set.pixels[i])
-			array_differs("a pixel", i, got[to_skew + i], set.pixels[i], 0);
-	device_free(arrays_device, on_device);
-	device_free(arrays_device, from);
-	device_free(arrays_device, to);
-	free(got);
-	free(packed.pixels);
-	free(set.pixels);
-}
-
-static void test_scatter(size_t bytes)
-{
-	for (size_t count = 0; count <= IMAGES; count += 5)
-		for (size_t skew = 0; skew < 3; skew++)
-			check_scatter(bytes, count, skew == 1, skew == 2);
-	array_row("scatter: images of %zu bytes, aligned and not", bytes);
-}
-
 int main(void)
 {
-	static const size_t bytes[] = {1, 16, 105, 784, 3072};
-
 	if (!arrays_begin("kernels of samples"))
 		return tap_failed ? tap_end() : EXIT_SUCCESS;
 	for (int t = 0; t < ROWS(arrays_types); t++)
 		for (int n = 0; n < ROWS(nets); n++)
 			test_gather(&nets[n], arrays_types[t]);
-	for (int b = 0; b < ROWS(bytes); b++)
-		test_scatter(bytes[b]);
 	return arrays_end();
 }

@@ -11,12 +11,12 @@
 #define TRAIN_CUDA_ENGINE_PRIVATE_H
 
 #include "conv.h"
+#include "data.h"
 #include "dense.h"
 #include "engine.h"
 #include "kernels.h"
 #include "program/dropout.h"
 #include "program/program.h"
-#include "resident.h"
 #include "ring.h"
 #include "sums.h"
 
@@ -27,11 +27,9 @@
  */
 enum { CUDA_LAG = 8, CUDA_LAG_BY_CALL = 0 };
 
-/* Marks of the device: of the sets and rings, then the ends of steps. */
+/* Marks of the device: of the rings, then the ends of steps. */
 enum {
-	CUDA_MARK_TRAIN,
-	CUDA_MARK_TEST = CUDA_MARK_TRAIN + RESIDENT_MARKS,
-	CUDA_MARK_RING = CUDA_MARK_TEST + RESIDENT_MARKS,
+	CUDA_MARK_RING,
 	CUDA_MARK_TEST_RING = CUDA_MARK_RING + RING_MARKS,
 	CUDA_MARK_END = CUDA_MARK_TEST_RING + RING_MARKS,
 	CUDA_MARKS = CUDA_MARK_END + RING_DEPTH
@@ -110,7 +108,7 @@ struct engine {
 	size_t bucket_count;
 	size_t next; /* bucket to be summed */
 
-	struct resident *train, *test;
+	struct data *train, *test;
 	struct ring *ring, *test_ring;
 	int32_t *labels; /* of the test batch, on the host */
 
@@ -211,13 +209,12 @@ int cuda_wait(struct engine *engine, struct ddp_error *error);
  */
 int cuda_pause(struct engine *engine, double begin, struct ddp_error *error);
 
-/* Fill in the slot of [ring] for [batch] and send it; its samples are on their way to [resident]. */
-int cuda_send(struct engine *engine, struct ring *ring, struct resident *resident,
-	      const struct set *set, const struct batch *batch, const struct kernel_order *order,
-	      struct ddp_error *error);
+/* Fill in the slot of [ring] for [batch] and send it; its samples are in [data]. */
+int cuda_send(struct engine *engine, struct ring *ring, struct data *data, const struct set *set,
+	      const struct batch *batch, const struct kernel_order *order, struct ddp_error *error);
 
 /* The images of the batch whose block is on the device, as the program's input. */
-void cuda_gather(struct engine *engine, const struct resident *resident);
+void cuda_gather(struct engine *engine, const struct data *data);
 
 /* engine->broken from here on. Returns [status]. */
 int cuda_break(struct engine *engine, int status);

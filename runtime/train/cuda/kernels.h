@@ -84,10 +84,6 @@ struct kernel_images {
 	bool flip;
 };
 
-/* Sample i of [packed], [bytes] long, goes to place places[i] of [pixels]. */
-void kernel_scatter(void *stream, const uint8_t *packed, const uint32_t *places, size_t count,
-		    size_t bytes, uint8_t *pixels);
-
 /*
  * The samples at [indices] of [pixels] (N, C, H, W bytes), whose places in the epoch's order are [orders],
  * as batch_images() makes them, to the bit in f32: crop and mirror by ddp_random(), normalised, N, H, W, C.

@@ -158,15 +158,14 @@ static int check_size(struct engine *engine, struct ddp_error *error)
 static int open_samples(struct engine *engine, struct ddp_error *error)
 {
 	const struct engine_setup *setup = &engine->setup;
-	int status =
-		resident_open(&engine->train, engine->device, setup->train, CUDA_MARK_TRAIN, error);
+	int status = data_open(&engine->train, engine->device, setup->train, error);
 
 	if (status == 0)
 		status = ring_open(&engine->ring, engine->device, setup->batch, setup->optim,
 				   CUDA_MARK_RING, error);
 	if (status < 0 || engine->piece == 0)
 		return status;
-	status = resident_open(&engine->test, engine->device, setup->test, CUDA_MARK_TEST, error);
+	status = data_open(&engine->test, engine->device, setup->test, error);
 	if (status == 0)
 		status = ring_open(&engine->test_ring, engine->device, engine->piece, NULL,
 				   CUDA_MARK_TEST_RING, error);
@@ -223,8 +222,8 @@ static void close_device(struct engine *engine)
 	}
 	ring_close(engine->ring);
 	ring_close(engine->test_ring);
-	resident_close(engine->train);
-	resident_close(engine->test);
+	data_close(engine->train);
+	data_close(engine->test);
 	cuda_memory_close(engine);
 	device_close(engine->device);
 }

@@ -12,33 +12,6 @@
 #include "kernels.h"
 #include "philox.cuh"
 
-/* --- To the set --------------------------------------------------------------------------------- */
-
-template <int V>
-static __global__ void scatter(const uint8_t *packed, const uint32_t *places, uint32_t count,
-			       uint32_t packs, uint8_t *pixels)
-{
-	uint32_t index = (uint32_t)thread_index(), sample = index / packs;
-	size_t bytes = (size_t)packs * V, at = (size_t)(index % packs) * V;
-
-	if (index < count)
-		pack_store(pixels + places[sample] * bytes + at,
-			   pack_load<V>(packed + sample * bytes + at));
-}
-
-void kernel_scatter(void *stream, const uint8_t *packed, const uint32_t *places, size_t count,
-		    size_t bytes, uint8_t *pixels)
-{
-	if (bytes == 0)
-		return;
-	WITH_PACK(packs_fit(bytes, 1, {packed, pixels}), uint8_t, V, {
-		LAUNCH_EACH(scatter<V>, count * bytes / V, stream, packed, places,
-			    (uint32_t)(count * bytes / V), (uint32_t)(bytes / V), pixels);
-	})
-}
-
-/* --- To a batch --------------------------------------------------------------------------------- */
-
 /* What batch_crop() says. */
 struct crop {
 	int top, left;

@@ -156,15 +156,17 @@ static int take(struct engine *engine, struct ring *ring, struct ring_block *blo
 	return status < 0 ? status : 0;
 }
 
-int cuda_send(struct engine *engine, struct ring *ring, struct resident *resident,
-	      const struct set *set, const struct batch *batch, const struct kernel_order *order,
-	      struct ddp_error *error)
+int cuda_send(struct engine *engine, struct ring *ring, struct data *data, const struct set *set,
+	      const struct batch *batch, const struct kernel_order *order, struct ddp_error *error)
 {
+	const struct ddp_world *world = ddp_world(engine->setup.ddp);
+	uint64_t first =
+		set_info(set)->samples * (uint64_t)world->local_rank / (uint64_t)world->local_size;
 	struct ring_block block;
-	int status = take(engine, ring, &block, error);
+	int status = data_bring(data, first, batch, error);
 
 	if (status == 0)
-		status = resident_bring(resident, batch->indices, batch->count, error);
+		status = take(engine, ring, &block, error);
 	if (status < 0)
 		return status;
 	*block.order = *order;
