@@ -21,7 +21,7 @@ static const struct conv_options conv2 = {
 	.type = DDP_BF16,
 };
 
-static const struct choices_place h100 = {9, 0, 91900};
+static const struct choices_place h100 = {9, 0, 91900, (size_t)36 << 20};
 
 /* --- Keys ----------------------------------------------------------------------------------- */
 
@@ -32,17 +32,17 @@ static const struct {
 	const char *key;
 } keys[] = {
 	{"bf16", "forward", DDP_BF16, false, false,
-	 "forward 64x26x24x32 to 64, 3x3, stride 2, pad 1, bias, ReLU; BF16; sm_90, cuDNN 91900"},
+	 "forward 64x26x24x32 to 64, 3x3, stride 2, pad 1, bias, ReLU; BF16; sm_90, cuDNN 91900, 36 MiB"},
 	{"tf32 is of f32 alone", "forward", DDP_F16, true, false,
-	 "forward 64x26x24x32 to 64, 3x3, stride 2, pad 1, bias, ReLU; F16; sm_90, cuDNN 91900"},
+	 "forward 64x26x24x32 to 64, 3x3, stride 2, pad 1, bias, ReLU; F16; sm_90, cuDNN 91900, 36 MiB"},
 	{"f32", "forward", DDP_F32, false, false,
-	 "forward 64x26x24x32 to 64, 3x3, stride 2, pad 1, bias, ReLU; F32; sm_90, cuDNN 91900"},
+	 "forward 64x26x24x32 to 64, 3x3, stride 2, pad 1, bias, ReLU; F32; sm_90, cuDNN 91900, 36 MiB"},
 	{"tf32", "forward", DDP_F32, true, false,
 	 "forward 64x26x24x32 to 64, 3x3, stride 2, pad 1, bias, ReLU; F32 as tf32; sm_90, "
-	 "cuDNN 91900"},
+	 "cuDNN 91900, 36 MiB"},
 	{"backwards there is no bias", "back-data", DDP_BF16, false, true,
 	 "back-data 64x26x24x32 to 64, 3x3, stride 2, pad 1; BF16, deterministic; sm_90, "
-	 "cuDNN 91900"},
+	 "cuDNN 91900, 36 MiB"},
 };
 
 START_TEST(test_key)

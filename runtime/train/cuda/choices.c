@@ -17,15 +17,16 @@ void choices_key(const struct conv_options *options, const char *pass, size_t ba
 {
 	bool forward = strcmp(pass, "forward") == 0;
 
-	snprintf(key, CHOICES_KEY,
-		 "%s %zux%dx%dx%d to %d, %dx%d, stride %d, pad %d%s%s; %s%s%s; sm_%d%d, cuDNN %zu",
-		 pass, batch, options->height, options->width, options->in, options->out,
-		 options->size, options->size, options->stride, options->pad,
-		 forward && options->bias ? ", bias" : "", forward && options->relu ? ", ReLU" : "",
-		 ddp_type_name(options->type),
-		 options->type == DDP_F32 && options->tf32 ? " as tf32" : "",
-		 options->deterministic ? ", deterministic" : "", place->major, place->minor,
-		 place->version);
+	snprintf(
+		key, CHOICES_KEY,
+		"%s %zux%dx%dx%d to %d, %dx%d, stride %d, pad %d%s%s; %s%s%s; sm_%d%d, cuDNN %zu, %zu MiB",
+		pass, batch, options->height, options->width, options->in, options->out,
+		options->size, options->size, options->stride, options->pad,
+		forward && options->bias ? ", bias" : "", forward && options->relu ? ", ReLU" : "",
+		ddp_type_name(options->type),
+		options->type == DDP_F32 && options->tf32 ? " as tf32" : "",
+		options->deterministic ? ", deterministic" : "", place->major, place->minor,
+		place->version, place->workspace >> 20);
 }
 
 /* A number that is not negative, behind blanks; the rest of the text after it. */

@@ -40,6 +40,7 @@ struct choices_plan {
 struct choices_place {
 	int major, minor; /* compute capability */
 	size_t version;	  /* of cuDNN, as it says it */
+	size_t workspace; /* bytes of scratch memory that it may have */
 };
 
 /* [pass] is "forward", "back-data" or "back-weights", of [batch] images. */

@@ -12,9 +12,9 @@
  */
 enum { TRIES = 4, ROUNDS = 3, RUNS = 4 };
 
-/* Scratch memory of cuDNN: a small base, and what is in proportion to the layer, up to a limit. */
-#define WORKSPACE_LEAST ((size_t)8 << 20)
-#define WORKSPACE_MOST ((size_t)64 << 20)
+/* Scratch memory of cuDNN: a base, which cublasLt has too, and what is in proportion to the layer. */
+#define WORKSPACE_BASE ((size_t)32 << 20)
+enum { WORKSPACE_PART = 8 }; /* of the rank's memory, at most */
 
 /* What is tried: plans, and memory that they run on. */
 struct trial {
@@ -39,12 +39,18 @@ static size_t count_y(const struct conv_problem *problem)
 	return problem->batch * (size_t)conv_height(o) * (size_t)conv_width(o) * (size_t)o->out;
 }
 
-static size_t workspace_limit(const struct conv_problem *problem)
+static size_t count_weights(const struct conv_options *o)
+{
+	return (size_t)o->out * (size_t)o->in * (size_t)o->size * (size_t)o->size;
+}
+
+size_t conv_workspace(const struct conv_problem *problem, size_t memory)
 {
 	size_t element = problem->options->type == DDP_F32 ? 4 : 2;
-	size_t bytes = WORKSPACE_LEAST + 2 * element * (count_x(problem) + count_y(problem));
+	size_t bytes = WORKSPACE_BASE + element * (count_weights(problem->options) +
+						   2 * (count_x(problem) + count_y(problem)));
 
-	return bytes < WORKSPACE_MOST ? bytes : WORKSPACE_MOST;
+	return bytes < memory / WORKSPACE_PART ? bytes : memory / WORKSPACE_PART;
 }
 
 /* --- Plans to try --------------------------------------------------------------------------- */
@@ -106,8 +112,7 @@ static int open_memory(struct trial *trial, const struct conv_problem *problem,
 	size_t element = o->type == DDP_F32 ? 4 : 2, scratch = 0;
 	size_t bytes[CONV_TENSORS] = {
 		[CONV_X] = element * count_x(problem),
-		[CONV_WEIGHTS] = sizeof(float) * (size_t)o->out * (size_t)o->in * (size_t)o->size *
-				 (size_t)o->size,
+		[CONV_WEIGHTS] = sizeof(float) * count_weights(o),
 		[CONV_BIAS] = sizeof(float) * (size_t)o->out,
 		[CONV_Y] = element * count_y(problem),
 	};
@@ -319,8 +324,9 @@ int conv_choose(struct conv_plan **plan, const struct library *library,
 		struct ddp_error *error)
 {
 	struct trial trial = {.library = library};
+	size_t memory = device_info(library->device)->limit;
 	struct conv_limits limits = {.handle = library->cudnn,
-				     .workspace = workspace_limit(problem)};
+				     .workspace = conv_workspace(problem, memory)};
 	char text[512] = "";
 	int err = check_room(library, problem, error);
 

@@ -69,7 +69,7 @@ static int choose(struct conv *conv, enum conv_pass pass, const char *choices,
 {
 	const struct device_info *info = device_info(conv->library->device);
 	struct conv_problem problem = {&conv->options, pass, batch_of(&conv->options, pass), true};
-	struct choices_place place = {info->major, info->minor, cudnnGetVersion()};
+	struct choices_place place = {info->major, info->minor, cudnnGetVersion(), 0};
 	struct choices_plan saved;
 	char key[CHOICES_KEY];
 	bool found;
@@ -77,6 +77,7 @@ static int choose(struct conv *conv, enum conv_pass pass, const char *choices,
 
 	if (problem.batch == 0)
 		return 0;
+	place.workspace = conv_workspace(&problem, info->limit);
 	choices_key(&conv->options, words[pass], problem.batch, &place, key);
 	/* Layers of one shape have one plan, so that what is kept of them is what they had. */
 	found = choices_find(conv->library->choices, key, &saved) ||

@@ -142,6 +142,12 @@ int conv_plan_run(const struct conv_plan *plan, const struct library *library,
 		  enum device_stream stream, const struct conv_memory *memory,
 		  struct ddp_error *error);
 
+/*
+ * Bytes that cuDNN may have for a pass: exact products of f32 want a copy of all that they read or write, and where
+ * they do not get it there is an engine that is 5 to 20 times slower; but no more than a part of [memory].
+ */
+size_t conv_workspace(const struct conv_problem *problem, size_t memory);
+
 /* --- Choosing ------------------------------------------------------------------------------- */
 
 /*
