@@ -59,23 +59,14 @@ static bool load(void *library, struct driver *driver)
 	       driver->release && driver->error;
 }
 
-static void print_uuid(const unsigned char id[16], bool mig, char *text, size_t size)
-{
-	size_t used = (size_t)snprintf(text, size, "%s", mig ? "MIG-" : "GPU-");
-
-	for (int i = 0; i < 16 && used < size; i++)
-		used += (size_t)snprintf(text + used, size - used, "%s%02x",
-					 i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id[i]);
-}
-
 static void fill_uuid(const struct driver *driver, device_handle device, struct info_card *card)
 {
-	unsigned char id[16], whole[16];
+	unsigned char id[DDP_CARD_UUID], whole[DDP_CARD_UUID];
 
-	if (driver->uuid(id, device) != 0)
-		return;
-	print_uuid(id, driver->whole_uuid(whole, device) == 0 && memcmp(id, whole, 16) != 0,
-		   card->uuid, sizeof(card->uuid));
+	if (driver->uuid(id, device) == 0)
+		ddp_card_print_uuid(card->uuid, sizeof(card->uuid), id,
+				    driver->whole_uuid(whole, device) == 0 &&
+					    memcmp(id, whole, sizeof(id)) != 0);
 }
 
 /* The driver's own count is what a share is a part of; that of the management library has more in it. */

@@ -139,12 +139,11 @@ static int join(struct run *run, const struct sharing_seat *seats, struct hindra
 /* What of it all ranks share, once they compute on GPUs. */
 static void note_sharing(struct run *run, struct sharing_seat *seats)
 {
-	int size = run->world->size, rank = run->world->rank;
+	int size = run->world->size;
 
 	sharing_divide(seats, size);
 	sharing_tell(seats, size, run->sharing, sizeof(run->sharing));
-	run->share = seats[rank].share;
-	run->mate_count = sharing_mates(seats, size, rank, run->mates);
+	run->share = seats[run->world->rank].share;
 }
 
 /* Why not GPUs. */
@@ -199,8 +198,7 @@ int run_find_engine(struct run *run)
 	const struct engine_class *class;
 	int status = 0;
 
-	run->mates = calloc(size, sizeof(*run->mates));
-	if (!offers || !seats || !run->mates)
+	if (!offers || !seats)
 		status =
 			ddp_error_set(&run->error, DDP_ERR_MEMORY, "no memory for %zu ranks", size);
 	status = run_agree(run, status);

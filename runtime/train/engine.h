@@ -13,7 +13,7 @@
 #include "net/model.h"
 #include "optim/optim.h"
 
-#define ENGINE_VERSION 4
+#define ENGINE_VERSION 5
 
 struct engine; /* an engine's own */
 
@@ -26,30 +26,23 @@ enum engine_phase {
 
 enum { ENGINE_DEVICE_NAME = 64 };
 
-/* Another rank that computes on the same device. */
-struct engine_mate {
-	int32_t rank, pid;
-};
-
 struct engine_setup {
 	struct ddp *ddp;
 	struct model *model;
 	struct set *train, *test; /* test may be NULL */
 	const struct optim *optim;
-	size_t batch;	    /* samples of a step at most, of this rank */
-	size_t test_batch;  /* of an evaluation */
-	enum ddp_type type; /* of activations: DDP_F32, DDP_BF16, DDP_F16 */
-	float smoothing;    /* of labels */
-	double clip;	    /* the norm that gradients are clipped to; 0: not */
-	bool sync_norm;	    /* SyncBatchNorm */
-	bool exact;	    /* direct convolutions alone, no gradients skipped */
-	bool tf32;	    /* f32 may be multiplied as tf32, where the engine has it */
-	bool deterministic; /* the same bits every time, where that is not so anyway */
-	bool no_dropout;    /* for comparisons */
-	int threads;	    /* of this rank; 0: what its CPUs allow */
-	double share;	    /* of its device's memory that this rank may have; 0: all */
-	const struct engine_mate *mates; /* on the device */
-	int mate_count;
+	size_t batch;		   /* samples of a step at most, of this rank */
+	size_t test_batch;	   /* of an evaluation */
+	enum ddp_type type;	   /* of activations: DDP_F32, DDP_BF16, DDP_F16 */
+	float smoothing;	   /* of labels */
+	double clip;		   /* the norm that gradients are clipped to; 0: not */
+	bool sync_norm;		   /* SyncBatchNorm */
+	bool exact;		   /* direct convolutions alone, no gradients skipped */
+	bool tf32;		   /* f32 may be multiplied as tf32, where the engine has it */
+	bool deterministic;	   /* the same bits every time, where that is not so anyway */
+	bool no_dropout;	   /* for comparisons */
+	int threads;		   /* of this rank; 0: what its CPUs allow */
+	double share;		   /* of its device's memory that this rank may have; 0: all */
 	const char *choices;	   /* algorithms that an earlier run chose; NULL: choose now */
 	struct ddp_scaler *scaler; /* of fp16; NULL elsewhere */
 	/* A line for people, of what takes long; NULL: nobody reads it. Of rank 0 alone. */

@@ -47,8 +47,6 @@ struct run {
 	char why[DDP_ERROR_SIZE + 64]; /* it is not the GPU's, although there is a driver; "" */
 	char sharing[256];	       /* which ranks share GPUs, and how; "": none do */
 	double share;		       /* of this rank's GPU, 0: all */
-	struct engine_mate *mates;     /* of this rank, on its GPU */
-	int mate_count;
 	struct ddp_sampler *sampler;
 
 	size_t batch, test_batch; /* samples of a step of this rank */
@@ -100,7 +98,7 @@ uint64_t run_global_batch(const struct run *run);
 /*
  * Choose run->class: with --engine=auto the GPU's if all ranks have a GPU, of their own or with others whom they
  * share memory with, and can sum there, else the CPU's, with run->why; with --engine=cuda the rank that has none is
- * named in the error. What is shared is in run->sharing, share and mates. Collective.
+ * named in the error. What is shared is in run->sharing and share. Collective.
  */
 int run_find_engine(struct run *run);
 

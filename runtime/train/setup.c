@@ -248,8 +248,6 @@ static int open_engine(struct run *run)
 		.no_dropout = option_flag(options, OPTION_NO_DROPOUT),
 		.threads = (int)option_count(options, OPTION_THREADS),
 		.share = run->share,
-		.mates = run->mates,
-		.mate_count = run->mate_count,
 		.choices = state_choices(run),
 	};
 	int status;
@@ -306,7 +304,6 @@ void run_close(struct run *run)
 	ddp_sampler_destroy(run->sampler);
 	free(run->indices);
 	free(run->orders);
-	free(run->mates);
 	set_close(run->test);
 	set_close(run->train);
 }

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/settings.h"
 #include "mps.h"
@@ -33,7 +32,6 @@ void sharing_look(struct sharing_seat *seat, const struct ddp_world *world)
 	seat->share = world->share;
 	seat->index = world->device;
 	seat->node = world->node_rank;
-	seat->pid = (int32_t)getpid();
 	seat->memory = shares_memory();
 	seat->mps = ddp_mps_look(pipes) == DDP_MPS_SERVES;
 }
@@ -61,16 +59,6 @@ static bool is_first(const struct sharing_seat *seats, int rank)
 		if (same(&seats[before], &seats[rank]))
 			return false;
 	return true;
-}
-
-int sharing_mates(const struct sharing_seat *seats, int size, int rank, struct engine_mate *mates)
-{
-	int count = 0;
-
-	for (int other = 0; other < size; other++)
-		if (other != rank && same(&seats[other], &seats[rank]))
-			mates[count++] = (struct engine_mate){other, seats[other].pid};
-	return count;
 }
 
 /* --- Whether ---------------------------------------------------------------------------------- */

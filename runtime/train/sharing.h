@@ -17,7 +17,7 @@ struct sharing_seat {
 	char host[64];
 	double share;  /* of its memory, 0: nobody said */
 	int32_t index; /* as the rank sees it */
-	int32_t node, pid;
+	int32_t node;
 	int32_t memory; /* it shares memory with the ranks of its node */
 	int32_t mps;	/* a daemon of NVIDIA's serves there */
 };
@@ -36,9 +36,6 @@ bool sharing_hinders(const struct sharing_seat *seats, int size, char *text, siz
 
 /* Where nobody said how much of a shared GPU a rank may have, it is as much as the others. */
 void sharing_divide(struct sharing_seat *seats, int size);
-
-/* The ranks on the GPU of rank [rank] besides itself, [size] at most. Returns how many. */
-int sharing_mates(const struct sharing_seat *seats, int size, int rank, struct engine_mate *mates);
 
 /* "4 ranks share GPU 0, a quarter of its memory each, by time-slicing", or "". */
 void sharing_tell(const struct sharing_seat *seats, int size, char *text, size_t room);

@@ -6,9 +6,22 @@
 #include "config.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "card-memory.h"
+
+void ddp_card_print_uuid(char *text, size_t size, const unsigned char id[DDP_CARD_UUID], bool slice)
+{
+	size_t used = (size_t)snprintf(text, size, "%s", slice ? "MIG-" : "GPU-");
+
+	for (int i = 0; i < DDP_CARD_UUID && used + 3 < size; i++)
+		used += (size_t)snprintf(text + used, size - used, "%s%02x",
+					 i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id[i]);
+}
+
+/* As many as are asked for. */
+enum { PROCESSES = 128 };
 
 struct nvml_process {
 	unsigned int pid;
@@ -64,34 +77,21 @@ static void end(struct nvml *nvml)
 	dlclose(nvml->library);
 }
 
-int ddp_card_holders(const char *uuid, struct ddp_card_holder holders[DDP_CARD_HOLDERS])
+size_t ddp_card_held(const char *uuid)
 {
-	struct nvml_process processes[DDP_CARD_HOLDERS];
-	unsigned int count = DDP_CARD_HOLDERS;
+	struct nvml_process processes[PROCESSES];
+	unsigned int count = PROCESSES;
 	struct nvml nvml;
+	size_t bytes = 0;
 
 	if (!begin(&nvml, uuid))
 		return 0;
 	if (!nvml.processes || nvml.processes(nvml.gpu, &count, processes) != 0)
 		count = 0;
 	end(&nvml);
-	for (unsigned int i = 0; i < count; i++) {
-		holders[i].pid = processes[i].pid;
-		holders[i].bytes = processes[i].bytes == ~0ull ? 0 : (size_t)processes[i].bytes;
-	}
-	return (int)count;
-}
-
-size_t ddp_card_held(const char *uuid)
-{
-	struct ddp_card_holder holders[DDP_CARD_HOLDERS];
-	int count = ddp_card_holders(uuid, holders);
-	size_t bytes = 0;
-
-	for (int i = 0; i < count; i++) {
-		if (holders[i].pid == (unsigned int)getpid())
-			bytes += holders[i].bytes;
-	}
+	for (unsigned int i = 0; i < count; i++)
+		if (processes[i].pid == (unsigned int)getpid() && processes[i].bytes != ~0ull)
+			bytes += (size_t)processes[i].bytes;
 	return bytes;
 }
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * card-memory.h - who holds how much of a GPU's memory, and what is free
+ * card-memory.h - a GPU by its UUID, and how much of its memory is free
  *
- * As the driver's management library tells it, for which nobody needs a context on the GPU. A GPU, or a MIG slice,
- * is named by its UUID (card-uuid.h).
+ * As the driver's management library (NVML) tells it, for which nobody needs a context on the GPU. No CUDA here.
  */
 #ifndef DDP_WIDE_CARD_MEMORY_H
 #define DDP_WIDE_CARD_MEMORY_H
@@ -12,15 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct ddp_card_holder {
-	unsigned int pid;
-	size_t bytes; /* 0: none, or not known */
-};
+enum { DDP_CARD_UUID = 16 };
 
-enum { DDP_CARD_HOLDERS = 128 };
-
-/* The processes that compute on the GPU. Returns how many; 0 also where nobody knows. */
-int ddp_card_holders(const char *uuid, struct ddp_card_holder holders[DDP_CARD_HOLDERS]);
+/* "GPU-..." as nvidia-smi writes it, or "MIG-..." of a slice. */
+void ddp_card_print_uuid(char *text, size_t size, const unsigned char id[DDP_CARD_UUID],
+			 bool slice);
 
 /*
  * Bytes of the GPU that this process holds: its context and all that was allocated in it, by whomever.

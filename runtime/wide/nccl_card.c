@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/checksum.h"
-#include "card-uuid.h"
 #include "nccl_device.h"
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
@@ -23,8 +22,7 @@ static int identify_device(struct ddp_device *device, struct ddp_error *error)
 	if (status)
 		return status;
 	snprintf(device->name, sizeof(device->name), "%s", properties.name);
-	ddp_card_uuid(device->card.uuid, sizeof(device->card.uuid), device->index,
-		      properties.uuid.bytes);
+	ddp_card_uuid(device->card.uuid, sizeof(device->card.uuid), device->index, &properties);
 	return 0;
 }
 

@@ -13,7 +13,6 @@
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wundef"
 #pragma GCC diagnostic ignored "-Wstrict-prototypes"
-#include <cuda_runtime_api.h>
 #include <nccl.h>
 #pragma GCC diagnostic pop
 
@@ -21,6 +20,7 @@
 #include <stdatomic.h>
 
 #include "bounded.h"
+#include "card-cuda.h"
 #include "device.h"
 
 /* What this file is compiled with; ddp_device.version says what it runs with. */
@@ -74,6 +74,7 @@ struct ddp_device {
 	double share;
 	int version; /* of NCCL, at run time */
 	char name[256];
+	char who[48]; /* "rank 1, device 0", for messages */
 	struct ddp_device_card card;
 
 	cudaStream_t stream;
@@ -104,15 +105,13 @@ struct ddp_device {
 
 /* --- nccl_error.c ------------------------------------------------------------------------ */
 
-/*
- * Put what CUDA [result] means into [error], after a formatted "what was done", and clear the
- * error that CUDA keeps for the thread.
- * Returns 0 for cudaSuccess, else DDP_ERR_MEMORY or DDP_ERR_ENGINE.
- */
-int ddp_nccl_cuda(const struct ddp_device *device, cudaError_t result, struct ddp_error *error,
-		  const char *format, ...) DDP_FORMAT(4, 5);
+/* What CUDA says, as ddp_card_error(). */
+#define ddp_nccl_cuda(device, ...) ddp_card_error((device)->who, __VA_ARGS__)
 
-/* The same for NCCL: DDP_ERR_PEER, DDP_ERR_TIMEOUT or DDP_ERR_ENGINE. */
+/*
+ * Put what NCCL [result] means into [error], after a formatted "what was done".
+ * Returns 0 for ncclSuccess, else DDP_ERR_PEER, DDP_ERR_TIMEOUT or DDP_ERR_ENGINE.
+ */
 int ddp_nccl_result(const struct ddp_device *device, ncclResult_t result, struct ddp_error *error,
 		    const char *format, ...) DDP_FORMAT(4, 5);
 

@@ -6,24 +6,6 @@
 
 #include "nccl_device.h"
 
-int ddp_nccl_cuda(const struct ddp_device *device, cudaError_t result, struct ddp_error *error,
-		  const char *format, ...)
-{
-	char what[DDP_NCCL_TEXT];
-	va_list arguments;
-
-	if (result == cudaSuccess)
-		return 0;
-	(void)cudaGetLastError();
-	va_start(arguments, format);
-	vsnprintf(what, sizeof(what), format, arguments);
-	va_end(arguments);
-	return ddp_error_set(error,
-			     result == cudaErrorMemoryAllocation ? DDP_ERR_MEMORY : DDP_ERR_ENGINE,
-			     "rank %d, device %d: %s: %s (%s)", device->rank, device->index, what,
-			     cudaGetErrorString(result), cudaGetErrorName(result));
-}
-
 /* NCCL's word for whose fault it is. */
 static int status_of(ncclResult_t result)
 {
@@ -48,9 +30,9 @@ int ddp_nccl_result(const struct ddp_device *device, ncclResult_t result, struct
 	vsnprintf(what, sizeof(what), format, arguments);
 	va_end(arguments);
 	last = ncclGetLastError(NULL);
-	return ddp_error_set(error, status_of(result), "rank %d, device %d: %s: NCCL says: %s%s%s",
-			     device->rank, device->index, what, ncclGetErrorString(result),
-			     last && *last ? ": " : "", last ? last : "");
+	return ddp_error_set(error, status_of(result), "%s: %s: NCCL says: %s%s%s", device->who,
+			     what, ncclGetErrorString(result), last && *last ? ": " : "",
+			     last ? last : "");
 }
 
 void ddp_nccl_fail(struct ddp_device *device, const struct ddp_error *error)

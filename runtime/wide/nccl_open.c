@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "card-check.h"
 #include "nccl_device.h"
 
 enum { OLDEST = 21800, PAGE = 4096 };
@@ -90,6 +89,7 @@ int ddp_nccl_open(struct ddp_device **device, int rank, int size, int index, dou
 	new->rank = rank;
 	new->size = size;
 	new->index = index;
+	snprintf(new->who, sizeof(new->who), "rank %d, device %d", rank, index);
 	new->share = share;
 	new->log = log;
 	new->version = version;

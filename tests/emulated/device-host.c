@@ -107,15 +107,11 @@ int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error)
 	return count;
 }
 
-int device_open_among(struct device **device, int index, double share,
-		      const struct engine_mate *mates, int mate_count, struct ddp_error *error)
+int device_open(struct device **device, int index, double share, struct ddp_error *error)
 {
-	struct ledger_card card = {.holders = ""};
 	struct device *opened;
 	int status;
 
-	(void)mates;
-	(void)mate_count;
 	*device = NULL;
 	if (!device_available(error))
 		return DDP_ERR_UNSUPPORTED;
@@ -126,8 +122,8 @@ int device_open_among(struct device **device, int index, double share,
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a device");
 	describe(&opened->info, index);
 	opened->ledger.context = (size_t)setting("DDP_EMULATED_CONTEXT", 0);
-	card.free = opened->info.total - opened->ledger.context;
-	status = ledger_limit(&opened->info, &card, opened->ledger.context, share, error);
+	status = ledger_limit(&opened->ledger, &opened->info,
+			      opened->info.total - opened->ledger.context, share, error);
 	opened->queues = queues_create(seed() + (uint64_t)index);
 	if (!status && !opened->queues)
 		status = ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a device");
@@ -232,16 +228,22 @@ static int take_memory(struct device *device, void **memory, size_t bytes, enum 
 	return 0;
 }
 
+int device_may(struct device *device, size_t bytes, const char *what, const char *remedy,
+	       struct ddp_error *error)
+{
+	if (ledger_allows(&device->ledger, &device->info, bytes))
+		return 0;
+	return ledger_refuse(&device->ledger, &device->info, device->info.total, bytes, what,
+			     remedy, error);
+}
+
 int device_alloc(struct device *device, void **memory, size_t bytes, const char *what,
 		 const char *remedy, struct ddp_error *error)
 {
-	struct ledger_card card = {device->info.total, ""};
+	int status = device_may(device, bytes, what, remedy, error);
 
 	*memory = NULL;
-	if (!ledger_allows(&device->ledger, &device->info, bytes))
-		return ledger_refuse(&device->ledger, &device->info, &card, bytes, what, remedy,
-				     error);
-	return take_memory(device, memory, bytes, LEDGER_DEVICE, what, error);
+	return status ? status : take_memory(device, memory, bytes, LEDGER_DEVICE, what, error);
 }
 
 int device_alloc_host(struct device *device, void **memory, size_t bytes, const char *what,
@@ -265,7 +267,7 @@ void device_free(struct device *device, void *memory)
 	keep(entry.memory, entry.bytes);
 }
 
-int host_count(struct device *device, void *memory, size_t bytes, struct ddp_error *error)
+int device_count(struct device *device, void *memory, size_t bytes, struct ddp_error *error)
 {
 	if (ledger_add(&device->ledger, memory, bytes, LEDGER_OTHERS))
 		return 0;
@@ -281,6 +283,11 @@ bool host_uncount(struct device *device, void *memory)
 		return false;
 	queues_drain(device->queues, NULL);
 	return ledger_take(&device->ledger, memory, &taken);
+}
+
+void device_uncount(struct device *device, void *memory)
+{
+	(void)host_uncount(device, memory);
 }
 
 size_t device_context(const struct device *device)

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wundef"
+#pragma GCC diagnostic ignored "-Wstrict-prototypes"
+#include <cuda.h>
+#pragma GCC diagnostic pop
+
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +16,12 @@
 
 #include "base/error.h"
 #include "fake-cuda.h"
+#include "shard/cuda/sum.h"
+#include "wide/card-memory.h"
+
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
+enum { PAGE = 2 << 20 };
 
 struct fake fake;
 
@@ -40,7 +53,7 @@ int fake_count(const char *text)
 	return count;
 }
 
-cudaError_t fake_note(const char *format, ...)
+static DDP_FORMAT(1, 2) cudaError_t note(const char *format, ...)
 {
 	char text[FAKE_TEXT];
 	va_list arguments;
@@ -58,7 +71,8 @@ cudaError_t fake_note(const char *format, ...)
 	return fake.calls == fake.fail_at ? (fake.last = fake.result) : cudaSuccess;
 }
 
-cudaError_t fake_make(void *handle, cudaError_t result)
+/* Where [result] is success a handle is made. */
+static cudaError_t make(void *handle, cudaError_t result)
 {
 	if (result == cudaSuccess) {
 		uintptr_t made = ++handles;
@@ -69,7 +83,13 @@ cudaError_t fake_make(void *handle, cudaError_t result)
 	return result;
 }
 
-cudaError_t fake_destroy(cudaError_t result)
+static cudaError_t took(cudaError_t result)
+{
+	fake.objects += result == cudaSuccess;
+	return result;
+}
+
+static cudaError_t gone(cudaError_t result)
 {
 	fake.objects--;
 	return result;
@@ -80,16 +100,31 @@ static unsigned long number(const void *handle)
 	return (unsigned long)(uintptr_t)handle;
 }
 
+/* NVML's, by the linker's --wrap. */
+size_t __wrap_ddp_card_held(const char *uuid);
+
+size_t __wrap_ddp_card_held(const char *uuid)
+{
+	return fake.held;
+}
+
 /* Of libc: device_close() waits by it. */
 int nanosleep(const struct timespec *pause, struct timespec *rest)
 {
-	(void)pause;
-	(void)rest;
 	fake.sleeps++;
 	return 0;
 }
 
-/* --- Errors ------------------------------------------------------------------------------- */
+/* A kernel. A launch fails by what cudaGetLastError() says. */
+void ddp_shard_kernel_sum(void *stream, int processors, void *const *to, int targets,
+			  const void *const *from, int sources, size_t count, enum ddp_type type,
+			  enum ddp_op op)
+{
+	(void)note("sum %d to %d of %zu type %d op %d on %d in %lu", sources, targets, count,
+		   (int)type, (int)op, processors, number(stream));
+}
+
+/* --- The runtime: errors and devices ---------------------------------------------------------- */
 
 cudaError_t cudaGetLastError(void)
 {
@@ -109,44 +144,29 @@ const char *cudaGetErrorName(cudaError_t error)
 	return error == cudaErrorECCUncorrectable ? "cudaErrorECCUncorrectable" : "cudaErrorName";
 }
 
-/* --- Devices ------------------------------------------------------------------------------ */
+/* What a function of the runtime does: assignments, and its result. */
+#define CALL(name, parameters, ...) \
+	cudaError_t name parameters \
+	{                           \
+		return __VA_ARGS__; \
+	}
 
-cudaError_t cudaDriverGetVersion(int *version)
-{
-	*version = fake.driver;
-	return cudaSuccess;
-}
-
-cudaError_t cudaRuntimeGetVersion(int *version)
-{
-	*version = CUDART_VERSION;
-	return cudaSuccess;
-}
+CALL(cudaDriverGetVersion, (int *version), (*version = fake.driver, cudaSuccess))
+CALL(cudaRuntimeGetVersion, (int *version), (*version = CUDART_VERSION, cudaSuccess))
+CALL(cudaGetDevice, (int *device), (*device = fake.current, cudaSuccess))
+CALL(cudaSetDevice, (int device), (fake.current = device, note("device %d", device)))
+CALL(cudaSetDeviceFlags, (unsigned int flags), cudaSuccess)
+CALL(cudaDeviceSynchronize, (void), note("rest"))
+CALL(cudaThreadExchangeStreamCaptureMode, (enum cudaStreamCaptureMode * mode), cudaSuccess)
+CALL(cudaDeviceGetStreamPriorityRange, (int *least, int *greatest),
+     (*least = 0, *greatest = -5, note("priorities")))
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
 	*count = fake.count;
 	if (fake.driver < CUDART_VERSION / 1000 * 1000)
 		return cudaErrorInsufficientDriver;
-	return fake.count ? fake_note("count") : cudaErrorNoDevice;
-}
-
-cudaError_t cudaGetDevice(int *device)
-{
-	*device = fake.current;
-	return cudaSuccess;
-}
-
-cudaError_t cudaSetDevice(int device)
-{
-	fake.current = device;
-	return fake_note("device %d", device);
-}
-
-cudaError_t cudaSetDeviceFlags(unsigned int flags)
-{
-	(void)flags;
-	return cudaSuccess;
+	return fake.count ? note("count") : cudaErrorNoDevice;
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
@@ -155,239 +175,237 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
 	snprintf(properties->name, sizeof(properties->name), "NVIDIA Fake");
 	properties->major = 9;
 	properties->multiProcessorCount = 132;
-	return fake_note("properties %d", device);
+	return note("properties %d", device);
 }
 
-#if CUDART_VERSION >= 12050
-static int driver_device(int *handle, int ordinal)
-{
-	*handle = ordinal;
-	return 0;
-}
+/* --- Streams, events, graphs ------------------------------------------------------------------- */
 
-static int driver_uuid_whole(cudaUUID_t *uuid, int device)
-{
-	memset(uuid->bytes, device + 1, sizeof(uuid->bytes));
-	return 0;
-}
-
-static int driver_uuid_part(cudaUUID_t *uuid, int device)
-{
-	memset(uuid->bytes, fake.mig ? 0x77 : device + 1, sizeof(uuid->bytes));
-	return 0;
-}
-
-cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function,
-					     unsigned int version, unsigned long long flags,
-					     enum cudaDriverEntryPointQueryResult *found)
-{
-	union {
-		int (*function)(int *, int);
-		int (*uuid)(cudaUUID_t *, int);
-		void *address;
-	} of = {driver_device};
-
-	(void)flags;
-	if (strcmp(symbol, "cuDeviceGetUuid") == 0)
-		of.uuid = version < 11040 ? driver_uuid_whole : driver_uuid_part;
-	*function = of.address;
-	if (fake_driver_function && strcmp(symbol, "cuDeviceGet") != 0 &&
-	    strcmp(symbol, "cuDeviceGetUuid") != 0)
-		*function = fake_driver_function(symbol, version);
-	*found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-	return cudaSuccess;
-}
-#endif
-
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
-{
-	*least = 0;
-	*greatest = -5;
-	return fake_note("priorities");
-}
-
-/* --- Streams and events ------------------------------------------------------------------- */
-
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority)
-{
-	return fake_make(stream, fake_note("stream %u %d", flags, priority));
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
-{
-	return fake_make(stream, fake_note("stream %u", flags));
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
-{
-	return fake_make(event, fake_note("event %u", flags));
-}
-
-cudaError_t cudaStreamDestroy(cudaStream_t stream)
-{
-	(void)stream;
-	return fake_destroy(cudaSuccess);
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
-	(void)event;
-	return fake_destroy(cudaSuccess);
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t stream)
-{
-	return fake.busy ? (fake.last = cudaErrorNotReady) : fake_note("wait %lu", number(stream));
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t event)
-{
-	(void)event;
-	return fake.busy ? (fake.last = cudaErrorNotReady) : fake_note("query");
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t stream)
-{
-	return fake_note("wait %lu", number(stream));
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
-{
-	return fake_note("record %lu in %lu", number(event), number(stream));
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
-{
-	(void)flags;
-	return fake_note("order %lu in %lu", number(event), number(stream));
-}
-
-/* --- Memory ------------------------------------------------------------------------------- */
-
-cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
-{
-	*available = fake.free;
-	*total = fake.total;
-	return fake_note("memory");
-}
-
-static cudaError_t give(void **memory, size_t bytes, cudaError_t result)
-{
-	if (result == cudaSuccess && bytes > fake.free)
-		result = fake.last = cudaErrorMemoryAllocation;
-	*memory = NULL;
-	/* Nobody looks into large ones. */
-	if (result == cudaSuccess) {
-		*memory = malloc(bytes < 4096 ? bytes : 4096);
-		fake.objects++;
-	}
-	return result;
-}
-
-cudaError_t cudaMalloc(void **memory, size_t bytes)
-{
-	return give(memory, bytes, fake_note("malloc %zu", bytes));
-}
-
-cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned int flags)
-{
-	return give(memory, bytes, fake_note("pin %zu %u", bytes, flags));
-}
-
-cudaError_t cudaFree(void *memory)
-{
-	free(memory);
-	return fake_destroy(fake_note("free"));
-}
-
-cudaError_t cudaFreeHost(void *memory)
-{
-	free(memory);
-	return fake_destroy(fake_note("unpin"));
-}
-
-cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
-{
-	(void)memory;
-	return fake_note("set %d %zu in %lu", value, bytes, number(stream));
-}
-
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
-			    cudaStream_t stream)
-{
-	(void)to;
-	(void)from;
-	(void)kind;
-	return fake_note("copy %zu in %lu", bytes, number(stream));
-}
-
-cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *memory)
-{
-	(void)memory;
-	memset(attributes, 0, sizeof(*attributes));
-	attributes->type = cudaMemoryTypeUnregistered;
-	return cudaSuccess;
-}
-
-/* --- Graphs ------------------------------------------------------------------------------- */
+CALL(cudaStreamCreateWithPriority, (cudaStream_t * stream, unsigned int flags, int priority),
+     make(stream, note("stream %u %d", flags, priority)))
+CALL(cudaStreamCreateWithFlags, (cudaStream_t * stream, unsigned int flags),
+     make(stream, note("stream %u", flags)))
+CALL(cudaEventCreateWithFlags, (cudaEvent_t * event, unsigned int flags),
+     make(event, note("event %u", flags)))
+CALL(cudaStreamDestroy, (cudaStream_t stream), gone(cudaSuccess))
+CALL(cudaEventDestroy, (cudaEvent_t event), gone(cudaSuccess))
+CALL(cudaStreamQuery, (cudaStream_t stream),
+     fake.busy ? (fake.last = cudaErrorNotReady) : note("wait %lu", number(stream)))
+CALL(cudaEventQuery, (cudaEvent_t event),
+     fake.busy ? (fake.last = cudaErrorNotReady) : note("query"))
+CALL(cudaStreamSynchronize, (cudaStream_t stream), note("wait %lu", number(stream)))
+CALL(cudaEventRecord, (cudaEvent_t event, cudaStream_t stream),
+     note("record %lu in %lu", number(event), number(stream)))
+CALL(cudaStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned int flags),
+     note("order %lu in %lu", number(event), number(stream)))
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
 {
-	cudaError_t result = fake_note("capture %lu %d", number(stream), (int)mode);
+	cudaError_t result = note("capture %lu %d", number(stream), (int)mode);
 
 	capturing = result == cudaSuccess;
 	return result;
 }
 
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
+CALL(cudaStreamIsCapturing, (cudaStream_t stream, enum cudaStreamCaptureStatus *status),
+     (*status = capturing && number(stream) == 1 ? cudaStreamCaptureStatusActive
+						 : cudaStreamCaptureStatusNone,
+      cudaSuccess))
+CALL(cudaStreamEndCapture, (cudaStream_t stream, cudaGraph_t *graph),
+     (capturing = false, *graph = NULL, make(graph, note("captured %lu", number(stream)))))
+CALL(cudaGraphGetNodes, (cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count),
+     (*count = 7, note("nodes")))
+CALL(cudaGraphInstantiateWithFlags,
+     (cudaGraphExec_t * exec, cudaGraph_t graph, unsigned long long flags),
+     make(exec, note("instantiate %llu", flags)))
+CALL(cudaGraphUpload, (cudaGraphExec_t exec, cudaStream_t stream), note("upload"))
+CALL(cudaGraphLaunch, (cudaGraphExec_t exec, cudaStream_t stream),
+     note("launch in %lu", number(stream)))
+CALL(cudaGraphExecDestroy, (cudaGraphExec_t exec), gone(cudaSuccess))
+CALL(cudaGraphDestroy, (cudaGraph_t graph), gone(cudaSuccess))
+
+/* --- Memory ------------------------------------------------------------------------------------ */
+
+CALL(cudaMemGetInfo, (size_t * available, size_t *total),
+     (*available = fake.free, *total = fake.total, note("memory")))
+
+/* Nobody looks into large ones. */
+static cudaError_t give(void **memory, size_t bytes, cudaError_t result)
 {
-	*status = capturing && number(stream) == 1 ? cudaStreamCaptureStatusActive
-						   : cudaStreamCaptureStatusNone;
-	return cudaSuccess;
+	if (result == cudaSuccess && bytes > fake.free)
+		result = fake.last = cudaErrorMemoryAllocation;
+	*memory = result == cudaSuccess ? malloc(bytes < 4096 ? bytes : 4096) : NULL;
+	return took(result);
 }
 
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+CALL(cudaMalloc, (void **memory, size_t bytes), give(memory, bytes, note("malloc %zu", bytes)))
+CALL(cudaHostAlloc, (void **memory, size_t bytes, unsigned int flags),
+     give(memory, bytes, note("pin %zu %u", bytes, flags)))
+CALL(cudaFree, (void *memory), (free(memory), gone(note("free"))))
+CALL(cudaFreeHost, (void *memory), (free(memory), gone(note("unpin"))))
+CALL(cudaMemsetAsync, (void *memory, int value, size_t bytes, cudaStream_t stream),
+     note("set %d %zu in %lu", value, bytes, number(stream)))
+CALL(cudaMemcpyAsync,
+     (void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream),
+     note("copy %zu in %lu", bytes, number(stream)))
+CALL(cudaPointerGetAttributes, (struct cudaPointerAttributes * attributes, const void *memory),
+     (attributes->type = cudaMemoryTypeUnregistered, cudaSuccess))
+CALL(cudaHostRegister, (void *memory, size_t bytes, unsigned int flags),
+     took(note("register %zu %u", bytes, flags)))
+CALL(cudaHostUnregister, (void *memory), gone(note("unregister")))
+/* The GPU has the host's memory elsewhere. */
+CALL(cudaHostGetDevicePointer, (void **place, void *memory, unsigned int flags),
+     (*place = (char *)memory + PAGE, note("place")))
+CALL(cudaIpcGetMemHandle, (cudaIpcMemHandle_t * handle, void *memory),
+     (memcpy(handle, &memory, sizeof(memory)), note("tell handle")))
+CALL(cudaIpcOpenMemHandle, (void **memory, cudaIpcMemHandle_t handle, unsigned int flags),
+     (memcpy(memory, &handle, sizeof(*memory)), took(note("open handle %u", flags))))
+CALL(cudaIpcCloseMemHandle, (void *memory), gone(note("close handle")))
+
+/* --- The driver -------------------------------------------------------------------------------- */
+
+/* Its functions leave nothing for cudaGetLastError(). */
+static CUresult quiet(cudaError_t result)
 {
-	capturing = false;
-	*graph = NULL;
-	return fake_make(graph, fake_note("captured %lu", number(stream)));
+	fake.last = cudaSuccess;
+	return (CUresult)result;
 }
 
-cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count)
+#define DRIVER(name, parameters, ...)      \
+	static CUresult name parameters    \
+	{                                  \
+		return quiet(__VA_ARGS__); \
+	}
+
+DRIVER(get_device, (CUdevice * device, int index), (*device = index, cudaSuccess))
+DRIVER(uuid_whole, (CUuuid * uuid, CUdevice device),
+       (memset(uuid->bytes, device + 1, sizeof(uuid->bytes)), cudaSuccess))
+DRIVER(uuid_part, (CUuuid * uuid, CUdevice device),
+       (memset(uuid->bytes, fake.mig ? 0x77 : device + 1, sizeof(uuid->bytes)), cudaSuccess))
+DRIVER(attribute, (int *value, CUdevice_attribute of, CUdevice device),
+       (*value = of != CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED ||
+		 !fake.no_descriptors,
+	note("attribute of %d", device)))
+DRIVER(wait_word, (CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned int flags),
+       note("await %u %u in %lu", value, flags, number(stream)))
+
+static CUresult write_word(CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned int flags)
 {
-	(void)graph;
-	(void)nodes;
-	*count = 7;
-	return fake_note("nodes");
+	cudaError_t result = note("write %u %u in %lu", value, flags, number(stream));
+
+	if (result == cudaSuccess && !fake.silent)
+		*(uint32_t *)(uintptr_t)(word - PAGE) = value;
+	return quiet(result);
 }
 
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t graph,
-					  unsigned long long flags)
+DRIVER(granularity,
+       (size_t * bytes, const CUmemAllocationProp *properties,
+	CUmemAllocationGranularity_flags option),
+       (*bytes = PAGE, note("granularity of %d", properties->location.id)))
+
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes,
+		       const CUmemAllocationProp *properties, unsigned long long flags)
 {
-	(void)graph;
-	return fake_make(exec, fake_note("instantiate %llu", flags));
+	cudaError_t result = note("create %zu", bytes);
+
+	if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		result = cudaErrorInvalidValue;
+	if (result == cudaSuccess && bytes > fake.free)
+		result = cudaErrorMemoryAllocation;
+	return quiet(make(handle, result));
 }
 
-cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
+DRIVER(release, (CUmemGenericAllocationHandle handle), gone(note("release")))
+
+static CUresult export(void *shareable, CUmemGenericAllocationHandle handle,
+		       CUmemAllocationHandleType type, unsigned long long flags)
 {
-	(void)exec;
-	return fake_note("upload in %lu", number(stream));
+	cudaError_t result = note("export %d", (int)type);
+
+	if (result == cudaSuccess)
+		*(int *)shareable = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	return quiet(result);
 }
 
-cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+static CUresult import(CUmemGenericAllocationHandle *handle, void *shareable,
+		       CUmemAllocationHandleType type)
 {
-	(void)exec;
-	return fake_note("launch in %lu", number(stream));
+	cudaError_t result = note("import %d", (int)type);
+
+	if (fcntl((int)(uintptr_t)shareable, F_GETFD) < 0)
+		result = cudaErrorInvalidValue;
+	return quiet(make(handle, result));
 }
 
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+/* Of what is mapped nobody here sees more than its address. */
+static CUresult reserve(CUdeviceptr *place, size_t bytes, size_t alignment, CUdeviceptr wish,
+			unsigned long long flags)
 {
-	(void)exec;
-	return fake_destroy(fake_note("destroy exec"));
+	cudaError_t result = note("reserve %zu", bytes);
+
+	if (result == cudaSuccess)
+		*place = (CUdeviceptr)malloc(1);
+	return quiet(took(result));
 }
 
-cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+DRIVER(unreserve, (CUdeviceptr place, size_t bytes),
+       (free((void *)place), gone(note("unreserve %zu", bytes))))
+DRIVER(map,
+       (CUdeviceptr place, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+	unsigned long long flags),
+       took(note("map %zu at %zu", bytes, offset)))
+DRIVER(unmap, (CUdeviceptr place, size_t bytes), gone(note("unmap %zu", bytes)))
+DRIVER(allow, (CUdeviceptr place, size_t bytes, const CUmemAccessDesc *access, size_t count),
+       note("allow %zu %d to %d", bytes, (int)access->flags, access->location.id))
+
+/* Of each the version that cudaTypedefs.h has. */
+static void *function_of(const char *symbol, unsigned int version)
 {
-	(void)graph;
-	return fake_destroy(fake_note("destroy graph"));
+#define FUNCTION(name, version, function)          \
+	{                                          \
+		name, version,                     \
+		{                                  \
+			(void (*)(void))(function) \
+		}                                  \
+	}
+	static const struct {
+		const char *name;
+		unsigned int version;
+		union {
+			void (*function)(void);
+			void *address;
+		} of;
+	} functions[] = {
+		FUNCTION("cuDeviceGet", 2000, get_device),
+		FUNCTION("cuDeviceGetUuid", 9020, uuid_whole),
+		FUNCTION("cuDeviceGetUuid", 11040, uuid_part),
+		FUNCTION("cuDeviceGetAttribute", 2000, attribute),
+		FUNCTION("cuStreamWaitValue32", 11070, wait_word),
+		FUNCTION("cuStreamWriteValue32", 11070, write_word),
+		FUNCTION("cuMemGetAllocationGranularity", 10020, granularity),
+		FUNCTION("cuMemCreate", 10020, create),
+		FUNCTION("cuMemRelease", 10020, release),
+		FUNCTION("cuMemExportToShareableHandle", 10020, export),
+		FUNCTION("cuMemImportFromShareableHandle", 10020, import),
+		FUNCTION("cuMemAddressReserve", 10020, reserve),
+		FUNCTION("cuMemAddressFree", 10020, unreserve),
+		FUNCTION("cuMemMap", 10020, map),
+		FUNCTION("cuMemUnmap", 10020, unmap),
+		FUNCTION("cuMemSetAccess", 10020, allow),
+	};
+
+	if (fake.missing && strncmp(symbol, fake.missing, strlen(fake.missing)) == 0)
+		return NULL;
+	for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
+		if (strcmp(functions[i].name, symbol) == 0 && functions[i].version == version)
+			return functions[i].of.address;
+	return NULL;
 }
+
+#if CUDART_VERSION >= 12050
+CALL(cudaGetDriverEntryPointByVersion,
+     (const char *symbol, void **function, unsigned int version, unsigned long long flags,
+      enum cudaDriverEntryPointQueryResult *found),
+     (*function = function_of(symbol, version),
+      *found = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound,
+      cudaSuccess))
+#endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake-cuda.h - a CUDA runtime that does nothing, notes what it is asked for, and fails when told to
+ * fake-cuda.h - a CUDA runtime and driver that do nothing, note what they are asked for, and fail when told to
  *
- * For runtime/train/cuda/device*.c themselves: their calls, their texts, what they leave behind.
+ * For runtime/train/cuda/device.c and runtime/shard/cuda: what they call, what they say, what they leave behind.
  */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
@@ -16,19 +16,21 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "base/error.h"
-
 enum { FAKE_CALLS = 256, FAKE_TEXT = 80 };
 
 struct fake {
-	int driver, count;  /* what is there */
-	size_t free, total; /* bytes of its memory */
-	int fail_at;	    /* this call, from 1, gives ... */
-	cudaError_t result; /* ... that */
-	const char *fail;   /* or the first of this name */
-	bool busy;	    /* its streams are never idle, its events never reached */
-	bool mig;
-	int current; /* device */
+	int driver, count;   /* what is there */
+	size_t free, total;  /* bytes of its memory */
+	size_t held;	     /* of these by this process, as NVML has it; 0: it does not know */
+	int fail_at;	     /* this call, from 1, gives ... */
+	cudaError_t result;  /* ... that */
+	const char *fail;    /* or the first that begins so */
+	bool busy;	     /* its streams are never idle, its events never reached */
+	bool mig;	     /* it is a slice */
+	const char *missing; /* the driver lacks functions whose names begin so */
+	bool no_descriptors; /* says the card's attribute */
+	bool silent;	     /* words are not written */
+	int current;	     /* device */
 
 	int calls;
 	char trace[FAKE_CALLS][FAKE_TEXT];
@@ -45,16 +47,5 @@ void fake_reset(void);
 /* Whether call number [at] began with [text]; the number of such calls. */
 bool fake_called(int at, const char *text);
 int fake_count(const char *text);
-
-/*
- * For more of CUDA elsewhere. Note a call, which may fail; where [result] is success a handle is made; one goes,
- * whatever it is.
- */
-cudaError_t fake_note(const char *format, ...) DDP_FORMAT(1, 2);
-cudaError_t fake_make(void *handle, cudaError_t result);
-cudaError_t fake_destroy(cudaError_t result);
-
-/* The driver's function, NULL: it has none. Where this is not linked it has those that tell a UUID. */
-void *fake_driver_function(const char *symbol, unsigned int version) __attribute__((weak));
 
 #endif /* FAKE_CUDA_H */

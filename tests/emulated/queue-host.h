@@ -59,8 +59,7 @@ int queues_poke(struct queues *queues, struct ddp_error *error);
 /* Do all. */
 int queues_drain(struct queues *queues, struct ddp_error *error);
 
-/* Memory of others that is the device's too; host_uncount() after all work, false where it is not of these. */
-int host_count(struct device *device, void *memory, size_t bytes, struct ddp_error *error);
+/* device_uncount(), after all work; false where [memory] was never counted. */
 bool host_uncount(struct device *device, void *memory);
 
 #endif /* QUEUE_HOST_H */

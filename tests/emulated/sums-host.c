@@ -135,7 +135,7 @@ static int device_sums_alloc(struct ddp *ddp, struct device *device, void **memo
 		status = ddp_device_alloc(ddp, bytes, memory);
 	if (status < 0)
 		return ddp_error_set(error, status, "%s", ddp_error(ddp));
-	return host_count(device, *memory, bytes, error);
+	return device_count(device, *memory, bytes, error);
 }
 
 int sums_alloc(struct ddp *ddp, struct device *device, void **memory, size_t bytes,

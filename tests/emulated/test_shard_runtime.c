@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fake-driver.h"
+#include "fake-cuda.h"
 #include "shard/engine.h"
 #include "tap.h"
 
@@ -43,7 +43,7 @@ static struct ddp_shard_gpu *take(double share)
 
 static struct ddp_shard_gpu *sound(void)
 {
-	fake_driver_reset();
+	fake_reset();
 	unsetenv("CUDA_VISIBLE_DEVICES");
 	return take(0);
 }
@@ -67,7 +67,7 @@ static void test_open(void)
 	   "memory was exported and imported, and given back");
 	engine->close(gpu);
 	ok(fake.objects == 0, "all is given back");
-	fake_driver_reset();
+	fake_reset();
 	fake.count = 1;
 	ok(!take(0) && error.status == DDP_ERR_ENVIRONMENT && says("DDP_DEVICE"), "no such GPU: %s",
 	   error.text);
@@ -80,20 +80,20 @@ static void test_open(void)
 
 static void test_words_refused(void)
 {
-	fake_driver_reset();
-	fake_driver.missing = "cuStreamWrite";
+	fake_reset();
+	fake.missing = "cuStreamWrite";
 	ok(!take(0) && error.status == DDP_ERR_UNSUPPORTED && says("11.7") &&
 		   says("--gpus-per-task=1"),
 	   "an old driver: %s", error.text);
 	ok(fake.objects == 0, "nothing is left");
-	fake_driver_reset();
+	fake_reset();
 	fake.fail = "await";
 	fake.result = cudaErrorNotSupported;
 	ok(!take(0) && error.status == DDP_ERR_UNSUPPORTED && says("virtual machines"),
 	   "words are forbidden: %s", error.text);
 	ok(fake.objects == 0, "nothing is left");
-	fake_driver_reset();
-	fake_driver.silent = true;
+	fake_reset();
+	fake.silent = true;
 	ok(!take(0) && error.status == DDP_ERR_UNSUPPORTED && says("never came"),
 	   "a word is not written: %s", error.text);
 	ok(fake.objects == 0, "nothing is left");
@@ -101,7 +101,7 @@ static void test_words_refused(void)
 
 static void test_exclusive(void)
 {
-	fake_driver_reset();
+	fake_reset();
 	fake.fail = "stream";
 	fake.result = cudaErrorDevicesUnavailable;
 	ok(!take(0) && says("nvidia-smi -c DEFAULT"), "an exclusive mode: %s", error.text);
@@ -118,7 +118,7 @@ static void test_open_failures(void)
 	for (int i = 1; i <= calls; i++) {
 		char text[256] = "";
 
-		fake_driver_reset();
+		fake_reset();
 		fake.fail_at = i;
 		fake.result = cudaErrorECCUncorrectable;
 		error.text[0] = '\0';
@@ -179,7 +179,7 @@ static void test_share(void)
 	struct ddp_shard_memory first, second;
 	struct ddp_shard_gpu *gpu;
 
-	fake_driver_reset();
+	fake_reset();
 	gpu = take(0.25);
 	OK_STATUS(engine->alloc(gpu, (size_t)15 << 30, &first, &error), 0, &error,
 		  "15 of 20 GiB, a quarter of 80");
@@ -193,7 +193,7 @@ static void test_share(void)
 		  "but when those are released");
 	engine->disclose(gpu, &second);
 	engine->release(gpu, second.base);
-	fake_driver.held = (size_t)15 << 30;
+	fake.held = (size_t)15 << 30;
 	OK_STATUS(engine->alloc(gpu, (size_t)6 << 30, &second, &error), DDP_ERR_MEMORY, &error,
 		  "what else the process holds counts too");
 	engine->close(gpu);
@@ -208,8 +208,8 @@ static void test_handles(void)
 	int before;
 	void *theirs;
 
-	fake_driver_reset();
-	fake_driver.no_descriptors = true;
+	fake_reset();
+	fake.no_descriptors = true;
 	gpu = take(0);
 	engine->describe(gpu, text, sizeof(text));
 	ok(strstr(text, "by handle"), "no descriptors: %s", text);
@@ -227,8 +227,8 @@ static void test_handles(void)
 	ok(fake.objects == before && fake_count("close handle") == 1 && fake_count("free") == 1,
 	   "both go");
 	engine->close(gpu);
-	fake_driver_reset();
-	fake_driver.missing = "cuMem";
+	fake_reset();
+	fake.missing = "cuMem";
 	gpu = take(0);
 	ok(gpu != NULL, "a driver without the functions does as well");
 	engine->close(gpu);
@@ -246,8 +246,8 @@ static void test_memory_failures(bool descriptors)
 		int before, status;
 		void *theirs = NULL;
 
-		fake_driver_reset();
-		fake_driver.no_descriptors = !descriptors;
+		fake_reset();
+		fake.no_descriptors = !descriptors;
 		gpu = take(0);
 		before = fake.objects;
 		fake.fail_at = fake.calls + i;

@@ -128,9 +128,8 @@ static void describe(struct fake *fake)
 {
 	char shared[64] = "";
 
-	if (fake->setup.mate_count > 0)
-		snprintf(shared, sizeof(shared), ", share %.3f, %d mate", fake->setup.share,
-			 fake->setup.mate_count);
+	if (fake->setup.share > 0)
+		snprintf(shared, sizeof(shared), ", share %.3f", fake->setup.share);
 	snprintf(fake->describe, sizeof(fake->describe), "fake, %llu behind%s%s%s%s",
 		 (unsigned long long)fake->lag, shared, fake->setup.tf32 ? ", tf32" : "",
 		 fake->setup.deterministic ? ", deterministic" : "",

@@ -58,7 +58,6 @@ static int fill_seats(struct sharing_seat *seats, const char *ranks)
 		snprintf(seats[i].host, sizeof(seats[i].host), "n%d", upper);
 		seats[i].node = upper;
 		seats[i].index = 3;
-		seats[i].pid = 100 + i;
 		seats[i].memory = 1;
 	}
 	return size;
@@ -105,19 +104,6 @@ START_TEST(test_slices)
 }
 END_TEST
 
-START_TEST(test_mates)
-{
-	struct engine_mate mates[MOST];
-	struct sharing_seat seats[MOST];
-
-	fill_seats(seats, "abaca");
-	ck_assert_int_eq(sharing_mates(seats, 5, 2, mates), 2);
-	ck_assert(mates[0].rank == 0 && mates[0].pid == 100);
-	ck_assert(mates[1].rank == 4 && mates[1].pid == 104);
-	ck_assert_int_eq(sharing_mates(seats, 5, 1, mates), 0);
-}
-END_TEST
-
 START_TEST(test_hindered)
 {
 	struct sharing_seat seats[MOST];
@@ -146,7 +132,6 @@ static void fill(TCase *tcase)
 {
 	UNIT_ROWS(tcase, test_told, rows);
 	tcase_add_test(tcase, test_slices);
-	tcase_add_test(tcase, test_mates);
 	tcase_add_test(tcase, test_hindered);
 }
 

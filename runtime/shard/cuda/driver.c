@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "driver.h"
+#include "wide/card-cuda.h"
 
 static const struct entry {
 	const char *name;
@@ -26,40 +27,13 @@ static const struct entry {
 	{"cuMemSetAccess", 10020, offsetof(struct ddp_shard_driver, access)},
 };
 
-/* Older toolkits ask for the function of their own version, and those before 11.3 for none. */
-static void *find(const struct entry *entry)
-{
-	void *function = NULL;
-	cudaError_t result = cudaErrorNotSupported;
-#if CUDART_VERSION >= 12050
-	enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-
-	result = cudaGetDriverEntryPointByVersion(entry->name, &function, entry->version,
-						  cudaEnableDefault, &found);
-	if (found != cudaDriverEntryPointSuccess)
-		function = NULL;
-#elif CUDART_VERSION >= 12000
-	enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-
-	result = cudaGetDriverEntryPoint(entry->name, &function, cudaEnableDefault, &found);
-	if (found != cudaDriverEntryPointSuccess)
-		function = NULL;
-#elif CUDART_VERSION >= 11070
-	result = cudaGetDriverEntryPoint(entry->name, &function, cudaEnableDefault);
-#endif
-	if (result == cudaSuccess)
-		return function;
-	(void)cudaGetLastError();
-	return NULL;
-}
-
 const char *ddp_shard_driver_load(struct ddp_shard_driver *driver)
 {
 	const char *missing = NULL;
 
 	memset(driver, 0, sizeof(*driver));
 	for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
-		void *function = find(&entries[i]);
+		void *function = ddp_card_driver(entries[i].name, entries[i].version);
 
 		/* POSIX lets an address of data be one of a function, ISO C does not. */
 		memcpy((char *)driver + entries[i].place, &function, sizeof(function));

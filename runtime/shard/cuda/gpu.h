@@ -7,6 +7,7 @@
 
 #include "driver.h"
 #include "shard/engine.h"
+#include "wide/card-cuda.h"
 
 enum { DDP_SHARD_GPU_TEXT = 256 };
 
@@ -30,6 +31,7 @@ struct ddp_shard_gpu {
 	int index;
 	double share;
 	char name[128];
+	char who[DDP_CARD_WHO]; /* "shared GPU 1 (NVIDIA H200)", for messages */
 	char uuid[48];
 	int processors;
 	size_t limit; /* bytes that this rank may have */
@@ -50,16 +52,7 @@ struct ddp_shard_gpu {
 	size_t page_bytes;
 };
 
-/* --- error.c ----------------------------------------------------------------------------- */
-
-/*
- * Put what CUDA's [result] means for people into [error], after a formatted "what was done", and clear the
- * error that CUDA keeps for the thread. The driver's results have the same numbers.
- * Returns 0 for cudaSuccess, else DDP_ERR_x.
- */
-int ddp_shard_gpu_error(const struct ddp_shard_gpu *gpu, cudaError_t result,
-			struct ddp_error *error, const char *format, ...) DDP_FORMAT(4, 5);
-
+/* The driver's results have the numbers of the runtime's. */
 static inline cudaError_t ddp_shard_gpu_result(CUresult result)
 {
 	return (cudaError_t)result;

@@ -121,8 +121,8 @@ static int refuse(const struct ddp_shard_gpu *gpu, cudaError_t result, size_t by
 	size_t total, rest = 0;
 
 	if (result != cudaErrorMemoryAllocation)
-		return ddp_shard_gpu_error(gpu, result, error,
-					   "making %zu bytes that its ranks share", bytes);
+		return ddp_card_error(gpu->who, result, error,
+				      "making %zu bytes that its ranks share", bytes);
 	(void)cudaGetLastError();
 	if (cudaMemGetInfo(&rest, &total) != cudaSuccess)
 		(void)cudaGetLastError();
@@ -301,11 +301,11 @@ static int clear(struct ddp_shard_gpu *gpu, void *memory, size_t bytes, struct d
 {
 	int status;
 
-	status = ddp_shard_gpu_error(gpu, cudaMemsetAsync(memory, 0, bytes, gpu->setup), error,
-				     "clearing %zu bytes", bytes);
+	status = ddp_card_error(gpu->who, cudaMemsetAsync(memory, 0, bytes, gpu->setup), error,
+				"clearing %zu bytes", bytes);
 	if (!status)
-		status = ddp_shard_gpu_error(gpu, cudaStreamSynchronize(gpu->setup), error,
-					     "clearing %zu bytes", bytes);
+		status = ddp_card_error(gpu->who, cudaStreamSynchronize(gpu->setup), error,
+					"clearing %zu bytes", bytes);
 	return status;
 }
 
@@ -370,9 +370,9 @@ static int import(struct ddp_shard_gpu *gpu, const struct ddp_shard_memory *thei
 		result = ddp_shard_gpu_result(import_mapped(gpu, theirs->fd, pages, memory));
 	else
 		result = import_plain(theirs->handle, memory);
-	status = ddp_shard_gpu_error(gpu, result, error,
-				     "mapping %zu bytes of another rank's memory by its %s",
-				     theirs->bytes, theirs->fd >= 0 ? "descriptor" : "handle");
+	status = ddp_card_error(gpu->who, result, error,
+				"mapping %zu bytes of another rank's memory by its %s",
+				theirs->bytes, theirs->fd >= 0 ? "descriptor" : "handle");
 	if (!status)
 		status = keep(gpu, *memory, pages, kind, false, error);
 	if (status && *memory) {

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 
 #include "gpu.h"
-#include "wide/card-check.h"
-#include "wide/card-uuid.h"
 
 int ddp_shard_gpu_enter(const struct ddp_shard_gpu *gpu)
 {
@@ -34,15 +32,16 @@ static int look(struct ddp_shard_gpu *gpu, struct ddp_error *error)
 	size_t available = 0, total = 0;
 	int status;
 
-	status = ddp_shard_gpu_error(gpu, cudaGetDeviceProperties(&properties, gpu->index), error,
-				     "asking for its properties");
+	status = ddp_card_error(gpu->who, cudaGetDeviceProperties(&properties, gpu->index), error,
+				"asking for its properties");
 	if (status)
 		return status;
 	snprintf(gpu->name, sizeof(gpu->name), "%.*s", (int)sizeof(gpu->name) - 1, properties.name);
+	snprintf(gpu->who, sizeof(gpu->who), "shared GPU %d (%s)", gpu->index, gpu->name);
 	gpu->processors = properties.multiProcessorCount;
-	ddp_card_uuid(gpu->uuid, sizeof(gpu->uuid), gpu->index, properties.uuid.bytes);
-	status = ddp_shard_gpu_error(gpu, cudaMemGetInfo(&available, &total), error,
-				     "asking for its memory");
+	ddp_card_uuid(gpu->uuid, sizeof(gpu->uuid), gpu->index, &properties);
+	status = ddp_card_error(gpu->who, cudaMemGetInfo(&available, &total), error,
+				"asking for its memory");
 	gpu->limit =
 		gpu->share > 0 && gpu->share < 1 ? (size_t)(gpu->share * (double)total) : total;
 	return status;
@@ -52,17 +51,17 @@ static int make_streams(struct ddp_shard_gpu *gpu, struct ddp_error *error)
 {
 	int least = 0, greatest = 0, status;
 
-	status = ddp_shard_gpu_error(gpu, cudaDeviceGetStreamPriorityRange(&least, &greatest),
-				     error, "asking for priorities");
+	status = ddp_card_error(gpu->who, cudaDeviceGetStreamPriorityRange(&least, &greatest),
+				error, "asking for priorities");
 	if (!status)
-		status = ddp_shard_gpu_error(
-			gpu,
+		status = ddp_card_error(
+			gpu->who,
 			cudaStreamCreateWithPriority(&gpu->stream, cudaStreamNonBlocking, greatest),
 			error, "creating a stream");
 	if (!status)
-		status = ddp_shard_gpu_error(
-			gpu, cudaStreamCreateWithFlags(&gpu->setup, cudaStreamNonBlocking), error,
-			"creating a stream");
+		status = ddp_card_error(
+			gpu->who, cudaStreamCreateWithFlags(&gpu->setup, cudaStreamNonBlocking),
+			error, "creating a stream");
 	return status;
 }
 
@@ -98,6 +97,7 @@ int ddp_shard_gpu_open(struct ddp_shard_gpu **gpu, int index, double share,
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the engine shard");
 	new->log = log;
 	new->index = index;
+	snprintf(new->who, sizeof(new->who), "shared GPU %d", index);
 	new->share = share;
 	status = take(new, error);
 	if (status) {

@@ -25,8 +25,8 @@ int ddp_shard_gpu_sum(struct ddp_shard_gpu *gpu, void *stream, void *const *to, 
 	was = ddp_shard_gpu_enter(gpu);
 	ddp_shard_kernel_sum(ddp_shard_gpu_stream(gpu, stream), gpu->processors, to, targets, from,
 			     sources, count, type, op);
-	status = ddp_shard_gpu_error(gpu, cudaGetLastError(), error,
-				     "adding %zu elements of %d ranks", count, sources);
+	status = ddp_card_error(gpu->who, cudaGetLastError(), error,
+				"adding %zu elements of %d ranks", count, sources);
 	ddp_shard_gpu_leave(gpu, was);
 	return status;
 }
@@ -39,10 +39,10 @@ int ddp_shard_gpu_copy(struct ddp_shard_gpu *gpu, void *stream, void *to, const 
 	if (bytes == 0)
 		return 0;
 	was = ddp_shard_gpu_enter(gpu);
-	status = ddp_shard_gpu_error(gpu,
-				     cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault,
-						     ddp_shard_gpu_stream(gpu, stream)),
-				     error, "copying %zu bytes", bytes);
+	status = ddp_card_error(gpu->who,
+				cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault,
+						ddp_shard_gpu_stream(gpu, stream)),
+				error, "copying %zu bytes", bytes);
 	ddp_shard_gpu_leave(gpu, was);
 	return status;
 }
@@ -55,9 +55,10 @@ int ddp_shard_gpu_zero(struct ddp_shard_gpu *gpu, void *stream, void *memory, si
 	if (bytes == 0)
 		return 0;
 	was = ddp_shard_gpu_enter(gpu);
-	status = ddp_shard_gpu_error(
-		gpu, cudaMemsetAsync(memory, 0, bytes, ddp_shard_gpu_stream(gpu, stream)), error,
-		"clearing %zu bytes", bytes);
+	status =
+		ddp_card_error(gpu->who,
+			       cudaMemsetAsync(memory, 0, bytes, ddp_shard_gpu_stream(gpu, stream)),
+			       error, "clearing %zu bytes", bytes);
 	ddp_shard_gpu_leave(gpu, was);
 	return status;
 }
@@ -83,7 +84,7 @@ int ddp_shard_gpu_idle(struct ddp_shard_gpu *gpu, void *stream, struct ddp_error
 	ddp_shard_gpu_leave(gpu, was);
 	if (result == cudaErrorNotReady)
 		return 0;
-	status = ddp_shard_gpu_error(gpu, result, error, "waiting for a stream");
+	status = ddp_card_error(gpu->who, result, error, "waiting for a stream");
 	return status ? status : 1;
 }
 

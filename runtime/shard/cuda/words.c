@@ -80,7 +80,7 @@ static int try_word(struct ddp_shard_gpu *gpu, uint32_t *word, bool *ended, stru
 	if (result == cudaErrorNotReady ||
 	    (result == cudaSuccess && *(const volatile uint32_t *)word != TRIAL))
 		return refuse(gpu, "a stream wrote a word that never came", error);
-	return ddp_shard_gpu_error(gpu, result, error, "trying a stream that awaits a word");
+	return ddp_card_error(gpu->who, result, error, "trying a stream that awaits a word");
 }
 
 int ddp_shard_gpu_try_words(struct ddp_shard_gpu *gpu, struct ddp_error *error)
@@ -91,10 +91,10 @@ int ddp_shard_gpu_try_words(struct ddp_shard_gpu *gpu, struct ddp_error *error)
 
 	if (!ddp_shard_driver_has_words(&gpu->driver))
 		return refuse(gpu, "its driver has no streams that await words", error);
-	status = ddp_shard_gpu_error(gpu,
-				     cudaHostAlloc((void **)&word, TRIAL_BYTES,
-						   cudaHostAllocPortable | cudaHostAllocMapped),
-				     error, "pinning a page of the host");
+	status = ddp_card_error(gpu->who,
+				cudaHostAlloc((void **)&word, TRIAL_BYTES,
+					      cudaHostAllocPortable | cudaHostAllocMapped),
+				error, "pinning a page of the host");
 	if (status)
 		return status;
 	*word = 0;
@@ -115,13 +115,13 @@ int ddp_shard_gpu_know(struct ddp_shard_gpu *gpu, void *page, size_t bytes, stru
 		return ddp_error_set(error, DDP_ERR_STATE,
 				     "shared GPU %d: it has its page of words", gpu->index);
 	was = ddp_shard_gpu_enter(gpu);
-	status = ddp_shard_gpu_error(
-		gpu,
+	status = ddp_card_error(
+		gpu->who,
 		cudaHostRegister(page, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
 		error, "pinning the %zu bytes of the host that its ranks share", bytes);
 	if (!status) {
-		status = ddp_shard_gpu_error(gpu, cudaHostGetDevicePointer(&place, page, 0), error,
-					     "mapping the words that its ranks share");
+		status = ddp_card_error(gpu->who, cudaHostGetDevicePointer(&place, page, 0), error,
+					"mapping the words that its ranks share");
 		if (status)
 			(void)cudaHostUnregister(page);
 	}
@@ -160,8 +160,8 @@ static int enqueue(struct ddp_shard_gpu *gpu, void *stream, const void *word, ui
 				     gpu->index);
 	was = ddp_shard_gpu_enter(gpu);
 	status =
-		ddp_shard_gpu_error(gpu, call(gpu, ddp_shard_gpu_stream(gpu, stream), place, value),
-				    error, "making a stream %s a word", doing);
+		ddp_card_error(gpu->who, call(gpu, ddp_shard_gpu_stream(gpu, stream), place, value),
+			       error, "making a stream %s a word", doing);
 	ddp_shard_gpu_leave(gpu, was);
 	return status;
 }

@@ -2,14 +2,11 @@
 /*
  * device.h - a GPU as the CUDA engine uses it: memory, streams, order among these, graphs
  *
- * No CUDA type here; a stream is a void pointer. device.c and its mates are the only files that
- * call the CUDA runtime. Tests link tests/emulated/ in their place, where a "device" is host memory
- * and a stream does its work at once, or when the graph it was captured into is launched.
+ * No CUDA type here; a stream is a void pointer. device.c calls the CUDA runtime. Tests link
+ * tests/emulated/device-host.c in its place, whose device is host memory.
  *
  * All calls enqueue and return, but those that say that they wait. Functions that return int return
- * 0 or a DDP_ERR_x whose text names the GPU, what was being done, and where there is one the remedy:
- * out of memory (how much was wanted, free and allowed; what to lower), no driver, a driver
- * that is too old, ECC and other faults of the card (with the code, and that the node is to be drained).
+ * 0 or a DDP_ERR_x whose text names the GPU, what was being done, and the remedy where there is one.
  */
 #ifndef TRAIN_DEVICE_H
 #define TRAIN_DEVICE_H
@@ -21,7 +18,6 @@
 
 struct device;
 struct device_graph;
-struct engine_mate; /* engine.h */
 
 /* COMPUTE does the step; REDUCE has a higher priority, for sums; COPY brings samples. */
 enum device_stream { DEVICE_COMPUTE, DEVICE_REDUCE, DEVICE_COPY, DEVICE_STREAMS };
@@ -39,10 +35,7 @@ struct device_info {
 	size_t limit;		/* of these this rank may have: its share */
 };
 
-/*
- * Whether this machine has a GPU that can be used; else why not ("no driver", "the driver is for
- * CUDA 12.4, this program needs 13.0 or newer"). Opens nothing.
- */
+/* Whether this machine has a GPU that can be used; else why not (no driver, an old one). Opens nothing. */
 bool device_available(struct ddp_error *error);
 
 /*
@@ -53,18 +46,10 @@ bool device_available(struct ddp_error *error);
 int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error);
 
 /*
- * Open GPU [index] and make it the calling thread's. [share] of its memory is this rank's, 0: all
- * of it; what CUDA itself takes is part of that. Fails where less is free, and says who holds the rest if that
- * can be seen. [mates], other ranks on this GPU, are called so there; they live as long as the device.
+ * Open GPU [index] and make it the calling thread's. [share] of its memory is this rank's, 0: all of it; what CUDA
+ * itself takes is part of that. Fails where less is free.
  */
-int device_open_among(struct device **device, int index, double share,
-		      const struct engine_mate *mates, int mate_count, struct ddp_error *error);
-
-static inline int device_open(struct device **device, int index, double share,
-			      struct ddp_error *error)
-{
-	return device_open_among(device, index, share, NULL, 0, error);
-}
+int device_open(struct device **device, int index, double share, struct ddp_error *error);
 
 /*
  * Whether nothing is under way any more, or ends within some seconds. Where it does not, as behind a sum
@@ -91,6 +76,15 @@ int device_alloc(struct device *device, void **memory, size_t bytes, const char 
 int device_alloc_host(struct device *device, void **memory, size_t bytes, const char *what,
 		      struct ddp_error *error);
 void device_free(struct device *device, void *memory);
+
+/*
+ * Memory of the device that others allocated, and this rank has: whether [bytes] more for [what] are within the limit,
+ * else why not; count it, and no longer.
+ */
+int device_may(struct device *device, size_t bytes, const char *what, const char *remedy,
+	       struct ddp_error *error);
+int device_count(struct device *device, void *memory, size_t bytes, struct ddp_error *error);
+void device_uncount(struct device *device, void *memory);
 
 /* Bytes of device memory that were allocated, and the most at any time. */
 size_t device_used(const struct device *device, size_t *most);

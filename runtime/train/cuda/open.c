@@ -44,8 +44,7 @@ static int open_device(struct engine *engine, struct ddp_error *error)
 	int index = world->device > 0 ? world->device : 0;
 	const struct engine_setup *setup = &engine->setup;
 	double share = setup->share > 0 ? setup->share : world->share;
-	int status = device_open_among(&engine->device, index, share, setup->mates,
-				       setup->mate_count, error);
+	int status = device_open(&engine->device, index, share, error);
 
 	if (status < 0)
 		return status;

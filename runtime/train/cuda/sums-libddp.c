@@ -2,7 +2,6 @@
 /* Sums by libddp's engine between devices. One rank needs none, and no communicator. */
 #include "config.h"
 
-#include "device-private.h"
 #include "sums.h"
 
 static bool is_alone(const struct ddp *ddp)
