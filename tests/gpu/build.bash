@@ -7,7 +7,7 @@
 # the linker's to find out. With $emulate the CUDA engine is made of its kernels compiled for the host, and
 # of what stands for CUDA, cuDNN, cublasLt and NCCL in tests/emulated.
 #
-# shellcheck disable=SC2054,SC2154 # options of compilers have commas; variables are of toolkit.bash and run
+# shellcheck disable=SC2054,SC2154,SC2206 # options of compilers have commas and words; variables are of toolkit.bash and run
 
 engine=runtime/train/cuda
 
@@ -28,7 +28,7 @@ flags_of() {
 	runtime/train/data/*) echo -ffp-contract=off -fno-math-errno -fno-trapping-math ;;
 	tests/gpu/shards.c | tests/bench/shards.c) [[ $emulate == no ]] || echo -DSHARDS_ON_HOST ;;
 	# The reference of tests: as fast as this machine can, since it runs nowhere else.
-	*/math-plain.c) [[ $optimise == -O2 ]] && echo -O3 -march=native ;;
+	*/math-plain.c) [[ $build_only == yes ]] || echo -O3 -march=native ;;
 	*.cu) sed -n "s/^\(.* \)\?$(basename "$1" .cu)\.lo\( .*\)\?: kernel_flags = //p" $engine/Makefile.am ;;
 	esac
 }
@@ -41,38 +41,47 @@ plan() {
 	shift
 	for source; do
 		[[ " ${sources[*]} " == *" $source "* ]] || sources+=("$source")
-		objects[$archive]+=" $(object_of "$source")"
+		objects[$archive]+=$(object_of "$source")$'\n'
 	done
 }
 
-# compile SOURCE: one object; for xargs
+# fingerprint COMMAND...: of what a command reads, as its last run told, and of its words
+fingerprint() {
+	{ printf '%s\n' "$@" && sed 's/^[^:]*: *//; s/\\$//' "$object.d" | xargs cat; } 2>/dev/null | sha256sum
+}
+
+# compile SOURCE: one object, unless it is there already; for xargs
 compile() {
-	local source=$1 object
+	local source=$1 object words=()
 	object=$(object_of "$source")
 	case $emulate:$source in
 	no:*.cu)
-		# shellcheck disable=SC2046 # words
-		"$nvcc" -std=c++17 "${nvcc_optimise[@]}" -lineinfo -arch="$arch" $(flags_of "$source") "${here[@]}" \
-			-Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics,-Wall,-Wextra \
-			-c "$source" -o "$object"
+		# shellcheck disable=SC2207 # words
+		words=("$nvcc" -std=c++17 "${nvcc_optimise[@]}" -lineinfo -arch="$arch" $(flags_of "$source") "${here[@]}"
+			-Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics,-Wall,-Wextra)
 		;;
 	yes:*.cu | *.cc)
-		"${CXX:-g++}" -x c++ -std=gnu++17 "$optimise" "${warn[@]}" -ffp-contract=off "${here[@]}" \
-			-iquote tests/emulated -iquote $engine -c "$source" -o "$object"
+		words=("${CXX:-g++}" -x c++ -std=gnu++17 "$optimise" "${warn[@]}" -ffp-contract=off "${here[@]}"
+			-iquote tests/emulated -iquote $engine)
 		;;
 	*)
-		# shellcheck disable=SC2046 # words
-		"${CC:-gcc}" -std=gnu11 "$optimise" "${warn[@]}" "${here[@]}" "${includes[@]}" -iquote tests/gpu \
-			-iquote tests/emulated -iquote $engine -pthread -DDDP_MODULE_DIR="\"$dir\"" \
-			$(flags_of "$source") -c "$source" -o "$object"
+		# shellcheck disable=SC2207 # words
+		words=("${CC:-gcc}" -std=gnu11 "$optimise" "${warn[@]}" "${here[@]}" "${includes[@]}" -iquote tests/gpu
+			-iquote tests/emulated -iquote $engine -pthread -DDDP_MODULE_DIR="\"$dir\"" $(flags_of "$source"))
 		;;
-	esac || { echo "not ok 1 - $source compiles"; return 1; }
+	esac
+	words+=(-MMD -MF "$object.d" -c "$source" -o "$object")
+	[[ ! -e $object || $(fingerprint "${words[@]}") != "$(cat "$object.key" 2>/dev/null)" ]] || return 0
+	rm -f "$object" "$dir/complete"
+	"${words[@]}" || { echo "not ok 1 - $source compiles"; return 1; }
+	fingerprint "${words[@]}" >"$object.key"
 }
 
 # What configure and make would have written.
 write_generated() {
 	local asset zlib=''
 	echo '#include <zlib.h>' | "${CC:-gcc}" -E - >/dev/null 2>&1 && zlib='#define HAVE_ZLIB 1'
+	[[ -z $zlib ]] || zlib_link=(-lz)
 	cat >"$dir/config.h" <<-END_OF_CONFIG
 		#define _GNU_SOURCE 1
 		#define PACKAGE_VERSION "$(sed -n 's/^AC_INIT(\[[^]]*\], \[\([^]]*\)\].*/\1/p' configure.ac)"
@@ -80,7 +89,6 @@ write_generated() {
 		#define HAVE_NCCL 1
 		$zlib
 	END_OF_CONFIG
-	[[ -z $zlib ]] || zlib_link=(-lz)
 	for asset in css js; do
 		echo "static const char page_${asset}[] ="
 		sed -e 's|[\\"]|\\&|g' -e 's|^|"|' -e 's|$|\\n"|' "runtime/train/report/page.$asset"
@@ -181,7 +189,7 @@ link_libraries() {
 	# The whole of libddp for tests that look inside.
 	archive ddp && mv "$dir/libddp.a" "$dir/libwhole.a" || return
 	# shellcheck disable=SC2046 # words
-	ar rcs "$dir/libsampling.a" $(tr ' ' '\n' <<<"${objects[ddp]}" | grep runtime_sampling_)
+	ar rcs "$dir/libsampling.a" $(grep /runtime_sampling_ <<<"${objects[ddp]}")
 	link ddp-train "$(object_of runtime/train/main.c)" "${train_link[@]}" || return
 	link layers "$(object_of tests/bench/layers.c)" "${train_link[@]}"
 }
@@ -234,7 +242,7 @@ link_test() {
 			"$dir/libwhole.a" "$dir/libbase.a" "${cuda_link[@]}" "${libraries[@]}"
 		;;
 	shards) link_shards shards "$object" ;;
-	kernels_* | matrix)
+	kernels_*)
 		link "$1" "$object" "$dir/libcuda.a" "$dir/libtrain.a" "$dir/libwhole.a" "$dir/libbase.a" \
 			"${cuda_link[@]}" "${libraries[@]}"
 		;;
@@ -248,10 +256,18 @@ link_shards() {
 	link "$1" "$2" "$(object_of runtime/wide/card-memory.c)" "$dir/libwhole.a" "$dir/libbase.a" "${cuda_link[@]}"
 }
 
-# build: everything. A test that cannot be linked is told, and the others run.
+# The library that traces kernels: another CUPTI than CUDA 13's may have none.
+link_trace() {
+	"${CC:-gcc}" -std=gnu11 -O2 -fPIC -shared "${includes[@]}" tests/gpu/trace.c -o "$dir/trace.so" "$cupti" \
+		-Wl,-rpath,"${cupti%/*}" 2>"$dir/logs/trace.log" && echo "ok 1 - trace.so is built" ||
+		echo "ok 1 - trace.so # skip no CUPTI of CUDA 13: ${cupti:-no libcupti} $(head -n 1 "$dir/logs/trace.log")"
+}
+
+# build: everything that is not there yet. A test that cannot be linked is told, and the others run.
 build() {
-	local test
-	warn=(-Wall -Wextra -Werror -fPIC -fvisibility=hidden -ffunction-sections -g)
+	warn=(-Wall -Wextra -fPIC -fvisibility=hidden -ffunction-sections -g)
+	# A card's time is not to end at another compiler's new warning.
+	[[ $build_only$emulate == nono ]] || warn+=(-Werror)
 	here=(-I"$dir" -Iruntime -Iruntime/train)
 	nvcc_optimise=(-O2)
 	[[ $optimise == -O2 ]] || nvcc_optimise=(-O1 -Xptxas -O1)
@@ -259,16 +275,31 @@ build() {
 	write_generated
 	plan_all
 	compile_all || return
-	link_libraries && link_modules && link_shard || return
+	if [[ -e $dir/complete && "$(cat "$dir/complete")" == "${tests[*]} ${sources[*]}" ]]; then
+		echo "ok 1 - the build in $dir is complete"
+		return
+	fi
+	rm -f "$dir"/*.so
+	link_all && echo "${tests[*]} ${sources[*]}" >"$dir/complete"
+}
+
+link_all() {
+	local IFS=$'\n' test status=0 # paths have spaces
+	if ! link_libraries || ! link_modules || ! link_shard; then
+		echo "not ok 1 - everything is linked"
+		return 1
+	fi
 	link_shards bench_shards "$(object_of tests/bench/shards.c)"
-	for test in "${tests[@]}"; do link_test "$test"; done
+	for test in "${tests[@]}"; do link_test "$test" || status=1; done
+	[[ $emulate == yes ]] || link_trace
+	return $status
 }
 
 # Those that take longest first. Arrays are not inherited: what compile() reads goes along as text.
 compile_all() {
 	local state
-	state=$(declare -p engine dir emulate optimise arch nvcc includes warn here nvcc_optimise
-		declare -f compile object_of flags_of)
+	state=$(declare -p engine dir emulate build_only optimise arch nvcc includes warn here nvcc_optimise
+		declare -f compile fingerprint object_of flags_of)
 	export state
 	# shellcheck disable=SC2016 # for the shells that compile
 	printf '%s\n' "${sources[@]}" | awk '{ print (/\.cu$/ ? 0 : /kernel|math-plain/ ? 1 : 2), $0 }' | sort -s -k1,1n |

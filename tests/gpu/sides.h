@@ -19,6 +19,7 @@ struct row {
 	const char *name;
 	const char *net;
 	enum ddp_type type;
+	bool tf32;
 	size_t batch;
 	double rate;
 	double gradient, each, losses; /* limits, relative */
@@ -100,6 +101,7 @@ static struct engine_setup setup_of(struct work *work, struct side *side)
 		/* A CPU has no fp16: f32 is what both approximate. */
 		.type = cpu && work->row->type == DDP_F16 ? DDP_F32 : work->row->type,
 		.scaler = !cpu && work->row->type == DDP_F16 ? &side->scaler : NULL,
+		.tf32 = !cpu && work->row->tf32,
 		.exact = true,
 		.deterministic = true,
 		.threads = 1,

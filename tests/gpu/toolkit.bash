@@ -38,7 +38,7 @@ find_roots() {
 	mapfile -t packages < <(python_packages)
 	roots=()
 	local root
-	for root in "${NCCL_HOME:-}" "${CUDNN_HOME:-}" "${CUDA_HOME:-}" "$on_path" /usr/local/cuda /usr \
+	for root in "${NCCL_HOME:-}" "${CUDNN_HOME:-}" "${CUDA_HOME:-}" "$on_path" /usr/local/cuda{,/extras/CUPTI} /usr \
 		"${packages[@]}"; do
 		[[ -d $root ]] && roots+=("$root")
 	done
@@ -71,40 +71,37 @@ find_library() {
 	return 1
 }
 
-# find_toolkit: fills nvcc, includes (flags), cudart, cudnn, cublaslt, nccl (paths). What is not there leads
-# to a line in missing; nccl may be empty, and so may cudnn and cublaslt, and absent says why then.
-find_toolkit() {
-	local cuda_include cudnn_include cublas_include nccl_include dirs=() root
-	absent=()
-	find_roots
-	for root in "${roots[@]}"; do dirs+=("$root/bin"); done
-	nvcc=$(find_in nvcc "${dirs[@]}") || {
-		missing="no nvcc on PATH, in CUDA_HOME, /usr/local/cuda or Python's packages"
-		return 1
-	}
-	# The headers of the compiler in use come first.
-	roots=("$(dirname "$(dirname "$(realpath "$nvcc")")")" "${roots[@]}")
-	find_header cuda_runtime_api.h cuda_include && find_library cudart cudart || return 1
-	cudnn='' cublaslt='' nccl=''
-	includes=(-isystem "$cuda_include")
-	if find_header cudnn_graph.h cudnn_include && find_library cudnn cudnn; then
-		includes+=(-isystem "$cudnn_include")
+# also VARIABLE NAME HEADER LIBRARY: what the engine can be without; absent says why then
+also() {
+	local place
+	if find_header "$3" place && find_library "$4" "$1"; then
+		includes+=(-isystem "$place")
 	else
-		absent+=("cuDNN: $missing")
-	fi
-	if find_header cublasLt.h cublas_include && find_library cublasLt cublaslt; then
-		includes+=(-isystem "$cublas_include")
-	else
-		absent+=("cublasLt: $missing")
-	fi
-	if find_header nccl.h nccl_include && find_library nccl nccl; then
-		includes+=(-isystem "$nccl_include")
-	else
-		absent+=("NCCL: $missing; NCCL_HOME says where it is")
+		absent+=("$2: $missing;")
 	fi
 }
 
-# define NAME HEADER: a number that a header of the toolkit has.
+# find_toolkit: fills nvcc, includes (flags), cudart, cudnn, cublaslt, nccl, cupti (paths). Returns 1, with a line
+# in missing, where there is no compiler or no CUDA; the others may be empty.
+find_toolkit() {
+	local place dirs=() root
+	# shellcheck disable=SC2034 # they are build.bash's
+	nvcc='' cudart='' cudnn='' cublaslt='' nccl='' cupti='' includes=() absent=()
+	find_roots
+	for root in "${roots[@]}"; do dirs+=("$root/bin"); done
+	# The headers of the compiler in use come first.
+	nvcc=$(find_in nvcc "${dirs[@]}") && roots=("$(dirname "$(dirname "$(realpath "$nvcc")")")" "${roots[@]}")
+	find_library cudart cudart && find_header cuda_runtime_api.h place || return 1
+	includes=(-isystem "$place")
+	also cudnn cuDNN cudnn_graph.h cudnn
+	also cublaslt cublasLt cublasLt.h cublasLt
+	also nccl NCCL nccl.h nccl
+	also cupti CUPTI cupti.h cupti
+	missing="no nvcc on PATH, in CUDA_HOME, /usr/local/cuda or Python's packages"
+	[[ -n $nvcc ]]
+}
+
+# header_number NAME HEADER: a number that a header of the toolkit has.
 header_number() {
 	echo "#include <$2>
 		DDP_NUMBER $1" | "${CC:-gcc}" "${includes[@]}" -E -P - 2>/dev/null |
@@ -114,7 +111,7 @@ header_number() {
 # The releases that everything was built with, on one line.
 describe_toolkit() {
 	local text number
-	text="CUDA $("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')"
+	text="CUDA $("${nvcc:-true}" --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')"
 	[[ -z $cudnn ]] || text+=", cuDNN $(header_number CUDNN_MAJOR cudnn_version.h).$(
 		header_number CUDNN_MINOR cudnn_version.h)"
 	[[ -z $cublaslt ]] || text+=", cublasLt $(header_number CUBLAS_VER_MAJOR cublas_api.h)"

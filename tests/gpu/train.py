@@ -216,7 +216,8 @@ def test_shared_memory():
     total = [int(line[0]) << 20 for line in ask_card("--query-gpu=memory.total")][:1] or [8 << 30]
     words = [*NETS["mnist"], "--engine", arguments.engine, "--batch", 4, "--epochs", 100000]
     many = Run(arguments.build, [*words, "--steps", 1000000], ranks=ranks, posing=False)
-    many.reached(30)
+    # An epoch is over: by then libraries have loaded the kernels of an evaluation too, and graphs are uploaded.
+    many.reached(60)
     held = {int(line[0]): int(line[1]) << 20 for line in ask_card("--query-compute-apps=pid,used_memory")
             if line[1].isdigit()}
     many.processes[1].terminate()
@@ -232,8 +233,10 @@ def test_shared_memory():
        f"{total[0] >> 20}")
     mine = [held[process.pid] for process in many.processes if process.pid in held]
     if mine:
-        ok(max(mine) <= share * total[0] and max(mine) <= 1.05 * max(said) + (64 << 20),
-           f"the driver counts {max(mine) >> 20} MiB for one of them at most, as it does itself")
+        # A rank says what it allocated and what its context took at first. Kernels that libraries load later come
+        # on top, some hundred MiB of them, and so do graphs.
+        ok(max(mine) <= share * total[0] and max(mine) <= max(said) + (512 << 20),
+           f"the driver counts {max(mine) >> 20} MiB for one of them at most, itself {max(said) >> 20}")
     else:
         skip("what the driver counts for each rank", "nvidia-smi shows none of them")
 
@@ -248,8 +251,10 @@ def test_shared_launched():
     little = Run(arguments.build, words, ranks=2, posing=False, DDP_SHARE="0.000001")
     statuses = little.wait()
     said = little.said()
-    ok(all(status not in (0, None) for status in statuses) and "this rank may have" in said
-       and "too little" in said, "a share that is too small is refused with what is missing")
+    # Who asks first refuses: the memory that ranks share (shard/cuda), or the engine's own (train/cuda).
+    ok(all(status not in (0, None) for status in statuses) and "no room for" in said and
+       ("this rank's share is" in said or "this rank may have" in said),
+       "a share that is too small is refused with what is missing")
     note(said)
 
 
