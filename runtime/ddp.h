@@ -264,7 +264,7 @@ DDP_API int ddp_device_wait(struct ddp *ddp, void *stream);
  */
 DDP_API int ddp_device_check(struct ddp *ddp);
 
-/* Device memory that the engine knows (registered where the version can). Collective. */
+/* Device memory, zeroed, that the engine knows (registered where the version can). Collective. */
 DDP_API int ddp_device_alloc(struct ddp *ddp, size_t bytes, void **memory);
 DDP_API int ddp_device_free(struct ddp *ddp, void *memory);
 
@@ -360,16 +360,18 @@ struct ddp_parameter {
 
 struct ddp_gradients_options {
 	size_t size;	     /* sizeof(struct ddp_gradients_options) */
-	enum ddp_type type;  /* of the views: DDP_F32 or DDP_F64 */
+	enum ddp_type type;  /* of the views: DDP_F32 or DDP_F64; on a device DDP_F32 */
 	enum ddp_type wire;  /* on the way: as [type], or DDP_BF16 or DDP_F16 to halve it */
 	size_t first_bytes;  /* limit of the first bucket, 0: 1 MiB or less, as PyTorch */
 	size_t bucket_bytes; /* limit of the others, 0: 25 MiB; reaching it closes a bucket */
 	bool sum;	     /* leave the sum; else it is divided by the number of ranks */
+	size_t exact;	     /* so many of the first parameters go as [type] in any case: counts */
+	bool device;	     /* views in device memory: ddp_gradients_place() */
 };
 
-#define DDP_GRADIENTS_OPTIONS_INIT                                                  \
-	{                                                                           \
-		sizeof(struct ddp_gradients_options), DDP_F32, DDP_F32, 0, 0, false \
+#define DDP_GRADIENTS_OPTIONS_INIT                                                            \
+	{                                                                                     \
+		sizeof(struct ddp_gradients_options), DDP_F32, DDP_F32, 0, 0, false, 0, false \
 	}
 
 /*
@@ -387,6 +389,9 @@ DDP_API void ddp_gradients_destroy(struct ddp_gradients *gradients);
 
 /* Where backward writes the gradient of parameter [index]; it stays there. */
 DDP_API void *ddp_gradients_view(struct ddp_gradients *gradients, size_t index);
+
+/* Elements from the first view of all to that of [index]. */
+DDP_API size_t ddp_gradients_offset(const struct ddp_gradients *gradients, size_t index);
 
 /*
  * The views in one piece, for an optimizer: elements in [count]. Views lie in the order of the
@@ -420,7 +425,43 @@ DDP_API int ddp_gradients_finish(struct ddp_gradients *gradients);
  */
 DDP_API void ddp_gradients_set_sync(struct ddp_gradients *gradients, bool sync);
 
-/* The 2-norm of all gradients; call after finish. */
+/*
+ * ON A DEVICE. With ddp_gradients_options.device the views lie in device memory of the caller's:
+ * ddp_gradients_bytes() of it, zeroed, from ddp_device_alloc(), which NCCL and ranks that share a GPU sum
+ * without a copy; a rank that is alone and has joined no device takes any, and has one stream. Sums are enqueued
+ * on [stream], NULL: the library's own. After each bucket the device writes the number of buckets that
+ * were summed so far to [progress], host memory that it reaches (cudaHostAlloc), unless that is NULL.
+ *
+ *	ddp_gradients_create(&gradients, ddp, &options, parameters, count);
+ *	ddp_device_alloc(ddp, ddp_gradients_bytes(gradients), &memory);
+ *	ddp_gradients_place(gradients, memory, NULL, NULL);
+ *	...each step: kernels on a stream, and behind each layer's
+ *		ddp_gradients_ready_on(gradients, index, stream);
+ *	ddp_gradients_finish_on(gradients, stream);
+ *	...the optimizer's kernels, on the same stream
+ *
+ * Nothing waits but streams: ddp_device_wait() tells whether the sums are good. The rank's device is the
+ * calling thread's (cudaSetDevice). Norm, clip and scaler are of host memory alone: a kernel of the
+ * optimizer's has the gradients at hand.
+ */
+DDP_API size_t ddp_gradients_bytes(const struct ddp_gradients *gradients);
+DDP_API int ddp_gradients_place(struct ddp_gradients *gradients, void *memory, void *stream,
+				uint64_t *progress);
+
+/*
+ * As ddp_gradients_ready(), of a gradient that is written by what is on [stream] now; and as
+ * ddp_gradients_finish(), but that it is [stream] which waits for all sums. Both may be captured into a
+ * CUDA graph where ddp_device_captures() is true. Where it is not, a graph has the backward pass without
+ * them: launch it, then call finish_on alone, which enqueues all sums behind it. By the thread that uses
+ * the handle. Collective.
+ */
+DDP_API int ddp_gradients_ready_on(struct ddp_gradients *gradients, size_t index, void *stream);
+DDP_API int ddp_gradients_finish_on(struct ddp_gradients *gradients, void *stream);
+
+/*
+ * The 2-norm of all gradients; call after finish. Of those on a device it is nan, with DDP_ERR_UNSUPPORTED in
+ * the handle.
+ */
 DDP_API double ddp_gradients_norm(const struct ddp_gradients *gradients);
 
 /* PyTorch's clip_grad_norm_: scale so that the norm is at most [limit]. Returns the old norm. */

@@ -42,6 +42,8 @@ struct ddp {
 	struct ddp_arena *arenas;
 	struct ddp_device *device;
 	const struct ddp_device_engine *device_engine;
+	const struct ddp_device_engine *device_module; /* for what needs no peer, whoever sums */
+	bool device_left; /* in a lost world: what was under way there has been ended */
 
 	struct ddp_recorder *recorder;
 	uint64_t sequence; /* of the last collective */

@@ -61,6 +61,7 @@ static int open_device(struct ddp *ddp, struct ddp_device_card *card)
 				sizeof(struct ddp_device_engine), &ddp->log, &ddp->error);
 	if (!ddp->device_engine)
 		return ddp->error.status;
+	ddp->device_module = ddp->device_engine;
 	status =
 		ddp->device_engine->open(&ddp->device, identity->rank, identity->size,
 					 identity->device, identity->share, &ddp->log, &ddp->error);
@@ -176,15 +177,17 @@ static int begin(struct ddp *ddp)
 }
 
 /*
- * The same for calls after which streams and memory of the caller may go. Where ranks share a GPU, what is
- * under way in a world that is lost would wait for them for ever: it is ended here.
+ * The same for calls after which streams and memory of the caller may go. What is under way in a world that
+ * is lost would wait there for ever: it is ended here.
  */
 static int begin_rest(struct ddp *ddp)
 {
 	int status = begin(ddp);
 
-	if (status < 0 && ddp->lost && ddp->device && ddp->device_engine == &ddp_shards_engine)
+	if (status < 0 && ddp->lost && ddp->device && !ddp->device_left) {
+		ddp->device_left = true;
 		(void)ddp->device_engine->abort(ddp->device, REST_SECONDS);
+	}
 	return status;
 }
 

@@ -253,15 +253,21 @@ static void describe(struct ddp_device *device, char *text, size_t size)
 		 gpu, *wide ? "; between GPUs: " : "", wide);
 }
 
+static void *own_stream(struct ddp_device *device)
+{
+	return ddp_shards_stream(device, NULL);
+}
+
 const struct ddp_device_engine ddp_shards_engine = {
 	.head = {DDP_MODULE_MAGIC, DDP_DEVICE_VERSION, sizeof(struct ddp_device_engine), "device",
 		 "shards", PACKAGE_VERSION},
-	/* open(), card(), identity(), connect(): ddp_shards_join(). */
+	/* open(), card(), identity(), connect(): ddp_shards_join(). order() and the like: ddp->device_module. */
 	.all_reduce = ddp_shards_all_reduce,
 	.broadcast = ddp_shards_broadcast,
 	.all_gather = ddp_shards_all_gather,
 	.alloc = ddp_shards_alloc,
 	.free = ddp_shards_free,
+	.stream = own_stream,
 	.wait = ddp_shards_wait,
 	.health = ddp_shards_health,
 	.abort = ddp_shards_abort,

@@ -134,8 +134,13 @@ static int tell_difference(const struct list *list)
 
 static uint64_t hash_options(const struct ddp_gradients_options *options)
 {
-	uint64_t words[] = {(uint64_t)options->type, (uint64_t)options->wire, options->first_bytes,
-			    options->bucket_bytes, options->sum};
+	uint64_t words[] = {(uint64_t)options->type,
+			    (uint64_t)options->wire,
+			    options->first_bytes,
+			    options->bucket_bytes,
+			    options->sum,
+			    options->exact,
+			    options->device};
 
 	return ddp_hash(DDP_HASH_INIT, words, sizeof(words));
 }
@@ -148,8 +153,8 @@ static int compare(struct list *list, const struct card *cards)
 	for (int rank = 0; rank < ddp->world.size; rank++) {
 		if (cards[rank].options != cards[0].options)
 			return ddp_error_set(&ddp->error, DDP_ERR_MISMATCH,
-					     "gradients: type, wire, bucket sizes or sum of rank "
-					     "%d are not those of rank 0",
+					     "gradients: type, wire, bucket sizes, sum, exact or "
+					     "device of rank %d are not those of rank 0",
 					     rank);
 		if (cards[rank].count < list->common)
 			list->common = (size_t)cards[rank].count;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,15 +12,23 @@
 #include "norm.h"
 #include "reducer.h"
 
+/* Of what follows the arena in the caller's device memory. */
+enum { DEVICE_ALIGNMENT = 256 };
+
 struct ddp_gradients {
 	struct ddp *ddp;
 	enum ddp_type type;
 	size_t size; /* of an element */
 	struct ddp_layout layout;
-	char *arena;
-	char *names; /* of the parameters, each with its zero byte */
+	size_t exact; /* elements from here on go as they are */
+	char *arena;  /* on a device NULL until there is one */
+	char *names;  /* of the parameters, each with its zero byte */
 	struct ddp_reducer reducer;
 	struct ddp_carrier *carrier; /* NULL with one group: it could only take the core away */
+
+	bool device;		      /* the arena is there; sums are on reducer.stream, */
+	void *from;		      /* behind the stream on which gradients became ready last */
+	uint64_t *counter, *progress; /* buckets that were summed, there and for the host */
 
 	size_t marked;	 /* parameters that are ready in this step */
 	size_t launched; /* buckets whose sum has begun in this step */
@@ -30,21 +39,36 @@ struct ddp_gradients {
 
 /* --- Create ----------------------------------------------------------------------------- */
 
+/* What callers know of it who were compiled with a ddp.h before [exact]. */
+#define OLD_OPTIONS offsetof(struct ddp_gradients_options, exact)
+
 static int check_options(struct ddp_error *error, const struct ddp_gradients_options *options)
 {
-	if (options->size != sizeof(*options))
-		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "gradients: options of %zu bytes, not %zu: "
-				     "begin with DDP_GRADIENTS_OPTIONS_INIT",
-				     options->size, sizeof(*options));
 	if (options->type != DDP_F32 && options->type != DDP_F64)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "gradients: the type of the views is DDP_F32 or DDP_F64");
+	if (options->device && options->type != DDP_F32)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "gradients: on a device the type of the views is DDP_F32");
 	if (options->wire != options->type && options->wire != DDP_BF16 && options->wire != DDP_F16)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "gradients: the type on the wire is that of the views, "
 				     "DDP_BF16 or DDP_F16");
 	return 0;
+}
+
+static int take_options(struct ddp_error *error, const struct ddp_gradients_options *given,
+			struct ddp_gradients_options *options)
+{
+	*options = (struct ddp_gradients_options)DDP_GRADIENTS_OPTIONS_INIT;
+	if (given && given->size != sizeof(*given) && given->size != OLD_OPTIONS)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "gradients: options of %zu bytes, not %zu: "
+				     "begin with DDP_GRADIENTS_OPTIONS_INIT",
+				     given->size, sizeof(*given));
+	if (given)
+		memcpy(options, given, given->size);
+	return check_options(error, options);
 }
 
 static int check_parameters(struct ddp_error *error, const struct ddp_parameter *parameters,
@@ -65,11 +89,22 @@ static int lay_out(struct ddp_gradients *gradients, const struct ddp_gradients_o
 {
 	size_t limit = options->bucket_bytes ? options->bucket_bytes : DDP_BUCKET_BYTES;
 	size_t first = options->first_bytes;
+	int status;
 
+	if (options->exact > count)
+		return ddp_error_set(&gradients->ddp->error, DDP_ERR_ARGUMENT,
+				     "gradients: %zu exact parameters of %zu", options->exact,
+				     count);
 	if (first == 0)
 		first = limit < DDP_BUCKET_FIRST_BYTES ? limit : DDP_BUCKET_FIRST_BYTES;
-	return ddp_layout_create(&gradients->layout, parameters, count, gradients->size, first,
-				 limit, &gradients->ddp->error);
+	status = ddp_layout_create(&gradients->layout, parameters, count, gradients->size, first,
+				   limit, &gradients->ddp->error);
+	if (status < 0)
+		return status;
+	gradients->exact = gradients->layout.elements;
+	if (options->exact > 0)
+		gradients->exact = gradients->layout.views[options->exact - 1].offset;
+	return 0;
 }
 
 static int copy_names(struct ddp_gradients *gradients, const struct ddp_parameter *parameters,
@@ -104,9 +139,12 @@ static int sum_bucket(void *owner, uint64_t job)
 	struct ddp_gradients *gradients = owner;
 	const struct ddp_bucket *bucket =
 		&gradients->layout.buckets[job % gradients->layout.bucket_count];
+	size_t end = bucket->offset + bucket->count, exact = gradients->exact;
 
+	exact = exact > bucket->offset ? exact : bucket->offset;
 	return ddp_reducer_run(&gradients->reducer,
-			       gradients->arena + bucket->offset * gradients->size, bucket->count);
+			       gradients->arena + bucket->offset * gradients->size, bucket->count,
+			       end > exact ? end - exact : 0);
 }
 
 /* What concerns all ranks, in the order that all keep. */
@@ -121,6 +159,14 @@ static int join(struct ddp_gradients *gradients, const struct ddp_gradients_opti
 
 	if (status < 0)
 		return status;
+	if (options->device) {
+		gradients->reducer = (struct ddp_reducer){.ddp = ddp,
+							  .type = options->type,
+							  .wire = options->wire,
+							  .scale = scale,
+							  .device = true};
+		return 0;
+	}
 	status = ddp_arena_create(ddp, bytes ? bytes : DDP_VIEW_ALIGNMENT, &arena);
 	if (status < 0)
 		return status;
@@ -134,16 +180,15 @@ static int join(struct ddp_gradients *gradients, const struct ddp_gradients_opti
 }
 
 int ddp_gradients_create(struct ddp_gradients **result, struct ddp *ddp,
-			 const struct ddp_gradients_options *options,
+			 const struct ddp_gradients_options *given,
 			 const struct ddp_parameter *parameters, size_t count)
 {
-	static const struct ddp_gradients_options defaults = DDP_GRADIENTS_OPTIONS_INIT;
 	struct ddp_gradients *gradients = NULL;
+	struct ddp_gradients_options options;
 	int status;
 
 	*result = NULL;
-	options = options ? options : &defaults;
-	status = check_options(&ddp->error, options);
+	status = take_options(&ddp->error, given, &options);
 	if (status == 0)
 		status = check_parameters(&ddp->error, parameters, count);
 	if (status < 0)
@@ -154,14 +199,15 @@ int ddp_gradients_create(struct ddp_gradients **result, struct ddp *ddp,
 		goto fail;
 	}
 	gradients->ddp = ddp;
-	gradients->type = options->type;
-	gradients->size = ddp_type_size(options->type);
+	gradients->type = options.type;
+	gradients->size = ddp_type_size(options.type);
+	gradients->device = options.device;
 	gradients->sync = gradients->sync_next = true;
-	status = lay_out(gradients, options, parameters, count);
+	status = lay_out(gradients, &options, parameters, count);
 	if (status == 0)
 		status = copy_names(gradients, parameters, count);
 	if (status == 0)
-		status = join(gradients, options, parameters, count);
+		status = join(gradients, &options, parameters, count);
 	if (status < 0)
 		goto fail;
 	*result = gradients;
@@ -185,9 +231,16 @@ void ddp_gradients_destroy(struct ddp_gradients *gradients)
 
 void *ddp_gradients_view(struct ddp_gradients *gradients, size_t index)
 {
-	if (index >= gradients->layout.view_count)
+	if (index >= gradients->layout.view_count || !gradients->arena)
 		return NULL;
 	return gradients->arena + gradients->layout.views[index].offset * gradients->size;
+}
+
+size_t ddp_gradients_offset(const struct ddp_gradients *gradients, size_t index)
+{
+	if (index >= gradients->layout.view_count)
+		return gradients->layout.elements;
+	return gradients->layout.views[index].offset;
 }
 
 void *ddp_gradients_all(struct ddp_gradients *gradients, size_t *count)
@@ -208,7 +261,91 @@ size_t ddp_gradients_buckets(const struct ddp_gradients *gradients)
 	return gradients->layout.bucket_count;
 }
 
+/* --- Place ------------------------------------------------------------------------------ */
+
+/* The arena, a bucket on its way, the counter: each begins at a multiple of DEVICE_ALIGNMENT. */
+static size_t find_parts(const struct ddp_gradients *gradients, size_t *packed, size_t *counter)
+{
+	const struct ddp_reducer *reducer = &gradients->reducer;
+	size_t mask = DEVICE_ALIGNMENT - 1, largest = 0;
+
+	if (reducer->wire != reducer->type && gradients->ddp->world.size > 1)
+		largest = ddp_layout_largest(&gradients->layout) * ddp_type_size(reducer->wire);
+	*packed = (gradients->layout.elements * gradients->size + mask) & ~mask;
+	*counter = (*packed + largest + mask) & ~mask;
+	return *counter + DEVICE_ALIGNMENT;
+}
+
+size_t ddp_gradients_bytes(const struct ddp_gradients *gradients)
+{
+	size_t packed, counter;
+
+	return gradients->device ? find_parts(gradients, &packed, &counter) : 0;
+}
+
+int ddp_gradients_place(struct ddp_gradients *gradients, void *memory, void *stream,
+			uint64_t *progress)
+{
+	struct ddp *ddp = gradients->ddp;
+	size_t packed, counter;
+
+	if (!gradients->device || !memory) {
+		ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT, "gradients: %s",
+			      memory ? "not of a device" : "no memory");
+		return ddp_fail_call(ddp, DDP_ERR_ARGUMENT);
+	}
+	if (ddp->world.size > 1 && !ddp->device) {
+		ddp_error_set(&ddp->error, DDP_ERR_STATE,
+			      "gradients on devices need ddp_device_join(), or "
+			      "ddp_options.device at ddp_init");
+		return ddp_fail_call(ddp, DDP_ERR_STATE);
+	}
+	if (ddp->device && !stream)
+		stream = ddp->device_engine->stream(ddp->device);
+	(void)find_parts(gradients, &packed, &counter);
+	gradients->arena = memory;
+	gradients->reducer.packed = gradients->arena + packed;
+	gradients->reducer.stream = stream;
+	gradients->counter = (uint64_t *)(void *)(gradients->arena + counter);
+	gradients->progress = progress;
+	return 0;
+}
+
 /* --- Step ------------------------------------------------------------------------------- */
+
+/* What is enqueued on [later] goes on behind what is on [earlier] now; NULL is the library's stream. */
+static int order(struct ddp_gradients *gradients, void *later, void *earlier)
+{
+	struct ddp *ddp = gradients->ddp;
+	void *own;
+
+	/* Alone, without a device of ours. */
+	if (!ddp->device)
+		return 0;
+	own = ddp->device_engine->stream(ddp->device);
+	later = later ? later : own;
+	earlier = earlier ? earlier : own;
+	if (later == earlier)
+		return 0;
+	return ddp_fail_call(ddp, ddp->device_module->order(later, earlier, &ddp->error));
+}
+
+/* Enqueue the sum of [bucket]. */
+static int enqueue(struct ddp_gradients *gradients, size_t bucket)
+{
+	struct ddp *ddp = gradients->ddp;
+	void *stream = gradients->reducer.stream;
+	int status;
+
+	status = order(gradients, stream, gradients->from);
+	if (status < 0 || ddp->world.size == 1)
+		return status;
+	status = sum_bucket(gradients, bucket);
+	if (status < 0 || !gradients->progress)
+		return status;
+	return ddp_fail_call(ddp, ddp->device_module->count(stream, gradients->counter,
+							    gradients->progress, &ddp->error));
+}
 
 /* Begin the sum of the next bucket; with a carrier, an error may be an earlier one's. */
 static int launch(struct ddp_gradients *gradients)
@@ -218,7 +355,8 @@ static int launch(struct ddp_gradients *gradients)
 	if (gradients->carrier)
 		gradients->status = ddp_carrier_post(gradients->carrier);
 	else if (gradients->status == 0)
-		gradients->status = sum_bucket(gradients, bucket);
+		gradients->status = gradients->device ? enqueue(gradients, bucket)
+						      : sum_bucket(gradients, bucket);
 	return gradients->status;
 }
 
@@ -236,7 +374,21 @@ static int refuse(struct ddp_gradients *gradients, int status, const char *text,
 	return ddp_fail_call(gradients->ddp, status);
 }
 
-int ddp_gradients_ready(struct ddp_gradients *gradients, size_t index)
+/* Whether a call is one for gradients where these are. */
+static int expect(struct ddp_gradients *gradients, bool device)
+{
+	if (gradients->device == device && gradients->arena)
+		return 0;
+	ddp_error_set(&gradients->ddp->error, DDP_ERR_STATE,
+		      gradients->device == device
+			      ? "gradients: on a device they need ddp_gradients_place() first"
+		      : device ? "gradients: in host memory they are ready, not ready_on a stream"
+			       : "gradients: on a device they are ready_on a stream and "
+				 "finish_on it");
+	return ddp_fail_call(gradients->ddp, DDP_ERR_STATE);
+}
+
+static int ready(struct ddp_gradients *gradients, size_t index)
 {
 	struct ddp_layout *layout = &gradients->layout;
 
@@ -256,6 +408,31 @@ int ddp_gradients_ready(struct ddp_gradients *gradients, size_t index)
 	return gradients->status;
 }
 
+int ddp_gradients_ready(struct ddp_gradients *gradients, size_t index)
+{
+	int status = expect(gradients, false);
+
+	return status < 0 ? status : ready(gradients, index);
+}
+
+/* Sums go behind the stream that came last: where it is another one, behind that before it now. */
+static int turn_to(struct ddp_gradients *gradients, void *stream)
+{
+	int status = expect(gradients, true);
+
+	if (status == 0 && gradients->marked > 0 && gradients->from != stream)
+		status = order(gradients, gradients->reducer.stream, gradients->from);
+	gradients->from = stream;
+	return status;
+}
+
+int ddp_gradients_ready_on(struct ddp_gradients *gradients, size_t index, void *stream)
+{
+	int status = turn_to(gradients, stream);
+
+	return status < 0 ? status : ready(gradients, index);
+}
+
 static int wait_sums(struct ddp_gradients *gradients)
 {
 	while (gradients->launched < gradients->layout.bucket_count)
@@ -265,13 +442,34 @@ static int wait_sums(struct ddp_gradients *gradients)
 	return gradients->status;
 }
 
-int ddp_gradients_finish(struct ddp_gradients *gradients)
+static int finish(struct ddp_gradients *gradients)
 {
 	int status = gradients->sync ? wait_sums(gradients) : gradients->status;
 
 	ddp_layout_reset(&gradients->layout);
 	gradients->marked = 0;
 	gradients->launched = 0;
+	return status;
+}
+
+int ddp_gradients_finish(struct ddp_gradients *gradients)
+{
+	int status = expect(gradients, false);
+
+	if (status == 0)
+		status = finish(gradients);
+	gradients->sync = gradients->sync_next;
+	return status;
+}
+
+int ddp_gradients_finish_on(struct ddp_gradients *gradients, void *stream)
+{
+	int status = turn_to(gradients, stream);
+
+	if (status == 0)
+		status = finish(gradients);
+	if (status == 0 && gradients->sync)
+		status = order(gradients, stream, gradients->reducer.stream);
 	gradients->sync = gradients->sync_next;
 	return status;
 }
@@ -286,8 +484,19 @@ void ddp_gradients_set_sync(struct ddp_gradients *gradients, bool sync)
 
 /* --- Norm ------------------------------------------------------------------------------- */
 
+static bool is_here(const struct ddp_gradients *gradients)
+{
+	if (!gradients->device)
+		return true;
+	ddp_error_set(&gradients->ddp->error, DDP_ERR_UNSUPPORTED,
+		      "gradients: norm and clip are of host memory, not of a device's");
+	return false;
+}
+
 double ddp_gradients_norm(const struct ddp_gradients *gradients)
 {
+	if (!is_here(gradients))
+		return NAN;
 	return ddp_norm(gradients->arena, gradients->type, gradients->layout.elements);
 }
 
@@ -295,7 +504,8 @@ double ddp_gradients_clip(struct ddp_gradients *gradients, double limit)
 {
 	double norm = ddp_gradients_norm(gradients);
 
-	ddp_scale(gradients->arena, gradients->type, gradients->layout.elements,
-		  ddp_clip_factor(norm, limit));
+	if (!gradients->device)
+		ddp_scale(gradients->arena, gradients->type, gradients->layout.elements,
+			  ddp_clip_factor(norm, limit));
 	return norm;
 }

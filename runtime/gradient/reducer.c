@@ -73,21 +73,73 @@ static void unpack(const struct ddp_reducer *reducer, void *data, size_t count, 
 	}
 }
 
-int ddp_reducer_run(const struct ddp_reducer *reducer, void *data, size_t count)
+/* --- On a device ------------------------------------------------------------------------- */
+
+static int convert(const struct ddp_reducer *reducer, void *to, enum ddp_type to_type,
+		   const void *from, enum ddp_type from_type, size_t count, double factor)
 {
 	struct ddp *ddp = reducer->ddp;
-	double before, after;
-	int status;
 
-	if (reducer->wire == reducer->type)
-		return ddp_all_reduce_scaled(ddp, data, data, count, reducer->type, DDP_SUM,
-					     reducer->scale);
-	ddp_reducer_factors(reducer->wire, ddp->world.size, reducer->scale, &before, &after);
-	pack(reducer, data, count, before);
-	status = ddp_all_reduce_scaled(ddp, reducer->packed, reducer->packed, count, reducer->wire,
-				       DDP_SUM, 1);
+	return ddp_fail_call(ddp, ddp->device_module->convert(reducer->stream, to, to_type, from,
+							      from_type, count, (float)factor,
+							      &ddp->error));
+}
+
+static int sum_there(const struct ddp_reducer *reducer, void *data, size_t count,
+		     enum ddp_type type, double scale)
+{
+	int status = ddp_device_all_reduce(reducer->ddp, data, data, count, type, DDP_SUM,
+					   reducer->stream);
+
+	if (status < 0 || scale == 1)
+		return status;
+	return convert(reducer, data, type, data, type, count, scale);
+}
+
+/* --- Either way -------------------------------------------------------------------------- */
+
+static int sum(const struct ddp_reducer *reducer, void *data, size_t count, enum ddp_type type,
+	       double scale)
+{
+	if (reducer->device)
+		return sum_there(reducer, data, count, type, scale);
+	return ddp_all_reduce_scaled(reducer->ddp, data, data, count, type, DDP_SUM, scale);
+}
+
+static int sum_packed(const struct ddp_reducer *reducer, void *data, size_t count)
+{
+	double before, after;
+	int status = 0;
+
+	ddp_reducer_factors(reducer->wire, reducer->ddp->world.size, reducer->scale, &before,
+			    &after);
+	if (reducer->device)
+		status = convert(reducer, reducer->packed, reducer->wire, data, reducer->type,
+				 count, before);
+	else
+		pack(reducer, data, count, before);
+	if (status == 0)
+		status = sum(reducer, reducer->packed, count, reducer->wire, 1);
 	if (status < 0)
 		return status;
+	if (reducer->device)
+		return convert(reducer, data, reducer->type, reducer->packed, reducer->wire, count,
+			       after);
 	unpack(reducer, data, count, after);
 	return 0;
+}
+
+int ddp_reducer_run(const struct ddp_reducer *reducer, void *data, size_t count, size_t exact)
+{
+	size_t packed = count - exact;
+	int status = 0;
+
+	if (reducer->wire == reducer->type)
+		return sum(reducer, data, count, reducer->type, reducer->scale);
+	if (packed > 0)
+		status = sum_packed(reducer, data, packed);
+	if (status < 0 || exact == 0)
+		return status;
+	return sum(reducer, (char *)data + packed * ddp_type_size(reducer->type), exact,
+		   reducer->type, reducer->scale);
 }

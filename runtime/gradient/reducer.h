@@ -12,6 +12,8 @@ struct ddp_reducer {
 	enum ddp_type type, wire;
 	double scale; /* of the sum */
 	void *packed; /* an arena for the largest bucket in [wire]; NULL where that is [type] */
+	bool device;  /* data are on a device, and so is what is [packed]: the caller's to set */
+	void *stream; /* there */
 };
 
 /*
@@ -28,9 +30,10 @@ int ddp_reducer_create(struct ddp_reducer *reducer, struct ddp *ddp, enum ddp_ty
 		       enum ddp_type wire, double scale, size_t largest);
 
 /*
- * Sum [count] elements at [data], which lie in an arena, over all ranks. Collective.
+ * Sum [count] elements at [data], which lie in an arena, over all ranks; the last [exact] of them go as [type]
+ * in any case. On a device it is enqueued. Collective.
  * Returns 0, or an error that is in the handle too.
  */
-int ddp_reducer_run(const struct ddp_reducer *reducer, void *data, size_t count);
+int ddp_reducer_run(const struct ddp_reducer *reducer, void *data, size_t count, size_t exact);
 
 #endif /* DDP_GRADIENT_REDUCER_H */

@@ -12,7 +12,7 @@
 #include "base/module.h"
 #include "base/watch.h"
 
-#define DDP_DEVICE_VERSION 1
+#define DDP_DEVICE_VERSION 2
 
 enum { DDP_DEVICE_ID = 256 };
 
@@ -59,12 +59,28 @@ struct ddp_device_engine {
 			  void *stream, struct ddp_error *error);
 
 	/*
-	 * Memory that the engine knows. alloc() is collective and waits: all ranks get it, registered
-	 * on all or on none, or none does. free() takes NULL; close() frees what is left.
+	 * Memory that the engine knows, zeroed. alloc() is collective and waits: all ranks get it,
+	 * registered on all or on none, or none does. free() takes NULL; close() frees what is left.
 	 */
 	int (*alloc)(struct ddp_device *device, size_t bytes, void **memory,
 		     const struct ddp_watch *watch, struct ddp_error *error);
 	int (*free)(struct ddp_device *device, void *memory, struct ddp_error *error);
+
+	/* The engine's own stream. */
+	void *(*stream)(struct ddp_device *device);
+
+	/*
+	 * What needs no peer and no communicator, on streams of the calling thread's device: [later] goes on
+	 * behind what is on [earlier] now; [count] elements of one type become elements of another one,
+	 * which may be the same in place, times [factor] in f32, where one of the types is DDP_F32 and the other
+	 * that or of 16 bits; [counter] on the device is one more and goes to [word], which the host reads.
+	 * May be captured.
+	 */
+	int (*order)(void *later, void *earlier, struct ddp_error *error);
+	int (*convert)(void *stream, void *to, enum ddp_type to_type, const void *from,
+		       enum ddp_type from_type, size_t count, float factor,
+		       struct ddp_error *error);
+	int (*count)(void *stream, uint64_t *counter, uint64_t *word, struct ddp_error *error);
 
 	/* Wait for what is enqueued on [stream], with the watch and the engine's own errors. */
 	int (*wait)(struct ddp_device *device, void *stream, const struct ddp_watch *watch,

@@ -177,6 +177,14 @@ bool ddp_nccl_oldest(struct ddp_device *device, struct ddp_nccl_work *oldest);
 /* The collective [work] has ended. */
 void ddp_nccl_retire(struct ddp_device *device, const struct ddp_nccl_work *work);
 
+/* --- nccl_stream.c ----------------------------------------------------------------------- */
+
+void *ddp_nccl_stream(struct ddp_device *device);
+int ddp_nccl_order(void *later, void *earlier, struct ddp_error *error);
+int ddp_nccl_convert(void *stream, void *to, enum ddp_type to_type, const void *from,
+		     enum ddp_type from_type, size_t count, float factor, struct ddp_error *error);
+int ddp_nccl_count(void *stream, uint64_t *counter, uint64_t *word, struct ddp_error *error);
+
 /* --- nccl_watch.c ------------------------------------------------------------------------ */
 
 int ddp_nccl_watch_start(struct ddp_device *device, struct ddp_error *error);

@@ -53,6 +53,17 @@ static int obtain(const struct ddp_device *device, struct ddp_nccl_memory *memor
 			     "allocating %zu bytes", memory->bytes);
 }
 
+/* In the order of whoever goes on, on any stream. */
+static int clear(const struct ddp_device *device, const struct ddp_nccl_memory *memory,
+		 struct ddp_error *error)
+{
+	cudaError_t result = cudaMemsetAsync(memory->base, 0, memory->bytes, device->stream);
+
+	if (result == cudaSuccess)
+		result = cudaStreamSynchronize(device->stream);
+	return ddp_nccl_cuda(device, result, error, "clearing %zu bytes", memory->bytes);
+}
+
 static int give_back(const struct ddp_device *device, struct ddp_nccl_memory *memory,
 		     struct ddp_error *error)
 {
@@ -244,6 +255,8 @@ static int obtain_all(struct ddp_device *device, struct ddp_nccl_memory *memory,
 	failed.status = obtain(device, memory, &failed);
 	if (failed.status)
 		memory->base = NULL;
+	else
+		failed.status = clear(device, memory, &failed);
 	status = agree(device, failed.status == 0, &all, watch, error);
 	if (!status && !all) {
 		(void)give_back(device, memory, NULL);

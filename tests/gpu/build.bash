@@ -127,6 +127,7 @@ plan_all() {
 # The engine of shared GPUs; under emulation one whose GPU is host memory, with what stands beside it for NCCL.
 plan_shard() {
 	plan shard runtime/shard/cuda/sum.cu
+	plan nccl runtime/wide/wire.cu
 	plan card runtime/wide/card-memory.c
 	if [[ $emulate == no ]]; then
 		plan shard runtime/shard/cuda/*.c runtime/wide/bounded.c runtime/wide/card-*.c
@@ -237,9 +238,10 @@ link_modules() {
 link_test() {
 	local object=$dir/tests_gpu_$1.o
 	case $1 in
-	kernels_shards)
-		link "$1" "$object" "$(object_of runtime/shard/cuda/sum.cu)" "$dir/libcuda.a" "$dir/libtrain.a" \
-			"$dir/libwhole.a" "$dir/libbase.a" "${cuda_link[@]}" "${libraries[@]}"
+	kernels_shards | kernels_wire)
+		link "$1" "$object" "$(object_of runtime/shard/cuda/sum.cu)" "$(object_of runtime/wide/wire.cu)" \
+			"$dir/libcuda.a" "$dir/libtrain.a" "$dir/libwhole.a" "$dir/libbase.a" "${cuda_link[@]}" \
+			"${libraries[@]}"
 		;;
 	shards) link_shards shards "$object" ;;
 	kernels_*)

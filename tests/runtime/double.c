@@ -254,3 +254,11 @@ int ddp_all_reduce_scaled(struct ddp *ddp, const void *send, void *recv, size_t 
 	free(result);
 	return 0;
 }
+
+/* These have no devices. */
+int ddp_device_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t count,
+			  enum ddp_type type, enum ddp_op op, void *stream)
+{
+	(void)send, (void)recv, (void)count, (void)type, (void)op, (void)stream;
+	return ddp_error_set(&ddp->error, DDP_ERR_STATE, "ranks that are threads have no devices");
+}

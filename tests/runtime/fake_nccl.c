@@ -355,6 +355,20 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
 	return cuda("cudaMemcpyAsync");
 }
 
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
+{
+	(void)stream;
+	(void)event;
+	(void)flags;
+	return cuda("cudaStreamWaitEvent");
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+	(void)stream;
+	return cuda("cudaStreamSynchronize");
+}
+
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
 	(void)stream;

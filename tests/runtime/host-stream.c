@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -8,117 +10,181 @@
 
 #include "host-stream.h"
 
+struct kept_deed {
+	struct kept_deed *next;
+	bool (*run)(void *room);
+	_Alignas(16) unsigned char room[HOST_ROOM];
+};
+
+struct thread {
+	struct host_stream stream;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t come;
+	struct kept_deed *first, **last;
+	atomic_ulong enqueued, ended;
+	uint64_t random;
+	bool stop;
+	atomic_bool captured;
+};
+
+static struct thread *of(struct host_stream *stream)
+{
+	return (struct thread *)(void *)stream;
+}
+
 void host_rest(unsigned int microseconds)
 {
 	nanosleep(&(struct timespec){.tv_nsec = (long)microseconds * 1000}, NULL);
 }
 
-static uint32_t random_below(struct host_stream *stream, uint32_t below)
+static uint32_t random_below(struct thread *thread, uint32_t below)
 {
-	stream->random ^= stream->random >> 12;
-	stream->random ^= stream->random << 25;
-	stream->random ^= stream->random >> 27;
-	return (uint32_t)((stream->random * 0x2545f4914f6cdd1d) >> 32) % below;
+	thread->random ^= thread->random >> 12;
+	thread->random ^= thread->random << 25;
+	thread->random ^= thread->random >> 27;
+	return (uint32_t)((thread->random * 0x2545f4914f6cdd1d) >> 32) % below;
 }
 
 /* Mostly at once, sometimes a little late, seldom very late. */
-static void dawdle(struct host_stream *stream)
+static void dawdle(struct thread *thread)
 {
-	uint32_t luck = random_below(stream, 64);
+	uint32_t luck = random_below(thread, 64);
 
 	if (luck == 0)
-		host_rest(random_below(stream, 2000));
+		host_rest(random_below(thread, 2000));
 	else if (luck < 8)
-		host_rest(random_below(stream, 50));
+		host_rest(random_below(thread, 50));
 }
 
-static struct host_deed *take(struct host_stream *stream)
+static struct kept_deed *take(struct thread *thread)
 {
-	struct host_deed *deed;
+	struct kept_deed *deed;
 
-	pthread_mutex_lock(&stream->lock);
-	while (!stream->first && !stream->stop)
-		pthread_cond_wait(&stream->come, &stream->lock);
-	deed = stream->first;
+	pthread_mutex_lock(&thread->lock);
+	while (!thread->first && !thread->stop)
+		pthread_cond_wait(&thread->come, &thread->lock);
+	deed = thread->first;
 	if (deed) {
-		stream->first = deed->next;
-		if (!stream->first)
-			stream->last = &stream->first;
+		thread->first = deed->next;
+		if (!thread->first)
+			thread->last = &thread->first;
 	}
-	pthread_mutex_unlock(&stream->lock);
+	pthread_mutex_unlock(&thread->lock);
 	return deed;
 }
 
 static void *work(void *argument)
 {
-	struct host_stream *stream = argument;
-	struct host_deed *deed;
+	struct thread *thread = argument;
+	struct kept_deed *deed;
 
-	while ((deed = take(stream))) {
-		dawdle(stream);
-		deed->run(deed->room);
+	while ((deed = take(thread))) {
+		dawdle(thread);
+		for (int i = 0; !deed->run(deed->room); i++)
+			if (i > 100)
+				host_rest(i > 1000 ? 1000 : 20);
 		free(deed);
-		atomic_fetch_add(&stream->ended, 1);
+		atomic_fetch_add(&thread->ended, 1);
 	}
 	return NULL;
 }
 
+/* --- As a stream -------------------------------------------------------------------------- */
+
+static void add(struct host_stream *stream, const struct host_deed *what)
+{
+	struct kept_deed *deed = calloc(1, sizeof(*deed));
+	struct thread *thread = of(stream);
+
+	if (!deed || what->size > HOST_ROOM)
+		abort();
+	deed->run = what->run;
+	memcpy(deed->room, what->room, what->size);
+	atomic_fetch_add(&thread->enqueued, 1);
+	pthread_mutex_lock(&thread->lock);
+	*thread->last = deed;
+	thread->last = &deed->next;
+	pthread_cond_signal(&thread->come);
+	pthread_mutex_unlock(&thread->lock);
+}
+
+static bool idle(struct host_stream *stream)
+{
+	unsigned long enqueued = atomic_load(&of(stream)->enqueued);
+
+	return atomic_load(&of(stream)->ended) >= enqueued;
+}
+
+static bool captured(struct host_stream *stream)
+{
+	return atomic_load(&of(stream)->captured);
+}
+
+struct until {
+	struct thread *thread;
+	unsigned long ended;
+};
+
+static bool run_until(void *room)
+{
+	const struct until *until = room;
+
+	return atomic_load(&until->thread->ended) >= until->ended;
+}
+
+static int order(struct host_stream *later, struct host_stream *earlier)
+{
+	struct until until = {of(earlier), atomic_load(&of(earlier)->enqueued)};
+
+	host_stream_add(later, run_until, &until, sizeof(until));
+	return 0;
+}
+
+static const struct host_stream_class class = {add, idle, captured, order};
+
+/* --- Opening and closing ------------------------------------------------------------------ */
+
 struct host_stream *host_stream_open(void)
 {
 	const char *seed = getenv("DDP_SEED");
-	struct host_stream *stream = calloc(1, sizeof(*stream));
+	struct thread *thread = calloc(1, sizeof(*thread));
 
-	if (!stream)
+	if (!thread)
 		return NULL;
-	stream->last = &stream->first;
-	stream->random =
+	thread->stream.class = &class;
+	thread->last = &thread->first;
+	thread->random =
 		(seed ? strtoull(seed, NULL, 10) : 1) * 2654435761u + (uint64_t)getpid() * 2 + 1;
-	pthread_mutex_init(&stream->lock, NULL);
-	pthread_cond_init(&stream->come, NULL);
-	if (pthread_create(&stream->thread, NULL, work, stream) != 0) {
-		free(stream);
+	pthread_mutex_init(&thread->lock, NULL);
+	pthread_cond_init(&thread->come, NULL);
+	if (pthread_create(&thread->thread, NULL, work, thread) != 0) {
+		free(thread);
 		return NULL;
 	}
-	return stream;
-}
-
-void host_stream_add(struct host_stream *stream, void (*run)(void *room), const void *room,
-		     size_t size)
-{
-	struct host_deed *deed = calloc(1, sizeof(*deed));
-
-	if (!deed || size > HOST_ROOM)
-		abort();
-	deed->run = run;
-	memcpy(deed->room, room, size);
-	atomic_fetch_add(&stream->enqueued, 1);
-	pthread_mutex_lock(&stream->lock);
-	*stream->last = deed;
-	stream->last = &deed->next;
-	pthread_cond_signal(&stream->come);
-	pthread_mutex_unlock(&stream->lock);
-}
-
-bool host_stream_idle(struct host_stream *stream)
-{
-	unsigned long enqueued = atomic_load(&stream->enqueued);
-
-	return atomic_load(&stream->ended) >= enqueued;
+	return &thread->stream;
 }
 
 bool host_stream_close(struct host_stream *stream)
 {
+	struct thread *thread = of(stream);
+
 	if (!stream)
 		return true;
-	if (!host_stream_idle(stream))
+	if (!idle(stream))
 		return false;
-	pthread_mutex_lock(&stream->lock);
-	stream->stop = true;
-	pthread_cond_signal(&stream->come);
-	pthread_mutex_unlock(&stream->lock);
-	pthread_join(stream->thread, NULL);
-	pthread_mutex_destroy(&stream->lock);
-	pthread_cond_destroy(&stream->come);
-	free(stream);
+	pthread_mutex_lock(&thread->lock);
+	thread->stop = true;
+	pthread_cond_signal(&thread->come);
+	pthread_mutex_unlock(&thread->lock);
+	pthread_join(thread->thread, NULL);
+	pthread_mutex_destroy(&thread->lock);
+	pthread_cond_destroy(&thread->come);
+	free(thread);
 	return true;
+}
+
+void host_stream_capture(struct host_stream *stream, bool captured_now)
+{
+	atomic_store(&of(stream)->captured, captured_now);
 }

@@ -2,15 +2,14 @@
 /*
  * host-stream.h - streams of a device that is host memory
  *
- * A stream is a thread that does what was enqueued, in its order, and late on purpose: before each deed it
- * may rest for a moment (seed DDP_SEED). The modules of this directory and the tests take each
- * other's streams.
+ * What is enqueued on a stream is a deed: it is done in the stream's order, and tried again later where it says that
+ * it is not done yet, since another rank has not come. The modules of this directory work on the streams
+ * of whoever calls them: the tests' and their own, which are threads that are late on purpose, before each
+ * deed (seed DDP_SEED); or the emulated GPU's (tests/emulated/queue-host.h).
  */
 #ifndef DDP_TESTS_HOST_STREAM_H
 #define DDP_TESTS_HOST_STREAM_H
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,33 +17,51 @@
 /* Bytes of what a deed is told. */
 enum { HOST_ROOM = 1200 };
 
+/*
+ * [run] is called with a room that is a copy of [room] until it returns true. Of those that are [collective] all ranks
+ * do as many in the same order, whatever streams they are on.
+ */
 struct host_deed {
-	struct host_deed *next;
-	void (*run)(void *room);
-	_Alignas(16) unsigned char room[HOST_ROOM];
+	bool (*run)(void *room);
+	const void *room;
+	size_t size;
+	bool collective;
+};
+
+struct host_stream;
+
+struct host_stream_class {
+	void (*add)(struct host_stream *stream, const struct host_deed *deed);
+	bool (*idle)(struct host_stream *stream);
+	bool (*captured)(struct host_stream *stream);
+	/* [later] goes on behind what is on [earlier] now; both are of this class. */
+	int (*order)(struct host_stream *later, struct host_stream *earlier);
 };
 
 struct host_stream {
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t come;
-	struct host_deed *first, **last;
-	atomic_ulong enqueued, ended;
-	uint64_t random;
-	bool stop;
-	atomic_bool captured; /* tests set it */
+	const struct host_stream_class *class;
 };
+
+static inline void host_stream_add(struct host_stream *stream, bool (*run)(void *room),
+				   const void *room, size_t size)
+{
+	stream->class->add(stream, &(struct host_deed){run, room, size, false});
+}
+
+static inline bool host_stream_idle(struct host_stream *stream)
+{
+	return stream->class->idle(stream);
+}
+
+/* --- Threads ------------------------------------------------------------------------------ */
 
 struct host_stream *host_stream_open(void);
 
-/* [room], of [size] bytes, is copied. */
-void host_stream_add(struct host_stream *stream, void (*run)(void *room), const void *room,
-		     size_t size);
-
-bool host_stream_idle(struct host_stream *stream);
-
 /* NULL is legal. One that is not idle is left to the end of the process; then it returns false. */
 bool host_stream_close(struct host_stream *stream);
+
+/* For tests: from now on it is captured, or is no longer. */
+void host_stream_capture(struct host_stream *stream, bool captured);
 
 /* Rest for [microseconds]. */
 void host_rest(unsigned int microseconds);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl-host.c - ddp_nccl.so over host memory: all-reduce between processes of one machine
+ * nccl-host.c - ddp_nccl.so over host memory: collectives between processes of one machine
  *
  * Its ranks meet in a memfd of the first, through /proc, so that nothing is left. Its card says which GPU a
- * rank is on: DDP_HOST_GPU, where it is unset one for all. What it says of failures is as little as NCCL says.
+ * rank is on: DDP_HOST_GPU, where it is unset one for all. What it says of failures is as little as NCCL says,
+ * and what waits for a rank that is gone waits until it is given up, as a kernel of NCCL's does.
  */
 #include "config.h"
 
 #include <fcntl.h>
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +46,8 @@ struct ddp_device {
 	struct area *area;
 	int pidfds[RANKS];
 	unsigned int steps[RINGS];
+	unsigned long issued; /* collectives that are in no graph, */
+	atomic_ulong served;  /* of whatever stream: one after the other */
 	void *memories[MEMORIES];
 	void (*warn)(void *owner);
 	void *owner;
@@ -72,21 +76,34 @@ static bool is_gone(int pidfd)
 	return pidfd >= 0 && poll(&poll_one, 1, 0) > 0;
 }
 
-/* Whether all have come to the next step of [ring]; false: it is given up. */
-static bool step(struct ddp_device *device, int ring, const struct ddp_watch *watch)
+static void take_step(struct ddp_device *device, int ring)
 {
-	unsigned int next = ++device->steps[ring];
+	atomic_store(&device->area->seats[device->rank].steps[ring], ++device->steps[ring]);
+}
 
-	atomic_store(&device->area->seats[device->rank].steps[ring], next);
-	for (int rank = 0, looks = 0; rank < device->size; looks++) {
-		if (atomic_load(&device->area->seats[rank].steps[ring]) >= next) {
-			rank++;
+/* Whether all have taken this rank's last step of [ring]. */
+static bool all_have(struct ddp_device *device, int ring)
+{
+	unsigned int last = device->steps[ring];
+	bool all = true;
+
+	for (int rank = 0; rank < device->size; rank++) {
+		if (atomic_load(&device->area->seats[rank].steps[ring]) >= last)
 			continue;
-		}
+		all = false;
 		if (is_gone(device->pidfds[rank]))
 			fail(device, DDP_ERR_PEER,
 			     "remote process exited or there was a network error");
-		if (watch && ddp_watch_check(watch, NULL) < 0)
+	}
+	return all;
+}
+
+/* Wait for all to take the next step of hosts; false: it is given up. */
+static bool step(struct ddp_device *device, const struct ddp_watch *watch)
+{
+	take_step(device, HOST);
+	for (int looks = 0; !all_have(device, HOST); looks++) {
+		if (ddp_watch_check(watch, NULL) < 0)
 			fail(device, DDP_ERR_TIMEOUT, "a rank did not come");
 		if (atomic_load(&device->given_up) || atomic_load(&device->failed))
 			return false;
@@ -95,43 +112,91 @@ static bool step(struct ddp_device *device, int ring, const struct ddp_watch *wa
 	return true;
 }
 
-/* --- The sum, as a deed ------------------------------------------------------------------- */
+/* --- Collectives, as deeds ---------------------------------------------------------------- */
 
-struct adding {
+enum kind { REDUCE, BROADCAST, GATHER };
+enum phase { BRING, TAKE, LEAVE };
+
+struct collective {
 	struct ddp_device *device;
+	enum kind kind;
 	const char *send;
 	char *recv;
-	size_t count;
+	size_t count; /* of elements of [type]; of each rank */
 	enum ddp_type type;
 	enum ddp_op op;
+	int root;
+
+	bool ticketed;
+	unsigned long ticket;
+	enum phase phase;
+	size_t at, piece;
 };
 
-static bool add_piece(const struct adding *adding, size_t at, size_t count)
+static void bring(const struct collective *it)
 {
-	struct ddp_device *device = adding->device;
-	size_t unit = ddp_type_size(adding->type);
-	const void *from[RANKS];
-	void *to[1] = {adding->recv + at * unit};
+	size_t unit = ddp_type_size(it->type);
 
-	memcpy(device->area->seats[device->rank].slot, adding->send + at * unit, count * unit);
-	if (!step(device, STREAM, NULL))
-		return false;
-	for (int rank = 0; rank < device->size; rank++)
-		from[rank] = device->area->seats[rank].slot;
-	ddp_kernel_get(adding->type, adding->op, device->simd)(to, 1, from, device->size, count, 1);
-	return step(device, STREAM, NULL);
+	memcpy(it->device->area->seats[it->device->rank].slot, it->send + it->at * unit,
+	       it->piece * unit);
 }
 
-static void run_sum(void *room)
+static void take(const struct collective *it)
 {
-	const struct adding *adding = room;
-	size_t most = SLOT / ddp_type_size(adding->type), count;
+	struct ddp_device *device = it->device;
+	size_t unit = ddp_type_size(it->type);
+	const void *from[RANKS];
+	void *to[1] = {it->recv + it->at * unit};
 
-	for (size_t at = 0; at < adding->count; at += count) {
-		count = adding->count - at < most ? adding->count - at : most;
-		if (atomic_load(&adding->device->given_up) || !add_piece(adding, at, count))
-			return;
+	for (int rank = 0; rank < device->size; rank++)
+		from[rank] = device->area->seats[rank].slot;
+	if (it->kind == REDUCE)
+		ddp_kernel_get(it->type, it->op, device->simd)(to, 1, from, device->size, it->piece,
+							       1);
+	else if (it->kind == BROADCAST)
+		memcpy(to[0], from[it->root], it->piece * unit);
+	for (int rank = 0; it->kind == GATHER && rank < device->size; rank++)
+		memcpy(it->recv + ((size_t)rank * it->count + it->at) * unit, from[rank],
+		       it->piece * unit);
+}
+
+/* A piece after the other: each rank brings its own, all take what they need, all leave the slots. */
+static bool advance(struct collective *it)
+{
+	size_t most = SLOT / ddp_type_size(it->type);
+
+	while (it->at < it->count) {
+		if (it->phase != BRING && !all_have(it->device, STREAM))
+			return false;
+		if (it->phase == BRING) {
+			it->piece = it->count - it->at < most ? it->count - it->at : most;
+			bring(it);
+		} else if (it->phase == TAKE) {
+			take(it);
+		} else {
+			it->at += it->piece;
+			it->phase = BRING;
+			continue;
+		}
+		take_step(it->device, STREAM);
+		it->phase++;
 	}
+	return true;
+}
+
+static bool run_collective(void *room)
+{
+	struct collective *it = room;
+	struct ddp_device *device = it->device;
+	bool given_up = atomic_load(&device->given_up);
+
+	if (!given_up && it->ticketed && atomic_load(&device->served) != it->ticket)
+		return false;
+	if (!given_up && !advance(it))
+		return false;
+	if (it->ticketed)
+		atomic_fetch_add(&device->served, 1);
+	return true;
 }
 
 static int host_health(struct ddp_device *device, struct ddp_error *error)
@@ -146,30 +211,132 @@ static struct host_stream *stream_of(const struct ddp_device *device, void *stre
 	return stream ? stream : device->own;
 }
 
+/* Those in a graph are in its order. */
+static int submit(struct collective collective, void *stream, struct ddp_error *error)
+{
+	struct ddp_device *device = collective.device;
+	struct host_stream *to = stream_of(device, stream);
+	struct host_deed deed = {run_collective, &collective, sizeof(collective), true};
+	int status = host_health(device, error);
+
+	if (status < 0 || collective.count == 0)
+		return status;
+	collective.ticketed = !to->class->captured(to);
+	if (collective.ticketed)
+		collective.ticket = device->issued++;
+	to->class->add(to, &deed);
+	return 0;
+}
+
 static int host_all_reduce(struct ddp_device *device, const void *send, void *recv, size_t count,
 			   enum ddp_type type, enum ddp_op op, void *stream,
 			   struct ddp_error *error)
 {
-	struct adding adding = {device, send, recv, count, type, op};
-	int status = host_health(device, error);
-
-	if (status == 0 && count > 0)
-		host_stream_add(stream_of(device, stream), run_sum, &adding, sizeof(adding));
-	return status;
+	return submit((struct collective){.device = device,
+					  .kind = REDUCE,
+					  .send = send,
+					  .recv = recv,
+					  .count = count,
+					  .type = type,
+					  .op = op},
+		      stream, error);
 }
 
 static int host_broadcast(struct ddp_device *device, void *data, size_t bytes, int root,
 			  void *stream, struct ddp_error *error)
 {
-	(void)device, (void)data, (void)bytes, (void)root, (void)stream;
-	return ddp_error_set(error, DDP_ERR_UNSUPPORTED, "no broadcast");
+	return submit((struct collective){.device = device,
+					  .kind = BROADCAST,
+					  .send = data,
+					  .recv = data,
+					  .count = bytes,
+					  .type = DDP_U8,
+					  .root = root},
+		      stream, error);
 }
 
 static int host_all_gather(struct ddp_device *device, const void *send, void *recv, size_t bytes,
 			   void *stream, struct ddp_error *error)
 {
-	(void)device, (void)send, (void)recv, (void)bytes, (void)stream;
-	return ddp_error_set(error, DDP_ERR_UNSUPPORTED, "no all-gather");
+	return submit((struct collective){.device = device,
+					  .kind = GATHER,
+					  .send = send,
+					  .recv = recv,
+					  .count = bytes,
+					  .type = DDP_U8},
+		      stream, error);
+}
+
+/* --- Streams ------------------------------------------------------------------------------ */
+
+static void *host_own(struct ddp_device *device)
+{
+	return device->own;
+}
+
+static int host_order(void *later, void *earlier, struct ddp_error *error)
+{
+	struct host_stream *of = later;
+	int status = of->class->order(of, earlier);
+
+	return status < 0 ? ddp_error_set(error, status, "streams cannot be put in order") : 0;
+}
+
+struct converting {
+	void *to;
+	const void *from;
+	enum ddp_type to_type, from_type;
+	size_t count;
+	float factor;
+};
+
+static bool run_convert(void *room)
+{
+	const struct converting *it = room;
+	size_t to = ddp_type_size(it->to_type), from = ddp_type_size(it->from_type);
+
+	for (size_t i = 0; i < it->count; i++) {
+		float number;
+
+		ddp_convert(&number, DDP_F32, (const char *)it->from + i * from, it->from_type, 1,
+			    DDP_SIMD_PLAIN);
+		number *= it->factor;
+		ddp_convert((char *)it->to + i * to, it->to_type, &number, DDP_F32, 1,
+			    DDP_SIMD_PLAIN);
+	}
+	return true;
+}
+
+static int host_convert(void *stream, void *to, enum ddp_type to_type, const void *from,
+			enum ddp_type from_type, size_t count, float factor,
+			struct ddp_error *error)
+{
+	struct converting converting = {to, from, to_type, from_type, count, factor};
+
+	(void)error;
+	host_stream_add(stream, run_convert, &converting, sizeof(converting));
+	return 0;
+}
+
+struct counting {
+	uint64_t *counter, *word;
+};
+
+static bool run_count(void *room)
+{
+	const struct counting *it = room;
+
+	__atomic_store_n(it->word, ++*it->counter, __ATOMIC_RELEASE);
+	return true;
+}
+
+static int host_count(void *stream, uint64_t *counter, uint64_t *word, struct ddp_error *error)
+{
+	struct counting counting = {counter, word};
+
+	(void)error;
+	host_stream_add(stream, run_count, &counting, sizeof(counting));
+	return 0;
 }
 
 /* --- The way there ------------------------------------------------------------------------- */
@@ -271,11 +438,11 @@ static int host_alloc(struct ddp_device *device, size_t bytes, void **memory,
 		place++;
 	*memory = place < MEMORIES ? calloc(1, bytes) : NULL;
 	atomic_store(&device->area->seats[device->rank].well, *memory != NULL);
-	if (!step(device, HOST, watch))
+	if (!step(device, watch))
 		goto lost;
 	for (int rank = 0; rank < device->size; rank++)
 		well = well && atomic_load(&device->area->seats[rank].well);
-	if (!step(device, HOST, watch))
+	if (!step(device, watch))
 		goto lost;
 	if (well) {
 		device->memories[place] = *memory;
@@ -370,6 +537,10 @@ DDP_API const struct ddp_device_engine ddp_module = {
 	.all_gather = host_all_gather,
 	.alloc = host_alloc,
 	.free = host_free,
+	.stream = host_own,
+	.order = host_order,
+	.convert = host_convert,
+	.count = host_count,
 	.wait = host_wait,
 	.health = host_health,
 	.warn = host_warn,

@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,45 +215,47 @@ static bool is_word(const struct ddp_shard_gpu *gpu, const void *word)
 	       (const char *)word + 4 <= gpu->page + gpu->page_bytes;
 }
 
-static void run_wait(void *room)
+static bool run_wait(void *room)
 {
 	const struct move *move = room;
 
-	for (int i = 0; !ddp_shard_reached(atomic_load(move->word), move->value); i++)
-		if (i > 100)
-			host_rest(i > 1000 ? 1000 : 20);
+	return ddp_shard_reached(atomic_load(move->word), move->value);
 }
 
-static void run_write(void *room)
+static bool run_write(void *room)
 {
 	const struct move *move = room;
 
 	atomic_store(move->word, move->value);
+	return true;
 }
 
-static void run_sum(void *room)
+static bool run_sum(void *room)
 {
 	struct adding *adding = room;
 
 	adding->kernel(adding->to, adding->targets, adding->from, adding->sources, adding->count,
 		       1);
+	return true;
 }
 
-static void run_copy(void *room)
+static bool run_copy(void *room)
 {
 	const struct move *move = room;
 
 	memcpy(move->to, move->from, move->bytes);
+	return true;
 }
 
-static void run_zero(void *room)
+static bool run_zero(void *room)
 {
 	const struct move *move = room;
 
 	memset(move->to, 0, move->bytes);
+	return true;
 }
 
-static void add(struct ddp_shard_gpu *gpu, void *stream, void (*run)(void *), struct move move)
+static void add(struct ddp_shard_gpu *gpu, void *stream, bool (*run)(void *), struct move move)
 {
 	host_stream_add(stream_of(gpu, stream), run, &move, sizeof(move));
 }
@@ -327,7 +330,9 @@ static int host_idle(struct ddp_shard_gpu *gpu, void *stream, struct ddp_error *
 
 static bool host_captured(struct ddp_shard_gpu *gpu, void *stream)
 {
-	return atomic_load(&stream_of(gpu, stream)->captured);
+	struct host_stream *of = stream_of(gpu, stream);
+
+	return of->class->captured(of);
 }
 
 static void *host_stream(struct ddp_shard_gpu *gpu)

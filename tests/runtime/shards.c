@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <stdatomic.h>
-
 #include "host-stream.h"
 #include "local/kernel.h"
 #include "shards.h"
@@ -231,7 +229,7 @@ void shards_stream_close(void *stream)
 
 void shards_stream_capture(void *stream, bool captured)
 {
-	atomic_store(&((struct host_stream *)stream)->captured, captured);
+	host_stream_capture(stream, captured);
 }
 
 int shards_mappings(void)

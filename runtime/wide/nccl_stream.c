@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* nccl_stream.c - what streams do by themselves: no communicator, and no rank, takes part */
+#include "config.h"
+
+#include "nccl_device.h"
+#include "wire.h"
+
+/* Not there where nvcc cannot compile them. */
+#pragma weak ddp_wire_kernel_convert
+#pragma weak ddp_wire_kernel_count
+
+static int told(cudaError_t result, const char *what, struct ddp_error *error)
+{
+	if (result == cudaSuccess)
+		return 0;
+	(void)cudaGetLastError();
+	return ddp_error_set(error, DDP_ERR_ENGINE, "%s: %s (%s)", what, cudaGetErrorString(result),
+			     cudaGetErrorName(result));
+}
+
+static int no_kernels(const char *what, struct ddp_error *error)
+{
+	return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+			     "%s on a device needs a libddp that was built with a CUDA compiler",
+			     what);
+}
+
+void *ddp_nccl_stream(struct ddp_device *device)
+{
+	return device->stream;
+}
+
+/* The event may go as soon as somebody was told to wait for it: CUDA keeps it until it has come. */
+int ddp_nccl_order(void *later, void *earlier, struct ddp_error *error)
+{
+	cudaEvent_t event = NULL;
+	cudaError_t result = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+
+	if (result == cudaSuccess)
+		result = cudaEventRecord(event, (cudaStream_t)earlier);
+	if (result == cudaSuccess)
+		result = cudaStreamWaitEvent((cudaStream_t)later, event, 0);
+	if (event)
+		(void)cudaEventDestroy(event);
+	return told(result, "putting streams in order", error);
+}
+
+int ddp_nccl_convert(void *stream, void *to, enum ddp_type to_type, const void *from,
+		     enum ddp_type from_type, size_t count, float factor, struct ddp_error *error)
+{
+	if (!ddp_wire_kernel_convert)
+		return no_kernels("a mean, or another type on the wire,", error);
+	if (count == 0)
+		return 0;
+	ddp_wire_kernel_convert(stream, to, to_type, from, from_type, count, factor);
+	return told(cudaGetLastError(), "converting gradients", error);
+}
+
+int ddp_nccl_count(void *stream, uint64_t *counter, uint64_t *word, struct ddp_error *error)
+{
+	if (!ddp_wire_kernel_count)
+		return no_kernels("a count of sums", error);
+	ddp_wire_kernel_count(stream, counter, word);
+	return told(cudaGetLastError(), "counting sums", error);
+}

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gradients on devices, by ddp.h: on devices that are host memory, whose streams are late on purpose, one for each
+ * rank or one for all, they are to the bit what gradients in host memory are.
+ */
+#include "config.h"
+
+#include <math.h>
+
+#include "host-stream.h"
+#include "shards.h"
+
+/* Forward order; with the limits below three buckets: [e d], [c b], [a counts]. */
+static const struct ddp_parameter parameters[] = {{"counts", 5}, {"a", 3},  {"b", 40},
+						  {"c", 20001},	 {"d", 17}, {"e", 1}};
+
+enum { PARAMETERS = 6, BUCKETS = 3, STREAMS = 2 };
+
+static const struct shards_layout layouts[] = {{"1", "a"},  {"2", "ab"},   {"4", "abcd"},
+					       {"2", "aa"}, {"4", "aaaa"}, {"4", "aabb"}};
+
+static const struct {
+	const char *name;
+	enum ddp_type wire;
+	bool sum;
+} ways[] = {
+	{"mean", DDP_F32, false},
+	{"sum", DDP_F32, true},
+	{"mean, bf16", DDP_BF16, false},
+	{"sum, f16", DDP_F16, true},
+};
+
+/* The orders in which gradients become ready; -1 ends a list early: none, as behind a graph of the backward pass. */
+static const int orders[][PARAMETERS] = {
+	{5, 4, 3, 2, 1, 0}, {0, 1, 2, 3, 4, 5}, {-1}, {3, 5, 0, 4, 1, 2}, {4, 2, -1}, {5, 4, 3, -1},
+};
+
+static struct ddp_gradients_options options_of(int way, bool device)
+{
+	struct ddp_gradients_options options = DDP_GRADIENTS_OPTIONS_INIT;
+
+	options.first_bytes = 60;
+	options.bucket_bytes = 500;
+	options.wire = ways[way].wire;
+	options.sum = ways[way].sum;
+	options.exact = 1;
+	options.device = device;
+	return options;
+}
+
+/* --- Work on streams ---------------------------------------------------------------------- */
+
+struct copy {
+	void *to;
+	const void *from;
+	size_t bytes;
+};
+
+static bool run_copy(void *room)
+{
+	const struct copy *copy = room;
+
+	memcpy(copy->to, copy->from, copy->bytes);
+	return true;
+}
+
+static void copy_on(void *stream, void *to, const void *from, size_t bytes)
+{
+	struct copy copy = {to, from, bytes};
+
+	host_stream_add(stream, run_copy, &copy, sizeof(copy));
+}
+
+struct device {
+	struct ddp *ddp;
+	struct ddp_gradients *gradients;
+	void *memory, *streams[STREAMS];
+	uint64_t progress;
+};
+
+static void open_device(struct device *device, struct ddp *ddp,
+			const struct ddp_gradients_options *options, bool own)
+{
+	device->ddp = ddp;
+	device->progress = 0;
+	RANK_OK(ddp,
+		ddp_gradients_create(&device->gradients, ddp, options, parameters, PARAMETERS));
+	RANK_CHECK(ddp_gradients_view(device->gradients, 0) == NULL);
+	RANK_OK(ddp,
+		ddp_device_alloc(ddp, ddp_gradients_bytes(device->gradients), &device->memory));
+	for (int i = 0; i < STREAMS; i++)
+		device->streams[i] = shards_stream();
+	RANK_OK(ddp, ddp_gradients_place(device->gradients, device->memory,
+					 own ? NULL : device->streams[1], &device->progress));
+}
+
+static void close_device(struct device *device)
+{
+	ddp_gradients_destroy(device->gradients);
+	RANK_OK(device->ddp, ddp_device_free(device->ddp, device->memory));
+	for (int i = 0; i < STREAMS; i++)
+		shards_stream_close(device->streams[i]);
+}
+
+/* --- Against host memory ------------------------------------------------------------------ */
+
+/* Of many sizes; and counts that 16 bits do not hold. */
+static void fill(float *to, size_t parameter, int rank, unsigned int step)
+{
+	size_t count = parameters[parameter].count;
+
+	if (parameter > 0)
+		shards_values(to, DDP_F32, count, rank, step * PARAMETERS + (unsigned)parameter);
+	for (size_t i = 0; parameter == 0 && i < count; i++)
+		to[i] = (float)(100003 * (rank + 1) + (int)(step + i));
+}
+
+static void one_step(struct device *device, struct ddp_gradients *host, int step)
+{
+	const int *order = orders[step % ROWS(orders)];
+	struct ddp *ddp = device->ddp;
+	int rank = ddp_world(ddp)->rank;
+	size_t all, bytes;
+	float *values, *got, *want = ddp_gradients_all(host, &all);
+
+	bytes = all * sizeof(float);
+	values = calloc(all, sizeof(*values));
+	got = malloc(bytes);
+	RANK_CHECK(values && got);
+	for (size_t p = 0; p < PARAMETERS; p++)
+		fill(values + ddp_gradients_offset(host, p), p, rank, (unsigned int)step);
+	memcpy(want, values, bytes);
+	RANK_OK(ddp, ddp_gradients_finish(host));
+	/* What is told ready is written late, by one stream or the other; the rest by the last one. */
+	for (int i = 0; i < PARAMETERS && order[i] >= 0; i++) {
+		size_t p = (size_t)order[i], at = ddp_gradients_offset(host, p);
+		void *stream = device->streams[i % 3 == 2];
+
+		copy_on(stream, ddp_gradients_view(device->gradients, p), values + at,
+			parameters[p].count * sizeof(float));
+		RANK_OK(ddp, ddp_gradients_ready_on(device->gradients, p, stream));
+	}
+	for (size_t p = 0; p < PARAMETERS; p++) {
+		bool told = false;
+
+		for (int i = 0; i < PARAMETERS && order[i] >= 0; i++)
+			told = told || order[i] == (int)p;
+		if (!told)
+			copy_on(device->streams[0], ddp_gradients_view(device->gradients, p),
+				values + ddp_gradients_offset(host, p),
+				parameters[p].count * sizeof(float));
+	}
+	RANK_OK(ddp, ddp_gradients_finish_on(device->gradients, device->streams[0]));
+	copy_on(device->streams[0], got, device->memory, bytes);
+	RANK_OK(ddp, ddp_device_wait(ddp, device->streams[0]));
+	RANK_CHECK(memcmp(got, want, bytes) == 0);
+	if (ddp_world(ddp)->size > 1)
+		RANK_CHECK(__atomic_load_n(&device->progress, __ATOMIC_ACQUIRE) ==
+			   (uint64_t)BUCKETS * (uint64_t)(step + 1));
+	free(values);
+	free(got);
+}
+
+static int way;
+
+/* Two GPUs of two ranks each add in another order than memory does, and round twice on a 16-bit way. */
+static bool has_other_order(void)
+{
+	return strcmp(shards_layout->gpus, "aabb") == 0;
+}
+
+static int body_steps(int rank)
+{
+	struct ddp *ddp = shards_join();
+	struct ddp_gradients_options options = options_of(way, true);
+	struct ddp_gradients *host;
+	struct device device;
+
+	(void)rank;
+	/* Alone nothing is rounded on its way, for there is none. */
+	if (ddp_world(ddp)->size == 1)
+		options.wire = DDP_F32;
+	for (int own = 0; own < 2; own++) {
+		open_device(&device, ddp, &options, own);
+		options.device = false;
+		RANK_OK(ddp, ddp_gradients_create(&host, ddp, &options, parameters, PARAMETERS));
+		options.device = true;
+		RANK_CHECK(ddp_gradients_buckets(device.gradients) == BUCKETS);
+		for (int step = 0; step < 2 * ROWS(orders); step++)
+			one_step(&device, host, step);
+		ddp_gradients_destroy(host);
+		close_device(&device);
+	}
+	ddp_destroy(ddp);
+	return 0;
+}
+
+/* Counts are exact by two levels, too, and all ranks have the same. */
+static int body_two_levels(int rank)
+{
+	struct ddp *ddp = shards_join();
+	struct ddp_gradients_options options = options_of(way, true);
+	struct device device;
+	float *view;
+	size_t all;
+
+	open_device(&device, ddp, &options, true);
+	for (size_t p = 0; p < PARAMETERS; p++)
+		fill(ddp_gradients_view(device.gradients, p), p, rank, 7);
+	RANK_OK(ddp, ddp_gradients_finish_on(device.gradients, device.streams[0]));
+	RANK_OK(ddp, ddp_device_wait(ddp, device.streams[0]));
+	view = ddp_gradients_view(device.gradients, 0);
+	for (int i = 0; i < 5; i++)
+		RANK_CHECK(view[i] == (float)(100003 * 10 + 4 * (7 + i)) / (options.sum ? 1 : 4));
+	view = ddp_gradients_all(device.gradients, &all);
+	ranks_equal(ddp, view, all * sizeof(float));
+	close_device(&device);
+	ddp_destroy(ddp);
+	return 0;
+}
+
+static int body_either(int rank)
+{
+	return has_other_order() ? body_two_levels(rank) : body_steps(rank);
+}
+
+START_TEST(test_steps)
+{
+	way = _i % ROWS(ways);
+	shards_run(&layouts[_i / ROWS(ways)], body_either);
+}
+END_TEST
+
+/* --- Without sync ----------------------------------------------------------------------- */
+
+static int body_accumulate(int rank)
+{
+	struct ddp *ddp = shards_join();
+	struct ddp_gradients_options options = options_of(0, true);
+	struct device device;
+	float *first;
+
+	open_device(&device, ddp, &options, true);
+	first = ddp_gradients_view(device.gradients, 1);
+	first[2] = (float)(rank + 1);
+	ddp_gradients_set_sync(device.gradients, false);
+	for (size_t p = PARAMETERS; p-- > 0;)
+		RANK_OK(ddp, ddp_gradients_ready_on(device.gradients, p, device.streams[0]));
+	RANK_OK(ddp, ddp_gradients_finish_on(device.gradients, device.streams[0]));
+	RANK_OK(ddp, ddp_device_wait(ddp, device.streams[0]));
+	RANK_CHECK(first[2] == (float)(rank + 1) && device.progress == 0);
+	ddp_gradients_set_sync(device.gradients, true);
+	RANK_OK(ddp, ddp_gradients_finish_on(device.gradients, device.streams[0]));
+	RANK_OK(ddp, ddp_device_wait(ddp, device.streams[0]));
+	RANK_CHECK(first[2] == 1.5f && device.progress == BUCKETS);
+	close_device(&device);
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_accumulate)
+{
+	shards_run(&layouts[_i], body_accumulate);
+}
+END_TEST
+
+/* --- What is refused ---------------------------------------------------------------------- */
+
+static void refused(struct ddp *ddp, int status, int want, const char *piece)
+{
+	if (status != want || !strstr(ddp_error(ddp), piece))
+		fprintf(stderr, "status %d, not %d: %s\n", status, want, ddp_error(ddp));
+	RANK_CHECK(status == want && strstr(ddp_error(ddp), piece));
+}
+
+static int body_refuses(int rank)
+{
+	struct ddp *ddp = ranks_join();
+	struct ddp_gradients_options options = options_of(0, true);
+	struct ddp_gradients *gradients, *host;
+	char memory[64];
+
+	(void)rank;
+	options.type = options.wire = DDP_F64;
+	refused(ddp, ddp_gradients_create(&gradients, ddp, &options, parameters, PARAMETERS),
+		DDP_ERR_ARGUMENT, "DDP_F32");
+	options = options_of(0, true);
+	options.exact = PARAMETERS + 1;
+	refused(ddp, ddp_gradients_create(&gradients, ddp, &options, parameters, PARAMETERS),
+		DDP_ERR_ARGUMENT, "7 exact");
+	options = options_of(0, true);
+	RANK_OK(ddp, ddp_gradients_create(&gradients, ddp, &options, parameters, PARAMETERS));
+	refused(ddp, ddp_gradients_ready_on(gradients, 0, NULL), DDP_ERR_STATE, "place");
+	refused(ddp, ddp_gradients_place(gradients, memory, NULL, NULL), DDP_ERR_STATE,
+		"ddp_device_join");
+	RANK_OK(ddp, ddp_device_join(ddp));
+	refused(ddp, ddp_gradients_place(gradients, NULL, NULL, NULL), DDP_ERR_ARGUMENT,
+		"no memory");
+	RANK_OK(ddp, ddp_gradients_place(gradients, memory, NULL, NULL));
+	refused(ddp, ddp_gradients_ready(gradients, 0), DDP_ERR_STATE, "ready_on");
+	refused(ddp, ddp_gradients_finish(gradients), DDP_ERR_STATE, "finish_on");
+	refused(ddp, ddp_gradients_ready_on(gradients, 9, NULL), DDP_ERR_ARGUMENT, "not exist");
+	RANK_OK(ddp, ddp_gradients_ready_on(gradients, 0, NULL));
+	refused(ddp, ddp_gradients_ready_on(gradients, 0, NULL), DDP_ERR_STATE, "second time");
+	RANK_CHECK(isnan(ddp_gradients_norm(gradients)) && isnan(ddp_gradients_clip(gradients, 1)));
+	refused(ddp, ddp_status(ddp), DDP_ERR_UNSUPPORTED, "host memory");
+	/* As a program gives them that was compiled before there were devices: what is behind is not looked at. */
+	memset(&options.exact, 0xff,
+	       sizeof(options) - offsetof(struct ddp_gradients_options, exact));
+	options.size = offsetof(struct ddp_gradients_options, exact);
+	RANK_OK(ddp, ddp_gradients_create(&host, ddp, &options, parameters, PARAMETERS));
+	RANK_CHECK(ddp_gradients_bytes(host) == 0 && ddp_gradients_view(host, 0));
+	refused(ddp, ddp_gradients_place(host, memory, NULL, NULL), DDP_ERR_ARGUMENT,
+		"not of a device");
+	refused(ddp, ddp_gradients_ready_on(host, 0, NULL), DDP_ERR_STATE, "host memory");
+	ddp_gradients_destroy(host);
+	ddp_gradients_destroy(gradients);
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_refuses)
+{
+	shards_run(&layouts[1], body_refuses);
+}
+END_TEST
+
+/* --- A rank that is lost ------------------------------------------------------------------ */
+
+static int body_lost(int rank)
+{
+	struct ddp *ddp = shards_join();
+	struct ddp_gradients_options options = options_of(0, true);
+	struct device device;
+	int status = 0;
+
+	open_device(&device, ddp, &options, true);
+	for (int step = 0; status == 0; step++) {
+		for (size_t p = PARAMETERS; status == 0 && p-- > 0;) {
+			if (rank == 1 && step == 3 && p == 2)
+				raise(SIGKILL);
+			status = ddp_gradients_ready_on(device.gradients, p, device.streams[0]);
+		}
+		if (status == 0)
+			status = ddp_gradients_finish_on(device.gradients, device.streams[0]);
+		if (status == 0)
+			status = ddp_device_wait(ddp, device.streams[0]);
+	}
+	RANK_CHECK(ddp_is_peer_error(status));
+	RANK_CHECK(ddp_gradients_finish_on(device.gradients, device.streams[0]) == status);
+	/* What waits for it is ended by the first call that gives something back. */
+	RANK_CHECK(ddp_device_free(ddp, NULL) == status);
+	while (!host_stream_idle(device.streams[0]))
+		host_rest(100);
+	ddp_exit(ddp);
+	return 0;
+}
+
+START_TEST(test_lost)
+{
+	static struct ranks ranks;
+
+	setenv("DDP_TIMEOUT", "10", 1);
+	shards_start(&ranks, &layouts[_i], body_lost);
+	ranks_wait(&ranks, false);
+	unsetenv("DDP_TIMEOUT");
+	for (int rank = 0; rank < ranks.size; rank++)
+		if (rank != 1)
+			ck_assert_msg(ranks.statuses[rank] > 64 && ranks.statuses[rank] < 128,
+				      "%s: rank %d ended with %d: %s", layouts[_i].gpus, rank,
+				      ranks.statuses[rank], ranks.text[rank]);
+	ck_assert_int_eq(ranks.statuses[1], -SIGKILL);
+}
+END_TEST
+
+static void add_tests(TCase *tcase)
+{
+	tcase_add_checked_fixture(tcase, shards_set_up, shards_tear_down);
+	tcase_add_loop_test(tcase, test_steps, 0, ROWS(layouts) * ROWS(ways));
+	tcase_add_test(tcase, test_refuses);
+	/* One GPU for each of two, and one for both; the same for four. */
+	tcase_add_loop_test(tcase, test_accumulate, 1, 2);
+	tcase_add_loop_test(tcase, test_accumulate, 3, 4);
+	tcase_add_loop_test(tcase, test_lost, 1, 5);
+}
+
+int main(void)
+{
+	return unit_run("gradients on devices", add_tests);
+}
