@@ -14,8 +14,8 @@
  * These two and the words below are all that a kernel uses of CUDA, so that tests compile the same
  * source for the host, where tests/emulated/cuda-on-host.h stands for the compiler's part:
  * blockIdx.x, blockDim.x, gridDim.x, threadIdx.x, __syncthreads(), SHARED, __grid_constant__, and number.cuh.
- * No warp intrinsics, no atomics, no dynamic shared memory, no fused multiply-add where a comment
- * promises bits (__fmul_rn, __fadd_rn, and so on are there for that).
+ * No warp intrinsics, no atomics but last_block()'s, no dynamic shared memory, no fused multiply-add where a
+ * comment promises bits (__fmul_rn, __fadd_rn, and so on are there for that).
  */
 #ifndef GPU_LAUNCH_CUH
 #define GPU_LAUNCH_CUH
@@ -68,6 +68,34 @@ template <int THREADS, typename T> static __device__ inline T block_sum(T value)
 	sum = sums[0];
 	__syncthreads();
 	return sum;
+}
+
+/*
+ * Whether this is the last of [count] blocks that come here, which then sees what the others wrote
+ * before, by load_fresh(). All threads call it and get the answer. The ticket is 0 at first, and again when all
+ * were here: the next kernel on the stream finds it so.
+ *
+ * The barrier orders the block's writes before thread 0's fence, and the fence before its ticket; of the
+ * last block, its ticket before the second fence, and that before what all its threads read.
+ */
+static __device__ inline bool last_block(unsigned *ticket, unsigned count)
+{
+	SHARED bool last;
+
+	__syncthreads();
+	if (threadIdx.x == 0) {
+		__threadfence();
+		last = atomicInc(ticket, count - 1) == count - 1;
+		__threadfence();
+	}
+	__syncthreads();
+	return last;
+}
+
+/* What another block wrote may lie in this processor's cache as it was before: past that. */
+template <typename T> static __device__ inline T load_fresh(const T *from)
+{
+	return __ldcg(from);
 }
 
 #endif /* GPU_LAUNCH_CUH */

@@ -202,11 +202,16 @@ void host_run_each(unsigned blocks, unsigned threads, const std::function<void()
 
 void host_run_blocks(unsigned blocks, unsigned threads, const std::function<void()> &body)
 {
+	static bool reverse;
+
 	set_indices(blocks, threads);
 	running = &body;
 	meeting = true;
-	for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++)
+	reverse = !reverse;
+	for (unsigned i = 0; i < blocks; i++) {
+		blockIdx.x = reverse ? blocks - 1 - i : i;
 		run_block(threads);
+	}
 	meeting = false;
 }
 

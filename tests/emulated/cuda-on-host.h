@@ -2,8 +2,8 @@
 /*
  * cuda-on-host.h - kernels run by the CPU, so that what they compute can be tested where no GPU is
  *
- * Stands for CUDA's compiler in runtime/gpu/launch.cuh. Blocks run one after the other; the threads of
- * a block that meet are fibers, which change places at __syncthreads(). That finds wrong indices, wrong
+ * Stands for CUDA's compiler in runtime/gpu/launch.cuh. Blocks run one after the other, from the first or from
+ * the last one on, in turns; the threads of a block that meet are fibers, which change places at __syncthreads(). That finds wrong indices, wrong
  * bounds (with a sanitizer), missing barriers between fibers that run in order and in reverse, and wrong numbers. It
  * does not find races within a warp, or what a GPU's libraries do: tests/gpu does.
  */
@@ -87,7 +87,17 @@ static inline float __uint_as_float(unsigned a)
 static inline void __threadfence_system()
 {
 }
-template <typename T> static inline T __ldg(const T *from)
+static inline void __threadfence()
+{
+}
+static inline unsigned atomicInc(unsigned *at, unsigned most)
+{
+	unsigned old = *at;
+
+	*at = old >= most ? 0 : old + 1;
+	return old;
+}
+template <typename T> static inline T __ldcg(const T *from)
 {
 	return *from;
 }

@@ -241,6 +241,26 @@ static inline void *bytes_make(size_t bytes, const void *from)
 	return memory;
 }
 
+/* Of kernels; its counters must be zeros again in the end. */
+static inline struct kernel_scratch scratch_make(size_t bytes)
+{
+	return (struct kernel_scratch){bytes_make(bytes, NULL),
+				       bytes_make(KERNEL_TICKETS * sizeof(unsigned), NULL)};
+}
+
+static inline void scratch_free(const struct kernel_scratch *scratch)
+{
+	unsigned tickets[KERNEL_TICKETS];
+
+	bytes_fetch(tickets, scratch->tickets, sizeof(tickets));
+	for (int i = 0; i < KERNEL_TICKETS; i++)
+		if (tickets[i] != 0 && !arrays_wrong[0])
+			snprintf(arrays_wrong, sizeof(arrays_wrong), "counter %d is left at %u", i,
+				 tickets[i]);
+	device_free(arrays_device, scratch->tickets);
+	device_free(arrays_device, scratch->memory);
+}
+
 /* --- Comparisons -------------------------------------------------------------------------- */
 
 static inline void array_differs(const char *what, size_t i, double got, double want, double bound)

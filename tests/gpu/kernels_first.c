@@ -15,7 +15,7 @@ struct layer {
 	struct kernel_first first;
 	size_t batch, rows, columns, taps; /* of results; of a window */
 	struct array x, y, dy, weights, bias;
-	void *scratch;
+	struct kernel_scratch scratch;
 };
 
 static const char *shape_name(int s, enum ddp_type type, size_t skew)
@@ -45,7 +45,7 @@ static void layer_make(struct layer *l, int s, enum ddp_type type, size_t skew)
 	l->dy = array_make(type, l->y.count, skew);
 	l->weights = array_make(DDP_F32, out * l->taps, 0);
 	l->bias = array_make(DDP_F32, out, 0);
-	l->scratch = bytes_make(kernel_first_bytes(&first, l->batch), NULL);
+	l->scratch = scratch_make(kernel_first_bytes(&first, l->batch));
 	array_fill(&l->x, 0, &random);
 	array_fill(&l->y, 0, &random);
 	array_fill(&l->dy, 0, &random);
@@ -59,7 +59,7 @@ static void layer_free(struct layer *l)
 
 	for (int i = 0; i < ROWS(arrays); i++)
 		array_free(arrays[i]);
-	device_free(arrays_device, l->scratch);
+	scratch_free(&l->scratch);
 }
 
 /* The pixel that result [i] sees at [tap] of its window. */
@@ -126,7 +126,7 @@ static void test_back(int s, enum ddp_type type, size_t skew)
 		sums = calloc(l.weights.count + l.bias.count, sizeof(*sums));
 		sizes = calloc(l.weights.count + l.bias.count, sizeof(*sizes));
 		kernel_first_back(arrays_stream, &l.first, l.batch, l.x.data, l.dy.data,
-				  relu ? l.y.data : NULL, l.scratch, l.weights.data, l.bias.data,
+				  relu ? l.y.data : NULL, &l.scratch, l.weights.data, l.bias.data,
 				  type);
 		array_fetch(&l.weights);
 		array_fetch(&l.bias);

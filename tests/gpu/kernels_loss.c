@@ -33,17 +33,17 @@ static void run(void)
 	void *order = bytes_make(sizeof(job.order), &job.order);
 	void *state = bytes_make(sizeof(job.state), &job.state);
 	float *word = bytes_make(sizeof(job.word), NULL);
-	void *scratch = bytes_make(kernel_loss_bytes(job.batch, job.classes), NULL);
+	struct kernel_scratch scratch = scratch_make(kernel_loss_bytes(job.batch, job.classes));
 
 	kernel_loss(arrays_stream, job.logits.data, labels, order, state, job.batch, job.classes,
-		    job.smoothing, job.slopes.data, word, scratch, job.type);
+		    job.smoothing, job.slopes.data, word, &scratch, job.type);
 	array_fetch(&job.slopes);
 	bytes_fetch(job.word, word, sizeof(job.word));
 	device_free(arrays_device, labels);
 	device_free(arrays_device, order);
 	device_free(arrays_device, state);
 	device_free(arrays_device, word);
-	device_free(arrays_device, scratch);
+	scratch_free(&scratch);
 }
 
 static float scale_of(const struct job *j)

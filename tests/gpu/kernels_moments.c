@@ -15,6 +15,49 @@ static void plain_moments(const struct array *x, size_t rows, size_t channels, s
 		*m2 += pow((double)x->values[r * channels + c] - *mean, 2);
 }
 
+/*
+ * Once more, where blocks may end in another order: the same bits. And as statistics at once: those that
+ * kernel_norm_combine() makes.
+ */
+static void check_again(const struct kernel_norm *norm, const struct shape *shape,
+			const struct kernel_order *order, const struct array *x,
+			const struct kernel_scratch *scratch, const struct array *first)
+{
+	struct array moments = array_make(DDP_F32, first->count, 0);
+	struct array got = array_make(DDP_F32, first->count, 0);
+	struct array want = array_make(DDP_F32, first->count, 0);
+	struct array running[4];
+
+	for (int i = 0; i < 4; i++) {
+		running[i] = array_make(DDP_F32, norm->channels, 0);
+		array_fill_with(&running[i], 3);
+	}
+	kernel_norm_moments(arrays_stream, norm, order, shape->batch, x->data, scratch,
+			    moments.data, x->type);
+	kernel_norm_combine(arrays_stream, norm, moments.data, 1, want.data, running[0].data,
+			    running[1].data);
+	kernel_norm_measure(arrays_stream, norm, order, shape->batch, x->data, scratch, got.data,
+			    running[2].data, running[3].data, x->type);
+	array_fetch(&moments);
+	array_fetch(&want);
+	array_fetch(&got);
+	for (int i = 0; i < 4; i++)
+		array_fetch(&running[i]);
+	for (size_t i = 0; i < first->count; i++) {
+		array_exact("moments again", &moments, i, (double)first->values[i]);
+		array_exact("statistics at once", &got, i, (double)want.values[i]);
+	}
+	for (size_t c = 0; c < norm->channels; c++) {
+		array_exact("a mean at once", &running[2], c, (double)running[0].values[c]);
+		array_exact("a variance at once", &running[3], c, (double)running[1].values[c]);
+	}
+	for (int i = 0; i < 4; i++)
+		array_free(&running[i]);
+	array_free(&want);
+	array_free(&got);
+	array_free(&moments);
+}
+
 /* With a mean of 1000 deviations sums of squares in f32 would say nothing. Images that are not there
  * hold 1e4: they must not count. */
 static void test_moments(const struct shape *shape, enum ddp_type type, size_t skew)
@@ -25,7 +68,7 @@ static void test_moments(const struct shape *shape, enum ddp_type type, size_t s
 	struct array x = array_make(type, all * channels, skew);
 	struct array moments = array_make(DDP_F32, 1 + 2 * channels, 0);
 	struct kernel_order *order = order_make(shape->count);
-	void *scratch = bytes_make(kernel_sums_bytes(all, channels), NULL);
+	struct kernel_scratch scratch = scratch_make(kernel_sums_bytes(all, channels));
 	uint64_t random = arrays_seed;
 
 	array_fill(&x, type == DDP_F32 ? 600 : 2, &random);
@@ -33,7 +76,7 @@ static void test_moments(const struct shape *shape, enum ddp_type type, size_t s
 		array_put(&x, i, 1e4);
 	array_send(&x);
 	array_fill_with(&moments, -1);
-	kernel_norm_moments(arrays_stream, &norm, order, shape->batch, x.data, scratch,
+	kernel_norm_moments(arrays_stream, &norm, order, shape->batch, x.data, &scratch,
 			    moments.data, type);
 	array_fetch(&moments);
 	array_exact("n", &moments, 0, (double)rows);
@@ -44,8 +87,9 @@ static void test_moments(const struct shape *shape, enum ddp_type type, size_t s
 		array_near("a mean", &moments, 1 + c, mean, 1.2e-7 * fabs(mean) + 1e-7);
 		array_near("a sum of squares", &moments, 1 + channels + c, m2, 1e-6 * m2 + 1e-12);
 	}
+	check_again(&norm, shape, order, &x, &scratch, &moments);
+	scratch_free(&scratch);
 	array_row("moments: %s", shape_name(shape, type, skew));
-	device_free(arrays_device, scratch);
 	device_free(arrays_device, order);
 	array_free(&moments);
 	array_free(&x);

@@ -9,7 +9,7 @@ struct layer {
 	struct kernel_norm norm;
 	struct array x, y, dy, out, statistics, scale, shift, sums;
 	struct kernel_order *order;
-	void *scratch;
+	struct kernel_scratch scratch;
 };
 
 static void layer_make(struct layer *l, const struct shape *shape, enum ddp_type type, size_t skew)
@@ -36,7 +36,7 @@ static void layer_make(struct layer *l, const struct shape *shape, enum ddp_type
 	array_fill(&l->shift, 0, &random);
 	array_fill(&l->sums, 0, &random);
 	l->order = order_make(shape->count);
-	l->scratch = bytes_make(kernel_sums_bytes(rows, channels), NULL);
+	l->scratch = scratch_make(kernel_sums_bytes(rows, channels));
 }
 
 static void layer_free(struct layer *l)
@@ -47,7 +47,7 @@ static void layer_free(struct layer *l)
 	for (int i = 0; i < ROWS(arrays); i++)
 		array_free(arrays[i]);
 	device_free(arrays_device, l->order);
-	device_free(arrays_device, l->scratch);
+	scratch_free(&l->scratch);
 }
 
 static double layer_inverse(const struct layer *l, size_t i)
@@ -147,19 +147,20 @@ static void layer_apply(struct layer *l, size_t batch)
 
 /*
  * With and without a ReLU behind, which is known from y or, AGAIN, from x; dz in another place, in dy's,
- * or nowhere.
+ * or nowhere; of dy alone, and of it and y.
  */
 static void test_sums(const struct shape *shape, enum ddp_type type, size_t skew)
 {
 	enum { NONE, FROM_Y, AGAIN, RELUS };
 	enum { OTHER, SAME, NOWHERE, PLACES };
 
-	for (int i = 0; i < RELUS * PLACES; i++) {
-		int relu = i % RELUS, place = i / RELUS;
+	for (int i = 0; i < RELUS * PLACES * 2; i++) {
+		int relu = i % RELUS, place = i / RELUS % PLACES;
+		bool twice = i >= RELUS * PLACES;
 		struct kernel_norm_relu by = {NULL, NULL, NULL};
 		struct array *dz;
 		struct layer l;
-		float *dy;
+		float *dy, *before;
 
 		layer_make(&l, shape, type, skew);
 		dz = place == SAME ? &l.dy : &l.out;
@@ -171,10 +172,14 @@ static void test_sums(const struct shape *shape, enum ddp_type type, size_t skew
 			by.y = l.y.data;
 		}
 		dy = malloc(l.dy.count * sizeof(*dy) + 1);
+		before = malloc(l.dy.count * sizeof(*dy) + 1);
 		memcpy(dy, l.dy.values, l.dy.count * sizeof(*dy));
+		memcpy(before, dy, l.dy.count * sizeof(*dy));
+		for (size_t k = 0; twice && k < l.dy.count; k++)
+			dy[k] = (float)rounded((double)(dy[k] + l.y.values[k]), type);
 		kernel_norm_sums(arrays_stream, &l.norm, shape->batch, l.x.data, l.statistics.data,
-				 &by, l.dy.data, place == NOWHERE ? NULL : dz->data, l.scratch,
-				 l.sums.data, type);
+				 &by, l.dy.data, twice ? l.y.data : NULL,
+				 place == NOWHERE ? NULL : dz->data, &l.scratch, l.sums.data, type);
 		array_fetch(&l.sums);
 		array_fetch(&l.dy);
 		array_fetch(&l.out);
@@ -183,8 +188,9 @@ static void test_sums(const struct shape *shape, enum ddp_type type, size_t skew
 			if (place != NOWHERE)
 				array_exact("dz", dz, k, layer_passed(&l, dy, k, relu));
 			if (place != SAME)
-				array_exact("dy", &l.dy, k, (double)dy[k]);
+				array_exact("dy", &l.dy, k, (double)before[k]);
 		}
+		free(before);
 		free(dy);
 		layer_free(&l);
 	}
@@ -231,7 +237,7 @@ static void test_column_sums(const struct shape *shape, enum ddp_type type, size
 
 	layer_make(&l, shape, type, skew);
 	kernel_column_sums(arrays_stream, l.dy.data, shape->batch * shape->rows, shape->channels,
-			   l.scratch, l.sums.data, type);
+			   &l.scratch, l.sums.data, type);
 	array_fetch(&l.sums);
 	for (size_t c = 0; c < shape->channels; c++) {
 		double sum = 0, scale = 0;

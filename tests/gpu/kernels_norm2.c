@@ -10,7 +10,7 @@ static const size_t counts[] = {0, 1, 3, 255, 4096, 4097, 100003, MOST};
 static struct {
 	float *data, *unscaled; /* here */
 	float *memory;		/* there */
-	void *scratch;
+	struct kernel_scratch scratch;
 	struct kernel_state *state;
 	struct kernel_norm2 *norm2;
 } bench;
@@ -21,7 +21,7 @@ static struct kernel_norm2 norm_of(size_t count, size_t offset)
 
 	bytes_fetch(bench.memory + offset, bench.data, count * sizeof(float));
 	bytes_fetch(bench.norm2, &norm2, sizeof(norm2));
-	kernel_norm2(arrays_stream, bench.memory + offset, count, bench.state, bench.scratch,
+	kernel_norm2(arrays_stream, bench.memory + offset, count, bench.state, &bench.scratch,
 		     bench.norm2);
 	bytes_fetch(&norm2, bench.norm2, sizeof(norm2));
 	return norm2;
@@ -90,7 +90,7 @@ int main(void)
 	bench.data = malloc(MOST * sizeof(float));
 	bench.unscaled = malloc(MOST * sizeof(float));
 	bench.memory = bytes_make((MOST + PLACES) * sizeof(float), NULL);
-	bench.scratch = bytes_make(kernel_norm2_bytes(MOST), NULL);
+	bench.scratch = scratch_make(kernel_norm2_bytes(MOST));
 	bench.state = bytes_make(sizeof(state), NULL);
 	bench.norm2 = bytes_make(sizeof(*bench.norm2), NULL);
 	for (size_t i = 0; bench.data && bench.unscaled && i < ROWS(counts); i++) {

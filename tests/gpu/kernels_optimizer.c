@@ -32,7 +32,8 @@ struct bench {
 	uint64_t updates;
 	float arrays[ARRAYS][MOST];
 
-	void *memory[ARRAYS], *narrow_memory, *scratch;
+	void *memory[ARRAYS], *narrow_memory;
+	struct kernel_scratch scratch;
 	float *device[ARRAYS];
 	void *narrow;
 	struct kernel_order *order;
@@ -48,7 +49,7 @@ static void open_bench(void)
 	for (int a = 0; a < ARRAYS; a++)
 		bench.memory[a] = bytes_make((MOST + 2 * MARGIN) * sizeof(float), NULL);
 	bench.narrow_memory = bytes_make((MOST + 2 * MARGIN) * sizeof(float), NULL);
-	bench.scratch = bytes_make(kernel_norm2_bytes(MOST), NULL);
+	bench.scratch = scratch_make(kernel_norm2_bytes(MOST));
 	bench.order = bytes_make(sizeof(*bench.order), NULL);
 	bench.state = bytes_make(sizeof(*bench.state), NULL);
 	bench.norm2 = bytes_make(sizeof(*bench.norm2), NULL);
@@ -131,7 +132,7 @@ static void device_step(uint64_t step, double rate, bool anew, uint64_t first)
 	bytes_fetch(bench.order, &order, sizeof(order));
 	if (wanted)
 		kernel_norm2(arrays_stream, bench.device[GRADIENTS], bench.count, bench.state,
-			     bench.scratch, bench.norm2);
+			     &bench.scratch, bench.norm2);
 	kernel_advance(arrays_stream, bench.order, bench.state, wanted ? bench.norm2 : NULL,
 		       bench.divisor);
 	kernel_optimize(arrays_stream, &bench.optim, bench.order, bench.state,

@@ -70,6 +70,7 @@ struct cuda_memory {
 
 	struct kernel_state *state;
 	float *divisor;
+	unsigned *tickets; /* of kernels: struct kernel_scratch */
 	struct kernel_norm2 *norm2;
 	float *statistics; /* of all NORMs */
 	float *moments;	   /* of one: of this rank, */
@@ -161,6 +162,8 @@ float *cuda_slope(const struct engine *engine, int parameter);
 const void *cuda_weight(const struct engine *engine, int parameter);
 /* Elements of value [index] of the whole batch. */
 size_t cuda_elements(const struct engine *engine, int index);
+/* What kernels on that stream need for themselves. */
+struct kernel_scratch cuda_scratch(const struct engine *engine);
 /* The stream that a step is computed on. */
 void *cuda_stream(const struct engine *engine);
 
@@ -168,10 +171,6 @@ void *cuda_stream(const struct engine *engine);
 int cuda_forward(struct engine *engine, struct ddp_error *error);
 /* From the gradient of the last value to those of all parameters, each told as ready. */
 int cuda_backward(struct engine *engine, struct ddp_error *error);
-
-int cuda_norm_forward(struct engine *engine, int index, struct ddp_error *error);
-/* [dx]: NULL where nobody wants it. The gradient behind the ReLU stays in the output's. */
-int cuda_norm_backward(struct engine *engine, int index, void *dx, struct ddp_error *error);
 
 /*
  * Sums of gradients: how they are laid out; a step begins; the gradient of [parameter] (-1: none is meant;

@@ -2,13 +2,73 @@
 /*
  * first.cu - the first convolution, of one channel
  *
- * A thread makes 8 outputs of 4 pixels side by side: of each weight it uses 4 times what it
+ * Forwards a thread makes 8 outputs of 4 pixels side by side: of each weight it uses 4 times what it
  * reads from shared memory, of each pixel 8 times. With 32 outputs and windows of 3 x 3 a result of 16 bits
  * costs 9 multiplications, so a card of 4.8 TB/s and 60 TFLOP/s is bound by either about equally:
  * 22 MB and 100 million multiplications for 512 images of 28 x 28. Batches of 64 are bound by the
  * launch and by the latency of the weights.
+ *
+ * For the gradients of weights and bias a thread has 4 outputs, all weights of a small window or a row of those
+ * of a large one, and 7 pixels side by side (26 are four groups) at a time. That is bound by arithmetic, as
+ * each value read is used 9 times or more.
  */
-#include "first.cuh"
+#include "gpu/launch.cuh"
+#include "gpu/number.cuh"
+#include "gpu/pack.cuh"
+#include "kernels.h"
+#include "partial.cuh"
+
+/* --- Pixels ------------------------------------------------------------------------------------ */
+
+/* Of windows that are supported; SMALL ones have kernels of their own. */
+enum { MOST_SIZE = 7, SMALL = 3 };
+
+/* Groups of pixels side by side, in the results of an image. */
+struct groups {
+	uint32_t rows, columns, across;
+};
+
+static inline struct groups groups_of(const struct kernel_first *first, int pixels)
+{
+	uint32_t rows = (uint32_t)(first->height - first->size + 1);
+	uint32_t columns = (uint32_t)(first->width - first->size + 1);
+
+	return {rows, columns, (columns + (uint32_t)pixels - 1) / (uint32_t)pixels};
+}
+
+/* The first pixel of group [index], in the image and among the results. */
+struct group {
+	uint32_t image, row, column;
+};
+
+static __device__ inline struct group group_of(const struct groups *groups, uint32_t index,
+					       uint32_t pixels)
+{
+	struct group group;
+
+	group.column = index % groups->across * pixels;
+	index /= groups->across;
+	group.row = index % groups->rows;
+	group.image = index / groups->rows;
+	return group;
+}
+
+/* N pixels of the image, side by side; what lies beyond its edge is 0, and belongs to no result. */
+template <typename T, int N>
+static __device__ inline void pixels_load(const struct kernel_first *first,
+					  const struct group *group, size_t row, const T *x,
+					  float (&pixels)[N])
+{
+	size_t width = (size_t)first->width;
+
+	x += ((size_t)group->image * (size_t)first->height + group->row + row) * width +
+	     group->column;
+	UNROLL
+	for (int i = 0; i < N; i++)
+		pixels[i] = group->column + (unsigned)i < width ? load(x + i) : 0;
+}
+
+/* --- Forwards ---------------------------------------------------------------------------------- */
 
 enum { MOST_OUT = 64 };
 enum { PLANES = 8, PIXELS = 4 };
@@ -103,18 +163,19 @@ static __device__ inline void taps_row(const struct taps<SIZE> *taps, int row, i
 /* SIZE: that of the window, or MOST_SIZE for any. */
 template <typename T, int SIZE>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
-	first_forward(struct kernel_first first, struct groups groups, size_t count, bool whole,
+	first_forward(struct kernel_first first, struct groups groups, uint32_t count, bool whole,
 		      const T *x, const float *weights, const float *bias, bool relu, T *y)
 {
 	SHARED struct taps<SIZE> taps;
 	const int size = SIZE == SMALL ? SMALL : first.size;
-	const size_t packs = (size_t)((first.out + PLANES - 1) / PLANES);
-	struct group group = group_of(&groups, thread_index() / packs, PIXELS);
-	int plane = (int)(thread_index() % packs) * PLANES;
+	const uint32_t packs = (uint32_t)(first.out + PLANES - 1) / PLANES;
+	uint32_t index = (uint32_t)thread_index();
+	struct group group = group_of(&groups, index / packs, PIXELS);
+	int plane = (int)(index % packs) * PLANES;
 	float sums[PIXELS][PLANES], start[PLANES];
 
 	taps_load(&taps, &first, weights, bias);
-	if (thread_index() >= count)
+	if (index >= count)
 		return;
 	planes_load(taps.bias + plane, start);
 	for (int i = 0; i < PIXELS * PLANES; i++)
@@ -128,7 +189,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
 		pixels_load(&first, &group, (size_t)row, x, pixels);
 		taps_row<SIZE>(&taps, row, size, plane, pixels, sums);
 	}
-	y += ((group.image * groups.rows + group.row) * groups.columns + group.column) *
+	y += (((size_t)group.image * groups.rows + group.row) * groups.columns + group.column) *
 		     (size_t)first.out +
 	     (size_t)plane;
 	UNROLL
@@ -136,7 +197,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
 		UNROLL
 		for (int o = 0; o < PLANES; o++)
 			sums[p][o] = relu ? rectified(sums[p][o]) : sums[p][o];
-		if (group.column + (size_t)p < groups.columns)
+		if (group.column + (unsigned)p < groups.columns)
 			planes_store(y, sums[p], first.out - plane, whole);
 	}
 }
@@ -146,7 +207,7 @@ void kernel_first(void *stream, const struct kernel_first *first, size_t batch, 
 {
 	struct groups groups = groups_of(first, PIXELS);
 	size_t packs = (size_t)((first->out + PLANES - 1) / PLANES);
-	size_t count = batch * groups.rows * groups.across * packs;
+	uint32_t count = (uint32_t)(batch * groups.rows * groups.across * packs);
 	bool whole = first->out % PLANES == 0 && packs_fit(PLANES, 2, {y});
 
 	WITH_TYPE(type, T, {
@@ -158,5 +219,231 @@ void kernel_first(void *stream, const struct kernel_first *first, size_t batch, 
 			LAUNCH_BLOCKS((first_forward<T, MOST_SIZE>), launch_blocks(count),
 				      LAUNCH_THREADS, stream, *first, groups, count, whole,
 				      (const T *)x, weights, bias, relu, (T *)y);
+	})
+}
+
+/* --- Backwards --------------------------------------------------------------------------------- */
+
+enum { BACK_PLANES = 4, BACK_PIXELS = 7, BACK_PARTS = 264 /* 2 on each of 132 processors */ };
+
+/* A block's threads: [across] side by side have other outputs, and [lanes] of such rows other groups. */
+struct back {
+	struct kernel_first first;
+	struct groups groups;
+	uint32_t count; /* groups of all images */
+	unsigned across, lanes, parts;
+};
+
+static struct back back_of(const struct kernel_first *first, size_t batch)
+{
+	struct back back = {*first, groups_of(first, BACK_PIXELS), 0, 1, LAUNCH_THREADS, 1};
+	uint32_t blocks, each;
+
+	while (back.across * BACK_PLANES < (unsigned)first->out) {
+		back.across *= 2;
+		back.lanes /= 2;
+	}
+	back.count = (uint32_t)(batch * back.groups.rows * back.groups.across);
+	blocks = (back.count + back.lanes - 1) / back.lanes;
+	each = (blocks + BACK_PARTS - 1) / BACK_PARTS;
+	if (blocks > 0)
+		back.parts = (blocks + each - 1) / each;
+	return back;
+}
+
+/* Of each part: the weights' gradients, then the bias's. */
+static __host__ __device__ inline size_t back_columns(const struct kernel_first *first)
+{
+	return (size_t)(first->out * (first->size * first->size + 1));
+}
+
+size_t kernel_first_bytes(const struct kernel_first *first, size_t batch)
+{
+	return partial_bytes(back_of(first, batch).parts, back_columns(first));
+}
+
+/* ROWS x COLUMNS weights from row [row] on, of each output of a thread. */
+template <int ROWS, int COLUMNS> struct slopes {
+	float weights[ROWS][COLUMNS][BACK_PLANES], bias[BACK_PLANES];
+};
+
+template <typename T> struct slope_source {
+	const T *x, *dy, *y;
+};
+
+/* Numbers [plane] to [plane] + 3 of a pixel, as far as there are such; WHOLE: all, side by side. */
+template <bool WHOLE, typename T>
+static __device__ inline void outputs_load(const T *from, int plane, int out,
+					   float (&values)[BACK_PLANES])
+{
+	if constexpr (WHOLE) {
+		pack<T, BACK_PLANES> numbers = pack_load<BACK_PLANES>(from);
+
+		UNROLL
+		for (int o = 0; o < BACK_PLANES; o++)
+			values[o] = load(numbers.numbers + o);
+	} else {
+		UNROLL
+		for (int o = 0; o < BACK_PLANES; o++)
+			values[o] = plane + o < out ? load(from + o) : 0;
+	}
+}
+
+/* dy where y > 0, of a group's pixels. */
+template <bool WHOLE, typename T>
+static __device__ inline void outputs_of_group(const struct back *back, const struct group *group,
+					       int plane, const struct slope_source<T> *source,
+					       float (&dz)[BACK_PIXELS][BACK_PLANES])
+{
+	size_t out = (size_t)back->first.out;
+	size_t at =
+		(((size_t)group->image * back->groups.rows + group->row) * back->groups.columns +
+		 group->column) *
+			out +
+		(size_t)plane;
+
+	UNROLL
+	for (int p = 0; p < BACK_PIXELS; p++, at += out) {
+		float y[BACK_PLANES] = {1, 1, 1, 1};
+
+		UNROLL
+		for (int o = 0; o < BACK_PLANES; o++)
+			dz[p][o] = 0;
+		if (group->column + (unsigned)p >= back->groups.columns)
+			continue;
+		outputs_load<WHOLE>(source->dy + at, plane, (int)out, dz[p]);
+		if (source->y)
+			outputs_load<WHOLE>(source->y + at, plane, (int)out, y);
+		UNROLL
+		for (int o = 0; o < BACK_PLANES; o++)
+			dz[p][o] = y[o] > 0 ? dz[p][o] : 0;
+	}
+}
+
+template <typename T, int ROWS, int COLUMNS, bool WHOLE>
+static __device__ inline void slopes_add(struct slopes<ROWS, COLUMNS> *slopes,
+					 const struct back *back, const struct group *group,
+					 int row, int plane, const struct slope_source<T> *source)
+{
+	float dz[BACK_PIXELS][BACK_PLANES];
+
+	outputs_of_group<WHOLE>(back, group, plane, source, dz);
+	UNROLL
+	for (int p = 0; p < BACK_PIXELS; p++) {
+		UNROLL
+		for (int o = 0; o < BACK_PLANES; o++)
+			slopes->bias[o] += dz[p][o];
+	}
+	UNROLL
+	for (int r = 0; r < ROWS; r++) {
+		float pixels[BACK_PIXELS + COLUMNS - 1];
+
+		pixels_load(&back->first, group, (size_t)(row + r), source->x, pixels);
+		UNROLL
+		for (int i = 0; i < BACK_PIXELS * COLUMNS; i++) {
+			int p = i / COLUMNS, k = i % COLUMNS;
+
+			UNROLL
+			for (int o = 0; o < BACK_PLANES; o++)
+				slopes->weights[r][k][o] += pixels[p + k] * dz[p][o];
+		}
+	}
+}
+
+/* The sum over a block's lanes of value [k] of a thread: of a weight, then of the bias. */
+template <int ROWS, int COLUMNS>
+static __device__ inline void slopes_leave(const struct back *back, int row,
+					   const float (*all)[LAUNCH_THREADS + 8], unsigned k,
+					   unsigned lane0, float *to)
+{
+	int size = back->first.size, plane = (int)(lane0 * BACK_PLANES + k % BACK_PLANES);
+	int tap = (int)(k / BACK_PLANES), column = tap % COLUMNS;
+	bool bias = tap == ROWS * COLUMNS;
+	float sum = 0;
+
+	row += tap / COLUMNS;
+	if (plane >= back->first.out || (bias ? row != ROWS : column >= size))
+		return;
+	for (unsigned lane = 0; lane < back->lanes; lane++)
+		sum += all[k][lane * back->across + lane0];
+	to[bias ? back->first.out * size * size + plane : (plane * size + row) * size + column] =
+		sum;
+}
+
+/* ROWS rows of weights at a time, COLUMNS of each, or as many as the window has. */
+template <typename T, int ROWS, int COLUMNS, bool WHOLE>
+static __global__ void __launch_bounds__(LAUNCH_THREADS, 2)
+	first_back(struct back back, struct slope_source<T> source, struct partial partial,
+		   float *weights, float *bias)
+{
+	constexpr unsigned VALUES = (ROWS * COLUMNS + 1) * BACK_PLANES;
+	SHARED float all[VALUES][LAUNCH_THREADS + 8];
+	unsigned lane = threadIdx.x / back.across;
+	int plane = (int)(threadIdx.x % back.across) * BACK_PLANES;
+	size_t split = (size_t)(back.first.out * back.first.size * back.first.size);
+	float *to = partial.rows + blockIdx.x * partial.columns;
+
+	for (int row = 0; row < back.first.size; row += ROWS) {
+		struct slopes<ROWS, COLUMNS> slopes = {
+		};
+
+		for (uint32_t i = blockIdx.x * back.lanes + lane;
+		     i < back.count && plane < back.first.out; i += gridDim.x * back.lanes) {
+			struct group group = group_of(&back.groups, i, BACK_PIXELS);
+
+			slopes_add<T, ROWS, COLUMNS, WHOLE>(&slopes, &back, &group, row, plane,
+							    &source);
+		}
+		UNROLL
+		for (int o = 0; o < BACK_PLANES; o++) {
+			UNROLL
+			for (int k = 0; k < ROWS * COLUMNS; k++)
+				all[k * BACK_PLANES + o][threadIdx.x] =
+					slopes.weights[k / COLUMNS][k % COLUMNS][o];
+			all[VALUES - BACK_PLANES + o][threadIdx.x] = slopes.bias[o];
+		}
+		__syncthreads();
+		for (unsigned i = threadIdx.x; i < VALUES * back.across; i += LAUNCH_THREADS)
+			slopes_leave<ROWS, COLUMNS>(&back, row, all, i / back.across,
+						    i % back.across, to);
+		__syncthreads();
+	}
+	if (!partial_last(&partial, blockIdx.x, partial_term{partial.rows, partial.columns}))
+		return;
+	for (size_t c = threadIdx.x; c < partial.columns; c += LAUNCH_THREADS)
+		*(c < split ? weights + c : bias + (c - split)) = (float)partial_total(&partial, c);
+}
+
+template <typename T, int ROWS, int COLUMNS>
+static void back_launch(void *stream, const struct back *back, const struct slope_source<T> *source,
+			bool whole, const struct partial *partial, float *weights, float *bias)
+{
+	if (whole)
+		LAUNCH_BLOCKS((first_back<T, ROWS, COLUMNS, true>), back->parts, LAUNCH_THREADS,
+			      stream, *back, *source, *partial, weights, bias);
+	else
+		LAUNCH_BLOCKS((first_back<T, ROWS, COLUMNS, false>), back->parts, LAUNCH_THREADS,
+			      stream, *back, *source, *partial, weights, bias);
+}
+
+void kernel_first_back(void *stream, const struct kernel_first *first, size_t batch, const void *x,
+		       const void *dy, const void *y, const struct kernel_scratch *scratch,
+		       float *weights, float *bias, enum ddp_type type)
+{
+	struct back back = back_of(first, batch);
+	bool whole = first->out % BACK_PLANES == 0 && packs_fit(8, 2, {dy, y});
+	struct partial partial = partial_of(scratch, back.parts, back_columns(first), 1);
+
+	WITH_TYPE(type, T, {
+		struct slope_source<T> source = {
+			(const T *)x, (const T *)dy, (const T *)y
+		};
+
+		if (first->size == SMALL)
+			back_launch<T, SMALL, SMALL>(stream, &back, &source, whole, &partial,
+						     weights, bias);
+		else
+			back_launch<T, 1, MOST_SIZE>(stream, &back, &source, whole, &partial,
+						     weights, bias);
 	})
 }

@@ -26,6 +26,16 @@
 extern "C" {
 #endif
 
+/*
+ * Memory that kernels need for themselves, and counters for blocks to see which of them is last: zeros, as each
+ * kernel leaves them. Of one kernel at a time.
+ */
+enum { KERNEL_TICKETS = 33 };
+struct kernel_scratch {
+	void *memory;
+	unsigned *tickets;
+};
+
 /* --- What a step is told, and what it tells ----------------------------------------------------- */
 
 /*
@@ -102,8 +112,8 @@ void kernel_gather(void *stream, const struct kernel_images *images, const uint8
 size_t kernel_loss_bytes(size_t batch, size_t classes);
 void kernel_loss(void *stream, const void *logits, const int32_t *labels,
 		 const struct kernel_order *order, const struct kernel_state *state, size_t batch,
-		 size_t classes, float smoothing, void *slopes, float *word, void *scratch,
-		 enum ddp_type type);
+		 size_t classes, float smoothing, void *slopes, float *word,
+		 const struct kernel_scratch *scratch, enum ddp_type type);
 
 /* --- Elements ----------------------------------------------------------------------------------- */
 
@@ -180,12 +190,17 @@ size_t kernel_sums_bytes(size_t rows, size_t channels);
  * deviations; without the cancellation of sums of squares. */
 void kernel_norm_moments(void *stream, const struct kernel_norm *norm,
 			 const struct kernel_order *order, size_t batch, const void *x,
-			 void *scratch, float *moments, enum ddp_type type);
+			 const struct kernel_scratch *scratch, float *moments, enum ddp_type type);
 /* Combine those of [ranks], one after the other, in this order, in double; and the running values move,
  * unless NULL, as PyTorch's do (the unbiased variance). */
 void kernel_norm_combine(void *stream, const struct kernel_norm *norm, const float *moments,
 			 int ranks, float *statistics, float *running_mean,
 			 float *running_variance);
+/* Both at once, where there is one rank: to the bit as one after the other. */
+void kernel_norm_measure(void *stream, const struct kernel_norm *norm,
+			 const struct kernel_order *order, size_t batch, const void *x,
+			 const struct kernel_scratch *scratch, float *statistics,
+			 float *running_mean, float *running_variance, enum ddp_type type);
 /* For evaluation. */
 void kernel_norm_fixed(void *stream, const struct kernel_norm *norm, const float *running_mean,
 		       const float *running_variance, float *statistics);
@@ -202,11 +217,12 @@ struct kernel_norm_relu {
 	const void *y;
 	const float *scale, *shift;
 };
-/* dz = dy where [relu] let through; may be in place; NULL: not wanted. sums: [channels] of dz, [channels]
- * of dz * (x - mean) * inverse. These are the gradients of shift and scale. */
+/* dz = dy, with [more], unless NULL, dy + more, where [relu] let through; may be in place; NULL: not wanted.
+ * sums: [channels] of dz, [channels] of dz * (x - mean) * inverse. These are the gradients of shift and scale. */
 void kernel_norm_sums(void *stream, const struct kernel_norm *norm, size_t batch, const void *x,
 		      const float *statistics, const struct kernel_norm_relu *relu, const void *dy,
-		      void *dz, void *scratch, float *sums, enum ddp_type type);
+		      const void *more, void *dz, const struct kernel_scratch *scratch, float *sums,
+		      enum ddp_type type);
 /* dx = scale * inverse * (dz - sums[c] / n - xhat * sums[channels + c] / n), 0 for samples that are not
  * there. [sums] are of all ranks. May be in place. With [shift], unless NULL, it reads dy in place of
  * dz, and does again what a ReLU without [y] did. */
@@ -216,8 +232,8 @@ void kernel_norm_back(void *stream, const struct kernel_norm *norm,
 		      const float *sums, const void *dz, void *dx, enum ddp_type type);
 
 /* sums[c] of [rows] of [channels], into f32: the gradient of a bias. */
-void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channels, void *scratch,
-			float *sums, enum ddp_type type);
+void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channels,
+			const struct kernel_scratch *scratch, float *sums, enum ddp_type type);
 
 /* --- The first convolution ---------------------------------------------------------------------- */
 
@@ -231,8 +247,8 @@ void kernel_first(void *stream, const struct kernel_first *first, size_t batch, 
 		  const float *weights, const float *bias, bool relu, void *y, enum ddp_type type);
 /* Gradients of weights (O, H, W) and bias; [y], unless NULL, masks dy by y > 0. */
 void kernel_first_back(void *stream, const struct kernel_first *first, size_t batch, const void *x,
-		       const void *dy, const void *y, void *scratch, float *weights, float *bias,
-		       enum ddp_type type);
+		       const void *dy, const void *y, const struct kernel_scratch *scratch,
+		       float *weights, float *bias, enum ddp_type type);
 
 /* --- Optimizer ---------------------------------------------------------------------------------- */
 
@@ -243,7 +259,8 @@ struct kernel_norm2 {
 };
 size_t kernel_norm2_bytes(size_t count);
 void kernel_norm2(void *stream, const float *gradients, size_t count,
-		  const struct kernel_state *state, void *scratch, struct kernel_norm2 *norm2);
+		  const struct kernel_state *state, const struct kernel_scratch *scratch,
+		  struct kernel_norm2 *norm2);
 
 /*
  * Begin the end of a step: with [norm2] (NULL: neither clipping nor loss scaling) overflow, scale and

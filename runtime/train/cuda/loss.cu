@@ -4,8 +4,7 @@
  *
  * Of few classes a row is one thread's, of many 32 lanes share one. Logits are read three times, two of
  * these from the L1 cache: for 512 rows of 10 it is all latency, some 15 KB; for 4096 rows of 1000 it is
- * bound by memory. Blocks leave the sums of their rows in scratch memory, and a second kernel adds these up;
- * where one block has all rows, it does without.
+ * bound by memory. Blocks leave the sums of their rows in scratch memory, and the last one adds these up.
  *
  * f32 is enough, since what is close to 0 is never a difference from 1: the largest element's share of the
  * softmax's sum is exactly 1 and is left out of it, and the label's gradient comes from expm1f().
@@ -173,7 +172,7 @@ static __device__ inline void row_clear(T *slopes, uint32_t classes)
 template <typename T, int WIDTH>
 static __global__ void loss_rows(struct loss loss, const T *logits, const int32_t *labels,
 				 const struct kernel_order *order, const struct kernel_state *state,
-				 T *slopes, float *word, struct part *parts)
+				 T *slopes, float *word, struct part *parts, unsigned *ticket)
 {
 	uint32_t row = (uint32_t)thread_index() / WIDTH;
 	uint32_t count = order->count < loss.batch ? order->count : loss.batch;
@@ -185,24 +184,17 @@ static __global__ void loss_rows(struct loss loss, const T *logits, const int32_
 	if (!there && row < loss.batch)
 		row_clear<WIDTH>(slopes + at, loss.classes);
 	part = row_combine<LAUNCH_THREADS>(part);
-	if (threadIdx.x > 0)
-		return;
-	if (parts)
-		parts[blockIdx.x] = part;
-	else
-		part_tell(part, order, word);
-}
-
-static __global__ void loss_sum(const struct part *parts, uint32_t count,
-				const struct kernel_order *order, float *word)
-{
-	struct part part = {0, 0};
-
-	for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
-		part.loss += parts[i].loss;
-		part.hits += parts[i].hits;
+	if (gridDim.x > 1) {
+		if (threadIdx.x == 0)
+			parts[blockIdx.x] = part;
+		if (!last_block(ticket, gridDim.x))
+			return;
+		part = {0, 0};
+		for (unsigned i = threadIdx.x; i < gridDim.x; i += LAUNCH_THREADS)
+			part = combine(part,
+				       {load_fresh(&parts[i].loss), load_fresh(&parts[i].hits)});
+		part = row_combine<LAUNCH_THREADS>(part);
 	}
-	part = row_combine<LAUNCH_THREADS>(part);
 	if (threadIdx.x == 0)
 		part_tell(part, order, word);
 }
@@ -229,24 +221,21 @@ size_t kernel_loss_bytes(size_t batch, size_t classes)
 
 void kernel_loss(void *stream, const void *logits, const int32_t *labels,
 		 const struct kernel_order *order, const struct kernel_state *state, size_t batch,
-		 size_t classes, float smoothing, void *slopes, float *word, void *scratch,
-		 enum ddp_type type)
+		 size_t classes, float smoothing, void *slopes, float *word,
+		 const struct kernel_scratch *scratch, enum ddp_type type)
 {
 	size_t blocks = row_blocks(batch, classes);
 	struct loss loss = {(uint32_t)batch, (uint32_t)classes, smoothing};
-	struct part *parts = blocks > 1 ? (struct part *)scratch : NULL;
+	struct part *parts = (struct part *)scratch->memory;
 
 	WITH_TYPE(type, T, {
 		if (row_width(classes) == 1)
 			LAUNCH_BLOCKS((loss_rows<T, 1>), blocks, LAUNCH_THREADS, stream, loss,
 				      (const T *)logits, labels, order, state, (T *)slopes, word,
-				      parts);
+				      parts, scratch->tickets);
 		else
 			LAUNCH_BLOCKS((loss_rows<T, LANES>), blocks, LAUNCH_THREADS, stream, loss,
 				      (const T *)logits, labels, order, state, (T *)slopes, word,
-				      parts);
+				      parts, scratch->tickets);
 	})
-	if (parts)
-		LAUNCH_BLOCKS(loss_sum, 1, LAUNCH_THREADS, stream, parts, (uint32_t)blocks, order,
-			      word);
 }

@@ -75,7 +75,8 @@ static __device__ inline float inverse_of(float scale)
 
 /* --- The size of the gradient ------------------------------------------------------------------- */
 
-enum { NORM_THREADS = 256, NORM_BLOCKS = 256, NORM_SHARE = 16 };
+/* The last block has a thread for each block. */
+enum { NORM_THREADS = 256, NORM_BLOCKS = NORM_THREADS, NORM_SHARE = 16 };
 
 struct norm_part {
 	double squares;
@@ -100,7 +101,8 @@ static size_t norm_blocks(size_t count)
 
 template <bool ALIGNED>
 static __global__ void norm_parts(const float *gradients, size_t count,
-				  const struct kernel_state *state, struct norm_part *parts)
+				  const struct kernel_state *state, struct norm_part *parts,
+				  unsigned *ticket, struct kernel_norm2 *norm2)
 {
 	size_t stride = (size_t)gridDim.x * blockDim.x * FOUR;
 	float inverse = inverse_of(state->scale);
@@ -122,16 +124,14 @@ static __global__ void norm_parts(const float *gradients, size_t count,
 	part = block_sum<NORM_THREADS>(part);
 	if (threadIdx.x == 0)
 		parts[blockIdx.x] = part;
-}
-
-static __global__ void norm_whole(const struct norm_part *parts, unsigned count,
-				  struct kernel_norm2 *norm2)
-{
-	struct norm_part part = {0, 0};
-
-	if (threadIdx.x < count)
-		part = parts[threadIdx.x];
-	part = block_sum<NORM_BLOCKS>(part);
+	if (!last_block(ticket, gridDim.x))
+		return;
+	part = {0, 0};
+	if (threadIdx.x < gridDim.x) {
+		part.squares = load_fresh(&parts[threadIdx.x].squares);
+		part.odd = load_fresh(&parts[threadIdx.x].odd);
+	}
+	part = block_sum<NORM_THREADS>(part);
 	if (threadIdx.x == 0) {
 		norm2->norm = sqrt(part.squares);
 		norm2->overflow = part.odd;
@@ -144,18 +144,18 @@ size_t kernel_norm2_bytes(size_t count)
 }
 
 void kernel_norm2(void *stream, const float *gradients, size_t count,
-		  const struct kernel_state *state, void *scratch, struct kernel_norm2 *norm2)
+		  const struct kernel_state *state, const struct kernel_scratch *scratch,
+		  struct kernel_norm2 *norm2)
 {
-	struct norm_part *parts = (struct norm_part *)scratch;
+	struct norm_part *parts = (struct norm_part *)scratch->memory;
 	size_t blocks = norm_blocks(count);
 
 	if (is_aligned(gradients))
 		LAUNCH_BLOCKS(norm_parts<true>, blocks, NORM_THREADS, stream, gradients, count,
-			      state, parts);
+			      state, parts, scratch->tickets, norm2);
 	else
 		LAUNCH_BLOCKS(norm_parts<false>, blocks, NORM_THREADS, stream, gradients, count,
-			      state, parts);
-	LAUNCH_BLOCKS(norm_whole, 1, NORM_BLOCKS, stream, parts, (unsigned)blocks, norm2);
+			      state, parts, scratch->tickets, norm2);
 }
 
 /* --- The step's number, and the loss scale ------------------------------------------------------- */

@@ -1,33 +1,104 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pools.cu - pools
+ * pools.cu - pools, dropout, and dropout behind a max-pool
  *
  * All are bound by memory: each byte is read and written once, 16 bytes at a time where rows of channels
  * allow it, neighbours by neighbours. A max-pool reads size x size packs per thread, all under way at
- * once; where batches are small, what remains is the launch.
+ * once; behind it dropout reads nothing, and there is one launch less to wait for. Where batches are small,
+ * what remains is the launch.
+ *
+ * Indices are divided in 32 bits, which takes a fifth of the time that 64 do: the engine refuses batches
+ * whose values have more elements.
  */
 #include "gpu/launch.cuh"
 #include "gpu/pack.cuh"
 #include "kernels.h"
-#include "window.cuh"
+#include "philox.cuh"
+
+/* --- Windows ---------------------------------------------------------------------------------- */
+
+/* The window of a thread: its pack of channels, where it begins in x, and its number among the results. */
+struct window {
+	uint32_t channel, row, column, image;
+	bool whole;
+};
+
+/* [rows] x [columns] windows in an image: with or without those that stick out. */
+static __device__ inline struct window window_of(const struct kernel_pool *pool, uint32_t index,
+						 uint32_t rows, uint32_t columns, int pack)
+{
+	uint32_t packs = (uint32_t)(pool->channels / pack);
+	struct window window;
+
+	window.channel = index % packs * (uint32_t)pack;
+	index /= packs;
+	window.column = index % columns;
+	index /= columns;
+	window.row = index % rows;
+	window.image = index / rows;
+	window.whole = window.row < (uint32_t)(pool->height / pool->size) &&
+		       window.column < (uint32_t)(pool->width / pool->size);
+	return window;
+}
+
+/* Element [k] of the window, in x: its pixel may lie outside of the image. */
+static __device__ inline size_t window_pixel(const struct kernel_pool *pool,
+					     const struct window *window, int y, int x)
+{
+	uint32_t row = window->row * (uint32_t)pool->size + (uint32_t)y;
+	uint32_t column = window->column * (uint32_t)pool->size + (uint32_t)x;
+
+	return (((size_t)window->image * (size_t)pool->height + row) * (size_t)pool->width +
+		column) *
+		       (size_t)pool->channels +
+	       window->channel;
+}
+
+static __device__ inline size_t window_result(const struct kernel_pool *pool,
+					      const struct window *window)
+{
+	uint32_t rows = (uint32_t)(pool->height / pool->size);
+	uint32_t columns = (uint32_t)(pool->width / pool->size);
+
+	return (((size_t)window->image * rows + window->row) * columns + window->column) *
+		       (size_t)pool->channels +
+	       window->channel;
+}
+
+/* Pixel [k] of the window: a later one wins if it is greater, or no number. */
+template <typename T, int V>
+static __device__ inline void window_take(float (&best)[V], pack<uint8_t, V> *which,
+					  const pack<T, V> &numbers, int k)
+{
+	UNROLL
+	for (int v = 0; v < V; v++) {
+		float next = load(numbers.numbers + v);
+
+		if (k == 0 || next > best[v] || next != next) {
+			best[v] = next;
+			which->numbers[v] = (uint8_t)k;
+		}
+	}
+}
 
 /* --- Max -------------------------------------------------------------------------------------- */
 
 /* SIZE 0: any. */
 template <typename T, int V, int SIZE>
-static __global__ void max_pool(struct kernel_pool pool, size_t count, const T *x, T *y,
+static __global__ void max_pool(struct kernel_pool pool, uint32_t count, const T *x, T *y,
 				uint8_t *which)
 {
 	const int size = SIZE ? SIZE : pool.size;
+	uint32_t index = (uint32_t)thread_index();
 	pack<uint8_t, V> at = {};
 	pack<T, V> result;
 	struct window window;
 	float best[V] = {};
 
-	if (thread_index() >= count)
+	if (index >= count)
 		return;
-	window = window_of(&pool, thread_index(), (size_t)(pool.height / size),
-			   (size_t)(pool.width / size), V);
+	window = window_of(&pool, index, (uint32_t)(pool.height / size),
+			   (uint32_t)(pool.width / size), V);
 	for (int k = 0; k < size * size; k++)
 		window_take(best, &at,
 			    pack_load<V>(x + window_pixel(&pool, &window, k / size, k % size)), k);
@@ -48,7 +119,7 @@ void kernel_max_pool(void *stream, const struct kernel_pool *pool, size_t batch,
 	if (windows == 0)
 		return;
 	WITH_TYPE(type, T, WITH_PACK(packs_fit(channels, sizeof(T), {x, y, which}), T, V, {
-			  size_t count = windows * (channels / V);
+			  uint32_t count = (uint32_t)(windows * (channels / V));
 
 			  if (pool->size == 2)
 				  LAUNCH_EACH((max_pool<T, V, 2>), count, stream, *pool, count,
@@ -61,8 +132,8 @@ void kernel_max_pool(void *stream, const struct kernel_pool *pool, size_t batch,
 
 /* A window sends its gradient to one pixel and zeros to the others: to all where it sticks out. */
 template <typename T, int V>
-static __global__ void max_pool_back(struct kernel_pool pool, size_t rows, size_t columns,
-				     size_t count, const T *dy, const uint8_t *which, const T *y,
+static __global__ void max_pool_back(struct kernel_pool pool, uint32_t rows, uint32_t columns,
+				     uint32_t count, const T *dy, const uint8_t *which, const T *y,
 				     float scale, T *dx)
 {
 	pack<uint8_t, V> at = {};
@@ -72,7 +143,7 @@ static __global__ void max_pool_back(struct kernel_pool pool, size_t rows, size_
 
 	if (thread_index() >= count)
 		return;
-	window = window_of(&pool, thread_index(), rows, columns, V);
+	window = window_of(&pool, (uint32_t)thread_index(), rows, columns, V);
 	from = window_result(&pool, &window);
 	if (window.whole) {
 		slopes = pack_load<V>(dy + from);
@@ -84,8 +155,8 @@ static __global__ void max_pool_back(struct kernel_pool pool, size_t rows, size_
 		int dr = k / pool.size, dc = k % pool.size;
 		pack<T, V> out;
 
-		if (window.row * (size_t)pool.size + (size_t)dr >= (size_t)pool.height ||
-		    window.column * (size_t)pool.size + (size_t)dc >= (size_t)pool.width)
+		if (window.row * (uint32_t)pool.size + (uint32_t)dr >= (uint32_t)pool.height ||
+		    window.column * (uint32_t)pool.size + (uint32_t)dc >= (uint32_t)pool.width)
 			continue;
 		UNROLL
 		for (int v = 0; v < V; v++) {
@@ -102,12 +173,12 @@ static void launch_max_pool_back(void *stream, const struct kernel_pool *pool, s
 				 const void *dy, const uint8_t *which, const void *y, float scale,
 				 void *dx, enum ddp_type type)
 {
-	size_t channels = (size_t)pool->channels, size = (size_t)pool->size;
-	size_t rows = ((size_t)pool->height + size - 1) / size;
-	size_t columns = ((size_t)pool->width + size - 1) / size;
+	uint32_t channels = (uint32_t)pool->channels, size = (uint32_t)pool->size;
+	uint32_t rows = ((uint32_t)pool->height + size - 1) / size;
+	uint32_t columns = ((uint32_t)pool->width + size - 1) / size;
 
 	WITH_TYPE(type, T, WITH_PACK(packs_fit(channels, sizeof(T), {dy, which, y, dx}), T, V, {
-			  size_t count = batch * rows * columns * (channels / V);
+			  uint32_t count = (uint32_t)batch * rows * columns * (channels / V);
 
 			  LAUNCH_EACH((max_pool_back<T, V>), count, stream, *pool, rows, columns,
 				      count, (const T *)dy, which, (const T *)y, scale, (T *)dx);
@@ -128,22 +199,220 @@ void kernel_max_pool_dropout_back(void *stream, const struct kernel_pool *pool, 
 	launch_max_pool_back(stream, pool, batch, dy, which, y, scale, dx, type);
 }
 
+/* --- Dropout ------------------------------------------------------------------------------------ */
+
+/*
+ * What is drawn for 128 elements is drawn once, by one thread of the block for each of its planes, while
+ * the block's numbers are on their way; a block has a draw for each of its threads at most, and usually a
+ * warp's. A thread has V elements of a sample, side by side; blocks are of LAUNCH_THREADS.
+ */
+enum { GROUP = 128, PLANES = 16 }; /* dropout.h */
+
+/* Of a block. */
+template <int V> static constexpr uint32_t GROUPS = LAUNCH_THREADS *V / GROUP;
+
+/* The samples' groups, one sample after the other. */
+struct groups {
+	uint32_t samples, each; /* of a sample */
+	uint32_t elements;	/* of a sample: the last group may have fewer than 128 */
+};
+
+/* Plane [plane] of group [index]. */
+static __device__ inline struct philox_words draw(const struct kernel_dropout *dropout,
+						  const struct kernel_order *order,
+						  const uint64_t *orders,
+						  const struct groups *groups, uint32_t index,
+						  uint32_t plane)
+{
+	uint32_t sample = index / groups->each, planes = (uint32_t)dropout->planes;
+	uint64_t place = sample < order->count ? orders[sample] : 0;
+
+	return philox_random(order->seed, order->epoch, place, dropout->layer,
+			     index % groups->each * planes + plane);
+}
+
+/* Of 32 elements, from the [planes] of their group: a 1 where it is dropped. */
+static __device__ inline uint32_t dropped(const struct kernel_dropout *dropout,
+					  const struct philox_words *planes, uint32_t word)
+{
+	uint32_t less = 0;
+
+	for (int p = dropout->planes - 1; p >= 0; p--) {
+		uint32_t bits = ~planes[p].words[word];
+		bool one = dropout->limit >> (dropout->planes - 1 - p) & 1;
+
+		less = one ? bits | less : bits & less;
+	}
+	return less;
+}
+
+static inline struct groups groups_of(size_t samples, size_t elements)
+{
+	return {(uint32_t)samples, (uint32_t)((elements + GROUP - 1) / GROUP), (uint32_t)elements};
+}
+
+template <int V> static inline size_t groups_blocks(const struct groups *groups)
+{
+	return ((size_t)groups->samples * groups->each + GROUPS<V> - 1) / GROUPS<V>;
+}
+
+/* A thread's elements. */
+struct share {
+	uint32_t group, element; /* of the block, of the group */
+	uint32_t sample, place;	 /* of the sample */
+	bool there;
+};
+
+template <int V> static __device__ inline struct share share_of(const struct groups *groups)
+{
+	struct share share;
+	uint32_t index;
+
+	share.group = threadIdx.x * V / GROUP;
+	share.element = threadIdx.x * V % GROUP;
+	index = blockIdx.x * GROUPS<V> + share.group;
+	share.sample = index / groups->each;
+	share.place = index % groups->each * GROUP + share.element;
+	share.there = share.sample < groups->samples && share.place < groups->elements;
+	return share;
+}
+
+/* From bit 0 on, a 1 for each of the thread's elements that is dropped. All threads call it. */
+template <int V>
+static __device__ inline uint32_t share_dropped(const struct kernel_dropout *dropout,
+						const struct kernel_order *order,
+						const uint64_t *orders, const struct groups *groups,
+						struct share share)
+{
+	SHARED struct philox_words drawn[GROUPS<V> * PLANES];
+	uint32_t first = blockIdx.x * GROUPS<V>, planes = (uint32_t)dropout->planes;
+
+	if (threadIdx.x < GROUPS<V> * planes)
+		drawn[threadIdx.x] = draw(dropout, order, orders, groups,
+					  first + threadIdx.x / planes, threadIdx.x % planes);
+	__syncthreads();
+	return dropped(dropout, drawn + share.group * planes, share.element / 32) >>
+	       share.element % 32;
+}
+
+template <typename T, int V>
+static __global__ void drop(struct kernel_dropout dropout, const struct kernel_order *order,
+			    const uint64_t *orders, struct groups groups, const T *x, T *y)
+{
+	struct share share = share_of<V>(&groups);
+	size_t at = (size_t)share.sample * groups.elements + share.place;
+	pack<T, V> numbers;
+	uint32_t bits;
+
+	if (share.there)
+		numbers = pack_load<V>(x + at);
+	bits = share_dropped<V>(&dropout, order, orders, &groups, share);
+	if (!share.there)
+		return;
+	UNROLL
+	for (int v = 0; v < V; v++)
+		store(&numbers.numbers[v],
+		      bits >> v & 1 ? 0 : load(&numbers.numbers[v]) * dropout.scale);
+	pack_store(y + at, numbers);
+}
+
+void kernel_dropout(void *stream, const struct kernel_dropout *dropout,
+		    const struct kernel_order *order, const uint64_t *orders, size_t batch,
+		    size_t elements, const void *x, void *y, enum ddp_type type)
+{
+	struct groups groups = groups_of(batch, elements);
+
+	if (batch * elements == 0)
+		return;
+	WITH_TYPE(type, T, WITH_PACK(packs_fit(elements, sizeof(T), {x, y}), T, V, {
+			  LAUNCH_BLOCKS((drop<T, V>), groups_blocks<V>(&groups), LAUNCH_THREADS,
+					stream, *dropout, order, orders, groups, (const T *)x,
+					(T *)y);
+		  }))
+}
+
+/* --- Behind a pool ------------------------------------------------------------------------------ */
+
+static __device__ inline struct window window_at(const struct kernel_pool *pool, struct share share)
+{
+	uint32_t channels = (uint32_t)pool->channels;
+	uint32_t columns = (uint32_t)(pool->width / pool->size), pixel = share.place / channels;
+
+	return {share.place % channels, pixel / columns, pixel % columns, share.sample, true};
+}
+
+/* SIZE 0: any. */
+template <typename T, int V, int SIZE>
+static __global__ void pool_drop(struct kernel_pool pool, struct kernel_dropout dropout,
+				 const struct kernel_order *order, const uint64_t *orders,
+				 struct groups groups, const T *x, T *y, uint8_t *which)
+{
+	const int size = SIZE ? SIZE : pool.size;
+	struct share share = share_of<V>(&groups);
+	struct window window = window_at(&pool, share);
+	size_t at = (size_t)share.sample * groups.elements + share.place;
+	pack<uint8_t, V> first = {};
+	pack<T, V> result;
+	float best[V] = {};
+	uint32_t bits;
+
+	for (int k = 0; share.there && k < size * size; k++)
+		window_take(best, &first,
+			    pack_load<V>(x + window_pixel(&pool, &window, k / size, k % size)), k);
+	bits = share_dropped<V>(&dropout, order, orders, &groups, share);
+	if (!share.there)
+		return;
+	UNROLL
+	for (int v = 0; v < V; v++)
+		store(result.numbers + v, bits >> v & 1 ? 0 : best[v] * dropout.scale);
+	pack_store(y + at, result);
+	pack_store(which + at, first);
+}
+
+void kernel_max_pool_dropout(void *stream, const struct kernel_pool *pool,
+			     const struct kernel_dropout *dropout, const struct kernel_order *order,
+			     const uint64_t *orders, size_t batch, const void *x, void *y,
+			     uint8_t *which, enum ddp_type type)
+{
+	size_t channels = (size_t)pool->channels;
+	size_t elements =
+		(size_t)(pool->height / pool->size) * (size_t)(pool->width / pool->size) * channels;
+	struct groups groups = groups_of(batch, elements);
+
+	if (batch * elements == 0)
+		return;
+	WITH_TYPE(type, T, WITH_PACK(packs_fit(channels, sizeof(T), {x, y, which}), T, V, {
+			  size_t blocks = groups_blocks<V>(&groups);
+
+			  if (pool->size == 2)
+				  LAUNCH_BLOCKS((pool_drop<T, V, 2>), blocks, LAUNCH_THREADS,
+						stream, *pool, *dropout, order, orders, groups,
+						(const T *)x, (T *)y, which);
+			  else
+				  LAUNCH_BLOCKS((pool_drop<T, V, 0>), blocks, LAUNCH_THREADS,
+						stream, *pool, *dropout, order, orders, groups,
+						(const T *)x, (T *)y, which);
+		  }))
+}
+
 /* --- Average ---------------------------------------------------------------------------------- */
 
 /* A thread sums one pack of channels over all rows of an image. */
 template <typename T, int V>
-static __global__ void average_pool(size_t count, size_t rows, size_t channels, const T *x, T *y)
+static __global__ void average_pool(uint32_t count, uint32_t rows, uint32_t channels, const T *x,
+				    T *y)
 {
 	const float part = 1 / (float)rows;
-	size_t packs = channels / V, image = thread_index() / packs;
-	size_t channel = thread_index() % packs * V;
+	uint32_t index = (uint32_t)thread_index(), packs = channels / V,
+		 channel = index % packs * V;
+	size_t image = index / packs;
 	float sums[V] = {};
 	pack<T, V> means;
 
-	if (thread_index() >= count)
+	if (index >= count)
 		return;
 	UNROLL_8
-	for (size_t r = 0; r < rows; r++) {
+	for (uint32_t r = 0; r < rows; r++) {
 		pack<T, V> numbers = pack_load<V>(x + (image * rows + r) * channels + channel);
 
 		UNROLL
@@ -160,29 +429,30 @@ void kernel_average_pool(void *stream, size_t batch, size_t rows, size_t channel
 			 void *y, enum ddp_type type)
 {
 	WITH_TYPE(type, T, WITH_PACK(packs_fit(channels, sizeof(T), {x, y}), T, V, {
-			  size_t count = batch * (channels / V);
+			  uint32_t count = (uint32_t)(batch * (channels / V));
 
-			  LAUNCH_EACH((average_pool<T, V>), count, stream, count, rows, channels,
-				      (const T *)x, (T *)y);
+			  LAUNCH_EACH((average_pool<T, V>), count, stream, count, (uint32_t)rows,
+				      (uint32_t)channels, (const T *)x, (T *)y);
 		  }))
 }
 
 template <typename T, int V>
-static __global__ void average_pool_back(size_t count, size_t rows, size_t channels, const T *dy,
-					 T *dx)
+static __global__ void average_pool_back(uint32_t count, uint32_t rows, uint32_t channels,
+					 const T *dy, T *dx)
 {
 	const float part = 1 / (float)rows;
-	size_t packs = channels / V, image = thread_index() / packs;
-	size_t channel = thread_index() % packs * V;
+	uint32_t index = (uint32_t)thread_index(), packs = channels / V,
+		 channel = index % packs * V;
+	size_t image = index / packs;
 	pack<T, V> slopes;
 
-	if (thread_index() >= count)
+	if (index >= count)
 		return;
 	slopes = pack_load<V>(dy + image * channels + channel);
 	UNROLL
 	for (int v = 0; v < V; v++)
 		store(slopes.numbers + v, load(slopes.numbers + v) * part);
-	for (size_t r = 0; r < rows; r++)
+	for (uint32_t r = 0; r < rows; r++)
 		pack_store(dx + (image * rows + r) * channels + channel, slopes);
 }
 
@@ -190,9 +460,9 @@ void kernel_average_pool_back(void *stream, size_t batch, size_t rows, size_t ch
 			      const void *dy, void *dx, enum ddp_type type)
 {
 	WITH_TYPE(type, T, WITH_PACK(packs_fit(channels, sizeof(T), {dy, dx}), T, V, {
-			  size_t count = batch * (channels / V);
+			  uint32_t count = (uint32_t)(batch * (channels / V));
 
-			  LAUNCH_EACH((average_pool_back<T, V>), count, stream, count, rows,
-				      channels, (const T *)dy, (T *)dx);
+			  LAUNCH_EACH((average_pool_back<T, V>), count, stream, count,
+				      (uint32_t)rows, (uint32_t)channels, (const T *)dy, (T *)dx);
 		  }))
 }

@@ -13,11 +13,12 @@ static void loss(struct engine *engine)
 {
 	const struct program *program = engine->program;
 	const struct program_value *result = program_result(program);
+	struct kernel_scratch scratch = cuda_scratch(engine);
 
 	kernel_loss(cuda_stream(engine), cuda_room(engine, result->data), engine->block.labels,
 		    engine->block.order, engine->memory.state, engine->batch, result->elements,
 		    engine->setup.smoothing, cuda_room(engine, result->gradient),
-		    engine->memory.gradients + engine->setup.model->count, engine->memory.scratch,
+		    engine->memory.gradients + engine->setup.model->count, &scratch,
 		    engine->setup.type);
 }
 
@@ -28,12 +29,12 @@ static int optimize(struct engine *engine, struct ddp_error *error)
 	const struct cuda_memory *memory = &engine->memory;
 	bool asked = setup->clip > 0 || engine->scaling;
 	struct kernel_norm2 *norm2 = asked ? memory->norm2 : NULL;
+	struct kernel_scratch scratch = cuda_scratch(engine);
 	size_t count = setup->model->count;
 	void *stream = cuda_stream(engine);
 
 	if (asked)
-		kernel_norm2(stream, memory->gradients, count, memory->state, memory->scratch,
-			     norm2);
+		kernel_norm2(stream, memory->gradients, count, memory->state, &scratch, norm2);
 	kernel_advance(stream, engine->block.order, memory->state, norm2, memory->divisor);
 	kernel_optimize(stream, setup->optim, engine->block.order, memory->state, norm2,
 			memory->divisor, setup->clip, memory->values, memory->gradients,
