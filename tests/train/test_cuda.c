@@ -58,7 +58,8 @@ END_TEST
 static const struct {
 	const char *name;
 	int steps;
-} ours[] = {{"mnist", 3}, {"cifar", 2}};
+	size_t nodes; /* of a step's graph, at most */
+} ours[] = {{"mnist", 3, 23}, {"cifar", 2, 150}};
 
 START_TEST(test_ours)
 {
@@ -76,6 +77,7 @@ START_TEST(test_ours)
 	duo_near(ours[_i].name, "values",
 		 duo_distance(duo.shop.model->values, duo.model->values, duo.model->count), 5e-5);
 	ck_assert_uint_gt(cuda_nodes(duo.engine), 0);
+	ck_assert_uint_le(cuda_nodes(duo.engine), ours[_i].nodes);
 	printf("# a step of %s is a graph of %zu nodes; %llu bytes of memory\n", ours[_i].name,
 	       cuda_nodes(duo.engine), (unsigned long long)engine_cuda.memory(duo.engine));
 	duo_close(&duo);

@@ -406,6 +406,12 @@ template <int V> struct line {
 	float mean[V], factor[V], shift[V];
 };
 
+/* Not contracted, so that the way back, which does it again, sees what the way forward saw. */
+static __device__ inline float line_at(float off, float factor, float shift)
+{
+	return __fadd_rn(__fmul_rn(off, factor), shift);
+}
+
 template <typename T> struct apply {
 	const T *x, *add;
 	T *y;
@@ -444,7 +450,7 @@ static __device__ inline void apply_rows(const struct apply<T> *apply, const str
 		UNROLL
 		for (int v = 0; v < V; v++) {
 			float off = load(x[i].numbers + v) - line->mean[v];
-			float value = off * line->factor[v] + line->shift[v];
+			float value = line_at(off, line->factor[v], line->shift[v]);
 
 			if (apply->add)
 				value += load(add[i].numbers + v);
@@ -558,7 +564,7 @@ static __device__ inline void terms_add(struct sums<V> *sums, const struct rows 
 
 			if (KIND != PLAIN)
 				off = load(x[i].numbers + v) - sums->mean[v];
-			if (KIND == AGAIN && !(off * sums->factor[v] + sums->shift[v] > 0))
+			if (KIND == AGAIN && !(line_at(off, sums->factor[v], sums->shift[v]) > 0))
 				store(dy[i].numbers + v, 0);
 			value = load(dy[i].numbers + v);
 			sums->sum[0][v] += value;
@@ -750,7 +756,7 @@ static __device__ inline void back_rows(const struct back<T> *back, const struct
 			float off = load(x[i].numbers + v) - line->mean[v];
 			float value = load(dz[i].numbers + v);
 
-			if (AGAIN && !(off * line->factor[v] + line->shift[v] > 0))
+			if (AGAIN && !(line_at(off, line->factor[v], line->shift[v]) > 0))
 				value = 0;
 			value -= line->middle[v];
 			value = (value - off * line->slope[v]) * line->factor[v];

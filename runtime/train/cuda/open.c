@@ -125,6 +125,7 @@ static int compile(struct engine *engine, struct ddp_error *error)
 		.dropout = !setup->no_dropout,
 		.alignment = ALIGNMENT,
 		.drop_masks = true,
+		.joins = true,
 	};
 	int status = program_create(&engine->program, setup->model->graph, &options, error);
 
@@ -135,15 +136,23 @@ static int compile(struct engine *engine, struct ddp_error *error)
 
 /*
  * Activations that can never fit are refused before cuDNN is asked for plans of their size: by the
- * device, whose message has all the numbers.
+ * device, whose message has all the numbers. Kernels count elements in 32 bits.
  */
 static int check_size(struct engine *engine, struct ddp_error *error)
 {
-	size_t bytes = engine->memory.rooms_bytes;
+	size_t bytes = engine->memory.rooms_bytes, most = engine->setup.batch;
 	void *memory = NULL;
 	char what[64];
 	int status;
 
+	most = engine->piece > most ? engine->piece : most;
+	for (int i = 0; i < engine->program->value_count; i++) {
+		if (most * engine->program->values[i].elements > UINT32_MAX)
+			return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+					     "batches of %zu samples: a layer's values are more "
+					     "than 2^32; lower --batch",
+					     most);
+	}
 	if (bytes <= device_info(engine->device)->limit)
 		return 0;
 	snprintf(what, sizeof(what), "activations of %zu samples", engine->setup.batch);

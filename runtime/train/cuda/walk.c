@@ -208,19 +208,24 @@ static int norm_backward(struct engine *engine, int index, void *dx, struct ddp_
 	float *mine = joined ? shift : engine->memory.sums;
 	const float *sums = mine;
 	void *dy = cuda_gradient(engine, op->output), *more = NULL;
+	int second = engine->program->values[op->output].second;
 	struct kernel_scratch scratch = cuda_scratch(engine);
+	const float *again;
 	int status;
 
+	if (second != PROGRAM_NONE)
+		more = cuda_room(engine, second);
+	again = more ? NULL : relu.shift;
 	kernel_norm_sums(cuda_stream(engine), &unit->norm, engine->batch,
 			 cuda_value(engine, op->input), unit->statistics, &relu, dy, more,
-			 relu.shift ? NULL : dy, &scratch, mine, engine->setup.type);
+			 again ? NULL : dy, &scratch, mine, engine->setup.type);
 	status = keep_slopes(engine, op, mine, channels, error);
 	if (status == 0 && engine->sync_norm)
 		status = share(engine, &sums, channels, error);
 	if (status == 0 && dx)
 		kernel_norm_back(cuda_stream(engine), &unit->norm, engine->block.order,
 				 engine->batch, cuda_value(engine, op->input), unit->statistics,
-				 cuda_parameter(engine, op->node->weight), relu.shift, sums, dy, dx,
+				 cuda_parameter(engine, op->node->weight), again, sums, dy, dx,
 				 engine->setup.type);
 	return status;
 }
@@ -576,7 +581,7 @@ static int backward_op(struct engine *engine, int index, struct ddp_error *error
 		back.dx = op->temporary != PROGRAM_NONE ? cuda_room(engine, op->temporary)
 							: cuda_gradient(engine, op->input);
 	status = backward(&back, error);
-	if (status == 0 && op->temporary != PROGRAM_NONE) {
+	if (status == 0 && op->temporary != PROGRAM_NONE && !op->left) {
 		void *to = cuda_gradient(engine, op->input);
 
 		kernel_add(back.stream, back.dx, to, to, cuda_elements(engine, op->input), false,

@@ -263,6 +263,24 @@ static int connect_gradients(struct program *program, struct ddp_error *error)
 	return 0;
 }
 
+/* The last gradient that is given to what a BatchNorm made is not added to the others before it. */
+static void leave_sums(struct program *program)
+{
+	for (int i = 0; i < program->op_count; i++) {
+		struct program_op *op = &program->ops[i];
+		struct program_value *input = &program->values[op->input];
+
+		for (int maker = 0; op->temporary != PROGRAM_NONE && maker < i; maker++) {
+			if (program->ops[maker].output != op->input ||
+			    program->ops[maker].kind != PROGRAM_NORM ||
+			    input->second != PROGRAM_NONE)
+				continue;
+			input->second = op->temporary;
+			op->left = true;
+		}
+	}
+}
+
 /* --- Times ---------------------------------------------------------------------------------- */
 
 static void touch(struct program *program, int room, enum program_mode mode, int time)
@@ -342,6 +360,7 @@ static void touch_back(struct program *program, const struct program_op *op, int
 	touch_gradient(program, program_gradient(program, op), time);
 	touch_gradient(program, op->input, time);
 	touch_gradient(program, op->other, time);
+	touch(program, program->values[op->output].second, PROGRAM_TRAIN, time);
 }
 
 static void set_times(struct program *program)
@@ -389,6 +408,8 @@ int program_connect(struct program *program, const struct program_options *optio
 	status = connect_gradients(program, error);
 	if (status < 0)
 		return status;
+	if (options->joins)
+		leave_sums(program);
 	result = program_result(program);
 	program->labels = program_room(program, sizeof(int32_t), 0);
 	program->logits = result->data;

@@ -132,6 +132,7 @@ static int add_value(struct program *program, struct graph_shape shape)
 		.elements = graph_size(shape),
 		.data = PROGRAM_NONE,
 		.gradient = PROGRAM_NONE,
+		.second = PROGRAM_NONE,
 		.again = PROGRAM_NONE,
 	};
 	return program->value_count++;

@@ -31,8 +31,9 @@ struct program_value {
 	int readers;	    /* operations */
 	bool wanted;	    /* its gradient */
 	int data, gradient; /* rooms */
-	int again;	    /* the room of a value that is computed again for the way back */
-	int maker;	    /* of such a one: the operation */
+	int second; /* the room of a gradient that its maker adds to the other one; or none */
+	int again;  /* the room of a value that is computed again for the way back */
+	int maker;  /* of such a one: the operation */
 };
 
 enum program_kind {
@@ -55,6 +56,7 @@ struct program_op {
 
 	/* A gradient that another operation wrote before is added to: through [temporary]. */
 	bool accumulate, accumulate_other;
+	bool left;     /* to the maker of the input, which reads both */
 	int temporary; /* rooms from here on */
 	int which;     /* MAX_POOL: where the maximum was */
 	int keep;      /* DROPOUT: a bit for each element */
@@ -106,7 +108,8 @@ struct program_options {
 	/* Dropout masks by its results on the way back, for a ReLU before it too. Where a max-pool is
 	 * between the two, that does all, and knows its [dropout], which is inner. */
 	bool drop_masks;
-	bool wide; /* the loss is computed from f32 and gives f32 */
+	bool joins; /* BatchNorm's way back adds up two gradients of what it made */
+	bool wide;  /* the loss is computed from f32 and gives f32 */
 };
 
 /*
