@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # libddp's rules against PyTorch's own, question by question; needs no Slurm.
 
+load torch
+
 setup_file()
 {
-	export PYTHON=${DDP_PYTHON:-/usr/bin/python3} PYTHONDONTWRITEBYTECODE=1
 	export ORACLE=${DDP_BUILDDIR:?}/tests/interop/oracle
-	"$PYTHON" -c 'import torch.distributed' 2>/dev/null || {
-		echo "$PYTHON has no PyTorch (Debian: python3-torch); name another with DDP_PYTHON" >&2
-		return 1
-	}
+	ready_up
 }
+
+teardown_file() { ready_down; }
 
 compare()
 {
-	run "$PYTHON" -W ignore "$BATS_TEST_DIRNAME/compare.py" "$1"
+	run python compare.py "$1"
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[ "${2:-}" = optional ] || grep -qE '^[0-9]{2,} questions' <<<"$output"

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # libddp's files against PyTorch and against readers and writers of their own; needs no Slurm.
 
+load torch
+
 setup_file()
 {
-	export PYTHON=${DDP_PYTHON:-/usr/bin/python3} PYTHONDONTWRITEBYTECODE=1
 	export TENSORS=${DDP_BUILDDIR:?}/tests/interop/tensors
-	"$PYTHON" -c 'import torch' 2>/dev/null || {
-		echo "$PYTHON has no PyTorch (Debian: python3-torch); name another with DDP_PYTHON" >&2
-		return 1
-	}
 	# A world of one, whatever this runs in.
 	unset "${!SLURM_@}" "${!DDP_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID
+	ready_up || return 1
 	state write "$BATS_FILE_TMPDIR"
 }
 
+teardown_file() { ready_down; }
+
 setup() { cd "$BATS_TEST_TMPDIR" && net=$BATS_FILE_TMPDIR/net.st odd=$BATS_FILE_TMPDIR/odd.st; }
 
-state() { "$PYTHON" -W ignore "$BATS_TEST_DIRNAME/state.py" "$@"; }
+state() { python state.py "$@"; }
 
 # optional PACKAGE COMMAND...: as state, for what not every machine has.
 optional()

@@ -7,13 +7,29 @@
 PYTHON=${DDP_PYTHON:-/usr/bin/python3}
 export PYTHON
 
+no_torch() { echo "$PYTHON has no PyTorch (Debian: python3-torch); name another with DDP_PYTHON" >&2; }
+
+# ready_up: for scripts that run here and not in jobs, one Python that has imported PyTorch: ready.py.
+ready_up()
+{
+	export PYTHONDONTWRITEBYTECODE=1 READY=$BATS_FILE_TMPDIR/ready
+	"$PYTHON" -W ignore "$BATS_TEST_DIRNAME/ready.py" serve "$READY" 3>&- &
+	echo $! >"$READY.pid"
+	until [ -S "$READY" ]; do
+		kill -0 $! 2>/dev/null || { no_torch; return 1; }
+		sleep 0.1
+	done
+}
+
+ready_down() { kill "$(<"$READY.pid")"; }
+
+# python SCRIPT ARG...: one of this directory's, by that Python.
+python() { "$PYTHON" "$BATS_TEST_DIRNAME/ready.py" run "$READY" "$BATS_TEST_DIRNAME/$1" "${@:2}"; }
+
 # cluster_up, and the scripts of this directory in $PY, where the jobs' user can read them.
 torch_up()
 {
-	"$PYTHON" -c 'import torch.distributed' 2>/dev/null || {
-		echo "$PYTHON has no PyTorch (Debian: python3-torch); name another with DDP_PYTHON" >&2
-		return 1
-	}
+	"$PYTHON" -c 'import torch.distributed' 2>/dev/null || { no_torch; return 1; }
 	cluster_up "$@" || return 1
 	PY=$TOP/py
 	mkdir -m 755 "$PY" "$TOP/tmp"

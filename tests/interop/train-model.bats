@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # ddp-train's networks, initial weights, optimizers and schedules against PyTorch's; needs no Slurm.
 
+load torch
+
 setup_file()
 {
-	export PYTHON=${DDP_PYTHON:-/usr/bin/python3} PYTHONDONTWRITEBYTECODE=1
 	export NETWORK=${DDP_BUILDDIR:?}/tests/interop/network
-	"$PYTHON" -c 'import torch' 2>/dev/null || {
-		echo "$PYTHON has no PyTorch (Debian: python3-torch); name another with DDP_PYTHON" >&2
-		return 1
-	}
 	# A world of one, whatever this runs in.
 	unset "${!SLURM_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID
+	ready_up
 }
+
+teardown_file() { ready_down; }
 
 setup() { cd "$BATS_TEST_TMPDIR" || return 1; }
 
 compare()
 {
-	run "$PYTHON" -W ignore "$BATS_TEST_DIRNAME/train-model.py" "$@"
+	run python train-model.py "$@"
 	echo "$output"
 	[ "$status" -eq 0 ]
 }

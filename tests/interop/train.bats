@@ -14,19 +14,17 @@ mnist_much=(--optimizer sgd --lr 0.02 --nesterov --decay 0.01 --schedule cosine 
 cifar_sgd=(--optimizer sgd --lr 0.0001 --nesterov --decay 0.0005 --schedule cosine --epochs 30
 	--batch 8)
 
+load torch
+
 setup_file()
 {
-	export PYTHON=${DDP_PYTHON:-/usr/bin/python3} PYTHONDONTWRITEBYTECODE=1
 	export GLOO_SOCKET_IFNAME=lo UCX_NET_DEVICES=lo XDG_CACHE_HOME=$BATS_FILE_TMPDIR
 	local build=${DDP_BUILDDIR:?}
-	"$PYTHON" -c 'import torch.distributed' 2>/dev/null || {
-		echo "$PYTHON has no PyTorch (Debian: python3-torch); name another with DDP_PYTHON" >&2
-		return 1
-	}
 	# A world of our own, whatever this runs in.
 	unset "${!SLURM_@}" "${!DDP_@}" "${!DNNL_@}" RANK WORLD_SIZE TORCHELASTIC_RUN_ID OPENBLAS_CORETYPE
 	export DDP_MODULES=$build/runtime/.libs
 	export TRAIN=$build/runtime/train/ddp-train INTEROP=$build/tests/interop
+	ready_up || return 1
 	cd "$BATS_FILE_TMPDIR" || return 1
 	# 333 images: the last step of an epoch is a shorter one, and one image is seen twice.
 	versus data mnist mnist 333 500
@@ -37,9 +35,11 @@ setup_file()
 	theirs cifar_sgd "${cifar_sgd[@]}" --save cifar_sgd.st
 }
 
+teardown_file() { ready_down; }
+
 setup() { cd "$BATS_FILE_TMPDIR" || return 1; }
 
-versus() { "$PYTHON" -W ignore "$BATS_TEST_DIRNAME/train.py" "$@"; }
+versus() { python train.py "$@"; }
 
 # theirs NAME OPTION...: PyTorch's losses, in NAME.torch. The network is NAME's first word.
 theirs() { versus run "${1%%_*}" "${1%%_*}" "${1%%_*}.st" "${@:2}" >"$1.torch"; }

@@ -185,7 +185,8 @@ def run(words):
         work(0, args, None)
         return
     with tempfile.TemporaryDirectory(prefix="ddp-") as directory:
-        mp.spawn(work, (args, f"{directory}/meeting"), args.ranks)
+        # Nothing has been computed yet: PyTorch, once imported, need not be imported by each rank.
+        mp.start_processes(work, (args, f"{directory}/meeting"), args.ranks, start_method="fork")
 
 
 def same(one, other, limit):
