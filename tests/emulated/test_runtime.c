@@ -56,12 +56,10 @@ static void test_available(void)
 static void test_open(void)
 {
 	struct device *device = sound();
-	const struct device_info *info = device_info(device);
 
-	ok(strcmp(info->name, "NVIDIA Fake") == 0 && info->index == 1 && info->major == 9 &&
-		   info->processors == 132 && info->total == 80 * GIB &&
-		   info->limit == info->total && info->driver == CUDART_VERSION,
-	   "what is known of a GPU");
+	ok(strcmp(device_info(device)->name, "NVIDIA Fake") == 0 &&
+		   device_info(device)->limit == 80 * GIB,
+	   "without a share all of it is a rank's");
 	ok(fake_count("stream 1 -5") == 1 && fake_count("stream 1 0") == 2,
 	   "sums have a higher priority, no stream waits for the default one");
 	device_close(device);
@@ -73,7 +71,7 @@ static void test_open(void)
 	device_close(device);
 	fake.mig = true;
 	device_open(&device, 1, 0, &error);
-	ok(strncmp(device_info(device)->uuid, "MIG-7777", 8) == 0, "a slice");
+	ok(strncmp(device_info(device)->uuid, "MIG-7777", 8) == 0, "that of a slice");
 	device_close(device);
 #endif
 	ok(device_open(&device, 2, 0, &error) == DDP_ERR_ENVIRONMENT && !device &&
@@ -227,25 +225,15 @@ static void test_copy(void)
 	   "a copy of the host's own memory is waited for, either way");
 	device_copy(device, DEVICE_COPY, memory, pinned, 8, &error);
 	ok(fake.calls == at + 5, "one of pinned memory is not");
-	device_capture_begin(device, &error);
-	OK_STATUS(device_copy(device, DEVICE_COMPUTE, memory, host, 8, &error), DDP_ERR_STATE,
-		  &error, "and none of it in a graph");
-	OK_STATUS(device_copy(device, DEVICE_COPY, memory, host, 8, &error), 0, &error,
-		  "but on a stream that is not recorded");
 	device_close(device);
-	ok(fake.objects == 0, "a capture that was not ended goes with the device");
 }
 
-/* --- Order and graphs --------------------------------------------------------------------- */
+/* --- Marks and graphs --------------------------------------------------------------------- */
 
-static void test_order(void)
+static void test_marks(void)
 {
 	struct device *device = sound();
-	int at = fake.calls;
 
-	device_order(device, DEVICE_REDUCE, DEVICE_COMPUTE, &error);
-	ok(fake_called(at, "record 2 in 1") && fake_called(at + 1, "order 2 in 3"),
-	   "REDUCE begins after what is on COMPUTE");
 	ok(device_reached(device, 5, &error) == 1, "a mark that was never set is behind us");
 	device_mark(device, DEVICE_COPY, 5, &error);
 	fake.busy = true;
@@ -264,15 +252,13 @@ static void test_graph(void)
 	static const char *const calls[] = {"captured", "nodes", "instantiate", "upload"};
 	struct device *device = sound();
 	struct device_graph *graph;
-	int at = fake.calls, failed = 0;
+	int failed = 0;
 
 	device_capture_begin(device, &error);
 	OK_STATUS(device_capture_end(device, &graph, &error), 0, &error, "a graph is recorded");
-	ok(fake_called(at, "capture 1 2") && fake_count("instantiate 8") == 1 &&
+	ok(fake_count("capture 1 2") == 1 && fake_count("instantiate 8") == 1 &&
 		   device_graph_nodes(graph) == 7,
 	   "relaxed, and each node has the priority of its stream");
-	device_launch(device, graph, &error);
-	ok(fake_count("launch in 1") == 1, "it is launched on COMPUTE");
 	device_graph_destroy(graph);
 	for (int i = 0; i < 4; i++) {
 		fake.fail = calls[i];
@@ -281,8 +267,9 @@ static void test_graph(void)
 		failed += device_capture_end(device, &graph, &error) == DDP_ERR_ENGINE && !graph;
 	}
 	ok(failed == 4, "what may fail is told: %s", error.text);
+	device_capture_begin(device, &error);
 	device_close(device);
-	ok(fake.objects == 0, "nothing is left of these");
+	ok(fake.objects == 0, "nothing is left of these, nor of a capture that was not ended");
 }
 
 /* --- What never ends -------------------------------------------------------------------------- */
@@ -344,7 +331,7 @@ int main(void)
 	test_errors();
 	test_alloc();
 	test_copy();
-	test_order();
+	test_marks();
 	test_graph();
 	test_patience();
 	test_close();

@@ -58,53 +58,42 @@ static void test_open(void)
 	engine->describe(gpu, text, sizeof(text));
 	ok(strstr(text, "shared GPU 1: NVIDIA Fake (GPU-0202") && strstr(text, "by descriptor"),
 	   "it says what it is: %s", text);
-	ok(fake.current == 0, "the thread's device is as it was");
 	ok(fake_count("stream 1 -5") == 1,
 	   "sums have a higher priority, and wait for no other stream");
 	ok(fake_count("write 7 0") == 1 && fake_count("await 7 0") == 1,
 	   "a word was written and awaited, with a fence and cyclically");
-	ok(fake_count("export 1") == 1 && fake_count("import 1") == 1 && fake_count("unmap") == 2,
-	   "memory was exported and imported, and given back");
 	engine->close(gpu);
-	ok(fake.objects == 0, "all is given back");
+	ok(fake.objects == 0 && fake.current == 0,
+	   "all is given back, and the thread's device is as it was");
 	fake_reset();
 	fake.count = 1;
 	ok(!take(0) && error.status == DDP_ERR_ENVIRONMENT && says("DDP_DEVICE"), "no such GPU: %s",
 	   error.text);
-	fake.driver = 0;
-	fake.count = 0;
-	ok(!take(0) && error.status == DDP_ERR_UNSUPPORTED && says("no CUDA driver"),
-	   "no driver: %s", error.text);
 	engine->close(NULL);
 }
 
+/* How a GPU refuses words, and what is said. */
 static void test_words_refused(void)
 {
-	fake_reset();
-	fake.missing = "cuStreamWrite";
-	ok(!take(0) && error.status == DDP_ERR_UNSUPPORTED && says("11.7") &&
-		   says("--gpus-per-task=1"),
-	   "an old driver: %s", error.text);
-	ok(fake.objects == 0, "nothing is left");
-	fake_reset();
-	fake.fail = "await";
-	fake.result = cudaErrorNotSupported;
-	ok(!take(0) && error.status == DDP_ERR_UNSUPPORTED && says("virtual machines"),
-	   "words are forbidden: %s", error.text);
-	ok(fake.objects == 0, "nothing is left");
-	fake_reset();
-	fake.silent = true;
-	ok(!take(0) && error.status == DDP_ERR_UNSUPPORTED && says("never came"),
-	   "a word is not written: %s", error.text);
-	ok(fake.objects == 0, "nothing is left");
-}
+	static const struct {
+		struct fake fake;
+		const char *says;
+	} rows[] = {
+		{{.missing = "cuStreamWrite"}, "11.7"},
+		{{.fail = "await", .result = cudaErrorNotSupported}, "virtual machines"},
+		{{.silent = true}, "never came"},
+	};
 
-static void test_exclusive(void)
-{
-	fake_reset();
-	fake.fail = "stream";
-	fake.result = cudaErrorDevicesUnavailable;
-	ok(!take(0) && says("nvidia-smi -c DEFAULT"), "an exclusive mode: %s", error.text);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		fake_reset();
+		fake.missing = rows[i].fake.missing;
+		fake.fail = rows[i].fake.fail;
+		fake.result = rows[i].fake.result;
+		fake.silent = rows[i].fake.silent;
+		ok(!take(0) && error.status == DDP_ERR_UNSUPPORTED && says(rows[i].says) &&
+			   says("--gpus-per-task=1") && fake.objects == 0,
+		   "words are refused: %s", error.text);
+	}
 }
 
 /* Each call in turn fails: it is told, or handles do instead of descriptors, and nothing is left behind. */
@@ -154,14 +143,12 @@ static void test_memory(void)
 	OK_STATUS(engine->import(gpu, &memory, &theirs, &error), 0, &error, "which is imported");
 	ok(theirs && theirs != memory.base, "at another address");
 	engine->disclose(gpu, &memory);
-	ok(memory.fd == -1 && next_fd() == lost, "the descriptor is closed");
 	engine->disclose(gpu, &memory);
-	at = fake.calls;
+	ok(memory.fd == -1 && next_fd() == lost, "the descriptor is closed");
 	engine->release(gpu, theirs);
 	engine->release(gpu, memory.base);
 	engine->release(gpu, NULL);
-	ok(fake.objects == before && fake_count("unmap") == 4, "and both mappings go");
-	ok(fake.current == 0, "the thread's device is as it was");
+	ok(fake.objects == before && fake.current == 0, "and both mappings go");
 	OK_STATUS(engine->alloc(gpu, (size_t)70 << 30, &memory, &error), DDP_ERR_MEMORY, &error,
 		  "more than is free");
 	ok(!memory.base && memory.fd == -1 && says("70.0 GiB") && says("60.0 GiB is free"), "%s",
@@ -189,13 +176,13 @@ static void test_share(void)
 	   error.text);
 	engine->disclose(gpu, &first);
 	engine->release(gpu, first.base);
+	fake.held = (size_t)14 << 30;
 	OK_STATUS(engine->alloc(gpu, (size_t)6 << 30, &second, &error), 0, &error,
 		  "but when those are released");
 	engine->disclose(gpu, &second);
-	engine->release(gpu, second.base);
-	fake.held = (size_t)15 << 30;
+	fake.held++;
 	OK_STATUS(engine->alloc(gpu, (size_t)6 << 30, &second, &error), DDP_ERR_MEMORY, &error,
-		  "what else the process holds counts too");
+		  "all that the process holds counts");
 	engine->close(gpu);
 	ok(fake.objects == 0, "all is given back");
 }
@@ -273,13 +260,13 @@ static void test_memory_failures(bool descriptors)
 	ok(told >= (descriptors ? 9 : 4) && told <= calls, "%d of %d are told", told, calls);
 }
 
-/* --- Words and streams ---------------------------------------------------------------------- */
+/* --- Words ---------------------------------------------------------------------------------- */
 
 static void test_words(void)
 {
 	struct ddp_shard_gpu *gpu = sound();
 	void *stream = (void *)9;
-	int at;
+	int at, outside = 0;
 
 	OK_STATUS(engine->wait(gpu, NULL, words, 1, &error), DDP_ERR_ARGUMENT, &error,
 		  "a word of no page");
@@ -288,12 +275,7 @@ static void test_words(void)
 	OK_STATUS(engine->know(gpu, words, WORDS, &error), DDP_ERR_ENGINE, &error,
 		  "a page that cannot be mapped");
 	ok(fake_count("unregister") == 1, "is let go");
-	fake.fail = "register";
-	fake.result = cudaErrorNotSupported;
-	OK_STATUS(engine->know(gpu, words, WORDS, &error), DDP_ERR_UNSUPPORTED, &error,
-		  "or pinned: %s", error.text);
 	OK_STATUS(engine->know(gpu, words, WORDS, &error), 0, &error, "a page");
-	ok(fake_count("register 4096 3") == 3, "is mapped, for all of the process");
 	OK_STATUS(engine->know(gpu, words, WORDS, &error), DDP_ERR_STATE, &error, "once");
 	at = fake.calls;
 	OK_STATUS(engine->write(gpu, stream, words + 128, 41, &error), 0, &error, "a word");
@@ -301,60 +283,17 @@ static void test_words(void)
 	   "is written with a fence, where the GPU has it");
 	OK_STATUS(engine->wait(gpu, NULL, words + WORDS - 4, 0xfffffff0u, &error), 0, &error,
 		  "and awaited");
-	ok(fake_called(at + 4, "await 4294967280 0 in 1"), "on the engine's own stream");
-	ok(engine->stream(gpu) == (void *)1, "which it tells");
-	OK_STATUS(engine->write(gpu, NULL, words + WORDS, 1, &error), DDP_ERR_ARGUMENT, &error,
-		  "not behind the page");
-	OK_STATUS(engine->wait(gpu, NULL, words - 4, 1, &error), DDP_ERR_ARGUMENT, &error,
-		  "nor before it");
-	OK_STATUS(engine->wait(gpu, NULL, words + 2, 1, &error), DDP_ERR_ARGUMENT, &error,
-		  "nor across");
-	fake.fail = "await";
-	fake.result = cudaErrorECCUncorrectable;
-	OK_STATUS(engine->wait(gpu, NULL, words, 1, &error), DDP_ERR_ENGINE, &error,
-		  "a card that fails: %s", error.text);
+	ok(fake_called(at + 4, "await 4294967280 0 in 1") && engine->stream(gpu) == (void *)1,
+	   "on the engine's own stream, which it tells");
+	outside += engine->write(gpu, NULL, words + WORDS, 1, &error) == DDP_ERR_ARGUMENT;
+	outside += engine->wait(gpu, NULL, words - 4, 1, &error) == DDP_ERR_ARGUMENT;
+	outside += engine->wait(gpu, NULL, words + 2, 1, &error) == DDP_ERR_ARGUMENT;
+	ok(outside == 3, "not behind the page, before it, or across words");
+	cudaStreamBeginCapture((cudaStream_t)1, cudaStreamCaptureModeRelaxed);
+	ok(engine->captured(gpu, NULL) && !engine->captured(gpu, stream),
+	   "a stream is captured, or not");
 	engine->close(gpu);
 	ok(fake.objects == 0 && fake_count("unregister") == 2, "the page is let go");
-}
-
-static void test_streams(void)
-{
-	struct ddp_shard_gpu *gpu = sound();
-	const void *from[65] = {words};
-	void *to[65] = {words};
-	int at = fake.calls;
-
-	OK_STATUS(engine->sum(gpu, NULL, to, 2, from, 3, 1000, DDP_BF16, DDP_MAX, &error), 0,
-		  &error, "a sum");
-	ok(fake_called(at + 1, "sum 3 to 2 of 1000 type 2 op 1 on 132 in 1"), "is launched");
-	fake.fail = "sum";
-	fake.result = cudaErrorNoKernelImageForDevice;
-	OK_STATUS(engine->sum(gpu, NULL, to, 2, from, 3, 1000, DDP_F32, DDP_SUM, &error),
-		  DDP_ERR_UNSUPPORTED, &error, "or not: %s", error.text);
-	OK_STATUS(engine->sum(gpu, NULL, to, 2, from, 65, 1, DDP_F32, DDP_SUM, &error),
-		  DDP_ERR_ARGUMENT, &error, "of 65");
-	OK_STATUS(engine->sum(gpu, NULL, to, 0, from, 2, 1, DDP_F32, DDP_SUM, &error),
-		  DDP_ERR_ARGUMENT, &error, "to none");
-	OK_STATUS(engine->sum(gpu, NULL, to, 1, from, 2, 1, DDP_TYPE_COUNT, DDP_SUM, &error),
-		  DDP_ERR_ARGUMENT, &error, "of no type");
-	at = fake.calls;
-	OK_STATUS(engine->sum(gpu, NULL, to, 1, from, 2, 0, DDP_F32, DDP_SUM, &error), 0, &error,
-		  "of nothing");
-	OK_STATUS(engine->copy(gpu, NULL, to, from, 0, &error), 0, &error, "a copy of nothing");
-	OK_STATUS(engine->zero(gpu, NULL, to, 0, &error), 0, &error, "nothing cleared");
-	ok(fake.calls == at, "none of which is enqueued");
-	engine->copy(gpu, (void *)9, to, from, 8, &error);
-	engine->zero(gpu, (void *)9, to, 8, &error);
-	ok(fake_count("copy 8 in 9") == 1 && fake_count("set 0 8 in 9") == 1, "copies and zeros");
-	ok(engine->idle(gpu, NULL, &error) == 1, "a stream is idle");
-	fake.busy = true;
-	ok(engine->idle(gpu, NULL, &error) == 0 && fake.last == cudaSuccess, "or not yet");
-	fake.busy = false;
-	ok(!engine->captured(gpu, NULL), "it is not captured");
-	cudaStreamBeginCapture((cudaStream_t)1, cudaStreamCaptureModeRelaxed);
-	ok(engine->captured(gpu, (void *)1) && !engine->captured(gpu, (void *)9), "or it is");
-	engine->close(gpu);
-	ok(fake.objects == 0 && fake.current == 0, "all is given back");
 }
 
 static void test_close(void)
@@ -380,7 +319,6 @@ int main(void)
 	ddp_log_open(&log_, NULL);
 	test_open();
 	test_words_refused();
-	test_exclusive();
 	test_open_failures();
 	test_memory();
 	test_share();
@@ -388,7 +326,6 @@ int main(void)
 	test_memory_failures(true);
 	test_memory_failures(false);
 	test_words();
-	test_streams();
 	test_close();
 	return tap_end();
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +14,8 @@
 /* Of a process that has a context and little more, with the libraries that a training loads. */
 #define USUAL_CONTEXT ((size_t)512 << 20)
 
-/* How long device_close() waits for work that is under way, in steps of so many nanoseconds. */
-enum { CLOSE_STEPS = 5000, CLOSE_NANOSECONDS = 1000000 };
+/* How long device_close() waits for work that is under way, in steps of so many nanoseconds; steps of other waits. */
+enum { CLOSE_STEPS = 5000, CLOSE_NANOSECONDS = 1000000, WAIT_NANOSECONDS = 50000 };
 
 struct device {
 	struct device_info info;
@@ -35,6 +34,13 @@ struct device_graph {
 	size_t nodes;
 };
 
+/* Returns 0, or what CUDA's [result] means for people, in [error], after what was being done. */
+static int told(const struct device *device, cudaError_t result, const char *what,
+		struct ddp_error *error)
+{
+	return ddp_card_error(device->who, result, error, "%s", what);
+}
+
 /* --- Which there are --------------------------------------------------------------------------- */
 
 bool device_available(struct ddp_error *error)
@@ -45,13 +51,11 @@ bool device_available(struct ddp_error *error)
 static int look(struct device_info *info, const char *who, struct ddp_error *error)
 {
 	struct cudaDeviceProp properties;
-	int status = ddp_card_error(who, cudaGetDeviceProperties(&properties, info->index), error,
-				    "asking for its properties");
+	cudaError_t result = cudaGetDeviceProperties(&properties, info->index);
 
-	if (status)
-		return status;
-	snprintf(info->name, sizeof(info->name), "%.*s", (int)sizeof(info->name) - 1,
-		 properties.name);
+	if (result != cudaSuccess)
+		return ddp_card_error(who, result, error, "asking for its properties");
+	snprintf(info->name, sizeof(info->name), "%.127s", properties.name);
 	info->major = properties.major;
 	info->minor = properties.minor;
 	info->processors = properties.multiProcessorCount;
@@ -85,11 +89,10 @@ static int look_at_memory(struct device *device, double share, struct ddp_error 
 {
 	struct device_info *info = &device->info;
 	size_t available = 0, held, all;
-	int status = ddp_card_error(device->who, cudaMemGetInfo(&available, &info->total), error,
-				    "asking for its memory");
+	cudaError_t result = cudaMemGetInfo(&available, &info->total);
 
-	if (status)
-		return status;
+	if (result != cudaSuccess)
+		return told(device, result, "asking for its memory", error);
 	held = ddp_card_held(info->uuid);
 	all = info->total > available ? info->total - available : 0;
 	if (held == 0)
@@ -100,19 +103,20 @@ static int look_at_memory(struct device *device, double share, struct ddp_error 
 
 static int make_streams(struct device *device, struct ddp_error *error)
 {
+	const unsigned int apart = cudaStreamNonBlocking, plain = cudaEventDisableTiming;
 	int least = 0, greatest = 0;
 	cudaError_t result = cudaDeviceGetStreamPriorityRange(&least, &greatest);
 
 	for (int i = 0; i < DEVICE_STREAMS && result == cudaSuccess; i++) {
-		result = cudaStreamCreateWithPriority(&device->streams[i], cudaStreamNonBlocking,
-						      i == DEVICE_REDUCE ? greatest : least);
+		int priority = i == DEVICE_REDUCE ? greatest : least;
+
+		result = cudaStreamCreateWithPriority(&device->streams[i], apart, priority);
 		if (result == cudaSuccess)
-			result = cudaEventCreateWithFlags(&device->ordered[i],
-							  cudaEventDisableTiming);
+			result = cudaEventCreateWithFlags(&device->ordered[i], plain);
 	}
 	if (result == cudaSuccess)
-		result = cudaStreamCreateWithFlags(&device->setup, cudaStreamNonBlocking);
-	return ddp_card_error(device->who, result, error, "making streams");
+		result = cudaStreamCreateWithFlags(&device->setup, apart);
+	return told(device, result, "making streams", error);
 }
 
 static int open_card(struct device *device, double share, struct ddp_error *error)
@@ -121,8 +125,7 @@ static int open_card(struct device *device, double share, struct ddp_error *erro
 	int status = ddp_card_check("cuda", "this rank", info->index, error);
 
 	if (!status)
-		status = ddp_card_error(device->who, cudaSetDevice(info->index), error,
-					"opening it");
+		status = told(device, cudaSetDevice(info->index), "opening it", error);
 	/* Whoever waits leaves the processor to others: there is one for each rank, if that. */
 	if (!status && cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess)
 		(void)cudaGetLastError();
@@ -243,42 +246,30 @@ void device_patience(struct device *device, double seconds)
 	device->patience = seconds;
 }
 
-/* At first without sleep, for a second with short ones, then with longer ones. */
-static void pause_after(double waited)
-{
-	struct timespec nap = {0, waited < 1 ? 50000 : 1000000};
-
-	if (waited < 200e-6)
-		sched_yield();
-	else
-		nanosleep(&nap, NULL);
-}
-
 /* cudaStreamSynchronize() would never come back from a GPU that hangs. */
-static int await(struct device *device, cudaStream_t stream, struct ddp_error *error,
-		 const char *what)
+static int await(struct device *device, cudaStream_t stream, struct ddp_error *error)
 {
-	double begin = ddp_seconds(), waited = 0;
+	const struct timespec nap = {0, WAIT_NANOSECONDS};
+	double begin = ddp_seconds();
 	cudaError_t result;
 
 	while ((result = cudaStreamQuery(stream)) == cudaErrorNotReady) {
 		(void)cudaGetLastError();
-		waited = ddp_seconds() - begin;
-		if (device->patience > 0 && waited >= device->patience)
+		if (device->patience > 0 && ddp_seconds() - begin >= device->patience)
 			return ddp_error_set(
 				error, DDP_ERR_ENGINE,
-				"%s: what was under way did not end in %g s "
-				"(DDP_TIMEOUT): it hangs; see the kernel's log for Xid, and drain "
-				"the node if that happens again",
+				"%s: what was under way did not end in %g s (DDP_TIMEOUT): it "
+				"hangs; see the kernel's log for Xid, and drain the node if that "
+				"happens again",
 				device->who, device->patience);
-		pause_after(waited);
+		nanosleep(&nap, NULL);
 	}
-	return ddp_card_error(device->who, result, error, "%s", what);
+	return told(device, result, "work that was under way failed", error);
 }
 
 int device_wait(struct device *device, enum device_stream stream, struct ddp_error *error)
 {
-	return await(device, device->streams[stream], error, "work that was under way failed");
+	return await(device, device->streams[stream], error);
 }
 
 int device_check(struct device *device, const char *what, struct ddp_error *error)
@@ -317,55 +308,54 @@ static int keep(struct device *device, void *memory, size_t bytes, enum ledger_k
 int device_alloc(struct device *device, void **memory, size_t bytes, const char *what,
 		 const char *remedy, struct ddp_error *error)
 {
+	int status = device_may(device, bytes, what, remedy, error);
 	size_t whole = bytes ? bytes : 1;
+	void *made = NULL;
 	cudaError_t result;
-	int status;
 
 	*memory = NULL;
-	status = device_may(device, bytes, what, remedy, error);
 	if (status)
 		return status;
-	result = cudaMalloc(memory, whole);
-	if (result != cudaSuccess) {
-		*memory = NULL;
-		if (result == cudaErrorMemoryAllocation)
-			return refuse(device, bytes, what, remedy, error);
+	result = cudaMalloc(&made, whole);
+	if (result == cudaErrorMemoryAllocation)
+		return refuse(device, bytes, what, remedy, error);
+	if (result != cudaSuccess)
 		return ddp_card_error(device->who, result, error, "allocating %zu bytes for %s",
 				      bytes, what);
-	}
-	status = ddp_card_error(device->who, cudaMemsetAsync(*memory, 0, whole, device->setup),
-				error, "clearing %s", what);
+	status = told(device, cudaMemsetAsync(made, 0, whole, device->setup), "clearing memory",
+		      error);
 	if (!status)
-		status = await(device, device->setup, error, "clearing new memory");
+		status = await(device, device->setup, error);
 	if (!status)
-		status = keep(device, *memory, whole, LEDGER_DEVICE, error);
-	if (status) {
-		/* cudaFree() would wait for a GPU that hangs. */
-		if (cudaStreamQuery(device->setup) != cudaErrorNotReady)
-			(void)cudaFree(*memory);
-		(void)cudaGetLastError();
-		*memory = NULL;
-	}
+		status = keep(device, made, whole, LEDGER_DEVICE, error);
+	if (!status)
+		*memory = made;
+	/* cudaFree() would wait for a GPU that hangs. */
+	else if (cudaStreamQuery(device->setup) != cudaErrorNotReady)
+		(void)cudaFree(made);
+	(void)cudaGetLastError();
 	return status;
 }
 
 int device_alloc_host(struct device *device, void **memory, size_t bytes, const char *what,
 		      struct ddp_error *error)
 {
+	const unsigned int flags = cudaHostAllocPortable | cudaHostAllocMapped;
 	size_t whole = bytes ? bytes : 1;
-	int status = ddp_card_error(device->who,
-				    cudaHostAlloc(memory, whole,
-						  cudaHostAllocPortable | cudaHostAllocMapped),
-				    error, "pinning %zu bytes of the host for %s", bytes, what);
+	void *pinned = NULL;
+	int status;
 
-	if (!status) {
-		memset(*memory, 0, whole);
-		status = keep(device, *memory, whole, LEDGER_HOST, error);
-		if (status)
-			(void)cudaFreeHost(*memory);
-	}
+	*memory = NULL;
+	status = ddp_card_error(device->who, cudaHostAlloc(&pinned, whole, flags), error,
+				"pinning %zu bytes of the host for %s", bytes, what);
 	if (status)
-		*memory = NULL;
+		return status;
+	memset(pinned, 0, whole);
+	status = keep(device, pinned, whole, LEDGER_HOST, error);
+	if (status)
+		(void)cudaFreeHost(pinned);
+	else
+		*memory = pinned;
 	return status;
 }
 
@@ -425,39 +415,25 @@ static bool is_pageable(const struct device *device, const void *memory)
 	return true;
 }
 
-static bool is_captured(const struct device *device, enum device_stream stream)
-{
-	enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-
-	if (device->capturing &&
-	    cudaStreamIsCapturing(device->streams[stream], &status) != cudaSuccess)
-		(void)cudaGetLastError();
-	return status != cudaStreamCaptureStatusNone;
-}
-
 /*
  * Of pageable memory CUDA promises neither way that it is done with it on return: it "may be", where the
- * driver stages it, and is not where the GPU reads the host's memory itself. So it is waited for.
+ * driver stages it, and is not where the GPU reads the host's memory itself. So it is waited for. In a graph
+ * there is no such copy: the emulation refuses it.
  */
 int device_copy(struct device *device, enum device_stream stream, void *to, const void *from,
 		size_t bytes, struct ddp_error *error)
 {
-	bool wait;
+	cudaStream_t on = device->streams[stream];
 	int status;
 
 	if (bytes == 0)
 		return 0;
-	wait = is_pageable(device, to) || is_pageable(device, from);
-	if (wait && is_captured(device, stream))
-		return ddp_error_set(error, DDP_ERR_STATE,
-				     "%s: a copy in a graph, of memory that is neither the GPU's "
-				     "nor pinned",
-				     device->who);
-	status = ddp_card_error(device->who,
-				cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault,
-						device->streams[stream]),
-				error, "copying %zu bytes", bytes);
-	return status || !wait ? status : device_wait(device, stream, error);
+	status =
+		ddp_card_error(device->who, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on),
+			       error, "copying %zu bytes", bytes);
+	if (!status && (is_pageable(device, to) || is_pageable(device, from)))
+		status = await(device, on, error);
+	return status;
 }
 
 int device_zero(struct device *device, enum device_stream stream, void *memory, size_t bytes,
@@ -465,9 +441,8 @@ int device_zero(struct device *device, enum device_stream stream, void *memory, 
 {
 	if (bytes == 0)
 		return 0;
-	return ddp_card_error(device->who,
-			      cudaMemsetAsync(memory, 0, bytes, device->streams[stream]), error,
-			      "clearing %zu bytes", bytes);
+	return told(device, cudaMemsetAsync(memory, 0, bytes, device->streams[stream]),
+		    "clearing memory", error);
 }
 
 /* --- Order ------------------------------------------------------------------------------------- */
@@ -484,7 +459,7 @@ int device_order(struct device *device, enum device_stream later, enum device_st
 	result = cudaEventRecord(event, device->streams[earlier]);
 	if (result == cudaSuccess)
 		result = cudaStreamWaitEvent(device->streams[later], event, 0);
-	return ddp_card_error(device->who, result, error, "putting streams in order");
+	return told(device, result, "putting streams in order", error);
 }
 
 int device_mark(struct device *device, enum device_stream stream, int slot, struct ddp_error *error)
@@ -496,7 +471,7 @@ int device_mark(struct device *device, enum device_stream stream, int slot, stru
 		result = cudaEventCreateWithFlags(mark, cudaEventDisableTiming);
 	if (result == cudaSuccess)
 		result = cudaEventRecord(*mark, device->streams[stream]);
-	return ddp_card_error(device->who, result, error, "marking a place in a stream");
+	return told(device, result, "marking a place in a stream", error);
 }
 
 int device_reached(struct device *device, int slot, struct ddp_error *error)
@@ -508,7 +483,7 @@ int device_reached(struct device *device, int slot, struct ddp_error *error)
 	if (result == cudaSuccess)
 		return 1;
 	if (result != cudaErrorNotReady)
-		return ddp_card_error(device->who, result, error, "work that was under way failed");
+		return told(device, result, "work that was under way failed", error);
 	(void)cudaGetLastError();
 	return 0;
 }
@@ -521,18 +496,17 @@ int device_reached(struct device *device, int slot, struct ddp_error *error)
  */
 int device_capture_begin(struct device *device, struct ddp_error *error)
 {
-	int status = ddp_card_error(device->who,
-				    cudaStreamBeginCapture(device->streams[DEVICE_COMPUTE],
-							   cudaStreamCaptureModeRelaxed),
-				    error, "beginning to record a graph");
+	cudaError_t result = cudaStreamBeginCapture(device->streams[DEVICE_COMPUTE],
+						    cudaStreamCaptureModeRelaxed);
 
-	device->capturing = !status;
-	return status;
+	device->capturing = result == cudaSuccess;
+	return told(device, result, "beginning to record a graph", error);
 }
 
-/* With priorities of its own for each node, as the streams had them that it came from. */
+/* Nodes have priorities of their own, as the streams had them that they came from. */
 int device_capture_end(struct device *device, struct device_graph **graph, struct ddp_error *error)
 {
+	const unsigned int flags = cudaGraphInstantiateFlagUseNodePriority;
 	struct device_graph *made = calloc(1, sizeof(*made));
 	cudaGraph_t recorded = NULL;
 	cudaError_t result;
@@ -542,21 +516,20 @@ int device_capture_end(struct device *device, struct device_graph **graph, struc
 	device->capturing = false;
 	result = cudaStreamEndCapture(device->streams[DEVICE_COMPUTE], &recorded);
 	if (!made) {
-		if (result == cudaSuccess)
+		if (recorded)
 			(void)cudaGraphDestroy(recorded);
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a graph");
 	}
-	if (result == cudaSuccess) {
+	if (result == cudaSuccess)
 		result = cudaGraphGetNodes(recorded, NULL, &made->nodes);
-		if (result == cudaSuccess)
-			result = cudaGraphInstantiateWithFlags(
-				&made->launched, recorded, cudaGraphInstantiateFlagUseNodePriority);
-		if (result == cudaSuccess)
-			result = cudaGraphUpload(made->launched, device->streams[DEVICE_COMPUTE]);
-		(void)cudaGraphDestroy(recorded);
-	}
+	if (result == cudaSuccess)
+		result = cudaGraphInstantiateWithFlags(&made->launched, recorded, flags);
+	if (result == cudaSuccess)
+		result = cudaGraphUpload(made->launched, device->streams[DEVICE_COMPUTE]);
 	status = ddp_card_error(device->who, result, error, "preparing a graph of %zu nodes",
 				made->nodes);
+	if (recorded)
+		(void)cudaGraphDestroy(recorded);
 	if (status)
 		device_graph_destroy(made);
 	else
