@@ -16,6 +16,8 @@
 
 #include "fake_nccl.h"
 
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 enum { CALLS = 4096, ALLOCATIONS = 64 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -125,6 +127,18 @@ int fake_nccl_left(void)
 	return left;
 }
 
+/* What a function of theirs does: assignments, and its result. */
+#define CUDA(name, parameters, ...) \
+	cudaError_t name parameters \
+	{                           \
+		return __VA_ARGS__; \
+	}
+#define NCCL(name, parameters, ...)  \
+	ncclResult_t name parameters \
+	{                            \
+		return __VA_ARGS__;  \
+	}
+
 /* --- CUDA -------------------------------------------------------------------------------- */
 
 static cudaError_t cuda(const char *name)
@@ -132,17 +146,8 @@ static cudaError_t cuda(const char *name)
 	return note(name) ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
-cudaError_t cudaDriverGetVersion(int *version)
-{
-	*version = fake.driver;
-	return cudaSuccess;
-}
-
-cudaError_t cudaRuntimeGetVersion(int *version)
-{
-	*version = CUDART_VERSION;
-	return cudaSuccess;
-}
+CUDA(cudaDriverGetVersion, (int *version), (*version = fake.driver, cudaSuccess))
+CUDA(cudaRuntimeGetVersion, (int *version), (*version = CUDART_VERSION, cudaSuccess))
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
@@ -152,22 +157,11 @@ cudaError_t cudaGetDeviceCount(int *count)
 	return fake.devices ? cudaSuccess : cudaErrorNoDevice;
 }
 
-cudaError_t cudaGetDevice(int *device)
-{
-	*device = 0;
-	return cudaSuccess;
-}
-
-cudaError_t cudaSetDevice(int device)
-{
-	return device < fake.devices ? cudaSuccess : cudaErrorInvalidDevice;
-}
-
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
-{
-	snprintf(properties->name, sizeof(properties->name), "Fake %d", device);
-	return cuda("cudaGetDeviceProperties");
-}
+CUDA(cudaGetDevice, (int *device), (*device = 0, cudaSuccess))
+CUDA(cudaSetDevice, (int device), device < fake.devices ? cudaSuccess : cudaErrorInvalidDevice)
+CUDA(cudaGetDeviceProperties, (struct cudaDeviceProp * properties, int device),
+     (snprintf(properties->name, sizeof(properties->name), "Fake %d", device),
+      cuda("cudaGetDeviceProperties")))
 
 static int driver_get(int *handle, int ordinal)
 {
@@ -199,7 +193,6 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function,
 		void *address;
 	} pointer;
 
-	(void)flags;
 	if (strcmp(name, "cuDeviceGet") == 0)
 		pointer.get = driver_get;
 	else
@@ -210,12 +203,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function,
 }
 #endif
 
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
-{
-	*least = 0;
-	*greatest = -5;
-	return cudaSuccess;
-}
+CUDA(cudaDeviceGetStreamPriorityRange, (int *least, int *greatest),
+     (*least = 0, *greatest = -5, cudaSuccess))
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority)
 {
@@ -227,19 +216,10 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flag
 	return cudaSuccess;
 }
 
-cudaError_t cudaStreamDestroy(cudaStream_t stream)
-{
-	(void)stream;
-	keep(-1);
-	return cuda("cudaStreamDestroy");
-}
-
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
-{
-	(void)stream;
-	*status = fake.capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
-	return cudaSuccess;
-}
+CUDA(cudaStreamDestroy, (cudaStream_t stream), (keep(-1), cuda("cudaStreamDestroy")))
+CUDA(cudaStreamIsCapturing, (cudaStream_t stream, enum cudaStreamCaptureStatus *status),
+     (*status = fake.capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone,
+      cudaSuccess))
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 {
@@ -260,19 +240,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 	return cudaSuccess;
 }
 
-cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
-	(void)event;
-	keep(-1);
-	return cudaSuccess;
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
-{
-	(void)event;
-	(void)stream;
-	return cuda("cudaEventRecord");
-}
+CUDA(cudaEventDestroy, (cudaEvent_t event), (keep(-1), cudaSuccess))
+CUDA(cudaEventRecord, (cudaEvent_t event, cudaStream_t stream), cuda("cudaEventRecord"))
 
 /* In the mode that a program starts with, a query breaks any capture of the process. */
 cudaError_t cudaEventQuery(cudaEvent_t event)
@@ -280,7 +249,6 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
 	bool breaks;
 
-	(void)event;
 	(void)cudaThreadExchangeStreamCaptureMode(&mode);
 	breaks = mode == cudaStreamCaptureModeGlobal;
 	(void)cudaThreadExchangeStreamCaptureMode(&mode);
@@ -325,65 +293,23 @@ static cudaError_t release(const char *name, void *memory)
 	return cudaSuccess;
 }
 
-cudaError_t cudaMalloc(void **memory, size_t bytes)
-{
-	return allocate("cudaMalloc", memory, bytes);
-}
-
-cudaError_t cudaFree(void *memory)
-{
-	return release("cudaFree", memory);
-}
-
-cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned int flags)
-{
-	(void)flags;
-	return allocate("cudaHostAlloc", memory, bytes);
-}
-
-cudaError_t cudaFreeHost(void *memory)
-{
-	return release("cudaFreeHost", memory);
-}
-
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
-			    cudaStream_t stream)
-{
-	(void)kind;
-	(void)stream;
-	memcpy(to, from, bytes);
-	return cuda("cudaMemcpyAsync");
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags)
-{
-	(void)stream;
-	(void)event;
-	(void)flags;
-	return cuda("cudaStreamWaitEvent");
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t stream)
-{
-	(void)stream;
-	return cuda("cudaStreamSynchronize");
-}
-
-cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
-{
-	(void)stream;
-	memset(memory, value, bytes);
-	return cuda("cudaMemsetAsync");
-}
-
-cudaError_t cudaGetLastError(void)
-{
-	return cudaSuccess;
-}
+CUDA(cudaMalloc, (void **memory, size_t bytes), allocate("cudaMalloc", memory, bytes))
+CUDA(cudaFree, (void *memory), release("cudaFree", memory))
+CUDA(cudaHostAlloc, (void **memory, size_t bytes, unsigned int flags),
+     allocate("cudaHostAlloc", memory, bytes))
+CUDA(cudaFreeHost, (void *memory), release("cudaFreeHost", memory))
+CUDA(cudaMemcpyAsync,
+     (void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream),
+     (memcpy(to, from, bytes), cuda("cudaMemcpyAsync")))
+CUDA(cudaStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned int flags),
+     cuda("cudaStreamWaitEvent"))
+CUDA(cudaStreamSynchronize, (cudaStream_t stream), cuda("cudaStreamSynchronize"))
+CUDA(cudaMemsetAsync, (void *memory, int value, size_t bytes, cudaStream_t stream),
+     (memset(memory, value, bytes), cuda("cudaMemsetAsync")))
+CUDA(cudaGetLastError, (void), cudaSuccess)
 
 const char *cudaGetErrorString(cudaError_t error)
 {
-	(void)error;
 	return "the fake's error";
 }
 
@@ -399,17 +325,8 @@ static ncclResult_t nccl(const char *name)
 	return note(name) ? ncclSystemError : ncclSuccess;
 }
 
-ncclResult_t ncclGetVersion(int *version)
-{
-	*version = fake.version;
-	return ncclSuccess;
-}
-
-ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
-{
-	memset(id, 'i', sizeof(*id));
-	return nccl("ncclGetUniqueId");
-}
+NCCL(ncclGetVersion, (int *version), (*version = fake.version, ncclSuccess))
+NCCL(ncclGetUniqueId, (ncclUniqueId * id), (memset(id, 'i', sizeof(*id)), nccl("ncclGetUniqueId")))
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id, int rank,
 				    ncclConfig_t *config)
@@ -427,23 +344,12 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
 	return ncclSuccess;
 }
 
-ncclResult_t ncclCommFinalize(ncclComm_t comm)
-{
-	(void)comm;
-	return nccl("ncclCommFinalize");
-}
-
-ncclResult_t ncclCommDestroy(ncclComm_t comm)
-{
-	(void)comm;
-	keep(-1);
-	return nccl("ncclCommDestroy");
-}
+NCCL(ncclCommFinalize, (ncclComm_t comm), nccl("ncclCommFinalize"))
+NCCL(ncclCommDestroy, (ncclComm_t comm), (keep(-1), nccl("ncclCommDestroy")))
 
 /* What it gives up comes back: its kernels end and its calls return. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-	(void)comm;
 	(void)note("ncclCommAbort");
 	keep(-1);
 	__atomic_store_n(&fake.busy, false, __ATOMIC_SEQ_CST);
@@ -455,12 +361,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 	return ncclSuccess;
 }
 
-ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
-{
-	(void)comm;
-	*result = (ncclResult_t)__atomic_load_n(&fake.async, __ATOMIC_SEQ_CST);
-	return ncclSuccess;
-}
+NCCL(ncclCommGetAsyncError, (ncclComm_t comm, ncclResult_t *result),
+     (*result = (ncclResult_t)__atomic_load_n(&fake.async, __ATOMIC_SEQ_CST), ncclSuccess))
 
 const char *ncclGetErrorString(ncclResult_t result)
 {
@@ -469,7 +371,6 @@ const char *ncclGetErrorString(ncclResult_t result)
 
 const char *ncclGetLastError(ncclComm_t comm)
 {
-	(void)comm;
 	return fake.story;
 }
 
@@ -489,7 +390,6 @@ ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataT
 		[ncclUint8] = 1,   [ncclInt32] = 4,   [ncclInt64] = 8,	 [ncclFloat16] = 2,
 		[ncclFloat32] = 4, [ncclFloat64] = 8, [ncclBfloat16] = 2};
 
-	(void)comm;
 	if (fake.others_fail && type == ncclInt32 && op == ncclMin && count == 1) {
 		memset(recv, 0, sizes[type]);
 		return nccl("ncclAllReduce");
@@ -505,7 +405,6 @@ ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataT
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
 			   int root, ncclComm_t comm, cudaStream_t stream)
 {
-	(void)comm;
 	return collective((struct fake_nccl_call){.name = "ncclBroadcast",
 						  .count = count,
 						  .type = (int)type,
@@ -517,7 +416,6 @@ ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataT
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
 			   ncclComm_t comm, cudaStream_t stream)
 {
-	(void)comm;
 	return collective((struct fake_nccl_call){.name = "ncclAllGather",
 						  .count = count,
 						  .type = (int)type,
@@ -526,20 +424,13 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataT
 }
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)
-ncclResult_t ncclMemAlloc(void **memory, size_t bytes)
-{
-	return allocate("ncclMemAlloc", memory, bytes) ? ncclUnhandledCudaError : ncclSuccess;
-}
-
-ncclResult_t ncclMemFree(void *memory)
-{
-	return release("ncclMemFree", memory) ? ncclUnhandledCudaError : ncclSuccess;
-}
+NCCL(ncclMemAlloc, (void **memory, size_t bytes),
+     allocate("ncclMemAlloc", memory, bytes) ? ncclUnhandledCudaError : ncclSuccess)
+NCCL(ncclMemFree, (void *memory),
+     release("ncclMemFree", memory) ? ncclUnhandledCudaError : ncclSuccess)
 
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes, void **handle)
 {
-	(void)comm;
-	(void)bytes;
 	if (nccl("ncclCommRegister") != ncclSuccess)
 		return ncclSystemError;
 	keep(1);
@@ -547,20 +438,14 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes,
 	return ncclSuccess;
 }
 
-ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
-{
-	(void)comm;
-	(void)handle;
-	keep(-1);
-	return nccl("ncclCommDeregister");
-}
+NCCL(ncclCommDeregister, (const ncclComm_t comm, void *handle),
+     (keep(-1), nccl("ncclCommDeregister")))
 #endif
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
 				    ncclWindow_t *window, int flags)
 {
-	(void)comm;
 	if (nccl("ncclCommWindowRegister") != ncclSuccess || flags != NCCL_WIN_COLL_SYMMETRIC ||
 	    bytes % NCCL_WIN_REQUIRED_ALIGNMENT)
 		return ncclSystemError;
@@ -569,11 +454,6 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
 	return ncclSuccess;
 }
 
-ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window)
-{
-	(void)comm;
-	(void)window;
-	keep(-1);
-	return nccl("ncclCommWindowDeregister");
-}
+NCCL(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t window),
+     (keep(-1), nccl("ncclCommWindowDeregister")))
 #endif
