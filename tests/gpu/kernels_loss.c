@@ -224,6 +224,156 @@ static void test_rare(size_t classes)
 	job_end();
 }
 
+/* --- With a dense layer ------------------------------------------------------------------------- */
+
+static const struct {
+	size_t batch, count, inputs, classes;
+} layers[] = {
+	{64, 64, 128, 10}, {64, 41, 128, 10}, {1, 1, 8, 1},    {7, 7, 5, 3},
+	{3, 0, 16, 10},	   {20, 20, 64, 32},  {9, 9, 1024, 2}, {700, 650, 24, 5},
+};
+
+struct layer {
+	struct array x, weights, bias, dx, dw, db;
+	double *slopes, loss, hits;
+};
+
+static void layer_plain(struct layer *l, int s, float smoothing, double scale)
+{
+	size_t inputs = layers[s].inputs, classes = layers[s].classes;
+	double part = (double)smoothing / (double)classes;
+
+	for (size_t n = 0; n < layers[s].count; n++) {
+		double logits[32], sum = 0, mean = 0, *slopes = l->slopes + n * classes;
+		size_t best = 0, label = (size_t)job.labels[n];
+
+		for (size_t k = 0; k < classes; k++) {
+			logits[k] = (double)l->bias.values[k];
+			for (size_t i = 0; i < inputs; i++)
+				logits[k] += (double)l->x.values[n * inputs + i] *
+					     (double)l->weights.values[k * inputs + i];
+			best = logits[k] > logits[best] ? k : best;
+		}
+		for (size_t k = 0; k < classes; k++) {
+			sum += exp(logits[k] - logits[best]);
+			mean += (logits[k] - logits[best]) / (double)classes;
+		}
+		for (size_t k = 0; k < classes; k++)
+			slopes[k] = scale * (exp(logits[k] - logits[best]) / sum - part -
+					     (k == label ? 1 - (double)smoothing : 0));
+		l->loss += log(sum) - (1 - (double)smoothing) * (logits[label] - logits[best]) -
+			   (double)smoothing * mean;
+		l->hits += best == label;
+	}
+}
+
+static void layer_compare(const struct layer *l, int s, double drop, double scale)
+{
+	size_t inputs = layers[s].inputs, classes = layers[s].classes, count = layers[s].count;
+	/* A logit is a sum of so many products, in f32. */
+	double wide = scale * (1 + (double)inputs / 1024), rows = sqrt((double)count) + 1;
+
+	for (size_t i = 0; i < l->dx.count; i++) {
+		double want = 0;
+
+		for (size_t k = 0; k < classes; k++)
+			want += l->slopes[i / inputs * classes + k] *
+				(double)l->weights.values[k * inputs + i % inputs];
+		if (drop > 0)
+			want = l->x.values[i] > 0 ? want * drop : 0;
+		array_near("dx", &l->dx, i, want, 4e-6 * wide);
+	}
+	for (size_t i = 0; i < l->dw.count; i++) {
+		double want = 0;
+
+		for (size_t n = 0; n < count; n++)
+			want += l->slopes[n * classes + i / inputs] *
+				(double)l->x.values[n * inputs + i % inputs];
+		array_near("a weight's gradient", &l->dw, i, want, 2e-6 * wide * rows);
+	}
+	for (size_t i = 0; i < classes; i++) {
+		double want = 0;
+
+		for (size_t n = 0; n < count; n++)
+			want += l->slopes[n * classes + i];
+		array_near("a bias's gradient", &l->db, i, want, 2e-6 * wide * rows);
+	}
+}
+
+static void layer_run(struct layer *l, int s, float smoothing, float drop)
+{
+	size_t inputs = layers[s].inputs, classes = layers[s].classes, batch = layers[s].batch;
+	struct kernel_scratch scratch = scratch_make(kernel_last_bytes(batch, inputs, classes));
+	const struct kernel_last last = {inputs,	  classes,	l->x.data,
+					 l->weights.data, l->bias.data, l->dx.data,
+					 l->dw.data,	  l->db.data,	drop};
+	void *labels = bytes_make(batch * sizeof(*job.labels), job.labels);
+	void *order = bytes_make(sizeof(job.order), &job.order);
+	void *state = bytes_make(sizeof(job.state), &job.state);
+	float *word = bytes_make(sizeof(job.word), NULL), *first;
+
+	first = malloc(l->dw.count * sizeof(*first));
+	for (int i = 0; i < 2; i++) {
+		kernel_last(arrays_stream, &last, order, state, batch, labels, smoothing, word,
+			    &scratch, job.type);
+		array_fetch(&l->dw);
+		if (i == 0)
+			memcpy(first, l->dw.values, l->dw.count * sizeof(*first));
+	}
+	for (size_t i = 0; i < l->dw.count; i++)
+		array_exact("a weight's gradient again", &l->dw, i, (double)first[i]);
+	array_fetch(&l->dx);
+	array_fetch(&l->db);
+	bytes_fetch(job.word, word, sizeof(job.word));
+	free(first);
+	device_free(arrays_device, labels);
+	device_free(arrays_device, order);
+	device_free(arrays_device, state);
+	device_free(arrays_device, word);
+	scratch_free(&scratch);
+}
+
+static void test_layer(int s, float smoothing, float drop, size_t skew)
+{
+	size_t inputs = layers[s].inputs, classes = layers[s].classes, batch = layers[s].batch;
+	struct layer l = {.x = array_make(job.type, batch * inputs, skew),
+			  .weights = array_make(job.type, classes * inputs, skew),
+			  .bias = array_make(DDP_F32, classes, skew),
+			  .dx = array_make(job.type, batch * inputs, skew),
+			  .dw = array_make(DDP_F32, classes * inputs, skew),
+			  .db = array_make(DDP_F32, classes, skew),
+			  .slopes = calloc(batch * classes, sizeof(double))};
+	struct array *arrays[] = {&l.x, &l.weights, &l.bias, &l.dx, &l.dw, &l.db};
+	uint64_t random = arrays_seed + (uint64_t)s;
+	double scale;
+
+	job.count = layers[s].count;
+	job.order = (struct kernel_order){.count = (uint32_t)job.count, .share = 1 / 8.0f};
+	job.state = (struct kernel_state){.scale = job.type == DDP_F16 ? 64 : 1};
+	for (int i = 0; i < ROWS(arrays); i++)
+		array_fill(arrays[i], 0, &random);
+	for (size_t i = 0; i < batch; i++)
+		job.labels[i] = (int32_t)draw(&random, (uint32_t)classes);
+	layer_run(&l, s, smoothing, drop);
+	scale = (double)scale_of(&job);
+	layer_plain(&l, s, smoothing, scale);
+	layer_compare(&l, s, (double)drop, scale);
+	compare_word(l.loss, l.hits);
+	for (int i = 0; i < ROWS(arrays); i++)
+		array_free(arrays[i]);
+	free(l.slopes);
+}
+
+static void test_layers(int s)
+{
+	ok(kernel_last_fits(layers[s].inputs, layers[s].classes), "a layer that fits");
+	test_layer(s, 0, 0, 0);
+	test_layer(s, 0.1f, 2, 0);
+	test_layer(s, 0.1f, 0, 1);
+	array_row("last layer: %s, %zu to %zu, %zu of %zu rows there", arrays_name(job.type),
+		  layers[s].inputs, layers[s].classes, layers[s].count, layers[s].batch);
+}
+
 int main(void)
 {
 	if (!arrays_begin("kernels of the loss"))
@@ -235,6 +385,8 @@ int main(void)
 		test_blocks();
 		test_rare(10);
 		test_rare(100);
+		for (int s = 0; s < ROWS(layers); s++)
+			test_layers(s);
 	}
 	return arrays_end();
 }

@@ -167,9 +167,9 @@ struct kernel_scratch cuda_scratch(const struct engine *engine);
 /* The stream that a step is computed on. */
 void *cuda_stream(const struct engine *engine);
 
-/* All operations of engine->mode over engine->batch images. */
+/* All operations of engine->mode over engine->batch images; in training the last layer may be left to: */
 int cuda_forward(struct engine *engine, struct ddp_error *error);
-/* From the gradient of the last value to those of all parameters, each told as ready. */
+/* The loss, and from its gradient to those of all parameters, each told as ready. */
 int cuda_backward(struct engine *engine, struct ddp_error *error);
 
 /*

@@ -381,6 +381,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, 2)
 	unsigned lane = threadIdx.x / back.across;
 	int plane = (int)(threadIdx.x % back.across) * BACK_PLANES;
 	size_t split = (size_t)(back.first.out * back.first.size * back.first.size);
+	struct partial_term term = {partial.rows, partial.columns};
 	float *to = partial.rows + blockIdx.x * partial.columns;
 
 	for (int row = 0; row < back.first.size; row += ROWS) {
@@ -408,10 +409,11 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, 2)
 						    i % back.across, to);
 		__syncthreads();
 	}
-	if (!partial_last(&partial, blockIdx.x, partial_term{partial.rows, partial.columns}))
+	if (!partial_last(&partial, blockIdx.x, term))
 		return;
 	for (size_t c = threadIdx.x; c < partial.columns; c += LAUNCH_THREADS)
-		*(c < split ? weights + c : bias + (c - split)) = (float)partial_total(&partial, c);
+		*(c < split ? weights + c : bias + (c - split)) =
+			(float)partial_total(&partial, c, term);
 }
 
 template <typename T, int ROWS, int COLUMNS>

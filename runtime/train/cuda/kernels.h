@@ -115,6 +115,27 @@ void kernel_loss(void *stream, const void *logits, const int32_t *labels,
 		 size_t classes, float smoothing, void *slopes, float *word,
 		 const struct kernel_scratch *scratch, enum ddp_type type);
 
+/*
+ * A dense layer, the loss behind it, and the layer's way back, in one launch: x is batch x inputs and
+ * weights are classes x inputs in [type]. With [drop] dx goes back through a dropout of that scale, which made x,
+ * and the ReLU in front of it, as kernel_relu_dropout_back() does. Of what is in between nothing is
+ * rounded to [type], nor is it left anywhere.
+ */
+struct kernel_last {
+	size_t inputs, classes;
+	const void *x, *weights;
+	const float *bias;
+	void *dx;
+	float *weight_slopes, *bias_slopes; /* their gradients */
+	float drop;			    /* 0: none */
+};
+bool kernel_last_fits(size_t inputs, size_t classes);
+size_t kernel_last_bytes(size_t batch, size_t inputs, size_t classes); /* of scratch */
+void kernel_last(void *stream, const struct kernel_last *layer, const struct kernel_order *order,
+		 const struct kernel_state *state, size_t batch, const int32_t *labels,
+		 float smoothing, float *word, const struct kernel_scratch *scratch,
+		 enum ddp_type type);
+
 /* --- Elements ----------------------------------------------------------------------------------- */
 
 /* All of these may be in place. */

@@ -6,12 +6,16 @@
  * these from the L1 cache: for 512 rows of 10 it is all latency, some 15 KB; for 4096 rows of 1000 it is
  * bound by memory. Blocks leave the sums of their rows in scratch memory, and the last one adds these up.
  *
+ * Behind a dense layer of few inputs and classes all of that layer is done here too: the kernels that it would
+ * take otherwise, forwards and backwards, are small enough to be bound by their launches.
+ *
  * f32 is enough, since what is close to 0 is never a difference from 1: the largest element's share of the
  * softmax's sum is exactly 1 and is left out of it, and the label's gradient comes from expm1f().
  */
 #include "gpu/launch.cuh"
-#include "gpu/number.cuh"
+#include "gpu/pack.cuh"
 #include "kernels.h"
+#include "partial.cuh"
 
 enum { FEW = 16, LANES = 32 };
 
@@ -237,5 +241,191 @@ void kernel_loss(void *stream, const void *logits, const int32_t *labels,
 			LAUNCH_BLOCKS((loss_rows<T, LANES>), blocks, LAUNCH_THREADS, stream, loss,
 				      (const T *)logits, labels, order, state, (T *)slopes, word,
 				      parts, scratch->tickets);
+	})
+}
+
+/* --- With the dense layer in front of it ------------------------------------------------------- */
+
+/* A block has ROWS rows at a time, 32 lanes each. */
+enum { ROWS = LAUNCH_THREADS / LANES, LAST_PARTS = 64, MOST_INPUTS = 1024, MOST_WEIGHTS = 2048 };
+
+struct last_memory {
+	float x[ROWS][MOST_INPUTS], logits[ROWS][LANES], slopes[ROWS][LANES];
+};
+
+/* What it reads and writes. */
+template <typename T> struct last {
+	const T *x, *weights;
+	const float *bias;
+	const int32_t *labels;
+	T *dx;
+	float *weight_slopes, *bias_slopes, *word;
+	struct part *losses; /* of blocks */
+	uint32_t inputs;
+	float drop;
+};
+
+/* The logits of this thread's row, class [lane]; and its x in shared memory. */
+template <typename T, int V>
+static __device__ inline void last_forward(const struct last<T> *last, const struct loss *loss,
+					   uint32_t row, struct last_memory *memory)
+{
+	uint32_t lane = threadIdx.x % LANES, r = threadIdx.x / LANES;
+	float sums[V] = {}, sum = 0;
+
+	for (uint32_t i = lane; i < last->inputs; i += LANES)
+		memory->x[r][i] =
+			row < loss->batch ? load(last->x + (size_t)row * last->inputs + i) : 0;
+	__syncthreads();
+	for (uint32_t i = 0; lane < loss->classes && i < last->inputs; i += V) {
+		pack<T, V> weights = pack_load<V>(last->weights + lane * last->inputs + i);
+
+		UNROLL
+		for (int v = 0; v < V; v++)
+			sums[v] += load(weights.numbers + v) * memory->x[r][i + v];
+	}
+	UNROLL
+	for (int v = 0; v < V; v++)
+		sum += sums[v];
+	if (lane < loss->classes)
+		memory->logits[r][lane] = sum + last->bias[lane];
+	memory->slopes[r][lane] = 0;
+	__syncthreads();
+}
+
+/* dx of this thread's row, through a dropout and the ReLU in front of that. */
+template <typename T, int V>
+static __device__ inline void last_back(const struct last<T> *last, const struct loss *loss,
+					uint32_t row, const struct last_memory *memory)
+{
+	uint32_t lane = threadIdx.x % LANES, r = threadIdx.x / LANES;
+
+	for (uint32_t i = lane * V; row < loss->batch && i < last->inputs; i += LANES * V) {
+		float sums[V] = {};
+		pack<T, V> dx;
+
+		for (uint32_t k = 0; k < loss->classes; k++) {
+			pack<T, V> weights = pack_load<V>(last->weights + k * last->inputs + i);
+
+			UNROLL
+			for (int v = 0; v < V; v++)
+				sums[v] += memory->slopes[r][k] * load(weights.numbers + v);
+		}
+		UNROLL
+		for (int v = 0; v < V; v++) {
+			if (last->drop > 0)
+				sums[v] = memory->x[r][i + v] > 0 ? sums[v] * last->drop : 0;
+			store(dx.numbers + v, sums[v]);
+		}
+		pack_store(last->dx + (size_t)row * last->inputs + i, dx);
+	}
+}
+
+/* What the block's rows add to the gradients of weights and bias. */
+static __device__ inline void last_slopes(uint32_t inputs, uint32_t classes, bool first,
+					  const struct last_memory *memory, float *to)
+{
+	for (uint32_t i = threadIdx.x; i < (inputs + 1) * classes; i += LAUNCH_THREADS) {
+		bool bias = i >= inputs * classes;
+		uint32_t k = bias ? i - inputs * classes : i / inputs, column = i % inputs;
+		float sum = first ? 0 : to[i];
+
+		UNROLL
+		for (int r = 0; r < ROWS; r++)
+			sum += memory->slopes[r][k] * (bias ? 1 : memory->x[r][column]);
+		to[i] = sum;
+	}
+}
+
+template <typename T>
+static __device__ inline void last_tell(const struct last<T> *last, const struct partial *partial,
+					const struct partial_term *term, uint32_t weights,
+					const struct kernel_order *order)
+{
+	struct part part = {0, 0};
+
+	for (uint32_t c = threadIdx.x; c < partial->columns; c += LAUNCH_THREADS)
+		*(c < weights ? last->weight_slopes + c : last->bias_slopes + (c - weights)) =
+			(float)partial_total(partial, c, *term);
+	for (unsigned i = threadIdx.x; i < gridDim.x; i += LAUNCH_THREADS)
+		part = combine(part, {load_fresh(&last->losses[i].loss),
+				      load_fresh(&last->losses[i].hits)});
+	part = row_combine<LAUNCH_THREADS>(part);
+	if (threadIdx.x == 0)
+		part_tell(part, order, last->word);
+}
+
+template <typename T, int V>
+static __global__ void __launch_bounds__(LAUNCH_THREADS)
+	last_layer(struct loss loss, struct last<T> last, const struct kernel_order *order,
+		   const struct kernel_state *state, struct partial partial)
+{
+	SHARED struct last_memory memory;
+	uint32_t count = order->count < loss.batch ? order->count : loss.batch;
+	uint32_t r = threadIdx.x / LANES;
+	float *to = partial.rows + blockIdx.x * partial.columns,
+	      scale = order->share * state->scale;
+	struct partial_term term = {partial.rows, partial.columns};
+	struct part all = {0, 0};
+
+	for (uint32_t begin = blockIdx.x * ROWS; begin < loss.batch; begin += gridDim.x * ROWS) {
+		uint32_t row = begin + r;
+		bool there = row < count;
+
+		last_forward<T, V>(&last, &loss, row, &memory);
+		all = combine(all, row_loss<LANES>(&loss, (const float *)memory.logits[r],
+						   there ? (uint32_t)last.labels[row] : 0, there,
+						   scale, memory.slopes[r]));
+		__syncthreads();
+		last_back<T, V>(&last, &loss, row, &memory);
+		last_slopes(last.inputs, loss.classes, begin == blockIdx.x * ROWS, &memory, to);
+		__syncthreads();
+	}
+	all = row_combine<LAUNCH_THREADS>(all);
+	if (threadIdx.x == 0)
+		last.losses[blockIdx.x] = all;
+	if (partial_last(&partial, blockIdx.x, term))
+		last_tell(&last, &partial, &term, last.inputs * loss.classes, order);
+}
+
+bool kernel_last_fits(size_t inputs, size_t classes)
+{
+	return classes <= LANES && inputs <= MOST_INPUTS && inputs * classes <= MOST_WEIGHTS;
+}
+
+static unsigned last_parts(size_t batch)
+{
+	size_t parts = (batch + ROWS - 1) / ROWS;
+
+	return parts < LAST_PARTS ? (unsigned)parts : (unsigned)LAST_PARTS;
+}
+
+size_t kernel_last_bytes(size_t batch, size_t inputs, size_t classes)
+{
+	return LAST_PARTS * sizeof(struct part) +
+	       partial_bytes(last_parts(batch), (inputs + 1) * classes);
+}
+
+void kernel_last(void *stream, const struct kernel_last *layer, const struct kernel_order *order,
+		 const struct kernel_state *state, size_t batch, const int32_t *labels,
+		 float smoothing, float *word, const struct kernel_scratch *scratch,
+		 enum ddp_type type)
+{
+	struct loss loss = {(uint32_t)batch, (uint32_t)layer->classes, smoothing};
+	struct kernel_scratch rest = {(struct part *)scratch->memory + LAST_PARTS,
+				      scratch->tickets};
+	struct partial partial =
+		partial_of(&rest, last_parts(batch), (layer->inputs + 1) * layer->classes, 1);
+
+	WITH_TYPE(type, T, {
+		struct last<T> last = {
+			(const T *)layer->x, (const T *)layer->weights, layer->bias, labels,
+				(T *)layer->dx, layer->weight_slopes, layer->bias_slopes, word,
+				(struct part *)scratch->memory, (uint32_t)layer->inputs, layer->drop
+		};
+
+		WITH_PACK(packs_fit(layer->inputs, sizeof(T), {last.weights, last.dx}), T, V,
+			  LAUNCH_BLOCKS((last_layer<T, V>), partial.parts, LAUNCH_THREADS, stream,
+					loss, last, order, state, partial))
 	})
 }

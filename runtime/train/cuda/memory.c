@@ -52,9 +52,13 @@ static size_t math_scratch(const struct engine *engine, const struct program_op 
 static size_t scratch_bytes(const struct engine *engine)
 {
 	size_t most = kernel_norm2_bytes(engine->setup.model->count);
-	size_t classes = program_result(engine->program)->elements;
+	size_t classes = program_result(engine->program)->elements, inputs;
+	const struct program *program = engine->program;
 
+	inputs = program->values[program->ops[program->op_count - 1].input].elements;
 	most = larger(most, kernel_loss_bytes(engine->setup.batch, classes));
+	if (kernel_last_fits(inputs, classes))
+		most = larger(most, kernel_last_bytes(engine->setup.batch, inputs, classes));
 	for (int i = 0; i < engine->program->op_count; i++) {
 		const struct program_op *op = &engine->program->ops[i];
 		const struct unit *unit = &engine->units[i];

@@ -256,12 +256,14 @@ struct moments_term {
 
 template <typename T>
 static __device__ inline void moments_of_parts(const struct partial *partial,
+					       const struct moments_term *term,
 					       const struct kernel_norm *norm, size_t present,
 					       const T *x, const struct measured *to)
 {
 	for (size_t c = threadIdx.x; c < norm->channels; c += LAUNCH_THREADS) {
-		double sum = partial_total(partial, c), mean = present ? sum / (double)present : 0;
-		double m2 = partial_total(partial, norm->channels + c) - sum * mean;
+		double sum = partial_total(partial, c, *term),
+		       mean = present ? sum / (double)present : 0;
+		double m2 = partial_total(partial, norm->channels + c, *term) - sum * mean;
 		double base = present ? (double)load(x + c) : 0;
 
 		moments_tell(norm, c, present, (float)(mean + base), m2 < 0 ? 0 : (float)m2, to);
@@ -279,6 +281,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, 4)
 	struct place place = rows_place(&rows, V, present);
 	struct moments<T, V> moments = {
 	};
+	struct moments_term term = {rows, present, partial.rows};
 	float *row = partial.rows + place.part * 2 * rows.channels;
 
 	if (place.channel < rows.channels)
@@ -308,9 +311,8 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, 4)
 			moments_tell(&norm, c, present, mean, m2, &to);
 		}
 	}
-	if (rows.parts > 1 &&
-	    partial_last(&partial, place.part, moments_term{rows, present, partial.rows}))
-		moments_of_parts(&partial, &norm, present, x, &to);
+	if (rows.parts > 1 && partial_last(&partial, place.part, term))
+		moments_of_parts(&partial, &term, &norm, present, x, &to);
 }
 
 static void measure(void *stream, const struct kernel_norm *norm, const struct kernel_order *order,
@@ -616,6 +618,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, KIND == AGAIN ? 3 : 4)
 	constexpr int SUMS = KIND == PLAIN ? 1 : 2;
 	SHARED float all[SUMS * V][STRIDE];
 	struct place place = rows_place(&rows, V, rows.rows);
+	struct partial_term term = {partial.rows, partial.columns};
 	float *row = rows.parts > 1 ? partial.rows + place.part * partial.columns : to;
 	struct sums<V> sums = {
 	};
@@ -638,11 +641,10 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, KIND == AGAIN ? 3 : 4)
 			sum += all[k][lane * rows.across + lane0];
 		row[k / V * rows.channels + c] = k < V ? sum : sum * terms.inverse[c];
 	}
-	if (rows.parts == 1 ||
-	    !partial_last(&partial, place.part, partial_term{partial.rows, partial.columns}))
+	if (rows.parts == 1 || !partial_last(&partial, place.part, term))
 		return;
 	for (size_t c = threadIdx.x; c < partial.columns; c += LAUNCH_THREADS)
-		to[c] = (float)partial_total(&partial, c);
+		to[c] = (float)partial_total(&partial, c, term);
 }
 
 size_t kernel_sums_bytes(size_t rows, size_t channels)

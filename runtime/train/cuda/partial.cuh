@@ -65,6 +65,11 @@ static inline struct partial partial_of(const struct kernel_scratch *scratch, un
 		blocks};
 }
 
+static __device__ inline unsigned partial_groups(const struct partial *partial)
+{
+	return (partial->parts + partial->members - 1) / partial->members;
+}
+
 /*
  * Whether this block is the last of all, to all of its threads, which all call it when they have
  * written to the row of [part]: then partial_total() has the sums of columns. [term] is (part, column) of what is
@@ -75,12 +80,13 @@ static __device__ inline bool partial_last(const struct partial *partial, unsign
 					   const TERM &term)
 {
 	unsigned group = part / partial->members, first = group * partial->members;
-	unsigned end = first + partial->members, groups;
+	unsigned end = first + partial->members, groups = partial_groups(partial);
 
-	groups = (partial->parts + partial->members - 1) / partial->members;
 	end = end < partial->parts ? end : partial->parts;
 	if (!last_block(partial->tickets + 1 + group, (end - first) * partial->blocks))
 		return false;
+	if (groups == 1)
+		return true;
 	for (size_t c = threadIdx.x; c < partial->columns; c += blockDim.x) {
 		double sum = 0;
 
@@ -92,11 +98,19 @@ static __device__ inline bool partial_last(const struct partial *partial, unsign
 	return last_block(partial->tickets, groups);
 }
 
-static __device__ inline double partial_total(const struct partial *partial, size_t column)
+template <typename TERM>
+static __device__ inline double partial_total(const struct partial *partial, size_t column,
+					      const TERM &term)
 {
-	unsigned groups = (partial->parts + partial->members - 1) / partial->members;
+	unsigned groups = partial_groups(partial);
 	double sum = 0;
 
+	if (groups == 1) {
+		UNROLL_8
+		for (unsigned p = 0; p < partial->parts; p++)
+			sum += term(p, column);
+		return sum;
+	}
 	UNROLL_8
 	for (unsigned g = 0; g < groups; g++)
 		sum += load_fresh(partial->groups + g * partial->columns + column);

@@ -9,19 +9,6 @@
 
 /* --- What a step is ----------------------------------------------------------------------------- */
 
-static void loss(struct engine *engine)
-{
-	const struct program *program = engine->program;
-	const struct program_value *result = program_result(program);
-	struct kernel_scratch scratch = cuda_scratch(engine);
-
-	kernel_loss(cuda_stream(engine), cuda_room(engine, result->data), engine->block.labels,
-		    engine->block.order, engine->memory.state, engine->batch, result->elements,
-		    engine->setup.smoothing, cuda_room(engine, result->gradient),
-		    engine->memory.gradients + engine->setup.model->count, &scratch,
-		    engine->setup.type);
-}
-
 /* The norm is asked for where it, or whether it is a number, matters. */
 static int optimize(struct engine *engine, struct ddp_error *error)
 {
@@ -57,10 +44,7 @@ static int slopes(struct engine *engine, struct ddp_error *error)
 	status = cuda_forward(engine, error);
 	if (status < 0)
 		return status;
-	loss(engine);
-	status = cuda_buckets_ready(engine, CUDA_WORD, error);
-	if (status == 0)
-		status = cuda_backward(engine, error);
+	status = cuda_backward(engine, error);
 	return status == 0 ? cuda_buckets_end(engine, error) : status;
 }
 

@@ -294,6 +294,33 @@ static void max_pool_forward(struct engine *engine, const struct program_op *op)
 				engine->setup.type);
 }
 
+/*
+ * The last layer, where one kernel does it with the loss and its own way back, and with a dropout in front of
+ * it that masks: NULL where it does not. [undone] is that dropout or NULL.
+ */
+static const struct program_op *last_of(const struct engine *engine,
+					const struct program_op **undone)
+{
+	const struct program *program = engine->program;
+	const struct program_op *op = &program->ops[program->op_count - 1];
+	const struct program_value *input = &program->values[op->input];
+
+	*undone = NULL;
+	if (engine->mode != PROGRAM_TRAIN || op->kind != PROGRAM_MATH || op->relu ||
+	    op->node->layer->kind != NET_DENSE || op->node->bias < 0 || !input->wanted ||
+	    op->temporary != PROGRAM_NONE ||
+	    !kernel_last_fits(input->elements, program_result(program)->elements))
+		return NULL;
+	for (int i = 0; i < program->op_count - 1; i++) {
+		const struct program_op *before = &program->ops[i];
+
+		if (before->output == op->input && before->kind == PROGRAM_DROPOUT &&
+		    before->masks && !before->inner && input->readers == 1)
+			*undone = before;
+	}
+	return op;
+}
+
 static int forward(struct engine *engine, int index, struct ddp_error *error)
 {
 	const struct program_op *op = &engine->program->ops[index];
@@ -329,9 +356,10 @@ static int forward(struct engine *engine, int index, struct ddp_error *error)
 
 int cuda_forward(struct engine *engine, struct ddp_error *error)
 {
-	int status = 0;
+	const struct program_op *undone;
+	int count = engine->program->op_count - (last_of(engine, &undone) != NULL), status = 0;
 
-	for (int i = 0; status == 0 && i < engine->program->op_count; i++) {
+	for (int i = 0; status == 0 && i < count; i++) {
 		status = forward(engine, i, error);
 		if (status == 0)
 			status = device_check(engine->device, engine->program->ops[i].name, error);
@@ -359,13 +387,11 @@ static size_t bytes_of(const struct back *back, int value)
 }
 
 /* Parameters become ready from the last to the first. */
-static int both_ready(const struct back *back, struct ddp_error *error)
+static int both_ready(struct engine *engine, const struct program_op *op, struct ddp_error *error)
 {
-	int status = cuda_buckets_ready(back->engine, back->op->node->bias, error);
+	int status = cuda_buckets_ready(engine, op->node->bias, error);
 
-	if (status < 0)
-		return status;
-	return cuda_buckets_ready(back->engine, back->op->node->weight, error);
+	return status < 0 ? status : cuda_buckets_ready(engine, op->node->weight, error);
 }
 
 /* --- Convolutions and dense layers ------------------------------------------------------------- */
@@ -402,7 +428,7 @@ static int first(const struct back *back, struct ddp_error *error)
 			  op->relu && !op->masked ? cuda_value(engine, op->output) : NULL, &scratch,
 			  cuda_slope(engine, op->node->weight), cuda_slope(engine, op->node->bias),
 			  back->type);
-	return both_ready(back, error);
+	return both_ready(back->engine, back->op, error);
 }
 
 static int weights(const struct back *back, struct ddp_error *error)
@@ -442,7 +468,7 @@ static int math(const struct back *back, struct ddp_error *error)
 	bias(back);
 	status = weights(back, error);
 	if (status == 0)
-		status = both_ready(back, error);
+		status = both_ready(back->engine, back->op, error);
 	if (status == 0 && back->dx)
 		status = data(back, error);
 	return status;
@@ -473,7 +499,7 @@ static int norm(const struct back *back, struct ddp_error *error)
 	int status = norm_backward(back->engine, back->index, back->dx, error);
 
 	if (status == 0)
-		status = both_ready(back, error);
+		status = both_ready(back->engine, back->op, error);
 	if (status == 0)
 		status = pass_on(back, back->op->other, back->op->accumulate_other, error);
 	return status;
@@ -590,11 +616,54 @@ static int backward_op(struct engine *engine, int index, struct ddp_error *error
 	return status < 0 ? status : device_check(engine->device, op->name, error);
 }
 
+/* The loss, or with it the last layer and its way back. */
+static void close_forward(struct engine *engine, const struct program_op *op,
+			  const struct program_op *undone)
+{
+	const struct program_value *result = program_result(engine->program);
+	float *word = engine->memory.gradients + engine->setup.model->count;
+	struct kernel_scratch scratch = cuda_scratch(engine);
+	struct kernel_last last;
+
+	if (!op) {
+		kernel_loss(cuda_stream(engine), cuda_room(engine, result->data),
+			    engine->block.labels, engine->block.order, engine->memory.state,
+			    engine->batch, result->elements, engine->setup.smoothing,
+			    cuda_room(engine, result->gradient), word, &scratch,
+			    engine->setup.type);
+		return;
+	}
+	last = (struct kernel_last){
+		.inputs = engine->program->values[op->input].elements,
+		.classes = result->elements,
+		.x = cuda_value(engine, op->input),
+		.weights = cuda_weight(engine, op->node->weight),
+		.bias = cuda_parameter(engine, op->node->bias),
+		.dx = cuda_gradient(engine, undone ? undone->input : op->input),
+		.weight_slopes = cuda_slope(engine, op->node->weight),
+		.bias_slopes = cuda_slope(engine, op->node->bias),
+	};
+	if (undone)
+		last.drop = engine->units[undone - engine->program->ops].dropout.scale;
+	kernel_last(cuda_stream(engine), &last, engine->block.order, engine->memory.state,
+		    engine->batch, engine->block.labels, engine->setup.smoothing, word, &scratch,
+		    engine->setup.type);
+}
+
 int cuda_backward(struct engine *engine, struct ddp_error *error)
 {
-	int status = 0;
+	const struct program_op *undone, *last = last_of(engine, &undone);
+	int count = engine->program->op_count - (last != NULL), status;
 
-	for (int i = engine->program->op_count - 1; status == 0 && i >= 0; i--)
-		status = backward_op(engine, i, error);
+	close_forward(engine, last, undone);
+	status = device_check(engine->device, "the loss", error);
+	if (status == 0)
+		status = cuda_buckets_ready(engine, CUDA_WORD, error);
+	if (status == 0 && last)
+		status = both_ready(engine, last, error);
+	for (int i = count - 1; status == 0 && i >= 0; i--) {
+		if (&engine->program->ops[i] != undone)
+			status = backward_op(engine, i, error);
+	}
 	return status;
 }
