@@ -201,11 +201,20 @@ static int create_model(struct run *run)
 
 /* --- Engine -------------------------------------------------------------------------------- */
 
-/* In the order of --amp's words: off, tf32, bf16, fp16. */
+/* In the order of --amp's words: auto, off, tf32, bf16, fp16. */
 static const struct {
 	enum ddp_type type;
 	bool tf32;
-} precisions[] = {{DDP_F32, false}, {DDP_F32, true}, {DDP_BF16, false}, {DDP_F16, false}};
+} precisions[] = {
+	{DDP_F32, true}, {DDP_F32, false}, {DDP_F32, true}, {DDP_BF16, false}, {DDP_F16, false}};
+
+/* Who did not ask for it does without where there is none. */
+static bool takes_tf32(const struct run *run)
+{
+	int word = option_word(run->options, OPTION_AMP);
+
+	return precisions[word].tf32 && (word != 0 || run->class != &engine_cpu);
+}
 
 /* Before there is a report; its lines go there too. */
 static void say(void *listener, const char *text)
@@ -243,7 +252,7 @@ static int open_engine(struct run *run)
 		.clip = option_number(options, OPTION_CLIP),
 		.sync_norm = option_flag(options, OPTION_SYNC_NORM),
 		.exact = strcmp(option_text(options, OPTION_CONV), "exact") == 0,
-		.tf32 = precisions[option_word(options, OPTION_AMP)].tf32,
+		.tf32 = takes_tf32(run),
 		.deterministic = option_flag(options, OPTION_DETERMINISTIC),
 		.no_dropout = option_flag(options, OPTION_NO_DROPOUT),
 		.threads = (int)option_count(options, OPTION_THREADS),

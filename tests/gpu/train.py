@@ -20,7 +20,7 @@ import runs
 
 # Rates at which two roundings stay together.
 PLAIN = ["--no-augment", "--log-every", 1, "--optimizer", "sgd", "--lr", 0.02, "--warmup", 0,
-         "--threads", 1]
+         "--threads", 1, "--amp", "off"]
 NETS = {"mnist": ["mnist", "--samples", 600, "--batch", 16, *PLAIN],
         "cifar": ["cifar", "--samples", 60, "--batch", 4, "--test-batch", 5, *PLAIN, "--lr", 0.0001]}
 

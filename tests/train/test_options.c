@@ -102,6 +102,7 @@ static const struct {
 	{{"mnist", "--evaluate", "-i", "f"}, OPTION_INIT, "f"},
 	{{"mnist", "--evaluate", "-c", "d"}, OPTION_CHECKPOINT, "d"},
 	{{"mnist", "-a", "tf32"}, OPTION_AMP, "tf32"},
+	{{"mnist"}, OPTION_AMP, "auto"},
 	{{"mnist", "--det"}, OPTION_DETERMINISTIC, "on"},
 	{{"mnist"}, OPTION_DETERMINISTIC, ""},
 	{{"mnist", "--engine=cuda"}, OPTION_ENGINE, "cuda"},
@@ -129,7 +130,7 @@ START_TEST(test_values)
 	ck_assert_str_eq(options.net, "cifar");
 	ck_assert_uint_eq(option_count(&options, OPTION_BATCH), 7);
 	ck_assert(option_number(&options, OPTION_RATE) == 0.25);
-	ck_assert_int_eq(option_word(&options, OPTION_AMP), 3);
+	ck_assert_int_eq(option_word(&options, OPTION_AMP), 4);
 	ck_assert_int_eq(option_word(&options, OPTION_SCHEDULE), 1);
 	ck_assert_int_eq(option_word(&options, OPTION_OPTIMIZER), 0);
 	ck_assert(option_flag(&options, OPTION_QUIET));
@@ -172,7 +173,7 @@ static const struct {
 	{{"mnist", "--lr", "0x10"}, {"--lr 0x10", NULL}},
 	{{"mnist", "--lr", "1e"}, {"--lr 1e", NULL}},
 	{{"mnist", "--label-smoothing", "2"}, {"--label-smoothing 2", "from 0 to 1", NULL}},
-	{{"mnist", "--amp", "fp8"}, {"--amp fp8: give off, tf32, bf16 or fp16", NULL}},
+	{{"mnist", "--amp", "fp8"}, {"--amp fp8: give auto, off, tf32, bf16 or fp16", NULL}},
 	{{"mnist", "--amp", "bf1"}, {"--amp bf1: give", NULL}},
 	{{"mnist", "--amp", "off|bf16"}, {"--amp off|bf16: give", NULL}},
 	{{"mnist", "--nesterov", "yes"}, {"--nesterov yes: give on or off", NULL}},

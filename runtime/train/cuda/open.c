@@ -37,6 +37,17 @@ static int check(const struct engine_setup *setup, struct ddp_error *error)
 			     ddp_type_name(setup->type));
 }
 
+/* Whether f32 is multiplied with all of its digits, and how to have it otherwise. */
+static void describe_type(struct engine *engine)
+{
+	size_t used = strlen(engine->describe);
+
+	if (engine->setup.type == DDP_F32)
+		snprintf(engine->describe + used, sizeof(engine->describe) - used, "%s",
+			 engine->setup.tf32 ? ", f32 as tf32 (exact: --amp=off)"
+					    : ", exact f32 (faster: --amp=tf32)");
+}
+
 static int open_device(struct engine *engine, struct ddp_error *error)
 {
 	const struct ddp_world *world = ddp_world(engine->setup.ddp);
@@ -54,6 +65,7 @@ static int open_device(struct engine *engine, struct ddp_error *error)
 	snprintf(engine->describe, sizeof(engine->describe), "%s, CUDA %d.%d, sm_%d%d",
 		 conv_describe(), info->cuda / 1000, info->cuda % 1000 / 10, info->major,
 		 info->minor);
+	describe_type(engine);
 	return 0;
 }
 
