@@ -84,13 +84,17 @@ also() {
 # find_toolkit: fills nvcc, includes (flags), cudart, cudnn, cublaslt, nccl, cupti (paths). Returns 1, with a line
 # in missing, where there is no compiler or no CUDA; the others may be empty.
 find_toolkit() {
-	local place dirs=() root
+	local place root
 	# shellcheck disable=SC2034 # they are build.bash's
 	nvcc='' cudart='' cudnn='' cublaslt='' nccl='' cupti='' includes=() absent=()
 	find_roots
-	for root in "${roots[@]}"; do dirs+=("$root/bin"); done
-	# The headers of the compiler in use come first.
-	nvcc=$(find_in nvcc "${dirs[@]}") && roots=("$(dirname "$(dirname "$(realpath "$nvcc")")")" "${roots[@]}")
+	for root in "${roots[@]}"; do
+		"$root/bin/nvcc" --version &>/dev/null || continue
+		nvcc=$root/bin/nvcc
+		# The headers of the compiler in use come first.
+		roots=("$(dirname "$(dirname "$(realpath "$nvcc")")")" "${roots[@]}")
+		break
+	done
 	find_library cudart cudart && find_header cuda_runtime_api.h place || return 1
 	includes=(-isystem "$place")
 	also cudnn cuDNN cudnn_graph.h cudnn
