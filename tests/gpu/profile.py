@@ -9,7 +9,7 @@ arithmetic and memory each one uses. Steps end with the optimizer's kernel. Prin
 import argparse
 import collections
 import csv
-import os
+import functools
 import pathlib
 import re
 import subprocess
@@ -32,12 +32,14 @@ def words():
             few, "--no-augment", "--steps", WARM + STEPS + 1, "--log-every", 1000]
 
 
+@functools.lru_cache(None)
 def short(name):
     """A kernel's name without its types of arguments."""
     if name.startswith("_Z"):
         done = subprocess.run(["c++filt", "-p", name], capture_output=True, text=True)
         name = done.stdout.strip() or name
-    return re.sub(r"\(.*|^void ", "", name)[:90]
+    name = re.sub(r"^void |\(anonymous namespace\)::|<unnamed>::", "", name)
+    return re.sub(r"(?<=.)\(.*", "", name)[:90]
 
 
 def ends(rows, name_of):
@@ -58,7 +60,7 @@ def table(rows, title):
         kinds[row[0]].append(row[1:])
     total = sum(row[1] for row in rows)
     print(f"# {title}")
-    print("#      us  share  calls  of a step" + (",  % of arithmetic, % of memory" if len(rows[0]) > 2 else ""))
+    print("#      us  share  calls  of a step" + ("; % of arithmetic and of memory used" if len(rows[0]) > 2 else ""))
     for name, figures in sorted(kinds.items(), key=lambda item: -sum(f[0] for f in item[1])):
         time = sum(f[0] for f in figures)
         parts = "".join(f" {sum(f[0] * f[i] for f in figures) / time:5.1f}" for i in range(1, len(figures[0])))
