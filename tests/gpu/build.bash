@@ -249,6 +249,7 @@ link_test() {
 			"${cuda_link[@]}" "${libraries[@]}"
 		;;
 	networks) link "$1" "$object" "${train_link[@]}" -rdynamic ;;
+	probe) link "$1" "$object" "${cuda_link[@]}" ;;
 	*) link "$1" "$object" "$(object_of runtime/wide/device.c)" "$dir/libbase.a" "${cuda_link[@]}" ;;
 	esac
 }
