@@ -132,7 +132,7 @@ struct ddp_group {
 	void **to;
 };
 
-/* --- call.c ------------------------------------------------------------------------------ */
+/* --- lockstep.c -------------------------------------------------------------------------- */
 
 /*
  * Begin a call: its digest goes into each line from here on.
@@ -147,11 +147,6 @@ static inline int ddp_call_end(struct ddp_group *group, int status)
 	group->call = NULL;
 	return status;
 }
-
-/* Member's line has another digest: end the group. Returns DDP_ERR_MISMATCH. */
-int ddp_call_mismatch(struct ddp_group *group, int member, struct ddp_error *error);
-
-/* --- wait.c ------------------------------------------------------------------------------ */
 
 /* This member's line of the next step, for its room. */
 static inline struct ddp_line *ddp_step_line(struct ddp_group *group)
@@ -177,35 +172,6 @@ static inline const struct ddp_line *ddp_step_other(struct ddp_group *group, int
 /* Wait until all have joined. */
 int ddp_wait_joined(struct ddp_group *group, const struct ddp_watch *watch,
 		    struct ddp_error *error);
-
-/* Wake whoever sleeps, after an abort. */
-void ddp_wake_all(struct ddp_group *group);
-
-/* --- failure.c --------------------------------------------------------------------------- */
-
-/*
- * End the group with [cause], unless it ended before.
- * Returns the status that stands, with its text in [error].
- */
-int ddp_group_fail(struct ddp_group *group, const struct ddp_error *cause, struct ddp_error *error);
-
-/* Look whether the wait for [member] has to end: abort, watch, lost processes. */
-int ddp_wait_check(struct ddp_group *group, int member, const struct ddp_watch *watch,
-		   struct ddp_error *error);
-
-/* --- process.c --------------------------------------------------------------------------- */
-
-/* Where this thread may run. */
-void ddp_cpus_get(uint64_t cpus[DDP_CPU_WORDS]);
-
-/* Whether each of [size] members can have a CPU to itself. */
-bool ddp_cpus_enough(struct ddp_slot *const *slots, int size);
-
-/* When the process [pid] started, in ticks since boot; 0 if there is none, or it is a zombie. */
-uint64_t ddp_process_start(int pid);
-
-/* A number for the namespace that this process's pid is of. */
-uint64_t ddp_process_pids(void);
 
 /* --- region.c ---------------------------------------------------------------------------- */
 

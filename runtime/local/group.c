@@ -1,11 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "group-private.h"
+
+/* --- CPUs --------------------------------------------------------------------------------- */
+
+/* Where this thread may run. */
+static void get_cpus(uint64_t cpus[DDP_CPU_WORDS])
+{
+	size_t bytes = DDP_CPU_WORDS * sizeof(*cpus);
+
+	/* A machine with more CPUs than that has enough. */
+	memset(cpus, 0, bytes);
+	if (sched_getaffinity(0, bytes, (cpu_set_t *)(void *)cpus) < 0)
+		memset(cpus, 0xff, bytes);
+}
+
+static bool is_within(const uint64_t *cpus, const uint64_t *others)
+{
+	for (int i = 0; i < DDP_CPU_WORDS; i++)
+		if (cpus[i] & ~others[i])
+			return false;
+	return true;
+}
+
+static int count_cpus(const uint64_t *cpus)
+{
+	int count = 0;
+
+	for (int i = 0; i < DDP_CPU_WORDS; i++)
+		count += __builtin_popcountll(cpus[i]);
+	return count;
+}
+
+/* For each member's CPUs, and for all of them: are more members bound to them than they are? */
+static bool enough_cpus(struct ddp_slot *const *slots, int size)
+{
+	uint64_t all[DDP_CPU_WORDS] = {0};
+
+	for (int m = 0; m < size; m++) {
+		int bound = 0;
+
+		for (int i = 0; i < DDP_CPU_WORDS; i++)
+			all[i] |= slots[m]->cpus[i];
+		for (int other = 0; other < size; other++)
+			bound += is_within(slots[other]->cpus, slots[m]->cpus);
+		if (bound > count_cpus(slots[m]->cpus))
+			return false;
+	}
+	return size <= count_cpus(all);
+}
+
+/* A number for the namespace that this process's pid is of. */
+static uint64_t pid_namespace(void)
+{
+	struct stat status;
+
+	return stat("/proc/self/ns/pid", &status) == 0 ? (uint64_t)status.st_ino : 0;
+}
+
+/* --- Joining and leaving ------------------------------------------------------------------ */
 
 _Static_assert(sizeof(struct ddp_group_head) <= DDP_SEGMENT_HEAD, "the slots begin behind it");
 
@@ -60,8 +122,8 @@ static int group_join(struct ddp_group *group, struct ddp_error *error)
 		return status;
 	own->pid = getpid();
 	own->start = ddp_process_start(own->pid);
-	own->pids = ddp_process_pids();
-	ddp_cpus_get(own->cpus);
+	own->pids = pid_namespace();
+	get_cpus(own->cpus);
 	atomic_store(&own->state, DDP_MEMBER_JOINED);
 	return 0;
 }
@@ -154,7 +216,7 @@ int ddp_group_meet(struct ddp_group *group, const struct ddp_watch *watch, struc
 	if (status < 0)
 		return status;
 	ddp_segment_seal(&group->segment);
-	group->spins = ddp_cpus_enough(group->slots, group->size);
+	group->spins = enough_cpus(group->slots, group->size);
 	return 0;
 }
 

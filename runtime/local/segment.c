@@ -5,11 +5,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "group-private.h"
 #include "segment.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -24,7 +25,37 @@ struct ticket {
 	uintptr_t base; /* where it is mapped in the process [pid] */
 };
 
-enum { TICKET_FIELDS = 6, PATH_SIZE = 64 };
+enum { TICKET_FIELDS = 6, PATH_SIZE = 64, START_FIELD = 22, STAT_SIZE = 1024 };
+
+/* The name, field 2, may hold anything: fields are counted from its last parenthesis on. */
+static uint64_t parse_start(const char *stat)
+{
+	const char *next = strrchr(stat, ')');
+
+	if (!next || next[1] != ' ' || next[2] == 'Z' || next[2] == 'X')
+		return 0;
+	for (int field = 2; field < START_FIELD && next; field++)
+		next = strchr(next + 1, ' ');
+	return next ? strtoull(next, NULL, 10) : 0;
+}
+
+uint64_t ddp_process_start(int pid)
+{
+	char path[32], stat[STAT_SIZE];
+	ssize_t length;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	length = read(fd, stat, sizeof(stat) - 1);
+	close(fd);
+	if (length <= 0)
+		return 0;
+	stat[length] = '\0';
+	return parse_start(stat);
+}
 
 static struct ddp_segment_head *segment_head(const struct ddp_segment *segment)
 {

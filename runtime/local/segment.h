@@ -60,4 +60,7 @@ void ddp_segment_close(struct ddp_segment *segment);
  */
 int ddp_segment_touch(void *memory, size_t bytes, struct ddp_error *error);
 
+/* When the process [pid] started, in ticks since boot; 0 if there is none, or it is a zombie. */
+uint64_t ddp_process_start(int pid);
+
 #endif /* DDP_LOCAL_SEGMENT_H */
