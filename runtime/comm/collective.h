@@ -16,4 +16,7 @@ int ddp_begin_call(struct ddp *ddp);
 /* The member that this rank is in its group. */
 int ddp_own_member(const struct ddp *ddp);
 
+/* Free all arenas of [ddp]; waits for nobody. */
+void ddp_arenas_free(struct ddp *ddp);
+
 #endif /* DDP_COMM_COLLECTIVE_H */

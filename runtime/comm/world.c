@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "arena.h"
 #include "base/settings.h"
+#include "collective.h"
 #include "join.h"
 #include "kept.h"
 #include "recorder.h"

@@ -29,9 +29,6 @@ int ddp_permutation_create(struct ddp_permutation *permutation, uint64_t count,
 /* Free the entries; a permutation of zeros is legal. */
 void ddp_permutation_destroy(struct ddp_permutation *permutation);
 
-/* The order of [seed]. */
-void ddp_permutation_draw(struct ddp_permutation *permutation, uint64_t seed);
-
 /* As ddp_permutation_draw, whatever the count: the two ways that it chooses from, for tests. */
 void ddp_permutation_draw_small(struct ddp_permutation *permutation, uint64_t seed);
 void ddp_permutation_draw_large(struct ddp_permutation *permutation, uint64_t seed);

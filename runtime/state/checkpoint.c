@@ -1,12 +1,592 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint.c - checkpoints: their names and files, and how ranks write and read them together
+ */
 #include "config.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include "agree.h"
+#include "base/checksum.h"
+#include "base/file.h"
 #include "checkpoint.h"
 #include "comm/collective.h"
+#include "comm/context.h"
 #include "comm/kept.h"
+#include "tensors.h"
+
+/* --- Agreement among ranks --------------------------------------------------------------- */
+
+enum {
+	LINE_SIZE = 480,
+	CHUNK_SIZE = 64 << 20, /* each is a collective with the time limit of one */
+};
+
+/* What the ranks are to agree on, one item after the other. */
+struct items {
+	const struct ddp_tensor *tensors;
+	size_t count;
+	const struct ddp_pair *pairs;
+	size_t pair_count;
+};
+
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+	return ddp_hash(hash, text, strlen(text) + 1);
+}
+
+static uint64_t hash_items(const struct items *items)
+{
+	uint64_t hash = DDP_HASH_INIT;
+
+	hash = ddp_hash(hash, &items->count, sizeof(items->count));
+	for (size_t i = 0; i < items->count; i++) {
+		const struct ddp_tensor *tensor = &items->tensors[i];
+
+		hash = hash_text(hash, tensor->name);
+		hash = ddp_hash(hash, &tensor->type, sizeof(tensor->type));
+		hash = ddp_hash(hash, &tensor->dimensions, sizeof(tensor->dimensions));
+		hash = ddp_hash(hash, tensor->shape,
+				(size_t)tensor->dimensions * sizeof(tensor->shape[0]));
+	}
+	for (size_t i = 0; i < items->pair_count; i++)
+		hash = hash_text(hash, items->pairs[i].key);
+	return hash;
+}
+
+/* Item [i] in words; "nothing" beyond the last. */
+static void describe(const struct items *items, size_t i, char line[LINE_SIZE])
+{
+	const struct ddp_tensor *tensor;
+	char shape[DDP_TENSOR_SHAPE];
+
+	memset(line, 0, LINE_SIZE);
+	if (i >= items->count + items->pair_count) {
+		snprintf(line, LINE_SIZE, "nothing");
+		return;
+	}
+	if (i >= items->count) {
+		snprintf(line, LINE_SIZE, "metadata \"%.200s\"",
+			 items->pairs[i - items->count].key);
+		return;
+	}
+	tensor = &items->tensors[i];
+	ddp_tensor_shape(tensor, shape);
+	snprintf(line, LINE_SIZE, "\"%.200s\", %s %s", tensor->name, ddp_tensor_type(tensor->type),
+		 shape);
+}
+
+/* Whether this rank's own arguments make sense. */
+static int check_items(const struct items *items, int rank, struct ddp_error *error)
+{
+	for (size_t i = 0; i < items->count; i++) {
+		const struct ddp_tensor *tensor = &items->tensors[i];
+		uint64_t bytes;
+
+		if (!tensor->name || !ddp_tensor_bytes(tensor, &bytes))
+			return ddp_error_set(error, DDP_ERR_ARGUMENT,
+					     "rank %d: tensor %zu, \"%.200s\", has an impossible "
+					     "name, type or shape",
+					     rank, i, tensor->name ? tensor->name : "(null)");
+		if (bytes > 0 && !tensor->data)
+			return ddp_error_set(error, DDP_ERR_ARGUMENT,
+					     "rank %d: tensor \"%.200s\" has no data", rank,
+					     tensor->name);
+	}
+	for (size_t i = 0; i < items->pair_count; i++)
+		if (!items->pairs[i].key)
+			return ddp_error_set(error, DDP_ERR_ARGUMENT,
+					     "rank %d: metadata %zu has no key", rank, i);
+	return 0;
+}
+
+/*
+ * Let all ranks end a call with what rank [root] has in [error]. Collective.
+ * Returns its status, which may be 0 and then is no end.
+ */
+static int error_share(struct ddp *ddp, const struct ddp_error *error, int root)
+{
+	struct ddp_error shared;
+	int status;
+
+	memset(&shared, 0, sizeof(shared));
+	if (ddp->world.rank == root) {
+		shared.status = error->status;
+		snprintf(shared.text, sizeof(shared.text), "%s", error->text);
+	}
+	status = ddp_broadcast(ddp, &shared, sizeof(shared), root);
+	if (status < 0 || shared.status == DDP_OK)
+		return status;
+	if (ddp_is_peer_error(shared.status)) {
+		/* All have the text before the first of them tells all to give up. */
+		status = ddp_barrier(ddp);
+		if (status < 0)
+			return status;
+	}
+	ddp->error = shared;
+	return ddp_fail_call(ddp, shared.status);
+}
+
+/* Find the first item in which rank [other] differs from rank 0; told in [error] there. */
+static int find_difference(struct ddp *ddp, const struct items *items, int other,
+			   struct ddp_error *error)
+{
+	uint64_t count = items->count + items->pair_count;
+	char theirs[LINE_SIZE], ours[LINE_SIZE];
+	bool found = false;
+	int status = ddp_broadcast(ddp, &count, sizeof(count), 0);
+
+	/* One more than rank 0 has: "nothing", where the other has something. */
+	for (uint64_t i = 0; status == 0 && i <= count; i++) {
+		describe(items, (size_t)i, ours);
+		memcpy(theirs, ours, sizeof(theirs));
+		status = ddp_broadcast(ddp, theirs, sizeof(theirs), 0);
+		if (status < 0 || found || strcmp(ours, theirs) == 0)
+			continue;
+		found = true;
+		ddp_error_set(error, DDP_ERR_MISMATCH,
+			      "the ranks' tensors differ in place %" PRIu64
+			      ": rank 0 has %s, rank %d has %s",
+			      i, theirs, other, ours);
+	}
+	if (!found)
+		ddp_error_set(error, DDP_ERR_MISMATCH, "the tensors of rank %d are not rank 0's",
+			      other);
+	return status;
+}
+
+/*
+ * Check that all ranks have [tensors], with data, and [pairs] of the same names, types, shapes
+ * and keys, in the same order. Collective.
+ * Returns the same on all ranks, with one rank's text: 0; DDP_ERR_MISMATCH; DDP_ERR_ARGUMENT.
+ */
+static int tensors_agree(struct ddp *ddp, const struct ddp_tensor *tensors, size_t count,
+			 const struct ddp_pair *pairs, size_t pair_count)
+{
+	const struct items items = {tensors, count, pairs, pair_count};
+	int rank = ddp->world.rank, size = ddp->world.size;
+	struct ddp_error own = {DDP_OK, ""};
+	uint64_t hash, first;
+	int64_t trouble;
+	int status = check_items(&items, rank, &own);
+
+	hash = first = status == 0 ? hash_items(&items) : 0;
+	status = ddp_broadcast(ddp, &first, sizeof(first), 0);
+	if (status < 0)
+		return status;
+	trouble = own.status != DDP_OK || hash != first ? rank : size;
+	status = ddp_all_reduce(ddp, &trouble, &trouble, 1, DDP_I64, DDP_MIN);
+	if (status < 0 || trouble == size)
+		return status;
+	status = error_share(ddp, &own, (int)trouble);
+	if (status < 0)
+		return status;
+	status = find_difference(ddp, &items, (int)trouble, &own);
+	return status < 0 ? status : error_share(ddp, &own, (int)trouble);
+}
+
+/*
+ * Copy the data of rank 0 to all: that of [file], which is rank 0's alone, or, where that is NULL
+ * on rank 0, what it has itself. They agree. Collective.
+ */
+static int tensors_send(struct ddp *ddp, const struct ddp_tensor *tensors, size_t count,
+			const struct ddp_tensors *file)
+{
+	int status = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		const char *from = NULL;
+		uint64_t bytes, size;
+
+		(void)ddp_tensor_bytes(&tensors[i], &bytes);
+		if (file)
+			from = ddp_tensors_find(file, tensors[i].name)->data;
+		for (uint64_t at = 0; at < bytes && status == 0; at += size) {
+			char *to = (char *)tensors[i].data + at;
+
+			size = bytes - at < CHUNK_SIZE ? bytes - at : CHUNK_SIZE;
+			if (from)
+				memcpy(to, from + at, (size_t)size);
+			status = ddp_broadcast(ddp, to, (size_t)size, 0);
+		}
+	}
+	return status;
+}
+
+int ddp_tensors_broadcast(struct ddp *ddp, const struct ddp_tensor *tensors, size_t count)
+{
+	int status = tensors_agree(ddp, tensors, count, NULL, 0);
+
+	return status < 0 ? status : tensors_send(ddp, tensors, count, NULL);
+}
+
+/* --- Names ------------------------------------------------------------------------------- */
+
+void ddp_checkpoint_name(char name[DDP_CHECKPOINT_NAME], uint64_t step)
+{
+	snprintf(name, DDP_CHECKPOINT_NAME, "checkpoint-%010" PRIu64 ".safetensors", step);
+}
+
+/*
+ * Whether [name] begins as the name of a checkpoint does, in just the way that we write it.
+ * Returns what follows it, or NULL.
+ */
+static const char *parse_name(const char *name, uint64_t *step)
+{
+	static const char prefix[] = "checkpoint-";
+	char want[DDP_CHECKPOINT_NAME];
+
+	if (strncmp(name, prefix, sizeof(prefix) - 1) != 0)
+		return NULL;
+	errno = 0;
+	*step = strtoull(name + sizeof(prefix) - 1, NULL, 10);
+	if (errno != 0)
+		return NULL;
+	ddp_checkpoint_name(want, *step);
+	return strncmp(name, want, strlen(want)) == 0 ? name + strlen(want) : NULL;
+}
+
+/* Larger steps first. */
+static int compare_steps(const void *a, const void *b)
+{
+	uint64_t one = *(const uint64_t *)a, other = *(const uint64_t *)b;
+
+	return one > other ? -1 : one < other;
+}
+
+int ddp_checkpoint_list(const char *directory, uint64_t **steps, size_t *count,
+			struct ddp_error *error)
+{
+	DIR *dir = opendir(directory);
+	const struct dirent *entry;
+	size_t room = 0;
+	int status = 0;
+
+	*steps = NULL;
+	*count = 0;
+	if (!dir && errno == ENOENT)
+		return 0;
+	if (!dir)
+		return ddp_error_errno(error, DDP_ERR_FILE, "cannot read directory %s", directory);
+	while (errno = 0, (entry = readdir(dir)) != NULL) {
+		uint64_t step, *list = *steps;
+		const char *rest = parse_name(entry->d_name, &step);
+
+		if (!rest || *rest)
+			continue;
+		if (*count == room) {
+			room = room ? 2 * room : 16;
+			list = reallocarray(list, room, sizeof(*list));
+		}
+		if (!list) {
+			status = ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory", directory);
+			goto out;
+		}
+		*steps = list;
+		list[(*count)++] = step;
+	}
+	if (errno != 0)
+		status =
+			ddp_error_errno(error, DDP_ERR_FILE, "cannot read directory %s", directory);
+	else if (*count > 0)
+		qsort(*steps, *count, sizeof(**steps), compare_steps);
+out:
+	closedir(dir);
+	if (status < 0) {
+		free(*steps);
+		*steps = NULL;
+		*count = 0;
+	}
+	return status;
+}
+
+/* Whether [name] is the temporary of a writer that is gone: "<checkpoint>.tmp.<pid>". */
+static bool is_leftover(int dir, const char *name)
+{
+	static const char infix[] = ".tmp.";
+	uint64_t step;
+	const char *rest = parse_name(name, &step);
+	struct stat info;
+	char *end;
+	long pid;
+
+	if (!rest || strncmp(rest, infix, sizeof(infix) - 1) != 0)
+		return false;
+	rest += sizeof(infix) - 1;
+	errno = 0;
+	pid = strtol(rest, &end, 10);
+	if (errno != 0 || *rest < '1' || *rest > '9' || *end || pid != (pid_t)pid)
+		return false;
+	if (fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(info.st_mode) ||
+	    info.st_uid != geteuid())
+		return false;
+	/* Another job that writes into this directory at this moment is not disturbed. */
+	return pid == (long)getpid() || kill((pid_t)pid, 0) < 0;
+}
+
+/* Remove what writers of checkpoints that were killed left in [directory]: own files alone. */
+static void checkpoint_sweep(const char *directory, const struct ddp_log *log)
+{
+	DIR *dir = opendir(directory);
+	const struct dirent *entry;
+
+	if (!dir)
+		return;
+	while ((entry = readdir(dir)) != NULL) {
+		if (!is_leftover(dirfd(dir), entry->d_name))
+			continue;
+		if (unlinkat(dirfd(dir), entry->d_name, 0) == 0)
+			ddp_log_print(log, DDP_LEVEL_INFO, "state",
+				      "removed %s/%s: its writer was killed", directory,
+				      entry->d_name);
+		else if (errno != ENOENT)
+			ddp_log_print(log, DDP_LEVEL_WARNING, "state", "cannot remove %s/%s: %s",
+				      directory, entry->d_name, strerror(errno));
+	}
+	closedir(dir);
+}
+
+/* --- Files ------------------------------------------------------------------------------- */
+
+static int make_path(char path[PATH_MAX], const char *directory, uint64_t step,
+		     struct ddp_error *error)
+{
+	char name[DDP_CHECKPOINT_NAME];
+
+	ddp_checkpoint_name(name, step);
+	if (snprintf(path, PATH_MAX, "%s/%s", directory, name) >= PATH_MAX)
+		return ddp_error_set(error, DDP_ERR_FILE, "%.100s...: the path is too long",
+				     directory);
+	return 0;
+}
+
+/* Remove what is too old beside [step]. Nothing here makes a save fail. */
+static void prune(const char *directory, uint64_t step, int keep, const struct ddp_log *log)
+{
+	struct ddp_error error;
+	char path[PATH_MAX];
+	uint64_t *steps;
+	size_t count;
+	int kept = 1; /* the one of [step] */
+
+	if (ddp_checkpoint_list(directory, &steps, &count, &error) < 0) {
+		ddp_log_print(log, DDP_LEVEL_WARNING, "state", "old checkpoints stay: %s",
+			      error.text);
+		return;
+	}
+	for (size_t i = 0; i < count; i++) {
+		if (steps[i] >= step || kept++ < keep)
+			continue;
+		if (make_path(path, directory, steps[i], NULL) == 0 && unlink(path) < 0 &&
+		    errno != ENOENT)
+			ddp_log_print(log, DDP_LEVEL_WARNING, "state", "cannot remove %s: %s", path,
+				      strerror(errno));
+	}
+	free(steps);
+}
+
+int ddp_checkpoint_write(const char *directory, uint64_t step, const struct ddp_tensor *tensors,
+			 size_t count, const struct ddp_pair *metadata, size_t pairs, int keep,
+			 const struct ddp_log *log, struct ddp_error *error)
+{
+	struct ddp_pair *all = calloc(pairs + 1, sizeof(*all));
+	char path[PATH_MAX], text[24];
+	int status;
+
+	if (!all)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory", directory);
+	if (keep < 0) {
+		status = ddp_error_set(error, DDP_ERR_ARGUMENT, "%s: %d checkpoints to keep",
+				       directory, keep);
+		goto out;
+	}
+	snprintf(text, sizeof(text), "%" PRIu64, step);
+	all[0] = (struct ddp_pair){DDP_CHECKPOINT_STEP, text};
+	if (pairs > 0)
+		memcpy(&all[1], metadata, pairs * sizeof(*all));
+	status = make_path(path, directory, step, error);
+	if (status == 0)
+		status = ddp_file_mkdirs(directory, 0777, error);
+	if (status < 0)
+		goto out;
+	checkpoint_sweep(directory, log);
+	status = ddp_tensors_write(path, tensors, count, all, pairs + 1, true, error);
+	if (status == 0 && keep > 0)
+		prune(directory, step, keep, log);
+out:
+	free(all);
+	return status;
+}
+
+/* Whether [file], at [path], is the sound checkpoint of [step]. Returns 0 or why it is not. */
+static int check(const struct ddp_tensors *file, const char *path, uint64_t step,
+		 struct ddp_error *error)
+{
+	const char *says = ddp_tensors_metadata(file, DDP_CHECKPOINT_STEP);
+	char text[24];
+	int status = ddp_tensors_verify(file, error);
+
+	if (status < 0)
+		return status;
+	if (status == 1 && says)
+		return ddp_error_set(error, DDP_ERR_FORMAT, "%s is damaged: its checksum is gone",
+				     path);
+	snprintf(text, sizeof(text), "%" PRIu64, step);
+	if (says && strcmp(says, text) != 0)
+		return ddp_error_set(error, DDP_ERR_FORMAT, "%s is of step %.20s, not of %s", path,
+				     says, text);
+	return 0;
+}
+
+/* Returns 0 with [file], or why the checkpoint of [step] is of no use. */
+static int open_sound(struct ddp_tensors **file, const char *directory, uint64_t step,
+		      struct ddp_error *error)
+{
+	char path[PATH_MAX];
+	int status = make_path(path, directory, step, error);
+
+	*file = NULL;
+	if (status == 0)
+		status = ddp_tensors_open(file, path, error);
+	if (status == 0)
+		status = check(*file, path, step, error);
+	if (status < 0) {
+		ddp_tensors_close(*file);
+		*file = NULL;
+	}
+	return status;
+}
+
+int ddp_checkpoint_open(struct ddp_tensors **file, uint64_t *step, const char *directory,
+			const struct ddp_log *log, struct ddp_error *error)
+{
+	struct ddp_error why = {DDP_OK, ""}, newest = {DDP_OK, ""};
+	uint64_t *steps;
+	size_t count;
+	int status = ddp_checkpoint_list(directory, &steps, &count, error);
+
+	*file = NULL;
+	if (status < 0 || count == 0)
+		return status;
+	for (size_t i = 0; i < count; i++) {
+		status = open_sound(file, directory, steps[i], &why);
+		if (status == 0) {
+			*step = steps[i];
+			status = 1;
+			goto out;
+		}
+		if (status == DDP_ERR_MEMORY) {
+			ddp_error_set(error, status, "%s", why.text);
+			goto out;
+		}
+		ddp_log_print(log, DDP_LEVEL_WARNING, "state", "checkpoint passed over: %s",
+			      why.text);
+		if (i == 0)
+			newest = why;
+	}
+	status = ddp_error_set(error, DDP_ERR_FORMAT, "none of %zu in %s is sound; the newest: %s",
+			       count, directory, newest.text);
+out:
+	free(steps);
+	return status;
+}
+
+/* Names for a message, as many as there is room for. */
+struct names {
+	char text[400];
+	size_t used;
+};
+
+static void add_name(struct names *names, const char *name)
+{
+	static const char more[] = ", ...";
+	size_t room = sizeof(names->text) - names->used;
+	int size;
+
+	if (room == 0)
+		return;
+	size = snprintf(names->text + names->used, room, "%s%.100s", names->used ? ", " : "", name);
+	if (size < 0 || (size_t)size + sizeof(more) > room) {
+		strcpy(names->text + names->used, more);
+		names->used = sizeof(names->text);
+		return;
+	}
+	names->used += (size_t)size;
+}
+
+static bool same_shape(const struct ddp_tensor *one, const struct ddp_tensor *other)
+{
+	if (one->type != other->type || one->dimensions != other->dimensions)
+		return false;
+	for (int i = 0; i < one->dimensions; i++)
+		if (one->shape[i] != other->shape[i])
+			return false;
+	return true;
+}
+
+static int tell_shape(const struct ddp_tensors *file, const char *name,
+		      const struct ddp_tensor *theirs, const struct ddp_tensor *ours,
+		      struct ddp_error *error)
+{
+	char shapes[2][DDP_TENSOR_SHAPE];
+
+	ddp_tensor_shape(theirs, shapes[0]);
+	ddp_tensor_shape(ours, shapes[1]);
+	return ddp_error_set(error, DDP_ERR_FORMAT, "%s: tensor \"%.200s\" is %.20s %s, not %s %s",
+			     name, ours->name, ddp_tensors_type(file, theirs), shapes[0],
+			     ddp_tensor_type(ours->type), shapes[1]);
+}
+
+static int tell_names(const char *name, const struct names *missing, const struct names *extra,
+		      struct ddp_error *error)
+{
+	return ddp_error_set(error, DDP_ERR_FORMAT, "%s:%s%s%s%s%s", name,
+			     missing->used ? " missing: " : "", missing->text,
+			     missing->used && extra->used ? ";" : "",
+			     extra->used ? " not expected: " : "", extra->text);
+}
+
+int ddp_checkpoint_match(const struct ddp_tensors *file, const char *name,
+			 const struct ddp_tensor *tensors, size_t count, struct ddp_error *error)
+{
+	struct names missing = {.used = 0}, extra = {.used = 0};
+	size_t there;
+	const struct ddp_tensor *list = ddp_tensors_list(file, &there), *found;
+	bool *wanted = calloc(there + 1, sizeof(*wanted));
+	int status = 0;
+
+	if (!wanted)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory", name);
+	for (size_t i = 0; i < count; i++) {
+		found = ddp_tensors_find(file, tensors[i].name);
+		if (!found) {
+			add_name(&missing, tensors[i].name);
+			continue;
+		}
+		wanted[found - list] = true;
+		if (status == 0 && !same_shape(found, &tensors[i]))
+			status = tell_shape(file, name, found, &tensors[i], error);
+	}
+	for (size_t i = 0; i < there; i++)
+		if (!wanted[i])
+			add_name(&extra, list[i].name);
+	if (missing.used || extra.used)
+		status = tell_names(name, &missing, &extra, error);
+	free(wanted);
+	return status;
+}
+
+/* --- Collective calls -------------------------------------------------------------------- */
 
 int ddp_checkpoint_save(struct ddp *ddp, const char *directory, uint64_t step,
 			const struct ddp_tensor *tensors, size_t count,
@@ -20,7 +600,7 @@ int ddp_checkpoint_save(struct ddp *ddp, const char *directory, uint64_t step,
 	if (ddp->world.rank == 0)
 		ddp_checkpoint_write(directory, step, tensors, count, metadata, pairs, keep,
 				     &ddp->log, &error);
-	return ddp_error_share(ddp, &error, 0);
+	return error_share(ddp, &error, 0);
 }
 
 /* What rank 0 found. */
@@ -103,20 +683,20 @@ int ddp_checkpoint_load(struct ddp *ddp, const char *directory, uint64_t *step,
 	struct ddp_error error = {DDP_OK, ""};
 	struct ddp_tensors *file = NULL;
 	struct finding finding = {0, 0, 0};
-	int status = ddp_tensors_agree(ddp, tensors, count, metadata, pairs);
+	int status = tensors_agree(ddp, tensors, count, metadata, pairs);
 
 	if (status < 0)
 		return status;
 	if (ddp->world.rank == 0)
 		search(ddp, directory, tensors, count, metadata, pairs, &file, &finding, &error);
-	status = ddp_error_share(ddp, &error, 0);
+	status = error_share(ddp, &error, 0);
 	if (status == 0)
 		status = ddp_broadcast(ddp, &finding, sizeof(finding), 0);
 	if (status < 0 || !finding.found)
 		goto out;
 	status = send_metadata(ddp, file, (size_t)finding.bytes, metadata, pairs);
 	if (status == 0)
-		status = ddp_tensors_send(ddp, tensors, count, file);
+		status = tensors_send(ddp, tensors, count, file);
 	if (status == 0) {
 		*step = finding.step;
 		status = 1;

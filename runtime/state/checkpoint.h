@@ -25,9 +25,6 @@ void ddp_checkpoint_name(char name[DDP_CHECKPOINT_NAME], uint64_t step);
 int ddp_checkpoint_list(const char *directory, uint64_t **steps, size_t *count,
 			struct ddp_error *error);
 
-/* Remove what writers of checkpoints that were killed left in [directory]: own files alone. */
-void ddp_checkpoint_sweep(const char *directory, const struct ddp_log *log);
-
 /*
  * Write the checkpoint of [step], making [directory] where it is missing. Once it is on disk,
  * all before it but the last [keep] - 1 are removed (0: none). Those of larger steps are not

@@ -18,7 +18,7 @@
 #include "base/checksum.h"
 #include "base/file.h"
 #include "base/watch.h"
-#include "utf8.h"
+#include "json.h"
 
 enum {
 	BUFFER_SIZE = 65536,

@@ -10,9 +10,8 @@
 
 #include "base/checksum.h"
 #include "base/file.h"
-#include "header.h"
+#include "json.h"
 #include "tensors.h"
-#include "utf8.h"
 
 /* A text that grows; once memory is out, it stays so. */
 struct text {

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tensors.c - safetensors files that are read
+ */
 #include "config.h"
 
 #include <errno.h>
@@ -12,8 +15,447 @@
 #include <unistd.h>
 
 #include "base/checksum.h"
-#include "header.h"
+#include "json.h"
 #include "tensors.h"
+
+static const char *const type_names[DDP_TYPE_COUNT] = {
+#define TYPE_NAME(name, bytes, text) [DDP_##name] = (text),
+	DDP_TYPE_MAP(TYPE_NAME)
+#undef TYPE_NAME
+};
+
+const char *ddp_tensor_type(enum ddp_type type)
+{
+	return (unsigned)type < DDP_TYPE_COUNT ? type_names[type] : "?";
+}
+
+void ddp_tensor_shape(const struct ddp_tensor *tensor, char text[DDP_TENSOR_SHAPE])
+{
+	size_t used = (size_t)snprintf(text, DDP_TENSOR_SHAPE, "[");
+
+	for (int i = 0; i < tensor->dimensions && i < DDP_DIMENSIONS; i++)
+		used += (size_t)snprintf(text + used, DDP_TENSOR_SHAPE - used, "%s%" PRId64,
+					 i ? ", " : "", tensor->shape[i]);
+	snprintf(text + used, DDP_TENSOR_SHAPE - used, "]");
+}
+
+/* As the format's own reader: each product on the way counts, also where a later 0 ends it. */
+static bool count_elements(const struct ddp_tensor *tensor, uint64_t *count)
+{
+	*count = 1;
+	if (tensor->dimensions < 0 || tensor->dimensions > DDP_DIMENSIONS)
+		return false;
+	for (int i = 0; i < tensor->dimensions; i++)
+		if (tensor->shape[i] < 0 ||
+		    __builtin_mul_overflow(*count, (uint64_t)tensor->shape[i], count))
+			return false;
+	return true;
+}
+
+bool ddp_tensor_bytes(const struct ddp_tensor *tensor, uint64_t *bytes)
+{
+	*bytes = 0;
+	if ((unsigned)tensor->type >= DDP_TYPE_COUNT || !count_elements(tensor, bytes))
+		return false;
+	return !__builtin_mul_overflow(*bytes, ddp_type_size(tensor->type), bytes) &&
+	       *bytes <= (uint64_t)PTRDIFF_MAX;
+}
+
+uint64_t ddp_tensor_count(const struct ddp_tensor *tensor)
+{
+	uint64_t count;
+
+	return count_elements(tensor, &count) ? count : 0;
+}
+
+/* --- The header -------------------------------------------------------------------------- */
+
+struct ddp_header {
+	struct ddp_tensor *tensors; /* by place in the file; data is NULL */
+	uint64_t *begin;	    /* where the data of each lies */
+	const char **types;	    /* as the file calls them */
+	size_t count;
+	struct ddp_tensor **names; /* by name */
+	struct ddp_pair *pairs;	   /* by key */
+	size_t pair_count, pair_room;
+	char *text; /* where all texts lie */
+};
+
+/* A tensor as the header lists it, before the order of the data is known. */
+struct entry {
+	struct ddp_tensor tensor;
+	const char *type;
+	uint64_t begin, end;
+};
+
+struct entries {
+	struct entry *list;
+	size_t count, room;
+};
+
+static const char out_of_memory[] = "no memory";
+
+/* Room for one more in [list] of [count] elements of [size] bytes. Returns it, or NULL. */
+static void *grow(void *list, size_t count, size_t *room, size_t size)
+{
+	size_t more = *room ? 2 * *room : 16;
+
+	if (count < *room)
+		return list;
+	list = reallocarray(list, more, size);
+	if (list)
+		*room = more;
+	return list;
+}
+
+static void read_metadata(struct ddp_header *header, struct ddp_json *json)
+{
+	ddp_json_open(json, '{');
+	for (bool first = true; ddp_json_more(json, '}', first); first = false) {
+		struct ddp_pair *list =
+			grow(header->pairs, header->pair_count, &header->pair_room, sizeof(*list));
+		struct ddp_pair pair = {.key = ddp_json_key(json)};
+
+		if (!list) {
+			ddp_json_fail(json, out_of_memory);
+			return;
+		}
+		header->pairs = list;
+		pair.value = ddp_json_string(json);
+		if (json->wrong)
+			return;
+		list[header->pair_count++] = pair;
+	}
+}
+
+static void read_shape(struct ddp_json *json, struct ddp_tensor *tensor)
+{
+	tensor->dimensions = 0;
+	ddp_json_open(json, '[');
+	for (bool first = true; ddp_json_more(json, ']', first); first = false) {
+		uint64_t size;
+
+		if (!ddp_json_number(json, &size))
+			return;
+		if (size > INT64_MAX) {
+			ddp_json_fail(json, "a dimension beyond 63 bits");
+			return;
+		}
+		if (tensor->dimensions < DDP_DIMENSIONS)
+			tensor->shape[tensor->dimensions] = (int64_t)size;
+		tensor->dimensions++;
+	}
+}
+
+static void read_offsets(struct ddp_json *json, struct entry *entry)
+{
+	uint64_t *const offsets[] = {&entry->begin, &entry->end};
+	size_t count = 0;
+
+	ddp_json_open(json, '[');
+	for (bool first = true; ddp_json_more(json, ']', first); first = false) {
+		uint64_t number;
+
+		if (!ddp_json_number(json, &number))
+			return;
+		if (count < 2)
+			*offsets[count] = number;
+		count++;
+	}
+	if (count != 2)
+		ddp_json_fail(json, "data_offsets are not two numbers");
+}
+
+static void read_member(struct ddp_json *json, struct entry *entry, unsigned *seen)
+{
+	static const char *const names[] = {"dtype", "shape", "data_offsets"};
+	const char *key = ddp_json_key(json);
+	unsigned which = 0;
+
+	if (!key)
+		return;
+	while (which < 3 && strcmp(key, names[which]) != 0)
+		which++;
+	if (which == 3 || *seen & 1u << which) {
+		ddp_json_fail(json, which == 3 ? "a member that a tensor does not have"
+					       : "a member of a tensor twice");
+		return;
+	}
+	*seen |= 1u << which;
+	if (which == 0)
+		entry->type = ddp_json_string(json);
+	else if (which == 1)
+		read_shape(json, &entry->tensor);
+	else
+		read_offsets(json, entry);
+}
+
+static void read_tensor(struct ddp_json *json, struct entries *entries, const char *name)
+{
+	struct entry *list = grow(entries->list, entries->count, &entries->room, sizeof(*list));
+	struct entry entry = {.tensor = {.name = name, .type = DDP_TYPE_COUNT}};
+	unsigned seen = 0;
+
+	if (!list) {
+		ddp_json_fail(json, out_of_memory);
+		return;
+	}
+	entries->list = list;
+	ddp_json_open(json, '{');
+	for (bool first = true; ddp_json_more(json, '}', first); first = false)
+		read_member(json, &entry, &seen);
+	if (seen != 7)
+		ddp_json_fail(json, "a tensor without dtype, shape or data_offsets");
+	if (json->wrong)
+		return;
+	for (int i = 0; i < DDP_TYPE_COUNT; i++)
+		if (strcmp(entry.type, ddp_tensor_type((enum ddp_type)i)) == 0)
+			entry.tensor.type = (enum ddp_type)i;
+	list[entries->count++] = entry;
+}
+
+static void read_all(struct ddp_header *header, struct ddp_json *json, struct entries *entries)
+{
+	bool metadata = false;
+
+	ddp_json_open(json, '{');
+	for (bool first = true; ddp_json_more(json, '}', first); first = false) {
+		const char *name = ddp_json_key(json);
+
+		if (!name)
+			return;
+		if (strcmp(name, DDP_HEADER_METADATA) != 0) {
+			read_tensor(json, entries, name);
+		} else {
+			if (metadata)
+				ddp_json_fail(json, DDP_HEADER_METADATA " twice");
+			metadata = true;
+			read_metadata(header, json);
+		}
+	}
+	ddp_json_end(json);
+}
+
+static int compare_places(const void *a, const void *b)
+{
+	const struct entry *one = a, *other = b;
+
+	if (one->begin != other->begin)
+		return one->begin < other->begin ? -1 : 1;
+	if (one->end != other->end)
+		return one->end < other->end ? -1 : 1;
+	/* Names lie in the text in the header's order. */
+	return one->tensor.name < other->tensor.name ? -1 : 1;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	const struct ddp_tensor *const *one = a, *const *other = b;
+
+	return strcmp((*one)->name, (*other)->name);
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+	const struct ddp_pair *one = a, *other = b;
+
+	return strcmp(one->key, other->key);
+}
+
+static int check_shape(const struct entry *entry, const char *path, struct ddp_error *error)
+{
+	const struct ddp_tensor *tensor = &entry->tensor;
+	uint64_t bytes;
+
+	if (tensor->dimensions > DDP_DIMENSIONS)
+		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+				     "%s: tensor \"%.200s\" has %d dimensions, libddp can do %d",
+				     path, tensor->name, tensor->dimensions, DDP_DIMENSIONS);
+	if (tensor->type == DDP_TYPE_COUNT)
+		return 0; /* what its elements need is not known */
+	if (!ddp_tensor_bytes(tensor, &bytes))
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s: the shape of tensor \"%.200s\" is too large", path,
+				     tensor->name);
+	if (bytes != entry->end - entry->begin)
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s: tensor \"%.200s\" has %llu bytes, its shape needs %llu",
+				     path, tensor->name,
+				     (unsigned long long)(entry->end - entry->begin),
+				     (unsigned long long)bytes);
+	return 0;
+}
+
+/* The data of all tensors, in the order of their places, is all there is. */
+static int check_places(const struct entries *entries, uint64_t data, const char *path,
+			struct ddp_error *error)
+{
+	uint64_t at = 0;
+	int status;
+
+	for (size_t i = 0; i < entries->count; i++) {
+		const struct entry *entry = &entries->list[i];
+
+		if (entry->end < entry->begin || entry->begin != at)
+			return ddp_error_set(
+				error, DDP_ERR_FORMAT,
+				"%s: tensor \"%.200s\" lies at [%llu, %llu), %llu is where the one "
+				"before it ends",
+				path, entry->tensor.name, (unsigned long long)entry->begin,
+				(unsigned long long)entry->end, (unsigned long long)at);
+		if (entry->end > data)
+			return ddp_error_set(error, DDP_ERR_FORMAT,
+					     "%s is cut short: tensor \"%.200s\" ends at byte %llu "
+					     "of the data, of which there are %llu",
+					     path, entry->tensor.name,
+					     (unsigned long long)entry->end,
+					     (unsigned long long)data);
+		status = check_shape(entry, path, error);
+		if (status < 0)
+			return status;
+		at = entry->end;
+	}
+	if (at != data)
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s: %llu bytes at the end belong to no tensor", path,
+				     (unsigned long long)(data - at));
+	return 0;
+}
+
+/* Move [entries] into the header's lists. Returns false where memory is out. */
+static bool fill_lists(struct ddp_header *header, const struct entries *entries)
+{
+	size_t count = entries->count, room = count ? count : 1;
+
+	header->tensors = calloc(room, sizeof(*header->tensors));
+	header->begin = calloc(room, sizeof(*header->begin));
+	header->types = calloc(room, sizeof(*header->types));
+	header->names = calloc(room, sizeof(*header->names));
+	if (!header->tensors || !header->begin || !header->types || !header->names)
+		return false;
+	for (size_t i = 0; i < count; i++) {
+		header->tensors[i] = entries->list[i].tensor;
+		header->begin[i] = entries->list[i].begin;
+		header->types[i] = entries->list[i].type;
+		header->names[i] = &header->tensors[i];
+	}
+	header->count = count;
+	qsort(header->names, count, sizeof(*header->names), compare_names);
+	if (header->pair_count > 0)
+		qsort(header->pairs, header->pair_count, sizeof(*header->pairs), compare_keys);
+	return true;
+}
+
+static int check_twice(const struct ddp_header *header, const char *path, struct ddp_error *error)
+{
+	for (size_t i = 1; i < header->count; i++)
+		if (strcmp(header->names[i - 1]->name, header->names[i]->name) == 0)
+			return ddp_error_set(error, DDP_ERR_FORMAT,
+					     "%s: tensor \"%.200s\" is there twice", path,
+					     header->names[i]->name);
+	for (size_t i = 1; i < header->pair_count; i++)
+		if (strcmp(header->pairs[i - 1].key, header->pairs[i].key) == 0)
+			return ddp_error_set(error, DDP_ERR_FORMAT,
+					     "%s: metadata \"%.200s\" is there twice", path,
+					     header->pairs[i].key);
+	return 0;
+}
+
+static int report(const struct ddp_json *json, const char *path, struct ddp_error *error)
+{
+	if (json->wrong == out_of_memory)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for its header", path);
+	return ddp_error_set(error, DDP_ERR_FORMAT, "%s: header, byte %zu: %s", path,
+			     (size_t)(json->at - json->begin), json->wrong);
+}
+
+/*
+ * Read the header in [text] of [size] bytes, which becomes the header's own whatever happens,
+ * of the file [path] that holds [data] bytes after it.
+ * A tensor of a type that libddp lacks has type DDP_TYPE_COUNT.
+ * Returns 0; DDP_ERR_FORMAT with a text that names [path] and the tensor or the byte;
+ * DDP_ERR_UNSUPPORTED; DDP_ERR_MEMORY. header_free() is needed in any case.
+ */
+static int header_read(struct ddp_header *header, char *text, size_t size, uint64_t data,
+		       const char *path, struct ddp_error *error)
+{
+	struct entries entries = {.list = NULL};
+	struct ddp_json json;
+	int status = 0;
+
+	*header = (struct ddp_header){.text = text};
+	ddp_json_start(&json, text, size);
+	if (size == 0 || *text != '{')
+		ddp_json_fail(&json, "it does not begin with '{'");
+	read_all(header, &json, &entries);
+	if (json.wrong) {
+		status = report(&json, path, error);
+		goto out;
+	}
+	if (entries.count > 0)
+		qsort(entries.list, entries.count, sizeof(*entries.list), compare_places);
+	status = check_places(&entries, data, path, error);
+	if (status < 0)
+		goto out;
+	if (fill_lists(header, &entries))
+		status = check_twice(header, path, error);
+	else
+		status = ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for its header", path);
+out:
+	free(entries.list);
+	return status;
+}
+
+static void header_free(struct ddp_header *header)
+{
+	free(header->tensors);
+	free(header->begin);
+	free(header->types);
+	free(header->names);
+	free(header->pairs);
+	free(header->text);
+	*header = (struct ddp_header){.text = NULL};
+}
+
+static int compare_name_key(const void *key, const void *element)
+{
+	const struct ddp_tensor *const *tensor = element;
+
+	return strcmp(key, (*tensor)->name);
+}
+
+static int compare_pair_key(const void *key, const void *element)
+{
+	const struct ddp_pair *pair = element;
+
+	return strcmp(key, pair->key);
+}
+
+/* The tensor called [name], NULL if there is none. */
+static struct ddp_tensor *header_find(const struct ddp_header *header, const char *name)
+{
+	struct ddp_tensor **found;
+
+	if (header->count == 0)
+		return NULL;
+	found = bsearch(name, header->names, header->count, sizeof(*header->names),
+			compare_name_key);
+	return found ? *found : NULL;
+}
+
+/* The value of [key], NULL if there is none. */
+static const char *header_metadata(const struct ddp_header *header, const char *key)
+{
+	const struct ddp_pair *found;
+
+	if (header->pair_count == 0)
+		return NULL;
+	found = bsearch(key, header->pairs, header->pair_count, sizeof(*header->pairs),
+			compare_pair_key);
+	return found ? found->value : NULL;
+}
+
+/* --- Files ------------------------------------------------------------------------------- */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files hold the bytes of the memory");
 
@@ -105,8 +547,8 @@ static int read_header(struct ddp_tensors *tensors, struct ddp_error *error)
 		free(text);
 		return ddp_error_errno(error, DDP_ERR_FILE, "cannot read %s", tensors->path);
 	}
-	return ddp_header_read(&tensors->header, text, (size_t)length,
-			       tensors->size - tensors->data, tensors->path, error);
+	return header_read(&tensors->header, text, (size_t)length, tensors->size - tensors->data,
+			   tensors->path, error);
 }
 
 static int map_data(struct ddp_tensors *tensors, struct ddp_error *error)
@@ -153,7 +595,7 @@ void ddp_tensors_close(struct ddp_tensors *tensors)
 		munmap(tensors->map, tensors->size);
 	if (tensors->fd >= 0)
 		close(tensors->fd);
-	ddp_header_free(&tensors->header);
+	header_free(&tensors->header);
 	free(tensors->path);
 	free(tensors);
 }
@@ -166,12 +608,12 @@ const struct ddp_tensor *ddp_tensors_list(const struct ddp_tensors *tensors, siz
 
 const struct ddp_tensor *ddp_tensors_find(const struct ddp_tensors *tensors, const char *name)
 {
-	return ddp_header_find(&tensors->header, name);
+	return header_find(&tensors->header, name);
 }
 
 const char *ddp_tensors_metadata(const struct ddp_tensors *tensors, const char *key)
 {
-	return ddp_header_metadata(&tensors->header, key);
+	return header_metadata(&tensors->header, key);
 }
 
 const char *ddp_tensors_type(const struct ddp_tensors *tensors, const struct ddp_tensor *tensor)

@@ -2,6 +2,9 @@
 /*
  * tensors.h - safetensors files with a checksum
  *
+ * A file is: eight bytes with the length of the header, little endian; the header, JSON, padded
+ * with spaces; the data, with neither holes nor overlaps nor anything behind it.
+ *
  * The format has none of its own. Ours is in the metadata, key DDP_TENSORS_CHECKSUM: the CRC-32C
  * of the whole file, eight hexadecimal digits, computed with zeros in their place.
  */
@@ -12,7 +15,24 @@
 
 #define DDP_TENSORS_CHECKSUM "ddp.crc32c"
 
-enum { DDP_CHECKSUM_DIGITS = 8 };
+/* The header. */
+#define DDP_HEADER_LIMIT 100000000u /* bytes, by the format */
+#define DDP_HEADER_METADATA "__metadata__"
+
+enum {
+	DDP_CHECKSUM_DIGITS = 8,
+	DDP_HEADER_START = 8,	/* bytes before it */
+	DDP_TENSOR_SHAPE = 200, /* bytes of a shape as text */
+};
+
+/* The name of [type] in files, "?" if there is no such type. */
+const char *ddp_tensor_type(enum ddp_type type);
+
+/* The shape of [tensor] for messages: "[32, 1, 3, 3]". */
+void ddp_tensor_shape(const struct ddp_tensor *tensor, char text[DDP_TENSOR_SHAPE]);
+
+/* Bytes of [tensor]'s data. Returns false where type or shape are impossible, or too large. */
+bool ddp_tensor_bytes(const struct ddp_tensor *tensor, uint64_t *bytes);
 
 /* As ddp_tensors_save(), with a checksum if [checksum]. */
 int ddp_tensors_write(const char *path, const struct ddp_tensor *tensors, size_t count,

@@ -38,7 +38,7 @@ struct ddp_names {
 int ddp_identity_check(const struct ddp_identity *identity, const struct ddp_names *names,
 		       struct ddp_error *error);
 
-/* --- Where things are (place.c) --------------------------------------------------------- */
+/* --- Where things are (variables.c) --------------------------------------------------------- */
 
 enum { DDP_WORD_SIZE = 64 };
 
@@ -75,9 +75,6 @@ int ddp_slurm_look(struct ddp_view *view, struct ddp_error *error);
  * Returns 0 or DDP_ERR_ENVIRONMENT.
  */
 int ddp_slurm_check_leftover(const struct ddp_view *view, struct ddp_error *error);
-
-/* The "job.step" in DDP_JOB's "cluster.job.step", NULL if that has another form. */
-const char *ddp_contract_step(const char *job);
 
 /* Whether RANK and WORLD_SIZE are what an outer --ddp step left, and nobody's word since. */
 bool ddp_contract_left(const struct ddp_view *view);

@@ -7,7 +7,6 @@
 
 #include "fuzz.h"
 #include "state/json.h"
-#include "state/utf8.h"
 
 /* Whether [string] and its end lie in what was read. */
 static void check_string(const struct ddp_json *json, const char *string)

@@ -11,9 +11,8 @@
 #include <ddp.h>
 
 #include "fuzz.h"
-#include "state/header.h"
 #include "state/tensors.h"
-#include "state/utf8.h"
+#include "state/json.h"
 
 static char path[64];
 static int fd = -1;
