@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/template.h"
+#include "core/text.h"
 
 enum kind { FLAG, DIRECTORY, PORTS, SUFFIX, LOCAL_RANK, SHARE, COUNT, MEMORY };
 

@@ -2,9 +2,11 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "context.h"
+#include "core/channel.h"
 #include "say.h"
 
 extern char **environ;
@@ -62,6 +64,42 @@ int ddp_take_option(struct ddp_values *values, int id, const char *argument)
 	if (ddp_values_set(values, (enum ddp_option_id)id, argument_or_null(argument),
 			   DDP_FROM_COMMAND, &message) < 0 ||
 	    (id == DDP_OPT_DDP && check_defaults(values, &message) < 0)) {
+		ddp_say_error("%s", message.text);
+		return -1;
+	}
+	return 0;
+}
+
+/*
+ * In the allocators: sbatch and salloc only take the options: Slurm hands them on to every srun of
+ * the job, and sets up nothing for the batch script itself.
+ */
+
+extern char **environ;
+
+static struct ddp_values values;
+
+static int take(int id, const char *argument, int remote)
+{
+	return remote ? 0 : ddp_take_option(&values, id, argument);
+}
+
+int ddp_allocator_init(spank_t spank, int argc, char **argv)
+{
+	/* A wrong argument is told by srun, to those who ask for --ddp. */
+	(void)argc;
+	(void)argv;
+	ddp_values_init(&values);
+	return ddp_register_options(spank, take);
+}
+
+int ddp_allocator_options_read(void)
+{
+	struct ddp_message message;
+
+	/* sbatch from inside a step exports its environment: that step's plan is not this job's. */
+	unsetenv(DDP_CHANNEL_NAME);
+	if (ddp_values_from_env(&values, environ, &message) < 0) {
 		ddp_say_error("%s", message.text);
 		return -1;
 	}

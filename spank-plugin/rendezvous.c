@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rendezvous.c - the rendezvous directory: found, made, removed, and those that others left
+ */
 #include "config.h"
-
-#include "rendezvous.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -10,10 +11,185 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "contract.h"
-#include "directory.h"
+#include "core/channel.h"
+#include "rendezvous.h"
+
+/* How each directory below the base is opened: as one, and through no link. */
+#define DDP_DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
+
+/* --- Looking at what is there ------------------------------------------------------------ */
+
+/*
+ * On the nodes: is the rendezvous directory here too?
+ */
+
+enum {
+	WAIT_MS = 2000, /* for a file system that lags */
+	POLL_MS = 25,
+};
+
+/*
+ * Read the step's record in the open directory [dir].
+ * Returns 0, or -1 with a message.
+ */
+static int read_record(int dir, struct ddp_channel *channel, struct ddp_message *message)
+{
+	char *text = malloc(DDP_CHANNEL_SIZE);
+	struct stat st;
+	ssize_t n = -1;
+	int fd, rv = -1;
+
+	if (!text)
+		return ddp_fail(message, "out of memory");
+	fd = openat(dir, DDP_DIR_STEP, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid())
+		n = read(fd, text, DDP_CHANNEL_SIZE - 1);
+	if (n >= 0) {
+		text[n] = '\0';
+		rv = ddp_channel_decode(text, channel, message);
+	} else {
+		ddp_fail(message, "it has no record of this step");
+	}
+	if (fd >= 0)
+		close(fd);
+	free(text);
+	return rv;
+}
+
+/*
+ * Open directory [name] in [at] if it is the user's own.
+ * Returns a descriptor, or -1 with a message.
+ */
+static int open_own(int at, const char *name, struct ddp_message *message)
+{
+	int fd = openat(at, name, DDP_DIR_FLAGS);
+	struct stat st;
+
+	if (fd < 0)
+		return ddp_fail(message, "%s", strerror(errno));
+	if (fstat(fd, &st) < 0 || st.st_uid != geteuid()) {
+		close(fd);
+		return ddp_fail(message, "it is not yours");
+	}
+	return fd;
+}
+
+/* stat asks as the user; access would ask as root, whom a file server may not trust. */
+static bool exists(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0;
+}
+
+static void pause_ms(long ms)
+{
+	struct timespec t = {.tv_nsec = ms * 1000000};
+
+	nanosleep(&t, NULL);
+}
+
+static int check_once(const char *directory, const char *nonce, struct ddp_message *message)
+{
+	struct ddp_channel *found = malloc(sizeof(*found));
+	int fd = open_own(AT_FDCWD, directory, message), rv = -1;
+
+	if (found && fd >= 0 && read_record(fd, found, message) == 0) {
+		if (strcmp(found->nonce, nonce) == 0)
+			rv = 0;
+		else
+			ddp_fail(message, "it is another step's");
+	}
+	if (fd >= 0)
+		close(fd);
+	free(found);
+	return rv;
+}
+
+int ddp_rendezvous_check(const char *directory, const char *nonce, struct ddp_message *message)
+{
+	char parent[DDP_PATH_SIZE];
+	char *slash;
+
+	if (ddp_format(parent, sizeof(parent), "%s", directory) < 0)
+		return ddp_fail(message, "its path is too long");
+	slash = strrchr(parent, '/');
+	if (!slash)
+		return ddp_fail(message, "its path is not absolute");
+	*slash = '\0';
+	for (int waited = 0;; waited += POLL_MS) {
+		if (check_once(directory, nonce, message) == 0)
+			return 0;
+		/* Where .ddp is not there either, this is another file system: do not wait. */
+		if (waited >= WAIT_MS || !exists(parent))
+			return -1;
+		pause_ms(POLL_MS);
+	}
+}
+
+/* Find the entry of [dir] that ends in "-<nonce>". */
+static int find_entry(int parent, const char *nonce, char *name, size_t size)
+{
+	int fd = openat(parent, ".", DDP_DIR_FLAGS), rv = -1;
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *entry;
+
+	if (!dir) {
+		if (fd >= 0)
+			close(fd);
+		return -1;
+	}
+	while (rv < 0 && (entry = readdir(dir))) {
+		const char *dash = strrchr(entry->d_name, '-');
+
+		if (dash && strcmp(dash + 1, nonce) == 0)
+			rv = ddp_format(name, size, "%s", entry->d_name);
+	}
+	closedir(dir);
+	return rv;
+}
+
+static int find_once(const char *parent_path, const char *nonce, struct ddp_channel *channel,
+		     struct ddp_message *message)
+{
+	int parent = open_own(AT_FDCWD, parent_path, message), dir = -1, rv = -1;
+	char name[DDP_PATH_SIZE];
+
+	if (parent < 0)
+		return -1;
+	if (find_entry(parent, nonce, name, sizeof(name)) < 0)
+		ddp_fail(message, "it has no directory of this step");
+	else if ((dir = open_own(parent, name, message)) >= 0)
+		rv = read_record(dir, channel, message);
+	if (rv == 0 && strcmp(channel->nonce, nonce) != 0)
+		rv = ddp_fail(message, "it is another step's");
+	if (dir >= 0)
+		close(dir);
+	close(parent);
+	return rv;
+}
+
+int ddp_rendezvous_find(const char *base, const char *nonce, struct ddp_channel *channel,
+			struct ddp_message *message)
+{
+	char parent[DDP_PATH_SIZE];
+
+	if (ddp_format(parent, sizeof(parent), "%s/%s", base, DDP_DIR_PARENT) < 0)
+		return ddp_fail(message, "its path is too long");
+	for (int waited = 0;; waited += POLL_MS) {
+		if (find_once(parent, nonce, channel, message) == 0)
+			return 0;
+		if (waited >= WAIT_MS || !exists(parent))
+			return -1;
+		pause_ms(POLL_MS);
+	}
+}
+
+/* --- Making and removing ----------------------------------------------------------------- */
 
 /* What a user can do about any of it. */
 #define ELSEWHERE "; choose another directory with --ddp-rdzv=DIR"
@@ -392,7 +568,8 @@ static void remove_at(int parent, const char *name, int depth)
 	(void)unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-void ddp_remove_tree(int parent, const char *name)
+/* Remove directory [name] of [parent] and all that is in it; what cannot be removed stays. */
+static void remove_tree(int parent, const char *name)
 {
 	remove_at(parent, name, 0);
 }
@@ -402,7 +579,7 @@ void ddp_rendezvous_remove(struct ddp_rendezvous *rdzv)
 	char path[DDP_PATH_SIZE + sizeof(DDP_DIR_PARENT)];
 
 	if (rdzv->parent >= 0) {
-		ddp_remove_tree(rdzv->parent, rdzv->name);
+		remove_tree(rdzv->parent, rdzv->name);
 		close(rdzv->parent);
 		rdzv->parent = -1;
 		/* Other steps, and records of failures, keep it. */
@@ -412,4 +589,102 @@ void ddp_rendezvous_remove(struct ddp_rendezvous *rdzv)
 	if (rdzv->made > 0)
 		unmake_path(rdzv->base, rdzv->made);
 	rdzv->made = 0;
+}
+
+/* --- What other steps left --------------------------------------------------------------- */
+
+/*
+ * In srun: clear away what a killed srun could not
+ */
+
+enum {
+	SWEEP_MAX = 64, /* leftovers looked at by one srun */
+	DAY = 24 * 60 * 60,
+};
+
+uint64_t ddp_process_began(uint32_t pid)
+{
+	char path[64], line[1024];
+	unsigned long long began = 0;
+	const char *end;
+	char state = 'Z';
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+	file = fopen(path, "re");
+	if (!file)
+		return 0;
+	/* The command's name may hold anything; what follows its last ')' is regular. */
+	if (fgets(line, sizeof(line), file) && (end = strrchr(line, ')')) &&
+	    sscanf(end + 1,
+		   " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+		   "%*s %*s %llu",
+		   &state, &began) != 2)
+		began = 0;
+	fclose(file);
+	return state == 'Z' || state == 'X' ? 0 : began; /* nobody has waited for it yet */
+}
+
+static bool srun_lives(const struct ddp_channel *record)
+{
+	return record->pid && ddp_process_began(record->pid) == record->began;
+}
+
+/* A name of a step's directory on this cluster; ours of now, and others' words, are not. */
+static bool is_candidate(const char *name, const struct ddp_channel *channel)
+{
+	size_t n = strlen(channel->cluster), length = strlen(name);
+	const char *dash = strrchr(name, '-');
+
+	return length > n && strncmp(name, channel->cluster, n) == 0 && name[n] == '-' && dash &&
+	       dash > name + n && strlen(dash + 1) == DDP_NONCE_SIZE - 1 &&
+	       strspn(dash + 1, "0123456789abcdef") == DDP_NONCE_SIZE - 1 &&
+	       strcmp(dash + 1, channel->nonce) != 0;
+}
+
+static bool is_leftover(int parent, const char *name, const struct ddp_channel *channel,
+			struct ddp_channel *record, bool (*ended)(uint32_t job, uint32_t step))
+{
+	int dir = open_own(parent, name, NULL);
+	bool old, readable;
+	struct stat st;
+
+	if (dir < 0)
+		return false;
+	old = fstat(dir, &st) == 0 && st.st_mtime < time(NULL) - DAY;
+	readable = read_record(dir, record, NULL) == 0 && record->complete;
+	close(dir);
+	if (!readable)
+		return old;
+	if (strcmp(record->cluster, channel->cluster) != 0)
+		return false;
+	if (strcmp(record->from, channel->from) == 0 ? srun_lives(record) : !old)
+		return false;
+	/* Slurm gives the steps of a requeued job the same numbers again. */
+	if (record->job == channel->job && record->attempt < channel->attempt)
+		return true;
+	return ended(record->job, record->step);
+}
+
+void ddp_rendezvous_sweep(const struct ddp_rendezvous *rdzv, const struct ddp_channel *channel,
+			  bool (*ended)(uint32_t job, uint32_t step))
+{
+	struct ddp_channel *record = malloc(sizeof(*record));
+	int fd = rdzv->parent >= 0 ? openat(rdzv->parent, ".", DDP_DIR_FLAGS) : -1;
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *entry;
+	int looked = 0;
+
+	if (!dir && fd >= 0)
+		close(fd);
+	while (dir && record && looked < SWEEP_MAX && (entry = readdir(dir))) {
+		if (!is_candidate(entry->d_name, channel))
+			continue;
+		looked++;
+		if (is_leftover(rdzv->parent, entry->d_name, channel, record, ended))
+			remove_tree(rdzv->parent, entry->d_name);
+	}
+	if (dir)
+		closedir(dir);
+	free(record);
 }

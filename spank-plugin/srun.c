@@ -23,10 +23,9 @@
 
 #include "context.h"
 #include "contract.h"
-#include "core/launcher.h"
 #include "core/nodelist.h"
 #include "core/plan.h"
-#include "core/template.h"
+#include "core/text.h"
 #include "rendezvous.h"
 #include "say.h"
 #include "slurmctl.h"

@@ -129,7 +129,7 @@ void ddp_arenas_free(struct ddp *ddp)
 /* --- Collectives ------------------------------------------------------------------------- */
 
 /*
- * collective.c - every collective is two levels: among the members of a group, and between the
+ * Every collective is two levels: among the members of a group, and between the
  * groups in columns
  *
  * A rank that waits for another, which in turn waits for the one that did not come, must not be

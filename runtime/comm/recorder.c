@@ -312,7 +312,7 @@ void ddp_recorder_destroy(struct ddp_recorder *recorder)
 /* --- The summary of all ranks' records --------------------------------------------------- */
 
 /*
- * summary.c - one page out of the records of all ranks
+ * One page out of the records of all ranks
  *
  * A rank that wrote no record was killed, or hangs outside of a collective. The collective that
  * most of the others are in is the one that it did not arrive in.

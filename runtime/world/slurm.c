@@ -167,7 +167,7 @@ int ddp_slurm_end_time(const struct ddp_view *view, struct ddp_identity *identit
 /* --- Under srun --ddp -------------------------------------------------------------------- */
 
 /*
- * plugin.c - identity by the contract of srun --ddp
+ * Identity by the contract of srun --ddp
  */
 
 static const char remedy[] = "srun --ddp sets all of these alike, so something between srun and "
@@ -278,7 +278,7 @@ int ddp_plugin_identify(const struct ddp_view *view, struct ddp_identity *id,
 /* --- Under a plain srun ------------------------------------------------------------------ */
 
 /*
- * srun.c - identity by what Slurm tells the tasks of a plain srun
+ * Identity by what Slurm tells the tasks of a plain srun
  *
  * SLURM_NTASKS is the job's where --preserve-env was given; SLURM_STEP_NUM_TASKS is the step's.
  */

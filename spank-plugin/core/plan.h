@@ -92,4 +92,21 @@ void ddp_plan_clear(struct ddp_plan *plan);
  */
 const char *ddp_users_value(char *const *env, const char *name);
 
+/* --- Programs that start the real ranks themselves ------------------------------------------ */
+
+/*
+ * Tell whether [program], a name or a path, is a daemon that starts the real ranks itself: mpirun
+ * inside a batch job runs "srun orted", a step with one daemon per node and no ranks, which inherits
+ * #SBATCH --ddp all the same.
+ * Returns true or false.
+ */
+bool ddp_is_launcher(const char *program);
+
+/*
+ * Tell whether [program], a name or a path, comes with slurm-ddp and sums what ranks on one GPU
+ * have without NCCL.
+ * Returns true or false.
+ */
+bool ddp_is_ours(const char *program);
+
 #endif /* DDP_CORE_PLAN_H */

@@ -6,7 +6,7 @@
  */
 #include "config.h"
 
-#include "core/template.h"
+#include "core/text.h"
 #include "fuzz.h"
 #include "options.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "launcher.h"
+#include "plan.h"
 #include "unit.h"
 
 static const struct {

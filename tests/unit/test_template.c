@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "template.h"
+#include "text.h"
 #include "unit.h"
 
 static const struct {

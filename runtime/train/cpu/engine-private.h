@@ -49,7 +49,6 @@ struct engine {
 /* engine_cpu.open() with [math]. Collective. */
 int engine_create(struct engine **engine, const struct engine_setup *setup, const struct math *math,
 		  struct ddp_error *error);
-void engine_destroy(struct engine *engine);
 
 /* What value [index] and its gradient are now. */
 void *engine_value(const struct engine *engine, int index);
@@ -73,7 +72,6 @@ int engine_choose_lists(struct engine *engine, struct ddp_error *error);
 
 /* The convolution at [node] as the kernels of lists know it, and whether they can do it. */
 struct kernel_window engine_window(const struct graph_node *node);
-bool engine_has_list(const struct graph_node *node);
 
 /* What the CPU's engine wants of its program, with all lists that are possible. */
 struct program_options engine_program_options(enum ddp_type type, bool dropout, bool lists);
@@ -90,14 +88,5 @@ int engine_forward(struct engine *engine, const struct batch *batch, size_t coun
 
 /* From the gradient of the last value to those of all parameters, each told as ready. */
 int engine_backward(struct engine *engine, size_t count, struct ddp_error *error);
-
-/* BatchNorm of operation [index]; [train]: by the batch's statistics, and the running ones move. */
-int norm_forward(struct engine *engine, int index, size_t count, bool train,
-		 struct ddp_error *error);
-/* What it made of a batch, once more, where engine_value() is now. */
-void norm_again(const struct engine *engine, int index, size_t count);
-/* [dx]: NULL where nobody wants it. The gradient behind the ReLU stays in the output's. */
-int norm_backward(struct engine *engine, int index, size_t count, void *dx,
-		  struct ddp_error *error);
 
 #endif /* TRAIN_ENGINE_PRIVATE_H */

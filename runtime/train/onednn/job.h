@@ -8,8 +8,48 @@
 #ifndef TRAIN_ONEDNN_JOB_H
 #define TRAIN_ONEDNN_JOB_H
 
-#include "columns.h"
-#include "weights.h"
+#include "plan.h"
+
+/* --- Columns: a convolution as a dense layer ------------------------------------------------- */
+
+/*
+ * One row for each output pixel with all that its window sees, in the order of the weights (H, W, I):
+ * then the convolution is a product of two matrices. Where images are small and weights large that
+ * is faster than oneDNN's convolutions, although the rows repeat what windows share.
+ */
+struct columns {
+	size_t count; /* images */
+	int height, width, in, size, stride, pad;
+	int out_height, out_width;
+	enum ddp_type type; /* of images */
+	bool wide;	    /* rows of gradients are f32, since windows share pixels */
+};
+
+/* Those of [options], for its pass. */
+void columns_init(struct columns *columns, const struct plan_options *options);
+
+/* What the dense layer is asked for: [options], with its window gone. */
+void columns_ask(struct plan_options *options);
+
+/* Bytes that rows take, and that adding gradients up takes besides. */
+size_t columns_bytes(const struct columns *columns);
+
+/* --- Weights in the layouts that primitives want ------------------------------------------------- */
+
+/*
+ * The caller's are plain f32. Primitives that want the same layout share a copy, which is made
+ * anew when it is first used after a load. All zeros: nothing loaded.
+ */
+struct weights_copy;
+struct weights {
+	const float *plain;
+	struct weights_copy *copies;
+};
+
+/* The caller's have changed. */
+void weights_load(struct weights *weights, const float *plain);
+
+/* --- Jobs ------------------------------------------------------------------------------------- */
 
 struct job {
 	struct plan *plan;
@@ -22,16 +62,5 @@ struct job {
 	struct weights *weights; /* NULL: they are what it computes */
 	struct weights_copy *copy;
 };
-
-/* Returns 0 or as plan_create(). [weights] outlive it. */
-int job_create(struct job **job, const struct plan_options *options, struct weights *weights,
-	       struct ddp_error *error);
-void job_destroy(struct job *job);
-
-/*
- * Compute, with the caller's arrays in [data]; weights that are read are not among them.
- * Returns 0 or as plan_run(), or DDP_ERR_MEMORY.
- */
-int job_run(struct job *job, void *const data[PLAN_SLOTS], struct ddp_error *error);
 
 #endif /* TRAIN_ONEDNN_JOB_H */

@@ -58,9 +58,6 @@ int plan_enter(struct plan **plan, const struct plan *of, enum plan_slot slot,
 int plan_leave(struct plan **plan, const struct plan *of, enum plan_slot slot,
 	       struct ddp_error *error);
 
-/* Of the implementation. */
-const char *plan_name(const struct plan *plan);
-
 size_t plan_bytes(const struct plan *plan, enum plan_slot slot);
 size_t plan_scratch(const struct plan *plan);
 

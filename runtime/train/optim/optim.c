@@ -1,8 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <math.h>
+
 #include "base/simd.h"
 #include "loop.h"
+#include "optim.h"
+
+struct optim_numbers optim_numbers_of(const struct optim *optim, uint64_t step, double rate)
+{
+	struct optim_numbers numbers = {.decay = (float)optim->decay,
+					.momentum = (float)optim->momentum,
+					.nesterov = optim->nesterov,
+					.epsilon = (float)optim->epsilon,
+					.rate = (float)-rate};
+
+	if (optim->kind == OPTIM_ADAMW) {
+		double first = 1 - pow(optim->beta1, (double)step);
+		double second = 1 - pow(optim->beta2, (double)step);
+
+		numbers.shrink = (float)(1 - rate * optim->decay);
+		numbers.rate = (float)-(rate / first);
+		numbers.root = (float)sqrt(second);
+		numbers.keep[0] = (float)optim->beta1;
+		numbers.take[0] = (float)(1 - optim->beta1);
+		numbers.keep[1] = (float)optim->beta2;
+		numbers.take[1] = (float)(1 - optim->beta2);
+	} else {
+		numbers.keep[0] = numbers.keep[1] = (float)optim->rho;
+		numbers.take[0] = numbers.take[1] = (float)(1 - optim->rho);
+	}
+	return numbers;
+}
 
 static const char *const names[OPTIM_KINDS + 1] = {
 	[OPTIM_SGD] = "sgd",
@@ -63,4 +92,52 @@ void optim_step(const struct optim *optim, uint64_t step, double rate, float *va
 		else
 			loops->sgd(&numbers, values, gradients, slots, count);
 	}
+}
+
+/* --- Schedules --------------------------------------------------------------------------- */
+
+static const char *const schedule_words[SCHEDULE_KINDS + 1] = {
+	[SCHEDULE_CONSTANT] = "constant",
+	[SCHEDULE_STEP] = "step",
+	[SCHEDULE_COSINE] = "cosine",
+};
+
+const char *const *schedule_names(void)
+{
+	return schedule_words;
+}
+
+/* One multiplication after the other, whose roundings a power would not repeat. */
+static double step_rate(const struct schedule *schedule, unsigned epoch)
+{
+	double rate = schedule->rate;
+
+	for (unsigned i = schedule->every > 0 ? epoch / schedule->every : 0; i > 0; i--)
+		rate *= schedule->gamma;
+	return rate;
+}
+
+static double cosine_rate(const struct schedule *schedule, unsigned epoch)
+{
+	if (schedule->epochs == 0)
+		return schedule->rate;
+	return schedule->rate * (1 + cos(M_PI * epoch / schedule->epochs)) / 2;
+}
+
+static double epoch_rate(const struct schedule *schedule, unsigned epoch)
+{
+	if (schedule->kind == SCHEDULE_STEP)
+		return step_rate(schedule, epoch);
+	if (schedule->kind == SCHEDULE_COSINE)
+		return cosine_rate(schedule, epoch);
+	return schedule->rate;
+}
+
+double schedule_rate(const struct schedule *schedule, unsigned epoch, uint64_t step, uint64_t steps)
+{
+	double rate = epoch_rate(schedule, epoch);
+	/* The end of the step, so that the first one already learns. */
+	double done = epoch + (steps > 0 ? (double)(step + 1) / (double)steps : 0);
+
+	return done < schedule->warmup ? rate * done / schedule->warmup : rate;
 }

@@ -134,8 +134,4 @@ const struct program_value *program_result(const struct program *program);
 /* A room that nobody uses yet; there is always one left. */
 int program_room(struct program *program, size_t bytes, size_t fixed);
 
-/* Where gradients go and who shares rooms; when each room is used. */
-int program_connect(struct program *program, const struct program_options *options,
-		    struct ddp_error *error);
-
 #endif /* TRAIN_PROGRAM_H */

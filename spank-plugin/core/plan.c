@@ -2,16 +2,158 @@
 #include "config.h"
 
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "endpoint.h"
-#include "launcher.h"
+#include "frameworks.h"
 #include "nodelist.h"
 #include "plan.h"
-#include "share.h"
-#include "template.h"
+#include "text.h"
+
+struct ddp_share_setting {
+	enum ddp_variable variable;
+	const char *why; /* for --ddp-verbose */
+	char value[64];
+};
+
+/* --- Programs ---------------------------------------------------------------------------- */
+
+static const char *base_name(const char *program)
+{
+	const char *slash = strrchr(program, '/');
+
+	return slash ? slash + 1 : program;
+}
+
+bool ddp_is_ours(const char *program)
+{
+	const char *name = base_name(program);
+
+	return strcmp(name, "ddp-train") == 0 || strcmp(name, "ddp-info") == 0 ||
+	       strcmp(name, "ddp-ranks") == 0;
+}
+
+bool ddp_is_launcher(const char *program)
+{
+	static const char *const names[] = {
+		"orted", "prted", "orterun", "prterun", "pmi_proxy", "mpirun", "mpiexec",
+	};
+	const char *name = base_name(program);
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(name, names[i]) == 0)
+			return true;
+	return strncmp(name, "hydra_", 6) == 0;
+}
+
+/* --- A rank's share of its GPU, in the words of each framework --------------------------- */
+
+static bool wanted(const struct ddp_facts *facts, enum ddp_framework_when when)
+{
+	switch (when) {
+	case DDP_WHEN_SHARED:
+		return true;
+	case DDP_WHEN_TORCH:
+		return facts->channel->share == DDP_SHARE_TORCH;
+	case DDP_WHEN_MPS:
+		return facts->mps;
+	}
+	return false;
+}
+
+/* Did the user say it by one of [names], between which are blanks? */
+static bool said_otherwise(char *const *env, const char *names)
+{
+	char name[64];
+
+	for (size_t n; *names; names += n + (names[n] == ' ')) {
+		n = strcspn(names, " ");
+		if (ddp_format(name, sizeof(name), "%.*s", (int)n, names) == 0 &&
+		    ddp_users_value(env, name))
+			return true;
+	}
+	return false;
+}
+
+/* At least 1: to a limit of 0, programs and MPS give another meaning. */
+static unsigned long long part_of(const struct ddp_devices *dev, uint64_t whole)
+{
+	uint64_t part = whole * dev->share_num / dev->share_den;
+
+	return part ? part : 1;
+}
+
+static int print_percent(const struct ddp_devices *dev, char *buf, size_t size)
+{
+	unsigned long long millionths = part_of(dev, 1000000);
+	char *end;
+
+	if (ddp_format(buf, size, "%llu.%04llu", millionths / 10000, millionths % 10000) < 0)
+		return -1;
+	for (end = buf + strlen(buf); end[-1] == '0'; end--)
+		end[-1] = '\0';
+	end -= end[-1] == '.';
+	return ddp_format(end, size - (size_t)(end - buf), "%%");
+}
+
+/* Returns 0, or -1 where there is nothing to say. */
+static int print(const struct ddp_facts *facts, const struct ddp_framework *row, char *buf,
+		 size_t size)
+{
+	const struct ddp_devices *dev = &facts->devices;
+	char fraction[32];
+
+	switch (row->form) {
+	case DDP_FORM_FRACTION:
+		if (ddp_share_print(dev, fraction, sizeof(fraction)) < 0)
+			return -1;
+		return ddp_format(buf, size, "%s%s", row->text, fraction);
+	case DDP_FORM_PERCENT:
+		return print_percent(dev, buf, size);
+	case DDP_FORM_WORD:
+		return ddp_format(buf, size, "%s", row->text);
+	case DDP_FORM_THREADS:
+		return ddp_format(buf, size, "%llu", part_of(dev, 100));
+	case DDP_FORM_MEGABYTES:
+		if (facts->gpu_memory == 0 || dev->device < 0)
+			return -1;
+		return ddp_format(buf, size, "%lld=%lluM", (long long)dev->device,
+				  part_of(dev, facts->gpu_memory));
+	}
+	return -1;
+}
+
+/*
+ * What frameworks.def says for this task. All numbers are rounded down, so that those of the ranks of
+ * one GPU never add up to more than it has, but none to 0. What the user said by another name is
+ * left out.
+ * Returns how many there are, at most DDP_FRAMEWORK_COUNT; 0 where the GPU is the task's alone or the
+ * share is not known.
+ */
+static size_t share_settings(const struct ddp_facts *facts, struct ddp_share_setting *settings)
+{
+	static const char *const why[] = {"DDP_SHARE", "--ddp-share=torch", "DDP_SHARE, under MPS"};
+	const struct ddp_devices *dev = &facts->devices;
+	size_t n = 0;
+
+	if (facts->channel->share == DDP_SHARE_OFF || dev->share_num >= dev->share_den)
+		return 0;
+	for (int i = 0; i < DDP_FRAMEWORK_COUNT; i++) {
+		const struct ddp_framework *row = ddp_framework(i);
+		struct ddp_share_setting *s = &settings[n];
+
+		*s = (struct ddp_share_setting){.variable = row->variable, .why = why[row->when]};
+		if (wanted(facts, row->when) && !said_otherwise(facts->task_env, row->unless) &&
+		    print(facts, row, s->value, sizeof(s->value)) == 0)
+			n++;
+	}
+	return n;
+}
+
+/* --- The plan ---------------------------------------------------------------------------- */
 
 /* A plan in the making. */
 struct builder {
@@ -340,7 +482,7 @@ static void plan_share(struct builder *b)
 		return;
 	}
 	set(b, DDP_VAR_DDP_SHARE, "this rank's part of its device", "%s", share);
-	n = ddp_share_settings(f, settings);
+	n = share_settings(f, settings);
 	for (size_t i = 0; i < n; i++)
 		polite(b, settings[i].variable, settings[i].why, settings[i].value);
 }

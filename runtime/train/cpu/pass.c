@@ -1,0 +1,721 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pass.c - the operations of a program, forwards and backwards
+ */
+#include "config.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/watch.h"
+#include "engine-private.h"
+
+/* --- BatchNorm --------------------------------------------------------------------------- */
+
+/*
+ * BatchNorm as PyTorch's: a batch is normalised by its biased variance, the running variance is of
+ * the unbiased ones. With SyncBatchNorm's rules means, variances and the sums of the backward
+ * pass are over all ranks; the gradients of scale and shift are this rank's part.
+ */
+
+#define EPSILON 1e-5
+#define MOMENTUM 0.1f
+
+static struct kernel_norm norm_of(const struct engine *engine, int index, size_t count)
+{
+	const struct program_op *op = &engine->program->ops[index];
+	const struct model *model = engine->setup.model;
+	struct graph_shape shape = op->node->in;
+
+	return (struct kernel_norm){
+		.rows = count * (size_t)shape.height * (size_t)shape.width,
+		.channels = (size_t)shape.channels,
+		.scale = model_value(model, (size_t)op->node->weight),
+		.shift = model_value(model, (size_t)op->node->bias),
+		.mean = engine->units[index].mean,
+		.inverse = engine->units[index].inverse,
+	};
+}
+
+/* Over this rank's rows or all ranks': means, and sums of squares in [m2]. */
+static int measure(struct engine *engine, int index, const struct kernel_norm *norm, float *m2,
+		   struct ddp_error *error)
+{
+	struct unit *unit = &engine->units[index];
+	double begin;
+	int status;
+
+	memset(norm->mean, 0, norm->channels * sizeof(float));
+	memset(m2, 0, norm->channels * sizeof(float));
+	if (norm->rows > 0)
+		engine->kernels->moments(engine_value(engine, engine->program->ops[index].input),
+					 norm->rows, norm->channels, norm->mean, m2,
+					 engine->setup.type);
+	unit->rows = (double)norm->rows;
+	if (!engine->sync_norm)
+		return 0;
+	begin = ddp_seconds();
+	status = ddp_all_reduce_moments(engine->setup.ddp, &unit->rows, norm->mean, m2,
+					norm->channels);
+	engine->seconds[ENGINE_REDUCE] += ddp_seconds() - begin;
+	return status < 0 ? engine_fail(engine, status, error) : 0;
+}
+
+static void move_running(const struct engine *engine, int index, const struct kernel_norm *norm,
+			 const float *m2)
+{
+	const struct graph_node *node = engine->program->ops[index].node;
+	const struct model *model = engine->setup.model;
+	float *mean = model_buffer(model, (size_t)node->mean);
+	float *variance = model_buffer(model, (size_t)node->variance);
+	double rows = engine->units[index].rows, free = rows > 1 ? rows - 1 : 1;
+
+	for (size_t c = 0; c < norm->channels; c++) {
+		float unbiased = (float)((double)m2[c] / free);
+
+		mean[c] = (1 - MOMENTUM) * mean[c] + MOMENTUM * norm->mean[c];
+		variance[c] = (1 - MOMENTUM) * variance[c] + MOMENTUM * unbiased;
+	}
+}
+
+static void invert(const struct kernel_norm *norm, const float *variance, double divisor)
+{
+	for (size_t c = 0; c < norm->channels; c++)
+		norm->inverse[c] = (float)(1 / sqrt((double)variance[c] / divisor + EPSILON));
+}
+
+/* BatchNorm of operation [index]; [train]: by the batch's statistics, and the running ones move. */
+static int norm_forward(struct engine *engine, int index, size_t count, bool train,
+			struct ddp_error *error)
+{
+	const struct program_op *op = &engine->program->ops[index];
+	const struct model *model = engine->setup.model;
+	struct kernel_norm norm = norm_of(engine, index, count);
+	float *m2 = engine->scratch;
+
+	if (train) {
+		int status = measure(engine, index, &norm, m2, error);
+
+		if (status < 0 || engine->units[index].rows < 1)
+			return status;
+		move_running(engine, index, &norm, m2);
+		invert(&norm, m2, engine->units[index].rows);
+	} else {
+		norm.mean = model_buffer(model, (size_t)op->node->mean);
+		invert(&norm, model_buffer(model, (size_t)op->node->variance), 1);
+	}
+	engine->kernels->norm(&norm, engine_value(engine, op->input),
+			      op->other == PROGRAM_NONE ? NULL : engine_value(engine, op->other),
+			      engine_value(engine, op->output), op->relu, engine->setup.type);
+	return 0;
+}
+
+static void norm_again(const struct engine *engine, int index, size_t count)
+{
+	const struct program_op *op = &engine->program->ops[index];
+	struct kernel_norm norm = norm_of(engine, index, count);
+
+	engine->kernels->norm(&norm, engine_value(engine, op->input), NULL,
+			      engine_value(engine, op->output), op->relu, engine->setup.type);
+}
+
+/* The two sums of each channel, and with them the gradients of shift and scale. */
+static int sum(struct engine *engine, int index, const struct kernel_norm *norm, const void *y,
+	       struct ddp_error *error)
+{
+	const struct program_op *op = &engine->program->ops[index];
+	const struct model *model = engine->setup.model;
+	size_t channels = norm->channels;
+	float *sums = engine->scratch;
+	double begin;
+	int status;
+
+	memset(sums, 0, 2 * channels * sizeof(float));
+	if (norm->rows > 0)
+		engine->kernels->norm_sums(norm, engine_value(engine, op->input), y,
+					   engine_gradient(engine, op->output), sums,
+					   engine->setup.type);
+	memcpy(model_gradient(model, (size_t)op->node->bias), sums, channels * sizeof(float));
+	memcpy(model_gradient(model, (size_t)op->node->weight), sums + channels,
+	       channels * sizeof(float));
+	if (!engine->sync_norm)
+		return 0;
+	begin = ddp_seconds();
+	status = ddp_all_reduce(engine->setup.ddp, sums, sums, 2 * channels, DDP_F32, DDP_SUM);
+	engine->seconds[ENGINE_REDUCE] += ddp_seconds() - begin;
+	return status < 0 ? engine_fail(engine, status, error) : 0;
+}
+
+static int norm_backward(struct engine *engine, int index, size_t count, void *dx,
+			 struct ddp_error *error)
+{
+	const struct program_op *op = &engine->program->ops[index];
+	struct kernel_norm norm = norm_of(engine, index, count);
+	const void *y = op->relu ? engine_value(engine, op->output) : NULL;
+	void *dy = engine_gradient(engine, op->output);
+	size_t all = norm.rows * norm.channels;
+	bool other = op->other != PROGRAM_NONE && engine->program->values[op->other].wanted;
+	int status = sum(engine, index, &norm, y, error);
+
+	if (status < 0)
+		return status;
+	if (dx && norm.rows > 0)
+		engine->kernels->norm_back(&norm, engine_value(engine, op->input), y, dy,
+					   engine->scratch, engine->units[index].rows, dx,
+					   other ? dy : NULL, engine->setup.type);
+	else if (other && y)
+		engine->kernels->relu_back(dy, y, dy, all, engine->setup.type);
+	return 0;
+}
+
+/* --- Max-pooling of windows of any size, which no network of ours has yet ----------------------- */
+
+/*
+ * As the kernels' for 2 x 2: N, H, W, C; strides are as large as windows; what does not fill one is
+ * left out; the first of equal ones counts, and nan is larger than all. [which] is the place in
+ * the window, whose size is at most 15.
+ */
+struct pool {
+	int height, width, channels; /* of what it reads */
+	int size;
+};
+
+static float value_of(const void *x, size_t at, enum ddp_type type)
+{
+	uint32_t bits;
+	float value;
+
+	if (type == DDP_F32)
+		return ((const float *)x)[at];
+	bits = (uint32_t)((const uint16_t *)x)[at] << 16;
+	memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+static void copy(void *to, size_t to_at, const void *from, size_t from_at, enum ddp_type type)
+{
+	if (type == DDP_F32)
+		((float *)to)[to_at] = ((const float *)from)[from_at];
+	else
+		((uint16_t *)to)[to_at] = ((const uint16_t *)from)[from_at];
+}
+
+/* The elements before channel 0 of the pixel that is place [which] of window (row, column). */
+static size_t pixel(const struct pool *pool, size_t image, int row, int column, int which)
+{
+	int y = row * pool->size + which / pool->size, x = column * pool->size + which % pool->size;
+
+	return ((image * (size_t)pool->height + (size_t)y) * (size_t)pool->width + (size_t)x) *
+	       (size_t)pool->channels;
+}
+
+static int largest(const struct pool *pool, const void *x, size_t image, int row, int column,
+		   size_t channel, enum ddp_type type)
+{
+	float best = value_of(x, pixel(pool, image, row, column, 0) + channel, type);
+	int which = 0;
+
+	for (int i = 1; i < pool->size * pool->size; i++) {
+		float value = value_of(x, pixel(pool, image, row, column, i) + channel, type);
+
+		/* A nan is not left for another one. */
+		if (best == best && !(value <= best)) {
+			best = value;
+			which = i;
+		}
+	}
+	return which;
+}
+
+static void pool_forward(const struct pool *pool, size_t images, const void *x, void *y,
+			 uint8_t *which, enum ddp_type type)
+{
+	int rows = pool->height / pool->size, columns = pool->width / pool->size;
+	size_t channels = (size_t)pool->channels, windows = (size_t)(rows * columns), at = 0;
+
+	for (size_t i = 0; i < images * windows; i++) {
+		int row = (int)(i % windows) / columns, column = (int)(i % windows) % columns;
+
+		for (size_t c = 0; c < channels; c++, at++) {
+			int place = largest(pool, x, i / windows, row, column, c, type);
+
+			which[at] = (uint8_t)place;
+			copy(y, at, x, pixel(pool, i / windows, row, column, place) + c, type);
+		}
+	}
+}
+
+/* dx is all zeros but for dy where it came from. */
+static void pool_back(const struct pool *pool, size_t images, const void *dy, const uint8_t *which,
+		      void *dx, enum ddp_type type)
+{
+	int rows = pool->height / pool->size, columns = pool->width / pool->size;
+	size_t channels = (size_t)pool->channels, windows = (size_t)(rows * columns), at = 0;
+
+	memset(dx, 0,
+	       images * (size_t)pool->height * (size_t)pool->width * channels *
+		       ddp_type_size(type));
+	for (size_t i = 0; i < images * windows; i++) {
+		int row = (int)(i % windows) / columns, column = (int)(i % windows) % columns;
+
+		for (size_t c = 0; c < channels; c++, at++)
+			copy(dx, pixel(pool, i / windows, row, column, which[at]) + c, dy, at,
+			     type);
+	}
+}
+
+/* --- Forwards ---------------------------------------------------------------------------- */
+
+void *engine_room(const struct engine *engine, int room)
+{
+	return engine->memory + engine->program->rooms[room].offset[engine->mode];
+}
+
+void *engine_value(const struct engine *engine, int index)
+{
+	const struct program_value *value = &engine->program->values[index];
+
+	return engine_room(engine, engine->back && value->again != PROGRAM_NONE ? value->again
+										: value->data);
+}
+
+/* The layers' own copies of parameters, once after each change. */
+static int load(struct engine *engine, struct ddp_error *error)
+{
+	for (int i = 0; engine->stale && i < engine->program->op_count; i++) {
+		const struct program_op *op = &engine->program->ops[i];
+		const struct model *model = engine->setup.model;
+		const float *bias;
+		int status;
+
+		if (op->kind != PROGRAM_MATH)
+			continue;
+		bias = op->node->bias >= 0 ? model_value(model, (size_t)op->node->bias) : NULL;
+		status = engine->math->load(engine->units[i].math,
+					    model_value(model, (size_t)op->node->weight), bias,
+					    error);
+		if (status < 0)
+			return status;
+	}
+	engine->stale = false;
+	return 0;
+}
+
+/* Element 0 of image [image] of value [index]. */
+static char *image_of(const struct engine *engine, int index, size_t image)
+{
+	return (char *)engine_value(engine, index) +
+	       image * engine->program->values[index].elements * ddp_type_size(engine->setup.type);
+}
+
+/* Of [x], which holds [count] images, into those from [image] on. */
+static void max_pool(const struct engine *engine, const struct program_op *op, const void *x,
+		     size_t image, size_t count)
+{
+	struct graph_shape in = op->node->in;
+	size_t elements = engine->program->values[op->output].elements;
+	void *y = image_of(engine, op->output, image);
+	uint8_t *which = (uint8_t *)engine_room(engine, op->which) + image * elements;
+	struct pool pool = {in.height, in.width, in.channels, op->node->layer->size};
+
+	if (pool.size == 2)
+		engine->kernels->max_pool(x, y, which, count, in.height, in.width, in.channels,
+					  engine->setup.type);
+	else
+		pool_forward(&pool, count, x, y, which, engine->setup.type);
+}
+
+/* A convolution and the max-pool behind it, in pieces of one size, but for one image. */
+static int pooled(const struct engine *engine, int index, size_t count, struct ddp_error *error)
+{
+	const struct program_op *op = &engine->program->ops[index];
+	size_t pieces = (count + op->piece - 1) / op->piece, done = 0;
+	void *y = engine_value(engine, op->output);
+	int status = 0;
+
+	for (size_t i = 0; status == 0 && i < pieces; i++) {
+		size_t images = (count - done + pieces - i - 1) / (pieces - i);
+
+		status = engine->math->forward(engine->units[index].math, images,
+					       image_of(engine, op->input, done), y, error);
+		if (status == 0)
+			max_pool(engine, &engine->program->ops[op->pool], y, done, images);
+		done += images;
+	}
+	return status;
+}
+
+static int forward_math(const struct engine *engine, int index, size_t count,
+			struct ddp_error *error)
+{
+	const struct program_op *op = &engine->program->ops[index];
+
+	if (op->pool != PROGRAM_NONE)
+		return pooled(engine, index, count, error);
+	return count ? engine->math->forward(engine->units[index].math, count,
+					     engine_value(engine, op->input),
+					     engine_value(engine, op->output), error)
+		     : 0;
+}
+
+static void drop(struct engine *engine, int index, const struct batch *batch, size_t count)
+{
+	const struct program_op *op = &engine->program->ops[index];
+	struct dropout *dropout = &engine->units[index].dropout;
+	size_t elements = engine->program->values[op->output].elements;
+	uint8_t *keep = engine_room(engine, op->keep);
+
+	dropout->seed = batch->seed;
+	dropout->epoch = batch->epoch;
+	dropout_draw(dropout, batch->orders, count, elements, keep);
+	engine->kernels->mask(engine_value(engine, op->input), engine_value(engine, op->output),
+			      keep, dropout->scale, count * elements, engine->setup.type);
+}
+
+/* What evaluation has for dropout. */
+static void pass_on(const struct engine *engine, const struct program_op *op, size_t count)
+{
+	const char *x = engine_value(engine, op->input);
+	char *y = engine_value(engine, op->output);
+	size_t bytes = count * engine->program->values[op->output].elements *
+		       ddp_type_size(engine->setup.type);
+
+	if (x != y)
+		__builtin_memcpy(y, x, bytes);
+}
+
+static int run(struct engine *engine, int index, const struct batch *batch, size_t count,
+	       struct ddp_error *error)
+{
+	const struct program_op *op = &engine->program->ops[index];
+	const struct kernels *kernels = engine->kernels;
+	enum ddp_type type = engine->setup.type;
+	struct graph_shape in = op->node->in;
+	size_t all = count * engine->program->values[op->output].elements;
+	const void *x = engine_value(engine, op->input);
+	void *y = engine_value(engine, op->output);
+
+	switch (op->kind) {
+	case PROGRAM_MATH:
+		return forward_math(engine, index, count, error);
+	case PROGRAM_NORM:
+		return norm_forward(engine, index, count, batch != NULL, error);
+	case PROGRAM_ADD:
+		kernels->add(x, engine_value(engine, op->other), y, all, op->relu, type);
+		break;
+	case PROGRAM_RELU:
+		kernels->relu(x, y, all, type);
+		break;
+	case PROGRAM_MAX_POOL:
+		if (!op->inner)
+			max_pool(engine, op, x, 0, count);
+		break;
+	case PROGRAM_AVERAGE_POOL:
+		kernels->average_pool(x, y, count, (size_t)in.height * (size_t)in.width,
+				      (size_t)in.channels, type);
+		break;
+	case PROGRAM_DROPOUT:
+		if (batch)
+			drop(engine, index, batch, count);
+		else
+			pass_on(engine, op, count);
+		break;
+	}
+	return 0;
+}
+
+int engine_forward(struct engine *engine, const struct batch *batch, size_t count,
+		   struct ddp_error *error)
+{
+	int status = load(engine, error);
+
+	engine->back = false;
+	for (int i = 0; status == 0 && i < engine->program->op_count; i++)
+		status = run(engine, i, batch, count, error);
+	return status;
+}
+
+/* --- Backwards --------------------------------------------------------------------------- */
+
+/*
+ * The gradient of an operation's output is masked in place by the ReLU that ends it, and lies
+ * there until it is passed on; after that nobody looks at it.
+ */
+
+/* An operation on its way back. */
+struct back {
+	struct engine *engine;
+	const struct program_op *op;
+	struct unit *unit;
+	int index;
+	size_t count;
+	void *dy; /* of what is written first */
+	void *dx; /* where the input's gradient goes: NULL, its place, or the temporary one */
+};
+
+void *engine_gradient(const struct engine *engine, int index)
+{
+	return engine_room(engine, engine->program->values[index].gradient);
+}
+
+static size_t all_of(const struct back *back, int value)
+{
+	return back->count * back->engine->program->values[value].elements;
+}
+
+static int ready(const struct back *back, int parameter)
+{
+	struct engine *engine = back->engine;
+	double begin = ddp_seconds();
+	int status;
+
+	/* With statistics of all ranks nothing may be under way while these are summed. */
+	if (parameter < 0 || engine->sync_norm)
+		return 0;
+	status = ddp_gradients_ready(engine->setup.model->gradients, (size_t)parameter + 1);
+	engine->seconds[ENGINE_REDUCE] += ddp_seconds() - begin;
+	return status;
+}
+
+/* Parameters become ready from the last to the first. */
+static int both_ready(const struct back *back, struct ddp_error *error)
+{
+	int status = ready(back, back->op->node->bias);
+
+	if (status == 0)
+		status = ready(back, back->op->node->weight);
+	return status < 0 ? engine_fail(back->engine, status, error) : 0;
+}
+
+static float *gradient_of(const struct back *back, int parameter)
+{
+	return parameter < 0 ? NULL : model_gradient(back->engine->setup.model, (size_t)parameter);
+}
+
+/* A rank that has no samples for this step. */
+static void clear_parameters(const struct back *back)
+{
+	const struct graph *graph = back->engine->setup.model->graph;
+	int parameters[] = {back->op->node->weight, back->op->node->bias};
+
+	for (int i = 0; i < 2; i++) {
+		if (parameters[i] >= 0)
+			memset(gradient_of(back, parameters[i]), 0,
+			       graph->parameters[parameters[i]].count * sizeof(float));
+	}
+}
+
+static int dense(const struct back *back, struct ddp_error *error)
+{
+	const struct engine *engine = back->engine;
+	const struct program_op *op = back->op;
+	const void *x = engine_value(engine, op->input);
+	int status;
+
+	if (op->relu && !op->masked)
+		engine->kernels->relu_back(back->dy, engine_value(engine, op->output), back->dy,
+					   all_of(back, op->output), engine->setup.type);
+	status = engine->math->back_weights(back->unit->math, back->count, x, back->dy,
+					    gradient_of(back, op->node->weight),
+					    gradient_of(back, op->node->bias), error);
+	if (status == 0)
+		status = both_ready(back, error);
+	if (status == 0 && back->dx)
+		status = engine->math->back_data(back->unit->math, back->count, back->dy, back->dx,
+						 error);
+	return status;
+}
+
+static int listed(const struct back *back, struct ddp_error *error)
+{
+	const struct engine *engine = back->engine;
+	const struct program_op *op = back->op;
+	const struct program_op *pool = &engine->program->ops[op->pool];
+	const uint8_t *keep = NULL;
+	float *bias = gradient_of(back, op->node->bias), scale = 1;
+	int status;
+
+	if (op->dropout != PROGRAM_NONE) {
+		keep = engine_room(engine, engine->program->ops[op->dropout].keep);
+		scale = engine->units[op->dropout].dropout.scale;
+	}
+	engine->kernels->list(&back->unit->window, back->count, back->dy,
+			      engine_value(engine, program_gradient(engine->program, op)),
+			      engine_room(engine, pool->which), keep, scale, back->unit->list,
+			      bias ? bias : engine->scratch, engine->setup.type);
+	engine->kernels->list_weights(&back->unit->window, back->unit->list, back->count,
+				      engine_value(engine, op->input),
+				      gradient_of(back, op->node->weight), engine->setup.type);
+	status = both_ready(back, error);
+	if (status == 0 && back->dx)
+		engine->kernels->list_data(&back->unit->window, back->unit->list, back->count,
+					   model_value(engine->setup.model,
+						       (size_t)op->node->weight),
+					   op->masks ? engine_value(engine, op->input) : NULL,
+					   back->dx, engine->setup.type);
+	return status;
+}
+
+static int math(const struct back *back, struct ddp_error *error)
+{
+	const struct program_value *input = &back->engine->program->values[back->op->input];
+
+	if (back->count == 0) {
+		clear_parameters(back);
+		return both_ready(back, error);
+	}
+	if (input->again != PROGRAM_NONE)
+		norm_again(back->engine, input->maker, back->count);
+	return back->op->listed ? listed(back, error) : dense(back, error);
+}
+
+/* Let the gradient that lies in [dy] be the addend's, or part of it. */
+static void pass_back(const struct back *back)
+{
+	const struct engine *engine = back->engine;
+	int other = back->op->other;
+	void *to;
+
+	if (other == PROGRAM_NONE || !engine->program->values[other].wanted)
+		return;
+	to = engine_gradient(engine, other);
+	if (back->op->accumulate_other)
+		engine->kernels->add(back->dy, to, to, all_of(back, other), false,
+				     engine->setup.type);
+	else if (to != back->dy)
+		memcpy(to, back->dy, all_of(back, other) * ddp_type_size(engine->setup.type));
+}
+
+static int norm(const struct back *back, struct ddp_error *error)
+{
+	int status = norm_backward(back->engine, back->index, back->count, back->dx, error);
+
+	if (status == 0)
+		status = both_ready(back, error);
+	if (status == 0)
+		pass_back(back);
+	return status;
+}
+
+static void add(const struct back *back)
+{
+	const struct engine *engine = back->engine;
+	const struct program_op *op = back->op;
+	size_t all = all_of(back, op->output);
+	enum ddp_type type = engine->setup.type;
+
+	if (op->relu)
+		engine->kernels->relu_back(back->dy, engine_value(engine, op->output), back->dy,
+					   all, type);
+	pass_back(back);
+	if (!back->dx)
+		return;
+	if (op->accumulate)
+		engine->kernels->add(back->dy, back->dx, back->dx, all, false, type);
+	else if (back->dx != back->dy)
+		memcpy(back->dx, back->dy, all * ddp_type_size(type));
+}
+
+static void max_pool_back(const struct back *back)
+{
+	const struct engine *engine = back->engine;
+	struct graph_shape in = back->op->node->in;
+	struct pool pool = {in.height, in.width, in.channels, back->op->node->layer->size};
+	const uint8_t *which = engine_room(engine, back->op->which);
+
+	if (back->op->masks)
+		engine->kernels->relu_back(back->dy, engine_value(engine, back->op->output),
+					   back->dy, all_of(back, back->op->output),
+					   engine->setup.type);
+	if (pool.size == 2)
+		engine->kernels->max_pool_back(back->dy, which, back->dx, back->count, in.height,
+					       in.width, in.channels, engine->setup.type);
+	else
+		pool_back(&pool, back->count, back->dy, which, back->dx, engine->setup.type);
+}
+
+static int run_back(const struct back *back, struct ddp_error *error)
+{
+	const struct engine *engine = back->engine;
+	const struct program_op *op = back->op;
+	struct graph_shape in = op->node->in;
+	enum ddp_type type = engine->setup.type;
+
+	switch (op->kind) {
+	case PROGRAM_MATH:
+		return math(back, error);
+	case PROGRAM_NORM:
+		return norm(back, error);
+	case PROGRAM_ADD:
+		add(back);
+		break;
+	case PROGRAM_RELU:
+		engine->kernels->relu_back(back->dy, engine_value(engine, op->output), back->dx,
+					   all_of(back, op->output), type);
+		break;
+	case PROGRAM_MAX_POOL:
+		max_pool_back(back);
+		break;
+	case PROGRAM_AVERAGE_POOL:
+		engine->kernels->average_pool_back(back->dy, back->dx, back->count,
+						   (size_t)in.height * (size_t)in.width,
+						   (size_t)in.channels, type);
+		break;
+	case PROGRAM_DROPOUT:
+		engine->kernels->mask(back->dy, back->dx, engine_room(engine, op->keep),
+				      back->unit->dropout.scale, all_of(back, op->output), type);
+		break;
+	}
+	return 0;
+}
+
+static int run_op(struct engine *engine, int index, size_t count, struct ddp_error *error)
+{
+	const struct program *program = engine->program;
+	const struct program_op *op = &program->ops[index];
+	struct back back = {engine, op, &engine->units[index], index, count, NULL, NULL};
+	int status;
+
+	if (op->skipped || !program->values[op->output].wanted)
+		return 0;
+	back.dy = engine_gradient(engine, program_gradient(program, op));
+	if (program->values[op->input].wanted)
+		back.dx = op->temporary != PROGRAM_NONE ? engine_room(engine, op->temporary)
+							: engine_gradient(engine, op->input);
+	status = run_back(&back, error);
+	if (status == 0 && op->temporary != PROGRAM_NONE) {
+		void *to = engine_gradient(engine, op->input);
+
+		engine->kernels->add(back.dx, to, to, all_of(&back, op->input), false,
+				     engine->setup.type);
+	}
+	return status;
+}
+
+/* All that were kept back, from the last to the first. */
+static int ready_all(struct engine *engine, struct ddp_error *error)
+{
+	const struct model *model = engine->setup.model;
+	int status = 0;
+
+	for (size_t i = model->graph->parameter_count; status == 0 && i > 0; i--)
+		status = ddp_gradients_ready(model->gradients, i);
+	return status < 0 ? engine_fail(engine, status, error) : 0;
+}
+
+int engine_backward(struct engine *engine, size_t count, struct ddp_error *error)
+{
+	int status = 0;
+
+	engine->back = true;
+	for (int i = engine->program->op_count - 1; status == 0 && i >= 0; i--)
+		status = run_op(engine, i, count, error);
+	if (status == 0 && engine->sync_norm) {
+		double begin = ddp_seconds();
+
+		status = ready_all(engine, error);
+		engine->seconds[ENGINE_REDUCE] += ddp_seconds() - begin;
+	}
+	engine->back = false;
+	return status;
+}
