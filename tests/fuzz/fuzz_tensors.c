@@ -11,8 +11,8 @@
 #include <ddp.h>
 
 #include "fuzz.h"
-#include "state/tensors.h"
 #include "state/json.h"
+#include "state/tensors.h"
 
 static char path[64];
 static int fd = -1;

@@ -7,8 +7,8 @@
 #include <ddp.h>
 
 #include "scratch.h"
-#include "state/tensors.h"
 #include "state/json.h"
+#include "state/tensors.h"
 
 /* A file: the header in [text], which is [length] long, and [data] bytes 0, 1, 2, ... */
 static const char *make_file(const char *name, const char *text, size_t length, size_t data)
