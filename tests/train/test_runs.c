@@ -148,7 +148,7 @@ END_TEST
 
 /* --- Deaths ------------------------------------------------------------------------------------ */
 
-enum { ROUNDS = 10, ROUNDS_LONG = 50 };
+enum { ROUNDS = 5, ROUNDS_LONG = 50 };
 
 /* kill -9 of a rank, or of all, at any time; what goes on ends as if nothing had been. */
 START_TEST(test_killed)
@@ -214,7 +214,7 @@ END_TEST
 /* Who cannot wait for the end of a long step says so twice. */
 START_TEST(test_impatient)
 {
-	program_start(&program, "cifar --conv exact -b 2048 -t 1 -n 1 --log-json log");
+	program_start(&program, "cifar --conv exact -b 512 -t 1 -n 1 --log-json log");
 	program_await(".", "log", 1);
 	kill(program.pid, SIGINT);
 	program_sleep(600);
