@@ -13,6 +13,7 @@ enum { V = 4 };
 template <typename TO, typename FROM>
 static __global__ void convert(TO *to, const FROM *from, size_t count, float factor)
 {
+	GRID_WAIT();
 	size_t at = thread_index() * V;
 
 	if (at + V <= count) {
@@ -47,6 +48,7 @@ void ddp_wire_kernel_convert(void *stream, void *to, enum ddp_type to_type, cons
 
 static __global__ void count_one(uint64_t *counter, volatile uint64_t *word)
 {
+	GRID_WAIT();
 	*word = ++*counter;
 }
 

@@ -8,6 +8,7 @@ extern "C" {
 void test_barriers_all(void);
 void test_barriers_some(void);
 void test_barriers_alone(void);
+void test_barriers_begin(void);
 unsigned int test_barriers_wrong(bool barrier);
 }
 
@@ -27,13 +28,20 @@ template <typename... P, typename... A> void run(bool meet, void (*kernel)(P...)
 
 __global__ void meet_but(int who)
 {
+	GRID_WAIT();
 	if ((int)threadIdx.x != who)
 		__syncthreads();
+}
+
+__global__ void begin_at_once(int *result)
+{
+	result[thread_index()] = 1;
 }
 
 // Each thread takes what its mirror image left.
 __global__ void mirror(bool barrier, int *result)
 {
+	GRID_WAIT();
 	SHARED int places[THREADS];
 
 	places[threadIdx.x] = (int)(blockIdx.x * THREADS + threadIdx.x);
@@ -59,6 +67,13 @@ void test_barriers_some(void)
 void test_barriers_alone(void)
 {
 	run(false, meet_but, -1);
+}
+
+void test_barriers_begin(void)
+{
+	int result[2 * THREADS];
+
+	run(false, begin_at_once, (int *)result);
 }
 
 unsigned int test_barriers_wrong(bool barrier)

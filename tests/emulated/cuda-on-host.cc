@@ -49,6 +49,7 @@ struct fiber {
 	bool begun, ended;
 };
 
+unsigned waits; // of threads for the grid in front of theirs
 std::vector<std::unique_ptr<fiber>> fibers;
 fiber scheduler;
 fiber *current;
@@ -139,8 +140,18 @@ void prepare(size_t threads)
 
 void set_indices(unsigned blocks, unsigned threads)
 {
+	waits = 0;
 	gridDim = {blocks, 1, 1};
 	blockDim = {threads, 1, 1};
+}
+
+void must_have_waited(unsigned blocks, unsigned threads)
+{
+	if (waits == blocks * threads)
+		return;
+	fprintf(stderr, "a kernel of %u x %u threads: %u of them began with GRID_WAIT()\n", blocks,
+		threads, waits);
+	abort();
 }
 
 unsigned run_to_barrier(unsigned threads, bool reverse)
@@ -186,6 +197,11 @@ void __syncthreads()
 	arrived(self, &scheduler);
 }
 
+void host_grid_wait()
+{
+	waits++;
+}
+
 void host_not_aligned(const void *address, int bytes)
 {
 	fprintf(stderr, "a kernel moves %d bytes at once at %p\n", bytes, address);
@@ -198,6 +214,7 @@ void host_run_each(unsigned blocks, unsigned threads, const std::function<void()
 	for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++)
 		for (threadIdx.x = 0; threadIdx.x < threads; threadIdx.x++)
 			body();
+	must_have_waited(blocks, threads);
 }
 
 void host_run_blocks(unsigned blocks, unsigned threads, const std::function<void()> &body)
@@ -213,6 +230,7 @@ void host_run_blocks(unsigned blocks, unsigned threads, const std::function<void
 		run_block(threads);
 	}
 	meeting = false;
+	must_have_waited(blocks, threads);
 }
 
 // So that nobody takes the stacks for leaks.

@@ -143,6 +143,10 @@ static inline void store(number_f16 *to, float value)
 
 /* --- Launches --------------------------------------------------------------------------------- */
 
+/* Each thread's first statement; the test ends where a kernel has none. */
+void host_grid_wait();
+#define GRID_WAIT() host_grid_wait()
+
 /* Do it now, or when the graph is launched that [stream] is captured into (device-host.c). */
 extern "C" void host_submit(void *stream, void (*call)(void *), void (*forget)(void *), void *data);
 

@@ -291,6 +291,7 @@ static void write_after_free(void)
 void test_barriers_all(void);
 void test_barriers_some(void);
 void test_barriers_alone(void);
+void test_barriers_begin(void);
 unsigned int test_barriers_wrong(bool barrier);
 
 static void test_deaths(void)
@@ -300,6 +301,7 @@ static void test_deaths(void)
 	ok(!dies(test_barriers_all), "a barrier that all threads of a block come to");
 	ok(dies(test_barriers_some), "a barrier that one thread does not come to");
 	ok(dies(test_barriers_alone), "a barrier where threads do not meet");
+	ok(dies(test_barriers_begin), "a kernel that does not wait for the one in front of it");
 	ok(test_barriers_wrong(true) == 0, "threads of a block exchange data over a barrier");
 	ok(test_barriers_wrong(false) > 0, "and without it the data are wrong");
 }

@@ -57,7 +57,7 @@ compile() {
 	case $emulate:$source in
 	no:*.cu)
 		# shellcheck disable=SC2207 # words
-		words=("$nvcc" -std=c++17 "${nvcc_optimise[@]}" -lineinfo -arch="$arch" $(flags_of "$source") "${here[@]}"
+		words=("$nvcc" -std=c++17 "${nvcc_optimise[@]}" -lineinfo -arch="$arch" $(flags_of "$source") ${NVCCFLAGS:-} "${here[@]}"
 			-Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-threadsafe-statics,-Wall,-Wextra)
 		;;
 	yes:*.cu | *.cc)

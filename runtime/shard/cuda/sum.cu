@@ -119,6 +119,7 @@ template <int OP, typename T, int V>
 static __global__ void sum(const __grid_constant__ struct arrays arrays,
 			   const __grid_constant__ struct extent extent)
 {
+	GRID_WAIT();
 	size_t step = (size_t)gridDim.x * blockDim.x;
 
 	for (size_t i = thread_index(); i < extent.whole; i += step)

@@ -46,6 +46,7 @@ static __device__ inline void act_on(const T *a, const T *b, T *y, float scale)
 template <int ACT, typename T, int V>
 static __global__ void elements(const T *a, const T *b, T *y, size_t count, float scale)
 {
+	GRID_WAIT();
 	size_t at = thread_index() * V;
 
 	if (at + V <= count)
@@ -105,6 +106,7 @@ template <typename T, int V>
 static __global__ void biased(T *y, const float *bias, size_t count, size_t channels, bool relu,
 			      bool whole)
 {
+	GRID_WAIT();
 	constexpr int W = V < 4 ? V : 4;
 	size_t at = thread_index() * V, column = column_of(at, channels);
 	pack<T, V> numbers;
@@ -162,6 +164,7 @@ static __device__ inline void convert(const FROM *from, TO *to)
 template <typename FROM, typename TO, int V>
 static __global__ void converted(const FROM *from, TO *to, size_t count, size_t head)
 {
+	GRID_WAIT();
 	size_t index = thread_index(), at = head + index * V;
 
 	if (index < head && index < count)

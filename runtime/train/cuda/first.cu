@@ -166,6 +166,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
 	first_forward(struct kernel_first first, struct groups groups, uint32_t count, bool whole,
 		      const T *x, const float *weights, const float *bias, bool relu, T *y)
 {
+	GRID_WAIT();
 	SHARED struct taps<SIZE> taps;
 	const int size = SIZE == SMALL ? SMALL : first.size;
 	const uint32_t packs = (uint32_t)(first.out + PLANES - 1) / PLANES;
@@ -376,6 +377,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, 2)
 	first_back(struct back back, struct slope_source<T> source, struct partial partial,
 		   float *weights, float *bias)
 {
+	GRID_WAIT();
 	constexpr unsigned VALUES = (ROWS * COLUMNS + 1) * BACK_PLANES;
 	SHARED float all[VALUES][LAUNCH_THREADS + 8];
 	unsigned lane = threadIdx.x / back.across;

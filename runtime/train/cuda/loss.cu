@@ -178,6 +178,7 @@ static __global__ void loss_rows(struct loss loss, const T *logits, const int32_
 				 const struct kernel_order *order, const struct kernel_state *state,
 				 T *slopes, float *word, struct part *parts, unsigned *ticket)
 {
+	GRID_WAIT();
 	uint32_t row = (uint32_t)thread_index() / WIDTH;
 	uint32_t count = order->count < loss.batch ? order->count : loss.batch;
 	bool there = row < count;
@@ -360,6 +361,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
 	last_layer(struct loss loss, struct last<T> last, const struct kernel_order *order,
 		   const struct kernel_state *state, struct partial partial)
 {
+	GRID_WAIT();
 	SHARED struct last_memory memory;
 	uint32_t count = order->count < loss.batch ? order->count : loss.batch;
 	uint32_t r = threadIdx.x / LANES;

@@ -276,6 +276,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, 4)
 	norm_moments(struct rows rows, struct kernel_norm norm, const struct kernel_order *order,
 		     const T *x, struct partial partial, struct measured to)
 {
+	GRID_WAIT();
 	SHARED float means[V][STRIDE], m2s[V][STRIDE], counts[LAUNCH_THREADS];
 	size_t present = order->count * norm.rows;
 	struct place place = rows_place(&rows, V, present);
@@ -354,6 +355,7 @@ void kernel_norm_measure(void *stream, const struct kernel_norm *norm,
 static __global__ void norm_combine(struct kernel_norm norm, const float *moments, int ranks,
 				    struct measured to)
 {
+	GRID_WAIT();
 	size_t c = thread_index(), channels = norm.channels;
 	double n = 0, mean = 0, m2 = 0;
 
@@ -383,6 +385,7 @@ void kernel_norm_combine(void *stream, const struct kernel_norm *norm, const flo
 static __global__ void norm_fixed(struct kernel_norm norm, const float *running_mean,
 				  const float *running_variance, float *statistics)
 {
+	GRID_WAIT();
 	size_t c = thread_index(), channels = norm.channels;
 
 	if (c >= channels)
@@ -467,6 +470,7 @@ template <typename T, int V>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
 	norm_apply(struct rows rows, struct apply<T> apply)
 {
+	GRID_WAIT();
 	struct place place = rows_place(&rows, V, rows.rows);
 	size_t row = place.first + place.lane;
 	struct line<V> line;
@@ -615,6 +619,7 @@ template <typename T, int V, int KIND>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, KIND == AGAIN ? 3 : 4)
 	sums_of(struct rows rows, struct terms<T> terms, struct partial partial, float *to)
 {
+	GRID_WAIT();
 	constexpr int SUMS = KIND == PLAIN ? 1 : 2;
 	SHARED float all[SUMS * V][STRIDE];
 	struct place place = rows_place(&rows, V, rows.rows);
@@ -773,6 +778,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, AGAIN ? 3 : 4)
 	norm_back(struct rows rows, size_t image, const struct kernel_order *order,
 		  struct back<T> back)
 {
+	GRID_WAIT();
 	struct place place = rows_place(&rows, V, rows.rows);
 	size_t row = place.first + place.lane, present = order->count * image;
 	struct back_line<V> line;

@@ -104,6 +104,7 @@ static __global__ void norm_parts(const float *gradients, size_t count,
 				  const struct kernel_state *state, struct norm_part *parts,
 				  unsigned *ticket, struct kernel_norm2 *norm2)
 {
+	GRID_WAIT();
 	size_t stride = (size_t)gridDim.x * blockDim.x * FOUR;
 	float inverse = inverse_of(state->scale);
 	struct norm_part part = {0, 0};
@@ -180,6 +181,7 @@ static __device__ void scaler_update(struct kernel_state *state, bool overflow)
 static __global__ void advance(const struct kernel_order *order, struct kernel_state *state,
 			       const struct kernel_norm2 *norm2, float *divisor)
 {
+	GRID_WAIT();
 	bool scaled = norm2 && state->interval > 0;
 	bool overflow = scaled && norm2->overflow;
 
@@ -315,6 +317,7 @@ static __device__ inline float clip_factor(const struct step &step)
 template <class RULE, bool ALIGNED, typename T>
 static __global__ void optimize(struct step step, T *narrow)
 {
+	GRID_WAIT();
 	size_t first = thread_index() * FOUR, there;
 	four<float> value, gradient, slot[2] = {};
 	struct optim_numbers numbers = step.numbers;

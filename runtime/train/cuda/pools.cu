@@ -88,6 +88,7 @@ template <typename T, int V, int SIZE>
 static __global__ void max_pool(struct kernel_pool pool, uint32_t count, const T *x, T *y,
 				uint8_t *which)
 {
+	GRID_WAIT();
 	const int size = SIZE ? SIZE : pool.size;
 	uint32_t index = (uint32_t)thread_index();
 	pack<uint8_t, V> at = {};
@@ -136,6 +137,7 @@ static __global__ void max_pool_back(struct kernel_pool pool, uint32_t rows, uin
 				     uint32_t count, const T *dy, const uint8_t *which, const T *y,
 				     float scale, T *dx)
 {
+	GRID_WAIT();
 	pack<uint8_t, V> at = {};
 	pack<T, V> slopes = {}, results = {};
 	struct window window;
@@ -299,6 +301,7 @@ template <typename T, int V>
 static __global__ void drop(struct kernel_dropout dropout, const struct kernel_order *order,
 			    const uint64_t *orders, struct groups groups, const T *x, T *y)
 {
+	GRID_WAIT();
 	struct share share = share_of<V>(&groups);
 	size_t at = (size_t)share.sample * groups.elements + share.place;
 	pack<T, V> numbers;
@@ -347,6 +350,7 @@ static __global__ void pool_drop(struct kernel_pool pool, struct kernel_dropout 
 				 const struct kernel_order *order, const uint64_t *orders,
 				 struct groups groups, const T *x, T *y, uint8_t *which)
 {
+	GRID_WAIT();
 	const int size = SIZE ? SIZE : pool.size;
 	struct share share = share_of<V>(&groups);
 	struct window window = window_at(&pool, share);
@@ -402,6 +406,7 @@ template <typename T, int V>
 static __global__ void average_pool(uint32_t count, uint32_t rows, uint32_t channels, const T *x,
 				    T *y)
 {
+	GRID_WAIT();
 	const float part = 1 / (float)rows;
 	uint32_t index = (uint32_t)thread_index(), packs = channels / V,
 		 channel = index % packs * V;
@@ -440,6 +445,7 @@ template <typename T, int V>
 static __global__ void average_pool_back(uint32_t count, uint32_t rows, uint32_t channels,
 					 const T *dy, T *dx)
 {
+	GRID_WAIT();
 	const float part = 1 / (float)rows;
 	uint32_t index = (uint32_t)thread_index(), packs = channels / V,
 		 channel = index % packs * V;

@@ -94,6 +94,7 @@ static __global__ void gather(struct kernel_images images, const uint8_t *pixels
 			      const struct kernel_order *order, const uint32_t *indices,
 			      const uint64_t *orders, uint32_t batch, uint32_t packs, T *x)
 {
+	GRID_WAIT();
 	size_t index = thread_index();
 	uint32_t sample = (uint32_t)index / packs, element = (uint32_t)index % packs * V;
 	struct spot spot = spot_of(&images, element), first = spot;

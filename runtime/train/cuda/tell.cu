@@ -11,6 +11,7 @@
 
 static __global__ void progress(struct kernel_state *state, volatile uint64_t *to)
 {
+	GRID_WAIT();
 	*to = ++state->buckets;
 }
 
@@ -22,6 +23,7 @@ void kernel_progress(void *stream, struct kernel_state *state, uint64_t *to)
 static __global__ void tell(const struct kernel_order *order, const struct kernel_state *state,
 			    float *word, struct kernel_result *results)
 {
+	GRID_WAIT();
 	volatile struct kernel_result *result = &results[order->slot];
 
 	for (int i = 0; i < KERNEL_WORD; i++) {
