@@ -1,25 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * layer.h without a GPU: the CPU's loops in plain C
+ *
+ * What is read is widened to f32, results are rounded once. The work is done when the stream comes to it, and spoils
+ * its scratch memory. A plan is the number of the plans that were chosen before it.
+ */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "layer-host.h"
+#include "cpu/math.h"
+#include "layer.h"
 #include "number-host.h"
 #include "queue-host.h"
 
 enum { SCRATCH = 1024 };
 
+struct layers {
+	struct device *device;
+	int chosen;
+};
+
 struct layer {
 	struct device *device;
-	const char *name;
+	char name[64];
 	enum ddp_type type;
-	bool bias;
+	bool bias, first;
 	size_t batch, test_batch;
+	size_t channels;
 	size_t reads, gives, weights; /* elements of an image, of its results, of all weights */
 	struct math_layer *math;
-	float *x, *y, *w; /* widened */
-	int users;	  /* the owner, and work that is not forgotten */
+	float *x, *y, *w, *b; /* widened */
+	int users;	      /* the owner, and work that is not forgotten */
 };
 
 /* --- Numbers ------------------------------------------------------------------------------ */
@@ -46,6 +60,25 @@ static void narrow(const float *from, void *to, size_t count, enum ddp_type type
 
 /* --- A layer ------------------------------------------------------------------------------ */
 
+int layers_open(struct layers **layers, struct device *device, struct ddp_error *error)
+{
+	*layers = calloc(1, sizeof(**layers));
+	if (!*layers)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for layers");
+	(*layers)->device = device;
+	return 0;
+}
+
+void layers_close(struct layers *layers)
+{
+	free(layers);
+}
+
+const char *layers_describe(void)
+{
+	return "plain C";
+}
+
 void layer_destroy(struct layer *layer)
 {
 	if (!layer || --layer->users > 0)
@@ -55,10 +88,11 @@ void layer_destroy(struct layer *layer)
 	free(layer->x);
 	free(layer->y);
 	free(layer->w);
+	free(layer->b);
 	free(layer);
 }
 
-static void measure(struct layer *layer, const struct math_options *options)
+static void measure(struct layer *layer, const struct layer_options *options)
 {
 	int height = (options->height + 2 * options->pad - options->size) / options->stride + 1;
 	int width = (options->width + 2 * options->pad - options->size) / options->stride + 1;
@@ -69,34 +103,62 @@ static void measure(struct layer *layer, const struct math_options *options)
 			 (size_t)options->in;
 }
 
-int layer_create(struct layer **layer, struct device *device, const char *name,
-		 const struct math_options *options, size_t batch, size_t test_batch,
-		 struct ddp_error *error)
+/* As layer.c does: one that is known, or another one. */
+static int choose(struct layers *layers, const struct layer_options *options, struct plans *plans)
 {
-	struct math_options wide = *options;
+	char label[96], key[PLANS_KEY], plan[PLANS_PLAN];
+
+	snprintf(label, sizeof(label), "%s.forward", options->name);
+	snprintf(key, sizeof(key), "forward %s%s, %zu MiB", options->name,
+		 plans->shared ? " shared" : "", plans->memory >> 20);
+	if (!plans_find(plans, key, plan))
+		snprintf(plan, sizeof(plan), "%d", layers->chosen++);
+	return plans_take(plans, label, key, plan);
+}
+
+int layer_create(struct layer **layer, struct layers *layers, const struct layer_options *options,
+		 struct plans *plans, struct ddp_error *error)
+{
+	size_t most = options->batch > options->test_batch ? options->batch : options->test_batch;
+	struct math_options math = {.height = options->height,
+				    .width = options->width,
+				    .in = options->in,
+				    .out = options->out,
+				    .size = options->size,
+				    .stride = options->stride,
+				    .pad = options->pad,
+				    .dense = options->dense,
+				    .bias = options->bias,
+				    .relu = options->relu,
+				    .first = options->first,
+				    .type = DDP_F32,
+				    .batch = most,
+				    .threads = 1};
 	struct layer *made = calloc(1, sizeof(*made));
 	int status;
 
 	*layer = NULL;
 	if (!made)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory", name);
-	*made = (struct layer){.device = device,
-			       .name = name,
+		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory", options->name);
+	*made = (struct layer){.device = layers->device,
 			       .type = options->type,
+			       .channels = (size_t)options->out,
 			       .bias = options->bias,
-			       .batch = batch,
-			       .test_batch = test_batch,
+			       .first = options->first,
+			       .batch = options->batch,
+			       .test_batch = options->test_batch,
 			       .users = 1};
-	wide.type = DDP_F32;
-	wide.batch = batch > test_batch ? batch : test_batch;
-	wide.threads = 1;
+	snprintf(made->name, sizeof(made->name), "%s", options->name);
 	measure(made, options);
-	made->x = calloc(wide.batch * made->reads, sizeof(float));
-	made->y = calloc(wide.batch * made->gives, sizeof(float));
+	made->x = calloc(most * made->reads, sizeof(float));
+	made->y = calloc(most * made->gives, sizeof(float));
 	made->w = calloc(made->weights, sizeof(float));
-	status = math_plain.create(&made->math, &wide, error);
-	if (!status && (!made->x || !made->y || !made->w))
-		status = ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory", name);
+	made->b = calloc((size_t)options->out, sizeof(float));
+	status = math_plain.create(&made->math, &math, error);
+	if (!status && (!made->x || !made->y || !made->w || !made->b))
+		status = ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory", options->name);
+	if (!status && !options->dense)
+		status = choose(layers, options, plans);
 	if (status)
 		layer_destroy(made);
 	else
@@ -116,8 +178,7 @@ struct job {
 	struct layer *layer;
 	enum math_pass pass;
 	size_t count;
-	const void *x, *dy, *weights;
-	const float *bias;
+	const void *x, *dy, *weights, *bias;
 	void *result, *scratch;
 };
 
@@ -128,7 +189,9 @@ static int do_forward(const struct job *job, struct ddp_error *error)
 
 	widen(job->weights, layer->w, layer->weights, layer->type);
 	widen(job->x, layer->x, job->count * layer->reads, layer->type);
-	status = math_plain.load(layer->math, layer->w, job->bias, error);
+	if (job->bias)
+		widen(job->bias, layer->b, layer->channels, layer->type);
+	status = math_plain.load(layer->math, layer->w, job->bias ? layer->b : NULL, error);
 	if (!status)
 		status = math_plain.forward(layer->math, job->count, layer->x, layer->y, error);
 	narrow(layer->y, job->result, job->count * layer->gives, layer->type);
@@ -180,8 +243,7 @@ static void forget_job(void *data)
 	free(job);
 }
 
-static int submit(struct layer *layer, enum device_stream stream, const struct job *what,
-		  struct ddp_error *error)
+static int submit(struct layer *layer, const struct job *what, struct ddp_error *error)
 {
 	struct queue_work work = {.call = do_job, .forget = forget_job};
 	struct job *job;
@@ -196,13 +258,12 @@ static int submit(struct layer *layer, enum device_stream stream, const struct j
 	job->layer = layer;
 	layer->users++;
 	work.data = job;
-	queues_submit(device_stream(layer->device, stream), &work);
+	queues_submit(device_stream(layer->device, DEVICE_COMPUTE), &work);
 	return 0;
 }
 
-int layer_forward(struct layer *layer, enum device_stream stream, bool test, const void *x,
-		  const void *weights, const float *bias, void *y, void *scratch,
-		  struct ddp_error *error)
+int layer_forward(struct layer *layer, bool test, const void *x, const void *weights,
+		  const void *bias, void *y, void *scratch, struct ddp_error *error)
 {
 	struct job job = {.pass = MATH_FORWARD,
 			  .count = test ? layer->test_batch : layer->batch,
@@ -215,11 +276,11 @@ int layer_forward(struct layer *layer, enum device_stream stream, bool test, con
 	if (layer->bias != (bias != NULL))
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "%s: a bias, or none, against its options", layer->name);
-	return submit(layer, stream, &job, error);
+	return submit(layer, &job, error);
 }
 
-int layer_back_data(struct layer *layer, enum device_stream stream, const void *dy,
-		    const void *weights, void *dx, void *scratch, struct ddp_error *error)
+int layer_back_data(struct layer *layer, const void *dy, const void *weights, void *dx,
+		    void *scratch, struct ddp_error *error)
 {
 	struct job job = {.pass = MATH_BACK_DATA,
 			  .count = layer->batch,
@@ -228,11 +289,14 @@ int layer_back_data(struct layer *layer, enum device_stream stream, const void *
 			  .result = dx,
 			  .scratch = scratch};
 
-	return submit(layer, stream, &job, error);
+	if (layer->first)
+		return ddp_error_set(error, DDP_ERR_STATE, "%s: the first layer's back_data",
+				     layer->name);
+	return submit(layer, &job, error);
 }
 
-int layer_back_weights(struct layer *layer, enum device_stream stream, const void *x,
-		       const void *dy, float *weights, void *scratch, struct ddp_error *error)
+int layer_back_weights(struct layer *layer, const void *x, const void *dy, float *weights,
+		       void *scratch, struct ddp_error *error)
 {
 	struct job job = {.pass = MATH_BACK_WEIGHTS,
 			  .count = layer->batch,
@@ -241,5 +305,5 @@ int layer_back_weights(struct layer *layer, enum device_stream stream, const voi
 			  .result = weights,
 			  .scratch = scratch};
 
-	return submit(layer, stream, &job, error);
+	return submit(layer, &job, error);
 }

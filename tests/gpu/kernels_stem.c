@@ -7,7 +7,7 @@
  */
 #include "arrays.h"
 #include "base/watch.h"
-#include "conv.h"
+#include "layer.h"
 
 enum { PADDED = 8, SIZE = 3 };
 
@@ -24,12 +24,13 @@ struct way {
 	const struct stem *stem;
 	size_t batch, rows;
 	int channels; /* that are read; 0: the own kernels */
-	struct conv *conv;
+	struct layer *layer;
 	struct array x, weights, bias, y, dy, dz, dw, db;
 	struct kernel_scratch scratch;
 };
 
 static struct ddp_error error;
+static struct layers *layers;
 
 /* --- What is computed ---------------------------------------------------------------------------- */
 
@@ -46,10 +47,9 @@ static void forward(struct way *way)
 		kernel_first(arrays_stream, &first, way->batch, way->x.data, way->weights.data,
 			     way->bias.data, way->stem->bias, way->y.data, way->x.type);
 	else
-		arrays_check(conv_forward(way->conv, DEVICE_COMPUTE, false, way->x.data,
-					  way->weights.data,
-					  way->stem->bias ? way->bias.data : NULL, way->y.data,
-					  way->scratch.memory, &error),
+		arrays_check(layer_forward(way->layer, false, way->x.data, way->weights.data,
+					   way->stem->bias ? way->bias.data : NULL, way->y.data,
+					   way->scratch.memory, &error),
 			     &error);
 }
 
@@ -70,8 +70,8 @@ static void back(struct way *way)
 		kernel_column_sums(arrays_stream, dz, way->rows, (size_t)way->stem->out,
 				   &way->scratch, way->db.data, type);
 	}
-	arrays_check(conv_back_weights(way->conv, DEVICE_COMPUTE, way->x.data, dz, way->dw.data,
-				       way->scratch.memory, &error),
+	arrays_check(layer_back_weights(way->layer, way->x.data, dz, way->dw.data,
+					way->scratch.memory, &error),
 		     &error);
 }
 
@@ -102,25 +102,25 @@ static void way_open(struct way *way, const struct stem *stem, size_t batch, int
 	int side = stem->side + 2 * stem->pad - SIZE + 1, reads = channels ? channels : stem->in;
 	size_t pixels = batch * (size_t)(stem->side * stem->side), out = (size_t)stem->out;
 	size_t taps = out * SIZE * SIZE, bytes;
-	struct conv_options options = {.name = "stem",
-				       .height = stem->side,
-				       .width = stem->side,
-				       .in = reads,
-				       .out = stem->out,
-				       .size = SIZE,
-				       .stride = 1,
-				       .pad = stem->pad,
-				       .bias = stem->bias,
-				       .relu = stem->bias,
-				       .first = true,
-				       .type = type,
-				       .batch = batch};
+	struct layer_options options = {.name = "stem",
+					.height = stem->side,
+					.width = stem->side,
+					.in = reads,
+					.out = stem->out,
+					.size = SIZE,
+					.stride = 1,
+					.pad = stem->pad,
+					.bias = stem->bias,
+					.relu = stem->bias,
+					.first = true,
+					.type = type,
+					.batch = batch};
 
 	*way = (struct way){.stem = stem, .batch = batch, .channels = channels};
 	way->rows = batch * (size_t)(side * side);
 	way->x = pixels_make(type, pixels, reads, stem->in, 1);
 	way->weights = pixels_make(channels ? type : DDP_F32, taps, reads, stem->in, 2);
-	way->bias = pixels_make(DDP_F32, out, 1, 1, 3);
+	way->bias = pixels_make(channels ? type : DDP_F32, out, 1, 1, 3);
 	way->dy = pixels_make(type, way->rows, stem->out, stem->out, 4);
 	way->y = array_make(type, way->rows * out, 0);
 	way->dz = array_make(type, way->rows * out, 0);
@@ -128,9 +128,11 @@ static void way_open(struct way *way, const struct stem *stem, size_t batch, int
 	way->db = array_make(DDP_F32, out, 0);
 	bytes = kernel_sums_bytes(way->rows, out);
 	if (channels) {
-		arrays_check(conv_create(&way->conv, arrays_device, &options, NULL, &error),
-			     &error);
-		bytes = larger(bytes, conv_scratch(way->conv));
+		struct plans plans = {.memory = device_info(arrays_device)->limit};
+
+		arrays_check(layer_create(&way->layer, layers, &options, &plans, &error), &error);
+		bytes = larger(bytes, layer_scratch(way->layer));
+		free(plans.taken);
 	} else {
 		const struct kernel_first first = first_of(stem);
 
@@ -144,7 +146,7 @@ static void way_close(struct way *way)
 	struct array *arrays[] = {&way->x,  &way->weights, &way->bias, &way->y,
 				  &way->dy, &way->dz,	   &way->dw,   &way->db};
 
-	conv_destroy(way->conv);
+	layer_destroy(way->layer);
 	scratch_free(&way->scratch);
 	for (int i = 0; i < ROWS(arrays); i++)
 		array_free(arrays[i]);
@@ -230,9 +232,11 @@ int main(void)
 
 	if (!arrays_begin("the first convolution"))
 		return tap_failed ? tap_end() : EXIT_SUCCESS;
+	arrays_check(layers_open(&layers, arrays_device, &error), &error);
 	for (int s = 0; s < ROWS(stems); s++)
 		for (int t = 0; t < ROWS(types); t++)
 			for (int b = 0; b < (emulated() ? 1 : ROWS(batches)); b++)
 				test_stem(&stems[s], emulated() ? 3 : batches[b], types[t]);
+	layers_close(layers);
 	return arrays_end();
 }

@@ -13,7 +13,7 @@ static const char *cuda_describe(const struct engine *engine)
 
 static const char *cuda_choices(const struct engine *engine)
 {
-	return engine->choices;
+	return engine->plans.taken ? engine->plans.taken : "";
 }
 
 static const char *cuda_device(const struct engine *engine)

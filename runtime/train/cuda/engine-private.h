@@ -10,11 +10,10 @@
 #ifndef TRAIN_CUDA_ENGINE_PRIVATE_H
 #define TRAIN_CUDA_ENGINE_PRIVATE_H
 
-#include "conv.h"
 #include "data.h"
-#include "dense.h"
 #include "engine.h"
 #include "kernels.h"
+#include "layer.h"
 #include "program/dropout.h"
 #include "program/program.h"
 #include "ring.h"
@@ -39,8 +38,7 @@ _Static_assert((int)CUDA_LAG < (int)RING_DEPTH, "the ring is too short for steps
 
 /* What an operation has besides its row of the program. */
 struct unit {
-	struct conv *conv;   /* MATH: one of these two, or neither: */
-	struct dense *dense; /* then it is the first convolution */
+	struct layer *layer; /* MATH; NULL: the first convolution, by our kernels */
 	struct kernel_first first;
 	struct kernel_dropout dropout;
 	struct kernel_norm norm;
@@ -100,6 +98,8 @@ struct engine {
 	bool scaling;	/* the loss, by setup.scaler */
 	enum ddp_type wire;
 
+	struct layers *layers;
+	struct plans plans;
 	struct program *program;
 	struct unit *units; /* of each operation */
 	size_t channels;    /* of the widest NORM */
@@ -129,7 +129,6 @@ struct engine {
 	struct kernel_result last; /* result */
 
 	char describe[256], name[192];
-	char *choices; /* as text */
 };
 
 /* --- open.c, memory.c, plans.c ----------------------------------------------------------------- */

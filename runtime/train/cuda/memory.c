@@ -42,10 +42,8 @@ static size_t math_scratch(const struct engine *engine, const struct program_op 
 
 	if (op->node->bias >= 0)
 		most = kernel_sums_bytes(rows, (size_t)out.channels);
-	if (unit->conv)
-		return larger(most, conv_scratch(unit->conv));
-	if (unit->dense)
-		return larger(most, dense_scratch(unit->dense));
+	if (unit->layer)
+		return larger(most, layer_scratch(unit->layer));
 	return larger(most, kernel_first_bytes(&unit->first, engine->setup.batch));
 }
 

@@ -63,7 +63,7 @@ static int open_device(struct engine *engine, struct ddp_error *error)
 	info = device_info(engine->device);
 	snprintf(engine->name, sizeof(engine->name), "GPU %d, %s", info->index, info->name);
 	snprintf(engine->describe, sizeof(engine->describe), "%s, CUDA %d.%d, sm_%d%d",
-		 conv_describe(), info->cuda / 1000, info->cuda % 1000 / 10, info->major,
+		 layers_describe(), info->cuda / 1000, info->cuda % 1000 / 10, info->major,
 		 info->minor);
 	describe_type(engine);
 	return 0;
@@ -236,10 +236,9 @@ int cuda_open(struct engine **result, const struct engine_setup *setup, struct d
 /* What CUDA and its libraries hold: they wait for the device before they give it back. */
 static void close_device(struct engine *engine)
 {
-	for (int i = 0; engine->units && i < engine->program->op_count; i++) {
-		conv_destroy(engine->units[i].conv);
-		dense_destroy(engine->units[i].dense);
-	}
+	for (int i = 0; engine->units && i < engine->program->op_count; i++)
+		layer_destroy(engine->units[i].layer);
+	layers_close(engine->layers);
 	ring_close(engine->ring);
 	ring_close(engine->test_ring);
 	data_close(engine->train);
@@ -265,6 +264,7 @@ void cuda_close(struct engine *engine)
 	program_destroy(engine->program);
 	free(engine->units);
 	free(engine->buckets);
-	free(engine->choices);
+	free(engine->plans.known);
+	free(engine->plans.taken);
 	free(engine);
 }

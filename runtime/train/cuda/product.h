@@ -24,9 +24,9 @@
 struct product_form {
 	size_t rows, columns, inner;
 	bool turn_a, turn_b; /* stored inner x rows; stored columns x inner */
+	bool bias, relu;     /* of D's rows, in its type */
 	enum ddp_type type, out;
 	bool tf32;
-	cublasLtEpilogue_t epilogue;
 };
 
 /* All zeros: none. */
@@ -37,15 +37,11 @@ struct product {
 	size_t workspace;
 };
 
-/*
- * Describe it, and take cublasLt's first suggestion of at most [workspace] bytes. What fails is to be
- * freed too.
- */
+/* Describe it, and take cublasLt's first suggestion. What fails is to be freed too. */
 cublasStatus_t product_make(struct product *product, const struct product_form *form,
-			    cublasLtHandle_t handle, size_t workspace);
+			    cublasLtHandle_t handle);
 void product_free(struct product *product);
 
-/* [bias] is of the type of D. */
 cublasStatus_t product_run(const struct product *product, cublasLtHandle_t handle, void *stream,
 			   const void *a, const void *b, const void *bias, void *d,
 			   void *workspace);

@@ -44,7 +44,7 @@ const void *cuda_weight(const struct engine *engine, int parameter)
 {
 	const char *narrow = engine->memory.narrow;
 
-	if (!narrow)
+	if (!narrow || parameter < 0)
 		return cuda_parameter(engine, parameter);
 	return narrow + engine->setup.model->offsets[parameter] * ddp_type_size(engine->setup.type);
 }
@@ -237,20 +237,17 @@ static int forward_math(struct engine *engine, int index, struct ddp_error *erro
 	const struct program_op *op = &engine->program->ops[index];
 	const struct unit *unit = &engine->units[index];
 	bool test = engine->mode == PROGRAM_TEST;
-	const float *bias = cuda_parameter(engine, op->node->bias);
+	const void *bias = cuda_weight(engine, op->node->bias);
 	const void *weights = cuda_weight(engine, op->node->weight);
 	const void *x = cuda_value(engine, op->input);
 	void *y = cuda_value(engine, op->output);
 
-	if (unit->conv)
-		return conv_forward(unit->conv, DEVICE_COMPUTE, test, x, weights, bias, y,
-				    engine->memory.scratch, error);
-	if (unit->dense)
-		return dense_forward(unit->dense, DEVICE_COMPUTE, test, x, weights, bias, y,
-				     engine->memory.scratch, error);
+	if (unit->layer)
+		return layer_forward(unit->layer, test, x, weights, bias, y, engine->memory.scratch,
+				     error);
 	kernel_first(cuda_stream(engine), &unit->first, engine->batch, x,
-		     cuda_parameter(engine, op->node->weight), bias, op->relu, y,
-		     engine->setup.type);
+		     cuda_parameter(engine, op->node->weight),
+		     cuda_parameter(engine, op->node->bias), op->relu, y, engine->setup.type);
 	return 0;
 }
 
@@ -438,11 +435,8 @@ static int weights(const struct back *back, struct ddp_error *error)
 	const void *x = cuda_value(engine, op->input);
 	float *slope = cuda_slope(engine, op->node->weight);
 
-	if (back->unit->conv)
-		return conv_back_weights(back->unit->conv, DEVICE_COMPUTE, x, back->dy, slope,
-					 engine->memory.scratch, error);
-	return dense_back_weights(back->unit->dense, DEVICE_COMPUTE, x, back->dy, slope,
-				  engine->memory.scratch, error);
+	return layer_back_weights(back->unit->layer, x, back->dy, slope, engine->memory.scratch,
+				  error);
 }
 
 static int data(const struct back *back, struct ddp_error *error)
@@ -450,10 +444,7 @@ static int data(const struct back *back, struct ddp_error *error)
 	struct engine *engine = back->engine;
 	const void *weight = cuda_weight(engine, back->op->node->weight);
 
-	if (back->unit->conv)
-		return conv_back_data(back->unit->conv, DEVICE_COMPUTE, back->dy, weight, back->dx,
-				      engine->memory.scratch, error);
-	return dense_back_data(back->unit->dense, DEVICE_COMPUTE, back->dy, weight, back->dx,
+	return layer_back_data(back->unit->layer, back->dy, weight, back->dx,
 			       engine->memory.scratch, error);
 }
 
@@ -461,7 +452,7 @@ static int math(const struct back *back, struct ddp_error *error)
 {
 	int status;
 
-	if (!back->unit->conv && !back->unit->dense)
+	if (!back->unit->layer)
 		return first(back, error);
 	if (back->op->relu && !back->op->masked)
 		mask(back);

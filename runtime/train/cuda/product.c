@@ -9,6 +9,9 @@
 /* Views of arenas lie at multiples of 64 bytes in f32, so of 32 in half of that. */
 enum { ALIGNMENT = 32 };
 
+/* What cublasLt is said to want at most on recent GPUs. */
+static const size_t most_workspace = (size_t)32 << 20;
+
 static cudaDataType_t data_type(enum ddp_type type)
 {
 	switch (type) {
@@ -21,6 +24,13 @@ static cudaDataType_t data_type(enum ddp_type type)
 	}
 }
 
+static cublasLtEpilogue_t epilogue(const struct product_form *form)
+{
+	if (form->bias)
+		return form->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+	return form->relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 static cublasStatus_t describe(cublasLtMatmulDesc_t *description, const struct product_form *form)
 {
 	bool tf32 = form->type == DDP_F32 && form->tf32;
@@ -31,7 +41,7 @@ static cublasStatus_t describe(cublasLtMatmulDesc_t *description, const struct p
 	} list[] = {
 		{CUBLASLT_MATMUL_DESC_TRANSA, form->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N},
 		{CUBLASLT_MATMUL_DESC_TRANSB, form->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N},
-		{CUBLASLT_MATMUL_DESC_EPILOGUE, (int32_t)form->epilogue},
+		{CUBLASLT_MATMUL_DESC_EPILOGUE, (int32_t)epilogue(form)},
 	};
 	cublasStatus_t status = cublasLtMatmulDescCreate(description, type, CUDA_R_32F);
 
@@ -59,7 +69,7 @@ static cublasStatus_t lay_out(cublasLtMatrixLayout_t *layout, enum ddp_type type
  * Partial sums are added up in f32, and in one order: not in the output's type, and not in place in
  * the order in which they are ready.
  */
-static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, size_t workspace)
+static cublasStatus_t prefer(cublasLtMatmulPreference_t preference)
 {
 	const uint32_t schemes =
 		CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -72,7 +82,7 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, size_t works
 	cublasStatus_t status =
 		cublasLtMatmulPreferenceSetAttribute(preference,
 						     CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-						     &workspace, sizeof(workspace));
+						     &most_workspace, sizeof(most_workspace));
 
 	if (status == CUBLAS_STATUS_SUCCESS)
 		status = cublasLtMatmulPreferenceSetAttribute(
@@ -84,7 +94,7 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, size_t works
 	return status;
 }
 
-static cublasStatus_t choose(struct product *product, cublasLtHandle_t handle, size_t workspace)
+static cublasStatus_t choose(struct product *product, cublasLtHandle_t handle)
 {
 	cublasLtMatmulPreference_t preference = NULL;
 	cublasLtMatmulHeuristicResult_t result;
@@ -92,7 +102,7 @@ static cublasStatus_t choose(struct product *product, cublasLtHandle_t handle, s
 	int count = 0;
 
 	if (status == CUBLAS_STATUS_SUCCESS)
-		status = prefer(preference, workspace);
+		status = prefer(preference);
 	if (status == CUBLAS_STATUS_SUCCESS)
 		status = cublasLtMatmulAlgoGetHeuristic(handle, product->description, product->a,
 							product->b, product->d, product->d,
@@ -109,13 +119,13 @@ static cublasStatus_t choose(struct product *product, cublasLtHandle_t handle, s
 }
 
 cublasStatus_t product_make(struct product *product, const struct product_form *form,
-			    cublasLtHandle_t handle, size_t workspace)
+			    cublasLtHandle_t handle)
 {
 	/* Heuristics look at the alignment of a pointer to the bias, and not at what is there. */
 	const void *bias = (const void *)(uintptr_t)ALIGNMENT; // NOLINT
 	cublasStatus_t status = describe(&product->description, form);
 
-	if (status == CUBLAS_STATUS_SUCCESS && (form->epilogue & CUBLASLT_EPILOGUE_BIAS))
+	if (status == CUBLAS_STATUS_SUCCESS && form->bias)
 		status = set_bias(product->description, bias);
 	if (status == CUBLAS_STATUS_SUCCESS)
 		status = lay_out(&product->a, form->type, form->rows, form->inner, form->turn_a);
@@ -124,7 +134,7 @@ cublasStatus_t product_make(struct product *product, const struct product_form *
 	if (status == CUBLAS_STATUS_SUCCESS)
 		status = lay_out(&product->d, form->out, form->rows, form->columns, false);
 	if (status == CUBLAS_STATUS_SUCCESS)
-		status = choose(product, handle, workspace);
+		status = choose(product, handle);
 	return status;
 }
 

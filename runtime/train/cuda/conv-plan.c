@@ -1,0 +1,637 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/type.h"
+#include "conv-plan.h"
+
+/* Scratch memory: a base, which cublasLt has too, and a part of the rank's memory that it never exceeds. */
+#define WORKSPACE_BASE ((size_t)32 << 20)
+enum { WORKSPACE_PART = 8 };
+
+/* What lies in the engine's arenas is aligned to more. More knobs than an engine has, more proposals than heuristics. */
+enum { ALIGNMENT = 16, KNOBS = 44, RESULTS = 40 };
+
+/* Between the operations of a graph, never in memory. */
+enum { INNER_SUM = CONV_TENSORS, INNER_BIASED };
+
+static bool is_forward(enum layer_pass pass)
+{
+	return pass == LAYER_FORWARD || pass == LAYER_TEST;
+}
+
+/* --- Sizes and names ------------------------------------------------------------------------ */
+
+/* As cuDNN orders them, N, C, H, W or O, I, H, W; the memory is N, H, W, C. */
+struct shape {
+	int64_t sizes[4];
+};
+
+static struct shape shape_of(const struct conv_problem *problem, enum conv_tensor tensor)
+{
+	const struct layer_options *o = problem->options;
+	int64_t batch = (int64_t)problem->batch;
+	int rows = (o->height + 2 * o->pad - o->size) / o->stride + 1;
+	int columns = (o->width + 2 * o->pad - o->size) / o->stride + 1;
+
+	switch (tensor) {
+	case CONV_X:
+		return (struct shape){{batch, o->in, o->height, o->width}};
+	case CONV_WEIGHTS:
+		return (struct shape){{o->out, o->in, o->size, o->size}};
+	case CONV_BIAS:
+		return (struct shape){{1, o->out, 1, 1}};
+	default:
+		return (struct shape){{batch, o->out, rows, columns}};
+	}
+}
+
+size_t conv_bytes(const struct conv_problem *problem, enum conv_tensor tensor)
+{
+	struct shape shape = shape_of(problem, tensor);
+	size_t bytes = ddp_type_size(problem->options->type);
+
+	for (int i = 0; i < 4; i++)
+		bytes *= (size_t)shape.sizes[i];
+	return bytes;
+}
+
+struct conv_problem conv_problem(const struct layer_options *options, enum layer_pass pass,
+				 size_t memory)
+{
+	size_t batch = pass == LAYER_TEST ? options->test_batch : options->batch;
+	struct conv_problem it = {options, pass, batch, 0};
+
+	it.workspace = WORKSPACE_BASE + conv_bytes(&it, CONV_WEIGHTS) +
+		       2 * (conv_bytes(&it, CONV_X) + conv_bytes(&it, CONV_Y));
+	if (it.workspace > memory / WORKSPACE_PART)
+		it.workspace = memory / WORKSPACE_PART;
+	return it;
+}
+
+static void describe(const struct conv_problem *problem, char *text, size_t size)
+{
+	const struct layer_options *o = problem->options;
+
+	snprintf(text, size, "%zux%dx%dx%d to %d, %dx%d, stride %d, pad %d", problem->batch,
+		 o->height, o->width, o->in, o->out, o->size, o->size, o->stride, o->pad);
+}
+
+void conv_title(const struct conv_problem *problem, char *text, size_t size)
+{
+	static const char *const passes[] = {"forward pass", "forward pass of tests",
+					     "gradient of data", "gradient of weights"};
+	const struct layer_options *o = problem->options;
+	char shape[128];
+
+	describe(problem, shape, sizeof(shape));
+	snprintf(text, size, "%s, %s (%s, %s%s)", o->name, passes[problem->pass], shape,
+		 ddp_type_name(o->type), o->deterministic ? ", deterministic" : "");
+}
+
+void conv_key(const struct conv_problem *problem, const struct device_info *info, bool shared,
+	      char key[PLANS_KEY])
+{
+	static const char *const passes[] = {"forward", "forward", "back-data", "back-weights"};
+	const struct layer_options *o = problem->options;
+	bool forward = is_forward(problem->pass);
+	char shape[128];
+
+	describe(problem, shape, sizeof(shape));
+	snprintf(key, PLANS_KEY, "%s %s%s%s; %s%s%s; sm_%d%d%s, cuDNN %zu, %zu MiB",
+		 passes[problem->pass], shape, forward && o->bias ? ", bias" : "",
+		 forward && o->bias && o->relu ? ", ReLU" : "", ddp_type_name(o->type),
+		 o->type == DDP_F32 && o->tf32 ? " as tf32" : "",
+		 o->deterministic ? ", deterministic" : "", info->major, info->minor,
+		 shared ? " shared" : "", cudnnGetVersion(), problem->workspace >> 20);
+}
+
+/* --- Descriptors ---------------------------------------------------------------------------- */
+
+static void check(struct conv_parts *parts, cudnnStatus_t status, const char *what)
+{
+	char said[256] = "";
+
+	if (status == CUDNN_STATUS_SUCCESS)
+		return;
+	cudnnGetLastErrorString(said, sizeof(said));
+	parts->status = status;
+	snprintf(parts->text, sizeof(parts->text), "%s: %s%s%s", what, cudnnGetErrorString(status),
+		 *said ? ": " : "", said);
+}
+
+static bool works(const struct conv_parts *parts)
+{
+	return parts->status == CUDNN_STATUS_SUCCESS;
+}
+
+/* NULL after a failure. */
+static cudnnBackendDescriptor_t add(struct conv_parts *parts, cudnnBackendDescriptorType_t type)
+{
+	cudnnBackendDescriptor_t it = NULL;
+
+	if (!works(parts))
+		return NULL;
+	check(parts,
+	      parts->count < CONV_PARTS ? cudnnBackendCreateDescriptor(type, &it)
+					: CUDNN_STATUS_INTERNAL_ERROR,
+	      "descriptor");
+	if (works(parts))
+		parts->list[parts->count++] = it;
+	return it;
+}
+
+static void set(struct conv_parts *parts, cudnnBackendDescriptor_t it,
+		cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
+		const void *values)
+{
+	char what[64];
+
+	snprintf(what, sizeof(what), "setting attribute %d", (int)name);
+	if (works(parts))
+		check(parts, cudnnBackendSetAttribute(it, name, type, count, values), what);
+}
+
+static void set_part(struct conv_parts *parts, cudnnBackendDescriptor_t it,
+		     cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t value)
+{
+	set(parts, it, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+}
+
+static void set_number(struct conv_parts *parts, cudnnBackendDescriptor_t it,
+		       cudnnBackendAttributeName_t name, int64_t value)
+{
+	set(parts, it, name, CUDNN_TYPE_INT64, 1, &value);
+}
+
+static cudnnBackendDescriptor_t finish(struct conv_parts *parts, cudnnBackendDescriptor_t it,
+				       const char *what)
+{
+	if (works(parts))
+		check(parts, cudnnBackendFinalize(it), what);
+	return it;
+}
+
+/* Up to [room] values; returns how many, 0 after a failure. */
+static int64_t get(struct conv_parts *parts, cudnnBackendDescriptor_t it,
+		   cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t room,
+		   void *values)
+{
+	int64_t count = 0;
+	char what[64];
+
+	if (!works(parts))
+		return 0;
+	snprintf(what, sizeof(what), "asking for attribute %d", (int)name);
+	check(parts, cudnnBackendGetAttribute(it, name, type, room, &count, values), what);
+	return !works(parts) ? 0 : count < room ? count : room;
+}
+
+static void empty(struct conv_parts *parts)
+{
+	while (parts->count > 0)
+		cudnnBackendDestroyDescriptor(parts->list[--parts->count]);
+}
+
+/* --- Graphs --------------------------------------------------------------------------------- */
+
+static cudnnBackendDescriptor_t add_tensor(struct conv_parts *parts, int64_t number,
+					   struct shape shape, cudnnDataType_t type)
+{
+	cudnnBackendDescriptor_t it = add(parts, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+	const int64_t *n = shape.sizes;
+	const int64_t strides[4] = {n[1] * n[2] * n[3], 1, n[1] * n[3], n[1]};
+	bool inner = number >= CONV_TENSORS;
+
+	set(parts, it, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+	set(parts, it, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, n);
+	set(parts, it, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
+	set_number(parts, it, CUDNN_ATTR_TENSOR_UNIQUE_ID, number);
+	set_number(parts, it, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, ALIGNMENT);
+	if (inner)
+		set(parts, it, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &inner);
+	return finish(parts, it, "tensor");
+}
+
+/* A tensor of the caller's. */
+static cudnnBackendDescriptor_t add_outer(struct conv_parts *parts,
+					  const struct conv_problem *problem,
+					  enum conv_tensor tensor)
+{
+	enum ddp_type type = problem->options->type;
+	cudnnDataType_t of = type == DDP_BF16  ? CUDNN_DATA_BFLOAT16
+			     : type == DDP_F16 ? CUDNN_DATA_HALF
+					       : CUDNN_DATA_FLOAT;
+
+	return add_tensor(parts, tensor, shape_of(problem, tensor), of);
+}
+
+/* Between operations sums are f32. */
+static cudnnBackendDescriptor_t add_inner(struct conv_parts *parts,
+					  const struct conv_problem *problem, int64_t number)
+{
+	return add_tensor(parts, number, shape_of(problem, CONV_Y), CUDNN_DATA_FLOAT);
+}
+
+static cudnnBackendDescriptor_t add_window(struct conv_parts *parts, const struct layer_options *o)
+{
+	cudnnBackendDescriptor_t it = add(parts, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+	cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+	cudnnDataType_t type = CUDNN_DATA_FLOAT;
+	const int64_t ones[2] = {1, 1}, pads[2] = {o->pad, o->pad};
+	const int64_t strides[2] = {o->stride, o->stride};
+
+	set(parts, it, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+	set(parts, it, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+	set_number(parts, it, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 2);
+	set(parts, it, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pads);
+	set(parts, it, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, pads);
+	set(parts, it, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, ones);
+	set(parts, it, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides);
+	return finish(parts, it, "convolution");
+}
+
+/* How the attributes of the three operations are called. */
+struct words {
+	cudnnBackendDescriptorType_t type;
+	cudnnBackendAttributeName_t window, x, weights, y, alpha, beta;
+	const char *what;
+};
+
+#define FORWARD(name) CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_##name
+#define BACK_DATA(name) CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_##name
+#define BACK_WEIGHTS(name) CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_##name
+
+static const struct words forward_words = {
+	CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+	FORWARD(CONV_DESC),
+	FORWARD(X),
+	FORWARD(W),
+	FORWARD(Y),
+	FORWARD(ALPHA),
+	FORWARD(BETA),
+	"forward operation",
+};
+static const struct words data_words = {
+	CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+	BACK_DATA(CONV_DESC),
+	BACK_DATA(DX),
+	BACK_DATA(W),
+	BACK_DATA(DY),
+	BACK_DATA(ALPHA),
+	BACK_DATA(BETA),
+	"operation on data",
+};
+static const struct words weights_words = {
+	CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+	BACK_WEIGHTS(CONV_DESC),
+	BACK_WEIGHTS(X),
+	BACK_WEIGHTS(DW),
+	BACK_WEIGHTS(DY),
+	BACK_WEIGHTS(ALPHA),
+	BACK_WEIGHTS(BETA),
+	"operation on weights",
+};
+
+static cudnnBackendDescriptor_t add_convolution(struct conv_parts *parts,
+						const struct conv_problem *problem,
+						cudnnBackendDescriptor_t y)
+{
+	const struct words *words = problem->pass == LAYER_BACK_DATA	  ? &data_words
+				    : problem->pass == LAYER_BACK_WEIGHTS ? &weights_words
+									  : &forward_words;
+	cudnnBackendDescriptor_t it, window = add_window(parts, problem->options);
+	cudnnBackendDescriptor_t x = add_outer(parts, problem, CONV_X);
+	cudnnBackendDescriptor_t weights = add_outer(parts, problem, CONV_WEIGHTS);
+	const float one = 1, zero = 0;
+
+	it = add(parts, words->type);
+	set_part(parts, it, words->window, window);
+	set_part(parts, it, words->x, x);
+	set_part(parts, it, words->weights, weights);
+	set_part(parts, it, words->y, y);
+	set(parts, it, words->alpha, CUDNN_TYPE_FLOAT, 1, &one);
+	set(parts, it, words->beta, CUDNN_TYPE_FLOAT, 1, &zero);
+	return finish(parts, it, words->what);
+}
+
+/* y = mode(x), or of x and [b]. */
+static cudnnBackendDescriptor_t add_pointwise(struct conv_parts *parts, cudnnPointwiseMode_t mode,
+					      cudnnBackendDescriptor_t x,
+					      cudnnBackendDescriptor_t b,
+					      cudnnBackendDescriptor_t y)
+{
+	cudnnBackendDescriptor_t it, kind = add(parts, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+	cudnnDataType_t type = CUDNN_DATA_FLOAT;
+	cudnnNanPropagation_t nan = CUDNN_PROPAGATE_NAN;
+	const double low = 0;
+
+	set(parts, kind, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+	set(parts, kind, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
+	if (mode == CUDNN_POINTWISE_RELU_FWD) {
+		set(parts, kind, CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION,
+		    1, &nan);
+		set(parts, kind, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, CUDNN_TYPE_DOUBLE, 1, &low);
+		set(parts, kind, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, CUDNN_TYPE_DOUBLE, 1,
+		    &low);
+	}
+	finish(parts, kind, "kind of pointwise operation");
+	it = add(parts, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+	set_part(parts, it, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, kind);
+	set_part(parts, it, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+	if (b)
+		set_part(parts, it, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
+	set_part(parts, it, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+	return finish(parts, it, "pointwise operation");
+}
+
+/* The graph, finished; NULL with the failure in [parts]. */
+static cudnnBackendDescriptor_t add_graph(struct conv_parts *parts,
+					  const struct conv_problem *problem,
+					  const struct conv_gpu *gpu)
+{
+	const struct layer_options *o = problem->options;
+	bool bias = is_forward(problem->pass) && o->bias, relu = bias && o->relu;
+	cudnnBackendDescriptor_t it, y, sum, biased, list[3] = {NULL};
+	int count = 0;
+
+	y = add_outer(parts, problem, CONV_Y);
+	sum = bias ? add_inner(parts, problem, INNER_SUM) : y;
+	biased = relu ? add_inner(parts, problem, INNER_BIASED) : y;
+	list[count++] = add_convolution(parts, problem, sum);
+	if (bias)
+		list[count++] = add_pointwise(parts, CUDNN_POINTWISE_ADD, sum,
+					      add_outer(parts, problem, CONV_BIAS), biased);
+	if (relu)
+		list[count++] = add_pointwise(parts, CUDNN_POINTWISE_RELU_FWD, biased, NULL, y);
+	it = add(parts, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+	set(parts, it, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, list);
+	if (gpu->handle)
+		set(parts, it, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+		    &gpu->handle);
+	finish(parts, it, "graph");
+	return works(parts) ? it : NULL;
+}
+
+/* --- Engines -------------------------------------------------------------------------------- */
+
+/* What an engine says of its arithmetic: a bit for each of cuDNN's notes. */
+static unsigned int read_notes(struct conv_parts *parts, cudnnBackendDescriptor_t engine)
+{
+	cudnnBackendNumericalNote_t list[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+	int64_t count = get(parts, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+			    CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, list);
+	unsigned int notes = 0;
+
+	for (int64_t i = 0; i < count; i++)
+		notes |= 1u << list[i];
+	return notes;
+}
+
+static bool has(unsigned int notes, cudnnBackendNumericalNote_t note)
+{
+	return notes & (1u << note);
+}
+
+static bool is_exact(const struct layer_options *options)
+{
+	return options->type == DDP_F32 && !options->tf32;
+}
+
+/*
+ * Sums are f32 throughout; Winograd's larger tiles lose more digits than a test of gradients allows. An engine that
+ * multiplies f32 in tensor cores rounds to tf32 before.
+ */
+static bool may_take(const struct layer_options *options, unsigned int notes)
+{
+	if (has(notes, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) ||
+	    has(notes, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6) ||
+	    has(notes, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13))
+		return false;
+	if (options->deterministic && has(notes, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC))
+		return false;
+	return !is_exact(options) || (!has(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE) &&
+				      !has(notes, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
+}
+
+/*
+ * Where the order of heuristics is not ours. Engine 0 is cuDNN's last resort, which needs no memory and is slow. Where
+ * nothing is timed an engine that uses tensor cores goes before others, which are proposed first for windows of 1x1
+ * with a stride.
+ */
+enum { RANK_FIRST, RANK_PLAIN, RANK_LAST, RANKS };
+
+static int rank_of(const struct layer_options *options, unsigned int notes, int64_t engine)
+{
+	if (engine == 0)
+		return RANK_LAST;
+	if (options->deterministic && !is_exact(options) &&
+	    !has(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE))
+		return RANK_PLAIN;
+	return RANK_FIRST;
+}
+
+/* --- Proposals ------------------------------------------------------------------------------ */
+
+static void read_knobs(struct conv_parts *parts, cudnnBackendDescriptor_t config, int64_t engine,
+		       char text[PLANS_PLAN])
+{
+	size_t length = (size_t)snprintf(text, PLANS_PLAN, "%" PRId64, engine);
+	cudnnBackendDescriptor_t list[KNOBS];
+	int64_t count;
+
+	for (int i = 0; i < KNOBS; i++)
+		list[i] = add(parts, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+	count = get(parts, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+		    KNOBS, list);
+	for (int64_t i = 0; i < count && length < PLANS_PLAN; i++) {
+		cudnnBackendKnobType_t kind = 0;
+		int64_t value = 0;
+
+		get(parts, list[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1,
+		    &kind);
+		get(parts, list[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &value);
+		length += (size_t)snprintf(text + length, PLANS_PLAN - length, " %d:%" PRId64,
+					   (int)kind, value);
+	}
+	if (length >= PLANS_PLAN)
+		check(parts, CUDNN_STATUS_INTERNAL_ERROR, "an engine with so many knobs");
+}
+
+/* Its rank and text; RANKS: it cannot be read, or may not be taken. */
+static int read_config(cudnnBackendDescriptor_t config, const struct conv_problem *problem,
+		       char text[PLANS_PLAN])
+{
+	struct conv_parts parts = {.count = 0};
+	cudnnBackendDescriptor_t engine = add(&parts, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+	int64_t bytes = 0, number = 0;
+	unsigned int notes;
+	bool fits;
+
+	get(&parts, config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
+	get(&parts, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &number);
+	get(&parts, config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
+	notes = read_notes(&parts, engine);
+	fits = may_take(problem->options, notes) && (size_t)bytes <= problem->workspace;
+	if (fits)
+		read_knobs(&parts, config, number, text);
+	fits = fits && works(&parts);
+	empty(&parts);
+	return fits ? rank_of(problem->options, notes, number) : RANKS;
+}
+
+/* What one kind of heuristics proposes. */
+static int ask(const struct conv_problem *problem, const struct conv_gpu *gpu,
+	       cudnnBackendHeurMode_t mode, char (*list)[PLANS_PLAN], int room, char why[CONV_WHY])
+{
+	struct conv_parts base = {.count = 0}, parts = {.count = 0};
+	cudnnBackendDescriptor_t it, results[RESULTS], graph = add_graph(&base, problem, gpu);
+	char texts[RESULTS][PLANS_PLAN];
+	int ranks[RESULTS], count = 0;
+	int64_t found;
+
+	parts.status = base.status;
+	it = add(&parts, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+	set_part(&parts, it, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+	set(&parts, it, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+	if (gpu->properties)
+		set_part(&parts, it, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, gpu->properties);
+	finish(&parts, it, "heuristics");
+	for (int i = 0; i < RESULTS; i++)
+		results[i] = add(&parts, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+	found = get(&parts, it, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+		    RESULTS, results);
+	for (int64_t i = 0; i < found; i++)
+		ranks[i] = read_config(results[i], problem, texts[i]);
+	for (int rank = RANK_FIRST; rank < RANKS; rank++)
+		for (int64_t i = 0; i < found && count < room; i++)
+			if (ranks[i] == rank)
+				strcpy(list[count++], texts[i]);
+	snprintf(why, CONV_WHY, "%s",
+		 !works(&base)	  ? base.text
+		 : !works(&parts) ? parts.text
+				  : "no engine that may be taken");
+	empty(&parts);
+	empty(&base);
+	return count;
+}
+
+int conv_propose(const struct conv_problem *problem, const struct conv_gpu *gpu,
+		 char (*list)[PLANS_PLAN], int room, char why[CONV_WHY])
+{
+	int count = ask(problem, gpu, CUDNN_HEUR_MODE_A, list, room, why);
+
+	return count > 0 ? count : ask(problem, gpu, CUDNN_HEUR_MODE_FALLBACK, list, room, why);
+}
+
+/* --- Plans ---------------------------------------------------------------------------------- */
+
+/* The engine of [text], and its knobs. */
+static cudnnBackendDescriptor_t add_config(struct conv_parts *parts, cudnnBackendDescriptor_t graph,
+					   const struct conv_gpu *gpu, const char *text,
+					   unsigned int *notes)
+{
+	cudnnBackendDescriptor_t it, engine, knobs[KNOBS];
+	int count = 0, length = 0, kind;
+	int64_t number = 0, value;
+
+	if (sscanf(text, "%" SCNd64 "%n", &number, &length) != 1)
+		check(parts, CUDNN_STATUS_BAD_PARAM, "the text of a plan");
+	engine = add(parts, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+	set_part(parts, engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
+	set_number(parts, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, number);
+	if (gpu->properties)
+		set_part(parts, engine, CUDNN_ATTR_ENGINE_DEVICEPROP, gpu->properties);
+	finish(parts, engine, "engine");
+	*notes = read_notes(parts, engine);
+	for (text += length; count < KNOBS; text += length) {
+		cudnnBackendKnobType_t type;
+
+		if (sscanf(text, " %d:%" SCNd64 "%n", &kind, &value, &length) != 2)
+			break;
+		type = (cudnnBackendKnobType_t)kind;
+		knobs[count] = add(parts, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+		set(parts, knobs[count], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1,
+		    &type);
+		set_number(parts, knobs[count], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, value);
+		finish(parts, knobs[count++], "knob");
+	}
+	if (*text != '\0' && strcmp(text, " busy") != 0)
+		check(parts, CUDNN_STATUS_BAD_PARAM, "the text of a plan");
+	it = add(parts, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+	set_part(parts, it, CUDNN_ATTR_ENGINECFG_ENGINE, engine);
+	if (count > 0)
+		set(parts, it, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+		    count, knobs);
+	return finish(parts, it, "configuration of an engine");
+}
+
+struct conv_plan *conv_plan_create(const struct conv_problem *problem, const struct conv_gpu *gpu,
+				   const char *text, char why[CONV_WHY])
+{
+	struct conv_plan *plan = calloc(1, sizeof(*plan));
+	struct conv_parts *parts = &plan->parts;
+	cudnnBackendDescriptor_t config;
+	unsigned int notes = 0;
+	int64_t bytes = 0;
+
+	if (!plan) {
+		snprintf(why, CONV_WHY, "no memory");
+		return NULL;
+	}
+	config = add_config(parts, add_graph(parts, problem, gpu), gpu, text, &notes);
+	plan->plan = add(parts, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+	set_part(parts, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+	finish(parts, plan->plan, "plan");
+	get(parts, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+	    &bytes);
+	plan->workspace = (size_t)bytes;
+	plan->bias = is_forward(problem->pass) && problem->options->bias;
+	plan->tensor_cores = has(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+	if (!works(parts))
+		snprintf(why, CONV_WHY, "%s", parts->text);
+	else if (!may_take(problem->options, notes))
+		snprintf(why, CONV_WHY, "the engine's arithmetic is not what was asked for");
+	else if (plan->workspace > problem->workspace)
+		snprintf(why, CONV_WHY, "it needs %zu bytes of scratch memory, %zu are allowed",
+			 plan->workspace, problem->workspace);
+	else
+		return plan;
+	conv_plan_destroy(plan);
+	return NULL;
+}
+
+void conv_plan_destroy(struct conv_plan *plan)
+{
+	if (!plan)
+		return;
+	empty(&plan->parts);
+	free(plan);
+}
+
+cudnnStatus_t conv_plan_run(const struct conv_plan *plan, cudnnHandle_t handle, void *stream,
+			    void *tensors[CONV_TENSORS], void *workspace)
+{
+	const int64_t numbers[] = {CONV_X, CONV_WEIGHTS, CONV_Y, CONV_BIAS};
+	int64_t count = plan->bias ? CONV_BIAS : CONV_Y;
+	struct conv_parts parts = {.count = 0};
+	cudnnBackendDescriptor_t pack = add(&parts, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+	cudnnStatus_t status;
+
+	set(&parts, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, numbers);
+	set(&parts, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count,
+	    tensors + CONV_X);
+	set(&parts, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+	finish(&parts, pack, "pointers");
+	status = parts.status;
+	if (status == CUDNN_STATUS_SUCCESS)
+		status = cudnnSetStream(handle, stream);
+	if (status == CUDNN_STATUS_SUCCESS)
+		status = cudnnBackendExecute(handle, plan->plan, pack);
+	empty(&parts);
+	return status;
+}

@@ -1,0 +1,569 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/type.h"
+#include "conv-plan.h"
+#include "kernels.h"
+#include "layer.h"
+#include "product.h"
+
+/* Since 9.8 a plan needs no handle until it runs. */
+#if CUDNN_VERSION < 90800
+#error "cuDNN 9.8 or newer is needed"
+#endif
+enum { OLDEST = 90800 };
+
+/*
+ * How many proposals are timed, in rounds of so many runs in one graph; the fastest round counts. Heuristics are right
+ * about the first in most cases, and within the first few nearly always.
+ */
+enum { TRIES = 4, ROUNDS = 4, RUNS = 4 };
+
+/* Rounds that differ so much were disturbed. */
+#define BUSY 1.5f
+
+/* Of memory behind other memory. */
+enum { ALIGNMENT = 256 };
+
+/* One pair for all layers of a device: a handle costs memory there, and tens of milliseconds. */
+struct layers {
+	struct device *device;
+	cudnnHandle_t cudnn;
+	cublasLtHandle_t cublas;
+};
+
+struct layer {
+	struct layer_options options;
+	char name[64];
+	struct layers *layers;
+	struct conv_plan *plans[LAYER_PASSES]; /* of a convolution: */
+	struct product products[LAYER_PASSES]; /* of a dense layer */
+};
+
+/* --- Failures ------------------------------------------------------------------------------- */
+
+const char *layers_describe(void)
+{
+	static char text[32];
+	size_t version = cudnnGetVersion();
+
+	snprintf(text, sizeof(text), "cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100,
+		 version % 100);
+	return text;
+}
+
+static int failed(const struct layers *layers, int code, const char *what, const char *text,
+		  struct ddp_error *error)
+{
+	const struct device_info *info = device_info(layers->device);
+
+	return ddp_error_set(error, code, "GPU %d (%s): %s: %s", info->index, info->name, what,
+			     text);
+}
+
+/* What fails for want of memory is told as such: its remedy is another. */
+static int cudnn_failed(const struct layers *layers, cudnnStatus_t status, const char *what,
+			struct ddp_error *error)
+{
+	int code = DDP_ERR_ENGINE;
+	char said[256] = "", text[512];
+
+	if (status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+	    status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED)
+		code = DDP_ERR_MEMORY;
+	else if (CUDNN_STATUS_CATEGORY((int)status) == CUDNN_STATUS_NOT_SUPPORTED)
+		code = DDP_ERR_UNSUPPORTED;
+	cudnnGetLastErrorString(said, sizeof(said));
+	snprintf(text, sizeof(text), "%s: %s%s%s", layers_describe(), cudnnGetErrorString(status),
+		 *said ? ": " : "", said);
+	return failed(layers, code, what, text, error);
+}
+
+static int cublas_failed(const struct layers *layers, cublasStatus_t status, const char *what,
+			 struct ddp_error *error)
+{
+	size_t version = cublasLtGetVersion();
+	int code = DDP_ERR_ENGINE;
+	char text[256];
+
+	if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_ARCH_MISMATCH)
+		code = DDP_ERR_UNSUPPORTED;
+	else if (status == CUBLAS_STATUS_ALLOC_FAILED)
+		code = DDP_ERR_MEMORY;
+	snprintf(text, sizeof(text), "cublasLt %zu.%zu.%zu: %s", version / 10000,
+		 version / 100 % 100, version % 100, cublasLtGetStatusString(status));
+	return failed(layers, code, what, text, error);
+}
+
+/* --- Handles -------------------------------------------------------------------------------- */
+
+int layers_open(struct layers **result, struct device *device, struct ddp_error *error)
+{
+	struct layers *layers = calloc(1, sizeof(*layers));
+	cudnnStatus_t dnn = CUDNN_STATUS_SUCCESS;
+	cublasStatus_t blas = CUBLAS_STATUS_SUCCESS;
+	int status = 0;
+
+	*result = NULL;
+	if (!layers)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for handles of cuDNN");
+	layers->device = device;
+	if (cudnnGetVersion() < OLDEST)
+		status = ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+				       "%s is too old: 9.8 or newer is needed", layers_describe());
+	if (status == 0 && (dnn = cudnnCreate(&layers->cudnn)) != CUDNN_STATUS_SUCCESS)
+		status = cudnn_failed(layers, dnn, "opening the library", error);
+	if (status == 0 && (blas = cublasLtCreate(&layers->cublas)) != CUBLAS_STATUS_SUCCESS)
+		status = cublas_failed(layers, blas, "opening the library", error);
+	if (status < 0)
+		layers_close(layers);
+	else
+		*result = layers;
+	return status;
+}
+
+void layers_close(struct layers *layers)
+{
+	if (!layers)
+		return;
+	if (layers->cublas)
+		cublasLtDestroy(layers->cublas);
+	if (layers->cudnn)
+		cudnnDestroy(layers->cudnn);
+	free(layers);
+}
+
+/* --- Timing plans --------------------------------------------------------------------------- */
+
+/* What is tried, and memory that it runs on. */
+struct trial {
+	const struct layers *layers;
+	const struct conv_problem *problem;
+	struct conv_plan *plan;
+	void *tensors[CONV_TENSORS], *scratch;
+	cudaEvent_t begin, end;
+};
+
+static int open_trial(struct trial *trial, size_t scratch, struct ddp_error *error)
+{
+	static const char what[] = "trying the plans of a convolution";
+	struct device *device = trial->layers->device;
+	cudaError_t made = cudaEventCreate(&trial->begin);
+	int status = 0;
+
+	if (made == cudaSuccess)
+		made = cudaEventCreate(&trial->end);
+	if (made != cudaSuccess)
+		return failed(trial->layers, DDP_ERR_ENGINE, what, cudaGetErrorString(made), error);
+	for (int i = CONV_X; i < CONV_TENSORS && status == 0; i++)
+		status = device_alloc(device, &trial->tensors[i],
+				      conv_bytes(trial->problem, (enum conv_tensor)i), what,
+				      "lower --batch", error);
+	if (status == 0 && scratch > 0)
+		status = device_alloc(device, &trial->scratch, scratch, what, "lower --batch",
+				      error);
+	return status;
+}
+
+static void close_trial(struct trial *trial)
+{
+	struct device *device = trial->layers->device;
+
+	for (int i = CONV_X; i < CONV_TENSORS; i++)
+		device_free(device, trial->tensors[i]);
+	device_free(device, trial->scratch);
+	if (trial->begin)
+		cudaEventDestroy(trial->begin);
+	if (trial->end)
+		cudaEventDestroy(trial->end);
+}
+
+static int run_plan(const struct layers *layers, const struct conv_plan *plan,
+		    const struct conv_problem *problem, void *tensors[CONV_TENSORS], void *scratch,
+		    struct ddp_error *error)
+{
+	void *stream = device_stream(layers->device, DEVICE_COMPUTE);
+	cudnnStatus_t status = conv_plan_run(plan, layers->cudnn, stream, tensors, scratch);
+	char title[256];
+
+	if (status == CUDNN_STATUS_SUCCESS)
+		return 0;
+	conv_title(problem, title, sizeof(title));
+	return cudnn_failed(layers, status, title, error);
+}
+
+/* [runs] of it, and wait for them. */
+static int try_plan(struct trial *trial, int runs, struct device_graph **graph,
+		    struct ddp_error *error)
+{
+	struct device *device = trial->layers->device;
+	int status = graph ? device_capture_begin(device, error) : 0, ended;
+
+	if (status < 0)
+		return status;
+	for (int i = 0; i < runs && status == 0; i++)
+		status = run_plan(trial->layers, trial->plan, trial->problem, trial->tensors,
+				  trial->scratch, error);
+	if (!graph)
+		return status < 0 ? status : device_wait(device, DEVICE_COMPUTE, error);
+	ended = device_capture_end(device, graph, status < 0 ? NULL : error);
+	return status < 0 ? status : ended;
+}
+
+/* Milliseconds of one launch. */
+static int time_launch(struct trial *trial, struct device_graph *graph, float *time,
+		       struct ddp_error *error)
+{
+	struct device *device = trial->layers->device;
+	cudaStream_t stream = device_stream(device, DEVICE_COMPUTE);
+	cudaError_t result = cudaEventRecord(trial->begin, stream);
+	int status = device_launch(device, graph, error);
+
+	if (status == 0 && result == cudaSuccess)
+		result = cudaEventRecord(trial->end, stream);
+	if (status == 0)
+		status = device_wait(device, DEVICE_COMPUTE, error);
+	if (status == 0 && result == cudaSuccess)
+		result = cudaEventElapsedTime(time, trial->begin, trial->end);
+	if (status == 0 && result != cudaSuccess)
+		return failed(trial->layers, DDP_ERR_ENGINE, "timing a convolution",
+			      cudaGetErrorString(result), error);
+	return status;
+}
+
+/*
+ * The fastest and the slowest of a few rounds as a step will run it, in a graph; what a kernel needs is loaded by a run
+ * outside of one, and the graph itself by a first launch, which does not count.
+ */
+static int time_plan(struct trial *trial, float *best, float *worst, struct ddp_error *error)
+{
+	struct device_graph *graph = NULL;
+	float time = 0;
+	int status = try_plan(trial, 1, NULL, error);
+
+	if (status == 0)
+		status = try_plan(trial, RUNS, &graph, error);
+	*best = *worst = 0;
+	for (int round = 0; round <= ROUNDS && status == 0; round++) {
+		status = time_launch(trial, graph, &time, error);
+		*best = round <= 1 || time < *best ? time : *best;
+		*worst = round <= 1 || time > *worst ? time : *worst;
+	}
+	device_graph_destroy(graph);
+	return status;
+}
+
+/* --- Choosing a plan ------------------------------------------------------------------------ */
+
+/* Before cuDNN says in its own words that a tensor is too large for it. */
+static int check_room(const struct layers *layers, const struct conv_problem *problem,
+		      struct ddp_error *error)
+{
+	const struct device_info *info = device_info(layers->device);
+	size_t bytes = conv_bytes(problem, CONV_X) + conv_bytes(problem, CONV_Y);
+	char title[256], text[256];
+
+	if (bytes <= info->limit)
+		return 0;
+	conv_title(problem, title, sizeof(title));
+	snprintf(text, sizeof(text),
+		 "reads and writes %zu MiB, of %zu MiB of memory that it may have: lower --batch",
+		 bytes >> 20, info->limit >> 20);
+	return failed(layers, DDP_ERR_MEMORY, title, text, error);
+}
+
+/*
+ * The fastest of [count] plans, by its index. Those that do not run or cannot be captured are out; the last one's error
+ * is told where none is left. Where nothing may depend on the time, the first that runs.
+ */
+static int choose(struct trial *trial, struct conv_plan **plans, int count, bool *busy,
+		  struct ddp_error *error)
+{
+	float least = 0, best, worst;
+	int chosen = -1, status = 0;
+
+	for (int i = 0; i < count; i++) {
+		if (!plans[i])
+			continue;
+		trial->plan = plans[i];
+		status = time_plan(trial, &best, &worst, error);
+		if (status < 0 || (chosen >= 0 && best >= least))
+			continue;
+		chosen = i;
+		least = best;
+		*busy = worst > BUSY * best;
+		if (trial->problem->options->deterministic)
+			break;
+	}
+	if (chosen < 0)
+		return status;
+	ddp_error_clear(error);
+	return chosen;
+}
+
+/* One that was not known; [text] is what it is. */
+static int find_plan(const struct layers *layers, const struct conv_problem *problem,
+		     struct conv_plan **plan, char text[PLANS_PLAN], struct ddp_error *error)
+{
+	const struct conv_gpu gpu = {.handle = layers->cudnn};
+	struct trial trial = {.layers = layers, .problem = problem};
+	char list[TRIES][PLANS_PLAN], why[CONV_WHY], title[256], said[CONV_WHY + 64];
+	int status = 0, built = 0, count = conv_propose(problem, &gpu, list, TRIES, why);
+	struct conv_plan *plans[TRIES] = {NULL};
+	size_t scratch = 0;
+	bool busy = false;
+
+	for (int i = 0; i < count; i++) {
+		plans[i] = conv_plan_create(problem, &gpu, list[i], why);
+		if (plans[i] && plans[i]->workspace > scratch)
+			scratch = plans[i]->workspace;
+		built += plans[i] != NULL;
+	}
+	if (built > 0) {
+		status = open_trial(&trial, scratch, error);
+		if (status == 0)
+			status = choose(&trial, plans, count, &busy, error);
+		close_trial(&trial);
+	} else {
+		conv_title(problem, title, sizeof(title));
+		snprintf(said, sizeof(said), "%s has no plan: %s", layers_describe(), why);
+		status = failed(layers, DDP_ERR_UNSUPPORTED, title, said, error);
+	}
+	if (status >= 0) {
+		snprintf(text, PLANS_PLAN, "%s%s", list[status],
+			 busy && !problem->options->deterministic ? " busy" : "");
+		*plan = plans[status];
+		plans[status] = NULL;
+	}
+	for (int i = 0; i < count; i++)
+		conv_plan_destroy(plans[i]);
+	return status < 0 ? status : 0;
+}
+
+static int make_plan(struct layer *layer, enum layer_pass pass, struct plans *plans,
+		     struct ddp_error *error)
+{
+	static const char *const passes[] = {"forward", "test", "back-data", "back-weights"};
+	const struct layers *layers = layer->layers;
+	const struct conv_gpu gpu = {.handle = layers->cudnn};
+	struct conv_problem problem = conv_problem(&layer->options, pass, plans->memory);
+	char key[PLANS_KEY], text[PLANS_PLAN], label[96], why[CONV_WHY];
+	int status = check_room(layers, &problem, error);
+
+	if (status < 0)
+		return status;
+	conv_key(&problem, device_info(layers->device), plans->shared, key);
+	if (plans_find(plans, key, text))
+		layer->plans[pass] = conv_plan_create(&problem, &gpu, text, why);
+	if (!layer->plans[pass])
+		status = find_plan(layers, &problem, &layer->plans[pass], text, error);
+	snprintf(label, sizeof(label), "%s.%s", layer->name, passes[pass]);
+	if (status == 0 && plans_take(plans, label, key, text) < 0)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for its plans",
+				     layer->name);
+	return status;
+}
+
+/* --- Dense layers --------------------------------------------------------------------------- */
+
+static int product_failed(const struct layer *layer, enum layer_pass pass, cublasStatus_t status,
+			  struct ddp_error *error)
+{
+	static const char *const passes[] = {"forward pass", "forward pass of tests",
+					     "gradient of data", "gradient of weights"};
+	const struct layer_options *o = &layer->options;
+	char title[256];
+
+	snprintf(title, sizeof(title), "%s, %s (%zu x %d to %d, %s)", layer->name, passes[pass],
+		 pass == LAYER_TEST ? o->test_batch : o->batch, o->in, o->out,
+		 ddp_type_name(o->type));
+	return cublas_failed(layer->layers, status, title, error);
+}
+
+/* y' = W x', dx' = W' dy', dW' = x' dy: primes as cublasLt sees what lies row by row. */
+static int make_product(struct layer *layer, enum layer_pass pass, struct ddp_error *error)
+{
+	const struct layer_options *o = &layer->options;
+	size_t in = (size_t)o->in, out = (size_t)o->out;
+	struct product_form form = {.type = o->type, .out = o->type, .tf32 = o->tf32};
+	cublasStatus_t status;
+
+	if (pass == LAYER_BACK_DATA) {
+		form.rows = in;
+		form.columns = o->batch;
+		form.inner = out;
+	} else if (pass == LAYER_BACK_WEIGHTS) {
+		form.rows = in;
+		form.columns = out;
+		form.inner = o->batch;
+		form.turn_b = true;
+		form.out = DDP_F32;
+	} else {
+		form.rows = out;
+		form.columns = pass == LAYER_TEST ? o->test_batch : o->batch;
+		form.inner = in;
+		form.turn_a = true;
+		form.bias = o->bias;
+		form.relu = o->relu;
+	}
+	status = product_make(&layer->products[pass], &form, layer->layers->cublas);
+	return status == CUBLAS_STATUS_SUCCESS ? 0 : product_failed(layer, pass, status, error);
+}
+
+/* --- Layers --------------------------------------------------------------------------------- */
+
+static bool has_pass(const struct layer_options *options, enum layer_pass pass)
+{
+	if (pass == LAYER_TEST)
+		return options->test_batch > 0 && options->test_batch != options->batch;
+	return pass != LAYER_BACK_DATA || !options->first;
+}
+
+int layer_create(struct layer **result, struct layers *layers, const struct layer_options *options,
+		 struct plans *plans, struct ddp_error *error)
+{
+	struct layer *layer = calloc(1, sizeof(*layer));
+	int status = 0;
+
+	*result = NULL;
+	if (!layer)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for its plans",
+				     options->name);
+	layer->options = *options;
+	snprintf(layer->name, sizeof(layer->name), "%s", options->name);
+	layer->options.name = layer->name;
+	layer->layers = layers;
+	for (int i = 0; i < LAYER_PASSES && status == 0; i++) {
+		enum layer_pass pass = (enum layer_pass)i;
+
+		if (has_pass(options, pass))
+			status = options->dense ? make_product(layer, pass, error)
+						: make_plan(layer, pass, plans, error);
+	}
+	if (status < 0)
+		layer_destroy(layer);
+	else
+		*result = layer;
+	return status;
+}
+
+void layer_destroy(struct layer *layer)
+{
+	if (!layer)
+		return;
+	for (int pass = 0; pass < LAYER_PASSES; pass++) {
+		conv_plan_destroy(layer->plans[pass]);
+		product_free(&layer->products[pass]);
+	}
+	free(layer);
+}
+
+/* What a convolution leaves of its weights' gradients in scratch memory, in [type]. */
+static size_t narrow_bytes(const struct layer *layer)
+{
+	struct conv_problem problem = {.options = &layer->options};
+
+	if (layer->options.dense || layer->options.type == DDP_F32)
+		return 0;
+	return (conv_bytes(&problem, CONV_WEIGHTS) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+size_t layer_scratch(const struct layer *layer)
+{
+	size_t most = 0;
+
+	for (int pass = 0; pass < LAYER_PASSES; pass++) {
+		const struct conv_plan *plan = layer->plans[pass];
+		size_t bytes = plan ? plan->workspace : layer->products[pass].workspace;
+
+		if (pass == LAYER_BACK_WEIGHTS)
+			bytes += narrow_bytes(layer);
+		most = bytes > most ? bytes : most;
+	}
+	return most;
+}
+
+/* cuDNN's packs of pointers have no const, though they write to results alone. */
+static void *loose(const void *pointer)
+{
+	union {
+		const void *from;
+		void *to;
+	} both = {pointer};
+
+	return both.to;
+}
+
+static int run(struct layer *layer, enum layer_pass pass, const void *x, const void *weights,
+	       const void *bias, const void *y, void *scratch, struct ddp_error *error)
+{
+	const struct layers *layers = layer->layers;
+	void *tensors[CONV_TENSORS] = {[CONV_X] = loose(x),
+				       [CONV_WEIGHTS] = loose(weights),
+				       [CONV_BIAS] = loose(bias),
+				       [CONV_Y] = loose(y)};
+	const void *a = pass == LAYER_BACK_WEIGHTS ? x : weights;
+	const void *b = pass == LAYER_FORWARD || pass == LAYER_TEST ? x : y;
+	void *d = tensors[pass == LAYER_BACK_DATA      ? CONV_X
+			  : pass == LAYER_BACK_WEIGHTS ? CONV_WEIGHTS
+						       : CONV_Y];
+	struct conv_problem problem = conv_problem(&layer->options, pass, 0);
+	cublasStatus_t status;
+
+	if (!layer->options.dense)
+		return run_plan(layers, layer->plans[pass], &problem, tensors, scratch, error);
+	status = product_run(&layer->products[pass], layers->cublas,
+			     device_stream(layers->device, DEVICE_COMPUTE), a, b, bias, d, scratch);
+	return status == CUBLAS_STATUS_SUCCESS ? 0 : product_failed(layer, pass, status, error);
+}
+
+int layer_forward(struct layer *layer, bool test, const void *x, const void *weights,
+		  const void *bias, void *y, void *scratch, struct ddp_error *error)
+{
+	enum layer_pass pass =
+		test && has_pass(&layer->options, LAYER_TEST) ? LAYER_TEST : LAYER_FORWARD;
+	const struct layer_options *o = &layer->options;
+	struct conv_problem problem = conv_problem(o, pass, 0);
+	struct device *device = layer->layers->device;
+	int status = run(layer, pass, x, weights, bias, y, scratch, error);
+
+	/* cuDNN has no graph of a ReLU alone for some shapes. */
+	if (status < 0 || o->dense || o->bias || !o->relu)
+		return status;
+	kernel_relu(device_stream(device, DEVICE_COMPUTE), y, y,
+		    conv_bytes(&problem, CONV_Y) / ddp_type_size(o->type), o->type);
+	return device_check(device, o->name, error);
+}
+
+int layer_back_data(struct layer *layer, const void *dy, const void *weights, void *dx,
+		    void *scratch, struct ddp_error *error)
+{
+	if (layer->options.first)
+		return ddp_error_set(error, DDP_ERR_STATE,
+				     "%s: nobody wanted the gradient of what it reads",
+				     layer->name);
+	return run(layer, LAYER_BACK_DATA, dx, weights, NULL, dy, scratch, error);
+}
+
+int layer_back_weights(struct layer *layer, const void *x, const void *dy, float *weights,
+		       void *scratch, struct ddp_error *error)
+{
+	const struct layer_options *o = &layer->options;
+	struct device *device = layer->layers->device;
+	size_t narrow = narrow_bytes(layer);
+	size_t count = (size_t)(o->out * o->size * o->size) * (size_t)o->in;
+	int status;
+
+	if (narrow == 0)
+		return run(layer, LAYER_BACK_WEIGHTS, x, weights, NULL, dy, scratch, error);
+	status = run(layer, LAYER_BACK_WEIGHTS, x, scratch, NULL, dy, (char *)scratch + narrow,
+		     error);
+	if (status < 0)
+		return status;
+	kernel_widen(device_stream(device, DEVICE_COMPUTE), scratch, weights, count, o->type);
+	return device_check(device, o->name, error);
+}
