@@ -355,6 +355,7 @@ static const struct {
 	{"another plan for a key", "a=k: 1\nb=m: 2\n", "b=k: 12\n", "b=m: 2\nb=k: 12\n"},
 	{"a line without an end", "a=k: 1", "a=l: 1", "a=k: 1\na=l: 1\n"},
 	{"what is none", "\n\nnonsense\na=k: 1\n\n", NULL, "a=k: 1\n"},
+	{"a busy one replaces none", "a=k: 1\n", "a=k: 2 busy\n", "a=k: 1\n"},
 	{"timed on a busy GPU", "a=l: 1\n", "a=k: 1 2:3 busy\na=m: 2\n", "a=l: 1\na=m: 2\n"},
 };
 

@@ -106,9 +106,11 @@ char *plans_join(const char *old, const char *taken)
 	*end = '\0';
 	for (int i = 0; i < 2; i++)
 		for (const char *line = texts[i]; *line; line = next_line(line)) {
-			const char *it = entry(line, &key, &all);
+			const char *it = entry(line, &key, &all), *newer = NULL;
 
-			if (!it || is_busy(it, all) || (i == 0 && find(taken, it, key, &other)))
+			if (it && i == 0)
+				newer = find(taken, it, key, &other);
+			if (!it || is_busy(it, all) || (newer && !is_busy(newer, other)))
 				continue;
 			end += sprintf(end, "%.*s\n", (int)strcspn(line, "\n"), line);
 		}
