@@ -262,48 +262,30 @@ struct words {
 	const char *what;
 };
 
-#define FORWARD(name) CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_##name
-#define BACK_DATA(name) CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_##name
-#define BACK_WEIGHTS(name) CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_##name
+#define WORDS(kind, name, x, w, y, what)                                     \
+	{                                                                    \
+		CUDNN_BACKEND_OPERATION_CONVOLUTION_##kind##_DESCRIPTOR,     \
+			CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_CONV_DESC, \
+			CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##x,       \
+			CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##w,       \
+			CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##y,       \
+			CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA,     \
+			CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA, what \
+	}
 
-static const struct words forward_words = {
-	CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-	FORWARD(CONV_DESC),
-	FORWARD(X),
-	FORWARD(W),
-	FORWARD(Y),
-	FORWARD(ALPHA),
-	FORWARD(BETA),
-	"forward operation",
-};
-static const struct words data_words = {
-	CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-	BACK_DATA(CONV_DESC),
-	BACK_DATA(DX),
-	BACK_DATA(W),
-	BACK_DATA(DY),
-	BACK_DATA(ALPHA),
-	BACK_DATA(BETA),
-	"operation on data",
-};
-static const struct words weights_words = {
-	CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-	BACK_WEIGHTS(CONV_DESC),
-	BACK_WEIGHTS(X),
-	BACK_WEIGHTS(DW),
-	BACK_WEIGHTS(DY),
-	BACK_WEIGHTS(ALPHA),
-	BACK_WEIGHTS(BETA),
-	"operation on weights",
+static const struct words words_of[LAYER_PASSES] = {
+	[LAYER_FORWARD] = WORDS(FORWARD, FORWARD, X, W, Y, "forward operation"),
+	[LAYER_TEST] = WORDS(FORWARD, FORWARD, X, W, Y, "forward operation"),
+	[LAYER_BACK_DATA] = WORDS(BACKWARD_DATA, BWD_DATA, DX, W, DY, "operation on data"),
+	[LAYER_BACK_WEIGHTS] =
+		WORDS(BACKWARD_FILTER, BWD_FILTER, X, DW, DY, "operation on weights"),
 };
 
 static cudnnBackendDescriptor_t add_convolution(struct conv_parts *parts,
 						const struct conv_problem *problem,
 						cudnnBackendDescriptor_t y)
 {
-	const struct words *words = problem->pass == LAYER_BACK_DATA	  ? &data_words
-				    : problem->pass == LAYER_BACK_WEIGHTS ? &weights_words
-									  : &forward_words;
+	const struct words *words = &words_of[problem->pass];
 	cudnnBackendDescriptor_t it, window = add_window(parts, problem->options);
 	cudnnBackendDescriptor_t x = add_outer(parts, problem, CONV_X);
 	cudnnBackendDescriptor_t weights = add_outer(parts, problem, CONV_WEIGHTS);

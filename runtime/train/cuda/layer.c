@@ -23,7 +23,7 @@ enum { OLDEST = 90800 };
  */
 enum { TRIES = 4, ROUNDS = 4, RUNS = 4 };
 
-/* Rounds that differ so much were disturbed. */
+/* Where rounds of one plan differ so much, all were disturbed. */
 #define BUSY 1.5f
 
 /* Of memory behind other memory. */
@@ -291,11 +291,13 @@ static int choose(struct trial *trial, struct conv_plan **plans, int count, bool
 			continue;
 		trial->plan = plans[i];
 		status = time_plan(trial, &best, &worst, error);
-		if (status < 0 || (chosen >= 0 && best >= least))
+		if (status < 0)
+			continue;
+		*busy = *busy || worst > BUSY * best;
+		if (chosen >= 0 && best >= least)
 			continue;
 		chosen = i;
 		least = best;
-		*busy = worst > BUSY * best;
 		if (trial->problem->options->deterministic)
 			break;
 	}
@@ -384,36 +386,6 @@ static int product_failed(const struct layer *layer, enum layer_pass pass, cubla
 	return cublas_failed(layer->layers, status, title, error);
 }
 
-/* y' = W x', dx' = W' dy', dW' = x' dy: primes as cublasLt sees what lies row by row. */
-static int make_product(struct layer *layer, enum layer_pass pass, struct ddp_error *error)
-{
-	const struct layer_options *o = &layer->options;
-	size_t in = (size_t)o->in, out = (size_t)o->out;
-	struct product_form form = {.type = o->type, .out = o->type, .tf32 = o->tf32};
-	cublasStatus_t status;
-
-	if (pass == LAYER_BACK_DATA) {
-		form.rows = in;
-		form.columns = o->batch;
-		form.inner = out;
-	} else if (pass == LAYER_BACK_WEIGHTS) {
-		form.rows = in;
-		form.columns = out;
-		form.inner = o->batch;
-		form.turn_b = true;
-		form.out = DDP_F32;
-	} else {
-		form.rows = out;
-		form.columns = pass == LAYER_TEST ? o->test_batch : o->batch;
-		form.inner = in;
-		form.turn_a = true;
-		form.bias = o->bias;
-		form.relu = o->relu;
-	}
-	status = product_make(&layer->products[pass], &form, layer->layers->cublas);
-	return status == CUBLAS_STATUS_SUCCESS ? 0 : product_failed(layer, pass, status, error);
-}
-
 /* --- Layers --------------------------------------------------------------------------------- */
 
 static bool has_pass(const struct layer_options *options, enum layer_pass pass)
@@ -439,10 +411,14 @@ int layer_create(struct layer **result, struct layers *layers, const struct laye
 	layer->layers = layers;
 	for (int i = 0; i < LAYER_PASSES && status == 0; i++) {
 		enum layer_pass pass = (enum layer_pass)i;
+		cublasStatus_t made = CUBLAS_STATUS_SUCCESS;
 
-		if (has_pass(options, pass))
-			status = options->dense ? make_product(layer, pass, error)
-						: make_plan(layer, pass, plans, error);
+		if (has_pass(options, pass) && options->dense)
+			made = product_make(&layer->products[pass], options, pass, layers->cublas);
+		else if (has_pass(options, pass))
+			status = make_plan(layer, pass, plans, error);
+		if (made != CUBLAS_STATUS_SUCCESS)
+			status = product_failed(layer, pass, made, error);
 	}
 	if (status < 0)
 		layer_destroy(layer);
@@ -542,10 +518,6 @@ int layer_forward(struct layer *layer, bool test, const void *x, const void *wei
 int layer_back_data(struct layer *layer, const void *dy, const void *weights, void *dx,
 		    void *scratch, struct ddp_error *error)
 {
-	if (layer->options.first)
-		return ddp_error_set(error, DDP_ERR_STATE,
-				     "%s: nobody wanted the gradient of what it reads",
-				     layer->name);
 	return run(layer, LAYER_BACK_DATA, dx, weights, NULL, dy, scratch, error);
 }
 

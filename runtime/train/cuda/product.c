@@ -24,31 +24,17 @@ static cudaDataType_t data_type(enum ddp_type type)
 	}
 }
 
-static cublasLtEpilogue_t epilogue(const struct product_form *form)
+static cublasLtEpilogue_t epilogue(const struct layer_options *options)
 {
-	if (form->bias)
-		return form->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
-	return form->relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+	if (options->bias)
+		return options->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+	return options->relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-static cublasStatus_t describe(cublasLtMatmulDesc_t *description, const struct product_form *form)
+static cublasStatus_t set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t name,
+			  int32_t value)
 {
-	bool tf32 = form->type == DDP_F32 && form->tf32;
-	cublasComputeType_t type = tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-	const struct {
-		cublasLtMatmulDescAttributes_t name;
-		int32_t value;
-	} list[] = {
-		{CUBLASLT_MATMUL_DESC_TRANSA, form->turn_a ? CUBLAS_OP_T : CUBLAS_OP_N},
-		{CUBLASLT_MATMUL_DESC_TRANSB, form->turn_b ? CUBLAS_OP_T : CUBLAS_OP_N},
-		{CUBLASLT_MATMUL_DESC_EPILOGUE, (int32_t)epilogue(form)},
-	};
-	cublasStatus_t status = cublasLtMatmulDescCreate(description, type, CUDA_R_32F);
-
-	for (size_t i = 0; i < sizeof(list) / sizeof(*list) && status == CUBLAS_STATUS_SUCCESS; i++)
-		status = cublasLtMatmulDescSetAttribute(*description, list[i].name, &list[i].value,
-							sizeof(list[i].value));
-	return status;
+	return cublasLtMatmulDescSetAttribute(description, name, &value, sizeof(value));
 }
 
 static cublasStatus_t set_bias(cublasLtMatmulDesc_t description, const void *bias)
@@ -118,21 +104,43 @@ static cublasStatus_t choose(struct product *product, cublasLtHandle_t handle)
 	return result.state;
 }
 
-cublasStatus_t product_make(struct product *product, const struct product_form *form,
-			    cublasLtHandle_t handle)
+/*
+ * y' = W x', dx' = W' dy', dW' = x' dy: primes as cublasLt sees what lies row by row. Gradients of weights are f32.
+ */
+cublasStatus_t product_make(struct product *product, const struct layer_options *options,
+			    enum layer_pass pass, cublasLtHandle_t handle)
 {
 	/* Heuristics look at the alignment of a pointer to the bias, and not at what is there. */
 	const void *bias = (const void *)(uintptr_t)ALIGNMENT; // NOLINT
-	cublasStatus_t status = describe(&product->description, form);
+	size_t batch = pass == LAYER_TEST ? options->test_batch : options->batch;
+	size_t in = (size_t)options->in, out = (size_t)options->out;
+	bool weights = pass == LAYER_BACK_WEIGHTS, forward = !weights && pass != LAYER_BACK_DATA;
+	size_t rows = forward ? out : in, columns = weights ? out : batch;
+	size_t inner = forward ? in : weights ? batch : out;
+	enum ddp_type type = options->type;
+	bool tf32 = type == DDP_F32 && options->tf32;
+	cublasStatus_t status =
+		cublasLtMatmulDescCreate(&product->description,
+					 tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+					 CUDA_R_32F);
 
-	if (status == CUBLAS_STATUS_SUCCESS && form->bias)
+	if (status == CUBLAS_STATUS_SUCCESS)
+		status = set(product->description, CUBLASLT_MATMUL_DESC_TRANSA,
+			     forward ? CUBLAS_OP_T : CUBLAS_OP_N);
+	if (status == CUBLAS_STATUS_SUCCESS)
+		status = set(product->description, CUBLASLT_MATMUL_DESC_TRANSB,
+			     weights ? CUBLAS_OP_T : CUBLAS_OP_N);
+	if (status == CUBLAS_STATUS_SUCCESS && forward)
+		status = set(product->description, CUBLASLT_MATMUL_DESC_EPILOGUE,
+			     (int32_t)epilogue(options));
+	if (status == CUBLAS_STATUS_SUCCESS && forward && options->bias)
 		status = set_bias(product->description, bias);
 	if (status == CUBLAS_STATUS_SUCCESS)
-		status = lay_out(&product->a, form->type, form->rows, form->inner, form->turn_a);
+		status = lay_out(&product->a, type, rows, inner, forward);
 	if (status == CUBLAS_STATUS_SUCCESS)
-		status = lay_out(&product->b, form->type, form->inner, form->columns, form->turn_b);
+		status = lay_out(&product->b, type, inner, columns, weights);
 	if (status == CUBLAS_STATUS_SUCCESS)
-		status = lay_out(&product->d, form->out, form->rows, form->columns, false);
+		status = lay_out(&product->d, weights ? DDP_F32 : type, rows, columns, false);
 	if (status == CUBLAS_STATUS_SUCCESS)
 		status = choose(product, handle);
 	return status;
