@@ -90,6 +90,14 @@ struct engine_class {
 		    struct ddp_error *error);
 
 	/*
+	 * What steps will come, as far as is known: over [batch], setup->batch samples of this rank in each and what is
+	 * left in the last, of each other rank as many, with [rates]. A step that comes otherwise is as good, and slower.
+	 * NULL: of no use here. Collective.
+	 */
+	int (*expect)(struct engine *engine, const struct batch *batch, const double *rates,
+		      struct ddp_error *error);
+
+	/*
 	 * One step over [batch], which may be empty on a rank, with learning rate [rate]; [global]
 	 * samples of all ranks take part, [step] counts optimizer steps from 1; where steps are under way
 	 * it is what it will be if none of them is skipped, and an engine that skips counts itself from

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/watch.h"
 #include "run.h"
@@ -26,11 +27,11 @@ uint64_t run_steps(const struct run *run)
 
 /* --- A step ---------------------------------------------------------------------------------- */
 
-/* The next samples of this rank, with their places in the order. */
-static size_t take_samples(struct run *run)
+/* Up to [most] of this rank's next samples, with their places in the order. */
+static size_t take_samples(struct run *run, size_t most)
 {
 	uint64_t order = ddp_sampler_order(run->sampler);
-	size_t count = ddp_sampler_take(run->sampler, run->indices, run->batch);
+	size_t count = ddp_sampler_take(run->sampler, run->indices, most);
 
 	for (size_t i = 0; i < count; i++)
 		run->orders[i] = order + i * (uint64_t)run->world->size;
@@ -92,17 +93,22 @@ int run_settle(struct run *run)
 			     run->class->head.name, (unsigned long long)run->pending);
 }
 
+static struct batch take_batch(struct run *run, size_t most)
+{
+	return (struct batch){
+		.indices = run->indices,
+		.orders = run->orders,
+		.count = take_samples(run, most),
+		.seed = run->seed,
+		.epoch = run->progress.epoch,
+		.augment = !option_flag(run->options, OPTION_NO_AUGMENT),
+	};
+}
+
 static int step(struct run *run, double rate)
 {
 	struct progress *progress = &run->progress;
-	struct batch batch = {
-		.indices = run->indices,
-		.orders = run->orders,
-		.count = take_samples(run),
-		.seed = run->seed,
-		.epoch = progress->epoch,
-		.augment = !option_flag(run->options, OPTION_NO_AUGMENT),
-	};
+	struct batch batch = take_batch(run, run->batch);
 	struct engine_step done = {.stop = false};
 	int status = run->class->step(run->engine, &batch, batch.count * (size_t)run->world->size,
 				      progress->updates + run->pending + 1, rate, stop_wanted(run),
@@ -123,6 +129,31 @@ static bool is_due(const struct run *run)
 	uint64_t every = option_count(run->options, OPTION_CHECKPOINT_STEPS);
 
 	return every > 0 && run->progress.total % every == 0;
+}
+
+/* Tell the engine what the rest of the epoch is, if it wants to know. */
+static int expect_steps(struct run *run, uint64_t steps)
+{
+	const struct progress *progress = &run->progress;
+	uint64_t left = steps - progress->step;
+	struct batch batch;
+	double *rates;
+	int status;
+
+	if (!run->class->expect || left == 0)
+		return 0;
+	rates = calloc(left, sizeof(*rates));
+	if (!rates)
+		return ddp_error_set(&run->error, DDP_ERR_MEMORY, "no memory for an epoch's rates");
+	for (uint64_t i = 0; i < left; i++)
+		rates[i] =
+			schedule_rate(&run->schedule, progress->epoch, progress->step + i, steps);
+	batch = take_batch(run, run->most);
+	status = run->class->expect(run->engine, &batch, rates, &run->error);
+	free(rates);
+	if (status < 0)
+		return status;
+	return ddp_sampler_seek(run->sampler, progress->epoch, progress->position, &run->error);
 }
 
 /* Steps until the epoch or the training ends, or ranks want to stop; none is under way then. */
@@ -212,6 +243,8 @@ static int train_epoch(struct run *run)
 	int status = ddp_sampler_seek(run->sampler, run->progress.epoch, run->progress.position,
 				      &run->error);
 
+	if (status == 0)
+		status = expect_steps(run, steps);
 	if (status == 0)
 		status = train_steps(run, steps);
 	if (status < 0)

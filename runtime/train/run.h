@@ -50,6 +50,7 @@ struct run {
 	struct ddp_sampler *sampler;
 
 	size_t batch, test_batch; /* samples of a step of this rank */
+	size_t most; /* samples of an epoch of this rank, or of a batch: what these have room for */
 	uint64_t *indices, *orders;
 	uint64_t seed;
 	unsigned epochs;

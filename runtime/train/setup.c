@@ -104,14 +104,17 @@ static int set_batch(struct run *run)
 
 static int create_buffers(struct run *run)
 {
-	size_t most = run->batch > run->test_batch ? run->batch : run->test_batch;
+	uint64_t ranks = (uint64_t)run->world->size;
+	size_t epoch = (set_info(run->train)->samples + ranks - 1) / ranks;
+	size_t most = epoch > run->test_batch ? epoch : run->test_batch;
 	struct ddp_sampler_options options = DDP_SAMPLER_OPTIONS_INIT;
 
+	run->most = most;
 	run->indices = calloc(most, sizeof(*run->indices));
 	run->orders = calloc(most, sizeof(*run->orders));
 	if (!run->indices || !run->orders)
-		return ddp_error_set(&run->error, DDP_ERR_MEMORY, "no memory for batches of %zu",
-				     most);
+		return ddp_error_set(&run->error, DDP_ERR_MEMORY,
+				     "no memory for the order of %zu samples", most);
 	options.samples = set_info(run->train)->samples;
 	options.rank = run->world->rank;
 	options.ranks = run->world->size;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a data set's bytes to a batch: the device's against batch_images(), to the bit. Needs
+ * From a data set's bytes to a batch: the device's against batch_images(), to the bit; and the step that begins. Needs
  * train/data/batch.c and sampling/random.c.
  */
 #include "arrays.h"
 #include "data/batch.h"
+#include "optim/loop.h"
 
 /* --- A set -------------------------------------------------------------------------------------- */
 
@@ -102,39 +103,117 @@ static float *plain_images(const struct net *net, struct set *set, const struct 
 	return images;
 }
 
-static struct kernel_images images_of(const struct net *net)
+/* Device memory of a test, in one piece each. */
+struct there {
+	void *pixels, *labels, *indices, *places, *corrections;
+	struct kernel_step *step;
+	int32_t *batch_labels;
+	uint64_t *batch_orders;
+	struct kernel_result *results;
+};
+
+static struct kernel_images images_of(const struct net *net, const struct there *there)
 {
 	struct kernel_images images = {.channels = net->channels,
 				       .height = net->height,
 				       .width = net->width,
 				       .pad = net->pad,
-				       .flip = net->flip};
+				       .flip = net->flip,
+				       .pixels = there->pixels,
+				       .labels = there->labels};
 
 	memcpy(images.mean, net->mean, sizeof(images.mean));
 	memcpy(images.deviation, net->deviation, sizeof(images.deviation));
 	return images;
 }
 
-static void gather(const struct net *net, const struct set *set, const struct draws *draws,
-		   size_t count, bool augment, struct array *x)
-{
-	struct kernel_images images = images_of(net);
-	struct kernel_order order = {.seed = draws->seed,
-				     .epoch = draws->epoch,
-				     .count = (uint32_t)count,
-				     .augment = augment};
-	void *on_device = bytes_make(sizeof(order), &order);
-	void *pixels = bytes_make(IMAGES * set->bytes, set->pixels);
-	void *indices = bytes_make(count * sizeof(*draws->narrow), draws->narrow);
-	void *orders = bytes_make(count * sizeof(*draws->orders), draws->orders);
+enum { SEQUENCE = 3 * KERNEL_SLOTS + 5, UPDATES = 41, FIRST = 38 };
+static const double rate = 0.123;
 
-	kernel_gather(arrays_stream, &images, pixels, on_device, indices, orders, BATCH, x->data,
-		      x->type);
-	array_fetch(x);
-	device_free(arrays_device, on_device);
-	device_free(arrays_device, pixels);
-	device_free(arrays_device, indices);
-	device_free(arrays_device, orders);
+/* The optimizer's step UPDATES + 1 is corrections[UPDATES + 1 - FIRST]. */
+static struct there there_make(const struct set *set, const struct draws *draws, size_t count,
+			       bool augment)
+{
+	struct kernel_step step = {.order = {.count = 77}};
+	struct optim_correction corrections[UPDATES + 2 - FIRST] = {{0}};
+	struct ddp_error error = {0, ""};
+	struct there there;
+	uint8_t labels[IMAGES];
+	void *results = NULL;
+
+	for (uint64_t i = 0; i < IMAGES; i++)
+		labels[i] = (uint8_t)set_label(set, i);
+	corrections[UPDATES + 1 - FIRST] = (struct optim_correction){0.7, 0.3f};
+	there.pixels = bytes_make(IMAGES * set->bytes, set->pixels);
+	there.labels = bytes_make(sizeof(labels), labels);
+	there.indices = bytes_make(count * sizeof(*draws->narrow), draws->narrow);
+	there.places = bytes_make(count * sizeof(*draws->orders), draws->orders);
+	there.corrections = bytes_make(sizeof(corrections), corrections);
+	there.batch_labels = bytes_make(BATCH * sizeof(*there.batch_labels), NULL);
+	there.batch_orders = bytes_make(BATCH * sizeof(*there.batch_orders), NULL);
+	step.next = (struct kernel_next){
+		.seed = draws->seed,
+		.epoch = draws->epoch,
+		.sequence = SEQUENCE,
+		.augment = augment,
+		.entry = {rate, 0.99f, 0.25f, (uint32_t)count},
+		.indices = there.indices,
+		.places = there.places,
+		.corrections = augment ? there.corrections : NULL,
+		.first = FIRST,
+		.state = {.scale = 3, .updates = UPDATES},
+	};
+	there.step = bytes_make(sizeof(step), &step);
+	arrays_check(device_alloc_host(arrays_device, &results,
+				       KERNEL_SLOTS * sizeof(*there.results), "a test", &error),
+		     &error);
+	there.results = memset(results, 0, KERNEL_SLOTS * sizeof(*there.results));
+	there.results[SEQUENCE % KERNEL_SLOTS].stop = augment;
+	return there;
+}
+
+static void there_free(const struct there *there)
+{
+	device_free(arrays_device, there->pixels);
+	device_free(arrays_device, there->labels);
+	device_free(arrays_device, there->indices);
+	device_free(arrays_device, there->places);
+	device_free(arrays_device, there->corrections);
+	device_free(arrays_device, there->batch_labels);
+	device_free(arrays_device, there->batch_orders);
+	device_free(arrays_device, there->step);
+	device_free(arrays_device, there->results);
+}
+
+/* Labels and places of the batch, and the step under way. */
+static void check_rest(const struct there *there, const struct set *set, const struct draws *draws,
+		       size_t count, bool augment)
+{
+	struct kernel_step now;
+	int32_t labels[BATCH];
+	uint64_t orders[BATCH];
+	bool good;
+
+	bytes_fetch(labels, there->batch_labels, sizeof(labels));
+	bytes_fetch(orders, there->batch_orders, sizeof(orders));
+	bytes_fetch(&now, there->step, sizeof(now));
+	for (size_t i = 0; i < BATCH; i++) {
+		int label = i < count ? set_label(set, draws->indices[i]) : 0;
+
+		if (labels[i] != label)
+			array_differs("a label", i, labels[i], label, 0);
+		if (orders[i] != (i < count ? draws->orders[i] : 0))
+			array_differs("a place", i, (double)orders[i], (double)draws->orders[i], 0);
+	}
+	good = now.order.count == count && now.order.share == 0.25f &&
+	       now.order.seed == draws->seed && now.order.epoch == draws->epoch &&
+	       now.order.stop == augment && now.state.scale == 3 && now.state.updates == UPDATES &&
+	       now.next.indices == there->indices;
+	if (augment)
+		good = good && now.order.pace.rate == (float)-(rate / 0.7) &&
+		       now.order.pace.root == 0.3f && now.order.pace.shrink == 0.99f;
+	if (!good)
+		array_differs("the step under way", 0, 0, 1, 0);
 }
 
 static void check_gather(const struct net *net, enum ddp_type type, size_t skew, size_t count,
@@ -143,15 +222,21 @@ static void check_gather(const struct net *net, enum ddp_type type, size_t skew,
 	size_t bytes = (size_t)net->channels * (size_t)net->height * (size_t)net->width;
 	struct set set = set_make(bytes, random);
 	struct draws draws = draws_make(random);
+	struct there there = there_make(&set, &draws, count, augment);
+	struct kernel_images images = images_of(net, &there);
 	struct array x = array_make(type, BATCH * bytes, skew);
 	float *want = plain_images(net, &set, &draws, count, augment);
 
 	array_fill_with(&x, 77);
-	gather(net, &set, &draws, count, augment, &x);
+	kernel_gather(arrays_stream, &images, there.step, there.results, BATCH, x.data,
+		      there.batch_labels, there.batch_orders, x.type);
+	array_fetch(&x);
 	for (size_t i = 0; i < x.count; i++)
 		array_exact("a number of an image", &x, i, (double)want[i]);
+	check_rest(&there, &set, &draws, count, augment);
 	free(want);
 	free(set.pixels);
+	there_free(&there);
 	array_free(&x);
 }
 

@@ -5,7 +5,7 @@
  * It tells of a step FAKE_LAG steps later, FAKE_BURST of them at once; with --amp fp16 it skips a
  * step after each FAKE_GOOD good ones. It sees the devices that FAKE_DEVICES counts (those of
  * CUDA_VISIBLE_DEVICES, where that is set), but none on rank FAKE_NONE. What the trainer must not
- * do with an engine that is behind is an error.
+ * do with an engine that is behind is an error, and so is a step that was not foretold.
  *
  * Ranks that share a device join libddp's engines for that, which tests/runtime has over host memory; FAKE_BARE=R is a
  * rank that has no ddp_shard.so, FAKE_LOST=R one that is killed before it joins.
@@ -36,6 +36,12 @@ struct fake {
 	} ring[FAKE_MOST];
 	uint64_t begun, ended; /* told */
 	float *kept;	       /* the model before a step that is skipped */
+	struct {
+		uint64_t *indices, *orders;
+		double *rates;
+		struct batch batch; /* of these, all that is left */
+		size_t steps;	    /* that have come */
+	} foretold;
 	char describe[128], device[64];
 };
 
@@ -113,6 +119,62 @@ static int fake_join(struct ddp *ddp, struct ddp_error *error)
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
 }
 
+/* --- What will come --------------------------------------------------------------------------- */
+
+static void forget(struct fake *fake)
+{
+	free(fake->foretold.indices);
+	free(fake->foretold.orders);
+	free(fake->foretold.rates);
+	memset(&fake->foretold, 0, sizeof(fake->foretold));
+}
+
+static void *copy_of(const void *from, size_t bytes)
+{
+	void *copy = malloc(bytes + 1);
+
+	return copy ? memcpy(copy, from, bytes) : NULL;
+}
+
+static int fake_expect(struct engine *engine, const struct batch *batch, const double *rates,
+		       struct ddp_error *error)
+{
+	struct fake *fake = fake_of(engine);
+	size_t each = fake->setup.batch, bytes = batch->count * sizeof(uint64_t);
+
+	forget(fake);
+	fake->foretold.indices = copy_of(batch->indices, bytes);
+	fake->foretold.orders = copy_of(batch->orders, bytes);
+	fake->foretold.rates = copy_of(rates, (batch->count + each - 1) / each * sizeof(*rates));
+	fake->foretold.batch = *batch;
+	fake->foretold.batch.indices = fake->foretold.indices;
+	fake->foretold.batch.orders = fake->foretold.orders;
+	if (fake->foretold.indices && fake->foretold.orders && fake->foretold.rates)
+		return 0;
+	return ddp_error_set(error, DDP_ERR_MEMORY, "no memory");
+}
+
+static int check_foretold(struct fake *fake, const struct batch *batch, size_t global, double rate,
+			  struct ddp_error *error)
+{
+	struct batch *left = &fake->foretold.batch;
+	size_t count = left->count < fake->setup.batch ? left->count : fake->setup.batch;
+	size_t bytes = count * sizeof(uint64_t);
+
+	if (count == 0 || batch->count != count ||
+	    global != count * (size_t)ddp_world(fake->setup.ddp)->size ||
+	    rate != fake->foretold.rates[fake->foretold.steps] || batch->seed != left->seed ||
+	    batch->epoch != left->epoch || batch->augment != left->augment ||
+	    memcmp(batch->indices, left->indices, bytes) != 0 ||
+	    memcmp(batch->orders, left->orders, bytes) != 0)
+		return ddp_error_set(error, DDP_ERR_ENGINE, "a step that was not foretold");
+	left->indices += count;
+	left->orders += count;
+	left->count -= count;
+	fake->foretold.steps++;
+	return 0;
+}
+
 /* --- Opening -------------------------------------------------------------------------------- */
 
 static void fake_close(struct engine *engine)
@@ -120,6 +182,7 @@ static void fake_close(struct engine *engine)
 	struct fake *fake = fake_of(engine);
 
 	engine_cpu.close(fake->cpu);
+	forget(fake);
 	free(fake->kept);
 	free(fake);
 }
@@ -228,6 +291,8 @@ static int fake_step(struct engine *engine, const struct batch *batch, size_t gl
 	struct engine_step *mine = &fake->ring[fake->begun % FAKE_MOST].step;
 	int status = check_step(fake, step, error);
 
+	if (status == 0)
+		status = check_foretold(fake, batch, global, rate, error);
 	if (skip)
 		copy_model(fake, false);
 	if (status == 0)
@@ -324,6 +389,7 @@ DDP_API const struct engine_class ddp_module = {
 	.devices = fake_devices,
 	.join = fake_join,
 	.open = fake_open,
+	.expect = fake_expect,
 	.step = fake_step,
 	.settle = fake_settle,
 	.evaluate = fake_evaluate,

@@ -134,6 +134,72 @@ START_TEST(test_pull)
 }
 END_TEST
 
+/* --- What is foretold ------------------------------------------------------------------------------- */
+
+enum { FORETOLD = 21, FORETOLD_STEPS = 3 };
+
+/* An epoch of two full batches and a short one; [turn] is what is done with what was foretold. */
+static void train_epoch(struct duo *duo, int turn, bool foretell)
+{
+	double rates[FORETOLD_STEPS] = {1e-3, 2e-3, 5e-4};
+	struct batch all = workshop_batch(&duo->shop, 3, FORETOLD);
+	struct engine_step done;
+	struct ddp_error error;
+
+	all.epoch = (uint64_t)turn;
+	all.augment = true;
+	if (foretell)
+		workshop_must(engine_cuda.expect(duo->engine, &all, rates, &error), "expect",
+			      error.text);
+	if (turn == 1)
+		rates[1] = 3e-3; /* the second step is another one, and so is what comes then */
+	for (size_t i = 0; i < FORETOLD_STEPS; i++) {
+		struct batch batch = all;
+
+		batch.indices += i * WORKSHOP_BATCH;
+		batch.orders += i * WORKSHOP_BATCH;
+		batch.count = i < 2 ? WORKSHOP_BATCH : FORETOLD - 2 * WORKSHOP_BATCH;
+		batch.seed += turn == 2 && i == 0;
+		if (turn == 3 && i == 1) {
+			duo_settle(duo);
+			duo_pull(duo);
+			duo_push(duo);
+			duo->steps[1] = 70;
+		}
+		workshop_must(engine_cuda.step(duo->engine, &batch, batch.count, ++duo->steps[1],
+					       rates[i], false, &done, &error),
+			      "step", error.text);
+	}
+}
+
+/* Steps that were foretold, and those that were not although others were, are the same to the bit. */
+START_TEST(test_foretold)
+{
+	struct duo duos[2];
+
+	for (int foretell = 0; foretell < 2; foretell++) {
+		struct duo *duo = &duos[foretell];
+
+		duo_open(duo, &like_mnist, DDP_F32);
+		duo->shop.optim = optim_default(OPTIM_ADAMW);
+		duo->setup.type = DDP_F16;
+		duo->setup.scaler = &duo->scaler;
+		duo->scaler.scale = ldexpf(1, 24);
+		duo->scaler.interval = 3;
+		duo_engine(duo);
+		for (int turn = 0; turn < 6; turn++)
+			train_epoch(duo, turn, foretell && turn != 4);
+		duo_settle(duo);
+		duo_pull(duo);
+	}
+	ck_assert_float_eq(duos[0].scaler.scale, duos[1].scaler.scale);
+	ck_assert(memcmp(duos[0].model->values, duos[1].model->values,
+			 duos[0].model->count * sizeof(float)) == 0);
+	duo_close(&duos[0]);
+	duo_close(&duos[1]);
+}
+END_TEST
+
 /* --- Checkpoints ----------------------------------------------------------------------------------- */
 
 START_TEST(test_roundtrip)
@@ -270,6 +336,7 @@ static void refuse(struct duo *duo, int status, const char *const *pieces)
 
 START_TEST(test_refused)
 {
+	const uint64_t beyond = WORKSHOP_SAMPLES;
 	struct ddp_error error;
 	struct engine_step done;
 	struct batch batch;
@@ -290,6 +357,12 @@ START_TEST(test_refused)
 	ck_assert_int_eq(engine_cuda.step(duo.engine, &batch, 9, 1, 0, false, &done, &error),
 			 DDP_ERR_ARGUMENT);
 	ck_assert_int_eq(engine_cuda.evaluate(duo.engine, &batch, NULL, &error), DDP_ERR_ARGUMENT);
+	batch.count = 1;
+	batch.indices = &beyond;
+	ck_assert_int_eq(engine_cuda.step(duo.engine, &batch, 1, 1, 0, false, &done, &error),
+			 DDP_ERR_ARGUMENT);
+	unit_pieces("beyond the set", error.text,
+		    (const char *const[]){"sample 24 of ", ": there is none", NULL});
 	duo_close(&duo);
 }
 END_TEST
@@ -300,6 +373,7 @@ static void fill(TCase *tcase)
 	tcase_add_loop_test(tcase, test_hangs, 0, 2);
 	tcase_add_test(tcase, test_lag);
 	tcase_add_test(tcase, test_pull);
+	tcase_add_test(tcase, test_foretold);
 	tcase_add_test(tcase, test_roundtrip);
 	tcase_add_test(tcase, test_moves);
 	tcase_add_test(tcase, test_tells);

@@ -122,7 +122,7 @@ static int launch(struct engine *engine, const struct bucket *bucket, struct ddp
 		status = reduce_bucket(engine, bucket, error);
 	if (status < 0)
 		return status;
-	kernel_progress(device_stream(engine->device, lane(engine)), engine->memory.state,
+	kernel_progress(device_stream(engine->device, lane(engine)), engine->memory.sums_ended,
 			engine->memory.progress);
 	return device_check(engine->device, "a sum of gradients", error);
 }

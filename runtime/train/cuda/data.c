@@ -7,21 +7,80 @@
 #include <string.h>
 
 #include "data.h"
+#include "optim/loop.h"
 
-struct data {
-	struct device *device;
-	struct set *set;
-	size_t bytes; /* of an image */
-	uint8_t *pixels;
-	bool there;
-};
+/* --- The table ---------------------------------------------------------------------------------- */
+
+static size_t steps_of(size_t samples, size_t each)
+{
+	return samples > each ? (samples + each - 1) / each : 1;
+}
+
+/* First comes struct kernel_next. Behind the last entry there is one of zeros. */
+static struct data_layout layout_of(size_t samples, size_t steps)
+{
+	struct data_layout layout;
+
+	layout.entries = sizeof(struct kernel_next);
+	layout.corrections = layout.entries + (steps + 1) * sizeof(struct kernel_entry);
+	layout.places =
+		layout.corrections + (steps + KERNEL_SLOTS) * sizeof(struct optim_correction);
+	layout.indices = layout.places + samples * sizeof(uint64_t);
+	layout.bytes = layout.indices + samples * sizeof(uint32_t);
+	return layout;
+}
+
+/* Arrays of the table at [memory]. */
+static struct kernel_entry *entries(const struct data *data, uint8_t *memory)
+{
+	return (void *)(memory + data->layout.entries);
+}
+
+static struct optim_correction *corrections(const struct data *data, uint8_t *memory)
+{
+	return (void *)(memory + data->layout.corrections);
+}
+
+static uint64_t *places(const struct data *data, uint8_t *memory)
+{
+	return (void *)(memory + data->layout.places);
+}
+
+static uint32_t *indices(const struct data *data, uint8_t *memory)
+{
+	return (void *)(memory + data->layout.indices);
+}
 
 /* --- Opening ------------------------------------------------------------------------------------ */
 
-static int alloc_pixels(struct data *data, struct ddp_error *error)
+static struct kernel_images images_of(const struct net *net)
 {
-	const struct set_info *info = set_info(data->set);
+	struct kernel_images images = {.channels = net->channels,
+				       .height = net->height,
+				       .width = net->width,
+				       .pad = net->pad,
+				       .flip = net->flip};
+
+	for (int i = 0; i < net->channels; i++) {
+		images.mean[i] = net->mean[i];
+		images.deviation[i] = net->deviation[i];
+	}
+	return images;
+}
+
+static int alloc(struct data *data, void *to, size_t bytes, const char *what, const char *remedy,
+		 struct ddp_error *error)
+{
 	void *memory = NULL;
+	int status = device_alloc(data->setup.device, &memory, bytes, what, remedy, error);
+
+	memcpy(to, &memory, sizeof(memory));
+	return status;
+}
+
+static int alloc_set(struct data *data, struct ddp_error *error)
+{
+	const struct set_info *info = set_info(data->setup.set);
 	char what[640];
 	int status;
 
@@ -30,32 +89,48 @@ static int alloc_pixels(struct data *data, struct ddp_error *error)
 				     "%s: a GPU's kernels count %" PRIu32 " samples at most",
 				     info->title, UINT32_MAX);
 	snprintf(what, sizeof(what), "the images of %s", info->title);
-	status = device_alloc(
-		data->device, &memory, info->samples * data->bytes, what,
-		"the whole set lies on the GPU: train with fewer images (--samples of a "
-		"drawn set), or on CPUs (--engine cpu)",
-		error);
-	data->pixels = memory;
-	return status;
+	status = alloc(data, &data->images.pixels, info->samples * data->bytes, what,
+		       "the whole set lies on the GPU: train with fewer images (--samples of a "
+		       "drawn set), or on CPUs (--engine cpu)",
+		       error);
+	return status < 0 ? status
+			  : alloc(data, &data->images.labels, info->samples, "labels", NULL, error);
 }
 
-int data_open(struct data **data, struct device *device, struct set *set, struct ddp_error *error)
+static int alloc_steps(struct data *data, struct ddp_error *error)
 {
-	const struct set_info *info = set_info(set);
+	static const char what[] = "what steps are told";
+	const struct data_setup *setup = &data->setup;
+	size_t bytes = layout_of(setup->samples, steps_of(setup->samples, setup->batch)).bytes;
+	void *host = NULL;
+	int status = device_alloc_host(setup->device, &host, bytes, what, error);
+
+	data->host = host;
+	if (status < 0 || (status = alloc(data, &data->table, bytes, what, NULL, error)) < 0 ||
+	    (status = alloc(data, &data->step, sizeof(*data->step), what, NULL, error)) < 0 ||
+	    (status = alloc(data, &data->block.orders, setup->batch * sizeof(uint64_t), what,
+			    "lower --batch", error)) < 0)
+		return status;
+	data->block.order = &data->step->order;
+	return alloc(data, &data->block.labels, setup->batch * sizeof(int32_t), what,
+		     "lower --batch", error);
+}
+
+int data_open(struct data **result, const struct data_setup *setup, struct ddp_error *error)
+{
+	const struct set_info *info = set_info(setup->set);
+	struct data *data = *result = calloc(1, sizeof(*data));
 	int status;
 
-	*data = calloc(1, sizeof(**data));
-	if (!*data)
+	if (!data)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a data set on a GPU");
-	(*data)->device = device;
-	(*data)->set = set;
-	(*data)->bytes = (size_t)info->channels * (size_t)info->height * (size_t)info->width;
-	status = alloc_pixels(*data, error);
-	if (status == 0)
-		return 0;
-	data_close(*data);
-	*data = NULL;
-	return status;
+	data->setup = *setup;
+	if (data->setup.samples < setup->batch)
+		data->setup.samples = setup->batch;
+	data->images = images_of(setup->net);
+	data->bytes = (size_t)info->channels * (size_t)info->height * (size_t)info->width;
+	status = alloc_set(data, error);
+	return status == 0 ? alloc_steps(data, error) : status;
 }
 
 void data_close(struct data *data)
@@ -63,12 +138,7 @@ void data_close(struct data *data)
 	free(data);
 }
 
-const uint8_t *data_pixels(const struct data *data)
-{
-	return data->pixels;
-}
-
-/* --- Bringing ----------------------------------------------------------------------------------- */
+/* --- The set ------------------------------------------------------------------------------------ */
 
 enum { PIECE = 4 << 20 };
 
@@ -77,21 +147,38 @@ static int bring_piece(struct data *data, uint8_t *piece, uint64_t at, uint64_t 
 		       struct ddp_error *error)
 {
 	for (uint64_t i = 0; i < count; i++)
-		memcpy(piece + i * data->bytes, set_image(data->set, at + i), data->bytes);
-	return device_copy(data->device, DEVICE_COMPUTE, data->pixels + at * data->bytes, piece,
+		memcpy(piece + i * data->bytes, set_image(data->setup.set, at + i), data->bytes);
+	return device_copy(data->setup.device, DEVICE_COMPUTE,
+			   (void *)(data->images.pixels + at * data->bytes), piece,
 			   count * data->bytes, error);
 }
 
-static int bring_all(struct data *data, uint64_t first, struct ddp_error *error)
+static int bring_labels(struct data *data, uint8_t *piece, uint64_t samples,
+			struct ddp_error *error)
 {
-	uint64_t samples = set_info(data->set)->samples, most = PIECE / data->bytes, count;
-	uint8_t *piece = malloc(most * data->bytes);
 	int status = 0;
+
+	for (uint64_t at = 0, count; status == 0 && at < samples; at += count) {
+		count = samples - at < PIECE ? samples - at : PIECE;
+		for (uint64_t i = 0; i < count; i++)
+			piece[i] = (uint8_t)set_label(data->setup.set, at + i);
+		status = device_copy(data->setup.device, DEVICE_COMPUTE,
+				     (void *)(data->images.labels + at), piece, count, error);
+	}
+	return status;
+}
+
+static int bring(struct data *data, struct ddp_error *error)
+{
+	uint64_t samples = set_info(data->setup.set)->samples, most = PIECE / data->bytes, count;
+	uint8_t *piece = malloc(PIECE);
+	int status;
 
 	if (!piece)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for images on their way");
+	status = bring_labels(data, piece, samples, error);
 	for (uint64_t done = 0; status == 0 && done < samples; done += count) {
-		uint64_t at = (first + done) % samples;
+		uint64_t at = (data->setup.first + done) % samples;
 
 		count = samples - at < samples - done ? samples - at : samples - done;
 		count = count < most ? count : most;
@@ -102,16 +189,142 @@ static int bring_all(struct data *data, uint64_t first, struct ddp_error *error)
 	return status;
 }
 
-int data_bring(struct data *data, uint64_t first, const struct batch *batch,
-	       struct ddp_error *error)
-{
-	const struct set_info *info = set_info(data->set);
+/* --- Steps -------------------------------------------------------------------------------------- */
 
-	for (size_t i = 0; i < batch->count; i++) {
+static uint64_t place_of(const struct batch *batch, size_t i)
+{
+	return batch->orders ? batch->orders[i] : 0;
+}
+
+static int set_samples(struct data *data, const struct batch *batch, size_t count,
+		       struct ddp_error *error)
+{
+	const struct set_info *info = set_info(data->setup.set);
+
+	for (size_t i = 0; i < count; i++) {
 		if (batch->indices[i] >= info->samples)
 			return ddp_error_set(error, DDP_ERR_ARGUMENT,
 					     "sample %" PRIu64 " of %s: there is none",
 					     batch->indices[i], info->title);
+		indices(data, data->host)[i] = (uint32_t)batch->indices[i];
+		places(data, data->host)[i] = place_of(batch, i);
 	}
-	return data->there ? 0 : bring_all(data, first, error);
+	return 0;
+}
+
+static struct kernel_entry entry_of(const struct data *data, size_t count, size_t global,
+				    double rate)
+{
+	const struct optim *optim = data->setup.optim;
+
+	return (struct kernel_entry){.rate = rate,
+				     .shrink = optim ? optim_shrink(optim, rate) : 0,
+				     .share = 1.0f / (float)(global > 0 ? global : 1),
+				     .count = (uint32_t)count};
+}
+
+int data_foretell(struct data *data, const struct batch *batch, size_t each, const double *rates,
+		  size_t global, struct ddp_error *error)
+{
+	size_t most = data->setup.samples, ranks = (size_t)data->setup.ranks;
+	size_t samples = batch->count <= most ? batch->count : most / each * each;
+	size_t steps = steps_of(samples, each);
+	int status = data->there ? 0 : bring(data, error);
+
+	data->count = 0;
+	data->layout = layout_of(samples, steps);
+	if (status == 0)
+		status = set_samples(data, batch, samples, error);
+	if (status < 0)
+		return status;
+	for (size_t i = 0; i < steps; i++) {
+		size_t left = samples - i * each, count = left < each ? left : each;
+
+		entries(data, data->host)[i] =
+			entry_of(data, count, global > 0 ? global : count * ranks, rates[i]);
+	}
+	entries(data, data->host)[steps] = (struct kernel_entry){.count = 0};
+	data->all = (struct kernel_next){
+		.seed = batch->seed, .epoch = batch->epoch, .augment = batch->augment};
+	data->count = steps;
+	data->next = data->sample = 0;
+	data->sent = false;
+	return 0;
+}
+
+int data_is_read(const struct data *data, struct ddp_error *error)
+{
+	return data->marked ? device_reached(data->setup.device, data->setup.mark, error) : 1;
+}
+
+bool data_is_next(const struct data *data, const struct batch *batch, size_t global, double rate)
+{
+	const struct kernel_entry want = entry_of(data, batch->count, global, rate);
+	const struct kernel_next *all = &data->all;
+	const struct kernel_entry *entry = &entries(data, data->host)[data->next];
+
+	if (data->next == data->count || entry->count != want.count || entry->rate != rate ||
+	    entry->share != want.share || all->seed != batch->seed || all->epoch != batch->epoch ||
+	    all->augment != batch->augment)
+		return false;
+	for (size_t i = 0; i < batch->count; i++) {
+		if (indices(data, data->host)[data->sample + i] != batch->indices[i] ||
+		    places(data, data->host)[data->sample + i] != place_of(batch, i))
+			return false;
+	}
+	return true;
+}
+
+/* Of all steps that may come: the first of the optimizer's behind [updates], and so on. */
+static void set_corrections(struct data *data, uint64_t updates)
+{
+	size_t count = data->count - data->next + KERNEL_SLOTS;
+
+	for (size_t i = 0; i < count; i++)
+		corrections(data, data->host)[i] =
+			optim_correction(data->setup.optim, updates + 1 + i);
+	data->all.corrections = corrections(data, data->table);
+	data->all.first = updates + 1;
+}
+
+int data_send(struct data *data, uint64_t sequence, uint64_t updates,
+	      const struct kernel_state *state, struct ddp_error *error)
+{
+	const struct kernel_entry *entry = &entries(data, data->host)[data->next];
+	struct kernel_next *next = (void *)data->host;
+	int status;
+
+	if (data->setup.optim)
+		set_corrections(data, updates);
+	*next = data->all;
+	next->sequence = sequence;
+	next->entry = *entry;
+	next->indices = indices(data, data->table) + data->sample;
+	next->places = places(data, data->table) + data->sample;
+	next->rest = entries(data, data->table) + data->next + 1;
+	if (state)
+		next->state = *state;
+	status = device_copy(data->setup.device, DEVICE_COMPUTE, data->table, data->host,
+			     data->layout.bytes, error);
+	if (status == 0)
+		status = device_copy(data->setup.device, DEVICE_COMPUTE, &data->step->next, next,
+				     state ? sizeof(*next) : offsetof(struct kernel_next, state),
+				     error);
+	if (status == 0)
+		status = device_mark(data->setup.device, DEVICE_COMPUTE, data->setup.mark, error);
+	data->sent = data->marked = status == 0;
+	return status;
+}
+
+void data_gather(const struct data *data, const struct kernel_result *results, size_t batch,
+		 void *x, enum ddp_type type)
+{
+	kernel_gather(device_stream(data->setup.device, DEVICE_COMPUTE), &data->images, data->step,
+		      results, batch, x, data->block.labels, data->block.orders, type);
+}
+
+void data_pass(struct data *data)
+{
+	data->sample += entries(data, data->host)[data->next].count;
+	data->next++;
 }

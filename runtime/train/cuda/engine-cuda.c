@@ -45,6 +45,7 @@ const struct engine_class engine_cuda = {
 	.devices = device_list,
 	.join = sums_join,
 	.open = cuda_open,
+	.expect = cuda_expect,
 	.step = cuda_step,
 	.settle = cuda_settle,
 	.evaluate = cuda_evaluate,

@@ -4,7 +4,7 @@
  *
  * A step is a list of kernels over memory that does not move: it is enqueued once for real, whereby
  * libraries load what they need and NCCL connects, then once more into a graph, and from then on that graph
- * is launched. What differs from step to step lies in the ring's block on the device. Sums of ranks that
+ * is launched. What differs from step to step lies on the device (data.h). Sums of ranks that
  * share a GPU have numbers, which no graph can count: they are enqueued anew between two graphs.
  */
 #ifndef TRAIN_CUDA_ENGINE_PRIVATE_H
@@ -16,7 +16,6 @@
 #include "layer.h"
 #include "program/dropout.h"
 #include "program/program.h"
-#include "ring.h"
 #include "sums.h"
 
 /*
@@ -26,15 +25,9 @@
  */
 enum { CUDA_LAG = 8, CUDA_LAG_BY_CALL = 0 };
 
-/* Marks of the device: of the rings, then the ends of steps. */
-enum {
-	CUDA_MARK_RING,
-	CUDA_MARK_TEST_RING = CUDA_MARK_RING + RING_MARKS,
-	CUDA_MARK_END = CUDA_MARK_TEST_RING + RING_MARKS,
-	CUDA_MARKS = CUDA_MARK_END + RING_DEPTH
-};
-_Static_assert((int)CUDA_MARKS <= (int)DEVICE_MARKS, "the device has too few marks");
-_Static_assert((int)CUDA_LAG < (int)RING_DEPTH, "the ring is too short for steps under way");
+/* Marks of the device: what is known of sets has been read; all that was enqueued has ended. */
+enum { CUDA_MARK_TRAIN, CUDA_MARK_TEST, CUDA_MARK_END };
+_Static_assert((int)CUDA_LAG < (int)KERNEL_SLOTS - 1, "too few results for steps under way");
 
 /* What an operation has besides its row of the program. */
 struct unit {
@@ -66,19 +59,20 @@ struct cuda_memory {
 	float *buffers;
 	void *wire; /* a bucket on its way, NULL: it goes as it is */
 
-	struct kernel_state *state;
-	float *divisor;
-	unsigned *tickets; /* of kernels: struct kernel_scratch */
+	const struct kernel_state *state; /* of the step under way */
+	unsigned *tickets;		  /* of kernels: struct kernel_scratch */
 	struct kernel_norm2 *norm2;
-	float *statistics; /* of all NORMs */
-	float *moments;	   /* of one: of this rank, */
-	float *gathered;   /* and of all */
-	float *sums;	   /* of one, of all ranks */
-	float *logits;	   /* of the test batch, f32 */
+	uint64_t *sums_ended; /* that are finished, ever */
+	float *statistics;    /* of all NORMs */
+	float *moments;	      /* of one: of this rank, */
+	float *gathered;      /* and of all */
+	float *sums;	      /* of one, of all ranks */
+	float *logits;	      /* of the test batch, f32 */
 
 	/* Of the host, which the device reaches. */
 	float *logits_host;
-	uint64_t *progress; /* sums that are finished */
+	struct kernel_result *results; /* of steps */
+	uint64_t *progress;	       /* sums that are finished */
 };
 
 /* How a step is enqueued from the second one on. */
@@ -110,20 +104,20 @@ struct engine {
 	size_t next; /* bucket to be summed */
 
 	struct data *train, *test;
-	struct ring *ring, *test_ring;
 	int32_t *labels; /* of the test batch, on the host */
 
 	/* While something is enqueued. */
 	enum program_mode mode;
 	size_t batch; /* images */
-	struct ring_block block;
+	struct data_block block;
 	bool sums_later; /* gradients that are ready are counted, not summed */
 
 	enum cuda_manner manner;
 	struct device_graph *graphs[CUDA_GRAPHS]; /* the second one with CUDA_TWO_GRAPHS alone */
-	uint64_t launched;			  /* steps */
-	bool anew;				  /* the next step is the first one after a push */
-	bool broken; /* a call has failed: nothing is waited for any more */
+	uint64_t launched, told;		  /* steps */
+	uint64_t updates; /* steps of the optimizer that are known to be done */
+	bool anew;	  /* the next step is the first one after a push */
+	bool broken;	  /* a call has failed: nothing is waited for any more */
 
 	struct engine_step held;   /* what steps told that the caller was not told yet */
 	struct kernel_result last; /* result */
@@ -189,6 +183,8 @@ size_t cuda_buckets_largest(const struct engine *engine);
 
 int cuda_step(struct engine *engine, const struct batch *batch, size_t global, uint64_t step,
 	      double rate, bool stop, struct engine_step *done, struct ddp_error *error);
+int cuda_expect(struct engine *engine, const struct batch *batch, const double *rates,
+		struct ddp_error *error);
 int cuda_settle(struct engine *engine, struct engine_step *done, struct ddp_error *error);
 int cuda_evaluate(struct engine *engine, const struct batch *batch,
 		  struct ddp_evaluation *evaluation, struct ddp_error *error);
@@ -201,18 +197,9 @@ int cuda_catch_up(struct engine *engine, size_t most, struct ddp_error *error);
 /* Wait for COMPUTE, with the time limit. */
 int cuda_wait(struct engine *engine, struct ddp_error *error);
 
-/*
- * For loops that look whether something has come: give the processor away for a moment. After a second of
- * that since [begin] (ddp_seconds()) it is cuda_wait(), and 1 is returned: it must have come then.
- */
-int cuda_pause(struct engine *engine, double begin, struct ddp_error *error);
-
-/* Fill in the slot of [ring] for [batch] and send it; its samples are in [data]. */
-int cuda_send(struct engine *engine, struct ring *ring, struct data *data, const struct set *set,
-	      const struct batch *batch, const struct kernel_order *order, struct ddp_error *error);
-
-/* The images of the batch whose block is on the device, as the program's input. */
-void cuda_gather(struct engine *engine, const struct data *data);
+/* data_foretell(), when what was told before has been read. */
+int cuda_foretell(struct engine *engine, struct data *data, const struct batch *batch, size_t each,
+		  const double *rates, size_t global, struct ddp_error *error);
 
 /* engine->broken from here on. Returns [status]. */
 int cuda_break(struct engine *engine, int status);

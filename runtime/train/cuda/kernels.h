@@ -6,7 +6,7 @@
  * device memory unless they say otherwise. Activations are N, H, W, C in [type] (f32, bf16, f16);
  * arithmetic is f32 and results are rounded once. All are deterministic: no atomics, sums in a fixed order.
  *
- * A STEP'S NUMBERS lie in device memory, in struct kernel_order and struct kernel_state, and not in
+ * A STEP'S NUMBERS lie in device memory, in struct kernel_step, and not in
  * arguments: a captured graph is launched for every step. A batch has room for [batch] samples, of which
  * order->count are there; what belongs to the others is computed too, but their images are black, their
  * gradients zero, and they do not count in means: so they leave no trace.
@@ -39,44 +39,66 @@ struct kernel_scratch {
 /* --- What a step is told, and what it tells ----------------------------------------------------- */
 
 /*
- * What of an optimizer's numbers (optim/loop.h) depends on the step and its rate. The host computes them,
- * whose pow() a device does not repeat to the bit; but when steps may be skipped, only the device knows
- * which step it is: so the host sends those of all that it may be.
+ * Steps that are known lie in tables on the device: of each step an entry, of each of its samples an index in the set
+ * and a place in the epoch's order. The first kernel of a step, kernel_gather(), makes what comes next the step under
+ * way, and the last, kernel_optimize(), leaves behind what comes then. So the host need not tell a step anything but
+ * whether it wants to stop.
  */
-enum { KERNEL_AHEAD = 16 };
-struct kernel_pace {
-	float rate, root, shrink;
-};
-
-/* From the host, before the step. */
-struct kernel_order {
-	uint64_t seed, epoch;
-	uint64_t step;	/* optimizer steps from 1; where [anew], else the state counts on */
-	double rate;	/* the learning rate, of which the paces are */
+struct kernel_entry {
+	double rate;	/* the learning rate */
+	float shrink;	/* AdamW's, of this rate: optim_shrink() */
 	float share;	/* 1 / samples of all ranks */
 	uint32_t count; /* samples of this rank */
-	uint32_t anew;	/* the first step after a push */
-	uint32_t stop;	/* this rank wants to stop */
-	uint32_t augment;
-	uint32_t slot;	   /* where the result goes: below the number of slots */
-	uint64_t sequence; /* which the result repeats, when it is complete */
-	uint64_t first;	   /* paces[i] is of optimizer step first + i */
-	struct kernel_pace paces[KERNEL_AHEAD];
 };
 
-/* On the device, from step to step. The scale is 1 where there is no loss scaling. */
+/* By the host's pow(), which a device does not repeat to the bit. */
+struct optim_correction;
+
+/* Of the step under way. */
+struct kernel_order {
+	uint64_t seed, epoch;
+	float share;
+	uint32_t count, stop; /* this rank wants to stop */
+	struct {
+		float rate, root, shrink; /* struct optim_numbers' */
+	} pace;
+};
+
+/* From step to step. The scale is 1 where there is no loss scaling. */
 struct kernel_state {
 	float scale;
 	double growth, backoff;
 	int32_t interval, good_steps; /* as struct ddp_scaler; interval 0: no loss scaling */
 	uint64_t updates;	      /* optimizer steps done */
-	uint32_t overflow;	      /* of this step: nothing may be changed */
-	uint64_t buckets;	      /* sums that were finished, ever */
 };
 
-/* For the host, in memory of device_alloc_host(). */
+struct kernel_next {
+	uint64_t seed, epoch, sequence; /* steps from 1 */
+	uint32_t augment;
+	struct kernel_entry entry;
+	/* On the device: its samples, and the entries of the steps behind it. */
+	const uint32_t *indices;
+	const uint64_t *places;
+	const struct kernel_entry *rest;
+	/* [i] is of optimizer step first + i: when steps may be skipped, only the device knows which one this
+	 * is. NULL: nothing is optimized. */
+	const struct optim_correction *corrections;
+	uint64_t first;
+	struct kernel_state state;
+};
+
+/* On the device. Kernels read what is under way alone, but for the first and the last, which write in turn. */
+struct kernel_step {
+	struct kernel_order order;
+	struct kernel_state state;
+	struct kernel_next next;
+};
+
+/* Between host and device, in memory of device_alloc_host(): of the last so many steps. */
 enum { KERNEL_WORD = 4 }; /* stop, loss, hits, samples: the beginning of model.h's word */
+enum { KERNEL_SLOTS = 16 };
 struct kernel_result {
+	uint32_t stop;		 /* from the host, before the step: this rank wants to stop */
 	float word[KERNEL_WORD]; /* sums over all ranks */
 	uint32_t skipped;
 	float scale;
@@ -92,15 +114,19 @@ struct kernel_images {
 	float mean[4], deviation[4];
 	int pad;
 	bool flip;
+	const uint8_t *pixels; /* of the whole set: N, C, H, W */
+	const uint8_t *labels;
 };
 
 /*
- * The samples at [indices] of [pixels] (N, C, H, W bytes), whose places in the epoch's order are [orders],
- * as batch_images() makes them, to the bit in f32: crop and mirror by ddp_random(), normalised, N, H, W, C.
+ * step->next becomes the step under way, and its images x, as batch_images() makes them, to the bit in f32: crop and
+ * mirror by ddp_random(), normalised, N, H, W, C. So do its samples' labels and places in the epoch's order become
+ * [labels] and [orders]; those of samples that are not there are 0. The results' slot of the step says whether this
+ * rank wants to stop; NULL: nobody does.
  */
-void kernel_gather(void *stream, const struct kernel_images *images, const uint8_t *pixels,
-		   const struct kernel_order *order, const uint32_t *indices,
-		   const uint64_t *orders, size_t batch, void *x, enum ddp_type type);
+void kernel_gather(void *stream, const struct kernel_images *images, struct kernel_step *step,
+		   const struct kernel_result *results, size_t batch, void *x, int32_t *labels,
+		   uint64_t *orders, enum ddp_type type);
 
 /* --- Loss --------------------------------------------------------------------------------------- */
 
@@ -284,32 +310,26 @@ void kernel_norm2(void *stream, const float *gradients, size_t count,
 		  struct kernel_norm2 *norm2);
 
 /*
- * Begin the end of a step: with [norm2] (NULL: neither clipping nor loss scaling) overflow, scale and
- * good_steps move as ddp_scaler_update() moves them; updates counts on, or begins at order->step.
- * [divisor]: the scale that this step's gradients have is kept there for kernel_optimize().
- */
-void kernel_advance(void *stream, const struct kernel_order *order, struct kernel_state *state,
-		    const struct kernel_norm2 *norm2, float *divisor);
-
-/*
- * optim_step() for [count] elements, to the bit, of gradients divided by *divisor and clipped to [clip]
- * (0: not); nothing where state->overflow. The order's pace of step state->updates is what is taken.
- * [narrow], unless NULL, gets the values in [type].
+ * optim_step() for [count] elements, to the bit, of gradients divided by the loss scale and clipped to [clip] (0: not);
+ * nothing where [norm2] tells of an overflow and there is a loss scale. [norm2]: NULL where there is neither. [narrow],
+ * unless NULL, gets the values in [type].
+ *
+ * And the end of the step: scale and good_steps move as ddp_scaler_update() moves them, step->next is what comes, and the step's slot of the results, host memory, gets [word] and the state: while the last values are on their way.
  */
 struct optim;
-void kernel_optimize(void *stream, const struct optim *optim, const struct kernel_order *order,
-		     const struct kernel_state *state, const struct kernel_norm2 *norm2,
-		     const float *divisor, double clip, float *values, const float *gradients,
-		     float *const slots[2], void *narrow, size_t count, enum ddp_type type);
+struct kernel_end {
+	struct kernel_step *step;
+	const struct kernel_norm2 *norm2;
+	double clip;
+	const float *word;
+	struct kernel_result *results;
+};
+void kernel_optimize(void *stream, const struct optim *optim, const struct kernel_end *end,
+		     float *values, const float *gradients, float *const slots[2], void *narrow,
+		     size_t count, enum ddp_type type);
 
-/* --- Telling ------------------------------------------------------------------------------------ */
-
-/* One more sum is finished: the number of them goes to [progress], host memory. */
-void kernel_progress(void *stream, struct kernel_state *state, uint64_t *progress);
-
-/* results[order->slot], host memory, gets the word and the state; the word is zeroed. */
-void kernel_tell(void *stream, const struct kernel_order *order, const struct kernel_state *state,
-		 float *word, struct kernel_result *results);
+/* One more sum is finished: their number [sums], on the device, goes to [progress], host memory. */
+void kernel_progress(void *stream, uint64_t *sums, uint64_t *progress);
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "engine-private.h"
@@ -169,16 +170,19 @@ static int allocate_state(struct engine *engine, struct ddp_error *error)
 	size_t unit = UNIT * sizeof(float);
 	void *place = NULL;
 	int status =
-		device_alloc(engine->device, &place, 4 * unit, "the state of steps", NULL, error);
+		device_alloc(engine->device, &place, 3 * unit, "the state of steps", NULL, error);
 
-	_Static_assert(sizeof(struct kernel_state) <= UNIT * sizeof(float), "a larger unit");
 	_Static_assert((int)KERNEL_TICKETS <= (int)UNIT, "a larger unit");
 	if (status < 0)
 		return status;
-	memory->state = place;
-	memory->norm2 = (struct kernel_norm2 *)((char *)place + unit);
-	memory->divisor = (float *)((char *)place + 2 * unit);
-	memory->tickets = (unsigned *)((char *)place + 3 * unit);
+	memory->norm2 = place;
+	memory->sums_ended = (uint64_t *)((char *)place + unit);
+	memory->tickets = (unsigned *)((char *)place + 2 * unit);
+	status = device_alloc_host(engine->device, &place, KERNEL_SLOTS * sizeof(*memory->results),
+				   "what steps tell", error);
+	if (status < 0)
+		return status;
+	memory->results = memset(place, 0, KERNEL_SLOTS * sizeof(*memory->results));
 	status = device_alloc_host(engine->device, &place, sizeof(*memory->progress),
 				   "the count of sums", error);
 	memory->progress = place;

@@ -173,23 +173,39 @@ static int check_size(struct engine *engine, struct ddp_error *error)
 	return status;
 }
 
-/* --- Sets and rings ----------------------------------------------------------------------------- */
+/* --- Sets --------------------------------------------------------------------------------------- */
 
-static int open_samples(struct engine *engine, struct ddp_error *error)
+static int open_set(struct engine *engine, struct data **data, struct set *set,
+		    struct ddp_error *error)
 {
 	const struct engine_setup *setup = &engine->setup;
-	int status = data_open(&engine->train, engine->device, setup->train, error);
+	const struct ddp_world *world = ddp_world(setup->ddp);
+	uint64_t samples = set_info(set)->samples, ranks = (uint64_t)engine->ranks;
+	bool train = data == &engine->train;
+	const struct data_setup wanted = {
+		.device = engine->device,
+		.set = set,
+		.net = setup->model->graph->net,
+		.optim = train ? setup->optim : NULL,
+		.batch = train ? setup->batch : engine->piece,
+		.samples = train ? (samples + ranks - 1) / ranks : 0,
+		.first = samples * (uint64_t)world->local_rank / (uint64_t)world->local_size,
+		.ranks = engine->ranks,
+		.mark = train ? CUDA_MARK_TRAIN : CUDA_MARK_TEST,
+	};
+
+	return data_open(data, &wanted, error);
+}
+
+static int open_sets(struct engine *engine, struct ddp_error *error)
+{
+	int status = open_set(engine, &engine->train, engine->setup.train, error);
 
 	if (status == 0)
-		status = ring_open(&engine->ring, engine->device, setup->batch, setup->optim,
-				   CUDA_MARK_RING, error);
+		engine->memory.state = &engine->train->step->state;
 	if (status < 0 || engine->piece == 0)
 		return status;
-	status = data_open(&engine->test, engine->device, setup->test, error);
-	if (status == 0)
-		status = ring_open(&engine->test_ring, engine->device, engine->piece, NULL,
-				   CUDA_MARK_TEST_RING, error);
-	return status;
+	return open_set(engine, &engine->test, engine->setup.test, error);
 }
 
 /* --- All of it ---------------------------------------------------------------------------------- */
@@ -208,7 +224,7 @@ static int open_all(struct engine *engine, struct ddp_error *error)
 		engine->manner = CUDA_ONE_GRAPH;
 	else
 		engine->manner = engine->sync_norm ? CUDA_BY_CALL : CUDA_TWO_GRAPHS;
-	return open_samples(engine, error);
+	return open_sets(engine, error);
 }
 
 int cuda_open(struct engine **result, const struct engine_setup *setup, struct ddp_error *error)
@@ -239,8 +255,6 @@ static void close_device(struct engine *engine)
 	for (int i = 0; engine->units && i < engine->program->op_count; i++)
 		layer_destroy(engine->units[i].layer);
 	layers_close(engine->layers);
-	ring_close(engine->ring);
-	ring_close(engine->test_ring);
 	data_close(engine->train);
 	data_close(engine->test);
 	cuda_memory_close(engine);

@@ -159,7 +159,7 @@ void kernel_norm2(void *stream, const float *gradients, size_t count,
 			      state, parts, scratch->tickets, norm2);
 }
 
-/* --- The step's number, and the loss scale ------------------------------------------------------- */
+/* --- The end of a step --------------------------------------------------------------------------- */
 
 static __device__ void scaler_update(struct kernel_state *state, bool overflow)
 {
@@ -178,27 +178,44 @@ static __device__ void scaler_update(struct kernel_state *state, bool overflow)
 	state->good_steps = 0;
 }
 
-static __global__ void advance(const struct kernel_order *order, struct kernel_state *state,
-			       const struct kernel_norm2 *norm2, float *divisor)
+static __device__ inline bool overflowed(const struct kernel_end &end)
 {
-	GRID_WAIT();
-	bool scaled = norm2 && state->interval > 0;
-	bool overflow = scaled && norm2->overflow;
-
-	*divisor = state->scale;
-	if (scaled)
-		scaler_update(state, overflow);
-	state->overflow = overflow;
-	if (order->anew)
-		state->updates = order->step - 1;
-	if (!overflow)
-		state->updates++;
+	return end.norm2 && end.step->state.interval > 0 && end.norm2->overflow;
 }
 
-void kernel_advance(void *stream, const struct kernel_order *order, struct kernel_state *state,
-		    const struct kernel_norm2 *norm2, float *divisor)
+/*
+ * Stores to host memory arrive in any order unless a fence for the whole system stands between them; they are
+ * volatile so that each is one store, made once, where it stands. The host reads the sequence first (acquire),
+ * and when it is the one it waits for, the rest is there.
+ */
+static __device__ void tell(const struct kernel_end &end, bool overflow)
 {
-	LAUNCH_BLOCKS(advance, 1, 1, stream, order, state, norm2, divisor);
+	const struct kernel_next &next = end.step->next;
+	volatile struct kernel_result *result = &end.results[next.sequence % KERNEL_SLOTS];
+
+	for (int i = 0; i < KERNEL_WORD; i++)
+		result->word[i] = end.word[i];
+	result->skipped = overflow;
+	result->scale = next.state.scale;
+	result->good_steps = next.state.good_steps;
+	result->updates = next.state.updates;
+	__threadfence_system();
+	result->sequence = next.sequence;
+}
+
+/* By one thread. What is under way stays as it is, since the other threads read it. */
+static __device__ void finish(const struct kernel_end &end, bool overflow)
+{
+	struct kernel_next &next = end.step->next;
+
+	if (end.norm2 && next.state.interval > 0)
+		scaler_update(&next.state, overflow);
+	next.state.updates += !overflow;
+	tell(end, overflow);
+	next.sequence++;
+	next.indices += next.entry.count;
+	next.places += next.entry.count;
+	next.entry = *next.rest++;
 }
 
 /* --- The rules ----------------------------------------------------------------------------------- */
@@ -282,34 +299,28 @@ struct rule_adadelta {
 
 /* --- The step ------------------------------------------------------------------------------------ */
 
-/* What a step works on, and what it is told: arguments of its kernel. */
+/* What a step works on: arguments of its kernel. */
 struct step {
 	struct optim_numbers numbers; /* without the pace */
-	const struct kernel_order *order;
-	const struct kernel_state *state;
-	const struct kernel_norm2 *norm2; /* NULL: no clipping */
-	const float *divisor;
-	double clip;
+	struct kernel_end end;
 	float *values;
 	const float *gradients;
 	float *slots[2];
 	size_t count;
 };
 
-static __device__ inline void set_pace(struct optim_numbers *numbers, const struct step &step)
+static __device__ inline void set_pace(struct optim_numbers *numbers,
+				       const struct kernel_order &order)
 {
-	const struct kernel_pace *pace =
-		&step.order->paces[(step.state->updates - step.order->first) % KERNEL_AHEAD];
-
-	numbers->rate = pace->rate;
-	numbers->root = pace->root;
-	numbers->shrink = pace->shrink;
+	numbers->rate = order.pace.rate;
+	numbers->root = order.pace.root;
+	numbers->shrink = order.pace.shrink;
 }
 
 /* As clip_grad_norm_: at most 1; nan where the norm is nan, so that it is not taken for a good one. */
 static __device__ inline float clip_factor(const struct step &step)
 {
-	double factor = step.norm2 ? step.clip / (step.norm2->norm + 1e-6) : 1;
+	double factor = step.end.clip > 0 ? step.end.clip / (step.end.norm2->norm + 1e-6) : 1;
 
 	return factor > 1 ? 1.0f : (float)factor;
 }
@@ -321,18 +332,21 @@ static __global__ void optimize(struct step step, T *narrow)
 	size_t first = thread_index() * FOUR, there;
 	four<float> value, gradient, slot[2] = {};
 	struct optim_numbers numbers = step.numbers;
+	bool overflow = overflowed(step.end);
 	float inverse, factor;
 
-	if (first >= step.count || step.state->overflow)
+	if (thread_index() == 0)
+		finish(step.end, overflow);
+	if (first >= step.count || overflow)
 		return;
 	there = there_are(step.count, first);
 	value = take<ALIGNED>(step.values + first, there);
 	gradient = take<ALIGNED>(step.gradients + first, there);
 	for (int s = 0; s < RULE::SLOTS; s++)
 		slot[s] = take<ALIGNED>(step.slots[s] + first, there);
-	inverse = inverse_of(*step.divisor);
+	inverse = inverse_of(step.end.step->state.scale);
 	factor = clip_factor(step);
-	set_pace(&numbers, step);
+	set_pace(&numbers, step.end.step->order);
 	for (int i = 0; i < FOUR; i++) {
 		struct element at = {value.at[i],
 				     __fmul_rn(gradient.at[i], inverse),
@@ -371,21 +385,12 @@ static void choose(void *stream, const struct step &step, void *narrow, enum ddp
 	WITH_TYPE(type, T, launch<RULE>(stream, step, (T *)narrow))
 }
 
-void kernel_optimize(void *stream, const struct optim *optim, const struct kernel_order *order,
-		     const struct kernel_state *state, const struct kernel_norm2 *norm2,
-		     const float *divisor, double clip, float *values, const float *gradients,
-		     float *const slots[2], void *narrow, size_t count, enum ddp_type type)
+void kernel_optimize(void *stream, const struct optim *optim, const struct kernel_end *end,
+		     float *values, const float *gradients, float *const slots[2], void *narrow,
+		     size_t count, enum ddp_type type)
 {
-	struct step step = {optim_numbers_of(optim, 1, 0),
-			    order,
-			    state,
-			    clip > 0 ? norm2 : NULL,
-			    divisor,
-			    clip,
-			    values,
-			    gradients,
-			    {slots[0], slots[1]},
-			    count};
+	struct step step = {optim_numbers_of(optim, 1, 0), *end, values, gradients,
+			    {slots[0], slots[1]},	   count};
 
 	if (optim->kind == OPTIM_ADAMW)
 		choose<rule_adamw>(stream, step, narrow, type);

@@ -7,6 +7,9 @@
  * index and bytes, two after the other; meanwhile it draws its crop, alike for all threads of an image.
  */
 #include "data/batch.h"
+extern "C" {
+#include "optim/loop.h"
+}
 #include "gpu/launch.cuh"
 #include "gpu/pack.cuh"
 #include "kernels.h"
@@ -19,15 +22,15 @@ struct crop {
 };
 
 static __device__ inline struct crop crop_of(const struct kernel_images *images,
-					     const struct kernel_order *order, uint64_t place)
+					     const struct kernel_next *next, size_t sample)
 {
 	uint32_t places = 2 * (uint32_t)images->pad + 1;
 	struct crop crop = {0, 0, false};
 	struct philox_words random;
 
-	if (!order->augment || (images->pad == 0 && !images->flip))
+	if (!next->augment || (images->pad == 0 && !images->flip))
 		return crop;
-	random = philox_random(order->seed, order->epoch, place, BATCH_LAYER_CROP, 0);
+	random = philox_random(next->seed, next->epoch, next->places[sample], BATCH_LAYER_CROP, 0);
 	crop.top = (int)__umulhi(random.words[0], places) - images->pad;
 	crop.left = (int)__umulhi(random.words[1], places) - images->pad;
 	crop.mirrored = images->flip && random.words[2] >> 31;
@@ -88,45 +91,88 @@ static __device__ inline float level_of(const struct kernel_images *images, uint
 	return __fdiv_rn(level, channel_of(images->deviation, channel));
 }
 
-/* An image is [packs] packs of x. */
+/*
+ * By one thread; what is next stays as it is, since the other threads read it. The host's word is read where it is,
+ * in its memory, and not kept: volatile.
+ */
+static __device__ void begin(struct kernel_step *step, const volatile struct kernel_result *results)
+{
+	const struct kernel_next *next = &step->next;
+	struct kernel_order *order = &step->order;
+
+	if (next->corrections) {
+		const struct optim_correction *correction =
+			&next->corrections[next->state.updates + 1 - next->first];
+
+		order->pace.rate = (float)-(next->entry.rate / correction->first);
+		order->pace.root = correction->root;
+		order->pace.shrink = next->entry.shrink;
+	}
+	order->stop = results ? results[next->sequence % KERNEL_SLOTS].stop : 0;
+	order->seed = next->seed;
+	order->epoch = next->epoch;
+	order->share = next->entry.share;
+	order->count = next->entry.count;
+	step->state = next->state;
+}
+
+/* Where a batch goes. An image is [packs] packs of x. */
+template <typename T> struct target {
+	T *x;
+	int32_t *labels;
+	uint64_t *orders;
+	uint32_t batch, packs;
+};
+
 template <typename T, int V>
-static __global__ void gather(struct kernel_images images, const uint8_t *pixels,
-			      const struct kernel_order *order, const uint32_t *indices,
-			      const uint64_t *orders, uint32_t batch, uint32_t packs, T *x)
+static __global__ void gather(struct kernel_images images, struct kernel_step *step,
+			      const struct kernel_result *results, struct target<T> to)
 {
 	GRID_WAIT();
-	size_t index = thread_index();
-	uint32_t sample = (uint32_t)index / packs, element = (uint32_t)index % packs * V;
+	const struct kernel_next *next = &step->next;
+	uint32_t index = (uint32_t)thread_index();
+	uint32_t sample = index / to.packs, element = index % to.packs * V;
 	struct spot spot = spot_of(&images, element), first = spot;
+	bool there = sample < to.batch && sample < next->entry.count;
+	uint32_t image = there ? next->indices[sample] : 0;
 	uint8_t bytes[V] = {};
 	pack<T, V> numbers;
 
-	if (sample >= batch)
+	if (index == 0)
+		begin(step, results);
+	if (sample >= to.batch)
 		return;
-	if (sample < order->count) {
-		const uint8_t *image = pixels + (size_t)indices[sample] * packs * V;
-		struct crop crop = crop_of(&images, order, orders[sample]);
+	if (there) {
+		const uint8_t *pixels = images.pixels + (size_t)image * to.packs * V;
+		struct crop crop = crop_of(&images, next, sample);
 
 		UNROLL
 		for (int v = 0; v < V; v++, spot = spot_next(&images, spot))
-			bytes[v] = pixel_of(&images, image, crop, spot);
+			bytes[v] = pixel_of(&images, pixels, crop, spot);
 	}
 	spot = first;
 	UNROLL
 	for (int v = 0; v < V; v++, spot = spot_next(&images, spot))
 		store(&numbers.numbers[v], level_of(&images, bytes[v], spot.channel));
-	pack_store(x + index * V, numbers);
+	pack_store(to.x + (size_t)index * V, numbers);
+	if (element == 0) {
+		to.labels[sample] = there ? images.labels[image] : 0;
+		to.orders[sample] = there ? next->places[sample] : 0;
+	}
 }
 
-void kernel_gather(void *stream, const struct kernel_images *images, const uint8_t *pixels,
-		   const struct kernel_order *order, const uint32_t *indices,
-		   const uint64_t *orders, size_t batch, void *x, enum ddp_type type)
+void kernel_gather(void *stream, const struct kernel_images *images, struct kernel_step *step,
+		   const struct kernel_result *results, size_t batch, void *x, int32_t *labels,
+		   uint64_t *orders, enum ddp_type type)
 {
 	size_t elements = (size_t)images->channels * (size_t)images->height * (size_t)images->width;
 
 	WITH_TYPE(type, T, WITH_PACK(packs_fit(elements, sizeof(T), {x}), T, V, {
-			  LAUNCH_EACH((gather<T, V>), batch * (elements / V), stream, *images,
-				      pixels, order, indices, orders, (uint32_t)batch,
-				      (uint32_t)(elements / V), (T *)x);
+			  struct target<T> to = {
+				  (T *)x, labels, orders, (uint32_t)batch, (uint32_t)(elements / V)
+			  };
+
+			  LAUNCH_EACH((gather<T, V>), batch * (elements / V), stream, *images, step,
+				      results, to);
 		  }))
 }

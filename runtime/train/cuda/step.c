@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A step is enqueued, and told of some steps later. The host never waits for the device in the loop but to be so
+ * many steps ahead and no more. It looks at what the steps tell; only where nothing comes for long is the device
+ * asked, and then libddp, which knows how long it may take and who is missing.
+ */
 #include "config.h"
 
+#include <math.h>
+#include <sched.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/error.h"
 #include "base/watch.h"
@@ -15,19 +23,20 @@ static int optimize(struct engine *engine, struct ddp_error *error)
 	const struct engine_setup *setup = &engine->setup;
 	const struct cuda_memory *memory = &engine->memory;
 	bool asked = setup->clip > 0 || engine->scaling;
-	struct kernel_norm2 *norm2 = asked ? memory->norm2 : NULL;
 	struct kernel_scratch scratch = cuda_scratch(engine);
 	size_t count = setup->model->count;
+	struct kernel_end end = {.step = engine->train->step,
+				 .norm2 = asked ? memory->norm2 : NULL,
+				 .clip = setup->clip,
+				 .word = memory->gradients + count,
+				 .results = memory->results};
 	void *stream = cuda_stream(engine);
 
 	if (asked)
-		kernel_norm2(stream, memory->gradients, count, memory->state, &scratch, norm2);
-	kernel_advance(stream, engine->block.order, memory->state, norm2, memory->divisor);
-	kernel_optimize(stream, setup->optim, engine->block.order, memory->state, norm2,
-			memory->divisor, setup->clip, memory->values, memory->gradients,
+		kernel_norm2(stream, memory->gradients, count, memory->state, &scratch,
+			     memory->norm2);
+	kernel_optimize(stream, setup->optim, &end, memory->values, memory->gradients,
 			memory->slots, memory->narrow, count, setup->type);
-	kernel_tell(stream, engine->block.order, memory->state, memory->gradients + count,
-		    ring_results(engine->ring));
 	return device_check(engine->device, "the optimizer", error);
 }
 
@@ -38,9 +47,10 @@ static int slopes(struct engine *engine, struct ddp_error *error)
 
 	engine->mode = PROGRAM_TRAIN;
 	engine->batch = engine->setup.batch;
-	engine->block = ring_device(engine->ring);
+	engine->block = engine->train->block;
 	cuda_buckets_begin(engine);
-	cuda_gather(engine, engine->train);
+	data_gather(engine->train, engine->memory.results, engine->batch,
+		    cuda_value(engine, PROGRAM_IMAGE), engine->setup.type);
 	status = cuda_forward(engine, error);
 	if (status < 0)
 		return status;
@@ -120,51 +130,210 @@ static int launch(struct engine *engine, struct ddp_error *error)
 						: launch_two(engine, error);
 }
 
+/* --- Waiting ------------------------------------------------------------------------------------- */
+
+/* Seconds in which a step is looked for without sleep, and in which libddp is not asked. */
+static const double spin = 200e-6, patience = 1;
+enum { NAP = 50000 /* nanoseconds */ };
+
+int cuda_break(struct engine *engine, int status)
+{
+	if (status < 0)
+		engine->broken = true;
+	return status;
+}
+
+int cuda_wait(struct engine *engine, struct ddp_error *error)
+{
+	struct ddp_error inner;
+	int status = sums_wait(engine->setup.ddp, engine->device, DEVICE_COMPUTE, &inner);
+
+	if (status == 0)
+		return 0;
+	if (engine->ranks == 1 && engine->launched > 0)
+		ddp_error_set(error, status, "%.900s; %llu steps have ended, %llu were begun",
+			      inner.text, (unsigned long long)engine->told,
+			      (unsigned long long)engine->launched);
+	else if (engine->ranks > 1)
+		ddp_error_set(error, status,
+			      "%s (of the sums of gradients %llu have ended, and "
+			      "%llu were begun at most)",
+			      inner.text, (unsigned long long)*engine->memory.progress,
+			      (unsigned long long)(engine->launched * engine->bucket_count));
+	else
+		ddp_error_set(error, status, "%s", inner.text);
+	return cuda_break(engine, status);
+}
+
+/*
+ * For loops that look whether something has come: give the processor away for a moment. After a second of
+ * that since [begin] it is cuda_wait(), and 1 is returned: it must have come then.
+ */
+static int pause_for(struct engine *engine, double begin, struct ddp_error *error)
+{
+	double waited = ddp_seconds() - begin;
+	struct timespec nap = {0, NAP};
+	int status;
+
+	if (waited >= patience) {
+		status = cuda_wait(engine, error);
+		return status < 0 ? status : 1;
+	}
+	if (waited < spin)
+		sched_yield();
+	else
+		nanosleep(&nap, NULL);
+	return 0;
+}
+
+/* A skipped step's loss may be no number: its overflow is what was skipped for. */
+static void hold(struct engine *engine, const struct kernel_result *result)
+{
+	struct engine_step *held = &engine->held;
+	double loss = (double)result->word[MODEL_LOSS];
+
+	held->steps++;
+	held->skipped += result->skipped != 0;
+	held->stop = held->stop || result->word[MODEL_STOP] > 0;
+	if (isfinite(loss) || !result->skipped)
+		held->loss += loss;
+	held->hits += (uint64_t)(result->word[MODEL_HITS] + 0.5f);
+	held->samples += (uint64_t)(result->word[MODEL_SAMPLES] + 0.5f);
+}
+
+/*
+ * What a step told counts once no sum is known to have been given up: one that was lets its stream go on. With
+ * one graph a sum that fails ends nothing, and nothing is told.
+ */
+static int trust(struct engine *engine, struct ddp_error *error)
+{
+	return engine->manner == CUDA_ONE_GRAPH ? 0 : sums_check(engine->setup.ddp, error);
+}
+
+/* The oldest step that was not told, if it has ended. */
+static bool collect(struct engine *engine)
+{
+	uint64_t sequence = engine->told + 1;
+	const struct kernel_result *result = &engine->memory.results[sequence % KERNEL_SLOTS];
+
+	/* It is written last, by the device: what is read after it is of the same step. */
+	if (__atomic_load_n(&result->sequence, __ATOMIC_ACQUIRE) != sequence)
+		return false;
+	engine->last = *result;
+	engine->updates = result->updates;
+	engine->told = sequence;
+	return true;
+}
+
+/* The device is asked when nothing has come for a while: whether it works. */
+static int ask(struct engine *engine, double begin, bool *asked, struct ddp_error *error)
+{
+	int status = 0;
+
+	if (ddp_seconds() - begin < spin)
+		return 0;
+	if (!*asked)
+		status = device_mark(engine->device, DEVICE_COMPUTE, CUDA_MARK_END, error);
+	*asked = true;
+	return status < 0 ? status : device_reached(engine->device, CUDA_MARK_END, error);
+}
+
+static int wait_for_one(struct engine *engine, struct ddp_error *error)
+{
+	double begin = ddp_seconds();
+	bool asked = false;
+	int ended = 0;
+
+	while (!collect(engine)) {
+		int status = ask(engine, begin, &asked, error);
+
+		if (status < 0)
+			return status;
+		if (ended > 0)
+			return ddp_error_set(error, DDP_ERR_ENGINE,
+					     "CUDA engine: a step has ended and told nothing");
+		ended = pause_for(engine, begin, error);
+		if (ended < 0)
+			return ended;
+	}
+	ended = trust(engine, error);
+	if (ended < 0)
+		return ended;
+	hold(engine, &engine->last);
+	return 0;
+}
+
+int cuda_catch_up(struct engine *engine, size_t most, struct ddp_error *error)
+{
+	int status = 0;
+
+	while (status == 0 && engine->launched - engine->told > most)
+		status = wait_for_one(engine, error);
+	return cuda_break(engine, status);
+}
+
 /* --- What it is told ---------------------------------------------------------------------------- */
 
-static int take(struct engine *engine, struct ring *ring, struct ring_block *block,
-		struct ddp_error *error)
+/* Until what is known may be replaced. */
+static int wait_for_copy(struct engine *engine, const struct data *data, struct ddp_error *error)
 {
 	double begin = ddp_seconds();
 	int status, waited = 0;
 
-	while ((status = ring_take(ring, block, error)) == 0 && waited == 0) {
-		waited = cuda_pause(engine, begin, error);
+	while ((status = data_is_read(data, error)) == 0) {
+		if (waited > 0)
+			return ddp_error_set(
+				error, DDP_ERR_ENGINE,
+				"CUDA engine: the device has ended its work and reads on");
+		waited = pause_for(engine, begin, error);
 		if (waited < 0)
 			return waited;
 	}
-	if (status == 0)
-		status = ring_take(ring, block, error);
-	if (status == 0)
-		return ddp_error_set(error, DDP_ERR_ENGINE,
-				     "CUDA engine: the device has ended its work and reads on");
 	return status < 0 ? status : 0;
 }
 
-int cuda_send(struct engine *engine, struct ring *ring, struct data *data, const struct set *set,
-	      const struct batch *batch, const struct kernel_order *order, struct ddp_error *error)
+int cuda_foretell(struct engine *engine, struct data *data, const struct batch *batch, size_t each,
+		  const double *rates, size_t global, struct ddp_error *error)
 {
-	const struct ddp_world *world = ddp_world(engine->setup.ddp);
-	uint64_t first =
-		set_info(set)->samples * (uint64_t)world->local_rank / (uint64_t)world->local_size;
-	struct ring_block block;
-	int status = data_bring(data, first, batch, error);
+	int status = wait_for_copy(engine, data, error);
 
-	if (status == 0)
-		status = take(engine, ring, &block, error);
-	if (status < 0)
-		return status;
-	*block.order = *order;
-	block.order->seed = batch->seed;
-	block.order->epoch = batch->epoch;
-	block.order->count = (uint32_t)batch->count;
-	block.order->augment = batch->augment;
-	for (size_t i = 0; i < batch->count; i++) {
-		block.indices[i] = (uint32_t)batch->indices[i];
-		block.orders[i] = batch->orders ? batch->orders[i] : 0;
+	return status < 0 ? status : data_foretell(data, batch, each, rates, global, error);
+}
+
+int cuda_expect(struct engine *engine, const struct batch *batch, const double *rates,
+		struct ddp_error *error)
+{
+	return cuda_break(engine, cuda_foretell(engine, engine->train, batch, engine->setup.batch,
+						rates, 0, error));
+}
+
+/* Of the first step after a push, which is the optimizer's [step]. */
+static struct kernel_state first_state(const struct engine *engine, uint64_t step)
+{
+	const struct ddp_scaler *scaler = engine->setup.scaler;
+	struct kernel_state state = {.scale = 1, .updates = step - 1};
+
+	if (engine->scaling) {
+		state.scale = scaler->scale;
+		state.growth = scaler->growth;
+		state.backoff = scaler->backoff;
+		state.interval = scaler->interval;
+		state.good_steps = scaler->good_steps;
 	}
-	batch_labels(set, batch, block.labels);
-	return ring_send(ring, error);
+	return state;
+}
+
+/* Step [sequence] goes to the device, unless it is there. */
+static int send(struct engine *engine, uint64_t sequence, uint64_t step, struct ddp_error *error)
+{
+	struct kernel_state state = first_state(engine, step);
+
+	if (engine->anew)
+		engine->updates = state.updates;
+	else if (engine->train->sent)
+		return 0;
+	return data_send(engine->train, sequence, engine->updates, engine->anew ? &state : NULL,
+			 error);
 }
 
 /* --- The calls ------------------------------------------------------------------------------------ */
@@ -172,22 +341,24 @@ int cuda_send(struct engine *engine, struct ring *ring, struct data *data, const
 static int begin_step(struct engine *engine, const struct batch *batch, size_t global,
 		      uint64_t step, double rate, bool stop, struct ddp_error *error)
 {
-	const struct kernel_order order = {.step = step,
-					   .rate = rate,
-					   .share = 1.0f / (float)(global > 0 ? global : 1),
-					   .anew = engine->anew,
-					   .stop = stop};
-	int mark = CUDA_MARK_END + (int)(engine->launched % RING_DEPTH);
-	int status = cuda_send(engine, engine->ring, engine->train, engine->setup.train, batch,
-			       &order, error);
+	struct data *data = engine->train;
+	uint64_t sequence = engine->launched + 1;
+	int status = 0;
 
+	if (!data_is_next(data, batch, global, rate))
+		status = cuda_foretell(engine, data, batch, batch->count, &rate,
+				       global > 0 ? global : 1, error);
 	if (status == 0)
-		status = launch(engine, error);
-	if (status == 0)
-		status = device_mark(engine->device, DEVICE_COMPUTE, mark, error);
+		status = send(engine, sequence, step, error);
 	if (status < 0)
 		return status;
-	engine->launched++;
+	/* The step reads it when it begins; that which had the slot has been told. */
+	engine->memory.results[sequence % KERNEL_SLOTS].stop = stop;
+	status = launch(engine, error);
+	if (status < 0)
+		return status;
+	data_pass(data);
+	engine->launched = sequence;
 	engine->anew = false;
 	return 0;
 }

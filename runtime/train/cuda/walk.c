@@ -64,24 +64,6 @@ void *cuda_stream(const struct engine *engine)
 	return device_stream(engine->device, DEVICE_COMPUTE);
 }
 
-void cuda_gather(struct engine *engine, const struct data *data)
-{
-	const struct net *net = engine->setup.model->graph->net;
-	struct kernel_images images = {.channels = net->channels,
-				       .height = net->height,
-				       .width = net->width,
-				       .pad = net->pad,
-				       .flip = net->flip};
-
-	for (int i = 0; i < net->channels; i++) {
-		images.mean[i] = net->mean[i];
-		images.deviation[i] = net->deviation[i];
-	}
-	kernel_gather(cuda_stream(engine), &images, data_pixels(data), engine->block.order,
-		      engine->block.indices, engine->block.orders, engine->batch,
-		      cuda_value(engine, PROGRAM_IMAGE), engine->setup.type);
-}
-
 /* --- BatchNorm ---------------------------------------------------------------------------------- */
 
 /*

@@ -23,6 +23,17 @@ struct optim_numbers {
 };
 
 /*
+ * What AdamW's numbers have of the step alone, and of the rate alone; those of others: 1, 0 and 0. [first]
+ * divides the rate.
+ */
+struct optim_correction {
+	double first;
+	float root;
+};
+struct optim_correction optim_correction(const struct optim *optim, uint64_t step);
+float optim_shrink(const struct optim *optim, double rate);
+
+/*
  * Those of [step], computed as Python does it, and each rounded to f32 where a tensor meets it. Only
  * shrink, root and rate depend on the step and the rate.
  */
