@@ -1,25 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "base/text.h"
 #include "mps.h"
 #include "report.h"
 #include "sharing.h"
 
-/* [text] as a JSON string; bytes above 0x7f are taken for UTF-8 and left alone. */
-static void put_string(const char *text, FILE *out)
+static void put_string(const char *string, FILE *out)
 {
-	fputc('"', out);
-	for (; *text; text++) {
-		unsigned char c = (unsigned char)*text;
+	struct ddp_text text = {.data = NULL};
 
-		if (c == '"' || c == '\\')
-			fprintf(out, "\\%c", c);
-		else if (c < 0x20)
-			fprintf(out, "\\u%04x", c);
-		else
-			fputc(c, out);
-	}
-	fputc('"', out);
+	ddp_text_json(&text, string);
+	fputs(text.failed ? "null" : text.data, out);
+	ddp_text_free(&text);
 }
 
 static void put_field(const char *name, const char *text, FILE *out)

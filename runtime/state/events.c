@@ -17,8 +17,8 @@
 
 #include "base/checksum.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "base/watch.h"
-#include "json.h"
 
 enum {
 	BUFFER_SIZE = 65536,

@@ -3,81 +3,8 @@
 
 #include <string.h>
 
+#include "base/text.h"
 #include "json.h"
-
-/* --- UTF-8 ------------------------------------------------------------------------------- */
-
-/* Bytes of the character that [text] of [size] bytes begins with; 0 if it is not UTF-8. */
-static size_t utf8_length(const char *text, size_t size)
-{
-	const unsigned char *byte = (const unsigned char *)text;
-	unsigned low = 0x80, high = 0xbf; /* of the second byte */
-	size_t length;
-
-	if (size == 0)
-		return 0;
-	if (byte[0] < 0x80)
-		return 1;
-	if (byte[0] < 0xc2 || byte[0] > 0xf4)
-		return 0;
-	length = byte[0] < 0xe0 ? 2 : byte[0] < 0xf0 ? 3 : 4;
-	if (byte[0] == 0xe0)
-		low = 0xa0; /* shorter forms exist below */
-	if (byte[0] == 0xed)
-		high = 0x9f; /* surrogates above */
-	if (byte[0] == 0xf0)
-		low = 0x90;
-	if (byte[0] == 0xf4)
-		high = 0x8f; /* beyond 0x10ffff */
-	if (size < length || byte[1] < low || byte[1] > high)
-		return 0;
-	for (size_t i = 2; i < length; i++)
-		if ((byte[i] & 0xc0) != 0x80)
-			return 0;
-	return length;
-}
-
-bool ddp_utf8_valid(const char *text)
-{
-	size_t size = strlen(text);
-
-	while (size > 0) {
-		size_t length = utf8_length(text, size);
-
-		if (length == 0)
-			return false;
-		text += length;
-		size -= length;
-	}
-	return true;
-}
-
-/* Write character [code], up to 0x10ffff, to [out]. Returns its bytes, 1 to 4. */
-static size_t utf8_put(char *out, uint32_t code)
-{
-	if (code < 0x80) {
-		out[0] = (char)code;
-		return 1;
-	}
-	if (code < 0x800) {
-		out[0] = (char)(0xc0 | code >> 6);
-		out[1] = (char)(0x80 | (code & 0x3f));
-		return 2;
-	}
-	if (code < 0x10000) {
-		out[0] = (char)(0xe0 | code >> 12);
-		out[1] = (char)(0x80 | (code >> 6 & 0x3f));
-		out[2] = (char)(0x80 | (code & 0x3f));
-		return 3;
-	}
-	out[0] = (char)(0xf0 | code >> 18);
-	out[1] = (char)(0x80 | (code >> 12 & 0x3f));
-	out[2] = (char)(0x80 | (code >> 6 & 0x3f));
-	out[3] = (char)(0x80 | (code & 0x3f));
-	return 4;
-}
-
-/* --- JSON -------------------------------------------------------------------------------- */
 
 void ddp_json_start(struct ddp_json *json, char *text, size_t size)
 {
@@ -153,14 +80,14 @@ static size_t read_unicode(struct ddp_json *json, char *out)
 		return 0;
 	}
 	if (code < 0xd800 || code > 0xdfff)
-		return utf8_put(out, code);
+		return ddp_utf8_put(out, code);
 	if (code > 0xdbff || json->end - json->at < 2 || json->at[0] != '\\' || json->at[1] != 'u')
 		goto error;
 	json->at += 2;
 	low = read_hex(json);
 	if (low < 0xdc00 || low > 0xdfff)
 		goto error;
-	return utf8_put(out, 0x10000 + ((code & 0x3ff) << 10 | (low & 0x3ff)));
+	return ddp_utf8_put(out, 0x10000 + ((code & 0x3ff) << 10 | (low & 0x3ff)));
 error:
 	ddp_json_fail(json, "half of a surrogate pair in a string");
 	return 0;
@@ -192,7 +119,7 @@ static size_t read_escape(struct ddp_json *json, char *out)
 /* One character as it stands. Returns as read_unicode(). */
 static size_t read_plain(struct ddp_json *json, char *out)
 {
-	size_t length = utf8_length(json->at, (size_t)(json->end - json->at));
+	size_t length = ddp_utf8_length(json->at, (size_t)(json->end - json->at));
 
 	if (length == 0 || (unsigned char)*json->at < 0x20) {
 		ddp_json_fail(json, length ? "a control character in a string"

@@ -50,7 +50,4 @@ bool ddp_json_number(struct ddp_json *json, uint64_t *number);
 /* Nothing but white space may follow. */
 bool ddp_json_end(struct ddp_json *json);
 
-/* Whether all of the string [text] is UTF-8. */
-bool ddp_utf8_valid(const char *text);
-
 #endif /* DDP_STATE_JSON_H */

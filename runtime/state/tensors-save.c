@@ -3,112 +3,55 @@
 
 #include <inttypes.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/checksum.h"
 #include "base/file.h"
-#include "json.h"
+#include "base/text.h"
 #include "tensors.h"
 
-/* A text that grows; once memory is out, it stays so. */
-struct text {
-	char *data;
-	size_t size, room;
-	bool failed;
-};
-
-static void put(struct text *text, const char *piece, size_t size)
-{
-	if (!text->failed && text->room - text->size < size) {
-		size_t room = 2 * (text->size + size) + 256;
-		char *data = realloc(text->data, room);
-
-		if (data) {
-			text->data = data;
-			text->room = room;
-		} else {
-			text->failed = true;
-		}
-	}
-	if (text->failed)
-		return;
-	memcpy(text->data + text->size, piece, size);
-	text->size += size;
-}
-
-DDP_FORMAT(2, 3) static void print(struct text *text, const char *format, ...)
-{
-	char piece[128];
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(piece, sizeof(piece), format, arguments);
-	va_end(arguments);
-	put(text, piece, strlen(piece));
-}
-
-/* [string] in quotes, escaped where JSON must have it. */
-static void put_string(struct text *text, const char *string)
-{
-	static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
-
-	put(text, "\"", 1);
-	for (; *string; string++) {
-		const char *found = strchr(special, *string);
-
-		if (found)
-			print(text, "\\%c", letters[found - special]);
-		else if ((unsigned char)*string < 0x20)
-			print(text, "\\u%04x", (unsigned)*string);
-		else
-			put(text, string, 1);
-	}
-	put(text, "\"", 1);
-}
-
 /* Returns where the digits of the checksum are to be. */
-static size_t put_metadata(struct text *text, const struct ddp_pair *metadata, size_t pairs,
+static size_t put_metadata(struct ddp_text *text, const struct ddp_pair *metadata, size_t pairs,
 			   bool checksum)
 {
 	size_t digits = 0;
 	bool first = true;
 
-	put_string(text, DDP_HEADER_METADATA);
-	print(text, ":{");
+	ddp_text_json(text, DDP_HEADER_METADATA);
+	ddp_text_add(text, ":{");
 	if (checksum) {
-		put_string(text, DDP_TENSORS_CHECKSUM);
-		print(text, ":\"");
+		ddp_text_json(text, DDP_TENSORS_CHECKSUM);
+		ddp_text_add(text, ":\"");
 		digits = text->size;
-		print(text, "%0*d\"", DDP_CHECKSUM_DIGITS, 0);
+		ddp_text_add(text, "%0*d\"", DDP_CHECKSUM_DIGITS, 0);
 		first = false;
 	}
 	for (size_t i = 0; i < pairs; i++) {
 		if (!metadata[i].value)
 			continue;
 		if (!first)
-			print(text, ",");
+			ddp_text_add(text, ",");
 		first = false;
-		put_string(text, metadata[i].key);
-		print(text, ":");
-		put_string(text, metadata[i].value);
+		ddp_text_json(text, metadata[i].key);
+		ddp_text_add(text, ":");
+		ddp_text_json(text, metadata[i].value);
 	}
-	print(text, "}");
+	ddp_text_add(text, "}");
 	return digits;
 }
 
-static void put_tensor(struct text *text, const struct ddp_tensor *tensor, uint64_t *at)
+static void put_tensor(struct ddp_text *text, const struct ddp_tensor *tensor, uint64_t *at)
 {
 	uint64_t bytes;
 
 	(void)ddp_tensor_bytes(tensor, &bytes);
-	put_string(text, tensor->name);
-	print(text, ":{\"dtype\":\"%s\",\"shape\":[", ddp_tensor_type(tensor->type));
+	ddp_text_json(text, tensor->name);
+	ddp_text_add(text, ":{\"dtype\":\"%s\",\"shape\":[", ddp_tensor_type(tensor->type));
 	for (int i = 0; i < tensor->dimensions; i++)
-		print(text, "%s%" PRId64, i ? "," : "", tensor->shape[i]);
-	print(text, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", *at, *at + bytes);
+		ddp_text_add(text, "%s%" PRId64, i ? "," : "", tensor->shape[i]);
+	ddp_text_add(text, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", *at, *at + bytes);
 	*at += bytes;
 }
 
@@ -221,24 +164,24 @@ static int sort(const char *path, const struct ddp_tensor *tensors, size_t count
 }
 
 /* The header, with its length before it; [digits] as put_metadata(). */
-static int make_header(struct text *text, const char *path, const struct ddp_tensor **sorted,
+static int make_header(struct ddp_text *text, const char *path, const struct ddp_tensor **sorted,
 		       size_t count, const struct ddp_pair *metadata, size_t pairs, bool checksum,
 		       size_t *digits, struct ddp_error *error)
 {
 	uint64_t at = 0, length = 0;
 
-	put(text, (const char *)&length, sizeof(length));
-	print(text, "{");
+	ddp_text_put(text, (const char *)&length, sizeof(length));
+	ddp_text_add(text, "{");
 	if (pairs > 0 || checksum)
 		*digits = put_metadata(text, metadata, pairs, checksum);
 	for (size_t i = 0; i < count; i++) {
 		if (i > 0 || pairs > 0 || checksum)
-			print(text, ",");
+			ddp_text_add(text, ",");
 		put_tensor(text, sorted[i], &at);
 	}
-	print(text, "}");
+	ddp_text_add(text, "}");
 	while (!text->failed && text->size % 8 != 0)
-		put(text, " ", 1);
+		ddp_text_put(text, " ", 1);
 	if (text->failed)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for its header", path);
 	length = text->size - sizeof(length);
@@ -250,7 +193,7 @@ static int make_header(struct text *text, const char *path, const struct ddp_ten
 	return 0;
 }
 
-static void fill_parts(struct iovec *parts, const struct text *header,
+static void fill_parts(struct iovec *parts, const struct ddp_text *header,
 		       const struct ddp_tensor **sorted, size_t count)
 {
 	parts[0] = (struct iovec){header->data, header->size};
@@ -279,7 +222,7 @@ int ddp_tensors_write(const char *path, const struct ddp_tensor *tensors, size_t
 {
 	const struct ddp_tensor **sorted = calloc(count + 1, sizeof(*sorted));
 	struct iovec *parts = calloc(count + 1, sizeof(*parts));
-	struct text header = {.data = NULL};
+	struct ddp_text header = {.data = NULL};
 	size_t digits = 0;
 	int status;
 
@@ -302,7 +245,7 @@ int ddp_tensors_write(const char *path, const struct ddp_tensor *tensors, size_t
 		put_checksum(header.data + digits, parts, count + 1);
 	status = ddp_file_write(path, parts, (int)count + 1, 0666, true, error);
 out:
-	free(header.data);
+	ddp_text_free(&header);
 	free(parts);
 	free(sorted);
 	return status;

@@ -5,6 +5,7 @@
  */
 #include "config.h"
 
+#include "base/text.h"
 #include "fuzz.h"
 #include "state/json.h"
 

@@ -10,6 +10,7 @@
 
 #include <ddp.h>
 
+#include "base/text.h"
 #include "fuzz.h"
 #include "state/json.h"
 #include "state/tensors.h"

@@ -11,6 +11,7 @@
 #include "base/checksum.h"
 #include "base/log.h"
 #include "base/settings.h"
+#include "base/text.h"
 #include "base/watch.h"
 #include "unit.h"
 
@@ -492,6 +493,68 @@ START_TEST(test_prefix)
 }
 END_TEST
 
+/* --- text.h ------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *name, *in, *json, *plain;
+} texts[] = {
+	{"plain", "a b", "\"a b\"", "a b"},
+	{"empty", "", "\"\"", ""},
+	{"quotes", "<a&'\">\\n", "\"<a&'\\\">\\\\n\"", "<a&'\">\\n"},
+	{"control", "\x1b[1m\r\b", "\"\\u001b[1m\\r\\b\"", "?[1m??"},
+	{"line", "a\n\tb", "\"a\\n\\tb\"", "a??b"},
+	{"2 to 4 bytes", "é€😀", "\"é€😀\"", "é€😀"},
+	{"C1 control", "\xc2\x9b", "\"\xc2\x9b\"", "?"},
+	{"stray", "a\x80z", "\"a\xef\xbf\xbdz\"", "a\xef\xbf\xbdz"},
+	{"cut", "\xe2\x82", "\"\xef\xbf\xbd\xef\xbf\xbd\"", "\xef\xbf\xbd\xef\xbf\xbd"},
+	{"overlong", "\xc0\xaf", "\"\xef\xbf\xbd\xef\xbf\xbd\"", "\xef\xbf\xbd\xef\xbf\xbd"},
+	{"surrogate", "\xed\xa0\x80", "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"",
+	 "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+};
+
+START_TEST(test_text)
+{
+	struct ddp_text json = {.data = NULL}, plain = {.data = NULL};
+
+	ddp_text_json(&json, texts[_i].in);
+	unit_text(texts[_i].name, "JSON", json.data, texts[_i].json);
+	ddp_text_put(&plain, "", 0);
+	ddp_text_plain(&plain, texts[_i].in);
+	unit_text(texts[_i].name, "on a terminal", plain.data, texts[_i].plain);
+	ddp_text_free(&json);
+	ddp_text_free(&plain);
+}
+END_TEST
+
+static const struct {
+	double number;
+	const char *json, *count;
+} numbers[] = {
+	{0, "0", "0"},
+	{999.4, "999.4", "999"},
+	{1234567, "1234567", "1,234,567"},
+	{-1234, "-1234", "-1,234"},
+	{0.1, "0.1", "0"},
+	{1.0 / 3, "0.33333333333333331", "0"},
+	{-2.5e-300, "-2.5e-300", "-0"},
+	{(double)0.1f, "0.10000000149011612", "0"},
+	{(double)INFINITY, "null", "inf"},
+	{-(double)INFINITY, "null", "-inf"},
+	{(double)NAN, "null", "nan"},
+};
+
+START_TEST(test_numbers)
+{
+	struct ddp_text text = {.data = NULL};
+
+	ddp_text_json_number(&text, numbers[_i].number);
+	unit_text(numbers[_i].count, "JSON", text.data, numbers[_i].json);
+	unit_text(numbers[_i].json, "count", ddp_show_count(numbers[_i].number).text,
+		  numbers[_i].count);
+	ddp_text_free(&text);
+}
+END_TEST
+
 static void fill(TCase *tcase)
 {
 	UNIT_ROWS(tcase, test_status, statuses);
@@ -511,6 +574,8 @@ static void fill(TCase *tcase)
 	UNIT_ROWS(tcase, test_filter, filters);
 	UNIT_ROWS(tcase, test_bad_level, bad_levels);
 	tcase_add_test(tcase, test_prefix);
+	UNIT_ROWS(tcase, test_text, texts);
+	UNIT_ROWS(tcase, test_numbers, numbers);
 }
 
 int main(void)

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "text.h"
+
+/* --- A text that grows ----------------------------------------------------------------------- */
+
+/* Room for [more] bytes and a zero byte. */
+static bool grow(struct ddp_text *text, size_t more)
+{
+	size_t room = text->room ? text->room : 256;
+	char *data;
+
+	if (text->failed)
+		return false;
+	while (room - text->size <= more)
+		room *= 2;
+	if (room == text->room)
+		return true;
+	data = realloc(text->data, room);
+	text->failed = !data;
+	if (!data)
+		return false;
+	text->data = data;
+	text->room = room;
+	return true;
+}
+
+void ddp_text_put(struct ddp_text *text, const char *bytes, size_t size)
+{
+	if (!grow(text, size))
+		return;
+	memcpy(text->data + text->size, bytes, size);
+	text->size += size;
+	text->data[text->size] = '\0';
+}
+
+void ddp_text_add(struct ddp_text *text, const char *format, ...)
+{
+	va_list arguments;
+	int size;
+
+	va_start(arguments, format);
+	size = vsnprintf(NULL, 0, format, arguments);
+	va_end(arguments);
+	if (size < 0 || !grow(text, (size_t)size))
+		return;
+	va_start(arguments, format);
+	vsnprintf(text->data + text->size, (size_t)size + 1, format, arguments);
+	va_end(arguments);
+	text->size += (size_t)size;
+}
+
+void ddp_text_clear(struct ddp_text *text)
+{
+	text->size = 0;
+	text->failed = false;
+	if (text->data)
+		text->data[0] = '\0';
+}
+
+void ddp_text_free(struct ddp_text *text)
+{
+	free(text->data);
+	*text = (struct ddp_text){.data = NULL};
+}
+
+/* --- Texts of others ------------------------------------------------------------------------- */
+
+static const char unknown[] = "\xef\xbf\xbd"; /* U+FFFD */
+
+void ddp_text_json(struct ddp_text *text, const char *string)
+{
+	static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
+	size_t left = strlen(string), length;
+
+	ddp_text_put(text, "\"", 1);
+	for (; left > 0; string += length ? length : 1, left -= length ? length : 1) {
+		const char *found = strchr(special, *string);
+
+		length = ddp_utf8_length(string, left);
+		if (length == 0)
+			ddp_text_add(text, "%s", unknown);
+		else if (found)
+			ddp_text_add(text, "\\%c", letters[found - special]);
+		else if ((unsigned char)*string < 0x20)
+			ddp_text_add(text, "\\u%04x", (unsigned)*string);
+		else
+			ddp_text_put(text, string, length);
+	}
+	ddp_text_put(text, "\"", 1);
+}
+
+void ddp_text_plain(struct ddp_text *text, const char *string)
+{
+	size_t left = strlen(string), length;
+
+	for (; left > 0; string += length ? length : 1, left -= length ? length : 1) {
+		unsigned char first = (unsigned char)string[0], second = (unsigned char)string[1];
+
+		length = ddp_utf8_length(string, left);
+		if (length == 0)
+			ddp_text_add(text, "%s", unknown);
+		else if (first < 0x20 || first == 0x7f || (first == 0xc2 && second < 0xa0))
+			ddp_text_add(text, "?"); /* U+0080 to U+009F drive terminals as well */
+		else
+			ddp_text_put(text, string, length);
+	}
+}
+
+void ddp_text_json_number(struct ddp_text *text, double number)
+{
+	char shortest[40];
+
+	if (!isfinite(number)) {
+		ddp_text_add(text, "null");
+		return;
+	}
+	snprintf(shortest, sizeof(shortest), "%.9g", number);
+	if (strtod(shortest, NULL) != number)
+		snprintf(shortest, sizeof(shortest), "%.17g", number);
+	ddp_text_add(text, "%s", shortest);
+}
+
+struct ddp_shown ddp_show_count(double number)
+{
+	struct ddp_shown digits, shown;
+	size_t size, used = 0;
+
+	if (!isfinite(number) || fabs(number) >= 1e15) {
+		snprintf(shown.text, sizeof(shown.text), "%.3g", number);
+		return shown;
+	}
+	snprintf(digits.text, sizeof(digits.text), "%.0f", number);
+	size = strlen(digits.text);
+	for (size_t i = 0; i < size; i++) {
+		shown.text[used++] = digits.text[i];
+		if ((size - i) % 3 == 1 && i + 1 < size && digits.text[i] != '-')
+			shown.text[used++] = ',';
+	}
+	shown.text[used] = '\0';
+	return shown;
+}
+
+/* --- UTF-8 ----------------------------------------------------------------------------------- */
+
+size_t ddp_utf8_length(const char *text, size_t size)
+{
+	const unsigned char *byte = (const unsigned char *)text;
+	unsigned low = 0x80, high = 0xbf; /* of the second byte */
+	size_t length;
+
+	if (size == 0)
+		return 0;
+	if (byte[0] < 0x80)
+		return 1;
+	if (byte[0] < 0xc2 || byte[0] > 0xf4)
+		return 0;
+	length = byte[0] < 0xe0 ? 2 : byte[0] < 0xf0 ? 3 : 4;
+	if (byte[0] == 0xe0)
+		low = 0xa0; /* shorter forms exist below */
+	if (byte[0] == 0xed)
+		high = 0x9f; /* surrogates above */
+	if (byte[0] == 0xf0)
+		low = 0x90;
+	if (byte[0] == 0xf4)
+		high = 0x8f; /* beyond 0x10ffff */
+	if (size < length || byte[1] < low || byte[1] > high)
+		return 0;
+	for (size_t i = 2; i < length; i++)
+		if ((byte[i] & 0xc0) != 0x80)
+			return 0;
+	return length;
+}
+
+bool ddp_utf8_valid(const char *text)
+{
+	size_t size = strlen(text);
+
+	while (size > 0) {
+		size_t length = ddp_utf8_length(text, size);
+
+		if (length == 0)
+			return false;
+		text += length;
+		size -= length;
+	}
+	return true;
+}
+
+size_t ddp_utf8_put(char *out, uint32_t code)
+{
+	if (code < 0x80) {
+		out[0] = (char)code;
+		return 1;
+	}
+	if (code < 0x800) {
+		out[0] = (char)(0xc0 | code >> 6);
+		out[1] = (char)(0x80 | (code & 0x3f));
+		return 2;
+	}
+	if (code < 0x10000) {
+		out[0] = (char)(0xe0 | code >> 12);
+		out[1] = (char)(0x80 | (code >> 6 & 0x3f));
+		out[2] = (char)(0x80 | (code & 0x3f));
+		return 3;
+	}
+	out[0] = (char)(0xf0 | code >> 18);
+	out[1] = (char)(0x80 | (code >> 12 & 0x3f));
+	out[2] = (char)(0x80 | (code >> 6 & 0x3f));
+	out[3] = (char)(0x80 | (code & 0x3f));
+	return 4;
+}

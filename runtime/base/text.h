@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * text.h - texts that grow, and texts of others: UTF-8, JSON, terminals
+ */
+#ifndef DDP_BASE_TEXT_H
+#define DDP_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ddp.h"
+
+/* A text being put together; begin with zeros. Once something is in, a zero byte ends it. */
+struct ddp_text {
+	char *data;
+	size_t size, room;
+	bool failed; /* there was no memory: what was added since is missing */
+};
+
+void ddp_text_add(struct ddp_text *text, const char *format, ...) DDP_FORMAT(2, 3);
+void ddp_text_put(struct ddp_text *text, const char *bytes, size_t size);
+
+/* Empty, with its memory kept; and without. */
+void ddp_text_clear(struct ddp_text *text);
+void ddp_text_free(struct ddp_text *text);
+
+/*
+ * Add [string] as a JSON string with its quotes; and for a terminal, where control characters
+ * become "?". What is not UTF-8 becomes U+FFFD in both.
+ */
+void ddp_text_json(struct ddp_text *text, const char *string);
+void ddp_text_plain(struct ddp_text *text, const char *string);
+
+/* Add [number] so that it reads back the same; null where it is not finite: JSON has no other. */
+void ddp_text_json_number(struct ddp_text *text, double number);
+
+/* A whole number for people, "3,912": ddp_show_count(x).text lives to the end of the expression. */
+struct ddp_shown {
+	char text[40];
+};
+struct ddp_shown ddp_show_count(double number);
+
+/* Bytes of the character that [text] of [size] bytes begins with; 0 if it is not UTF-8. */
+size_t ddp_utf8_length(const char *text, size_t size);
+
+/* Whether all of the string [text] is UTF-8. */
+bool ddp_utf8_valid(const char *text);
+
+/* Write character [code], up to 0x10ffff, to [out]. Returns its bytes, 1 to 4. */
+size_t ddp_utf8_put(char *out, uint32_t code);
+
+#endif /* DDP_BASE_TEXT_H */
