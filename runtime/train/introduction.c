@@ -5,22 +5,68 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "run.h"
 
 struct texts {
 	char title[256], engine[256];
-	struct report_pair pairs[OPTION_COUNT + 2];
-	char batch[24], ranks[24];
+	struct ddp_text command;
+	struct report_pair pairs[OPTION_COUNT];
 };
+
+/* The command line, as a shell would take it. */
+static void read_command(struct ddp_text *command)
+{
+	static const char harmless[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+		"%+,-./:=@_";
+	FILE *file = fopen("/proc/self/cmdline", "re");
+	char *word = NULL;
+	size_t room = 0;
+
+	while (file && getdelim(&word, &room, '\0', file) > 0) {
+		bool plain = *word && word[strspn(word, harmless)] == '\0';
+
+		ddp_text_add(command, "%s%s", command->size ? " " : "", plain ? word : "'");
+		for (const char *at = word; !plain && *at; at++)
+			ddp_text_add(command, *at == '\'' ? "'\\''" : "%c", *at);
+		ddp_text_add(command, "%s", plain ? "" : "'");
+	}
+	if (file)
+		fclose(file);
+	free(word);
+}
+
+/* "60,000 drawn digits": the set's title, which checkpoints have without commas. */
+static const char *set_title(const struct set_info *info, char *text, size_t size)
+{
+	const char *found = NULL, *next = info->title;
+	char digits[24];
+	int length = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)info->samples);
+
+	for (; (next = strstr(next, digits)); next++)
+		found = next;
+	if (!found)
+		return info->title;
+	snprintf(text, size, "%.*s%s%s", (int)(found - info->title), info->title,
+		 ddp_show_count((double)info->samples).text, found + length);
+	return text;
+}
 
 static void fill_texts(const struct run *run, struct texts *texts)
 {
-	snprintf(texts->title, sizeof(texts->title), "%s: %zu parameters, %s", run->net->name,
-		 run->graph->weights, set_info(run->train)->title);
+	char set[200];
+
+	snprintf(texts->title, sizeof(texts->title), "%s: %s parameters, %s", run->net->name,
+		 ddp_show_count((double)run->graph->weights).text,
+		 set_title(set_info(run->train), set, sizeof(set)));
 	snprintf(texts->engine, sizeof(texts->engine), "%s: %s", run->class->head.name,
 		 run->class->describe(run->engine));
+	texts->command = (struct ddp_text){.data = NULL};
+	read_command(&texts->command);
 	for (int i = 0; i < OPTION_COUNT; i++)
 		texts->pairs[i] = (struct report_pair){option_name((enum option)i),
 						       option_text(run->options, (enum option)i)};
@@ -56,9 +102,13 @@ static int open_report(struct run *run)
 		.limit = run->limit == UINT64_MAX ? 0 : run->limit,
 		.table = run->meter.whole,
 	};
+	int status;
 
 	fill_texts(run, &texts);
-	return report_open(&run->report, &sinks, &told, &run->error);
+	told.command = texts.command.data;
+	status = report_open(&run->report, &sinks, &told, &run->error);
+	ddp_text_free(&texts.command);
+	return status;
 }
 
 int run_introduce(struct run *run)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "run.h"
 #include "state.h"
 
@@ -59,8 +60,8 @@ int keeper_save(struct run *run)
 	keeper->saved = run->progress.total;
 	if (run->world->rank == 0)
 		old_remove(keeper, run->progress.total);
-	report_say(run->report, "checkpoint of step %llu in %s",
-		   (unsigned long long)run->progress.total, keeper->directory);
+	report_say(run->report, "checkpoint of step %s in %s",
+		   ddp_show_count((double)run->progress.total).text, keeper->directory);
 	return 0;
 }
 

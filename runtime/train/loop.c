@@ -65,7 +65,6 @@ static int end_steps(struct run *run, const struct engine_step *done)
 	progress->loss += done->loss;
 	progress->hits += done->hits;
 	progress->samples += done->samples;
-	run->samples += done->samples;
 	run->stopping = run->stopping || done->stop;
 	meter_add(run, done);
 	if (isfinite(done->loss) || done->skipped || run->diverged)
@@ -156,6 +155,18 @@ static int expect_steps(struct run *run, uint64_t steps)
 	return ddp_sampler_seek(run->sampler, progress->epoch, progress->position, &run->error);
 }
 
+/* A checkpoint is no training: its time is left out of the beat. */
+static int save_between(struct run *run)
+{
+	int status = run_settle(run);
+	double begin = ddp_seconds();
+
+	if (status == 0)
+		status = keeper_save(run);
+	run->meter.begin += ddp_seconds() - begin;
+	return status;
+}
+
 /* Steps until the epoch or the training ends, or ranks want to stop; none is under way then. */
 static int train_steps(struct run *run, uint64_t steps)
 {
@@ -169,7 +180,7 @@ static int train_steps(struct run *run, uint64_t steps)
 		rate = schedule_rate(&run->schedule, progress->epoch, progress->step, steps);
 		status = step(run, rate);
 		if (status == 0 && is_due(run) && progress->step < steps)
-			status = keeper_save(run);
+			status = save_between(run);
 	}
 	if (status == 0)
 		status = run_settle(run);
@@ -190,7 +201,7 @@ static int keep_best(struct run *run, const struct ddp_evaluation *evaluation, b
 	return keeper_save_model(run, ".best");
 }
 
-static int evaluate(struct run *run, double seconds)
+static int evaluate(struct run *run)
 {
 	const struct progress *progress = &run->progress;
 	double samples = (double)progress->samples, tests;
@@ -201,7 +212,6 @@ static int evaluate(struct run *run, double seconds)
 		.train_loss = progress->loss / samples,
 		.train_top1 = (double)progress->hits / samples,
 		.evaluated = true,
-		.seconds = seconds,
 		.samples = progress->samples,
 	};
 	int status = run_evaluate(run, &evaluation, &told.evaluation);
@@ -220,10 +230,10 @@ static int evaluate(struct run *run, double seconds)
 }
 
 /* The epoch is over if all its steps are done; --steps may end the training before. */
-static int finish_epoch(struct run *run, bool whole, double seconds)
+static int finish_epoch(struct run *run, bool whole)
 {
 	struct progress *progress = &run->progress;
-	int status = evaluate(run, seconds);
+	int status = evaluate(run);
 
 	if (status < 0)
 		return status;
@@ -239,7 +249,6 @@ static int finish_epoch(struct run *run, bool whole, double seconds)
 static int train_epoch(struct run *run)
 {
 	uint64_t steps = run_steps(run);
-	double begin = ddp_seconds();
 	int status = ddp_sampler_seek(run->sampler, run->progress.epoch, run->progress.position,
 				      &run->error);
 
@@ -250,7 +259,7 @@ static int train_epoch(struct run *run)
 	if (status < 0)
 		return status;
 	if (!run->stopping)
-		return finish_epoch(run, run->progress.step == steps, ddp_seconds() - begin);
+		return finish_epoch(run, run->progress.step == steps);
 	if (!run->keeper.directory)
 		report_say(run->report,
 			   "nothing is kept of this training: there is no --checkpoint");

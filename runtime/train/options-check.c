@@ -37,6 +37,28 @@ static bool check_checkpoint(const struct options *options)
 	return true;
 }
 
+/* A file that two options write, or that one would read after another has written it. */
+static bool check_files(const struct options *options)
+{
+	static const enum option files[] = {OPTION_REPORT, OPTION_LOG_JSON, OPTION_SAVE_MODEL,
+					    OPTION_INIT};
+	const size_t count = sizeof(files) / sizeof(files[0]);
+
+	for (size_t i = 0; i < count; i++)
+		for (size_t j = i + 1; j < count; j++) {
+			const char *file = options->values[files[i]];
+
+			/* A model may take the place of the one that it began with. */
+			if (files[i] != OPTION_SAVE_MODEL && *file && strcmp(file, "-") != 0 &&
+			    strcmp(file, options->values[files[j]]) == 0)
+				return options_complain(
+					"--%s and --%s are both %s: one would overwrite the other",
+					option_rows[files[i]].name, option_rows[files[j]].name,
+					file);
+		}
+	return true;
+}
+
 bool options_check(const struct options *options)
 {
 	if (options->given[OPTION_BATCH] && option_count(options, OPTION_GLOBAL_BATCH) > 0)
@@ -52,5 +74,5 @@ bool options_check(const struct options *options)
 	       check_owner(options, OPTION_NESTEROV, OPTION_OPTIMIZER, "sgd") &&
 	       check_owner(options, OPTION_GAMMA, OPTION_SCHEDULE, "step") &&
 	       check_owner(options, OPTION_STEP_SIZE, OPTION_SCHEDULE, "step") &&
-	       check_checkpoint(options);
+	       check_checkpoint(options) && check_files(options);
 }

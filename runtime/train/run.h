@@ -61,7 +61,6 @@ struct run {
 	bool diverged;	  /* that was told */
 	char reason[128]; /* why it ended */
 	double begin;	  /* on ddp_seconds()'s clock */
-	uint64_t samples; /* of this run, all ranks */
 
 	struct progress progress;
 	struct keeper keeper;

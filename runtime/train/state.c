@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/text.h"
 
 static const char *const names[] = {
 #define STATE_NAME(id, name) name,
@@ -287,7 +288,8 @@ int state_take(const struct state *state, struct run *run, uint64_t step)
 	take_progress(&reading, step);
 	if (reading.status < 0)
 		return reading.status;
-	tell(&story, "checkpoint of step %llu in %s", (unsigned long long)step, keeper->directory);
+	tell(&story, "resumed from the checkpoint of step %s in %s",
+	     ddp_show_count((double)step).text, keeper->directory);
 	tell_changes(state, run, &story);
 	return take_choices(state, run);
 }

@@ -111,8 +111,6 @@ static void say_end(struct run *run)
 		.best_top1 = run->progress.best,
 		.best_epoch = run->progress.best_epoch,
 		.seconds = ddp_seconds() - run->begin,
-		.samples = run->samples,
-		.ranks = run->meter.whole,
 		.checkpoint = run->keeper.any ? run->keeper.directory : NULL,
 		.model = *model && !run->stopping ? model : NULL,
 	};

@@ -79,7 +79,7 @@ compile() {
 
 # What configure and make would have written.
 write_generated() {
-	local asset zlib=''
+	local zlib=''
 	echo '#include <zlib.h>' | "${CC:-gcc}" -E - >/dev/null 2>&1 && zlib='#define HAVE_ZLIB 1'
 	[[ -z $zlib ]] || zlib_link=(-lz)
 	cat >"$dir/config.h" <<-END_OF_CONFIG
@@ -89,11 +89,8 @@ write_generated() {
 		#define HAVE_NCCL 1
 		$zlib
 	END_OF_CONFIG
-	for asset in css js; do
-		echo "static const char page_${asset}[] ="
-		sed -e 's|[\\"]|\\&|g' -e 's|^|"|' -e 's|$|\\n"|' "runtime/train/report/page.$asset"
-		echo ';'
-	done >"$dir/page-assets.h"
+	awk -v dir=runtime/train/report -f runtime/train/report/embed.awk runtime/train/report/page.html \
+		>"$dir/page-assets.h"
 }
 
 # Which sources there are, and what of.

@@ -1,51 +1,102 @@
 # SPDX-License-Identifier: Apache-2.0
-"""report-files.py DIRECTORY: what report-demo wrote there, as the readers of others see it."""
+"""report-files.py DIRECTORY NAME [BROWSER]: what report-demo wrote there, as the readers of others see it.
+
+NAME, if not empty, stands in all texts that a user chooses. With BROWSER the page is drawn by it.
+"""
 
 import glob
 import html.parser
 import json
 import math
 import os
+import re
+import subprocess
 import sys
-import xml.dom.minidom
 
 sys.dont_write_bytecode = True  # the sources may be read-only
 sys.path.insert(0, os.path.join(os.environ.get("top_srcdir", "../.."), "tests", "interop"))
 import eventfile  # noqa: E402
 
-directory = sys.argv[1]
-name = sys.argv[2] if len(sys.argv) > 2 else None
+directory, name = sys.argv[1:3]
+browser = sys.argv[3] if len(sys.argv) > 3 else None
+path = os.path.join(directory, "report.html")
 
 
 def refuse(constant):
     raise ValueError(constant + " is no JSON")
 
 
-def near(a, b, tolerance=1e-6):
-    return math.isclose(a, b, rel_tol=tolerance)
+def parse(lines):
+    return [json.loads(line, parse_constant=refuse) for line in lines]
+
+
+def by_kind(events):
+    kinds = {}
+    for one in events:
+        kinds.setdefault(one["event"], []).append(one)
+    return kinds
+
+
+class Page(html.parser.HTMLParser):
+    """All elements are closed, in order, and none asks for a file."""
+
+    EMPTY = ("meta", "br", "link")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.seen, self.texts = [], [], {}
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+        for key, value in attrs:
+            assert key not in ("src", "href") and not key.startswith("on"), (tag, key)
+            assert "NaN" not in (value or "") and "undefined" not in (value or ""), (tag, key, value)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in self.EMPTY:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, tag
+
+    def handle_data(self, data):
+        if self.open:
+            self.texts.setdefault(self.open[-1], []).append(data.strip())
+
+    def count(self, tag, kind=None):
+        return sum(one == tag and kind in (None, attrs.get("class")) for one, attrs in self.seen)
 
 
 # JSON: an object a line, each by its kind.
 with open(os.path.join(directory, "log.jsonl"), encoding="utf-8") as file:
-    log = [json.loads(line, parse_constant=refuse) for line in file]
-kinds = {}
-for one in log:
-    kinds.setdefault(one["event"], []).append(one)
+    log = parse(file)
+kinds = by_kind(log)
 assert sorted(kinds) == ["end", "epoch", "run", "say", "step"], sorted(kinds)
 assert log[0]["event"] == "run" and log[-1]["event"] == "end"
-run, steps = kinds["run"][0], kinds["step"]
+run, steps, end = kinds["run"][0], kinds["step"], kinds["end"][0]
 assert len(kinds["epoch"]) == run["epochs"]
-assert len(run["ranks"]) == len(steps[0]["ranks"]) == len(kinds["end"][0]["ranks"]) == run["size"]
+assert len(run["ranks"]) == len(steps[0]["ranks"]) == len(end["ranks"]) == run["size"]
 assert [one["total"] for one in steps] == sorted({one["total"] for one in steps})
 assert steps[-1]["total"] == run["end"]
-assert sum(one["samples"] for one in steps) == kinds["end"][0]["samples"]
 if name:
-    assert run["title"] == run["job"] == kinds["end"][0]["reason"] == name
+    assert run["title"] == run["command"] == run["job"] == end["reason"] == name
+
+# One rate: of a step, of an epoch, of the run.
+samples, seconds = (sum(one[key] for one in steps) for key in ("samples", "seconds"))
+assert samples == end["samples"] and math.isclose(seconds, end["training"])
+assert math.isclose(samples / seconds, end["images_per_second"])
+assert math.isclose(sum(one["seconds"] for one in kinds["epoch"]), seconds)
 
 # Event files: the same figures.
-(path,) = glob.glob(os.path.join(directory, "events.out.tfevents.*"))
+(events,) = glob.glob(os.path.join(directory, "events.out.tfevents.*"))
 points = {}
-for tag, step, value in eventfile.load(path):
+for tag, step, value in eventfile.load(events):
     points.setdefault(tag, {})[step] = value
 assert sorted(points) == sorted(
     ["train/loss", "train/top1", "train/lr", "train/images_per_second", "test/loss", "test/top1",
@@ -53,57 +104,65 @@ assert sorted(points) == sorted(
 for one in steps:
     for tag, key in (("loss", "loss"), ("top1", "top1"), ("lr", "lr"),
                      ("images_per_second", "images_per_second")):
-        assert near(points["train/" + tag][one["total"]], one[key]), (tag, one)
-    assert near(sum(points["time/" + phase][one["total"]]
-                    for phase in ("data", "compute", "all_reduce")), 1)
+        assert math.isclose(points["train/" + tag][one["total"]], one[key], rel_tol=1e-6), (tag, one)
+    assert math.isclose(sum(points["time/" + phase][one["total"]]
+                            for phase in ("data", "compute", "all_reduce")), 1, rel_tol=1e-6)
 for one in kinds["epoch"]:
     for tag in ("loss", "top1", "top5"):
-        assert near(points["test/" + tag][one["total"]], one["test_" + tag])
+        assert math.isclose(points["test/" + tag][one["total"]], one["test_" + tag], rel_tol=1e-6)
 
-# The page: sound as HTML and as XML, nothing from elsewhere, not too large.
-path = os.path.join(directory, "report.html")
+# The page: sound, nothing from elsewhere, not too large; all that the log has, to be drawn.
 assert os.path.getsize(path) < 1000000
 with open(path, encoding="utf-8") as file:
-    page = file.read()
-document = xml.dom.minidom.parseString(page.encode())
+    source = file.read()
+page = Page(source)
+assert page.count("script") == 2 and page.count("style") == 1
+assert "url(" not in source and "@import" not in source
+told = by_kind(parse(page.texts["script"][0].splitlines()))
+assert told["run"] == kinds["run"] and told["epoch"] == kinds["epoch"] and told["say"] == kinds["say"]
+assert {**told["end"][0], "time": ""} == {**end, "time": ""}
+assert len(told["step"]) == len(steps)
+for mine, other in zip(told["step"], steps):
+    assert all(other[key] == mine[key] for key in mine if key != "speeds"), (mine, other)
 
 
-class Page(html.parser.HTMLParser):
-    """All elements are closed, in order, and none asks for a file."""
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.seen = [], {}
-
-    def handle_starttag(self, tag, attrs):
-        self.open.append(tag)
-        self.handle_startendtag(tag, attrs)
-
-    def handle_startendtag(self, tag, attrs):
-        self.seen[tag] = self.seen.get(tag, 0) + 1
-        for key, value in attrs:
-            assert key not in ("src", "href", "style") and not key.startswith("on"), (tag, key)
-            assert "nan" not in (value or "") or key not in ("d", "data-v", "x", "width")
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
+def draw(text, width=1280):
+    """The page as the browser leaves it, and how wide it is."""
+    with open(path, "w", encoding="utf-8") as out:
+        out.write(text.replace("</body>", "<script>document.body.dataset.wide = "
+                               "document.documentElement.scrollWidth - innerWidth</script></body>"))
+    done = subprocess.run(
+        [browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={width},900",
+         f"--user-data-dir={directory}/profile", "--enable-logging=stderr", "--dump-dom",
+         "file://" + os.path.realpath(path)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", check=True, timeout=120)
+    errors = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert not errors, errors
+    found = Page(re.sub(r"<script.*?</script>|<style.*?</style>", "", done.stdout, flags=re.DOTALL))
+    (wide,) = (attrs["data-wide"] for tag, attrs in found.seen if tag == "body")
+    assert int(wide) <= 0, f"{wide} pixels too wide at {width}"
+    return found
 
 
-reader = Page()
-reader.feed(page)
-reader.close()
-assert not reader.open, reader.open
-assert reader.seen["script"] == 1 and reader.seen["style"] == 1
-assert "url(" not in page and "@import" not in page
-ids = [node.getAttribute("id") for node in document.getElementsByTagName("*")
-       if node.hasAttribute("id")]
-assert len(ids) == len(set(ids)), ids
-for chart in ("loss", "accuracy", "throughput", "rate", "times"):
-    assert chart in ids, chart
-for frame in document.getElementsByTagName("svg"):
-    if frame.getAttribute("class") == "frame":
-        for label in frame.getAttribute("aria-labelledby").split():
-            assert label in ids
-if name:
-    (title,) = document.getElementsByTagName("h1")
-    assert title.firstChild.data == name, title.firstChild.data
+if browser:
+    shown = draw(source)
+    charts = [attrs["id"] for tag, attrs in shown.seen if tag == "figure"]
+    assert charts == ["loss", "accuracy", "throughput", *["ranks-speed"] * (run["size"] > 1), "rate",
+                      "times"], charts
+    assert shown.texts["h1"] == [run["title"]] and run["command"] in shown.texts["code"]
+    assert run["title"] in shown.texts["title"]
+    curves = [attrs["d"] for tag, attrs in shown.seen if tag == "path" and "line" in attrs["class"]]
+    assert sum(len(re.findall("[ML]", one)) == len(steps) for one in curves) >= 3
+    # A rate falls where an epoch ends: drawn down, then along.
+    assert any(len(re.findall("V[^H]*H", one)) == len(steps) for one in curves)
+    rows = min(len(kinds["epoch"]), 200) + run["size"] + (run["size"] > 1)
+    assert shown.count("tr") == 2 + rows, shown.count("tr")
+    assert shown.count("div", "bar") == min(run["size"], 64)
+    # While it runs, with a loss that is not finite, on a phone; and before the first step.
+    going = source.replace('{"event": "end"', '{"event": "now"')
+    going = re.sub(r'("total": 240, "loss": )[0-9.e-]+', r"\1null", going)
+    shown = draw(going, 360)
+    assert "not ended" in shown.texts["p"]
+    assert any("from step 240 on" in " ".join(text.split()) for text in shown.texts["p"])
+    shown = draw(re.sub(r'\n{"event": "(step|epoch|say)".*', "", going), 360)
+    assert "before the end of the first epoch" in " ".join(shown.texts["p"])

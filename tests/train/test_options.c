@@ -100,6 +100,7 @@ static const struct {
 	{{"cifar", "-o", "adadelta"}, OPTION_DECAY, "0"},
 	{{"mnist", "--global-batch", "0", "-b", "3"}, OPTION_BATCH, "3"},
 	{{"mnist", "--evaluate", "-i", "f"}, OPTION_INIT, "f"},
+	{{"mnist", "-i", "f", "-m", "f", "-r", "g"}, OPTION_REPORT, "g"},
 	{{"mnist", "--evaluate", "-c", "d"}, OPTION_CHECKPOINT, "d"},
 	{{"mnist", "-a", "tf32"}, OPTION_AMP, "tf32"},
 	{{"mnist"}, OPTION_AMP, "auto"},
@@ -183,6 +184,9 @@ static const struct {
 	/* What does not go together. */
 	{{"mnist", "-b", "3", "--global-batch", "6"}, {"--batch 3 and --global-batch 6", NULL}},
 	{{"mnist", "-d", "x", "--samples", "6"}, {"--samples", "--data x", NULL}},
+	{{"mnist", "-r", "f", "-m", "f"},
+	 {"--report and --save-model are both f: one would overwrite the other", NULL}},
+	{{"mnist", "--log-json", "f", "-i", "f"}, {"--log-json and --init are both f", NULL}},
 	{{"mnist", "--evaluate"}, {"--evaluate", "--init FILE or --checkpoint DIR", NULL}},
 	{{"mnist", "--evaluate", "-i", "f", "-c", "d"}, {"--evaluate", "not both", NULL}},
 	{{"mnist", "--evaluate", "-i", "f", "-m", "g"}, {"trains nothing", "--save-model", NULL}},

@@ -5,25 +5,27 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <math.h>
+#include <pthread.h>
 #include <pty.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "report/report.h"
-#include "report/text.h"
 #include "scratch.h"
-#include "terminal.h"
 
 enum { RANKS = 3, EPOCHS = 4, STEPS = 100 };
 
 static const struct report_pair configuration[] = {{"lr", "1.0"}, {"data", ""}};
 
+static struct report_rank table[RANKS]; /* of the whole run */
+
 static struct report_run run_of(const char *title)
 {
-	static struct report_rank table[RANKS];
-
+	memset(table, 0, sizeof(table));
 	for (int rank = 0; rank < RANKS; rank++) {
 		snprintf(table[rank].node, sizeof(table[rank].node), "n%d", rank);
 		snprintf(table[rank].device, sizeof(table[rank].device), "CPU %d", rank);
@@ -31,6 +33,7 @@ static struct report_run run_of(const char *title)
 	}
 	return (struct report_run){
 		.title = title,
+		.command = "ddp-train mnist",
 		.engine = "cpu",
 		.job = "7",
 		.ranks = RANKS,
@@ -76,14 +79,13 @@ static void tell_epoch(struct report *report, unsigned number, double loss)
 		.total = (uint64_t)number * STEPS,
 		.train_loss = loss,
 		.train_top1 = 0.936,
+		.samples = 3000,
 		.evaluated = true,
 		.loss = 0.0612,
 		.top1 = 0.9803,
 		.top5 = 0.9998,
 		.test_samples = 10000,
-		.seconds = 12.3,
 		.evaluation = 0.9,
-		.samples = 3000,
 		.best = number == 1,
 	};
 
@@ -92,29 +94,44 @@ static void tell_epoch(struct report *report, unsigned number, double loss)
 
 static void tell_end(struct report *report, const char *reason)
 {
-	static struct report_rank ranks[RANKS];
 	struct report_end end = {
 		.reason = reason,
 		.best_top1 = 0.9803,
 		.best_epoch = 1,
 		.seconds = 50,
-		.samples = 12000,
-		.ranks = ranks,
 		.model = "out.safetensors",
 	};
 
 	for (int rank = 0; rank < RANKS; rank++) {
-		snprintf(ranks[rank].node, sizeof(ranks[rank].node), "n%d", rank);
-		ranks[rank].seconds[ENGINE_COMPUTE] = 25;
-		ranks[rank].evaluation = 10;
-		ranks[rank].samples = 4000;
-		ranks[rank].resident = 64 << 20;
+		table[rank].seconds[ENGINE_COMPUTE] = 25;
+		table[rank].evaluation = 10;
+		table[rank].samples = 4000;
+		table[rank].resident = 64 << 20;
 	}
 	report_end(report, &end);
 }
 
-/* Tell a whole run, in a child whose stdout and stderr are [out] and [err]. */
-static int tell_run(const struct report_options *options, int out, int err)
+static void tell_all(struct report *report)
+{
+	report_say(report, "conv1: %s", "direct");
+	for (uint64_t total = 10; total <= EPOCHS * STEPS; total += 10) {
+		tell_beat(report, total, 1.0 / (double)total);
+		if (total % STEPS == 0)
+			tell_epoch(report, (unsigned)(total / STEPS), 0.2104);
+	}
+	tell_end(report, "finished");
+}
+
+static void tell_little(struct report *report)
+{
+	struct report_end end = {.reason = "finished before", .seconds = 0.5};
+
+	report_end(report, &end);
+}
+
+/* Tell a run, in a child whose stdout and stderr are [out] and [err]. */
+static int tell_in_child(const struct report_options *options, int out, int err,
+			 void (*told)(struct report *report))
 {
 	struct report_run run = run_of("a run");
 	struct report *report;
@@ -128,18 +145,17 @@ static int tell_run(const struct report_options *options, int out, int err)
 		dup2(err, STDERR_FILENO);
 		if (report_open(&report, options, &run, NULL) < 0)
 			_exit(50);
-		report_say(report, "conv1: %s", "direct");
-		for (uint64_t total = 10; total <= EPOCHS * STEPS; total += 10) {
-			tell_beat(report, total, 1.0 / (double)total);
-			if (total % STEPS == 0)
-				tell_epoch(report, (unsigned)(total / STEPS), 0.2104);
-		}
-		tell_end(report, "finished");
+		told(report);
 		_exit(report_close(report, NULL) < 0 ? 60 : 0);
 	}
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
 	ck_assert(WIFEXITED(status));
 	return WEXITSTATUS(status);
+}
+
+static int tell_run(const struct report_options *options, int out, int err)
+{
+	return tell_in_child(options, out, err, tell_all);
 }
 
 static char *read_all(const char *name)
@@ -175,16 +191,18 @@ START_TEST(lines_say_all_and_stderr_nothing)
 		"\nconv1: direct\n",
 		"\nepoch 1 step 10/100 loss 0.1000 top1 50.00 % 300 img/s lr 0.1\n",
 		"\nepoch 4 step 100/100 loss 0.0025 top1 50.00 % 300 img/s lr 0.1\n",
-		"\nepoch 1: train loss 0.2104 top1 93.60 %, test loss 0.0612 top1 98.03 % top5 "
-		"99.98 % of 10,000 in 0.9 s, epoch 12.3 s, best so far\n",
-		"of 10,000 in 0.9 s, epoch 12.3 s\n",
-		"\nfinished: 12,000 samples in 50.0 s\nbest test top1 98.03 %, after epoch 1\n",
-		"rank  node     device  threads  img/s   data  compute  all-reduce  evaluation   "
-		"other   memory\n",
-		"   2  n2                     0    100  0.0 %   50.0 %       0.0 %      20.0 %  "
-		"30.0 %   64 MiB\n",
-		" all  3 nodes                0    300  0.0 %   50.0 %       0.0 %      20.0 %  "
-		"30.0 %  192 MiB\n",
+		"\nepoch 1: train loss 0.2104 top1 93.60 %, test loss 0.0612 top1 98.03 % of "
+		"10,000 in 0.9 s\nepoch 1: 10.0 s of training, 300 img/s, test top5 99.98 %, best "
+		"so far\n",
+		"300 img/s, test top5 99.98 %\n",
+		"\nfinished: 12,000 samples in 50.0 s, 300 img/s in 40.0 s of training\n"
+		"best test top1 98.03 %, after epoch 1\n",
+		"\nrank  node     device   threads    img/s    data  compute  reduce    test   other  "
+		"  memory\n",
+		"\n   2  n2       CPU 2          1      100   0.0 %   50.0 %   0.0 %  20.0 %  30.0 %  "
+		"  64 MiB\n",
+		"\n all  3 nodes                 3      300   0.0 %   50.0 %   0.0 %  20.0 %  30.0 %  "
+		" 192 MiB\n",
 		"\nmodel       out.safetensors\n",
 		NULL,
 	};
@@ -197,6 +215,8 @@ START_TEST(lines_say_all_and_stderr_nothing)
 	unit_pieces("stdout", text, pieces);
 	ck_assert_int_eq(count_of(text, " step "), EPOCHS * STEPS / 10);
 	ck_assert_ptr_null(strchr(text, '\r'));
+	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+		ck_assert_msg(strlen(line) <= 100, "%s", line);
 	free(text);
 	text = read_all("err");
 	ck_assert_str_eq(text, "");
@@ -246,6 +266,130 @@ START_TEST(json_on_stdout_is_alone_there)
 END_TEST
 
 /* --- The live line ---------------------------------------------------------------------- */
+
+/*
+ * The other end of a pty: what would be on the screen. It knows what a live line may use: carriage
+ * return, line feed, clear to the end of the line, colours. Anything else is strange.
+ */
+enum { TERMINAL_COLUMNS = 600, TERMINAL_LINES = 65536 };
+
+struct terminal {
+	size_t width;
+	int fd;
+	pthread_t reader;
+	char cells[TERMINAL_COLUMNS][5]; /* the line of the cursor: a character each */
+	size_t at;			 /* the cursor's column */
+	size_t widest;			 /* columns that a line which was not ended has taken */
+	bool colours, strange;
+	char last[4 * TERMINAL_COLUMNS]; /* the live line when it was last whole */
+	char lines[TERMINAL_LINES];	 /* those that were ended */
+	size_t ended;			 /* bytes of them */
+	char line[4 * TERMINAL_COLUMNS]; /* what terminal_line() gave */
+};
+
+/* The line of the cursor without the blanks at its end. */
+static const char *terminal_line(struct terminal *terminal)
+{
+	size_t end = 0, used = 0;
+
+	terminal->line[0] = '\0';
+	for (size_t i = 0; i < TERMINAL_COLUMNS; i++)
+		if (terminal->cells[i][0] && terminal->cells[i][0] != ' ')
+			end = i + 1;
+	for (size_t i = 0; i < end; i++)
+		used += (size_t)snprintf(terminal->line + used, sizeof(terminal->line) - used, "%s",
+					 terminal->cells[i][0] ? terminal->cells[i] : " ");
+	return terminal->line;
+}
+
+static void terminal_clear(struct terminal *terminal, size_t from)
+{
+	for (size_t i = from; i < TERMINAL_COLUMNS; i++)
+		terminal->cells[i][0] = '\0';
+}
+
+/* The line is about to be changed: it is as wide now as it was meant to be. */
+static void terminal_look(struct terminal *terminal)
+{
+	if (terminal_line(terminal)[0])
+		memcpy(terminal->last, terminal->line, sizeof(terminal->last));
+	if (terminal->at > terminal->widest)
+		terminal->widest = terminal->at;
+}
+
+/* Returns the bytes of the escape sequence at [text]. */
+static size_t terminal_escape(struct terminal *terminal, const char *text)
+{
+	size_t size = 1;
+
+	if (text[size] != '[') {
+		terminal->strange = true;
+		return size;
+	}
+	for (size++; text[size] && (text[size] < '@' || text[size] > '~');)
+		size++;
+	if (text[size] == 'K')
+		terminal_clear(terminal, terminal->at);
+	else if (text[size] == 'm')
+		terminal->colours = true;
+	else
+		terminal->strange = true;
+	return size + 1;
+}
+
+static size_t terminal_put(struct terminal *terminal, const char *text)
+{
+	size_t size = 1;
+
+	if (*text == '\033')
+		return terminal_escape(terminal, text);
+	if (*text == '\r') {
+		if (text[1] != '\n')
+			terminal_look(terminal);
+		terminal->at = 0;
+	} else if (*text == '\n') {
+		terminal->ended += (size_t)snprintf(terminal->lines + terminal->ended,
+						    TERMINAL_LINES - terminal->ended, "%s\n",
+						    terminal_line(terminal));
+		ck_assert_uint_lt(terminal->ended, TERMINAL_LINES);
+		terminal_clear(terminal, 0);
+	} else {
+		while (((unsigned char)text[size] & 0xc0) == 0x80)
+			size++;
+		ck_assert_uint_lt(terminal->at, TERMINAL_COLUMNS);
+		snprintf(terminal->cells[terminal->at++], 5, "%.*s", (int)size, text);
+	}
+	return size;
+}
+
+static void *terminal_read(void *argument)
+{
+	struct terminal *terminal = argument;
+	static char text[1 << 20];
+	size_t used = 0;
+	ssize_t got;
+
+	/* The pty says EIO when the last one of the other side is gone. */
+	while (used < sizeof(text) - 1 &&
+	       (got = read(terminal->fd, text + used, sizeof(text) - 1 - used)) > 0)
+		used += (size_t)got;
+	text[used] = '\0';
+	for (size_t i = 0; i < used;)
+		i += terminal_put(terminal, text + i);
+	return NULL;
+}
+
+/* Read what is written to the pty with master [fd], until its other side is closed. */
+static void terminal_start(struct terminal *terminal, int fd)
+{
+	terminal->fd = fd;
+	ck_assert_int_eq(pthread_create(&terminal->reader, NULL, terminal_read, terminal), 0);
+}
+
+static void terminal_finish(struct terminal *terminal)
+{
+	pthread_join(terminal->reader, NULL);
+}
 
 static const struct screen {
 	const char *name, *term, *locale;
@@ -339,7 +483,7 @@ static void tell_numbers(struct report *report)
 START_TEST(json_has_numbers_in_full_and_null_for_none)
 {
 	static const char *const pieces[] = {
-		"\"title\": \"a \\\"title\\\"\\\\\\u000a\\u0001\xef\xbf\xbd é\"",
+		"\"title\": \"a \\\"title\\\"\\\\\\n\\u0001\xef\xbf\xbd é\"",
 		"\"configuration\": {\"lr\": \"1.0\", \"data\": \"\"}",
 		"\"total\": 10, \"loss\": 0.1, ",
 		"\"total\": 20, \"loss\": null, ",
@@ -417,6 +561,35 @@ START_TEST(full_disk_is_told_once_and_stops_nothing)
 }
 END_TEST
 
+/* The directory of the page is gone in the end. */
+static void tell_gone(struct report *report)
+{
+	tell_beat(report, 10, 1);
+	unlink(scratch("gone/page.html"));
+	rmdir(scratch("gone"));
+	tell_end(report, "finished");
+}
+
+START_TEST(what_was_not_written_is_not_announced)
+{
+	struct report_options options = {.page = scratch("gone/page.html"), .json = scratch("log")};
+	int out = create("out"), err = create("err");
+	char *text;
+
+	ck_assert_int_eq(mkdir(scratch("gone"), 0700), 0);
+	ck_assert_int_eq(tell_in_child(&options, out, err, tell_gone), 60);
+	text = read_all("out");
+	ck_assert_ptr_nonnull(strstr(text, "\nlog         "));
+	ck_assert_ptr_null(strstr(text, "\nreport "));
+	free(text);
+	text = read_all("err");
+	ck_assert_ptr_nonnull(strstr(text, "gone/page.html.tmp."));
+	free(text);
+	close(out);
+	close(err);
+}
+END_TEST
+
 /* A page that has no room any more leaves the last one that had. */
 START_TEST(full_disk_leaves_the_last_page)
 {
@@ -444,7 +617,7 @@ START_TEST(full_disk_leaves_the_last_page)
 	free(after);
 	tell_epoch(report, 3, 1);
 	after = read_all("page.html");
-	ck_assert_ptr_nonnull(strstr(after, "after epoch 3 of 4"));
+	ck_assert_ptr_nonnull(strstr(after, "{\"event\": \"epoch\", "));
 	ck_assert_int_eq(report_close(report, &error), DDP_ERR_FILE);
 	ck_assert_ptr_nonnull(strstr(error.text, "page.html: File too large"));
 	free(before);
@@ -480,7 +653,7 @@ static char *page_of(uint64_t begin, uint64_t last, bool append, double bad)
 {
 	struct report_options options = {
 		.page = scratch("page.html"), .quiet = true, .append = append};
-	struct report_run run = run_of("<script>alert(\"1\")</script>&'\x1b[31m\xff");
+	struct report_run run = run_of("<script>alert(\"1\")</script><!--&'\x1b[31m\xff");
 	struct report *report;
 
 	run.begin = begin;
@@ -495,23 +668,21 @@ static char *page_of(uint64_t begin, uint64_t last, bool append, double bad)
 START_TEST(page_is_there_after_a_crash)
 {
 	static const char *const pieces[] = {
-		"not ended",
-		"after epoch 3 of 4",
-		"<h2>Loss</h2>",
-		"<h2>Accuracy</h2>",
-		"<h2>Throughput</h2>",
-		"<h2>Speed of each rank</h2>",
-		"<h2>Learning rate</h2>",
-		"<h2>Where the time went</h2>",
-		"data-name=\"n2:2\"",
-		"<dt>lr</dt><dd>1.0</dd>",
-		"train: from 0.1 at step 10 to 0.003333 at step 300",
+		"<script type=\"application/json\" id=\"run\">\n{\"event\": \"run\", ",
+		"\"command\": \"ddp-train mnist\"",
+		"\"configuration\": {\"lr\": \"1.0\", \"data\": \"\"}",
+		"\"total\": 10, \"loss\": 0.1, \"top1\": 0.5, \"lr\": 0.1, \"samples\": 300, "
+		"\"seconds\": 1, \"images_per_second\": 300, \"speeds\": [125, 125, 113.64]}\n",
+		"{\"event\": \"epoch\", ",
+		"{\"event\": \"now\", ",
+		"\"samples\": 9000, \"images_per_second\": 300, ",
 		NULL,
 	};
 	char *page = page_of(0, 300, false, 1);
 
 	unit_pieces("page", page, pieces);
-	ck_assert_int_eq(count_of(page, "<h2>Loss scale</h2>"), 0);
+	ck_assert_int_eq(count_of(page, "\n{\"event\": \"step\""), 30);
+	ck_assert_int_eq(count_of(page, "\n{\"event\": \"end\""), 0);
 	free(page);
 }
 END_TEST
@@ -520,52 +691,64 @@ START_TEST(page_takes_texts_as_texts)
 {
 	char *page = page_of(0, 100, false, 1);
 
-	ck_assert_ptr_nonnull(strstr(page, "<h1>&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;"
-					   "&amp;&#39;\xef\xbf\xbd[31m\xef\xbf\xbd</h1>"));
-	ck_assert_ptr_null(strstr(page, "<script>alert"));
+	ck_assert_ptr_nonnull(strstr(page,
+				     "\"title\": \"\\u003cscript>alert(\\\"1\\\")\\u003c/script>"
+				     "\\u003c!--&'\\u001b[31m\xef\xbf\xbd\""));
+	ck_assert_int_eq(count_of(page, "</script>"), 2);
 	/* Nothing is asked for: the only addresses are the names of formats. */
-	ck_assert_int_eq(count_of(page, "http"),
-			 count_of(page, "http://www.w3.org/") + count_of(page, "http-equiv"));
-	ck_assert_int_eq(count_of(page, "src="), 0);
+	ck_assert_int_eq(count_of(page, "http"), count_of(page, "http-equiv"));
+	ck_assert_int_eq(count_of(page, "src=") + count_of(page, "href="), 0);
 	free(page);
 }
 END_TEST
 
-START_TEST(page_shows_that_the_loss_is_not_finite)
+START_TEST(page_has_null_where_the_loss_is_not_finite)
+{
+	static const double bad[] = {(double)NAN, (double)INFINITY};
+	char *page = page_of(0, 300, false, bad[_i]);
+
+	ck_assert_ptr_nonnull(strstr(page, "\"total\": 150, \"loss\": null, "));
+	ck_assert_int_eq(count_of(page, ": null, "), 1 + 3); /* no reason, no files yet */
+	free(page);
+}
+END_TEST
+
+/* What an earlier run told after its checkpoint is told anew. */
+START_TEST(page_goes_on_with_the_run)
 {
 	char *page = page_of(0, 300, false, NAN);
 
-	ck_assert_ptr_nonnull(strstr(page, "train: not finite (nan or inf) from step 150 on"));
-	ck_assert_ptr_null(strstr(page, "nan,"));
-	ck_assert_ptr_null(strstr(page, ",nan"));
-	ck_assert_ptr_null(strstr(page, "-nan"));
 	free(page);
-	page = page_of(0, 300, false, INFINITY);
-	ck_assert_ptr_nonnull(strstr(page, "train: not finite (nan or inf) from step 150 on"));
-	ck_assert_ptr_null(strstr(page, "inf "));
+	page = page_of(200, 400, true, 1);
+	for (int total = 10; total <= 400; total += 10) {
+		char text[64];
+
+		snprintf(text, sizeof(text), "\"total\": %d, \"loss\": ", total);
+		ck_assert_msg(count_of(page, text) == 1, "%s", text);
+	}
+	ck_assert_ptr_nonnull(strstr(page, "\"total\": 30, \"loss\": 0.033333333333333333, "));
+	ck_assert_ptr_nonnull(strstr(page, "\"total\": 150, \"loss\": null, "));
+	free(page);
+	scratch_file("page.html", "no page", 7);
+	page = page_of(200, 400, true, 1);
+	ck_assert_int_eq(count_of(page, "\n{\"event\": \"step\""), 20);
 	free(page);
 }
 END_TEST
 
-/* What an earlier run drew after its checkpoint is drawn anew. */
-START_TEST(page_goes_on_with_the_run)
+/* A training that was finished before has nothing to tell but that. */
+START_TEST(nothing_trained_has_no_table)
 {
-	char *page = page_of(0, 300, false, 1);
+	struct report_options options = {.json = "-"};
+	int out = create("out"), err = create("err");
+	char *text;
 
-	free(page);
-	page = page_of(200, 400, true, 1);
-	ck_assert_ptr_nonnull(strstr(page, "went on from step 200"));
-	ck_assert_ptr_nonnull(strstr(page, "train: from 0.1 at step 10 to 0.0025 at step 400"));
-	/* Three charts of the train curve's steps: 10, 20, ... 400, each once. */
-	ck_assert_int_eq(count_of(page, "\"10 0.1 20 0.05 30 0.03333 "), 1);
-	ck_assert_int_eq(count_of(page, " 200 0.005 210 0.004762 220 "), 1);
-	/* From the beginning, as if there had been one run. */
-	ck_assert_ptr_nonnull(strstr(page, "text-anchor=\"middle\">0</text>"));
-	free(page);
-	scratch_file("page.html", "no page", 7);
-	page = page_of(200, 400, true, 1);
-	ck_assert_ptr_nonnull(strstr(page, "at step 210 to 0.0025 at step 400"));
-	free(page);
+	ck_assert_int_eq(tell_in_child(&options, out, err, tell_little), 0);
+	text = read_all("err");
+	ck_assert_str_eq(text, "\nfinished before: nothing was trained in 0.5 s\n\n");
+	free(text);
+	close(out);
+	close(err);
 }
 END_TEST
 
@@ -594,7 +777,8 @@ START_TEST(long_run_takes_no_more_memory)
 	ck_assert_int_eq(report_close(report, NULL), 0);
 	page = scratch_read(scratch("page.html"), &size);
 	ck_assert_uint_lt(size, 1000000);
-	ck_assert_ptr_nonnull(strstr(page, "The first 100 are left out here."));
+	ck_assert_ptr_nonnull(
+		strstr(page, "{\"event\": \"left_out\", \"epochs\": 100, \"says\": 0}"));
 	free(page);
 }
 END_TEST
@@ -620,8 +804,6 @@ START_TEST(no_beat_no_epoch_no_rank_is_fine)
 	report_beat(NULL, &beat);
 	report_epoch(NULL, &epoch);
 	report_say(NULL, "%d", 1);
-	report_warn(NULL, "%d", 1);
-	report_hide(NULL);
 	report_end(NULL, &end);
 	ck_assert_int_eq(report_close(NULL, NULL), 0);
 }
@@ -632,16 +814,18 @@ static void fill(TCase *tcase)
 	scratch_use(tcase);
 	tcase_add_test(tcase, lines_say_all_and_stderr_nothing);
 	tcase_add_test(tcase, quiet_leaves_the_table);
+	tcase_add_test(tcase, nothing_trained_has_no_table);
 	tcase_add_test(tcase, json_on_stdout_is_alone_there);
 	UNIT_ROWS(tcase, live_line_fits_and_goes, screens);
 	tcase_add_test(tcase, json_has_numbers_in_full_and_null_for_none);
 	tcase_add_test(tcase, json_is_added_to_when_a_run_goes_on);
 	UNIT_ROWS(tcase, full_disk_is_told_once_and_stops_nothing, fulls);
+	tcase_add_test(tcase, what_was_not_written_is_not_announced);
 	tcase_add_test(tcase, full_disk_leaves_the_last_page);
 	UNIT_ROWS(tcase, wrong_place_is_told_before_the_training, wrongs);
 	tcase_add_test(tcase, page_is_there_after_a_crash);
 	tcase_add_test(tcase, page_takes_texts_as_texts);
-	tcase_add_test(tcase, page_shows_that_the_loss_is_not_finite);
+	tcase_add_loop_test(tcase, page_has_null_where_the_loss_is_not_finite, 0, 2);
 	tcase_add_test(tcase, page_goes_on_with_the_run);
 	tcase_add_test(tcase, long_run_takes_no_more_memory);
 	tcase_add_test(tcase, no_beat_no_epoch_no_rank_is_fine);

@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,15 +15,23 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "meter.h"
 #include "sink.h"
 
-enum { WIDEST = 500 };
+enum { WIDEST = 500, BAR_LEAST = 8, BAR_MOST = 26, GAP = 2 };
+
+/* From left to right. */
+enum field { EPOCH, STEP, BAR, SPEED, LOSS, RIGHT, LEFT, SLOWEST, FIELDS };
+
+/* The most important first: a narrow line goes without the last ones. */
+static const enum field by_weight[FIELDS] = {EPOCH, STEP, LOSS, LEFT, SPEED, RIGHT, BAR, SLOWEST};
 
 struct live {
-	int fd;
 	bool escapes; /* the terminal knows how to clear to the end of a line */
-	struct meter meter;
+	bool utf8, colour;
+	char fields[FIELDS][96]; /* "": nothing to say; the bar is drawn from [done] */
+	size_t widths[FIELDS];	 /* of the last line, so that the next one does not tremble */
+	double done;		 /* share of the epoch */
+	bool alarm;		 /* the slowest rank is worth a look */
 	int ranks;
 	double *work;	      /* seconds of each rank for a sample */
 	unsigned epochs;      /* in all */
@@ -32,8 +41,88 @@ struct live {
 	double evaluation;    /* seconds of the last one */
 	size_t drawn;	      /* columns on the terminal now */
 	bool any;	      /* there was a beat */
-	struct text line;
+	struct ddp_text line;
 };
+
+/* --- The line --------------------------------------------------------------------------- */
+
+/* [width] columns, caps included, as many of them full as [done] says. */
+static void put_bar(struct live *live, size_t width)
+{
+	static const char *const eighths[] = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
+	size_t cells = width - 2;
+	size_t full = (size_t)(fmin(fmax(live->done, 0), 1) * (double)cells * 8);
+
+	ddp_text_add(&live->line, "%s%s", live->utf8 ? "▕" : "[", live->colour ? "\033[36m" : "");
+	for (size_t cell = 0; cell < cells; cell++) {
+		size_t part = full > cell * 8 ? full - cell * 8 : 0;
+
+		part = part < 8 ? part : 8;
+		ddp_text_add(&live->line, "%s",
+			     live->utf8	 ? eighths[part]
+			     : part == 8 ? "="
+			     : part > 0	 ? ">"
+					 : " ");
+	}
+	ddp_text_add(&live->line, "%s%s", live->colour ? "\033[0m" : "", live->utf8 ? "▏" : "]");
+}
+
+static void put_field(struct live *live, enum field field, size_t width)
+{
+	const char *string = live->fields[field];
+	bool alarm = live->colour && field == SLOWEST && live->alarm;
+
+	ddp_text_add(&live->line, "%s%*s%s%s", alarm ? "\033[33m" : "",
+		     (int)(width - print_columns(string)), "", string, alarm ? "\033[0m" : "");
+}
+
+/* Which fields fit into [room] columns, in [widths]; 0: not shown. Returns the columns they take. */
+static size_t choose(struct live *live, size_t room, size_t widths[FIELDS])
+{
+	size_t used = 0;
+
+	for (int i = 0; i < FIELDS; i++) {
+		enum field field = by_weight[i];
+		size_t width = print_columns(live->fields[field]), gap = used ? GAP : 0;
+
+		/* The last one on the line moves nothing. */
+		if (width > 0 && width < live->widths[field] && field != SLOWEST)
+			width = live->widths[field];
+		live->widths[field] = width;
+		if (field == BAR)
+			width = BAR_LEAST;
+		widths[field] = width > 0 && used + gap + width <= room ? width : 0;
+		if (widths[field])
+			used += gap + width;
+	}
+	if (widths[BAR]) {
+		size_t more =
+			room - used < BAR_MOST - BAR_LEAST ? room - used : BAR_MOST - BAR_LEAST;
+
+		widths[BAR] += more;
+		used += more;
+	}
+	return used;
+}
+
+/* Add the line, at most [room] columns. Returns how many it takes. */
+static size_t compose(struct live *live, size_t room)
+{
+	size_t widths[FIELDS], used = choose(live, room, widths);
+	const char *gap = "";
+
+	for (int field = 0; field < FIELDS; field++) {
+		if (!widths[field])
+			continue;
+		ddp_text_add(&live->line, "%s", gap);
+		gap = "  ";
+		if (field == BAR)
+			put_bar(live, widths[field]);
+		else
+			put_field(live, (enum field)field, widths[field]);
+	}
+	return used;
+}
 
 /* --- The terminal ----------------------------------------------------------------------- */
 
@@ -56,13 +145,13 @@ static bool says_utf8(void)
 }
 
 /* Columns that may be written; the last one of a terminal may wrap, so that it is left alone. */
-static size_t live_room(const struct live *live)
+static size_t live_room(void)
 {
 	const char *columns = getenv("COLUMNS");
 	struct winsize size;
 	long width = 0;
 
-	if (ioctl(live->fd, TIOCGWINSZ, &size) == 0)
+	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0)
 		width = size.ws_col;
 	if (width == 0 && columns)
 		width = strtol(columns, NULL, 10);
@@ -72,9 +161,9 @@ static size_t live_room(const struct live *live)
 }
 
 /* A job in the background leaves the terminal to others. */
-static bool live_allowed(const struct live *live)
+static bool live_allowed(void)
 {
-	pid_t group = tcgetpgrp(live->fd);
+	pid_t group = tcgetpgrp(STDERR_FILENO);
 
 	return group <= 0 || group == getpgrp();
 }
@@ -82,23 +171,22 @@ static bool live_allowed(const struct live *live)
 static void live_write(struct live *live)
 {
 	if (!live->line.failed && live->line.size > 0)
-		(void)ddp_file_write_all(live->fd, live->line.data, live->line.size);
+		(void)ddp_file_write_all(STDERR_FILENO, live->line.data, live->line.size);
 }
 
 void live_show(struct live *live)
 {
 	size_t columns;
 
-	if (!live || !live->any || !live_allowed(live))
+	if (!live || !live->any || !live_allowed())
 		return;
-	text_clear(&live->line);
-	text_put(&live->line, "\r", 1);
-	columns = meter_compose(&live->meter, live_room(live), &live->line);
+	ddp_text_clear(&live->line);
+	ddp_text_add(&live->line, "\r");
+	columns = compose(live, live_room());
 	if (live->escapes)
-		text_add(&live->line, "\033[K");
-	else
-		for (size_t i = columns; i < live->drawn; i++)
-			text_put(&live->line, " ", 1);
+		ddp_text_add(&live->line, "\033[K");
+	else if (live->drawn > columns)
+		ddp_text_add(&live->line, "%*s", (int)(live->drawn - columns), "");
 	live->drawn = columns;
 	live_write(live);
 }
@@ -107,11 +195,11 @@ void live_hide(struct live *live)
 {
 	if (!live || live->drawn == 0)
 		return;
-	text_clear(&live->line);
+	ddp_text_clear(&live->line);
 	if (live->escapes)
-		text_add(&live->line, "\r\033[K");
+		ddp_text_add(&live->line, "\r\033[K");
 	else
-		text_add(&live->line, "\r%*s\r", (int)live->drawn, "");
+		ddp_text_add(&live->line, "\r%*s\r", (int)live->drawn, "");
 	live->drawn = 0;
 	live_write(live);
 }
@@ -119,36 +207,36 @@ void live_hide(struct live *live)
 /* --- What it says ----------------------------------------------------------------------- */
 
 #define FIELD(live, which, ...) \
-	snprintf((live)->meter.fields[which], sizeof((live)->meter.fields[which]), __VA_ARGS__)
+	snprintf((live)->fields[which], sizeof((live)->fields[which]), __VA_ARGS__)
 
 /* Over the last few beats: one alone is noise. */
-static void tell_slowest(struct live *live, const struct report_rank *ranks)
+static void set_slowest(struct live *live, const struct report_rank *ranks)
 {
-	struct text node = {0};
-	double excess;
-	int slowest;
+	struct ddp_text node = {.data = NULL};
+	double sum = 0, most, excess;
+	int slowest = 0;
 
-	if (!ranks || live->ranks < 2)
-		return;
 	for (int rank = 0; rank < live->ranks; rank++) {
-		double now = sink_work(&ranks[rank]);
+		double samples = (double)ranks[rank].samples;
+		double now = samples > 0 ? sink_work(&ranks[rank]) / samples : live->work[rank];
 
-		if (ranks[rank].samples == 0)
-			continue;
-		now /= (double)ranks[rank].samples;
 		live->work[rank] = live->any ? 0.7 * live->work[rank] + 0.3 * now : now;
+		sum += live->work[rank];
+		slowest = live->work[rank] > live->work[slowest] ? rank : slowest;
 	}
-	slowest = sink_slowest(live->work, live->ranks, &excess);
-	if (slowest < 0)
+	most = live->work[slowest];
+	if (!(sum > 0) || !isfinite(sum))
 		return;
-	text_plain(&node, ranks[slowest].node);
-	FIELD(live, METER_SLOWEST, "slowest %.64s:%d (+%.0f %%)", node.data ? node.data : "",
-	      slowest, 100 * excess);
-	live->meter.alarm = excess > 0.1;
-	text_free(&node);
+	/* Than the others on average. */
+	excess = most * (live->ranks - 1) / fmax(sum - most, 1e-12) - 1;
+	ddp_text_plain(&node, ranks[slowest].node);
+	FIELD(live, SLOWEST, "slowest %.64s:%d (+%.0f %%)", node.data ? node.data : "", slowest,
+	      100 * excess);
+	live->alarm = excess > 0.1;
+	ddp_text_free(&node);
 }
 
-static void tell_left(struct live *live, const struct report_beat *beat)
+static void set_left(struct live *live, const struct report_beat *beat)
 {
 	uint64_t steps = live->last > beat->total ? live->last - beat->total : 0;
 	unsigned epochs = live->epochs >= beat->epoch ? live->epochs - beat->epoch + 1 : 0;
@@ -157,7 +245,7 @@ static void tell_left(struct live *live, const struct report_beat *beat)
 
 	live->pace = live->any ? 0.8 * live->pace + 0.2 * now : now;
 	live->total = beat->total;
-	FIELD(live, METER_LEFT, "left %s",
+	FIELD(live, LEFT, "left %s",
 	      show_clock((double)steps * live->pace + epochs * live->evaluation).text);
 }
 
@@ -165,16 +253,16 @@ void live_beat(struct live *live, const struct report_beat *beat)
 {
 	if (!live)
 		return;
-	live->meter.done = live->steps ? (double)beat->step / (double)live->steps : 0;
-	FIELD(live, METER_EPOCH, "epoch %u/%u", beat->epoch, live->epochs);
-	FIELD(live, METER_STEP, "%llu/%llu", (unsigned long long)beat->step,
-	      (unsigned long long)live->steps);
-	FIELD(live, METER_SPEED, "%s img/s",
-	      show_count(sink_speed(beat->samples, beat->seconds)).text);
-	FIELD(live, METER_LOSS, "loss %s", show_loss(beat->loss).text);
-	FIELD(live, METER_HITS, "acc %s", show_percent(beat->top1).text);
-	tell_left(live, beat);
-	tell_slowest(live, beat->ranks);
+	live->done = live->steps ? (double)beat->step / (double)live->steps : 0;
+	FIELD(live, EPOCH, "epoch %u/%u", beat->epoch, live->epochs);
+	FIELD(live, STEP, "%s/%s", ddp_show_count((double)beat->step).text,
+	      ddp_show_count((double)live->steps).text);
+	FIELD(live, SPEED, "%s img/s", ddp_show_count(sink_speed(beat)).text);
+	FIELD(live, LOSS, "loss %s", show_loss(beat->loss).text);
+	FIELD(live, RIGHT, "acc %s", show_percent(beat->top1).text);
+	set_left(live, beat);
+	if (beat->ranks && live->ranks > 1)
+		set_slowest(live, beat->ranks);
 	live->any = true;
 	live_show(live);
 }
@@ -185,30 +273,30 @@ void live_epoch(struct live *live, const struct report_epoch *epoch)
 		live->evaluation = epoch->evaluation;
 }
 
-int live_open(struct live **live, int wanted, const struct report_run *run)
+int live_open(struct live **opened, int wanted, const struct report_run *run)
 {
 	const char *term = getenv("TERM");
+	struct live *live;
 
-	*live = NULL;
+	*opened = NULL;
 	if (wanted == 0 || (wanted < 0 && !isatty(STDERR_FILENO)))
 		return 0;
-	*live = calloc(1, sizeof(**live));
-	if (*live)
-		(*live)->work = calloc((size_t)run->ranks, sizeof(double));
-	if (!*live || !(*live)->work) {
-		live_close(*live);
-		*live = NULL;
+	live = calloc(1, sizeof(*live));
+	if (live)
+		live->work = calloc((size_t)run->ranks, sizeof(double));
+	if (!live || !live->work) {
+		live_close(live);
 		return DDP_ERR_MEMORY;
 	}
-	(*live)->fd = STDERR_FILENO;
-	(*live)->escapes = term && *term && strcmp(term, "dumb") != 0;
-	(*live)->meter.utf8 = (*live)->escapes && says_utf8();
-	(*live)->meter.colour = (*live)->escapes && !is_set("NO_COLOR");
-	(*live)->ranks = run->ranks;
-	(*live)->epochs = run->epochs;
-	(*live)->steps = run->steps;
-	(*live)->last = sink_last_step(run);
-	(*live)->total = run->begin;
+	live->escapes = term && *term && strcmp(term, "dumb") != 0;
+	live->utf8 = live->escapes && says_utf8();
+	live->colour = live->escapes && !is_set("NO_COLOR");
+	live->ranks = run->ranks;
+	live->epochs = run->epochs;
+	live->steps = run->steps;
+	live->last = sink_last_step(run);
+	live->total = run->begin;
+	*opened = live;
 	return 0;
 }
 
@@ -217,7 +305,7 @@ void live_close(struct live *live)
 	if (!live)
 		return;
 	live_hide(live);
-	text_free(&live->line);
+	ddp_text_free(&live->line);
 	free(live->work);
 	free(live);
 }

@@ -1,25 +1,96 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * page.c - the run as one HTML file that needs nothing else
+ *
+ * The file is page.html with its style and script inside, which draws what lies in the middle: the
+ * lines of the stream. A run of any length fits: where there are too many steps, neighbours are
+ * summed up, and of epochs and of what was said the newest are kept.
+ */
 #include "config.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "base/error.h"
 #include "base/file.h"
-#include "base/watch.h"
-#include "page-data.h"
+#include "page-assets.h"
+#include "sink.h"
 
-void page_date(char *text, size_t size)
-{
-	time_t now = time(NULL);
-	struct tm local;
+enum {
+	POINTS = 512, /* steps */
+	RANKS = 64,   /* with speeds of their own */
+	LINES = 200,  /* of epochs, and of what was said */
+	LIMIT = 16 << 20,
+};
 
-	localtime_r(&now, &local);
-	strftime(text, size, "%Y-%m-%d %H:%M:%S %Z", &local);
-}
+struct point {
+	struct report_beat beat;
+	double low[2], high[2]; /* of the losses and of the top1 that came together */
+	float speeds[RANKS]; /* of each rank by itself; of too many the least, median, greatest */
+};
+
+struct kept {
+	char *lines[LINES]; /* at their number modulo the room */
+	size_t count;	    /* ever */
+};
+
+struct page {
+	const char *path;
+	char *run;
+	int ranks;
+	double *sorted; /* room for a speed of each rank */
+	struct kept epochs, says;
+	struct point points[POINTS];
+	size_t used;
+	uint64_t merge; /* beats that come together in a point */
+	uint64_t taken; /* of them in the last one */
+};
 
 /* --- What happened ---------------------------------------------------------------------- */
+
+static void merge(struct point *into, const struct point *from)
+{
+	sink_add(&into->beat, &from->beat);
+	for (int i = 0; i < 2; i++) {
+		into->low[i] = fmin(into->low[i], from->low[i]);
+		into->high[i] = fmax(into->high[i], from->high[i]);
+	}
+	for (int i = 0; i < RANKS; i++)
+		into->speeds[i] = (into->speeds[i] + from->speeds[i]) / 2;
+}
+
+static void halve(struct page *page)
+{
+	for (size_t i = 0; i < POINTS / 2; i++) {
+		struct point two = page->points[2 * i];
+
+		merge(&two, &page->points[2 * i + 1]);
+		page->points[i] = two;
+	}
+	page->used = POINTS / 2;
+	page->merge *= 2;
+	page->taken = page->merge;
+}
+
+static void add_point(struct page *page, const struct point *point)
+{
+	if (page->used > 0 && page->taken < page->merge) {
+		merge(&page->points[page->used - 1], point);
+		page->taken++;
+		return;
+	}
+	if (page->used == POINTS)
+		halve(page);
+	page->points[page->used++] = *point;
+	page->taken = 1;
+}
+
+static struct point point_of(const struct report_beat *beat)
+{
+	return (struct point){
+		.beat = *beat, .low = {beat->loss, beat->top1}, .high = {beat->loss, beat->top1}};
+}
 
 static int ascending(const void *a, const void *b)
 {
@@ -29,186 +100,233 @@ static int ascending(const void *a, const void *b)
 }
 
 /* How fast each rank is by itself: all wait for the slowest, so that their steps take the same. */
-static void add_speeds(struct page *page, const struct report_beat *beat)
+static void set_speeds(struct page *page, struct point *point, const struct report_rank *ranks)
 {
-	int count = page->run->ranks;
-	double x = (double)beat->total;
+	const int places[] = {0, page->ranks / 2, page->ranks - 1};
 
-	for (int rank = 0; rank < count; rank++) {
-		const struct report_rank *one = &beat->ranks[rank];
+	for (int rank = 0; rank < page->ranks; rank++) {
+		double work = sink_work(&ranks[rank]);
 
-		page->speeds[rank] = sink_speed(one->samples, sink_work(one));
-		if (page->each)
-			curve_add(&page->each[rank], x, page->speeds[rank]);
+		page->sorted[rank] = work > 0 ? (double)ranks[rank].samples / work : 0;
 	}
-	qsort(page->speeds, (size_t)count, sizeof(double), ascending);
-	curve_add(&page->curves[CURVE_SLOWEST], x, page->speeds[0]);
-	curve_add(&page->curves[CURVE_MEDIAN], x, page->speeds[count / 2]);
-	curve_add(&page->curves[CURVE_FASTEST], x, page->speeds[count - 1]);
-}
-
-static void add_times(struct page *page, const struct report_rank *ranks)
-{
-	for (int rank = 0; rank < page->run->ranks; rank++) {
-		struct report_rank *all = &page->all[rank];
-
-		for (int phase = 0; phase < ENGINE_PHASES; phase++)
-			all->seconds[phase] += ranks[rank].seconds[phase];
-		all->samples += ranks[rank].samples;
-		if (ranks[rank].resident > all->resident)
-			all->resident = ranks[rank].resident;
-	}
+	for (int rank = 0; rank < page->ranks && page->ranks <= RANKS; rank++)
+		point->speeds[rank] = (float)page->sorted[rank];
+	if (page->ranks <= RANKS)
+		return;
+	qsort(page->sorted, (size_t)page->ranks, sizeof(double), ascending);
+	for (int i = 0; i < 3; i++)
+		point->speeds[i] = (float)page->sorted[places[i]];
 }
 
 void page_beat(struct page *page, const struct report_beat *beat)
 {
-	double x = (double)beat->total;
+	struct point point;
 
 	if (!page)
 		return;
-	curve_add(&page->curves[CURVE_LOSS], x, beat->loss);
-	curve_add(&page->curves[CURVE_HITS], x, beat->top1);
-	curve_add(&page->curves[CURVE_SPEED], x, sink_speed(beat->samples, beat->seconds));
-	curve_add(&page->curves[CURVE_RATE], x, beat->rate);
-	if (beat->scale > 0)
-		curve_add(&page->curves[CURVE_SCALE], x, beat->scale);
-	page->samples += beat->samples;
-	if (!beat->ranks)
-		return;
-	add_speeds(page, beat);
-	add_times(page, beat->ranks);
+	point = point_of(beat);
+	if (beat->ranks && page->ranks > 1)
+		set_speeds(page, &point, beat->ranks);
+	add_point(page, &point);
 }
 
-void page_say(struct page *page, const char *line, bool warning)
+/* A line that there is no memory for is left out. */
+static void keep(struct kept *kept, const char *line, size_t size)
 {
-	struct page_line *kept;
+	char *copy = strndup(line, size), **place = &kept->lines[kept->count % LINES];
 
-	if (!page)
+	if (!copy)
 		return;
-	kept = &page->lines[page->line_count++ % PAGE_LINES];
-	free(kept->text);
-	*kept = (struct page_line){ddp_seconds() - page->opened, strdup(line), warning};
+	free(*place);
+	*place = copy;
+	kept->count++;
+}
+
+void page_epoch(struct page *page, const struct ddp_text *line)
+{
+	if (page && !line->failed)
+		keep(&page->epochs, line->data, line->size);
+}
+
+void page_say(struct page *page, const struct ddp_text *line)
+{
+	if (page && !line->failed)
+		keep(&page->says, line->data, line->size);
 }
 
 /* --- The file --------------------------------------------------------------------------- */
 
-static int page_write(struct page *page, const struct report_end *end, struct ddp_error *error)
+static void put_pair(struct ddp_text *out, const char *key, const double *pair)
 {
-	struct text out = {0};
+	ddp_text_add(out, ", \"%s\": [", key);
+	ddp_text_json_number(out, pair[0]);
+	ddp_text_add(out, ", ");
+	ddp_text_json_number(out, pair[1]);
+	ddp_text_add(out, "]");
+}
+
+static void put_point(struct ddp_text *out, const struct page *page, const struct point *point)
+{
+	int speeds = page->ranks > RANKS ? 3 : page->ranks > 1 ? page->ranks : 0;
+
+	ddp_text_add(out, "{\"event\": \"step\"");
+	stream_step(out, &point->beat);
+	if (page->merge > 1) {
+		put_pair(out, "low", point->low);
+		put_pair(out, "high", point->high);
+	}
+	for (int i = 0; i < speeds && point->speeds[0] > 0; i++)
+		ddp_text_add(out, "%s%.5g", i ? ", " : ", \"speeds\": [", (double)point->speeds[i]);
+	ddp_text_add(out, speeds && point->speeds[0] > 0 ? "]}\n" : "}\n");
+}
+
+static size_t left_out(const struct kept *kept)
+{
+	return kept->count > LINES ? kept->count - LINES : 0;
+}
+
+static void put_kept(struct ddp_text *out, const struct kept *kept)
+{
+	for (size_t i = left_out(kept); i < kept->count; i++)
+		ddp_text_add(out, "%s", kept->lines[i % LINES]);
+}
+
+/* A "<" is in strings alone: without it no string can end the element that they lie in. */
+static void put_lines(struct ddp_text *out, const char *lines)
+{
+	for (size_t size; *lines; lines += size) {
+		size = strcspn(lines, "<");
+		ddp_text_put(out, lines, size);
+		if (size == 0) {
+			ddp_text_add(out, "\\u003c");
+			size = 1;
+		}
+	}
+}
+
+int page_write(struct page *page, const struct ddp_text *line, bool last, struct ddp_error *error)
+{
+	struct ddp_text lines = {.data = NULL}, out = {.data = NULL};
 	struct iovec part;
 	int status;
 
-	page_draw(&out, page, end);
-	if (out.failed) {
-		status = ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the page %s",
-				       page->path);
-	} else {
-		part = (struct iovec){out.data, out.size};
-		status = ddp_file_write(page->path, &part, 1, 0666, end != NULL, error);
-	}
-	text_free(&out);
+	if (!page)
+		return 0;
+	ddp_text_add(&lines, "%s", page->run);
+	for (size_t i = 0; i < page->used; i++)
+		put_point(&lines, page, &page->points[i]);
+	put_kept(&lines, &page->epochs);
+	put_kept(&lines, &page->says);
+	ddp_text_add(&lines, "{\"event\": \"left_out\", \"epochs\": %zu, \"says\": %zu}\n%s",
+		     left_out(&page->epochs), left_out(&page->says),
+		     line->failed ? "" : line->data);
+	ddp_text_add(&out, "%s", page_before);
+	put_lines(&out, lines.failed || line->failed ? "" : lines.data);
+	ddp_text_add(&out, "%s", page_after);
+	part = (struct iovec){out.data, out.size};
+	status = line->failed || lines.failed || out.failed
+			 ? ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the page %s",
+					 page->path)
+			 : ddp_file_write(page->path, &part, 1, 0666, last, error);
+	ddp_text_free(&lines);
+	ddp_text_free(&out);
 	return status;
 }
 
-int page_epoch(struct page *page, const struct report_epoch *epoch, struct ddp_error *error)
+/* --- An earlier page, for a run that goes on -------------------------------------------- */
+
+/* The number of [key] in [line]; NaN where it is null, or not there. */
+static double field(const char *line, const char *end, const char *key)
 {
-	if (!page)
-		return 0;
-	page->epochs[page->epoch_count++ % PAGE_EPOCHS] = *epoch;
-	if (epoch->evaluated) {
-		curve_add(&page->curves[CURVE_TEST_LOSS], (double)epoch->total, epoch->loss);
-		curve_add(&page->curves[CURVE_TEST_HITS], (double)epoch->total, epoch->top1);
-		for (int rank = 0; rank < page->run->ranks; rank++)
-			page->all[rank].evaluation += epoch->evaluation;
-	}
-	if (epoch->best) {
-		page->best = epoch->top1;
-		page->best_epoch = epoch->epoch;
-	}
-	return page_write(page, NULL, error);
+	char name[32];
+	const char *found;
+
+	snprintf(name, sizeof(name), "\"%s\": ", key);
+	found = memmem(line, (size_t)(end - line), name, strlen(name));
+	return found && found[strlen(name)] != 'n' ? strtod(found + strlen(name), NULL)
+						   : (double)NAN;
 }
 
-int page_end(struct page *page, const struct report_end *end, struct ddp_error *error)
+static uint64_t whole(double number)
 {
-	if (!page)
-		return 0;
-	return page_write(page, end, error);
+	return number >= 0 && number < 1e15 ? (uint64_t)number : 0;
+}
+
+static void keep_step(struct page *page, const char *line, const char *end, double total)
+{
+	double scale = field(line, end, "scale");
+	struct report_beat beat = {
+		.epoch = (unsigned)whole(field(line, end, "epoch")),
+		.step = whole(field(line, end, "step")),
+		.total = whole(total),
+		.loss = field(line, end, "loss"),
+		.top1 = field(line, end, "top1"),
+		.rate = field(line, end, "lr"),
+		.scale = scale > 0 ? scale : 0,
+		.samples = whole(field(line, end, "samples")),
+		.seconds = field(line, end, "seconds"),
+	};
+	struct point point = point_of(&beat);
+
+	add_point(page, &point);
+}
+
+/* What was trained after the checkpoint is trained again. A file that is no page of ours has no such lines. */
+static void keep_earlier(struct page *page, uint64_t begin)
+{
+	static const char step[] = "{\"event\": \"step\"", epoch[] = "{\"event\": \"epoch\"";
+	char *text;
+	size_t size;
+
+	if (ddp_file_read(page->path, LIMIT, &text, &size, NULL) != 0)
+		return;
+	for (char *line = text, *end; *line && (end = strchr(line, '\n')); line = end + 1) {
+		double total = field(line, end, "total");
+
+		if (!(total >= 0 && total <= (double)begin))
+			continue;
+		if (strncmp(line, step, strlen(step)) == 0)
+			keep_step(page, line, end, total);
+		else if (strncmp(line, epoch, strlen(epoch)) == 0)
+			keep(&page->epochs, line, (size_t)(end + 1 - line));
+	}
+	free(text);
 }
 
 /* --- Begin and end ---------------------------------------------------------------------- */
 
-static int open_curves(struct page *page)
-{
-	size_t ranks = (size_t)page->run->ranks;
-	int failed = 0;
-
-	for (int i = 0; i < CURVES; i++)
-		failed |= curve_open(&page->curves[i], PAGE_POINTS);
-	page->speeds = calloc(ranks, sizeof(*page->speeds));
-	page->all = calloc(ranks, sizeof(*page->all));
-	if (failed || !page->speeds || !page->all)
-		return -1;
-	if (ranks < 2 || ranks > PAGE_RANKS)
-		return 0;
-	page->each = calloc(ranks, sizeof(*page->each));
-	for (size_t rank = 0; page->each && rank < ranks; rank++)
-		failed |= curve_open(&page->each[rank], PAGE_RANK_POINTS);
-	return failed || !page->each ? -1 : 0;
-}
-
-/* Where a rank is stands in the sums from the beginning. */
-static void open_places(struct page *page)
-{
-	for (int rank = 0; rank < page->run->ranks; rank++) {
-		struct report_rank *all = &page->all[rank];
-
-		*all = page->run->table[rank];
-		memset(all->seconds, 0, sizeof(all->seconds));
-		all->evaluation = 0;
-		all->samples = 0;
-	}
-}
-
 int page_open(struct page **opened, const char *path, bool append, const struct report_run *run,
-	      struct ddp_error *error)
+	      const struct ddp_text *line, struct ddp_error *error)
 {
 	struct page *page = calloc(1, sizeof(*page));
-	int status;
 
-	*opened = NULL;
+	*opened = page;
 	if (page) {
 		page->path = path;
-		page->run = run;
-		page->opened = ddp_seconds();
-		page_date(page->begun, sizeof(page->begun));
+		page->ranks = run->ranks;
+		page->merge = 1;
+		page->run = line->failed ? NULL : strdup(line->data);
+		page->sorted = calloc((size_t)run->ranks, sizeof(*page->sorted));
 	}
-	if (!page || open_curves(page) < 0) {
+	if (!page || !page->run || !page->sorted) {
 		page_close(page);
+		*opened = NULL;
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the page %s", path);
 	}
-	open_places(page);
 	if (append && run->begin > 0)
-		page_keep(page);
-	status = page_write(page, NULL, error);
-	if (status == 0)
-		*opened = page;
-	else
-		page_close(page);
-	return status;
+		keep_earlier(page, run->begin);
+	return 0;
 }
 
 void page_close(struct page *page)
 {
 	if (!page)
 		return;
-	for (int i = 0; i < CURVES; i++)
-		curve_close(&page->curves[i]);
-	for (int rank = 0; page->each && rank < page->run->ranks; rank++)
-		curve_close(&page->each[rank]);
-	for (size_t i = 0; i < PAGE_LINES; i++)
-		free(page->lines[i].text);
-	free(page->each);
-	free(page->speeds);
-	free(page->all);
+	for (size_t i = 0; i < LINES; i++) {
+		free(page->epochs.lines[i]);
+		free(page->says.lines[i]);
+	}
+	free(page->run);
+	free(page->sorted);
 	free(page);
 }

@@ -1,94 +1,453 @@
 "use strict";
-document.querySelectorAll(".chart").forEach(function (chart) {
-	const frame = chart.querySelector(".frame"), plot = chart.querySelector(".plot");
-	const steps = Number(chart.dataset.steps), unit = chart.dataset.unit;
-	const name = "http://www.w3.org/2000/svg", title = frame.querySelector("title");
-	const pairs = function (text) {
-		const all = text.trim().split(/\s+/), found = [];
-		for (let i = 0; all.length > i; i += 2)
-			found.push([Number(all[i]), Number(all[i + 1])]);
-		return found;
-	};
-	const series = Array.from(chart.querySelectorAll("[data-p]"), function (path) {
-		return { name: path.dataset.name, tone: path.classList[1],
-			places: pairs(path.dataset.p), values: pairs(path.dataset.v) };
-	}).reverse();
-	const main = series[0];
-	const made = [], box = document.createElement("div");
+
+/* What happened: a JSON object a line, as in the log; steps may be sums of several. */
+const told = document.getElementById("run").textContent.split("\n")
+	.filter((line) => line.trim()).map((line) => JSON.parse(line));
+const all = (event) => told.filter((one) => one.event === event);
+const [run] = all("run"), steps = all("step"), epochs = all("epoch"), says = all("say");
+const [now] = [...all("end"), ...all("now")], [leftOut] = all("left_out");
+const ranks = now.ranks.map((rank, i) => ({ ...run.ranks[i], ...rank }));
+const NAMED = 8; /* ranks with colours of their own */
+const SHOWN = 64; /* ranks with bars of their own */
+
+/* --- Texts and numbers ---------------------------------------------------------------------- */
+
+class Html extends String {}
+
+function escape(value) {
+	if (value instanceof Html)
+		return value;
+	if (Array.isArray(value))
+		return value.map(escape).join("");
+	return String(value).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
+}
+
+/* html`<b>${text}</b>`: what is put in is a text, unless it was made like this itself. */
+const html = (parts, ...values) => new Html(String.raw({ raw: parts }, ...values.map(escape)));
+
+const number = (value, digits) => value.toLocaleString("en",
+	{ minimumFractionDigits: digits, maximumFractionDigits: digits });
+const count = (value) => number(value, 0);
+const percent = (part, digits = 2) => part === null ? "nan" : (100 * part).toFixed(digits) + " %";
+const date = (time) => time.slice(0, 19).replace("T", " ") + " UTC";
+
+function loss(value) {
+	if (value === null)
+		return "nan";
+	const plain = value === 0 || (Math.abs(value) >= 0.001 && Math.abs(value) < 10000);
+	return plain ? value.toFixed(4) : value.toPrecision(3);
+}
+
+function duration(seconds) {
+	const whole = Math.round(seconds), two = (value) => String(Math.floor(value)).padStart(2, "0");
+	if (seconds < 59.95)
+		return seconds.toFixed(1) + " s";
+	if (whole < 3600)
+		return `${Math.floor(whole / 60)} min ${two(whole % 60)} s`;
+	if (whole < 86400)
+		return `${Math.floor(whole / 3600)} h ${two(whole / 60 % 60)} min`;
+	return `${Math.floor(whole / 86400)} d ${Math.floor(whole / 3600 % 24)} h`;
+}
+
+function bytes(value) {
+	const mebi = value / 1048576;
+	return mebi < 10240 ? number(mebi, mebi < 9.95 ? 1 : 0) + " MiB" : number(mebi / 1024, 1) + " GiB";
+}
+
+/* --- Axes: where a value is, from 0 to 1, and which values have a label ---------------------- */
+
+/* Labels closer than this, as a share of the axis, would touch. */
+const CLOSEST = 0.085;
+
+/* [ticks]: [value, label]; [scale] of a value lies between [low] and [high]. */
+function axis(scale, low, high, ticks, note = "") {
+	const place = (value) => Math.min(Math.max((scale(value) - low) / (high - low), -0.5), 1.5);
+	const kept = [];
+	for (const [value, label] of ticks) {
+		const at = place(value);
+		if (at > -1e-9 && at < 1 + 1e-9 && !(at - kept[kept.length - 1]?.at < CLOSEST))
+			kept.push({ at, label });
+	}
+	return { place, ticks: kept, note };
+}
+
+/* The least of 1, 2, 5 times a power of ten that is at least [least]. */
+function roundStep(least) {
+	const power = 10 ** Math.floor(Math.log10(least));
+	return power * ([1, 2, 5].find((step) => power * step >= least * (1 - 1e-9)) || 10);
+}
+
+/* [low] and [high] widened to round numbers; labels show values times [factor]. */
+function roundAxis(low, high, factor = 1, note = "") {
+	const top = high > low ? high : low + (Math.abs(low) || 1), step = roundStep((top - low) / 5);
+	const first = Math.floor(low / step + 1e-9), last = Math.ceil(top / step - 1e-9);
+	const digits = Math.max(0, -Math.floor(Math.log10(step * factor) + 1e-9));
+	const room = 0.015 * (last - first) * step, ticks = [];
+	for (let i = first; i <= last; i++) {
+		const value = i * step * factor;
+		ticks.push([i * step, digits > 6 ? value.toPrecision(3)
+			: top * factor >= 1e5 && value ? value / 1000 + "k" : number(value, digits)]);
+	}
+	return axis((value) => value, first * step - room, last * step + room, ticks, note);
+}
+
+const fromZero = (low, high) => roundAxis(0, high);
+
+/* By logarithm where values above 0 differ much, else round from 0. */
+function lossAxis(low, high) {
+	if (!(low > 0 && high / low >= 15))
+		return roundAxis(Math.min(low, 0), high);
+	const scale = (value) => Math.log10(Math.max(value, 1e-300)), room = 0.03 * scale(high / low);
+	const ticks = [];
+	for (let power = Math.floor(scale(low)) - 1; power < scale(high) + 1; power++)
+		for (const digit of high / low > 1500 ? [1] : [1, 2, 5])
+			ticks.push([digit * 10 ** power, Number((digit * 10 ** power).toPrecision(3))]);
+	return axis(scale, scale(low) - room, scale(high) + room, ticks, "logarithmic");
+}
+
+/* Shares of right answers; by what is missing to 1 where the best are near: 0.9, 0.99, 0.999. */
+function rightAxis(low, high, values) {
+	/* What is all right has no error left: it is drawn a little above the rest. */
+	const best = Math.min(0.99999, values.filter((value) => value < 1).pop() || low);
+	if (best <= 0.95 || low >= 0.9)
+		return roundAxis(low, Math.min(high, 1), 100, "top 1, %");
+	const least = (1 - best) / 1.3, scale = (value) => -Math.log10(Math.max(1 - value, least));
+	const right = [0, 20, 50, 80, 90, 95, 98, 99, 99.5, 99.8, 99.9, 99.95, 99.98, 99.99, 99.999];
+	const ticks = right.map((value) => [value / 100, value]);
+	return axis(scale, scale(low) - 0.03, scale(1) + 0.03,
+		ticks.filter(([value]) => 1 - value >= least), "top 1, %, spread by the errors left");
+}
+
+/* Of all charts: steps, or epochs where there are some. */
+function stepAxis() {
+	const places = [...steps, ...epochs].map((one) => one.total);
+	const high = Math.max(...places, 1), first = Math.min(...places, high);
+	/* A run from the beginning is shown from there, also by one that goes on with it. */
+	const low = run.begin === 0 || first < 0.05 * high ? 0 : Math.min(first, high - 1);
+	const unit = high - low >= 1.5 * run.steps ? run.steps : 1, ticks = [];
+	const step = Math.max(roundStep((high - low) / unit / 8), 1);
+	for (let value = Math.ceil(low / unit / step) * step; value * unit <= high; value += step)
+		ticks.push([value * unit, count(value)]);
+	return { ...axis((value) => value, low, high + 0.008 * (high - low), ticks), low,
+		name: unit > 1 ? "epoch" : "step" };
+}
+
+/* --- Charts --------------------------------------------------------------------------------- */
+
+/*
+ * The drawing stretches with the page while lines and letters keep their size: curves are in an
+ * SVG of 1000 by 1000 that is scaled without its strokes, all else is placed by percentages.
+ */
+const x = stepAxis();
+const finite = (points) => points.filter((point) => point[1] !== null);
+const last = (list) => list[list.length - 1];
+const drawn = []; /* of each chart: what a pointer reads out */
+
+/* [points]: [step, value], null: a gap; [held]: a value is of all steps since the last point. */
+function path(points, y, held) {
+	let text = "", pen = false;
+	for (const [step, value] of points) {
+		if (value !== null) {
+			const across = (1000 * x.place(step)).toFixed(1);
+			const down = (1000 * (1 - y.place(value))).toFixed(1);
+			text += !pen ? `M${across},${down}` : held ? `V${down}H${across}` : `L${across},${down}`;
+		}
+		pen = value !== null;
+	}
+	return text;
+}
+
+/* [rows]: [step, least, greatest]. */
+function band(rows, y) {
+	const there = path(rows.map(([step, , high]) => [step, high]), y);
+	return there + path(rows.map(([step, low]) => [step, low]).reverse(), y).replace("M", "L") + "Z";
+}
+
+function drawSeries(one, y) {
+	const line = path(one.points, y, one.held), kind = one.faint ? "faint" : "line";
+	return html`${one.band ? html`<path class="band ${one.tone}" d="${band(one.band, y)}"/>` : ""}
+		<path class="${kind} ${one.tone}" d="${line}"/>
+		${one.dots ? html`<path class="dots ${one.tone}"
+			d="${line.replace(/[ML]([^ML]*)/g, "M$1h0")}"/>` : ""}`;
+}
+
+function drawAxes(y) {
+	const levels = y.ticks.map(({ at, label }) => html`
+		<line x1="0" x2="100%" y1="${100 - 100 * at}%" y2="${100 - 100 * at}%"/>
+		<text x="-8" y="${100 - 100 * at}%" dy=".33em" text-anchor="end">${label}</text>`);
+	const places = x.ticks.map(({ at, label }) => html`
+		<text x="${100 * at}%" y="100%" dy="1.5em" text-anchor="middle">${label}</text>`);
+	return html`<g class="axes" aria-hidden="true">${levels}${places}
+		<text x="100%" y="100%" dy="2.9em" text-anchor="end">${x.name}</text></g>`;
+}
+
+const legend = (rows) => html`<span class="legend">${rows.map(([tone, name]) =>
+	html`<span><i class="${tone}"></i>${name}</span> `)}</span>`;
+
+/*
+ * A figure, or nothing without a point. [scale] makes the axis of the values, which are sorted;
+ * series are {name, tone, points}, and held, dots, band, or faint: one of many.
+ */
+function chart(id, title, scale, given, { note = "", unit = "", factor = 1 } = {}) {
+	const series = given.filter((one) => finite(one.points).length);
+	const named = series.filter((one) => !one.faint);
+	const values = series.flatMap((one) => finite(one.points).map((point) => point[1]));
+	if (!values.length)
+		return "";
+	values.sort((a, b) => a - b);
+	const y = scale(values[0], last(values), values);
+	const show = (value) => (Math.abs(value * factor) >= 1000 ? count(value * factor)
+		: String(Number((value * factor).toPrecision(4)))) + unit;
+	const words = named.map(({ name, points }) => {
+		const [first, end] = [finite(points)[0], last(finite(points))];
+		return `${name}: from ${show(first[1])} at step ${first[0]} to ${show(end[1])} at step ${end[0]}. `;
+	});
+	const bad = named.filter(({ points }) => finite(points).length < points.length);
+	drawn.push({ id, y, show, series: named.map((one) => ({ ...one, points: finite(one.points) })) });
+	return html`<figure class="chart" id="${id}"><figcaption><h2>${title}</h2>
+		${named.length > 1 ? legend(named.map((one) => [one.tone, one.name])) : ""}
+		<small>${note || y.note}</small></figcaption>
+		<div class="plot"><svg class="frame" role="img" tabindex="0" aria-label="${title}"
+			width="100%" height="220"><desc>${words}</desc>${drawAxes(y)}
+		<svg viewBox="0 0 1000 1000" preserveAspectRatio="none" width="100%" height="100%">
+		${[...series].reverse().map((one) => drawSeries(one, y))}</svg></svg>
+		<div class="read" aria-live="polite" hidden></div></div>
+		${bad.map(({ name, points }) => html`<p class="bad">${name}: not finite (nan or inf) from step
+			${count(points.find((point) => point[1] === null)[0])} on</p>`)}</figure>`;
+}
+
+/* Values near the pointer, or where the arrow keys are. */
+function readOut({ id, y, show, series }) {
+	const frame = document.querySelector(`#${id} .frame`), box = document.querySelector(`#${id} .read`);
+	const main = series[0].points, marks = document.createElementNS(frame.namespaceURI, "g");
+	const far = (point, place) => Math.abs(x.place(point[0]) - place);
+	const nearest = (points, place) => points.reduce((best, point, i) =>
+		far(point, place) < far(points[best], place) ? i : best, 0);
 	let at = -1;
 
-	if (!main)
-		return;
-	/* The browser's own tooltip would lie over ours. */
-	frame.setAttribute("aria-label", title.textContent);
-	frame.removeAttribute("aria-labelledby");
-	frame.setAttribute("aria-describedby", frame.querySelector("desc").id);
-	title.remove();
-	box.className = "read";
-	box.setAttribute("aria-live", "polite");
-	box.hidden = true;
-	plot.append(box);
-
-	const draw = function (kind, attributes) {
-		const one = document.createElementNS(name, kind);
-		for (const key in attributes)
-			one.setAttribute(key, attributes[key]);
-		frame.append(one);
-		made.push(one);
-	};
-	const nearest = function (places, x) {
-		let best = 0;
-		places.forEach(function (place, i) {
-			if (Math.abs(places[best][0] - x) > Math.abs(place[0] - x))
-				best = i;
-		});
-		return best;
-	};
-	const hide = function () {
-		while (made.length)
-			made.pop().remove();
+	const hide = () => {
+		marks.innerHTML = "";
 		box.hidden = true;
 		at = -1;
 	};
-	const show = function (i) {
-		const x = main.places[i][0], step = main.values[i][0], line = document.createElement("b");
-		hide();
+	const read = (i) => {
+		const [step] = main[i], place = x.place(step), across = 100 * place + "%";
+		/* A test far from here has nothing to say about here. */
+		const near = series.map((one) => ({ ...one, point: one.points[nearest(one.points, place)] }))
+			.filter(({ point }) => far(point, place) < 0.06);
 		at = i;
-		draw("line", { class: "cursor", x1: x / 10 + "%", x2: x / 10 + "%", y1: 0, y2: "100%" });
-		line.textContent = "step " + step.toLocaleString("en") +
-			" (epoch " + (step / steps).toFixed(2) + ")";
-		box.replaceChildren(line);
-		series.forEach(function (one) {
-			const j = nearest(one.places, x), row = document.createElement("div");
-			const dot = document.createElement("i"), value = one.values[j][1];
-			/* A test far from here has nothing to say about here. */
-			if (Math.abs(one.places[j][0] - x) > 60)
-				return;
-			draw("circle", { class: "point " + one.tone, r: 5,
-				cx: one.places[j][0] / 10 + "%", cy: one.places[j][1] / 10 + "%" });
-			dot.className = one.tone;
-			row.append(dot, one.name + " " + (Math.abs(value) >= 1000 ?
-				value.toLocaleString("en", { maximumFractionDigits: 0 }) : value) + unit);
-			box.append(row);
-		});
+		marks.innerHTML = html`<line class="cursor" x1="${across}" x2="${across}" y1="0" y2="100%"/>
+			${near.map(({ tone, point }) => html`<circle class="point ${tone}" r="5"
+				cx="${100 * x.place(point[0])}%" cy="${100 - 100 * y.place(point[1])}%"/>`)}`;
+		box.innerHTML = html`<b>step ${count(step)} (epoch ${(step / run.steps).toFixed(2)})</b>
+			${near.map(({ tone, name, point }) =>
+				html`<div><i class="${tone}"></i>${name} ${show(point[1])}</div>`)}`;
 		box.hidden = false;
-		box.style.left = x > 500 ? "auto" : "calc(" + x / 10 + "% + 12px)";
-		box.style.right = x > 500 ? "calc(" + (100 - x / 10) + "% + 12px)" : "auto";
+		box.style.left = place > 0.5 ? "auto" : `calc(${across} + 12px)`;
+		box.style.right = place > 0.5 ? `calc(${100 - 100 * place}% + 12px)` : "auto";
 	};
-	frame.addEventListener("pointermove", function (event) {
-		const place = frame.getBoundingClientRect();
-		show(nearest(main.places, (event.clientX - place.left) / place.width * 1000));
+	frame.append(marks);
+	frame.addEventListener("pointermove", (event) => {
+		const where = frame.getBoundingClientRect();
+		read(nearest(main, (event.clientX - where.left) / where.width));
 	});
 	frame.addEventListener("pointerleave", hide);
 	frame.addEventListener("blur", hide);
-	frame.addEventListener("keydown", function (event) {
+	frame.addEventListener("keydown", (event) => {
 		const move = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 }[event.key];
 		if (event.key === "Escape")
 			hide();
 		if (!move)
 			return;
 		event.preventDefault();
-		show(Math.min(Math.max((0 > at ? main.places.length - 1 : at) + move, 0),
-			main.places.length - 1));
+		read(Math.min(Math.max((at >= 0 ? at : main.length - 1) + move, 0), main.length - 1));
 	});
-});
+}
+
+/* --- Which charts there are ----------------------------------------------------------------- */
+
+const curve = (rows, key) => rows.map((one) => [one.total, one[key]]);
+
+/* [i]: its place in the extremes of a step that is a sum. */
+function trainAndTest(key, i) {
+	const rows = steps.filter((one) => one.low && one.low[i] !== null);
+	return [{ name: "train", tone: "c0", points: curve(steps, key),
+		band: rows.length > 1 && rows.map((one) => [one.total, one.low[i], one.high[i]]) },
+	{ name: "test", tone: "c1", dots: true,
+		points: curve(epochs.filter((one) => one.evaluated), "test_" + key) }];
+}
+
+/* The first value too is of the steps before it. */
+function heldChart(id, title, key, tone) {
+	const points = curve(steps.filter((one) => key in one), key);
+	return chart(id, title, fromZero, [{ name: title, tone, held: true,
+		points: points.length ? [[x.low, points[0][1]], ...points] : [] }]);
+}
+
+/* What a rank does in its own work: all wait for the slowest, so that their steps take the same. */
+const work = (rank) => rank.data + rank.compute;
+
+function ranksChart() {
+	const rows = steps.filter((one) => one.speeds);
+	const of = (choose) => rows.map((one) => [one.total, choose(one.speeds)]);
+	const each = run.size > SHOWN ? [] : run.ranks.map(({ node, rank }) =>
+		({ name: `${node}:${rank}`, tone: "c" + rank, points: of((speeds) => speeds[rank]) }));
+	const own = "img/s in its own work, without waiting for the others";
+	/* Differences between ranks are small: the axis need not begin at 0. */
+	const scale = (low, high) => roundAxis(low > 0.5 * high ? low - 0.1 * (high - low) : 0, high);
+	if (run.size <= NAMED)
+		return chart("ranks-speed", "Speed of each rank", scale, each, { note: own, unit: " img/s" });
+	const sorted = (part) => of((speeds) =>
+		[...speeds].sort((a, b) => a - b)[Math.floor(part * (speeds.length - 1))]);
+	const [least, median, most] = [sorted(0), sorted(0.5), sorted(1)];
+	/* Which of many curves hangs lowest cannot be seen. */
+	const slowest = ranks.filter((rank) => rank.samples > 0)
+		.sort((a, b) => work(b) / b.samples - work(a) / a.samples)[0];
+	return chart("ranks-speed", "Speed of each rank", scale, [
+		{ name: "median", tone: "c0", points: median,
+			band: least.map((point, i) => [...point, most[i][1]]) },
+		{ name: "fastest", tone: "c2", points: most }, { name: "slowest", tone: "c1", points: least },
+		...each.map((one) => ({ ...one, tone: "c0", faint: true }))], { unit: " img/s",
+		note: own + (slowest ? `; the slowest over all is ${slowest.node}:${slowest.rank}` : "") });
+}
+
+/* --- Where the time went -------------------------------------------------------------------- */
+
+const PARTS = { "compute": "compute", "all-reduce": "all_reduce", "data": "data",
+	"evaluation": "evaluation", "other": "other" };
+
+/* Shares of the run's time. Clocks that disagree a little do not make shares of more than all. */
+function shares(rank) {
+	const known = work(rank) + rank.all_reduce + rank.evaluation;
+	const seconds = Math.max(now.seconds, known, 1e-9), times = { ...rank, other: seconds - known };
+	return Object.entries(PARTS).map(([name, key]) => ({ name, part: times[key] / seconds }));
+}
+
+function timesBar(rank) {
+	const pieces = shares(rank).map(({ name, part }) =>
+		({ name, part, text: `${name} ${percent(part, 1)}, ${duration(part * now.seconds)}` }));
+	return html`<div class="bar"><span>${rank.node}:${rank.rank}</span>
+		<div role="img" aria-label="rank ${rank.rank}: ${pieces.map(({ text }) => text).join("; ")}">
+		${pieces.map(({ name, part, text }) => html`<i class="p-${name}" style="width: ${100 * part}%"
+			title="rank ${rank.rank}: ${text}"></i>`)}</div>
+		<span>${percent(pieces[0].part, 1)}</span></div>`;
+}
+
+function timesFigure() {
+	/* All ranks, or those that work longest, for which the others wait. */
+	const shown = [...ranks].sort((a, b) => work(b) - work(a)).slice(0, SHOWN)
+		.sort((a, b) => a.rank - b.rank);
+	const some = run.size > SHOWN ? `; the ${SHOWN} of ${run.size} ranks that worked longest` : "";
+	return html`<figure class="times ${shown.length > 16 ? "dense" : ""}" id="times">
+		<figcaption><h2>Where the time went</h2>
+		${legend(Object.keys(PARTS).map((name) => ["p-" + name, name]))}
+		<small>share of ${duration(now.seconds)} for each rank; at the right, compute${some}</small>
+		</figcaption>${shown.map(timesBar)}</figure>`;
+}
+
+/* --- Tables --------------------------------------------------------------------------------- */
+
+/* [heads]: those of words end with "<"; [rows]: [class, cells]. */
+function table(id, title, heads, rows, note) {
+	const cell = (i) => heads[i].endsWith("<") ? "w" : "";
+	return html`<section id="${id}"><h2>${title}</h2><div class="scroll"><table><thead><tr>
+		${heads.map((head, i) => html`<th class="${cell(i)}">${head.replace("<", "")}</th>`)}
+		</tr></thead><tbody>${rows.map(([kind, cells]) => html`<tr class="${kind}">
+			${cells.map((text, i) => html`<td class="${cell(i)}">${text}</td>`)}</tr>`)}
+		</tbody></table></div><p class="sub">${note}</p></section>`;
+}
+
+const some = (number, what) => number ? `The first ${count(number)} ${what} are left out here.` : "";
+
+function epochsTable() {
+	const heads = ["epoch", "train loss", "train top 1", "test loss", "test top 1", "test top 5",
+		"training", "img/s", "evaluation"];
+	return table("epochs", "Epochs", heads, epochs.map((one) => [
+		one.evaluated && one.epoch === now.best_epoch ? "best" : "", [
+			count(one.epoch), loss(one.train_loss), percent(one.train_top1),
+			...one.evaluated ? [loss(one.test_loss), percent(one.test_top1), percent(one.test_top5)]
+				: ["", "", ""],
+			duration(one.seconds), count(one.images_per_second),
+			one.evaluated ? duration(one.evaluation) : ""]]), some(leftOut.epochs, "epochs"));
+}
+
+function ranksTable() {
+	const row = (rank, name, kind) => {
+		const [compute, reduce, data, test, other] = shares(rank).map(({ part }) => percent(part, 1));
+		return [kind, [name, rank.node, rank.device, count(rank.threads),
+			count(now.training > 0 ? rank.samples / now.training : 0), data, compute, reduce, test,
+			other, bytes(rank.resident)]];
+	};
+	const rows = ranks.map((rank) => row(rank, rank.rank, ""));
+	const whole = { device: "", node: `${count(run.nodes)} node${run.nodes === 1 ? "" : "s"}` };
+	for (const key of ["threads", "samples", "resident", "data", "compute", "all_reduce", "evaluation"])
+		whole[key] = ranks.reduce((sum, rank) => sum + rank[key], 0);
+	for (const key of ["data", "compute", "all_reduce", "evaluation"])
+		whole[key] /= run.size;
+	return table("ranks", "Ranks", ["rank", "node<", "device<", "threads", "img/s", "data", "compute",
+		"all-reduce", "evaluation", "other", "memory"],
+	run.size > 1 ? [...rows, row(whole, "all", "sum")] : rows, "img/s: samples by seconds of training, " +
+		"evaluation and checkpoints left out; shares are of all the time");
+}
+
+/* --- The page ------------------------------------------------------------------------------- */
+
+const pairs = (id, title, kind, rows) => rows.length ? html`<section id="${id}"><h2>${title}</h2>
+	<dl class="pairs ${kind}">${rows.map(([key, value]) =>
+	html`<div><dt>${key}</dt><dd>${value || "–"}</dd></div>`)}</dl></section>` : "";
+
+function header() {
+	const facts = [run.job && "job " + run.job, run.engine, "begun " + date(run.time), run.begin &&
+		`went on from step ${count(run.begin)}; times and ranks are from there on`];
+	const stood = epochs.length ? `after epoch ${last(epochs).epoch} of ${run.epochs}`
+		: "before the end of the first epoch";
+	const state = now.event === "end" ?
+		html`<p class="state ${now.reason === "finished" ? "good" : "early"}">${now.reason}</p>`
+		: html`<p class="state going">not ended</p><p class="sub">This is how it stood at
+			${date(now.time)}, ${stood}. The page is written anew after each epoch.</p>`;
+	return html`<header><h1>${run.title}</h1>${state}
+		<p class="sub">${facts.filter((fact) => fact).join(" · ")}</p>
+		<p class="command"><code>${run.command || ""}</code></p></header>`;
+}
+
+function tiles() {
+	const tile = (name, value, more) =>
+		html`<div><dt>${name}</dt><dd>${value}<small>${more}</small></dd></div>`;
+	const losses = finite(curve(steps, "loss"));
+	return html`<dl class="tiles">
+		${now.best_epoch ? tile("Best accuracy", percent(now.best_top1),
+			`test, after epoch ${now.best_epoch}`) : ""}
+		${losses.length ? tile("Loss", loss(last(losses)[1]), "train, at last") : ""}
+		${now.samples ? tile("Throughput", count(now.images_per_second), "img/s while training") : ""}
+		${tile("Time", duration(now.seconds), "all in all")}
+		${tile(run.size > 1 ? "Ranks" : "Rank", count(run.size),
+			`on ${count(run.nodes)} node${run.nodes > 1 ? "s" : ""}`)}
+		${tile("Step", count(run.batch), `samples, ${count(run.steps)} an epoch`)}</dl>`;
+}
+
+function main() {
+	const worked = ranks.some((rank) => work(rank) || rank.evaluation);
+	return html`<main>${tiles()}<div class="charts ${run.size <= NAMED ? "few" : "many"}">
+		${chart("loss", "Loss", lossAxis, trainAndTest("loss", 0))}
+		${chart("accuracy", "Accuracy", rightAxis, trainAndTest("top1", 1), { unit: " %", factor: 100 })}
+		${chart("throughput", "Throughput", fromZero,
+			[{ name: "Throughput", tone: "c0", points: curve(steps, "images_per_second") }],
+			{ note: "img/s of all ranks together, while training", unit: " img/s" })}
+		${run.size > 1 ? ranksChart() : ""}
+		${heldChart("rate", "Learning rate", "lr", "c3")}
+		${heldChart("scale", "Loss scale", "scale", "c4")}
+		${worked ? timesFigure() : ""}</div>
+		${epochs.length ? epochsTable() : ""}
+		${worked ? ranksTable() : ""}
+		${pairs("configuration", "Configuration", "", Object.entries(run.configuration))}
+		${pairs("files", "Files", "wide",
+			[["checkpoint", now.checkpoint], ["model", now.model]].filter((row) => row[1]))}
+		${says.length ? html`<section id="log"><h2>Log</h2><ol>${says.map((say) =>
+			html`<li><time>${duration((Date.parse(say.time) - Date.parse(run.time)) / 1000)}</time>
+				${say.text}</li>`)}</ol><p class="sub">${some(leftOut.says, "lines")}</p></section>` : ""}
+		</main><footer>ddp-train ${run.version}</footer>`;
+}
+
+document.title = run.title;
+document.body.insertAdjacentHTML("beforeend", header() + main());
+drawn.forEach(readOut);

@@ -2,52 +2,68 @@
 /* report.c - who is told what */
 #include "config.h"
 
-#include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "base/file.h"
-#include "copy.h"
-#include "page.h"
+#include "base/watch.h"
 #include "sink.h"
 
 enum sink { SINK_LINES, SINK_JSON, SINK_EVENTS, SINK_PAGE, SINKS };
 
 struct report {
-	struct report_options options; /* texts are its own */
-	struct report_run run;	       /* likewise */
-	bool lines, beats; /* go to stdout; beats do not where the live line shows them */
+	struct report_options options;
+	struct report_run run; /* without its texts */
+	bool lines, beats;     /* go to stdout; beats do not where the live line shows them */
 	struct live *live;
-	struct json_log *json;
+	struct stream *stream;
 	struct ddp_events *events;
 	struct page *page;
-	struct report_beat since; /* what no line has told yet */
-	uint64_t told_step;	  /* in the epoch, of the last line */
-	bool told[SINKS];	  /* that it cannot be written */
-	struct ddp_error error;	  /* the first such */
-	struct text out;
+	double opened;		       /* on ddp_seconds()'s clock */
+	struct report_beat untold;     /* what no line has told yet */
+	struct report_beat epoch, all; /* of this epoch; of the run */
+	uint64_t told_step;	       /* in the epoch, of the last line */
+	struct report_end best;	       /* so far, for a page in between */
+	bool told[SINKS];	       /* that it cannot be written */
+	bool failed[SINKS];	       /* the last time */
+	struct ddp_error error;	       /* the first such */
+	struct ddp_text out, json;
 };
 
 /* --- What sinks share ------------------------------------------------------------------- */
 
-int sink_slowest(const double *work, int count, double *excess)
+void sink_add(struct report_beat *sum, const struct report_beat *beat)
 {
-	double sum = 0;
-	int slowest = 0;
+	double before = (double)sum->samples, now = (double)beat->samples;
+	struct report_beat both = *beat;
 
-	for (int rank = 0; rank < count; rank++) {
-		sum += work[rank];
-		slowest = work[rank] > work[slowest] ? rank : slowest;
+	if (before > 0) {
+		both.loss = (sum->loss * before + beat->loss * now) / (before + now);
+		both.top1 = (sum->top1 * before + beat->top1 * now) / (before + now);
+		both.samples += sum->samples;
+		both.seconds += sum->seconds;
 	}
-	if (count < 2 || !(sum > 0) || !isfinite(sum))
-		return -1;
-	*excess = work[slowest] * (count - 1) / fmax(sum - work[slowest], 1e-12) - 1;
-	return slowest;
+	*sum = both;
+}
+
+double sink_speed(const struct report_beat *beat)
+{
+	return beat->seconds > 0 ? (double)beat->samples / beat->seconds : 0;
+}
+
+double sink_work(const struct report_rank *rank)
+{
+	return rank->seconds[ENGINE_DATA] + rank->seconds[ENGINE_COMPUTE];
+}
+
+uint64_t sink_last_step(const struct report_run *run)
+{
+	uint64_t all = run->epochs * run->steps;
+
+	return run->limit && run->limit < all ? run->limit : all;
 }
 
 /* --- Writing ---------------------------------------------------------------------------- */
@@ -63,25 +79,15 @@ static int report_write(struct report *report, int fd)
 		status = ddp_file_write_all(fd, report->out.data, report->out.size);
 		live_show(report->live);
 	}
-	text_clear(&report->out);
+	ddp_text_clear(&report->out);
 	return status;
-}
-
-static void report_warning(struct report *report, const char *line)
-{
-	text_clear(&report->out);
-	text_add(&report->out, "ddp-train: warning: ");
-	text_plain(&report->out, line);
-	text_add(&report->out, "\n");
-	(void)report_write(report, STDERR_FILENO);
 }
 
 /* [status] is what [sink] returned: a failure is told, once. */
 static void report_check(struct report *report, enum sink sink, int status,
 			 const struct ddp_error *error)
 {
-	char line[sizeof(error->text) + 32];
-
+	report->failed[sink] = status < 0;
 	if (status >= 0)
 		return;
 	if (report->error.status == 0)
@@ -89,8 +95,11 @@ static void report_check(struct report *report, enum sink sink, int status,
 	if (report->told[sink])
 		return;
 	report->told[sink] = true;
-	snprintf(line, sizeof(line), "%s; the training goes on", error->text);
-	report_warning(report, line);
+	ddp_text_clear(&report->out);
+	ddp_text_add(&report->out, "ddp-train: warning: ");
+	ddp_text_plain(&report->out, error->text);
+	ddp_text_add(&report->out, "; the training goes on\n");
+	(void)report_write(report, STDERR_FILENO);
 }
 
 /* Lines to stdout, the last table to stderr where stdout is for programs. */
@@ -105,6 +114,79 @@ static void report_print(struct report *report, int fd)
 	report_check(report, SINK_LINES, status, &error);
 }
 
+/* The line in report->json, to the log. */
+static void report_stream(struct report *report)
+{
+	struct ddp_error error = {0};
+	int status;
+
+	if (!report->stream)
+		return;
+	status = stream_write(report->stream, &report->json, &error);
+	report_check(report, SINK_JSON, status, &error);
+}
+
+/* The page as it stands, or as it ends. */
+static int report_page(struct report *report, const struct report_end *end, struct ddp_error *error)
+{
+	struct ddp_text line = {.data = NULL};
+	int status;
+
+	if (!report->page)
+		return 0;
+	stream_end(&line, &report->run, end, &report->all);
+	status = page_write(report->page, &line, end->reason != NULL, error);
+	ddp_text_free(&line);
+	return status;
+}
+
+/* --- TensorBoard ------------------------------------------------------------------------ */
+
+/* The share of [phase] in the time that all ranks spent in steps. */
+static double share(const struct report_rank *ranks, int count, int phase)
+{
+	double part = 0, all = 0;
+
+	for (int rank = 0; rank < count; rank++)
+		for (int other = 0; other < ENGINE_PHASES; other++) {
+			all += ranks[rank].seconds[other];
+			part += other == phase ? ranks[rank].seconds[other] : 0;
+		}
+	return all > 0 ? part / all : 0;
+}
+
+static void write_beat_events(struct ddp_events *events, const struct report_run *run,
+			      const struct report_beat *beat)
+{
+	static const char *const tags[ENGINE_PHASES] = {
+		[ENGINE_DATA] = "time/data",
+		[ENGINE_COMPUTE] = "time/compute",
+		[ENGINE_REDUCE] = "time/all_reduce",
+	};
+	int64_t step = (int64_t)beat->total;
+
+	ddp_events_scalar(events, "train/loss", step, beat->loss);
+	ddp_events_scalar(events, "train/top1", step, beat->top1);
+	ddp_events_scalar(events, "train/lr", step, beat->rate);
+	ddp_events_scalar(events, "train/images_per_second", step, sink_speed(beat));
+	if (beat->scale > 0)
+		ddp_events_scalar(events, "train/loss_scale", step, beat->scale);
+	for (int phase = 0; beat->ranks && phase < ENGINE_PHASES; phase++)
+		ddp_events_scalar(events, tags[phase], step, share(beat->ranks, run->ranks, phase));
+}
+
+static void write_epoch_events(struct ddp_events *events, const struct report_epoch *epoch)
+{
+	int64_t step = (int64_t)epoch->total;
+
+	if (epoch->evaluated) {
+		ddp_events_scalar(events, "test/loss", step, epoch->loss);
+		ddp_events_scalar(events, "test/top1", step, epoch->top1);
+		ddp_events_scalar(events, "test/top5", step, epoch->top5);
+	}
+	ddp_events_flush(events);
+}
+
 /* --- Begin and end ---------------------------------------------------------------------- */
 
 static bool json_on_stdout(const struct report *report)
@@ -112,19 +194,25 @@ static bool json_on_stdout(const struct report *report)
 	return report->options.json && strcmp(report->options.json, "-") == 0;
 }
 
-static int open_files(struct report *report, struct ddp_error *error)
+static bool is_given(const char *path)
+{
+	return path && *path;
+}
+
+static int open_files(struct report *report, const struct report_run *run, struct ddp_error *error)
 {
 	const struct report_options *options = &report->options;
 	int status = 0;
 
-	if (options->json)
-		status = json_log_open(&report->json, options->json, options->append, error);
-	if (status == 0 && options->events)
+	stream_run(&report->json, run);
+	if (is_given(options->json))
+		status = stream_open(&report->stream, options->json, options->append, error);
+	if (status == 0 && is_given(options->events))
 		status = ddp_events_open(&report->events, options->events, error);
-	if (status == 0 && options->page)
-		status = page_open(&report->page, options->page, options->append, &report->run,
-				   error);
-	return status;
+	if (status == 0 && is_given(options->page))
+		status = page_open(&report->page, options->page, options->append, run,
+				   &report->json, error);
+	return status < 0 ? status : report_page(report, &report->best, error);
 }
 
 static int open_screen(struct report *report)
@@ -142,9 +230,8 @@ static void report_free(struct report *report)
 {
 	live_close(report->live);
 	page_close(report->page);
-	copy_run_free(&report->run);
-	copy_options_free(&report->options);
-	text_free(&report->out);
+	ddp_text_free(&report->out);
+	ddp_text_free(&report->json);
 	free(report);
 }
 
@@ -152,36 +239,34 @@ int report_open(struct report **opened, const struct report_options *options,
 		const struct report_run *run, struct ddp_error *error)
 {
 	struct report *report = calloc(1, sizeof(*report));
-	struct ddp_error failure = {0};
-	int status = DDP_ERR_MEMORY;
+	int status;
 
 	*opened = NULL;
 	if (!report)
-		goto no_memory;
-	if (copy_options(&report->options, options) < 0 || copy_run(&report->run, run) < 0 ||
-	    open_screen(report) < 0)
-		goto no_memory;
-	status = open_files(report, error);
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a report");
+	report->opened = ddp_seconds();
+	report->options = *options;
+	report->run = *run;
+	report->run.title = report->run.command = report->run.engine = report->run.job = NULL;
+	report->run.configuration = NULL;
+	status = open_screen(report);
 	if (status < 0)
-		goto error;
-	if (report->lines) {
-		lines_run(&report->out, &report->run);
-		report_print(report, STDOUT_FILENO);
-	}
-	status = json_log_run(report->json, &report->run, &failure);
-	report_check(report, SINK_JSON, status, &failure);
-	*opened = report;
-	return 0;
-
-no_memory:
-	ddp_error_set(error, status, "no memory for a report");
-error:
-	if (report) {
-		json_log_close(report->json, NULL);
+		ddp_error_set(error, status, "no memory for a report");
+	else
+		status = open_files(report, run, error);
+	if (status < 0) {
+		stream_close(report->stream, NULL);
 		ddp_events_close(report->events, NULL);
 		report_free(report);
+		return status;
 	}
-	return status;
+	if (report->lines) {
+		print_run(&report->out, run);
+		report_print(report, STDOUT_FILENO);
+	}
+	report_stream(report);
+	*opened = report;
+	return 0;
 }
 
 int report_close(struct report *report, struct ddp_error *error)
@@ -193,7 +278,7 @@ int report_close(struct report *report, struct ddp_error *error)
 		return 0;
 	live_close(report->live);
 	report->live = NULL;
-	status = json_log_close(report->json, &failure);
+	status = stream_close(report->stream, &failure);
 	report_check(report, SINK_JSON, status, &failure);
 	status = ddp_events_close(report->events, &failure);
 	report_check(report, SINK_EVENTS, status, &failure);
@@ -205,21 +290,6 @@ int report_close(struct report *report, struct ddp_error *error)
 }
 
 /* --- What happened ---------------------------------------------------------------------- */
-
-/* Add [beat] to what no line has told yet. */
-static void add_beat(struct report_beat *since, const struct report_beat *beat)
-{
-	struct report_beat sum = *beat;
-	double before = (double)since->samples, now = (double)beat->samples, all = before + now;
-
-	if (before > 0 && all > 0) {
-		sum.loss = (since->loss * before + beat->loss * now) / all;
-		sum.top1 = (since->top1 * before + beat->top1 * now) / all;
-		sum.samples += since->samples;
-		sum.seconds += since->seconds;
-	}
-	*since = sum;
-}
 
 /*
  * Whether a line is due. A log is read for years: about LINES of them tell of an epoch, or one
@@ -233,99 +303,97 @@ static bool line_is_due(const struct report *report, const struct report_beat *b
 	if (report->options.every || beat->step == 1 || beat->step == steps)
 		return true;
 	return (beat->step - 1) / part != (report->told_step - 1) / part ||
-	       report->since.seconds >= SECONDS;
-}
-
-static void print_beat(struct report *report, const struct report_beat *beat)
-{
-	add_beat(&report->since, beat);
-	if (!line_is_due(report, beat))
-		return;
-	lines_beat(&report->out, &report->run, &report->since);
-	report_print(report, STDOUT_FILENO);
-	report->told_step = beat->step;
-	report->since = (struct report_beat){0};
+	       report->untold.seconds >= SECONDS;
 }
 
 void report_beat(struct report *report, const struct report_beat *beat)
 {
-	struct ddp_error error = {0};
-
 	if (!report)
 		return;
+	sink_add(&report->untold, beat);
+	sink_add(&report->epoch, beat);
+	sink_add(&report->all, beat);
 	live_beat(report->live, beat);
-	if (report->beats)
-		print_beat(report, beat);
-	report_check(report, SINK_JSON, json_log_beat(report->json, &report->run, beat, &error),
-		     &error);
-	points_beat(report->events, &report->run, beat);
+	if (report->beats && line_is_due(report, beat)) {
+		print_beat(&report->out, &report->run, &report->untold);
+		report_print(report, STDOUT_FILENO);
+		report->told_step = beat->step;
+		report->untold = (struct report_beat){0};
+	}
+	if (report->stream) {
+		ddp_text_clear(&report->json);
+		stream_beat(&report->json, &report->run, beat);
+		report_stream(report);
+	}
+	write_beat_events(report->events, &report->run, beat);
 	page_beat(report->page, beat);
 }
 
 void report_epoch(struct report *report, const struct report_epoch *epoch)
 {
 	struct ddp_error error = {0};
+	int status;
 
 	if (!report)
 		return;
 	live_epoch(report->live, epoch);
 	if (report->lines) {
-		lines_epoch(&report->out, epoch);
+		print_epoch(&report->out, epoch, &report->epoch);
 		report_print(report, STDOUT_FILENO);
 	}
-	report_check(report, SINK_JSON, json_log_epoch(report->json, epoch, &error), &error);
-	points_epoch(report->events, epoch);
-	report_check(report, SINK_PAGE, page_epoch(report->page, epoch, &error), &error);
-}
-
-static __attribute__((format(printf, 3, 0))) void tell(struct report *report, bool warning,
-						       const char *format, va_list arguments)
-{
-	struct ddp_error error = {0};
-	char line[2048];
-
-	vsnprintf(line, sizeof(line), format, arguments);
-	if (warning) {
-		report_warning(report, line);
-	} else if (report->lines) {
-		text_plain(&report->out, line);
-		text_add(&report->out, "\n");
-		report_print(report, STDOUT_FILENO);
+	ddp_text_clear(&report->json);
+	stream_epoch(&report->json, epoch, &report->epoch);
+	report_stream(report);
+	write_epoch_events(report->events, epoch);
+	page_epoch(report->page, &report->json);
+	if (epoch->best) {
+		report->best.best_top1 = epoch->top1;
+		report->best.best_epoch = epoch->epoch;
 	}
-	report_check(report, SINK_JSON, json_log_say(report->json, line, warning, &error), &error);
-	page_say(report->page, line, warning);
+	report->best.seconds = ddp_seconds() - report->opened;
+	report->epoch = (struct report_beat){0};
+	status = report_page(report, &report->best, &error);
+	report_check(report, SINK_PAGE, status, &error);
 }
 
 void report_say(struct report *report, const char *format, ...)
 {
 	va_list arguments;
+	char line[2048];
 
+	if (!report)
+		return;
 	va_start(arguments, format);
-	if (report)
-		tell(report, false, format, arguments);
+	vsnprintf(line, sizeof(line), format, arguments);
 	va_end(arguments);
+	if (report->lines) {
+		ddp_text_plain(&report->out, line);
+		ddp_text_add(&report->out, "\n");
+		report_print(report, STDOUT_FILENO);
+	}
+	ddp_text_clear(&report->json);
+	stream_say(&report->json, line);
+	report_stream(report);
+	page_say(report->page, &report->json);
 }
 
-void report_warn(struct report *report, const char *format, ...)
+/* What could not be written is not announced. */
+static struct report_options written(const struct report *report)
 {
-	va_list arguments;
+	struct report_options files = report->options;
 
-	va_start(arguments, format);
-	if (report)
-		tell(report, true, format, arguments);
-	va_end(arguments);
-}
-
-void report_hide(struct report *report)
-{
-	if (report)
-		live_hide(report->live);
+	files.json = report->told[SINK_JSON] ? NULL : files.json;
+	files.page = report->failed[SINK_PAGE] ? NULL : files.page;
+	files.events = report->failed[SINK_EVENTS] ? NULL : files.events;
+	return files;
 }
 
 void report_end(struct report *report, const struct report_end *told)
 {
 	struct ddp_error error = {0};
+	struct report_options files;
 	struct report_end end;
+	int status;
 
 	if (!report)
 		return;
@@ -333,9 +401,15 @@ void report_end(struct report *report, const struct report_end *told)
 	end.reason = end.reason ? end.reason : "ended";
 	live_close(report->live);
 	report->live = NULL;
-	report_check(report, SINK_JSON, json_log_end(report->json, &report->run, &end, &error),
-		     &error);
-	report_check(report, SINK_PAGE, page_end(report->page, &end, &error), &error);
-	table_end(&report->out, &report->run, &report->options, &end);
+	ddp_text_clear(&report->json);
+	stream_end(&report->json, &report->run, &end, &report->all);
+	report_stream(report);
+	status = ddp_events_close(report->events, &error);
+	report->events = NULL;
+	report_check(report, SINK_EVENTS, status, &error);
+	status = report_page(report, &end, &error);
+	report_check(report, SINK_PAGE, status, &error);
+	files = written(report);
+	print_end(&report->out, &report->run, &files, &end, &report->all);
 	report_print(report, json_on_stdout(report) ? STDERR_FILENO : STDOUT_FILENO);
 }

@@ -9,8 +9,9 @@
  * Lines go to stdout, the live line and warnings to stderr. A sink that cannot write (a full disk)
  * tells so once, on stderr, and tries on; training is never stopped by it.
  *
- * Shares of right answers (top1, top5) are fractions, 0 to 1. What is not finite is shown as nan or
- * inf, and is null in JSON. Tables of ranks have an entry for each of report_run.ranks, or are NULL.
+ * One rate is told everywhere: samples of all ranks by seconds of training, which evaluation and
+ * checkpoints are left out of. Shares of right answers (top1, top5) are fractions, 0 to 1. What is
+ * not finite is shown as nan or inf, and is null in JSON.
  */
 #ifndef TRAIN_REPORT_H
 #define TRAIN_REPORT_H
@@ -19,14 +20,15 @@
 
 struct report;
 
+/* Names of files are read until the report is closed. */
 struct report_options {
-	const char *json;   /* --log-json FILE, "-": stdout instead of lines; NULL, "": none */
-	const char *page;   /* --report FILE; NULL, "": none */
-	const char *events; /* directory of event files; NULL, "": none */
+	const char *json;   /* --log-json FILE, "-": stdout instead of lines; "": none */
+	const char *page;   /* --report FILE; "": none */
+	const char *events; /* directory of event files; "": none */
 	int live;	    /* 1, 0; -1: if stderr is a terminal */
 	bool quiet;	    /* no lines but the last table */
-	bool append; /* a run that goes on: the JSON file and the page's curves are added to */
-	bool every;  /* a line for each beat; else about twenty an epoch */
+	bool append;	    /* a run that goes on: the JSON file and the page are added to */
+	bool every;	    /* a line for each beat; else about twenty an epoch */
 };
 
 struct report_pair {
@@ -45,8 +47,9 @@ struct report_rank {
 };
 
 struct report_run {
-	const char *title;  /* "mnist: 1199882 parameters, 60000 drawn digits" */
-	const char *engine; /* "cpu: oneDNN 2.6.3, AVX-512" */
+	const char *title;   /* "mnist: 1,199,882 parameters, 60,000 drawn digits" */
+	const char *command; /* the command line */
+	const char *engine;  /* "cpu: oneDNN 2.6.3, AVX-512" */
 	const char *job;
 	int ranks, nodes;
 	const struct report_pair *configuration;
@@ -55,8 +58,8 @@ struct report_run {
 	uint64_t steps; /* of an epoch */
 	size_t batch;	/* of all ranks */
 	uint64_t begin; /* step at which this run goes on, 0: new */
-	uint64_t
-		limit; /* step at which it stops, if before the end of all epochs; 0: it does not */
+	uint64_t limit; /* step at which it stops, if before all epochs are over; 0: none */
+	/* What each rank did since the run began: read until the report is closed. */
 	const struct report_rank *table;
 };
 
@@ -69,7 +72,7 @@ struct report_beat {
 	double rate;	   /* learning rate */
 	double scale;	   /* loss scale, 0: none */
 	uint64_t samples;  /* since the last beat */
-	double seconds;	   /* since the last beat */
+	double seconds;	   /* of training, since the last beat */
 	const struct report_rank *ranks;
 };
 
@@ -77,11 +80,11 @@ struct report_epoch {
 	unsigned epoch;
 	uint64_t total; /* steps since the beginning */
 	double train_loss, train_top1;
+	uint64_t samples; /* 0: nothing was trained */
 	bool evaluated;
 	double loss, top1, top5; /* of the test set */
 	uint64_t test_samples;
-	double seconds, evaluation; /* of training, of evaluation */
-	uint64_t samples;
+	double evaluation; /* seconds */
 	bool best;
 };
 
@@ -90,33 +93,23 @@ struct report_end {
 	double best_top1;
 	unsigned best_epoch;
 	double seconds; /* wall time of this run, evaluation and checkpoints included */
-	uint64_t samples;
-	const struct report_rank *ranks; /* of the whole run */
-	const char *checkpoint, *model;	 /* paths; NULL: none */
+	const char *checkpoint, *model; /* paths; NULL: none */
 };
 
 /*
- * Begin all that [options] ask for: files are made, the lines about the run are printed. All texts
- * are copied.
+ * Begin all that [options] ask for: files are made, the lines about the run are printed. Texts of
+ * [run] are read here alone.
  * Returns 0, or DDP_ERR_FILE (a file cannot be written; nothing was begun) or DDP_ERR_MEMORY.
  */
 int report_open(struct report **report, const struct report_options *options,
 		const struct report_run *run, struct ddp_error *error);
 void report_beat(struct report *report, const struct report_beat *beat);
+
+/* After the epoch's last beat. */
 void report_epoch(struct report *report, const struct report_epoch *epoch);
 
 /* A line of the log: checkpoint written, going on from, engine's choices. */
-void report_say(struct report *report, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-/* A warning: as above, but on stderr, and with quiet too. */
-void report_warn(struct report *report, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-/*
- * Take the live line away, before others write to the terminal; the next beat shows it again.
- */
-void report_hide(struct report *report);
+void report_say(struct report *report, const char *format, ...) DDP_FORMAT(2, 3);
 void report_end(struct report *report, const struct report_end *end);
 
 /*

@@ -7,40 +7,26 @@
 #ifndef TRAIN_REPORT_SINK_H
 #define TRAIN_REPORT_SINK_H
 
+#include "base/text.h"
 #include "report.h"
-#include "text.h"
 
-/* --- What several sinks derive from what they are told ---------------------------------- */
+/* --- report.c: what several sinks derive from what they are told ------------------------ */
+
+/* Add [beat] to [sum], whose means are of its samples. */
+void sink_add(struct report_beat *sum, const struct report_beat *beat);
 
 /* Samples a second; 0 where nothing was measured. */
-static inline double sink_speed(uint64_t samples, double seconds)
-{
-	return seconds > 0 ? (double)samples / seconds : 0;
-}
+double sink_speed(const struct report_beat *beat);
 
 /* Seconds that [rank] worked, without waiting for others. */
-static inline double sink_work(const struct report_rank *rank)
-{
-	return rank->seconds[ENGINE_DATA] + rank->seconds[ENGINE_COMPUTE];
-}
+double sink_work(const struct report_rank *rank);
 
 /* The step at which the training ends. */
-static inline uint64_t sink_last_step(const struct report_run *run)
-{
-	uint64_t all = run->epochs * run->steps;
+uint64_t sink_last_step(const struct report_run *run);
 
-	return run->limit && run->limit < all ? run->limit : all;
-}
+/* --- live.c: one line of stderr, rewritten in place ------------------------------------- */
 
-/*
- * The rank that takes longest by [work], a time of each rank; [excess] is by how much it takes
- * longer than the others do on average. Returns -1 if there is nothing to compare.
- */
-int sink_slowest(const double *work, int count, double *excess);
-
-/* --- The screen: live line, plain lines, table ------------------------------------------ */
-
-struct live; /* one line of stderr, rewritten in place */
+struct live;
 
 /* [wanted] as report_options.live. Returns 0 with NULL in [live] if there is to be none. */
 int live_open(struct live **live, int wanted, const struct report_run *run);
@@ -54,33 +40,78 @@ void live_hide(struct live *live);
 void live_show(struct live *live);
 void live_close(struct live *live);
 
-void lines_run(struct text *out, const struct report_run *run);
-void lines_beat(struct text *out, const struct report_run *run, const struct report_beat *beat);
-void lines_epoch(struct text *out, const struct report_epoch *epoch);
+/* --- print.c: lines for people ---------------------------------------------------------- */
 
-/* Who did what, and where the results are: the last lines of a run. */
-void table_end(struct text *out, const struct report_run *run, const struct report_options *options,
-	       const struct report_end *end);
+struct ddp_shown show_loss(double loss);	/* "0.0812", "nan" */
+struct ddp_shown show_percent(double fraction); /* "98.03 %" */
+struct ddp_shown show_clock(double seconds);	/* "0:42", "1:02:03" */
 
-/* --- Files ------------------------------------------------------------------------------ */
+/* Columns of [string], each of whose characters is taken for one column wide. */
+size_t print_columns(const char *string);
 
-struct json_log; /* an object a line */
+void print_run(struct ddp_text *out, const struct report_run *run);
+void print_beat(struct ddp_text *out, const struct report_run *run, const struct report_beat *beat);
+
+/* [part]: the beats of the epoch. */
+void print_epoch(struct ddp_text *out, const struct report_epoch *epoch,
+		 const struct report_beat *part);
+
+/* Who did what in [all] beats, and where the results are, those of [options] that were written. */
+void print_end(struct ddp_text *out, const struct report_run *run,
+	       const struct report_options *options, const struct report_end *end,
+	       const struct report_beat *all);
+
+/* --- stream.c: the run as JSON lines ----------------------------------------------------- */
+
+/* Each adds a line. */
+void stream_run(struct ddp_text *out, const struct report_run *run);
+void stream_beat(struct ddp_text *out, const struct report_run *run,
+		 const struct report_beat *beat);
+void stream_epoch(struct ddp_text *out, const struct report_epoch *epoch,
+		  const struct report_beat *part);
+void stream_say(struct ddp_text *out, const char *line);
+
+/* [all]: the beats of the run. Without a reason the event is "now": how the run stands. */
+void stream_end(struct ddp_text *out, const struct report_run *run, const struct report_end *end,
+		const struct report_beat *all);
+
+/* The fields of a beat without its ranks', each after a comma. */
+void stream_step(struct ddp_text *out, const struct report_beat *beat);
+
+struct stream; /* the lines in a file */
 
 /* [path] "-": stdout. Returns 0, DDP_ERR_FILE or DDP_ERR_MEMORY. */
-int json_log_open(struct json_log **log, const char *path, bool append, struct ddp_error *error);
+int stream_open(struct stream **stream, const char *path, bool append, struct ddp_error *error);
 
-/* Each returns 0, or DDP_ERR_FILE if the line could not be written. NULL is legal. */
-int json_log_run(struct json_log *log, const struct report_run *run, struct ddp_error *error);
-int json_log_beat(struct json_log *log, const struct report_run *run,
-		  const struct report_beat *beat, struct ddp_error *error);
-int json_log_epoch(struct json_log *log, const struct report_epoch *epoch, struct ddp_error *error);
-int json_log_say(struct json_log *log, const char *line, bool warning, struct ddp_error *error);
-int json_log_end(struct json_log *log, const struct report_run *run, const struct report_end *end,
-		 struct ddp_error *error);
-int json_log_close(struct json_log *log, struct ddp_error *error);
+/*
+ * Write whole [lines] at once, so that a reader never waits for the rest of one.
+ * Returns 0, DDP_ERR_FILE or DDP_ERR_MEMORY.
+ */
+int stream_write(struct stream *stream, const struct ddp_text *lines, struct ddp_error *error);
+int stream_close(struct stream *stream, struct ddp_error *error);
 
-void points_beat(struct ddp_events *events, const struct report_run *run,
-		 const struct report_beat *beat);
-void points_epoch(struct ddp_events *events, const struct report_epoch *epoch);
+/* --- page.c: the run as one HTML file that needs nothing else --------------------------- */
+
+struct page;
+
+/*
+ * [path] stays the caller's and is read until close. [line] is the stream's of the run. With
+ * [append] what the page in the file tells up to [run]'s beginning is kept. NULL is legal below.
+ * Returns 0 or DDP_ERR_MEMORY.
+ */
+int page_open(struct page **page, const char *path, bool append, const struct report_run *run,
+	      const struct ddp_text *line, struct ddp_error *error);
+void page_beat(struct page *page, const struct report_beat *beat);
+
+/* Lines of the stream. */
+void page_epoch(struct page *page, const struct ddp_text *line);
+void page_say(struct page *page, const struct ddp_text *line);
+
+/*
+ * Write the page as a whole, with [line] of the stream at its end, perhaps for the last time.
+ * Returns 0, DDP_ERR_FILE or DDP_ERR_MEMORY.
+ */
+int page_write(struct page *page, const struct ddp_text *line, bool last, struct ddp_error *error);
+void page_close(struct page *page);
 
 #endif /* TRAIN_REPORT_SINK_H */

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stream.c - the run as JSON: an object a line, numbers in full
+ *
+ * --log-json keeps all lines; a page (page.c) has the same ones, but for steps, which it sums up.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "sink.h"
+
+/* --- Values ----------------------------------------------------------------------------- */
+
+static void begin(struct ddp_text *out, const char *event)
+{
+	struct timespec now;
+	struct tm utc;
+	char date[32];
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	gmtime_r(&now.tv_sec, &utc);
+	strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &utc);
+	ddp_text_add(out, "{\"event\": \"%s\", \"time\": \"%s.%03ldZ\"", event, date,
+		     now.tv_nsec / 1000000);
+}
+
+static void put_number(struct ddp_text *out, const char *key, double number)
+{
+	ddp_text_add(out, ", \"%s\": ", key);
+	ddp_text_json_number(out, number);
+}
+
+static void put_count(struct ddp_text *out, const char *key, uint64_t count)
+{
+	ddp_text_add(out, ", \"%s\": %llu", key, (unsigned long long)count);
+}
+
+static void put_bool(struct ddp_text *out, const char *key, bool value)
+{
+	ddp_text_add(out, ", \"%s\": %s", key, value ? "true" : "false");
+}
+
+static void put_string(struct ddp_text *out, const char *key, const char *string)
+{
+	ddp_text_add(out, ", \"%s\": ", key);
+	if (string)
+		ddp_text_json(out, string);
+	else
+		ddp_text_add(out, "null");
+}
+
+/* Where the ranks are, or what they did. */
+static void put_ranks(struct ddp_text *out, const struct report_rank *ranks, int count, bool places)
+{
+	ddp_text_add(out, ", \"ranks\": [");
+	for (int rank = 0; ranks && rank < count; rank++) {
+		const struct report_rank *one = &ranks[rank];
+
+		ddp_text_add(out, "%s{\"rank\": %d", rank ? ", " : "", rank);
+		if (places) {
+			put_string(out, "node", one->node);
+			put_string(out, "device", one->device);
+			put_count(out, "threads", (uint64_t)one->threads);
+		} else {
+			put_number(out, "data", one->seconds[ENGINE_DATA]);
+			put_number(out, "compute", one->seconds[ENGINE_COMPUTE]);
+			put_number(out, "all_reduce", one->seconds[ENGINE_REDUCE]);
+			put_number(out, "evaluation", one->evaluation);
+			put_count(out, "samples", one->samples);
+			put_count(out, "resident", one->resident);
+		}
+		ddp_text_add(out, "}");
+	}
+	ddp_text_add(out, "]");
+}
+
+/* --- Events ----------------------------------------------------------------------------- */
+
+void stream_run(struct ddp_text *out, const struct report_run *run)
+{
+	begin(out, "run");
+	put_string(out, "title", run->title);
+	put_string(out, "command", run->command);
+	put_string(out, "engine", run->engine);
+	put_string(out, "job", run->job);
+	put_string(out, "version", PACKAGE_VERSION);
+	put_count(out, "size", (uint64_t)run->ranks);
+	put_count(out, "nodes", (uint64_t)run->nodes);
+	put_count(out, "epochs", run->epochs);
+	put_count(out, "steps", run->steps);
+	put_count(out, "batch", run->batch);
+	put_count(out, "begin", run->begin);
+	put_count(out, "end", sink_last_step(run));
+	ddp_text_add(out, ", \"configuration\": {");
+	for (size_t i = 0; i < run->configuration_count; i++) {
+		ddp_text_add(out, "%s", i ? ", " : "");
+		ddp_text_json(out, run->configuration[i].key);
+		ddp_text_add(out, ": ");
+		ddp_text_json(out, run->configuration[i].value);
+	}
+	ddp_text_add(out, "}");
+	put_ranks(out, run->table, run->ranks, true);
+	ddp_text_add(out, "}\n");
+}
+
+void stream_step(struct ddp_text *out, const struct report_beat *beat)
+{
+	put_count(out, "epoch", beat->epoch);
+	put_count(out, "step", beat->step);
+	put_count(out, "total", beat->total);
+	put_number(out, "loss", beat->loss);
+	put_number(out, "top1", beat->top1);
+	put_number(out, "lr", beat->rate);
+	if (beat->scale > 0)
+		put_number(out, "scale", beat->scale);
+	put_count(out, "samples", beat->samples);
+	put_number(out, "seconds", beat->seconds);
+	put_number(out, "images_per_second", sink_speed(beat));
+}
+
+void stream_beat(struct ddp_text *out, const struct report_run *run, const struct report_beat *beat)
+{
+	begin(out, "step");
+	stream_step(out, beat);
+	put_ranks(out, beat->ranks, run->ranks, false);
+	ddp_text_add(out, "}\n");
+}
+
+void stream_epoch(struct ddp_text *out, const struct report_epoch *epoch,
+		  const struct report_beat *part)
+{
+	begin(out, "epoch");
+	put_count(out, "epoch", epoch->epoch);
+	put_count(out, "total", epoch->total);
+	put_number(out, "train_loss", epoch->train_loss);
+	put_number(out, "train_top1", epoch->train_top1);
+	put_count(out, "samples", epoch->samples);
+	put_number(out, "seconds", part->seconds);
+	put_number(out, "images_per_second", sink_speed(part));
+	put_bool(out, "evaluated", epoch->evaluated);
+	if (epoch->evaluated) {
+		put_number(out, "test_loss", epoch->loss);
+		put_number(out, "test_top1", epoch->top1);
+		put_number(out, "test_top5", epoch->top5);
+		put_count(out, "test_samples", epoch->test_samples);
+		put_number(out, "evaluation", epoch->evaluation);
+		put_bool(out, "best", epoch->best);
+	}
+	ddp_text_add(out, "}\n");
+}
+
+void stream_say(struct ddp_text *out, const char *line)
+{
+	begin(out, "say");
+	put_string(out, "text", line);
+	put_bool(out, "warning", false);
+	ddp_text_add(out, "}\n");
+}
+
+void stream_end(struct ddp_text *out, const struct report_run *run, const struct report_end *end,
+		const struct report_beat *all)
+{
+	begin(out, end->reason ? "end" : "now");
+	put_string(out, "reason", end->reason);
+	put_number(out, "best_top1", end->best_top1);
+	put_count(out, "best_epoch", end->best_epoch);
+	put_number(out, "seconds", end->seconds);
+	put_number(out, "training", all->seconds);
+	put_count(out, "samples", all->samples);
+	put_number(out, "images_per_second", sink_speed(all));
+	put_string(out, "checkpoint", end->checkpoint);
+	put_string(out, "model", end->model);
+	put_ranks(out, run->table, run->ranks, false);
+	ddp_text_add(out, "}\n");
+}
+
+/* --- The file --------------------------------------------------------------------------- */
+
+struct stream {
+	const char *path;
+	int fd;
+	off_t size; /* bytes of whole lines in a regular file; -1: of another kind */
+};
+
+/* A run that was killed may have left half a line: it goes. Returns -1 with errno set. */
+static int drop_half_line(int fd, off_t *size)
+{
+	off_t end = *size;
+	char last;
+
+	for (; end > 0; end--) {
+		if (pread(fd, &last, 1, end - 1) != 1)
+			return -1;
+		if (last == '\n')
+			break;
+	}
+	if (end == *size)
+		return 0;
+	*size = end;
+	return ftruncate(fd, end);
+}
+
+static int open_file(struct stream *stream, bool append)
+{
+	struct stat info;
+
+	if (strcmp(stream->path, "-") == 0) {
+		stream->fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+		return stream->fd;
+	}
+	/* Readable too, to look for half a line. */
+	stream->fd = open(stream->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	if (stream->fd < 0 || fstat(stream->fd, &info) < 0)
+		return -1;
+	if (!S_ISREG(info.st_mode))
+		return 0;
+	stream->size = append ? info.st_size : 0;
+	return append ? drop_half_line(stream->fd, &stream->size) : ftruncate(stream->fd, 0);
+}
+
+static int refuse(const struct stream *stream, struct ddp_error *error)
+{
+	return ddp_error_errno(error, DDP_ERR_FILE, "cannot write the log %s", stream->path);
+}
+
+int stream_open(struct stream **opened, const char *path, bool append, struct ddp_error *error)
+{
+	struct stream *stream = calloc(1, sizeof(*stream));
+	int status = 0;
+
+	*opened = NULL;
+	if (!stream)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the log %s", path);
+	*stream = (struct stream){.path = path, .fd = -1, .size = -1};
+	if (open_file(stream, append) < 0) {
+		status = refuse(stream, error);
+		stream_close(stream, NULL);
+		return status;
+	}
+	*opened = stream;
+	return 0;
+}
+
+int stream_write(struct stream *stream, const struct ddp_text *lines, struct ddp_error *error)
+{
+	int number;
+
+	if (lines->failed)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a line of %s",
+				     stream->path);
+	if (ddp_file_write_all(stream->fd, lines->data, lines->size) == 0) {
+		if (stream->size >= 0)
+			stream->size += (off_t)lines->size;
+		return 0;
+	}
+	number = errno;
+	if (stream->size >= 0 && ftruncate(stream->fd, stream->size) < 0)
+		stream->size = -1;
+	errno = number;
+	return refuse(stream, error);
+}
+
+int stream_close(struct stream *stream, struct ddp_error *error)
+{
+	int status = 0;
+
+	if (!stream)
+		return 0;
+	if (stream->fd >= 0 && close(stream->fd) < 0)
+		status = refuse(stream, error);
+	free(stream);
+	return status;
+}
