@@ -66,6 +66,9 @@ struct engine_step {
 struct engine_class {
 	struct ddp_module_head head; /* kind "engine"; name "cpu", "cuda" */
 
+	/* Gradients are in memory of the engine's, and summed there: model_create() allocates none. */
+	bool device_gradients;
+
 	/* Whether this machine has what it needs, else why not. NULL: it always has. */
 	bool (*available)(struct ddp_error *error);
 

@@ -189,7 +189,7 @@ static int create_model(struct run *run)
 		return status;
 	set_optimizer(run);
 	status = model_create(&run->model, run->ddp, run->graph, optim_slots(&run->optim),
-			      wire_type(run->options), &run->error);
+			      wire_type(run->options), run->class->device_gradients, &run->error);
 	status = run_agree_likely(run, status);
 	/* An engine with memory of its own has no use for it. */
 	if (status == 0 && run->class == &engine_cpu)

@@ -9,15 +9,6 @@
 #pragma weak ddp_wire_kernel_convert
 #pragma weak ddp_wire_kernel_count
 
-static int told(cudaError_t result, const char *what, struct ddp_error *error)
-{
-	if (result == cudaSuccess)
-		return 0;
-	(void)cudaGetLastError();
-	return ddp_error_set(error, DDP_ERR_ENGINE, "%s: %s (%s)", what, cudaGetErrorString(result),
-			     cudaGetErrorName(result));
-}
-
 static int no_kernels(const char *what, struct ddp_error *error)
 {
 	return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
@@ -42,7 +33,7 @@ int ddp_nccl_order(void *later, void *earlier, struct ddp_error *error)
 		result = cudaStreamWaitEvent((cudaStream_t)later, event, 0);
 	if (event)
 		(void)cudaEventDestroy(event);
-	return told(result, "putting streams in order", error);
+	return ddp_card_error("device", result, error, "putting streams in order");
 }
 
 int ddp_nccl_convert(void *stream, void *to, enum ddp_type to_type, const void *from,
@@ -53,7 +44,7 @@ int ddp_nccl_convert(void *stream, void *to, enum ddp_type to_type, const void *
 	if (count == 0)
 		return 0;
 	ddp_wire_kernel_convert(stream, to, to_type, from, from_type, count, factor);
-	return told(cudaGetLastError(), "converting gradients", error);
+	return ddp_card_error("device", cudaGetLastError(), error, "converting gradients");
 }
 
 int ddp_nccl_count(void *stream, uint64_t *counter, uint64_t *word, struct ddp_error *error)
@@ -61,5 +52,5 @@ int ddp_nccl_count(void *stream, uint64_t *counter, uint64_t *word, struct ddp_e
 	if (!ddp_wire_kernel_count)
 		return no_kernels("a count of sums", error);
 	ddp_wire_kernel_count(stream, counter, word);
-	return told(cudaGetLastError(), "counting sums", error);
+	return ddp_card_error("device", cudaGetLastError(), error, "counting sums");
 }

@@ -177,10 +177,18 @@ static void __attribute__((destructor)) give_all_up(void)
 		give_up(&kept[i]);
 }
 
-/* Work that fails is given up. */
+/* Work that fails is given up; what waits for another rank is looked at for a second. */
 bool device_rests(const struct device *device)
 {
-	return !device || !hangs();
+	bool rests = !device || (!hangs() && queues_rest(device->queues));
+
+	for (int i = 0; !rests && !hangs() && i < 1000; i++) {
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+		rests = queues_rest(device->queues);
+	}
+	if (!rests)
+		fprintf(stderr, "emulated GPU: what is under way is left behind\n");
+	return rests;
 }
 
 void device_close(struct device *device)

@@ -3,7 +3,10 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
+#include "host-stream.h"
 #include "queue-host.h"
 
 /* Operations that may wait: a GPU's queue is bounded too. A poke does fewer things than POKES. */
@@ -40,6 +43,7 @@ struct device_graph {
 };
 
 struct stream {
+	struct host_stream stream;
 	struct queues *queues;
 	enum device_stream which;
 };
@@ -117,6 +121,8 @@ static void lane_take_first(struct lane *lane)
 	op_free(op);
 }
 
+static const struct host_stream_class stream_class;
+
 struct queues *queues_create(uint64_t seed)
 {
 	struct queues *queues = calloc(1, sizeof(*queues));
@@ -126,7 +132,8 @@ struct queues *queues_create(uint64_t seed)
 	queues->chance = seed;
 	lanes_open(queues->lanes);
 	for (int i = 0; i < LANES; i++)
-		queues->streams[i] = (struct stream){queues, (enum device_stream)i};
+		queues->streams[i] =
+			(struct stream){{&stream_class}, queues, (enum device_stream)i};
 	return queues;
 }
 
@@ -147,13 +154,6 @@ void *queues_stream(struct queues *queues, enum device_stream stream)
 bool queues_captured(const struct queues *queues, enum device_stream stream)
 {
 	return queues->capture && queues->capture->lanes[stream].captured;
-}
-
-bool stream_captured(const void *stream)
-{
-	const struct stream *of = stream;
-
-	return queues_captured(of->queues, of->which);
 }
 
 /* --- Chance ------------------------------------------------------------------------------- */
@@ -224,25 +224,33 @@ static void start_graph(struct queues *queues, struct op *launch)
 	}
 }
 
-static void run_work(struct queues *queues, const struct queue_work *work)
+/* Returns whether it is done. */
+static bool run_work(struct queues *queues, const struct queue_work *work)
 {
 	struct ddp_error error = {0, ""};
+	int status = 0;
 
 	/* Like a card after a fault: nothing more is done, all calls say why. */
-	if (!queues->failure.status && work->call(work->data, &error) < 0)
+	if (!queues->failure.status)
+		status = work->call(work->data, &error);
+	if (status == QUEUE_LATER)
+		return false;
+	if (status < 0)
 		queues->failure = error;
 	queues->collectives_done += work->collective;
+	return true;
 }
 
-static void run_one(struct queues *queues, int i)
+/* Returns whether something was done. */
+static bool run_one(struct queues *queues, int i)
 {
 	struct lane *lane = lane_at(queues, i);
 	struct op *op = head(queues, i);
 
 	if (op->kind == OP_LAUNCH)
 		start_graph(queues, op);
-	else if (op->kind == OP_WORK)
-		run_work(queues, &op->work);
+	else if (op->kind == OP_WORK && !run_work(queues, &op->work))
+		return false;
 	if (i >= LANES) {
 		lane->cursor = op->next;
 		lane->done++;
@@ -253,6 +261,7 @@ static void run_one(struct queues *queues, int i)
 		queues->running = NULL;
 		lane_take_first(&queues->lanes[DEVICE_COMPUTE]);
 	}
+	return true;
 }
 
 /* --- Who comes next ------------------------------------------------------------------------- */
@@ -268,15 +277,26 @@ static void shuffle(struct queues *queues, int order[2 * LANES])
 	}
 }
 
-static bool run_preferred(struct queues *queues, const int order[2 * LANES])
+/* What became of it: something was done; all that could be waits for other ranks; nothing could be. */
+enum outcome { DONE, LATER, NONE };
+
+static enum outcome run_preferred(struct queues *queues, const int order[2 * LANES])
 {
+	enum outcome outcome = NONE;
+
 	for (int i = 0; i < 2 * LANES; i++) {
-		if (may_run(queues, order[i])) {
-			run_one(queues, order[i]);
-			return true;
-		}
+		if (!may_run(queues, order[i]))
+			continue;
+		if (run_one(queues, order[i]))
+			return DONE;
+		outcome = LATER;
 	}
-	return false;
+	return outcome;
+}
+
+static void nap(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
 /* The lane that must move so that [i] can: itself, or whom it waits for. */
@@ -305,18 +325,22 @@ static void queues_run_until(struct queues *queues, enum device_stream stream, u
 {
 	enum manner manner = (enum manner)draw_below(queues, MANNERS);
 	int order[2 * LANES], next;
+	enum outcome outcome;
 
 	shuffle(queues, order);
 	while (queues->lanes[stream].done < position) {
 		if (manner == MANNER_MIXED)
 			shuffle(queues, order);
 		next = needed(queues, (int)stream);
-		if (manner == MANNER_LAZY && may_run(queues, next)) {
-			run_one(queues, next);
-		} else if (!run_preferred(queues, order)) {
+		if (manner == MANNER_LAZY && may_run(queues, next) && run_one(queues, next))
+			continue;
+		outcome = run_preferred(queues, order);
+		if (outcome == NONE) {
 			fputs("emulated device: its streams wait for each other\n", stderr);
 			abort();
 		}
+		if (outcome == LATER)
+			nap();
 	}
 }
 
@@ -326,7 +350,7 @@ static void queues_run_some(struct queues *queues)
 
 	for (unsigned int left = draw_below(queues, POKES); left > 0; left--) {
 		shuffle(queues, order);
-		if (!run_preferred(queues, order))
+		if (run_preferred(queues, order) != DONE)
 			break;
 	}
 }
@@ -360,6 +384,19 @@ int queues_drain(struct queues *queues, struct ddp_error *error)
 	for (int i = 0; i < LANES; i++)
 		queues_run_until(queues, (enum device_stream)i, queues->lanes[i].submitted);
 	return queues_failure(queues, error);
+}
+
+bool queues_rest(struct queues *queues)
+{
+	int order[2 * LANES];
+
+	do
+		shuffle(queues, order);
+	while (run_preferred(queues, order) == DONE);
+	for (int i = 0; i < LANES; i++)
+		if (queues->lanes[i].first)
+			return false;
+	return true;
 }
 
 /* --- Submission ----------------------------------------------------------------------------- */
@@ -441,6 +478,64 @@ int queues_reached(struct queues *queues, int slot, struct ddp_error *error)
 
 	return status ? status : queues->lanes[mark->stream].done >= mark->position;
 }
+
+/* --- For libddp's engines over host memory ----------------------------------------------------- */
+
+/* Of a graph it is done anew each time, from how it was told. */
+struct deed {
+	bool (*run)(void *room);
+	_Alignas(16) unsigned char told[HOST_ROOM], room[HOST_ROOM];
+};
+
+static int do_deed(void *data, struct ddp_error *error)
+{
+	struct deed *deed = data;
+
+	(void)error;
+	if (!deed->run(deed->room))
+		return QUEUE_LATER;
+	memcpy(deed->room, deed->told, sizeof(deed->room));
+	return 0;
+}
+
+static void stream_add(struct host_stream *stream, const struct host_deed *what)
+{
+	struct deed *deed = calloc(1, sizeof(*deed));
+	struct queue_work work = {do_deed, free, deed, what->collective};
+
+	if (!deed || what->size > HOST_ROOM)
+		abort();
+	deed->run = what->run;
+	memcpy(deed->told, what->room, what->size);
+	memcpy(deed->room, what->room, what->size);
+	queues_submit(stream, &work);
+}
+
+/* Who asks wants it to go on. */
+static bool stream_idle(struct host_stream *stream)
+{
+	struct stream *of = (struct stream *)(void *)stream;
+
+	(void)queues_rest(of->queues);
+	return !of->queues->lanes[of->which].first;
+}
+
+static bool stream_captured(struct host_stream *stream)
+{
+	struct stream *of = (struct stream *)(void *)stream;
+
+	return queues_captured(of->queues, of->which);
+}
+
+static int stream_order(struct host_stream *later, struct host_stream *earlier)
+{
+	struct stream *of = (struct stream *)(void *)later;
+
+	return queues_order(of->queues, of->which, ((struct stream *)(void *)earlier)->which, NULL);
+}
+
+static const struct host_stream_class stream_class = {stream_add, stream_idle, stream_captured,
+						      stream_order};
 
 /* --- What is captured, and launched ---------------------------------------------------------- */
 

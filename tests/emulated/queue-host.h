@@ -8,6 +8,9 @@
  *
  * COLLECTIVE work of a rank is done in the order in which it was submitted, over all streams: each
  * waits for other ranks, which do the same. One thread uses a set of queues.
+ *
+ * What kernels get as their stream is a struct host_stream (tests/runtime/host-stream.h), too: libddp's engines
+ * over host memory enqueue on it.
  */
 #ifndef QUEUE_HOST_H
 #define QUEUE_HOST_H
@@ -18,7 +21,11 @@
 
 struct queues;
 
-/* [call] does it, every time; [forget] frees [data] when it is never done again. */
+/*
+ * [call] does it, every time, and returns 0 then, QUEUE_LATER where it is to be called again, since another rank has
+ * not come; or an error. [forget] frees [data] when it is never done again.
+ */
+enum { QUEUE_LATER = 1 };
 struct queue_work {
 	int (*call)(void *data, struct ddp_error *error);
 	void (*forget)(void *data);
@@ -38,9 +45,8 @@ void *queues_stream(struct queues *queues, enum device_stream stream);
 /* Enqueue or, where the stream is captured, record. [work] is owned by the queue, also on failure. */
 void queues_submit(void *stream, const struct queue_work *work);
 
-/* Whether the stream is being captured; the same of what kernels get as theirs. */
+/* Whether the stream is being captured. */
 bool queues_captured(const struct queues *queues, enum device_stream stream);
-bool stream_captured(const void *stream);
 
 /* device_order(), device_mark(), device_reached(), device_capture_...() and so on. */
 int queues_order(struct queues *queues, enum device_stream later, enum device_stream earlier,
@@ -58,6 +64,9 @@ int queues_poke(struct queues *queues, struct ddp_error *error);
 
 /* Do all. */
 int queues_drain(struct queues *queues, struct ddp_error *error);
+
+/* Do all that may be done without another rank that has not come by then. Returns whether it was all. */
+bool queues_rest(struct queues *queues);
 
 /* device_uncount(), after all work; false where [memory] was never counted. */
 bool host_uncount(struct device *device, void *memory);

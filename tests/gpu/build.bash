@@ -67,7 +67,7 @@ compile() {
 	*)
 		# shellcheck disable=SC2207 # words
 		words=("${CC:-gcc}" -std=gnu11 "$optimise" "${warn[@]}" "${here[@]}" "${includes[@]}" -iquote tests/gpu
-			-iquote tests/emulated -iquote $engine -pthread -DDDP_MODULE_DIR="\"$dir\"" $(flags_of "$source"))
+			-iquote tests/emulated -iquote $engine -iquote tests/runtime -pthread -DDDP_MODULE_DIR="\"$dir\"" $(flags_of "$source"))
 		;;
 	esac
 	words+=(-MMD -MF "$object.d" -c "$source" -o "$object")
@@ -110,6 +110,7 @@ plan_all() {
 		grep -vE '/(cuda|onednn)/')
 	plan train "${list[@]}"
 	plan main runtime/train/main.c
+	[[ $emulate == yes ]] || plan hello job-templates/hello-ddp-cuda.cu
 	plan_engine
 	plan_shard
 	if [[ $emulate == no && -n $nccl ]]; then
@@ -189,20 +190,20 @@ link_libraries() {
 	# shellcheck disable=SC2046 # words
 	ar rcs "$dir/libsampling.a" $(grep /runtime_sampling_ <<<"${objects[ddp]}")
 	link ddp-train "$(object_of runtime/train/main.c)" "${train_link[@]}" || return
+	[[ $emulate == yes ]] ||
+		link hello-ddp-cuda "$(object_of job-templates/hello-ddp-cuda.cu)" "$dir/libddp.so" "${cuda_link[@]}" || return
 	link layers "$(object_of tests/bench/layers.c)" "${train_link[@]}"
 }
 
-# link_shard: ddp_shard.so. That over host memory, and its NCCL, are in a directory of their own, where ddp-train, whose
-# engine is emulated, does not see them.
+# link_shard: ddp_shard.so; under emulation that over host memory, and its NCCL.
 link_shard() {
 	# shellcheck disable=SC2086 # words
 	if [[ $emulate == no ]]; then
 		link ddp_shard.so "${shared[@]}" ${objects[shard]} "$dir/libbase.a" "${cuda_link[@]}"
 	else
-		mkdir -p "$dir/host"
-		link host/ddp_shard.so "${shared[@]}" ${objects[host_shard]} ${objects[host]} "$dir/libwhole.a" \
+		link ddp_shard.so "${shared[@]}" ${objects[host_shard]} ${objects[host]} "$dir/libwhole.a" \
 			"$dir/libbase.a" &&
-			link host/ddp_nccl.so "${shared[@]}" ${objects[host_nccl]} ${objects[host]} "$dir/libwhole.a" \
+			link ddp_nccl.so "${shared[@]}" ${objects[host_nccl]} ${objects[host]} "$dir/libwhole.a" \
 				"$dir/libbase.a"
 	fi
 }

@@ -111,7 +111,8 @@ static struct engine_setup setup_of(struct work *work, struct side *side)
 static int open_side(struct work *work, struct side *side, const struct engine_class *class)
 {
 	struct engine_setup setup;
-	int status = model_create(&side->model, work->ddp, work->graph, 1, DDP_F32, &work->error);
+	int status = model_create(&side->model, work->ddp, work->graph, 1, DDP_F32,
+				  class->device_gradients, &work->error);
 
 	side->class = class;
 	if (status < 0)

@@ -68,7 +68,8 @@ static void begin(struct session *session, char **arguments)
 	if (!session->net)
 		exit(EXIT_FAILURE);
 	check(graph_create(&session->graph, session->net, &error), &error);
-	check(model_create(&session->model, session->ddp, session->graph, 0, DDP_F32, &error),
+	check(model_create(&session->model, session->ddp, session->graph, 0, DDP_F32, false,
+			   &error),
 	      &error);
 	check(model_tensors_create(&session->tensors, session->model, false, &error), &error);
 }

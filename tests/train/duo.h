@@ -32,6 +32,17 @@ static inline void duo_copy(struct model *to, const struct model *from)
 	memcpy(to->buffers, from->buffers, to->buffer_count * sizeof(float));
 }
 
+/*
+ * The GPU of this rank, before duo_open(): ranks of one letter share it. What libddp does between ranks there it does
+ * by its engines over host memory, of tests/runtime (HOST_MODULES).
+ */
+static inline void duo_seat(const char *modules, char gpu)
+{
+	setenv("DDP_MODULES", modules, 1);
+	setenv("DDP_HOST_GPU", (const char[]){gpu, '\0'}, 1);
+	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+}
+
 static inline void duo_open(struct duo *duo, const struct net *net, enum ddp_type wire)
 {
 	struct ddp_error error;
@@ -39,7 +50,8 @@ static inline void duo_open(struct duo *duo, const struct net *net, enum ddp_typ
 	memset(duo, 0, sizeof(*duo));
 	workshop_open(&duo->shop, net);
 	duo->shop.optim.momentum = 0.9;
-	workshop_must(model_create(&duo->model, duo->shop.ddp, duo->shop.graph, 2, wire, &error),
+	workshop_must(model_create(&duo->model, duo->shop.ddp, duo->shop.graph, 2, wire, true,
+				   &error),
 		      "model", error.text);
 	duo_copy(duo->model, duo->shop.model);
 	duo->scaler = (struct ddp_scaler)DDP_SCALER_INIT;
@@ -60,12 +72,6 @@ static inline void duo_pull(struct duo *duo)
 	struct ddp_error error;
 
 	workshop_must(engine_cuda.pull(duo->engine, &error), "pull", error.text);
-}
-
-/* Let the other engine open emulated GPU [device]: before duo_engine(). */
-static inline void duo_seat(struct duo *duo, int device)
-{
-	((struct ddp_world *)ddp_world(duo->shop.ddp))->device = device;
 }
 
 /* The other engine alone. */

@@ -37,8 +37,8 @@ static int both(int rank)
 	struct duo duo;
 	double apart;
 
+	duo_seat(HOST_MODULES, (char)('a' + rank));
 	duo_open(&duo, rows[row].net, rows[row].wire);
-	duo_seat(&duo, rank);
 	duo.setup.sync_norm = rows[row].sync_norm;
 	duo_engines(&duo);
 	want = duo_steps(&duo, false, STEPS, 0.01);
@@ -84,8 +84,8 @@ static int stops(int rank)
 	struct duo duo;
 	int heard = -1;
 
+	duo_seat(HOST_MODULES, (char)('a' + seats * rank));
 	duo_open(&duo, &odd, DDP_F32);
-	duo_seat(&duo, seats * rank);
 	duo_engine(&duo);
 	for (int i = 0; i < STEPS; i++) {
 		done = duo_step(&duo, true, 0.01, rank == 1 && i == 1);
@@ -112,8 +112,8 @@ static int overflows(int rank)
 	struct engine_step told;
 	struct duo duo;
 
+	duo_seat(HOST_MODULES, (char)('a' + seats * rank));
 	duo_open(&duo, &like_mnist, DDP_F32);
-	duo_seat(&duo, seats * rank);
 	duo.setup.type = DDP_F16;
 	duo.setup.scaler = &duo.scaler;
 	duo.scaler.scale = ldexpf(1, 40);

@@ -41,9 +41,10 @@ size_t cuda_nodes(const struct engine *engine)
 const struct engine_class engine_cuda = {
 	.head = {DDP_MODULE_MAGIC, ENGINE_VERSION, sizeof(struct engine_class), "engine", "cuda",
 		 PACKAGE_VERSION},
+	.device_gradients = true,
 	.available = device_available,
 	.devices = device_list,
-	.join = sums_join,
+	.join = cuda_join,
 	.open = cuda_open,
 	.expect = cuda_expect,
 	.step = cuda_step,

@@ -16,7 +16,6 @@
 #include "layer.h"
 #include "program/dropout.h"
 #include "program/program.h"
-#include "sums.h"
 
 /*
  * So many steps are under way when another one is begun: on all ranks, so that all stop at the same. Of those that
@@ -38,13 +37,6 @@ struct unit {
 	float *statistics; /* NORM: of the batch, on the device */
 };
 
-/* Gradients that are summed together; the last ones with the word behind them. */
-struct bucket {
-	size_t offset, count; /* elements of the arena */
-	size_t members;	      /* parameters */
-	size_t waiting;	      /* of these not enqueued yet */
-};
-
 /* On the device, where all steps find them. */
 struct cuda_memory {
 	char *rooms;
@@ -57,22 +49,20 @@ struct cuda_memory {
 	float *slots[MODEL_SLOTS];
 	void *narrow; /* values in the type of activations; NULL: that is f32 */
 	float *buffers;
-	void *wire; /* a bucket on its way, NULL: it goes as it is */
 
 	const struct kernel_state *state; /* of the step under way */
 	unsigned *tickets;		  /* of kernels: struct kernel_scratch */
 	struct kernel_norm2 *norm2;
-	uint64_t *sums_ended; /* that are finished, ever */
-	float *statistics;    /* of all NORMs */
-	float *moments;	      /* of one: of this rank, */
-	float *gathered;      /* and of all */
-	float *sums;	      /* of one, of all ranks */
-	float *logits;	      /* of the test batch, f32 */
+	float *statistics; /* of all NORMs */
+	float *moments;	   /* of one: of this rank, */
+	float *gathered;   /* and of all */
+	float *sums;	   /* of one, of all ranks */
+	float *logits;	   /* of the test batch, f32 */
 
 	/* Of the host, which the device reaches. */
 	float *logits_host;
 	struct kernel_result *results; /* of steps */
-	uint64_t *progress;	       /* sums that are finished */
+	uint64_t *progress;	       /* buckets of gradients that were summed */
 };
 
 /* How a step is enqueued from the second one on. */
@@ -90,7 +80,6 @@ struct engine {
 	int ranks;
 	bool sync_norm; /* and there are others */
 	bool scaling;	/* the loss, by setup.scaler */
-	enum ddp_type wire;
 
 	struct layers *layers;
 	struct plans plans;
@@ -99,9 +88,6 @@ struct engine {
 	size_t channels;    /* of the widest NORM */
 	size_t piece;	    /* images of the test set that are evaluated at once */
 	struct cuda_memory memory;
-	struct bucket *buckets;
-	size_t bucket_count;
-	size_t next; /* bucket to be summed */
 
 	struct data *train, *test;
 	int32_t *labels; /* of the test batch, on the host */
@@ -110,7 +96,7 @@ struct engine {
 	enum program_mode mode;
 	size_t batch; /* images */
 	struct data_block block;
-	bool sums_later; /* gradients that are ready are counted, not summed */
+	bool sums_later; /* than what is enqueued */
 
 	enum cuda_manner manner;
 	struct device_graph *graphs[CUDA_GRAPHS]; /* the second one with CUDA_TWO_GRAPHS alone */
@@ -165,19 +151,26 @@ int cuda_forward(struct engine *engine, struct ddp_error *error);
 /* The loss, and from its gradient to those of all parameters, each told as ready. */
 int cuda_backward(struct engine *engine, struct ddp_error *error);
 
+/* --- sums.c ------------------------------------------------------------------------------------ */
+
+/* What libddp said, in the engine's words. Returns [status]. */
+int cuda_told(const struct engine *engine, int status, struct ddp_error *error);
+
+/* Join libddp's engine between devices, once; one rank needs none. Collective. */
+int cuda_join(struct ddp *ddp, struct ddp_error *error);
+
+/* Zeroed memory for sums over ranks. Collective. NULL is legal to free. */
+int cuda_sums_alloc(struct engine *engine, void **memory, size_t bytes, struct ddp_error *error);
+void cuda_sums_free(struct engine *engine, void *memory);
+
 /*
- * Sums of gradients: how they are laid out; a step begins; the gradient of [parameter] (-1: none is meant;
- * CUDA_WORD: the word) is enqueued on COMPUTE, and with it, unless engine->sums_later, the sum of each bucket
- * that is complete; COMPUTE waits for all. cuda_buckets_sum(): all sums of a step whose gradients are enqueued
- * on COMPUTE, and COMPUTE waits for them.
+ * Gradients: memory for them; that of [parameter] (-1: none is meant; CUDA_WORD: the word) is enqueued on
+ * COMPUTE, unless engine->sums_later; COMPUTE waits for the sums of all.
  */
 enum { CUDA_WORD = -2 };
-int cuda_buckets_open(struct engine *engine, struct ddp_error *error);
-void cuda_buckets_begin(struct engine *engine);
-int cuda_buckets_ready(struct engine *engine, int parameter, struct ddp_error *error);
-int cuda_buckets_end(struct engine *engine, struct ddp_error *error);
-int cuda_buckets_sum(struct engine *engine, struct ddp_error *error);
-size_t cuda_buckets_largest(const struct engine *engine);
+int cuda_sums_open(struct engine *engine, struct ddp_error *error);
+int cuda_sums_ready(struct engine *engine, int parameter, struct ddp_error *error);
+int cuda_sums_finish(struct engine *engine, struct ddp_error *error);
 
 /* --- Calls ------------------------------------------------------------------------------------- */
 

@@ -328,9 +328,6 @@ void kernel_optimize(void *stream, const struct optim *optim, const struct kerne
 		     float *values, const float *gradients, float *const slots[2], void *narrow,
 		     size_t count, enum ddp_type type);
 
-/* One more sum is finished: their number [sums], on the device, goes to [progress], host memory. */
-void kernel_progress(void *stream, uint64_t *sums, uint64_t *progress);
-
 #ifdef __cplusplus
 }
 #endif

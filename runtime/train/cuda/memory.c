@@ -111,26 +111,9 @@ static int shared_floats(struct engine *engine, float **memory, size_t count,
 			 struct ddp_error *error)
 {
 	void *place = NULL;
-	int status =
-		sums_alloc(engine->setup.ddp, engine->device, &place, count * sizeof(float), error);
+	int status = cuda_sums_alloc(engine, &place, count * sizeof(float), error);
 
 	*memory = place;
-	return status;
-}
-
-/* Gradients and what of them is on the way; registered, where NCCL can. */
-static int allocate_sums(struct engine *engine, struct ddp_error *error)
-{
-	struct cuda_memory *memory = &engine->memory;
-	size_t bytes = (engine->setup.model->count + MODEL_WORD) * sizeof(float);
-	size_t largest = cuda_buckets_largest(engine) * ddp_type_size(engine->wire);
-	void *place = NULL;
-	int status = sums_alloc(engine->setup.ddp, engine->device, &place, bytes, error);
-
-	memory->gradients = place;
-	if (status == 0 && engine->wire != DDP_F32 && engine->ranks > 1)
-		status = sums_alloc(engine->setup.ddp, engine->device, &memory->wire, largest,
-				    error);
 	return status;
 }
 
@@ -170,14 +153,13 @@ static int allocate_state(struct engine *engine, struct ddp_error *error)
 	size_t unit = UNIT * sizeof(float);
 	void *place = NULL;
 	int status =
-		device_alloc(engine->device, &place, 3 * unit, "the state of steps", NULL, error);
+		device_alloc(engine->device, &place, 2 * unit, "the state of steps", NULL, error);
 
 	_Static_assert((int)KERNEL_TICKETS <= (int)UNIT, "a larger unit");
 	if (status < 0)
 		return status;
 	memory->norm2 = place;
-	memory->sums_ended = (uint64_t *)((char *)place + unit);
-	memory->tickets = (unsigned *)((char *)place + 2 * unit);
+	memory->tickets = (unsigned *)((char *)place + unit);
 	status = device_alloc_host(engine->device, &place, KERNEL_SLOTS * sizeof(*memory->results),
 				   "what steps tell", error);
 	if (status < 0)
@@ -238,11 +220,11 @@ int cuda_memory_open(struct engine *engine, struct ddp_error *error)
 	int status = allocate_model(engine, error);
 
 	if (status == 0)
-		status = allocate_sums(engine, error);
+		status = allocate_state(engine, error);
+	if (status == 0)
+		status = cuda_sums_open(engine, error);
 	if (status == 0)
 		status = allocate_norms(engine, error);
-	if (status == 0)
-		status = allocate_state(engine, error);
 	if (status == 0)
 		status = allocate_logits(engine, error);
 	return status == 0 ? allocate_rooms(engine, error) : status;
@@ -254,11 +236,10 @@ void cuda_memory_close(struct engine *engine)
 	struct cuda_memory *memory = &engine->memory;
 
 	if (engine->sync_norm) {
-		sums_free(engine->setup.ddp, engine->device, memory->gathered);
-		sums_free(engine->setup.ddp, engine->device, memory->sums);
+		cuda_sums_free(engine, memory->gathered);
+		cuda_sums_free(engine, memory->sums);
 	}
-	sums_free(engine->setup.ddp, engine->device, memory->wire);
-	sums_free(engine->setup.ddp, engine->device, memory->gradients);
+	cuda_sums_free(engine, memory->gradients);
 	*memory = (struct cuda_memory){.rooms = NULL};
 	free(engine->labels);
 }

@@ -216,15 +216,15 @@ static int open_all(struct engine *engine, struct ddp_error *error)
 
 	if (status < 0 || (status = open_device(engine, error)) < 0 ||
 	    (status = compile(engine, error)) < 0 || (status = check_size(engine, error)) < 0 ||
-	    (status = cuda_buckets_open(engine, error)) < 0 ||
 	    (status = create_units(engine, error)) < 0 ||
-	    (status = cuda_memory_open(engine, error)) < 0)
+	    (status = cuda_join(engine->setup.ddp, error)) < 0)
 		return status;
-	if (sums_captures(engine->setup.ddp))
+	if (engine->ranks == 1 || ddp_device_captures(engine->setup.ddp))
 		engine->manner = CUDA_ONE_GRAPH;
 	else
 		engine->manner = engine->sync_norm ? CUDA_BY_CALL : CUDA_TWO_GRAPHS;
-	return open_sets(engine, error);
+	status = cuda_memory_open(engine, error);
+	return status == 0 ? open_sets(engine, error) : status;
 }
 
 int cuda_open(struct engine **result, const struct engine_setup *setup, struct ddp_error *error)
@@ -237,7 +237,6 @@ int cuda_open(struct engine **result, const struct engine_setup *setup, struct d
 		return out_of_memory(error);
 	engine->setup = *setup;
 	engine->ranks = ddp_world(setup->ddp)->size;
-	engine->wire = setup->model->wire;
 	engine->scaling = setup->type == DDP_F16 && setup->scaler;
 	status = open_all(engine, error);
 	if (status < 0) {
@@ -263,7 +262,8 @@ static void close_device(struct engine *engine)
 
 /*
  * Graphs go first: they hold the communicator's collectives, and one that is under way is freed when
- * it has ended. Behind a sum that never ends the rest is left to the end of the process.
+ * it has ended. A world that is lost gives its sums up then, whereby they end. Behind one that never does the
+ * rest is left to the end of the process.
  */
 void cuda_close(struct engine *engine)
 {
@@ -273,11 +273,12 @@ void cuda_close(struct engine *engine)
 		cuda_wait(engine, NULL);
 	for (int i = 0; i < CUDA_GRAPHS; i++)
 		device_graph_destroy(engine->graphs[i]);
+	if (engine->broken && engine->ranks > 1)
+		(void)ddp_device_free(engine->setup.ddp, NULL);
 	if (device_rests(engine->device))
 		close_device(engine);
 	program_destroy(engine->program);
 	free(engine->units);
-	free(engine->buckets);
 	free(engine->plans.known);
 	free(engine->plans.taken);
 	free(engine);

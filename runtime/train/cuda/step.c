@@ -48,14 +48,13 @@ static int slopes(struct engine *engine, struct ddp_error *error)
 	engine->mode = PROGRAM_TRAIN;
 	engine->batch = engine->setup.batch;
 	engine->block = engine->train->block;
-	cuda_buckets_begin(engine);
 	data_gather(engine->train, engine->memory.results, engine->batch,
 		    cuda_value(engine, PROGRAM_IMAGE), engine->setup.type);
 	status = cuda_forward(engine, error);
 	if (status < 0)
 		return status;
 	status = cuda_backward(engine, error);
-	return status == 0 ? cuda_buckets_end(engine, error) : status;
+	return status == 0 && !engine->sums_later ? cuda_sums_finish(engine, error) : status;
 }
 
 /* All of a step on COMPUTE and REDUCE. */
@@ -114,7 +113,7 @@ static int launch_two(struct engine *engine, struct ddp_error *error)
 	if (status == 0)
 		status = device_launch(engine->device, engine->graphs[0], error);
 	if (status == 0)
-		status = cuda_buckets_sum(engine, error);
+		status = cuda_sums_finish(engine, error);
 	return status == 0 ? device_launch(engine->device, engine->graphs[1], error) : status;
 }
 
@@ -145,9 +144,14 @@ int cuda_break(struct engine *engine, int status)
 
 int cuda_wait(struct engine *engine, struct ddp_error *error)
 {
+	struct ddp *ddp = engine->setup.ddp;
 	struct ddp_error inner;
-	int status = sums_wait(engine->setup.ddp, engine->device, DEVICE_COMPUTE, &inner);
+	int status;
 
+	if (engine->ranks == 1)
+		status = device_wait(engine->device, DEVICE_COMPUTE, &inner);
+	else
+		status = cuda_told(engine, ddp_device_wait(ddp, cuda_stream(engine)), &inner);
 	if (status == 0)
 		return 0;
 	if (engine->ranks == 1 && engine->launched > 0)
@@ -159,7 +163,9 @@ int cuda_wait(struct engine *engine, struct ddp_error *error)
 			      "%s (of the sums of gradients %llu have ended, and "
 			      "%llu were begun at most)",
 			      inner.text, (unsigned long long)*engine->memory.progress,
-			      (unsigned long long)(engine->launched * engine->bucket_count));
+			      (unsigned long long)(engine->launched *
+						   ddp_gradients_buckets(
+							   engine->setup.model->gradients)));
 	else
 		ddp_error_set(error, status, "%s", inner.text);
 	return cuda_break(engine, status);
@@ -207,7 +213,9 @@ static void hold(struct engine *engine, const struct kernel_result *result)
  */
 static int trust(struct engine *engine, struct ddp_error *error)
 {
-	return engine->manner == CUDA_ONE_GRAPH ? 0 : sums_check(engine->setup.ddp, error);
+	if (engine->manner == CUDA_ONE_GRAPH)
+		return 0;
+	return cuda_told(engine, ddp_device_check(engine->setup.ddp), error);
 }
 
 /* The oldest step that was not told, if it has ended. */

@@ -97,8 +97,10 @@ static int measure(struct engine *engine, int index, struct ddp_error *error)
 	kernel_norm_moments(stream, &unit->norm, engine->block.order, engine->batch,
 			    cuda_value(engine, op->input), &scratch, memory->moments,
 			    engine->setup.type);
-	status = sums_gather(engine->setup.ddp, engine->device, DEVICE_COMPUTE, memory->moments,
-			     memory->gathered, bytes, error);
+	status = cuda_told(engine,
+			   ddp_device_all_gather(engine->setup.ddp, memory->moments,
+						 memory->gathered, bytes, stream),
+			   error);
 	kernel_norm_combine(stream, &unit->norm, memory->gathered, engine->ranks, unit->statistics,
 			    mean, variance);
 	return status;
@@ -144,8 +146,8 @@ static int keep_slopes(struct engine *engine, const struct program_op *op, const
 }
 
 /*
- * The sums of this rank become those of all; in [memory.sums], since gradients are this rank's. What REDUCE
- * has not begun in this step has nothing to be waited for.
+ * The sums of this rank become those of all; in [memory.sums], since gradients are this rank's. Behind
+ * what REDUCE has begun in this step.
  */
 static int share(struct engine *engine, const float **sums, size_t channels,
 		 struct ddp_error *error)
@@ -156,11 +158,16 @@ static int share(struct engine *engine, const float **sums, size_t channels,
 	if (*sums != all)
 		status = device_copy(engine->device, DEVICE_COMPUTE, all, *sums,
 				     2 * channels * sizeof(float), error);
-	if (status == 0 && engine->next > 0 && engine->manner != CUDA_BY_CALL)
+	/* A graph that REDUCE is not yet part of knows nothing of it: it is tied to it first. */
+	if (status == 0 && engine->manner != CUDA_BY_CALL)
+		status = device_order(engine->device, DEVICE_REDUCE, DEVICE_COMPUTE, error);
+	if (status == 0 && engine->manner != CUDA_BY_CALL)
 		status = device_order(engine->device, DEVICE_COMPUTE, DEVICE_REDUCE, error);
 	if (status == 0)
-		status = sums_reduce(engine->setup.ddp, engine->device, DEVICE_COMPUTE, all,
-				     2 * channels, DDP_F32, error);
+		status = cuda_told(engine,
+				   ddp_device_all_reduce(engine->setup.ddp, all, all, 2 * channels,
+							 DDP_F32, DDP_SUM, cuda_stream(engine)),
+				   error);
 	*sums = all;
 	return status;
 }
@@ -368,9 +375,9 @@ static size_t bytes_of(const struct back *back, int value)
 /* Parameters become ready from the last to the first. */
 static int both_ready(struct engine *engine, const struct program_op *op, struct ddp_error *error)
 {
-	int status = cuda_buckets_ready(engine, op->node->bias, error);
+	int status = cuda_sums_ready(engine, op->node->bias, error);
 
-	return status < 0 ? status : cuda_buckets_ready(engine, op->node->weight, error);
+	return status < 0 ? status : cuda_sums_ready(engine, op->node->weight, error);
 }
 
 /* --- Convolutions and dense layers ------------------------------------------------------------- */
@@ -631,7 +638,7 @@ int cuda_backward(struct engine *engine, struct ddp_error *error)
 	close_forward(engine, last, undone);
 	status = device_check(engine->device, "the loss", error);
 	if (status == 0)
-		status = cuda_buckets_ready(engine, CUDA_WORD, error);
+		status = cuda_sums_ready(engine, CUDA_WORD, error);
 	if (status == 0 && last)
 		status = both_ready(engine, last, error);
 	for (int i = count - 1; status == 0 && i >= 0; i--) {

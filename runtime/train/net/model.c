@@ -39,7 +39,7 @@ static float *zeros(size_t count)
  * The word is listed first, so that it is ready last: it lies behind all others, in the bucket
  * that is summed last.
  */
-static int create_gradients(struct model *model, struct ddp *ddp, enum ddp_type wire,
+static int create_gradients(struct model *model, struct ddp *ddp, bool device,
 			    struct ddp_error *error)
 {
 	const struct graph *graph = model->graph;
@@ -53,8 +53,10 @@ static int create_gradients(struct model *model, struct ddp *ddp, enum ddp_type 
 	for (size_t i = 0; i < graph->parameter_count; i++)
 		list[i + 1] = (struct ddp_parameter){graph->parameters[i].name,
 						     graph->parameters[i].count};
-	options.wire = wire;
+	options.wire = model->wire;
 	options.sum = true;
+	options.exact = 1;
+	options.device = device;
 	status = ddp_gradients_create(&model->gradients, ddp, &options, list,
 				      graph->parameter_count + 1);
 	if (status < 0)
@@ -71,11 +73,9 @@ static int find_offsets(struct model *model, struct ddp_error *error)
 
 	model->grads = ddp_gradients_all(model->gradients, &all);
 	model->word = ddp_gradients_view(model->gradients, 0);
-	model->count = (size_t)(model->word - model->grads);
+	model->count = ddp_gradients_offset(model->gradients, 0);
 	for (size_t i = 0; i < graph->parameter_count; i++) {
-		const float *view = ddp_gradients_view(model->gradients, i + 1);
-
-		model->offsets[i] = (size_t)(view - model->grads);
+		model->offsets[i] = ddp_gradients_offset(model->gradients, i + 1);
 		if (model->offsets[i] + graph->parameters[i].count > model->count)
 			return ddp_error_set(error, DDP_ERR_STATE,
 					     "network %s: the gradient of %s lies behind the word",
@@ -87,15 +87,20 @@ static int find_offsets(struct model *model, struct ddp_error *error)
 static int create_arrays(struct model *model, int slots, struct ddp_error *error)
 {
 	const struct graph *graph = model->graph;
+	size_t largest = 0;
 	bool failed;
 
+	for (size_t i = 0; i < graph->parameter_count; i++)
+		if (graph->parameters[i].count > largest)
+			largest = graph->parameters[i].count;
 	for (size_t i = 0; i < graph->buffer_count; i++) {
 		model->buffer_offsets[i] = model->buffer_count;
 		model->buffer_count += graph->buffers[i].count;
 	}
 	model->values = zeros(model->count);
 	model->buffers = zeros(model->buffer_count);
-	failed = !model->values || !model->buffers;
+	model->scratch = zeros(largest);
+	failed = !model->values || !model->buffers || !model->scratch;
 	for (int i = 0; i < slots && i < MODEL_SLOTS; i++) {
 		model->slots[i] = zeros(model->count);
 		failed = failed || !model->slots[i];
@@ -104,7 +109,7 @@ static int create_arrays(struct model *model, int slots, struct ddp_error *error
 }
 
 int model_create(struct model **result, struct ddp *ddp, const struct graph *graph, int slots,
-		 enum ddp_type wire, struct ddp_error *error)
+		 enum ddp_type wire, bool device, struct ddp_error *error)
 {
 	struct model *model = calloc(1, sizeof(*model));
 	int status;
@@ -120,7 +125,7 @@ int model_create(struct model **result, struct ddp *ddp, const struct graph *gra
 	model->buffer_offsets = calloc(graph->buffer_count + 1, sizeof(*model->buffer_offsets));
 	status = model->offsets && model->buffer_offsets ? 0 : out_of_memory(model, error);
 	if (status == 0)
-		status = create_gradients(model, ddp, wire, error);
+		status = create_gradients(model, ddp, device, error);
 	if (status == 0)
 		status = find_offsets(model, error);
 	if (status == 0)
@@ -148,6 +153,7 @@ void model_destroy(struct model *model)
 		free_array(model, model->slots[i]);
 	free_array(model, model->values);
 	free(model->buffers);
+	free(model->scratch);
 	ddp_gradients_destroy(model->gradients);
 	free(model->buffer_offsets);
 	free(model->offsets);
@@ -214,12 +220,11 @@ void model_init(struct model *model, uint64_t seed)
 
 	ddp_mt19937_seed(&random, seed);
 	for (size_t i = 0; i < graph->parameter_count; i++) {
-		float *scratch = model_gradient(model, i);
-
-		graph_init(graph, i, &random, scratch);
-		graph_import(graph, i, model_value(model, i), scratch);
-		memset(scratch, 0, graph->parameters[i].count * sizeof(*scratch));
+		graph_init(graph, i, &random, model->scratch);
+		graph_import(graph, i, model_value(model, i), model->scratch);
 	}
+	free(model->scratch);
+	model->scratch = NULL;
 	for (size_t i = 0; i < graph->buffer_count; i++) {
 		float *buffer = model_buffer(model, i);
 

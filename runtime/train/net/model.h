@@ -30,25 +30,26 @@ enum { MODEL_SLOTS = 2 };
 struct model {
 	const struct graph *graph;
 	struct ddp_gradients *gradients; /* parameters of the graph are 1 .. parameter_count */
-	float *grads;			 /* all of them in one piece */
+	float *grads;			 /* all of them in one piece; NULL: on a device */
 	float *values;			 /* parameters, where their gradients are in grads */
 	float *slots[MODEL_SLOTS];	 /* the optimizer's; NULL beyond what it needs */
 	size_t count;			 /* elements of these arrays that are trained */
 	bool shared;			 /* values and slots, by all ranks */
 	size_t *offsets;		 /* of each parameter in them */
-	float *word;			 /* MODEL_WORD elements of grads, beyond count */
+	float *word;			 /* MODEL_WORD elements of grads, beyond count, or NULL */
 	enum ddp_type wire;		 /* of gradients on their way between ranks */
 	float *buffers;			 /* all buffers, one after the other */
 	size_t *buffer_offsets;
 	size_t buffer_count; /* elements */
+	float *scratch;	     /* of the largest parameter, until model_init() */
 };
 
 /*
  * Memory for [graph], which must outlive it, with so many optimizer [slots], zeroed. [wire] is
- * the type of gradients on their way between nodes. Collective.
+ * the type of gradients on their way between nodes; with [device] an engine places them on its own. Collective.
  */
 int model_create(struct model **model, struct ddp *ddp, const struct graph *graph, int slots,
-		 enum ddp_type wire, struct ddp_error *error);
+		 enum ddp_type wire, bool device, struct ddp_error *error);
 
 /* Before ddp_destroy(). NULL is legal. */
 void model_destroy(struct model *model);
@@ -66,10 +67,7 @@ int model_share(struct model *model, struct ddp *ddp, struct ddp_error *error);
  */
 void model_part(size_t count, int rank, int ranks, size_t *begin, size_t *end);
 
-/*
- * PyTorch's initial values for manual_seed([seed]), and buffers at their beginning. Gradients are
- * zero after it.
- */
+/* PyTorch's initial values for manual_seed([seed]), and buffers at their beginning. Once. */
 void model_init(struct model *model, uint64_t seed);
 
 /* Of parameter [index]: its values, its gradient. */
