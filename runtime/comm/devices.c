@@ -176,15 +176,19 @@ static int begin(struct ddp *ddp)
 	return status;
 }
 
-/*
- * The same for calls after which streams and memory of the caller may go. What is under way in a world that
- * is lost would wait there for ever: it is ended here.
- */
+/* Whether what is under way between devices can no longer end; the engine of shared ones ends it itself. */
+static bool is_stuck(struct ddp *ddp)
+{
+	return ddp->lost || (ddp->device_engine != &ddp_shards_engine &&
+			     ddp->device_engine->health(ddp->device, NULL) < 0);
+}
+
+/* The same for calls after which streams and memory of the caller may go. */
 static int begin_rest(struct ddp *ddp)
 {
 	int status = begin(ddp);
 
-	if (status < 0 && ddp->lost && ddp->device && !ddp->device_left) {
+	if (ddp->device && !ddp->device_left && is_stuck(ddp)) {
 		ddp->device_left = true;
 		(void)ddp->device_engine->abort(ddp->device, REST_SECONDS);
 	}

@@ -21,18 +21,25 @@ void *ddp_nccl_stream(struct ddp_device *device)
 	return device->stream;
 }
 
-/* The event may go as soon as somebody was told to wait for it: CUDA keeps it until it has come. */
+/*
+ * The event may go as soon as somebody was told to wait for it: CUDA keeps it until it has come. Making and ending
+ * one breaks no capture.
+ */
 int ddp_nccl_order(void *later, void *earlier, struct ddp_error *error)
 {
+	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
 	cudaEvent_t event = NULL;
-	cudaError_t result = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+	cudaError_t result;
 
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
+	result = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
 	if (result == cudaSuccess)
 		result = cudaEventRecord(event, (cudaStream_t)earlier);
 	if (result == cudaSuccess)
 		result = cudaStreamWaitEvent((cudaStream_t)later, event, 0);
 	if (event)
 		(void)cudaEventDestroy(event);
+	(void)cudaThreadExchangeStreamCaptureMode(&mode);
 	return ddp_card_error("device", result, error, "putting streams in order");
 }
 
