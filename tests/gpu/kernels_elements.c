@@ -96,42 +96,6 @@ static void test_act(enum act what, enum ddp_type type)
 		  arrays_name(type));
 }
 
-/* --- Bias --------------------------------------------------------------------------------------- */
-
-static void check_bias(enum ddp_type type, size_t rows, size_t channels, unsigned skew, bool relu)
-{
-	struct array y = array_make(type, rows * channels, skew & 1);
-	struct array bias = array_make(DDP_F32, channels, skew >> 1);
-	uint64_t random = arrays_seed + channels;
-	float *before = malloc((y.count + 1) * sizeof(*before));
-
-	fill_rare(&y, &random);
-	array_fill(&bias, 0, &random);
-	memcpy(before, y.values, y.count * sizeof(*before));
-	kernel_bias(arrays_stream, y.data, bias.data, rows, channels, relu, type);
-	array_fetch(&y);
-	for (size_t i = 0; i < y.count; i++) {
-		float sum = before[i] + bias.values[i % channels];
-
-		array_exact("with its bias", &y, i, relu && sum < 0 ? 0 : (double)sum);
-	}
-	free(before);
-	array_free(&y);
-	array_free(&bias);
-}
-
-static void test_bias(enum ddp_type type)
-{
-	static const size_t channels[] = {1, 3, 8, 10, 12, 64, 100, 512}, rows[] = {0, 1, 5, 33};
-
-	for (int c = 0; c < ROWS(channels); c += arrays_stride())
-		for (int r = 0; r < ROWS(rows); r++)
-			for (unsigned skew = 0; skew < 4; skew++)
-				for (int relu = 0; relu < 2; relu++)
-					check_bias(type, rows[r], channels[c], skew, relu);
-	array_row("bias: %s, 1 to 512 channels, aligned and not", arrays_name(type));
-}
-
 /* --- From type to type -------------------------------------------------------------------------- */
 
 /* Halfway between two numbers of a type, on both sides of that; too large, too small, no number. */
@@ -220,7 +184,6 @@ int main(void)
 	for (int t = 0; t < ROWS(arrays_types); t++) {
 		for (enum act what = RELU; what < ACTS; what++)
 			test_act(what, arrays_types[t]);
-		test_bias(arrays_types[t]);
 		test_narrow(arrays_types[t]);
 		if (arrays_types[t] != DDP_F32)
 			test_widen(arrays_types[t]);

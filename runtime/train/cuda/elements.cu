@@ -95,55 +95,6 @@ void kernel_add(void *stream, const void *a, const void *b, void *y, size_t coun
 
 /* --- Bias --------------------------------------------------------------------------------------- */
 
-/* Divided in 32 bits where that is enough: in 64 it takes several times as long. */
-static __device__ inline size_t column_of(size_t at, size_t channels)
-{
-	return at >> 32 ? at % channels : (uint32_t)at % (uint32_t)channels;
-}
-
-/* Packs of [bias] too, where it is [whole]. */
-template <typename T, int V>
-static __global__ void biased(T *y, const float *bias, size_t count, size_t channels, bool relu,
-			      bool whole)
-{
-	GRID_WAIT();
-	constexpr int W = V < 4 ? V : 4;
-	size_t at = thread_index() * V, column = column_of(at, channels);
-	pack<T, V> numbers;
-
-	if (at >= count)
-		return;
-	numbers = pack_load<V>(y + at);
-	UNROLL
-	for (int v = 0; v < V; v += W) {
-		const float *from = bias + column + v;
-		pack<float, W> more;
-
-		if (whole)
-			more = pack_load<W>(from);
-		UNROLL
-		for (int w = 0; w < W; w++) {
-			float sum =
-				load(&numbers.numbers[v + w]) + (whole ? more.numbers[w] : from[w]);
-
-			store(&numbers.numbers[v + w], relu ? rectified(sum) : sum);
-		}
-	}
-	pack_store(y + at, numbers);
-}
-
-void kernel_bias(void *stream, void *y, const float *bias, size_t rows, size_t channels, bool relu,
-		 enum ddp_type type)
-{
-	size_t count = rows * channels;
-	bool whole = packs_fit(0, sizeof(*bias), {bias});
-
-	WITH_TYPE(type, T, WITH_PACK(packs_fit(channels, sizeof(T), {y}), T, V, {
-			  LAUNCH_EACH((biased<T, V>), count / V, stream, (T *)y, bias, count,
-				      channels, relu, whole);
-		  }))
-}
-
 /* --- From type to type -------------------------------------------------------------------------- */
 
 enum { CONVERTED = 4 }; /* by a thread: 16 bytes of f32 */

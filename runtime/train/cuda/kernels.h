@@ -172,9 +172,6 @@ void kernel_relu_back(void *stream, const void *dy, const void *y, void *dx, siz
 /* y = a + b, and with [relu] max(0, that). */
 void kernel_add(void *stream, const void *a, const void *b, void *y, size_t count, bool relu,
 		enum ddp_type type);
-/* y = max(0, y + bias[c]), or without the max; rows of [channels]. */
-void kernel_bias(void *stream, void *y, const float *bias, size_t rows, size_t channels, bool relu,
-		 enum ddp_type type);
 void kernel_narrow(void *stream, const float *from, void *to, size_t count, enum ddp_type type);
 void kernel_widen(void *stream, const void *from, float *to, size_t count, enum ddp_type type);
 
