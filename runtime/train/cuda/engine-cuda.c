@@ -1,10 +1,636 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine-cuda.c - the engine of GPUs: what it is made of before its first step, and its end
+ *
+ * Steps are step.c's, operations walk.c's, the data set's way to the device data.c's.
+ */
 #include "config.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+#include "base/type.h"
 #include "engine-cuda.h"
 #include "engine-private.h"
+
+/* --- Joining the other ranks ------------------------------------------------------------- */
+
+/*
+ * Sums over ranks are libddp's: of gradients (ddp_gradients), on REDUCE while COMPUTE goes on with earlier
+ * layers; where they may not be in its graph, behind all layers. One rank needs no device of libddp's, and no
+ * communicator.
+ */
+
+int cuda_told(const struct engine *engine, int status, struct ddp_error *error)
+{
+	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(engine->setup.ddp)) : 0;
+}
+
+/* Join libddp's engine between devices, once; one rank needs none. Collective. */
+static int cuda_join(struct ddp *ddp, struct ddp_error *error)
+{
+	int status = ddp_world(ddp)->size == 1 ? 0 : ddp_device_join(ddp);
+
+	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
+}
+
+/* Zeroed memory for sums over ranks. Collective. NULL is legal to free. */
+static int cuda_sums_alloc(struct engine *engine, void **memory, size_t bytes,
+			   struct ddp_error *error)
+{
+	static const char what[] = "sums over ranks";
+	int status;
+
+	*memory = NULL;
+	if (engine->ranks == 1)
+		return device_alloc(engine->device, memory, bytes, what, NULL, error);
+	status = cuda_join(engine->setup.ddp, error);
+	if (status == 0)
+		status = device_may(engine->device, bytes, what, NULL, error);
+	if (status == 0)
+		status = cuda_told(engine, ddp_device_alloc(engine->setup.ddp, bytes, memory),
+				   error);
+	return status < 0 ? status : device_count(engine->device, *memory, bytes, error);
+}
+
+static void cuda_sums_free(struct engine *engine, void *memory)
+{
+	if (!memory)
+		return;
+	if (engine->ranks == 1) {
+		device_free(engine->device, memory);
+		return;
+	}
+	device_uncount(engine->device, memory);
+	(void)ddp_device_free(engine->setup.ddp, memory);
+}
+
+/* --- Gradients ---------------------------------------------------------------------------------- */
+
+/* Where BatchNorm's sums are on COMPUTE and no graph has any, these are there, too, in one order with them. */
+static int cuda_sums_open(struct engine *engine, struct ddp_error *error)
+{
+	struct ddp_gradients *gradients = engine->setup.model->gradients;
+	enum device_stream stream = engine->manner == CUDA_BY_CALL ? DEVICE_COMPUTE : DEVICE_REDUCE;
+	struct cuda_memory *memory = &engine->memory;
+	void *place;
+	int status = cuda_sums_alloc(engine, &place, ddp_gradients_bytes(gradients), error);
+
+	memory->gradients = place;
+	if (status < 0)
+		return status;
+	return cuda_told(engine,
+			 ddp_gradients_place(gradients, place,
+					     device_stream(engine->device, stream),
+					     memory->progress),
+			 error);
+}
+
+int cuda_sums_ready(struct engine *engine, int parameter, struct ddp_error *error)
+{
+	size_t index = parameter == CUDA_WORD ? 0 : (size_t)parameter + 1;
+
+	if (parameter == -1 || engine->sums_later)
+		return 0;
+	return cuda_told(engine,
+			 ddp_gradients_ready_on(engine->setup.model->gradients, index,
+						cuda_stream(engine)),
+			 error);
+}
+
+int cuda_sums_finish(struct engine *engine, struct ddp_error *error)
+{
+	return cuda_told(engine,
+			 ddp_gradients_finish_on(engine->setup.model->gradients,
+						 cuda_stream(engine)),
+			 error);
+}
+
+/* --- Memory ------------------------------------------------------------------------------ */
+
+/*
+ * What of the device's memory the engine takes, and what to lower where it is too much.
+ */
+
+/* Arrays begin at multiples of so many elements of f32. */
+enum { UNIT = 64 };
+
+static const char smaller_batch[] = "lower --batch";
+static const char narrower[] = "take a smaller network, or an optimizer that keeps less";
+
+static size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
+static size_t whole(size_t count)
+{
+	return (count + UNIT - 1) / UNIT * UNIT;
+}
+
+static size_t statistics_of(size_t channels)
+{
+	return whole(1 + 2 * channels);
+}
+
+/* --- Scratch ------------------------------------------------------------------------------------ */
+
+static size_t math_scratch(const struct engine *engine, const struct program_op *op,
+			   const struct unit *unit)
+{
+	struct graph_shape out = op->node->out;
+	size_t rows = engine->setup.batch * (size_t)out.height * (size_t)out.width;
+	size_t most = 0;
+
+	if (op->node->bias >= 0)
+		most = kernel_sums_bytes(rows, (size_t)out.channels);
+	if (unit->layer)
+		return larger(most, layer_scratch(unit->layer));
+	return larger(most, kernel_first_bytes(&unit->first, engine->setup.batch));
+}
+
+static size_t scratch_bytes(const struct engine *engine)
+{
+	size_t most = kernel_norm2_bytes(engine->setup.model->count);
+	size_t classes = program_result(engine->program)->elements, inputs;
+	const struct program *program = engine->program;
+
+	inputs = program->values[program->ops[program->op_count - 1].input].elements;
+	most = larger(most, kernel_loss_bytes(engine->setup.batch, classes));
+	if (kernel_last_fits(inputs, classes))
+		most = larger(most, kernel_last_bytes(engine->setup.batch, inputs, classes));
+	for (int i = 0; i < engine->program->op_count; i++) {
+		const struct program_op *op = &engine->program->ops[i];
+		const struct unit *unit = &engine->units[i];
+
+		if (op->kind == PROGRAM_MATH)
+			most = larger(most, math_scratch(engine, op, unit));
+		else if (op->kind == PROGRAM_NORM)
+			most = larger(most, kernel_sums_bytes(engine->setup.batch * unit->norm.rows,
+							      unit->norm.channels));
+	}
+	return most;
+}
+
+/* --- Allocation --------------------------------------------------------------------------------- */
+
+static int floats(struct engine *engine, float **memory, size_t count, const char *what,
+		  const char *remedy, struct ddp_error *error)
+{
+	void *place = NULL;
+	int status = device_alloc(engine->device, &place, larger(count, 1) * sizeof(float), what,
+				  remedy, error);
+
+	*memory = place;
+	return status;
+}
+
+static int allocate_model(struct engine *engine, struct ddp_error *error)
+{
+	const struct model *model = engine->setup.model;
+	struct cuda_memory *memory = &engine->memory;
+	size_t count = model->count;
+	int status = floats(engine, &memory->values, count, "parameters", narrower, error);
+
+	for (int i = 0; status == 0 && i < MODEL_SLOTS; i++) {
+		if (model->slots[i])
+			status = floats(engine, &memory->slots[i], count, "the optimizer's values",
+					narrower, error);
+	}
+	if (status == 0)
+		status = floats(engine, &memory->buffers, model->buffer_count, "running statistics",
+				narrower, error);
+	if (status == 0 && engine->setup.type != DDP_F32)
+		status = device_alloc(engine->device, &memory->narrow,
+				      count * ddp_type_size(engine->setup.type),
+				      "parameters in the type of activations", narrower, error);
+	return status;
+}
+
+/* What is summed or gathered over ranks. */
+static int shared_floats(struct engine *engine, float **memory, size_t count,
+			 struct ddp_error *error)
+{
+	void *place = NULL;
+	int status = cuda_sums_alloc(engine, &place, count * sizeof(float), error);
+
+	*memory = place;
+	return status;
+}
+
+static int allocate_norms(struct engine *engine, struct ddp_error *error)
+{
+	static const char what[] = "statistics of BatchNorm";
+	struct cuda_memory *memory = &engine->memory;
+	size_t each = statistics_of(engine->channels), all = 0, ranks = (size_t)engine->ranks;
+	int status;
+
+	if (engine->channels == 0)
+		return 0;
+	for (int i = 0; i < engine->program->op_count; i++)
+		all += statistics_of(engine->units[i].norm.channels);
+	status = floats(engine, &memory->statistics, all, what, NULL, error);
+	if (status == 0)
+		status = floats(engine, &memory->moments, each, what, NULL, error);
+	if (status == 0)
+		status = engine->sync_norm ? shared_floats(engine, &memory->sums, each, error)
+					   : floats(engine, &memory->sums, each, what, NULL, error);
+	if (status == 0 && engine->sync_norm)
+		status = shared_floats(engine, &memory->gathered, ranks * each, error);
+	if (status < 0)
+		return status;
+	all = 0;
+	for (int i = 0; i < engine->program->op_count; i++) {
+		engine->units[i].statistics = memory->statistics + all;
+		all += statistics_of(engine->units[i].norm.channels);
+	}
+	return 0;
+}
+
+/* One block for the small things that steps share. */
+static int allocate_state(struct engine *engine, struct ddp_error *error)
+{
+	struct cuda_memory *memory = &engine->memory;
+	size_t unit = UNIT * sizeof(float);
+	void *place = NULL;
+	int status =
+		device_alloc(engine->device, &place, 2 * unit, "the state of steps", NULL, error);
+
+	_Static_assert((int)KERNEL_TICKETS <= (int)UNIT, "a larger unit");
+	if (status < 0)
+		return status;
+	memory->norm2 = place;
+	memory->tickets = (unsigned *)((char *)place + unit);
+	status = device_alloc_host(engine->device, &place, KERNEL_SLOTS * sizeof(*memory->results),
+				   "what steps tell", error);
+	if (status < 0)
+		return status;
+	memory->results = memset(place, 0, KERNEL_SLOTS * sizeof(*memory->results));
+	status = device_alloc_host(engine->device, &place, sizeof(*memory->progress),
+				   "the count of sums", error);
+	memory->progress = place;
+	return status;
+}
+
+static int allocate_logits(struct engine *engine, struct ddp_error *error)
+{
+	struct cuda_memory *memory = &engine->memory;
+	size_t count = engine->piece * program_result(engine->program)->elements;
+	void *place = NULL;
+	int status;
+
+	if (engine->piece == 0)
+		return 0;
+	status = device_alloc_host(engine->device, &place, count * sizeof(float),
+				   "results of the test set", error);
+	memory->logits_host = place;
+	if (status == 0 && engine->setup.type != DDP_F32)
+		status = floats(engine, &memory->logits, count, "results of the test set", NULL,
+				error);
+	engine->labels = calloc(engine->piece, sizeof(*engine->labels));
+	if (status == 0 && !engine->labels)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "CUDA engine: no memory for %zu labels",
+				     engine->piece);
+	return status;
+}
+
+/* The largest part comes last: it is what can be lowered. */
+static int allocate_rooms(struct engine *engine, struct ddp_error *error)
+{
+	struct cuda_memory *memory = &engine->memory;
+	char what[64];
+	void *place = NULL;
+	int status;
+
+	/* By now libraries have loaded what they need. */
+	device_measure(engine->device);
+	memory->scratch_bytes = scratch_bytes(engine);
+	status = device_alloc(engine->device, &memory->scratch, larger(memory->scratch_bytes, 1),
+			      "scratch memory of convolutions", smaller_batch, error);
+	if (status < 0)
+		return status;
+	snprintf(what, sizeof(what), "activations of %zu samples", engine->setup.batch);
+	status = device_alloc(engine->device, &place, larger(memory->rooms_bytes, 1), what,
+			      smaller_batch, error);
+	memory->rooms = place;
+	return status;
+}
+
+/*
+ * Device memory for all of it, once the units are there: what is missing is told with what to
+ * lower. Collective.
+ */
+static int cuda_memory_open(struct engine *engine, struct ddp_error *error)
+{
+	int status = allocate_model(engine, error);
+
+	if (status == 0)
+		status = allocate_state(engine, error);
+	if (status == 0)
+		status = cuda_sums_open(engine, error);
+	if (status == 0)
+		status = allocate_norms(engine, error);
+	if (status == 0)
+		status = allocate_logits(engine, error);
+	return status == 0 ? allocate_rooms(engine, error) : status;
+}
+
+/* The rest goes with the device. */
+static void cuda_memory_close(struct engine *engine)
+{
+	struct cuda_memory *memory = &engine->memory;
+
+	if (engine->sync_norm) {
+		cuda_sums_free(engine, memory->gathered);
+		cuda_sums_free(engine, memory->sums);
+	}
+	cuda_sums_free(engine, memory->gradients);
+	*memory = (struct cuda_memory){.rooms = NULL};
+	free(engine->labels);
+}
+
+/* --- Opening ----------------------------------------------------------------------------- */
+
+/*
+ * An engine before its first step: what it is made of.
+ */
+
+#define EPSILON 1e-5f
+#define MOMENTUM 0.1f
+
+/* Of rooms: what vector loads and cuDNN's fastest plans want, and a line of the cache. */
+enum { ALIGNMENT = 256 };
+
+/* An evaluation may need so much although training does not. */
+static const size_t least_memory = (size_t)32 << 20;
+
+static int out_of_memory(struct ddp_error *error)
+{
+	return ddp_error_set(error, DDP_ERR_MEMORY,
+			     "CUDA engine: out of memory in the host's memory");
+}
+
+static int check(const struct engine_setup *setup, struct ddp_error *error)
+{
+	if (setup->type == DDP_F32 || setup->type == DDP_BF16 || setup->type == DDP_F16)
+		return 0;
+	return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+			     "activations of type %s: a GPU trains in f32, bf16 or fp16; use "
+			     "--amp=bf16, --amp=fp16 or --amp=off",
+			     ddp_type_name(setup->type));
+}
+
+/* Whether f32 is multiplied with all of its digits, and how to have it otherwise. */
+static void describe_type(struct engine *engine)
+{
+	size_t used = strlen(engine->describe);
+
+	if (engine->setup.type == DDP_F32)
+		snprintf(engine->describe + used, sizeof(engine->describe) - used, "%s",
+			 engine->setup.tf32 ? ", f32 as tf32 (exact: --amp=off)"
+					    : ", exact f32 (faster: --amp=tf32)");
+}
+
+static int open_device(struct engine *engine, struct ddp_error *error)
+{
+	const struct ddp_world *world = ddp_world(engine->setup.ddp);
+	const struct device_info *info;
+	int index = world->device > 0 ? world->device : 0;
+	const struct engine_setup *setup = &engine->setup;
+	double share = setup->share > 0 ? setup->share : world->share;
+	int status = device_open(&engine->device, index, share, error);
+
+	if (status < 0)
+		return status;
+	device_patience(engine->device, world->timeout);
+	info = device_info(engine->device);
+	snprintf(engine->name, sizeof(engine->name), "GPU %d, %s", info->index, info->name);
+	snprintf(engine->describe, sizeof(engine->describe), "%s, CUDA %d.%d, sm_%d%d",
+		 layers_describe(), info->cuda / 1000, info->cuda % 1000 / 10, info->major,
+		 info->minor);
+	describe_type(engine);
+	return 0;
+}
+
+/* --- Operations --------------------------------------------------------------------------------- */
+
+/* The test set is evaluated in pieces that need no more memory than training. */
+static void place(struct engine *engine)
+{
+	const struct engine_setup *setup = &engine->setup;
+	size_t most = setup->test ? setup->test_batch : 0, limit, need, pieces = 1;
+	size_t *bytes = &engine->memory.rooms_bytes;
+
+	*bytes = program_place(engine->program, PROGRAM_TRAIN, setup->batch);
+	limit = *bytes > least_memory ? *bytes : least_memory;
+	for (;; pieces++) {
+		engine->piece = (most + pieces - 1) / pieces;
+		need = program_place(engine->program, PROGRAM_TEST, engine->piece);
+		if (need <= limit || engine->piece <= 1)
+			break;
+	}
+	*bytes = need > *bytes ? need : *bytes;
+}
+
+static void create_norm(struct engine *engine, const struct program_op *op, struct unit *unit)
+{
+	struct graph_shape in = op->node->in;
+
+	unit->norm = (struct kernel_norm){.rows = (size_t)in.height * (size_t)in.width,
+					  .channels = (size_t)in.channels,
+					  .epsilon = EPSILON,
+					  .momentum = MOMENTUM};
+	if (unit->norm.channels > engine->channels)
+		engine->channels = unit->norm.channels;
+	engine->sync_norm = engine->setup.sync_norm && engine->ranks > 1;
+}
+
+static void create_dropout(const struct program_op *op, struct unit *unit)
+{
+	struct dropout dropout;
+
+	dropout_set_rate(&dropout, op->node->layer->rate);
+	unit->dropout = (struct kernel_dropout){.limit = dropout.limit,
+						.planes = dropout.planes,
+						.scale = dropout.scale,
+						.layer = (uint32_t)op->layer};
+}
+
+static int create_units(struct engine *engine, struct ddp_error *error)
+{
+	engine->units = calloc((size_t)engine->program->op_count, sizeof(*engine->units));
+	if (!engine->units)
+		return out_of_memory(error);
+	for (int i = 0; i < engine->program->op_count; i++) {
+		const struct program_op *op = &engine->program->ops[i];
+
+		if (op->kind == PROGRAM_NORM)
+			create_norm(engine, op, &engine->units[i]);
+		else if (op->kind == PROGRAM_DROPOUT)
+			create_dropout(op, &engine->units[i]);
+	}
+	return cuda_plans_open(engine, error);
+}
+
+static int compile(struct engine *engine, struct ddp_error *error)
+{
+	const struct engine_setup *setup = &engine->setup;
+	struct program_options options = {
+		.type = setup->type,
+		.dropout = !setup->no_dropout,
+		.alignment = ALIGNMENT,
+		.drop_masks = true,
+		.joins = true,
+	};
+	int status = program_create(&engine->program, setup->model->graph, &options, error);
+
+	if (status == 0)
+		place(engine);
+	return status;
+}
+
+/*
+ * Activations that can never fit are refused before cuDNN is asked for plans of their size: by the
+ * device, whose message has all the numbers. Kernels count elements in 32 bits.
+ */
+static int check_size(struct engine *engine, struct ddp_error *error)
+{
+	size_t bytes = engine->memory.rooms_bytes, most = engine->setup.batch;
+	void *memory = NULL;
+	char what[64];
+	int status;
+
+	most = engine->piece > most ? engine->piece : most;
+	for (int i = 0; i < engine->program->value_count; i++) {
+		if (most * engine->program->values[i].elements > UINT32_MAX)
+			return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+					     "batches of %zu samples: a layer's values are more "
+					     "than 2^32; lower --batch",
+					     most);
+	}
+	if (bytes <= device_info(engine->device)->limit)
+		return 0;
+	snprintf(what, sizeof(what), "activations of %zu samples", engine->setup.batch);
+	status = device_alloc(engine->device, &memory, bytes, what, "lower --batch", error);
+	device_free(engine->device, memory);
+	return status;
+}
+
+/* --- Sets --------------------------------------------------------------------------------------- */
+
+static int open_set(struct engine *engine, struct data **data, struct set *set,
+		    struct ddp_error *error)
+{
+	const struct engine_setup *setup = &engine->setup;
+	const struct ddp_world *world = ddp_world(setup->ddp);
+	uint64_t samples = set_info(set)->samples, ranks = (uint64_t)engine->ranks;
+	bool train = data == &engine->train;
+	const struct data_setup wanted = {
+		.device = engine->device,
+		.set = set,
+		.net = setup->model->graph->net,
+		.optim = train ? setup->optim : NULL,
+		.batch = train ? setup->batch : engine->piece,
+		.samples = train ? (samples + ranks - 1) / ranks : 0,
+		.first = samples * (uint64_t)world->local_rank / (uint64_t)world->local_size,
+		.ranks = engine->ranks,
+		.mark = train ? CUDA_MARK_TRAIN : CUDA_MARK_TEST,
+	};
+
+	return data_open(data, &wanted, error);
+}
+
+static int open_sets(struct engine *engine, struct ddp_error *error)
+{
+	int status = open_set(engine, &engine->train, engine->setup.train, error);
+
+	if (status == 0)
+		engine->memory.state = &engine->train->step->state;
+	if (status < 0 || engine->piece == 0)
+		return status;
+	return open_set(engine, &engine->test, engine->setup.test, error);
+}
+
+/* --- All of it ---------------------------------------------------------------------------------- */
+
+static int open_all(struct engine *engine, struct ddp_error *error)
+{
+	int status = check(&engine->setup, error);
+
+	if (status < 0 || (status = open_device(engine, error)) < 0 ||
+	    (status = compile(engine, error)) < 0 || (status = check_size(engine, error)) < 0 ||
+	    (status = create_units(engine, error)) < 0 ||
+	    (status = cuda_join(engine->setup.ddp, error)) < 0)
+		return status;
+	if (engine->ranks == 1 || ddp_device_captures(engine->setup.ddp))
+		engine->manner = CUDA_ONE_GRAPH;
+	else
+		engine->manner = engine->sync_norm ? CUDA_BY_CALL : CUDA_TWO_GRAPHS;
+	status = cuda_memory_open(engine, error);
+	return status == 0 ? open_sets(engine, error) : status;
+}
+
+/* What CUDA and its libraries hold: they wait for the device before they give it back. */
+static void close_device(struct engine *engine)
+{
+	for (int i = 0; engine->units && i < engine->program->op_count; i++)
+		layer_destroy(engine->units[i].layer);
+	layers_close(engine->layers);
+	data_close(engine->train);
+	data_close(engine->test);
+	cuda_memory_close(engine);
+	device_close(engine->device);
+}
+
+/*
+ * Graphs go first: they hold the communicator's collectives, and one that is under way is freed when
+ * it has ended. A world that is lost gives its sums up then, whereby they end. Behind one that never does the
+ * rest is left to the end of the process.
+ */
+static void cuda_close(struct engine *engine)
+{
+	if (!engine)
+		return;
+	if (!engine->broken)
+		cuda_wait(engine, NULL);
+	for (int i = 0; i < CUDA_GRAPHS; i++)
+		device_graph_destroy(engine->graphs[i]);
+	if (engine->broken && engine->ranks > 1)
+		(void)ddp_device_free(engine->setup.ddp, NULL);
+	if (device_rests(engine->device))
+		close_device(engine);
+	program_destroy(engine->program);
+	free(engine->units);
+	free(engine->plans.known);
+	free(engine->plans.taken);
+	free(engine);
+}
+
+static int cuda_open(struct engine **result, const struct engine_setup *setup,
+		     struct ddp_error *error)
+{
+	struct engine *engine = calloc(1, sizeof(*engine));
+	int status;
+
+	*result = NULL;
+	if (!engine)
+		return out_of_memory(error);
+	engine->setup = *setup;
+	engine->ranks = ddp_world(setup->ddp)->size;
+	engine->scaling = setup->type == DDP_F16 && setup->scaler;
+	status = open_all(engine, error);
+	if (status < 0) {
+		engine->broken = true;
+		cuda_close(engine);
+		return status;
+	}
+	*result = engine;
+	return 0;
+}
+
+/* --- The class --------------------------------------------------------------------------- */
 
 static const char *cuda_describe(const struct engine *engine)
 {

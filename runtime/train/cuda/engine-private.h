@@ -111,17 +111,7 @@ struct engine {
 	char describe[256], name[192];
 };
 
-/* --- open.c, memory.c, plans.c ----------------------------------------------------------------- */
-
-int cuda_open(struct engine **engine, const struct engine_setup *setup, struct ddp_error *error);
-void cuda_close(struct engine *engine);
-
-/*
- * Device memory for all of it, once the units are there: what is missing is told with what to
- * lower. Collective.
- */
-int cuda_memory_open(struct engine *engine, struct ddp_error *error);
-void cuda_memory_close(struct engine *engine);
+/* --- plans.c ----------------------------------------------------------------------------------- */
 
 /*
  * Convolutions and dense layers. What rank 0 chose, now or in an earlier run, is taken by all.
@@ -151,24 +141,16 @@ int cuda_forward(struct engine *engine, struct ddp_error *error);
 /* The loss, and from its gradient to those of all parameters, each told as ready. */
 int cuda_backward(struct engine *engine, struct ddp_error *error);
 
-/* --- sums.c ------------------------------------------------------------------------------------ */
+/* --- engine-cuda.c: sums over ranks -------------------------------------------------------------- */
 
 /* What libddp said, in the engine's words. Returns [status]. */
 int cuda_told(const struct engine *engine, int status, struct ddp_error *error);
-
-/* Join libddp's engine between devices, once; one rank needs none. Collective. */
-int cuda_join(struct ddp *ddp, struct ddp_error *error);
-
-/* Zeroed memory for sums over ranks. Collective. NULL is legal to free. */
-int cuda_sums_alloc(struct engine *engine, void **memory, size_t bytes, struct ddp_error *error);
-void cuda_sums_free(struct engine *engine, void *memory);
 
 /*
  * Gradients: memory for them; that of [parameter] (-1: none is meant; CUDA_WORD: the word) is enqueued on
  * COMPUTE, unless engine->sums_later; COMPUTE waits for the sums of all.
  */
 enum { CUDA_WORD = -2 };
-int cuda_sums_open(struct engine *engine, struct ddp_error *error);
 int cuda_sums_ready(struct engine *engine, int parameter, struct ddp_error *error);
 int cuda_sums_finish(struct engine *engine, struct ddp_error *error);
 
