@@ -14,6 +14,9 @@
 /* Seconds that a rank has to answer that it is alive, and at most half of the limit. */
 #define ANSWER 1.0
 
+/* Nanoseconds in which the story behind a lost connection is listened for: once the rendezvous is looked at. */
+#define STORY 300000000u
+
 /*
  * A tag is what the caller of a message says it is: 16 bits of the call's number, 16 bits of
  * what the call is, 12 bits of the step. Receives leave the middle open and compare it
@@ -94,8 +97,49 @@ static int fail(struct ddp_exchange *exchange, int status)
 
 /* --- What can end a wait ---------------------------------------------------------------- */
 
+/* A note of somebody who gave up, and why. */
+static int look_at_notes(struct ddp_exchange *exchange)
+{
+	const struct ddp_column *column = exchange->column;
+	char text[DDP_HOST_NOTE];
+	int peer;
+
+	if (!column->engine->noted(column->host, &peer, text, sizeof(text)))
+		return 0;
+	exchange->told = true;
+	return ddp_error_set(&exchange->error, DDP_ERR_ABORTED, "from %s: %s",
+			     name_of(exchange, peer), text);
+}
+
+/* Listen until [until] for what others have to tell: by note, in the group, in the rendezvous. */
+static int hear(struct ddp_exchange *exchange, uint64_t until,
+		int (*look)(struct ddp_exchange *exchange))
+{
+	const struct ddp_column *column = exchange->column;
+	int status;
+
+	do {
+		if (column->engine->progress(column->host) <= 0)
+			column->engine->idle(column->host, DDP_WATCH_PERIOD);
+		status = look(exchange);
+		if (status == 0)
+			status = ddp_watch_check(exchange->watch, &exchange->error);
+		if (status < 0 && *exchange->error.text)
+			return status;
+	} while (ddp_now() < until);
+	return 0;
+}
+
+/*
+ * The connection to [rank] is gone. Who leaves because another rank failed has said so before, at least in
+ * the rendezvous: that story counts, and not the end of the connection.
+ */
 static int lost(struct ddp_exchange *exchange, int rank, const char *why)
 {
+	int status = hear(exchange, ddp_now() + STORY, look_at_notes);
+
+	if (status < 0)
+		return status;
 	return ddp_error_set(&exchange->error, DDP_ERR_PEER,
 			     "lost the connection to %s in %s #%u: %s", name_of(exchange, rank),
 			     exchange->call->name, exchange->call->sequence, why);
@@ -105,17 +149,12 @@ static int lost(struct ddp_exchange *exchange, int rank, const char *why)
 static int look_at_peers(struct ddp_exchange *exchange)
 {
 	const struct ddp_column *column = exchange->column;
+	int status = look_at_notes(exchange), peer;
 	char text[DDP_HOST_NOTE];
-	int peer;
 
-	if (column->engine->noted(column->host, &peer, text, sizeof(text))) {
-		exchange->told = true;
-		return ddp_error_set(&exchange->error, DDP_ERR_ABORTED, "from %s: %s",
-				     name_of(exchange, peer), text);
-	}
-	if (column->engine->broken(column->host, &peer, text, sizeof(text)))
-		return lost(exchange, peer, text);
-	return 0;
+	if (status == 0 && column->engine->broken(column->host, &peer, text, sizeof(text)))
+		status = lost(exchange, peer, text);
+	return status;
 }
 
 /* Nanoseconds that a rank gets to answer, at the most. */
@@ -156,20 +195,7 @@ static int find_silent(struct ddp_exchange *exchange, int *first)
  */
 static int hear_others(struct ddp_exchange *exchange)
 {
-	const struct ddp_column *column = exchange->column;
-	uint64_t until = ddp_now() + 2 * answer_time(exchange);
-	int status;
-
-	do {
-		if (column->engine->progress(column->host) <= 0)
-			column->engine->idle(column->host, DDP_WATCH_PERIOD);
-		status = look_at_peers(exchange);
-		if (status == 0)
-			status = ddp_watch_check(exchange->watch, &exchange->error);
-		if (status < 0 && *exchange->error.text)
-			return status;
-	} while (ddp_now() < until);
-	return 0;
+	return hear(exchange, ddp_now() + 2 * answer_time(exchange), look_at_peers);
 }
 
 /*
