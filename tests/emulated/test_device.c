@@ -58,7 +58,7 @@ static void test_memory(void)
 	ok((uintptr_t)a % 256 == 0 && (uintptr_t)b % 256 == 0, "memory is aligned to 256 bytes");
 	device_free(device, b);
 	ok(device_used(device, &most) == COUNT && most == 4 * COUNT, "bytes in use, and the most");
-	ok(device_copy(device, DEVICE_COPY, a, got, COUNT + 1, &error) == DDP_ERR_ARGUMENT,
+	ok(device_copy(device, DEVICE_REDUCE, a, got, COUNT + 1, &error) == DDP_ERR_ARGUMENT,
 	   "a copy that leaves its memory is refused");
 	device_close(device);
 }
@@ -178,11 +178,11 @@ static void test_pinned(void)
 
 		device_alloc_host(device, (void **)&pinned, sizeof(*pinned), "a test", &error);
 		*pinned = 1;
-		device_copy(device, DEVICE_COPY, there, pinned, sizeof(*pinned), &error);
-		device_mark(device, DEVICE_COPY, 7, &error);
+		device_copy(device, DEVICE_REDUCE, there, pinned, sizeof(*pinned), &error);
+		device_mark(device, DEVICE_REDUCE, 7, &error);
 		early += device_reached(device, 7, &error) == 0;
 		*pinned = 2;
-		device_copy(device, DEVICE_COPY, &got, there, sizeof(got), &error);
+		device_copy(device, DEVICE_REDUCE, &got, there, sizeof(got), &error);
 		wrong += got != 1;
 		while (device_reached(device, 7, &error) == 0)
 			;
@@ -229,8 +229,8 @@ static void test_capture_errors(void)
 	struct device_graph *graph;
 
 	device_capture_begin(device, &error);
-	OK_STATUS(device_order(device, DEVICE_COMPUTE, DEVICE_COPY, &error), DDP_ERR_STATE, &error,
-		  "a captured stream does not wait for one that is not");
+	OK_STATUS(device_order(device, DEVICE_COMPUTE, DEVICE_REDUCE, &error), DDP_ERR_STATE,
+		  &error, "a captured stream does not wait for one that is not");
 	OK_STATUS(device_copy(device, DEVICE_COMPUTE, x, &host, sizeof(host), &error),
 		  DDP_ERR_STATE, &error, "no copy of the host's own memory in a graph");
 	OK_STATUS(device_wait(device, DEVICE_COMPUTE, &error), DDP_ERR_STATE, &error,

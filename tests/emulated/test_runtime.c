@@ -60,7 +60,7 @@ static void test_open(void)
 	ok(strcmp(device_info(device)->name, "NVIDIA Fake") == 0 &&
 		   device_info(device)->limit == 80 * GIB,
 	   "without a share all of it is a rank's");
-	ok(fake_count("stream 1 -5") == 1 && fake_count("stream 1 0") == 2,
+	ok(fake_count("stream 1 -5") == 1 && fake_count("stream 1 0") == 1,
 	   "sums have a higher priority, no stream waits for the default one");
 	device_close(device);
 	ok(fake.objects == 0, "all is given back");
@@ -187,8 +187,8 @@ static void test_alloc(void)
 
 	OK_STATUS(device_alloc(device, &memory, 1000, "a test", NULL, &error), 0, &error,
 		  "an allocation");
-	ok(fake_called(at, "malloc 1000") && fake_called(at + 1, "set 0 1000 in 7") &&
-		   fake_called(at + 2, "wait 7"),
+	ok(fake_called(at, "malloc 1000") && fake_called(at + 1, "set 0 1000 in 5") &&
+		   fake_called(at + 2, "wait 5"),
 	   "is cleared on a stream of its own, and waited for");
 	OK_STATUS(device_alloc_host(device, &pinned, 8, "a test", &error), 0, &error,
 		  "pinned memory");
@@ -218,12 +218,12 @@ static void test_copy(void)
 	device_alloc(device, &memory, 8, "a test", NULL, &error);
 	device_alloc_host(device, &pinned, 8, "a test", &error);
 	at = fake.calls;
-	device_copy(device, DEVICE_COPY, memory, host, 8, &error);
-	device_copy(device, DEVICE_COPY, host, memory, 8, &error);
-	ok(fake_called(at, "copy 8 in 5") && fake_called(at + 1, "wait 5") &&
-		   fake_called(at + 2, "copy 8 in 5") && fake_called(at + 3, "wait 5"),
+	device_copy(device, DEVICE_REDUCE, memory, host, 8, &error);
+	device_copy(device, DEVICE_REDUCE, host, memory, 8, &error);
+	ok(fake_called(at, "copy 8 in 3") && fake_called(at + 1, "wait 3") &&
+		   fake_called(at + 2, "copy 8 in 3") && fake_called(at + 3, "wait 3"),
 	   "a copy of the host's own memory is waited for, either way");
-	device_copy(device, DEVICE_COPY, memory, pinned, 8, &error);
+	device_copy(device, DEVICE_REDUCE, memory, pinned, 8, &error);
 	ok(fake.calls == at + 5, "one of pinned memory is not");
 	device_close(device);
 }
@@ -235,7 +235,7 @@ static void test_marks(void)
 	struct device *device = sound();
 
 	ok(device_reached(device, 5, &error) == 1, "a mark that was never set is behind us");
-	device_mark(device, DEVICE_COPY, 5, &error);
+	device_mark(device, DEVICE_REDUCE, 5, &error);
 	fake.busy = true;
 	ok(device_reached(device, 5, &error) == 0 && fake.last == cudaSuccess, "or not yet");
 	fake.busy = false;
@@ -290,7 +290,7 @@ static void test_patience(void)
 		  "and what never does for a while");
 	ok(says("GPU 1 (NVIDIA Fake): ") && says("did not end in 0.05 s") && says("Xid"), "%s",
 	   error.text);
-	OK_STATUS(device_copy(device, DEVICE_COPY, memory, host, 8, &error), DDP_ERR_ENGINE, &error,
+	OK_STATUS(device_copy(device, DEVICE_REDUCE, memory, host, 8, &error), DDP_ERR_ENGINE, &error,
 		  "likewise a copy that waits");
 	OK_STATUS(device_alloc(device, &memory, 8, "a test", NULL, &error), DDP_ERR_ENGINE, &error,
 		  "and memory that is cleared");

@@ -19,8 +19,8 @@
 struct device;
 struct device_graph;
 
-/* COMPUTE does the step; REDUCE has a higher priority, for sums; COPY brings samples. */
-enum device_stream { DEVICE_COMPUTE, DEVICE_REDUCE, DEVICE_COPY, DEVICE_STREAMS };
+/* COMPUTE does the step; REDUCE has a higher priority, for sums. */
+enum device_stream { DEVICE_COMPUTE, DEVICE_REDUCE, DEVICE_STREAMS };
 
 enum { DEVICE_UUID = 64 };
 

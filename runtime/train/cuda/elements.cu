@@ -93,8 +93,6 @@ void kernel_add(void *stream, const void *a, const void *b, void *y, size_t coun
 		act<ADD>(stream, a, b, y, count, 1, type);
 }
 
-/* --- Bias --------------------------------------------------------------------------------------- */
-
 /* --- From type to type -------------------------------------------------------------------------- */
 
 enum { CONVERTED = 4 }; /* by a thread: 16 bytes of f32 */

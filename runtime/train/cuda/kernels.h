@@ -4,7 +4,8 @@
  *
  * Each function enqueues on [stream] and returns; device_check() tells whether it could. Pointers are to
  * device memory unless they say otherwise. Activations are N, H, W, C in [type] (f32, bf16, f16);
- * arithmetic is f32 and results are rounded once. All are deterministic: no atomics, sums in a fixed order.
+ * arithmetic is f32 and results are rounded once. All are deterministic: sums in a fixed order, no atomic
+ * additions.
  *
  * A STEP'S NUMBERS lie in device memory, in struct kernel_step, and not in
  * arguments: a captured graph is launched for every step. A batch has room for [batch] samples, of which
