@@ -14,10 +14,15 @@ enum { ALIGNMENT = 4096 };
 /* One way for all ranks, as their versions are equal. */
 enum method { PLAIN, REGISTERED, WINDOWS };
 
+/*
+ * In windows NCCL runs kernels of another kind, between GPUs of one node. From 2.28.3 on they did not wait for the
+ * kernel in front of them on the stream, whose results they read, until 2.30.7; nor did ncclCommAbort() end them
+ * before 2.29.7.
+ */
 static enum method method_of(const struct ddp_device *device)
 {
 #if NCCL_HAS(2, 27, 3)
-	if (device->version >= NCCL_VERSION(2, 27, 3) && ncclCommWindowRegister &&
+	if (device->version >= NCCL_VERSION(2, 30, 7) && ncclCommWindowRegister &&
 	    ncclCommWindowDeregister && ncclMemAlloc && ncclMemFree)
 		return WINDOWS;
 #endif

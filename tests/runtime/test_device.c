@@ -328,7 +328,7 @@ START_TEST(test_card)
 	ck_assert_str_eq(plain.host, host);
 	ENGINE->describe(device, text, sizeof(text));
 	unit_pieces("describe", text,
-		    (const char *const[]){"NCCL 2.28.9", "Fake 0", plain.uuid, "windows", NULL});
+		    (const char *const[]){"NCCL 2.28.9", "Fake 0", plain.uuid, "registered", NULL});
 	close_clean();
 
 	setenv("NCCL_HOSTID", "other", 1);
@@ -823,10 +823,16 @@ static const struct {
 	const char *calls[8], *end[8];
 } methods[] = {
 	{"windows",
-	 22703,
+	 23007,
 	 {"ncclMemAlloc", "ncclAllReduce", "ncclCommWindowRegister", "ncclAllReduce",
 	  "ncclCommWindowDeregister", "ncclMemFree"},
 	 {"ncclCommWindowDeregister", "ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"}},
+	/* Whose windows have kernels that do not wait for what is in front of them. */
+	{"registered",
+	 23004,
+	 {"ncclMemAlloc", "ncclAllReduce", "ncclCommRegister", "ncclAllReduce",
+	  "ncclCommDeregister", "ncclMemFree"},
+	 {"ncclCommDeregister", "ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"}},
 	{"registered",
 	 21901,
 	 {"ncclMemAlloc", "ncclAllReduce", "ncclCommRegister", "ncclAllReduce",
@@ -867,7 +873,7 @@ START_TEST(test_register_fails)
 	struct ddp_watch watch = seconds(30);
 	void *memory;
 
-	fake->version = _i == 0 ? 22809 : 22000;
+	fake->version = _i == 0 ? 23007 : 22000;
 	open_connected(2);
 	fake->fail = registrations[_i];
 	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, NULL), 0);
@@ -908,6 +914,7 @@ START_TEST(test_register_hangs)
 	struct ddp_error error = {0, ""};
 	void *memory;
 
+	fake->version = 23007;
 	open_connected(2);
 	fake->hang = "ncclCommWindowRegister";
 	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), DDP_ERR_TIMEOUT);
