@@ -190,8 +190,6 @@ link_libraries() {
 	# shellcheck disable=SC2046 # words
 	ar rcs "$dir/libsampling.a" $(grep /runtime_sampling_ <<<"${objects[ddp]}")
 	link ddp-train "$(object_of runtime/train/main.c)" "${train_link[@]}" || return
-	[[ $emulate == yes ]] ||
-		link hello-ddp-cuda "$(object_of job-templates/hello-ddp-cuda.cu)" "$dir/libddp.so" "${cuda_link[@]}" || return
 	link layers "$(object_of tests/bench/layers.c)" "${train_link[@]}"
 }
 
@@ -275,12 +273,14 @@ build() {
 	zlib_link=() libraries=()
 	write_generated
 	plan_all
-	compile_all || return
+	compile_all || { rm -f "$dir"/*.so "$dir/ddp-train" "$dir/complete"; return 1; }
 	if [[ -e $dir/complete && "$(cat "$dir/complete")" == "${tests[*]} ${sources[*]}" ]]; then
 		echo "ok 1 - the build in $dir is complete"
 		return
 	fi
-	rm -f "$dir"/*.so
+	# What was tried with another build is tried again.
+	rm -f "$dir"/*.so "$dir/ddp-train" "$dir/complete"
+	: >"$dir/done"
 	link_all && echo "${tests[*]} ${sources[*]}" >"$dir/complete"
 }
 
@@ -292,6 +292,8 @@ link_all() {
 	fi
 	link_shards bench_shards "$(object_of tests/bench/shards.c)"
 	for test in "${tests[@]}"; do link_test "$test" || status=1; done
+	[[ $emulate == yes ]] ||
+		link hello-ddp-cuda "$(object_of job-templates/hello-ddp-cuda.cu)" "$dir/libddp.so" "${cuda_link[@]}" || status=1
 	[[ $emulate == yes ]] || link_trace
 	return $status
 }
