@@ -429,8 +429,9 @@ DDP_API void ddp_gradients_set_sync(struct ddp_gradients *gradients, bool sync);
  * ON A DEVICE. With ddp_gradients_options.device the views lie in device memory of the caller's:
  * ddp_gradients_bytes() of it, zeroed, from ddp_device_alloc(), which NCCL and ranks that share a GPU sum
  * without a copy; a rank that is alone and has joined no device takes any, and has one stream. Sums are enqueued
- * on [stream], NULL: the library's own. After each bucket the device writes the number of buckets that
- * were summed so far to [progress], host memory that it reaches (cudaHostAlloc), unless that is NULL.
+ * on [stream], NULL: the library's own. After each bucket, where there are several ranks, the device writes the
+ * number of buckets that were summed so far to [progress], host memory that it reaches (cudaHostAlloc), unless
+ * that is NULL.
  *
  *	ddp_gradients_create(&gradients, ddp, &options, parameters, count);
  *	ddp_device_alloc(ddp, ddp_gradients_bytes(gradients), &memory);
@@ -453,7 +454,8 @@ DDP_API int ddp_gradients_place(struct ddp_gradients *gradients, void *memory, v
  * ddp_gradients_finish(), but that it is [stream] which waits for all sums. Both may be captured into a
  * CUDA graph where ddp_device_captures() is true. Where it is not, a graph has the backward pass without
  * them: launch it, then call finish_on alone, which enqueues all sums behind it. By the thread that uses
- * the handle. Collective.
+ * the handle. Graphs that have them are destroyed before ddp_device_free() of the views and before ddp_destroy():
+ * NCCL waits for that. Collective.
  */
 DDP_API int ddp_gradients_ready_on(struct ddp_gradients *gradients, size_t index, void *stream);
 DDP_API int ddp_gradients_finish_on(struct ddp_gradients *gradients, void *stream);

@@ -13,7 +13,7 @@
 enum { SPINS = 200, LONGEST = 1000000 };
 
 /* Seconds that a wait for other GPUs has longer: their ranks know better whom they wait for. */
-#define GRACE_WIDE 1.0
+#define GRACE_WIDE 2.0
 
 /* Seconds to hear from the ranks of another node whom they lost. */
 #define HEAR_SECONDS 1.0

@@ -26,9 +26,13 @@ static int train(const struct options *options)
 	status = trainer_run(ddp, options);
 	fflush(NULL);
 	/* The launcher removes the records that a summary of libddp's would name. */
-	if (status > TRAINER_STOPPED && launch_is_launched())
+	if (status <= TRAINER_STOPPED || !launch_is_launched())
+		ddp_destroy(ddp);
+	/* A call into the driver that hangs in another thread is not for its destructors to find. */
+	if (status > TRAINER_STOPPED) {
+		fflush(NULL);
 		_exit(status);
-	ddp_destroy(ddp);
+	}
 	return status;
 }
 

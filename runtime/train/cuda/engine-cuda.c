@@ -25,7 +25,19 @@
 
 int cuda_told(const struct engine *engine, int status, struct ddp_error *error)
 {
-	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(engine->setup.ddp)) : 0;
+	const char *text = ddp_error(engine->setup.ddp);
+	const uint64_t *ended = engine->memory.progress;
+	uint64_t begun;
+
+	if (status >= 0)
+		return 0;
+	if (!ended)
+		return ddp_error_set(error, status, "%s", text);
+	begun = engine->launched * ddp_gradients_buckets(engine->setup.model->gradients);
+	return ddp_error_set(error, status,
+			     "%s (of the sums of gradients %llu have ended, and %llu were begun at "
+			     "most)",
+			     text, (unsigned long long)*ended, (unsigned long long)begun);
 }
 
 /* Join libddp's engine between devices, once; one rank needs none. Collective. */
@@ -593,6 +605,9 @@ static void cuda_close(struct engine *engine)
 {
 	if (!engine)
 		return;
+	/* NCCL gives nothing up before the graphs that hold its collectives are gone. */
+	if (engine->ranks > 1 && !engine->broken)
+		engine->broken = ddp_device_check(engine->setup.ddp) < 0;
 	if (!engine->broken)
 		cuda_wait(engine, NULL);
 	for (int i = 0; i < CUDA_GRAPHS; i++)

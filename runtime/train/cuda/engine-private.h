@@ -143,7 +143,7 @@ int cuda_backward(struct engine *engine, struct ddp_error *error);
 
 /* --- engine-cuda.c: sums over ranks -------------------------------------------------------------- */
 
-/* What libddp said, in the engine's words. Returns [status]. */
+/* What libddp said, and how far the sums of gradients had come. Returns [status]. */
 int cuda_told(const struct engine *engine, int status, struct ddp_error *error);
 
 /*

@@ -144,28 +144,20 @@ int cuda_break(struct engine *engine, int status)
 
 int cuda_wait(struct engine *engine, struct ddp_error *error)
 {
-	struct ddp *ddp = engine->setup.ddp;
 	struct ddp_error inner;
 	int status;
 
-	if (engine->ranks == 1)
-		status = device_wait(engine->device, DEVICE_COMPUTE, &inner);
-	else
-		status = cuda_told(engine, ddp_device_wait(ddp, cuda_stream(engine)), &inner);
+	if (engine->ranks > 1) {
+		status = ddp_device_wait(engine->setup.ddp, cuda_stream(engine));
+		return cuda_break(engine, cuda_told(engine, status, error));
+	}
+	status = device_wait(engine->device, DEVICE_COMPUTE, &inner);
 	if (status == 0)
 		return 0;
-	if (engine->ranks == 1 && engine->launched > 0)
+	if (engine->launched > 0)
 		ddp_error_set(error, status, "%.900s; %llu steps have ended, %llu were begun",
 			      inner.text, (unsigned long long)engine->told,
 			      (unsigned long long)engine->launched);
-	else if (engine->ranks > 1)
-		ddp_error_set(error, status,
-			      "%s (of the sums of gradients %llu have ended, and "
-			      "%llu were begun at most)",
-			      inner.text, (unsigned long long)*engine->memory.progress,
-			      (unsigned long long)(engine->launched *
-						   ddp_gradients_buckets(
-							   engine->setup.model->gradients)));
 	else
 		ddp_error_set(error, status, "%s", inner.text);
 	return cuda_break(engine, status);
@@ -413,7 +405,8 @@ int cuda_settle(struct engine *engine, struct engine_step *done, struct ddp_erro
 		return status;
 	tell(engine, done);
 	done->seconds[ENGINE_COMPUTE] = ddp_seconds() - begin;
-	if (engine->scaling && engine->last.sequence > 0) {
+	/* After a push the scale is what was pushed. */
+	if (engine->scaling && engine->last.sequence > 0 && !engine->anew) {
 		engine->setup.scaler->scale = engine->last.scale;
 		engine->setup.scaler->good_steps = engine->last.good_steps;
 	}
