@@ -290,8 +290,8 @@ static void test_patience(void)
 		  "and what never does for a while");
 	ok(says("GPU 1 (NVIDIA Fake): ") && says("did not end in 0.05 s") && says("Xid"), "%s",
 	   error.text);
-	OK_STATUS(device_copy(device, DEVICE_REDUCE, memory, host, 8, &error), DDP_ERR_ENGINE, &error,
-		  "likewise a copy that waits");
+	OK_STATUS(device_copy(device, DEVICE_REDUCE, memory, host, 8, &error), DDP_ERR_ENGINE,
+		  &error, "likewise a copy that waits");
 	OK_STATUS(device_alloc(device, &memory, 8, "a test", NULL, &error), DDP_ERR_ENGINE, &error,
 		  "and memory that is cleared");
 	ok(!memory && fake_count("free") == 0, "whose return would wait as well");
