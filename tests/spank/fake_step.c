@@ -1,15 +1,236 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* fake_step.c - slurmctld, and a step from srun to its last task */
 #include "config.h"
 
-#include "fake_step.h"
+#include "fake_slurm.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
 
 extern char **environ;
+
+struct fake_slurmctld fake_slurmctld;
+
+unsigned fake_questions(void)
+{
+	return fake_slurmctld.asked.layout + fake_slurmctld.asked.steps +
+	       fake_slurmctld.asked.node + fake_slurmctld.asked.nodes + fake_slurmctld.asked.job;
+}
+
+/*
+ * Read the next node of a layout at [*at]: its name, and its tasks.
+ * Returns the number of tasks, or -1 at the end.
+ */
+static int layout_next(const char **at, char *name, uint32_t *tasks)
+{
+	const char *p = *at + strspn(*at, " ");
+	size_t n = strcspn(p, ":");
+	int count = 0;
+
+	if (!*p)
+		return -1;
+	memcpy(name, p, n);
+	name[n] = '\0';
+	for (p += n; *p == ':' || *p == ',';) {
+		char *end;
+
+		tasks[count++] = (uint32_t)strtoul(p + 1, &end, 10);
+		p = end;
+	}
+	*at = p;
+	return count;
+}
+
+static bool refuses(void)
+{
+	errno = SLURM_COMMUNICATIONS_CONNECTION_ERROR;
+	return fake_slurmctld.down;
+}
+
+static char *text_or_null(const char *text)
+{
+	return text ? strdup(text) : NULL;
+}
+
+slurm_step_layout_t *slurm_job_step_layout_get(slurm_step_id_t *id)
+{
+	const char *at = fake_slurmctld.layout;
+	slurm_step_layout_t *layout;
+	char name[64], list[256] = "";
+	uint32_t tasks[FAKE_LOCAL];
+	int n;
+
+	fake_slurmctld.asked.layout++;
+	if (refuses() || !at || id->job_id != fake_slurmctld.job ||
+	    id->step_id != fake_slurmctld.step)
+		return NULL;
+	layout = calloc(1, sizeof(*layout));
+	layout->tasks = calloc(FAKE_NODES, sizeof(*layout->tasks));
+	layout->tids = calloc(FAKE_NODES, sizeof(*layout->tids));
+	while ((n = layout_next(&at, name, tasks)) >= 0) {
+		uint32_t i = layout->node_cnt++;
+
+		sprintf(list + strlen(list), "%s%s", i ? "," : "", name);
+		layout->tasks[i] = (uint16_t)n;
+		layout->task_cnt += (uint32_t)n;
+		/* To the byte, so that a reader beyond the end is seen. */
+		layout->tids[i] = malloc((size_t)n * sizeof(**layout->tids));
+		memcpy(layout->tids[i], tasks, (size_t)n * sizeof(**layout->tids));
+	}
+	layout->node_list = strdup(list);
+	fake_slurmctld.answers++;
+	return layout;
+}
+
+void slurm_job_step_layout_free(slurm_step_layout_t *layout)
+{
+	for (uint32_t i = 0; i < layout->node_cnt; i++)
+		free(layout->tids[i]);
+	free(layout->tids);
+	free(layout->tasks);
+	free(layout->node_list);
+	free(layout);
+	fake_slurmctld.answers--;
+}
+
+static int load_step(uint32_t job, uint32_t step, job_step_info_response_msg_t **answer)
+{
+	fake_slurmctld.asked.steps++;
+	if (refuses())
+		return SLURM_ERROR;
+	if (job != fake_slurmctld.job) {
+		errno = ESLURM_INVALID_JOB_ID;
+		return SLURM_ERROR;
+	}
+	*answer = calloc(1, sizeof(**answer));
+	fake_slurmctld.answers++;
+	if (step == fake_slurmctld.step) {
+		(*answer)->job_step_count = 1;
+		(*answer)->job_steps = calloc(1, sizeof(*(*answer)->job_steps));
+	}
+	return SLURM_SUCCESS;
+}
+
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 11, 0)
+int slurm_get_job_steps(slurm_step_id_t *id, job_step_info_response_msg_t **answer, uint16_t flags)
+{
+	(void)flags;
+	return load_step(id->job_id, id->step_id, answer);
+}
+#else
+int slurm_get_job_steps(time_t update, uint32_t job, uint32_t step,
+			job_step_info_response_msg_t **answer, uint16_t flags)
+{
+	(void)update;
+	(void)flags;
+	return load_step(job, step, answer);
+}
+#endif
+
+void slurm_free_job_step_info_response_msg(job_step_info_response_msg_t *answer)
+{
+	free(answer->job_steps);
+	free(answer);
+	fake_slurmctld.answers--;
+}
+
+static int load_nodes(const char *name, node_info_msg_t **answer)
+{
+	if (refuses())
+		return SLURM_ERROR;
+	*answer = calloc(1, sizeof(**answer));
+	(*answer)->node_array = calloc(FAKE_NODES, sizeof(*(*answer)->node_array));
+	for (int i = 0; i < FAKE_NODES; i++) {
+		const struct fake_node_record *record = &fake_slurmctld.nodes[i];
+		node_info_t *node = &(*answer)->node_array[(*answer)->record_count];
+
+		if (!record->name || (name && strcmp(name, record->name) != 0))
+			continue;
+		node->name = strdup(record->name);
+		node->node_addr = text_or_null(record->address);
+		node->gres = text_or_null(record->gres);
+		(*answer)->record_count++;
+	}
+	fake_slurmctld.answers++;
+	return SLURM_SUCCESS;
+}
+
+int slurm_load_node_single(node_info_msg_t **answer, char *name, uint16_t flags)
+{
+	(void)flags;
+	fake_slurmctld.asked.node++;
+	return load_nodes(name, answer);
+}
+
+int slurm_load_node(time_t update, node_info_msg_t **answer, uint16_t flags)
+{
+	(void)update;
+	(void)flags;
+	fake_slurmctld.asked.nodes++;
+	return load_nodes(NULL, answer);
+}
+
+void slurm_free_node_info_msg(node_info_msg_t *answer)
+{
+	for (uint32_t i = 0; i < answer->record_count; i++) {
+		free(answer->node_array[i].name);
+		free(answer->node_array[i].node_addr);
+		free(answer->node_array[i].gres);
+	}
+	free(answer->node_array);
+	free(answer);
+	fake_slurmctld.answers--;
+}
+
+static int load_job(uint32_t job, job_info_msg_t **answer)
+{
+	slurm_job_info_t *info;
+
+	fake_slurmctld.asked.job++;
+	if (refuses() || job != fake_slurmctld.job)
+		return SLURM_ERROR;
+	info = calloc(1, sizeof(*info));
+	info->tres_per_node = text_or_null(fake_slurmctld.tres_per_node);
+	*answer = calloc(1, sizeof(**answer));
+	(*answer)->record_count = 1;
+	(*answer)->job_array = info;
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+	info->step_id.job_id = job;
+#else
+	info->job_id = job;
+#endif
+	fake_slurmctld.answers++;
+	return SLURM_SUCCESS;
+}
+
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
+int slurm_load_job(job_info_msg_t **answer, slurm_step_id_t id, uint16_t flags)
+{
+	(void)flags;
+	return load_job(id.job_id, answer);
+}
+#else
+int slurm_load_job(job_info_msg_t **answer, uint32_t job, uint16_t flags)
+{
+	(void)flags;
+	return load_job(job, answer);
+}
+#endif
+
+void slurm_free_job_info_msg(job_info_msg_t *answer)
+{
+	free(answer->job_array->tres_per_node);
+	free(answer->job_array);
+	free(answer);
+	fake_slurmctld.answers--;
+}
+
+/* --- The step --------------------------------------------------------------------------- */
 
 /* What is known of the whole step: the numbers of Slurm's variables. */
 struct shape {
@@ -27,7 +248,7 @@ static void describe(const struct fake_step *step, struct shape *shape)
 		const char *at = step->components[c].layout;
 		int n;
 
-		while (at && (n = fake_layout_next(&at, name, tasks)) >= 0) {
+		while (at && (n = layout_next(&at, name, tasks)) >= 0) {
 			sprintf(shape->list + strlen(shape->list), "%s%s", shape->nodes ? "," : "",
 				name);
 			sprintf(shape->tasks + strlen(shape->tasks), "%s%d",
@@ -36,8 +257,6 @@ static void describe(const struct fake_step *step, struct shape *shape)
 			shape->ranks += (uint32_t)n;
 		}
 	}
-	if (step->components[0].list)
-		strcpy(shape->list, step->components[0].list);
 }
 
 uint32_t fake_ranks(const struct fake_step *step)
@@ -77,13 +296,8 @@ static int give_options(struct spank_handle *process, const char *options, const
 	return rc;
 }
 
-static char **program_of(const struct fake_step *step)
-{
-	static char *argv[] = {NULL, "train.py", NULL};
-
-	argv[0] = (char *)(step->program ? step->program : "python3");
-	return argv;
-}
+/* A step's program, which is no launcher of an MPI. */
+static char *program[] = {"python3", "train.py", NULL};
 
 static void prepare(struct fake_step *step)
 {
@@ -94,10 +308,7 @@ static void prepare(struct fake_step *step)
 		step->job = 4711;
 	ctld->job = step->job;
 	ctld->step = step->step;
-	if (!ctld->layout)
-		ctld->layout = step->components[0].layout;
-	if (!ctld->layout_list)
-		ctld->layout_list = step->components[0].list;
+	ctld->layout = step->components[0].layout;
 	fake_env_apply(&env, step->env);
 	fake_env_become(env);
 	fake_env_free(env);
@@ -117,7 +328,7 @@ static void step_exists(struct fake_step *step, const struct shape *shape)
 		fake_env_set(&env, "SLURM_CLUSTER_NAME", "alpha");
 	fake_env_set(&env, "SLURM_NODELIST", shape->list);
 	/* Only a layout by hand puts task 0 elsewhere than on the first node. */
-	if (fake_layout_next(&at, name, tasks) > 0 && tasks[0] != 0)
+	if (layout_next(&at, name, tasks) > 0 && tasks[0] != 0)
 		fake_env_set(&env, "SLURM_DISTRIBUTION", "arbitrary");
 	at = step->components[0].layout;
 	fake_env_become(env);
@@ -127,7 +338,7 @@ static void step_exists(struct fake_step *step, const struct shape *shape)
 	step->srun->step = step->step;
 	step->srun->tasks = shape->ranks;
 	step->srun->nodes = 0;
-	while (at && fake_layout_next(&at, name, tasks) >= 0)
+	while (at && layout_next(&at, name, tasks) >= 0)
 		step->srun->nodes++;
 }
 
@@ -163,8 +374,7 @@ int fake_srun(struct fake_step *step)
 	describe(step, &shape);
 	prepare(step);
 	step->srun = fake_process(S_CTX_LOCAL, "submit", step->srun_conf);
-	step->srun->program = program_of(step);
-	step->srun->lines = step->lines ? step->lines : 1;
+	step->srun->program = program;
 	if (srun_hook(step, "init") < 0)
 		return -1;
 	rc = parse_command_lines(step);
@@ -195,33 +405,14 @@ void fake_srun_exit(struct fake_step *step)
 
 /* --- Nodes ------------------------------------------------------------------------------ */
 
-static bool survives_export_none(const char *assignment)
-{
-	return strncmp(assignment, "SLURM", 5) == 0 ||
-	       strncmp(assignment, "_SLURM_SPANK_OPTION_", 20) == 0;
-}
-
 /* The step's environment on a node: what srun sent, and what slurmstepd adds. */
 static char **step_env(const struct fake_step *step, int c, const struct shape *shape)
 {
 	char **env = fake_env_copy(step->launched[c]);
-	size_t kept = 0;
 
-	for (size_t i = 0; env[i]; i++) {
-		char *assignment = env[i];
-
-		env[i] = NULL;
-		if (step->export_none && !survives_export_none(assignment))
-			free(assignment);
-		else
-			env[kept++] = assignment;
-	}
-	set_number(&env, "SLURM_JOB_ID",
-		   step->components[c].job ? step->components[c].job : step->job);
+	set_number(&env, "SLURM_JOB_ID", step->job);
 	set_number(&env, "SLURM_STEP_ID", step->step);
 	fake_env_set(&env, "SLURM_STEP_NODELIST", shape->list);
-	if (fake_slurmctld.reserved_ports)
-		fake_env_set(&env, "SLURM_STEP_RESV_PORTS", fake_slurmctld.reserved_ports);
 	set_number(&env, "SLURM_STEP_NUM_NODES", shape->nodes);
 	set_number(&env, "SLURM_STEP_NUM_TASKS", shape->ranks);
 	fake_env_set(&env, "SLURM_STEP_TASKS_PER_NODE", shape->tasks);
@@ -243,12 +434,11 @@ struct spank_handle *fake_node_begin(struct fake_step *step, int c, const char *
 	fake_env_become(own);
 	free(own[0]);
 	node->has_job = true;
-	node->lines = step->lines ? step->lines : 1;
-	node->job = step->components[c].job ? step->components[c].job : step->job;
+	node->job = step->job;
 	node->step = step->step;
 	node->nodes = shape.nodes;
 	node->tasks = shape.ranks;
-	node->program = program_of(step);
+	node->program = program;
 	node->env = step_env(step, c, &shape);
 	fake_hook(node, "init");
 	give_options(node, step->inherited, "(null)");
@@ -272,7 +462,7 @@ static void locate(const struct fake_step *step, uint32_t rank, int *component, 
 		const char *at = step->components[c].layout;
 		int n;
 
-		for (; at && (n = fake_layout_next(&at, name, tasks)) >= 0; index++)
+		for (; at && (n = layout_next(&at, name, tasks)) >= 0; index++)
 			for (int i = 0; i < n; i++)
 				if (tasks[i] == rank) {
 					*component = c;
@@ -341,7 +531,7 @@ void fake_nodes(struct fake_step *step)
 		const char *at = step->components[c].layout;
 		int n;
 
-		while (at && (n = fake_layout_next(&at, name, tasks)) >= 0)
+		while (at && (n = layout_next(&at, name, tasks)) >= 0)
 			run_node(step, c, name, tasks, n);
 	}
 	fake_env_become(srun_env);

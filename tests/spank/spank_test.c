@@ -5,15 +5,11 @@
 
 #include <dirent.h>
 #include <ftw.h>
-#include <stdarg.h>
-#include <sys/stat.h>
 
 extern char **environ;
 
-char spank_dir[128];
+static char scratch[] = "/tmp/ddp-spank-XXXXXX";
 static char **original;
-
-enum { NOBODY = 65534 };
 
 static void setup(void)
 {
@@ -24,8 +20,8 @@ static void setup(void)
 	fake_env_become(bare);
 	fake_forget();
 	memset(&fake_slurmctld, 0, sizeof(fake_slurmctld));
-	strcpy(spank_dir, "/tmp/ddp-spank-XXXXXX");
-	ck_assert(mkdtemp(spank_dir) && chmod(spank_dir, 0755) == 0 && chdir(spank_dir) == 0);
+	strcpy(scratch, "/tmp/ddp-spank-XXXXXX"); /* where tests run without a fork, again */
+	ck_assert(mkdtemp(scratch) && chdir(scratch) == 0);
 }
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
@@ -38,9 +34,8 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 
 static void teardown(void)
 {
-	become_root();
 	ck_assert_int_eq(chdir("/"), 0);
-	ck_assert_int_eq(nftw(spank_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+	ck_assert_int_eq(nftw(scratch, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
 	fake_env_become(original);
 	fake_env_free(original);
 	ck_assert_msg(fake_slurmctld.answers == 0, "%u answers of slurmctld are not given back",
@@ -52,16 +47,9 @@ int spank_run(const char *name, void (*fill)(TCase *tcase))
 {
 	Suite *suite = suite_create(name);
 	TCase *tcase = tcase_create(name);
-	const char *built = getenv("DDP_PLUGIN");
-	char *plugin;
 	SRunner *runner;
 	int failed;
 
-	/* Some tests go on as another user, who need not see the build directory. */
-	if (!built)
-		fake_die("DDP_PLUGIN does not name the plugin");
-	plugin = fake_copy_plugin(built);
-	setenv("DDP_PLUGIN", plugin, 1);
 	tcase_add_checked_fixture(tcase, setup, teardown);
 	tcase_set_timeout(tcase, 60);
 	fill(tcase);
@@ -70,8 +58,6 @@ int spank_run(const char *name, void (*fill)(TCase *tcase))
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);
 	srunner_free(runner);
-	unlink(plugin);
-	free(plugin);
 	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -154,34 +140,9 @@ int count_entries(const char *path)
 	return n;
 }
 
-const char *in_dir(const char *format, ...)
-{
-	static char paths[8][512];
-	static unsigned next;
-	char *path = paths[next++ % 8];
-	int n = snprintf(path, sizeof(paths[0]), "%s/", spank_dir);
-	va_list ap;
-
-	va_start(ap, format);
-	vsnprintf(path + n, sizeof(paths[0]) - (size_t)n, format, ap);
-	va_end(ap);
-	return path;
-}
-
 void write_text(const char *path, const char *text)
 {
 	FILE *file = fopen(path, "w");
 
 	ck_assert_msg(file && fputs(text, file) >= 0 && fclose(file) == 0, "cannot write %s", path);
-}
-
-bool become_nobody(void)
-{
-	return geteuid() == 0 && seteuid(NOBODY) == 0;
-}
-
-void become_root(void)
-{
-	if (getuid() == 0)
-		ck_assert_int_eq(seteuid(0), 0);
 }

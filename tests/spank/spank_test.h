@@ -14,15 +14,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "fake_step.h"
+#include "fake_slurm.h"
 
 #define ROWS(table) ((int)(sizeof(table) / sizeof((table)[0])))
 
 /* A test of its own for each row of [table]. */
 #define SPANK_ROWS(tcase, test, table) tcase_add_loop_test(tcase, test, 0, ROWS(table))
-
-/* The test's directory, which is the working directory. */
-extern char spank_dir[128];
 
 /* Run what [fill] adds. Returns main's value. */
 int spank_run(const char *name, void (*fill)(TCase *tcase));
@@ -49,14 +46,7 @@ void expect_refused(const char *row, const struct fake_step *step, const char *w
 /* How many entries [path] has, -1 if it is no directory. */
 int count_entries(const char *path);
 
-/* "<test's directory>/[format]", good until the eighth call after this one. */
-const char *in_dir(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
 /* Write [text] to [path]. */
 void write_text(const char *path, const char *text);
-
-/* Act as another user than root, as which access is checked, and as root again. */
-bool become_nobody(void);
-void become_root(void);
 
 #endif /* DDP_TESTS_SPANK_TEST_H */

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "fake_step.h"
+#include "fake_slurm.h"
 
 /* What callgrind looks for, so it stays a function. */
 int fake_task_init(struct spank_handle *node);

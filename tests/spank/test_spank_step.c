@@ -1,138 +1,121 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_spank_step.c - a step from srun to its last task: what reaches the tasks, who speaks when
+ * the step or one task is refused, what is asked of slurmctld, and what is removed at the end
+ */
 #include "config.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <slurm/slurm.h>
-#include <sys/socket.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 
 #include "spank_test.h"
 
-/* --- Shapes: who am I, and do all agree? --------------------------------------------------- */
+static const struct fake_component four = {"n1:0,1 n2:2,3"};
 
+/* Let srun succeed, then change what the nodes get. */
+static void begin(struct fake_step *step)
+{
+	ck_assert_msg(fake_srun(step) == 0, "refused%s", fake_transcript());
+	ck_assert_ptr_nonnull(fake_env_get(step->launched[0], "SLURM_DDP_STEP"));
+}
+
+/* The step's directory, as its tasks would get it, between srun's part and the nodes'. */
+static const char *made_directory(const struct fake_step *step)
+{
+	static char path[512];
+	const char *plan = fake_env_get(step->launched[0], "SLURM_DDP_STEP");
+	const char *at = plan ? strstr(plan, ";directory=") : NULL;
+
+	ck_assert_msg(at, "no directory in %s%s", plan ? plan : "no plan", fake_transcript());
+	snprintf(path, sizeof(path), "%.*s", (int)strcspn(at + 11, ";"), at + 11);
+	return path;
+}
+
+static void end(struct fake_step *step)
+{
+	fake_srun_exit(step);
+	fake_step_clear(step);
+}
+
+/* --- Through all hooks -------------------------------------------------------------------- */
+
+#define GPU "CUDA_VISIBLE_DEVICES=0 SLURM_STEP_GPUS=0 "
+#define ERASED "-CUDA_VISIBLE_DEVICES -SLURM_STEP_GPUS SLURMD_TRES_BIND=gpu:single:1"
+
+/* What srun, slurmctld, the step and the task know meets in the variables of one task. */
 static const struct {
 	const char *name;
 	struct fake_component components[FAKE_COMPONENTS];
-	const char *host; /* of rank 0 */
-	const char *options, *env;
-	bool export_none;
-	unsigned uneven; /* times that this is said */
-} shapes[] = {
-	{"one task", {{"n1:0"}}, "n1"},
-	{"one node", {{"n1:0,1,2"}}, "n1"},
-	{"two nodes", {{"n1:0,1 n2:2,3"}}, "n1"},
-	{"cyclic", {{"n1:0,2 n2:1,3"}}, "n1"},
-	{"one task a node", {{"n1:0 n2:1 n3:2"}}, "n1"},
-	{"uneven", {{"n1:0,1,2 n2:3"}}, "n1", .uneven = 1},
-	{"compressed list", {{"n01:0 n02:1 n03:2", .list = "n[01-03]"}}, "n01"},
-	{"arbitrary", {{"n1:1,2 n2:0,3", .list = "n[1-2]"}}, "n2"},
-	{"task 0 on the last node", {{"n1:1 n2:2 n3:0", .list = "n[1-3]"}}, "n3"},
-	{"task 0 last on its node", {{"n1:1 n2:3,2,0", .list = "n[1-2]"}}, "n2", .uneven = 1},
-	{"het", {{"n2:0,1"}, {"n1:2"}}, "n2", .uneven = 1},
-	{"het, three", {{"n3:0"}, {"n1:1"}, {"n2:2"}}, "n3"},
-	{"het job", {{"n2:0,1"}, {"n1:2,3", .job = 4712}}, "n2"},
-	{"het job by SLURM_DDP", {{"n2:0"}, {"n1:1", .job = 4712}}, "n2", "", "SLURM_DDP=1"},
-	{"het, export none", {{"n2:0"}, {"n1:1"}}, "n2", "--ddp", "A=1", .export_none = true},
-	{"export none", {{"n1:0 n2:1"}}, "n1", "--ddp", "A=1", .export_none = true},
-	{"in a batch script", {{"n1:0 n2:1"}}, "n1", "--ddp", "SLURM_PROCID=0 SLURM_NTASKS=9"},
-	{"preserve-env", {{"n1:0"}}, "n1", "--ddp", "SLURM_NTASKS=6 SLURM_NNODES=3"},
+	const char *gres[2]; /* of n1 and n2, in slurmctld's records */
+	const char *host;    /* of rank 0 */
+	const char *want[4]; /* by rank */
+	unsigned said;
+} steps[] = {
+	{"cyclic",
+	 {{"n1:0,2 n2:1,3"}},
+	 .host = "n1",
+	 .want = {"RANK=0 LOCAL_RANK=0 NODE_RANK=0", "RANK=1 LOCAL_RANK=0 NODE_RANK=1",
+		  "RANK=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2", "RANK=3 WORLD_SIZE=4"}},
+	{"by hand, task 0 on the last node",
+	 {{"n1:1,2 n2:0,3"}},
+	 .host = "n2",
+	 .want = {"NODE_RANK=1 LOCAL_RANK=0", "NODE_RANK=0", "NODE_RANK=0 LOCAL_RANK=1"}},
+	{"uneven",
+	 {{"n1:0,1,2 n2:3"}},
+	 .host = "n1",
+	 .want = {"LOCAL_WORLD_SIZE=3", "RANK=1", "RANK=2", "LOCAL_WORLD_SIZE=1"},
+	 .said = 1},
+	{"a heterogeneous step",
+	 {{"n2:0,1"}, {"n1:2"}},
+	 .host = "n2",
+	 .want = {"WORLD_SIZE=3", "RANK=1 LOCAL_RANK=1", "RANK=2 NODE_RANK=1 LOCAL_WORLD_SIZE=1"},
+	 .said = 1},
+	{"shards, of nodes that differ",
+	 {{"n1:0 n2:1", GPU "SLURM_SHARDS_ON_NODE=2"}},
+	 {"gpu:1,shard:4", "gpu:1,shard:8"},
+	 "n1",
+	 {"DDP_SHARE=0.5 DDP_DEVICE=0", "DDP_SHARE=0.25"}},
+	/* MULTIPLE_SHARING_GRES_PJ of Slurm 23.11 */
+	{"shards on two GPUs of four",
+	 {{"n1:0,1", "CUDA_VISIBLE_DEVICES=1,3 SLURM_STEP_GPUS=1,3 SLURM_SHARDS_ON_NODE=8"}},
+	 {"gpu:4,shard:32"},
+	 "n1",
+	 {"DDP_SHARE=0.5 DDP_DEVICE=0 CUDA_VISIBLE_DEVICES=1,3", "DDP_SHARE=0.5 DDP_DEVICE=1"}},
+	{"a device that Slurm erased from the tasks",
+	 {{"n1:0,1", GPU "SLURM_SHARDS_ON_NODE=2", {ERASED, ERASED}}},
+	 {"gpu:2,shard:8"},
+	 "n1",
+	 {"CUDA_VISIBLE_DEVICES=0 DDP_DEVICE=0 DDP_SHARE=0.25", "CUDA_VISIBLE_DEVICES=0"},
+	 .said = 1},
 };
 
-static void expect_number(const char *row, const struct fake_step *step, uint32_t rank,
-			  const char *names, uint32_t want)
+START_TEST(test_step)
 {
-	char *copy = strdup(names), *rest = copy, *name, digits[16];
+	const char *row = steps[_i].name;
+	struct fake_step step = {.options = "--ddp"};
 
-	snprintf(digits, sizeof(digits), "%u", want);
-	while ((name = strsep(&rest, " ")))
-		expect_var(row, step, rank, name, digits);
-	free(copy);
-}
-
-/* The numbers of every task follow from the layout; what all must agree on is equal. */
-static void expect_world(const char *row, const struct fake_step *step)
-{
-	static const char *const equal[] = {"MASTER_ADDR",  "MASTER_PORT",   "DDP_RENDEZVOUS",
-					    "DDP_JOB",	    "DDP_INIT_FILE", "NCCL_SOCKET_MAGIC",
-					    "NCCL_RAS_ADDR"};
-	uint32_t tasks[FAKE_LOCAL], node = 0, nodes = 0, size = fake_ranks(step);
-	char name[64];
-
-	for (int pass = 0; pass < 2; pass++)
-		for (int c = 0; c < FAKE_COMPONENTS; c++) {
-			const char *at = step->components[c].layout;
-			int n;
-
-			for (; at && (n = fake_layout_next(&at, name, tasks)) >= 0; node++) {
-				if (pass == 0) {
-					nodes++;
-					continue;
-				}
-				for (int i = 0; i < n; i++) {
-					uint32_t r = tasks[i];
-
-					expect_number(row, step, r, "RANK DDP_RANK ROLE_RANK", r);
-					expect_number(row, step, r,
-						      "WORLD_SIZE DDP_SIZE ROLE_WORLD_SIZE", size);
-					expect_number(row, step, r, "LOCAL_RANK DDP_LOCAL_RANK",
-						      (uint32_t)i);
-					expect_number(row, step, r,
-						      "LOCAL_WORLD_SIZE DDP_LOCAL_SIZE",
-						      (uint32_t)n);
-					expect_number(row, step, r,
-						      "NODE_RANK GROUP_RANK DDP_NODE_RANK",
-						      node - nodes);
-					expect_number(row, step, r, "GROUP_WORLD_SIZE", nodes);
-				}
-			}
-		}
-	for (uint32_t r = 0; r < size; r++) {
-		ck_assert_msg(step->result[r] == 0, "%s: rank %u fails%s", row, r,
-			      fake_transcript());
-		expect_vars(row, step, r,
-			    "ROLE_NAME=default DDP_ATTEMPT=0 -DDP_ERROR -SLURM_DDP_STEP");
-		for (int e = 0; e < ROWS(equal); e++) {
-			ck_assert_msg(fake_var(step, 0, equal[e]), "%s: no %s", row, equal[e]);
-			expect_var(row, step, r, equal[e], fake_var(step, 0, equal[e]));
-		}
-	}
-}
-
-static void expect_url(const char *row, const struct fake_step *step, uint32_t rank)
-{
-	char url[512];
-
-	snprintf(url, sizeof(url), "file://%s/store", fake_var(step, rank, "DDP_RENDEZVOUS"));
-	expect_var(row, step, rank, "DDP_INIT_FILE", url);
-	snprintf(url + strlen(url), 64, "?rank=%u&world_size=%u", rank, fake_ranks(step));
-	expect_var(row, step, rank, "DDP_INIT_METHOD", url);
-}
-
-START_TEST(test_shape)
-{
-	const char *row = shapes[_i].name;
-	struct fake_step step = {
-		.options = shapes[_i].options ? shapes[_i].options : "--ddp",
-		.env = shapes[_i].env,
-		.export_none = shapes[_i].export_none,
-	};
-
-	memcpy(step.components, shapes[_i].components, sizeof(step.components));
+	memcpy(step.components, steps[_i].components, sizeof(step.components));
+	fake_slurmctld.nodes[0] = (struct fake_node_record){"n1", "n1", steps[_i].gres[0]};
+	fake_slurmctld.nodes[1] = (struct fake_node_record){"n2", "n2", steps[_i].gres[1]};
+	fake_slurmctld.tres_per_node = steps[_i].gres[0] ? "gres:shard:2" : NULL;
 	ck_assert_msg(fake_run(&step) == 0, "%s: refused%s", row, fake_transcript());
-	expect_world(row, &step);
-	expect_var(row, &step, 0, "MASTER_ADDR", shapes[_i].host);
-	expect_var(row, &step, 0, "DDP_JOB", "alpha.4711.0");
-	for (uint32_t r = 0; r < fake_ranks(&step); r++)
-		expect_url(row, &step, r);
-	if (shapes[_i].export_none)
-		expect_var(row, &step, 0, "A", NULL);
-	expect_said(row, FAKE_LOG, "different numbers of tasks", shapes[_i].uneven);
-	expect_said(row, FAKE_ANY, "", shapes[_i].uneven);
+	for (uint32_t r = 0; r < fake_ranks(&step); r++) {
+		ck_assert_int_eq(step.result[r], 0);
+		expect_vars(row, &step, r, steps[_i].want[r]);
+		expect_vars(row, &step, r, "DDP_JOB=alpha.4711.0 -DDP_ERROR -SLURM_DDP_STEP");
+		expect_var(row, &step, r, "MASTER_ADDR", steps[_i].host);
+		expect_var(row, &step, r, "MASTER_PORT", fake_var(&step, 0, "MASTER_PORT"));
+		expect_var(row, &step, r, "DDP_RENDEZVOUS", fake_var(&step, 0, "DDP_RENDEZVOUS"));
+	}
+	expect_said(row, FAKE_ANY, "", steps[_i].said);
 	ck_assert_int_eq(count_entries("."), 0);
 	fake_step_clear(&step);
 }
 END_TEST
+
+/* --- Questions to slurmctld ---------------------------------------------------------------- */
 
 /* The layout is asked for only where it is needed, and each thing at most once. */
 START_TEST(test_questions)
@@ -159,257 +142,365 @@ START_TEST(test_questions)
 }
 END_TEST
 
-/* A step inside a step: the outer's values are ours, the user's own stay the user's. */
-START_TEST(test_nested)
+/* The capacity is asked for where the step has shards, and once for a large step. */
+START_TEST(test_capacity_questions)
 {
-	struct fake_step outer = {
-		.job = 4711,
-		.step = 3,
+	struct fake_step step = {
 		.options = "--ddp",
-		.env = "OMP_NUM_THREADS=7",
-		.components = {{"n1:0 n2:1", .step_env = "CUDA_VISIBLE_DEVICES=0,1"}}};
-	struct fake_step inner = {.job = 4711,
-				  .step = 4,
-				  .options = "--ddp",
-				  .components = {{"n2:0,1", .step_env = "-CUDA_VISIBLE_DEVICES"}}};
-	const char *row = "nested";
+		.components = {{"n1:0 n2:1 n3:2 n4:3 n5:4",
+				.step_env = GPU "SLURM_SHARDS_ON_NODE=2"}},
+	};
 
-	ck_assert_int_eq(fake_run(&outer), 0);
-	expect_vars(row, &outer, 1, "PET_NNODES=2 OMP_NUM_THREADS=7 MASTER_ADDR=n1");
-	fake_env_become(outer.task[1]);
-	fake_slurmctld.layout = NULL;
-	ck_assert_int_eq(fake_run(&inner), 0);
-	for (uint32_t r = 0; r < 2; r++)
-		expect_vars(row, &inner, r,
-			    "MASTER_ADDR=n2 WORLD_SIZE=2 DDP_JOB=alpha.4711.4 OMP_NUM_THREADS=7 "
-			    "-PET_NNODES -PET_RDZV_ID -DDP_DEVICE");
-	ck_assert_str_ne(fake_var(&inner, 0, "MASTER_PORT"), fake_var(&outer, 0, "MASTER_PORT"));
-	ck_assert_str_ne(fake_var(&inner, 0, "NCCL_SOCKET_MAGIC"),
-			 fake_var(&outer, 0, "NCCL_SOCKET_MAGIC"));
-	ck_assert_str_ne(fake_var(&inner, 0, "DDP_RENDEZVOUS"),
-			 fake_var(&outer, 0, "DDP_RENDEZVOUS"));
-	expect_silence(row);
-	fake_step_clear(&outer);
-	fake_step_clear(&inner);
+	fake_slurmctld.tres_per_node = "gres:gpu:1";
+	ck_assert_int_eq(fake_run(&step), 0);
+	ck_assert_uint_eq(fake_slurmctld.asked.nodes, 0);
+	ck_assert_uint_le(fake_slurmctld.asked.node, 1);
+	fake_step_clear(&step);
+	fake_slurmctld.tres_per_node = "gres:shard:2";
+	for (int i = 0; i < 5; i++)
+		fake_slurmctld.nodes[i] =
+			(struct fake_node_record){&"n1\0n2\0n3\0n4\0n5"[3 * i], NULL,
+						  i == 3 ? "gpu:1,shard:8" : "gpu:1,shard:4"};
+	ck_assert_int_eq(fake_run(&step), 0);
+	ck_assert_uint_eq(fake_slurmctld.asked.nodes, 1);
+	ck_assert_uint_le(fake_slurmctld.asked.node, 2);
+	for (uint32_t r = 0; r < 5; r++)
+		expect_var("five nodes", &step, r, "DDP_SHARE", r == 3 ? "0.25" : "0.5");
+	fake_step_clear(&step);
 }
 END_TEST
 
-/* --- The endpoint ------------------------------------------------------------------------- */
+START_TEST(test_no_slurmctld)
+{
+	struct fake_step one = {.options = "--ddp", .components = {{"n1:0,1"}}};
+	struct fake_step many = {
+		.options = "--ddp", .env = "SLURM_DISTRIBUTION=arbitrary", .components = {four}};
 
+	fake_slurmctld.down = true;
+	ck_assert_int_eq(fake_run(&one), 0);
+	for (uint32_t r = 0; r < 2; r++)
+		expect_vars("one node", &one, r,
+			    "MASTER_ADDR=n1 WORLD_SIZE=2 -DDP_ERROR -DDP_END_TIME");
+	expect_silence("one node");
+	fake_step_clear(&one);
+
+	ck_assert_int_eq(fake_run(&many), -1);
+	expect_pieces("many", FAKE_ERROR, "slurmctld|rank 0 of step 4711.0|MASTER_ADDR");
+	expect_said("many", FAKE_ANY, "", 1);
+	expect_refused("many", &many, "slurmctld");
+	ck_assert_int_eq(count_entries("."), 0);
+	fake_step_clear(&many);
+}
+END_TEST
+
+/* --- Refusals at the nodes ---------------------------------------------------------------- */
+
+/* What tests/unit decodes; here, that task_init alone fails and one task of each node speaks. */
 static const struct {
-	const char *name, *options, *env, *srun_conf;
-	const char *reserved, *address; /* slurmctld's */
-	const char *want;
-	const char *said;
-	uint32_t job, step;
-} endpoints[] = {
-	{"user's", "--ddp", "MASTER_ADDR=10.1.1.1 MASTER_PORT=901", .reserved = "911-914",
-	 .want = "MASTER_ADDR=10.1.1.1 MASTER_PORT=901 NCCL_RAS_ADDR=localhost:902"},
-	{"user's port", "--ddp", "MASTER_PORT=901",
-	 .want = "MASTER_ADDR=n1 MASTER_PORT=901 NCCL_RAS_ADDR=localhost:902"},
-	{"user's last port", "--ddp", "MASTER_ADDR=me MASTER_PORT=65535",
-	 .want = "MASTER_PORT=65535 -NCCL_RAS_ADDR"},
-	{"user's over option", "--ddp --ddp-port=921", "MASTER_PORT=901", .want = "MASTER_PORT=901",
-	 .said = "--ddp-port is not"},
-	{"empty is not the user's", "--ddp", "MASTER_ADDR= MASTER_PORT=", .reserved = "911",
-	 .want = "MASTER_ADDR=n1 MASTER_PORT=911"},
-	{"reserved", "--ddp", .reserved = "911-914",
-	 .want = "MASTER_PORT=911 NCCL_RAS_ADDR=localhost:912"},
-	{"reserved, one", "--ddp", .reserved = "911", .want = "MASTER_PORT=911 -NCCL_RAS_ADDR"},
-	{"reserved, apart", "--ddp", .reserved = "911,921",
-	 .want = "MASTER_PORT=911 NCCL_RAS_ADDR=localhost:921"},
-	{"reserved, malformed", "--ddp", .reserved = "9x", .srun_conf = "ports=2000-2999",
-	 .want = "MASTER_PORT=2560"},
-	{"option", "--ddp --ddp-port=921", .reserved = "911-914",
-	 .want = "MASTER_PORT=921 NCCL_RAS_ADDR=localhost:922"},
-	{"option by SLURM_DDP_PORT", "--ddp", "SLURM_DDP_PORT=921", .reserved = "911-914",
-	 .want = "MASTER_PORT=921"},
-	{"option over SLURM_DDP_PORT", "--ddp --ddp-port=923", "SLURM_DDP_PORT=921",
-	 .want = "MASTER_PORT=923"},
-	{"range", "--ddp --ddp-port=2000-2999", .want = "MASTER_PORT=2560"},
-	{"computed", "--ddp", .srun_conf = "ports=2000-2999",
-	 .want = "MASTER_PORT=2560 NCCL_SOCKET_MAGIC=0xd1c48c584972c558"},
-	{"computed, another step", "--ddp", .srun_conf = "ports=2000-2999", .step = 1,
-	 .want = "MASTER_PORT=2828"},
-	{"computed, another job", "--ddp", .srun_conf = "ports=2000-2999", .job = 4712,
-	 .want = "MASTER_PORT=2624"},
-	{"computed, requeued", "--ddp", "SLURM_RESTART_COUNT=1", "ports=2000-2999",
-	 .want = "MASTER_PORT=2796 DDP_ATTEMPT=1"},
-	{"computed, another cluster", "--ddp", "SLURM_CLUSTER_NAME=beta", "ports=2000-2999",
-	 .want = "MASTER_PORT=2594 DDP_JOB=beta.4711.0"},
-	{"NodeAddr", "--ddp", .address = "10.0.0.7", .want = "MASTER_ADDR=10.0.0.7"},
-	{"NodeAddr is NodeName", "--ddp", .address = "n1", .want = "MASTER_ADDR=n1"},
-	{"suffix", "--ddp --ddp-master-suffix=-ib", .address = "10.0.0.7",
-	 .want = "MASTER_ADDR=n1-ib"},
-	{"suffix by plugstack", "--ddp", .srun_conf = "master_suffix=-hs",
-	 .want = "MASTER_ADDR=n1-hs"},
-	{"suffix over plugstack", "--ddp --ddp-master-suffix=-ib", .srun_conf = "master_suffix=-hs",
-	 .want = "MASTER_ADDR=n1-ib"},
-	{"user's over suffix", "--ddp --ddp-master-suffix=-ib", "MASTER_ADDR=me",
-	 .want = "MASTER_ADDR=me"},
+	const char *name, *plan, *why;
+} plans[] = {
+	{"none", NULL, "installed where srun ran"},
+	{"newer, v10", "v10;nonce=00", "version \"v10\""},
+	{"no value", "v1;nonce", "SLURM_DDP_STEP is malformed"},
+	{"srun's problem", "v1;problem=no%20luck", "no luck"},
 };
 
-START_TEST(test_endpoint)
+START_TEST(test_plan)
 {
-	const char *row = endpoints[_i].name;
-	struct fake_step step = {
-		.options = endpoints[_i].options,
-		.env = endpoints[_i].env,
-		.srun_conf = endpoints[_i].srun_conf,
-		.job = endpoints[_i].job,
-		.step = endpoints[_i].step,
-		.components = {{"n1:0 n2:1"}},
-	};
+	const char *row = plans[_i].name;
+	struct fake_step step = {.options = "--ddp", .components = {four}};
+	bool srun_said = plans[_i].plan && strstr(plans[_i].plan, "problem=");
 
-	fake_slurmctld.reserved_ports = endpoints[_i].reserved;
-	fake_slurmctld.nodes[0] = (struct fake_node_record){"n1", endpoints[_i].address, NULL};
-	ck_assert_msg(fake_run(&step) == 0, "%s: refused%s", row, fake_transcript());
-	for (uint32_t r = 0; r < 2; r++) {
-		expect_vars(row, &step, r, endpoints[_i].want);
-		expect_vars(row, &step, r, "WORLD_SIZE=2 -DDP_ERROR");
-	}
-	expect_said(row, FAKE_LOG, endpoints[_i].said ? endpoints[_i].said : "",
-		    endpoints[_i].said != NULL);
-	fake_step_clear(&step);
+	begin(&step);
+	if (plans[_i].plan)
+		fake_env_set(&step.launched[0], "SLURM_DDP_STEP", plans[_i].plan);
+	else
+		fake_env_unset(step.launched[0], "SLURM_DDP_STEP");
+	fake_nodes(&step);
+	expect_refused(row, &step, plans[_i].why);
+	/* One task of each node speaks, none where srun did. */
+	expect_said(row, FAKE_ERROR, plans[_i].why, srun_said ? 0 : 2);
+	expect_said(row, FAKE_ANY, "", srun_said ? 0 : 2);
+	end(&step);
 }
 END_TEST
 
-/* Bare torchrun takes one task a node; its values follow the user's endpoint. */
-START_TEST(test_torchrun)
+/* One task whose identity does not hold fails alone, with values of its own gone too. */
+START_TEST(test_task)
 {
+	const char *row = "SLURM_PROCID=4";
 	struct fake_step step = {
 		.options = "--ddp",
-		.env = "MASTER_PORT=901 PET_RDZV_ID=mine",
-		.components = {{"n1:0 n2:1", .step_env = "CUDA_VISIBLE_DEVICES=0,1,2"}},
+		.env = "RANK=0 WORLD_SIZE=1 MASTER_ADDR=me MASTER_PORT=901 LOCAL_RANK=0",
+		.components = {four},
 	};
+	struct spank_handle *node;
 
-	ck_assert_int_eq(fake_run(&step), 0);
-	for (uint32_t r = 0; r < 2; r++) {
-		expect_vars(
-			"torchrun", &step, r,
-			"PET_NNODES=2 PET_NPROC_PER_NODE=3 PET_MASTER_ADDR=n1 PET_MASTER_PORT=901 "
-			"PET_RDZV_BACKEND=static PET_RDZV_ENDPOINT=n1:901 PET_RDZV_ID=mine");
-		expect_var("torchrun", &step, r, "PET_NODE_RANK", r ? "1" : "0");
+	step.components[0].task_env[1] = row;
+	begin(&step);
+	fake_forget();
+	node = fake_node_begin(&step, 0, "n2");
+	fake_node_task(&step, node, 2);
+	fake_node_task(&step, node, 3);
+	fake_node_end(node);
+	ck_assert_int_eq(step.result[2], 0);
+	expect_vars(row, &step, 2, "RANK=2 -DDP_ERROR");
+	ck_assert_int_eq(step.result[3], -1);
+	expect_vars(row, &step, 3,
+		    "-RANK -WORLD_SIZE -LOCAL_RANK -MASTER_ADDR -MASTER_PORT -SLURM_DDP_STEP");
+	ck_assert_msg(fake_var(&step, 3, "DDP_ERROR") &&
+			      strstr(fake_var(&step, 3, "DDP_ERROR"),
+				     "SLURM_PROCID=4 is not below SLURM_STEP_NUM_TASKS=4"),
+		      "%s: %s", row, fake_transcript());
+	expect_said(row, FAKE_ERROR, "SLURM_PROCID=4 is not below SLURM_STEP_NUM_TASKS=4", 1);
+	expect_said(row, FAKE_ANY, "", 1);
+	end(&step);
+}
+END_TEST
+
+static void hide(struct fake_step *step)
+{
+	(void)step;
+	ck_assert_int_eq(rename(".ddp", "hidden"), 0);
+}
+
+static void show(void)
+{
+	ck_assert_int_eq(rename("hidden", ".ddp"), 0);
+}
+
+/* A directory of the same name, but not the one that srun made: another file system. */
+START_TEST(test_look_alike)
+{
+	char path[600];
+	struct fake_step step = {.options = "--ddp --ddp-rdzv=.", .components = {{"n1:0,1"}}};
+
+	begin(&step);
+	snprintf(path, sizeof(path), "%s/step", made_directory(&step));
+	write_text(path, "v1;nonce=00112233445566ff;complete=1\n");
+	fake_nodes(&step);
+	expect_refused("look-alike", &step, "another step's");
+	expect_said("look-alike", FAKE_ANY, "", 1);
+	end(&step);
+}
+END_TEST
+
+/* A later component learns all from the directory, so it cannot do without. */
+START_TEST(test_het_not_shared)
+{
+	struct fake_step step = {.options = "--ddp", .components = {{"n2:0"}, {"n1:1,2"}}};
+
+	begin(&step);
+	hide(&step);
+	fake_nodes(&step);
+	expect_vars("first", &step, 0, "RANK=0 WORLD_SIZE=3 -DDP_ERROR -DDP_INIT_FILE");
+	for (uint32_t r = 1; r < 3; r++) {
+		ck_assert_int_eq(step.result[r], -1);
+		expect_vars("later", &step, r, "-RANK -WORLD_SIZE -MASTER_ADDR -SLURM_DDP_STEP");
+		ck_assert(strstr(fake_var(&step, r, "DDP_ERROR"), "heterogeneous"));
 	}
-	fake_step_clear(&step);
+	expect_pieces("later", FAKE_ERROR, "heterogeneous step needs a directory|--ddp-rdzv=DIR");
+	expect_said("later", FAKE_ERROR, "", 1);
+	show();
+	end(&step);
 }
 END_TEST
 
-/* What the user set and the plugin replaces is told once; what others left is cleared away. */
-START_TEST(test_own_values)
+/* A directory whose name depends on rank 0's node is not to be found by later components. */
+START_TEST(test_het_template)
 {
-	struct fake_step step = {
-		.options = "--ddp",
-		.env = "WORLD_SIZE=9 LOCAL_WORLD_SIZE=2 OMP_NUM_THREADS=3 NCCL_RAS_ADDR=me:1 "
-		       "TORCHELASTIC_USE_AGENT_STORE=True DDP_ERROR=old DDP_SHARE=0.1 NCCL_DEBUG=INFO "
-		       "TORCHELASTIC_RUN_ID=mine",
-		.components = {{"n1:0,1 n2:2,3"}},
-	};
+	struct fake_step step = {.options = "--ddp --ddp-rdzv=r/%n",
+				 .components = {{"n2:0"}, {"n1:1"}}};
 
-	fake_slurmctld.end = 1900000000;
+	ck_assert_int_eq(fake_run(&step), -1);
+	expect_pieces("%n", FAKE_ERROR, "%n|heterogeneous");
+	fake_step_clear(&step);
+	fake_forget();
+	step.options = "--ddp --ddp-rdzv=r/%j-%s-%u";
 	ck_assert_int_eq(fake_run(&step), 0);
-	for (uint32_t r = 0; r < 4; r++)
-		expect_vars("own", &step, r,
-			    "WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 OMP_NUM_THREADS=3 NCCL_RAS_ADDR=me:1 "
-			    "-TORCHELASTIC_USE_AGENT_STORE -DDP_ERROR -DDP_SHARE NCCL_DEBUG=INFO "
-			    "TORCHELASTIC_RUN_ID=mine DDP_END_TIME=1900000000");
-	expect_said("own", FAKE_LOG, "WORLD_SIZE=9 of your environment is replaced", 1);
-	expect_said("own", FAKE_ANY, "", 1);
+	expect_var("%j", &step, 1, "DDP_RENDEZVOUS", fake_var(&step, 0, "DDP_RENDEZVOUS"));
+	expect_silence("%j");
 	fake_step_clear(&step);
 }
 END_TEST
 
-/* Who looks at the output sees rank 0's variables, and a line for each other rank. */
-START_TEST(test_verbose)
-{
-	struct fake_step step = {.options = "--ddp --ddp-verbose",
-				 .env = "MASTER_PORT=901",
-				 .components = {{"n1:0,1 n2:2,3"}}};
+/* --- The directory at srun's end ----------------------------------------------------------- */
 
-	ck_assert_int_eq(fake_run(&step), 0);
-	expect_pieces("verbose", FAKE_LOG,
-		      "rank 0 on n1: set RANK=0|rank 0 on n1: set MASTER_ADDR=n1|"
-		      "rank 0 on n1: kept MASTER_PORT=901 (yours)|rank 3 of 4 on n2: local 1 of 2");
-	expect_said("verbose", FAKE_LOG, "set WORLD_SIZE=4 ", 1);
-	expect_said("verbose", FAKE_LOG, "rank 3 of 4", 1);
+/* Somebody swapped the directory for a link: the link goes, what it leads to stays. */
+START_TEST(test_removal_swapped)
+{
+	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
+
+	ck_assert(mkdir("precious", 0755) == 0);
+	write_text("precious/file", "mine");
+	ck_assert_int_eq(fake_srun(&step), 0);
+	ck_assert(rename(made_directory(&step), "moved") == 0);
+	ck_assert(symlink("../precious", made_directory(&step)) == 0);
+	fake_srun_exit(&step);
+	ck_assert_int_eq(count_entries("precious"), 1);
 	fake_step_clear(&step);
 }
 END_TEST
 
-/* --- Steps that are none of ours ----------------------------------------------------------- */
-
-static const char *const launchers[] = {"orted",
-					"/opt/ompi/bin/orted",
-					"prted",
-					"hydra_bstrap_proxy",
-					"/usr/bin/hydra_pmi_proxy",
-					"pmi_proxy",
-					"mpiexec"};
-
-START_TEST(test_launcher)
+/* exit runs at the end of srun's children too. */
+START_TEST(test_exit_in_child)
 {
-	const char *row = launchers[_i];
-	struct fake_step step = {
-		.options = "--ddp --ddp-verbose", .program = row, .components = {{"n1:0 n2:1"}}};
+	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
+	int status = -1;
+	pid_t child;
 
 	ck_assert_int_eq(fake_srun(&step), 0);
-	ck_assert_msg(!fake_env_get(step.launched[0], "SLURM_DDP_STEP"), "%s: has a plan", row);
-	ck_assert_int_eq(count_entries("."), 0);
-	fake_nodes(&step);
+	child = fork();
+	if (child == 0) {
+		fake_hook(step.srun, "exit");
+		_exit(0);
+	}
+	ck_assert(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+	ck_assert_int_eq(count_entries(made_directory(&step)), 1);
 	fake_srun_exit(&step);
-	for (uint32_t r = 0; r < 2; r++)
-		ck_assert_msg(!step.task_changed[r], "%s: rank %u is changed", row, r);
+	ck_assert_int_eq(count_entries("."), 0);
+	fake_step_clear(&step);
+}
+END_TEST
+
+/* --- Leftovers of earlier steps ------------------------------------------------------------ */
+
+/* What an earlier srun left in .ddp, and whether the next --ddp step may remove it. */
+static const struct {
+	const char *what;
+	const char *name;   /* of the entry */
+	const char *record; /* without nonce, host and process; NULL: none */
+	int days;	    /* its age */
+	bool stays;
+} leftovers[] = {
+	{
+		"killed srun, step ended",
+		"alpha-4000.0.0-%s",
+		"cluster=alpha;job=4000;complete=1",
+	},
+	{"a cluster whose name begins alike", "alpha2-4000.0.0-%s",
+	 "cluster=alpha2;job=4000;complete=1", .days = 9, .stays = true},
+	{"unreadable, young", "alpha-4000.0.0-%s", "port=x", .stays = true},
+	{"unreadable, old", "alpha-4000.0.0-%s", "port=x", .days = 2},
+	{"incomplete, young", "alpha-4000.0.0-%s", "cluster=alpha;job=4000", .stays = true},
+	{"failures", "failed-4000.0", NULL, .days = 9, .stays = true},
+	{"failures of a cluster called failed", "failed-4000.0.0-%s", NULL, .days = 9,
+	 .stays = true},
+	{"somebody's own", "alpha-notes", NULL, .days = 9, .stays = true},
+};
+
+static const char nonce[] = "00112233445566ff";
+
+static void write_record(int i, const char *directory)
+{
+	char path[700], text[1024], host[256] = "";
+
+	gethostname(host, sizeof(host) - 1);
+	snprintf(path, sizeof(path), "%s/step", directory);
+	snprintf(text, sizeof(text), "v1;nonce=%s;from=%s;pid=%u;began=1;%s\n", nonce, host,
+		 (unsigned)getpid(), leftovers[i].record);
+	write_text(path, text);
+}
+
+static void grow_old(const char *path, int days)
+{
+	struct timespec then[2] = {{.tv_sec = time(NULL) - days * 86400 - 60}, {0}};
+
+	then[1] = then[0];
+	ck_assert_int_eq(utimensat(AT_FDCWD, path, then, 0), 0);
+}
+
+static const char *make_leftover(int i)
+{
+	static char path[600];
+	int n = snprintf(path, sizeof(path), ".ddp/");
+
+	ck_assert(mkdir(".ddp", 0700) == 0);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+	snprintf(path + n, sizeof(path) - (size_t)n, leftovers[i].name, nonce);
+#pragma GCC diagnostic pop
+	ck_assert(mkdir(path, 0700) == 0);
+	if (leftovers[i].record)
+		write_record(i, path);
+	if (leftovers[i].days)
+		grow_old(path, leftovers[i].days);
+	return path;
+}
+
+START_TEST(test_leftover)
+{
+	const char *row = leftovers[_i].what, *path = make_leftover(_i);
+	struct fake_step step = {
+		.options = "--ddp", .env = "SLURM_RESTART_COUNT=1", .components = {{"n1:0,1"}}};
+	bool stays;
+
+	ck_assert_int_eq(fake_run(&step), 0);
+	stays = access(path, F_OK) == 0;
+	ck_assert_msg(stays == leftovers[_i].stays, "%s: is %s", row, stays ? "left" : "removed");
+	ck_assert_int_eq(count_entries("."), stays);
 	expect_silence(row);
 	fake_step_clear(&step);
 }
 END_TEST
 
-static const uint32_t special_steps[] = {SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT,
-					 SLURM_INTERACTIVE_STEP, SLURM_PENDING_STEP};
-
-START_TEST(test_special_step)
+/* slurmctld does not say that the step ended: nothing is removed. */
+START_TEST(test_no_answer)
 {
-	struct fake_step step = {
-		.step = special_steps[_i], .inherited = "--ddp", .components = {{"n1:0"}}};
+	const char *path = make_leftover(0);
+	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
 
+	fake_slurmctld.down = true;
 	ck_assert_int_eq(fake_run(&step), 0);
-	ck_assert(!step.task_changed[0]);
-	ck_assert_int_eq(count_entries("."), 0);
-	expect_silence("special");
+	ck_assert_int_eq(access(path, F_OK), 0);
 	fake_step_clear(&step);
 }
 END_TEST
 
-/* srun's host lacks the plugin, and a batch script's environment has another step's plan. */
-START_TEST(test_stale_plan)
+/* A step without --ddp cleans nothing up. */
+START_TEST(test_unasked_leftover)
 {
-	struct fake_step step = {.components = {{"n1:0 n2:1"}}};
+	const char *path = make_leftover(0);
+	struct fake_step step = {.components = {{"n1:0,1"}}};
 
-	ck_assert_int_eq(fake_srun(&step), 0);
-	fake_env_set(&step.launched[0], "SLURM_DDP_STEP",
-		     "v1;nonce=0123456789abcdef;complete=1;cluster=alpha;job=4711;step=9;node=n9;"
-		     "address=n9;port=901");
-	fake_nodes(&step);
-	for (uint32_t r = 0; r < 2; r++)
-		expect_vars("stale", &step, r, "-RANK -MASTER_ADDR -DDP_ERROR");
-	expect_silence("stale");
-	fake_srun_exit(&step);
+	ck_assert_int_eq(fake_run(&step), 0);
+	ck_assert_int_eq(access(path, F_OK), 0);
+	fake_step_clear(&step);
+}
+END_TEST
+
+/* A link under a leftover's name leads nowhere. */
+START_TEST(test_link)
+{
+	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
+
+	ck_assert(mkdir(".ddp", 0700) == 0 && mkdir("precious", 0700) == 0);
+	write_text("precious/file", "mine");
+	grow_old("precious", 9);
+	ck_assert(symlink("../precious", ".ddp/alpha-4000.0.0-00112233445566ff") == 0);
+	ck_assert_int_eq(fake_run(&step), 0);
+	ck_assert_int_eq(count_entries("precious"), 1);
 	fake_step_clear(&step);
 }
 END_TEST
 
 static void fill(TCase *tcase)
 {
-	SPANK_ROWS(tcase, test_shape, shapes);
+	SPANK_ROWS(tcase, test_step, steps);
 	tcase_add_test(tcase, test_questions);
-	tcase_add_test(tcase, test_nested);
-	SPANK_ROWS(tcase, test_endpoint, endpoints);
-	tcase_add_test(tcase, test_torchrun);
-	tcase_add_test(tcase, test_own_values);
-	tcase_add_test(tcase, test_verbose);
-	SPANK_ROWS(tcase, test_launcher, launchers);
-	SPANK_ROWS(tcase, test_special_step, special_steps);
-	tcase_add_test(tcase, test_stale_plan);
+	tcase_add_test(tcase, test_capacity_questions);
+	tcase_add_test(tcase, test_no_slurmctld);
+	SPANK_ROWS(tcase, test_plan, plans);
+	tcase_add_test(tcase, test_task);
+	tcase_add_test(tcase, test_look_alike);
+	tcase_add_test(tcase, test_het_not_shared);
+	tcase_add_test(tcase, test_het_template);
+	tcase_add_test(tcase, test_removal_swapped);
+	tcase_add_test(tcase, test_exit_in_child);
+	SPANK_ROWS(tcase, test_leftover, leftovers);
+	tcase_add_test(tcase, test_no_answer);
+	tcase_add_test(tcase, test_unasked_leftover);
+	tcase_add_test(tcase, test_link);
 }
 
 int main(void)

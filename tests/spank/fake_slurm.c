@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "fake_slurmstepd.h"
+#include "fake_slurm.h"
 
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -31,7 +30,8 @@ void fake_die(const char *format, ...)
 
 /* --- Processes -------------------------------------------------------------------------- */
 
-char *fake_copy_plugin(const char *path)
+/* Copy the plugin at [path] into /tmp. Returns the copy's path, to be unlinked and freed. */
+static char *copy_plugin(const char *path)
 {
 	char *copy = strdup("/tmp/ddp-fake-XXXXXX"), buf[65536];
 	FILE *from = fopen(path, "rb"), *to;
@@ -44,8 +44,6 @@ char *fake_copy_plugin(const char *path)
 	while ((n = fread(buf, 1, sizeof(buf), from)) > 0)
 		if (fwrite(buf, 1, n, to) != n)
 			fake_die("cannot write %s", copy);
-	if (fchmod(fd, 0644) < 0)
-		fake_die("cannot make %s readable", copy);
 	fclose(from);
 	fclose(to);
 	return copy;
@@ -64,14 +62,13 @@ struct spank_handle *fake_process(spank_context_t context, const char *host, con
 	p->context = context;
 	p->host = host;
 	p->task = -1;
-	p->lines = 1;
 	while ((word = strsep(&rest, " ")))
 		if (*word && p->argc < FAKE_ARGUMENTS)
 			p->argv[p->argc++] = strdup(word);
 	free(words);
 	/* The dynamic loader gives a second instance of the plugin only for a second file. */
 	if (n_processes++ > 0)
-		p->copy = fake_copy_plugin(plugin);
+		p->copy = copy_plugin(plugin);
 	p->plugin = dlopen(p->copy ? p->copy : plugin, RTLD_LAZY | RTLD_LOCAL);
 	if (!p->plugin)
 		fake_die("%s", dlerror());
@@ -116,8 +113,8 @@ int fake_hook(struct spank_handle *process, const char *hook)
 	*(void **)&call = dlsym(process->plugin, name);
 	current = process;
 	process->in_init = strcmp(hook, "init") == 0;
-	for (int line = 0; call && line < process->lines; line++)
-		rc |= call(process, process->argc, process->argv);
+	if (call)
+		rc = call(process, process->argc, process->argv);
 	process->in_init = false;
 	current = outer;
 	check_result(process, hook, rc);
@@ -219,6 +216,125 @@ const char *fake_transcript(void)
 					 messages[i].level == FAKE_ERROR ? "error" : "log",
 					 messages[i].text);
 	return all;
+}
+
+/* --- Environments ----------------------------------------------------------------------- */
+
+static size_t count(char *const *env)
+{
+	size_t n = 0;
+
+	while (env && env[n])
+		n++;
+	return n;
+}
+
+static char **find(char *const *env, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (; env && *env; env++)
+		if (strncmp(*env, name, n) == 0 && (*env)[n] == '=')
+			return (char **)env;
+	return NULL;
+}
+
+char **fake_env_copy(char *const *env)
+{
+	size_t n = count(env);
+	char **copy = calloc(n + 1, sizeof(*copy));
+
+	for (size_t i = 0; i < n; i++)
+		copy[i] = strdup(env[i]);
+	return copy;
+}
+
+void fake_env_free(char **env)
+{
+	for (size_t i = 0; env && env[i]; i++)
+		free(env[i]);
+	free(env);
+}
+
+const char *fake_env_get(char *const *env, const char *name)
+{
+	char **at = find(env, name);
+
+	return at ? *at + strlen(name) + 1 : NULL;
+}
+
+void fake_env_set(char ***env, const char *name, const char *value)
+{
+	char **at = find(*env, name), *text = NULL;
+	size_t n = count(*env);
+
+	if (asprintf(&text, "%s=%s", name, value) < 0)
+		fake_die("out of memory");
+	if (at) {
+		free(*at);
+		*at = text;
+		return;
+	}
+	/* As in Slurm, the list moves: a plugin that keeps the pointer is in trouble. */
+	at = calloc(n + 2, sizeof(*at));
+	memcpy(at, *env ? *env : at, n * sizeof(*at));
+	at[n] = text;
+	free(*env);
+	*env = at;
+}
+
+void fake_env_unset(char **env, const char *name)
+{
+	char **at = find(env, name);
+
+	if (!at)
+		return;
+	free(*at);
+	for (; at[0]; at++)
+		at[0] = at[1];
+}
+
+bool fake_env_equal(char *const *a, char *const *b)
+{
+	size_t n = count(a);
+
+	if (n != count(b))
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(a[i], b[i]) != 0)
+			return false;
+	return true;
+}
+
+void fake_env_apply(char ***env, const char *words)
+{
+	char *copy = strdup(words ? words : ""), *rest = copy, *word;
+
+	while ((word = strsep(&rest, " "))) {
+		char *equals = strchr(word, '=');
+
+		if (*word == '-')
+			fake_env_unset(*env, word + 1);
+		else if (equals) {
+			*equals = '\0';
+			fake_env_set(env, word, equals + 1);
+		}
+	}
+	free(copy);
+}
+
+void fake_env_become(char *const *env)
+{
+	char **copy = fake_env_copy(env);
+
+	clearenv();
+	for (char **at = copy; *at; at++) {
+		char *equals = strchr(*at, '=');
+
+		*equals = '\0';
+		setenv(*at, equals + 1, 1);
+	}
+	fake_env_free(copy);
 }
 
 /* --- What Slurm offers to plugins -------------------------------------------------------- */
