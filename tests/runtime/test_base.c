@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/checksum.h"
@@ -13,6 +15,7 @@
 #include "base/settings.h"
 #include "base/text.h"
 #include "base/watch.h"
+#include "base/xalloc.h"
 #include "unit.h"
 
 /* --- error.h ------------------------------------------------------------------------------ */
@@ -555,6 +558,67 @@ START_TEST(test_numbers)
 }
 END_TEST
 
+/* --- Memory of programs ------------------------------------------------------------------------ */
+
+START_TEST(test_xalloc)
+{
+	char *text = ddp_xstrdup("text", "a text"), *zeros = ddp_xcalloc(3, 5, "zeros");
+	void *aligned = ddp_xaligned(4096, 4097, "pages");
+
+	ck_assert_str_eq(text, "text");
+	text = ddp_xrealloc(text, 1000, 10, "more");
+	ck_assert_str_eq(text, "text");
+	for (int i = 0; i < 15; i++)
+		ck_assert_int_eq(zeros[i], 0);
+	ck_assert_uint_eq((uintptr_t)aligned % 4096, 0);
+	memset(aligned, 1, 4097);
+	free(text);
+	free(zeros);
+	free(aligned);
+	free(ddp_xcalloc(0, 8, "nothing"));
+}
+END_TEST
+
+static void tell(struct ddp *ddp, const char *format, ...)
+{
+	va_list arguments;
+
+	ck_assert_ptr_null(ddp);
+	va_start(arguments, format);
+	fputs("told: ", stderr);
+	vfprintf(stderr, format, arguments);
+	va_end(arguments);
+}
+
+/* Who cannot get memory says so, here and to others, and ends. */
+START_TEST(test_no_memory)
+{
+	static const char want[] = "ddp-train: no memory for a test's numbers: 7.379e+19 bytes\n"
+				   "told: no memory for a test's numbers: 7.379e+19 bytes";
+	char text[256];
+	int ends[2], status;
+	ssize_t got;
+	pid_t pid;
+
+	ck_assert_int_eq(pipe(ends), 0);
+	pid = fork();
+	if (pid == 0) {
+		dup2(ends[1], STDERR_FILENO);
+		ddp_xalloc_tell(tell, NULL);
+		if (_i == 0)
+			free(ddp_xcalloc(SIZE_MAX / 2, 8, "a test's numbers"));
+		else
+			free(ddp_xrealloc(NULL, SIZE_MAX / 2, 8, "a test's numbers"));
+		_exit(0);
+	}
+	ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+	got = read(ends[0], text, sizeof(text) - 1);
+	text[got > 0 ? got : 0] = '\0';
+	ck_assert_str_eq(text, want);
+	ck_assert_int_eq(WEXITSTATUS(status), ddp_exit_status(DDP_ERR_MEMORY));
+}
+END_TEST
+
 static void fill(TCase *tcase)
 {
 	UNIT_ROWS(tcase, test_status, statuses);
@@ -574,6 +638,8 @@ static void fill(TCase *tcase)
 	UNIT_ROWS(tcase, test_filter, filters);
 	UNIT_ROWS(tcase, test_bad_level, bad_levels);
 	tcase_add_test(tcase, test_prefix);
+	tcase_add_test(tcase, test_xalloc);
+	tcase_add_loop_test(tcase, test_no_memory, 0, 2);
 	UNIT_ROWS(tcase, test_text, texts);
 	UNIT_ROWS(tcase, test_numbers, numbers);
 }
