@@ -61,7 +61,7 @@ static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variabl
  *         step      one line, the step's record (see core/channel.h): written by srun before
  *                   any task starts; a node that reads its nonce there shares the directory
  *         store     absent at first: PyTorch's FileStore
- *         <16 hexadecimal digits>.*   absent at first: libddp's (rendezvous/venue.h)
+ *         <16 hexadecimal digits>.*   absent at first: libddp's (store/attempt.h)
  *
  * and beside it, never removed by the plugin,
  *

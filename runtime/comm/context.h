@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/watch.h"
 #include "local/group.h"
-#include "rendezvous/rendezvous.h"
+#include "store/store.h"
 #include "topology.h"
 #include "wide/device.h"
 #include "wide/ring.h"
@@ -31,7 +31,7 @@ struct ddp {
 
 	bool shares; /* memory with the ranks of this node, DDP_LOCAL */
 
-	struct ddp_rendezvous *rendezvous;
+	struct ddp_store *store;
 	struct ddp_topology *topology; /* who is in which group */
 	struct ddp_group *group;
 	const struct ddp_host_engine *engine; /* NULL with one group */
@@ -47,12 +47,12 @@ struct ddp {
 
 	struct ddp_recorder *recorder;
 	uint64_t sequence; /* of the last collective */
-	uint64_t looked;   /* when the rendezvous was last asked for an abort */
+	uint64_t looked;   /* when the store was last asked for an abort */
 	bool joined;	   /* ddp_init() succeeded */
 	bool lost;	   /* an error of the group "peer" happened */
 
 	char ticket[DDP_GROUP_TICKET];	    /* of the group's memory */
-	char heard[DDP_ERROR_SIZE];	    /* what the rendezvous said of an abort */
+	char heard[DDP_ERROR_SIZE];	    /* what the store said of an abort */
 	char rank_name[DDP_HOST_NAME + 32]; /* ddp_rank_name() */
 
 	struct ddp_kept *kept; /* memory that callers were given, until ddp_destroy() */

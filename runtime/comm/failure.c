@@ -3,7 +3,7 @@
  * failure.c - how one rank's trouble becomes everybody's knowledge
  *
  * Three ways, each at best effort: the abort word of the group's memory, a note to the ranks of
- * the column, a file or event of the rendezvous. The first text stands.
+ * the column, a file or event of the store. The first text stands.
  */
 #include "config.h"
 
@@ -34,8 +34,8 @@ static void tell_all(struct ddp *ddp, int status, const char *text)
 	if (ddp->group)
 		ddp_group_abort(ddp->group, status, text);
 	tell_column(ddp, text);
-	if (ddp->rendezvous)
-		ddp->rendezvous->method->abort(ddp->rendezvous, text);
+	if (ddp->store)
+		ddp->store->method->abort(ddp->store, text);
 }
 
 /* Before the first collective there is nothing to record. */
@@ -80,7 +80,7 @@ void ddp_tell_failure(struct ddp *ddp)
 {
 	char text[DDP_ERROR_SIZE];
 
-	if (ddp->lost || ddp->identity.size <= 1 || !ddp->rendezvous)
+	if (ddp->lost || ddp->identity.size <= 1 || !ddp->store)
 		return;
 	ddp->lost = true;
 	snprintf(text, sizeof(text), "%s gave up: %.900s", ddp_rank_name(ddp, ddp->identity.rank),

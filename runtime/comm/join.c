@@ -10,14 +10,14 @@
 #include "join.h"
 #include "topology.h"
 
-/* Keys of the rendezvous. */
+/* Keys of the store. */
 #define KEY_CARD "card"
 #define KEY_TICKET "ticket"
 #define KEY_ADDRESS "address"
 
 enum { COLUMN_SCRATCH = 4 << 20, CACHE_LINE = 64 };
 
-/* Nanoseconds between two questions to the rendezvous, whose file system others use too. */
+/* Nanoseconds between two questions to the store, whose file system others use too. */
 #define ABORT_PERIOD 250000000u
 
 const char *ddp_rank_name(void *owner, int rank)
@@ -58,10 +58,10 @@ int ddp_look_around(void *owner, struct ddp_error *error)
 		if (status == 0)
 			status = look_for_lost(ddp, error);
 	}
-	if (status < 0 || !ddp->rendezvous || now - ddp->looked < ABORT_PERIOD)
+	if (status < 0 || !ddp->store || now - ddp->looked < ABORT_PERIOD)
 		return status;
 	ddp->looked = now;
-	if (!ddp->rendezvous->method->aborted(ddp->rendezvous, ddp->heard, sizeof(ddp->heard)))
+	if (!ddp->store->method->aborted(ddp->store, ddp->heard, sizeof(ddp->heard)))
 		return 0;
 	return ddp_error_set(error, DDP_ERR_ABORTED, "%s", ddp->heard);
 }
@@ -121,34 +121,32 @@ static int open_engine(struct ddp *ddp)
 /* Put card, ticket of the group's memory and address of the engine, then meet the others. */
 static int exchange(struct ddp *ddp, const struct ddp_watch *watch)
 {
-	const struct ddp_rendezvous_method *method = ddp->rendezvous->method;
+	const struct ddp_store_method *method = ddp->store->method;
 	struct ddp_card card = own_card(ddp);
 	const void *address;
 	size_t size;
 	int status;
 
-	status = method->put(ddp->rendezvous, KEY_CARD, &card, sizeof(card), &ddp->error);
+	status = method->put(ddp->store, KEY_CARD, &card, sizeof(card), &ddp->error);
 	if (status == 0 && leads(ddp))
-		status = method->put(ddp->rendezvous, KEY_TICKET, ddp->ticket, sizeof(ddp->ticket),
+		status = method->put(ddp->store, KEY_TICKET, ddp->ticket, sizeof(ddp->ticket),
 				     &ddp->error);
 	if (status == 0 && needs_engine(ddp)) {
 		status = open_engine(ddp);
 		if (status == 0)
 			status = ddp->engine->address(ddp->host, &address, &size, &ddp->error);
 		if (status == 0)
-			status = method->put(ddp->rendezvous, KEY_ADDRESS, address, size,
-					     &ddp->error);
+			status = method->put(ddp->store, KEY_ADDRESS, address, size, &ddp->error);
 	}
 	if (status == 0)
-		status = method->fence(ddp->rendezvous, watch, &ddp->error);
+		status = method->fence(ddp->store, watch, &ddp->error);
 	return status;
 }
 
 static int get_card(struct ddp *ddp, int rank, struct ddp_card *card)
 {
 	size_t size = sizeof(*card);
-	int status = ddp->rendezvous->method->get(ddp->rendezvous, rank, KEY_CARD, card, &size,
-						  &ddp->error);
+	int status = ddp->store->method->get(ddp->store, rank, KEY_CARD, card, &size, &ddp->error);
 
 	if (status == 0 && size != sizeof(*card))
 		status = ddp_error_set(&ddp->error, DDP_ERR_MISMATCH,
@@ -232,8 +230,8 @@ static int attach_group(struct ddp *ddp, const int *ranks)
 	size_t size = sizeof(ddp->ticket);
 	int status;
 
-	status = ddp->rendezvous->method->get(ddp->rendezvous, ranks[0], KEY_TICKET, ddp->ticket,
-					      &size, &ddp->error);
+	status = ddp->store->method->get(ddp->store, ranks[0], KEY_TICKET, ddp->ticket, &size,
+					 &ddp->error);
 	if (status < 0)
 		return status;
 	group_options(ddp, ranks, &options);
@@ -322,8 +320,8 @@ out:
 static int connect_peer(struct ddp *ddp, int rank, uint8_t *address)
 {
 	size_t size = DDP_HOST_ADDRESS;
-	int status = ddp->rendezvous->method->get(ddp->rendezvous, rank, KEY_ADDRESS, address,
-						  &size, &ddp->error);
+	int status =
+		ddp->store->method->get(ddp->store, rank, KEY_ADDRESS, address, &size, &ddp->error);
 
 	if (status == 0)
 		status = ddp->engine->connect(ddp->host, rank, address, size, &ddp->error);
@@ -394,11 +392,11 @@ int ddp_join(struct ddp *ddp, const char *method)
 	int status = read_settings(ddp);
 
 	if (status == 0)
-		status = ddp_rendezvous_open(&ddp->rendezvous, method, &ddp->identity, &ddp->log,
-					     &watch, &ddp->error);
+		status = ddp_store_open(&ddp->store, method, &ddp->identity, &ddp->log, &watch,
+					&ddp->error);
 	if (status < 0)
 		return status;
-	ddp->world.method = ddp->rendezvous->method->head.name;
+	ddp->world.method = ddp->store->method->head.name;
 	if (leads(ddp))
 		status = create_group(ddp);
 	if (status == 0)
@@ -425,8 +423,8 @@ void ddp_leave(struct ddp *ddp, bool clean)
 	ddp->host = NULL;
 	ddp_group_destroy(ddp->group);
 	ddp->group = NULL;
-	ddp_rendezvous_close(ddp->rendezvous, clean);
-	ddp->rendezvous = NULL;
+	ddp_store_close(ddp->store, clean);
+	ddp->store = NULL;
 	ddp_topology_destroy(ddp->topology);
 	ddp->topology = NULL;
 	free(ddp->column_ranks);

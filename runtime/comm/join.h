@@ -8,7 +8,7 @@
 #include "context.h"
 
 /*
- * Meet the other ranks: open the rendezvous, exchange cards, find the groups, map their memory,
+ * Meet the other ranks: open the store, exchange cards, find the groups, map their memory,
  * open the engine between them, wait for everybody.
  * Returns 0; or a DDP_ERR_x with what is open left for ddp_leave().
  */

@@ -8,8 +8,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "rendezvous/table.h"
-#include "rendezvous/venue.h"
+#include "store/attempt.h"
 
 static const struct ddp_record mine = {.format = DDP_RECORD_FORMAT,
 				       .attempt = 5,
@@ -26,19 +25,19 @@ static void check_puts(const uint8_t *data, size_t size)
 	char value[64];
 	size_t room = sizeof(value);
 	struct ddp_error error = {0};
-	int status = ddp_puts_get(data, size, 0, "key", value, &room, &error);
+	int status = ddp_values_get(data, size, 0, "key", value, &room, &error);
 
 	HOLDS(status == 0 || *error.text);
 	HOLDS(status != 0 || room <= sizeof(value));
 	/* What a rank adds is found, unless it was there. */
 	if (status == DDP_ERR_ARGUMENT) {
-		struct ddp_puts puts = {0};
+		struct ddp_values puts = {0};
 
 		room = sizeof(value);
-		HOLDS(ddp_puts_add(&puts, "key", data, size < 64 ? size : 64, NULL) == 0);
-		HOLDS(ddp_puts_get(puts.body, puts.size, 0, "key", value, &room, NULL) == 0);
+		HOLDS(ddp_values_put(&puts, "key", data, size < 64 ? size : 64, NULL) == 0);
+		HOLDS(ddp_values_get(puts.body, puts.size, 0, "key", value, &room, NULL) == 0);
 		HOLDS(room == (size < 64 ? size : 64) && memcmp(value, data, room) == 0);
-		ddp_puts_clear(&puts);
+		ddp_values_clear(&puts);
 	}
 }
 
@@ -126,21 +125,21 @@ static void check_name(const char *name)
 	char path[PATH_MAX];
 	uint64_t attempt;
 	uint32_t fence, rank;
-	enum ddp_venue_kind kind = ddp_venue_parse(name, &attempt, &fence);
+	enum ddp_name kind = ddp_attempt_parse(name, &attempt, &fence);
 
-	if (kind == DDP_VENUE_TABLE)
-		ddp_venue_path(path, "", attempt, ".table.%u", fence);
-	else if (kind == DDP_VENUE_RANKS)
-		ddp_venue_path(path, "", attempt, ".ranks");
-	else if (kind == DDP_VENUE_ABORT)
-		ddp_venue_path(path, "", attempt, ".abort");
-	if (kind == DDP_VENUE_TABLE || kind == DDP_VENUE_RANKS || kind == DDP_VENUE_ABORT)
+	if (kind == DDP_NAME_TABLE)
+		ddp_attempt_path(path, "", attempt, ".table.%u", fence);
+	else if (kind == DDP_NAME_RANKS)
+		ddp_attempt_path(path, "", attempt, ".ranks");
+	else if (kind == DDP_NAME_ABORT)
+		ddp_attempt_path(path, "", attempt, ".abort");
+	if (kind == DDP_NAME_TABLE || kind == DDP_NAME_RANKS || kind == DDP_NAME_ABORT)
 		HOLDS(strcmp(path + 1, name) == 0);
-	if (!ddp_venue_parse_rank(name, &fence, &rank))
+	if (!ddp_attempt_parse_rank(name, &fence, &rank))
 		return;
 	snprintf(path, sizeof(path), "%u.%u", fence, rank);
 	HOLDS(strcmp(path, name) == 0);
-	HOLDS(kind == DDP_VENUE_FOREIGN);
+	HOLDS(kind == DDP_NAME_FOREIGN);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -13,7 +13,7 @@
 
 #include "base/file.h"
 #include "crowd.h"
-#include "rendezvous/venue.h"
+#include "store/attempt.h"
 
 char base[256];
 struct report *reports;
@@ -139,13 +139,13 @@ void wait_for_stage(int rank, int stage)
 
 bool is_waiting(const char *directory, int rank)
 {
-	struct ddp_venue_list list;
+	struct ddp_attempts list;
 	char path[PATH_MAX];
 
-	if (ddp_venue_list(directory, &list, NULL) != 0 || list.count == 0)
+	if (ddp_attempts_list(directory, &list, NULL) != 0 || list.count == 0)
 		return false;
-	ddp_venue_path(path, directory, list.attempts[0].number,
-		       rank == 0 ? ".ranks/hello" : ".ranks/0.%d", rank);
+	ddp_attempt_path(path, directory, list.attempts[0].number,
+			 rank == 0 ? ".ranks/hello" : ".ranks/0.%d", rank);
 	return access(path, F_OK) == 0;
 }
 
@@ -197,8 +197,8 @@ int names_in(const char *path)
 
 bool open_rank(struct rank *rank)
 {
-	return ddp_rendezvous_open(&rank->rendezvous, "file", &rank->identity, NULL, &rank->watch,
-				   &rank->error) == 0;
+	return ddp_store_open(&rank->store, "file", &rank->identity, NULL, &rank->watch,
+			      &rank->error) == 0;
 }
 
 /* The size of what [rank] puts at [fence]: none, a few, and one that fills it. */
@@ -219,12 +219,12 @@ bool put_values(struct rank *rank, int fence)
 	static uint8_t value[65536];
 	size_t size = value_size(rank->identity.rank, fence);
 	uint32_t number = (uint32_t)(1000 * fence + rank->identity.rank);
-	const struct ddp_rendezvous_method *method = rank->rendezvous->method;
+	const struct ddp_store_method *method = rank->store->method;
 
 	for (size_t i = 0; i < size; i++)
 		value[i] = value_byte(rank->world, rank->identity.rank, fence, i);
-	return method->put(rank->rendezvous, "value", value, size, &rank->error) == 0 &&
-	       method->put(rank->rendezvous, "number", &number, sizeof(number), &rank->error) == 0;
+	return method->put(rank->store, "value", value, size, &rank->error) == 0 &&
+	       method->put(rank->store, "number", &number, sizeof(number), &rank->error) == 0;
 }
 
 /* Which of the two worlds' rank [other] put [size] bytes at [value]; -1: none. */
@@ -255,18 +255,18 @@ static void check_world(struct rank *rank, int other, int world)
 static bool check_value(struct rank *rank, int other, int fence)
 {
 	static uint8_t value[65536];
-	const struct ddp_rendezvous_method *method = rank->rendezvous->method;
+	const struct ddp_store_method *method = rank->store->method;
 	size_t size = sizeof(value);
 	uint32_t number = 0;
 
-	if (method->get(rank->rendezvous, other, "value", value, &size, &rank->error) < 0)
+	if (method->get(rank->store, other, "value", value, &size, &rank->error) < 0)
 		return false;
 	if (size != value_size(other, fence))
 		rank->report->torn = rank->report->mixed = true;
 	if (size > 0)
 		check_world(rank, other, world_of(value, size, other, fence));
 	size = sizeof(number);
-	if (method->get(rank->rendezvous, other, "number", &number, &size, &rank->error) < 0)
+	if (method->get(rank->store, other, "number", &number, &size, &rank->error) < 0)
 		return false;
 	if (size != sizeof(number) || number != (uint32_t)(1000 * fence + other))
 		rank->report->torn = rank->report->mixed = true;
@@ -275,10 +275,9 @@ static bool check_value(struct rank *rank, int other, int fence)
 
 bool meet(struct rank *rank, int fence)
 {
-	const struct ddp_rendezvous_method *method = rank->rendezvous->method;
+	const struct ddp_store_method *method = rank->store->method;
 
-	if (!put_values(rank, fence) ||
-	    method->fence(rank->rendezvous, &rank->watch, &rank->error) < 0)
+	if (!put_values(rank, fence) || method->fence(rank->store, &rank->watch, &rank->error) < 0)
 		return false;
 	for (int i = 0; i < rank->identity.size; i++)
 		if (!check_value(rank, (i + rank->identity.rank) % rank->identity.size, fence))
@@ -294,7 +293,7 @@ void meet_times(struct rank *rank, int fences)
 
 	for (int i = 0; well && i < fences; i++)
 		well = meet(rank, i);
-	ddp_rendezvous_close(rank->rendezvous, well);
+	ddp_store_close(rank->store, well);
 }
 
 void meet_once(struct rank *rank)
@@ -333,7 +332,7 @@ bool put_record(struct rank *rank, uint64_t attempt, struct ddp_record record)
 	if (record.pid == 666) /* a damaged one */
 		record.check ^= 1;
 	ddp_record_encode(&record, head);
-	ddp_venue_path(path, rank->identity.directory, attempt, ".ranks/0.1");
+	ddp_attempt_path(path, rank->identity.directory, attempt, ".ranks/0.1");
 	return ddp_file_write(path, parts, 2, 0, true, NULL) == 0;
 }
 
@@ -354,7 +353,7 @@ void wait_and_tell(struct rank *rank)
 {
 	if (open_rank(rank) && meet(rank, 0))
 		meet(rank, 1);
-	ddp_rendezvous_close(rank->rendezvous, false);
+	ddp_store_close(rank->store, false);
 }
 
 void touch(const char *directory, const char *name)

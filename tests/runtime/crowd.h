@@ -8,8 +8,8 @@
 #ifndef DDP_TESTS_CROWD_H
 #define DDP_TESTS_CROWD_H
 
-#include "rendezvous/record.h"
-#include "rendezvous/rendezvous.h"
+#include "store/record.h"
+#include "store/store.h"
 #include "unit.h"
 
 enum { RANKS = 16 };
@@ -29,7 +29,7 @@ struct report {
 
 struct rank {
 	struct ddp_identity identity;
-	struct ddp_rendezvous *rendezvous;
+	struct ddp_store *store;
 	struct ddp_watch watch;
 	struct ddp_error error;
 	struct report *report;

@@ -24,7 +24,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "rendezvous/rendezvous.h"
+#include "store/store.h"
 
 enum { STACK = 64 * 1024 };
 
@@ -80,13 +80,13 @@ static uint64_t now(void)
 	return current ? current->clock + (cpu_now() - came_on) : ddp_now();
 }
 
-static int get_keys(struct ddp_rendezvous *rendezvous, int rank, struct ddp_error *error)
+static int get_keys(struct ddp_store *store, int rank, struct ddp_error *error)
 {
 	for (int i = 0; i < (keys < 0 ? size : keys); i++) {
 		char value[32];
 		size_t room = sizeof(value);
-		int status = rendezvous->method->get(rendezvous, (rank + i) % size, "address",
-						     value, &room, error);
+		int status = store->method->get(store, (rank + i) % size, "address", value, &room,
+						error);
 
 		if (status < 0)
 			return status;
@@ -97,27 +97,26 @@ static int get_keys(struct ddp_rendezvous *rendezvous, int rank, struct ddp_erro
 static int meet(int rank, struct ddp_identity *identity, struct ddp_error *error)
 {
 	struct ddp_watch watch = ddp_watch_start(60, NULL, NULL);
-	struct ddp_rendezvous *rendezvous = NULL;
+	struct ddp_store *store = NULL;
 	char value[32] = "192.168.100.200:12345";
 	int status;
 
-	status = ddp_rendezvous_open(&rendezvous, "file", identity, NULL, &watch, error);
+	status = ddp_store_open(&store, "file", identity, NULL, &watch, error);
 	if (status == 0)
-		status =
-			rendezvous->method->put(rendezvous, "address", value, sizeof(value), error);
+		status = store->method->put(store, "address", value, sizeof(value), error);
 	if (status == 0)
-		status = rendezvous->method->fence(rendezvous, &watch, error);
+		status = store->method->fence(store, &watch, error);
 	if (status == 0)
-		status = get_keys(rendezvous, rank, error);
+		status = get_keys(store, rank, error);
 	if (status == 0)
-		status = rendezvous->method->fence(rendezvous, &watch, error);
+		status = store->method->fence(store, &watch, error);
 	if (status == 0) {
 		uint64_t mine = now(), last = shared->last;
 
 		while (last < mine && !atomic_compare_exchange_weak(&shared->last, &last, mine))
 			;
 	}
-	ddp_rendezvous_close(rendezvous, status == 0);
+	ddp_store_close(store, status == 0);
 	return status;
 }
 

@@ -13,34 +13,34 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/rendezvous.h"
+#include "store/store.h"
 
 extern char **environ;
 
 static struct ddp_identity identity;
-static struct ddp_rendezvous *rendezvous;
+static struct ddp_store *store;
 static struct ddp_error error;
 
 static int leave(void)
 {
 	fprintf(stderr, "meet: rank %d: %s\n", identity.rank, error.text);
-	ddp_rendezvous_close(rendezvous, false);
+	ddp_store_close(store, false);
 	return ddp_exit_status(error.status);
 }
 
 /* One fence, with a value of every rank that depends on it. Returns 0 or DDP_ERR_x. */
 static int meet(int fence, const struct ddp_watch *watch)
 {
-	const struct ddp_rendezvous_method *method = rendezvous->method;
+	const struct ddp_store_method *method = store->method;
 	int mine = 1000 * fence + identity.rank, status;
 
-	status = method->put(rendezvous, "number", &mine, sizeof(mine), &error);
+	status = method->put(store, "number", &mine, sizeof(mine), &error);
 	if (status == 0)
-		status = method->fence(rendezvous, watch, &error);
+		status = method->fence(store, watch, &error);
 	for (int i = 0; status == 0 && i < identity.size; i++) {
 		size_t size = sizeof(mine);
 
-		status = method->get(rendezvous, i, "number", &mine, &size, &error);
+		status = method->get(store, i, "number", &mine, &size, &error);
 		if (status == 0 && mine != 1000 * fence + i) {
 			snprintf(error.text, sizeof(error.text), "rank %d put %d", i, mine);
 			return error.status = DDP_ERR_FORMAT;
@@ -78,19 +78,18 @@ int main(int argc, char **argv)
 	if (identity.rank == 1 && late)
 		usleep((useconds_t)late * 1000);
 	watch = ddp_watch_start(seconds, NULL, NULL);
-	if (ddp_rendezvous_open(&rendezvous, method, &identity, NULL, &watch, &error) < 0 ||
+	if (ddp_store_open(&store, method, &identity, NULL, &watch, &error) < 0 ||
 	    meet(0, &watch) < 0)
 		return leave();
 	if (give_up && identity.rank == 1) {
 		usleep(200000);
-		rendezvous->method->abort(rendezvous, "asked to");
+		store->method->abort(store, "asked to");
 		ddp_error_set(&error, DDP_ERR_STATE, "gave up");
 		return leave();
 	}
 	if (meet(1, &watch) < 0)
 		return leave();
-	printf("rank %d of %d met by %s\n", identity.rank, identity.size,
-	       rendezvous->method->head.name);
-	ddp_rendezvous_close(rendezvous, true);
+	printf("rank %d of %d met by %s\n", identity.rank, identity.size, store->method->head.name);
+	ddp_store_close(store, true);
 	return 0;
 }

@@ -16,7 +16,7 @@
 
 #include "base/file.h"
 #include "crowd.h"
-#include "rendezvous/venue.h"
+#include "store/attempt.h"
 
 /* --- What earlier attempts left --------------------------------------------------------- */
 
@@ -24,14 +24,14 @@ static void die_at_fence(struct rank *rank)
 {
 	rank->watch = ddp_watch_start(0.15, NULL, NULL);
 	if (open_rank(rank) && put_values(rank, 0))
-		rank->rendezvous->method->fence(rank->rendezvous, &rank->watch, NULL);
+		rank->store->method->fence(rank->store, &rank->watch, NULL);
 	raise(SIGKILL);
 }
 
 static void wait_at_second(struct rank *rank)
 {
 	if (open_rank(rank) && meet(rank, 0) && put_values(rank, 1))
-		rank->rendezvous->method->fence(rank->rendezvous, &rank->watch, NULL);
+		rank->store->method->fence(rank->store, &rank->watch, NULL);
 }
 
 static void leave_nothing(const char *directory)
@@ -156,7 +156,7 @@ static void take_over(struct rank *rank)
 	wait_for_stage(1, 1);
 	open_rank(rank);
 	milliseconds(300);
-	ddp_rendezvous_close(rank->rendezvous, false);
+	ddp_store_close(rank->store, false);
 }
 
 /* Another rank 0 clears the directory under the feet of those that wait in it. */
@@ -311,10 +311,10 @@ START_TEST(test_forged)
 		    one = make_rank(directory, false, 1, 2);
 	struct ddp_record record;
 	const struct ddp_record *want = &forged[_i].record;
-	struct ddp_venue_list list;
+	struct ddp_attempts list;
 
 	ck_assert(open_rank(&zero));
-	ck_assert_int_eq(ddp_venue_list(directory, &list, NULL), 0);
+	ck_assert_int_eq(ddp_attempts_list(directory, &list, NULL), 0);
 	ck_assert_int_eq(ddp_record_init(&record, &one.identity, NULL), 0);
 	if (*want->release)
 		strcpy(record.release, want->release);
@@ -325,13 +325,13 @@ START_TEST(test_forged)
 	record.attempt = want->attempt;
 	record.fence = want->fence;
 	ck_assert(put_record(&one, list.attempts[0].number, record));
-	ck_assert_int_eq(zero.rendezvous->method->fence(zero.rendezvous, &zero.watch, &zero.error),
+	ck_assert_int_eq(zero.store->method->fence(zero.store, &zero.watch, &zero.error),
 			 forged[_i].status);
 	unit_pieces(forged[_i].name, zero.error.text, forged[_i].pieces);
 	/* A rank that joined by then is told. */
-	ck_assert_int_eq(ddp_venue_list(directory, &list, NULL), 0);
+	ck_assert_int_eq(ddp_attempts_list(directory, &list, NULL), 0);
 	ck_assert(list.attempts[0].aborted);
-	ddp_rendezvous_close(zero.rendezvous, false);
+	ddp_store_close(zero.store, false);
 }
 END_TEST
 
@@ -426,10 +426,9 @@ static void fill_disk(struct rank *rank)
 		setrlimit(RLIMIT_FSIZE, &limit);
 	}
 	memset(much, 1, sizeof(much));
-	if (rank->rendezvous->method->put(rank->rendezvous, "much", much, sizeof(much),
-					  &rank->error) == 0)
-		rank->rendezvous->method->fence(rank->rendezvous, &rank->watch, &rank->error);
-	ddp_rendezvous_close(rank->rendezvous, false);
+	if (rank->store->method->put(rank->store, "much", much, sizeof(much), &rank->error) == 0)
+		rank->store->method->fence(rank->store, &rank->watch, &rank->error);
+	ddp_store_close(rank->store, false);
 }
 
 /* _i is the rank that has too much; the limit of a process does where mounting is forbidden. */

@@ -10,35 +10,34 @@
 #include <unistd.h>
 
 #include "crowd.h"
-#include "rendezvous/table.h"
-#include "rendezvous/venue.h"
+#include "store/attempt.h"
 
 /* --- Pure parts ------------------------------------------------------------------------- */
 
 static const struct {
 	const char *name;
-	enum ddp_venue_kind kind;
+	enum ddp_name kind;
 	uint64_t attempt;
 	uint32_t fence;
 } names[] = {
-	{"0123456789abcdef.ranks", DDP_VENUE_RANKS, 0x0123456789abcdef, 0},
-	{"ffffffffffffffff.abort", DDP_VENUE_ABORT, UINT64_MAX, 0},
-	{"0000000000000000.table.0", DDP_VENUE_TABLE, 0, 0},
-	{"0000000000000001.table.4294967295", DDP_VENUE_TABLE, 1, UINT32_MAX},
-	{"0000000000000001.table.4294967296", DDP_VENUE_OTHER, 1, 0},
-	{"0000000000000001.table.01", DDP_VENUE_OTHER, 1, 0},
-	{"0000000000000001.table.", DDP_VENUE_OTHER, 1, 0},
-	{"0000000000000001.table.0.tmp.3", DDP_VENUE_OTHER, 1, 0},
-	{"0000000000000001.table.99999999999999999999", DDP_VENUE_OTHER, 1, 0},
-	{"0000000000000001.new", DDP_VENUE_OTHER, 1, 0},
-	{"0000000000000001.abort.3", DDP_VENUE_OTHER, 1, 0},
-	{"0000000000000001.", DDP_VENUE_OTHER, 1, 0},
-	{"0000000000000001", DDP_VENUE_FOREIGN, 0, 0},
-	{"000000000000001.ranks", DDP_VENUE_FOREIGN, 0, 0},
-	{"00000000000000001.ranks", DDP_VENUE_FOREIGN, 0, 0},
-	{"000000000000000A.ranks", DDP_VENUE_FOREIGN, 0, 0},
-	{"store", DDP_VENUE_FOREIGN, 0, 0},
-	{"", DDP_VENUE_FOREIGN, 0, 0},
+	{"0123456789abcdef.ranks", DDP_NAME_RANKS, 0x0123456789abcdef, 0},
+	{"ffffffffffffffff.abort", DDP_NAME_ABORT, UINT64_MAX, 0},
+	{"0000000000000000.table.0", DDP_NAME_TABLE, 0, 0},
+	{"0000000000000001.table.4294967295", DDP_NAME_TABLE, 1, UINT32_MAX},
+	{"0000000000000001.table.4294967296", DDP_NAME_OTHER, 1, 0},
+	{"0000000000000001.table.01", DDP_NAME_OTHER, 1, 0},
+	{"0000000000000001.table.", DDP_NAME_OTHER, 1, 0},
+	{"0000000000000001.table.0.tmp.3", DDP_NAME_OTHER, 1, 0},
+	{"0000000000000001.table.99999999999999999999", DDP_NAME_OTHER, 1, 0},
+	{"0000000000000001.new", DDP_NAME_OTHER, 1, 0},
+	{"0000000000000001.abort.3", DDP_NAME_OTHER, 1, 0},
+	{"0000000000000001.", DDP_NAME_OTHER, 1, 0},
+	{"0000000000000001", DDP_NAME_FOREIGN, 0, 0},
+	{"000000000000001.ranks", DDP_NAME_FOREIGN, 0, 0},
+	{"00000000000000001.ranks", DDP_NAME_FOREIGN, 0, 0},
+	{"000000000000000A.ranks", DDP_NAME_FOREIGN, 0, 0},
+	{"store", DDP_NAME_FOREIGN, 0, 0},
+	{"", DDP_NAME_FOREIGN, 0, 0},
 };
 
 START_TEST(test_names)
@@ -46,11 +45,11 @@ START_TEST(test_names)
 	uint64_t attempt = 0;
 	uint32_t fence = 0;
 
-	ck_assert_msg(ddp_venue_parse(names[_i].name, &attempt, &fence) == names[_i].kind, "%s",
+	ck_assert_msg(ddp_attempt_parse(names[_i].name, &attempt, &fence) == names[_i].kind, "%s",
 		      names[_i].name);
-	if (names[_i].kind != DDP_VENUE_FOREIGN)
+	if (names[_i].kind != DDP_NAME_FOREIGN)
 		ck_assert_uint_eq(attempt, names[_i].attempt);
-	if (names[_i].kind == DDP_VENUE_TABLE)
+	if (names[_i].kind == DDP_NAME_TABLE)
 		ck_assert_uint_eq(fence, names[_i].fence);
 }
 END_TEST
@@ -80,7 +79,7 @@ START_TEST(test_rank_names)
 {
 	uint32_t fence = 0, rank = 0;
 
-	ck_assert_msg(ddp_venue_parse_rank(rank_names[_i].name, &fence, &rank) ==
+	ck_assert_msg(ddp_attempt_parse_rank(rank_names[_i].name, &fence, &rank) ==
 			      rank_names[_i].good,
 		      "%s", rank_names[_i].name);
 	if (!rank_names[_i].good)
@@ -103,16 +102,16 @@ static size_t make_record(uint8_t *data, uint32_t rank, uint64_t attempt, uint64
 				    .pid = 77,
 				    .release = PACKAGE_VERSION,
 				    .host = "n1"};
-	struct ddp_puts puts = {0};
+	struct ddp_values puts = {0};
 	size_t size;
 
-	ck_assert_int_eq(ddp_puts_add(&puts, "rank", &rank, sizeof(rank), NULL), 0);
-	ck_assert_int_eq(ddp_puts_add(&puts, "address", "10.0.0.1:9", 10, NULL), 0);
+	ck_assert_int_eq(ddp_values_put(&puts, "rank", &rank, sizeof(rank), NULL), 0);
+	ck_assert_int_eq(ddp_values_put(&puts, "address", "10.0.0.1:9", 10, NULL), 0);
 	ddp_record_seal(&record, puts.body, puts.size);
 	ddp_record_encode(&record, data);
 	memcpy(data + DDP_RECORD_HEAD, puts.body, puts.size);
 	size = DDP_RECORD_HEAD + puts.size;
-	ddp_puts_clear(&puts);
+	ddp_values_clear(&puts);
 	return size;
 }
 
@@ -132,8 +131,8 @@ START_TEST(test_record)
 	ck_assert_uint_eq(record.size, 3);
 	ck_assert_str_eq(record.host, "n1");
 	ck_assert_str_eq(record.release, PACKAGE_VERSION);
-	ck_assert_int_eq(ddp_puts_get(data + DDP_RECORD_HEAD, record.length, 1, "address", host,
-				      &room, NULL),
+	ck_assert_int_eq(ddp_values_get(data + DDP_RECORD_HEAD, record.length, 1, "address", host,
+					&room, NULL),
 			 0);
 	ck_assert_uint_eq(room, 10);
 	ck_assert_mem_eq(host, "10.0.0.1:9", 10);
@@ -171,49 +170,49 @@ static const struct {
 	{"empty", "", 1, DDP_ERR_ARGUMENT},
 	{"too long", "k2345678901234567890123456789012", 1, DDP_ERR_ARGUMENT},
 	{"twice", "first", 1, DDP_ERR_ARGUMENT},
-	{"all there is", "k", DDP_RENDEZVOUS_VALUE - 5, 0},
-	{"a byte more", "k", DDP_RENDEZVOUS_VALUE - 4, DDP_ERR_ARGUMENT},
+	{"all there is", "k", DDP_STORE_VALUE - 5, 0},
+	{"a byte more", "k", DDP_STORE_VALUE - 4, DDP_ERR_ARGUMENT},
 };
 
 START_TEST(test_puts)
 {
-	static uint8_t value[DDP_RENDEZVOUS_VALUE], got[DDP_RENDEZVOUS_VALUE];
-	struct ddp_puts puts = {0};
+	static uint8_t value[DDP_STORE_VALUE], got[DDP_STORE_VALUE];
+	struct ddp_values puts = {0};
 	size_t room = sizeof(got);
 
 	memset(value, 0x5a, sizeof(value));
-	ck_assert_int_eq(ddp_puts_add(&puts, "first", value, 5, NULL), 0);
+	ck_assert_int_eq(ddp_values_put(&puts, "first", value, 5, NULL), 0);
 	unit_number(puts_rows[_i].name, "status",
-		    ddp_puts_add(&puts, puts_rows[_i].key, value, puts_rows[_i].size, NULL),
+		    ddp_values_put(&puts, puts_rows[_i].key, value, puts_rows[_i].size, NULL),
 		    puts_rows[_i].status);
 	if (puts_rows[_i].status == 0) {
-		ck_assert_int_eq(ddp_puts_get(puts.body, puts.size, 0, puts_rows[_i].key, got,
-					      &room, NULL),
+		ck_assert_int_eq(ddp_values_get(puts.body, puts.size, 0, puts_rows[_i].key, got,
+						&room, NULL),
 				 0);
 		ck_assert_uint_eq(room, puts_rows[_i].size);
 		ck_assert_int_eq(memcmp(got, value, room), 0);
 	}
 	room = 4;
-	ck_assert_int_eq(ddp_puts_get(puts.body, puts.size, 0, "first", got, &room, NULL),
+	ck_assert_int_eq(ddp_values_get(puts.body, puts.size, 0, "first", got, &room, NULL),
 			 DDP_ERR_FORMAT);
 	ck_assert_uint_eq(room, 5);
-	ck_assert_int_eq(ddp_puts_get(puts.body, puts.size, 0, "firs", got, &room, NULL),
+	ck_assert_int_eq(ddp_values_get(puts.body, puts.size, 0, "firs", got, &room, NULL),
 			 DDP_ERR_ARGUMENT);
-	ddp_puts_clear(&puts);
+	ddp_values_clear(&puts);
 }
 END_TEST
 
 START_TEST(test_puts_count)
 {
-	struct ddp_puts puts = {0};
+	struct ddp_values puts = {0};
 	char key[16];
 
 	for (int i = 0; i < DDP_RECORD_PUTS; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
-		ck_assert_int_eq(ddp_puts_add(&puts, key, NULL, 0, NULL), 0);
+		ck_assert_int_eq(ddp_values_put(&puts, key, NULL, 0, NULL), 0);
 	}
-	ck_assert_int_eq(ddp_puts_add(&puts, "more", NULL, 0, NULL), DDP_ERR_ARGUMENT);
-	ddp_puts_clear(&puts);
+	ck_assert_int_eq(ddp_values_put(&puts, "more", NULL, 0, NULL), DDP_ERR_ARGUMENT);
+	ddp_values_clear(&puts);
 }
 END_TEST
 
@@ -270,8 +269,8 @@ static void check_table(const char *path, const char *row, size_t at, int *refus
 			continue;
 		}
 		ck_assert_msg(record.process == 41 + rank &&
-				      ddp_puts_get(body, record.length, (int)rank, "rank", &value,
-						   &size, NULL) == 0 &&
+				      ddp_values_get(body, record.length, (int)rank, "rank", &value,
+						     &size, NULL) == 0 &&
 				      value == rank,
 			      "%s %zu: rank %u has another's", row, at, rank);
 	}

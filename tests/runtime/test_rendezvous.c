@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "crowd.h"
-#include "rendezvous/venue.h"
+#include "store/attempt.h"
 
 /* --- All is well ------------------------------------------------------------------------ */
 
@@ -149,12 +149,12 @@ END_TEST
 /* The record is there, the process no longer: the fence succeeds, the next one tells. */
 static void die_with_record(struct rank *rank)
 {
-	struct ddp_venue_list list;
+	struct ddp_attempts list;
 	struct ddp_record record;
 
 	do
 		milliseconds(1);
-	while (ddp_venue_list(rank->identity.directory, &list, NULL) != 0 || list.count == 0);
+	while (ddp_attempts_list(rank->identity.directory, &list, NULL) != 0 || list.count == 0);
 	ddp_record_init(&record, &rank->identity, NULL);
 	put_record(rank, list.attempts[0].number, record);
 	raise(SIGKILL);
@@ -168,14 +168,14 @@ START_TEST(test_killed_during)
 	begin_ranks(directory, false, 1, 1, 2, die_with_record);
 	rank.watch = ddp_watch_start(0.3, NULL, NULL);
 	ck_assert(open_rank(&rank));
-	ck_assert_int_eq(rank.rendezvous->method->fence(rank.rendezvous, &rank.watch, NULL), 0);
-	ck_assert_int_eq(rank.rendezvous->method->fence(rank.rendezvous, &rank.watch, &rank.error),
+	ck_assert_int_eq(rank.store->method->fence(rank.store, &rank.watch, NULL), 0);
+	ck_assert_int_eq(rank.store->method->fence(rank.store, &rank.watch, &rank.error),
 			 DDP_ERR_TIMEOUT);
 	unit_pieces("rank 0", rank.error.text,
 		    (const char *const[]){"1 of 2 ranks", ": rank 1 on n1", NULL});
-	ck_assert_int_eq(rank.rendezvous->method->fence(rank.rendezvous, &rank.watch, &rank.error),
+	ck_assert_int_eq(rank.store->method->fence(rank.store, &rank.watch, &rank.error),
 			 DDP_ERR_STATE);
-	ddp_rendezvous_close(rank.rendezvous, false);
+	ddp_store_close(rank.store, false);
 	end(1, 1);
 }
 END_TEST
@@ -186,10 +186,10 @@ static void give_up_in_fence(struct rank *rank)
 {
 	if (open_rank(rank) && meet(rank, 0)) {
 		milliseconds(50);
-		rank->rendezvous->method->abort(rank->rendezvous, "out of coffee");
-		rank->rendezvous->method->abort(rank->rendezvous, "second thoughts");
+		rank->store->method->abort(rank->store, "out of coffee");
+		rank->store->method->abort(rank->store, "second thoughts");
 	}
-	ddp_rendezvous_close(rank->rendezvous, false);
+	ddp_store_close(rank->store, false);
 }
 
 START_TEST(test_abort)
@@ -218,20 +218,20 @@ static void look_for_abort(struct rank *rank)
 
 	if (!open_rank(rank) || !meet(rank, 0))
 		return;
-	while (!rank->rendezvous->method->aborted(rank->rendezvous, text, sizeof(text)))
+	while (!rank->store->method->aborted(rank->store, text, sizeof(text)))
 		milliseconds(1);
 	rank->error.status = DDP_ERR_ABORTED;
 	snprintf(rank->error.text, sizeof(rank->error.text), "%s", text);
-	ddp_rendezvous_close(rank->rendezvous, false);
+	ddp_store_close(rank->store, false);
 }
 
 static void come_too_late(struct rank *rank)
 {
-	struct ddp_venue_list list;
+	struct ddp_attempts list;
 
 	do
 		milliseconds(1);
-	while (ddp_venue_list(rank->identity.directory, &list, NULL) != 0 || list.count == 0 ||
+	while (ddp_attempts_list(rank->identity.directory, &list, NULL) != 0 || list.count == 0 ||
 	       !list.attempts[0].aborted);
 	meet_once(rank);
 }
@@ -359,15 +359,15 @@ START_TEST(test_choice)
 	unsetenv("DDP_METHOD");
 	if (choices[_i].variable)
 		setenv("DDP_METHOD", choices[_i].variable, 1);
-	status = ddp_rendezvous_open(&rank.rendezvous, choices[_i].argument, &rank.identity, NULL,
-				     &rank.watch, &rank.error);
+	status = ddp_store_open(&rank.store, choices[_i].argument, &rank.identity, NULL,
+				&rank.watch, &rank.error);
 	unit_number(name, "status", status, choices[_i].status);
 	if (choices[_i].method)
-		unit_text(name, "method", rank.rendezvous->method->head.name, choices[_i].method);
+		unit_text(name, "method", rank.store->method->head.name, choices[_i].method);
 	else
-		ck_assert(!rank.rendezvous);
+		ck_assert(!rank.store);
 	unit_pieces(name, rank.error.text, choices[_i].pieces);
-	ddp_rendezvous_close(rank.rendezvous, true);
+	ddp_store_close(rank.store, true);
 	unsetenv("DDP_METHOD");
 }
 END_TEST
@@ -378,39 +378,36 @@ static const char *const alone[] = {"file", "single"};
 START_TEST(test_alone)
 {
 	struct rank rank = make_rank(fresh_directory(), false, 0, 1);
-	const struct ddp_rendezvous_method *method;
+	const struct ddp_store_method *method;
 	char text[DDP_ERROR_SIZE];
 	int value = 3;
 	size_t size = sizeof(value);
 
-	ck_assert_int_eq(ddp_rendezvous_open(&rank.rendezvous, alone[_i], &rank.identity, NULL,
-					     &rank.watch, NULL),
-			 0);
-	method = rank.rendezvous->method;
-	ck_assert_int_lt(method->get(rank.rendezvous, 0, "a", &value, &size, NULL), 0);
-	ck_assert_int_eq(method->put(rank.rendezvous, "a", &value, sizeof(value), NULL), 0);
-	ck_assert_int_lt(method->get(rank.rendezvous, 0, "a", &value, &size, NULL), 0);
-	ck_assert_int_eq(method->fence(rank.rendezvous, &rank.watch, NULL), 0);
+	ck_assert_int_eq(
+		ddp_store_open(&rank.store, alone[_i], &rank.identity, NULL, &rank.watch, NULL), 0);
+	method = rank.store->method;
+	ck_assert_int_lt(method->get(rank.store, 0, "a", &value, &size, NULL), 0);
+	ck_assert_int_eq(method->put(rank.store, "a", &value, sizeof(value), NULL), 0);
+	ck_assert_int_lt(method->get(rank.store, 0, "a", &value, &size, NULL), 0);
+	ck_assert_int_eq(method->fence(rank.store, &rank.watch, NULL), 0);
 	value = 4;
-	ck_assert_int_eq(method->put(rank.rendezvous, "b", &value, sizeof(value), NULL), 0);
-	ck_assert_int_eq(method->get(rank.rendezvous, 0, "a", &value, &size, NULL), 0);
+	ck_assert_int_eq(method->put(rank.store, "b", &value, sizeof(value), NULL), 0);
+	ck_assert_int_eq(method->get(rank.store, 0, "a", &value, &size, NULL), 0);
 	ck_assert_int_eq(value, 3);
-	ck_assert_int_eq(method->get(rank.rendezvous, 1, "a", &value, &size, NULL),
-			 DDP_ERR_ARGUMENT);
-	ck_assert_int_eq(method->fence(rank.rendezvous, &rank.watch, NULL), 0);
-	ck_assert_int_eq(method->get(rank.rendezvous, 0, "a", &value, &size, NULL),
-			 DDP_ERR_ARGUMENT);
-	ck_assert_int_eq(method->get(rank.rendezvous, 0, "b", &value, &size, NULL), 0);
+	ck_assert_int_eq(method->get(rank.store, 1, "a", &value, &size, NULL), DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(method->fence(rank.store, &rank.watch, NULL), 0);
+	ck_assert_int_eq(method->get(rank.store, 0, "a", &value, &size, NULL), DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(method->get(rank.store, 0, "b", &value, &size, NULL), 0);
 	ck_assert_int_eq(value, 4);
-	ck_assert_int_eq(method->aborted(rank.rendezvous, text, sizeof(text)), 0);
-	method->abort(rank.rendezvous, "enough");
-	method->abort(rank.rendezvous, "more");
-	ck_assert_int_eq(method->aborted(rank.rendezvous, text, sizeof(text)), 1);
+	ck_assert_int_eq(method->aborted(rank.store, text, sizeof(text)), 0);
+	method->abort(rank.store, "enough");
+	method->abort(rank.store, "more");
+	ck_assert_int_eq(method->aborted(rank.store, text, sizeof(text)), 1);
 	ck_assert_str_eq(text, "rank 0 on n0: enough");
-	ck_assert_int_eq(method->fence(rank.rendezvous, &rank.watch, &rank.error), DDP_ERR_ABORTED);
+	ck_assert_int_eq(method->fence(rank.store, &rank.watch, &rank.error), DDP_ERR_ABORTED);
 	ck_assert_str_eq(rank.error.text, "rank 0 on n0: enough");
-	ddp_rendezvous_close(rank.rendezvous, false);
-	ddp_rendezvous_close(NULL, true);
+	ddp_store_close(rank.store, false);
+	ddp_store_close(NULL, true);
 }
 END_TEST
 

@@ -37,10 +37,10 @@ struct pending {
 };
 
 struct meeting {
-	struct ddp_rendezvous base;
+	struct ddp_store base;
 	pmix_proc_t me;
 	struct ddp_record mine; /* fence: the next one */
-	struct ddp_puts puts;
+	struct ddp_values puts;
 	bool any;    /* a fence succeeded */
 	bool broken; /* one failed */
 	bool initialised, listens;
@@ -54,9 +54,9 @@ static _Atomic int abort_state; /* 0: none, 1: being written, 2: there */
 /* Keys are never used again, so that no world of this process reads another's. */
 static uint32_t next_fence;
 
-static struct meeting *of(struct ddp_rendezvous *rendezvous)
+static struct meeting *of(struct ddp_store *store)
 {
-	return (struct meeting *)rendezvous;
+	return (struct meeting *)store;
 }
 
 /* --- Waiting ---------------------------------------------------------------------------- */
@@ -207,32 +207,32 @@ static int check_job(const struct meeting *meeting, struct ddp_error *error)
 	return 0;
 }
 
-static void pmix_close(struct ddp_rendezvous *rendezvous, bool clean)
+static void pmix_close(struct ddp_store *store, bool clean)
 {
-	struct meeting *meeting = of(rendezvous);
+	struct meeting *meeting = of(store);
 
 	if (meeting->listens)
 		PMIx_Deregister_event_handler(meeting->handler, NULL, NULL);
 	/* It may wait for what did not come; and the process is about to end. */
 	if (meeting->initialised && clean && !meeting->broken)
 		PMIx_Finalize(NULL, 0);
-	ddp_puts_clear(&meeting->puts);
+	ddp_values_clear(&meeting->puts);
 	free(meeting);
 }
 
-static int pmix_open(struct ddp_rendezvous **rendezvous, const struct ddp_identity *identity,
+static int pmix_open(struct ddp_store **store, const struct ddp_identity *identity,
 		     const struct ddp_log *log, const struct ddp_watch *watch,
 		     struct ddp_error *error)
 {
-	extern const struct ddp_rendezvous_method ddp_module;
+	extern const struct ddp_store_method ddp_module;
 	struct meeting *meeting = calloc(1, sizeof(*meeting));
 	pmix_status_t rc;
 	int status;
 
-	*rendezvous = NULL;
+	*store = NULL;
 	if (!meeting)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the rendezvous");
-	meeting->base = (struct ddp_rendezvous){&ddp_module, identity, log};
+	meeting->base = (struct ddp_store){&ddp_module, identity, log};
 	status = ddp_record_init(&meeting->mine, identity, error);
 	if (status < 0)
 		goto error;
@@ -250,7 +250,7 @@ static int pmix_open(struct ddp_rendezvous **rendezvous, const struct ddp_identi
 	if (status < 0)
 		goto error;
 	listen_for_aborts(meeting, watch);
-	*rendezvous = &meeting->base;
+	*store = &meeting->base;
 	return 0;
 error:
 	pmix_close(&meeting->base, true);
@@ -259,10 +259,10 @@ error:
 
 /* --- Fences ----------------------------------------------------------------------------- */
 
-static int pmix_put(struct ddp_rendezvous *rendezvous, const char *key, const void *value,
-		    size_t size, struct ddp_error *error)
+static int pmix_put(struct ddp_store *store, const char *key, const void *value, size_t size,
+		    struct ddp_error *error)
 {
-	return ddp_puts_add(&of(rendezvous)->puts, key, value, size, error);
+	return ddp_values_put(&of(store)->puts, key, value, size, error);
 }
 
 static void fence_key(char key[PMIX_MAX_KEYLEN + 1], uint32_t fence)
@@ -377,10 +377,10 @@ static int check_zero(const struct meeting *meeting, struct ddp_error *error)
 	return status;
 }
 
-static int pmix_fence(struct ddp_rendezvous *rendezvous, const struct ddp_watch *watch,
+static int pmix_fence(struct ddp_store *store, const struct ddp_watch *watch,
 		      struct ddp_error *error)
 {
-	struct meeting *meeting = of(rendezvous);
+	struct meeting *meeting = of(store);
 	struct ddp_error local;
 	int status;
 
@@ -404,18 +404,18 @@ static int pmix_fence(struct ddp_rendezvous *rendezvous, const struct ddp_watch 
 	if (status < 0) {
 		meeting->broken = true;
 		if (status != DDP_ERR_ABORTED)
-			meeting->base.method->abort(rendezvous, error->text);
+			meeting->base.method->abort(store, error->text);
 		return status;
 	}
 	meeting->any = true;
-	ddp_puts_clear(&meeting->puts);
+	ddp_values_clear(&meeting->puts);
 	return 0;
 }
 
-static int pmix_get(struct ddp_rendezvous *rendezvous, int rank, const char *key, void *value,
-		    size_t *size, struct ddp_error *error)
+static int pmix_get(struct ddp_store *store, int rank, const char *key, void *value, size_t *size,
+		    struct ddp_error *error)
 {
-	const struct meeting *meeting = of(rendezvous);
+	const struct meeting *meeting = of(store);
 	struct ddp_record record;
 	pmix_value_t *found;
 	int status;
@@ -429,8 +429,8 @@ static int pmix_get(struct ddp_rendezvous *rendezvous, int rank, const char *key
 				     meeting->mine.size);
 	status = read_record(meeting, rank, &record, &found, error);
 	if (status == 0)
-		status = ddp_puts_get((const uint8_t *)found->data.bo.bytes + DDP_RECORD_HEAD,
-				      record.length, rank, key, value, size, error);
+		status = ddp_values_get((const uint8_t *)found->data.bo.bytes + DDP_RECORD_HEAD,
+					record.length, rank, key, value, size, error);
 	if (found)
 		PMIX_VALUE_RELEASE(found);
 	return status;
@@ -438,9 +438,9 @@ static int pmix_get(struct ddp_rendezvous *rendezvous, int rank, const char *key
 
 /* --- Giving up -------------------------------------------------------------------------- */
 
-static void pmix_abort(struct ddp_rendezvous *rendezvous, const char *text)
+static void pmix_abort(struct ddp_store *store, const char *text)
 {
-	struct meeting *meeting = of(rendezvous);
+	struct meeting *meeting = of(store);
 	struct ddp_watch watch = ddp_watch_start(2, NULL, NULL);
 	struct pending *pending = pending_start();
 	char line[DDP_ERROR_SIZE];
@@ -468,9 +468,9 @@ out:
 		pending_drop(pending);
 }
 
-static int pmix_aborted(struct ddp_rendezvous *rendezvous, char *text, size_t size)
+static int pmix_aborted(struct ddp_store *store, char *text, size_t size)
 {
-	(void)rendezvous;
+	(void)store;
 	if (abort_state != 2)
 		return 0;
 	if (size > 0)
@@ -478,11 +478,11 @@ static int pmix_aborted(struct ddp_rendezvous *rendezvous, char *text, size_t si
 	return 1;
 }
 
-extern const struct ddp_rendezvous_method ddp_module;
+extern const struct ddp_store_method ddp_module;
 
-DDP_API const struct ddp_rendezvous_method ddp_module = {
-	.head = {DDP_MODULE_MAGIC, DDP_RENDEZVOUS_VERSION, sizeof(struct ddp_rendezvous_method),
-		 "rendezvous", "pmix", PACKAGE_VERSION},
+DDP_API const struct ddp_store_method ddp_module = {
+	.head = {DDP_MODULE_MAGIC, DDP_STORE_VERSION, sizeof(struct ddp_store_method), "store",
+		 "pmix", PACKAGE_VERSION},
 	.probe = pmix_probe,
 	.open = pmix_open,
 	.put = pmix_put,

@@ -222,7 +222,7 @@ static size_t put_parse(const uint8_t *body, size_t length, struct put *put)
 	put->key = body + 1;
 	put->key_size = body[0];
 	used = 1 + put->key_size;
-	if (put->key_size == 0 || put->key_size >= DDP_RENDEZVOUS_KEY || length < used + 4)
+	if (put->key_size == 0 || put->key_size >= DDP_STORE_KEY || length < used + 4)
 		return 0;
 	put->value_size = get32(body + used);
 	put->value = body + used + 4;
@@ -248,25 +248,25 @@ static int put_find(const uint8_t *body, size_t length, const char *key, struct 
 	return 0;
 }
 
-int ddp_puts_add(struct ddp_puts *puts, const char *key, const void *value, size_t size,
-		 struct ddp_error *error)
+int ddp_values_put(struct ddp_values *puts, const char *key, const void *value, size_t size,
+		   struct ddp_error *error)
 {
 	size_t key_size = strlen(key), more = 1 + key_size + 4 + size;
 	uint8_t *body;
 	struct put put;
 
-	if (key_size == 0 || key_size >= DDP_RENDEZVOUS_KEY)
+	if (key_size == 0 || key_size >= DDP_STORE_KEY)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "rendezvous: key \"%.40s\" must have 1 to %d characters", key,
-				     DDP_RENDEZVOUS_KEY - 1);
+				     DDP_STORE_KEY - 1);
 	if (put_find(puts->body, puts->size, key, &put) != 0)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "rendezvous: key \"%s\" was put twice before one fence", key);
-	if (size > DDP_RENDEZVOUS_VALUE - puts->values || puts->count >= DDP_RECORD_PUTS)
+	if (size > DDP_STORE_VALUE - puts->values || puts->count >= DDP_RECORD_PUTS)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "rendezvous: no room for key \"%s\" with %zu bytes: between "
 				     "two fences a rank may put %d keys and %d bytes",
-				     key, size, DDP_RECORD_PUTS, DDP_RENDEZVOUS_VALUE);
+				     key, size, DDP_RECORD_PUTS, DDP_STORE_VALUE);
 	body = realloc(puts->body, puts->size + more);
 	if (!body)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "rendezvous: no memory for key \"%s\"",
@@ -284,14 +284,14 @@ int ddp_puts_add(struct ddp_puts *puts, const char *key, const void *value, size
 	return 0;
 }
 
-void ddp_puts_clear(struct ddp_puts *puts)
+void ddp_values_clear(struct ddp_values *puts)
 {
 	free(puts->body);
-	*puts = (struct ddp_puts){0};
+	*puts = (struct ddp_values){0};
 }
 
-int ddp_puts_get(const uint8_t *body, size_t length, int rank, const char *key, void *value,
-		 size_t *size, struct ddp_error *error)
+int ddp_values_get(const uint8_t *body, size_t length, int rank, const char *key, void *value,
+		   size_t *size, struct ddp_error *error)
 {
 	size_t room = *size;
 	struct put put;

@@ -2,25 +2,25 @@
 /*
  * record.h - what a rank says of itself, in bytes
  *
- * Every file of the rendezvous, and every blob that goes through a resource manager, begins with
+ * Every file of the store, and every blob that goes through a resource manager, begins with
  * a head, which says whose it is; its layout is the same in all releases, so that a rank of
  * another release can be named. The body of a rank's record is a list of puts. A table is a
  * head, an index with an entry for each rank, and the records of all ranks in their order.
  *
  * Pure: no I/O, little endian whatever the machine, no trust in what is read.
  */
-#ifndef DDP_RENDEZVOUS_RECORD_H
-#define DDP_RENDEZVOUS_RECORD_H
+#ifndef DDP_STORE_RECORD_H
+#define DDP_STORE_RECORD_H
 
 #include "base/error.h"
-#include "rendezvous.h"
+#include "store.h"
 
 #define DDP_RECORD_FORMAT 1 /* of bodies; the head stays */
 
 enum {
 	DDP_RECORD_HEAD = 160, /* bytes of a head */
 	DDP_RECORD_PUTS = 256, /* puts of a rank between two fences */
-	DDP_RECORD_BODY = DDP_RENDEZVOUS_VALUE + DDP_RECORD_PUTS * (DDP_RENDEZVOUS_KEY + 4),
+	DDP_RECORD_BODY = DDP_STORE_VALUE + DDP_RECORD_PUTS * (DDP_STORE_KEY + 4),
 	DDP_INDEX_ENTRY = 16, /* bytes */
 };
 
@@ -83,7 +83,7 @@ int ddp_record_match(const struct ddp_record *record, const struct ddp_record *m
 /* --- Puts ------------------------------------------------------------------------------- */
 
 /* Zeros are "none". */
-struct ddp_puts {
+struct ddp_values {
 	uint8_t *body;
 	size_t size, values;
 	unsigned count;
@@ -93,11 +93,11 @@ struct ddp_puts {
  * Add a copy of [value] under [key], which is new.
  * Returns 0, DDP_ERR_ARGUMENT or DDP_ERR_MEMORY.
  */
-int ddp_puts_add(struct ddp_puts *puts, const char *key, const void *value, size_t size,
-		 struct ddp_error *error);
+int ddp_values_put(struct ddp_values *puts, const char *key, const void *value, size_t size,
+		   struct ddp_error *error);
 
 /* Free what [puts] has, and make it "none". */
-void ddp_puts_clear(struct ddp_puts *puts);
+void ddp_values_clear(struct ddp_values *puts);
 
 /*
  * Copy what [body], rank [rank]'s, has under [key] into [value]; [size] is the room there, then
@@ -105,8 +105,8 @@ void ddp_puts_clear(struct ddp_puts *puts);
  * Returns 0; DDP_ERR_ARGUMENT where there is no such key; DDP_ERR_FORMAT where it is larger
  * than the room, or [body] is no list of puts.
  */
-int ddp_puts_get(const uint8_t *body, size_t length, int rank, const char *key, void *value,
-		 size_t *size, struct ddp_error *error);
+int ddp_values_get(const uint8_t *body, size_t length, int rank, const char *key, void *value,
+		   size_t *size, struct ddp_error *error);
 
 /* --- The index of a table ---------------------------------------------------------------- */
 
@@ -127,4 +127,4 @@ int ddp_index_decode(struct ddp_index *index, uint64_t attempt, uint32_t rank, u
 		     const uint8_t entry[DDP_INDEX_ENTRY], const char *name,
 		     struct ddp_error *error);
 
-#endif /* DDP_RENDEZVOUS_RECORD_H */
+#endif /* DDP_STORE_RECORD_H */

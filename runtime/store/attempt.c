@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "attempt.h"
+#include "base/file.h"
+
+enum {
+	DIGITS = 16, /* of an attempt */
+	TRIES = 20,  /* to make what others remove */
+	DAY = 24 * 60 * 60,
+	AHEAD = 8192, /* read at once: a rank that asks for its neighbours reads them together */
+};
+
+/* --- Names ------------------------------------------------------------------------------ */
+
+/* A decimal number as we write it, up to [end]. Returns what follows, or NULL. */
+static const char *parse_number(const char *text, char end, uint32_t *number)
+{
+	uint64_t value = 0;
+	const char *p = text;
+
+	for (; *p >= '0' && *p <= '9' && value <= UINT32_MAX; p++)
+		value = 10 * value + (uint64_t)(*p - '0');
+	if (p == text || *p != end || value > UINT32_MAX || (*text == '0' && p > text + 1))
+		return NULL;
+	*number = (uint32_t)value;
+	return end ? p + 1 : p;
+}
+
+static const char *parse_attempt(const char *name, uint64_t *attempt)
+{
+	uint64_t value = 0;
+
+	for (int i = 0; i < DIGITS; i++) {
+		static const char digits[] = "0123456789abcdef";
+		const char *digit = name[i] ? strchr(digits, name[i]) : NULL;
+
+		if (!digit)
+			return NULL;
+		value = value << 4 | (uint64_t)(digit - digits);
+	}
+	*attempt = value;
+	return name[DIGITS] == '.' ? name + DIGITS + 1 : NULL;
+}
+
+enum ddp_name ddp_attempt_parse(const char *name, uint64_t *attempt, uint32_t *fence)
+{
+	const char *rest = parse_attempt(name, attempt);
+
+	if (!rest)
+		return DDP_NAME_FOREIGN;
+	if (strcmp(rest, "ranks") == 0)
+		return DDP_NAME_RANKS;
+	if (strcmp(rest, "abort") == 0)
+		return DDP_NAME_ABORT;
+	if (strncmp(rest, "table.", 6) == 0 && parse_number(rest + 6, '\0', fence))
+		return DDP_NAME_TABLE;
+	return DDP_NAME_OTHER;
+}
+
+bool ddp_attempt_parse_rank(const char *name, uint32_t *fence, uint32_t *rank)
+{
+	const char *rest = parse_number(name, '.', fence);
+
+	return rest && parse_number(rest, '\0', rank);
+}
+
+char *ddp_attempt_path(char *path, const char *directory, uint64_t attempt, const char *format, ...)
+{
+	va_list arguments;
+	int used = snprintf(path, PATH_MAX, "%s/%016" PRIx64, directory, attempt);
+
+	if (used < 0 || used >= PATH_MAX)
+		return path;
+	va_start(arguments, format);
+	vsnprintf(path + used, PATH_MAX - (size_t)used, format, arguments);
+	va_end(arguments);
+	return path;
+}
+
+/* --- The directory ---------------------------------------------------------------------- */
+
+/* Returns 0, or DDP_ERR_FILE with errno ENOENT where it is worth another try. */
+static int check_directory(const char *directory, struct ddp_error *error)
+{
+	struct stat info;
+	int status = 0, fd;
+
+	fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0) {
+		if (lstat(directory, &info) == 0 && S_ISLNK(info.st_mode))
+			return ddp_error_set(error, DDP_ERR_FILE,
+					     "the rendezvous %s is a symbolic link, which is not "
+					     "followed",
+					     directory);
+		return ddp_error_errno(error, DDP_ERR_FILE, "cannot open the rendezvous %s",
+				       directory);
+	}
+	if (fstat(fd, &info) < 0)
+		status = ddp_error_errno(error, DDP_ERR_FILE, "cannot look at the rendezvous %s",
+					 directory);
+	else if (info.st_uid != geteuid())
+		status = ddp_error_set(error, DDP_ERR_FILE,
+				       "the rendezvous %s belongs to user %u, this process to %u",
+				       directory, info.st_uid, geteuid());
+	else if (info.st_mode & (S_IWGRP | S_IWOTH))
+		status = ddp_error_set(error, DDP_ERR_FILE,
+				       "others can write in the rendezvous %s: chmod 700 it",
+				       directory);
+	close(fd);
+	errno = 0;
+	return status;
+}
+
+int ddp_attempts_directory(const char *directory, bool own, struct ddp_error *error)
+{
+	const struct timespec moment = {0, 1000000};
+	int status = DDP_ERR_FILE;
+
+	if (strlen(directory) + DDP_NAME_SIZE >= PATH_MAX)
+		return ddp_error_set(error, DDP_ERR_FILE, "the rendezvous %.100s... is too long",
+				     directory);
+	if (own)
+		return check_directory(directory, error);
+	/* Those who leave an earlier attempt may be removing it at this moment. */
+	for (int i = 0; i < TRIES && status < 0; i++) {
+		status = ddp_file_mkdirs(directory, 0700, error);
+		if (status == 0)
+			status = check_directory(directory, error);
+		if (status < 0 && errno != ENOENT)
+			break;
+		if (status < 0)
+			nanosleep(&moment, NULL);
+	}
+	if (status == 0)
+		ddp_error_clear(error);
+	return status;
+}
+
+/* The entry of [attempt], a new one where it has none; NULL when there are too many. */
+static struct ddp_attempt *add(struct ddp_attempts *list, uint64_t attempt)
+{
+	struct ddp_attempt *entry;
+
+	for (int i = 0; i < list->count; i++)
+		if (list->attempts[i].number == attempt)
+			return &list->attempts[i];
+	if (list->count == DDP_ATTEMPTS)
+		return NULL;
+	entry = &list->attempts[list->count++];
+	*entry = (struct ddp_attempt){.number = attempt, .table = -1};
+	return entry;
+}
+
+static void note(struct ddp_attempts *list, const char *name)
+{
+	struct ddp_attempt *entry;
+	enum ddp_name kind;
+	uint64_t attempt = 0;
+	uint32_t fence = 0;
+
+	kind = ddp_attempt_parse(name, &attempt, &fence);
+	if (kind == DDP_NAME_FOREIGN || kind == DDP_NAME_OTHER)
+		return;
+	entry = add(list, attempt);
+	if (!entry)
+		return;
+	if (kind == DDP_NAME_RANKS)
+		entry->ranks = true;
+	else if (kind == DDP_NAME_ABORT)
+		entry->aborted = true;
+	else if (fence > entry->table)
+		entry->table = fence;
+}
+
+int ddp_attempts_list(const char *directory, struct ddp_attempts *list, struct ddp_error *error)
+{
+	struct dirent *entry;
+	int status = 0;
+	DIR *dir;
+
+	list->count = 0;
+	dir = opendir(directory);
+	if (!dir && (errno == ENOENT || errno == ESTALE))
+		return 1;
+	if (!dir)
+		return ddp_error_errno(error, DDP_ERR_FILE, "cannot list the rendezvous %s",
+				       directory);
+	for (errno = 0; (entry = readdir(dir)); errno = 0)
+		note(list, entry->d_name);
+	if (errno == ENOENT || errno == ESTALE)
+		status = 1;
+	else if (errno != 0)
+		status = ddp_error_errno(error, DDP_ERR_FILE, "cannot list the rendezvous %s",
+					 directory);
+	closedir(dir);
+	return status;
+}
+
+const struct ddp_attempt *ddp_attempts_find(const struct ddp_attempts *list, uint64_t attempt)
+{
+	for (int i = 0; i < list->count; i++)
+		if (list->attempts[i].number == attempt)
+			return &list->attempts[i];
+	return NULL;
+}
+
+/* --- Removing --------------------------------------------------------------------------- */
+
+/* Ranks that do not know yet may be writing into it: their file comes with the next try. */
+static void remove_directory(const char *path)
+{
+	for (int i = 0; i < TRIES && rmdir(path) < 0 && errno != ENOENT; i++) {
+		DIR *dir = opendir(path);
+		struct dirent *entry;
+
+		if (!dir)
+			return;
+		while ((entry = readdir(dir)))
+			if (entry->d_name[0] != '.' || strncmp(entry->d_name, ".nfs", 4) == 0)
+				(void)unlinkat(dirfd(dir), entry->d_name, 0);
+		closedir(dir);
+	}
+}
+
+/* Whether rank 0 of [attempt] left in peace not long ago, so that its last ranks clear it away. */
+static bool is_ending(const char *directory, uint64_t attempt)
+{
+	char path[PATH_MAX];
+	struct stat info;
+
+	if (stat(ddp_attempt_path(path, directory, attempt, ".ranks/hello"), &info) == 0)
+		return false;
+	return stat(ddp_attempt_path(path, directory, attempt, ".ranks"), &info) == 0 &&
+	       info.st_mtime > time(NULL) - DAY;
+}
+
+void ddp_attempts_sweep(const char *directory)
+{
+	DIR *dir = opendir(directory);
+	struct dirent *entry;
+	char path[PATH_MAX];
+	uint64_t attempt;
+	uint32_t fence;
+
+	if (!dir)
+		return;
+	while ((entry = readdir(dir))) {
+		if (ddp_attempt_parse(entry->d_name, &attempt, &fence) == DDP_NAME_FOREIGN ||
+		    is_ending(directory, attempt))
+			continue;
+		if (unlinkat(dirfd(dir), entry->d_name, 0) == 0 || errno == ENOENT)
+			continue;
+		remove_directory(
+			ddp_attempt_path(path, directory, attempt, "%s", entry->d_name + DIGITS));
+	}
+	closedir(dir);
+}
+
+void ddp_attempts_leave(const char *directory, bool own, uint64_t attempt, uint32_t fence)
+{
+	char path[PATH_MAX];
+	char *slash;
+
+	if (rmdir(ddp_attempt_path(path, directory, attempt, ".ranks")) < 0)
+		return;
+	(void)unlink(ddp_attempt_path(path, directory, attempt, ".table.%u", fence));
+	(void)unlink(ddp_attempt_path(path, directory, attempt, ".abort"));
+	if (own || rmdir(directory) < 0)
+		return;
+	snprintf(path, sizeof(path), "%s", directory);
+	slash = strrchr(path, '/');
+	if (!slash)
+		return;
+	*slash = '\0';
+	slash = strrchr(path, '/');
+	if (strcmp(slash ? slash + 1 : path, ".ddp") == 0)
+		(void)rmdir(path);
+}
+
+/* A piece of the file in memory. */
+struct window {
+	uint8_t *data;
+	size_t room, size;
+	uint64_t offset;
+};
+
+struct ddp_table {
+	int fd;
+	char *path;
+	uint64_t size; /* of the file */
+	struct ddp_record head;
+	struct window index, records;
+};
+
+/* --- The table: writing ---------------------------------------------------------------------------- */
+
+int ddp_table_write(const char *path, const struct ddp_record *head, const struct ddp_index *index,
+		    const uint8_t *records, size_t size, struct ddp_error *error)
+{
+	size_t used = DDP_RECORD_HEAD + (size_t)head->size * DDP_INDEX_ENTRY;
+	uint8_t *file = malloc(used + size);
+	struct ddp_record own = *head;
+	struct iovec part = {file, used + size};
+	int status;
+
+	if (!file)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %s", path);
+	own.kind = DDP_RECORD_OF_ALL;
+	own.length = used + size - DDP_RECORD_HEAD;
+	own.check = 0;
+	ddp_record_encode(&own, file);
+	for (uint32_t rank = 0; rank < head->size; rank++) {
+		const struct ddp_index entry = {used, index[rank].size};
+
+		ddp_index_encode(&entry, head->attempt, rank,
+				 file + DDP_RECORD_HEAD + (size_t)rank * DDP_INDEX_ENTRY);
+		memcpy(file + used, records + index[rank].offset, index[rank].size);
+		used += index[rank].size;
+	}
+	status = ddp_file_write(path, &part, 1, 0, DDP_ATTEMPT_SYNC, error);
+	free(file);
+	return status;
+}
+
+/* --- The table: reading ---------------------------------------------------------------------------- */
+
+/* Returns 0, or DDP_ERR_x. */
+static int read_at(struct ddp_table *table, uint8_t *data, size_t size, uint64_t offset,
+		   struct ddp_error *error)
+{
+	while (size > 0) {
+		ssize_t got = pread(table->fd, data, size, (off_t)offset);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return ddp_error_errno(error, DDP_ERR_FILE, "cannot read %s", table->path);
+		if (got == 0)
+			return ddp_error_set(error, DDP_ERR_FORMAT,
+					     "%s: damaged, it ends before its %llu bytes",
+					     table->path, (unsigned long long)table->size);
+		data += got;
+		size -= (size_t)got;
+		offset += (uint64_t)got;
+	}
+	return 0;
+}
+
+/* Have [size] bytes from [offset] on, which lie within the file, in [window]. */
+static int fetch(struct ddp_table *table, struct window *window, uint64_t offset, size_t size,
+		 const uint8_t **data, struct ddp_error *error)
+{
+	size_t want = size > AHEAD ? size : AHEAD;
+	int status;
+
+	if (offset < window->offset || offset + size > window->offset + window->size) {
+		window->size = 0;
+		if (want > table->size - offset)
+			want = (size_t)(table->size - offset);
+		if (want > window->room) {
+			uint8_t *more = realloc(window->data, want);
+
+			if (!more)
+				return ddp_error_set(error, DDP_ERR_MEMORY, "no memory to read %s",
+						     table->path);
+			window->data = more;
+			window->room = want;
+		}
+		status = read_at(table, window->data, want, offset, error);
+		if (status < 0)
+			return status;
+		window->offset = offset;
+		window->size = want;
+	}
+	*data = window->data + (offset - window->offset);
+	return 0;
+}
+
+int ddp_table_get(struct ddp_table *table, int rank, struct ddp_record *record,
+		  const uint8_t **body, struct ddp_error *error)
+{
+	const struct ddp_record *head = &table->head;
+	struct ddp_index index;
+	const uint8_t *data;
+	char name[96];
+	int status;
+
+	if (rank < 0 || (uint32_t)rank >= head->size)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "rendezvous: there is no rank %d of %u", rank, head->size);
+	status = fetch(table, &table->index, DDP_RECORD_HEAD + (uint64_t)rank * DDP_INDEX_ENTRY,
+		       DDP_INDEX_ENTRY, &data, error);
+	if (status == 0)
+		status = ddp_index_decode(&index, head->attempt, (uint32_t)rank, table->size, data,
+					  table->path, error);
+	if (status == 0)
+		status = fetch(table, &table->records, index.offset, index.size, &data, error);
+	if (status < 0)
+		return status;
+	snprintf(name, sizeof(name), "the record of rank %d in the table of fence %u", rank,
+		 head->fence);
+	status = ddp_record_decode(record, data, index.size, name, error);
+	if (status == 0)
+		status = ddp_record_whole(record, data, index.size, name, error);
+	if (status < 0)
+		return status;
+	if (record->kind != DDP_RECORD_OF_RANK || record->attempt != head->attempt ||
+	    record->fence != head->fence || record->rank != (uint32_t)rank)
+		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: not what it should be",
+				     table->path);
+	if (body)
+		*body = data + DDP_RECORD_HEAD;
+	return 0;
+}
+
+/* The head is what we wait for, and the index and our own record are there. */
+static int check_table(struct ddp_table *table, const struct ddp_record *mine,
+		       struct ddp_error *error)
+{
+	struct ddp_record *head = &table->head, own;
+	const uint8_t *data;
+	int status;
+
+	if (table->size < DDP_RECORD_HEAD)
+		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: damaged, it has %llu bytes",
+				     table->path, (unsigned long long)table->size);
+	status = fetch(table, &table->index, 0, DDP_RECORD_HEAD, &data, error);
+	if (status == 0)
+		status = ddp_record_decode(head, data, DDP_RECORD_HEAD, table->path, error);
+	if (status == 0)
+		status = ddp_record_match(head, mine, error);
+	if (status < 0)
+		return status;
+	if (head->kind != DDP_RECORD_OF_ALL || head->attempt != mine->attempt ||
+	    head->fence != mine->fence || head->rank != 0 ||
+	    table->size - DDP_RECORD_HEAD < (uint64_t)head->size * DDP_INDEX_ENTRY ||
+	    head->length != table->size - DDP_RECORD_HEAD)
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s: damaged, or not the table of fence %u", table->path,
+				     mine->fence);
+	status = ddp_table_get(table, (int)mine->rank, &own, NULL, error);
+	if (status == 0 && own.process != mine->process)
+		return ddp_error_set(error, DDP_ERR_MISMATCH,
+				     "two processes say that they are rank %u: %u on %s and %u on "
+				     "%s; do two jobs use %s?",
+				     mine->rank, own.pid, own.host, mine->pid, mine->host,
+				     table->path);
+	return status;
+}
+
+int ddp_table_open(struct ddp_table **table, const char *path, const struct ddp_record *mine,
+		   struct ddp_error *error)
+{
+	struct ddp_table *new = calloc(1, sizeof(*new));
+	struct stat info;
+	int status;
+
+	*table = NULL;
+	if (!new || !(new->path = strdup(path))) {
+		free(new);
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory to read %s", path);
+	}
+	new->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	if (new->fd < 0 || fstat(new->fd, &info) < 0) {
+		status = errno == ENOENT || errno == ESTALE
+				 ? 1
+				 : ddp_error_errno(error, DDP_ERR_FILE, "cannot open %s", path);
+		goto error;
+	}
+	new->size = (uint64_t)info.st_size;
+	status = check_table(new, mine, error);
+	if (status < 0)
+		goto error;
+	*table = new;
+	return 0;
+error:
+	ddp_table_close(new);
+	return status;
+}
+
+void ddp_table_close(struct ddp_table *table)
+{
+	if (!table)
+		return;
+	if (table->fd >= 0)
+		close(table->fd);
+	free(table->index.data);
+	free(table->records.data);
+	free(table->path);
+	free(table);
+}
