@@ -3,26 +3,17 @@
 
 #include <string.h>
 
-#include "kernel-table.h"
+#include "kernel.h"
 
 /* Elements that a conversion keeps as f32 between its two halves. */
 enum { BLOCK = 256 };
 
-static const struct ddp_kernel_table *kernel_table(enum ddp_simd simd)
-{
-#if DDP_SIMD_X86
-	if (simd == DDP_SIMD_AVX512)
-		return &ddp_kernels_avx512;
-	if (simd == DDP_SIMD_AVX2)
-		return &ddp_kernels_avx2;
-#endif
-	(void)simd;
-	return &ddp_kernels_plain;
-}
+static const struct ddp_kernel_table *const tables[DDP_SIMD_COUNT] = {
+	&ddp_kernels_plain, &ddp_kernels_avx2, &ddp_kernels_avx512};
 
 ddp_kernel *ddp_kernel_get(enum ddp_type type, enum ddp_op op, enum ddp_simd simd)
 {
-	return kernel_table(simd)->kernels[type][op];
+	return tables[simd]->kernels[type][op];
 }
 
 /*
@@ -78,7 +69,7 @@ static void narrow(void *to, enum ddp_type type, const float *from, size_t count
 void ddp_convert(void *to, enum ddp_type to_type, const void *from, enum ddp_type from_type,
 		 size_t count, enum ddp_simd simd)
 {
-	const struct ddp_kernel_table *table = kernel_table(simd);
+	const struct ddp_kernel_table *table = tables[simd];
 	size_t to_size = ddp_type_size(to_type), from_size = ddp_type_size(from_type);
 	float block[BLOCK];
 

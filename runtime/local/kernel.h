@@ -17,7 +17,17 @@
 typedef void ddp_kernel(void *const *to, int targets, const void *const *from, int sources,
 			size_t count, double scale);
 
-/* The kernel for [type] and [op] with [simd]'s instructions, or the next best below. */
+/* What each instruction set has. */
+struct ddp_kernel_table {
+	ddp_kernel *kernels[DDP_TYPE_COUNT][DDP_OP_COUNT];
+	void (*bf16_widen)(float *to, const void *from, size_t count);
+	void (*f16_widen)(float *to, const void *from, size_t count);
+	void (*bf16_narrow)(void *to, const float *from, size_t count);
+	void (*f16_narrow)(void *to, const float *from, size_t count);
+};
+extern const struct ddp_kernel_table ddp_kernels_plain, ddp_kernels_avx2, ddp_kernels_avx512;
+
+/* The kernel for [type] and [op] with [simd]'s instructions. */
 ddp_kernel *ddp_kernel_get(enum ddp_type type, enum ddp_op op, enum ddp_simd simd);
 
 /* Conversions of [count] elements, rounding to nearest even; used for compressed gradients. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Softmax, cross entropy and its gradient against doubles, and in f32 against the CPU's. Needs
- * train/cpu/kernel-loss.c.
+ * train/cpu/kernels.c.
  */
 #include "arrays.h"
 

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-#include "cpu/kernel-table.h"
+#include "cpu/kernels.h"
 #include "unit.h"
 
 enum { GUARD = 0x5a, GUARDS = 128, PAGE = 4096 };
@@ -131,14 +131,6 @@ static inline void array_near(const char *row, const struct array *array, size_t
 }
 
 /* --- Which kernels, of which type ----------------------------------------------------------- */
-
-static const struct kernels *const kernels_tables[] = {
-	&kernels_plain,
-#if DDP_SIMD_X86
-	&kernels_avx2,
-	&kernels_avx512,
-#endif
-};
 
 static enum ddp_simd kernels_best;
 static uint64_t kernels_seed = 1;

@@ -319,8 +319,8 @@ START_TEST(test_loss)
 		array_put(&logits, i, array_get(&logits, i) * losses[_i].spread);
 	for (size_t i = 0; i < count; i++)
 		labels[i] = (int32_t)unit_random(&random, (uint32_t)classes);
-	got = kernels_plain.loss(logits.data, labels, count, classes, losses[_i].smoothing, 0.25f,
-				 gradient.data, &got_hits);
+	got = kernels_loss(logits.data, labels, count, classes, losses[_i].smoothing, 0.25f,
+			   gradient.data, &got_hits);
 	for (size_t i = 0; i < count; i++) {
 		const float *row = (float *)logits.data + i * classes;
 		size_t label = (size_t)labels[i], above = 0;
@@ -350,7 +350,7 @@ START_TEST(test_loss_special)
 	for (int i = 0; i < ROWS(rows); i++)
 		for (int32_t label = 0; label < 4; label++) {
 			uint64_t hits = 0;
-			double loss = kernels_plain.loss(rows[i], &label, 1, 4, 0, 1, NULL, &hits);
+			double loss = kernels_loss(rows[i], &label, 1, 4, 0, 1, NULL, &hits);
 
 			ck_assert_uint_eq(hits, label == first[i]);
 			ck_assert(!isnan(loss) == (i != 2));

@@ -332,9 +332,9 @@ static void loss(const struct engine *engine, size_t count, size_t global)
 	uint64_t hits = 0;
 	double sum;
 
-	sum = engine->kernels->loss(logits(engine, count), engine_room(engine, program->labels),
-				    count, result->elements, engine->setup.smoothing,
-				    1.0f / (float)global, slopes, &hits);
+	sum = kernels_loss(logits(engine, count), engine_room(engine, program->labels), count,
+			   result->elements, engine->setup.smoothing, 1.0f / (float)global, slopes,
+			   &hits);
 	if (program->slopes != result->gradient)
 		engine->kernels->narrow(slopes, engine_room(engine, result->gradient),
 					count * result->elements, engine->setup.type);

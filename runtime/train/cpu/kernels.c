@@ -1,32 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernel-table.h"
+#include "kernels.h"
 
 /* Bytes of an image that stay in the first cache while all channels visit them. */
 enum { BAND = 34 << 10, LINE = 64 };
 
-static const struct kernels *kernels_of(enum ddp_simd simd)
-{
-#if DDP_SIMD_X86
-	if (simd == DDP_SIMD_AVX512)
-		return &kernels_avx512;
-	if (simd == DDP_SIMD_AVX2)
-		return &kernels_avx2;
-#endif
-	(void)simd;
-	return &kernels_plain;
-}
+const struct kernels *const kernels_tables[DDP_SIMD_COUNT] = {&kernels_plain, &kernels_avx2,
+							      &kernels_avx512};
 
 const struct kernels *kernels_choose(struct ddp_error *error)
 {
 	enum ddp_simd simd;
 
-	return ddp_simd_choose(&simd, error) < 0 ? NULL : kernels_of(simd);
+	return ddp_simd_choose(&simd, error) < 0 ? NULL : kernels_tables[simd];
 }
+
+/* --- Lists ---------------------------------------------------------------------------------- */
 
 bool kernels_has_list(const struct kernel_window *window)
 {
@@ -117,4 +111,51 @@ void kernel_list_destroy(struct kernel_list *list)
 size_t kernel_list_count(const struct kernel_list *list)
 {
 	return list->count;
+}
+
+/* --- Loss ----------------------------------------------------------------------------------- */
+
+/* The first of the largest; NaN is larger than all. */
+static size_t row_largest(const float *row, size_t classes)
+{
+	size_t best = 0;
+
+	for (size_t k = 1; k < classes; k++)
+		if (row[k] > row[best] || (isnan(row[k]) && !isnan(row[best])))
+			best = k;
+	return best;
+}
+
+/* Of one row; a few classes for each image of the batch, so f64 costs nothing. */
+static double row_loss(const float *row, size_t label, size_t classes, double smoothing,
+		       double scale, float *gradient, uint64_t *hits)
+{
+	size_t best = row_largest(row, classes);
+	double top = (double)row[best], sum = 0, mean = 0, rest;
+
+	for (size_t k = 0; k < classes; k++) {
+		sum += exp((double)row[k] - top);
+		mean += ((double)row[k] - top) / (double)classes;
+	}
+	rest = log(sum);
+	for (size_t k = 0; k < classes && gradient; k++) {
+		double want = smoothing / (double)classes + (k == label ? 1 - smoothing : 0);
+
+		gradient[k] = (float)(scale * (exp((double)row[k] - top - rest) - want));
+	}
+	*hits += best == label;
+	return rest - (1 - smoothing) * ((double)row[label] - top) -
+	       (smoothing > 0 ? smoothing * mean : 0);
+}
+
+double kernels_loss(const float *logits, const int32_t *labels, size_t count, size_t classes,
+		    float smoothing, float scale, float *gradient, uint64_t *hits)
+{
+	double loss = 0;
+
+	for (size_t i = 0; i < count; i++)
+		loss += row_loss(logits + i * classes, (size_t)labels[i], classes,
+				 (double)smoothing, (double)scale,
+				 gradient ? gradient + i * classes : NULL, hits);
+	return loss;
 }

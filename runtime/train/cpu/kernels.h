@@ -3,7 +3,7 @@
  * kernels.h - what the CPU engine computes itself, for each instruction set
  *
  * Activations are N, H, W, C; [type] is f32 or bf16, in which case arithmetic is f32 and results
- * are rounded once. "rows" are N x H x W. Written once in kernel-loop.h; DDP_SIMD chooses as
+ * are rounded once. "rows" are N x H x W. Written once in kernels-vector.c; DDP_SIMD chooses as
  * it does for sums. All are pure functions of their arguments, with one thread.
  */
 #ifndef TRAIN_KERNELS_H
@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/simd.h"
 
 /* A convolution with stride 1 and no padding, before max-pooling of 2 x 2. */
 struct kernel_window {
@@ -20,12 +20,35 @@ struct kernel_window {
 	int out, size;
 };
 
+/* Elements that fill whole vectors of every instruction set. */
+#define KERNEL_WHOLE(count) (((size_t)(count) + 15) / 16 * 16)
+
+/* Channels that a word of bits stands for. */
+enum { KERNEL_WORD = 64 };
+
 /*
  * The gradients of a convolution's results that are not zero after max-pooling, ReLU and dropout:
- * at most a quarter. How they are ordered is the kernels' own; they are made and read with kernels
- * of one table.
+ * at most a quarter. They are made and read with kernels of one instruction set, whose own their
+ * order is: gradients of pooled results, [pitch] for each pixel, 0 where nothing came through; and for each
+ * pixel and word of channels four words of bits: those that came from the first of the window's
+ * four pixels, from the second...
  */
-struct kernel_list;
+struct kernel_list {
+	size_t images; /* at most */
+	size_t rows, columns, pitch, words;
+	float *values;
+	uint64_t *bits;
+	size_t count;
+	int32_t *pixels; /* of what the convolution reads: where a pooled pixel begins */
+
+	/* For one image at a time. */
+	float *image;	   /* what the convolution reads, or its gradient, in blocks of channels */
+	float *weights;	   /* in blocks of channels too */
+	size_t band, room; /* pooled rows that are done together; pixels of them, filled up */
+	float *channel;	   /* of each channel [room] gradients, in the order of pixels */
+	uint32_t *place;   /* and the pixels at which their windows begin */
+	uint32_t *filled;  /* how many they are */
+};
 
 /*
  * Memory for lists of [images] at most with [window], for one thread at a time.
@@ -98,15 +121,6 @@ struct kernels {
 				  size_t channels, enum ddp_type type);
 
 	/*
-	 * Softmax and cross entropy of [count] rows of [classes] f32 logits with label [smoothing]
-	 * as PyTorch's: returns the sum of losses, adds to [hits] the rows whose largest logit is
-	 * the label's (the first of equal ones), and writes [scale] times the gradient to
-	 * [gradient] (f32), unless that is NULL.
-	 */
-	double (*loss)(const float *logits, const int32_t *labels, size_t count, size_t classes,
-		       float smoothing, float scale, float *gradient, uint64_t *hits);
-
-	/*
 	 * From the gradient [dy] of pooled, ReLU'd and dropped-out results to the list of those
 	 * that are not zero: y is the convolution's pooled result (after the ReLU), [keep] dropout's
 	 * bits (NULL: none), [scale] its factor. bias[c] = the sum of channel c's.
@@ -132,6 +146,19 @@ struct kernels {
 	void (*narrow)(const float *from, void *to, size_t count, enum ddp_type type);
 	void (*widen)(const void *from, float *to, size_t count, enum ddp_type type);
 };
+
+/*
+ * Softmax and cross entropy of [count] rows of [classes] f32 logits with label [smoothing]
+ * as PyTorch's: returns the sum of losses, adds to [hits] the rows whose largest logit is
+ * the label's (the first of equal ones), and writes [scale] times the gradient to
+ * [gradient] (f32), unless that is NULL.
+ */
+double kernels_loss(const float *logits, const int32_t *labels, size_t count, size_t classes,
+		    float smoothing, float scale, float *gradient, uint64_t *hits);
+
+/* Of each instruction set, by enum ddp_simd. */
+extern const struct kernels kernels_plain, kernels_avx2, kernels_avx512;
+extern const struct kernels *const kernels_tables[DDP_SIMD_COUNT];
 
 /*
  * The best for this CPU, or what DDP_SIMD says.

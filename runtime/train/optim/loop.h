@@ -8,6 +8,7 @@
 #ifndef TRAIN_OPTIM_LOOP_H
 #define TRAIN_OPTIM_LOOP_H
 
+#include "base/simd.h"
 #include "optim.h"
 
 /* What does not differ between elements; 0 and 1 where an optimizer lacks it. */
@@ -43,16 +44,12 @@ typedef void optim_loop(const struct optim_numbers *numbers, float *values, cons
 			float *const slots[2], size_t count);
 
 struct optim_loops {
-	const char *name;
 	optim_loop *sgd, *momentum, *adamw, *adadelta;
 };
 
-extern const struct optim_loops optim_plain;
+extern const struct optim_loops optim_plain, optim_avx2, optim_avx512;
 
-/* Bound by memory already, so that nothing wider is there. Only on x86-64. */
-extern const struct optim_loops optim_avx2;
-
-/* The best for this CPU; DDP_SIMD=plain asks for the first one. */
-const struct optim_loops *optim_loops(void);
+/* Of each instruction set, by enum ddp_simd. */
+extern const struct optim_loops *const optim_loops[DDP_SIMD_COUNT];
 
 #endif /* TRAIN_OPTIM_LOOP_H */

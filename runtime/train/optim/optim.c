@@ -3,7 +3,6 @@
 
 #include <math.h>
 
-#include "base/simd.h"
 #include "loop.h"
 #include "optim.h"
 
@@ -70,25 +69,19 @@ int optim_slots(const struct optim *optim)
 	return 2;
 }
 
-const struct optim_loops *optim_loops(void)
-{
-	enum ddp_simd simd;
-
-	/* What is wrong with DDP_SIMD has been told by then. */
-	ddp_simd_choose(&simd, NULL);
-#if DDP_SIMD_X86
-	if (simd >= DDP_SIMD_AVX2)
-		return &optim_avx2;
-#endif
-	return &optim_plain;
-}
+const struct optim_loops *const optim_loops[DDP_SIMD_COUNT] = {&optim_plain, &optim_avx2,
+							       &optim_avx512};
 
 void optim_step(const struct optim *optim, uint64_t step, double rate, float *values,
 		const float *gradients, float *const slots[2], size_t count)
 {
-	const struct optim_loops *loops = optim_loops();
 	struct optim_numbers numbers = optim_numbers_of(optim, step, rate);
+	const struct optim_loops *loops;
+	enum ddp_simd simd;
 
+	/* What is wrong with DDP_SIMD has been told by then. */
+	ddp_simd_choose(&simd, NULL);
+	loops = optim_loops[simd];
 	switch (optim->kind) {
 	case OPTIM_ADAMW:
 		loops->adamw(&numbers, values, gradients, slots, count);

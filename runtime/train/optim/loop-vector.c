@@ -1,29 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop-vector.h - the loops, written once for vectors of any width
- *
- * Included by one file for each instruction set, which defines before:
- *
- *	LANES			elements of a vector
- *	TARGET			the function attribute that lets the compiler use the instructions
- *	LOOPS			the name of the table to define, and NAME, the one it tells
- *	vector			the type
- *	multiply_add(a, b, c)	a * b + c, rounded once
- *	root(a)			the square root
+ * loop-vector.c - the loops of one instruction set
  *
  * Compiled with -ffp-contract=off: operators round by themselves.
  */
-#include <string.h>
+#include "config.h"
 
+#include "base/vector.h"
 #include "loop.h"
-
-typedef float loose __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-
-#define INLINE static inline __attribute__((always_inline)) TARGET
 
 /* Of a vector of elements: value, gradient, the two slots. */
 struct lanes {
-	vector value, gradient, slot[2];
+	v_f32 value, gradient, slot[2];
 };
 
 typedef void update(const struct optim_numbers *numbers, struct lanes *lanes);
@@ -31,55 +19,53 @@ typedef void update(const struct optim_numbers *numbers, struct lanes *lanes);
 INLINE void add_decay(const struct optim_numbers *numbers, struct lanes *at)
 {
 	if (numbers->decay != 0)
-		at->gradient = multiply_add(at->value, every(numbers->decay), at->gradient);
+		at->gradient = fused(at->value, all(numbers->decay), at->gradient);
 }
 
 /* A running mean of [factor] times [other], in the order of Tensor.addcmul_. */
-INLINE vector mean(const struct optim_numbers *numbers, int slot, vector old, vector factor,
-		   vector other)
+INLINE v_f32 mean(const struct optim_numbers *numbers, int slot, v_f32 old, v_f32 factor,
+		  v_f32 other)
 {
-	return multiply_add(every(numbers->take[slot]) * factor, other,
-			    old * every(numbers->keep[slot]));
+	return fused(all(numbers->take[slot]) * factor, other, old * all(numbers->keep[slot]));
 }
 
 INLINE void sgd_element(const struct optim_numbers *numbers, struct lanes *at)
 {
 	add_decay(numbers, at);
-	at->value = multiply_add(at->gradient, every(numbers->rate), at->value);
+	at->value = fused(at->gradient, all(numbers->rate), at->value);
 }
 
 INLINE void momentum_element(const struct optim_numbers *numbers, struct lanes *at)
 {
-	vector direction;
+	v_f32 direction;
 
 	add_decay(numbers, at);
-	direction = at->slot[0] = at->slot[0] * every(numbers->momentum) + at->gradient;
+	direction = at->slot[0] = at->slot[0] * all(numbers->momentum) + at->gradient;
 	if (numbers->nesterov)
-		direction = multiply_add(direction, every(numbers->momentum), at->gradient);
-	at->value = multiply_add(direction, every(numbers->rate), at->value);
+		direction = fused(direction, all(numbers->momentum), at->gradient);
+	at->value = fused(direction, all(numbers->rate), at->value);
 }
 
 INLINE void adamw_element(const struct optim_numbers *numbers, struct lanes *at)
 {
-	vector divisor;
+	v_f32 divisor;
 
-	at->slot[0] = multiply_add(at->gradient, every(numbers->take[0]),
-				   at->slot[0] * every(numbers->keep[0]));
+	at->slot[0] =
+		fused(at->gradient, all(numbers->take[0]), at->slot[0] * all(numbers->keep[0]));
 	at->slot[1] = mean(numbers, 1, at->slot[1], at->gradient, at->gradient);
-	divisor = root(at->slot[1]) / every(numbers->root) + every(numbers->epsilon);
-	at->value =
-		at->value * every(numbers->shrink) + every(numbers->rate) * at->slot[0] / divisor;
+	divisor = root(at->slot[1]) / all(numbers->root) + all(numbers->epsilon);
+	at->value = at->value * all(numbers->shrink) + all(numbers->rate) * at->slot[0] / divisor;
 }
 
 INLINE void adadelta_element(const struct optim_numbers *numbers, struct lanes *at)
 {
-	vector epsilon = every(numbers->epsilon), delta;
+	v_f32 epsilon = all(numbers->epsilon), delta;
 
 	add_decay(numbers, at);
 	at->slot[0] = mean(numbers, 0, at->slot[0], at->gradient, at->gradient);
 	delta = root(at->slot[1] + epsilon) / root(at->slot[0] + epsilon) * at->gradient;
 	at->slot[1] = mean(numbers, 1, at->slot[1], delta, delta);
-	at->value = multiply_add(delta, every(numbers->rate), at->value);
+	at->value = fused(delta, all(numbers->rate), at->value);
 }
 
 /* --- Over arrays ------------------------------------------------------------------------- */
@@ -92,18 +78,18 @@ INLINE void run(update *element, int slots, const struct optim_numbers *numbers,
 	size_t i;
 
 	for (i = 0; i + LANES <= count; i += LANES) {
-		at.value = *(const loose *)(values + i);
-		at.gradient = *(const loose *)(gradients + i);
+		at.value = load_f32(values + i);
+		at.gradient = load_f32(gradients + i);
 		if (slots > 0)
-			at.slot[0] = *(const loose *)(first + i);
+			at.slot[0] = load_f32(first + i);
 		if (slots > 1)
-			at.slot[1] = *(const loose *)(second + i);
+			at.slot[1] = load_f32(second + i);
 		element(numbers, &at);
-		*(loose *)(values + i) = at.value;
+		store_f32(values + i, at.value);
 		if (slots > 0)
-			*(loose *)(first + i) = at.slot[0];
+			store_f32(first + i, at.slot[0]);
 		if (slots > 1)
-			*(loose *)(second + i) = at.slot[1];
+			store_f32(second + i, at.slot[1]);
 	}
 	if (i < count) {
 		size_t rest = (count - i) * sizeof(float);
@@ -136,4 +122,4 @@ LOOP(momentum, 1)
 LOOP(adamw, 2)
 LOOP(adadelta, 2)
 
-const struct optim_loops LOOPS = {NAME, sgd_loop, momentum_loop, adamw_loop, adadelta_loop};
+const struct optim_loops SIMD(optim) = {sgd_loop, momentum_loop, adamw_loop, adadelta_loop};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernel-list.h - a convolution's gradients from those of its results that are not zero
+ * kernels-list.h - a convolution's gradients from those of its results that are not zero
  *
  * For each of these, a window of 3 x 3 pixels takes part: its products with what was read are
  * added to the gradient of one output channel's weights, and those with these weights to the
@@ -8,8 +8,6 @@
  * one channel's gradients are visited (by bands of rows that stay in the first cache), of what
  * was read while all channels of one place are.
  */
-#include "kernel-vector.h"
-
 enum { TAPS = 9, LINE = 64, LINES = 8 /* asked for at a time */ };
 
 /* --- Which are not zero --------------------------------------------------------------------- */
@@ -81,10 +79,7 @@ static TARGET void list(const struct kernel_window *window, size_t images, const
 {
 	struct source source = {dy, y, which, keep, scale};
 
-	if (type == DDP_BF16)
-		list_all((size_t)window->out, images, &source, list, bias, true);
-	else
-		list_all((size_t)window->out, images, &source, list, bias, false);
+	FOR_TYPE(list_all, (size_t)window->out, images, &source, list, bias);
 }
 
 /* --- Blocks --------------------------------------------------------------------------------- */
@@ -149,24 +144,6 @@ INLINE struct later later_image(const void *images, size_t i, size_t count, size
 }
 
 /* --- Weights -------------------------------------------------------------------------------- */
-
-/*
- * Element i of vector k to element k of vector i. An instruction set may define TRANSPOSE(vectors),
- * between including kernel-vector.h and this.
- */
-INLINE void transpose(v_i32 vectors[LANES])
-{
-#ifdef TRANSPOSE
-	TRANSPOSE(vectors);
-#else
-	int32_t all[LANES][LANES];
-
-	memcpy(all, vectors, sizeof(all));
-	for (int i = 0; i < LANES; i++)
-		for (int k = 0; k < LANES; k++)
-			vectors[i][k] = all[k][i];
-#endif
-}
 
 /* The pixels where the windows of LANES channels' gradients begin, of pooled pixel [p]. */
 INLINE v_i32 window_pixels(const struct kernel_list *list, size_t p, size_t c, int32_t first,

@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define VECTOR 32
+#include "kernels-vector.c"
