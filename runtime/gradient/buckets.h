@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * buckets.h - which gradients are summed together, and where they lie
+ * buckets.h - which gradients are summed together, where they lie, and whether all ranks agree
  *
- * Pure rules. Parameters are listed in the order of the forward pass; their gradients become
+ * Parameters are listed in the order of the forward pass; their gradients become
  * ready from the last to the first, and everything below is in that order: bucket 0 holds the
  * last parameters.
  */
@@ -63,5 +63,13 @@ size_t ddp_layout_largest(const struct ddp_layout *layout);
 
 /* Begin a step: nothing is ready. */
 void ddp_layout_reset(struct ddp_layout *layout);
+
+/*
+ * Compare options and [parameters] of all ranks. Collective.
+ * Returns 0; DDP_ERR_MISMATCH, on all ranks, with a text that names the first parameter and the
+ * first rank that differ from rank 0; or what a collective says. The text is in the handle.
+ */
+int ddp_layout_agree(struct ddp *ddp, const struct ddp_gradients_options *options,
+		     const struct ddp_parameter *parameters, size_t count);
 
 #endif /* DDP_GRADIENT_BUCKETS_H */

@@ -1,32 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <errno.h>
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agree.h"
 #include "buckets.h"
-#include "carrier.h"
 #include "comm/context.h"
-#include "norm.h"
-#include "reducer.h"
+#include "local/kernel.h"
+#include "statistics.h"
 
 /* Of what follows the arena in the caller's device memory. */
 enum { DEVICE_ALIGNMENT = 256 };
 
+/* Elements converted at a time, so that the f32 in between stays in the first cache. */
+#define PIECE 2048u
+
 struct ddp_gradients {
 	struct ddp *ddp;
-	enum ddp_type type;
-	size_t size; /* of an element */
+	enum ddp_type type, wire;
+	size_t size;  /* of an element */
+	double scale; /* of the sums */
 	struct ddp_layout layout;
 	size_t exact; /* elements from here on go as they are */
 	char *arena;  /* on a device NULL until there is one */
 	char *names;  /* of the parameters, each with its zero byte */
-	struct ddp_reducer reducer;
-	struct ddp_carrier *carrier; /* NULL with one group: it could only take the core away */
+	void *packed; /* an arena for the largest bucket in [wire]; NULL where that is [type] */
+	struct worker *worker; /* NULL with one group: it could only take the core away */
 
-	bool device;		      /* the arena is there; sums are on reducer.stream, */
+	bool device;		      /* the arena is there, and what is packed; sums are on */
+	void *stream;		      /* this one, */
 	void *from;		      /* behind the stream on which gradients became ready last */
 	uint64_t *counter, *progress; /* buckets that were summed, there and for the host */
 
@@ -36,6 +42,266 @@ struct ddp_gradients {
 	bool sync_next;	 /* in the steps after it */
 	int status;	 /* the first error of a sum: there is no going on */
 };
+
+/* --- The sum of a bucket ---------------------------------------------------------------- */
+
+/*
+ * What the sum is divided by before the conversion to the type on the wire, and multiplied with
+ * after the way back. In f16, which ends at 65504, the sum of gradients that fit might not, so they
+ * are divided by the power of two that is not less than the number of ranks: that is exact but for
+ * subnormal numbers, whose last bits dividing by that number would lose too. bf16 has the range of
+ * f32.
+ */
+static double wire_divisor(const struct ddp_gradients *gradients)
+{
+	double power = 1;
+
+	while (gradients->wire == DDP_F16 && power < gradients->ddp->world.size)
+		power *= 2;
+	return power;
+}
+
+static void pack(const struct ddp_gradients *gradients, const void *data, size_t count,
+		 double factor)
+{
+	size_t size = ddp_type_size(gradients->wire);
+	const float *f32 = data;
+	const double *f64 = data;
+	float piece[PIECE];
+
+	for (size_t i = 0; i < count; i += PIECE) {
+		size_t part = count - i < PIECE ? count - i : PIECE;
+
+		for (size_t j = 0; j < part; j++) {
+			if (gradients->type == DDP_F64)
+				piece[j] = (float)(f64[i + j] * factor);
+			else
+				piece[j] = f32[i + j] * (float)factor;
+		}
+		ddp_convert((char *)gradients->packed + i * size, gradients->wire, piece, DDP_F32,
+			    part, gradients->ddp->simd);
+	}
+}
+
+static void unpack(const struct ddp_gradients *gradients, void *data, size_t count, double factor)
+{
+	size_t size = ddp_type_size(gradients->wire);
+	float *f32 = data;
+	double *f64 = data;
+	float piece[PIECE];
+
+	for (size_t i = 0; i < count; i += PIECE) {
+		size_t part = count - i < PIECE ? count - i : PIECE;
+
+		ddp_convert(piece, DDP_F32, (char *)gradients->packed + i * size, gradients->wire,
+			    part, gradients->ddp->simd);
+		for (size_t j = 0; j < part; j++) {
+			if (gradients->type == DDP_F64)
+				f64[i + j] = (double)piece[j] * factor;
+			else
+				f32[i + j] = piece[j] * (float)factor;
+		}
+	}
+}
+
+static int convert(const struct ddp_gradients *gradients, void *to, enum ddp_type to_type,
+		   const void *from, enum ddp_type from_type, size_t count, double factor)
+{
+	struct ddp *ddp = gradients->ddp;
+
+	return ddp_fail_call(ddp, ddp->device_module->convert(gradients->stream, to, to_type, from,
+							      from_type, count, (float)factor,
+							      &ddp->error));
+}
+
+static int sum_there(const struct ddp_gradients *gradients, void *data, size_t count,
+		     enum ddp_type type, double scale)
+{
+	int status = ddp_device_all_reduce(gradients->ddp, data, data, count, type, DDP_SUM,
+					   gradients->stream);
+
+	if (status < 0 || scale == 1)
+		return status;
+	return convert(gradients, data, type, data, type, count, scale);
+}
+
+static int sum(const struct ddp_gradients *gradients, void *data, size_t count, enum ddp_type type,
+	       double scale)
+{
+	if (gradients->device)
+		return sum_there(gradients, data, count, type, scale);
+	return ddp_all_reduce_scaled(gradients->ddp, data, data, count, type, DDP_SUM, scale);
+}
+
+static int sum_packed(const struct ddp_gradients *gradients, void *data, size_t count)
+{
+	double divisor = wire_divisor(gradients), before = 1 / divisor;
+	double after = gradients->scale * divisor;
+	int status = 0;
+
+	if (gradients->device)
+		status = convert(gradients, gradients->packed, gradients->wire, data,
+				 gradients->type, count, before);
+	else
+		pack(gradients, data, count, before);
+	if (status == 0)
+		status = sum(gradients, gradients->packed, count, gradients->wire, 1);
+	if (status < 0)
+		return status;
+	if (gradients->device)
+		return convert(gradients, data, gradients->type, gradients->packed, gradients->wire,
+			       count, after);
+	unpack(gradients, data, count, after);
+	return 0;
+}
+
+/* Sum bucket [job] modulo their number, over all ranks: in host memory now, on a device enqueued. */
+static int sum_bucket(struct ddp_gradients *gradients, uint64_t job)
+{
+	const struct ddp_bucket *bucket =
+		&gradients->layout.buckets[job % gradients->layout.bucket_count];
+	size_t end = bucket->offset + bucket->count, exact = gradients->exact;
+	char *data = gradients->arena + bucket->offset * gradients->size;
+	size_t packed;
+	int status = 0;
+
+	exact = exact > bucket->offset ? exact : bucket->offset;
+	packed = end > exact ? exact - bucket->offset : bucket->count;
+	if (gradients->wire == gradients->type)
+		return sum(gradients, data, bucket->count, gradients->type, gradients->scale);
+	if (packed > 0)
+		status = sum_packed(gradients, data, packed);
+	if (status < 0 || packed == bucket->count)
+		return status;
+	return sum(gradients, data + packed * gradients->size, bucket->count - packed,
+		   gradients->type, gradients->scale);
+}
+
+/* --- The thread ------------------------------------------------------------------------- */
+
+/*
+ * A thread that sums buckets in order while the caller computes. After the first error what is
+ * posted is dropped. Nothing here waits longer than for the sum of a bucket.
+ */
+struct worker {
+	struct ddp_gradients *gradients;
+	pthread_t thread;
+	pthread_mutex_t mutex; /* of all below */
+	pthread_cond_t changed;
+	uint64_t posted, done;
+	int status; /* the first error */
+	bool stop;
+};
+
+/* One job, with the mutex held before and after. */
+static void work(struct worker *worker)
+{
+	uint64_t job = worker->done;
+	int status = worker->status;
+
+	if (status == 0) {
+		pthread_mutex_unlock(&worker->mutex);
+		status = sum_bucket(worker->gradients, job);
+		pthread_mutex_lock(&worker->mutex);
+	}
+	if (status < 0)
+		worker->status = status;
+	worker->done++;
+	pthread_cond_broadcast(&worker->changed);
+}
+
+static void *run(void *argument)
+{
+	struct worker *worker = argument;
+
+	pthread_mutex_lock(&worker->mutex);
+	while (!worker->stop) {
+		if (worker->done < worker->posted)
+			work(worker);
+		else
+			pthread_cond_wait(&worker->changed, &worker->mutex);
+	}
+	pthread_mutex_unlock(&worker->mutex);
+	return NULL;
+}
+
+/* A thread inherits its creator's mask, and SIGTERM is for the thread that trains. */
+static int start(struct worker *worker)
+{
+	sigset_t all, before;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	rc = pthread_create(&worker->thread, NULL, run, worker);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc;
+}
+
+static int worker_create(struct ddp_gradients *gradients)
+{
+	struct ddp_error *error = &gradients->ddp->error;
+	struct worker *worker = calloc(1, sizeof(*worker));
+	int rc;
+
+	if (!worker)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "gradients: out of memory");
+	worker->gradients = gradients;
+	pthread_mutex_init(&worker->mutex, NULL);
+	pthread_cond_init(&worker->changed, NULL);
+	rc = start(worker);
+	if (rc != 0) {
+		pthread_cond_destroy(&worker->changed);
+		pthread_mutex_destroy(&worker->mutex);
+		free(worker);
+		errno = rc;
+		return ddp_error_errno(error, DDP_ERR_SYSTEM,
+				       "gradients: starting the communication thread");
+	}
+	gradients->worker = worker;
+	return 0;
+}
+
+/* Drop what is not begun, wait for what is, end the thread. */
+static void worker_destroy(struct worker *worker)
+{
+	if (!worker)
+		return;
+	pthread_mutex_lock(&worker->mutex);
+	worker->stop = true;
+	pthread_cond_broadcast(&worker->changed);
+	pthread_mutex_unlock(&worker->mutex);
+	pthread_join(worker->thread, NULL);
+	pthread_cond_destroy(&worker->changed);
+	pthread_mutex_destroy(&worker->mutex);
+	free(worker);
+}
+
+/* One more bucket. Returns 0, or the error of an earlier one. */
+static int worker_post(struct worker *worker)
+{
+	int status;
+
+	pthread_mutex_lock(&worker->mutex);
+	worker->posted++;
+	status = worker->status;
+	pthread_cond_broadcast(&worker->changed);
+	pthread_mutex_unlock(&worker->mutex);
+	return status;
+}
+
+/* Wait for all that was posted. Returns 0, or the first error. */
+static int worker_wait(struct worker *worker)
+{
+	int status;
+
+	pthread_mutex_lock(&worker->mutex);
+	while (worker->done < worker->posted)
+		pthread_cond_wait(&worker->changed, &worker->mutex);
+	status = worker->status;
+	pthread_mutex_unlock(&worker->mutex);
+	return status;
+}
 
 /* --- Create ----------------------------------------------------------------------------- */
 
@@ -133,49 +399,26 @@ static const char *name_of(const struct ddp_gradients *gradients, size_t index)
 	return name;
 }
 
-/* The sum of bucket number [job] modulo their number: what the carrier does. */
-static int sum_bucket(void *owner, uint64_t job)
-{
-	struct ddp_gradients *gradients = owner;
-	const struct ddp_bucket *bucket =
-		&gradients->layout.buckets[job % gradients->layout.bucket_count];
-	size_t end = bucket->offset + bucket->count, exact = gradients->exact;
-
-	exact = exact > bucket->offset ? exact : bucket->offset;
-	return ddp_reducer_run(&gradients->reducer,
-			       gradients->arena + bucket->offset * gradients->size, bucket->count,
-			       end > exact ? end - exact : 0);
-}
-
 /* What concerns all ranks, in the order that all keep. */
 static int join(struct ddp_gradients *gradients, const struct ddp_gradients_options *options,
 		const struct ddp_parameter *parameters, size_t count)
 {
 	struct ddp *ddp = gradients->ddp;
 	size_t bytes = gradients->layout.elements * gradients->size;
-	double scale = options->sum ? 1 : 1.0 / ddp->world.size;
+	size_t largest = ddp_layout_largest(&gradients->layout) * ddp_type_size(options->wire);
 	void *arena = NULL;
-	int status = ddp_gradients_agree(ddp, options, parameters, count);
+	int status = ddp_layout_agree(ddp, options, parameters, count);
 
-	if (status < 0)
+	if (status < 0 || options->device)
 		return status;
-	if (options->device) {
-		gradients->reducer = (struct ddp_reducer){.ddp = ddp,
-							  .type = options->type,
-							  .wire = options->wire,
-							  .scale = scale,
-							  .device = true};
-		return 0;
-	}
 	status = ddp_arena_create(ddp, bytes ? bytes : DDP_VIEW_ALIGNMENT, &arena);
 	if (status < 0)
 		return status;
 	gradients->arena = arena;
-	status = ddp_reducer_create(&gradients->reducer, ddp, options->type, options->wire, scale,
-				    ddp_layout_largest(&gradients->layout));
+	if (options->wire != options->type)
+		status = ddp_arena_create(ddp, largest ? largest : 1, &gradients->packed);
 	if (status == 0 && ddp->engine)
-		status =
-			ddp_carrier_create(&gradients->carrier, sum_bucket, gradients, &ddp->error);
+		status = worker_create(gradients);
 	return status;
 }
 
@@ -200,6 +443,8 @@ int ddp_gradients_create(struct ddp_gradients **result, struct ddp *ddp,
 	}
 	gradients->ddp = ddp;
 	gradients->type = options.type;
+	gradients->wire = options.wire;
+	gradients->scale = options.sum ? 1 : 1.0 / ddp->world.size;
 	gradients->size = ddp_type_size(options.type);
 	gradients->device = options.device;
 	gradients->sync = gradients->sync_next = true;
@@ -221,7 +466,7 @@ void ddp_gradients_destroy(struct ddp_gradients *gradients)
 {
 	if (!gradients)
 		return;
-	ddp_carrier_destroy(gradients->carrier);
+	worker_destroy(gradients->worker);
 	ddp_layout_destroy(&gradients->layout);
 	free(gradients->names);
 	free(gradients);
@@ -266,11 +511,10 @@ size_t ddp_gradients_buckets(const struct ddp_gradients *gradients)
 /* The arena, a bucket on its way, the counter: each begins at a multiple of DEVICE_ALIGNMENT. */
 static size_t find_parts(const struct ddp_gradients *gradients, size_t *packed, size_t *counter)
 {
-	const struct ddp_reducer *reducer = &gradients->reducer;
 	size_t mask = DEVICE_ALIGNMENT - 1, largest = 0;
 
-	if (reducer->wire != reducer->type && gradients->ddp->world.size > 1)
-		largest = ddp_layout_largest(&gradients->layout) * ddp_type_size(reducer->wire);
+	if (gradients->wire != gradients->type && gradients->ddp->world.size > 1)
+		largest = ddp_layout_largest(&gradients->layout) * ddp_type_size(gradients->wire);
 	*packed = (gradients->layout.elements * gradients->size + mask) & ~mask;
 	*counter = (*packed + largest + mask) & ~mask;
 	return *counter + DEVICE_ALIGNMENT;
@@ -304,8 +548,8 @@ int ddp_gradients_place(struct ddp_gradients *gradients, void *memory, void *str
 		stream = ddp->device_engine->stream(ddp->device);
 	(void)find_parts(gradients, &packed, &counter);
 	gradients->arena = memory;
-	gradients->reducer.packed = gradients->arena + packed;
-	gradients->reducer.stream = stream;
+	gradients->packed = gradients->arena + packed;
+	gradients->stream = stream;
 	gradients->counter = (uint64_t *)(void *)(gradients->arena + counter);
 	gradients->progress = progress;
 	return 0;
@@ -334,7 +578,7 @@ static int order(struct ddp_gradients *gradients, void *later, void *earlier)
 static int enqueue(struct ddp_gradients *gradients, size_t bucket)
 {
 	struct ddp *ddp = gradients->ddp;
-	void *stream = gradients->reducer.stream;
+	void *stream = gradients->stream;
 	int status;
 
 	status = order(gradients, stream, gradients->from);
@@ -347,26 +591,26 @@ static int enqueue(struct ddp_gradients *gradients, size_t bucket)
 							    gradients->progress, &ddp->error));
 }
 
-/* Begin the sum of the next bucket; with a carrier, an error may be an earlier one's. */
+/* Begin the sum of the next bucket; with a worker, an error may be an earlier one's. */
 static int launch(struct ddp_gradients *gradients)
 {
 	size_t bucket = gradients->launched++;
 
-	if (gradients->carrier)
-		gradients->status = ddp_carrier_post(gradients->carrier);
+	if (gradients->worker)
+		gradients->status = worker_post(gradients->worker);
 	else if (gradients->status == 0)
 		gradients->status = gradients->device ? enqueue(gradients, bucket)
 						      : sum_bucket(gradients, bucket);
 	return gradients->status;
 }
 
-/* An error of the caller's, put where the carrier does not write at the same time. */
+/* An error of the caller's, put where the worker does not write at the same time. */
 static int refuse(struct ddp_gradients *gradients, int status, const char *text, size_t index)
 {
 	const char *name = "";
 
-	if (gradients->carrier)
-		ddp_carrier_wait(gradients->carrier);
+	if (gradients->worker)
+		worker_wait(gradients->worker);
 	if (index < gradients->layout.view_count)
 		name = name_of(gradients, index);
 	ddp_error_set(&gradients->ddp->error, status, "gradients: parameter %zu %s%s%s", index,
@@ -421,7 +665,7 @@ static int turn_to(struct ddp_gradients *gradients, void *stream)
 	int status = expect(gradients, true);
 
 	if (status == 0 && gradients->marked > 0 && gradients->from != stream)
-		status = order(gradients, gradients->reducer.stream, gradients->from);
+		status = order(gradients, gradients->stream, gradients->from);
 	gradients->from = stream;
 	return status;
 }
@@ -437,8 +681,8 @@ static int wait_sums(struct ddp_gradients *gradients)
 {
 	while (gradients->launched < gradients->layout.bucket_count)
 		launch(gradients);
-	if (gradients->carrier)
-		gradients->status = ddp_carrier_wait(gradients->carrier);
+	if (gradients->worker)
+		gradients->status = worker_wait(gradients->worker);
 	return gradients->status;
 }
 
@@ -469,7 +713,7 @@ int ddp_gradients_finish_on(struct ddp_gradients *gradients, void *stream)
 	if (status == 0)
 		status = finish(gradients);
 	if (status == 0 && gradients->sync)
-		status = order(gradients, stream, gradients->reducer.stream);
+		status = order(gradients, stream, gradients->stream);
 	gradients->sync = gradients->sync_next;
 	return status;
 }

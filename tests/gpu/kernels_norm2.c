@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The 2-norm of gradients on the device against ddp_norm(), and what of them is not finite */
 #include "arrays.h"
-#include "gradient/norm.h"
+#include "gradient/statistics.h"
 
 enum { MOST = 3 * 1024 * 1024, PLACES = 3 };
 

@@ -4,7 +4,7 @@
  * clipping. To the bit. And what it leaves for the next step, and for the host.
  */
 #include "arrays.h"
-#include "gradient/norm.h"
+#include "gradient/statistics.h"
 #include "optim/loop.h"
 
 enum { MOST = 5000, MARGIN = 8 }; /* elements of an array; of these in front, for unaligned ones */

@@ -14,8 +14,7 @@
 #include <string.h>
 
 #include "gradient/buckets.h"
-#include "gradient/moments.h"
-#include "gradient/norm.h"
+#include "gradient/statistics.h"
 
 static _Noreturn void give_up(const char *text)
 {

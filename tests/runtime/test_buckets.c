@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <math.h>
 #include <stdio.h>
 
 #include "gradient/buckets.h"
-#include "gradient/carrier.h"
-#include "gradient/norm.h"
-#include "gradient/reducer.h"
 #include "unit.h"
 
 /* --- Which bucket ----------------------------------------------------------------------- */
@@ -139,155 +135,12 @@ START_TEST(test_too_many)
 }
 END_TEST
 
-/* --- Norm ------------------------------------------------------------------------------- */
-
-START_TEST(test_norm)
-{
-	float f32[100] = {0};
-	double f64[100] = {0};
-
-	for (size_t count = 0; count <= 100; count++) {
-		for (size_t i = 0; i < count; i++)
-			f64[i] = f32[i] = i % 2 ? -3 : 3;
-		ck_assert_double_eq(ddp_norm(f32, DDP_F32, count), sqrt(9 * (double)count));
-		ck_assert_double_eq(ddp_norm(f64, DDP_F64, count), sqrt(9 * (double)count));
-	}
-	/* What would overflow, or be lost, if it were summed in f32. */
-	f32[0] = 0x1p100f;
-	ck_assert_double_eq(ddp_norm(f32, DDP_F32, 1), 0x1p100);
-	f32[0] = 0x1p-140f;
-	ck_assert_double_eq(ddp_norm(f32, DDP_F32, 1), 0x1p-140);
-	f32[7] = INFINITY;
-	ck_assert_double_infinite(ddp_norm(f32, DDP_F32, 20));
-	f32[19] = NAN;
-	ck_assert_double_nan(ddp_norm(f32, DDP_F32, 20));
-}
-END_TEST
-
-static const struct {
-	const char *name;
-	double norm, limit, want;
-} clips[] = {
-	{"within", 1, 2, 1},
-	{"beyond", 4, 1, 1 / (4 + 1e-6)},
-	/* As PyTorch: the small number in the denominator clips what is at the limit. */
-	{"at the limit", 1, 1, 1 / (1 + 1e-6)},
-	{"zero", 0, 1, 1},
-	{"infinite", INFINITY, 1, 0},
-	{"limit 0", 1, 0, 0},
-};
-
-START_TEST(test_clip_factor)
-{
-	double factor = ddp_clip_factor(clips[_i].norm, clips[_i].limit);
-
-	ck_assert_msg(factor == clips[_i].want, "%s: %g, want %g", clips[_i].name, factor,
-		      clips[_i].want);
-	ck_assert_double_nan(ddp_clip_factor(NAN, clips[_i].limit));
-}
-END_TEST
-
-START_TEST(test_scale)
-{
-	float f32[3] = {1, -2, 4};
-	double f64[3] = {1, -2, 4};
-
-	ddp_scale(f32, DDP_F32, 2, 0.5);
-	ddp_scale(f64, DDP_F64, 2, 0.5);
-	ck_assert(f32[0] == 0.5f && f32[1] == -1 && f32[2] == 4);
-	ck_assert(f64[0] == 0.5 && f64[1] == -1 && f64[2] == 4);
-	ddp_scale(f64, DDP_F64, 1, 0.1);
-	ck_assert_double_eq(f64[0], 0.5 * 0.1);
-}
-END_TEST
-
-/* --- The way ---------------------------------------------------------------------------- */
-
-static const struct {
-	enum ddp_type wire;
-	int size;
-	double sum, before, after;
-} factors[] = {
-	{DDP_BF16, 3, 1.0 / 3, 1, 1.0 / 3}, {DDP_F16, 1, 1, 1, 1},
-	{DDP_F16, 2, 0.5, 0.5, 1},	    {DDP_F16, 3, 1.0 / 3, 0.25, 4.0 / 3},
-	{DDP_F16, 4, 1, 0.25, 4},	    {DDP_F16, 5, 0.2, 0.125, 0.2 * 8},
-};
-
-START_TEST(test_factors)
-{
-	double before, after;
-
-	ddp_reducer_factors(factors[_i].wire, factors[_i].size, factors[_i].sum, &before, &after);
-	ck_assert_double_eq(before, factors[_i].before);
-	ck_assert_double_eq(after, factors[_i].after);
-}
-END_TEST
-
-/* --- The thread ------------------------------------------------------------------------- */
-
-struct work {
-	uint64_t jobs[100];
-	uint64_t count, fails_at;
-};
-
-static int note(void *owner, uint64_t job)
-{
-	struct work *work = owner;
-
-	work->jobs[work->count++] = job;
-	return job == work->fails_at ? DDP_ERR_PEER : 0;
-}
-
-START_TEST(test_carrier)
-{
-	struct work work = {{0}, 0, UINT64_MAX};
-	struct ddp_carrier *carrier;
-
-	ck_assert_int_eq(ddp_carrier_create(&carrier, note, &work, NULL), 0);
-	ck_assert_int_eq(ddp_carrier_wait(carrier), 0);
-	for (int step = 0; step < 10; step++) {
-		for (int i = 0; i < 10; i++)
-			ck_assert_int_eq(ddp_carrier_post(carrier), 0);
-		ck_assert_int_eq(ddp_carrier_wait(carrier), 0);
-		ck_assert_uint_eq(work.count, 10 * (uint64_t)(step + 1));
-	}
-	for (uint64_t i = 0; i < 100; i++)
-		ck_assert_uint_eq(work.jobs[i], i);
-	ddp_carrier_destroy(carrier);
-	ddp_carrier_destroy(NULL);
-}
-END_TEST
-
-START_TEST(test_carrier_error)
-{
-	struct work work = {{0}, 0, 3};
-	struct ddp_carrier *carrier;
-
-	ck_assert_int_eq(ddp_carrier_create(&carrier, note, &work, NULL), 0);
-	for (int i = 0; i < 8; i++)
-		ddp_carrier_post(carrier);
-	ck_assert_int_eq(ddp_carrier_wait(carrier), DDP_ERR_PEER);
-	/* What comes after an error is dropped, and the error stays. */
-	ck_assert_uint_eq(work.count, 4);
-	ck_assert_int_eq(ddp_carrier_post(carrier), DDP_ERR_PEER);
-	ck_assert_int_eq(ddp_carrier_wait(carrier), DDP_ERR_PEER);
-	ck_assert_uint_eq(work.count, 4);
-	ddp_carrier_destroy(carrier);
-}
-END_TEST
-
 static void fill(TCase *tcase)
 {
 	UNIT_ROWS(tcase, test_assign, assignments);
 	tcase_add_test(tcase, test_mnist);
 	tcase_add_test(tcase, test_layout);
 	tcase_add_test(tcase, test_too_many);
-	tcase_add_test(tcase, test_norm);
-	UNIT_ROWS(tcase, test_clip_factor, clips);
-	tcase_add_test(tcase, test_scale);
-	UNIT_ROWS(tcase, test_factors, factors);
-	tcase_add_test(tcase, test_carrier);
-	tcase_add_test(tcase, test_carrier_error);
 }
 
 int main(void)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * norm.h - the size of a gradient
+ * statistics.h - the size of a gradient; means and squared deviations of parts, combined into those of the whole
  */
-#ifndef DDP_GRADIENT_NORM_H
-#define DDP_GRADIENT_NORM_H
+#ifndef DDP_GRADIENT_STATISTICS_H
+#define DDP_GRADIENT_STATISTICS_H
 
 #include "base/error.h"
 
@@ -22,4 +22,15 @@ void ddp_scale(void *data, enum ddp_type type, size_t count, double factor);
  */
 double ddp_clip_factor(double norm, double limit);
 
-#endif /* DDP_GRADIENT_NORM_H */
+/* Bytes of one part: a double, the count, then [channels] means and as many m2 in float. */
+size_t ddp_moments_bytes(size_t channels);
+
+/*
+ * Combine [parts], one after the other in [data], in this order, in double (Chan, Golub and
+ * LeVeque). Parts with a count of 0 do not matter, whatever their means; if all are empty,
+ * means and m2 become 0.
+ */
+void ddp_moments_combine(const void *data, size_t parts, size_t channels, double *count,
+			 float *mean, float *m2);
+
+#endif /* DDP_GRADIENT_STATISTICS_H */

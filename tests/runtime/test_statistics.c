@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <ddp.h>
+#include <math.h>
+
+#include "gradient/statistics.h"
+#include "unit.h"
+
+/* --- Norm ------------------------------------------------------------------------------- */
+
+START_TEST(test_norm)
+{
+	float f32[100] = {0};
+	double f64[100] = {0};
+
+	for (size_t count = 0; count <= 100; count++) {
+		for (size_t i = 0; i < count; i++)
+			f64[i] = f32[i] = i % 2 ? -3 : 3;
+		ck_assert_double_eq(ddp_norm(f32, DDP_F32, count), sqrt(9 * (double)count));
+		ck_assert_double_eq(ddp_norm(f64, DDP_F64, count), sqrt(9 * (double)count));
+	}
+	/* What would overflow, or be lost, if it were summed in f32. */
+	f32[0] = 0x1p100f;
+	ck_assert_double_eq(ddp_norm(f32, DDP_F32, 1), 0x1p100);
+	f32[0] = 0x1p-140f;
+	ck_assert_double_eq(ddp_norm(f32, DDP_F32, 1), 0x1p-140);
+	f32[7] = INFINITY;
+	ck_assert_double_infinite(ddp_norm(f32, DDP_F32, 20));
+	f32[19] = NAN;
+	ck_assert_double_nan(ddp_norm(f32, DDP_F32, 20));
+}
+END_TEST
+
+static const struct {
+	const char *name;
+	double norm, limit, want;
+} clips[] = {
+	{"within", 1, 2, 1},
+	{"beyond", 4, 1, 1 / (4 + 1e-6)},
+	/* As PyTorch: the small number in the denominator clips what is at the limit. */
+	{"at the limit", 1, 1, 1 / (1 + 1e-6)},
+	{"zero", 0, 1, 1},
+	{"infinite", INFINITY, 1, 0},
+	{"limit 0", 1, 0, 0},
+};
+
+START_TEST(test_clip_factor)
+{
+	double factor = ddp_clip_factor(clips[_i].norm, clips[_i].limit);
+
+	ck_assert_msg(factor == clips[_i].want, "%s: %g, want %g", clips[_i].name, factor,
+		      clips[_i].want);
+	ck_assert_double_nan(ddp_clip_factor(NAN, clips[_i].limit));
+}
+END_TEST
+
+START_TEST(test_scale)
+{
+	float f32[3] = {1, -2, 4};
+	double f64[3] = {1, -2, 4};
+
+	ddp_scale(f32, DDP_F32, 2, 0.5);
+	ddp_scale(f64, DDP_F64, 2, 0.5);
+	ck_assert(f32[0] == 0.5f && f32[1] == -1 && f32[2] == 4);
+	ck_assert(f64[0] == 0.5 && f64[1] == -1 && f64[2] == 4);
+	ddp_scale(f64, DDP_F64, 1, 0.1);
+	ck_assert_double_eq(f64[0], 0.5 * 0.1);
+}
+END_TEST
+
+/* --- Loss scaling ----------------------------------------------------------------------- */
+
+/* One update of PyTorch's _amp_update_scale_ by hand. */
+static const struct {
+	const char *name;
+	struct ddp_scaler before;
+	bool found;
+	float scale;
+	int32_t good;
+} updates[] = {
+	{"a good step", {65536, 2, 0.5, 2000, 0}, false, 65536, 1},
+	{"one before growth", {65536, 2, 0.5, 2000, 1998}, false, 65536, 1999},
+	{"growth", {65536, 2, 0.5, 2000, 1999}, false, 131072, 0},
+	{"overflow", {65536, 2, 0.5, 2000, 1999}, true, 32768, 0},
+	{"overflow at once", {65536, 2, 0.5, 2000, 0}, true, 32768, 0},
+	{"interval 1", {1, 2, 0.5, 1, 0}, false, 2, 0},
+	{"growth to infinity is not adopted", {0x1p127f, 2, 0.5, 10, 9}, false, 0x1p127f, 0},
+	{"growth to the largest", {0x1p126f, 2, 0.5, 10, 9}, false, 0x1p127f, 0},
+	{"no growth past the interval", {8, 2, 0.5, 3, 5}, false, 8, 6},
+	{"backoff has no lower end", {0x1p-149f, 2, 0.5, 3, 2}, true, 0, 0},
+	/* 3 * 1.1 is 3.3000000000000003 in double and 3.3 rounded to float. */
+	{"factors are doubles", {3, 1.1, 0.9, 1, 0}, false, 3.3f, 0},
+	{"backoff by 0.9", {3, 1.1, 0.9, 1, 0}, true, 2.7f, 0},
+};
+
+START_TEST(test_update)
+{
+	struct ddp_scaler scaler = updates[_i].before;
+
+	ddp_scaler_update(&scaler, updates[_i].found);
+	ck_assert_msg(scaler.scale == updates[_i].scale, "%s: scale is %a, want %a",
+		      updates[_i].name, (double)scaler.scale, (double)updates[_i].scale);
+	unit_number(updates[_i].name, "good steps", scaler.good_steps, updates[_i].good);
+}
+END_TEST
+
+START_TEST(test_start)
+{
+	struct ddp_scaler scaler = DDP_SCALER_INIT;
+
+	for (int i = 0; i < 2000; i++) {
+		ck_assert_float_eq(scaler.scale, 65536);
+		ddp_scaler_update(&scaler, false);
+	}
+	ck_assert_float_eq(scaler.scale, 131072);
+	ddp_scaler_update(&scaler, true);
+	ck_assert_float_eq(scaler.scale, 65536);
+	ck_assert_int_eq(scaler.good_steps, 0);
+}
+END_TEST
+
+static const struct {
+	const char *name;
+	float scale, gradient, want;
+	bool found;
+} divisions[] = {
+	{"power of two", 65536, 3, 3 * 0x1p-16f, false},
+	{"zero", 65536, 0, 0, false},
+	/* The inverse is rounded to float first: a division would give 0x1.99999ap-2. */
+	{"a third of 1.2", 3, 1.2f, 0x1.99999cp-2f, false},
+	{"ten", 10, 7, 7 * 0.1f, false},
+	{"largest", 2, 0x1.fffffep127f, 0x1.fffffep126f, false},
+	{"infinity", 2, INFINITY, INFINITY, true},
+	{"minus infinity", 2, -INFINITY, -INFINITY, true},
+	{"nan", 2, NAN, NAN, true},
+	/* Looked at before the division, as PyTorch does. */
+	{"overflow by a scale below one", 0.5, 0x1.fffffep127f, INFINITY, false},
+};
+
+START_TEST(test_unscale)
+{
+	struct ddp_scaler scaler = DDP_SCALER_INIT;
+	/* At each place, so that no vector's end is forgotten. */
+	float gradients[37];
+
+	scaler.scale = divisions[_i].scale;
+	for (size_t at = 0; at < 37; at++) {
+		for (size_t i = 0; i < 37; i++)
+			gradients[i] = i == at ? divisions[_i].gradient : 1;
+		ck_assert_msg(ddp_scaler_unscale(&scaler, gradients, 37) == divisions[_i].found,
+			      "%s at %zu", divisions[_i].name, at);
+		if (isnan(divisions[_i].want))
+			ck_assert_float_nan(gradients[at]);
+		else
+			ck_assert_msg(gradients[at] == divisions[_i].want, "%s: %a, want %a",
+				      divisions[_i].name, (double)gradients[at],
+				      (double)divisions[_i].want);
+		ck_assert_float_eq(gradients[(at + 1) % 37], (float)(1 / (double)scaler.scale));
+	}
+	ck_assert(!ddp_scaler_unscale(&scaler, NULL, 0));
+}
+END_TEST
+
+/* --- Moments ---------------------------------------------------------------------------- */
+
+/* One channel; what the values 1..count of each part, shifted, would have. */
+static const struct {
+	const char *name;
+	size_t parts;
+	struct {
+		double count;
+		float mean, m2;
+	} in[4];
+	double count;
+	float mean, m2;
+} combined[] = {
+	{"one", 1, {{5, 3, 10}}, 5, 3, 10},
+	/* 0 2 | 10: mean 4, deviations 16 4 36 */
+	{"unequal", 2, {{2, 1, 2}, {1, 10, 0}}, 3, 4, 56},
+	{"an empty one", 3, {{2, 1, 2}, {0, NAN, INFINITY}, {1, 10, 0}}, 3, 4, 56},
+	{"empty ones first", 4, {{0, NAN, NAN}, {0, 7, 7}, {2, 1, 2}, {1, 10, 0}}, 3, 4, 56},
+	{"all empty", 2, {{0, NAN, NAN}, {0, 7, 7}}, 0, 0, 0},
+	/* A variance of 1 around a million: sums of squares in float would lose it. */
+	{"far from zero", 2, {{1024, 1e6f, 1024}, {1024, 1e6f, 1024}}, 2048, 1e6f, 2048},
+	{"apart", 2, {{1024, 1e6f, 1024}, {1024, 1e6f + 2, 1024}}, 2048, 1e6f + 1, 4096},
+};
+
+START_TEST(test_combine)
+{
+	size_t channels = 3, bytes = ddp_moments_bytes(channels);
+	char *data = calloc(combined[_i].parts, bytes);
+	float mean[3], m2[3];
+	double count;
+
+	ck_assert_ptr_nonnull(data);
+	for (size_t i = 0; i < combined[_i].parts; i++) {
+		float values[6] = {combined[_i].in[i].mean, combined[_i].in[i].mean, 0,
+				   combined[_i].in[i].m2,   combined[_i].in[i].m2,   0};
+
+		memcpy(data + i * bytes, &combined[_i].in[i].count, sizeof(double));
+		memcpy(data + i * bytes + sizeof(double), values, sizeof(values));
+	}
+	ddp_moments_combine(data, combined[_i].parts, channels, &count, mean, m2);
+	ck_assert_double_eq(count, combined[_i].count);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_msg(mean[i] == combined[_i].mean, "%s: mean %a", combined[_i].name,
+			      (double)mean[i]);
+		ck_assert_msg(m2[i] == combined[_i].m2, "%s: m2 %a", combined[_i].name,
+			      (double)m2[i]);
+	}
+	ck_assert(mean[2] == 0 && m2[2] == 0);
+	free(data);
+}
+END_TEST
+
+/* --- Evaluation: one row ---------------------------------------------------------------- */
+
+#define CLASSES 7
+
+static const struct {
+	const char *name;
+	float logits[CLASSES];
+	int32_t label;
+	bool top1, top5;
+	double loss;
+} rows[] = {
+	{"largest", {0, 0, 0, 9, 0, 0, 0}, 3, true, true, 0.0007401848201357},
+	{"all equal, the first", {1, 1, 1, 1, 1, 1, 1}, 0, true, true, 1.9459101490553132},
+	{"all equal, the second", {1, 1, 1, 1, 1, 1, 1}, 1, false, true, 1.9459101490553132},
+	{"all equal, the fifth", {1, 1, 1, 1, 1, 1, 1}, 4, false, true, 1.9459101490553132},
+	{"all equal, the sixth", {1, 1, 1, 1, 1, 1, 1}, 5, false, false, 1.9459101490553132},
+	{"the fifth", {7, 6, 5, 4, 3, 2, 1}, 4, false, true, 4.457762847404243},
+	{"the sixth", {7, 6, 5, 4, 3, 2, 1}, 5, false, false, 5.457762847404243},
+	{"large",
+	 {1000, 1000, -1000, -1000, -1000, -1000, -1000},
+	 0,
+	 true,
+	 true,
+	 0.6931471805599453},
+	{"far away", {1000, 0, 0, 0, 0, 0, -1000}, 6, false, false, 2000},
+	{"minus infinity elsewhere",
+	 {-INFINITY, 2, -INFINITY, 2, -INFINITY, -INFINITY, -INFINITY},
+	 1,
+	 true,
+	 true,
+	 0.6931471805599453},
+	{"minus infinity", {0, 0, -INFINITY, 0, 0, 0, 0}, 2, false, false, INFINITY},
+	{"nan elsewhere", {0, 5, NAN, 0, 0, 0, 0}, 1, false, true, NAN},
+	{"nan", {0, 5, NAN, 0, 0, 0, 0}, 2, true, true, NAN},
+	{"all nan, the first", {NAN, NAN, NAN, NAN, NAN, NAN, NAN}, 0, true, true, NAN},
+	{"all nan, the sixth", {NAN, NAN, NAN, NAN, NAN, NAN, NAN}, 5, false, false, NAN},
+};
+
+START_TEST(test_row)
+{
+	struct ddp_evaluation got = {0, 0, 0, 0};
+	double want = rows[_i].loss;
+
+	ddp_evaluation_add(&got, rows[_i].logits, &rows[_i].label, 1, CLASSES);
+	unit_number(rows[_i].name, "top 1", (int64_t)got.top1, rows[_i].top1);
+	unit_number(rows[_i].name, "top 5", (int64_t)got.top5, rows[_i].top5);
+	unit_number(rows[_i].name, "samples", (int64_t)got.samples, 1);
+	ck_assert_msg(isnan(want)   ? isnan(got.loss)
+		      : isinf(want) ? got.loss == want
+				    : fabs(got.loss - want) <= 1e-12 * (1 + want),
+		      "%s: loss is %.17g, want %.17g", rows[_i].name, got.loss, want);
+}
+END_TEST
+
+START_TEST(test_rows_add_up)
+{
+	static const float logits[] = {0, 1, 1, 0, 0, 0};
+	static const int32_t labels[] = {1, 1, 0};
+	struct ddp_evaluation got = {1, 2, 3, 4};
+
+	ddp_evaluation_add(&got, logits, labels, 3, 2);
+	ck_assert_uint_eq(got.top1, 4);
+	ck_assert_uint_eq(got.top5, 6);
+	ck_assert_uint_eq(got.samples, 7);
+	ck_assert_double_eq_tol(got.loss, 1 + 0.3132616875182228 + 1.3132616875182228 + log(2),
+				1e-12);
+}
+END_TEST
+
+START_TEST(test_no_class)
+{
+	static const float logits[8] = {0};
+	static const int32_t labels[] = {-1, 2, INT32_MIN, INT32_MAX};
+	struct ddp_evaluation got = {0, 0, 0, 0};
+
+	ddp_evaluation_add(&got, logits, labels, 4, 2);
+	ddp_evaluation_add(&got, NULL, NULL, 0, 2);
+	ck_assert_uint_eq(got.samples, 0);
+	ck_assert_uint_eq(got.top5, 0);
+	ck_assert_double_eq(got.loss, 0);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_add_test(tcase, test_norm);
+	UNIT_ROWS(tcase, test_clip_factor, clips);
+	tcase_add_test(tcase, test_scale);
+	UNIT_ROWS(tcase, test_update, updates);
+	tcase_add_test(tcase, test_start);
+	UNIT_ROWS(tcase, test_unscale, divisions);
+	UNIT_ROWS(tcase, test_combine, combined);
+	UNIT_ROWS(tcase, test_row, rows);
+	tcase_add_test(tcase, test_rows_add_up);
+	tcase_add_test(tcase, test_no_class);
+}
+
+int main(void)
+{
+	return unit_run("statistics", fill);
+}
