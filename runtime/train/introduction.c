@@ -68,8 +68,8 @@ static void fill_texts(const struct run *run, struct texts *texts)
 	texts->command = (struct ddp_text){.data = NULL};
 	read_command(&texts->command);
 	for (int i = 0; i < OPTION_COUNT; i++)
-		texts->pairs[i] = (struct report_pair){option_name((enum option)i),
-						       option_text(run->options, (enum option)i)};
+		texts->pairs[i] = (struct report_pair){
+			option_rows[i].name, option_text(run->options, (enum option_id)i)};
 }
 
 static int open_report(struct run *run)

@@ -1,114 +1,120 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "options.h"
+
+#include <getopt.h>
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "options-table.h"
+/* What options.def says of a kind: it, and between what its values are. */
+#define KIND_FLAG OPTION_KIND_FLAG, 0, 0
+#define KIND_TEXT OPTION_KIND_TEXT, 0, 0
+#define KIND_WORD OPTION_KIND_WORD, 0, 0
+#define KIND_COUNT(lowest, highest) OPTION_KIND_COUNT, lowest, highest
+#define KIND_NUMBER(lowest, highest) OPTION_KIND_NUMBER, lowest, highest
 
 const struct option_row option_rows[OPTION_COUNT] = {
-#define OPTION(id, name, letter, argument, kind, mnist, cifar, section, help)                  \
-	{name, letter, argument, OPTION_KIND_##kind, {mnist, cifar}, OPTION_SECTION_##section, \
-	 help},
+#define OPTION(id, name, letter, argument, kind, mnist, cifar, section, help) \
+	{name, letter, argument, KIND_##kind, {mnist, cifar}, OPTION_SECTION_##section, help},
 #include "options.def"
 #undef OPTION
 };
 
-const char *const options_net_names[OPTIONS_NETS] = {"mnist", "cifar"};
+const char *const option_nets[OPTION_NETS] = {"mnist", "cifar"};
 
-/* --- Names --------------------------------------------------------------------------------- */
+/* Of all options, and of two that have no row. */
+static const char *const names[] = {
+#define OPTION(id, name, ...) name,
+#include "options.def"
+#undef OPTION
+	"help", "version"};
 
-static const char *name_of_option(size_t i)
+enum { OPTION_HELP = OPTION_COUNT, OPTION_VERSION, NAMES };
+
+/* --- Complaints ---------------------------------------------------------------------------- */
+
+/* Whether another rank says the same: all read the same command line. */
+static bool is_silent(void)
 {
-	static const char *const others[] = {"help", "version"};
+	static const char *const variables[] = {"DDP_RANK", "RANK", "SLURM_PROCID"};
 
-	return i < OPTION_COUNT ? option_rows[i].name : others[i - OPTION_COUNT];
-}
+	for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
+		const char *rank = getenv(variables[i]);
 
-static const char *name_of_net(size_t i)
-{
-	return options_net_names[i];
-}
-
-enum { OPTION_HELP = OPTION_COUNT, OPTION_VERSION, OPTION_ALL };
-
-/* Name several options that begin alike. */
-static bool complain_ambiguous(const char *text, size_t length)
-{
-	char list[256];
-	size_t used = 0;
-
-	list[0] = '\0';
-	for (size_t i = 0; i < OPTION_ALL; i++)
-		if (strncmp(name_of_option(i), text, length) == 0 && used < sizeof(list))
-			used += (size_t)snprintf(list + used, sizeof(list) - used, "%s--%s",
-						 used ? ", " : "", name_of_option(i));
-	return options_complain("--%.*s: which one: %s?", (int)length, text, list);
-}
-
-/* The option called [text], or alone beginning so. Returns -1 after a complaint. */
-static int find_long(const char *text, size_t length)
-{
-	const char *near;
-	int found = -1, count = 0;
-
-	for (size_t i = 0; i < OPTION_ALL; i++) {
-		if (strncmp(name_of_option(i), text, length) != 0)
-			continue;
-		if (name_of_option(i)[length] == '\0')
-			return (int)i;
-		found = (int)i;
-		count++;
+		if (rank && *rank)
+			return strcmp(rank, "0") != 0;
 	}
-	if (count == 1)
-		return found;
-	near = options_nearest(text, length, name_of_option, OPTION_ALL);
-	if (count > 1)
-		complain_ambiguous(text, length);
-	else if (near)
-		options_complain("--%.*s: no such option; did you mean --%s?", (int)length, text,
-				 near);
-	else
-		options_complain("--%.*s: no such option; --help lists them", (int)length, text);
-	return -1;
+	return false;
 }
 
-static int find_letter(char letter)
+/* A line on stderr, unless another rank says it. Returns false, for callers to return. */
+static bool complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static bool complain(const char *format, ...)
 {
-	for (int i = 0; i < OPTION_COUNT; i++)
-		if (option_rows[i].letter == letter)
-			return i;
-	if (letter == 'h')
-		return OPTION_HELP;
-	options_complain("-%c: no such option; --help lists them", letter);
-	return -1;
+	char text[512];
+	va_list arguments;
+
+	if (is_silent())
+		return false;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	fprintf(stderr, "ddp-train: %s\n", text);
+	return false;
+}
+
+enum { NAME_SIZE = 32 };
+
+static int least(int a, int b)
+{
+	return a < b ? a : b;
+}
+
+/* Letters to insert, remove, change or swap with their neighbour to make [b] of [a]. */
+static int distance(const char *a, const char *b)
+{
+	int far[NAME_SIZE][NAME_SIZE];
+	size_t i, j;
+
+	for (i = 0; i <= strlen(a); i++)
+		for (j = 0; j <= strlen(b); j++) {
+			far[i][j] = (int)(i + j);
+			if (i == 0 || j == 0)
+				continue;
+			far[i][j] = least(far[i - 1][j], far[i][j - 1]) + 1;
+			far[i][j] = least(far[i][j], far[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+				far[i][j] = least(far[i][j], far[i - 2][j - 2] + 1);
+		}
+	return far[i - 1][j - 1];
+}
+
+/* The one of [count] names that is nearest to [text], NULL where none is near. */
+static const char *nearest(const char *text, size_t length, const char *const *among, size_t count)
+{
+	int best = (int)length / 3 + 2;
+	const char *found = NULL;
+	char word[NAME_SIZE];
+
+	if (length >= sizeof(word))
+		return NULL;
+	snprintf(word, sizeof(word), "%.*s", (int)length, text);
+	for (size_t i = 0; i < count; i++) {
+		int far = distance(word, among[i]);
+
+		if (far < best) {
+			best = far;
+			found = among[i];
+		}
+	}
+	return found;
 }
 
 /* --- Values -------------------------------------------------------------------------------- */
-
-/* What [option] may be: most are from 0 on, without an end. */
-static void limits(enum option option, double *lowest, double *highest)
-{
-	static const struct {
-		enum option option;
-		double lowest, highest;
-	} rows[] = {
-		{OPTION_SAMPLES, 0, 1e9},      {OPTION_EPOCHS, 1, 1e6},
-		{OPTION_BATCH, 1, 65536},      {OPTION_GLOBAL_BATCH, 0, 1e7},
-		{OPTION_TEST_BATCH, 1, 65536}, {OPTION_MOMENTUM, 0, 1},
-		{OPTION_STEP_SIZE, 1, 1e6},    {OPTION_SMOOTHING, 0, 1},
-		{OPTION_THREADS, 0, 4096},     {OPTION_KEEP, 0, 1e6},
-	};
-
-	*lowest = 0;
-	*highest = option_rows[option].kind == OPTION_KIND_COUNT ? 9e18 : INFINITY;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		if (rows[i].option == option) {
-			*lowest = rows[i].lowest;
-			*highest = rows[i].highest;
-		}
-}
 
 /* Digits alone, or for a NUMBER what strtod knows, but no sign, nan, inf or 0x. */
 static bool read_number(enum option_kind kind, const char *text, double *value)
@@ -123,20 +129,17 @@ static bool read_number(enum option_kind kind, const char *text, double *value)
 	return !*end && isfinite(*value);
 }
 
-static bool check_number(enum option option, const char *text)
+static bool check_number(const struct option_row *row, const char *text)
 {
-	const struct option_row *row = &option_rows[option];
 	const char *kind = row->kind == OPTION_KIND_COUNT ? "whole number" : "number";
-	double lowest, highest, value;
+	double value;
 
-	limits(option, &lowest, &highest);
-	if (read_number(row->kind, text, &value) && value >= lowest && value <= highest)
+	if (read_number(row->kind, text, &value) && value >= row->lowest && value <= row->highest)
 		return true;
-	if (highest < 1e18)
-		return options_complain("--%s %s: give a %s from %.0f to %.0f", row->name, text,
-					kind, lowest, highest);
-	return options_complain("--%s %s: give a %s of %.0f or more", row->name, text, kind,
-				lowest);
+	if (row->highest < 1e18)
+		return complain("--%s %s: give a %s from %.0f to %.0f", row->name, text, kind,
+				row->lowest, row->highest);
+	return complain("--%s %s: give a %s of %.0f or more", row->name, text, kind, row->lowest);
 }
 
 /* The place of [text] among the words of [list], "a|b|c"; -1: none of them. */
@@ -155,9 +158,8 @@ static int find_word(const char *list, const char *text)
 	}
 }
 
-static bool check_word(enum option option, const char *text)
+static bool check_word(const struct option_row *row, const char *text)
 {
-	const struct option_row *row = &option_rows[option];
 	char words[128] = "";
 	size_t used = 0;
 
@@ -166,156 +168,218 @@ static bool check_word(enum option option, const char *text)
 	for (const char *at = row->argument; *at && used < sizeof(words) - 8; at++) {
 		const char *joint = strchr(at + 1, '|') ? ", " : " or ";
 
-		if (*at != '|')
-			words[used++] = *at;
-		else
-			used += (size_t)snprintf(words + used, sizeof(words) - used, "%s", joint);
+		used += (size_t)snprintf(words + used, sizeof(words) - used, "%.*s",
+					 *at == '|' ? 4 : 1, *at == '|' ? joint : at);
 	}
-	words[used] = '\0';
-	return options_complain("--%s %s: give %s", row->name, text, words);
+	return complain("--%s %s: give %s", row->name, text, words);
 }
 
-static bool check_text(enum option option, const char *text)
+static bool check_text(const struct option_row *row, const char *text)
 {
 	double value;
 
 	if (!*text)
-		return options_complain("--%s: the %s is empty", option_rows[option].name,
-					option_rows[option].argument);
-	if (option == OPTION_RANKS && strcmp(text, "all") != 0 &&
+		return complain("--%s: the %s is empty", row->name, row->argument);
+	if (row == &option_rows[OPTION_RANKS] && strcmp(text, "all") != 0 &&
 	    !(read_number(OPTION_KIND_COUNT, text, &value) && value >= 1 && value <= 1024))
-		return options_complain("--ranks %s: give a whole number from 1 to 1024, or all",
-					text);
+		return complain("--ranks %s: give a whole number from 1 to 1024, or all", text);
 	return true;
 }
 
-static bool set(struct options *options, enum option option, const char *value)
+/* [value] is NULL for a FLAG alone. */
+static bool set(struct options *options, int id, const char *value)
 {
-	static bool (*const checks[])(enum option, const char *) = {
-		[OPTION_KIND_COUNT] = check_number,
-		[OPTION_KIND_NUMBER] = check_number,
-		[OPTION_KIND_TEXT] = check_text,
-		[OPTION_KIND_WORD] = check_word,
-	};
-	enum option_kind kind = option_rows[option].kind;
+	const struct option_row *row = &option_rows[id];
 
-	if (kind != OPTION_KIND_FLAG && !checks[kind](option, value))
+	if (((row->kind == OPTION_KIND_COUNT || row->kind == OPTION_KIND_NUMBER) &&
+	     !check_number(row, value)) ||
+	    (row->kind == OPTION_KIND_TEXT && !check_text(row, value)) ||
+	    (row->kind == OPTION_KIND_WORD && !check_word(row, value)))
 		return false;
-	options->values[option] = kind == OPTION_KIND_FLAG ? "on" : value;
-	options->given[option] = true;
+	options->values[id] = value ? value : "on";
+	options->given[id] = true;
 	return true;
+}
+
+static bool set_net(struct options *options, const char *text)
+{
+	const char *near;
+
+	if (options->net)
+		return complain("%s: one network at a time; %s was named already", text,
+				options->net);
+	for (int i = 0; i < OPTION_NETS; i++)
+		if (strcmp(text, option_nets[i]) == 0) {
+			options->net = option_nets[i];
+			return true;
+		}
+	near = nearest(text, strlen(text), option_nets, OPTION_NETS);
+	return complain("%s: no such network; %s%s?", text,
+			near ? "did you mean " : "mnist or cifar", near ? near : "");
 }
 
 /* --- The command line ---------------------------------------------------------------------- */
 
-struct command_line {
-	struct options *options;
-	char **argv;
-	int argc, at;
-	bool help, version;
-};
+enum { LONG = 256 }; /* and above: options by their names, for getopt_long(); below: letters */
 
-/* [value] is what stands after "=" or a letter; NULL: take the next word. */
-static bool take(struct command_line *line, int option, const char *value)
+/* The option that getopt_long() calls [code]; NAMES: none. */
+static int find_code(int code)
 {
-	if (option == OPTION_HELP)
-		line->help = true;
-	else if (option == OPTION_VERSION)
-		line->version = true;
-	if (option >= OPTION_COUNT || option_rows[option].kind == OPTION_KIND_FLAG) {
-		if (value)
-			return options_complain("--%s=%s: it takes no value",
-						name_of_option((size_t)option), value);
-		return option >= OPTION_COUNT || set(line->options, (enum option)option, NULL);
+	if (code >= LONG)
+		return code - LONG;
+	for (int i = 0; i < OPTION_COUNT; i++)
+		if (option_rows[i].letter == code)
+			return i;
+	return code == 'h' ? OPTION_HELP : NAMES;
+}
+
+/* [word] begins with "--" and no option's name, or with more than one's. */
+static bool complain_name(const char *word)
+{
+	const char *text = word + 2, *near;
+	size_t length = strcspn(text, "="), used = 0;
+	char list[256] = "";
+
+	for (size_t i = 0; i < NAMES; i++)
+		if (strncmp(names[i], text, length) == 0 && used < sizeof(list))
+			used += (size_t)snprintf(list + used, sizeof(list) - used, "%s--%s",
+						 used ? ", " : "", names[i]);
+	if (used > 0)
+		return complain("--%.*s: which one: %s?", (int)length, text, list);
+	near = nearest(text, length, names, NAMES);
+	if (near)
+		return complain("--%.*s: no such option; did you mean --%s?", (int)length, text,
+				near);
+	return complain("--%.*s: no such option; --help lists them", (int)length, text);
+}
+
+/* What getopt_long() says with [code] is wrong with [word]. */
+static bool complain_option(int code, const char *word)
+{
+	int id = find_code(optopt);
+
+	if (optopt == 0)
+		return complain_name(word);
+	if (code == ':')
+		return complain("--%s: the value is missing: --%s %s", names[id], names[id],
+				option_rows[id].argument);
+	if (id < NAMES)
+		return complain("--%s%s: it takes no value", names[id], strchr(word, '='));
+	return complain("-%c: no such option; --help lists them", optopt);
+}
+
+/* Words in the order that they have; [asked]: for help, for the version. */
+static bool take_all(struct options *options, int argc, char **argv, bool asked[2])
+{
+	struct option longs[NAMES + 1] = {{NULL, 0, NULL, 0}};
+	char letters[2 * OPTION_COUNT + 8] = "-:h";
+	size_t used = strlen(letters);
+	bool good = true;
+	int code;
+
+	for (int i = 0; i < NAMES; i++) {
+		bool value = i < OPTION_COUNT && *option_rows[i].argument;
+
+		longs[i] = (struct option){names[i], value, NULL, LONG + i};
+		if (i < OPTION_COUNT && option_rows[i].letter)
+			used += (size_t)snprintf(letters + used, sizeof(letters) - used, "%c%s",
+						 option_rows[i].letter, value ? ":" : "");
 	}
-	if (!value && line->at + 1 < line->argc)
-		value = line->argv[++line->at];
-	if (!value)
-		return options_complain("--%s: the value is missing: --%s %s",
-					option_rows[option].name, option_rows[option].name,
-					option_rows[option].argument);
-	return set(line->options, (enum option)option, value);
-}
+	optind = 0;
+	while (good && (code = getopt_long(argc, argv, letters, longs, NULL)) != -1) {
+		int id = find_code(code);
 
-static bool take_long(struct command_line *line, const char *text)
-{
-	size_t length = strcspn(text, "=");
-	int option = find_long(text, length);
-
-	return option >= 0 && take(line, option, text[length] ? text + length + 1 : NULL);
-}
-
-/* "-b 64", "-b64", "-qb64". */
-static bool take_letters(struct command_line *line, const char *text)
-{
-	for (; *text; text++) {
-		int option = find_letter(*text);
-
-		if (option < 0)
-			return false;
-		if (option < OPTION_COUNT && option_rows[option].kind != OPTION_KIND_FLAG)
-			return take(line, option, text[1] ? text + 1 : NULL);
-		if (!take(line, option, NULL))
-			return false;
-	}
-	return true;
-}
-
-static bool take_net(struct command_line *line, const char *text)
-{
-	const char *near;
-
-	if (line->options->net)
-		return options_complain("%s: one network at a time; %s was named already", text,
-					line->options->net);
-	for (int i = 0; i < OPTIONS_NETS; i++)
-		if (strcmp(text, options_net_names[i]) == 0) {
-			line->options->net = options_net_names[i];
-			return true;
-		}
-	near = options_nearest(text, strlen(text), name_of_net, OPTIONS_NETS);
-	return options_complain("%s: no such network; %s%s?", text,
-				near ? "did you mean " : "mnist or cifar", near ? near : "");
-}
-
-static bool take_all(struct command_line *line)
-{
-	bool names = true;
-
-	for (line->at = 1; line->at < line->argc; line->at++) {
-		const char *text = line->argv[line->at];
-		bool taken;
-
-		if (names && strcmp(text, "--") == 0) {
-			names = false;
-			continue;
-		}
-		if (names && strncmp(text, "--", 2) == 0)
-			taken = take_long(line, text + 2);
-		else if (names && *text == '-' && text[1])
-			taken = take_letters(line, text + 1);
+		if (code == 1)
+			good = set_net(options, optarg);
+		else if (id < OPTION_COUNT)
+			good = set(options, id, optarg);
+		else if (id < NAMES)
+			asked[id - OPTION_HELP] = true;
 		else
-			taken = take_net(line, text);
-		if (!taken)
-			return false;
+			good = complain_option(code, argv[optind - 1]);
 	}
+	while (good && optind < argc)
+		good = set_net(options, argv[optind++]);
+	return good;
+}
+
+/* --- What goes together -------------------------------------------------------------------- */
+
+/* Option [id] was given, and what it belongs to is not so. */
+static bool check_owner(const struct options *options, enum option_id id, enum option_id owner,
+			const char *word)
+{
+	if (!options->given[id] || strcmp(options->values[owner], word) == 0)
+		return true;
+	return complain("--%s is of --%s %s, and this is %s", names[id], names[owner], word,
+			options->values[owner]);
+}
+
+static bool check_checkpoint(const struct options *options)
+{
+	static const enum option_id parts[] = {OPTION_CHECKPOINT_STEPS, OPTION_KEEP, OPTION_FRESH,
+					       OPTION_MARGIN};
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (options->given[parts[i]] && !options->given[OPTION_CHECKPOINT])
+			return complain("--%s needs --checkpoint DIR", names[parts[i]]);
+	if (!options->given[OPTION_EVALUATE])
+		return true;
+	if (options->given[OPTION_INIT] == options->given[OPTION_CHECKPOINT])
+		return complain("--evaluate: what? Give --init FILE or --checkpoint DIR%s",
+				options->given[OPTION_INIT] ? ", not both" : "");
+	if (options->given[OPTION_FRESH] || options->given[OPTION_SAVE_MODEL])
+		return complain(
+			"--evaluate trains nothing: --%s cannot go with it",
+			names[options->given[OPTION_FRESH] ? OPTION_FRESH : OPTION_SAVE_MODEL]);
 	return true;
 }
 
-/* --- Defaults ---------------------------------------------------------------------------- */
-
-static enum options_net net_index(const struct options *options)
+/* A file that two options write, or that one would read after another has written it. */
+static bool check_files(const struct options *options)
 {
-	return strcmp(options->net, options_net_names[OPTIONS_CIFAR]) == 0 ? OPTIONS_CIFAR
-									   : OPTIONS_MNIST;
+	static const enum option_id files[] = {OPTION_REPORT, OPTION_LOG_JSON, OPTION_SAVE_MODEL,
+					       OPTION_INIT};
+	const size_t count = sizeof(files) / sizeof(files[0]);
+
+	for (size_t i = 0; i < count; i++)
+		for (size_t j = i + 1; j < count; j++) {
+			const char *file = options->values[files[i]];
+
+			/* A model may take the place of the one that it began with. */
+			if (files[i] != OPTION_SAVE_MODEL && *file && strcmp(file, "-") != 0 &&
+			    strcmp(file, options->values[files[j]]) == 0)
+				return complain(
+					"--%s and --%s are both %s: one would overwrite the other",
+					names[files[i]], names[files[j]], file);
+		}
+	return true;
 }
+
+static bool check_all(const struct options *options)
+{
+	if (options->given[OPTION_BATCH] && option_count(options, OPTION_GLOBAL_BATCH) > 0)
+		return complain("--batch %s and --global-batch %s: give one of them; --batch is of "
+				"each rank, --global-batch of all together",
+				options->values[OPTION_BATCH],
+				options->values[OPTION_GLOBAL_BATCH]);
+	if (options->given[OPTION_SAMPLES] && options->given[OPTION_DATA])
+		return complain("--samples is of drawn images, and --data %s has files",
+				options->values[OPTION_DATA]);
+	return check_owner(options, OPTION_MOMENTUM, OPTION_OPTIMIZER, "sgd") &&
+	       check_owner(options, OPTION_NESTEROV, OPTION_OPTIMIZER, "sgd") &&
+	       check_owner(options, OPTION_GAMMA, OPTION_SCHEDULE, "step") &&
+	       check_owner(options, OPTION_STEP_SIZE, OPTION_SCHEDULE, "step") &&
+	       check_checkpoint(options) && check_files(options);
+}
+
+/* --- All of it ------------------------------------------------------------------------------- */
 
 /* The network's defaults are those of its own optimizer. */
-static void set_defaults(struct options *options)
+static void set_defaults(struct options *options, enum option_net net)
 {
 	static const char *const rates[] = {"0.05", "0.001", "1.0"};
 	static const char *const decays[] = {"0", "0.01", "0"};
-	enum options_net net = net_index(options);
 	int optimizer;
 
 	for (int i = 0; i < OPTION_COUNT; i++)
@@ -333,67 +397,63 @@ static void set_defaults(struct options *options)
 
 enum options_verdict options_parse(struct options *options, int argc, char **argv)
 {
-	struct command_line line = {options, argv, argc, 0, false, false};
+	bool asked[2] = {false, false};
+	enum option_net net;
 
 	*options = (struct options){.net = NULL};
-	if (!take_all(&line))
+	if (!take_all(options, argc, argv, asked))
 		return OPTIONS_WRONG;
-	if (line.version || line.help) {
-		if (options_silent())
+	net = options->net == option_nets[OPTION_CIFAR] ? OPTION_CIFAR : OPTION_MNIST;
+	if (asked[0] || asked[1]) {
+		if (is_silent())
 			return OPTIONS_DONE;
-		if (line.version)
+		if (asked[1])
 			printf("ddp-train %s\n", PACKAGE_VERSION);
 		else if (options->net)
-			options_print_help_of(net_index(options));
+			options_print_help_of(net);
 		else
 			options_print_help();
 		return OPTIONS_DONE;
 	}
 	if (!options->net) {
-		options_complain(
-			"which network? ddp-train mnist or ddp-train cifar; --help says more");
+		complain("which network? ddp-train mnist or ddp-train cifar; --help says more");
 		return OPTIONS_WRONG;
 	}
-	set_defaults(options);
-	return options_check(options) ? OPTIONS_RUN : OPTIONS_WRONG;
+	set_defaults(options, net);
+	return check_all(options) ? OPTIONS_RUN : OPTIONS_WRONG;
 }
 
 /* --- What was parsed ------------------------------------------------------------------------- */
 
-const char *option_text(const struct options *options, enum option option)
+const char *option_text(const struct options *options, enum option_id id)
 {
-	return options->values[option];
+	return options->values[id];
 }
 
-uint64_t option_count(const struct options *options, enum option option)
+uint64_t option_count(const struct options *options, enum option_id id)
 {
-	return strtoull(options->values[option], NULL, 10);
+	return strtoull(options->values[id], NULL, 10);
 }
 
-double option_number(const struct options *options, enum option option)
+double option_number(const struct options *options, enum option_id id)
 {
-	return strtod(options->values[option], NULL);
+	return strtod(options->values[id], NULL);
 }
 
-bool option_flag(const struct options *options, enum option option)
+bool option_flag(const struct options *options, enum option_id id)
 {
-	return *options->values[option] != '\0';
+	return *options->values[id] != '\0';
 }
 
-int option_word(const struct options *options, enum option option)
+int option_word(const struct options *options, enum option_id id)
 {
-	return find_word(option_rows[option].argument, options->values[option]);
+	return find_word(option_rows[id].argument, options->values[id]);
 }
 
-const char *option_name(enum option option)
+bool option_matters(enum option_id id)
 {
-	return option_rows[option].name;
-}
-
-bool option_matters(enum option option)
-{
-	enum option_section section = option_rows[option].section;
+	enum option_section section = option_rows[id].section;
 
 	return (section == OPTION_SECTION_TRAINING || section == OPTION_SECTION_SPEED) &&
-	       option != OPTION_STEPS && option != OPTION_TEST_BATCH && option != OPTION_SEED;
+	       id != OPTION_STEPS && id != OPTION_TEST_BATCH && id != OPTION_SEED;
 }

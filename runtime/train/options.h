@@ -7,17 +7,48 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "ddp.h"
 
 /* options.def has the sections before its rows. */
-enum option {
-#define OPTION(id, name, letter, argument, kind, mnist, cifar, section, help) OPTION_##id,
+enum option_id {
+#define OPTION(id, ...) OPTION_##id,
 #include "options.def"
 #undef OPTION
 	OPTION_COUNT
 };
+
+enum option_section {
+#define OPTION_SECTION(id, title) OPTION_SECTION_##id,
+	OPTION_SECTIONS(OPTION_SECTION)
+#undef OPTION_SECTION
+		OPTION_SECTION_COUNT
+};
+
+enum option_kind {
+	OPTION_KIND_FLAG,
+	OPTION_KIND_COUNT,
+	OPTION_KIND_NUMBER,
+	OPTION_KIND_TEXT,
+	OPTION_KIND_WORD
+};
+
+/* The networks, in the order of the defaults. */
+enum option_net { OPTION_MNIST, OPTION_CIFAR, OPTION_NETS };
+
+struct option_row {
+	const char *name; /* without dashes */
+	char letter;	  /* 0: none */
+	const char *argument;
+	enum option_kind kind;
+	double lowest, highest; /* of numbers */
+	const char *defaults[OPTION_NETS];
+	enum option_section section;
+	const char *help;
+};
+
+extern const struct option_row option_rows[OPTION_COUNT];
+extern const char *const option_nets[OPTION_NETS]; /* "mnist", "cifar" */
 
 struct options {
 	const char *net;		  /* "mnist", "cifar" */
@@ -30,26 +61,26 @@ enum options_verdict { OPTIONS_RUN, OPTIONS_DONE, OPTIONS_WRONG };
 
 /*
  * Read the command line. What was not given has the default of the network, or of the optimizer
- * that was given. Of ranks that srun or torchrun started the first alone speaks. --help and --version are answered on stdout. A wrong option, argument,
- * value or combination is told in one line on stderr: what, its value, what would be right (the
- * nearest name where one is near).
+ * that was given. Of ranks that srun or torchrun started the first alone speaks. --help and --version are answered on
+ * stdout. A wrong option, argument, value or combination is told in one line on stderr: what, its value, what would be
+ * right (the nearest name where one is near).
  */
 enum options_verdict options_parse(struct options *options, int argc, char **argv);
 
 /* Of an option that was parsed, so that these cannot fail. */
-const char *option_text(const struct options *options, enum option option); /* "" : not given */
-uint64_t option_count(const struct options *options, enum option option);
-double option_number(const struct options *options, enum option option);
-bool option_flag(const struct options *options, enum option option);
-int option_word(const struct options *options, enum option option); /* its place in the list */
+const char *option_text(const struct options *options, enum option_id id); /* "" : not given */
+uint64_t option_count(const struct options *options, enum option_id id);
+double option_number(const struct options *options, enum option_id id);
+bool option_flag(const struct options *options, enum option_id id);
+int option_word(const struct options *options, enum option_id id); /* its place in the list */
 
-/* The name of [option], without dashes. */
-const char *option_name(enum option option);
+/* Whether what the option says changes the numbers that come out: it goes into checkpoints. */
+bool option_matters(enum option_id id);
 
-/* Whether what [option] says changes the numbers that come out: it goes into checkpoints. */
-bool option_matters(enum option option);
+/* --- options-help.c ------------------------------------------------------------------------ */
 
-/* The options as part of ddp-train(1). */
-void options_print_roff(FILE *file);
+/* On stdout: one screen; all of them with the defaults of [net]. */
+void options_print_help(void);
+void options_print_help_of(enum option_net net);
 
 #endif /* TRAIN_OPTIONS_H */

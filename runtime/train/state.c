@@ -111,11 +111,11 @@ void state_fill(struct state *state, const struct run *run)
 				 ? choices_of(run, i - STATE_CHOICES_CPU)
 				 : state->values[i]);
 	for (int i = 0; i < OPTION_COUNT; i++) {
-		if (!option_matters((enum option)i))
+		if (!option_matters((enum option_id)i))
 			continue;
-		state->options[state->count - STATE_COUNT] = (enum option)i;
-		add_pair(state, "option.", option_name((enum option)i),
-			 option_text(run->options, (enum option)i));
+		state->options[state->count - STATE_COUNT] = (enum option_id)i;
+		add_pair(state, "option.", option_rows[i].name,
+			 option_text(run->options, (enum option_id)i));
 	}
 }
 
@@ -249,13 +249,13 @@ static void tell_changes(const struct state *state, const struct run *run, struc
 			tell(story, ", %s %s (was %s)", state->values[numbers[i].field],
 			     numbers[i].unit, get(state, numbers[i].field));
 	for (size_t i = STATE_COUNT; i < state->count; i++) {
-		enum option option = state->options[i - STATE_COUNT];
+		enum option_id option = state->options[i - STATE_COUNT];
 		const char *now = option_text(run->options, option), *was = state->pairs[i].value;
 
 		if (option == OPTION_BATCH || option == OPTION_GLOBAL_BATCH ||
 		    option == OPTION_ENGINE || !was || strcmp(now, was) == 0)
 			continue;
-		tell(story, ", --%s %s (was %s)", option_name(option), *now ? now : "off",
+		tell(story, ", --%s %s (was %s)", option_rows[option].name, *now ? now : "off",
 		     *was ? was : "off");
 	}
 }

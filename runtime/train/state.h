@@ -49,7 +49,7 @@ struct state {
 	size_t count;
 	char values[STATE_COUNT][STATE_VALUE];
 	char keys[STATE_COUNT + OPTION_COUNT][STATE_KEY];
-	enum option options[OPTION_COUNT]; /* of the pairs from STATE_COUNT on */
+	enum option_id options[OPTION_COUNT]; /* of the pairs from STATE_COUNT on */
 };
 
 /* The algorithms that run->class chose before the checkpoint that this run goes on from, or NULL. */

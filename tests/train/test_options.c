@@ -63,7 +63,7 @@ static int printed(const char *const *words, int stream, char *text, size_t size
 
 static const struct {
 	const char *words[WORDS];
-	enum option option;
+	enum option_id option;
 	const char *want;
 } taken[] = {
 	{{"mnist"}, OPTION_BATCH, "64"},
@@ -114,7 +114,7 @@ START_TEST(test_taken)
 	struct options options;
 	char row[128];
 
-	snprintf(row, sizeof(row), "row %d, --%s", _i, option_name(taken[_i].option));
+	snprintf(row, sizeof(row), "row %d, --%s", _i, option_rows[taken[_i].option].name);
 	ck_assert_msg(parse(&options, taken[_i].words) == OPTIONS_RUN, "%s", row);
 	unit_text(row, "value", option_text(&options, taken[_i].option), taken[_i].want);
 }
@@ -259,7 +259,7 @@ static void check_help(const char *const *words, int most)
 	ck_assert_int_eq(printed(words, STDOUT_FILENO, text, sizeof(text)), OPTIONS_DONE);
 	ck_assert_int_le(count_lines(text), most);
 	for (int i = 0; i < OPTION_COUNT; i++) {
-		snprintf(name, sizeof(name), "--%s", option_name((enum option)i));
+		snprintf(name, sizeof(name), "--%s", option_rows[i].name);
 		ck_assert_msg(strstr(text, name), "%s is missing", name);
 	}
 	ck_assert_ptr_nonnull(strstr(text, "srun -N2 --ddp ddp-train mnist"));
@@ -300,14 +300,14 @@ START_TEST(test_defaults)
 	for (int i = 0; i < OPTION_COUNT; i++) {
 		char name[64];
 
-		if (!*option_text(&options, (enum option)i))
+		if (!*option_text(&options, (enum option_id)i))
 			continue;
-		snprintf(name, sizeof(name), "--%s", option_name((enum option)i));
+		snprintf(name, sizeof(name), "--%s", option_rows[i].name);
 		words[1] = name;
-		words[2] = option_text(&options, (enum option)i);
+		words[2] = option_text(&options, (enum option_id)i);
 		/* Those that belong to something else are refused for that alone. */
 		if (parse(&again, words) == OPTIONS_RUN)
-			ck_assert_str_eq(option_text(&again, (enum option)i), words[2]);
+			ck_assert_str_eq(option_text(&again, (enum option_id)i), words[2]);
 		else
 			ck_assert(again.given[i]);
 	}
