@@ -7,7 +7,7 @@
  * enough that a wrong gradient shows: a linear model stays far behind the networks.
  *
  * The bytes are the same on all machines: of libm only what rounds correctly is used, and the
- * sources are compiled without fused multiply-add.
+ * source is compiled without fused multiply-add.
  */
 #ifndef TRAIN_DRAW_H
 #define TRAIN_DRAW_H

@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * set-private.h - a set from inside: what its kinds fill in
+ * set-private.h - a set from inside: what drawn and published ones fill in
  */
 #ifndef TRAIN_SET_PRIVATE_H
 #define TRAIN_SET_PRIVATE_H
 
-#include <stdatomic.h>
-
-#include "draw.h"
 #include "set.h"
-#include "share.h"
 #include "source.h"
 
-enum { SET_PARTS = 5, SET_TITLE = 512 };
+enum { SET_PARTS = 5 };
 
 /* One file, or member of an archive: what of it is read, and where that lies in the end. */
 struct set_file {
@@ -30,12 +26,14 @@ struct set_part {
 
 struct set {
 	struct set_info info;
-	char title[SET_TITLE];
+	char title[512];
 	enum set_kind kind;
 	struct set_part parts[SET_PARTS]; /* those behind the last have no samples */
 	size_t image_bytes;		  /* of one image */
 	size_t image_stride, label_stride;
-	struct share share;
+	struct ddp *ddp; /* NULL: this process alone */
+	void *memory;	 /* of the node, for what is unpacked or drawn */
+	size_t memory_bytes;
 
 	/* A set of files. */
 	struct set_file files[SET_PARTS];
@@ -48,36 +46,22 @@ struct set {
 	uint8_t *labels;	/* this rank's own */
 };
 
-/* Open the published files, the fields above are filled in. Collective. */
-int set_open_mnist(struct set *set, const struct set_options *options, struct ddp_error *error);
-int set_open_cifar(struct set *set, const struct set_options *options, struct ddp_error *error);
-
 /*
- * Look in [directory] for a file with one of [names], also gzipped, also in [below]; lists end
- * with NULL. Returns 0 with it open; 1 where there is none, or an error.
+ * All ranks go on, or none: where [status] is an error on a rank, all fail with the text of the
+ * first of them, which names the rank unless all failed. So they do where [number], called
+ * [what], differs between ranks. [most], where it is not NULL, becomes the largest of all.
+ * Collective. Returns 0 or the error.
  */
-int set_find_file(struct source **source, const char *directory, const char *const *below,
-		  const char *const *names, struct ddp_error *error);
-
-/*
- * The files are open (or [status] says why not): have the bytes of all in place, unpacked where
- * they must be. Collective.
- */
-int set_load_files(struct set *set, struct ddp *ddp, int status, struct ddp_error *error);
-
-/*
- * The parts are in place, [status] says; check their labels and that all ranks have as many
- * samples. Collective.
- */
-int set_check(struct set *set, const struct set_options *options, int status,
+int set_agree(struct set *set, int status, const char *what, uint64_t number, size_t *most,
 	      struct ddp_error *error);
 
-/* "[path]", or "[archive]: [member]". */
-const char *set_file_name(const struct set *set, const struct set_file *file, char *text,
-			  size_t size);
+/*
+ * Have set->memory, of [bytes], zeroed, for the ranks that share memory. Collective.
+ * Returns 0, DDP_ERR_MEMORY, or what ddp_shared_create() returns.
+ */
+int set_create_memory(struct set *set, size_t bytes, struct ddp_error *error);
 
-/* A drawn one. Collective. */
-int set_open_drawn(struct set *set, const struct set_options *options, struct ddp_error *error);
-const uint8_t *set_draw_image(struct set *set, uint64_t index);
+/* Open published files, the fields above are filled in. Collective. */
+int set_open_files(struct set *set, const struct set_options *options, struct ddp_error *error);
 
 #endif /* TRAIN_SET_PRIVATE_H */

@@ -1,55 +1,184 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 
+#include "base/xalloc.h"
+#include "draw.h"
 #include "set-private.h"
 
-static const struct {
-	int channels, side, classes;
-} shapes[SET_KINDS] = {
-	[SET_MNIST] = {1, 28, 10},
-	[SET_CIFAR10] = {3, 32, 10},
-	[SET_CIFAR100] = {3, 32, 100},
+/* --- What the ranks share ------------------------------------------------------------------ */
+
+struct report {
+	struct ddp_error error;
+	uint64_t number, size;
+	char host[64];
 };
 
-static struct set *set_new(const struct set_options *options)
+/* The error of the first rank that has one becomes everybody's. */
+static int compare(const struct report *reports, int size, const char *what,
+		   struct ddp_error *error)
 {
-	struct set *set = calloc(1, sizeof(*set));
-	int side = shapes[options->kind].side;
+	int failed = 0, first = -1;
 
-	if (!set)
-		return NULL;
-	set->kind = options->kind;
-	set->info.title = set->title;
-	set->info.channels = shapes[options->kind].channels;
-	set->info.height = side;
-	set->info.width = side;
-	set->info.classes = shapes[options->kind].classes;
-	set->image_bytes = (size_t)(set->info.channels * side * side);
-	return set;
+	for (int i = size - 1; i >= 0; i--) {
+		if (reports[i].error.status == 0)
+			continue;
+		first = i;
+		failed++;
+	}
+	if (failed == size)
+		return ddp_error_set(error, reports->error.status, "%s", reports->error.text);
+	if (failed > 0)
+		return ddp_error_set(error, reports[first].error.status, "%s (rank %d on %s)",
+				     reports[first].error.text, first, reports[first].host);
+	for (int i = 1; i < size; i++)
+		if (reports[i].number != reports[0].number)
+			return ddp_error_set(error, DDP_ERR_MISMATCH,
+					     "%" PRIu64 " %s on %s (rank 0), but %" PRIu64
+					     " on %s (rank %d): give all ranks the same data",
+					     reports[0].number, what, reports[0].host,
+					     reports[i].number, reports[i].host, i);
+	return 0;
 }
 
-int set_open(struct set **set, const struct set_options *options, struct ddp_error *error)
+int set_agree(struct set *set, int status, const char *what, uint64_t number, size_t *most,
+	      struct ddp_error *error)
+{
+	struct ddp *ddp = set->ddp;
+	struct report own = {.number = number, .size = most ? *most : 0}, *reports;
+	int size = ddp ? ddp_world(ddp)->size : 1;
+
+	if (!ddp)
+		return status;
+	reports = ddp_xcalloc((size_t)size, sizeof(*reports), "what ranks say of a data set");
+	if (status < 0)
+		own.error = *error;
+	snprintf(own.host, sizeof(own.host), "%s", ddp_world(ddp)->host);
+	status = ddp_all_gather(ddp, &own, reports, sizeof(own));
+	if (status < 0)
+		ddp_error_set(error, status, "%s", ddp_error(ddp));
+	else
+		status = compare(reports, size, what, error);
+	for (int i = 0; status == 0 && most && i < size; i++)
+		if (reports[i].size > *most)
+			*most = reports[i].size;
+	free(reports);
+	return status;
+}
+
+int set_create_memory(struct set *set, size_t bytes, struct ddp_error *error)
 {
 	int status;
 
-	*set = set_new(options);
-	if (!*set) {
-		if (options->ddp)
-			ddp_abort(options->ddp, "out of memory while opening a data set");
-		return ddp_error_set(error, DDP_ERR_MEMORY, "out of memory for a data set");
+	if (set->ddp) {
+		status = ddp_shared_create(set->ddp, bytes, &set->memory);
+		return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(set->ddp)) : 0;
 	}
-	if (!options->directory)
-		status = set_open_drawn(*set, options, error);
-	else if (options->kind == SET_MNIST)
-		status = set_open_mnist(*set, options, error);
-	else
-		status = set_open_cifar(*set, options, error);
-	if (status == 0)
+	set->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	set->memory_bytes = bytes;
+	if (set->memory != MAP_FAILED)
 		return 0;
-	set_close(*set);
+	set->memory = NULL;
+	return ddp_error_errno(error, DDP_ERR_MEMORY, "%zu bytes for a data set", bytes);
+}
+
+/* --- Drawn sets ---------------------------------------------------------------------------- */
+
+/* Samples as published, for training and for testing. */
+static const struct shape {
+	int channels, side, classes;
+	uint64_t samples[2];
+} shapes[SET_KINDS] = {
+	[SET_MNIST] = {1, DRAW_DIGIT, 10, {60000, 10000}},
+	[SET_CIFAR10] = {3, DRAW_OBJECT, 10, {50000, 10000}},
+	[SET_CIFAR100] = {3, DRAW_OBJECT, 100, {50000, 10000}},
+};
+
+/* Sets for testing are drawn from another seed: no image of one is in the other. */
+static const uint64_t test_seed = UINT64_C(0x5bd1e9955bd1e995);
+
+/* In memory there is first a byte for each image, then the images. */
+static int open_drawn(struct set *set, const struct set_options *options, struct ddp_error *error)
+{
+	uint64_t samples =
+		options->samples ? options->samples : shapes[options->kind].samples[options->test];
+	size_t first = (samples + 63) / 64 * 64, bytes = first + samples * set->image_bytes;
+	uint64_t classes = (uint64_t)set->info.classes, blocks = (samples + classes - 1) / classes;
+	int status = 0;
+
+	set->info.samples = samples;
+	set->seed = options->test ? options->seed ^ test_seed : options->seed;
+	snprintf(set->title, sizeof(set->title), "%" PRIu64 " drawn %s", samples,
+		 options->kind == SET_MNIST ? "digits" : "objects");
+	if (samples > (UINT64_C(1) << 40) / set->image_bytes)
+		status = ddp_error_set(error, DDP_ERR_ARGUMENT,
+				       "%" PRIu64 " drawn images: more than memory can have",
+				       samples);
+	status = set_agree(set, status, "drawn images", samples, NULL, error);
+	if (status == 0)
+		status = set_create_memory(set, bytes, error);
+	if (status < 0)
+		return status;
+	set->labels = ddp_xcalloc(blocks, classes, "labels");
+	for (uint64_t block = 0; block < blocks; block++)
+		draw_labels(set->seed, block, set->info.classes, &set->labels[block * classes]);
+	set->drawn = set->memory;
+	set->canvas = (uint8_t *)set->memory + first;
+	set->image_stride = set->image_bytes;
+	set->label_stride = 1;
+	set->parts[0] = (struct set_part){set->canvas, set->labels, samples};
+	return 0;
+}
+
+/*
+ * Ranks that draw the same image at once copy the same bytes to the same place: who sees that it
+ * is drawn sees it whole.
+ */
+static const uint8_t *draw_image(struct set *set, uint64_t index)
+{
+	uint8_t *image = set->canvas + index * set->image_bytes;
+	uint8_t fresh[3 * DRAW_OBJECT * DRAW_OBJECT];
+
+	if (atomic_load_explicit(&set->drawn[index], memory_order_acquire))
+		return image;
+	if (set->kind == SET_MNIST)
+		draw_digit(set->seed, index, fresh);
+	else
+		draw_object(set->seed, index, set->info.classes, fresh);
+	memcpy(image, fresh, set->image_bytes);
+	atomic_store_explicit(&set->drawn[index], 1, memory_order_release);
+	return image;
+}
+
+/* --- Sets ---------------------------------------------------------------------------------- */
+
+int set_open(struct set **set, const struct set_options *options, struct ddp_error *error)
+{
+	const struct shape *shape = &shapes[options->kind];
+	struct set *new = ddp_xcalloc(1, sizeof(*new), "a data set");
+	int status;
+
 	*set = NULL;
+	new->kind = options->kind;
+	new->ddp = options->ddp;
+	new->info = (struct set_info){.title = new->title,
+				      .channels = shape->channels,
+				      .height = shape->side,
+				      .width = shape->side,
+				      .classes = shape->classes};
+	new->image_bytes = (size_t)(shape->channels * shape->side * shape->side);
+	status = options->directory ? set_open_files(new, options, error)
+				    : open_drawn(new, options, error);
+	if (status == 0)
+		*set = new;
+	else
+		set_close(new);
 	return status;
 }
 
@@ -60,7 +189,8 @@ void set_close(struct set *set)
 	for (int i = 0; i < SET_PARTS; i++)
 		source_close(set->files[i].source);
 	source_close(set->archive);
-	share_destroy(&set->share);
+	if (set->memory && !set->ddp)
+		munmap(set->memory, set->memory_bytes);
 	free(set->labels);
 	free(set);
 }
@@ -92,7 +222,7 @@ const uint8_t *set_image(struct set *set, uint64_t index)
 	const struct set_part *part;
 
 	if (set->drawn)
-		return set_draw_image(set, index);
+		return draw_image(set, index);
 	part = part_of(set, &index);
 	return part->images + index * set->image_stride;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,29 +9,129 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifdef HAVE_ZLIB
+#define ZLIB_CONST
+#include <zlib.h>
+#endif
+
+#include "base/xalloc.h"
 #include "source.h"
-#include "unpack.h"
 
-enum { SCRATCH = 1 << 16 };
+/* --- Gzipped files ------------------------------------------------------------------------- */
 
-struct source {
-	char *path;
-	uint8_t *map;
-	size_t size; /* of the file */
-	uint64_t at;
-	struct unpack *unpack; /* NULL: plain */
-};
+#ifdef HAVE_ZLIB
+
+enum { CHUNK = 1 << 30, SCRATCH = 1 << 16, GZIP_ALONE = 16 };
+
+static int unpack_begin(struct source *source, struct ddp_error *error)
+{
+	source->gzipped = ddp_xcalloc(1, sizeof(*source->gzipped), source->path);
+	source->gzipped->next_in = source->map;
+	if (inflateInit2(source->gzipped, GZIP_ALONE + MAX_WBITS) == Z_OK)
+		return 0;
+	return ddp_error_set(error, DDP_ERR_MEMORY, "no memory to unpack %s", source->path);
+}
+
+static void unpack_end(struct source *source)
+{
+	if (source->gzipped)
+		inflateEnd(source->gzipped);
+	free(source->gzipped);
+}
+
+/* How far in the file zlib is. */
+static size_t packed_offset(const struct source *source)
+{
+	return (size_t)(source->gzipped->next_in - source->map);
+}
+
+/* A sum that differs is told with both; zlib has read that of the file and counted its own. */
+static int unpack_failed(const struct source *source, int status, struct ddp_error *error)
+{
+	const z_stream *stream = source->gzipped;
+	const char *why = stream->msg ? stream->msg : "it makes no sense";
+	size_t offset = packed_offset(source);
+
+	if (status == Z_MEM_ERROR)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory to unpack %s", source->path);
+	if (status == Z_BUF_ERROR)
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s: ends at byte %zu of the gzipped file, in the middle of "
+				     "its data: it was cut off",
+				     source->path, offset);
+	if (strcmp(why, "incorrect data check") == 0 && offset >= 4) {
+		const uint8_t *sum = stream->next_in - 4;
+
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s: byte %zu of the gzipped file: checksum "
+				     "%02x%02x%02x%02x, but what was unpacked has %08lx",
+				     source->path, offset - 4, sum[3], sum[2], sum[1], sum[0],
+				     stream->adler);
+	}
+	return ddp_error_set(error, DDP_ERR_FORMAT,
+			     "%s: damaged at byte %zu of the gzipped file: %s", source->path,
+			     offset, why);
+}
+
+/* As source_take(). Where the stream ends well, so must the file. */
+static int64_t unpack(struct source *source, uint8_t *to, uint64_t bytes, struct ddp_error *error)
+{
+	z_stream *stream = source->gzipped;
+	uint8_t scratch[SCRATCH];
+	uint64_t done = 0;
+	int status = Z_OK;
+
+	while (done < bytes && status != Z_STREAM_END) {
+		uint64_t most = to ? CHUNK : SCRATCH, left = source->size - packed_offset(source);
+
+		stream->next_out = to ? to + done : scratch;
+		stream->avail_out = (uInt)(bytes - done < most ? bytes - done : most);
+		stream->avail_in = (uInt)(left < CHUNK ? left : CHUNK);
+		most = stream->avail_out;
+		status = inflate(stream, Z_NO_FLUSH);
+		if (status != Z_OK && status != Z_STREAM_END)
+			return unpack_failed(source, status, error);
+		done += most - stream->avail_out;
+	}
+	if (status != Z_STREAM_END || packed_offset(source) == source->size)
+		return (int64_t)done;
+	return ddp_error_set(
+		error, DDP_ERR_FORMAT,
+		"%s: goes on after byte %zu of the gzipped file, expected its end there",
+		source->path, packed_offset(source));
+}
+
+#else /* !HAVE_ZLIB */
+
+static int unpack_begin(struct source *source, struct ddp_error *error)
+{
+	return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+			     "%s is gzipped, and this ddp-train was built without zlib: unpack it, "
+			     "or build with zlib (Debian: zlib1g-dev)",
+			     source->path);
+}
+
+static void unpack_end(struct source *source)
+{
+	(void)source;
+}
+
+static int64_t unpack(struct source *source, uint8_t *to, uint64_t bytes, struct ddp_error *error)
+{
+	(void)to;
+	(void)bytes;
+	return unpack_begin(source, error);
+}
+
+#endif
 
 /* --- Opening ------------------------------------------------------------------------------- */
 
 static int map_file(struct source *source, struct ddp_error *error)
 {
-	int fd = open(source->path, O_RDONLY | O_CLOEXEC);
+	int fd = open(source->path, O_RDONLY | O_CLOEXEC), status = 0;
 	struct stat info;
-	int status = 0;
 
-	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
-		return 1;
 	if (fd < 0 || fstat(fd, &info) < 0) {
 		status = ddp_error_errno(error, DDP_ERR_FILE, "%s", source->path);
 		goto done;
@@ -43,7 +142,7 @@ static int map_file(struct source *source, struct ddp_error *error)
 							     : "not a file");
 		goto done;
 	}
-	source->size = (size_t)info.st_size;
+	source->size = (uint64_t)info.st_size;
 	source->map = mmap(NULL, source->size, PROT_READ, MAP_SHARED, fd, 0);
 	if (source->map == MAP_FAILED) {
 		source->map = NULL;
@@ -59,99 +158,49 @@ done:
 
 int source_open(struct source **source, const char *path, struct ddp_error *error)
 {
-	struct source *new = calloc(1, sizeof(*new));
+	struct source *new = ddp_xcalloc(1, sizeof(*new), path);
 	int status;
 
 	*source = NULL;
-	if (!new || !(new->path = strdup(path))) {
-		free(new);
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory to open %s", path);
-	}
+	new->path = ddp_xstrdup(path, path);
 	status = map_file(new, error);
 	if (status == 0 && new->map[0] == 0x1f && new->map[1] == 0x8b)
-		status = unpack_create(&new->unpack, new->path, new->map, new->size, error);
-	if (status != 0) {
+		status = unpack_begin(new, error);
+	if (status == 0)
+		*source = new;
+	else
 		source_close(new);
-		return status;
-	}
-	*source = new;
-	return 0;
+	return status;
 }
 
 void source_close(struct source *source)
 {
 	if (!source)
 		return;
-	unpack_destroy(source->unpack);
+	unpack_end(source);
 	if (source->map)
 		munmap(source->map, source->size);
 	free(source->path);
 	free(source);
 }
 
-/* --- Facts --------------------------------------------------------------------------------- */
-
-const char *source_path(const struct source *source)
-{
-	return source->path;
-}
-
-bool source_packed(const struct source *source)
-{
-	return source->unpack != NULL;
-}
-
-const uint8_t *source_bytes(const struct source *source)
-{
-	return source->map;
-}
-
-uint64_t source_size(const struct source *source)
-{
-	return source->size;
-}
-
-uint64_t source_offset(const struct source *source)
-{
-	return source->at;
-}
-
 /* --- Reading ------------------------------------------------------------------------------- */
-
-/* Up to [bytes] more, at least one unless there are none. Returns how many, or an error. */
-static int64_t take_some(struct source *source, void *to, size_t bytes, struct ddp_error *error)
-{
-	size_t left = source->size - (size_t)source->at;
-
-	if (source->unpack)
-		return unpack_read(source->unpack, to, bytes, error);
-	if (bytes > left)
-		bytes = left;
-	memcpy(to, source->map + source->at, bytes);
-	return (int64_t)bytes;
-}
 
 int64_t source_take(struct source *source, void *to, uint64_t bytes, struct ddp_error *error)
 {
-	uint8_t scratch[SCRATCH], *next = to ? to : scratch;
-	uint64_t done = 0;
+	uint64_t left = source->size - source->at;
 	int64_t got;
 
-	while (done < bytes) {
-		uint64_t want = bytes - done;
-
-		if (!to && want > SCRATCH)
-			want = SCRATCH;
-		got = take_some(source, next, want, error);
-		if (got < 0)
-			return got;
-		if (got == 0)
-			break;
-		source->at += (uint64_t)got;
-		done += (uint64_t)got;
-		next += to ? got : 0;
+	if (source->gzipped) {
+		got = unpack(source, to, bytes, error);
+	} else {
+		got = (int64_t)(bytes < left ? bytes : left);
+		if (to)
+			memcpy(to, source->map + source->at, (size_t)got);
 	}
-	return (int64_t)done;
+	if (got > 0)
+		source->at += (uint64_t)got;
+	return got;
 }
 
 int source_read(struct source *source, void *to, uint64_t bytes, const char *what,
@@ -167,15 +216,8 @@ int source_read(struct source *source, void *to, uint64_t bytes, const char *wha
 	return ddp_error_set(error, DDP_ERR_FORMAT,
 			     "%s: ends at byte %" PRIu64 "%s, expected %" PRIu64
 			     ": %s from byte %" PRIu64 " on",
-			     source->path, source->at, source->unpack ? " unpacked" : "",
+			     source->path, source->at, source->gzipped ? " unpacked" : "",
 			     begin + bytes, what, begin);
-}
-
-int source_drain(struct source *source, struct ddp_error *error)
-{
-	int64_t got = source_take(source, NULL, UINT64_MAX, error);
-
-	return got < 0 ? (int)got : 0;
 }
 
 int source_finish(struct source *source, struct ddp_error *error)
@@ -188,5 +230,58 @@ int source_finish(struct source *source, struct ddp_error *error)
 		return (int)got;
 	return ddp_error_set(error, DDP_ERR_FORMAT,
 			     "%s: goes on after byte %" PRIu64 "%s, expected its end there",
-			     source->path, at, source->unpack ? " unpacked" : "");
+			     source->path, at, source->gzipped ? " unpacked" : "");
+}
+
+/* --- Archives ------------------------------------------------------------------------------ */
+
+enum { BLOCK = 512, NAME = 100, SIZE_AT = 124, SIZE = 12, SUM_AT = 148, SUM = 8, KIND_AT = 156 };
+
+/* Octal digits, after blanks and before a blank or zero. Returns -1 where it is something else. */
+static int64_t octal(const char *field, int width)
+{
+	int64_t value = 0;
+	int i = 0, begin;
+
+	while (i < width && field[i] == ' ')
+		i++;
+	for (begin = i; i < width && field[i] >= '0' && field[i] <= '7'; i++)
+		value = value * 8 + (field[i] - '0');
+	if (i == begin || (i < width && field[i] != ' ' && field[i] != '\0'))
+		return -1;
+	return value;
+}
+
+int source_member(struct source *source, struct source_member *member, struct ddp_error *error)
+{
+	static const char blank[BLOCK];
+	uint64_t at = source->at;
+	char block[BLOCK + 1], *slash;
+	int64_t sum = 0, bytes;
+	int status = source_read(source, block, BLOCK, "a header of the archive", error);
+
+	if (status < 0)
+		return status;
+	if (memcmp(block, blank, BLOCK) == 0)
+		return 0;
+	/* The sum is of all bytes, those of the sum itself taken for blanks. */
+	for (int i = 0; i < BLOCK; i++)
+		sum += i >= SUM_AT && i < SUM_AT + SUM ? ' ' : (uint8_t)block[i];
+	if (octal(block + SUM_AT, SUM) != sum)
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s: byte %" PRIu64 ": a header with checksum %" PRId64
+				     ", expected %" PRId64 ": no tar archive, or damaged",
+				     source->path, at + SUM_AT, octal(block + SUM_AT, SUM), sum);
+	bytes = octal(block + SIZE_AT, SIZE);
+	if (bytes < 0)
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s: byte %" PRIu64 ": a member's size is not in octal digits",
+				     source->path, at + SIZE_AT);
+	member->file = block[KIND_AT] == '0' || block[KIND_AT] == '\0';
+	member->bytes = (uint64_t)bytes;
+	member->padding = (BLOCK - member->bytes % BLOCK) % BLOCK;
+	block[NAME] = '\0';
+	slash = strrchr(block, '/');
+	strcpy(member->name, slash ? slash + 1 : block);
+	return 1;
 }
