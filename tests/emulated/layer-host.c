@@ -27,7 +27,7 @@ struct layer {
 	struct device *device;
 	char name[64];
 	enum ddp_type type;
-	bool bias, first;
+	bool bias, first, dense;
 	size_t batch, test_batch;
 	size_t channels;
 	size_t reads, gives, weights; /* elements of an image, of its results, of all weights */
@@ -145,6 +145,7 @@ int layer_create(struct layer **layer, struct layers *layers, const struct layer
 			       .channels = (size_t)options->out,
 			       .bias = options->bias,
 			       .first = options->first,
+			       .dense = options->dense,
 			       .batch = options->batch,
 			       .test_batch = options->test_batch,
 			       .users = 1};
@@ -216,10 +217,14 @@ static int do_back_weights(const struct job *job, struct ddp_error *error)
 {
 	struct layer *layer = job->layer;
 
+	int status;
+
 	widen(job->x, layer->x, job->count * layer->reads, layer->type);
 	widen(job->dy, layer->y, job->count * layer->gives, layer->type);
-	return math_plain.back_weights(layer->math, job->count, layer->x, layer->y, job->result,
-				       NULL, error);
+	status = math_plain.back_weights(layer->math, job->count, layer->x, layer->y, layer->w,
+					 NULL, error);
+	narrow(layer->w, job->result, layer->weights, layer->dense ? DDP_F32 : layer->type);
+	return status;
 }
 
 static int do_job(void *data, struct ddp_error *error)
@@ -295,7 +300,7 @@ int layer_back_data(struct layer *layer, const void *dy, const void *weights, vo
 	return submit(layer, &job, error);
 }
 
-int layer_back_weights(struct layer *layer, const void *x, const void *dy, float *weights,
+int layer_back_weights(struct layer *layer, const void *x, const void *dy, void *weights,
 		       void *scratch, struct ddp_error *error)
 {
 	struct job job = {.pass = MATH_BACK_WEIGHTS,

@@ -17,12 +17,13 @@ static struct {
 
 static struct kernel_norm2 norm_of(size_t count, size_t offset)
 {
+	struct kernel_gradients gradients = {.wide = bench.memory + offset};
 	struct kernel_norm2 norm2 = {-1, 7};
 
 	bytes_fetch(bench.memory + offset, bench.data, count * sizeof(float));
 	bytes_fetch(bench.norm2, &norm2, sizeof(norm2));
-	kernel_norm2(arrays_stream, bench.memory + offset, count, bench.state, &bench.scratch,
-		     bench.norm2);
+	kernel_norm2(arrays_stream, &gradients, count, bench.state, &bench.scratch, bench.norm2,
+		     DDP_F32);
 	bytes_fetch(&norm2, bench.norm2, sizeof(norm2));
 	return norm2;
 }

@@ -33,10 +33,12 @@ struct bench {
 	bool overflow;
 	float arrays[ARRAYS][MOST];
 
-	void *memory[ARRAYS], *narrow_memory;
+	void *memory[ARRAYS], *narrow_memory, *halves_memory;
 	struct kernel_scratch scratch;
 	float *device[ARRAYS];
 	void *narrow;
+	uint32_t marks[MOST / KERNEL_UNIT / 32 + 1];
+	struct kernel_gradients gradients;
 	struct kernel_step *step;
 	struct kernel_entry *rest; /* what comes behind the step */
 	struct kernel_norm2 *norm2;
@@ -58,6 +60,8 @@ static void open_bench(void)
 	for (int a = 0; a < ARRAYS; a++)
 		bench.memory[a] = bytes_make((MOST + 2 * MARGIN) * sizeof(float), NULL);
 	bench.narrow_memory = bytes_make((MOST + 2 * MARGIN) * sizeof(float), NULL);
+	bench.halves_memory = bytes_make((MOST + 2 * MARGIN) * sizeof(uint16_t), NULL);
+	bench.gradients.marks = bytes_make(sizeof(bench.marks), NULL);
 	bench.scratch = scratch_make(kernel_norm2_bytes(MOST));
 	bench.step = bytes_make(sizeof(*bench.step), NULL);
 	bench.rest = bytes_make(sizeof(behind), &behind);
@@ -104,6 +108,11 @@ static void begin(const struct optim *optim, size_t count, size_t offset, enum d
 	}
 	bench.narrow = (char *)bench.narrow_memory + (MARGIN + offset) * ddp_type_size(type);
 	bytes_fetch(bench.narrow_memory, margin, sizeof(margin));
+	bench.gradients.wide = bench.device[GRADIENTS];
+	bench.gradients.narrow = (uint16_t *)bench.halves_memory + MARGIN + offset;
+	for (int i = 0; i < ROWS(bench.marks); i++)
+		bench.marks[i] = type == DDP_F32 ? 0 : draw(&arrays_seed, UINT32_MAX);
+	bytes_fetch((void *)bench.gradients.marks, bench.marks, sizeof(bench.marks));
 	set_state();
 }
 
@@ -160,11 +169,10 @@ static void device_step(uint64_t step, double rate)
 
 	begin_step(step, rate);
 	if (wanted)
-		kernel_norm2(arrays_stream, bench.device[GRADIENTS], bench.count,
-			     &bench.step->state, &bench.scratch, bench.norm2);
-	kernel_optimize(arrays_stream, &bench.optim, &end, bench.device[VALUES],
-			bench.device[GRADIENTS], &bench.device[FIRST], bench.narrow, bench.count,
-			bench.type);
+		kernel_norm2(arrays_stream, &bench.gradients, bench.count, &bench.step->state,
+			     &bench.scratch, bench.norm2, bench.type);
+	kernel_optimize(arrays_stream, &bench.optim, &end, bench.device[VALUES], &bench.gradients,
+			&bench.device[FIRST], bench.narrow, bench.count, bench.type);
 	arrays_check(device_check(arrays_device, "a step", &error), &error);
 }
 
@@ -174,12 +182,34 @@ static void new_gradients(float scale)
 		bench.arrays[GRADIENTS][i] = random_value() * scale;
 }
 
+/* To where they are read: in the other place there is something else. */
+static void send_gradients(void)
+{
+	static float wide[MOST];
+	static uint16_t narrow[MOST];
+
+	for (size_t i = 0; i < bench.count; i++) {
+		size_t unit = i / KERNEL_UNIT;
+		float *value = &bench.arrays[GRADIENTS][i];
+
+		wide[i] = *value;
+		narrow[i] = 77;
+		if (bench.marks[unit / 32] >> unit % 32 & 1) {
+			*value = (float)rounded((double)*value, bench.type);
+			wide[i] = NAN;
+			narrow[i] = bits16(*value, bench.type);
+		}
+	}
+	bytes_fetch(bench.device[GRADIENTS], wide, bench.count * sizeof(*wide));
+	bytes_fetch((void *)bench.gradients.narrow, narrow, bench.count * sizeof(*narrow));
+}
+
 /* The next step on both sides. */
 static void both(double rate)
 {
 	uint64_t step = bench.updates + 1;
 
-	bytes_fetch(bench.device[GRADIENTS], bench.arrays[GRADIENTS], bench.count * sizeof(float));
+	send_gradients();
 	device_step(step, rate);
 	host_step(step, rate);
 }
@@ -384,7 +414,7 @@ static void test_clipping(void)
 	bool good = true;
 
 	for (size_t i = 0; i < 3; i++) {
-		begin(&rules[2].optim, 4003, i, DDP_F32);
+		begin(&rules[2].optim, 4003, i, arrays_types[i]);
 		bench.clip = limits[i];
 		for (uint64_t step = 1; step <= 2; step++) {
 			new_gradients(1);

@@ -124,7 +124,7 @@ static void way_open(struct way *way, const struct stem *stem, size_t batch, int
 	way->dy = pixels_make(type, way->rows, stem->out, stem->out, 4);
 	way->y = array_make(type, way->rows * out, 0);
 	way->dz = array_make(type, way->rows * out, 0);
-	way->dw = array_make(DDP_F32, taps * (size_t)reads, 0);
+	way->dw = array_make(channels ? type : DDP_F32, taps * (size_t)reads, 0);
 	way->db = array_make(DDP_F32, out, 0);
 	bytes = kernel_sums_bytes(way->rows, out);
 	if (channels) {
@@ -184,7 +184,7 @@ static void compare(const struct way *way, const struct way *want)
 			   1e-5 + (way->x.type == DDP_F32
 					   ? 0
 					   : 0.01 * fabs((double)want->y.values[i])));
-	/* A gradient may leave cuDNN in 16 bits. */
+	/* A gradient leaves cuDNN in 16 bits. */
 	for (size_t i = 0; i < want->dw.count; i++) {
 		size_t at = i / (size_t)in * (size_t)reads + i % (size_t)in;
 		double value = (double)want->dw.values[i];

@@ -199,6 +199,53 @@ static int floats(struct engine *engine, float **memory, size_t count, const cha
 	return status;
 }
 
+/* A bit for each unit of a narrow gradient. */
+static void mark_narrow(const struct engine *engine, uint32_t *marks)
+{
+	const struct model *model = engine->setup.model;
+
+	for (int i = 0; i < engine->program->op_count; i++) {
+		int weight = engine->program->ops[i].node->weight;
+		size_t begin, end;
+
+		if (!engine->units[i].narrow)
+			continue;
+		begin = model->offsets[weight] / KERNEL_UNIT;
+		end = (model->offsets[weight] + model->graph->parameters[weight].count - 1) /
+		      KERNEL_UNIT;
+		for (size_t unit = begin; unit <= end; unit++)
+			marks[unit / 32] |= UINT32_C(1) << unit % 32;
+	}
+}
+
+/* Of several ranks what is summed is wide: nothing is marked. */
+static int allocate_narrow(struct engine *engine, struct ddp_error *error)
+{
+	static const char what[] = "gradients in the type of activations";
+	size_t count = engine->setup.model->count, words = count / KERNEL_UNIT / 32 + 1;
+	struct cuda_memory *memory = &engine->memory;
+	uint32_t *marks;
+	void *place = NULL;
+	int status = device_alloc(engine->device, &place, count * ddp_type_size(engine->setup.type),
+				  what, narrower, error);
+
+	memory->narrow_gradients = place;
+	if (status < 0 || engine->ranks > 1)
+		return status;
+	status = device_alloc(engine->device, &place, words * sizeof(*marks), what, NULL, error);
+	if (status < 0)
+		return status;
+	memory->marks = place;
+	marks = calloc(words, sizeof(*marks));
+	if (!marks)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "CUDA engine: no memory for %s", what);
+	mark_narrow(engine, marks);
+	status = device_copy(engine->device, DEVICE_COMPUTE, memory->marks, marks,
+			     words * sizeof(*marks), error);
+	free(marks);
+	return status;
+}
+
 static int allocate_model(struct engine *engine, struct ddp_error *error)
 {
 	const struct model *model = engine->setup.model;
@@ -218,7 +265,7 @@ static int allocate_model(struct engine *engine, struct ddp_error *error)
 		status = device_alloc(engine->device, &memory->narrow,
 				      count * ddp_type_size(engine->setup.type),
 				      "parameters in the type of activations", narrower, error);
-	return status;
+	return status == 0 && memory->narrow ? allocate_narrow(engine, error) : status;
 }
 
 /* What is summed or gathered over ranks. */

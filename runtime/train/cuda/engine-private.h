@@ -31,6 +31,7 @@ _Static_assert((int)CUDA_LAG < (int)KERNEL_SLOTS - 1, "too few results for steps
 /* What an operation has besides its row of the program. */
 struct unit {
 	struct layer *layer; /* MATH; NULL: the first convolution, by our kernels */
+	bool narrow;	     /* the gradients of its weights are in the type of activations */
 	struct kernel_first first;
 	struct kernel_dropout dropout;
 	struct kernel_norm norm;
@@ -48,6 +49,9 @@ struct cuda_memory {
 	float *values, *gradients;
 	float *slots[MODEL_SLOTS];
 	void *narrow; /* values in the type of activations; NULL: that is f32 */
+	/* Of convolutions' weights, as cuDNN leaves them: one rank's optimizer reads them there, by marks. */
+	char *narrow_gradients;
+	uint32_t *marks; /* struct kernel_gradients'; NULL: [gradients] has all */
 	float *buffers;
 
 	const struct kernel_state *state; /* of the step under way */

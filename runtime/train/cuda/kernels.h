@@ -297,22 +297,34 @@ void kernel_first_back(void *stream, const struct kernel_first *first, size_t ba
 
 /* --- Optimizer ---------------------------------------------------------------------------------- */
 
-/* Whether all of [gradients] is finite, and its 2-norm before the loss scale came in. */
+/*
+ * Gradients are where they were computed: in [wide], or, of each unit of KERNEL_UNIT elements with a bit in [marks], in
+ * [narrow], in [type] and at the same index. [marks] is NULL where all are wide.
+ */
+enum { KERNEL_UNIT = 16 };
+struct kernel_gradients {
+	const float *wide;
+	const void *narrow;
+	const uint32_t *marks;
+};
+
+/* Whether all gradients are finite, and their 2-norm before the loss scale came in. */
 struct kernel_norm2 {
 	double norm;
 	uint32_t overflow;
 };
 size_t kernel_norm2_bytes(size_t count);
-void kernel_norm2(void *stream, const float *gradients, size_t count,
+void kernel_norm2(void *stream, const struct kernel_gradients *gradients, size_t count,
 		  const struct kernel_state *state, const struct kernel_scratch *scratch,
-		  struct kernel_norm2 *norm2);
+		  struct kernel_norm2 *norm2, enum ddp_type type);
 
 /*
  * optim_step() for [count] elements, to the bit, of gradients divided by the loss scale and clipped to [clip] (0: not);
  * nothing where [norm2] tells of an overflow and there is a loss scale. [norm2]: NULL where there is neither. [narrow],
  * unless NULL, gets the values in [type].
  *
- * And the end of the step: scale and good_steps move as ddp_scaler_update() moves them, step->next is what comes, and the step's slot of the results, host memory, gets [word] and the state: while the last values are on their way.
+ * And the end of the step: scale and good_steps move as ddp_scaler_update() moves them, step->next is what comes, and
+ * the step's slot of the results, host memory, gets [word] and the state: while the last values are on their way.
  */
 struct optim;
 struct kernel_end {
@@ -323,8 +335,8 @@ struct kernel_end {
 	struct kernel_result *results;
 };
 void kernel_optimize(void *stream, const struct optim *optim, const struct kernel_end *end,
-		     float *values, const float *gradients, float *const slots[2], void *narrow,
-		     size_t count, enum ddp_type type);
+		     float *values, const struct kernel_gradients *gradients, float *const slots[2],
+		     void *narrow, size_t count, enum ddp_type type);
 
 #ifdef __cplusplus
 }

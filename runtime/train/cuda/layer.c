@@ -26,9 +26,6 @@ enum { TRIES = 4, ROUNDS = 4, RUNS = 4 };
 /* Where rounds of one plan differ so much, all were disturbed. */
 #define BUSY 1.5f
 
-/* Of memory behind other memory. */
-enum { ALIGNMENT = 256 };
-
 /* One pair for all layers of a device: a handle costs memory there, and tens of milliseconds. */
 struct layers {
 	struct device *device;
@@ -438,16 +435,6 @@ void layer_destroy(struct layer *layer)
 	free(layer);
 }
 
-/* What a convolution leaves of its weights' gradients in scratch memory, in [type]. */
-static size_t narrow_bytes(const struct layer *layer)
-{
-	struct conv_problem problem = {.options = &layer->options};
-
-	if (layer->options.dense || layer->options.type == DDP_F32)
-		return 0;
-	return (conv_bytes(&problem, CONV_WEIGHTS) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 size_t layer_scratch(const struct layer *layer)
 {
 	size_t most = 0;
@@ -456,8 +443,6 @@ size_t layer_scratch(const struct layer *layer)
 		const struct conv_plan *plan = layer->plans[pass];
 		size_t bytes = plan ? plan->workspace : layer->products[pass].workspace;
 
-		if (pass == LAYER_BACK_WEIGHTS)
-			bytes += narrow_bytes(layer);
 		most = bytes > most ? bytes : most;
 	}
 	return most;
@@ -521,21 +506,8 @@ int layer_back_data(struct layer *layer, const void *dy, const void *weights, vo
 	return run(layer, LAYER_BACK_DATA, dx, weights, NULL, dy, scratch, error);
 }
 
-int layer_back_weights(struct layer *layer, const void *x, const void *dy, float *weights,
+int layer_back_weights(struct layer *layer, const void *x, const void *dy, void *weights,
 		       void *scratch, struct ddp_error *error)
 {
-	const struct layer_options *o = &layer->options;
-	struct device *device = layer->layers->device;
-	size_t narrow = narrow_bytes(layer);
-	size_t count = (size_t)(o->out * o->size * o->size) * (size_t)o->in;
-	int status;
-
-	if (narrow == 0)
-		return run(layer, LAYER_BACK_WEIGHTS, x, weights, NULL, dy, scratch, error);
-	status = run(layer, LAYER_BACK_WEIGHTS, x, scratch, NULL, dy, (char *)scratch + narrow,
-		     error);
-	if (status < 0)
-		return status;
-	kernel_widen(device_stream(device, DEVICE_COMPUTE), scratch, weights, count, o->type);
-	return device_check(device, o->name, error);
+	return run(layer, LAYER_BACK_WEIGHTS, x, weights, NULL, dy, scratch, error);
 }

@@ -7,9 +7,9 @@
  * fastest is taken, and kept as text (plans.h); cublasLt's first suggestion is taken as it is. Tests link
  * tests/emulated/layer-host.c in the place of layer.c.
  *
- * Activations are N, H, W, C, weights O, H, W, I; these and biases are in [type]. Gradients of weights are f32: no
- * engine of cuDNN writes them so from bf16 or fp16, whatever the shape, so there they are rounded to [type] and
- * widened again. [batch] images always: a captured graph has one size. All is enqueued on DEVICE_COMPUTE.
+ * Activations are N, H, W, C, weights O, H, W, I; these and biases are in [type]. Gradients of a dense layer's weights
+ * are f32, those of a convolution's are in [type]: no engine of cuDNN writes f32 from bf16 or fp16, whatever the shape.
+ * [batch] images always: a captured graph has one size. All is enqueued on DEVICE_COMPUTE.
  */
 #ifndef TRAIN_CUDA_LAYER_H
 #define TRAIN_CUDA_LAYER_H
@@ -62,7 +62,7 @@ int layer_forward(struct layer *layer, bool test, const void *x, const void *wei
 /* [dy] is the gradient before the ReLU. */
 int layer_back_data(struct layer *layer, const void *dy, const void *weights, void *dx,
 		    void *scratch, struct ddp_error *error);
-int layer_back_weights(struct layer *layer, const void *x, const void *dy, float *weights,
+int layer_back_weights(struct layer *layer, const void *x, const void *dy, void *weights,
 		       void *scratch, struct ddp_error *error);
 
 #endif /* TRAIN_CUDA_LAYER_H */

@@ -29,14 +29,20 @@ template <typename T> static bool is_aligned(const T *data)
 }
 
 /* The first [there] of four; the others are zero. */
-template <bool ALIGNED> static __device__ inline four<float> take(const float *from, size_t there)
+template <bool ALIGNED, typename T>
+static __device__ inline four<float> take(const T *from, size_t there)
 {
 	four<float> taken = {{0, 0, 0, 0}};
 
-	if (ALIGNED && there == FOUR)
-		return *(const four<float> *)from;
+	if (ALIGNED && there == FOUR) {
+		const four<T> numbers = *(const four<T> *)from;
+
+		for (int i = 0; i < FOUR; i++)
+			taken.at[i] = load(&numbers.at[i]);
+		return taken;
+	}
 	for (size_t i = 0; i < there; i++)
-		taken.at[i] = from[i];
+		taken.at[i] = load(from + i);
 	return taken;
 }
 
@@ -73,6 +79,23 @@ static __device__ inline float inverse_of(float scale)
 	return (float)(1 / (double)scale);
 }
 
+/* Four of the gradients, from [first] on. A unit has whole fours. */
+template <bool ALIGNED, typename T>
+static __device__ inline four<float> take_gradients(const struct kernel_gradients &gradients,
+						    size_t first, size_t there)
+{
+	const size_t unit = first / KERNEL_UNIT;
+
+	if (gradients.marks && gradients.marks[unit / 32] >> unit % 32 & 1)
+		return take<ALIGNED>((const T *)gradients.narrow + first, there);
+	return take<ALIGNED>(gradients.wide + first, there);
+}
+
+template <typename T> static bool are_aligned(const struct kernel_gradients &gradients)
+{
+	return is_aligned(gradients.wide) && is_aligned((const T *)gradients.narrow);
+}
+
 /* --- The size of the gradient ------------------------------------------------------------------- */
 
 /* The last block has a thread for each block. */
@@ -99,8 +122,8 @@ static size_t norm_blocks(size_t count)
 	return blocks > 0 ? blocks : 1;
 }
 
-template <bool ALIGNED>
-static __global__ void norm_parts(const float *gradients, size_t count,
+template <bool ALIGNED, typename T>
+static __global__ void norm_parts(struct kernel_gradients gradients, size_t count,
 				  const struct kernel_state *state, struct norm_part *parts,
 				  unsigned *ticket, struct kernel_norm2 *norm2)
 {
@@ -113,7 +136,7 @@ static __global__ void norm_parts(const float *gradients, size_t count,
 #pragma unroll 4
 #endif
 	for (size_t i = thread_index() * FOUR; i < count; i += stride) {
-		four<float> taken = take<ALIGNED>(gradients + i, there_are(count, i));
+		four<float> taken = take_gradients<ALIGNED, T>(gradients, i, there_are(count, i));
 
 		for (int j = 0; j < FOUR; j++) {
 			double value = (double)__fmul_rn(taken.at[j], inverse);
@@ -144,19 +167,21 @@ size_t kernel_norm2_bytes(size_t count)
 	return norm_blocks(count) * sizeof(struct norm_part);
 }
 
-void kernel_norm2(void *stream, const float *gradients, size_t count,
+void kernel_norm2(void *stream, const struct kernel_gradients *gradients, size_t count,
 		  const struct kernel_state *state, const struct kernel_scratch *scratch,
-		  struct kernel_norm2 *norm2)
+		  struct kernel_norm2 *norm2, enum ddp_type type)
 {
 	struct norm_part *parts = (struct norm_part *)scratch->memory;
 	size_t blocks = norm_blocks(count);
 
-	if (is_aligned(gradients))
-		LAUNCH_BLOCKS(norm_parts<true>, blocks, NORM_THREADS, stream, gradients, count,
-			      state, parts, scratch->tickets, norm2);
-	else
-		LAUNCH_BLOCKS(norm_parts<false>, blocks, NORM_THREADS, stream, gradients, count,
-			      state, parts, scratch->tickets, norm2);
+	WITH_TYPE(type, T, {
+		if (are_aligned<T>(*gradients))
+			LAUNCH_BLOCKS((norm_parts<true, T>), blocks, NORM_THREADS, stream,
+				      *gradients, count, state, parts, scratch->tickets, norm2);
+		else
+			LAUNCH_BLOCKS((norm_parts<false, T>), blocks, NORM_THREADS, stream,
+				      *gradients, count, state, parts, scratch->tickets, norm2);
+	})
 }
 
 /* --- The end of a step --------------------------------------------------------------------------- */
@@ -304,7 +329,7 @@ struct step {
 	struct optim_numbers numbers; /* without the pace */
 	struct kernel_end end;
 	float *values;
-	const float *gradients;
+	struct kernel_gradients gradients;
 	float *slots[2];
 	size_t count;
 };
@@ -341,7 +366,7 @@ static __global__ void optimize(struct step step, T *narrow)
 		return;
 	there = there_are(step.count, first);
 	value = take<ALIGNED>(step.values + first, there);
-	gradient = take<ALIGNED>(step.gradients + first, there);
+	gradient = take_gradients<ALIGNED, T>(step.gradients, first, there);
 	for (int s = 0; s < RULE::SLOTS; s++)
 		slot[s] = take<ALIGNED>(step.slots[s] + first, there);
 	inverse = inverse_of(step.end.step->state.scale);
@@ -368,7 +393,8 @@ static __global__ void optimize(struct step step, T *narrow)
 template <class RULE, typename T>
 static void launch(void *stream, const struct step &step, T *narrow)
 {
-	bool aligned = is_aligned(step.values) && is_aligned(step.gradients) && is_aligned(narrow);
+	bool aligned =
+		is_aligned(step.values) && are_aligned<T>(step.gradients) && is_aligned(narrow);
 	size_t fours = (step.count + FOUR - 1) / FOUR;
 
 	for (int s = 0; s < RULE::SLOTS; s++)
@@ -386,10 +412,10 @@ static void choose(void *stream, const struct step &step, void *narrow, enum ddp
 }
 
 void kernel_optimize(void *stream, const struct optim *optim, const struct kernel_end *end,
-		     float *values, const float *gradients, float *const slots[2], void *narrow,
-		     size_t count, enum ddp_type type)
+		     float *values, const struct kernel_gradients *gradients, float *const slots[2],
+		     void *narrow, size_t count, enum ddp_type type)
 {
-	struct step step = {optim_numbers_of(optim, 1, 0), *end, values, gradients,
+	struct step step = {optim_numbers_of(optim, 1, 0), *end, values, *gradients,
 			    {slots[0], slots[1]},	   count};
 
 	if (optim->kind == OPTIM_ADAMW)

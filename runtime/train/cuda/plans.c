@@ -151,6 +151,7 @@ static int create_layer(struct engine *engine, const struct program_op *op, stru
 						    options.size};
 		return 0;
 	}
+	unit->narrow = !dense && options.type != DDP_F32;
 	return layer_create(&unit->layer, engine->layers, &options, &engine->plans, error);
 }
 

@@ -25,6 +25,8 @@ static int optimize(struct engine *engine, struct ddp_error *error)
 	bool asked = setup->clip > 0 || engine->scaling;
 	struct kernel_scratch scratch = cuda_scratch(engine);
 	size_t count = setup->model->count;
+	struct kernel_gradients gradients = {memory->gradients, memory->narrow_gradients,
+					     memory->marks};
 	struct kernel_end end = {.step = engine->train->step,
 				 .norm2 = asked ? memory->norm2 : NULL,
 				 .clip = setup->clip,
@@ -33,10 +35,10 @@ static int optimize(struct engine *engine, struct ddp_error *error)
 	void *stream = cuda_stream(engine);
 
 	if (asked)
-		kernel_norm2(stream, memory->gradients, count, memory->state, &scratch,
-			     memory->norm2);
-	kernel_optimize(stream, setup->optim, &end, memory->values, memory->gradients,
-			memory->slots, memory->narrow, count, setup->type);
+		kernel_norm2(stream, &gradients, count, memory->state, &scratch, memory->norm2,
+			     setup->type);
+	kernel_optimize(stream, setup->optim, &end, memory->values, &gradients, memory->slots,
+			memory->narrow, count, setup->type);
 	return device_check(engine->device, "the optimizer", error);
 }
 

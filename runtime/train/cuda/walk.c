@@ -421,11 +421,23 @@ static int weights(const struct back *back, struct ddp_error *error)
 {
 	struct engine *engine = back->engine;
 	const struct program_op *op = back->op;
+	const struct model *model = engine->setup.model;
 	const void *x = cuda_value(engine, op->input);
 	float *slope = cuda_slope(engine, op->node->weight);
+	char *narrow = engine->memory.narrow_gradients;
+	int status;
 
-	return layer_back_weights(back->unit->layer, x, back->dy, slope, engine->memory.scratch,
-				  error);
+	if (!back->unit->narrow)
+		return layer_back_weights(back->unit->layer, x, back->dy, slope,
+					  engine->memory.scratch, error);
+	narrow += model->offsets[op->node->weight] * ddp_type_size(back->type);
+	status = layer_back_weights(back->unit->layer, x, back->dy, narrow, engine->memory.scratch,
+				    error);
+	/* What is summed over ranks is f32: ddp.h's views. */
+	if (status == 0 && engine->ranks > 1)
+		kernel_widen(back->stream, narrow, slope,
+			     model->graph->parameters[op->node->weight].count, back->type);
+	return status;
 }
 
 static int data(const struct back *back, struct ddp_error *error)
