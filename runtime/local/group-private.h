@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include "group.h"
-#include "segment.h"
 
 enum {
 	DDP_LINES = 2,
@@ -28,11 +27,19 @@ enum {
 	DDP_ALIGN = 64,	    /* of slices */
 	DDP_CALL_NAME = 24,
 	DDP_CPU_WORDS = 64, /* 4096 CPUs */
+	DDP_SEGMENT_HEAD = 4096,
 	DDP_BUFFER_BYTES = 128 << 10,
 	DDP_LANE_BYTES = 8 << 20, /* of one piece between reduce and publish */
 	/* Up to here everybody reduces everything, as one step less counts for more. */
 	DDP_SHORT_SPINNING = 4 << 10,
 	DDP_SHORT_SLEEPING = 8 << 10,
+};
+
+struct ddp_segment {
+	char *base; /* NULL: none */
+	size_t bytes;
+	int fd;	     /* of who made it, until the others have it; -1 */
+	bool shared; /* the mapping is the one of the process that made it */
 };
 
 /* What a call does; with struct ddp_call, what members must agree on. */
@@ -173,7 +180,7 @@ static inline const struct ddp_line *ddp_step_other(struct ddp_group *group, int
 int ddp_wait_joined(struct ddp_group *group, const struct ddp_watch *watch,
 		    struct ddp_error *error);
 
-/* --- region.c ---------------------------------------------------------------------------- */
+/* --- group.c ---------------------------------------------------------------------------- */
 
 /* The place of [bytes] at [send] and [recv]. */
 struct ddp_span ddp_span_find(const struct ddp_group *group, const void *send, const void *recv,
@@ -182,7 +189,7 @@ struct ddp_span ddp_span_find(const struct ddp_group *group, const void *send, c
 /* Where [at] of region [number] is in [member]'s part. */
 char *ddp_span_memory(const struct ddp_group *group, uint32_t number, int member, uint64_t at);
 
-/* The group goes before its regions. */
-void ddp_regions_orphan(struct ddp_group *group);
+/* When the process [pid] started, in ticks since boot; 0 if there is none, or it is a zombie. */
+uint64_t ddp_process_start(int pid);
 
 #endif /* DDP_LOCAL_GROUP_PRIVATE_H */
