@@ -1,26 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * launch.c - ranks without Slurm: how many, where each computes, what becomes of them
+ *
+ * A process that has asked CUDA for anything must not fork: so a child asks for GPUs, and ends. The directory where
+ * the ranks meet has a lock that says whether the launcher lives; it appears under its name when it is locked already,
+ * so that no other launcher takes a directory that is being made for an abandoned one.
+ */
 #include "config.h"
 
 #include "launch.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <limits.h>
+#include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/watch.h"
-#include "launch-private.h"
+#include "base/xalloc.h"
+#include "engine.h"
 
 #define MARK "DDP_TRAIN_LAUNCH" /* "shared" or "each", for ranks that launch_ranks() started */
+#define VISIBLE "CUDA_VISIBLE_DEVICES"
+#define SHARE "DDP_SHARE"
+#define PREFIX "ddp-train-"
 
-enum { RANKS_BY_DEFAULT = 8, EXIT_USAGE = 2 };
-
-/* --- How many ------------------------------------------------------------------------------- */
+enum {
+	RANKS_BY_DEFAULT = 8,
+	EXIT_USAGE = 2,
+	PATIENCE = 60, /* seconds for a driver that has to wake its cards */
+};
 
 static const char *variable(const char *name)
 {
@@ -28,6 +49,310 @@ static const char *variable(const char *name)
 
 	return value && *value ? value : NULL;
 }
+
+/* --- CPUs ---------------------------------------------------------------------------------- */
+
+struct cpu {
+	int package, core, number;
+};
+
+static int read_topology(int cpu, const char *name)
+{
+	char path[128];
+	FILE *file;
+	int value = 0;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, name);
+	file = fopen(path, "re");
+	if (!file)
+		return 0;
+	if (fscanf(file, "%d", &value) != 1)
+		value = 0;
+	fclose(file);
+	return value;
+}
+
+static int compare_cpus(const void *a, const void *b)
+{
+	const struct cpu *one = a, *two = b;
+
+	if (one->package != two->package)
+		return one->package - two->package;
+	return one->core != two->core ? one->core - two->core : one->number - two->number;
+}
+
+int launch_cpus(void)
+{
+	cpu_set_t set;
+	int count = sched_getaffinity(0, sizeof(set), &set) < 0 ? 1 : CPU_COUNT(&set);
+
+	return count > 0 ? count : 1;
+}
+
+/*
+ * From here on use part [rank] of [count] of the CPUs alone, whole cores where there are enough;
+ * with more ranks than CPUs, some share one. Where that fails, nothing changes.
+ */
+static void bind_cpus(int rank, int count)
+{
+	struct cpu cpus[CPU_SETSIZE];
+	int found = 0, first, end;
+	cpu_set_t set;
+
+	if (sched_getaffinity(0, sizeof(set), &set) < 0)
+		return;
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		if (CPU_ISSET((size_t)cpu, &set))
+			cpus[found++] = (struct cpu){read_topology(cpu, "physical_package_id"),
+						     read_topology(cpu, "core_id"), cpu};
+	qsort(cpus, (size_t)found, sizeof(*cpus), compare_cpus);
+	first = (int)((long)rank * found / count);
+	end = (int)((long)(rank + 1) * found / count);
+	CPU_ZERO(&set);
+	for (int i = first; i < end || i == first; i++)
+		CPU_SET((size_t)cpus[i].number, &set);
+	sched_setaffinity(0, sizeof(set), &set);
+}
+
+/* --- GPUs ---------------------------------------------------------------------------------- */
+
+/* In a child: how many GPUs there are. */
+static int ask_engine(void)
+{
+	const struct engine_class *class;
+	int count;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	class = engine_has_driver(NULL) ? engine_find("cuda", NULL, NULL) : NULL;
+	if (!class)
+		return 0;
+	count = class->devices ? class->devices(NULL, 0, NULL) : 1;
+	return count < 0 ? 0 : count < 255 ? count : 255;
+}
+
+/* What the child says, which ends with the number; one that crashes has no GPU, nor has one that hangs. */
+static int hear(int fd, pid_t child)
+{
+	struct pollfd ended = {.fd = fd, .events = POLLIN};
+	bool hangs = poll(&ended, 1, PATIENCE * 1000) == 0;
+	int status;
+
+	if (hangs) {
+		fprintf(stderr,
+			"ddp-train: the driver did not say within %d s how many GPUs there are: "
+			"taken for none\n",
+			PATIENCE);
+		kill(child, SIGKILL);
+	}
+	/* Who hangs in a driver may not even be killed. */
+	return waitpid(child, &status, hangs ? WNOHANG : 0) == child && WIFEXITED(status)
+		       ? WEXITSTATUS(status)
+		       : 0;
+}
+
+/* Entry [index] of the list at [list], counted around; its length, or 0. */
+static size_t entry(const char *list, int index, const char **start)
+{
+	for (; index > 0; index--) {
+		list += strcspn(list, ",");
+		if (!*list++)
+			return 0;
+	}
+	*start = list;
+	return strcspn(list, ",");
+}
+
+/* How many entries a list of MIG slices has, of which a process can use one alone; 0: no such. */
+static int count_slices(void)
+{
+	const char *list = getenv(VISIBLE), *start;
+	int count = 0;
+
+	if (!list || !strstr(list, "MIG-"))
+		return 0;
+	while (entry(list, count, &start) > 0)
+		count++;
+	return count;
+}
+
+/* How many GPUs, or slices of such, ranks on this machine may use. No device is opened. */
+static int count_devices(void)
+{
+	int ends[2], count = 0, slices = count_slices();
+	pid_t child;
+
+	/* In a job without GPUs those of the node belong to others. */
+	if ((!getenv(VISIBLE) && variable("SLURM_JOB_ID")) || pipe(ends) < 0)
+		return 0;
+	fflush(NULL);
+	child = fork();
+	if (child == 0)
+		_exit(ask_engine());
+	close(ends[1]);
+	if (child > 0)
+		count = hear(ends[0], child);
+	close(ends[0]);
+	return count > 0 && slices > 0 ? slices : count;
+}
+
+/* What of each GPU this process may have (DDP_SHARE), 1: all. Returns false after a line on stderr: it is no part. */
+static bool read_share(double *share)
+{
+	const char *mine = variable(SHARE);
+	char *end;
+
+	*share = 1;
+	if (!mine)
+		return true;
+	*share = strtod(mine, &end);
+	if (!*end && *share > 0 && *share <= 1)
+		return true;
+	fprintf(stderr,
+		"ddp-train: " SHARE
+		"=%.100s is not a part of a GPU, more than 0 and at most 1; set "
+		"it right or unset it\n",
+		mine);
+	return false;
+}
+
+/*
+ * In a rank before it is run, which is one of [count] on [devices] GPUs (0: not known, or none): where others
+ * have the same one it gets, of [share], which is theirs together, a part as large as theirs.
+ */
+static void share_device(int rank, int count, int devices, double share)
+{
+	int ranks = devices > 0 ? count / devices + (rank % devices < count % devices) : 1;
+	char text[32];
+
+	if (ranks < 2)
+		return;
+	snprintf(text, sizeof(text), "%.12f", share / ranks);
+	setenv(SHARE, text, 1);
+}
+
+/*
+ * In a rank before it is run: of MIG slices in CUDA_VISIBLE_DEVICES it sees its own alone, since a
+ * process can use but one; other lists stay, and the rank's own is the one of its local rank.
+ */
+static void show_device(int rank)
+{
+	int slices = count_slices();
+	const char *start = NULL;
+	size_t length = slices > 0 ? entry(getenv(VISIBLE), rank % slices, &start) : 0;
+	char own[128];
+
+	if (length > 0 && length < sizeof(own)) {
+		snprintf(own, sizeof(own), "%.*s", (int)length, start);
+		setenv(VISIBLE, own, 1);
+	}
+}
+
+/* --- The directory where the ranks meet ------------------------------------------------------ */
+
+struct directory {
+	char path[PATH_MAX];
+	int lock; /* held as long as the launcher lives */
+};
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *at)
+{
+	(void)info;
+	(void)kind;
+	(void)at;
+	return remove(path) < 0 && errno != ENOENT ? -1 : 0;
+}
+
+static void remove_tree(const char *path)
+{
+	nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Below what they are. */
+static const char *base(void)
+{
+	const char *given = getenv("TMPDIR");
+
+	return given && *given == '/' ? given : "/tmp";
+}
+
+/* Whether [path] is a directory of ours whose launcher is gone. */
+static bool is_abandoned(const char *path)
+{
+	char lock[PATH_MAX + 8];
+	struct stat info;
+	bool gone;
+	int fd;
+
+	if (lstat(path, &info) < 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid())
+		return false;
+	snprintf(lock, sizeof(lock), "%s/lock", path);
+	fd = open(lock, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return false;
+	gone = flock(fd, LOCK_EX | LOCK_NB) == 0;
+	close(fd);
+	return gone;
+}
+
+/* Remove those of launchers that were killed. */
+static void sweep(void)
+{
+	size_t length = strlen(PREFIX "XXXXXX");
+	DIR *directory = opendir(base());
+	struct dirent *found;
+	char path[PATH_MAX];
+
+	while (directory && (found = readdir(directory))) {
+		if (strncmp(found->d_name, PREFIX, strlen(PREFIX)) != 0 ||
+		    strlen(found->d_name) != length ||
+		    snprintf(path, sizeof(path), "%s/%s", base(), found->d_name) >= PATH_MAX)
+			continue;
+		if (is_abandoned(path))
+			remove_tree(path);
+	}
+	if (directory)
+		closedir(directory);
+}
+
+static int take_lock(struct directory *directory)
+{
+	char fresh[PATH_MAX + 16], lock[PATH_MAX + 16];
+
+	snprintf(fresh, sizeof(fresh), "%s/lock.new", directory->path);
+	snprintf(lock, sizeof(lock), "%s/lock", directory->path);
+	directory->lock = open(fresh, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (directory->lock < 0 || flock(directory->lock, LOCK_EX | LOCK_NB) < 0)
+		return -1;
+	return rename(fresh, lock);
+}
+
+static void destroy_directory(struct directory *directory)
+{
+	if (directory->lock >= 0) {
+		remove_tree(directory->path);
+		close(directory->lock);
+	} else {
+		rmdir(directory->path);
+	}
+}
+
+/* Returns 0, or -1 after a line on stderr. */
+static int create_directory(struct directory *directory)
+{
+	directory->lock = -1;
+	sweep();
+	if (snprintf(directory->path, PATH_MAX, "%s/" PREFIX "XXXXXX", base()) < PATH_MAX &&
+	    mkdtemp(directory->path) && take_lock(directory) == 0)
+		return 0;
+	fprintf(stderr,
+		"ddp-train: no directory for the ranks to meet in %s: %s; let TMPDIR name another "
+		"one\n",
+		base(), strerror(errno));
+	destroy_directory(directory);
+	return -1;
+}
+
+/* --- How many ------------------------------------------------------------------------------- */
 
 /* A task of srun's; batch scripts and interactive shells have no step, or one of its own kind. */
 static bool is_task(void)
@@ -71,7 +396,7 @@ static long world_size(void)
 static int count_places(const struct options *options, int most)
 {
 	const char *engine = option_text(options, OPTION_ENGINE);
-	int devices = strcmp(engine, "cpu") == 0 ? 0 : launch_devices();
+	int devices = strcmp(engine, "cpu") == 0 ? 0 : count_devices();
 	int cpus = launch_cpus();
 
 	if (devices > 0)
@@ -122,7 +447,7 @@ int launch_gpus(const struct options *options)
 	if (!options->given[OPTION_RANKS] || strcmp(ranks, "all") == 0 ||
 	    strcmp(option_text(options, OPTION_ENGINE), "cpu") == 0)
 		return 0;
-	return launch_devices();
+	return count_devices();
 }
 
 /* --- One rank --------------------------------------------------------------------------------- */
@@ -160,7 +485,7 @@ static void set_environment(int rank, int count, bool shared, const char *direct
 }
 
 struct launch {
-	struct launch_directory directory;
+	struct directory directory;
 	sigset_t signals, before;
 	pid_t *pids; /* 0: ended */
 	int count, running, devices;
@@ -180,9 +505,9 @@ static void become_rank(const struct launch *launch, int rank, bool shared, pid_
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
 		_exit(1);
 	sigprocmask(SIG_SETMASK, &launch->before, NULL);
-	launch_bind(rank, launch->count);
-	launch_show_device(rank);
-	launch_share_device(rank, launch->count, launch->devices, launch->share);
+	bind_cpus(rank, launch->count);
+	show_device(rank);
+	share_device(rank, launch->count, launch->devices, launch->share);
 	set_environment(rank, launch->count, shared, launch->directory.path);
 	execv("/proc/self/exe", argv);
 	fprintf(stderr, "ddp-train: cannot start rank %d: %s\n", rank, strerror(errno));
@@ -326,17 +651,15 @@ int launch_ranks(int count, int devices, bool shared, char **argv)
 {
 	struct launch launch = {.count = count, .devices = devices, .deadline = UINT64_MAX};
 
-	if (!launch_knows_share(&launch.share))
+	if (!read_share(&launch.share))
 		return EXIT_USAGE;
-	launch.pids = calloc((size_t)count, sizeof(*launch.pids));
-	if (!launch.pids || launch_directory_create(&launch.directory) < 0) {
-		free(launch.pids);
+	if (create_directory(&launch.directory) < 0)
 		return 1;
-	}
+	launch.pids = ddp_xcalloc((size_t)count, sizeof(*launch.pids), "the ranks");
 	block_signals(&launch);
 	start_all(&launch, shared, argv);
 	wait_all(&launch);
-	launch_directory_destroy(&launch.directory);
+	destroy_directory(&launch.directory);
 	free(launch.pids);
 	sigprocmask(SIG_SETMASK, &launch.before, NULL);
 	return launch.status;

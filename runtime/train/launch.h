@@ -28,6 +28,9 @@ bool launch_shares_batch(void);
  */
 int launch_count(const struct options *options);
 
+/* How many CPUs this process may use: 1 at least. */
+int launch_cpus(void);
+
 /*
  * How many GPUs of this machine the ranks that [options] ask for by number may use, perhaps less than ranks;
  * 0: none, or ranks were not given by number, and no two have the same GPU.

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/watch.h"
-#include "launch-private.h"
+#include "launch.h"
 #include "run.h"
 
 enum { DEVICE_WIDTH = 32 }; /* of a device's name in a table */
