@@ -13,11 +13,12 @@
 #include "local/group.h"
 #include "store/store.h"
 #include "topology.h"
-#include "wide/device.h"
 #include "wide/ring.h"
 #include "world/identity.h"
 
 struct ddp_arena;
+struct ddp_device;
+struct ddp_device_engine;
 struct ddp_kept;
 struct ddp_recorder;
 
@@ -43,6 +44,7 @@ struct ddp {
 	struct ddp_device *device;
 	const struct ddp_device_engine *device_engine;
 	const struct ddp_device_engine *device_module; /* for what needs no peer, whoever sums */
+	void (*leave_device)(struct ddp *ddp);	       /* where there is one */
 	bool device_left; /* in a lost world: what was under way there has been ended */
 
 	struct ddp_recorder *recorder;

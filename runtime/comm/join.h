@@ -29,7 +29,4 @@ void ddp_tell_failure(struct ddp *ddp);
 /* Let one of the ranks that fail write and print the summary of all their records. */
 void ddp_tell_summary(struct ddp *ddp);
 
-/* ddp_device_*: open the engine and form the communicator. */
-int ddp_join_devices(struct ddp *ddp);
-
 #endif /* DDP_COMM_JOIN_H */

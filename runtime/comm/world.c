@@ -129,7 +129,7 @@ static int initialise(struct ddp *ddp, const struct ddp_options *options)
 	if (status == 0)
 		status = ddp_barrier(ddp); /* which proves every way between the ranks */
 	if (status == 0 && options && options->device)
-		status = ddp_join_devices(ddp);
+		status = ddp_device_join(ddp);
 	if (status == 0)
 		ddp_log(ddp, DDP_LEVEL_INFO, "world",
 			"%d ranks on %d nodes, by %s, met by %s, between groups: %s",
@@ -163,7 +163,7 @@ void ddp_destroy(struct ddp *ddp)
 	clean = ddp->joined && !ddp->lost && ddp_barrier(ddp) == 0;
 	ddp_arenas_free(ddp);
 	if (ddp->device)
-		ddp->device_engine->close(ddp->device);
+		ddp->leave_device(ddp);
 	ddp_leave(ddp, clean);
 	if (ddp->lost)
 		ddp_tell_summary(ddp);

@@ -15,7 +15,7 @@
  * compute capability 9.0 and newer alone) a kernel may be launched before the one in front of it on the stream has
  * ended, and there it waits for the end of that one and for what it wrote. Since each kernel waits, the end of one
  * is the end of all in front of it. A copy or a wait for another stream is waited for as ever, and so is a
- * library's kernel, unless the library launches it in this way too (NCCL does, in windows: nccl_memory.c). Not the default before a card has shown that it is right and faster.
+ * library's kernel, unless the library launches it in this way too (NCCL does, in windows: nccl-memory.c). Not the default before a card has shown that it is right and faster.
  *
  * These two and the words below are all that a kernel uses of CUDA, so that tests compile the same
  * source for the host, where tests/emulated/cuda-on-host.h stands for the compiler's part:

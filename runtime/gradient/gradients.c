@@ -10,6 +10,7 @@
 
 #include "buckets.h"
 #include "comm/context.h"
+#include "device/device-engine.h"
 #include "local/kernel.h"
 #include "statistics.h"
 

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "card.h"
-#include "wide/card-memory.h"
+#include "device/card-memory.h"
 
 /* Of CUdevice_attribute and CUcomputemode. */
 enum {

@@ -4,7 +4,7 @@
  *
  * Pure: cards in, words out. A GPU is known by its node and UUID, that of a slice under MIG; without a driver to
  * ask, by Slurm's number of it on the node. Who poses as several hosts (NCCL_HOSTID) shares it all the same, which
- * libddp's sums do not count so (comm/sharing.h).
+ * libddp's sums do not count so (device/cards.h).
  */
 #ifndef DDP_INFO_SHARING_H
 #define DDP_INFO_SHARING_H

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/settings.h"
+#include "device/shard-protocol.h"
 #include "mps.h"
-#include "shard/protocol.h"
 
 /* --- Who -------------------------------------------------------------------------------------- */
 

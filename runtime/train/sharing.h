@@ -3,7 +3,7 @@
  * sharing.h - which ranks share a GPU, how much of it each may have, and how to say so
  *
  * Pure, but for sharing_look(): all ranks have the same seats and find the same. What one GPU is goes by its
- * UUID and NCCL_HOSTID, as libddp, which forms the sums, has it of opened devices (comm/sharing.h).
+ * UUID and NCCL_HOSTID, as libddp, which forms the sums, has it of opened devices (device/cards.h).
  */
 #ifndef TRAIN_SHARING_H
 #define TRAIN_SHARING_H

@@ -15,9 +15,9 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "device/card-memory.h"
+#include "device/sum.h"
 #include "fake-cuda.h"
-#include "shard/cuda/sum.h"
-#include "wide/card-memory.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 

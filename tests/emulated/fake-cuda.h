@@ -2,7 +2,7 @@
 /*
  * fake-cuda.h - a CUDA runtime and driver that do nothing, note what they are asked for, and fail when told to
  *
- * For runtime/train/cuda/device.c and runtime/shard/cuda: what they call, what they say, what they leave behind.
+ * For runtime/train/cuda/device.c and runtime/device/shard-gpu.c: what they call, what they say, what they leave behind.
  */
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H

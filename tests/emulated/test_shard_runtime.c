@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_shard_runtime - runtime/shard/cuda as it calls CUDA: on one that does nothing but note and fail */
+/* test_shard_runtime - the engine of runtime/device/shard-gpu.c as it calls CUDA: on one that does nothing but note and fail */
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "device/shard-engine.h"
 #include "fake-cuda.h"
-#include "shard/engine.h"
 #include "tap.h"
 
 enum { PAGE = 2 << 20, WORDS = 4096 };

@@ -19,7 +19,7 @@ listed() {
 # What calls CUDA and its libraries, and is replaced under emulation: all but the engine itself.
 is_of_cuda() { ! listed libengine_la_SOURCES $engine/Makefile.am | grep -qx -- "${1##*/}"; }
 
-c_sources() { compgen -G "$1" | grep -vE '/(pmix|ucx[^/]*|options-doc|main)\.c$'; }
+c_sources() { compgen -G "$1" | grep -vE '/(pmix[^/]*|ucx[^/]*|options-doc|main)\.c$'; }
 
 # What Makefile.am of the directory says beyond the usual.
 flags_of() {
@@ -100,11 +100,11 @@ plan_all() {
 	sources=()
 	mapfile -t list < <(c_sources 'runtime/base/*.c')
 	plan base "${list[@]}"
-	for part in world rendezvous local shard comm sampling gradient state; do
+	for part in world store local wide comm sampling gradient state; do
 		mapfile -t list < <(c_sources "runtime/$part/*.c")
 		plan ddp "${list[@]}"
 	done
-	mapfile -t list < <(c_sources 'runtime/wide/*.c' | grep -vE '/(nccl[^/]*|bounded|card-[^/]*)\.c$')
+	mapfile -t list < <(c_sources 'runtime/device/*.c' | grep -vE '/(nccl-[^/]*|bounded|card-[^/]*|shard-gpu|shard-memory)\.c$')
 	plan ddp "${list[@]}"
 	mapfile -t list < <(c_sources 'runtime/train/*.c'; c_sources 'runtime/train/*/*.c' |
 		grep -vE '/(cuda|onednn)/')
@@ -114,8 +114,8 @@ plan_all() {
 	plan_engine
 	plan_shard
 	if [[ $emulate == no && -n $nccl ]]; then
-		mapfile -t list < <(c_sources 'runtime/wide/nccl*.c')
-		plan nccl runtime/wide/bounded.c runtime/wide/card-*.c "${list[@]}"
+		mapfile -t list < <(c_sources 'runtime/device/nccl-*.c')
+		plan nccl runtime/device/bounded.c runtime/device/card-*.c "${list[@]}"
 	fi
 	for source in "${tests[@]}"; do plan "test_$source" "tests/gpu/$source.c"; done
 	plan test_layers tests/bench/layers.c
@@ -124,11 +124,11 @@ plan_all() {
 
 # The engine of shared GPUs; under emulation one whose GPU is host memory, with what stands beside it for NCCL.
 plan_shard() {
-	plan shard runtime/shard/cuda/sum.cu
-	plan nccl runtime/wide/wire.cu
-	plan card runtime/wide/card-memory.c
+	plan shard runtime/device/sum.cu
+	plan nccl runtime/device/wire.cu
+	plan card runtime/device/card-memory.c
 	if [[ $emulate == no ]]; then
-		plan shard runtime/shard/cuda/*.c runtime/wide/bounded.c runtime/wide/card-*.c
+		plan shard runtime/device/shard-{gpu,memory}.c runtime/device/bounded.c runtime/device/card-*.c
 	else
 		plan host tests/runtime/host-stream.c
 		plan host_shard tests/runtime/shard-host.c
@@ -146,7 +146,7 @@ plan_engine() {
 	done
 	plan cuda "$engine"/*.cu
 	if [[ $emulate == no ]]; then
-		plan cuda runtime/wide/card-*.c
+		plan cuda runtime/device/card-*.c
 		return
 	fi
 	for source in $(listed libemulated_la_SOURCES tests/emulated/Makefile.am); do
@@ -235,7 +235,7 @@ link_test() {
 	local object=$dir/tests_gpu_$1.o
 	case $1 in
 	kernels_shards | kernels_wire)
-		link "$1" "$object" "$(object_of runtime/shard/cuda/sum.cu)" "$(object_of runtime/wide/wire.cu)" \
+		link "$1" "$object" "$(object_of runtime/device/sum.cu)" "$(object_of runtime/device/wire.cu)" \
 			"$dir/libcuda.a" "$dir/libtrain.a" "$dir/libwhole.a" "$dir/libbase.a" "${cuda_link[@]}" \
 			"${libraries[@]}"
 		;;
@@ -246,13 +246,13 @@ link_test() {
 		;;
 	networks) link "$1" "$object" "${train_link[@]}" -rdynamic ;;
 	probe) link "$1" "$object" "${cuda_link[@]}" ;;
-	*) link "$1" "$object" "$(object_of runtime/wide/device.c)" "$dir/libbase.a" "${cuda_link[@]}" ;;
+	*) link "$1" "$object" "$(object_of runtime/device/cards.c)" "$dir/libbase.a" "${cuda_link[@]}" ;;
 	esac
 }
 
 # link_shards OUTPUT OBJECT: ranks with all of libddp in them, which they look into.
 link_shards() {
-	link "$1" "$2" "$(object_of runtime/wide/card-memory.c)" "$dir/libwhole.a" "$dir/libbase.a" "${cuda_link[@]}"
+	link "$1" "$2" "$(object_of runtime/device/card-memory.c)" "$dir/libwhole.a" "$dir/libbase.a" "${cuda_link[@]}"
 }
 
 # The library that traces kernels: another CUPTI than CUDA 13's may have none.

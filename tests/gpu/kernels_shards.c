@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernel that adds the memory of ranks that share a GPU, against the CPU's own of local/kernel.h: to the bit. */
 #include "arrays.h"
+#include "device/sum.h"
 #include "local/kernel.h"
-#include "shard/cuda/sum.h"
 
 enum { MOST = DDP_SHARD_SOURCES, GUARD = 5 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients on their way between devices, against the rounding of arrays.h: to the bit; and the count of sums. */
 #include "arrays.h"
-#include "wide/wire.h"
+#include "device/wire.h"
 
 static const struct {
 	enum ddp_type to, from;

@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "device/cards.h"
 #include "tap.h"
-#include "wide/device.h"
 
 enum { RANKS = 2, LARGE = 4 << 20, BYTES = 5000 };
 

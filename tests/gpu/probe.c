@@ -3,7 +3,7 @@
  * probe.c - whether this machine's driver and GPU can be used, tried and not looked up
  *
  * Prints a line "name yes|no text" for each of driver, gpu, memory. Ends with 0 whatever it finds. What ranks that share a
- * GPU need of it the engine itself tries when it opens one (runtime/shard/cuda).
+ * GPU need of it the engine itself tries when it opens one (runtime/device).
  */
 #include <cuda_runtime_api.h>
 #include <stdio.h>

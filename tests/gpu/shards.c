@@ -10,9 +10,9 @@
 #include "config.h"
 
 #include "base/watch.h"
+#include "device/card-memory.h"
 #include "local/kernel.h"
 #include "shards.h"
-#include "wide/card-memory.h"
 
 enum {
 	LARGE = 3 << 20,       /* elements of f32: more than what is staged at once */

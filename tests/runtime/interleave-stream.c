@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/shard-protocol.h"
 #include "interleave-private.h"
-#include "shard/protocol.h"
 
 /* What a member's memory has, and of which turn. */
 #define HAS(content, turn) ((uint8_t)((content) + 3 * (turn)))

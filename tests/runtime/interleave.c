@@ -32,8 +32,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/shard-protocol.h"
 #include "interleave-private.h"
-#include "shard/protocol.h"
 
 enum { TABLE_FIRST = 1 << 16 };
 

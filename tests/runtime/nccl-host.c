@@ -20,9 +20,9 @@
 #include <unistd.h>
 
 #include "base/checksum.h"
+#include "device/device-engine.h"
 #include "host-stream.h"
 #include "local/kernel.h"
-#include "wide/device.h"
 
 enum { RANKS = 16, SLOT = 64 << 10, MEMORIES = 64, NCCL = 22809 };
 

@@ -14,10 +14,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "device/shard-engine.h"
+#include "device/shard-protocol.h"
 #include "host-stream.h"
 #include "local/kernel.h"
-#include "shard/engine.h"
-#include "shard/protocol.h"
 
 struct mapping {
 	struct mapping *next;

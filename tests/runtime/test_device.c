@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shard/protocol.h"
+#include "device/cards.h"
+#include "device/shard-protocol.h"
 #include "unit.h"
-#include "wide/device.h"
 
 /* --- Before they form a communicator ----------------------------------------------------- */
 

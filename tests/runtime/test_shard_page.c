@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "shard/page.h"
+#include "device/shard-protocol.h"
 #include "unit.h"
 
 enum { MEMBERS = 3, PAGE = 4096 };

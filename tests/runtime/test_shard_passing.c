@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "shard/passing.h"
-#include "shard/protocol.h"
+#include "device/passing.h"
+#include "device/shard-protocol.h"
 #include "unit.h"
 
 static struct ddp_passing *leader;

@@ -7,8 +7,8 @@
 
 #include <stdio.h>
 
+#include "device/shard-protocol.h"
 #include "interleave.h"
-#include "shard/page.h"
 #include "unit.h"
 
 /* Three turns from here see the numbers wrap. */

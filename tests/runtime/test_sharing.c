@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "comm/sharing.h"
+#include "device/cards.h"
 #include "unit.h"
 
 /* Letters are devices, of one host; a capital is the same device as another kernel has it. */

@@ -7,9 +7,9 @@
 #include <time.h>
 
 #include "base/watch.h"
+#include "device/card-cuda.h"
+#include "device/card-memory.h"
 #include "ledger.h"
-#include "wide/card-cuda.h"
-#include "wide/card-memory.h"
 
 /* Of a process that has a context and little more, with the libraries that a training loads. */
 #define USUAL_CONTEXT ((size_t)512 << 20)

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bounded.h - a call into a library that may never come back
+ *
+ * It is made in a thread of its own, on a copy of its arguments, so that whoever waits for it
+ * can stop waiting and leave it behind.
+ */
+#ifndef DDP_DEVICE_BOUNDED_H
+#define DDP_DEVICE_BOUNDED_H
+
+#include "base/watch.h"
+
+struct ddp_bounded;
+
+/*
+ * Begin [call] with a copy of the [size] bytes at [arguments].
+ * Returns 0 with the call in [bounded], or DDP_ERR_MEMORY or DDP_ERR_SYSTEM.
+ */
+int ddp_bounded_start(struct ddp_bounded **bounded, void (*call)(void *arguments),
+		      const void *arguments, size_t size, struct ddp_error *error);
+
+/*
+ * Wait for the call to come back.
+ * Returns 0; or what ddp_watch_check() returned, and the call goes on.
+ */
+int ddp_bounded_wait(struct ddp_bounded *bounded, const struct ddp_watch *watch,
+		     struct ddp_error *error);
+
+/* The call's copy of its arguments, with its results once it came back. */
+void *ddp_bounded_arguments(struct ddp_bounded *bounded);
+
+/*
+ * Forget the call: ended if it came back, else left behind. NULL is legal.
+ * Returns whether it came back.
+ */
+bool ddp_bounded_leave(struct ddp_bounded *bounded);
+
+#endif /* DDP_DEVICE_BOUNDED_H */

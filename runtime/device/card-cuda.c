@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "card-cuda.h"
+#include "card-memory.h"
+
+/* --- Errors ------------------------------------------------------------------------------------ */
+
+#define DRAIN "drain the node, and reset or replace the card"
+#define LOG                                                                           \
+	"see the kernel's log: Xid 13 or 31 is a defect of the program; Xid 48, 79, " \
+	"94, 95 or 119: " DRAIN
+#define EXCLUSIVE                                                                                     \
+	"another process has it, in an exclusive compute mode: take another, or ask for the default " \
+	"mode (nvidia-smi -c DEFAULT), in which ranks can share it"
+#define REBUILD "build with --enable-all-gpus, or with this GPU in NVCC_ARCH"
+#define MPS "ask whoever runs the MPS daemon of this node"
+
+/* What nobody can guess from CUDA's own text. By number where older toolkits have no name. */
+static const struct advice {
+	int result, status;
+	const char *text;
+} advices[] = {
+	{cudaErrorMemoryAllocation, DDP_ERR_MEMORY,
+	 "end what else runs there, use less memory, or fewer ranks on this GPU"},
+	{cudaErrorInsufficientDriver, DDP_ERR_UNSUPPORTED, "install a newer driver"},
+	{cudaErrorNoKernelImageForDevice, DDP_ERR_UNSUPPORTED, REBUILD},
+	{cudaErrorUnsupportedPtxVersion, DDP_ERR_UNSUPPORTED, REBUILD},
+	{cudaErrorJitCompilerNotFound, DDP_ERR_UNSUPPORTED, REBUILD},
+	{cudaErrorNotSupported, DDP_ERR_UNSUPPORTED, ""},
+	{cudaErrorDevicesUnavailable, DDP_ERR_ENGINE, EXCLUSIVE},
+	{cudaErrorDeviceAlreadyInUse, DDP_ERR_ENGINE, EXCLUSIVE},
+	{cudaErrorECCUncorrectable, DDP_ERR_ENGINE, DRAIN},
+	{cudaErrorNvlinkUncorrectable, DDP_ERR_ENGINE, DRAIN},
+	{226 /* Contained */, DDP_ERR_ENGINE, DRAIN},
+	{cudaErrorInitializationError, DDP_ERR_ENGINE, LOG},
+	{cudaErrorLaunchFailure, DDP_ERR_ENGINE, LOG},
+	{cudaErrorUnknown, DDP_ERR_ENGINE, LOG},
+	{cudaErrorSystemNotReady, DDP_ERR_ENGINE,
+	 "nvidia-fabricmanager or another service of the driver does not run on this node"},
+	{cudaErrorSystemDriverMismatch, DDP_ERR_ENGINE,
+	 "the driver was updated under a running kernel module: reboot the node"},
+	{cudaErrorMpsConnectionFailed, DDP_ERR_ENGINE, MPS},
+	{cudaErrorMpsRpcFailure, DDP_ERR_ENGINE, MPS},
+	{cudaErrorMpsServerNotReady, DDP_ERR_ENGINE, MPS},
+	{cudaErrorMpsMaxClientsReached, DDP_ERR_ENGINE, "run fewer ranks on this GPU, or " MPS},
+	{cudaErrorMpsMaxConnectionsReached, DDP_ERR_ENGINE, "run fewer ranks on this GPU, or " MPS},
+	{810 /* MpsClientTerminated */, DDP_ERR_ENGINE, "another process of the MPS daemon failed"},
+};
+
+int ddp_card_error(const char *who, cudaError_t result, struct ddp_error *error, const char *format,
+		   ...)
+{
+	static const struct advice none = {0, DDP_ERR_ENGINE, ""};
+	const struct advice *advice = &none;
+	char what[256];
+	va_list arguments;
+
+	if (result == cudaSuccess)
+		return 0;
+	(void)cudaGetLastError();
+	for (size_t i = 0; i < sizeof(advices) / sizeof(advices[0]); i++)
+		if (advices[i].result == (int)result)
+			advice = &advices[i];
+	va_start(arguments, format);
+	vsnprintf(what, sizeof(what), format, arguments);
+	va_end(arguments);
+	return ddp_error_set(error, advice->status, "%s: %s: %s (%s, %d)%s%s", who, what,
+			     cudaGetErrorString(result), cudaGetErrorName(result), (int)result,
+			     *advice->text ? "; " : "", advice->text);
+}
+
+/* --- Which GPUs there are ------------------------------------------------------------------------ */
+
+int ddp_card_count(struct ddp_error *error)
+{
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	int driver = 0, runtime = 0, count = 0;
+	cudaError_t result = cudaGetDeviceCount(&count);
+
+	if (result == cudaSuccess && count > 0)
+		return count;
+	(void)cudaGetLastError();
+	(void)cudaDriverGetVersion(&driver);
+	(void)cudaRuntimeGetVersion(&runtime);
+	if (driver == 0 || result == cudaErrorStubLibrary)
+		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+				     "no CUDA driver on this node (libcuda.so.1): run on a node "
+				     "with a GPU, or without device memory");
+	if (result == cudaErrorInsufficientDriver)
+		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+				     "the driver of this node knows CUDA %d.%d, this program needs "
+				     "%d.%d or newer: install a newer driver, or build with an "
+				     "older toolkit",
+				     driver / 1000, driver % 1000 / 10, runtime / 1000,
+				     runtime % 1000 / 10);
+	if (result == cudaSuccess || result == cudaErrorNoDevice)
+		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+				     "no GPU is visible (CUDA_VISIBLE_DEVICES is %s): ask Slurm "
+				     "for one, as with --gres=gpu:1",
+				     !visible	? "not set"
+				     : *visible ? visible
+						: "empty");
+	return ddp_card_error("CUDA", result, error, "looking for GPUs");
+}
+
+int ddp_card_check(const char *engine, const char *who, int index, struct ddp_error *error)
+{
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	struct ddp_error why;
+	int count = ddp_card_count(&why);
+
+	if (count < 0)
+		return ddp_error_set(error, count, "engine %s: %s", engine, why.text);
+	if (index >= 0 && index < count)
+		return 0;
+	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
+			     "%s is to use device %d, but %d %s here "
+			     "(CUDA_VISIBLE_DEVICES is %s); DDP_DEVICE chooses another",
+			     who, index, count, count == 1 ? "is" : "are",
+			     visible ? visible : "not set");
+}
+
+int ddp_card_enter(int index)
+{
+	int was = index;
+
+	if (cudaGetDevice(&was) != cudaSuccess)
+		(void)cudaGetLastError();
+	/* Also where it is that device: the driver's functions want its context, which a new thread has not. */
+	(void)cudaSetDevice(index);
+#if CUDART_VERSION < 12000
+	(void)cudaFree(NULL);
+#endif
+	return was;
+}
+
+void ddp_card_leave(int index, int was)
+{
+	if (was != index)
+		(void)cudaSetDevice(was);
+}
+
+/* --- The driver ---------------------------------------------------------------------------------- */
+
+/* Older toolkits ask for the function of their own version, and those before 11.3 for none. */
+static void *find_function(const char *name, unsigned int version)
+{
+	void *function = NULL;
+	cudaError_t result = cudaErrorNotSupported;
+#if CUDART_VERSION >= 12000
+	enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#endif
+
+#if CUDART_VERSION >= 12050
+	result = cudaGetDriverEntryPointByVersion(name, &function, version, cudaEnableDefault,
+						  &found);
+#elif CUDART_VERSION >= 12000
+	result = cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found);
+#elif CUDART_VERSION >= 11070
+	result = cudaGetDriverEntryPoint(name, &function, cudaEnableDefault);
+#endif
+	(void)version;
+#if CUDART_VERSION >= 12000
+	if (found != cudaDriverEntryPointSuccess)
+		function = NULL;
+#endif
+	if (result == cudaSuccess)
+		return function;
+	(void)cudaGetLastError();
+	return NULL;
+}
+
+/* POSIX lets an address of data be one of a function, ISO C does not. */
+bool ddp_card_load(void *functions, const struct ddp_card_function *table, size_t count)
+{
+	bool all = true;
+
+	for (size_t i = 0; i < count; i++) {
+		void *function = find_function(table[i].name, table[i].version);
+
+		memcpy((char *)functions + i * sizeof(function), &function, sizeof(function));
+		all = all && function;
+	}
+	return all;
+}
+
+/* cuDeviceGetUuid of CUDA 9.2 names the GPU, that of 11.4 the MIG slice where there is one. */
+static bool driver_uuid(int index, unsigned int version, unsigned char id[DDP_CARD_UUID])
+{
+	const struct ddp_card_function table[] = {{"cuDeviceGet", 2000},
+						  {"cuDeviceGetUuid", version}};
+	struct {
+		int (*get_device)(int *device, int index);
+		int (*get_uuid)(unsigned char *uuid, int device);
+	} driver;
+	int device;
+
+	return ddp_card_load(&driver, table, 2) && driver.get_device(&device, index) == 0 &&
+	       driver.get_uuid(id, device) == 0;
+}
+
+void ddp_card_uuid(char *text, size_t size, int index, const struct cudaDeviceProp *properties)
+{
+	unsigned char id[DDP_CARD_UUID], whole[DDP_CARD_UUID];
+	bool slice = false;
+
+	_Static_assert(sizeof(properties->uuid) == sizeof(id), "CUDA's UUIDs are of 16 bytes");
+#if CUDART_VERSION >= 12050
+	if (driver_uuid(index, 11040, id))
+		slice = driver_uuid(index, 9020, whole) && memcmp(id, whole, sizeof(id)) != 0;
+	else
+#endif
+		memcpy(id, properties->uuid.bytes, sizeof(id));
+	ddp_card_print_uuid(text, size, id, slice);
+}

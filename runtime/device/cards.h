@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cards.h - whether the devices of all ranks go together, and which ranks are on one device
+ *
+ * A shard is the ranks of one GPU, or of one MIG slice, in the order of the world; its member 0 leads. Shards
+ * are numbered by their leaders, so rank 0 leads shard 0. Pure.
+ *
+ * One device, or one MIG slice, is one kernel and one UUID, whatever names containers have. ddp-train, before
+ * devices are opened (train/sharing.h), and ddp-info, without any (info/sharing.h), come as near to that as what
+ * they know lets them.
+ */
+#ifndef DDP_DEVICE_CARDS_H
+#define DDP_DEVICE_CARDS_H
+
+#include "comm/topology.h"
+#include "device-engine.h"
+
+struct ddp_sharing {
+	int size, shards;
+	bool shared;		  /* some shard has more members than one */
+	struct ddp_place *places; /* of each rank; its group is its shard */
+	int32_t *first;		  /* shards + 1: where each shard begins in [ranks] */
+	int32_t *ranks;		  /* by shard, then by member */
+};
+
+/*
+ * Whether ranks with these [cards] can sum on their devices: the same version of the engine, and where ranks
+ * have one device, that they share memory, and are not too many. [groups]: which ranks do, by the
+ * number of their group; NULL: all.
+ * Returns 0; DDP_ERR_MISMATCH naming both ranks and what differs or is shared.
+ */
+int ddp_device_preflight(const struct ddp_device_card *cards, const int32_t *groups, int count,
+			 struct ddp_error *error);
+
+/*
+ * Build from the [cards] of all [size] ranks, which ddp_device_preflight() found to go together.
+ * Returns 0 or DDP_ERR_MEMORY.
+ */
+int ddp_sharing_create(struct ddp_sharing **sharing, const struct ddp_device_card *cards, int size,
+		       struct ddp_error *error);
+
+/* NULL is legal. */
+void ddp_sharing_destroy(struct ddp_sharing *sharing);
+
+/* Members of [shard], and the world rank of [member] of it. */
+int ddp_sharing_members(const struct ddp_sharing *sharing, int shard);
+int ddp_sharing_rank(const struct ddp_sharing *sharing, int shard, int member);
+
+#endif /* DDP_DEVICE_CARDS_H */

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device-calls.c - ddp_device_*: the engine between devices, behind the library's own errors */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "shards.h"
+
+#define DEVICE_ENGINE "nccl"
+
+/* How long streams of a lost world may take to come to rest. */
+#define REST_SECONDS 3.0
+
+int ddp_devices_agree(struct ddp *ddp, int status)
+{
+	struct {
+		int32_t status;
+		char text[DDP_ERROR_SIZE];
+	} own = {.status = status}, *all;
+	int size = ddp->identity.size;
+
+	if (status < 0 && ddp->error.status != status)
+		ddp_error_set(&ddp->error, status, "%s", ddp_strerror(status));
+	memcpy(own.text, ddp->error.text, sizeof(own.text));
+	all = calloc((size_t)size, sizeof(*all));
+	if (!all)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d devices", size);
+	status = ddp_all_gather(ddp, &own, all, sizeof(own));
+	for (int rank = 0; rank < size && status == 0; rank++)
+		if (all[rank].status < 0)
+			status = ddp_error_set(&ddp->error, all[rank].status, "%s: %.900s",
+					       ddp_rank_name(ddp, rank), all[rank].text);
+	free(all);
+	return status;
+}
+
+static void leave_device(struct ddp *ddp)
+{
+	ddp->device_engine->close(ddp->device);
+	ddp->device = NULL;
+}
+
+static int open_device(struct ddp *ddp, struct ddp_device_card *card)
+{
+	const struct ddp_identity *identity = &ddp->identity;
+	int status;
+
+	if (identity->device < 0)
+		return ddp_error_set(&ddp->error, DDP_ERR_ENVIRONMENT,
+				     "no device is visible to this rank; ask Slurm for one "
+				     "(--gres=gpu:N or --gres=shard:N)");
+	ddp->device_engine =
+		ddp_module_open(DEVICE_ENGINE, "device", DDP_DEVICE_VERSION,
+				sizeof(struct ddp_device_engine), &ddp->log, &ddp->error);
+	if (!ddp->device_engine)
+		return ddp->error.status;
+	ddp->device_module = ddp->device_engine;
+	ddp->leave_device = leave_device;
+	status =
+		ddp->device_engine->open(&ddp->device, identity->rank, identity->size,
+					 identity->device, identity->share, &ddp->log, &ddp->error);
+	if (status == 0)
+		status = ddp->device_engine->card(ddp->device, card, &ddp->error);
+	return status;
+}
+
+/* Let the ranks tell their cards. Returns 0 with [cards], which is the caller's, of all. */
+static int gather_cards(struct ddp *ddp, const struct ddp_device_card *card,
+			struct ddp_device_card **cards)
+{
+	size_t size = (size_t)ddp->identity.size;
+
+	*cards = calloc(size, sizeof(**cards));
+	if (!*cards)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %zu devices",
+				     size);
+	return ddp_all_gather(ddp, card, *cards, sizeof(*card));
+}
+
+/* Whether they go together; and whether ranks share devices. */
+static int check_cards(struct ddp *ddp, const struct ddp_device_card *cards, bool *shared)
+{
+	int size = ddp->identity.size, status;
+	struct ddp_sharing *sharing;
+	int32_t *groups = calloc((size_t)size, sizeof(*groups));
+
+	if (!groups)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d devices", size);
+	for (int rank = 0; rank < size; rank++)
+		groups[rank] = ddp->topology->places[rank].group;
+	status = ddp_device_preflight(cards, groups, size, &ddp->error);
+	free(groups);
+	if (status == 0)
+		status = ddp_sharing_create(&sharing, cards, size, &ddp->error);
+	if (status == 0) {
+		*shared = sharing->shared;
+		ddp_sharing_destroy(sharing);
+	}
+	return status;
+}
+
+/* Each rank has a device to itself. */
+static int join_plain(struct ddp *ddp)
+{
+	uint8_t id[DDP_DEVICE_ID] = {0};
+	struct ddp_watch watch;
+	int status = 0;
+
+	if (ddp->identity.rank == 0)
+		status = ddp->device_engine->identity(ddp->device, id, &ddp->error);
+	status = ddp_devices_agree(ddp, status);
+	if (status == 0)
+		status = ddp_broadcast(ddp, id, sizeof(id), 0);
+	if (status < 0)
+		return status;
+	watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
+	return ddp->device_engine->connect(ddp->device, id, &watch, &ddp->error);
+}
+
+static int join_devices(struct ddp *ddp)
+{
+	struct ddp_device_card card = {.rank = ddp->identity.rank}, *cards = NULL;
+	bool shared = false;
+	int status = ddp_devices_agree(ddp, open_device(ddp, &card));
+
+	if (status == 0)
+		status = gather_cards(ddp, &card, &cards);
+	if (status == 0)
+		status = check_cards(ddp, cards, &shared); /* the same on all ranks */
+	if (status == 0)
+		status = shared ? ddp_shards_join(ddp, cards) : join_plain(ddp);
+	free(cards);
+	return status;
+}
+
+int ddp_device_join(struct ddp *ddp)
+{
+	int status = ddp_begin_call(ddp);
+
+	if (status == 0 && !ddp->device) {
+		status = join_devices(ddp);
+		/* A device that some rank cannot use is given back by all, so that they can do without. */
+		if (status < 0 && ddp->device)
+			leave_device(ddp);
+	}
+	return ddp_fail_call(ddp, status);
+}
+
+bool ddp_device_captures(const struct ddp *ddp)
+{
+	return ddp->device && ddp->device_engine != &ddp_shards_engine;
+}
+
+static int begin(struct ddp *ddp)
+{
+	int status = ddp_begin_call(ddp);
+
+	if (status == 0 && !ddp->device)
+		status = ddp_error_set(&ddp->error, DDP_ERR_STATE,
+				       "collectives on device memory need ddp_device_join(), or "
+				       "ddp_options.device at ddp_init");
+	return status;
+}
+
+/* Whether what is under way between devices can no longer end; the engine of shared ones ends it itself. */
+static bool is_stuck(struct ddp *ddp)
+{
+	return ddp->lost || (ddp->device_engine != &ddp_shards_engine &&
+			     ddp->device_engine->health(ddp->device, NULL) < 0);
+}
+
+/* The same for calls after which streams and memory of the caller may go. */
+static int begin_rest(struct ddp *ddp)
+{
+	int status = begin(ddp);
+
+	if (ddp->device && !ddp->device_left && is_stuck(ddp)) {
+		ddp->device_left = true;
+		(void)ddp->device_engine->abort(ddp->device, REST_SECONDS);
+	}
+	return status;
+}
+
+int ddp_device_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t count,
+			  enum ddp_type type, enum ddp_op op, void *stream)
+{
+	int status = begin(ddp);
+
+	if (status == 0)
+		status = ddp->device_engine->all_reduce(ddp->device, send, recv, count, type, op,
+							stream, &ddp->error);
+	return ddp_fail_call(ddp, status);
+}
+
+int ddp_device_broadcast(struct ddp *ddp, void *buffer, size_t bytes, int root, void *stream)
+{
+	int status = begin(ddp);
+
+	if (status == 0)
+		status = ddp->device_engine->broadcast(ddp->device, buffer, bytes, root, stream,
+						       &ddp->error);
+	return ddp_fail_call(ddp, status);
+}
+
+int ddp_device_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes, void *stream)
+{
+	int status = begin(ddp);
+
+	if (status == 0)
+		status = ddp->device_engine->all_gather(ddp->device, send, recv, bytes, stream,
+							&ddp->error);
+	return ddp_fail_call(ddp, status);
+}
+
+int ddp_device_wait(struct ddp *ddp, void *stream)
+{
+	struct ddp_watch watch;
+	int status = begin_rest(ddp);
+
+	if (status == 0) {
+		watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
+		status = ddp->device_engine->wait(ddp->device, stream, &watch, &ddp->error);
+	}
+	return ddp_fail_call(ddp, status);
+}
+
+int ddp_device_check(struct ddp *ddp)
+{
+	int status = begin(ddp);
+
+	if (status == 0)
+		status = ddp->device_engine->health(ddp->device, &ddp->error);
+	return ddp_fail_call(ddp, status);
+}
+
+int ddp_device_alloc(struct ddp *ddp, size_t bytes, void **memory)
+{
+	struct ddp_watch watch;
+	int status = begin(ddp);
+
+	*memory = NULL;
+	if (status == 0) {
+		watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
+		status = ddp->device_engine->alloc(ddp->device, bytes, memory, &watch, &ddp->error);
+	}
+	return ddp_fail_call(ddp, status);
+}
+
+int ddp_device_free(struct ddp *ddp, void *memory)
+{
+	int status = begin_rest(ddp);
+
+	if (status == 0)
+		status = ddp->device_engine->free(ddp->device, memory, &ddp->error);
+	return ddp_fail_call(ddp, status);
+}
