@@ -132,8 +132,8 @@ static int plain_create(struct math_layer **result, const struct math_options *o
 	if (!layer)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "plain layer: out of memory");
 	layer->options = *options;
-	layer->height = (options->height + 2 * options->pad - options->size) / options->stride + 1;
-	layer->width = (options->width + 2 * options->pad - options->size) / options->stride + 1;
+	layer->height = math_out_size(options, options->height);
+	layer->width = math_out_size(options, options->width);
 	made = create_side(&layer->forward, options->in, options->out, window(layer));
 	made = made && (options->first ||
 			create_side(&layer->back, options->out, options->in, window(layer)));

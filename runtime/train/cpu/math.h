@@ -26,6 +26,12 @@ struct math_options {
 	int threads;
 };
 
+/* The height or width of what is written, where that of what is read is [size]. */
+static inline int math_out_size(const struct math_options *options, int size)
+{
+	return (size + 2 * options->pad - options->size) / options->stride + 1;
+}
+
 enum math_pass { MATH_FORWARD, MATH_BACK_DATA, MATH_BACK_WEIGHTS, MATH_PASSES };
 
 struct math_layer; /* the library's own */

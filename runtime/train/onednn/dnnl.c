@@ -49,7 +49,7 @@ void descriptor_free(struct descriptor *descriptor)
 
 /* --- Descriptors of primitives: two steps in version 2, one in version 3 ------------------- */
 
-const char *question_name(const_dnnl_primitive_desc_t descriptor)
+const char *implementation_name(const_dnnl_primitive_desc_t descriptor)
 {
 	const char *name = "";
 
@@ -57,50 +57,47 @@ const char *question_name(const_dnnl_primitive_desc_t descriptor)
 	return name;
 }
 
-static bool named(const_dnnl_primitive_desc_t descriptor, const char *const *names)
+static bool skipped(const_dnnl_primitive_desc_t descriptor, const char *skip)
 {
-	for (; names && *names; names++)
-		if (strcmp(question_name(descriptor), *names) == 0)
-			return true;
-	return false;
+	return skip && strcmp(implementation_name(descriptor), skip) == 0;
 }
 
 #if DNNL_VERSION_MAJOR >= 3
 static const dnnl_dims_t no_dilation = {0, 0};
 
 static dnnl_status_t ask_convolution(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
-				     const struct question *q, dnnl_primitive_attr_t attributes)
+				     const struct request *r, dnnl_primitive_attr_t attributes)
 {
-	switch (q->pass) {
+	switch (r->pass) {
 	case MATH_BACK_DATA:
 		return dnnl_convolution_backward_data_primitive_desc_create(
-			result, engine, q->algorithm, q->x, q->weights, q->y, q->stride,
-			no_dilation, q->pad, q->pad, q->hint, attributes);
+			result, engine, r->algorithm, r->x, r->weights, r->y, r->stride,
+			no_dilation, r->pad, r->pad, r->hint, attributes);
 	case MATH_BACK_WEIGHTS:
 		return dnnl_convolution_backward_weights_primitive_desc_create(
-			result, engine, q->algorithm, q->x, q->weights, q->bias, q->y, q->stride,
-			no_dilation, q->pad, q->pad, q->hint, attributes);
+			result, engine, r->algorithm, r->x, r->weights, r->bias, r->y, r->stride,
+			no_dilation, r->pad, r->pad, r->hint, attributes);
 	default:
 		return dnnl_convolution_forward_primitive_desc_create(
-			result, engine, dnnl_forward_training, q->algorithm, q->x, q->weights,
-			q->bias, q->y, q->stride, no_dilation, q->pad, q->pad, attributes);
+			result, engine, dnnl_forward_training, r->algorithm, r->x, r->weights,
+			r->bias, r->y, r->stride, no_dilation, r->pad, r->pad, attributes);
 	}
 }
 
 static dnnl_status_t ask_dense(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
-			       const struct question *q, dnnl_primitive_attr_t attributes)
+			       const struct request *r, dnnl_primitive_attr_t attributes)
 {
-	switch (q->pass) {
+	switch (r->pass) {
 	case MATH_BACK_DATA:
 		return dnnl_inner_product_backward_data_primitive_desc_create(
-			result, engine, q->x, q->weights, q->y, q->hint, attributes);
+			result, engine, r->x, r->weights, r->y, r->hint, attributes);
 	case MATH_BACK_WEIGHTS:
 		return dnnl_inner_product_backward_weights_primitive_desc_create(
-			result, engine, q->x, q->weights, q->bias, q->y, q->hint, attributes);
+			result, engine, r->x, r->weights, r->bias, r->y, r->hint, attributes);
 	default:
 		return dnnl_inner_product_forward_primitive_desc_create(result, engine,
-									dnnl_forward_training, q->x,
-									q->weights, q->bias, q->y,
+									dnnl_forward_training, r->x,
+									r->weights, r->bias, r->y,
 									attributes);
 	}
 }
@@ -110,11 +107,11 @@ static dnnl_status_t append_relu(dnnl_post_ops_t operations)
 	return dnnl_post_ops_append_eltwise(operations, dnnl_eltwise_relu, 0.0f, 0.0f);
 }
 
-static dnnl_status_t skip(dnnl_primitive_desc_t *result, const char *const *names)
+static dnnl_status_t pass_over(dnnl_primitive_desc_t *result, const char *skip)
 {
 	dnnl_status_t status = dnnl_success;
 
-	while (status == dnnl_success && named(*result, names))
+	while (status == dnnl_success && skipped(*result, skip))
 		status = dnnl_primitive_desc_next_impl(*result);
 	if (status == dnnl_success)
 		return status;
@@ -124,16 +121,16 @@ static dnnl_status_t skip(dnnl_primitive_desc_t *result, const char *const *name
 }
 #else
 /*
- * Names and not numbers of implementations: where the first ones are in oneDNN's cache of
+ * A name and not a number of an implementation: where the first ones are in oneDNN's cache of
  * primitives, the iterator of version 2.6 gives them twice.
  */
 static dnnl_status_t pick(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
-			  const_dnnl_op_desc_t operation, const struct question *q,
+			  const_dnnl_op_desc_t operation, const struct request *r,
 			  dnnl_primitive_attr_t attributes)
 {
 	dnnl_primitive_desc_iterator_t iterator;
 	dnnl_status_t status = dnnl_primitive_desc_iterator_create(&iterator, operation, attributes,
-								   engine, q->hint);
+								   engine, r->hint);
 
 	if (status != dnnl_success)
 		return status;
@@ -141,7 +138,7 @@ static dnnl_status_t pick(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
 		*result = dnnl_primitive_desc_iterator_fetch(iterator);
 		if (!*result)
 			status = dnnl_out_of_memory;
-		if (!*result || !named(*result, q->skip))
+		if (!*result || !skipped(*result, r->skip))
 			break;
 		dnnl_primitive_desc_destroy(*result);
 		*result = NULL;
@@ -152,52 +149,52 @@ static dnnl_status_t pick(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
 }
 
 static dnnl_status_t ask_convolution(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
-				     const struct question *q, dnnl_primitive_attr_t attributes)
+				     const struct request *r, dnnl_primitive_attr_t attributes)
 {
 	dnnl_convolution_desc_t operation;
 	dnnl_status_t status;
 
-	switch (q->pass) {
+	switch (r->pass) {
 	case MATH_BACK_DATA:
-		status = dnnl_convolution_backward_data_desc_init(&operation, q->algorithm, q->x,
-								  q->weights, q->y, q->stride,
-								  q->pad, q->pad);
+		status = dnnl_convolution_backward_data_desc_init(&operation, r->algorithm, r->x,
+								  r->weights, r->y, r->stride,
+								  r->pad, r->pad);
 		break;
 	case MATH_BACK_WEIGHTS:
-		status = dnnl_convolution_backward_weights_desc_init(&operation, q->algorithm, q->x,
-								     q->weights, q->bias, q->y,
-								     q->stride, q->pad, q->pad);
+		status = dnnl_convolution_backward_weights_desc_init(&operation, r->algorithm, r->x,
+								     r->weights, r->bias, r->y,
+								     r->stride, r->pad, r->pad);
 		break;
 	default:
 		status = dnnl_convolution_forward_desc_init(&operation, dnnl_forward_training,
-							    q->algorithm, q->x, q->weights, q->bias,
-							    q->y, q->stride, q->pad, q->pad);
+							    r->algorithm, r->x, r->weights, r->bias,
+							    r->y, r->stride, r->pad, r->pad);
 		break;
 	}
-	return status == dnnl_success ? pick(result, engine, &operation, q, attributes) : status;
+	return status == dnnl_success ? pick(result, engine, &operation, r, attributes) : status;
 }
 
 static dnnl_status_t ask_dense(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
-			       const struct question *q, dnnl_primitive_attr_t attributes)
+			       const struct request *r, dnnl_primitive_attr_t attributes)
 {
 	dnnl_inner_product_desc_t operation;
 	dnnl_status_t status;
 
-	switch (q->pass) {
+	switch (r->pass) {
 	case MATH_BACK_DATA:
-		status = dnnl_inner_product_backward_data_desc_init(&operation, q->x, q->weights,
-								    q->y);
+		status = dnnl_inner_product_backward_data_desc_init(&operation, r->x, r->weights,
+								    r->y);
 		break;
 	case MATH_BACK_WEIGHTS:
-		status = dnnl_inner_product_backward_weights_desc_init(&operation, q->x, q->weights,
-								       q->bias, q->y);
+		status = dnnl_inner_product_backward_weights_desc_init(&operation, r->x, r->weights,
+								       r->bias, r->y);
 		break;
 	default:
 		status = dnnl_inner_product_forward_desc_init(&operation, dnnl_forward_training,
-							      q->x, q->weights, q->bias, q->y);
+							      r->x, r->weights, r->bias, r->y);
 		break;
 	}
-	return status == dnnl_success ? pick(result, engine, &operation, q, attributes) : status;
+	return status == dnnl_success ? pick(result, engine, &operation, r, attributes) : status;
 }
 
 static dnnl_status_t append_relu(dnnl_post_ops_t operations)
@@ -206,10 +203,10 @@ static dnnl_status_t append_relu(dnnl_post_ops_t operations)
 }
 
 /* pick() did. */
-static dnnl_status_t skip(dnnl_primitive_desc_t *result, const char *const *names)
+static dnnl_status_t pass_over(dnnl_primitive_desc_t *result, const char *skip)
 {
 	(void)result;
-	(void)names;
+	(void)skip;
 	return dnnl_success;
 }
 #endif
@@ -235,21 +232,16 @@ static dnnl_status_t attributes_make(dnnl_primitive_attr_t *attributes, bool rel
 	return status;
 }
 
-static void attributes_free(dnnl_primitive_attr_t attributes)
-{
-	if (attributes)
-		dnnl_primitive_attr_destroy(attributes);
-}
-
-dnnl_status_t question_ask(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
-			   const struct question *question)
+dnnl_status_t request_ask(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
+			  const struct request *request)
 {
 	dnnl_primitive_attr_t attributes = NULL;
-	dnnl_status_t status = attributes_make(&attributes, question->relu);
+	dnnl_status_t status = attributes_make(&attributes, request->relu);
 
 	if (status == dnnl_success)
-		status = question->dense ? ask_dense(result, engine, question, attributes)
-					 : ask_convolution(result, engine, question, attributes);
-	attributes_free(attributes);
-	return status == dnnl_success ? skip(result, question->skip) : status;
+		status = request->dense ? ask_dense(result, engine, request, attributes)
+					: ask_convolution(result, engine, request, attributes);
+	if (attributes)
+		dnnl_primitive_attr_destroy(attributes);
+	return status == dnnl_success ? pass_over(result, request->skip) : status;
 }

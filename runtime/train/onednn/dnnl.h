@@ -37,24 +37,24 @@ descriptor_t descriptor_of(const struct descriptor *descriptor);
 void descriptor_free(struct descriptor *descriptor);
 
 /* A primitive that is asked for; a dense layer has no [algorithm], [stride] and [pad]. */
-struct question {
+struct request {
 	enum math_pass pass;
 	bool dense, relu;
 	descriptor_t x, weights, bias, y; /* or their gradients; of forms that may be "any" */
 	dnnl_alg_kind_t algorithm;
 	dnnl_dims_t stride, pad;
 	dnnl_primitive_desc_t hint; /* of the forward pass, for the others */
-	const char *const *skip;    /* names of implementations not to take; NULL-terminated */
+	const char *skip;	    /* an implementation not to take, or NULL */
 };
 
 /*
  * The descriptor of the first implementation that fits and is not to be skipped, on [engine], with
  * a scratchpad of the caller's. Returns dnnl_unimplemented where there is none.
  */
-dnnl_status_t question_ask(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
-			   const struct question *question);
+dnnl_status_t request_ask(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
+			  const struct request *request);
 
 /* Of the implementation: "brgconv:avx512_core". */
-const char *question_name(const_dnnl_primitive_desc_t descriptor);
+const char *implementation_name(const_dnnl_primitive_desc_t descriptor);
 
 #endif /* TRAIN_ONEDNN_DNNL_H */

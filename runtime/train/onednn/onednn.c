@@ -1,54 +1,632 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * onednn.c - layers by oneDNN, as a module
+ *
+ * Each pass of a layer has variants to choose from, and for each number of images a job: a
+ * primitive and what surrounds it. Outside all arrays are plain; where a primitive wants others, or
+ * rows of windows instead of images, its job turns what it reads before and what it writes after, in
+ * scratch memory.
+ */
 #include "config.h"
 
-#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/type.h"
-#include "layer.h"
+#include "im2col.h"
 
-#define TEXT 96
+/* --- What there is ------------------------------------------------------------------------- */
 
-static char description[TEXT];
+enum {
+	VARIANTS = 8, /* of a pass at most */
+	VARIANT_NAME = 16,
+	/* Numbers of images that a pass keeps jobs for: of training, of evaluation, their tails. */
+	JOBS = 6,
+	ALIGN = 64
+};
 
-static void description_make(void)
+/* Variants of one kind: oneDNN's implementations of it, in its order, [most] of them at most: 1 or 2. */
+struct family {
+	const char *name;
+	bool dense, winograd, columns;
+	bool any_images, any_weights; /* as primitive_options has them */
+	int most;
+};
+
+/*
+ * Dense layers take the caller's layout: what is saved by a layout of oneDNN's own is less than
+ * the reorder of the weights costs (measured, f32 and bf16, at 64 images).
+ */
+static const struct family families[] = {
+	{"direct", false, false, false, false, true, 2},
+	{"blocked", false, false, false, true, true, 1},
+	{"winograd", false, true, false, true, true, 1},
+	{"columns", false, false, true, false, true, 1},
+	{"direct", true, false, false, false, false, 1},
+	{"packed", true, false, false, false, true, 1},
+};
+
+/* A way to do a pass. */
+struct variant {
+	char name[VARIANT_NAME]; /* "direct", "direct2", "blocked", "winograd", "columns" */
+	const struct family *family;
+	const char *skip; /* the implementation of the variant before it, or NULL */
+	char implementation[PRIMITIVE_NAME]; /* for the largest number of images */
+	bool turns;			     /* there are reorders around it */
+};
+
+/*
+ * The weights in a layout that primitives want: those that want the same one share it. It is made
+ * anew when it is first used after a load.
+ */
+struct copy {
+	struct copy *next;
+	size_t users;
+	struct primitive *enter; /* from the caller's weights to it */
+	void *data;
+	bool fresh;
+};
+
+struct job {
+	struct job *next; /* the one used last in front */
+	size_t count;	  /* images */
+	struct primitive *primitive;
+	enum array result;
+	struct primitive *turns[ARRAYS]; /* NULL: the caller's array is used as it is */
+	size_t offsets[ARRAYS];		 /* of turned arrays in scratch memory */
+	size_t bytes;			 /* of scratch memory */
+	bool has_columns;
+	struct im2col columns;
+	struct copy *copy; /* NULL: the weights that it reads, if any, are the caller's */
+};
+
+struct pass {
+	struct variant variants[VARIANTS];
+	int variant_count, chosen;
+	struct job *jobs;
+};
+
+struct math_layer {
+	struct math_options options;
+	const float *weights, *bias; /* the caller's, plain; NULL: nothing loaded */
+	struct copy *copies;
+	struct pass passes[MATH_PASSES];
+};
+
+/* --- Variants ---------------------------------------------------------------------------- */
+
+/* Rows of windows that are no more than so many bytes are worth a trial. */
+#define COLUMNS ((size_t)80 << 20)
+
+/* What to ask for, for [count] images. With columns these are filled. */
+static struct primitive_options variant_options(const struct variant *variant,
+						const struct math_options *layer,
+						enum math_pass pass, size_t count,
+						struct im2col *columns)
 {
-	snprintf(description, sizeof(description), "oneDNN %s, %s", plan_version(),
-		 plan_instructions());
+	const struct family *family = variant->family;
+	struct primitive_options options = {.layer = *layer,
+					    .pass = pass,
+					    .count = count,
+					    .winograd = family->winograd,
+					    .any_images = family->any_images,
+					    .any_weights = family->any_weights,
+					    .skip = variant->skip};
+
+	if (family->columns) {
+		*columns = im2col_begin(&options);
+		/* Gradients of weights as the caller has them: as fast, the reorder saved. */
+		options.any_weights = pass != MATH_BACK_WEIGHTS;
+	}
+	return options;
 }
 
-static const char *onednn_describe(void)
+/* The next of [family]; [skip]: not the one that was found last. */
+static int variant_find(struct pass *found, const struct family *family, bool skip,
+			const struct math_options *layer, enum math_pass pass,
+			struct ddp_error *error)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct variant *variant = &found->variants[found->variant_count];
+	struct primitive_options options;
+	struct primitive_offer offer;
+	struct im2col columns;
+	int rc;
 
-	pthread_once(&once, description_make);
-	return description;
+	*variant = (struct variant){.family = family,
+				    .skip = skip ? (variant - 1)->implementation : NULL};
+	snprintf(variant->name, VARIANT_NAME, "%s%s", family->name, skip ? "2" : "");
+	options = variant_options(variant, layer, pass, layer->batch, &columns);
+	if (family->columns &&
+	    ((layer->size == 1 && layer->stride == 1) || im2col_bytes(&columns) > COLUMNS))
+		return DDP_ERR_UNSUPPORTED;
+	rc = primitive_probe(&options, &offer, error);
+	if (rc)
+		return rc;
+	memcpy(variant->implementation, offer.name, PRIMITIVE_NAME);
+	variant->turns = !offer.plain || family->columns;
+	return 0;
 }
+
+/* Whether the last variant does the same as one before it: not worth a choice. */
+static bool known(const struct pass *found)
+{
+	const struct variant *last = &found->variants[found->variant_count];
+
+	for (const struct variant *variant = found->variants; variant < last; variant++)
+		if (strcmp(variant->implementation, last->implementation) == 0 &&
+		    variant->turns == last->turns)
+			return true;
+	return false;
+}
+
+/*
+ * The ways in which oneDNN does [pass] of [layer], the exact one that suits most first.
+ * Returns 0, or the error of that first one: at least one there is.
+ */
+static int variants_find(struct pass *found, const struct math_options *layer, enum math_pass pass,
+			 struct ddp_error *error)
+{
+	struct ddp_error refused;
+
+	for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+		const struct family *family = &families[i];
+		bool first = found->variant_count == 0;
+
+		/* A dense layer needs one way alone. */
+		if (family->dense != layer->dense || (layer->dense && !first))
+			continue;
+		for (int number = 0; number < family->most; number++) {
+			int rc = variant_find(found, family, number > 0, layer, pass,
+					      first ? error : &refused);
+
+			if (rc && rc != DDP_ERR_UNSUPPORTED)
+				return rc;
+			if (rc || known(found))
+				break;
+			found->variant_count++;
+		}
+	}
+	if (found->variant_count == 0 || found->variants[0].family->winograd)
+		return DDP_ERR_UNSUPPORTED;
+	return 0;
+}
+
+/* --- Memory -------------------------------------------------------------------------------- */
+
+static size_t up(size_t bytes)
+{
+	return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/*
+ * What a layer needs while it computes: one piece for all layers of a thread, as large as the
+ * largest wish so far. Layers compute one after another, and what one left warm in the cache serves
+ * the next. It goes with the last layer.
+ */
+static _Thread_local struct {
+	char *data;
+	size_t size, layers;
+} scratch;
+
+static void scratch_free(void)
+{
+	free(scratch.data);
+	scratch.data = NULL;
+	scratch.size = 0;
+}
+
+/* At least [size] bytes, or NULL. */
+static char *scratch_take(size_t size)
+{
+	if (scratch.size < size || !scratch.data) {
+		scratch_free();
+		scratch.data = aligned_alloc(ALIGN, up(size ? size : 1));
+		scratch.size = scratch.data ? size : 0;
+	}
+	return scratch.data;
+}
+
+/* --- Weights ------------------------------------------------------------------------------- */
+
+static void copy_free(struct copy *copy)
+{
+	if (!copy)
+		return;
+	primitive_destroy(copy->enter);
+	free(copy->data);
+	free(copy);
+}
+
+/*
+ * Have a copy for [primitive]. Returns 0, with NULL in [copy] where it takes the caller's, or as
+ * primitive_create().
+ */
+static int copy_take(struct copy **copy, struct math_layer *layer,
+		     const struct primitive *primitive, struct ddp_error *error)
+{
+	struct primitive *enter;
+	struct copy *made;
+	int rc;
+
+	for (*copy = layer->copies; *copy; *copy = (*copy)->next)
+		if (primitive_fits((*copy)->enter, primitive)) {
+			(*copy)->users++;
+			return 0;
+		}
+	rc = primitive_reorder(&enter, primitive, ARRAY_WEIGHTS, true, error);
+	if (rc || !enter)
+		return rc;
+	made = calloc(1, sizeof(*made));
+	if (made)
+		*made = (struct copy){.next = layer->copies,
+				      .users = 1,
+				      .enter = enter,
+				      .data = aligned_alloc(ALIGN,
+							    up(primitive_bytes(enter, ARRAY_Y)))};
+	else
+		primitive_destroy(enter);
+	if (!made || !made->data) {
+		copy_free(made);
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a copy of weights");
+	}
+	*copy = layer->copies = made;
+	return 0;
+}
+
+static void copy_drop(struct copy *copy, struct math_layer *layer)
+{
+	struct copy **link = &layer->copies;
+
+	if (!copy || --copy->users)
+		return;
+	while (*link != copy)
+		link = &(*link)->next;
+	*link = copy->next;
+	copy_free(copy);
+}
+
+static int copy_refresh(struct copy *copy, const float *weights, char *own, struct ddp_error *error)
+{
+	void *const data[ARRAYS] = {
+		[ARRAY_X] = (void *)weights, [ARRAY_Y] = copy->data, [ARRAY_SCRATCH] = own};
+	int rc = copy->fresh ? 0 : primitive_run(copy->enter, data, error);
+
+	copy->fresh = rc == 0;
+	return rc;
+}
+
+/* --- Jobs -------------------------------------------------------------------------------- */
+
+/* Have [bytes] of scratch memory for [array]. */
+static void job_place(struct job *job, enum array array, size_t bytes)
+{
+	job->offsets[array] = job->bytes;
+	job->bytes += up(bytes);
+}
+
+/* What primitives need, and behind it the arrays that are turned. */
+static int job_fill(struct job *job, struct math_layer *layer, struct ddp_error *error)
+{
+	size_t need = primitive_bytes(job->primitive, ARRAY_SCRATCH), bytes;
+
+	for (enum array i = 0; i < ARRAY_SCRATCH; i++) {
+		int rc = 0;
+
+		if (i == ARRAY_WEIGHTS && i != job->result)
+			rc = copy_take(&job->copy, layer, job->primitive, error);
+		else if (i != ARRAY_BIAS && !(i == ARRAY_X && job->has_columns))
+			rc = primitive_reorder(&job->turns[i], job->primitive, i, i != job->result,
+					       error);
+		if (rc)
+			return rc;
+		bytes = job->turns[i] ? primitive_bytes(job->turns[i], ARRAY_SCRATCH) : 0;
+		need = bytes > need ? bytes : need;
+	}
+	bytes = job->copy ? primitive_bytes(job->copy->enter, ARRAY_SCRATCH) : 0;
+	need = bytes > need ? bytes : need;
+	bytes = job->has_columns ? im2col_scratch(&job->columns) : 0;
+	job_place(job, ARRAY_SCRATCH, bytes > need ? bytes : need);
+	for (enum array i = 0; i < ARRAY_SCRATCH; i++)
+		if (job->turns[i])
+			job_place(job, i, primitive_bytes(job->primitive, i));
+	if (job->has_columns)
+		job_place(job, ARRAY_X, im2col_bytes(&job->columns));
+	return 0;
+}
+
+static void job_destroy(struct job *job, struct math_layer *layer)
+{
+	if (!job)
+		return;
+	copy_drop(job->copy, layer);
+	for (int i = 0; i < ARRAYS; i++)
+		primitive_destroy(job->turns[i]);
+	primitive_destroy(job->primitive);
+	free(job);
+}
+
+/* Returns 0 or as primitive_create(). */
+static int job_create(struct job **job, struct math_layer *layer, enum math_pass pass,
+		      const struct variant *variant, size_t count, struct ddp_error *error)
+{
+	static const enum array results[] = {[MATH_FORWARD] = ARRAY_Y,
+					     [MATH_BACK_DATA] = ARRAY_X,
+					     [MATH_BACK_WEIGHTS] = ARRAY_WEIGHTS};
+	struct job *made = calloc(1, sizeof(*made));
+	struct primitive_options options;
+	int rc;
+
+	if (!made)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a primitive");
+	made->count = count;
+	made->result = results[pass];
+	made->has_columns = variant->family->columns;
+	options = variant_options(variant, &layer->options, pass, count, &made->columns);
+	rc = primitive_create(&made->primitive, &options, error);
+	if (rc == 0)
+		rc = job_fill(made, layer, error);
+	if (rc == 0)
+		*job = made;
+	else
+		job_destroy(made, layer);
+	return rc;
+}
+
+/* [array] from where the caller has it to where the primitive does, or back. */
+static int job_turn(struct job *job, enum array array, void *from, void *to, char *own,
+		    struct ddp_error *error)
+{
+	void *const data[ARRAYS] = {[ARRAY_X] = from, [ARRAY_Y] = to, [ARRAY_SCRATCH] = own};
+	bool columns = array == ARRAY_X && job->has_columns;
+
+	if (job->turns[array])
+		return primitive_run(job->turns[array], data, error);
+	if (columns && array == job->result)
+		im2col_back(&job->columns, from, to, own);
+	else if (columns)
+		im2col_gather(&job->columns, from, to);
+	return 0;
+}
+
+/*
+ * Compute, with the caller's arrays in [data].
+ * Returns 0 or as primitive_run(), or DDP_ERR_MEMORY.
+ */
+static int job_run(struct job *job, const float *weights, void *const data[ARRAYS],
+		   struct ddp_error *error)
+{
+	char *own = scratch_take(job->bytes);
+	void *arrays[ARRAYS];
+	int rc = 0;
+
+	if (!own)
+		return ddp_error_set(error, DDP_ERR_MEMORY,
+				     "no memory (%zu bytes) to compute a layer", job->bytes);
+	if (job->copy)
+		rc = copy_refresh(job->copy, weights, own, error);
+	for (enum array i = 0; i < ARRAYS && rc == 0; i++) {
+		bool turned = job->turns[i] || (i == ARRAY_X && job->has_columns);
+
+		arrays[i] = turned || i == ARRAY_SCRATCH ? own + job->offsets[i] : data[i];
+		if (turned && i != job->result)
+			rc = job_turn(job, i, data[i], arrays[i], own, error);
+	}
+	if (job->result != ARRAY_WEIGHTS)
+		arrays[ARRAY_WEIGHTS] = job->copy ? job->copy->data : (void *)weights;
+	if (rc == 0)
+		rc = primitive_run(job->primitive, arrays, error);
+	if (rc == 0)
+		rc = job_turn(job, job->result, arrays[job->result], data[job->result], own, error);
+	return rc;
+}
+
+/* --- Layers ------------------------------------------------------------------------------ */
+
+/* Of oneDNN's OpenMP, where it has that; the number is one of the calling thread. */
+extern void omp_set_num_threads(int count) __attribute__((weak));
+
+static void threads_set(const struct math_layer *layer)
+{
+	if (omp_set_num_threads)
+		omp_set_num_threads(layer->options.threads > 0 ? layer->options.threads : 1);
+}
+
+/* Drop all jobs behind the first [keep]. */
+static void jobs_trim(struct math_layer *layer, struct pass *pass, int keep)
+{
+	struct job **link = &pass->jobs;
+
+	while (*link && keep-- > 0)
+		link = &(*link)->next;
+	while (*link) {
+		struct job *job = *link;
+
+		*link = job->next;
+		job_destroy(job, layer);
+	}
+}
+
+static void layer_destroy(struct math_layer *layer)
+{
+	if (!layer)
+		return;
+	for (int pass = 0; pass < MATH_PASSES; pass++)
+		jobs_trim(layer, &layer->passes[pass], 0);
+	free(layer);
+	if (--scratch.layers == 0)
+		scratch_free();
+}
+
+static int layer_create(struct math_layer **layer, const struct math_options *options,
+			struct ddp_error *error)
+{
+	struct math_layer *made = calloc(1, sizeof(*made));
+	int rc = 0;
+
+	if (!made)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a layer");
+	scratch.layers++;
+	made->options = *options;
+	threads_set(made);
+	for (int pass = 0; pass < MATH_PASSES && rc == 0; pass++)
+		if (pass != MATH_BACK_DATA || !options->first)
+			rc = variants_find(&made->passes[pass], options, (enum math_pass)pass,
+					   error);
+	if (rc == 0)
+		*layer = made;
+	else
+		layer_destroy(made);
+	return rc;
+}
+
+static int layer_algorithms(const struct math_layer *layer, enum math_pass pass)
+{
+	return layer->passes[pass].variant_count;
+}
+
+static const char *layer_algorithm(const struct math_layer *layer, enum math_pass pass, int number)
+{
+	return layer->passes[pass].variants[number].name;
+}
+
+static int layer_choose(struct math_layer *layer, enum math_pass pass, int number,
+			struct ddp_error *error)
+{
+	struct pass *changed = &layer->passes[pass];
+
+	if (number < 0 || number >= changed->variant_count)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "algorithm %d of a layer that has %d for this pass", number,
+				     changed->variant_count);
+	if (number != changed->chosen) {
+		jobs_trim(layer, changed, 0);
+		/* One that was tried may have wished for much more. */
+		scratch_free();
+	}
+	changed->chosen = number;
+	return 0;
+}
+
+static int layer_load(struct math_layer *layer, const float *weights, const float *bias,
+		      struct ddp_error *error)
+{
+	if (!weights || (layer->options.bias && !bias))
+		return ddp_error_set(error, DDP_ERR_ARGUMENT, "a layer is loaded without its %s",
+				     weights ? "bias" : "weights");
+	layer->weights = weights;
+	layer->bias = bias;
+	for (struct copy *copy = layer->copies; copy; copy = copy->next)
+		copy->fresh = false;
+	return 0;
+}
+
+/* The job of [pass] for [count] images, in front of the others: there already, or made now. */
+static int job_find(struct math_layer *layer, enum math_pass pass, size_t count,
+		    struct ddp_error *error)
+{
+	struct pass *of = &layer->passes[pass];
+	const struct variant *chosen = &of->variants[of->chosen];
+	struct job **link = &of->jobs, *job;
+	int rc;
+
+	while (*link && (*link)->count != count)
+		link = &(*link)->next;
+	job = *link;
+	if (job) {
+		*link = job->next;
+	} else {
+		jobs_trim(layer, of, JOBS - 1);
+		rc = job_create(&job, layer, pass, chosen, count, error);
+		/* The chosen one is not to be had for so many images. */
+		if (rc == DDP_ERR_UNSUPPORTED && of->chosen)
+			rc = job_create(&job, layer, pass, &of->variants[0], count, error);
+		if (rc)
+			return rc;
+	}
+	job->next = of->jobs;
+	of->jobs = job;
+	return 0;
+}
+
+static int layer_run(struct math_layer *layer, enum math_pass pass, size_t count,
+		     void *const data[ARRAYS], struct ddp_error *error)
+{
+	int rc;
+
+	threads_set(layer);
+	rc = job_find(layer, pass, count, error);
+	if (rc)
+		return rc;
+	if (!layer->weights && pass != MATH_BACK_WEIGHTS)
+		return ddp_error_set(error, DDP_ERR_STATE,
+				     "a layer computes before its weights were loaded");
+	return job_run(layer->passes[pass].jobs, layer->weights, data, error);
+}
+
+static int layer_forward(struct math_layer *layer, size_t count, const void *x, void *y,
+			 struct ddp_error *error)
+{
+	void *const data[ARRAYS] = {
+		[ARRAY_X] = (void *)x, [ARRAY_BIAS] = (void *)layer->bias, [ARRAY_Y] = y};
+
+	return count ? layer_run(layer, MATH_FORWARD, count, data, error) : 0;
+}
+
+static int layer_back_data(struct math_layer *layer, size_t count, const void *dy, void *dx,
+			   struct ddp_error *error)
+{
+	void *const data[ARRAYS] = {[ARRAY_X] = dx, [ARRAY_Y] = (void *)dy};
+
+	if (layer->options.first)
+		return ddp_error_set(error, DDP_ERR_STATE,
+				     "the first layer has no gradient of what it reads");
+	return count ? layer_run(layer, MATH_BACK_DATA, count, data, error) : 0;
+}
+
+static int layer_back_weights(struct math_layer *layer, size_t count, const void *x, const void *dy,
+			      float *weights, float *bias, struct ddp_error *error)
+{
+	const struct math_options *options = &layer->options;
+	size_t window = (size_t)options->size * (size_t)options->size;
+	void *const data[ARRAYS] = {[ARRAY_X] = (void *)x,
+				    [ARRAY_WEIGHTS] = weights,
+				    [ARRAY_BIAS] = bias,
+				    [ARRAY_Y] = (void *)dy};
+
+	if (count)
+		return layer_run(layer, MATH_BACK_WEIGHTS, count, data, error);
+	memset(weights, 0, (size_t)options->out * (size_t)options->in * window * sizeof(*weights));
+	if (options->bias)
+		memset(bias, 0, (size_t)options->out * sizeof(*bias));
+	return 0;
+}
+
+/* --- The module ---------------------------------------------------------------------------- */
 
 /*
  * Whether a usual convolution has native instructions in all passes. bf16 without them is f32
  * arithmetic with conversions: slower than f32.
  */
-static bool native(enum ddp_type type, struct plan_offer *offer)
+static bool native(enum ddp_type type, struct primitive_offer *offer)
 {
-	struct plan_options options = {.layer = {.height = 16,
-						 .width = 16,
-						 .in = 64,
-						 .out = 64,
-						 .size = 3,
-						 .stride = 1,
-						 .pad = 1,
-						 .type = type,
-						 .batch = 8,
-						 .threads = 1},
-				       .count = 8,
-				       .weights = LAYOUT_ANY};
+	struct primitive_options options = {.layer = {.height = 16,
+						      .width = 16,
+						      .in = 64,
+						      .out = 64,
+						      .size = 3,
+						      .stride = 1,
+						      .pad = 1,
+						      .type = type,
+						      .batch = 8,
+						      .threads = 1},
+					    .count = 8,
+					    .any_weights = true};
 
 	for (int pass = 0; pass < MATH_PASSES; pass++) {
 		options.pass = (enum math_pass)pass;
-		if (plan_probe(&options, offer, NULL))
+		if (primitive_probe(&options, offer, NULL))
 			return false;
 		if (type == DDP_BF16 && !strstr(offer->name, "avx512_core_bf16") &&
 		    !strstr(offer->name, "amx"))
@@ -57,86 +635,23 @@ static bool native(enum ddp_type type, struct plan_offer *offer)
 	return true;
 }
 
-static bool onednn_has(enum ddp_type type, struct ddp_error *error)
+static bool has_type(enum ddp_type type, struct ddp_error *error)
 {
-	struct plan_offer offer = {.name = "no implementation"};
+	struct primitive_offer offer = {.name = "no implementation"};
 
 	if (type != DDP_F32 && type != DDP_BF16) {
 		ddp_error_set(error, DDP_ERR_UNSUPPORTED,
 			      "%s does not train in %s on a CPU; take bf16 or f32",
-			      onednn_describe(), ddp_type_name((uint32_t)type));
+			      primitive_library(), ddp_type_name((uint32_t)type));
 		return false;
 	}
 	if (native(type, &offer))
 		return true;
 	ddp_error_set(error, DDP_ERR_UNSUPPORTED,
 		      "this CPU has no instructions for %s that %s uses (it takes \"%s\")%s",
-		      type == DDP_F32 ? "f32" : "bf16", onednn_describe(), offer.name,
+		      type == DDP_F32 ? "f32" : "bf16", primitive_library(), offer.name,
 		      type == DDP_F32 ? "" : "; take f32");
 	return false;
-}
-
-static int onednn_algorithms(const struct math_layer *layer, enum math_pass pass)
-{
-	return layer->passes[pass].variant_count;
-}
-
-static const char *onednn_algorithm(const struct math_layer *layer, enum math_pass pass, int number)
-{
-	return layer->passes[pass].variants[number].name;
-}
-
-static int onednn_load(struct math_layer *layer, const float *weights, const float *bias,
-		       struct ddp_error *error)
-{
-	if (!weights || (layer->options.bias && !bias))
-		return ddp_error_set(error, DDP_ERR_ARGUMENT, "a layer is loaded without its %s",
-				     weights ? "bias" : "weights");
-	weights_load(&layer->weights, weights);
-	layer->bias = bias;
-	return 0;
-}
-
-static int onednn_forward(struct math_layer *layer, size_t count, const void *x, void *y,
-			  struct ddp_error *error)
-{
-	void *const data[PLAN_SLOTS] = {
-		[PLAN_X] = (void *)x, [PLAN_BIAS] = (void *)layer->bias, [PLAN_Y] = y};
-
-	return count ? layer_run(layer, MATH_FORWARD, count, data, error) : 0;
-}
-
-static int onednn_back_data(struct math_layer *layer, size_t count, const void *dy, void *dx,
-			    struct ddp_error *error)
-{
-	void *const data[PLAN_SLOTS] = {[PLAN_X] = dx, [PLAN_Y] = (void *)dy};
-
-	if (layer->options.first)
-		return ddp_error_set(error, DDP_ERR_STATE,
-				     "the first layer has no gradient of what it reads");
-	return count ? layer_run(layer, MATH_BACK_DATA, count, data, error) : 0;
-}
-
-static size_t weight_count(const struct math_options *options)
-{
-	return (size_t)options->out * (size_t)options->in * (size_t)options->size *
-	       (size_t)options->size;
-}
-
-static int onednn_back_weights(struct math_layer *layer, size_t count, const void *x,
-			       const void *dy, float *weights, float *bias, struct ddp_error *error)
-{
-	void *const data[PLAN_SLOTS] = {[PLAN_X] = (void *)x,
-					[PLAN_WEIGHTS] = weights,
-					[PLAN_BIAS] = bias,
-					[PLAN_Y] = (void *)dy};
-
-	if (count)
-		return layer_run(layer, MATH_BACK_WEIGHTS, count, data, error);
-	memset(weights, 0, weight_count(&layer->options) * sizeof(*weights));
-	if (layer->options.bias)
-		memset(bias, 0, (size_t)layer->options.out * sizeof(*bias));
-	return 0;
 }
 
 __attribute__((visibility("default"))) extern const struct math ddp_module;
@@ -147,15 +662,15 @@ const struct math ddp_module = {
 		 .kind = "math",
 		 .name = "onednn",
 		 .release = PACKAGE_VERSION},
-	.describe = onednn_describe,
-	.has = onednn_has,
+	.describe = primitive_library,
+	.has = has_type,
 	.create = layer_create,
-	.algorithms = onednn_algorithms,
-	.algorithm = onednn_algorithm,
+	.algorithms = layer_algorithms,
+	.algorithm = layer_algorithm,
 	.choose = layer_choose,
-	.load = onednn_load,
-	.forward = onednn_forward,
-	.back_data = onednn_back_data,
-	.back_weights = onednn_back_weights,
+	.load = layer_load,
+	.forward = layer_forward,
+	.back_data = layer_back_data,
+	.back_weights = layer_back_weights,
 	.destroy = layer_destroy,
 };
