@@ -54,7 +54,6 @@ struct ddp {
 	bool lost;	   /* an error of the group "peer" happened */
 
 	char ticket[DDP_GROUP_TICKET];	    /* of the group's memory */
-	char heard[DDP_ERROR_SIZE];	    /* what the store said of an abort */
 	char rank_name[DDP_HOST_NAME + 32]; /* ddp_rank_name() */
 
 	struct ddp_kept *kept; /* memory that callers were given, until ddp_destroy() */

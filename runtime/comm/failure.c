@@ -35,7 +35,7 @@ static void tell_all(struct ddp *ddp, int status, const char *text)
 		ddp_group_abort(ddp->group, status, text);
 	tell_column(ddp, text);
 	if (ddp->store)
-		ddp->store->method->abort(ddp->store, text);
+		ddp_store_abort(ddp->store, text);
 }
 
 /* Before the first collective there is nothing to record. */

@@ -48,6 +48,7 @@ int ddp_look_around(void *owner, struct ddp_error *error)
 {
 	struct ddp *ddp = owner;
 	uint64_t now = ddp_now();
+	const char *heard;
 	int status = 0;
 
 	/* Another group that asks who is still there gets its answer, wherever this rank waits. */
@@ -61,9 +62,8 @@ int ddp_look_around(void *owner, struct ddp_error *error)
 	if (status < 0 || !ddp->store || now - ddp->looked < ABORT_PERIOD)
 		return status;
 	ddp->looked = now;
-	if (!ddp->store->method->aborted(ddp->store, ddp->heard, sizeof(ddp->heard)))
-		return 0;
-	return ddp_error_set(error, DDP_ERR_ABORTED, "%s", ddp->heard);
+	heard = ddp_store_aborted(ddp->store);
+	return heard ? ddp_error_set(error, DDP_ERR_ABORTED, "%s", heard) : 0;
 }
 
 /* --- What each rank tells ---------------------------------------------------------------- */
@@ -121,32 +121,31 @@ static int open_engine(struct ddp *ddp)
 /* Put card, ticket of the group's memory and address of the engine, then meet the others. */
 static int exchange(struct ddp *ddp, const struct ddp_watch *watch)
 {
-	const struct ddp_store_method *method = ddp->store->method;
 	struct ddp_card card = own_card(ddp);
 	const void *address;
 	size_t size;
 	int status;
 
-	status = method->put(ddp->store, KEY_CARD, &card, sizeof(card), &ddp->error);
+	status = ddp_store_put(ddp->store, KEY_CARD, &card, sizeof(card), &ddp->error);
 	if (status == 0 && leads(ddp))
-		status = method->put(ddp->store, KEY_TICKET, ddp->ticket, sizeof(ddp->ticket),
-				     &ddp->error);
+		status = ddp_store_put(ddp->store, KEY_TICKET, ddp->ticket, sizeof(ddp->ticket),
+				       &ddp->error);
 	if (status == 0 && needs_engine(ddp)) {
 		status = open_engine(ddp);
 		if (status == 0)
 			status = ddp->engine->address(ddp->host, &address, &size, &ddp->error);
 		if (status == 0)
-			status = method->put(ddp->store, KEY_ADDRESS, address, size, &ddp->error);
+			status = ddp_store_put(ddp->store, KEY_ADDRESS, address, size, &ddp->error);
 	}
 	if (status == 0)
-		status = method->fence(ddp->store, watch, &ddp->error);
+		status = ddp_store_fence(ddp->store, watch, &ddp->error);
 	return status;
 }
 
 static int get_card(struct ddp *ddp, int rank, struct ddp_card *card)
 {
 	size_t size = sizeof(*card);
-	int status = ddp->store->method->get(ddp->store, rank, KEY_CARD, card, &size, &ddp->error);
+	int status = ddp_store_get(ddp->store, rank, KEY_CARD, card, &size, &ddp->error);
 
 	if (status == 0 && size != sizeof(*card))
 		status = ddp_error_set(&ddp->error, DDP_ERR_MISMATCH,
@@ -230,8 +229,7 @@ static int attach_group(struct ddp *ddp, const int *ranks)
 	size_t size = sizeof(ddp->ticket);
 	int status;
 
-	status = ddp->store->method->get(ddp->store, ranks[0], KEY_TICKET, ddp->ticket, &size,
-					 &ddp->error);
+	status = ddp_store_get(ddp->store, ranks[0], KEY_TICKET, ddp->ticket, &size, &ddp->error);
 	if (status < 0)
 		return status;
 	group_options(ddp, ranks, &options);
@@ -320,8 +318,7 @@ out:
 static int connect_peer(struct ddp *ddp, int rank, uint8_t *address)
 {
 	size_t size = DDP_HOST_ADDRESS;
-	int status =
-		ddp->store->method->get(ddp->store, rank, KEY_ADDRESS, address, &size, &ddp->error);
+	int status = ddp_store_get(ddp->store, rank, KEY_ADDRESS, address, &size, &ddp->error);
 
 	if (status == 0)
 		status = ddp->engine->connect(ddp->host, rank, address, size, &ddp->error);

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <dirent.h>
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,14 +15,19 @@
 #include <unistd.h>
 
 #include "attempt.h"
+#include "base/checksum.h"
 #include "base/file.h"
+#include "base/watch.h"
 
 enum {
 	DIGITS = 16, /* of an attempt */
 	TRIES = 20,  /* to make what others remove */
 	DAY = 24 * 60 * 60,
-	AHEAD = 8192, /* read at once: a rank that asks for its neighbours reads them together */
+	AHEAD = 8192, /* bytes of a table that are read at once */
 };
+
+/* Nanoseconds by which the clocks of processes and of files go on, at most. */
+#define CLOCK_STEP 20000000
 
 /* --- Names ------------------------------------------------------------------------------ */
 
@@ -149,34 +155,23 @@ int ddp_attempts_directory(const char *directory, bool own, struct ddp_error *er
 	return status;
 }
 
-/* The entry of [attempt], a new one where it has none; NULL when there are too many. */
-static struct ddp_attempt *add(struct ddp_attempts *list, uint64_t attempt)
-{
-	struct ddp_attempt *entry;
-
-	for (int i = 0; i < list->count; i++)
-		if (list->attempts[i].number == attempt)
-			return &list->attempts[i];
-	if (list->count == DDP_ATTEMPTS)
-		return NULL;
-	entry = &list->attempts[list->count++];
-	*entry = (struct ddp_attempt){.number = attempt, .table = -1};
-	return entry;
-}
-
 static void note(struct ddp_attempts *list, const char *name)
 {
-	struct ddp_attempt *entry;
-	enum ddp_name kind;
+	struct ddp_attempt *entry = list->attempts;
 	uint64_t attempt = 0;
 	uint32_t fence = 0;
+	enum ddp_name kind = ddp_attempt_parse(name, &attempt, &fence);
 
-	kind = ddp_attempt_parse(name, &attempt, &fence);
 	if (kind == DDP_NAME_FOREIGN || kind == DDP_NAME_OTHER)
 		return;
-	entry = add(list, attempt);
-	if (!entry)
+	while (entry < list->attempts + list->count && entry->number != attempt)
+		entry++;
+	if (entry == list->attempts + DDP_ATTEMPTS)
 		return;
+	if (entry == list->attempts + list->count) {
+		*entry = (struct ddp_attempt){.number = attempt, .table = -1};
+		list->count++;
+	}
 	if (kind == DDP_NAME_RANKS)
 		entry->ranks = true;
 	else if (kind == DDP_NAME_ABORT)
@@ -187,26 +182,23 @@ static void note(struct ddp_attempts *list, const char *name)
 
 int ddp_attempts_list(const char *directory, struct ddp_attempts *list, struct ddp_error *error)
 {
+	DIR *dir = opendir(directory);
 	struct dirent *entry;
-	int status = 0;
-	DIR *dir;
+	int number = errno;
 
 	list->count = 0;
-	dir = opendir(directory);
-	if (!dir && (errno == ENOENT || errno == ESTALE))
+	if (dir) {
+		for (errno = 0; (entry = readdir(dir)); errno = 0)
+			note(list, entry->d_name);
+		number = errno;
+		closedir(dir);
+	}
+	if (number == 0)
+		return 0;
+	if (number == ENOENT || number == ESTALE)
 		return 1;
-	if (!dir)
-		return ddp_error_errno(error, DDP_ERR_FILE, "cannot list the rendezvous %s",
-				       directory);
-	for (errno = 0; (entry = readdir(dir)); errno = 0)
-		note(list, entry->d_name);
-	if (errno == ENOENT || errno == ESTALE)
-		status = 1;
-	else if (errno != 0)
-		status = ddp_error_errno(error, DDP_ERR_FILE, "cannot list the rendezvous %s",
-					 directory);
-	closedir(dir);
-	return status;
+	errno = number;
+	return ddp_error_errno(error, DDP_ERR_FILE, "cannot list the rendezvous %s", directory);
 }
 
 const struct ddp_attempt *ddp_attempts_find(const struct ddp_attempts *list, uint64_t attempt)
@@ -215,6 +207,181 @@ const struct ddp_attempt *ddp_attempts_find(const struct ddp_attempts *list, uin
 		if (list->attempts[i].number == attempt)
 			return &list->attempts[i];
 	return NULL;
+}
+
+/* --- The files of an attempt ------------------------------------------------------------ */
+
+/*
+ * Write [record] as one of [kind] with [body]. Returns 0, or DDP_ERR_FILE with errno.
+ *
+ * It is not synced. Closing a file is what shows it to other nodes (NFS), and says that the disk
+ * is full; none need survive a power failure, and a torn one is refused by its checksum.
+ * Thousands of syncs at once would be all that a file system does: with them 64 ranks on ext4
+ * needed three times as long to meet.
+ */
+static int write_record(const char *path, struct ddp_record record, enum ddp_record_kind kind,
+			const void *body, size_t size, struct ddp_error *error)
+{
+	uint8_t head[DDP_RECORD_HEAD];
+	struct iovec parts[2] = {{head, sizeof(head)}, {(void *)(uintptr_t)body, size}};
+
+	record.kind = kind;
+	ddp_record_seal(&record, body, size);
+	ddp_record_encode(&record, head);
+	return ddp_file_write(path, parts, 2, 0, false, error);
+}
+
+int ddp_attempt_begin(const char *directory, const struct ddp_record *mine, struct ddp_error *error)
+{
+	char fresh[PATH_MAX], path[PATH_MAX];
+	int status, number;
+
+	ddp_attempt_path(fresh, directory, mine->attempt, ".new");
+	if (mkdir(fresh, 0700) < 0)
+		return ddp_error_errno(error, DDP_ERR_FILE, "cannot make %s", fresh);
+	ddp_attempt_path(path, directory, mine->attempt, ".new/hello");
+	status = write_record(path, *mine, DDP_RECORD_OF_HELLO, NULL, 0, error);
+	if (status < 0) {
+		number = errno;
+		(void)rmdir(fresh);
+		errno = number;
+		return status;
+	}
+	ddp_attempt_path(path, directory, mine->attempt, ".ranks");
+	if (rename(fresh, path) < 0)
+		return ddp_error_errno(error, DDP_ERR_FILE, "cannot rename %s to %s", fresh, path);
+	return 0;
+}
+
+int ddp_attempt_hello(const char *directory, uint64_t attempt, struct ddp_record *hello)
+{
+	char path[PATH_MAX];
+	size_t size;
+	char *data;
+	int status;
+
+	ddp_attempt_path(path, directory, attempt, ".ranks/hello");
+	status = ddp_file_read(path, DDP_RECORD_HEAD, &data, &size, NULL);
+	if (status == 0)
+		status = ddp_record_decode(hello, data, size, path, NULL);
+	free(data);
+	if (status == 0 && (hello->kind != DDP_RECORD_OF_HELLO || hello->attempt != attempt))
+		return DDP_ERR_FORMAT;
+	return status;
+}
+
+int ddp_attempt_deliver(const char *directory, const struct ddp_record *mine, const void *body,
+			size_t size, struct ddp_error *error)
+{
+	char path[PATH_MAX];
+	int status;
+
+	ddp_attempt_path(path, directory, mine->attempt, ".ranks/%u.%u", mine->fence, mine->rank);
+	status = write_record(path, *mine, DDP_RECORD_OF_RANK, body, size, error);
+	if (status == 0 || (errno != ENOENT && errno != ESTALE))
+		return status;
+	ddp_error_clear(error);
+	return 1;
+}
+
+void ddp_attempt_abort(const char *directory, const struct ddp_record *mine, const char *text)
+{
+	char file[PATH_MAX], path[PATH_MAX];
+	int fd;
+
+	ddp_attempt_path(path, directory, mine->attempt, ".abort");
+	ddp_attempt_path(file, directory, mine->attempt, ".abort.%u", mine->rank);
+	if (write_record(file, *mine, DDP_RECORD_OF_ABORT, text, strlen(text), NULL) == 0) {
+		if (link(file, path) < 0 && errno != EEXIST && access(path, F_OK) < 0)
+			(void)rename(file, path); /* a file system without links */
+		(void)unlink(file);
+		return;
+	}
+	/* A full disk may still have room for a name. */
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		close(fd);
+}
+
+void ddp_attempt_read_abort(const char *directory, uint64_t attempt, char text[DDP_ERROR_SIZE])
+{
+	struct ddp_record record;
+	char path[PATH_MAX];
+	size_t size;
+	char *data;
+	int status;
+
+	ddp_attempt_path(path, directory, attempt, ".abort");
+	status = ddp_file_read(path, DDP_RECORD_HEAD + DDP_ERROR_SIZE * 4, &data, &size, NULL);
+	if (status > 0)
+		return;
+	if (status == 0 && ddp_record_read(&record, data, size, path, NULL) == 0)
+		snprintf(text, DDP_ERROR_SIZE, "rank %u on %s: %.900s", record.rank, record.host,
+			 data + DDP_RECORD_HEAD);
+	else
+		snprintf(text, DDP_ERROR_SIZE,
+			 "a rank gave up and could not write why in %.900s; is the disk full?",
+			 path);
+	free(data);
+}
+
+/* --- How old an attempt is --------------------------------------------------------------- */
+
+/* When this process began, in nanoseconds since boot; 0 where that is not known. */
+static uint64_t process_began(void)
+{
+	unsigned long long began = 0;
+	long ticks = sysconf(_SC_CLK_TCK);
+	char line[1024] = "";
+	const char *end;
+	FILE *file = fopen("/proc/self/stat", "re");
+
+	if (!file || ticks <= 0)
+		return 0;
+	/* The command's name may hold anything; what follows its last ')' is regular. */
+	end = fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
+	fclose(file);
+	if (!end || sscanf(end + 1,
+			   " %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+			   "%*s %*s %llu",
+			   &began) != 1)
+		return 0;
+	return began * (1000000000u / (uint64_t)ticks);
+}
+
+/* For how long at least this process is what it is: a rank that looks for its world. */
+static int64_t age(uint64_t left)
+{
+	uint64_t began = process_began(), whole, since;
+	struct timespec now;
+
+	if (began == 0 || clock_gettime(CLOCK_BOOTTIME, &now) < 0)
+		return 0;
+	whole = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - began;
+	since = left ? ddp_now() - left : whole;
+	return (int64_t)(since < whole ? since : whole) - CLOCK_STEP;
+}
+
+static int64_t modified(const struct stat *info)
+{
+	return (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
+}
+
+bool ddp_attempt_is_younger(const char *directory, uint64_t attempt, uint64_t process,
+			    uint64_t left)
+{
+	char path[PATH_MAX];
+	struct stat hello, now;
+	bool known;
+
+	if (stat(ddp_attempt_path(path, directory, attempt, ".ranks/hello"), &hello) < 0)
+		return false;
+	ddp_attempt_path(path, directory, process, ".now");
+	known = ddp_file_write(path, NULL, 0, 0, false, NULL) == 0 && stat(path, &now) == 0;
+	(void)unlink(path);
+	/* A file system that keeps whole seconds cannot tell. */
+	known = known && (now.st_mtim.tv_nsec != 0 || hello.st_mtim.tv_nsec != 0);
+	return known && modified(&now) - modified(&hello) < age(left);
 }
 
 /* --- Removing --------------------------------------------------------------------------- */
@@ -290,6 +457,57 @@ void ddp_attempts_leave(const char *directory, bool own, uint64_t attempt, uint3
 		(void)rmdir(path);
 }
 
+/* --- Tables: writing -------------------------------------------------------------------- */
+
+/* Where a rank's record, head and body, is in the table's file; little endian there. */
+struct entry {
+	uint64_t offset;
+	uint32_t size, check;
+};
+
+_Static_assert(sizeof(struct entry) == 16, "an entry has no holes");
+
+/* An entry of another attempt, or at another rank's place, has another checksum. */
+static uint32_t check_entry(const struct entry *entry, uint64_t attempt, uint32_t rank)
+{
+	uint64_t number = htole64(attempt);
+	uint32_t place = htole32(rank), check;
+
+	check = ddp_crc32c(0, &number, sizeof(number));
+	check = ddp_crc32c(check, &place, sizeof(place));
+	return htole32(ddp_crc32c(check, entry, offsetof(struct entry, check)));
+}
+
+uint8_t *ddp_table_encode(const struct ddp_record *head, const struct iovec *records, size_t *size)
+{
+	size_t used = DDP_RECORD_HEAD + (size_t)head->size * sizeof(struct entry);
+	struct ddp_record own = *head;
+	uint8_t *table;
+
+	*size = used;
+	for (uint32_t rank = 0; rank < head->size; rank++)
+		*size += records[rank].iov_len;
+	table = malloc(*size);
+	if (!table)
+		return NULL;
+	own.kind = DDP_RECORD_OF_ALL;
+	own.length = *size - DDP_RECORD_HEAD;
+	own.check = 0;
+	ddp_record_encode(&own, table);
+	for (uint32_t rank = 0; rank < head->size; rank++) {
+		size_t more = records[rank].iov_len;
+		struct entry entry = {htole64(used), htole32((uint32_t)more), 0};
+
+		entry.check = check_entry(&entry, head->attempt, rank);
+		memcpy(table + DDP_RECORD_HEAD + rank * sizeof(entry), &entry, sizeof(entry));
+		memcpy(table + used, records[rank].iov_base, more);
+		used += more;
+	}
+	return table;
+}
+
+/* --- Tables: reading -------------------------------------------------------------------- */
+
 /* A piece of the file in memory. */
 struct window {
 	uint8_t *data;
@@ -302,40 +520,8 @@ struct ddp_table {
 	char *path;
 	uint64_t size; /* of the file */
 	struct ddp_record head;
-	struct window index, records;
+	struct window entries, records;
 };
-
-/* --- The table: writing ---------------------------------------------------------------------------- */
-
-int ddp_table_write(const char *path, const struct ddp_record *head, const struct ddp_index *index,
-		    const uint8_t *records, size_t size, struct ddp_error *error)
-{
-	size_t used = DDP_RECORD_HEAD + (size_t)head->size * DDP_INDEX_ENTRY;
-	uint8_t *file = malloc(used + size);
-	struct ddp_record own = *head;
-	struct iovec part = {file, used + size};
-	int status;
-
-	if (!file)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %s", path);
-	own.kind = DDP_RECORD_OF_ALL;
-	own.length = used + size - DDP_RECORD_HEAD;
-	own.check = 0;
-	ddp_record_encode(&own, file);
-	for (uint32_t rank = 0; rank < head->size; rank++) {
-		const struct ddp_index entry = {used, index[rank].size};
-
-		ddp_index_encode(&entry, head->attempt, rank,
-				 file + DDP_RECORD_HEAD + (size_t)rank * DDP_INDEX_ENTRY);
-		memcpy(file + used, records + index[rank].offset, index[rank].size);
-		used += index[rank].size;
-	}
-	status = ddp_file_write(path, &part, 1, 0, DDP_ATTEMPT_SYNC, error);
-	free(file);
-	return status;
-}
-
-/* --- The table: reading ---------------------------------------------------------------------------- */
 
 /* Returns 0, or DDP_ERR_x. */
 static int read_at(struct ddp_table *table, uint8_t *data, size_t size, uint64_t offset,
@@ -359,14 +545,17 @@ static int read_at(struct ddp_table *table, uint8_t *data, size_t size, uint64_t
 	return 0;
 }
 
-/* Have [size] bytes from [offset] on, which lie within the file, in [window]. */
+/*
+ * Have [size] bytes from [offset] on, which lie within the file, in [window]. More are read than
+ * that: a rank that asks for its neighbours reads them together.
+ */
 static int fetch(struct ddp_table *table, struct window *window, uint64_t offset, size_t size,
 		 const uint8_t **data, struct ddp_error *error)
 {
-	size_t want = size > AHEAD ? size : AHEAD;
-	int status;
-
 	if (offset < window->offset || offset + size > window->offset + window->size) {
+		size_t want = size > AHEAD ? size : AHEAD;
+		int status;
+
 		window->size = 0;
 		if (want > table->size - offset)
 			want = (size_t)(table->size - offset);
@@ -393,36 +582,44 @@ int ddp_table_get(struct ddp_table *table, int rank, struct ddp_record *record,
 		  const uint8_t **body, struct ddp_error *error)
 {
 	const struct ddp_record *head = &table->head;
-	struct ddp_index index;
+	struct entry entry;
 	const uint8_t *data;
 	char name[96];
+	uint64_t offset;
+	uint32_t size;
 	int status;
 
 	if (rank < 0 || (uint32_t)rank >= head->size)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "rendezvous: there is no rank %d of %u", rank, head->size);
-	status = fetch(table, &table->index, DDP_RECORD_HEAD + (uint64_t)rank * DDP_INDEX_ENTRY,
-		       DDP_INDEX_ENTRY, &data, error);
-	if (status == 0)
-		status = ddp_index_decode(&index, head->attempt, (uint32_t)rank, table->size, data,
-					  table->path, error);
-	if (status == 0)
-		status = fetch(table, &table->records, index.offset, index.size, &data, error);
+	status = fetch(table, &table->entries, DDP_RECORD_HEAD + (uint64_t)rank * sizeof(entry),
+		       sizeof(entry), &data, error);
 	if (status < 0)
 		return status;
+	memcpy(&entry, data, sizeof(entry));
+	offset = le64toh(entry.offset);
+	size = le32toh(entry.size);
+	if (entry.check != check_entry(&entry, head->attempt, (uint32_t)rank))
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s: damaged, the checksum of rank %d's entry is wrong",
+				     table->path, rank);
+	if (offset > table->size || size > table->size - offset || size < DDP_RECORD_HEAD ||
+	    size > DDP_RECORD_HEAD + DDP_RECORD_BODY)
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s: the record of rank %d is not within its %llu bytes",
+				     table->path, rank, (unsigned long long)table->size);
 	snprintf(name, sizeof(name), "the record of rank %d in the table of fence %u", rank,
 		 head->fence);
-	status = ddp_record_decode(record, data, index.size, name, error);
+	status = fetch(table, &table->records, offset, size, &data, error);
 	if (status == 0)
-		status = ddp_record_whole(record, data, index.size, name, error);
+		status = ddp_record_read(record, data, size, name, error);
 	if (status < 0)
 		return status;
 	if (record->kind != DDP_RECORD_OF_RANK || record->attempt != head->attempt ||
 	    record->fence != head->fence || record->rank != (uint32_t)rank)
 		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: not what it should be",
 				     table->path);
-	if (body)
-		*body = data + DDP_RECORD_HEAD;
+	*body = data + DDP_RECORD_HEAD;
 	return 0;
 }
 
@@ -431,13 +628,14 @@ static int check_table(struct ddp_table *table, const struct ddp_record *mine,
 		       struct ddp_error *error)
 {
 	struct ddp_record *head = &table->head, own;
+	uint64_t length = table->size - DDP_RECORD_HEAD;
 	const uint8_t *data;
 	int status;
 
 	if (table->size < DDP_RECORD_HEAD)
 		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: damaged, it has %llu bytes",
 				     table->path, (unsigned long long)table->size);
-	status = fetch(table, &table->index, 0, DDP_RECORD_HEAD, &data, error);
+	status = fetch(table, &table->entries, 0, DDP_RECORD_HEAD, &data, error);
 	if (status == 0)
 		status = ddp_record_decode(head, data, DDP_RECORD_HEAD, table->path, error);
 	if (status == 0)
@@ -445,13 +643,12 @@ static int check_table(struct ddp_table *table, const struct ddp_record *mine,
 	if (status < 0)
 		return status;
 	if (head->kind != DDP_RECORD_OF_ALL || head->attempt != mine->attempt ||
-	    head->fence != mine->fence || head->rank != 0 ||
-	    table->size - DDP_RECORD_HEAD < (uint64_t)head->size * DDP_INDEX_ENTRY ||
-	    head->length != table->size - DDP_RECORD_HEAD)
+	    head->fence != mine->fence || head->rank != 0 || head->length != length ||
+	    length < (uint64_t)head->size * sizeof(struct entry))
 		return ddp_error_set(error, DDP_ERR_FORMAT,
 				     "%s: damaged, or not the table of fence %u", table->path,
 				     mine->fence);
-	status = ddp_table_get(table, (int)mine->rank, &own, NULL, error);
+	status = ddp_table_get(table, (int)mine->rank, &own, &data, error);
 	if (status == 0 && own.process != mine->process)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
 				     "two processes say that they are rank %u: %u on %s and %u on "
@@ -497,7 +694,7 @@ void ddp_table_close(struct ddp_table *table)
 		return;
 	if (table->fd >= 0)
 		close(table->fd);
-	free(table->index.data);
+	free(table->entries.data);
 	free(table->records.data);
 	free(table->path);
 	free(table);

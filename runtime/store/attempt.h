@@ -20,6 +20,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/uio.h>
 
 #include "record.h"
 
@@ -27,14 +28,6 @@ enum {
 	DDP_ATTEMPTS = 64,  /* that a listing can hold; further ones are not seen */
 	DDP_NAME_SIZE = 64, /* bytes that the longest name needs, with "/" before it */
 };
-
-/*
- * Whether files are synced before they are renamed. Closing a file is what shows it to other
- * nodes (NFS), and says that the disk is full; none need survive a power failure, and a torn one
- * is refused by its checksum. Thousands of syncs at once would be all that a file system does:
- * with them 64 ranks on ext4 needed three times as long to meet.
- */
-#define DDP_ATTEMPT_SYNC false
 
 struct ddp_attempt {
 	uint64_t number;
@@ -81,6 +74,39 @@ int ddp_attempts_list(const char *directory, struct ddp_attempts *list, struct d
 /* The entry of [attempt] in [list], NULL if there is none. */
 const struct ddp_attempt *ddp_attempts_find(const struct ddp_attempts *list, uint64_t attempt);
 
+/* --- The files of an attempt ------------------------------------------------------------ */
+
+/*
+ * Rank 0: make A.ranks with a hello in it, as [mine] says.
+ * Returns 0, or DDP_ERR_FILE with errno, ENOENT where it is worth another try.
+ */
+int ddp_attempt_begin(const char *directory, const struct ddp_record *mine,
+		      struct ddp_error *error);
+
+/* What rank 0 said when it began [attempt]. Returns 0; 1 where it is not there; DDP_ERR_x. */
+int ddp_attempt_hello(const char *directory, uint64_t attempt, struct ddp_record *hello);
+
+/*
+ * Write the record of [mine], which has attempt, fence and rank, with [body].
+ * Returns 0; 1 where the attempt is gone, or being swept; DDP_ERR_FILE.
+ */
+int ddp_attempt_deliver(const char *directory, const struct ddp_record *mine, const void *body,
+			size_t size, struct ddp_error *error);
+
+/* Give up the attempt of [mine] with [text], at best effort; the first one to do so stands. */
+void ddp_attempt_abort(const char *directory, const struct ddp_record *mine, const char *text);
+
+/* Put who gave up [attempt], and why, into [text]; nothing if that is not there after all. */
+void ddp_attempt_read_abort(const char *directory, uint64_t attempt, char text[DDP_ERROR_SIZE]);
+
+/*
+ * Whether [attempt] began, by the clock of the file system, after this process did and, unless
+ * 0, after [left] on ddp_now()'s clock: then it is the one that this process looks for, or a
+ * later one. [process] is its random number, for a file to compare with.
+ */
+bool ddp_attempt_is_younger(const char *directory, uint64_t attempt, uint64_t process,
+			    uint64_t left);
+
 /*
  * Remove what attempts left whose rank 0 did not leave in peace, and what is older than a day.
  * Attempts that rank 0 left in peace are not touched: other ranks may still be reading.
@@ -96,20 +122,19 @@ void ddp_attempts_leave(const char *directory, bool own, uint64_t attempt, uint3
 /* --- The table of a fence ---------------------------------------------------------------- */
 
 /*
- * What all ranks put before a fence, as rank 0 published it in one file.
- *
- * A rank reads the head, and then what it asks for; nobody but rank 0 handles all of it. The
- * file stays readable for those who have it open after its name is gone.
+ * What all ranks put before a fence, as rank 0 published it in one file: a head, an index with
+ * an entry for each rank, and the records of all ranks in their order. A rank reads the head,
+ * and then what it asks for; nobody but rank 0 handles all of it. The file stays readable for
+ * those who have it open after its name is gone.
  */
 struct ddp_table;
 
 /*
- * Publish as [path] the [size] bytes of [records], where [index] says which are whose, in the
- * order of ranks. [head] says rank 0, the attempt and the fence.
- * Returns 0, DDP_ERR_FILE or DDP_ERR_MEMORY.
+ * The bytes of the table of [records], one of each rank; [head] says rank 0, the attempt and
+ * the fence. Pure.
+ * Returns memory that the caller frees, with its [size]; NULL where there is none.
  */
-int ddp_table_write(const char *path, const struct ddp_record *head, const struct ddp_index *index,
-		    const uint8_t *records, size_t size, struct ddp_error *error);
+uint8_t *ddp_table_encode(const struct ddp_record *head, const struct iovec *records, size_t *size);
 
 /*
  * Open [path], which must be the table of [mine]'s attempt and fence and match it, and hold
@@ -124,7 +149,7 @@ int ddp_table_open(struct ddp_table **table, const char *path, const struct ddp_
 void ddp_table_close(struct ddp_table *table);
 
 /*
- * Read [rank]'s record, checked, and point [body] (unless NULL) to what it put, which stays
+ * Read [rank]'s record, checked, and point [body] to what it put, which stays
  * until the next call.
  * Returns 0, DDP_ERR_ARGUMENT, DDP_ERR_FILE, DDP_ERR_FORMAT or DDP_ERR_MEMORY.
  */

@@ -68,17 +68,15 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "attempt.h"
 #include "base/file.h"
+#include "store.h"
 
 enum {
 	TRIES = 20, /* to begin, while others leave */
@@ -89,9 +87,7 @@ enum {
 #define FIRST_PAUSE 200000u
 #define APART 10000u	    /* between ranks that come at once, about */
 #define RECORD_TIME 30000u  /* about what rank 0 needs for a record: before that nobody need look */
-#define CLOCK_STEP 20000000 /* by which the clocks of processes and of files go on, at most */
-#define PATIENCE \
-	200000000u /* from an attempt's end to the next one's hello, or for a lagging server */
+#define PATIENCE 200000000u /* between one attempt and the next, and for a lagging server */
 
 /* An attempt that this rank knows of. */
 struct candidate {
@@ -105,30 +101,25 @@ struct file_store {
 	const char *directory;
 	bool own;
 	bool accepted; /* there is one candidate left, and a table named this process, or we made it */
-	bool broken; /* a fence failed */
 	struct candidate candidates[DDP_ATTEMPTS];
 	int count;
-	int64_t delivered; /* the last fence for which this rank's record was written, -1: none */
-	uint64_t missed;   /* since when the directory was not there, 0: it is */
-	struct ddp_values puts;
+	int64_t delivered;	 /* the last fence for which our record was written, -1: none */
+	uint64_t missed;	 /* since when the directory was not there, 0: it is */
+	bool *here;		 /* which ranks were seen at this fence */
+	struct iovec *records;	 /* rank 0's: of each rank at this fence */
 	struct ddp_table *table; /* of the last fence */
 	char zero[96];		 /* "rank 0 on n1 (process 77)", once its hello was read */
 	char passed[160];	 /* why the last candidate that is not one to meet in is none */
-	char abort[DDP_ERROR_SIZE];
 };
+
+/* --- Waiting ---------------------------------------------------------------------------- */
 
 /* A wait that looks at things again and again, less and less often. */
 struct pause {
 	uint64_t next, longest; /* nanoseconds */
 };
 
-static struct file_store *of(struct ddp_store *base)
-{
-	return (struct file_store *)base;
-}
-
-/* --- Waiting ---------------------------------------------------------------------------- */
-
+/* The first pause is [first] nanoseconds; the longest one grows with [size], for the server. */
 static struct pause pause_start(uint64_t first, uint32_t size)
 {
 	/* All ranks together look about 20,000 times a second at most. */
@@ -137,6 +128,7 @@ static struct pause pause_start(uint64_t first, uint32_t size)
 	return (struct pause){first < longest ? first : longest, longest};
 }
 
+/* Ask [watch], then sleep. Returns what ddp_watch_check() says. */
 static int pause_for(struct pause *pause, const struct ddp_watch *watch, struct ddp_error *error)
 {
 	uint64_t left = pause->next;
@@ -144,240 +136,147 @@ static int pause_for(struct pause *pause, const struct ddp_watch *watch, struct 
 	pause->next += pause->next / 2;
 	if (pause->next > pause->longest)
 		pause->next = pause->longest;
-	for (;;) {
+	while (left > 0) {
 		uint64_t piece = left < DDP_WATCH_PERIOD ? left : DDP_WATCH_PERIOD;
 		int status = ddp_watch_check(watch, error);
 
-		if (status < 0 || left == 0)
+		if (status < 0)
 			return status;
 		ddp_watch_sleep(watch, piece);
 		left -= piece;
-		if (left == 0)
-			return 0;
 	}
+	return 0;
 }
 
 /* --- Giving up -------------------------------------------------------------------------- */
 
-/* Make [path] a name of [file] unless it is there. The first one to do so stands. */
-static void link_first(const char *file, const char *path)
-{
-	if (link(file, path) < 0 && errno != EEXIST && access(path, F_OK) < 0)
-		(void)rename(file, path); /* a file system without links */
-}
-
-static void give_up(const struct file_store *store, uint64_t attempt, const char *text)
-{
-	char file[PATH_MAX], path[PATH_MAX];
-	struct ddp_record record = store->mine;
-	uint8_t head[DDP_RECORD_HEAD];
-	struct iovec parts[2] = {{head, sizeof(head)}, {(void *)(uintptr_t)text, strlen(text)}};
-	int fd;
-
-	record.kind = DDP_RECORD_OF_ABORT;
-	record.attempt = attempt;
-	ddp_record_seal(&record, text, strlen(text));
-	ddp_record_encode(&record, head);
-	ddp_attempt_path(path, store->directory, attempt, ".abort");
-	ddp_attempt_path(file, store->directory, attempt, ".abort.%u", record.rank);
-	if (ddp_file_write(file, parts, 2, 0, DDP_ATTEMPT_SYNC, NULL) == 0) {
-		link_first(file, path);
-		(void)unlink(file);
-		return;
-	}
-	/* A full disk may still have room for a name. */
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd >= 0)
-		close(fd);
-}
-
 static void file_abort(struct ddp_store *base, const char *text)
 {
-	struct file_store *store = of(base);
+	const struct file_store *store = (struct file_store *)base;
+	struct ddp_record mine = store->mine;
 
-	for (int i = 0; i < store->count; i++)
+	for (int i = 0; i < store->count; i++) {
+		mine.attempt = store->candidates[i].attempt;
 		if (store->candidates[i].joined)
-			give_up(store, store->candidates[i].attempt, text);
+			ddp_attempt_abort(store->directory, &mine, text);
+	}
 }
 
-/* Returns 1 with the text in store->abort, 0 where the file is not there after all. */
-static int read_abort(struct file_store *store, uint64_t attempt)
-{
-	struct ddp_record record;
-	char path[PATH_MAX];
-	size_t size;
-	char *data;
-	int status;
-
-	ddp_attempt_path(path, store->directory, attempt, ".abort");
-	status = ddp_file_read(path, DDP_RECORD_HEAD + DDP_ERROR_SIZE * 4, &data, &size, NULL);
-	if (status > 0)
-		return 0;
-	if (status == 0 && ddp_record_decode(&record, data, size, path, NULL) == 0 &&
-	    ddp_record_whole(&record, data, size, path, NULL) == 0)
-		snprintf(store->abort, sizeof(store->abort), "rank %u on %s: %.900s", record.rank,
-			 record.host, data + DDP_RECORD_HEAD);
-	else
-		snprintf(store->abort, sizeof(store->abort),
-			 "a rank gave up and could not write why in %.900s; is the disk full?",
-			 path);
-	free(data);
-	return 1;
-}
-
+/*
+ * Whether one of the candidates that [list] has was given up.
+ * Returns 0, or DDP_ERR_ABORTED with who and why.
+ */
 static int check_aborted(struct file_store *store, const struct ddp_attempts *list,
 			 struct ddp_error *error)
 {
-	for (int i = 0; i < store->count && !*store->abort; i++) {
+	char *text = store->base.abort;
+
+	for (int i = 0; i < store->count && !*text; i++) {
 		const struct candidate *candidate = &store->candidates[i];
 		const struct ddp_attempt *entry = ddp_attempts_find(list, candidate->attempt);
 
 		if (candidate->joined && entry && entry->aborted)
-			(void)read_abort(store, candidate->attempt);
+			ddp_attempt_read_abort(store->directory, candidate->attempt, text);
 	}
-	return *store->abort ? ddp_error_set(error, DDP_ERR_ABORTED, "%s", store->abort) : 0;
+	return *text ? ddp_error_set(error, DDP_ERR_ABORTED, "%s", text) : 0;
 }
 
-static int file_aborted(struct ddp_store *base, char *text, size_t size)
+static void file_look(struct ddp_store *base)
 {
-	struct file_store *store = of(base);
+	struct file_store *store = (struct file_store *)base;
 	struct ddp_attempts list;
 
-	if (!*store->abort && store->count > 0 &&
-	    ddp_attempts_list(store->directory, &list, NULL) == 0)
+	if (store->count > 0 && ddp_attempts_list(store->directory, &list, NULL) == 0)
 		(void)check_aborted(store, &list, NULL);
-	if (!*store->abort)
-		return 0;
-	if (size > 0)
-		snprintf(text, size, "%s", store->abort);
-	return 1;
 }
 
-/* --- Who is late ------------------------------------------------------------------------ */
+/* --- Who is late, what is gone ------------------------------------------------------------ */
 
-static int list_present(const struct file_store *store, uint64_t attempt, uint32_t fence,
-			bool *here)
+/* Note in store->here who has a file for this fence. Returns 0, or -1 if that cannot be seen. */
+static int list_here(struct file_store *store, uint64_t attempt)
 {
 	struct dirent *entry;
 	char path[PATH_MAX];
-	uint32_t at, rank;
-	DIR *dir;
+	uint32_t fence, rank;
+	DIR *dir = opendir(ddp_attempt_path(path, store->directory, attempt, ".ranks"));
 
-	dir = opendir(ddp_attempt_path(path, store->directory, attempt, ".ranks"));
 	if (!dir)
 		return -1;
 	while ((entry = readdir(dir))) {
 		if (strcmp(entry->d_name, "hello") == 0)
-			here[0] = true;
-		else if (ddp_attempt_parse_rank(entry->d_name, &at, &rank) && at == fence &&
-			 rank < store->mine.size)
-			here[rank] = true;
+			store->here[0] = true;
+		else if (ddp_attempt_parse_rank(entry->d_name, &fence, &rank) &&
+			 fence == store->mine.fence && rank < store->mine.size)
+			store->here[rank] = true;
 	}
 	closedir(dir);
 	return 0;
 }
 
-/* " on n2" where the last fence told it, else "". */
-static void add_node(const struct file_store *store, uint32_t rank, char *text, size_t size)
+/*
+ * "2 of 8 ranks did not arrive in 30 s: ranks 3, 7", with their nodes where the last fence told
+ * them; "" where all are here.
+ */
+static void name_late(const struct file_store *store, double limit, char *text, size_t room)
 {
-	struct ddp_record record;
-
-	*text = '\0';
-	if (store->table && ddp_table_get(store->table, (int)rank, &record, NULL, NULL) == 0)
-		snprintf(text, size, " on %s", record.host);
-}
-
-/* "2 of 8 ranks did not arrive in 30 s: ranks 3, 7"; "" where all are [here]. */
-static void name_late(const struct file_store *store, const bool *here, double limit, char *text,
-		      size_t size)
-{
-	uint32_t late = 0, named = 0;
+	uint32_t size = store->mine.size, late = 0, named = 0;
 	size_t used;
 
-	for (uint32_t rank = 0; rank < store->mine.size; rank++)
-		late += !here[rank];
+	for (uint32_t rank = 0; rank < size; rank++)
+		late += !store->here[rank];
 	*text = '\0';
 	if (late == 0)
 		return;
-	used = (size_t)snprintf(text, size, "%u of %u ranks did not arrive in %g s: rank%s", late,
-				store->mine.size, limit, late > 1 ? "s" : "");
-	for (uint32_t rank = 0; rank < store->mine.size && named < NAMED; rank++) {
-		char node[80];
+	used = (size_t)snprintf(text, room, "%u of %u ranks did not arrive in %g s: rank%s", late,
+				size, limit, late > 1 ? "s" : "");
+	for (uint32_t rank = 0; rank < size && named < NAMED && used + 100 <= room; rank++) {
+		struct ddp_record record;
+		const uint8_t *body;
 
-		if (here[rank])
+		if (store->here[rank])
 			continue;
-		add_node(store, rank, node, sizeof(node));
-		if (used + 100 > size)
-			break;
-		used += (size_t)snprintf(text + used, size - used, "%s %u%s", named ? "," : "",
-					 rank, node);
+		used += (size_t)snprintf(text + used, room - used, "%s %u", named ? "," : "", rank);
+		if (store->table &&
+		    ddp_table_get(store->table, (int)rank, &record, &body, NULL) == 0)
+			used += (size_t)snprintf(text + used, room - used, " on %s", record.host);
 		named++;
 	}
 	if (named < late)
-		snprintf(text + used, size - used, " and %u more", late - named);
+		snprintf(text + used, room - used, " and %u more", late - named);
 }
 
-/* The one to look at: where a fence succeeded, else the last one that this rank joined. */
-static const struct candidate *present_attempt(const struct file_store *store)
+/* Say in [error] that the time is over, and for whom. Returns DDP_ERR_TIMEOUT. */
+static int say_late(struct file_store *store, double limit, struct ddp_error *error)
 {
-	for (int i = store->count - 1; i >= 0; i--)
+	const struct candidate *last = NULL; /* that this rank joined */
+	char late[DDP_ERROR_SIZE / 2] = "";
+
+	for (int i = 0; i < store->count; i++)
 		if (store->candidates[i].joined)
-			return &store->candidates[i];
-	return NULL;
-}
-
-static int say_late(struct file_store *store, const bool *here, const struct ddp_watch *watch,
-		    struct ddp_error *error)
-{
-	const struct candidate *attempt = present_attempt(store);
-	const struct ddp_record *mine = &store->mine;
-	char late[DDP_ERROR_SIZE / 2];
-	bool *seen;
-
-	if (!attempt)
+			last = &store->candidates[i];
+	if (!last)
 		return ddp_error_set(error, DDP_ERR_TIMEOUT,
-				     "rank 0 did not arrive in %g s%s%s (rendezvous %.400s)",
-				     watch->limit, *store->passed ? "; " : "", store->passed,
-				     store->directory);
-	if (here) {
-		name_late(store, here, watch->limit, late, sizeof(late));
+				     "rank 0 did not arrive in %g s%s%s (rendezvous %.400s)", limit,
+				     *store->passed ? "; " : "", store->passed, store->directory);
+	if (store->mine.rank == 0 || list_here(store, last->attempt) == 0)
+		name_late(store, limit, late, sizeof(late));
+	if (store->mine.rank == 0)
 		return ddp_error_set(error, DDP_ERR_TIMEOUT, "%s (rendezvous %.400s)", late,
 				     store->directory);
-	}
-	seen = calloc(mine->size, sizeof(*seen));
-	*late = '\0';
-	if (seen && list_present(store, attempt->attempt, mine->fence, seen) == 0)
-		name_late(store, seen, watch->limit, late, sizeof(late));
-	free(seen);
 	if (*late)
 		return ddp_error_set(error, DDP_ERR_TIMEOUT,
 				     "%s; %s waits for them or is gone (rendezvous %.400s)", late,
 				     store->zero, store->directory);
 	return ddp_error_set(error, DDP_ERR_TIMEOUT,
 			     "%s did not publish what the ranks put in %g s (rendezvous %.400s)",
-			     store->zero, watch->limit, store->directory);
+			     store->zero, limit, store->directory);
 }
 
-/* --- What is gone ----------------------------------------------------------------------- */
-
-/* Whose attempt [entry] is, if it is not ours and alive. */
-static bool read_other(const struct file_store *store, const struct ddp_attempt *entry,
-		       struct ddp_record *hello)
-{
-	char path[PATH_MAX];
-	bool found = false;
-	size_t size;
-	char *data;
-
-	if (entry->number == store->mine.attempt || !entry->ranks)
-		return false;
-	ddp_attempt_path(path, store->directory, entry->number, ".ranks/hello");
-	if (ddp_file_read(path, DDP_RECORD_HEAD, &data, &size, NULL) == 0)
-		found = ddp_record_decode(hello, data, size, path, NULL) == 0;
-	free(data);
-	return found;
-}
-
+/*
+ * The attempt's directory, or all of them, was not there.
+ * Returns DDP_ERR_MISMATCH where another rank 0 took its place; else 0, as this may be a file
+ * system that lags, and DDP_ERR_FILE when it has been so for a while.
+ */
 static int check_missing(struct file_store *store, struct ddp_error *error)
 {
 	struct ddp_attempts list;
@@ -386,7 +285,8 @@ static int check_missing(struct file_store *store, struct ddp_error *error)
 	if (ddp_attempts_list(store->directory, &list, NULL) != 0)
 		list.count = 0;
 	for (int i = 0; i < list.count; i++)
-		if (read_other(store, &list.attempts[i], &hello))
+		if (list.attempts[i].ranks && list.attempts[i].number != store->mine.attempt &&
+		    ddp_attempt_hello(store->directory, list.attempts[i].number, &hello) == 0)
 			return ddp_error_set(error, DDP_ERR_MISMATCH,
 					     "another process (%u on %s) has begun as rank 0 in "
 					     "%s and removed what was there; do two jobs use it?",
@@ -400,41 +300,9 @@ static int check_missing(struct file_store *store, struct ddp_error *error)
 			     store->directory, store->mine.attempt);
 }
 
-/* --- Rank 0: begin an attempt ---------------------------------------------------------------------- */
+/* --- Rank 0: begin an attempt ------------------------------------------------------------- */
 
-/*
- * Make A.ranks with a hello in it.
- * Returns 0, or DDP_ERR_FILE with errno ENOENT where it is worth another try.
- */
-static int make_attempt(struct file_store *store, struct ddp_error *error)
-{
-	char fresh[PATH_MAX], path[PATH_MAX];
-	struct ddp_record *mine = &store->mine;
-	uint8_t head[DDP_RECORD_HEAD];
-	struct iovec part = {head, sizeof(head)};
-	int status;
-
-	ddp_attempt_path(fresh, store->directory, mine->attempt, ".new");
-	if (mkdir(fresh, 0700) < 0)
-		return ddp_error_errno(error, DDP_ERR_FILE, "cannot make %s", fresh);
-	mine->kind = DDP_RECORD_OF_HELLO;
-	ddp_record_seal(mine, NULL, 0);
-	ddp_record_encode(mine, head);
-	ddp_attempt_path(path, store->directory, mine->attempt, ".new/hello");
-	status = ddp_file_write(path, &part, 1, 0, DDP_ATTEMPT_SYNC, error);
-	if (status < 0) {
-		int number = errno;
-
-		(void)rmdir(fresh);
-		errno = number;
-		return status;
-	}
-	ddp_attempt_path(path, store->directory, mine->attempt, ".ranks");
-	if (rename(fresh, path) < 0)
-		return ddp_error_errno(error, DDP_ERR_FILE, "cannot rename %s to %s", fresh, path);
-	return 0;
-}
-
+/* Clear away and begin. Returns 0 or DDP_ERR_x. */
 static int begin(struct file_store *store, struct ddp_error *error)
 {
 	int status = DDP_ERR_FILE;
@@ -446,7 +314,7 @@ static int begin(struct file_store *store, struct ddp_error *error)
 		if (status < 0)
 			return status;
 		ddp_attempts_sweep(store->directory);
-		status = make_attempt(store, error);
+		status = ddp_attempt_begin(store->directory, &store->mine, error);
 		if (status < 0 && errno != ENOENT)
 			return status;
 	}
@@ -459,90 +327,14 @@ static int begin(struct file_store *store, struct ddp_error *error)
 	return 0;
 }
 
-/* --- Rank 0: read all records, publish the table -------------------------------------------------------------------------- */
+/* --- Rank 0: read all records, publish the table ------------------------------------------ */
 
-struct gathering {
-	struct file_store *store;
-	struct ddp_index *index; /* of each rank; size 0: not here yet */
-	bool *here;
-	uint8_t *records;
-	size_t size, room;
-	uint32_t count;
-};
-
-static int append(struct gathering *gathering, uint32_t rank, const struct iovec *parts, int count,
-		  struct ddp_error *error)
+/* Returns 1 when [rank]'s record was taken, 0 where it cannot be had yet, or DDP_ERR_x. */
+static int take(struct file_store *store, uint32_t rank, struct ddp_error *error)
 {
-	struct ddp_index *index = &gathering->index[rank];
-	size_t more = 0;
-
-	for (int i = 0; i < count; i++)
-		more += parts[i].iov_len;
-	if (more > gathering->room - gathering->size) {
-		size_t room = 2 * gathering->room + more;
-		uint8_t *records = realloc(gathering->records, room);
-
-		if (!records)
-			return ddp_error_set(error, DDP_ERR_MEMORY,
-					     "no memory to gather the records of %u ranks",
-					     gathering->store->mine.size);
-		gathering->records = records;
-		gathering->room = room;
-	}
-	*index = (struct ddp_index){gathering->size, (uint32_t)more};
-	for (int i = 0; i < count; i++) {
-		if (parts[i].iov_len > 0)
-			memcpy(gathering->records + gathering->size, parts[i].iov_base,
-			       parts[i].iov_len);
-		gathering->size += parts[i].iov_len;
-	}
-	gathering->here[rank] = true;
-	gathering->count++;
-	return 0;
-}
-
-static int append_own(struct gathering *gathering, struct ddp_error *error)
-{
-	const struct file_store *store = gathering->store;
-	struct ddp_record own = store->mine;
-	uint8_t head[DDP_RECORD_HEAD];
-	struct iovec parts[2] = {{head, sizeof(head)}, {store->puts.body, store->puts.size}};
-
-	own.kind = DDP_RECORD_OF_RANK;
-	ddp_record_seal(&own, store->puts.body, store->puts.size);
-	ddp_record_encode(&own, head);
-	return append(gathering, 0, parts, 2, error);
-}
-
-/* Whether [data] is [rank]'s record for this fence. Returns 0 or DDP_ERR_x. */
-static int check_record(const struct ddp_record *mine, uint32_t rank, const void *data, size_t size,
-			const char *path, struct ddp_error *error)
-{
-	struct ddp_record record;
-	int status = ddp_record_decode(&record, data, size, path, error);
-
-	if (status == 0)
-		status = ddp_record_match(&record, mine, error);
-	if (status == 0)
-		status = ddp_record_whole(&record, data, size, path, error);
-	if (status < 0)
-		return status;
-	if (record.kind != DDP_RECORD_OF_RANK || record.attempt != mine->attempt ||
-	    record.fence != mine->fence || record.rank != rank || rank >= mine->size ||
-	    record.length > DDP_RECORD_BODY)
-		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: not the record of rank %u at fence %u of this attempt",
-				     path, rank, mine->fence);
-	return 0;
-}
-
-/* Returns 0, also where the file cannot be had yet, or DDP_ERR_x. */
-static int take(struct gathering *gathering, uint32_t rank, struct ddp_error *error)
-{
-	const struct file_store *store = gathering->store;
 	const struct ddp_record *mine = &store->mine;
+	struct ddp_record record;
 	char path[PATH_MAX];
-	struct iovec part;
 	size_t size;
 	char *data;
 	int status;
@@ -551,24 +343,34 @@ static int take(struct gathering *gathering, uint32_t rank, struct ddp_error *er
 	status = ddp_file_read(path, DDP_RECORD_HEAD + DDP_RECORD_BODY, &data, &size, error);
 	if (status != 0)
 		return status < 0 ? status : 0;
-	status = check_record(mine, rank, data, size, path, error);
-	part = (struct iovec){data, size};
+	status = ddp_record_read(&record, data, size, path, error);
 	if (status == 0)
-		status = append(gathering, rank, &part, 1, error);
-	free(data);
-	return status;
+		status = ddp_record_match(&record, mine, error);
+	if (status == 0 &&
+	    (record.kind != DDP_RECORD_OF_RANK || record.attempt != mine->attempt ||
+	     record.fence != mine->fence || record.rank != rank || rank >= mine->size))
+		status = ddp_error_set(error, DDP_ERR_FORMAT,
+				       "%s: not the record of rank %u at fence %u of this attempt",
+				       path, rank, mine->fence);
+	if (status < 0) {
+		free(data);
+		return status;
+	}
+	store->records[rank] = (struct iovec){data, size};
+	store->here[rank] = true;
+	return 1;
 }
 
-/* A name in A.ranks. Returns 0 or DDP_ERR_x. */
-static int note_name(struct gathering *gathering, const char *name, struct ddp_error *error)
+/* A name in A.ranks. Returns 1 when a record was taken, 0, or DDP_ERR_x. */
+static int take_name(struct file_store *store, const char *name, struct ddp_error *error)
 {
-	const struct ddp_record *mine = &gathering->store->mine;
+	const struct ddp_record *mine = &store->mine;
 	uint32_t fence, rank;
 
 	if (!ddp_attempt_parse_rank(name, &fence, &rank) || rank == 0)
 		return 0;
-	if (fence == mine->fence && (rank >= mine->size || !gathering->here[rank]))
-		return take(gathering, rank, error);
+	if (fence == mine->fence && (rank >= mine->size || !store->here[rank]))
+		return take(store, rank, error);
 	/* Before a process writes for a fence, it removes its file of the one before the last. */
 	if (rank < mine->size && (uint64_t)fence + 2 < mine->fence)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
@@ -578,85 +380,79 @@ static int note_name(struct gathering *gathering, const char *name, struct ddp_e
 	return 0;
 }
 
-/* Read what is there. Returns 1 if it was not the directory, 0, or DDP_ERR_x. */
-static int look_at_ranks(struct gathering *gathering, struct ddp_error *error)
+/* Look once for what is new. Returns how many records were taken, or DDP_ERR_x. */
+static int look_for_ranks(struct file_store *store, struct ddp_error *error)
 {
-	const struct file_store *store = gathering->store;
+	struct ddp_attempts list;
 	struct dirent *entry;
 	char path[PATH_MAX];
-	int status = 0;
+	int status = ddp_attempts_list(store->directory, &list, error), taken = 0;
 	DIR *dir;
-
-	ddp_attempt_path(path, store->directory, store->mine.attempt, ".ranks");
-	dir = opendir(path);
-	if (!dir && (errno == ENOENT || errno == ESTALE))
-		return 1;
-	if (!dir)
-		return ddp_error_errno(error, DDP_ERR_FILE, "cannot list %s", path);
-	while (status == 0 && (entry = readdir(dir)))
-		if (entry->d_type == DT_REG || entry->d_type == DT_UNKNOWN)
-			status = note_name(gathering, entry->d_name, error);
-	closedir(dir);
-	return status;
-}
-
-/* Look once for what is new. Returns 0 or DDP_ERR_x. */
-static int look_at_all(struct gathering *gathering, struct ddp_error *error)
-{
-	struct file_store *store = gathering->store;
-	struct ddp_attempts list;
-	int status = ddp_attempts_list(store->directory, &list, error);
 
 	if (status == 0)
 		status = check_aborted(store, &list, error);
-	if (status == 0)
-		status = look_at_ranks(gathering, error);
-	if (status > 0)
+	if (status < 0)
+		return status;
+	ddp_attempt_path(path, store->directory, store->mine.attempt, ".ranks");
+	dir = status == 0 ? opendir(path) : NULL;
+	if (!dir && (status > 0 || errno == ENOENT || errno == ESTALE))
 		return check_missing(store, error);
+	if (!dir)
+		return ddp_error_errno(error, DDP_ERR_FILE, "cannot list %s", path);
 	store->missed = 0;
-	return status;
+	while (status >= 0 && (entry = readdir(dir)))
+		if (entry->d_type == DT_REG || entry->d_type == DT_UNKNOWN) {
+			status = take_name(store, entry->d_name, error);
+			taken += status > 0;
+		}
+	closedir(dir);
+	return status < 0 ? status : taken;
 }
 
-static int wait_for_all(struct gathering *gathering, const struct ddp_watch *watch,
-			struct ddp_error *error)
+static int wait_for_ranks(struct file_store *store, const struct ddp_watch *watch,
+			  struct ddp_error *error)
 {
-	struct file_store *store = gathering->store;
-	uint32_t size = store->mine.size;
-	struct pause pause = pause_start(FIRST_PAUSE, size);
-	int status;
+	uint32_t missing = store->mine.size - 1;
+	struct pause pause = pause_start(FIRST_PAUSE, store->mine.size);
 
 	for (;;) {
 		uint64_t began = ddp_now(), took;
-		uint32_t before = gathering->count;
+		int status = look_for_ranks(store, error);
 
-		status = look_at_all(gathering, error);
-		if (status < 0 || gathering->count == size)
+		if (status < 0)
 			return status;
+		missing -= (uint32_t)status;
+		if (missing == 0)
+			return 0;
 		took = ddp_now() - began;
 		/* A long listing is not for every moment: let some come, and rest twice as long. */
-		if (gathering->count > before)
-			pause.next = FIRST_PAUSE + (size - gathering->count) * (uint64_t)APART;
+		if (status > 0)
+			pause.next = FIRST_PAUSE + missing * (uint64_t)APART;
 		if (pause.next < 2 * took)
 			pause.next = 2 * took;
 		status = pause_for(&pause, watch, error);
 		if (status == DDP_ERR_TIMEOUT && !*error->text)
-			return say_late(store, gathering->here, watch, error);
+			return say_late(store, watch->limit, error);
 		if (status < 0)
 			return status;
 	}
 }
 
-static int publish(struct gathering *gathering, struct ddp_error *error)
+static int publish(struct file_store *store, struct ddp_error *error)
 {
-	struct file_store *store = gathering->store;
 	const struct ddp_record *mine = &store->mine;
 	struct ddp_table *table;
 	char path[PATH_MAX];
+	struct iovec part;
 	int status;
 
+	part.iov_base = ddp_table_encode(mine, store->records, &part.iov_len);
+	if (!part.iov_base)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the records of %u ranks",
+				     mine->size);
 	ddp_attempt_path(path, store->directory, mine->attempt, ".table.%u", mine->fence);
-	status = ddp_table_write(path, mine, gathering->index, gathering->records, gathering->size,
-				 error);
+	status = ddp_file_write(path, &part, 1, 0, false, error);
+	free(part.iov_base);
 	if (status == 0)
 		status = ddp_table_open(&table, path, mine, error);
 	if (status > 0)
@@ -673,55 +469,37 @@ static int publish(struct gathering *gathering, struct ddp_error *error)
 
 static int gather(struct file_store *store, const struct ddp_watch *watch, struct ddp_error *error)
 {
-	struct gathering gathering = {.store = store};
-	uint32_t size = store->mine.size;
-	int status = DDP_ERR_MEMORY;
+	struct iovec *own = &store->records[0];
+	int status;
 
-	gathering.index = calloc(size, sizeof(*gathering.index));
-	gathering.here = calloc(size, sizeof(*gathering.here));
-	if (!gathering.index || !gathering.here) {
-		ddp_error_set(error, status, "no memory to gather the records of %u ranks", size);
-		goto out;
+	own->iov_base = ddp_values_encode(&store->base.values, &store->mine, &own->iov_len);
+	if (!own->iov_base)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the record of rank 0");
+	store->here[0] = true;
+	status = wait_for_ranks(store, watch, error);
+	if (status == 0)
+		status = publish(store, error);
+	for (uint32_t rank = 0; rank < store->mine.size; rank++) {
+		free(store->records[rank].iov_base);
+		store->records[rank] = (struct iovec){NULL, 0};
 	}
-	status = append_own(&gathering, error);
-	if (status == 0)
-		status = wait_for_all(&gathering, watch, error);
-	if (status == 0)
-		status = publish(&gathering, error);
-out:
-	free(gathering.index);
-	free(gathering.here);
-	free(gathering.records);
 	return status;
 }
 
-/* --- The others: deliver a record ------------------------------------------------------- */
+/* --- The others: deliver a record, join an attempt ----------------------------------------- */
 
-/*
- * Write this rank's record into [attempt].
- * Returns 0; 1 where that is gone, or being swept; DDP_ERR_FILE.
- */
+/* Returns 0; 1 where [attempt] is gone, or being swept; DDP_ERR_FILE. */
 static int deliver(struct file_store *store, uint64_t attempt, struct ddp_error *error)
 {
+	const struct ddp_values *values = &store->base.values;
 	struct ddp_record record = store->mine;
-	uint8_t head[DDP_RECORD_HEAD];
-	struct iovec parts[2] = {{head, sizeof(head)}, {store->puts.body, store->puts.size}};
 	char path[PATH_MAX];
 	int status;
 
-	record.kind = DDP_RECORD_OF_RANK;
 	record.attempt = attempt;
-	ddp_record_seal(&record, store->puts.body, store->puts.size);
-	ddp_record_encode(&record, head);
-	ddp_attempt_path(path, store->directory, attempt, ".ranks/%u.%u", record.fence,
-			 record.rank);
-	status = ddp_file_write(path, parts, 2, 0, DDP_ATTEMPT_SYNC, error);
-	if (status < 0 && errno != ENOENT && errno != ESTALE)
+	status = ddp_attempt_deliver(store->directory, &record, values->body, values->size, error);
+	if (status != 0)
 		return status;
-	if (status < 0) {
-		ddp_error_clear(error);
-		return 1;
-	}
 	if (store->delivered >= 0 && store->delivered < record.fence)
 		(void)unlink(ddp_attempt_path(path, store->directory, attempt, ".ranks/%lld.%u",
 					      (long long)store->delivered, record.rank));
@@ -729,107 +507,8 @@ static int deliver(struct file_store *store, uint64_t attempt, struct ddp_error 
 	return 0;
 }
 
-/* --- The others: which attempt ---------------------------------------------------------------------- */
-
-static bool is_known(const struct file_store *store, uint64_t attempt)
-{
-	for (int i = 0; i < store->count; i++)
-		if (store->candidates[i].attempt == attempt)
-			return true;
-	return false;
-}
-
-static bool has_new(const struct file_store *store, const struct ddp_attempts *list)
-{
-	for (int i = 0; i < list->count; i++)
-		if (list->attempts[i].ranks && !is_known(store, list->attempts[i].number))
-			return true;
-	return false;
-}
-
-/* Those that are no longer there do not come back. */
-static void forget_gone(struct file_store *store, const struct ddp_attempts *list)
-{
-	int kept = 0;
-
-	for (int i = 0; i < store->count; i++) {
-		const struct ddp_attempt *entry =
-			ddp_attempts_find(list, store->candidates[i].attempt);
-
-		if (entry)
-			store->candidates[kept++] = store->candidates[i];
-	}
-	store->count = kept;
-}
-
-/* When this process last left a rendezvous; that one is not of its time any more. 0: never. */
+/* When this process last left a store; that one is not of its time any more. 0: never. */
 static _Atomic uint64_t last_left;
-
-static void note_left(void)
-{
-	last_left = ddp_now();
-}
-
-/* When this process began, in nanoseconds since boot; 0 where that is not known. */
-static uint64_t process_began(void)
-{
-	unsigned long long began = 0;
-	long ticks = sysconf(_SC_CLK_TCK);
-	char line[1024] = "";
-	const char *end;
-	FILE *file = fopen("/proc/self/stat", "re");
-
-	if (!file || ticks <= 0)
-		return 0;
-	/* The command's name may hold anything; what follows its last ')' is regular. */
-	end = fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
-	fclose(file);
-	if (!end || sscanf(end + 1,
-			   " %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-			   "%*s %*s %llu",
-			   &began) != 1)
-		return 0;
-	return began * (1000000000u / (uint64_t)ticks);
-}
-
-/* For how long at least this process is what it is: a rank that looks for its world. */
-static int64_t age(void)
-{
-	uint64_t began = process_began(), left = last_left, whole, since;
-	struct timespec now;
-
-	if (began == 0 || clock_gettime(CLOCK_BOOTTIME, &now) < 0)
-		return 0;
-	whole = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec - began;
-	since = left ? ddp_now() - left : whole;
-	return (int64_t)(since < whole ? since : whole) - CLOCK_STEP;
-}
-
-static int64_t modified(const struct stat *info)
-{
-	return (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
-}
-
-/*
- * Whether [attempt] began after this process did, by the clock of the file system: then it is
- * the one that this process was started for, or a later one.
- */
-static bool is_of_our_time(const struct file_store *store, uint64_t attempt)
-{
-	char path[PATH_MAX];
-	struct stat hello, now;
-	bool known;
-
-	ddp_attempt_path(path, store->directory, attempt, ".ranks/hello");
-	if (stat(path, &hello) < 0)
-		return false;
-	ddp_attempt_path(path, store->directory, store->mine.process, ".now");
-	known = ddp_file_write(path, NULL, 0, 0, false, NULL) == 0 && stat(path, &now) == 0;
-	(void)unlink(path);
-	/* A file system that keeps whole seconds cannot tell. */
-	known = known && (now.st_mtim.tv_nsec != 0 || hello.st_mtim.tv_nsec != 0);
-	return known && modified(&now) - modified(&hello) < age();
-}
 
 static void pass(struct file_store *store, const char *what, const struct ddp_record *hello)
 {
@@ -844,19 +523,11 @@ static void pass(struct file_store *store, const char *what, const struct ddp_re
 static int judge(struct file_store *store, const struct ddp_attempt *entry)
 {
 	struct ddp_record hello;
-	char path[PATH_MAX];
-	size_t size;
-	char *data;
-	int status;
+	int status = ddp_attempt_hello(store->directory, entry->number, &hello);
 
-	ddp_attempt_path(path, store->directory, entry->number, ".ranks/hello");
-	status = ddp_file_read(path, DDP_RECORD_HEAD, &data, &size, NULL);
 	if (status > 0)
 		return -1;
-	if (status == 0)
-		status = ddp_record_decode(&hello, data, size, path, NULL);
-	free(data);
-	if (status < 0 || hello.kind != DDP_RECORD_OF_HELLO || hello.attempt != entry->number) {
+	if (status < 0) {
 		snprintf(store->passed, sizeof(store->passed), "its hello is damaged");
 		return 0;
 	}
@@ -865,7 +536,9 @@ static int judge(struct file_store *store, const struct ddp_attempt *entry)
 		return 0;
 	}
 	/* What began before us, and is beyond its beginning, is not for us. */
-	if ((entry->table >= 0 || entry->aborted) && !is_of_our_time(store, entry->number)) {
+	if ((entry->table >= 0 || entry->aborted) &&
+	    !ddp_attempt_is_younger(store->directory, entry->number, store->mine.process,
+				    last_left)) {
 		pass(store, "an earlier attempt's", &hello);
 		return 0;
 	}
@@ -874,17 +547,23 @@ static int judge(struct file_store *store, const struct ddp_attempt *entry)
 	return 1;
 }
 
+/* Whether [entry] is an attempt that this rank has not looked at yet. */
+static bool is_new(const struct file_store *store, const struct ddp_attempt *entry)
+{
+	for (int i = 0; i < store->count; i++)
+		if (store->candidates[i].attempt == entry->number)
+			return false;
+	return entry->ranks;
+}
+
 /* Join the attempts of [list] that are new. Returns 0 or DDP_ERR_FILE. */
-static int find_new(struct file_store *store, const struct ddp_attempts *list,
+static int join_new(struct file_store *store, const struct ddp_attempts *list,
 		    struct ddp_error *error)
 {
 	for (int i = 0; i < list->count && store->count < DDP_ATTEMPTS; i++) {
 		const struct ddp_attempt *entry = &list->attempts[i];
-		int good, status = 0;
+		int good = is_new(store, entry) ? judge(store, entry) : -1, status = 0;
 
-		if (!entry->ranks || is_known(store, entry->number))
-			continue;
-		good = judge(store, entry);
 		if (good < 0)
 			continue;
 		/* Where the record cannot be written, that can be told to those who are there. */
@@ -899,79 +578,61 @@ static int find_new(struct file_store *store, const struct ddp_attempts *list,
 	return 0;
 }
 
-/* Take this rank's record out of [attempt] again, and what is left if it was the last one. */
-static void withdraw(const struct file_store *store, uint64_t attempt)
-{
-	char path[PATH_MAX];
+/* --- The others: wait for the table --------------------------------------------------------- */
 
-	(void)unlink(ddp_attempt_path(path, store->directory, attempt, ".ranks/%u.%u",
-				      store->mine.fence, store->mine.rank));
-	ddp_attempts_leave(store->directory, true, attempt, 0);
-}
-
+/* Meet in [attempt], and take this rank's record out of all others again. */
 static void accept(struct file_store *store, uint64_t attempt)
 {
-	for (int i = 0; i < store->count; i++)
-		if (store->candidates[i].joined && store->candidates[i].attempt != attempt)
-			withdraw(store, store->candidates[i].attempt);
+	const struct ddp_record *mine = &store->mine;
+	char path[PATH_MAX];
+
+	for (int i = 0; i < store->count; i++) {
+		const struct candidate *other = &store->candidates[i];
+
+		if (!other->joined || other->attempt == attempt)
+			continue;
+		(void)unlink(ddp_attempt_path(path, store->directory, other->attempt,
+					      ".ranks/%u.%u", mine->fence, mine->rank));
+		ddp_attempts_leave(store->directory, true, other->attempt, 0);
+	}
 	store->candidates[0] = (struct candidate){attempt, true};
 	store->count = 1;
 	store->mine.attempt = attempt;
 	store->accepted = true;
 }
 
-/* --- The others: wait for the table -------------------------------------------------------------------------- */
-
-/* Returns 1 when the fence is over, 0 when not, or DDP_ERR_x. */
-static int look_for_table(struct file_store *store, const struct ddp_attempts *list,
-			  struct ddp_error *error)
+/* What ends the wait. Returns 1 when the fence is over, 0 when not, or DDP_ERR_x. */
+static int look_for_end(struct file_store *store, const struct ddp_attempts *list,
+			struct ddp_error *error)
 {
-	for (int i = 0; i < store->count; i++) {
+	int status = check_aborted(store, list, error);
+
+	for (int i = 0; i < store->count && status == 0; i++) {
 		const struct candidate *candidate = &store->candidates[i];
 		const struct ddp_attempt *entry = ddp_attempts_find(list, candidate->attempt);
 		struct ddp_record mine = store->mine;
 		struct ddp_table *table;
 		char path[PATH_MAX];
-		int status;
 
 		if (!candidate->joined || !entry || entry->table < mine.fence)
 			continue;
 		mine.attempt = candidate->attempt;
 		ddp_attempt_path(path, store->directory, mine.attempt, ".table.%u", mine.fence);
 		status = ddp_table_open(&table, path, &mine, error);
-		if (status < 0)
-			return status;
-		if (status > 0)
-			continue;
-		ddp_table_close(store->table);
-		store->table = table;
-		accept(store, mine.attempt);
-		return 1;
+		if (status > 0) {
+			status = 0;
+		} else if (status == 0) {
+			ddp_table_close(store->table);
+			store->table = table;
+			accept(store, mine.attempt);
+			return 1;
+		}
 	}
-	return 0;
-}
-
-/* The directory is not there. Returns 0 or DDP_ERR_x. */
-static int no_directory(struct file_store *store, struct ddp_error *error)
-{
-	if (store->own || store->accepted)
-		return check_missing(store, error);
-	/* Who left an earlier attempt removed it; making it is what shows it on NFS, too. */
-	store->count = 0;
-	return ddp_attempts_directory(store->directory, false, error);
-}
-
-/* What ends the wait. Returns 1 when the fence is over, 0 when not, or DDP_ERR_x. */
-static int look_at(struct file_store *store, const struct ddp_attempts *list,
-		   struct ddp_error *error)
-{
-	int status = check_aborted(store, list, error);
-
-	return status < 0 ? status : look_for_table(store, list, error);
+	return status;
 }
 
 /*
- * Join what is new in [list]. Returns as look_at().
+ * Join what is new in [list]. Returns as look_for_end().
  *
  * The new attempt may be that of the next world already: rank 0 has published this one's table,
  * left, and begun again, all since we looked for the table. It did so in this order, so a
@@ -981,17 +642,24 @@ static int look_for_new(struct file_store *store, const struct ddp_attempts *lis
 			struct ddp_error *error)
 {
 	struct ddp_attempts again;
-	int status = 0;
+	bool any = false;
+	int kept = 0, status = 0;
 
-	forget_gone(store, list);
-	if (store->count > 0 && has_new(store, list)) {
+	/* Those that are no longer there do not come back. */
+	for (int i = 0; i < store->count; i++)
+		if (ddp_attempts_find(list, store->candidates[i].attempt))
+			store->candidates[kept++] = store->candidates[i];
+	store->count = kept;
+	for (int i = 0; i < list->count; i++)
+		any = any || is_new(store, &list->attempts[i]);
+	if (any && store->count > 0) {
 		status = ddp_attempts_list(store->directory, &again, error);
-		if (status == 0)
-			status = look_at(store, &again, error);
-		else if (status > 0)
+		if (status > 0)
 			return 0;
+		if (status == 0)
+			status = look_for_end(store, &again, error);
 	}
-	return status != 0 ? status : find_new(store, list, error);
+	return status != 0 ? status : join_new(store, list, error);
 }
 
 /* Look once. Returns 1 when the fence is over, 0 when not, or DDP_ERR_x. */
@@ -1001,9 +669,15 @@ static int look(struct file_store *store, struct ddp_error *error)
 	struct ddp_attempts list;
 	int status = ddp_attempts_list(store->directory, &list, error);
 
-	if (status != 0)
-		return status < 0 ? status : no_directory(store, error);
-	status = look_at(store, &list, error);
+	if (status > 0 && !store->own && !store->accepted) {
+		/* Who left an earlier attempt removed it; making it is what shows it on NFS, too. */
+		store->count = 0;
+		return ddp_attempts_directory(store->directory, false, error);
+	}
+	if (status > 0)
+		return check_missing(store, error);
+	if (status == 0)
+		status = look_for_end(store, &list, error);
 	if (status != 0)
 		return status;
 	if (!store->accepted)
@@ -1020,8 +694,8 @@ static int look(struct file_store *store, struct ddp_error *error)
 
 static int join(struct file_store *store, const struct ddp_watch *watch, struct ddp_error *error)
 {
-	uint64_t reading = store->mine.size * (uint64_t)RECORD_TIME;
-	struct pause pause = pause_start(FIRST_PAUSE, store->mine.size);
+	uint32_t size = store->mine.size;
+	struct pause pause = pause_start(FIRST_PAUSE, size);
 	bool waits = false;
 	int status;
 
@@ -1031,12 +705,12 @@ static int join(struct file_store *store, const struct ddp_watch *watch, struct 
 			return status < 0 ? status : 0;
 		/* Once the record is there, rank 0 needs its time for all of them. */
 		if (!waits && store->delivered == store->mine.fence) {
-			pause = pause_start(FIRST_PAUSE + reading, store->mine.size);
+			pause = pause_start(FIRST_PAUSE + size * (uint64_t)RECORD_TIME, size);
 			waits = true;
 		}
 		status = pause_for(&pause, watch, error);
 		if (status == DDP_ERR_TIMEOUT && !*error->text)
-			return say_late(store, NULL, watch, error);
+			return say_late(store, watch->limit, error);
 		if (status < 0)
 			return status;
 	}
@@ -1053,85 +727,6 @@ static int file_probe(const struct ddp_identity *identity, struct ddp_error *err
 	return 0;
 }
 
-static int file_open(struct ddp_store **base, const struct ddp_identity *identity,
-		     const struct ddp_log *log, const struct ddp_watch *watch,
-		     struct ddp_error *error)
-{
-	struct file_store *store = calloc(1, sizeof(*store));
-	int status;
-
-	(void)watch; /* nothing waits before the first fence */
-	*base = NULL;
-	if (!store)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the rendezvous");
-	store->base = (struct ddp_store){&ddp_store_file, identity, log};
-	store->directory = identity->directory;
-	store->own = identity->own;
-	store->delivered = -1;
-	status = ddp_record_init(&store->mine, identity, error);
-	if (status == 0)
-		status = identity->rank == 0 ? begin(store, error)
-					     : ddp_attempts_directory(identity->directory,
-								      identity->own, error);
-	if (status < 0) {
-		free(store);
-		return status;
-	}
-	*base = &store->base;
-	return 0;
-}
-
-static int file_put(struct ddp_store *base, const char *key, const void *value, size_t size,
-		    struct ddp_error *error)
-{
-	return ddp_values_put(&of(base)->puts, key, value, size, error);
-}
-
-static int file_get(struct ddp_store *base, int rank, const char *key, void *value, size_t *size,
-		    struct ddp_error *error)
-{
-	struct file_store *store = of(base);
-	struct ddp_record record;
-	const uint8_t *body;
-	int status;
-
-	if (!store->table)
-		return ddp_error_set(error, DDP_ERR_STATE,
-				     "rendezvous: nothing can be had before the first fence");
-	status = ddp_table_get(store->table, rank, &record, &body, error);
-	if (status < 0)
-		return status;
-	return ddp_values_get(body, record.length, rank, key, value, size, error);
-}
-
-static int file_fence(struct ddp_store *base, const struct ddp_watch *watch,
-		      struct ddp_error *error)
-{
-	struct file_store *store = of(base);
-	struct ddp_error local;
-	int status;
-
-	if (!error)
-		error = &local;
-	if (store->broken)
-		return ddp_error_set(error, DDP_ERR_STATE,
-				     "rendezvous: no fence is possible after one that failed");
-	ddp_error_clear(error);
-	store->missed = 0;
-	status = store->mine.rank == 0 ? gather(store, watch, error) : join(store, watch, error);
-	if (status < 0) {
-		store->broken = true;
-		if (status != DDP_ERR_ABORTED)
-			file_abort(base, error->text);
-		return status;
-	}
-	store->mine.fence++;
-	ddp_values_clear(&store->puts);
-	return 0;
-}
-
-/* --- The end ---------------------------------------------------------------------------- */
-
 static void leave(const struct file_store *store, uint64_t attempt)
 {
 	const struct ddp_record *mine = &store->mine;
@@ -1147,17 +742,82 @@ static void leave(const struct file_store *store, uint64_t attempt)
 			   mine->fence > 0 ? mine->fence - 1 : 0);
 }
 
+static void destroy(struct file_store *store)
+{
+	if (!store)
+		return;
+	ddp_table_close(store->table);
+	free(store->here);
+	free(store->records);
+	free(store);
+}
+
 static void file_close(struct ddp_store *base, bool clean)
 {
-	struct file_store *store = of(base);
+	struct file_store *store = (struct file_store *)base;
 
+	/* Before it is removed: of an open file NFS would keep a name in the directory. */
 	ddp_table_close(store->table);
-	ddp_values_clear(&store->puts);
+	store->table = NULL;
 	for (int i = 0; clean && i < store->count; i++)
 		if (store->candidates[i].joined)
 			leave(store, store->candidates[i].attempt);
-	note_left();
-	free(store);
+	last_left = ddp_now();
+	destroy(store);
+}
+
+/* Nothing waits before the first fence. */
+static int file_open(struct ddp_store **base, const struct ddp_identity *identity,
+		     const struct ddp_watch *watch, struct ddp_error *error)
+{
+	struct file_store *store = calloc(1, sizeof(*store));
+	size_t size = (size_t)identity->size;
+	int status;
+
+	(void)watch;
+	if (!store || !(store->here = calloc(size, sizeof(*store->here))) ||
+	    !(store->records = calloc(size, sizeof(*store->records)))) {
+		destroy(store);
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the rendezvous");
+	}
+	store->directory = identity->directory;
+	store->own = identity->own;
+	store->delivered = -1;
+	status = ddp_record_init(&store->mine, identity, error);
+	if (status == 0 && identity->rank == 0)
+		status = begin(store, error);
+	else if (status == 0)
+		status = ddp_attempts_directory(identity->directory, identity->own, error);
+	if (status < 0)
+		destroy(store);
+	else
+		*base = &store->base;
+	return status;
+}
+
+static int file_fence(struct ddp_store *base, const struct ddp_watch *watch,
+		      struct ddp_error *error)
+{
+	struct file_store *store = (struct file_store *)base;
+	int status;
+
+	store->missed = 0;
+	memset(store->here, 0, store->mine.size * sizeof(*store->here));
+	status = store->mine.rank == 0 ? gather(store, watch, error) : join(store, watch, error);
+	if (status == 0)
+		store->mine.fence++;
+	return status;
+}
+
+static int file_read(struct ddp_store *base, int rank, const uint8_t **body, size_t *length,
+		     struct ddp_error *error)
+{
+	struct ddp_record record;
+	int status = ddp_table_get(((struct file_store *)base)->table, rank, &record, body, error);
+
+	if (status == 0)
+		*length = record.length;
+	return status;
 }
 
 const struct ddp_store_method ddp_store_file = {
@@ -1165,10 +825,9 @@ const struct ddp_store_method ddp_store_file = {
 		 "file", PACKAGE_VERSION},
 	.probe = file_probe,
 	.open = file_open,
-	.put = file_put,
 	.fence = file_fence,
-	.get = file_get,
+	.read = file_read,
 	.abort = file_abort,
-	.aborted = file_aborted,
+	.look = file_look,
 	.close = file_close,
 };

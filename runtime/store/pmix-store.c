@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pmix.c - the method "pmix": ranks meet through the PMIx server that started them
+ * pmix-store.c - the method "pmix": ranks meet through the PMIx server that started them
  *
  * A rank's puts travel as one record, the same as in the method "file", under a key of its
  * fence; PMIx's collecting fence brings all of them to every node. The fence is one that does
@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "record.h"
+#include "store.h"
 
 #define ABORT_CODE (PMIX_EXTERNAL_ERR_BASE - 364)
 #define ABORT_TEXT "ddp.abort"
@@ -36,13 +36,11 @@ struct pending {
 	pmix_status_t status;
 };
 
-struct meeting {
+struct pmix_store {
 	struct ddp_store base;
 	pmix_proc_t me;
 	struct ddp_record mine; /* fence: the next one */
-	struct ddp_values puts;
-	bool any;    /* a fence succeeded */
-	bool broken; /* one failed */
+	pmix_value_t *found;	/* what was read last */
 	bool initialised, listens;
 	size_t handler;
 };
@@ -53,11 +51,6 @@ static _Atomic int abort_state; /* 0: none, 1: being written, 2: there */
 
 /* Keys are never used again, so that no world of this process reads another's. */
 static uint32_t next_fence;
-
-static struct meeting *of(struct ddp_store *store)
-{
-	return (struct meeting *)store;
-}
 
 /* --- Waiting ---------------------------------------------------------------------------- */
 
@@ -164,7 +157,7 @@ static void listen_done(pmix_status_t status, size_t handler, void *data)
 }
 
 /* Without it we do not hear of others that give up; that is no reason not to go on. */
-static void listen_for_aborts(struct meeting *meeting, const struct ddp_watch *watch)
+static void listen_for_aborts(struct pmix_store *store, const struct ddp_watch *watch)
 {
 	struct listening *listening = calloc(1, sizeof(*listening));
 	pmix_status_t code = ABORT_CODE;
@@ -175,22 +168,22 @@ static void listen_for_aborts(struct meeting *meeting, const struct ddp_watch *w
 	PMIx_Register_event_handler(&code, 1, NULL, 0, hear, listen_done, listening);
 	if (pending_wait(&listening->pending, watch, NULL) == 0 &&
 	    listening->pending.status == PMIX_SUCCESS) {
-		meeting->listens = true;
-		meeting->handler = listening->handler;
+		store->listens = true;
+		store->handler = listening->handler;
 	}
 	pending_drop(&listening->pending);
 }
 
 /* What the server says of us must be what the environment says. */
-static int check_job(const struct meeting *meeting, struct ddp_error *error)
+static int check_job(const struct pmix_store *store, struct ddp_error *error)
 {
-	const struct ddp_record *mine = &meeting->mine;
+	const struct ddp_record *mine = &store->mine;
 	pmix_proc_t job;
 	pmix_value_t *value = NULL;
 	uint32_t size;
 	pmix_status_t rc;
 
-	PMIX_LOAD_PROCID(&job, meeting->me.nspace, PMIX_RANK_WILDCARD);
+	PMIX_LOAD_PROCID(&job, store->me.nspace, PMIX_RANK_WILDCARD);
 	rc = PMIx_Get(&job, PMIX_JOB_SIZE, NULL, 0, &value);
 	if (rc != PMIX_SUCCESS || !value)
 		return ddp_error_set(error, DDP_ERR_ENGINE,
@@ -198,72 +191,68 @@ static int check_job(const struct meeting *meeting, struct ddp_error *error)
 				     PMIx_Error_string(rc));
 	size = value->type == PMIX_UINT32 ? value->data.uint32 : 0;
 	PMIX_VALUE_RELEASE(value);
-	if (meeting->me.rank != mine->rank || size != mine->size)
+	if (store->me.rank != mine->rank || size != mine->size)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
 				     "PMIx says that this is rank %u of %u in %s, the environment "
 				     "says rank %u of %u",
-				     meeting->me.rank, size, meeting->me.nspace, mine->rank,
+				     store->me.rank, size, store->me.nspace, mine->rank,
 				     mine->size);
 	return 0;
 }
 
-static void pmix_close(struct ddp_store *store, bool clean)
+static void release(struct pmix_store *store)
 {
-	struct meeting *meeting = of(store);
-
-	if (meeting->listens)
-		PMIx_Deregister_event_handler(meeting->handler, NULL, NULL);
-	/* It may wait for what did not come; and the process is about to end. */
-	if (meeting->initialised && clean && !meeting->broken)
-		PMIx_Finalize(NULL, 0);
-	ddp_values_clear(&meeting->puts);
-	free(meeting);
+	if (store->found)
+		PMIX_VALUE_RELEASE(store->found);
+	store->found = NULL;
 }
 
-static int pmix_open(struct ddp_store **store, const struct ddp_identity *identity,
-		     const struct ddp_log *log, const struct ddp_watch *watch,
-		     struct ddp_error *error)
+static void pmix_close(struct ddp_store *base, bool clean)
 {
-	extern const struct ddp_store_method ddp_module;
-	struct meeting *meeting = calloc(1, sizeof(*meeting));
+	struct pmix_store *store = (struct pmix_store *)base;
+
+	release(store);
+	if (store->listens)
+		PMIx_Deregister_event_handler(store->handler, NULL, NULL);
+	/* It may wait for what did not come; and the process is about to end. */
+	if (store->initialised && clean && !base->broken)
+		PMIx_Finalize(NULL, 0);
+	free(store);
+}
+
+static int pmix_open(struct ddp_store **base, const struct ddp_identity *identity,
+		     const struct ddp_watch *watch, struct ddp_error *error)
+{
+	struct pmix_store *store = calloc(1, sizeof(*store));
 	pmix_status_t rc;
 	int status;
 
-	*store = NULL;
-	if (!meeting)
+	if (!store)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the rendezvous");
-	meeting->base = (struct ddp_store){&ddp_module, identity, log};
-	status = ddp_record_init(&meeting->mine, identity, error);
+	status = ddp_record_init(&store->mine, identity, error);
 	if (status < 0)
 		goto error;
-	meeting->mine.kind = DDP_RECORD_OF_RANK;
 	abort_state = 0;
-	rc = PMIx_Init(&meeting->me, NULL, 0);
+	rc = PMIx_Init(&store->me, NULL, 0);
 	if (rc != PMIX_SUCCESS) {
 		status = ddp_error_set(error, DDP_ERR_ENGINE,
 				       "PMIx_Init: %s; is it srun --mpi=pmix?",
 				       PMIx_Error_string(rc));
 		goto error;
 	}
-	meeting->initialised = true;
-	status = check_job(meeting, error);
+	store->initialised = true;
+	status = check_job(store, error);
 	if (status < 0)
 		goto error;
-	listen_for_aborts(meeting, watch);
-	*store = &meeting->base;
+	listen_for_aborts(store, watch);
+	*base = &store->base;
 	return 0;
 error:
-	pmix_close(&meeting->base, true);
+	pmix_close(&store->base, true);
 	return status;
 }
 
 /* --- Fences ----------------------------------------------------------------------------- */
-
-static int pmix_put(struct ddp_store *store, const char *key, const void *value, size_t size,
-		    struct ddp_error *error)
-{
-	return ddp_values_put(&of(store)->puts, key, value, size, error);
-}
 
 static void fence_key(char key[PMIX_MAX_KEYLEN + 1], uint32_t fence)
 {
@@ -271,27 +260,22 @@ static void fence_key(char key[PMIX_MAX_KEYLEN + 1], uint32_t fence)
 }
 
 /* Hand this rank's record to the server. */
-static int deliver(struct meeting *meeting, struct ddp_error *error)
+static int deliver(const struct pmix_store *store, struct ddp_error *error)
 {
-	struct ddp_record *mine = &meeting->mine;
-	size_t size = DDP_RECORD_HEAD + meeting->puts.size;
-	uint8_t *data = malloc(size);
 	char key[PMIX_MAX_KEYLEN + 1];
 	pmix_value_t value;
 	pmix_status_t rc;
+	size_t size;
+	uint8_t *data = ddp_values_encode(&store->base.values, &store->mine, &size);
 
 	if (!data)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %zu bytes of puts",
-				     size);
-	ddp_record_seal(mine, meeting->puts.body, meeting->puts.size);
-	ddp_record_encode(mine, data);
-	if (meeting->puts.size > 0)
-		memcpy(data + DDP_RECORD_HEAD, meeting->puts.body, meeting->puts.size);
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the record of rank %u",
+				     store->mine.rank);
 	memset(&value, 0, sizeof(value));
 	value.type = PMIX_BYTE_OBJECT;
 	value.data.bo.bytes = (char *)data;
 	value.data.bo.size = size;
-	fence_key(key, mine->fence);
+	fence_key(key, store->mine.fence);
 	rc = PMIx_Put(PMIX_GLOBAL, key, &value);
 	if (rc == PMIX_SUCCESS)
 		rc = PMIx_Commit();
@@ -302,7 +286,7 @@ static int deliver(struct meeting *meeting, struct ddp_error *error)
 	return 0;
 }
 
-static int wait_for_all(const struct meeting *meeting, const struct ddp_watch *watch,
+static int wait_for_all(const struct pmix_store *store, const struct ddp_watch *watch,
 			struct ddp_error *error)
 {
 	struct pending *pending = pending_start();
@@ -314,7 +298,7 @@ static int wait_for_all(const struct meeting *meeting, const struct ddp_watch *w
 
 	if (!pending)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a PMIx fence");
-	PMIX_LOAD_PROCID(&all, meeting->me.nspace, PMIX_RANK_WILDCARD);
+	PMIX_LOAD_PROCID(&all, store->me.nspace, PMIX_RANK_WILDCARD);
 	PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
 	rc = PMIx_Fence_nb(&all, 1, &info, 1, pending_end, pending);
 	if (rc != PMIX_SUCCESS) {
@@ -330,117 +314,71 @@ static int wait_for_all(const struct meeting *meeting, const struct ddp_watch *w
 	return status;
 }
 
-/* Returns 0 with [rank]'s record of the last fence in [value], which the caller releases. */
-static int read_record(const struct meeting *meeting, int rank, struct ddp_record *record,
-		       pmix_value_t **value, struct ddp_error *error)
+static int pmix_read(struct ddp_store *base, int rank, const uint8_t **body, size_t *length,
+		     struct ddp_error *error)
 {
+	struct pmix_store *store = (struct pmix_store *)base;
 	char key[PMIX_MAX_KEYLEN + 1], name[64];
 	int seconds = GET_SECONDS, status;
+	struct ddp_record record;
+	const pmix_byte_object_t *bytes;
 	pmix_status_t rc;
 	pmix_info_t info;
 	pmix_proc_t proc;
 
-	*value = NULL;
-	fence_key(key, meeting->mine.fence - 1);
-	PMIX_LOAD_PROCID(&proc, meeting->me.nspace, (pmix_rank_t)rank);
+	release(store);
+	fence_key(key, store->mine.fence - 1);
+	PMIX_LOAD_PROCID(&proc, store->me.nspace, (pmix_rank_t)rank);
 	PMIX_INFO_LOAD(&info, PMIX_TIMEOUT, &seconds, PMIX_INT);
-	rc = PMIx_Get(&proc, key, &info, 1, value);
-	if (rc != PMIX_SUCCESS || !*value)
+	rc = PMIx_Get(&proc, key, &info, 1, &store->found);
+	if (rc != PMIX_SUCCESS || !store->found)
 		return ddp_error_set(error, DDP_ERR_ENGINE, "PMIx_Get of %s of rank %d: %s", key,
 				     rank, PMIx_Error_string(rc));
-	if ((*value)->type != PMIX_BYTE_OBJECT)
+	if (store->found->type != PMIX_BYTE_OBJECT)
 		return ddp_error_set(error, DDP_ERR_FORMAT, "PMIx's %s of rank %d is not ours", key,
 				     rank);
+	bytes = &store->found->data.bo;
 	snprintf(name, sizeof(name), "PMIx's record of rank %d", rank);
-	status = ddp_record_decode(record, (*value)->data.bo.bytes, (*value)->data.bo.size, name,
-				   error);
+	status = ddp_record_read(&record, bytes->bytes, bytes->size, name, error);
 	if (status == 0)
-		status = ddp_record_match(record, &meeting->mine, error);
-	if (status == 0)
-		status = ddp_record_whole(record, (*value)->data.bo.bytes, (*value)->data.bo.size,
-					  name, error);
-	if (status == 0 &&
-	    (record->rank != (uint32_t)rank || record->fence != meeting->mine.fence - 1))
-		status = ddp_error_set(error, DDP_ERR_FORMAT, "%s is another's", name);
-	return status;
-}
-
-/* A rank of another release or job is to be seen at the fence: rank 0 has one of everything. */
-static int check_zero(const struct meeting *meeting, struct ddp_error *error)
-{
-	struct ddp_record record;
-	pmix_value_t *value;
-	int status = read_record(meeting, 0, &record, &value, error);
-
-	if (value)
-		PMIX_VALUE_RELEASE(value);
-	return status;
-}
-
-static int pmix_fence(struct ddp_store *store, const struct ddp_watch *watch,
-		      struct ddp_error *error)
-{
-	struct meeting *meeting = of(store);
-	struct ddp_error local;
-	int status;
-
-	if (!error)
-		error = &local;
-	if (meeting->broken)
-		return ddp_error_set(error, DDP_ERR_STATE,
-				     "rendezvous: no fence is possible after one that failed");
-	ddp_error_clear(error);
-	meeting->mine.fence = next_fence++;
-	status = deliver(meeting, error);
-	if (status == 0)
-		status = wait_for_all(meeting, watch, error);
-	meeting->mine.fence++;
-	if (status == 0)
-		status = check_zero(meeting, error);
-	if (status == DDP_ERR_TIMEOUT && !*error->text)
-		ddp_error_set(error, status,
-			      "not all of %u ranks arrived in %g s (PMIx does not tell which)",
-			      meeting->mine.size, watch->limit);
-	if (status < 0) {
-		meeting->broken = true;
-		if (status != DDP_ERR_ABORTED)
-			meeting->base.method->abort(store, error->text);
+		status = ddp_record_match(&record, &store->mine, error);
+	if (status < 0)
 		return status;
-	}
-	meeting->any = true;
-	ddp_values_clear(&meeting->puts);
+	if (record.rank != (uint32_t)rank || record.fence != store->mine.fence - 1)
+		return ddp_error_set(error, DDP_ERR_FORMAT, "%s is another's", name);
+	*body = (const uint8_t *)bytes->bytes + DDP_RECORD_HEAD;
+	*length = record.length;
 	return 0;
 }
 
-static int pmix_get(struct ddp_store *store, int rank, const char *key, void *value, size_t *size,
-		    struct ddp_error *error)
+static int pmix_fence(struct ddp_store *base, const struct ddp_watch *watch,
+		      struct ddp_error *error)
 {
-	const struct meeting *meeting = of(store);
-	struct ddp_record record;
-	pmix_value_t *found;
+	struct pmix_store *store = (struct pmix_store *)base;
+	const uint8_t *body;
+	size_t length;
 	int status;
 
-	if (!meeting->any)
-		return ddp_error_set(error, DDP_ERR_STATE,
-				     "rendezvous: nothing can be had before the first fence");
-	if (rank < 0 || (uint32_t)rank >= meeting->mine.size)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "rendezvous: there is no rank %d of %u", rank,
-				     meeting->mine.size);
-	status = read_record(meeting, rank, &record, &found, error);
+	store->mine.fence = next_fence++;
+	status = deliver(store, error);
 	if (status == 0)
-		status = ddp_values_get((const uint8_t *)found->data.bo.bytes + DDP_RECORD_HEAD,
-					record.length, rank, key, value, size, error);
-	if (found)
-		PMIX_VALUE_RELEASE(found);
+		status = wait_for_all(store, watch, error);
+	store->mine.fence++;
+	/* A rank of another release or job is to be seen here: rank 0 has one of everything. */
+	if (status == 0)
+		status = pmix_read(base, 0, &body, &length, error);
+	if (status == DDP_ERR_TIMEOUT && !*error->text)
+		ddp_error_set(error, status,
+			      "not all of %u ranks arrived in %g s (PMIx does not tell which)",
+			      store->mine.size, watch->limit);
 	return status;
 }
 
 /* --- Giving up -------------------------------------------------------------------------- */
 
-static void pmix_abort(struct ddp_store *store, const char *text)
+static void pmix_abort(struct ddp_store *base, const char *text)
 {
-	struct meeting *meeting = of(store);
+	const struct pmix_store *store = (struct pmix_store *)base;
 	struct ddp_watch watch = ddp_watch_start(2, NULL, NULL);
 	struct pending *pending = pending_start();
 	char line[DDP_ERROR_SIZE];
@@ -450,11 +388,11 @@ static void pmix_abort(struct ddp_store *store, const char *text)
 	PMIX_INFO_CREATE(info, 2);
 	if (!pending || !info)
 		goto out;
-	snprintf(line, sizeof(line), "rank %u on %s: %.900s", meeting->mine.rank,
-		 meeting->mine.host, text);
+	snprintf(line, sizeof(line), "rank %u on %s: %.900s", store->mine.rank, store->mine.host,
+		 text);
 	PMIX_INFO_LOAD(&info[0], ABORT_TEXT, line, PMIX_STRING);
 	PMIX_INFO_LOAD(&info[1], PMIX_EVENT_NON_DEFAULT, &yes, PMIX_BOOL);
-	if (PMIx_Notify_event(ABORT_CODE, &meeting->me, PMIX_RANGE_NAMESPACE, info, 2, pending_end,
+	if (PMIx_Notify_event(ABORT_CODE, &store->me, PMIX_RANGE_NAMESPACE, info, 2, pending_end,
 			      pending) != PMIX_SUCCESS)
 		pending_end(PMIX_ERROR, pending);
 	else
@@ -468,14 +406,10 @@ out:
 		pending_drop(pending);
 }
 
-static int pmix_aborted(struct ddp_store *store, char *text, size_t size)
+static void pmix_look(struct ddp_store *store)
 {
-	(void)store;
-	if (abort_state != 2)
-		return 0;
-	if (size > 0)
-		snprintf(text, size, "%s", abort_text);
-	return 1;
+	if (abort_state == 2)
+		snprintf(store->abort, sizeof(store->abort), "%s", abort_text);
 }
 
 extern const struct ddp_store_method ddp_module;
@@ -485,10 +419,9 @@ DDP_API const struct ddp_store_method ddp_module = {
 		 "pmix", PACKAGE_VERSION},
 	.probe = pmix_probe,
 	.open = pmix_open,
-	.put = pmix_put,
 	.fence = pmix_fence,
-	.get = pmix_get,
+	.read = pmix_read,
 	.abort = pmix_abort,
-	.aborted = pmix_aborted,
+	.look = pmix_look,
 	.close = pmix_close,
 };

@@ -2,10 +2,9 @@
 /*
  * record.h - what a rank says of itself, in bytes
  *
- * Every file of the store, and every blob that goes through a resource manager, begins with
- * a head, which says whose it is; its layout is the same in all releases, so that a rank of
- * another release can be named. The body of a rank's record is a list of puts. A table is a
- * head, an index with an entry for each rank, and the records of all ranks in their order.
+ * Every file of a store, and every blob that goes through a resource manager, begins with a
+ * head, which says whose it is; its layout is the same in all releases, so that a rank of
+ * another release can be named. The body of a rank's record is a list of keys and values.
  *
  * Pure: no I/O, little endian whatever the machine, no trust in what is read.
  */
@@ -13,15 +12,16 @@
 #define DDP_STORE_RECORD_H
 
 #include "base/error.h"
-#include "store.h"
+#include "world/identity.h"
 
 #define DDP_RECORD_FORMAT 1 /* of bodies; the head stays */
 
 enum {
-	DDP_RECORD_HEAD = 160, /* bytes of a head */
-	DDP_RECORD_PUTS = 256, /* puts of a rank between two fences */
-	DDP_RECORD_BODY = DDP_STORE_VALUE + DDP_RECORD_PUTS * (DDP_STORE_KEY + 4),
-	DDP_INDEX_ENTRY = 16, /* bytes */
+	DDP_STORE_KEY = 32,	 /* bytes of a key, its end included */
+	DDP_STORE_KEYS = 256,	 /* of a rank between two fences */
+	DDP_STORE_VALUE = 65536, /* bytes of all values of a rank between two fences */
+	DDP_RECORD_HEAD = 160,	 /* bytes of a head */
+	DDP_RECORD_BODY = DDP_STORE_VALUE + DDP_STORE_KEYS * (DDP_STORE_KEY + 4), /* at most */
 };
 
 enum ddp_record_kind {
@@ -65,12 +65,9 @@ void ddp_record_encode(const struct ddp_record *record, uint8_t head[DDP_RECORD_
 int ddp_record_decode(struct ddp_record *record, const void *data, size_t size, const char *name,
 		      struct ddp_error *error);
 
-/*
- * Check what follows the head: that [data] of [size] bytes, head included, is the whole record.
- * Returns 0 or DDP_ERR_FORMAT.
- */
-int ddp_record_whole(const struct ddp_record *record, const void *data, size_t size,
-		     const char *name, struct ddp_error *error);
+/* As ddp_record_decode(), of [data] that must be the whole record, with a body that is well. */
+int ddp_record_read(struct ddp_record *record, const void *data, size_t size, const char *name,
+		    struct ddp_error *error);
 
 /*
  * Check that [record] comes from the same release, the same job and a world of the same size
@@ -80,12 +77,12 @@ int ddp_record_whole(const struct ddp_record *record, const void *data, size_t s
 int ddp_record_match(const struct ddp_record *record, const struct ddp_record *mine,
 		     struct ddp_error *error);
 
-/* --- Puts ------------------------------------------------------------------------------- */
+/* --- Keys and values: the body of a rank's record ---------------------------------------- */
 
 /* Zeros are "none". */
 struct ddp_values {
 	uint8_t *body;
-	size_t size, values;
+	size_t size, bytes; /* of the body, and of the values in it */
 	unsigned count;
 };
 
@@ -93,38 +90,26 @@ struct ddp_values {
  * Add a copy of [value] under [key], which is new.
  * Returns 0, DDP_ERR_ARGUMENT or DDP_ERR_MEMORY.
  */
-int ddp_values_put(struct ddp_values *puts, const char *key, const void *value, size_t size,
+int ddp_values_put(struct ddp_values *values, const char *key, const void *value, size_t size,
 		   struct ddp_error *error);
 
-/* Free what [puts] has, and make it "none". */
-void ddp_values_clear(struct ddp_values *puts);
+/* Free what [values] has, and make it "none". */
+void ddp_values_clear(struct ddp_values *values);
+
+/*
+ * The record of a rank at a fence, [mine] with [values].
+ * Returns memory that the caller frees, with its [size]; NULL where there is none.
+ */
+uint8_t *ddp_values_encode(const struct ddp_values *values, const struct ddp_record *mine,
+			   size_t *size);
 
 /*
  * Copy what [body], rank [rank]'s, has under [key] into [value]; [size] is the room there, then
  * the bytes that [key] has.
  * Returns 0; DDP_ERR_ARGUMENT where there is no such key; DDP_ERR_FORMAT where it is larger
- * than the room, or [body] is no list of puts.
+ * than the room, or [body] is no list of keys and values.
  */
 int ddp_values_get(const uint8_t *body, size_t length, int rank, const char *key, void *value,
 		   size_t *size, struct ddp_error *error);
-
-/* --- The index of a table ---------------------------------------------------------------- */
-
-/* Where a rank's record, head and body, is in the table's file. */
-struct ddp_index {
-	uint64_t offset;
-	uint32_t size;
-};
-
-void ddp_index_encode(const struct ddp_index *index, uint64_t attempt, uint32_t rank,
-		      uint8_t entry[DDP_INDEX_ENTRY]);
-
-/*
- * Returns 0, or DDP_ERR_FORMAT where [entry] is not [rank]'s in a table of [attempt], or points
- * outside of a file of [file_size] bytes.
- */
-int ddp_index_decode(struct ddp_index *index, uint64_t attempt, uint32_t rank, uint64_t file_size,
-		     const uint8_t entry[DDP_INDEX_ENTRY], const char *name,
-		     struct ddp_error *error);
 
 #endif /* DDP_STORE_RECORD_H */

@@ -6,16 +6,13 @@
 #include <string.h>
 
 #include "base/settings.h"
-#include "record.h"
 #include "store.h"
 
 /* --- The method "single": a world of one rank, which meets itself ------------------------- */
 
 struct single {
 	struct ddp_store base;
-	struct ddp_values next, last; /* before and after the fence */
-	char abort[DDP_ERROR_SIZE];
-	bool aborted;
+	struct ddp_values last; /* before the fence */
 };
 
 static int single_probe(const struct ddp_identity *identity, struct ddp_error *error)
@@ -26,27 +23,17 @@ static int single_probe(const struct ddp_identity *identity, struct ddp_error *e
 	return 0;
 }
 
-static const struct ddp_store_method single_method;
-
 static int single_open(struct ddp_store **store, const struct ddp_identity *identity,
-		       const struct ddp_log *log, const struct ddp_watch *watch,
-		       struct ddp_error *error)
+		       const struct ddp_watch *watch, struct ddp_error *error)
 {
 	struct single *single = calloc(1, sizeof(*single));
 
+	(void)identity;
 	(void)watch;
-	*store = NULL;
 	if (!single)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the rendezvous");
-	single->base = (struct ddp_store){&single_method, identity, log};
 	*store = &single->base;
 	return 0;
-}
-
-static int single_put(struct ddp_store *store, const char *key, const void *value, size_t size,
-		      struct ddp_error *error)
-{
-	return ddp_values_put(&((struct single *)store)->next, key, value, size, error);
 }
 
 static int single_fence(struct ddp_store *store, const struct ddp_watch *watch,
@@ -55,54 +42,43 @@ static int single_fence(struct ddp_store *store, const struct ddp_watch *watch,
 	struct single *single = (struct single *)store;
 
 	(void)watch;
-	if (single->aborted)
-		return ddp_error_set(error, DDP_ERR_ABORTED, "%s", single->abort);
+	if (*store->abort)
+		return ddp_error_set(error, DDP_ERR_ABORTED, "%s", store->abort);
 	ddp_values_clear(&single->last);
-	single->last = single->next;
-	single->next = (struct ddp_values){0};
+	single->last = store->values;
+	store->values = (struct ddp_values){0};
 	return 0;
 }
 
-static int single_get(struct ddp_store *store, int rank, const char *key, void *value, size_t *size,
-		      struct ddp_error *error)
+static int single_read(struct ddp_store *store, int rank, const uint8_t **body, size_t *length,
+		       struct ddp_error *error)
 {
 	const struct single *single = (const struct single *)store;
 
-	if (rank != 0)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "rendezvous: there is no rank %d of 1", rank);
-	return ddp_values_get(single->last.body, single->last.size, rank, key, value, size, error);
+	(void)rank;
+	(void)error;
+	*body = single->last.body;
+	*length = single->last.size;
+	return 0;
 }
 
 static void single_abort(struct ddp_store *store, const char *text)
 {
-	struct single *single = (struct single *)store;
-
-	if (!single->aborted)
-		snprintf(single->abort, sizeof(single->abort), "rank 0 on %s: %.700s",
-			 single->base.identity->host, text);
-	single->aborted = true;
+	if (!*store->abort)
+		snprintf(store->abort, sizeof(store->abort), "rank 0 on %s: %.700s",
+			 store->identity->host, text);
 }
 
-static int single_aborted(struct ddp_store *store, char *text, size_t size)
+static void single_look(struct ddp_store *store)
 {
-	const struct single *single = (const struct single *)store;
-
-	if (!single->aborted)
-		return 0;
-	if (size > 0)
-		snprintf(text, size, "%s", single->abort);
-	return 1;
+	(void)store;
 }
 
 static void single_close(struct ddp_store *store, bool clean)
 {
-	struct single *single = (struct single *)store;
-
 	(void)clean;
-	ddp_values_clear(&single->next);
-	ddp_values_clear(&single->last);
-	free(single);
+	ddp_values_clear(&((struct single *)store)->last);
+	free(store);
 }
 
 static const struct ddp_store_method single_method = {
@@ -110,11 +86,10 @@ static const struct ddp_store_method single_method = {
 		 "single", PACKAGE_VERSION},
 	.probe = single_probe,
 	.open = single_open,
-	.put = single_put,
 	.fence = single_fence,
-	.get = single_get,
+	.read = single_read,
 	.abort = single_abort,
-	.aborted = single_aborted,
+	.look = single_look,
 	.close = single_close,
 };
 
@@ -134,28 +109,21 @@ static const struct row {
 
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-/* Returns the method of [row], or NULL with why it cannot be had. */
-static const struct ddp_store_method *load(const struct row *row, const struct ddp_log *log,
-					   struct ddp_error *error)
-{
-	if (row->method)
-		return row->method;
-	if (!getenv(row->variable)) {
-		ddp_error_set(error, DDP_ERR_UNSUPPORTED, "%s is not set; %s", row->variable,
-			      row->hint);
-		return NULL;
-	}
-	return ddp_module_open(row->name, "store", DDP_STORE_VERSION,
-			       sizeof(struct ddp_store_method), log, error);
-}
-
 /* Returns the method of [row] if it works here, or NULL with why not. */
 static const struct ddp_store_method *probe(const struct row *row,
 					    const struct ddp_identity *identity,
 					    const struct ddp_log *log, struct ddp_error *error)
 {
-	const struct ddp_store_method *method = load(row, log, error);
+	const struct ddp_store_method *method = row->method;
 
+	if (!method && !getenv(row->variable)) {
+		ddp_error_set(error, DDP_ERR_UNSUPPORTED, "%s is not set; %s", row->variable,
+			      row->hint);
+		return NULL;
+	}
+	if (!method)
+		method = ddp_module_open(row->name, "store", DDP_STORE_VERSION, sizeof(*method),
+					 log, error);
 	return method && method->probe(identity, error) == 1 ? method : NULL;
 }
 
@@ -213,6 +181,7 @@ int ddp_store_open(struct ddp_store **store, const char *name, const struct ddp_
 	const char *wish = name ? name : ddp_setting_get(DDP_SET_DDP_METHOD);
 	const struct ddp_store_method *method;
 	struct ddp_error local;
+	int status;
 
 	if (!error)
 		error = &local;
@@ -225,11 +194,81 @@ int ddp_store_open(struct ddp_store **store, const char *name, const struct ddp_
 		ddp_log_print(log, DDP_LEVEL_DEBUG, "rendezvous", "method %s%s%s",
 			      method->head.name, *identity->directory ? ", " : "",
 			      identity->directory);
-	return method->open(store, identity, log, watch, error);
+	status = method->open(store, identity, watch, error);
+	if (status == 0) {
+		(*store)->method = method;
+		(*store)->identity = identity;
+	}
+	return status;
+}
+
+/* --- What all methods have in common ------------------------------------------------------ */
+
+int ddp_store_put(struct ddp_store *store, const char *key, const void *value, size_t size,
+		  struct ddp_error *error)
+{
+	return ddp_values_put(&store->values, key, value, size, error);
+}
+
+int ddp_store_fence(struct ddp_store *store, const struct ddp_watch *watch, struct ddp_error *error)
+{
+	struct ddp_error local;
+	int status;
+
+	if (!error)
+		error = &local;
+	if (store->broken)
+		return ddp_error_set(error, DDP_ERR_STATE,
+				     "rendezvous: no fence is possible after one that failed");
+	ddp_error_clear(error);
+	status = store->method->fence(store, watch, error);
+	if (status < 0) {
+		store->broken = true;
+		if (status != DDP_ERR_ABORTED)
+			store->method->abort(store, error->text);
+		return status;
+	}
+	store->fenced = true;
+	ddp_values_clear(&store->values);
+	return 0;
+}
+
+int ddp_store_get(struct ddp_store *store, int rank, const char *key, void *value, size_t *size,
+		  struct ddp_error *error)
+{
+	const uint8_t *body;
+	size_t length;
+	int status;
+
+	if (!store->fenced)
+		return ddp_error_set(error, DDP_ERR_STATE,
+				     "rendezvous: nothing can be had before the first fence");
+	if (rank < 0 || rank >= store->identity->size)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "rendezvous: there is no rank %d of %d", rank,
+				     store->identity->size);
+	status = store->method->read(store, rank, &body, &length, error);
+	if (status < 0)
+		return status;
+	return ddp_values_get(body, length, rank, key, value, size, error);
+}
+
+void ddp_store_abort(struct ddp_store *store, const char *text)
+{
+	store->method->abort(store, text);
+}
+
+const char *ddp_store_aborted(struct ddp_store *store)
+{
+	if (!*store->abort)
+		store->method->look(store);
+	return *store->abort ? store->abort : NULL;
 }
 
 void ddp_store_close(struct ddp_store *store, bool clean)
 {
-	if (store)
-		store->method->close(store, clean);
+	if (!store)
+		return;
+	ddp_values_clear(&store->values);
+	store->method->close(store, clean);
 }

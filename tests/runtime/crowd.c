@@ -219,12 +219,11 @@ bool put_values(struct rank *rank, int fence)
 	static uint8_t value[65536];
 	size_t size = value_size(rank->identity.rank, fence);
 	uint32_t number = (uint32_t)(1000 * fence + rank->identity.rank);
-	const struct ddp_store_method *method = rank->store->method;
 
 	for (size_t i = 0; i < size; i++)
 		value[i] = value_byte(rank->world, rank->identity.rank, fence, i);
-	return method->put(rank->store, "value", value, size, &rank->error) == 0 &&
-	       method->put(rank->store, "number", &number, sizeof(number), &rank->error) == 0;
+	return ddp_store_put(rank->store, "value", value, size, &rank->error) == 0 &&
+	       ddp_store_put(rank->store, "number", &number, sizeof(number), &rank->error) == 0;
 }
 
 /* Which of the two worlds' rank [other] put [size] bytes at [value]; -1: none. */
@@ -255,18 +254,17 @@ static void check_world(struct rank *rank, int other, int world)
 static bool check_value(struct rank *rank, int other, int fence)
 {
 	static uint8_t value[65536];
-	const struct ddp_store_method *method = rank->store->method;
 	size_t size = sizeof(value);
 	uint32_t number = 0;
 
-	if (method->get(rank->store, other, "value", value, &size, &rank->error) < 0)
+	if (ddp_store_get(rank->store, other, "value", value, &size, &rank->error) < 0)
 		return false;
 	if (size != value_size(other, fence))
 		rank->report->torn = rank->report->mixed = true;
 	if (size > 0)
 		check_world(rank, other, world_of(value, size, other, fence));
 	size = sizeof(number);
-	if (method->get(rank->store, other, "number", &number, &size, &rank->error) < 0)
+	if (ddp_store_get(rank->store, other, "number", &number, &size, &rank->error) < 0)
 		return false;
 	if (size != sizeof(number) || number != (uint32_t)(1000 * fence + other))
 		rank->report->torn = rank->report->mixed = true;
@@ -275,9 +273,8 @@ static bool check_value(struct rank *rank, int other, int fence)
 
 bool meet(struct rank *rank, int fence)
 {
-	const struct ddp_store_method *method = rank->store->method;
-
-	if (!put_values(rank, fence) || method->fence(rank->store, &rank->watch, &rank->error) < 0)
+	if (!put_values(rank, fence) ||
+	    ddp_store_fence(rank->store, &rank->watch, &rank->error) < 0)
 		return false;
 	for (int i = 0; i < rank->identity.size; i++)
 		if (!check_value(rank, (i + rank->identity.rank) % rank->identity.size, fence))

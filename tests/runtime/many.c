@@ -85,8 +85,8 @@ static int get_keys(struct ddp_store *store, int rank, struct ddp_error *error)
 	for (int i = 0; i < (keys < 0 ? size : keys); i++) {
 		char value[32];
 		size_t room = sizeof(value);
-		int status = store->method->get(store, (rank + i) % size, "address", value, &room,
-						error);
+		int status =
+			ddp_store_get(store, (rank + i) % size, "address", value, &room, error);
 
 		if (status < 0)
 			return status;
@@ -103,13 +103,13 @@ static int meet(int rank, struct ddp_identity *identity, struct ddp_error *error
 
 	status = ddp_store_open(&store, "file", identity, NULL, &watch, error);
 	if (status == 0)
-		status = store->method->put(store, "address", value, sizeof(value), error);
+		status = ddp_store_put(store, "address", value, sizeof(value), error);
 	if (status == 0)
-		status = store->method->fence(store, &watch, error);
+		status = ddp_store_fence(store, &watch, error);
 	if (status == 0)
 		status = get_keys(store, rank, error);
 	if (status == 0)
-		status = store->method->fence(store, &watch, error);
+		status = ddp_store_fence(store, &watch, error);
 	if (status == 0) {
 		uint64_t mine = now(), last = shared->last;
 

@@ -31,16 +31,15 @@ static int leave(void)
 /* One fence, with a value of every rank that depends on it. Returns 0 or DDP_ERR_x. */
 static int meet(int fence, const struct ddp_watch *watch)
 {
-	const struct ddp_store_method *method = store->method;
 	int mine = 1000 * fence + identity.rank, status;
 
-	status = method->put(store, "number", &mine, sizeof(mine), &error);
+	status = ddp_store_put(store, "number", &mine, sizeof(mine), &error);
 	if (status == 0)
-		status = method->fence(store, watch, &error);
+		status = ddp_store_fence(store, watch, &error);
 	for (int i = 0; status == 0 && i < identity.size; i++) {
 		size_t size = sizeof(mine);
 
-		status = method->get(store, i, "number", &mine, &size, &error);
+		status = ddp_store_get(store, i, "number", &mine, &size, &error);
 		if (status == 0 && mine != 1000 * fence + i) {
 			snprintf(error.text, sizeof(error.text), "rank %d put %d", i, mine);
 			return error.status = DDP_ERR_FORMAT;
@@ -83,7 +82,7 @@ int main(int argc, char **argv)
 		return leave();
 	if (give_up && identity.rank == 1) {
 		usleep(200000);
-		store->method->abort(store, "asked to");
+		ddp_store_abort(store, "asked to");
 		ddp_error_set(&error, DDP_ERR_STATE, "gave up");
 		return leave();
 	}

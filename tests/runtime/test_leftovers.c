@@ -24,14 +24,14 @@ static void die_at_fence(struct rank *rank)
 {
 	rank->watch = ddp_watch_start(0.15, NULL, NULL);
 	if (open_rank(rank) && put_values(rank, 0))
-		rank->store->method->fence(rank->store, &rank->watch, NULL);
+		ddp_store_fence(rank->store, &rank->watch, NULL);
 	raise(SIGKILL);
 }
 
 static void wait_at_second(struct rank *rank)
 {
 	if (open_rank(rank) && meet(rank, 0) && put_values(rank, 1))
-		rank->store->method->fence(rank->store, &rank->watch, NULL);
+		ddp_store_fence(rank->store, &rank->watch, NULL);
 }
 
 static void leave_nothing(const char *directory)
@@ -325,8 +325,7 @@ START_TEST(test_forged)
 	record.attempt = want->attempt;
 	record.fence = want->fence;
 	ck_assert(put_record(&one, list.attempts[0].number, record));
-	ck_assert_int_eq(zero.store->method->fence(zero.store, &zero.watch, &zero.error),
-			 forged[_i].status);
+	ck_assert_int_eq(ddp_store_fence(zero.store, &zero.watch, &zero.error), forged[_i].status);
 	unit_pieces(forged[_i].name, zero.error.text, forged[_i].pieces);
 	/* A rank that joined by then is told. */
 	ck_assert_int_eq(ddp_attempts_list(directory, &list, NULL), 0);
@@ -426,8 +425,8 @@ static void fill_disk(struct rank *rank)
 		setrlimit(RLIMIT_FSIZE, &limit);
 	}
 	memset(much, 1, sizeof(much));
-	if (rank->store->method->put(rank->store, "much", much, sizeof(much), &rank->error) == 0)
-		rank->store->method->fence(rank->store, &rank->watch, &rank->error);
+	if (ddp_store_put(rank->store, "much", much, sizeof(much), &rank->error) == 0)
+		ddp_store_fence(rank->store, &rank->watch, &rank->error);
 	ddp_store_close(rank->store, false);
 }
 

@@ -168,13 +168,11 @@ START_TEST(test_killed_during)
 	begin_ranks(directory, false, 1, 1, 2, die_with_record);
 	rank.watch = ddp_watch_start(0.3, NULL, NULL);
 	ck_assert(open_rank(&rank));
-	ck_assert_int_eq(rank.store->method->fence(rank.store, &rank.watch, NULL), 0);
-	ck_assert_int_eq(rank.store->method->fence(rank.store, &rank.watch, &rank.error),
-			 DDP_ERR_TIMEOUT);
+	ck_assert_int_eq(ddp_store_fence(rank.store, &rank.watch, NULL), 0);
+	ck_assert_int_eq(ddp_store_fence(rank.store, &rank.watch, &rank.error), DDP_ERR_TIMEOUT);
 	unit_pieces("rank 0", rank.error.text,
 		    (const char *const[]){"1 of 2 ranks", ": rank 1 on n1", NULL});
-	ck_assert_int_eq(rank.store->method->fence(rank.store, &rank.watch, &rank.error),
-			 DDP_ERR_STATE);
+	ck_assert_int_eq(ddp_store_fence(rank.store, &rank.watch, &rank.error), DDP_ERR_STATE);
 	ddp_store_close(rank.store, false);
 	end(1, 1);
 }
@@ -186,8 +184,8 @@ static void give_up_in_fence(struct rank *rank)
 {
 	if (open_rank(rank) && meet(rank, 0)) {
 		milliseconds(50);
-		rank->store->method->abort(rank->store, "out of coffee");
-		rank->store->method->abort(rank->store, "second thoughts");
+		ddp_store_abort(rank->store, "out of coffee");
+		ddp_store_abort(rank->store, "second thoughts");
 	}
 	ddp_store_close(rank->store, false);
 }
@@ -214,14 +212,13 @@ END_TEST
 
 static void look_for_abort(struct rank *rank)
 {
-	char text[DDP_ERROR_SIZE] = "";
+	const char *text;
 
 	if (!open_rank(rank) || !meet(rank, 0))
 		return;
-	while (!rank->store->method->aborted(rank->store, text, sizeof(text)))
+	while (!(text = ddp_store_aborted(rank->store)))
 		milliseconds(1);
-	rank->error.status = DDP_ERR_ABORTED;
-	snprintf(rank->error.text, sizeof(rank->error.text), "%s", text);
+	ddp_error_set(&rank->error, DDP_ERR_ABORTED, "%s", text);
 	ddp_store_close(rank->store, false);
 }
 
@@ -378,33 +375,29 @@ static const char *const alone[] = {"file", "single"};
 START_TEST(test_alone)
 {
 	struct rank rank = make_rank(fresh_directory(), false, 0, 1);
-	const struct ddp_store_method *method;
-	char text[DDP_ERROR_SIZE];
 	int value = 3;
 	size_t size = sizeof(value);
 
 	ck_assert_int_eq(
 		ddp_store_open(&rank.store, alone[_i], &rank.identity, NULL, &rank.watch, NULL), 0);
-	method = rank.store->method;
-	ck_assert_int_lt(method->get(rank.store, 0, "a", &value, &size, NULL), 0);
-	ck_assert_int_eq(method->put(rank.store, "a", &value, sizeof(value), NULL), 0);
-	ck_assert_int_lt(method->get(rank.store, 0, "a", &value, &size, NULL), 0);
-	ck_assert_int_eq(method->fence(rank.store, &rank.watch, NULL), 0);
+	ck_assert_int_lt(ddp_store_get(rank.store, 0, "a", &value, &size, NULL), 0);
+	ck_assert_int_eq(ddp_store_put(rank.store, "a", &value, sizeof(value), NULL), 0);
+	ck_assert_int_lt(ddp_store_get(rank.store, 0, "a", &value, &size, NULL), 0);
+	ck_assert_int_eq(ddp_store_fence(rank.store, &rank.watch, NULL), 0);
 	value = 4;
-	ck_assert_int_eq(method->put(rank.store, "b", &value, sizeof(value), NULL), 0);
-	ck_assert_int_eq(method->get(rank.store, 0, "a", &value, &size, NULL), 0);
+	ck_assert_int_eq(ddp_store_put(rank.store, "b", &value, sizeof(value), NULL), 0);
+	ck_assert_int_eq(ddp_store_get(rank.store, 0, "a", &value, &size, NULL), 0);
 	ck_assert_int_eq(value, 3);
-	ck_assert_int_eq(method->get(rank.store, 1, "a", &value, &size, NULL), DDP_ERR_ARGUMENT);
-	ck_assert_int_eq(method->fence(rank.store, &rank.watch, NULL), 0);
-	ck_assert_int_eq(method->get(rank.store, 0, "a", &value, &size, NULL), DDP_ERR_ARGUMENT);
-	ck_assert_int_eq(method->get(rank.store, 0, "b", &value, &size, NULL), 0);
+	ck_assert_int_eq(ddp_store_get(rank.store, 1, "a", &value, &size, NULL), DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(ddp_store_fence(rank.store, &rank.watch, NULL), 0);
+	ck_assert_int_eq(ddp_store_get(rank.store, 0, "a", &value, &size, NULL), DDP_ERR_ARGUMENT);
+	ck_assert_int_eq(ddp_store_get(rank.store, 0, "b", &value, &size, NULL), 0);
 	ck_assert_int_eq(value, 4);
-	ck_assert_int_eq(method->aborted(rank.store, text, sizeof(text)), 0);
-	method->abort(rank.store, "enough");
-	method->abort(rank.store, "more");
-	ck_assert_int_eq(method->aborted(rank.store, text, sizeof(text)), 1);
-	ck_assert_str_eq(text, "rank 0 on n0: enough");
-	ck_assert_int_eq(method->fence(rank.store, &rank.watch, &rank.error), DDP_ERR_ABORTED);
+	ck_assert(!ddp_store_aborted(rank.store));
+	ddp_store_abort(rank.store, "enough");
+	ddp_store_abort(rank.store, "more");
+	ck_assert_str_eq(ddp_store_aborted(rank.store), "rank 0 on n0: enough");
+	ck_assert_int_eq(ddp_store_fence(rank.store, &rank.watch, &rank.error), DDP_ERR_ABORTED);
 	ck_assert_str_eq(rank.error.text, "rank 0 on n0: enough");
 	ddp_store_close(rank.store, false);
 	ddp_store_close(NULL, true);
