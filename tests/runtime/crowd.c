@@ -20,25 +20,6 @@ struct report *reports;
 
 /* --- Worlds ----------------------------------------------------------------------------- */
 
-void remove_tree(const char *path)
-{
-	DIR *dir = opendir(path);
-	struct dirent *entry;
-
-	while (dir && (entry = readdir(dir))) {
-		char below[PATH_MAX];
-
-		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-			continue;
-		snprintf(below, sizeof(below), "%s/%s", path, entry->d_name);
-		if (unlink(below) < 0)
-			remove_tree(below);
-	}
-	if (dir)
-		closedir(dir);
-	rmdir(path);
-}
-
 void crowd_set_up(void)
 {
 	snprintf(base, sizeof(base), "%s/ddp-crowd.XXXXXX",
@@ -54,7 +35,7 @@ void crowd_set_up(void)
 void crowd_tear_down(void)
 {
 	munmap(reports, RANKS * sizeof(*reports));
-	remove_tree(base);
+	unit_remove(base);
 }
 
 const char *fresh_directory(void)
@@ -178,19 +159,6 @@ void succeeded(int first, int count, int fences)
 		ck_assert_int_eq(reports[i].fences, fences);
 		ck_assert(!reports[i].mixed);
 	}
-}
-
-int names_in(const char *path)
-{
-	DIR *dir = opendir(path);
-	int count = 0;
-
-	if (!dir)
-		return -1;
-	while (readdir(dir))
-		count++;
-	closedir(dir);
-	return count - 2;
 }
 
 /* --- What ranks do ---------------------------------------------------------------------- */

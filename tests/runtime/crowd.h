@@ -76,13 +76,8 @@ void wait_for_stage(int rank, int stage);
 bool is_waiting(const char *directory, int rank);
 void wait_for_record(const char *directory, int rank);
 
-/* How many names are in directory [path], -1 if it is not there. */
-int names_in(const char *path);
-
 /* Make [name] in [directory], with a byte in it. */
 void touch(const char *directory, const char *name);
-
-void remove_tree(const char *path);
 
 /* --- For a rank -------------------------------------------------------------------------- */
 

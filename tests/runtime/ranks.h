@@ -12,7 +12,6 @@
 #include <ddp.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,14 +102,6 @@ static inline void ranks_start(struct ranks *ranks, const char *layout, int (*bo
 	}
 }
 
-static inline int ranks_unlink(const char *path, const struct stat *info, int kind, struct FTW *at)
-{
-	(void)info;
-	(void)kind;
-	(void)at;
-	return remove(path);
-}
-
 /* Wait for all ranks and read what they said; removes the directory unless [keep]. */
 static inline void ranks_wait(struct ranks *ranks, bool keep)
 {
@@ -130,7 +121,7 @@ static inline void ranks_wait(struct ranks *ranks, bool keep)
 		close(fd);
 	}
 	if (!keep)
-		nftw(ranks->directory, ranks_unlink, 16, FTW_DEPTH | FTW_PHYS);
+		unit_remove(ranks->directory);
 }
 
 /* The rank whose end is told of: one that failed by itself, if there is one, and not of others'; -1: all ended well. */
@@ -156,14 +147,6 @@ static inline void ranks_run(const char *layout, int (*body)(int rank))
 	rank = ranks_failed(&ranks);
 	ck_assert_msg(rank < 0, "layout %s, rank %d ended with %d:\n%s", layout, rank,
 		      rank < 0 ? 0 : ranks.statuses[rank], rank < 0 ? "" : ranks.text[rank]);
-}
-
-/* For tests that kill at random: what DDP_SEED chooses. */
-static inline uint64_t ranks_seed(void)
-{
-	const char *seed = getenv("DDP_SEED");
-
-	return (seed ? strtoull(seed, NULL, 10) : 1) * 2 + 1;
 }
 
 /* Files that UCX or we would leave; others on this host have their own. */

@@ -5,45 +5,20 @@
 #ifndef DDP_TESTS_SCRATCH_H
 #define DDP_TESTS_SCRATCH_H
 
-#include <ftw.h>
-#include <limits.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "unit.h"
 
 static char scratch_directory[256];
 static pid_t scratch_owner;
 
-static inline int scratch_remove_one(const char *path, const struct stat *info, int type,
-				     struct FTW *walk)
-{
-	(void)info;
-	(void)type;
-	(void)walk;
-	return remove(path);
-}
-
-/* Remove [path] and all below it. */
-static inline void scratch_remove(const char *path)
-{
-	nftw(path, scratch_remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
 static inline void scratch_down(void)
 {
 	if (getpid() == scratch_owner)
-		scratch_remove(scratch_directory);
+		unit_remove(scratch_directory);
 }
 
 static inline void scratch_up(void)
 {
-	const char *top = getenv("TMPDIR");
-
-	snprintf(scratch_directory, sizeof(scratch_directory), "%s/ddp-test.XXXXXX",
-		 top && *top ? top : "/tmp");
-	ck_assert_ptr_nonnull(mkdtemp(scratch_directory));
+	unit_directory(scratch_directory, sizeof(scratch_directory));
 	scratch_owner = getpid();
 }
 

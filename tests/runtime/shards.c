@@ -35,7 +35,7 @@ void shards_set_up(void)
 
 void shards_tear_down(void)
 {
-	nftw(directory, ranks_unlink, 16, FTW_DEPTH | FTW_PHYS);
+	unit_remove(directory);
 }
 
 /* --- Worlds ------------------------------------------------------------------------------ */

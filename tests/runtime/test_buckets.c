@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <stdio.h>
-
 #include "gradient/buckets.h"
 #include "unit.h"
 
@@ -98,12 +96,10 @@ static void check_layout(const struct ddp_layout *layout, size_t size)
 
 START_TEST(test_layout)
 {
-	const char *text = getenv("DDP_SEED");
-	uint64_t seed = text && *text ? strtoull(text, NULL, 0) : 1, state = 2 * seed + 1;
+	uint64_t state = unit_seed(1);
 	struct ddp_parameter parameters[40];
 	struct ddp_layout layout;
 
-	printf("DDP_SEED=%llu\n", (unsigned long long)seed);
 	for (int round = 0; round < 200; round++) {
 		size_t count = 1 + unit_random(&state, 40), size = unit_random(&state, 2) ? 4 : 8;
 

@@ -149,7 +149,7 @@ START_TEST(test_fault)
 		if (rank != fault->victim)
 			check_said(&ranks, rank);
 	check_records(&ranks);
-	nftw(ranks.directory, ranks_unlink, 16, FTW_DEPTH | FTW_PHYS);
+	unit_remove(ranks.directory);
 }
 END_TEST
 
@@ -260,7 +260,7 @@ START_TEST(test_term)
 		ck_assert_int_eq(ranks.statuses[rank], -SIGTERM);
 	ck_assert(record_says(&ranks, "rank-0", "SIGTERM"));
 	ck_assert(record_says(&ranks, "rank-1", "barrier, begun"));
-	nftw(ranks.directory, ranks_unlink, 16, FTW_DEPTH | FTW_PHYS);
+	unit_remove(ranks.directory);
 }
 END_TEST
 
@@ -270,7 +270,7 @@ START_TEST(test_random_kills)
 {
 	static const char *const layouts[] = {"4", "2,2", "1,1,1", "3,1"};
 	static const struct fault any = {"killed at random", NULL, 0, JOINED, KILLED};
-	uint64_t state = ranks_seed();
+	uint64_t state = unit_seed(1);
 	int rounds = getenv("DDP_LONG") ? 200 : 20;
 	int files = ranks_shared_files();
 	static struct ranks ranks;

@@ -123,7 +123,7 @@ START_TEST(test_leftovers)
 		begin_ranks(directory, false, 1, 3, 4, meet_twice);
 	end(0, 4);
 	succeeded(0, 4, 2);
-	ck_assert_int_eq(names_in(directory), -1);
+	ck_assert_int_eq(unit_entries(directory), -1);
 }
 END_TEST
 
@@ -260,7 +260,7 @@ START_TEST(test_foreign_files)
 	end(0, 3);
 	succeeded(0, 3, 2);
 	/* The last one looks like ours. */
-	ck_assert_int_eq(names_in(directory), ROWS(names) - 1);
+	ck_assert_int_eq(unit_entries(directory), ROWS(names) - 1);
 }
 END_TEST
 
@@ -383,7 +383,7 @@ START_TEST(test_removed)
 		wait_for_stage(i, 1);
 	milliseconds(20);
 	for (int i = 0; i < 3; i++)
-		remove_tree(directory);
+		unit_remove(directory);
 	end(0, 3);
 	for (int i = 0; i < 2; i++) {
 		ck_assert_int_eq(reports[i].status, DDP_ERR_FILE);

@@ -38,8 +38,8 @@ START_TEST(test_meet)
 	end(0, worlds[_i].size);
 	succeeded(0, worlds[_i].size, worlds[_i].fences);
 	/* Nothing stays: what we made is gone, what we were given is empty. */
-	ck_assert_int_eq(names_in(directory), worlds[_i].own ? 0 : -1);
-	ck_assert_int_eq(names_in(parent), worlds[_i].own ? 1 : -1);
+	ck_assert_int_eq(unit_entries(directory), worlds[_i].own ? 0 : -1);
+	ck_assert_int_eq(unit_entries(parent), worlds[_i].own ? 1 : -1);
 }
 END_TEST
 
@@ -81,7 +81,7 @@ START_TEST(test_one_after_the_other)
 	begin_ranks(directory, _i, 0, 4, 4, meet_again_and_again);
 	end(0, 4);
 	succeeded(0, 4, 1 + 2 + 3 + 1 + 2 + 3 + 1 + 2);
-	ck_assert_int_eq(names_in(directory), _i ? 0 : -1);
+	ck_assert_int_eq(unit_entries(directory), _i ? 0 : -1);
 }
 END_TEST
 

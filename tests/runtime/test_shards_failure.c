@@ -124,7 +124,7 @@ static const struct shards_layout kill_layouts[] = {
 /* Leaders and followers in turns. */
 START_TEST(test_kills)
 {
-	uint64_t state = ranks_seed();
+	uint64_t state = unit_seed(1);
 	int rounds = getenv("DDP_LONG") ? 50 : 10, files = ranks_shared_files();
 	static struct ranks ranks;
 

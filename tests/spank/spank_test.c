@@ -3,12 +3,9 @@
 
 #include "spank_test.h"
 
-#include <dirent.h>
-#include <ftw.h>
-
 extern char **environ;
 
-static char scratch[] = "/tmp/ddp-spank-XXXXXX";
+static char scratch[256];
 static char **original;
 
 static void setup(void)
@@ -20,22 +17,14 @@ static void setup(void)
 	fake_env_become(bare);
 	fake_forget();
 	memset(&fake_slurmctld, 0, sizeof(fake_slurmctld));
-	strcpy(scratch, "/tmp/ddp-spank-XXXXXX"); /* where tests run without a fork, again */
-	ck_assert(mkdtemp(scratch) && chdir(scratch) == 0);
-}
-
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *at)
-{
-	(void)st;
-	(void)kind;
-	(void)at;
-	return remove(path);
+	unit_directory(scratch, sizeof(scratch));
+	ck_assert_int_eq(chdir(scratch), 0);
 }
 
 static void teardown(void)
 {
 	ck_assert_int_eq(chdir("/"), 0);
-	ck_assert_int_eq(nftw(scratch, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+	unit_remove(scratch);
 	fake_env_become(original);
 	fake_env_free(original);
 	ck_assert_msg(fake_slurmctld.answers == 0, "%u answers of slurmctld are not given back",
@@ -43,22 +32,9 @@ static void teardown(void)
 	fake_forget();
 }
 
-int spank_run(const char *name, void (*fill)(TCase *tcase))
+void spank_use(TCase *tcase)
 {
-	Suite *suite = suite_create(name);
-	TCase *tcase = tcase_create(name);
-	SRunner *runner;
-	int failed;
-
 	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_set_timeout(tcase, 60);
-	fill(tcase);
-	suite_add_tcase(suite, tcase);
-	runner = srunner_create(suite);
-	srunner_run_all(runner, CK_ENV);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
 void expect_var(const char *row, const struct fake_step *step, uint32_t rank, const char *name,
@@ -124,20 +100,6 @@ void expect_refused(const char *row, const struct fake_step *step, const char *w
 			"-RANK -WORLD_SIZE -LOCAL_RANK -MASTER_ADDR -MASTER_PORT -DDP_RANK -DDP_SIZE "
 			"-DDP_RENDEZVOUS -DDP_INIT_METHOD -DDP_INIT_FILE -SLURM_DDP_STEP");
 	}
-}
-
-int count_entries(const char *path)
-{
-	DIR *dir = opendir(path);
-	struct dirent *entry;
-	int n = 0;
-
-	if (!dir)
-		return -1;
-	while ((entry = readdir(dir)))
-		n += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
-	closedir(dir);
-	return n;
 }
 
 void write_text(const char *path, const char *text)

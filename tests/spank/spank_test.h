@@ -8,21 +8,11 @@
 #ifndef DDP_TESTS_SPANK_TEST_H
 #define DDP_TESTS_SPANK_TEST_H
 
-#include <check.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "fake_slurm.h"
+#include "unit.h"
 
-#define ROWS(table) ((int)(sizeof(table) / sizeof((table)[0])))
-
-/* A test of its own for each row of [table]. */
-#define SPANK_ROWS(tcase, test, table) tcase_add_loop_test(tcase, test, 0, ROWS(table))
-
-/* Run what [fill] adds. Returns main's value. */
-int spank_run(const char *name, void (*fill)(TCase *tcase));
+/* For all tests of [tcase]. */
+void spank_use(TCase *tcase);
 
 /* Task [rank] must have [want] as the value of [name]; NULL: it must not have the variable. */
 void expect_var(const char *row, const struct fake_step *step, uint32_t rank, const char *name,
@@ -42,9 +32,6 @@ void expect_silence(const char *row);
 
 /* All tasks must have refused: task_init failed, and no variable is left to train with. */
 void expect_refused(const char *row, const struct fake_step *step, const char *why);
-
-/* How many entries [path] has, -1 if it is no directory. */
-int count_entries(const char *path);
 
 /* Write [text] to [path]. */
 void write_text(const char *path, const char *text);

@@ -65,7 +65,7 @@ START_TEST(test_unasked)
 	};
 
 	ck_assert_int_eq(fake_srun(&step), 0);
-	ck_assert_int_eq(count_entries("."), 0);
+	ck_assert_int_eq(unit_entries("."), 0);
 	fake_nodes(&step);
 	fake_srun_exit(&step);
 	ck_assert_msg(!step.srun_changed, "%s: srun's environment is changed", row);
@@ -73,7 +73,7 @@ START_TEST(test_unasked)
 		ck_assert_msg(!step.task_changed[r], "%s: rank %u is changed", row, r);
 		ck_assert_int_eq(step.result[r], 0);
 	}
-	ck_assert_int_eq(count_entries("."), 0);
+	ck_assert_int_eq(unit_entries("."), 0);
 	ck_assert_msg(fake_questions() == 0, "%s: slurmctld is asked", row);
 	expect_silence(row);
 	fake_step_clear(&step);
@@ -133,7 +133,7 @@ START_TEST(test_asked)
 		expect_var(row, &step, r, "RANK", r ? "1" : "0");
 	}
 	expect_said(row, FAKE_ERROR, "", 0);
-	ck_assert_int_eq(count_entries("."), 0);
+	ck_assert_int_eq(unit_entries("."), 0);
 	fake_step_clear(&step);
 }
 END_TEST
@@ -245,7 +245,7 @@ START_TEST(test_sbatch)
 	ck_assert_int_eq(fake_hook(p, "init_post_opt"), 0);
 	ck_assert_int_eq(fake_hook(p, "exit"), 0);
 	ck_assert_ptr_null(getenv("SLURM_DDP_STEP"));
-	ck_assert_int_eq(count_entries("."), 0);
+	ck_assert_int_eq(unit_entries("."), 0);
 	ck_assert_uint_eq(fake_questions(), 0);
 	expect_silence("sbatch");
 	fake_process_end(p);
@@ -313,7 +313,7 @@ START_TEST(test_special_step)
 
 	ck_assert_int_eq(fake_run(&step), 0);
 	ck_assert(!step.task_changed[0]);
-	ck_assert_int_eq(count_entries("."), 0);
+	ck_assert_int_eq(unit_entries("."), 0);
 	expect_silence("special");
 	fake_step_clear(&step);
 }
@@ -359,31 +359,32 @@ START_TEST(test_resources)
 	static const char *const options[] = {"", "--ddp", "--ddp --ddp-verbose",
 					      "--ddp --ddp-rdzv=/dev/null/x"};
 	struct fake_step step = {.components = {{.layout = "n1:0,1 n2:2"}}};
-	int files = count_entries("/proc/self/fd"), threads = count_entries("/proc/self/task");
+	int files = unit_entries("/proc/self/fd"), threads = unit_entries("/proc/self/task");
 
 	for (int i = 0; i < ROWS(options); i++) {
 		step.options = options[i];
 		fake_run(&step);
 		fake_step_clear(&step);
-		ck_assert_msg(count_entries("/proc/self/fd") == files,
+		ck_assert_msg(unit_entries("/proc/self/fd") == files,
 			      "\"%s\": an open file is left", options[i]);
-		ck_assert_int_eq(count_entries("/proc/self/task"), threads);
+		ck_assert_int_eq(unit_entries("/proc/self/task"), threads);
 	}
 }
 END_TEST
 
 static void fill(TCase *tcase)
 {
-	SPANK_ROWS(tcase, test_unasked, unasked);
+	spank_use(tcase);
+	UNIT_ROWS(tcase, test_unasked, unasked);
 	tcase_add_test(tcase, test_inherited_plan);
-	SPANK_ROWS(tcase, test_asked, asked);
-	SPANK_ROWS(tcase, test_wrong_option, wrong);
-	SPANK_ROWS(tcase, test_wrong_env, wrong_env);
+	UNIT_ROWS(tcase, test_asked, asked);
+	UNIT_ROWS(tcase, test_wrong_option, wrong);
+	UNIT_ROWS(tcase, test_wrong_env, wrong_env);
 	tcase_add_test(tcase, test_registered);
 	tcase_add_test(tcase, test_sbatch);
 	tcase_add_test(tcase, test_slurmd);
 	tcase_add_test(tcase, test_wrong_argument);
-	SPANK_ROWS(tcase, test_special_step, special_steps);
+	UNIT_ROWS(tcase, test_special_step, special_steps);
 	tcase_add_test(tcase, test_stale_plan);
 	tcase_add_test(tcase, test_hidden);
 	tcase_add_test(tcase, test_resources);
@@ -391,5 +392,5 @@ static void fill(TCase *tcase)
 
 int main(void)
 {
-	return spank_run("spank", fill);
+	return unit_run("spank", fill);
 }

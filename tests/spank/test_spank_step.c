@@ -110,7 +110,7 @@ START_TEST(test_step)
 		expect_var(row, &step, r, "DDP_RENDEZVOUS", fake_var(&step, 0, "DDP_RENDEZVOUS"));
 	}
 	expect_said(row, FAKE_ANY, "", steps[_i].said);
-	ck_assert_int_eq(count_entries("."), 0);
+	ck_assert_int_eq(unit_entries("."), 0);
 	fake_step_clear(&step);
 }
 END_TEST
@@ -188,7 +188,7 @@ START_TEST(test_no_slurmctld)
 	expect_pieces("many", FAKE_ERROR, "slurmctld|rank 0 of step 4711.0|MASTER_ADDR");
 	expect_said("many", FAKE_ANY, "", 1);
 	expect_refused("many", &many, "slurmctld");
-	ck_assert_int_eq(count_entries("."), 0);
+	ck_assert_int_eq(unit_entries("."), 0);
 	fake_step_clear(&many);
 }
 END_TEST
@@ -337,7 +337,7 @@ START_TEST(test_removal_swapped)
 	ck_assert(rename(made_directory(&step), "moved") == 0);
 	ck_assert(symlink("../precious", made_directory(&step)) == 0);
 	fake_srun_exit(&step);
-	ck_assert_int_eq(count_entries("precious"), 1);
+	ck_assert_int_eq(unit_entries("precious"), 1);
 	fake_step_clear(&step);
 }
 END_TEST
@@ -356,9 +356,9 @@ START_TEST(test_exit_in_child)
 		_exit(0);
 	}
 	ck_assert(child > 0 && waitpid(child, &status, 0) == child && status == 0);
-	ck_assert_int_eq(count_entries(made_directory(&step)), 1);
+	ck_assert_int_eq(unit_entries(made_directory(&step)), 1);
 	fake_srun_exit(&step);
-	ck_assert_int_eq(count_entries("."), 0);
+	ck_assert_int_eq(unit_entries("."), 0);
 	fake_step_clear(&step);
 }
 END_TEST
@@ -438,7 +438,7 @@ START_TEST(test_leftover)
 	ck_assert_int_eq(fake_run(&step), 0);
 	stays = access(path, F_OK) == 0;
 	ck_assert_msg(stays == leftovers[_i].stays, "%s: is %s", row, stays ? "left" : "removed");
-	ck_assert_int_eq(count_entries("."), stays);
+	ck_assert_int_eq(unit_entries("."), stays);
 	expect_silence(row);
 	fake_step_clear(&step);
 }
@@ -479,25 +479,26 @@ START_TEST(test_link)
 	grow_old("precious", 9);
 	ck_assert(symlink("../precious", ".ddp/alpha-4000.0.0-00112233445566ff") == 0);
 	ck_assert_int_eq(fake_run(&step), 0);
-	ck_assert_int_eq(count_entries("precious"), 1);
+	ck_assert_int_eq(unit_entries("precious"), 1);
 	fake_step_clear(&step);
 }
 END_TEST
 
 static void fill(TCase *tcase)
 {
-	SPANK_ROWS(tcase, test_step, steps);
+	spank_use(tcase);
+	UNIT_ROWS(tcase, test_step, steps);
 	tcase_add_test(tcase, test_questions);
 	tcase_add_test(tcase, test_capacity_questions);
 	tcase_add_test(tcase, test_no_slurmctld);
-	SPANK_ROWS(tcase, test_plan, plans);
+	UNIT_ROWS(tcase, test_plan, plans);
 	tcase_add_test(tcase, test_task);
 	tcase_add_test(tcase, test_look_alike);
 	tcase_add_test(tcase, test_het_not_shared);
 	tcase_add_test(tcase, test_het_template);
 	tcase_add_test(tcase, test_removal_swapped);
 	tcase_add_test(tcase, test_exit_in_child);
-	SPANK_ROWS(tcase, test_leftover, leftovers);
+	UNIT_ROWS(tcase, test_leftover, leftovers);
 	tcase_add_test(tcase, test_no_answer);
 	tcase_add_test(tcase, test_unasked_leftover);
 	tcase_add_test(tcase, test_link);
@@ -505,5 +506,5 @@ static void fill(TCase *tcase)
 
 int main(void)
 {
-	return spank_run("step", fill);
+	return unit_run("step", fill);
 }

@@ -8,7 +8,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,14 +27,6 @@ struct program {
 };
 
 static char program_path[4096], program_directory[64];
-
-static int program_unlink(const char *path, const struct stat *info, int kind, struct FTW *at)
-{
-	(void)info;
-	(void)kind;
-	(void)at;
-	return remove(path);
-}
 
 /* Run in a new directory, which TMPDIR is too, outside of any Slurm, and without GPUs. */
 static void program_begin(void)
@@ -64,7 +55,7 @@ static void program_begin(void)
 static void program_end(void)
 {
 	ck_assert_int_eq(chdir("/"), 0);
-	nftw(program_directory, program_unlink, 16, FTW_DEPTH | FTW_PHYS);
+	unit_remove(program_directory);
 }
 
 static inline void program_redirect(const char *path, int stream)

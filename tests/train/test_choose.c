@@ -123,7 +123,7 @@ static void begin(void)
 
 static void end(void)
 {
-	nftw(directory, ranks_unlink, 16, FTW_DEPTH | FTW_PHYS);
+	unit_remove(directory);
 }
 
 /* The faster one is taken, and taken again without a run where that is known. */

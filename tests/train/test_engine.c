@@ -477,7 +477,7 @@ START_TEST(test_module)
 	ck_assert_ptr_nonnull(mkdtemp(cache));
 	setenv("XDG_CACHE_HOME", cache, 1);
 	got = slopes_by_module(nets[_i].net, describe, sizeof(describe));
-	nftw(cache, ranks_unlink, 16, FTW_DEPTH | FTW_PHYS);
+	unit_remove(cache);
 #ifdef HAVE_ONEDNN
 	ck_assert_msg(strncmp(describe, "oneDNN", 6) == 0, "%s", describe);
 #endif

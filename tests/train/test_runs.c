@@ -25,12 +25,9 @@ static int milliseconds; /* that it took */
 
 static void begin_all(void)
 {
-	const char *seed = getenv("DDP_SEED");
 	struct timespec begin, end;
 
-	state = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
-	fprintf(stderr, "DDP_SEED=%llu\n", (unsigned long long)state);
-	state = state * 2 + 1;
+	state = unit_seed((uint64_t)time(NULL));
 	program_begin();
 	clock_gettime(CLOCK_MONOTONIC, &begin);
 	program_run(&program, 0,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unit.h - what the unit tests share
+ * unit.h - what all tests with Check share: rows, random numbers, files of their own
  *
  * One program a noun, one table of rows a question. A row's name is in the message, so a
  * failure says which row it was.
@@ -10,11 +10,15 @@
 
 #include <check.h>
 #include <dirent.h>
+#include <ftw.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define ROWS(table) ((int)(sizeof(table) / sizeof((table)[0])))
 
@@ -59,17 +63,57 @@ static inline uint32_t unit_random(uint64_t *state, uint32_t below)
 	return (uint32_t)((*state * 0x2545f4914f6cdd1d) >> 32) % below;
 }
 
-/* What the directory [path] has, with "." and "..": as /proc/self/fd, before and after. */
+/*
+ * What draws at random begins with: DDP_SEED's number, or [otherwise]; odd, as unit_random() needs
+ * one that is not 0. It is printed, so that a failure can be had again.
+ */
+static inline uint64_t unit_seed(uint64_t otherwise)
+{
+	const char *text = getenv("DDP_SEED");
+	uint64_t seed = text && *text ? strtoull(text, NULL, 0) : otherwise;
+
+	fprintf(stderr, "DDP_SEED=%llu\n", (unsigned long long)seed);
+	return 2 * seed + 1;
+}
+
+/* --- Files ------------------------------------------------------------------------------ */
+
+/* How many names the directory [path] has, -1 if it is none: also of /proc/self/fd, before and after. */
 static inline int unit_entries(const char *path)
 {
 	DIR *directory = opendir(path);
 	int count = 0;
 
-	ck_assert_msg(directory != NULL, "%s", path);
+	if (!directory)
+		return -1;
 	while (readdir(directory))
 		count++;
 	closedir(directory);
-	return count;
+	return count - 2;
+}
+
+static inline int unit_remove_one(const char *path, const struct stat *info, int type,
+				  struct FTW *walk)
+{
+	(void)info;
+	(void)type;
+	(void)walk;
+	return remove(path);
+}
+
+/* Remove [path] and all below it. */
+static inline void unit_remove(const char *path)
+{
+	nftw(path, unit_remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* A new directory, whose path comes into [path]. */
+static inline void unit_directory(char *path, size_t size)
+{
+	const char *top = getenv("TMPDIR");
+
+	snprintf(path, size, "%s/ddp-test.XXXXXX", top && *top ? top : "/tmp");
+	ck_assert_ptr_nonnull(mkdtemp(path));
 }
 
 /* Run what [fill] adds. Returns main's value. */
