@@ -44,4 +44,12 @@ int ddp_register_options(spank_t spank, spank_opt_cb_f callback);
  */
 int ddp_take_option(struct ddp_values *values, int id, const char *argument);
 
+/* --- Lines to people, each with the prefix "ddp: " ---------------------------------------- */
+
+/* Something is wrong and the step or task will not start. */
+void ddp_say_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Worth knowing; reaches the user's terminal from srun and from the nodes alike. */
+void ddp_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 #endif /* DDP_CONTEXT_H */

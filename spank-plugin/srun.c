@@ -27,7 +27,6 @@
 #include "core/plan.h"
 #include "core/text.h"
 #include "rendezvous.h"
-#include "say.h"
 #include "slurmctl.h"
 
 extern char **environ;

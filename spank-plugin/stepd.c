@@ -25,7 +25,6 @@
 #include "core/text.h"
 #include "mps.h"
 #include "rendezvous.h"
-#include "say.h"
 
 /* --- Is a port taken? -------------------------------------------------------------------- */
 
@@ -410,15 +409,15 @@ static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *m
 		.gpu_memory = stepd.gpu_memory,
 		.cpu_mask = count_cpus(),
 	};
-	if (ddp_identity_read(env, local_size, &facts->identity, message) < 0)
+	if (ddp_task_read(env, local_size, &facts->task, message) < 0)
 		return -1;
 	ddp_devices_decide(
 		&(struct ddp_device_facts){
 			.step_env = stepd.env,
 			.task_env = env,
-			.local_id = facts->identity.local_rank,
+			.local_id = facts->task.local_rank,
 			.local_size = local_size,
-			.node_rank = facts->identity.node_rank,
+			.node_rank = facts->task.node_rank,
 			.shards_per_gpu = ddp_channel_shards(&stepd.channel, facts->host),
 			.mode = (enum ddp_local_rank_mode)stepd.channel.local_rank,
 		},
@@ -439,7 +438,7 @@ static int look_at_port(const struct ddp_facts *facts, const struct ddp_plan *pl
 	uint64_t number;
 	uid_t uid = 0;
 
-	if (facts->identity.rank != 0 || !port || !port->value ||
+	if (facts->task.rank != 0 || !port || !port->value ||
 	    (address && address->action == DDP_ACTION_KEEP))
 		return 0;
 	if (ddp_parse_number(port->value, 1, 65535, &number) < 0)
@@ -453,7 +452,7 @@ static int look_at_port(const struct ddp_facts *facts, const struct ddp_plan *pl
 			      : "start the step again, or choose another with --ddp-port=LO-HI");
 }
 
-static bool speaks(const struct ddp_identity *id, enum ddp_speaker speaker)
+static bool speaks(const struct ddp_task *id, enum ddp_speaker speaker)
 {
 	return speaker == DDP_SPEAKER_STEP ? id->rank == 0 : id->local_rank == 0;
 }
@@ -468,7 +467,7 @@ static const char *value_in(const struct ddp_plan *plan, const char *name)
 static void say_plan(const struct ddp_facts *facts, const struct ddp_plan *plan)
 {
 	static const char *const verbs[] = {"set", "unset", "kept"};
-	const struct ddp_identity *id = &facts->identity;
+	const struct ddp_task *id = &facts->task;
 
 	for (size_t i = 0; i < plan->n_notes; i++)
 		if (speaks(id, plan->notes[i].speaker))
@@ -497,9 +496,9 @@ static void say_plan(const struct ddp_facts *facts, const struct ddp_plan *plan)
  */
 static void say_blind(const struct ddp_facts *facts)
 {
-	if (facts->identity.node_rank >= BLIND_NODES_MAX && !stepd.channel.verbose)
+	if (facts->task.node_rank >= BLIND_NODES_MAX && !stepd.channel.verbose)
 		return;
-	if (facts->identity.local_rank == 0 && facts->identity.rank != 0 && !stepd.directory_seen &&
+	if (facts->task.local_rank == 0 && facts->task.rank != 0 && !stepd.directory_seen &&
 	    stepd.channel.directory[0] && strcmp(facts->host, stepd.channel.node) != 0)
 		ddp_say("no rendezvous directory: %s; DDP_INIT_METHOD stays unset",
 			stepd.directory_problem.text);

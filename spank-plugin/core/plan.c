@@ -19,6 +19,52 @@ struct ddp_share_setting {
 	char value[64];
 };
 
+/* --- Tasks -------------------------------------------------------------------------------- */
+
+static int read_one(char *const *env, const char *name, uint32_t *value,
+		    struct ddp_message *message)
+{
+	const char *text = ddp_env_get(env, name);
+	uint64_t number;
+
+	if (!text)
+		return ddp_fail(message, "Slurm did not set %s for this task", name);
+	if (ddp_parse_number(text, 0, UINT32_MAX, &number) < 0)
+		return ddp_fail(message, "%s=%s is not a number", name, text);
+	*value = (uint32_t)number;
+	return 0;
+}
+
+int ddp_task_read(char *const *env, uint32_t local_size, struct ddp_task *task,
+		  struct ddp_message *message)
+{
+	struct ddp_task id = {.local_size = local_size};
+	const struct {
+		const char *name;
+		uint32_t *value;
+	} wanted[] = {
+		{"SLURM_PROCID", &id.rank},	     {"SLURM_STEP_NUM_TASKS", &id.size},
+		{"SLURM_LOCALID", &id.local_rank},   {"SLURM_NODEID", &id.node_rank},
+		{"SLURM_STEP_NUM_NODES", &id.nodes},
+	};
+
+	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+		if (read_one(env, wanted[i].name, wanted[i].value, message) < 0)
+			return -1;
+	if (id.rank >= id.size)
+		return ddp_fail(message, "SLURM_PROCID=%u is not below SLURM_STEP_NUM_TASKS=%u",
+				id.rank, id.size);
+	if (id.local_rank >= id.local_size || id.local_size > id.size)
+		return ddp_fail(message,
+				"SLURM_LOCALID=%u does not fit %u tasks on this node of %u",
+				id.local_rank, id.local_size, id.size);
+	if (id.node_rank >= id.nodes)
+		return ddp_fail(message, "SLURM_NODEID=%u is not below SLURM_STEP_NUM_NODES=%u",
+				id.node_rank, id.nodes);
+	*task = id;
+	return 0;
+}
+
 /* --- Programs ---------------------------------------------------------------------------- */
 
 static const char *base_name(const char *program)
@@ -272,7 +318,7 @@ static void identify(struct builder *b, enum ddp_variable variable, const char *
 	bool nested = ddp_env_get(b->facts->step_env, DDP_NAME(DDP_JOB)) != NULL;
 	uint64_t number;
 
-	if (old && !nested && b->facts->identity.rank == 0 &&
+	if (old && !nested && b->facts->task.rank == 0 &&
 	    (ddp_parse_number(old, 0, UINT32_MAX, &number) < 0 || number != value))
 		note(b, DDP_SPEAKER_STEP,
 		     "%s=%s of your environment is replaced: --ddp sets it to %u "
@@ -283,7 +329,7 @@ static void identify(struct builder *b, enum ddp_variable variable, const char *
 
 static void plan_identity(struct builder *b)
 {
-	const struct ddp_identity *id = &b->facts->identity;
+	const struct ddp_task *id = &b->facts->task;
 	const struct ddp_devices *dev = &b->facts->devices;
 
 	identify(b, DDP_VAR_RANK, "SLURM_PROCID", id->rank);
@@ -388,7 +434,7 @@ static void plan_rendezvous(struct builder *b)
 		return;
 	}
 	set(b, DDP_VAR_DDP_INIT_METHOD, "PyTorch's FileStore", "file://%s/%s?rank=%u&world_size=%u",
-	    directory, DDP_DIR_STORE, f->identity.rank, f->identity.size);
+	    directory, DDP_DIR_STORE, f->task.rank, f->task.size);
 	set(b, DDP_VAR_DDP_INIT_FILE, "PyTorch's FileStore", "file://%s/%s", directory,
 	    DDP_DIR_STORE);
 }
@@ -403,7 +449,7 @@ static const char *planned(const struct builder *b, const char *name)
 /* One task on each node: people start torchrun there, which reads these. */
 static void plan_torchrun(struct builder *b)
 {
-	const struct ddp_identity *id = &b->facts->identity;
+	const struct ddp_task *id = &b->facts->task;
 	char endpoint[DDP_NAME_SIZE + 32];
 
 	if (id->size != id->nodes || id->local_size != 1)
@@ -435,7 +481,7 @@ static void plan_threads(struct builder *b)
 	threads = f->cpu_mask;
 	if (ddp_parse_number(ddp_env_get(f->task_env, "SLURM_CPUS_ON_NODE"), 1, UINT32_MAX,
 			     &node) == 0) {
-		node /= f->identity.local_size;
+		node /= f->task.local_size;
 		if (threads == 0 || node < threads)
 			threads = node;
 	}
@@ -503,15 +549,14 @@ static void plan_crowd(struct builder *b)
 	     "%s: %u ranks on GPU%s %.100s%s: NCCL refuses that (\"Duplicate GPU detected\"), so "
 	     "PyTorch needs the backend gloo, or NCCL 2.30 or later with "
 	     "NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0; ddp-train and libddp do without",
-	     f->host, f->identity.local_size, strchr(dev->gpus, ',') ? "s" : "", dev->gpus,
+	     f->host, f->task.local_size, strchr(dev->gpus, ',') ? "s" : "", dev->gpus,
 	     strchr(dev->gpus, ',') ? ", more than one on a GPU" : "");
 }
 
 /* Lightning refuses a Slurm step without this variable, unless torchrun seems to run it. */
 static void plan_lightning(struct builder *b)
 {
-	if (b->facts->identity.size > 1 &&
-	    !ddp_env_get(b->facts->task_env, "SLURM_NTASKS_PER_NODE"))
+	if (b->facts->task.size > 1 && !ddp_env_get(b->facts->task_env, "SLURM_NTASKS_PER_NODE"))
 		polite(b, DDP_VAR_TORCHELASTIC_RUN_ID, "SLURM_NTASKS_PER_NODE is missing",
 		       planned(b, DDP_NAME(DDP_JOB)));
 }
@@ -519,7 +564,7 @@ static void plan_lightning(struct builder *b)
 static void plan_devices(struct builder *b)
 {
 	const struct ddp_devices *dev = &b->facts->devices;
-	const struct ddp_identity *id = &b->facts->identity;
+	const struct ddp_task *id = &b->facts->task;
 
 	if (dev->restore_name)
 		change(b, dev->restore_name, DDP_ACTION_SET, dev->restore_value,
@@ -539,7 +584,7 @@ static void plan_warnings(struct builder *b)
 {
 	const char *tasks = ddp_env_get(b->facts->task_env, "SLURM_STEP_TASKS_PER_NODE");
 
-	if (b->facts->identity.rank == 0 && tasks && ddp_tasks_uneven(tasks) == 1)
+	if (b->facts->task.rank == 0 && tasks && ddp_tasks_uneven(tasks) == 1)
 		note(b, DDP_SPEAKER_STEP,
 		     "the nodes have different numbers of tasks (%s): right for "
 		     "--ddp, wrong for code that computes a node as rank / LOCAL_WORLD_SIZE",

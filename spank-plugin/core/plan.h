@@ -2,7 +2,7 @@
 /*
  * plan.h - what the plugin does to one task: facts in, decisions out
  *
- * contract.c turns the facts of a task into a list of changes to its environment and a list
+ * plan.c turns the facts of a task into a list of changes to its environment and a list
  * of lines to say. Nothing here asks, opens or sets anything, so every rule of ddp(7) can be
  * tried without Slurm.
  */
@@ -12,10 +12,27 @@
 #include "channel.h"
 #include "contract.h"
 #include "devices.h"
-#include "identity.h"
+
+/*
+ * Which task of the step this is, from the environment as it stands at task_init, and at no
+ * earlier time: before that, SLURM_PROCID is the batch script's. In a heterogeneous step these
+ * variables count over all components, which SPANK's own items do not.
+ */
+struct ddp_task {
+	uint32_t rank, size;		 /* in the step */
+	uint32_t local_rank, local_size; /* among the step's tasks on this node */
+	uint32_t node_rank, nodes;	 /* this node in the step */
+};
+
+/*
+ * Read [task] from [env]; [local_size] comes from Slurm's own count.
+ * Returns 0, or -1 with a message that names the variable and its value.
+ */
+int ddp_task_read(char *const *env, uint32_t local_size, struct ddp_task *task,
+		  struct ddp_message *message);
 
 struct ddp_facts {
-	struct ddp_identity identity;
+	struct ddp_task task;
 	struct ddp_devices devices;
 	const struct ddp_channel *channel;
 	char *const *step_env;	       /* as user_init saw it: the user's own values */

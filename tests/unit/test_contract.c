@@ -31,7 +31,7 @@ static void scene_init(struct scene *s)
 	strcpy(s->channel.port_from, "computed");
 	s->channel.ras_port = 61235;
 	strcpy(s->channel.directory, DIRECTORY);
-	s->facts.identity = (struct ddp_identity){
+	s->facts.task = (struct ddp_task){
 		.rank = 1, .size = 4, .local_rank = 1, .local_size = 2, .node_rank = 0, .nodes = 2};
 	s->facts.channel = &s->channel;
 	s->facts.host = "n1";
@@ -44,39 +44,39 @@ static void scene_init(struct scene *s)
 
 static void rank0(struct scene *s)
 {
-	s->facts.identity.rank = s->facts.identity.local_rank = 0;
+	s->facts.task.rank = s->facts.task.local_rank = 0;
 }
 
 static void one_per_node(struct scene *s)
 {
-	s->facts.identity = (struct ddp_identity){1, 2, 0, 1, 1, 2};
+	s->facts.task = (struct ddp_task){1, 2, 0, 1, 1, 2};
 }
 
 static void alone(struct scene *s)
 {
-	s->facts.identity = (struct ddp_identity){0, 1, 0, 1, 0, 1};
+	s->facts.task = (struct ddp_task){0, 1, 0, 1, 0, 1};
 }
 
 static void uneven_one(struct scene *s)
 {
-	s->facts.identity = (struct ddp_identity){3, 4, 0, 1, 1, 2};
+	s->facts.task = (struct ddp_task){3, 4, 0, 1, 1, 2};
 }
 
 /* As many nodes as tasks are counted, and yet two tasks are here. */
 static void two_of_two(struct scene *s)
 {
-	s->facts.identity = (struct ddp_identity){1, 2, 1, 2, 0, 2};
+	s->facts.task = (struct ddp_task){1, 2, 1, 2, 0, 2};
 }
 
 /* The one task of a second component: counted over both, as Slurm does. */
 static void component(struct scene *s)
 {
-	s->facts.identity = (struct ddp_identity){2, 3, 0, 1, 1, 2};
+	s->facts.task = (struct ddp_task){2, 3, 0, 1, 1, 2};
 }
 
 static void three_here(struct scene *s)
 {
-	s->facts.identity = (struct ddp_identity){0, 4, 0, 3, 0, 2};
+	s->facts.task = (struct ddp_task){0, 4, 0, 3, 0, 2};
 }
 
 static void no_directory(struct scene *s)
@@ -183,7 +183,7 @@ static void train(struct scene *s)
 
 static void three_on_node_1(struct scene *s)
 {
-	s->facts.identity = (struct ddp_identity){1, 4, 0, 3, 1, 2};
+	s->facts.task = (struct ddp_task){1, 4, 0, 3, 1, 2};
 }
 
 static void mode_task(struct scene *s)
@@ -695,9 +695,9 @@ static void row_plan(const struct row *row, struct scene *s, struct ddp_plan *pl
 		row->differ(s);
 	s->facts.step_env = s->devices.step_env = unit_env(row->env);
 	s->facts.task_env = s->devices.task_env = task_env(row);
-	s->devices.local_id = s->facts.identity.local_rank;
-	s->devices.local_size = s->facts.identity.local_size;
-	s->devices.node_rank = s->facts.identity.node_rank;
+	s->devices.local_id = s->facts.task.local_rank;
+	s->devices.local_size = s->facts.task.local_size;
+	s->devices.node_rank = s->facts.task.node_rank;
 	ddp_devices_decide(&s->devices, &s->facts.devices);
 	memset(plan, 0, sizeof(*plan));
 	ck_assert_msg(ddp_plan_make(&s->facts, plan, &message) == 0, "%s: %s", row->name,

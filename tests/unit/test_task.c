@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "identity.h"
+#include "plan.h"
 #include "unit.h"
 
 static const struct {
 	const char *name;
 	const char *env[6];
 	uint32_t local_size;
-	struct ddp_identity want; /* rank, size, local_rank, local_size, node_rank, nodes */
+	struct ddp_task want; /* rank, size, local_rank, local_size, node_rank, nodes */
 } good[] = {
 	{"alone",
 	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_NODEID=0",
@@ -46,10 +46,10 @@ START_TEST(test_good)
 {
 	const char *name = good[_i].name;
 	struct ddp_message message = {""};
-	struct ddp_identity id;
+	struct ddp_task id;
 
-	ck_assert_int_eq(
-		ddp_identity_read(unit_env(good[_i].env), good[_i].local_size, &id, &message), 0);
+	ck_assert_int_eq(ddp_task_read(unit_env(good[_i].env), good[_i].local_size, &id, &message),
+			 0);
 	unit_number(name, "rank", id.rank, good[_i].want.rank);
 	unit_number(name, "size", id.size, good[_i].want.size);
 	unit_number(name, "local rank", id.local_rank, good[_i].want.local_rank);
@@ -130,14 +130,69 @@ static const struct {
 
 START_TEST(test_bad)
 {
-	const struct ddp_identity untouched = {9, 9, 9, 9, 9, 9};
-	struct ddp_identity id = untouched;
+	const struct ddp_task untouched = {9, 9, 9, 9, 9, 9};
+	struct ddp_task id = untouched;
 	struct ddp_message message = {""};
 
-	ck_assert_int_eq(
-		ddp_identity_read(unit_env(bad[_i].env), bad[_i].local_size, &id, &message), -1);
+	ck_assert_int_eq(ddp_task_read(unit_env(bad[_i].env), bad[_i].local_size, &id, &message),
+			 -1);
 	unit_pieces(bad[_i].name, message.text, bad[_i].pieces);
 	ck_assert_mem_eq(&id, &untouched, sizeof(id));
+}
+END_TEST
+
+/* --- Programs ----------------------------------------------------------------------------- */
+
+static const struct {
+	const char *program;
+	bool launcher;
+} programs[] = {
+	{"orted", true},
+	{"/usr/bin/orted", true},
+	{"./prted", true},
+	{"orterun", true},
+	{"prterun", true},
+	{"mpirun", true},
+	{"mpiexec", true},
+	{"/opt/intel/bin/hydra_bstrap_proxy", true},
+	{"hydra_pmi_proxy", true},
+	{"pmi_proxy", true},
+	{"python3", false},
+	{"torchrun", false},
+	{"orted/train", false},
+	{"orted2", false},
+	{"xorted", false},
+	{"my_hydra_", false},
+	{"hydra", false},
+	{"/usr/bin/", false},
+	{"", false},
+};
+
+static const struct {
+	const char *program;
+	bool ours;
+} ours[] = {
+	{"ddp-train", true},
+	{"/opt/ddp/bin/ddp-train", true},
+	{"./ddp-info", true},
+	{"ddp-ranks", true},
+	{"ddp-train2", false},
+	{"my-ddp-train", false},
+	{"ddp-train/x", false},
+	{"python3", false},
+	{"", false},
+};
+
+START_TEST(test_ours)
+{
+	unit_number(ours[_i].program, "ours", ddp_is_ours(ours[_i].program), ours[_i].ours);
+}
+END_TEST
+
+START_TEST(test_launcher)
+{
+	unit_number(programs[_i].program, "launcher", ddp_is_launcher(programs[_i].program),
+		    programs[_i].launcher);
 }
 END_TEST
 
@@ -145,9 +200,11 @@ static void fill(TCase *tcase)
 {
 	UNIT_ROWS(tcase, test_good, good);
 	UNIT_ROWS(tcase, test_bad, bad);
+	UNIT_ROWS(tcase, test_launcher, programs);
+	UNIT_ROWS(tcase, test_ours, ours);
 }
 
 int main(void)
 {
-	return unit_run("identity", fill);
+	return unit_run("task", fill);
 }

@@ -1,15 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * context.c - what the contexts share, lines to people and options, and all that allocators do
+ */
 #include "config.h"
 
+#include "context.h"
+
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "context.h"
 #include "core/channel.h"
-#include "say.h"
+#include "core/text.h"
 
 extern char **environ;
+
+/* --- Lines ------------------------------------------------------------------------------- */
+
+/* Paths are long; what does not fit is cut, a message is better than none. */
+enum { LINE_SIZE = 3 * DDP_PATH_SIZE };
+
+void ddp_say_error(const char *format, ...)
+{
+	char line[LINE_SIZE];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(line, sizeof(line), format, ap);
+	va_end(ap);
+	slurm_error("ddp: %s", line);
+}
+
+/*
+ * slurm_info of a node stays in slurmd's log; slurm_spank_log is printed in srun and sent to it
+ * from the nodes, without a prefix of its own.
+ */
+void ddp_say(const char *format, ...)
+{
+	char line[LINE_SIZE];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(line, sizeof(line), format, ap);
+	va_end(ap);
+	slurm_spank_log("ddp: %s", line);
+}
+
+/* --- Options ------------------------------------------------------------------------------ */
 
 /* Slurm keeps the pointers of an option's texts, so they outlive the call. */
 static char usages[DDP_OPT_COUNT][160];
@@ -70,12 +108,7 @@ int ddp_take_option(struct ddp_values *values, int id, const char *argument)
 	return 0;
 }
 
-/*
- * In the allocators: sbatch and salloc only take the options: Slurm hands them on to every srun of
- * the job, and sets up nothing for the batch script itself.
- */
-
-extern char **environ;
+/* --- sbatch, salloc, scrontab: they take the options, which Slurm hands on to each srun ------ */
 
 static struct ddp_values values;
 
