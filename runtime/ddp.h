@@ -585,14 +585,29 @@ DDP_API int ddp_checkpoint_save(struct ddp *ddp, const char *directory, uint64_t
 /*
  * Fill [tensors] from the newest sound checkpoint of [directory]: rank 0 reads, all get it,
  * whatever number of ranks wrote it. A damaged one is told and passed over. Names, types and
- * shapes must agree with the file. [metadata]'s values are replaced by those of the file
- * (texts live until ddp_destroy(); NULL where the file lacks the key).
+ * shapes must agree with the file. [metadata]'s values are replaced by those of the file, also where its
+ * tensors do not agree (texts live until ddp_destroy(); NULL where the file lacks the key).
  * Returns 1 with [step] set; 0 if there is none; DDP_ERR_FORMAT if all are damaged, so that no
  * run begins anew over them. Collective.
  */
 DDP_API int ddp_checkpoint_load(struct ddp *ddp, const char *directory, uint64_t *step,
 				const struct ddp_tensor *tensors, size_t count,
 				struct ddp_pair *metadata, size_t pairs);
+
+/*
+ * The steps that [directory] has checkpoints of, the largest first, in memory that the caller
+ * frees. Not collective.
+ * Returns 0, also where there is no directory; DDP_ERR_FILE; DDP_ERR_MEMORY.
+ */
+DDP_API int ddp_checkpoint_list(const char *directory, uint64_t **steps, size_t *count,
+				struct ddp_error *error);
+
+/*
+ * Where the checkpoint of [step] in [directory] is, whether there is one or not, in [path] of [size] bytes. Not
+ * collective. Returns 0, or DDP_ERR_FILE where that is too few.
+ */
+DDP_API int ddp_checkpoint_path(char *path, size_t size, const char *directory, uint64_t step,
+				struct ddp_error *error);
 
 struct ddp_events; /* a TensorBoard event file */
 

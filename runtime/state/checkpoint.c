@@ -358,13 +358,13 @@ static void checkpoint_sweep(const char *directory, const struct ddp_log *log)
 
 /* --- Files ------------------------------------------------------------------------------- */
 
-static int make_path(char path[PATH_MAX], const char *directory, uint64_t step,
-		     struct ddp_error *error)
+int ddp_checkpoint_path(char *path, size_t size, const char *directory, uint64_t step,
+			struct ddp_error *error)
 {
 	char name[DDP_CHECKPOINT_NAME];
 
 	ddp_checkpoint_name(name, step);
-	if (snprintf(path, PATH_MAX, "%s/%s", directory, name) >= PATH_MAX)
+	if ((size_t)snprintf(path, size, "%s/%s", directory, name) >= size)
 		return ddp_error_set(error, DDP_ERR_FILE, "%.100s...: the path is too long",
 				     directory);
 	return 0;
@@ -387,8 +387,8 @@ static void prune(const char *directory, uint64_t step, int keep, const struct d
 	for (size_t i = 0; i < count; i++) {
 		if (steps[i] >= step || kept++ < keep)
 			continue;
-		if (make_path(path, directory, steps[i], NULL) == 0 && unlink(path) < 0 &&
-		    errno != ENOENT)
+		if (ddp_checkpoint_path(path, sizeof(path), directory, steps[i], NULL) == 0 &&
+		    unlink(path) < 0 && errno != ENOENT)
 			ddp_log_print(log, DDP_LEVEL_WARNING, "state", "cannot remove %s: %s", path,
 				      strerror(errno));
 	}
@@ -414,7 +414,7 @@ int ddp_checkpoint_write(const char *directory, uint64_t step, const struct ddp_
 	all[0] = (struct ddp_pair){DDP_CHECKPOINT_STEP, text};
 	if (pairs > 0)
 		memcpy(&all[1], metadata, pairs * sizeof(*all));
-	status = make_path(path, directory, step, error);
+	status = ddp_checkpoint_path(path, sizeof(path), directory, step, error);
 	if (status == 0)
 		status = ddp_file_mkdirs(directory, 0777, error);
 	if (status < 0)
@@ -453,7 +453,7 @@ static int open_sound(struct ddp_tensors **file, const char *directory, uint64_t
 		      struct ddp_error *error)
 {
 	char path[PATH_MAX];
-	int status = make_path(path, directory, step, error);
+	int status = ddp_checkpoint_path(path, sizeof(path), directory, step, error);
 
 	*file = NULL;
 	if (status == 0)
@@ -689,14 +689,14 @@ int ddp_checkpoint_load(struct ddp *ddp, const char *directory, uint64_t *step,
 		return status;
 	if (ddp->world.rank == 0)
 		search(ddp, directory, tensors, count, metadata, pairs, &file, &finding, &error);
-	status = error_share(ddp, &error, 0);
+	status = ddp_broadcast(ddp, &finding, sizeof(finding), 0);
+	if (status == 0 && finding.found)
+		status = send_metadata(ddp, file, (size_t)finding.bytes, metadata, pairs);
 	if (status == 0)
-		status = ddp_broadcast(ddp, &finding, sizeof(finding), 0);
+		status = error_share(ddp, &error, 0);
 	if (status < 0 || !finding.found)
 		goto out;
-	status = send_metadata(ddp, file, (size_t)finding.bytes, metadata, pairs);
-	if (status == 0)
-		status = tensors_send(ddp, tensors, count, file);
+	status = tensors_send(ddp, tensors, count, file);
 	if (status == 0) {
 		*step = finding.step;
 		status = 1;

@@ -18,14 +18,6 @@ enum { DDP_CHECKPOINT_NAME = 64 }; /* bytes of a file name, its end included */
 void ddp_checkpoint_name(char name[DDP_CHECKPOINT_NAME], uint64_t step);
 
 /*
- * The steps that [directory] has checkpoints of, the largest first, in memory that the caller
- * frees.
- * Returns 0, also where there is no directory; DDP_ERR_FILE; DDP_ERR_MEMORY.
- */
-int ddp_checkpoint_list(const char *directory, uint64_t **steps, size_t *count,
-			struct ddp_error *error);
-
-/*
  * Write the checkpoint of [step], making [directory] where it is missing. Once it is on disk,
  * all before it but the last [keep] - 1 are removed (0: none). Those of larger steps are not
  * touched, and not counted: the run that wrote them may have been given up because of them.

@@ -92,10 +92,13 @@ static const char *in(const char *directory, const char *name)
 
 static const char *path_of(const char *directory, uint64_t step)
 {
-	char name[DDP_CHECKPOINT_NAME];
+	static char path[1024];
 
-	ddp_checkpoint_name(name, step);
-	return in(directory, name);
+	ck_assert_int_eq(ddp_checkpoint_path(path, sizeof(path), directory, step, NULL), 0);
+	ck_assert_int_eq(ddp_checkpoint_path(path, strlen(path), directory, step, NULL),
+			 DDP_ERR_FILE);
+	ck_assert_int_eq(ddp_checkpoint_path(path, sizeof(path), directory, step, NULL), 0);
+	return path;
 }
 
 /* A new directory. */
@@ -734,6 +737,7 @@ END_TEST
 static int body_errors(int rank)
 {
 	struct ddp *ddp = ranks_join();
+	struct ddp_pair pair = {"network", "one"};
 	uint64_t step = 4711;
 
 	if (rank == 0)
@@ -746,10 +750,13 @@ static int body_errors(int rank)
 		   DDP_ERR_FILE);
 	RANK_CHECK(strstr(ddp_error(ddp), "file") && all_say(ddp, ddp_error(ddp)));
 
-	RANK_OK(ddp, ddp_checkpoint_save(ddp, "good", 1, model.tensors, 2, NULL, 0, 1));
+	RANK_OK(ddp, ddp_checkpoint_save(ddp, "good", 1, model.tensors, 2, &pair, 1, 1));
 	model.tensors[0].name = "conv2.weight";
-	RANK_CHECK(ddp_checkpoint_load(ddp, "good", &step, model.tensors, 2, NULL, 0) ==
+	pair.value = "other";
+	RANK_CHECK(ddp_checkpoint_load(ddp, "good", &step, model.tensors, 2, &pair, 1) ==
 		   DDP_ERR_FORMAT);
+	/* Whose tensors they are is known all the same. */
+	RANK_CHECK(strcmp(pair.value, "one") == 0);
 	RANK_CHECK(strstr(ddp_error(ddp), "missing: conv2.weight; not expected: conv1.weight"));
 	RANK_CHECK(all_say(ddp, ddp_error(ddp)));
 	RANK_CHECK(step == 4711 && ddp_status(ddp) == DDP_ERR_FORMAT);
