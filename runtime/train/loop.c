@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop.c - epochs and steps
+ * loop.c - steps, epochs and evaluations
  */
 #include "config.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/watch.h"
+#include "base/xalloc.h"
 #include "run.h"
 
 uint64_t run_global_batch(const struct run *run)
@@ -65,8 +67,8 @@ static int end_steps(struct run *run, const struct engine_step *done)
 	progress->loss += done->loss;
 	progress->hits += done->hits;
 	progress->samples += done->samples;
-	run->stopping = run->stopping || done->stop;
-	meter_add(run, done);
+	run->stop.agreed = run->stop.agreed || done->stop;
+	throughput_add(run, done);
 	if (isfinite(done->loss) || done->skipped || run->diverged)
 		return 0;
 	run->diverged = true;
@@ -110,14 +112,78 @@ static int step(struct run *run, double rate)
 	struct batch batch = take_batch(run, run->batch);
 	struct engine_step done = {.stop = false};
 	int status = run->class->step(run->engine, &batch, batch.count * (size_t)run->world->size,
-				      progress->updates + run->pending + 1, rate, stop_wanted(run),
-				      &done, &run->error);
+				      progress->updates + run->pending + 1, rate,
+				      stop_wanted(&run->stop), &done, &run->error);
 
 	if (status < 0)
 		return status;
 	begin_step(run);
 	status = end_steps(run, &done);
-	return status < 0 ? status : meter_step(run, batch.count, rate);
+	return status < 0 ? status : throughput_step(run, batch.count, rate);
+}
+
+/* --- The test set --------------------------------------------------------------------------- */
+
+/*
+ * Running statistics are rank 0's, as PyTorch has it; with SyncBatchNorm all ranks have the same.
+ */
+static int share_buffers(struct run *run)
+{
+	struct model *model = run->model;
+	int status;
+
+	if (model->buffer_count == 0 || run->world->size == 1 ||
+	    option_flag(run->options, OPTION_SYNC_NORM))
+		return 0;
+	status = run->class->pull(run->engine, &run->error);
+	if (status < 0)
+		return status;
+	status = ddp_broadcast(run->ddp, model->buffers, model->buffer_count * sizeof(float), 0);
+	if (status < 0)
+		return run_pass_on(run, status);
+	return run->class->push(run->engine, &run->error);
+}
+
+/* This rank's part. */
+static int evaluate_part(struct run *run, struct ddp_sampler *sampler,
+			 struct ddp_evaluation *evaluation)
+{
+	struct batch batch = {.indices = run->indices, .orders = run->orders, .seed = run->seed};
+	int status = 0;
+
+	while (status == 0 &&
+	       (batch.count = ddp_sampler_take(sampler, run->indices, run->test_batch)) > 0)
+		status = run->class->evaluate(run->engine, &batch, evaluation, &run->error);
+	return status;
+}
+
+/* Sums over the test set, the same on all ranks, and the seconds they took. Collective. */
+static int evaluate_all(struct run *run, struct ddp_evaluation *evaluation, double *seconds)
+{
+	struct ddp_sampler_options options = DDP_SAMPLER_OPTIONS_INIT;
+	struct ddp_sampler *sampler = NULL;
+	double begin = ddp_seconds();
+	int status = run_settle(run);
+
+	if (status == 0)
+		status = share_buffers(run);
+	memset(evaluation, 0, sizeof(*evaluation));
+	options.samples = set_info(run->test)->samples;
+	options.rank = run->world->rank;
+	options.ranks = run->world->size;
+	options.shuffle = false;
+	options.exact = true;
+	if (status == 0)
+		status = ddp_sampler_create(&sampler, &options, &run->error);
+	if (status == 0)
+		status = evaluate_part(run, sampler, evaluation);
+	ddp_sampler_destroy(sampler);
+	if (status < 0)
+		return status;
+	run->throughput.mine.evaluation += ddp_seconds() - begin;
+	status = ddp_evaluation_reduce(run->ddp, evaluation);
+	*seconds = ddp_seconds() - begin;
+	return status < 0 ? run_pass_on(run, status) : 0;
 }
 
 /* --- An epoch -------------------------------------------------------------------------------- */
@@ -141,9 +207,7 @@ static int expect_steps(struct run *run, uint64_t steps)
 
 	if (!run->class->expect || left == 0)
 		return 0;
-	rates = calloc(left, sizeof(*rates));
-	if (!rates)
-		return ddp_error_set(&run->error, DDP_ERR_MEMORY, "no memory for an epoch's rates");
+	rates = ddp_xcalloc(left, sizeof(*rates), "an epoch's rates");
 	for (uint64_t i = 0; i < left; i++)
 		rates[i] =
 			schedule_rate(&run->schedule, progress->epoch, progress->step + i, steps);
@@ -162,8 +226,8 @@ static int save_between(struct run *run)
 	double begin = ddp_seconds();
 
 	if (status == 0)
-		status = keeper_save(run);
-	run->meter.begin += ddp_seconds() - begin;
+		status = run_save(run);
+	run->throughput.begin += ddp_seconds() - begin;
 	return status;
 }
 
@@ -174,9 +238,9 @@ static int train_steps(struct run *run, uint64_t steps)
 	double rate = 0;
 	int status = 0;
 
-	meter_skip(run);
+	throughput_skip(run);
 	while (status == 0 && progress->step < steps && progress->total < run->limit &&
-	       !run->stopping) {
+	       !run->stop.agreed) {
 		rate = schedule_rate(&run->schedule, progress->epoch, progress->step, steps);
 		status = step(run, rate);
 		if (status == 0 && is_due(run) && progress->step < steps)
@@ -184,7 +248,7 @@ static int train_steps(struct run *run, uint64_t steps)
 	}
 	if (status == 0)
 		status = run_settle(run);
-	return status < 0 ? status : meter_flush(run, rate);
+	return status < 0 ? status : throughput_flush(run, rate);
 }
 
 /* Note [evaluation] as the best one, if it is; its weights are kept then. */
@@ -198,7 +262,7 @@ static int keep_best(struct run *run, const struct ddp_evaluation *evaluation, b
 		return 0;
 	progress->best = top1;
 	progress->best_epoch = progress->epoch + 1;
-	return keeper_save_model(run, ".best");
+	return run_save_model(run, ".best");
 }
 
 static int evaluate(struct run *run)
@@ -214,7 +278,7 @@ static int evaluate(struct run *run)
 		.evaluated = true,
 		.samples = progress->samples,
 	};
-	int status = run_evaluate(run, &evaluation, &told.evaluation);
+	int status = evaluate_all(run, &evaluation, &told.evaluation);
 
 	if (status < 0)
 		return status;
@@ -243,7 +307,7 @@ static int finish_epoch(struct run *run, bool whole)
 		progress->loss = 0;
 		progress->hits = progress->samples = 0;
 	}
-	return keeper_save(run);
+	return run_save(run);
 }
 
 static int train_epoch(struct run *run)
@@ -258,13 +322,13 @@ static int train_epoch(struct run *run)
 		status = train_steps(run, steps);
 	if (status < 0)
 		return status;
-	if (!run->stopping)
+	if (!run->stop.agreed)
 		return finish_epoch(run, run->progress.step == steps);
-	if (!run->keeper.directory)
+	if (!run->checkpoint.directory)
 		report_say(run->report,
 			   "nothing is kept of this training: there is no --checkpoint");
 	status = stop_explain(run);
-	return status < 0 ? status : keeper_save(run);
+	return status < 0 ? status : run_save(run);
 }
 
 static bool is_finished(const struct run *run)
@@ -276,13 +340,37 @@ int run_train(struct run *run)
 {
 	int status = 0;
 
-	snprintf(run->reason, sizeof(run->reason), "%s",
+	snprintf(run->stop.reason, sizeof(run->stop.reason), "%s",
 		 is_finished(run) ? "finished before" : "finished");
-	while (status == 0 && !is_finished(run) && !run->stopping)
+	while (status == 0 && !is_finished(run) && !run->stop.agreed)
 		status = train_epoch(run);
 	if (status == 0)
-		status = meter_end(run);
-	if (status == 0 && !run->stopping)
-		status = keeper_save_model(run, "");
+		status = throughput_end(run);
+	if (status == 0 && !run->stop.agreed)
+		status = run_save_model(run, "");
 	return status;
+}
+
+int run_evaluate(struct run *run)
+{
+	struct ddp_evaluation evaluation;
+	struct report_epoch told = {
+		.epoch = run->progress.best_epoch,
+		.total = run->progress.total,
+		.train_loss = (double)NAN,
+		.train_top1 = (double)NAN,
+		.evaluated = true,
+	};
+	int status = evaluate_all(run, &evaluation, &told.evaluation);
+
+	if (status < 0)
+		return status;
+	told.loss = evaluation.loss / (double)evaluation.samples;
+	told.top1 = (double)evaluation.top1 / (double)evaluation.samples;
+	told.top5 = (double)evaluation.top5 / (double)evaluation.samples;
+	told.test_samples = evaluation.samples;
+	report_epoch(run->report, &told);
+	snprintf(run->stop.reason, sizeof(run->stop.reason), "evaluated");
+	run->progress.best = told.top1;
+	return throughput_end(run);
 }

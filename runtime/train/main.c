@@ -7,8 +7,7 @@
 #include <unistd.h>
 
 #include "launch.h"
-#include "stop.h"
-#include "trainer.h"
+#include "run.h"
 
 enum { EXIT_USAGE = 2 };
 

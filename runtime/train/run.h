@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run.h - one training under way: what the files of the trainer share
+ * run.h - one training from its options to its end: what the files of the trainer share
  *
  * Functions return 0, or a negative DDP_ERR_x with its text in run->error. Those that are marked
  * collective must be called by all ranks.
@@ -10,23 +10,11 @@
 
 #include "base/error.h"
 #include "engine.h"
-#include "keeper.h"
-#include "meter.h"
+#include "options.h"
 #include "report/report.h"
-#include "trainer.h"
-
-/* Where a training is: what a checkpoint keeps besides the model. The same on all ranks. */
-struct progress {
-	unsigned epoch;	   /* from 0 */
-	uint64_t position; /* of all ranks together in its order */
-	uint64_t step;	   /* of the epoch, begun */
-	uint64_t total;	   /* since the beginning */
-	uint64_t updates;  /* of the weights: steps that have ended and were not skipped */
-	double loss;	   /* sum over the samples of the epoch, of steps that have ended */
-	uint64_t hits, samples;
-	double best;	     /* of the test set */
-	unsigned best_epoch; /* from 1; 0: none yet */
-};
+#include "run-checkpoint.h"
+#include "stop.h"
+#include "throughput.h"
 
 struct run {
 	struct ddp *ddp;
@@ -35,6 +23,7 @@ struct run {
 	struct ddp_error error;
 	bool shared; /* all ranks have this same error: one tells it */
 
+	/* What is trained. */
 	struct set *train, *test;
 	struct net *net;
 	struct graph *graph;
@@ -42,31 +31,46 @@ struct run {
 	struct optim optim;
 	struct schedule schedule;
 	struct ddp_scaler scaler;
+
+	/* What computes. */
 	const struct engine_class *class;
 	struct engine *engine;
 	char why[DDP_ERROR_SIZE + 64]; /* it is not the GPU's, although there is a driver; "" */
 	char sharing[256];	       /* which ranks share GPUs, and how; "": none do */
 	double share;		       /* of this rank's GPU, 0: all */
-	struct ddp_sampler *sampler;
 
-	size_t batch, test_batch; /* samples of a step of this rank */
-	size_t most; /* samples of an epoch of this rank, or of a batch: what these have room for */
+	/* Samples. */
+	struct ddp_sampler *sampler;
+	size_t batch, test_batch; /* of a step of this rank */
+	size_t most; /* of an epoch of this rank, or of a batch: what these have room for */
 	uint64_t *indices, *orders;
 	uint64_t seed;
-	unsigned epochs;
-	uint64_t limit;	  /* steps in all, UINT64_MAX: none */
-	double end;	  /* seconds since 1970 at which to stop, 0: none */
-	uint64_t pending; /* steps that were begun and that the engine has not told of */
-	bool stopping;	  /* all ranks stop after this step */
-	bool diverged;	  /* that was told */
-	char reason[128]; /* why it ended */
-	double begin;	  /* on ddp_seconds()'s clock */
 
+	/* Where it is, and where it ends. */
 	struct progress progress;
-	struct keeper keeper;
-	struct meter meter;
+	uint64_t pending; /* steps that were begun and that the engine has not told of */
+	unsigned epochs;
+	uint64_t limit; /* steps in all, UINT64_MAX: none */
+	struct stop stop;
+
+	/* What is left of it, and what is told. */
+	struct run_checkpoint checkpoint;
+	struct throughput throughput;
 	struct report *report; /* of rank 0 */
+	double begin;	       /* on ddp_seconds()'s clock */
+	bool diverged;	       /* that was told */
 };
+
+/* --- trainer.c ----------------------------------------------------------------------------- */
+
+/* Stopped early, on a signal or before the job's time ended; a checkpoint is written. */
+enum { TRAINER_STOPPED = 3 };
+
+/*
+ * Train as rank of [ddp]. Collective.
+ * Returns an exit status: 0, TRAINER_STOPPED, or ddp_exit_status() of what was told on stderr.
+ */
+int trainer_run(struct ddp *ddp, const struct options *options);
 
 /*
  * Put libddp's error into run->error; the second one is for functions that fail on all ranks with
@@ -87,13 +91,7 @@ int run_agree(struct run *run, int status);
  */
 int run_agree_likely(struct run *run, int status);
 
-/* Steps of the epoch that the run is in, those already done included. */
-uint64_t run_steps(const struct run *run);
-
-/* Samples of a step of all ranks. */
-uint64_t run_global_batch(const struct run *run);
-
-/* --- engine-agree.c ------------------------------------------------------------------------ */
+/* --- engine-choice.c ----------------------------------------------------------------------- */
 
 /*
  * Choose run->class: with --engine=auto the GPU's if all ranks have a GPU, of their own or with others whom they
@@ -108,12 +106,13 @@ int run_find_engine(struct run *run);
 int run_open(struct run *run);
 void run_close(struct run *run);
 
-/* --- introduction.c ------------------------------------------------------------------------ */
-
-/* Open the report of rank 0 and say what is about to happen. Collective. */
-int run_introduce(struct run *run);
-
 /* --- loop.c -------------------------------------------------------------------------------- */
+
+/* Steps of the epoch that the run is in, those already done included. */
+uint64_t run_steps(const struct run *run);
+
+/* Samples of a step of all ranks. */
+uint64_t run_global_batch(const struct run *run);
 
 /*
  * Wait until the engine has told of all steps that were begun: before the model, what has been
@@ -124,17 +123,7 @@ int run_settle(struct run *run);
 /* Train until the end, or until a rank wants to stop. Collective. */
 int run_train(struct run *run);
 
-/* --- evaluation.c -------------------------------------------------------------------------- */
-
-/* Sums over the test set, the same on all ranks, and the seconds they took. Collective. */
-int run_evaluate(struct run *run, struct ddp_evaluation *evaluation, double *seconds);
-
-/* --- stop.c -------------------------------------------------------------------------------- */
-
-/* Whether this rank wants to stop. */
-bool stop_wanted(const struct run *run);
-
-/* Put into run->reason why the ranks stop. Collective. */
-int stop_explain(struct run *run);
+/* --evaluate: the test set alone. Collective. */
+int run_evaluate(struct run *run);
 
 #endif /* TRAIN_RUN_H */

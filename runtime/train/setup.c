@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/xalloc.h"
 #include "launch.h"
 #include "run.h"
-#include "state.h"
 
 /* --- Data ---------------------------------------------------------------------------------- */
 
@@ -110,11 +110,8 @@ static int create_buffers(struct run *run)
 	struct ddp_sampler_options options = DDP_SAMPLER_OPTIONS_INIT;
 
 	run->most = most;
-	run->indices = calloc(most, sizeof(*run->indices));
-	run->orders = calloc(most, sizeof(*run->orders));
-	if (!run->indices || !run->orders)
-		return ddp_error_set(&run->error, DDP_ERR_MEMORY,
-				     "no memory for the order of %zu samples", most);
+	run->indices = ddp_xcalloc(most, sizeof(*run->indices), "the order of samples");
+	run->orders = ddp_xcalloc(most, sizeof(*run->orders), "the order of samples");
 	options.samples = set_info(run->train)->samples;
 	options.rank = run->world->rank;
 	options.ranks = run->world->size;
@@ -260,7 +257,7 @@ static int open_engine(struct run *run)
 		.no_dropout = option_flag(options, OPTION_NO_DROPOUT),
 		.threads = (int)option_count(options, OPTION_THREADS),
 		.share = run->share,
-		.choices = state_choices(run),
+		.choices = run_choices(run),
 	};
 	int status;
 
@@ -288,7 +285,8 @@ static void read_options(struct run *run)
 	run->epochs = (unsigned)option_count(options, OPTION_EPOCHS);
 	run->limit = limit ? limit : UINT64_MAX;
 	if (run->world->end_time > 0 && *option_text(options, OPTION_CHECKPOINT))
-		run->end = (double)run->world->end_time - option_number(options, OPTION_MARGIN);
+		run->stop.time =
+			(double)run->world->end_time - option_number(options, OPTION_MARGIN);
 }
 
 int run_open(struct run *run)
@@ -298,18 +296,18 @@ int run_open(struct run *run)
 	read_options(run);
 	if ((status = run_find_engine(run)) < 0 || (status = open_sets(run)) < 0 ||
 	    (status = set_batch(run)) < 0 || (status = run_agree(run, create_buffers(run))) < 0 ||
-	    (status = create_model(run)) < 0 || (status = keeper_load(run)) < 0 ||
+	    (status = create_model(run)) < 0 || (status = run_resume(run)) < 0 ||
 	    (status = open_engine(run)) < 0)
 		return status;
-	return meter_open(run);
+	return throughput_open(run);
 }
 
 void run_close(struct run *run)
 {
-	meter_close(&run->meter);
+	throughput_close(&run->throughput);
 	if (run->engine)
 		run->class->close(run->engine);
-	keeper_destroy(&run->keeper);
+	run_checkpoint_close(&run->checkpoint);
 	model_destroy(run->model);
 	graph_destroy(run->graph);
 	net_destroy(run->net);

@@ -17,7 +17,6 @@
 
 #include "base/watch.h"
 #include "run.h"
-#include "stop.h"
 
 static atomic_int stop_signal;	/* the first one that came */
 static atomic_bool stop_polite; /* there are steps to finish */
@@ -85,19 +84,19 @@ void stop_politely(void)
 	atomic_store(&stop_polite, true);
 }
 
-static bool time_is_up(const struct run *run)
+static bool time_is_up(const struct stop *stop)
 {
 	struct timespec now;
 
-	if (run->end <= 0)
+	if (stop->time <= 0)
 		return false;
 	clock_gettime(CLOCK_REALTIME, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 >= run->end;
+	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 >= stop->time;
 }
 
-bool stop_wanted(const struct run *run)
+bool stop_wanted(const struct stop *stop)
 {
-	return atomic_load(&stop_signal) != 0 || time_is_up(run);
+	return atomic_load(&stop_signal) != 0 || time_is_up(stop);
 }
 
 static const char *signal_name(int number)
@@ -118,7 +117,7 @@ static const char *signal_name(int number)
 int stop_explain(struct run *run)
 {
 	int number = atomic_load(&stop_signal);
-	int32_t mine = number ? STOP_SIGNAL + number : time_is_up(run);
+	int32_t mine = number ? STOP_SIGNAL + number : time_is_up(&run->stop);
 	const struct progress *progress = &run->progress;
 	char why[64];
 	int status;
@@ -130,7 +129,7 @@ int stop_explain(struct run *run)
 		snprintf(why, sizeof(why), "by %s", signal_name(mine - STOP_SIGNAL));
 	else
 		snprintf(why, sizeof(why), "as the job's time ends soon");
-	snprintf(run->reason, sizeof(run->reason), "stopped %s at step %llu of epoch %u", why,
-		 (unsigned long long)progress->step, progress->epoch + 1);
+	snprintf(run->stop.reason, sizeof(run->stop.reason), "stopped %s at step %llu of epoch %u",
+		 why, (unsigned long long)progress->step, progress->epoch + 1);
 	return 0;
 }

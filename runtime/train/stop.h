@@ -1,9 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stop.h - signals that ask a training to stop
+ * stop.h - why a training ends before its time: signals, and the end of the job's time
  */
 #ifndef TRAIN_STOP_H
 #define TRAIN_STOP_H
+
+#include <stdbool.h>
+
+struct run;
+
+struct stop {
+	double time;	  /* seconds since 1970 at which to stop, 0: none */
+	bool agreed;	  /* all ranks stop after this step */
+	char reason[128]; /* why the run ended */
+};
 
 /*
  * Take SIGTERM, SIGINT, SIGUSR1 and SIGHUP, unless ignored, from here on, and in threads that are
@@ -13,5 +23,11 @@ void stop_watch(void);
 
 /* From here on they are noted, for stop_wanted(); a second SIGINT ends the program. */
 void stop_politely(void);
+
+/* Whether this rank wants to stop. */
+bool stop_wanted(const struct stop *stop);
+
+/* Put into run->stop why the ranks stop. Collective. */
+int stop_explain(struct run *run);
 
 #endif /* TRAIN_STOP_H */

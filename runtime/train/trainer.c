@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * trainer.c - a run from its first line to its end, and the errors that all ranks must have
+ */
 #include "config.h"
 
-#include "trainer.h"
-
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/watch.h"
+#include "base/xalloc.h"
 #include "run.h"
-#include "stop.h"
 
 /* --- Errors -------------------------------------------------------------------------------- */
 
@@ -67,10 +68,7 @@ int run_agree(struct run *run, int status)
 	if (status < 0)
 		mine.error = run->error;
 	snprintf(mine.host, sizeof(mine.host), "%s", run->world->host);
-	all = calloc((size_t)run->world->size, sizeof(*all));
-	if (!all)
-		return ddp_error_set(&run->error, DDP_ERR_MEMORY, "no memory for %d ranks' errors",
-				     run->world->size);
+	all = ddp_xcalloc((size_t)run->world->size, sizeof(*all), "the ranks' errors");
 	status = ddp_all_gather(run->ddp, &mine, all, sizeof(mine));
 	status = status < 0 ? run_pass_on(run, status) : take_first(run, all);
 	free(all);
@@ -101,46 +99,148 @@ static int tell(struct run *run, int status)
 	return ddp_exit_status(status);
 }
 
+/* --- What is said before the first step ---------------------------------------------------- */
+
+struct texts {
+	char title[256], engine[256];
+	struct ddp_text command;
+	struct report_pair pairs[OPTION_COUNT];
+};
+
+/* The command line, as a shell would take it. */
+static void read_command(struct ddp_text *command)
+{
+	static const char harmless[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+		"%+,-./:=@_";
+	FILE *file = fopen("/proc/self/cmdline", "re");
+	char *word = NULL;
+	size_t room = 0;
+
+	while (file && getdelim(&word, &room, '\0', file) > 0) {
+		bool plain = *word && word[strspn(word, harmless)] == '\0';
+
+		ddp_text_add(command, "%s%s", command->size ? " " : "", plain ? word : "'");
+		for (const char *at = word; !plain && *at; at++)
+			ddp_text_add(command, *at == '\'' ? "'\\''" : "%c", *at);
+		ddp_text_add(command, "%s", plain ? "" : "'");
+	}
+	if (file)
+		fclose(file);
+	free(word);
+}
+
+/* "60,000 drawn digits": the set's title, which checkpoints have without commas. */
+static const char *set_title(const struct set_info *info, char *text, size_t size)
+{
+	const char *found = NULL, *next = info->title;
+	char digits[24];
+	int length = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)info->samples);
+
+	for (; (next = strstr(next, digits)); next++)
+		found = next;
+	if (!found)
+		return info->title;
+	snprintf(text, size, "%.*s%s%s", (int)(found - info->title), info->title,
+		 ddp_show_count((double)info->samples).text, found + length);
+	return text;
+}
+
+static void fill_texts(const struct run *run, struct texts *texts)
+{
+	char set[200];
+
+	snprintf(texts->title, sizeof(texts->title), "%s: %s parameters, %s", run->net->name,
+		 ddp_show_count((double)run->graph->weights).text,
+		 set_title(set_info(run->train), set, sizeof(set)));
+	snprintf(texts->engine, sizeof(texts->engine), "%s: %s", run->class->head.name,
+		 run->class->describe(run->engine));
+	texts->command = (struct ddp_text){.data = NULL};
+	read_command(&texts->command);
+	for (int i = 0; i < OPTION_COUNT; i++)
+		texts->pairs[i] = (struct report_pair){
+			option_rows[i].name, option_text(run->options, (enum option_id)i)};
+}
+
+static int open_report(struct run *run)
+{
+	const struct options *options = run->options;
+	static const int lives[] = {-1, 1, 0};
+	struct report_options sinks = {
+		.json = option_text(options, OPTION_LOG_JSON),
+		.page = option_text(options, OPTION_REPORT),
+		.events = option_text(options, OPTION_EVENTS),
+		.live = lives[option_word(options, OPTION_PROGRESS)],
+		.quiet = option_flag(options, OPTION_QUIET),
+		.every = option_count(options, OPTION_LOG_EVERY) > 0,
+		.append = run->checkpoint.resumed,
+	};
+	bool evaluate = option_flag(options, OPTION_EVALUATE);
+	struct texts texts;
+	struct report_run told = {
+		.title = texts.title,
+		.engine = texts.engine,
+		.job = run->world->job,
+		.ranks = run->world->size,
+		.nodes = run->world->node_count,
+		.configuration = texts.pairs,
+		.configuration_count = OPTION_COUNT,
+		.epochs = evaluate ? 0 : run->epochs,
+		.steps = run_steps(run),
+		.batch = (size_t)run_global_batch(run),
+		.begin = evaluate ? 0 : run->progress.total,
+		.limit = run->limit == UINT64_MAX ? 0 : run->limit,
+		.table = run->throughput.whole,
+	};
+	int status;
+
+	fill_texts(run, &texts);
+	told.command = texts.command.data;
+	status = report_open(&run->report, &sinks, &told, &run->error);
+	ddp_text_free(&texts.command);
+	return status;
+}
+
+/* Open the report of rank 0 and say what is about to happen. Collective. */
+static int introduce(struct run *run)
+{
+	int status = run->world->rank == 0 ? open_report(run) : 0;
+
+	status = run_agree(run, status);
+	if (status < 0)
+		return status;
+	if (*run->why)
+		report_say(run->report, "%s", run->why);
+	if (*run->sharing)
+		report_say(run->report, "%s", run->sharing);
+	if (run->checkpoint.resumed)
+		report_say(run->report, "%s", run->checkpoint.story.data);
+	if (run->checkpoint.resumed && *option_text(run->options, OPTION_INIT))
+		report_say(run->report, "--init %s is not used: the checkpoint has the weights",
+			   option_text(run->options, OPTION_INIT));
+	if (run->checkpoint.old_count > 0)
+		report_say(run->report,
+			   "%zu checkpoints in %s are of an earlier training: they go "
+			   "when there is a new one",
+			   run->checkpoint.old_count, run->checkpoint.directory);
+	return 0;
+}
+
 /* --- The end --------------------------------------------------------------------------------- */
 
 static void say_end(struct run *run)
 {
 	const char *model = option_text(run->options, OPTION_SAVE_MODEL);
 	struct report_end told = {
-		.reason = run->reason,
+		.reason = run->stop.reason,
 		.best_top1 = run->progress.best,
 		.best_epoch = run->progress.best_epoch,
 		.seconds = ddp_seconds() - run->begin,
-		.checkpoint = run->keeper.any ? run->keeper.directory : NULL,
-		.model = *model && !run->stopping ? model : NULL,
+		.checkpoint = run->checkpoint.any ? run->checkpoint.directory : NULL,
+		.model = *model && !run->stop.agreed ? model : NULL,
 	};
 
 	report_end(run->report, &told);
-}
-
-/* --evaluate: the test set alone. */
-static int evaluate_only(struct run *run)
-{
-	struct ddp_evaluation evaluation;
-	struct report_epoch told = {
-		.epoch = run->progress.best_epoch,
-		.total = run->progress.total,
-		.train_loss = (double)NAN,
-		.train_top1 = (double)NAN,
-		.evaluated = true,
-	};
-	int status = run_evaluate(run, &evaluation, &told.evaluation);
-
-	if (status < 0)
-		return status;
-	told.loss = evaluation.loss / (double)evaluation.samples;
-	told.top1 = (double)evaluation.top1 / (double)evaluation.samples;
-	told.top5 = (double)evaluation.top5 / (double)evaluation.samples;
-	told.test_samples = evaluation.samples;
-	report_epoch(run->report, &told);
-	snprintf(run->reason, sizeof(run->reason), "evaluated");
-	run->progress.best = told.top1;
-	return meter_end(run);
 }
 
 static int run_all(struct run *run)
@@ -148,23 +248,21 @@ static int run_all(struct run *run)
 	int status = run_open(run);
 
 	if (status == 0)
-		status = run_introduce(run);
+		status = introduce(run);
 	if (status < 0)
 		return status;
 	if (option_flag(run->options, OPTION_EVALUATE))
-		return evaluate_only(run);
+		return run_evaluate(run);
 	return run_train(run);
 }
 
 int trainer_run(struct ddp *ddp, const struct options *options)
 {
-	struct run *run = calloc(1, sizeof(*run));
+	struct run *run;
 	int status;
 
-	if (!run) {
-		ddp_abort(ddp, "out of memory");
-		return ddp_exit_status(DDP_ERR_MEMORY);
-	}
+	ddp_xalloc_tell(ddp_abort, ddp);
+	run = ddp_xcalloc(1, sizeof(*run), "a training");
 	run->ddp = ddp;
 	run->world = ddp_world(ddp);
 	run->options = options;
@@ -174,7 +272,7 @@ int trainer_run(struct ddp *ddp, const struct options *options)
 	if (status == 0) {
 		say_end(run);
 		status = ddp_exit_status(report_close(run->report, NULL));
-		status = run->stopping ? TRAINER_STOPPED : status;
+		status = run->stop.agreed ? TRAINER_STOPPED : status;
 	} else {
 		status = tell(run, status);
 	}

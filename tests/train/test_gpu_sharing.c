@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "sharing.h"
+#include "gpu-sharing.h"
 #include "unit.h"
 
 enum { MOST = 66 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "sharing.h"
+#include "gpu-sharing.h"
 
 #include <stdio.h>
 #include <stdlib.h>

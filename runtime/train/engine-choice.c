@@ -1,18 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine-agree.c - one engine for all ranks, before anything is opened
+ * engine-choice.c - the engines that there are, and one for all ranks, before anything is opened
  *
- * Ranks that compute on GPUs and ranks that do not cannot sum gradients together, and those that share a GPU
- * need memory that they share too. So each rank says what it has, and all decide alike.
+ * The CPU's engine is always there, others are modules of their own. Ranks that compute on GPUs and ranks that do not
+ * cannot sum gradients together, and those that share a GPU need memory that they share too. So each rank says what
+ * it has, and all decide alike.
  */
 #include "config.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+#include "base/xalloc.h"
+#include "gpu-sharing.h"
 #include "run.h"
-#include "sharing.h"
+
+/* --- Engines ------------------------------------------------------------------------------ */
+
+#define DRIVER "libcuda.so.1"
+
+static const struct engine_class *open_module(const char *name, const struct ddp_log *log,
+					      struct ddp_error *error)
+{
+	const struct engine_class *class =
+		ddp_module_open(name, "engine", ENGINE_VERSION, sizeof(*class), log, error);
+
+	if (!class || (class->available && !class->available(error)))
+		return NULL;
+	return class;
+}
+
+const struct engine_class *engine_find(const char *name, const struct ddp_log *log,
+				       struct ddp_error *error)
+{
+	if (strcmp(name, "cpu") == 0)
+		return &engine_cpu;
+	if (strcmp(name, "cuda") == 0)
+		return open_module(name, log, error);
+	ddp_error_set(error, DDP_ERR_UNSUPPORTED, "no engine is called %s: use auto, cpu or cuda",
+		      name);
+	return NULL;
+}
+
+bool engine_has_driver(struct ddp_error *error)
+{
+	void *driver = dlopen(DRIVER, RTLD_LAZY | RTLD_LOCAL);
+
+	if (!driver)
+		ddp_error_set(error, DDP_ERR_UNSUPPORTED, "no driver for GPUs (" DRIVER ")");
+	return driver != NULL;
+}
 
 enum { OFFER_DEVICES = 64 };
 
@@ -193,22 +233,15 @@ static int decide(struct run *run, const struct engine_class *class, const struc
 int run_find_engine(struct run *run)
 {
 	size_t size = (size_t)run->world->size;
-	struct offer mine, *offers = calloc(size, sizeof(*offers));
-	struct sharing_seat *seats = calloc(size, sizeof(*seats));
+	struct offer mine, *offers = ddp_xcalloc(size, sizeof(*offers), "what ranks compute on");
+	struct sharing_seat *seats = ddp_xcalloc(size, sizeof(*seats), "what ranks compute on");
 	const struct engine_class *class;
-	int status = 0;
+	int status;
 
-	if (!offers || !seats)
-		status =
-			ddp_error_set(&run->error, DDP_ERR_MEMORY, "no memory for %zu ranks", size);
-	status = run_agree(run, status);
-	if (status < 0)
-		goto out;
 	memset(&mine, 0, sizeof(mine));
 	class = look(run, &mine);
 	status = ddp_all_gather(run->ddp, &mine, offers, sizeof(mine));
 	status = status < 0 ? run_pass_on(run, status) : decide(run, class, offers, seats);
-out:
 	free(seats);
 	free(offers);
 	return status;

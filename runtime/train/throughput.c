@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/watch.h"
+#include "base/xalloc.h"
 #include "launch.h"
 #include "run.h"
 
@@ -89,57 +90,52 @@ static bool is_live(const struct options *options)
 	       (strcmp(progress, "auto") == 0 && isatty(STDERR_FILENO));
 }
 
-int meter_open(struct run *run)
+int throughput_open(struct run *run)
 {
-	struct meter *meter = &run->meter;
+	struct throughput *throughput = &run->throughput;
 	size_t ranks = (size_t)run->world->size;
 	struct report_rank mine;
 	int status;
 
-	meter->interval = option_count(run->options, OPTION_LOG_EVERY);
-	meter->target = meter->interval ? 0 : is_live(run->options) ? 0.25 : 1;
-	if (meter->interval == 0)
-		meter->interval = 1;
-	meter->cards = calloc(ranks, sizeof(*meter->cards));
-	meter->beat = calloc(ranks, sizeof(*meter->beat));
-	meter->whole = calloc(ranks, sizeof(*meter->whole));
-	status = meter->cards && meter->beat && meter->whole
-			 ? 0
-			 : ddp_error_set(&run->error, DDP_ERR_MEMORY, "no memory for %zu ranks",
-					 ranks);
-	if ((status = run_agree(run, status)) < 0)
-		return status;
+	throughput->interval = option_count(run->options, OPTION_LOG_EVERY);
+	throughput->target = throughput->interval ? 0 : is_live(run->options) ? 0.25 : 1;
+	if (throughput->interval == 0)
+		throughput->interval = 1;
+	throughput->cards = ddp_xcalloc(ranks, sizeof(*throughput->cards), "what ranks do");
+	throughput->beat = ddp_xcalloc(ranks, sizeof(*throughput->beat), "what ranks do");
+	throughput->whole = ddp_xcalloc(ranks, sizeof(*throughput->whole), "what ranks do");
 	memset(&mine, 0, sizeof(mine));
 	describe(run, &mine);
-	status = ddp_all_gather(run->ddp, &mine, meter->whole, sizeof(mine));
+	status = ddp_all_gather(run->ddp, &mine, throughput->whole, sizeof(mine));
 	if (status < 0)
 		return run_pass_on(run, status);
-	memcpy(meter->beat, meter->whole, ranks * sizeof(mine));
+	memcpy(throughput->beat, throughput->whole, ranks * sizeof(mine));
 	return 0;
 }
 
-void meter_close(struct meter *meter)
+void throughput_close(struct throughput *throughput)
 {
-	free(meter->cards);
-	free(meter->beat);
-	free(meter->whole);
+	free(throughput->cards);
+	free(throughput->beat);
+	free(throughput->whole);
 }
 
 /* --- Beats ----------------------------------------------------------------------------------- */
 
-void meter_skip(struct run *run)
+void throughput_skip(struct run *run)
 {
-	run->meter.begin = ddp_seconds();
+	run->throughput.begin = ddp_seconds();
 }
 
 /* As many steps as take the time between two beats; not many more at once than before. */
-static uint64_t next_interval(const struct meter *meter, double seconds)
+static uint64_t next_interval(const struct throughput *throughput, double seconds)
 {
-	double steps = (double)meter->steps * meter->target / (seconds > 1e-9 ? seconds : 1e-9);
-	double most = 8 * (double)meter->interval;
+	double steps =
+		(double)throughput->steps * throughput->target / (seconds > 1e-9 ? seconds : 1e-9);
+	double most = 8 * (double)throughput->interval;
 
-	if (meter->target <= 0 || meter->steps == 0)
-		return meter->interval;
+	if (throughput->target <= 0 || throughput->steps == 0)
+		return throughput->interval;
 	steps = steps < most ? steps : most;
 	return steps < 1 ? 1 : (uint64_t)steps;
 }
@@ -147,19 +143,20 @@ static uint64_t next_interval(const struct meter *meter, double seconds)
 /* Gather the ranks' cards, and begin new ones. */
 static int gather(struct run *run, double seconds)
 {
-	struct meter *meter = &run->meter;
+	struct throughput *throughput = &run->throughput;
 	int status;
 
-	meter->mine.resident = resident(run);
-	meter->mine.interval = next_interval(meter, seconds);
-	status = ddp_all_gather(run->ddp, &meter->mine, meter->cards, sizeof(meter->mine));
+	throughput->mine.resident = resident(run);
+	throughput->mine.interval = next_interval(throughput, seconds);
+	status = ddp_all_gather(run->ddp, &throughput->mine, throughput->cards,
+				sizeof(throughput->mine));
 	if (status < 0)
 		return run_pass_on(run, status);
-	meter->interval = meter->cards[0].interval;
-	memset(&meter->mine, 0, sizeof(meter->mine));
+	throughput->interval = throughput->cards[0].interval;
+	memset(&throughput->mine, 0, sizeof(throughput->mine));
 	for (int i = 0; i < run->world->size; i++) {
-		const struct meter_card *card = &meter->cards[i];
-		struct report_rank *beat = &meter->beat[i], *whole = &meter->whole[i];
+		const struct throughput_card *card = &throughput->cards[i];
+		struct report_rank *beat = &throughput->beat[i], *whole = &throughput->whole[i];
 
 		for (int phase = 0; phase < ENGINE_PHASES; phase++) {
 			beat->seconds[phase] = card->seconds[phase];
@@ -176,19 +173,19 @@ static int gather(struct run *run, double seconds)
 
 static int beat(struct run *run, double rate)
 {
-	struct meter *meter = &run->meter;
+	struct throughput *throughput = &run->throughput;
 	const struct progress *progress = &run->progress;
-	double now = ddp_seconds(), seconds = now - meter->begin;
+	double now = ddp_seconds(), seconds = now - throughput->begin;
 	struct report_beat told = {
 		.epoch = progress->epoch + 1,
 		.step = progress->step - run->pending,
 		.total = progress->total - run->pending,
-		.loss = meter->loss / (double)meter->samples,
-		.top1 = (double)meter->hits / (double)meter->samples,
+		.loss = throughput->loss / (double)throughput->samples,
+		.top1 = (double)throughput->hits / (double)throughput->samples,
 		.rate = rate,
-		.samples = meter->samples,
+		.samples = throughput->samples,
 		.seconds = seconds,
-		.ranks = meter->beat,
+		.ranks = throughput->beat,
 	};
 	int status = gather(run, seconds);
 
@@ -197,45 +194,45 @@ static int beat(struct run *run, double rate)
 	if (strcmp(option_text(run->options, OPTION_AMP), "fp16") == 0)
 		told.scale = (double)run->scaler.scale;
 	report_beat(run->report, &told);
-	meter->steps = 0;
-	meter->begin = now;
-	meter->loss = 0;
-	meter->hits = meter->samples = 0;
+	throughput->steps = 0;
+	throughput->begin = now;
+	throughput->loss = 0;
+	throughput->hits = throughput->samples = 0;
 	return 0;
 }
 
-void meter_add(struct run *run, const struct engine_step *done)
+void throughput_add(struct run *run, const struct engine_step *done)
 {
-	struct meter *meter = &run->meter;
+	struct throughput *throughput = &run->throughput;
 
 	for (int phase = 0; phase < ENGINE_PHASES; phase++)
-		meter->mine.seconds[phase] += done->seconds[phase];
-	meter->loss += done->loss;
-	meter->hits += done->hits;
-	meter->samples += done->samples;
-	meter->steps += done->steps;
+		throughput->mine.seconds[phase] += done->seconds[phase];
+	throughput->loss += done->loss;
+	throughput->hits += done->hits;
+	throughput->samples += done->samples;
+	throughput->steps += done->steps;
 }
 
-int meter_step(struct run *run, size_t count, double rate)
+int throughput_step(struct run *run, size_t count, double rate)
 {
-	struct meter *meter = &run->meter;
-	bool fixed = meter->target <= 0;
+	struct throughput *throughput = &run->throughput;
+	bool fixed = throughput->target <= 0;
 	int status = 0;
 
-	meter->mine.samples += count;
-	if (meter->steps + (fixed ? run->pending : 0) < meter->interval)
+	throughput->mine.samples += count;
+	if (throughput->steps + (fixed ? run->pending : 0) < throughput->interval)
 		return 0;
 	if (fixed)
 		status = run_settle(run);
 	return status < 0 ? status : beat(run, rate);
 }
 
-int meter_flush(struct run *run, double rate)
+int throughput_flush(struct run *run, double rate)
 {
-	return run->meter.steps > 0 ? beat(run, rate) : 0;
+	return run->throughput.steps > 0 ? beat(run, rate) : 0;
 }
 
-int meter_end(struct run *run)
+int throughput_end(struct run *run)
 {
 	return gather(run, 0);
 }

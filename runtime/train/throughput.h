@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meter.h - what all ranks did since the last beat, for the report
+ * throughput.h - what all ranks did since the last beat, for the report
  *
  * A beat is one all-gather of a few numbers. Rank 0 says in it how many steps the next one is
  * away, so that beats come about once a second whatever a step takes.
  */
-#ifndef TRAIN_METER_H
-#define TRAIN_METER_H
+#ifndef TRAIN_THROUGHPUT_H
+#define TRAIN_THROUGHPUT_H
 
 #include "engine.h"
 #include "report/report.h"
@@ -14,15 +14,15 @@
 struct run;
 
 /* What a rank tells at a beat. */
-struct meter_card {
+struct throughput_card {
 	double seconds[ENGINE_PHASES], evaluation;
 	uint64_t samples, resident;
 	uint64_t interval; /* rank 0's word: steps to the next beat */
 };
 
-struct meter {
-	struct meter_card mine, *cards;	  /* since the last beat: of this rank, of all */
-	struct report_rank *beat, *whole; /* of rank 0: since the last beat, of the run */
+struct throughput {
+	struct throughput_card mine, *cards; /* since the last beat: of this rank, of all */
+	struct report_rank *beat, *whole;    /* of rank 0: since the last beat, of the run */
 	uint64_t interval;
 	uint64_t steps; /* that have ended since the last beat */
 	double target;	/* seconds between two beats; 0: a fixed number of steps */
@@ -32,25 +32,25 @@ struct meter {
 };
 
 /* Collect who the ranks are. Collective. */
-int meter_open(struct run *run);
-void meter_close(struct meter *meter);
+int throughput_open(struct run *run);
+void throughput_close(struct throughput *throughput);
 
 /* Time that is no training's: the next beat counts from now. */
-void meter_skip(struct run *run);
+void throughput_skip(struct run *run);
 
 /* What the engine told of steps that have ended. */
-void meter_add(struct run *run, const struct engine_step *done);
+void throughput_add(struct run *run, const struct engine_step *done);
 
 /*
  * After each step, of which [count] samples were this rank's. A beat tells of the steps that have
  * ended; where people said how many steps are in one, it waits for these. Collective.
  */
-int meter_step(struct run *run, size_t count, double rate);
+int throughput_step(struct run *run, size_t count, double rate);
 
 /* A beat with the steps since the last one, if there were any; none is under way. Collective. */
-int meter_flush(struct run *run, double rate);
+int throughput_flush(struct run *run, double rate);
 
 /* Bring the numbers of the whole run up to date. Collective. */
-int meter_end(struct run *run);
+int throughput_end(struct run *run);
 
-#endif /* TRAIN_METER_H */
+#endif /* TRAIN_THROUGHPUT_H */

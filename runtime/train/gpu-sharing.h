@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sharing.h - which ranks share a GPU, how much of it each may have, and how to say so
+ * gpu-sharing.h - which ranks share a GPU, how much of it each may have, and how to say so
  *
  * Pure, but for sharing_look(): all ranks have the same seats and find the same. What one GPU is goes by its
  * UUID and NCCL_HOSTID, as libddp, which forms the sums, has it of opened devices (device/cards.h).
  */
-#ifndef TRAIN_SHARING_H
-#define TRAIN_SHARING_H
+#ifndef TRAIN_GPU_SHARING_H
+#define TRAIN_GPU_SHARING_H
 
 #include "engine.h"
 
@@ -40,4 +40,4 @@ void sharing_divide(struct sharing_seat *seats, int size);
 /* "4 ranks share GPU 0, a quarter of its memory each, by time-slicing", or "". */
 void sharing_tell(const struct sharing_seat *seats, int size, char *text, size_t room);
 
-#endif /* TRAIN_SHARING_H */
+#endif /* TRAIN_GPU_SHARING_H */

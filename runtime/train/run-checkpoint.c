@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run-checkpoint.c - a run as the metadata of a checkpoint, which is saved and gone on from
+ */
+#include "config.h"
+
+#include "run-checkpoint.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "run.h"
+
+/* What describes the training, what it is made of, where it is; then come the options that matter. */
+#define FIELDS(X)                     \
+	X(NETWORK, "network")         \
+	X(CLASSES, "classes")         \
+	X(OPTIMIZER, "optimizer")     \
+	X(SEED, "seed")               \
+	X(IMAGES, "images")           \
+	X(DATA, "data")               \
+	X(RANKS, "ranks")             \
+	X(BATCH, "batch")             \
+	X(EPOCH, "epoch")             \
+	X(POSITION, "position")       \
+	X(STEP, "step")               \
+	X(UPDATES, "updates")         \
+	X(LOSS, "loss")               \
+	X(HITS, "hits")               \
+	X(SAMPLES, "samples")         \
+	X(BEST, "best")               \
+	X(BEST_EPOCH, "best-epoch")   \
+	X(SCALE, "scale")             \
+	X(GOOD_STEPS, "good-steps")   \
+	X(ENGINE, "engine")           \
+	X(CHOICES_CPU, "choices-cpu") \
+	X(CHOICES_CUDA, "choices-cuda")
+
+enum field {
+#define FIELD_ENUM(id, name) FIELD_##id,
+	FIELDS(FIELD_ENUM)
+#undef FIELD_ENUM
+		FIELD_COUNT
+};
+
+static const char *const fields[] = {
+#define FIELD_NAME(id, name) name,
+	FIELDS(FIELD_NAME)
+#undef FIELD_NAME
+};
+
+static const char *const keys[] = {
+#define FIELD_KEY(id, name) "train." name,
+	FIELDS(FIELD_KEY)
+#undef FIELD_KEY
+#define OPTION(id, name, ...) "option." name,
+#include "options.def"
+#undef OPTION
+};
+
+/* Engines whose choices are kept, in the order of their fields. */
+static const char *const engines[CHECKPOINT_ENGINES] = {"cpu", "cuda"};
+
+/* The struct must stay where it is: pairs point into it, and into the run. */
+struct state {
+	struct ddp_pair pairs[FIELD_COUNT + OPTION_COUNT];
+	size_t count;
+	char values[FIELD_COUNT][128];
+};
+
+/* --- What a run is now ----------------------------------------------------------------------- */
+
+static void put(struct state *state, enum field field, const char *format, ...) DDP_FORMAT(3, 4);
+static void put(struct state *state, enum field field, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(state->values[field], sizeof(state->values[field]), format, arguments);
+	va_end(arguments);
+}
+
+static void put_count(struct state *state, enum field field, uint64_t value)
+{
+	put(state, field, "%llu", (unsigned long long)value);
+}
+
+/* Digits enough to read back the same number. */
+static void put_number(struct state *state, enum field field, double value)
+{
+	put(state, field, "%.17g", value);
+}
+
+const char *run_choices(const struct run *run)
+{
+	for (int i = 0; i < CHECKPOINT_ENGINES; i++)
+		if (strcmp(run->class->head.name, engines[i]) == 0)
+			return run->checkpoint.choices[i];
+	return NULL;
+}
+
+/* The engine's own, or what an earlier one with engine number [i] chose. */
+static const char *choices_of(const struct run *run, int i)
+{
+	if (run->engine && strcmp(run->class->head.name, engines[i]) == 0)
+		return run->class->choices(run->engine);
+	return run->checkpoint.choices[i];
+}
+
+/* The engine may be missing. */
+static void fill(struct state *state, const struct run *run)
+{
+	const struct set_info *info = set_info(run->train);
+	const struct progress *progress = &run->progress;
+
+	put(state, FIELD_NETWORK, "%s", run->net->name);
+	put_count(state, FIELD_CLASSES, (uint64_t)info->classes);
+	put(state, FIELD_OPTIMIZER, "%s", option_text(run->options, OPTION_OPTIMIZER));
+	put_count(state, FIELD_SEED, run->seed);
+	put_count(state, FIELD_IMAGES, info->samples);
+	put(state, FIELD_DATA, "%s", info->title);
+	put_count(state, FIELD_RANKS, (uint64_t)run->world->size);
+	put_count(state, FIELD_BATCH, run_global_batch(run));
+	put_count(state, FIELD_EPOCH, progress->epoch);
+	put_count(state, FIELD_POSITION, progress->position);
+	put_count(state, FIELD_STEP, progress->step);
+	put_count(state, FIELD_UPDATES, progress->updates);
+	put_number(state, FIELD_LOSS, progress->loss);
+	put_count(state, FIELD_HITS, progress->hits);
+	put_count(state, FIELD_SAMPLES, progress->samples);
+	put_number(state, FIELD_BEST, progress->best);
+	put_count(state, FIELD_BEST_EPOCH, progress->best_epoch);
+	put_number(state, FIELD_SCALE, (double)run->scaler.scale);
+	put_count(state, FIELD_GOOD_STEPS, (uint64_t)run->scaler.good_steps);
+	put(state, FIELD_ENGINE, "%s", run->class->head.name);
+	for (int i = 0; i < FIELD_COUNT; i++)
+		state->pairs[i] = (struct ddp_pair){
+			keys[i], i < FIELD_CHOICES_CPU ? state->values[i]
+						       : choices_of(run, i - FIELD_CHOICES_CPU)};
+	state->count = FIELD_COUNT;
+	for (int i = 0; i < OPTION_COUNT; i++)
+		if (option_matters((enum option_id)i))
+			state->pairs[state->count++] =
+				(struct ddp_pair){keys[FIELD_COUNT + i],
+						  option_text(run->options, (enum option_id)i)};
+}
+
+/* --- What it was ----------------------------------------------------------------------------- */
+
+/* The values of a file replace those of [state]; its own remain in state->values. */
+static const char *get(const struct state *state, enum field field)
+{
+	return state->pairs[field].value ? state->pairs[field].value : "";
+}
+
+static void refuse(struct run *run, const struct state *state, enum field field)
+{
+	ddp_error_set(&run->error, DDP_ERR_FORMAT,
+		      "the newest checkpoint in %s is none of ddp-train's: its metadata %s is "
+		      "\"%.40s\"; give another directory, or --fresh to begin anew",
+		      run->checkpoint.directory, fields[field], get(state, field));
+}
+
+static double get_number(struct run *run, const struct state *state, enum field field)
+{
+	const char *text = get(state, field);
+	char *end;
+	double value = strtod(text, &end);
+
+	if (end == text || *end)
+		refuse(run, state, field);
+	return value;
+}
+
+static uint64_t get_count(struct run *run, const struct state *state, enum field field,
+			  uint64_t most)
+{
+	const char *text = get(state, field);
+	uint64_t value = strtoull(text, NULL, 10);
+
+	if (!*text || strspn(text, "0123456789") != strlen(text) || strlen(text) > 20 ||
+	    value > most)
+		refuse(run, state, field);
+	return value;
+}
+
+/* Returns 0, or DDP_ERR_FORMAT where a value is missing or no number. */
+static int take_progress(struct run *run, const struct state *state, uint64_t step)
+{
+	uint64_t images = set_info(run->train)->samples;
+	struct progress *progress = &run->progress;
+
+	ddp_error_clear(&run->error);
+	progress->total = step;
+	progress->epoch = (unsigned)get_count(run, state, FIELD_EPOCH, INT32_MAX);
+	progress->position = get_count(run, state, FIELD_POSITION, images);
+	progress->step = get_count(run, state, FIELD_STEP, step);
+	progress->updates = get_count(run, state, FIELD_UPDATES, step);
+	progress->loss = get_number(run, state, FIELD_LOSS);
+	progress->hits = get_count(run, state, FIELD_HITS, UINT64_MAX);
+	progress->samples = get_count(run, state, FIELD_SAMPLES, UINT64_MAX);
+	progress->best = get_number(run, state, FIELD_BEST);
+	progress->best_epoch = (unsigned)get_count(run, state, FIELD_BEST_EPOCH, INT32_MAX);
+	run->scaler.scale = (float)get_number(run, state, FIELD_SCALE);
+	run->scaler.good_steps = (int32_t)get_count(run, state, FIELD_GOOD_STEPS, INT32_MAX);
+	return run->error.status;
+}
+
+/* Returns 0, or DDP_ERR_ARGUMENT with what is not of this training. */
+static int check_training(struct run *run, const struct state *state)
+{
+	static const struct {
+		enum field field;
+		const char *remedy;
+	} rows[] = {
+		{FIELD_NETWORK, "train that network"},
+		{FIELD_CLASSES, "give the data that it was trained on"},
+		{FIELD_OPTIMIZER, "give that one with --optimizer"},
+		{FIELD_SEED, "give that one with --seed"},
+		{FIELD_IMAGES, "give the data that it was trained on"},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		enum field field = rows[i].field;
+
+		if (*get(state, field) && strcmp(get(state, field), state->values[field]) != 0)
+			return ddp_error_set(
+				&run->error, DDP_ERR_ARGUMENT,
+				"the checkpoint in %s is of another training: %s %s, not %s; %s, "
+				"or another directory, or --fresh to begin anew",
+				run->checkpoint.directory, fields[field], get(state, field),
+				state->values[field], rows[i].remedy);
+	}
+	return 0;
+}
+
+/* "--lr 0.05 (was 0.1)" for each of the options that are not as they were. */
+static void tell_changes(const struct run *run, const struct state *state, struct ddp_text *story)
+{
+	static const struct {
+		enum field field;
+		const char *unit;
+	} rows[] = {{FIELD_RANKS, "ranks"},
+		    {FIELD_BATCH, "samples a step"},
+		    {FIELD_DATA, ""},
+		    {FIELD_ENGINE, "engine"}};
+	const struct ddp_pair *pair = &state->pairs[FIELD_COUNT];
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const char *now = state->values[rows[i].field], *was = get(state, rows[i].field);
+
+		if (strcmp(was, now) != 0)
+			ddp_text_add(story, ", %s %s (was %s)", now, rows[i].unit, was);
+	}
+	for (int i = 0; i < OPTION_COUNT; i++) {
+		const char *now = option_text(run->options, (enum option_id)i), *was;
+
+		if (!option_matters((enum option_id)i))
+			continue;
+		was = (pair++)->value;
+		if (i == OPTION_BATCH || i == OPTION_GLOBAL_BATCH || i == OPTION_ENGINE || !was ||
+		    strcmp(now, was) == 0)
+			continue;
+		ddp_text_add(story, ", --%s %s (was %s)", option_rows[i].name, *now ? now : "off",
+			     *was ? was : "off");
+	}
+}
+
+/* --- Going on -------------------------------------------------------------------------------- */
+
+/* Before hours are spent on what cannot be written. */
+static int check_model(struct run *run)
+{
+	const char *file = option_text(run->options, OPTION_SAVE_MODEL);
+	const char *slash = strrchr(file, '/');
+	char directory[PATH_MAX] = ".";
+
+	if (!*file)
+		return 0;
+	if (slash)
+		snprintf(directory, sizeof(directory), "%.*s", (int)(slash - file) + 1, file);
+	if (access(directory, W_OK | X_OK) == 0)
+		return 0;
+	return ddp_error_errno(&run->error, DDP_ERR_FILE, "--save-model %s", file);
+}
+
+/* Rank 0 looks at where it is to write. */
+static int prepare(struct run *run)
+{
+	struct run_checkpoint *checkpoint = &run->checkpoint;
+	int status = check_model(run);
+
+	if (status < 0 || !checkpoint->directory || option_flag(run->options, OPTION_EVALUATE))
+		return status;
+	status = ddp_file_mkdirs(checkpoint->directory, 0777, &run->error);
+	if (status < 0 || !option_flag(run->options, OPTION_FRESH))
+		return status;
+	return ddp_checkpoint_list(checkpoint->directory, &checkpoint->old, &checkpoint->old_count,
+				   &run->error);
+}
+
+/* All ranks have the same file, and find the same. */
+static int load(struct run *run, const struct model_tensors *tensors)
+{
+	struct run_checkpoint *checkpoint = &run->checkpoint;
+	struct state state;
+	uint64_t step = 0;
+	int status;
+
+	fill(&state, run);
+	status = ddp_checkpoint_load(run->ddp, checkpoint->directory, &step, tensors->list,
+				     tensors->count, state.pairs, state.count);
+	if (status == 0)
+		return 0;
+	if (status < 0 && status != DDP_ERR_FORMAT)
+		return run_pass_on_shared(run, status);
+	run->shared = true;
+	/* That it is of another network says more than which tensors differ. */
+	if (check_training(run, &state) < 0)
+		return run->error.status;
+	if (status < 0)
+		return run_pass_on_shared(run, status);
+	if (take_progress(run, &state, step) < 0)
+		return run->error.status;
+	run->shared = false;
+	ddp_text_add(&checkpoint->story, "resumed from the checkpoint of step %s in %s",
+		     ddp_show_count((double)step).text, checkpoint->directory);
+	tell_changes(run, &state, &checkpoint->story);
+	/* Algorithms are an engine's own; those of the others are kept for a run on these. */
+	for (int i = 0; i < CHECKPOINT_ENGINES; i++)
+		checkpoint->choices[i] = state.pairs[FIELD_CHOICES_CPU + i].value;
+	model_tensors_import(tensors, run->model);
+	checkpoint->any = checkpoint->resumed = true;
+	checkpoint->saved = step;
+	return 0;
+}
+
+int run_resume(struct run *run)
+{
+	struct run_checkpoint *checkpoint = &run->checkpoint;
+	struct model_tensors tensors = {.list = NULL};
+	int status;
+
+	if (*option_text(run->options, OPTION_CHECKPOINT))
+		checkpoint->directory = option_text(run->options, OPTION_CHECKPOINT);
+	status = run_agree(run, run->world->rank == 0 ? prepare(run) : 0);
+	if (status < 0 || !checkpoint->directory || option_flag(run->options, OPTION_FRESH))
+		return status;
+	status = run_agree(run, model_tensors_create(&tensors, run->model, true, &run->error));
+	if (status == 0)
+		status = load(run, &tensors);
+	model_tensors_destroy(&tensors);
+	if (status == 0 && !checkpoint->resumed && option_flag(run->options, OPTION_EVALUATE)) {
+		run->shared = true;
+		return ddp_error_set(&run->error, DDP_ERR_FILE,
+				     "--evaluate: there is no checkpoint in %s",
+				     checkpoint->directory);
+	}
+	return status;
+}
+
+void run_checkpoint_close(struct run_checkpoint *checkpoint)
+{
+	free(checkpoint->old);
+	ddp_text_free(&checkpoint->story);
+}
+
+/* --- Saving ---------------------------------------------------------------------------------- */
+
+/* The model as tensors of rank 0, after all steps that were begun; nothing on the others. */
+static int export(struct run *run, struct model_tensors *tensors, bool optimizer)
+{
+	int status = run_settle(run);
+
+	*tensors = (struct model_tensors){.list = NULL};
+	if (status == 0)
+		status = run->class->pull(run->engine, &run->error);
+	if (status == 0 && run->world->rank == 0)
+		status = model_tensors_create(tensors, run->model, optimizer, &run->error);
+	if (status == 0 && run->world->rank == 0)
+		model_tensors_export(tensors, run->model, (int64_t)run->progress.total);
+	return run_agree(run, status);
+}
+
+/* Now that there is a newer one, of this run. */
+static void remove_old(struct run_checkpoint *checkpoint)
+{
+	char path[PATH_MAX];
+
+	for (size_t i = 0; i < checkpoint->old_count; i++)
+		if (checkpoint->old[i] != checkpoint->saved &&
+		    ddp_checkpoint_path(path, sizeof(path), checkpoint->directory,
+					checkpoint->old[i], NULL) == 0)
+			unlink(path);
+	checkpoint->old_count = 0;
+}
+
+int run_save(struct run *run)
+{
+	struct run_checkpoint *checkpoint = &run->checkpoint;
+	struct model_tensors tensors;
+	struct state state;
+	int status;
+
+	if (!checkpoint->directory || (checkpoint->any && checkpoint->saved == run->progress.total))
+		return 0;
+	status = export(run, &tensors, true);
+	if (status == 0) {
+		fill(&state, run);
+		status = ddp_checkpoint_save(run->ddp, checkpoint->directory, run->progress.total,
+					     tensors.list, tensors.count, state.pairs, state.count,
+					     (int)option_count(run->options, OPTION_KEEP));
+		if (status < 0)
+			run_pass_on_shared(run, status);
+	}
+	model_tensors_destroy(&tensors);
+	if (status < 0)
+		return status;
+	checkpoint->any = true;
+	checkpoint->saved = run->progress.total;
+	remove_old(checkpoint);
+	report_say(run->report, "checkpoint of step %s in %s",
+		   ddp_show_count((double)run->progress.total).text, checkpoint->directory);
+	return 0;
+}
+
+static int write_model(struct run *run, const struct model_tensors *tensors, const char *path)
+{
+	char steps[24];
+	struct ddp_pair pairs[] = {{"format", "pt"},
+				   {"ddp-train", PACKAGE_VERSION},
+				   {"network", run->net->name},
+				   {"steps", steps}};
+
+	snprintf(steps, sizeof(steps), "%llu", (unsigned long long)run->progress.total);
+	return ddp_tensors_save(path, tensors->list, tensors->count, pairs,
+				sizeof(pairs) / sizeof(pairs[0]), &run->error);
+}
+
+int run_save_model(struct run *run, const char *suffix)
+{
+	const char *file = option_text(run->options, OPTION_SAVE_MODEL);
+	struct model_tensors tensors;
+	char path[PATH_MAX];
+	int status;
+
+	if (!*file)
+		return 0;
+	status = export(run, &tensors, false);
+	snprintf(path, sizeof(path), "%s%s", file, suffix);
+	if (status == 0 && run->world->rank == 0)
+		status = write_model(run, &tensors, path);
+	model_tensors_destroy(&tensors);
+	return run->shared ? status : run_agree(run, status);
+}
