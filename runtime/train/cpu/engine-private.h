@@ -5,6 +5,7 @@
 #ifndef TRAIN_ENGINE_PRIVATE_H
 #define TRAIN_ENGINE_PRIVATE_H
 
+#include "base/text.h"
 #include "engine.h"
 #include "kernels.h"
 #include "math.h"
@@ -43,7 +44,7 @@ struct engine {
 	double seconds[ENGINE_PHASES];
 	bool *lists, *dense; /* of each node: may have a list; goes without */
 	char describe[256];
-	char *choices; /* as text */
+	struct ddp_text choices;
 };
 
 /* engine_cpu.open() with [math]. Collective. */

@@ -4,6 +4,7 @@
  */
 #include "config.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "base/type.h"
 #include "base/watch.h"
+#include "base/xalloc.h"
 #include "engine-private.h"
 
 /* --- Before the first step --------------------------------------------------------------- */
@@ -24,21 +26,16 @@ enum { CACHE = 1 << 20 };
 /* An evaluation may need so much although training does not. */
 static const size_t least_memory = (size_t)8 << 20;
 
-static int out_of_memory(struct ddp_error *error)
-{
-	return ddp_error_set(error, DDP_ERR_MEMORY,
-			     "CPU engine: out of memory; a smaller --batch needs less");
-}
-
 /* In large pages where the system has them for who asks. */
 static int allocate(struct engine *engine, struct ddp_error *error)
 {
 	size_t bytes = (engine->bytes + PAGE - 1) / PAGE * PAGE;
 
 	engine->memory = aligned_alloc(PAGE, bytes ? bytes : PAGE);
-	engine->scratch = calloc(4 * engine->channels + 1, sizeof(float));
-	if (!engine->memory || !engine->scratch)
-		return out_of_memory(error);
+	if (!engine->memory)
+		return ddp_error_set(error, DDP_ERR_MEMORY,
+				     "CPU engine: out of memory; a smaller --batch needs less");
+	engine->scratch = ddp_xcalloc(4 * engine->channels + 1, sizeof(float), "BatchNorm");
 	madvise(engine->memory, bytes, MADV_HUGEPAGE);
 	memset(engine->memory, 0, engine->bytes);
 	return 0;
@@ -121,9 +118,7 @@ static int create_unit(struct engine *engine, int index, struct ddp_error *error
 		unit->dropout.layer = (uint32_t)op->layer;
 	}
 	if (op->kind == PROGRAM_NORM) {
-		unit->mean = calloc(2 * channels, sizeof(float));
-		if (!unit->mean)
-			return out_of_memory(error);
+		unit->mean = ddp_xcalloc(2 * channels, sizeof(float), "BatchNorm");
 		unit->inverse = unit->mean + channels;
 		if (engine->setup.sync_norm && ddp_world(engine->setup.ddp)->size > 1)
 			engine->sync_norm = true;
@@ -166,10 +161,8 @@ static int compile(struct engine *engine, struct ddp_error *error)
 		engine_program_options(setup->type, !setup->no_dropout, !setup->exact);
 	int status;
 
-	engine->lists = calloc(graph->node_count, sizeof(bool));
-	engine->dense = calloc(graph->node_count, sizeof(bool));
-	if (!engine->lists || !engine->dense)
-		return out_of_memory(error);
+	engine->lists = ddp_xcalloc(graph->node_count, sizeof(bool), "the CPU engine");
+	engine->dense = ddp_xcalloc(graph->node_count, sizeof(bool), "the CPU engine");
 	status = program_create(&engine->program, graph, &options, error);
 	if (status < 0 || setup->exact)
 		return status;
@@ -185,13 +178,63 @@ static int create_units(struct engine *engine, struct ddp_error *error)
 {
 	int status = 0;
 
-	engine->units = calloc((size_t)engine->program->op_count, sizeof(*engine->units));
-	if (!engine->units)
-		return out_of_memory(error);
+	engine->units = ddp_xcalloc((size_t)engine->program->op_count, sizeof(*engine->units),
+				    "the CPU engine");
 	place(engine);
 	for (int i = 0; status == 0 && i < engine->program->op_count; i++)
 		status = create_unit(engine, i, error);
 	return status == 0 ? allocate(engine, error) : status;
+}
+
+/*
+ * How many threads a rank may use: what OMP_NUM_THREADS says, which srun --ddp and torchrun set;
+ * else its CPUs, divided among the ranks of the node that may run on some of them too.
+ */
+struct seat {
+	int node;
+	cpu_set_t cpus;
+};
+
+static int sharers(const struct seat *seats, int count, const struct seat *mine)
+{
+	int found = 0;
+
+	for (int i = 0; i < count; i++) {
+		cpu_set_t both;
+
+		CPU_AND(&both, &seats[i].cpus, &mine->cpus);
+		found += seats[i].node == mine->node && CPU_COUNT(&both) > 0;
+	}
+	return found > 0 ? found : 1;
+}
+
+/* The number that OMP_NUM_THREADS begins with, 0: none. */
+static int told_threads(void)
+{
+	const char *text = getenv("OMP_NUM_THREADS");
+	long number = text ? strtol(text, NULL, 10) : 0;
+
+	return number > 0 && number <= CPU_SETSIZE ? (int)number : 0;
+}
+
+int engine_threads(struct ddp *ddp, int *threads, struct ddp_error *error)
+{
+	const struct ddp_world *world = ddp_world(ddp);
+	struct seat mine = {.node = world->node_rank};
+	struct seat *seats = ddp_xcalloc((size_t)world->size, sizeof(*seats), "the CPU engine");
+	int status, told = told_threads(), cpus;
+
+	CPU_ZERO(&mine.cpus);
+	/* More CPUs than fit: one thread, until somebody says --threads. */
+	if (sched_getaffinity(0, sizeof(mine.cpus), &mine.cpus) < 0)
+		CPU_SET(0, &mine.cpus);
+	status = ddp_all_gather(ddp, &mine, seats, sizeof(mine));
+	cpus = CPU_COUNT(&mine.cpus) / sharers(seats, world->size, &mine);
+	*threads = cpus > 1 ? cpus : 1;
+	if (told > 0)
+		*threads = told;
+	free(seats);
+	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
 }
 
 static int check(const struct engine *engine, struct ddp_error *error)
@@ -230,7 +273,7 @@ static void engine_destroy(struct engine *engine)
 	program_destroy(engine->program);
 	free(engine->memory);
 	free(engine->scratch);
-	free(engine->choices);
+	ddp_text_free(&engine->choices);
 	free(engine->lists);
 	free(engine->dense);
 	free(engine);
@@ -239,12 +282,10 @@ static void engine_destroy(struct engine *engine)
 int engine_create(struct engine **result, const struct engine_setup *setup, const struct math *math,
 		  struct ddp_error *error)
 {
-	struct engine *engine = calloc(1, sizeof(*engine));
+	struct engine *engine = ddp_xcalloc(1, sizeof(*engine), "the CPU engine");
 	int status;
 
 	*result = NULL;
-	if (!engine)
-		return out_of_memory(error);
 	engine->setup = *setup;
 	engine->math = math;
 	engine->stale = true;
@@ -496,7 +537,7 @@ static const char *cpu_describe(const struct engine *engine)
 
 static const char *cpu_choices(const struct engine *engine)
 {
-	return engine->choices;
+	return engine->choices.data ? engine->choices.data : "";
 }
 
 const struct engine_class engine_cpu = {

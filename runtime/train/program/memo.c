@@ -16,58 +16,55 @@ static const char name[] = "algorithms";
 /* More than thousands of shapes need. */
 enum { LIMIT = 1 << 20 };
 
-static bool find_directory(char *path, size_t size)
+/* The directory, and with its "/" and [file] behind it the whole path. */
+static bool find_path(const char *file, char path[PATH_MAX])
 {
 	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
 	int length;
 
 	if (cache && *cache == '/')
-		length = snprintf(path, size, "%s/slurm-ddp", cache);
+		length = snprintf(path, PATH_MAX, "%s/slurm-ddp%s", cache, file);
 	else if (home && *home == '/')
-		length = snprintf(path, size, "%s/.cache/slurm-ddp", home);
+		length = snprintf(path, PATH_MAX, "%s/.cache/slurm-ddp%s", home, file);
 	else
 		return false;
-	return length > 0 && (size_t)length < size;
+	return length > 0 && length < PATH_MAX;
 }
 
-static bool find_file(const char *file, char *path, size_t size)
+char *memo_load(const char *file)
 {
-	if (!find_directory(path, size - strlen(file) - 1))
-		return false;
-	strcat(strcat(path, "/"), file);
-	return true;
+	char path[PATH_MAX], slashed[NAME_MAX + 2], *text = NULL;
+	size_t size;
+
+	snprintf(slashed, sizeof(slashed), "/%s", file);
+	if (!find_path(slashed, path) || ddp_file_read(path, LIMIT, &text, &size, NULL) != 0)
+		return NULL;
+	if (strlen(text) == size)
+		return text;
+	free(text);
+	return NULL;
 }
 
-static bool read_file(const char *file, char **text, size_t *size)
+void memo_save(const char *file, const char *text)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], slashed[NAME_MAX + 2];
+	struct iovec part = {(char *)text, strlen(text)};
 
-	return find_file(file, path, sizeof(path)) &&
-	       ddp_file_read(path, LIMIT, text, size, NULL) == 0;
-}
-
-static void write_file(const char *file, char *text, size_t size)
-{
-	char path[PATH_MAX];
-	struct iovec part = {text, size};
-
-	if (find_directory(path, sizeof(path)) && ddp_file_mkdirs(path, 0700, NULL) == 0 &&
-	    find_file(file, path, sizeof(path)))
+	snprintf(slashed, sizeof(slashed), "/%s", file);
+	if (find_path("", path) && ddp_file_mkdirs(path, 0700, NULL) == 0 &&
+	    find_path(slashed, path))
 		ddp_file_write(path, &part, 1, 0600, false, NULL);
 }
 
 void memo_open(struct memo *memo)
 {
-	*memo = (struct memo){NULL, 0, false};
-	if (!read_file(name, &memo->text, &memo->size)) {
-		*memo = (struct memo){NULL, 0, false};
-		return;
+	char *text = memo_load(name);
+
+	if (text && (strncmp(text, TITLE, strlen(TITLE)) != 0 || text[strlen(text) - 1] != '\n')) {
+		free(text);
+		text = NULL;
 	}
-	if (strncmp(memo->text, TITLE, strlen(TITLE)) == 0 && strlen(memo->text) == memo->size &&
-	    memo->text[memo->size - 1] == '\n')
-		return;
-	free(memo->text);
-	*memo = (struct memo){NULL, 0, false};
+	*memo = (struct memo){text, false};
 }
 
 bool memo_find(const struct memo *memo, const char *key, char *value, size_t size)
@@ -92,9 +89,8 @@ bool memo_find(const struct memo *memo, const char *key, char *value, size_t siz
 
 void memo_add(struct memo *memo, const char *key, const char *value)
 {
-	const char *before = memo->text ? memo->text : TITLE;
 	char *text = NULL;
-	int size = asprintf(&text, "%s%s\t%s\n", before, key, value);
+	int size = asprintf(&text, "%s%s\t%s\n", memo->text ? memo->text : TITLE, key, value);
 
 	if (size < 0 || size > LIMIT) {
 		if (size >= 0)
@@ -102,31 +98,13 @@ void memo_add(struct memo *memo, const char *key, const char *value)
 		return;
 	}
 	free(memo->text);
-	*memo = (struct memo){text, (size_t)size, true};
+	*memo = (struct memo){text, true};
 }
 
 void memo_close(struct memo *memo)
 {
 	if (memo->changed)
-		write_file(name, memo->text, memo->size);
+		memo_save(name, memo->text);
 	free(memo->text);
-	*memo = (struct memo){NULL, 0, false};
-}
-
-char *memo_load(const char *file)
-{
-	char *text = NULL;
-	size_t size;
-
-	if (!read_file(file, &text, &size))
-		return NULL;
-	if (strlen(text) == size)
-		return text;
-	free(text);
-	return NULL;
-}
-
-void memo_save(const char *file, const char *text)
-{
-	write_file(file, (char *)text, strlen(text));
+	*memo = (struct memo){NULL, false};
 }

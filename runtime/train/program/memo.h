@@ -14,7 +14,6 @@
 
 struct memo {
 	char *text; /* NULL: nothing is remembered */
-	size_t size;
 	bool changed;
 };
 
