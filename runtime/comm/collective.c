@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "base/checksum.h"
-#include "collective.h"
 #include "context.h"
 #include "recorder.h"
 

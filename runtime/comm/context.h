@@ -56,8 +56,31 @@ struct ddp {
 	char ticket[DDP_GROUP_TICKET];	    /* of the group's memory */
 	char rank_name[DDP_HOST_NAME + 32]; /* ddp_rank_name() */
 
-	struct ddp_kept *kept; /* memory that callers were given, until ddp_destroy() */
+	struct ddp_kept *kept; /* ddp_keep() */
 };
+
+/* --- world.c ------------------------------------------------------------------------------ */
+
+/*
+ * [size] bytes, zeroed and aligned for any type, for a caller of ddp.h; they live until
+ * ddp_destroy().
+ * Returns NULL where memory is out.
+ */
+void *ddp_keep(struct ddp *ddp, size_t size);
+
+/* --- collective.c ------------------------------------------------------------------------- */
+
+/*
+ * Before any collective: is there a world, and is it whole?
+ * Returns 0, or the error that stands.
+ */
+int ddp_begin_call(struct ddp *ddp);
+
+/* The member that this rank is in its group. */
+int ddp_own_member(const struct ddp *ddp);
+
+/* Free all arenas of [ddp]; waits for nobody. */
+void ddp_arenas_free(struct ddp *ddp);
 
 /*
  * An all-reduce with the result multiplied by [scale] (floating types): what ddp_all_reduce()
@@ -66,11 +89,37 @@ struct ddp {
 int ddp_all_reduce_scaled(struct ddp *ddp, const void *send, void *recv, size_t count,
 			  enum ddp_type type, enum ddp_op op, double scale);
 
+/* --- failure.c ---------------------------------------------------------------------------- */
+
+/* The check of all watches of [owner], a struct ddp: has another rank given up, is one gone? */
+int ddp_look_around(void *owner, struct ddp_error *error);
+
+/* "rank 3 on n2"; the text holds until the next call. [owner] is a struct ddp. */
+const char *ddp_rank_name(void *owner, int rank);
+
+/* Tell the other ranks that this one gave up, if they can be told and do not know. */
+void ddp_tell_failure(struct ddp *ddp);
+
+/* Let one of the ranks that fail write and print the summary of all their records. */
+void ddp_tell_summary(struct ddp *ddp);
+
 /*
  * Let [status] and the text in ddp->error be the end of a public call: logs nothing, keeps the
  * error, and on one of the group "peer" tells the other ranks and writes the records.
  * Returns [status].
  */
 int ddp_fail_call(struct ddp *ddp, int status);
+
+/* --- join.c ------------------------------------------------------------------------------- */
+
+/*
+ * Meet the other ranks: open the store, exchange cards, find the groups, map their memory,
+ * open the engine between them, wait for everybody.
+ * Returns 0; or a DDP_ERR_x with what is open left for ddp_leave().
+ */
+int ddp_join(struct ddp *ddp, const char *method);
+
+/* Take down what ddp_join() set up; [clean] where all ranks agreed to end. */
+void ddp_leave(struct ddp *ddp, bool clean);
 
 #endif /* DDP_COMM_CONTEXT_H */

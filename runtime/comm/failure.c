@@ -13,12 +13,65 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "join.h"
+#include "context.h"
 #include "recorder.h"
 
 /* How long the rank that writes the summary waits for the others' records: other groups may
  * learn of it by their own deadline alone, which is later. */
 #define SUMMARY_SECONDS(ddp) ((ddp)->engine ? 2.5 : 0.5)
+
+/* Nanoseconds between two questions to the store, whose file system others use too. */
+#define ABORT_PERIOD 250000000u
+
+/* --- Hearing of it ----------------------------------------------------------------------- */
+
+const char *ddp_rank_name(void *owner, int rank)
+{
+	struct ddp *ddp = owner;
+	const struct ddp_topology *topology = ddp->topology;
+
+	if (topology && rank >= 0 && rank < topology->size)
+		snprintf(ddp->rank_name, sizeof(ddp->rank_name), "rank %d on %.*s", rank,
+			 DDP_HOST_NAME - 1, topology->hosts[topology->places[rank].group]);
+	else
+		snprintf(ddp->rank_name, sizeof(ddp->rank_name), "rank %d", rank);
+	return ddp->rank_name;
+}
+
+/* One that is gone because of another has told of that one before it went. */
+static int look_for_lost(struct ddp *ddp, struct ddp_error *error)
+{
+	int status = ddp_group_look(ddp->group, error), told;
+
+	if (status == 0)
+		return 0;
+	told = ddp_group_aborted(ddp->group, error);
+	return told < 0 ? told : status;
+}
+
+int ddp_look_around(void *owner, struct ddp_error *error)
+{
+	struct ddp *ddp = owner;
+	uint64_t now = ddp_now();
+	const char *heard;
+	int status = 0;
+
+	/* Another group that asks who is still there gets its answer, wherever this rank waits. */
+	if (ddp->host)
+		ddp->engine->progress(ddp->host);
+	if (ddp->group) {
+		status = ddp_group_aborted(ddp->group, error);
+		if (status == 0)
+			status = look_for_lost(ddp, error);
+	}
+	if (status < 0 || !ddp->store || now - ddp->looked < ABORT_PERIOD)
+		return status;
+	ddp->looked = now;
+	heard = ddp_store_aborted(ddp->store);
+	return heard ? ddp_error_set(error, DDP_ERR_ABORTED, "%s", heard) : 0;
+}
+
+/* --- Telling of it ----------------------------------------------------------------------- */
 
 static void tell_column(struct ddp *ddp, const char *text)
 {

@@ -7,8 +7,7 @@
 #include <unistd.h>
 
 #include "base/settings.h"
-#include "join.h"
-#include "topology.h"
+#include "context.h"
 
 /* Keys of the store. */
 #define KEY_CARD "card"
@@ -16,55 +15,6 @@
 #define KEY_ADDRESS "address"
 
 enum { COLUMN_SCRATCH = 4 << 20, CACHE_LINE = 64 };
-
-/* Nanoseconds between two questions to the store, whose file system others use too. */
-#define ABORT_PERIOD 250000000u
-
-const char *ddp_rank_name(void *owner, int rank)
-{
-	struct ddp *ddp = owner;
-	const struct ddp_topology *topology = ddp->topology;
-
-	if (topology && rank >= 0 && rank < topology->size)
-		snprintf(ddp->rank_name, sizeof(ddp->rank_name), "rank %d on %.*s", rank,
-			 DDP_HOST_NAME - 1, topology->hosts[topology->places[rank].group]);
-	else
-		snprintf(ddp->rank_name, sizeof(ddp->rank_name), "rank %d", rank);
-	return ddp->rank_name;
-}
-
-/* One that is gone because of another has told of that one before it went. */
-static int look_for_lost(struct ddp *ddp, struct ddp_error *error)
-{
-	int status = ddp_group_look(ddp->group, error), told;
-
-	if (status == 0)
-		return 0;
-	told = ddp_group_aborted(ddp->group, error);
-	return told < 0 ? told : status;
-}
-
-int ddp_look_around(void *owner, struct ddp_error *error)
-{
-	struct ddp *ddp = owner;
-	uint64_t now = ddp_now();
-	const char *heard;
-	int status = 0;
-
-	/* Another group that asks who is still there gets its answer, wherever this rank waits. */
-	if (ddp->host)
-		ddp->engine->progress(ddp->host);
-	if (ddp->group) {
-		status = ddp_group_aborted(ddp->group, error);
-		if (status == 0)
-			status = look_for_lost(ddp, error);
-	}
-	if (status < 0 || !ddp->store || now - ddp->looked < ABORT_PERIOD)
-		return status;
-	ddp->looked = now;
-	heard = ddp_store_aborted(ddp->store);
-	return heard ? ddp_error_set(error, DDP_ERR_ABORTED, "%s", heard) : 0;
-}
 
 /* --- What each rank tells ---------------------------------------------------------------- */
 
@@ -239,29 +189,16 @@ static int attach_group(struct ddp *ddp, const int *ranks)
 /* --- The world --------------------------------------------------------------------------- */
 
 /* The leader of the group reads everybody's card. */
-static int read_topology(struct ddp *ddp)
+static int read_cards(struct ddp *ddp, struct ddp_card *cards)
 {
-	int size = ddp->identity.size;
-	struct ddp_card *cards = calloc((size_t)size, sizeof(*cards));
 	int status = 0;
 
-	if (!cards)
-		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d cards", size);
-	for (int rank = 0; rank < size && status == 0; rank++) {
+	for (int rank = 0; rank < ddp->identity.size && status == 0; rank++) {
 		status = get_card(ddp, rank, &cards[rank]);
 		cards[rank].host[DDP_HOST_NAME - 1] = '\0';
 	}
-	if (status == 0)
-		status = ddp_topology_create(&ddp->topology, cards, size, &ddp->error);
-	free(cards);
 	return status;
 }
-
-/* What the leader found goes to its group through the memory that they share. */
-struct digest {
-	int32_t groups, status;
-	char text[DDP_ERROR_SIZE];
-};
 
 static int share(struct ddp *ddp, void *data, size_t bytes, const struct ddp_watch *watch)
 {
@@ -270,48 +207,25 @@ static int share(struct ddp *ddp, void *data, size_t bytes, const struct ddp_wat
 	return ddp_group_broadcast(ddp->group, &call, data, bytes, 0, watch, &ddp->error);
 }
 
-static int share_topology(struct ddp *ddp, int status, const struct ddp_watch *watch)
+/* The leader hands the cards, or why it has none, to its group through the shared memory. */
+static int find_topology(struct ddp *ddp, const struct ddp_watch *watch)
 {
-	size_t size = (size_t)ddp->identity.size;
-	struct ddp_place *places = calloc(size, sizeof(*places));
-	char(*hosts)[DDP_HOST_NAME] = NULL;
-	struct digest digest = {.status = status};
+	int size = ddp->identity.size, status;
+	struct ddp_card *cards = calloc((size_t)size, sizeof(*cards));
+	struct ddp_error found = {0};
 
-	if (!places) {
-		status =
-			ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %zu ranks", size);
-		goto out;
-	}
-	if (leads(ddp)) {
-		digest.groups = ddp->topology ? ddp->topology->groups : 0;
-		memcpy(digest.text, ddp->error.text, sizeof(digest.text));
-	}
-	status = share(ddp, &digest, sizeof(digest), watch);
-	if (status < 0)
-		goto out;
-	if (digest.status < 0) {
-		status = ddp_error_set(&ddp->error, digest.status, "%s", digest.text);
-		goto out;
-	}
-	hosts = calloc((size_t)digest.groups, sizeof(*hosts));
-	if (!hosts) {
-		status = ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d nodes",
-				       digest.groups);
-		goto out;
-	}
-	if (leads(ddp)) {
-		memcpy(places, ddp->topology->places, size * sizeof(*places));
-		memcpy(hosts, ddp->topology->hosts, (size_t)digest.groups * sizeof(*hosts));
-	}
-	status = share(ddp, places, size * sizeof(*places), watch);
+	if (!cards)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d ranks", size);
+	if (leads(ddp) && read_cards(ddp, cards) < 0)
+		found = ddp->error;
+	status = share(ddp, &found, sizeof(found), watch);
+	if (status == 0 && found.status < 0)
+		status = ddp_error_set(&ddp->error, found.status, "%s", found.text);
 	if (status == 0)
-		status = share(ddp, hosts, (size_t)digest.groups * sizeof(*hosts), watch);
-	if (status == 0 && !ddp->topology)
-		status = ddp_topology_copy(&ddp->topology, places, ddp->identity.size, hosts,
-					   digest.groups, &ddp->error);
-out:
-	free(places);
-	free(hosts);
+		status = share(ddp, cards, (size_t)size * sizeof(*cards), watch);
+	if (status == 0)
+		status = ddp_topology_create(&ddp->topology, cards, size, &ddp->error);
+	free(cards);
 	return status;
 }
 
@@ -402,8 +316,7 @@ int ddp_join(struct ddp *ddp, const char *method)
 		status = meet_group(ddp, &watch);
 	if (status < 0)
 		return status;
-	status = leads(ddp) ? read_topology(ddp) : 0;
-	status = share_topology(ddp, status, &watch);
+	status = find_topology(ddp, &watch);
 	if (status == 0)
 		status = connect_column(ddp);
 	if (status == 0 && ddp->topology->groups > 1)

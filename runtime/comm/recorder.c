@@ -19,9 +19,14 @@
 #include "base/watch.h"
 #include "recorder.h"
 
-enum { DDP_RECORDER_ENTRIES = 64 };
+enum {
+	ENTRIES = 64,
+	TERM_SLOTS = 64,
+	RECORD_LIMIT = 65536, /* bytes */
+	NAMED = 16,	      /* ranks in a text */
+};
 
-struct ddp_recorder_entry {
+struct entry {
 	uint64_t sequence, count;
 	uint64_t begun, ended; /* milliseconds since the recorder was made */
 	const char *name;
@@ -29,7 +34,7 @@ struct ddp_recorder_entry {
 	int32_t status; /* 1: has not ended */
 };
 
-enum ddp_recorder_dump { DDP_DUMP_NONE, DDP_DUMP_RUNS, DDP_DUMP_DONE };
+enum dump { DUMP_NONE, DUMP_RUNS, DUMP_DONE };
 
 struct ddp_recorder {
 	char directory[PATH_MAX - 64];
@@ -39,13 +44,9 @@ struct ddp_recorder {
 	int rank, size;
 	uint64_t born;
 	uint64_t used;	 /* entries ever begun */
-	atomic_int dump; /* enum ddp_recorder_dump */
-	struct ddp_recorder_entry ring[DDP_RECORDER_ENTRIES];
+	atomic_int dump; /* enum dump */
+	struct entry ring[ENTRIES];
 };
-
-/* --- Records ----------------------------------------------------------------------------- */
-
-enum { ENTRIES = DDP_RECORDER_ENTRIES, TERM_SLOTS = 64 };
 
 /* --- Lines, without stdio: a signal handler writes them ---------------------------------- */
 
@@ -127,13 +128,13 @@ struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job,
 	recorder->rank = rank;
 	recorder->size = size;
 	recorder->born = ticks();
-	atomic_init(&recorder->dump, DDP_DUMP_NONE);
+	atomic_init(&recorder->dump, DUMP_NONE);
 	return recorder;
 }
 
 void ddp_recorder_begin(struct ddp_recorder *recorder, const struct ddp_call *call)
 {
-	struct ddp_recorder_entry *entry = &recorder->ring[recorder->used % ENTRIES];
+	struct entry *entry = &recorder->ring[recorder->used % ENTRIES];
 
 	entry->sequence = call->sequence;
 	entry->count = call->count;
@@ -148,7 +149,7 @@ void ddp_recorder_begin(struct ddp_recorder *recorder, const struct ddp_call *ca
 
 void ddp_recorder_end(struct ddp_recorder *recorder, int status)
 {
-	struct ddp_recorder_entry *entry = &recorder->ring[(recorder->used - 1) % ENTRIES];
+	struct entry *entry = &recorder->ring[(recorder->used - 1) % ENTRIES];
 
 	entry->ended = ticks() - recorder->born;
 	entry->status = status;
@@ -157,7 +158,7 @@ void ddp_recorder_end(struct ddp_recorder *recorder, int status)
 /* --- The record -------------------------------------------------------------------------- */
 
 /* "#17 all-reduce 1000 F32 sum", as summary reads it back up to the first comma. */
-static void put_entry(int fd, const struct ddp_recorder_entry *entry)
+static void put_entry(int fd, const struct entry *entry)
 {
 	struct line line = {.length = 0};
 
@@ -231,16 +232,16 @@ static void write_record(struct ddp_recorder *recorder, const char *reason)
 /* No signal of this thread ends the process halfway; see wait_for_dump() for those of others. */
 void ddp_recorder_dump(struct ddp_recorder *recorder, const char *reason)
 {
-	int saved = errno, none = DDP_DUMP_NONE;
+	int saved = errno, none = DUMP_NONE;
 	sigset_t all, before;
 
 	if (!recorder || !recorder->directory[0])
 		return;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	if (atomic_compare_exchange_strong(&recorder->dump, &none, DDP_DUMP_RUNS)) {
+	if (atomic_compare_exchange_strong(&recorder->dump, &none, DUMP_RUNS)) {
 		write_record(recorder, reason);
-		atomic_store(&recorder->dump, DDP_DUMP_DONE);
+		atomic_store(&recorder->dump, DUMP_DONE);
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	errno = saved;
@@ -255,7 +256,7 @@ static atomic_flag term_installed = ATOMIC_FLAG_INIT;
 /* Another thread may be at it: up to a second. */
 static void wait_for_dump(const struct ddp_recorder *recorder)
 {
-	for (int i = 0; i < 100 && atomic_load(&recorder->dump) == DDP_DUMP_RUNS; i++)
+	for (int i = 0; i < 100 && atomic_load(&recorder->dump) == DUMP_RUNS; i++)
 		poll(NULL, 0, 10);
 }
 
@@ -312,13 +313,9 @@ void ddp_recorder_destroy(struct ddp_recorder *recorder)
 /* --- The summary of all ranks' records --------------------------------------------------- */
 
 /*
- * One page out of the records of all ranks
- *
  * A rank that wrote no record was killed, or hangs outside of a collective. The collective that
  * most of the others are in is the one that it did not arrive in.
  */
-
-enum { RECORD_LIMIT = 65536, NAMED = 16 };
 
 struct seen {
 	bool there;

@@ -24,8 +24,8 @@ static struct ddp_topology *allocate(int size, int groups)
 	return NULL;
 }
 
-/* Fill first, ranks and columns from places, which are known to be complete. */
-static void arrange(struct ddp_topology *topology)
+/* Fill first and columns from the groups of places. */
+static void count(struct ddp_topology *topology)
 {
 	for (int rank = 0; rank < topology->size; rank++)
 		topology->first[topology->places[rank].group + 1]++;
@@ -35,6 +35,11 @@ static void arrange(struct ddp_topology *topology)
 			topology->columns = topology->first[group + 1];
 		topology->first[group + 1] += topology->first[group];
 	}
+}
+
+/* Fill ranks from places, whose members are below those that are counted. */
+static void sort_ranks(struct ddp_topology *topology)
+{
 	for (int rank = 0; rank < topology->size; rank++) {
 		const struct ddp_place *place = &topology->places[rank];
 
@@ -118,20 +123,21 @@ int ddp_topology_create(struct ddp_topology **topology, const struct ddp_card *c
 		place->member = cards[rank].shares ? cards[rank].local_rank : 0;
 		memcpy(made->hosts[place->group], cards[rank].host, DDP_HOST_NAME);
 	}
-	for (int rank = 0; rank < size; rank++)
-		made->first[made->places[rank].group + 1]++;
-	for (int rank = 0; rank < size && status == 0; rank++)
-		if (made->places[rank].member >= made->first[made->places[rank].group + 1])
+	count(made);
+	for (int rank = 0; rank < size && status == 0; rank++) {
+		const struct ddp_place *place = &made->places[rank];
+		int members = ddp_topology_members(made, place->group);
+
+		if (place->member >= members)
 			status =
 				ddp_error_set(error, DDP_ERR_MISMATCH,
 					      "rank %d on %s says it is local rank %d, but only %d "
 					      "ranks say they are on node %d",
 					      rank, cards[rank].host, cards[rank].local_rank,
-					      made->first[made->places[rank].group + 1],
-					      cards[rank].node_rank);
-	memset(made->first, 0, sizeof(*made->first) * ((size_t)groups + 1));
+					      members, cards[rank].node_rank);
+	}
 	if (status == 0) {
-		arrange(made);
+		sort_ranks(made);
 		status = check_places(made, cards, error);
 	}
 	if (status < 0) {
@@ -139,18 +145,6 @@ int ddp_topology_create(struct ddp_topology **topology, const struct ddp_card *c
 		return status;
 	}
 	*topology = made;
-	return 0;
-}
-
-int ddp_topology_copy(struct ddp_topology **topology, const struct ddp_place *places, int size,
-		      char (*hosts)[DDP_HOST_NAME], int groups, struct ddp_error *error)
-{
-	*topology = allocate(size, groups);
-	if (!*topology)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %d ranks", size);
-	memcpy((*topology)->places, places, sizeof(*places) * (size_t)size);
-	memcpy((*topology)->hosts, hosts, sizeof(*hosts) * (size_t)groups);
-	arrange(*topology);
 	return 0;
 }
 

@@ -42,13 +42,6 @@ struct ddp_topology {
 int ddp_topology_create(struct ddp_topology **topology, const struct ddp_card *cards, int size,
 			struct ddp_error *error);
 
-/*
- * Build from [places] and the [hosts] of [groups] groups, as another rank found them.
- * Returns 0 or DDP_ERR_MEMORY.
- */
-int ddp_topology_copy(struct ddp_topology **topology, const struct ddp_place *places, int size,
-		      char (*hosts)[DDP_HOST_NAME], int groups, struct ddp_error *error);
-
 /* NULL is legal. */
 void ddp_topology_destroy(struct ddp_topology *topology);
 

@@ -7,12 +7,41 @@
 #include <unistd.h>
 
 #include "base/settings.h"
-#include "collective.h"
-#include "join.h"
-#include "kept.h"
+#include "context.h"
 #include "recorder.h"
 
 extern char **environ;
+
+/* --- Memory that goes with the handle ----------------------------------------------------- */
+
+struct ddp_kept {
+	struct ddp_kept *next;
+	max_align_t data[];
+};
+
+void *ddp_keep(struct ddp *ddp, size_t size)
+{
+	struct ddp_kept *kept;
+
+	if (size > SIZE_MAX - sizeof(*kept))
+		return NULL;
+	kept = calloc(1, sizeof(*kept) + size);
+	if (!kept)
+		return NULL;
+	kept->next = ddp->kept;
+	ddp->kept = kept;
+	return kept->data;
+}
+
+static void free_kept(struct ddp *ddp)
+{
+	while (ddp->kept) {
+		struct ddp_kept *kept = ddp->kept;
+
+		ddp->kept = kept->next;
+		free(kept);
+	}
+}
 
 /* --- Who am I ---------------------------------------------------------------------------- */
 
@@ -168,7 +197,7 @@ void ddp_destroy(struct ddp *ddp)
 	if (ddp->lost)
 		ddp_tell_summary(ddp);
 	ddp_recorder_destroy(ddp->recorder);
-	ddp_kept_free(ddp);
+	free_kept(ddp);
 	free(ddp);
 }
 

@@ -20,9 +20,7 @@
 #include "base/checksum.h"
 #include "base/file.h"
 #include "checkpoint.h"
-#include "comm/collective.h"
 #include "comm/context.h"
-#include "comm/kept.h"
 #include "tensors.h"
 
 /* --- Agreement among ranks --------------------------------------------------------------- */
@@ -661,7 +659,7 @@ static int send_metadata(struct ddp *ddp, const struct ddp_tensors *file, size_t
 
 	if (pairs == 0)
 		return 0;
-	buffer = ddp_kept_add(ddp, bytes);
+	buffer = ddp_keep(ddp, bytes);
 	if (!buffer) {
 		ddp_abort(ddp, "no memory for the metadata of a checkpoint");
 		ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %zu bytes of metadata",
