@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every script of these tests does once its process group exists.
+"""A script that knows no launcher: it makes a process group, and fails unless the ranks form one world.
 
-run() fails unless the ranks form one world, and prints one line for each rank.
+checks.py                     by env://; --local_rank is taken as launchers pass it
+checks.py --init method       by a file, in the two ways that PyTorch takes it
+checks.py --init file
+checks.py --spawn RANKS       one task on each node, which starts that many ranks itself
+
+It prints one line for each rank.
 """
 
+import argparse
 import os
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
@@ -62,3 +69,41 @@ def run(label=""):
     line = f"rank {rank} of {world} on {node}: sum {total}{label}\n"
     os.write(1, line.encode())
     dist.destroy_process_group()
+
+
+def spawned(local_rank, per_node):
+    dist.init_process_group(
+        "gloo",
+        init_method=os.environ["DDP_INIT_FILE"],
+        rank=int(os.environ["NODE_RANK"]) * per_node + local_rank,
+        world_size=int(os.environ["GROUP_WORLD_SIZE"]) * per_node,
+    )
+    run()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--local_rank", type=int)
+    parser.add_argument("--init", choices=("env", "method", "file"), default="env")
+    parser.add_argument("--spawn", type=int)
+    args = parser.parse_args()
+    label = ""
+    if args.spawn:
+        mp.spawn(spawned, args=(args.spawn,), nprocs=args.spawn)
+        return
+    if args.init == "env":
+        dist.init_process_group("gloo")
+        label = f", local rank {os.environ['LOCAL_RANK']}"
+    elif args.init == "method":
+        dist.init_process_group("gloo", init_method=os.environ["DDP_INIT_METHOD"])
+    else:
+        dist.init_process_group("gloo", init_method=os.environ["DDP_INIT_FILE"],
+                                rank=int(os.environ["RANK"]),
+                                world_size=int(os.environ["WORLD_SIZE"]))
+    if args.local_rank is not None:
+        label += f", argument {args.local_rank}"
+    run(label)
+
+
+if __name__ == "__main__":
+    main()

@@ -21,38 +21,38 @@ rank 2 of 4 on n2: sum 10, local rank 0
 rank 3 of 4 on n2: sum 10, local rank 1"
 
 @test "env://" {
-	step -N2 --ntasks-per-node=2 --ddp "$PYTHON" "$PY/env.py"
+	step -N2 --ntasks-per-node=2 --ddp "$PYTHON" "$PY/checks.py"
 	same "$output" "$four_local"
 }
 
 @test "env:// on shards: four ranks on one GPU, two on each of two nodes" {
 	need_gpus
-	step -N1 -n4 --gres=shard:4 --ddp "$PYTHON" "$PY/env.py"
+	step -N1 -n4 --gres=shard:4 --ddp "$PYTHON" "$PY/checks.py"
 	same "$output" "rank 0 of 4 on n1: sum 10, local rank 0
 rank 1 of 4 on n1: sum 10, local rank 0
 rank 2 of 4 on n1: sum 10, local rank 0
 rank 3 of 4 on n1: sum 10, local rank 0"
 	has "$(<"$TOP/err")" '^ddp: n1: 4 ranks on GPU 0: .*NCCL .*"Duplicate GPU detected".* gloo'
-	step -N2 --ntasks-per-node=2 --gres=shard:4 --ddp "$PYTHON" "$PY/env.py"
+	step -N2 --ntasks-per-node=2 --gres=shard:4 --ddp "$PYTHON" "$PY/checks.py"
 	same "$output" "$(sed 's/local rank 1/local rank 0/' <<<"$four_local")"
 }
 
 @test "env:// with TORCHELASTIC_USE_AGENT_STORE=True inherited" {
 	TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RESTART_COUNT=0 \
-		step -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/env.py"
+		step -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/checks.py"
 	same "$output" "rank 0 of 2 on n1: sum 3, local rank 0
 rank 1 of 2 on n2: sum 3, local rank 0"
 }
 
 @test "env:// with RANK and the like of an outer world inherited" {
 	RANK=3 WORLD_SIZE=9 LOCAL_RANK=7 \
-		step -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/env.py"
+		step -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/checks.py"
 	same "$output" "rank 0 of 2 on n1: sum 3, local rank 0
 rank 1 of 2 on n2: sum 3, local rank 0"
 }
 
 @test "env:// with three ranks on one node and one on the other" {
-	step -N2 -n4 -m plane=3 --ddp "$PYTHON" "$PY/env.py"
+	step -N2 -n4 -m plane=3 --ddp "$PYTHON" "$PY/checks.py"
 	same "$output" "rank 0 of 4 on n1: sum 10, local rank 0
 rank 1 of 4 on n1: sum 10, local rank 1
 rank 2 of 4 on n1: sum 10, local rank 2
@@ -61,7 +61,7 @@ rank 3 of 4 on n2: sum 10, local rank 0"
 
 @test "env:// with rank 0 on the second node: MASTER_ADDR is that node's" {
 	printf '%s\n' n2 n1 n1 n2 >"$TOP/hosts"
-	SLURM_HOSTFILE=$TOP/hosts step -n4 -m arbitrary --ddp "$PYTHON" "$PY/env.py"
+	SLURM_HOSTFILE=$TOP/hosts step -n4 -m arbitrary --ddp "$PYTHON" "$PY/checks.py"
 	same "$output" "rank 0 of 4 on n2: sum 10, local rank 0
 rank 1 of 4 on n1: sum 10, local rank 0
 rank 2 of 4 on n1: sum 10, local rank 1
@@ -77,7 +77,7 @@ n2-ib"
 
 @test "env:// in a heterogeneous step, rank 0 on the second node" {
 	output=$(mc salloc -Q -N2 --ntasks-per-node=2 srun --kill-on-bad-exit=1 --ddp \
-		-n2 -w n2 "$PYTHON" "$PY/env.py" : -n1 -w n1 "$PYTHON" "$PY/env.py" 2>"$TOP/err")
+		-n2 -w n2 "$PYTHON" "$PY/checks.py" : -n1 -w n1 "$PYTHON" "$PY/checks.py" 2>"$TOP/err")
 	same "$(sort <<<"$output")" "rank 0 of 3 on n2: sum 6, local rank 0
 rank 1 of 3 on n2: sum 6, local rank 1
 rank 2 of 3 on n1: sum 6, local rank 0"
@@ -93,30 +93,30 @@ n2-ib"
 }
 
 @test "file:// by DDP_INIT_METHOD alone" {
-	step -N2 --ntasks-per-node=2 --ddp "$PYTHON" "$PY/file.py" method
+	step -N2 --ntasks-per-node=2 --ddp "$PYTHON" "$PY/checks.py" --init method
 	same "$output" "$four"
 }
 
 @test "file:// by DDP_INIT_FILE with rank and world_size" {
-	step -N2 --ntasks-per-node=2 --ddp "$PYTHON" "$PY/file.py" file
+	step -N2 --ntasks-per-node=2 --ddp "$PYTHON" "$PY/checks.py" --init file
 	same "$output" "$four"
 }
 
 @test "bare torchrun: as many ranks as the task sees GPUs" {
 	step -N2 --ntasks-per-node=1 --gres=gpu:2 --ddp \
-		"$PYTHON" -m torch.distributed.run "$PY/env.py"
+		"$PYTHON" -m torch.distributed.run "$PY/checks.py"
 	same "$output" "$four_local"
 }
 
 @test "torchrun --nproc_per_node=2 without GPUs" {
 	step -N2 --ntasks-per-node=1 --ddp \
-		"$PYTHON" -m torch.distributed.run --nproc_per_node=2 "$PY/env.py"
+		"$PYTHON" -m torch.distributed.run --nproc_per_node=2 "$PY/checks.py"
 	same "$output" "$four_local"
 }
 
 @test "torch.distributed.launch passes --local_rank" {
 	step -N2 --ntasks-per-node=1 --ddp \
-		"$PYTHON" -W ignore -m torch.distributed.launch --nproc_per_node=2 "$PY/env.py"
+		"$PYTHON" -W ignore -m torch.distributed.launch --nproc_per_node=2 "$PY/checks.py"
 	same "$output" "rank 0 of 4 on n1: sum 10, local rank 0, argument 0
 rank 1 of 4 on n1: sum 10, local rank 1, argument 1
 rank 2 of 4 on n2: sum 10, local rank 0, argument 0
@@ -124,7 +124,7 @@ rank 3 of 4 on n2: sum 10, local rank 1, argument 1"
 }
 
 @test "mp.spawn in one task per node, by file://" {
-	step -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/spawn.py" 2
+	step -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/checks.py" --spawn 2
 	same "$output" "$four"
 }
 
@@ -143,13 +143,13 @@ refused()
 }
 
 @test "a plan that srun cannot make: no rank trains alone, and the reason is told" {
-	SLURM_DDP_RDZV=/proc/none refused -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/env.py"
+	SLURM_DDP_RDZV=/proc/none refused -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/checks.py"
 	has "$(cat "$TOP/err")" 'ddp: .*/proc/none'
 }
 
 @test "a problem on one node: its rank does not train alone, and the reason is told" {
 	# Slurm's own controller listens there.
 	port=$(mc scontrol show config | awk '$1 == "SlurmctldPort" { print $3 }')
-	MASTER_PORT=$port refused -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/env.py"
+	MASTER_PORT=$port refused -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/checks.py"
 	has "$(cat "$TOP/err")" "ddp: .*port $port of n1.*is taken"
 }

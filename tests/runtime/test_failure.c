@@ -9,6 +9,14 @@
 
 #include "ranks.h"
 
+/*
+ * Most of the time of such a test is spent in waiting until a limit is over, so worlds are started together.
+ */
+enum { WORLDS = 10 };
+
+/* Of each wait, in seconds: enough for the start of all of them. */
+#define LIMIT "6"
+
 enum stage { BEFORE, JOINED, REDUCING };
 enum ending { KILLED, STOPPED, LEFT };
 
@@ -40,7 +48,7 @@ static const struct fault faults[] = {
 	{"left without a word, another node", "1,2", 1, REDUCING, LEFT},
 };
 
-static const struct fault *fault; /* of the test that runs */
+static const struct fault *fault; /* of the world that is looked at, or begun */
 
 static void meet_fate(enum stage stage)
 {
@@ -63,7 +71,7 @@ static int body(int rank)
 	void *arena;
 
 	(void)rank;
-	setenv("DDP_TIMEOUT", "3", 1);
+	setenv("DDP_TIMEOUT", LIMIT, 1);
 	meet_fate(BEFORE);
 	if (ddp_init(&ddp, NULL) < 0)
 		ddp_exit(ddp);
@@ -137,19 +145,30 @@ static void check_records(const struct ranks *ranks)
 		      fault->name, fault->victim);
 }
 
-START_TEST(test_fault)
+static void check_fault(struct ranks *ranks)
 {
-	static struct ranks ranks;
-
-	fault = &faults[_i];
-	ranks_start(&ranks, fault->layout, body);
-	wait_for_living(&ranks);
-	ranks_wait(&ranks, true);
-	for (int rank = 0; rank < ranks.size; rank++)
+	wait_for_living(ranks);
+	ranks_wait(ranks, true);
+	for (int rank = 0; rank < ranks->size; rank++)
 		if (rank != fault->victim)
-			check_said(&ranks, rank);
-	check_records(&ranks);
-	unit_remove(ranks.directory);
+			check_said(ranks, rank);
+	check_records(ranks);
+	unit_remove(ranks->directory);
+}
+
+START_TEST(test_faults)
+{
+	static struct ranks ranks[ROWS(faults)];
+	int from = _i * WORLDS, to = from + WORLDS < ROWS(faults) ? from + WORLDS : ROWS(faults);
+
+	for (int i = from; i < to; i++) {
+		fault = &faults[i];
+		ranks_start(&ranks[i], fault->layout, body);
+	}
+	for (int i = from; i < to; i++) {
+		fault = &faults[i];
+		check_fault(&ranks[i]);
+	}
 }
 END_TEST
 
@@ -198,7 +217,7 @@ static int body_mismatch(int rank)
 	float x[8] = {0};
 	int status;
 
-	setenv("DDP_TIMEOUT", "3", 1);
+	setenv("DDP_TIMEOUT", LIMIT, 1);
 	if (ddp_init(&ddp, NULL) < 0)
 		ddp_exit(ddp);
 	status = ddp_all_reduce(ddp, x, x, rank == 1 ? 8 : 7, DDP_F32, DDP_SUM);
@@ -266,32 +285,40 @@ END_TEST
 
 /* --- Killed at any moment ---------------------------------------------------------------- */
 
-START_TEST(test_random_kills)
+static void kill_some(uint64_t *state)
 {
 	static const char *const layouts[] = {"4", "2,2", "1,1,1", "3,1"};
-	static const struct fault any = {"killed at random", NULL, 0, JOINED, KILLED};
-	uint64_t state = unit_seed(1);
-	int rounds = getenv("DDP_LONG") ? 200 : 20;
-	int files = ranks_shared_files();
-	static struct ranks ranks;
+	static const struct fault nobody = {"killed at random", NULL, -1, JOINED, KILLED};
+	static struct ranks ranks[WORLDS];
+	struct fault faults_now[WORLDS];
 
-	for (int round = 0; round < rounds; round++) {
-		const char *layout = layouts[unit_random(&state, ROWS(layouts))];
-		struct fault now = any;
-
-		now.victim = -1; /* nobody by itself */
-		fault = &now;
-		ranks_start(&ranks, layout, body);
-		now.victim = (int)unit_random(&state, (uint32_t)ranks.size);
-		usleep(unit_random(&state, 200000));
-		kill(ranks.pids[now.victim], SIGKILL);
-		wait_for_living(&ranks);
-		ranks_wait(&ranks, false);
-		now.stage = BEFORE; /* it may have been: then a list names it */
-		for (int rank = 0; rank < ranks.size; rank++)
-			if (rank != now.victim)
-				check_said(&ranks, rank);
+	fault = &nobody; /* by itself */
+	for (int i = 0; i < WORLDS; i++)
+		ranks_start(&ranks[i], layouts[unit_random(state, ROWS(layouts))], body);
+	for (int i = 0; i < WORLDS; i++) {
+		faults_now[i] = nobody;
+		faults_now[i].victim = (int)unit_random(state, (uint32_t)ranks[i].size);
+		usleep(unit_random(state, 200000));
+		kill(ranks[i].pids[faults_now[i].victim], SIGKILL);
 	}
+	for (int i = 0; i < WORLDS; i++) {
+		fault = &faults_now[i];
+		wait_for_living(&ranks[i]);
+		ranks_wait(&ranks[i], false);
+		faults_now[i].stage = BEFORE; /* it may have been: then a list names it */
+		for (int rank = 0; rank < ranks[i].size; rank++)
+			if (rank != fault->victim)
+				check_said(&ranks[i], rank);
+	}
+}
+
+START_TEST(test_random_kills)
+{
+	uint64_t state = unit_seed(1);
+	int files = ranks_shared_files();
+
+	for (int rounds = getenv("DDP_LONG") ? 20 : 2; rounds > 0; rounds--)
+		kill_some(&state);
 	ck_assert_int_le(ranks_shared_files(), files);
 }
 END_TEST
@@ -299,7 +326,7 @@ END_TEST
 static void fill(TCase *tcase)
 {
 	tcase_set_timeout(tcase, getenv("DDP_LONG") ? 3600 : 300);
-	UNIT_ROWS(tcase, test_fault, faults);
+	tcase_add_loop_test(tcase, test_faults, 0, (ROWS(faults) + WORLDS - 1) / WORLDS);
 	tcase_add_loop_test(tcase, test_abort, 0, 3);
 	tcase_add_loop_test(tcase, test_mismatch, 0, 3);
 	tcase_add_test(tcase, test_term);
