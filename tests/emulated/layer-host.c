@@ -181,6 +181,7 @@ struct job {
 	size_t count;
 	const void *x, *dy, *weights, *bias;
 	void *result, *scratch;
+	float *sums;
 };
 
 static int do_forward(const struct job *job, struct ddp_error *error)
@@ -222,7 +223,7 @@ static int do_back_weights(const struct job *job, struct ddp_error *error)
 	widen(job->x, layer->x, job->count * layer->reads, layer->type);
 	widen(job->dy, layer->y, job->count * layer->gives, layer->type);
 	status = math_plain.back_weights(layer->math, job->count, layer->x, layer->y, layer->w,
-					 NULL, error);
+					 job->sums, error);
 	narrow(layer->w, job->result, layer->weights, layer->dense ? DDP_F32 : layer->type);
 	return status;
 }
@@ -300,15 +301,21 @@ int layer_back_data(struct layer *layer, const void *dy, const void *weights, vo
 	return submit(layer, &job, error);
 }
 
+bool layer_has_sums(const struct layer *layer)
+{
+	return layer->dense && layer->bias;
+}
+
 int layer_back_weights(struct layer *layer, const void *x, const void *dy, void *weights,
-		       void *scratch, struct ddp_error *error)
+		       float *bias, void *scratch, struct ddp_error *error)
 {
 	struct job job = {.pass = MATH_BACK_WEIGHTS,
 			  .count = layer->batch,
 			  .x = x,
 			  .dy = dy,
 			  .result = weights,
-			  .scratch = scratch};
+			  .scratch = scratch,
+			  .sums = layer_has_sums(layer) ? bias : NULL};
 
 	return submit(layer, &job, error);
 }

@@ -112,18 +112,19 @@ static struct layer layer_run(enum way way, const struct kernel_pool *pool,
 	array_fill_with(&l.y, 77);
 	array_fill_with(&l.dx, 77);
 	if (way == AT_ONCE) {
-		kernel_max_pool_dropout(arrays_stream, pool, &draws->kernel, order, orders, BATCH,
-					x->data, l.y.data, l.which, x->type);
-		kernel_max_pool_dropout_back(arrays_stream, pool, BATCH, dy->data, l.which,
-					     l.y.data, draws->kernel.scale, l.dx.data, x->type);
+		kernel_max_pool(arrays_stream, pool, &draws->kernel, order, orders, BATCH, x->data,
+				l.y.data, l.which, x->type);
+		kernel_max_pool_back(arrays_stream, pool, BATCH, dy->data, l.which, l.y.data,
+				     draws->kernel.scale, l.dx.data, NULL, NULL, x->type);
 	} else {
-		kernel_max_pool(arrays_stream, pool, BATCH, x->data, pooled.data, l.which, x->type);
+		kernel_max_pool(arrays_stream, pool, NULL, NULL, NULL, BATCH, x->data, pooled.data,
+				l.which, x->type);
 		kernel_dropout(arrays_stream, &draws->kernel, order, orders, BATCH, elements,
 			       pooled.data, l.y.data, x->type);
 		kernel_dropout(arrays_stream, &draws->kernel, order, orders, BATCH, elements,
 			       dy->data, slopes.data, x->type);
 		kernel_max_pool_back(arrays_stream, pool, BATCH, slopes.data, l.which, pooled.data,
-				     l.dx.data, x->type);
+				     1, l.dx.data, NULL, NULL, x->type);
 	}
 	array_fetch(&l.y);
 	array_fetch(&l.dx);

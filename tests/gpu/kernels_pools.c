@@ -8,7 +8,7 @@ static const struct {
 } shapes[] = {
 	{1, {2, 2, 1, 2}},   {3, {5, 7, 3, 2}},	  {2, {9, 8, 10, 2}},	{2, {24, 24, 64, 2}},
 	{2, {7, 7, 100, 2}}, {1, {4, 3, 512, 2}}, {2, {10, 11, 16, 3}}, {2, {3, 9, 5, 1}},
-	{1, {14, 13, 8, 4}}, {2, {1, 5, 8, 2}},	  {3, {6, 6, 24, 6}},
+	{1, {14, 13, 8, 4}}, {2, {1, 5, 8, 2}},	  {3, {6, 6, 24, 6}},	{9, {48, 47, 512, 2}},
 };
 
 static const char *shape_name(int s, enum ddp_type type, size_t skew)
@@ -107,7 +107,8 @@ static void test_max_pool(int s, enum ddp_type type, size_t skew)
 	struct layer l;
 
 	layer_make(&l, s, type, skew);
-	kernel_max_pool(arrays_stream, &l.pool, l.batch, l.x.data, l.y.data, l.which, type);
+	kernel_max_pool(arrays_stream, &l.pool, NULL, NULL, NULL, l.batch, l.x.data, l.y.data,
+			l.which, type);
 	array_fetch(&l.y);
 	bytes_fetch(l.at, l.which, l.y.count);
 	for (size_t i = 0; i < l.y.count; i++) {
@@ -121,24 +122,42 @@ static void test_max_pool(int s, enum ddp_type type, size_t skew)
 	layer_free(&l);
 }
 
+/* With the sums of channels, as a bias in front wants them, in the second turn. */
 static void test_max_pool_back(int s, enum ddp_type type, size_t skew)
 {
 	for (int relu = 0; relu < 2; relu++) {
+		struct kernel_scratch scratch;
 		struct layer l;
+		struct array sums;
+		double *totals;
 		float *want;
+		size_t channels = (size_t)shapes[s].pool.channels;
 
 		layer_make(&l, s, type, skew);
 		want = calloc(l.x.count, sizeof(*want));
-		kernel_max_pool(arrays_stream, &l.pool, l.batch, l.x.data, l.y.data, l.which, type);
+		totals = calloc(channels, sizeof(*totals));
+		sums = array_make(DDP_F32, channels, 0);
+		scratch = scratch_make(kernel_sums_bytes(l.x.count / channels, channels));
+		kernel_max_pool(arrays_stream, &l.pool, NULL, NULL, NULL, l.batch, l.x.data,
+				l.y.data, l.which, type);
 		kernel_max_pool_back(arrays_stream, &l.pool, l.batch, l.dy.data, l.which,
-				     relu ? l.y.data : NULL, l.dx.data, type);
+				     relu ? l.y.data : NULL, 1, l.dx.data, &scratch,
+				     relu ? sums.data : NULL, type);
 		array_fetch(&l.y);
 		array_fetch(&l.dx);
+		array_fetch(&sums);
 		for (size_t i = 0; i < l.y.count; i++)
 			if (!relu || l.y.values[i] > 0)
 				want[pixel(&l, i, plain_which(&l, i))] = l.dy.values[i];
-		for (size_t i = 0; i < l.dx.count; i++)
+		for (size_t i = 0; i < l.dx.count; i++) {
 			array_exact("dx", &l.dx, i, (double)want[i]);
+			totals[i % channels] += (double)want[i];
+		}
+		for (size_t c = 0; relu && c < channels; c++)
+			array_near("a channel's sum", &sums, c, totals[c], 1e-4);
+		scratch_free(&scratch);
+		array_free(&sums);
+		free(totals);
 		free(want);
 		layer_free(&l);
 	}

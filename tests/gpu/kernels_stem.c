@@ -70,7 +70,7 @@ static void back(struct way *way)
 		kernel_column_sums(arrays_stream, dz, way->rows, (size_t)way->stem->out,
 				   &way->scratch, way->db.data, type);
 	}
-	arrays_check(layer_back_weights(way->layer, way->x.data, dz, way->dw.data,
+	arrays_check(layer_back_weights(way->layer, way->x.data, dz, way->dw.data, NULL,
 					way->scratch.memory, &error),
 		     &error);
 }

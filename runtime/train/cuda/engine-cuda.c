@@ -517,8 +517,35 @@ static void create_dropout(const struct program_op *op, struct unit *unit)
 						.layer = (uint32_t)op->layer};
 }
 
+/* A max-pool that masks for a layer's ReLU has the gradient of that layer's bias at hand. */
+static void share_sums(struct engine *engine)
+{
+	const struct program_op *ops = engine->program->ops;
+	int count = engine->program->op_count;
+
+	for (int i = 0; i < count; i++) {
+		struct unit *unit = &engine->units[i];
+
+		unit->sums = -1;
+		if (unit->layer && ops[i].node->bias >= 0)
+			unit->has_sums = layer_has_sums(unit->layer);
+		for (int k = 0; k < i; k++) {
+			struct unit *front = &engine->units[k];
+
+			if (ops[i].kind != PROGRAM_MAX_POOL || !ops[i].masks ||
+			    ops[k].output != ops[i].input || !front->layer ||
+			    ops[k].node->bias < 0 || front->has_sums)
+				continue;
+			unit->sums = ops[k].node->bias;
+			front->has_sums = true;
+		}
+	}
+}
+
 static int create_units(struct engine *engine, struct ddp_error *error)
 {
+	int status;
+
 	engine->units = calloc((size_t)engine->program->op_count, sizeof(*engine->units));
 	if (!engine->units)
 		return out_of_memory(error);
@@ -530,7 +557,10 @@ static int create_units(struct engine *engine, struct ddp_error *error)
 		else if (op->kind == PROGRAM_DROPOUT)
 			create_dropout(op, &engine->units[i]);
 	}
-	return cuda_plans_open(engine, error);
+	status = cuda_plans_open(engine, error);
+	if (status == 0)
+		share_sums(engine);
+	return status;
 }
 
 static int compile(struct engine *engine, struct ddp_error *error)

@@ -32,6 +32,8 @@ _Static_assert((int)CUDA_LAG < (int)KERNEL_SLOTS - 1, "too few results for steps
 struct unit {
 	struct layer *layer; /* MATH; NULL: the first convolution, by our kernels */
 	bool narrow;	     /* the gradients of its weights are in the type of activations */
+	bool has_sums; /* MATH: its bias's gradient comes with that of its weights, or of a pool behind it */
+	int sums; /* MAX_POOL: the bias in front whose gradient it sums, or -1 */
 	struct kernel_first first;
 	struct kernel_dropout dropout;
 	struct kernel_norm norm;

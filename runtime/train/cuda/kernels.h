@@ -197,24 +197,23 @@ struct kernel_pool {
 	int height, width, channels, size; /* of what is read; windows side by side */
 };
 
-/* [which] says which element of its window it was: the first of equal ones; NaN beats all. */
-void kernel_max_pool(void *stream, const struct kernel_pool *pool, size_t batch, const void *x,
-		     void *y, uint8_t *which, enum ddp_type type);
-/* All of dx is written. Where [y] is not NULL, only where y > 0: the ReLU in front of the pool. */
-void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t batch,
-			  const void *dy, const uint8_t *which, const void *y, void *dx,
-			  enum ddp_type type);
 /*
- * Pool and dropout at once, to the bit as one after the other; and back through dropout, pool and the
- * ReLU in front of it, with y = what kernel_max_pool_dropout() left and dropout's [scale].
+ * [which] says which element of its window it was: the first of equal ones; NaN beats all. With [dropout], unless
+ * NULL, behind it, to the bit as one after the other.
  */
-void kernel_max_pool_dropout(void *stream, const struct kernel_pool *pool,
-			     const struct kernel_dropout *dropout, const struct kernel_order *order,
-			     const uint64_t *orders, size_t batch, const void *x, void *y,
-			     uint8_t *which, enum ddp_type type);
-void kernel_max_pool_dropout_back(void *stream, const struct kernel_pool *pool, size_t batch,
-				  const void *dy, const uint8_t *which, const void *y, float scale,
-				  void *dx, enum ddp_type type);
+void kernel_max_pool(void *stream, const struct kernel_pool *pool,
+		     const struct kernel_dropout *dropout, const struct kernel_order *order,
+		     const uint64_t *orders, size_t batch, const void *x, void *y, uint8_t *which,
+		     enum ddp_type type);
+/*
+ * Back through dropout of that [scale] (1: none), pool and, with [y], which is what came out of the pool or of dropout
+ * behind it, the ReLU in front: dx, all of which is written, gets dy * scale where y > 0. [sums], unless NULL: of
+ * each channel of dx, the gradient of a bias in front; with kernel_sums_bytes() of scratch.
+ */
+void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t batch,
+			  const void *dy, const uint8_t *which, const void *y, float scale,
+			  void *dx, const struct kernel_scratch *scratch, float *sums,
+			  enum ddp_type type);
 void kernel_average_pool(void *stream, size_t batch, size_t rows, size_t channels, const void *x,
 			 void *y, enum ddp_type type);
 void kernel_average_pool_back(void *stream, size_t batch, size_t rows, size_t channels,

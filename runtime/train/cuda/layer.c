@@ -506,8 +506,14 @@ int layer_back_data(struct layer *layer, const void *dy, const void *weights, vo
 	return run(layer, LAYER_BACK_DATA, dx, weights, NULL, dy, scratch, error);
 }
 
-int layer_back_weights(struct layer *layer, const void *x, const void *dy, void *weights,
-		       void *scratch, struct ddp_error *error)
+bool layer_has_sums(const struct layer *layer)
 {
-	return run(layer, LAYER_BACK_WEIGHTS, x, weights, NULL, dy, scratch, error);
+	return layer->products[LAYER_BACK_WEIGHTS].sums;
+}
+
+int layer_back_weights(struct layer *layer, const void *x, const void *dy, void *weights,
+		       float *bias, void *scratch, struct ddp_error *error)
+{
+	return run(layer, LAYER_BACK_WEIGHTS, x, weights, layer_has_sums(layer) ? bias : NULL, dy,
+		   scratch, error);
 }

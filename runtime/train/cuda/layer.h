@@ -62,7 +62,9 @@ int layer_forward(struct layer *layer, bool test, const void *x, const void *wei
 /* [dy] is the gradient before the ReLU. */
 int layer_back_data(struct layer *layer, const void *dy, const void *weights, void *dx,
 		    void *scratch, struct ddp_error *error);
+/* [bias] gets its gradient, f32, too where layer_has_sums(). */
+bool layer_has_sums(const struct layer *layer);
 int layer_back_weights(struct layer *layer, const void *x, const void *dy, void *weights,
-		       void *scratch, struct ddp_error *error);
+		       float *bias, void *scratch, struct ddp_error *error);
 
 #endif /* TRAIN_CUDA_LAYER_H */

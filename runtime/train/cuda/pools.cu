@@ -13,6 +13,7 @@
 #include "gpu/launch.cuh"
 #include "gpu/pack.cuh"
 #include "kernels.h"
+#include "partial.cuh"
 #include "philox.cuh"
 
 /* --- Windows ---------------------------------------------------------------------------------- */
@@ -79,126 +80,6 @@ static __device__ inline void window_take(float (&best)[V], pack<uint8_t, V> *wh
 			which->numbers[v] = (uint8_t)k;
 		}
 	}
-}
-
-/* --- Max -------------------------------------------------------------------------------------- */
-
-/* SIZE 0: any. */
-template <typename T, int V, int SIZE>
-static __global__ void max_pool(struct kernel_pool pool, uint32_t count, const T *x, T *y,
-				uint8_t *which)
-{
-	GRID_WAIT();
-	const int size = SIZE ? SIZE : pool.size;
-	uint32_t index = (uint32_t)thread_index();
-	pack<uint8_t, V> at = {};
-	pack<T, V> result;
-	struct window window;
-	float best[V] = {};
-
-	if (index >= count)
-		return;
-	window = window_of(&pool, index, (uint32_t)(pool.height / size),
-			   (uint32_t)(pool.width / size), V);
-	for (int k = 0; k < size * size; k++)
-		window_take(best, &at,
-			    pack_load<V>(x + window_pixel(&pool, &window, k / size, k % size)), k);
-	UNROLL
-	for (int v = 0; v < V; v++)
-		store(result.numbers + v, best[v]);
-	pack_store(y + window_result(&pool, &window), result);
-	pack_store(which + window_result(&pool, &window), at);
-}
-
-void kernel_max_pool(void *stream, const struct kernel_pool *pool, size_t batch, const void *x,
-		     void *y, uint8_t *which, enum ddp_type type)
-{
-	size_t channels = (size_t)pool->channels;
-	size_t windows =
-		batch * (size_t)(pool->height / pool->size) * (size_t)(pool->width / pool->size);
-
-	if (windows == 0)
-		return;
-	WITH_TYPE(type, T, WITH_PACK(packs_fit(channels, sizeof(T), {x, y, which}), T, V, {
-			  uint32_t count = (uint32_t)(windows * (channels / V));
-
-			  if (pool->size == 2)
-				  LAUNCH_EACH((max_pool<T, V, 2>), count, stream, *pool, count,
-					      (const T *)x, (T *)y, which);
-			  else
-				  LAUNCH_EACH((max_pool<T, V, 0>), count, stream, *pool, count,
-					      (const T *)x, (T *)y, which);
-		  }))
-}
-
-/* A window sends its gradient to one pixel and zeros to the others: to all where it sticks out. */
-template <typename T, int V>
-static __global__ void max_pool_back(struct kernel_pool pool, uint32_t rows, uint32_t columns,
-				     uint32_t count, const T *dy, const uint8_t *which, const T *y,
-				     float scale, T *dx)
-{
-	GRID_WAIT();
-	pack<uint8_t, V> at = {};
-	pack<T, V> slopes = {}, results = {};
-	struct window window;
-	size_t from;
-
-	if (thread_index() >= count)
-		return;
-	window = window_of(&pool, (uint32_t)thread_index(), rows, columns, V);
-	from = window_result(&pool, &window);
-	if (window.whole) {
-		slopes = pack_load<V>(dy + from);
-		at = pack_load<V>(which + from);
-		if (y)
-			results = pack_load<V>(y + from);
-	}
-	for (int k = 0; k < pool.size * pool.size; k++) {
-		int dr = k / pool.size, dc = k % pool.size;
-		pack<T, V> out;
-
-		if (window.row * (uint32_t)pool.size + (uint32_t)dr >= (uint32_t)pool.height ||
-		    window.column * (uint32_t)pool.size + (uint32_t)dc >= (uint32_t)pool.width)
-			continue;
-		UNROLL
-		for (int v = 0; v < V; v++) {
-			bool here = at.numbers[v] == k && (!y || load(results.numbers + v) > 0);
-
-			store(out.numbers + v,
-			      window.whole && here ? load(slopes.numbers + v) * scale : 0);
-		}
-		pack_store(dx + window_pixel(&pool, &window, dr, dc), out);
-	}
-}
-
-static void launch_max_pool_back(void *stream, const struct kernel_pool *pool, size_t batch,
-				 const void *dy, const uint8_t *which, const void *y, float scale,
-				 void *dx, enum ddp_type type)
-{
-	uint32_t channels = (uint32_t)pool->channels, size = (uint32_t)pool->size;
-	uint32_t rows = ((uint32_t)pool->height + size - 1) / size;
-	uint32_t columns = ((uint32_t)pool->width + size - 1) / size;
-
-	WITH_TYPE(type, T, WITH_PACK(packs_fit(channels, sizeof(T), {dy, which, y, dx}), T, V, {
-			  uint32_t count = (uint32_t)batch * rows * columns * (channels / V);
-
-			  LAUNCH_EACH((max_pool_back<T, V>), count, stream, *pool, rows, columns,
-				      count, (const T *)dy, which, (const T *)y, scale, (T *)dx);
-		  }))
-}
-
-void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t batch,
-			  const void *dy, const uint8_t *which, const void *y, void *dx,
-			  enum ddp_type type)
-{
-	launch_max_pool_back(stream, pool, batch, dy, which, y, 1, dx, type);
-}
-
-void kernel_max_pool_dropout_back(void *stream, const struct kernel_pool *pool, size_t batch,
-				  const void *dy, const uint8_t *which, const void *y, float scale,
-				  void *dx, enum ddp_type type)
-{
-	launch_max_pool_back(stream, pool, batch, dy, which, y, scale, dx, type);
 }
 
 /* --- Dropout ------------------------------------------------------------------------------------ */
@@ -334,7 +215,7 @@ void kernel_dropout(void *stream, const struct kernel_dropout *dropout,
 		  }))
 }
 
-/* --- Behind a pool ------------------------------------------------------------------------------ */
+/* --- Max-pool, with a dropout behind it ---------------------------------------------------------- */
 
 static __device__ inline struct window window_at(const struct kernel_pool *pool, struct share share)
 {
@@ -346,9 +227,9 @@ static __device__ inline struct window window_at(const struct kernel_pool *pool,
 
 /* SIZE 0: any. */
 template <typename T, int V, int SIZE>
-static __global__ void pool_drop(struct kernel_pool pool, struct kernel_dropout dropout,
-				 const struct kernel_order *order, const uint64_t *orders,
-				 struct groups groups, const T *x, T *y, uint8_t *which)
+static __global__ void max_pool(struct kernel_pool pool, struct kernel_dropout dropout,
+				const struct kernel_order *order, const uint64_t *orders,
+				struct groups groups, const T *x, T *y, uint8_t *which)
 {
 	GRID_WAIT();
 	const int size = SIZE ? SIZE : pool.size;
@@ -373,11 +254,12 @@ static __global__ void pool_drop(struct kernel_pool pool, struct kernel_dropout 
 	pack_store(which + at, first);
 }
 
-void kernel_max_pool_dropout(void *stream, const struct kernel_pool *pool,
-			     const struct kernel_dropout *dropout, const struct kernel_order *order,
-			     const uint64_t *orders, size_t batch, const void *x, void *y,
-			     uint8_t *which, enum ddp_type type)
+void kernel_max_pool(void *stream, const struct kernel_pool *pool,
+		     const struct kernel_dropout *dropout, const struct kernel_order *order,
+		     const uint64_t *orders, size_t batch, const void *x, void *y, uint8_t *which,
+		     enum ddp_type type)
 {
+	const struct kernel_dropout none = {0, 0, 1, 0};
 	size_t channels = (size_t)pool->channels;
 	size_t elements =
 		(size_t)(pool->height / pool->size) * (size_t)(pool->width / pool->size) * channels;
@@ -389,14 +271,140 @@ void kernel_max_pool_dropout(void *stream, const struct kernel_pool *pool,
 			  size_t blocks = groups_blocks<V>(&groups);
 
 			  if (pool->size == 2)
-				  LAUNCH_BLOCKS((pool_drop<T, V, 2>), blocks, LAUNCH_THREADS,
-						stream, *pool, *dropout, order, orders, groups,
-						(const T *)x, (T *)y, which);
+				  LAUNCH_BLOCKS((max_pool<T, V, 2>), blocks, LAUNCH_THREADS, stream,
+						*pool, dropout ? *dropout : none, order, orders,
+						groups, (const T *)x, (T *)y, which);
 			  else
-				  LAUNCH_BLOCKS((pool_drop<T, V, 0>), blocks, LAUNCH_THREADS,
-						stream, *pool, *dropout, order, orders, groups,
-						(const T *)x, (T *)y, which);
+				  LAUNCH_BLOCKS((max_pool<T, V, 0>), blocks, LAUNCH_THREADS, stream,
+						*pool, dropout ? *dropout : none, order, orders,
+						groups, (const T *)x, (T *)y, which);
 		  }))
+}
+
+/* What a window sends back: to one pixel its gradient, to the others zeros: to all where it sticks out. */
+template <typename T, int V>
+static __device__ inline void window_back(const struct kernel_pool *pool,
+					  const struct window *window,
+					  const pack<uint8_t, V> &which, const pack<T, V> &slopes,
+					  T *dx)
+{
+	for (int k = 0; k < pool->size * pool->size; k++) {
+		int dr = k / pool->size, dc = k % pool->size;
+		pack<T, V> out = slopes;
+
+		if (window->row * (uint32_t)pool->size + (uint32_t)dr >= (uint32_t)pool->height ||
+		    window->column * (uint32_t)pool->size + (uint32_t)dc >= (uint32_t)pool->width)
+			continue;
+		UNROLL
+		for (int v = 0; v < V; v++)
+			if (which.numbers[v] != k)
+				store(out.numbers + v, 0);
+		pack_store(dx + window_pixel(pool, window, dr, dc), out);
+	}
+}
+
+template <typename T> struct pool_back {
+	uint32_t rows, columns, count; /* of windows; packs of all of them */
+	const T *dy, *y;
+	const uint8_t *which;
+	float scale;
+	T *dx;
+};
+
+/* The sums of a block's threads, each of which has its channels, become those of all blocks. */
+template <int V>
+static __device__ inline void sums_join(const float (&sums)[V], const struct partial *partial,
+					float *to)
+{
+	SHARED float all[V][LAUNCH_THREADS];
+	struct partial_term term = {partial->rows, partial->columns};
+	unsigned packs = (unsigned)partial->columns / V;
+
+	UNROLL
+	for (int v = 0; v < V; v++)
+		all[v][threadIdx.x] = sums[v];
+	__syncthreads();
+	for (unsigned c = threadIdx.x; c < partial->columns; c += LAUNCH_THREADS) {
+		float sum = 0;
+
+		for (unsigned thread = c / V; thread < LAUNCH_THREADS; thread += packs)
+			sum += all[c % V][thread];
+		partial->rows[blockIdx.x * partial->columns + c] = sum;
+	}
+	if (!partial_last(partial, blockIdx.x, term))
+		return;
+	for (unsigned c = threadIdx.x; c < partial->columns; c += LAUNCH_THREADS)
+		to[c] = (float)partial_total(partial, c, term);
+}
+
+/* SUMS: all windows of a thread have the same channels. */
+template <typename T, int V, bool SUMS>
+static __global__ void max_pool_back(struct kernel_pool pool, struct pool_back<T> back,
+				     struct partial partial, float *to)
+{
+	GRID_WAIT();
+	float sums[V] = {};
+
+	for (size_t index = thread_index(); index < back.count;
+	     index += (size_t)gridDim.x * blockDim.x) {
+		struct window window =
+			window_of(&pool, (uint32_t)index, back.rows, back.columns, V);
+		size_t from = window_result(&pool, &window);
+		pack<T, V> slopes = {}, results = {};
+		pack<uint8_t, V> at = {};
+
+		if (window.whole) {
+			slopes = pack_load<V>(back.dy + from);
+			at = pack_load<V>(back.which + from);
+			if (back.y)
+				results = pack_load<V>(back.y + from);
+		}
+		UNROLL
+		for (int v = 0; v < V; v++) {
+			bool through = !back.y || load(results.numbers + v) > 0;
+
+			store(slopes.numbers + v,
+			      window.whole && through ? load(slopes.numbers + v) * back.scale : 0);
+			sums[v] += load(slopes.numbers + v);
+		}
+		window_back(&pool, &window, at, slopes, back.dx);
+	}
+	if (SUMS)
+		sums_join(sums, &partial, to);
+}
+
+void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t batch,
+			  const void *dy, const uint8_t *which, const void *y, float scale,
+			  void *dx, const struct kernel_scratch *scratch, float *sums,
+			  enum ddp_type type)
+{
+	size_t channels = (size_t)pool->channels;
+	uint32_t size = (uint32_t)pool->size;
+	uint32_t rows = ((uint32_t)pool->height + size - 1) / size;
+	uint32_t columns = ((uint32_t)pool->width + size - 1) / size;
+
+	WITH_TYPE(type, T, WITH_PACK(packs_fit(channels, sizeof(T), {dy, which, y, dx}), T, V, {
+			  uint32_t packs = (uint32_t)channels / V;
+			  struct pool_back<T> back = {
+				  rows, columns, (uint32_t)batch *rows *columns *packs,
+					  (const T *)dy, (const T *)y, which, scale, (T *)dx
+			  };
+			  size_t blocks = launch_blocks(back.count);
+
+			  if (sums && LAUNCH_THREADS % packs == 0) {
+				  blocks = blocks < PARTIAL_PARTS ? blocks : (size_t)PARTIAL_PARTS;
+				  LAUNCH_BLOCKS((max_pool_back<T, V, true>), blocks, LAUNCH_THREADS,
+						stream, *pool, back,
+						partial_of(scratch, (unsigned)blocks, channels, 1),
+						sums);
+				  return;
+			  }
+			  LAUNCH_EACH((max_pool_back<T, V, false>), back.count, stream, *pool, back,
+				      (struct partial){}, sums);
+		  }))
+	if (sums)
+		kernel_column_sums(stream, dx, batch * (size_t)pool->height * (size_t)pool->width,
+				   channels, scratch, sums, type);
 }
 
 /* --- Average ---------------------------------------------------------------------------------- */

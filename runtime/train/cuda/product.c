@@ -24,8 +24,12 @@ static cudaDataType_t data_type(enum ddp_type type)
 	}
 }
 
-static cublasLtEpilogue_t epilogue(const struct layer_options *options)
+/* B is dy where weights' gradients are made. */
+static cublasLtEpilogue_t epilogue(const struct product *product,
+				   const struct layer_options *options, bool forward)
 {
+	if (!forward)
+		return product->sums ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_DEFAULT;
 	if (options->bias)
 		return options->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
 	return options->relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
@@ -130,10 +134,11 @@ cublasStatus_t product_make(struct product *product, const struct layer_options 
 	if (status == CUBLAS_STATUS_SUCCESS)
 		status = set(product->description, CUBLASLT_MATMUL_DESC_TRANSB,
 			     weights ? CUBLAS_OP_T : CUBLAS_OP_N);
-	if (status == CUBLAS_STATUS_SUCCESS && forward)
+	product->sums = weights && options->bias;
+	if (status == CUBLAS_STATUS_SUCCESS)
 		status = set(product->description, CUBLASLT_MATMUL_DESC_EPILOGUE,
-			     (int32_t)epilogue(options));
-	if (status == CUBLAS_STATUS_SUCCESS && forward && options->bias)
+			     (int32_t)epilogue(product, options, forward));
+	if (status == CUBLAS_STATUS_SUCCESS && (forward || weights) && options->bias)
 		status = set_bias(product->description, bias);
 	if (status == CUBLAS_STATUS_SUCCESS)
 		status = lay_out(&product->a, type, rows, inner, forward);
@@ -143,7 +148,13 @@ cublasStatus_t product_make(struct product *product, const struct layer_options 
 		status = lay_out(&product->d, weights ? DDP_F32 : type, rows, columns, false);
 	if (status == CUBLAS_STATUS_SUCCESS)
 		status = choose(product, handle);
-	return status;
+	if (status == CUBLAS_STATUS_SUCCESS || !product->sums)
+		return status;
+	/* Not for all types and shapes: then without. */
+	product->sums = false;
+	status = set(product->description, CUBLASLT_MATMUL_DESC_EPILOGUE,
+		     (int32_t)epilogue(product, options, forward));
+	return status == CUBLAS_STATUS_SUCCESS ? choose(product, handle) : status;
 }
 
 void product_free(struct product *product)

@@ -22,6 +22,7 @@ struct product {
 	cublasLtMatrixLayout_t a, b, d;
 	cublasLtMatmulAlgo_t algorithm;
 	size_t workspace;
+	bool sums; /* the bias's gradient comes with that of the weights */
 };
 
 /* A pass of a dense layer, by cublasLt's first suggestion. What fails is to be freed too. */
@@ -30,7 +31,8 @@ cublasStatus_t product_make(struct product *product, const struct layer_options 
 void product_free(struct product *product);
 
 /*
- * Forwards a is the weights, b is x; backwards the weights and dy, or x and dy. [bias] is NULL where there is none.
+ * Forwards a is the weights, b is x; backwards the weights and dy, or x and dy. [bias] is NULL where there is none; with
+ * [sums] it is where its gradient goes.
  */
 cublasStatus_t product_run(const struct product *product, cublasLtHandle_t handle, void *stream,
 			   const void *a, const void *b, const void *bias, void *d,

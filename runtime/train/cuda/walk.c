@@ -266,18 +266,14 @@ static void max_pool_forward(struct engine *engine, const struct program_op *op)
 {
 	struct graph_shape in = op->node->in;
 	struct kernel_pool pool = {in.height, in.width, in.channels, op->node->layer->size};
-	const void *x = cuda_value(engine, op->input);
-	void *y = cuda_value(engine, op->output);
-	uint8_t *which = cuda_room(engine, op->which);
+	const struct kernel_dropout *dropout = NULL;
 
 	if (op->dropout != PROGRAM_NONE && engine->mode == PROGRAM_TRAIN)
-		kernel_max_pool_dropout(cuda_stream(engine), &pool,
-					&engine->units[op->dropout].dropout, engine->block.order,
-					engine->block.orders, engine->batch, x, y, which,
-					engine->setup.type);
-	else
-		kernel_max_pool(cuda_stream(engine), &pool, engine->batch, x, y, which,
-				engine->setup.type);
+		dropout = &engine->units[op->dropout].dropout;
+	kernel_max_pool(cuda_stream(engine), &pool, dropout, engine->block.order,
+			engine->block.orders, engine->batch, cuda_value(engine, op->input),
+			cuda_value(engine, op->output), cuda_room(engine, op->which),
+			engine->setup.type);
 }
 
 /*
@@ -396,7 +392,7 @@ static void bias(const struct back *back)
 	struct graph_shape out = back->op->node->out;
 	struct kernel_scratch scratch = cuda_scratch(engine);
 
-	if (back->op->node->bias >= 0)
+	if (back->op->node->bias >= 0 && !back->unit->has_sums)
 		kernel_column_sums(back->stream, back->dy,
 				   engine->batch * (size_t)out.height * (size_t)out.width,
 				   (size_t)out.channels, &scratch,
@@ -424,15 +420,16 @@ static int weights(const struct back *back, struct ddp_error *error)
 	const struct model *model = engine->setup.model;
 	const void *x = cuda_value(engine, op->input);
 	float *slope = cuda_slope(engine, op->node->weight);
+	float *sums = cuda_slope(engine, op->node->bias);
 	char *narrow = engine->memory.narrow_gradients;
 	int status;
 
 	if (!back->unit->narrow)
-		return layer_back_weights(back->unit->layer, x, back->dy, slope,
+		return layer_back_weights(back->unit->layer, x, back->dy, slope, sums,
 					  engine->memory.scratch, error);
 	narrow += model->offsets[op->node->weight] * ddp_type_size(back->type);
-	status = layer_back_weights(back->unit->layer, x, back->dy, narrow, engine->memory.scratch,
-				    error);
+	status = layer_back_weights(back->unit->layer, x, back->dy, narrow, sums,
+				    engine->memory.scratch, error);
 	/* What is summed over ranks is f32: ddp.h's views. */
 	if (status == 0 && engine->ranks > 1)
 		kernel_widen(back->stream, narrow, slope,
@@ -519,14 +516,12 @@ static void max_pool(const struct back *back)
 
 	const uint8_t *which = cuda_room(engine, op->which);
 	const void *y = op->masks ? cuda_value(engine, op->output) : NULL;
+	bool drops = op->dropout != PROGRAM_NONE;
+	float scale = drops ? engine->units[op->dropout].dropout.scale : 1;
+	struct kernel_scratch scratch = cuda_scratch(engine);
 
-	if (op->dropout != PROGRAM_NONE)
-		kernel_max_pool_dropout_back(back->stream, &pool, engine->batch, back->dy, which, y,
-					     engine->units[op->dropout].dropout.scale, back->dx,
-					     back->type);
-	else
-		kernel_max_pool_back(back->stream, &pool, engine->batch, back->dy, which, y,
-				     back->dx, back->type);
+	kernel_max_pool_back(back->stream, &pool, engine->batch, back->dy, which, y, scale,
+			     back->dx, &scratch, cuda_slope(engine, back->unit->sums), back->type);
 }
 
 /* Where a ReLU was before it, its results say what it left: nothing is drawn again. A pool undoes both. */
