@@ -2,6 +2,8 @@
 /*
  * first.cu - the first convolution, of one channel
  *
+ * Two launches, where cuDNN has tensor cores only behind a copy to 8 channels, and four launches (doc/roofline.md).
+ *
  * Forwards a thread makes 8 outputs of 4 pixels side by side: of each weight it uses 4 times what it
  * reads from shared memory, of each pixel 8 times. With 32 outputs and windows of 3 x 3 a result of 16 bits
  * costs 9 multiplications, so a card of 4.8 TB/s and 60 TFLOP/s is bound by either about equally:
