@@ -4,49 +4,117 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/checksum.h"
 #include "contract.h"
-#include "source.h"
+#include "variables.h"
 
-const char *ddp_source_name(enum ddp_source source)
+/* --- torchrun, or whoever speaks as it does ------------------------------------------------ */
+
+static bool torchrun_started(const struct ddp_view *view)
 {
-	static const char *const names[] = {
-		[DDP_SOURCE_PLUGIN] = "srun --ddp",
-		[DDP_SOURCE_SRUN] = "srun",
-		[DDP_SOURCE_TORCHRUN] = "torchrun",
-		[DDP_SOURCE_SINGLE] = "single",
-	};
+	char *const *env = view->env;
+	int rank = 0, size = 0;
 
-	return names[source];
+	if (!ddp_variable_get(env, "RANK") || !ddp_variable_get(env, "WORLD_SIZE") ||
+	    !ddp_variable_get(env, "TORCHELASTIC_RUN_ID") ||
+	    !ddp_variable_get(env, "TORCHELASTIC_RESTART_COUNT"))
+		return false;
+	if (view->contract != DDP_CONTRACT_OURS)
+		return true;
+	/*
+	 * Who came last, torchrun or --ddp? The plugin removes the first variable from its
+	 * tasks and sets RANK to DDP_RANK; old torchruns do not set the first.
+	 */
+	if (ddp_variable_get(env, "TORCHELASTIC_USE_AGENT_STORE"))
+		return true;
+	return ddp_variable_int(env, DDP_NAME(DDP_RANK), &rank, NULL) > 0 &&
+	       ddp_variable_int(env, DDP_NAME(DDP_SIZE), &size, NULL) > 0 &&
+	       ddp_variables_differ(env, "RANK", "WORLD_SIZE", rank, size);
 }
 
-int ddp_identity_check(const struct ddp_identity *id, const struct ddp_names *names,
-		       struct ddp_error *error)
+/*
+ * In its virtual_local_rank mode torchrun shows each worker one device and the local rank 0. It
+ * deals ranks to nodes in blocks, so the true one follows from the others.
+ */
+static void undo_virtual(struct ddp_identity *id)
 {
-	const struct {
-		const char *name;
-		int value;
-		const char *than;
-		int limit;
-	} below[] = {
-		{names->rank, id->rank, names->size, id->size},
-		{names->local_rank, id->local_rank, names->local_size, id->local_size},
-		{names->node_rank, id->node_rank, names->node_count, id->node_count},
-	};
+	if (id->local_rank == 0 && id->local_size > 0 &&
+	    id->size / id->local_size == id->node_count &&
+	    id->rank / id->local_size == id->node_rank)
+		id->local_rank = id->rank % id->local_size;
+}
 
-	for (size_t i = 0; i < sizeof(below) / sizeof(below[0]); i++)
-		if (below[i].value >= below[i].limit)
-			return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-					     "%s=%d is not below %s=%d; %s", below[i].name,
-					     below[i].value, below[i].than, below[i].limit,
-					     names->remedy);
-	/* Every node has a rank, so those on other nodes are as many as these at least. */
-	if (id->local_size <= id->size && id->node_count - 1 <= id->size - id->local_size &&
-	    (id->node_count == 1) == (id->local_size == id->size))
-		return 0;
-	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-			     "%s=%d ranks on %s=%d nodes cannot be with %s=%d on this one; %s",
-			     names->size, id->size, names->node_count, id->node_count,
-			     names->local_size, id->local_size, names->remedy);
+/* A world of one rank, or of one node, says enough with less than torchrun does. */
+static int read_numbers(const struct ddp_view *view, struct ddp_identity *id,
+			struct ddp_error *error)
+{
+	static const struct ddp_numbers numbers = {
+		{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
+		 "GROUP_WORLD_SIZE"},
+		"torchrun sets all of these; start all ranks with it, or unset RANK and WORLD_SIZE "
+		"to run alone"};
+	int status = ddp_numbers_read(view, &numbers, 0, 2, id, error);
+
+	if (status == 0 && id->rank >= id->size)
+		return ddp_numbers_check(&numbers, id, error);
+	if (status == 0 && id->size > 1)
+		status = ddp_numbers_read(view, &numbers, 2, 4, id, error);
+	if (status == 0 && id->size != id->local_size)
+		status = ddp_numbers_read(view, &numbers, 4, 6, id, error);
+	undo_virtual(id);
+	return status < 0 ? status : ddp_numbers_check(&numbers, id, error);
+}
+
+/*
+ * What tells this world from another one on this host, whose run id and port may be the same
+ * ("none" and 29500 by default): the directory that torchrun made for its workers' errors, at
+ * random, else its process.
+ */
+static uint64_t host_tag(const struct ddp_view *view)
+{
+	const char *file = ddp_variable_get(view->env, "TORCHELASTIC_ERROR_FILE");
+	const char *end = file ? strstr(file, "/attempt_") : NULL;
+	uint64_t tag =
+		ddp_hash(DDP_HASH_INIT, view->around->hostname, strlen(view->around->hostname));
+
+	if (end)
+		return ddp_hash(tag, file, (size_t)(end - file));
+	return ddp_hash(tag, &view->around->parent, sizeof(view->around->parent));
+}
+
+static int place(const struct ddp_view *view, struct ddp_identity *id, struct ddp_error *error)
+{
+	const char *run = ddp_variable_get(view->env, "TORCHELASTIC_RUN_ID");
+	const char *port = ddp_variable_get(view->env, "MASTER_PORT");
+	char run_word[DDP_WORD_SIZE], port_word[DDP_WORD_SIZE], step[DDP_WORD_SIZE];
+	char tag[32] = "", name[256];
+	int status;
+
+	ddp_place_word(run ? run : "none", run_word);
+	ddp_place_word(port ? port : "0", port_word);
+	if (id->local_size == id->size)
+		snprintf(tag, sizeof(tag), "-%016llx", (unsigned long long)host_tag(view));
+	snprintf(id->job, sizeof(id->job), "%s-%s%s", run_word, port_word, tag);
+	snprintf(name, sizeof(name), "%s%s", run_word, tag);
+	if (view->in_step)
+		ddp_slurm_step(view, step);
+	status = ddp_place_records(view, view->in_step ? step : name, id, error);
+	if (status < 0)
+		return status;
+	snprintf(name, sizeof(name), "torchrun-%s-%s.%d%s", run_word, port_word, id->attempt, tag);
+	return ddp_place_directory(view, name, id, error);
+}
+
+static int identify_torchrun(const struct ddp_view *view, struct ddp_identity *id,
+			     struct ddp_error *error)
+{
+	int status;
+
+	if ((status = read_numbers(view, id, error)) < 0 ||
+	    (status = ddp_variable_int(view->env, "TORCHELASTIC_RESTART_COUNT", &id->attempt,
+				       error)) < 0)
+		return status;
+	return place(view, id, error);
 }
 
 /* --- Ranks that an mpirun made ---------------------------------------------------------- */
@@ -160,9 +228,24 @@ static int identify_single(const struct ddp_view *view, struct ddp_identity *id,
 	return ddp_place_records(view, name, id, error);
 }
 
+static const struct {
+	const char *name;
+	int (*identify)(const struct ddp_view *, struct ddp_identity *, struct ddp_error *);
+} sources[] = {
+	[DDP_SOURCE_PLUGIN] = {"srun --ddp", ddp_plugin_identify},
+	[DDP_SOURCE_SRUN] = {"srun", ddp_srun_identify},
+	[DDP_SOURCE_TORCHRUN] = {"torchrun", identify_torchrun},
+	[DDP_SOURCE_SINGLE] = {"single", identify_single},
+};
+
+const char *ddp_source_name(enum ddp_source source)
+{
+	return sources[source].name;
+}
+
 static enum ddp_source choose_source(const struct ddp_view *view)
 {
-	bool torchrun = ddp_torchrun_started(view);
+	bool torchrun = torchrun_started(view);
 	bool rank = ddp_variable_get(view->env, "RANK") != NULL;
 	const char *size = ddp_variable_get(view->env, "WORLD_SIZE");
 
@@ -180,13 +263,6 @@ static enum ddp_source choose_source(const struct ddp_view *view)
 
 static int decide(struct ddp_view *view, struct ddp_identity *id, struct ddp_error *error)
 {
-	static int (*const identify[])(const struct ddp_view *, struct ddp_identity *,
-				       struct ddp_error *) = {
-		[DDP_SOURCE_PLUGIN] = ddp_plugin_identify,
-		[DDP_SOURCE_SRUN] = ddp_srun_identify,
-		[DDP_SOURCE_TORCHRUN] = ddp_torchrun_identify,
-		[DDP_SOURCE_SINGLE] = identify_single,
-	};
 	int status;
 
 	if ((status = ddp_slurm_look(view, error)) < 0 ||
@@ -194,7 +270,7 @@ static int decide(struct ddp_view *view, struct ddp_identity *id, struct ddp_err
 		return status;
 	id->source = choose_source(view);
 	name_host(view, id);
-	if ((status = identify[id->source](view, id, error)) < 0)
+	if ((status = sources[id->source].identify(view, id, error)) < 0)
 		return status;
 	if (id->source != DDP_SOURCE_TORCHRUN && (status = check_mpi(view->env, id, error)) < 0)
 		return status;

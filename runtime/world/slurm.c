@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slurm.c - in which job and step of Slurm's a process is, and whose the contract is
+ * slurm.c - identity by what srun --ddp, or a plain srun, tells its tasks
  *
  * A batch script has a job and SLURM_PROCID=0, but no SLURM_STEP_ID. What a task starts, be it
  * a step or another job, inherits all of the task's variables, those of --ddp too.
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "contract.h"
-#include "source.h"
+#include "variables.h"
 
 #define LEFTOVER "SLURM_DDP_STEP" /* what the plugin in srun tells the plugin on the nodes */
 
@@ -166,10 +166,6 @@ int ddp_slurm_end_time(const struct ddp_view *view, struct ddp_identity *identit
 
 /* --- Under srun --ddp -------------------------------------------------------------------- */
 
-/*
- * Identity by the contract of srun --ddp
- */
-
 static const char remedy[] = "srun --ddp sets all of these alike, so something between srun and "
 			     "here changed them; start the program with srun --ddp alone";
 
@@ -203,29 +199,16 @@ static int compare(const struct ddp_view *view, const struct ddp_identity *ident
 static int read_numbers(const struct ddp_view *view, struct ddp_identity *id,
 			struct ddp_error *error)
 {
-	const struct ddp_wanted wanted[] = {
-		{DDP_NAME(DDP_RANK), &id->rank},
-		{DDP_NAME(DDP_SIZE), &id->size},
-		{DDP_NAME(DDP_LOCAL_RANK), &id->local_rank},
-		{DDP_NAME(DDP_LOCAL_SIZE), &id->local_size},
-		{DDP_NAME(DDP_NODE_RANK), &id->node_rank},
-	};
-	struct ddp_names names = {
-		DDP_NAME(DDP_RANK),
-		DDP_NAME(DDP_SIZE),
-		DDP_NAME(DDP_LOCAL_RANK),
-		DDP_NAME(DDP_LOCAL_SIZE),
-		DDP_NAME(DDP_NODE_RANK),
-		DDP_NAME(GROUP_WORLD_SIZE),
-		remedy,
-	};
-	const struct ddp_wanted nodes = {names.node_count, &id->node_count};
-	int status = ddp_variables_require(view->env, wanted, sizeof(wanted) / sizeof(wanted[0]),
-					   remedy, error);
+	const struct ddp_numbers numbers = {{DDP_NAME(DDP_RANK), DDP_NAME(DDP_SIZE),
+					     DDP_NAME(DDP_LOCAL_RANK), DDP_NAME(DDP_LOCAL_SIZE),
+					     DDP_NAME(DDP_NODE_RANK), DDP_NAME(GROUP_WORLD_SIZE)},
+					    remedy};
+	int status = ddp_numbers_read(view, &numbers, 0, DDP_NUMBER_NODE_COUNT, id, error);
 
 	if (status == 0)
-		status = ddp_variables_require(view->env, &nodes, 1, remedy, error);
-	return status < 0 ? status : ddp_identity_check(id, &names, error);
+		status = ddp_numbers_read(view, &numbers, DDP_NUMBER_NODE_COUNT, DDP_NUMBERS, id,
+					  error);
+	return status < 0 ? status : ddp_numbers_check(&numbers, id, error);
 }
 
 /* "cluster.job.step", and by its last two parts where failures are recorded. */
@@ -278,16 +261,12 @@ int ddp_plugin_identify(const struct ddp_view *view, struct ddp_identity *id,
 /* --- Under a plain srun ------------------------------------------------------------------ */
 
 /*
- * Identity by what Slurm tells the tasks of a plain srun
- *
  * SLURM_NTASKS is the job's where --preserve-env was given; SLURM_STEP_NUM_TASKS is the step's.
  */
 
 static const char srun_remedy[] =
 	"srun sets all of these alike, so they are not of one step; start "
 	"the program with srun, and unset what was set by hand";
-
-/* --- Heterogeneous steps ---------------------------------------------------------------- */
 
 /* Whether the step has just the nodes of the job's component [index]. */
 static bool is_component(char *const *env, int64_t index)
@@ -326,8 +305,6 @@ static int check_components(const struct ddp_view *view, int size, struct ddp_er
 		"or on all nodes of one component with --het-group=N",
 		(long long)components);
 }
-
-/* --- Tasks on this node ------------------------------------------------------------------ */
 
 /*
  * Go through "2(x3),1". Returns the tasks of node [index], 0 if there is no such entry; with
@@ -384,7 +361,7 @@ static int count_ranks(const char *list, int rank)
  * in the order of the nodes' names, which is not that of SLURM_NODEID in every step.
  */
 static int read_local_size(const struct ddp_view *view, struct ddp_identity *id,
-			   struct ddp_names *names, struct ddp_error *error)
+			   struct ddp_numbers *numbers, struct ddp_error *error)
 {
 	const char *list = ddp_variable_get(view->env, "SLURM_STEP_TASKS_PER_NODE");
 	const char *ranks = ddp_variable_get(view->env, "SLURM_GTIDS");
@@ -399,8 +376,9 @@ static int read_local_size(const struct ddp_view *view, struct ddp_identity *id,
 			"start the program with srun, or unset SLURM_STEP_ID to run it "
 			"alone",
 			ranks, id->rank, list);
-	names->local_size = count ? "the number of ranks in SLURM_GTIDS"
-				  : "the node's entry in SLURM_STEP_TASKS_PER_NODE";
+	numbers->names[DDP_NUMBER_LOCAL_SIZE] =
+		count ? "the number of ranks in SLURM_GTIDS"
+		      : "the node's entry in SLURM_STEP_TASKS_PER_NODE";
 	id->local_size = count ? count : (int)(list ? tasks_of(list, id->node_rank, -1) : 0);
 	if (id->local_size == 0 && id->node_count == 1)
 		id->local_size = id->size;
@@ -415,23 +393,16 @@ static int read_local_size(const struct ddp_view *view, struct ddp_identity *id,
 static int read_srun_numbers(const struct ddp_view *view, struct ddp_identity *id,
 			     struct ddp_error *error)
 {
-	const struct ddp_wanted wanted[] = {
-		{"SLURM_PROCID", &id->rank},
-		{"SLURM_STEP_NUM_TASKS", &id->size},
-		{"SLURM_LOCALID", &id->local_rank},
-		{"SLURM_NODEID", &id->node_rank},
-		{"SLURM_STEP_NUM_NODES", &id->node_count},
-	};
-	struct ddp_names names = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL,
-				  "SLURM_NODEID", "SLURM_STEP_NUM_NODES", srun_remedy};
+	struct ddp_numbers numbers = {{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+				       NULL, "SLURM_NODEID", "SLURM_STEP_NUM_NODES"},
+				      srun_remedy};
 	int status;
 
-	if ((status = ddp_variables_require(view->env, wanted, sizeof(wanted) / sizeof(wanted[0]),
-					    srun_remedy, error)) < 0 ||
+	if ((status = ddp_numbers_read(view, &numbers, 0, DDP_NUMBERS, id, error)) < 0 ||
 	    (status = check_components(view, id->size, error)) < 0 ||
-	    (status = read_local_size(view, id, &names, error)) < 0)
+	    (status = read_local_size(view, id, &numbers, error)) < 0)
 		return status;
-	return ddp_identity_check(id, &names, error);
+	return ddp_numbers_check(&numbers, id, error);
 }
 
 /*

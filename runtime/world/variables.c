@@ -7,7 +7,6 @@
 
 #include "base/checksum.h"
 #include "contract.h"
-#include "source.h"
 #include "variables.h"
 
 const char *ddp_variable_get(char *const *env, const char *name)
@@ -97,35 +96,6 @@ int ddp_variable_share(char *const *env, const char *name, double *value, struct
 	return 1;
 }
 
-/* One of [wanted] that is there, so that a text can say why the others are missed. */
-static const char *witness(char *const *env, const struct ddp_wanted *wanted, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		if (ddp_variable_get(env, wanted[i].name))
-			return wanted[i].name;
-	return NULL;
-}
-
-int ddp_variables_require(char *const *env, const struct ddp_wanted *wanted, size_t count,
-			  const char *remedy, struct ddp_error *error)
-{
-	const char *there = witness(env, wanted, count);
-	int found;
-
-	for (size_t i = 0; i < count; i++) {
-		found = ddp_variable_int(env, wanted[i].name, wanted[i].value, error);
-		if (found < 0)
-			return found;
-		if (found == 0)
-			return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-					     "%s is missing%s%s%s%.100s; %s", wanted[i].name,
-					     there ? ", but there is " : "", there ? there : "",
-					     there ? "=" : "",
-					     there ? ddp_variable_get(env, there) : "", remedy);
-	}
-	return 0;
-}
-
 bool ddp_variables_differ(char *const *env, const char *rank, const char *size, int want_rank,
 			  int want_size)
 {
@@ -138,6 +108,64 @@ bool ddp_variables_differ(char *const *env, const char *rank, const char *size, 
 		if (!ddp_digits_read(texts[i], strlen(texts[i]), INT_MAX, &numbers[i]))
 			return true;
 	return numbers[0] != want_rank || numbers[1] != want_size;
+}
+
+/* --- The six numbers -------------------------------------------------------------------- */
+
+static int *number_of(struct ddp_identity *id, int number)
+{
+	int *const all[DDP_NUMBERS] = {&id->rank,	&id->size,	&id->local_rank,
+				       &id->local_size, &id->node_rank, &id->node_count};
+
+	return all[number];
+}
+
+int ddp_numbers_read(const struct ddp_view *view, const struct ddp_numbers *numbers, int first,
+		     int end, struct ddp_identity *id, struct ddp_error *error)
+{
+	const char *there = NULL; /* one that is, so that a text can say why others are missed */
+
+	for (int i = end - 1; i >= first; i--)
+		if (numbers->names[i] && ddp_variable_get(view->env, numbers->names[i]))
+			there = numbers->names[i];
+	for (int i = first; i < end; i++) {
+		const char *name = numbers->names[i];
+		int found = name ? ddp_variable_int(view->env, name, number_of(id, i), error) : 1;
+
+		if (found < 0)
+			return found;
+		if (found == 0)
+			return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
+					     "%s is missing%s%s%s%.100s; %s", name,
+					     there ? ", but there is " : "", there ? there : "",
+					     there ? "=" : "",
+					     there ? ddp_variable_get(view->env, there) : "",
+					     numbers->remedy);
+	}
+	return 0;
+}
+
+int ddp_numbers_check(const struct ddp_numbers *numbers, const struct ddp_identity *id,
+		      struct ddp_error *error)
+{
+	const char *const *names = numbers->names;
+	const int values[DDP_NUMBERS] = {id->rank,	 id->size,	id->local_rank,
+					 id->local_size, id->node_rank, id->node_count};
+
+	for (int i = 0; i < DDP_NUMBERS; i += 2)
+		if (values[i] >= values[i + 1])
+			return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
+					     "%s=%d is not below %s=%d; %s", names[i], values[i],
+					     names[i + 1], values[i + 1], numbers->remedy);
+	/* Every node has a rank, so those on other nodes are as many as these at least. */
+	if (id->local_size <= id->size && id->node_count - 1 <= id->size - id->local_size &&
+	    (id->node_count == 1) == (id->local_size == id->size))
+		return 0;
+	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
+			     "%s=%d ranks on %s=%d nodes cannot be with %s=%d on this one; %s",
+			     names[DDP_NUMBER_SIZE], id->size, names[DDP_NUMBER_NODE_COUNT],
+			     id->node_count, names[DDP_NUMBER_LOCAL_SIZE], id->local_size,
+			     numbers->remedy);
 }
 
 /* --- Texts of the plugin's files and names ----------------------------------------------- */

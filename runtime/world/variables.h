@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * variables.h - numbers out of a list of NAME=VALUE
+ * variables.h - what the sources of an identity share: variables, numbers, places
  *
- * An empty value counts as a missing one, as frameworks have it. Numbers are decimal digits
+ * A source fills in rank, sizes, attempt, job, directory and records; device and host are the
+ * same for all of them and are left to identity.c. Variables are a list of NAME=VALUE, in which
+ * an empty value counts as a missing one, as frameworks have it. Numbers are decimal digits
  * alone: no sign, no blank, whatever the locale.
  */
 #ifndef DDP_WORLD_VARIABLES_H
@@ -11,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "identity.h"
 
 /* The value of [name] in [env], or NULL where it is missing or empty. */
 const char *ddp_variable_get(char *const *env, const char *name);
@@ -36,24 +38,114 @@ int ddp_variable_int(char *const *env, const char *name, int *value, struct ddp_
 /* As ddp_variable_number, for a decimal fraction of more than 0 and at most 1. */
 int ddp_variable_share(char *const *env, const char *name, double *value, struct ddp_error *error);
 
-/* One of several variables that must all be there. */
-struct ddp_wanted {
-	const char *name;
-	int *value;
-};
-
-/*
- * Read all [count] of [wanted]. [remedy] ends the text about one that is missing.
- * Returns 0 or DDP_ERR_ENVIRONMENT.
- */
-int ddp_variables_require(char *const *env, const struct ddp_wanted *wanted, size_t count,
-			  const char *remedy, struct ddp_error *error);
-
 /*
  * Whether [rank] and [size] are there and say anything but [want_rank] of [want_size]; one that
  * is not a number does.
  */
 bool ddp_variables_differ(char *const *env, const char *rank, const char *size, int want_rank,
 			  int want_size);
+
+/*
+ * A --ddp step's variables are inherited by whatever its tasks start: another step, another
+ * job. Only DDP_JOB tells whose they are.
+ */
+enum ddp_contract { DDP_CONTRACT_NONE, DDP_CONTRACT_OURS, DDP_CONTRACT_FOREIGN };
+
+struct ddp_view {
+	char *const *env;
+	const struct ddp_surroundings *around;
+	bool in_job;  /* of Slurm */
+	bool in_step; /* a task of an ordinary step: neither batch script nor interactive shell */
+	enum ddp_contract contract;
+};
+
+/* --- The six numbers ------------------------------------------------------------------------ */
+
+/* Rank and size, local rank and local size, node rank and node count, as a source calls them. */
+enum {
+	DDP_NUMBER_RANK,
+	DDP_NUMBER_SIZE,
+	DDP_NUMBER_LOCAL_RANK,
+	DDP_NUMBER_LOCAL_SIZE,
+	DDP_NUMBER_NODE_RANK,
+	DDP_NUMBER_NODE_COUNT,
+	DDP_NUMBERS
+};
+
+struct ddp_numbers {
+	const char *names[DDP_NUMBERS]; /* NULL: no variable has it */
+	const char *remedy;		/* what to do about contradictory or missing ones */
+};
+
+/*
+ * Read the variables from [first] to before [end] into [identity]; all must be there.
+ * Returns 0 or DDP_ERR_ENVIRONMENT.
+ */
+int ddp_numbers_read(const struct ddp_view *view, const struct ddp_numbers *numbers, int first,
+		     int end, struct ddp_identity *identity, struct ddp_error *error);
+
+/*
+ * Look whether the six numbers of [identity] can be true together.
+ * Returns 0, or DDP_ERR_ENVIRONMENT with names, values and remedy.
+ */
+int ddp_numbers_check(const struct ddp_numbers *numbers, const struct ddp_identity *identity,
+		      struct ddp_error *error);
+
+/* --- Where things are ------------------------------------------------------------------------ */
+
+enum { DDP_WORD_SIZE = 64 };
+
+/*
+ * [text] as a part of a file name: other characters than letters, digits, '.', '-' and '_'
+ * are replaced, long ones are cut, and a hash keeps two that differ apart.
+ */
+void ddp_place_word(const char *text, char word[static DDP_WORD_SIZE]);
+
+/*
+ * Put "<base>/.ddp/<name>" into [identity]'s directory, where <base> is DDP_RENDEZVOUS, if it
+ * is the user's or this step's, else the working directory. "" where there is none.
+ */
+int ddp_place_directory(const struct ddp_view *view, const char *name,
+			struct ddp_identity *identity, struct ddp_error *error);
+
+/*
+ * Put "<base>/.ddp/failed-<name>" into [identity]'s records likewise, [name] being shorter than
+ * 100 bytes. Those of a --ddp step are beside its directory, which srun removes, not in it.
+ */
+int ddp_place_records(const struct ddp_view *view, const char *name, struct ddp_identity *identity,
+		      struct ddp_error *error);
+
+/* --- Slurm (slurm.c) -------------------------------------------------------------------- */
+
+/*
+ * Find out in which job and step of Slurm's this is, if any, and whose the contract is.
+ * Returns 0 or DDP_ERR_ENVIRONMENT.
+ */
+int ddp_slurm_look(struct ddp_view *view, struct ddp_error *error);
+
+/*
+ * Refuse a task for which srun planned --ddp and which the plugin never saw.
+ * Returns 0 or DDP_ERR_ENVIRONMENT.
+ */
+int ddp_slurm_check_leftover(const struct ddp_view *view, struct ddp_error *error);
+
+/* Whether RANK and WORLD_SIZE are what an outer --ddp step left, and nobody's word since. */
+bool ddp_contract_left(const struct ddp_view *view);
+
+/* "job.step" of a task of Slurm's, fit for a file name. */
+void ddp_slurm_step(const struct ddp_view *view, char word[static DDP_WORD_SIZE]);
+
+/* SLURM_CLUSTER_NAME, or what the plugin says where there is none. */
+const char *ddp_slurm_cluster(const struct ddp_view *view);
+
+/* Put in when the job ends, where the environment says so. */
+int ddp_slurm_end_time(const struct ddp_view *view, struct ddp_identity *identity,
+		       struct ddp_error *error);
+
+/* Identity by srun --ddp, and by a plain srun. Each returns 0 or DDP_ERR_ENVIRONMENT. */
+int ddp_plugin_identify(const struct ddp_view *view, struct ddp_identity *identity,
+			struct ddp_error *error);
+int ddp_srun_identify(const struct ddp_view *view, struct ddp_identity *identity,
+		      struct ddp_error *error);
 
 #endif /* DDP_WORLD_VARIABLES_H */
