@@ -1,44 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * card.c - what a rank finds out by itself: CPUs, its GPU as the driver has it, MPS, the endpoint
+ *
+ * The CUDA driver is looked for at run time: ddp-info runs on nodes that have none. Its ABI is
+ * stable; the few types are written out here so that no toolkit is needed to build.
+ */
 #include "config.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include "card.h"
+#include "device/card-memory.h"
+#include "info.h"
 #include "mps.h"
+
+/* --- CPUs ---------------------------------------------------------------------------------- */
 
 enum { MASK_BITS = 1024 };
 
-static bool has(const uint64_t mask[16], int cpu)
-{
-	return cpu < MASK_BITS && (mask[cpu / 64] >> (cpu % 64) & 1);
-}
-
-void info_cpu_list(const uint64_t mask[16], char *text, size_t size)
+void info_list(bool (*has)(const void *set, int number), const void *set, int count, char *text,
+	       size_t size)
 {
 	size_t used = 0;
 
 	text[0] = '\0';
-	for (int cpu = 0; cpu < MASK_BITS; cpu++) {
+	for (int number = 0; number < count; number++) {
 		char range[32];
-		int last = cpu;
+		int last = number;
 
-		if (!has(mask, cpu))
+		if (!has(set, number))
 			continue;
-		while (has(mask, last + 1))
+		while (last + 1 < count && has(set, last + 1))
 			last++;
-		snprintf(range, sizeof(range), last > cpu ? "%s%d-%d" : "%s%d", used ? "," : "",
-			 cpu, last);
+		snprintf(range, sizeof(range), last > number ? "%s%d-%d" : "%s%d", used ? "," : "",
+			 number, last);
 		if (used + strlen(range) + 4 >= size) {
 			snprintf(text + used, size - used, "...");
 			return;
 		}
 		used += (size_t)snprintf(text + used, size - used, "%s", range);
-		cpu = last;
+		number = last;
 	}
+}
+
+static bool has_cpu(const void *set, int cpu)
+{
+	const uint64_t *mask = set;
+
+	return mask[cpu / 64] >> (cpu % 64) & 1;
+}
+
+void info_cpu_list(const uint64_t mask[16], char *text, size_t size)
+{
+	info_list(has_cpu, mask, MASK_BITS, text, size);
 }
 
 static void fill_cpus(struct info_card *card)
@@ -48,12 +69,172 @@ static void fill_cpus(struct info_card *card)
 	CPU_ZERO(&set);
 	if (sched_getaffinity(0, sizeof(set), &set) < 0)
 		return;
-	card->cpus = CPU_COUNT(&set);
 	for (int cpu = 0; cpu < MASK_BITS; cpu++)
 		if (CPU_ISSET((size_t)cpu, &set))
 			card->cpu_mask[cpu / 64] |= UINT64_C(1) << (cpu % 64);
 	info_cpu_list(card->cpu_mask, card->cpu_list, sizeof(card->cpu_list));
 }
+
+/* --- The driver ---------------------------------------------------------------------------- */
+
+/* Of CUdevice_attribute and CUcomputemode. */
+enum {
+	ATTRIBUTE_MODE = 20,
+	ATTRIBUTE_MPS = 133, /* contexts on it go through MPS */
+	MODE_EXCLUSIVE = 3,  /* one process at a time */
+};
+
+/* The calls that are used, and the device that this is about. */
+struct driver {
+	int (*init)(unsigned);
+	int (*version)(int *);
+	int (*get)(int *device, int index);
+	int (*name)(char *, int, int device);
+	int (*uuid)(unsigned char[16], int device);
+	int (*whole_uuid)(unsigned char[16], int device);
+	int (*total)(size_t *, int device);
+	int (*attribute)(int *, int, int device);
+	int (*retain)(void **context, int device);
+	int (*release)(int device);
+	int (*error)(int, const char **);
+	int (*current)(void *context);
+	int (*in)(unsigned long long device, const void *host, size_t bytes);
+	int (*out)(void *host, unsigned long long device, size_t bytes);
+	int device;
+};
+
+/* It stays loaded: the driver has threads of its own. */
+static bool load(struct driver *driver)
+{
+	const struct {
+		void *call;
+		const char *name;
+	} calls[] = {
+		{&driver->init, "cuInit"},
+		{&driver->version, "cuDriverGetVersion"},
+		{&driver->get, "cuDeviceGet"},
+		{&driver->name, "cuDeviceGetName"},
+		{&driver->whole_uuid, "cuDeviceGetUuid"},
+		{&driver->total, "cuDeviceTotalMem_v2"},
+		{&driver->attribute, "cuDeviceGetAttribute"},
+		{&driver->retain, "cuDevicePrimaryCtxRetain"},
+		{&driver->release, "cuDevicePrimaryCtxRelease_v2"},
+		{&driver->error, "cuGetErrorString"},
+		{&driver->current, "cuCtxSetCurrent"},
+		{&driver->in, "cuMemcpyHtoD_v2"},
+		{&driver->out, "cuMemcpyDtoH_v2"},
+	};
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	bool all = library != NULL;
+
+	for (size_t i = 0; all && i < sizeof(calls) / sizeof(calls[0]); i++) {
+		void *call = dlsym(library, calls[i].name);
+
+		memcpy(calls[i].call, &call, sizeof(call));
+		all = call != NULL;
+	}
+	/* The second version tells the slices of one GPU apart. */
+	if (all && !(*(void **)&driver->uuid = dlsym(library, "cuDeviceGetUuid_v2")))
+		driver->uuid = driver->whole_uuid;
+	return all;
+}
+
+/* Returns whether device [index] can be asked about; [card] is told what the driver has against it. */
+static bool open_driver(struct driver *driver, int index, struct info_card *card)
+{
+	const char *why = NULL;
+	int status;
+
+	if (!load(driver))
+		return false;
+	status = driver->init(0);
+	if (status == 0)
+		status = driver->get(&driver->device, index);
+	if (status == 0)
+		return true;
+	if (driver->error(status, &why) != 0 || !why)
+		why = "not a known error";
+	snprintf(card->trouble, sizeof(card->trouble), "%s (%d)", why, status);
+	return false;
+}
+
+/* UUID, name, memory, versions, MPS; all stays as it is without a driver. */
+static void fill_device(struct info_card *card)
+{
+	unsigned char id[DDP_CARD_UUID], whole[DDP_CARD_UUID];
+	struct driver driver;
+	uint64_t total;
+	size_t bytes;
+	int value;
+
+	if (!open_driver(&driver, card->device, card))
+		return;
+	if (driver.uuid(id, driver.device) == 0)
+		ddp_card_print_uuid(card->uuid, sizeof(card->uuid), id,
+				    driver.whole_uuid(whole, driver.device) == 0 &&
+					    memcmp(id, whole, sizeof(id)) != 0);
+	/* Its own count is what a share is a part of; that of the management library has more in it. */
+	if (card->uuid[0])
+		(void)ddp_card_memory(card->uuid, &total, &card->free);
+	if (driver.total(&bytes, driver.device) == 0)
+		card->total = bytes;
+	if (driver.name(card->device_name, (int)sizeof(card->device_name), driver.device) != 0)
+		card->device_name[0] = '\0';
+	if (driver.version(&value) == 0)
+		snprintf(card->libraries, sizeof(card->libraries), "CUDA driver %d.%d",
+			 value / 1000, value % 1000 / 10);
+	if (driver.attribute(&value, ATTRIBUTE_MODE, driver.device) == 0)
+		card->exclusive = value == MODE_EXCLUSIVE;
+	/* Older drivers do not know the question. */
+	if (driver.attribute(&value, ATTRIBUTE_MPS, driver.device) == 0)
+		card->client = value != 0;
+}
+
+void info_card_context(struct info_card *card)
+{
+	uint64_t total, before, after;
+	struct driver driver;
+	void *context;
+
+	if (!card->uuid[0] || !open_driver(&driver, card->device, card) ||
+	    !ddp_card_memory(card->uuid, &total, &before) ||
+	    driver.retain(&context, driver.device) != 0)
+		return;
+	if (ddp_card_memory(card->uuid, &total, &after) && after < before)
+		card->context = before - after;
+	driver.release(driver.device);
+}
+
+struct info_copier {
+	struct driver driver;
+	void *context; /* the device's own, which libddp uses too */
+};
+
+struct info_copier *info_copier_open(int index)
+{
+	struct info_copier *copier = calloc(1, sizeof(*copier));
+	struct info_card unused;
+
+	if (copier && open_driver(&copier->driver, index, &unused) &&
+	    copier->driver.retain(&copier->context, copier->driver.device) == 0)
+		return copier;
+	free(copier);
+	return NULL;
+}
+
+bool info_copy_in(struct info_copier *copier, void *device, const void *host, size_t bytes)
+{
+	return copier->driver.current(copier->context) == 0 &&
+	       copier->driver.in((uintptr_t)device, host, bytes) == 0;
+}
+
+bool info_copy_out(struct info_copier *copier, void *host, const void *device, size_t bytes)
+{
+	return copier->driver.current(copier->context) == 0 &&
+	       copier->driver.out(host, (uintptr_t)device, bytes) == 0;
+}
+
+/* --- The card ------------------------------------------------------------------------------ */
 
 /* How many devices CUDA_VISIBLE_DEVICES lists; -1 where it is not set. */
 static int visible_devices(const char *list)
@@ -75,7 +256,7 @@ static void fill_slot(struct info_card *card)
 {
 	const char *list = getenv("SLURM_STEP_GPUS");
 
-	if (!list || card->device < 0 || visible_devices(list) != card->visible)
+	if (!list || visible_devices(list) != card->visible)
 		return;
 	for (int i = 0; i < card->device && *list; i++) {
 		list += strcspn(list, ",");
@@ -95,25 +276,11 @@ static void fill_mps(struct info_card *card)
 		       sizeof(card->memory_limit));
 }
 
-/* ddp_init() has refused what is neither on nor off. */
-static bool is_apart(void)
-{
-	const char *local = getenv("DDP_LOCAL");
-
-	return local && strcmp(local, "off") == 0;
-}
-
-static void fill_endpoint(struct info_card *card)
-{
-	const char *address = getenv("MASTER_ADDR");
-	const char *port = getenv("MASTER_PORT");
-
-	if (address && *address && port && *port)
-		snprintf(card->endpoint, sizeof(card->endpoint), "%.80s:%.8s", address, port);
-}
-
 void info_card_fill(struct info_card *card, const struct ddp_world *world)
 {
+	const char *address = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
+	const char *local = getenv("DDP_LOCAL"); /* ddp_init() has refused all but on and off */
+
 	*card = (struct info_card){
 		.rank = world->rank,
 		.node_rank = world->node_rank,
@@ -124,17 +291,104 @@ void info_card_fill(struct info_card *card, const struct ddp_world *world)
 		.device = world->device,
 		.reached = -1,
 		.client = -1,
-		.apart = is_apart(),
+		.apart = local && strcmp(local, "off") == 0,
 		.first = -1,
 		.share = world->share,
 	};
 	snprintf(card->host, sizeof(card->host), "%.63s", world->host);
-	snprintf(card->release, sizeof(card->release), "%s", PACKAGE_VERSION);
 	fill_cpus(card);
-	fill_endpoint(card);
+	if (address && *address && port && *port)
+		snprintf(card->endpoint, sizeof(card->endpoint), "%.80s:%.8s", address, port);
 	if (world->device < 0)
 		return;
 	fill_slot(card);
 	fill_mps(card);
-	info_card_device(card, world->device);
+	fill_device(card);
+}
+
+/* --- The endpoint -------------------------------------------------------------------------- */
+
+enum { CONNECT_MS = 3000 };
+
+/* A socket that listens on the endpoint, or -1: the port is in use or not ours to test. */
+static int listen_at(const struct addrinfo *address)
+{
+	int one = 1, fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -1;
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (bind(fd, address->ai_addr, address->ai_addrlen) == 0 && listen(fd, 64) == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* Returns 0, or an errno. */
+static int connect_to(const struct addrinfo *address)
+{
+	int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct pollfd poller = {.fd = fd, .events = POLLOUT};
+	socklen_t size = sizeof(int);
+	int number = 0;
+
+	if (fd < 0)
+		return errno;
+	if (connect(fd, address->ai_addr, address->ai_addrlen) < 0)
+		number = errno;
+	if (number == EINPROGRESS) {
+		number = ETIMEDOUT;
+		if (poll(&poller, 1, CONNECT_MS) == 1)
+			getsockopt(fd, SOL_SOCKET, SO_ERROR, &number, &size);
+	}
+	close(fd);
+	return number;
+}
+
+/* Try the addresses of MASTER_ADDR. Rank 0 returns a socket that listens, others -1. */
+static int try_endpoint(struct info_card *card)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+	int status = getaddrinfo(getenv("MASTER_ADDR"), getenv("MASTER_PORT"), &hints, &list);
+	int fd = -1, number = EADDRNOTAVAIL;
+
+	if (card->rank != 0)
+		card->reached = 0;
+	if (status != 0) {
+		snprintf(card->why_not, sizeof(card->why_not), "%s", gai_strerror(status));
+		return -1;
+	}
+	for (const struct addrinfo *at = list; at && fd < 0 && number != 0; at = at->ai_next) {
+		if (card->rank == 0)
+			fd = listen_at(at);
+		else
+			number = connect_to(at);
+	}
+	freeaddrinfo(list);
+	if (card->rank == 0)
+		return fd;
+	card->reached = number == 0;
+	if (number != 0)
+		snprintf(card->why_not, sizeof(card->why_not), "%s", strerror(number));
+	return -1;
+}
+
+int info_card_reach(struct info_card *card, struct ddp *ddp)
+{
+	int32_t listening = 0;
+	int fd = -1, status;
+
+	if (card->rank == 0 && card->endpoint[0]) {
+		fd = try_endpoint(card);
+		listening = fd >= 0;
+	}
+	status = ddp_broadcast(ddp, &listening, sizeof(listening), 0);
+	if (status == 0 && listening && card->node_rank != 0 && card->local_rank == 0 &&
+	    card->endpoint[0])
+		(void)try_endpoint(card);
+	if (status == 0)
+		status = ddp_barrier(ddp);
+	if (fd >= 0)
+		close(fd);
+	return status;
 }

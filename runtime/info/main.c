@@ -6,9 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reach.h"
-#include "report.h"
-#include "sharing.h"
+#include "info.h"
 
 /* Exit statuses besides those of ddp_exit_status(). */
 enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
@@ -127,7 +125,7 @@ static int gather(struct ddp *ddp, struct info_card *card, struct info_card *car
 	const struct ddp_world *world = ddp_world(ddp);
 	struct info_sharing sharing;
 	bool any = false;
-	int status = info_reach(ddp, card);
+	int status = info_card_reach(card, ddp);
 
 	if (status == 0)
 		status = ddp_all_gather(ddp, card, cards, sizeof(*card));
@@ -161,7 +159,7 @@ static int run_test(struct ddp *ddp, struct options *options, const struct info_
 		fflush(stdout);
 		return status;
 	}
-	return info_selftest_run(ddp, options->limit, ddp_world(ddp)->device, test);
+	return info_selftest_run(test, ddp, options->limit);
 }
 
 int main(int argc, char **argv)

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "card.h"
-#include "selftest.h"
+#include "info.h"
 
 enum { ROUNDS_MOST = 201, ROUNDS_LEAST = 5, FACTOR = 8 };
 
@@ -144,18 +143,6 @@ static int time_size(const struct place *place, struct info_timing *timing)
 	return status;
 }
 
-/* A rank that cannot copy tells the others, who would wait for it. */
-static int open_device(struct place *place, size_t limit, int index)
-{
-	int status = ddp_device_alloc(place->ddp, limit, &place->memory);
-
-	if (status < 0)
-		return status;
-	place->data = malloc(limit);
-	place->copier = info_copier_open(index);
-	return place->data && place->copier ? 0 : refuse_copy(place);
-}
-
 static int run(const struct place *place, size_t limit, struct info_selftest *test)
 {
 	int status = 0;
@@ -171,33 +158,29 @@ static int run(const struct place *place, size_t limit, struct info_selftest *te
 	return status;
 }
 
-static int run_on_device(struct ddp *ddp, size_t limit, int index, struct info_selftest *test)
-{
-	struct place place = {.ddp = ddp};
-	int status = open_device(&place, limit, index);
-
-	if (status == 0)
-		status = run(&place, limit, test);
-	if (status == 0)
-		status = ddp_device_free(ddp, place.memory);
-	free(place.data);
-	return status;
-}
-
-int info_selftest_run(struct ddp *ddp, size_t limit, int index, struct info_selftest *test)
+int info_selftest_run(struct info_selftest *test, struct ddp *ddp, size_t limit)
 {
 	struct place place = {.ddp = ddp};
 	int status;
 
 	test->count = 0;
-	if (test->device)
-		return run_on_device(ddp, limit, index, test);
-	status = ddp_arena_create(ddp, limit, &place.memory);
-	place.data = place.memory;
+	if (!test->device) {
+		status = ddp_arena_create(ddp, limit, &place.memory);
+		place.data = place.memory;
+		if (status == 0)
+			status = run(&place, limit, test);
+		return status < 0 ? status : ddp_arena_destroy(ddp, place.memory);
+	}
+	status = ddp_device_alloc(ddp, limit, &place.memory);
+	if (status < 0)
+		return status;
+	place.data = malloc(limit);
+	place.copier = info_copier_open(ddp_world(ddp)->device);
+	/* A rank that cannot copy tells the others, who would wait for it. */
+	status = place.data && place.copier ? run(&place, limit, test) : refuse_copy(&place);
 	if (status == 0)
-		status = run(&place, limit, test);
-	if (status == 0)
-		status = ddp_arena_destroy(ddp, place.memory);
+		status = ddp_device_free(ddp, place.memory);
+	free(place.data);
 	return status;
 }
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "info-cards.h"
-#include "info/sharing.h"
 
 void cards_good(struct info_card cards[4])
 {
@@ -16,7 +15,6 @@ void cards_good(struct info_card cards[4])
 		card->node_rank = rank / 2;
 		card->local_rank = rank % 2;
 		card->local_size = 2;
-		card->cpus = 2;
 		card->cpu_mask[0] = UINT64_C(3) << (2 * (rank % 2));
 		card->visible = 2;
 		card->device = rank % 2;

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "info/report.h"
+#include "info/info.h"
 #include "mps.h"
 
 /* Four ranks on two nodes, each with a GPU and two CPUs of its own, and nothing wrong. */

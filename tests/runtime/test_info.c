@@ -3,7 +3,6 @@
 #include "config.h"
 
 #include "info-cards.h"
-#include "info/sharing.h"
 #include "unit.h"
 
 /* --- CPU lists --------------------------------------------------------------------------- */

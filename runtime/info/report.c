@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report.c - the table for people, and the same as JSON */
+#include "config.h"
+
+#include <string.h>
+
+#include "base/text.h"
+#include "info.h"
+#include "mps.h"
+
+/* --- The rows of the table ----------------------------------------------------------------- */
+
+enum { CELL = 96 };
+
+enum column { RANK, NODE, LOCAL, PID, CPUS, DEVICE, NAME, UUID, SHARE, SHARERS, REACHED, COLUMNS };
+
+static const struct {
+	const char *head;
+	bool right;
+} columns[COLUMNS] = {
+	[RANK] = {"rank", true},
+	[NODE] = {"node", false},
+	[LOCAL] = {"local", true},
+	[PID] = {"pid", true},
+	[CPUS] = {"CPUs", false},
+	[DEVICE] = {"device", true},
+	[NAME] = {"name", false},
+	[UUID] = {"UUID", false},
+	[SHARE] = {"share", true},
+	[SHARERS] = {"shared by", false},
+	[REACHED] = {"endpoint reached", false},
+};
+
+/* What [card] has in [column]; "" says nothing. */
+static const char *write_cell(const struct info_card *card, enum column column, char cell[CELL])
+{
+	cell[0] = '\0';
+	switch (column) {
+	case NODE:
+		return card->host;
+	case CPUS:
+		return card->cpu_list;
+	case NAME:
+		return card->device_name;
+	case UUID:
+		return card->uuid;
+	case SHARERS:
+		return card->sharers;
+	case REACHED:
+		return card->reached < 0 ? "" : card->reached ? "yes" : "NO";
+	case RANK:
+		snprintf(cell, CELL, "%d", card->rank);
+		break;
+	case LOCAL:
+		snprintf(cell, CELL, "%d/%d", card->local_rank, card->local_size);
+		break;
+	case PID:
+		snprintf(cell, CELL, "%d", card->pid);
+		break;
+	case DEVICE:
+		if (card->device >= 0)
+			snprintf(cell, CELL, "%d", card->device);
+		break;
+	case SHARE:
+		if (card->share > 0)
+			snprintf(cell, CELL, "%.4g", card->share);
+		break;
+	default:
+		break;
+	}
+	return cell;
+}
+
+/* One row, [card] NULL for the heads. */
+static void print_row(const struct info_card *card, const int widths[COLUMNS], FILE *out)
+{
+	char line[COLUMNS * (CELL + 2) + 1] = "", cell[CELL];
+	size_t used = 0;
+
+	for (int i = 0; i < COLUMNS; i++) {
+		const char *text = card ? write_cell(card, i, cell) : columns[i].head;
+
+		if (widths[i])
+			used += (size_t)snprintf(line + used, sizeof(line) - used, "%s%*s",
+						 used ? "  " : "",
+						 columns[i].right ? widths[i] : -widths[i],
+						 *text ? text : "-");
+	}
+	while (used > 0 && line[used - 1] == ' ')
+		line[--used] = '\0';
+	fprintf(out, "%s\n", line);
+}
+
+static void print_rows(const struct info_report *report, FILE *out)
+{
+	int widths[COLUMNS] = {0}, size = report->world->size;
+	char cell[CELL];
+
+	for (int i = 0; i < COLUMNS; i++) {
+		for (int rank = 0; rank < size; rank++) {
+			int width = (int)strlen(write_cell(&report->cards[rank], i, cell));
+
+			if (width > widths[i])
+				widths[i] = width;
+		}
+		if (widths[i] && widths[i] < (int)strlen(columns[i].head))
+			widths[i] = (int)strlen(columns[i].head);
+	}
+	print_row(NULL, widths, out);
+	for (int rank = 0; rank < size; rank++)
+		print_row(&report->cards[rank], widths, out);
+}
+
+static void print_bytes(size_t bytes, char *text, size_t size)
+{
+	if (bytes >= 1u << 20)
+		snprintf(text, size, "%zu MiB", bytes >> 20);
+	else if (bytes >= 1u << 10)
+		snprintf(text, size, "%zu KiB", bytes >> 10);
+	else
+		snprintf(text, size, "%zu B", bytes);
+}
+
+static void print_selftest(const struct info_report *report, FILE *out)
+{
+	const struct info_selftest *test = report->test;
+
+	fprintf(out, "\n%s  all-reduce     median       best   bandwidth  result\n",
+		test->device ? "in memory of GPUs:\n" : "");
+	for (int i = 0; i < test->count; i++) {
+		const struct info_timing *timing = &test->timings[i];
+		char bytes[32];
+
+		print_bytes(timing->bytes, bytes, sizeof(bytes));
+		fprintf(out, "%12s %7.1f us %7.1f us %6.2f GB/s  ", bytes, timing->median * 1e6,
+			timing->best * 1e6, (double)timing->bytes / timing->median * 1e-9);
+		if (timing->wrong)
+			fprintf(out, "WRONG in %llu elements\n", (unsigned long long)timing->wrong);
+		else
+			fprintf(out, "exact\n");
+	}
+}
+
+/* --- How GPUs are shared ------------------------------------------------------------------- */
+
+enum { HOW_SIZE = 400 };
+
+static void print_range(double least, double most, char *text, size_t size)
+{
+	if (least < most)
+		snprintf(text, size, "%.4g to %.4g", least, most);
+	else
+		snprintf(text, size, "%.4g", least);
+}
+
+static void print_mode(const struct info_card *card, const struct info_sharing *sharing, char *text,
+		       size_t size)
+{
+	char threads[48] = "", memory[64] = "";
+
+	if (!sharing->mps) {
+		snprintf(text, size, "by time-slicing: %s kernels take turns",
+			 sharing->ranks > 1 ? "their" : "its own and others'");
+		return;
+	}
+	if (sharing->threads) {
+		print_range(sharing->slowest, sharing->quickest, memory, sizeof(memory));
+		snprintf(threads, sizeof(threads), "threads limited to %s %%", memory);
+		memory[0] = '\0';
+	}
+	if (sharing->memory)
+		snprintf(memory, sizeof(memory), "%s to %s",
+			 *threads ? ", memory" : "memory limited", card->memory_limit);
+	if (*threads || *memory)
+		snprintf(text, size, "through MPS (%s%s)", threads, memory);
+	else
+		snprintf(text, size, "through MPS, without limits");
+}
+
+static void print_part(const struct info_card *card, const struct info_sharing *sharing, char *text,
+		       size_t size)
+{
+	const char *each = sharing->ranks > 1 ? " each" : "";
+	char part[48];
+
+	if (sharing->least <= 0) {
+		snprintf(text, size, "no share is known");
+		return;
+	}
+	print_range(sharing->least, sharing->most, part, sizeof(part));
+	if (card->total && sharing->least == sharing->most)
+		snprintf(text, size, "%s of it%s, %.1f of %.1f GiB", part, each,
+			 sharing->least * (double)card->total / 0x1p30,
+			 (double)card->total / 0x1p30);
+	else
+		snprintf(text, size, "%s of it%s", part, each);
+}
+
+static const char *enforced(const struct info_sharing *sharing)
+{
+	if (sharing->threads && sharing->memory)
+		return "MPS enforces both limits";
+	if (sharing->threads)
+		return "MPS enforces the limit of threads, memory is kept to by agreement";
+	if (sharing->memory)
+		return "MPS enforces the limit of memory";
+	return sharing->least > 0 ? "by agreement, nothing enforces it" : "nothing is enforced";
+}
+
+static void how_shared(const struct info_card *cards, const struct info_sharing *sharing,
+		       char text[HOW_SIZE])
+{
+	const struct info_card *card = &cards[sharing->first];
+	char mode[128], part[128];
+
+	print_mode(card, sharing, mode, sizeof(mode));
+	print_part(card, sharing, part, sizeof(part));
+	snprintf(text, HOW_SIZE, "%s; %s; %s", mode, part, enforced(sharing));
+}
+
+/* GPUs that as many ranks share in the same way, the first of them by its first rank. */
+struct way {
+	char how[HOW_SIZE];
+	int first, ranks, gpus;
+};
+
+enum { WAYS = 16 };
+
+/* The ways of all GPUs: a thousand nodes have few. Returns how many; more are not told. */
+static int find_ways(const struct info_report *report, struct way ways[WAYS])
+{
+	int count = 0;
+
+	for (int rank = 0; rank < report->world->size; rank++) {
+		struct info_sharing sharing;
+		char how[HOW_SIZE];
+		int i = 0;
+
+		if (!info_sharing_at(report->cards, report->world->size, rank, &sharing))
+			continue;
+		how_shared(report->cards, &sharing, how);
+		while (i < count &&
+		       (ways[i].ranks != sharing.ranks || strcmp(ways[i].how, how) != 0))
+			i++;
+		if (i == WAYS)
+			continue;
+		if (i == count) {
+			ways[count] = (struct way){.first = rank, .ranks = sharing.ranks};
+			memcpy(ways[count++].how, how, sizeof(how));
+		}
+		ways[i].gpus++;
+	}
+	return count;
+}
+
+static void print_way(const struct info_report *report, const struct way *way, FILE *out)
+{
+	const struct info_card *card = &report->cards[way->first];
+	char name[160];
+
+	info_sharing_name(card, name, sizeof(name));
+	if (way->ranks > 1)
+		fprintf(out, "%d ranks (%s) share %s %s", way->ranks, card->sharers, name,
+			way->how);
+	else
+		fprintf(out, "rank %d shares %s %s", card->rank, name, way->how);
+	if (way->gpus > 1)
+		fprintf(out, "; likewise %d more GPU%s", way->gpus - 1, way->gpus > 2 ? "s" : "");
+	fprintf(out, "\n");
+}
+
+static void print_sharing(const struct info_report *report, FILE *out)
+{
+	struct way ways[WAYS];
+	int count = find_ways(report, ways);
+
+	if (count)
+		fprintf(out, "\n");
+	for (int i = 0; i < count; i++)
+		print_way(report, &ways[i], out);
+}
+
+void info_report_table(const struct info_report *report, FILE *out)
+{
+	const struct ddp_world *world = report->world;
+
+	fprintf(out, "%s: %d rank%s on %d node%s, started by %s, met by %s, between nodes: %s\n",
+		world->job, world->size, world->size > 1 ? "s" : "", world->node_count,
+		world->node_count > 1 ? "s" : "", world->source, world->method, world->wide);
+	if (report->cards[0].endpoint[0])
+		fprintf(out, "endpoint %s\n", report->cards[0].endpoint);
+	fprintf(out, "\n");
+	print_rows(report, out);
+	print_sharing(report, out);
+	if (report->warnings->count)
+		fprintf(out, "\n");
+	for (int i = 0; i < report->warnings->count; i++)
+		fprintf(out, "warning: %s\n", report->warnings->text[i]);
+	if (report->test)
+		print_selftest(report, out);
+}
+
+/* --- JSON ---------------------------------------------------------------------------------- */
+
+static void put_string(const char *string, FILE *out)
+{
+	struct ddp_text text = {.data = NULL};
+
+	ddp_text_json(&text, string);
+	fputs(text.failed ? "null" : text.data, out);
+	ddp_text_free(&text);
+}
+
+static void put_field(const char *name, const char *text, FILE *out)
+{
+	fprintf(out, ", \"%s\": ", name);
+	if (*text)
+		put_string(text, out);
+	else
+		fputs("null", out);
+}
+
+/* A number that is not known where it is 0. */
+static void put_number(const char *name, double value, FILE *out)
+{
+	fprintf(out, ", \"%s\": ", name);
+	fprintf(out, value > 0 ? "%.15g" : "null", value);
+}
+
+static void put_card(const struct info_card *card, FILE *out)
+{
+	fprintf(out, "{\"rank\": %d, \"node_rank\": %d, \"local_rank\": %d, \"local_size\": %d, ",
+		card->rank, card->node_rank, card->local_rank, card->local_size);
+	fprintf(out, "\"pid\": %d, \"device\": ", card->pid);
+	fprintf(out, card->device >= 0 ? "%d" : "null", card->device);
+	fprintf(out, ", \"share\": ");
+	fprintf(out, card->share > 0 ? "%.6g" : "null", card->share);
+	fprintf(out, ", \"endpoint_reached\": %s",
+		card->reached < 0 ? "null"
+		: card->reached	  ? "true"
+				  : "false");
+	put_field("node", card->host, out);
+	put_field("cpus", card->cpu_list, out);
+	put_field("device_name", card->device_name, out);
+	put_field("uuid", card->uuid, out);
+	put_field("libraries", card->libraries, out);
+	put_field("gpu_of_node", card->slot, out);
+	put_field("trouble", card->trouble, out);
+	put_number("memory_total", (double)card->total, out);
+	put_number("memory_free", (double)card->free, out);
+	put_number("memory_context", (double)card->context, out);
+	put_number("memory_share", card->share * (double)card->total, out);
+	fputc('}', out);
+}
+
+static void put_members(const struct info_report *report, int first, FILE *out)
+{
+	const char *comma = "";
+
+	fprintf(out, ", \"ranks\": [");
+	for (int rank = first; rank < report->world->size; rank++) {
+		if (report->cards[rank].first != first)
+			continue;
+		fprintf(out, "%s%d", comma, rank);
+		comma = ", ";
+	}
+	fputc(']', out);
+}
+
+static void put_sharing(const struct info_report *report, const struct info_sharing *sharing,
+			FILE *out)
+{
+	const struct info_card *card = &report->cards[sharing->first];
+	const char *daemon = card->mps == DDP_MPS_SERVES  ? "serves"
+			     : card->mps == DDP_MPS_STALE ? "gone"
+							  : "";
+
+	fprintf(out, "{\"mode\": \"%s\"", sharing->mps ? "MPS" : "time-slicing");
+	put_members(report, sharing->first, out);
+	put_field("node", card->host, out);
+	put_field("uuid", card->uuid, out);
+	put_field("gpu_of_node", card->slot, out);
+	put_number("share_sum", sharing->sum, out);
+	put_field("mps_daemon", daemon, out);
+	put_field("mps_directory", *daemon ? card->mps_directory : "", out);
+	put_number("mps_threads", sharing->threads ? sharing->quickest : 0, out);
+	put_field("mps_memory", sharing->memory ? card->memory_limit : "", out);
+	fprintf(out, ", \"enforced\": [%s%s%s]}", sharing->threads ? "\"threads\"" : "",
+		sharing->threads && sharing->memory ? ", " : "",
+		sharing->memory ? "\"memory\"" : "");
+}
+
+static void put_sharings(const struct info_report *report, FILE *out)
+{
+	struct info_sharing sharing;
+	const char *comma = "";
+
+	fprintf(out, "],\n \"sharing\": [");
+	for (int rank = 0; rank < report->world->size; rank++) {
+		if (!info_sharing_at(report->cards, report->world->size, rank, &sharing))
+			continue;
+		fprintf(out, "%s\n  ", comma);
+		put_sharing(report, &sharing, out);
+		comma = ",";
+	}
+}
+
+static void put_timing(const struct info_timing *timing, FILE *out)
+{
+	fprintf(out,
+		"{\"bytes\": %zu, \"median_seconds\": %.9g, \"best_seconds\": %.9g, "
+		"\"wrong_elements\": %llu}",
+		timing->bytes, timing->median, timing->best, (unsigned long long)timing->wrong);
+}
+
+void info_report_json(const struct info_report *report, FILE *out)
+{
+	const struct ddp_world *world = report->world;
+
+	fprintf(out, "{\"version\": \"%s\", \"size\": %d, \"nodes\": %d", PACKAGE_VERSION,
+		world->size, world->node_count);
+	put_field("job", world->job, out);
+	put_field("source", world->source, out);
+	put_field("method", world->method, out);
+	put_field("wide", world->wide, out);
+	put_field("endpoint", report->cards[0].endpoint, out);
+	fprintf(out, ",\n \"ranks\": [");
+	for (int rank = 0; rank < world->size; rank++) {
+		fprintf(out, "%s\n  ", rank ? "," : "");
+		put_card(&report->cards[rank], out);
+	}
+	put_sharings(report, out);
+	fprintf(out, "],\n \"warnings\": [");
+	for (int i = 0; i < report->warnings->count; i++) {
+		fprintf(out, "%s\n  ", i ? "," : "");
+		put_string(report->warnings->text[i], out);
+	}
+	fprintf(out, "],\n \"selftest_device\": %s",
+		report->test && report->test->device ? "true" : "false");
+	fprintf(out, ",\n \"selftest\": ");
+	if (!report->test)
+		fputs("null", out);
+	else
+		fputc('[', out);
+	for (int i = 0; report->test && i < report->test->count; i++) {
+		fprintf(out, "%s\n  ", i ? "," : "");
+		put_timing(&report->test->timings[i], out);
+	}
+	fprintf(out, "%s}\n", report->test ? "]" : "");
+}
