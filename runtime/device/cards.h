@@ -6,7 +6,7 @@
  * are numbered by their leaders, so rank 0 leads shard 0. Pure.
  *
  * One device, or one MIG slice, is one kernel and one UUID, whatever names containers have. ddp-train, before
- * devices are opened (train/gpu-sharing.h), and ddp-info, without any (info/sharing.h), come as near to that as what
+ * devices are opened (train/gpu-sharing.h), and ddp-info, without any (info/info.h), come as near to that as what
  * they know lets them.
  */
 #ifndef DDP_DEVICE_CARDS_H

@@ -12,7 +12,7 @@
 
 enum { CELL = 96 };
 
-enum column { RANK, NODE, LOCAL, PID, CPUS, DEVICE, NAME, UUID, SHARE, SHARERS, REACHED, COLUMNS };
+enum { RANK, NODE, LOCAL, PID, CPUS, DEVICE, NAME, UUID, SHARE, SHARERS, REACHED, COLUMNS };
 
 static const struct {
 	const char *head;
@@ -32,7 +32,7 @@ static const struct {
 };
 
 /* What [card] has in [column]; "" says nothing. */
-static const char *write_cell(const struct info_card *card, enum column column, char cell[CELL])
+static const char *write_cell(const struct info_card *card, int column, char cell[CELL])
 {
 	cell[0] = '\0';
 	switch (column) {
