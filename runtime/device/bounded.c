@@ -115,11 +115,6 @@ int ddp_bounded_wait(struct ddp_bounded *bounded, const struct ddp_watch *watch,
 	return 0;
 }
 
-void *ddp_bounded_arguments(struct ddp_bounded *bounded)
-{
-	return bounded->arguments;
-}
-
 bool ddp_bounded_leave(struct ddp_bounded *bounded)
 {
 	bool done;
@@ -138,4 +133,31 @@ bool ddp_bounded_leave(struct ddp_bounded *bounded)
 	pthread_join(bounded->thread, NULL);
 	release(bounded);
 	return true;
+}
+
+int ddp_bounded_call(struct ddp_bounded **left, void (*call)(void *arguments), void *arguments,
+		     size_t size, const struct ddp_watch *watch, struct ddp_error *error)
+{
+	int status = ddp_bounded_start(left, call, arguments, size, error);
+
+	if (status == 0)
+		status = ddp_bounded_wait(*left, watch, error);
+	if (status < 0)
+		return status;
+	memcpy(arguments, (*left)->arguments, size);
+	ddp_bounded_leave(*left);
+	*left = NULL;
+	return 0;
+}
+
+bool ddp_bounded_try(void (*call)(void *arguments), const void *arguments, size_t size,
+		     double seconds)
+{
+	struct ddp_watch watch = ddp_watch_start(seconds, NULL, NULL);
+	struct ddp_bounded *bounded;
+
+	if (ddp_bounded_start(&bounded, call, arguments, size, NULL) < 0)
+		return false;
+	(void)ddp_bounded_wait(bounded, &watch, NULL);
+	return ddp_bounded_leave(bounded);
 }

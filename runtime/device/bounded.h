@@ -26,13 +26,24 @@ int ddp_bounded_start(struct ddp_bounded **bounded, void (*call)(void *arguments
 int ddp_bounded_wait(struct ddp_bounded *bounded, const struct ddp_watch *watch,
 		     struct ddp_error *error);
 
-/* The call's copy of its arguments, with its results once it came back. */
-void *ddp_bounded_arguments(struct ddp_bounded *bounded);
-
 /*
  * Forget the call: ended if it came back, else left behind. NULL is legal.
  * Returns whether it came back.
  */
 bool ddp_bounded_leave(struct ddp_bounded *bounded);
+
+/*
+ * All of it: begin, wait, and put what the call made of its copy into [arguments].
+ * Returns 0; or what kept it from that. Where the call goes on then it is in [left], else that is NULL.
+ */
+int ddp_bounded_call(struct ddp_bounded **left, void (*call)(void *arguments), void *arguments,
+		     size_t size, const struct ddp_watch *watch, struct ddp_error *error);
+
+/*
+ * The same for at most [seconds], of a call without results that is left behind after these.
+ * Returns whether it came back.
+ */
+bool ddp_bounded_try(void (*call)(void *arguments), const void *arguments, size_t size,
+		     double seconds);
 
 #endif /* DDP_DEVICE_BOUNDED_H */

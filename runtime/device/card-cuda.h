@@ -28,6 +28,14 @@ enum { DDP_CARD_WHO = 192 };
 int ddp_card_error(const char *who, cudaError_t result, struct ddp_error *error, const char *format,
 		   ...) DDP_FORMAT(4, 5);
 
+/* Return what [call] of CUDA's failed with, as ddp_card_error() has it. */
+#define DDP_CARD_TRY(who, call, ...)                                 \
+	do {                                                         \
+		int failed = ddp_card_error(who, call, __VA_ARGS__); \
+		if (failed < 0)                                      \
+			return failed;                               \
+	} while (0)
+
 /*
  * How many GPUs this process sees. Opens none.
  * Returns that or, where it can use none, DDP_ERR_UNSUPPORTED with the reason: no driver, an old one, none given.

@@ -53,41 +53,6 @@ static bool is_same(const struct ddp_device_card *a, const struct ddp_device_car
 	return a->boot == b->boot && strncmp(a->uuid, b->uuid, sizeof(a->uuid)) == 0;
 }
 
-/* Those before rank [i] that have its device; the first of them speaks for all. */
-static int check_shared(const struct ddp_device_card *cards, const int32_t *groups, int i,
-			struct ddp_error *error)
-{
-	int first = -1, others = 0;
-
-	for (int j = 0; j < i; j++) {
-		if (!is_same(&cards[j], &cards[i]))
-			continue;
-		first = first < 0 ? j : first;
-		others++;
-	}
-	if (first >= 0 && groups && groups[first] != groups[i])
-		return refuse_apart(&cards[first], &cards[i], error);
-	if (others >= DDP_SHARD_MEMBERS)
-		return refuse_many(&cards[first], &cards[i], error);
-	return 0;
-}
-
-int ddp_device_preflight(const struct ddp_device_card *cards, const int32_t *groups, int count,
-			 struct ddp_error *error)
-{
-	int status = 0;
-
-	for (int i = 1; i < count; i++) {
-		if (cards[i].version != cards[0].version)
-			return refuse_versions(&cards[0], &cards[i], error);
-	}
-	for (int i = 1; i < count && status == 0; i++)
-		status = check_shared(cards, groups, i, error);
-	return status;
-}
-
-/* --- Who shares a device -------------------------------------------------------------- */
-
 /* The shard that [rank] is in: that of a rank before it, or a new one. */
 static int find_shard(const struct ddp_sharing *sharing, const struct ddp_device_card *cards,
 		      const int32_t *leaders, int rank)
@@ -123,12 +88,33 @@ static void list_ranks(struct ddp_sharing *sharing)
 	}
 }
 
-int ddp_sharing_create(struct ddp_sharing **sharing, const struct ddp_device_card *cards, int size,
-		       struct ddp_error *error)
+/* Whether all members of each shard share memory, and are not too many. */
+static int check_shards(const struct ddp_sharing *sharing, const struct ddp_device_card *cards,
+			const struct ddp_place *groups, struct ddp_error *error)
 {
-	struct ddp_sharing *new = calloc(1, sizeof(*new));
+	for (int rank = 0; rank < sharing->size; rank++) {
+		const struct ddp_place *place = &sharing->places[rank];
+		int leader = ddp_sharing_rank(sharing, place->group, 0);
+
+		if (groups && groups[leader].group != groups[rank].group)
+			return refuse_apart(&cards[leader], &cards[rank], error);
+		if (place->member >= DDP_SHARD_MEMBERS)
+			return refuse_many(&cards[leader], &cards[rank], error);
+	}
+	return 0;
+}
+
+int ddp_sharing_create(struct ddp_sharing **sharing, const struct ddp_device_card *cards,
+		       const struct ddp_place *groups, int size, struct ddp_error *error)
+{
+	struct ddp_sharing *new;
+	int status;
 
 	*sharing = NULL;
+	for (int rank = 1; rank < size; rank++)
+		if (cards[rank].version != cards[0].version)
+			return refuse_versions(&cards[0], &cards[rank], error);
+	new = calloc(1, sizeof(*new));
 	if (new) {
 		new->size = size;
 		new->places = calloc((size_t)size, sizeof(*new->places));
@@ -142,6 +128,11 @@ int ddp_sharing_create(struct ddp_sharing **sharing, const struct ddp_device_car
 	}
 	find_places(new, cards);
 	list_ranks(new);
+	status = check_shards(new, cards, groups, error);
+	if (status < 0) {
+		ddp_sharing_destroy(new);
+		return status;
+	}
 	*sharing = new;
 	return 0;
 }

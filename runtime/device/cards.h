@@ -24,20 +24,12 @@ struct ddp_sharing {
 };
 
 /*
- * Whether ranks with these [cards] can sum on their devices: the same version of the engine, and where ranks
- * have one device, that they share memory, and are not too many. [groups]: which ranks do, by the
- * number of their group; NULL: all.
- * Returns 0; DDP_ERR_MISMATCH naming both ranks and what differs or is shared.
+ * Build from the [cards] of all [size] ranks, if these can sum on their devices: they have the same version of the
+ * engine, and those of one device share memory and are not too many. [groups]: which ranks share memory; NULL: all.
+ * Returns 0; DDP_ERR_MISMATCH naming both ranks and what differs or is shared; DDP_ERR_MEMORY.
  */
-int ddp_device_preflight(const struct ddp_device_card *cards, const int32_t *groups, int count,
-			 struct ddp_error *error);
-
-/*
- * Build from the [cards] of all [size] ranks, which ddp_device_preflight() found to go together.
- * Returns 0 or DDP_ERR_MEMORY.
- */
-int ddp_sharing_create(struct ddp_sharing **sharing, const struct ddp_device_card *cards, int size,
-		       struct ddp_error *error);
+int ddp_sharing_create(struct ddp_sharing **sharing, const struct ddp_device_card *cards,
+		       const struct ddp_place *groups, int size, struct ddp_error *error);
 
 /* NULL is legal. */
 void ddp_sharing_destroy(struct ddp_sharing *sharing);

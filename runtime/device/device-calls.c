@@ -65,41 +65,6 @@ static int open_device(struct ddp *ddp, struct ddp_device_card *card)
 	return status;
 }
 
-/* Let the ranks tell their cards. Returns 0 with [cards], which is the caller's, of all. */
-static int gather_cards(struct ddp *ddp, const struct ddp_device_card *card,
-			struct ddp_device_card **cards)
-{
-	size_t size = (size_t)ddp->identity.size;
-
-	*cards = calloc(size, sizeof(**cards));
-	if (!*cards)
-		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %zu devices",
-				     size);
-	return ddp_all_gather(ddp, card, *cards, sizeof(*card));
-}
-
-/* Whether they go together; and whether ranks share devices. */
-static int check_cards(struct ddp *ddp, const struct ddp_device_card *cards, bool *shared)
-{
-	int size = ddp->identity.size, status;
-	struct ddp_sharing *sharing;
-	int32_t *groups = calloc((size_t)size, sizeof(*groups));
-
-	if (!groups)
-		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d devices", size);
-	for (int rank = 0; rank < size; rank++)
-		groups[rank] = ddp->topology->places[rank].group;
-	status = ddp_device_preflight(cards, groups, size, &ddp->error);
-	free(groups);
-	if (status == 0)
-		status = ddp_sharing_create(&sharing, cards, size, &ddp->error);
-	if (status == 0) {
-		*shared = sharing->shared;
-		ddp_sharing_destroy(sharing);
-	}
-	return status;
-}
-
 /* Each rank has a device to itself. */
 static int join_plain(struct ddp *ddp)
 {
@@ -120,18 +85,26 @@ static int join_plain(struct ddp *ddp)
 
 static int join_devices(struct ddp *ddp)
 {
-	struct ddp_device_card card = {.rank = ddp->identity.rank}, *cards = NULL;
-	bool shared = false;
-	int status = ddp_devices_agree(ddp, open_device(ddp, &card));
+	struct ddp_device_card card = {.rank = ddp->identity.rank}, *cards;
+	int status = ddp_devices_agree(ddp, open_device(ddp, &card)), size = ddp->identity.size;
+	struct ddp_sharing *sharing = NULL;
 
-	if (status == 0)
-		status = gather_cards(ddp, &card, &cards);
-	if (status == 0)
-		status = check_cards(ddp, cards, &shared); /* the same on all ranks */
-	if (status == 0)
-		status = shared ? ddp_shards_join(ddp, cards) : join_plain(ddp);
+	if (status < 0)
+		return status;
+	cards = calloc((size_t)size, sizeof(*cards));
+	if (!cards)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d devices", size);
+	status = ddp_all_gather(ddp, &card, cards, sizeof(card));
+	if (status == 0) /* the same on all ranks */
+		status = ddp_sharing_create(&sharing, cards, ddp->topology->places, size,
+					    &ddp->error);
 	free(cards);
-	return status;
+	if (status < 0)
+		return status;
+	if (sharing->shared)
+		return ddp_shards_join(ddp, sharing);
+	ddp_sharing_destroy(sharing);
+	return join_plain(ddp);
 }
 
 int ddp_device_join(struct ddp *ddp)

@@ -34,7 +34,7 @@ struct ddp_device_engine {
 	int (*open)(struct ddp_device **device, int rank, int size, int index, double share,
 		    const struct ddp_log *log, struct ddp_error *error);
 
-	/* About this rank, for the preflight. */
+	/* About this rank, for the others. */
 	int (*card)(struct ddp_device *device, struct ddp_device_card *card,
 		    struct ddp_error *error);
 
@@ -44,7 +44,7 @@ struct ddp_device_engine {
 
 	/*
 	 * Form the communicator, after the cards of all ranks were found to go together
-	 * (ddp_device_preflight), of ranks that have no device twice. Ends by the deadline; the watch's
+	 * (cards.h), of ranks that have no device twice. Ends by the deadline; the watch's
 	 * limit is also how long a later call that only enqueues may block inside the engine.
 	 */
 	int (*connect)(struct ddp_device *device, const uint8_t id[DDP_DEVICE_ID],

@@ -10,77 +10,28 @@
 #include "base/checksum.h"
 #include "nccl-engine.h"
 
-/* --- Who the device is to others ------------------------------------------------------ */
-
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
-static int identify_device(struct ddp_device *device, struct ddp_error *error)
-{
-	struct cudaDeviceProp properties;
-	int status;
-
-	memset(&properties, 0, sizeof(properties));
-	status = ddp_nccl_cuda(device, cudaGetDeviceProperties(&properties, device->index), error,
-			       "asking for its properties");
-	if (status)
-		return status;
-	snprintf(device->name, sizeof(device->name), "%s", properties.name);
-	ddp_card_uuid(device->card.uuid, sizeof(device->card.uuid), device->index, &properties);
-	return 0;
-}
-
-/* As NCCL does it: NCCL_HOSTID, which tests set, stands for name and boot id. */
-static void identify_host(struct ddp_device_card *card)
-{
-	const char *id = getenv("NCCL_HOSTID");
-	char boot[64] = "";
-	FILE *file;
-
-	if (gethostname(card->host, sizeof(card->host) - 1) < 0)
-		snprintf(card->host, sizeof(card->host), "(no name)");
-	if (id) {
-		card->boot = ddp_hash(DDP_HASH_INIT, id, strlen(id));
-		return;
-	}
-	file = fopen(BOOT_ID, "re");
-	if (file) {
-		if (!fgets(boot, sizeof(boot), file))
-			boot[0] = '\0';
-		fclose(file);
-	}
-	/* Without a boot id only the name tells one host from another. */
-	card->boot = *boot ? ddp_hash(DDP_HASH_INIT, boot, strlen(boot))
-			   : ddp_hash(DDP_HASH_INIT, card->host, strlen(card->host));
-}
-
-static int identify(struct ddp_device *device, struct ddp_error *error)
-{
-	device->card.rank = device->rank;
-	device->card.version = device->version;
-	identify_host(&device->card);
-	return identify_device(device, error);
-}
-
-/* --- The communicator ----------------------------------------------------------------- */
-
-_Static_assert(sizeof(ncclUniqueId) <= DDP_DEVICE_ID, "an identity of NCCL fits");
+/* The oldest NCCL; and bytes of pinned memory. */
+enum { OLDEST = 21800, PAGE = 4096 };
 
 /* Bytes of the larger all-reduce that opens the connections: past what goes in one message. */
 enum { WARM_BYTES = 4 << 20 };
 
-/* What the thread that forms the communicator works on. */
-struct forming {
+/* Seconds: an orderly end waits for the other ranks of the node, the other for nobody. */
+#define CLOSE_SECONDS 10.0
+#define GIVE_UP_SECONDS 2.0
+
+_Static_assert(sizeof(ncclUniqueId) <= DDP_DEVICE_ID, "an identity of NCCL fits");
+
+/* --- The communicator ------------------------------------------------------------------- */
+
+/* A step of forming it, in a thread: NCCL waits for other ranks in it, and has no deadline. */
+struct step {
 	const struct ddp_device *device; /* what open() set; it outlives the call */
 	ncclUniqueId id;
 	ncclComm_t comm;
-	ncclResult_t result;
-	struct ddp_error error;
-};
-
-struct warming {
-	const struct ddp_device *device;
-	ncclComm_t comm;
-	void *memory;
+	char *memory;
 	struct ddp_error error;
 };
 
@@ -107,122 +58,24 @@ static int make_identity(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
  */
 static void form(void *arguments)
 {
-	struct forming *forming = arguments;
-	const struct ddp_device *device = forming->device;
+	struct step *step = arguments;
+	const struct ddp_device *device = step->device;
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 	ncclComm_t comm = NULL;
+	ncclResult_t result;
 
 	config.blocking = 1;
 #if NCCL_HAS(2, 27, 3)
 	if (device->version >= NCCL_VERSION(2, 27, 3))
 		config.commName = "ddp";
 #endif
-	forming->error.status =
-		ddp_nccl_cuda(device, cudaSetDevice(device->index), &forming->error, "taking it");
-	if (forming->error.status)
+	if (ddp_nccl_cuda(device, cudaSetDevice(device->index), &step->error, "taking it"))
 		return;
-	forming->result =
-		ncclCommInitRankConfig(&comm, device->size, forming->id, device->rank, &config);
-	ddp_nccl_result(device, forming->result, &forming->error,
-			"forming the communicator of %d ranks", device->size);
-	if (forming->result == ncclSuccess)
-		forming->comm = comm;
-}
-
-/* NCCL refuses what the preflight could not see; say what is behind it. */
-static int explain(const struct ddp_device *device, const struct forming *forming,
-		   struct ddp_error *error)
-{
-	const char *hint = "; NCCL_DEBUG=INFO tells more";
-
-	if (strstr(forming->error.text, "Duplicate GPU"))
-		hint = strncmp(device->card.uuid, "MIG-", 4) == 0
-			       ? "; NCCL before 2.30 takes two MIG slices of one GPU for one device: "
-				 "use slices of different GPUs"
-			       : "; one rank per GPU is needed";
-	return ddp_error_set(error, forming->error.status, "%s%s", forming->error.text, hint);
-}
-
-/* All cards were there, so it is not a rank that never came. */
-static int say_late(const struct ddp_device *device, int status, const struct ddp_watch *watch,
-		    struct ddp_error *error)
-{
-	const char *interface = getenv("NCCL_SOCKET_IFNAME");
-
-	if (status != DDP_ERR_TIMEOUT || (error && error->text[0]))
-		return status;
-	return ddp_error_set(
-		error, status,
-		"rank %d, device %d: NCCL did not form the communicator of %d ranks in %g s; the "
-		"cards of all %d were seen, so a rank is gone or hangs since, or the network that "
-		"NCCL takes does not join them (NCCL_SOCKET_IFNAME is %s%s; NCCL_DEBUG=INFO tells "
-		"more)",
-		device->rank, device->index, device->size, watch->limit, device->size,
-		interface ? "" : "unset", interface ? interface : "");
-}
-
-static int form_bounded(struct ddp_device *device, const uint8_t id[DDP_DEVICE_ID],
-			const struct ddp_watch *watch, struct ddp_error *error)
-{
-	struct forming forming = {.device = device};
-	struct ddp_bounded *bounded;
-	int status;
-
-	memcpy(&forming.id, id, sizeof(forming.id));
-	status = ddp_bounded_start(&bounded, form, &forming, sizeof(forming), error);
-	if (status)
-		return status;
-	status = ddp_bounded_wait(bounded, watch, error);
-	if (status) {
-		/* NCCL cannot give up a blocking communicator that is not there yet. */
-		device->stuck = bounded;
-		return say_late(device, status, watch, error);
-	}
-	forming = *(struct forming *)ddp_bounded_arguments(bounded);
-	ddp_bounded_leave(bounded);
-	if (forming.error.status)
-		return explain(device, &forming, error);
-	pthread_mutex_lock(&device->lock);
-	device->comm = forming.comm;
-	pthread_mutex_unlock(&device->lock);
-	return 0;
-}
-
-/* --- Connections ---------------------------------------------------------------------- */
-
-/* The calls block while NCCL connects, so they are made here. */
-static void warm(void *arguments)
-{
-	struct warming *warming = arguments;
-	const struct ddp_device *device = warming->device;
-	cudaStream_t stream = device->stream;
-	ncclResult_t result;
-	char *memory;
-
-	warming->error.status =
-		ddp_nccl_cuda(device, cudaSetDevice(device->index), &warming->error, "taking it");
-	if (!warming->error.status)
-		warming->error.status =
-			ddp_nccl_cuda(device, cudaMalloc(&warming->memory, WARM_BYTES),
-				      &warming->error, "allocating %d bytes", WARM_BYTES);
-	if (!warming->error.status)
-		warming->error.status =
-			ddp_nccl_cuda(device,
-				      cudaMemsetAsync(warming->memory, 0, WARM_BYTES, stream),
-				      &warming->error, "clearing %d bytes", WARM_BYTES);
-	if (warming->error.status)
-		return;
-	memory = warming->memory;
-	result = ncclAllReduce(memory, memory, 1, ncclFloat32, ncclSum, warming->comm, stream);
+	result = ncclCommInitRankConfig(&comm, device->size, step->id, device->rank, &config);
+	ddp_nccl_result(device, result, &step->error, "forming the communicator of %d ranks",
+			device->size);
 	if (result == ncclSuccess)
-		result = ncclAllReduce(memory, memory, WARM_BYTES / sizeof(float), ncclFloat32,
-				       ncclSum, warming->comm, stream);
-	if (result == ncclSuccess)
-		result = ncclBroadcast(memory, memory, 1, ncclUint8, 0, warming->comm, stream);
-	if (result == ncclSuccess)
-		result = ncclAllGather(memory + device->rank, memory, 1, ncclUint8, warming->comm,
-				       stream);
-	ddp_nccl_result(device, result, &warming->error, "connecting the %d ranks", device->size);
+		step->comm = comm;
 }
 
 /*
@@ -230,51 +83,111 @@ static void warm(void *arguments)
  * it do so now, within one: later calls enqueue and return, and a first capture finds the
  * connections that it needs.
  */
-static int warm_bounded(struct ddp_device *device, const struct ddp_watch *watch,
-			struct ddp_error *error)
+static int warm_up(struct step *step)
 {
-	struct warming warming = {.device = device, .comm = device->comm};
-	struct ddp_bounded *bounded;
-	int status;
+	const struct ddp_device *device = step->device;
+	cudaStream_t stream = device->stream;
+	ncclComm_t comm = step->comm;
+	ncclResult_t result;
+	char *memory;
 
-	if (device->size == 1)
-		return 0;
-	status = ddp_bounded_start(&bounded, warm, &warming, sizeof(warming), error);
+	TRY(device, cudaSetDevice(device->index), &step->error, "taking it");
+	TRY(device, cudaMalloc((void **)&step->memory, WARM_BYTES), &step->error,
+	    "allocating %d bytes", WARM_BYTES);
+	memory = step->memory;
+	TRY(device, cudaMemsetAsync(memory, 0, WARM_BYTES, stream), &step->error,
+	    "clearing %d bytes", WARM_BYTES);
+	result = ncclAllReduce(memory, memory, 1, ncclFloat32, ncclSum, comm, stream);
+	if (result == ncclSuccess)
+		result = ncclAllReduce(memory, memory, WARM_BYTES / sizeof(float), ncclFloat32,
+				       ncclSum, comm, stream);
+	if (result == ncclSuccess)
+		result = ncclBroadcast(memory, memory, 1, ncclUint8, 0, comm, stream);
+	if (result == ncclSuccess)
+		result = ncclAllGather(memory + device->rank, memory, 1, ncclUint8, comm, stream);
+	return ddp_nccl_result(device, result, &step->error, "connecting the %d ranks",
+			       device->size);
+}
+
+static void warm(void *arguments)
+{
+	(void)warm_up(arguments);
+}
+
+/* Have [call] make [step]. That no rank never came is known: all cards were there. */
+static int make_step(struct ddp_device *device, void (*call)(void *arguments), struct step *step,
+		     const struct ddp_watch *watch, struct ddp_error *error)
+{
+	const char *interface = getenv("NCCL_SOCKET_IFNAME");
+	int status = ddp_bounded_call(&device->stuck, call, step, sizeof(*step), watch, error);
+
+	if (status != DDP_ERR_TIMEOUT || error->text[0])
+		return status;
+	return ddp_error_set(
+		error, status,
+		"%s: NCCL did not form the communicator of %d ranks in %g s; the cards of all %d were "
+		"seen, so a rank is gone or hangs since, or the network that NCCL takes does not join "
+		"them (NCCL_SOCKET_IFNAME is %s; NCCL_DEBUG=INFO tells more)",
+		device->who, device->size, watch->limit, device->size,
+		interface ? interface : "unset");
+}
+
+/* NCCL cannot give up a blocking communicator that is not there yet. */
+static int form_all(struct ddp_device *device, struct step *step, const struct ddp_watch *watch,
+		    struct ddp_error *error)
+{
+	const char *hint = "; NCCL_DEBUG=INFO tells more";
+	int status = make_step(device, form, step, watch, error);
+
 	if (status)
 		return status;
-	status = ddp_bounded_wait(bounded, watch, error);
-	if (status) {
-		device->stuck = bounded;
-		return say_late(device, status, watch, error);
-	}
-	warming = *(struct warming *)ddp_bounded_arguments(bounded);
-	ddp_bounded_leave(bounded);
-	if (warming.error.status) {
-		/* Its memory stays: freeing it could wait for kernels that do not end. */
-		ddp_error_set(error, warming.error.status, "%s", warming.error.text);
-		return warming.error.status;
+	/* It refuses what the cards could not show: say what is behind it. */
+	if (strstr(step->error.text, "Duplicate GPU"))
+		hint = strncmp(device->card.uuid, "MIG-", 4) == 0
+			       ? "; NCCL before 2.30 takes two MIG slices of one GPU for one device: "
+				 "use slices of different GPUs"
+			       : "; one rank per GPU is needed";
+	if (step->error.status)
+		return ddp_error_set(error, step->error.status, "%s%s", step->error.text, hint);
+	pthread_mutex_lock(&device->lock);
+	device->comm = step->comm;
+	pthread_mutex_unlock(&device->lock);
+	return 0;
+}
+
+/* Where it failed its memory stays: freeing it could wait for kernels that do not end. */
+static int warm_all(struct ddp_device *device, struct step *step, const struct ddp_watch *watch,
+		    struct ddp_error *error)
+{
+	int status = device->size == 1 ? 0 : make_step(device, warm, step, watch, error);
+
+	if (status || device->size == 1)
+		return status;
+	if (step->error.status) {
+		*error = step->error;
+		return error->status;
 	}
 	status = ddp_nccl_wait(device, NULL, watch, error);
-	if (!status)
-		status = ddp_nccl_cuda(device, cudaFree(warming.memory), error, "freeing %d bytes",
-				       WARM_BYTES);
-	return status;
+	if (status)
+		return status;
+	return ddp_nccl_cuda(device, cudaFree(step->memory), error, "freeing %d bytes", WARM_BYTES);
 }
 
 static int connect_ranks(struct ddp_device *device, const uint8_t id[DDP_DEVICE_ID],
 			 const struct ddp_watch *watch, struct ddp_error *error)
 {
+	struct step step = {.device = device};
 	struct ddp_error story = {0, ""};
 	int status = ddp_nccl_health(device, &story);
 
 	if (!status && device->comm)
-		return ddp_error_set(error, DDP_ERR_STATE, "rank %d, device %d: connected already",
-				     device->rank, device->index);
+		return ddp_error_set(error, DDP_ERR_STATE, "%s: connected already", device->who);
 	device->limit = watch->limit;
+	memcpy(&step.id, id, sizeof(step.id));
 	if (!status)
-		status = form_bounded(device, id, watch, &story);
+		status = form_all(device, &step, watch, &story);
 	if (!status)
-		status = warm_bounded(device, watch, &story);
+		status = warm_all(device, &step, watch, &story);
 	if (!status)
 		status = ddp_nccl_watch_start(device, &story);
 	if (!status) {
@@ -289,11 +202,7 @@ static int connect_ranks(struct ddp_device *device, const uint8_t id[DDP_DEVICE_
 	return status;
 }
 
-/* --- Giving up ------------------------------------------------------------------------ */
-
-/* Seconds: an orderly end waits for the other ranks of the node, the other for nobody. */
-#define CLOSE_SECONDS 10.0
-#define GIVE_UP_SECONDS 2.0
+/* --- Giving up -------------------------------------------------------------------------- */
 
 struct leaving {
 	ncclComm_t comm;
@@ -315,9 +224,10 @@ static void set_warning(struct ddp_device *device, void (*call)(void *owner), vo
 }
 
 /* Kernels that are given up end like any others, without a result. */
-void ddp_nccl_give_up(struct ddp_device *device)
+bool ddp_nccl_give_up(struct ddp_device *device)
 {
 	struct leaving leaving = {.index = device->index};
+	bool begun = true;
 
 	if (device->warn)
 		device->warn(device->owner);
@@ -326,12 +236,13 @@ void ddp_nccl_give_up(struct ddp_device *device)
 	device->comm = NULL;
 	if (!device->failure.status)
 		ddp_error_set(&device->failure, DDP_ERR_ABORTED,
-			      "rank %d, device %d: the communicator was given up", device->rank,
-			      device->index);
+			      "%s: the communicator was given up", device->who);
 	/* Without a thread for it the communicator is left as it is, like one that hangs. */
 	if (leaving.comm)
-		(void)ddp_bounded_start(&device->leaving, give_up, &leaving, sizeof(leaving), NULL);
+		begun = ddp_bounded_start(&device->leaving, give_up, &leaving, sizeof(leaving),
+					  NULL) == 0;
 	pthread_mutex_unlock(&device->lock);
+	return begun;
 }
 
 /* Wait for [bounded], if there is one. Returns whether it came back; then it is gone. */
@@ -349,22 +260,28 @@ static bool settle(struct ddp_bounded **bounded, const struct ddp_watch *watch)
 static bool abort_device(struct ddp_device *device, double seconds)
 {
 	struct ddp_watch watch = ddp_watch_start(seconds, NULL, NULL);
-	bool had;
 
-	pthread_mutex_lock(&device->lock);
-	had = device->comm != NULL;
-	pthread_mutex_unlock(&device->lock);
-	ddp_nccl_give_up(device);
-	if (had && !device->leaving)
-		return false;
-	return settle(&device->leaving, &watch) && settle(&device->stuck, &watch);
+	return ddp_nccl_give_up(device) && settle(&device->leaving, &watch) &&
+	       settle(&device->stuck, &watch);
 }
 
-/* --- An orderly end ------------------------------------------------------------------- */
+/* --- The end ---------------------------------------------------------------------------- */
 
-/* Everything that CUDA gave to open(); as far as open() came. */
-static void release(struct ddp_device *device)
+/*
+ * As far as open() came. NCCL wants memory deregistered, the communicator ended, and then the
+ * memory freed.
+ */
+static void end(void *arguments)
 {
+	struct ddp_device *device = *(struct ddp_device **)arguments;
+
+	(void)cudaSetDevice(device->index);
+	ddp_nccl_memory_deregister(device);
+	if (device->comm) {
+		(void)ncclCommFinalize(device->comm);
+		(void)ncclCommDestroy(device->comm);
+	}
+	ddp_nccl_memory_free(device);
 	for (int i = 0; i < DDP_NCCL_EVENTS; i++) {
 		if (device->work[i].event)
 			(void)cudaEventDestroy(device->work[i].event);
@@ -378,32 +295,6 @@ static void release(struct ddp_device *device)
 	if (device->stream)
 		(void)cudaStreamDestroy(device->stream);
 	(void)cudaGetLastError();
-}
-
-/* NCCL wants memory deregistered, the communicator ended, and then the memory freed. */
-static void end(void *arguments)
-{
-	struct ddp_device *device = *(struct ddp_device **)arguments;
-
-	(void)cudaSetDevice(device->index);
-	ddp_nccl_memory_deregister(device);
-	if (device->comm) {
-		(void)ncclCommFinalize(device->comm);
-		(void)ncclCommDestroy(device->comm);
-	}
-	ddp_nccl_memory_free(device);
-	release(device);
-}
-
-static bool end_bounded(struct ddp_device *device)
-{
-	struct ddp_watch watch = ddp_watch_start(CLOSE_SECONDS, NULL, NULL);
-	struct ddp_bounded *bounded;
-
-	if (ddp_bounded_start(&bounded, end, &device, sizeof(device), NULL) < 0)
-		return false;
-	(void)ddp_bounded_wait(bounded, &watch, NULL);
-	return ddp_bounded_leave(bounded);
 }
 
 /* After a failure nothing of CUDA is freed: it could wait for a kernel that does not end. */
@@ -432,7 +323,7 @@ static void close_device(struct ddp_device *device)
 		return;
 	back = ddp_nccl_watch_stop(device);
 	if (!ddp_nccl_health(device, NULL))
-		back = end_bounded(device) && back;
+		back = ddp_bounded_try(end, &device, sizeof(device), CLOSE_SECONDS) && back;
 	else
 		back = drop(device) && back;
 	if (!back) {
@@ -445,51 +336,55 @@ static void close_device(struct ddp_device *device)
 	free(device);
 }
 
-/* --- Opening it ----------------------------------------------------------------------- */
+/* --- Opening it ------------------------------------------------------------------------- */
 
-enum { OLDEST = 21800, PAGE = 4096 };
-
-static int check_nccl(int *version, struct ddp_error *error)
+/* As NCCL does it: NCCL_HOSTID, which tests set, stands for name and boot id. */
+static void identify_host(struct ddp_device_card *card)
 {
-	if (ncclGetVersion(version) != ncclSuccess)
-		*version = 0;
-	if (*version >= OLDEST)
-		return 0;
-	return ddp_error_set(
-		error, DDP_ERR_UNSUPPORTED,
-		"engine nccl: libnccl.so.2 is version %d.%d.%d, 2.18 or newer is needed",
-		*version / 10000, *version / 100 % 100, *version % 100);
+	const char *id = getenv("NCCL_HOSTID");
+	char boot[64] = "";
+	FILE *file;
+
+	if (gethostname(card->host, sizeof(card->host) - 1) < 0)
+		snprintf(card->host, sizeof(card->host), "(no name)");
+	file = id ? NULL : fopen(BOOT_ID, "re");
+	if (file) {
+		if (!fgets(boot, sizeof(boot), file))
+			boot[0] = '\0';
+		fclose(file);
+	}
+	/* Without a boot id only the name tells one host from another. */
+	if (!id)
+		id = *boot ? boot : card->host;
+	card->boot = ddp_hash(DDP_HASH_INIT, id, strlen(id));
 }
 
-/* The stream, the events and the word: everything that needs no peer. */
+/* Everything that needs no peer. */
 static int take(struct ddp_device *device, struct ddp_error *error)
 {
-	int least = 0, greatest = 0, status;
+	struct cudaDeviceProp properties = {.name = ""};
+	int least = 0, greatest = 0;
 
-	status = ddp_nccl_cuda(device, cudaDeviceGetStreamPriorityRange(&least, &greatest), error,
-			       "taking the device");
-	if (!status)
-		status = ddp_nccl_cuda(device,
-				       cudaStreamCreateWithPriority(
-					       &device->stream, cudaStreamNonBlocking, greatest),
-				       error, "creating a stream");
-	if (!status)
-		status = ddp_nccl_cuda(
-			device, cudaEventCreateWithFlags(&device->waited, cudaEventDisableTiming),
-			error, "creating an event");
-	for (int i = 0; i < DDP_NCCL_EVENTS && !status; i++)
-		status = ddp_nccl_cuda(device,
-				       cudaEventCreateWithFlags(&device->work[i].event,
-								cudaEventDisableTiming),
-				       error, "creating an event");
-	if (!status)
-		status = ddp_nccl_cuda(device, cudaMalloc((void **)&device->word, sizeof(int32_t)),
-				       error, "allocating a word");
-	if (!status)
-		status = ddp_nccl_cuda(
-			device, cudaHostAlloc((void **)&device->page, PAGE, cudaHostAllocPortable),
-			error, "allocating a page of pinned memory");
-	return status;
+	identify_host(&device->card);
+	TRY(device, cudaGetDeviceProperties(&properties, device->index), error,
+	    "asking for its properties");
+	snprintf(device->name, sizeof(device->name), "%s", properties.name);
+	ddp_card_uuid(device->card.uuid, sizeof(device->card.uuid), device->index, &properties);
+	TRY(device, cudaDeviceGetStreamPriorityRange(&least, &greatest), error,
+	    "taking the device");
+	TRY(device, cudaStreamCreateWithPriority(&device->stream, cudaStreamNonBlocking, greatest),
+	    error, "creating a stream");
+	TRY(device, cudaEventCreateWithFlags(&device->waited, cudaEventDisableTiming), error,
+	    "creating an event");
+	for (int i = 0; i < DDP_NCCL_EVENTS; i++)
+		TRY(device,
+		    cudaEventCreateWithFlags(&device->work[i].event, cudaEventDisableTiming), error,
+		    "creating an event");
+	TRY(device, cudaMalloc((void **)&device->word, sizeof(int32_t)), error,
+	    "allocating a word");
+	TRY(device, cudaHostAlloc((void **)&device->page, PAGE, cudaHostAllocPortable), error,
+	    "allocating a page of pinned memory");
+	return 0;
 }
 
 static int open_device(struct ddp_device **device, int rank, int size, int index, double share,
@@ -502,10 +397,15 @@ static int open_device(struct ddp_device **device, int rank, int size, int index
 	*device = NULL;
 	snprintf(who, sizeof(who), "rank %d", rank);
 	status = ddp_card_check("nccl", who, index, error);
-	if (!status)
-		status = check_nccl(&version, error);
 	if (status)
 		return status;
+	if (ncclGetVersion(&version) != ncclSuccess)
+		version = 0;
+	if (version < OLDEST)
+		return ddp_error_set(
+			error, DDP_ERR_UNSUPPORTED,
+			"engine nccl: libnccl.so.2 is version %d.%d.%d, 2.18 or newer is needed",
+			version / 10000, version / 100 % 100, version % 100);
 	new = calloc(1, sizeof(*new));
 	if (!new)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the engine nccl");
@@ -516,12 +416,12 @@ static int open_device(struct ddp_device **device, int rank, int size, int index
 	new->share = share;
 	new->log = log;
 	new->version = version;
+	new->card.rank = rank;
+	new->card.version = version;
 	pthread_mutex_init(&new->lock, NULL);
-	was = ddp_card_enter(new->index);
-	status = identify(new, error);
-	if (!status)
-		status = take(new, error);
-	ddp_card_leave(new->index, was);
+	was = ddp_card_enter(index);
+	status = take(new, error);
+	ddp_card_leave(index, was);
 	if (status) {
 		close_device(new);
 		return status;

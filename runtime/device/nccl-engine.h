@@ -42,10 +42,7 @@
 #pragma weak ncclCommWindowDeregister
 #endif
 
-enum {
-	DDP_NCCL_EVENTS = 64, /* collectives that are followed at a time */
-	DDP_NCCL_TEXT = 512,
-};
+enum { DDP_NCCL_EVENTS = 64 }; /* collectives that are followed at a time */
 
 /* A collective that was enqueued and is not known to have ended. */
 struct ddp_nccl_work {
@@ -105,11 +102,15 @@ struct ddp_device {
 
 /* What CUDA says, as ddp_card_error(). */
 #define ddp_nccl_cuda(device, ...) ddp_card_error((device)->who, __VA_ARGS__)
+#define TRY(device, ...) DDP_CARD_TRY((device)->who, __VA_ARGS__)
 
 /* --- nccl-engine.c ----------------------------------------------------------------------- */
 
-/* Begin ncclCommAbort in a thread and take the communicator away. Does not wait. */
-void ddp_nccl_give_up(struct ddp_device *device);
+/*
+ * Take the communicator away, if it is there, and begin ncclCommAbort in a thread. Does not wait.
+ * Returns false where there is no thread to be had.
+ */
+bool ddp_nccl_give_up(struct ddp_device *device);
 
 /* --- nccl-work.c ------------------------------------------------------------------------- */
 

@@ -59,14 +59,14 @@ static int obtain(const struct ddp_device *device, struct ddp_nccl_memory *memor
 }
 
 /* In the order of whoever goes on, on any stream. */
-static int clear(const struct ddp_device *device, const struct ddp_nccl_memory *memory,
-		 struct ddp_error *error)
+static void clear(const struct ddp_device *device, const struct ddp_nccl_memory *memory,
+		  struct ddp_error *error)
 {
 	cudaError_t result = cudaMemsetAsync(memory->base, 0, memory->bytes, device->stream);
 
 	if (result == cudaSuccess)
 		result = cudaStreamSynchronize(device->stream);
-	return ddp_nccl_cuda(device, result, error, "clearing %zu bytes", memory->bytes);
+	ddp_nccl_cuda(device, result, error, "clearing %zu bytes", memory->bytes);
 }
 
 static int give_back(const struct ddp_device *device, struct ddp_nccl_memory *memory,
@@ -131,6 +131,7 @@ static ncclResult_t withdraw(ncclComm_t comm, struct ddp_nccl_memory *memory)
 /* --- In a thread, as each of these can wait for another rank ------------------------------- */
 
 enum step { ENROLL, WITHDRAW, FREE };
+static const char *const doing[] = {"registering", "deregistering", "deregistering"};
 
 struct task {
 	const struct ddp_device *device;
@@ -150,46 +151,32 @@ static void run(void *arguments)
 		result = enroll(task->device, task->comm, &task->memory);
 	else
 		result = withdraw(task->comm, &task->memory);
-	ddp_nccl_result(task->device, result, &task->error, "%s %zu bytes",
-			task->step == ENROLL ? "registering" : "deregistering", task->memory.bytes);
+	ddp_nccl_result(task->device, result, &task->error, "%s %zu bytes", doing[task->step],
+			task->memory.bytes);
 	if (task->step == FREE && !task->error.status)
 		(void)give_back(task->device, &task->memory, &task->error);
 }
 
-/* Why the wait for it ended, which is the end of the engine: nothing else is to be asked of it. */
-static int lose(struct ddp_device *device, int status, const struct task *task,
-		const struct ddp_watch *watch, struct ddp_error *error)
-{
-	if (status == DDP_ERR_TIMEOUT && !error->text[0])
-		ddp_error_set(error, status,
-			      "rank %d, device %d: NCCL did not end %s %zu bytes in %g s",
-			      device->rank, device->index,
-			      task->step == ENROLL ? "registering" : "deregistering",
-			      task->memory.bytes, watch->limit);
-	error->status = status;
-	ddp_nccl_fail(device, error);
-	return status;
-}
-
-/* Returns 0 with what NCCL said in [failed], or why the wait for it ended in [error]. */
+/*
+ * Returns 0 with what NCCL said in [failed]; or why the wait for it ended in [error], which is the end of the
+ * engine: nothing else is to be asked of it.
+ */
 static int run_bounded(struct ddp_device *device, enum step step, struct ddp_nccl_memory *memory,
 		       const struct ddp_watch *watch, struct ddp_error *failed,
 		       struct ddp_error *error)
 {
 	struct task task = {
 		.device = device, .comm = device->comm, .memory = *memory, .step = step};
-	struct ddp_bounded *bounded;
-	int status;
+	int status = ddp_bounded_call(&device->stuck, run, &task, sizeof(task), watch, error);
 
-	status = ddp_bounded_start(&bounded, run, &task, sizeof(task), error);
-	if (!status)
-		status = ddp_bounded_wait(bounded, watch, error);
+	if (status == DDP_ERR_TIMEOUT && !error->text[0])
+		ddp_error_set(error, status, "%s: NCCL did not end %s %zu bytes in %g s",
+			      device->who, doing[step], memory->bytes, watch->limit);
 	if (status) {
-		device->stuck = bounded;
-		return lose(device, status, &task, watch, error);
+		error->status = status;
+		ddp_nccl_fail(device, error);
+		return status;
 	}
-	task = *(struct task *)ddp_bounded_arguments(bounded);
-	ddp_bounded_leave(bounded);
 	*memory = task.memory;
 	*failed = task.error;
 	return 0;
@@ -210,21 +197,19 @@ static int agree(struct ddp_device *device, bool mine, bool *all, const struct d
 	if (device->size == 1)
 		return 0;
 	*device->page = mine;
-	status = ddp_nccl_cuda(device,
-			       cudaMemcpyAsync(device->word, device->page, sizeof(*device->word),
-					       cudaMemcpyHostToDevice, device->stream),
-			       error, "copying a word");
-	if (!status)
-		status = ddp_nccl_all_reduce(device, device->word, device->word, 1, DDP_I32,
-					     DDP_MIN, NULL, error);
-	if (!status)
-		status = ddp_nccl_cuda(device,
-				       cudaMemcpyAsync(device->page, device->word,
-						       sizeof(*device->word),
-						       cudaMemcpyDeviceToHost, device->stream),
-				       error, "copying a word");
-	if (!status)
-		status = ddp_nccl_wait(device, NULL, watch, error);
+	TRY(device,
+	    cudaMemcpyAsync(device->word, device->page, sizeof(*device->word),
+			    cudaMemcpyHostToDevice, device->stream),
+	    error, "copying a word");
+	status = ddp_nccl_all_reduce(device, device->word, device->word, 1, DDP_I32, DDP_MIN, NULL,
+				     error);
+	if (status)
+		return status;
+	TRY(device,
+	    cudaMemcpyAsync(device->page, device->word, sizeof(*device->word),
+			    cudaMemcpyDeviceToHost, device->stream),
+	    error, "copying a word");
+	status = ddp_nccl_wait(device, NULL, watch, error);
 	if (!status)
 		*all = *device->page != 0;
 	return status;
@@ -257,11 +242,10 @@ static int obtain_all(struct ddp_device *device, struct ddp_nccl_memory *memory,
 	int was = ddp_card_enter(device->index), status;
 	bool all;
 
-	failed.status = obtain(device, memory, &failed);
-	if (failed.status)
+	if (obtain(device, memory, &failed))
 		memory->base = NULL;
 	else
-		failed.status = clear(device, memory, &failed);
+		clear(device, memory, &failed);
 	status = agree(device, failed.status == 0, &all, watch, error);
 	if (!status && !all) {
 		(void)give_back(device, memory, NULL);
@@ -269,9 +253,9 @@ static int obtain_all(struct ddp_device *device, struct ddp_nccl_memory *memory,
 			status = ddp_error_set(error, DDP_ERR_MEMORY, "%s", failed.text);
 		else
 			status = ddp_error_set(error, DDP_ERR_MEMORY,
-					       "rank %d, device %d: another rank could not "
+					       "%s: another rank could not "
 					       "allocate its %zu bytes",
-					       device->rank, device->index, memory->bytes);
+					       device->who, memory->bytes);
 	}
 	ddp_card_leave(device->index, was);
 	return status;
@@ -292,8 +276,7 @@ int ddp_nccl_alloc(struct ddp_device *device, size_t bytes, void **memory,
 		return status;
 	if (!device->comm)
 		return ddp_error_set(error, DDP_ERR_STATE,
-				     "rank %d, device %d: device memory comes after connecting",
-				     device->rank, device->index);
+				     "%s: device memory comes after connecting", device->who);
 	new = calloc(1, sizeof(*new));
 	if (!new)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory to note device memory");
@@ -327,9 +310,8 @@ int ddp_nccl_free(struct ddp_device *device, void *memory, struct ddp_error *err
 		;
 	found = *link;
 	if (!found)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "rank %d, device %d: %p is no memory of the engine",
-				     device->rank, device->index, memory);
+		return ddp_error_set(error, DDP_ERR_ARGUMENT, "%s: %p is no memory of the engine",
+				     device->who, memory);
 	status = ddp_nccl_health(device, error);
 	if (status)
 		return status;

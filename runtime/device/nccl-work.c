@@ -23,7 +23,7 @@ static int status_of(ncclResult_t result)
 int ddp_nccl_result(const struct ddp_device *device, ncclResult_t result, struct ddp_error *error,
 		    const char *format, ...)
 {
-	char what[DDP_NCCL_TEXT];
+	char what[512];
 	va_list arguments;
 	const char *last;
 
@@ -160,8 +160,8 @@ static int enter(struct ddp_device *device, const struct ddp_nccl_work *work, nc
 	pthread_mutex_unlock(&device->lock);
 	if (*comm)
 		return 0;
-	return ddp_error_set(error, DDP_ERR_STATE, "rank %d, device %d: %s without a communicator",
-			     device->rank, device->index, work->name);
+	return ddp_error_set(error, DDP_ERR_STATE, "%s: %s without a communicator", device->who,
+			     work->name);
 }
 
 /*
@@ -224,8 +224,7 @@ static int finish(struct ddp_device *device, cudaStream_t stream, ncclResult_t r
 
 static int refuse(const struct ddp_device *device, const char *what, struct ddp_error *error)
 {
-	return ddp_error_set(error, DDP_ERR_ARGUMENT, "rank %d, device %d: %s", device->rank,
-			     device->index, what);
+	return ddp_error_set(error, DDP_ERR_ARGUMENT, "%s: %s", device->who, what);
 }
 
 int ddp_nccl_all_reduce(struct ddp_device *device, const void *send, void *recv, size_t count,
@@ -296,16 +295,15 @@ static int say_late(struct ddp_device *device, int status, const struct ddp_watc
 		return status;
 	if (!find_oldest(device, &oldest))
 		return ddp_error_set(error, status,
-				     "rank %d, device %d: the stream did not end in %g s, and no "
+				     "%s: the stream did not end in %g s, and no "
 				     "collective is under way in it",
-				     device->rank, device->index, watch->limit);
+				     device->who, watch->limit);
 	return ddp_error_set(
 		error, status,
-		"rank %d, device %d: %s %llu of %zu %s among %d ranks is under way for "
+		"%s: %s %llu of %zu %s among %d ranks is under way for "
 		"%.1f s (limit %g s): a rank did not enter it; NCCL does not tell which",
-		device->rank, device->index, oldest.name, (unsigned long long)oldest.sequence,
-		oldest.count, oldest.unit, device->size, (double)(ddp_now() - oldest.since) * 1e-9,
-		watch->limit);
+		device->who, oldest.name, (unsigned long long)oldest.sequence, oldest.count,
+		oldest.unit, device->size, (double)(ddp_now() - oldest.since) * 1e-9, watch->limit);
 }
 
 /* Poll [event], ever more slowly. */
@@ -350,9 +348,8 @@ int ddp_nccl_wait(struct ddp_device *device, void *stream, const struct ddp_watc
 		status = ddp_nccl_cuda(device, cudaStreamIsCapturing(queue, &capture), &story,
 				       "looking at the stream");
 	if (!status && capture != cudaStreamCaptureStatusNone)
-		return ddp_error_set(error, DDP_ERR_STATE,
-				     "rank %d, device %d: wait() in the middle of a capture",
-				     device->rank, device->index);
+		return ddp_error_set(error, DDP_ERR_STATE, "%s: wait() in the middle of a capture",
+				     device->who);
 	if (!status)
 		status = ddp_nccl_cuda(device, cudaEventRecord(device->waited, queue), &story,
 				       "recording an event");
@@ -466,12 +463,12 @@ static void look_at_call(struct ddp_device *device)
 	if (seconds < device->limit)
 		return;
 	ddp_error_set(&story, DDP_ERR_TIMEOUT,
-		      "rank %d, device %d: %s %llu of %zu %s among %d ranks could not be enqueued "
+		      "%s: %s %llu of %zu %s among %d ranks could not be enqueued "
 		      "in %.1f s (limit %g s): NCCL waits for a rank that did not enter it",
-		      device->rank, device->index, work.name, (unsigned long long)work.sequence,
-		      work.count, work.unit, device->size, seconds, device->limit);
+		      device->who, work.name, (unsigned long long)work.sequence, work.count,
+		      work.unit, device->size, seconds, device->limit);
 	ddp_nccl_fail(device, &story);
-	ddp_nccl_give_up(device);
+	(void)ddp_nccl_give_up(device);
 }
 
 /* A capture of another thread must not notice: cudaEventQuery() would break it. */

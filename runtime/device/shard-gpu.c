@@ -309,18 +309,11 @@ static void synchronise(void *arguments)
 /* Whether nothing is under way on the GPU that is this process's. One that has failed is at rest too. */
 static bool rests(struct ddp_shard_gpu *gpu)
 {
-	struct ddp_watch watch = ddp_watch_start(REST_SECONDS, NULL, NULL);
-	struct ddp_bounded *bounded;
-
 	if ((gpu->stream && query(gpu->stream) == cudaErrorNotReady) ||
 	    (gpu->setup && query(gpu->setup) == cudaErrorNotReady))
 		return false;
-	if (!gpu->stream)
-		return true;
-	if (ddp_bounded_start(&bounded, synchronise, &gpu->index, sizeof(gpu->index), NULL) < 0)
-		return false;
-	(void)ddp_bounded_wait(bounded, &watch, NULL);
-	return ddp_bounded_leave(bounded);
+	return !gpu->stream ||
+	       ddp_bounded_try(synchronise, &gpu->index, sizeof(gpu->index), REST_SECONDS);
 }
 
 static void give_back(struct ddp_shard_gpu *gpu)
@@ -359,39 +352,25 @@ static int look(struct ddp_shard_gpu *gpu, struct ddp_error *error)
 {
 	struct cudaDeviceProp properties;
 	size_t available = 0, total = 0;
-	int status;
+	int least = 0, greatest = 0;
 
-	status = ddp_card_error(gpu->who, cudaGetDeviceProperties(&properties, gpu->index), error,
-				"asking for its properties");
-	if (status)
-		return status;
+	DDP_CARD_TRY(gpu->who, cudaGetDeviceProperties(&properties, gpu->index), error,
+		     "asking for its properties");
 	snprintf(gpu->name, sizeof(gpu->name), "%.*s", (int)sizeof(gpu->name) - 1, properties.name);
 	snprintf(gpu->who, sizeof(gpu->who), "shared GPU %d (%s)", gpu->index, gpu->name);
 	gpu->processors = properties.multiProcessorCount;
 	ddp_card_uuid(gpu->uuid, sizeof(gpu->uuid), gpu->index, &properties);
-	status = ddp_card_error(gpu->who, cudaMemGetInfo(&available, &total), error,
-				"asking for its memory");
+	DDP_CARD_TRY(gpu->who, cudaMemGetInfo(&available, &total), error, "asking for its memory");
 	gpu->limit =
 		gpu->share > 0 && gpu->share < 1 ? (size_t)(gpu->share * (double)total) : total;
-	return status;
-}
-
-static int make_streams(struct ddp_shard_gpu *gpu, struct ddp_error *error)
-{
-	int least = 0, greatest = 0, status;
-
-	status = ddp_card_error(gpu->who, cudaDeviceGetStreamPriorityRange(&least, &greatest),
-				error, "asking for priorities");
-	if (!status)
-		status = ddp_card_error(
-			gpu->who,
-			cudaStreamCreateWithPriority(&gpu->stream, cudaStreamNonBlocking, greatest),
-			error, "creating a stream");
-	if (!status)
-		status = ddp_card_error(
-			gpu->who, cudaStreamCreateWithFlags(&gpu->setup, cudaStreamNonBlocking),
-			error, "creating a stream");
-	return status;
+	DDP_CARD_TRY(gpu->who, cudaDeviceGetStreamPriorityRange(&least, &greatest), error,
+		     "asking for priorities");
+	DDP_CARD_TRY(gpu->who,
+		     cudaStreamCreateWithPriority(&gpu->stream, cudaStreamNonBlocking, greatest),
+		     error, "creating a stream");
+	DDP_CARD_TRY(gpu->who, cudaStreamCreateWithFlags(&gpu->setup, cudaStreamNonBlocking), error,
+		     "creating a stream");
+	return 0;
 }
 
 static int take(struct ddp_shard_gpu *gpu, struct ddp_error *error)
@@ -399,8 +378,6 @@ static int take(struct ddp_shard_gpu *gpu, struct ddp_error *error)
 	int was = ddp_card_enter(gpu->index), status;
 
 	status = look(gpu, error);
-	if (!status)
-		status = make_streams(gpu, error);
 	if (!status)
 		status = try_words(gpu, error);
 	if (!status)

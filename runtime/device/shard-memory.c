@@ -319,14 +319,11 @@ static cudaError_t import_plain(const unsigned char handle[DDP_SHARD_HANDLE], vo
 
 static int clear(struct ddp_shard_gpu *gpu, void *memory, size_t bytes, struct ddp_error *error)
 {
-	int status;
+	cudaError_t result = cudaMemsetAsync(memory, 0, bytes, gpu->setup);
 
-	status = ddp_card_error(gpu->who, cudaMemsetAsync(memory, 0, bytes, gpu->setup), error,
-				"clearing %zu bytes", bytes);
-	if (!status)
-		status = ddp_card_error(gpu->who, cudaStreamSynchronize(gpu->setup), error,
-					"clearing %zu bytes", bytes);
-	return status;
+	if (result == cudaSuccess)
+		result = cudaStreamSynchronize(gpu->setup);
+	return ddp_card_error(gpu->who, result, error, "clearing %zu bytes", bytes);
 }
 
 static int make(struct ddp_shard_gpu *gpu, size_t bytes, struct ddp_shard_memory *memory,

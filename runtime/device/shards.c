@@ -281,23 +281,6 @@ static bool leads(const struct ddp_device *device)
 
 /* --- Forming it: steps that all ranks agree on ---------------------------------------- */
 
-static int take_places(struct ddp_device *device, const struct ddp_device_card *cards)
-{
-	const struct ddp_identity *identity = &device->ddp->identity;
-	const struct ddp_place *place;
-	int status =
-		ddp_sharing_create(&device->sharing, cards, identity->size, &device->ddp->error);
-
-	if (status < 0)
-		return status;
-	place = &device->sharing->places[identity->rank];
-	device->shard = place->group;
-	device->member = place->member;
-	device->members = ddp_sharing_members(device->sharing, place->group);
-	device->ranks = &device->sharing->ranks[device->sharing->first[place->group]];
-	return 0;
-}
-
 static int take_gpu(struct ddp_device *device)
 {
 	struct ddp *ddp = device->ddp;
@@ -419,34 +402,43 @@ static int take_staging(struct ddp_device *device)
 	return status;
 }
 
-static int form(struct ddp_device *device, const struct ddp_device_card *cards)
+static int form(struct ddp_device *device)
 {
 	static int (*const steps[])(
 		struct ddp_device *) = {take_gpu,  make_page,	 listen_to_others, learn_name,
 					open_wide, connect_wide, take_staging};
-	int status = ddp_devices_agree(device->ddp, take_places(device, cards));
+	int status = 0;
 
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && status == 0; i++)
 		status = agree_late(device->ddp, steps[i](device));
 	return status;
 }
 
-int ddp_shards_join(struct ddp *ddp, const struct ddp_device_card *cards)
+int ddp_shards_join(struct ddp *ddp, struct ddp_sharing *sharing)
 {
+	struct ddp_place place = sharing->places[ddp->identity.rank];
 	struct ddp_device *device = calloc(1, sizeof(*device));
 	int status = 0;
 
 	/* What it was opened for is its card; where it goes on it does so as a GPU, not as a rank. */
 	ddp->leave_device(ddp);
 	if (device) {
-		device->ddp = ddp;
-		device->between = ddp->device_engine;
+		*device = (struct ddp_device){
+			.ddp = ddp,
+			.between = ddp->device_engine,
+			.sharing = sharing,
+			.shard = place.group,
+			.member = place.member,
+			.members = ddp_sharing_members(sharing, place.group),
+			.ranks = &sharing->ranks[sharing->first[place.group]],
+		};
 	} else {
+		ddp_sharing_destroy(sharing);
 		status = ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for a shared GPU");
 	}
 	status = ddp_devices_agree(ddp, status);
 	if (status == 0)
-		status = form(device, cards);
+		status = form(device);
 	if (status < 0) {
 		struct ddp_error story = ddp->error;
 

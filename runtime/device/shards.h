@@ -114,11 +114,11 @@ int ddp_devices_agree(struct ddp *ddp, int status);
 extern const struct ddp_device_engine ddp_shards_engine;
 
 /*
- * Form it, after ddp->device was opened and all ranks' [cards] were found to go together. Collective.
- * ddp->device is closed, and where all is well replaced.
+ * Form it, after ddp->device was opened. Collective. ddp->device is closed, and where all is well replaced; [sharing]
+ * is the engine's from here on.
  * Returns 0 or a DDP_ERR_x, the same on all ranks.
  */
-int ddp_shards_join(struct ddp *ddp, const struct ddp_device_card *cards);
+int ddp_shards_join(struct ddp *ddp, struct ddp_sharing *sharing);
 
 /* The memory that [bytes] at [pointer] lie in, with [at]; NULL: in none. */
 struct ddp_shards_memory *ddp_shards_find(const struct ddp_device *device, const void *pointer,

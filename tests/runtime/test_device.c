@@ -91,17 +91,31 @@ static const struct {
 	 {"2.18.0"}},
 };
 
+static int check(const struct ddp_device_card *cards, const int32_t *groups, int count,
+		 struct ddp_error *error)
+{
+	struct ddp_place places[DDP_SHARD_MEMBERS + 1];
+	struct ddp_sharing *sharing;
+	int status;
+
+	for (int rank = 0; groups && rank < count; rank++)
+		places[rank].group = groups[rank];
+	status = ddp_sharing_create(&sharing, cards, groups ? places : NULL, count, error);
+	ck_assert_int_eq(sharing == NULL, status < 0);
+	ddp_sharing_destroy(sharing);
+	return status;
+}
+
 START_TEST(test_preflight)
 {
 	struct ddp_error error = {0, ""};
-	int status = ddp_device_preflight(preflights[_i].cards, preflights[_i].groups,
-					  preflights[_i].count, &error);
+	int status =
+		check(preflights[_i].cards, preflights[_i].groups, preflights[_i].count, &error);
 
 	unit_number(preflights[_i].name, "status", status, preflights[_i].status);
 	unit_pieces(preflights[_i].name, error.text, preflights[_i].pieces);
 	unit_number(preflights[_i].name, "status without a text",
-		    ddp_device_preflight(preflights[_i].cards, preflights[_i].groups,
-					 preflights[_i].count, NULL),
+		    check(preflights[_i].cards, preflights[_i].groups, preflights[_i].count, NULL),
 		    preflights[_i].status);
 }
 END_TEST
@@ -113,7 +127,7 @@ START_TEST(test_preflight_of_endless_texts)
 	struct ddp_error error = {0, ""};
 
 	memset(cards, 'x', sizeof(cards));
-	ck_assert_int_eq(ddp_device_preflight(cards, groups, 2, &error), DDP_ERR_MISMATCH);
+	ck_assert_int_eq(check(cards, groups, 2, &error), DDP_ERR_MISMATCH);
 	ck_assert_uint_lt(strlen(error.text), sizeof(error.text));
 }
 END_TEST
@@ -125,10 +139,69 @@ START_TEST(test_preflight_of_many)
 
 	for (int rank = 0; rank <= DDP_SHARD_MEMBERS; rank++)
 		cards[rank] = (struct ddp_device_card){rank, 22809, UUID, "n1", 1};
-	ck_assert_int_eq(ddp_device_preflight(cards, NULL, DDP_SHARD_MEMBERS, &error), 0);
-	ck_assert_int_eq(ddp_device_preflight(cards, NULL, DDP_SHARD_MEMBERS + 1, &error),
-			 DDP_ERR_MISMATCH);
+	ck_assert_int_eq(check(cards, NULL, DDP_SHARD_MEMBERS, &error), 0);
+	ck_assert_int_eq(check(cards, NULL, DDP_SHARD_MEMBERS + 1, &error), DDP_ERR_MISMATCH);
 	unit_pieces("many", error.text, (const char *const[]){"64", "from 0 to 64", UUID, NULL});
+}
+END_TEST
+
+/* --- Which ranks are on one device, from what they tell of it ------------------------------ */
+
+/* Letters are devices, of one host; a capital is the same device as another kernel has it. */
+static const struct {
+	const char *devices;
+	bool shared;
+	int shards;
+	const char *places; /* shard and member of each rank */
+} shared[] = {
+	{"a", false, 1, "00"},
+	{"ab", false, 2, "0010"},
+	{"aa", true, 1, "0001"},
+	{"aaaaaaaa", true, 1, "0001020304050607"},
+	{"aabb", true, 2, "00011011"},
+	{"abab", true, 2, "00100111"},
+	{"abbccc", true, 3, "001011202122"},
+	{"baab", true, 2, "00101101"},
+	{"aA", false, 2, "0010"},
+	{"aAaA", true, 2, "00100111"},
+	{"abcdefgha", true, 8, "001020304050607001"},
+};
+
+static void write_cards(const char *devices, struct ddp_device_card *cards)
+{
+	for (int rank = 0; devices[rank]; rank++) {
+		bool other = devices[rank] < 'a';
+
+		cards[rank] = (struct ddp_device_card){.rank = rank, .boot = other ? 2 : 1};
+		snprintf(cards[rank].uuid, sizeof(cards[rank].uuid), "GPU-%c",
+			 other ? devices[rank] + 'a' - 'A' : devices[rank]);
+	}
+}
+
+START_TEST(test_places)
+{
+	struct ddp_device_card cards[16];
+	struct ddp_sharing *sharing;
+	const char *row = shared[_i].devices;
+	int size = (int)strlen(row);
+
+	write_cards(row, cards);
+	ck_assert_int_eq(ddp_sharing_create(&sharing, cards, NULL, size, NULL), 0);
+	unit_number(row, "shared", sharing->shared, shared[_i].shared);
+	unit_number(row, "shards", sharing->shards, shared[_i].shards);
+	for (int rank = 0; rank < size; rank++) {
+		const struct ddp_place *place = &sharing->places[rank];
+
+		unit_number(row, "shard", place->group, shared[_i].places[2 * rank] - '0');
+		unit_number(row, "member", place->member, shared[_i].places[2 * rank + 1] - '0');
+		unit_number(row, "rank", ddp_sharing_rank(sharing, place->group, place->member),
+			    rank);
+		ck_assert_int_lt(place->member, ddp_sharing_members(sharing, place->group));
+	}
+	unit_number(row, "all", sharing->first[sharing->shards], size);
+	unit_number(row, "leader", ddp_sharing_rank(sharing, 0, 0), 0);
+	ddp_sharing_destroy(sharing);
+	ddp_sharing_destroy(NULL);
 }
 END_TEST
 
@@ -956,6 +1029,7 @@ static void fill(TCase *tcase)
 	UNIT_ROWS(tcase, test_preflight, preflights);
 	tcase_add_test(tcase, test_preflight_of_endless_texts);
 	tcase_add_test(tcase, test_preflight_of_many);
+	UNIT_ROWS(tcase, test_places, shared);
 #ifdef HAVE_NCCL
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	UNIT_ROWS(tcase, test_open_refuses, refusals);
