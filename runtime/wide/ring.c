@@ -3,15 +3,244 @@
 
 #include <string.h>
 
-#include "pipe.h"
+#include "exchange.h"
+
+/* Pieces on their way at a time, in each direction. */
+enum { WINDOW = 4 };
 
 /* Up to here latency counts and data goes as a whole; beyond it goes in pieces of CHUNK. */
 #define SMALL (64u << 10)
 #define CHUNK (256u << 10)
 
-_Static_assert(DDP_COLUMN_SCRATCH_FULL == DDP_PIPE_WINDOW * CHUNK, "scratch of a full window");
+_Static_assert(DDP_COLUMN_SCRATCH_FULL == WINDOW * CHUNK, "scratch of a full window");
 
-/* --- All-reduce ------------------------------------------------------------------------- */
+/* --- A pipe: large data on its way through a column, piece by piece ------------------- */
+
+/*
+ * A member takes parts from one neighbour and passes parts to the other. A vector is cut into
+ * parts, parts into pieces; a piece is passed on as soon as it is here, while the next ones
+ * are on their way. Rings and chains differ in which parts go where, and that is all that this
+ * file has to be told.
+ */
+
+/* Part p of [count] is from offsets[p] to offsets[p+1]; or, offsets NULL, all of one length. */
+struct parts {
+	int count;
+	const size_t *offsets;
+	size_t length, total;
+};
+
+/* Walks through [left] parts downwards from [part], piece by piece. */
+struct walk {
+	int part, left;
+	int step; /* how many parts were behind this one */
+	size_t at, end;
+};
+
+struct piece {
+	struct ddp_message message;
+	size_t at, bytes;
+};
+
+struct pipe {
+	/* Set by the caller. */
+	struct ddp_exchange *exchange;
+	struct parts parts;
+	char *data;
+	size_t chunk;	     /* of a piece, at most */
+	int from, to;	     /* members */
+	int own;	     /* this many of the parts that go out are here at the start */
+	int combine;	     /* this many of the parts that come in are combined with ours */
+	ddp_kernel *kernel;  /* how */
+	size_t element;	     /* bytes */
+	char *scratch;	     /* WINDOW chunks, if [combine] */
+	struct walk in, out; /* begun with ddp_pipe_walk() */
+
+	struct piece in_window[WINDOW], out_window[WINDOW];
+	uint64_t in_begun, in_done, out_begun, out_done;
+	uint64_t out_own;   /* pieces that went out without having come in */
+	uint64_t in_placed; /* pieces begun that come to where they stay */
+};
+
+/* --- Which piece is next -------------------------------------------------------------- */
+
+static size_t part_begin(const struct parts *parts, int part)
+{
+	size_t begin;
+
+	if (parts->offsets)
+		return parts->offsets[part];
+	begin = (size_t)part * parts->length;
+	return begin < parts->total ? begin : parts->total;
+}
+
+/* [walk] is to go through [steps] parts of the ring of [count], downwards from [part]. */
+static void begin_walk(struct walk *walk, int part, int steps, int count)
+{
+	/* One before the first, with nothing left of it. */
+	*walk = (struct walk){.part = (part + 1) % count, .left = steps, .step = -1};
+}
+
+/* Whether there is a further piece; walk->step is then the number of its part. */
+static bool walk_more(const struct parts *parts, struct walk *walk)
+{
+	while (walk->at == walk->end) {
+		if (walk->left == 0)
+			return false;
+		walk->left--;
+		walk->step++;
+		walk->part = walk->part ? walk->part - 1 : parts->count - 1;
+		walk->at = part_begin(parts, walk->part);
+		walk->end = part_begin(parts, walk->part + 1);
+	}
+	return true;
+}
+
+static void walk_take(struct walk *walk, size_t chunk, struct piece *piece)
+{
+	piece->at = walk->at;
+	piece->bytes = walk->end - walk->at < chunk ? walk->end - walk->at : chunk;
+	walk->at += piece->bytes;
+}
+
+/* --- Begin ---------------------------------------------------------------------------- */
+
+static char *scratch_of(const struct pipe *pipe, uint64_t number)
+{
+	return pipe->scratch + (number % WINDOW) * pipe->chunk;
+}
+
+/*
+ * The next piece to come goes to scratch, or to its place. In the latter case our own version
+ * of it, which was sent before, must have left: the k-th piece that is placed is the k-th one
+ * that was sent.
+ */
+static int begin_receive(struct pipe *pipe)
+{
+	struct piece *piece = &pipe->in_window[pipe->in_begun % WINDOW];
+	bool combine;
+	int status;
+
+	if (pipe->in_begun - pipe->in_done == WINDOW || !walk_more(&pipe->parts, &pipe->in))
+		return 0;
+	combine = pipe->in.step < pipe->combine;
+	if (pipe->combine && !combine && pipe->out_done <= pipe->in_placed)
+		return 0;
+	walk_take(&pipe->in, pipe->chunk, piece);
+	status = ddp_exchange_recv(
+		pipe->exchange, &piece->message, pipe->from, (uint32_t)pipe->in_begun,
+		combine ? scratch_of(pipe, pipe->in_begun) : pipe->data + piece->at, piece->bytes);
+	pipe->in_begun++;
+	pipe->in_placed += !combine;
+	return status < 0 ? status : 1;
+}
+
+/* The next piece to go: one of our own, or the oldest that came and was not passed on. */
+static int begin_send(struct pipe *pipe)
+{
+	struct piece *piece = &pipe->out_window[pipe->out_begun % WINDOW];
+	bool own;
+	int status;
+
+	if (pipe->out_begun - pipe->out_done == WINDOW || !walk_more(&pipe->parts, &pipe->out))
+		return 0;
+	own = pipe->out.step < pipe->own;
+	if (!own && pipe->out_begun - pipe->out_own >= pipe->in_done)
+		return 0;
+	walk_take(&pipe->out, pipe->chunk, piece);
+	status = ddp_exchange_send(pipe->exchange, &piece->message, pipe->to,
+				   (uint32_t)pipe->out_begun, pipe->data + piece->at, piece->bytes);
+	pipe->out_begun++;
+	pipe->out_own += own;
+	return status < 0 ? status : 1;
+}
+
+/* --- End ------------------------------------------------------------------------------ */
+
+/* What came from before us in the ring is the first operand. */
+static void combine(const struct pipe *pipe, const struct piece *piece, const char *came)
+{
+	void *to[] = {pipe->data + piece->at};
+	const void *from[] = {came, pipe->data + piece->at};
+
+	pipe->kernel(to, 1, from, 2, piece->bytes / pipe->element, 1);
+}
+
+static int end_receive(struct pipe *pipe)
+{
+	struct piece *piece = &pipe->in_window[pipe->in_done % WINDOW];
+	int status;
+
+	if (pipe->in_done == pipe->in_begun)
+		return 0;
+	status = ddp_exchange_test(pipe->exchange, &piece->message);
+	if (status <= 0)
+		return status;
+	/* Pieces that are placed come after all those that are combined. */
+	if (pipe->in_done < pipe->in_begun - pipe->in_placed)
+		combine(pipe, piece, scratch_of(pipe, pipe->in_done));
+	pipe->in_done++;
+	return 1;
+}
+
+static int end_send(struct pipe *pipe)
+{
+	struct piece *piece = &pipe->out_window[pipe->out_done % WINDOW];
+	int status;
+
+	if (pipe->out_done == pipe->out_begun)
+		return 0;
+	status = ddp_exchange_test(pipe->exchange, &piece->message);
+	if (status > 0)
+		pipe->out_done++;
+	return status;
+}
+
+/* --- Run ------------------------------------------------------------------------------ */
+
+/* Everything that can be done now, a little of each. Returns whether anything could. */
+static int turn(struct pipe *pipe)
+{
+	static int (*const parts[])(struct pipe *) = {begin_receive, begin_send, end_send,
+						      end_receive};
+	int done = 0;
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+		int status;
+
+		while ((status = parts[i](pipe)) > 0)
+			done = 1;
+		if (status < 0)
+			return status;
+	}
+	return done;
+}
+
+/* Run it all. Returns 0, or what ddp_exchange_x() returned. */
+static int run_pipe(struct pipe *pipe)
+{
+	int status;
+
+	pipe->in_begun = pipe->in_done = pipe->out_begun = pipe->out_done = 0;
+	pipe->out_own = pipe->in_placed = 0;
+	do {
+		const struct piece *piece;
+
+		status = turn(pipe);
+		if (status != 0)
+			continue;
+		if (pipe->in_done < pipe->in_begun)
+			piece = &pipe->in_window[pipe->in_done % WINDOW];
+		else if (pipe->out_done < pipe->out_begun)
+			piece = &pipe->out_window[pipe->out_done % WINDOW];
+		else
+			return 0;
+		status = ddp_exchange_step(pipe->exchange, &piece->message);
+	} while (status >= 0);
+	return status;
+}
+
+/* --- All-reduce ----------------------------------------------------------------------- */
 
 struct reduction {
 	struct ddp_exchange exchange;
@@ -119,8 +348,8 @@ static int reduce_large(struct reduction *reduction)
 	struct ddp_column *column = reduction->column;
 	int size = column->size, index = column->index;
 	size_t length = (reduction->bytes + (size_t)size - 1) / (size_t)size;
-	size_t chunk = column->scratch_bytes / DDP_PIPE_WINDOW / 64 * 64;
-	struct ddp_pipe pipe = {
+	size_t chunk = column->scratch_bytes / WINDOW / 64 * 64;
+	struct pipe pipe = {
 		.exchange = &reduction->exchange,
 		.parts = {size, NULL, (length + 63) / 64 * 64, reduction->bytes},
 		.data = reduction->data,
@@ -134,9 +363,9 @@ static int reduce_large(struct reduction *reduction)
 		.scratch = column->scratch,
 	};
 
-	ddp_pipe_walk(&pipe.out, index, 2 * (size - 1), size);
-	ddp_pipe_walk(&pipe.in, (index + size - 1) % size, 2 * (size - 1), size);
-	return ddp_pipe_run(&pipe);
+	begin_walk(&pipe.out, index, 2 * (size - 1), size);
+	begin_walk(&pipe.in, (index + size - 1) % size, 2 * (size - 1), size);
+	return run_pipe(&pipe);
 }
 
 int ddp_column_all_reduce(struct ddp_column *column, const struct ddp_column_call *call, void *data,
@@ -165,7 +394,7 @@ int ddp_column_all_reduce(struct ddp_column *column, const struct ddp_column_cal
 	return ddp_exchange_end(&reduction.exchange, status, error);
 }
 
-/* --- Broadcast -------------------------------------------------------------------------- */
+/* --- Broadcast ------------------------------------------------------------------------ */
 
 /* A tree: who has the data gives it to members half as far away each time. */
 static int broadcast_small(struct ddp_exchange *exchange, void *data, size_t bytes, int root)
@@ -195,7 +424,7 @@ static int broadcast_large(struct ddp_exchange *exchange, void *data, size_t byt
 {
 	const struct ddp_column *column = exchange->column;
 	int size = column->size, self = (column->index + size - root) % size;
-	struct ddp_pipe pipe = {
+	struct pipe pipe = {
 		.exchange = exchange,
 		.parts = {1, NULL, bytes, bytes},
 		.data = data,
@@ -205,9 +434,9 @@ static int broadcast_large(struct ddp_exchange *exchange, void *data, size_t byt
 		.own = self == 0,
 	};
 
-	ddp_pipe_walk(&pipe.out, 0, self + 1 < size, 1);
-	ddp_pipe_walk(&pipe.in, 0, self > 0, 1);
-	return ddp_pipe_run(&pipe);
+	begin_walk(&pipe.out, 0, self + 1 < size, 1);
+	begin_walk(&pipe.in, 0, self > 0, 1);
+	return run_pipe(&pipe);
 }
 
 int ddp_column_broadcast(struct ddp_column *column, const struct ddp_column_call *call, void *data,
@@ -225,7 +454,7 @@ int ddp_column_broadcast(struct ddp_column *column, const struct ddp_column_call
 	return ddp_exchange_end(&exchange, status, error);
 }
 
-/* --- All-gather and barrier ------------------------------------------------------------- */
+/* --- All-gather and barrier ----------------------------------------------------------- */
 
 int ddp_column_all_gather(struct ddp_column *column, const struct ddp_column_call *call, void *recv,
 			  const size_t *offsets, const struct ddp_watch *watch,
@@ -233,7 +462,7 @@ int ddp_column_all_gather(struct ddp_column *column, const struct ddp_column_cal
 {
 	int size = column->size, index = column->index;
 	struct ddp_exchange exchange;
-	struct ddp_pipe pipe = {
+	struct pipe pipe = {
 		.exchange = &exchange,
 		.parts = {size, offsets, 0, 0},
 		.data = recv,
@@ -246,9 +475,9 @@ int ddp_column_all_gather(struct ddp_column *column, const struct ddp_column_cal
 	if (size == 1)
 		return 0;
 	ddp_exchange_start(&exchange, column, call, watch);
-	ddp_pipe_walk(&pipe.out, index, size - 1, size);
-	ddp_pipe_walk(&pipe.in, pipe.from, size - 1, size);
-	return ddp_exchange_end(&exchange, ddp_pipe_run(&pipe), error);
+	begin_walk(&pipe.out, index, size - 1, size);
+	begin_walk(&pipe.in, pipe.from, size - 1, size);
+	return ddp_exchange_end(&exchange, run_pipe(&pipe), error);
 }
 
 /* Dissemination: after round k a member has heard, by others, of 2^k before it. */

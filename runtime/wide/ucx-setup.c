@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <ucs/debug/debug.h>
 
-#include "ucx.h"
+#include "ucx-setup.h"
 
 /*
  * A cable that is pulled, a machine that loses power: no packet says so. A connection that is
@@ -134,7 +134,8 @@ static void prefer_all(ucp_config_t *config, const struct preference *table, siz
 		prefer(config, table[i].name, table[i].value);
 }
 
-int ddp_ucx_configure(struct ddp_host *host, ucp_config_t **config, struct ddp_error *error)
+int ddp_ucx_configure(const struct ddp_log *log, ucp_config_t **config, bool *watch_sockets,
+		      struct ddp_error *error)
 {
 	ucs_status_t status = ucp_config_read(NULL, NULL, config);
 
@@ -149,9 +150,9 @@ int ddp_ucx_configure(struct ddp_host *host, ucp_config_t **config, struct ddp_e
 			prefer_all(*config, buffer_preferences, ROWS(buffer_preferences));
 	}
 	/* What goes wrong is told by us, once. */
-	if (!ddp_log_wants(host->log, DDP_LEVEL_DEBUG, "ucx"))
+	if (!ddp_log_wants(log, DDP_LEVEL_DEBUG, "ucx"))
 		prefer(*config, "LOG_LEVEL", "fatal");
-	host->watch_sockets =
+	*watch_sockets =
 		!is_set("TCP_KEEPIDLE") && !is_set("TCP_KEEPINTVL") && !is_set("TCP_KEEPCNT");
 	return 0;
 }
@@ -285,8 +286,7 @@ static void bound_socket(int fd, void *argument)
 	set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
-void ddp_ucx_bound_sockets(struct ddp_host *host)
+void ddp_ucx_bound_sockets(struct ddp_ucx_ports *ports)
 {
-	if (host->watch_sockets)
-		for_sockets(bound_socket, &host->ports);
+	for_sockets(bound_socket, ports);
 }

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ucx.c - the engine between groups over UCX (ddp_ucx.so)
+ *
+ * One worker, with an endpoint to each peer in peer-failure mode. Messages are UCX's tagged
+ * ones, the sender's rank in the tag's upper bits; what is said out of turn are letters, active
+ * messages that need no receive.
+ */
 #include "config.h"
 
 #include <poll.h>
@@ -6,8 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <ucp/api/ucp.h>
 
-#include "ucx.h"
+#include "host.h"
+#include "ucx-setup.h"
 
 /* How long a clean end waits for the goodbyes of the peers. */
 #define GOODBYE 800000000u
@@ -24,9 +33,385 @@ struct card {
 
 enum { CARD_MAGIC = 0x78637564 };
 
-static void ucx_close(struct ddp_host *host, bool clean);
+/* How long a request that is given up may end by itself before its connection is closed. */
+#define PATIENCE 20000000u
+#define FORCE_LIMIT 200000000u
 
-/* --- Open ------------------------------------------------------------------------------- */
+enum letter_kind { DDP_LETTER_NOTE, DDP_LETTER_BYE, DDP_LETTER_ASK, DDP_LETTER_ANSWER };
+
+struct peer {
+	struct ddp_host *host;
+	ucp_ep_h endpoint; /* NULL: not connected */
+	ucs_status_t lost; /* UCS_OK, or why the endpoint is of no use any more */
+	bool bye;	   /* it left in peace */
+	bool answered;	   /* the last question */
+};
+
+/* A message that is on its way; free ones are kept. */
+struct flight {
+	struct ddp_host *host;
+	struct ddp_host_request *request; /* NULL: nobody waits for it any more */
+	void *handle;
+	bool receive;
+	struct flight *next;
+};
+
+struct ddp_host {
+	const struct ddp_log *log;
+	int rank, size;
+	ucp_context_h context;
+	ucp_worker_h worker;
+	int events; /* to poll for what the worker waits for */
+	bool watch_sockets;
+	struct ddp_ucx_ports ports; /* UCX's */
+	uint64_t watched;	    /* when sockets were last looked at */
+
+	void *address; /* what peers need to know */
+	size_t address_size;
+
+	struct peer *peers; /* [size] */
+	int lost;	    /* the first peer that was lost, -1: none */
+	bool losses;	    /* receives of lost peers are still to be ended */
+
+	struct flight *flights, *spare;
+
+	int letters; /* on their way */
+	int noted;   /* who sent the note, -1: none */
+	char note[DDP_HOST_NOTE];
+};
+
+/* --- Messages ------------------------------------------------------------------------- */
+
+#define CALLERS_BITS ((UINT64_C(1) << DDP_HOST_TAG) - 1)
+
+static const uint32_t attributes =
+	UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+
+static uint64_t tag_of(int sender, uint64_t tag)
+{
+	return (uint64_t)sender << DDP_HOST_TAG | (tag & CALLERS_BITS);
+}
+
+static void finish(struct ddp_host_request *request, ucs_status_t status)
+{
+	request->engine = NULL;
+	if (status == UCS_OK)
+		request->status = 1;
+	else if (status == UCS_ERR_MESSAGE_TRUNCATED)
+		request->status = DDP_ERR_MISMATCH;
+	else if (status == UCS_ERR_NO_MEMORY)
+		request->status = DDP_ERR_MEMORY;
+	else
+		request->status = DDP_ERR_PEER;
+}
+
+/* --- Flights -------------------------------------------------------------------------- */
+
+static struct flight *take_off(struct ddp_host *host, struct ddp_host_request *request, int peer,
+			       bool receive)
+{
+	struct flight *flight = host->spare;
+
+	if (flight)
+		host->spare = flight->next;
+	else if (!(flight = malloc(sizeof(*flight))))
+		return NULL;
+	*flight = (struct flight){
+		.host = host, .request = request, .receive = receive, .next = host->flights};
+	host->flights = flight;
+	request->engine = flight;
+	request->peer = peer;
+	request->status = 0;
+	return flight;
+}
+
+static void land(struct flight *flight, ucs_status_t status)
+{
+	struct ddp_host *host = flight->host;
+	struct flight **link = &host->flights;
+
+	while (*link != flight)
+		link = &(*link)->next;
+	*link = flight->next;
+	flight->next = host->spare;
+	host->spare = flight;
+	if (flight->request)
+		finish(flight->request, status);
+}
+
+/* When the worker is gone. */
+static void free_flights(struct ddp_host *host)
+{
+	struct flight *flight;
+
+	while ((flight = host->flights ? host->flights : host->spare)) {
+		if (flight == host->flights)
+			host->flights = flight->next;
+		else
+			host->spare = flight->next;
+		free(flight);
+	}
+}
+
+/* --- Sends ---------------------------------------------------------------------------- */
+
+static void sent(void *handle, ucs_status_t status, void *user)
+{
+	land(user, status);
+	ucp_request_free(handle);
+}
+
+static int ucx_send(struct ddp_host *host, int peer, uint64_t tag, const void *data, size_t bytes,
+		    struct ddp_host_request *request, struct ddp_error *error)
+{
+	struct peer *to = &host->peers[peer];
+	struct flight *flight = take_off(host, request, peer, false);
+	const ucp_request_param_t parameters = {.op_attr_mask = attributes,
+						.cb.send = sent,
+						.user_data = flight,
+						.memory_type = UCS_MEMORY_TYPE_HOST};
+	ucs_status_ptr_t handle;
+
+	if (!flight)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a message");
+	if (to->lost != UCS_OK || !to->endpoint) {
+		land(flight, UCS_ERR_CONNECTION_RESET);
+		return 0;
+	}
+	handle = ucp_tag_send_nbx(to->endpoint, data, bytes, tag_of(host->rank, tag), &parameters);
+	if (UCS_PTR_IS_PTR(handle))
+		flight->handle = handle;
+	else
+		land(flight, UCS_PTR_RAW_STATUS(handle));
+	return 0;
+}
+
+/* --- Receives ------------------------------------------------------------------------- */
+
+static void received(void *handle, ucs_status_t status, const ucp_tag_recv_info_t *info, void *user)
+{
+	struct flight *flight = user;
+
+	if (status == UCS_OK && flight->request) {
+		flight->request->tag = info->sender_tag & CALLERS_BITS;
+		flight->request->bytes = info->length;
+	}
+	land(flight, status);
+	ucp_request_free(handle);
+}
+
+static int ucx_recv(struct ddp_host *host, int peer, uint64_t tag, uint64_t mask, void *data,
+		    size_t bytes, struct ddp_host_request *request, struct ddp_error *error)
+{
+	struct flight *flight = take_off(host, request, peer, true);
+	/* Always by the callback: what came is told there alone. */
+	const ucp_request_param_t parameters = {.op_attr_mask =
+							attributes | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+						.cb.recv = received,
+						.user_data = flight,
+						.memory_type = UCS_MEMORY_TYPE_HOST};
+	ucs_status_ptr_t handle;
+
+	if (!flight)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a message");
+	handle = ucp_tag_recv_nbx(host->worker, data, bytes, tag_of(peer, tag),
+				  mask | ~CALLERS_BITS, &parameters);
+	if (UCS_PTR_IS_ERR(handle))
+		land(flight, UCS_PTR_STATUS(handle));
+	if (request->status != 0)
+		return 0;
+	flight->handle = handle;
+	if (host->peers[peer].lost != UCS_OK)
+		host->losses = true;
+	return 0;
+}
+
+/* End the receives of peers that are lost. */
+static void end_receives(struct ddp_host *host)
+{
+	struct flight *flight, *next;
+
+	host->losses = false;
+	for (flight = host->flights; flight; flight = next) {
+		next = flight->next;
+		if (flight->receive && flight->request &&
+		    host->peers[flight->request->peer].lost != UCS_OK)
+			ucp_request_cancel(host->worker, flight->handle);
+	}
+}
+
+/* --- Giving up ------------------------------------------------------------------------ */
+
+static void wait_for(struct ddp_host *host, const struct ddp_host_request *request,
+		     uint64_t nanoseconds)
+{
+	uint64_t until = ddp_now() + nanoseconds;
+
+	while (request->status == 0 && ddp_now() < until)
+		ucp_worker_progress(host->worker);
+}
+
+/* Close [peer]'s endpoint at once; nothing of it is on its way afterwards. */
+static void force_close(struct ddp_host *host, struct peer *peer)
+{
+	const ucp_request_param_t parameters = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+						.flags = UCP_EP_CLOSE_FLAG_FORCE};
+	uint64_t until = ddp_now() + FORCE_LIMIT;
+	ucs_status_ptr_t handle;
+
+	if (!peer->endpoint)
+		return;
+	handle = ucp_ep_close_nbx(peer->endpoint, &parameters);
+	peer->endpoint = NULL;
+	if (!UCS_PTR_IS_PTR(handle))
+		return;
+	while (ucp_request_check_status(handle) == UCS_INPROGRESS && ddp_now() < until)
+		ucp_worker_progress(host->worker);
+	ucp_request_free(handle);
+}
+
+/*
+ * A receive that nothing has come for ends at once. Where data is on its way, UCX lets go of
+ * the memory only when it is through, or the endpoint is closed.
+ */
+static void ucx_cancel(struct ddp_host *host, struct ddp_host_request *request)
+{
+	struct flight *flight = request->engine;
+
+	if (request->status != 0)
+		return;
+	if (flight->receive)
+		ucp_request_cancel(host->worker, flight->handle);
+	wait_for(host, request, PATIENCE);
+	if (request->status == 0) {
+		force_close(host, &host->peers[request->peer]);
+		wait_for(host, request, FORCE_LIMIT);
+	}
+	if (request->status != 0)
+		return;
+	ddp_log_print(host->log, DDP_LEVEL_WARNING, "ucx",
+		      "a message from or to rank %d cannot be cancelled", request->peer);
+	flight->request = NULL;
+	request->status = DDP_ERR_ABORTED;
+}
+
+/* --- Letters -------------------------------------------------------------------------- */
+
+enum { LETTERS = 0 }; /* the active message that we use */
+
+struct header {
+	int32_t sender, kind;
+};
+
+/* What UCX reads until it says that the letter is gone. */
+struct letter {
+	struct ddp_host *host;
+	struct header header;
+	char text[];
+};
+
+static void letter_gone(void *handle, ucs_status_t status, void *user)
+{
+	struct letter *letter = user;
+
+	(void)status;
+	letter->host->letters--;
+	free(letter);
+	if (handle)
+		ucp_request_free(handle);
+}
+
+/* Send one, if [peer] can be reached; [text] may be NULL. */
+static void send_letter(struct ddp_host *host, int peer, enum letter_kind kind, const char *text)
+{
+	struct peer *to = &host->peers[peer];
+	size_t size = text ? strnlen(text, DDP_HOST_NOTE - 1) : 0;
+	struct letter *letter;
+	ucs_status_ptr_t handle;
+
+	if (!to->endpoint || to->lost != UCS_OK || !(letter = malloc(sizeof(*letter) + size)))
+		return;
+	letter->host = host;
+	letter->header = (struct header){host->rank, (int32_t)kind};
+	if (size)
+		memcpy(letter->text, text, size);
+	host->letters++;
+	handle = ucp_am_send_nbx(
+		to->endpoint, LETTERS, &letter->header, sizeof(letter->header), letter->text, size,
+		&(const ucp_request_param_t){.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+							     UCP_OP_ATTR_FIELD_USER_DATA |
+							     UCP_OP_ATTR_FIELD_FLAGS,
+					     .flags = UCP_AM_SEND_FLAG_EAGER,
+					     .cb.send = letter_gone,
+					     .user_data = letter});
+	if (!UCS_PTR_IS_PTR(handle))
+		letter_gone(NULL, UCS_PTR_RAW_STATUS(handle), letter);
+}
+
+static void note_came(struct ddp_host *host, int sender, const char *text, size_t length)
+{
+	if (host->noted >= 0)
+		return;
+	host->noted = sender;
+	snprintf(host->note, sizeof(host->note), "%.*s", (int)length, text);
+}
+
+static ucs_status_t letter_came(void *owner, const void *start, size_t start_size, void *data,
+				size_t size, const ucp_am_recv_param_t *parameters)
+{
+	struct ddp_host *host = owner;
+	struct header header;
+
+	if (start_size != sizeof(header) || size > DDP_HOST_NOTE ||
+	    parameters->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)
+		return UCS_OK;
+	memcpy(&header, start, sizeof(header));
+	if (header.sender < 0 || header.sender >= host->size)
+		return UCS_OK;
+	switch ((enum letter_kind)header.kind) {
+	case DDP_LETTER_NOTE:
+		note_came(host, header.sender, data, size);
+		break;
+	case DDP_LETTER_BYE:
+		host->peers[header.sender].bye = true;
+		break;
+	case DDP_LETTER_ASK:
+		send_letter(host, header.sender, DDP_LETTER_ANSWER, NULL);
+		break;
+	case DDP_LETTER_ANSWER:
+		host->peers[header.sender].answered = true;
+		break;
+	}
+	return UCS_OK;
+}
+
+/* Take letters from now on. */
+static int open_letters(struct ddp_host *host, struct ddp_error *error)
+{
+	const ucp_am_handler_param_t parameters = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+								 UCP_AM_HANDLER_PARAM_FIELD_CB |
+								 UCP_AM_HANDLER_PARAM_FIELD_ARG,
+						   .id = LETTERS,
+						   .cb = letter_came,
+						   .arg = host};
+	ucs_status_t status = ucp_worker_set_am_recv_handler(host->worker, &parameters);
+
+	if (status == UCS_OK)
+		return 0;
+	return ddp_error_set(error, DDP_ERR_ENGINE, "UCX has no active messages here: %s",
+			     ucs_status_string(status));
+}
+
+/* Let letters leave, for at most [nanoseconds]. */
+static void post_letters(struct ddp_host *host, uint64_t nanoseconds)
+{
+	uint64_t until = ddp_now() + nanoseconds;
+
+	while (host->letters > 0 && ddp_now() < until)
+		ucp_worker_progress(host->worker);
+}
+
+/* --- Open ----------------------------------------------------------------------------- */
 
 static const char *value_of(const char *name)
 {
@@ -87,7 +472,7 @@ static int open_context(struct ddp_host *host, struct ddp_error *error)
 		.estimated_num_eps = (size_t)host->size};
 	ucp_config_t *config;
 	ucs_status_t status;
-	int rc = ddp_ucx_configure(host, &config, error);
+	int rc = ddp_ucx_configure(host->log, &config, &host->watch_sockets, error);
 
 	if (rc < 0)
 		return rc;
@@ -129,39 +514,6 @@ static int open_worker(struct ddp_host *host, struct ddp_error *error)
 	return host->address ? 0 : ddp_error_set(error, DDP_ERR_MEMORY, "no memory for UCX");
 }
 
-static int ucx_open(struct ddp_host **opened, int rank, int size, const struct ddp_log *log,
-		    struct ddp_error *error)
-{
-	struct ddp_host *host = calloc(1, sizeof(*host));
-	int status;
-
-	*opened = NULL;
-	ddp_ucx_calm();
-	if (host)
-		host->peers = calloc((size_t)size, sizeof(*host->peers));
-	if (!host || !host->peers) {
-		free(host);
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for UCX");
-	}
-	host->log = log;
-	host->rank = rank;
-	host->size = size;
-	host->lost = host->noted = -1;
-	host->watched = ddp_now();
-	status = check_release(host, error);
-	if (status == 0)
-		status = open_context(host, error);
-	if (status == 0)
-		status = open_worker(host, error);
-	if (status == 0)
-		status = ddp_ucx_open_letters(host, error);
-	if (status < 0)
-		ucx_close(host, false);
-	else
-		*opened = host;
-	return status;
-}
-
 static int ucx_address(struct ddp_host *host, const void **data, size_t *size,
 		       struct ddp_error *error)
 {
@@ -175,11 +527,11 @@ static int ucx_address(struct ddp_host *host, const void **data, size_t *size,
 	return 0;
 }
 
-/* --- Peers ------------------------------------------------------------------------------ */
+/* --- Peers ---------------------------------------------------------------------------- */
 
 static void peer_lost(void *user, ucp_ep_h endpoint, ucs_status_t status)
 {
-	struct ddp_ucx_peer *peer = user;
+	struct peer *peer = user;
 	struct ddp_host *host = peer->host;
 	int rank = (int)(peer - host->peers);
 
@@ -196,7 +548,7 @@ static void peer_lost(void *user, ucp_ep_h endpoint, ucs_status_t status)
 static int ucx_connect(struct ddp_host *host, int peer, const void *data, size_t size,
 		       struct ddp_error *error)
 {
-	struct ddp_ucx_peer *to = &host->peers[peer];
+	struct peer *to = &host->peers[peer];
 	struct card card, own;
 	ucs_status_t status;
 	char what[64];
@@ -241,7 +593,7 @@ static int ucx_broken(struct ddp_host *host, int *peer, char *why, size_t size)
 
 static void ucx_note(struct ddp_host *host, int peer, const char *text)
 {
-	ddp_ucx_letter(host, peer, DDP_LETTER_NOTE, text);
+	send_letter(host, peer, DDP_LETTER_NOTE, text);
 }
 
 static int ucx_noted(struct ddp_host *host, int *peer, char *text, size_t size)
@@ -256,7 +608,7 @@ static int ucx_noted(struct ddp_host *host, int *peer, char *text, size_t size)
 static void ucx_ask(struct ddp_host *host, int peer)
 {
 	host->peers[peer].answered = false;
-	ddp_ucx_letter(host, peer, DDP_LETTER_ASK, NULL);
+	send_letter(host, peer, DDP_LETTER_ASK, NULL);
 }
 
 static bool ucx_answered(struct ddp_host *host, int peer)
@@ -264,14 +616,14 @@ static bool ucx_answered(struct ddp_host *host, int peer)
 	return host->peers[peer].answered;
 }
 
-/* --- Time ------------------------------------------------------------------------------- */
+/* --- Time ----------------------------------------------------------------------------- */
 
 static int ucx_progress(struct ddp_host *host)
 {
 	unsigned happened = ucp_worker_progress(host->worker);
 
 	if (host->losses)
-		ddp_ucx_end_receives(host);
+		end_receives(host);
 	return happened > 0;
 }
 
@@ -284,13 +636,14 @@ static void ucx_idle(struct ddp_host *host, uint64_t nanoseconds)
 
 	if (now - host->watched >= LONG_WAIT) {
 		host->watched = now;
-		ddp_ucx_bound_sockets(host);
+		if (host->watch_sockets)
+			ddp_ucx_bound_sockets(&host->ports);
 	}
 	if (ucp_worker_arm(host->worker) == UCS_OK)
 		ppoll(&events, 1, &time, NULL);
 }
 
-/* --- For people ------------------------------------------------------------------------- */
+/* --- For people ----------------------------------------------------------------------- */
 
 /* Add the transports that [text], UCX's description of an endpoint, names: "0:tcp/eth0.0". */
 static void add_transports(char *list, size_t size, const char *text)
@@ -324,7 +677,7 @@ static void ucx_describe(struct ddp_host *host, char *text, size_t size)
 	snprintf(text, size, *list ? "UCX %s (%s)" : "UCX %s", ucp_get_version_string(), list);
 }
 
-/* --- Close ------------------------------------------------------------------------------ */
+/* --- Close ---------------------------------------------------------------------------- */
 
 static bool all_said_bye(const struct ddp_host *host)
 {
@@ -344,7 +697,7 @@ static void say_bye(struct ddp_host *host)
 	uint64_t until = ddp_now() + GOODBYE;
 
 	for (int i = 0; i < host->size; i++)
-		ddp_ucx_letter(host, i, DDP_LETTER_BYE, NULL);
+		send_letter(host, i, DDP_LETTER_BYE, NULL);
 	while ((host->letters > 0 || !all_said_bye(host)) && ddp_now() < until)
 		if (!ucp_worker_progress(host->worker))
 			ucx_idle(host, DDP_WATCH_PERIOD);
@@ -358,17 +711,50 @@ static void ucx_close(struct ddp_host *host, bool clean)
 		if (clean)
 			say_bye(host);
 		else
-			ddp_ucx_post(host, POSTING);
+			post_letters(host, POSTING);
 		for (int i = 0; i < host->size; i++)
-			ddp_ucx_force(host, &host->peers[i]);
+			force_close(host, &host->peers[i]);
 		ucp_worker_destroy(host->worker);
 	}
 	if (host->context)
 		ucp_cleanup(host->context);
-	ddp_ucx_free_flights(host);
+	free_flights(host);
 	free(host->peers);
 	free(host->address);
 	free(host);
+}
+
+static int ucx_open(struct ddp_host **opened, int rank, int size, const struct ddp_log *log,
+		    struct ddp_error *error)
+{
+	struct ddp_host *host = calloc(1, sizeof(*host));
+	int status;
+
+	*opened = NULL;
+	ddp_ucx_calm();
+	if (host)
+		host->peers = calloc((size_t)size, sizeof(*host->peers));
+	if (!host || !host->peers) {
+		free(host);
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for UCX");
+	}
+	host->log = log;
+	host->rank = rank;
+	host->size = size;
+	host->lost = host->noted = -1;
+	host->watched = ddp_now();
+	status = check_release(host, error);
+	if (status == 0)
+		status = open_context(host, error);
+	if (status == 0)
+		status = open_worker(host, error);
+	if (status == 0)
+		status = open_letters(host, error);
+	if (status < 0)
+		ucx_close(host, false);
+	else
+		*opened = host;
+	return status;
 }
 
 DDP_API const struct ddp_host_engine ddp_module = {
@@ -377,11 +763,11 @@ DDP_API const struct ddp_host_engine ddp_module = {
 	.open = ucx_open,
 	.address = ucx_address,
 	.connect = ucx_connect,
-	.send = ddp_ucx_send,
-	.recv = ddp_ucx_recv,
+	.send = ucx_send,
+	.recv = ucx_recv,
 	.progress = ucx_progress,
 	.idle = ucx_idle,
-	.cancel = ddp_ucx_cancel,
+	.cancel = ucx_cancel,
 	.broken = ucx_broken,
 	.note = ucx_note,
 	.noted = ucx_noted,
