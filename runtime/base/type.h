@@ -1,16 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * type.h - types and operations by name, for messages
+ * type.h - types of elements: their names, those of operations, and rounding to bf16
  */
 #ifndef DDP_BASE_TYPE_H
 #define DDP_BASE_TYPE_H
 
 #include <ddp.h>
+#include <string.h>
 
 /* "F32", as in safetensors; "?" for what is no type, since it may come from another process. */
 const char *ddp_type_name(uint32_t type);
 
 /* "sum", "max", "min"; "?" for what is no operation. */
 const char *ddp_op_name(uint32_t op);
+
+/* The nearest bf16, ties to even; what is no number stays none. */
+static inline uint16_t ddp_to_bf16(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof(bits));
+	bits = (bits & 0x7fffffffu) > 0x7f800000u ? bits | 0x400000u
+						  : bits + 0x7fffu + (bits >> 16 & 1u);
+	return (uint16_t)(bits >> 16);
+}
 
 #endif /* DDP_BASE_TYPE_H */

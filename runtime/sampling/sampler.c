@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "mt19937.h"
+#include "base/random.h"
 #include "permutation.h"
 
 int ddp_permutation_create(struct ddp_permutation *permutation, uint64_t count,

@@ -184,11 +184,9 @@ link_libraries() {
 	archive base && archive train && archive cuda || return
 	# shellcheck disable=SC2086 # words
 	link libddp.so "${shared[@]}" -Wl,-soname,libddp.so ${objects[ddp]} "$dir/libbase.a" || return
-	train_link=("$dir/libtrain.a" "$dir/libddp.so" "$dir/libsampling.a" "$dir/libbase.a")
+	train_link=("$dir/libtrain.a" "$dir/libddp.so" "$dir/libbase.a")
 	# The whole of libddp for tests that look inside.
 	archive ddp && mv "$dir/libddp.a" "$dir/libwhole.a" || return
-	# shellcheck disable=SC2046 # words
-	ar rcs "$dir/libsampling.a" $(grep /runtime_sampling_ <<<"${objects[ddp]}")
 	link ddp-train "$(object_of runtime/train/main.c)" "${train_link[@]}" || return
 	link layers "$(object_of tests/bench/layers.c)" "${train_link[@]}"
 }

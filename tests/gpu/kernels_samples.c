@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From a data set's bytes to a batch: the device's against batch_images(), to the bit; and the step that begins. Needs
- * train/data/batch.c and sampling/random.c.
+ * train/data/batch.c and base/random.c.
  */
 #include "arrays.h"
 #include "data/batch.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bf16.h"
+#include "base/type.h"
 #include "cpu/engine-private.h"
 #include "tap.h"
 

@@ -3,7 +3,6 @@
 
 #include <ddp.h>
 
-#include "sampling/philox.h"
 #include "unit.h"
 
 /* The known answers that come with Random123 (kat_vectors, philox4x32 10). */
@@ -22,11 +21,18 @@ static const struct {
 	 {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
 };
 
+/* ddp_random() where nothing is beyond what counter and key hold. */
+static void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+	ddp_random((uint64_t)key[1] << 32 | key[0], counter[3] >> 8,
+		   (uint64_t)(counter[3] & 0xff) << 32 | counter[2], counter[1], counter[0], out);
+}
+
 START_TEST(test_answer)
 {
 	uint32_t out[4];
 
-	ddp_philox(answers[_i].counter, answers[_i].key, out);
+	philox(answers[_i].counter, answers[_i].key, out);
 	for (int i = 0; i < 4; i++)
 		unit_number(answers[_i].name, "word", out[i], answers[_i].want[i]);
 }
@@ -63,7 +69,7 @@ START_TEST(test_map)
 
 	ddp_random(maps[_i].seed, maps[_i].epoch, maps[_i].order, maps[_i].layer, maps[_i].block,
 		   got);
-	ddp_philox(maps[_i].counter, maps[_i].key, want);
+	philox(maps[_i].counter, maps[_i].key, want);
 	for (int i = 0; i < 4; i++)
 		unit_number(maps[_i].name, "word", got[i], want[i]);
 }

@@ -3,7 +3,7 @@
 
 #include <ddp.h>
 
-#include "sampling/mt19937.h"
+#include "base/random.h"
 #include "sampling/permutation.h"
 #include "sha256.h"
 #include "unit.h"

@@ -4,9 +4,9 @@
 
 #include <math.h>
 
+#include "base/random.h"
 #include "net/graph.h"
 #include "parameters.h"
-#include "sampling/mt19937.h"
 #include "unit.h"
 
 static struct graph *place(const struct net *net)

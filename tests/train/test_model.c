@@ -2,11 +2,11 @@
 /* A network's numbers in memory and in files, with real ranks */
 #include "config.h"
 
+#include "base/random.h"
 #include "net/model.h"
 #include "optim/optim.h"
 #include "parameters.h"
 #include "ranks.h"
-#include "sampling/mt19937.h"
 
 static const char *const layouts[] = {"1", "2", "1,1"};
 

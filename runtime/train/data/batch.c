@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/bf16.h"
+#include "base/type.h"
 #include "batch.h"
 
 /* What each value of a pixel becomes, f32 or bf16, channel by channel. */

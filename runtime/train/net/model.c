@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "graph.h"
 #include "model.h"
-#include "sampling/mt19937.h"
 
 /* Of arrays, as of libddp's views. */
 enum { ALIGNMENT = 64 };

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/bf16.h"
+#include "base/type.h"
 #include "im2col.h"
 
 /* GCC vectorises loops of unknown length at -O3 alone. */

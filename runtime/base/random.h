@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mt19937.h - the Mersenne Twister, as PyTorch's CPU generator draws from it
+ * random.h - the Mersenne Twister, as PyTorch's CPU generator draws from it
+ *
+ * Beside it is ddp_random() of ddp.h, whose numbers need no order.
  */
-#ifndef DDP_SAMPLING_MT19937_H
-#define DDP_SAMPLING_MT19937_H
+#ifndef DDP_BASE_RANDOM_H
+#define DDP_BASE_RANDOM_H
 
 #include <stdint.h>
 
@@ -22,4 +24,4 @@ uint32_t ddp_mt19937_next(struct ddp_mt19937 *generator);
 /* Two draws, the first one in the high half. */
 uint64_t ddp_mt19937_next64(struct ddp_mt19937 *generator);
 
-#endif /* DDP_SAMPLING_MT19937_H */
+#endif /* DDP_BASE_RANDOM_H */
