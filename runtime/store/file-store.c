@@ -776,7 +776,7 @@ static int file_open(struct ddp_store **base, const struct ddp_identity *identit
 
 	(void)watch;
 	if (!store || !(store->here = calloc(size, sizeof(*store->here))) ||
-	    !(store->records = calloc(size, sizeof(*store->records)))) {
+	    (identity->rank == 0 && !(store->records = calloc(size, sizeof(*store->records))))) {
 		destroy(store);
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the rendezvous");
 	}

@@ -2,7 +2,7 @@
 /*
  * pmix-store.c - the method "pmix": ranks meet through the PMIx server that started them
  *
- * A rank's puts travel as one record, the same as in the method "file", under a key of its
+ * What a rank puts travels as one record, the same as in the method "file", under a key of its
  * fence; PMIx's collecting fence brings all of them to every node. The fence is one that does
  * not block, and is polled, so that time limits and aborts hold. PMIx cannot take a fence back:
  * after a failure its state is left to it and the process is expected to end. Nor does it tell

@@ -19,8 +19,8 @@ static const struct ddp_record mine = {.format = DDP_RECORD_FORMAT,
 				       .release = PACKAGE_VERSION,
 				       .host = "n1"};
 
-/* Whatever is asked of a list of puts, the answer lies within it. */
-static void check_puts(const uint8_t *data, size_t size)
+/* Whatever is asked of keys and values, the answer lies within it. */
+static void check_values(const uint8_t *data, size_t size)
 {
 	char value[64];
 	size_t room = sizeof(value);
@@ -31,13 +31,13 @@ static void check_puts(const uint8_t *data, size_t size)
 	HOLDS(status != 0 || room <= sizeof(value));
 	/* What a rank adds is found, unless it was there. */
 	if (status == DDP_ERR_ARGUMENT) {
-		struct ddp_values puts = {0};
+		struct ddp_values values = {0};
 
 		room = sizeof(value);
-		HOLDS(ddp_values_put(&puts, "key", data, size < 64 ? size : 64, NULL) == 0);
-		HOLDS(ddp_values_get(puts.body, puts.size, 0, "key", value, &room, NULL) == 0);
+		HOLDS(ddp_values_put(&values, "key", data, size < 64 ? size : 64, NULL) == 0);
+		HOLDS(ddp_values_get(values.body, values.size, 0, "key", value, &room, NULL) == 0);
 		HOLDS(room == (size < 64 ? size : 64) && memcmp(value, data, room) == 0);
-		ddp_values_clear(&puts);
+		ddp_values_clear(&values);
 	}
 }
 
@@ -60,7 +60,7 @@ static void check_record(const uint8_t *data, size_t size)
 	if (ddp_record_match(&record, &mine, &error) < 0)
 		HOLDS(*error.text);
 	if (ddp_record_read(&record, data, size, "input", &error) == 0)
-		check_puts(data + DDP_RECORD_HEAD, record.length);
+		check_values(data + DDP_RECORD_HEAD, record.length);
 }
 
 /* A head that is well, so that the rest of the input is looked at. */
@@ -99,7 +99,7 @@ static void check_table(const uint8_t *data, size_t size)
 		const uint8_t *body;
 
 		if (ddp_table_get(table, rank, &record, &body, NULL) == 0)
-			check_puts(body, record.length);
+			check_values(body, record.length);
 	}
 	ddp_table_close(table);
 }
@@ -165,7 +165,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	check_name(name);
 	free(name);
 	check_record(data, size);
-	check_puts(data, size);
+	check_values(data, size);
 	check_sealed(data, size);
 	check_headed(data, size);
 	check_indexed(data, size);

@@ -285,15 +285,15 @@ void meet_in_short(struct rank *rank)
 
 bool put_record(struct rank *rank, uint64_t attempt, struct ddp_record record)
 {
-	static const uint8_t puts[] = {3, 'k', 'e', 'y', 1, 0, 0, 0, 'v'};
+	static const uint8_t values[] = {3, 'k', 'e', 'y', 1, 0, 0, 0, 'v'};
 	uint8_t head[DDP_RECORD_HEAD];
-	struct iovec parts[2] = {{head, sizeof(head)}, {(void *)(uintptr_t)puts, sizeof(puts)}};
+	struct iovec parts[2] = {{head, sizeof(head)}, {(void *)(uintptr_t)values, sizeof(values)}};
 	char path[PATH_MAX];
 
 	record.kind = DDP_RECORD_OF_RANK;
 	if (!record.attempt)
 		record.attempt = attempt;
-	ddp_record_seal(&record, puts, sizeof(puts));
+	ddp_record_seal(&record, values, sizeof(values));
 	if (record.pid == 666) /* a damaged one */
 		record.check ^= 1;
 	ddp_record_encode(&record, head);

@@ -161,7 +161,7 @@ static const struct {
 	const char *name, *key;
 	size_t size;
 	int status;
-} puts_rows[] = {
+} values_rows[] = {
 	{"shortest", "k", 0, 0},
 	{"longest", "k234567890123456789012345678901", 1, 0},
 	{"empty", "", 1, DDP_ERR_ARGUMENT},
@@ -171,45 +171,45 @@ static const struct {
 	{"a byte more", "k", DDP_STORE_VALUE - 4, DDP_ERR_ARGUMENT},
 };
 
-START_TEST(test_puts)
+START_TEST(test_values)
 {
 	static uint8_t value[DDP_STORE_VALUE], got[DDP_STORE_VALUE];
-	struct ddp_values puts = {0};
+	struct ddp_values values = {0};
 	size_t room = sizeof(got);
 
 	memset(value, 0x5a, sizeof(value));
-	ck_assert_int_eq(ddp_values_put(&puts, "first", value, 5, NULL), 0);
-	unit_number(puts_rows[_i].name, "status",
-		    ddp_values_put(&puts, puts_rows[_i].key, value, puts_rows[_i].size, NULL),
-		    puts_rows[_i].status);
-	if (puts_rows[_i].status == 0) {
-		ck_assert_int_eq(ddp_values_get(puts.body, puts.size, 0, puts_rows[_i].key, got,
-						&room, NULL),
+	ck_assert_int_eq(ddp_values_put(&values, "first", value, 5, NULL), 0);
+	unit_number(values_rows[_i].name, "status",
+		    ddp_values_put(&values, values_rows[_i].key, value, values_rows[_i].size, NULL),
+		    values_rows[_i].status);
+	if (values_rows[_i].status == 0) {
+		ck_assert_int_eq(ddp_values_get(values.body, values.size, 0, values_rows[_i].key,
+						got, &room, NULL),
 				 0);
-		ck_assert_uint_eq(room, puts_rows[_i].size);
+		ck_assert_uint_eq(room, values_rows[_i].size);
 		ck_assert_int_eq(memcmp(got, value, room), 0);
 	}
 	room = 4;
-	ck_assert_int_eq(ddp_values_get(puts.body, puts.size, 0, "first", got, &room, NULL),
+	ck_assert_int_eq(ddp_values_get(values.body, values.size, 0, "first", got, &room, NULL),
 			 DDP_ERR_FORMAT);
 	ck_assert_uint_eq(room, 5);
-	ck_assert_int_eq(ddp_values_get(puts.body, puts.size, 0, "firs", got, &room, NULL),
+	ck_assert_int_eq(ddp_values_get(values.body, values.size, 0, "firs", got, &room, NULL),
 			 DDP_ERR_ARGUMENT);
-	ddp_values_clear(&puts);
+	ddp_values_clear(&values);
 }
 END_TEST
 
-START_TEST(test_puts_count)
+START_TEST(test_values_count)
 {
-	struct ddp_values puts = {0};
+	struct ddp_values values = {0};
 	char key[16];
 
 	for (int i = 0; i < DDP_STORE_KEYS; i++) {
 		snprintf(key, sizeof(key), "k%d", i);
-		ck_assert_int_eq(ddp_values_put(&puts, key, NULL, 0, NULL), 0);
+		ck_assert_int_eq(ddp_values_put(&values, key, NULL, 0, NULL), 0);
 	}
-	ck_assert_int_eq(ddp_values_put(&puts, "more", NULL, 0, NULL), DDP_ERR_ARGUMENT);
-	ddp_values_clear(&puts);
+	ck_assert_int_eq(ddp_values_put(&values, "more", NULL, 0, NULL), DDP_ERR_ARGUMENT);
+	ddp_values_clear(&values);
 }
 END_TEST
 
@@ -350,8 +350,8 @@ static void fill(TCase *tcase)
 	UNIT_ROWS(tcase, test_rank_names, rank_names);
 	tcase_add_test(tcase, test_record);
 	tcase_add_test(tcase, test_record_flips);
-	UNIT_ROWS(tcase, test_puts, puts_rows);
-	tcase_add_test(tcase, test_puts_count);
+	UNIT_ROWS(tcase, test_values, values_rows);
+	tcase_add_test(tcase, test_values_count);
 	tcase_add_test(tcase, test_table);
 	tcase_add_test(tcase, test_table_flips);
 }
