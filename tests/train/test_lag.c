@@ -532,9 +532,10 @@ static void fill(TCase *tcase)
 	tcase_add_checked_fixture(tcase, begin, NULL);
 	UNIT_ROWS(tcase, test_sums, lags);
 	UNIT_ROWS(tcase, test_beats, lags);
-	UNIT_ROWS(tcase, test_stopped, lags);
-	UNIT_ROWS(tcase, test_skipped, lags);
-	UNIT_ROWS(tcase, test_moved, lags);
+	/* Each is some trainings: with the two lags that are most. */
+	tcase_add_loop_test(tcase, test_stopped, 2, ROWS(lags));
+	tcase_add_loop_test(tcase, test_skipped, 2, ROWS(lags));
+	tcase_add_loop_test(tcase, test_moved, 2, ROWS(lags));
 	UNIT_ROWS(tcase, test_choice, choices);
 	tcase_add_test(tcase, test_lost);
 }
