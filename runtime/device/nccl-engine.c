@@ -12,8 +12,8 @@
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
-/* The oldest NCCL; and bytes of pinned memory. */
-enum { OLDEST = 21800, PAGE = 4096 };
+/* The oldest NCCL that works. */
+enum { OLDEST = 21800 };
 
 /* Bytes of the larger all-reduce that opens the connections: past what goes in one message. */
 enum { WARM_BYTES = 4 << 20 };
@@ -290,8 +290,8 @@ static void end(void *arguments)
 		(void)cudaEventDestroy(device->waited);
 	if (device->word)
 		(void)cudaFree(device->word);
-	if (device->page)
-		(void)cudaFreeHost(device->page);
+	if (device->host_word)
+		(void)cudaFreeHost(device->host_word);
 	if (device->stream)
 		(void)cudaStreamDestroy(device->stream);
 	(void)cudaGetLastError();
@@ -382,8 +382,9 @@ static int take(struct ddp_device *device, struct ddp_error *error)
 		    "creating an event");
 	TRY(device, cudaMalloc((void **)&device->word, sizeof(int32_t)), error,
 	    "allocating a word");
-	TRY(device, cudaHostAlloc((void **)&device->page, PAGE, cudaHostAllocPortable), error,
-	    "allocating a page of pinned memory");
+	TRY(device,
+	    cudaHostAlloc((void **)&device->host_word, sizeof(int32_t), cudaHostAllocPortable),
+	    error, "allocating a page of pinned memory");
 	return 0;
 }
 

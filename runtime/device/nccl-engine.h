@@ -75,12 +75,8 @@ struct ddp_device {
 	struct ddp_device_card card;
 
 	cudaStream_t stream;
-	cudaEvent_t waited; /* wait()'s own */
-	/*
-	 * A word for agreements, on the device and in pinned host memory. The page has room for
-	 * the counters that CUDA graphs will write for the watchdog.
-	 */
-	int32_t *word, *page;
+	cudaEvent_t waited;	   /* wait()'s own */
+	int32_t *word, *host_word; /* for agreements: on the device, and in pinned host memory */
 	struct ddp_nccl_memory *memory;
 
 	void (*warn)(void *owner); /* before giving up; NULL: nobody asked */

@@ -196,9 +196,9 @@ static int agree(struct ddp_device *device, bool mine, bool *all, const struct d
 	*all = mine;
 	if (device->size == 1)
 		return 0;
-	*device->page = mine;
+	*device->host_word = mine;
 	TRY(device,
-	    cudaMemcpyAsync(device->word, device->page, sizeof(*device->word),
+	    cudaMemcpyAsync(device->word, device->host_word, sizeof(*device->word),
 			    cudaMemcpyHostToDevice, device->stream),
 	    error, "copying a word");
 	status = ddp_nccl_all_reduce(device, device->word, device->word, 1, DDP_I32, DDP_MIN, NULL,
@@ -206,12 +206,12 @@ static int agree(struct ddp_device *device, bool mine, bool *all, const struct d
 	if (status)
 		return status;
 	TRY(device,
-	    cudaMemcpyAsync(device->page, device->word, sizeof(*device->word),
+	    cudaMemcpyAsync(device->host_word, device->word, sizeof(*device->word),
 			    cudaMemcpyDeviceToHost, device->stream),
 	    error, "copying a word");
 	status = ddp_nccl_wait(device, NULL, watch, error);
 	if (!status)
-		*all = *device->page != 0;
+		*all = *device->host_word != 0;
 	return status;
 }
 

@@ -175,12 +175,11 @@ static int follow(struct ddp_device *device, cudaStream_t stream, struct ddp_err
 	struct ddp_nccl_work work = device->entering;
 	struct ddp_nccl_work *place = &device->work[work.sequence % DDP_NCCL_EVENTS];
 	struct ddp_nccl_work old;
-	int status;
 
-	status = ddp_nccl_cuda(device, cudaStreamIsCapturing(stream, &capture), error,
-			       "%s: looking at the stream", work.name);
-	if (status || capture != cudaStreamCaptureStatusNone)
-		return status;
+	TRY(device, cudaStreamIsCapturing(stream, &capture), error, "%s: looking at the stream",
+	    work.name);
+	if (capture != cudaStreamCaptureStatusNone)
+		return 0;
 	pthread_mutex_lock(&device->lock);
 	old = *place;
 	pthread_mutex_unlock(&device->lock);
@@ -188,10 +187,8 @@ static int follow(struct ddp_device *device, cudaStream_t stream, struct ddp_err
 		return 0;
 	work.event = old.event;
 	retire(device, &old);
-	status = ddp_nccl_cuda(device, cudaEventRecord(work.event, stream), error,
-			       "%s: recording an event", work.name);
-	if (status)
-		return status;
+	TRY(device, cudaEventRecord(work.event, stream), error, "%s: recording an event",
+	    work.name);
 	pthread_mutex_lock(&device->lock);
 	*place = work;
 	pthread_mutex_unlock(&device->lock);
@@ -422,10 +419,7 @@ int ddp_nccl_count(void *stream, uint64_t *counter, uint64_t *word, struct ddp_e
 #define PERIOD 100000000u
 #define STOP_SECONDS 2.0
 
-/*
- * Ask the device how far it is: retire what has ended. Collectives in a CUDA graph have no
- * event; their counters in [page] are to be looked at here.
- */
+/* Ask the device how far it is: retire what has ended. Collectives in a CUDA graph have no event. */
 static void look_at_work(struct ddp_device *device)
 {
 	struct ddp_error story = {0, ""};

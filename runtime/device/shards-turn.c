@@ -164,12 +164,22 @@ static int end(struct ddp_device *device, int status, struct ddp_error *error)
 	return status < 0 ? ddp_shards_fail(device, error) : 0;
 }
 
-/* Whether the turns of [bytes] at [memory] can be in it. The same on all ranks, where the place is. */
-static bool find_place(const struct ddp_device *device, const void *memory, size_t bytes,
+/* Whether [bytes] at [pointer] lie in memory that all ranks have, at [place], and turns of [unit] can be there. */
+static bool find_place(const struct ddp_device *device, const void *pointer, size_t bytes,
 		       size_t unit, struct place *place)
 {
-	place->memory = ddp_shards_find(device, memory, bytes, &place->at);
-	return place->memory && place->at % unit == 0;
+	uintptr_t at = (uintptr_t)pointer;
+
+	for (place->memory = device->memory; place->memory; place->memory = place->memory->next) {
+		const struct ddp_shards_memory *memory = place->memory;
+		uintptr_t base = (uintptr_t)memory->base;
+
+		place->at = at - base;
+		if (memory != device->staging && at >= base && place->at <= memory->bytes &&
+		    bytes <= memory->bytes - place->at)
+			return place->at % unit == 0;
+	}
+	return false;
 }
 
 static int copy(struct ddp_device *device, const struct place *place, void *to, const void *from,

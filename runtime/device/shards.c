@@ -14,6 +14,19 @@
 
 #include "shards.h"
 
+/* The engine between GPUs wants whole pages; those of one GPU round up by themselves. */
+enum { PAGE = 4096 };
+
+#define SHARD_ENGINE "shard"
+
+/* Seconds that what is enqueued has to end in, at an orderly end. */
+#define CLOSE_SECONDS 10.0
+
+static bool leads(const struct ddp_device *device)
+{
+	return device->member == 0;
+}
+
 /* As ddp_devices_agree(), where some ranks come by a wait of their own, as long as the time limit. */
 static int agree_late(struct ddp *ddp, int status)
 {
@@ -25,12 +38,7 @@ static int agree_late(struct ddp *ddp, int status)
 	return status;
 }
 
-/* --- Memory --------------------------------------------------------------------------- */
-
-/* The engine between GPUs wants whole pages; those of one GPU round up by themselves. */
-enum { PAGE = 4096 };
-
-/* --- One rank's part ------------------------------------------------------------------ */
+/* --- Memory: one rank's part ---------------------------------------------------------- */
 
 static int obtain(struct ddp_device *device, struct ddp_shards_memory *memory,
 		  const struct ddp_watch *watch, struct ddp_error *error)
@@ -38,8 +46,7 @@ static int obtain(struct ddp_device *device, struct ddp_shards_memory *memory,
 	int status;
 
 	memory->own.fd = -1;
-	memory->wide = device->wide != NULL;
-	if (memory->wide)
+	if (device->wide)
 		return device->between->alloc(device->wide, memory->bytes, &memory->base, watch,
 					      error);
 	status = device->engine->alloc(device->gpu, memory->bytes, &memory->own, error);
@@ -126,7 +133,7 @@ static int give_back(struct ddp_device *device, struct ddp_shards_memory *memory
 	int status = 0;
 
 	part_with(device, memory);
-	if (memory->wide)
+	if (device->wide)
 		status = device->between->free(device->wide, memory->base, error);
 	else
 		device->engine->release(device->gpu, memory->base);
@@ -136,7 +143,7 @@ static int give_back(struct ddp_device *device, struct ddp_shards_memory *memory
 	return status;
 }
 
-/* --- All ranks together --------------------------------------------------------------- */
+/* --- Memory: all ranks together ------------------------------------------------------- */
 
 /* All ranks ask for the same, or a leader would write where a follower has nothing. */
 static int agree_bytes(struct ddp *ddp, size_t bytes)
@@ -205,7 +212,7 @@ static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
 		ddp->error = story;
 		return status;
 	}
-	if (!new->wide)
+	if (!device->wide)
 		device->engine->disclose(device->gpu, &new->own);
 	new->next = device->memory;
 	device->memory = new;
@@ -252,31 +259,6 @@ static void free_all(struct ddp_device *device)
 		(void)give_back(device, memory, NULL);
 	}
 	device->staging = NULL;
-}
-
-struct ddp_shards_memory *ddp_shards_find(const struct ddp_device *device, const void *pointer,
-					  size_t bytes, size_t *at)
-{
-	for (struct ddp_shards_memory *memory = device->memory; memory; memory = memory->next) {
-		uintptr_t base = (uintptr_t)memory->base, place = (uintptr_t)pointer;
-
-		if (memory == device->staging || place < base || place - base > memory->bytes ||
-		    bytes > memory->bytes - (place - base))
-			continue;
-		*at = place - base;
-		return memory;
-	}
-	return NULL;
-}
-
-#define SHARD_ENGINE "shard"
-
-/* Seconds that what is enqueued has to end in, at an orderly end. */
-#define CLOSE_SECONDS 10.0
-
-static bool leads(const struct ddp_device *device)
-{
-	return device->member == 0;
 }
 
 /* --- Forming it: steps that all ranks agree on ---------------------------------------- */
@@ -360,9 +342,9 @@ static int open_wide(struct ddp_device *device)
 
 	if (!leads(device) || !ddp_shards_wide(device))
 		return 0;
-	status = device->between->open(&device->wide, device->shard, device->sharing->shards,
-				       identity->device, identity->share, &device->ddp->log,
-				       &device->ddp->error);
+	status = device->between->open(&device->wide, device->sharing->places[identity->rank].group,
+				       device->sharing->shards, identity->device, identity->share,
+				       &device->ddp->log, &device->ddp->error);
 	if (status == 0)
 		device->between->warn(device->wide, refuse_results, device);
 	return status;
@@ -427,7 +409,6 @@ int ddp_shards_join(struct ddp *ddp, struct ddp_sharing *sharing)
 			.ddp = ddp,
 			.between = ddp->device_engine,
 			.sharing = sharing,
-			.shard = place.group,
 			.member = place.member,
 			.members = ddp_sharing_members(sharing, place.group),
 			.ranks = &sharing->ranks[sharing->first[place.group]],

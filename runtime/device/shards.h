@@ -30,8 +30,7 @@ struct ddp_shards_memory {
 	uint32_t number; /* the same on all ranks */
 	size_t bytes;
 	void *base;
-	bool wide; /* the engine between GPUs gave it; else it is [own] */
-	struct ddp_shard_memory own;
+	struct ddp_shard_memory own;	/* where it is not of the engine between GPUs */
 	void *parts[DDP_SHARD_MEMBERS]; /* a leader: where each member's lies here, [0] the base */
 };
 
@@ -51,7 +50,7 @@ struct ddp_shards_call {
 struct ddp_device {
 	struct ddp *ddp;
 	struct ddp_sharing *sharing;
-	int shard, member, members;
+	int member, members;
 	const int32_t *ranks; /* of the members */
 
 	const struct ddp_shard_engine *engine;
@@ -119,10 +118,6 @@ extern const struct ddp_device_engine ddp_shards_engine;
  * Returns 0 or a DDP_ERR_x, the same on all ranks.
  */
 int ddp_shards_join(struct ddp *ddp, struct ddp_sharing *sharing);
-
-/* The memory that [bytes] at [pointer] lie in, with [at]; NULL: in none. */
-struct ddp_shards_memory *ddp_shards_find(const struct ddp_device *device, const void *pointer,
-					  size_t bytes, size_t *at);
 
 /* --- shards-turn.c ----------------------------------------------------------------------- */
 
