@@ -4,7 +4,7 @@
  * pool, against one after the other. Needs train/program/dropout.c and base/random.c.
  */
 #include "arrays.h"
-#include "program/dropout.h"
+#include "net/dropout.h"
 
 enum { BATCH = 5 };
 

@@ -8,8 +8,8 @@
 
 #include <time.h>
 
+#include "net/memo.h"
 #include "networks.h"
-#include "program/memo.h"
 #include "ranks.h"
 #include "workshop.h"
 

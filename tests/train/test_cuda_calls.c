@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "duo.h"
+#include "net/memo.h"
 #include "networks.h"
-#include "program/memo.h"
 
 enum { STEPS = 20 };
 

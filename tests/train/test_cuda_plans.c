@@ -11,7 +11,7 @@
 
 #include "cuda/conv-plan.h"
 #include "net/graph.h"
-#include "net/tables.h"
+#include "net/net.h"
 #include "unit.h"
 
 enum { SKIPPED = 77, LIST = 4 };
@@ -167,6 +167,7 @@ static void check_network(const struct net *net, size_t batch, const struct kind
 /* All batches take a minute: else the least, a usual one and the largest usual one. */
 START_TEST(test_networks)
 {
+	struct net *mnist = net_create("mnist", 0), *cifar = net_create("cifar", 0);
 	bool all = getenv("DDP_LONG") != NULL;
 
 	for (size_t batch = 4; batch <= 1024; batch *= 2)
@@ -174,10 +175,12 @@ START_TEST(test_networks)
 			if (!all && (card == 0 ? batch != 128 : batch != 4 && batch != 512))
 				continue;
 			for (int deterministic = 0; deterministic < 2; deterministic++) {
-				check_network(&net_mnist, batch, &kinds[_i], deterministic, card);
-				check_network(&net_cifar, batch, &kinds[_i], deterministic, card);
+				check_network(mnist, batch, &kinds[_i], deterministic, card);
+				check_network(cifar, batch, &kinds[_i], deterministic, card);
 			}
 		}
+	net_destroy(mnist);
+	net_destroy(cifar);
 }
 END_TEST
 

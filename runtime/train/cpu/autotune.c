@@ -19,7 +19,7 @@
 #include "base/watch.h"
 #include "base/xalloc.h"
 #include "engine-private.h"
-#include "program/memo.h"
+#include "net/memo.h"
 
 enum { CHOICE = 32, KEY = 512 };
 

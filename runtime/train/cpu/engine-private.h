@@ -9,8 +9,8 @@
 #include "engine.h"
 #include "kernels.h"
 #include "math.h"
-#include "program/dropout.h"
-#include "program/program.h"
+#include "net/dropout.h"
+#include "net/program.h"
 
 /* What an operation has besides its row of the program. */
 struct unit {

@@ -14,8 +14,8 @@
 #include "engine.h"
 #include "kernels.h"
 #include "layer.h"
-#include "program/dropout.h"
-#include "program/program.h"
+#include "net/dropout.h"
+#include "net/program.h"
 
 /*
  * So many steps are under way when another one is begun: on all ranks, so that all stop at the same. Of those that

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/watch.h"
 #include "engine-private.h"
-#include "program/memo.h"
+#include "net/memo.h"
 
 static const char file[] = "plans", busy[] = " busy";
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/xalloc.h"
 #include "graph.h"
 
 /* Far beyond any network, and products of four of them fit an int64_t. */
@@ -311,17 +312,12 @@ int graph_create(struct graph **result, const struct net *net, struct ddp_error 
 	status = check_input(net, error);
 	if (status < 0)
 		return status;
-	graph = calloc(1, sizeof(*graph));
-	if (!graph)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "network %s: out of memory", net->name);
+	graph = ddp_xcalloc(1, sizeof(*graph), "the network");
 	graph->net = net;
 	graph->node_count = net->count;
-	graph->nodes = calloc(net->count, sizeof(*graph->nodes));
-	graph->parameters = calloc(2 * net->count, sizeof(*graph->parameters));
-	graph->buffers = calloc(2 * net->count, sizeof(*graph->buffers));
-	if (!graph->nodes || !graph->parameters || !graph->buffers)
-		status = ddp_error_set(error, DDP_ERR_MEMORY, "network %s: out of memory",
-				       net->name);
+	graph->nodes = ddp_xcalloc(net->count, sizeof(*graph->nodes), "the network");
+	graph->parameters = ddp_xcalloc(2 * net->count, sizeof(*graph->parameters), "the network");
+	graph->buffers = ddp_xcalloc(2 * net->count, sizeof(*graph->buffers), "the network");
 	for (size_t i = 0; status == 0 && i < net->count; i++)
 		status = place(graph, i, error);
 	if (status == 0)

@@ -66,8 +66,8 @@ struct graph {
 size_t graph_size(struct graph_shape shape);
 
 /*
- * Place [net], which must outlive it. Returns 0, DDP_ERR_MEMORY, or DDP_ERR_ARGUMENT with the
- * layer at which the table contradicts itself.
+ * Place [net], which must outlive it. Returns 0, or DDP_ERR_ARGUMENT with the layer at which the
+ * table contradicts itself.
  */
 int graph_create(struct graph **graph, const struct net *net, struct ddp_error *error);
 void graph_destroy(struct graph *graph);

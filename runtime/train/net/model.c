@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/type.h"
+#include "base/xalloc.h"
 #include "graph.h"
 #include "model.h"
 
@@ -19,18 +23,11 @@ static int pass_on(const struct ddp *ddp, int status, struct ddp_error *error)
 	return ddp_error_set(error, status, "%s", ddp_error(ddp));
 }
 
-static int out_of_memory(const struct model *model, struct ddp_error *error)
-{
-	return ddp_error_set(error, DDP_ERR_MEMORY, "network %s: out of memory for %zu parameters",
-			     model->graph->net->name, model->graph->weights);
-}
-
 static float *zeros(size_t count)
 {
-	size_t bytes = (count * sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-	float *memory = aligned_alloc(ALIGNMENT, bytes ? bytes : ALIGNMENT);
+	size_t bytes = (count * sizeof(float) + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
 
-	return memory ? memset(memory, 0, bytes) : NULL;
+	return memset(ddp_xaligned(ALIGNMENT, bytes, "the network"), 0, bytes);
 }
 
 /* --- Create ------------------------------------------------------------------------------ */
@@ -44,11 +41,10 @@ static int create_gradients(struct model *model, struct ddp *ddp, bool device,
 {
 	const struct graph *graph = model->graph;
 	struct ddp_gradients_options options = DDP_GRADIENTS_OPTIONS_INIT;
-	struct ddp_parameter *list = calloc(graph->parameter_count + 1, sizeof(*list));
+	struct ddp_parameter *list =
+		ddp_xcalloc(graph->parameter_count + 1, sizeof(*list), "the network");
 	int status;
 
-	if (!list)
-		return out_of_memory(model, error);
 	list[0] = (struct ddp_parameter){"step", MODEL_WORD};
 	for (size_t i = 0; i < graph->parameter_count; i++)
 		list[i + 1] = (struct ddp_parameter){graph->parameters[i].name,
@@ -84,11 +80,10 @@ static int find_offsets(struct model *model, struct ddp_error *error)
 	return 0;
 }
 
-static int create_arrays(struct model *model, int slots, struct ddp_error *error)
+static void create_arrays(struct model *model, int slots)
 {
 	const struct graph *graph = model->graph;
 	size_t largest = 0;
-	bool failed;
 
 	for (size_t i = 0; i < graph->parameter_count; i++)
 		if (graph->parameters[i].count > largest)
@@ -100,40 +95,31 @@ static int create_arrays(struct model *model, int slots, struct ddp_error *error
 	model->values = zeros(model->count);
 	model->buffers = zeros(model->buffer_count);
 	model->scratch = zeros(largest);
-	failed = !model->values || !model->buffers || !model->scratch;
-	for (int i = 0; i < slots && i < MODEL_SLOTS; i++) {
+	for (int i = 0; i < slots && i < MODEL_SLOTS; i++)
 		model->slots[i] = zeros(model->count);
-		failed = failed || !model->slots[i];
-	}
-	return failed ? out_of_memory(model, error) : 0;
 }
 
 int model_create(struct model **result, struct ddp *ddp, const struct graph *graph, int slots,
 		 enum ddp_type wire, bool device, struct ddp_error *error)
 {
-	struct model *model = calloc(1, sizeof(*model));
+	struct model *model = ddp_xcalloc(1, sizeof(*model), "the network");
 	int status;
 
 	*result = NULL;
-	if (!model)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "network %s: out of memory",
-				     graph->net->name);
 	model->graph = graph;
 	model->wire = wire;
-	model->offsets = calloc(graph->parameter_count, sizeof(*model->offsets));
-	/* One more, since a network may have none. */
-	model->buffer_offsets = calloc(graph->buffer_count + 1, sizeof(*model->buffer_offsets));
-	status = model->offsets && model->buffer_offsets ? 0 : out_of_memory(model, error);
-	if (status == 0)
-		status = create_gradients(model, ddp, device, error);
+	model->offsets =
+		ddp_xcalloc(graph->parameter_count, sizeof(*model->offsets), "the network");
+	model->buffer_offsets =
+		ddp_xcalloc(graph->buffer_count, sizeof(*model->buffer_offsets), "the network");
+	status = create_gradients(model, ddp, device, error);
 	if (status == 0)
 		status = find_offsets(model, error);
-	if (status == 0)
-		status = create_arrays(model, slots, error);
 	if (status < 0) {
 		model_destroy(model);
 		return status;
 	}
+	create_arrays(model, slots);
 	*result = model;
 	return 0;
 }
@@ -285,4 +271,294 @@ void graph_init(const struct graph *graph, size_t index, struct ddp_mt19937 *ran
 		fill(to, parameter->count, 0);
 		break;
 	}
+}
+
+/* --- Layout ------------------------------------------------------------------------------ */
+
+/* For each of [outputs]: [rows] x [columns] turned over. */
+static void transpose(float *to, const float *from, size_t outputs, size_t rows, size_t columns)
+{
+	for (size_t o = 0; o < outputs; o++) {
+		const float *in = from + o * rows * columns;
+		float *out = to + o * rows * columns;
+
+		for (size_t column = 0; column < columns; column++)
+			for (size_t row = 0; row < rows; row++)
+				*out++ = in[row * columns + column];
+	}
+}
+
+/* What one output reads is an image of places by channels here, of channels by places there. */
+static void turn(const struct graph *graph, size_t index, float *to, const float *from, bool out)
+{
+	const struct graph_parameter *parameter = &graph->parameters[index];
+	size_t channels = (size_t)parameter->fan.channels;
+	size_t places = (size_t)parameter->fan.height * (size_t)parameter->fan.width;
+	size_t outputs = (size_t)parameter->shape[0];
+
+	if (parameter->dimensions == 1 || places == 1 || channels == 1)
+		memcpy(to, from, parameter->count * sizeof(*to));
+	else if (out)
+		transpose(to, from, outputs, places, channels);
+	else
+		transpose(to, from, outputs, channels, places);
+}
+
+void graph_export(const struct graph *graph, size_t index, float *to, const float *from)
+{
+	turn(graph, index, to, from, true);
+}
+
+void graph_import(const struct graph *graph, size_t index, float *to, const float *from)
+{
+	turn(graph, index, to, from, false);
+}
+
+/* --- Tensors with PyTorch's names -------------------------------------------------------- */
+
+/* The longest: "optimizer.1." before a parameter's. */
+enum { NAME = GRAPH_NAME + 16 };
+
+/*
+ * The list is in the order of parameters, slots, buffers, counters. Memory has all names first,
+ * then the numbers of all tensors but the counters, which all are tensors->steps.
+ */
+struct plan {
+	size_t parameters, slots, buffers, counters;
+	size_t tensors, elements;
+};
+
+static struct plan plan_of(const struct model *model, bool optimizer)
+{
+	const struct graph *graph = model->graph;
+	struct plan plan = {.parameters = graph->parameter_count, .buffers = graph->buffer_count};
+
+	while (optimizer && plan.slots < MODEL_SLOTS && model->slots[plan.slots])
+		plan.slots++;
+	for (size_t i = 0; i < graph->node_count; i++)
+		plan.counters += graph->nodes[i].layer->kind == NET_NORM;
+	plan.tensors = plan.parameters * (1 + plan.slots) + plan.buffers + plan.counters;
+	plan.elements = graph->weights * (1 + plan.slots) + model->buffer_count;
+	return plan;
+}
+
+/* --- The list ---------------------------------------------------------------------------- */
+
+/* What is filled in: the next tensor with its name and data. */
+struct cursor {
+	struct ddp_tensor *tensor;
+	char *name;
+	float *data;
+};
+
+static void add(struct cursor *cursor, const char *prefix, const char *name, int dimensions,
+		const int64_t *shape)
+{
+	struct ddp_tensor *tensor = cursor->tensor++;
+
+	snprintf(cursor->name, NAME, "%s%s", prefix, name);
+	*tensor = (struct ddp_tensor){cursor->name, DDP_F32, dimensions, {0}, cursor->data};
+	for (int i = 0; i < dimensions; i++)
+		tensor->shape[i] = shape[i];
+	cursor->name += NAME;
+	cursor->data += ddp_tensor_count(tensor);
+}
+
+static void add_parameters(struct cursor *cursor, const struct graph *graph, const char *prefix)
+{
+	for (size_t i = 0; i < graph->parameter_count; i++) {
+		const struct graph_parameter *parameter = &graph->parameters[i];
+
+		add(cursor, prefix, parameter->name, parameter->dimensions, parameter->shape);
+	}
+}
+
+static void add_counters(struct cursor *cursor, const struct graph *graph, int64_t *steps)
+{
+	for (size_t i = 0; i < graph->node_count; i++) {
+		const struct net_layer *layer = graph->nodes[i].layer;
+
+		if (layer->kind != NET_NORM)
+			continue;
+		snprintf(cursor->name, NAME, "%s.num_batches_tracked", layer->name);
+		*cursor->tensor++ = (struct ddp_tensor){cursor->name, DDP_I64, 0, {0}, steps};
+		cursor->name += NAME;
+	}
+}
+
+int model_tensors_create(struct model_tensors *tensors, const struct model *model, bool optimizer,
+			 struct ddp_error *error)
+{
+	const struct graph *graph = model->graph;
+	struct plan plan = plan_of(model, optimizer);
+	struct cursor cursor;
+
+	*tensors = (struct model_tensors){.count = plan.tensors};
+	tensors->list = calloc(plan.tensors, sizeof(*tensors->list));
+	tensors->memory = calloc(plan.tensors * NAME + plan.elements * sizeof(float), 1);
+	if (!tensors->list || !tensors->memory) {
+		model_tensors_destroy(tensors);
+		return ddp_error_set(error, DDP_ERR_MEMORY,
+				     "network %s: out of memory for %zu tensors", graph->net->name,
+				     plan.tensors);
+	}
+	cursor.tensor = tensors->list;
+	cursor.name = tensors->memory;
+	cursor.data = (float *)(void *)(cursor.name + plan.tensors * NAME);
+	add_parameters(&cursor, graph, "");
+	for (size_t slot = 0; slot < plan.slots; slot++) {
+		char prefix[16];
+
+		snprintf(prefix, sizeof(prefix), "optimizer.%u.", (unsigned)slot);
+		add_parameters(&cursor, graph, prefix);
+	}
+	for (size_t i = 0; i < graph->buffer_count; i++) {
+		const int64_t shape[1] = {(int64_t)graph->buffers[i].count};
+
+		add(&cursor, "", graph->buffers[i].name, 1, shape);
+	}
+	add_counters(&cursor, graph, &tensors->steps);
+	return 0;
+}
+
+void model_tensors_destroy(struct model_tensors *tensors)
+{
+	if (!tensors)
+		return;
+	free(tensors->memory);
+	free(tensors->list);
+	*tensors = (struct model_tensors){0};
+}
+
+/* --- Their numbers ----------------------------------------------------------------------- */
+
+/* An array of the model for the [group]th parameters of the list: the values, then the slots. */
+static float *array_of(const struct model *model, size_t group)
+{
+	return group == 0 ? model->values : model->slots[group - 1];
+}
+
+/* How many groups of parameters [tensors] has. */
+static size_t groups_of(const struct model_tensors *tensors, const struct model *model)
+{
+	struct plan plan = plan_of(model, false);
+
+	return (tensors->count - plan.buffers - plan.counters) / plan.parameters;
+}
+
+static void copy_buffers(const struct model_tensors *tensors, const struct model *model,
+			 size_t first, bool out)
+{
+	const struct graph *graph = model->graph;
+
+	for (size_t i = 0; i < graph->buffer_count; i++) {
+		float *here = model_buffer(model, i), *there = tensors->list[first + i].data;
+
+		memcpy(out ? there : here, out ? here : there,
+		       graph->buffers[i].count * sizeof(*here));
+	}
+}
+
+void model_tensors_export(struct model_tensors *tensors, const struct model *model, int64_t steps)
+{
+	const struct graph *graph = model->graph;
+	size_t groups = groups_of(tensors, model), at = 0;
+
+	for (size_t group = 0; group < groups; group++)
+		for (size_t i = 0; i < graph->parameter_count; i++)
+			graph_export(graph, i, tensors->list[at++].data,
+				     array_of(model, group) + model->offsets[i]);
+	copy_buffers(tensors, model, at, true);
+	tensors->steps = steps;
+}
+
+void model_tensors_import(const struct model_tensors *tensors, struct model *model)
+{
+	const struct graph *graph = model->graph;
+	size_t groups = groups_of(tensors, model), at = 0;
+
+	for (size_t group = 0; group < groups; group++)
+		for (size_t i = 0; i < graph->parameter_count; i++)
+			graph_import(graph, i, array_of(model, group) + model->offsets[i],
+				     tensors->list[at++].data);
+	copy_buffers(tensors, model, at, false);
+}
+
+/* --- Reading them from a file ------------------------------------------------------------ */
+
+enum { SHAPE_TEXT = 128 };
+
+/* "[32, 1, 3, 3]" */
+static const char *shape_text(char *text, const struct ddp_tensor *tensor)
+{
+	size_t at = 0;
+
+	text[at++] = '[';
+	for (int i = 0; i < tensor->dimensions && at < SHAPE_TEXT - 24; i++)
+		at += (size_t)snprintf(text + at, SHAPE_TEXT - at, "%s%" PRId64, i ? ", " : "",
+				       tensor->shape[i]);
+	memcpy(text + at, "]", 2);
+	return text;
+}
+
+/* People save the wrapper instead of what it wraps. */
+static bool is_wrapped(const struct ddp_tensors *file, const char *name)
+{
+	char wrapped[GRAPH_NAME + 8];
+
+	snprintf(wrapped, sizeof(wrapped), "module.%s", name);
+	return ddp_tensors_find(file, wrapped);
+}
+
+/* The tensor of [file] that [want] asks for, by name, type and shape. */
+static int find(const struct ddp_tensors *file, const char *path, const struct ddp_tensor *want,
+		const struct ddp_tensor **found, struct ddp_error *error)
+{
+	const struct ddp_tensor *got = *found = ddp_tensors_find(file, want->name);
+	char here[SHAPE_TEXT], there[SHAPE_TEXT];
+
+	if (!got)
+		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: there is no tensor %s%s", path,
+				     want->name,
+				     is_wrapped(file, want->name)
+					     ? ", but a module's: save model.module.state_dict()"
+					     : "");
+	if (got->type != want->type)
+		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: %s is %s, not %s", path,
+				     want->name,
+				     got->type == DDP_TYPE_COUNT ? "of a type that is not known"
+								 : ddp_type_name(got->type),
+				     ddp_type_name(want->type));
+	if (got->dimensions != want->dimensions ||
+	    memcmp(got->shape, want->shape, (size_t)want->dimensions * sizeof(want->shape[0])))
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s: %s has shape %s, the network's has %s", path, want->name,
+				     shape_text(there, got), shape_text(here, want));
+	return 0;
+}
+
+int model_read(struct model *model, const char *path, struct ddp_error *error)
+{
+	struct model_tensors tensors = {0};
+	struct ddp_tensors *file = NULL;
+	int status = model_tensors_create(&tensors, model, false, error);
+
+	if (status == 0)
+		status = ddp_tensors_open(&file, path, error);
+	for (size_t i = 0; status == 0 && i < tensors.count; i++) {
+		const struct ddp_tensor *want = &tensors.list[i], *found;
+
+		/* A counter; files of other writers need not have it. */
+		if (want->data == &tensors.steps)
+			continue;
+		status = find(file, path, want, &found, error);
+		if (status == 0)
+			memcpy(want->data, found->data, ddp_tensor_count(want) * sizeof(float));
+	}
+	if (status == 0)
+		model_tensors_import(&tensors, model);
+	if (file)
+		ddp_tensors_close(file);
+	model_tensors_destroy(&tensors);
+	return status;
 }

@@ -3,8 +3,8 @@
  * net.h - networks are tables of layers
  *
  * A table names each layer as PyTorch's module does and says which layers it reads; graph.h makes
- * shapes and parameters of it, engines compile that. A new network is a new file with a table and
- * a line in net.c; nothing else knows it.
+ * shapes and parameters of it, engines compile that. A new network is a new table and a
+ * name in net.c; nothing else knows it.
  */
 #ifndef TRAIN_NET_H
 #define TRAIN_NET_H
@@ -52,7 +52,7 @@ struct net {
 
 /*
  * The network called [name] with so many [classes] (0: its own number).
- * Returns it, in memory that net_destroy() frees, or NULL if there is none or memory is out.
+ * Returns it, in memory that net_destroy() frees, or NULL if there is none.
  */
 struct net *net_create(const char *name, int classes);
 void net_destroy(struct net *net);

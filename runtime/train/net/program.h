@@ -10,7 +10,7 @@
 #ifndef TRAIN_PROGRAM_H
 #define TRAIN_PROGRAM_H
 
-#include "net/graph.h"
+#include "graph.h"
 
 enum { PROGRAM_NONE = -1, PROGRAM_IMAGE = 0 /* the value that is the input */ };
 
@@ -90,7 +90,7 @@ struct program {
 	struct program_value *values;
 	int value_count;
 	struct program_room *rooms;
-	int room_count, room_limit;
+	int room_count;
 	size_t alignment;	    /* of rooms */
 	int labels, logits, slopes; /* rooms: i32, and f32 where the type is another */
 };
@@ -114,7 +114,7 @@ struct program_options {
 
 /*
  * Compile [graph], which must outlive it.
- * Returns 0, DDP_ERR_MEMORY, or DDP_ERR_ARGUMENT with the layer that nobody reads.
+ * Returns 0, or DDP_ERR_ARGUMENT with the layer that nobody reads.
  */
 int program_create(struct program **program, const struct graph *graph,
 		   const struct program_options *options, struct ddp_error *error);
@@ -128,10 +128,5 @@ int program_gradient(const struct program *program, const struct program_op *op)
 
 /* The last value. */
 const struct program_value *program_result(const struct program *program);
-
-/* --- Among program-*.c --- */
-
-/* A room that nobody uses yet; there is always one left. */
-int program_room(struct program *program, size_t bytes, size_t fixed);
 
 #endif /* TRAIN_PROGRAM_H */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/xalloc.h"
 #include "program.h"
 
 /* --- Places in memory -------------------------------------------------------------------- */
@@ -111,7 +112,7 @@ size_t program_place(struct program *program, enum program_mode mode, size_t ima
 /* A value is large that is so great a part of all. */
 enum { LARGE = 64 };
 
-int program_room(struct program *program, size_t bytes, size_t fixed)
+static int program_room(struct program *program, size_t bytes, size_t fixed)
 {
 	struct program_room *room = &program->rooms[program->room_count];
 
@@ -723,47 +724,28 @@ static void build(struct builder *builder, const struct program_options *options
 	}
 }
 
-static struct program *allocate(size_t nodes)
-{
-	struct program *program = calloc(1, sizeof(*program));
-
-	if (!program)
-		return NULL;
-	program->room_limit = (int)nodes * ROOMS_EACH + ROOMS_MORE;
-	program->ops = calloc(nodes + 1, sizeof(*program->ops));
-	program->values = calloc(nodes + 1, sizeof(*program->values));
-	program->rooms = calloc((size_t)program->room_limit, sizeof(*program->rooms));
-	if (program->ops && program->values && program->rooms)
-		return program;
-	program_destroy(program);
-	return NULL;
-}
-
 int program_create(struct program **result, const struct graph *graph,
 		   const struct program_options *options, struct ddp_error *error)
 {
-	struct builder builder = {.graph = graph};
+	size_t nodes = graph->node_count, rooms = nodes * ROOMS_EACH + ROOMS_MORE;
+	struct program *program = ddp_xcalloc(1, sizeof(*program), "the network");
+	struct builder builder = {.graph = graph, .program = program};
 	int status;
 
-	*result = NULL;
-	builder.places = calloc(graph->node_count + 1, sizeof(*builder.places));
-	builder.program = allocate(graph->node_count);
-	if (!builder.places || !builder.program) {
-		status = ddp_error_set(error, DDP_ERR_MEMORY, "network %s: out of memory",
-				       graph->net->name);
-		goto out;
-	}
-	builder.program->type = options->type;
-	builder.program->alignment = options->alignment ? options->alignment : ALIGNMENT;
+	program->type = options->type;
+	program->alignment = options->alignment ? options->alignment : ALIGNMENT;
+	program->ops = ddp_xcalloc(nodes + 1, sizeof(*program->ops), "the network");
+	program->values = ddp_xcalloc(nodes + 1, sizeof(*program->values), "the network");
+	program->rooms = ddp_xcalloc(rooms, sizeof(*program->rooms), "the network");
+	builder.places = ddp_xcalloc(nodes + 1, sizeof(*builder.places), "the network");
 	build(&builder, options);
-	status = program_connect(builder.program, options, error);
-	if (status < 0)
-		goto out;
-	*result = builder.program;
-	builder.program = NULL;
-out:
-	program_destroy(builder.program);
 	free(builder.places);
+	status = program_connect(program, options, error);
+	if (status < 0) {
+		program_destroy(program);
+		program = NULL;
+	}
+	*result = program;
 	return status;
 }
 
