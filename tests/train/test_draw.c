@@ -118,7 +118,7 @@ START_TEST(test_margin)
 	uint8_t image[DIGIT_BYTES];
 
 	for (uint64_t index = 0; index < 2000; index++) {
-		int ink = 0;
+		int ink = 0, beyond = 0; /* looked at once: an assertion costs a write to a pipe */
 
 		draw_digit(3, index, image);
 		for (int i = 0; i < DIGIT_BYTES; i++) {
@@ -126,9 +126,9 @@ START_TEST(test_margin)
 			bool edge = y == 0 || x == 0 || y == DRAW_DIGIT - 1 || x == DRAW_DIGIT - 1;
 
 			ink += image[i] > 100;
-			ck_assert_msg(!edge || image[i] < 60, "digit %d: %d at %d %d", (int)index,
-				      image[i], y, x);
+			beyond += edge && image[i] >= 60;
 		}
+		ck_assert_msg(beyond == 0, "digit %d: %d pixels at its edge", (int)index, beyond);
 		ck_assert_msg(ink >= 15 && ink < 330, "digit %d: %d pixels of ink", (int)index,
 			      ink);
 	}
