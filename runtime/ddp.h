@@ -228,6 +228,9 @@ DDP_API int ddp_shared_create(struct ddp *ddp, size_t bytes, void **memory);
 /* Give an arena back; [memory] is what ddp_arena_create() gave, or NULL. Collective. */
 DDP_API int ddp_arena_destroy(struct ddp *ddp, void *memory);
 
+/* Ranks that can share one device, at most. */
+enum { DDP_DEVICE_RANKS = 64 };
+
 /*
  * Take this rank's device, world->device, for collectives on its memory, where ddp_options.device
  * did not at ddp_init(): for programs that learn later whether they need it. Where it was taken

@@ -46,8 +46,8 @@
 #include "base/error.h"
 #include "base/type.h"
 
-/* Ranks on one GPU, at most: MPS serves no more clients than that, and shares get small. */
-enum { DDP_SHARD_MEMBERS = 64 };
+/* MPS serves no more clients than that, and shares get small. */
+enum { DDP_SHARD_MEMBERS = DDP_DEVICE_RANKS };
 
 enum ddp_shard_act {
 	DDP_SHARD_WRITE,  /* word[word] = value, after all that is before it in the stream */

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/settings.h"
-#include "device/shard-protocol.h"
 #include "mps.h"
 
 /* --- Who -------------------------------------------------------------------------------------- */
@@ -94,12 +93,12 @@ bool sharing_hinders(const struct sharing_seat *seats, int size, char *text, siz
 			say_no_memory(seats, a, b, text, room);
 			return true;
 		}
-		if (count <= DDP_SHARD_MEMBERS)
+		if (count <= DDP_DEVICE_RANKS)
 			continue;
 		snprintf(text, room,
 			 "%d ranks are on %.63s of %.63s, and %d at most can share one: start "
 			 "fewer, or on more GPUs",
-			 count, seats[b].device, seats[b].host, DDP_SHARD_MEMBERS);
+			 count, seats[b].device, seats[b].host, DDP_DEVICE_RANKS);
 		return true;
 	}
 	return false;
