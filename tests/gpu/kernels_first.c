@@ -6,14 +6,14 @@ static const struct {
 	size_t batch;
 	struct kernel_first first;
 } shapes[] = {
-	{2, {28, 28, 32, 3}}, {1, {3, 3, 1, 3}},     {3, {9, 12, 10, 3}}, {2, {7, 8, 64, 5}},
-	{2, {13, 10, 33, 7}}, {1, {5, 5, 8, 1}},     {2, {6, 30, 12, 2}}, {3, {8, 9, 20, 4}},
-	{1, {7, 7, 3, 7}},    {170, {28, 3, 64, 3}},
+	{2, {28, 28, 32}}, {1, {3, 3, 1}},   {3, {9, 12, 10}},	 {2, {7, 8, 64}},
+	{2, {13, 10, 33}}, {2, {6, 30, 12}}, {170, {28, 3, 64}},
 };
+enum { SIZE = 3, TAPS = SIZE * SIZE };
 
 struct layer {
 	struct kernel_first first;
-	size_t batch, rows, columns, taps; /* of results; of a window */
+	size_t batch, rows, columns; /* of results */
 	struct array x, y, dy, weights, bias;
 	struct kernel_scratch scratch;
 };
@@ -23,9 +23,9 @@ static const char *shape_name(int s, enum ddp_type type, size_t skew)
 	const struct kernel_first *first = &shapes[s].first;
 	static char text[128];
 
-	snprintf(text, sizeof(text), "%s, %zu images of %d x %d, %d outputs, windows of %d%s",
-		 arrays_name(type), shapes[s].batch, first->height, first->width, first->out,
-		 first->size, skew ? ", unaligned" : "");
+	snprintf(text, sizeof(text), "%s, %zu images of %d x %d, %d outputs%s", arrays_name(type),
+		 shapes[s].batch, first->height, first->width, first->out,
+		 skew ? ", unaligned" : "");
 	return text;
 }
 
@@ -37,13 +37,12 @@ static void layer_make(struct layer *l, int s, enum ddp_type type, size_t skew)
 
 	l->first = first;
 	l->batch = shapes[s].batch;
-	l->rows = (size_t)(first.height - first.size + 1);
-	l->columns = (size_t)(first.width - first.size + 1);
-	l->taps = (size_t)(first.size * first.size);
+	l->rows = (size_t)(first.height - SIZE + 1);
+	l->columns = (size_t)(first.width - SIZE + 1);
 	l->x = array_make(type, l->batch * (size_t)(first.height * first.width), skew);
 	l->y = array_make(type, l->batch * l->rows * l->columns * out, skew);
 	l->dy = array_make(type, l->y.count, skew);
-	l->weights = array_make(DDP_F32, out * l->taps, 0);
+	l->weights = array_make(DDP_F32, out * TAPS, 0);
 	l->bias = array_make(DDP_F32, out, 0);
 	l->scratch = scratch_make(kernel_first_bytes(&first, l->batch));
 	array_fill(&l->x, 0, &random);
@@ -65,9 +64,9 @@ static void layer_free(struct layer *l)
 /* The pixel that result [i] sees at [tap] of its window. */
 static double pixel(const struct layer *l, size_t i, size_t tap)
 {
-	size_t out = (size_t)l->first.out, size = (size_t)l->first.size;
-	size_t column = i / out % l->columns + tap % size;
-	size_t row = i / out / l->columns % l->rows + tap / size;
+	size_t out = (size_t)l->first.out;
+	size_t column = i / out % l->columns + tap % SIZE;
+	size_t row = i / out / l->columns % l->rows + tap / SIZE;
 	size_t image = i / out / l->columns / l->rows;
 
 	return (double)l->x
@@ -87,8 +86,8 @@ static void test_forward(int s, enum ddp_type type, size_t skew)
 			size_t o = i % (size_t)l.first.out;
 			double sum = (double)l.bias.values[o];
 
-			for (size_t k = 0; k < l.taps; k++)
-				sum += (double)l.weights.values[o * l.taps + k] * pixel(&l, i, k);
+			for (size_t k = 0; k < TAPS; k++)
+				sum += (double)l.weights.values[o * TAPS + k] * pixel(&l, i, k);
 			array_near("y", &l.y, i, relu && sum < 0 ? 0 : sum, 3e-6);
 		}
 		layer_free(&l);
@@ -107,11 +106,11 @@ static void plain_back(const struct layer *l, bool relu, double *sums, double *s
 
 		if (relu && !(l->y.values[i] > 0))
 			continue;
-		sums[out * l->taps + o] += dy;
-		sizes[out * l->taps + o] += fabs(dy);
-		for (size_t k = 0; k < l->taps; k++) {
-			sums[o * l->taps + k] += dy * pixel(l, i, k);
-			sizes[o * l->taps + k] += fabs(dy * pixel(l, i, k));
+		sums[out * TAPS + o] += dy;
+		sizes[out * TAPS + o] += fabs(dy);
+		for (size_t k = 0; k < TAPS; k++) {
+			sums[o * TAPS + k] += dy * pixel(l, i, k);
+			sizes[o * TAPS + k] += fabs(dy * pixel(l, i, k));
 		}
 	}
 }
@@ -145,12 +144,11 @@ static void test_back(int s, enum ddp_type type, size_t skew)
 
 static void test_fits(void)
 {
-	ok(kernel_first_fits(1, 32, 3, 1, 0) && kernel_first_fits(1, 64, 7, 1, 0) &&
-		   kernel_first_fits(1, 1, 1, 1, 0),
-	   "one channel, up to 64 outputs, windows up to 7");
+	ok(kernel_first_fits(1, 64, 3, 1, 0) && kernel_first_fits(1, 1, 3, 1, 0),
+	   "one channel, up to 64 outputs, windows of 3 x 3");
 	ok(!kernel_first_fits(3, 32, 3, 1, 0) && !kernel_first_fits(1, 65, 3, 1, 0) &&
-		   !kernel_first_fits(1, 32, 8, 1, 0) && !kernel_first_fits(1, 32, 3, 2, 0) &&
-		   !kernel_first_fits(1, 32, 3, 1, 1),
+		   !kernel_first_fits(1, 32, 2, 1, 0) && !kernel_first_fits(1, 32, 5, 1, 0) &&
+		   !kernel_first_fits(1, 32, 3, 2, 0) && !kernel_first_fits(1, 32, 3, 1, 1),
 	   "no other convolution");
 }
 

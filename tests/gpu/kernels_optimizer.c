@@ -85,8 +85,8 @@ static void set_state(void)
 	bytes_fetch(&bench.step->next.state, &state, sizeof(state));
 }
 
-/* Values of before the first step; arrays begin [offset] elements behind an aligned place. */
-static void begin(const struct optim *optim, size_t count, size_t offset, enum ddp_type type)
+/* Values of before the first step. */
+static void begin(const struct optim *optim, size_t count, enum ddp_type type)
 {
 	float margin[MOST + 2 * MARGIN];
 
@@ -102,14 +102,14 @@ static void begin(const struct optim *optim, size_t count, size_t offset, enum d
 	for (size_t i = 0; i < count; i++)
 		bench.arrays[VALUES][i] = random_value();
 	for (int a = 0; a < ARRAYS; a++) {
-		bench.device[a] = (float *)bench.memory[a] + MARGIN + offset;
+		bench.device[a] = (float *)bench.memory[a] + MARGIN;
 		bytes_fetch(bench.memory[a], margin, sizeof(margin));
 		bytes_fetch(bench.device[a], bench.arrays[a], count * sizeof(float));
 	}
-	bench.narrow = (char *)bench.narrow_memory + (MARGIN + offset) * ddp_type_size(type);
+	bench.narrow = (char *)bench.narrow_memory + MARGIN * ddp_type_size(type);
 	bytes_fetch(bench.narrow_memory, margin, sizeof(margin));
 	bench.gradients.wide = bench.device[GRADIENTS];
-	bench.gradients.narrow = (uint16_t *)bench.halves_memory + MARGIN + offset;
+	bench.gradients.narrow = (uint16_t *)bench.halves_memory + MARGIN;
 	for (int i = 0; i < ROWS(bench.marks); i++)
 		bench.marks[i] = type == DDP_F32 ? 0 : draw(&arrays_seed, UINT32_MAX);
 	bytes_fetch((void *)bench.gradients.marks, bench.marks, sizeof(bench.marks));
@@ -340,26 +340,22 @@ static const struct {
 };
 enum { RULES = sizeof(rules) / sizeof(rules[0]) };
 
-/* Every rule with every type, at sizes and places that leave tails. */
+/* Every rule with every type, at sizes that leave tails. */
 static void test_rules(void)
 {
-	static const struct {
-		size_t count, offset;
-	} places[] = {{1, 0}, {3, 0}, {4, 0}, {1027, 0}, {1024, 1}, {517, 2}, {MOST - 8, 3}};
+	static const size_t counts[] = {1, 3, 4, 1027, 1024, 518, MOST - 8};
 
 	for (size_t r = 0; r < RULES; r++) {
 		bool good = true;
 
-		for (size_t p = 0; p < sizeof(places) / sizeof(places[0]); p++) {
-			begin(&rules[r].optim, places[p].count, places[p].offset,
-			      arrays_types[(r + p) % 3]);
+		for (size_t p = 0; p < sizeof(counts) / sizeof(counts[0]); p++) {
+			begin(&rules[r].optim, counts[p], arrays_types[(r + p) % 3]);
 			for (uint64_t step = 1; step <= 3; step++) {
 				new_gradients(1);
 				both(0.1 / (double)step);
 			}
 			if (!same_arrays() || !same_narrow() || !same_state()) {
-				printf("# %zu elements at %zu, %s\n", places[p].count,
-				       places[p].offset, arrays_name(bench.type));
+				printf("# %zu elements, %s\n", counts[p], arrays_name(bench.type));
 				good = false;
 			}
 		}
@@ -373,7 +369,7 @@ static void test_many_steps(void)
 	for (size_t r = 5; r < 7; r++) {
 		bool good = true;
 
-		begin(&rules[r].optim, 5, 0, DDP_BF16);
+		begin(&rules[r].optim, 5, DDP_BF16);
 		for (uint64_t step = 1; step <= 200; step++) {
 			new_gradients(1);
 			both(1e-3);
@@ -389,7 +385,7 @@ static void test_scaling(const char *what, double clip)
 	bool good = true;
 
 	for (size_t r = 0; r < RULES; r++) {
-		begin(&rules[r].optim, 1021, r % 2, arrays_types[r % 3]);
+		begin(&rules[r].optim, 1021, arrays_types[r % 3]);
 		bench.scaler = (struct ddp_scaler){8, 2, 0.5, 3, 1};
 		bench.clip = clip;
 		set_state();
@@ -414,7 +410,7 @@ static void test_clipping(void)
 	bool good = true;
 
 	for (size_t i = 0; i < 3; i++) {
-		begin(&rules[2].optim, 4003, i, arrays_types[i]);
+		begin(&rules[2].optim, 4003, arrays_types[i]);
 		bench.clip = limits[i];
 		for (uint64_t step = 1; step <= 2; step++) {
 			new_gradients(1);
@@ -423,7 +419,7 @@ static void test_clipping(void)
 		good = good && same_arrays() && same_state();
 	}
 	ok(good, "gradients are clipped as by ddp_gradients_clip()");
-	begin(&rules[0].optim, 9, 0, DDP_F32);
+	begin(&rules[0].optim, 9, DDP_F32);
 	bench.clip = 1;
 	new_gradients(1);
 	bench.arrays[GRADIENTS][4] = NAN;

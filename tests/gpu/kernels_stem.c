@@ -36,7 +36,7 @@ static struct layers *layers;
 
 static struct kernel_first first_of(const struct stem *stem)
 {
-	return (struct kernel_first){stem->side, stem->side, stem->out, SIZE};
+	return (struct kernel_first){stem->side, stem->side, stem->out};
 }
 
 static void forward(struct way *way)

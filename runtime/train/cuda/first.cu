@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * first.cu - the first convolution, of one channel
+ * first.cu - the first convolution, of one channel and windows of 3 x 3
  *
  * Two launches, where cuDNN has tensor cores only behind a copy to 8 channels, and four launches (doc/roofline.md).
  *
@@ -10,9 +10,8 @@
  * 22 MB and 100 million multiplications for 512 images of 28 x 28. Batches of 64 are bound by the
  * launch and by the latency of the weights.
  *
- * For the gradients of weights and bias a thread has 4 outputs, all weights of a small window or a row of those
- * of a large one, and 7 pixels side by side (26 are four groups) at a time. That is bound by arithmetic, as
- * each value read is used 9 times or more.
+ * For the gradients of weights and bias a thread has all weights of 4 outputs, and 7 pixels side by side (26 are
+ * four groups) at a time. That is bound by arithmetic, as each value read is used 9 times or more.
  */
 #include "gpu/launch.cuh"
 #include "gpu/number.cuh"
@@ -22,8 +21,7 @@
 
 /* --- Pixels ------------------------------------------------------------------------------------ */
 
-/* Of windows that are supported; SMALL ones have kernels of their own. */
-enum { MOST_SIZE = 7, SMALL = 3 };
+enum { SIZE = 3, TAPS = SIZE * SIZE };
 
 /* Groups of pixels side by side, in the results of an image. */
 struct groups {
@@ -32,8 +30,8 @@ struct groups {
 
 static inline struct groups groups_of(const struct kernel_first *first, int pixels)
 {
-	uint32_t rows = (uint32_t)(first->height - first->size + 1);
-	uint32_t columns = (uint32_t)(first->width - first->size + 1);
+	uint32_t rows = (uint32_t)(first->height - SIZE + 1);
+	uint32_t columns = (uint32_t)(first->width - SIZE + 1);
 
 	return {rows, columns, (columns + (uint32_t)pixels - 1) / (uint32_t)pixels};
 }
@@ -77,27 +75,25 @@ enum { PLANES = 8, PIXELS = 4 };
 
 bool kernel_first_fits(int channels, int out, int size, int stride, int pad)
 {
-	return channels == 1 && stride == 1 && pad == 0 && out > 0 && out <= MOST_OUT && size > 0 &&
-	       size <= MOST_SIZE;
+	return channels == 1 && stride == 1 && pad == 0 && out > 0 && out <= MOST_OUT &&
+	       size == SIZE;
 }
 
 /* A block's weights, output by output for each place of the window; up to the next multiple of PLANES 0. */
-template <int SIZE> struct taps {
-	alignas(16) float weights[SIZE * SIZE][MOST_OUT];
+struct taps {
+	alignas(16) float weights[TAPS][MOST_OUT];
 	alignas(16) float bias[MOST_OUT];
 };
 
-template <int SIZE>
-static __device__ inline void taps_load(struct taps<SIZE> *taps, const struct kernel_first *first,
+static __device__ inline void taps_load(struct taps *taps, const struct kernel_first *first,
 					const float *weights, const float *bias)
 {
 	unsigned out = (unsigned)first->out, planes = (out + PLANES - 1) / PLANES * PLANES;
-	unsigned window = (unsigned)(first->size * first->size);
 
-	for (unsigned i = threadIdx.x; i < window * planes; i += LAUNCH_THREADS) {
+	for (unsigned i = threadIdx.x; i < TAPS * planes; i += LAUNCH_THREADS) {
 		unsigned k = i / planes, o = i % planes;
 
-		taps->weights[k][o] = o < out ? weights[o * window + k] : 0;
+		taps->weights[k][o] = o < out ? weights[o * TAPS + k] : 0;
 	}
 	if (threadIdx.x < planes)
 		taps->bias[threadIdx.x] = threadIdx.x < out ? bias[threadIdx.x] : 0;
@@ -141,8 +137,7 @@ static __device__ inline void planes_store(T *y, const float (&values)[PLANES], 
 			store(y + i, values[i]);
 }
 
-template <int SIZE>
-static __device__ inline void taps_row(const struct taps<SIZE> *taps, int row, int size, int plane,
+static __device__ inline void taps_row(const struct taps *taps, int row, int plane,
 				       const float (&pixels)[PIXELS + SIZE - 1],
 				       float (&sums)[PIXELS][PLANES])
 {
@@ -150,9 +145,7 @@ static __device__ inline void taps_row(const struct taps<SIZE> *taps, int row, i
 	for (int column = 0; column < SIZE; column++) {
 		float weights[PLANES];
 
-		if (column >= size)
-			break;
-		planes_load(&taps->weights[row * size + column][plane], weights);
+		planes_load(&taps->weights[row * SIZE + column][plane], weights);
 		UNROLL
 		for (int p = 0; p < PIXELS; p++) {
 			UNROLL
@@ -162,15 +155,13 @@ static __device__ inline void taps_row(const struct taps<SIZE> *taps, int row, i
 	}
 }
 
-/* SIZE: that of the window, or MOST_SIZE for any. */
-template <typename T, int SIZE>
+template <typename T>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
 	first_forward(struct kernel_first first, struct groups groups, uint32_t count, bool whole,
 		      const T *x, const float *weights, const float *bias, bool relu, T *y)
 {
 	GRID_WAIT();
-	SHARED struct taps<SIZE> taps;
-	const int size = SIZE == SMALL ? SMALL : first.size;
+	SHARED struct taps taps;
 	const uint32_t packs = (uint32_t)(first.out + PLANES - 1) / PLANES;
 	uint32_t index = (uint32_t)thread_index();
 	struct group group = group_of(&groups, index / packs, PIXELS);
@@ -187,10 +178,8 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
 	for (int row = 0; row < SIZE; row++) {
 		float pixels[PIXELS + SIZE - 1];
 
-		if (row >= size)
-			break;
 		pixels_load(&first, &group, (size_t)row, x, pixels);
-		taps_row<SIZE>(&taps, row, size, plane, pixels, sums);
+		taps_row(&taps, row, plane, pixels, sums);
 	}
 	y += (((size_t)group.image * groups.rows + group.row) * groups.columns + group.column) *
 		     (size_t)first.out +
@@ -213,16 +202,10 @@ void kernel_first(void *stream, const struct kernel_first *first, size_t batch, 
 	uint32_t count = (uint32_t)(batch * groups.rows * groups.across * packs);
 	bool whole = first->out % PLANES == 0 && packs_fit(PLANES, 2, {y});
 
-	WITH_TYPE(type, T, {
-		if (first->size == SMALL)
-			LAUNCH_BLOCKS((first_forward<T, SMALL>), launch_blocks(count),
-				      LAUNCH_THREADS, stream, *first, groups, count, whole,
-				      (const T *)x, weights, bias, relu, (T *)y);
-		else
-			LAUNCH_BLOCKS((first_forward<T, MOST_SIZE>), launch_blocks(count),
-				      LAUNCH_THREADS, stream, *first, groups, count, whole,
-				      (const T *)x, weights, bias, relu, (T *)y);
-	})
+	WITH_TYPE(type, T,
+		  LAUNCH_BLOCKS((first_forward<T>), launch_blocks(count), LAUNCH_THREADS, stream,
+				*first, groups, count, whole, (const T *)x, weights, bias, relu,
+				(T *)y))
 }
 
 /* --- Backwards --------------------------------------------------------------------------------- */
@@ -257,7 +240,7 @@ static struct back back_of(const struct kernel_first *first, size_t batch)
 /* Of each part: the weights' gradients, then the bias's. */
 static __host__ __device__ inline size_t back_columns(const struct kernel_first *first)
 {
-	return (size_t)(first->out * (first->size * first->size + 1));
+	return (size_t)(first->out * (TAPS + 1));
 }
 
 size_t kernel_first_bytes(const struct kernel_first *first, size_t batch)
@@ -265,9 +248,9 @@ size_t kernel_first_bytes(const struct kernel_first *first, size_t batch)
 	return partial_bytes(back_of(first, batch).parts, back_columns(first));
 }
 
-/* ROWS x COLUMNS weights from row [row] on, of each output of a thread. */
-template <int ROWS, int COLUMNS> struct slopes {
-	float weights[ROWS][COLUMNS][BACK_PLANES], bias[BACK_PLANES];
+/* Of each output of a thread. */
+struct slopes {
+	float weights[TAPS][BACK_PLANES], bias[BACK_PLANES];
 };
 
 template <typename T> struct slope_source {
@@ -323,10 +306,10 @@ static __device__ inline void outputs_of_group(const struct back *back, const st
 	}
 }
 
-template <typename T, int ROWS, int COLUMNS, bool WHOLE>
-static __device__ inline void slopes_add(struct slopes<ROWS, COLUMNS> *slopes,
-					 const struct back *back, const struct group *group,
-					 int row, int plane, const struct slope_source<T> *source)
+template <typename T, bool WHOLE>
+static __device__ inline void slopes_add(struct slopes *slopes, const struct back *back,
+					 const struct group *group, int plane,
+					 const struct slope_source<T> *source)
 {
 	float dz[BACK_PIXELS][BACK_PLANES];
 
@@ -338,98 +321,72 @@ static __device__ inline void slopes_add(struct slopes<ROWS, COLUMNS> *slopes,
 			slopes->bias[o] += dz[p][o];
 	}
 	UNROLL
-	for (int r = 0; r < ROWS; r++) {
-		float pixels[BACK_PIXELS + COLUMNS - 1];
+	for (int row = 0; row < SIZE; row++) {
+		float pixels[BACK_PIXELS + SIZE - 1];
 
-		pixels_load(&back->first, group, (size_t)(row + r), source->x, pixels);
+		pixels_load(&back->first, group, (size_t)row, source->x, pixels);
 		UNROLL
-		for (int i = 0; i < BACK_PIXELS * COLUMNS; i++) {
-			int p = i / COLUMNS, k = i % COLUMNS;
+		for (int i = 0; i < BACK_PIXELS * SIZE; i++) {
+			int p = i / SIZE, k = i % SIZE;
 
 			UNROLL
 			for (int o = 0; o < BACK_PLANES; o++)
-				slopes->weights[r][k][o] += pixels[p + k] * dz[p][o];
+				slopes->weights[row * SIZE + k][o] += pixels[p + k] * dz[p][o];
 		}
 	}
 }
 
 /* The sum over a block's lanes of value [k] of a thread: of a weight, then of the bias. */
-template <int ROWS, int COLUMNS>
-static __device__ inline void slopes_leave(const struct back *back, int row,
+static __device__ inline void slopes_leave(const struct back *back,
 					   const float (*all)[LAUNCH_THREADS + 8], unsigned k,
 					   unsigned lane0, float *to)
 {
-	int size = back->first.size, plane = (int)(lane0 * BACK_PLANES + k % BACK_PLANES);
-	int tap = (int)(k / BACK_PLANES), column = tap % COLUMNS;
-	bool bias = tap == ROWS * COLUMNS;
+	int plane = (int)(lane0 * BACK_PLANES + k % BACK_PLANES), tap = (int)(k / BACK_PLANES);
 	float sum = 0;
 
-	row += tap / COLUMNS;
-	if (plane >= back->first.out || (bias ? row != ROWS : column >= size))
+	if (plane >= back->first.out)
 		return;
 	for (unsigned lane = 0; lane < back->lanes; lane++)
 		sum += all[k][lane * back->across + lane0];
-	to[bias ? back->first.out * size * size + plane : (plane * size + row) * size + column] =
-		sum;
+	to[tap == TAPS ? back->first.out * TAPS + plane : plane * TAPS + tap] = sum;
 }
 
-/* ROWS rows of weights at a time, COLUMNS of each, or as many as the window has. */
-template <typename T, int ROWS, int COLUMNS, bool WHOLE>
+template <typename T, bool WHOLE>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, 2)
 	first_back(struct back back, struct slope_source<T> source, struct partial partial,
 		   float *weights, float *bias)
 {
 	GRID_WAIT();
-	constexpr unsigned VALUES = (ROWS * COLUMNS + 1) * BACK_PLANES;
+	constexpr unsigned VALUES = (TAPS + 1) * BACK_PLANES;
 	SHARED float all[VALUES][LAUNCH_THREADS + 8];
 	unsigned lane = threadIdx.x / back.across;
 	int plane = (int)(threadIdx.x % back.across) * BACK_PLANES;
-	size_t split = (size_t)(back.first.out * back.first.size * back.first.size);
+	size_t split = (size_t)(back.first.out * TAPS);
 	struct partial_term term = {partial.rows, partial.columns};
 	float *to = partial.rows + blockIdx.x * partial.columns;
+	struct slopes slopes = {};
 
-	for (int row = 0; row < back.first.size; row += ROWS) {
-		struct slopes<ROWS, COLUMNS> slopes = {
-		};
+	for (uint32_t i = blockIdx.x * back.lanes + lane; i < back.count && plane < back.first.out;
+	     i += gridDim.x * back.lanes) {
+		struct group group = group_of(&back.groups, i, BACK_PIXELS);
 
-		for (uint32_t i = blockIdx.x * back.lanes + lane;
-		     i < back.count && plane < back.first.out; i += gridDim.x * back.lanes) {
-			struct group group = group_of(&back.groups, i, BACK_PIXELS);
-
-			slopes_add<T, ROWS, COLUMNS, WHOLE>(&slopes, &back, &group, row, plane,
-							    &source);
-		}
-		UNROLL
-		for (int o = 0; o < BACK_PLANES; o++) {
-			UNROLL
-			for (int k = 0; k < ROWS * COLUMNS; k++)
-				all[k * BACK_PLANES + o][threadIdx.x] =
-					slopes.weights[k / COLUMNS][k % COLUMNS][o];
-			all[VALUES - BACK_PLANES + o][threadIdx.x] = slopes.bias[o];
-		}
-		__syncthreads();
-		for (unsigned i = threadIdx.x; i < VALUES * back.across; i += LAUNCH_THREADS)
-			slopes_leave<ROWS, COLUMNS>(&back, row, all, i / back.across,
-						    i % back.across, to);
-		__syncthreads();
+		slopes_add<T, WHOLE>(&slopes, &back, &group, plane, &source);
 	}
+	UNROLL
+	for (int o = 0; o < BACK_PLANES; o++) {
+		UNROLL
+		for (int k = 0; k < TAPS; k++)
+			all[k * BACK_PLANES + o][threadIdx.x] = slopes.weights[k][o];
+		all[VALUES - BACK_PLANES + o][threadIdx.x] = slopes.bias[o];
+	}
+	__syncthreads();
+	for (unsigned i = threadIdx.x; i < VALUES * back.across; i += LAUNCH_THREADS)
+		slopes_leave(&back, all, i / back.across, i % back.across, to);
 	if (!partial_last(&partial, blockIdx.x, term))
 		return;
 	for (size_t c = threadIdx.x; c < partial.columns; c += LAUNCH_THREADS)
 		*(c < split ? weights + c : bias + (c - split)) =
 			(float)partial_total(&partial, c, term);
-}
-
-template <typename T, int ROWS, int COLUMNS>
-static void back_launch(void *stream, const struct back *back, const struct slope_source<T> *source,
-			bool whole, const struct partial *partial, float *weights, float *bias)
-{
-	if (whole)
-		LAUNCH_BLOCKS((first_back<T, ROWS, COLUMNS, true>), back->parts, LAUNCH_THREADS,
-			      stream, *back, *source, *partial, weights, bias);
-	else
-		LAUNCH_BLOCKS((first_back<T, ROWS, COLUMNS, false>), back->parts, LAUNCH_THREADS,
-			      stream, *back, *source, *partial, weights, bias);
 }
 
 void kernel_first_back(void *stream, const struct kernel_first *first, size_t batch, const void *x,
@@ -445,11 +402,11 @@ void kernel_first_back(void *stream, const struct kernel_first *first, size_t ba
 			(const T *)x, (const T *)dy, (const T *)y
 		};
 
-		if (first->size == SMALL)
-			back_launch<T, SMALL, SMALL>(stream, &back, &source, whole, &partial,
-						     weights, bias);
+		if (whole)
+			LAUNCH_BLOCKS((first_back<T, true>), back.parts, LAUNCH_THREADS, stream,
+				      back, source, partial, weights, bias);
 		else
-			back_launch<T, 1, MOST_SIZE>(stream, &back, &source, whole, &partial,
-						     weights, bias);
+			LAUNCH_BLOCKS((first_back<T, false>), back.parts, LAUNCH_THREADS, stream,
+				      back, source, partial, weights, bias);
 	})
 }

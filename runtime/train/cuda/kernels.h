@@ -281,9 +281,9 @@ void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channe
 
 /* --- The first convolution ---------------------------------------------------------------------- */
 
-/* Of one channel, stride 1, no padding, up to 64 outputs, windows up to 7: too thin for matrix units. */
+/* Of one channel, windows of 3 x 3, stride 1, no padding, up to 64 outputs: too thin for matrix units. */
 struct kernel_first {
-	int height, width, out, size; /* of what is read */
+	int height, width, out; /* of what is read */
 };
 bool kernel_first_fits(int channels, int out, int size, int stride, int pad);
 size_t kernel_first_bytes(const struct kernel_first *first, size_t batch); /* of scratch */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,13 @@
 #include "conv-plan.h"
 #include "kernels.h"
 #include "layer.h"
-#include "product.h"
+
+/* NVIDIA's headers are not written for these. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wundef"
+#pragma GCC diagnostic ignored "-Wstrict-prototypes"
+#include <cublasLt.h>
+#pragma GCC diagnostic pop
 
 /* Since 9.8 a plan needs no handle until it runs. */
 #if CUDNN_VERSION < 90800
@@ -31,6 +38,15 @@ struct layers {
 	struct device *device;
 	cudnnHandle_t cudnn;
 	cublasLtHandle_t cublas;
+};
+
+/* A product of matrices by cublasLt, described once and run many times. */
+struct product {
+	cublasLtMatmulDescOpaque_t description;
+	cublasLtMatrixLayoutOpaque_t a, b, d;
+	cublasLtMatmulAlgo_t algorithm;
+	size_t workspace;
+	bool sums; /* the bias's gradient comes with that of the weights */
 };
 
 struct layer {
@@ -369,6 +385,143 @@ static int make_plan(struct layer *layer, enum layer_pass pass, struct plans *pl
 
 /* --- Dense layers --------------------------------------------------------------------------- */
 
+/* Views of arenas lie at multiples of 64 bytes in f32, so of 32 in half of that. */
+enum { ALIGNMENT = 32 };
+
+/* What cublasLt is said to want at most on recent GPUs. */
+static const size_t most_workspace = (size_t)32 << 20;
+
+#define TRY(call)                                   \
+	do {                                        \
+		cublasStatus_t tried = (call);      \
+		if (tried != CUBLAS_STATUS_SUCCESS) \
+			return tried;               \
+	} while (0)
+
+static cublasStatus_t set(struct product *product, cublasLtMatmulDescAttributes_t name,
+			  int32_t value)
+{
+	return cublasLtMatmulDescSetAttribute(&product->description, name, &value, sizeof(value));
+}
+
+static cublasStatus_t set_bias(struct product *product, const void *bias)
+{
+	return cublasLtMatmulDescSetAttribute(
+		&product->description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
+}
+
+static cublasStatus_t lay_out(cublasLtMatrixLayoutOpaque_t *layout, enum ddp_type type, size_t rows,
+			      size_t columns, bool turned)
+{
+	cudaDataType_t of = type == DDP_BF16  ? CUDA_R_16BF
+			    : type == DDP_F16 ? CUDA_R_16F
+					      : CUDA_R_32F;
+
+	return cublasLtMatrixLayoutInit(layout, of, turned ? columns : rows,
+					turned ? rows : columns,
+					(int64_t)(turned ? columns : rows));
+}
+
+/*
+ * By the first suggestion, with [epilogue]. Partial sums are added up in f32, and in one order: not in the output's
+ * type, and not in place in the order in which they are ready.
+ */
+static cublasStatus_t suggest(struct product *product, cublasLtHandle_t handle,
+			      cublasLtEpilogue_t epilogue)
+{
+	static const uint32_t alignment = ALIGNMENT;
+	static const uint32_t schemes =
+		CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+	static const struct {
+		cublasLtMatmulPreferenceAttributes_t name;
+		const void *value;
+		size_t size;
+	} wishes[] = {
+		{CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most_workspace, sizeof(most_workspace)},
+		{CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes)},
+		{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &alignment, sizeof(alignment)},
+		{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &alignment, sizeof(alignment)},
+		{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignment, sizeof(alignment)},
+		{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof(alignment)},
+	};
+	cublasLtMatmulPreferenceOpaque_t preference;
+	cublasLtMatmulHeuristicResult_t result;
+	int count = 0;
+
+	TRY(set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, (int32_t)epilogue));
+	TRY(cublasLtMatmulPreferenceInit(&preference));
+	for (size_t i = 0; i < sizeof(wishes) / sizeof(wishes[0]); i++)
+		TRY(cublasLtMatmulPreferenceSetAttribute(&preference, wishes[i].name,
+							 wishes[i].value, wishes[i].size));
+	TRY(cublasLtMatmulAlgoGetHeuristic(handle, &product->description, &product->a, &product->b,
+					   &product->d, &product->d, &preference, 1, &result,
+					   &count));
+	if (count == 0)
+		return CUBLAS_STATUS_NOT_SUPPORTED;
+	product->algorithm = result.algo;
+	product->workspace = result.workspaceSize;
+	return result.state;
+}
+
+static cublasLtEpilogue_t epilogue_of(const struct layer_options *options)
+{
+	if (options->bias)
+		return options->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+	return options->relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+/*
+ * cublasLt counts columns first: to it, a matrix of ours is its transpose. So y' = W x', dx' = W' dy', dW' = x' dy:
+ * primes as cublasLt sees what lies row by row. Gradients of weights are f32.
+ */
+static cublasStatus_t make_product(struct product *product, const struct layer_options *options,
+				   enum layer_pass pass, cublasLtHandle_t handle)
+{
+	/* Heuristics look at the alignment of a pointer to the bias, and not at what is there. */
+	const void *bias = (const void *)(uintptr_t)ALIGNMENT; // NOLINT
+	size_t batch = pass == LAYER_TEST ? options->test_batch : options->batch;
+	size_t in = (size_t)options->in, out = (size_t)options->out;
+	bool weights = pass == LAYER_BACK_WEIGHTS, forward = !weights && pass != LAYER_BACK_DATA;
+	size_t rows = forward ? out : in, columns = weights ? out : batch;
+	size_t inner = forward ? in : weights ? batch : out;
+	enum ddp_type type = options->type;
+	bool tf32 = type == DDP_F32 && options->tf32;
+
+	TRY(cublasLtMatmulDescInit(&product->description,
+				   tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+				   CUDA_R_32F));
+	TRY(set(product, CUBLASLT_MATMUL_DESC_TRANSA, forward ? CUBLAS_OP_T : CUBLAS_OP_N));
+	TRY(set(product, CUBLASLT_MATMUL_DESC_TRANSB, weights ? CUBLAS_OP_T : CUBLAS_OP_N));
+	if (options->bias && (forward || weights))
+		TRY(set_bias(product, bias));
+	TRY(lay_out(&product->a, type, rows, inner, forward));
+	TRY(lay_out(&product->b, type, inner, columns, weights));
+	TRY(lay_out(&product->d, weights ? DDP_F32 : type, rows, columns, false));
+	if (forward)
+		return suggest(product, handle, epilogue_of(options));
+	/* Sums over dy, which is B, are not there for all types and shapes. */
+	if (weights && options->bias)
+		product->sums =
+			suggest(product, handle, CUBLASLT_EPILOGUE_BGRADB) == CUBLAS_STATUS_SUCCESS;
+	return product->sums ? CUBLAS_STATUS_SUCCESS
+			     : suggest(product, handle, CUBLASLT_EPILOGUE_DEFAULT);
+}
+
+/* Forwards a is the weights, b is x; backwards the weights and dy, or x and dy. */
+static cublasStatus_t run_product(struct product *product, const struct layers *layers,
+				  const void *a, const void *b, const void *bias, void *d,
+				  void *workspace)
+{
+	const float one = 1, zero = 0;
+
+	if (bias)
+		TRY(set_bias(product, bias));
+	return cublasLtMatmul(layers->cublas, &product->description, &one, a, &product->a, b,
+			      &product->b, &zero, d, &product->d, d, &product->d,
+			      &product->algorithm, workspace, product->workspace,
+			      device_stream(layers->device, DEVICE_COMPUTE));
+}
+
 static int product_failed(const struct layer *layer, enum layer_pass pass, cublasStatus_t status,
 			  struct ddp_error *error)
 {
@@ -411,7 +564,7 @@ int layer_create(struct layer **result, struct layers *layers, const struct laye
 		cublasStatus_t made = CUBLAS_STATUS_SUCCESS;
 
 		if (has_pass(options, pass) && options->dense)
-			made = product_make(&layer->products[pass], options, pass, layers->cublas);
+			made = make_product(&layer->products[pass], options, pass, layers->cublas);
 		else if (has_pass(options, pass))
 			status = make_plan(layer, pass, plans, error);
 		if (made != CUBLAS_STATUS_SUCCESS)
@@ -430,7 +583,6 @@ void layer_destroy(struct layer *layer)
 		return;
 	for (int pass = 0; pass < LAYER_PASSES; pass++) {
 		conv_plan_destroy(layer->plans[pass]);
-		product_free(&layer->products[pass]);
 	}
 	free(layer);
 }
@@ -477,8 +629,7 @@ static int run(struct layer *layer, enum layer_pass pass, const void *x, const v
 
 	if (!layer->options.dense)
 		return run_plan(layers, layer->plans[pass], &problem, tensors, scratch, error);
-	status = product_run(&layer->products[pass], layers->cublas,
-			     device_stream(layers->device, DEVICE_COMPUTE), a, b, bias, d, scratch);
+	status = run_product(&layer->products[pass], layers, a, b, bias, d, scratch);
 	return status == CUBLAS_STATUS_SUCCESS ? 0 : product_failed(layer, pass, status, error);
 }
 

@@ -2,8 +2,7 @@
 /*
  * layer.h - convolutions and dense layers on a GPU
  *
- * Each pass of a convolution is a graph of cuDNN's (conv-plan.h), that of a dense layer a product of cublasLt's
- * (product.h); a bias, and the ReLU behind it, are part of the forward pass. Of the plans that cuDNN proposes the
+ * Each pass of a convolution is a graph of cuDNN's (conv-plan.h), that of a dense layer a product of cublasLt's; a bias, and the ReLU behind it, are part of the forward pass. Of the plans that cuDNN proposes the
  * fastest is taken, and kept as text (plans.h); cublasLt's first suggestion is taken as it is. Tests link
  * tests/emulated/layer-host.c in the place of layer.c.
  *

@@ -5,8 +5,7 @@
  * Bits are those of optim/loop-vector.c and gradient/statistics.c: what is rounded twice there is so
  * here, by __fmul_rn() and its like, and fmaf() is its multiply_add().
  *
- * Elements are taken by fours: 16 bytes are what a thread moves best. Where an array is not aligned to
- * that, they are moved one by one; sums are the same.
+ * Elements are taken by fours: 16 bytes are what a thread moves best. All arrays are aligned to that.
  */
 #include "kernels.h"
 
@@ -23,18 +22,12 @@ template <typename T> struct alignas(FOUR * sizeof(T)) four {
 	T at[FOUR];
 };
 
-template <typename T> static bool is_aligned(const T *data)
-{
-	return (uintptr_t)data % sizeof(four<T>) == 0;
-}
-
 /* The first [there] of four; the others are zero. */
-template <bool ALIGNED, typename T>
-static __device__ inline four<float> take(const T *from, size_t there)
+template <typename T> static __device__ inline four<float> take(const T *from, size_t there)
 {
 	four<float> taken = {{0, 0, 0, 0}};
 
-	if (ALIGNED && there == FOUR) {
+	if (there == FOUR) {
 		const four<T> numbers = *(const four<T> *)from;
 
 		for (int i = 0; i < FOUR; i++)
@@ -46,12 +39,12 @@ static __device__ inline four<float> take(const T *from, size_t there)
 	return taken;
 }
 
-template <bool ALIGNED, typename T>
+template <typename T>
 static __device__ inline void put(T *to, const four<float> &from, size_t there)
 {
 	four<T> numbers;
 
-	if (ALIGNED && there == FOUR) {
+	if (there == FOUR) {
 		for (int i = 0; i < FOUR; i++)
 			store(&numbers.at[i], from.at[i]);
 		*(four<T> *)to = numbers;
@@ -80,20 +73,15 @@ static __device__ inline float inverse_of(float scale)
 }
 
 /* Four of the gradients, from [first] on. A unit has whole fours. */
-template <bool ALIGNED, typename T>
+template <typename T>
 static __device__ inline four<float> take_gradients(const struct kernel_gradients &gradients,
 						    size_t first, size_t there)
 {
 	const size_t unit = first / KERNEL_UNIT;
 
 	if (gradients.marks && gradients.marks[unit / 32] >> unit % 32 & 1)
-		return take<ALIGNED>((const T *)gradients.narrow + first, there);
-	return take<ALIGNED>(gradients.wide + first, there);
-}
-
-template <typename T> static bool are_aligned(const struct kernel_gradients &gradients)
-{
-	return is_aligned(gradients.wide) && is_aligned((const T *)gradients.narrow);
+		return take((const T *)gradients.narrow + first, there);
+	return take(gradients.wide + first, there);
 }
 
 /* --- The size of the gradient ------------------------------------------------------------------- */
@@ -122,7 +110,7 @@ static size_t norm_blocks(size_t count)
 	return blocks > 0 ? blocks : 1;
 }
 
-template <bool ALIGNED, typename T>
+template <typename T>
 static __global__ void norm_parts(struct kernel_gradients gradients, size_t count,
 				  const struct kernel_state *state, struct norm_part *parts,
 				  unsigned *ticket, struct kernel_norm2 *norm2)
@@ -136,7 +124,7 @@ static __global__ void norm_parts(struct kernel_gradients gradients, size_t coun
 #pragma unroll 4
 #endif
 	for (size_t i = thread_index() * FOUR; i < count; i += stride) {
-		four<float> taken = take_gradients<ALIGNED, T>(gradients, i, there_are(count, i));
+		four<float> taken = take_gradients<T>(gradients, i, there_are(count, i));
 
 		for (int j = 0; j < FOUR; j++) {
 			double value = (double)__fmul_rn(taken.at[j], inverse);
@@ -174,14 +162,9 @@ void kernel_norm2(void *stream, const struct kernel_gradients *gradients, size_t
 	struct norm_part *parts = (struct norm_part *)scratch->memory;
 	size_t blocks = norm_blocks(count);
 
-	WITH_TYPE(type, T, {
-		if (are_aligned<T>(*gradients))
-			LAUNCH_BLOCKS((norm_parts<true, T>), blocks, NORM_THREADS, stream,
-				      *gradients, count, state, parts, scratch->tickets, norm2);
-		else
-			LAUNCH_BLOCKS((norm_parts<false, T>), blocks, NORM_THREADS, stream,
-				      *gradients, count, state, parts, scratch->tickets, norm2);
-	})
+	WITH_TYPE(type, T,
+		  LAUNCH_BLOCKS((norm_parts<T>), blocks, NORM_THREADS, stream, *gradients, count,
+				state, parts, scratch->tickets, norm2))
 }
 
 /* --- The end of a step --------------------------------------------------------------------------- */
@@ -350,8 +333,7 @@ static __device__ inline float clip_factor(const struct step &step)
 	return factor > 1 ? 1.0f : (float)factor;
 }
 
-template <class RULE, bool ALIGNED, typename T>
-static __global__ void optimize(struct step step, T *narrow)
+template <class RULE, typename T> static __global__ void optimize(struct step step, T *narrow)
 {
 	GRID_WAIT();
 	size_t first = thread_index() * FOUR, there;
@@ -365,10 +347,10 @@ static __global__ void optimize(struct step step, T *narrow)
 	if (first >= step.count || overflow)
 		return;
 	there = there_are(step.count, first);
-	value = take<ALIGNED>(step.values + first, there);
-	gradient = take_gradients<ALIGNED, T>(step.gradients, first, there);
+	value = take(step.values + first, there);
+	gradient = take_gradients<T>(step.gradients, first, there);
 	for (int s = 0; s < RULE::SLOTS; s++)
-		slot[s] = take<ALIGNED>(step.slots[s] + first, there);
+		slot[s] = take(step.slots[s] + first, there);
 	inverse = inverse_of(step.end.step->state.scale);
 	factor = clip_factor(step);
 	set_pace(&numbers, step.end.step->order);
@@ -383,32 +365,19 @@ static __global__ void optimize(struct step step, T *narrow)
 		slot[0].at[i] = at.slot[0];
 		slot[1].at[i] = at.slot[1];
 	}
-	put<ALIGNED>(step.values + first, value, there);
+	put(step.values + first, value, there);
 	for (int s = 0; s < RULE::SLOTS; s++)
-		put<ALIGNED>(step.slots[s] + first, slot[s], there);
+		put(step.slots[s] + first, slot[s], there);
 	if (narrow)
-		put<ALIGNED>(narrow + first, value, there);
-}
-
-template <class RULE, typename T>
-static void launch(void *stream, const struct step &step, T *narrow)
-{
-	bool aligned =
-		is_aligned(step.values) && are_aligned<T>(step.gradients) && is_aligned(narrow);
-	size_t fours = (step.count + FOUR - 1) / FOUR;
-
-	for (int s = 0; s < RULE::SLOTS; s++)
-		aligned = aligned && is_aligned(step.slots[s]);
-	if (aligned)
-		LAUNCH_EACH((optimize<RULE, true, T>), fours, stream, step, narrow);
-	else
-		LAUNCH_EACH((optimize<RULE, false, T>), fours, stream, step, narrow);
+		put(narrow + first, value, there);
 }
 
 template <class RULE>
-static void choose(void *stream, const struct step &step, void *narrow, enum ddp_type type)
+static void launch(void *stream, const struct step &step, void *narrow, enum ddp_type type)
 {
-	WITH_TYPE(type, T, launch<RULE>(stream, step, (T *)narrow))
+	WITH_TYPE(type, T,
+		  LAUNCH_EACH((optimize<RULE, T>), (step.count + FOUR - 1) / FOUR, stream, step,
+			      (T *)narrow))
 }
 
 void kernel_optimize(void *stream, const struct optim *optim, const struct kernel_end *end,
@@ -419,11 +388,11 @@ void kernel_optimize(void *stream, const struct optim *optim, const struct kerne
 			    {slots[0], slots[1]},	   count};
 
 	if (optim->kind == OPTIM_ADAMW)
-		choose<rule_adamw>(stream, step, narrow, type);
+		launch<rule_adamw>(stream, step, narrow, type);
 	else if (optim->kind == OPTIM_ADADELTA)
-		choose<rule_adadelta>(stream, step, narrow, type);
+		launch<rule_adadelta>(stream, step, narrow, type);
 	else if (optim->momentum != 0)
-		choose<rule_momentum>(stream, step, narrow, type);
+		launch<rule_momentum>(stream, step, narrow, type);
 	else
-		choose<rule_sgd>(stream, step, narrow, type);
+		launch<rule_sgd>(stream, step, narrow, type);
 }

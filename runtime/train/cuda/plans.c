@@ -147,8 +147,7 @@ static int create_layer(struct engine *engine, const struct program_op *op, stru
 
 	if (!dense && options.first && options.bias &&
 	    kernel_first_fits(options.in, options.out, options.size, options.stride, options.pad)) {
-		unit->first = (struct kernel_first){options.height, options.width, options.out,
-						    options.size};
+		unit->first = (struct kernel_first){options.height, options.width, options.out};
 		return 0;
 	}
 	unit->narrow = !dense && options.type != DDP_F32;
