@@ -34,6 +34,7 @@ struct pending {
 	_Atomic int users; /* us and PMIx; the last one frees it */
 	_Atomic bool done;
 	pmix_status_t status;
+	size_t handler; /* of events, where that is what was asked for */
 };
 
 struct pmix_store {
@@ -143,35 +144,28 @@ static void hear(size_t handler, pmix_status_t code, const pmix_proc_t *source, 
 		next(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
 }
 
-struct listening {
-	struct pending pending; /* first */
-	size_t handler;
-};
-
 static void listen_done(pmix_status_t status, size_t handler, void *data)
 {
-	struct listening *listening = data;
+	struct pending *pending = data;
 
-	listening->handler = handler;
-	pending_end(status, &listening->pending);
+	pending->handler = handler;
+	pending_end(status, pending);
 }
 
 /* Without it we do not hear of others that give up; that is no reason not to go on. */
 static void listen_for_aborts(struct pmix_store *store, const struct ddp_watch *watch)
 {
-	struct listening *listening = calloc(1, sizeof(*listening));
+	struct pending *pending = pending_start();
 	pmix_status_t code = ABORT_CODE;
 
-	if (!listening)
+	if (!pending)
 		return;
-	listening->pending.users = 2;
-	PMIx_Register_event_handler(&code, 1, NULL, 0, hear, listen_done, listening);
-	if (pending_wait(&listening->pending, watch, NULL) == 0 &&
-	    listening->pending.status == PMIX_SUCCESS) {
+	PMIx_Register_event_handler(&code, 1, NULL, 0, hear, listen_done, pending);
+	if (pending_wait(pending, watch, NULL) == 0 && pending->status == PMIX_SUCCESS) {
 		store->listens = true;
-		store->handler = listening->handler;
+		store->handler = pending->handler;
 	}
-	pending_drop(&listening->pending);
+	pending_drop(pending);
 }
 
 /* What the server says of us must be what the environment says. */
