@@ -143,57 +143,9 @@ static void print_selftest(const struct info_report *report, FILE *out)
 
 /* --- How GPUs are shared ------------------------------------------------------------------- */
 
-enum { HOW_SIZE = 400 };
-
-static void print_range(double least, double most, char *text, size_t size)
+static void add_range(struct ddp_text *text, double least, double most)
 {
-	if (least < most)
-		snprintf(text, size, "%.4g to %.4g", least, most);
-	else
-		snprintf(text, size, "%.4g", least);
-}
-
-static void print_mode(const struct info_card *card, const struct info_sharing *sharing, char *text,
-		       size_t size)
-{
-	char threads[48] = "", memory[64] = "";
-
-	if (!sharing->mps) {
-		snprintf(text, size, "by time-slicing: %s kernels take turns",
-			 sharing->ranks > 1 ? "their" : "its own and others'");
-		return;
-	}
-	if (sharing->threads) {
-		print_range(sharing->slowest, sharing->quickest, memory, sizeof(memory));
-		snprintf(threads, sizeof(threads), "threads limited to %s %%", memory);
-		memory[0] = '\0';
-	}
-	if (sharing->memory)
-		snprintf(memory, sizeof(memory), "%s to %s",
-			 *threads ? ", memory" : "memory limited", card->memory_limit);
-	if (*threads || *memory)
-		snprintf(text, size, "through MPS (%s%s)", threads, memory);
-	else
-		snprintf(text, size, "through MPS, without limits");
-}
-
-static void print_part(const struct info_card *card, const struct info_sharing *sharing, char *text,
-		       size_t size)
-{
-	const char *each = sharing->ranks > 1 ? " each" : "";
-	char part[48];
-
-	if (sharing->least <= 0) {
-		snprintf(text, size, "no share is known");
-		return;
-	}
-	print_range(sharing->least, sharing->most, part, sizeof(part));
-	if (card->total && sharing->least == sharing->most)
-		snprintf(text, size, "%s of it%s, %.1f of %.1f GiB", part, each,
-			 sharing->least * (double)card->total / 0x1p30,
-			 (double)card->total / 0x1p30);
-	else
-		snprintf(text, size, "%s of it%s", part, each);
+	ddp_text_add(text, least < most ? "%.4g to %.4g" : "%.4g", least, most);
 }
 
 static const char *enforced(const struct info_sharing *sharing)
@@ -207,20 +159,44 @@ static const char *enforced(const struct info_sharing *sharing)
 	return sharing->least > 0 ? "by agreement, nothing enforces it" : "nothing is enforced";
 }
 
-static void how_shared(const struct info_card *cards, const struct info_sharing *sharing,
-		       char text[HOW_SIZE])
+/* Add what GPUs that are shared alike have in common. */
+static void add_how(struct ddp_text *text, const struct info_card *card,
+		    const struct info_sharing *sharing)
 {
-	const struct info_card *card = &cards[sharing->first];
-	char mode[128], part[128];
-
-	print_mode(card, sharing, mode, sizeof(mode));
-	print_part(card, sharing, part, sizeof(part));
-	snprintf(text, HOW_SIZE, "%s; %s; %s", mode, part, enforced(sharing));
+	if (!sharing->mps) {
+		ddp_text_add(text, "by time-slicing: %s kernels take turns; ",
+			     sharing->ranks > 1 ? "their" : "its own and others'");
+	} else if (!sharing->threads && !sharing->memory) {
+		ddp_text_add(text, "through MPS, without limits; ");
+	} else {
+		ddp_text_add(text, "through MPS (%s",
+			     sharing->threads ? "threads limited to " : "");
+		if (sharing->threads) {
+			add_range(text, sharing->slowest, sharing->quickest);
+			ddp_text_add(text, " %%");
+		}
+		if (sharing->memory)
+			ddp_text_add(text, "%s to %s",
+				     sharing->threads ? ", memory" : "memory limited",
+				     card->memory_limit);
+		ddp_text_add(text, "); ");
+	}
+	if (sharing->least > 0) {
+		add_range(text, sharing->least, sharing->most);
+		ddp_text_add(text, " of it%s", sharing->ranks > 1 ? " each" : "");
+		if (card->total && sharing->least == sharing->most)
+			ddp_text_add(text, ", %.1f of %.1f GiB",
+				     sharing->least * (double)card->total / 0x1p30,
+				     (double)card->total / 0x1p30);
+	} else {
+		ddp_text_add(text, "no share is known");
+	}
+	ddp_text_add(text, "; %s", enforced(sharing));
 }
 
 /* GPUs that as many ranks share in the same way, the first of them by its first rank. */
 struct way {
-	char how[HOW_SIZE];
+	struct ddp_text how;
 	int first, ranks, gpus;
 };
 
@@ -229,55 +205,53 @@ enum { WAYS = 16 };
 /* The ways of all GPUs: a thousand nodes have few. Returns how many; more are not told. */
 static int find_ways(const struct info_report *report, struct way ways[WAYS])
 {
-	int count = 0;
+	struct info_sharing sharing;
+	int count = 0, i;
 
 	for (int rank = 0; rank < report->world->size; rank++) {
-		struct info_sharing sharing;
-		char how[HOW_SIZE];
-		int i = 0;
+		struct way way = {.first = rank};
 
 		if (!info_sharing_at(report->cards, report->world->size, rank, &sharing))
 			continue;
-		how_shared(report->cards, &sharing, how);
-		while (i < count &&
-		       (ways[i].ranks != sharing.ranks || strcmp(ways[i].how, how) != 0))
-			i++;
-		if (i == WAYS)
-			continue;
-		if (i == count) {
-			ways[count] = (struct way){.first = rank, .ranks = sharing.ranks};
-			memcpy(ways[count++].how, how, sizeof(how));
-		}
-		ways[i].gpus++;
+		way.ranks = sharing.ranks;
+		add_how(&way.how, &report->cards[rank], &sharing);
+		for (i = 0; i < count; i++)
+			if (ways[i].ranks == way.ranks && way.how.data &&
+			    strcmp(ways[i].how.data, way.how.data) == 0)
+				break;
+		if (i < count || count == WAYS || way.how.failed)
+			ddp_text_free(&way.how);
+		else
+			ways[count++] = way;
+		if (i < count)
+			ways[i].gpus++;
 	}
 	return count;
-}
-
-static void print_way(const struct info_report *report, const struct way *way, FILE *out)
-{
-	const struct info_card *card = &report->cards[way->first];
-	char name[160];
-
-	info_sharing_name(card, name, sizeof(name));
-	if (way->ranks > 1)
-		fprintf(out, "%d ranks (%s) share %s %s", way->ranks, card->sharers, name,
-			way->how);
-	else
-		fprintf(out, "rank %d shares %s %s", card->rank, name, way->how);
-	if (way->gpus > 1)
-		fprintf(out, "; likewise %d more GPU%s", way->gpus - 1, way->gpus > 2 ? "s" : "");
-	fprintf(out, "\n");
 }
 
 static void print_sharing(const struct info_report *report, FILE *out)
 {
 	struct way ways[WAYS];
 	int count = find_ways(report, ways);
+	char name[160];
 
 	if (count)
 		fprintf(out, "\n");
-	for (int i = 0; i < count; i++)
-		print_way(report, &ways[i], out);
+	for (int i = 0; i < count; i++) {
+		const struct info_card *card = &report->cards[ways[i].first];
+
+		info_sharing_name(card, name, sizeof(name));
+		if (ways[i].ranks > 1)
+			fprintf(out, "%d ranks (%s) share", ways[i].ranks, card->sharers);
+		else
+			fprintf(out, "rank %d shares", card->rank);
+		fprintf(out, " %s %s", name, ways[i].how.data);
+		if (ways[i].gpus > 1)
+			fprintf(out, "; likewise %d more GPU%s", ways[i].gpus - 1,
+				ways[i].gpus > 2 ? "s" : "");
+		fprintf(out, "\n");
+		ddp_text_free(&ways[i].how);
+	}
 }
 
 void info_report_table(const struct info_report *report, FILE *out)
