@@ -8,6 +8,7 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "shards.h"
 
@@ -47,19 +48,25 @@ static int find_mismatch(const struct ddp_device *device, struct ddp_error *erro
 	return 0;
 }
 
+/* "2, 3", as far as there is room. */
+static void add_rank(char list[LIST_SIZE], int rank)
+{
+	size_t used = strlen(list);
+
+	if (used < LIST_SIZE - 16)
+		snprintf(list + used, LIST_SIZE - used, "%s%d", used ? ", " : "", rank);
+}
+
 /* The followers whose word [turn] lacks. Returns how many. */
 static int list_missing(const struct ddp_device *device, uint32_t turn, char list[LIST_SIZE])
 {
-	size_t used = 0;
 	int missing = 0;
 
 	*list = '\0';
 	for (int member = 1; member < device->members; member++) {
 		if (ddp_shard_reached(ddp_shards_word(device, member), turn))
 			continue;
-		if (used < LIST_SIZE - 16)
-			used += (size_t)snprintf(list + used, LIST_SIZE - used, "%s%d",
-						 missing ? ", " : "", device->ranks[member]);
+		add_rank(list, device->ranks[member]);
 		missing++;
 	}
 	return missing;
@@ -71,16 +78,12 @@ static int list_silent(const struct ddp_device *device, char list[LIST_SIZE])
 	const struct ddp_topology *topology = device->ddp->topology;
 	int group = topology->places[device->ddp->identity.rank].group, silent = 0;
 	uint64_t now = ddp_now();
-	size_t used = 0;
 
 	*list = '\0';
 	for (int member = 0; member < ddp_topology_members(topology, group); member++) {
 		if (now < atomic_load(&ddp_shards_part(device, member)->looked) + SILENCE)
 			continue;
-		if (used < LIST_SIZE - 16)
-			used += (size_t)snprintf(list + used, LIST_SIZE - used, "%s%d",
-						 silent ? ", " : "",
-						 ddp_topology_rank(topology, group, member));
+		add_rank(list, ddp_topology_rank(topology, group, member));
 		silent++;
 	}
 	return silent;
@@ -105,12 +108,9 @@ static bool waits_for_others(const struct ddp_device *device)
 
 static const char *list_leaders(const struct ddp_device *device, char list[LIST_SIZE])
 {
-	const struct ddp_sharing *sharing = device->sharing;
-	size_t used = 0;
-
-	for (int shard = 0; shard < sharing->shards && used < LIST_SIZE - 16; shard++)
-		used += (size_t)snprintf(list + used, LIST_SIZE - used, "%s%d", shard ? ", " : "",
-					 ddp_sharing_rank(sharing, shard, 0));
+	*list = '\0';
+	for (int shard = 0; shard < device->sharing->shards; shard++)
+		add_rank(list, ddp_sharing_rank(device->sharing, shard, 0));
 	return list;
 }
 
@@ -445,24 +445,25 @@ int ddp_shards_wait(struct ddp_device *device, void *stream, const struct ddp_wa
 	return wait_for(device, &end, watch, error);
 }
 
+/* The same for as long as any call of ours may wait. */
+static int wait_by_limit(struct ddp_device *device, struct end end, struct ddp_error *error)
+{
+	struct ddp_watch watch =
+		ddp_watch_start(device->ddp->timeout, ddp_look_around, device->ddp);
+
+	return wait_for(device, &end, &watch, error);
+}
+
 int ddp_shards_wait_turn(struct ddp_device *device, uint32_t turn, struct ddp_error *error)
 {
-	struct ddp_watch watch;
-	struct end end = {.turn = turn};
-
 	if (ddp_shard_reached(ddp_shards_word(device, 0), turn))
 		return 0;
-	watch = ddp_watch_start(device->ddp->timeout, ddp_look_around, device->ddp);
-	return wait_for(device, &end, &watch, error);
+	return wait_by_limit(device, (struct end){.turn = turn}, error);
 }
 
 int ddp_shards_settle(struct ddp_device *device, struct ddp_error *error)
 {
-	struct ddp_watch watch;
-	struct end end = {.stream = device->stream};
-
 	if (!device->busy)
 		return ddp_shards_health(device, error);
-	watch = ddp_watch_start(device->ddp->timeout, ddp_look_around, device->ddp);
-	return wait_for(device, &end, &watch, error);
+	return wait_by_limit(device, (struct end){.stream = device->stream}, error);
 }
