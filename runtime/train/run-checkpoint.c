@@ -351,9 +351,8 @@ int run_resume(struct run *run)
 	status = run_agree(run, run->world->rank == 0 ? prepare(run) : 0);
 	if (status < 0 || !checkpoint->directory || option_flag(run->options, OPTION_FRESH))
 		return status;
-	status = run_agree(run, model_tensors_create(&tensors, run->model, true, &run->error));
-	if (status == 0)
-		status = load(run, &tensors);
+	model_tensors_create(&tensors, run->model, true);
+	status = load(run, &tensors);
 	model_tensors_destroy(&tensors);
 	if (status == 0 && !checkpoint->resumed && option_flag(run->options, OPTION_EVALUATE)) {
 		run->shared = true;
@@ -380,10 +379,10 @@ static int export(struct run *run, struct model_tensors *tensors, bool optimizer
 	*tensors = (struct model_tensors){.list = NULL};
 	if (status == 0)
 		status = run->class->pull(run->engine, &run->error);
-	if (status == 0 && run->world->rank == 0)
-		status = model_tensors_create(tensors, run->model, optimizer, &run->error);
-	if (status == 0 && run->world->rank == 0)
+	if (status == 0 && run->world->rank == 0) {
+		model_tensors_create(tensors, run->model, optimizer);
 		model_tensors_export(tensors, run->model, (int64_t)run->progress.total);
+	}
 	return run_agree(run, status);
 }
 

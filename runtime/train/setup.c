@@ -124,9 +124,6 @@ static int create_buffers(struct run *run)
 static int create_net(struct run *run)
 {
 	run->net = net_create(run->options->net, set_info(run->train)->classes);
-	if (!run->net)
-		return ddp_error_set(&run->error, DDP_ERR_MEMORY, "network %s: out of memory",
-				     run->options->net);
 	return graph_create(&run->graph, run->net, &run->error);
 }
 
@@ -165,9 +162,7 @@ static int read_weights(struct run *run)
 
 	if (status < 0)
 		return status;
-	status = run_agree(run, model_tensors_create(&tensors, run->model, false, &run->error));
-	if (status < 0)
-		return status;
+	model_tensors_create(&tensors, run->model, false);
 	model_tensors_export(&tensors, run->model, 0);
 	status = ddp_tensors_broadcast(run->ddp, tensors.list, tensors.count);
 	if (status == 0)

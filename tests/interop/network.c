@@ -71,7 +71,7 @@ static void begin(struct session *session, char **arguments)
 	check(model_create(&session->model, session->ddp, session->graph, 0, DDP_F32, false,
 			   &error),
 	      &error);
-	check(model_tensors_create(&session->tensors, session->model, false, &error), &error);
+	model_tensors_create(&session->tensors, session->model, false);
 }
 
 static void save(struct session *session, const char *path)

@@ -392,7 +392,7 @@ static int body_tensors(int rank)
 	(void)rank;
 	BENCH_OK(model_create(&other, bench.ddp, bench.graph, 2, DDP_F32, false, &problem));
 	number_all(bench.model);
-	BENCH_OK(model_tensors_create(&tensors, bench.model, true, &problem));
+	model_tensors_create(&tensors, bench.model, true);
 	RANK_CHECK(tensors.count == 3 * 62 + 40 + 20);
 	model_tensors_export(&tensors, bench.model, 4711);
 	check_layout(&tensors);
@@ -422,7 +422,7 @@ static int body_checkpoint(int rank)
 	(void)rank;
 	RANK_CHECK(getcwd(here, sizeof(here)));
 	BENCH_OK(model_create(&other, bench.ddp, bench.graph, 2, DDP_F32, false, &problem));
-	BENCH_OK(model_tensors_create(&tensors, bench.model, true, &problem));
+	model_tensors_create(&tensors, bench.model, true);
 	number_all(bench.model);
 	model_tensors_export(&tensors, bench.model, 12);
 	RANK_OK(bench.ddp,
@@ -503,7 +503,7 @@ static void check_file(const struct bench *bench, enum damage damage, const char
 
 	BENCH_OK(model_create(&other, bench->ddp, bench->graph, 0, DDP_F32, false, &problem));
 	BENCH_OK(model_create(&untouched, bench->ddp, bench->graph, 0, DDP_F32, false, &problem));
-	BENCH_OK(model_tensors_create(&tensors, bench->model, damage == MORE, &problem));
+	model_tensors_create(&tensors, bench->model, damage == MORE);
 	model_tensors_export(&tensors, bench->model, 7);
 	BENCH_OK(ddp_tensors_save("weights.st", tensors.list, damage_tensors(&tensors, damage),
 				  NULL, 0, &problem));

@@ -386,22 +386,16 @@ static void add_counters(struct cursor *cursor, const struct graph *graph, int64
 	}
 }
 
-int model_tensors_create(struct model_tensors *tensors, const struct model *model, bool optimizer,
-			 struct ddp_error *error)
+void model_tensors_create(struct model_tensors *tensors, const struct model *model, bool optimizer)
 {
 	const struct graph *graph = model->graph;
 	struct plan plan = plan_of(model, optimizer);
 	struct cursor cursor;
 
 	*tensors = (struct model_tensors){.count = plan.tensors};
-	tensors->list = calloc(plan.tensors, sizeof(*tensors->list));
-	tensors->memory = calloc(plan.tensors * NAME + plan.elements * sizeof(float), 1);
-	if (!tensors->list || !tensors->memory) {
-		model_tensors_destroy(tensors);
-		return ddp_error_set(error, DDP_ERR_MEMORY,
-				     "network %s: out of memory for %zu tensors", graph->net->name,
-				     plan.tensors);
-	}
+	tensors->list = ddp_xcalloc(plan.tensors, sizeof(*tensors->list), "tensors for files");
+	tensors->memory = ddp_xcalloc(plan.tensors * NAME + plan.elements * sizeof(float), 1,
+				      "tensors for files");
 	cursor.tensor = tensors->list;
 	cursor.name = tensors->memory;
 	cursor.data = (float *)(void *)(cursor.name + plan.tensors * NAME);
@@ -418,7 +412,6 @@ int model_tensors_create(struct model_tensors *tensors, const struct model *mode
 		add(&cursor, "", graph->buffers[i].name, 1, shape);
 	}
 	add_counters(&cursor, graph, &tensors->steps);
-	return 0;
 }
 
 void model_tensors_destroy(struct model_tensors *tensors)
@@ -541,10 +534,9 @@ int model_read(struct model *model, const char *path, struct ddp_error *error)
 {
 	struct model_tensors tensors = {0};
 	struct ddp_tensors *file = NULL;
-	int status = model_tensors_create(&tensors, model, false, error);
+	int status = ddp_tensors_open(&file, path, error);
 
-	if (status == 0)
-		status = ddp_tensors_open(&file, path, error);
+	model_tensors_create(&tensors, model, false);
 	for (size_t i = 0; status == 0 && i < tensors.count; i++) {
 		const struct ddp_tensor *want = &tensors.list[i], *found;
 

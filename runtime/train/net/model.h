@@ -88,8 +88,7 @@ struct model_tensors {
 	int64_t steps;
 };
 
-int model_tensors_create(struct model_tensors *tensors, const struct model *model, bool optimizer,
-			 struct ddp_error *error);
+void model_tensors_create(struct model_tensors *tensors, const struct model *model, bool optimizer);
 void model_tensors_destroy(struct model_tensors *tensors);
 
 /* Copy the model's numbers into the tensors, or the tensors' into the model. */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/xalloc.h"
 #include "sink.h"
 
 enum { WIDEST = 500, BAR_LEAST = 8, BAR_MOST = 26, GAP = 2 };
@@ -273,21 +274,15 @@ void live_epoch(struct live *live, const struct report_epoch *epoch)
 		live->evaluation = epoch->evaluation;
 }
 
-int live_open(struct live **opened, int wanted, const struct report_run *run)
+struct live *live_open(int wanted, const struct report_run *run)
 {
 	const char *term = getenv("TERM");
 	struct live *live;
 
-	*opened = NULL;
 	if (wanted == 0 || (wanted < 0 && !isatty(STDERR_FILENO)))
-		return 0;
-	live = calloc(1, sizeof(*live));
-	if (live)
-		live->work = calloc((size_t)run->ranks, sizeof(double));
-	if (!live || !live->work) {
-		live_close(live);
-		return DDP_ERR_MEMORY;
-	}
+		return NULL;
+	live = ddp_xcalloc(1, sizeof(*live), "a live line");
+	live->work = ddp_xcalloc((size_t)run->ranks, sizeof(double), "a live line");
 	live->escapes = term && *term && strcmp(term, "dumb") != 0;
 	live->utf8 = live->escapes && says_utf8();
 	live->colour = live->escapes && !is_set("NO_COLOR");
@@ -296,8 +291,7 @@ int live_open(struct live **opened, int wanted, const struct report_run *run)
 	live->steps = run->steps;
 	live->last = sink_last_step(run);
 	live->total = run->begin;
-	*opened = live;
-	return 0;
+	return live;
 }
 
 void live_close(struct live *live)

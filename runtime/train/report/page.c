@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/xalloc.h"
 #include "page-assets.h"
 #include "sink.h"
 
@@ -295,27 +296,19 @@ static void keep_earlier(struct page *page, uint64_t begin)
 
 /* --- Begin and end ---------------------------------------------------------------------- */
 
-int page_open(struct page **opened, const char *path, bool append, const struct report_run *run,
-	      const struct ddp_text *line, struct ddp_error *error)
+struct page *page_open(const char *path, bool append, const struct report_run *run,
+		       const struct ddp_text *line)
 {
-	struct page *page = calloc(1, sizeof(*page));
+	struct page *page = ddp_xcalloc(1, sizeof(*page), "a report's page");
 
-	*opened = page;
-	if (page) {
-		page->path = path;
-		page->ranks = run->ranks;
-		page->merge = 1;
-		page->run = line->failed ? NULL : strdup(line->data);
-		page->sorted = calloc((size_t)run->ranks, sizeof(*page->sorted));
-	}
-	if (!page || !page->run || !page->sorted) {
-		page_close(page);
-		*opened = NULL;
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the page %s", path);
-	}
+	page->path = path;
+	page->ranks = run->ranks;
+	page->merge = 1;
+	page->run = ddp_xstrdup(line->failed ? "" : line->data, "a report's page");
+	page->sorted = ddp_xcalloc((size_t)run->ranks, sizeof(*page->sorted), "a report's page");
 	if (append && run->begin > 0)
 		keep_earlier(page, run->begin);
-	return 0;
+	return page;
 }
 
 void page_close(struct page *page)

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/watch.h"
+#include "base/xalloc.h"
 #include "sink.h"
 
 enum sink { SINK_LINES, SINK_JSON, SINK_EVENTS, SINK_PAGE, SINKS };
@@ -210,20 +211,16 @@ static int open_files(struct report *report, const struct report_run *run, struc
 	if (status == 0 && is_given(options->events))
 		status = ddp_events_open(&report->events, options->events, error);
 	if (status == 0 && is_given(options->page))
-		status = page_open(&report->page, options->page, options->append, run,
-				   &report->json, error);
+		report->page = page_open(options->page, options->append, run, &report->json);
 	return status < 0 ? status : report_page(report, &report->best, error);
 }
 
-static int open_screen(struct report *report)
+static void open_screen(struct report *report)
 {
-	int status = 0;
-
 	if (!report->options.quiet)
-		status = live_open(&report->live, report->options.live, &report->run);
+		report->live = live_open(report->options.live, &report->run);
 	report->lines = !report->options.quiet && !json_on_stdout(report);
 	report->beats = report->lines && (!report->live || !isatty(STDOUT_FILENO));
-	return status;
 }
 
 static void report_free(struct report *report)
@@ -238,22 +235,17 @@ static void report_free(struct report *report)
 int report_open(struct report **opened, const struct report_options *options,
 		const struct report_run *run, struct ddp_error *error)
 {
-	struct report *report = calloc(1, sizeof(*report));
+	struct report *report = ddp_xcalloc(1, sizeof(*report), "a report");
 	int status;
 
 	*opened = NULL;
-	if (!report)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a report");
 	report->opened = ddp_seconds();
 	report->options = *options;
 	report->run = *run;
 	report->run.title = report->run.command = report->run.engine = report->run.job = NULL;
 	report->run.configuration = NULL;
-	status = open_screen(report);
-	if (status < 0)
-		ddp_error_set(error, status, "no memory for a report");
-	else
-		status = open_files(report, run, error);
+	open_screen(report);
+	status = open_files(report, run, error);
 	if (status < 0) {
 		stream_close(report->stream, NULL);
 		ddp_events_close(report->events, NULL);

@@ -28,8 +28,8 @@ uint64_t sink_last_step(const struct report_run *run);
 
 struct live;
 
-/* [wanted] as report_options.live. Returns 0 with NULL in [live] if there is to be none. */
-int live_open(struct live **live, int wanted, const struct report_run *run);
+/* [wanted] as report_options.live. Returns NULL if there is to be none. */
+struct live *live_open(int wanted, const struct report_run *run);
 void live_beat(struct live *live, const struct report_beat *beat);
 
 /* How long an evaluation took: a part of the time left. */
@@ -80,7 +80,7 @@ void stream_step(struct ddp_text *out, const struct report_beat *beat);
 
 struct stream; /* the lines in a file */
 
-/* [path] "-": stdout. Returns 0, DDP_ERR_FILE or DDP_ERR_MEMORY. */
+/* [path] "-": stdout. Returns 0 or DDP_ERR_FILE. */
 int stream_open(struct stream **stream, const char *path, bool append, struct ddp_error *error);
 
 /*
@@ -97,10 +97,9 @@ struct page;
 /*
  * [path] stays the caller's and is read until close. [line] is the stream's of the run. With
  * [append] what the page in the file tells up to [run]'s beginning is kept. NULL is legal below.
- * Returns 0 or DDP_ERR_MEMORY.
  */
-int page_open(struct page **page, const char *path, bool append, const struct report_run *run,
-	      const struct ddp_text *line, struct ddp_error *error);
+struct page *page_open(const char *path, bool append, const struct report_run *run,
+		       const struct ddp_text *line);
 void page_beat(struct page *page, const struct report_beat *beat);
 
 /* Lines of the stream. */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/xalloc.h"
 #include "sink.h"
 
 /* --- Values ----------------------------------------------------------------------------- */
@@ -233,12 +234,10 @@ static int refuse(const struct stream *stream, struct ddp_error *error)
 
 int stream_open(struct stream **opened, const char *path, bool append, struct ddp_error *error)
 {
-	struct stream *stream = calloc(1, sizeof(*stream));
+	struct stream *stream = ddp_xcalloc(1, sizeof(*stream), "a log");
 	int status = 0;
 
 	*opened = NULL;
-	if (!stream)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the log %s", path);
 	*stream = (struct stream){.path = path, .fd = -1, .size = -1};
 	if (open_file(stream, append) < 0) {
 		status = refuse(stream, error);
