@@ -315,7 +315,7 @@ void ddp_attempt_read_abort(const char *directory, uint64_t attempt, char text[D
 	status = ddp_file_read(path, DDP_RECORD_HEAD + DDP_ERROR_SIZE * 4, &data, &size, NULL);
 	if (status > 0)
 		return;
-	if (status == 0 && ddp_record_read(&record, data, size, path, NULL) == 0)
+	if (status == 0 && ddp_record_read(&record, NULL, data, size, path, NULL) == 0)
 		snprintf(text, DDP_ERROR_SIZE, "rank %u on %s: %.900s", record.rank, record.host,
 			 data + DDP_RECORD_HEAD);
 	else
@@ -612,7 +612,7 @@ int ddp_table_get(struct ddp_table *table, int rank, struct ddp_record *record,
 		 head->fence);
 	status = fetch(table, &table->records, offset, size, &data, error);
 	if (status == 0)
-		status = ddp_record_read(record, data, size, name, error);
+		status = ddp_record_read(record, NULL, data, size, name, error);
 	if (status < 0)
 		return status;
 	if (record->kind != DDP_RECORD_OF_RANK || record->attempt != head->attempt ||

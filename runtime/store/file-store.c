@@ -343,9 +343,7 @@ static int take(struct file_store *store, uint32_t rank, struct ddp_error *error
 	status = ddp_file_read(path, DDP_RECORD_HEAD + DDP_RECORD_BODY, &data, &size, error);
 	if (status != 0)
 		return status < 0 ? status : 0;
-	status = ddp_record_read(&record, data, size, path, error);
-	if (status == 0)
-		status = ddp_record_match(&record, mine, error);
+	status = ddp_record_read(&record, mine, data, size, path, error);
 	if (status == 0 &&
 	    (record.kind != DDP_RECORD_OF_RANK || record.attempt != mine->attempt ||
 	     record.fence != mine->fence || record.rank != rank || rank >= mine->size))

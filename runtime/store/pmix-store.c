@@ -333,9 +333,7 @@ static int pmix_read(struct ddp_store *base, int rank, const uint8_t **body, siz
 				     rank);
 	bytes = &store->found->data.bo;
 	snprintf(name, sizeof(name), "PMIx's record of rank %d", rank);
-	status = ddp_record_read(&record, bytes->bytes, bytes->size, name, error);
-	if (status == 0)
-		status = ddp_record_match(&record, &store->mine, error);
+	status = ddp_record_read(&record, &store->mine, bytes->bytes, bytes->size, name, error);
 	if (status < 0)
 		return status;
 	if (record.rank != (uint32_t)rank || record.fence != store->mine.fence - 1)

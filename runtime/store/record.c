@@ -122,24 +122,6 @@ int ddp_record_decode(struct ddp_record *record, const void *data, size_t size, 
 	return 0;
 }
 
-int ddp_record_read(struct ddp_record *record, const void *data, size_t size, const char *name,
-		    struct ddp_error *error)
-{
-	int status = ddp_record_decode(record, data, size, name, error);
-
-	if (status < 0)
-		return status;
-	if (record->length != size - DDP_RECORD_HEAD)
-		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: it has %zu bytes, its head says %llu", name, size,
-				     (unsigned long long)record->length + DDP_RECORD_HEAD);
-	if (ddp_crc32c(0, (const uint8_t *)data + DDP_RECORD_HEAD, size - DDP_RECORD_HEAD) !=
-	    record->check)
-		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: damaged, its checksum is wrong",
-				     name);
-	return 0;
-}
-
 int ddp_record_match(const struct ddp_record *record, const struct ddp_record *mine,
 		     struct ddp_error *error)
 {
@@ -161,6 +143,26 @@ int ddp_record_match(const struct ddp_record *record, const struct ddp_record *m
 				     "says %u",
 				     record->rank, record->host, record->size, mine->rank,
 				     mine->host, mine->size);
+	return 0;
+}
+
+int ddp_record_read(struct ddp_record *record, const struct ddp_record *mine, const void *data,
+		    size_t size, const char *name, struct ddp_error *error)
+{
+	int status = ddp_record_decode(record, data, size, name, error);
+
+	if (status == 0 && mine)
+		status = ddp_record_match(record, mine, error);
+	if (status < 0)
+		return status;
+	if (record->length != size - DDP_RECORD_HEAD)
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s: it has %zu bytes, its head says %llu", name, size,
+				     (unsigned long long)record->length + DDP_RECORD_HEAD);
+	if (ddp_crc32c(0, (const uint8_t *)data + DDP_RECORD_HEAD, size - DDP_RECORD_HEAD) !=
+	    record->check)
+		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: damaged, its checksum is wrong",
+				     name);
 	return 0;
 }
 

@@ -65,10 +65,6 @@ void ddp_record_encode(const struct ddp_record *record, uint8_t head[DDP_RECORD_
 int ddp_record_decode(struct ddp_record *record, const void *data, size_t size, const char *name,
 		      struct ddp_error *error);
 
-/* As ddp_record_decode(), of [data] that must be the whole record, with a body that is well. */
-int ddp_record_read(struct ddp_record *record, const void *data, size_t size, const char *name,
-		    struct ddp_error *error);
-
 /*
  * Check that [record] comes from the same release, the same job and a world of the same size
  * as [mine].
@@ -76,6 +72,13 @@ int ddp_record_read(struct ddp_record *record, const void *data, size_t size, co
  */
 int ddp_record_match(const struct ddp_record *record, const struct ddp_record *mine,
 		     struct ddp_error *error);
+
+/*
+ * As ddp_record_decode(), of [data] that must be the whole record, with a body that is well.
+ * Where [mine] is given the head is matched first: another release may have other bodies.
+ */
+int ddp_record_read(struct ddp_record *record, const struct ddp_record *mine, const void *data,
+		    size_t size, const char *name, struct ddp_error *error);
 
 /* --- Keys and values: the body of a rank's record ---------------------------------------- */
 

@@ -304,7 +304,7 @@ static int prepare(struct run *run)
 				   &run->error);
 }
 
-/* All ranks have the same file, and find the same. */
+/* All ranks read the same file; with options of their own they may judge it differently. */
 static int load(struct run *run, const struct model_tensors *tensors)
 {
 	struct run_checkpoint *checkpoint = &run->checkpoint;
@@ -319,15 +319,13 @@ static int load(struct run *run, const struct model_tensors *tensors)
 		return 0;
 	if (status < 0 && status != DDP_ERR_FORMAT)
 		return run_pass_on_shared(run, status);
-	run->shared = true;
 	/* That it is of another network says more than which tensors differ. */
-	if (check_training(run, &state) < 0)
+	if (run_agree(run, check_training(run, &state)) < 0)
 		return run->error.status;
 	if (status < 0)
 		return run_pass_on_shared(run, status);
-	if (take_progress(run, &state, step) < 0)
+	if (run_agree(run, take_progress(run, &state, step)) < 0)
 		return run->error.status;
-	run->shared = false;
 	ddp_text_add(&checkpoint->story, "resumed from the checkpoint of step %s in %s",
 		     ddp_show_count((double)step).text, checkpoint->directory);
 	tell_changes(run, &state, &checkpoint->story);

@@ -59,7 +59,7 @@ static void check_record(const uint8_t *data, size_t size)
 	HOLDS(memcmp(again, third, sizeof(again)) == 0);
 	if (ddp_record_match(&record, &mine, &error) < 0)
 		HOLDS(*error.text);
-	if (ddp_record_read(&record, data, size, "input", &error) == 0)
+	if (ddp_record_read(&record, NULL, data, size, "input", &error) == 0)
 		check_values(data + DDP_RECORD_HEAD, record.length);
 }
 

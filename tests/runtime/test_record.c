@@ -124,7 +124,7 @@ START_TEST(test_record)
 	char host[16];
 	size_t room = sizeof(host);
 
-	ck_assert_int_eq(ddp_record_read(&record, data, size, "x", NULL), 0);
+	ck_assert_int_eq(ddp_record_read(&record, NULL, data, size, "x", NULL), 0);
 	ck_assert_uint_eq(record.attempt, 0x0123456789abcdef);
 	ck_assert_uint_eq(record.process, 42);
 	ck_assert_uint_eq(record.rank, 1);
@@ -148,12 +148,31 @@ START_TEST(test_record_flips)
 
 	for (size_t bit = 0; bit < 8 * size; bit++) {
 		data[bit / 8] ^= (uint8_t)(1 << bit % 8);
-		ck_assert_msg(ddp_record_read(&record, data, size, "x", NULL) < 0, "bit %zu", bit);
+		ck_assert_msg(ddp_record_read(&record, NULL, data, size, "x", NULL) < 0, "bit %zu",
+			      bit);
 		data[bit / 8] ^= (uint8_t)(1 << bit % 8);
 	}
 	for (size_t less = 0; less < size; less++)
-		ck_assert_msg(ddp_record_read(&record, data, less, "x", NULL) < 0, "%zu bytes",
-			      less);
+		ck_assert_msg(ddp_record_read(&record, NULL, data, less, "x", NULL) < 0,
+			      "%zu bytes", less);
+}
+END_TEST
+
+/* Another release may have other bodies: it is named, and not called damaged. */
+START_TEST(test_record_release)
+{
+	uint8_t data[512];
+	size_t size = make_record(data, 1, 5, 42);
+	struct ddp_record record, mine;
+	struct ddp_error error;
+
+	ck_assert_int_eq(ddp_record_decode(&mine, data, size, "x", NULL), 0);
+	data[size - 1] ^= 1;
+	ck_assert_int_eq(ddp_record_read(&record, &mine, data, size, "x", &error), DDP_ERR_FORMAT);
+	snprintf(mine.release, sizeof(mine.release), "9.9");
+	ck_assert_int_eq(ddp_record_read(&record, &mine, data, size, "x", &error),
+			 DDP_ERR_MISMATCH);
+	ck_assert_ptr_nonnull(strstr(error.text, "install one release on all nodes"));
 }
 END_TEST
 
@@ -350,6 +369,7 @@ static void fill(TCase *tcase)
 	UNIT_ROWS(tcase, test_rank_names, rank_names);
 	tcase_add_test(tcase, test_record);
 	tcase_add_test(tcase, test_record_flips);
+	tcase_add_test(tcase, test_record_release);
 	UNIT_ROWS(tcase, test_values, values_rows);
 	tcase_add_test(tcase, test_values_count);
 	tcase_add_test(tcase, test_table);
