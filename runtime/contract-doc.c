@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/roff.h"
 #include "base/settings.h"
 #include "contract.h"
 #include "frameworks.h"
-#include "roff.h"
 
 struct group {
 	enum ddp_variable_kind kind;

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/roff.h"
 #include "options.h"
-#include "roff.h"
 
 static void print_options(void)
 {

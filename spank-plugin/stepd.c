@@ -20,10 +20,10 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "base/mps.h"
 #include "context.h"
 #include "core/plan.h"
 #include "core/text.h"
-#include "mps.h"
 #include "rendezvous.h"
 
 /* --- Is a port taken? -------------------------------------------------------------------- */

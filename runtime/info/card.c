@@ -17,9 +17,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/mps.h"
 #include "device/card-memory.h"
 #include "info.h"
-#include "mps.h"
 
 /* --- CPUs ---------------------------------------------------------------------------------- */
 

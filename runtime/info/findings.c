@@ -6,8 +6,8 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "base/mps.h"
 #include "info.h"
-#include "mps.h"
 
 /* --- Who shares a GPU ---------------------------------------------------------------------- */
 

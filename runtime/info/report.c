@@ -4,9 +4,9 @@
 
 #include <string.h>
 
+#include "base/mps.h"
 #include "base/text.h"
 #include "info.h"
-#include "mps.h"
 
 /* --- The rows of the table ----------------------------------------------------------------- */
 

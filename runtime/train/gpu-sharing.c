@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mps.h"
 #include "base/settings.h"
-#include "mps.h"
 
 /* --- Who -------------------------------------------------------------------------------------- */
 

@@ -5,17 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/roff.h"
 #include "options.h"
-
-static void print_text(const char *text)
-{
-	for (; *text; text++) {
-		if (*text == '-' || *text == '\\')
-			fputs(*text == '-' ? "\\-" : "\\e", stdout);
-		else
-			putchar(*text);
-	}
-}
 
 static void print_option(const struct option_row *row)
 {
@@ -26,15 +17,15 @@ static void print_option(const struct option_row *row)
 	if (row->letter)
 		printf("\\fB\\-%c\\fR, ", row->letter);
 	printf("\\fB\\-\\-");
-	print_text(row->name);
+	ddp_roff_print(row->name);
 	printf("\\fR");
 	if (*row->argument) {
 		printf(" %s", literal ? "" : "\\fI");
-		print_text(row->argument);
+		ddp_roff_print(row->argument);
 		printf("%s", literal ? "" : "\\fR");
 	}
 	putchar('\n');
-	print_text(row->help);
+	ddp_roff_print(row->help);
 	puts(".");
 	if (strcmp(mnist, cifar) != 0)
 		printf("Default: %s for mnist, %s for cifar.\n", mnist, cifar);

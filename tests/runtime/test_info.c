@@ -2,8 +2,8 @@
 /* What ddp-info makes of the cards of all ranks: warnings, table, JSON, and how GPUs are shared */
 #include "config.h"
 
+#include "base/mps.h"
 #include "info/info.h"
-#include "mps.h"
 #include "unit.h"
 
 /* --- Cards of ranks ---------------------------------------------------------------------- */

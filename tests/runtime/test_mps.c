@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "mps.h"
+#include "base/mps.h"
 #include "unit.h"
 
 static int bind_control(const char *path, int type)

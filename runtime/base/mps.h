@@ -5,8 +5,8 @@
  * The one rule for the plugin, which knows no runtime, and for the runtime's programs. CUDA itself looks
  * for a daemon in this way; where none answers, programs run without it and nothing is said.
  */
-#ifndef DDP_MPS_H
-#define DDP_MPS_H
+#ifndef DDP_BASE_MPS_H
+#define DDP_BASE_MPS_H
 
 #include <errno.h>
 #include <stdio.h>
@@ -105,4 +105,4 @@ static inline void ddp_mps_memory(const char *text, int device, char *limit, siz
 	}
 }
 
-#endif /* DDP_MPS_H */
+#endif /* DDP_BASE_MPS_H */

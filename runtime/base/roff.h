@@ -2,8 +2,8 @@
 /*
  * roff.h - for the programs that print the tables of the manual pages
  */
-#ifndef DDP_ROFF_H
-#define DDP_ROFF_H
+#ifndef DDP_BASE_ROFF_H
+#define DDP_BASE_ROFF_H
 
 #include <stdio.h>
 
@@ -20,4 +20,4 @@ static inline void ddp_roff_print(const char *text)
 	}
 }
 
-#endif /* DDP_ROFF_H */
+#endif /* DDP_BASE_ROFF_H */
