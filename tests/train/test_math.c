@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The convolutions and dense layers of ddp_onednn.so against loops in double. */
+/* The convolutions and dense layers of ddp_onednn.so, and the plain ones, against loops in double. */
 #include "config.h"
 
 #include <math.h>
@@ -49,12 +49,17 @@ static const struct row rows[] = {
 	{"dense, to ten", 1, 1, 128, 10, 1, 1, 0, true, true, false, false},
 	{"dense, large", 1, 1, 9216, 128, 1, 1, 0, true, true, true, false},
 	{"dense, odd, no bias", 1, 1, 33, 7, 1, 1, 0, true, false, false, false},
+	{"one pixel", 1, 1, 1, 1, 1, 1, 0, false, true, false, false},
+	{"strided, uneven", 7, 9, 4, 3, 3, 2, 0, false, true, true, false},
+	{"shortcut", 8, 6, 16, 33, 1, 2, 0, false, false, false, false},
+	{"large window", 9, 9, 2, 5, 5, 3, 2, false, true, true, false},
 };
 
 #define BATCH 5
 
 /* One layer with what it reads and what is expected; arrays of values are in double. */
 struct trial {
+	const struct math *math;
 	const struct row *row;
 	enum ddp_type type;
 	int out_height, out_width;
@@ -137,11 +142,11 @@ static double unpack(const void *packed, size_t i, enum ddp_type type)
 
 /* --- What is expected ------------------------------------------------------------------- */
 
-/* Weights are given as f32; in bf16 the arithmetic sees them rounded. */
+/* Weights are given as f32; in bf16 the arithmetic of oneDNN sees them rounded. */
 static void trial_draw(struct trial *trial)
 {
 	const struct row *row = trial->row;
-	bool bf16 = trial->type == DDP_BF16;
+	bool bf16 = trial->type == DDP_BF16 && trial->math != &math_plain;
 
 	free(trial->weights);
 	free(trial->bias);
@@ -155,12 +160,14 @@ static void trial_draw(struct trial *trial)
 		trial->weights[i] = round_bf16((float)trial->weights[i]);
 }
 
-static void trial_open(struct trial *trial, const struct row *row, enum ddp_type type)
+static void trial_open(struct trial *trial, const struct math *math, const struct row *row,
+		       enum ddp_type type)
 {
 	int height = (row->height + 2 * row->pad - row->size) / row->stride + 1;
 	int width = (row->width + 2 * row->pad - row->size) / row->stride + 1;
 
-	*trial = (struct trial){.row = row, .type = type, .out_height = height, .out_width = width};
+	*trial = (struct trial){
+		.math = math, .row = row, .type = type, .out_height = height, .out_width = width};
 	trial->image_in = (size_t)(row->height * row->width * row->in);
 	trial->image_out = (size_t)(height * width * row->out);
 	trial->weight_count = (size_t)(row->out * row->size * row->size * row->in);
@@ -246,8 +253,9 @@ static void compare(const struct trial *trial, const char *what, const void *got
 
 static int threads = 1;
 
-static struct math_layer *layer_open(const struct math *math, const struct trial *trial)
+static struct math_layer *layer_open(const struct trial *trial)
 {
+	const struct math *math = trial->math;
 	const struct row *row = trial->row;
 	struct math_options options = {.height = row->height,
 				       .width = row->width,
@@ -282,36 +290,47 @@ static void *dirty(size_t count, enum ddp_type type)
 	return array;
 }
 
-static void check_forward(const struct math *math, struct math_layer *layer,
-			  const struct trial *trial, size_t count, double most)
+/* Nothing is written behind the [count] that were asked for. */
+static void check_rest(const void *array, size_t count, size_t all, enum ddp_type type)
+{
+	const char *bytes = array;
+
+	for (size_t i = count * ddp_type_size(type); i < all * ddp_type_size(type); i++)
+		ck_assert_int_eq(bytes[i], 0x7f);
+}
+
+static void check_forward(struct math_layer *layer, const struct trial *trial, size_t count,
+			  double most)
 {
 	size_t size = count * trial->image_out;
 	void *x = pack(trial->x, count * trial->image_in, trial->type);
-	void *y = dirty(size, trial->type);
+	void *y = dirty(BATCH * trial->image_out, trial->type);
 	struct ddp_error error = {0};
 
-	ck_assert_msg(math->forward(layer, count, x, y, &error) == 0, "%s", error.text);
+	ck_assert_msg(trial->math->forward(layer, count, x, y, &error) == 0, "%s", error.text);
 	compare(trial, "y", y, trial->type, trial->y, size, most);
+	check_rest(y, size, BATCH * trial->image_out, trial->type);
 	free(x);
 	free(y);
 }
 
-static void check_data(const struct math *math, struct math_layer *layer, const struct trial *trial,
-		       size_t count, double most)
+static void check_data(struct math_layer *layer, const struct trial *trial, size_t count,
+		       double most)
 {
 	size_t size = count * trial->image_in;
 	void *dy = pack(trial->dy, count * trial->image_out, trial->type);
-	void *dx = dirty(size, trial->type);
+	void *dx = dirty(BATCH * trial->image_in, trial->type);
 	struct ddp_error error = {0};
 
-	ck_assert_msg(math->back_data(layer, count, dy, dx, &error) == 0, "%s", error.text);
+	ck_assert_msg(trial->math->back_data(layer, count, dy, dx, &error) == 0, "%s", error.text);
 	compare(trial, "dx", dx, trial->type, trial->dx, size, most);
+	check_rest(dx, size, BATCH * trial->image_in, trial->type);
 	free(dy);
 	free(dx);
 }
 
-static void check_weights(const struct math *math, struct math_layer *layer,
-			  const struct trial *trial, size_t count, double most)
+static void check_weights(struct math_layer *layer, const struct trial *trial, size_t count,
+			  double most)
 {
 	size_t outputs = (size_t)trial->row->out;
 	void *x = pack(trial->x, count * trial->image_in, trial->type);
@@ -319,8 +338,8 @@ static void check_weights(const struct math *math, struct math_layer *layer,
 	float *weights = dirty(trial->weight_count, DDP_F32), *bias = dirty(outputs, DDP_F32);
 	struct ddp_error error = {0};
 
-	ck_assert_msg(math->back_weights(layer, count, x, dy, weights,
-					 trial->row->bias ? bias : NULL, &error) == 0,
+	ck_assert_msg(trial->math->back_weights(layer, count, x, dy, weights,
+						trial->row->bias ? bias : NULL, &error) == 0,
 		      "%s", error.text);
 	compare(trial, "dw", weights, DDP_F32, trial->dweights, trial->weight_count, most);
 	if (trial->row->bias)
@@ -332,11 +351,10 @@ static void check_weights(const struct math *math, struct math_layer *layer,
 }
 
 /* Each pass with each of its algorithms. */
-static void check_all(const struct math *math, struct math_layer *layer, const struct trial *trial,
-		      size_t count)
+static void check_all(struct math_layer *layer, const struct trial *trial, size_t count)
 {
-	static void (*const checks[])(const struct math *, struct math_layer *,
-				      const struct trial *, size_t, double) = {
+	const struct math *math = trial->math;
+	static void (*const checks[])(struct math_layer *, const struct trial *, size_t, double) = {
 		[MATH_FORWARD] = check_forward,
 		[MATH_BACK_DATA] = check_data,
 		[MATH_BACK_WEIGHTS] = check_weights,
@@ -353,7 +371,7 @@ static void check_all(const struct math *math, struct math_layer *layer, const s
 			const char *name = math->algorithm(layer, pass, i);
 
 			ck_assert_msg(math->choose(layer, pass, i, &error) == 0, "%s", error.text);
-			checks[pass](math, layer, trial, count,
+			checks[pass](layer, trial, count,
 				     strcmp(name, "winograd") == 0 ? WINOGRAD : EXACT);
 		}
 	}
@@ -369,40 +387,39 @@ static bool has(const struct math *math, enum ddp_type type)
 	return it;
 }
 
-static void check_row(const struct row *row, enum ddp_type type)
+static void check_row(const struct math *math, const struct row *row, enum ddp_type type)
 {
-	const struct math *math = module();
 	struct math_layer *layer;
 	struct trial trial;
 
 	if (!has(math, type))
 		return;
 	seed = 0x9e3779b97f4a7c15 + (uint64_t)(row - rows);
-	trial_open(&trial, row, type);
+	trial_open(&trial, math, row, type);
 	expect(&trial, BATCH);
-	layer = layer_open(math, &trial);
-	check_all(math, layer, &trial, BATCH);
+	layer = layer_open(&trial);
+	check_all(layer, &trial, BATCH);
 	math->destroy(layer);
 	trial_close(&trial);
 }
 
 START_TEST(passes_f32)
 {
-	check_row(&rows[_i], DDP_F32);
+	check_row(module(), &rows[_i], DDP_F32);
 }
 END_TEST
 
 START_TEST(passes_bf16)
 {
-	check_row(&rows[_i], DDP_BF16);
+	check_row(module(), &rows[_i], DDP_BF16);
 }
 END_TEST
 
 START_TEST(passes_two_threads)
 {
 	threads = 2;
-	check_row(&rows[_i], DDP_F32);
-	check_row(&rows[_i], DDP_BF16);
+	check_row(module(), &rows[_i], DDP_F32);
+	check_row(module(), &rows[_i], DDP_BF16);
 	threads = 1;
 }
 END_TEST
@@ -413,27 +430,31 @@ START_TEST(passes_avx2)
 	ck_assert_int_eq(setenv("DNNL_MAX_CPU_ISA", "AVX2", 1), 0);
 	unit_pieces("describe", module()->describe(),
 		    (const char *const[]){"oneDNN ", ", AVX2", NULL});
-	check_row(&rows[_i], DDP_F32);
+	check_row(module(), &rows[_i], DDP_F32);
 }
 END_TEST
 
 /* One layer, asked for more counts than it keeps primitives for, and again. */
-START_TEST(several_counts)
+static void check_counts(const struct math *math, const struct row *row)
 {
 	static const size_t counts[] = {5, 1, 3, 2, 4, 1, 5, 0, 2};
-	const struct math *math = module();
 	struct math_layer *layer;
 	struct trial trial;
 
 	seed = 7;
-	trial_open(&trial, &rows[_i], DDP_F32);
-	layer = layer_open(math, &trial);
+	trial_open(&trial, math, row, DDP_F32);
+	layer = layer_open(&trial);
 	for (int i = 0; i < ROWS(counts); i++) {
 		expect(&trial, counts[i]);
-		check_all(math, layer, &trial, counts[i]);
+		check_all(layer, &trial, counts[i]);
 	}
 	math->destroy(layer);
 	trial_close(&trial);
+}
+
+START_TEST(several_counts)
+{
+	check_counts(module(), &rows[_i]);
 }
 END_TEST
 
@@ -448,11 +469,11 @@ static void check_reload(enum ddp_type type, int row)
 	if (!has(math, type))
 		return;
 	seed = 11;
-	trial_open(&trial, &rows[row], type);
-	layer = layer_open(math, &trial);
+	trial_open(&trial, math, &rows[row], type);
+	layer = layer_open(&trial);
 	for (int i = 0; i < 3; i++) {
 		expect(&trial, BATCH);
-		check_all(math, layer, &trial, BATCH);
+		check_all(layer, &trial, BATCH);
 		trial_draw(&trial);
 		ck_assert_int_eq(math->load(layer, trial.own_weights, trial.own_bias, &error), 0);
 	}
@@ -477,8 +498,8 @@ START_TEST(bits)
 	void *x, *dy;
 
 	seed = 13;
-	trial_open(&trial, &rows[_i], DDP_F32);
-	layer = layer_open(math, &trial);
+	trial_open(&trial, math, &rows[_i], DDP_F32);
+	layer = layer_open(&trial);
 	x = pack(trial.x, BATCH * trial.image_in, DDP_F32);
 	dy = pack(trial.dy, BATCH * trial.image_out, DDP_F32);
 	first = dirty(trial.weight_count + (size_t)trial.row->out, DDP_F32);
@@ -540,8 +561,40 @@ START_TEST(refused_bf16)
 }
 END_TEST
 
+/* --- The plain loops, which take any layer --------------------------------------------------- */
+
+START_TEST(plain)
+{
+	check_row(&math_plain, &rows[_i], DDP_F32);
+	check_row(&math_plain, &rows[_i], DDP_BF16);
+}
+END_TEST
+
+START_TEST(plain_counts)
+{
+	check_counts(&math_plain, &rows[_i]);
+}
+END_TEST
+
+START_TEST(plain_types)
+{
+	struct ddp_error error = {0};
+
+	ck_assert(math_plain.has(DDP_F32, &error));
+	ck_assert(math_plain.has(DDP_BF16, &error));
+	ck_assert(!math_plain.has(DDP_F16, &error));
+	unit_pieces("f16", error.text, (const char *const[]){"F16", "bf16", NULL});
+}
+END_TEST
+
 static void fill(TCase *tcase)
 {
+	UNIT_ROWS(tcase, plain, rows);
+	tcase_add_loop_test(tcase, plain_counts, 17, ROWS(rows));
+	tcase_add_test(tcase, plain_types);
+#ifndef HAVE_ONEDNN
+	return;
+#endif
 	UNIT_ROWS(tcase, passes_f32, rows);
 	UNIT_ROWS(tcase, passes_bf16, rows);
 	UNIT_ROWS(tcase, passes_avx2, rows);
