@@ -2,22 +2,14 @@
 #include "config.h"
 
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/watch.h"
 #include "info.h"
 
 enum { ROUNDS_MOST = 201, ROUNDS_LEAST = 5, FACTOR = 8 };
 
 /* Work for each size, in bytes: small ones are repeated more often. */
 #define WORK (64u << 20)
-
-static double seconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static int rounds_for(size_t bytes)
 {
@@ -69,16 +61,13 @@ static int refuse_copy(const struct place *place)
 	return ddp_barrier(place->ddp);
 }
 
-static int put(const struct place *place, size_t bytes)
+/* From the host's copy to the GPU, or back. */
+static int copy(const struct place *place, size_t bytes, bool back)
 {
-	if (!place->copier || info_copy_in(place->copier, place->memory, place->data, bytes))
+	if (!place->copier)
 		return 0;
-	return refuse_copy(place);
-}
-
-static int get(const struct place *place, size_t bytes)
-{
-	if (!place->copier || info_copy_out(place->copier, place->data, place->memory, bytes))
+	if (back ? info_copy_out(place->copier, place->data, place->memory, bytes)
+		 : info_copy_in(place->copier, place->memory, place->data, bytes))
 		return 0;
 	return refuse_copy(place);
 }
@@ -103,8 +92,8 @@ static int verify(const struct place *place, size_t count, uint64_t *wrong)
 
 	for (size_t i = 0; i < count; i++)
 		place->data[i] = value(world->rank, i);
-	if ((status = put(place, bytes)) < 0 || (status = sum(place, count)) < 0 ||
-	    (status = get(place, bytes)) < 0)
+	if ((status = copy(place, bytes, false)) < 0 || (status = sum(place, count)) < 0 ||
+	    (status = copy(place, bytes, true)) < 0)
 		return status;
 	total = (int64_t)count_wrong(place->data, count, world->size);
 	status = ddp_all_reduce(place->ddp, &total, &total, 1, DDP_I64, DDP_SUM);
@@ -122,15 +111,15 @@ static int time_size(const struct place *place, struct info_timing *timing)
 
 	for (size_t i = 0; i < count; i++)
 		place->data[i] = 0;
-	status = put(place, timing->bytes);
+	status = copy(place, timing->bytes, false);
 	for (int i = 0; i < rounds && status == 0; i++) {
 		double begun;
 
 		status = ddp_barrier(place->ddp);
-		begun = seconds();
+		begun = ddp_seconds();
 		if (status == 0)
 			status = sum(place, count);
-		times[i] = seconds() - begun;
+		times[i] = ddp_seconds() - begun;
 	}
 	if (status < 0)
 		return status;
