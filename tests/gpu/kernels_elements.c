@@ -118,11 +118,10 @@ static double narrowed(double value, enum ddp_type type)
 	return value;
 }
 
-static void check_narrow(enum ddp_type type, size_t count, size_t from_skew, size_t to_skew)
+static void check_narrow(enum ddp_type type, size_t count)
 {
-	struct array from = array_make(DDP_F32, count, from_skew);
-	struct array to = array_make(type, count, to_skew),
-		     back = array_make(DDP_F32, count, from_skew);
+	struct array from = array_make(DDP_F32, count, 0), to = array_make(type, count, 0);
+	struct array back = array_make(DDP_F32, count, 0);
 	uint64_t random = arrays_seed + count;
 
 	for (size_t i = 0; i < count; i++)
@@ -148,12 +147,10 @@ static void check_narrow(enum ddp_type type, size_t count, size_t from_skew, siz
 
 static void test_narrow(enum ddp_type type)
 {
-	for (size_t skews = 0; skews < 25; skews += (size_t)arrays_stride()) {
-		for (size_t count = 0; count < 12; count++)
-			check_narrow(type, count, skews % 5, skews / 5);
-		check_narrow(type, 1031, skews % 5, skews / 5);
-	}
-	array_row("narrow and widen: %s, from anywhere to anywhere", arrays_name(type));
+	for (size_t count = 0; count < 12; count++)
+		check_narrow(type, count);
+	check_narrow(type, 1031);
+	array_row("narrow and widen: %s", arrays_name(type));
 }
 
 /* Each number that there is. */

@@ -65,7 +65,6 @@ static const struct {
 	{"mnist", 3, 14, DDP_F32, 5e-5},
 	{"cifar", 2, 147, DDP_F32, 5e-5},
 	{"mnist", 2, 14, DDP_BF16, 0.01},
-	{"cifar", 2, 147, DDP_BF16, 0.01},
 };
 
 START_TEST(test_ours)

@@ -109,34 +109,25 @@ static __device__ inline void convert(const FROM *from, TO *to)
 	pack_store(to, results);
 }
 
-/* The first [head] numbers lie in front of the first pack. */
-template <typename FROM, typename TO, int V>
-static __global__ void converted(const FROM *from, TO *to, size_t count, size_t head)
+template <typename FROM, typename TO>
+static __global__ void converted(const FROM *from, TO *to, size_t count)
 {
 	GRID_WAIT();
-	size_t index = thread_index(), at = head + index * V;
+	size_t at = thread_index() * CONVERTED;
 
-	if (index < head && index < count)
-		convert<FROM, TO, 1>(from + index, to + index);
-	if (at + V <= count)
-		convert<FROM, TO, V>(from + at, to + at);
+	if (at + CONVERTED <= count)
+		convert<FROM, TO, CONVERTED>(from + at, to + at);
 	else
 		for (; at < count; at++)
 			convert<FROM, TO, 1>(from + at, to + at);
 }
 
-/* A piece of an arena begins anywhere; what counts is that both sides are as far from a pack. */
+/* Arenas and their views are aligned to more. */
 template <typename FROM, typename TO>
 static void launch_converted(void *stream, const FROM *from, TO *to, size_t count)
 {
-	size_t ahead = (uintptr_t)from / sizeof(FROM) % CONVERTED;
-	size_t head = (CONVERTED - ahead) % CONVERTED;
-
-	if (ahead == (uintptr_t)to / sizeof(TO) % CONVERTED)
-		LAUNCH_EACH((converted<FROM, TO, CONVERTED>), count / CONVERTED + CONVERTED, stream,
-			    from, to, count, head);
-	else
-		LAUNCH_EACH((converted<FROM, TO, 1>), count, stream, from, to, count, (size_t)0);
+	LAUNCH_EACH((converted<FROM, TO>), (count + CONVERTED - 1) / CONVERTED, stream, from, to,
+		    count);
 }
 
 void kernel_narrow(void *stream, const float *from, void *to, size_t count, enum ddp_type type)

@@ -127,16 +127,9 @@ int cuda_plans_open(struct engine *engine, struct ddp_error *error);
 
 /* --- Enqueueing -------------------------------------------------------------------------------- */
 
-/* What value [index] and its gradient are; rooms; parameters and their gradients, NULL for -1. */
+/* Where rooms and values are. */
 void *cuda_room(const struct engine *engine, int room);
 void *cuda_value(const struct engine *engine, int index);
-void *cuda_gradient(const struct engine *engine, int index);
-float *cuda_parameter(const struct engine *engine, int parameter);
-float *cuda_slope(const struct engine *engine, int parameter);
-/* A weight in the type of activations. */
-const void *cuda_weight(const struct engine *engine, int parameter);
-/* Elements of value [index] of the whole batch. */
-size_t cuda_elements(const struct engine *engine, int index);
 /* What kernels on that stream need for themselves. */
 struct kernel_scratch cuda_scratch(const struct engine *engine);
 /* The stream that a step is computed on. */

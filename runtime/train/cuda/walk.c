@@ -21,35 +21,38 @@ void *cuda_value(const struct engine *engine, int index)
 	return cuda_room(engine, engine->program->values[index].data);
 }
 
-void *cuda_gradient(const struct engine *engine, int index)
+/* The gradient of value [index]; parameters and their gradients, NULL for -1. */
+static void *gradient_of(const struct engine *engine, int index)
 {
 	return cuda_room(engine, engine->program->values[index].gradient);
 }
 
-float *cuda_parameter(const struct engine *engine, int parameter)
+static float *parameter_of(const struct engine *engine, int parameter)
 {
 	const size_t *offsets = engine->setup.model->offsets;
 
 	return parameter < 0 ? NULL : engine->memory.values + offsets[parameter];
 }
 
-float *cuda_slope(const struct engine *engine, int parameter)
+static float *slope_of(const struct engine *engine, int parameter)
 {
 	const size_t *offsets = engine->setup.model->offsets;
 
 	return parameter < 0 ? NULL : engine->memory.gradients + offsets[parameter];
 }
 
-const void *cuda_weight(const struct engine *engine, int parameter)
+/* A weight in the type of activations. */
+static const void *weight_of(const struct engine *engine, int parameter)
 {
 	const char *narrow = engine->memory.narrow;
 
 	if (!narrow || parameter < 0)
-		return cuda_parameter(engine, parameter);
+		return parameter_of(engine, parameter);
 	return narrow + engine->setup.model->offsets[parameter] * ddp_type_size(engine->setup.type);
 }
 
-size_t cuda_elements(const struct engine *engine, int index)
+/* Of the whole batch. */
+static size_t elements_of(const struct engine *engine, int index)
 {
 	return engine->batch * engine->program->values[index].elements;
 }
@@ -64,6 +67,61 @@ void *cuda_stream(const struct engine *engine)
 	return device_stream(engine->device, DEVICE_COMPUTE);
 }
 
+/* --- An operation ------------------------------------------------------------------------------- */
+
+/* What its kernels are given. */
+struct walk {
+	struct engine *engine;
+	const struct program_op *op;
+	const struct unit *unit;
+	struct graph_shape in;
+	const void *x;
+	void *y;
+	size_t all, batch; /* elements of y; images */
+	const struct kernel_order *order;
+	const uint64_t *orders;
+	struct kernel_scratch scratch;
+	void *stream;
+	enum ddp_type type;
+
+	/* On the way back. */
+	void *dy;
+	void *dx; /* where the input's gradient goes: NULL, its place, or the temporary one */
+};
+
+static struct walk walk_at(struct engine *engine, int index)
+{
+	const struct program_op *op = &engine->program->ops[index];
+
+	return (struct walk){.engine = engine,
+			     .op = op,
+			     .unit = &engine->units[index],
+			     .in = op->node->in,
+			     .x = cuda_value(engine, op->input),
+			     .y = cuda_value(engine, op->output),
+			     .all = elements_of(engine, op->output),
+			     .batch = engine->batch,
+			     .order = engine->block.order,
+			     .orders = engine->block.orders,
+			     .scratch = cuda_scratch(engine),
+			     .stream = cuda_stream(engine),
+			     .type = engine->setup.type};
+}
+
+static int copy(const struct walk *at, void *to, const void *from, size_t bytes,
+		struct ddp_error *error)
+{
+	return device_copy(at->engine->device, DEVICE_COMPUTE, to, from, bytes, error);
+}
+
+/* Parameters become ready from the last to the first. */
+static int both_ready(struct engine *engine, const struct program_op *op, struct ddp_error *error)
+{
+	int status = cuda_sums_ready(engine, op->node->bias, error);
+
+	return status < 0 ? status : cuda_sums_ready(engine, op->node->weight, error);
+}
+
 /* --- BatchNorm ---------------------------------------------------------------------------------- */
 
 /*
@@ -76,88 +134,63 @@ static float *running(const struct engine *engine, int buffer)
 }
 
 /* The means and variances of the batch, of this rank or of all, in the unit's statistics. */
-static int measure(struct engine *engine, int index, struct ddp_error *error)
+static int measure(const struct walk *at, float *mean, float *variance, struct ddp_error *error)
 {
-	const struct program_op *op = &engine->program->ops[index];
-	const struct unit *unit = &engine->units[index];
-	const struct cuda_memory *memory = &engine->memory;
-	size_t bytes = (1 + 2 * unit->norm.channels) * sizeof(float);
-	float *mean = running(engine, op->node->mean);
-	float *variance = running(engine, op->node->variance);
-	struct kernel_scratch scratch = cuda_scratch(engine);
-	void *stream = cuda_stream(engine);
+	const struct kernel_norm *norm = &at->unit->norm;
+	const struct cuda_memory *memory = &at->engine->memory;
+	size_t bytes = (1 + 2 * norm->channels) * sizeof(float);
 	int status;
 
-	if (!engine->sync_norm) {
-		kernel_norm_measure(stream, &unit->norm, engine->block.order, engine->batch,
-				    cuda_value(engine, op->input), &scratch, unit->statistics, mean,
-				    variance, engine->setup.type);
+	if (!at->engine->sync_norm) {
+		kernel_norm_measure(at->stream, norm, at->order, at->batch, at->x, &at->scratch,
+				    at->unit->statistics, mean, variance, at->type);
 		return 0;
 	}
-	kernel_norm_moments(stream, &unit->norm, engine->block.order, engine->batch,
-			    cuda_value(engine, op->input), &scratch, memory->moments,
-			    engine->setup.type);
-	status = cuda_told(engine,
-			   ddp_device_all_gather(engine->setup.ddp, memory->moments,
-						 memory->gathered, bytes, stream),
+	kernel_norm_moments(at->stream, norm, at->order, at->batch, at->x, &at->scratch,
+			    memory->moments, at->type);
+	status = cuda_told(at->engine,
+			   ddp_device_all_gather(at->engine->setup.ddp, memory->moments,
+						 memory->gathered, bytes, at->stream),
 			   error);
-	kernel_norm_combine(stream, &unit->norm, memory->gathered, engine->ranks, unit->statistics,
-			    mean, variance);
+	kernel_norm_combine(at->stream, norm, memory->gathered, at->engine->ranks,
+			    at->unit->statistics, mean, variance);
 	return status;
 }
 
-static int norm_forward(struct engine *engine, int index, struct ddp_error *error)
+static int norm_forward(const struct walk *at, struct ddp_error *error)
 {
-	const struct program_op *op = &engine->program->ops[index];
-	const struct unit *unit = &engine->units[index];
-	int status = 0;
+	const struct graph_node *node = at->op->node;
+	struct engine *engine = at->engine;
+	float *mean = running(engine, node->mean), *variance = running(engine, node->variance);
+	int other = at->op->other, status = 0;
 
 	if (engine->mode == PROGRAM_TRAIN)
-		status = measure(engine, index, error);
+		status = measure(at, mean, variance, error);
 	else
-		kernel_norm_fixed(cuda_stream(engine), &unit->norm, running(engine, op->node->mean),
-				  running(engine, op->node->variance), unit->statistics);
+		kernel_norm_fixed(at->stream, &at->unit->norm, mean, variance,
+				  at->unit->statistics);
 	if (status < 0)
 		return status;
-	kernel_norm_apply(cuda_stream(engine), &unit->norm, engine->batch,
-			  cuda_value(engine, op->input), unit->statistics,
-			  cuda_parameter(engine, op->node->weight),
-			  cuda_parameter(engine, op->node->bias),
-			  op->other == PROGRAM_NONE ? NULL : cuda_value(engine, op->other),
-			  op->relu, cuda_value(engine, op->output), engine->setup.type);
+	kernel_norm_apply(at->stream, &at->unit->norm, at->batch, at->x, at->unit->statistics,
+			  parameter_of(engine, node->weight), parameter_of(engine, node->bias),
+			  other == PROGRAM_NONE ? NULL : cuda_value(engine, other), at->op->relu,
+			  at->y, at->type);
 	return 0;
-}
-
-/* The gradients of shift and scale, from one array or already where they lie. */
-static int keep_slopes(struct engine *engine, const struct program_op *op, const float *sums,
-		       size_t channels, struct ddp_error *error)
-{
-	float *shift = cuda_slope(engine, op->node->bias);
-	float *scale = cuda_slope(engine, op->node->weight);
-	size_t bytes = channels * sizeof(float);
-	int status;
-
-	if (sums == shift)
-		return 0;
-	status = device_copy(engine->device, DEVICE_COMPUTE, shift, sums, bytes, error);
-	if (status < 0)
-		return status;
-	return device_copy(engine->device, DEVICE_COMPUTE, scale, sums + channels, bytes, error);
 }
 
 /*
  * The sums of this rank become those of all; in [memory.sums], since gradients are this rank's. Behind
  * what REDUCE has begun in this step.
  */
-static int share(struct engine *engine, const float **sums, size_t channels,
-		 struct ddp_error *error)
+static int share(const struct walk *at, const float **sums, struct ddp_error *error)
 {
+	struct engine *engine = at->engine;
+	size_t count = 2 * at->unit->norm.channels;
 	float *all = engine->memory.sums;
 	int status = 0;
 
 	if (*sums != all)
-		status = device_copy(engine->device, DEVICE_COMPUTE, all, *sums,
-				     2 * channels * sizeof(float), error);
+		status = copy(at, all, *sums, count * sizeof(float), error);
 	/* A graph that REDUCE is not yet part of knows nothing of it: it is tied to it first. */
 	if (status == 0 && engine->manner != CUDA_BY_CALL)
 		status = device_order(engine->device, DEVICE_REDUCE, DEVICE_COMPUTE, error);
@@ -165,8 +198,8 @@ static int share(struct engine *engine, const float **sums, size_t channels,
 		status = device_order(engine->device, DEVICE_COMPUTE, DEVICE_REDUCE, error);
 	if (status == 0)
 		status = cuda_told(engine,
-				   ddp_device_all_reduce(engine->setup.ddp, all, all, 2 * channels,
-							 DDP_F32, DDP_SUM, cuda_stream(engine)),
+				   ddp_device_all_reduce(engine->setup.ddp, all, all, count,
+							 DDP_F32, DDP_SUM, at->stream),
 				   error);
 	*sums = all;
 	return status;
@@ -176,105 +209,174 @@ static int share(struct engine *engine, const float **sums, size_t channels,
  * What the ReLU behind let through: where nothing was added before it, BatchNorm's kernels know from x, and
  * neither y is read nor dy written. Else somebody else wants dy as the ReLU leaves it.
  */
-static struct kernel_norm_relu relu_of(const struct engine *engine, const struct program_op *op)
+static struct kernel_norm_relu relu_of(const struct walk *at)
 {
+	const struct program_op *op = at->op;
+
 	if (!op->relu)
 		return (struct kernel_norm_relu){NULL, NULL, NULL};
 	if (op->other != PROGRAM_NONE)
-		return (struct kernel_norm_relu){cuda_value(engine, op->output), NULL, NULL};
-	return (struct kernel_norm_relu){NULL, cuda_parameter(engine, op->node->weight),
-					 cuda_parameter(engine, op->node->bias)};
+		return (struct kernel_norm_relu){at->y, NULL, NULL};
+	return (struct kernel_norm_relu){NULL, parameter_of(at->engine, op->node->weight),
+					 parameter_of(at->engine, op->node->bias)};
 }
 
-static int norm_backward(struct engine *engine, int index, void *dx, struct ddp_error *error)
+static int norm_backward(const struct walk *at, struct ddp_error *error)
 {
-	const struct program_op *op = &engine->program->ops[index];
-	const struct unit *unit = &engine->units[index];
-	struct kernel_norm_relu relu = relu_of(engine, op);
-	size_t channels = unit->norm.channels;
-	float *shift = cuda_slope(engine, op->node->bias);
-	bool joined = cuda_slope(engine, op->node->weight) == shift + channels;
-	float *mine = joined ? shift : engine->memory.sums;
+	const struct program_op *op = at->op;
+	struct engine *engine = at->engine;
+	const struct kernel_norm *norm = &at->unit->norm;
+	struct kernel_norm_relu relu = relu_of(at);
+	size_t bytes = norm->channels * sizeof(float);
+	float *shift = slope_of(engine, op->node->bias);
+	float *scale = slope_of(engine, op->node->weight);
+	float *mine = scale == shift + norm->channels ? shift : engine->memory.sums;
 	const float *sums = mine;
-	void *dy = cuda_gradient(engine, op->output), *more = NULL;
-	int second = engine->program->values[op->output].second;
-	struct kernel_scratch scratch = cuda_scratch(engine);
-	const float *again;
-	int status;
+	int second = engine->program->values[op->output].second, status = 0;
+	void *more = second == PROGRAM_NONE ? NULL : cuda_room(engine, second);
+	const float *again = more ? NULL : relu.shift;
 
-	if (second != PROGRAM_NONE)
-		more = cuda_room(engine, second);
-	again = more ? NULL : relu.shift;
-	kernel_norm_sums(cuda_stream(engine), &unit->norm, engine->batch,
-			 cuda_value(engine, op->input), unit->statistics, &relu, dy, more,
-			 again ? NULL : dy, &scratch, mine, engine->setup.type);
-	status = keep_slopes(engine, op, mine, channels, error);
+	kernel_norm_sums(at->stream, norm, at->batch, at->x, at->unit->statistics, &relu, at->dy,
+			 more, again ? NULL : at->dy, &at->scratch, mine, at->type);
+	if (mine != shift)
+		status = copy(at, shift, mine, bytes, error);
+	if (status == 0 && mine != shift)
+		status = copy(at, scale, mine + norm->channels, bytes, error);
 	if (status == 0 && engine->sync_norm)
-		status = share(engine, &sums, channels, error);
-	if (status == 0 && dx)
-		kernel_norm_back(cuda_stream(engine), &unit->norm, engine->block.order,
-				 engine->batch, cuda_value(engine, op->input), unit->statistics,
-				 cuda_parameter(engine, op->node->weight), again, sums, dy, dx,
-				 engine->setup.type);
+		status = share(at, &sums, error);
+	if (status == 0 && at->dx)
+		kernel_norm_back(at->stream, norm, at->order, at->batch, at->x,
+				 at->unit->statistics, parameter_of(engine, op->node->weight),
+				 again, sums, at->dy, at->dx, at->type);
+	return status == 0 ? both_ready(engine, op, error) : status;
+}
+
+/* --- Convolutions and dense layers -------------------------------------------------------------- */
+
+static int math_forward(const struct walk *at, struct ddp_error *error)
+{
+	const struct graph_node *node = at->op->node;
+	struct engine *engine = at->engine;
+
+	if (at->unit->layer)
+		return layer_forward(at->unit->layer, engine->mode == PROGRAM_TEST, at->x,
+				     weight_of(engine, node->weight), weight_of(engine, node->bias),
+				     at->y, at->scratch.memory, error);
+	kernel_first(at->stream, &at->unit->first, at->batch, at->x,
+		     parameter_of(engine, node->weight), parameter_of(engine, node->bias),
+		     at->op->relu, at->y, at->type);
+	return 0;
+}
+
+static int weights_backward(const struct walk *at, struct ddp_error *error)
+{
+	struct engine *engine = at->engine;
+	const struct model *model = engine->setup.model;
+	int weight = at->op->node->weight, status;
+	float *slopes = slope_of(engine, weight), *sums = slope_of(engine, at->op->node->bias);
+	char *narrow = engine->memory.narrow_gradients;
+	bool is_narrow = at->unit->narrow;
+
+	if (is_narrow)
+		narrow += model->offsets[weight] * ddp_type_size(at->type);
+	status = layer_back_weights(at->unit->layer, at->x, at->dy,
+				    is_narrow ? (void *)narrow : slopes, sums, at->scratch.memory,
+				    error);
+	/* What is summed over ranks is f32: ddp.h's views. */
+	if (status == 0 && is_narrow && engine->ranks > 1)
+		kernel_widen(at->stream, narrow, slopes, model->graph->parameters[weight].count,
+			     at->type);
 	return status;
 }
 
-/* --- Forwards ---------------------------------------------------------------------------------- */
-
-static int forward_math(struct engine *engine, int index, struct ddp_error *error)
+static int math_backward(const struct walk *at, struct ddp_error *error)
 {
-	const struct program_op *op = &engine->program->ops[index];
-	const struct unit *unit = &engine->units[index];
-	bool test = engine->mode == PROGRAM_TEST;
-	const void *bias = cuda_weight(engine, op->node->bias);
-	const void *weights = cuda_weight(engine, op->node->weight);
-	const void *x = cuda_value(engine, op->input);
-	void *y = cuda_value(engine, op->output);
+	const struct program_op *op = at->op;
+	const struct graph_node *node = op->node;
+	struct engine *engine = at->engine;
+	bool masks = op->relu && !op->masked;
+	int status;
 
-	if (unit->layer)
-		return layer_forward(unit->layer, test, x, weights, bias, y, engine->memory.scratch,
-				     error);
-	kernel_first(cuda_stream(engine), &unit->first, engine->batch, x,
-		     cuda_parameter(engine, op->node->weight),
-		     cuda_parameter(engine, op->node->bias), op->relu, y, engine->setup.type);
-	return 0;
+	if (!at->unit->layer) {
+		kernel_first_back(at->stream, &at->unit->first, at->batch, at->x, at->dy,
+				  masks ? at->y : NULL, &at->scratch,
+				  slope_of(engine, node->weight), slope_of(engine, node->bias),
+				  at->type);
+		return both_ready(engine, op, error);
+	}
+	if (masks)
+		kernel_relu_back(at->stream, at->dy, at->y, at->dy, at->all, at->type);
+	if (node->bias >= 0 && !at->unit->has_sums)
+		kernel_column_sums(at->stream, at->dy, at->all / (size_t)node->out.channels,
+				   (size_t)node->out.channels, &at->scratch,
+				   slope_of(engine, node->bias), at->type);
+	status = weights_backward(at, error);
+	if (status == 0)
+		status = both_ready(engine, op, error);
+	if (status == 0 && at->dx)
+		status = layer_back_data(at->unit->layer, at->dy, weight_of(engine, node->weight),
+					 at->dx, at->scratch.memory, error);
+	return status;
 }
 
-/* An evaluation drops nothing. */
-static int drop(struct engine *engine, int index, struct ddp_error *error)
-{
-	const struct program_op *op = &engine->program->ops[index];
-	size_t elements = engine->program->values[op->output].elements;
-	const void *x = cuda_value(engine, op->input);
-	void *y = cuda_value(engine, op->output);
+/* --- Pools and dropout -------------------------------------------------------------------------- */
 
-	if (engine->mode == PROGRAM_TRAIN && op->inner)
-		return 0;
-	if (engine->mode == PROGRAM_TRAIN)
-		kernel_dropout(cuda_stream(engine), &engine->units[index].dropout,
-			       engine->block.order, engine->block.orders, engine->batch, elements,
-			       x, y, engine->setup.type);
-	else if (x != y)
-		return device_copy(engine->device, DEVICE_COMPUTE, y, x,
-				   engine->batch * elements * ddp_type_size(engine->setup.type),
-				   error);
-	return 0;
+static struct kernel_pool pool_of(const struct walk *at)
+{
+	return (struct kernel_pool){at->in.height, at->in.width, at->in.channels,
+				    at->op->node->layer->size};
 }
 
 /* In training, with the dropout behind it. */
-static void max_pool_forward(struct engine *engine, const struct program_op *op)
+static void max_pool_forward(const struct walk *at)
 {
-	struct graph_shape in = op->node->in;
-	struct kernel_pool pool = {in.height, in.width, in.channels, op->node->layer->size};
-	const struct kernel_dropout *dropout = NULL;
+	bool drops = at->op->dropout != PROGRAM_NONE && at->engine->mode == PROGRAM_TRAIN;
+	struct kernel_pool pool = pool_of(at);
 
-	if (op->dropout != PROGRAM_NONE && engine->mode == PROGRAM_TRAIN)
-		dropout = &engine->units[op->dropout].dropout;
-	kernel_max_pool(cuda_stream(engine), &pool, dropout, engine->block.order,
-			engine->block.orders, engine->batch, cuda_value(engine, op->input),
-			cuda_value(engine, op->output), cuda_room(engine, op->which),
-			engine->setup.type);
+	kernel_max_pool(at->stream, &pool,
+			drops ? &at->engine->units[at->op->dropout].dropout : NULL, at->order,
+			at->orders, at->batch, at->x, at->y, cuda_room(at->engine, at->op->which),
+			at->type);
 }
+
+static void max_pool_backward(const struct walk *at)
+{
+	bool drops = at->op->dropout != PROGRAM_NONE;
+	struct kernel_pool pool = pool_of(at);
+
+	kernel_max_pool_back(at->stream, &pool, at->batch, at->dy,
+			     cuda_room(at->engine, at->op->which), at->op->masks ? at->y : NULL,
+			     drops ? at->engine->units[at->op->dropout].dropout.scale : 1, at->dx,
+			     &at->scratch, slope_of(at->engine, at->unit->sums), at->type);
+}
+
+/* An evaluation drops nothing. */
+static int dropout_forward(const struct walk *at, struct ddp_error *error)
+{
+	if (at->engine->mode == PROGRAM_TEST)
+		return at->x == at->y
+			       ? 0
+			       : copy(at, at->y, at->x, at->all * ddp_type_size(at->type), error);
+	if (!at->op->inner)
+		kernel_dropout(at->stream, &at->unit->dropout, at->order, at->orders, at->batch,
+			       at->all / at->batch, at->x, at->y, at->type);
+	return 0;
+}
+
+/* Where a ReLU was before it, its results say what it left: nothing is drawn again. A pool undoes both. */
+static void dropout_backward(const struct walk *at)
+{
+	if (at->op->inner)
+		return;
+	if (at->op->masks)
+		kernel_relu_dropout_back(at->stream, at->dy, at->y, at->unit->dropout.scale, at->dx,
+					 at->all, at->type);
+	else
+		kernel_dropout(at->stream, &at->unit->dropout, at->order, at->orders, at->batch,
+			       at->all / at->batch, at->dy, at->dx, at->type);
+}
+
+/* --- Forwards ---------------------------------------------------------------------------------- */
 
 /*
  * The last layer, where one kernel does it with the loss and its own way back, and with a dropout in front of
@@ -303,35 +405,32 @@ static const struct program_op *last_of(const struct engine *engine,
 	return op;
 }
 
-static int forward(struct engine *engine, int index, struct ddp_error *error)
+static int forward(const struct walk *at, struct ddp_error *error)
 {
-	const struct program_op *op = &engine->program->ops[index];
-	struct graph_shape in = op->node->in;
-	const void *x = cuda_value(engine, op->input);
-	void *y = cuda_value(engine, op->output), *stream = cuda_stream(engine);
-	size_t all = cuda_elements(engine, op->output);
-	enum ddp_type type = engine->setup.type;
+	const struct program_op *op = at->op;
 
 	switch (op->kind) {
 	case PROGRAM_MATH:
-		return forward_math(engine, index, error);
+		return math_forward(at, error);
 	case PROGRAM_NORM:
-		return norm_forward(engine, index, error);
+		return norm_forward(at, error);
 	case PROGRAM_ADD:
-		kernel_add(stream, x, cuda_value(engine, op->other), y, all, op->relu, type);
+		kernel_add(at->stream, at->x, cuda_value(at->engine, op->other), at->y, at->all,
+			   op->relu, at->type);
 		break;
 	case PROGRAM_RELU:
-		kernel_relu(stream, x, y, all, type);
+		kernel_relu(at->stream, at->x, at->y, at->all, at->type);
 		break;
 	case PROGRAM_MAX_POOL:
-		max_pool_forward(engine, op);
+		max_pool_forward(at);
 		break;
 	case PROGRAM_AVERAGE_POOL:
-		kernel_average_pool(stream, engine->batch, (size_t)in.height * (size_t)in.width,
-				    (size_t)in.channels, x, y, type);
+		kernel_average_pool(at->stream, at->batch,
+				    (size_t)at->in.height * (size_t)at->in.width,
+				    (size_t)at->in.channels, at->x, at->y, at->type);
 		break;
 	case PROGRAM_DROPOUT:
-		return drop(engine, index, error);
+		return dropout_forward(at, error);
 	}
 	return 0;
 }
@@ -342,263 +441,92 @@ int cuda_forward(struct engine *engine, struct ddp_error *error)
 	int count = engine->program->op_count - (last_of(engine, &undone) != NULL), status = 0;
 
 	for (int i = 0; status == 0 && i < count; i++) {
-		status = forward(engine, i, error);
+		struct walk at = walk_at(engine, i);
+
+		status = forward(&at, error);
 		if (status == 0)
-			status = device_check(engine->device, engine->program->ops[i].name, error);
+			status = device_check(engine->device, at.op->name, error);
 	}
 	return status;
 }
 
 /* --- Backwards --------------------------------------------------------------------------------- */
 
-/* An operation on its way back. */
-struct back {
-	struct engine *engine;
-	const struct program_op *op;
-	const struct unit *unit;
-	int index;
-	void *stream;
-	enum ddp_type type;
-	void *dy;
-	void *dx; /* where the input's gradient goes: NULL, its place, or the temporary one */
-};
-
-static size_t bytes_of(const struct back *back, int value)
-{
-	return cuda_elements(back->engine, value) * ddp_type_size(back->type);
-}
-
-/* Parameters become ready from the last to the first. */
-static int both_ready(struct engine *engine, const struct program_op *op, struct ddp_error *error)
-{
-	int status = cuda_sums_ready(engine, op->node->bias, error);
-
-	return status < 0 ? status : cuda_sums_ready(engine, op->node->weight, error);
-}
-
-/* --- Convolutions and dense layers ------------------------------------------------------------- */
-
-static void mask(const struct back *back)
-{
-	const void *y = cuda_value(back->engine, back->op->output);
-
-	kernel_relu_back(back->stream, back->dy, y, back->dy,
-			 cuda_elements(back->engine, back->op->output), back->type);
-}
-
-static void bias(const struct back *back)
-{
-	struct engine *engine = back->engine;
-	struct graph_shape out = back->op->node->out;
-	struct kernel_scratch scratch = cuda_scratch(engine);
-
-	if (back->op->node->bias >= 0 && !back->unit->has_sums)
-		kernel_column_sums(back->stream, back->dy,
-				   engine->batch * (size_t)out.height * (size_t)out.width,
-				   (size_t)out.channels, &scratch,
-				   cuda_slope(engine, back->op->node->bias), back->type);
-}
-
-static int first(const struct back *back, struct ddp_error *error)
-{
-	struct engine *engine = back->engine;
-	const struct program_op *op = back->op;
-	struct kernel_scratch scratch = cuda_scratch(engine);
-
-	kernel_first_back(back->stream, &back->unit->first, engine->batch,
-			  cuda_value(engine, op->input), back->dy,
-			  op->relu && !op->masked ? cuda_value(engine, op->output) : NULL, &scratch,
-			  cuda_slope(engine, op->node->weight), cuda_slope(engine, op->node->bias),
-			  back->type);
-	return both_ready(back->engine, back->op, error);
-}
-
-static int weights(const struct back *back, struct ddp_error *error)
-{
-	struct engine *engine = back->engine;
-	const struct program_op *op = back->op;
-	const struct model *model = engine->setup.model;
-	const void *x = cuda_value(engine, op->input);
-	float *slope = cuda_slope(engine, op->node->weight);
-	float *sums = cuda_slope(engine, op->node->bias);
-	char *narrow = engine->memory.narrow_gradients;
-	int status;
-
-	if (!back->unit->narrow)
-		return layer_back_weights(back->unit->layer, x, back->dy, slope, sums,
-					  engine->memory.scratch, error);
-	narrow += model->offsets[op->node->weight] * ddp_type_size(back->type);
-	status = layer_back_weights(back->unit->layer, x, back->dy, narrow, sums,
-				    engine->memory.scratch, error);
-	/* What is summed over ranks is f32: ddp.h's views. */
-	if (status == 0 && engine->ranks > 1)
-		kernel_widen(back->stream, narrow, slope,
-			     model->graph->parameters[op->node->weight].count, back->type);
-	return status;
-}
-
-static int data(const struct back *back, struct ddp_error *error)
-{
-	struct engine *engine = back->engine;
-	const void *weight = cuda_weight(engine, back->op->node->weight);
-
-	return layer_back_data(back->unit->layer, back->dy, weight, back->dx,
-			       engine->memory.scratch, error);
-}
-
-static int math(const struct back *back, struct ddp_error *error)
-{
-	int status;
-
-	if (!back->unit->layer)
-		return first(back, error);
-	if (back->op->relu && !back->op->masked)
-		mask(back);
-	bias(back);
-	status = weights(back, error);
-	if (status == 0)
-		status = both_ready(back->engine, back->op, error);
-	if (status == 0 && back->dx)
-		status = data(back, error);
-	return status;
-}
-
-/* --- The others -------------------------------------------------------------------------------- */
-
 /* Let the gradient that lies in [dy] be that of [value], or with [accumulate] part of it. */
-static int pass_on(const struct back *back, int value, bool accumulate, struct ddp_error *error)
+static int pass_on(const struct walk *at, int value, bool accumulate, struct ddp_error *error)
 {
-	struct engine *engine = back->engine;
+	struct engine *engine = at->engine;
+	size_t count;
 	void *to;
 
 	if (value == PROGRAM_NONE || !engine->program->values[value].wanted)
 		return 0;
-	to = cuda_gradient(engine, value);
+	to = gradient_of(engine, value);
+	count = elements_of(engine, value);
 	if (accumulate)
-		kernel_add(back->stream, back->dy, to, to, cuda_elements(engine, value), false,
-			   back->type);
-	else if (to != back->dy)
-		return device_copy(engine->device, DEVICE_COMPUTE, to, back->dy,
-				   bytes_of(back, value), error);
+		kernel_add(at->stream, at->dy, to, to, count, false, at->type);
+	else if (to != at->dy)
+		return copy(at, to, at->dy, count * ddp_type_size(at->type), error);
 	return 0;
 }
 
-static int norm(const struct back *back, struct ddp_error *error)
+static int backward(const struct walk *at, struct ddp_error *error)
 {
-	int status = norm_backward(back->engine, back->index, back->dx, error);
-
-	if (status == 0)
-		status = both_ready(back->engine, back->op, error);
-	if (status == 0)
-		status = pass_on(back, back->op->other, back->op->accumulate_other, error);
-	return status;
-}
-
-static int add(const struct back *back, struct ddp_error *error)
-{
-	const struct program_op *op = back->op;
-	int status;
-
-	if (op->relu)
-		mask(back);
-	status = pass_on(back, op->other, op->accumulate_other, error);
-	if (status == 0)
-		status = pass_on(back, op->input, op->accumulate, error);
-	return status;
-}
-
-static void max_pool(const struct back *back)
-{
-	struct engine *engine = back->engine;
-	const struct program_op *op = back->op;
-	struct graph_shape in = op->node->in;
-	struct kernel_pool pool = {in.height, in.width, in.channels, op->node->layer->size};
-
-	const uint8_t *which = cuda_room(engine, op->which);
-	const void *y = op->masks ? cuda_value(engine, op->output) : NULL;
-	bool drops = op->dropout != PROGRAM_NONE;
-	float scale = drops ? engine->units[op->dropout].dropout.scale : 1;
-	struct kernel_scratch scratch = cuda_scratch(engine);
-
-	kernel_max_pool_back(back->stream, &pool, engine->batch, back->dy, which, y, scale,
-			     back->dx, &scratch, cuda_slope(engine, back->unit->sums), back->type);
-}
-
-/* Where a ReLU was before it, its results say what it left: nothing is drawn again. A pool undoes both. */
-static void undrop(const struct back *back)
-{
-	struct engine *engine = back->engine;
-	const struct kernel_dropout *dropout = &back->unit->dropout;
-	int output = back->op->output;
-
-	if (back->op->inner)
-		return;
-	if (back->op->masks)
-		kernel_relu_dropout_back(back->stream, back->dy, cuda_value(engine, output),
-					 dropout->scale, back->dx, cuda_elements(engine, output),
-					 back->type);
-	else
-		kernel_dropout(back->stream, dropout, engine->block.order, engine->block.orders,
-			       engine->batch, engine->program->values[output].elements, back->dy,
-			       back->dx, back->type);
-}
-
-static int backward(const struct back *back, struct ddp_error *error)
-{
-	struct engine *engine = back->engine;
-	const struct program_op *op = back->op;
-	struct graph_shape in = op->node->in;
+	const struct program_op *op = at->op;
+	int status = 0;
 
 	switch (op->kind) {
 	case PROGRAM_MATH:
-		return math(back, error);
+		return math_backward(at, error);
 	case PROGRAM_NORM:
-		return norm(back, error);
+		status = norm_backward(at, error);
+		if (status == 0)
+			status = pass_on(at, op->other, op->accumulate_other, error);
+		break;
 	case PROGRAM_ADD:
-		return add(back, error);
+		if (op->relu)
+			kernel_relu_back(at->stream, at->dy, at->y, at->dy, at->all, at->type);
+		status = pass_on(at, op->other, op->accumulate_other, error);
+		if (status == 0)
+			status = pass_on(at, op->input, op->accumulate, error);
+		break;
 	case PROGRAM_RELU:
-		kernel_relu_back(back->stream, back->dy, cuda_value(engine, op->output), back->dx,
-				 cuda_elements(engine, op->output), back->type);
+		kernel_relu_back(at->stream, at->dy, at->y, at->dx, at->all, at->type);
 		break;
 	case PROGRAM_MAX_POOL:
-		max_pool(back);
+		max_pool_backward(at);
 		break;
 	case PROGRAM_AVERAGE_POOL:
-		kernel_average_pool_back(back->stream, engine->batch,
-					 (size_t)in.height * (size_t)in.width, (size_t)in.channels,
-					 back->dy, back->dx, back->type);
+		kernel_average_pool_back(at->stream, at->batch,
+					 (size_t)at->in.height * (size_t)at->in.width,
+					 (size_t)at->in.channels, at->dy, at->dx, at->type);
 		break;
 	case PROGRAM_DROPOUT:
-		undrop(back);
+		dropout_backward(at);
 		break;
 	}
-	return 0;
+	return status;
 }
 
 static int backward_op(struct engine *engine, int index, struct ddp_error *error)
 {
 	const struct program *program = engine->program;
-	const struct program_op *op = &program->ops[index];
-	struct back back = {.engine = engine,
-			    .op = op,
-			    .unit = &engine->units[index],
-			    .index = index,
-			    .stream = cuda_stream(engine),
-			    .type = engine->setup.type};
+	struct walk at = walk_at(engine, index);
+	const struct program_op *op = at.op;
 	int status;
 
 	if (!program->values[op->output].wanted)
 		return 0;
-	back.dy = cuda_gradient(engine, op->output);
+	at.dy = gradient_of(engine, op->output);
 	if (program->values[op->input].wanted)
-		back.dx = op->temporary != PROGRAM_NONE ? cuda_room(engine, op->temporary)
-							: cuda_gradient(engine, op->input);
-	status = backward(&back, error);
+		at.dx = op->temporary != PROGRAM_NONE ? cuda_room(engine, op->temporary)
+						      : gradient_of(engine, op->input);
+	status = backward(&at, error);
 	if (status == 0 && op->temporary != PROGRAM_NONE && !op->left) {
-		void *to = cuda_gradient(engine, op->input);
+		void *to = gradient_of(engine, op->input);
 
-		kernel_add(back.stream, back.dx, to, to, cuda_elements(engine, op->input), false,
-			   back.type);
+		kernel_add(at.stream, at.dx, to, to, elements_of(engine, op->input), false,
+			   at.type);
 	}
 	return status < 0 ? status : device_check(engine->device, op->name, error);
 }
@@ -624,11 +552,11 @@ static void close_forward(struct engine *engine, const struct program_op *op,
 		.inputs = engine->program->values[op->input].elements,
 		.classes = result->elements,
 		.x = cuda_value(engine, op->input),
-		.weights = cuda_weight(engine, op->node->weight),
-		.bias = cuda_parameter(engine, op->node->bias),
-		.dx = cuda_gradient(engine, undone ? undone->input : op->input),
-		.weight_slopes = cuda_slope(engine, op->node->weight),
-		.bias_slopes = cuda_slope(engine, op->node->bias),
+		.weights = weight_of(engine, op->node->weight),
+		.bias = parameter_of(engine, op->node->bias),
+		.dx = gradient_of(engine, undone ? undone->input : op->input),
+		.weight_slopes = slope_of(engine, op->node->weight),
+		.bias_slopes = slope_of(engine, op->node->bias),
 	};
 	if (undone)
 		last.drop = engine->units[undone - engine->program->ops].dropout.scale;
