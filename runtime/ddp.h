@@ -208,6 +208,14 @@ DDP_API int ddp_broadcast(struct ddp *ddp, void *buffer, size_t bytes, int root)
 /* Put [bytes] of each rank's [send] into [recv], in rank order: size x [bytes]. Collective. */
 DDP_API int ddp_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes);
 
+/*
+ * All ranks go on, or none: [status] is 0, or the DDP_ERR_x that this rank has met by itself, such
+ * as a file that it cannot open; [text] tells it then, NULL is ddp_strerror().
+ * Returns, on all ranks, 0 or the error of the first rank that has one, whose text is ddp_error()'s,
+ * with rank and host unless all have the same status. Collective.
+ */
+DDP_API int ddp_agree(struct ddp *ddp, int status, const char *text);
+
 /* Wait until all ranks are here. Collective. */
 DDP_API int ddp_barrier(struct ddp *ddp);
 

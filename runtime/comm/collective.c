@@ -462,3 +462,30 @@ int ddp_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes)
 
 	return status < 0 ? status : end(&step, all_gather(&step, send, recv, bytes));
 }
+
+/* Numbers first: where all are well, which is nearly always, no text travels. */
+int ddp_agree(struct ddp *ddp, int status, const char *text)
+{
+	struct ddp_error verdict;
+	int64_t least[3] = {status < 0 ? ddp->identity.rank : INT64_MAX, status, -status};
+	int first;
+
+	memset(&verdict, 0, sizeof(verdict));
+	if (status < 0)
+		ddp_error_set(&verdict, status, "%s", text ? text : ddp_strerror(status));
+	if (ddp_is_peer_error(status)) {
+		ddp->error = verdict;
+		return ddp_fail_call(ddp, status);
+	}
+	status = ddp_all_reduce(ddp, least, least, 3, DDP_I64, DDP_MIN);
+	if (status < 0 || least[0] == INT64_MAX)
+		return status;
+	first = (int)least[0];
+	status = ddp_broadcast(ddp, &verdict, sizeof(verdict), first);
+	if (status < 0)
+		return status;
+	if (least[1] == -least[2]) /* all have the same */
+		return ddp_error_set(&ddp->error, verdict.status, "%s", verdict.text);
+	return ddp_error_set(&ddp->error, verdict.status, "%s: %.900s", ddp_rank_name(ddp, first),
+			     verdict.text);
+}

@@ -14,25 +14,7 @@
 
 int ddp_devices_agree(struct ddp *ddp, int status)
 {
-	struct {
-		int32_t status;
-		char text[DDP_ERROR_SIZE];
-	} own = {.status = status}, *all;
-	int size = ddp->identity.size;
-
-	if (status < 0 && ddp->error.status != status)
-		ddp_error_set(&ddp->error, status, "%s", ddp_strerror(status));
-	memcpy(own.text, ddp->error.text, sizeof(own.text));
-	all = calloc((size_t)size, sizeof(*all));
-	if (!all)
-		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d devices", size);
-	status = ddp_all_gather(ddp, &own, all, sizeof(own));
-	for (int rank = 0; rank < size && status == 0; rank++)
-		if (all[rank].status < 0)
-			status = ddp_error_set(&ddp->error, all[rank].status, "%s: %.900s",
-					       ddp_rank_name(ddp, rank), all[rank].text);
-	free(all);
-	return status;
+	return ddp_agree(ddp, status, ddp->error.status == status ? ddp->error.text : NULL);
 }
 
 static void leave_device(struct ddp *ddp)

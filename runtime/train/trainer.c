@@ -26,53 +26,14 @@ int run_pass_on_shared(struct run *run, int status)
 	return run_pass_on(run, status);
 }
 
-/* What a rank tells of itself: its error, and where it is. */
-struct verdict {
-	struct ddp_error error;
-	char host[64];
-};
-
-/*
- * Take the error of the first rank that has one. It is named if others are well, unless it is the
- * first of all, which tells it.
- */
-static int take_first(struct run *run, const struct verdict *verdicts)
-{
-	const struct verdict *first = NULL;
-	int size = run->world->size, failed = 0, rank = 0;
-
-	for (int i = size - 1; i >= 0; i--)
-		if (verdicts[i].error.status < 0) {
-			first = &verdicts[i];
-			rank = i;
-			failed++;
-		}
-	if (!first)
-		return 0;
-	run->shared = true;
-	if (failed == size || rank == 0)
-		return ddp_error_set(&run->error, first->error.status, "%s", first->error.text);
-	return ddp_error_set(&run->error, first->error.status, "rank %d on %s: %.900s", rank,
-			     first->host, first->error.text);
-}
-
 int run_agree(struct run *run, int status)
 {
-	struct verdict mine, *all = NULL;
-
 	if (status < 0 && ddp_is_peer_error(status))
 		return status;
 	if (run->world->size == 1)
 		return status < 0 ? status : 0;
-	memset(&mine, 0, sizeof(mine));
-	if (status < 0)
-		mine.error = run->error;
-	snprintf(mine.host, sizeof(mine.host), "%s", run->world->host);
-	all = ddp_xcalloc((size_t)run->world->size, sizeof(*all), "the ranks' errors");
-	status = ddp_all_gather(run->ddp, &mine, all, sizeof(mine));
-	status = status < 0 ? run_pass_on(run, status) : take_first(run, all);
-	free(all);
-	return status;
+	status = ddp_agree(run->ddp, status, run->error.text);
+	return status < 0 ? run_pass_on_shared(run, status) : 0;
 }
 
 int run_agree_likely(struct run *run, int status)

@@ -15,28 +15,14 @@
 /* --- What the ranks share ------------------------------------------------------------------ */
 
 struct report {
-	struct ddp_error error;
 	uint64_t number, size;
 	char host[64];
 };
 
-/* The error of the first rank that has one becomes everybody's. */
+/* All have read as much as rank 0 has. */
 static int compare(const struct report *reports, int size, const char *what,
 		   struct ddp_error *error)
 {
-	int failed = 0, first = -1;
-
-	for (int i = size - 1; i >= 0; i--) {
-		if (reports[i].error.status == 0)
-			continue;
-		first = i;
-		failed++;
-	}
-	if (failed == size)
-		return ddp_error_set(error, reports->error.status, "%s", reports->error.text);
-	if (failed > 0)
-		return ddp_error_set(error, reports[first].error.status, "%s (rank %d on %s)",
-				     reports[first].error.text, first, reports[first].host);
 	for (int i = 1; i < size; i++)
 		if (reports[i].number != reports[0].number)
 			return ddp_error_set(error, DDP_ERR_MISMATCH,
@@ -56,9 +42,10 @@ int set_agree(struct set *set, int status, const char *what, uint64_t number, si
 
 	if (!ddp)
 		return status;
-	reports = ddp_xcalloc((size_t)size, sizeof(*reports), "what ranks say of a data set");
+	status = ddp_agree(ddp, status, error->text);
 	if (status < 0)
-		own.error = *error;
+		return ddp_error_set(error, status, "%s", ddp_error(ddp));
+	reports = ddp_xcalloc((size_t)size, sizeof(*reports), "what ranks say of a data set");
 	snprintf(own.host, sizeof(own.host), "%s", ddp_world(ddp)->host);
 	status = ddp_all_gather(ddp, &own, reports, sizeof(own));
 	if (status < 0)
