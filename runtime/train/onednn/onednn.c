@@ -210,6 +210,9 @@ static _Thread_local struct {
 	size_t size, layers;
 } scratch;
 
+/* Bytes that are kept while algorithms change: pages that are new cost more than some of these. */
+#define KEPT ((size_t)64 << 20)
+
 static void scratch_free(void)
 {
 	free(scratch.data);
@@ -340,6 +343,9 @@ static void job_destroy(struct job *job, struct math_layer *layer)
 {
 	if (!job)
 		return;
+	/* One that was tried may have wished for much more than those that stay. */
+	if (job->bytes >= scratch.size && scratch.size > KEPT)
+		scratch_free();
 	copy_drop(job->copy, layer);
 	for (int i = 0; i < ARRAYS; i++)
 		primitive_destroy(job->turns[i]);
@@ -500,11 +506,8 @@ static int layer_choose(struct math_layer *layer, enum math_pass pass, int numbe
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "algorithm %d of a layer that has %d for this pass", number,
 				     changed->variant_count);
-	if (number != changed->chosen) {
+	if (number != changed->chosen)
 		jobs_trim(layer, changed, 0);
-		/* One that was tried may have wished for much more. */
-		scratch_free();
-	}
 	changed->chosen = number;
 	return 0;
 }
