@@ -96,41 +96,41 @@ START_TEST(test_ops)
 }
 END_TEST
 
-static size_t size_of(const struct program_room *room, size_t images)
+static size_t size_of(const struct program_area *area, size_t images)
 {
-	return room->bytes * images + room->fixed;
+	return area->bytes * images + area->fixed;
 }
 
-static bool overlap(const struct program_room *a, const struct program_room *b,
+static bool overlap(const struct program_area *a, const struct program_area *b,
 		    enum program_mode mode, size_t images)
 {
 	return a->offset[mode] < b->offset[mode] + size_of(b, images) &&
 	       b->offset[mode] < a->offset[mode] + size_of(a, images);
 }
 
-static void check_rooms(const char *row, const struct program *program, enum program_mode mode,
+static void check_areas(const char *row, const struct program *program, enum program_mode mode,
 			size_t images, size_t all)
 {
-	for (int i = 0; i < program->room_count; i++) {
-		const struct program_room *a = &program->rooms[i];
+	for (int i = 0; i < program->area_count; i++) {
+		const struct program_area *a = &program->areas[i];
 
 		if (a->first[mode] > a->last[mode])
 			continue;
 		ck_assert_uint_eq(a->offset[mode] % 64, 0);
 		ck_assert_uint_le(a->offset[mode] + size_of(a, images), all);
 		for (int j = 0; j < i; j++) {
-			const struct program_room *b = &program->rooms[j];
+			const struct program_area *b = &program->areas[j];
 
 			ck_assert_msg(b->first[mode] > b->last[mode] ||
 					      b->first[mode] > a->last[mode] ||
 					      a->first[mode] > b->last[mode] ||
 					      !overlap(a, b, mode, images),
-				      "%s: rooms %d and %d meet", row, i, j);
+				      "%s: areas %d and %d meet", row, i, j);
 		}
 	}
 }
 
-/* An engine that wants none of the CPU's ways has each value as a whole, and its rooms as aligned. */
+/* An engine that wants none of the CPU's ways has each value as a whole, and its areas as aligned. */
 START_TEST(test_plain)
 {
 	struct program_options options = {.type = DDP_BF16, .dropout = true, .alignment = 256};
@@ -154,19 +154,20 @@ START_TEST(test_plain)
 	}
 	unit_number(rows[_i].name, "pools that mask", masks, rows[_i].pools);
 	program_place(compiled.program, PROGRAM_TRAIN, 3);
-	for (int i = 0; i < compiled.program->room_count; i++)
-		if (compiled.program->rooms[i].first[PROGRAM_TRAIN] <=
-		    compiled.program->rooms[i].last[PROGRAM_TRAIN])
-			ck_assert_uint_eq(compiled.program->rooms[i].offset[PROGRAM_TRAIN] % 256,
+	for (int i = 0; i < compiled.program->area_count; i++)
+		if (compiled.program->areas[i].first[PROGRAM_TRAIN] <=
+		    compiled.program->areas[i].last[PROGRAM_TRAIN])
+			ck_assert_uint_eq(compiled.program->areas[i].offset[PROGRAM_TRAIN] % 256,
 					  0);
 	ck_assert_int_eq(compiled.program->logits, program_result(compiled.program)->data);
-	ck_assert_int_eq(compiled.program->slopes, program_result(compiled.program)->gradient);
+	ck_assert_int_eq(compiled.program->logit_gradients,
+			 program_result(compiled.program)->gradient);
 	discard(&compiled);
 }
 END_TEST
 
 /* What is used at the same time lies apart, in no more memory than is said here. */
-START_TEST(test_rooms)
+START_TEST(test_areas)
 {
 	static const size_t images[] = {1, 3, 64};
 	struct compiled compiled;
@@ -177,7 +178,7 @@ START_TEST(test_rooms)
 			size_t all =
 				program_place(compiled.program, (enum program_mode)mode, images[i]);
 
-			check_rooms(rows[_i].name, compiled.program, (enum program_mode)mode,
+			check_areas(rows[_i].name, compiled.program, (enum program_mode)mode,
 				    images[i], all);
 			ck_assert_msg((double)all <= rows[_i].most * (double)images[i] + (1 << 20),
 				      "%s: %zu bytes for %zu images", rows[_i].name, all,
@@ -220,7 +221,7 @@ START_TEST(test_drop_masks)
 	unit_number(rows[_i].name, "dropouts that mask", dropouts, _i == 0 || _i == 2);
 	unit_number(rows[_i].name, "dropouts in pools", inner, _i == 0 || _i == 2);
 	unit_number(rows[_i].name, "ReLUs that are masked", masked, pools + dropouts);
-	check_rooms(rows[_i].name, compiled.program, PROGRAM_TRAIN, 3,
+	check_areas(rows[_i].name, compiled.program, PROGRAM_TRAIN, 3,
 		    program_place(compiled.program, PROGRAM_TRAIN, 3));
 	discard(&compiled);
 }
@@ -320,7 +321,7 @@ static void fill(TCase *tcase)
 	UNIT_ROWS(tcase, test_ops, rows);
 	UNIT_ROWS(tcase, test_plain, rows);
 	UNIT_ROWS(tcase, test_drop_masks, rows);
-	UNIT_ROWS(tcase, test_rooms, rows);
+	UNIT_ROWS(tcase, test_areas, rows);
 	tcase_add_test(tcase, test_dense);
 	UNIT_ROWS(tcase, test_rate, rates);
 	tcase_add_loop_test(tcase, test_alone, 0, 7);

@@ -457,7 +457,7 @@ static int run_site(const void *what)
 		return engine->math->back_data(layer_of(site), count,
 					       engine_gradient(engine, op->output),
 					       op->temporary != PROGRAM_NONE
-						       ? engine_room(engine, op->temporary)
+						       ? engine_area(engine, op->temporary)
 						       : engine_gradient(engine, op->input),
 					       NULL);
 	default:

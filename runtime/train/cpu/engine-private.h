@@ -32,7 +32,7 @@ struct engine {
 	enum program_mode mode;
 	bool back; /* on the way back: values that are computed again lie elsewhere */
 
-	char *memory; /* of all rooms */
+	char *memory; /* of all areas */
 	size_t bytes;
 	size_t piece;	/* images of the test set that are evaluated at once */
 	float *scratch; /* four values for each channel of the widest layer */
@@ -54,7 +54,7 @@ int engine_create(struct engine **engine, const struct engine_setup *setup, cons
 /* What value [index] and its gradient are now. */
 void *engine_value(const struct engine *engine, int index);
 void *engine_gradient(const struct engine *engine, int index);
-void *engine_room(const struct engine *engine, int room);
+void *engine_area(const struct engine *engine, int area);
 
 /* The last error of the handle, as one of this call. Returns [status]. */
 int engine_fail(const struct engine *engine, int status, struct ddp_error *error);

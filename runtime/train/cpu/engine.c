@@ -347,18 +347,18 @@ static void read_batch(struct engine *engine, struct set *set, const struct batc
 {
 	batch_images(net_of(engine), set, batch, engine_value(engine, PROGRAM_IMAGE),
 		     engine->setup.type);
-	batch_labels(set, batch, engine_room(engine, engine->program->labels));
+	batch_labels(set, batch, engine_area(engine, engine->program->labels));
 }
 
 /* The last value in f32, for [count] images. */
 static float *logits(const struct engine *engine, size_t count)
 {
 	const struct program *program = engine->program;
-	float *wide = engine_room(engine, program->logits);
+	float *wide = engine_area(engine, program->logits);
 	const struct program_value *result = program_result(program);
 
 	if (program->logits != result->data)
-		engine->kernels->widen(engine_room(engine, result->data), wide,
+		engine->kernels->widen(engine_area(engine, result->data), wide,
 				       count * result->elements, engine->setup.type);
 	return wide;
 }
@@ -368,16 +368,16 @@ static void loss(const struct engine *engine, size_t count, size_t global)
 {
 	const struct program *program = engine->program;
 	const struct program_value *result = program_result(program);
-	float *slopes = engine_room(engine, program->slopes);
+	float *gradients = engine_area(engine, program->logit_gradients);
 	float *word = engine->setup.model->word;
 	uint64_t hits = 0;
 	double sum;
 
-	sum = kernels_loss(logits(engine, count), engine_room(engine, program->labels), count,
-			   result->elements, engine->setup.smoothing, 1.0f / (float)global, slopes,
-			   &hits);
-	if (program->slopes != result->gradient)
-		engine->kernels->narrow(slopes, engine_room(engine, result->gradient),
+	sum = kernels_loss(logits(engine, count), engine_area(engine, program->labels), count,
+			   result->elements, engine->setup.smoothing, 1.0f / (float)global,
+			   gradients, &hits);
+	if (program->logit_gradients != result->gradient)
+		engine->kernels->narrow(gradients, engine_area(engine, result->gradient),
 					count * result->elements, engine->setup.type);
 	word[MODEL_LOSS] = (float)sum;
 	word[MODEL_HITS] = (float)hits;
@@ -485,7 +485,7 @@ static int evaluate_piece(struct engine *engine, const struct batch *batch,
 	if (status < 0)
 		return status;
 	ddp_evaluation_add(evaluation, logits(engine, batch->count),
-			   engine_room(engine, engine->program->labels), batch->count,
+			   engine_area(engine, engine->program->labels), batch->count,
 			   program_result(engine->program)->elements);
 	return 0;
 }

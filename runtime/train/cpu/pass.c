@@ -266,16 +266,16 @@ static void pool_back(const struct pool *pool, size_t images, const void *dy, co
 
 /* --- Forwards ---------------------------------------------------------------------------- */
 
-void *engine_room(const struct engine *engine, int room)
+void *engine_area(const struct engine *engine, int area)
 {
-	return engine->memory + engine->program->rooms[room].offset[engine->mode];
+	return engine->memory + engine->program->areas[area].offset[engine->mode];
 }
 
 void *engine_value(const struct engine *engine, int index)
 {
 	const struct program_value *value = &engine->program->values[index];
 
-	return engine_room(engine, engine->back && value->again != PROGRAM_NONE ? value->again
+	return engine_area(engine, engine->back && value->again != PROGRAM_NONE ? value->again
 										: value->data);
 }
 
@@ -315,7 +315,7 @@ static void max_pool(const struct engine *engine, const struct program_op *op, c
 	struct graph_shape in = op->node->in;
 	size_t elements = engine->program->values[op->output].elements;
 	void *y = image_of(engine, op->output, image);
-	uint8_t *which = (uint8_t *)engine_room(engine, op->which) + image * elements;
+	uint8_t *which = (uint8_t *)engine_area(engine, op->which) + image * elements;
 	struct pool pool = {in.height, in.width, in.channels, op->node->layer->size};
 
 	if (pool.size == 2)
@@ -363,7 +363,7 @@ static void drop(struct engine *engine, int index, const struct batch *batch, si
 	const struct program_op *op = &engine->program->ops[index];
 	struct dropout *dropout = &engine->units[index].dropout;
 	size_t elements = engine->program->values[op->output].elements;
-	uint8_t *keep = engine_room(engine, op->keep);
+	uint8_t *keep = engine_area(engine, op->keep);
 
 	dropout->seed = batch->seed;
 	dropout->epoch = batch->epoch;
@@ -455,7 +455,7 @@ struct back {
 
 void *engine_gradient(const struct engine *engine, int index)
 {
-	return engine_room(engine, engine->program->values[index].gradient);
+	return engine_area(engine, engine->program->values[index].gradient);
 }
 
 static size_t all_of(const struct back *back, int value)
@@ -536,12 +536,12 @@ static int listed(const struct back *back, struct ddp_error *error)
 	int status;
 
 	if (op->dropout != PROGRAM_NONE) {
-		keep = engine_room(engine, engine->program->ops[op->dropout].keep);
+		keep = engine_area(engine, engine->program->ops[op->dropout].keep);
 		scale = engine->units[op->dropout].dropout.scale;
 	}
 	engine->kernels->list(&back->unit->window, back->count, back->dy,
 			      engine_value(engine, program_gradient(engine->program, op)),
-			      engine_room(engine, pool->which), keep, scale, back->unit->list,
+			      engine_area(engine, pool->which), keep, scale, back->unit->list,
 			      bias ? bias : engine->scratch, engine->setup.type);
 	engine->kernels->list_weights(&back->unit->window, back->unit->list, back->count,
 				      engine_value(engine, op->input),
@@ -621,7 +621,7 @@ static void max_pool_back(const struct back *back)
 	const struct engine *engine = back->engine;
 	struct graph_shape in = back->op->node->in;
 	struct pool pool = {in.height, in.width, in.channels, back->op->node->layer->size};
-	const uint8_t *which = engine_room(engine, back->op->which);
+	const uint8_t *which = engine_area(engine, back->op->which);
 
 	if (back->op->masks)
 		engine->kernels->relu_back(back->dy, engine_value(engine, back->op->output),
@@ -662,7 +662,7 @@ static int run_back(const struct back *back, struct ddp_error *error)
 						   (size_t)in.channels, type);
 		break;
 	case PROGRAM_DROPOUT:
-		engine->kernels->mask(back->dy, back->dx, engine_room(engine, op->keep),
+		engine->kernels->mask(back->dy, back->dx, engine_area(engine, op->keep),
 				      back->unit->dropout.scale, all_of(back, op->output), type);
 		break;
 	}
@@ -680,7 +680,7 @@ static int run_op(struct engine *engine, int index, size_t count, struct ddp_err
 		return 0;
 	back.dy = engine_gradient(engine, program_gradient(program, op));
 	if (program->values[op->input].wanted)
-		back.dx = op->temporary != PROGRAM_NONE ? engine_room(engine, op->temporary)
+		back.dx = op->temporary != PROGRAM_NONE ? engine_area(engine, op->temporary)
 							: engine_gradient(engine, op->input);
 	status = run_back(&back, error);
 	if (status == 0 && op->temporary != PROGRAM_NONE) {

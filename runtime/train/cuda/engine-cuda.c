@@ -356,7 +356,7 @@ static int allocate_logits(struct engine *engine, struct ddp_error *error)
 }
 
 /* The largest part comes last: it is what can be lowered. */
-static int allocate_rooms(struct engine *engine, struct ddp_error *error)
+static int allocate_areas(struct engine *engine, struct ddp_error *error)
 {
 	struct cuda_memory *memory = &engine->memory;
 	char what[64];
@@ -371,9 +371,9 @@ static int allocate_rooms(struct engine *engine, struct ddp_error *error)
 	if (status < 0)
 		return status;
 	snprintf(what, sizeof(what), "activations of %zu samples", engine->setup.batch);
-	status = device_alloc(engine->device, &place, larger(memory->rooms_bytes, 1), what,
+	status = device_alloc(engine->device, &place, larger(memory->areas_bytes, 1), what,
 			      smaller_batch, error);
-	memory->rooms = place;
+	memory->areas = place;
 	return status;
 }
 
@@ -393,7 +393,7 @@ static int cuda_memory_open(struct engine *engine, struct ddp_error *error)
 		status = allocate_norms(engine, error);
 	if (status == 0)
 		status = allocate_logits(engine, error);
-	return status == 0 ? allocate_rooms(engine, error) : status;
+	return status == 0 ? allocate_areas(engine, error) : status;
 }
 
 /* The rest goes with the device. */
@@ -406,7 +406,7 @@ static void cuda_memory_close(struct engine *engine)
 		cuda_sums_free(engine, memory->sums);
 	}
 	cuda_sums_free(engine, memory->gradients);
-	*memory = (struct cuda_memory){.rooms = NULL};
+	*memory = (struct cuda_memory){.areas = NULL};
 	free(engine->labels);
 }
 
@@ -419,7 +419,7 @@ static void cuda_memory_close(struct engine *engine)
 #define EPSILON 1e-5f
 #define MOMENTUM 0.1f
 
-/* Of rooms: what vector loads and cuDNN's fastest plans want, and a line of the cache. */
+/* Of areas: what vector loads and cuDNN's fastest plans want, and a line of the cache. */
 enum { ALIGNMENT = 256 };
 
 /* An evaluation may need so much although training does not. */
@@ -480,7 +480,7 @@ static void place(struct engine *engine)
 {
 	const struct engine_setup *setup = &engine->setup;
 	size_t most = setup->test ? setup->test_batch : 0, limit, need, pieces = 1;
-	size_t *bytes = &engine->memory.rooms_bytes;
+	size_t *bytes = &engine->memory.areas_bytes;
 
 	*bytes = program_place(engine->program, PROGRAM_TRAIN, setup->batch);
 	limit = *bytes > least_memory ? *bytes : least_memory;
@@ -586,7 +586,7 @@ static int compile(struct engine *engine, struct ddp_error *error)
  */
 static int check_size(struct engine *engine, struct ddp_error *error)
 {
-	size_t bytes = engine->memory.rooms_bytes, most = engine->setup.batch;
+	size_t bytes = engine->memory.areas_bytes, most = engine->setup.batch;
 	void *memory = NULL;
 	char what[64];
 	int status;

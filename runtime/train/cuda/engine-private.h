@@ -42,8 +42,8 @@ struct unit {
 
 /* On the device, where all steps find them. */
 struct cuda_memory {
-	char *rooms;
-	size_t rooms_bytes;
+	char *areas;
+	size_t areas_bytes;
 	void *scratch; /* of one kernel or library call at a time, on COMPUTE */
 	size_t scratch_bytes;
 
@@ -127,8 +127,8 @@ int cuda_plans_open(struct engine *engine, struct ddp_error *error);
 
 /* --- Enqueueing -------------------------------------------------------------------------------- */
 
-/* Where rooms and values are. */
-void *cuda_room(const struct engine *engine, int room);
+/* Where areas and values are. */
+void *cuda_area(const struct engine *engine, int area);
 void *cuda_value(const struct engine *engine, int index);
 /* What kernels on that stream need for themselves. */
 struct kernel_scratch cuda_scratch(const struct engine *engine);

@@ -249,7 +249,7 @@ size_t kernel_first_bytes(const struct kernel_first *first, size_t batch)
 }
 
 /* Of each output of a thread. */
-struct slopes {
+struct gradients {
 	float weights[TAPS][BACK_PLANES], bias[BACK_PLANES];
 };
 
@@ -307,9 +307,9 @@ static __device__ inline void outputs_of_group(const struct back *back, const st
 }
 
 template <typename T, bool WHOLE>
-static __device__ inline void slopes_add(struct slopes *slopes, const struct back *back,
-					 const struct group *group, int plane,
-					 const struct slope_source<T> *source)
+static __device__ inline void gradients_add(struct gradients *gradients, const struct back *back,
+					    const struct group *group, int plane,
+					    const struct slope_source<T> *source)
 {
 	float dz[BACK_PIXELS][BACK_PLANES];
 
@@ -318,7 +318,7 @@ static __device__ inline void slopes_add(struct slopes *slopes, const struct bac
 	for (int p = 0; p < BACK_PIXELS; p++) {
 		UNROLL
 		for (int o = 0; o < BACK_PLANES; o++)
-			slopes->bias[o] += dz[p][o];
+			gradients->bias[o] += dz[p][o];
 	}
 	UNROLL
 	for (int row = 0; row < SIZE; row++) {
@@ -331,7 +331,7 @@ static __device__ inline void slopes_add(struct slopes *slopes, const struct bac
 
 			UNROLL
 			for (int o = 0; o < BACK_PLANES; o++)
-				slopes->weights[row * SIZE + k][o] += pixels[p + k] * dz[p][o];
+				gradients->weights[row * SIZE + k][o] += pixels[p + k] * dz[p][o];
 		}
 	}
 }
@@ -364,20 +364,20 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, 2)
 	size_t split = (size_t)(back.first.out * TAPS);
 	struct partial_term term = {partial.rows, partial.columns};
 	float *to = partial.rows + blockIdx.x * partial.columns;
-	struct slopes slopes = {};
+	struct gradients gradients = {};
 
 	for (uint32_t i = blockIdx.x * back.lanes + lane; i < back.count && plane < back.first.out;
 	     i += gridDim.x * back.lanes) {
 		struct group group = group_of(&back.groups, i, BACK_PIXELS);
 
-		slopes_add<T, WHOLE>(&slopes, &back, &group, plane, &source);
+		gradients_add<T, WHOLE>(&gradients, &back, &group, plane, &source);
 	}
 	UNROLL
 	for (int o = 0; o < BACK_PLANES; o++) {
 		UNROLL
 		for (int k = 0; k < TAPS; k++)
-			all[k * BACK_PLANES + o][threadIdx.x] = slopes.weights[k][o];
-		all[VALUES - BACK_PLANES + o][threadIdx.x] = slopes.bias[o];
+			all[k * BACK_PLANES + o][threadIdx.x] = gradients.weights[k][o];
+		all[VALUES - BACK_PLANES + o][threadIdx.x] = gradients.bias[o];
 	}
 	__syncthreads();
 	for (unsigned i = threadIdx.x; i < VALUES * back.across; i += LAUNCH_THREADS)

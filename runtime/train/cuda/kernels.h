@@ -132,14 +132,14 @@ void kernel_gather(void *stream, const struct kernel_images *images, struct kern
 /* --- Loss --------------------------------------------------------------------------------------- */
 
 /*
- * Softmax and cross entropy, as kernels.h of the CPU has them: [slopes] is the gradient of the sum of
+ * Softmax and cross entropy, as kernels.h of the CPU has them: [gradients] is the gradient of the sum of
  * losses times order->share and state->scale, 0 for samples that are not there;
  * word = {stop, loss, hits, count} of this rank, unscaled. kernel_loss_bytes(): of [scratch], often 0.
  */
 size_t kernel_loss_bytes(size_t batch, size_t classes);
 void kernel_loss(void *stream, const void *logits, const int32_t *labels,
 		 const struct kernel_order *order, const struct kernel_state *state, size_t batch,
-		 size_t classes, float smoothing, void *slopes, float *word,
+		 size_t classes, float smoothing, void *gradients, float *word,
 		 const struct kernel_scratch *scratch, enum ddp_type type);
 
 /*
@@ -153,8 +153,8 @@ struct kernel_last {
 	const void *x, *weights;
 	const float *bias;
 	void *dx;
-	float *weight_slopes, *bias_slopes; /* their gradients */
-	float drop;			    /* 0: none */
+	float *weight_gradients, *bias_gradients; /* their gradients */
+	float drop;				  /* 0: none */
 };
 bool kernel_last_fits(size_t inputs, size_t classes);
 size_t kernel_last_bytes(size_t batch, size_t inputs, size_t classes); /* of scratch */

@@ -119,16 +119,17 @@ static __device__ inline struct sums row_sums(const T *row, uint32_t classes, st
 }
 
 template <int WIDTH, typename T>
-static __device__ inline void row_slopes(const T *row, const struct loss *loss, uint32_t label,
-					 float top, float rest, float scale, T *slopes)
+static __device__ inline void row_gradients(const T *row, const struct loss *loss, uint32_t label,
+					    float top, float rest, float scale, T *gradients)
 {
 	float smoothing = loss->smoothing, want = smoothing / (float)loss->classes;
 
 	for (uint32_t k = threadIdx.x % WIDTH; k < loss->classes; k += WIDTH) {
 		float power = load(row + k) - top - rest;
-		float slope = k == label ? expm1f(power) + (smoothing - want) : expf(power) - want;
+		float gradient =
+			k == label ? expm1f(power) + (smoothing - want) : expf(power) - want;
 
-		store(slopes + k, scale * slope);
+		store(gradients + k, scale * gradient);
 	}
 }
 
@@ -146,7 +147,7 @@ static __device__ inline void part_tell(struct part part, const struct kernel_or
 /* Of the row of this thread and its lanes, to the first of them; all threads of the block call it. */
 template <int WIDTH, typename T>
 static __device__ inline struct part row_loss(const struct loss *loss, const T *row, uint32_t label,
-					      bool there, float scale, T *slopes)
+					      bool there, float scale, T *gradients)
 {
 	uint32_t classes = there ? loss->classes : 0;
 	struct largest best = row_largest<WIDTH>(row, classes);
@@ -156,7 +157,7 @@ static __device__ inline struct part row_loss(const struct loss *loss, const T *
 
 	if (!there)
 		return {0, 0};
-	row_slopes<WIDTH>(row, loss, label, best.value, rest, scale, slopes);
+	row_gradients<WIDTH>(row, loss, label, best.value, rest, scale, gradients);
 	if (threadIdx.x % WIDTH != 0)
 		return {0, 0};
 	result = rest - (1 - loss->smoothing) * (load(row + label) - best.value);
@@ -165,18 +166,18 @@ static __device__ inline struct part row_loss(const struct loss *loss, const T *
 	return {result, best.index == label ? 1.0 : 0.0};
 }
 
-/* The slopes of a row that nobody wants anything of. */
+/* The gradients of a row that nobody wants anything of. */
 template <int WIDTH, typename T>
-static __device__ inline void row_clear(T *slopes, uint32_t classes)
+static __device__ inline void row_clear(T *gradients, uint32_t classes)
 {
 	for (uint32_t k = threadIdx.x % WIDTH; k < classes; k += WIDTH)
-		store(slopes + k, 0);
+		store(gradients + k, 0);
 }
 
 template <typename T, int WIDTH>
 static __global__ void loss_rows(struct loss loss, const T *logits, const int32_t *labels,
 				 const struct kernel_order *order, const struct kernel_state *state,
-				 T *slopes, float *word, struct part *parts, unsigned *ticket)
+				 T *gradients, float *word, struct part *parts, unsigned *ticket)
 {
 	GRID_WAIT();
 	uint32_t row = (uint32_t)thread_index() / WIDTH;
@@ -184,10 +185,10 @@ static __global__ void loss_rows(struct loss loss, const T *logits, const int32_
 	bool there = row < count;
 	size_t at = (size_t)row * loss.classes;
 	struct part part = row_loss<WIDTH>(&loss, logits + at, there ? (uint32_t)labels[row] : 0,
-					   there, order->share * state->scale, slopes + at);
+					   there, order->share * state->scale, gradients + at);
 
 	if (!there && row < loss.batch)
-		row_clear<WIDTH>(slopes + at, loss.classes);
+		row_clear<WIDTH>(gradients + at, loss.classes);
 	part = row_combine<LAUNCH_THREADS>(part);
 	if (gridDim.x > 1) {
 		if (threadIdx.x == 0)
@@ -226,7 +227,7 @@ size_t kernel_loss_bytes(size_t batch, size_t classes)
 
 void kernel_loss(void *stream, const void *logits, const int32_t *labels,
 		 const struct kernel_order *order, const struct kernel_state *state, size_t batch,
-		 size_t classes, float smoothing, void *slopes, float *word,
+		 size_t classes, float smoothing, void *gradients, float *word,
 		 const struct kernel_scratch *scratch, enum ddp_type type)
 {
 	size_t blocks = row_blocks(batch, classes);
@@ -236,11 +237,11 @@ void kernel_loss(void *stream, const void *logits, const int32_t *labels,
 	WITH_TYPE(type, T, {
 		if (row_width(classes) == 1)
 			LAUNCH_BLOCKS((loss_rows<T, 1>), blocks, LAUNCH_THREADS, stream, loss,
-				      (const T *)logits, labels, order, state, (T *)slopes, word,
+				      (const T *)logits, labels, order, state, (T *)gradients, word,
 				      parts, scratch->tickets);
 		else
 			LAUNCH_BLOCKS((loss_rows<T, LANES>), blocks, LAUNCH_THREADS, stream, loss,
-				      (const T *)logits, labels, order, state, (T *)slopes, word,
+				      (const T *)logits, labels, order, state, (T *)gradients, word,
 				      parts, scratch->tickets);
 	})
 }
@@ -251,7 +252,7 @@ void kernel_loss(void *stream, const void *logits, const int32_t *labels,
 enum { ROWS = LAUNCH_THREADS / LANES, LAST_PARTS = 64, MOST_INPUTS = 1024, MOST_WEIGHTS = 2048 };
 
 struct last_memory {
-	float x[ROWS][MOST_INPUTS], logits[ROWS][LANES], slopes[ROWS][LANES];
+	float x[ROWS][MOST_INPUTS], logits[ROWS][LANES], gradients[ROWS][LANES];
 };
 
 /* What it reads and writes. */
@@ -260,7 +261,7 @@ template <typename T> struct last {
 	const float *bias;
 	const int32_t *labels;
 	T *dx;
-	float *weight_slopes, *bias_slopes, *word;
+	float *weight_gradients, *bias_gradients, *word;
 	struct part *losses; /* of blocks */
 	uint32_t inputs;
 	float drop;
@@ -290,7 +291,7 @@ static __device__ inline void last_forward(const struct last<T> *last, const str
 		sum += sums[v];
 	if (lane < loss->classes)
 		memory->logits[r][lane] = sum + last->bias[lane];
-	memory->slopes[r][lane] = 0;
+	memory->gradients[r][lane] = 0;
 	__syncthreads();
 }
 
@@ -310,7 +311,7 @@ static __device__ inline void last_back(const struct last<T> *last, const struct
 
 			UNROLL
 			for (int v = 0; v < V; v++)
-				sums[v] += memory->slopes[r][k] * load(weights.numbers + v);
+				sums[v] += memory->gradients[r][k] * load(weights.numbers + v);
 		}
 		UNROLL
 		for (int v = 0; v < V; v++) {
@@ -323,8 +324,8 @@ static __device__ inline void last_back(const struct last<T> *last, const struct
 }
 
 /* What the block's rows add to the gradients of weights and bias. */
-static __device__ inline void last_slopes(uint32_t inputs, uint32_t classes, bool first,
-					  const struct last_memory *memory, float *to)
+static __device__ inline void last_gradients(uint32_t inputs, uint32_t classes, bool first,
+					     const struct last_memory *memory, float *to)
 {
 	for (uint32_t i = threadIdx.x; i < (inputs + 1) * classes; i += LAUNCH_THREADS) {
 		bool bias = i >= inputs * classes;
@@ -333,7 +334,7 @@ static __device__ inline void last_slopes(uint32_t inputs, uint32_t classes, boo
 
 		UNROLL
 		for (int r = 0; r < ROWS; r++)
-			sum += memory->slopes[r][k] * (bias ? 1 : memory->x[r][column]);
+			sum += memory->gradients[r][k] * (bias ? 1 : memory->x[r][column]);
 		to[i] = sum;
 	}
 }
@@ -346,7 +347,7 @@ static __device__ inline void last_tell(const struct last<T> *last, const struct
 	struct part part = {0, 0};
 
 	for (uint32_t c = threadIdx.x; c < partial->columns; c += LAUNCH_THREADS)
-		*(c < weights ? last->weight_slopes + c : last->bias_slopes + (c - weights)) =
+		*(c < weights ? last->weight_gradients + c : last->bias_gradients + (c - weights)) =
 			(float)partial_total(partial, c, *term);
 	for (unsigned i = threadIdx.x; i < gridDim.x; i += LAUNCH_THREADS)
 		part = combine(part, {load_fresh(&last->losses[i].loss),
@@ -377,10 +378,10 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
 		last_forward<T, V>(&last, &loss, row, &memory);
 		all = combine(all, row_loss<LANES>(&loss, (const float *)memory.logits[r],
 						   there ? (uint32_t)last.labels[row] : 0, there,
-						   scale, memory.slopes[r]));
+						   scale, memory.gradients[r]));
 		__syncthreads();
 		last_back<T, V>(&last, &loss, row, &memory);
-		last_slopes(last.inputs, loss.classes, begin == blockIdx.x * ROWS, &memory, to);
+		last_gradients(last.inputs, loss.classes, begin == blockIdx.x * ROWS, &memory, to);
 		__syncthreads();
 	}
 	all = row_combine<LAUNCH_THREADS>(all);
@@ -422,7 +423,8 @@ void kernel_last(void *stream, const struct kernel_last *layer, const struct ker
 	WITH_TYPE(type, T, {
 		struct last<T> last = {
 			(const T *)layer->x, (const T *)layer->weights, layer->bias, labels,
-				(T *)layer->dx, layer->weight_slopes, layer->bias_slopes, word,
+				(T *)layer->dx, layer->weight_gradients, layer->bias_gradients, word
+				,
 				(struct part *)scratch->memory, (uint32_t)layer->inputs, layer->drop
 		};
 

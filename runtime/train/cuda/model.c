@@ -118,7 +118,7 @@ static int fetch(struct engine *engine, size_t count, struct ddp_error *error)
 {
 	const struct program_value *result = program_result(engine->program);
 	const struct cuda_memory *memory = &engine->memory;
-	const void *logits = cuda_room(engine, result->data);
+	const void *logits = cuda_area(engine, result->data);
 	size_t all = count * result->elements;
 	int status;
 

@@ -285,12 +285,12 @@ void kernel_max_pool(void *stream, const struct kernel_pool *pool,
 template <typename T, int V>
 static __device__ inline void window_back(const struct kernel_pool *pool,
 					  const struct window *window,
-					  const pack<uint8_t, V> &which, const pack<T, V> &slopes,
-					  T *dx)
+					  const pack<uint8_t, V> &which,
+					  const pack<T, V> &gradients, T *dx)
 {
 	for (int k = 0; k < pool->size * pool->size; k++) {
 		int dr = k / pool->size, dc = k % pool->size;
-		pack<T, V> out = slopes;
+		pack<T, V> out = gradients;
 
 		if (window->row * (uint32_t)pool->size + (uint32_t)dr >= (uint32_t)pool->height ||
 		    window->column * (uint32_t)pool->size + (uint32_t)dc >= (uint32_t)pool->width)
@@ -350,11 +350,11 @@ static __global__ void max_pool_back(struct kernel_pool pool, struct pool_back<T
 		struct window window =
 			window_of(&pool, (uint32_t)index, back.rows, back.columns, V);
 		size_t from = window_result(&pool, &window);
-		pack<T, V> slopes = {}, results = {};
+		pack<T, V> gradients = {}, results = {};
 		pack<uint8_t, V> at = {};
 
 		if (window.whole) {
-			slopes = pack_load<V>(back.dy + from);
+			gradients = pack_load<V>(back.dy + from);
 			at = pack_load<V>(back.which + from);
 			if (back.y)
 				results = pack_load<V>(back.y + from);
@@ -363,11 +363,12 @@ static __global__ void max_pool_back(struct kernel_pool pool, struct pool_back<T
 		for (int v = 0; v < V; v++) {
 			bool through = !back.y || load(results.numbers + v) > 0;
 
-			store(slopes.numbers + v,
-			      window.whole && through ? load(slopes.numbers + v) * back.scale : 0);
-			sums[v] += load(slopes.numbers + v);
+			store(gradients.numbers + v,
+			      window.whole && through ? load(gradients.numbers + v) * back.scale
+						      : 0);
+			sums[v] += load(gradients.numbers + v);
 		}
-		window_back(&pool, &window, at, slopes, back.dx);
+		window_back(&pool, &window, at, gradients, back.dx);
 	}
 	if (SUMS)
 		sums_join(sums, &partial, to);
@@ -458,16 +459,16 @@ static __global__ void average_pool_back(uint32_t count, uint32_t rows, uint32_t
 	uint32_t index = (uint32_t)thread_index(), packs = channels / V,
 		 channel = index % packs * V;
 	size_t image = index / packs;
-	pack<T, V> slopes;
+	pack<T, V> gradients;
 
 	if (index >= count)
 		return;
-	slopes = pack_load<V>(dy + image * channels + channel);
+	gradients = pack_load<V>(dy + image * channels + channel);
 	UNROLL
 	for (int v = 0; v < V; v++)
-		store(slopes.numbers + v, load(slopes.numbers + v) * part);
+		store(gradients.numbers + v, load(gradients.numbers + v) * part);
 	for (uint32_t r = 0; r < rows; r++)
-		pack_store(dx + (image * rows + r) * channels + channel, slopes);
+		pack_store(dx + (image * rows + r) * channels + channel, gradients);
 }
 
 void kernel_average_pool_back(void *stream, size_t batch, size_t rows, size_t channels,

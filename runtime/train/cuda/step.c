@@ -43,7 +43,7 @@ static int optimize(struct engine *engine, struct ddp_error *error)
 }
 
 /* From the images to the gradients. */
-static int slopes(struct engine *engine, struct ddp_error *error)
+static int backwards(struct engine *engine, struct ddp_error *error)
 {
 	int status;
 
@@ -62,7 +62,7 @@ static int slopes(struct engine *engine, struct ddp_error *error)
 /* All of a step on COMPUTE and REDUCE. */
 static int enqueue(struct engine *engine, struct ddp_error *error)
 {
-	int status = slopes(engine, error);
+	int status = backwards(engine, error);
 
 	return status == 0 ? optimize(engine, error) : status;
 }
@@ -96,7 +96,7 @@ static int capture_two(struct engine *engine, struct ddp_error *error)
 	int status;
 
 	engine->sums_later = true;
-	status = capture(engine, slopes, &engine->graphs[0], error);
+	status = capture(engine, backwards, &engine->graphs[0], error);
 	engine->sums_later = false;
 	return status == 0 ? capture(engine, optimize, &engine->graphs[1], error) : status;
 }

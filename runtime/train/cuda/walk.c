@@ -11,20 +11,20 @@
 
 /* --- Where things are --------------------------------------------------------------------------- */
 
-void *cuda_room(const struct engine *engine, int room)
+void *cuda_area(const struct engine *engine, int area)
 {
-	return engine->memory.rooms + engine->program->rooms[room].offset[engine->mode];
+	return engine->memory.areas + engine->program->areas[area].offset[engine->mode];
 }
 
 void *cuda_value(const struct engine *engine, int index)
 {
-	return cuda_room(engine, engine->program->values[index].data);
+	return cuda_area(engine, engine->program->values[index].data);
 }
 
 /* The gradient of value [index]; parameters and their gradients, NULL for -1. */
 static void *gradient_of(const struct engine *engine, int index)
 {
-	return cuda_room(engine, engine->program->values[index].gradient);
+	return cuda_area(engine, engine->program->values[index].gradient);
 }
 
 static float *parameter_of(const struct engine *engine, int parameter)
@@ -34,7 +34,7 @@ static float *parameter_of(const struct engine *engine, int parameter)
 	return parameter < 0 ? NULL : engine->memory.values + offsets[parameter];
 }
 
-static float *slope_of(const struct engine *engine, int parameter)
+static float *parameter_gradient(const struct engine *engine, int parameter)
 {
 	const size_t *offsets = engine->setup.model->offsets;
 
@@ -228,12 +228,12 @@ static int norm_backward(const struct walk *at, struct ddp_error *error)
 	const struct kernel_norm *norm = &at->unit->norm;
 	struct kernel_norm_relu relu = relu_of(at);
 	size_t bytes = norm->channels * sizeof(float);
-	float *shift = slope_of(engine, op->node->bias);
-	float *scale = slope_of(engine, op->node->weight);
+	float *shift = parameter_gradient(engine, op->node->bias);
+	float *scale = parameter_gradient(engine, op->node->weight);
 	float *mine = scale == shift + norm->channels ? shift : engine->memory.sums;
 	const float *sums = mine;
 	int second = engine->program->values[op->output].second, status = 0;
-	void *more = second == PROGRAM_NONE ? NULL : cuda_room(engine, second);
+	void *more = second == PROGRAM_NONE ? NULL : cuda_area(engine, second);
 	const float *again = more ? NULL : relu.shift;
 
 	kernel_norm_sums(at->stream, norm, at->batch, at->x, at->unit->statistics, &relu, at->dy,
@@ -273,18 +273,19 @@ static int weights_backward(const struct walk *at, struct ddp_error *error)
 	struct engine *engine = at->engine;
 	const struct model *model = engine->setup.model;
 	int weight = at->op->node->weight, status;
-	float *slopes = slope_of(engine, weight), *sums = slope_of(engine, at->op->node->bias);
+	float *gradients = parameter_gradient(engine, weight),
+	      *sums = parameter_gradient(engine, at->op->node->bias);
 	char *narrow = engine->memory.narrow_gradients;
 	bool is_narrow = at->unit->narrow;
 
 	if (is_narrow)
 		narrow += model->offsets[weight] * ddp_type_size(at->type);
 	status = layer_back_weights(at->unit->layer, at->x, at->dy,
-				    is_narrow ? (void *)narrow : slopes, sums, at->scratch.memory,
-				    error);
+				    is_narrow ? (void *)narrow : gradients, sums,
+				    at->scratch.memory, error);
 	/* What is summed over ranks is f32: ddp.h's views. */
 	if (status == 0 && is_narrow && engine->ranks > 1)
-		kernel_widen(at->stream, narrow, slopes, model->graph->parameters[weight].count,
+		kernel_widen(at->stream, narrow, gradients, model->graph->parameters[weight].count,
 			     at->type);
 	return status;
 }
@@ -300,8 +301,8 @@ static int math_backward(const struct walk *at, struct ddp_error *error)
 	if (!at->unit->layer) {
 		kernel_first_back(at->stream, &at->unit->first, at->batch, at->x, at->dy,
 				  masks ? at->y : NULL, &at->scratch,
-				  slope_of(engine, node->weight), slope_of(engine, node->bias),
-				  at->type);
+				  parameter_gradient(engine, node->weight),
+				  parameter_gradient(engine, node->bias), at->type);
 		return both_ready(engine, op, error);
 	}
 	if (masks)
@@ -309,7 +310,7 @@ static int math_backward(const struct walk *at, struct ddp_error *error)
 	if (node->bias >= 0 && !at->unit->has_sums)
 		kernel_column_sums(at->stream, at->dy, at->all / (size_t)node->out.channels,
 				   (size_t)node->out.channels, &at->scratch,
-				   slope_of(engine, node->bias), at->type);
+				   parameter_gradient(engine, node->bias), at->type);
 	status = weights_backward(at, error);
 	if (status == 0)
 		status = both_ready(engine, op, error);
@@ -335,7 +336,7 @@ static void max_pool_forward(const struct walk *at)
 
 	kernel_max_pool(at->stream, &pool,
 			drops ? &at->engine->units[at->op->dropout].dropout : NULL, at->order,
-			at->orders, at->batch, at->x, at->y, cuda_room(at->engine, at->op->which),
+			at->orders, at->batch, at->x, at->y, cuda_area(at->engine, at->op->which),
 			at->type);
 }
 
@@ -345,9 +346,10 @@ static void max_pool_backward(const struct walk *at)
 	struct kernel_pool pool = pool_of(at);
 
 	kernel_max_pool_back(at->stream, &pool, at->batch, at->dy,
-			     cuda_room(at->engine, at->op->which), at->op->masks ? at->y : NULL,
+			     cuda_area(at->engine, at->op->which), at->op->masks ? at->y : NULL,
 			     drops ? at->engine->units[at->op->dropout].dropout.scale : 1, at->dx,
-			     &at->scratch, slope_of(at->engine, at->unit->sums), at->type);
+			     &at->scratch, parameter_gradient(at->engine, at->unit->sums),
+			     at->type);
 }
 
 /* An evaluation drops nothing. */
@@ -519,7 +521,7 @@ static int backward_op(struct engine *engine, int index, struct ddp_error *error
 		return 0;
 	at.dy = gradient_of(engine, op->output);
 	if (program->values[op->input].wanted)
-		at.dx = op->temporary != PROGRAM_NONE ? cuda_room(engine, op->temporary)
+		at.dx = op->temporary != PROGRAM_NONE ? cuda_area(engine, op->temporary)
 						      : gradient_of(engine, op->input);
 	status = backward(&at, error);
 	if (status == 0 && op->temporary != PROGRAM_NONE && !op->left) {
@@ -541,10 +543,10 @@ static void close_forward(struct engine *engine, const struct program_op *op,
 	struct kernel_last last;
 
 	if (!op) {
-		kernel_loss(cuda_stream(engine), cuda_room(engine, result->data),
+		kernel_loss(cuda_stream(engine), cuda_area(engine, result->data),
 			    engine->block.labels, engine->block.order, engine->memory.state,
 			    engine->batch, result->elements, engine->setup.smoothing,
-			    cuda_room(engine, result->gradient), word, &scratch,
+			    cuda_area(engine, result->gradient), word, &scratch,
 			    engine->setup.type);
 		return;
 	}
@@ -555,8 +557,8 @@ static void close_forward(struct engine *engine, const struct program_op *op,
 		.weights = weight_of(engine, op->node->weight),
 		.bias = parameter_of(engine, op->node->bias),
 		.dx = gradient_of(engine, undone ? undone->input : op->input),
-		.weight_slopes = slope_of(engine, op->node->weight),
-		.bias_slopes = slope_of(engine, op->node->bias),
+		.weight_gradients = parameter_gradient(engine, op->node->weight),
+		.bias_gradients = parameter_gradient(engine, op->node->bias),
 	};
 	if (undone)
 		last.drop = engine->units[undone - engine->program->ops].dropout.scale;

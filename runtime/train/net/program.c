@@ -17,39 +17,39 @@
  * where it meets none that is used at the same time.
  */
 
-static size_t size_of(const struct program *program, const struct program_room *room, size_t images)
+static size_t size_of(const struct program *program, const struct program_area *area, size_t images)
 {
-	size_t bytes = room->bytes * images + room->fixed, unit = program->alignment;
+	size_t bytes = area->bytes * images + area->fixed, unit = program->alignment;
 
 	return (bytes + unit - 1) / unit * unit;
 }
 
-static bool is_used(const struct program_room *room, enum program_mode mode)
+static bool is_used(const struct program_area *area, enum program_mode mode)
 {
-	return room->first[mode] <= room->last[mode];
+	return area->first[mode] <= area->last[mode];
 }
 
 /* Larger than all that were placed so far. */
 static const size_t nowhere = SIZE_MAX;
 
-static bool meets(const struct program_room *a, const struct program_room *b,
+static bool meets(const struct program_area *a, const struct program_area *b,
 		  enum program_mode mode)
 {
 	return is_used(b, mode) && b->offset[mode] != nowhere && a->first[mode] <= b->last[mode] &&
 	       b->first[mode] <= a->last[mode];
 }
 
-/* The end of one that is in the way of [room] at [offset], 0: none is. */
-static size_t obstacle(const struct program *program, const struct program_room *room,
+/* The end of one that is in the way of [area] at [offset], 0: none is. */
+static size_t obstacle(const struct program *program, const struct program_area *area,
 		       size_t offset, enum program_mode mode, size_t images)
 {
-	size_t end = offset + size_of(program, room, images);
+	size_t end = offset + size_of(program, area, images);
 
-	for (int i = 0; i < program->room_count; i++) {
-		const struct program_room *at = &program->rooms[i];
+	for (int i = 0; i < program->area_count; i++) {
+		const struct program_area *at = &program->areas[i];
 		size_t bytes = size_of(program, at, images);
 
-		if (meets(room, at, mode) && at->offset[mode] < end &&
+		if (meets(area, at, mode) && at->offset[mode] < end &&
 		    offset < at->offset[mode] + bytes)
 			return at->offset[mode] + bytes;
 	}
@@ -57,50 +57,50 @@ static size_t obstacle(const struct program *program, const struct program_room 
 }
 
 /* Whatever is in the way leaves no place before its end: so none is missed. */
-static size_t find_offset(const struct program *program, const struct program_room *room,
+static size_t find_offset(const struct program *program, const struct program_area *area,
 			  enum program_mode mode, size_t images)
 {
 	size_t offset = 0, next;
 
-	while ((next = obstacle(program, room, offset, mode, images)) > 0)
+	while ((next = obstacle(program, area, offset, mode, images)) > 0)
 		offset = next;
 	return offset;
 }
 
-static struct program_room *largest_left(struct program *program, enum program_mode mode,
+static struct program_area *largest_left(struct program *program, enum program_mode mode,
 					 size_t images)
 {
-	struct program_room *largest = NULL;
+	struct program_area *largest = NULL;
 
-	for (int i = 0; i < program->room_count; i++) {
-		struct program_room *room = &program->rooms[i];
+	for (int i = 0; i < program->area_count; i++) {
+		struct program_area *area = &program->areas[i];
 
-		if (is_used(room, mode) && room->offset[mode] == nowhere &&
+		if (is_used(area, mode) && area->offset[mode] == nowhere &&
 		    (!largest ||
-		     size_of(program, room, images) > size_of(program, largest, images)))
-			largest = room;
+		     size_of(program, area, images) > size_of(program, largest, images)))
+			largest = area;
 	}
 	return largest;
 }
 
 size_t program_place(struct program *program, enum program_mode mode, size_t images)
 {
-	struct program_room *room;
+	struct program_area *area;
 	size_t all = 0;
 
-	for (int i = 0; i < program->room_count; i++)
-		program->rooms[i].offset[mode] = nowhere;
-	while ((room = largest_left(program, mode, images))) {
-		size_t offset = find_offset(program, room, mode, images);
-		size_t end = offset + size_of(program, room, images);
+	for (int i = 0; i < program->area_count; i++)
+		program->areas[i].offset[mode] = nowhere;
+	while ((area = largest_left(program, mode, images))) {
+		size_t offset = find_offset(program, area, mode, images);
+		size_t end = offset + size_of(program, area, images);
 
-		room->offset[mode] = offset;
+		area->offset[mode] = offset;
 		all = end > all ? end : all;
 	}
 	return all;
 }
 
-/* --- Gradients, and when each room is used ----------------------------------------------- */
+/* --- Gradients, and when each area is used ----------------------------------------------- */
 
 /*
  * Where values and gradients lie. What may be computed in place is: ReLU and dropout by
@@ -112,22 +112,22 @@ size_t program_place(struct program *program, enum program_mode mode, size_t ima
 /* A value is large that is so great a part of all. */
 enum { LARGE = 64 };
 
-static int program_room(struct program *program, size_t bytes, size_t fixed)
+static int program_area(struct program *program, size_t bytes, size_t fixed)
 {
-	struct program_room *room = &program->rooms[program->room_count];
+	struct program_area *area = &program->areas[program->area_count];
 
-	*room = (struct program_room){.bytes = bytes, .fixed = fixed};
+	*area = (struct program_area){.bytes = bytes, .fixed = fixed};
 	for (int mode = 0; mode < PROGRAM_MODES; mode++) {
-		room->first[mode] = 1;
-		room->last[mode] = 0;
+		area->first[mode] = 1;
+		area->last[mode] = 0;
 	}
-	return program->room_count++;
+	return program->area_count++;
 }
 
 /* One that holds what value [index] does. */
-static int value_room(struct program *program, int index)
+static int value_area(struct program *program, int index)
 {
-	return program_room(program, program->values[index].elements * ddp_type_size(program->type),
+	return program_area(program, program->values[index].elements * ddp_type_size(program->type),
 			    0);
 }
 
@@ -147,7 +147,7 @@ static void want_gradients(struct program *program)
 
 static void place_values(struct program *program, const struct program_options *options)
 {
-	program->values[PROGRAM_IMAGE].data = value_room(program, PROGRAM_IMAGE);
+	program->values[PROGRAM_IMAGE].data = value_area(program, PROGRAM_IMAGE);
 	for (int i = 0; i < program->op_count; i++) {
 		struct program_op *op = &program->ops[i];
 		struct program_value *output = &program->values[op->output];
@@ -155,17 +155,17 @@ static void place_values(struct program *program, const struct program_options *
 		bool alone = op->kind == PROGRAM_RELU || op->kind == PROGRAM_DROPOUT;
 
 		if (op->piece > 0)
-			output->data = program_room(program, 0,
+			output->data = program_area(program, 0,
 						    op->piece * output->elements *
 							    ddp_type_size(program->type));
 		else if (alone && op->input != PROGRAM_IMAGE && input->readers == 1)
 			output->data = input->data;
 		else
-			output->data = value_room(program, op->output);
+			output->data = value_area(program, op->output);
 		if (op->kind == PROGRAM_MAX_POOL)
-			op->which = program_room(program, output->elements, 0);
+			op->which = program_area(program, output->elements, 0);
 		if (op->kind == PROGRAM_DROPOUT && options->keep)
-			op->keep = program_room(program, (output->elements + 7) / 8, 0);
+			op->keep = program_area(program, (output->elements + 7) / 8, 0);
 	}
 }
 
@@ -305,7 +305,7 @@ static void find_again(struct program *program)
 		    op->other != PROGRAM_NONE || value->elements < all / LARGE ||
 		    reader_of(program, op->output, PROGRAM_MATH) == PROGRAM_NONE)
 			continue;
-		value->again = value_room(program, op->output);
+		value->again = value_area(program, op->output);
 		value->maker = i;
 	}
 }
@@ -313,14 +313,14 @@ static void find_again(struct program *program)
 /* --- Gradients ------------------------------------------------------------------------------ */
 
 /*
- * Where the gradient of [value] goes that an operation makes: [room], or one of its own.
+ * Where the gradient of [value] goes that an operation makes: [area], or one of its own.
  * Returns whether there is one already, to be added to.
  */
-static bool give_gradient(struct program *program, int value, int room)
+static bool give_gradient(struct program *program, int value, int area)
 {
 	if (program->values[value].gradient != PROGRAM_NONE)
 		return true;
-	program->values[value].gradient = room != PROGRAM_NONE ? room : value_room(program, value);
+	program->values[value].gradient = area != PROGRAM_NONE ? area : value_area(program, value);
 	return false;
 }
 
@@ -340,7 +340,7 @@ static void give_gradients(struct program *program, struct program_op *op)
 		return;
 	op->accumulate = give_gradient(program, op->input, in_place ? own : PROGRAM_NONE);
 	if (op->accumulate && op->kind != PROGRAM_ADD)
-		op->temporary = value_room(program, op->input);
+		op->temporary = value_area(program, op->input);
 }
 
 static int connect_gradients(struct program *program, struct ddp_error *error)
@@ -382,13 +382,13 @@ static void leave_sums(struct program *program)
 
 /* --- Times ---------------------------------------------------------------------------------- */
 
-static void touch(struct program *program, int room, enum program_mode mode, int time)
+static void touch(struct program *program, int area, enum program_mode mode, int time)
 {
-	struct program_room *at;
+	struct program_area *at;
 
-	if (room == PROGRAM_NONE)
+	if (area == PROGRAM_NONE)
 		return;
-	at = &program->rooms[room];
+	at = &program->areas[area];
 	if (at->first[mode] > at->last[mode]) {
 		at->first[mode] = at->last[mode] = time;
 		return;
@@ -477,7 +477,7 @@ static void set_times(struct program *program)
 		touch(program, program->labels, mode, count);
 		touch(program, program->logits, mode, count);
 	}
-	touch(program, program->slopes, PROGRAM_TRAIN, count);
+	touch(program, program->logit_gradients, PROGRAM_TRAIN, count);
 	touch_gradient(program, result, count);
 	for (int i = count - 1; i >= 0; i--) {
 		const struct program_op *op = &program->ops[i];
@@ -487,7 +487,7 @@ static void set_times(struct program *program)
 	}
 }
 
-/* Where gradients go and who shares rooms; when each room is used. */
+/* Where gradients go and who shares areas; when each area is used. */
 static int program_connect(struct program *program, const struct program_options *options,
 			   struct ddp_error *error)
 {
@@ -511,12 +511,13 @@ static int program_connect(struct program *program, const struct program_options
 	if (options->joins)
 		leave_sums(program);
 	result = program_result(program);
-	program->labels = program_room(program, sizeof(int32_t), 0);
+	program->labels = program_area(program, sizeof(int32_t), 0);
 	program->logits = result->data;
-	program->slopes = result->gradient;
+	program->logit_gradients = result->gradient;
 	if (program->type != DDP_F32 && options->wide) {
-		program->logits = program_room(program, result->elements * sizeof(float), 0);
-		program->slopes = program_room(program, result->elements * sizeof(float), 0);
+		program->logits = program_area(program, result->elements * sizeof(float), 0);
+		program->logit_gradients =
+			program_area(program, result->elements * sizeof(float), 0);
 	}
 	set_times(program);
 	return 0;
@@ -529,7 +530,7 @@ static int program_connect(struct program *program, const struct program_options
  */
 
 /* Rooms that an operation needs at most, and a program besides. */
-enum { ROOMS_EACH = 8, ROOMS_MORE = 8 };
+enum { AREAS_EACH = 8, AREAS_MORE = 8 };
 
 enum { ALIGNMENT = 64 };
 
@@ -727,7 +728,7 @@ static void build(struct builder *builder, const struct program_options *options
 int program_create(struct program **result, const struct graph *graph,
 		   const struct program_options *options, struct ddp_error *error)
 {
-	size_t nodes = graph->node_count, rooms = nodes * ROOMS_EACH + ROOMS_MORE;
+	size_t nodes = graph->node_count, areas = nodes * AREAS_EACH + AREAS_MORE;
 	struct program *program = ddp_xcalloc(1, sizeof(*program), "the network");
 	struct builder builder = {.graph = graph, .program = program};
 	int status;
@@ -736,7 +737,7 @@ int program_create(struct program **result, const struct graph *graph,
 	program->alignment = options->alignment ? options->alignment : ALIGNMENT;
 	program->ops = ddp_xcalloc(nodes + 1, sizeof(*program->ops), "the network");
 	program->values = ddp_xcalloc(nodes + 1, sizeof(*program->values), "the network");
-	program->rooms = ddp_xcalloc(rooms, sizeof(*program->rooms), "the network");
+	program->areas = ddp_xcalloc(areas, sizeof(*program->areas), "the network");
 	builder.places = ddp_xcalloc(nodes + 1, sizeof(*builder.places), "the network");
 	build(&builder, options);
 	free(builder.places);
@@ -755,7 +756,7 @@ void program_destroy(struct program *program)
 		return;
 	free(program->ops);
 	free(program->values);
-	free(program->rooms);
+	free(program->areas);
 	free(program);
 }
 

@@ -18,7 +18,7 @@ enum { PROGRAM_NONE = -1, PROGRAM_IMAGE = 0 /* the value that is the input */ };
 enum program_mode { PROGRAM_TRAIN, PROGRAM_TEST, PROGRAM_MODES };
 
 /* Memory that is used from one time to another; a mode that does not use it has first > last. */
-struct program_room {
+struct program_area {
 	size_t bytes; /* for each image */
 	size_t fixed; /* besides */
 	int first[PROGRAM_MODES], last[PROGRAM_MODES];
@@ -30,9 +30,9 @@ struct program_value {
 	size_t elements;    /* of one image */
 	int readers;	    /* operations */
 	bool wanted;	    /* its gradient */
-	int data, gradient; /* rooms */
-	int second; /* the room of a gradient that its maker adds to the other one; or none */
-	int again;  /* the room of a value that is computed again for the way back */
+	int data, gradient; /* areas */
+	int second; /* the area of a gradient that its maker adds to the other one; or none */
+	int again;  /* the area of a value that is computed again for the way back */
 	int maker;  /* of such a one: the operation */
 };
 
@@ -57,7 +57,7 @@ struct program_op {
 	/* A gradient that another operation wrote before is added to: through [temporary]. */
 	bool accumulate, accumulate_other;
 	bool left;     /* to the maker of the input, which reads both */
-	int temporary; /* rooms from here on */
+	int temporary; /* areas from here on */
 	int which;     /* MAX_POOL: where the maximum was */
 	int keep;      /* DROPOUT: a bit for each element */
 
@@ -89,16 +89,16 @@ struct program {
 	int op_count;
 	struct program_value *values;
 	int value_count;
-	struct program_room *rooms;
-	int room_count;
-	size_t alignment;	    /* of rooms */
-	int labels, logits, slopes; /* rooms: i32, and f32 where the type is another */
+	struct program_area *areas;
+	int area_count;
+	size_t alignment;		     /* of areas */
+	int labels, logits, logit_gradients; /* areas: i32, and f32 where the type is another */
 };
 
 struct program_options {
 	enum ddp_type type;
 	bool dropout;
-	size_t alignment; /* of rooms, in bytes; 0: 64 */
+	size_t alignment; /* of areas, in bytes; 0: 64 */
 	size_t cache;	  /* convolutions before a pool go in pieces that fit it; 0: as a whole */
 	/* Whether the engine can make a list of the gradient of this convolution; NULL: of none. */
 	bool (*has_list)(const struct graph_node *node);
@@ -120,7 +120,7 @@ int program_create(struct program **program, const struct graph *graph,
 		   const struct program_options *options, struct ddp_error *error);
 void program_destroy(struct program *program);
 
-/* Place the rooms of [mode] for [images]. Returns the bytes that all of them need. */
+/* Place the areas of [mode] for [images]. Returns the bytes that all of them need. */
 size_t program_place(struct program *program, enum program_mode mode, size_t images);
 
 /* The value whose gradient [op] begins with: its output, or that of the last one it stands for. */
