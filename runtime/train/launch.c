@@ -105,6 +105,8 @@ static void bind_cpus(int rank, int count)
 		if (CPU_ISSET((size_t)cpu, &set))
 			cpus[found++] = (struct cpu){read_topology(cpu, "physical_package_id"),
 						     read_topology(cpu, "core_id"), cpu};
+	if (found == 0)
+		return;
 	qsort(cpus, (size_t)found, sizeof(*cpus), compare_cpus);
 	first = (int)((long)rank * found / count);
 	end = (int)((long)(rank + 1) * found / count);
@@ -120,22 +122,23 @@ static void bind_cpus(int rank, int count)
 static int ask_engine(void)
 {
 	const struct engine_class *class;
-	int count;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	class = engine_has_driver(NULL) ? engine_find("cuda", NULL, NULL) : NULL;
 	if (!class)
 		return 0;
-	count = class->devices ? class->devices(NULL, 0, NULL) : 1;
-	return count < 0 ? 0 : count < 255 ? count : 255;
+	return class->devices ? class->devices(NULL, 0, NULL) : 1;
 }
 
-/* What the child says, which ends with the number; one that crashes has no GPU, nor has one that hangs. */
+/*
+ * What the child says; one that crashes has no GPU, nor has one that hangs. It is not its exit status that tells, which
+ * is lost where SIGCHLD is ignored.
+ */
 static int hear(int fd, pid_t child)
 {
-	struct pollfd ended = {.fd = fd, .events = POLLIN};
-	bool hangs = poll(&ended, 1, PATIENCE * 1000) == 0;
-	int status;
+	struct pollfd ready = {.fd = fd, .events = POLLIN};
+	bool hangs = poll(&ready, 1, PATIENCE * 1000) == 0;
+	int count = 0;
 
 	if (hangs) {
 		fprintf(stderr,
@@ -144,10 +147,11 @@ static int hear(int fd, pid_t child)
 			PATIENCE);
 		kill(child, SIGKILL);
 	}
+	if (hangs || read(fd, &count, sizeof(count)) != sizeof(count) || count < 0)
+		count = 0;
 	/* Who hangs in a driver may not even be killed. */
-	return waitpid(child, &status, hangs ? WNOHANG : 0) == child && WIFEXITED(status)
-		       ? WEXITSTATUS(status)
-		       : 0;
+	waitpid(child, NULL, hangs ? WNOHANG : 0);
+	return count;
 }
 
 /* Entry [index] of the list at [list], counted around; its length, or 0. */
@@ -186,8 +190,10 @@ static int count_devices(void)
 		return 0;
 	fflush(NULL);
 	child = fork();
-	if (child == 0)
-		_exit(ask_engine());
+	if (child == 0) {
+		count = ask_engine();
+		_exit(write(ends[1], &count, sizeof(count)) == sizeof(count) ? 0 : 1);
+	}
 	close(ends[1]);
 	if (child > 0)
 		count = hear(ends[0], child);
@@ -653,9 +659,11 @@ int launch_ranks(int count, int devices, bool shared, char **argv)
 
 	if (!read_share(&launch.share))
 		return EXIT_USAGE;
-	if (create_directory(&launch.directory) < 0)
-		return 1;
 	launch.pids = ddp_xcalloc((size_t)count, sizeof(*launch.pids), "the ranks");
+	if (create_directory(&launch.directory) < 0) {
+		free(launch.pids);
+		return 1;
+	}
 	block_signals(&launch);
 	start_all(&launch, shared, argv);
 	wait_all(&launch);

@@ -54,7 +54,7 @@ struct pipe {
 	ddp_kernel *kernel;  /* how */
 	size_t element;	     /* bytes */
 	char *scratch;	     /* WINDOW chunks, if [combine] */
-	struct walk in, out; /* begun with ddp_pipe_walk() */
+	struct walk in, out; /* begun with begin_walk() */
 
 	struct piece in_window[WINDOW], out_window[WINDOW];
 	uint64_t in_begun, in_done, out_begun, out_done;
@@ -216,7 +216,7 @@ static int turn(struct pipe *pipe)
 	return done;
 }
 
-/* Run it all. Returns 0, or what ddp_exchange_x() returned. */
+/* Run it all. Returns 0, or what the exchange returned. */
 static int run_pipe(struct pipe *pipe)
 {
 	int status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Dropout on the device against dropout_draw(): what stays and what does not, and each value; behind a
- * pool, against one after the other. Needs train/program/dropout.c and base/random.c.
+ * pool, against one after the other. Needs train/net/dropout.c and base/random.c.
  */
 #include "arrays.h"
 #include "net/dropout.h"

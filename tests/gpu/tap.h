@@ -2,8 +2,8 @@
 /*
  * tap.h - TAP lines for the programs of tests/gpu
  *
- * Nothing of CUDA here: tests of kernels (kernels_X.c) include this and not gpu.h, since they are
- * compiled for hosts without CUDA too.
+ * Nothing of CUDA here: tests of kernels (kernels_X.c) include this, since they are compiled for
+ * hosts without CUDA too.
  */
 #ifndef DDP_TESTS_TAP_H
 #define DDP_TESTS_TAP_H

@@ -2,7 +2,7 @@
 /*
  * interleave.h - every order in which ranks that share a GPU can take their turns
  *
- * A model of runtime/shard: streams that execute the very moves of ddp_shard_moves(), the memory they share, hosts
+ * A model of runtime/device/shard-protocol.c: streams that execute the very moves of ddp_shard_moves(), the memory they share, hosts
  * that die or give up and hosts that notice it and release the words. All states that any order of
  * their steps leads to are visited, once each; what must hold is looked at in each step.
  */

@@ -579,6 +579,7 @@ START_TEST(test_xalloc)
 }
 END_TEST
 
+static void tell(struct ddp *ddp, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void tell(struct ddp *ddp, const char *format, ...)
 {
 	va_list arguments;

@@ -509,6 +509,23 @@ START_TEST(test_choice)
 }
 END_TEST
 
+/* Whoever is started with SIGCHLD ignored counts GPUs all the same. */
+START_TEST(test_ignored)
+{
+	FILE *script = fopen("ignoring", "w");
+
+	ck_assert_ptr_nonnull(script);
+	set_lag(0);
+	fprintf(script, "#!/bin/sh\nexec env --ignore-signal=CHLD '%s' \"$@\"\n", program_path);
+	ck_assert_int_eq(fchmod(fileno(script), 0700), 0);
+	ck_assert_int_eq(fclose(script), 0);
+	snprintf(program_path, sizeof(program_path), "./ignoring");
+	program_run(&program, 0, SHORT);
+	ck_assert_msg(strstr(program.output, "4 ranks on 1 node, cuda: fake"), "%s",
+		      program.output);
+}
+END_TEST
+
 /* A rank that is lost is no reason for the CPUs. */
 START_TEST(test_lost)
 {
@@ -537,6 +554,7 @@ static void fill(TCase *tcase)
 	tcase_add_loop_test(tcase, test_skipped, 2, ROWS(lags));
 	tcase_add_loop_test(tcase, test_moved, 2, ROWS(lags));
 	UNIT_ROWS(tcase, test_choice, choices);
+	tcase_add_test(tcase, test_ignored);
 	tcase_add_test(tcase, test_lost);
 }
 

@@ -3,7 +3,7 @@
  * optimizer.cu - the end of a step: the size of the gradient, the loss scale, the new values
  *
  * Bits are those of optim/loop-vector.c and gradient/statistics.c: what is rounded twice there is so
- * here, by __fmul_rn() and its like, and fmaf() is its multiply_add().
+ * here, by __fmul_rn() and its like, and fmaf() is fused() of base/vector.h.
  *
  * Elements are taken by fours: 16 bytes are what a thread moves best. All arrays are aligned to that.
  */

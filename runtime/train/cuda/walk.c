@@ -125,7 +125,7 @@ static int both_ready(struct engine *engine, const struct program_op *op, struct
 /* --- BatchNorm ---------------------------------------------------------------------------------- */
 
 /*
- * As the CPU engine's norm.c says it. What ranks tell each other goes on COMPUTE, behind the sums of
+ * As train/cpu/kernels-vector.c has them. What ranks tell each other goes on COMPUTE, behind the sums of
  * gradients that are under way: a communicator does one thing at a time, in one order on all ranks.
  */
 static float *running(const struct engine *engine, int buffer)
