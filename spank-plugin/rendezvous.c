@@ -195,8 +195,8 @@ int ddp_rendezvous_find(const char *base, const char *nonce, struct ddp_channel 
 #define ELSEWHERE "; choose another directory with --ddp-rdzv=DIR"
 
 enum {
-	DEPTH_MAX = 16, /* of a directory tree that we remove */
-	TRIES_MAX = 20, /* to make directories that others remove */
+	DEPTH_MAX = 16,	 /* of a directory tree that we remove */
+	TRIES_MAX = 100, /* to make directories that others remove */
 };
 
 /* Remove up to [n] empty components from the end of [path]. */
