@@ -466,17 +466,23 @@ int ddp_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes)
 /* Numbers first: where all are well, which is nearly always, no text travels. */
 int ddp_agree(struct ddp *ddp, int status, const char *text)
 {
+	int64_t sum = -1, least[3];
 	struct ddp_error verdict;
-	int64_t least[3] = {status < 0 ? ddp->identity.rank : INT64_MAX, status, -status};
-	int first;
+	int first = ddp->identity.rank;
 
 	memset(&verdict, 0, sizeof(verdict));
-	if (status < 0)
+	if (status < 0) {
 		ddp_error_set(&verdict, status, "%s", text ? text : ddp_strerror(status));
+		sum = ddp_crc32c(0, verdict.text, strlen(verdict.text));
+	}
 	if (ddp_is_peer_error(status)) {
-		ddp->error = verdict;
+		ddp_error_set(&ddp->error, status, "%s: %.900s", ddp_rank_name(ddp, first),
+			      verdict.text);
 		return ddp_fail_call(ddp, status);
 	}
+	least[0] = status < 0 ? first : INT64_MAX;
+	least[1] = sum;
+	least[2] = -sum;
 	status = ddp_all_reduce(ddp, least, least, 3, DDP_I64, DDP_MIN);
 	if (status < 0 || least[0] == INT64_MAX)
 		return status;
@@ -484,7 +490,7 @@ int ddp_agree(struct ddp *ddp, int status, const char *text)
 	status = ddp_broadcast(ddp, &verdict, sizeof(verdict), first);
 	if (status < 0)
 		return status;
-	if (least[1] == -least[2]) /* all have the same */
+	if (least[1] == -least[2]) /* all say the same */
 		return ddp_error_set(&ddp->error, verdict.status, "%s", verdict.text);
 	return ddp_error_set(&ddp->error, verdict.status, "%s: %.900s", ddp_rank_name(ddp, first),
 			     verdict.text);

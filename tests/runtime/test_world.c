@@ -284,7 +284,7 @@ static int body_agree(int rank)
 	RANK_OK(ddp, ddp_agree(ddp, 0, NULL));
 	RANK_CHECK(ddp_agree(ddp, DDP_ERR_FILE, "all have it") == DDP_ERR_FILE);
 	RANK_CHECK(strcmp(ddp_error(ddp), "all have it") == 0);
-	RANK_CHECK(ddp_agree(ddp, rank ? DDP_ERR_FORMAT : DDP_ERR_FILE, "mine") == DDP_ERR_FILE);
+	RANK_CHECK(ddp_agree(ddp, DDP_ERR_FILE, rank ? "yours" : "mine") == DDP_ERR_FILE);
 	RANK_CHECK(strncmp(ddp_error(ddp), last ? "rank 0 on " : "mine", last ? 10 : 5) == 0);
 	RANK_CHECK(ddp_agree(ddp, rank == last ? DDP_ERR_FORMAT : 0, "line 3") == DDP_ERR_FORMAT);
 	snprintf(name, sizeof(name), last ? "rank %d on " : "line 3", last);

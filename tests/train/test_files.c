@@ -678,6 +678,7 @@ static int fail_together(int rank)
 				      "expected 0 to 9"));
 	/* The file is missing for all: nobody is named. */
 	options.test = true;
+	options.directory = scratch("rplain");
 	RANK_CHECK(set_open(&set, &options, &error) == DDP_ERR_FILE);
 	RANK_CHECK(strstr(error.text, "no MNIST images for testing") &&
 		   !strstr(error.text, "rank "));
