@@ -514,6 +514,8 @@ static cublasStatus_t run_product(struct product *product, const struct layers *
 {
 	const float one = 1, zero = 0;
 
+	if (product->sums && !bias)
+		return CUBLAS_STATUS_INVALID_VALUE;
 	if (bias)
 		TRY(set_bias(product, bias));
 	return cublasLtMatmul(layers->cublas, &product->description, &one, a, &product->a, b,
