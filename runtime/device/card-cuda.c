@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <cuda.h>
+
 #include "card-cuda.h"
 #include "card-memory.h"
 
@@ -140,12 +142,6 @@ int ddp_card_enter(int index)
 	return was;
 }
 
-void ddp_card_leave(int index, int was)
-{
-	if (was != index)
-		(void)cudaSetDevice(was);
-}
-
 /* --- The driver ---------------------------------------------------------------------------------- */
 
 /* Older toolkits ask for the function of their own version, and those before 11.3 for none. */
@@ -188,6 +184,32 @@ bool ddp_card_load(void *functions, const struct ddp_card_function *table, size_
 		all = all && function;
 	}
 	return all;
+}
+
+/* From CUDA 12 on a GPU that is made current gets a context, of some hundred MiB. */
+static bool has_context(int index)
+{
+	static const struct ddp_card_function table[] = {{"cuDeviceGet", 2000},
+							 {"cuDevicePrimaryCtxGetState", 7000}};
+	struct {
+		CUresult (*get)(CUdevice *device, int index);
+		CUresult (*state)(CUdevice device, unsigned int *flags, int *active);
+	} driver;
+	unsigned int flags;
+	CUdevice device;
+	int active;
+
+	if (!ddp_card_load(&driver, table, sizeof(table) / sizeof(table[0])) ||
+	    driver.get(&device, index) != CUDA_SUCCESS ||
+	    driver.state(device, &flags, &active) != CUDA_SUCCESS)
+		return true;
+	return active != 0;
+}
+
+void ddp_card_leave(int index, int was)
+{
+	if (was != index && has_context(was))
+		(void)cudaSetDevice(was);
 }
 
 /* cuDeviceGetUuid of CUDA 9.2 names the GPU, that of 11.4 the MIG slice where there is one. */

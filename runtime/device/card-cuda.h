@@ -50,7 +50,8 @@ int ddp_card_check(const char *engine, const char *who, int index, struct ddp_er
 
 /*
  * Make the GPU that CUDA numbers [index] current for this thread.
- * Returns what was, for ddp_card_leave().
+ * Returns what was, for ddp_card_leave(), which goes back to it, unless this process has nothing on that GPU: then it
+ * stays at [index], as going back would take memory there.
  */
 int ddp_card_enter(int index);
 void ddp_card_leave(int index, int was);

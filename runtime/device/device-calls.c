@@ -68,15 +68,16 @@ static int join_plain(struct ddp *ddp)
 static int join_devices(struct ddp *ddp)
 {
 	struct ddp_device_card card = {.rank = ddp->identity.rank}, *cards;
-	int status = ddp_devices_agree(ddp, open_device(ddp, &card)), size = ddp->identity.size;
+	int status, size = ddp->identity.size;
 	struct ddp_sharing *sharing = NULL;
 
-	if (status < 0)
-		return status;
 	cards = calloc((size_t)size, sizeof(*cards));
-	if (!cards)
-		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d devices", size);
-	status = ddp_all_gather(ddp, &card, cards, sizeof(card));
+	status = cards ? open_device(ddp, &card)
+		       : ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d devices",
+				       size);
+	status = ddp_devices_agree(ddp, status);
+	if (status == 0)
+		status = ddp_all_gather(ddp, &card, cards, sizeof(card));
 	if (status == 0) /* the same on all ranks */
 		status = ddp_sharing_create(&sharing, cards, ddp->topology->places, size,
 					    &ddp->error);

@@ -25,6 +25,7 @@ static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
 static struct fake_nccl fake;
 static const char *calls[CALLS];
 static int called, left, hanging, blocking;
+static _Thread_local int current_device;
 static void *allocations[ALLOCATIONS]; /* the device's memory outlives an engine that failed */
 static char comm_name[64];
 static struct fake_nccl_call last;
@@ -157,8 +158,9 @@ cudaError_t cudaGetDeviceCount(int *count)
 	return fake.devices ? cudaSuccess : cudaErrorNoDevice;
 }
 
-CUDA(cudaGetDevice, (int *device), (*device = 0, cudaSuccess))
-CUDA(cudaSetDevice, (int device), device < fake.devices ? cudaSuccess : cudaErrorInvalidDevice)
+CUDA(cudaGetDevice, (int *device), (*device = current_device, cudaSuccess))
+CUDA(cudaSetDevice, (int device),
+     device < fake.devices ? (current_device = device, cudaSuccess) : cudaErrorInvalidDevice)
 CUDA(cudaGetDeviceProperties, (struct cudaDeviceProp * properties, int device),
      (snprintf(properties->name, sizeof(properties->name), "Fake %d", device),
       cuda("cudaGetDeviceProperties")))
@@ -166,6 +168,14 @@ CUDA(cudaGetDeviceProperties, (struct cudaDeviceProp * properties, int device),
 static int driver_get(int *handle, int ordinal)
 {
 	*handle = 100 + ordinal;
+	return 0;
+}
+
+static int driver_state(int handle, unsigned int *flags, int *active)
+{
+	(void)handle;
+	*flags = 0;
+	*active = fake.elsewhere;
 	return 0;
 }
 
@@ -189,12 +199,15 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function,
 {
 	union {
 		int (*get)(int *handle, int ordinal);
+		int (*state)(int handle, unsigned int *flags, int *active);
 		int (*uuid)(cudaUUID_t *uuid, int handle);
 		void *address;
 	} pointer;
 
 	if (strcmp(name, "cuDeviceGet") == 0)
 		pointer.get = driver_get;
+	else if (strcmp(name, "cuDevicePrimaryCtxGetState") == 0)
+		pointer.state = driver_state;
 	else
 		pointer.uuid = version < 11040 ? driver_uuid : driver_uuid_slice;
 	*function = pointer.address;

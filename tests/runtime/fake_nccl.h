@@ -16,6 +16,7 @@ struct fake_nccl {
 	int devices;	   /* that can be seen */
 	int version;	   /* ncclGetVersion */
 	bool mig;	   /* the device is a slice */
+	bool elsewhere;	   /* every device has a context of this process */
 	bool busy;	   /* no event ever comes */
 	bool capturing;	   /* every stream is */
 	bool sick;	   /* events say that the device faulted */

@@ -213,6 +213,8 @@ END_TEST
 #pragma GCC diagnostic ignored "-Wundef"
 #pragma GCC diagnostic ignored "-Wstrict-prototypes"
 #include <nccl.h>
+
+#include "device/card-cuda.h"
 #pragma GCC diagnostic pop
 
 extern const struct ddp_device_engine ddp_module;
@@ -384,6 +386,24 @@ START_TEST(test_open_refuses)
 	ck_assert_ptr_null(device);
 	unit_number(refusals[_i].name, "left", fake_nccl_left(), 0);
 	no_thread_left();
+}
+END_TEST
+
+/* A thread goes back to the GPU it was on, unless that would take memory there. */
+START_TEST(test_leave)
+{
+	int was, now;
+
+	fake->devices = 2;
+	for (int i = 0; i < 2; i++) {
+		fake->elsewhere = i == 1;
+		cudaSetDevice(0);
+		was = ddp_card_enter(1);
+		ck_assert_int_eq(was, 0);
+		ddp_card_leave(1, was);
+		cudaGetDevice(&now);
+		ck_assert_int_eq(now, !fake->elsewhere);
+	}
 }
 END_TEST
 
@@ -1033,6 +1053,7 @@ static void fill(TCase *tcase)
 #ifdef HAVE_NCCL
 	tcase_add_checked_fixture(tcase, setup, NULL);
 	UNIT_ROWS(tcase, test_open_refuses, refusals);
+	tcase_add_test(tcase, test_leave);
 	tcase_add_test(tcase, test_card);
 	tcase_add_test(tcase, test_order);
 	tcase_add_test(tcase, test_old_library);
