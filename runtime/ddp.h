@@ -212,8 +212,7 @@ DDP_API int ddp_all_gather(struct ddp *ddp, const void *send, void *recv, size_t
  * All ranks go on, or none: [status] is 0, or the DDP_ERR_x that this rank has met by itself, such
  * as a file that it cannot open; [text] tells it then, NULL is ddp_strerror().
  * Returns, on all ranks, 0 or the error of the first rank that has one, whose text is ddp_error()'s,
- * with rank and host unless all ranks say the same. An error of the group "peer" ends the world
- * instead, as in any collective. Collective.
+ * with rank and host unless all ranks say the same. Collective.
  */
 DDP_API int ddp_agree(struct ddp *ddp, int status, const char *text);
 

@@ -463,7 +463,10 @@ int ddp_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes)
 	return status < 0 ? status : end(&step, all_gather(&step, send, recv, bytes));
 }
 
-/* Numbers first: where all are well, which is nearly always, no text travels. */
+/*
+ * Numbers first: where all are well, which is nearly always, no text travels. Also who has lost a peer on a device
+ * comes here: what the collective says of it, or others do, names the one that was lost.
+ */
 int ddp_agree(struct ddp *ddp, int status, const char *text)
 {
 	int64_t sum = -1, least[3];
@@ -474,11 +477,6 @@ int ddp_agree(struct ddp *ddp, int status, const char *text)
 	if (status < 0) {
 		ddp_error_set(&verdict, status, "%s", text ? text : ddp_strerror(status));
 		sum = ddp_crc32c(0, verdict.text, strlen(verdict.text));
-	}
-	if (ddp_is_peer_error(status)) {
-		ddp_error_set(&ddp->error, status, "%s: %.900s", ddp_rank_name(ddp, first),
-			      verdict.text);
-		return ddp_fail_call(ddp, status);
 	}
 	least[0] = status < 0 ? first : INT64_MAX;
 	least[1] = sum;
