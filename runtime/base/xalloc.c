@@ -48,16 +48,6 @@ void *ddp_xcalloc(size_t count, size_t size, const char *what)
 	return memory;
 }
 
-void *ddp_xrealloc(void *old, size_t count, size_t size, const char *what)
-{
-	size_t bytes = count * size;
-	void *memory = fits(count, size) ? realloc(old, bytes ? bytes : 1) : NULL;
-
-	if (!memory)
-		end(count, size, what);
-	return memory;
-}
-
 void *ddp_xaligned(size_t alignment, size_t bytes, const char *what)
 {
 	size_t whole = bytes ? (bytes + alignment - 1) / alignment * alignment : alignment;

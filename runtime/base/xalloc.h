@@ -16,10 +16,6 @@
 void *ddp_xcalloc(size_t count, size_t size, const char *what)
 	__attribute__((malloc, returns_nonnull));
 
-/* [old], which may be NULL, with room for [count] times [size] bytes; what is new is not set. */
-void *ddp_xrealloc(void *old, size_t count, size_t size, const char *what)
-	__attribute__((returns_nonnull));
-
 /* [bytes] that begin at a multiple of [alignment], a power of two; not set. */
 void *ddp_xaligned(size_t alignment, size_t bytes, const char *what)
 	__attribute__((malloc, returns_nonnull));

@@ -499,11 +499,6 @@ void ddp_group_destroy(struct ddp_group *group)
 	free(group);
 }
 
-size_t ddp_group_bytes(const struct ddp_group *group)
-{
-	return group->segment.bytes;
-}
-
 bool ddp_group_spins(const struct ddp_group *group)
 {
 	return group->spins;

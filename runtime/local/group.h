@@ -148,8 +148,7 @@ int ddp_group_reduce(struct ddp_group *group, struct ddp_group_pass *pass,
 int ddp_group_publish(struct ddp_group *group, struct ddp_group_pass *pass,
 		      const struct ddp_watch *watch, struct ddp_error *error);
 
-/* For ddp-info and tests: bytes of the segment, whether members spin. */
-size_t ddp_group_bytes(const struct ddp_group *group);
+/* For tests: whether members spin. */
 bool ddp_group_spins(const struct ddp_group *group);
 
 #endif /* DDP_LOCAL_GROUP_H */
