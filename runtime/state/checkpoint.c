@@ -230,9 +230,11 @@ int ddp_tensors_broadcast(struct ddp *ddp, const struct ddp_tensor *tensors, siz
 
 /* --- Names ------------------------------------------------------------------------------- */
 
-void ddp_checkpoint_name(char name[DDP_CHECKPOINT_NAME], uint64_t step)
+enum { NAME_SIZE = 64 }; /* bytes of a file name, its end included */
+
+static void make_name(char name[NAME_SIZE], uint64_t step)
 {
-	snprintf(name, DDP_CHECKPOINT_NAME, "checkpoint-%010" PRIu64 ".safetensors", step);
+	snprintf(name, NAME_SIZE, "checkpoint-%010" PRIu64 ".safetensors", step);
 }
 
 /*
@@ -242,7 +244,7 @@ void ddp_checkpoint_name(char name[DDP_CHECKPOINT_NAME], uint64_t step)
 static const char *parse_name(const char *name, uint64_t *step)
 {
 	static const char prefix[] = "checkpoint-";
-	char want[DDP_CHECKPOINT_NAME];
+	char want[NAME_SIZE];
 
 	if (strncmp(name, prefix, sizeof(prefix) - 1) != 0)
 		return NULL;
@@ -250,7 +252,7 @@ static const char *parse_name(const char *name, uint64_t *step)
 	*step = strtoull(name + sizeof(prefix) - 1, NULL, 10);
 	if (errno != 0)
 		return NULL;
-	ddp_checkpoint_name(want, *step);
+	make_name(want, *step);
 	return strncmp(name, want, strlen(want)) == 0 ? name + strlen(want) : NULL;
 }
 
@@ -359,9 +361,9 @@ static void checkpoint_sweep(const char *directory, const struct ddp_log *log)
 int ddp_checkpoint_path(char *path, size_t size, const char *directory, uint64_t step,
 			struct ddp_error *error)
 {
-	char name[DDP_CHECKPOINT_NAME];
+	char name[NAME_SIZE];
 
-	ddp_checkpoint_name(name, step);
+	make_name(name, step);
 	if ((size_t)snprintf(path, size, "%s/%s", directory, name) >= size)
 		return ddp_error_set(error, DDP_ERR_FILE, "%.100s...: the path is too long",
 				     directory);
@@ -639,12 +641,12 @@ static void search(struct ddp *ddp, const char *directory, const struct ddp_tens
 		   size_t count, const struct ddp_pair *metadata, size_t pairs,
 		   struct ddp_tensors **file, struct finding *finding, struct ddp_error *error)
 {
-	char name[DDP_CHECKPOINT_NAME];
+	char name[NAME_SIZE];
 
 	if (ddp_checkpoint_open(file, &finding->step, directory, &ddp->log, error) <= 0)
 		return;
 	finding->found = 1;
-	ddp_checkpoint_name(name, finding->step);
+	make_name(name, finding->step);
 	ddp_checkpoint_match(*file, name, tensors, count, error);
 	for (size_t i = 0; i < pairs; i++)
 		finding->bytes += value_bytes(ddp_tensors_metadata(*file, metadata[i].key));

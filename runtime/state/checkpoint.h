@@ -12,11 +12,6 @@
 
 #define DDP_CHECKPOINT_STEP "ddp.step" /* the step, in the metadata */
 
-enum { DDP_CHECKPOINT_NAME = 64 }; /* bytes of a file name, its end included */
-
-/* The file name of [step]. */
-void ddp_checkpoint_name(char name[DDP_CHECKPOINT_NAME], uint64_t step);
-
 /*
  * Write the checkpoint of [step], making [directory] where it is missing. Once it is on disk,
  * all before it but the last [keep] - 1 are removed (0: none). Those of larger steps are not
