@@ -233,6 +233,16 @@ static int unpack_archive(struct set *set, struct unpacked *unpacked, struct ddp
 	return 0;
 }
 
+/* Have the largest [bytes] that a rank has, on all. Collective. Returns 0 or the error. */
+static int find_most(struct set *set, size_t *bytes, struct ddp_error *error)
+{
+	int64_t most = (int64_t)*bytes;
+	int status = set->ddp ? ddp_all_reduce(set->ddp, &most, &most, 1, DDP_I64, DDP_MAX) : 0;
+
+	*bytes = (size_t)most;
+	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(set->ddp)) : 0;
+}
+
 /*
  * The files are open (or [status] says why not): have the bytes of all in place, unpacked where
  * they must be. Collective.
@@ -243,7 +253,9 @@ static int load_files(struct set *set, int status, struct ddp_error *error)
 	const uint8_t *place = NULL;
 	size_t room = place_of(set, SET_PARTS);
 
-	status = set_agree(set, status, "", 0, &room, error);
+	status = set_agree(set, status, error);
+	if (status == 0)
+		status = find_most(set, &room, error);
 	if (status == 0 && room > 0) {
 		status = set_create_memory(set, sizeof(*unpacked) + room, error);
 		if (status < 0)
@@ -253,7 +265,7 @@ static int load_files(struct set *set, int status, struct ddp_error *error)
 		if (atomic_exchange(&unpacked->taken, 1) == 0)
 			status = set->archive ? unpack_archive(set, unpacked, error)
 					      : unpack_files(set, unpacked, error);
-		status = set_agree(set, status, "", 0, NULL, error);
+		status = set_agree(set, status, error);
 	}
 	for (int i = 0; i < SET_PARTS && status == 0; i++) {
 		struct set_file *file = &set->files[i];
@@ -519,5 +531,6 @@ int set_open_files(struct set *set, const struct set_options *options, struct dd
 	}
 	snprintf(set->title, sizeof(set->title), "%s in %s, %" PRIu64 " images",
 		 layouts[set->kind].title, options->directory, set->info.samples);
-	return set_agree(set, status, "images", set->info.samples, NULL, error);
+	status = set_agree(set, status, error);
+	return status < 0 ? status : set_compare(set, "images", set->info.samples, error);
 }

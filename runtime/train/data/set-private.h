@@ -46,14 +46,14 @@ struct set {
 	uint8_t *labels;	/* this rank's own */
 };
 
+/* As ddp_agree() with [error]'s text; of this process alone it is [status]. Collective. */
+int set_agree(struct set *set, int status, struct ddp_error *error);
+
 /*
- * All ranks go on, or none: where [status] is an error on a rank, all fail with the text of the
- * first of them, which names the rank unless all failed. So they do where [number], called
- * [what], differs between ranks. [most], where it is not NULL, becomes the largest of all.
- * Collective. Returns 0 or the error.
+ * All ranks fail where [number], called [what], differs between them. Collective.
+ * Returns 0, DDP_ERR_MISMATCH or what ddp_all_gather() returns.
  */
-int set_agree(struct set *set, int status, const char *what, uint64_t number, size_t *most,
-	      struct ddp_error *error);
+int set_compare(struct set *set, const char *what, uint64_t number, struct ddp_error *error);
 
 /*
  * Have set->memory, of [bytes], zeroed, for the ranks that share memory. Collective.

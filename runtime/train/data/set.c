@@ -15,11 +15,19 @@
 /* --- What the ranks share ------------------------------------------------------------------ */
 
 struct report {
-	uint64_t number, size;
+	uint64_t number;
 	char host[64];
 };
 
-/* All have read as much as rank 0 has. */
+int set_agree(struct set *set, int status, struct ddp_error *error)
+{
+	if (!set->ddp)
+		return status;
+	status = ddp_agree(set->ddp, status, error->text);
+	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(set->ddp)) : 0;
+}
+
+/* Where ranks have different numbers, the first that differs from rank 0's. Returns 0 or the error. */
 static int compare(const struct report *reports, int size, const char *what,
 		   struct ddp_error *error)
 {
@@ -33,28 +41,21 @@ static int compare(const struct report *reports, int size, const char *what,
 	return 0;
 }
 
-int set_agree(struct set *set, int status, const char *what, uint64_t number, size_t *most,
-	      struct ddp_error *error)
+int set_compare(struct set *set, const char *what, uint64_t number, struct ddp_error *error)
 {
-	struct ddp *ddp = set->ddp;
-	struct report own = {.number = number, .size = most ? *most : 0}, *reports;
-	int size = ddp ? ddp_world(ddp)->size : 1;
+	const struct ddp_world *world = set->ddp ? ddp_world(set->ddp) : NULL;
+	struct report own = {.number = number}, *reports;
+	int status;
 
-	if (!ddp)
-		return status;
-	status = ddp_agree(ddp, status, error->text);
+	if (!world)
+		return 0;
+	reports = ddp_xcalloc((size_t)world->size, sizeof(own), "what ranks say of a data set");
+	snprintf(own.host, sizeof(own.host), "%s", world->host);
+	status = ddp_all_gather(set->ddp, &own, reports, sizeof(own));
 	if (status < 0)
-		return ddp_error_set(error, status, "%s", ddp_error(ddp));
-	reports = ddp_xcalloc((size_t)size, sizeof(*reports), "what ranks say of a data set");
-	snprintf(own.host, sizeof(own.host), "%s", ddp_world(ddp)->host);
-	status = ddp_all_gather(ddp, &own, reports, sizeof(own));
-	if (status < 0)
-		ddp_error_set(error, status, "%s", ddp_error(ddp));
+		ddp_error_set(error, status, "%s", ddp_error(set->ddp));
 	else
-		status = compare(reports, size, what, error);
-	for (int i = 0; status == 0 && most && i < size; i++)
-		if (reports[i].size > *most)
-			*most = reports[i].size;
+		status = compare(reports, world->size, what, error);
 	free(reports);
 	return status;
 }
@@ -107,7 +108,9 @@ static int open_drawn(struct set *set, const struct set_options *options, struct
 		status = ddp_error_set(error, DDP_ERR_ARGUMENT,
 				       "%" PRIu64 " drawn images: more than memory can have",
 				       samples);
-	status = set_agree(set, status, "drawn images", samples, NULL, error);
+	status = set_agree(set, status, error);
+	if (status == 0)
+		status = set_compare(set, "drawn images", samples, error);
 	if (status == 0)
 		status = set_create_memory(set, bytes, error);
 	if (status < 0)
