@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -186,21 +187,41 @@ bool ddp_card_load(void *functions, const struct ddp_card_function *table, size_
 	return all;
 }
 
+/* Of these GPUs are asked often, so they are looked up once; NULL: the driver lacks it. */
+static struct {
+	CUresult (*get)(CUdevice *device, int index);
+	CUresult (*state)(CUdevice device, unsigned int *flags, int *active);
+	CUresult (*uuid)(CUuuid *uuid, CUdevice device);  /* of CUDA 9.2: it names the GPU */
+	CUresult (*slice)(CUuuid *uuid, CUdevice device); /* of 11.4: the MIG slice, if any */
+} driver;
+
+static void find_driver(void)
+{
+	static const struct ddp_card_function table[] = {{"cuDeviceGet", 2000},
+							 {"cuDevicePrimaryCtxGetState", 7000},
+							 {"cuDeviceGetUuid", 9020},
+							 {"cuDeviceGetUuid", 11040}};
+
+	(void)ddp_card_load(&driver, table, sizeof(table) / sizeof(table[0]));
+}
+
+/* Returns false where the driver does not know it. */
+static bool get_handle(CUdevice *device, int index)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, find_driver);
+	return driver.get && driver.get(device, index) == CUDA_SUCCESS;
+}
+
 /* From CUDA 12 on a GPU that is made current gets a context, of some hundred MiB. */
 static bool has_context(int index)
 {
-	static const struct ddp_card_function table[] = {{"cuDeviceGet", 2000},
-							 {"cuDevicePrimaryCtxGetState", 7000}};
-	struct {
-		CUresult (*get)(CUdevice *device, int index);
-		CUresult (*state)(CUdevice device, unsigned int *flags, int *active);
-	} driver;
 	unsigned int flags;
 	CUdevice device;
 	int active;
 
-	if (!ddp_card_load(&driver, table, sizeof(table) / sizeof(table[0])) ||
-	    driver.get(&device, index) != CUDA_SUCCESS ||
+	if (!get_handle(&device, index) || !driver.state ||
 	    driver.state(device, &flags, &active) != CUDA_SUCCESS)
 		return true;
 	return active != 0;
@@ -212,32 +233,21 @@ void ddp_card_leave(int index, int was)
 		(void)cudaSetDevice(was);
 }
 
-/* cuDeviceGetUuid of CUDA 9.2 names the GPU, that of 11.4 the MIG slice where there is one. */
-static bool driver_uuid(int index, unsigned int version, unsigned char id[DDP_CARD_UUID])
-{
-	const struct ddp_card_function table[] = {{"cuDeviceGet", 2000},
-						  {"cuDeviceGetUuid", version}};
-	struct {
-		int (*get_device)(int *device, int index);
-		int (*get_uuid)(unsigned char *uuid, int device);
-	} driver;
-	int device;
-
-	return ddp_card_load(&driver, table, 2) && driver.get_device(&device, index) == 0 &&
-	       driver.get_uuid(id, device) == 0;
-}
-
 void ddp_card_uuid(char *text, size_t size, int index, const struct cudaDeviceProp *properties)
 {
-	unsigned char id[DDP_CARD_UUID], whole[DDP_CARD_UUID];
+	CUuuid id = properties->uuid;
 	bool slice = false;
-
-	_Static_assert(sizeof(properties->uuid) == sizeof(id), "CUDA's UUIDs are of 16 bytes");
 #if CUDART_VERSION >= 12050
-	if (driver_uuid(index, 11040, id))
-		slice = driver_uuid(index, 9020, whole) && memcmp(id, whole, sizeof(id)) != 0;
+	CUuuid whole;
+	CUdevice device;
+
+	if (get_handle(&device, index) && driver.slice && driver.slice(&id, device) == CUDA_SUCCESS)
+		slice = driver.uuid && driver.uuid(&whole, device) == CUDA_SUCCESS &&
+			memcmp(&id, &whole, sizeof(id)) != 0;
 	else
+		id = properties->uuid;
 #endif
-		memcpy(id, properties->uuid.bytes, sizeof(id));
-	ddp_card_print_uuid(text, size, id, slice);
+	(void)index;
+	_Static_assert(sizeof(id) == DDP_CARD_UUID, "UUIDs are of 16 bytes");
+	ddp_card_print_uuid(text, size, (const unsigned char *)id.bytes, slice);
 }
