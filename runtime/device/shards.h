@@ -103,7 +103,6 @@ static inline void *ddp_shards_stream(const struct ddp_device *device, void *str
 
 /*
  * Tell all ranks how this one's part went, and hear how theirs did, so that all go on or none does.
- * The first that failed is named.
  * Returns 0 where [status] was 0 on all ranks; else what one of them failed with, the same on all.
  */
 int ddp_devices_agree(struct ddp *ddp, int status);
