@@ -6,7 +6,7 @@
 
 #include "topology.h"
 
-static struct ddp_topology *allocate(int size, int groups)
+struct ddp_topology *ddp_topology_allocate(int size, int groups)
 {
 	struct ddp_topology *topology = calloc(1, sizeof(*topology));
 
@@ -24,8 +24,7 @@ static struct ddp_topology *allocate(int size, int groups)
 	return NULL;
 }
 
-/* Fill first and columns from the groups of places. */
-static void count(struct ddp_topology *topology)
+void ddp_topology_list(struct ddp_topology *topology)
 {
 	for (int rank = 0; rank < topology->size; rank++)
 		topology->first[topology->places[rank].group + 1]++;
@@ -35,15 +34,11 @@ static void count(struct ddp_topology *topology)
 			topology->columns = topology->first[group + 1];
 		topology->first[group + 1] += topology->first[group];
 	}
-}
-
-/* Fill ranks from places, whose members are below those that are counted. */
-static void sort_ranks(struct ddp_topology *topology)
-{
 	for (int rank = 0; rank < topology->size; rank++) {
 		const struct ddp_place *place = &topology->places[rank];
 
-		topology->ranks[topology->first[place->group] + place->member] = rank;
+		if (place->member < ddp_topology_members(topology, place->group))
+			topology->ranks[topology->first[place->group] + place->member] = rank;
 	}
 }
 
@@ -113,7 +108,7 @@ int ddp_topology_create(struct ddp_topology **topology, const struct ddp_card *c
 		status = check_card(cards, rank, size, error);
 	if (status < 0)
 		return status;
-	made = allocate(size, groups);
+	made = ddp_topology_allocate(size, groups);
 	if (!made)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %d ranks", size);
 	for (int rank = 0; rank < size; rank++) {
@@ -123,7 +118,7 @@ int ddp_topology_create(struct ddp_topology **topology, const struct ddp_card *c
 		place->member = cards[rank].shares ? cards[rank].local_rank : 0;
 		memcpy(made->hosts[place->group], cards[rank].host, DDP_HOST_NAME);
 	}
-	count(made);
+	ddp_topology_list(made);
 	for (int rank = 0; rank < size && status == 0; rank++) {
 		const struct ddp_place *place = &made->places[rank];
 		int members = ddp_topology_members(made, place->group);
@@ -136,10 +131,8 @@ int ddp_topology_create(struct ddp_topology **topology, const struct ddp_card *c
 					      rank, cards[rank].host, cards[rank].local_rank,
 					      members, cards[rank].node_rank);
 	}
-	if (status == 0) {
-		sort_ranks(made);
+	if (status == 0)
 		status = check_places(made, cards, error);
-	}
 	if (status < 0) {
 		ddp_topology_destroy(made);
 		return status;

@@ -42,6 +42,14 @@ struct ddp_topology {
 int ddp_topology_create(struct ddp_topology **topology, const struct ddp_card *cards, int size,
 			struct ddp_error *error);
 
+/*
+ * The same for who knows the groups: allocate, fill in [places] with each rank in one, lower [groups] if there are fewer,
+ * and have the rest made from these. [hosts] stay empty.
+ * Returns NULL where memory is out.
+ */
+struct ddp_topology *ddp_topology_allocate(int size, int groups);
+void ddp_topology_list(struct ddp_topology *topology);
+
 /* NULL is legal. */
 void ddp_topology_destroy(struct ddp_topology *topology);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "cards.h"
@@ -53,48 +52,13 @@ static bool is_same(const struct ddp_device_card *a, const struct ddp_device_car
 	return a->boot == b->boot && strncmp(a->uuid, b->uuid, sizeof(a->uuid)) == 0;
 }
 
-/* The shard that [rank] is in: that of a rank before it, or a new one. */
-static int find_shard(const struct ddp_sharing *sharing, const struct ddp_device_card *cards,
-		      const int32_t *leaders, int rank)
-{
-	int shard = 0;
-
-	while (shard < sharing->shards && !is_same(&cards[leaders[shard]], &cards[rank]))
-		shard++;
-	return shard;
-}
-
-/* Each rank's place; [first][s+1] counts the members of shard s, and [ranks] has the leaders. */
-static void find_places(struct ddp_sharing *sharing, const struct ddp_device_card *cards)
-{
-	for (int rank = 0; rank < sharing->size; rank++) {
-		int shard = find_shard(sharing, cards, sharing->ranks, rank);
-
-		if (shard == sharing->shards)
-			sharing->ranks[sharing->shards++] = rank;
-		sharing->places[rank] = (struct ddp_place){shard, sharing->first[shard + 1]++};
-		sharing->shared = sharing->shared || sharing->places[rank].member > 0;
-	}
-}
-
-static void list_ranks(struct ddp_sharing *sharing)
-{
-	for (int shard = 0; shard < sharing->shards; shard++)
-		sharing->first[shard + 1] += sharing->first[shard];
-	for (int rank = 0; rank < sharing->size; rank++) {
-		const struct ddp_place *place = &sharing->places[rank];
-
-		sharing->ranks[sharing->first[place->group] + place->member] = rank;
-	}
-}
-
 /* Whether all members of each shard share memory, and are not too many. */
-static int check_shards(const struct ddp_sharing *sharing, const struct ddp_device_card *cards,
+static int check_shards(const struct ddp_topology *sharing, const struct ddp_device_card *cards,
 			const struct ddp_place *groups, struct ddp_error *error)
 {
 	for (int rank = 0; rank < sharing->size; rank++) {
 		const struct ddp_place *place = &sharing->places[rank];
-		int leader = ddp_sharing_rank(sharing, place->group, 0);
+		int leader = ddp_topology_rank(sharing, place->group, 0);
 
 		if (groups && groups[leader].group != groups[rank].group)
 			return refuse_apart(&cards[leader], &cards[rank], error);
@@ -104,55 +68,38 @@ static int check_shards(const struct ddp_sharing *sharing, const struct ddp_devi
 	return 0;
 }
 
-int ddp_sharing_create(struct ddp_sharing **sharing, const struct ddp_device_card *cards,
+int ddp_sharing_create(struct ddp_topology **sharing, const struct ddp_device_card *cards,
 		       const struct ddp_place *groups, int size, struct ddp_error *error)
 {
-	struct ddp_sharing *new;
-	int status;
+	struct ddp_topology *made;
+	int status, shards = 0;
 
 	*sharing = NULL;
 	for (int rank = 1; rank < size; rank++)
 		if (cards[rank].version != cards[0].version)
 			return refuse_versions(&cards[0], &cards[rank], error);
-	new = calloc(1, sizeof(*new));
-	if (new) {
-		new->size = size;
-		new->places = calloc((size_t)size, sizeof(*new->places));
-		new->first = calloc((size_t)size + 1, sizeof(*new->first));
-		new->ranks = calloc((size_t)size, sizeof(*new->ranks));
-	}
-	if (!new || !new->places || !new->first || !new->ranks) {
-		ddp_sharing_destroy(new);
+	made = ddp_topology_allocate(size, size);
+	if (!made)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the devices of %d ranks",
 				     size);
+	/* Behind the last rank before it that is on the same device, or in a new shard. */
+	for (int rank = 0; rank < size; rank++) {
+		int other = rank - 1;
+
+		while (other >= 0 && !is_same(&cards[other], &cards[rank]))
+			other--;
+		made->places[rank] = (struct ddp_place){
+			.group = other < 0 ? shards++ : made->places[other].group,
+			.member = other < 0 ? 0 : made->places[other].member + 1,
+		};
 	}
-	find_places(new, cards);
-	list_ranks(new);
-	status = check_shards(new, cards, groups, error);
+	made->groups = shards;
+	ddp_topology_list(made);
+	status = check_shards(made, cards, groups, error);
 	if (status < 0) {
-		ddp_sharing_destroy(new);
+		ddp_topology_destroy(made);
 		return status;
 	}
-	*sharing = new;
+	*sharing = made;
 	return 0;
-}
-
-void ddp_sharing_destroy(struct ddp_sharing *sharing)
-{
-	if (!sharing)
-		return;
-	free(sharing->places);
-	free(sharing->first);
-	free(sharing->ranks);
-	free(sharing);
-}
-
-int ddp_sharing_members(const struct ddp_sharing *sharing, int shard)
-{
-	return sharing->first[shard + 1] - sharing->first[shard];
-}
-
-int ddp_sharing_rank(const struct ddp_sharing *sharing, int shard, int member)
-{
-	return sharing->ranks[sharing->first[shard] + member];
 }

@@ -15,27 +15,13 @@
 #include "comm/topology.h"
 #include "device-engine.h"
 
-struct ddp_sharing {
-	int size, shards;
-	bool shared;		  /* some shard has more members than one */
-	struct ddp_place *places; /* of each rank; its group is its shard */
-	int32_t *first;		  /* shards + 1: where each shard begins in [ranks] */
-	int32_t *ranks;		  /* by shard, then by member */
-};
-
 /*
  * Build from the [cards] of all [size] ranks, if these can sum on their devices: they have the same version of the
  * engine, and those of one device share memory and are not too many. [groups]: which ranks share memory; NULL: all.
- * Returns 0; DDP_ERR_MISMATCH naming both ranks and what differs or is shared; DDP_ERR_MEMORY.
+ * Returns 0 with the shards as groups, as many as ranks where none is shared; DDP_ERR_MISMATCH naming both ranks and
+ * what differs or is shared; DDP_ERR_MEMORY.
  */
-int ddp_sharing_create(struct ddp_sharing **sharing, const struct ddp_device_card *cards,
+int ddp_sharing_create(struct ddp_topology **sharing, const struct ddp_device_card *cards,
 		       const struct ddp_place *groups, int size, struct ddp_error *error);
-
-/* NULL is legal. */
-void ddp_sharing_destroy(struct ddp_sharing *sharing);
-
-/* Members of [shard], and the world rank of [member] of it. */
-int ddp_sharing_members(const struct ddp_sharing *sharing, int shard);
-int ddp_sharing_rank(const struct ddp_sharing *sharing, int shard, int member);
 
 #endif /* DDP_DEVICE_CARDS_H */

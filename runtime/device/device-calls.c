@@ -69,7 +69,7 @@ static int join_devices(struct ddp *ddp)
 {
 	struct ddp_device_card card = {.rank = ddp->identity.rank}, *cards;
 	int status, size = ddp->identity.size;
-	struct ddp_sharing *sharing = NULL;
+	struct ddp_topology *sharing = NULL;
 
 	cards = calloc((size_t)size, sizeof(*cards));
 	status = cards ? open_device(ddp, &card)
@@ -84,9 +84,9 @@ static int join_devices(struct ddp *ddp)
 	free(cards);
 	if (status < 0)
 		return status;
-	if (sharing->shared)
+	if (sharing->groups < size)
 		return ddp_shards_join(ddp, sharing);
-	ddp_sharing_destroy(sharing);
+	ddp_topology_destroy(sharing);
 	return join_plain(ddp);
 }
 

@@ -109,8 +109,8 @@ static bool waits_for_others(const struct ddp_device *device)
 static const char *list_leaders(const struct ddp_device *device, char list[LIST_SIZE])
 {
 	*list = '\0';
-	for (int shard = 0; shard < device->sharing->shards; shard++)
-		add_rank(list, ddp_sharing_rank(device->sharing, shard, 0));
+	for (int shard = 0; shard < device->sharing->groups; shard++)
+		add_rank(list, ddp_topology_rank(device->sharing, shard, 0));
 	return list;
 }
 
@@ -118,7 +118,7 @@ static int say_late(const struct ddp_device *device, const struct ddp_watch *wat
 		    struct ddp_error *error)
 {
 	const char *host = device->ddp->identity.host;
-	int shards = device->sharing->shards, missing, silent;
+	int shards = device->sharing->groups, missing, silent;
 	char list[LIST_SIZE];
 	uint32_t turn;
 
@@ -165,7 +165,7 @@ int ddp_shards_explain(const struct ddp_device *device, int status, struct ddp_e
 	return ddp_error_set(
 		error, status,
 		"between %d GPUs, which are ranks there and led by ranks %s here: %.600s",
-		device->sharing->shards, list_leaders(device, list), story.text);
+		device->sharing->groups, list_leaders(device, list), story.text);
 }
 
 /* Looks before a wait sleeps, and its longest sleep in nanoseconds. */

@@ -343,7 +343,7 @@ static int open_wide(struct ddp_device *device)
 	if (!leads(device) || !ddp_shards_wide(device))
 		return 0;
 	status = device->between->open(&device->wide, device->sharing->places[identity->rank].group,
-				       device->sharing->shards, identity->device, identity->share,
+				       device->sharing->groups, identity->device, identity->share,
 				       &device->ddp->log, &device->ddp->error);
 	if (status == 0)
 		device->between->warn(device->wide, refuse_results, device);
@@ -396,7 +396,7 @@ static int form(struct ddp_device *device)
 	return status;
 }
 
-int ddp_shards_join(struct ddp *ddp, struct ddp_sharing *sharing)
+int ddp_shards_join(struct ddp *ddp, struct ddp_topology *sharing)
 {
 	struct ddp_place place = sharing->places[ddp->identity.rank];
 	struct ddp_device *device = calloc(1, sizeof(*device));
@@ -410,11 +410,11 @@ int ddp_shards_join(struct ddp *ddp, struct ddp_sharing *sharing)
 			.between = ddp->device_engine,
 			.sharing = sharing,
 			.member = place.member,
-			.members = ddp_sharing_members(sharing, place.group),
+			.members = ddp_topology_members(sharing, place.group),
 			.ranks = &sharing->ranks[sharing->first[place.group]],
 		};
 	} else {
-		ddp_sharing_destroy(sharing);
+		ddp_topology_destroy(sharing);
 		status = ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for a shared GPU");
 	}
 	status = ddp_devices_agree(ddp, status);
@@ -431,7 +431,7 @@ int ddp_shards_join(struct ddp *ddp, struct ddp_sharing *sharing)
 	ddp->device_engine = &ddp_shards_engine;
 	ddp_log_print(&ddp->log, DDP_LEVEL_INFO, "shards",
 		      "%d ranks on %d GPUs; rank %d is %d of the %d of its GPU", ddp->identity.size,
-		      device->sharing->shards, ddp->identity.rank, device->member, device->members);
+		      device->sharing->groups, ddp->identity.rank, device->member, device->members);
 	return 0;
 }
 
@@ -469,7 +469,7 @@ static void close_shards(struct ddp_device *device)
 	if (device->gpu)
 		device->engine->close(device->gpu);
 	ddp_passing_close(device->passing);
-	ddp_sharing_destroy(device->sharing);
+	ddp_topology_destroy(device->sharing);
 	ddp_region_destroy(device->region);
 	free(device);
 }
@@ -482,7 +482,7 @@ static void describe(struct ddp_device *device, char *text, size_t size)
 	if (device->wide)
 		device->between->describe(device->wide, wide, sizeof(wide));
 	snprintf(text, size, "%d ranks on %d GPUs, %d of them on this one, led by rank %d: %s%s%s",
-		 device->sharing->size, device->sharing->shards, device->members, device->ranks[0],
+		 device->sharing->size, device->sharing->groups, device->members, device->ranks[0],
 		 gpu, *wide ? "; between GPUs: " : "", wide);
 }
 

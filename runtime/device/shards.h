@@ -49,7 +49,7 @@ struct ddp_shards_call {
 
 struct ddp_device {
 	struct ddp *ddp;
-	struct ddp_sharing *sharing;
+	struct ddp_topology *sharing;
 	int member, members;
 	const int32_t *ranks; /* of the members */
 
@@ -78,7 +78,7 @@ struct ddp_device {
 /* Whether other GPUs take part. */
 static inline bool ddp_shards_wide(const struct ddp_device *device)
 {
-	return device->sharing->shards > 1;
+	return device->sharing->groups > 1;
 }
 
 /* What member's word says by now. */
@@ -116,7 +116,7 @@ extern const struct ddp_device_engine ddp_shards_engine;
  * is the engine's from here on.
  * Returns 0 or a DDP_ERR_x, the same on all ranks.
  */
-int ddp_shards_join(struct ddp *ddp, struct ddp_sharing *sharing);
+int ddp_shards_join(struct ddp *ddp, struct ddp_topology *sharing);
 
 /* --- shards-turn.c ----------------------------------------------------------------------- */
 

@@ -310,12 +310,12 @@ static void test_preflight(void)
 	static const struct ddp_place apart[RANKS] = {{0, 0}, {1, 0}};
 	struct ddp_device_card cards[RANKS];
 	struct ddp_error error = {0, ""};
-	struct ddp_sharing *sharing;
+	struct ddp_topology *sharing;
 
 	memcpy(cards, shared->cards, sizeof(cards));
 	OK_STATUS(ddp_sharing_create(&sharing, cards, apart, RANKS, &error), 0, &error,
 		  "the preflight takes two hosts");
-	ddp_sharing_destroy(sharing);
+	ddp_topology_destroy(sharing);
 	cards[1].boot = cards[0].boot;
 	OK_STATUS(ddp_sharing_create(&sharing, cards, apart, RANKS, &error), DDP_ERR_MISMATCH,
 		  &error, "and refuses one without shared memory: %.60s...", error.text);

@@ -95,14 +95,14 @@ static int check(const struct ddp_device_card *cards, const int32_t *groups, int
 		 struct ddp_error *error)
 {
 	struct ddp_place places[DDP_SHARD_MEMBERS + 1];
-	struct ddp_sharing *sharing;
+	struct ddp_topology *sharing;
 	int status;
 
 	for (int rank = 0; groups && rank < count; rank++)
 		places[rank].group = groups[rank];
 	status = ddp_sharing_create(&sharing, cards, groups ? places : NULL, count, error);
 	ck_assert_int_eq(sharing == NULL, status < 0);
-	ddp_sharing_destroy(sharing);
+	ddp_topology_destroy(sharing);
 	return status;
 }
 
@@ -181,27 +181,27 @@ static void write_cards(const char *devices, struct ddp_device_card *cards)
 START_TEST(test_places)
 {
 	struct ddp_device_card cards[16];
-	struct ddp_sharing *sharing;
+	struct ddp_topology *sharing;
 	const char *row = shared[_i].devices;
 	int size = (int)strlen(row);
 
 	write_cards(row, cards);
 	ck_assert_int_eq(ddp_sharing_create(&sharing, cards, NULL, size, NULL), 0);
-	unit_number(row, "shared", sharing->shared, shared[_i].shared);
-	unit_number(row, "shards", sharing->shards, shared[_i].shards);
+	unit_number(row, "shared", sharing->groups < sharing->size, shared[_i].shared);
+	unit_number(row, "shards", sharing->groups, shared[_i].shards);
 	for (int rank = 0; rank < size; rank++) {
 		const struct ddp_place *place = &sharing->places[rank];
 
 		unit_number(row, "shard", place->group, shared[_i].places[2 * rank] - '0');
 		unit_number(row, "member", place->member, shared[_i].places[2 * rank + 1] - '0');
-		unit_number(row, "rank", ddp_sharing_rank(sharing, place->group, place->member),
+		unit_number(row, "rank", ddp_topology_rank(sharing, place->group, place->member),
 			    rank);
-		ck_assert_int_lt(place->member, ddp_sharing_members(sharing, place->group));
+		ck_assert_int_lt(place->member, ddp_topology_members(sharing, place->group));
 	}
-	unit_number(row, "all", sharing->first[sharing->shards], size);
-	unit_number(row, "leader", ddp_sharing_rank(sharing, 0, 0), 0);
-	ddp_sharing_destroy(sharing);
-	ddp_sharing_destroy(NULL);
+	unit_number(row, "all", sharing->first[sharing->groups], size);
+	unit_number(row, "leader", ddp_topology_rank(sharing, 0, 0), 0);
+	ddp_topology_destroy(sharing);
+	ddp_topology_destroy(NULL);
 }
 END_TEST
 
