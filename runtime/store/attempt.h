@@ -74,30 +74,7 @@ int ddp_attempts_list(const char *directory, struct ddp_attempts *list, struct d
 /* The entry of [attempt] in [list], NULL if there is none. */
 const struct ddp_attempt *ddp_attempts_find(const struct ddp_attempts *list, uint64_t attempt);
 
-/* --- The files of an attempt ------------------------------------------------------------ */
-
-/*
- * Rank 0: make A.ranks with a hello in it, as [mine] says.
- * Returns 0, or DDP_ERR_FILE with errno, ENOENT where it is worth another try.
- */
-int ddp_attempt_begin(const char *directory, const struct ddp_record *mine,
-		      struct ddp_error *error);
-
-/* What rank 0 said when it began [attempt]. Returns 0; 1 where it is not there; DDP_ERR_x. */
-int ddp_attempt_hello(const char *directory, uint64_t attempt, struct ddp_record *hello);
-
-/*
- * Write the record of [mine], which has attempt, fence and rank, with [body].
- * Returns 0; 1 where the attempt is gone, or being swept; DDP_ERR_FILE.
- */
-int ddp_attempt_deliver(const char *directory, const struct ddp_record *mine, const void *body,
-			size_t size, struct ddp_error *error);
-
-/* Give up the attempt of [mine] with [text], at best effort; the first one to do so stands. */
-void ddp_attempt_abort(const char *directory, const struct ddp_record *mine, const char *text);
-
-/* Put who gave up [attempt], and why, into [text]; nothing if that is not there after all. */
-void ddp_attempt_read_abort(const char *directory, uint64_t attempt, char text[DDP_ERROR_SIZE]);
+/* --- Attempts from before --------------------------------------------------------------- */
 
 /*
  * Whether [attempt] began, by the clock of the file system, after this process did and, unless

@@ -27,7 +27,7 @@
  * removes it, and nothing else. At the moment that rank 0 begins, there may be:
  *   - A killed attempt, at any stage. Rank 0 sweeps it. A rank that comes before rank 0 does may
  *     take it for the present one and write a record into it; that is harmless, as nobody
- *     gathers there, and when the new attempt shows, it joins that too. Where the old attempt
+ *     gathers there, and when the new attempt shows, it goes over to that. Where the old attempt
  *     has a table or was given up already, and is older than this process, it cannot be the one
  *     to come, and is passed by; where it is younger, this rank is the one that was missed, and
  *     is told so at once. (Ages are those of files, so clocks of nodes do not matter.) A table
@@ -46,8 +46,8 @@
  *
  * WHAT MAY GO WRONG WHILE THEY MEET.
  *   - Rank 0 dies before it publishes: the others run out of time, name it, and tell whether
- *     anybody else is missing. Another process that takes its place begins a new attempt, which
- *     those that were not in a table yet join.
+ *     anybody else is missing. Another process that takes its place begins a new attempt, to
+ *     which those go over that were not in a table yet.
  *   - Another rank dies before its record is written: rank 0, and every other, names it when
  *     time is out. After it: this fence succeeds, the next one names it, with its node.
  *   - A rank dies and its process begins anew: too late for the attempt, as its table (or the
@@ -68,10 +68,12 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "attempt.h"
@@ -89,27 +91,22 @@ enum {
 #define RECORD_TIME 30000u  /* about what rank 0 needs for a record: before that nobody need look */
 #define PATIENCE 200000000u /* between one attempt and the next, and for a lagging server */
 
-/* An attempt that this rank knows of. */
-struct candidate {
-	uint64_t attempt;
-	bool joined; /* this rank's record lies there; else it is not one to meet in */
-};
-
 struct file_store {
 	struct ddp_store base;
-	struct ddp_record mine; /* fence: the next one; attempt: once [accepted] */
+	struct ddp_record mine; /* fence: the next one; attempt: ours, once [joined] */
 	const char *directory;
 	bool own;
-	bool accepted; /* there is one candidate left, and a table named this process, or we made it */
-	struct candidate candidates[DDP_ATTEMPTS];
-	int count;
-	int64_t delivered;	 /* the last fence for which our record was written, -1: none */
-	uint64_t missed;	 /* since when the directory was not there, 0: it is */
-	bool *here;		 /* which ranks were seen at this fence */
-	struct iovec *records;	 /* rank 0's: of each rank at this fence */
-	struct ddp_table *table; /* of the last fence */
-	char zero[96];		 /* "rank 0 on n1 (process 77)", once its hello was read */
-	char passed[160];	 /* why the last candidate that is not one to meet in is none */
+	bool joined;		   /* a file of this rank is in the attempt */
+	bool accepted;		   /* a table of it named this process, or we began it */
+	bool delivered;		   /* our record of this fence is there */
+	struct ddp_attempts known; /* where [ranks] is set: joined once, or passed by */
+	uint64_t missed;	   /* since when the directory was not there, 0: it is */
+	bool *here;		   /* which ranks were seen at this fence */
+	struct iovec *records;	   /* rank 0's: of each rank at this fence */
+	uint32_t missing;	   /* rank 0's: how many of them it has not yet */
+	struct ddp_table *table;   /* of the last fence */
+	char zero[96];		   /* "rank 0 on n1 (process 77)", once its hello was read */
+	char passed[160];	   /* why the last attempt that was passed by is not the one */
 };
 
 /* --- Waiting ---------------------------------------------------------------------------- */
@@ -148,36 +145,144 @@ static int pause_for(struct pause *pause, const struct ddp_watch *watch, struct 
 	return 0;
 }
 
-/* --- Giving up -------------------------------------------------------------------------- */
+/* --- The files of an attempt ------------------------------------------------------------- */
 
+/*
+ * Write [record] as one of [kind] with [body]. Returns 0, or DDP_ERR_FILE with errno.
+ *
+ * It is not synced. Closing a file is what shows it to other nodes (NFS), and says that the disk
+ * is full; none need survive a power failure, and a torn one is refused by its checksum.
+ * Thousands of syncs at once would be all that a file system does: with them 64 ranks on ext4
+ * needed three times as long to meet.
+ */
+static int write_record(const char *path, struct ddp_record record, enum ddp_record_kind kind,
+			const void *body, size_t size, struct ddp_error *error)
+{
+	uint8_t head[DDP_RECORD_HEAD];
+	struct iovec parts[2] = {{head, sizeof(head)}, {(void *)(uintptr_t)body, size}};
+
+	record.kind = kind;
+	ddp_record_seal(&record, body, size);
+	ddp_record_encode(&record, head);
+	return ddp_file_write(path, parts, 2, 0, false, error);
+}
+
+/* What rank 0 said when it began [attempt]. Returns 0; 1 where it is not there; DDP_ERR_x. */
+static int read_hello(const struct file_store *store, uint64_t attempt, struct ddp_record *hello)
+{
+	char path[PATH_MAX];
+	size_t size;
+	char *data;
+	int status;
+
+	ddp_attempt_path(path, store->directory, attempt, ".ranks/hello");
+	status = ddp_file_read(path, DDP_RECORD_HEAD, &data, &size, NULL);
+	if (status == 0)
+		status = ddp_record_decode(hello, data, size, path, NULL);
+	free(data);
+	if (status == 0 && (hello->kind != DDP_RECORD_OF_HELLO || hello->attempt != attempt))
+		return DDP_ERR_FORMAT;
+	return status;
+}
+
+/* Write this rank's record. Returns 0; 1 where the attempt is gone, or being swept; DDP_ERR_FILE. */
+static int deliver(struct file_store *store, struct ddp_error *error)
+{
+	const struct ddp_values *values = &store->base.values;
+	const struct ddp_record *mine = &store->mine;
+	char path[PATH_MAX];
+	int status;
+
+	ddp_attempt_path(path, store->directory, mine->attempt, ".ranks/%u.%u", mine->fence,
+			 mine->rank);
+	status = write_record(path, *mine, DDP_RECORD_OF_RANK, values->body, values->size, error);
+	if (status < 0 && (errno == ENOENT || errno == ESTALE)) {
+		ddp_error_clear(error);
+		return 1;
+	}
+	if (status < 0)
+		return status;
+	store->delivered = true;
+	if (mine->fence > 0)
+		(void)unlink(ddp_attempt_path(path, store->directory, mine->attempt, ".ranks/%u.%u",
+					      mine->fence - 1, mine->rank));
+	return 0;
+}
+
+/* Where the table of this fence is, open it in place of the last. Returns 1, 0 or DDP_ERR_x. */
+static int open_table(struct file_store *store, struct ddp_error *error)
+{
+	struct ddp_table *table;
+	char path[PATH_MAX];
+	int status;
+
+	ddp_attempt_path(path, store->directory, store->mine.attempt, ".table.%u",
+			 store->mine.fence);
+	status = ddp_table_open(&table, path, &store->mine, error);
+	if (status != 0)
+		return status < 0 ? status : 0;
+	ddp_table_close(store->table);
+	store->table = table;
+	store->accepted = true;
+	return 1;
+}
+
+/* Give up, at best effort; the first one to do so stands. */
 static void file_abort(struct ddp_store *base, const char *text)
 {
 	const struct file_store *store = (struct file_store *)base;
-	struct ddp_record mine = store->mine;
+	const struct ddp_record *mine = &store->mine;
+	char file[PATH_MAX], path[PATH_MAX];
+	int fd;
 
-	for (int i = 0; i < store->count; i++) {
-		mine.attempt = store->candidates[i].attempt;
-		if (store->candidates[i].joined)
-			ddp_attempt_abort(store->directory, &mine, text);
+	if (!store->joined)
+		return;
+	ddp_attempt_path(path, store->directory, mine->attempt, ".abort");
+	ddp_attempt_path(file, store->directory, mine->attempt, ".abort.%u", mine->rank);
+	if (write_record(file, *mine, DDP_RECORD_OF_ABORT, text, strlen(text), NULL) == 0) {
+		if (link(file, path) < 0 && errno != EEXIST && access(path, F_OK) < 0)
+			(void)rename(file, path); /* a file system without links */
+		(void)unlink(file);
+		return;
 	}
+	/* A full disk may still have room for a name. */
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		close(fd);
 }
 
-/*
- * Whether one of the candidates that [list] has was given up.
- * Returns 0, or DDP_ERR_ABORTED with who and why.
- */
+/* Put who gave up, and why, into base.abort; nothing if that is not there after all. */
+static void read_abort(struct file_store *store)
+{
+	char path[PATH_MAX], *text = store->base.abort;
+	struct ddp_record record;
+	size_t size;
+	char *data;
+	int status;
+
+	ddp_attempt_path(path, store->directory, store->mine.attempt, ".abort");
+	status = ddp_file_read(path, DDP_RECORD_HEAD + DDP_ERROR_SIZE * 4, &data, &size, NULL);
+	if (status > 0)
+		return;
+	if (status == 0 && ddp_record_read(&record, NULL, data, size, path, NULL) == 0)
+		snprintf(text, DDP_ERROR_SIZE, "rank %u on %s: %.900s", record.rank, record.host,
+			 data + DDP_RECORD_HEAD);
+	else
+		snprintf(text, DDP_ERROR_SIZE,
+			 "a rank gave up and could not write why in %.900s; is the disk full?",
+			 path);
+	free(data);
+}
+
+/* Whether our attempt was given up, by [list]. Returns 0, or DDP_ERR_ABORTED with who and why. */
 static int check_aborted(struct file_store *store, const struct ddp_attempts *list,
 			 struct ddp_error *error)
 {
-	char *text = store->base.abort;
+	const struct ddp_attempt *entry = ddp_attempts_find(list, store->mine.attempt);
+	const char *text = store->base.abort;
 
-	for (int i = 0; i < store->count && !*text; i++) {
-		const struct candidate *candidate = &store->candidates[i];
-		const struct ddp_attempt *entry = ddp_attempts_find(list, candidate->attempt);
-
-		if (candidate->joined && entry && entry->aborted)
-			ddp_attempt_read_abort(store->directory, candidate->attempt, text);
-	}
+	if (!*text && store->joined && entry && entry->aborted)
+		read_abort(store);
 	return *text ? ddp_error_set(error, DDP_ERR_ABORTED, "%s", text) : 0;
 }
 
@@ -186,19 +291,19 @@ static void file_look(struct ddp_store *base)
 	struct file_store *store = (struct file_store *)base;
 	struct ddp_attempts list;
 
-	if (store->count > 0 && ddp_attempts_list(store->directory, &list, NULL) == 0)
+	if (store->joined && ddp_attempts_list(store->directory, &list, NULL) == 0)
 		(void)check_aborted(store, &list, NULL);
 }
 
 /* --- Who is late, what is gone ------------------------------------------------------------ */
 
 /* Note in store->here who has a file for this fence. Returns 0, or -1 if that cannot be seen. */
-static int list_here(struct file_store *store, uint64_t attempt)
+static int list_here(struct file_store *store)
 {
 	struct dirent *entry;
 	char path[PATH_MAX];
 	uint32_t fence, rank;
-	DIR *dir = opendir(ddp_attempt_path(path, store->directory, attempt, ".ranks"));
+	DIR *dir = opendir(ddp_attempt_path(path, store->directory, store->mine.attempt, ".ranks"));
 
 	if (!dir)
 		return -1;
@@ -248,17 +353,13 @@ static void name_late(const struct file_store *store, double limit, char *text, 
 /* Say in [error] that the time is over, and for whom. Returns DDP_ERR_TIMEOUT. */
 static int say_late(struct file_store *store, double limit, struct ddp_error *error)
 {
-	const struct candidate *last = NULL; /* that this rank joined */
 	char late[DDP_ERROR_SIZE / 2] = "";
 
-	for (int i = 0; i < store->count; i++)
-		if (store->candidates[i].joined)
-			last = &store->candidates[i];
-	if (!last)
+	if (!store->joined)
 		return ddp_error_set(error, DDP_ERR_TIMEOUT,
 				     "rank 0 did not arrive in %g s%s%s (rendezvous %.400s)", limit,
 				     *store->passed ? "; " : "", store->passed, store->directory);
-	if (store->mine.rank == 0 || list_here(store, last->attempt) == 0)
+	if (store->mine.rank == 0 || list_here(store) == 0)
 		name_late(store, limit, late, sizeof(late));
 	if (store->mine.rank == 0)
 		return ddp_error_set(error, DDP_ERR_TIMEOUT, "%s (rendezvous %.400s)", late,
@@ -286,7 +387,7 @@ static int check_missing(struct file_store *store, struct ddp_error *error)
 		list.count = 0;
 	for (int i = 0; i < list.count; i++)
 		if (list.attempts[i].ranks && list.attempts[i].number != store->mine.attempt &&
-		    ddp_attempt_hello(store->directory, list.attempts[i].number, &hello) == 0)
+		    read_hello(store, list.attempts[i].number, &hello) == 0)
 			return ddp_error_set(error, DDP_ERR_MISMATCH,
 					     "another process (%u on %s) has begun as rank 0 in "
 					     "%s and removed what was there; do two jobs use it?",
@@ -302,6 +403,30 @@ static int check_missing(struct file_store *store, struct ddp_error *error)
 
 /* --- Rank 0: begin an attempt ------------------------------------------------------------- */
 
+/* Make A.ranks with a hello in it. Returns 0, or DDP_ERR_FILE with errno. */
+static int make_ranks(const struct file_store *store, struct ddp_error *error)
+{
+	uint64_t attempt = store->mine.attempt;
+	char fresh[PATH_MAX], path[PATH_MAX];
+	int status, number;
+
+	ddp_attempt_path(fresh, store->directory, attempt, ".new");
+	if (mkdir(fresh, 0700) < 0)
+		return ddp_error_errno(error, DDP_ERR_FILE, "cannot make %s", fresh);
+	ddp_attempt_path(path, store->directory, attempt, ".new/hello");
+	status = write_record(path, store->mine, DDP_RECORD_OF_HELLO, NULL, 0, error);
+	if (status < 0) {
+		number = errno;
+		(void)rmdir(fresh);
+		errno = number;
+		return status;
+	}
+	ddp_attempt_path(path, store->directory, attempt, ".ranks");
+	if (rename(fresh, path) < 0)
+		return ddp_error_errno(error, DDP_ERR_FILE, "cannot rename %s to %s", fresh, path);
+	return 0;
+}
+
 /* Clear away and begin. Returns 0 or DDP_ERR_x. */
 static int begin(struct file_store *store, struct ddp_error *error)
 {
@@ -314,16 +439,14 @@ static int begin(struct file_store *store, struct ddp_error *error)
 		if (status < 0)
 			return status;
 		ddp_attempts_sweep(store->directory);
-		status = ddp_attempt_begin(store->directory, &store->mine, error);
+		status = make_ranks(store, error);
 		if (status < 0 && errno != ENOENT)
 			return status;
 	}
 	if (status < 0)
 		return status;
 	ddp_error_clear(error);
-	store->candidates[0] = (struct candidate){store->mine.attempt, true};
-	store->count = 1;
-	store->accepted = true;
+	store->joined = store->accepted = true;
 	return 0;
 }
 
@@ -379,7 +502,7 @@ static int take_name(struct file_store *store, const char *name, struct ddp_erro
 }
 
 /* Look once for what is new. Returns how many records were taken, or DDP_ERR_x. */
-static int look_for_ranks(struct file_store *store, struct ddp_error *error)
+static int take_new(struct file_store *store, struct ddp_error *error)
 {
 	struct ddp_attempts list;
 	struct dirent *entry;
@@ -407,39 +530,10 @@ static int look_for_ranks(struct file_store *store, struct ddp_error *error)
 	return status < 0 ? status : taken;
 }
 
-static int wait_for_ranks(struct file_store *store, const struct ddp_watch *watch,
-			  struct ddp_error *error)
-{
-	uint32_t missing = store->mine.size - 1;
-	struct pause pause = pause_start(FIRST_PAUSE, store->mine.size);
-
-	for (;;) {
-		uint64_t began = ddp_now(), took;
-		int status = look_for_ranks(store, error);
-
-		if (status < 0)
-			return status;
-		missing -= (uint32_t)status;
-		if (missing == 0)
-			return 0;
-		took = ddp_now() - began;
-		/* A long listing is not for every moment: let some come, and rest twice as long. */
-		if (status > 0)
-			pause.next = FIRST_PAUSE + missing * (uint64_t)APART;
-		if (pause.next < 2 * took)
-			pause.next = 2 * took;
-		status = pause_for(&pause, watch, error);
-		if (status == DDP_ERR_TIMEOUT && !*error->text)
-			return say_late(store, watch->limit, error);
-		if (status < 0)
-			return status;
-	}
-}
-
+/* Make the table. Returns 1 or DDP_ERR_x. */
 static int publish(struct file_store *store, struct ddp_error *error)
 {
 	const struct ddp_record *mine = &store->mine;
-	struct ddp_table *table;
 	char path[PATH_MAX];
 	struct iovec part;
 	int status;
@@ -452,58 +546,57 @@ static int publish(struct file_store *store, struct ddp_error *error)
 	status = ddp_file_write(path, &part, 1, 0, false, error);
 	free(part.iov_base);
 	if (status == 0)
-		status = ddp_table_open(&table, path, mine, error);
-	if (status > 0)
+		status = open_table(store, error);
+	if (status == 0)
 		return ddp_error_set(error, DDP_ERR_FILE, "%s was removed at once", path);
-	if (status < 0)
-		return status;
-	ddp_table_close(store->table);
-	store->table = table;
-	if (mine->fence > 0)
+	if (status > 0 && mine->fence > 0)
 		(void)unlink(ddp_attempt_path(path, store->directory, mine->attempt, ".table.%u",
 					      mine->fence - 1));
-	return 0;
+	return status;
 }
 
-static int gather(struct file_store *store, const struct ddp_watch *watch, struct ddp_error *error)
+/* Rank 0's own record, the first. */
+static int take_own(struct file_store *store, struct ddp_error *error)
 {
 	struct iovec *own = &store->records[0];
-	int status;
 
 	own->iov_base = ddp_values_encode(&store->base.values, &store->mine, &own->iov_len);
 	if (!own->iov_base)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the record of rank 0");
 	store->here[0] = true;
-	status = wait_for_ranks(store, watch, error);
-	if (status == 0)
-		status = publish(store, error);
-	for (uint32_t rank = 0; rank < store->mine.size; rank++) {
+	store->missing = store->mine.size - 1;
+	return 0;
+}
+
+static void free_records(struct file_store *store)
+{
+	for (uint32_t rank = 0; store->records && rank < store->mine.size; rank++) {
 		free(store->records[rank].iov_base);
 		store->records[rank] = (struct iovec){NULL, 0};
 	}
-	return status;
 }
 
-/* --- The others: deliver a record, join an attempt ----------------------------------------- */
-
-/* Returns 0; 1 where [attempt] is gone, or being swept; DDP_ERR_FILE. */
-static int deliver(struct file_store *store, uint64_t attempt, struct ddp_error *error)
+/* Look once. Returns 1 when the fence is over, 0 when not, or DDP_ERR_x. */
+static int gather(struct file_store *store, struct pause *pause, struct ddp_error *error)
 {
-	const struct ddp_values *values = &store->base.values;
-	struct ddp_record record = store->mine;
-	char path[PATH_MAX];
-	int status;
+	uint64_t began = ddp_now(), took;
+	int taken = take_new(store, error);
 
-	record.attempt = attempt;
-	status = ddp_attempt_deliver(store->directory, &record, values->body, values->size, error);
-	if (status != 0)
-		return status;
-	if (store->delivered >= 0 && store->delivered < record.fence)
-		(void)unlink(ddp_attempt_path(path, store->directory, attempt, ".ranks/%lld.%u",
-					      (long long)store->delivered, record.rank));
-	store->delivered = record.fence;
+	if (taken < 0)
+		return taken;
+	store->missing -= (uint32_t)taken;
+	if (store->missing == 0)
+		return publish(store, error);
+	took = ddp_now() - began;
+	/* A long listing is not for every moment: let some come, and rest twice as long. */
+	if (taken > 0)
+		pause->next = FIRST_PAUSE + store->missing * (uint64_t)APART;
+	if (pause->next < 2 * took)
+		pause->next = 2 * took;
 	return 0;
 }
+
+/* --- The others: join an attempt, wait for the table ---------------------------------------- */
 
 /* When this process last left a store; that one is not of its time any more. 0: never. */
 static _Atomic uint64_t last_left;
@@ -521,7 +614,7 @@ static void pass(struct file_store *store, const char *what, const struct ddp_re
 static int judge(struct file_store *store, const struct ddp_attempt *entry)
 {
 	struct ddp_record hello;
-	int status = ddp_attempt_hello(store->directory, entry->number, &hello);
+	int status = read_hello(store, entry->number, &hello);
 
 	if (status > 0)
 		return -1;
@@ -548,120 +641,93 @@ static int judge(struct file_store *store, const struct ddp_attempt *entry)
 /* Whether [entry] is an attempt that this rank has not looked at yet. */
 static bool is_new(const struct file_store *store, const struct ddp_attempt *entry)
 {
-	for (int i = 0; i < store->count; i++)
-		if (store->candidates[i].attempt == entry->number)
-			return false;
-	return entry->ranks;
+	const struct ddp_attempt *known = ddp_attempts_find(&store->known, entry->number);
+
+	return entry->ranks && !(known && known->ranks);
 }
 
-/* Join the attempts of [list] that are new. Returns 0 or DDP_ERR_FILE. */
-static int join_new(struct file_store *store, const struct ddp_attempts *list,
-		    struct ddp_error *error)
+/*
+ * Put this rank's record into [attempt], and take it out of the one where it was.
+ * Returns 0; 1 where [attempt] is gone already; DDP_ERR_FILE.
+ */
+static int go_over(struct file_store *store, uint64_t attempt, struct ddp_error *error)
 {
-	for (int i = 0; i < list->count && store->count < DDP_ATTEMPTS; i++) {
-		const struct ddp_attempt *entry = &list->attempts[i];
-		int good = is_new(store, entry) ? judge(store, entry) : -1, status = 0;
-
-		if (good < 0)
-			continue;
-		/* Where the record cannot be written, that can be told to those who are there. */
-		store->candidates[store->count++] = (struct candidate){entry->number, good > 0};
-		if (good > 0)
-			status = deliver(store, entry->number, error);
-		if (status < 0)
-			return status;
-		if (status > 0)
-			store->count--;
-	}
-	return 0;
-}
-
-/* --- The others: wait for the table --------------------------------------------------------- */
-
-/* Meet in [attempt], and take this rank's record out of all others again. */
-static void accept(struct file_store *store, uint64_t attempt)
-{
-	const struct ddp_record *mine = &store->mine;
+	struct ddp_record *mine = &store->mine;
+	uint64_t old = mine->attempt;
+	bool joined = store->joined;
 	char path[PATH_MAX];
+	int status;
 
-	for (int i = 0; i < store->count; i++) {
-		const struct candidate *other = &store->candidates[i];
-
-		if (!other->joined || other->attempt == attempt)
-			continue;
-		(void)unlink(ddp_attempt_path(path, store->directory, other->attempt,
-					      ".ranks/%u.%u", mine->fence, mine->rank));
-		ddp_attempts_leave(store->directory, true, other->attempt, 0);
-	}
-	store->candidates[0] = (struct candidate){attempt, true};
-	store->count = 1;
-	store->mine.attempt = attempt;
-	store->accepted = true;
-}
-
-/* What ends the wait. Returns 1 when the fence is over, 0 when not, or DDP_ERR_x. */
-static int look_for_end(struct file_store *store, const struct ddp_attempts *list,
-			struct ddp_error *error)
-{
-	int status = check_aborted(store, list, error);
-
-	for (int i = 0; i < store->count && status == 0; i++) {
-		const struct candidate *candidate = &store->candidates[i];
-		const struct ddp_attempt *entry = ddp_attempts_find(list, candidate->attempt);
-		struct ddp_record mine = store->mine;
-		struct ddp_table *table;
-		char path[PATH_MAX];
-
-		if (!candidate->joined || !entry || entry->table < mine.fence)
-			continue;
-		mine.attempt = candidate->attempt;
-		ddp_attempt_path(path, store->directory, mine.attempt, ".table.%u", mine.fence);
-		status = ddp_table_open(&table, path, &mine, error);
-		if (status > 0) {
-			status = 0;
-		} else if (status == 0) {
-			ddp_table_close(store->table);
-			store->table = table;
-			accept(store, mine.attempt);
-			return 1;
-		}
+	/* Where the record cannot be written, that can be told to those who are there. */
+	mine->attempt = attempt;
+	store->joined = true;
+	status = deliver(store, error);
+	if (status > 0) {
+		mine->attempt = old;
+		store->joined = joined;
+	} else if (status == 0 && joined) {
+		(void)unlink(ddp_attempt_path(path, store->directory, old, ".ranks/%u.%u",
+					      mine->fence, mine->rank));
+		ddp_attempts_leave(store->directory, true, old, 0);
 	}
 	return status;
 }
 
+/* Take the table, if [list] has it. Returns 1 when the fence is over, 0 when not, or DDP_ERR_x. */
+static int take_table(struct file_store *store, const struct ddp_attempts *list,
+		      struct ddp_error *error)
+{
+	const struct ddp_attempt *entry = ddp_attempts_find(list, store->mine.attempt);
+	int status = check_aborted(store, list, error);
+
+	if (status < 0 || !store->joined || !entry || entry->table < store->mine.fence)
+		return status;
+	return open_table(store, error);
+}
+
 /*
- * Join what is new in [list]. Returns as look_for_end().
+ * Go over to what is new in [list]. Returns as take_table().
  *
  * The new attempt may be that of the next world already: rank 0 has published this one's table,
  * left, and begun again, all since we looked for the table. It did so in this order, so a
  * listing that begins after the new attempt was seen has that table for sure.
  */
-static int look_for_new(struct file_store *store, const struct ddp_attempts *list,
-			struct ddp_error *error)
+static int take_attempts(struct file_store *store, struct ddp_attempts *list,
+			 struct ddp_error *error)
 {
 	struct ddp_attempts again;
 	bool any = false;
-	int kept = 0, status = 0;
+	int status = 0;
 
-	/* Those that are no longer there do not come back. */
-	for (int i = 0; i < store->count; i++)
-		if (ddp_attempts_find(list, store->candidates[i].attempt))
-			store->candidates[kept++] = store->candidates[i];
-	store->count = kept;
+	if (!ddp_attempts_find(list, store->mine.attempt))
+		store->joined = false;
 	for (int i = 0; i < list->count; i++)
 		any = any || is_new(store, &list->attempts[i]);
-	if (any && store->count > 0) {
+	if (any && store->joined) {
 		status = ddp_attempts_list(store->directory, &again, error);
 		if (status > 0)
 			return 0;
 		if (status == 0)
-			status = look_for_end(store, &again, error);
+			status = take_table(store, &again, error);
 	}
-	return status != 0 ? status : join_new(store, list, error);
+	for (int i = 0; i < list->count && status == 0; i++) {
+		struct ddp_attempt *entry = &list->attempts[i];
+		int good = is_new(store, entry) ? judge(store, entry) : 0;
+
+		if (good > 0)
+			status = go_over(store, entry->number, error);
+		/* What is not to be seen, or gone again, is looked at the next time. */
+		if (good < 0 || status > 0) {
+			entry->ranks = false;
+			status = 0;
+		}
+	}
+	store->known = *list;
+	return status;
 }
 
 /* Look once. Returns 1 when the fence is over, 0 when not, or DDP_ERR_x. */
-static int look(struct file_store *store, struct ddp_error *error)
+static int look_for_table(struct file_store *store, struct ddp_error *error)
 {
 	const struct ddp_attempt *entry;
 	struct ddp_attempts list;
@@ -669,49 +735,38 @@ static int look(struct file_store *store, struct ddp_error *error)
 
 	if (status > 0 && !store->own && !store->accepted) {
 		/* Who left an earlier attempt removed it; making it is what shows it on NFS, too. */
-		store->count = 0;
+		store->joined = false;
 		return ddp_attempts_directory(store->directory, false, error);
 	}
 	if (status > 0)
 		return check_missing(store, error);
 	if (status == 0)
-		status = look_for_end(store, &list, error);
+		status = take_table(store, &list, error);
 	if (status != 0)
 		return status;
 	if (!store->accepted)
-		return look_for_new(store, &list, error);
+		return take_attempts(store, &list, error);
 	entry = ddp_attempts_find(&list, store->mine.attempt);
 	status = !entry || !entry->ranks;
-	if (status == 0 && store->delivered < store->mine.fence)
-		status = deliver(store, store->mine.attempt, error);
+	if (status == 0 && !store->delivered)
+		status = deliver(store, error);
 	if (status > 0)
 		return check_missing(store, error);
 	store->missed = 0;
 	return status;
 }
 
-static int join(struct file_store *store, const struct ddp_watch *watch, struct ddp_error *error)
+/* As gather(). */
+static int join(struct file_store *store, struct pause *pause, struct ddp_error *error)
 {
 	uint32_t size = store->mine.size;
-	struct pause pause = pause_start(FIRST_PAUSE, size);
-	bool waits = false;
-	int status;
+	bool before = store->delivered;
+	int status = look_for_table(store, error);
 
-	for (;;) {
-		status = look(store, error);
-		if (status != 0)
-			return status < 0 ? status : 0;
-		/* Once the record is there, rank 0 needs its time for all of them. */
-		if (!waits && store->delivered == store->mine.fence) {
-			pause = pause_start(FIRST_PAUSE + size * (uint64_t)RECORD_TIME, size);
-			waits = true;
-		}
-		status = pause_for(&pause, watch, error);
-		if (status == DDP_ERR_TIMEOUT && !*error->text)
-			return say_late(store, watch->limit, error);
-		if (status < 0)
-			return status;
-	}
+	/* Once the record is there, rank 0 needs its time for all of them. */
+	if (status == 0 && store->delivered && !before)
+		*pause = pause_start(FIRST_PAUSE + size * (uint64_t)RECORD_TIME, size);
+	return status;
 }
 
 /* --- The method ------------------------------------------------------------------------- */
@@ -725,19 +780,19 @@ static int file_probe(const struct ddp_identity *identity, struct ddp_error *err
 	return 0;
 }
 
-static void leave(const struct file_store *store, uint64_t attempt)
+static void leave(const struct file_store *store)
 {
 	const struct ddp_record *mine = &store->mine;
+	uint32_t last = mine->fence > 0 ? mine->fence - 1 : 0;
 	char path[PATH_MAX];
 
 	if (mine->rank == 0)
-		ddp_attempt_path(path, store->directory, attempt, ".ranks/hello");
+		ddp_attempt_path(path, store->directory, mine->attempt, ".ranks/hello");
 	else
-		ddp_attempt_path(path, store->directory, attempt, ".ranks/%lld.%u",
-				 (long long)store->delivered, mine->rank);
+		ddp_attempt_path(path, store->directory, mine->attempt, ".ranks/%u.%u",
+				 store->delivered ? mine->fence : last, mine->rank);
 	(void)unlink(path);
-	ddp_attempts_leave(store->directory, store->own, attempt,
-			   mine->fence > 0 ? mine->fence - 1 : 0);
+	ddp_attempts_leave(store->directory, store->own, mine->attempt, last);
 }
 
 static void destroy(struct file_store *store)
@@ -757,9 +812,8 @@ static void file_close(struct ddp_store *base, bool clean)
 	/* Before it is removed: of an open file NFS would keep a name in the directory. */
 	ddp_table_close(store->table);
 	store->table = NULL;
-	for (int i = 0; clean && i < store->count; i++)
-		if (store->candidates[i].joined)
-			leave(store, store->candidates[i].attempt);
+	if (clean && store->joined)
+		leave(store);
 	last_left = ddp_now();
 	destroy(store);
 }
@@ -780,7 +834,6 @@ static int file_open(struct ddp_store **base, const struct ddp_identity *identit
 	}
 	store->directory = identity->directory;
 	store->own = identity->own;
-	store->delivered = -1;
 	status = ddp_record_init(&store->mine, identity, error);
 	if (status == 0 && identity->rank == 0)
 		status = begin(store, error);
@@ -797,14 +850,26 @@ static int file_fence(struct ddp_store *base, const struct ddp_watch *watch,
 		      struct ddp_error *error)
 {
 	struct file_store *store = (struct file_store *)base;
+	struct pause pause = pause_start(FIRST_PAUSE, store->mine.size);
+	bool zero = store->mine.rank == 0;
 	int status;
 
 	store->missed = 0;
 	memset(store->here, 0, store->mine.size * sizeof(*store->here));
-	status = store->mine.rank == 0 ? gather(store, watch, error) : join(store, watch, error);
-	if (status == 0)
-		store->mine.fence++;
-	return status;
+	status = zero ? take_own(store, error) : 0;
+	while (status == 0) {
+		status = zero ? gather(store, &pause, error) : join(store, &pause, error);
+		if (status == 0)
+			status = pause_for(&pause, watch, error);
+	}
+	if (status == DDP_ERR_TIMEOUT && !*error->text)
+		say_late(store, watch->limit, error);
+	free_records(store);
+	if (status < 0)
+		return status;
+	store->delivered = false;
+	store->mine.fence++;
+	return 0;
 }
 
 static int file_read(struct ddp_store *base, int rank, const uint8_t **body, size_t *length,
