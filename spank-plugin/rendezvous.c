@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/walk.h"
 #include "contract.h"
 #include "core/channel.h"
 #include "rendezvous.h"
@@ -93,11 +94,30 @@ static void pause_ms(long ms)
 	nanosleep(&t, NULL);
 }
 
-static int check_once(const char *directory, const char *nonce, struct ddp_message *message)
+/*
+ * Open [base]/.ddp, which must be the user's own, on a way that nobody else can change.
+ * Returns a descriptor, or -1 with a message, and errno EPERM where waiting is of no use.
+ */
+static int open_house(const char *base, struct ddp_message *message)
+{
+	struct ddp_walk walk = {.make = false};
+	int at = ddp_walk_open(&walk, base), fd;
+
+	if (at < 0)
+		return ddp_fail(message, "%s", walk.why);
+	fd = open_own(at, DDP_DIR_PARENT, message);
+	close(at);
+	return fd;
+}
+
+static int check_once(const char *base, const char *name, const char *nonce,
+		      struct ddp_message *message)
 {
 	struct ddp_channel *found = malloc(sizeof(*found));
-	int fd = open_own(AT_FDCWD, directory, message), rv = -1;
+	int house = open_house(base, message), error = errno, fd = -1, rv = -1;
 
+	if (house >= 0)
+		fd = open_own(house, name, message);
 	if (found && fd >= 0 && read_record(fd, found, message) == 0) {
 		if (strcmp(found->nonce, nonce) == 0)
 			rv = 0;
@@ -106,26 +126,32 @@ static int check_once(const char *directory, const char *nonce, struct ddp_messa
 	}
 	if (fd >= 0)
 		close(fd);
+	if (house >= 0)
+		close(house);
 	free(found);
+	errno = house < 0 ? error : 0;
 	return rv;
 }
 
 int ddp_rendezvous_check(const char *directory, const char *nonce, struct ddp_message *message)
 {
-	char parent[DDP_PATH_SIZE];
-	char *slash;
+	char base[DDP_PATH_SIZE], parent[DDP_PATH_SIZE];
+	char *name, *house;
 
-	if (ddp_format(parent, sizeof(parent), "%s", directory) < 0)
+	if (ddp_format(base, sizeof(base), "%s", directory) < 0)
 		return ddp_fail(message, "its path is too long");
-	slash = strrchr(parent, '/');
-	if (!slash)
+	name = strrchr(base, '/');
+	if (*base != '/' || name == base)
 		return ddp_fail(message, "its path is not absolute");
-	*slash = '\0';
+	*name++ = '\0';
+	strcpy(parent, base);
+	house = strrchr(base, '/');
+	house[house == base] = '\0';
 	for (int waited = 0;; waited += POLL_MS) {
-		if (check_once(directory, nonce, message) == 0)
+		if (check_once(base, name, nonce, message) == 0)
 			return 0;
 		/* Where .ddp is not there either, this is another file system: do not wait. */
-		if (waited >= WAIT_MS || !exists(parent))
+		if (errno == EPERM || waited >= WAIT_MS || !exists(parent))
 			return -1;
 		pause_ms(POLL_MS);
 	}
@@ -153,10 +179,10 @@ static int find_entry(int parent, const char *nonce, char *name, size_t size)
 	return rv;
 }
 
-static int find_once(const char *parent_path, const char *nonce, struct ddp_channel *channel,
+static int find_once(const char *base, const char *nonce, struct ddp_channel *channel,
 		     struct ddp_message *message)
 {
-	int parent = open_own(AT_FDCWD, parent_path, message), dir = -1, rv = -1;
+	int parent = open_house(base, message), dir = -1, rv = -1;
 	char name[DDP_PATH_SIZE];
 
 	if (parent < 0)
@@ -170,6 +196,7 @@ static int find_once(const char *parent_path, const char *nonce, struct ddp_chan
 	if (dir >= 0)
 		close(dir);
 	close(parent);
+	errno = 0;
 	return rv;
 }
 
@@ -181,9 +208,9 @@ int ddp_rendezvous_find(const char *base, const char *nonce, struct ddp_channel 
 	if (ddp_format(parent, sizeof(parent), "%s/%s", base, DDP_DIR_PARENT) < 0)
 		return ddp_fail(message, "its path is too long");
 	for (int waited = 0;; waited += POLL_MS) {
-		if (find_once(parent, nonce, channel, message) == 0)
+		if (find_once(base, nonce, channel, message) == 0)
 			return 0;
-		if (waited >= WAIT_MS || !exists(parent))
+		if (errno == EPERM || waited >= WAIT_MS || !exists(parent))
 			return -1;
 		pause_ms(POLL_MS);
 	}
@@ -220,80 +247,21 @@ static void unmake_path(const char *path, unsigned n)
 }
 
 /*
- * Make the missing components of [path], as mkdir -p does, private to the user, and count
- * them in [made].
- * Returns 0, or -1 with errno and nothing made.
+ * Open the base, which nobody else may be able to swap for another; where [made] is given, what
+ * is missing of it is made and counted there.
+ * Returns a descriptor to go on from, or -1 with a message, and errno.
  */
-static int make_path(const char *path, unsigned *made)
+static int open_base(const char *base, unsigned *made, struct ddp_message *message)
 {
-	char copy[DDP_PATH_SIZE];
-	int error;
+	struct ddp_walk walk = {.make = made != NULL};
+	int fd = ddp_walk_open(&walk, base), error = errno;
 
-	*made = 0;
-	if (ddp_format(copy, sizeof(copy), "%s", path) < 0) {
-		errno = ENAMETOOLONG;
-		return -1;
-	}
-	for (char *p = copy + 1;; p++) {
-		char c = *p;
-
-		if (c != '/' && c != '\0')
-			continue;
-		*p = '\0';
-		if (p[-1] != '/' && mkdir(copy, 0700) == 0)
-			(*made)++;
-		else if ((error = errno) != EEXIST && access(copy, F_OK) < 0)
-			break;
-		*p = c;
-		if (c == '\0')
-			return 0;
-	}
-	*strrchr(copy, '/') = '\0';
-	unmake_path(copy, *made);
-	*made = 0;
+	if (made)
+		*made = walk.made;
+	if (fd < 0)
+		ddp_fail(message, "%s" ELSEWHERE, walk.why);
 	errno = error;
-	return -1;
-}
-
-/* A link to the base is the user's own business, or the administrator's, but nobody else's. */
-static int check_link(const char *base, struct ddp_message *message)
-{
-	struct stat st;
-
-	if (lstat(base, &st) == 0 && S_ISLNK(st.st_mode) && st.st_uid != geteuid() &&
-	    st.st_uid != 0)
-		return ddp_fail(message,
-				"%s is a symbolic link of user %u; choose a directory of your "
-				"own with --ddp-rdzv=DIR",
-				base, st.st_uid);
-	return 0;
-}
-
-/* Open the base and refuse one in which anybody could swap our directory for another. */
-static int open_base(const char *base, struct ddp_message *message)
-{
-	struct stat st;
-	int fd;
-
-	if (check_link(base, message) < 0)
-		return -1;
-	fd = open(base, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) < 0) {
-		ddp_fail(message, "cannot open %s: %s" ELSEWHERE, base, strerror(errno));
-		goto fail;
-	}
-	if ((st.st_mode & S_IWOTH) && !(st.st_mode & S_ISVTX)) {
-		ddp_fail(message,
-			 "%s is writable for everybody and not sticky, anybody could replace "
-			 "the rendezvous; chmod o-w it or choose another with --ddp-rdzv=DIR",
-			 base);
-		goto fail;
-	}
 	return fd;
-fail:
-	if (fd >= 0)
-		close(fd);
-	return -1;
 }
 
 static int foreign_parent(const char *base, uid_t owner, struct ddp_message *message)
@@ -338,9 +306,9 @@ static int open_parent(int base_fd, const char *base, struct ddp_message *messag
 		foreign_parent(base, st.st_uid, message);
 		goto fail;
 	}
-	if ((st.st_mode & S_IWOTH) && !(st.st_mode & S_ISVTX)) {
-		ddp_fail(message, "%s/%s is writable for everybody; chmod 700 it", base,
-			 DDP_DIR_PARENT);
+	if ((st.st_mode & (S_IWGRP | S_IWOTH)) && !(st.st_mode & S_ISVTX)) {
+		ddp_fail(message, "%s/%s is writable for %s; chmod 700 it", base, DDP_DIR_PARENT,
+			 st.st_mode & S_IWOTH ? "everybody" : "its group");
 		goto fail;
 	}
 	return fd;
@@ -386,20 +354,12 @@ static int make_directories(struct ddp_rendezvous *rdzv, const char *base,
 			    struct ddp_message *message)
 {
 	unsigned made;
-	int fd, rv, error;
+	int fd, error;
 
-	errno = 0;
-	rv = make_path(base, &made);
+	fd = open_base(base, &made, message);
 	/* What vanished under an earlier try is counted once. */
 	if (made > rdzv->made)
 		rdzv->made = made;
-	if (rv < 0) {
-		error = errno;
-		ddp_fail(message, "cannot make %s: %s" ELSEWHERE, base, strerror(error));
-		errno = error;
-		return -1;
-	}
-	fd = open_base(base, message);
 	if (fd < 0)
 		return -1;
 	rdzv->parent = make_step(fd, base, rdzv->name, message);
@@ -430,18 +390,15 @@ static int check_ancestor(const char *path, struct ddp_message *message)
 
 int ddp_rendezvous_usable(const char *base, struct ddp_message *message)
 {
-	int fd, parent, rv = 0;
+	int fd = open_base(base, NULL, message), parent, rv = 0;
 	struct stat st;
 
-	if (stat(base, &st) < 0)
-		return check_ancestor(base, message);
-	fd = open_base(base, message);
 	if (fd < 0)
-		return -1;
+		return errno == ENOENT ? check_ancestor(base, message) : -1;
 	if (fstatat(fd, DDP_DIR_PARENT, &st, AT_SYMLINK_NOFOLLOW) == 0) {
 		parent = open_parent(fd, base, message);
 		rv = parent < 0 ? -1 : close(parent);
-	} else if (eaccess(base, W_OK | X_OK) < 0) {
+	} else if (faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) < 0) {
 		rv = ddp_fail(message, "cannot write in %s: %s" ELSEWHERE, base, strerror(errno));
 	}
 	close(fd);
@@ -576,15 +533,12 @@ static void remove_tree(int parent, const char *name)
 
 void ddp_rendezvous_remove(struct ddp_rendezvous *rdzv)
 {
-	char path[DDP_PATH_SIZE + sizeof(DDP_DIR_PARENT)];
-
 	if (rdzv->parent >= 0) {
 		remove_tree(rdzv->parent, rdzv->name);
+		/* Other steps, and records of failures, keep it. */
+		(void)unlinkat(rdzv->parent, "../" DDP_DIR_PARENT, AT_REMOVEDIR);
 		close(rdzv->parent);
 		rdzv->parent = -1;
-		/* Other steps, and records of failures, keep it. */
-		if (ddp_format(path, sizeof(path), "%s/%s", rdzv->base, DDP_DIR_PARENT) == 0)
-			(void)rmdir(path);
 	}
 	if (rdzv->made > 0)
 		unmake_path(rdzv->base, rdzv->made);

@@ -17,6 +17,7 @@
 #include "attempt.h"
 #include "base/checksum.h"
 #include "base/file.h"
+#include "base/walk.h"
 #include "base/watch.h"
 
 enum {
@@ -98,35 +99,74 @@ char *ddp_attempt_path(char *path, const char *directory, uint64_t attempt, cons
 
 /* --- The directory ---------------------------------------------------------------------- */
 
-/* Returns 0, or DDP_ERR_FILE with errno ENOENT where it is worth another try. */
-static int check_directory(const char *directory, struct ddp_error *error)
+/* That the open directory is this user's, and no other can write in it. Returns 0 or DDP_ERR_FILE. */
+static int look_at_directory(int fd, const char *directory, struct ddp_error *error)
 {
 	struct stat info;
-	int status = 0, fd;
 
-	fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fstat(fd, &info) < 0)
+		return ddp_error_errno(error, DDP_ERR_FILE, "cannot look at the rendezvous %s",
+				       directory);
+	if (info.st_uid != geteuid())
+		return ddp_error_set(error, DDP_ERR_FILE,
+				     "the rendezvous %s belongs to user %u, this process to %u",
+				     directory, info.st_uid, geteuid());
+	if (info.st_mode & (S_IWGRP | S_IWOTH))
+		return ddp_error_set(error, DDP_ERR_FILE,
+				     "others can write in the rendezvous %s: chmod 700 it",
+				     directory);
+	return 0;
+}
+
+/*
+ * Open directory [name] in [at], which is made where it is not [own], and look at it.
+ * Returns 0, or DDP_ERR_FILE with errno ENOENT where it is worth another try.
+ */
+static int check_directory(int at, const char *name, bool own, const char *directory,
+			   struct ddp_error *error)
+{
+	struct stat info;
+	int status, fd;
+
+	if (!own && mkdirat(at, name, 0700) < 0 && errno != EEXIST)
+		return ddp_error_errno(error, DDP_ERR_FILE, "cannot make directory %s", directory);
+	fd = openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0) {
-		if (lstat(directory, &info) == 0 && S_ISLNK(info.st_mode))
+		status = ddp_error_errno(error, DDP_ERR_FILE, "cannot open the rendezvous %s",
+					 directory);
+		if (fstatat(at, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(info.st_mode))
 			return ddp_error_set(error, DDP_ERR_FILE,
 					     "the rendezvous %s is a symbolic link, which is not "
 					     "followed",
 					     directory);
-		return ddp_error_errno(error, DDP_ERR_FILE, "cannot open the rendezvous %s",
-				       directory);
+		return status;
 	}
-	if (fstat(fd, &info) < 0)
-		status = ddp_error_errno(error, DDP_ERR_FILE, "cannot look at the rendezvous %s",
-					 directory);
-	else if (info.st_uid != geteuid())
-		status = ddp_error_set(error, DDP_ERR_FILE,
-				       "the rendezvous %s belongs to user %u, this process to %u",
-				       directory, info.st_uid, geteuid());
-	else if (info.st_mode & (S_IWGRP | S_IWOTH))
-		status = ddp_error_set(error, DDP_ERR_FILE,
-				       "others can write in the rendezvous %s: chmod 700 it",
-				       directory);
+	status = look_at_directory(fd, directory, error);
 	close(fd);
 	errno = 0;
+	return status;
+}
+
+/* The way there, which nobody else may be able to change, and the directory. */
+static int walk_to(const char *directory, bool own, struct ddp_error *error)
+{
+	struct ddp_walk walk = {.make = !own};
+	char parent[PATH_MAX];
+	const char *name;
+	char *slash;
+	int at, status, number;
+
+	snprintf(parent, sizeof(parent), "%s", directory);
+	while ((slash = strrchr(parent, '/')) && slash > parent && slash[1] == '\0')
+		*slash = '\0';
+	name = slash ? slash + 1 : parent;
+	at = ddp_walk_open(&walk, !slash ? "." : slash == parent ? "/" : (*slash = '\0', parent));
+	if (at < 0)
+		return ddp_error_set(error, DDP_ERR_FILE, "%s", walk.why);
+	status = check_directory(at, name, own, directory, error);
+	number = errno;
+	close(at);
+	errno = number;
 	return status;
 }
 
@@ -138,14 +178,10 @@ int ddp_attempts_directory(const char *directory, bool own, struct ddp_error *er
 	if (strlen(directory) + DDP_NAME_SIZE >= PATH_MAX)
 		return ddp_error_set(error, DDP_ERR_FILE, "the rendezvous %.100s... is too long",
 				     directory);
-	if (own)
-		return check_directory(directory, error);
 	/* Those who leave an earlier attempt may be removing it at this moment. */
 	for (int i = 0; i < TRIES && status < 0; i++) {
-		status = ddp_file_mkdirs(directory, 0700, error);
-		if (status == 0)
-			status = check_directory(directory, error);
-		if (status < 0 && errno != ENOENT)
+		status = walk_to(directory, own, error);
+		if (status < 0 && (own || errno != ENOENT))
 			break;
 		if (status < 0)
 			nanosleep(&moment, NULL);

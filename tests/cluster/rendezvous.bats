@@ -369,6 +369,41 @@ refused()
 	empty "$WORK/d"
 }
 
+@test "a base that somebody else could exchange is refused, on any level; so is one that another user made first" {
+	need_root
+	install -d -m 1777 "$TOP/other"
+	# The manual's own example, rdzv=/scratch/%u, where somebody was there before.
+	install -d -o daemon -m 777 "$TOP/other/$(as_user id -un)"
+	required
+	try mc srun -N2 --ddp --ddp-rdzv="$TOP/other/%u" touch ran
+	same "$rc" 1
+	has "$err" "error: ddp: $TOP/other/$(as_user id -un) belongs to user $(id -u daemon)"
+	gone "$WORK/ran"
+	setup
+	empty "$TOP/other/$(as_user id -un)"
+	rmdir "$TOP/other/$(as_user id -un)"
+	own_dir "$TOP/other/$(as_user id -un)"
+	try mc srun -N2 --ddp --ddp-rdzv="$TOP/other/%u" "$SHOW" DDP_INIT_FILE
+	same "$(lines "$out" "DDP_INIT_FILE=file://$TOP/other/$(as_user id -un)/.ddp/")" 2
+
+	install -d -o daemon "$TOP/other/theirs"
+	install -d -o nobody "$TOP/other/theirs/d"
+	refused "$TOP/other/theirs/d" "$TOP/other/theirs belongs to user $(id -u daemon)"
+	own_dir "$WORK/d" "$WORK/d/e"
+	chgrp daemon "$WORK/d"
+	chmod 770 "$WORK/d"
+	refused "$WORK/d/e" "$WORK/d is writable for group $(id -g daemon) and not sticky"
+	chmod 1770 "$WORK/d"
+	try mc srun --ddp --ddp-rdzv="$WORK/d/e" true
+	same "$rc:$err" "0:"
+
+	# /home -> /gpfs/home is root's, and so is what it leads to.
+	ln -s "$WORK" "$TOP/other/home"
+	try mc srun -N2 --ddp --ddp-rdzv="$TOP/other/home/d/e" "$SHOW" DDP_INIT_FILE
+	same "$(lines "$out" "DDP_INIT_FILE=file://$TOP/other/home/d/e/.ddp/")" 2
+	empty "$WORK/d/e"
+}
+
 @test "a working directory that is not writable is refused" {
 	mkdir "$TOP/other"
 	chmod 555 "$TOP/other"
@@ -488,7 +523,7 @@ node n2"
 @test "a working directory that the nodes do not have: a warning, env:// works" {
 	need_root
 	own_dir "$WORK/d"
-	try apart "mount -t tmpfs -o mode=777 none '$WORK/d' && install -d -o nobody '$WORK/d/sub'" "$WORK" \
+	try apart "mount -t tmpfs -o mode=755 none '$WORK/d' && install -d -o nobody '$WORK/d/sub'" "$WORK" \
 		sh -c 'cd d/sub && exec srun --ddp "$0" RANK MASTER_ADDR DDP_INIT_METHOD DDP_ERROR' "$SHOW"
 	same "$rc" 0
 	same "${out#*@n? }" "RANK=0 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET"

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/walk.h"
 #include "unit.h"
 
 /* --- A directory of the test's own -------------------------------------------------------- */
@@ -331,6 +332,94 @@ START_TEST(test_mkdirs)
 }
 END_TEST
 
+/* --- The way to a directory ---------------------------------------------------------------- */
+
+enum { STRANGER = 4711 };
+
+/* On the way to a/two: a is a directory, or a link to d, of such an owner, group and mode. */
+static const struct {
+	const char *name;
+	const char *
+		link; /* a leads there; owner, group and mode are d's, unless they are the link's */
+	uid_t owner;
+	gid_t group;
+	mode_t mode;
+	bool of_link;
+	const char *refused; /* NULL: the way may be gone */
+} ways[] = {
+	{"one's own", .mode = 0755},
+	{"search alone", .mode = 0711},
+	{"sticky", .mode = 01777},
+	{"sticky, for a group", .group = STRANGER, .mode = 01775},
+	{"a group of the user's own name", .mode = 0775},
+	{"everybody's", .mode = 0777, .refused = "a is writable for everybody"},
+	{"a group's", .group = STRANGER, .mode = 0775, .refused = "a is writable for group 4711"},
+	{"a stranger's", .owner = STRANGER, .mode = 0755, .refused = "a belongs to user 4711"},
+	{"a stranger's, sticky", .owner = STRANGER, .mode = 01777,
+	 .refused = "belongs to user 4711"},
+	{"one's own link", "d", .mode = 0755},
+	{"one's own link, up and down", "d/../d/.", .mode = 0755},
+	{"a link to a stranger's", "d", .owner = STRANGER, .mode = 0755,
+	 .refused = "d belongs to user 4711"},
+	{"a link to everybody's", "d", .mode = 0777, .refused = "d is writable for everybody"},
+	{"a stranger's link", "d", .owner = STRANGER, .mode = 0755, .of_link = true,
+	 .refused = "a is a symbolic link of user 4711"},
+	{"a link to itself", "a", .mode = 0755, .refused = "Too many levels"},
+	{"a link to nowhere", "b", .mode = 0755, .refused = "b: No such file"},
+};
+
+START_TEST(test_way)
+{
+	struct ddp_walk walk = {.make = false};
+	const char *name = ways[_i].name, *real = ways[_i].link ? "d" : "a";
+	bool link_alone = ways[_i].of_link;
+	int fd;
+
+	if (geteuid() != 0)
+		return; /* who has a directory for others to own? */
+	ck_assert_int_eq(mkdir(in_top(real), 0755), 0);
+	if (ways[_i].link)
+		ck_assert_int_eq(symlink(ways[_i].link, in_top("a")), 0);
+	ck_assert_int_eq(lchown(in_top(link_alone ? "a" : real), ways[_i].owner, ways[_i].group),
+			 0);
+	ck_assert_int_eq(chmod(in_top(real), ways[_i].mode), 0);
+	ck_assert_int_eq(mkdir(in_top(ways[_i].link ? "d/e" : "a/e"), 0700), 0);
+	fd = ddp_walk_open(&walk, in_top("a/e"));
+	if (ways[_i].refused) {
+		ck_assert_msg(fd < 0, "%s: is let through", name);
+		unit_pieces(name, walk.why, (const char *const[]){ways[_i].refused, NULL});
+	} else {
+		ck_assert_msg(fd >= 0, "%s: %s", name, walk.why);
+		ck_assert_int_eq(fchdir(fd), 0);
+		ck_assert_int_eq(chdir("/"), 0);
+		close(fd);
+	}
+	(void)rmdir(in_top("a/e"));
+}
+END_TEST
+
+/* What is missing is made, and goes again where the rest cannot be. */
+START_TEST(test_way_made)
+{
+	struct ddp_walk walk = {.make = true}, again = {.make = true};
+	char path[PATH_MAX];
+	struct stat info;
+	int fd = ddp_walk_open(&walk, in_top("d//e/f/"));
+
+	ck_assert_msg(fd >= 0, "%s", walk.why);
+	close(fd);
+	ck_assert_uint_eq(walk.made, 3);
+	ck_assert_int_eq(stat(in_top("d/e"), &info), 0);
+	ck_assert_int_eq(info.st_mode & 07777, 0700);
+	ck_assert_int_eq(rmdir(in_top("d/e/f")), 0);
+	snprintf(path, sizeof(path), "%s/%0300d", in_top("d/e/f/g"), 0);
+	ck_assert_int_lt(ddp_walk_open(&again, path), 0);
+	ck_assert_int_eq(errno, ENAMETOOLONG);
+	ck_assert_int_lt(access(in_top("d/e/f"), F_OK), 0);
+	ck_assert_int_eq(access(in_top("d/e"), F_OK), 0);
+}
+END_TEST
+
 static void fill(TCase *tcase)
 {
 	tcase_add_checked_fixture(tcase, setup, teardown);
@@ -344,6 +433,8 @@ static void fill(TCase *tcase)
 	tcase_add_test(tcase, test_read);
 	tcase_add_test(tcase, test_read_others);
 	tcase_add_test(tcase, test_mkdirs);
+	UNIT_ROWS(tcase, test_way, ways);
+	tcase_add_test(tcase, test_way_made);
 }
 
 int main(void)

@@ -344,7 +344,9 @@ START_TEST(test_directory)
 		    {"writable", "others can write in"},
 		    {"file", "Not a directory"},
 		    {"own, missing", "No such file"},
-		    {"foreign", "belongs to user 4711"}};
+		    {"foreign", "belongs to user 4711"},
+		    {"in a foreign one", "belongs to user 4711, who could replace"},
+		    {"in a group's", "is writable for group 4711"}};
 	const char *directory = fresh_directory();
 	struct rank rank = make_rank(directory, false, _i % 2, 2);
 	char parent[512];
@@ -361,12 +363,14 @@ START_TEST(test_directory)
 	if (_i == 1)
 		ck_assert_int_eq(chmod(directory, 0770), 0);
 	rank.identity.own = _i == 3;
-	if (_i == 4 && chown(directory, 4711, 4711) < 0)
+	if (_i >= 4 && chown(_i == 4 ? directory : parent, _i == 6 ? geteuid() : 4711, 4711) < 0)
 		return; /* not root: there is nobody else whose it could be */
+	if (_i == 6)
+		ck_assert_int_eq(chmod(parent, 0770), 0);
 	ck_assert_msg(!open_rank(&rank), "%s", rows[_i].name);
 	ck_assert_int_eq(rank.error.status, DDP_ERR_FILE);
 	unit_pieces(rows[_i].name, rank.error.text,
-		    (const char *const[]){rows[_i].text, directory, NULL});
+		    (const char *const[]){rows[_i].text, _i < 5 ? directory : parent, NULL});
 }
 END_TEST
 
@@ -490,7 +494,7 @@ static void fill(TCase *tcase)
 	tcase_add_test(tcase, test_foreign_files);
 	tcase_add_loop_test(tcase, test_size, 0, 2);
 	UNIT_ROWS(tcase, test_forged, forged);
-	tcase_add_loop_test(tcase, test_directory, 0, 5);
+	tcase_add_loop_test(tcase, test_directory, 0, 7);
 	tcase_add_loop_test(tcase, test_removed, 0, 2);
 	tcase_add_loop_test(tcase, test_full_disk, 0, 3);
 	tcase_add_test(tcase, test_read_only);
