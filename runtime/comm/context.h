@@ -89,6 +89,29 @@ void ddp_arenas_free(struct ddp *ddp);
 int ddp_all_reduce_scaled(struct ddp *ddp, const void *send, void *recv, size_t count,
 			  enum ddp_type type, enum ddp_op op, double scale);
 
+/* --- compare.c ---------------------------------------------------------------------------- */
+
+enum { DDP_ITEM_LINE = 480 };
+
+/* What all ranks should have been given, one item after the other. */
+struct ddp_items {
+	const void *owner;
+	size_t count;
+
+	/* Returns a hash of item [i]; where [line] is given, which holds "nothing", it is told there. */
+	uint64_t (*describe)(const void *owner, size_t i, char line[DDP_ITEM_LINE]);
+};
+
+/*
+ * All ranks go on where they have the same items in the same order; else the world ends.
+ * Collective. Returns 0; DDP_ERR_MISMATCH with "[what] 3: rank 0 has ..., rank 2 has ..." on all
+ * ranks; or what a collective says. The text is in the handle.
+ */
+int ddp_compare(struct ddp *ddp, const char *what, const struct ddp_items *items);
+
+/* The first rank whose [number] is not that of rank 0; world.size: none; or DDP_ERR_x. Collective. */
+int ddp_find_odd(struct ddp *ddp, uint64_t number);
+
 /* --- failure.c ---------------------------------------------------------------------------- */
 
 /* The check of all watches of [owner], a struct ddp: has another rank given up, is one gone? */

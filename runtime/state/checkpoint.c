@@ -25,10 +25,7 @@
 
 /* --- Agreement among ranks --------------------------------------------------------------- */
 
-enum {
-	LINE_SIZE = 480,
-	CHUNK_SIZE = 64 << 20, /* each is a collective with the time limit of one */
-};
+enum { CHUNK_SIZE = 64 << 20 }; /* each is a collective with the time limit of one */
 
 /* What the ranks are to agree on, one item after the other. */
 struct items {
@@ -38,54 +35,39 @@ struct items {
 	size_t pair_count;
 };
 
-static uint64_t hash_text(uint64_t hash, const char *text)
+static uint64_t hash_text(const char *text)
 {
-	return ddp_hash(hash, text, strlen(text) + 1);
+	return ddp_hash(DDP_HASH_INIT, text, strlen(text) + 1);
 }
 
-static uint64_t hash_items(const struct items *items)
+/* A tensor, or behind these the key of a pair. */
+static uint64_t describe(const void *owner, size_t i, char line[DDP_ITEM_LINE])
 {
-	uint64_t hash = DDP_HASH_INIT;
-
-	hash = ddp_hash(hash, &items->count, sizeof(items->count));
-	for (size_t i = 0; i < items->count; i++) {
-		const struct ddp_tensor *tensor = &items->tensors[i];
-
-		hash = hash_text(hash, tensor->name);
-		hash = ddp_hash(hash, &tensor->type, sizeof(tensor->type));
-		hash = ddp_hash(hash, &tensor->dimensions, sizeof(tensor->dimensions));
-		hash = ddp_hash(hash, tensor->shape,
-				(size_t)tensor->dimensions * sizeof(tensor->shape[0]));
-	}
-	for (size_t i = 0; i < items->pair_count; i++)
-		hash = hash_text(hash, items->pairs[i].key);
-	return hash;
-}
-
-/* Item [i] in words; "nothing" beyond the last. */
-static void describe(const struct items *items, size_t i, char line[LINE_SIZE])
-{
+	const struct items *items = owner;
 	const struct ddp_tensor *tensor;
 	char shape[DDP_TENSOR_SHAPE];
+	uint64_t hash;
 
-	memset(line, 0, LINE_SIZE);
-	if (i >= items->count + items->pair_count) {
-		snprintf(line, LINE_SIZE, "nothing");
-		return;
-	}
 	if (i >= items->count) {
-		snprintf(line, LINE_SIZE, "metadata \"%.200s\"",
-			 items->pairs[i - items->count].key);
-		return;
+		const char *key = items->pairs[i - items->count].key;
+
+		if (line)
+			snprintf(line, DDP_ITEM_LINE, "metadata \"%.200s\"", key);
+		return hash_text(key);
 	}
 	tensor = &items->tensors[i];
 	ddp_tensor_shape(tensor, shape);
-	snprintf(line, LINE_SIZE, "\"%.200s\", %s %s", tensor->name, ddp_tensor_type(tensor->type),
-		 shape);
+	if (line)
+		snprintf(line, DDP_ITEM_LINE, "\"%.200s\", %s %s", tensor->name,
+			 ddp_tensor_type(tensor->type), shape);
+	hash = hash_text(tensor->name);
+	hash = ddp_hash(hash, &tensor->type, sizeof(tensor->type));
+	hash = ddp_hash(hash, &tensor->dimensions, sizeof(tensor->dimensions));
+	return ddp_hash(hash, tensor->shape, (size_t)tensor->dimensions * sizeof(tensor->shape[0]));
 }
 
 /* Whether this rank's own arguments make sense. */
-static int check_items(const struct items *items, int rank, struct ddp_error *error)
+static int check_items(const struct items *items, struct ddp_error *error)
 {
 	for (size_t i = 0; i < items->count; i++) {
 		const struct ddp_tensor *tensor = &items->tensors[i];
@@ -93,74 +75,17 @@ static int check_items(const struct items *items, int rank, struct ddp_error *er
 
 		if (!tensor->name || !ddp_tensor_bytes(tensor, &bytes))
 			return ddp_error_set(error, DDP_ERR_ARGUMENT,
-					     "rank %d: tensor %zu, \"%.200s\", has an impossible "
-					     "name, type or shape",
-					     rank, i, tensor->name ? tensor->name : "(null)");
+					     "tensor %zu, \"%.200s\", has an impossible name, type "
+					     "or shape",
+					     i, tensor->name ? tensor->name : "(null)");
 		if (bytes > 0 && !tensor->data)
 			return ddp_error_set(error, DDP_ERR_ARGUMENT,
-					     "rank %d: tensor \"%.200s\" has no data", rank,
-					     tensor->name);
+					     "tensor \"%.200s\" has no data", tensor->name);
 	}
 	for (size_t i = 0; i < items->pair_count; i++)
 		if (!items->pairs[i].key)
-			return ddp_error_set(error, DDP_ERR_ARGUMENT,
-					     "rank %d: metadata %zu has no key", rank, i);
+			return ddp_error_set(error, DDP_ERR_ARGUMENT, "metadata %zu has no key", i);
 	return 0;
-}
-
-/*
- * Let all ranks end a call with what rank [root] has in [error]. Collective.
- * Returns its status, which may be 0 and then is no end.
- */
-static int error_share(struct ddp *ddp, const struct ddp_error *error, int root)
-{
-	struct ddp_error shared;
-	int status;
-
-	memset(&shared, 0, sizeof(shared));
-	if (ddp->world.rank == root) {
-		shared.status = error->status;
-		snprintf(shared.text, sizeof(shared.text), "%s", error->text);
-	}
-	status = ddp_broadcast(ddp, &shared, sizeof(shared), root);
-	if (status < 0 || shared.status == DDP_OK)
-		return status;
-	if (ddp_is_peer_error(shared.status)) {
-		/* All have the text before the first of them tells all to give up. */
-		status = ddp_barrier(ddp);
-		if (status < 0)
-			return status;
-	}
-	ddp->error = shared;
-	return ddp_fail_call(ddp, shared.status);
-}
-
-/* Find the first item in which rank [other] differs from rank 0; told in [error] there. */
-static int find_difference(struct ddp *ddp, const struct items *items, int other,
-			   struct ddp_error *error)
-{
-	uint64_t count = items->count + items->pair_count;
-	char theirs[LINE_SIZE], ours[LINE_SIZE];
-	bool found = false;
-	int status = ddp_broadcast(ddp, &count, sizeof(count), 0);
-
-	/* One more than rank 0 has: "nothing", where the other has something. */
-	for (uint64_t i = 0; status == 0 && i <= count; i++) {
-		describe(items, (size_t)i, ours);
-		memcpy(theirs, ours, sizeof(theirs));
-		status = ddp_broadcast(ddp, theirs, sizeof(theirs), 0);
-		if (status < 0 || found || strcmp(ours, theirs) == 0)
-			continue;
-		found = true;
-		ddp_error_set(error, DDP_ERR_MISMATCH,
-			      "the ranks' tensors differ in place %" PRIu64
-			      ": rank 0 has %s, rank %d has %s",
-			      i, theirs, other, ours);
-	}
-	if (!found)
-		ddp_error_set(error, DDP_ERR_MISMATCH, "the tensors of rank %d are not rank 0's",
-			      other);
-	return status;
 }
 
 /*
@@ -171,26 +96,27 @@ static int find_difference(struct ddp *ddp, const struct items *items, int other
 static int tensors_agree(struct ddp *ddp, const struct ddp_tensor *tensors, size_t count,
 			 const struct ddp_pair *pairs, size_t pair_count)
 {
-	const struct items items = {tensors, count, pairs, pair_count};
-	int rank = ddp->world.rank, size = ddp->world.size;
+	const struct items given = {tensors, count, pairs, pair_count};
+	const struct ddp_items items = {&given, count + pair_count, describe};
 	struct ddp_error own = {DDP_OK, ""};
-	uint64_t hash, first;
-	int64_t trouble;
-	int status = check_items(&items, rank, &own);
+	int status = ddp_agree(ddp, check_items(&given, &own), own.text);
 
-	hash = first = status == 0 ? hash_items(&items) : 0;
-	status = ddp_broadcast(ddp, &first, sizeof(first), 0);
-	if (status < 0)
+	return status < 0 ? status : ddp_compare(ddp, "the ranks' tensors differ in place", &items);
+}
+
+/*
+ * Let all ranks end a call with what rank 0 has in [error], which concerns no peer. Collective.
+ * Returns its status, which may be 0 and then is no end.
+ */
+static int error_share(struct ddp *ddp, const struct ddp_error *error)
+{
+	struct ddp_error shared = *error;
+	int status = ddp_broadcast(ddp, &shared, sizeof(shared), 0);
+
+	if (status < 0 || shared.status == DDP_OK)
 		return status;
-	trouble = own.status != DDP_OK || hash != first ? rank : size;
-	status = ddp_all_reduce(ddp, &trouble, &trouble, 1, DDP_I64, DDP_MIN);
-	if (status < 0 || trouble == size)
-		return status;
-	status = error_share(ddp, &own, (int)trouble);
-	if (status < 0)
-		return status;
-	status = find_difference(ddp, &items, (int)trouble, &own);
-	return status < 0 ? status : error_share(ddp, &own, (int)trouble);
+	ddp->error = shared;
+	return ddp_fail_call(ddp, shared.status);
 }
 
 /*
@@ -600,7 +526,7 @@ int ddp_checkpoint_save(struct ddp *ddp, const char *directory, uint64_t step,
 	if (ddp->world.rank == 0)
 		ddp_checkpoint_write(directory, step, tensors, count, metadata, pairs, keep,
 				     &ddp->log, &error);
-	return error_share(ddp, &error, 0);
+	return error_share(ddp, &error);
 }
 
 /* What rank 0 found. */
@@ -693,7 +619,7 @@ int ddp_checkpoint_load(struct ddp *ddp, const char *directory, uint64_t *step,
 	if (status == 0 && finding.found)
 		status = send_metadata(ddp, file, (size_t)finding.bytes, metadata, pairs);
 	if (status == 0)
-		status = error_share(ddp, &error, 0);
+		status = error_share(ddp, &error);
 	if (status < 0 || !finding.found)
 		goto out;
 	status = tensors_send(ddp, tensors, count, file);

@@ -201,6 +201,38 @@ int ddp_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes)
 	return 0;
 }
 
+int ddp_broadcast(struct ddp *ddp, void *buffer, size_t bytes, int root)
+{
+	struct shared *shared = meet(ddp, buffer);
+
+	if (ddp->world.rank != root)
+		memcpy(buffer, shared->slots[root], bytes);
+	depart(shared);
+	return 0;
+}
+
+/* By this ranks compare numbers. */
+int ddp_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t count, enum ddp_type type,
+		   enum ddp_op op)
+{
+	struct shared *shared = meet(ddp, send);
+	int64_t least = INT64_MAX;
+
+	EXPECT(count == 1 && type == DDP_I64 && op == DDP_MIN, "an all-reduce of another kind");
+	for (int i = 0; i < ddp->world.size; i++)
+		if (*(const int64_t *)shared->slots[i] < least)
+			least = *(const int64_t *)shared->slots[i];
+	depart(shared);
+	*(int64_t *)recv = least;
+	return 0;
+}
+
+int ddp_barrier(struct ddp *ddp)
+{
+	depart(meet(ddp, NULL));
+	return 0;
+}
+
 int ddp_arena_create(struct ddp *ddp, size_t bytes, void **memory)
 {
 	struct rank *rank = (struct rank *)ddp;
