@@ -13,12 +13,6 @@
 #error "the build defines DDP_MODULE_DIR"
 #endif
 
-static const void *refuse(struct ddp_error *error, const char *path, const char *why)
-{
-	ddp_error_set(error, DDP_ERR_UNSUPPORTED, "module %s: %s", path, why);
-	return NULL;
-}
-
 /* NULL where [head] is what the caller asks for, else what is wrong with it. */
 static const char *check(const struct ddp_module_head *head, const char *name, const char *kind,
 			 uint32_t version, uint32_t size)
@@ -57,7 +51,8 @@ const void *ddp_module_open(const char *name, const char *kind, uint32_t version
 	wrong = head ? check(head, name, kind, version, size) : "not a module of libddp";
 	if (wrong) {
 		dlclose(handle);
-		return refuse(error, path, wrong);
+		ddp_error_set(error, DDP_ERR_UNSUPPORTED, "module %s: %s", path, wrong);
+		return NULL;
 	}
 	if (log)
 		ddp_log_print(log, DDP_LEVEL_DEBUG, "module", "%s", path);

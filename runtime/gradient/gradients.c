@@ -606,7 +606,8 @@ static int launch(struct ddp_gradients *gradients)
 }
 
 /* An error of the caller's, put where the worker does not write at the same time. */
-static int refuse(struct ddp_gradients *gradients, int status, const char *text, size_t index)
+static int fail_parameter(struct ddp_gradients *gradients, int status, const char *text,
+			  size_t index)
 {
 	const char *name = "";
 
@@ -638,12 +639,12 @@ static int ready(struct ddp_gradients *gradients, size_t index)
 	struct ddp_layout *layout = &gradients->layout;
 
 	if (index >= layout->view_count)
-		return refuse(gradients, DDP_ERR_ARGUMENT, "does not exist", index);
+		return fail_parameter(gradients, DDP_ERR_ARGUMENT, "does not exist", index);
 	if (!gradients->sync)
 		return 0;
 	if (layout->views[index].ready)
-		return refuse(gradients, DDP_ERR_STATE, "is ready for the second time in one step",
-			      index);
+		return fail_parameter(gradients, DDP_ERR_STATE,
+				      "is ready for the second time in one step", index);
 	layout->views[index].ready = true;
 	gradients->marked++;
 	layout->buckets[layout->views[index].bucket].waiting--;

@@ -170,7 +170,7 @@ static const char remedy[] = "srun --ddp sets all of these alike, so something b
 			     "here changed them; start the program with srun --ddp alone";
 
 /* What Slurm and --ddp say of the same task must agree; the second of two that write differs. */
-static int compare(const struct ddp_view *view, const struct ddp_identity *identity,
+static int check_launchers(const struct ddp_view *view, const struct ddp_identity *identity,
 		   struct ddp_error *error)
 {
 	char *const *env = view->env;
@@ -248,7 +248,7 @@ int ddp_plugin_identify(const struct ddp_view *view, struct ddp_identity *id,
 	int status;
 
 	if ((status = read_numbers(view, id, error)) < 0 ||
-	    (status = compare(view, id, error)) < 0 ||
+	    (status = check_launchers(view, id, error)) < 0 ||
 	    (status = ddp_variable_int(view->env, DDP_NAME(DDP_ATTEMPT), &id->attempt, error)) <
 		    0 ||
 	    (status = ddp_variable_int(view->env, DDP_NAME(DDP_DEVICE), &id->device, error)) < 0 ||
