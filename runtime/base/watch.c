@@ -62,3 +62,20 @@ void ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds)
 	time.tv_nsec = (long)(nanoseconds % NANOSECONDS);
 	nanosleep(&time, NULL);
 }
+
+int ddp_watch_poll(const struct ddp_watch *watch, struct ddp_poll *poll, struct ddp_error *error)
+{
+	enum { AT_ONCE = 200, DOUBLINGS = 10 };
+	unsigned int sleeps = poll->looks < AT_ONCE ? 0 : poll->looks - AT_ONCE;
+	uint64_t now;
+
+	if (poll->looks++ >= AT_ONCE)
+		ddp_watch_sleep(watch, UINT64_C(1000) << (sleeps < DOUBLINGS ? sleeps : DOUBLINGS));
+	now = ddp_now();
+	if (!poll->checked)
+		poll->checked = now;
+	if (now - poll->checked < DDP_WATCH_PERIOD / 2 && now < watch->deadline)
+		return 0;
+	poll->checked = now;
+	return ddp_watch_check(watch, error);
+}

@@ -49,4 +49,15 @@ int ddp_watch_check(const struct ddp_watch *watch, struct ddp_error *error);
 /* Sleep for [nanoseconds], but not beyond the deadline. */
 void ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds);
 
+/*
+ * For a loop that polls what a device does: after each look without success, go on at once at first, then sleep ever
+ * longer, up to a millisecond. [poll] is all zero before the first look.
+ * Returns as ddp_watch_check(), which it asks twice in a period.
+ */
+struct ddp_poll {
+	uint64_t checked;
+	unsigned int looks;
+};
+int ddp_watch_poll(const struct ddp_watch *watch, struct ddp_poll *poll, struct ddp_error *error);
+
 #endif /* DDP_BASE_WATCH_H */

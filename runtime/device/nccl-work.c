@@ -75,9 +75,6 @@ int ddp_nccl_health(struct ddp_device *device, struct ddp_error *error)
 	return status;
 }
 
-/* Polls of wait() before it sleeps, and its longest sleep in nanoseconds. */
-enum { SPINS = 200, LONGEST = 1000000 };
-
 static const ncclDataType_t types[DDP_TYPE_COUNT] = {
 	[DDP_F32] = ncclFloat32, [DDP_F64] = ncclFloat64, [DDP_BF16] = ncclBfloat16,
 	[DDP_F16] = ncclFloat16, [DDP_I32] = ncclInt32,	  [DDP_I64] = ncclInt64,
@@ -303,15 +300,15 @@ static int say_late(struct ddp_device *device, int status, const struct ddp_watc
 		oldest.unit, device->size, (double)(ddp_now() - oldest.since) * 1e-9, watch->limit);
 }
 
-/* Poll [event], ever more slowly. */
-static int poll(struct ddp_device *device, cudaEvent_t event, const struct ddp_watch *watch,
-		struct ddp_error *error)
+/* Until [event] has come. */
+static int await(struct ddp_device *device, cudaEvent_t event, const struct ddp_watch *watch,
+		 struct ddp_error *error)
 {
-	uint64_t looked = ddp_now(), pause = 1000;
+	struct ddp_poll poll = {0};
 	cudaError_t result;
 	int status;
 
-	for (int i = 0;; i++) {
+	for (;;) {
 		result = query(event);
 		/* Also of success: kernels that were given up end too. */
 		status = ddp_nccl_health(device, error);
@@ -319,14 +316,7 @@ static int poll(struct ddp_device *device, cudaEvent_t event, const struct ddp_w
 			return status;
 		if (result != cudaErrorNotReady)
 			return ddp_nccl_cuda(device, result, error, "waiting for the stream");
-		if (i >= SPINS) {
-			ddp_watch_sleep(watch, pause);
-			pause = pause < LONGEST / 2 ? 2 * pause : LONGEST;
-		}
-		if (ddp_now() - looked < DDP_WATCH_PERIOD / 2 && ddp_now() < watch->deadline)
-			continue;
-		looked = ddp_now();
-		status = ddp_watch_check(watch, error);
+		status = ddp_watch_poll(watch, &poll, error);
 		if (status < 0)
 			return say_late(device, status, watch, error);
 	}
@@ -351,7 +341,7 @@ int ddp_nccl_wait(struct ddp_device *device, void *stream, const struct ddp_watc
 		status = ddp_nccl_cuda(device, cudaEventRecord(device->waited, queue), &story,
 				       "recording an event");
 	if (!status)
-		status = poll(device, device->waited, watch, &story);
+		status = await(device, device->waited, watch, &story);
 	if (status && error)
 		*error = story;
 	if (status)

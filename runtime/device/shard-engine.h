@@ -14,7 +14,7 @@
 #include "base/module.h"
 #include "base/type.h"
 
-#define DDP_SHARD_VERSION 1
+#define DDP_SHARD_VERSION 2
 
 struct ddp_shard_gpu; /* an engine's own */
 
@@ -36,14 +36,13 @@ struct ddp_shard_engine {
 		    struct ddp_error *error);
 
 	/*
-	 * Device memory, zeroed, that others can import(). Waits. The descriptor is the engine's and is
-	 * closed by disclose(), once all who need the memory have it. release() unmaps what either
+	 * Device memory, zeroed, that others can import(). Waits. The descriptor is the caller's, to be
+	 * closed once all who need the memory have it. release() unmaps what either
 	 * call gave; memory that went by its descriptor lives while somebody maps it, what went by its handle
 	 * is to be released by who imported it before it is by who made it. NULL is legal.
 	 */
 	int (*alloc)(struct ddp_shard_gpu *gpu, size_t bytes, struct ddp_shard_memory *memory,
 		     struct ddp_error *error);
-	void (*disclose)(struct ddp_shard_gpu *gpu, struct ddp_shard_memory *memory);
 	/* [theirs] came from another process on the same device; its descriptor stays the caller's. */
 	int (*import)(struct ddp_shard_gpu *gpu, const struct ddp_shard_memory *theirs,
 		      void **memory, struct ddp_error *error);

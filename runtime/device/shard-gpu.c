@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "bounded.h"
 #include "shard-gpu.h"
@@ -44,8 +43,9 @@ static cudaError_t query(cudaStream_t stream)
 	"ranks share a GPU by a driver for CUDA 11.7 or newer, outside of virtual machines that " \
 	"forbid it; or run one rank on each GPU (srun --gpus-per-task=1)"
 
-/* How long a trial may take: steps of a millisecond. */
-enum { STEPS = 10000, STEP_NANOSECONDS = 1000000, TRIAL = 7, TRIAL_BYTES = 4096 };
+/* How long a trial may take. */
+#define TRIAL_SECONDS 10.0
+enum { TRIAL = 7, TRIAL_BYTES = 4096 };
 
 _Static_assert(CU_STREAM_WAIT_VALUE_GEQ == 0 && CU_STREAM_WRITE_VALUE_DEFAULT == 0,
 	       "the defaults are what is meant");
@@ -78,14 +78,13 @@ static int refuse_gpu(const struct ddp_shard_gpu *gpu, const char *what, struct 
 /* Whether [stream] ends within some seconds. */
 static cudaError_t await_end(cudaStream_t stream)
 {
-	const struct timespec pause = {0, STEP_NANOSECONDS};
-	cudaError_t result = cudaErrorNotReady;
+	struct ddp_watch watch = ddp_watch_start(TRIAL_SECONDS, NULL, NULL);
+	struct ddp_poll poll = {0};
+	cudaError_t result;
 
-	for (int i = 0; i < STEPS && result == cudaErrorNotReady; i++) {
+	do
 		result = query(stream);
-		if (result == cudaErrorNotReady)
-			nanosleep(&pause, NULL);
-	}
+	while (result == cudaErrorNotReady && ddp_watch_poll(&watch, &poll, NULL) == 0);
 	return result;
 }
 
@@ -430,7 +429,6 @@ DDP_API const struct ddp_shard_engine ddp_module = {
 		 "shard", PACKAGE_VERSION},
 	.open = open_gpu,
 	.alloc = ddp_shard_gpu_alloc,
-	.disclose = ddp_shard_gpu_disclose,
 	.import = ddp_shard_gpu_import,
 	.release = ddp_shard_gpu_release,
 	.know = know_page,

@@ -100,7 +100,6 @@ void ddp_shard_gpu_try_descriptors(struct ddp_shard_gpu *gpu);
 
 int ddp_shard_gpu_alloc(struct ddp_shard_gpu *gpu, size_t bytes, struct ddp_shard_memory *memory,
 			struct ddp_error *error);
-void ddp_shard_gpu_disclose(struct ddp_shard_gpu *gpu, struct ddp_shard_memory *memory);
 int ddp_shard_gpu_import(struct ddp_shard_gpu *gpu, const struct ddp_shard_memory *theirs,
 			 void **memory, struct ddp_error *error);
 void ddp_shard_gpu_release(struct ddp_shard_gpu *gpu, void *memory);

@@ -343,7 +343,9 @@ static int make(struct ddp_shard_gpu *gpu, size_t bytes, struct ddp_shard_memory
 	if (!status)
 		status = keep(gpu, memory->base, bytes, kind, true, error);
 	if (status) {
-		ddp_shard_gpu_disclose(gpu, memory);
+		if (memory->fd >= 0)
+			close(memory->fd);
+		memory->fd = -1;
 		give_back(gpu, memory->base, bytes, kind);
 		memory->base = NULL;
 	}
@@ -366,14 +368,6 @@ int ddp_shard_gpu_alloc(struct ddp_shard_gpu *gpu, size_t bytes, struct ddp_shar
 		status = make(gpu, pages, memory, error);
 	ddp_card_leave(gpu->index, was);
 	return status;
-}
-
-void ddp_shard_gpu_disclose(struct ddp_shard_gpu *gpu, struct ddp_shard_memory *memory)
-{
-	(void)gpu;
-	if (memory->fd >= 0)
-		close(memory->fd);
-	memory->fd = -1;
 }
 
 static int import(struct ddp_shard_gpu *gpu, const struct ddp_shard_memory *theirs, size_t pages,

@@ -44,16 +44,10 @@ void ddp_shard_page_begin(struct ddp_shard_page *page, int members)
 		atomic_store(&page->words[member].value, DDP_SHARD_FIRST - 1);
 }
 
-void ddp_shard_page_release(struct ddp_shard_page *page, int members, uint32_t turn)
+/* A leader waits for the words of the others, and each of these for the leader's. */
+void ddp_shard_page_release(struct ddp_shard_page *page, int members, int member, uint32_t turn)
 {
-	atomic_store(&page->released, 1);
-	for (int member = 0; member < members; member++)
-		atomic_store(&page->words[member].value, ddp_shard_free_value(turn));
-}
-
-void ddp_shard_page_release_own(struct ddp_shard_page *page, int members, int member, uint32_t turn)
-{
-	int first = member == 0 ? 1 : 0, last = member == 0 ? members : 1;
+	int first = member == 0 ? 1 : 0, last = member > 0 ? 1 : members;
 
 	atomic_store(&page->released, 1);
 	for (int word = first; word < last; word++)
@@ -72,30 +66,8 @@ void ddp_shard_page_tell(struct ddp_shard_page *page, int member, uint32_t turn,
 	atomic_store(&page->told[member][turn % DDP_SHARD_KEPT], (uint64_t)turn << 32 | hash);
 }
 
-/* Who is ahead has gone through this turn with everybody, and is told of a later one. */
-static bool is_ahead(uint64_t told, uint32_t turn)
-{
-	uint32_t other = (uint32_t)(told >> 32);
-
-	return told != 0 && other != turn && ddp_shard_reached(other, turn);
-}
-
 int ddp_shard_page_compare(const struct ddp_shard_page *page, int members, int member,
 			   uint32_t turn)
-{
-	uint32_t place = turn % DDP_SHARD_KEPT;
-	uint64_t mine = atomic_load(&page->told[member][place]);
-
-	for (int other = 0; other < members; other++) {
-		uint64_t told = atomic_load(&page->told[other][place]);
-
-		if (told != mine && !is_ahead(told, turn))
-			return other;
-	}
-	return -1;
-}
-
-int ddp_shard_page_differ(const struct ddp_shard_page *page, int members, int member, uint32_t turn)
 {
 	uint32_t place = turn % DDP_SHARD_KEPT;
 	uint64_t mine = atomic_load(&page->told[member][place]);

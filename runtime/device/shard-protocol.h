@@ -118,17 +118,11 @@ struct ddp_shard_page {
 void ddp_shard_page_begin(struct ddp_shard_page *page, int members);
 
 /*
- * Set `released`, then end all waits on the words; [turn]: the last that this member enqueued. Callable again
- * and again, from any thread of any member.
+ * Set `released`, then end all waits on the words, or with a [member] that is not -1 those of its own stream alone.
+ * That is for where other GPUs take part: a leader whose waits others ended would go on to sum with those, who do not
+ * know. [turn]: the last that this member enqueued. Callable again and again, from any thread of any member.
  */
-void ddp_shard_page_release(struct ddp_shard_page *page, int members, uint32_t turn);
-
-/*
- * The same for what [member]'s own stream waits for alone. Where other GPUs take part: a leader whose waits others
- * ended would go on to sum with those, who do not know.
- */
-void ddp_shard_page_release_own(struct ddp_shard_page *page, int members, int member,
-				uint32_t turn);
+void ddp_shard_page_release(struct ddp_shard_page *page, int members, int member, uint32_t turn);
 
 /*
  * Note that [member] enqueues a sum as [turn]; [place]: where in memory that all have. Before its first
@@ -138,18 +132,11 @@ void ddp_shard_page_tell(struct ddp_shard_page *page, int member, uint32_t turn,
 			 enum ddp_type type, enum ddp_op op, uint64_t place);
 
 /*
- * After [turn] has ended on [member], and not by a release: whether all members meant the same by it.
- * Who is further by all of KEPT is not asked any more.
+ * Whether all members meant the same by [turn], which this member told of, ended or not. Who has not told it yet, or
+ * has told later ones in its place, is not asked; nobody's turn ends before all have told it.
  * Returns the first member that did not, or -1.
  */
 int ddp_shard_page_compare(const struct ddp_shard_page *page, int members, int member,
 			   uint32_t turn);
-
-/*
- * The same for any turn that this member told of, ended or not: who has not told it yet, or has told later ones
- * in its place, is not asked.
- */
-int ddp_shard_page_differ(const struct ddp_shard_page *page, int members, int member,
-			  uint32_t turn);
 
 #endif /* DDP_DEVICE_SHARD_PROTOCOL_H */

@@ -41,7 +41,7 @@ static int find_mismatch(const struct ddp_device *device, struct ddp_error *erro
 	if (since > DDP_SHARD_KEPT / 2)
 		since = DDP_SHARD_KEPT / 2;
 	for (uint32_t turn = device->turn - since + 1; since > 0; since--, turn++) {
-		other = ddp_shard_page_differ(device->page, device->members, device->member, turn);
+		other = ddp_shard_page_compare(device->page, device->members, device->member, turn);
 		if (other >= 0)
 			return say_mismatch(device, other, turn, error);
 	}
@@ -168,9 +168,6 @@ int ddp_shards_explain(const struct ddp_device *device, int status, struct ddp_e
 		device->sharing->groups, list_leaders(device, list), story.text);
 }
 
-/* Looks before a wait sleeps, and its longest sleep in nanoseconds. */
-enum { SPINS = 200, LONGEST = 1000000 };
-
 /* Seconds that a wait for other GPUs has longer: their ranks know better whom they wait for. */
 #define GRACE_WIDE 2.0
 
@@ -187,16 +184,14 @@ struct end {
 
 static void release_words(struct ddp_device *device)
 {
-	if (ddp_shards_wide(device))
-		ddp_shard_page_release_own(device->page, device->members, device->member,
-					   device->turn);
-	else
-		ddp_shard_page_release(device->page, device->members, device->turn);
+	ddp_shard_page_release(device->page, device->members,
+			       ddp_shards_wide(device) ? device->member : -1, device->turn);
 }
 
 /* A leader leaves the other GPUs before its stream goes on, or it would bring them what is no sum. */
 static bool release(struct ddp_device *device, double seconds)
 {
+	struct ddp_poll poll = {0};
 	struct ddp_watch watch;
 
 	if (device->page)
@@ -209,9 +204,8 @@ static bool release(struct ddp_device *device, double seconds)
 	watch = ddp_watch_start(seconds, NULL, NULL);
 	/* A stream that cannot say how far it is will not move any more. */
 	while (device->busy && device->engine->idle(device->gpu, device->stream, NULL) == 0) {
-		if (ddp_watch_check(&watch, NULL) < 0)
+		if (ddp_watch_poll(&watch, &poll, NULL) < 0)
 			return false;
-		ddp_watch_sleep(&watch, LONGEST);
 		release_words(device);
 	}
 	device->busy = false;
@@ -301,7 +295,7 @@ static int compare_ended(const struct ddp_device *device, struct ddp_error *erro
 		return 0;
 	if (!ddp_shard_reached(device->turn, turn))
 		turn = device->turn;
-	if (ddp_shard_page_differ(device->page, device->members, device->member, turn) < 0)
+	if (ddp_shard_page_compare(device->page, device->members, device->member, turn) < 0)
 		return 0;
 	return find_mismatch(device, error);
 }
@@ -344,14 +338,10 @@ static int has_come(struct ddp_device *device, const struct end *end, struct ddp
 	return ddp_shard_reached(ddp_shards_word(device, 0), end->turn);
 }
 
-/* The watch is over; where others are waited for it is not, for a moment. */
-static int look_at_watch(struct ddp_device *device, struct ddp_watch *watch, bool *late,
+/* The watch says [status]. Where others are waited for it is not over, for a moment. */
+static int look_at_watch(struct ddp_device *device, int status, struct ddp_watch *watch, bool *late,
 			 struct ddp_error *error)
 {
-	int status;
-
-	ddp_error_clear(error);
-	status = ddp_watch_check(watch, error);
 	if (status != DDP_ERR_TIMEOUT || *error->text)
 		return status;
 	if (!*late && waits_for_others(device)) {
@@ -373,11 +363,11 @@ static int poll_end(struct ddp_device *device, const struct end *end, struct ddp
 		    struct ddp_error *error)
 {
 	struct ddp_shards_part *own = ddp_shards_part(device, ddp_own_member(device->ddp));
-	uint64_t looked = ddp_now(), pause = 1000;
+	struct ddp_poll poll = {0};
 	bool late = false;
 	int status, come;
 
-	for (int i = 0;; i++) {
+	for (;;) {
 		atomic_store_explicit(&own->looked, ddp_now(), memory_order_relaxed);
 		come = has_come(device, end, error);
 		if (come < 0)
@@ -385,25 +375,13 @@ static int poll_end(struct ddp_device *device, const struct end *end, struct ddp
 		status = ddp_shards_health(device, error);
 		if (status < 0 || come)
 			return status;
-		if (i >= SPINS) {
-			ddp_watch_sleep(&watch, pause);
-			pause = pause < LONGEST / 2 ? 2 * pause : LONGEST;
-		}
-		if (ddp_now() - looked < DDP_WATCH_PERIOD / 2 && ddp_now() < watch.deadline)
-			continue;
-		looked = ddp_now();
-		status = look_at_watch(device, &watch, &late, error);
+		ddp_error_clear(error);
+		status = ddp_watch_poll(&watch, &poll, error);
+		if (status < 0)
+			status = look_at_watch(device, status, &watch, &late, error);
 		if (status < 0)
 			return status;
 	}
-}
-
-/* After the last turn: whether all members meant the same by it, and by all before. */
-static int compare(struct ddp_device *device, struct ddp_error *error)
-{
-	if (ddp_shard_page_compare(device->page, device->members, device->member, device->turn) < 0)
-		return 0;
-	return find_mismatch(device, error);
 }
 
 /* Whether the last turn has ended, as a wait for [stream] has; streams may wait for each other. */
@@ -420,7 +398,7 @@ static int wait_for(struct ddp_device *device, const struct end *end, const stru
 	int status = poll_end(device, end, *watch, &story);
 
 	if (status == 0 && has_ended(device, end->stream)) {
-		status = compare(device, &story);
+		status = compare_ended(device, &story);
 		device->busy = status < 0;
 	}
 	if (status == 0)

@@ -117,6 +117,14 @@ static int receive(struct ddp_device *device, struct ddp_shards_memory *memory,
 	return status;
 }
 
+/* Once all who need the memory have it. */
+static void disclose(struct ddp_shards_memory *memory)
+{
+	if (memory->own.fd >= 0)
+		close(memory->own.fd);
+	memory->own.fd = -1;
+}
+
 /* A leader: what it sees of others. Before they give it back, as some kinds of memory want it. */
 static void part_with(struct ddp_device *device, struct ddp_shards_memory *memory)
 {
@@ -137,8 +145,7 @@ static int give_back(struct ddp_device *device, struct ddp_shards_memory *memory
 		status = device->between->free(device->wide, memory->base, error);
 	else
 		device->engine->release(device->gpu, memory->base);
-	if (memory->own.fd >= 0)
-		device->engine->disclose(device->gpu, &memory->own);
+	disclose(memory);
 	free(memory);
 	return status;
 }
@@ -212,8 +219,7 @@ static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
 		ddp->error = story;
 		return status;
 	}
-	if (!device->wide)
-		device->engine->disclose(device->gpu, &new->own);
+	disclose(new);
 	new->next = device->memory;
 	device->memory = new;
 	*memory = new->base;
@@ -282,7 +288,7 @@ static int take_gpu(struct ddp_device *device)
 				    &ddp->error);
 }
 
-/* All ranks of a group make the region; those of a shard use its leader's part. */
+/* All ranks of a group make the region; those of a shard use its leader's part, which they read after all agreed. */
 static int make_page(struct ddp_device *device)
 {
 	struct ddp *ddp = device->ddp;
@@ -294,36 +300,17 @@ static int make_page(struct ddp_device *device)
 	if (status < 0)
 		return status;
 	part = ddp_region_part(device->region, ddp->topology->places[device->ranks[0]].member);
+	device->name = part->name;
+	device->turn = DDP_SHARD_FIRST - 1;
 	if (leads(device))
 		ddp_shard_page_begin(&part->page, device->members);
+	if (leads(device) && device->members > 1)
+		status = ddp_passing_listen(&device->passing, part->name, &ddp->error);
+	if (status < 0)
+		return status;
 	status = device->engine->know(device->gpu, &part->page, sizeof(part->page), &ddp->error);
 	if (status == 0)
 		device->page = &part->page;
-	device->turn = DDP_SHARD_FIRST - 1;
-	return status;
-}
-
-static int listen_to_others(struct ddp_device *device)
-{
-	if (!leads(device) || device->members == 1)
-		return 0;
-	return ddp_passing_listen(&device->passing, device->name, &device->ddp->error);
-}
-
-static int learn_name(struct ddp_device *device)
-{
-	struct ddp *ddp = device->ddp;
-	char(*names)[DDP_PASSING_NAME] = calloc((size_t)ddp->identity.size, sizeof(*names));
-	int status;
-
-	if (!names)
-		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d names",
-				     ddp->identity.size);
-	status = ddp_all_gather(ddp, device->name, names, sizeof(*names));
-	if (status == 0)
-		memcpy(device->name, names[device->ranks[0]], sizeof(device->name));
-	device->name[sizeof(device->name) - 1] = '\0';
-	free(names);
 	return status;
 }
 
@@ -386,9 +373,8 @@ static int take_staging(struct ddp_device *device)
 
 static int form(struct ddp_device *device)
 {
-	static int (*const steps[])(
-		struct ddp_device *) = {take_gpu,  make_page,	 listen_to_others, learn_name,
-					open_wide, connect_wide, take_staging};
+	static int (*const steps[])(struct ddp_device *) = {take_gpu, make_page, open_wide,
+							    connect_wide, take_staging};
 	int status = 0;
 
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && status == 0; i++)

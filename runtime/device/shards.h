@@ -37,6 +37,7 @@ struct ddp_shards_memory {
 /* Each rank's part of the region of its node. */
 struct ddp_shards_part {
 	struct ddp_shard_page page;	       /* of a leader: its shard's */
+	char name[DDP_PASSING_NAME];	       /* and where it listens */
 	_Alignas(128) _Atomic uint64_t looked; /* when this rank last did, in a wait */
 };
 
@@ -61,7 +62,7 @@ struct ddp_device {
 	struct ddp_region *region; /* a part of each rank of the node */
 	struct ddp_shard_page *page;
 	struct ddp_passing *passing; /* of a leader */
-	char name[DDP_PASSING_NAME]; /* of the leader's */
+	const char *name;	     /* where the leader listens */
 
 	struct ddp_shards_memory *memory, *staging;
 	uint32_t numbers; /* of memory, given so far */

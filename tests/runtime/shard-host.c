@@ -142,14 +142,6 @@ static int host_alloc(struct ddp_shard_gpu *gpu, size_t bytes, struct ddp_shard_
 	return DDP_ERR_MEMORY;
 }
 
-static void host_disclose(struct ddp_shard_gpu *gpu, struct ddp_shard_memory *memory)
-{
-	(void)gpu;
-	if (memory->fd >= 0)
-		close(memory->fd);
-	memory->fd = -1;
-}
-
 static int host_import(struct ddp_shard_gpu *gpu, const struct ddp_shard_memory *theirs,
 		       void **memory, struct ddp_error *error)
 {
@@ -345,7 +337,6 @@ DDP_API const struct ddp_shard_engine ddp_module = {
 		 "shard", PACKAGE_VERSION},
 	.open = host_open,
 	.alloc = host_alloc,
-	.disclose = host_disclose,
 	.import = host_import,
 	.release = host_release,
 	.know = host_know,

@@ -152,6 +152,30 @@ START_TEST(test_watch)
 }
 END_TEST
 
+/* It ends by the deadline and by the owner, who is not asked at each look. */
+START_TEST(test_poll)
+{
+	struct owner owner = {0, 0};
+	struct ddp_watch watch = ddp_watch_start(0.05, ask, &owner);
+	struct ddp_poll poll = {0};
+	int looks = 0, status;
+
+	while ((status = ddp_watch_poll(&watch, &poll, NULL)) == 0)
+		looks++;
+	ck_assert_int_eq(status, DDP_ERR_TIMEOUT);
+	ck_assert_uint_ge(ddp_now(), watch.deadline);
+	ck_assert_int_ge(looks, 200);
+	ck_assert_int_le(owner.asked, 1 + 50 / 10);
+	ck_assert_int_eq(ddp_watch_poll(&watch, &poll, NULL), DDP_ERR_TIMEOUT);
+	watch = ddp_watch_start(3600, ask, &owner);
+	owner.answer = DDP_ERR_PEER;
+	poll = (struct ddp_poll){0};
+	while ((status = ddp_watch_poll(&watch, &poll, NULL)) == 0)
+		;
+	ck_assert_int_eq(status, DDP_ERR_PEER);
+}
+END_TEST
+
 static const double endless[] = {1e9, 1e300, INFINITY, NAN, -1};
 
 START_TEST(test_endless)
@@ -708,6 +732,7 @@ static void fill(TCase *tcase)
 	tcase_add_test(tcase, test_error);
 	tcase_add_test(tcase, test_clock);
 	tcase_add_test(tcase, test_watch);
+	tcase_add_test(tcase, test_poll);
 	UNIT_ROWS(tcase, test_endless, endless);
 	tcase_add_test(tcase, test_sleep);
 	UNIT_ROWS(tcase, test_seconds, seconds);

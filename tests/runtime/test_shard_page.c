@@ -45,12 +45,25 @@ START_TEST(test_release)
 	ddp_shard_page_begin(&page, MEMBERS);
 	for (int i = 0; i < ROWS(turns); i++) {
 		atomic_store(&page.words[1].value, DDP_SHARD_FIRST);
-		ddp_shard_page_release(&page, MEMBERS, turns[i]);
+		ddp_shard_page_release(&page, MEMBERS, -1, turns[i]);
 		ck_assert_uint_eq(atomic_load(&page.released), 1);
 		for (int member = 0; member < MEMBERS; member++)
 			for (uint32_t turn = DDP_SHARD_FIRST; turn != 4 * DDP_SHARD_KEPT; turn++)
 				ck_assert(ddp_shard_reached(word(member), turn));
 		ck_assert_uint_eq(word(MEMBERS), 0);
+	}
+}
+END_TEST
+
+/* What a leader waits for are the others' words, what these wait for is its. */
+START_TEST(test_release_own)
+{
+	for (int who = 0; who < MEMBERS; who++) {
+		ddp_shard_page_begin(&page, MEMBERS);
+		ddp_shard_page_release(&page, MEMBERS, who, DDP_SHARD_FIRST);
+		for (int member = 0; member < MEMBERS; member++)
+			ck_assert_int_eq(ddp_shard_reached(word(member), DDP_SHARD_FIRST),
+					 who == 0 ? member > 0 : member == 0);
 	}
 }
 END_TEST
@@ -80,7 +93,7 @@ START_TEST(test_order)
 	ddp_shard_page_begin(&page, MEMBERS);
 	sigaction(SIGSEGV, &action, NULL);
 	mprotect((char *)&page + sizeof(page.words), PAGE, PROT_READ);
-	ddp_shard_page_release(&page, MEMBERS, DDP_SHARD_FIRST);
+	ddp_shard_page_release(&page, MEMBERS, -1, DDP_SHARD_FIRST);
 	signal(SIGSEGV, SIG_DFL);
 	ck_assert_int_eq(touched, 1);
 	ck_assert_int_eq(before, 1);
@@ -137,7 +150,7 @@ START_TEST(test_compare)
 }
 END_TEST
 
-/* Who says nothing of a turn does not mean the same; nor who still says what an older one was. */
+/* Who says nothing of a turn yet is not asked; nor who still says what an older one was. */
 START_TEST(test_silent)
 {
 	static const uint32_t turns[] = {0, DDP_SHARD_FIRST, 12};
@@ -146,9 +159,9 @@ START_TEST(test_silent)
 	for (int i = 0; i < ROWS(turns); i++) {
 		tell(0, turns[i]);
 		tell(1, turns[i]);
-		ck_assert_int_eq(ddp_shard_page_compare(&page, MEMBERS, 0, turns[i]), 2);
+		ck_assert_int_eq(ddp_shard_page_compare(&page, MEMBERS, 0, turns[i]), -1);
 		tell(2, turns[i] - DDP_SHARD_KEPT);
-		ck_assert_int_eq(ddp_shard_page_compare(&page, MEMBERS, 0, turns[i]), 2);
+		ck_assert_int_eq(ddp_shard_page_compare(&page, MEMBERS, 0, turns[i]), -1);
 		tell(2, turns[i]);
 		ck_assert_int_eq(ddp_shard_page_compare(&page, MEMBERS, 0, turns[i]), -1);
 	}
@@ -170,7 +183,7 @@ START_TEST(test_round)
 	tell(1, first + 150 + DDP_SHARD_KEPT);
 	ck_assert_int_eq(ddp_shard_page_compare(&page, MEMBERS, 0, first + 150), -1);
 	ck_assert_int_eq(ddp_shard_page_compare(&page, MEMBERS, 1, first + 150 + DDP_SHARD_KEPT),
-			 0);
+			 -1);
 }
 END_TEST
 
@@ -179,6 +192,7 @@ void fill(TCase *tcase)
 {
 	tcase_add_test(tcase, test_begin);
 	tcase_add_test(tcase, test_release);
+	tcase_add_test(tcase, test_release_own);
 	tcase_add_test(tcase, test_order);
 	tcase_add_test(tcase, test_lines);
 	UNIT_ROWS(tcase, test_compare, sayings);
