@@ -216,36 +216,18 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 	same "$(told)" "$(crowd n1 2 0)"
 }
 
-@test "64 shards on 2 GPUs, -N2 -n2 --gres=shard:32: the whole GPU" {
-	other_cluster --nodes 2 --gpus 2 --shards 64
-	got=$(show "$names" -N2 -n2 --gres=shard:32 --ddp)
+@test "128 shards on 2 GPUs, -N2 -n2: shard:64 is the whole GPU, shard:32 half of it" {
+	other_cluster --nodes 2 --gpus 2 --shards 128
+	got=$(show "$names" -N2 -n2 --gres=shard:64 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0
 1@n2 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0"
-}
-
-@test "128 shards on 2 GPUs, -N2 -n2 --gres=shard:32: half of it" {
-	other_cluster --nodes 2 --gpus 2 --shards 128
 	got=$(show "DDP_SHARE XLA_PYTHON_CLIENT_MEM_FRACTION" -N2 -n2 --gres=shard:32 --ddp)
 	same "$got" "0@n1 DDP_SHARE=0.5 XLA_PYTHON_CLIENT_MEM_FRACTION=0.5
 1@n2 DDP_SHARE=0.5 XLA_PYTHON_CLIENT_MEM_FRACTION=0.5"
 }
 
-@test "shards that do not divide evenly among the GPUs: unset, with a line" {
-	other_cluster --nodes 2 --gpus 3 --shards 8
-	got=$(show "DDP_DEVICE DDP_SHARE XLA_PYTHON_CLIENT_MEM_FRACTION" -N1 -w n1 -n2 --gres=shard:1 --ddp)
-	same "$got" "0@n1 DDP_DEVICE=0 DDP_SHARE=UNSET XLA_PYTHON_CLIENT_MEM_FRACTION=UNSET
-1@n1 DDP_DEVICE=0 DDP_SHARE=UNSET XLA_PYTHON_CLIENT_MEM_FRACTION=UNSET"
-	same "$(told)" "ddp: how many shards a GPU of n1 has is not known, DDP_SHARE stays unset; the administrator can say it with shards_per_gpu=N in plugstack.conf
-$(crowd n1 2 0)"
-}
-
-@test "shards_per_gpu in plugstack.conf says what cannot be divided, and no more" {
-	other_cluster --nodes 2 --gpus 3 --shards 8 --plugin-args shards_per_gpu=4
-	same "$(show DDP_SHARE -N1 -w n1 -n2 --gres=shard:2 --ddp)" "0@n1 DDP_SHARE=0.25
-1@n1 DDP_SHARE=0.25"
-	same "$(told)" "$(crowd n1 2 0)"
-	other_cluster_down
-	other_cluster --nodes 2 --gpus 2 --shards 8 --plugin-args shards_per_gpu=100
+@test "shards_per_gpu in plugstack.conf says nothing where Slurm's own numbers do" {
+	plugin_arguments shards_per_gpu=100
 	same "$(show DDP_SHARE -N1 -w n1 -n1 --gres=shard:2 --ddp)" "0@n1 DDP_SHARE=0.5"
 }
 

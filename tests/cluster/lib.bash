@@ -23,7 +23,7 @@ minicluster=${TOP:+$TOP/minicluster}
 # user's own directory on storage that all nodes share.
 cluster_up()
 {
-	TOP=$(mktemp -d /tmp/ddp-test.XXXXXX)
+	TOP=$(mktemp -d "${TMPDIR:-/tmp}/ddp-test.XXXXXX")
 	chmod 755 "$TOP"
 	MINICLUSTER_DIR=$TOP/cluster
 	WORK=$TOP/work
@@ -174,18 +174,25 @@ gone()
 	[ -z "$left" ] || grep -q 'Invalid job id' <<<"$left"
 }
 
-# A cluster of another shape for one test; the file's teardown() must call other_cluster_down.
+# A cluster of another shape for one test, or other arguments of the plugin's line in plugstack.conf; the file's
+# teardown() must call other_cluster_down.
 other_cluster()
 {
 	other_cluster_is_up=yes
 	cluster_up "$@"
 }
 
+plugin_arguments()
+{
+	other_arguments=yes
+	echo "optional $TOP/ddp.so $*" >"$MINICLUSTER_DIR/plugstack.conf"
+}
+
 other_cluster_down()
 {
-	[ -n "${other_cluster_is_up-}" ] || return 0
-	unset other_cluster_is_up
-	cluster_down
+	[ -z "${other_cluster_is_up-}" ] || cluster_down
+	[ -z "${other_arguments-}" ] || plugin_arguments
+	unset other_cluster_is_up other_arguments
 }
 
 # Without root there may be no GPUs, see minicluster(1).

@@ -166,15 +166,16 @@ precedence()
 }
 
 @test "shards_per_gpu=: where Slurm's own numbers do not say it" {
-	try mc srun --gres=shard:1 --ddp "$SHOW" DDP_SHARE
+	try mc srun --gres=shard:1 --ddp "$SHOW" DDP_DEVICE DDP_SHARE XLA_PYTHON_CLIENT_MEM_FRACTION
 	same "$rc" 0
-	same "${out#*@n? }" DDP_SHARE=UNSET
+	same "${out#*@n? }" "DDP_DEVICE=0 DDP_SHARE=UNSET XLA_PYTHON_CLIENT_MEM_FRACTION=UNSET"
+	has "$err" "^ddp: how many shards a GPU of n[12] has is not known, DDP_SHARE stays unset; the administrator can say it with shards_per_gpu=N in plugstack.conf$"
 	same "$(lines "$err" ddp:)" 1
-	has "$err" "ddp: .*shards_per_gpu=N in plugstack.conf"
 	plugstack "optional $TOP/ddp.so shards_per_gpu=4"
-	try mc srun --gres=shard:1 --ddp "$SHOW" DDP_SHARE
+	NCCL_MULTI_RANK_GPU_ENABLE=1 try mc srun -N1 -n2 --gres=shard:2 --ddp "$SHOW" DDP_SHARE
 	same "$rc:$err" "0:"
-	same "${out#*@n? }" DDP_SHARE=0.25
+	same "$(sort <<<"$out" | sed 's/@n./@n/')" "0@n DDP_SHARE=0.25
+1@n DDP_SHARE=0.25"
 }
 
 @test "several arguments, blanks between them, and a comment" {
