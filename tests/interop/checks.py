@@ -1,12 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A script that knows no launcher: it makes a process group, and fails unless the ranks form one world.
 
-checks.py                     by env://; --local_rank is taken as launchers pass it
-checks.py --init method       by a file, in the two ways that PyTorch takes it
-checks.py --init file
-checks.py --spawn RANKS       one task on each node, which starts that many ranks itself
-
-It prints one line for each rank.
+It meets by env://, takes --local_rank as launchers pass it, and prints one line for each rank.
 """
 
 import argparse
@@ -14,7 +9,6 @@ import os
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
@@ -58,51 +52,23 @@ def sampler(rank, world):
     assert sorted(set(torch.cat(parts).tolist())) == list(range(101)), parts
 
 
-def run(label=""):
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--local_rank", type=int)
+    args = parser.parse_args()
+    dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     total = all_reduce(rank, world)
     model_step(rank, world)
     sampler(rank, world)
-    node = os.environ["SLURMD_NODENAME"]
+    line = (f"rank {rank} of {world} on {os.environ['SLURMD_NODENAME']}: sum {total}, "
+            f"local rank {os.environ['LOCAL_RANK']}")
+    if args.local_rank is not None:
+        line += f", argument {args.local_rank}"
     dist.barrier()
     # One write, so that lines of ranks that share a pipe stay whole.
-    line = f"rank {rank} of {world} on {node}: sum {total}{label}\n"
-    os.write(1, line.encode())
+    os.write(1, f"{line}\n".encode())
     dist.destroy_process_group()
-
-
-def spawned(local_rank, per_node):
-    dist.init_process_group(
-        "gloo",
-        init_method=os.environ["DDP_INIT_FILE"],
-        rank=int(os.environ["NODE_RANK"]) * per_node + local_rank,
-        world_size=int(os.environ["GROUP_WORLD_SIZE"]) * per_node,
-    )
-    run()
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--local_rank", type=int)
-    parser.add_argument("--init", choices=("env", "method", "file"), default="env")
-    parser.add_argument("--spawn", type=int)
-    args = parser.parse_args()
-    label = ""
-    if args.spawn:
-        mp.spawn(spawned, args=(args.spawn,), nprocs=args.spawn)
-        return
-    if args.init == "env":
-        dist.init_process_group("gloo")
-        label = f", local rank {os.environ['LOCAL_RANK']}"
-    elif args.init == "method":
-        dist.init_process_group("gloo", init_method=os.environ["DDP_INIT_METHOD"])
-    else:
-        dist.init_process_group("gloo", init_method=os.environ["DDP_INIT_FILE"],
-                                rank=int(os.environ["RANK"]),
-                                world_size=int(os.environ["WORLD_SIZE"]))
-    if args.local_rank is not None:
-        label += f", argument {args.local_rank}"
-    run(label)
 
 
 if __name__ == "__main__":

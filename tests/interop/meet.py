@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step that runs while another one does: meet.py DIR NAME OTHER VALUE
+"""A step that runs while others do: meet.py DIR VALUE NAME OTHER...
 
-Rank 0 says in DIR that NAME has formed its world and waits for OTHER to have done so. Then
-both add up values of their own, many times, so that a stray message would show.
+Rank 0 says in DIR that NAME has formed its world and waits for all OTHERs to have done so. Then
+all add up values of their own, many times, so that a stray message would show.
 """
 
 import os
@@ -15,22 +15,23 @@ import torch.distributed as dist
 DEADLINE = 60  # seconds
 
 
-def arrive(directory, name, other):
+def arrive(directory, name, others):
     open(os.path.join(directory, name), "w").close()
     end = time.monotonic() + DEADLINE
-    while not os.path.exists(os.path.join(directory, other)):
-        if time.monotonic() > end:
-            sys.exit(f"{other} did not arrive in {DEADLINE} s")
-        time.sleep(0.02)
+    for other in others:
+        while not os.path.exists(os.path.join(directory, other)):
+            if time.monotonic() > end:
+                sys.exit(f"{other} did not arrive in {DEADLINE} s")
+            time.sleep(0.02)
 
 
 def main():
-    directory, name, other, value = sys.argv[1:5]
+    directory, value, name, *others = sys.argv[1:]
     value = int(value)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     if rank == 0:
-        arrive(directory, name, other)
+        arrive(directory, name, others)
     dist.barrier()
     for i in range(100):
         numbers = torch.full((64,), value + i + rank, dtype=torch.int64)

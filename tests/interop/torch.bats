@@ -10,11 +10,6 @@ setup_file() { torch_up --nodes 2 --gpus 2 --shards 8; }
 teardown_file() { cluster_down; }
 teardown() { tidy; }
 
-four="rank 0 of 4 on n1: sum 10
-rank 1 of 4 on n1: sum 10
-rank 2 of 4 on n2: sum 10
-rank 3 of 4 on n2: sum 10"
-
 four_local="rank 0 of 4 on n1: sum 10, local rank 0
 rank 1 of 4 on n1: sum 10, local rank 1
 rank 2 of 4 on n2: sum 10, local rank 0
@@ -25,47 +20,27 @@ rank 3 of 4 on n2: sum 10, local rank 1"
 	same "$output" "$four_local"
 }
 
-@test "env:// on shards: four ranks on one GPU, two on each of two nodes" {
+@test "env:// on shards: two ranks on the GPU of each of two nodes" {
 	need_gpus
-	step -N1 -n4 --gres=shard:4 --ddp "$PYTHON" "$PY/checks.py"
-	same "$output" "rank 0 of 4 on n1: sum 10, local rank 0
-rank 1 of 4 on n1: sum 10, local rank 0
-rank 2 of 4 on n1: sum 10, local rank 0
-rank 3 of 4 on n1: sum 10, local rank 0"
-	has "$(<"$TOP/err")" '^ddp: n1: 4 ranks on GPU 0: .*NCCL .*"Duplicate GPU detected".* gloo'
 	step -N2 --ntasks-per-node=2 --gres=shard:4 --ddp "$PYTHON" "$PY/checks.py"
 	same "$output" "$(sed 's/local rank 1/local rank 0/' <<<"$four_local")"
+	has "$(<"$TOP/err")" '^ddp: n1: 2 ranks on GPU 0: .*NCCL .*"Duplicate GPU detected".* gloo'
 }
 
-@test "env:// with TORCHELASTIC_USE_AGENT_STORE=True inherited" {
-	TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RESTART_COUNT=0 \
+@test "env:// with RANK and the like of an outer world, and with its agent's store, inherited" {
+	RANK=3 WORLD_SIZE=9 LOCAL_RANK=7 TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RESTART_COUNT=0 \
 		step -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/checks.py"
 	same "$output" "rank 0 of 2 on n1: sum 3, local rank 0
 rank 1 of 2 on n2: sum 3, local rank 0"
 }
 
-@test "env:// with RANK and the like of an outer world inherited" {
-	RANK=3 WORLD_SIZE=9 LOCAL_RANK=7 \
-		step -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/checks.py"
-	same "$output" "rank 0 of 2 on n1: sum 3, local rank 0
-rank 1 of 2 on n2: sum 3, local rank 0"
-}
-
-@test "env:// with three ranks on one node and one on the other" {
-	step -N2 -n4 -m plane=3 --ddp "$PYTHON" "$PY/checks.py"
-	same "$output" "rank 0 of 4 on n1: sum 10, local rank 0
-rank 1 of 4 on n1: sum 10, local rank 1
-rank 2 of 4 on n1: sum 10, local rank 2
-rank 3 of 4 on n2: sum 10, local rank 0"
-}
-
-@test "env:// with rank 0 on the second node: MASTER_ADDR is that node's" {
-	printf '%s\n' n2 n1 n1 n2 >"$TOP/hosts"
+@test "env:// with rank 0 alone on the second node and three ranks on the first: MASTER_ADDR is that node's" {
+	printf '%s\n' n2 n1 n1 n1 >"$TOP/hosts"
 	SLURM_HOSTFILE=$TOP/hosts step -n4 -m arbitrary --ddp "$PYTHON" "$PY/checks.py"
 	same "$output" "rank 0 of 4 on n2: sum 10, local rank 0
 rank 1 of 4 on n1: sum 10, local rank 0
 rank 2 of 4 on n1: sum 10, local rank 1
-rank 3 of 4 on n2: sum 10, local rank 1"
+rank 3 of 4 on n1: sum 10, local rank 2"
 	# The nodes share one address, so only a name tells them apart.
 	SLURM_HOSTFILE=$TOP/hosts \
 		step -n4 -m arbitrary --ddp --ddp-master-suffix=-ib printenv MASTER_ADDR
@@ -92,27 +67,7 @@ rank 2 of 3 on n1: sum 6, local rank 0"
 n2-ib"
 }
 
-@test "file:// by DDP_INIT_METHOD alone" {
-	step -N2 --ntasks-per-node=2 --ddp "$PYTHON" "$PY/checks.py" --init method
-	same "$output" "$four"
-}
-
-@test "file:// by DDP_INIT_FILE with rank and world_size" {
-	step -N2 --ntasks-per-node=2 --ddp "$PYTHON" "$PY/checks.py" --init file
-	same "$output" "$four"
-}
-
-@test "bare torchrun: as many ranks as the task sees GPUs" {
-	step -N2 --ntasks-per-node=1 --gres=gpu:2 --ddp \
-		"$PYTHON" -m torch.distributed.run "$PY/checks.py"
-	same "$output" "$four_local"
-}
-
-@test "torchrun --nproc_per_node=2 without GPUs" {
-	step -N2 --ntasks-per-node=1 --ddp \
-		"$PYTHON" -m torch.distributed.run --nproc_per_node=2 "$PY/checks.py"
-	same "$output" "$four_local"
-}
+# By file://, by torchrun and by mp.spawn: templates.bats.
 
 @test "torch.distributed.launch passes --local_rank" {
 	step -N2 --ntasks-per-node=1 --ddp \
@@ -123,21 +78,14 @@ rank 2 of 4 on n2: sum 10, local rank 0, argument 0
 rank 3 of 4 on n2: sum 10, local rank 1, argument 1"
 }
 
-@test "mp.spawn in one task per node, by file://" {
-	step -N2 --ntasks-per-node=1 --ddp "$PYTHON" "$PY/checks.py" --spawn 2
-	same "$output" "$four"
-}
-
-# The step must fail within 30 s, no rank may have trained, and a script that calls
+# The step must fail, no rank may have trained, and a script that calls
 # init_process_group() must have found no RANK, which is what PyTorch says then.
 refused()
 {
-	local began=$SECONDS
 	if step "$@"; then
 		echo "the step succeeded: $output" >&2
 		return 1
 	fi
-	((SECONDS - began < 30)) || { echo "it took $((SECONDS - began)) s" >&2; return 1; }
 	has_not "$output" 'rank [0-9]+ of'
 	has "$(cat "$TOP/err")" 'environment variable RANK expected, but not set'
 }
