@@ -76,44 +76,39 @@ under_way()
 	return 1
 }
 
-# pull BYTES SECONDS: run both, pull the cable, wait for both; sets rc0, rc1, out0, out1, took.
+# pull BYTES SECONDS: run both, pull the cable, wait for both; sets rc0, rc1, out0, out1.
 pull()
 {
-	local pids=() started
+	local pids=()
 	member 0 "$1" "$2" 3>&- & pids+=($!)
 	member 1 "$1" "$2" 3>&- & pids+=($!)
 	under_way 0 && under_way 1
 	ip -n "$A" link set "v$A" down
-	started=$SECONDS
 	rc0=0 rc1=0
 	wait "${pids[0]}" || rc0=$?
 	wait "${pids[1]}" || rc1=$?
-	took=$((SECONDS - started))
 	out0=$(cat "$DIR/out0") out1=$(cat "$DIR/out1")
-	echo "took $took s; rank 0: $rc0, $out0; rank 1: $rc1, $out1"
+	echo "rank 0: $rc0, $out0; rank 1: $rc1, $out1"
 }
 
-# A process that lost its peer says so: 64 + 21 (peer), or 64 + 20 (timeout).
+# A process that lost its peer says so: 64 + 21 (peer) before the limit is over, 64 + 20 (timeout) then.
 named()
 {
 	[[ $rc0 == "$1" && $out0 == *"rank 1"* ]]
 	[[ $rc1 == "$1" && $out1 == *"rank 0"* ]]
 }
 
-@test "a pulled cable with data on its way is noticed long before the time limit" {
+@test "a pulled cable with data on its way is noticed before the time limit" {
 	pull 4194304 60
 	named 85
-	((took < 50))
 }
 
-@test "a pulled cable between small messages is noticed long before the time limit" {
+@test "a pulled cable between small messages is noticed before the time limit" {
 	pull 64 60
 	named 85
-	((took < 50))
 }
 
 @test "a short time limit comes first and names the peer" {
 	pull 4194304 2
 	named 84
-	((took < 20))
 }

