@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hide.h"
 #include "core/channel.h"
 #include "core/text.h"
 
@@ -21,13 +22,23 @@ extern char **environ;
 /* Paths are long; what does not fit is cut, a message is better than none. */
 enum { LINE_SIZE = 3 * DDP_PATH_SIZE };
 
+static void __attribute__((format(printf, 2, 0)))
+make_line(char line[static LINE_SIZE], const char *format, va_list ap)
+{
+	char raw[LINE_SIZE];
+
+	vsnprintf(raw, sizeof(raw), format, ap);
+	ddp_hide(raw);
+	ddp_escape(raw, line, LINE_SIZE);
+}
+
 void ddp_say_error(const char *format, ...)
 {
 	char line[LINE_SIZE];
 	va_list ap;
 
 	va_start(ap, format);
-	vsnprintf(line, sizeof(line), format, ap);
+	make_line(line, format, ap);
 	va_end(ap);
 	slurm_error("ddp: %s", line);
 }
@@ -42,7 +53,7 @@ void ddp_say(const char *format, ...)
 	va_list ap;
 
 	va_start(ap, format);
-	vsnprintf(line, sizeof(line), format, ap);
+	make_line(line, format, ap);
 	va_end(ap);
 	slurm_spank_log("ddp: %s", line);
 }

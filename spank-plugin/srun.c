@@ -131,13 +131,15 @@ static int refuse(const char *why)
 	return -1;
 }
 
-static int make_nonce(char *nonce, size_t size)
+/* Two numbers, since NCCL sends its own in the clear. */
+static int draw_secrets(struct ddp_channel *ch)
 {
-	uint64_t random;
+	uint64_t random[2];
 
-	if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random))
+	if (getrandom(random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random))
 		return -1;
-	return ddp_format(nonce, size, "%016llx", (unsigned long long)random);
+	ch->magic = random[1] | 1;
+	return ddp_format(ch->nonce, sizeof(ch->nonce), "%016llx", (unsigned long long)random[0]);
 }
 
 /* An option without --ddp does nothing; that is a slip of the hand, not a wish. */
@@ -214,7 +216,7 @@ static int begin(struct ddp_message *message)
 	ch->share = srun.values.share;
 	ch->verbose = srun.values.verbose;
 	describe_self(ch);
-	if (make_nonce(ch->nonce, sizeof(ch->nonce)) < 0)
+	if (draw_secrets(ch) < 0)
 		return ddp_fail(message, "no random number to be had: %s", strerror(errno));
 	if (check_users_port(message) < 0)
 		return -1;

@@ -457,6 +457,13 @@ static bool speaks(const struct ddp_task *id, enum ddp_speaker speaker)
 	return speaker == DDP_SPEAKER_STEP ? id->rank == 0 : id->local_rank == 0;
 }
 
+/* Its value lets a stranger in, and output is often readable by others. */
+static bool is_secret(const char *name)
+{
+	return strcmp(name, DDP_NAME(NCCL_SOCKET_MAGIC)) == 0 ||
+	       strcmp(name, DDP_NAME(DDP_OURS)) == 0;
+}
+
 static const char *value_in(const struct ddp_plan *plan, const char *name)
 {
 	const struct ddp_change *change = ddp_plan_find(plan, name);
@@ -483,9 +490,10 @@ static void say_plan(const struct ddp_facts *facts, const struct ddp_plan *plan)
 	}
 	for (size_t i = 0; i < plan->n_changes; i++) {
 		const struct ddp_change *c = &plan->changes[i];
+		bool shown = c->value && !(c->action == DDP_ACTION_SET && is_secret(c->name));
 
 		ddp_say("rank 0 on %s: %s %s%s%s (%s)", facts->host, verbs[c->action], c->name,
-			c->value ? "=" : "", c->value ? c->value : "", c->why);
+			shown ? "=" : "", shown ? c->value : "", c->why);
 	}
 }
 

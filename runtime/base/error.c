@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "error.h"
+#include "hide.h"
 
 const char *ddp_strerror(int status)
 {
@@ -45,6 +46,7 @@ int ddp_error_set(struct ddp_error *error, int status, const char *format, ...)
 	va_start(arguments, format);
 	vsnprintf(error->text, sizeof(error->text), format, arguments);
 	va_end(arguments);
+	ddp_hide(error->text);
 	return status;
 }
 
@@ -60,6 +62,7 @@ int ddp_error_errno(struct ddp_error *error, int status, const char *format, ...
 	va_start(arguments, format);
 	vsnprintf(error->text, sizeof(error->text), format, arguments);
 	va_end(arguments);
+	ddp_hide(error->text);
 	length = strlen(error->text);
 	snprintf(error->text + length, sizeof(error->text) - length, ": %s", strerror(number));
 	errno = number;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "hide.h"
 #include "log.h"
 #include "settings.h"
 
@@ -67,6 +68,7 @@ void ddp_log_vprint(const struct ddp_log *log, enum ddp_level level, const char 
 	length = (size_t)snprintf(line, sizeof(line), "%s%s", log->prefix,
 				  level == DDP_LEVEL_WARNING ? "warning: " : "");
 	vsnprintf(line + length, sizeof(line) - length - 1, format, arguments);
+	ddp_hide(line);
 	length = strlen(line);
 	line[length++] = '\n';
 	if (write(STDERR_FILENO, line, length) < 0)

@@ -31,6 +31,7 @@ static const struct field fields[] = {
 	FIELD(local_rank, U32),
 	FIELD(share, U32),
 	FIELD(verbose, U32),
+	FIELD(magic, U64),
 	FIELD(from, TEXT),
 	FIELD(user, TEXT),
 	FIELD(complete, U32),

@@ -37,6 +37,7 @@ struct ddp_channel {
 	uint32_t local_rank;	  /* enum ddp_local_rank_mode */
 	uint32_t share;		  /* enum ddp_share_mode */
 	uint32_t verbose;
+	uint64_t magic;		  /* NCCL_SOCKET_MAGIC; 0: none */
 	char from[DDP_NAME_SIZE]; /* host that srun runs on */
 	char user[DDP_NAME_SIZE]; /* the user's name, for %u */
 

@@ -397,9 +397,10 @@ static void plan_endpoint(struct builder *b)
 		snprintf(text, sizeof(text), "localhost:%u", ports.ras);
 		polite(b, DDP_VAR_NCCL_RAS_ADDR, "a port of this step's own", text);
 	}
-	snprintf(text, sizeof(text), "0x%016llx",
-		 (unsigned long long)ddp_step_hash(ch->cluster, ch->job, ch->step, ch->attempt));
-	polite(b, DDP_VAR_NCCL_SOCKET_MAGIC, "of cluster, job, step and attempt", text);
+	if (ch->magic) {
+		snprintf(text, sizeof(text), "0x%016llx", (unsigned long long)ch->magic);
+		polite(b, DDP_VAR_NCCL_SOCKET_MAGIC, "drawn by srun", text);
+	}
 }
 
 static void plan_step(struct builder *b)

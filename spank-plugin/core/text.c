@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hide.h"
 #include "text.h"
 
 int ddp_fail(struct ddp_message *message, const char *format, ...)
@@ -15,6 +16,7 @@ int ddp_fail(struct ddp_message *message, const char *format, ...)
 		va_start(ap, format);
 		vsnprintf(message->text, sizeof(message->text), format, ap);
 		va_end(ap);
+		ddp_hide(message->text);
 	}
 	return -1;
 }
@@ -32,6 +34,20 @@ int ddp_format(char *buf, size_t size, const char *format, ...)
 	if (size > 0)
 		buf[0] = '\0';
 	return -1;
+}
+
+void ddp_escape(const char *text, char *buf, size_t size)
+{
+	size_t used = 0;
+
+	for (const unsigned char *p = (const unsigned char *)text; *p && used + 5 <= size; p++) {
+		if (*p >= ' ' && *p != 0x7f)
+			buf[used++] = (char)*p;
+		else
+			used += (size_t)sprintf(buf + used, "\\x%02x", *p);
+	}
+	if (size > 0)
+		buf[used] = '\0';
 }
 
 int ddp_parse_number_n(const char *text, size_t length, uint64_t lo, uint64_t hi, uint64_t *value)

@@ -24,7 +24,8 @@ struct ddp_message {
 };
 
 /*
- * Put a formatted text into [message], cut at its size.
+ * Put a formatted text into [message], cut at its size; the random end of a rendezvous directory's
+ * name is written "*" (base/hide.h).
  * Returns -1 always, so that a caller can return it.
  */
 int ddp_fail(struct ddp_message *message, const char *format, ...)
@@ -36,6 +37,12 @@ int ddp_fail(struct ddp_message *message, const char *format, ...)
  */
 int ddp_format(char *buf, size_t size, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/*
+ * Write [text] into [buf] of [size] bytes, a control character as "\\x1b": what users give must not
+ * forge lines of a log, or speak to a terminal. What does not fit is cut.
+ */
+void ddp_escape(const char *text, char *buf, size_t size);
 
 /*
  * Read [text] as a decimal number of [lo] to [hi]: digits alone, no sign, no blank.

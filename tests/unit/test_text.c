@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "base/hide.h"
 #include "text.h"
 #include "unit.h"
 
@@ -111,8 +112,55 @@ START_TEST(test_env)
 }
 END_TEST
 
+#define DIRECTORY "/home/ann/.ddp/big-42.7.0-"
+
+static const struct {
+	const char *text, *shown;
+} hidden[] = {
+	{"", ""},
+	{DIRECTORY "0123456789abcdef", DIRECTORY "*"},
+	{"cannot write in " DIRECTORY "0123456789abcdef/step: No space",
+	 "cannot write in " DIRECTORY "*/step: No space"},
+	{"file://" DIRECTORY "0123456789abcdef/store?rank=0", "file://" DIRECTORY "*/store?rank=0"},
+	{DIRECTORY "0123456789abcdef " DIRECTORY "fedcba9876543210.",
+	 DIRECTORY "* " DIRECTORY "*."},
+	{"/x/.ddp/a-b-c-1.0.0-0123456789abcdef'", "/x/.ddp/a-b-c-1.0.0-*'"},
+	{"/x/.ddp/failed-42.7/rank-0", "/x/.ddp/failed-42.7/rank-0"},
+	{"/x/.ddp/0123456789abcdef", "/x/.ddp/0123456789abcdef"},
+	{"/x/.ddp/a-0123456789abcdef0", "/x/.ddp/a-0123456789abcdef0"},
+	{"/x/.ddp/", "/x/.ddp/"},
+};
+
+START_TEST(test_hide)
+{
+	struct ddp_message message;
+	char text[256];
+
+	strcpy(text, hidden[_i].text);
+	ddp_hide(text);
+	unit_text(hidden[_i].text, "shown", text, hidden[_i].shown);
+	(void)ddp_fail(&message, "%s", hidden[_i].text);
+	unit_text(hidden[_i].text, "message", message.text, hidden[_i].shown);
+}
+END_TEST
+
+START_TEST(test_escape)
+{
+	char text[64], little[8];
+
+	ddp_escape("RANK=5\n[2026] error: forged \x1b[2J\x7f \xc3\xa4", text, sizeof(text));
+	ck_assert_str_eq(text, "RANK=5\\x0a[2026] error: forged \\x1b[2J\\x7f \xc3\xa4");
+	ddp_escape("abcd\nefgh", little, sizeof(little));
+	ck_assert_str_eq(little, "abcd");
+	ddp_escape("", little, 1);
+	ck_assert_str_eq(little, "");
+}
+END_TEST
+
 static void fill(TCase *tcase)
 {
+	tcase_add_test(tcase, test_escape);
+	UNIT_ROWS(tcase, test_hide, hidden);
 	UNIT_ROWS(tcase, test_number, numbers);
 	tcase_add_test(tcase, test_number_of_length);
 	tcase_add_test(tcase, test_format);
