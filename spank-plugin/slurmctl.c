@@ -236,44 +236,51 @@ int ddp_ask_address(const char *node, char *address, size_t size)
 	return rv;
 }
 
-static uint32_t shards_in(const node_info_msg_t *nodes, const char *name)
+/* Both lists have one order as a rule, so it is looked from where the last one was: [place]. */
+static uint32_t shards_in(const node_info_msg_t *nodes, const char *name, uint32_t *place)
 {
-	for (uint32_t i = 0; i < nodes->record_count; i++)
-		if (nodes->node_array[i].name && strcmp(nodes->node_array[i].name, name) == 0)
-			return ddp_gres_shards_per_gpu(nodes->node_array[i].gres);
+	for (uint32_t i = 0; i < nodes->record_count; i++) {
+		const node_info_t *info = &nodes->node_array[*place];
+
+		*place = *place + 1 < nodes->record_count ? *place + 1 : 0;
+		if (info->name && strcmp(info->name, name) == 0)
+			return ddp_gres_shards_per_gpu(info->gres);
+	}
 	return 0;
 }
 
 /* The shards of [name]: from [all] where the whole cluster was loaded, else by a question. */
-static uint32_t shards_of(const node_info_msg_t *all, const char *name)
+static uint32_t shards_of(const node_info_msg_t *all, const char *name, uint32_t *place)
 {
 	node_info_msg_t *one = NULL;
-	uint32_t shards;
+	uint32_t shards, first = 0;
 
 	if (all)
-		return shards_in(all, name);
+		return shards_in(all, name, place);
 	if (load_node(name, &one) < 0)
 		return 0;
-	shards = shards_in(one, name);
+	shards = shards_in(one, name, &first);
 	slurm_free_node_info_msg(one);
 	return shards;
 }
 
-/* Write "n1:8,n2:16", without the nodes whose number is not known. */
+/* Write "n1:8,n2:16", without the nodes whose number is not known. Returns 0, or 1 and "". */
 static int print_shards(const char *nodes, const uint32_t *numbers, size_t count, char *list,
 			size_t size)
 {
+	struct ddp_nodelist way;
 	size_t used = 0;
 
+	ddp_nodelist_begin(&way, nodes);
 	for (size_t i = 0; i < count; i++) {
 		char name[DDP_NODE_SIZE];
 
-		if (numbers[i] == 0)
-			continue;
-		if (ddp_nodelist_nth(nodes, i, name, sizeof(name)) < 0 ||
-		    ddp_format(list + used, size - used, "%s%s:%u", used ? "," : "", name,
-			       numbers[i]) < 0)
-			return -1;
+		if (ddp_nodelist_next(&way, name, sizeof(name)) < 0 ||
+		    (numbers[i] && ddp_format(list + used, size - used, "%s%s:%u", used ? "," : "",
+					      name, numbers[i]) < 0)) {
+			list[0] = '\0';
+			return 1;
+		}
 		used += strlen(list + used);
 	}
 	return 0;
@@ -283,7 +290,8 @@ int ddp_ask_shards(const char *nodes, char *shards, size_t size)
 {
 	long count = ddp_nodelist_count(nodes);
 	node_info_msg_t *all = NULL;
-	uint32_t *numbers;
+	struct ddp_nodelist way;
+	uint32_t *numbers, place = 0;
 	bool same = true;
 	int rv = -1;
 
@@ -294,12 +302,13 @@ int ddp_ask_shards(const char *nodes, char *shards, size_t size)
 	if (count > SINGLE_NODES_MAX && (!slurm_load_node || !slurm_free_node_info_msg ||
 					 slurm_load_node(0, &all, show) != SLURM_SUCCESS))
 		goto out;
+	ddp_nodelist_begin(&way, nodes);
 	for (long i = 0; i < count; i++) {
 		char name[DDP_NODE_SIZE];
 
-		if (ddp_nodelist_nth(nodes, (size_t)i, name, sizeof(name)) < 0)
+		if (ddp_nodelist_next(&way, name, sizeof(name)) < 0)
 			goto out;
-		numbers[i] = shards_of(all, name);
+		numbers[i] = shards_of(all, name, &place);
 		same = same && numbers[i] == numbers[0];
 	}
 	if (!same)

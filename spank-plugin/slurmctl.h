@@ -50,7 +50,7 @@ int ddp_ask_address(const char *node, char *address, size_t size);
 /*
  * Shards of one GPU for each node of [nodes], a compressed list: one number where all have the
  * same, else "n1:8,n2:16" without those that are not known; "" if none is.
- * Returns 0 or -1.
+ * Returns 0; 1 with "" where they differ on more nodes than there is room for; -1.
  */
 int ddp_ask_shards(const char *nodes, char *shards, size_t size);
 

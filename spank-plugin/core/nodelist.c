@@ -10,21 +10,7 @@
 
 #include "text.h"
 
-enum { NODES_MAX = 1000000, GROUPS_MAX = 8, DIGITS_MAX = 18 };
-
-/* One bracket of one list element: text between '[' and ']', and how many names it stands for. */
-struct group {
-	const char *begin, *end;
-	size_t count;
-};
-
-/* One element of the list, "r[1-2]n[0-9]x": its brackets and the number of its names. */
-struct element {
-	const char *begin, *end;
-	struct group groups[GROUPS_MAX];
-	size_t n_groups;
-	size_t count;
-};
+enum { NODES_MAX = 1000000, DIGITS_MAX = 18 };
 
 /* One range of a bracket, "01-03" or "7"; the width keeps leading zeros. */
 struct range {
@@ -55,60 +41,77 @@ static int parse_range(const char *begin, const char *end, struct range *range)
 	return range->hi - range->lo < NODES_MAX ? 0 : -1;
 }
 
-/*
- * Walk the ranges of [group]. With [skip] given, stop in the range that holds the name
- * of that index and leave the number and its width. Returns 0 or -1.
- */
-static int walk_group(struct group *group, const size_t *skip, uint64_t *number, int *width)
+/* The next range of [group], whose text ends at group->at. Returns 0 or -1. */
+static int next_range(struct ddp_nodelist_group *group)
 {
-	size_t count = 0;
-	const char *p = group->begin;
+	const char *end = find(group->at, group->end, ',');
+	struct range range;
 
-	for (;;) {
-		const char *end = find(p, group->end, ',');
-		struct range range;
-
-		if (parse_range(p, end, &range) < 0)
-			return -1;
-		if (skip && *skip < count + (range.hi - range.lo + 1)) {
-			*number = range.lo + (*skip - count);
-			*width = range.width;
-			return 0;
-		}
-		count += range.hi - range.lo + 1;
-		if (count > NODES_MAX)
-			return -1;
-		if (end == group->end)
-			break;
-		p = end + 1;
-	}
-	group->count = count;
-	return skip ? -1 : 0;
+	if (parse_range(group->at, end, &range) < 0)
+		return -1;
+	group->number = range.lo;
+	group->last = range.hi;
+	group->width = range.width;
+	group->at = end;
+	return 0;
 }
 
-/* Read the element that begins at [p]; a comma inside brackets does not end it. */
-static int parse_element(const char *p, struct element *e)
+/* How many names [group] stands for; it is at its first then. Returns 0 or -1. */
+static int count_group(struct ddp_nodelist_group *group, size_t *count)
 {
+	*count = 0;
+	for (group->at = group->begin;; group->at++) {
+		if (next_range(group) < 0)
+			return -1;
+		*count += group->last - group->number + 1;
+		if (*count > NODES_MAX)
+			return -1;
+		if (group->at == group->end)
+			break;
+	}
+	group->at = group->begin;
+	return next_range(group);
+}
+
+/* To the next number. Returns false where [group] is at its first again. */
+static bool turn(struct ddp_nodelist_group *group)
+{
+	bool over = group->number == group->last && group->at == group->end;
+
+	if (group->number < group->last) {
+		group->number++;
+		return true;
+	}
+	group->at = over ? group->begin : group->at + 1;
+	(void)next_range(group); /* it was read before */
+	return !over;
+}
+
+/* Read the element that begins at [p], with how many names it has; a comma inside brackets does not end it. */
+static int parse_element(const char *p, struct ddp_nodelist *e)
+{
+	size_t count;
+
 	e->begin = p;
 	e->n_groups = 0;
 	e->count = 1;
 	for (; *p && *p != ','; p++) {
-		struct group *group = &e->groups[e->n_groups];
+		struct ddp_nodelist_group *group = &e->groups[e->n_groups];
 
 		if (*p == ']' || (unsigned char)*p <= ' ')
 			return -1;
 		if (*p != '[')
 			continue;
-		if (e->n_groups == GROUPS_MAX)
+		if (e->n_groups == DDP_NODELIST_GROUPS)
 			return -1;
 		group->begin = ++p;
 		p = strchr(p, ']');
 		if (!p)
 			return -1;
 		group->end = p;
-		if (walk_group(group, NULL, NULL, NULL) < 0)
+		if (count_group(group, &count) < 0)
 			return -1;
-		e->count *= group->count;
+		e->count *= count;
 		if (e->count > NODES_MAX)
 			return -1;
 		e->n_groups++;
@@ -117,22 +120,16 @@ static int parse_element(const char *p, struct element *e)
 	return e->end > e->begin ? 0 : -1;
 }
 
-/* Write name [index] of [e]; the last bracket turns fastest, as in Slurm. */
-static int print_element(struct element *e, size_t index, char *name, size_t size)
+/* Write the name that [e] is at. */
+static int print_element(const struct ddp_nodelist *e, char *name, size_t size)
 {
-	size_t place[GROUPS_MAX] = {0};
 	const char *p = e->begin;
 	size_t used = 0;
 
-	for (size_t g = e->n_groups; g-- > 0;) {
-		place[g] = index % e->groups[g].count;
-		index /= e->groups[g].count;
-	}
 	for (size_t g = 0; g <= e->n_groups; g++) {
-		const char *stop = g < e->n_groups ? e->groups[g].begin - 1 : e->end;
+		const struct ddp_nodelist_group *group = &e->groups[g];
+		const char *stop = g < e->n_groups ? group->begin - 1 : e->end;
 		size_t n = (size_t)(stop - p);
-		uint64_t number;
-		int width;
 
 		if (used + n >= size)
 			return -1;
@@ -141,47 +138,79 @@ static int print_element(struct element *e, size_t index, char *name, size_t siz
 		name[used] = '\0';
 		if (g == e->n_groups)
 			break;
-		if (walk_group(&e->groups[g], &place[g], &number, &width) < 0 ||
-		    ddp_format(name + used, size - used, "%0*llu", width,
-			       (unsigned long long)number) < 0)
+		if (ddp_format(name + used, size - used, "%0*llu", group->width,
+			       (unsigned long long)group->number) < 0)
 			return -1;
 		used += strlen(name + used);
-		p = e->groups[g].end + 1;
+		p = group->end + 1;
 	}
 	return 0;
 }
 
-int ddp_nodelist_nth(const char *list, size_t index, char *name, size_t size)
+void ddp_nodelist_begin(struct ddp_nodelist *list, const char *text)
 {
-	struct element e;
-
-	for (const char *p = list; p && size > 0; p = e.end + 1) {
-		if (parse_element(p, &e) < 0)
-			return -1;
-		if (index < e.count)
-			return print_element(&e, index, name, size);
-		index -= e.count;
-		if (*e.end == '\0')
-			break;
-	}
-	return -1;
+	list->next = text;
+	list->count = 0;
 }
 
-long ddp_nodelist_count(const char *list)
+/* Over to the next element. */
+static int open_element(struct ddp_nodelist *list)
 {
-	struct element e;
+	if (!list->next || parse_element(list->next, list) < 0)
+		return -1;
+	list->next = *list->end ? list->end + 1 : NULL;
+	return 0;
+}
+
+/* The last bracket turns fastest, as in Slurm. */
+static void advance(struct ddp_nodelist *list)
+{
+	list->count--;
+	for (size_t g = list->n_groups; g-- > 0 && !turn(&list->groups[g]);)
+		;
+}
+
+int ddp_nodelist_next(struct ddp_nodelist *list, char *name, size_t size)
+{
+	if ((list->count == 0 && open_element(list) < 0) || size == 0 ||
+	    print_element(list, name, size) < 0)
+		return -1;
+	advance(list);
+	return 0;
+}
+
+int ddp_nodelist_nth(const char *text, size_t index, char *name, size_t size)
+{
+	struct ddp_nodelist list;
+
+	ddp_nodelist_begin(&list, text);
+	do {
+		if (open_element(&list) < 0)
+			return -1;
+		if (index >= list.count) {
+			index -= list.count;
+			list.count = 0;
+		}
+	} while (list.count == 0);
+	for (; index > 0; index--)
+		advance(&list);
+	return ddp_nodelist_next(&list, name, size);
+}
+
+long ddp_nodelist_count(const char *text)
+{
+	struct ddp_nodelist list;
 	size_t count = 0;
 
-	for (const char *p = list; p; p = e.end + 1) {
-		if (parse_element(p, &e) < 0)
+	ddp_nodelist_begin(&list, text);
+	do {
+		if (open_element(&list) < 0)
 			return -1;
-		count += e.count;
+		count += list.count;
 		if (count > NODES_MAX)
 			return -1;
-		if (*e.end == '\0')
-			return (long)count;
-	}
-	return -1;
+	} while (list.next);
+	return (long)count;
 }
 
 /* Read one "2(x3)", or "2", which is the same as "2(x1)", that ends at [end]. */

@@ -15,6 +15,32 @@
 /* Room for one node name, its end included. */
 #define DDP_NODE_SIZE 256
 
+enum { DDP_NODELIST_GROUPS = 8 }; /* brackets of one element */
+
+/* One bracket of an element, and the number that it is at, from the range before [at]. */
+struct ddp_nodelist_group {
+	const char *begin, *end, *at;
+	uint64_t number, last;
+	int width;
+};
+
+/* A way through a list. The element that it is in, "r[1-2]n[0-9]x", has [count] names to come. */
+struct ddp_nodelist {
+	const char *next; /* element, NULL: none */
+	const char *begin, *end;
+	struct ddp_nodelist_group groups[DDP_NODELIST_GROUPS];
+	size_t n_groups, count;
+};
+
+/* Begin with the first name of [text], which must stay; NULL is an empty list. */
+void ddp_nodelist_begin(struct ddp_nodelist *list, const char *text);
+
+/*
+ * Write the next name into [name].
+ * Returns 0, or -1 at the end, where the list is malformed, or the name does not fit.
+ */
+int ddp_nodelist_next(struct ddp_nodelist *list, char *name, size_t size);
+
 /*
  * Write the name of node [index] of [list] into [name].
  * Returns 0, or -1 if the list is malformed up to there, too short, or the name does not fit.

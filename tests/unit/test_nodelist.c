@@ -76,13 +76,18 @@ static const char *const broken[] = {
 START_TEST(test_list)
 {
 	const char *list = lists[_i].list;
-	char all[512] = "", name[DDP_NODE_SIZE];
+	char all[512] = "", name[DDP_NODE_SIZE], next[DDP_NODE_SIZE];
+	struct ddp_nodelist way;
 	size_t i = 0;
 
+	ddp_nodelist_begin(&way, list);
 	for (; ddp_nodelist_nth(list, i, name, sizeof(name)) == 0; i++) {
 		strcat(all, name);
 		strcat(all, ",");
+		ck_assert_int_eq(ddp_nodelist_next(&way, next, sizeof(next)), 0);
+		unit_text(list, "next", next, name);
 	}
+	ck_assert_int_eq(ddp_nodelist_next(&way, next, sizeof(next)), -1);
 	unit_text(list, "names", all, lists[_i].names);
 	unit_number(list, "count", ddp_nodelist_count(list), (int64_t)i);
 }
