@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -553,8 +554,38 @@ void ddp_rendezvous_remove(struct ddp_rendezvous *rdzv)
 
 enum {
 	SWEEP_MAX = 64, /* leftovers looked at by one srun */
+	ASK_MAX = 4,	/* questions to slurmctld about them, which others are waiting for too */
+	ASK_MS = 500,	/* and none after so long */
 	DAY = 24 * 60 * 60,
 };
+
+/* One srun's look at what others left. */
+struct sweep {
+	int parent;
+	const struct ddp_channel *channel;
+	struct ddp_channel record; /* that was read last */
+	bool (*ended)(uint32_t job, uint32_t step);
+	unsigned asked;
+	uint64_t began; /* milliseconds on a clock that only goes on */
+	char names[SWEEP_MAX][NAME_MAX + 1];
+};
+
+static uint64_t milliseconds(void)
+{
+	struct timespec now = {0};
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Ask slurmctld, unless it was asked enough: another srun will go on. */
+static bool has_ended(struct sweep *sweep)
+{
+	if (sweep->asked >= ASK_MAX || milliseconds() - sweep->began >= ASK_MS)
+		return false;
+	sweep->asked++;
+	return sweep->ended(sweep->record.job, sweep->record.step);
+}
 
 uint64_t ddp_process_began(uint32_t pid)
 {
@@ -596,10 +627,11 @@ static bool is_candidate(const char *name, const struct ddp_channel *channel)
 	       strcmp(dash + 1, channel->nonce) != 0;
 }
 
-static bool is_leftover(int parent, const char *name, const struct ddp_channel *channel,
-			struct ddp_channel *record, bool (*ended)(uint32_t job, uint32_t step))
+static bool is_leftover(struct sweep *sweep, const char *name)
 {
-	int dir = open_own(parent, name, NULL);
+	const struct ddp_channel *channel = sweep->channel;
+	struct ddp_channel *record = &sweep->record;
+	int dir = open_own(sweep->parent, name, NULL);
 	bool old, readable;
 	struct stat st;
 
@@ -617,28 +649,46 @@ static bool is_leftover(int parent, const char *name, const struct ddp_channel *
 	/* Slurm gives the steps of a requeued job the same numbers again. */
 	if (record->job == channel->job && record->attempt < channel->attempt)
 		return true;
-	return ended(record->job, record->step);
+	return has_ended(sweep);
+}
+
+static unsigned list_candidates(struct sweep *sweep)
+{
+	int fd = openat(sweep->parent, ".", DDP_DIR_FLAGS);
+	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *entry;
+	unsigned n = 0;
+
+	if (!dir && fd >= 0)
+		close(fd);
+	while (dir && n < SWEEP_MAX && (entry = readdir(dir)))
+		if (is_candidate(entry->d_name, sweep->channel))
+			strcpy(sweep->names[n++], entry->d_name);
+	if (dir)
+		closedir(dir);
+	return n;
 }
 
 void ddp_rendezvous_sweep(const struct ddp_rendezvous *rdzv, const struct ddp_channel *channel,
 			  bool (*ended)(uint32_t job, uint32_t step))
 {
-	struct ddp_channel *record = malloc(sizeof(*record));
-	int fd = rdzv->parent >= 0 ? openat(rdzv->parent, ".", DDP_DIR_FLAGS) : -1;
-	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-	struct dirent *entry;
-	int looked = 0;
+	struct sweep *sweep = rdzv->parent >= 0 ? calloc(1, sizeof(*sweep)) : NULL;
+	unsigned n, first;
 
-	if (!dir && fd >= 0)
-		close(fd);
-	while (dir && record && looked < SWEEP_MAX && (entry = readdir(dir))) {
-		if (!is_candidate(entry->d_name, channel))
-			continue;
-		looked++;
-		if (is_leftover(rdzv->parent, entry->d_name, channel, record, ended))
-			remove_tree(rdzv->parent, entry->d_name);
+	if (!sweep)
+		return;
+	sweep->parent = rdzv->parent;
+	sweep->channel = channel;
+	sweep->ended = ended;
+	sweep->began = milliseconds();
+	n = list_candidates(sweep);
+	/* Each srun begins elsewhere, so that those that stay do not keep all from the others. */
+	first = n ? (unsigned)(channel->magic % n) : 0;
+	for (unsigned i = 0; i < n; i++) {
+		const char *name = sweep->names[(first + i) % n];
+
+		if (is_leftover(sweep, name))
+			remove_tree(sweep->parent, name);
 	}
-	if (dir)
-		closedir(dir);
-	free(record);
+	free(sweep);
 }

@@ -505,6 +505,28 @@ START_TEST(test_no_answer)
 }
 END_TEST
 
+/* slurmctld serves all users: one srun asks it about a few leftovers, the next ones about the others. */
+START_TEST(test_many_leftovers)
+{
+	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
+	char path[64];
+
+	ck_assert_int_eq(mkdir(".ddp", 0700), 0);
+	for (int i = 0; i < 20; i++) {
+		snprintf(path, sizeof(path), ".ddp/alpha-40%02d.0.0-%s", i, nonce);
+		ck_assert_int_eq(mkdir(path, 0700), 0);
+		write_record(0, path);
+	}
+	for (int left = 16; left >= 0; left -= 4) {
+		fake_slurmctld.asked.steps = 0;
+		ck_assert_int_eq(fake_run(&step), 0);
+		ck_assert_uint_eq(fake_slurmctld.asked.steps, 4);
+		ck_assert_int_eq(unit_entries(".ddp"), left > 0 ? left : -1);
+		fake_step_clear(&step);
+	}
+}
+END_TEST
+
 /* A step without --ddp cleans nothing up. */
 START_TEST(test_unasked_leftover)
 {
@@ -549,6 +571,7 @@ static void fill(TCase *tcase)
 	tcase_add_test(tcase, test_removal_swapped);
 	tcase_add_test(tcase, test_exit_in_child);
 	UNIT_ROWS(tcase, test_leftover, leftovers);
+	tcase_add_test(tcase, test_many_leftovers);
 	tcase_add_test(tcase, test_no_answer);
 	tcase_add_test(tcase, test_unasked_leftover);
 	tcase_add_test(tcase, test_link);
