@@ -58,18 +58,26 @@ static inline enum ddp_mps_state ddp_mps_ask(const char *path)
 	return why == ECONNREFUSED ? DDP_MPS_STALE : DDP_MPS_SERVES;
 }
 
+static inline int ddp_mps_is_ours(const struct stat *st)
+{
+	return st->st_uid == 0 || st->st_uid == geteuid();
+}
+
 /*
- * Look in [directory] (ddp_mps_directory()). Changes nothing, waits for nobody. What lies there counts if it
- * is root's or the user's own: a daemon of a third user serves nobody else, and /tmp is anybody's. The FIFO of
- * daemons before sockets tells nothing more, and counts as one that serves.
+ * Look in [directory] (ddp_mps_directory()). Changes nothing, waits for nobody. What lies there counts if it,
+ * the directory and a link to that are root's or the user's own: a daemon of a third user serves nobody else, and
+ * /tmp is anybody's. No link in the directory is followed. The FIFO of daemons before sockets tells nothing more,
+ * and counts as one that serves.
  */
 static inline enum ddp_mps_state ddp_mps_look(const char *directory)
 {
 	char path[4096];
 	struct stat st;
 
-	if (snprintf(path, sizeof(path), "%s/control", directory) >= (int)sizeof(path) ||
-	    stat(path, &st) < 0 || (st.st_uid != 0 && st.st_uid != geteuid()))
+	if (lstat(directory, &st) < 0 || !ddp_mps_is_ours(&st) || stat(directory, &st) < 0 ||
+	    !ddp_mps_is_ours(&st) ||
+	    snprintf(path, sizeof(path), "%s/control", directory) >= (int)sizeof(path) ||
+	    lstat(path, &st) < 0 || !ddp_mps_is_ours(&st))
 		return DDP_MPS_NONE;
 	if (S_ISFIFO(st.st_mode))
 		return DDP_MPS_SERVES;

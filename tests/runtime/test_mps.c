@@ -54,6 +54,35 @@ START_TEST(test_mps_daemon)
 }
 END_TEST
 
+/* In /tmp anybody can be the first: his directory, and links of his to a daemon of ours, are not believed. */
+START_TEST(test_mps_stranger)
+{
+	char directory[] = "/tmp/ddp-test-mps.XXXXXX", path[64], other[64];
+	int fd;
+
+	ck_assert_ptr_nonnull(mkdtemp(directory));
+	snprintf(path, sizeof(path), "%s/control", directory);
+	snprintf(other, sizeof(other), "%s/other", directory);
+	fd = bind_control(other, SOCK_SEQPACKET);
+	ck_assert_int_eq(symlink("other", path), 0);
+	ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_NONE);
+	ck_assert_int_eq(rename(other, path), 0);
+	ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_SERVES);
+	snprintf(other, sizeof(other), "%s.link", directory);
+	ck_assert_int_eq(symlink(directory, other), 0);
+	ck_assert_int_eq(ddp_mps_look(other), DDP_MPS_SERVES);
+	if (lchown(other, 4711, 4711) == 0) {
+		ck_assert_int_eq(ddp_mps_look(other), DDP_MPS_NONE);
+		ck_assert_int_eq(chown(directory, 4711, 4711), 0);
+		ck_assert_int_eq(ddp_mps_look(directory), DDP_MPS_NONE);
+	}
+	close(fd);
+	unlink(other);
+	unlink(path);
+	rmdir(directory);
+}
+END_TEST
+
 static const struct {
 	const char *name, *threads, *memory;
 	double percent;
@@ -83,6 +112,7 @@ END_TEST
 static void fill(TCase *tcase)
 {
 	tcase_add_test(tcase, test_mps_daemon);
+	tcase_add_test(tcase, test_mps_stranger);
 	UNIT_ROWS(tcase, test_mps_limits, limits);
 }
 
