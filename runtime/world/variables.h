@@ -115,37 +115,4 @@ int ddp_place_directory(const struct ddp_view *view, const char *name,
 int ddp_place_records(const struct ddp_view *view, const char *name, struct ddp_identity *identity,
 		      struct ddp_error *error);
 
-/* --- Slurm (slurm.c) -------------------------------------------------------------------- */
-
-/*
- * Find out in which job and step of Slurm's this is, if any, and whose the contract is.
- * Returns 0 or DDP_ERR_ENVIRONMENT.
- */
-int ddp_slurm_look(struct ddp_view *view, struct ddp_error *error);
-
-/*
- * Refuse a task for which srun planned --ddp and which the plugin never saw.
- * Returns 0 or DDP_ERR_ENVIRONMENT.
- */
-int ddp_slurm_check_leftover(const struct ddp_view *view, struct ddp_error *error);
-
-/* Whether RANK and WORLD_SIZE are what an outer --ddp step left, and nobody's word since. */
-bool ddp_contract_left(const struct ddp_view *view);
-
-/* "job.step" of a task of Slurm's, fit for a file name. */
-void ddp_slurm_step(const struct ddp_view *view, char word[static DDP_WORD_SIZE]);
-
-/* SLURM_CLUSTER_NAME, or what the plugin says where there is none. */
-const char *ddp_slurm_cluster(const struct ddp_view *view);
-
-/* Put in when the job ends, where the environment says so. */
-int ddp_slurm_end_time(const struct ddp_view *view, struct ddp_identity *identity,
-		       struct ddp_error *error);
-
-/* Identity by srun --ddp, and by a plain srun. Each returns 0 or DDP_ERR_ENVIRONMENT. */
-int ddp_plugin_identify(const struct ddp_view *view, struct ddp_identity *identity,
-			struct ddp_error *error);
-int ddp_srun_identify(const struct ddp_view *view, struct ddp_identity *identity,
-		      struct ddp_error *error);
-
 #endif /* DDP_WORLD_VARIABLES_H */
