@@ -104,7 +104,7 @@ plan_all() {
 		mapfile -t list < <(c_sources "runtime/$part/*.c")
 		plan ddp "${list[@]}"
 	done
-	mapfile -t list < <(c_sources 'runtime/device/*.c' | grep -vE '/(nccl-[^/]*|bounded|card-[^/]*|shard-gpu|shard-memory)\.c$')
+	mapfile -t list < <(c_sources 'runtime/device/*.c' | grep -vE '/(nccl-[^/]*|bounded|card-[^/]*|shard-gpu)\.c$')
 	plan ddp "${list[@]}"
 	mapfile -t list < <(c_sources 'runtime/train/*.c'; c_sources 'runtime/train/*/*.c' |
 		grep -vE '/(cuda|onednn)/')
@@ -128,7 +128,7 @@ plan_shard() {
 	plan nccl runtime/device/wire.cu
 	plan card runtime/device/card-memory.c
 	if [[ $emulate == no ]]; then
-		plan shard runtime/device/shard-{gpu,memory}.c runtime/device/bounded.c runtime/device/card-*.c
+		plan shard runtime/device/shard-gpu.c runtime/device/bounded.c runtime/device/card-*.c
 	else
 		plan host tests/runtime/host-stream.c
 		plan host_shard tests/runtime/shard-host.c

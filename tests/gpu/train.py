@@ -251,7 +251,7 @@ def test_shared_launched():
     little = Run(arguments.build, words, ranks=2, posing=False, DDP_SHARE="0.000001")
     statuses = little.wait()
     said = little.said()
-    # Who asks first refuses: the memory that ranks share (device/shard-memory.c), or the engine's own (train/cuda).
+    # Who asks first refuses: the memory that ranks share (device/shard-gpu.c), or the engine's own (train/cuda).
     ok(all(status not in (0, None) for status in statuses) and "no room for" in said and
        ("this rank's share is" in said or "this rank may have" in said),
        "a share that is too small is refused with what is missing")
