@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# The private cluster itself: what it takes from /tmp, which is everybody's, and what it tells.
+#
+# shellcheck disable=SC2154 # rc, out and err come from try
+
+load lib
+
+setup()
+{
+	TOP=$(mktemp -d /tmp/ddp-test.XXXXXX)
+	chmod 755 "$TOP"
+	export TOP MINICLUSTER_DIR=
+	minicluster=$DDP_SRCDIR/contrib/minicluster
+}
+
+teardown()
+{
+	timeout 60 "$minicluster" down --dir "$TOP/c" >/dev/null || true
+	[ -z "${claim-}" ] || rm -f "$claim"
+	rm -rf "$TOP"
+}
+
+# A directory of the second user's, with a FIFO where a cluster has its record.
+trap_of_another()
+{
+	[ "$(id -u)" -eq 0 ] || skip "a second user needs root"
+	install -d -o daemon "$1"
+	as_other_user mkfifo "$1/cluster"
+}
+
+@test "a claim on ports that another user laid as a trap is left alone" {
+	trap_of_another "$TOP/trap"
+	# The first block that this directory would take.
+	claim=/tmp/minicluster-port-$((10000 + $(cksum <<<"$TOP/c" | cut -d ' ' -f 1) % 200 * 100))
+	[ ! -L "$claim" ] || skip "these ports are taken"
+	as_other_user ln -s "$TOP/trap" "$claim"
+	try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
+	same "$rc" 0
+	[ -L "$claim" ]
+	# Once that is gone, the claim is nobody's.
+	rm -r "$TOP/trap"
+	timeout 60 "$minicluster" down --dir "$TOP/c" >/dev/null
+	try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
+	same "$rc $(readlink "$claim")" "0 $TOP/c"
+}
+
+@test "a directory, and a link, of another user are refused, and nothing in them is read" {
+	trap_of_another "$TOP/trap"
+	as_other_user ln -s "$TOP/trap" "$TOP/trap/link"
+	for command in up down status env shell; do
+		try timeout 20 "$minicluster" "$command" --dir "$TOP/trap"
+		same "$rc" 1
+		has "$err" "$TOP/trap (belongs to daemon|exists and is not an empty directory of yours)"
+	done
+	try timeout 20 "$minicluster" up --dir "$TOP/trap/link"
+	same "$rc" 1
+	has "$err" "link' is a symbolic link of daemon: give a directory of your own with --dir"
+}
+
+@test "the line to try next works as it stands" {
+	try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
+	same "$rc" 0
+	has "$out" "try: .* run --dir $TOP/c srun -N1 hostname$"
+	try bash -c "${out##*try: }"
+	same "$rc:$out" "0:$(uname -n)"
+}
