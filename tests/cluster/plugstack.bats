@@ -229,6 +229,30 @@ precedence()
 	nodes_are_well
 }
 
+# What spank-ddp(8) warns of: this is Slurm's doing, before anything of ours is loaded.
+@test "a missing plugin on a node, required: a plain batch job drains the node" {
+	plugstack "required $TOP/p-none.so"
+	submit_plugstack ""
+	try submit sbatch --parsable -w n1 --no-requeue -o job.out --wrap 'touch ran'
+	same "$rc" 0
+	job=$out
+	within 30 drained n1
+	[ ! -e "$WORK/ran" ]
+	cp "$TOP/plugstack.conf" "$MINICLUSTER_DIR/plugstack.conf"
+	mc scancel "$job" || true
+	within 30 resumed n1
+	within 10 no_jobs
+	nodes_are_well
+}
+
+drained() { has "$(mc sinfo -h -N -n "$1" -o %T)" 'drain' 2>/dev/null; }
+
+resumed()
+{
+	"$minicluster" run scontrol update nodename="$1" state=resume 2>/dev/null || true
+	[ "$(mc sinfo -h -N -n "$1" -o %T)" = idle ]
+}
+
 # The plugin of another Slurm release: the version is all that Slurm looks at first.
 another_release()
 {
