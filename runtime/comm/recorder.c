@@ -16,6 +16,7 @@
 
 #include "base/file.h"
 #include "base/type.h"
+#include "base/walk.h"
 #include "base/watch.h"
 #include "recorder.h"
 
@@ -37,8 +38,9 @@ struct entry {
 enum dump { DUMP_NONE, DUMP_RUNS, DUMP_DONE };
 
 struct ddp_recorder {
-	char directory[PATH_MAX - 64];
-	char path[PATH_MAX];
+	char house[PATH_MAX - 64];     /* ".ddp", which outlives steps */
+	char directory[PATH_MAX - 64]; /* in it, "" for none */
+	char name[32];		       /* of the record in that */
 	char job[256];
 	char host[256];
 	int rank, size;
@@ -113,6 +115,41 @@ static uint64_t ticks(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+/*
+ * Whether nobody else could exchange what [house], the ".ddp" of the records, is in. That stays so: who could
+ * change it is root, or this user.
+ */
+static bool is_on_safe_ground(const char *house)
+{
+	struct ddp_walk walk = {.make = false};
+	char base[PATH_MAX];
+	char *slash;
+	int fd;
+
+	snprintf(base, sizeof(base), "%s", house);
+	slash = strrchr(base, '/');
+	if (!slash)
+		return false;
+	slash[slash == base] = '\0';
+	fd = ddp_walk_open(&walk, base);
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
+/* Find "<house>/<records>" in [directory]; without one there will be no records. */
+static void find_directory(struct ddp_recorder *recorder, const char *directory)
+{
+	const char *slash = strrchr(directory, '/');
+
+	if (!slash || slash == directory || strlen(directory) >= sizeof(recorder->directory))
+		return;
+	snprintf(recorder->house, sizeof(recorder->house), "%.*s", (int)(slash - directory),
+		 directory);
+	if (is_on_safe_ground(recorder->house))
+		snprintf(recorder->directory, sizeof(recorder->directory), "%s", directory);
+}
+
 struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job, int rank, int size,
 					 const char *host)
 {
@@ -120,9 +157,9 @@ struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job,
 
 	if (!recorder)
 		return NULL;
-	if (strlen(directory) < sizeof(recorder->directory))
-		snprintf(recorder->directory, sizeof(recorder->directory), "%s", directory);
-	snprintf(recorder->path, sizeof(recorder->path), "%s/rank-%d", recorder->directory, rank);
+	if (size > 1)
+		find_directory(recorder, directory);
+	snprintf(recorder->name, sizeof(recorder->name), "rank-%d", rank);
 	snprintf(recorder->job, sizeof(recorder->job), "%s", job);
 	snprintf(recorder->host, sizeof(recorder->host), "%s", host);
 	recorder->rank = rank;
@@ -213,13 +250,43 @@ static void put_head(int fd, const struct ddp_recorder *recorder, const char *re
 	put_line(fd, &line);
 }
 
+/* Directory [name] in [at], which must be this user's and writable for no other. Signal safe. */
+static int open_own(int at, const char *name)
+{
+	int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat info;
+
+	if (fd < 0 || (fstat(fd, &info) == 0 && info.st_uid == geteuid() &&
+		       (info.st_mode & (S_IWGRP | S_IWOTH)) == 0))
+		return fd;
+	close(fd);
+	return -1;
+}
+
+/* The directory of the records, made where it is missing; a descriptor, or -1. Signal safe. */
+static int open_directory(const struct ddp_recorder *recorder)
+{
+	const char *name = recorder->directory + strlen(recorder->house) + 1;
+	int house = open_own(AT_FDCWD, recorder->house), fd;
+
+	if (house < 0)
+		return -1;
+	(void)mkdirat(house, name, 0700);
+	fd = open_own(house, name);
+	close(house);
+	return fd;
+}
+
 static void write_record(struct ddp_recorder *recorder, const char *reason)
 {
+	int directory = open_directory(recorder), fd;
 	uint64_t first;
-	int fd;
 
-	mkdir(recorder->directory, 0700);
-	fd = open(recorder->path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (directory < 0)
+		return;
+	fd = openat(directory, recorder->name,
+		    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	close(directory);
 	if (fd < 0)
 		return;
 	put_head(fd, recorder, reason);
@@ -470,11 +537,12 @@ static int write_summary(const struct ddp_recorder *recorder, const struct seen 
 /* Whether this rank is the one that writes: the first to make the file. */
 static bool chosen(const struct ddp_recorder *recorder)
 {
-	char path[PATH_MAX];
-	int fd;
+	int directory = open_directory(recorder), fd = -1;
 
-	snprintf(path, sizeof(path), "%s/summary", recorder->directory);
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (directory < 0)
+		return false;
+	fd = openat(directory, "summary", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	close(directory);
 	if (fd < 0)
 		return false;
 	close(fd);

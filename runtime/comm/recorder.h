@@ -15,7 +15,8 @@
 struct ddp_recorder;
 
 /*
- * A recorder for [rank] on [host] of [size] ranks; [directory] may be "": then dump does nothing.
+ * A recorder for [rank] on [host] of [size] ranks. [directory] lies in the ".ddp" of this user; where it is "", or
+ * somebody else could exchange it (base/walk.h), or there is one rank, dump does nothing.
  * Returns NULL where memory is out.
  */
 struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job, int rank, int size,

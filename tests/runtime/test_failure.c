@@ -7,6 +7,7 @@
  */
 #include "config.h"
 
+#include "comm/recorder.h"
 #include "ranks.h"
 
 /*
@@ -283,6 +284,62 @@ START_TEST(test_term)
 }
 END_TEST
 
+/* --- Whose directory it is --------------------------------------------------------------- */
+
+/* Records are written into .ddp of this user alone: a stranger's must not lead them to other files. */
+static const struct {
+	const char *name;
+	bool link, foreign;
+	mode_t house, base;
+	bool written;
+} houses[] = {
+	{"one's own", .house = 0700, .base = 0755, .written = true},
+	{"in a sticky directory", .house = 0700, .base = 01777, .written = true},
+	{"a link", .link = true, .house = 0700, .base = 0755},
+	{"a stranger's", .foreign = true, .house = 0755, .base = 01777},
+	{"everybody's", .house = 0777, .base = 0755},
+	{"in everybody's", .house = 0700, .base = 0777},
+};
+
+START_TEST(test_house)
+{
+	const struct ddp_call call = {.name = "barrier"};
+	char top[64], path[256], house[128];
+	struct ddp_recorder *recorder;
+	char text[8] = "";
+	FILE *file;
+
+	unit_directory(top, sizeof(top));
+	snprintf(house, sizeof(house), "%s/.ddp", top);
+	snprintf(path, sizeof(path), "%s/%s", top, houses[_i].link ? "victim" : ".ddp");
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	if (houses[_i].link)
+		ck_assert_int_eq(symlink("victim", house), 0);
+	snprintf(path, sizeof(path), "%s/failed-1.0", house);
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	snprintf(path, sizeof(path), "%s/failed-1.0/rank-1", house);
+	file = fopen(path, "w");
+	ck_assert(file && fputs("mine", file) >= 0 && fclose(file) == 0);
+	ck_assert(chmod(house, houses[_i].house) == 0 && chmod(top, houses[_i].base) == 0);
+	*strrchr(path, '/') = '\0';
+	if (!houses[_i].foreign || chown(house, 4711, 4711) == 0) {
+		recorder = ddp_recorder_create(path, "1.0", 1, 2, "here");
+		ddp_recorder_begin(recorder, &call);
+		ddp_recorder_dump(recorder, "a test");
+		if (!houses[_i].written)
+			ck_assert_int_eq(ddp_recorder_summary(recorder, 0.01, text, sizeof(text)),
+					 0);
+		ddp_recorder_destroy(recorder);
+		strcat(path, "/rank-1");
+		file = fopen(path, "r");
+		ck_assert(file && fgets(text, sizeof(text), file) && fclose(file) == 0);
+		ck_assert_msg((strcmp(text, "mine") != 0) == houses[_i].written, "%s: %s",
+			      houses[_i].name, text);
+	}
+	unit_remove(top);
+}
+END_TEST
+
 /* --- Killed at any moment ---------------------------------------------------------------- */
 
 static void kill_some(uint64_t *state)
@@ -330,6 +387,7 @@ static void fill(TCase *tcase)
 	tcase_add_loop_test(tcase, test_abort, 0, 3);
 	tcase_add_loop_test(tcase, test_mismatch, 0, 3);
 	tcase_add_test(tcase, test_term);
+	UNIT_ROWS(tcase, test_house, houses);
 	tcase_add_test(tcase, test_random_kills);
 }
 
