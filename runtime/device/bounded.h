@@ -20,17 +20,14 @@ int ddp_bounded_start(struct ddp_bounded **bounded, void (*call)(void *arguments
 		      const void *arguments, size_t size, struct ddp_error *error);
 
 /*
- * Wait for the call to come back.
- * Returns 0; or what ddp_watch_check() returned, and the call goes on.
+ * Wait for the call to come back, which ends it; NULL is legal, and has come back.
+ * Returns 0 with NULL in [bounded]; or what ddp_watch_check() returned, and the call goes on.
  */
-int ddp_bounded_wait(struct ddp_bounded *bounded, const struct ddp_watch *watch,
+int ddp_bounded_wait(struct ddp_bounded **bounded, const struct ddp_watch *watch,
 		     struct ddp_error *error);
 
-/*
- * Forget the call: ended if it came back, else left behind. NULL is legal.
- * Returns whether it came back.
- */
-bool ddp_bounded_leave(struct ddp_bounded *bounded);
+/* Leave a call behind, whose thread ends when it comes back. NULL is legal. */
+void ddp_bounded_leave(struct ddp_bounded *bounded);
 
 /*
  * All of it: begin, wait, and put what the call made of its copy into [arguments].

@@ -39,9 +39,8 @@ static int open_device(struct ddp *ddp, struct ddp_device_card *card)
 		return ddp->error.status;
 	ddp->device_module = ddp->device_engine;
 	ddp->leave_device = leave_device;
-	status =
-		ddp->device_engine->open(&ddp->device, identity->rank, identity->size,
-					 identity->device, identity->share, &ddp->log, &ddp->error);
+	status = ddp->device_engine->open(&ddp->device, identity->rank, identity->size,
+					  identity->device, &ddp->log, &ddp->error);
 	if (status == 0)
 		status = ddp->device_engine->card(ddp->device, card, &ddp->error);
 	return status;

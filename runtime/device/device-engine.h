@@ -12,7 +12,7 @@
 #include "base/module.h"
 #include "base/watch.h"
 
-#define DDP_DEVICE_VERSION 2
+#define DDP_DEVICE_VERSION 3
 
 enum { DDP_DEVICE_ID = 256 };
 
@@ -31,7 +31,7 @@ struct ddp_device_engine {
 	struct ddp_module_head head; /* kind "device" */
 
 	/* Take device [index]; no peer is needed yet. */
-	int (*open)(struct ddp_device **device, int rank, int size, int index, double share,
+	int (*open)(struct ddp_device **device, int rank, int size, int index,
 		    const struct ddp_log *log, struct ddp_error *error);
 
 	/* About this rank, for the others. */
@@ -98,7 +98,6 @@ struct ddp_device_engine {
 	/* Give up: at most [seconds] in a helper thread. Returns whether it came back. */
 	bool (*abort)(struct ddp_device *device, double seconds);
 
-	void (*describe)(struct ddp_device *device, char *text, size_t size);
 	void (*close)(struct ddp_device *device);
 };
 

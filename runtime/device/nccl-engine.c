@@ -18,6 +18,8 @@ enum { OLDEST = 21800 };
 /* Bytes of the larger all-reduce that opens the connections: past what goes in one message. */
 enum { WARM_BYTES = 4 << 20 };
 
+static const char *const methods[] = {"plain", "registered", "in windows"};
+
 /* Seconds: an orderly end waits for the other ranks of the node, the other for nobody. */
 #define CLOSE_SECONDS 10.0
 #define GIVE_UP_SECONDS 2.0
@@ -191,8 +193,10 @@ static int connect_ranks(struct ddp_device *device, const uint8_t id[DDP_DEVICE_
 	if (!status)
 		status = ddp_nccl_watch_start(device, &story);
 	if (!status) {
-		ddp_log_print(device->log, DDP_LEVEL_INFO, "nccl", "communicator of %d ranks",
-			      device->size);
+		ddp_log_print(device->log, DDP_LEVEL_INFO, "nccl",
+			      "NCCL %d.%d.%d: communicator of %d ranks, memory %s",
+			      device->version / 10000, device->version / 100 % 100,
+			      device->version % 100, device->size, methods[device->method]);
 		return 0;
 	}
 	story.status = status;
@@ -245,27 +249,332 @@ bool ddp_nccl_give_up(struct ddp_device *device)
 	return begun;
 }
 
-/* Wait for [bounded], if there is one. Returns whether it came back; then it is gone. */
-static bool settle(struct ddp_bounded **bounded, const struct ddp_watch *watch)
-{
-	if (!*bounded)
-		return true;
-	if (ddp_bounded_wait(*bounded, watch, NULL) < 0)
-		return false;
-	ddp_bounded_leave(*bounded);
-	*bounded = NULL;
-	return true;
-}
-
 static bool abort_device(struct ddp_device *device, double seconds)
 {
 	struct ddp_watch watch = ddp_watch_start(seconds, NULL, NULL);
 
-	return ddp_nccl_give_up(device) && settle(&device->leaving, &watch) &&
-	       settle(&device->stuck, &watch);
+	return ddp_nccl_give_up(device) && ddp_bounded_wait(&device->leaving, &watch, NULL) == 0 &&
+	       ddp_bounded_wait(&device->stuck, &watch, NULL) == 0;
+}
+
+/* Sizes are rounded up to this, which NCCL wants of windows. */
+enum { ALIGNMENT = 4096 };
+
+/* Seconds that freeing may take before it is a failure. */
+#define FREE_SECONDS 10.0
+
+/*
+ * One way for all ranks, as their versions are equal.
+ * In windows NCCL runs kernels of another kind, between GPUs of one node. From 2.28.3 on they did not wait for the
+ * kernel in front of them on the stream, whose results they read, until 2.30.7; nor did ncclCommAbort() end them
+ * before 2.29.7.
+ */
+static int method_of(int version)
+{
+#if NCCL_HAS(2, 27, 3)
+	if (version >= NCCL_VERSION(2, 30, 7) && ncclCommWindowRegister &&
+	    ncclCommWindowDeregister && ncclMemAlloc && ncclMemFree)
+		return DDP_NCCL_WINDOWS;
+#endif
+#if NCCL_HAS(2, 19, 1)
+	if (version >= NCCL_VERSION(2, 19, 1) && ncclCommRegister && ncclCommDeregister &&
+	    ncclMemAlloc && ncclMemFree)
+		return DDP_NCCL_REGISTERED;
+#endif
+	(void)version;
+	return DDP_NCCL_PLAIN;
+}
+
+/* --- Memory: one rank's part --------------------------------------------------------------------- */
+
+static int obtain(const struct ddp_device *device, struct ddp_nccl_memory *memory,
+		  struct ddp_error *error)
+{
+#if NCCL_HAS(2, 19, 1)
+	if (device->method != DDP_NCCL_PLAIN)
+		return ddp_nccl_result(device, ncclMemAlloc(&memory->base, memory->bytes), error,
+				       "allocating %zu bytes", memory->bytes);
+#endif
+	return ddp_nccl_cuda(device, cudaMalloc(&memory->base, memory->bytes), error,
+			     "allocating %zu bytes", memory->bytes);
+}
+
+/* In the order of whoever goes on, on any stream. */
+static void clear(const struct ddp_device *device, const struct ddp_nccl_memory *memory,
+		  struct ddp_error *error)
+{
+	cudaError_t result = cudaMemsetAsync(memory->base, 0, memory->bytes, device->stream);
+
+	if (result == cudaSuccess)
+		result = cudaStreamSynchronize(device->stream);
+	ddp_nccl_cuda(device, result, error, "clearing %zu bytes", memory->bytes);
+}
+
+static int give_back(const struct ddp_device *device, struct ddp_nccl_memory *memory,
+		     struct ddp_error *error)
+{
+	void *base = memory->base;
+
+	memory->base = NULL;
+	if (!base)
+		return 0;
+#if NCCL_HAS(2, 19, 1)
+	if (device->method != DDP_NCCL_PLAIN)
+		return ddp_nccl_result(device, ncclMemFree(base), error, "freeing %zu bytes",
+				       memory->bytes);
+#endif
+	return ddp_nccl_cuda(device, cudaFree(base), error, "freeing %zu bytes", memory->bytes);
+}
+
+static ncclResult_t enroll(const struct ddp_device *device, ncclComm_t comm,
+			   struct ddp_nccl_memory *memory)
+{
+#if NCCL_HAS(2, 27, 3)
+	if (device->method == DDP_NCCL_WINDOWS) {
+		ncclWindow_t window = NULL;
+		ncclResult_t result = ncclCommWindowRegister(comm, memory->base, memory->bytes,
+							     &window, NCCL_WIN_COLL_SYMMETRIC);
+
+		memory->handle = window;
+		return result;
+	}
+#endif
+#if NCCL_HAS(2, 19, 1)
+	if (device->method == DDP_NCCL_REGISTERED)
+		return ncclCommRegister(comm, memory->base, memory->bytes, &memory->handle);
+#endif
+	(void)device, (void)comm, (void)memory;
+	return ncclSuccess;
+}
+
+static ncclResult_t withdraw(const struct ddp_device *device, ncclComm_t comm,
+			     struct ddp_nccl_memory *memory)
+{
+	void *handle = memory->handle;
+
+	memory->handle = NULL;
+#if NCCL_HAS(2, 27, 3)
+	if (handle && device->method == DDP_NCCL_WINDOWS)
+		return ncclCommWindowDeregister(comm, (ncclWindow_t)handle);
+#endif
+#if NCCL_HAS(2, 19, 1)
+	if (handle)
+		return ncclCommDeregister(comm, handle);
+#endif
+	(void)device, (void)comm, (void)handle;
+	return ncclSuccess;
+}
+
+/* In a thread, as each of these can wait for another rank. */
+struct task {
+	const struct ddp_device *device;
+	ncclComm_t comm;
+	struct ddp_nccl_memory memory;
+	enum { ENROLL, WITHDRAW, FREE } act;
+	const char *doing;
+	struct ddp_error error;
+};
+
+static void run(void *arguments)
+{
+	struct task *task = arguments;
+	ncclResult_t result = ncclSuccess;
+
+	(void)cudaSetDevice(task->device->index);
+	if (task->act == ENROLL)
+		result = enroll(task->device, task->comm, &task->memory);
+	else
+		result = withdraw(task->device, task->comm, &task->memory);
+	ddp_nccl_result(task->device, result, &task->error, "%s %zu bytes", task->doing,
+			task->memory.bytes);
+	if (task->act == FREE && !task->error.status)
+		(void)give_back(task->device, &task->memory, &task->error);
+}
+
+/*
+ * Returns 0 with what NCCL said in [failed]; or why the wait for it ended in [error], which is the end of the
+ * engine: nothing else is to be asked of it.
+ */
+static int run_bounded(struct ddp_device *device, int act, struct ddp_nccl_memory *memory,
+		       const struct ddp_watch *watch, struct ddp_error *failed,
+		       struct ddp_error *error)
+{
+	struct task task = {.device = device,
+			    .comm = device->comm,
+			    .memory = *memory,
+			    .act = act,
+			    .doing = act == ENROLL ? "registering" : "deregistering"};
+	int status = ddp_bounded_call(&device->stuck, run, &task, sizeof(task), watch, error);
+
+	if (status == DDP_ERR_TIMEOUT && !error->text[0])
+		ddp_error_set(error, status, "%s: NCCL did not end %s %zu bytes in %g s",
+			      device->who, task.doing, memory->bytes, watch->limit);
+	if (status) {
+		error->status = status;
+		ddp_nccl_fail(device, error);
+		return status;
+	}
+	*memory = task.memory;
+	*failed = task.error;
+	return 0;
+}
+
+/* --- Memory: all ranks together ------------------------------------------------------------------ */
+
+/*
+ * Find out whether [mine] is true on all ranks: registered on one and not on another is
+ * undefined, and a rank that failed alone would leave the others waiting.
+ */
+static int agree(struct ddp_device *device, bool mine, bool *all, const struct ddp_watch *watch,
+		 struct ddp_error *error)
+{
+	int status;
+
+	*all = mine;
+	if (device->size == 1)
+		return 0;
+	*device->host_word = mine;
+	TRY(device,
+	    cudaMemcpyAsync(device->word, device->host_word, sizeof(*device->word),
+			    cudaMemcpyHostToDevice, device->stream),
+	    error, "copying a word");
+	status = ddp_nccl_all_reduce(device, device->word, device->word, 1, DDP_I32, DDP_MIN, NULL,
+				     error);
+	if (status)
+		return status;
+	TRY(device,
+	    cudaMemcpyAsync(device->host_word, device->word, sizeof(*device->word),
+			    cudaMemcpyDeviceToHost, device->stream),
+	    error, "copying a word");
+	status = ddp_nccl_wait(device, NULL, watch, error);
+	if (!status)
+		*all = *device->host_word != 0;
+	return status;
+}
+
+/* Register on all ranks or on none; memory without is slower, and no failure. */
+static int enroll_all(struct ddp_device *device, struct ddp_nccl_memory *memory,
+		      const struct ddp_watch *watch, struct ddp_error *error)
+{
+	struct ddp_error failed = {0, ""};
+	bool all = false;
+	int status;
+
+	if (device->method == DDP_NCCL_PLAIN)
+		return 0;
+	status = run_bounded(device, ENROLL, memory, watch, &failed, error);
+	if (!status)
+		status = agree(device, failed.status == 0, &all, watch, error);
+	if (status || all)
+		return status;
+	ddp_log_print(device->log, DDP_LEVEL_WARNING, "nccl",
+		      "%zu bytes are not registered, all-reduce of them is slower: %s",
+		      memory->bytes, failed.status ? failed.text : "another rank failed to");
+	return run_bounded(device, WITHDRAW, memory, watch, &failed, error);
+}
+
+static int obtain_all(struct ddp_device *device, struct ddp_nccl_memory *memory,
+		      const struct ddp_watch *watch, struct ddp_error *error)
+{
+	struct ddp_error failed = {0, ""};
+	int was = ddp_card_enter(device->index), status;
+	bool all;
+
+	if (obtain(device, memory, &failed))
+		memory->base = NULL;
+	else
+		clear(device, memory, &failed);
+	status = agree(device, failed.status == 0, &all, watch, error);
+	if (!status && !all) {
+		(void)give_back(device, memory, NULL);
+		if (!failed.status)
+			ddp_error_set(&failed, DDP_ERR_MEMORY,
+				      "%s: another rank could not allocate its %zu bytes",
+				      device->who, memory->bytes);
+		status = ddp_error_set(error, DDP_ERR_MEMORY, "%s", failed.text);
+	}
+	ddp_card_leave(device->index, was);
+	return status;
+}
+
+static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
+			const struct ddp_watch *watch, struct ddp_error *error)
+{
+	struct ddp_error story = {0, ""};
+	struct ddp_nccl_memory *new;
+	int status;
+
+	*memory = NULL;
+	if (bytes == 0 || bytes > SIZE_MAX - ALIGNMENT)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT, "device memory of %zu bytes", bytes);
+	status = ddp_nccl_health(device, error);
+	if (status)
+		return status;
+	if (!device->comm)
+		return ddp_error_set(error, DDP_ERR_STATE,
+				     "%s: device memory comes after connecting", device->who);
+	new = calloc(1, sizeof(*new));
+	if (!new)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory to note device memory");
+	new->bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT *ALIGNMENT;
+	status = obtain_all(device, new, watch, &story);
+	if (!status)
+		status = enroll_all(device, new, watch, &story);
+	if (status && error)
+		*error = story;
+	if (!new->base) {
+		free(new);
+		return status;
+	}
+	/* Also where it failed: close() frees it, if it still can. */
+	new->next = device->memory;
+	device->memory = new;
+	*memory = status ? NULL : new->base;
+	return status;
+}
+
+static int free_memory(struct ddp_device *device, void *memory, struct ddp_error *error)
+{
+	struct ddp_watch watch = ddp_watch_start(FREE_SECONDS, NULL, NULL);
+	struct ddp_error story = {0, ""}, failed = {0, ""};
+	struct ddp_nccl_memory **link, *found;
+	int status;
+
+	if (!memory)
+		return 0;
+	for (link = &device->memory; *link && (*link)->base != memory; link = &(*link)->next)
+		;
+	found = *link;
+	if (!found)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT, "%s: %p is no memory of the engine",
+				     device->who, memory);
+	status = ddp_nccl_health(device, error);
+	if (status)
+		return status;
+	*link = found->next;
+	status = run_bounded(device, FREE, found, &watch, &failed, &story);
+	free(found);
+	if (!status)
+		story = failed;
+	if (story.status && error)
+		*error = story;
+	return story.status;
 }
 
 /* --- The end ---------------------------------------------------------------------------- */
+
+/* With what it is of, if [freed]. */
+static void forget_memory(struct ddp_device *device, bool freed)
+{
+	while (device->memory) {
+		struct ddp_nccl_memory *memory = device->memory;
+
+		device->memory = memory->next;
+		if (freed)
+			(void)give_back(device, memory, NULL);
+		free(memory);
+	}
+}
 
 /*
  * As far as open() came. NCCL wants memory deregistered, the communicator ended, and then the
@@ -276,12 +585,13 @@ static void end(void *arguments)
 	struct ddp_device *device = *(struct ddp_device **)arguments;
 
 	(void)cudaSetDevice(device->index);
-	ddp_nccl_memory_deregister(device);
+	for (struct ddp_nccl_memory *memory = device->memory; memory; memory = memory->next)
+		(void)withdraw(device, device->comm, memory);
 	if (device->comm) {
 		(void)ncclCommFinalize(device->comm);
 		(void)ncclCommDestroy(device->comm);
 	}
-	ddp_nccl_memory_free(device);
+	forget_memory(device, true);
 	for (int i = 0; i < DDP_NCCL_EVENTS; i++) {
 		if (device->work[i].event)
 			(void)cudaEventDestroy(device->work[i].event);
@@ -306,12 +616,8 @@ static bool drop(struct ddp_device *device)
 		ddp_bounded_leave(device->leaving);
 		ddp_bounded_leave(device->stuck);
 	}
-	while (back && device->memory) {
-		struct ddp_nccl_memory *memory = device->memory;
-
-		device->memory = memory->next;
-		free(memory);
-	}
+	if (back)
+		forget_memory(device, false);
 	return back;
 }
 
@@ -368,7 +674,6 @@ static int take(struct ddp_device *device, struct ddp_error *error)
 	identify_host(&device->card);
 	TRY(device, cudaGetDeviceProperties(&properties, device->index), error,
 	    "asking for its properties");
-	snprintf(device->name, sizeof(device->name), "%s", properties.name);
 	ddp_card_uuid(device->card.uuid, sizeof(device->card.uuid), device->index, &properties);
 	TRY(device, cudaDeviceGetStreamPriorityRange(&least, &greatest), error,
 	    "taking the device");
@@ -388,7 +693,7 @@ static int take(struct ddp_device *device, struct ddp_error *error)
 	return 0;
 }
 
-static int open_device(struct ddp_device **device, int rank, int size, int index, double share,
+static int open_device(struct ddp_device **device, int rank, int size, int index,
 		       const struct ddp_log *log, struct ddp_error *error)
 {
 	struct ddp_device *new;
@@ -414,9 +719,9 @@ static int open_device(struct ddp_device **device, int rank, int size, int index
 	new->size = size;
 	new->index = index;
 	snprintf(new->who, sizeof(new->who), "rank %d, device %d", rank, index);
-	new->share = share;
 	new->log = log;
 	new->version = version;
+	new->method = method_of(version);
 	new->card.rank = rank;
 	new->card.version = version;
 	pthread_mutex_init(&new->lock, NULL);
@@ -444,18 +749,6 @@ static int get_card(struct ddp_device *device, struct ddp_device_card *card,
 	return 0;
 }
 
-static void describe(struct ddp_device *device, char *text, size_t size)
-{
-	char share[32] = "";
-
-	if (device->share > 0 && device->share < 1)
-		snprintf(share, sizeof(share), ", share %.2f", device->share);
-	snprintf(text, size, "NCCL %d.%d.%d, device %d: %s (%s)%s, memory %s",
-		 device->version / 10000, device->version / 100 % 100, device->version % 100,
-		 device->index, device->name, device->card.uuid, share,
-		 ddp_nccl_memory_method(device));
-}
-
 DDP_API const struct ddp_device_engine ddp_module = {
 	.head = {DDP_MODULE_MAGIC, DDP_DEVICE_VERSION, sizeof(struct ddp_device_engine), "device",
 		 "nccl", PACKAGE_VERSION},
@@ -466,8 +759,8 @@ DDP_API const struct ddp_device_engine ddp_module = {
 	.all_reduce = ddp_nccl_all_reduce,
 	.broadcast = ddp_nccl_broadcast,
 	.all_gather = ddp_nccl_all_gather,
-	.alloc = ddp_nccl_alloc,
-	.free = ddp_nccl_free,
+	.alloc = alloc_memory,
+	.free = free_memory,
 	.stream = get_stream,
 	.order = ddp_nccl_order,
 	.convert = ddp_nccl_convert,
@@ -476,6 +769,5 @@ DDP_API const struct ddp_device_engine ddp_module = {
 	.health = ddp_nccl_health,
 	.warn = set_warning,
 	.abort = abort_device,
-	.describe = describe,
 	.close = close_device,
 };

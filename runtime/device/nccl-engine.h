@@ -59,18 +59,14 @@ struct ddp_nccl_memory {
 	struct ddp_nccl_memory *next;
 	void *base;
 	size_t bytes;
-	bool nccl;    /* from ncclMemAlloc, else from cudaMalloc */
-	void *handle; /* of ncclCommRegister */
-	void *window; /* of ncclCommWindowRegister */
-	bool known;   /* registered, on all ranks */
+	void *handle; /* of ncclCommRegister, or of ncclCommWindowRegister; NULL: not registered */
 };
 
 struct ddp_device {
 	const struct ddp_log *log;
 	int rank, size, index;
-	double share;
 	int version; /* of NCCL, at run time */
-	char name[256];
+	enum { DDP_NCCL_PLAIN, DDP_NCCL_REGISTERED, DDP_NCCL_WINDOWS } method; /* of alloc() */
 	char who[48]; /* "rank 1, device 0", for messages */
 	struct ddp_device_card card;
 
@@ -141,18 +137,5 @@ int ddp_nccl_watch_start(struct ddp_device *device, struct ddp_error *error);
 
 /* End the watchdog. Returns false if it hangs in a call of CUDA and was left behind. */
 bool ddp_nccl_watch_stop(struct ddp_device *device);
-
-/* --- nccl-memory.c ----------------------------------------------------------------------- */
-
-int ddp_nccl_alloc(struct ddp_device *device, size_t bytes, void **memory,
-		   const struct ddp_watch *watch, struct ddp_error *error);
-int ddp_nccl_free(struct ddp_device *device, void *memory, struct ddp_error *error);
-
-/* How alloc() makes NCCL know memory: "windows", "registered" or "plain". */
-const char *ddp_nccl_memory_method(const struct ddp_device *device);
-
-/* For close(), before and after the communicator ends. */
-void ddp_nccl_memory_deregister(struct ddp_device *device);
-void ddp_nccl_memory_free(struct ddp_device *device);
 
 #endif /* DDP_DEVICE_NCCL_ENGINE_H */

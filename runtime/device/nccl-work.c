@@ -81,11 +81,6 @@ static const ncclDataType_t types[DDP_TYPE_COUNT] = {
 	[DDP_U8] = ncclUint8,
 };
 
-static const char *const type_names[DDP_TYPE_COUNT] = {
-	[DDP_F32] = "f32", [DDP_F64] = "f64", [DDP_BF16] = "bf16", [DDP_F16] = "f16",
-	[DDP_I32] = "i32", [DDP_I64] = "i64", [DDP_U8] = "u8",
-};
-
 static const ncclRedOp_t ops[DDP_OP_COUNT] = {
 	[DDP_SUM] = ncclSum, [DDP_MAX] = ncclMax, [DDP_MIN] = ncclMin};
 
@@ -109,6 +104,10 @@ static cudaError_t query(cudaEvent_t event)
 }
 
 /* --- What is under way ---------------------------------------------------------------- */
+
+/* "all-reduce 3 of 100 F32" */
+#define WORK "%s %llu of %zu %s"
+#define WORK_OF(work) (work).name, (unsigned long long)(work).sequence, (work).count, (work).unit
 
 /* The collective that has been under way for longest. Returns false if there is none. */
 static bool find_oldest(struct ddp_device *device, struct ddp_nccl_work *oldest)
@@ -199,9 +198,7 @@ static int finish(struct ddp_device *device, cudaStream_t stream, ncclResult_t r
 	struct ddp_error story = {0, ""};
 	int status;
 
-	status = ddp_nccl_result(device, result, &story, "%s %llu of %zu %s", device->entering.name,
-				 (unsigned long long)device->entering.sequence,
-				 device->entering.count, device->entering.unit);
+	status = ddp_nccl_result(device, result, &story, WORK, WORK_OF(device->entering));
 	if (!status)
 		status = follow(device, stream, &story);
 	pthread_mutex_lock(&device->lock);
@@ -233,7 +230,7 @@ int ddp_nccl_all_reduce(struct ddp_device *device, const void *send, void *recv,
 		return refuse(device, "all-reduce of an unknown type or operation", error);
 	if (count == 0)
 		return 0;
-	work.unit = type_names[type];
+	work.unit = ddp_type_name(type);
 	status = enter(device, &work, &comm, error);
 	if (status)
 		return status;
@@ -294,10 +291,10 @@ static int say_late(struct ddp_device *device, int status, const struct ddp_watc
 				     device->who, watch->limit);
 	return ddp_error_set(
 		error, status,
-		"%s: %s %llu of %zu %s among %d ranks is under way for "
+		"%s: " WORK " among %d ranks is under way for "
 		"%.1f s (limit %g s): a rank did not enter it; NCCL does not tell which",
-		device->who, oldest.name, (unsigned long long)oldest.sequence, oldest.count,
-		oldest.unit, device->size, (double)(ddp_now() - oldest.since) * 1e-9, watch->limit);
+		device->who, WORK_OF(oldest), device->size,
+		(double)(ddp_now() - oldest.since) * 1e-9, watch->limit);
 }
 
 /* Until [event] has come. */
@@ -423,9 +420,7 @@ static void look_at_work(struct ddp_device *device)
 		retire(device, &work);
 		if (result == cudaSuccess)
 			continue;
-		story.status =
-			ddp_nccl_cuda(device, result, &story, "%s %llu of %zu %s", work.name,
-				      (unsigned long long)work.sequence, work.count, work.unit);
+		(void)ddp_nccl_cuda(device, result, &story, WORK, WORK_OF(work));
 		ddp_nccl_fail(device, &story);
 		return;
 	}
@@ -447,10 +442,9 @@ static void look_at_call(struct ddp_device *device)
 	if (seconds < device->limit)
 		return;
 	ddp_error_set(&story, DDP_ERR_TIMEOUT,
-		      "%s: %s %llu of %zu %s among %d ranks could not be enqueued "
+		      "%s: " WORK " among %d ranks could not be enqueued "
 		      "in %.1f s (limit %g s): NCCL waits for a rank that did not enter it",
-		      device->who, work.name, (unsigned long long)work.sequence, work.count,
-		      work.unit, device->size, seconds, device->limit);
+		      device->who, WORK_OF(work), device->size, seconds, device->limit);
 	ddp_nccl_fail(device, &story);
 	(void)ddp_nccl_give_up(device);
 }
@@ -482,12 +476,10 @@ int ddp_nccl_watch_start(struct ddp_device *device, struct ddp_error *error)
 bool ddp_nccl_watch_stop(struct ddp_device *device)
 {
 	struct ddp_watch limit = ddp_watch_start(STOP_SECONDS, NULL, NULL);
-	struct ddp_bounded *watchdog = device->watchdog;
 
-	if (!watchdog)
-		return true;
-	device->watchdog = NULL;
 	atomic_store(&device->stop, true);
-	(void)ddp_bounded_wait(watchdog, &limit, NULL);
-	return ddp_bounded_leave(watchdog);
+	if (ddp_bounded_wait(&device->watchdog, &limit, NULL) == 0)
+		return true;
+	ddp_bounded_leave(device->watchdog);
+	return false;
 }

@@ -76,7 +76,6 @@ struct ddp_shard_engine {
 	/* The engine's own stream, which NULL is here and not to other engines of the device. */
 	void *(*stream)(struct ddp_shard_gpu *gpu);
 
-	void (*describe)(struct ddp_shard_gpu *gpu, char *text, size_t size);
 	/* Where streams are not at rest it leaves all to the end of the process. NULL is legal. */
 	void (*close)(struct ddp_shard_gpu *gpu);
 };

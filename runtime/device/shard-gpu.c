@@ -819,16 +819,6 @@ static int open_gpu(struct ddp_shard_gpu **gpu, int index, double share, const s
 	return 0;
 }
 
-static void describe(struct ddp_shard_gpu *gpu, char *text, size_t size)
-{
-	char share[32] = "";
-
-	if (gpu->share > 0 && gpu->share < 1)
-		snprintf(share, sizeof(share), ", share %.2f", gpu->share);
-	snprintf(text, size, "shared GPU %d: %s (%s)%s, memory by %s", gpu->index, gpu->name,
-		 gpu->uuid, share, gpu->descriptors ? "descriptor" : "handle");
-}
-
 DDP_API const struct ddp_shard_engine ddp_module = {
 	.head = {DDP_MODULE_MAGIC, DDP_SHARD_VERSION, sizeof(struct ddp_shard_engine), "shard",
 		 "shard", PACKAGE_VERSION},
@@ -845,6 +835,5 @@ DDP_API const struct ddp_shard_engine ddp_module = {
 	.idle = is_idle,
 	.captured = is_captured,
 	.stream = own_stream,
-	.describe = describe,
 	.close = close_gpu,
 };

@@ -330,8 +330,8 @@ static int open_wide(struct ddp_device *device)
 	if (!leads(device) || !ddp_shards_wide(device))
 		return 0;
 	status = device->between->open(&device->wide, device->sharing->places[identity->rank].group,
-				       device->sharing->groups, identity->device, identity->share,
-				       &device->ddp->log, &device->ddp->error);
+				       device->sharing->groups, identity->device, &device->ddp->log,
+				       &device->ddp->error);
 	if (status == 0)
 		device->between->warn(device->wide, refuse_results, device);
 	return status;
@@ -460,18 +460,6 @@ static void close_shards(struct ddp_device *device)
 	free(device);
 }
 
-static void describe(struct ddp_device *device, char *text, size_t size)
-{
-	char gpu[256] = "", wide[256] = "";
-
-	device->engine->describe(device->gpu, gpu, sizeof(gpu));
-	if (device->wide)
-		device->between->describe(device->wide, wide, sizeof(wide));
-	snprintf(text, size, "%d ranks on %d GPUs, %d of them on this one, led by rank %d: %s%s%s",
-		 device->sharing->size, device->sharing->groups, device->members, device->ranks[0],
-		 gpu, *wide ? "; between GPUs: " : "", wide);
-}
-
 static void *own_stream(struct ddp_device *device)
 {
 	return ddp_shards_stream(device, NULL);
@@ -490,6 +478,5 @@ const struct ddp_device_engine ddp_shards_engine = {
 	.wait = ddp_shards_wait,
 	.health = ddp_shards_health,
 	.abort = ddp_shards_abort,
-	.describe = describe,
 	.close = close_shards,
 };

@@ -61,7 +61,7 @@ static int open_engine(int rank, int size, struct ddp_error *error)
 	ddp_log_name(&log, rank, "gpu");
 	engine =
 		ddp_module_open("nccl", "device", DDP_DEVICE_VERSION, sizeof(*engine), &log, error);
-	return engine ? engine->open(&device, rank, size, 0, 1, &log, error) : error->status;
+	return engine ? engine->open(&device, rank, size, 0, &log, error) : error->status;
 }
 
 static int join(int rank, int size, struct ddp_error *error)
@@ -296,13 +296,10 @@ static void test_graph(int rank, int size)
 static void test_card(void)
 {
 	const struct ddp_device_card *card = &shared->cards[0];
-	char text[512];
 
 	ok(card->version >= 21800 && card->boot != 0, "card: version %d, %s on %s",
 	   (int)card->version, card->uuid, card->host);
 	ok(strlen(card->uuid) == 40, "card: the UUID has 40 characters");
-	engine->describe(device, text, sizeof(text));
-	ok(strstr(text, card->uuid) != NULL, "describe: %s", text);
 }
 
 static void test_preflight(void)

@@ -346,12 +346,12 @@ static int host_count(void *stream, uint64_t *counter, uint64_t *word, struct dd
 
 /* --- The way there ------------------------------------------------------------------------- */
 
-static int host_open(struct ddp_device **device, int rank, int size, int index, double share,
+static int host_open(struct ddp_device **device, int rank, int size, int index,
 		     const struct ddp_log *log, struct ddp_error *error)
 {
 	struct ddp_device *new = calloc(1, sizeof(*new));
 
-	(void)share, (void)log;
+	(void)log;
 	*device = new;
 	if (!new || size > RANKS)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no room for %d ranks", size);
@@ -506,11 +506,6 @@ static bool host_abort(struct ddp_device *device, double seconds)
 	return true;
 }
 
-static void host_describe(struct ddp_device *device, char *text, size_t size)
-{
-	snprintf(text, size, "processes of this host, %d of %d", device->rank, device->size);
-}
-
 static void host_close(struct ddp_device *device)
 {
 	if (!device)
@@ -550,6 +545,5 @@ DDP_API const struct ddp_device_engine ddp_module = {
 	.health = host_health,
 	.warn = host_warn,
 	.abort = host_abort,
-	.describe = host_describe,
 	.close = host_close,
 };

@@ -99,11 +99,6 @@ static void host_close(struct ddp_shard_gpu *gpu)
 	free(gpu);
 }
 
-static void host_describe(struct ddp_shard_gpu *gpu, char *text, size_t size)
-{
-	snprintf(text, size, "host memory as device %d", gpu->index);
-}
-
 /* --- Memory ------------------------------------------------------------------------------ */
 
 static void *map(struct ddp_shard_gpu *gpu, int fd, size_t bytes, struct ddp_error *error)
@@ -348,6 +343,5 @@ DDP_API const struct ddp_shard_engine ddp_module = {
 	.idle = host_idle,
 	.captured = host_captured,
 	.stream = host_stream,
-	.describe = host_describe,
 	.close = host_close,
 };
