@@ -13,6 +13,7 @@
 #define KEY_CARD "card"
 #define KEY_TICKET "ticket"
 #define KEY_ADDRESS "address"
+#define KEY_PASS "pass"
 
 enum { COLUMN_SCRATCH = 4 << 20, CACHE_LINE = 64 };
 
@@ -276,6 +277,57 @@ out:
 	return status;
 }
 
+static int put_pass(struct ddp *ddp)
+{
+	const void *pass;
+	size_t size;
+	int status = ddp->engine->pass(ddp->host, &pass, &size, &ddp->error);
+
+	if (status == 0)
+		status = ddp_store_put(ddp->store, KEY_PASS, pass, size, &ddp->error);
+	return status;
+}
+
+static int admit_column(struct ddp *ddp)
+{
+	uint8_t *pass = malloc(DDP_HOST_PASS);
+	int status = 0;
+
+	if (!pass)
+		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %d ranks",
+				     ddp->column.size);
+	for (int i = 0; i < ddp->column.size && status == 0; i++) {
+		int rank = ddp->column_ranks[i];
+		size_t size = DDP_HOST_PASS;
+
+		if (rank == ddp->identity.rank)
+			continue;
+		status = ddp_store_get(ddp->store, rank, KEY_PASS, pass, &size, &ddp->error);
+		if (status == 0)
+			status = ddp->engine->admit(ddp->host, rank, pass, size, &ddp->error);
+	}
+	free(pass);
+	return status;
+}
+
+/* Let the rest of the column in, and nobody else: also where there is nobody to let in. */
+static int meet_column(struct ddp *ddp, const struct ddp_watch *watch)
+{
+	int status = 0;
+
+	if (ddp->topology->groups > 1) {
+		if (ddp->column.size)
+			status = put_pass(ddp);
+		if (status == 0)
+			status = ddp_store_fence(ddp->store, watch, &ddp->error);
+		if (status == 0)
+			status = admit_column(ddp);
+	}
+	if (status == 0 && ddp->host)
+		status = ddp->engine->meet(ddp->host, watch, &ddp->error);
+	return status;
+}
+
 /* Map the memory of the group. */
 static int meet_group(struct ddp *ddp, const struct ddp_watch *watch)
 {
@@ -319,6 +371,8 @@ int ddp_join(struct ddp *ddp, const char *method)
 	status = find_topology(ddp, &watch);
 	if (status == 0)
 		status = connect_column(ddp);
+	if (status == 0)
+		status = meet_column(ddp, &watch);
 	if (status == 0 && ddp->topology->groups > 1)
 		ddp->world.wide = ddp->engine->head.name;
 	return status;

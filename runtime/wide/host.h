@@ -12,10 +12,15 @@
 #include "base/module.h"
 #include "base/watch.h"
 
-#define DDP_HOST_VERSION 1
+#define DDP_HOST_VERSION 2
 
-/* Bytes of an address and of a note at most; bits of a tag that are the caller's. */
-enum { DDP_HOST_ADDRESS = 8192, DDP_HOST_NOTE = 1100, DDP_HOST_TAG = 44 };
+/* Bytes of an address, of a pass and of a note at most; bits of a tag that are the caller's. */
+enum {
+	DDP_HOST_ADDRESS = 8192,
+	DDP_HOST_PASS = 49152,
+	DDP_HOST_NOTE = 1100,
+	DDP_HOST_TAG = 44,
+};
 
 struct ddp_host; /* an engine's own */
 
@@ -40,6 +45,23 @@ struct ddp_host_engine {
 	/* Prepare to talk to [peer], whose address is [data]; no waiting. */
 	int (*connect)(struct ddp_host *host, int peer, const void *data, size_t size,
 		       struct ddp_error *error);
+
+	/*
+	 * After connect() to all peers: by what they know this rank from a stranger, at most
+	 * DDP_HOST_PASS bytes, in memory of the engine's. For the ranks of the job alone.
+	 */
+	int (*pass)(struct ddp_host *host, const void **data, size_t *size,
+		    struct ddp_error *error);
+
+	/* [peer]'s pass: who shows it is let in. */
+	int (*admit)(struct ddp_host *host, int peer, const void *data, size_t size,
+		     struct ddp_error *error);
+
+	/*
+	 * Let in those who were admitted, and nobody after them. What follows may be called only
+	 * then. DDP_ERR_TIMEOUT names who did not come.
+	 */
+	int (*meet)(struct ddp_host *host, const struct ddp_watch *watch, struct ddp_error *error);
 
 	/*
 	 * Begin; [request] is the caller's, in place until its status is not 0. A receive takes

@@ -3,29 +3,14 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <ucs/debug/debug.h>
 
 #include "ucx-setup.h"
-
-/*
- * A cable that is pulled, a machine that loses power: no packet says so. A connection that is
- * idle is probed after KEEP_IDLE seconds, KEEP_COUNT times with KEEP_INTERVAL between. One
- * with data on its way is not: there TCP tries for 15 minutes, unless TCP_USER_TIMEOUT is set.
- * UCX sets that nowhere, and the others only where it connects, not where it accepts. So they
- * are set from outside: on sockets with just these three numbers, which are those that UCX
- * connected, and on those of a port that UCX listens on, which are those that it accepted.
- */
-#define KEEP_IDLE 8
-#define KEEP_INTERVAL 3
-#define KEEP_COUNT 4
-#define KEEP_MS ((KEEP_IDLE + KEEP_INTERVAL * KEEP_COUNT) * 1000)
+#include "ucx-sockets.h"
 
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
@@ -42,9 +27,9 @@ static const struct preference preferences[] = {
 	{"TCP_CONN_NB", "y"},
 	{"KEEPALIVE_INTERVAL", "2s"},
 	/* UCX cuts off what is below a second. */
-	{"TCP_KEEPIDLE", TEXT(KEEP_IDLE) ".5s"},
-	{"TCP_KEEPINTVL", TEXT(KEEP_INTERVAL) ".5s"},
-	{"TCP_KEEPCNT", TEXT(KEEP_COUNT)},
+	{"TCP_KEEPIDLE", TEXT(DDP_UCX_KEEP_IDLE) ".5s"},
+	{"TCP_KEEPINTVL", TEXT(DDP_UCX_KEEP_INTERVAL) ".5s"},
+	{"TCP_KEEPCNT", TEXT(DDP_UCX_KEEP_COUNT)},
 };
 
 /*
@@ -187,106 +172,4 @@ void ddp_ucx_calm(void)
 			give_back(errors[i]);
 	if (!is_set("DEBUG_SIGNO"))
 		give_back(SIGHUP);
-}
-
-/* --- Sockets ---------------------------------------------------------------------------- */
-
-static int option_of(int fd, int level, int name)
-{
-	int value = -1;
-	socklen_t size = sizeof(value);
-
-	return getsockopt(fd, level, name, &value, &size) == 0 ? value : -1;
-}
-
-static void set_option(int fd, int level, int name, int value)
-{
-	(void)setsockopt(fd, level, name, &value, sizeof(value));
-}
-
-/* The local port of a socket, 0 if it has none. */
-static uint16_t port_of(int fd)
-{
-	union {
-		struct sockaddr any;
-		struct sockaddr_in four;
-		struct sockaddr_in6 six;
-	} address;
-	socklen_t size = sizeof(address);
-
-	if (getsockname(fd, &address.any, &size) < 0)
-		return 0;
-	if (address.any.sa_family == AF_INET)
-		return ntohs(address.four.sin_port);
-	return address.any.sa_family == AF_INET6 ? ntohs(address.six.sin6_port) : 0;
-}
-
-static bool has_port(const struct ddp_ucx_ports *ports, uint16_t port)
-{
-	for (int i = 0; i < ports->count; i++)
-		if (ports->list[i] == port)
-			return true;
-	return false;
-}
-
-/* Call [visit] for each TCP socket of the process. */
-static void for_sockets(void (*visit)(int fd, void *argument), void *argument)
-{
-	DIR *directory = opendir("/proc/self/fd");
-	struct dirent *entry;
-
-	while (directory && (entry = readdir(directory))) {
-		int fd = atoi(entry->d_name);
-
-		if (option_of(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP)
-			visit(fd, argument);
-	}
-	if (directory)
-		closedir(directory);
-}
-
-static void add_port(int fd, void *argument)
-{
-	struct ddp_ucx_ports *ports = argument;
-
-	if (option_of(fd, SOL_SOCKET, SO_ACCEPTCONN) == 1 &&
-	    ports->count < (int)(sizeof(ports->list) / sizeof(ports->list[0])))
-		ports->list[ports->count++] = port_of(fd);
-}
-
-struct ddp_ucx_ports ddp_ucx_find_ports(const struct ddp_ucx_ports *others)
-{
-	struct ddp_ucx_ports all = {0}, ours = {0};
-
-	for_sockets(add_port, &all);
-	for (int i = 0; i < all.count; i++)
-		if (!others || !has_port(others, all.list[i]))
-			ours.list[ours.count++] = all.list[i];
-	return ours;
-}
-
-static bool was_connected(int fd)
-{
-	return option_of(fd, IPPROTO_TCP, TCP_KEEPIDLE) == KEEP_IDLE &&
-	       option_of(fd, IPPROTO_TCP, TCP_KEEPINTVL) == KEEP_INTERVAL &&
-	       option_of(fd, IPPROTO_TCP, TCP_KEEPCNT) == KEEP_COUNT;
-}
-
-static void bound_socket(int fd, void *argument)
-{
-	const struct ddp_ucx_ports *ports = argument;
-
-	if (option_of(fd, IPPROTO_TCP, TCP_USER_TIMEOUT) != 0 ||
-	    (!was_connected(fd) && !has_port(ports, port_of(fd))))
-		return;
-	set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, KEEP_MS);
-	set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE);
-	set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_INTERVAL);
-	set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_COUNT);
-	set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-}
-
-void ddp_ucx_bound_sockets(struct ddp_ucx_ports *ports)
-{
-	for_sockets(bound_socket, ports);
 }

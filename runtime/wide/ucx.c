@@ -17,6 +17,7 @@
 
 #include "host.h"
 #include "ucx-setup.h"
+#include "ucx-sockets.h"
 
 /* How long a clean end waits for the goodbyes of the peers. */
 #define GOODBYE 800000000u
@@ -25,10 +26,12 @@
 /* A wait this long is looked at: whether the kernel still gets through. */
 #define LONG_WAIT 1000000000u
 
-/* What a rank publishes: this, and UCX's address. */
+/* What a rank publishes: this, where it listens over TCP, and UCX's address. */
 struct card {
 	uint32_t magic;
 	uint16_t major, minor; /* of UCX */
+	uint64_t place;
+	uint64_t listeners; /* struct ddp_ucx_end each */
 };
 
 enum { CARD_MAGIC = 0x78637564 };
@@ -63,8 +66,9 @@ struct ddp_host {
 	ucp_worker_h worker;
 	int events; /* to poll for what the worker waits for */
 	bool watch_sockets;
-	struct ddp_ucx_ports ports; /* UCX's */
-	uint64_t watched;	    /* when sockets were last looked at */
+	struct ddp_ucx_door door;
+	struct ddp_ucx_ends ours; /* the pass: where our connections come from */
+	uint64_t watched;	  /* when sockets were last looked at */
 
 	void *address; /* what peers need to know */
 	size_t address_size;
@@ -483,35 +487,55 @@ static int open_context(struct ddp_host *host, struct ddp_error *error)
 	return status == UCS_OK ? 0 : no_way(error, "finds no network device", status);
 }
 
+/* Put together what this rank publishes; [address] is UCX's. */
+static int write_card(struct ddp_host *host, const void *address, size_t size,
+		      struct ddp_error *error)
+{
+	struct card card = {.magic = CARD_MAGIC, .place = ddp_ucx_place()};
+	struct ddp_ucx_ends listeners = {NULL, 0};
+	unsigned major, minor, patch;
+	int status = ddp_ucx_find_listeners(&host->door, &listeners, error);
+	size_t bytes = (size_t)listeners.count * sizeof(*listeners.list);
+	char *at = NULL;
+
+	ucp_get_version(&major, &minor, &patch);
+	card.major = (uint16_t)major;
+	card.minor = (uint16_t)minor;
+	card.listeners = (uint64_t)listeners.count;
+	host->address_size = sizeof(card) + bytes + size;
+	if (status == 0 && !(at = host->address = malloc(host->address_size)))
+		status = ddp_error_set(error, DDP_ERR_MEMORY, "no memory for UCX");
+	if (at) {
+		at = mempcpy(at, &card, sizeof(card));
+		if (bytes)
+			at = mempcpy(at, listeners.list, bytes);
+		memcpy(at, address, size);
+	}
+	free(listeners.list);
+	return status;
+}
+
 static int open_worker(struct ddp_host *host, struct ddp_error *error)
 {
 	const ucp_worker_params_t parameters = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
 						.thread_mode = UCS_THREAD_MODE_SERIALIZED};
 	ucp_address_t *address;
-	struct card card = {.magic = CARD_MAGIC};
-	unsigned major, minor, patch;
 	size_t size;
 	struct ddp_ucx_ports others = ddp_ucx_find_ports(NULL);
 	ucs_status_t status = ucp_worker_create(host->context, &parameters, &host->worker);
+	int rc;
 
-	host->ports = ddp_ucx_find_ports(&others);
+	host->door.ports = ddp_ucx_find_ports(&others);
+	ddp_ucx_door_hold(&host->door, host->size);
 	if (status == UCS_OK)
 		status = ucp_worker_get_efd(host->worker, &host->events);
 	if (status == UCS_OK)
 		status = ucp_worker_get_address(host->worker, &address, &size);
 	if (status != UCS_OK)
 		return no_way(error, "cannot open a device", status);
-	ucp_get_version(&major, &minor, &patch);
-	card.major = (uint16_t)major;
-	card.minor = (uint16_t)minor;
-	host->address_size = sizeof(card) + size;
-	host->address = malloc(host->address_size);
-	if (host->address) {
-		memcpy(host->address, &card, sizeof(card));
-		memcpy((char *)host->address + sizeof(card), address, size);
-	}
+	rc = write_card(host, address, size, error);
 	ucp_worker_release_address(host->worker, address);
-	return host->address ? 0 : ddp_error_set(error, DDP_ERR_MEMORY, "no memory for UCX");
+	return rc;
 }
 
 static int ucx_address(struct ddp_host *host, const void **data, size_t *size,
@@ -549,9 +573,11 @@ static int ucx_connect(struct ddp_host *host, int peer, const void *data, size_t
 		       struct ddp_error *error)
 {
 	struct peer *to = &host->peers[peer];
+	const char *at = (const char *)data + sizeof(struct card);
 	struct card card, own;
 	ucs_status_t status;
 	char what[64];
+	int rc = 0;
 
 	if (size <= sizeof(card) || to->endpoint)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT, "rank %d: %s", peer,
@@ -561,25 +587,76 @@ static int ucx_connect(struct ddp_host *host, int peer, const void *data, size_t
 	if (card.magic != CARD_MAGIC)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
 				     "rank %d uses another engine than UCX", peer);
+	if (card.listeners > (size - sizeof(card)) / sizeof(struct ddp_ucx_end))
+		return ddp_error_set(error, DDP_ERR_FORMAT, "rank %d: a damaged address of UCX",
+				     peer);
 	if (card.major != own.major || card.minor != own.minor)
 		ddp_log_print(host->log, DDP_LEVEL_WARNING, "ucx",
 			      "rank %d has UCX %u.%u, this one %u.%u", peer, card.major, card.minor,
 			      own.major, own.minor);
+	for (uint64_t i = 0; i < card.listeners && rc == 0; i++) {
+		struct ddp_ucx_end end;
+
+		memcpy(&end, at, sizeof(end));
+		at += sizeof(end);
+		if (card.place == own.place || !ddp_ucx_is_loopback(&end))
+			rc = ddp_ucx_add_end(&host->door.there, &end, peer, error);
+	}
+	if (rc < 0)
+		return rc;
 	to->host = host;
-	status = ucp_ep_create(host->worker,
-			       &(const ucp_ep_params_t){
-				       .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
-						     UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-						     UCP_EP_PARAM_FIELD_ERR_HANDLER,
-				       .address = (const void *)((const char *)data + sizeof(card)),
-				       .err_mode = UCP_ERR_HANDLING_MODE_PEER,
-				       .err_handler = {.cb = peer_lost, .arg = to}},
-			       &to->endpoint);
+	status = ucp_ep_create(
+		host->worker,
+		&(const ucp_ep_params_t){.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+						       UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+						       UCP_EP_PARAM_FIELD_ERR_HANDLER,
+					 .address = (const void *)at,
+					 .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+					 .err_handler = {.cb = peer_lost, .arg = to}},
+		&to->endpoint);
 	if (status == UCS_OK)
 		return 0;
 	to->endpoint = NULL;
 	snprintf(what, sizeof(what), "has no way from rank %d to rank %d", host->rank, peer);
 	return no_way(error, what, status);
+}
+
+static int ucx_pass(struct ddp_host *host, const void **data, size_t *size, struct ddp_error *error)
+{
+	int status = ddp_ucx_find_connections(&host->door, &host->ours, error);
+
+	*data = host->ours.list;
+	*size = (size_t)host->ours.count * sizeof(*host->ours.list);
+	if (status == 0 && *size > DDP_HOST_PASS)
+		return ddp_error_set(error, DDP_ERR_ENGINE,
+				     "UCX has %d connections over TCP, more than %zu: name the "
+				     "devices to use in UCX_NET_DEVICES",
+				     host->ours.count, DDP_HOST_PASS / sizeof(*host->ours.list));
+	return status;
+}
+
+static int ucx_admit(struct ddp_host *host, int peer, const void *data, size_t size,
+		     struct ddp_error *error)
+{
+	struct ddp_ucx_end end;
+	int status = 0;
+
+	if (size % sizeof(end))
+		return ddp_error_set(error, DDP_ERR_FORMAT, "rank %d: a damaged pass of UCX", peer);
+	for (size_t i = 0; i < size / sizeof(end) && status == 0; i++) {
+		memcpy(&end, (const char *)data + i * sizeof(end), sizeof(end));
+		if (end.rank == host->rank)
+			status = ddp_ucx_add_end(&host->door.guests, &end, peer, error);
+	}
+	return status;
+}
+
+static int ucx_meet(struct ddp_host *host, const struct ddp_watch *watch, struct ddp_error *error)
+{
+	int status = ddp_ucx_door_open(&host->door, watch, error);
+
+	ddp_ucx_door_shut(&host->door, host->log);
+	return status;
 }
 
 static int ucx_broken(struct ddp_host *host, int *peer, char *why, size_t size)
@@ -637,7 +714,7 @@ static void ucx_idle(struct ddp_host *host, uint64_t nanoseconds)
 	if (now - host->watched >= LONG_WAIT) {
 		host->watched = now;
 		if (host->watch_sockets)
-			ddp_ucx_bound_sockets(&host->ports);
+			ddp_ucx_bound_sockets(&host->door.ports);
 	}
 	if (ucp_worker_arm(host->worker) == UCS_OK)
 		ppoll(&events, 1, &time, NULL);
@@ -708,6 +785,7 @@ static void ucx_close(struct ddp_host *host, bool clean)
 	if (!host)
 		return;
 	if (host->worker) {
+		ddp_ucx_door_shut(&host->door, NULL);
 		if (clean)
 			say_bye(host);
 		else
@@ -719,6 +797,8 @@ static void ucx_close(struct ddp_host *host, bool clean)
 	if (host->context)
 		ucp_cleanup(host->context);
 	free_flights(host);
+	ddp_ucx_door_free(&host->door);
+	free(host->ours.list);
 	free(host->peers);
 	free(host->address);
 	free(host);
@@ -763,6 +843,9 @@ DDP_API const struct ddp_host_engine ddp_module = {
 	.open = ucx_open,
 	.address = ucx_address,
 	.connect = ucx_connect,
+	.pass = ucx_pass,
+	.admit = ucx_admit,
+	.meet = ucx_meet,
 	.send = ucx_send,
 	.recv = ucx_recv,
 	.progress = ucx_progress,

@@ -4,10 +4,12 @@
  *
  *     column loop RANK SIZE DIRECTORY BYTES SECONDS     all-reduce until something goes wrong
  *     column time RANK SIZE DIRECTORY BYTES COUNT...    microseconds of each, one line a pair
+ *     column sum RANK SIZE DIRECTORY BYTES COUNT...     the same, and looks at the sums
  *
  * Members find each other through files in DIRECTORY. The module is looked for in DDP_MODULES.
  * loop says "under way" after a few all-reduces, each with a time limit of SECONDS, and ends with
  * the error's text on stdout and its exit status. time prints "BYTES MICROSECONDS" for each of COUNT all-reduces of BYTES.
+ * sum ends with status 1 when one is wrong.
  */
 #include "config.h"
 
@@ -51,28 +53,29 @@ static void check(int status, const struct ddp_error *error)
 
 /* --- Meeting ----------------------------------------------------------------------------- */
 
-static void publish(const char *directory, int rank, const void *data, size_t size)
+static void publish(const char *directory, const char *what, int rank, const void *data,
+		    size_t size)
 {
 	char name[512], final[512];
 	FILE *file;
 
-	snprintf(name, sizeof(name), "%s/.%d", directory, rank);
-	snprintf(final, sizeof(final), "%s/%d", directory, rank);
+	snprintf(name, sizeof(name), "%s/.%s%d", directory, what, rank);
+	snprintf(final, sizeof(final), "%s/%s%d", directory, what, rank);
 	file = fopen(name, "w");
-	if (!file || fwrite(data, size, 1, file) != 1 || fclose(file) != 0 ||
+	if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0 ||
 	    rename(name, final) != 0) {
 		perror(name);
 		exit(1);
 	}
 }
 
-static size_t learn(const char *directory, int rank, void *data, size_t room)
+static size_t learn(const char *directory, const char *what, int rank, void *data, size_t room)
 {
 	char name[512];
 	FILE *file;
 	size_t size;
 
-	snprintf(name, sizeof(name), "%s/%d", directory, rank);
+	snprintf(name, sizeof(name), "%s/%s%d", directory, what, rank);
 	for (int i = 0; !(file = fopen(name, "r")); i++) {
 		if (i == 30000)
 			exit(1);
@@ -86,8 +89,9 @@ static size_t learn(const char *directory, int rank, void *data, size_t room)
 static void meet(struct member *member, int rank, int size, const char *directory)
 {
 	struct ddp_column *column = &member->column;
-	char peer[DDP_HOST_ADDRESS];
-	struct ddp_error error;
+	static char peer[DDP_HOST_PASS];
+	struct ddp_error error = {0};
+	struct ddp_watch watch;
 	const void *address;
 	size_t length;
 
@@ -98,14 +102,24 @@ static void meet(struct member *member, int rank, int size, const char *director
 		die(&error);
 	check(column->engine->open(&column->host, rank, size, &member->log, &error), &error);
 	check(column->engine->address(column->host, &address, &length, &error), &error);
-	publish(directory, rank, address, length);
+	publish(directory, "", rank, address, length);
 	for (int i = 0; i < size; i++) {
 		member->ranks[i] = i;
 		if (i == rank)
 			continue;
-		length = learn(directory, i, peer, sizeof(peer));
+		length = learn(directory, "", i, peer, sizeof(peer));
 		check(column->engine->connect(column->host, i, peer, length, &error), &error);
 	}
+	check(column->engine->pass(column->host, &address, &length, &error), &error);
+	publish(directory, "pass", rank, address, length);
+	for (int i = 0; i < size; i++) {
+		if (i == rank)
+			continue;
+		length = learn(directory, "pass", i, peer, sizeof(peer));
+		check(column->engine->admit(column->host, i, peer, length, &error), &error);
+	}
+	watch = ddp_watch_start(60, NULL, NULL);
+	check(column->engine->meet(column->host, &watch, &error), &error);
 	column->index = rank;
 	column->size = size;
 	column->ranks = member->ranks;
@@ -147,16 +161,42 @@ static void loop(struct member *member, float *data, size_t bytes, double limit)
 	exit(ddp_exit_status(status));
 }
 
-static void measure(struct member *member, float *data, size_t bytes, int count)
+/* Each rank gives its number and one more. */
+static void fill(struct member *member, float *data, size_t bytes)
+{
+	for (size_t i = 0; i < bytes / sizeof(float); i++)
+		data[i] = (float)(member->column.index + 1);
+}
+
+static void verify(struct member *member, const float *data, size_t bytes)
+{
+	int size = member->column.size;
+	float want = (float)(size * (size + 1) / 2);
+
+	for (size_t i = 0; i < bytes / sizeof(float); i++)
+		if (data[i] != want) {
+			printf("sum %zu of all-reduce %u is %g, not %g\n", i, member->sequence,
+			       (double)data[i], (double)want);
+			fflush(stdout);
+			_exit(1);
+		}
+}
+
+static void measure(struct member *member, float *data, size_t bytes, int count, bool checked)
 {
 	struct ddp_error error;
 
 	for (int i = -2; i < count; i++) {
-		uint64_t start = ddp_now();
+		uint64_t start;
 
+		if (checked)
+			fill(member, data, bytes);
+		start = ddp_now();
 		check(all_reduce(member, data, bytes, 60, &error), &error);
 		if (i >= 0 && member->column.index == 0)
 			printf("%zu %.2f\n", bytes, (double)(ddp_now() - start) * 1e-3);
+		if (checked)
+			verify(member, data, bytes);
 	}
 }
 
@@ -168,9 +208,10 @@ int main(int argc, char **argv)
 
 	if (argc < 7 || argc % 2 == 0) {
 		fprintf(stderr,
-			"usage: column loop|time RANK SIZE DIRECTORY BYTES SECONDS|COUNT...\n");
+			"usage: column loop|time|sum RANK SIZE DIRECTORY BYTES SECONDS|COUNT...\n");
 		return 2;
 	}
+	setvbuf(stdout, NULL, _IOLBF, 0);
 	meet(&member, atoi(argv[2]), atoi(argv[3]), argv[4]);
 	data = calloc(1, 256 << 20);
 	if (!data || !member.column.scratch)
@@ -178,7 +219,8 @@ int main(int argc, char **argv)
 	if (strcmp(argv[1], "loop") == 0)
 		loop(&member, data, strtoul(argv[5], NULL, 10), strtod(argv[6], NULL));
 	for (int i = 5; i + 1 < argc; i += 2)
-		measure(&member, data, strtoul(argv[i], NULL, 10), atoi(argv[i + 1]));
+		measure(&member, data, strtoul(argv[i], NULL, 10), atoi(argv[i + 1]),
+			strcmp(argv[1], "sum") == 0);
 	member.column.engine->describe(member.column.host, text, sizeof(text));
 	fprintf(stderr, "%s\n", text);
 	member.column.engine->close(member.column.host, true);

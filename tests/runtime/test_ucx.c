@@ -85,32 +85,54 @@ static int give_up(struct member *member)
 	return 1;
 }
 
-/* Addresses go through the test, which sends each all of them. */
+/* What each tells the others goes through the test, which sends all of it to each. */
+struct words {
+	size_t lengths[MOST];
+	char all[MOST][DDP_HOST_ADDRESS];
+};
+
+static void tell_all(struct member *member, const void *data, size_t length, struct words *words)
+{
+	char own[DDP_HOST_ADDRESS] = "";
+
+	if (length)
+		memcpy(own, data, length);
+	all_of(member->wire, &length, sizeof(length), true);
+	all_of(member->wire, own, sizeof(own), true);
+	all_of(member->wire, words, sizeof(*words), false);
+}
+
 static int meet(struct member *member, int rank, int size)
 {
 	struct ddp_column *column = &member->column;
-	char all[MOST][DDP_HOST_ADDRESS], own[DDP_HOST_ADDRESS] = "";
-	size_t lengths[MOST], length;
-	const void *address;
+	struct ddp_watch watch = ddp_watch_start(30, NULL, NULL);
+	struct words words;
+	size_t length;
+	const void *data;
 	struct ddp_error *error = &member->error;
 
 	column->engine = ddp_module_open("ucx", "wide", DDP_HOST_VERSION,
 					 sizeof(struct ddp_host_engine), NULL, error);
 	if (!column->engine ||
 	    column->engine->open(&column->host, rank, size, &member->log, error) < 0 ||
-	    column->engine->address(column->host, &address, &length, error) < 0)
+	    column->engine->address(column->host, &data, &length, error) < 0)
 		return give_up(member);
-	memcpy(own, address, length);
-	all_of(member->wire, &length, sizeof(length), true);
-	all_of(member->wire, own, sizeof(own), true);
-	all_of(member->wire, lengths, sizeof(lengths), false);
-	all_of(member->wire, all, sizeof(all), false);
+	tell_all(member, data, length, &words);
 	for (int i = 0; i < size; i++) {
 		member->ranks[i] = i;
-		if (i != rank &&
-		    column->engine->connect(column->host, i, all[i], lengths[i], error) < 0)
+		if (i != rank && column->engine->connect(column->host, i, words.all[i],
+							 words.lengths[i], error) < 0)
 			return give_up(member);
 	}
+	if (column->engine->pass(column->host, &data, &length, error) < 0)
+		return give_up(member);
+	tell_all(member, data, length, &words);
+	for (int i = 0; i < size; i++)
+		if (i != rank && column->engine->admit(column->host, i, words.all[i],
+						       words.lengths[i], error) < 0)
+			return give_up(member);
+	if (column->engine->meet(column->host, &watch, error) < 0)
+		return give_up(member);
 	column->index = rank;
 	column->size = size;
 	column->ranks = member->ranks;
@@ -168,24 +190,22 @@ static struct process start(member_run *run, int rank, int size, double limit)
 
 static void introduce(struct process *processes, int size)
 {
-	char all[MOST][DDP_HOST_ADDRESS] = {{0}};
-	size_t lengths[MOST] = {0};
+	struct words words = {.lengths = {0}};
 
 	for (int i = 0; i < size; i++) {
-		all_of(processes[i].wire, &lengths[i], sizeof(lengths[i]), false);
-		all_of(processes[i].wire, all[i], sizeof(all[i]), false);
+		all_of(processes[i].wire, &words.lengths[i], sizeof(words.lengths[i]), false);
+		all_of(processes[i].wire, words.all[i], sizeof(words.all[i]), false);
 	}
-	for (int i = 0; i < size; i++) {
-		all_of(processes[i].wire, lengths, sizeof(lengths), true);
-		all_of(processes[i].wire, all, sizeof(all), true);
-	}
+	for (int i = 0; i < size; i++)
+		all_of(processes[i].wire, &words, sizeof(words), true);
 }
 
 static void begin(struct process *processes, member_run *run, int size, double limit)
 {
 	for (int i = 0; i < size; i++)
 		processes[i] = start(run, i, size, limit);
-	introduce(processes, size);
+	introduce(processes, size); /* addresses */
+	introduce(processes, size); /* passes */
 }
 
 /* All that is left of a process: its exit status. */
