@@ -286,7 +286,7 @@ static int check_aborted(struct file_store *store, const struct ddp_attempts *li
 	return *text ? ddp_error_set(error, DDP_ERR_ABORTED, "%s", text) : 0;
 }
 
-static void file_look(struct ddp_store *base)
+static void file_hear_abort(struct ddp_store *base)
 {
 	struct file_store *store = (struct file_store *)base;
 	struct ddp_attempts list;
@@ -891,6 +891,6 @@ const struct ddp_store_method ddp_store_file = {
 	.fence = file_fence,
 	.read = file_read,
 	.abort = file_abort,
-	.look = file_look,
+	.hear_abort = file_hear_abort,
 	.close = file_close,
 };

@@ -398,7 +398,7 @@ out:
 		pending_drop(pending);
 }
 
-static void pmix_look(struct ddp_store *store)
+static void pmix_hear_abort(struct ddp_store *store)
 {
 	if (abort_state == 2)
 		snprintf(store->abort, sizeof(store->abort), "%s", abort_text);
@@ -414,6 +414,6 @@ DDP_API const struct ddp_store_method ddp_module = {
 	.fence = pmix_fence,
 	.read = pmix_read,
 	.abort = pmix_abort,
-	.look = pmix_look,
+	.hear_abort = pmix_hear_abort,
 	.close = pmix_close,
 };

@@ -69,7 +69,7 @@ static void single_abort(struct ddp_store *store, const char *text)
 			 store->identity->host, text);
 }
 
-static void single_look(struct ddp_store *store)
+static void single_hear_abort(struct ddp_store *store)
 {
 	(void)store;
 }
@@ -89,7 +89,7 @@ static const struct ddp_store_method single_method = {
 	.fence = single_fence,
 	.read = single_read,
 	.abort = single_abort,
-	.look = single_look,
+	.hear_abort = single_hear_abort,
 	.close = single_close,
 };
 
@@ -261,7 +261,7 @@ void ddp_store_abort(struct ddp_store *store, const char *text)
 const char *ddp_store_aborted(struct ddp_store *store)
 {
 	if (!*store->abort)
-		store->method->look(store);
+		store->method->hear_abort(store);
 	return *store->abort ? store->abort : NULL;
 }
 

@@ -51,7 +51,7 @@ struct ddp_store_method {
 	void (*abort)(struct ddp_store *store, const char *text);
 
 	/* Look whether a rank has aborted, and set store->abort then. Quick. */
-	void (*look)(struct ddp_store *store);
+	void (*hear_abort)(struct ddp_store *store);
 
 	/* Free all but store->values; [clean] as for ddp_store_close(). */
 	void (*close)(struct ddp_store *store, bool clean);
