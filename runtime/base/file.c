@@ -85,22 +85,18 @@ int ddp_file_write(const char *path, const struct iovec *parts, int count, unsig
 	return 0;
 }
 
-/* Returns 0, or -1 with errno set. */
-static int read_whole(int fd, char *data, size_t size)
+int ddp_file_read_at(int fd, void *data, size_t size, uint64_t offset)
 {
-	while (size > 0) {
-		ssize_t got = read(fd, data, size);
+	for (size_t done = 0; done < size;) {
+		ssize_t got = pread(fd, (char *)data + done, size - done, (off_t)(offset + done));
 
 		if (got < 0 && errno == EINTR)
 			continue;
-		if (got < 0)
+		if (got == 0)
+			errno = ENODATA; /* it ends before, or shrank while being read */
+		if (got <= 0)
 			return -1;
-		if (got == 0) {
-			errno = ENODATA; /* it shrank while being read */
-			return -1;
-		}
-		data += got;
-		size -= (size_t)got;
+		done += (size_t)got;
 	}
 	return 0;
 }
@@ -132,7 +128,7 @@ int ddp_file_read(const char *path, size_t limit, char **data, size_t *size,
 				       (long long)info.st_size);
 		goto out;
 	}
-	if (read_whole(fd, buffer, (size_t)info.st_size) < 0) {
+	if (ddp_file_read_at(fd, buffer, (size_t)info.st_size, 0) < 0) {
 		status = errno == ESTALE
 				 ? 1
 				 : ddp_error_errno(error, DDP_ERR_FILE, "cannot read %s", path);

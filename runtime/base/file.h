@@ -6,6 +6,7 @@
 #define DDP_BASE_FILE_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/uio.h>
 
 #include "error.h"
@@ -24,6 +25,12 @@ int ddp_file_write(const char *path, const struct iovec *parts, int count, unsig
  * Returns 0, or -1 with errno set.
  */
 int ddp_file_write_all(int fd, const char *data, size_t size);
+
+/*
+ * Read [size] bytes of [fd] from [offset] on; interrupted and short reads are gone on with.
+ * Returns 0, or -1 with errno set: ENODATA where the file ends before.
+ */
+int ddp_file_read_at(int fd, void *data, size_t size, uint64_t offset);
 
 /*
  * Read all of [path], at most [limit] bytes, into memory that the caller frees; a zero byte

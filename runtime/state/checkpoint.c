@@ -19,6 +19,7 @@
 
 #include "base/checksum.h"
 #include "base/file.h"
+#include "base/type.h"
 #include "checkpoint.h"
 #include "comm/context.h"
 #include "tensors.h"
@@ -59,7 +60,7 @@ static uint64_t describe(const void *owner, size_t i, char line[DDP_ITEM_LINE])
 	ddp_tensor_shape(tensor, shape);
 	if (line)
 		snprintf(line, DDP_ITEM_LINE, "\"%.200s\", %s %s", tensor->name,
-			 ddp_tensor_type(tensor->type), shape);
+			 ddp_type_name(tensor->type), shape);
 	hash = hash_text(tensor->name);
 	hash = ddp_hash(hash, &tensor->type, sizeof(tensor->type));
 	hash = ddp_hash(hash, &tensor->dimensions, sizeof(tensor->dimensions));
@@ -470,7 +471,7 @@ static int tell_shape(const struct ddp_tensors *file, const char *name,
 	ddp_tensor_shape(ours, shapes[1]);
 	return ddp_error_set(error, DDP_ERR_FORMAT, "%s: tensor \"%.200s\" is %.20s %s, not %s %s",
 			     name, ours->name, ddp_tensors_type(file, theirs), shapes[0],
-			     ddp_tensor_type(ours->type), shapes[1]);
+			     ddp_type_name(ours->type), shapes[1]);
 }
 
 static int tell_names(const char *name, const struct names *missing, const struct names *extra,

@@ -10,6 +10,7 @@
 #include "base/checksum.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "base/type.h"
 #include "tensors.h"
 
 /* Returns where the digits of the checksum are to be. */
@@ -48,7 +49,7 @@ static void put_tensor(struct ddp_text *text, const struct ddp_tensor *tensor, u
 
 	(void)ddp_tensor_bytes(tensor, &bytes);
 	ddp_text_json(text, tensor->name);
-	ddp_text_add(text, ":{\"dtype\":\"%s\",\"shape\":[", ddp_tensor_type(tensor->type));
+	ddp_text_add(text, ":{\"dtype\":\"%s\",\"shape\":[", ddp_type_name(tensor->type));
 	for (int i = 0; i < tensor->dimensions; i++)
 		ddp_text_add(text, "%s%" PRId64, i ? "," : "", tensor->shape[i]);
 	ddp_text_add(text, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", *at, *at + bytes);

@@ -4,7 +4,6 @@
  */
 #include "config.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,19 +14,10 @@
 #include <unistd.h>
 
 #include "base/checksum.h"
+#include "base/file.h"
+#include "base/type.h"
 #include "json.h"
 #include "tensors.h"
-
-static const char *const type_names[DDP_TYPE_COUNT] = {
-#define TYPE_NAME(name, bytes, text) [DDP_##name] = (text),
-	DDP_TYPE_MAP(TYPE_NAME)
-#undef TYPE_NAME
-};
-
-const char *ddp_tensor_type(enum ddp_type type)
-{
-	return (unsigned)type < DDP_TYPE_COUNT ? type_names[type] : "?";
-}
 
 void ddp_tensor_shape(const struct ddp_tensor *tensor, char text[DDP_TENSOR_SHAPE])
 {
@@ -209,7 +199,7 @@ static void read_tensor(struct ddp_json *json, struct entries *entries, const ch
 	if (json->wrong)
 		return;
 	for (int i = 0; i < DDP_TYPE_COUNT; i++)
-		if (strcmp(entry.type, ddp_tensor_type((enum ddp_type)i)) == 0)
+		if (strcmp(entry.type, ddp_type_name((uint32_t)i)) == 0)
 			entry.tensor.type = (enum ddp_type)i;
 	list[entries->count++] = entry;
 }
@@ -417,44 +407,6 @@ static void header_free(struct ddp_header *header)
 	*header = (struct ddp_header){.text = NULL};
 }
 
-static int compare_name_key(const void *key, const void *element)
-{
-	const struct ddp_tensor *const *tensor = element;
-
-	return strcmp(key, (*tensor)->name);
-}
-
-static int compare_pair_key(const void *key, const void *element)
-{
-	const struct ddp_pair *pair = element;
-
-	return strcmp(key, pair->key);
-}
-
-/* The tensor called [name], NULL if there is none. */
-static struct ddp_tensor *header_find(const struct ddp_header *header, const char *name)
-{
-	struct ddp_tensor **found;
-
-	if (header->count == 0)
-		return NULL;
-	found = bsearch(name, header->names, header->count, sizeof(*header->names),
-			compare_name_key);
-	return found ? *found : NULL;
-}
-
-/* The value of [key], NULL if there is none. */
-static const char *header_metadata(const struct ddp_header *header, const char *key)
-{
-	const struct ddp_pair *found;
-
-	if (header->pair_count == 0)
-		return NULL;
-	found = bsearch(key, header->pairs, header->pair_count, sizeof(*header->pairs),
-			compare_pair_key);
-	return found ? found->value : NULL;
-}
-
 /* --- Files ------------------------------------------------------------------------------- */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files hold the bytes of the memory");
@@ -469,25 +421,6 @@ struct ddp_tensors {
 };
 
 enum { CHUNK_SIZE = 1 << 20 };
-
-/* Returns 0, or -1 with errno set; a file that ends early is ENODATA. */
-static int read_at(int fd, char *buffer, size_t size, size_t offset)
-{
-	while (size > 0) {
-		ssize_t got = pread(fd, buffer, size, (off_t)offset);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0) {
-			errno = got < 0 ? errno : ENODATA;
-			return -1;
-		}
-		buffer += got;
-		size -= (size_t)got;
-		offset += (size_t)got;
-	}
-	return 0;
-}
 
 /* Open [path] and learn its size. A pipe or a device is no file to wait for. */
 static int open_file(struct ddp_tensors *tensors, const char *path, struct ddp_error *error)
@@ -515,7 +448,7 @@ static int read_length(struct ddp_tensors *tensors, uint64_t *length, struct ddp
 	if (tensors->size < DDP_HEADER_START)
 		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: %zu bytes are no safetensors file",
 				     tensors->path, tensors->size);
-	if (read_at(tensors->fd, (char *)length, sizeof(*length), 0) < 0)
+	if (ddp_file_read_at(tensors->fd, (char *)length, sizeof(*length), 0) < 0)
 		return ddp_error_errno(error, DDP_ERR_FILE, "cannot read %s", tensors->path);
 	if (*length > DDP_HEADER_LIMIT)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
@@ -543,7 +476,7 @@ static int read_header(struct ddp_tensors *tensors, struct ddp_error *error)
 	if (!text)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for its header",
 				     tensors->path);
-	if (read_at(tensors->fd, text, (size_t)length, DDP_HEADER_START) < 0) {
+	if (ddp_file_read_at(tensors->fd, text, (size_t)length, DDP_HEADER_START) < 0) {
 		free(text);
 		return ddp_error_errno(error, DDP_ERR_FILE, "cannot read %s", tensors->path);
 	}
@@ -608,12 +541,24 @@ const struct ddp_tensor *ddp_tensors_list(const struct ddp_tensors *tensors, siz
 
 const struct ddp_tensor *ddp_tensors_find(const struct ddp_tensors *tensors, const char *name)
 {
-	return header_find(&tensors->header, name);
+	const struct ddp_header *header = &tensors->header;
+	const struct ddp_tensor want = {.name = name}, *key = &want;
+	struct ddp_tensor **found = NULL;
+
+	if (header->count > 0)
+		found = bsearch(&key, header->names, header->count, sizeof(*found), compare_names);
+	return found ? *found : NULL;
 }
 
 const char *ddp_tensors_metadata(const struct ddp_tensors *tensors, const char *key)
 {
-	return header_metadata(&tensors->header, key);
+	const struct ddp_header *header = &tensors->header;
+	const struct ddp_pair want = {.key = key}, *found = NULL;
+
+	if (header->pair_count > 0)
+		found = bsearch(&want, header->pairs, header->pair_count, sizeof(want),
+				compare_keys);
+	return found ? found->value : NULL;
 }
 
 const char *ddp_tensors_type(const struct ddp_tensors *tensors, const struct ddp_tensor *tensor)
@@ -644,7 +589,7 @@ int ddp_tensors_verify(const struct ddp_tensors *tensors, struct ddp_error *erro
 		digits = DDP_HEADER_START + (size_t)(value - tensors->header.text);
 	for (size_t offset = 0; offset < tensors->size; offset += size) {
 		size = tensors->size - offset < CHUNK_SIZE ? tensors->size - offset : CHUNK_SIZE;
-		if (read_at(tensors->fd, chunk, size, offset) < 0) {
+		if (ddp_file_read_at(tensors->fd, chunk, size, offset) < 0) {
 			status = ddp_error_errno(error, DDP_ERR_FILE, "cannot read %s at byte %zu",
 						 tensors->path, offset);
 			goto out;

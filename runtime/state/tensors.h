@@ -25,9 +25,6 @@ enum {
 	DDP_TENSOR_SHAPE = 200, /* bytes of a shape as text */
 };
 
-/* The name of [type] in files, "?" if there is no such type. */
-const char *ddp_tensor_type(enum ddp_type type);
-
 /* The shape of [tensor] for messages: "[32, 1, 3, 3]". */
 void ddp_tensor_shape(const struct ddp_tensor *tensor, char text[DDP_TENSOR_SHAPE]);
 

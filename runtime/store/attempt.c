@@ -443,28 +443,6 @@ struct ddp_table {
 	struct window entries, records;
 };
 
-/* Returns 0, or DDP_ERR_x. */
-static int read_at(struct ddp_table *table, uint8_t *data, size_t size, uint64_t offset,
-		   struct ddp_error *error)
-{
-	while (size > 0) {
-		ssize_t got = pread(table->fd, data, size, (off_t)offset);
-
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			return ddp_error_errno(error, DDP_ERR_FILE, "cannot read %s", table->path);
-		if (got == 0)
-			return ddp_error_set(error, DDP_ERR_FORMAT,
-					     "%s: damaged, it ends before its %llu bytes",
-					     table->path, (unsigned long long)table->size);
-		data += got;
-		size -= (size_t)got;
-		offset += (uint64_t)got;
-	}
-	return 0;
-}
-
 /*
  * Have [size] bytes from [offset] on, which lie within the file, in [window]. More are read than
  * that: a rank that asks for its neighbours reads them together.
@@ -474,7 +452,6 @@ static int fetch(struct ddp_table *table, struct window *window, uint64_t offset
 {
 	if (offset < window->offset || offset + size > window->offset + window->size) {
 		size_t want = size > AHEAD ? size : AHEAD;
-		int status;
 
 		window->size = 0;
 		if (want > table->size - offset)
@@ -488,9 +465,13 @@ static int fetch(struct ddp_table *table, struct window *window, uint64_t offset
 			window->data = more;
 			window->room = want;
 		}
-		status = read_at(table, window->data, want, offset, error);
-		if (status < 0)
-			return status;
+		if (ddp_file_read_at(table->fd, window->data, want, offset) < 0)
+			return errno == ENODATA
+				       ? ddp_error_set(error, DDP_ERR_FORMAT,
+						       "%s: damaged, it ends before its %llu bytes",
+						       table->path, (unsigned long long)table->size)
+				       : ddp_error_errno(error, DDP_ERR_FILE, "cannot read %s",
+							 table->path);
 		window->offset = offset;
 		window->size = want;
 	}

@@ -11,6 +11,7 @@
 #include <ddp.h>
 
 #include "base/text.h"
+#include "base/type.h"
 #include "fuzz.h"
 #include "state/json.h"
 #include "state/tensors.h"
@@ -45,7 +46,7 @@ static void check_tensor(const struct ddp_tensors *file, const struct ddp_tensor
 		HOLDS(!data);
 		return;
 	}
-	HOLDS(strcmp(ddp_tensors_type(file, tensor), ddp_tensor_type(tensor->type)) == 0);
+	HOLDS(strcmp(ddp_tensors_type(file, tensor), ddp_type_name(tensor->type)) == 0);
 	HOLDS(data && ddp_tensor_bytes(tensor, &bytes));
 	for (uint64_t i = 0; i < bytes; i++)
 		sum = (unsigned char)(sum + data[i]);

@@ -94,13 +94,13 @@ ssize_t write(int fd, const void *data, size_t size)
 	return syscall(SYS_write, fd, data, trouble && size > 3 ? 3 : size);
 }
 
-ssize_t read(int fd, void *data, size_t size)
+ssize_t pread(int fd, void *data, size_t size, off_t offset)
 {
 	if (trouble && calls++ % 2 == 0) {
 		errno = EINTR;
 		return -1;
 	}
-	return syscall(SYS_read, fd, data, trouble && size > 3 ? 3 : size);
+	return syscall(SYS_pread64, fd, data, trouble && size > 3 ? 3 : size, offset);
 }
 
 START_TEST(test_interrupted)

@@ -6,6 +6,7 @@
 
 #include <ddp.h>
 
+#include "base/type.h"
 #include "scratch.h"
 #include "state/json.h"
 #include "state/tensors.h"
@@ -108,7 +109,7 @@ START_TEST(test_round_trip)
 	for (int t = 0; t < DDP_TYPE_COUNT; t++) {
 		for (size_t i = 0; i < sizeof(data[t]); i++)
 			data[t][i] = (unsigned char)unit_random(&seed, 256);
-		tensors[t] = (struct ddp_tensor){.name = ddp_tensor_type((enum ddp_type)t),
+		tensors[t] = (struct ddp_tensor){.name = ddp_type_name((enum ddp_type)t),
 						 .type = (enum ddp_type)t,
 						 .dimensions = shapes[_i].dimensions,
 						 .data = data[t]};
