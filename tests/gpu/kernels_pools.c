@@ -210,7 +210,8 @@ int main(void)
 		return tap_failed ? tap_end() : EXIT_SUCCESS;
 	for (int t = 0; t < ROWS(arrays_types); t++)
 		for (size_t skew = 0; skew < 2; skew++) {
-			for (int s = 0; s < ROWS(shapes); s++) {
+			/* The last one, which fills a GPU, once of each type. */
+			for (int s = 0; s < ROWS(shapes) - (int)skew; s++) {
 				test_max_pool(s, arrays_types[t], skew);
 				test_max_pool_back(s, arrays_types[t], skew);
 			}
