@@ -4,7 +4,7 @@
 #
 # Limits for losses suppose a training that does not magnify roundings. At the default rates PyTorch
 # itself, started one ulp away, is off by 5e-2 after 20 steps of mnist, by more on cifar. So rates
-# here are those at which its own runs stay within 1e-6; the default one is in "100 steps".
+# here are those at which its own runs stay within 1e-6; the default one has a test of its own.
 
 mnist_sgd=(--optimizer sgd --lr 0.05)
 mnist_adadelta=(--optimizer adadelta --lr 0.02)
@@ -12,7 +12,7 @@ mnist_adamw=(--optimizer adamw --lr 0.0001 --decay 0.01)
 mnist_much=(--optimizer sgd --lr 0.02 --nesterov --decay 0.01 --schedule cosine --epochs 3
 	--smoothing 0.1 --clip 1)
 # A step of cifar takes long.
-steps=8
+steps=5
 [ -z "${DDP_LONG-}" ] || steps=20
 cifar_sgd=(--optimizer sgd --lr 0.0001 --nesterov --decay 0.0005 --schedule cosine --epochs 30
 	--batch 8 --steps "$steps")
@@ -31,7 +31,7 @@ setup_file()
 	cd "$BATS_FILE_TMPDIR" || return 1
 	# 333 images: the last step of an epoch is a shorter one, and one image is seen twice.
 	versus data mnist mnist 333 500
-	versus data cifar cifar 333 200
+	versus data cifar cifar 333 100
 	versus init mnist mnist.st
 	versus init cifar cifar.st 2
 	theirs mnist_sgd "${mnist_sgd[@]}"
@@ -130,15 +130,16 @@ close() { versus close "$BATS_TEST_TMPDIR/losses" "$1.torch" "${2:-1e-5}"; }
 	[ "$status" -ne 0 ]
 }
 
-@test "mnist: 100 steps at the default rate stay as near as PyTorch's own runs one ulp apart" {
-	local seed
+@test "mnist: steps at the default rate stay as near as PyTorch's own runs one ulp apart" {
+	local seed many=50
+	[ -z "${DDP_LONG-}" ] || many=100
 	for seed in 1 2 3; do versus ulp mnist.st "$seed" "ulp$seed.st"; done
-	versus run mnist mnist mnist.st ulp[1-3].st --steps 100 >ulp.torch
+	versus run mnist mnist mnist.st ulp[1-3].st --steps "$many" >ulp.torch
 	if [ "${DDP_LONG-}" ]; then
-		ours mnist_default --steps 100 --conv exact
+		ours mnist_default --steps "$many" --conv exact
 		versus spread "$BATS_TEST_TMPDIR/losses" ulp.torch 1e-5
 	fi
-	ours mnist_default --steps 100 --conv auto
+	ours mnist_default --steps "$many" --conv auto
 	versus spread "$BATS_TEST_TMPDIR/losses" ulp.torch 1e-5
 }
 
@@ -165,13 +166,13 @@ trained()
 
 @test "cifar: trained weights load in PyTorch, which classifies the test set the same" {
 	versus init cifar plain.st
-	trained cifar --init plain.st --optimizer sgd --lr 0.02 --steps 30
+	trained cifar --init plain.st --optimizer sgd --lr 0.02 --batch 8 --steps 25 --conv exact
 }
 
 @test "evaluation of PyTorch's weights" {
 	local net theirs
 	for net in mnist cifar; do
-		"$TRAIN" "$net" --data "$net" --init "$net.st" --evaluate -n 2 --progress off \
+		"$TRAIN" "$net" --data "$net" --init "$net.st" --evaluate -n 2 --conv exact --progress off \
 			--log-json "$BATS_TEST_TMPDIR/log" >"$BATS_TEST_TMPDIR/out" 2>&1 ||
 			{ cat "$BATS_TEST_TMPDIR/out" >&2; return 1; }
 		theirs=$(versus evaluate "$net" "$net" "$net.st")
@@ -273,10 +274,12 @@ planted()
 	done
 }
 
-@test "drawn digits: more than 98 % after two epochs" {
-	"$TRAIN" mnist -n 2 --epochs 2 --progress off --log-json "$BATS_TEST_TMPDIR/log" \
+@test "drawn digits: more than 97 % after two epochs of 20000, 98 % of all 60000" {
+	local options=(--samples 20000) least=97
+	[ -z "${DDP_LONG-}" ] || options=() least=98
+	"$TRAIN" mnist -n 2 --epochs 2 "${options[@]}" --progress off --log-json "$BATS_TEST_TMPDIR/log" \
 		>"$BATS_TEST_TMPDIR/out" 2>&1 || { cat "$BATS_TEST_TMPDIR/out" >&2; return 1; }
 	read -r _ hits samples < <(versus last-epoch "$BATS_TEST_TMPDIR/log")
 	echo "$hits of $samples"
-	((samples == 10000 && hits > 9800))
+	((samples >= 3333 && hits * 100 > samples * least))
 }
