@@ -191,7 +191,7 @@ plugin_arguments()
 other_cluster_down()
 {
 	[ -z "${other_cluster_is_up-}" ] || cluster_down
-	[ -z "${other_arguments-}" ] || plugin_arguments
+	[ -z "${other_arguments-}" ] || plugin_arguments ""
 	unset other_cluster_is_up other_arguments
 }
 
