@@ -9,7 +9,7 @@
  *		thread_index() is [count] or more. Threads know nothing of each other.
  *	LAUNCH_BLOCKS(kernel, blocks, threads, stream, arguments...)
  *		blocks whose threads meet: __syncthreads() by all of them, static __shared__ memory
- *		(declared in the kernel as SHARED), block_sum().
+ *		(declared in the kernel as SHARED), lanes_sum().
  *
  * GRID_WAIT() is a kernel's first statement: with GPU_OVERLAP defined (NVCCFLAGS='-O2 -DGPU_OVERLAP', for GPUs of
  * compute capability 9.0 and newer alone) a kernel may be launched before the one in front of it on the stream has
@@ -86,24 +86,26 @@ static __device__ inline size_t thread_index()
 }
 
 /*
- * The sum of each thread's [value] over the block, to all threads, in an order that depends on the
- * number of threads alone (a power of two, THREADS at most). All threads call it.
+ * The sum, by T's +=, of what WIDTH threads side by side have, to each of them, in an order that is always the
+ * same. WIDTH is a power of two; all threads of a block of LAUNCH_THREADS call it.
  */
-template <int THREADS, typename T> static __device__ inline T block_sum(T value)
+template <int WIDTH, typename T> static __device__ inline T lanes_sum(T value)
 {
-	SHARED T sums[THREADS];
-	T sum;
+	SHARED T sums[LAUNCH_THREADS];
+	unsigned lane = threadIdx.x % WIDTH;
 
+	if (WIDTH == 1)
+		return value;
 	sums[threadIdx.x] = value;
 	__syncthreads();
-	for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
-		if (threadIdx.x < half)
+	for (unsigned half = WIDTH / 2; half > 0; half /= 2) {
+		if (lane < half)
 			sums[threadIdx.x] += sums[threadIdx.x + half];
 		__syncthreads();
 	}
-	sum = sums[0];
+	value = sums[threadIdx.x - lane];
 	__syncthreads();
-	return sum;
+	return value;
 }
 
 /*

@@ -2,9 +2,9 @@
 /*
  * pack.cuh - several numbers by one load or store, 16 bytes at most
  *
- * A pack<T, V> is V numbers that lie side by side at a multiple of their size. Kernels that read rows
- * of channels are templates over V: PACK<T> (16 bytes) where all rows begin at multiples of 16 bytes,
- * which packs_fit() tells, else 1. WITH_PACK(fits, T, V, statement) is the statement with that V.
+ * A pack<T, V> is V numbers that lie side by side at a multiple of their size; [v] is one of them as f32. Kernels
+ * that read rows of channels are templates over V: PACK<T> (16 bytes) where all rows begin at multiples of 16 bytes,
+ * else 1, which packs_fit() tells. WITH_PACK(type, pack, T, V, statement) is the statement with that type and V.
  */
 #ifndef GPU_PACK_CUH
 #define GPU_PACK_CUH
@@ -14,13 +14,16 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "ddp.h"
 #include "number.cuh"
 
 #ifdef __CUDACC__
 #define UNROLL _Pragma("unroll")
+#define UNROLL_4 _Pragma("unroll 4")
 #define UNROLL_8 _Pragma("unroll 8")
 #else
 #define UNROLL
+#define UNROLL_4
 #define UNROLL_8
 #endif
 
@@ -28,6 +31,11 @@ template <typename T> static constexpr int PACK = 16 / (int)sizeof(T);
 
 template <typename T, int V> struct alignas(V * sizeof(T)) pack {
 	T numbers[V];
+
+	__device__ inline float operator[](int v) const
+	{
+		return load(numbers + v);
+	}
 };
 
 #ifdef __CUDACC__
@@ -91,24 +99,54 @@ static __device__ inline void pack_store(T *to, const pack<T, V> &numbers)
 	pack_put<V *(int)sizeof(T)>(to, &numbers);
 }
 
-/* Whether rows of [channels] numbers of [size] bytes at each of [memory] are made of whole packs. */
-static inline bool packs_fit(size_t channels, size_t size,
-			     std::initializer_list<const void *> memory)
+/* Of the numbers f(0), f(1), ..., each rounded once. */
+template <typename T, int V, typename F> static __device__ inline pack<T, V> pack_of(const F &f)
 {
+	pack<T, V> numbers;
+
+	UNROLL
+	for (int v = 0; v < V; v++)
+		store(numbers.numbers + v, f(v));
+	return numbers;
+}
+
+/* A number that is known when the compiler runs, as an argument: its type tells it. */
+template <int N> struct constant {
+	static constexpr int value = N;
+};
+
+/* f(constant<V>, at), or at the end of an array, where fewer than V of [count] are left, f(constant<1>, ...) for each. */
+template <int V, typename F>
+static __device__ inline void pack_each(size_t at, size_t count, const F &f)
+{
+	if (at + V <= count)
+		f(constant<V>(), at);
+	else
+		for (; at < count; at++)
+			f(constant<1>(), at);
+}
+
+/* How many numbers make a pack, if rows of [channels] of them at each of [memory] are made of whole packs; else 1. */
+static inline int packs_fit(enum ddp_type type, size_t channels,
+			    std::initializer_list<const void *> memory)
+{
+	size_t size = type == DDP_F32 ? 4 : 2;
 	uintptr_t bits = (uintptr_t)(channels * size);
 
 	for (const void *at : memory)
 		bits |= (uintptr_t)at;
-	return bits % 16 == 0;
+	return bits % 16 == 0 ? (int)(16 / size) : 1;
 }
 
-#define WITH_PACK(fits, T, V, ...)         \
-	if (fits) {                        \
-		constexpr int V = PACK<T>; \
-		__VA_ARGS__;               \
-	} else {                           \
-		constexpr int V = 1;       \
-		__VA_ARGS__;               \
-	}
+#define WITH_PACK(type, pack, T, V, ...)           \
+	WITH_TYPE(                                 \
+		type, T,                           \
+		if ((pack) > 1) {                  \
+			constexpr int V = PACK<T>; \
+			__VA_ARGS__;               \
+		} else {                           \
+			constexpr int V = 1;       \
+			__VA_ARGS__;               \
+		})
 
 #endif /* GPU_PACK_CUH */

@@ -34,9 +34,11 @@ static void run(void)
 	void *state = bytes_make(sizeof(job.state), &job.state);
 	float *word = bytes_make(sizeof(job.word), NULL);
 	struct kernel_scratch scratch = scratch_make(kernel_loss_bytes(job.batch, job.classes));
+	const struct kernel_loss loss = {
+		order,	       state, labels, (uint32_t)job.batch, (uint32_t)job.classes,
+		job.smoothing, word};
 
-	kernel_loss(arrays_stream, job.logits.data, labels, order, state, job.batch, job.classes,
-		    job.smoothing, job.slopes.data, word, &scratch, job.type);
+	kernel_loss(arrays_stream, &loss, job.logits.data, job.slopes.data, &scratch, job.type);
 	array_fetch(&job.slopes);
 	bytes_fetch(job.word, word, sizeof(job.word));
 	device_free(arrays_device, labels);
@@ -311,18 +313,19 @@ static void layer_run(struct layer *l, int s, float smoothing, float drop)
 {
 	size_t inputs = layers[s].inputs, classes = layers[s].classes, batch = layers[s].batch;
 	struct kernel_scratch scratch = scratch_make(kernel_last_bytes(batch, inputs, classes));
-	const struct kernel_last last = {inputs,	  classes,	l->x.data,
-					 l->weights.data, l->bias.data, l->dx.data,
-					 l->dw.data,	  l->db.data,	drop};
+	const struct kernel_last last = {(uint32_t)inputs, l->x.data,  l->weights.data,
+					 l->bias.data,	   l->dx.data, l->dw.data,
+					 l->db.data,	   drop};
 	void *labels = bytes_make(batch * sizeof(*job.labels), job.labels);
 	void *order = bytes_make(sizeof(job.order), &job.order);
 	void *state = bytes_make(sizeof(job.state), &job.state);
 	float *word = bytes_make(sizeof(job.word), NULL), *first;
+	const struct kernel_loss loss = {
+		order, state, labels, (uint32_t)batch, (uint32_t)classes, smoothing, word};
 
 	first = malloc(l->dw.count * sizeof(*first));
 	for (int i = 0; i < 2; i++) {
-		kernel_last(arrays_stream, &last, order, state, batch, labels, smoothing, word,
-			    &scratch, job.type);
+		kernel_last(arrays_stream, &loss, &last, &scratch, job.type);
 		array_fetch(&l->dw);
 		if (i == 0)
 			memcpy(first, l->dw.values, l->dw.count * sizeof(*first));

@@ -26,18 +26,21 @@ static void check_again(const struct kernel_norm *norm, const struct shape *shap
 	struct array moments = array_make(DDP_F32, first->count, 0);
 	struct array got = array_make(DDP_F32, first->count, 0);
 	struct array want = array_make(DDP_F32, first->count, 0);
+	struct kernel_measured to[3] = {{NULL, NULL, NULL, NULL}};
 	struct array running[4];
 
 	for (int i = 0; i < 4; i++) {
 		running[i] = array_make(DDP_F32, norm->channels, 0);
 		array_fill_with(&running[i], 3);
 	}
-	kernel_norm_moments(arrays_stream, norm, order, shape->batch, x->data, scratch,
-			    moments.data, x->type);
-	kernel_norm_combine(arrays_stream, norm, moments.data, 1, want.data, running[0].data,
-			    running[1].data);
-	kernel_norm_measure(arrays_stream, norm, order, shape->batch, x->data, scratch, got.data,
-			    running[2].data, running[3].data, x->type);
+	to[0].moments = moments.data;
+	to[1] = (struct kernel_measured){NULL, want.data, running[0].data, running[1].data};
+	to[2] = (struct kernel_measured){NULL, got.data, running[2].data, running[3].data};
+	kernel_norm_measure(arrays_stream, norm, order, shape->batch, x->data, scratch, &to[0],
+			    x->type);
+	kernel_norm_combine(arrays_stream, norm, moments.data, 1, &to[1]);
+	kernel_norm_measure(arrays_stream, norm, order, shape->batch, x->data, scratch, &to[2],
+			    x->type);
 	array_fetch(&moments);
 	array_fetch(&want);
 	array_fetch(&got);
@@ -67,6 +70,7 @@ static void test_moments(const struct shape *shape, enum ddp_type type, size_t s
 	struct kernel_norm norm = {shape->rows, channels, 1e-5f, 0.1f};
 	struct array x = array_make(type, all * channels, skew);
 	struct array moments = array_make(DDP_F32, 1 + 2 * channels, 0);
+	const struct kernel_measured to = {moments.data, NULL, NULL, NULL};
 	struct kernel_order *order = order_make(shape->count);
 	struct kernel_scratch scratch = scratch_make(kernel_sums_bytes(all, channels));
 	uint64_t random = arrays_seed;
@@ -76,8 +80,7 @@ static void test_moments(const struct shape *shape, enum ddp_type type, size_t s
 		array_put(&x, i, 1e4);
 	array_send(&x);
 	array_fill_with(&moments, -1);
-	kernel_norm_moments(arrays_stream, &norm, order, shape->batch, x.data, &scratch,
-			    moments.data, type);
+	kernel_norm_measure(arrays_stream, &norm, order, shape->batch, x.data, &scratch, &to, type);
 	array_fetch(&moments);
 	array_exact("n", &moments, 0, (double)rows);
 	for (size_t c = 0; c < channels; c++) {
@@ -191,6 +194,8 @@ static void test_combine(int w, bool moves)
 	struct array statistics = array_make(DDP_F32, 1 + 2 * CHANNELS, 0);
 	struct array running[2] = {array_make(DDP_F32, CHANNELS, 0),
 				   array_make(DDP_F32, CHANNELS, 0)};
+	const struct kernel_measured to = {NULL, statistics.data, moves ? running[0].data : NULL,
+					   moves ? running[1].data : NULL};
 	float before[2][CHANNELS];
 	uint64_t random = arrays_seed + (uint64_t)w;
 
@@ -200,8 +205,7 @@ static void test_combine(int w, bool moves)
 		memcpy(before[i], running[i].values, sizeof(before[i]));
 	}
 	array_fill_with(&statistics, -1);
-	kernel_norm_combine(arrays_stream, &norm, moments.data, worlds[w].ranks, statistics.data,
-			    moves ? running[0].data : NULL, moves ? running[1].data : NULL);
+	kernel_norm_combine(arrays_stream, &norm, moments.data, worlds[w].ranks, &to);
 	array_fetch(&statistics);
 	array_fetch(&running[0]);
 	array_fetch(&running[1]);
@@ -225,11 +229,12 @@ static void test_fixed(void)
 	struct array statistics = array_make(DDP_F32, 1 + 2 * CHANNELS, 0);
 	struct array mean = array_make(DDP_F32, CHANNELS, 0);
 	struct array variance = array_make(DDP_F32, CHANNELS, 0);
+	const struct kernel_measured to = {NULL, statistics.data, mean.data, variance.data};
 	uint64_t random = arrays_seed;
 
 	array_fill(&mean, 3, &random);
 	array_fill(&variance, 1, &random);
-	kernel_norm_fixed(arrays_stream, &norm, mean.data, variance.data, statistics.data);
+	kernel_norm_fixed(arrays_stream, &norm, &to);
 	array_fetch(&statistics);
 	for (size_t c = 0; c < CHANNELS; c++) {
 		double inverse = 1 / sqrt((double)variance.values[c] + (double)1e-5f);

@@ -10,13 +10,13 @@
 #include "gpu/pack.cuh"
 #include "kernels.h"
 
-/* --- One or two arrays to one ------------------------------------------------------------------ */
-
-enum act { RELU, RELU_BACK, DROPOUT_BACK, ADD, ADD_RELU };
+enum act { CONVERT, RELU, RELU_BACK, DROPOUT_BACK, ADD, ADD_RELU };
 
 template <int ACT> static __device__ inline float acted(float a, float b, float scale)
 {
 	switch (ACT) {
+	case CONVERT:
+		return a;
 	case RELU:
 		return rectified(a);
 	case RELU_BACK:
@@ -30,41 +30,30 @@ template <int ACT> static __device__ inline float acted(float a, float b, float 
 	}
 }
 
-template <int ACT, typename T, int V>
-static __device__ inline void act_on(const T *a, const T *b, T *y, float scale)
-{
-	pack<T, V> first = pack_load<V>(a);
-	pack<T, V> second = ACT == RELU ? first : pack_load<V>(b);
-
-	UNROLL
-	for (int v = 0; v < V; v++)
-		store(&first.numbers[v],
-		      acted<ACT>(load(&first.numbers[v]), load(&second.numbers[v]), scale));
-	pack_store(y, first);
-}
-
-template <int ACT, typename T, int V>
-static __global__ void elements(const T *a, const T *b, T *y, size_t count, float scale)
+template <int ACT, typename FROM, typename TO, int V>
+static __global__ void elements(const FROM *a, const FROM *b, TO *y, size_t count, float scale)
 {
 	GRID_WAIT();
-	size_t at = thread_index() * V;
+	pack_each<V>(thread_index() * V, count, [&](auto n, size_t at) {
+		pack<FROM, n.value> first = pack_load<n.value>(a + at);
+		pack<FROM, n.value> second = ACT <= RELU ? first : pack_load<n.value>(b + at);
 
-	if (at + V <= count)
-		act_on<ACT, T, V>(a + at, b + at, y + at, scale);
-	else
-		for (; at < count; at++)
-			act_on<ACT, T, 1>(a + at, b + at, y + at, scale);
+		pack_store(y + at, pack_of<TO, n.value>([&](int v) {
+				   return acted<ACT>(first[v], second[v], scale);
+			   }));
+	});
 }
+
+/* --- One or two arrays to one ------------------------------------------------------------------ */
 
 /* Where there is no second array, [b] is [a]. */
 template <int ACT>
 static void act(void *stream, const void *a, const void *b, void *y, size_t count, float scale,
 		enum ddp_type type)
 {
-	WITH_TYPE(type, T, WITH_PACK(packs_fit(0, sizeof(T), {a, b, y}), T, V, {
-			  LAUNCH_EACH((elements<ACT, T, V>), (count + V - 1) / V, stream,
-				      (const T *)a, (const T *)b, (T *)y, count, scale);
-		  }))
+	WITH_PACK(type, packs_fit(type, 0, {a, b, y}), T, V,
+		  LAUNCH_EACH((elements<ACT, T, T, V>), (count + V - 1) / V, stream, (const T *)a,
+			      (const T *)b, (T *)y, count, scale))
 }
 
 void kernel_relu(void *stream, const void *x, void *y, size_t count, enum ddp_type type)
@@ -95,47 +84,20 @@ void kernel_add(void *stream, const void *a, const void *b, void *y, size_t coun
 
 /* --- From type to type -------------------------------------------------------------------------- */
 
-enum { CONVERTED = 4 }; /* by a thread: 16 bytes of f32 */
-
-template <typename FROM, typename TO, int V>
-static __device__ inline void convert(const FROM *from, TO *to)
-{
-	pack<FROM, V> numbers = pack_load<V>(from);
-	pack<TO, V> results;
-
-	UNROLL
-	for (int v = 0; v < V; v++)
-		store(&results.numbers[v], load(&numbers.numbers[v]));
-	pack_store(to, results);
-}
-
+/* Four by a thread, 16 bytes of f32: arenas and their views are aligned to more. */
 template <typename FROM, typename TO>
-static __global__ void converted(const FROM *from, TO *to, size_t count)
+static void convert(void *stream, const FROM *from, TO *to, size_t count)
 {
-	GRID_WAIT();
-	size_t at = thread_index() * CONVERTED;
-
-	if (at + CONVERTED <= count)
-		convert<FROM, TO, CONVERTED>(from + at, to + at);
-	else
-		for (; at < count; at++)
-			convert<FROM, TO, 1>(from + at, to + at);
-}
-
-/* Arenas and their views are aligned to more. */
-template <typename FROM, typename TO>
-static void launch_converted(void *stream, const FROM *from, TO *to, size_t count)
-{
-	LAUNCH_EACH((converted<FROM, TO>), (count + CONVERTED - 1) / CONVERTED, stream, from, to,
-		    count);
+	LAUNCH_EACH((elements<CONVERT, FROM, TO, 4>), (count + 3) / 4, stream, from, from, to,
+		    count, 1.0f);
 }
 
 void kernel_narrow(void *stream, const float *from, void *to, size_t count, enum ddp_type type)
 {
-	WITH_TYPE(type, T, launch_converted(stream, from, (T *)to, count))
+	WITH_TYPE(type, T, convert(stream, from, (T *)to, count))
 }
 
 void kernel_widen(void *stream, const void *from, float *to, size_t count, enum ddp_type type)
 {
-	WITH_TYPE(type, T, launch_converted(stream, (const T *)from, to, count))
+	WITH_TYPE(type, T, convert(stream, (const T *)from, to, count))
 }

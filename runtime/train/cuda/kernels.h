@@ -131,15 +131,21 @@ void kernel_gather(void *stream, const struct kernel_images *images, struct kern
 
 /* --- Loss --------------------------------------------------------------------------------------- */
 
+/* Softmax and cross entropy, as kernels.h of the CPU has them. */
+struct kernel_loss {
+	const struct kernel_order *order;
+	const struct kernel_state *state;
+	const int32_t *labels;
+	uint32_t batch, classes;
+	float smoothing;
+	float *word; /* {stop, loss, hits, count} of this rank, unscaled: written */
+};
 /*
- * Softmax and cross entropy, as kernels.h of the CPU has them: [gradients] is the gradient of the sum of
- * losses times order->share and state->scale, 0 for samples that are not there;
- * word = {stop, loss, hits, count} of this rank, unscaled. kernel_loss_bytes(): of [scratch], often 0.
+ * [gradients] is the gradient of the sum of losses times order->share and state->scale, 0 for samples that are not
+ * there. kernel_loss_bytes(): of [scratch].
  */
 size_t kernel_loss_bytes(size_t batch, size_t classes);
-void kernel_loss(void *stream, const void *logits, const int32_t *labels,
-		 const struct kernel_order *order, const struct kernel_state *state, size_t batch,
-		 size_t classes, float smoothing, void *gradients, float *word,
+void kernel_loss(void *stream, const struct kernel_loss *loss, const void *logits, void *gradients,
 		 const struct kernel_scratch *scratch, enum ddp_type type);
 
 /*
@@ -149,7 +155,7 @@ void kernel_loss(void *stream, const void *logits, const int32_t *labels,
  * rounded to [type], nor is it left anywhere.
  */
 struct kernel_last {
-	size_t inputs, classes;
+	uint32_t inputs;
 	const void *x, *weights;
 	const float *bias;
 	void *dx;
@@ -158,10 +164,8 @@ struct kernel_last {
 };
 bool kernel_last_fits(size_t inputs, size_t classes);
 size_t kernel_last_bytes(size_t batch, size_t inputs, size_t classes); /* of scratch */
-void kernel_last(void *stream, const struct kernel_last *layer, const struct kernel_order *order,
-		 const struct kernel_state *state, size_t batch, const int32_t *labels,
-		 float smoothing, float *word, const struct kernel_scratch *scratch,
-		 enum ddp_type type);
+void kernel_last(void *stream, const struct kernel_loss *loss, const struct kernel_last *layer,
+		 const struct kernel_scratch *scratch, enum ddp_type type);
 
 /* --- Elements ----------------------------------------------------------------------------------- */
 
@@ -230,24 +234,25 @@ struct kernel_norm {
 /* Bytes of scratch that the kernels of BatchNorm and kernel_column_sums() need for so many rows. */
 size_t kernel_sums_bytes(size_t rows, size_t channels);
 
-/* moments: the number of values behind each channel, [channels] means, [channels] sums of squared
- * deviations; without the cancellation of sums of squares. */
-void kernel_norm_moments(void *stream, const struct kernel_norm *norm,
-			 const struct kernel_order *order, size_t batch, const void *x,
-			 const struct kernel_scratch *scratch, float *moments, enum ddp_type type);
-/* Combine those of [ranks], one after the other, in this order, in double; and the running values move,
- * unless NULL, as PyTorch's do (the unbiased variance). */
-void kernel_norm_combine(void *stream, const struct kernel_norm *norm, const float *moments,
-			 int ranks, float *statistics, float *running_mean,
-			 float *running_variance);
-/* Both at once, where there is one rank: to the bit as one after the other. */
+/*
+ * What becomes of a batch's values. [moments] NULL: statistics, and the running values move, unless NULL, as
+ * PyTorch's do (the unbiased variance). Else moments, which other ranks get: the number of values behind each channel,
+ * [channels] means, [channels] sums of squared deviations; without the cancellation of sums of squares.
+ */
+struct kernel_measured {
+	float *moments, *statistics, *running_mean, *running_variance;
+};
 void kernel_norm_measure(void *stream, const struct kernel_norm *norm,
 			 const struct kernel_order *order, size_t batch, const void *x,
-			 const struct kernel_scratch *scratch, float *statistics,
-			 float *running_mean, float *running_variance, enum ddp_type type);
-/* For evaluation. */
-void kernel_norm_fixed(void *stream, const struct kernel_norm *norm, const float *running_mean,
-		       const float *running_variance, float *statistics);
+			 const struct kernel_scratch *scratch, const struct kernel_measured *to,
+			 enum ddp_type type);
+/* The moments of [ranks], one after the other, become statistics, in this order, in double: of one rank to the bit
+ * what kernel_norm_measure() makes of it. */
+void kernel_norm_combine(void *stream, const struct kernel_norm *norm, const float *moments,
+			 int ranks, const struct kernel_measured *to);
+/* For evaluation: statistics of the running values. */
+void kernel_norm_fixed(void *stream, const struct kernel_norm *norm,
+		       const struct kernel_measured *to);
 /* y = (x - mean) * inverse * scale + shift [+ add], and with [relu] max(0, that). */
 void kernel_norm_apply(void *stream, const struct kernel_norm *norm, size_t batch, const void *x,
 		       const float *statistics, const float *scale, const float *shift,
@@ -281,7 +286,8 @@ void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channe
 
 /* --- The first convolution ---------------------------------------------------------------------- */
 
-/* Of one channel, windows of 3 x 3, stride 1, no padding, up to 64 outputs: too thin for matrix units. */
+/* Of one channel, windows of 3 x 3, stride 1, no padding, up to 64 outputs, eights of them, which lie at multiples of
+ * 16 bytes: too thin for matrix units. */
 struct kernel_first {
 	int height, width, out; /* of what is read */
 };

@@ -26,9 +26,6 @@
 enum { SUM_ROWS = 4, SUM_ROWS_BACK = 2, SUM_LEAST = 8 };
 enum { APPLY_ROWS = 4, BACK_ROWS = 2, LEAST = 4, PARTS = 2048 };
 
-/* A value of each thread for each of its channels, [STRIDE] apart so that columns are in other banks. */
-enum { STRIDE = LAUNCH_THREADS + 8 };
-
 /* --- Rows ------------------------------------------------------------------------------------- */
 
 struct rows {
@@ -75,31 +72,83 @@ struct place {
 	unsigned part, lane;
 };
 
+/* The first channel of thread [lane] of those side by side. */
+static __device__ inline size_t rows_channel(const struct rows *rows, int pack, unsigned lane)
+{
+	return ((size_t)(blockIdx.x % rows->slabs) * rows->across + lane) * (size_t)pack;
+}
+
 /* Of the rows only the first [present] count. */
 static __device__ inline struct place rows_place(const struct rows *rows, int pack, size_t present)
 {
-	unsigned slab = blockIdx.x % rows->slabs;
-	size_t index = (size_t)slab * rows->across + threadIdx.x % rows->across;
 	struct place place;
 
 	place.part = blockIdx.x / rows->slabs;
 	place.lane = threadIdx.x / rows->across;
-	place.channel = index * (size_t)pack;
+	place.channel = rows_channel(rows, pack, threadIdx.x % rows->across);
 	place.first = place.part * rows->part;
 	place.end = place.first + rows->part;
 	place.end = place.end < present ? place.end : present;
 	return place;
 }
 
-/* ROWS packs of [x], from row [row] on and each [down] rows further: to numbers. */
-template <typename T, int V, int ROWS>
-static __device__ inline void rows_load(const T *x, const struct rows *rows, size_t row,
-					size_t channel, pack<T, V> (&numbers)[ROWS])
+/* Element [channel] of row [row], and of the [i]-th row of the same thread from there on. */
+static __device__ inline size_t rows_at(const struct rows *rows, size_t row, int i, size_t channel)
+{
+	return (row + (size_t)i * rows->down) * rows->channels + channel;
+}
+
+/* Packs of N rows. */
+template <typename T, int V, int N>
+static __device__ inline void rows_load(const void *x, const struct rows *rows, size_t row,
+					size_t channel, pack<T, V> (&packs)[N])
 {
 	UNROLL
-	for (int i = 0; i < ROWS; i++)
-		numbers[i] =
-			pack_load<V>(x + (row + (size_t)i * rows->down) * rows->channels + channel);
+	for (int i = 0; i < N; i++)
+		packs[i] = pack_load<V>((const T *)x + rows_at(rows, row, i, channel));
+}
+
+/* f(constant<N>, row) for N rows of the thread at once, then f(constant<1>, row) for those that are left. */
+template <int N, typename F>
+static __device__ inline void rows_each(const struct rows *rows, const struct place *place,
+					const F &f)
+{
+	size_t row = place->first + place->lane;
+
+	for (; row + (N - 1) * rows->down < place->end; row += N * rows->down)
+		f(constant<N>(), row);
+	for (; row < place->end; row += rows->down)
+		f(constant<1>(), row);
+}
+
+/* What belongs to the channels of a thread: y = (x - mean) * factor + shift. Pointers may be NULL. */
+template <int V> struct line {
+	float mean[V], factor[V], shift[V];
+};
+
+template <int V>
+static __device__ inline struct line<V> line_of(const struct rows *rows, size_t channel,
+						const float *statistics, const float *scale,
+						const float *shift) {
+	const float *mean = statistics + 1, *inverse = mean + rows->channels;
+	struct line<V> line;
+
+	UNROLL
+	for (int v = 0; v < V; v++) {
+		size_t c = channel + (size_t)v;
+
+		line.mean[v] = mean[c];
+		line.factor[v] = scale ? inverse[c] * scale[c] : 0;
+		line.shift[v] = shift ? shift[c] : 0;
+	}
+	return line;
+}
+
+/* Not contracted, so that the way back, which does it again, sees what the way forward saw. */
+template <int V>
+static __device__ inline float line_at(const struct line<V> &line, int v, float off)
+{
+	return __fadd_rn(__fmul_rn(off, line.factor[v]), line.shift[v]);
 }
 
 /* --- Moments ---------------------------------------------------------------------------------- */
@@ -124,11 +173,11 @@ static __device__ inline void moments_join(struct moments<T, V> *all, const pack
 
 	UNROLL
 	for (int v = 0; v < V; v++) {
-		float base = load(all->base.numbers + v), off[N], mean = 0, m2 = 0, apart;
+		float off[N], mean = 0, m2 = 0, apart;
 
 		UNROLL
 		for (int i = 0; i < N; i++) {
-			off[i] = load(values[i].numbers + v) - base;
+			off[i] = values[i][v] - all->base[v];
 			mean += off[i];
 		}
 		mean *= 1 / (float)N;
@@ -140,28 +189,6 @@ static __device__ inline void moments_join(struct moments<T, V> *all, const pack
 		all->m2[v] += m2 + apart * apart * weight;
 	}
 	all->count += (float)N;
-}
-
-template <typename T, int V>
-static __device__ inline void moments_of_rows(struct moments<T, V> *moments,
-					      const struct rows *rows, const struct place *place,
-					      const T *x)
-{
-	size_t row = place->first + place->lane;
-
-	moments->base = pack_load<V>(x + place->channel);
-	for (; row + (SUM_ROWS - 1) * rows->down < place->end; row += SUM_ROWS * rows->down) {
-		pack<T, V> values[SUM_ROWS];
-
-		rows_load(x, rows, row, place->channel, values);
-		moments_join(moments, values);
-	}
-	for (; row < place->end; row += rows->down) {
-		pack<T, V> values[1];
-
-		rows_load(x, rows, row, place->channel, values);
-		moments_join(moments, values);
-	}
 }
 
 /* The same of [down] threads that have counts[lane] values each: the mean of all, then the deviations. */
@@ -184,11 +211,6 @@ static __device__ inline void moments_of_lanes(const float *means, const float *
 	*m2 = squares;
 }
 
-/* What becomes of moments: they are kept for other ranks to join, or, with [moments] NULL, they are statistics. */
-struct measured {
-	float *moments, *statistics, *running_mean, *running_variance;
-};
-
 /* As the CPU's engine moves them, each operation rounded by itself. */
 static __device__ inline void running_move(float *running, float value, float momentum)
 {
@@ -197,7 +219,8 @@ static __device__ inline void running_move(float *running, float value, float mo
 
 /* Of no values: 0 and 0, so that what is normalised by them stays finite. */
 static __device__ inline void statistics_set(const struct kernel_norm *norm, size_t c, double n,
-					     double mean, double m2, const struct measured *to)
+					     double mean, double m2,
+					     const struct kernel_measured *to)
 {
 	if (c == 0)
 		to->statistics[0] = (float)n;
@@ -213,7 +236,7 @@ static __device__ inline void statistics_set(const struct kernel_norm *norm, siz
 
 /* Moments are f32 on their way to other ranks, so they are so for one rank too. */
 static __device__ inline void moments_tell(const struct kernel_norm *norm, size_t c, size_t present,
-					   float mean, float m2, const struct measured *to)
+					   float mean, float m2, const struct kernel_measured *to)
 {
 	if (!to->moments) {
 		statistics_set(norm, c, (double)(float)present, (double)mean, (double)m2, to);
@@ -254,39 +277,32 @@ struct moments_term {
 	}
 };
 
-template <typename T>
-static __device__ inline void moments_of_parts(const struct partial *partial,
-					       const struct moments_term *term,
-					       const struct kernel_norm *norm, size_t present,
-					       const T *x, const struct measured *to)
-{
-	for (size_t c = threadIdx.x; c < norm->channels; c += LAUNCH_THREADS) {
-		double sum = partial_total(partial, c, *term),
-		       mean = present ? sum / (double)present : 0;
-		double m2 = partial_total(partial, norm->channels + c, *term) - sum * mean;
-		double base = present ? (double)load(x + c) : 0;
-
-		moments_tell(norm, c, present, (float)(mean + base), m2 < 0 ? 0 : (float)m2, to);
-	}
-}
-
 /* A part leaves means, then squared deviations, less the base. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, 4)
-	norm_moments(struct rows rows, struct kernel_norm norm, const struct kernel_order *order,
-		     const T *x, struct partial partial, struct measured to)
+	norm_measure(struct rows rows, struct kernel_norm norm, const struct kernel_order *order,
+		     const T *x, struct partial partial, struct kernel_measured to)
 {
 	GRID_WAIT();
-	SHARED float means[V][STRIDE], m2s[V][STRIDE], counts[LAUNCH_THREADS];
-	size_t present = order->count * norm.rows;
+	/* Of each thread; columns begin in other banks. */
+	SHARED float means[V][LAUNCH_THREADS + 8], m2s[V][LAUNCH_THREADS + 8];
+	SHARED float counts[LAUNCH_THREADS];
+	size_t present = order->count * norm.rows, channels = norm.channels;
 	struct place place = rows_place(&rows, V, present);
 	struct moments<T, V> moments = {
 	};
 	struct moments_term term = {rows, present, partial.rows};
-	float *row = partial.rows + place.part * 2 * rows.channels;
+	float *row = partial.rows + place.part * 2 * channels;
 
-	if (place.channel < rows.channels)
-		moments_of_rows(&moments, &rows, &place, x);
+	if (place.channel < channels) {
+		moments.base = pack_load<V>(x + place.channel);
+		rows_each<SUM_ROWS>(&rows, &place, [&](auto n, size_t first) {
+			pack<T, V> values[n.value];
+
+			rows_load(x, &rows, first, place.channel, values);
+			moments_join(&moments, values);
+		});
+	}
 	UNROLL
 	for (int v = 0; v < V; v++) {
 		means[v][threadIdx.x] = moments.mean[v];
@@ -296,64 +312,51 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, 4)
 		counts[place.lane] = moments.count;
 	__syncthreads();
 	for (unsigned i = threadIdx.x; i < V * rows.across; i += LAUNCH_THREADS) {
-		unsigned v = i / rows.across, lane0 = i % rows.across;
-		size_t c = place.channel - threadIdx.x % rows.across * (size_t)V +
-			   lane0 * (size_t)V + v;
+		unsigned v = i / rows.across, lane = i % rows.across;
+		size_t c = rows_channel(&rows, V, lane) + v;
 		float mean, m2;
 
-		if (c >= rows.channels)
+		if (c >= channels)
 			continue;
-		moments_of_lanes(means[v] + lane0, m2s[v] + lane0, counts, &rows, &mean, &m2);
+		moments_of_lanes(means[v] + lane, m2s[v] + lane, counts, &rows, &mean, &m2);
 		if (rows.parts > 1) {
 			row[c] = mean;
-			row[rows.channels + c] = m2;
+			row[channels + c] = m2;
 		} else {
 			mean += present ? load(x + c) : 0;
 			moments_tell(&norm, c, present, mean, m2, &to);
 		}
 	}
-	if (rows.parts > 1 && partial_last(&partial, place.part, term))
-		moments_of_parts(&partial, &term, &norm, present, x, &to);
-}
+	if (rows.parts == 1 || !partial_last(&partial, place.part, term))
+		return;
+	for (size_t c = threadIdx.x; c < channels; c += LAUNCH_THREADS) {
+		double sum = partial_total(&partial, c, term);
+		double mean = present ? sum / (double)present : 0;
+		double m2 = partial_total(&partial, channels + c, term) - sum * mean;
+		double base = present ? (double)load(x + c) : 0;
 
-static void measure(void *stream, const struct kernel_norm *norm, const struct kernel_order *order,
-		    size_t batch, const void *x, const struct kernel_scratch *scratch,
-		    const struct measured *to, enum ddp_type type)
-{
-	size_t channels = norm->channels, count = batch * norm->rows;
-
-	WITH_TYPE(type, T, WITH_PACK(packs_fit(channels, sizeof(T), {x}), T, V, {
-			  struct rows rows =
-				  rows_divide(count, channels, V, SUM_LEAST, PARTIAL_PARTS);
-			  struct partial partial =
-				  partial_of(scratch, rows.parts, 2 * channels, rows.slabs);
-
-			  LAUNCH_BLOCKS((norm_moments<T, V>), rows_blocks(&rows), LAUNCH_THREADS,
-					stream, rows, *norm, order, (const T *)x, partial, *to);
-		  }))
-}
-
-void kernel_norm_moments(void *stream, const struct kernel_norm *norm,
-			 const struct kernel_order *order, size_t batch, const void *x,
-			 const struct kernel_scratch *scratch, float *moments, enum ddp_type type)
-{
-	struct measured to = {moments, NULL, NULL, NULL};
-
-	measure(stream, norm, order, batch, x, scratch, &to, type);
+		moments_tell(&norm, c, present, (float)(mean + base), m2 < 0 ? 0 : (float)m2, &to);
+	}
 }
 
 void kernel_norm_measure(void *stream, const struct kernel_norm *norm,
 			 const struct kernel_order *order, size_t batch, const void *x,
-			 const struct kernel_scratch *scratch, float *statistics,
-			 float *running_mean, float *running_variance, enum ddp_type type)
+			 const struct kernel_scratch *scratch, const struct kernel_measured *to,
+			 enum ddp_type type)
 {
-	struct measured to = {NULL, statistics, running_mean, running_variance};
+	size_t channels = norm->channels;
+	int pack = packs_fit(type, channels, {x});
+	struct rows rows =
+		rows_divide(batch * norm->rows, channels, pack, SUM_LEAST, PARTIAL_PARTS);
+	struct partial partial = partial_of(scratch, rows.parts, 2 * channels, rows.slabs);
 
-	measure(stream, norm, order, batch, x, scratch, &to, type);
+	WITH_PACK(type, pack, T, V,
+		  LAUNCH_BLOCKS((norm_measure<T, V>), rows_blocks(&rows), LAUNCH_THREADS, stream,
+				rows, *norm, order, (const T *)x, partial, *to))
 }
 
 static __global__ void norm_combine(struct kernel_norm norm, const float *moments, int ranks,
-				    struct measured to)
+				    struct kernel_measured to)
 {
 	GRID_WAIT();
 	size_t c = thread_index(), channels = norm.channels;
@@ -375,15 +378,12 @@ static __global__ void norm_combine(struct kernel_norm norm, const float *moment
 }
 
 void kernel_norm_combine(void *stream, const struct kernel_norm *norm, const float *moments,
-			 int ranks, float *statistics, float *running_mean, float *running_variance)
+			 int ranks, const struct kernel_measured *to)
 {
-	struct measured to = {NULL, statistics, running_mean, running_variance};
-
-	LAUNCH_EACH(norm_combine, norm->channels, stream, *norm, moments, ranks, to);
+	LAUNCH_EACH(norm_combine, norm->channels, stream, *norm, moments, ranks, *to);
 }
 
-static __global__ void norm_fixed(struct kernel_norm norm, const float *running_mean,
-				  const float *running_variance, float *statistics)
+static __global__ void norm_fixed(struct kernel_norm norm, struct kernel_measured to)
 {
 	GRID_WAIT();
 	size_t c = thread_index(), channels = norm.channels;
@@ -391,115 +391,69 @@ static __global__ void norm_fixed(struct kernel_norm norm, const float *running_
 	if (c >= channels)
 		return;
 	if (c == 0)
-		statistics[0] = 0;
-	statistics[1 + c] = running_mean[c];
-	statistics[1 + channels + c] =
-		(float)(1 / sqrt((double)running_variance[c] + (double)norm.epsilon));
+		to.statistics[0] = 0;
+	to.statistics[1 + c] = to.running_mean[c];
+	to.statistics[1 + channels + c] =
+		(float)(1 / sqrt((double)to.running_variance[c] + (double)norm.epsilon));
 }
 
-void kernel_norm_fixed(void *stream, const struct kernel_norm *norm, const float *running_mean,
-		       const float *running_variance, float *statistics)
+void kernel_norm_fixed(void *stream, const struct kernel_norm *norm,
+		       const struct kernel_measured *to)
 {
-	LAUNCH_EACH(norm_fixed, norm->channels, stream, *norm, running_mean, running_variance,
-		    statistics);
+	LAUNCH_EACH(norm_fixed, norm->channels, stream, *norm, *to);
 }
 
 /* --- Forwards --------------------------------------------------------------------------------- */
 
-/* y = (x - mean) * factor + shift, for the channels of a thread. */
-template <int V> struct line {
-	float mean[V], factor[V], shift[V];
-};
-
-/* Not contracted, so that the way back, which does it again, sees what the way forward saw. */
-static __device__ inline float line_at(float off, float factor, float shift)
-{
-	return __fadd_rn(__fmul_rn(off, factor), shift);
-}
-
-template <typename T> struct apply {
-	const T *x, *add;
-	T *y;
+struct apply {
+	const void *x, *add;
+	void *y;
 	const float *statistics, *scale, *shift;
 	bool relu;
 };
 
-template <typename T, int V>
-static __device__ inline void line_set(struct line<V> *line, const struct apply<T> *apply,
-				       size_t channel, size_t channels)
-{
-	const float *mean = apply->statistics + 1, *inverse = mean + channels;
-
-	UNROLL
-	for (int v = 0; v < V; v++) {
-		size_t c = channel + (size_t)v;
-
-		line->mean[v] = mean[c];
-		line->factor[v] = inverse[c] * apply->scale[c];
-		line->shift[v] = apply->shift[c];
-	}
-}
-
 /* All loads first: y may be x, or what is added. */
-template <typename T, int V, int N>
-static __device__ inline void apply_rows(const struct apply<T> *apply, const struct line<V> *line,
-					 const struct rows *rows, size_t row, size_t channel)
-{
-	pack<T, V> x[N], add[N];
-
-	rows_load(apply->x, rows, row, channel, x);
-	if (apply->add)
-		rows_load(apply->add, rows, row, channel, add);
-	UNROLL
-	for (int i = 0; i < N; i++) {
-		UNROLL
-		for (int v = 0; v < V; v++) {
-			float off = load(x[i].numbers + v) - line->mean[v];
-			float value = line_at(off, line->factor[v], line->shift[v]);
-
-			if (apply->add)
-				value += load(add[i].numbers + v);
-			store(x[i].numbers + v, apply->relu ? rectified(value) : value);
-		}
-		pack_store(apply->y + (row + (size_t)i * rows->down) * rows->channels + channel,
-			   x[i]);
-	}
-}
-
 template <typename T, int V>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
-	norm_apply(struct rows rows, struct apply<T> apply)
+	norm_apply(struct rows rows, struct apply apply)
 {
 	GRID_WAIT();
 	struct place place = rows_place(&rows, V, rows.rows);
-	size_t row = place.first + place.lane;
 	struct line<V> line;
 
 	if (place.channel >= rows.channels)
 		return;
-	line_set(&line, &apply, place.channel, rows.channels);
-	for (; row + (APPLY_ROWS - 1) * rows.down < place.end; row += APPLY_ROWS * rows.down)
-		apply_rows<T, V, APPLY_ROWS>(&apply, &line, &rows, row, place.channel);
-	for (; row < place.end; row += rows.down)
-		apply_rows<T, V, 1>(&apply, &line, &rows, row, place.channel);
+	line = line_of<V>(&rows, place.channel, apply.statistics, apply.scale, apply.shift);
+	rows_each<APPLY_ROWS>(&rows, &place, [&](auto n, size_t row) {
+		pack<T, V> x[n.value], add[n.value];
+
+		rows_load(apply.x, &rows, row, place.channel, x);
+		if (apply.add)
+			rows_load(apply.add, &rows, row, place.channel, add);
+		UNROLL
+		for (int i = 0; i < n.value; i++)
+			pack_store((T *)apply.y + rows_at(&rows, row, i, place.channel),
+				   pack_of<T, V>([&](int v) {
+					   float value = line_at(line, v, x[i][v] - line.mean[v]);
+
+					   if (apply.add)
+						   value += add[i][v];
+					   return apply.relu ? rectified(value) : value;
+				   }));
+	});
 }
 
 void kernel_norm_apply(void *stream, const struct kernel_norm *norm, size_t batch, const void *x,
 		       const float *statistics, const float *scale, const float *shift,
 		       const void *add, bool relu, void *y, enum ddp_type type)
 {
-	size_t channels = norm->channels, count = batch * norm->rows;
+	int pack = packs_fit(type, norm->channels, {x, add, y});
+	struct rows rows = rows_divide(batch * norm->rows, norm->channels, pack, LEAST, PARTS);
+	struct apply apply = {x, add, y, statistics, scale, shift, relu};
 
-	WITH_TYPE(type, T, WITH_PACK(packs_fit(channels, sizeof(T), {x, add, y}), T, V, {
-			  struct rows rows = rows_divide(count, channels, V, LEAST, PARTS);
-			  struct apply<T> apply = {
-				  (const T *)x, (const T *)add,
-					  (T *)y, statistics, scale, shift, relu
-			  };
-
-			  LAUNCH_EACH((norm_apply<T, V>), rows_blocks(&rows) * LAUNCH_THREADS,
-				      stream, rows, apply);
-		  }))
+	WITH_PACK(type, pack, T, V,
+		  LAUNCH_EACH((norm_apply<T, V>), rows_blocks(&rows) * LAUNCH_THREADS, stream, rows,
+			      apply))
 }
 
 /* --- Sums ------------------------------------------------------------------------------------- */
@@ -508,148 +462,88 @@ void kernel_norm_apply(void *stream, const struct kernel_norm *norm, size_t batc
  * What is summed: dy, or dy + more rounded, where a ReLU let through, and with [x] that times
  * (x - mean) * inverse.
  */
-template <typename T> struct terms {
-	const T *dy, *more, *y, *x;
-	const float *mean, *inverse;
+struct terms {
+	const void *dy, *more, *y, *x;
+	const float *statistics;
 	const float *scale, *shift; /* of a ReLU without y */
-	T *dz;			    /* NULL: nobody wants it */
+	void *dz;		    /* NULL: nobody wants it */
 };
 
 /* Kinds of sums: of columns; with x; and with a ReLU that is done again. */
 enum { PLAIN, WITH_X, AGAIN };
 
-/* Sums of a thread, [0] of dz, [1] of dz * (x - mean); and the line that the ReLU saw. */
-template <int V> struct sums {
-	float mean[V], factor[V], shift[V], sum[2][V];
-};
-
-template <typename T, int V>
-static __device__ inline void terms_mask(pack<T, V> *dy, const pack<T, V> &y)
-{
-	UNROLL
-	for (int v = 0; v < V; v++)
-		if (!(load(y.numbers + v) > 0))
-			store(dy->numbers + v, 0);
-}
-
-template <typename T, int V>
-static __device__ inline void terms_join(pack<T, V> *dy, const pack<T, V> &more)
-{
-	UNROLL
-	for (int v = 0; v < V; v++)
-		store(dy->numbers + v, load(dy->numbers + v) + load(more.numbers + v));
-}
-
-/* All loads first: [dz] may be [dy]. */
+/* The terms of N rows, to the sums of dz, and of dz * (x - mean) behind these. All loads first: [dz] may be [dy]. */
 template <typename T, int V, int KIND, int N>
-static __device__ inline void terms_add(struct sums<V> *sums, const struct rows *rows, size_t row,
-					size_t channel, const struct terms<T> *terms)
+static __device__ inline void terms_add(const struct terms *terms, const struct rows *rows,
+					size_t row, size_t channel, const struct line<V> &line,
+					float *sums)
 {
-	pack<T, V> dy[N], y[N], x[N];
+	pack<T, V> dy[N], other[N], x[N];
 
 	rows_load(terms->dy, rows, row, channel, dy);
 	if (KIND != PLAIN)
 		rows_load(terms->x, rows, row, channel, x);
 	if (KIND != PLAIN && terms->more) {
-		rows_load(terms->more, rows, row, channel, y);
+		rows_load(terms->more, rows, row, channel, other);
 		UNROLL
 		for (int i = 0; i < N; i++)
-			terms_join(&dy[i], y[i]);
+			dy[i] = pack_of<T, V>([&](int v) { return dy[i][v] + other[i][v]; });
 	}
 	if (KIND == WITH_X && terms->y) {
-		rows_load(terms->y, rows, row, channel, y);
+		rows_load(terms->y, rows, row, channel, other);
 		UNROLL
 		for (int i = 0; i < N; i++)
-			terms_mask(&dy[i], y[i]);
+			dy[i] = pack_of<T, V>(
+				[&](int v) { return other[i][v] > 0 ? dy[i][v] : 0; });
 	}
 	UNROLL
 	for (int i = 0; i < N; i++) {
 		UNROLL
 		for (int v = 0; v < V; v++) {
-			float off = 0, value;
+			float off = KIND == PLAIN ? 0 : x[i][v] - line.mean[v];
 
-			if (KIND != PLAIN)
-				off = load(x[i].numbers + v) - sums->mean[v];
-			if (KIND == AGAIN && !(line_at(off, sums->factor[v], sums->shift[v]) > 0))
+			if (KIND == AGAIN && !(line_at(line, v, off) > 0))
 				store(dy[i].numbers + v, 0);
-			value = load(dy[i].numbers + v);
-			sums->sum[0][v] += value;
-			sums->sum[1][v] += value * off;
+			sums[v] += dy[i][v];
+			if (KIND != PLAIN)
+				sums[V + v] += dy[i][v] * off;
 		}
-		if (terms->dz)
-			pack_store(terms->dz + (row + (size_t)i * rows->down) * rows->channels +
-					   channel,
-				   dy[i]);
+		if (KIND != PLAIN && terms->dz)
+			pack_store((T *)terms->dz + rows_at(rows, row, i, channel), dy[i]);
 	}
-}
-
-template <typename T, int V, int KIND>
-static __device__ inline void terms_begin(struct sums<V> *sums, size_t channel,
-					  const struct terms<T> *terms)
-{
-	UNROLL
-	for (int v = 0; v < V; v++) {
-		size_t c = channel + (size_t)v;
-
-		if (KIND != PLAIN)
-			sums->mean[v] = terms->mean[c];
-		if (KIND == AGAIN) {
-			sums->factor[v] = terms->inverse[c] * terms->scale[c];
-			sums->shift[v] = terms->shift[c];
-		}
-	}
-}
-
-template <typename T, int V, int KIND>
-static __device__ inline void terms_of_rows(struct sums<V> *sums, const struct rows *rows,
-					    const struct place *place, const struct terms<T> *terms)
-{
-	constexpr int N = KIND == PLAIN ? (int)SUM_ROWS : (int)SUM_ROWS_BACK;
-	size_t row = place->first + place->lane;
-
-	terms_begin<T, V, KIND>(sums, place->channel, terms);
-	for (; row + (N - 1) * rows->down < place->end; row += N * rows->down)
-		terms_add<T, V, KIND, N>(sums, rows, row, place->channel, terms);
-	for (; row < place->end; row += rows->down)
-		terms_add<T, V, KIND, 1>(sums, rows, row, place->channel, terms);
 }
 
 /* Of a part [channels] sums, or twice as many: to [sums] where there is no other. */
 template <typename T, int V, int KIND>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, KIND == AGAIN ? 3 : 4)
-	sums_of(struct rows rows, struct terms<T> terms, struct partial partial, float *to)
+	sums_of(struct rows rows, struct terms terms, struct partial partial, float *to)
 {
 	GRID_WAIT();
-	constexpr int SUMS = KIND == PLAIN ? 1 : 2;
-	SHARED float all[SUMS * V][STRIDE];
+	constexpr int N = KIND == PLAIN ? (int)SUM_ROWS : (int)SUM_ROWS_BACK;
 	struct place place = rows_place(&rows, V, rows.rows);
-	struct partial_term term = {partial.rows, partial.columns};
 	float *row = rows.parts > 1 ? partial.rows + place.part * partial.columns : to;
-	struct sums<V> sums = {
-	};
+	float sums[KIND == PLAIN ? V : 2 * V] = {};
+	struct line<V> line;
 
-	if (place.channel < rows.channels)
-		terms_of_rows<T, V, KIND>(&sums, &rows, &place, &terms);
-	UNROLL
-	for (int i = 0; i < SUMS * V; i++)
-		all[i][threadIdx.x] = sums.sum[i / V][i % V];
-	__syncthreads();
-	for (unsigned i = threadIdx.x; i < SUMS * V * rows.across; i += LAUNCH_THREADS) {
-		unsigned k = i / rows.across, lane0 = i % rows.across;
-		size_t c = place.channel - threadIdx.x % rows.across * (size_t)V +
-			   lane0 * (size_t)V + k % V;
-		float sum = 0;
-
-		if (c >= rows.channels)
-			continue;
-		for (unsigned lane = 0; lane < rows.down; lane++)
-			sum += all[k][lane * rows.across + lane0];
-		row[k / V * rows.channels + c] = k < V ? sum : sum * terms.inverse[c];
+	if (place.channel < rows.channels) {
+		if (KIND != PLAIN)
+			line = line_of<V>(&rows, place.channel, terms.statistics, terms.scale,
+					  terms.shift);
+		rows_each<N>(&rows, &place, [&](auto n, size_t first) {
+			terms_add<T, V, KIND, n.value>(&terms, &rows, first, place.channel, line,
+						       sums);
+		});
 	}
-	if (rows.parts == 1 || !partial_last(&partial, place.part, term))
-		return;
-	for (size_t c = threadIdx.x; c < partial.columns; c += LAUNCH_THREADS)
-		to[c] = (float)partial_total(&partial, c, term);
+	partial_block(sums, rows.across, [&](unsigned k, unsigned lane, float sum) {
+		size_t c = rows_channel(&rows, V, lane) + k % V;
+
+		if (c < rows.channels && k < V)
+			row[c] = sum;
+		else if (c < rows.channels)
+			row[rows.channels + c] = sum * terms.statistics[1 + rows.channels + c];
+	});
+	if (rows.parts > 1)
+		partial_sums(&partial, place.part, to);
 }
 
 size_t kernel_sums_bytes(size_t rows, size_t channels)
@@ -659,16 +553,19 @@ size_t kernel_sums_bytes(size_t rows, size_t channels)
 	return partial_bytes(parts ? parts : 1, 2 * channels);
 }
 
-template <typename T, int V, int KIND>
-static void sums_launch(void *stream, size_t count, size_t channels, const struct terms<T> *terms,
-			const struct kernel_scratch *scratch, float *sums)
+template <int KIND>
+static void sums_launch(void *stream, size_t count, size_t channels, const struct terms *terms,
+			const struct kernel_scratch *scratch, float *sums, enum ddp_type type)
 {
-	struct rows rows = rows_divide(count, channels, V, SUM_LEAST, PARTIAL_PARTS);
+	int pack =
+		packs_fit(type, channels, {terms->x, terms->y, terms->dy, terms->more, terms->dz});
+	struct rows rows = rows_divide(count, channels, pack, SUM_LEAST, PARTIAL_PARTS);
 	struct partial partial = partial_of(scratch, rows.parts,
 					    KIND == PLAIN ? channels : 2 * channels, rows.slabs);
 
-	LAUNCH_BLOCKS((sums_of<T, V, KIND>), rows_blocks(&rows), LAUNCH_THREADS, stream, rows,
-		      *terms, partial, sums);
+	WITH_PACK(type, pack, T, V,
+		  LAUNCH_BLOCKS((sums_of<T, V, KIND>), rows_blocks(&rows), LAUNCH_THREADS, stream,
+				rows, *terms, partial, sums))
 }
 
 void kernel_norm_sums(void *stream, const struct kernel_norm *norm, size_t batch, const void *x,
@@ -676,120 +573,80 @@ void kernel_norm_sums(void *stream, const struct kernel_norm *norm, size_t batch
 		      const void *more, void *dz, const struct kernel_scratch *scratch, float *sums,
 		      enum ddp_type type)
 {
-	size_t channels = norm->channels, count = batch * norm->rows;
-	const float *mean = statistics + 1, *inverse = mean + channels;
-	const void *y = relu->y;
+	bool again = !relu->y && relu->shift, same = !relu->y && !relu->shift && !more && dz == dy;
+	const struct terms terms = {dy,		more,	     relu->y,	  x,
+				    statistics, relu->scale, relu->shift, same ? NULL : dz};
 
-	if (!y && !relu->shift && !more && dz == dy)
-		dz = NULL;
-	WITH_TYPE(type, T, {
-		struct terms<T> terms = {
-			(const T *)dy, (const T *)more, (const T *)y,
-				(const T *)x, mean, inverse, relu->scale, relu->shift, (T *)dz
-		};
-
-		WITH_PACK(packs_fit(channels, sizeof(T), {x, y, dy, more, dz}), T, V, {
-			if (!y && relu->shift)
-				sums_launch<T, V, AGAIN>(stream, count, channels, &terms, scratch,
-							 sums);
-			else
-				sums_launch<T, V, WITH_X>(stream, count, channels, &terms, scratch,
-							  sums);
-		})
-	})
+	(again ? sums_launch<AGAIN> : sums_launch<WITH_X>)(stream, batch * norm->rows,
+							   norm->channels, &terms, scratch, sums,
+							   type);
 }
 
 void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channels,
 			const struct kernel_scratch *scratch, float *sums, enum ddp_type type)
 {
-	WITH_TYPE(type, T, {
-		struct terms<T> terms = {
-		};
+	struct terms terms = {};
 
-		terms.dy = (const T *)dy;
-		WITH_PACK(packs_fit(channels, sizeof(T), {dy}), T, V,
-			  sums_launch<T, V, PLAIN>(stream, rows, channels, &terms, scratch, sums))
-	})
+	terms.dy = dy;
+	sums_launch<PLAIN>(stream, rows, channels, &terms, scratch, sums, type);
 }
 
 /* --- Backwards -------------------------------------------------------------------------------- */
 
-/* dx = (dz - middle - (x - mean) * slope) * factor, for the channels of a thread. */
-template <int V> struct back_line {
-	float mean[V], factor[V], middle[V], slope[V], shift[V];
-};
-
-template <typename T> struct back {
-	const T *x, *dz;
-	T *dx;
+struct back {
+	const void *x, *dz;
+	void *dx;
 	const float *statistics, *scale, *shift, *sums;
+	const struct kernel_order *order;
+	size_t image; /* rows of one */
 };
 
-template <typename T, int V, bool AGAIN>
-static __device__ inline void back_line_set(struct back_line<V> *line, const struct back<T> *back,
-					    size_t channel, size_t channels)
-{
-	const float *mean = back->statistics + 1, *inverse = mean + channels;
-	float part = back->statistics[0] > 0 ? 1 / back->statistics[0] : 0;
-
-	UNROLL
-	for (int v = 0; v < V; v++) {
-		size_t c = channel + (size_t)v;
-
-		line->mean[v] = mean[c];
-		line->factor[v] = inverse[c] * back->scale[c];
-		line->middle[v] = back->sums[c] * part;
-		line->slope[v] = back->sums[channels + c] * part * inverse[c];
-		line->shift[v] = AGAIN ? back->shift[c] : 0;
-	}
-}
-
-/* All loads first: dx may be x or dz. Rows from [present] on get zeros. */
-template <typename T, int V, bool AGAIN, int N>
-static __device__ inline void back_rows(const struct back<T> *back, const struct back_line<V> *line,
-					const struct rows *rows, size_t row, size_t present,
-					size_t channel)
-{
-	pack<T, V> x[N], dz[N];
-
-	rows_load(back->x, rows, row, channel, x);
-	rows_load(back->dz, rows, row, channel, dz);
-	UNROLL
-	for (int i = 0; i < N; i++) {
-		size_t at = row + (size_t)i * rows->down;
-
-		UNROLL
-		for (int v = 0; v < V; v++) {
-			float off = load(x[i].numbers + v) - line->mean[v];
-			float value = load(dz[i].numbers + v);
-
-			if (AGAIN && !(line_at(off, line->factor[v], line->shift[v]) > 0))
-				value = 0;
-			value -= line->middle[v];
-			value = (value - off * line->slope[v]) * line->factor[v];
-			store(x[i].numbers + v, at < present ? value : 0);
-		}
-		pack_store(back->dx + at * rows->channels + channel, x[i]);
-	}
-}
-
+/*
+ * dx = (dz - middle - (x - mean) * slope) * factor, and 0 in rows of samples that are not there. All loads
+ * first: dx may be x or dz.
+ */
 template <typename T, int V, bool AGAIN>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, AGAIN ? 3 : 4)
-	norm_back(struct rows rows, size_t image, const struct kernel_order *order,
-		  struct back<T> back)
+	norm_back(struct rows rows, struct back back)
 {
 	GRID_WAIT();
 	struct place place = rows_place(&rows, V, rows.rows);
-	size_t row = place.first + place.lane, present = order->count * image;
-	struct back_line<V> line;
+	size_t present = back.order->count * back.image;
+	float part = back.statistics[0] > 0 ? 1 / back.statistics[0] : 0, middle[V], slope[V];
+	struct line<V> line;
 
 	if (place.channel >= rows.channels)
 		return;
-	back_line_set<T, V, AGAIN>(&line, &back, place.channel, rows.channels);
-	for (; row + (BACK_ROWS - 1) * rows.down < place.end; row += BACK_ROWS * rows.down)
-		back_rows<T, V, AGAIN, BACK_ROWS>(&back, &line, &rows, row, present, place.channel);
-	for (; row < place.end; row += rows.down)
-		back_rows<T, V, AGAIN, 1>(&back, &line, &rows, row, present, place.channel);
+	line = line_of<V>(&rows, place.channel, back.statistics, back.scale, back.shift);
+	UNROLL
+	for (int v = 0; v < V; v++) {
+		size_t c = place.channel + (size_t)v;
+
+		middle[v] = back.sums[c] * part;
+		slope[v] = back.sums[rows.channels + c] * part *
+			   back.statistics[1 + rows.channels + c];
+	}
+	rows_each<BACK_ROWS>(&rows, &place, [&](auto n, size_t row) {
+		pack<T, V> x[n.value], dz[n.value];
+
+		rows_load(back.x, &rows, row, place.channel, x);
+		rows_load(back.dz, &rows, row, place.channel, dz);
+		UNROLL
+		for (int i = 0; i < n.value; i++) {
+			bool there = row + (size_t)i * rows.down < present;
+
+			pack_store((T *)back.dx + rows_at(&rows, row, i, place.channel),
+				   pack_of<T, V>([&](int v) {
+					   float off = x[i][v] - line.mean[v], value = dz[i][v];
+
+					   if (AGAIN && !(line_at(line, v, off) > 0))
+						   value = 0;
+					   value -= middle[v];
+					   value = (value - off * slope[v]) * line.factor[v];
+					   return there ? value : 0;
+				   }));
+		}
+	});
 }
 
 void kernel_norm_back(void *stream, const struct kernel_norm *norm,
@@ -797,22 +654,13 @@ void kernel_norm_back(void *stream, const struct kernel_norm *norm,
 		      const float *statistics, const float *scale, const float *shift,
 		      const float *sums, const void *dz, void *dx, enum ddp_type type)
 {
-	size_t channels = norm->channels, count = batch * norm->rows;
+	int pack = packs_fit(type, norm->channels, {x, dz, dx});
+	struct rows rows = rows_divide(batch * norm->rows, norm->channels, pack, LEAST, PARTS);
+	struct back back = {x, dz, dx, statistics, scale, shift, sums, order, norm->rows};
 
-	WITH_TYPE(type, T, WITH_PACK(packs_fit(channels, sizeof(T), {x, dz, dx}), T, V, {
-			  struct rows rows = rows_divide(count, channels, V, LEAST, PARTS);
-			  struct back<T> back = {
-				  (const T *)x, (const T *)dz,
-					  (T *)dx, statistics, scale, shift, sums
-			  };
+	WITH_PACK(type, pack, T, V, {
+		auto kernel = shift ? norm_back<T, V, true> : norm_back<T, V, false>;
 
-			  if (shift)
-				  LAUNCH_EACH((norm_back<T, V, true>),
-					      rows_blocks(&rows) * LAUNCH_THREADS, stream, rows,
-					      norm->rows, order, back);
-			  else
-				  LAUNCH_EACH((norm_back<T, V, false>),
-					      rows_blocks(&rows) * LAUNCH_THREADS, stream, rows,
-					      norm->rows, order, back);
-		  }))
+		LAUNCH_EACH(kernel, rows_blocks(&rows) * LAUNCH_THREADS, stream, rows, back);
+	})
 }

@@ -14,52 +14,10 @@ extern "C" {
 }
 
 #include "gpu/launch.cuh"
-#include "gpu/number.cuh"
+#include "gpu/pack.cuh"
+#include "partial.cuh"
 
 enum { FOUR = 4 };
-
-template <typename T> struct alignas(FOUR * sizeof(T)) four {
-	T at[FOUR];
-};
-
-/* The first [there] of four; the others are zero. */
-template <typename T> static __device__ inline four<float> take(const T *from, size_t there)
-{
-	four<float> taken = {{0, 0, 0, 0}};
-
-	if (there == FOUR) {
-		const four<T> numbers = *(const four<T> *)from;
-
-		for (int i = 0; i < FOUR; i++)
-			taken.at[i] = load(&numbers.at[i]);
-		return taken;
-	}
-	for (size_t i = 0; i < there; i++)
-		taken.at[i] = load(from + i);
-	return taken;
-}
-
-template <typename T>
-static __device__ inline void put(T *to, const four<float> &from, size_t there)
-{
-	four<T> numbers;
-
-	if (there == FOUR) {
-		for (int i = 0; i < FOUR; i++)
-			store(&numbers.at[i], from.at[i]);
-		*(four<T> *)to = numbers;
-		return;
-	}
-	for (size_t i = 0; i < there; i++)
-		store(to + i, from.at[i]);
-}
-
-static __device__ inline size_t there_are(size_t count, size_t first)
-{
-	size_t left = count - first;
-
-	return left < FOUR ? left : (size_t)FOUR;
-}
 
 static __device__ inline bool is_finite(float value)
 {
@@ -72,99 +30,77 @@ static __device__ inline float inverse_of(float scale)
 	return (float)(1 / (double)scale);
 }
 
-/* Four of the gradients, from [first] on. A unit has whole fours. */
-template <typename T>
-static __device__ inline four<float> take_gradients(const struct kernel_gradients &gradients,
-						    size_t first, size_t there)
+/* Gradients [first] to [first] + V. A unit has whole fours. */
+template <typename T, int V>
+static __device__ inline pack<float, V> take(const struct kernel_gradients &gradients, size_t first)
 {
 	const size_t unit = first / KERNEL_UNIT;
+	pack<T, V> narrow;
 
-	if (gradients.marks && gradients.marks[unit / 32] >> unit % 32 & 1)
-		return take((const T *)gradients.narrow + first, there);
-	return take(gradients.wide + first, there);
+	if (!gradients.marks || !(gradients.marks[unit / 32] >> unit % 32 & 1))
+		return pack_load<V>(gradients.wide + first);
+	narrow = pack_load<V>((const T *)gradients.narrow + first);
+	return pack_of<float, V>([&](int v) { return narrow[v]; });
 }
 
 /* --- The size of the gradient ------------------------------------------------------------------- */
 
-/* The last block has a thread for each block. */
-enum { NORM_THREADS = 256, NORM_BLOCKS = NORM_THREADS, NORM_SHARE = 16 };
-
-struct norm_part {
-	double squares;
-	unsigned odd; /* whether something is not finite */
-
-	__device__ void operator+=(const norm_part &other)
-	{
-		squares += other.squares;
-		odd |= other.odd;
-	}
-};
+enum { NORM_BLOCKS = 256, NORM_SHARE = 16 };
 
 /* Depends on the count alone, and so does the order of the sum. */
 static size_t norm_blocks(size_t count)
 {
-	size_t blocks = (count + NORM_THREADS * NORM_SHARE - 1) / (NORM_THREADS * NORM_SHARE);
+	size_t blocks = launch_blocks((count + NORM_SHARE - 1) / NORM_SHARE);
 
-	if (blocks > NORM_BLOCKS)
-		return NORM_BLOCKS;
-	return blocks > 0 ? blocks : 1;
+	return blocks < NORM_BLOCKS ? blocks : (size_t)NORM_BLOCKS;
 }
 
+/* Sums of squares, and of how many threads have seen something that is not finite. */
 template <typename T>
 static __global__ void norm_parts(struct kernel_gradients gradients, size_t count,
-				  const struct kernel_state *state, struct norm_part *parts,
+				  const struct kernel_state *state, struct partial_pair *parts,
 				  unsigned *ticket, struct kernel_norm2 *norm2)
 {
 	GRID_WAIT();
 	size_t stride = (size_t)gridDim.x * blockDim.x * FOUR;
 	float inverse = inverse_of(state->scale);
-	struct norm_part part = {0, 0};
+	struct partial_pair part = {0, 0};
+	bool odd = false;
 
-#ifdef __CUDACC__
-#pragma unroll 4
-#endif
-	for (size_t i = thread_index() * FOUR; i < count; i += stride) {
-		four<float> taken = take_gradients<T>(gradients, i, there_are(count, i));
+	UNROLL_4
+	for (size_t i = thread_index() * FOUR; i < count; i += stride)
+		pack_each<FOUR>(i, count, [&](auto n, size_t at) {
+			pack<float, n.value> taken = take<T, n.value>(gradients, at);
 
-		for (int j = 0; j < FOUR; j++) {
-			double value = (double)__fmul_rn(taken.at[j], inverse);
+			UNROLL
+			for (int v = 0; v < n.value; v++) {
+				double value = (double)__fmul_rn(taken[v], inverse);
 
-			part.squares += value * value;
-			part.odd |= !is_finite(taken.at[j]);
-		}
-	}
-	part = block_sum<NORM_THREADS>(part);
-	if (threadIdx.x == 0)
-		parts[blockIdx.x] = part;
-	if (!last_block(ticket, gridDim.x))
-		return;
-	part = {0, 0};
-	if (threadIdx.x < gridDim.x) {
-		part.squares = load_fresh(&parts[threadIdx.x].squares);
-		part.odd = load_fresh(&parts[threadIdx.x].odd);
-	}
-	part = block_sum<NORM_THREADS>(part);
-	if (threadIdx.x == 0) {
-		norm2->norm = sqrt(part.squares);
-		norm2->overflow = part.odd;
+				part.first += value * value;
+				odd |= !is_finite(taken[v]);
+			}
+		});
+	part.second = odd;
+	if (partial_pair_sum(&part, parts, ticket) && threadIdx.x == 0) {
+		norm2->norm = sqrt(part.first);
+		norm2->overflow = part.second > 0;
 	}
 }
 
 size_t kernel_norm2_bytes(size_t count)
 {
-	return norm_blocks(count) * sizeof(struct norm_part);
+	return norm_blocks(count) * sizeof(struct partial_pair);
 }
 
 void kernel_norm2(void *stream, const struct kernel_gradients *gradients, size_t count,
 		  const struct kernel_state *state, const struct kernel_scratch *scratch,
 		  struct kernel_norm2 *norm2, enum ddp_type type)
 {
-	struct norm_part *parts = (struct norm_part *)scratch->memory;
-	size_t blocks = norm_blocks(count);
+	struct partial_pair *parts = (struct partial_pair *)scratch->memory;
 
 	WITH_TYPE(type, T,
-		  LAUNCH_BLOCKS((norm_parts<T>), blocks, NORM_THREADS, stream, *gradients, count,
-				state, parts, scratch->tickets, norm2))
+		  LAUNCH_BLOCKS((norm_parts<T>), norm_blocks(count), LAUNCH_THREADS, stream,
+				*gradients, count, state, parts, scratch->tickets, norm2))
 }
 
 /* --- The end of a step --------------------------------------------------------------------------- */
@@ -238,11 +174,12 @@ static __device__ inline void add_decay(const struct optim_numbers &numbers, str
 		at.gradient = fmaf(at.value, numbers.decay, at.gradient);
 }
 
-static __device__ inline float mean(const struct optim_numbers &numbers, int slot, float old,
-				    float factor, float other)
+/* Slot [slot] becomes a mean of squares of [factor]. */
+static __device__ inline void mean(const struct optim_numbers &numbers, int slot,
+				   struct element &at, float factor)
 {
-	return fmaf(__fmul_rn(numbers.take[slot], factor), other,
-		    __fmul_rn(old, numbers.keep[slot]));
+	at.slot[slot] = fmaf(__fmul_rn(numbers.take[slot], factor), factor,
+			     __fmul_rn(at.slot[slot], numbers.keep[slot]));
 }
 
 struct rule_sgd {
@@ -280,7 +217,7 @@ struct rule_adamw {
 
 		at.slot[0] =
 			fmaf(at.gradient, numbers.take[0], __fmul_rn(at.slot[0], numbers.keep[0]));
-		at.slot[1] = mean(numbers, 1, at.slot[1], at.gradient, at.gradient);
+		mean(numbers, 1, at, at.gradient);
 		divisor =
 			__fadd_rn(__fdiv_rn(__fsqrt_rn(at.slot[1]), numbers.root), numbers.epsilon);
 		change = __fdiv_rn(__fmul_rn(numbers.rate, at.slot[0]), divisor);
@@ -296,11 +233,11 @@ struct rule_adadelta {
 		float above, below, delta;
 
 		add_decay(numbers, at);
-		at.slot[0] = mean(numbers, 0, at.slot[0], at.gradient, at.gradient);
+		mean(numbers, 0, at, at.gradient);
 		above = __fsqrt_rn(__fadd_rn(at.slot[1], numbers.epsilon));
 		below = __fsqrt_rn(__fadd_rn(at.slot[0], numbers.epsilon));
 		delta = __fmul_rn(__fdiv_rn(above, below), at.gradient);
-		at.slot[1] = mean(numbers, 1, at.slot[1], delta, delta);
+		mean(numbers, 1, at, delta);
 		at.value = fmaf(delta, numbers.rate, at.value);
 	}
 };
@@ -317,14 +254,6 @@ struct step {
 	size_t count;
 };
 
-static __device__ inline void set_pace(struct optim_numbers *numbers,
-				       const struct kernel_order &order)
-{
-	numbers->rate = order.pace.rate;
-	numbers->root = order.pace.root;
-	numbers->shrink = order.pace.shrink;
-}
-
 /* As clip_grad_norm_: at most 1; nan where the norm is nan, so that it is not taken for a good one. */
 static __device__ inline float clip_factor(const struct step &step)
 {
@@ -336,40 +265,48 @@ static __device__ inline float clip_factor(const struct step &step)
 template <class RULE, typename T> static __global__ void optimize(struct step step, T *narrow)
 {
 	GRID_WAIT();
-	size_t first = thread_index() * FOUR, there;
-	four<float> value, gradient, slot[2] = {};
+	const struct kernel_order &order = step.end.step->order;
 	struct optim_numbers numbers = step.numbers;
 	bool overflow = overflowed(step.end);
-	float inverse, factor;
 
 	if (thread_index() == 0)
 		finish(step.end, overflow);
-	if (first >= step.count || overflow)
+	if (overflow)
 		return;
-	there = there_are(step.count, first);
-	value = take(step.values + first, there);
-	gradient = take_gradients<T>(step.gradients, first, there);
-	for (int s = 0; s < RULE::SLOTS; s++)
-		slot[s] = take(step.slots[s] + first, there);
-	inverse = inverse_of(step.end.step->state.scale);
-	factor = clip_factor(step);
-	set_pace(&numbers, step.end.step->order);
-	for (int i = 0; i < FOUR; i++) {
-		struct element at = {value.at[i],
-				     __fmul_rn(gradient.at[i], inverse),
-				     {slot[0].at[i], slot[1].at[i]}};
+	pack_each<FOUR>(thread_index() * FOUR, step.count, [&](auto n, size_t at) {
+		constexpr int V = n.value;
+		pack<float, V> value = pack_load<V>(step.values + at), slot[2] = {};
+		pack<float, V> gradient = take<T, V>(step.gradients, at);
+		float inverse, factor;
 
-		at.gradient = __fmul_rn(at.gradient, factor);
-		RULE::apply(numbers, at);
-		value.at[i] = at.value;
-		slot[0].at[i] = at.slot[0];
-		slot[1].at[i] = at.slot[1];
-	}
-	put(step.values + first, value, there);
-	for (int s = 0; s < RULE::SLOTS; s++)
-		put(step.slots[s] + first, slot[s], there);
-	if (narrow)
-		put(narrow + first, value, there);
+		UNROLL
+		for (int s = 0; s < RULE::SLOTS; s++)
+			slot[s] = pack_load<V>(step.slots[s] + at);
+		/* While these are on their way. */
+		inverse = inverse_of(step.end.step->state.scale);
+		factor = clip_factor(step);
+		numbers.rate = order.pace.rate;
+		numbers.root = order.pace.root;
+		numbers.shrink = order.pace.shrink;
+		UNROLL
+		for (int v = 0; v < V; v++) {
+			struct element element = {value[v],
+						  __fmul_rn(__fmul_rn(gradient[v], inverse),
+							    factor),
+						  {slot[0][v], slot[1][v]}};
+
+			RULE::apply(numbers, element);
+			value.numbers[v] = element.value;
+			slot[0].numbers[v] = element.slot[0];
+			slot[1].numbers[v] = element.slot[1];
+		}
+		pack_store(step.values + at, value);
+		UNROLL
+		for (int s = 0; s < RULE::SLOTS; s++)
+			pack_store(step.slots[s] + at, slot[s]);
+		if (narrow)
+			pack_store(narrow + at, pack_of<T, V>([&](int v) { return value[v]; }));
+	});
 }
 
 template <class RULE>

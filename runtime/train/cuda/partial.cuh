@@ -117,15 +117,82 @@ static __device__ inline double partial_total(const struct partial *partial, siz
 	return sum;
 }
 
-/* The rows as they are. */
-struct partial_term {
-	const float *rows;
-	size_t columns;
+/*
+ * The sums of the rows as they are: of the first [split] columns to [to], of the others to [rest], by the last block,
+ * which is told that it is. All threads call it when they have written to the row of [part].
+ */
+static __device__ inline bool partial_sums(const struct partial *partial, unsigned part, float *to,
+					   size_t split = SIZE_MAX, float *rest = NULL)
+{
+	auto term = [&](unsigned row, size_t column) {
+		return (double)load_fresh(partial->rows + row * partial->columns + column);
+	};
 
-	__device__ inline double operator()(unsigned part, size_t column) const
+	if (!partial_last(partial, part, term))
+		return false;
+	for (size_t c = threadIdx.x; c < partial->columns; c += LAUNCH_THREADS)
+		*(c < split ? to + c : rest + (c - split)) = (float)partial_total(partial, c, term);
+	return true;
+}
+
+/*
+ * The first step of that, within a block of LAUNCH_THREADS of which [across] side by side have other columns: the sum
+ * of value [k] over the threads that have the columns of thread [lane] < [across] goes to to(k, lane, sum).
+ */
+template <int N, typename TO>
+static __device__ inline void partial_block(const float (&values)[N], unsigned across, const TO &to)
+{
+	SHARED float all[N][LAUNCH_THREADS + 8]; /* columns begin in other banks */
+
+	UNROLL
+	for (int k = 0; k < N; k++)
+		all[k][threadIdx.x] = values[k];
+	__syncthreads();
+	for (unsigned i = threadIdx.x; i < N * across; i += LAUNCH_THREADS) {
+		unsigned k = i / across, lane = i % across;
+		float sum = 0;
+
+		for (unsigned thread = lane; thread < LAUNCH_THREADS; thread += across)
+			sum += all[k][thread];
+		to(k, lane, sum);
+	}
+}
+
+/* --- Two sums of all threads ------------------------------------------------------------------- */
+
+struct partial_pair {
+	double first, second;
+
+	__device__ inline void operator+=(const partial_pair &other)
 	{
-		return (double)load_fresh(rows + part * columns + column);
+		first += other.first;
+		second += other.second;
 	}
 };
+
+/* Of what each block has left in [blocks], by the last of them. All threads call it. */
+static __device__ inline struct partial_pair partial_pairs(const struct partial_pair *blocks)
+{
+	struct partial_pair sum = {0, 0};
+
+	for (unsigned i = threadIdx.x; i < gridDim.x; i += LAUNCH_THREADS)
+		sum += {load_fresh(&blocks[i].first), load_fresh(&blocks[i].second)};
+	return lanes_sum<LAUNCH_THREADS>(sum);
+}
+
+/* Each thread's [pair] becomes the sum of all, in the last block, which is told that it is. All threads call it. */
+static __device__ inline bool partial_pair_sum(struct partial_pair *pair,
+					       struct partial_pair *blocks, unsigned *ticket)
+{
+	*pair = lanes_sum<LAUNCH_THREADS>(*pair);
+	if (gridDim.x == 1)
+		return true;
+	if (threadIdx.x == 0)
+		blocks[blockIdx.x] = *pair;
+	if (!last_block(ticket, gridDim.x))
+		return false;
+	*pair = partial_pairs(blocks);
+	return true;
+}
 
 #endif /* TRAIN_CUDA_PARTIAL_CUH */

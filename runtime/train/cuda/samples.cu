@@ -117,44 +117,43 @@ static __device__ void begin(struct kernel_step *step, const volatile struct ker
 }
 
 /* Where a batch goes. An image is [packs] packs of x. */
-template <typename T> struct target {
-	T *x;
+struct target {
+	void *x;
 	int32_t *labels;
 	uint64_t *orders;
 	uint32_t batch, packs;
 };
 
+/* Bytes first: all of a thread's are under way at once. */
 template <typename T, int V>
 static __global__ void gather(struct kernel_images images, struct kernel_step *step,
-			      const struct kernel_result *results, struct target<T> to)
+			      const struct kernel_result *results, struct target to)
 {
 	GRID_WAIT();
 	const struct kernel_next *next = &step->next;
 	uint32_t index = (uint32_t)thread_index();
 	uint32_t sample = index / to.packs, element = index % to.packs * V;
-	struct spot spot = spot_of(&images, element), first = spot;
 	bool there = sample < to.batch && sample < next->entry.count;
 	uint32_t image = there ? next->indices[sample] : 0;
-	uint8_t bytes[V] = {};
-	pack<T, V> numbers;
+	const uint8_t *pixels = images.pixels + (size_t)image * to.packs * V;
+	struct spot spot = spot_of(&images, element);
+	struct crop crop = {0, 0, false};
+	uint8_t bytes[V];
+	int channels[V];
 
 	if (index == 0)
 		begin(step, results);
 	if (sample >= to.batch)
 		return;
-	if (there) {
-		const uint8_t *pixels = images.pixels + (size_t)image * to.packs * V;
-		struct crop crop = crop_of(&images, next, sample);
-
-		UNROLL
-		for (int v = 0; v < V; v++, spot = spot_next(&images, spot))
-			bytes[v] = pixel_of(&images, pixels, crop, spot);
-	}
-	spot = first;
+	if (there)
+		crop = crop_of(&images, next, sample);
 	UNROLL
-	for (int v = 0; v < V; v++, spot = spot_next(&images, spot))
-		store(&numbers.numbers[v], level_of(&images, bytes[v], spot.channel));
-	pack_store(to.x + (size_t)index * V, numbers);
+	for (int v = 0; v < V; v++, spot = spot_next(&images, spot)) {
+		channels[v] = spot.channel;
+		bytes[v] = there ? pixel_of(&images, pixels, crop, spot) : 0;
+	}
+	pack_store((T *)to.x + (size_t)index * V,
+		   pack_of<T, V>([&](int v) { return level_of(&images, bytes[v], channels[v]); }));
 	if (element == 0) {
 		to.labels[sample] = there ? images.labels[image] : 0;
 		to.orders[sample] = there ? next->places[sample] : 0;
@@ -166,13 +165,10 @@ void kernel_gather(void *stream, const struct kernel_images *images, struct kern
 		   uint64_t *orders, enum ddp_type type)
 {
 	size_t elements = (size_t)images->channels * (size_t)images->height * (size_t)images->width;
+	int pack = packs_fit(type, elements, {x});
+	struct target to = {x, labels, orders, (uint32_t)batch,
+			    (uint32_t)(elements / (size_t)pack)};
 
-	WITH_TYPE(type, T, WITH_PACK(packs_fit(elements, sizeof(T), {x}), T, V, {
-			  struct target<T> to = {
-				  (T *)x, labels, orders, (uint32_t)batch, (uint32_t)(elements / V)
-			  };
-
-			  LAUNCH_EACH((gather<T, V>), batch * (elements / V), stream, *images, step,
-				      results, to);
-		  }))
+	WITH_PACK(type, pack, T, V,
+		  LAUNCH_EACH((gather<T, V>), batch * to.packs, stream, *images, step, results, to))
 }

@@ -134,26 +134,23 @@ static float *running(const struct engine *engine, int buffer)
 }
 
 /* The means and variances of the batch, of this rank or of all, in the unit's statistics. */
-static int measure(const struct walk *at, float *mean, float *variance, struct ddp_error *error)
+static int measure(const struct walk *at, const struct kernel_measured *to, struct ddp_error *error)
 {
 	const struct kernel_norm *norm = &at->unit->norm;
 	const struct cuda_memory *memory = &at->engine->memory;
+	const struct kernel_measured moments = {.moments = memory->moments};
 	size_t bytes = (1 + 2 * norm->channels) * sizeof(float);
 	int status;
 
-	if (!at->engine->sync_norm) {
-		kernel_norm_measure(at->stream, norm, at->order, at->batch, at->x, &at->scratch,
-				    at->unit->statistics, mean, variance, at->type);
+	kernel_norm_measure(at->stream, norm, at->order, at->batch, at->x, &at->scratch,
+			    at->engine->sync_norm ? &moments : to, at->type);
+	if (!at->engine->sync_norm)
 		return 0;
-	}
-	kernel_norm_moments(at->stream, norm, at->order, at->batch, at->x, &at->scratch,
-			    memory->moments, at->type);
 	status = cuda_told(at->engine,
 			   ddp_device_all_gather(at->engine->setup.ddp, memory->moments,
 						 memory->gathered, bytes, at->stream),
 			   error);
-	kernel_norm_combine(at->stream, norm, memory->gathered, at->engine->ranks,
-			    at->unit->statistics, mean, variance);
+	kernel_norm_combine(at->stream, norm, memory->gathered, at->engine->ranks, to);
 	return status;
 }
 
@@ -161,14 +158,14 @@ static int norm_forward(const struct walk *at, struct ddp_error *error)
 {
 	const struct graph_node *node = at->op->node;
 	struct engine *engine = at->engine;
-	float *mean = running(engine, node->mean), *variance = running(engine, node->variance);
+	const struct kernel_measured to = {NULL, at->unit->statistics, running(engine, node->mean),
+					   running(engine, node->variance)};
 	int other = at->op->other, status = 0;
 
 	if (engine->mode == PROGRAM_TRAIN)
-		status = measure(at, mean, variance, error);
+		status = measure(at, &to, error);
 	else
-		kernel_norm_fixed(at->stream, &at->unit->norm, mean, variance,
-				  at->unit->statistics);
+		kernel_norm_fixed(at->stream, &at->unit->norm, &to);
 	if (status < 0)
 		return status;
 	kernel_norm_apply(at->stream, &at->unit->norm, at->batch, at->x, at->unit->statistics,
@@ -538,21 +535,25 @@ static void close_forward(struct engine *engine, const struct program_op *op,
 			  const struct program_op *undone)
 {
 	const struct program_value *result = program_result(engine->program);
-	float *word = engine->memory.gradients + engine->setup.model->count;
+	const struct kernel_loss loss = {
+		.order = engine->block.order,
+		.state = engine->memory.state,
+		.labels = engine->block.labels,
+		.batch = (uint32_t)engine->batch,
+		.classes = (uint32_t)result->elements,
+		.smoothing = engine->setup.smoothing,
+		.word = engine->memory.gradients + engine->setup.model->count,
+	};
 	struct kernel_scratch scratch = cuda_scratch(engine);
 	struct kernel_last last;
 
 	if (!op) {
-		kernel_loss(cuda_stream(engine), cuda_area(engine, result->data),
-			    engine->block.labels, engine->block.order, engine->memory.state,
-			    engine->batch, result->elements, engine->setup.smoothing,
-			    cuda_area(engine, result->gradient), word, &scratch,
-			    engine->setup.type);
+		kernel_loss(cuda_stream(engine), &loss, cuda_area(engine, result->data),
+			    cuda_area(engine, result->gradient), &scratch, engine->setup.type);
 		return;
 	}
 	last = (struct kernel_last){
-		.inputs = engine->program->values[op->input].elements,
-		.classes = result->elements,
+		.inputs = (uint32_t)engine->program->values[op->input].elements,
 		.x = cuda_value(engine, op->input),
 		.weights = weight_of(engine, op->node->weight),
 		.bias = parameter_of(engine, op->node->bias),
@@ -562,9 +563,7 @@ static void close_forward(struct engine *engine, const struct program_op *op,
 	};
 	if (undone)
 		last.drop = engine->units[undone - engine->program->ops].dropout.scale;
-	kernel_last(cuda_stream(engine), &last, engine->block.order, engine->memory.state,
-		    engine->batch, engine->block.labels, engine->setup.smoothing, word, &scratch,
-		    engine->setup.type);
+	kernel_last(cuda_stream(engine), &loss, &last, &scratch, engine->setup.type);
 }
 
 int cuda_backward(struct engine *engine, struct ddp_error *error)
