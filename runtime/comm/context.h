@@ -133,16 +133,4 @@ void ddp_tell_summary(struct ddp *ddp);
  */
 int ddp_fail_call(struct ddp *ddp, int status);
 
-/* --- join.c ------------------------------------------------------------------------------- */
-
-/*
- * Meet the other ranks: open the store, exchange cards, find the groups, map their memory,
- * open the engine between them, wait for everybody.
- * Returns 0; or a DDP_ERR_x with what is open left for ddp_leave().
- */
-int ddp_join(struct ddp *ddp, const char *method);
-
-/* Take down what ddp_join() set up; [clean] where all ranks agreed to end. */
-void ddp_leave(struct ddp *ddp, bool clean);
-
 #endif /* DDP_COMM_CONTEXT_H */
