@@ -54,7 +54,10 @@ struct ddp_ucx_door {
 /* The ports that are listened on and are not among [others], which may be NULL. */
 struct ddp_ucx_ports ddp_ucx_find_ports(const struct ddp_ucx_ports *others);
 
-/* Bound the time that the kernel tries to get through on sockets of UCX's; [ports]: those that it listens on. */
+/*
+ * Bound the time that the kernel tries to get through on sockets of UCX's; [ports]: those that it
+ * listens on, or did.
+ */
 void ddp_ucx_bound_sockets(const struct ddp_ucx_ports *ports);
 
 /* A number that two processes share if they have the same loopback device. */

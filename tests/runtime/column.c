@@ -8,8 +8,8 @@
  *
  * Members find each other through files in DIRECTORY. The module is looked for in DDP_MODULES.
  * loop says "under way" after a few all-reduces, each with a time limit of SECONDS, and ends with
- * the error's text on stdout and its exit status. time prints "BYTES MICROSECONDS" for each of COUNT all-reduces of BYTES.
- * sum ends with status 1 when one is wrong.
+ * the error's text on stdout and its exit status. time prints "BYTES MICROSECONDS" for each of
+ * COUNT all-reduces of BYTES. sum ends with status 1 when one is wrong.
  */
 #include "config.h"
 

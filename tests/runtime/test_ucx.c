@@ -534,6 +534,29 @@ START_TEST(test_guest)
 }
 END_TEST
 
+/* --- Nobody comes ------------------------------------------------------------------------------- */
+
+START_TEST(test_nobody)
+{
+	const struct ddp_host_engine *engine;
+	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
+	struct ddp_watch watch = ddp_watch_start(0.2, NULL, NULL);
+	const int32_t pass[] = {0, 0, 0, 0, 0, 4242}; /* to rank 0, from a port */
+	struct ddp_error error;
+	struct ddp_host *host;
+
+	engine = ddp_module_open("ucx", "wide", DDP_HOST_VERSION, sizeof(*engine), NULL, &error);
+	ck_assert_msg(engine, "%s", error.text);
+	ck_assert_int_eq(engine->open(&host, 0, 3, &log, &error), 0);
+	ck_assert_int_eq(engine->admit(host, 2, pass, 5, &error), DDP_ERR_FORMAT);
+	unit_pieces("damaged", error.text, (const char *[]){"rank 2", "damaged pass", NULL});
+	ck_assert_int_eq(engine->admit(host, 2, pass, sizeof(pass), &error), 0);
+	ck_assert_int_eq(engine->meet(host, &watch, &error), DDP_ERR_TIMEOUT);
+	ck_assert_str_eq(error.text, "rank 2 did not connect to this one in 0.2 s");
+	engine->close(host, false);
+}
+END_TEST
+
 /* --- No way -------------------------------------------------------------------------------------- */
 
 START_TEST(test_no_device)
@@ -561,6 +584,7 @@ static void fill(TCase *tcase)
 	tcase_add_loop_test(tcase, test_leave, 0, 4);
 	tcase_add_test(tcase, test_left);
 	tcase_add_test(tcase, test_guest);
+	tcase_add_test(tcase, test_nobody);
 	tcase_add_test(tcase, test_no_device);
 }
 
