@@ -26,14 +26,30 @@ const struct option_row option_rows[OPTION_COUNT] = {
 
 const char *const option_nets[OPTION_NETS] = {"mnist", "cifar"};
 
-/* Of all options, and of two that have no row. */
+/* What PyTorch's scripts call options of ours, from far off: for who types these from habit. */
+#define ELSEWHERE(X)                     \
+	X("batch-size", BATCH)           \
+	X("test-batch-size", TEST_BATCH) \
+	X("learning-rate", RATE)         \
+	X("wd", DECAY)                   \
+	X("log-interval", LOG_EVERY)     \
+	X("print-freq", LOG_EVERY)       \
+	X("resume", CHECKPOINT)          \
+	X("nproc-per-node", RANKS)
+
+/* Of all options, of two that have no row, and what others call them. */
 static const char *const names[] = {
 #define OPTION(id, name, ...) name,
 #include "options.def"
 #undef OPTION
-	"help", "version"};
+	"help", "version",
+#define THEIRS(name, id) name,
+	ELSEWHERE(THEIRS)};
 
 enum { OPTION_HELP = OPTION_COUNT, OPTION_VERSION, NAMES };
+
+#define OURS(name, id) OPTION_##id,
+static const enum option_id elsewhere[] = {ELSEWHERE(OURS)};
 
 /* --- Complaints ---------------------------------------------------------------------------- */
 
@@ -93,22 +109,21 @@ static int distance(const char *a, const char *b)
 	return far[i - 1][j - 1];
 }
 
-/* The one of [count] names that is nearest to [text], NULL where none is near. */
-static const char *nearest(const char *text, size_t length, const char *const *among, size_t count)
+/* Which of [count] names is nearest to [text]; -1: none is near. */
+static int nearest(const char *text, size_t length, const char *const *among, size_t count)
 {
-	int best = (int)length / 3 + 2;
-	const char *found = NULL;
+	int best = (int)length / 3 + 2, found = -1;
 	char word[NAME_SIZE];
 
 	if (length >= sizeof(word))
-		return NULL;
+		return -1;
 	snprintf(word, sizeof(word), "%.*s", (int)length, text);
 	for (size_t i = 0; i < count; i++) {
 		int far = distance(word, among[i]);
 
 		if (far < best) {
 			best = far;
-			found = among[i];
+			found = (int)i;
 		}
 	}
 	return found;
@@ -203,7 +218,7 @@ static bool set(struct options *options, int id, const char *value)
 
 static bool set_net(struct options *options, const char *text)
 {
-	const char *near;
+	int near;
 
 	if (options->net)
 		return complain("%s: one network at a time; %s was named already", text,
@@ -215,7 +230,8 @@ static bool set_net(struct options *options, const char *text)
 		}
 	near = nearest(text, strlen(text), option_nets, OPTION_NETS);
 	return complain("%s: no such network; %s%s?", text,
-			near ? "did you mean " : "mnist or cifar", near ? near : "");
+			near < 0 ? "mnist or cifar" : "did you mean ",
+			near < 0 ? "" : option_nets[near]);
 }
 
 /* --- The command line ---------------------------------------------------------------------- */
@@ -236,8 +252,9 @@ static int find_code(int code)
 /* [word] begins with "--" and no option's name, or with more than one's. */
 static bool complain_name(const char *word)
 {
-	const char *text = word + 2, *near;
+	const char *text = word + 2;
 	size_t length = strcspn(text, "="), used = 0;
+	int near = nearest(text, length, names, sizeof(names) / sizeof(names[0]));
 	char list[256] = "";
 
 	for (size_t i = 0; i < NAMES; i++)
@@ -246,10 +263,11 @@ static bool complain_name(const char *word)
 						 used ? ", " : "", names[i]);
 	if (used > 0)
 		return complain("--%.*s: which one: %s?", (int)length, text, list);
-	near = nearest(text, length, names, NAMES);
-	if (near)
+	if (near >= NAMES)
+		near = (int)elsewhere[near - NAMES];
+	if (near >= 0)
 		return complain("--%.*s: no such option; did you mean --%s?", (int)length, text,
-				near);
+				names[near]);
 	return complain("--%.*s: no such option; --help lists them", (int)length, text);
 }
 

@@ -154,6 +154,12 @@ static const struct {
 	{{"mnist", "--bach", "3"}, {"--bach: no such option; did you mean --batch?", NULL}},
 	{{"mnist", "--bacth=3"}, {"--bacth: no such option; did you mean --batch?", NULL}},
 	{{"mnist", "--epoch-count"}, {"--epoch-count: no such option", "--help", NULL}},
+	{{"mnist", "--batch-size", "3"},
+	 {"--batch-size: no such option; did you mean --batch?", NULL}},
+	{{"mnist", "--batch_size=3"},
+	 {"--batch_size: no such option; did you mean --batch?", NULL}},
+	{{"mnist", "--learning-rate", "1"}, {"did you mean --lr?", NULL}},
+	{{"mnist", "--resume", "d"}, {"did you mean --checkpoint?", NULL}},
 	{{"mnist", "--hlep"}, {"did you mean --help?", NULL}},
 	{{"mnist", "--st", "3"}, {"--st: which one: --steps, --step-size, --stop-before?", NULL}},
 	{{"mnist", "-x"}, {"-x: no such option", "--help", NULL}},
@@ -275,7 +281,7 @@ START_TEST(test_help)
 	check_help(letter, 40);
 	check_help(all, 200);
 	printed(all, STDOUT_FILENO, text, sizeof(text));
-	ck_assert_ptr_nonnull(strstr(text, "samples of a step on each rank [64]"));
+	ck_assert_ptr_nonnull(strstr(text, "together without these [64]"));
 }
 END_TEST
 
