@@ -349,22 +349,15 @@ static DDP_FORMAT(3, 4) void gz_bad(const char *under, struct bytes images, cons
 	open_bad(SET_MNIST, false, under, DDP_ERR_FORMAT, want);
 }
 
-static uint32_t little_endian(const uint8_t *bytes)
-{
-	return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
-	       (uint32_t)bytes[3] << 24;
-}
-
 START_TEST(test_gz_checksum)
 {
 	struct bytes bytes = packed(idx_images());
-	uint32_t sum = little_endian(bytes.data + bytes.size - 8);
 
 	bytes.data[bytes.size - 7] ^= 0x10;
 	gz_bad("crc", bytes,
-	       "@/train-images-idx3-ubyte.gz: byte %zu of the gzipped file: checksum %08x, but what "
-	       "was unpacked has %08x",
-	       bytes.size - 8, sum ^ 0x1000, sum);
+	       "@/train-images-idx3-ubyte.gz is damaged at byte %zu of the gzipped file: incorrect "
+	       "data check; fetch it again",
+	       bytes.size - 4);
 }
 END_TEST
 
@@ -374,8 +367,8 @@ START_TEST(test_gz_length)
 
 	bytes.data[bytes.size - 1] ^= 1;
 	gz_bad("isize", bytes,
-	       "@/train-images-idx3-ubyte.gz: damaged at byte %zu of the gzipped file: incorrect "
-	       "length check",
+	       "@/train-images-idx3-ubyte.gz is damaged at byte %zu of the gzipped file: incorrect "
+	       "length check; fetch it again",
 	       bytes.size);
 }
 END_TEST
@@ -390,8 +383,8 @@ START_TEST(test_gz_cut)
 
 		memcpy(part.data, whole.data, size);
 		gz_bad("cut", part,
-		       "@/train-images-idx3-ubyte.gz: ends at byte %zu of the gzipped file, in the "
-		       "middle of its data: it was cut off",
+		       "@/train-images-idx3-ubyte.gz is damaged at byte %zu of the gzipped file: it "
+		       "was cut off; fetch it again",
 		       size);
 	}
 	free(whole.data);

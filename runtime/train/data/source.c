@@ -45,32 +45,17 @@ static size_t packed_offset(const struct source *source)
 	return (size_t)(source->gzipped->next_in - source->map);
 }
 
-/* A sum that differs is told with both; zlib has read that of the file and counted its own. */
 static int unpack_failed(const struct source *source, int status, struct ddp_error *error)
 {
 	const z_stream *stream = source->gzipped;
 	const char *why = stream->msg ? stream->msg : "it makes no sense";
-	size_t offset = packed_offset(source);
 
 	if (status == Z_MEM_ERROR)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory to unpack %s", source->path);
-	if (status == Z_BUF_ERROR)
-		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: ends at byte %zu of the gzipped file, in the middle of "
-				     "its data: it was cut off",
-				     source->path, offset);
-	if (strcmp(why, "incorrect data check") == 0 && offset >= 4) {
-		const uint8_t *sum = stream->next_in - 4;
-
-		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: byte %zu of the gzipped file: checksum "
-				     "%02x%02x%02x%02x, but what was unpacked has %08lx",
-				     source->path, offset - 4, sum[3], sum[2], sum[1], sum[0],
-				     stream->adler);
-	}
 	return ddp_error_set(error, DDP_ERR_FORMAT,
-			     "%s: damaged at byte %zu of the gzipped file: %s", source->path,
-			     offset, why);
+			     "%s is damaged at byte %zu of the gzipped file: %s; fetch it again",
+			     source->path, packed_offset(source),
+			     status == Z_BUF_ERROR ? "it was cut off" : why);
 }
 
 /* As source_take(). Where the stream ends well, so must the file. */
