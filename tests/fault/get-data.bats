@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# contrib/get-data against a server on this machine: what is fetched is right, or it is not there.
+# contrib/ddp-get-data against a server on this machine: what is fetched is right, or it is not there.
 #
 # shellcheck disable=SC2154 # status, output and lines come from run
 
 setup_file()
 {
-	GET=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)/contrib/get-data
+	GET=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)/contrib/ddp-get-data
 	SERVED=$(mktemp -d "${TMPDIR:-/tmp}/ddp-served.XXXXXX")
 	export GET SERVED
 	unset http_proxy HTTP_PROXY all_proxy ALL_PROXY
@@ -111,7 +111,7 @@ whole()
 	echo mine >"$DIR/one.gz"
 	run get "$DIR"
 	[ "$status" -eq 1 ]
-	[[ $output == "get-data: $DIR/one.gz is there with SHA-256 "*"remove it to have it fetched" ]]
+	[[ $output == "ddp-get-data: $DIR/one.gz is there with SHA-256 "*"remove it to have it fetched" ]]
 	[ "$(cat "$DIR/one.gz")" = mine ]
 }
 
@@ -142,7 +142,7 @@ whole()
 	rm "$DIR/bin/wget"
 	run env PATH="$DIR/bin" "$GET" mnist "$DIR/data"
 	[ "$status" -eq 1 ]
-	[ "$output" = "get-data: needs curl or wget: install one of them" ]
+	[ "$output" = "ddp-get-data: needs curl or wget: install one of them" ]
 }
 
 @test "two at once fetch it once" {

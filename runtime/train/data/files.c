@@ -113,12 +113,12 @@ int set_detect(const char *directory, enum set_kind first, struct ddp_error *err
 		if (is_there(path, directory, "", *name, ""))
 			return ddp_error_set(error, DDP_ERR_FILE,
 					     "%s is not the binary version of CIFAR, which alone "
-					     "is read: contrib/get-data fetches it",
+					     "is read: ddp-get-data fetches it",
 					     path);
 	return ddp_error_set(error, DDP_ERR_FILE,
 			     "%s: no data set: looked for train-images-idx3-ubyte (MNIST), "
 			     "data_batch_1.bin (CIFAR-10) and train.bin (CIFAR-100), also gzipped "
-			     "or in their archives; contrib/get-data fetches them",
+			     "or in their archives; ddp-get-data fetches them",
 			     directory);
 }
 
