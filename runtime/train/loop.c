@@ -106,11 +106,12 @@ static struct batch take_batch(struct run *run, size_t most)
 	};
 }
 
-static int step(struct run *run, double rate)
+static int step(struct run *run, uint64_t steps)
 {
 	struct progress *progress = &run->progress;
 	struct batch batch = take_batch(run, run->batch);
 	struct engine_step done = {.stop = false};
+	double rate = schedule_rate(&run->schedule, progress->epoch, progress->step, steps);
 	int status = run->class->step(run->engine, &batch, batch.count * (size_t)run->world->size,
 				      progress->updates + run->pending + 1, rate,
 				      stop_wanted(&run->stop), &done, &run->error);
@@ -119,7 +120,7 @@ static int step(struct run *run, double rate)
 		return status;
 	begin_step(run);
 	status = end_steps(run, &done);
-	return status < 0 ? status : throughput_step(run, batch.count, rate);
+	return status < 0 ? status : throughput_step(run, batch.count, steps);
 }
 
 /* --- The test set --------------------------------------------------------------------------- */
@@ -235,20 +236,18 @@ static int save_between(struct run *run)
 static int train_steps(struct run *run, uint64_t steps)
 {
 	struct progress *progress = &run->progress;
-	double rate = 0;
 	int status = 0;
 
 	throughput_skip(run);
 	while (status == 0 && progress->step < steps && progress->total < run->limit &&
 	       !run->stop.agreed) {
-		rate = schedule_rate(&run->schedule, progress->epoch, progress->step, steps);
-		status = step(run, rate);
+		status = step(run, steps);
 		if (status == 0 && is_due(run) && progress->step < steps)
 			status = save_between(run);
 	}
 	if (status == 0)
 		status = run_settle(run);
-	return status < 0 ? status : throughput_flush(run, rate);
+	return status < 0 ? status : throughput_flush(run, steps);
 }
 
 /* Note [evaluation] as the best one, if it is; its weights are kept then. */

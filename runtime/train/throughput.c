@@ -171,7 +171,8 @@ static int gather(struct run *run, double seconds)
 	return 0;
 }
 
-static int beat(struct run *run, double rate)
+/* Steps that were begun and have not ended had a rate of their own: it is not told before its step is. */
+static int beat(struct run *run, uint64_t steps)
 {
 	struct throughput *throughput = &run->throughput;
 	const struct progress *progress = &run->progress;
@@ -182,7 +183,8 @@ static int beat(struct run *run, double rate)
 		.total = progress->total - run->pending,
 		.loss = throughput->loss / (double)throughput->samples,
 		.top1 = (double)throughput->hits / (double)throughput->samples,
-		.rate = rate,
+		.rate = schedule_rate(&run->schedule, progress->epoch,
+				      progress->step - run->pending - 1, steps),
 		.samples = throughput->samples,
 		.seconds = seconds,
 		.ranks = throughput->beat,
@@ -213,7 +215,7 @@ void throughput_add(struct run *run, const struct engine_step *done)
 	throughput->steps += done->steps;
 }
 
-int throughput_step(struct run *run, size_t count, double rate)
+int throughput_step(struct run *run, size_t count, uint64_t steps)
 {
 	struct throughput *throughput = &run->throughput;
 	bool fixed = throughput->target <= 0;
@@ -224,12 +226,12 @@ int throughput_step(struct run *run, size_t count, double rate)
 		return 0;
 	if (fixed)
 		status = run_settle(run);
-	return status < 0 ? status : beat(run, rate);
+	return status < 0 ? status : beat(run, steps);
 }
 
-int throughput_flush(struct run *run, double rate)
+int throughput_flush(struct run *run, uint64_t steps)
 {
-	return run->throughput.steps > 0 ? beat(run, rate) : 0;
+	return run->throughput.steps > 0 ? beat(run, steps) : 0;
 }
 
 int throughput_end(struct run *run)

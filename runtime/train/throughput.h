@@ -42,13 +42,13 @@ void throughput_skip(struct run *run);
 void throughput_add(struct run *run, const struct engine_step *done);
 
 /*
- * After each step, of which [count] samples were this rank's. A beat tells of the steps that have
+ * After each step of an epoch of [steps], of which [count] samples were this rank's. A beat tells of the steps that have
  * ended; where people said how many steps are in one, it waits for these. Collective.
  */
-int throughput_step(struct run *run, size_t count, double rate);
+int throughput_step(struct run *run, size_t count, uint64_t steps);
 
 /* A beat with the steps since the last one, if there were any; none is under way. Collective. */
-int throughput_flush(struct run *run, double rate);
+int throughput_flush(struct run *run, uint64_t steps);
 
 /* Bring the numbers of the whole run up to date. Collective. */
 int throughput_end(struct run *run);

@@ -12,9 +12,9 @@
 
 #include "program.h"
 
-/* 10 steps of 32 samples in each of 2 epochs. */
-#define TRAINING "mnist --conv exact --samples 320 -e 2 --global-batch 32 -t 1"
-#define LONG_TRAINING "mnist --conv exact --samples 640 -e 2 --global-batch 32 -t 1"
+/* 10 steps of 32 samples in each of 2 epochs, each with a rate of its own. */
+#define TRAINING "mnist --conv exact --samples 320 -e 2 --global-batch 32 -t 1 --warmup 2"
+#define LONG_TRAINING "mnist --conv exact --samples 640 -e 2 --global-batch 32 -t 1 --warmup 2"
 
 enum { STEPS = 64, ALL_STEPS = 20 };
 
@@ -169,6 +169,7 @@ END_TEST
 START_TEST(test_beats)
 {
 	double totals[STEPS], samples[STEPS], losses[STEPS], each[STEPS], all = 0, before = 0;
+	double rates[STEPS], wanted[STEPS];
 	int beats;
 
 	set_lag(_i);
@@ -176,7 +177,9 @@ START_TEST(test_beats)
 	beats = program_numbers("log", "step", "total", totals, STEPS);
 	ck_assert_int_eq(program_numbers("log", "step", "samples", samples, STEPS), beats);
 	ck_assert_int_eq(program_numbers("log", "step", "loss", losses, STEPS), beats);
+	ck_assert_int_eq(program_numbers("log", "step", "lr", rates, STEPS), beats);
 	program_numbers("../reference.json", "step", "loss", each, STEPS);
+	program_numbers("../reference.json", "step", "lr", wanted, STEPS);
 	for (int i = 0; i < beats; i++) {
 		double loss = 0;
 
@@ -186,6 +189,10 @@ START_TEST(test_beats)
 			      "%s, line %d of steps %g to %g: loss %.17g, not %.17g", lags[_i].name,
 			      i + 1, before + 1, totals[i], losses[i], loss);
 		ck_assert(samples[i] == 32 * (totals[i] - before));
+		ck_assert_msg(rates[i] == wanted[(int)totals[i] - 1],
+			      "%s, line %d: the rate of step %g is told as %g, not %g",
+			      lags[_i].name, i + 1, totals[i], rates[i],
+			      wanted[(int)totals[i] - 1]);
 		before = totals[i];
 		all += samples[i];
 	}
