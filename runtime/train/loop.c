@@ -255,13 +255,17 @@ static int keep_best(struct run *run, const struct ddp_evaluation *evaluation, b
 {
 	struct progress *progress = &run->progress;
 	double top1 = (double)evaluation->top1 / (double)evaluation->samples;
+	int status;
 
 	*best = progress->best_epoch == 0 || top1 > progress->best;
 	if (!*best)
 		return 0;
+	status = run_save_model(run, ".best");
+	if (status < 0)
+		return status;
 	progress->best = top1;
 	progress->best_epoch = progress->epoch + 1;
-	return run_save_model(run, ".best");
+	return 0;
 }
 
 static int evaluate(struct run *run)
@@ -287,8 +291,7 @@ static int evaluate(struct run *run)
 	told.top5 = (double)evaluation.top5 / tests;
 	told.test_samples = evaluation.samples;
 	status = keep_best(run, &evaluation, &told.best);
-	if (status == 0)
-		report_epoch(run->report, &told);
+	report_epoch(run->report, &told);
 	return status;
 }
 

@@ -414,6 +414,7 @@ int run_save(struct run *run)
 					     (int)option_count(run->options, OPTION_KEEP));
 		if (status < 0)
 			run_pass_on_shared(run, status);
+		checkpoint->failed = status == DDP_ERR_FILE;
 	}
 	model_tensors_destroy(&tensors);
 	if (status < 0)
@@ -453,5 +454,31 @@ int run_save_model(struct run *run, const char *suffix)
 	if (status == 0 && run->world->rank == 0)
 		status = write_model(run, &tensors, path);
 	model_tensors_destroy(&tensors);
-	return run->shared ? status : run_agree(run, status);
+	status = run->shared ? status : run_agree(run, status);
+	run->checkpoint.failed = status == DDP_ERR_FILE;
+	return status;
+}
+
+void run_tell_kept(const struct run *run, struct ddp_text *text)
+{
+	const struct run_checkpoint *checkpoint = &run->checkpoint;
+	const char *file = option_text(run->options, OPTION_SAVE_MODEL);
+	bool fresh = option_flag(run->options, OPTION_FRESH);
+	char best[PATH_MAX];
+
+	if (checkpoint->any)
+		ddp_text_add(text,
+			     "the checkpoint of step %s in %s is kept: the same command%s goes on "
+			     "from there",
+			     ddp_show_count((double)checkpoint->saved).text, checkpoint->directory,
+			     fresh ? " without --fresh" : "");
+	else if (checkpoint->directory)
+		ddp_text_add(text, "there is no checkpoint in %s yet: the same command begins anew",
+			     checkpoint->directory);
+	else
+		ddp_text_add(text, "no checkpoint is kept: --checkpoint DIR asks for them");
+	snprintf(best, sizeof(best), "%s.best", file);
+	if (*file && run->progress.best_epoch > 0 && access(best, F_OK) == 0)
+		ddp_text_add(text, "; %s has the weights after epoch %u", best,
+			     run->progress.best_epoch);
 }

@@ -31,6 +31,7 @@ struct run_checkpoint {
 	uint64_t saved; /* total of the newest checkpoint of this run */
 	bool any;	/* there is one */
 	bool resumed;	/* it was there before this run */
+	bool failed;	/* what ends this run is that one, or a model, cannot be written */
 	/*
 	 * Checkpoints that a fresh run puts an end to, once it has one of its own: its steps begin at 0 again, so
 	 * that the newest file would still be one of the old run's. Rank 0's.
@@ -54,6 +55,9 @@ int run_save(struct run *run);
 
 /* Write the weights to --save-model's file and [suffix], if it was given. Collective. */
 int run_save_model(struct run *run, const char *suffix);
+
+/* Add what is kept of the training where it cannot go on, and how somebody can. Of rank 0. */
+void run_tell_kept(const struct run *run, struct ddp_text *text);
 
 void run_checkpoint_close(struct run_checkpoint *checkpoint);
 

@@ -198,10 +198,29 @@ static void say_end(struct run *run)
 		.best_epoch = run->progress.best_epoch,
 		.seconds = ddp_seconds() - run->begin,
 		.checkpoint = run->checkpoint.any ? run->checkpoint.directory : NULL,
-		.model = *model && !run->stop.agreed ? model : NULL,
+		.model = *model && !run->stop.agreed && !run->checkpoint.failed ? model : NULL,
 	};
 
 	report_end(run->report, &told);
+}
+
+/*
+ * A checkpoint or a model cannot be written, which all ranks know: what they did is told as at any end, and with the
+ * error what is kept of it.
+ */
+static void say_unsaved(struct run *run)
+{
+	struct ddp_error error = run->error;
+	struct ddp_text kept = {.data = NULL};
+
+	snprintf(run->stop.reason, sizeof(run->stop.reason), "ended by an error at step %s",
+		 ddp_show_count((double)run->progress.total).text);
+	if (throughput_end(run) == 0)
+		say_end(run);
+	run_tell_kept(run, &kept);
+	ddp_error_set(&run->error, error.status, "%.500s; %.500s", error.text,
+		      kept.failed ? "" : kept.data);
+	ddp_text_free(&kept);
 }
 
 static int run_all(struct run *run)
@@ -235,6 +254,8 @@ int trainer_run(struct ddp *ddp, const struct options *options)
 		status = ddp_exit_status(report_close(run->report, NULL));
 		status = run->stop.agreed ? TRAINER_STOPPED : status;
 	} else {
+		if (run->checkpoint.failed)
+			say_unsaved(run);
 		status = tell(run, status);
 	}
 	run_close(run);

@@ -278,6 +278,43 @@ START_TEST(test_finished)
 }
 END_TEST
 
+static const struct {
+	const char *obstacle; /* a directory where a file is to be */
+	const char *options, *output, *errors;
+} unsaved[] = {
+	{"state/checkpoint-0000000030.safetensors", "-c state --checkpoint-steps 10",
+	 "\ncheckpoint  state\n",
+	 "; the checkpoint of step 20 in state is kept: the same command without --fresh goes on from "
+	 "there\n"},
+	{"state/checkpoint-0000000010.safetensors", "-c state --checkpoint-steps 10",
+	 "ended by an error at step ",
+	 "; there is no checkpoint in state yet: the same command begins anew\n"},
+	{"model.st.best", "-m model.st", "ended by an error at step ",
+	 "; no checkpoint is kept: --checkpoint DIR asks for them\n"},
+	{"model.st", "-m model.st -c state", "\ncheckpoint  state\n",
+	 "without --fresh goes on from there; model.st.best has the weights after epoch "},
+};
+
+/* What cannot be written ends the run with all that others end with, and with how to go on. */
+START_TEST(test_unsaved)
+{
+	ck_assert_int_eq(mkdir("state", 0700), 0);
+	ck_assert_int_eq(mkdir(unsaved[_i].obstacle, 0700), 0);
+	program_run(&program, 77, TRAINING " -n 2 %s %s", unsaved[_i].options,
+		    strstr(unsaved[_i].options, "-c ") ? "--fresh" : "");
+	ck_assert_msg(strstr(program.output, "\nrank  node "), "no table:\n%s", program.output);
+	ck_assert_msg(strstr(program.output, unsaved[_i].output), "%s", program.output);
+	ck_assert_ptr_null(strstr(program.output, "\nmodel "));
+	ck_assert_ptr_nonnull(strstr(program.errors, unsaved[_i].obstacle));
+	ck_assert_msg(strstr(program.errors, unsaved[_i].errors), "%s", program.errors);
+	ck_assert_msg(strchr(program.errors, '\n')[1] == '\0', "not one line:\n%s", program.errors);
+	/* With room again. */
+	ck_assert_int_eq(rmdir(unsaved[_i].obstacle), 0);
+	program_run(&program, 0, TRAINING " -n 2 -q -m model.st %s", unsaved[_i].options);
+	check_reference("gone on with room");
+}
+END_TEST
+
 /* A fresh run ends the old one when it has something of its own, though its steps are fewer. */
 START_TEST(test_fresh)
 {
@@ -385,6 +422,7 @@ static void fill(TCase *tcase)
 	tcase_add_loop_test(tcase, test_elsewhere, 0, 2);
 	tcase_add_test(tcase, test_time);
 	tcase_add_test(tcase, test_finished);
+	UNIT_ROWS(tcase, test_unsaved, unsaved);
 	tcase_add_test(tcase, test_fresh);
 	tcase_add_test(tcase, test_changes);
 	tcase_add_test(tcase, test_evaluate);
