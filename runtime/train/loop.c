@@ -73,9 +73,10 @@ static int end_steps(struct run *run, const struct engine_step *done)
 		return 0;
 	run->diverged = true;
 	report_say(run->report,
-		   "the loss is not finite any more, at step %llu of epoch %u: a smaller --lr, "
+		   "the loss is not finite any more, at step %s of epoch %u: a smaller --lr, "
 		   "--warmup or --clip may help",
-		   (unsigned long long)(progress->step - run->pending), progress->epoch + 1);
+		   ddp_show_count((double)(progress->step - run->pending)).text,
+		   progress->epoch + 1);
 	return 0;
 }
 

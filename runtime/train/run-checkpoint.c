@@ -211,6 +211,15 @@ static int take_progress(struct run *run, const struct state *state, uint64_t st
 	return run->error.status;
 }
 
+/* A value as people read it: of those that count something. */
+static const char *show(enum field field, const char *value, struct ddp_shown *shown)
+{
+	if (field != FIELD_IMAGES && field != FIELD_RANKS && field != FIELD_BATCH)
+		return value;
+	*shown = ddp_show_count(strtod(value, NULL));
+	return shown->text;
+}
+
 /* Returns 0, or DDP_ERR_ARGUMENT with what is not of this training. */
 static int check_training(struct run *run, const struct state *state)
 {
@@ -227,14 +236,16 @@ static int check_training(struct run *run, const struct state *state)
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		enum field field = rows[i].field;
+		struct ddp_shown was, now;
 
 		if (*get(state, field) && strcmp(get(state, field), state->values[field]) != 0)
 			return ddp_error_set(
 				&run->error, DDP_ERR_ARGUMENT,
 				"the checkpoint in %s is of another training: %s %s, not %s; %s, "
 				"or another directory, or --fresh to begin anew",
-				run->checkpoint.directory, fields[field], get(state, field),
-				state->values[field], rows[i].remedy);
+				run->checkpoint.directory, fields[field],
+				show(field, get(state, field), &was),
+				show(field, state->values[field], &now), rows[i].remedy);
 	}
 	return 0;
 }
@@ -252,10 +263,14 @@ static void tell_changes(const struct run *run, const struct state *state, struc
 	const struct ddp_pair *pair = &state->pairs[FIELD_COUNT];
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		const char *now = state->values[rows[i].field], *was = get(state, rows[i].field);
+		enum field field = rows[i].field;
+		const char *now = state->values[field], *was = get(state, field);
+		struct ddp_shown shown[2];
 
 		if (strcmp(was, now) != 0)
-			ddp_text_add(story, ", %s %s (was %s)", now, rows[i].unit, was);
+			ddp_text_add(story, ", %s%s%s (was %s)", show(field, now, &shown[0]),
+				     *rows[i].unit ? " " : "", rows[i].unit,
+				     show(field, was, &shown[1]));
 	}
 	for (int i = 0; i < OPTION_COUNT; i++) {
 		const char *now = option_text(run->options, (enum option_id)i), *was;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/xalloc.h"
 #include "launch.h"
 #include "run.h"
@@ -66,19 +67,20 @@ static int open_sets(struct run *run)
 
 static int refuse_batch(struct run *run, uint64_t total, uint64_t ranks)
 {
-	unsigned long long less = total - total % ranks, more = less + ranks;
+	uint64_t less = total - total % ranks;
+	struct ddp_shown given = ddp_show_count((double)total), of = ddp_show_count((double)ranks),
+			 below = ddp_show_count((double)less),
+			 above = ddp_show_count((double)(less + ranks));
 
 	run->shared = true;
 	if (less == 0)
 		return ddp_error_set(
 			&run->error, DDP_ERR_ARGUMENT,
-			"%llu samples a step are too few for %llu ranks; give %llu, or "
-			"more of them",
-			(unsigned long long)total, (unsigned long long)ranks, more);
+			"%s samples a step are too few for %s ranks; give %s, or more of them",
+			given.text, of.text, above.text);
 	return ddp_error_set(&run->error, DDP_ERR_ARGUMENT,
-			     "%llu samples a step cannot be dealt evenly to %llu ranks: %llu or "
-			     "%llu can",
-			     (unsigned long long)total, (unsigned long long)ranks, less, more);
+			     "%s samples a step cannot be dealt evenly to %s ranks: %s or %s can",
+			     given.text, of.text, below.text, above.text);
 }
 
 /* All ranks have the same number of samples, and all find the same to be wrong. */

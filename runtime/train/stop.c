@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "base/watch.h"
 #include "run.h"
 
@@ -129,7 +130,7 @@ int stop_explain(struct run *run)
 		snprintf(why, sizeof(why), "by %s", signal_name(mine - STOP_SIGNAL));
 	else
 		snprintf(why, sizeof(why), "as the job's time ends soon");
-	snprintf(run->stop.reason, sizeof(run->stop.reason), "stopped %s at step %llu of epoch %u",
-		 why, (unsigned long long)progress->step, progress->epoch + 1);
+	snprintf(run->stop.reason, sizeof(run->stop.reason), "stopped %s at step %s of epoch %u",
+		 why, ddp_show_count((double)progress->step).text, progress->epoch + 1);
 	return 0;
 }

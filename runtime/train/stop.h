@@ -12,7 +12,7 @@ struct run;
 struct stop {
 	double time;	  /* seconds since 1970 at which to stop, 0: none */
 	bool agreed;	  /* all ranks stop after this step */
-	char reason[128]; /* why the run ended */
+	char reason[192]; /* why the run ended */
 };
 
 /*

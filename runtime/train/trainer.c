@@ -91,29 +91,10 @@ static void read_command(struct ddp_text *command)
 	free(word);
 }
 
-/* "60,000 drawn digits": the set's title, which checkpoints have without commas. */
-static const char *set_title(const struct set_info *info, char *text, size_t size)
-{
-	const char *found = NULL, *next = info->title;
-	char digits[24];
-	int length = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)info->samples);
-
-	for (; (next = strstr(next, digits)); next++)
-		found = next;
-	if (!found)
-		return info->title;
-	snprintf(text, size, "%.*s%s%s", (int)(found - info->title), info->title,
-		 ddp_show_count((double)info->samples).text, found + length);
-	return text;
-}
-
 static void fill_texts(const struct run *run, struct texts *texts)
 {
-	char set[200];
-
 	snprintf(texts->title, sizeof(texts->title), "%s: %s parameters, %s", run->net->name,
-		 ddp_show_count((double)run->graph->weights).text,
-		 set_title(set_info(run->train), set, sizeof(set)));
+		 ddp_show_count((double)run->graph->weights).text, set_info(run->train)->title);
 	snprintf(texts->engine, sizeof(texts->engine), "%s: %s", run->class->head.name,
 		 run->class->describe(run->engine));
 	texts->command = (struct ddp_text){.data = NULL};

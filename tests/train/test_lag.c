@@ -365,7 +365,7 @@ static const struct {
 	 SHORT "-n 2",
 	 0,
 	 {"computing on CPUs: rank 1 on ",
-	  ": ranks of this job share GPUs, which needs libddp's module ddp_shard.so: ",
+	  "which needs libddp's module ddp_shard.so: ",
 	  "2 ranks on 1 node, cpu: ", "!2 ranks share", NULL},
 	 {NULL}},
 	{"one for two, of which one cannot sum there and must",

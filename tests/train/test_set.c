@@ -12,15 +12,15 @@ static const struct {
 	struct set_options options;
 	struct set_info info;
 } drawn[] = {
-	{"digits", {.kind = SET_MNIST, .seed = 1}, {"60000 drawn digits", 1, 28, 28, 10, 60000}},
+	{"digits", {.kind = SET_MNIST, .seed = 1}, {"60,000 drawn digits", 1, 28, 28, 10, 60000}},
 	{"digits to test",
 	 {.kind = SET_MNIST, .test = true},
-	 {"10000 drawn digits", 1, 28, 28, 10, 10000}},
-	{"objects", {.kind = SET_CIFAR10}, {"50000 drawn objects", 3, 32, 32, 10, 50000}},
+	 {"10,000 drawn digits", 1, 28, 28, 10, 10000}},
+	{"objects", {.kind = SET_CIFAR10}, {"50,000 drawn objects", 3, 32, 32, 10, 50000}},
 	{"objects to test",
 	 {.kind = SET_CIFAR10, .test = true},
-	 {"10000 drawn objects", 3, 32, 32, 10, 10000}},
-	{"100 classes", {.kind = SET_CIFAR100}, {"50000 drawn objects", 3, 32, 32, 100, 50000}},
+	 {"10,000 drawn objects", 3, 32, 32, 10, 10000}},
+	{"100 classes", {.kind = SET_CIFAR100}, {"50,000 drawn objects", 3, 32, 32, 100, 50000}},
 	{"few", {.kind = SET_CIFAR100, .samples = 7}, {"7 drawn objects", 3, 32, 32, 100, 7}},
 };
 

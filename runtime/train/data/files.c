@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "set-private.h"
 
 /* --- Finding ------------------------------------------------------------------------------- */
@@ -529,8 +530,8 @@ int set_open_files(struct set *set, const struct set_options *options, struct dd
 		status = check_labels(set, i, error);
 		set->info.samples += set->parts[i].samples;
 	}
-	snprintf(set->title, sizeof(set->title), "%s in %s, %" PRIu64 " images",
-		 layouts[set->kind].title, options->directory, set->info.samples);
+	snprintf(set->title, sizeof(set->title), "%s in %s, %s images", layouts[set->kind].title,
+		 options->directory, ddp_show_count((double)set->info.samples).text);
 	status = set_agree(set, status, error);
 	return status < 0 ? status : set_compare(set, "images", set->info.samples, error);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/text.h"
 #include "base/xalloc.h"
 #include "draw.h"
 #include "set-private.h"
@@ -102,7 +103,8 @@ static int open_drawn(struct set *set, const struct set_options *options, struct
 
 	set->info.samples = samples;
 	set->seed = options->test ? options->seed ^ test_seed : options->seed;
-	snprintf(set->title, sizeof(set->title), "%" PRIu64 " drawn %s", samples,
+	snprintf(set->title, sizeof(set->title), "%s drawn %s",
+		 ddp_show_count((double)samples).text,
 		 options->kind == SET_MNIST ? "digits" : "objects");
 	if (samples > (UINT64_C(1) << 40) / set->image_bytes)
 		status = ddp_error_set(error, DDP_ERR_ARGUMENT,

@@ -25,7 +25,7 @@ struct set_options {
 };
 
 struct set_info {
-	const char *title; /* "MNIST in /data, 60000 images", "60000 drawn digits" */
+	const char *title; /* "MNIST in /data, 60,000 images", "60,000 drawn digits" */
 	int channels, height, width, classes;
 	uint64_t samples;
 };

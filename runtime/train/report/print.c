@@ -96,6 +96,41 @@ size_t print_columns(const char *string)
 
 /* --- The log ---------------------------------------------------------------------------- */
 
+enum { WIDEST = 100 }; /* columns of a line */
+
+/* Where a line of [most] columns ends that [text] begins with: behind a phrase, or else a word. */
+static const char *line_end(const char *text, size_t most)
+{
+	const char *at = text, *word = NULL, *phrase = NULL;
+	size_t columns = 0;
+
+	for (; *at && columns <= most; at++) {
+		if (*at == ' ' && at > text) {
+			word = at;
+			phrase = strchr(",;:", at[-1]) ? at : phrase;
+		}
+		columns += ((unsigned char)*at & 0xc0) != 0x80;
+	}
+	if (columns <= most || !word)
+		return text + strlen(text);
+	return phrase ? phrase : word;
+}
+
+void print_line(struct ddp_text *out, const char *line)
+{
+	struct ddp_text plain = {.data = NULL};
+	const char *end;
+
+	ddp_text_plain(&plain, line);
+	for (const char *at = plain.data; at && *at; at = *end ? end + 1 : end) {
+		bool first = at == plain.data;
+
+		end = line_end(at, first ? WIDEST : WIDEST - 2);
+		ddp_text_add(out, "%s%.*s\n", first ? "" : "  ", (int)(end - at), at);
+	}
+	ddp_text_free(&plain);
+}
+
 static const char *plural(uint64_t count)
 {
 	return count == 1 ? "" : "s";
@@ -103,11 +138,13 @@ static const char *plural(uint64_t count)
 
 void print_run(struct ddp_text *out, const struct report_run *run)
 {
-	ddp_text_plain(out, run->title);
-	ddp_text_add(out, "\n%d rank%s on %d node%s, ", run->ranks, plural((uint64_t)run->ranks),
-		     run->nodes, plural((uint64_t)run->nodes));
-	ddp_text_plain(out, run->engine);
-	ddp_text_add(out, "\n");
+	struct ddp_text line = {.data = NULL};
+
+	print_line(out, run->title);
+	ddp_text_add(&line, "%d rank%s on %d node%s, %s", run->ranks, plural((uint64_t)run->ranks),
+		     run->nodes, plural((uint64_t)run->nodes), run->engine);
+	print_line(out, line.data);
+	ddp_text_free(&line);
 	if (run->epochs)
 		ddp_text_add(out, "%u epoch%s of %s steps, %s samples a step\n", run->epochs,
 			     plural(run->epochs), ddp_show_count((double)run->steps).text,
@@ -163,8 +200,8 @@ void print_epoch(struct ddp_text *out, const struct report_epoch *epoch,
 
 /* --- The table -------------------------------------------------------------------------- */
 
-/* Columns of a line: at most; of all but the names, with gaps; of a name that gives way at least. */
-enum { WIDEST = 100, NUMBERS = 77, NODE_LEAST = 7, DEVICE_LEAST = 16 };
+/* Columns of a line: all but the names, with gaps; of a name that gives way at least. */
+enum { NUMBERS = 77, NODE_LEAST = 7, DEVICE_LEAST = 16 };
 
 /* [name] in [width] columns; what is of others may hold what drives a terminal. */
 static void put_name(struct ddp_text *out, const char *name, int width)

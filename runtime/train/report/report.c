@@ -359,8 +359,7 @@ void report_say(struct report *report, const char *format, ...)
 	vsnprintf(line, sizeof(line), format, arguments);
 	va_end(arguments);
 	if (report->lines) {
-		ddp_text_plain(&report->out, line);
-		ddp_text_add(&report->out, "\n");
+		print_line(&report->out, line);
 		report_print(report, STDOUT_FILENO);
 	}
 	ddp_text_clear(&report->json);

@@ -49,6 +49,8 @@ struct ddp_shown show_clock(double seconds);	/* "0:42", "1:02:03" */
 /* Columns of [string], each of whose characters is taken for one column wide. */
 size_t print_columns(const char *string);
 
+/* A line of words, perhaps of others: what is wider than 100 columns goes on in lines that are indented. */
+void print_line(struct ddp_text *out, const char *line);
 void print_run(struct ddp_text *out, const struct report_run *run);
 void print_beat(struct ddp_text *out, const struct report_run *run, const struct report_beat *beat);
 
