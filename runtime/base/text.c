@@ -128,6 +128,54 @@ void ddp_text_json_number(struct ddp_text *text, double number)
 	ddp_text_add(text, "%s", shortest);
 }
 
+/* --- JSON ------------------------------------------------------------------------------------ */
+
+/* Behind a blank or a new line a value is the first one as well: who writes these writes the comma. */
+static void begin_value(struct ddp_text *text, const char *key)
+{
+	if (text->size > 0 && !strchr("{[ \n", text->data[text->size - 1]))
+		ddp_text_put(text, ", ", 2);
+	if (!key)
+		return;
+	ddp_text_json(text, key);
+	ddp_text_put(text, ": ", 2);
+}
+
+void ddp_put_begin(struct ddp_text *text, const char *key, char bracket)
+{
+	begin_value(text, key);
+	ddp_text_put(text, &bracket, 1);
+}
+
+void ddp_put_string(struct ddp_text *text, const char *key, const char *string)
+{
+	begin_value(text, key);
+	if (string)
+		ddp_text_json(text, string);
+	else
+		ddp_text_put(text, "null", 4);
+}
+
+void ddp_put_number(struct ddp_text *text, const char *key, double number)
+{
+	begin_value(text, key);
+	ddp_text_json_number(text, number);
+}
+
+void ddp_put_count(struct ddp_text *text, const char *key, uint64_t count)
+{
+	begin_value(text, key);
+	ddp_text_add(text, "%llu", (unsigned long long)count);
+}
+
+void ddp_put_bool(struct ddp_text *text, const char *key, bool value)
+{
+	begin_value(text, key);
+	ddp_text_add(text, "%s", value ? "true" : "false");
+}
+
+/* --- Numbers for people ---------------------------------------------------------------------- */
+
 struct ddp_shown ddp_show_count(double number)
 {
 	struct ddp_shown digits, shown;
@@ -146,6 +194,31 @@ struct ddp_shown ddp_show_count(double number)
 	}
 	shown.text[used] = '\0';
 	return shown;
+}
+
+void ddp_list_numbers(bool (*has)(const void *set, int number), const void *set, int count,
+		      char *text, size_t size)
+{
+	size_t used = 0;
+
+	text[0] = '\0';
+	for (int number = 0; number < count; number++) {
+		char range[32];
+		int last = number;
+
+		if (!has(set, number))
+			continue;
+		while (last + 1 < count && has(set, last + 1))
+			last++;
+		snprintf(range, sizeof(range), last > number ? "%s%d-%d" : "%s%d", used ? "," : "",
+			 number, last);
+		if (used + strlen(range) + 4 >= size) {
+			snprintf(text + used, size - used, "...");
+			return;
+		}
+		used += (size_t)snprintf(text + used, size - used, "%s", range);
+		number = last;
+	}
 }
 
 /* --- UTF-8 ----------------------------------------------------------------------------------- */

@@ -35,11 +35,26 @@ void ddp_text_plain(struct ddp_text *text, const char *string);
 /* Add [number] so that it reads back the same; null where it is not finite: JSON has no other. */
 void ddp_text_json_number(struct ddp_text *text, double number);
 
+/*
+ * Add "key": value to a JSON object, or a value to an array where [key] is NULL, with a comma
+ * before it if there is a value already. A [string] that is NULL is null. What ddp_put_begin()
+ * begins with '{' or '[' ends by ddp_text_add() of the other bracket.
+ */
+void ddp_put_begin(struct ddp_text *text, const char *key, char bracket);
+void ddp_put_string(struct ddp_text *text, const char *key, const char *string);
+void ddp_put_number(struct ddp_text *text, const char *key, double number);
+void ddp_put_count(struct ddp_text *text, const char *key, uint64_t count);
+void ddp_put_bool(struct ddp_text *text, const char *key, bool value);
+
 /* A whole number for people, "3,912": ddp_show_count(x).text lives to the end of the expression. */
 struct ddp_shown {
 	char text[40];
 };
 struct ddp_shown ddp_show_count(double number);
+
+/* The numbers below [count] that are in [set], as "0-3,8" in [text], cut with "..." behind [size]. */
+void ddp_list_numbers(bool (*has)(const void *set, int number), const void *set, int count,
+		      char *text, size_t size);
 
 /* Bytes of the character that [text] of [size] bytes begins with; 0 if it is not UTF-8. */
 size_t ddp_utf8_length(const char *text, size_t size);

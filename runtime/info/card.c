@@ -18,37 +18,13 @@
 #include <unistd.h>
 
 #include "base/mps.h"
+#include "base/text.h"
 #include "device/card-memory.h"
 #include "info.h"
 
 /* --- CPUs ---------------------------------------------------------------------------------- */
 
 enum { MASK_BITS = 1024 };
-
-void info_list(bool (*has)(const void *set, int number), const void *set, int count, char *text,
-	       size_t size)
-{
-	size_t used = 0;
-
-	text[0] = '\0';
-	for (int number = 0; number < count; number++) {
-		char range[32];
-		int last = number;
-
-		if (!has(set, number))
-			continue;
-		while (last + 1 < count && has(set, last + 1))
-			last++;
-		snprintf(range, sizeof(range), last > number ? "%s%d-%d" : "%s%d", used ? "," : "",
-			 number, last);
-		if (used + strlen(range) + 4 >= size) {
-			snprintf(text + used, size - used, "...");
-			return;
-		}
-		used += (size_t)snprintf(text + used, size - used, "%s", range);
-		number = last;
-	}
-}
 
 static bool has_cpu(const void *set, int cpu)
 {
@@ -59,7 +35,7 @@ static bool has_cpu(const void *set, int cpu)
 
 void info_cpu_list(const uint64_t mask[16], char *text, size_t size)
 {
-	info_list(has_cpu, mask, MASK_BITS, text, size);
+	ddp_list_numbers(has_cpu, mask, MASK_BITS, text, size);
 }
 
 static void fill_cpus(struct info_card *card)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mps.h"
+#include "base/text.h"
 #include "info.h"
 
 /* --- Who shares a GPU ---------------------------------------------------------------------- */
@@ -54,7 +55,8 @@ void info_sharing_find(struct info_card *cards, int size)
 			continue;
 		card->mates = cards[card->first].mates;
 		if (card->mates > 1 && card->first == rank)
-			info_list(has_mate, &mates, size, card->sharers, sizeof(card->sharers));
+			ddp_list_numbers(has_mate, &mates, size, card->sharers,
+					 sizeof(card->sharers));
 		else if (card->mates > 1)
 			memcpy(card->sharers, cards[card->first].sharers, sizeof(card->sharers));
 	}

@@ -71,10 +71,6 @@ bool info_copy_out(struct info_copier *copier, void *host, const void *device, s
 
 /* --- What that says of all of them: pure, cards in, words out ------------------------------ */
 
-/* The numbers below [count] that are in [set], as "0-3,8" in [text], cut with "...". */
-void info_list(bool (*has)(const void *set, int number), const void *set, int count, char *text,
-	       size_t size);
-
 /*
  * Set first, mates and sharers of the [cards] of all [size] ranks, in rank order. A GPU is known by
  * its node and UUID, that of a slice under MIG; without a driver to ask, by Slurm's number of it on

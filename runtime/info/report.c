@@ -2,6 +2,7 @@
 /* report.c - the table for people, and the same as JSON */
 #include "config.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/mps.h"
@@ -276,149 +277,136 @@ void info_report_table(const struct info_report *report, FILE *out)
 
 /* --- JSON ---------------------------------------------------------------------------------- */
 
-static void put_string(const char *string, FILE *out)
+/* What is not known is null: where a text is empty, or a number 0. */
+static void put_known(struct ddp_text *out, const char *key, const char *text)
 {
-	struct ddp_text text = {.data = NULL};
-
-	ddp_text_json(&text, string);
-	fputs(text.failed ? "null" : text.data, out);
-	ddp_text_free(&text);
+	ddp_put_string(out, key, *text ? text : NULL);
 }
 
-static void put_field(const char *name, const char *text, FILE *out)
+static void put_positive(struct ddp_text *out, const char *key, double value)
 {
-	fprintf(out, ", \"%s\": ", name);
-	if (*text)
-		put_string(text, out);
+	ddp_put_number(out, key, value > 0 ? value : (double)NAN);
+}
+
+static void put_card(struct ddp_text *out, const struct info_card *card)
+{
+	ddp_put_begin(out, NULL, '{');
+	ddp_put_count(out, "rank", (uint64_t)card->rank);
+	ddp_put_count(out, "node_rank", (uint64_t)card->node_rank);
+	ddp_put_count(out, "local_rank", (uint64_t)card->local_rank);
+	ddp_put_count(out, "local_size", (uint64_t)card->local_size);
+	ddp_put_count(out, "pid", (uint64_t)card->pid);
+	ddp_put_number(out, "device", card->device >= 0 ? card->device : (double)NAN);
+	put_positive(out, "share", card->share);
+	if (card->reached < 0)
+		ddp_put_string(out, "endpoint_reached", NULL);
 	else
-		fputs("null", out);
+		ddp_put_bool(out, "endpoint_reached", card->reached > 0);
+	put_known(out, "node", card->host);
+	put_known(out, "cpus", card->cpu_list);
+	put_known(out, "device_name", card->device_name);
+	put_known(out, "uuid", card->uuid);
+	put_known(out, "libraries", card->libraries);
+	put_known(out, "gpu_of_node", card->slot);
+	put_known(out, "trouble", card->trouble);
+	put_positive(out, "memory_total", (double)card->total);
+	put_positive(out, "memory_free", (double)card->free);
+	put_positive(out, "memory_context", (double)card->context);
+	put_positive(out, "memory_share", card->share * (double)card->total);
+	ddp_text_add(out, "}");
 }
 
-/* A number that is not known where it is 0. */
-static void put_number(const char *name, double value, FILE *out)
-{
-	fprintf(out, ", \"%s\": ", name);
-	fprintf(out, value > 0 ? "%.15g" : "null", value);
-}
-
-static void put_card(const struct info_card *card, FILE *out)
-{
-	fprintf(out, "{\"rank\": %d, \"node_rank\": %d, \"local_rank\": %d, \"local_size\": %d, ",
-		card->rank, card->node_rank, card->local_rank, card->local_size);
-	fprintf(out, "\"pid\": %d, \"device\": ", card->pid);
-	fprintf(out, card->device >= 0 ? "%d" : "null", card->device);
-	fprintf(out, ", \"share\": ");
-	fprintf(out, card->share > 0 ? "%.6g" : "null", card->share);
-	fprintf(out, ", \"endpoint_reached\": %s",
-		card->reached < 0 ? "null"
-		: card->reached	  ? "true"
-				  : "false");
-	put_field("node", card->host, out);
-	put_field("cpus", card->cpu_list, out);
-	put_field("device_name", card->device_name, out);
-	put_field("uuid", card->uuid, out);
-	put_field("libraries", card->libraries, out);
-	put_field("gpu_of_node", card->slot, out);
-	put_field("trouble", card->trouble, out);
-	put_number("memory_total", (double)card->total, out);
-	put_number("memory_free", (double)card->free, out);
-	put_number("memory_context", (double)card->context, out);
-	put_number("memory_share", card->share * (double)card->total, out);
-	fputc('}', out);
-}
-
-static void put_members(const struct info_report *report, int first, FILE *out)
-{
-	const char *comma = "";
-
-	fprintf(out, ", \"ranks\": [");
-	for (int rank = first; rank < report->world->size; rank++) {
-		if (report->cards[rank].first != first)
-			continue;
-		fprintf(out, "%s%d", comma, rank);
-		comma = ", ";
-	}
-	fputc(']', out);
-}
-
-static void put_sharing(const struct info_report *report, const struct info_sharing *sharing,
-			FILE *out)
+static void put_sharing(struct ddp_text *out, const struct info_report *report,
+			const struct info_sharing *sharing)
 {
 	const struct info_card *card = &report->cards[sharing->first];
 	const char *daemon = card->mps == DDP_MPS_SERVES  ? "serves"
 			     : card->mps == DDP_MPS_STALE ? "gone"
 							  : "";
 
-	fprintf(out, "{\"mode\": \"%s\"", sharing->mps ? "MPS" : "time-slicing");
-	put_members(report, sharing->first, out);
-	put_field("node", card->host, out);
-	put_field("uuid", card->uuid, out);
-	put_field("gpu_of_node", card->slot, out);
-	put_number("share_sum", sharing->sum, out);
-	put_field("mps_daemon", daemon, out);
-	put_field("mps_directory", *daemon ? card->mps_directory : "", out);
-	put_number("mps_threads", sharing->threads ? sharing->quickest : 0, out);
-	put_field("mps_memory", sharing->memory ? card->memory_limit : "", out);
-	fprintf(out, ", \"enforced\": [%s%s%s]}", sharing->threads ? "\"threads\"" : "",
-		sharing->threads && sharing->memory ? ", " : "",
-		sharing->memory ? "\"memory\"" : "");
+	ddp_put_begin(out, NULL, '{');
+	ddp_put_string(out, "mode", sharing->mps ? "MPS" : "time-slicing");
+	ddp_put_begin(out, "ranks", '[');
+	for (int rank = sharing->first; rank < report->world->size; rank++)
+		if (report->cards[rank].first == sharing->first)
+			ddp_put_count(out, NULL, (uint64_t)rank);
+	ddp_text_add(out, "]");
+	put_known(out, "node", card->host);
+	put_known(out, "uuid", card->uuid);
+	put_known(out, "gpu_of_node", card->slot);
+	put_positive(out, "share_sum", sharing->sum);
+	put_known(out, "mps_daemon", daemon);
+	put_known(out, "mps_directory", *daemon ? card->mps_directory : "");
+	put_positive(out, "mps_threads", sharing->threads ? sharing->quickest : 0);
+	put_known(out, "mps_memory", sharing->memory ? card->memory_limit : "");
+	ddp_put_begin(out, "enforced", '[');
+	if (sharing->threads)
+		ddp_put_string(out, NULL, "threads");
+	if (sharing->memory)
+		ddp_put_string(out, NULL, "memory");
+	ddp_text_add(out, "]}");
 }
 
-static void put_sharings(const struct info_report *report, FILE *out)
+static void put_timing(struct ddp_text *out, const struct info_timing *timing)
 {
-	struct info_sharing sharing;
-	const char *comma = "";
-
-	fprintf(out, "],\n \"sharing\": [");
-	for (int rank = 0; rank < report->world->size; rank++) {
-		if (!info_sharing_at(report->cards, report->world->size, rank, &sharing))
-			continue;
-		fprintf(out, "%s\n  ", comma);
-		put_sharing(report, &sharing, out);
-		comma = ",";
-	}
+	ddp_put_begin(out, NULL, '{');
+	ddp_put_count(out, "bytes", timing->bytes);
+	ddp_put_number(out, "median_seconds", timing->median);
+	ddp_put_number(out, "best_seconds", timing->best);
+	ddp_put_count(out, "wrong_elements", timing->wrong);
+	ddp_text_add(out, "}");
 }
 
-static void put_timing(const struct info_timing *timing, FILE *out)
+/* A line for the next of a list. */
+static void put_line(struct ddp_text *out)
 {
-	fprintf(out,
-		"{\"bytes\": %zu, \"median_seconds\": %.9g, \"best_seconds\": %.9g, "
-		"\"wrong_elements\": %llu}",
-		timing->bytes, timing->median, timing->best, (unsigned long long)timing->wrong);
+	ddp_text_add(out, "%s\n  ", out->data[out->size - 1] == '[' ? "" : ",");
 }
 
 void info_report_json(const struct info_report *report, FILE *out)
 {
 	const struct ddp_world *world = report->world;
+	struct ddp_text text = {.data = NULL};
+	struct info_sharing sharing;
 
-	fprintf(out, "{\"version\": \"%s\", \"size\": %d, \"nodes\": %d", PACKAGE_VERSION,
-		world->size, world->node_count);
-	put_field("job", world->job, out);
-	put_field("source", world->source, out);
-	put_field("method", world->method, out);
-	put_field("wide", world->wide, out);
-	put_field("endpoint", report->cards[0].endpoint, out);
-	fprintf(out, ",\n \"ranks\": [");
+	ddp_put_begin(&text, NULL, '{');
+	ddp_put_string(&text, "version", PACKAGE_VERSION);
+	ddp_put_count(&text, "size", (uint64_t)world->size);
+	ddp_put_count(&text, "nodes", (uint64_t)world->node_count);
+	put_known(&text, "job", world->job);
+	put_known(&text, "source", world->source);
+	put_known(&text, "method", world->method);
+	put_known(&text, "wide", world->wide);
+	put_known(&text, "endpoint", report->cards[0].endpoint);
+	ddp_put_begin(&text, "ranks", '[');
 	for (int rank = 0; rank < world->size; rank++) {
-		fprintf(out, "%s\n  ", rank ? "," : "");
-		put_card(&report->cards[rank], out);
+		put_line(&text);
+		put_card(&text, &report->cards[rank]);
 	}
-	put_sharings(report, out);
-	fprintf(out, "],\n \"warnings\": [");
+	ddp_text_add(&text, "]");
+	ddp_put_begin(&text, "sharing", '[');
+	for (int rank = 0; rank < world->size; rank++)
+		if (info_sharing_at(report->cards, world->size, rank, &sharing)) {
+			put_line(&text);
+			put_sharing(&text, report, &sharing);
+		}
+	ddp_text_add(&text, "]");
+	ddp_put_begin(&text, "warnings", '[');
 	for (int i = 0; i < report->warnings->count; i++) {
-		fprintf(out, "%s\n  ", i ? "," : "");
-		put_string(report->warnings->text[i], out);
+		put_line(&text);
+		ddp_put_string(&text, NULL, report->warnings->text[i]);
 	}
-	fprintf(out, "],\n \"selftest_device\": %s",
-		report->test && report->test->device ? "true" : "false");
-	fprintf(out, ",\n \"selftest\": ");
-	if (!report->test)
-		fputs("null", out);
+	ddp_text_add(&text, "]");
+	ddp_put_bool(&text, "selftest_device", report->test && report->test->device);
+	if (report->test)
+		ddp_put_begin(&text, "selftest", '[');
 	else
-		fputc('[', out);
+		ddp_put_string(&text, "selftest", NULL);
 	for (int i = 0; report->test && i < report->test->count; i++) {
-		fprintf(out, "%s\n  ", i ? "," : "");
-		put_timing(&report->test->timings[i], out);
+		put_line(&text);
+		put_timing(&text, &report->test->timings[i]);
 	}
-	fprintf(out, "%s}\n", report->test ? "]" : "");
+	ddp_text_add(&text, report->test ? "]}\n" : "}\n");
+	fputs(text.failed ? "" : text.data, out);
+	ddp_text_free(&text);
 }

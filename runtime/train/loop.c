@@ -251,11 +251,10 @@ static int train_steps(struct run *run, uint64_t steps)
 	return status < 0 ? status : throughput_flush(run, steps);
 }
 
-/* Note [evaluation] as the best one, if it is; its weights are kept then. */
-static int keep_best(struct run *run, const struct ddp_evaluation *evaluation, bool *best)
+/* Note an evaluation as the best one, if it is; its weights are kept then. */
+static int keep_best(struct run *run, double top1, bool *best)
 {
 	struct progress *progress = &run->progress;
-	double top1 = (double)evaluation->top1 / (double)evaluation->samples;
 	int status;
 
 	*best = progress->best_epoch == 0 || top1 > progress->best;
@@ -269,29 +268,36 @@ static int keep_best(struct run *run, const struct ddp_evaluation *evaluation, b
 	return 0;
 }
 
+/* Means over the test set. */
+static void tell_test(struct report_epoch *told, const struct ddp_evaluation *evaluation)
+{
+	double samples = (double)evaluation->samples;
+
+	told->evaluated = true;
+	told->loss = evaluation->loss / samples;
+	told->top1 = (double)evaluation->top1 / samples;
+	told->top5 = (double)evaluation->top5 / samples;
+	told->test_samples = evaluation->samples;
+}
+
 static int evaluate(struct run *run)
 {
 	const struct progress *progress = &run->progress;
-	double samples = (double)progress->samples, tests;
+	double samples = (double)progress->samples;
 	struct ddp_evaluation evaluation;
 	struct report_epoch told = {
 		.epoch = progress->epoch + 1,
 		.total = progress->total,
 		.train_loss = progress->loss / samples,
 		.train_top1 = (double)progress->hits / samples,
-		.evaluated = true,
 		.samples = progress->samples,
 	};
 	int status = evaluate_all(run, &evaluation, &told.evaluation);
 
 	if (status < 0)
 		return status;
-	tests = (double)evaluation.samples;
-	told.loss = evaluation.loss / tests;
-	told.top1 = (double)evaluation.top1 / tests;
-	told.top5 = (double)evaluation.top5 / tests;
-	told.test_samples = evaluation.samples;
-	status = keep_best(run, &evaluation, &told.best);
+	tell_test(&told, &evaluation);
+	status = keep_best(run, told.top1, &told.best);
 	report_epoch(run->report, &told);
 	return status;
 }
@@ -362,16 +368,12 @@ int run_evaluate(struct run *run)
 		.total = run->progress.total,
 		.train_loss = (double)NAN,
 		.train_top1 = (double)NAN,
-		.evaluated = true,
 	};
 	int status = evaluate_all(run, &evaluation, &told.evaluation);
 
 	if (status < 0)
 		return status;
-	told.loss = evaluation.loss / (double)evaluation.samples;
-	told.top1 = (double)evaluation.top1 / (double)evaluation.samples;
-	told.top5 = (double)evaluation.top5 / (double)evaluation.samples;
-	told.test_samples = evaluation.samples;
+	tell_test(&told, &evaluation);
 	report_epoch(run->report, &told);
 	snprintf(run->stop.reason, sizeof(run->stop.reason), "evaluated");
 	run->progress.best = told.top1;

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/watch.h"
 #include "base/xalloc.h"
 #include "launch.h"
@@ -17,26 +18,19 @@ enum { DEVICE_WIDTH = 32 }; /* of a device's name in a table */
 
 /* --- Who the ranks are ----------------------------------------------------------------------- */
 
+static bool has_cpu(const void *set, int cpu)
+{
+	return CPU_ISSET((size_t)cpu, (const cpu_set_t *)set);
+}
+
 /* "CPUs 0-3,8": those that this process may use. */
 static void name_cpus(char *text, size_t size)
 {
 	cpu_set_t set;
 	size_t used = (size_t)snprintf(text, size, "CPUs ");
 
-	if (sched_getaffinity(0, sizeof(set), &set) < 0)
-		return;
-	for (int cpu = 0, end; cpu < CPU_SETSIZE && used < size; cpu = end) {
-		for (end = cpu; end < CPU_SETSIZE && CPU_ISSET((size_t)end, &set);)
-			end++;
-		if (end == cpu) {
-			end++;
-			continue;
-		}
-		used += (size_t)snprintf(text + used, size - used, "%s%d", used > 5 ? "," : "",
-					 cpu);
-		if (end > cpu + 1 && used < size)
-			used += (size_t)snprintf(text + used, size - used, "-%d", end - 1);
-	}
+	if (sched_getaffinity(0, sizeof(set), &set) == 0)
+		ddp_list_numbers(has_cpu, &set, CPU_SETSIZE, text + used, size - used);
 }
 
 /* "GPU 0, NVIDIA H200" without what every GPU has in its name, so that a table stays narrow. */

@@ -159,10 +159,9 @@ void page_say(struct page *page, const struct ddp_text *line)
 
 static void put_pair(struct ddp_text *out, const char *key, const double *pair)
 {
-	ddp_text_add(out, ", \"%s\": [", key);
-	ddp_text_json_number(out, pair[0]);
-	ddp_text_add(out, ", ");
-	ddp_text_json_number(out, pair[1]);
+	ddp_put_begin(out, key, '[');
+	ddp_put_number(out, NULL, pair[0]);
+	ddp_put_number(out, NULL, pair[1]);
 	ddp_text_add(out, "]");
 }
 

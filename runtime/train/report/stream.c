@@ -33,50 +33,26 @@ static void begin(struct ddp_text *out, const char *event)
 		     now.tv_nsec / 1000000);
 }
 
-static void put_number(struct ddp_text *out, const char *key, double number)
-{
-	ddp_text_add(out, ", \"%s\": ", key);
-	ddp_text_json_number(out, number);
-}
-
-static void put_count(struct ddp_text *out, const char *key, uint64_t count)
-{
-	ddp_text_add(out, ", \"%s\": %llu", key, (unsigned long long)count);
-}
-
-static void put_bool(struct ddp_text *out, const char *key, bool value)
-{
-	ddp_text_add(out, ", \"%s\": %s", key, value ? "true" : "false");
-}
-
-static void put_string(struct ddp_text *out, const char *key, const char *string)
-{
-	ddp_text_add(out, ", \"%s\": ", key);
-	if (string)
-		ddp_text_json(out, string);
-	else
-		ddp_text_add(out, "null");
-}
-
 /* Where the ranks are, or what they did. */
 static void put_ranks(struct ddp_text *out, const struct report_rank *ranks, int count, bool places)
 {
-	ddp_text_add(out, ", \"ranks\": [");
+	ddp_put_begin(out, "ranks", '[');
 	for (int rank = 0; ranks && rank < count; rank++) {
 		const struct report_rank *one = &ranks[rank];
 
-		ddp_text_add(out, "%s{\"rank\": %d", rank ? ", " : "", rank);
+		ddp_put_begin(out, NULL, '{');
+		ddp_put_count(out, "rank", (uint64_t)rank);
 		if (places) {
-			put_string(out, "node", one->node);
-			put_string(out, "device", one->device);
-			put_count(out, "threads", (uint64_t)one->threads);
+			ddp_put_string(out, "node", one->node);
+			ddp_put_string(out, "device", one->device);
+			ddp_put_count(out, "threads", (uint64_t)one->threads);
 		} else {
-			put_number(out, "data", one->seconds[ENGINE_DATA]);
-			put_number(out, "compute", one->seconds[ENGINE_COMPUTE]);
-			put_number(out, "all_reduce", one->seconds[ENGINE_REDUCE]);
-			put_number(out, "evaluation", one->evaluation);
-			put_count(out, "samples", one->samples);
-			put_count(out, "resident", one->resident);
+			ddp_put_number(out, "data", one->seconds[ENGINE_DATA]);
+			ddp_put_number(out, "compute", one->seconds[ENGINE_COMPUTE]);
+			ddp_put_number(out, "all_reduce", one->seconds[ENGINE_REDUCE]);
+			ddp_put_number(out, "evaluation", one->evaluation);
+			ddp_put_count(out, "samples", one->samples);
+			ddp_put_count(out, "resident", one->resident);
 		}
 		ddp_text_add(out, "}");
 	}
@@ -88,25 +64,21 @@ static void put_ranks(struct ddp_text *out, const struct report_rank *ranks, int
 void stream_run(struct ddp_text *out, const struct report_run *run)
 {
 	begin(out, "run");
-	put_string(out, "title", run->title);
-	put_string(out, "command", run->command);
-	put_string(out, "engine", run->engine);
-	put_string(out, "job", run->job);
-	put_string(out, "version", PACKAGE_VERSION);
-	put_count(out, "size", (uint64_t)run->ranks);
-	put_count(out, "nodes", (uint64_t)run->nodes);
-	put_count(out, "epochs", run->epochs);
-	put_count(out, "steps", run->steps);
-	put_count(out, "batch", run->batch);
-	put_count(out, "begin", run->begin);
-	put_count(out, "end", sink_last_step(run));
-	ddp_text_add(out, ", \"configuration\": {");
-	for (size_t i = 0; i < run->configuration_count; i++) {
-		ddp_text_add(out, "%s", i ? ", " : "");
-		ddp_text_json(out, run->configuration[i].key);
-		ddp_text_add(out, ": ");
-		ddp_text_json(out, run->configuration[i].value);
-	}
+	ddp_put_string(out, "title", run->title);
+	ddp_put_string(out, "command", run->command);
+	ddp_put_string(out, "engine", run->engine);
+	ddp_put_string(out, "job", run->job);
+	ddp_put_string(out, "version", PACKAGE_VERSION);
+	ddp_put_count(out, "size", (uint64_t)run->ranks);
+	ddp_put_count(out, "nodes", (uint64_t)run->nodes);
+	ddp_put_count(out, "epochs", run->epochs);
+	ddp_put_count(out, "steps", run->steps);
+	ddp_put_count(out, "batch", run->batch);
+	ddp_put_count(out, "begin", run->begin);
+	ddp_put_count(out, "end", sink_last_step(run));
+	ddp_put_begin(out, "configuration", '{');
+	for (size_t i = 0; i < run->configuration_count; i++)
+		ddp_put_string(out, run->configuration[i].key, run->configuration[i].value);
 	ddp_text_add(out, "}");
 	put_ranks(out, run->table, run->ranks, true);
 	ddp_text_add(out, "}\n");
@@ -114,17 +86,17 @@ void stream_run(struct ddp_text *out, const struct report_run *run)
 
 void stream_step(struct ddp_text *out, const struct report_beat *beat)
 {
-	put_count(out, "epoch", beat->epoch);
-	put_count(out, "step", beat->step);
-	put_count(out, "total", beat->total);
-	put_number(out, "loss", beat->loss);
-	put_number(out, "top1", beat->top1);
-	put_number(out, "lr", beat->rate);
+	ddp_put_count(out, "epoch", beat->epoch);
+	ddp_put_count(out, "step", beat->step);
+	ddp_put_count(out, "total", beat->total);
+	ddp_put_number(out, "loss", beat->loss);
+	ddp_put_number(out, "top1", beat->top1);
+	ddp_put_number(out, "lr", beat->rate);
 	if (beat->scale > 0)
-		put_number(out, "scale", beat->scale);
-	put_count(out, "samples", beat->samples);
-	put_number(out, "seconds", beat->seconds);
-	put_number(out, "images_per_second", sink_speed(beat));
+		ddp_put_number(out, "scale", beat->scale);
+	ddp_put_count(out, "samples", beat->samples);
+	ddp_put_number(out, "seconds", beat->seconds);
+	ddp_put_number(out, "images_per_second", sink_speed(beat));
 }
 
 void stream_beat(struct ddp_text *out, const struct report_run *run, const struct report_beat *beat)
@@ -139,21 +111,21 @@ void stream_epoch(struct ddp_text *out, const struct report_epoch *epoch,
 		  const struct report_beat *part)
 {
 	begin(out, "epoch");
-	put_count(out, "epoch", epoch->epoch);
-	put_count(out, "total", epoch->total);
-	put_number(out, "train_loss", epoch->train_loss);
-	put_number(out, "train_top1", epoch->train_top1);
-	put_count(out, "samples", epoch->samples);
-	put_number(out, "seconds", part->seconds);
-	put_number(out, "images_per_second", sink_speed(part));
-	put_bool(out, "evaluated", epoch->evaluated);
+	ddp_put_count(out, "epoch", epoch->epoch);
+	ddp_put_count(out, "total", epoch->total);
+	ddp_put_number(out, "train_loss", epoch->train_loss);
+	ddp_put_number(out, "train_top1", epoch->train_top1);
+	ddp_put_count(out, "samples", epoch->samples);
+	ddp_put_number(out, "seconds", part->seconds);
+	ddp_put_number(out, "images_per_second", sink_speed(part));
+	ddp_put_bool(out, "evaluated", epoch->evaluated);
 	if (epoch->evaluated) {
-		put_number(out, "test_loss", epoch->loss);
-		put_number(out, "test_top1", epoch->top1);
-		put_number(out, "test_top5", epoch->top5);
-		put_count(out, "test_samples", epoch->test_samples);
-		put_number(out, "evaluation", epoch->evaluation);
-		put_bool(out, "best", epoch->best);
+		ddp_put_number(out, "test_loss", epoch->loss);
+		ddp_put_number(out, "test_top1", epoch->top1);
+		ddp_put_number(out, "test_top5", epoch->top5);
+		ddp_put_count(out, "test_samples", epoch->test_samples);
+		ddp_put_number(out, "evaluation", epoch->evaluation);
+		ddp_put_bool(out, "best", epoch->best);
 	}
 	ddp_text_add(out, "}\n");
 }
@@ -161,8 +133,8 @@ void stream_epoch(struct ddp_text *out, const struct report_epoch *epoch,
 void stream_say(struct ddp_text *out, const char *line)
 {
 	begin(out, "say");
-	put_string(out, "text", line);
-	put_bool(out, "warning", false);
+	ddp_put_string(out, "text", line);
+	ddp_put_bool(out, "warning", false);
 	ddp_text_add(out, "}\n");
 }
 
@@ -170,15 +142,15 @@ void stream_end(struct ddp_text *out, const struct report_run *run, const struct
 		const struct report_beat *all)
 {
 	begin(out, end->reason ? "end" : "now");
-	put_string(out, "reason", end->reason);
-	put_number(out, "best_top1", end->best_top1);
-	put_count(out, "best_epoch", end->best_epoch);
-	put_number(out, "seconds", end->seconds);
-	put_number(out, "training", all->seconds);
-	put_count(out, "samples", all->samples);
-	put_number(out, "images_per_second", sink_speed(all));
-	put_string(out, "checkpoint", end->checkpoint);
-	put_string(out, "model", end->model);
+	ddp_put_string(out, "reason", end->reason);
+	ddp_put_number(out, "best_top1", end->best_top1);
+	ddp_put_count(out, "best_epoch", end->best_epoch);
+	ddp_put_number(out, "seconds", end->seconds);
+	ddp_put_number(out, "training", all->seconds);
+	ddp_put_count(out, "samples", all->samples);
+	ddp_put_number(out, "images_per_second", sink_speed(all));
+	ddp_put_string(out, "checkpoint", end->checkpoint);
+	ddp_put_string(out, "model", end->model);
 	put_ranks(out, run->table, run->ranks, false);
 	ddp_text_add(out, "}\n");
 }
