@@ -5,7 +5,7 @@
 #ifndef TRAIN_LAUNCH_H
 #define TRAIN_LAUNCH_H
 
-#include "options.h"
+#include "train-options.h"
 
 /*
  * Whether this process is a rank already: started by srun, torchrun or launch_ranks(). "srun -n1"

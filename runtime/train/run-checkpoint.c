@@ -59,7 +59,7 @@ static const char *const keys[] = {
 	FIELDS(FIELD_KEY)
 #undef FIELD_KEY
 #define OPTION(id, name, ...) "option." name,
-#include "options.def"
+#include "train-options.def"
 #undef OPTION
 };
 

@@ -10,11 +10,11 @@
 
 #include "base/error.h"
 #include "engine.h"
-#include "options.h"
 #include "report/report.h"
 #include "run-checkpoint.h"
 #include "stop.h"
 #include "throughput.h"
+#include "train-options.h"
 
 struct run {
 	struct ddp *ddp;

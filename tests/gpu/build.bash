@@ -19,7 +19,7 @@ listed() {
 # What calls CUDA and its libraries, and is replaced under emulation: all but the engine itself.
 is_of_cuda() { ! listed libengine_la_SOURCES $engine/Makefile.am | grep -qx -- "${1##*/}"; }
 
-c_sources() { compgen -G "$1" | grep -vE '/(pmix[^/]*|ucx[^/]*|options-doc|main)\.c$'; }
+c_sources() { compgen -G "$1" | grep -vE '/(pmix[^/]*|ucx[^/]*|train-options-doc|ddp-train)\.c$'; }
 
 # What Makefile.am of the directory says beyond the usual.
 flags_of() {
@@ -109,7 +109,7 @@ plan_all() {
 	mapfile -t list < <(c_sources 'runtime/train/*.c'; c_sources 'runtime/train/*/*.c' |
 		grep -vE '/(cuda|onednn)/')
 	plan train "${list[@]}"
-	plan main runtime/train/main.c
+	plan main runtime/train/ddp-train.c
 	[[ $emulate == yes ]] || plan hello job-templates/hello-ddp-cuda.cu
 	plan_engine
 	plan_shard
@@ -187,7 +187,7 @@ link_libraries() {
 	train_link=("$dir/libtrain.a" "$dir/libddp.so" "$dir/libbase.a")
 	# The whole of libddp for tests that look inside.
 	archive ddp && mv "$dir/libddp.a" "$dir/libwhole.a" || return
-	link ddp-train "$(object_of runtime/train/main.c)" "${train_link[@]}" || return
+	link ddp-train "$(object_of runtime/train/ddp-train.c)" "${train_link[@]}" || return
 	link layers "$(object_of tests/bench/layers.c)" "${train_link[@]}"
 }
 

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "options.h"
+#include "train-options.h"
 #include "unit.h"
 
 enum { WORDS = 12 };

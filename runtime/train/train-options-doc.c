@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options-doc - print the options as part of ddp-train(1) */
+/* train-options-doc - print the options as part of ddp-train(1) */
 #include "config.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/roff.h"
-#include "options.h"
+#include "train-options.h"
 
 static void print_option(const struct option_row *row)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c - ddp-train: MNIST and CIFAR on all ranks of a step */
+/* ddp-train.c - MNIST and CIFAR on all ranks of a step */
 #include "config.h"
 
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "options.h"
+#include "train-options.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What options.def says of a kind: it, and between what its values are. */
+/* What train-options.def says of a kind: it, and between what its values are. */
 #define KIND_FLAG OPTION_KIND_FLAG, 0, 0
 #define KIND_TEXT OPTION_KIND_TEXT, 0, 0
 #define KIND_WORD OPTION_KIND_WORD, 0, 0
@@ -20,7 +20,7 @@
 const struct option_row option_rows[OPTION_COUNT] = {
 #define OPTION(id, name, letter, argument, kind, mnist, cifar, section, help) \
 	{name, letter, argument, KIND_##kind, {mnist, cifar}, OPTION_SECTION_##section, help},
-#include "options.def"
+#include "train-options.def"
 #undef OPTION
 };
 
@@ -40,7 +40,7 @@ const char *const option_nets[OPTION_NETS] = {"mnist", "cifar"};
 /* Of all options, of two that have no row, and what others call them. */
 static const char *const names[] = {
 #define OPTION(id, name, ...) name,
-#include "options.def"
+#include "train-options.def"
 #undef OPTION
 	"help", "version",
 #define THEIRS(name, id) name,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * options.h - the command line of ddp-train, from the table in options.def
+ * train-options.h - the command line of ddp-train, from the table in train-options.def
  */
 #ifndef TRAIN_OPTIONS_H
 #define TRAIN_OPTIONS_H
@@ -10,10 +10,10 @@
 
 #include "ddp.h"
 
-/* options.def has the sections before its rows. */
+/* train-options.def has the sections before its rows. */
 enum option_id {
 #define OPTION(id, ...) OPTION_##id,
-#include "options.def"
+#include "train-options.def"
 #undef OPTION
 	OPTION_COUNT
 };
@@ -77,7 +77,7 @@ int option_word(const struct options *options, enum option_id id); /* its place 
 /* Whether what the option says changes the numbers that come out: it goes into checkpoints. */
 bool option_matters(enum option_id id);
 
-/* --- options-help.c ------------------------------------------------------------------------ */
+/* --- train-options-help.c ------------------------------------------------------------------ */
 
 /* On stdout: one screen; all of them with the defaults of [net]. */
 void options_print_help(void);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report.c - the table for people, and the same as JSON */
+/* info-report.c - the table for people, and the same as JSON */
 #include "config.h"
 
 #include <math.h>

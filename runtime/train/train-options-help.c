@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options-help.c - what --help says, out of the table of options */
+/* train-options-help.c - what --help says, out of the table of options */
 #include "config.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "options.h"
+#include "train-options.h"
 
 enum { WIDTH = 79, COLUMN = 29 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c - ddp-info: every rank in one table, what looks wrong, and a self-test */
+/* ddp-info.c - every rank in one table, what looks wrong, and a self-test */
 #include "config.h"
 
 #include <getopt.h>
