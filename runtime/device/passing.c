@@ -18,9 +18,6 @@
 /* Connections that have not sent yet: one of each member, and as many that will never send. */
 enum { PENDING = 2 * DDP_SHARD_MEMBERS };
 
-/* Descriptors taken off a message, to be closed where they are not one. */
-enum { TAKEN = 4 };
-
 #define MAGIC 0x64647031u /* "ddp1" */
 
 /* What travels: one packet. */
@@ -38,14 +35,13 @@ struct ddp_passing {
 
 union control {
 	struct cmsghdr head;
-	char bytes[CMSG_SPACE(TAKEN * sizeof(int))];
+	char bytes[CMSG_SPACE(sizeof(int))];
 };
 
 /* What recvmsg() gave. */
 struct arrival {
 	struct parcel parcel;
-	int fds[TAKEN];
-	int count;
+	int fd;	  /* -1: none */
 	bool cut; /* a descriptor was sent, and the kernel could not hand it over */
 };
 
@@ -164,52 +160,37 @@ static int take_connections(struct ddp_passing *passing)
 	return 0;
 }
 
-static void take_descriptors(struct msghdr *message, struct arrival *arrival)
-{
-	for (struct cmsghdr *at = CMSG_FIRSTHDR(message); at; at = CMSG_NXTHDR(message, at)) {
-		size_t bytes = at->cmsg_len - CMSG_LEN(0);
-
-		if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < bytes / sizeof(int) && arrival->count < TAKEN; i++)
-			memcpy(&arrival->fds[arrival->count++], CMSG_DATA(at) + i * sizeof(int),
-			       sizeof(int));
-	}
-}
-
-static bool is_letter(const struct arrival *arrival, ssize_t bytes, int flags)
-{
-	const struct parcel *parcel = &arrival->parcel;
-
-	return bytes == (ssize_t)sizeof(*parcel) && !(flags & MSG_TRUNC) &&
-	       parcel->magic == MAGIC && parcel->descriptors <= 1 &&
-	       parcel->letter.bytes <= DDP_PASSING_BYTES &&
-	       (arrival->count == (int)parcel->descriptors || arrival->cut);
-}
-
-/* Returns 1 with a letter in [arrival], 0 where nothing came yet, -1 where nothing good will. */
+/*
+ * There is room for one descriptor; the kernel keeps what more there are, and says so.
+ * Returns 1 with a letter in [arrival], 0 where nothing came yet, -1 where nothing good will.
+ */
 static int read_arrival(int fd, struct arrival *arrival)
 {
-	union control control;
+	const struct parcel *parcel = &arrival->parcel;
+	union control control = {.head = {.cmsg_len = 0}};
 	struct iovec data = {.iov_base = &arrival->parcel, .iov_len = sizeof(arrival->parcel)};
 	struct msghdr message = {.msg_iov = &data,
 				 .msg_iovlen = 1,
 				 .msg_control = &control,
-				 .msg_controllen = sizeof(control)};
+				 .msg_controllen = CMSG_LEN(sizeof(int))};
+	bool few, letter;
 	ssize_t bytes;
 
-	*arrival = (struct arrival){0};
+	*arrival = (struct arrival){.fd = -1};
 	bytes = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (bytes < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -1;
-	take_descriptors(&message, arrival);
-	arrival->cut = (message.msg_flags & MSG_CTRUNC) && arrival->count == 0 &&
-		       arrival->parcel.descriptors == 1;
-	if (is_letter(arrival, bytes, message.msg_flags))
-		return 1;
-	for (int i = 0; i < arrival->count; i++)
-		close(arrival->fds[i]);
-	return -1;
+	if (control.head.cmsg_len == CMSG_LEN(sizeof(int)) &&
+	    control.head.cmsg_level == SOL_SOCKET && control.head.cmsg_type == SCM_RIGHTS)
+		memcpy(&arrival->fd, CMSG_DATA(&control.head), sizeof(arrival->fd));
+	few = message.msg_flags & MSG_CTRUNC;
+	arrival->cut = few && arrival->fd < 0 && parcel->descriptors == 1;
+	letter = bytes == (ssize_t)sizeof(*parcel) && !(message.msg_flags & MSG_TRUNC) &&
+		 parcel->magic == MAGIC && parcel->letter.bytes <= DDP_PASSING_BYTES &&
+		 (arrival->cut || (!few && parcel->descriptors == (arrival->fd >= 0)));
+	if (!letter && arrival->fd >= 0)
+		close(arrival->fd);
+	return letter ? 1 : -1;
 }
 
 /* Returns 1 with the letter of whoever sent one, 0 if nobody did. */
@@ -238,21 +219,6 @@ static void wait_for_any(struct ddp_passing *passing)
 	poll(polled, (nfds_t)passing->count + 1, DDP_WATCH_PERIOD / 1000000);
 }
 
-static int accept_arrival(const struct arrival *arrival, int *fd, struct ddp_passing_letter *letter,
-			  struct ddp_error *error)
-{
-	*letter = arrival->parcel.letter;
-	*fd = arrival->count == 1 ? arrival->fds[0] : -1;
-	if (arrival->cut)
-		return ddp_error_set(
-			error, DDP_ERR_SYSTEM,
-			"passing descriptors: that of member %d was lost on its way in: "
-			"this process has too many open files (raise ulimit -n), or a "
-			"security module forbids it",
-			(int)letter->member);
-	return 0;
-}
-
 int ddp_passing_receive(struct ddp_passing *passing, int *fd, struct ddp_passing_letter *letter,
 			const struct ddp_watch *watch, struct ddp_error *error)
 {
@@ -263,7 +229,7 @@ int ddp_passing_receive(struct ddp_passing *passing, int *fd, struct ddp_passing
 	for (;;) {
 		number = take_connections(passing);
 		if (read_pending(passing, &arrival) > 0)
-			return accept_arrival(&arrival, fd, letter, error);
+			break;
 		errno = number;
 		if (number)
 			return ddp_error_errno(error, DDP_ERR_SYSTEM,
@@ -278,24 +244,19 @@ int ddp_passing_receive(struct ddp_passing *passing, int *fd, struct ddp_passing
 			return status;
 		wait_for_any(passing);
 	}
+	*letter = arrival.parcel.letter;
+	*fd = arrival.fd;
+	if (!arrival.cut)
+		return 0;
+	return ddp_error_set(
+		error, DDP_ERR_SYSTEM,
+		"passing descriptors: that of member %d was lost on its way in: this "
+		"process has too many open files (raise ulimit -n), or a security module "
+		"forbids it",
+		(int)letter->member);
 }
 
 /* --- The others ------------------------------------------------------------------------- */
-
-static int check_letter(const char *name, const struct ddp_passing_letter *letter,
-			struct ddp_error *error)
-{
-	if (*name == '\0' || strnlen(name, DDP_PASSING_NAME) == DDP_PASSING_NAME)
-		return ddp_error_set(
-			error, DDP_ERR_ARGUMENT,
-			"passing descriptors: \"%.*s\" is no name of a leader's socket",
-			DDP_PASSING_NAME, name);
-	if (letter->bytes > DDP_PASSING_BYTES)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "passing descriptors: %u bytes with one, %d at most",
-				     letter->bytes, DDP_PASSING_BYTES);
-	return 0;
-}
 
 /* After EAGAIN: whether to try once more. */
 static int try_again(const char *name, const struct ddp_watch *watch, struct ddp_error *error)
@@ -351,30 +312,23 @@ static int check_leader(int fd, const char *name, struct ddp_error *error)
 	return 0;
 }
 
-static void fill_message(struct msghdr *message, union control *control, int fd)
-{
-	*control = (union control){0};
-	if (fd < 0)
-		return;
-	message->msg_control = control;
-	message->msg_controllen = CMSG_SPACE(sizeof(int));
-	control->head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)),
-					 .cmsg_level = SOL_SOCKET,
-					 .cmsg_type = SCM_RIGHTS};
-	memcpy(CMSG_DATA(&control->head), &fd, sizeof(fd));
-}
-
 static int post(int connection, const char *name, int fd, const struct ddp_passing_letter *letter,
 		const struct ddp_watch *watch, struct ddp_error *error)
 {
 	struct parcel parcel = {.magic = MAGIC, .descriptors = fd >= 0, .letter = *letter};
 	struct iovec data = {.iov_base = &parcel, .iov_len = sizeof(parcel)};
 	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-	union control control;
+	union control control = {.head = {.cmsg_len = CMSG_LEN(sizeof(int)),
+					  .cmsg_level = SOL_SOCKET,
+					  .cmsg_type = SCM_RIGHTS}};
 	int status = 0;
 
 	memset(parcel.letter.room + letter->bytes, 0, DDP_PASSING_BYTES - letter->bytes);
-	fill_message(&message, &control, fd);
+	if (fd >= 0) {
+		memcpy(CMSG_DATA(&control.head), &fd, sizeof(fd));
+		message.msg_control = &control;
+		message.msg_controllen = sizeof(control.bytes);
+	}
 	while (status == 0 && sendmsg(connection, &message, MSG_NOSIGNAL) < 0) {
 		if (errno == EPIPE || errno == ECONNRESET)
 			return ddp_error_set(error, DDP_ERR_PEER,
@@ -392,11 +346,17 @@ static int post(int connection, const char *name, int fd, const struct ddp_passi
 int ddp_passing_send(const char *name, int fd, const struct ddp_passing_letter *letter,
 		     const struct ddp_watch *watch, struct ddp_error *error)
 {
-	int status = check_letter(name, letter, error);
-	int connection;
+	int connection, status;
 
-	if (status < 0)
-		return status;
+	if (*name == '\0' || strnlen(name, DDP_PASSING_NAME) == DDP_PASSING_NAME)
+		return ddp_error_set(
+			error, DDP_ERR_ARGUMENT,
+			"passing descriptors: \"%.*s\" is no name of a leader's socket",
+			DDP_PASSING_NAME, name);
+	if (letter->bytes > DDP_PASSING_BYTES)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "passing descriptors: %u bytes with one, %d at most",
+				     letter->bytes, DDP_PASSING_BYTES);
 	connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (connection < 0)
 		return ddp_error_errno(error, DDP_ERR_SYSTEM, "passing descriptors: socket");
