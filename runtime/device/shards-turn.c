@@ -190,60 +190,6 @@ static int copy(struct ddp_device *device, const struct place *place, void *to, 
 	return device->engine->copy(device->gpu, place->stream, to, from, bytes, error);
 }
 
-/* --- All-reduce -------------------------------------------------------------------------- */
-
-static int reduce_staged(struct ddp_device *device, struct place place, const char *send,
-			 char *recv, struct ddp_shards_call call, struct ddp_error *error)
-{
-	size_t unit = ddp_type_size(call.type), left = call.count;
-	char *room = device->staging->base;
-	int status = 0;
-
-	place.memory = device->staging;
-	place.at = 0;
-	do {
-		size_t bytes;
-
-		call.count = left < DDP_SHARDS_PIECE / unit ? left : DDP_SHARDS_PIECE / unit;
-		bytes = call.count * unit;
-		status = copy(device, &place, room, send, bytes, error);
-		if (status == 0)
-			status = take_turn(device, &place, call, error);
-		if (status == 0)
-			status = copy(device, &place, recv, room, bytes, error);
-		send += bytes;
-		recv += bytes;
-		left -= call.count;
-	} while (left > 0 && status == 0);
-	return status;
-}
-
-int ddp_shards_all_reduce(struct ddp_device *device, const void *send, void *recv, size_t count,
-			  enum ddp_type type, enum ddp_op op, void *stream, struct ddp_error *error)
-{
-	struct ddp_shards_call call = {count, type, op};
-	struct place place;
-	size_t bytes;
-	int status;
-
-	if ((unsigned int)type >= DDP_TYPE_COUNT || (unsigned int)op >= DDP_OP_COUNT)
-		return refuse(device, "all-reduce of an unknown type or operation", error);
-	if (__builtin_mul_overflow(count, ddp_type_size(type), &bytes))
-		return refuse(device, "all-reduce of more than there is memory", error);
-	status = begin(device, &stream, "all-reduce", error);
-	if (status < 0)
-		return status;
-	place.stream = stream;
-	if (!find_place(device, recv, bytes, ddp_type_size(type), &place))
-		return end(device, reduce_staged(device, place, send, recv, call, error), error);
-	status = copy(device, &place, recv, send, bytes, error);
-	if (status == 0)
-		status = take_turn(device, &place, call, error);
-	return end(device, status, error);
-}
-
-/* --- Bytes of one rank for all ------------------------------------------------------------- */
-
 /* What this rank brings to a vector that is zero elsewhere: [bytes] at [at]. */
 struct part {
 	const char *from;
@@ -270,28 +216,64 @@ static int fill(struct ddp_device *device, const struct place *place, const stru
 	return status;
 }
 
-/* In the staging memory whole words are summed; what is behind the bytes is nobody's. */
-static int gather_staged(struct ddp_device *device, struct place place, const struct part *part,
-			 char *recv, size_t bytes, struct ddp_error *error)
+/*
+ * Through the staging memory, by pieces of which each is a turn, be there nothing in it. Where whole elements are more
+ * than the bytes, what is behind these is nobody's.
+ */
+static int sum_staged(struct ddp_device *device, struct place place, const struct part *part,
+		      char *recv, size_t bytes, enum ddp_type type, enum ddp_op op,
+		      struct ddp_error *error)
 {
-	struct ddp_shards_call call = {0, DDP_I64, DDP_SUM};
+	struct ddp_shards_call call = {0, type, op};
+	size_t unit = ddp_type_size(type), at = 0, next;
 	char *room = device->staging->base;
-	size_t next;
-	int status = 0;
+	int status;
 
 	place.memory = device->staging;
 	place.at = 0;
-	for (size_t at = 0; at < bytes && status == 0; at = next) {
+	do {
 		next = bytes - at < DDP_SHARDS_PIECE ? bytes : at + DDP_SHARDS_PIECE;
-		call.count = (next - at + sizeof(int64_t) - 1) / sizeof(int64_t);
+		call.count = (next - at + unit - 1) / unit;
 		status = fill(device, &place, part, room, at, next, error);
 		if (status == 0)
 			status = take_turn(device, &place, call, error);
 		if (status == 0)
 			status = copy(device, &place, recv + at, room, next - at, error);
-	}
+		at = next;
+	} while (at < bytes && status == 0);
 	return status;
 }
+
+/* --- All-reduce -------------------------------------------------------------------------- */
+
+int ddp_shards_all_reduce(struct ddp_device *device, const void *send, void *recv, size_t count,
+			  enum ddp_type type, enum ddp_op op, void *stream, struct ddp_error *error)
+{
+	struct ddp_shards_call call = {count, type, op};
+	struct part part = {.from = send};
+	struct place place;
+	size_t bytes;
+	int status;
+
+	if ((unsigned int)type >= DDP_TYPE_COUNT || (unsigned int)op >= DDP_OP_COUNT)
+		return refuse(device, "all-reduce of an unknown type or operation", error);
+	if (__builtin_mul_overflow(count, ddp_type_size(type), &bytes))
+		return refuse(device, "all-reduce of more than there is memory", error);
+	status = begin(device, &stream, "all-reduce", error);
+	if (status < 0)
+		return status;
+	place.stream = stream;
+	part.bytes = bytes;
+	if (!find_place(device, recv, bytes, ddp_type_size(type), &place))
+		return end(device, sum_staged(device, place, &part, recv, bytes, type, op, error),
+			   error);
+	status = copy(device, &place, recv, send, bytes, error);
+	if (status == 0)
+		status = take_turn(device, &place, call, error);
+	return end(device, status, error);
+}
+
+/* --- Bytes of one rank for all ------------------------------------------------------------- */
 
 /* In place: whole words, and then the bytes that are left. */
 static int gather_direct(struct ddp_device *device, struct place place, const struct part *part,
@@ -316,12 +298,12 @@ static int gather(struct ddp_device *device, const struct part *part, void *recv
 	struct place place;
 	int status = begin(device, &stream, what, error);
 
-	if (status < 0)
+	if (status < 0 || bytes == 0)
 		return status;
 	place.stream = stream;
 	status = find_place(device, recv, bytes, sizeof(int64_t), &place)
 			 ? gather_direct(device, place, part, recv, bytes, error)
-			 : gather_staged(device, place, part, recv, bytes, error);
+			 : sum_staged(device, place, part, recv, bytes, DDP_I64, DDP_SUM, error);
 	return end(device, status, error);
 }
 
