@@ -17,6 +17,16 @@ int ddp_devices_agree(struct ddp *ddp, int status)
 	return ddp_agree(ddp, status, ddp->error.status == status ? ddp->error.text : NULL);
 }
 
+int ddp_devices_agree_late(struct ddp *ddp, int status)
+{
+	double timeout = ddp->timeout;
+
+	ddp->timeout = 2 * timeout + 1;
+	status = ddp_devices_agree(ddp, status);
+	ddp->timeout = timeout;
+	return status;
+}
+
 static void leave_device(struct ddp *ddp)
 {
 	ddp->device_engine->close(ddp->device);
@@ -189,16 +199,76 @@ int ddp_device_check(struct ddp *ddp)
 	return ddp_fail_call(ddp, status);
 }
 
+/* All ranks ask for the same, or sums would reach where one has nothing. */
+static int agree_bytes(struct ddp *ddp, size_t bytes)
+{
+	int64_t limits[2] = {(int64_t)bytes, -(int64_t)bytes};
+	int status;
+
+	if (bytes == 0 || bytes > INT64_MAX / 2)
+		return ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT, "device memory of %zu bytes",
+				     bytes);
+	status = ddp_all_reduce(ddp, limits, limits, 2, DDP_I64, DDP_MAX);
+	if (status < 0 || limits[0] == -limits[1])
+		return status;
+	return ddp_error_set(&ddp->error, DDP_ERR_MISMATCH,
+			     "ddp_device_alloc: %lld bytes on one rank, %lld on another",
+			     (long long)limits[0], (long long)-limits[1]);
+}
+
+int ddp_devices_enroll(struct ddp *ddp, const struct ddp_device_engine *engine,
+		       struct ddp_device *device, void *memory)
+{
+	struct ddp_watch watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
+	struct ddp_error refused = {0, ""};
+	int status = 0, known;
+
+	if (!engine->enroll)
+		return 0;
+	if (device)
+		status = engine->enroll(device, memory, true, &refused, &watch, &ddp->error);
+	status = ddp_devices_agree_late(ddp, status);
+	if (status < 0)
+		return status;
+	known = refused.status == 0;
+	status = ddp_all_reduce(ddp, &known, &known, 1, DDP_I32, DDP_MIN);
+	if (status < 0 || known || !device)
+		return status;
+	ddp_log_print(&ddp->log, DDP_LEVEL_WARNING, "device",
+		      "memory is not registered, sums in it are slower: %s",
+		      refused.status ? refused.text : "another rank failed to");
+	watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
+	return engine->enroll(device, memory, false, &refused, &watch, &ddp->error);
+}
+
+/* All ranks get it or none does. */
+static int alloc_all(struct ddp *ddp, size_t bytes, void **memory)
+{
+	const struct ddp_device_engine *engine = ddp->device_engine;
+	struct ddp_watch watch;
+	int status = agree_bytes(ddp, bytes);
+
+	if (status < 0)
+		return status;
+	watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
+	status = engine->alloc(ddp->device, bytes, memory, &watch, &ddp->error);
+	status = ddp_devices_agree(ddp, status);
+	if (status < 0)
+		(void)engine->free(ddp->device, *memory, NULL);
+	else
+		status = ddp_devices_enroll(ddp, engine, ddp->device, *memory);
+	if (status < 0)
+		*memory = NULL;
+	return status;
+}
+
 int ddp_device_alloc(struct ddp *ddp, size_t bytes, void **memory)
 {
-	struct ddp_watch watch;
 	int status = begin(ddp);
 
 	*memory = NULL;
-	if (status == 0) {
-		watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
-		status = ddp->device_engine->alloc(ddp->device, bytes, memory, &watch, &ddp->error);
-	}
+	if (status == 0)
+		status = alloc_all(ddp, bytes, memory);
 	return ddp_fail_call(ddp, status);
 }
 

@@ -59,11 +59,17 @@ struct ddp_device_engine {
 			  void *stream, struct ddp_error *error);
 
 	/*
-	 * Memory that the engine knows, zeroed. alloc() is collective and waits: all ranks get it,
-	 * registered on all or on none, or none does. free() takes NULL; close() frees what is left.
+	 * Device memory of this rank, zeroed; where ranks share GPUs it is collective. enroll() is, and waits: with
+	 * [known] it registers memory of alloc(), which makes sums of it faster; what is [refused] here is to be
+	 * taken back on all ranks, without [known], as registered on one and not on another is undefined. Its
+	 * error is the end of the engine; NULL: there is nothing to register. free() takes NULL; close() frees
+	 * what is left.
 	 */
 	int (*alloc)(struct ddp_device *device, size_t bytes, void **memory,
 		     const struct ddp_watch *watch, struct ddp_error *error);
+	int (*enroll)(struct ddp_device *device, void *memory, bool known,
+		      struct ddp_error *refused, const struct ddp_watch *watch,
+		      struct ddp_error *error);
 	int (*free)(struct ddp_device *device, void *memory, struct ddp_error *error);
 
 	/* The engine's own stream. */

@@ -300,14 +300,14 @@ static int obtain(const struct ddp_device *device, struct ddp_nccl_memory *memor
 }
 
 /* In the order of whoever goes on, on any stream. */
-static void clear(const struct ddp_device *device, const struct ddp_nccl_memory *memory,
-		  struct ddp_error *error)
+static int clear(const struct ddp_device *device, const struct ddp_nccl_memory *memory,
+		 struct ddp_error *error)
 {
 	cudaError_t result = cudaMemsetAsync(memory->base, 0, memory->bytes, device->stream);
 
 	if (result == cudaSuccess)
 		result = cudaStreamSynchronize(device->stream);
-	ddp_nccl_cuda(device, result, error, "clearing %zu bytes", memory->bytes);
+	return ddp_nccl_cuda(device, result, error, "clearing %zu bytes", memory->bytes);
 }
 
 static int give_back(const struct ddp_device *device, struct ddp_nccl_memory *memory,
@@ -419,81 +419,32 @@ static int run_bounded(struct ddp_device *device, int act, struct ddp_nccl_memor
 	return 0;
 }
 
-/* --- Memory: all ranks together ------------------------------------------------------------------ */
-
-/*
- * Find out whether [mine] is true on all ranks: registered on one and not on another is
- * undefined, and a rank that failed alone would leave the others waiting.
- */
-static int agree(struct ddp_device *device, bool mine, bool *all, const struct ddp_watch *watch,
-		 struct ddp_error *error)
+/* The place of [memory] in the list, whose end is where none is. */
+static struct ddp_nccl_memory **find_memory(struct ddp_device *device, const void *memory)
 {
+	struct ddp_nccl_memory **link = &device->memory;
+
+	while (*link && (*link)->base != memory)
+		link = &(*link)->next;
+	return link;
+}
+
+static int enroll_memory(struct ddp_device *device, void *memory, bool known,
+			 struct ddp_error *refused, const struct ddp_watch *watch,
+			 struct ddp_error *error)
+{
+	struct ddp_nccl_memory *found = *find_memory(device, memory);
+	struct ddp_error story = {0, ""};
 	int status;
 
-	*all = mine;
-	if (device->size == 1)
+	if (!found || device->method == DDP_NCCL_PLAIN)
 		return 0;
-	*device->host_word = mine;
-	TRY(device,
-	    cudaMemcpyAsync(device->word, device->host_word, sizeof(*device->word),
-			    cudaMemcpyHostToDevice, device->stream),
-	    error, "copying a word");
-	status = ddp_nccl_all_reduce(device, device->word, device->word, 1, DDP_I32, DDP_MIN, NULL,
-				     error);
+	status = ddp_nccl_health(device, error);
 	if (status)
 		return status;
-	TRY(device,
-	    cudaMemcpyAsync(device->host_word, device->word, sizeof(*device->word),
-			    cudaMemcpyDeviceToHost, device->stream),
-	    error, "copying a word");
-	status = ddp_nccl_wait(device, NULL, watch, error);
-	if (!status)
-		*all = *device->host_word != 0;
-	return status;
-}
-
-/* Register on all ranks or on none; memory without is slower, and no failure. */
-static int enroll_all(struct ddp_device *device, struct ddp_nccl_memory *memory,
-		      const struct ddp_watch *watch, struct ddp_error *error)
-{
-	struct ddp_error failed = {0, ""};
-	bool all = false;
-	int status;
-
-	if (device->method == DDP_NCCL_PLAIN)
-		return 0;
-	status = run_bounded(device, ENROLL, memory, watch, &failed, error);
-	if (!status)
-		status = agree(device, failed.status == 0, &all, watch, error);
-	if (status || all)
-		return status;
-	ddp_log_print(device->log, DDP_LEVEL_WARNING, "nccl",
-		      "%zu bytes are not registered, all-reduce of them is slower: %s",
-		      memory->bytes, failed.status ? failed.text : "another rank failed to");
-	return run_bounded(device, WITHDRAW, memory, watch, &failed, error);
-}
-
-static int obtain_all(struct ddp_device *device, struct ddp_nccl_memory *memory,
-		      const struct ddp_watch *watch, struct ddp_error *error)
-{
-	struct ddp_error failed = {0, ""};
-	int was = ddp_card_enter(device->index), status;
-	bool all;
-
-	if (obtain(device, memory, &failed))
-		memory->base = NULL;
-	else
-		clear(device, memory, &failed);
-	status = agree(device, failed.status == 0, &all, watch, error);
-	if (!status && !all) {
-		(void)give_back(device, memory, NULL);
-		if (!failed.status)
-			ddp_error_set(&failed, DDP_ERR_MEMORY,
-				      "%s: another rank could not allocate its %zu bytes",
-				      device->who, memory->bytes);
-		status = ddp_error_set(error, DDP_ERR_MEMORY, "%s", failed.text);
-	}
-	ddp_card_leave(device->index, was);
+	status = run_bounded(device, known ? ENROLL : WITHDRAW, found, watch, refused, &story);
+	if (status && error)
+		*error = story;
 	return status;
 }
 
@@ -502,49 +453,44 @@ static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
 {
 	struct ddp_error story = {0, ""};
 	struct ddp_nccl_memory *new;
-	int status;
+	int status, was;
 
+	(void)watch;
 	*memory = NULL;
 	if (bytes == 0 || bytes > SIZE_MAX - ALIGNMENT)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT, "device memory of %zu bytes", bytes);
 	status = ddp_nccl_health(device, error);
 	if (status)
 		return status;
-	if (!device->comm)
-		return ddp_error_set(error, DDP_ERR_STATE,
-				     "%s: device memory comes after connecting", device->who);
 	new = calloc(1, sizeof(*new));
 	if (!new)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory to note device memory");
 	new->bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT *ALIGNMENT;
-	status = obtain_all(device, new, watch, &story);
-	if (!status)
-		status = enroll_all(device, new, watch, &story);
-	if (status && error)
-		*error = story;
+	was = ddp_card_enter(device->index);
+	if (obtain(device, new, &story))
+		new->base = NULL;
+	else if (clear(device, new, &story))
+		(void)give_back(device, new, NULL);
+	ddp_card_leave(device->index, was);
 	if (!new->base) {
 		free(new);
-		return status;
+		return ddp_error_set(error, DDP_ERR_MEMORY, "%s", story.text);
 	}
-	/* Also where it failed: close() frees it, if it still can. */
 	new->next = device->memory;
 	device->memory = new;
-	*memory = status ? NULL : new->base;
-	return status;
+	*memory = new->base;
+	return 0;
 }
 
 static int free_memory(struct ddp_device *device, void *memory, struct ddp_error *error)
 {
 	struct ddp_watch watch = ddp_watch_start(FREE_SECONDS, NULL, NULL);
 	struct ddp_error story = {0, ""}, failed = {0, ""};
-	struct ddp_nccl_memory **link, *found;
+	struct ddp_nccl_memory **link = find_memory(device, memory), *found = *link;
 	int status;
 
 	if (!memory)
 		return 0;
-	for (link = &device->memory; *link && (*link)->base != memory; link = &(*link)->next)
-		;
-	found = *link;
 	if (!found)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT, "%s: %p is no memory of the engine",
 				     device->who, memory);
@@ -598,10 +544,6 @@ static void end(void *arguments)
 	}
 	if (device->waited)
 		(void)cudaEventDestroy(device->waited);
-	if (device->word)
-		(void)cudaFree(device->word);
-	if (device->host_word)
-		(void)cudaFreeHost(device->host_word);
 	if (device->stream)
 		(void)cudaStreamDestroy(device->stream);
 	(void)cudaGetLastError();
@@ -685,11 +627,6 @@ static int take(struct ddp_device *device, struct ddp_error *error)
 		TRY(device,
 		    cudaEventCreateWithFlags(&device->work[i].event, cudaEventDisableTiming), error,
 		    "creating an event");
-	TRY(device, cudaMalloc((void **)&device->word, sizeof(int32_t)), error,
-	    "allocating a word");
-	TRY(device,
-	    cudaHostAlloc((void **)&device->host_word, sizeof(int32_t), cudaHostAllocPortable),
-	    error, "allocating a page of pinned memory");
 	return 0;
 }
 
@@ -760,6 +697,7 @@ DDP_API const struct ddp_device_engine ddp_module = {
 	.broadcast = ddp_nccl_broadcast,
 	.all_gather = ddp_nccl_all_gather,
 	.alloc = alloc_memory,
+	.enroll = enroll_memory,
 	.free = free_memory,
 	.stream = get_stream,
 	.order = ddp_nccl_order,

@@ -71,8 +71,7 @@ struct ddp_device {
 	struct ddp_device_card card;
 
 	cudaStream_t stream;
-	cudaEvent_t waited;	   /* wait()'s own */
-	int32_t *word, *host_word; /* for agreements: on the device, and in pinned host memory */
+	cudaEvent_t waited; /* wait()'s own */
 	struct ddp_nccl_memory *memory;
 
 	void (*warn)(void *owner); /* before giving up; NULL: nobody asked */

@@ -27,17 +27,6 @@ static bool leads(const struct ddp_device *device)
 	return device->member == 0;
 }
 
-/* As ddp_devices_agree(), where some ranks come by a wait of their own, as long as the time limit. */
-static int agree_late(struct ddp *ddp, int status)
-{
-	double timeout = ddp->timeout;
-
-	ddp->timeout = 2 * timeout + 1;
-	status = ddp_devices_agree(ddp, status);
-	ddp->timeout = timeout;
-	return status;
-}
-
 /* --- Memory: one rank's part ---------------------------------------------------------- */
 
 static int obtain(struct ddp_device *device, struct ddp_shards_memory *memory,
@@ -152,19 +141,6 @@ static int give_back(struct ddp_device *device, struct ddp_shards_memory *memory
 
 /* --- Memory: all ranks together ------------------------------------------------------- */
 
-/* All ranks ask for the same, or a leader would write where a follower has nothing. */
-static int agree_bytes(struct ddp *ddp, size_t bytes)
-{
-	int64_t limits[2] = {(int64_t)bytes, -(int64_t)bytes};
-	int status = ddp_all_reduce(ddp, limits, limits, 2, DDP_I64, DDP_MAX);
-
-	if (status < 0 || limits[0] == -limits[1])
-		return status;
-	return ddp_error_set(&ddp->error, DDP_ERR_MISMATCH,
-			     "ddp_device_alloc: %lld bytes on one rank, %lld on another",
-			     (long long)limits[0], (long long)-limits[1]);
-}
-
 static int obtain_all(struct ddp_device *device, struct ddp_shards_memory *memory,
 		      const struct ddp_watch *watch)
 {
@@ -174,34 +150,29 @@ static int obtain_all(struct ddp_device *device, struct ddp_shards_memory *memor
 
 	if (status == 0)
 		status = send(device, memory, watch, &ddp->error);
-	status = agree_late(ddp, status);
+	status = ddp_devices_agree_late(ddp, status);
 	if (status < 0)
 		return status;
 	later = ddp_watch_start(ddp->timeout, watch->check, watch->owner);
 	if (device->member == 0)
 		status = receive(device, memory, &later, &ddp->error);
-	return agree_late(ddp, status);
+	status = ddp_devices_agree_late(ddp, status);
+	if (status == 0 && ddp_shards_wide(device))
+		status = ddp_devices_enroll(ddp, device->between, device->wide, memory->base);
+	return status;
 }
 
 static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
 			const struct ddp_watch *watch, struct ddp_error *error)
 {
+	struct ddp_shards_memory *new = calloc(1, sizeof(*new));
 	struct ddp *ddp = device->ddp;
-	struct ddp_shards_memory *new;
 	int status;
 
 	*memory = NULL;
-	if (bytes == 0 || bytes > INT64_MAX - PAGE)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT, "device memory of %zu bytes", bytes);
-	status = ddp_shards_health(device, error);
-	if (status == 0)
-		status = agree_bytes(ddp, bytes);
-	if (status < 0)
-		return status;
-	new = calloc(1, sizeof(*new));
-	if (!new)
-		ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory to note device memory");
-	status = ddp_devices_agree(ddp, new ? 0 : DDP_ERR_MEMORY);
+	status = new ? ddp_shards_health(device, error)
+		     : ddp_error_set(error, DDP_ERR_MEMORY, "no memory to note device memory");
+	status = ddp_devices_agree(ddp, status);
 	if (status < 0) {
 		free(new);
 		return status;
@@ -378,7 +349,7 @@ static int form(struct ddp_device *device)
 	int status = 0;
 
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && status == 0; i++)
-		status = agree_late(device->ddp, steps[i](device));
+		status = ddp_devices_agree_late(device->ddp, steps[i](device));
 	return status;
 }
 

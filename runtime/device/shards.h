@@ -108,6 +108,17 @@ static inline void *ddp_shards_stream(const struct ddp_device *device, void *str
  */
 int ddp_devices_agree(struct ddp *ddp, int status);
 
+/* The same where some ranks come by a wait of their own, as long as the time limit. */
+int ddp_devices_agree_late(struct ddp *ddp, int status);
+
+/*
+ * Have [engine] register memory of its alloc() on all ranks or on none; without is slower, and no failure. Collective; a
+ * rank whose [device] is NULL has nothing to register.
+ * Returns 0 or a DDP_ERR_x.
+ */
+int ddp_devices_enroll(struct ddp *ddp, const struct ddp_device_engine *engine,
+		       struct ddp_device *device, void *memory);
+
 /* --- shards.c ---------------------------------------------------------------------------- */
 
 extern const struct ddp_device_engine ddp_shards_engine;

@@ -20,7 +20,6 @@ struct fake_nccl {
 	bool busy;	   /* no event ever comes */
 	bool capturing;	   /* every stream is */
 	bool sick;	   /* events say that the device faulted */
-	bool others_fail;  /* a word that ranks agree on becomes 0 */
 	int async;	   /* ncclCommGetAsyncError */
 	const char *hang;  /* the call that does not come back until fake_nccl_release() */
 	const char *fail;  /* the call that fails, as NCCL or CUDA calls fail */

@@ -53,6 +53,9 @@ static inline bool host_stream_idle(struct host_stream *stream)
 	return stream->class->idle(stream);
 }
 
+/* Whether [call] is to fail: with DDP_HOST_FAIL=call:R:n the nth that rank R makes. */
+bool host_fails(const char *call);
+
 /* --- Threads ------------------------------------------------------------------------------ */
 
 struct host_stream *host_stream_open(void);

@@ -31,7 +31,7 @@ enum { STREAM, HOST, RINGS };
 
 struct seat {
 	_Alignas(128) atomic_uint steps[RINGS];
-	atomic_int pid, well;
+	atomic_int pid;
 	_Alignas(128) char slot[SLOT];
 };
 
@@ -436,30 +436,31 @@ static int host_connect(struct ddp_device *device, const uint8_t id[DDP_DEVICE_I
 static int host_alloc(struct ddp_device *device, size_t bytes, void **memory,
 		      const struct ddp_watch *watch, struct ddp_error *error)
 {
-	bool well = true;
-	int place = 0, status;
+	int place = 0;
 
+	(void)watch;
 	while (place < MEMORIES && device->memories[place])
 		place++;
-	*memory = place < MEMORIES ? calloc(1, bytes) : NULL;
-	atomic_store(&device->area->seats[device->rank].well, *memory != NULL);
-	if (!step(device, watch))
-		goto lost;
-	for (int rank = 0; rank < device->size; rank++)
-		well = well && atomic_load(&device->area->seats[rank].well);
-	if (!step(device, watch))
-		goto lost;
-	if (well) {
-		device->memories[place] = *memory;
+	*memory = place < MEMORIES && !host_fails("memory") ? calloc(1, bytes) : NULL;
+	if (!*memory)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no %zu bytes, as asked", bytes);
+	device->memories[place] = *memory;
+	return 0;
+}
+
+/* Refused where it is asked to fail; all ranks come. */
+static int host_enroll(struct ddp_device *device, void *memory, bool known,
+		       struct ddp_error *refused, const struct ddp_watch *watch,
+		       struct ddp_error *error)
+{
+	int status;
+
+	(void)memory;
+	if (known && host_fails("enroll"))
+		(void)ddp_error_set(refused, DDP_ERR_ENGINE, "not registered, as asked");
+	if (step(device, watch))
 		return 0;
-	}
-	free(*memory);
-	*memory = NULL;
-	return ddp_error_set(error, DDP_ERR_MEMORY, "a rank has no %zu bytes", bytes);
-lost:
 	status = host_health(device, error);
-	free(*memory);
-	*memory = NULL;
 	return status ? status : ddp_error_set(error, DDP_ERR_ABORTED, "given up");
 }
 
@@ -536,6 +537,7 @@ DDP_API const struct ddp_device_engine ddp_module = {
 	.broadcast = host_broadcast,
 	.all_gather = host_all_gather,
 	.alloc = host_alloc,
+	.enroll = host_enroll,
 	.free = host_free,
 	.stream = host_own,
 	.order = host_order,

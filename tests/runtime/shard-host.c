@@ -2,8 +2,8 @@
 /*
  * shard-host.c - ddp_shard.so over host memory: memory is a memfd, a stream is a thread
  *
- * What goes wrong on purpose: DDP_HOST_FAIL=<call>:<rank>:<n> lets the nth alloc, import, sum or open of that rank
- * fail. Memory that a stream may touch stays mapped when a test is wrong: then it dies.
+ * What goes wrong on purpose (host_fails()): open, know, alloc, import, sum, idle. Memory that a stream may touch
+ * stays mapped when a test is wrong: then it dies.
  */
 #include "config.h"
 
@@ -36,19 +36,6 @@ struct ddp_shard_gpu {
 
 /* --- On purpose -------------------------------------------------------------------------- */
 
-static bool fails(const char *call)
-{
-	static int calls;
-	const char *wish = getenv("DDP_HOST_FAIL"), *rank = getenv("RANK");
-	size_t length = strlen(call);
-
-	if (!wish || strncmp(wish, call, length) != 0 || wish[length] != ':' || !rank)
-		return false;
-	if (atoi(wish + length + 1) != atoi(rank))
-		return false;
-	return ++calls == atoi(strrchr(wish, ':') + 1);
-}
-
 static int refuse(const char *what, struct ddp_error *error)
 {
 	return ddp_error_set(error, DDP_ERR_ENGINE, "host device: %s fails, as asked", what);
@@ -70,7 +57,7 @@ static int host_open(struct ddp_shard_gpu **gpu, int index, double share, const 
 	(void)share;
 	(void)log;
 	*gpu = NULL;
-	if (fails("open"))
+	if (host_fails("open"))
 		return refuse("open()", error);
 	*gpu = calloc(1, sizeof(**gpu));
 	must(*gpu != NULL, "memory for a device");
@@ -122,7 +109,7 @@ static int host_alloc(struct ddp_shard_gpu *gpu, size_t bytes, struct ddp_shard_
 {
 	memset(memory, 0, sizeof(*memory));
 	memory->fd = -1;
-	if (fails("alloc"))
+	if (host_fails("alloc"))
 		return ddp_error_set(error, DDP_ERR_MEMORY,
 				     "host device: no memory for %zu bytes, as asked", bytes);
 	memory->fd = memfd_create("ddp-device", MFD_CLOEXEC);
@@ -141,7 +128,7 @@ static int host_import(struct ddp_shard_gpu *gpu, const struct ddp_shard_memory 
 		       void **memory, struct ddp_error *error)
 {
 	*memory = NULL;
-	if (fails("import"))
+	if (host_fails("import"))
 		return refuse("import()", error);
 	must(theirs->fd >= 0, "a descriptor of what is imported");
 	*memory = map(gpu, theirs->fd, theirs->bytes, error);
@@ -168,7 +155,7 @@ static int host_know(struct ddp_shard_gpu *gpu, void *page, size_t bytes, struct
 	must(!gpu->page && (uintptr_t)page % 4096 == 0, "a page, once");
 	gpu->page = page;
 	gpu->page_bytes = bytes;
-	return fails("know") ? refuse("know()", error) : 0;
+	return host_fails("know") ? refuse("know()", error) : 0;
 }
 
 /* --- Moves -------------------------------------------------------------------------------- */
@@ -276,7 +263,7 @@ static int host_sum(struct ddp_shard_gpu *gpu, void *stream, void *const *to, in
 				.targets = targets,
 				.sources = sources};
 
-	if (fails("sum"))
+	if (host_fails("sum"))
 		return refuse("sum()", error);
 	must(targets >= 1 && sources >= 1 && targets <= sources && sources <= DDP_SHARD_MEMBERS,
 	     "a sum of members");
@@ -310,7 +297,7 @@ static int host_zero(struct ddp_shard_gpu *gpu, void *stream, void *memory, size
 
 static int host_idle(struct ddp_shard_gpu *gpu, void *stream, struct ddp_error *error)
 {
-	if (fails("idle"))
+	if (host_fails("idle"))
 		return refuse("idle()", error);
 	return host_stream_idle(stream_of(gpu, stream));
 }

@@ -358,8 +358,6 @@ static const struct {
 	 "cudaEventCreateWithFlags",
 	 DDP_ERR_MEMORY,
 	 {"rank 1, device 0", "event"}},
-	{"no memory", 99990, 1, 22809, 0, "cudaMalloc", DDP_ERR_MEMORY, {"word"}},
-	{"no pinned memory", 99990, 1, 22809, 0, "cudaHostAlloc", DDP_ERR_MEMORY, {"pinned"}},
 	{"no properties",
 	 99990,
 	 1,
@@ -649,7 +647,6 @@ START_TEST(test_arguments)
 
 	open_rank(0, 2);
 	ck_assert_int_eq(sum(1, &error), DDP_ERR_STATE);
-	ck_assert_int_eq(ENGINE->alloc(device, 1, &memory, &watch, &error), DDP_ERR_STATE);
 	ck_assert_int_eq(connect_within(30, NULL), 0);
 	before = fake_nccl_count("ncclAllReduce");
 	ck_assert_int_eq(sum(0, NULL), 0);
@@ -913,36 +910,37 @@ static const struct {
 } methods[] = {
 	{"windows",
 	 23007,
-	 {"ncclMemAlloc", "ncclAllReduce", "ncclCommWindowRegister", "ncclAllReduce",
-	  "ncclCommWindowDeregister", "ncclMemFree"},
+	 {"ncclMemAlloc", "ncclCommWindowRegister", "ncclCommWindowDeregister", "ncclMemFree"},
 	 {"ncclCommWindowDeregister", "ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"}},
 	/* Whose windows have kernels that do not wait for what is in front of them. */
 	{"registered",
 	 23004,
-	 {"ncclMemAlloc", "ncclAllReduce", "ncclCommRegister", "ncclAllReduce",
-	  "ncclCommDeregister", "ncclMemFree"},
+	 {"ncclMemAlloc", "ncclCommRegister", "ncclCommDeregister", "ncclMemFree"},
 	 {"ncclCommDeregister", "ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"}},
 	{"registered",
 	 21901,
-	 {"ncclMemAlloc", "ncclAllReduce", "ncclCommRegister", "ncclAllReduce",
-	  "ncclCommDeregister", "ncclMemFree"},
+	 {"ncclMemAlloc", "ncclCommRegister", "ncclCommDeregister", "ncclMemFree"},
 	 {"ncclCommDeregister", "ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"}},
 	{"plain",
 	 21800,
-	 {"cudaMalloc", "ncclAllReduce", "cudaFree"},
+	 {"cudaMalloc", "cudaFree"},
 	 {"ncclCommFinalize", "ncclCommDestroy", "cudaFree"}},
 };
 
 START_TEST(test_memory)
 {
 	struct ddp_watch watch = seconds(30);
+	struct ddp_error refused = {0, ""};
 	void *memory, *other;
 
 	fake->version = methods[_i].version;
 	open_connected(2);
 	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, NULL), 0);
 	memset(memory, 1, 5000);
+	ck_assert_int_eq(ENGINE->enroll(device, memory, true, &refused, &watch, NULL), 0);
+	ck_assert_int_eq(refused.status, 0);
 	ck_assert_int_eq(ENGINE->alloc(device, 1, &other, &watch, NULL), 0);
+	ck_assert_int_eq(ENGINE->enroll(device, other, true, &refused, &watch, NULL), 0);
 	ck_assert_int_eq(ENGINE->free(device, memory, NULL), 0);
 	ck_assert_int_eq(ENGINE->free(device, memory, NULL), DDP_ERR_ARGUMENT);
 	ck_assert(fake_nccl_called(methods[_i].calls));
@@ -952,23 +950,35 @@ START_TEST(test_memory)
 END_TEST
 
 static const char *const registrations[] = {"ncclCommWindowRegister", "ncclCommRegister"};
+static const char *const withdrawals[] = {"ncclCommWindowDeregister", "ncclCommDeregister"};
 
-/* On one rank and not on another is undefined: then on none. */
+/* On one rank and not on another is undefined: then it is taken back, also where it went well. */
 START_TEST(test_register_fails)
 {
 	struct ddp_watch watch = seconds(30);
-	void *memory;
+	struct ddp_error refused = {0, ""}, again = {0, ""};
+	void *memory, *other;
 
 	fake->version = _i == 0 ? 23007 : 22000;
 	open_connected(2);
-	fake->fail = registrations[_i];
 	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, NULL), 0);
+	ck_assert_int_eq(ENGINE->alloc(device, 6000, &other, &watch, NULL), 0);
 	memset(memory, 1, 5000);
+	fake->fail = registrations[_i];
+	ck_assert_int_eq(ENGINE->enroll(device, memory, true, &refused, &watch, NULL), 0);
+	unit_pieces("refused", refused.text,
+		    (const char *const[]){"rank 0, device 0", "registering 8192 bytes", NULL});
+	ck_assert_int_eq(ENGINE->enroll(device, memory, false, &again, &watch, NULL), 0);
+	fake->fail = NULL;
 	ck_assert_int_eq(ENGINE->health(device, NULL), 0);
 	ck_assert_int_eq(ENGINE->free(device, memory, NULL), 0);
-	ck_assert_int_eq(fake_nccl_count("ncclCommWindowDeregister"), 0);
-	ck_assert_int_eq(fake_nccl_count("ncclCommDeregister"), 0);
+	ck_assert_int_eq(fake_nccl_count(withdrawals[_i]), 0);
+	ck_assert_int_eq(ENGINE->enroll(device, other, true, &again, &watch, NULL), 0);
+	ck_assert_int_eq(ENGINE->enroll(device, other, false, &again, &watch, NULL), 0);
+	ck_assert_int_eq(again.status, 0);
+	ck_assert_int_eq(fake_nccl_count(withdrawals[_i]), 1);
 	close_clean();
+	ck_assert_int_eq(fake_nccl_count(withdrawals[_i]), 1);
 }
 END_TEST
 
@@ -979,16 +989,14 @@ START_TEST(test_alloc_fails)
 	void *memory = &error;
 
 	open_connected(2);
-	fake->fail = _i == 0 ? "ncclMemAlloc" : NULL;
-	fake->others_fail = _i == 1;
+	fake->fail = _i == 0 ? "ncclMemAlloc" : "cudaMemsetAsync";
 	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), DDP_ERR_MEMORY);
 	ck_assert_ptr_null(memory);
 	unit_pieces("text", error.text,
 		    (const char *const[]){"rank 0, device 0",
-					  _i == 0 ? "allocating 8192 bytes" : "another rank",
+					  _i == 0 ? "allocating 8192 bytes" : "clearing 8192 bytes",
 					  NULL});
 	fake->fail = NULL;
-	fake->others_fail = false;
 	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), 0);
 	close_clean();
 }
@@ -997,14 +1005,15 @@ END_TEST
 START_TEST(test_register_hangs)
 {
 	struct ddp_watch watch = seconds(0.05);
-	struct ddp_error error = {0, ""};
+	struct ddp_error error = {0, ""}, refused = {0, ""};
 	void *memory;
 
 	fake->version = 23007;
 	open_connected(2);
+	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), 0);
 	fake->hang = "ncclCommWindowRegister";
-	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), DDP_ERR_TIMEOUT);
-	ck_assert_ptr_null(memory);
+	ck_assert_int_eq(ENGINE->enroll(device, memory, true, &refused, &watch, &error),
+			 DDP_ERR_TIMEOUT);
 	unit_pieces("text", error.text,
 		    (const char *const[]){"registering 8192 bytes", "0.05 s", NULL});
 	ck_assert_int_eq(sum(1, NULL), DDP_ERR_TIMEOUT);

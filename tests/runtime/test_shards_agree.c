@@ -99,9 +99,9 @@ static int body_bytes_differ(int rank)
 
 START_TEST(test_bytes_differ)
 {
-	static const struct shards_layout three = {"3", "aaa"};
+	static const struct shards_layout both[] = {{"3", "aaa"}, {"2", "ab"}};
 
-	shards_run(&three, body_bytes_differ);
+	shards_run(&both[_i], body_bytes_differ);
 }
 END_TEST
 
@@ -143,6 +143,45 @@ START_TEST(test_alloc)
 
 	row = _i;
 	shards_run(&three, body_alloc);
+}
+END_TEST
+
+/* What the engine between GPUs refuses, of a GPU for each rank and of those that ranks share. */
+static const struct {
+	struct shards_layout layout;
+	const char *fail;
+	int status;
+} plain[] = {
+	{{"2", "ab"}, "memory:1:1", DDP_ERR_MEMORY},
+	{{"2", "ab"}, "enroll:1:1", 0},
+	{{"4", "aabb"}, "memory:2:2", DDP_ERR_MEMORY},
+	{{"4", "aabb"}, "enroll:2:2", 0},
+};
+
+/* Who does not get memory keeps it from all; what is not registered is memory as well. */
+static int body_plain(int rank)
+{
+	struct ddp *ddp;
+	void *memory;
+
+	(void)rank;
+	setenv("DDP_HOST_FAIL", plain[row].fail, 1);
+	ddp = shards_join();
+	RANK_CHECK(ddp_device_alloc(ddp, SHARDS_SOME, &memory) == plain[row].status);
+	if (plain[row].status) {
+		RANK_CHECK(!memory && strstr(ddp_error(ddp), "as asked"));
+		RANK_OK(ddp, ddp_device_alloc(ddp, SHARDS_SOME, &memory));
+	}
+	shards_sum_some(ddp, memory, 5);
+	RANK_OK(ddp, ddp_device_free(ddp, memory));
+	ddp_destroy(ddp);
+	return 0;
+}
+
+START_TEST(test_plain)
+{
+	row = _i;
+	shards_run(&plain[_i].layout, body_plain);
 }
 END_TEST
 
@@ -253,8 +292,9 @@ static void fill(TCase *tcase)
 	tcase_set_timeout(tcase, 300);
 	tcase_add_unchecked_fixture(tcase, shards_set_up, shards_tear_down);
 	UNIT_ROWS(tcase, test_mismatch, wrong);
-	tcase_add_test(tcase, test_bytes_differ);
+	tcase_add_loop_test(tcase, test_bytes_differ, 0, 2);
 	UNIT_ROWS(tcase, test_alloc, allocs);
+	UNIT_ROWS(tcase, test_plain, plain);
 	UNIT_ROWS(tcase, test_join, joins);
 	tcase_add_test(tcase, test_local_off);
 	tcase_add_test(tcase, test_no_module);
