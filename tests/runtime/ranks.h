@@ -163,6 +163,13 @@ static inline int ranks_shared_files(void)
 	return count;
 }
 
+/* There are no more than these; those that other programs have for a moment go. The test's own limit ends it. */
+static inline void ranks_await_shared_files(int files)
+{
+	while (ranks_shared_files() > files)
+		usleep(10000);
+}
+
 /* In a rank: say what does not hold and end with 98. */
 #define RANK_CHECK(condition)                                                            \
 	do {                                                                             \

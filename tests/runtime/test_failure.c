@@ -376,7 +376,7 @@ START_TEST(test_random_kills)
 
 	for (int rounds = getenv("DDP_LONG") ? 20 : 2; rounds > 0; rounds--)
 		kill_some(&state);
-	ck_assert_int_le(ranks_shared_files(), files);
+	ranks_await_shared_files(files);
 }
 END_TEST
 

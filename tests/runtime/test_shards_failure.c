@@ -147,7 +147,7 @@ START_TEST(test_kills)
 			check_living(&ranks[w]);
 		}
 	}
-	ck_assert_int_le(ranks_shared_files(), files);
+	ranks_await_shared_files(files);
 }
 END_TEST
 
