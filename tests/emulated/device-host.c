@@ -82,12 +82,8 @@ bool device_available(struct ddp_error *error)
 
 static void describe(struct device_info *info, int index)
 {
-	*info = (struct device_info){.name = "emulated GPU",
-				     .index = index,
-				     .major = 9,
-				     .driver = 13000,
-				     .cuda = 13000,
-				     .processors = 4};
+	*info = (struct device_info){
+		.name = "emulated GPU", .index = index, .major = 9, .cuda = 13000};
 	snprintf(info->uuid, sizeof(info->uuid), "GPU-00000000-0000-0000-0000-%012d", index);
 	info->total = setting("DDP_EMULATED_MEMORY", (uint64_t)8 << 30);
 }
@@ -226,12 +222,9 @@ static int take_memory(struct device *device, void **memory, size_t bytes, enum 
 	if (ASAN)
 		whole = bytes ? bytes : 1;
 	*memory = NULL;
-	if (posix_memalign(memory, ALIGNMENT, whole) ||
-	    !ledger_add(&device->ledger, *memory, bytes ? bytes : 1, kind)) {
-		free(*memory);
-		*memory = NULL;
+	if (posix_memalign(memory, ALIGNMENT, whole))
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory on the host for %s", what);
-	}
+	ledger_add(&device->ledger, *memory, bytes ? bytes : 1, kind);
 	memset(*memory, 0, whole);
 	return 0;
 }
@@ -275,11 +268,9 @@ void device_free(struct device *device, void *memory)
 	keep(entry.memory, entry.bytes);
 }
 
-int device_count(struct device *device, void *memory, size_t bytes, struct ddp_error *error)
+void device_count(struct device *device, void *memory, size_t bytes)
 {
-	if (ledger_add(&device->ledger, memory, bytes, LEDGER_OTHERS))
-		return 0;
-	return ddp_error_set(error, DDP_ERR_MEMORY, "no memory on the host");
+	ledger_add(&device->ledger, memory, bytes, LEDGER_OTHERS);
 }
 
 bool host_uncount(struct device *device, void *memory)
@@ -319,7 +310,7 @@ size_t device_used(const struct device *device, size_t *most)
 
 struct copy {
 	void *to;
-	const void *from; /* NULL: zeros */
+	const void *from;
 	size_t bytes;
 	char staged[];
 };
@@ -329,10 +320,7 @@ static int copy_now(void *data, struct ddp_error *error)
 	struct copy *copy = data;
 
 	(void)error;
-	if (copy->from)
-		memmove(copy->to, copy->from, copy->bytes);
-	else
-		memset(copy->to, 0, copy->bytes);
+	memmove(copy->to, copy->from, copy->bytes);
 	return 0;
 }
 
@@ -385,20 +373,6 @@ int device_copy(struct device *device, enum device_stream stream, void *to, cons
 	return status || !wait ? status : queues_wait(device->queues, stream, error);
 }
 
-int device_zero(struct device *device, enum device_stream stream, void *memory, size_t bytes,
-		struct ddp_error *error)
-{
-	int pageable = is_pageable(device, memory, bytes, error);
-
-	if (bytes == 0)
-		return 0;
-	if (pageable)
-		return pageable < 0 ? pageable
-				    : ddp_error_set(error, DDP_ERR_ARGUMENT,
-						    "emulated GPU: zeros for memory of the host");
-	return enqueue_copy(device, stream, memory, NULL, bytes, false, error);
-}
-
 /* --- Order, graphs ------------------------------------------------------------------------ */
 
 int device_order(struct device *device, enum device_stream later, enum device_stream earlier,
@@ -407,14 +381,9 @@ int device_order(struct device *device, enum device_stream later, enum device_st
 	return queues_order(device->queues, later, earlier, error);
 }
 
-int device_mark(struct device *device, enum device_stream stream, int slot, struct ddp_error *error)
+int device_ended(struct device *device, enum device_stream stream, struct ddp_error *error)
 {
-	return queues_mark(device->queues, stream, slot, error);
-}
-
-int device_reached(struct device *device, int slot, struct ddp_error *error)
-{
-	return hangs() ? 0 : queues_reached(device->queues, slot, error);
+	return hangs() ? 0 : queues_ended(device->queues, stream, error);
 }
 
 void device_patience(struct device *device, double seconds)

@@ -104,7 +104,7 @@ static void measure(struct layer *layer, const struct layer_options *options)
 }
 
 /* As layer.c does: one that is known, or another one. */
-static int choose(struct layers *layers, const struct layer_options *options, struct plans *plans)
+static void choose(struct layers *layers, const struct layer_options *options, struct plans *plans)
 {
 	char label[96], key[PLANS_KEY], plan[PLANS_PLAN];
 
@@ -113,7 +113,7 @@ static int choose(struct layers *layers, const struct layer_options *options, st
 		 plans->shared ? " shared" : "", plans->memory >> 20);
 	if (!plans_find(plans, key, plan))
 		snprintf(plan, sizeof(plan), "%d", layers->chosen++);
-	return plans_take(plans, label, key, plan);
+	plans_take(plans, label, key, plan);
 }
 
 int layer_create(struct layer **layer, struct layers *layers, const struct layer_options *options,
@@ -159,7 +159,7 @@ int layer_create(struct layer **layer, struct layers *layers, const struct layer
 	if (!status && (!made->x || !made->y || !made->w || !made->b))
 		status = ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory", options->name);
 	if (!status && !options->dense)
-		status = choose(layers, options, plans);
+		choose(layers, options, plans);
 	if (status)
 		layer_destroy(made);
 	else

@@ -48,15 +48,9 @@ struct stream {
 	enum device_stream which;
 };
 
-struct mark {
-	enum device_stream stream;
-	uint64_t position;
-};
-
 struct queues {
 	struct lane lanes[LANES];
 	struct stream streams[LANES];
-	struct mark marks[DEVICE_MARKS];
 	struct device_graph *capture; /* being recorded */
 	struct op *running;	      /* the LAUNCH whose graph runs */
 	uint64_t collectives, collectives_done;
@@ -462,21 +456,12 @@ int queues_order(struct queues *queues, enum device_stream later, enum device_st
 	return 0;
 }
 
-int queues_mark(struct queues *queues, enum device_stream stream, int slot, struct ddp_error *error)
+int queues_ended(struct queues *queues, enum device_stream stream, struct ddp_error *error)
 {
-	if (queues_captured(queues, stream))
-		return ddp_error_set(error, DDP_ERR_STATE,
-				     "emulated GPU: a mark in a stream that is being captured");
-	queues->marks[slot] = (struct mark){stream, queues->lanes[stream].submitted};
-	return 0;
-}
-
-int queues_reached(struct queues *queues, int slot, struct ddp_error *error)
-{
-	const struct mark *mark = &queues->marks[slot];
+	const struct lane *lane = &queues->lanes[stream];
 	int status = queues_poke(queues, error);
 
-	return status ? status : queues->lanes[mark->stream].done >= mark->position;
+	return status ? status : lane->done >= lane->submitted;
 }
 
 /* --- For libddp's engines over host memory ----------------------------------------------------- */

@@ -48,12 +48,10 @@ void queues_submit(void *stream, const struct queue_work *work);
 /* Whether the stream is being captured. */
 bool queues_captured(const struct queues *queues, enum device_stream stream);
 
-/* device_order(), device_mark(), device_reached(), device_capture_...() and so on. */
+/* device_order(), device_ended(), device_capture_...() and so on. */
 int queues_order(struct queues *queues, enum device_stream later, enum device_stream earlier,
 		 struct ddp_error *error);
-int queues_mark(struct queues *queues, enum device_stream stream, int slot,
-		struct ddp_error *error);
-int queues_reached(struct queues *queues, int slot, struct ddp_error *error);
+int queues_ended(struct queues *queues, enum device_stream stream, struct ddp_error *error);
 int queues_wait(struct queues *queues, enum device_stream stream, struct ddp_error *error);
 int queues_capture_begin(struct queues *queues, struct ddp_error *error);
 int queues_capture_end(struct queues *queues, struct device_graph **graph, struct ddp_error *error);

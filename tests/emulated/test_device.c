@@ -179,17 +179,16 @@ static void test_pinned(void)
 		device_alloc_host(device, (void **)&pinned, sizeof(*pinned), "a test", &error);
 		*pinned = 1;
 		device_copy(device, DEVICE_REDUCE, there, pinned, sizeof(*pinned), &error);
-		device_mark(device, DEVICE_REDUCE, 7, &error);
-		early += device_reached(device, 7, &error) == 0;
+		early += device_ended(device, DEVICE_REDUCE, &error) == 0;
 		*pinned = 2;
 		device_copy(device, DEVICE_REDUCE, &got, there, sizeof(got), &error);
 		wrong += got != 1;
-		while (device_reached(device, 7, &error) == 0)
+		while (device_ended(device, DEVICE_REDUCE, &error) == 0)
 			;
 		device_close(device);
 	}
 	ok(wrong > 0, "pinned memory that is written too early shows (%u of %d)", wrong, SEEDS);
-	ok(early > 0, "a mark may be reached late (%u of %d)", early, SEEDS);
+	ok(early > 0, "a copy may end late (%u of %d)", early, SEEDS);
 }
 
 /* --- Graphs ------------------------------------------------------------------------------- */

@@ -275,11 +275,11 @@ static bool result_comes(void)
 {
 	const struct kernel_result *result = &bench.results[bench.sequence % KERNEL_SLOTS];
 	struct ddp_error error = {0, ""};
-	int status = device_mark(arrays_device, DEVICE_COMPUTE, 0, &error);
+	int status = 0;
 
 	while (status == 0 &&
 	       __atomic_load_n(&result->sequence, __ATOMIC_ACQUIRE) != bench.sequence)
-		status = device_reached(arrays_device, 0, &error);
+		status = device_ended(arrays_device, DEVICE_COMPUTE, &error);
 	arrays_check(status < 0 ? status : 0, &error);
 	return result->sequence == bench.sequence && result->skipped == bench.overflow &&
 	       memcmp(result->word, word, sizeof(word)) == 0 &&

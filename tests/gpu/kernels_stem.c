@@ -132,7 +132,7 @@ static void way_open(struct way *way, const struct stem *stem, size_t batch, int
 
 		arrays_check(layer_create(&way->layer, layers, &options, &plans, &error), &error);
 		bytes = larger(bytes, layer_scratch(way->layer));
-		free(plans.taken);
+		ddp_text_free(&plans.taken);
 	} else {
 		const struct kernel_first first = first_of(stem);
 

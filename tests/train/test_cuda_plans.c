@@ -325,7 +325,7 @@ START_TEST(test_find)
 {
 	char taken[64] = "", known[64] = "", plan[PLANS_PLAN] = "untouched";
 	struct plans plans = {.known = finds[_i].known ? known : NULL,
-			      .taken = finds[_i].taken ? taken : NULL};
+			      .taken.data = finds[_i].taken ? taken : NULL};
 	bool found;
 
 	snprintf(taken, sizeof(taken), "%s", finds[_i].taken ? finds[_i].taken : "");
@@ -338,36 +338,24 @@ END_TEST
 
 START_TEST(test_take)
 {
-	struct plans plans = {.known = NULL};
+	struct memo memo = {NULL, false};
+	struct plans plans = {.memo = &memo};
+	char plan[PLANS_PLAN];
 
-	ck_assert_int_eq(plans_take(&plans, "a.forward", "k", "1 2:3"), 0);
-	ck_assert_int_eq(plans_take(&plans, "b.forward", "k", "7"), 0);
-	ck_assert_int_eq(plans_take(&plans, "b.test", "l", "4 busy"), 0);
-	ck_assert_str_eq(plans.taken, "a.forward=k: 1 2:3\nb.test=l: 4 busy\n");
-	free(plans.taken);
-}
-END_TEST
-
-static const struct {
-	const char *name, *old, *taken, *joined;
-} joins[] = {
-	{"nothing", NULL, NULL, ""},
-	{"nothing new", "a=k: 1\n", NULL, "a=k: 1\n"},
-	{"the first", NULL, "a=k: 1\n", "a=k: 1\n"},
-	{"another", "a=k: 1\n", "a=l: 1\n", "a=k: 1\na=l: 1\n"},
-	{"another plan for a key", "a=k: 1\nb=m: 2\n", "b=k: 12\n", "b=m: 2\nb=k: 12\n"},
-	{"a line without an end", "a=k: 1", "a=l: 1", "a=k: 1\na=l: 1\n"},
-	{"what is none", "\n\nnonsense\na=k: 1\n\n", NULL, "a=k: 1\n"},
-	{"a busy one replaces none", "a=k: 1\n", "a=k: 2 busy\n", "a=k: 1\n"},
-	{"timed on a busy GPU", "a=l: 1\n", "a=k: 1 2:3 busy\na=m: 2\n", "a=l: 1\na=m: 2\n"},
-};
-
-START_TEST(test_join)
-{
-	char *text = plans_join(joins[_i].old, joins[_i].taken);
-
-	unit_text(joins[_i].name, "text", text, joins[_i].joined);
-	free(text);
+	memo_add(&memo, "k", "5");
+	memo_add(&memo, "l", "6");
+	plans_take(&plans, "a.forward", "k", "1 2:3");
+	plans_take(&plans, "b.forward", "k", "7");
+	plans_take(&plans, "b.test", "l", "4 busy");
+	ck_assert_str_eq(plans.taken.data, "a.forward=k: 1 2:3\nb.test=l: 4 busy\n");
+	ddp_text_free(&plans.taken);
+	ck_assert(plans_find(&plans, "k", plan));
+	ck_assert_str_eq(plan, "1 2:3");
+	/* One that was timed on a busy GPU replaces none. */
+	ck_assert(plans_find(&plans, "l", plan));
+	ck_assert_str_eq(plan, "6");
+	ck_assert(!plans_find(&plans, "m", plan));
+	free(memo.text);
 }
 END_TEST
 
@@ -382,7 +370,6 @@ static void fill(TCase *tcase)
 	UNIT_ROWS(tcase, test_key, keys);
 	UNIT_ROWS(tcase, test_find, finds);
 	tcase_add_test(tcase, test_take);
-	UNIT_ROWS(tcase, test_join, joins);
 }
 
 /* cuDNN loads its engines when it is first asked: once here, and not in the process of each test. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/type.h"
+#include "base/xalloc.h"
 #include "conv-plan.h"
 
 /* Scratch memory: a base, which cublasLt has too, and a part of the rank's memory that it never exceeds. */
@@ -19,9 +20,10 @@ enum { ALIGNMENT = 16, KNOBS = 44, RESULTS = 40 };
 /* Between the operations of a graph, never in memory. */
 enum { INNER_SUM = CONV_TENSORS, INNER_BIASED };
 
-static bool is_forward(enum layer_pass pass)
+/* The bias, and the ReLU behind it, are part of the forward pass. */
+static bool has_bias(const struct conv_problem *problem)
 {
-	return pass == LAYER_FORWARD || pass == LAYER_TEST;
+	return problem->pass <= LAYER_TEST && problem->options->bias;
 }
 
 /* --- Sizes and names ------------------------------------------------------------------------ */
@@ -98,13 +100,13 @@ void conv_key(const struct conv_problem *problem, const struct device_info *info
 {
 	static const char *const passes[] = {"forward", "forward", "back-data", "back-weights"};
 	const struct layer_options *o = problem->options;
-	bool forward = is_forward(problem->pass);
+	bool bias = has_bias(problem);
 	char shape[128];
 
 	describe(problem, shape, sizeof(shape));
 	snprintf(key, PLANS_KEY, "%s %s%s%s; %s%s%s; sm_%d%d%s, cuDNN %zu, %zu MiB",
-		 passes[problem->pass], shape, forward && o->bias ? ", bias" : "",
-		 forward && o->bias && o->relu ? ", ReLU" : "", ddp_type_name(o->type),
+		 passes[problem->pass], shape, bias ? ", bias" : "",
+		 bias && o->relu ? ", ReLU" : "", ddp_type_name(o->type),
 		 o->type == DDP_F32 && o->tf32 ? " as tf32" : "",
 		 o->deterministic ? ", deterministic" : "", info->major, info->minor,
 		 shared ? " shared" : "", cudnnGetVersion(), problem->workspace >> 20);
@@ -336,8 +338,7 @@ static cudnnBackendDescriptor_t add_graph(struct conv_parts *parts,
 					  const struct conv_problem *problem,
 					  const struct conv_gpu *gpu)
 {
-	const struct layer_options *o = problem->options;
-	bool bias = is_forward(problem->pass) && o->bias, relu = bias && o->relu;
+	bool bias = has_bias(problem), relu = bias && problem->options->relu;
 	cudnnBackendDescriptor_t it, y, sum, biased, list[3] = {NULL};
 	int count = 0;
 
@@ -555,16 +556,13 @@ static cudnnBackendDescriptor_t add_config(struct conv_parts *parts, cudnnBacken
 struct conv_plan *conv_plan_create(const struct conv_problem *problem, const struct conv_gpu *gpu,
 				   const char *text, char why[CONV_WHY])
 {
-	struct conv_plan *plan = calloc(1, sizeof(*plan));
+	struct conv_plan *plan = ddp_xcalloc(1, sizeof(*plan), "a plan of a convolution");
 	struct conv_parts *parts = &plan->parts;
 	cudnnBackendDescriptor_t config;
 	unsigned int notes = 0;
 	int64_t bytes = 0;
 
-	if (!plan) {
-		snprintf(why, CONV_WHY, "no memory");
-		return NULL;
-	}
+	plan->problem = *problem;
 	config = add_config(parts, add_graph(parts, problem, gpu), gpu, text, &notes);
 	plan->plan = add(parts, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
 	set_part(parts, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
@@ -572,7 +570,6 @@ struct conv_plan *conv_plan_create(const struct conv_problem *problem, const str
 	get(parts, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
 	    &bytes);
 	plan->workspace = (size_t)bytes;
-	plan->bias = is_forward(problem->pass) && problem->options->bias;
 	plan->tensor_cores = has(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
 	if (!works(parts))
 		snprintf(why, CONV_WHY, "%s", parts->text);
@@ -599,7 +596,7 @@ cudnnStatus_t conv_plan_run(const struct conv_plan *plan, cudnnHandle_t handle, 
 			    void *tensors[CONV_TENSORS], void *workspace)
 {
 	const int64_t numbers[] = {CONV_X, CONV_WEIGHTS, CONV_Y, CONV_BIAS};
-	int64_t count = plan->bias ? CONV_BIAS : CONV_Y;
+	int64_t count = has_bias(&plan->problem) ? CONV_BIAS : CONV_Y;
 	struct conv_parts parts = {.count = 0};
 	cudnnBackendDescriptor_t pack = add(&parts, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
 	cudnnStatus_t status;

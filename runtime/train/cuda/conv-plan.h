@@ -52,9 +52,9 @@ struct conv_parts {
 };
 
 struct conv_plan {
+	struct conv_problem problem;
 	struct conv_parts parts;
 	cudnnBackendDescriptor_t plan;
-	bool bias;
 	bool tensor_cores;
 	size_t workspace;
 };

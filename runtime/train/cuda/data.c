@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/xalloc.h"
 #include "data.h"
 #include "optim/loop.h"
 
@@ -68,121 +69,69 @@ static struct kernel_images images_of(const struct net *net)
 	return images;
 }
 
-static int alloc(struct data *data, void *to, size_t bytes, const char *what, const char *remedy,
-		 struct ddp_error *error)
+int data_open(struct data **result, const struct data_setup *setup, struct ddp_error *error)
 {
-	void *memory = NULL;
-	int status = device_alloc(data->setup.device, &memory, bytes, what, remedy, error);
-
-	memcpy(to, &memory, sizeof(memory));
-	return status;
-}
-
-static int alloc_set(struct data *data, struct ddp_error *error)
-{
-	const struct set_info *info = set_info(data->setup.set);
+	static const char told[] = "what steps are told", smaller[] = "lower --batch";
+	const struct set_info *info = set_info(setup->set);
+	struct data *data = *result = ddp_xcalloc(1, sizeof(*data), "a data set on a GPU");
+	struct device_taking taking = {setup->device, 0, error};
+	size_t samples = setup->samples > setup->batch ? setup->samples : setup->batch;
+	size_t bytes = layout_of(samples, steps_of(samples, setup->batch)).bytes;
 	char what[640];
-	int status;
 
 	if (info->samples > UINT32_MAX)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "%s: a GPU's kernels count %" PRIu32 " samples at most",
 				     info->title, UINT32_MAX);
-	snprintf(what, sizeof(what), "the images of %s", info->title);
-	status = alloc(data, &data->images.pixels, info->samples * data->bytes, what,
-		       "the whole set lies on the GPU: train with fewer images (--samples of a "
-		       "drawn set), or on CPUs (--engine cpu)",
-		       error);
-	return status < 0 ? status
-			  : alloc(data, &data->images.labels, info->samples, "labels", NULL, error);
-}
-
-static int alloc_steps(struct data *data, struct ddp_error *error)
-{
-	static const char what[] = "what steps are told";
-	const struct data_setup *setup = &data->setup;
-	size_t bytes = layout_of(setup->samples, steps_of(setup->samples, setup->batch)).bytes;
-	void *host = NULL;
-	int status = device_alloc_host(setup->device, &host, bytes, what, error);
-
-	data->host = host;
-	if (status < 0 || (status = alloc(data, &data->table, bytes, what, NULL, error)) < 0 ||
-	    (status = alloc(data, &data->step, sizeof(*data->step), what, NULL, error)) < 0 ||
-	    (status = alloc(data, &data->block.orders, setup->batch * sizeof(uint64_t), what,
-			    "lower --batch", error)) < 0)
-		return status;
-	data->block.order = &data->step->order;
-	return alloc(data, &data->block.labels, setup->batch * sizeof(int32_t), what,
-		     "lower --batch", error);
-}
-
-int data_open(struct data **result, const struct data_setup *setup, struct ddp_error *error)
-{
-	const struct set_info *info = set_info(setup->set);
-	struct data *data = *result = calloc(1, sizeof(*data));
-	int status;
-
-	if (!data)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a data set on a GPU");
 	data->setup = *setup;
-	if (data->setup.samples < setup->batch)
-		data->setup.samples = setup->batch;
+	data->setup.samples = samples;
 	data->images = images_of(setup->net);
 	data->bytes = (size_t)info->channels * (size_t)info->height * (size_t)info->width;
-	status = alloc_set(data, error);
-	return status == 0 ? alloc_steps(data, error) : status;
-}
-
-void data_close(struct data *data)
-{
-	free(data);
+	snprintf(what, sizeof(what), "the images of %s", info->title);
+	data->images.pixels = device_take(
+		&taking, info->samples * data->bytes, what,
+		"the whole set lies on the GPU: train with fewer images (--samples of a "
+		"drawn set), or on CPUs (--engine cpu)");
+	data->images.labels = device_take(&taking, info->samples, "labels", NULL);
+	data->host = device_take_host(&taking, bytes, told);
+	data->table = device_take(&taking, bytes, told, NULL);
+	data->step = device_take(&taking, sizeof(*data->step), told, NULL);
+	data->block.orders = device_take(&taking, setup->batch * sizeof(uint64_t), told, smaller);
+	data->block.labels = device_take(&taking, setup->batch * sizeof(int32_t), told, smaller);
+	if (taking.status == 0)
+		data->block.order = &data->step->order;
+	return taking.status;
 }
 
 /* --- The set ------------------------------------------------------------------------------------ */
 
 enum { PIECE = 4 << 20 };
 
-/* Images [at, at + count), by way of [piece]: a file's have other things between them. */
-static int bring_piece(struct data *data, uint8_t *piece, uint64_t at, uint64_t count,
-		       struct ddp_error *error)
-{
-	for (uint64_t i = 0; i < count; i++)
-		memcpy(piece + i * data->bytes, set_image(data->setup.set, at + i), data->bytes);
-	return device_copy(data->setup.device, DEVICE_COMPUTE,
-			   (void *)(data->images.pixels + at * data->bytes), piece,
-			   count * data->bytes, error);
-}
-
-static int bring_labels(struct data *data, uint8_t *piece, uint64_t samples,
-			struct ddp_error *error)
-{
-	int status = 0;
-
-	for (uint64_t at = 0, count; status == 0 && at < samples; at += count) {
-		count = samples - at < PIECE ? samples - at : PIECE;
-		for (uint64_t i = 0; i < count; i++)
-			piece[i] = (uint8_t)set_label(data->setup.set, at + i);
-		status = device_copy(data->setup.device, DEVICE_COMPUTE,
-				     (void *)(data->images.labels + at), piece, count, error);
-	}
-	return status;
-}
-
+/* By way of a piece of the host's memory: in a file images have other things between them. */
 static int bring(struct data *data, struct ddp_error *error)
 {
-	uint64_t samples = set_info(data->setup.set)->samples, most = PIECE / data->bytes, count;
-	uint8_t *piece = malloc(PIECE);
-	int status;
+	const struct data_setup *setup = &data->setup;
+	uint64_t samples = set_info(setup->set)->samples, most = PIECE / data->bytes, count;
+	uint8_t *piece = ddp_xcalloc(most, data->bytes + 1, "images on their way");
+	uint8_t *labels = piece + most * data->bytes;
+	int status = 0;
 
-	if (!piece)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for images on their way");
-	status = bring_labels(data, piece, samples, error);
 	for (uint64_t done = 0; status == 0 && done < samples; done += count) {
-		uint64_t at = (data->setup.first + done) % samples;
+		uint64_t at = (setup->first + done) % samples;
 
 		count = samples - at < samples - done ? samples - at : samples - done;
 		count = count < most ? count : most;
-		status = bring_piece(data, piece, at, count, error);
+		for (uint64_t i = 0; i < count; i++) {
+			memcpy(piece + i * data->bytes, set_image(setup->set, at + i), data->bytes);
+			labels[i] = (uint8_t)set_label(setup->set, at + i);
+		}
+		status = device_copy(setup->device, DEVICE_COMPUTE,
+				     (void *)(data->images.pixels + at * data->bytes), piece,
+				     count * data->bytes, error);
+		if (status == 0)
+			status = device_copy(setup->device, DEVICE_COMPUTE,
+					     (void *)(data->images.labels + at), labels, count,
+					     error);
 	}
 	free(piece);
 	data->there = status == 0;
@@ -252,11 +201,6 @@ int data_foretell(struct data *data, const struct batch *batch, size_t each, con
 	return 0;
 }
 
-int data_is_read(const struct data *data, struct ddp_error *error)
-{
-	return data->marked ? device_reached(data->setup.device, data->setup.mark, error) : 1;
-}
-
 bool data_is_next(const struct data *data, const struct batch *batch, size_t global, double rate)
 {
 	const struct kernel_entry want = entry_of(data, batch->count, global, rate);
@@ -310,9 +254,7 @@ int data_send(struct data *data, uint64_t sequence, uint64_t updates,
 		status = device_copy(data->setup.device, DEVICE_COMPUTE, &data->step->next, next,
 				     state ? sizeof(*next) : offsetof(struct kernel_next, state),
 				     error);
-	if (status == 0)
-		status = device_mark(data->setup.device, DEVICE_COMPUTE, data->setup.mark, error);
-	data->sent = data->marked = status == 0;
+	data->sent = status == 0;
 	return status;
 }
 

@@ -8,7 +8,7 @@
  * Of steps that are known the device has a table, an epoch's at once: nothing is copied for a step. A
  * step that comes otherwise, or that nobody foretold, is a table for itself.
  *
- *	data_foretell(data, batch, each, rates, 0, error)	while data_is_read(): some steps
+ *	data_foretell(data, batch, each, rates, 0, error)	once the device has read what was sent: some steps
  *	data_is_next(data, batch, global, rate)			whether this step is what comes next
  *	data_send(data, ..., error)				unless data->sent: what comes next goes to the device
  *	data_gather(data, ...)					which makes it the step under way
@@ -32,7 +32,6 @@ struct data_setup {
 	uint64_t
 		first; /* sample that is brought first: ranks that draw a set begin at different ones */
 	int ranks;
-	int mark; /* of device_mark(), which nobody else uses */
 };
 
 /* The batch under way on the device: constant, for captured graphs. */
@@ -58,18 +57,15 @@ struct data {
 	} layout;
 	struct kernel_next all;	    /* of all of them: seed, epoch, augment */
 	size_t count, next, sample; /* steps; the next one, and its first sample */
-	bool sent, marked;
+	bool sent;
 };
 
 /*
- * Memory for [setup], whose pointers must outlive it.
+ * Memory for [setup], whose pointers must outlive it; to be freed, while what lies on the device goes with that.
  * Returns 0, DDP_ERR_ARGUMENT for more samples than an index has room for, or device_alloc()'s error:
  * how much the images take, and what to lower.
  */
 int data_open(struct data **data, const struct data_setup *setup, struct ddp_error *error);
-
-/* What lies on the device goes with it. NULL is legal. */
-void data_close(struct data *data);
 
 /*
  * Steps over [batch], [each] samples of this rank in a step, [rates] of the steps; all ranks have as many, but
@@ -79,9 +75,6 @@ void data_close(struct data *data);
  */
 int data_foretell(struct data *data, const struct batch *batch, size_t each, const double *rates,
 		  size_t global, struct ddp_error *error);
-
-/* Whether the device has read what was sent: 1, 0 or an error. */
-int data_is_read(const struct data *data, struct ddp_error *error);
 
 bool data_is_next(const struct data *data, const struct batch *batch, size_t global, double rate);
 

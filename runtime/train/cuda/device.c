@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/watch.h"
+#include "base/xalloc.h"
 #include "device/card-cuda.h"
 #include "device/card-memory.h"
 #include "ledger.h"
@@ -22,11 +23,8 @@ struct device {
 	char who[DDP_CARD_WHO]; /* "GPU 1 (NVIDIA H200)", for messages */
 	struct ledger ledger;
 	cudaStream_t streams[DEVICE_STREAMS];
-	cudaStream_t setup;		     /* for what waits: never captured */
 	cudaEvent_t ordered[DEVICE_STREAMS]; /* device_order()'s, by the earlier stream */
-	cudaEvent_t marks[DEVICE_MARKS];     /* NULL: never set */
-	bool capturing;
-	double patience; /* seconds of a wait, 0: any */
+	double patience;		     /* seconds of a wait, 0: any */
 };
 
 struct device_graph {
@@ -58,9 +56,7 @@ static int look(struct device_info *info, const char *who, struct ddp_error *err
 	snprintf(info->name, sizeof(info->name), "%.127s", properties.name);
 	info->major = properties.major;
 	info->minor = properties.minor;
-	info->processors = properties.multiProcessorCount;
 	ddp_card_uuid(info->uuid, sizeof(info->uuid), info->index, &properties);
-	(void)cudaDriverGetVersion(&info->driver);
 	(void)cudaRuntimeGetVersion(&info->cuda);
 	return 0;
 }
@@ -114,8 +110,6 @@ static int make_streams(struct device *device, struct ddp_error *error)
 		if (result == cudaSuccess)
 			result = cudaEventCreateWithFlags(&device->ordered[i], plain);
 	}
-	if (result == cudaSuccess)
-		result = cudaStreamCreateWithFlags(&device->setup, apart);
 	return told(device, result, "making streams", error);
 }
 
@@ -140,12 +134,10 @@ static int open_card(struct device *device, double share, struct ddp_error *erro
 
 int device_open(struct device **device, int index, double share, struct ddp_error *error)
 {
-	struct device *opened = calloc(1, sizeof(*opened));
+	struct device *opened = ddp_xcalloc(1, sizeof(*opened), "a GPU");
 	int status;
 
 	*device = NULL;
-	if (!opened)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "GPU %d: no memory on the host", index);
 	opened->info.index = index;
 	snprintf(opened->who, sizeof(opened->who), "GPU %d", index);
 	status = open_card(opened, share, error);
@@ -171,7 +163,7 @@ void *device_stream(const struct device *device, enum device_stream stream)
 /* Nothing was left under way, or it failed, and CUDA frees what it has without waiting. */
 static bool is_idle(const struct device *device)
 {
-	bool idle = !device->setup || cudaStreamQuery(device->setup) != cudaErrorNotReady;
+	bool idle = true;
 
 	for (int i = 0; i < DEVICE_STREAMS && idle; i++)
 		idle = !device->streams[i] ||
@@ -194,16 +186,6 @@ bool device_rests(const struct device *device)
 	return false;
 }
 
-static void end_capture(struct device *device)
-{
-	cudaGraph_t graph = NULL;
-
-	if (device->capturing &&
-	    cudaStreamEndCapture(device->streams[DEVICE_COMPUTE], &graph) == cudaSuccess)
-		(void)cudaGraphDestroy(graph);
-	device->capturing = false;
-}
-
 static void give_back(const struct ledger_entry *entry)
 {
 	if (entry->kind == LEDGER_DEVICE)
@@ -219,22 +201,16 @@ void device_close(struct device *device)
 
 	if (!device)
 		return;
-	end_capture(device);
 	if (!device_rests(device))
 		return;
 	while (ledger_take(&device->ledger, NULL, &entry))
 		give_back(&entry);
-	for (int i = 0; i < DEVICE_MARKS; i++)
-		if (device->marks[i])
-			(void)cudaEventDestroy(device->marks[i]);
 	for (int i = 0; i < DEVICE_STREAMS; i++) {
 		if (device->ordered[i])
 			(void)cudaEventDestroy(device->ordered[i]);
 		if (device->streams[i])
 			(void)cudaStreamDestroy(device->streams[i]);
 	}
-	if (device->setup)
-		(void)cudaStreamDestroy(device->setup);
 	(void)cudaGetLastError();
 	free(device);
 }
@@ -297,18 +273,11 @@ int device_may(struct device *device, size_t bytes, const char *what, const char
 	return refuse(device, bytes, what, remedy, error);
 }
 
-static int keep(struct device *device, void *memory, size_t bytes, enum ledger_kind kind,
-		struct ddp_error *error)
-{
-	if (ledger_add(&device->ledger, memory, bytes, kind))
-		return 0;
-	return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory on the host", device->who);
-}
-
 int device_alloc(struct device *device, void **memory, size_t bytes, const char *what,
 		 const char *remedy, struct ddp_error *error)
 {
 	int status = device_may(device, bytes, what, remedy, error);
+	cudaStream_t stream = device->streams[DEVICE_COMPUTE];
 	size_t whole = bytes ? bytes : 1;
 	void *made = NULL;
 	cudaError_t result;
@@ -322,18 +291,15 @@ int device_alloc(struct device *device, void **memory, size_t bytes, const char 
 	if (result != cudaSuccess)
 		return ddp_card_error(device->who, result, error, "allocating %zu bytes for %s",
 				      bytes, what);
-	status = told(device, cudaMemsetAsync(made, 0, whole, device->setup), "clearing memory",
-		      error);
+	ledger_add(&device->ledger, made, whole, LEDGER_DEVICE);
+	status = told(device, cudaMemsetAsync(made, 0, whole, stream), "clearing memory", error);
 	if (!status)
-		status = await(device, device->setup, error);
-	if (!status)
-		status = keep(device, made, whole, LEDGER_DEVICE, error);
-	if (!status)
-		*memory = made;
+		status = await(device, stream, error);
 	/* cudaFree() would wait for a GPU that hangs. */
-	else if (cudaStreamQuery(device->setup) != cudaErrorNotReady)
-		(void)cudaFree(made);
+	if (status && cudaStreamQuery(stream) != cudaErrorNotReady)
+		device_free(device, made);
 	(void)cudaGetLastError();
+	*memory = status ? NULL : made;
 	return status;
 }
 
@@ -350,13 +316,9 @@ int device_alloc_host(struct device *device, void **memory, size_t bytes, const 
 				"pinning %zu bytes of the host for %s", bytes, what);
 	if (status)
 		return status;
-	memset(pinned, 0, whole);
-	status = keep(device, pinned, whole, LEDGER_HOST, error);
-	if (status)
-		(void)cudaFreeHost(pinned);
-	else
-		*memory = pinned;
-	return status;
+	*memory = memset(pinned, 0, whole);
+	ledger_add(&device->ledger, pinned, whole, LEDGER_HOST);
+	return 0;
 }
 
 void device_free(struct device *device, void *memory)
@@ -367,9 +329,9 @@ void device_free(struct device *device, void *memory)
 		give_back(&entry);
 }
 
-int device_count(struct device *device, void *memory, size_t bytes, struct ddp_error *error)
+void device_count(struct device *device, void *memory, size_t bytes)
 {
-	return keep(device, memory, bytes, LEDGER_OTHERS, error);
+	ledger_add(&device->ledger, memory, bytes, LEDGER_OTHERS);
 }
 
 void device_uncount(struct device *device, void *memory)
@@ -402,19 +364,6 @@ void device_measure(struct device *device)
 
 /* --- Copies ------------------------------------------------------------------------------------ */
 
-/* The host's own memory, which is neither ours nor known to CUDA. */
-static bool is_pageable(const struct device *device, const void *memory)
-{
-	struct cudaPointerAttributes attributes;
-
-	if (ledger_find(&device->ledger, memory))
-		return false;
-	if (cudaPointerGetAttributes(&attributes, memory) == cudaSuccess)
-		return attributes.type == cudaMemoryTypeUnregistered;
-	(void)cudaGetLastError();
-	return true;
-}
-
 /*
  * Of pageable memory CUDA promises neither way that it is done with it on return: it "may be", where the
  * driver stages it, and is not where the GPU reads the host's memory itself. So it is waited for. In a graph
@@ -431,18 +380,9 @@ int device_copy(struct device *device, enum device_stream stream, void *to, cons
 	status =
 		ddp_card_error(device->who, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on),
 			       error, "copying %zu bytes", bytes);
-	if (!status && (is_pageable(device, to) || is_pageable(device, from)))
+	if (!status && !(ledger_find(&device->ledger, to) && ledger_find(&device->ledger, from)))
 		status = await(device, on, error);
 	return status;
-}
-
-int device_zero(struct device *device, enum device_stream stream, void *memory, size_t bytes,
-		struct ddp_error *error)
-{
-	if (bytes == 0)
-		return 0;
-	return told(device, cudaMemsetAsync(memory, 0, bytes, device->streams[stream]),
-		    "clearing memory", error);
 }
 
 /* --- Order ------------------------------------------------------------------------------------- */
@@ -462,28 +402,14 @@ int device_order(struct device *device, enum device_stream later, enum device_st
 	return told(device, result, "putting streams in order", error);
 }
 
-int device_mark(struct device *device, enum device_stream stream, int slot, struct ddp_error *error)
+int device_ended(struct device *device, enum device_stream stream, struct ddp_error *error)
 {
-	cudaEvent_t *mark = &device->marks[slot];
-	cudaError_t result = cudaSuccess;
+	cudaError_t result = cudaStreamQuery(device->streams[stream]);
 
-	if (!*mark)
-		result = cudaEventCreateWithFlags(mark, cudaEventDisableTiming);
-	if (result == cudaSuccess)
-		result = cudaEventRecord(*mark, device->streams[stream]);
-	return told(device, result, "marking a place in a stream", error);
-}
-
-int device_reached(struct device *device, int slot, struct ddp_error *error)
-{
-	cudaError_t result = cudaSuccess;
-
-	if (device->marks[slot])
-		result = cudaEventQuery(device->marks[slot]);
-	if (result == cudaSuccess)
-		return 1;
 	if (result != cudaErrorNotReady)
-		return told(device, result, "work that was under way failed", error);
+		return result == cudaSuccess
+			       ? 1
+			       : told(device, result, "work that was under way failed", error);
 	(void)cudaGetLastError();
 	return 0;
 }
@@ -499,7 +425,6 @@ int device_capture_begin(struct device *device, struct ddp_error *error)
 	cudaError_t result = cudaStreamBeginCapture(device->streams[DEVICE_COMPUTE],
 						    cudaStreamCaptureModeRelaxed);
 
-	device->capturing = result == cudaSuccess;
 	return told(device, result, "beginning to record a graph", error);
 }
 
@@ -507,19 +432,13 @@ int device_capture_begin(struct device *device, struct ddp_error *error)
 int device_capture_end(struct device *device, struct device_graph **graph, struct ddp_error *error)
 {
 	const unsigned int flags = cudaGraphInstantiateFlagUseNodePriority;
-	struct device_graph *made = calloc(1, sizeof(*made));
+	struct device_graph *made = ddp_xcalloc(1, sizeof(*made), "a graph");
 	cudaGraph_t recorded = NULL;
 	cudaError_t result;
 	int status;
 
 	*graph = NULL;
-	device->capturing = false;
 	result = cudaStreamEndCapture(device->streams[DEVICE_COMPUTE], &recorded);
-	if (!made) {
-		if (recorded)
-			(void)cudaGraphDestroy(recorded);
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a graph");
-	}
 	if (result == cudaSuccess)
 		result = cudaGraphGetNodes(recorded, NULL, &made->nodes);
 	if (result == cudaSuccess)

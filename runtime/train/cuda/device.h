@@ -29,8 +29,7 @@ struct device_info {
 	char uuid[DEVICE_UUID]; /* "GPU-...", or "MIG-..." */
 	int index;		/* as this process sees them */
 	int major, minor;	/* compute capability */
-	int driver, cuda;	/* of the driver and the runtime: 1000 major + 10 minor */
-	int processors;		/* streaming multiprocessors */
+	int cuda;		/* the runtime's version: 1000 major + 10 minor */
 	size_t total;		/* bytes of memory */
 	size_t limit;		/* of these this rank may have: its share */
 };
@@ -78,12 +77,24 @@ int device_alloc_host(struct device *device, void **memory, size_t bytes, const 
 void device_free(struct device *device, void *memory);
 
 /*
+ * Likewise, for one thing after the other: up to the first failure, which is kept; from then on NULL is returned, and
+ * nothing is done.
+ */
+struct device_taking {
+	struct device *device;
+	int status; /* 0 */
+	struct ddp_error *error;
+};
+void *device_take(struct device_taking *taking, size_t bytes, const char *what, const char *remedy);
+void *device_take_host(struct device_taking *taking, size_t bytes, const char *what);
+
+/*
  * Memory of the device that others allocated, and this rank has: whether [bytes] more for [what] are within the limit,
  * else why not; count it, and no longer.
  */
 int device_may(struct device *device, size_t bytes, const char *what, const char *remedy,
 	       struct ddp_error *error);
-int device_count(struct device *device, void *memory, size_t bytes, struct ddp_error *error);
+void device_count(struct device *device, void *memory, size_t bytes);
 void device_uncount(struct device *device, void *memory);
 
 /* Bytes of device memory that were allocated, and the most at any time. */
@@ -102,8 +113,6 @@ void device_measure(struct device *device);
  */
 int device_copy(struct device *device, enum device_stream stream, void *to, const void *from,
 		size_t bytes, struct ddp_error *error);
-int device_zero(struct device *device, enum device_stream stream, void *memory, size_t bytes,
-		struct ddp_error *error);
 
 /* --- Order -------------------------------------------------------------------------------- */
 
@@ -111,14 +120,8 @@ int device_zero(struct device *device, enum device_stream stream, void *memory, 
 int device_order(struct device *device, enum device_stream later, enum device_stream earlier,
 		 struct ddp_error *error);
 
-/*
- * A place in a stream that the host can look at: mark, then ask. [slot] is below DEVICE_MARKS; a mark
- * that is set again is the new one. device_reached(): 1 yes, 0 not yet, or an error.
- */
-enum { DEVICE_MARKS = 64 };
-int device_mark(struct device *device, enum device_stream stream, int slot,
-		struct ddp_error *error);
-int device_reached(struct device *device, int slot, struct ddp_error *error);
+/* Whether all that is on [stream] has ended: 1 yes, 0 not yet, or an error. */
+int device_ended(struct device *device, enum device_stream stream, struct ddp_error *error);
 
 /*
  * How long device_wait() and calls that wait may take, in seconds; 0, as at first: as long as it takes. Only a GPU

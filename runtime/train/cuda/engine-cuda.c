@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/type.h"
+#include "base/xalloc.h"
 #include "engine-cuda.h"
 #include "engine-private.h"
 
@@ -48,57 +49,15 @@ static int cuda_join(struct ddp *ddp, struct ddp_error *error)
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
 }
 
-/* Zeroed memory for sums over ranks. Collective. NULL is legal to free. */
-static int cuda_sums_alloc(struct engine *engine, void **memory, size_t bytes,
-			   struct ddp_error *error)
-{
-	static const char what[] = "sums over ranks";
-	int status;
-
-	*memory = NULL;
-	if (engine->ranks == 1)
-		return device_alloc(engine->device, memory, bytes, what, NULL, error);
-	status = cuda_join(engine->setup.ddp, error);
-	if (status == 0)
-		status = device_may(engine->device, bytes, what, NULL, error);
-	if (status == 0)
-		status = cuda_told(engine, ddp_device_alloc(engine->setup.ddp, bytes, memory),
-				   error);
-	return status < 0 ? status : device_count(engine->device, *memory, bytes, error);
-}
-
 static void cuda_sums_free(struct engine *engine, void *memory)
 {
-	if (!memory)
+	if (!memory || engine->ranks == 1)
 		return;
-	if (engine->ranks == 1) {
-		device_free(engine->device, memory);
-		return;
-	}
 	device_uncount(engine->device, memory);
 	(void)ddp_device_free(engine->setup.ddp, memory);
 }
 
 /* --- Gradients ---------------------------------------------------------------------------------- */
-
-/* Where BatchNorm's sums are on COMPUTE and no graph has any, these are there, too, in one order with them. */
-static int cuda_sums_open(struct engine *engine, struct ddp_error *error)
-{
-	struct ddp_gradients *gradients = engine->setup.model->gradients;
-	enum device_stream stream = engine->manner == CUDA_BY_CALL ? DEVICE_COMPUTE : DEVICE_REDUCE;
-	struct cuda_memory *memory = &engine->memory;
-	void *place;
-	int status = cuda_sums_alloc(engine, &place, ddp_gradients_bytes(gradients), error);
-
-	memory->gradients = place;
-	if (status < 0)
-		return status;
-	return cuda_told(engine,
-			 ddp_gradients_place(gradients, place,
-					     device_stream(engine->device, stream),
-					     memory->progress),
-			 error);
-}
 
 int cuda_sums_ready(struct engine *engine, int parameter, struct ddp_error *error)
 {
@@ -126,9 +85,6 @@ int cuda_sums_finish(struct engine *engine, struct ddp_error *error)
  * What of the device's memory the engine takes, and what to lower where it is too much.
  */
 
-/* Arrays begin at multiples of so many elements of f32. */
-enum { UNIT = 64 };
-
 static const char smaller_batch[] = "lower --batch";
 static const char narrower[] = "take a smaller network, or an optimizer that keeps less";
 
@@ -137,14 +93,10 @@ static size_t larger(size_t a, size_t b)
 	return a > b ? a : b;
 }
 
-static size_t whole(size_t count)
-{
-	return (count + UNIT - 1) / UNIT * UNIT;
-}
-
+/* Of a NORM, in floats: arrays begin at multiples of 64. */
 static size_t statistics_of(size_t channels)
 {
-	return whole(1 + 2 * channels);
+	return (1 + 2 * channels + 63) / 64 * 64;
 }
 
 /* --- Scratch ------------------------------------------------------------------------------------ */
@@ -188,15 +140,22 @@ static size_t scratch_bytes(const struct engine *engine)
 
 /* --- Allocation --------------------------------------------------------------------------------- */
 
-static int floats(struct engine *engine, float **memory, size_t count, const char *what,
-		  const char *remedy, struct ddp_error *error)
+/* For sums over ranks. Collective. */
+static void *take_shared(struct engine *engine, struct device_taking *taking, size_t bytes)
 {
+	static const char what[] = "sums over ranks";
 	void *place = NULL;
-	int status = device_alloc(engine->device, &place, larger(count, 1) * sizeof(float), what,
-				  remedy, error);
 
-	*memory = place;
-	return status;
+	if (engine->ranks == 1)
+		return device_take(taking, bytes, what, NULL);
+	if (taking->status == 0)
+		taking->status = device_may(engine->device, bytes, what, NULL, taking->error);
+	if (taking->status == 0)
+		taking->status = cuda_told(
+			engine, ddp_device_alloc(engine->setup.ddp, bytes, &place), taking->error);
+	if (taking->status == 0)
+		device_count(engine->device, place, bytes);
+	return place;
 }
 
 /* A bit for each unit of a narrow gradient. */
@@ -218,203 +177,132 @@ static void mark_narrow(const struct engine *engine, uint32_t *marks)
 	}
 }
 
-/* Of several ranks what is summed is wide: nothing is marked. */
-static int allocate_narrow(struct engine *engine, struct ddp_error *error)
+static void take_marks(struct engine *engine, struct device_taking *taking, const char *what)
 {
-	static const char what[] = "gradients in the type of activations";
-	size_t count = engine->setup.model->count, words = count / KERNEL_UNIT / 32 + 1;
-	struct cuda_memory *memory = &engine->memory;
-	uint32_t *marks;
-	void *place = NULL;
-	int status = device_alloc(engine->device, &place, count * ddp_type_size(engine->setup.type),
-				  what, narrower, error);
+	size_t words = engine->setup.model->count / KERNEL_UNIT / 32 + 1;
+	uint32_t *marks = ddp_xcalloc(words, sizeof(*marks), what);
+	size_t bytes = words * sizeof(*marks);
 
-	memory->narrow_gradients = place;
-	if (status < 0 || engine->ranks > 1)
-		return status;
-	status = device_alloc(engine->device, &place, words * sizeof(*marks), what, NULL, error);
-	if (status < 0)
-		return status;
-	memory->marks = place;
-	marks = calloc(words, sizeof(*marks));
-	if (!marks)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "CUDA engine: no memory for %s", what);
 	mark_narrow(engine, marks);
-	status = device_copy(engine->device, DEVICE_COMPUTE, memory->marks, marks,
-			     words * sizeof(*marks), error);
+	engine->memory.marks = device_take(taking, bytes, what, NULL);
+	if (taking->status == 0)
+		taking->status = device_copy(engine->device, DEVICE_COMPUTE, engine->memory.marks,
+					     marks, bytes, taking->error);
 	free(marks);
-	return status;
 }
 
-static int allocate_model(struct engine *engine, struct ddp_error *error)
+static void take_model(struct engine *engine, struct device_taking *taking)
 {
 	const struct model *model = engine->setup.model;
 	struct cuda_memory *memory = &engine->memory;
-	size_t count = model->count;
-	int status = floats(engine, &memory->values, count, "parameters", narrower, error);
+	size_t floats = model->count * sizeof(float);
+	size_t bytes = model->count * ddp_type_size(engine->setup.type);
+	static const char gradients[] = "gradients in the type of activations";
 
-	for (int i = 0; status == 0 && i < MODEL_SLOTS; i++) {
+	memory->values = device_take(taking, floats, "parameters", narrower);
+	for (int i = 0; i < MODEL_SLOTS; i++) {
 		if (model->slots[i])
-			status = floats(engine, &memory->slots[i], count, "the optimizer's values",
-					narrower, error);
+			memory->slots[i] =
+				device_take(taking, floats, "the optimizer's values", narrower);
 	}
-	if (status == 0)
-		status = floats(engine, &memory->buffers, model->buffer_count, "running statistics",
-				narrower, error);
-	if (status == 0 && engine->setup.type != DDP_F32)
-		status = device_alloc(engine->device, &memory->narrow,
-				      count * ddp_type_size(engine->setup.type),
-				      "parameters in the type of activations", narrower, error);
-	return status == 0 && memory->narrow ? allocate_narrow(engine, error) : status;
+	memory->buffers = device_take(taking, model->buffer_count * sizeof(float),
+				      "running statistics", narrower);
+	if (engine->setup.type == DDP_F32)
+		return;
+	memory->narrow =
+		device_take(taking, bytes, "parameters in the type of activations", narrower);
+	memory->narrow_gradients = device_take(taking, bytes, gradients, narrower);
+	/* Of several ranks what is summed is wide: nothing is marked. */
+	if (engine->ranks == 1)
+		take_marks(engine, taking, gradients);
 }
 
-/* What is summed or gathered over ranks. */
-static int shared_floats(struct engine *engine, float **memory, size_t count,
-			 struct ddp_error *error)
+/* Where BatchNorm's sums are on COMPUTE and no graph has any, gradients' are there, too, in one order with them. */
+static void take_gradients(struct engine *engine, struct device_taking *taking)
 {
-	void *place = NULL;
-	int status = cuda_sums_alloc(engine, &place, count * sizeof(float), error);
+	struct ddp_gradients *gradients = engine->setup.model->gradients;
+	enum device_stream stream = engine->manner == CUDA_BY_CALL ? DEVICE_COMPUTE : DEVICE_REDUCE;
+	struct cuda_memory *memory = &engine->memory;
 
-	*memory = place;
-	return status;
+	memory->gradients = take_shared(engine, taking, ddp_gradients_bytes(gradients));
+	if (taking->status == 0)
+		taking->status =
+			cuda_told(engine,
+				  ddp_gradients_place(gradients, memory->gradients,
+						      device_stream(engine->device, stream),
+						      memory->progress),
+				  taking->error);
 }
 
-static int allocate_norms(struct engine *engine, struct ddp_error *error)
+static void take_norms(struct engine *engine, struct device_taking *taking)
 {
 	static const char what[] = "statistics of BatchNorm";
 	struct cuda_memory *memory = &engine->memory;
-	size_t each = statistics_of(engine->channels), all = 0, ranks = (size_t)engine->ranks;
-	int status;
+	size_t each = statistics_of(engine->channels) * sizeof(float), all = 0;
+	int count = engine->program->op_count;
+	float *statistics;
 
 	if (engine->channels == 0)
-		return 0;
-	for (int i = 0; i < engine->program->op_count; i++)
+		return;
+	for (int i = 0; i < count; i++)
 		all += statistics_of(engine->units[i].norm.channels);
-	status = floats(engine, &memory->statistics, all, what, NULL, error);
-	if (status == 0)
-		status = floats(engine, &memory->moments, each, what, NULL, error);
-	if (status == 0)
-		status = engine->sync_norm ? shared_floats(engine, &memory->sums, each, error)
-					   : floats(engine, &memory->sums, each, what, NULL, error);
-	if (status == 0 && engine->sync_norm)
-		status = shared_floats(engine, &memory->gathered, ranks * each, error);
-	if (status < 0)
-		return status;
-	all = 0;
-	for (int i = 0; i < engine->program->op_count; i++) {
-		engine->units[i].statistics = memory->statistics + all;
-		all += statistics_of(engine->units[i].norm.channels);
+	statistics = device_take(taking, all * sizeof(float), what, NULL);
+	memory->moments = device_take(taking, each, what, NULL);
+	memory->sums = engine->sync_norm ? take_shared(engine, taking, each)
+					 : device_take(taking, each, what, NULL);
+	if (engine->sync_norm)
+		memory->gathered = take_shared(engine, taking, (size_t)engine->ranks * each);
+	for (int i = 0; i < count && taking->status == 0; i++) {
+		engine->units[i].statistics = statistics;
+		statistics += statistics_of(engine->units[i].norm.channels);
 	}
-	return 0;
 }
 
-/* One block for the small things that steps share. */
-static int allocate_state(struct engine *engine, struct ddp_error *error)
+static void take_logits(struct engine *engine, struct device_taking *taking)
 {
+	static const char what[] = "results of the test set";
 	struct cuda_memory *memory = &engine->memory;
-	size_t unit = UNIT * sizeof(float);
-	void *place = NULL;
-	int status =
-		device_alloc(engine->device, &place, 2 * unit, "the state of steps", NULL, error);
-
-	_Static_assert((int)KERNEL_TICKETS <= (int)UNIT, "a larger unit");
-	if (status < 0)
-		return status;
-	memory->norm2 = place;
-	memory->tickets = (unsigned *)((char *)place + unit);
-	status = device_alloc_host(engine->device, &place, KERNEL_SLOTS * sizeof(*memory->results),
-				   "what steps tell", error);
-	if (status < 0)
-		return status;
-	memory->results = memset(place, 0, KERNEL_SLOTS * sizeof(*memory->results));
-	status = device_alloc_host(engine->device, &place, sizeof(*memory->progress),
-				   "the count of sums", error);
-	memory->progress = place;
-	return status;
-}
-
-static int allocate_logits(struct engine *engine, struct ddp_error *error)
-{
-	struct cuda_memory *memory = &engine->memory;
-	size_t count = engine->piece * program_result(engine->program)->elements;
-	void *place = NULL;
-	int status;
+	size_t bytes = engine->piece * program_result(engine->program)->elements * sizeof(float);
 
 	if (engine->piece == 0)
-		return 0;
-	status = device_alloc_host(engine->device, &place, count * sizeof(float),
-				   "results of the test set", error);
-	memory->logits_host = place;
-	if (status == 0 && engine->setup.type != DDP_F32)
-		status = floats(engine, &memory->logits, count, "results of the test set", NULL,
-				error);
-	engine->labels = calloc(engine->piece, sizeof(*engine->labels));
-	if (status == 0 && !engine->labels)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "CUDA engine: no memory for %zu labels",
-				     engine->piece);
-	return status;
-}
-
-/* The largest part comes last: it is what can be lowered. */
-static int allocate_areas(struct engine *engine, struct ddp_error *error)
-{
-	struct cuda_memory *memory = &engine->memory;
-	char what[64];
-	void *place = NULL;
-	int status;
-
-	/* By now libraries have loaded what they need. */
-	device_measure(engine->device);
-	memory->scratch_bytes = scratch_bytes(engine);
-	status = device_alloc(engine->device, &memory->scratch, larger(memory->scratch_bytes, 1),
-			      "scratch memory of convolutions", smaller_batch, error);
-	if (status < 0)
-		return status;
-	snprintf(what, sizeof(what), "activations of %zu samples", engine->setup.batch);
-	status = device_alloc(engine->device, &place, larger(memory->areas_bytes, 1), what,
-			      smaller_batch, error);
-	memory->areas = place;
-	return status;
+		return;
+	memory->logits_host = device_take_host(taking, bytes, what);
+	if (engine->setup.type != DDP_F32)
+		memory->logits = device_take(taking, bytes, what, NULL);
+	engine->labels = ddp_xcalloc(engine->piece, sizeof(*engine->labels), "labels");
 }
 
 /*
  * Device memory for all of it, once the units are there: what is missing is told with what to
- * lower. Collective.
+ * lower. The largest part comes last: it is what can be lowered. Collective.
  */
 static int cuda_memory_open(struct engine *engine, struct ddp_error *error)
 {
-	int status = allocate_model(engine, error);
-
-	if (status == 0)
-		status = allocate_state(engine, error);
-	if (status == 0)
-		status = cuda_sums_open(engine, error);
-	if (status == 0)
-		status = allocate_norms(engine, error);
-	if (status == 0)
-		status = allocate_logits(engine, error);
-	return status == 0 ? allocate_areas(engine, error) : status;
-}
-
-/* The rest goes with the device. */
-static void cuda_memory_close(struct engine *engine)
-{
+	struct device_taking taking = {engine->device, 0, error};
 	struct cuda_memory *memory = &engine->memory;
+	char what[64];
 
-	if (engine->sync_norm) {
-		cuda_sums_free(engine, memory->gathered);
-		cuda_sums_free(engine, memory->sums);
-	}
-	cuda_sums_free(engine, memory->gradients);
-	*memory = (struct cuda_memory){.areas = NULL};
-	free(engine->labels);
+	take_model(engine, &taking);
+	memory->norm2 = device_take(&taking, sizeof(*memory->norm2), "the state of steps", NULL);
+	memory->tickets = device_take(&taking, KERNEL_TICKETS * sizeof(*memory->tickets),
+				      "the state of steps", NULL);
+	memory->results = device_take_host(&taking, KERNEL_SLOTS * sizeof(*memory->results),
+					   "what steps tell");
+	memory->progress =
+		device_take_host(&taking, sizeof(*memory->progress), "the count of sums");
+	take_gradients(engine, &taking);
+	take_norms(engine, &taking);
+	take_logits(engine, &taking);
+	/* By now libraries have loaded what they need. */
+	device_measure(engine->device);
+	memory->scratch = device_take(&taking, scratch_bytes(engine),
+				      "scratch memory of convolutions", smaller_batch);
+	snprintf(what, sizeof(what), "activations of %zu samples", engine->setup.batch);
+	memory->areas = device_take(&taking, memory->areas_bytes, what, smaller_batch);
+	return taking.status;
 }
 
 /* --- Opening ----------------------------------------------------------------------------- */
-
-/*
- * An engine before its first step: what it is made of.
- */
 
 #define EPSILON 1e-5f
 #define MOMENTUM 0.1f
@@ -424,33 +312,6 @@ enum { ALIGNMENT = 256 };
 
 /* An evaluation may need so much although training does not. */
 static const size_t least_memory = (size_t)32 << 20;
-
-static int out_of_memory(struct ddp_error *error)
-{
-	return ddp_error_set(error, DDP_ERR_MEMORY,
-			     "CUDA engine: out of memory in the host's memory");
-}
-
-static int check(const struct engine_setup *setup, struct ddp_error *error)
-{
-	if (setup->type == DDP_F32 || setup->type == DDP_BF16 || setup->type == DDP_F16)
-		return 0;
-	return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-			     "activations of type %s: a GPU trains in f32, bf16 or fp16; use "
-			     "--amp=bf16, --amp=fp16 or --amp=off",
-			     ddp_type_name(setup->type));
-}
-
-/* Whether f32 is multiplied with all of its digits, and how to have it otherwise. */
-static void describe_type(struct engine *engine)
-{
-	size_t used = strlen(engine->describe);
-
-	if (engine->setup.type == DDP_F32)
-		snprintf(engine->describe + used, sizeof(engine->describe) - used, "%s",
-			 engine->setup.tf32 ? ", f32 as tf32 (exact: --amp=off)"
-					    : ", exact f32 (faster: --amp=tf32)");
-}
 
 static int open_device(struct engine *engine, struct ddp_error *error)
 {
@@ -466,10 +327,13 @@ static int open_device(struct engine *engine, struct ddp_error *error)
 	device_patience(engine->device, world->timeout);
 	info = device_info(engine->device);
 	snprintf(engine->name, sizeof(engine->name), "GPU %d, %s", info->index, info->name);
-	snprintf(engine->describe, sizeof(engine->describe), "%s, CUDA %d.%d, sm_%d%d",
+	/* Whether f32 is multiplied with all of its digits, and how to have it otherwise. */
+	snprintf(engine->describe, sizeof(engine->describe), "%s, CUDA %d.%d, sm_%d%d%s",
 		 layers_describe(), info->cuda / 1000, info->cuda % 1000 / 10, info->major,
-		 info->minor);
-	describe_type(engine);
+		 info->minor,
+		 setup->type != DDP_F32 ? ""
+		 : setup->tf32		? ", f32 as tf32 (exact: --amp=off)"
+					: ", exact f32 (faster: --amp=tf32)");
 	return 0;
 }
 
@@ -546,9 +410,8 @@ static int create_units(struct engine *engine, struct ddp_error *error)
 {
 	int status;
 
-	engine->units = calloc((size_t)engine->program->op_count, sizeof(*engine->units));
-	if (!engine->units)
-		return out_of_memory(error);
+	engine->units = ddp_xcalloc((size_t)engine->program->op_count, sizeof(*engine->units),
+				    "the network");
 	for (int i = 0; i < engine->program->op_count; i++) {
 		const struct program_op *op = &engine->program->ops[i];
 
@@ -586,12 +449,9 @@ static int compile(struct engine *engine, struct ddp_error *error)
  */
 static int check_size(struct engine *engine, struct ddp_error *error)
 {
-	size_t bytes = engine->memory.areas_bytes, most = engine->setup.batch;
-	void *memory = NULL;
+	size_t most = larger(engine->setup.batch, engine->piece);
 	char what[64];
-	int status;
 
-	most = engine->piece > most ? engine->piece : most;
 	for (int i = 0; i < engine->program->value_count; i++) {
 		if (most * engine->program->values[i].elements > UINT32_MAX)
 			return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
@@ -599,12 +459,8 @@ static int check_size(struct engine *engine, struct ddp_error *error)
 					     "than 2^32; lower --batch",
 					     most);
 	}
-	if (bytes <= device_info(engine->device)->limit)
-		return 0;
 	snprintf(what, sizeof(what), "activations of %zu samples", engine->setup.batch);
-	status = device_alloc(engine->device, &memory, bytes, what, "lower --batch", error);
-	device_free(engine->device, memory);
-	return status;
+	return device_may(engine->device, engine->memory.areas_bytes, what, smaller_batch, error);
 }
 
 /* --- Sets --------------------------------------------------------------------------------------- */
@@ -625,7 +481,6 @@ static int open_set(struct engine *engine, struct data **data, struct set *set,
 		.samples = train ? (samples + ranks - 1) / ranks : 0,
 		.first = samples * (uint64_t)world->local_rank / (uint64_t)world->local_size,
 		.ranks = engine->ranks,
-		.mark = train ? CUDA_MARK_TRAIN : CUDA_MARK_TEST,
 	};
 
 	return data_open(data, &wanted, error);
@@ -646,10 +501,10 @@ static int open_sets(struct engine *engine, struct ddp_error *error)
 
 static int open_all(struct engine *engine, struct ddp_error *error)
 {
-	int status = check(&engine->setup, error);
+	int status = open_device(engine, error);
 
-	if (status < 0 || (status = open_device(engine, error)) < 0 ||
-	    (status = compile(engine, error)) < 0 || (status = check_size(engine, error)) < 0 ||
+	if (status < 0 || (status = compile(engine, error)) < 0 ||
+	    (status = check_size(engine, error)) < 0 ||
 	    (status = create_units(engine, error)) < 0 ||
 	    (status = cuda_join(engine->setup.ddp, error)) < 0)
 		return status;
@@ -667,9 +522,11 @@ static void close_device(struct engine *engine)
 	for (int i = 0; engine->units && i < engine->program->op_count; i++)
 		layer_destroy(engine->units[i].layer);
 	layers_close(engine->layers);
-	data_close(engine->train);
-	data_close(engine->test);
-	cuda_memory_close(engine);
+	if (engine->sync_norm) {
+		cuda_sums_free(engine, engine->memory.gathered);
+		cuda_sums_free(engine, engine->memory.sums);
+	}
+	cuda_sums_free(engine, engine->memory.gradients);
 	device_close(engine->device);
 }
 
@@ -694,21 +551,22 @@ static void cuda_close(struct engine *engine)
 	if (device_rests(engine->device))
 		close_device(engine);
 	program_destroy(engine->program);
+	free(engine->train);
+	free(engine->test);
+	free(engine->labels);
 	free(engine->units);
-	free(engine->plans.known);
-	free(engine->plans.taken);
+	ddp_text_free(&engine->plans.taken);
 	free(engine);
 }
 
 static int cuda_open(struct engine **result, const struct engine_setup *setup,
 		     struct ddp_error *error)
 {
-	struct engine *engine = calloc(1, sizeof(*engine));
+	struct engine *engine = ddp_xcalloc(1, sizeof(*engine), "the engine");
 	int status;
 
 	*result = NULL;
-	if (!engine)
-		return out_of_memory(error);
+	ddp_xalloc_tell(ddp_abort, setup->ddp);
 	engine->setup = *setup;
 	engine->ranks = ddp_world(setup->ddp)->size;
 	engine->scaling = setup->type == DDP_F16 && setup->scaler;
@@ -731,7 +589,7 @@ static const char *cuda_describe(const struct engine *engine)
 
 static const char *cuda_choices(const struct engine *engine)
 {
-	return engine->plans.taken ? engine->plans.taken : "";
+	return engine->plans.taken.data ? engine->plans.taken.data : "";
 }
 
 static const char *cuda_device(const struct engine *engine)

@@ -24,8 +24,6 @@
  */
 enum { CUDA_LAG = 8, CUDA_LAG_BY_CALL = 0 };
 
-/* Marks of the device: what is known of sets has been read; all that was enqueued has ended. */
-enum { CUDA_MARK_TRAIN, CUDA_MARK_TEST, CUDA_MARK_END };
 _Static_assert((int)CUDA_LAG < (int)KERNEL_SLOTS - 1, "too few results for steps under way");
 
 /* What an operation has besides its row of the program. */
@@ -45,7 +43,6 @@ struct cuda_memory {
 	char *areas;
 	size_t areas_bytes;
 	void *scratch; /* of one kernel or library call at a time, on COMPUTE */
-	size_t scratch_bytes;
 
 	/* Laid out as the model's: see model.h. */
 	float *values, *gradients;
@@ -59,11 +56,10 @@ struct cuda_memory {
 	const struct kernel_state *state; /* of the step under way */
 	unsigned *tickets;		  /* of kernels: struct kernel_scratch */
 	struct kernel_norm2 *norm2;
-	float *statistics; /* of all NORMs */
-	float *moments;	   /* of one: of this rank, */
-	float *gathered;   /* and of all */
-	float *sums;	   /* of one, of all ranks */
-	float *logits;	   /* of the test batch, f32 */
+	float *moments;	 /* of one: of this rank, */
+	float *gathered; /* and of all */
+	float *sums;	 /* of one, of all ranks */
+	float *logits;	 /* of the test batch, f32 */
 
 	/* Of the host, which the device reaches. */
 	float *logits_host;
@@ -108,6 +104,7 @@ struct engine {
 	struct device_graph *graphs[CUDA_GRAPHS]; /* the second one with CUDA_TWO_GRAPHS alone */
 	uint64_t launched, told;		  /* steps */
 	uint64_t updates; /* steps of the optimizer that are known to be done */
+	uint64_t sent;	  /* the step at which the device reads what was foretold last */
 	bool anew;	  /* the next step is the first one after a push */
 	bool broken;	  /* a call has failed: nothing is waited for any more */
 
@@ -170,10 +167,6 @@ int cuda_catch_up(struct engine *engine, size_t most, struct ddp_error *error);
 
 /* Wait for COMPUTE, with the time limit. */
 int cuda_wait(struct engine *engine, struct ddp_error *error);
-
-/* data_foretell(), when what was told before has been read. */
-int cuda_foretell(struct engine *engine, struct data *data, const struct batch *batch, size_t each,
-		  const double *rates, size_t global, struct ddp_error *error);
 
 /* engine->broken from here on. Returns [status]. */
 int cuda_break(struct engine *engine, int status);

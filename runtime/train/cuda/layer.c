@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/type.h"
+#include "base/xalloc.h"
 #include "conv-plan.h"
 #include "kernels.h"
 #include "layer.h"
@@ -51,7 +52,6 @@ struct product {
 
 struct layer {
 	struct layer_options options;
-	char name[64];
 	struct layers *layers;
 	struct conv_plan *plans[LAYER_PASSES]; /* of a convolution: */
 	struct product products[LAYER_PASSES]; /* of a dense layer */
@@ -116,14 +116,12 @@ static int cublas_failed(const struct layers *layers, cublasStatus_t status, con
 
 int layers_open(struct layers **result, struct device *device, struct ddp_error *error)
 {
-	struct layers *layers = calloc(1, sizeof(*layers));
+	struct layers *layers = ddp_xcalloc(1, sizeof(*layers), "handles of cuDNN");
 	cudnnStatus_t dnn = CUDNN_STATUS_SUCCESS;
 	cublasStatus_t blas = CUBLAS_STATUS_SUCCESS;
 	int status = 0;
 
 	*result = NULL;
-	if (!layers)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for handles of cuDNN");
 	layers->device = device;
 	if (cudnnGetVersion() < OLDEST)
 		status = ddp_error_set(error, DDP_ERR_UNSUPPORTED,
@@ -152,34 +150,40 @@ void layers_close(struct layers *layers)
 
 /* --- Timing plans --------------------------------------------------------------------------- */
 
+static int run_plan(const struct layers *layers, const struct conv_plan *plan,
+		    void *tensors[CONV_TENSORS], void *scratch, struct ddp_error *error)
+{
+	void *stream = device_stream(layers->device, DEVICE_COMPUTE);
+	cudnnStatus_t status = conv_plan_run(plan, layers->cudnn, stream, tensors, scratch);
+	char title[256];
+
+	if (status == CUDNN_STATUS_SUCCESS)
+		return 0;
+	conv_title(&plan->problem, title, sizeof(title));
+	return cudnn_failed(layers, status, title, error);
+}
+
 /* What is tried, and memory that it runs on. */
 struct trial {
 	const struct layers *layers;
-	const struct conv_problem *problem;
 	struct conv_plan *plan;
 	void *tensors[CONV_TENSORS], *scratch;
 	cudaEvent_t begin, end;
 };
 
-static int open_trial(struct trial *trial, size_t scratch, struct ddp_error *error)
+static int open_trial(struct trial *trial, const struct conv_problem *problem, size_t scratch,
+		      struct ddp_error *error)
 {
-	static const char what[] = "trying the plans of a convolution";
-	struct device *device = trial->layers->device;
-	cudaError_t made = cudaEventCreate(&trial->begin);
-	int status = 0;
+	static const char what[] = "trying the plans of a convolution", remedy[] = "lower --batch";
+	struct device_taking taking = {trial->layers->device, 0, error};
 
-	if (made == cudaSuccess)
-		made = cudaEventCreate(&trial->end);
-	if (made != cudaSuccess)
-		return failed(trial->layers, DDP_ERR_ENGINE, what, cudaGetErrorString(made), error);
-	for (int i = CONV_X; i < CONV_TENSORS && status == 0; i++)
-		status = device_alloc(device, &trial->tensors[i],
-				      conv_bytes(trial->problem, (enum conv_tensor)i), what,
-				      "lower --batch", error);
-	if (status == 0 && scratch > 0)
-		status = device_alloc(device, &trial->scratch, scratch, what, "lower --batch",
-				      error);
-	return status;
+	for (int i = CONV_X; i < CONV_TENSORS; i++)
+		trial->tensors[i] = device_take(&taking, conv_bytes(problem, (enum conv_tensor)i),
+						what, remedy);
+	trial->scratch = device_take(&taking, scratch, what, remedy);
+	(void)cudaEventCreate(&trial->begin);
+	(void)cudaEventCreate(&trial->end);
+	return taking.status < 0 ? taking.status : device_check(taking.device, what, error);
 }
 
 static void close_trial(struct trial *trial)
@@ -195,21 +199,7 @@ static void close_trial(struct trial *trial)
 		cudaEventDestroy(trial->end);
 }
 
-static int run_plan(const struct layers *layers, const struct conv_plan *plan,
-		    const struct conv_problem *problem, void *tensors[CONV_TENSORS], void *scratch,
-		    struct ddp_error *error)
-{
-	void *stream = device_stream(layers->device, DEVICE_COMPUTE);
-	cudnnStatus_t status = conv_plan_run(plan, layers->cudnn, stream, tensors, scratch);
-	char title[256];
-
-	if (status == CUDNN_STATUS_SUCCESS)
-		return 0;
-	conv_title(problem, title, sizeof(title));
-	return cudnn_failed(layers, status, title, error);
-}
-
-/* [runs] of it, and wait for them. */
+/* [runs] of it, and wait for them; with [graph] they are recorded. */
 static int try_plan(struct trial *trial, int runs, struct device_graph **graph,
 		    struct ddp_error *error)
 {
@@ -219,8 +209,8 @@ static int try_plan(struct trial *trial, int runs, struct device_graph **graph,
 	if (status < 0)
 		return status;
 	for (int i = 0; i < runs && status == 0; i++)
-		status = run_plan(trial->layers, trial->plan, trial->problem, trial->tensors,
-				  trial->scratch, error);
+		status =
+			run_plan(trial->layers, trial->plan, trial->tensors, trial->scratch, error);
 	if (!graph)
 		return status < 0 ? status : device_wait(device, DEVICE_COMPUTE, error);
 	ended = device_capture_end(device, graph, status < 0 ? NULL : error);
@@ -233,19 +223,15 @@ static int time_launch(struct trial *trial, struct device_graph *graph, float *t
 {
 	struct device *device = trial->layers->device;
 	cudaStream_t stream = device_stream(device, DEVICE_COMPUTE);
-	cudaError_t result = cudaEventRecord(trial->begin, stream);
-	int status = device_launch(device, graph, error);
+	int status;
 
-	if (status == 0 && result == cudaSuccess)
-		result = cudaEventRecord(trial->end, stream);
+	(void)cudaEventRecord(trial->begin, stream);
+	status = device_launch(device, graph, error);
+	(void)cudaEventRecord(trial->end, stream);
 	if (status == 0)
 		status = device_wait(device, DEVICE_COMPUTE, error);
-	if (status == 0 && result == cudaSuccess)
-		result = cudaEventElapsedTime(time, trial->begin, trial->end);
-	if (status == 0 && result != cudaSuccess)
-		return failed(trial->layers, DDP_ERR_ENGINE, "timing a convolution",
-			      cudaGetErrorString(result), error);
-	return status;
+	(void)cudaEventElapsedTime(time, trial->begin, trial->end);
+	return status < 0 ? status : device_check(device, "the time of a convolution", error);
 }
 
 /*
@@ -272,23 +258,6 @@ static int time_plan(struct trial *trial, float *best, float *worst, struct ddp_
 
 /* --- Choosing a plan ------------------------------------------------------------------------ */
 
-/* Before cuDNN says in its own words that a tensor is too large for it. */
-static int check_room(const struct layers *layers, const struct conv_problem *problem,
-		      struct ddp_error *error)
-{
-	const struct device_info *info = device_info(layers->device);
-	size_t bytes = conv_bytes(problem, CONV_X) + conv_bytes(problem, CONV_Y);
-	char title[256], text[256];
-
-	if (bytes <= info->limit)
-		return 0;
-	conv_title(problem, title, sizeof(title));
-	snprintf(text, sizeof(text),
-		 "reads and writes %zu MiB, of %zu MiB of memory that it may have: lower --batch",
-		 bytes >> 20, info->limit >> 20);
-	return failed(layers, DDP_ERR_MEMORY, title, text, error);
-}
-
 /*
  * The fastest of [count] plans, by its index. Those that do not run or cannot be captured are out; the last one's error
  * is told where none is left. Where nothing may depend on the time, the first that runs.
@@ -311,7 +280,7 @@ static int choose(struct trial *trial, struct conv_plan **plans, int count, bool
 			continue;
 		chosen = i;
 		least = best;
-		if (trial->problem->options->deterministic)
+		if (plans[i]->problem.options->deterministic)
 			break;
 	}
 	if (chosen < 0)
@@ -325,7 +294,7 @@ static int find_plan(const struct layers *layers, const struct conv_problem *pro
 		     struct conv_plan **plan, char text[PLANS_PLAN], struct ddp_error *error)
 {
 	const struct conv_gpu gpu = {.handle = layers->cudnn};
-	struct trial trial = {.layers = layers, .problem = problem};
+	struct trial trial = {.layers = layers};
 	char list[TRIES][PLANS_PLAN], why[CONV_WHY], title[256], said[CONV_WHY + 64];
 	int status = 0, built = 0, count = conv_propose(problem, &gpu, list, TRIES, why);
 	struct conv_plan *plans[TRIES] = {NULL};
@@ -339,7 +308,7 @@ static int find_plan(const struct layers *layers, const struct conv_problem *pro
 		built += plans[i] != NULL;
 	}
 	if (built > 0) {
-		status = open_trial(&trial, scratch, error);
+		status = open_trial(&trial, problem, scratch, error);
 		if (status == 0)
 			status = choose(&trial, plans, count, &busy, error);
 		close_trial(&trial);
@@ -367,19 +336,16 @@ static int make_plan(struct layer *layer, enum layer_pass pass, struct plans *pl
 	const struct conv_gpu gpu = {.handle = layers->cudnn};
 	struct conv_problem problem = conv_problem(&layer->options, pass, plans->memory);
 	char key[PLANS_KEY], text[PLANS_PLAN], label[96], why[CONV_WHY];
-	int status = check_room(layers, &problem, error);
+	int status = 0;
 
-	if (status < 0)
-		return status;
 	conv_key(&problem, device_info(layers->device), plans->shared, key);
 	if (plans_find(plans, key, text))
 		layer->plans[pass] = conv_plan_create(&problem, &gpu, text, why);
 	if (!layer->plans[pass])
 		status = find_plan(layers, &problem, &layer->plans[pass], text, error);
-	snprintf(label, sizeof(label), "%s.%s", layer->name, passes[pass]);
-	if (status == 0 && plans_take(plans, label, key, text) < 0)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for its plans",
-				     layer->name);
+	snprintf(label, sizeof(label), "%s.%s", layer->options.name, passes[pass]);
+	if (status == 0)
+		plans_take(plans, label, key, text);
 	return status;
 }
 
@@ -527,14 +493,10 @@ static cublasStatus_t run_product(struct product *product, const struct layers *
 static int product_failed(const struct layer *layer, enum layer_pass pass, cublasStatus_t status,
 			  struct ddp_error *error)
 {
-	static const char *const passes[] = {"forward pass", "forward pass of tests",
-					     "gradient of data", "gradient of weights"};
-	const struct layer_options *o = &layer->options;
+	const struct conv_problem problem = conv_problem(&layer->options, pass, 0);
 	char title[256];
 
-	snprintf(title, sizeof(title), "%s, %s (%zu x %d to %d, %s)", layer->name, passes[pass],
-		 pass == LAYER_TEST ? o->test_batch : o->batch, o->in, o->out,
-		 ddp_type_name(o->type));
+	conv_title(&problem, title, sizeof(title));
 	return cublas_failed(layer->layers, status, title, error);
 }
 
@@ -550,16 +512,11 @@ static bool has_pass(const struct layer_options *options, enum layer_pass pass)
 int layer_create(struct layer **result, struct layers *layers, const struct layer_options *options,
 		 struct plans *plans, struct ddp_error *error)
 {
-	struct layer *layer = calloc(1, sizeof(*layer));
+	struct layer *layer = ddp_xcalloc(1, sizeof(*layer), "a layer");
 	int status = 0;
 
 	*result = NULL;
-	if (!layer)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for its plans",
-				     options->name);
 	layer->options = *options;
-	snprintf(layer->name, sizeof(layer->name), "%s", options->name);
-	layer->options.name = layer->name;
 	layer->layers = layers;
 	for (int i = 0; i < LAYER_PASSES && status == 0; i++) {
 		enum layer_pass pass = (enum layer_pass)i;
@@ -583,9 +540,8 @@ void layer_destroy(struct layer *layer)
 {
 	if (!layer)
 		return;
-	for (int pass = 0; pass < LAYER_PASSES; pass++) {
+	for (int pass = 0; pass < LAYER_PASSES; pass++)
 		conv_plan_destroy(layer->plans[pass]);
-	}
 	free(layer);
 }
 
@@ -626,11 +582,10 @@ static int run(struct layer *layer, enum layer_pass pass, const void *x, const v
 	void *d = tensors[pass == LAYER_BACK_DATA      ? CONV_X
 			  : pass == LAYER_BACK_WEIGHTS ? CONV_WEIGHTS
 						       : CONV_Y];
-	struct conv_problem problem = conv_problem(&layer->options, pass, 0);
 	cublasStatus_t status;
 
 	if (!layer->options.dense)
-		return run_plan(layers, layer->plans[pass], &problem, tensors, scratch, error);
+		return run_plan(layers, layer->plans[pass], tensors, scratch, error);
 	status = run_product(&layer->products[pass], layers, a, b, bias, d, scratch);
 	return status == CUBLAS_STATUS_SUCCESS ? 0 : product_failed(layer, pass, status, error);
 }
@@ -641,7 +596,6 @@ int layer_forward(struct layer *layer, bool test, const void *x, const void *wei
 	enum layer_pass pass =
 		test && has_pass(&layer->options, LAYER_TEST) ? LAYER_TEST : LAYER_FORWARD;
 	const struct layer_options *o = &layer->options;
-	struct conv_problem problem = conv_problem(o, pass, 0);
 	struct device *device = layer->layers->device;
 	int status = run(layer, pass, x, weights, bias, y, scratch, error);
 
@@ -649,7 +603,8 @@ int layer_forward(struct layer *layer, bool test, const void *x, const void *wei
 	if (status < 0 || o->dense || o->bias || !o->relu)
 		return status;
 	kernel_relu(device_stream(device, DEVICE_COMPUTE), y, y,
-		    conv_bytes(&problem, CONV_Y) / ddp_type_size(o->type), o->type);
+		    conv_bytes(&layer->plans[pass]->problem, CONV_Y) / ddp_type_size(o->type),
+		    o->type);
 	return device_check(device, o->name, error);
 }
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/xalloc.h"
 #include "ledger.h"
 
 #define MIB ((size_t)1 << 20)
@@ -71,19 +72,16 @@ int ledger_refuse(const struct ledger *ledger, const struct device_info *info, s
 		ledger_allows(ledger, info, bytes) || info->limit >= info->total ? "" : larger);
 }
 
-bool ledger_add(struct ledger *ledger, void *memory, size_t bytes, enum ledger_kind kind)
+void ledger_add(struct ledger *ledger, void *memory, size_t bytes, enum ledger_kind kind)
 {
-	struct ledger_entry *entry = malloc(sizeof(*entry));
+	struct ledger_entry *entry = ddp_xcalloc(1, sizeof(*entry), "what a GPU's memory is for");
 
-	if (!entry)
-		return false;
 	*entry = (struct ledger_entry){ledger->entries, memory, bytes, kind};
 	ledger->entries = entry;
 	if (kind != LEDGER_HOST)
 		ledger->used += bytes;
 	if (ledger->used > ledger->most)
 		ledger->most = ledger->used;
-	return true;
 }
 
 const struct ledger_entry *ledger_find(const struct ledger *ledger, const void *memory)
@@ -113,4 +111,24 @@ bool ledger_take(struct ledger *ledger, const void *memory, struct ledger_entry 
 	if (entry->kind != LEDGER_HOST)
 		ledger->used -= entry->bytes;
 	return true;
+}
+
+void *device_take(struct device_taking *taking, size_t bytes, const char *what, const char *remedy)
+{
+	void *memory = NULL;
+
+	if (taking->status == 0)
+		taking->status =
+			device_alloc(taking->device, &memory, bytes, what, remedy, taking->error);
+	return memory;
+}
+
+void *device_take_host(struct device_taking *taking, size_t bytes, const char *what)
+{
+	void *memory = NULL;
+
+	if (taking->status == 0)
+		taking->status =
+			device_alloc_host(taking->device, &memory, bytes, what, taking->error);
+	return memory;
 }

@@ -43,8 +43,8 @@ bool ledger_allows(const struct ledger *ledger, const struct device_info *info, 
 int ledger_refuse(const struct ledger *ledger, const struct device_info *info, size_t available,
 		  size_t bytes, const char *what, const char *remedy, struct ddp_error *error);
 
-/* [memory] is there now. Returns false where the process has no memory for the entry. */
-bool ledger_add(struct ledger *ledger, void *memory, size_t bytes, enum ledger_kind kind);
+/* [memory] is there now. */
+void ledger_add(struct ledger *ledger, void *memory, size_t bytes, enum ledger_kind kind);
 
 /* The entry in which [memory] lies, NULL: none. */
 const struct ledger_entry *ledger_find(const struct ledger *ledger, const void *memory);

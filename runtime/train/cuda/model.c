@@ -45,9 +45,6 @@ static int push(struct engine *engine, struct ddp_error *error)
 
 	if (status == 0)
 		status = copy_all(engine, true, error);
-	if (status == 0)
-		status = device_zero(engine->device, DEVICE_COMPUTE, memory->gradients,
-				     (model->count + MODEL_WORD) * sizeof(float), error);
 	if (status < 0)
 		return status;
 	if (memory->narrow)
@@ -99,7 +96,7 @@ int cuda_pull(struct engine *engine, struct ddp_error *error)
 static int forward(struct engine *engine, const struct batch *batch, struct ddp_error *error)
 {
 	const double rate = 0;
-	int status = cuda_foretell(engine, engine->test, batch, batch->count, &rate, 1, error);
+	int status = data_foretell(engine->test, batch, batch->count, &rate, 1, error);
 
 	if (status == 0)
 		status = data_send(engine->test, 1, 0, NULL, error);
@@ -146,26 +143,11 @@ static int evaluate_piece(struct engine *engine, const struct batch *batch,
 	return 0;
 }
 
-static int check(const struct engine *engine, const struct batch *batch, struct ddp_error *error)
-{
-	if (!engine->test)
-		return ddp_error_set(error, DDP_ERR_STATE,
-				     "the engine was opened without a test set");
-	if (batch->count > engine->setup.test_batch)
-		return ddp_error_set(
-			error, DDP_ERR_ARGUMENT,
-			"a batch of %zu samples: the engine was opened for %zu at most",
-			batch->count, engine->setup.test_batch);
-	return 0;
-}
-
 int cuda_evaluate(struct engine *engine, const struct batch *batch,
 		  struct ddp_evaluation *evaluation, struct ddp_error *error)
 {
-	int status = check(engine, batch, error);
+	int status = 0;
 
-	if (status < 0)
-		return status;
 	for (size_t done = 0; status == 0 && done < batch->count;) {
 		struct batch part = *batch;
 		size_t left = batch->count - done;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Plans as text, and of all ranks: rank 0 times what was never timed, while the others wait, so that all have the
- * same, where they have the same GPUs; and one file keeps them for the next run.
+ * same, where they have the same GPUs; and the memo keeps them for the next run.
  */
 #include "config.h"
 
@@ -11,110 +11,58 @@
 
 #include "base/error.h"
 #include "base/watch.h"
+#include "base/xalloc.h"
 #include "engine-private.h"
 #include "net/memo.h"
 
-static const char file[] = "plans", busy[] = " busy";
+static const char busy[] = " busy";
 
 /* Seconds after which people are told what takes so long. */
 enum { PATIENCE = 1 };
 
 /* --- Lines -------------------------------------------------------------------------------------- */
 
-/* The line after this one, or the end. */
-static const char *next_line(const char *line)
+/* The plan of the last line of [text] that has one for [key]; NULL: none. It ends with its line. */
+static const char *find(const char *text, const char *key)
 {
-	line += strcspn(line, "\n");
-	return *line ? line + 1 : line;
-}
-
-/* "KEY: PLAN" of a line "LABEL=KEY: PLAN", with the lengths of the key and of both; NULL: it is none. */
-static const char *entry(const char *line, size_t *key, size_t *all)
-{
-	size_t label = strcspn(line, "=\n");
-	const char *plan;
-
-	if (line[label] != '=')
-		return NULL;
-	line += label + 1;
-	*all = strcspn(line, "\n");
-	plan = strstr(line, ": ");
-	*key = plan ? (size_t)(plan - line) : *all;
-	return *key + 2 < *all ? line : NULL;
-}
-
-/* The last line of [text] with the key that [key] begins with: its entry, or NULL. */
-static const char *find(const char *text, const char *key, size_t length, size_t *all)
-{
+	char needle[PLANS_KEY + 4];
 	const char *found = NULL;
-	size_t its, size;
 
-	for (const char *line = text; line && *line; line = next_line(line)) {
-		const char *it = entry(line, &its, &size);
-
-		if (it && its == length && memcmp(it, key, length) == 0) {
-			found = it;
-			*all = size;
-		}
+	snprintf(needle, sizeof(needle), "=%s: ", key);
+	for (const char *at = text ? strstr(text, needle) : NULL; at; at = strstr(at, needle)) {
+		at += strlen(needle);
+		if (*at && *at != '\n')
+			found = at;
 	}
 	return found;
 }
 
 bool plans_find(const struct plans *plans, const char *key, char plan[PLANS_PLAN])
 {
-	size_t length = strlen(key), all = 0;
-	const char *found = find(plans->taken, key, length, &all);
+	const char *found = find(plans->taken.data, key);
 
 	if (!found)
-		found = find(plans->known, key, length, &all);
-	if (!found || all - length - 2 >= PLANS_PLAN)
+		found = find(plans->known, key);
+	if (!found)
+		return plans->memo && memo_find(plans->memo, key, plan, PLANS_PLAN);
+	if (strcspn(found, "\n") >= PLANS_PLAN)
 		return false;
-	snprintf(plan, PLANS_PLAN, "%.*s", (int)(all - length - 2), found + length + 2);
+	snprintf(plan, PLANS_PLAN, "%.*s", (int)strcspn(found, "\n"), found);
 	return true;
 }
 
-int plans_take(struct plans *plans, const char *label, const char *key, const char *plan)
+void plans_take(struct plans *plans, const char *label, const char *key, const char *plan)
 {
-	const char *before = plans->taken ? plans->taken : "";
-	size_t all;
-	char *text;
+	size_t length = strlen(plan), its = strlen(busy);
+	char saved[PLANS_PLAN];
 
-	if (find(before, key, strlen(key), &all))
-		return 0;
-	if (asprintf(&text, "%s%s=%s: %s\n", before, label, key, plan) < 0)
-		return DDP_ERR_MEMORY;
-	free(plans->taken);
-	plans->taken = text;
-	return 0;
-}
-
-static bool is_busy(const char *it, size_t all)
-{
-	size_t length = strlen(busy);
-
-	return all > length && memcmp(it + all - length, busy, length) == 0;
-}
-
-char *plans_join(const char *old, const char *taken)
-{
-	const char *texts[] = {old ? old : "", taken ? taken : ""};
-	char *joined = malloc(strlen(texts[0]) + strlen(texts[1]) + 2), *end = joined;
-	size_t key, all, other;
-
-	if (!joined)
-		return NULL;
-	*end = '\0';
-	for (int i = 0; i < 2; i++)
-		for (const char *line = texts[i]; *line; line = next_line(line)) {
-			const char *it = entry(line, &key, &all), *newer = NULL;
-
-			if (it && i == 0)
-				newer = find(taken, it, key, &other);
-			if (!it || is_busy(it, all) || (newer && !is_busy(newer, other)))
-				continue;
-			end += sprintf(end, "%.*s\n", (int)strcspn(line, "\n"), line);
-		}
-	return joined;
+	if (find(plans->taken.data, key))
+		return;
+	ddp_text_add(&plans->taken, "%s=%s: %s\n", label, key, plan);
+	if (!plans->memo || (length > its && strcmp(plan + length - its, busy) == 0) ||
+	    (memo_find(plans->memo, key, saved, sizeof(saved)) && strcmp(saved, plan) == 0))
+		return;
+	memo_add(plans->memo, key, plan);
 }
 
 /* --- Operations --------------------------------------------------------------------------------- */
@@ -189,34 +137,23 @@ static int create_all(struct engine *engine, struct ddp_error *error)
 
 /* --- All ranks ---------------------------------------------------------------------------------- */
 
-static int out_of_memory(struct ddp_error *error)
-{
-	return ddp_error_set(error, DDP_ERR_MEMORY, "CUDA engine: no memory for the text of plans");
-}
-
 /* What was taken before: in an earlier run of this training, which counts, or on this machine. */
 static int choose(struct engine *engine, struct ddp_error *error)
 {
-	const struct engine_setup *setup = &engine->setup;
 	struct plans *plans = &engine->plans;
-	char *saved = setup->deterministic ? NULL : memo_load(file), *text;
+	struct memo memo = {NULL, false};
 	int status;
 
-	if (asprintf(&plans->known, "%s\n%s", saved ? saved : "",
-		     setup->choices ? setup->choices : "") < 0)
-		plans->known = NULL;
-	free(saved);
-	status = plans->known ? create_all(engine, error) : out_of_memory(error);
-	if (status < 0 || setup->deterministic)
-		return status;
-	/* Another run may have written meanwhile: its lines stay. */
-	saved = memo_load(file);
-	text = plans_join(saved, plans->taken);
-	if (text && strcmp(text, saved ? saved : "") != 0)
-		memo_save(file, text);
-	free(text);
-	free(saved);
-	return 0;
+	plans->known = engine->setup.choices;
+	if (!engine->setup.deterministic) {
+		memo_open(&memo);
+		plans->memo = &memo;
+	}
+	status = create_all(engine, error);
+	plans->known = NULL;
+	plans->memo = NULL;
+	memo_close(&memo);
+	return status;
 }
 
 /* What plans depend on is the least of all ranks. */
@@ -234,39 +171,44 @@ static int agree(struct engine *engine, struct ddp_error *error)
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(setup->ddp)) : 0;
 }
 
-/* Rank 0's status and what it took, which is known to all then. */
-static int hear(struct engine *engine, int status, struct ddp_error *error)
+/* What rank 0 took is known to all. */
+static int hear(struct engine *engine, struct ddp_error *error)
 {
 	struct ddp *ddp = engine->setup.ddp;
 	struct plans *plans = &engine->plans;
 	bool leader = ddp_world(ddp)->rank == 0;
-	uint64_t told[2] = {(uint64_t)(int64_t)status, plans->taken ? strlen(plans->taken) + 1 : 0};
-	char *text = plans->taken;
-	int result = ddp_broadcast(ddp, told, sizeof(told), 0);
+	uint64_t size = leader ? plans->taken.size : 0;
+	int status = ddp_broadcast(ddp, &size, sizeof(size), 0);
+	char *text = ddp_xcalloc(1, size + 1, "the text of plans");
 
-	if (result == 0 && (int64_t)told[0] < 0 && !leader)
-		return ddp_error_set(error, (int)(int64_t)told[0],
-				     "CUDA engine: rank 0 has no plans for this network");
-	if (result == 0 && (int64_t)told[0] == 0 && told[1] > 0) {
-		if (!leader)
-			text = plans->known = calloc(1, told[1]);
-		if (!text)
-			return out_of_memory(error);
-		result = ddp_broadcast(ddp, text, told[1], 0);
-	}
-	return result < 0 ? ddp_error_set(error, result, "%s", ddp_error(ddp)) : status;
+	if (leader && size > 0)
+		memcpy(text, plans->taken.data, size);
+	if (status == 0 && size > 0)
+		status = ddp_broadcast(ddp, text, size, 0);
+	if (status < 0)
+		ddp_error_set(error, status, "%s", ddp_error(ddp));
+	plans->known = text;
+	if (status == 0 && !leader)
+		status = create_all(engine, error);
+	plans->known = NULL;
+	free(text);
+	return status;
 }
 
 int cuda_plans_open(struct engine *engine, struct ddp_error *error)
 {
-	bool leader = ddp_world(engine->setup.ddp)->rank == 0;
+	struct ddp *ddp = engine->setup.ddp;
+	bool leader = ddp_world(ddp)->rank == 0;
 	int status = agree(engine, error);
 
 	if (status < 0)
 		return status;
 	if (leader)
 		status = choose(engine, error);
-	if (engine->ranks > 1)
-		status = hear(engine, status, error);
-	return status == 0 && !leader ? create_all(engine, error) : status;
+	if (engine->ranks == 1)
+		return status;
+	status = ddp_agree(ddp, status, status < 0 ? error->text : NULL);
+	if (status < 0)
+		return ddp_error_set(error, status, "%s", ddp_error(ddp));
+	return hear(engine, error);
 }

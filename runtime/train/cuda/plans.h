@@ -10,30 +10,28 @@
 #ifndef TRAIN_CUDA_PLANS_H
 #define TRAIN_CUDA_PLANS_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "base/text.h"
+#include "net/memo.h"
 
 enum { PLANS_KEY = 256, PLANS_PLAN = 256 };
 
 struct plans {
-	char *known; /* lines of earlier runs, or of rank 0; may be any text, or NULL */
-	char *taken; /* lines of this run */
+	const char *
+		known; /* lines of an earlier run of this training, or of rank 0; any text, or NULL */
+	struct memo *memo;     /* what all runs on this kind of machine took; NULL: nobody looks */
+	struct ddp_text taken; /* lines of this run */
 	/* Of all ranks, which have the same plans: */
 	size_t memory; /* bytes of a GPU that a rank may have, at least */
 	bool shared;   /* a GPU may have others at work */
 };
 
 /*
- * The plan of [key]: one that was taken in this run, else the newest of those that were known. A line that is not
+ * The plan of [key]: one that was taken in this run, else the newest of those that were known, else the memo's. A line that is not
  * understood is as good as none.
  */
 bool plans_find(const struct plans *plans, const char *key, char plan[PLANS_PLAN]);
 
-/* [label] "conv2.forward". Nothing happens where [key] was taken before. Returns 0 or DDP_ERR_MEMORY. */
-int plans_take(struct plans *plans, const char *label, const char *key, const char *plan);
-
-/* The file of what all runs on this kind of machine took: [old], with [taken] in place of what it has of the same
- * keys, without those that were busy. To be freed; NULL without memory. */
-char *plans_join(const char *old, const char *taken);
+/* [label] "conv2.forward". Nothing happens where [key] was taken before. The memo has it too, unless it was busy. */
+void plans_take(struct plans *plans, const char *label, const char *key, const char *plan);
 
 #endif /* TRAIN_CUDA_PLANS_H */

@@ -71,13 +71,12 @@ static int capture(struct engine *engine, int (*part)(struct engine *, struct dd
 		   struct device_graph **result, struct ddp_error *error)
 {
 	struct device_graph *graph = NULL;
-	struct ddp_error ignored;
 	int status = device_capture_begin(engine->device, error), end;
 
 	if (status < 0)
 		return status;
 	status = part(engine, error);
-	end = device_capture_end(engine->device, &graph, status < 0 ? &ignored : error);
+	end = device_capture_end(engine->device, &graph, status < 0 ? NULL : error);
 	if (status == 0)
 		status = end;
 	if (status == 0)
@@ -227,27 +226,16 @@ static bool collect(struct engine *engine)
 	return true;
 }
 
-/* The device is asked when nothing has come for a while: whether it works. */
-static int ask(struct engine *engine, double begin, bool *asked, struct ddp_error *error)
-{
-	int status = 0;
-
-	if (ddp_seconds() - begin < spin)
-		return 0;
-	if (!*asked)
-		status = device_mark(engine->device, DEVICE_COMPUTE, CUDA_MARK_END, error);
-	*asked = true;
-	return status < 0 ? status : device_reached(engine->device, CUDA_MARK_END, error);
-}
-
 static int wait_for_one(struct engine *engine, struct ddp_error *error)
 {
 	double begin = ddp_seconds();
-	bool asked = false;
 	int ended = 0;
 
 	while (!collect(engine)) {
-		int status = ask(engine, begin, &asked, error);
+		/* The device is asked when nothing has come for a while: whether it works. */
+		int status = ddp_seconds() - begin < spin
+				     ? 0
+				     : device_ended(engine->device, DEVICE_COMPUTE, error);
 
 		if (status < 0)
 			return status;
@@ -276,37 +264,20 @@ int cuda_catch_up(struct engine *engine, size_t most, struct ddp_error *error)
 
 /* --- What it is told ---------------------------------------------------------------------------- */
 
-/* Until what is known may be replaced. */
-static int wait_for_copy(struct engine *engine, const struct data *data, struct ddp_error *error)
+/* data_foretell() of training: the device has to have read what was sent before. */
+static int foretell(struct engine *engine, const struct batch *batch, size_t each,
+		    const double *rates, size_t global, struct ddp_error *error)
 {
-	double begin = ddp_seconds();
-	int status, waited = 0;
+	int status = engine->told < engine->sent ? cuda_wait(engine, error) : 0;
 
-	while ((status = data_is_read(data, error)) == 0) {
-		if (waited > 0)
-			return ddp_error_set(
-				error, DDP_ERR_ENGINE,
-				"CUDA engine: the device has ended its work and reads on");
-		waited = pause_for(engine, begin, error);
-		if (waited < 0)
-			return waited;
-	}
-	return status < 0 ? status : 0;
-}
-
-int cuda_foretell(struct engine *engine, struct data *data, const struct batch *batch, size_t each,
-		  const double *rates, size_t global, struct ddp_error *error)
-{
-	int status = wait_for_copy(engine, data, error);
-
-	return status < 0 ? status : data_foretell(data, batch, each, rates, global, error);
+	return status < 0 ? status
+			  : data_foretell(engine->train, batch, each, rates, global, error);
 }
 
 int cuda_expect(struct engine *engine, const struct batch *batch, const double *rates,
 		struct ddp_error *error)
 {
-	return cuda_break(engine, cuda_foretell(engine, engine->train, batch, engine->setup.batch,
-						rates, 0, error));
+	return cuda_break(engine, foretell(engine, batch, engine->setup.batch, rates, 0, error));
 }
 
 /* Of the first step after a push, which is the optimizer's [step]. */
@@ -334,6 +305,7 @@ static int send(struct engine *engine, uint64_t sequence, uint64_t step, struct 
 		engine->updates = state.updates;
 	else if (engine->train->sent)
 		return 0;
+	engine->sent = sequence;
 	return data_send(engine->train, sequence, engine->updates, engine->anew ? &state : NULL,
 			 error);
 }
@@ -348,8 +320,8 @@ static int begin_step(struct engine *engine, const struct batch *batch, size_t g
 	int status = 0;
 
 	if (!data_is_next(data, batch, global, rate))
-		status = cuda_foretell(engine, data, batch, batch->count, &rate,
-				       global > 0 ? global : 1, error);
+		status = foretell(engine, batch, batch->count, &rate, global > 0 ? global : 1,
+				  error);
 	if (status == 0)
 		status = send(engine, sequence, step, error);
 	if (status < 0)
@@ -379,11 +351,6 @@ int cuda_step(struct engine *engine, const struct batch *batch, size_t global, u
 	int status;
 
 	memset(done, 0, sizeof(*done));
-	if (batch->count > engine->setup.batch)
-		return ddp_error_set(
-			error, DDP_ERR_ARGUMENT,
-			"a batch of %zu samples: the engine was opened for %zu at most",
-			batch->count, engine->setup.batch);
 	status = begin_step(engine, batch, global, step, rate, stop, error);
 	if (status < 0)
 		return cuda_break(engine, status);

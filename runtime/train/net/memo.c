@@ -11,12 +11,12 @@
 
 #define TITLE "slurm-ddp algorithms 1\n"
 
-static const char name[] = "algorithms";
+static const char name[] = "/algorithms";
 
 /* More than thousands of shapes need. */
 enum { LIMIT = 1 << 20 };
 
-/* The directory, and with its "/" and [file] behind it the whole path. */
+/* The directory, and with [name] behind it the whole path. */
 static bool find_path(const char *file, char path[PATH_MAX])
 {
 	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -31,40 +31,28 @@ static bool find_path(const char *file, char path[PATH_MAX])
 	return length > 0 && length < PATH_MAX;
 }
 
-char *memo_load(const char *file)
+static void save(const char *text)
 {
-	char path[PATH_MAX], slashed[NAME_MAX + 2], *text = NULL;
-	size_t size;
-
-	snprintf(slashed, sizeof(slashed), "/%s", file);
-	if (!find_path(slashed, path) || ddp_file_read(path, LIMIT, &text, &size, NULL) != 0)
-		return NULL;
-	if (strlen(text) == size)
-		return text;
-	free(text);
-	return NULL;
-}
-
-void memo_save(const char *file, const char *text)
-{
-	char path[PATH_MAX], slashed[NAME_MAX + 2];
+	char path[PATH_MAX];
 	struct iovec part = {(char *)text, strlen(text)};
 
-	snprintf(slashed, sizeof(slashed), "/%s", file);
-	if (find_path("", path) && ddp_file_mkdirs(path, 0700, NULL) == 0 &&
-	    find_path(slashed, path))
+	if (find_path("", path) && ddp_file_mkdirs(path, 0700, NULL) == 0 && find_path(name, path))
 		ddp_file_write(path, &part, 1, 0600, false, NULL);
 }
 
 void memo_open(struct memo *memo)
 {
-	char *text = memo_load(name);
+	char path[PATH_MAX], *text = NULL;
+	size_t size;
 
-	if (text && (strncmp(text, TITLE, strlen(TITLE)) != 0 || text[strlen(text) - 1] != '\n')) {
+	*memo = (struct memo){NULL, false};
+	if (!find_path(name, path) || ddp_file_read(path, LIMIT, &text, &size, NULL) != 0)
+		return;
+	if (strlen(text) == size && strncmp(text, TITLE, strlen(TITLE)) == 0 &&
+	    text[size - 1] == '\n')
+		memo->text = text;
+	else
 		free(text);
-		text = NULL;
-	}
-	*memo = (struct memo){text, false};
 }
 
 bool memo_find(const struct memo *memo, const char *key, char *value, size_t size)
@@ -90,7 +78,8 @@ bool memo_find(const struct memo *memo, const char *key, char *value, size_t siz
 void memo_add(struct memo *memo, const char *key, const char *value)
 {
 	char *text = NULL;
-	int size = asprintf(&text, "%s%s\t%s\n", memo->text ? memo->text : TITLE, key, value);
+	const char *rest = memo->text ? memo->text + strlen(TITLE) : "";
+	int size = asprintf(&text, TITLE "%s\t%s\n%s", key, value, rest);
 
 	if (size < 0 || size > LIMIT) {
 		if (size >= 0)
@@ -104,7 +93,7 @@ void memo_add(struct memo *memo, const char *key, const char *value)
 void memo_close(struct memo *memo)
 {
 	if (memo->changed)
-		memo_save(name, memo->text);
+		save(memo->text);
 	free(memo->text);
 	*memo = (struct memo){NULL, false};
 }

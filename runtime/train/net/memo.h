@@ -23,17 +23,10 @@ void memo_open(struct memo *memo);
 /* Whether there is a value of [key] that fits into [size] bytes: then it is copied to [value]. */
 bool memo_find(const struct memo *memo, const char *key, char *value, size_t size);
 
-/* Keys and values have no tabs and no line ends. */
+/* From now on [value] is that of [key]. Neither has tabs or line ends. */
 void memo_add(struct memo *memo, const char *key, const char *value);
 
 /* Write what has changed, and free the memory. */
 void memo_close(struct memo *memo);
-
-/*
- * A [file] of another format beside it: its text, to be freed, or NULL; and another text in its
- * place.
- */
-char *memo_load(const char *file);
-void memo_save(const char *file, const char *text);
 
 #endif /* TRAIN_MEMO_H */
