@@ -403,6 +403,25 @@ static void plan_endpoint(struct builder *b)
 	}
 }
 
+static const char *planned(const struct builder *b, const char *name)
+{
+	const struct ddp_change *c = ddp_plan_find(b->plan, name);
+
+	return c && c->value ? c->value : "";
+}
+
+/* JAX takes numbers of processes from Slurm, by itself, and a port from the job's number. */
+static void plan_jax(struct builder *b)
+{
+	const char *address = planned(b, DDP_NAME(MASTER_ADDR));
+	bool bare = strchr(address, ':') != NULL && *address != '[';
+	char text[DDP_NAME_SIZE + 32];
+
+	snprintf(text, sizeof(text), "%s%.255s%s:%.8s", bare ? "[" : "", address, bare ? "]" : "",
+		 planned(b, DDP_NAME(MASTER_PORT)));
+	polite(b, DDP_VAR_JAX_COORDINATOR_ADDRESS, "MASTER_ADDR:MASTER_PORT", text);
+}
+
 static void plan_step(struct builder *b)
 {
 	const struct ddp_channel *ch = b->facts->channel;
@@ -438,13 +457,6 @@ static void plan_rendezvous(struct builder *b)
 	    directory, DDP_DIR_STORE, f->task.rank, f->task.size);
 	set(b, DDP_VAR_DDP_INIT_FILE, "PyTorch's FileStore", "file://%s/%s", directory,
 	    DDP_DIR_STORE);
-}
-
-static const char *planned(const struct builder *b, const char *name)
-{
-	const struct ddp_change *c = ddp_plan_find(b->plan, name);
-
-	return c && c->value ? c->value : "";
 }
 
 /* One task on each node: people start torchrun there, which reads these. */
@@ -646,6 +658,7 @@ int ddp_plan_make(const struct ddp_facts *facts, struct ddp_plan *plan, struct d
 	plan->n_changes = plan->n_notes = 0;
 	plan_identity(&b);
 	plan_endpoint(&b);
+	plan_jax(&b);
 	plan_step(&b);
 	plan_rendezvous(&b);
 	plan_devices(&b);

@@ -229,6 +229,14 @@ meet()
 	done
 }
 
+# JAX's own detection takes the port from the job's number: two steps meet there.
+@test "JAX: two steps of one job have two coordinators, each its step's MASTER_PORT, or the user's" {
+	got=$(mc salloc -Q -N1 -n2 bash -c 'for i in 1 2; do srun -n1 --ddp "$@" & done; wait' - \
+		"$SHOW" MASTER_ADDR MASTER_PORT JAX_COORDINATOR_ADDRESS)
+	same "$(sed -n 's/.* MASTER_ADDR=\(.*\) MASTER_PORT=\(.*\) JAX_COORDINATOR_ADDRESS=\1:\2$/\2/p' <<<"$got" | sort -u | wc -l)" 2
+	same "$(JAX_COORDINATOR_ADDRESS=me:5 show JAX_COORDINATOR_ADDRESS -N1 -n1 --ddp)" "0@n1 JAX_COORDINATOR_ADDRESS=me:5"
+}
+
 @test "two jobs on one node at the same time have two ports, ten times" {
 	meet
 	for i in {1..10}; do

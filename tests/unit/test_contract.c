@@ -295,6 +295,17 @@ static const struct row endpoint[] = {
 	{.name = "what a container put there is not the user's",
 	 .want = {"MASTER_ADDR=10.0.0.1", "MASTER_PORT=61234"},
 	 .task_env = {"MASTER_ADDR=localhost", "MASTER_PORT=1"}},
+	{.name = "JAX", .want = {"JAX_COORDINATOR_ADDRESS=10.0.0.1:61234"}},
+	{.name = "JAX, the user's address and port",
+	 .env = {"MASTER_ADDR=fe80::1", "MASTER_PORT=5"},
+	 .want = {"JAX_COORDINATOR_ADDRESS=[fe80::1]:5"}},
+	{.name = "JAX, the user's own",
+	 .env = {"JAX_COORDINATOR_ADDRESS=h:1"},
+	 .want = {"~JAX_COORDINATOR_ADDRESS=h:1"}},
+	{.name = "JAX, an outer step's",
+	 .env = {"JAX_COORDINATOR_ADDRESS=h:1", "DDP_JOB=a.1.1",
+		 "DDP_OURS=JAX_COORDINATOR_ADDRESS=h:1"},
+	 .want = {"JAX_COORDINATOR_ADDRESS=10.0.0.1:61234"}},
 	{.name = "no port for RAS", .differ = no_ras, .want = {"!NCCL_RAS_ADDR"}},
 	{.name = "the user's NCCL_*",
 	 .env = {"NCCL_RAS_ADDR=h:1", "NCCL_SOCKET_MAGIC=0x1", "NCCL_DEBUG=INFO"},
@@ -364,7 +375,8 @@ static const struct row nested[] = {
 	{.name = "the list names what was chosen, and nothing kept",
 	 .env = {"MASTER_ADDR=me"},
 	 .differ = no_ras,
-	 .want = {"DDP_OURS=MASTER_PORT=61234;NCCL_SOCKET_MAGIC=0xf390917721ec893e;OMP_NUM_THREADS=1;"
+	 .want = {"DDP_OURS=MASTER_PORT=61234;NCCL_SOCKET_MAGIC=0xf390917721ec893e;"
+		  "JAX_COORDINATOR_ADDRESS=me:61234;OMP_NUM_THREADS=1;"
 		  "TORCHELASTIC_RUN_ID=big.42.7"}},
 };
 
