@@ -9,7 +9,7 @@
 
 #include "core/text.h"
 
-enum kind { FLAG, DIRECTORY, PORTS, SUFFIX, LOCAL_RANK, SHARE, COUNT, MEMORY };
+enum kind { FLAG, DIRECTORY, PORTS, SUFFIX, LOCAL_RANK, SHARE, LAUNCHER, COUNT, MEMORY };
 
 static const struct ddp_option options[DDP_OPT_COUNT] = {
 #define DDP_OPTION(id, option, argument, environment, plugstack, kind, help, manual) \
@@ -147,6 +147,11 @@ static int parse(struct ddp_values *values, enum ddp_option_id id, const char *t
 		if (parse_word(text, what, words, &place, message) < 0)
 			return -1;
 		values->share = (enum ddp_share_mode)place;
+		return 0;
+	case LAUNCHER:
+		if (parse_word(text, what, words, &place, message) < 0)
+			return -1;
+		values->launcher_allowed = place == 1;
 		return 0;
 	case COUNT:
 		if (ddp_parse_number(text, 1, UINT32_MAX, &count) < 0)

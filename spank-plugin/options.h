@@ -39,6 +39,7 @@ struct ddp_values {
 	char suffix[72];
 	enum ddp_local_rank_mode local_rank;
 	enum ddp_share_mode share;
+	bool launcher_allowed;
 	uint32_t shards_per_gpu;
 	uint64_t gpu_memory; /* MiB */
 };

@@ -25,6 +25,7 @@
 #include "contract.h"
 #include "core/nodelist.h"
 #include "core/plan.h"
+#include "core/starter.h"
 #include "core/text.h"
 #include "rendezvous.h"
 #include "slurmctl.h"
@@ -407,13 +408,38 @@ static int make_directory(struct ddp_channel *ch, struct ddp_message *message)
 	return 0;
 }
 
+/*
+ * A program that starts ranks itself: say what becomes of it, or refuse it. Nothing may run then, whatever
+ * plugstack.conf says: as with an option that is wrong.
+ */
+static int look_at_program(spank_t spank, struct ddp_channel *ch, struct ddp_message *message)
+{
+	uint32_t tasks = 0, nodes = 0;
+	struct ddp_message judged = {""};
+	enum ddp_verdict verdict;
+	char **argv = NULL;
+	int argc = 0;
+
+	if (spank_get_item(spank, S_JOB_ARGV, &argc, &argv) != ESPANK_SUCCESS || argc < 1 ||
+	    !argv || spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &tasks) != ESPANK_SUCCESS ||
+	    spank_get_item(spank, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS)
+		return 0;
+	ch->standalone = ddp_starter_is_standalone(argv);
+	verdict = ddp_starter_judge(argv, environ, tasks, nodes, &judged);
+	if (verdict == DDP_VERDICT_TELL)
+		ddp_say("%s", judged.text);
+	ch->stop = verdict == DDP_VERDICT_REFUSE && !srun.values.launcher_allowed;
+	return ch->stop ? ddp_fail(message, "%s", judged.text) : 0;
+}
+
 static int decide(spank_t spank, struct ddp_channel *ch, struct ddp_message *message)
 {
 	const char *list = ddp_env_filled(environ, "SLURM_NODELIST");
 	bool shards = false;
 	time_t end = 0;
 
-	if (find_node(spank, ch, message) < 0 || choose_address(ch) < 0)
+	if (look_at_program(spank, ch, message) < 0 || find_node(spank, ch, message) < 0 ||
+	    choose_address(ch) < 0)
 		return -1;
 	choose_port(ch);
 	if (ddp_ask_job(ch->job, &end, &shards) == 0 && end > 0)

@@ -553,6 +553,8 @@ static int refuse_node(spank_t spank)
 {
 	uint32_t local = 0;
 
+	if (stepd.channel.stop)
+		_exit(EXIT_FAILURE);
 	(void)spank_get_item(spank, S_TASK_ID, &local);
 	return refuse(spank, stepd.problem.text, local == 0 && !stepd.problem_said);
 }

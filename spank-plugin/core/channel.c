@@ -52,6 +52,8 @@ static const struct field fields[] = {
 	FIELD(shards, TEXT),
 	FIELD(pid, U32),
 	FIELD(began, U64),
+	FIELD(standalone, U32),
+	FIELD(stop, U32),
 	FIELD(problem, TEXT),
 };
 /* clang-format on */

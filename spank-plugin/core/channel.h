@@ -58,6 +58,8 @@ struct ddp_channel {
 	char site_shards[16];	    /* the administrator's number, where Slurm's data say none */
 	uint32_t pid;		    /* srun's own, and when it began: is it still there? */
 	uint64_t began;
+	uint32_t standalone; /* 1: torchrun must not be told of other nodes */
+	uint32_t stop;	     /* 1: the [problem] is the user's to mend, nothing may run */
 	char problem[DDP_MESSAGE_SIZE]; /* why the step must not train; "" if all is well */
 };
 

@@ -465,7 +465,7 @@ static void plan_torchrun(struct builder *b)
 	const struct ddp_task *id = &b->facts->task;
 	char endpoint[DDP_NAME_SIZE + 32];
 
-	if (id->size != id->nodes || id->local_size != 1)
+	if (id->size != id->nodes || id->local_size != 1 || b->facts->channel->standalone)
 		return;
 	polite_number(b, DDP_VAR_PET_NNODES, "one task on each node", id->nodes);
 	polite_number(b, DDP_VAR_PET_NODE_RANK, "NODE_RANK", id->node_rank);

@@ -322,6 +322,48 @@ refused()
 	same "$out" "ddp: --ddp-verbose does nothing without --ddp"
 }
 
+# --- Programs that start ranks themselves ------------------------------------------------
+
+# A torchrun, to see whether it runs and with which variables.
+fake_torchrun()
+{
+	as_user tee "$WORK/torchrun" >/dev/null <<-END
+		#!/bin/bash
+		echo ran >>ran
+		exec "$SHOW" PET_NNODES PET_NODE_RANK
+	END
+	as_user chmod +x "$WORK/torchrun"
+}
+
+@test "torchrun whose tasks would be worlds of their own is refused, and runs nowhere; or is let be" {
+	fake_torchrun
+	for arguments in "-N2 --ntasks-per-node=2 ./torchrun" "-N1 -n2 ./torchrun" "-N2 -n2 ./torchrun --standalone"; do
+		# shellcheck disable=SC2086
+		try mc srun --ddp $arguments
+		same "$rc:$out" "1:"
+		same "$(grep -c 'srun: error: ddp: torchrun' <<<"$err")" 1
+		has "$err" '--ntasks-per-node=1.*--ddp-launcher=allow'
+		[ ! -e "$WORK/ran" ]
+	done
+	try mc srun -N2 -n2 --ddp --ddp-launcher=allow ./torchrun --standalone
+	same "$rc:$(sort <<<"$out"):$err" "0:0@n1 PET_NNODES=UNSET PET_NODE_RANK=UNSET
+1@n2 PET_NNODES=UNSET PET_NODE_RANK=UNSET:"
+	try mc env SLURM_DDP_LAUNCHER=allow srun -N1 -n2 --ddp ./torchrun
+	same "$rc:$(wc -l <<<"$out"):$err" "0:2:"
+	try mc srun -N2 -n2 --ddp ./torchrun train.py
+	same "$rc:$(sort <<<"$out"):$err" "0:0@n1 PET_NNODES=2 PET_NODE_RANK=0
+1@n2 PET_NNODES=2 PET_NODE_RANK=1:"
+	rm "$WORK/torchrun" "$WORK/ran"
+}
+
+@test "a shell that waits for commands is told of in one line, a script is not" {
+	try mc srun -n2 --ddp bash <<<'exit 0'
+	same "$rc:$(grep -c ddp: <<<"$err")" 0:1
+	has "$err" 'ddp: bash is a rank, .* write srun --ddp before each program$'
+	try mc srun -n2 --ddp bash -c true
+	same "$rc:$err" 0:
+}
+
 # --- Saying what was done -------------------------------------------------------------
 
 @test "--ddp-verbose, also abbreviated: all of rank 0 with reasons, a line for each other rank" {
@@ -359,7 +401,7 @@ refused()
 	for command in srun sbatch salloc; do
 		try mc $command --help
 		for option in --ddp --no-ddp --ddp-rdzv=DIR '--ddp-port=P\|LO-HI' --ddp-master-suffix=S \
-			'--ddp-local-rank=auto\|task\|device' '--ddp-share=auto\|off\|torch' --ddp-verbose; do
+			'--ddp-local-rank=auto\|task\|device' '--ddp-share=auto\|off\|torch' '--ddp-launcher=refuse\|allow' --ddp-verbose; do
 			has "$out$err" "^ +$option( |$)"
 		done
 	done

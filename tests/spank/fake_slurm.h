@@ -149,6 +149,7 @@ struct fake_step {
 	const char *inherited; /* from #SBATCH lines, the same way */
 	const char *empty;     /* how Slurm writes "no argument" the second time; NULL: "" */
 	const char *env;       /* "NAME=VALUE ..." of the shell that runs srun */
+	char **program;	       /* what srun starts; NULL: python3 train.py */
 	const char *srun_conf, *stepd_conf; /* arguments in plugstack.conf */
 	struct fake_component components[FAKE_COMPONENTS];
 

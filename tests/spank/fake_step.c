@@ -374,7 +374,7 @@ int fake_srun(struct fake_step *step)
 	describe(step, &shape);
 	prepare(step);
 	step->srun = fake_process(S_CTX_LOCAL, "submit", step->srun_conf);
-	step->srun->program = program;
+	step->srun->program = step->program ? step->program : program;
 	if (srun_hook(step, "init") < 0)
 		return -1;
 	rc = parse_command_lines(step);

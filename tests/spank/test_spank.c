@@ -211,6 +211,7 @@ START_TEST(test_registered)
 					    "ddp-master-suffix",
 					    "ddp-local-rank",
 					    "ddp-share",
+					    "ddp-launcher",
 					    "ddp-verbose"};
 
 	for (int i = 0; i < ROWS(contexts); i++) {

@@ -163,6 +163,37 @@ START_TEST(test_secrets)
 }
 END_TEST
 
+/* --- Programs that start ranks themselves -------------------------------------------------- */
+
+/* What each does is in tests/unit; here, that srun refuses or tells, and that it can be allowed. */
+START_TEST(test_starters)
+{
+	char *torchrun[] = {"/opt/bin/torchrun", "--standalone", "train.py", NULL};
+	char *accelerate[] = {"accelerate", "launch", "train.py", NULL};
+	struct fake_step step = {
+		.options = "--ddp", .program = torchrun, .components = {{"n1:0 n2:1"}}};
+
+	ck_assert_int_eq(fake_srun(&step), -1);
+	expect_pieces("refused", FAKE_ERROR, "torchrun --standalone|--ddp-launcher=allow");
+	expect_said("refused", FAKE_ANY, "", 1);
+	ck_assert_ptr_nonnull(strstr(fake_env_get(step.launched[0], "SLURM_DDP_STEP"), ";stop=1;"));
+	end(&step);
+	fake_forget();
+	step.options = "--ddp --ddp-launcher=allow";
+	ck_assert_int_eq(fake_run(&step), 0);
+	expect_vars("allowed", &step, 1, "RANK=1 -PET_NNODES -PET_RDZV_BACKEND -DDP_ERROR");
+	expect_silence("allowed");
+	fake_step_clear(&step);
+	step.options = "--ddp";
+	step.program = accelerate;
+	ck_assert_int_eq(fake_run(&step), 0);
+	expect_vars("told", &step, 1, "RANK=1 PET_NNODES=2 -DDP_ERROR");
+	expect_said("told", FAKE_LOG, "accelerate launch reads nothing of --ddp", 1);
+	expect_said("told", FAKE_ANY, "", 1);
+	fake_step_clear(&step);
+}
+END_TEST
+
 /* --- Questions to slurmctld ---------------------------------------------------------------- */
 
 /* The layout is asked for only where it is needed, and each thing at most once. */
@@ -560,6 +591,7 @@ static void fill(TCase *tcase)
 	UNIT_ROWS(tcase, test_step, steps);
 	tcase_add_test(tcase, test_forged_line);
 	tcase_add_test(tcase, test_secrets);
+	tcase_add_test(tcase, test_starters);
 	tcase_add_test(tcase, test_questions);
 	tcase_add_test(tcase, test_capacity_questions);
 	tcase_add_test(tcase, test_no_slurmctld);

@@ -52,6 +52,7 @@ static const struct {
 	{DDP_OPT_SHARE, "ddp-share", "auto|off|torch", "SLURM_DDP_SHARE", "share"},
 	{DDP_OPT_SHARDS_PER_GPU, NULL, "N", NULL, "shards_per_gpu"},
 	{DDP_OPT_GPU_MEMORY, NULL, "NM|NG", NULL, "gpu_memory"},
+	{DDP_OPT_LAUNCHER, "ddp-launcher", "refuse|allow", "SLURM_DDP_LAUNCHER", "launcher"},
 	{DDP_OPT_VERBOSE, "ddp-verbose", NULL, "SLURM_DDP_VERBOSE", NULL},
 };
 
@@ -82,6 +83,7 @@ START_TEST(test_defaults)
 	ck_assert_uint_eq(v.local_rank, DDP_LOCAL_RANK_AUTO);
 	ck_assert_uint_eq(v.share, DDP_SHARE_AUTO);
 	ck_assert_uint_eq(v.shards_per_gpu, 0);
+	ck_assert(!v.launcher_allowed);
 	for (int i = 0; i < DDP_OPT_COUNT; i++)
 		ck_assert_uint_eq(v.source[i], DDP_FROM_DEFAULT);
 	ck_assert_int_eq(ROWS(rows), DDP_OPT_COUNT);
@@ -122,6 +124,8 @@ static const char *show(const struct ddp_values *v)
 		show_one("local_rank=%u", v->local_rank);
 	if (v->share)
 		show_one("share=%u", v->share);
+	if (v->launcher_allowed)
+		show_one("allow");
 	if (v->shards_per_gpu)
 		show_one("shards=%u", v->shards_per_gpu);
 	if (v->gpu_memory)

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "starter.h"
+
+#include <string.h>
+
+#include "plan.h"
+
+enum kind { OTHER, TORCHRUN, ACCELERATE, DEEPSPEED, SHELL };
+
+struct starter {
+	enum kind kind;
+	char *const *options; /* of it, up to the user's own program */
+	const char *name;
+};
+
+static const struct {
+	const char *name; /* of the program, or of Python's module */
+	enum kind kind;
+} starters[] = {
+	{"torchrun", TORCHRUN},
+	{"torch.distributed.run", TORCHRUN},
+	{"torch.distributed.launch", TORCHRUN},
+	{"accelerate", ACCELERATE},
+	{"accelerate.commands.launch", ACCELERATE},
+	{"deepspeed", DEEPSPEED},
+	{"deepspeed.launcher.runner", DEEPSPEED},
+	{"bash", SHELL},
+	{"sh", SHELL},
+	{"dash", SHELL},
+	{"zsh", SHELL},
+	{"ksh", SHELL},
+	{"fish", SHELL},
+	{"csh", SHELL},
+	{"tcsh", SHELL},
+};
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+static bool is_one_of(const char *word, const char *words)
+{
+	size_t n = strlen(word);
+
+	for (const char *p = words; n > 0 && (p = strstr(p, word)); p += n)
+		if ((p == words || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\0'))
+			return true;
+	return false;
+}
+
+/* "env A=1 program" is the program. */
+static char *const *skip_env(char *const *argv)
+{
+	if (!*argv || strcmp(base_name(*argv), "env") != 0)
+		return argv;
+	for (argv++; *argv && (**argv == '-' || strchr(*argv, '=')); argv++)
+		if (is_one_of(*argv, "-u -C -S --unset --chdir") && argv[1])
+			argv++;
+	return argv;
+}
+
+/* "python3 -u -m module" and "python3 /where/program" are module and program. */
+static char *const *skip_python(char *const *argv)
+{
+	if (!*argv || strncmp(base_name(*argv), "python", 6) != 0)
+		return argv;
+	for (argv++; *argv && **argv == '-'; argv++) {
+		if (strcmp(*argv, "-m") == 0)
+			return argv + 1;
+		if (strcmp(*argv, "-c") == 0)
+			break;
+		if (is_one_of(*argv, "-W -X") && argv[1])
+			argv++;
+	}
+	return argv;
+}
+
+static struct starter find_starter(char *const *argv)
+{
+	struct starter found = {.kind = OTHER};
+
+	argv = skip_python(skip_env(argv));
+	if (!*argv)
+		return found;
+	found.name = base_name(*argv);
+	found.options = argv + 1;
+	for (size_t i = 0; i < sizeof(starters) / sizeof(starters[0]); i++)
+		if (strcmp(found.name, starters[i].name) == 0)
+			found.kind = starters[i].kind;
+	/* "accelerate config" and its kind start nothing. */
+	if (strcmp(found.name, "accelerate") == 0 &&
+	    (!*found.options || strcmp(*found.options++, "launch") != 0))
+		found.kind = OTHER;
+	return found;
+}
+
+/* torchrun takes '-' and '_' for the same. */
+static bool same_option(const char *word, const char *name, size_t length)
+{
+	for (size_t i = 0; i < length; i++)
+		if (word[i] != name[i] && !(i >= 2 && word[i] == '_' && name[i] == '-'))
+			return false;
+	return name[length] == '\0';
+}
+
+/* The value of [name] among the options before the user's program; "" for a flag, NULL where it is not. */
+static const char *option(char *const *options, const char *name)
+{
+	static const char flags[] = "--standalone --no-python --no_python --run-path --run_path "
+				    "--module -m --multi_gpu --cpu --debug --quiet -q";
+
+	for (; *options && **options == '-'; options++) {
+		size_t n = strcspn(*options, "=");
+		bool flag = is_one_of(*options, flags);
+
+		if (same_option(*options, name, n)) {
+			if ((*options)[n])
+				return *options + n + 1;
+			return flag || !options[1] ? "" : options[1];
+		}
+		if (!(*options)[n] && !flag && options[1])
+			options++;
+	}
+	return NULL;
+}
+
+bool ddp_starter_is_standalone(char *const *argv)
+{
+	struct starter found = find_starter(argv);
+
+	return found.kind == TORCHRUN && option(found.options, "--standalone");
+}
+
+/* Whether torchrun will be a world by itself, as far as it was not told of others. */
+static bool is_alone(const struct starter *torchrun, char *const *env)
+{
+	const char *nodes = option(torchrun->options, "--nnodes");
+
+	if (!nodes)
+		nodes = ddp_users_value(env, "PET_NNODES");
+	return !nodes || strcmp(nodes, "1") == 0 || strcmp(nodes, "1:1") == 0;
+}
+
+#define ALLOW "; --ddp-launcher=allow lets it be"
+
+static enum ddp_verdict judge_torchrun(const struct starter *torchrun, char *const *env,
+				       uint32_t tasks, uint32_t nodes, struct ddp_message *message)
+{
+	if (tasks > 1 && option(torchrun->options, "--standalone")) {
+		(void)ddp_fail(
+			message,
+			"torchrun --standalone: each of the %u tasks would train a world of its own; "
+			"leave --standalone out and write --ntasks-per-node=1, --ddp tells torchrun where "
+			"the nodes meet" ALLOW,
+			tasks);
+		return DDP_VERDICT_REFUSE;
+	}
+	if (tasks > nodes && is_alone(torchrun, env)) {
+		(void)ddp_fail(
+			message,
+			"torchrun starts all ranks of its node: each of the %u tasks on %u node%s would "
+			"train a world of its own; write --ntasks-per-node=1, or leave torchrun out (srun "
+			"--ddp python3 train.py)" ALLOW,
+			tasks, nodes, nodes > 1 ? "s" : "");
+		return DDP_VERDICT_REFUSE;
+	}
+	return DDP_VERDICT_FINE;
+}
+
+static enum ddp_verdict judge_accelerate(const struct starter *accelerate, uint32_t tasks,
+					 struct ddp_message *message)
+{
+	if (tasks == 1 || option(accelerate->options, "--num-machines"))
+		return DDP_VERDICT_FINE;
+	(void)ddp_fail(
+		message,
+		"accelerate launch reads nothing of --ddp: each of the %u tasks trains a world of its own; "
+		"leave it out (srun --ddp python3 train.py), or give it --num_machines, --machine_rank, "
+		"--main_process_ip and --main_process_port",
+		tasks);
+	return DDP_VERDICT_TELL;
+}
+
+static enum ddp_verdict judge_deepspeed(uint32_t tasks, struct ddp_message *message)
+{
+	if (tasks == 1)
+		return DDP_VERDICT_FINE;
+	(void)ddp_fail(
+		message,
+		"deepspeed starts ranks of its own, by a hostfile or on its node alone: each of the %u tasks "
+		"does; leave it out (srun --ddp python3 train.py --deepspeed)",
+		tasks);
+	return DDP_VERDICT_TELL;
+}
+
+/* A shell that reads commands, rather than a script or "-c". */
+static enum ddp_verdict judge_shell(const struct starter *shell, uint32_t tasks,
+				    struct ddp_message *message)
+{
+	for (char *const *word = shell->options; *word; word++)
+		if (**word != '-' || ((*word)[1] != '-' && strchr(*word, 'c')))
+			return DDP_VERDICT_FINE;
+	(void)ddp_fail(
+		message,
+		"%s is a rank, and what you start in it is the same rank of this world of %u, which may wait "
+		"for others; for a session, leave --ddp out here and write srun --ddp before each program",
+		shell->name, tasks);
+	return DDP_VERDICT_TELL;
+}
+
+enum ddp_verdict ddp_starter_judge(char *const *argv, char *const *env, uint32_t tasks,
+				   uint32_t nodes, struct ddp_message *message)
+{
+	struct starter found = find_starter(argv);
+
+	switch (found.kind) {
+	case TORCHRUN:
+		return judge_torchrun(&found, env, tasks, nodes, message);
+	case ACCELERATE:
+		return judge_accelerate(&found, tasks, message);
+	case DEEPSPEED:
+		return judge_deepspeed(tasks, message);
+	case SHELL:
+		return judge_shell(&found, tasks, message);
+	case OTHER:
+		break;
+	}
+	return DDP_VERDICT_FINE;
+}

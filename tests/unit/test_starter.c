@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "starter.h"
+#include "unit.h"
+
+static const struct {
+	const char *command; /* words, a blank between them */
+	uint32_t tasks, nodes;
+	enum ddp_verdict verdict;
+	const char *says;
+} commands[] = {
+	{"python3 train.py", 4, 2, DDP_VERDICT_FINE, NULL},
+	{"./train", 4, 2, DDP_VERDICT_FINE, NULL},
+	{"torchrun train.py", 2, 2, DDP_VERDICT_FINE, NULL},
+	{"torchrun train.py", 1, 1, DDP_VERDICT_FINE, NULL},
+	{"torchrun train.py", 4, 2, DDP_VERDICT_REFUSE, "each of the 4 tasks on 2 nodes would"},
+	{"torchrun train.py", 2, 1, DDP_VERDICT_REFUSE, "write --ntasks-per-node=1"},
+	{"/opt/venv/bin/torchrun --nproc-per-node=2 train.py", 2, 1, DDP_VERDICT_REFUSE,
+	 "torchrun starts"},
+	{"python3 -u -m torch.distributed.run train.py", 2, 1, DDP_VERDICT_REFUSE,
+	 "torchrun starts"},
+	{"python3.11 -X dev /opt/bin/torchrun train.py", 2, 1, DDP_VERDICT_REFUSE,
+	 "torchrun starts"},
+	{"env -u HOME A=1 python -m torch.distributed.launch train.py", 2, 1, DDP_VERDICT_REFUSE,
+	 "torchrun"},
+	{"torchrun --nnodes=1 train.py", 2, 1, DDP_VERDICT_REFUSE, "torchrun starts"},
+	{"torchrun --nnodes 1:1 train.py", 2, 1, DDP_VERDICT_REFUSE, "torchrun starts"},
+	/* One who knows: each task is what torchrun calls a node. */
+	{"torchrun --nnodes=4 --rdzv-backend=c10d --rdzv-endpoint=h:1 train.py", 4, 2,
+	 DDP_VERDICT_FINE, NULL},
+	{"torchrun --nnodes 1:4 train.py", 4, 2, DDP_VERDICT_FINE, NULL},
+	{"torchrun --standalone train.py", 1, 1, DDP_VERDICT_FINE, NULL},
+	{"torchrun --standalone train.py", 2, 2, DDP_VERDICT_REFUSE, "leave --standalone out"},
+	{"torchrun --nproc_per_node 2 --standalone train.py", 2, 2, DDP_VERDICT_REFUSE,
+	 "--standalone"},
+	{"torchrun --nproc_per_node 2 train.py --standalone", 2, 2, DDP_VERDICT_FINE, NULL},
+	{"torchrun --rdzv-id --standalone train.py", 2, 2, DDP_VERDICT_FINE, NULL},
+	{"accelerate launch train.py", 2, 2, DDP_VERDICT_TELL,
+	 "each of the 2 tasks trains a world of its own"},
+	{"accelerate launch --num_processes 2 train.py", 2, 2, DDP_VERDICT_TELL,
+	 "--main_process_ip"},
+	{"accelerate launch --num_machines 2 train.py", 2, 2, DDP_VERDICT_FINE, NULL},
+	{"accelerate launch --multi_gpu --num-machines=2 train.py", 2, 2, DDP_VERDICT_FINE, NULL},
+	{"accelerate launch train.py", 1, 1, DDP_VERDICT_FINE, NULL},
+	{"python -m accelerate.commands.launch train.py", 2, 1, DDP_VERDICT_TELL,
+	 "accelerate launch"},
+	{"accelerate config", 2, 2, DDP_VERDICT_FINE, NULL},
+	{"accelerate", 2, 2, DDP_VERDICT_FINE, NULL},
+	{"deepspeed train.py", 2, 2, DDP_VERDICT_TELL, "python3 train.py --deepspeed"},
+	{"deepspeed train.py", 1, 1, DDP_VERDICT_FINE, NULL},
+	{"bash", 1, 1, DDP_VERDICT_TELL, "bash is a rank"},
+	{"/bin/zsh -l", 4, 2, DDP_VERDICT_TELL,
+	 "zsh is a rank, and what you start in it is the same rank of this world of 4"},
+	{"bash --norc -i", 1, 1, DDP_VERDICT_TELL, "srun --ddp before each program"},
+	{"bash -c true", 2, 1, DDP_VERDICT_FINE, NULL},
+	{"bash -lc true", 2, 1, DDP_VERDICT_FINE, NULL},
+	{"bash train.sh", 2, 1, DDP_VERDICT_FINE, NULL},
+	{"python3 -c torchrun", 2, 1, DDP_VERDICT_FINE, NULL},
+	{"python3", 2, 1, DDP_VERDICT_FINE, NULL},
+	{"python3 -m", 2, 1, DDP_VERDICT_FINE, NULL},
+	{"env", 2, 1, DDP_VERDICT_FINE, NULL},
+	{"", 2, 1, DDP_VERDICT_FINE, NULL},
+};
+
+static void split(char *words, char **argv)
+{
+	size_t n = 0;
+
+	for (char *word; (word = strsep(&words, " "));)
+		if (*word)
+			argv[n++] = word;
+	argv[n] = NULL;
+}
+
+START_TEST(test_commands)
+{
+	const char *row = commands[_i].command;
+	struct ddp_message message = {""};
+	char words[256], *argv[16];
+
+	strcpy(words, row);
+	split(words, argv);
+	unit_number(row, "verdict",
+		    ddp_starter_judge(argv, NULL, commands[_i].tasks, commands[_i].nodes, &message),
+		    commands[_i].verdict);
+	if (commands[_i].says)
+		unit_pieces(row, message.text, (const char *const[]){commands[_i].says, NULL});
+	if (commands[_i].verdict == DDP_VERDICT_REFUSE)
+		unit_pieces(row, message.text, (const char *const[]){"--ddp-launcher=allow", NULL});
+	unit_number(row, "standalone", ddp_starter_is_standalone(argv),
+		    strstr(row, "--standalone train.py") && !strstr(row, "--rdzv-id"));
+}
+END_TEST
+
+/* Who sets PET_NNODES knows; what an outer step of ours set says nothing. */
+START_TEST(test_nodes)
+{
+	static const char *const users[] = {"PET_NNODES=4", NULL};
+	static const char *const outer[] = {"PET_NNODES=4", "DDP_OURS=PET_NNODES=4", NULL};
+	char *argv[] = {(char[]){"torchrun"}, NULL};
+	struct ddp_message message;
+
+	ck_assert_int_eq(ddp_starter_judge(argv, unit_env(users), 4, 2, &message),
+			 DDP_VERDICT_FINE);
+	ck_assert_int_eq(ddp_starter_judge(argv, unit_env(outer), 4, 2, &message),
+			 DDP_VERDICT_REFUSE);
+}
+END_TEST
+
+static void fill(TCase *tcase)
+{
+	tcase_add_test(tcase, test_nodes);
+	UNIT_ROWS(tcase, test_commands, commands);
+}
+
+int main(void)
+{
+	return unit_run("starter", fill);
+}
