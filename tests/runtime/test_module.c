@@ -96,11 +96,33 @@ START_TEST(test_installed)
 }
 END_TEST
 
+/* In a build tree modules lie beside what holds this code; nobody need say so. */
+START_TEST(test_beside)
+{
+	struct ddp_error error = {0, ""};
+	const struct fixture *fixture;
+	char path[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 32);
+
+	ck_assert_int_gt(n, 0);
+	path[n] = '\0';
+	strcpy(strrchr(path, '/'), "/ddp_fixture.so");
+	(void)unlink(path);
+	ck_assert_int_eq(symlink(FIXTURES "/ddp_fixture.so", path), 0);
+	unsetenv("DDP_MODULES");
+	fixture = ddp_module_open("fixture", "test", 3, sizeof(struct fixture), NULL, &error);
+	(void)unlink(path);
+	ck_assert_msg(fixture, "%s", error.text);
+	ck_assert_int_eq(fixture->answer, 42);
+}
+END_TEST
+
 static void fill(TCase *tcase)
 {
 	UNIT_ROWS(tcase, test_open, modules);
 	tcase_add_test(tcase, test_no_library);
 	tcase_add_test(tcase, test_installed);
+	tcase_add_test(tcase, test_beside);
 }
 
 int main(void)
