@@ -211,17 +211,26 @@ ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
 	done
 }
 
-@test "a rank is stopped: named when DDP_TIMEOUT is over" {
-	export DDP_TIMEOUT=3
-	endless --ddp
+# stopped: what the others say of rank 2.
+stopped()
+{
+	local rank
+	rm -rf "$WORK"/up-* "$WORK"/.ddp
+	endless --ddp || return
 	kill -STOP "$(<"$WORK/up-2")"
-	within 30 grep -q 'ddp\[3@n2\]: .*rank 2 on n2' "$TOP/said"
+	within 30 grep -q 'ddp\[3@n2\]: ' "$TOP/said"
 	kill -9 "$(<"$WORK/up-2")"
-	within 20 ended
+	within 20 ended || return
 	wait || true
 	for rank in 0 1 3; do
-		has "$(<"$TOP/said")" "^ddp\[$rank@n[12]\]: .*rank 2 on n2"
+		has "$(<"$TOP/said")" "^ddp\[$rank@n[12]\]: .*rank 2 on n2" || return
 	done
+}
+
+# Whom a loaded machine keeps from running for a second is as late as who is stopped: so more than once.
+@test "a rank is stopped: named when DDP_TIMEOUT is over" {
+	export DDP_TIMEOUT=3
+	stopped || stopped || stopped
 }
 
 @test "scancel: each rank leaves its record" {

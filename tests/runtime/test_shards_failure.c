@@ -101,15 +101,29 @@ static bool is_alone(int rank)
 	return count == 1;
 }
 
-static void check_living(const struct ranks *ranks)
+/* How the living must name the victim. */
+static const char *victim_name(void)
 {
-	char name[32];
+	static char name[32];
 
 	snprintf(name, sizeof(name), is_alone(victim) ? "%d" : "rank %d", victim);
+	return name;
+}
+
+static bool all_name_victim(const struct ranks *ranks)
+{
+	for (int rank = 0; rank < ranks->size; rank++)
+		if (rank != victim && !strstr(ranks->text[rank], victim_name()))
+			return false;
+	return true;
+}
+
+static void check_living(const struct ranks *ranks)
+{
 	for (int rank = 0; rank < ranks->size; rank++) {
 		if (rank == victim)
 			continue;
-		check_said(ranks, rank, name);
+		check_said(ranks, rank, victim_name());
 		ck_assert_msg(is_peer_status(ranks->statuses[rank]),
 			      "%s %s, without %d: rank %d ended with %d: %s", layout.nodes,
 			      layout.gpus, victim, rank, ranks->statuses[rank], ranks->text[rank]);
@@ -182,20 +196,32 @@ static const struct {
 } stops[] = {{{"3", "aaa"}, 1},	 {{"3", "aaa"}, 0},    {{"4", "aabb"}, 3},
 	     {{"4", "aabb"}, 2}, {{"2,2", "aabb"}, 1}, {{"2,2", "aabb"}, 2}};
 
+static void stop_one(struct ranks *ranks, int w)
+{
+	shards_start(ranks, &stops[w].layout, body_work);
+	wait_until_up(ranks);
+	usleep(20000);
+	kill(ranks->pids[stops[w].victim], SIGSTOP);
+}
+
+/*
+ * Ranks that know who is late are waited for some seconds longer, and are late themselves where a loaded machine
+ * keeps them from running: then another is named, but not time after time.
+ */
 START_TEST(test_stops)
 {
 	static struct ranks ranks[ROWS(stops)];
 
-	for (int w = 0; w < ROWS(stops); w++) {
-		shards_start(&ranks[w], &stops[w].layout, body_work);
-		wait_until_up(&ranks[w]);
-		usleep(20000);
-		kill(ranks[w].pids[stops[w].victim], SIGSTOP);
-	}
+	for (int w = 0; w < ROWS(stops); w++)
+		stop_one(&ranks[w], w);
 	for (int w = 0; w < ROWS(stops); w++) {
 		layout = stops[w].layout;
 		victim = stops[w].victim;
 		wait_for_living(&ranks[w]);
+		for (int again = 0; again < 2 && !all_name_victim(&ranks[w]); again++) {
+			stop_one(&ranks[w], w);
+			wait_for_living(&ranks[w]);
+		}
 		check_living(&ranks[w]);
 	}
 }
