@@ -269,7 +269,7 @@ enum { ALIGNMENT = 4096 };
  * kernel in front of them on the stream, whose results they read, until 2.30.7; nor did ncclCommAbort() end them
  * before 2.29.7.
  */
-static int method_of(int version)
+static enum ddp_nccl_method method_of(int version)
 {
 #if NCCL_HAS(2, 27, 3)
 	if (version >= NCCL_VERSION(2, 30, 7) && ncclCommWindowRegister &&
@@ -366,11 +366,13 @@ static ncclResult_t withdraw(const struct ddp_device *device, ncclComm_t comm,
 }
 
 /* In a thread, as each of these can wait for another rank. */
+enum act { ENROLL, WITHDRAW, FREE };
+
 struct task {
 	const struct ddp_device *device;
 	ncclComm_t comm;
 	struct ddp_nccl_memory memory;
-	enum { ENROLL, WITHDRAW, FREE } act;
+	enum act act;
 	const char *doing;
 	struct ddp_error error;
 };
@@ -395,7 +397,7 @@ static void run(void *arguments)
  * Returns 0 with what NCCL said in [failed]; or why the wait for it ended in [error], which is the end of the
  * engine: nothing else is to be asked of it.
  */
-static int run_bounded(struct ddp_device *device, int act, struct ddp_nccl_memory *memory,
+static int run_bounded(struct ddp_device *device, enum act act, struct ddp_nccl_memory *memory,
 		       const struct ddp_watch *watch, struct ddp_error *failed,
 		       struct ddp_error *error)
 {

@@ -54,6 +54,9 @@ struct ddp_nccl_work {
 	const char *unit; /* "f32", "bytes" */
 };
 
+/* How NCCL knows memory: in one way on all ranks. */
+enum ddp_nccl_method { DDP_NCCL_PLAIN, DDP_NCCL_REGISTERED, DDP_NCCL_WINDOWS };
+
 /* Memory that alloc() gave. */
 struct ddp_nccl_memory {
 	struct ddp_nccl_memory *next;
@@ -66,7 +69,7 @@ struct ddp_device {
 	const struct ddp_log *log;
 	int rank, size, index;
 	int version; /* of NCCL, at run time */
-	enum { DDP_NCCL_PLAIN, DDP_NCCL_REGISTERED, DDP_NCCL_WINDOWS } method; /* of alloc() */
+	enum ddp_nccl_method method;
 	char who[48]; /* "rank 1, device 0", for messages */
 	struct ddp_device_card card;
 
