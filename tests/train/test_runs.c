@@ -311,7 +311,7 @@ START_TEST(test_unsaved)
 	/* With room again. */
 	ck_assert_int_eq(rmdir(unsaved[_i].obstacle), 0);
 	program_run(&program, 0, TRAINING " -n 2 -q -m model.st %s", unsaved[_i].options);
-	check_reference("gone on with room");
+	check_reference("gone on with room", "../reference.st");
 }
 END_TEST
 
