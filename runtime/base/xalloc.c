@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static void (*tell_ranks)(struct ddp *ddp, const char *format, ...);
-static struct ddp *tell_ddp;
+static void (*_Atomic tell_ranks)(struct ddp *ddp, const char *format, ...);
+static struct ddp *_Atomic tell_ddp;
 
 void ddp_xalloc_tell(void (*tell)(struct ddp *ddp, const char *format, ...), struct ddp *ddp)
 {

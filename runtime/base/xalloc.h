@@ -25,7 +25,7 @@ char *ddp_xstrdup(const char *text, const char *what) __attribute__((malloc, ret
 
 /*
  * Let tell(ddp, "%s", text) be called before the program ends: ddp_abort, so that the other ranks hear why. NULL: nobody
- * listens. A module has an xalloc of its own, and a rank that ends there without a word is missed by the others.
+ * listens. A module has an xalloc of its own, and is told by itself: else a rank that ends there is only missed by the others.
  */
 void ddp_xalloc_tell(void (*tell)(struct ddp *ddp, const char *format, ...), struct ddp *ddp);
 

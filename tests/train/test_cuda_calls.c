@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cuda/plans.h"
+#include "cuda/layer.h"
 #include "duo.h"
 #include "networks.h"
 

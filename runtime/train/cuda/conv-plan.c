@@ -471,13 +471,12 @@ static int read_config(cudnnBackendDescriptor_t config, const struct conv_proble
 static int ask(const struct conv_problem *problem, const struct conv_gpu *gpu,
 	       cudnnBackendHeurMode_t mode, char (*list)[PLANS_PLAN], int room, char why[CONV_WHY])
 {
-	struct conv_parts base = {.count = 0}, parts = {.count = 0};
-	cudnnBackendDescriptor_t it, results[RESULTS], graph = add_graph(&base, problem, gpu);
+	struct conv_parts parts = {.count = 0};
+	cudnnBackendDescriptor_t it, results[RESULTS], graph = add_graph(&parts, problem, gpu);
 	char texts[RESULTS][PLANS_PLAN];
 	int ranks[RESULTS], count = 0;
 	int64_t found;
 
-	parts.status = base.status;
 	it = add(&parts, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
 	set_part(&parts, it, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
 	set(&parts, it, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
@@ -494,12 +493,8 @@ static int ask(const struct conv_problem *problem, const struct conv_gpu *gpu,
 		for (int64_t i = 0; i < found && count < room; i++)
 			if (ranks[i] == rank)
 				strcpy(list[count++], texts[i]);
-	snprintf(why, CONV_WHY, "%s",
-		 !works(&base)	  ? base.text
-		 : !works(&parts) ? parts.text
-				  : "no engine that may be taken");
+	snprintf(why, CONV_WHY, "%s", works(&parts) ? "no engine that may be taken" : parts.text);
 	empty(&parts);
-	empty(&base);
 	return count;
 }
 

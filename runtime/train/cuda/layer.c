@@ -558,25 +558,15 @@ size_t layer_scratch(const struct layer *layer)
 	return most;
 }
 
-/* cuDNN's packs of pointers have no const, though they write to results alone. */
-static void *loose(const void *pointer)
-{
-	union {
-		const void *from;
-		void *to;
-	} both = {pointer};
-
-	return both.to;
-}
-
+/* Of cuDNN's packs of pointers one is written to. */
 static int run(struct layer *layer, enum layer_pass pass, const void *x, const void *weights,
 	       const void *bias, const void *y, void *scratch, struct ddp_error *error)
 {
 	const struct layers *layers = layer->layers;
-	void *tensors[CONV_TENSORS] = {[CONV_X] = loose(x),
-				       [CONV_WEIGHTS] = loose(weights),
-				       [CONV_BIAS] = loose(bias),
-				       [CONV_Y] = loose(y)};
+	void *tensors[CONV_TENSORS] = {[CONV_X] = (void *)x,
+				       [CONV_WEIGHTS] = (void *)weights,
+				       [CONV_BIAS] = (void *)bias,
+				       [CONV_Y] = (void *)y};
 	const void *a = pass == LAYER_BACK_WEIGHTS ? x : weights;
 	const void *b = pass == LAYER_FORWARD || pass == LAYER_TEST ? x : y;
 	void *d = tensors[pass == LAYER_BACK_DATA      ? CONV_X

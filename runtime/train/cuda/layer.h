@@ -2,9 +2,10 @@
 /*
  * layer.h - convolutions and dense layers on a GPU
  *
- * Each pass of a convolution is a graph of cuDNN's (conv-plan.h), that of a dense layer a product of cublasLt's; a bias, and the ReLU behind it, are part of the forward pass. Of the plans that cuDNN proposes the
- * fastest is taken, and kept as text (plans.h); cublasLt's first suggestion is taken as it is. Tests link
- * tests/emulated/layer-host.c in the place of layer.c.
+ * Each pass of a convolution is a graph of cuDNN's (conv-plan.h), that of a dense layer a product of cublasLt's; a
+ * bias, and the ReLU behind it, are part of the forward pass. Of the plans that cuDNN proposes the fastest is taken,
+ * and kept as text; cublasLt's first suggestion is taken as it is. Tests link tests/emulated/layer-host.c in the place
+ * of layer.c.
  *
  * Activations are N, H, W, C, weights O, H, W, I; these and biases are in [type]. Gradients of a dense layer's weights
  * are f32, those of a convolution's are in [type]: no engine of cuDNN writes f32 from bf16 or fp16, whatever the shape.
@@ -13,9 +14,43 @@
 #ifndef TRAIN_CUDA_LAYER_H
 #define TRAIN_CUDA_LAYER_H
 
-#include "ddp.h"
+#include "base/text.h"
 #include "device.h"
-#include "plans.h"
+#include "net/memo.h"
+
+/* --- Plans as text (plans.c) ------------------------------------------------------------------ */
+
+/*
+ * A line for each pass of a convolution, "conv2.forward=KEY: PLAN\n". KEY has all that the choice depends on
+ * (conv-plan.h); what stands in front of it is for people: layers of one shape share a line, and lines of several
+ * networks and batch sizes can be kept together. PLAN is for those who build it; " busy" behind it says that other work
+ * disturbed the timing: the plan is taken by this training, also when it goes on from a checkpoint, and timed again by
+ * others.
+ */
+enum { PLANS_KEY = 256, PLANS_PLAN = 256 };
+
+struct plans {
+	/* Lines of an earlier run of this training, or of rank 0: any text, or NULL. */
+	const char *known;
+	struct memo *memo;     /* what all runs on this kind of machine took; NULL: nobody looks */
+	struct ddp_text taken; /* lines of this run */
+	/* Of all ranks, which have the same plans: */
+	size_t memory; /* bytes of a GPU that a rank may have, at least */
+	bool shared;   /* a GPU may have others at work */
+};
+
+/*
+ * The plan of [key]: one that was taken in this run, else the newest of those that were known, else the memo's. A line
+ * that is not understood is as good as none.
+ */
+bool plans_find(const struct plans *plans, const char *key, char plan[PLANS_PLAN]);
+
+/*
+ * [label] "conv2.forward". Nothing happens where [key] was taken before. The memo gets it too, unless the GPU was busy.
+ */
+void plans_take(struct plans *plans, const char *label, const char *key, const char *plan);
+
+/* --- Layers ------------------------------------------------------------------------------------ */
 
 struct layer;
 struct layers; /* the libraries' handles */

@@ -87,35 +87,18 @@ static int capture(struct engine *engine, int (*part)(struct engine *, struct dd
 }
 
 /*
- * Both, before one is launched: making a graph may wait for the device, which may then wait for no sum that some
+ * Both graphs, before one is launched: making a graph may wait for the device, which may then wait for no sum that some
  * rank has yet to enqueue.
  */
-static int capture_two(struct engine *engine, struct ddp_error *error)
+static int capture_all(struct engine *engine, struct ddp_error *error)
 {
+	bool two = engine->manner == CUDA_TWO_GRAPHS;
 	int status;
 
-	engine->sums_later = true;
-	status = capture(engine, backwards, &engine->graphs[0], error);
+	engine->sums_later = two;
+	status = capture(engine, two ? backwards : enqueue, &engine->graphs[0], error);
 	engine->sums_later = false;
-	return status == 0 ? capture(engine, optimize, &engine->graphs[1], error) : status;
-}
-
-static int launch_one(struct engine *engine, struct ddp_error *error)
-{
-	int status = engine->graphs[0] ? 0 : capture(engine, enqueue, &engine->graphs[0], error);
-
-	return status == 0 ? device_launch(engine->device, engine->graphs[0], error) : status;
-}
-
-static int launch_two(struct engine *engine, struct ddp_error *error)
-{
-	int status = engine->graphs[1] ? 0 : capture_two(engine, error);
-
-	if (status == 0)
-		status = device_launch(engine->device, engine->graphs[0], error);
-	if (status == 0)
-		status = cuda_sums_finish(engine, error);
-	return status == 0 ? device_launch(engine->device, engine->graphs[1], error) : status;
+	return status == 0 && two ? capture(engine, optimize, &engine->graphs[1], error) : status;
 }
 
 /*
@@ -124,10 +107,18 @@ static int launch_two(struct engine *engine, struct ddp_error *error)
  */
 static int launch(struct engine *engine, struct ddp_error *error)
 {
+	int status = 0;
+
 	if (engine->launched == 0 || engine->manner == CUDA_BY_CALL)
 		return enqueue(engine, error);
-	return engine->manner == CUDA_ONE_GRAPH ? launch_one(engine, error)
-						: launch_two(engine, error);
+	if (!engine->graphs[0])
+		status = capture_all(engine, error);
+	if (status == 0)
+		status = device_launch(engine->device, engine->graphs[0], error);
+	if (status < 0 || engine->manner == CUDA_ONE_GRAPH)
+		return status;
+	status = cuda_sums_finish(engine, error);
+	return status == 0 ? device_launch(engine->device, engine->graphs[1], error) : status;
 }
 
 /* --- Waiting ------------------------------------------------------------------------------------- */
