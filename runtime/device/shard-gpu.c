@@ -27,9 +27,9 @@
 #include <cuda.h>
 #pragma GCC diagnostic pop
 
+#include "base/card-cuda.h"
+#include "base/card-memory.h"
 #include "bounded.h"
-#include "card-cuda.h"
-#include "card-memory.h"
 #include "shard-engine.h"
 #include "sum.h"
 

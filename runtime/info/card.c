@@ -17,9 +17,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/card-memory.h"
 #include "base/mps.h"
 #include "base/text.h"
-#include "device/card-memory.h"
 #include "info.h"
 
 /* --- CPUs ---------------------------------------------------------------------------------- */

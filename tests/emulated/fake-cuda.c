@@ -14,8 +14,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/card-memory.h"
 #include "base/error.h"
-#include "device/card-memory.h"
 #include "device/sum.h"
 #include "fake-cuda.h"
 

@@ -98,13 +98,13 @@ plan_all() {
 	local source part
 	declare -gA objects=()
 	sources=()
-	mapfile -t list < <(c_sources 'runtime/base/*.c')
+	mapfile -t list < <(c_sources 'runtime/base/*.c' | grep -v /card-cuda)
 	plan base "${list[@]}"
 	for part in world store local wide comm sampling gradient state; do
 		mapfile -t list < <(c_sources "runtime/$part/*.c")
 		plan ddp "${list[@]}"
 	done
-	mapfile -t list < <(c_sources 'runtime/device/*.c' | grep -vE '/(nccl-[^/]*|bounded|card-[^/]*|shard-gpu)\.c$')
+	mapfile -t list < <(c_sources 'runtime/device/*.c' | grep -vE '/(nccl-[^/]*|bounded|shard-gpu)\.c$')
 	plan ddp "${list[@]}"
 	mapfile -t list < <(c_sources 'runtime/train/*.c'; c_sources 'runtime/train/*/*.c' |
 		grep -vE '/(cuda|onednn)/')
@@ -115,7 +115,7 @@ plan_all() {
 	plan_shard
 	if [[ $emulate == no && -n $nccl ]]; then
 		mapfile -t list < <(c_sources 'runtime/device/nccl-*.c')
-		plan nccl runtime/device/bounded.c runtime/device/card-*.c "${list[@]}"
+		plan nccl runtime/device/bounded.c runtime/base/card-cuda.c "${list[@]}"
 	fi
 	for source in "${tests[@]}"; do plan "test_$source" "tests/gpu/$source.c"; done
 	plan test_layers tests/bench/layers.c
@@ -126,9 +126,8 @@ plan_all() {
 plan_shard() {
 	plan shard runtime/device/sum.cu
 	plan nccl runtime/device/wire.cu
-	plan card runtime/device/card-memory.c
 	if [[ $emulate == no ]]; then
-		plan shard runtime/device/shard-gpu.c runtime/device/bounded.c runtime/device/card-*.c
+		plan shard runtime/device/shard-gpu.c runtime/device/bounded.c runtime/base/card-cuda.c
 	else
 		plan host tests/runtime/host-stream.c
 		plan host_shard tests/runtime/shard-host.c
@@ -146,7 +145,7 @@ plan_engine() {
 	done
 	plan cuda "$engine"/*.cu
 	if [[ $emulate == no ]]; then
-		plan cuda runtime/device/card-*.c
+		plan cuda runtime/base/card-cuda.c
 		return
 	fi
 	for source in $(listed libemulated_la_SOURCES tests/emulated/Makefile.am); do
@@ -250,7 +249,7 @@ link_test() {
 
 # link_shards OUTPUT OBJECT: ranks with all of libddp in them, which they look into.
 link_shards() {
-	link "$1" "$2" "$(object_of runtime/device/card-memory.c)" "$dir/libwhole.a" "$dir/libbase.a" "${cuda_link[@]}"
+	link "$1" "$2" "$dir/libwhole.a" "$dir/libbase.a" "${cuda_link[@]}"
 }
 
 # The library that traces kernels: another CUPTI than CUDA 13's may have none.

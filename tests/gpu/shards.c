@@ -9,8 +9,8 @@
  */
 #include "config.h"
 
+#include "base/card-memory.h"
 #include "base/watch.h"
-#include "device/card-memory.h"
 #include "local/kernel.h"
 #include "shards.h"
 

@@ -214,7 +214,7 @@ END_TEST
 #pragma GCC diagnostic ignored "-Wstrict-prototypes"
 #include <nccl.h>
 
-#include "device/card-cuda.h"
+#include "base/card-cuda.h"
 #pragma GCC diagnostic pop
 
 extern const struct ddp_device_engine ddp_module;

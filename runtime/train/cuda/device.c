@@ -6,10 +6,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/card-cuda.h"
+#include "base/card-memory.h"
 #include "base/watch.h"
 #include "base/xalloc.h"
-#include "device/card-cuda.h"
-#include "device/card-memory.h"
 #include "ledger.h"
 
 /* Of a process that has a context and little more, with the libraries that a training loads. */

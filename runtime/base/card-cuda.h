@@ -2,8 +2,8 @@
 /*
  * card-cuda.h - what every module that opens a GPU asks CUDA, and what CUDA's errors mean for people
  */
-#ifndef DDP_DEVICE_CARD_CUDA_H
-#define DDP_DEVICE_CARD_CUDA_H
+#ifndef DDP_BASE_CARD_CUDA_H
+#define DDP_BASE_CARD_CUDA_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -75,4 +75,4 @@ bool ddp_card_load(void *functions, const struct ddp_card_function *table, size_
  */
 void ddp_card_uuid(char *text, size_t size, int index, const struct cudaDeviceProp *properties);
 
-#endif /* DDP_DEVICE_CARD_CUDA_H */
+#endif /* DDP_BASE_CARD_CUDA_H */

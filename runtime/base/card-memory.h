@@ -4,8 +4,8 @@
  *
  * As the driver's management library (NVML) tells it, for which nobody needs a context on the GPU. No CUDA here.
  */
-#ifndef DDP_DEVICE_CARD_MEMORY_H
-#define DDP_DEVICE_CARD_MEMORY_H
+#ifndef DDP_BASE_CARD_MEMORY_H
+#define DDP_BASE_CARD_MEMORY_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,4 +29,4 @@ size_t ddp_card_held(const char *uuid);
  */
 bool ddp_card_memory(const char *uuid, uint64_t *total, uint64_t *available);
 
-#endif /* DDP_DEVICE_CARD_MEMORY_H */
+#endif /* DDP_BASE_CARD_MEMORY_H */
