@@ -282,12 +282,12 @@ static const struct {
 	const char *obstacle; /* a directory where a file is to be */
 	const char *options, *output, *errors;
 } unsaved[] = {
-	{"state/checkpoint-0000000030.safetensors", "-c state --checkpoint-steps 10",
+	{"state/checkpoint-0000000015.safetensors", "-c state --checkpoint-steps 5 -m model.st",
 	 "\ncheckpoint  state\n",
-	 "; the checkpoint of step 20 in state is kept: the same command without --fresh goes on from "
-	 "there\n"},
-	{"state/checkpoint-0000000010.safetensors", "-c state --checkpoint-steps 10",
-	 "ended by an error at step ",
+	 "; the checkpoint of step 10 in state is kept: the same command without --fresh goes on from "
+	 "there; model.st.best has the weights after epoch 1\n"},
+	{"state/checkpoint-0000000005.safetensors", "-c state --checkpoint-steps 5 -m model.st",
+	 "ended by an error at step 5: ",
 	 "; there is no checkpoint in state yet: the same command begins anew\n"},
 	{"model.st.best", "-m model.st", "ended by an error at step ",
 	 "; no checkpoint is kept: --checkpoint DIR asks for them\n"},
