@@ -290,6 +290,7 @@ static int64_t modified(const struct stat *info)
 bool ddp_attempt_is_younger(const char *directory, uint64_t attempt, uint64_t process,
 			    uint64_t left)
 {
+	int64_t since = age(left); /* first: a pause between the clocks makes the attempt older */
 	char path[PATH_MAX];
 	struct stat hello, now;
 	bool known;
@@ -301,7 +302,7 @@ bool ddp_attempt_is_younger(const char *directory, uint64_t attempt, uint64_t pr
 	(void)unlink(path);
 	/* A file system that keeps whole seconds cannot tell. */
 	known = known && (now.st_mtim.tv_nsec != 0 || hello.st_mtim.tv_nsec != 0);
-	return known && modified(&now) - modified(&hello) < age(left);
+	return known && modified(&now) - modified(&hello) < since;
 }
 
 /* --- Removing --------------------------------------------------------------------------- */
