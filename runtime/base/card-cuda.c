@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <cuda.h>
-
 #include "card-cuda.h"
 #include "card-memory.h"
 

@@ -12,6 +12,7 @@
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wundef"
 #pragma GCC diagnostic ignored "-Wstrict-prototypes"
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #pragma GCC diagnostic pop
 

@@ -20,13 +20,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* NVIDIA's headers are not written for these. */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wundef"
-#pragma GCC diagnostic ignored "-Wstrict-prototypes"
-#include <cuda.h>
-#pragma GCC diagnostic pop
-
 #include "base/card-cuda.h"
 #include "base/card-memory.h"
 #include "bounded.h"
@@ -38,52 +31,34 @@
 /* What cudaMalloc() gives less than is part of a block with others' memory, and all of it is exported. */
 #define LEAST (2 * MIB)
 
-/* The driver's functions that the runtime has no like of, as cuda.h has them. */
+/*
+ * The driver's functions that the runtime has no like of, as cuda.h has them, and since when. Words are of CUDA 11.7:
+ * before, an option of the kernel module switched them on, and it was off.
+ */
+#define FUNCTIONS(F)                                         \
+	F(wait, cuStreamWaitValue32, 11070)                  \
+	F(write, cuStreamWriteValue32, 11070)                \
+	F(device, cuDeviceGet, 2000)                         \
+	F(attribute, cuDeviceGetAttribute, 2000)             \
+	F(granularity, cuMemGetAllocationGranularity, 10020) \
+	F(create, cuMemCreate, 10020)                        \
+	F(release, cuMemRelease, 10020)                      \
+	F(export, cuMemExportToShareableHandle, 10020)       \
+	F(import, cuMemImportFromShareableHandle, 10020)     \
+	F(reserve, cuMemAddressReserve, 10020)               \
+	F(unreserve, cuMemAddressFree, 10020)                \
+	F(map, cuMemMap, 10020)                              \
+	F(unmap, cuMemUnmap, 10020)                          \
+	F(access, cuMemSetAccess, 10020)
+#define MEMBER(member, function, version) __typeof__(function) *member;
+#define ENTRY(member, function, version) {#function, version},
+
 struct driver {
-	CUresult (*wait)(CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned int flags);
-	CUresult (*write)(CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned int flags);
-	CUresult (*device)(CUdevice *device, int ordinal);
-	CUresult (*attribute)(int *value, CUdevice_attribute attribute, CUdevice device);
-	CUresult (*granularity)(size_t *bytes, const CUmemAllocationProp *properties,
-				CUmemAllocationGranularity_flags option);
-	CUresult (*create)(CUmemGenericAllocationHandle *handle, size_t bytes,
-			   const CUmemAllocationProp *properties, unsigned long long flags);
-	CUresult (*release)(CUmemGenericAllocationHandle handle);
-	CUresult (*export)(void *shareable, CUmemGenericAllocationHandle handle,
-			   CUmemAllocationHandleType type, unsigned long long flags);
-	CUresult (*import)(CUmemGenericAllocationHandle *handle, void *shareable,
-			   CUmemAllocationHandleType type);
-	CUresult (*reserve)(CUdeviceptr *place, size_t bytes, size_t alignment, CUdeviceptr wish,
-			    unsigned long long flags);
-	CUresult (*unreserve)(CUdeviceptr place, size_t bytes);
-	CUresult (*map)(CUdeviceptr place, size_t bytes, size_t offset,
-			CUmemGenericAllocationHandle handle, unsigned long long flags);
-	CUresult (*unmap)(CUdeviceptr place, size_t bytes);
-	CUresult (*access)(CUdeviceptr place, size_t bytes, const CUmemAccessDesc *access,
-			   size_t count);
+	FUNCTIONS(MEMBER)
 };
 
-/* In its order. Words are of CUDA 11.7: before, an option of the kernel module switched them on, and it was off. */
-static const struct ddp_card_function functions[] = {
-	{"cuStreamWaitValue32", 11070},
-	{"cuStreamWriteValue32", 11070},
-	{"cuDeviceGet", 2000},
-	{"cuDeviceGetAttribute", 2000},
-	{"cuMemGetAllocationGranularity", 10020},
-	{"cuMemCreate", 10020},
-	{"cuMemRelease", 10020},
-	{"cuMemExportToShareableHandle", 10020},
-	{"cuMemImportFromShareableHandle", 10020},
-	{"cuMemAddressReserve", 10020},
-	{"cuMemAddressFree", 10020},
-	{"cuMemMap", 10020},
-	{"cuMemUnmap", 10020},
-	{"cuMemSetAccess", 10020},
-};
+static const struct ddp_card_function functions[] = {FUNCTIONS(ENTRY)};
 
-enum { FUNCTIONS = sizeof(functions) / sizeof(functions[0]) };
-
-_Static_assert(FUNCTIONS == sizeof(struct driver) / sizeof(void *), "each function has its name");
 _Static_assert(CU_STREAM_WAIT_VALUE_GEQ == 0 && CU_STREAM_WRITE_VALUE_DEFAULT == 0,
 	       "the defaults are what is meant");
 _Static_assert(sizeof(cudaIpcMemHandle_t) <= DDP_SHARD_HANDLE, "a handle fits");
@@ -780,7 +755,7 @@ static int look(struct ddp_shard_gpu *gpu, struct ddp_error *error)
 static int take(struct ddp_shard_gpu *gpu, struct ddp_error *error)
 {
 	int was = ddp_card_enter(gpu->index), status;
-	bool all = ddp_card_load(&gpu->driver, functions, FUNCTIONS);
+	bool all = ddp_card_load(&gpu->driver, functions, sizeof(functions) / sizeof(functions[0]));
 
 	status = look(gpu, error);
 	if (!status)
