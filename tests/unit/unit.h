@@ -125,7 +125,7 @@ static inline int unit_run(const char *name, void (*fill)(TCase *tcase))
 	int failed;
 
 	/* Against hanging alone: a loaded machine, or valgrind, is no failure. */
-	tcase_set_timeout(tcase, 60);
+	tcase_set_timeout(tcase, 300);
 	fill(tcase);
 	suite_add_tcase(suite, tcase);
 	runner = srunner_create(suite);
