@@ -36,10 +36,9 @@ static void act(enum act act, const struct array *a, const struct array *b, cons
 	if (act == RELU)
 		kernel_relu(arrays_stream, a->data, y->data, count, type);
 	else if (act == RELU_BACK)
-		kernel_relu_back(arrays_stream, a->data, b->data, y->data, count, type);
+		kernel_relu_back(arrays_stream, a->data, b->data, 1, y->data, count, type);
 	else if (act == DROPOUT_BACK)
-		kernel_relu_dropout_back(arrays_stream, a->data, b->data, scale, y->data, count,
-					 type);
+		kernel_relu_back(arrays_stream, a->data, b->data, scale, y->data, count, type);
 	else
 		kernel_add(arrays_stream, a->data, b->data, y->data, count, act == ADD_RELU, type);
 }

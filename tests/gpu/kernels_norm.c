@@ -64,6 +64,11 @@ static double layer_hat(const struct layer *l, const float *x, size_t i)
 	       layer_inverse(l, i);
 }
 
+static struct kernel_normed layer_normed(const struct layer *l)
+{
+	return (struct kernel_normed){l->x.data, l->statistics.data, l->scale.data, l->shift.data};
+}
+
 /* The gradient that the ReLU lets through. */
 static double layer_passed(const struct layer *l, const float *dy, size_t i, bool relu)
 {
@@ -85,12 +90,13 @@ static void test_apply(const struct shape *shape, enum ddp_type type, size_t ske
 {
 	for (int i = 0; i < 4; i++) {
 		bool relu = i & 1, plus = i & 2;
+		struct kernel_normed normed;
 		struct layer l;
 
 		layer_make(&l, shape, type, skew);
-		kernel_norm_apply(arrays_stream, &l.norm, shape->batch, l.x.data, l.statistics.data,
-				  l.scale.data, l.shift.data, plus ? l.dy.data : NULL, relu,
-				  l.out.data, type);
+		normed = layer_normed(&l);
+		kernel_norm_apply(arrays_stream, &l.norm, shape->batch, &normed,
+				  plus ? l.dy.data : NULL, relu, l.out.data, type);
 		array_fetch(&l.out);
 		check_apply(&l, &l.out, plus ? l.dy.values : NULL, relu);
 		layer_free(&l);
@@ -102,15 +108,16 @@ static void test_apply(const struct shape *shape, enum ddp_type type, size_t ske
 static void test_apply_rare(void)
 {
 	const struct shape shape = {1, 2, 8, 1};
+	struct kernel_normed normed;
 	struct layer l;
 
 	layer_make(&l, &shape, DDP_F16, 0);
+	normed = layer_normed(&l);
 	array_put(&l.x, 3, (double)NAN);
 	array_put(&l.x, 4, 65504);
 	array_send(&l.x);
 	array_fill_with(&l.scale, 30);
-	kernel_norm_apply(arrays_stream, &l.norm, 1, l.x.data, l.statistics.data, l.scale.data,
-			  l.shift.data, NULL, true, l.out.data, DDP_F16);
+	kernel_norm_apply(arrays_stream, &l.norm, 1, &normed, NULL, true, l.out.data, DDP_F16);
 	array_fetch(&l.out);
 	array_exact("NaN", &l.out, 3, (double)NAN);
 	array_exact("too large", &l.out, 4, (double)INFINITY);
@@ -140,8 +147,10 @@ static void check_sums(const struct layer *l, const float *dy, bool relu)
 /* [y] becomes what kernel_norm_apply() makes of x. */
 static void layer_apply(struct layer *l, size_t batch)
 {
-	kernel_norm_apply(arrays_stream, &l->norm, batch, l->x.data, l->statistics.data,
-			  l->scale.data, l->shift.data, NULL, true, l->y.data, l->x.type);
+	const struct kernel_normed normed = layer_normed(l);
+
+	kernel_norm_apply(arrays_stream, &l->norm, batch, &normed, NULL, true, l->y.data,
+			  l->x.type);
 	array_fetch(&l->y);
 }
 
@@ -157,29 +166,28 @@ static void test_sums(const struct shape *shape, enum ddp_type type, size_t skew
 	for (int i = 0; i < RELUS * PLACES * 2; i++) {
 		int relu = i % RELUS, place = i / RELUS % PLACES;
 		bool twice = i >= RELUS * PLACES;
-		struct kernel_norm_relu by = {NULL, NULL, NULL};
+		struct kernel_normed normed;
 		struct array *dz;
 		struct layer l;
 		float *dy, *before;
 
 		layer_make(&l, shape, type, skew);
 		dz = place == SAME ? &l.dy : &l.out;
-		if (relu == AGAIN) {
+		normed = layer_normed(&l);
+		if (relu == AGAIN)
 			layer_apply(&l, shape->batch);
-			by.scale = l.scale.data;
-			by.shift = l.shift.data;
-		} else if (relu == FROM_Y) {
-			by.y = l.y.data;
-		}
+		else
+			normed.shift = NULL;
 		dy = malloc(l.dy.count * sizeof(*dy) + 1);
 		before = malloc(l.dy.count * sizeof(*dy) + 1);
 		memcpy(dy, l.dy.values, l.dy.count * sizeof(*dy));
 		memcpy(before, dy, l.dy.count * sizeof(*dy));
 		for (size_t k = 0; twice && k < l.dy.count; k++)
 			dy[k] = (float)rounded((double)(dy[k] + l.y.values[k]), type);
-		kernel_norm_sums(arrays_stream, &l.norm, shape->batch, l.x.data, l.statistics.data,
-				 &by, l.dy.data, twice ? l.y.data : NULL,
-				 place == NOWHERE ? NULL : dz->data, &l.scratch, l.sums.data, type);
+		kernel_norm_sums(arrays_stream, &l.norm, shape->batch, &normed,
+				 relu == FROM_Y ? l.y.data : NULL, l.dy.data,
+				 twice ? l.y.data : NULL, place == NOWHERE ? NULL : dz->data,
+				 &l.scratch, l.sums.data, type);
 		array_fetch(&l.sums);
 		array_fetch(&l.dy);
 		array_fetch(&l.out);
@@ -204,15 +212,18 @@ static void test_back(const struct shape *shape, enum ddp_type type, size_t skew
 
 	for (int i = 0; i < 4; i++) {
 		bool same = i & 1, again = i & 2;
+		struct kernel_normed normed;
 		struct layer l;
 		float *dz;
 
 		layer_make(&l, shape, type, skew);
+		normed = layer_normed(&l);
+		if (!again)
+			normed.shift = NULL;
 		dz = malloc(l.dy.count * sizeof(*dz) + 1);
 		memcpy(dz, l.dy.values, l.dy.count * sizeof(*dz));
 		layer_apply(&l, shape->batch);
-		kernel_norm_back(arrays_stream, &l.norm, l.order, shape->batch, l.x.data,
-				 l.statistics.data, l.scale.data, again ? l.shift.data : NULL,
+		kernel_norm_back(arrays_stream, &l.norm, l.order, shape->batch, &normed,
 				 l.sums.data, l.dy.data, same ? l.dy.data : l.out.data, type);
 		array_fetch(&l.dy);
 		array_fetch(&l.out);

@@ -65,7 +65,7 @@ static void back(struct way *way)
 		return;
 	}
 	if (way->stem->bias) {
-		kernel_relu_back(arrays_stream, way->dy.data, way->y.data, way->dz.data,
+		kernel_relu_back(arrays_stream, way->dy.data, way->y.data, 1, way->dz.data,
 				 way->dy.count, type);
 		kernel_column_sums(arrays_stream, dz, way->rows, (size_t)way->stem->out,
 				   &way->scratch, way->db.data, type);

@@ -10,7 +10,7 @@
 #include "gpu/pack.cuh"
 #include "kernels.h"
 
-enum act { CONVERT, RELU, RELU_BACK, DROPOUT_BACK, ADD, ADD_RELU };
+enum act { CONVERT, RELU, RELU_BACK, ADD, ADD_RELU };
 
 template <int ACT> static __device__ inline float acted(float a, float b, float scale)
 {
@@ -20,8 +20,6 @@ template <int ACT> static __device__ inline float acted(float a, float b, float 
 	case RELU:
 		return rectified(a);
 	case RELU_BACK:
-		return b > 0 ? a : 0;
-	case DROPOUT_BACK:
 		return b > 0 ? a * scale : 0;
 	case ADD:
 		return a + b;
@@ -61,16 +59,10 @@ void kernel_relu(void *stream, const void *x, void *y, size_t count, enum ddp_ty
 	act<RELU>(stream, x, x, y, count, 1, type);
 }
 
-void kernel_relu_back(void *stream, const void *dy, const void *y, void *dx, size_t count,
-		      enum ddp_type type)
+void kernel_relu_back(void *stream, const void *dy, const void *y, float scale, void *dx,
+		      size_t count, enum ddp_type type)
 {
-	act<RELU_BACK>(stream, dy, y, dx, count, 1, type);
-}
-
-void kernel_relu_dropout_back(void *stream, const void *dy, const void *y, float scale, void *dx,
-			      size_t count, enum ddp_type type)
-{
-	act<DROPOUT_BACK>(stream, dy, y, dx, count, scale, type);
+	act<RELU_BACK>(stream, dy, y, dx, count, scale, type);
 }
 
 void kernel_add(void *stream, const void *a, const void *b, void *y, size_t count, bool relu,

@@ -151,7 +151,7 @@ void kernel_loss(void *stream, const struct kernel_loss *loss, const void *logit
 /*
  * A dense layer, the loss behind it, and the layer's way back, in one launch: x is batch x inputs and
  * weights are classes x inputs in [type]. With [drop] dx goes back through a dropout of that scale, which made x,
- * and the ReLU in front of it, as kernel_relu_dropout_back() does. Of what is in between nothing is
+ * and the ReLU in front of it, as kernel_relu_back() does. Of what is in between nothing is
  * rounded to [type], nor is it left anywhere.
  */
 struct kernel_last {
@@ -171,9 +171,10 @@ void kernel_last(void *stream, const struct kernel_loss *loss, const struct kern
 
 /* All of these may be in place. */
 void kernel_relu(void *stream, const void *x, void *y, size_t count, enum ddp_type type);
-/* dx = dy where y > 0, else 0. */
-void kernel_relu_back(void *stream, const void *dy, const void *y, void *dx, size_t count,
-		      enum ddp_type type);
+/* dx = dy * scale where y > 0, else 0: with a scale other than 1 back through dropout and the ReLU in front of it at
+ * once, where y is what dropout made of the ReLU's results. Nothing is drawn again. */
+void kernel_relu_back(void *stream, const void *dy, const void *y, float scale, void *dx,
+		      size_t count, enum ddp_type type);
 /* y = a + b, and with [relu] max(0, that). */
 void kernel_add(void *stream, const void *a, const void *b, void *y, size_t count, bool relu,
 		enum ddp_type type);
@@ -190,10 +191,6 @@ struct kernel_dropout {
 void kernel_dropout(void *stream, const struct kernel_dropout *dropout,
 		    const struct kernel_order *order, const uint64_t *orders, size_t batch,
 		    size_t elements, const void *x, void *y, enum ddp_type type);
-/* Back through dropout and the ReLU in front of it at once: dx = y > 0 ? dy * scale : 0, where y is
- * what dropout made of the ReLU's results. Nothing is drawn again. */
-void kernel_relu_dropout_back(void *stream, const void *dy, const void *y, float scale, void *dx,
-			      size_t count, enum ddp_type type);
 
 /* --- Pools -------------------------------------------------------------------------------------- */
 
@@ -253,32 +250,32 @@ void kernel_norm_combine(void *stream, const struct kernel_norm *norm, const flo
 /* For evaluation: statistics of the running values. */
 void kernel_norm_fixed(void *stream, const struct kernel_norm *norm,
 		       const struct kernel_measured *to);
-/* y = (x - mean) * inverse * scale + shift [+ add], and with [relu] max(0, that). */
-void kernel_norm_apply(void *stream, const struct kernel_norm *norm, size_t batch, const void *x,
-		       const float *statistics, const float *scale, const float *shift,
-		       const void *add, bool relu, void *y, enum ddp_type type);
-/*
- * What a ReLU let through that came right behind: what is above 0 in [y], or, with [y] NULL, in
- * what kernel_norm_apply() makes of x with [scale] and [shift], which need not be read then. With [y]
- * and [shift] NULL there was no ReLU.
- */
-struct kernel_norm_relu {
-	const void *y;
-	const float *scale, *shift;
+/* What makes x into y = (x - mean) * inverse * scale + shift. */
+struct kernel_normed {
+	const void *x;
+	const float *statistics, *scale, *shift;
 };
-/* dz = dy, with [more], unless NULL, dy + more, where [relu] let through; may be in place; NULL: not wanted.
- * sums: [channels] of dz, [channels] of dz * (x - mean) * inverse. These are the gradients of shift and scale. */
-void kernel_norm_sums(void *stream, const struct kernel_norm *norm, size_t batch, const void *x,
-		      const float *statistics, const struct kernel_norm_relu *relu, const void *dy,
+/* That y [+ add], and with [relu] max(0, that). May be in place. */
+void kernel_norm_apply(void *stream, const struct kernel_norm *norm, size_t batch,
+		       const struct kernel_normed *normed, const void *add, bool relu, void *y,
+		       enum ddp_type type);
+/*
+ * dz = dy, with [more], unless NULL, dy + more, as far as a ReLU let it through that came right behind: where [y],
+ * unless NULL, is above 0; or, with normed->shift and no [y], where kernel_norm_apply() of [normed] is, which
+ * need not be read then. With neither there was no ReLU. May be in place; NULL: not wanted.
+ * sums: [channels] of dz, [channels] of dz * (x - mean) * inverse. These are the gradients of shift and scale.
+ */
+void kernel_norm_sums(void *stream, const struct kernel_norm *norm, size_t batch,
+		      const struct kernel_normed *normed, const void *y, const void *dy,
 		      const void *more, void *dz, const struct kernel_scratch *scratch, float *sums,
 		      enum ddp_type type);
 /* dx = scale * inverse * (dz - sums[c] / n - xhat * sums[channels + c] / n), 0 for samples that are not
- * there. [sums] are of all ranks. May be in place. With [shift], unless NULL, it reads dy in place of
+ * there. [sums] are of all ranks. May be in place. With normed->shift, unless NULL, it reads dy in place of
  * dz, and does again what a ReLU without [y] did. */
 void kernel_norm_back(void *stream, const struct kernel_norm *norm,
-		      const struct kernel_order *order, size_t batch, const void *x,
-		      const float *statistics, const float *scale, const float *shift,
-		      const float *sums, const void *dz, void *dx, enum ddp_type type);
+		      const struct kernel_order *order, size_t batch,
+		      const struct kernel_normed *normed, const float *sums, const void *dz,
+		      void *dx, enum ddp_type type);
 
 /* sums[c] of [rows] of [channels], into f32: the gradient of a bias. */
 void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channels,

@@ -121,16 +121,15 @@ static __device__ inline void rows_each(const struct rows *rows, const struct pl
 		f(constant<1>(), row);
 }
 
-/* What belongs to the channels of a thread: y = (x - mean) * factor + shift. Pointers may be NULL. */
+/* What belongs to the channels of a thread: y = (x - mean) * factor + shift, 0 where [normed] does not say. */
 template <int V> struct line {
 	float mean[V], factor[V], shift[V];
 };
 
 template <int V>
 static __device__ inline struct line<V> line_of(const struct rows *rows, size_t channel,
-						const float *statistics, const float *scale,
-						const float *shift) {
-	const float *mean = statistics + 1, *inverse = mean + rows->channels;
+						const struct kernel_normed *normed) {
+	const float *mean = normed->statistics + 1, *inverse = mean + rows->channels;
 	struct line<V> line;
 
 	UNROLL
@@ -138,8 +137,8 @@ static __device__ inline struct line<V> line_of(const struct rows *rows, size_t 
 		size_t c = channel + (size_t)v;
 
 		line.mean[v] = mean[c];
-		line.factor[v] = scale ? inverse[c] * scale[c] : 0;
-		line.shift[v] = shift ? shift[c] : 0;
+		line.factor[v] = normed->scale ? inverse[c] * normed->scale[c] : 0;
+		line.shift[v] = normed->shift ? normed->shift[c] : 0;
 	}
 	return line;
 }
@@ -405,17 +404,10 @@ void kernel_norm_fixed(void *stream, const struct kernel_norm *norm,
 
 /* --- Forwards --------------------------------------------------------------------------------- */
 
-struct apply {
-	const void *x, *add;
-	void *y;
-	const float *statistics, *scale, *shift;
-	bool relu;
-};
-
 /* All loads first: y may be x, or what is added. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
-	norm_apply(struct rows rows, struct apply apply)
+	norm_apply(struct rows rows, struct kernel_normed normed, const T *add, bool relu, T *y)
 {
 	GRID_WAIT();
 	struct place place = rows_place(&rows, V, rows.rows);
@@ -423,50 +415,48 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
 
 	if (place.channel >= rows.channels)
 		return;
-	line = line_of<V>(&rows, place.channel, apply.statistics, apply.scale, apply.shift);
+	line = line_of<V>(&rows, place.channel, &normed);
 	rows_each<APPLY_ROWS>(&rows, &place, [&](auto n, size_t row) {
-		pack<T, V> x[n.value], add[n.value];
+		pack<T, V> x[n.value], more[n.value];
 
-		rows_load(apply.x, &rows, row, place.channel, x);
-		if (apply.add)
-			rows_load(apply.add, &rows, row, place.channel, add);
+		rows_load(normed.x, &rows, row, place.channel, x);
+		if (add)
+			rows_load(add, &rows, row, place.channel, more);
 		UNROLL
 		for (int i = 0; i < n.value; i++)
-			pack_store((T *)apply.y + rows_at(&rows, row, i, place.channel),
+			pack_store(y + rows_at(&rows, row, i, place.channel),
 				   pack_of<T, V>([&](int v) {
 					   float value = line_at(line, v, x[i][v] - line.mean[v]);
 
-					   if (apply.add)
-						   value += add[i][v];
-					   return apply.relu ? rectified(value) : value;
+					   if (add)
+						   value += more[i][v];
+					   return relu ? rectified(value) : value;
 				   }));
 	});
 }
 
-void kernel_norm_apply(void *stream, const struct kernel_norm *norm, size_t batch, const void *x,
-		       const float *statistics, const float *scale, const float *shift,
-		       const void *add, bool relu, void *y, enum ddp_type type)
+void kernel_norm_apply(void *stream, const struct kernel_norm *norm, size_t batch,
+		       const struct kernel_normed *normed, const void *add, bool relu, void *y,
+		       enum ddp_type type)
 {
-	int pack = packs_fit(type, norm->channels, {x, add, y});
+	int pack = packs_fit(type, norm->channels, {normed->x, add, y});
 	struct rows rows = rows_divide(batch * norm->rows, norm->channels, pack, LEAST, PARTS);
-	struct apply apply = {x, add, y, statistics, scale, shift, relu};
 
 	WITH_PACK(type, pack, T, V,
 		  LAUNCH_EACH((norm_apply<T, V>), rows_blocks(&rows) * LAUNCH_THREADS, stream, rows,
-			      apply))
+			      *normed, (const T *)add, relu, (T *)y))
 }
 
 /* --- Sums ------------------------------------------------------------------------------------- */
 
 /*
- * What is summed: dy, or dy + more rounded, where a ReLU let through, and with [x] that times
+ * What is summed: dy, or dy + more rounded, where a ReLU let through, and with [normed] that times
  * (x - mean) * inverse.
  */
 struct terms {
-	const void *dy, *more, *y, *x;
-	const float *statistics;
-	const float *scale, *shift; /* of a ReLU without y */
-	void *dz;		    /* NULL: nobody wants it */
+	struct kernel_normed normed;
+	const void *dy, *more, *y;
+	void *dz; /* NULL: nobody wants it */
 };
 
 /* Kinds of sums: of columns; with x; and with a ReLU that is done again. */
@@ -482,7 +472,7 @@ static __device__ inline void terms_add(const struct terms *terms, const struct 
 
 	rows_load(terms->dy, rows, row, channel, dy);
 	if (KIND != PLAIN)
-		rows_load(terms->x, rows, row, channel, x);
+		rows_load(terms->normed.x, rows, row, channel, x);
 	if (KIND != PLAIN && terms->more) {
 		rows_load(terms->more, rows, row, channel, other);
 		UNROLL
@@ -498,18 +488,22 @@ static __device__ inline void terms_add(const struct terms *terms, const struct 
 	}
 	UNROLL
 	for (int i = 0; i < N; i++) {
+		float values[V];
+
 		UNROLL
 		for (int v = 0; v < V; v++) {
 			float off = KIND == PLAIN ? 0 : x[i][v] - line.mean[v];
 
+			values[v] = dy[i][v];
 			if (KIND == AGAIN && !(line_at(line, v, off) > 0))
-				store(dy[i].numbers + v, 0);
-			sums[v] += dy[i][v];
+				values[v] = 0;
+			sums[v] += values[v];
 			if (KIND != PLAIN)
-				sums[V + v] += dy[i][v] * off;
+				sums[V + v] += values[v] * off;
 		}
 		if (KIND != PLAIN && terms->dz)
-			pack_store((T *)terms->dz + rows_at(rows, row, i, channel), dy[i]);
+			pack_store((T *)terms->dz + rows_at(rows, row, i, channel),
+				   pack_of<T, V>([&](int v) { return values[v]; }));
 	}
 }
 
@@ -527,8 +521,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, KIND == AGAIN ? 3 : 4)
 
 	if (place.channel < rows.channels) {
 		if (KIND != PLAIN)
-			line = line_of<V>(&rows, place.channel, terms.statistics, terms.scale,
-					  terms.shift);
+			line = line_of<V>(&rows, place.channel, &terms.normed);
 		rows_each<N>(&rows, &place, [&](auto n, size_t first) {
 			terms_add<T, V, KIND, n.value>(&terms, &rows, first, place.channel, line,
 						       sums);
@@ -540,7 +533,8 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, KIND == AGAIN ? 3 : 4)
 		if (c < rows.channels && k < V)
 			row[c] = sum;
 		else if (c < rows.channels)
-			row[rows.channels + c] = sum * terms.statistics[1 + rows.channels + c];
+			row[rows.channels + c] =
+				sum * terms.normed.statistics[1 + rows.channels + c];
 	});
 	if (rows.parts > 1)
 		partial_sums(&partial, place.part, to);
@@ -557,8 +551,8 @@ template <int KIND>
 static void sums_launch(void *stream, size_t count, size_t channels, const struct terms *terms,
 			const struct kernel_scratch *scratch, float *sums, enum ddp_type type)
 {
-	int pack =
-		packs_fit(type, channels, {terms->x, terms->y, terms->dy, terms->more, terms->dz});
+	int pack = packs_fit(type, channels,
+			     {terms->normed.x, terms->y, terms->dy, terms->more, terms->dz});
 	struct rows rows = rows_divide(count, channels, pack, SUM_LEAST, PARTIAL_PARTS);
 	struct partial partial = partial_of(scratch, rows.parts,
 					    KIND == PLAIN ? channels : 2 * channels, rows.slabs);
@@ -568,14 +562,13 @@ static void sums_launch(void *stream, size_t count, size_t channels, const struc
 				rows, *terms, partial, sums))
 }
 
-void kernel_norm_sums(void *stream, const struct kernel_norm *norm, size_t batch, const void *x,
-		      const float *statistics, const struct kernel_norm_relu *relu, const void *dy,
+void kernel_norm_sums(void *stream, const struct kernel_norm *norm, size_t batch,
+		      const struct kernel_normed *normed, const void *y, const void *dy,
 		      const void *more, void *dz, const struct kernel_scratch *scratch, float *sums,
 		      enum ddp_type type)
 {
-	bool again = !relu->y && relu->shift, same = !relu->y && !relu->shift && !more && dz == dy;
-	const struct terms terms = {dy,		more,	     relu->y,	  x,
-				    statistics, relu->scale, relu->shift, same ? NULL : dz};
+	bool again = !y && normed->shift, same = !y && !again && !more && dz == dy;
+	const struct terms terms = {*normed, dy, more, y, same ? NULL : dz};
 
 	(again ? sums_launch<AGAIN> : sums_launch<WITH_X>)(stream, batch * norm->rows,
 							   norm->channels, &terms, scratch, sums,
@@ -593,51 +586,44 @@ void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channe
 
 /* --- Backwards -------------------------------------------------------------------------------- */
 
-struct back {
-	const void *x, *dz;
-	void *dx;
-	const float *statistics, *scale, *shift, *sums;
-	const struct kernel_order *order;
-	size_t image; /* rows of one */
-};
-
 /*
  * dx = (dz - middle - (x - mean) * slope) * factor, and 0 in rows of samples that are not there. All loads
  * first: dx may be x or dz.
  */
 template <typename T, int V, bool AGAIN>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, AGAIN ? 3 : 4)
-	norm_back(struct rows rows, struct back back)
+	norm_back(struct rows rows, size_t image, const struct kernel_order *order,
+		  struct kernel_normed normed, const float *sums, const T *dz, T *dx)
 {
 	GRID_WAIT();
 	struct place place = rows_place(&rows, V, rows.rows);
-	size_t present = back.order->count * back.image;
-	float part = back.statistics[0] > 0 ? 1 / back.statistics[0] : 0, middle[V], slope[V];
+	const float *statistics = normed.statistics;
+	float part = statistics[0] > 0 ? 1 / statistics[0] : 0, middle[V], slope[V];
+	size_t present = order->count * image;
 	struct line<V> line;
 
 	if (place.channel >= rows.channels)
 		return;
-	line = line_of<V>(&rows, place.channel, back.statistics, back.scale, back.shift);
+	line = line_of<V>(&rows, place.channel, &normed);
 	UNROLL
 	for (int v = 0; v < V; v++) {
 		size_t c = place.channel + (size_t)v;
 
-		middle[v] = back.sums[c] * part;
-		slope[v] = back.sums[rows.channels + c] * part *
-			   back.statistics[1 + rows.channels + c];
+		middle[v] = sums[c] * part;
+		slope[v] = sums[rows.channels + c] * part * statistics[1 + rows.channels + c];
 	}
 	rows_each<BACK_ROWS>(&rows, &place, [&](auto n, size_t row) {
-		pack<T, V> x[n.value], dz[n.value];
+		pack<T, V> x[n.value], dy[n.value];
 
-		rows_load(back.x, &rows, row, place.channel, x);
-		rows_load(back.dz, &rows, row, place.channel, dz);
+		rows_load(normed.x, &rows, row, place.channel, x);
+		rows_load(dz, &rows, row, place.channel, dy);
 		UNROLL
 		for (int i = 0; i < n.value; i++) {
 			bool there = row + (size_t)i * rows.down < present;
 
-			pack_store((T *)back.dx + rows_at(&rows, row, i, place.channel),
+			pack_store(dx + rows_at(&rows, row, i, place.channel),
 				   pack_of<T, V>([&](int v) {
-					   float off = x[i][v] - line.mean[v], value = dz[i][v];
+					   float off = x[i][v] - line.mean[v], value = dy[i][v];
 
 					   if (AGAIN && !(line_at(line, v, off) > 0))
 						   value = 0;
@@ -650,17 +636,17 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, AGAIN ? 3 : 4)
 }
 
 void kernel_norm_back(void *stream, const struct kernel_norm *norm,
-		      const struct kernel_order *order, size_t batch, const void *x,
-		      const float *statistics, const float *scale, const float *shift,
-		      const float *sums, const void *dz, void *dx, enum ddp_type type)
+		      const struct kernel_order *order, size_t batch,
+		      const struct kernel_normed *normed, const float *sums, const void *dz,
+		      void *dx, enum ddp_type type)
 {
-	int pack = packs_fit(type, norm->channels, {x, dz, dx});
+	int pack = packs_fit(type, norm->channels, {normed->x, dz, dx});
 	struct rows rows = rows_divide(batch * norm->rows, norm->channels, pack, LEAST, PARTS);
-	struct back back = {x, dz, dx, statistics, scale, shift, sums, order, norm->rows};
 
 	WITH_PACK(type, pack, T, V, {
-		auto kernel = shift ? norm_back<T, V, true> : norm_back<T, V, false>;
+		auto kernel = normed->shift ? norm_back<T, V, true> : norm_back<T, V, false>;
 
-		LAUNCH_EACH(kernel, rows_blocks(&rows) * LAUNCH_THREADS, stream, rows, back);
+		LAUNCH_EACH(kernel, rows_blocks(&rows) * LAUNCH_THREADS, stream, rows, norm->rows,
+			    order, *normed, sums, (const T *)dz, (T *)dx);
 	})
 }

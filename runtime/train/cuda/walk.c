@@ -154,12 +154,20 @@ static int measure(const struct walk *at, const struct kernel_measured *to, stru
 	return status;
 }
 
+static struct kernel_normed normed_of(const struct walk *at)
+{
+	return (struct kernel_normed){at->x, at->unit->statistics,
+				      parameter_of(at->engine, at->op->node->weight),
+				      parameter_of(at->engine, at->op->node->bias)};
+}
+
 static int norm_forward(const struct walk *at, struct ddp_error *error)
 {
 	const struct graph_node *node = at->op->node;
 	struct engine *engine = at->engine;
 	const struct kernel_measured to = {NULL, at->unit->statistics, running(engine, node->mean),
 					   running(engine, node->variance)};
+	const struct kernel_normed normed = normed_of(at);
 	int other = at->op->other, status = 0;
 
 	if (engine->mode == PROGRAM_TRAIN)
@@ -168,8 +176,7 @@ static int norm_forward(const struct walk *at, struct ddp_error *error)
 		kernel_norm_fixed(at->stream, &at->unit->norm, &to);
 	if (status < 0)
 		return status;
-	kernel_norm_apply(at->stream, &at->unit->norm, at->batch, at->x, at->unit->statistics,
-			  parameter_of(engine, node->weight), parameter_of(engine, node->bias),
+	kernel_norm_apply(at->stream, &at->unit->norm, at->batch, &normed,
 			  other == PROGRAM_NONE ? NULL : cuda_value(engine, other), at->op->relu,
 			  at->y, at->type);
 	return 0;
@@ -203,27 +210,16 @@ static int share(const struct walk *at, const float **sums, struct ddp_error *er
 }
 
 /*
- * What the ReLU behind let through: where nothing was added before it, BatchNorm's kernels know from x, and
- * neither y is read nor dy written. Else somebody else wants dy as the ReLU leaves it.
+ * What a ReLU behind let through BatchNorm's kernels know from x, where nothing was added before it: neither
+ * is y read nor, unless there are two gradients, dy written. Else somebody else wants dy as the ReLU leaves it.
  */
-static struct kernel_norm_relu relu_of(const struct walk *at)
-{
-	const struct program_op *op = at->op;
-
-	if (!op->relu)
-		return (struct kernel_norm_relu){NULL, NULL, NULL};
-	if (op->other != PROGRAM_NONE)
-		return (struct kernel_norm_relu){at->y, NULL, NULL};
-	return (struct kernel_norm_relu){NULL, parameter_of(at->engine, op->node->weight),
-					 parameter_of(at->engine, op->node->bias)};
-}
-
 static int norm_backward(const struct walk *at, struct ddp_error *error)
 {
 	const struct program_op *op = at->op;
 	struct engine *engine = at->engine;
 	const struct kernel_norm *norm = &at->unit->norm;
-	struct kernel_norm_relu relu = relu_of(at);
+	const void *y = op->relu && op->other != PROGRAM_NONE ? at->y : NULL;
+	struct kernel_normed normed = normed_of(at);
 	size_t bytes = norm->channels * sizeof(float);
 	float *shift = parameter_gradient(engine, op->node->bias);
 	float *scale = parameter_gradient(engine, op->node->weight);
@@ -231,20 +227,23 @@ static int norm_backward(const struct walk *at, struct ddp_error *error)
 	const float *sums = mine;
 	int second = engine->program->values[op->output].second, status = 0;
 	void *more = second == PROGRAM_NONE ? NULL : cuda_area(engine, second);
-	const float *again = more ? NULL : relu.shift;
+	bool again = op->relu && !y && !more;
 
-	kernel_norm_sums(at->stream, norm, at->batch, at->x, at->unit->statistics, &relu, at->dy,
-			 more, again ? NULL : at->dy, &at->scratch, mine, at->type);
+	if (!op->relu || y)
+		normed.shift = NULL;
+	kernel_norm_sums(at->stream, norm, at->batch, &normed, y, at->dy, more,
+			 again ? NULL : at->dy, &at->scratch, mine, at->type);
 	if (mine != shift)
 		status = copy(at, shift, mine, bytes, error);
 	if (status == 0 && mine != shift)
 		status = copy(at, scale, mine + norm->channels, bytes, error);
 	if (status == 0 && engine->sync_norm)
 		status = share(at, &sums, error);
+	if (!again)
+		normed.shift = NULL;
 	if (status == 0 && at->dx)
-		kernel_norm_back(at->stream, norm, at->order, at->batch, at->x,
-				 at->unit->statistics, parameter_of(engine, op->node->weight),
-				 again, sums, at->dy, at->dx, at->type);
+		kernel_norm_back(at->stream, norm, at->order, at->batch, &normed, sums, at->dy,
+				 at->dx, at->type);
 	return status == 0 ? both_ready(engine, op, error) : status;
 }
 
@@ -303,7 +302,7 @@ static int math_backward(const struct walk *at, struct ddp_error *error)
 		return both_ready(engine, op, error);
 	}
 	if (masks)
-		kernel_relu_back(at->stream, at->dy, at->y, at->dy, at->all, at->type);
+		kernel_relu_back(at->stream, at->dy, at->y, 1, at->dy, at->all, at->type);
 	if (node->bias >= 0 && !at->unit->has_sums)
 		kernel_column_sums(at->stream, at->dy, at->all / (size_t)node->out.channels,
 				   (size_t)node->out.channels, &at->scratch,
@@ -368,8 +367,8 @@ static void dropout_backward(const struct walk *at)
 	if (at->op->inner)
 		return;
 	if (at->op->masks)
-		kernel_relu_dropout_back(at->stream, at->dy, at->y, at->unit->dropout.scale, at->dx,
-					 at->all, at->type);
+		kernel_relu_back(at->stream, at->dy, at->y, at->unit->dropout.scale, at->dx,
+				 at->all, at->type);
 	else
 		kernel_dropout(at->stream, &at->unit->dropout, at->order, at->orders, at->batch,
 			       at->all / at->batch, at->dy, at->dx, at->type);
@@ -484,13 +483,13 @@ static int backward(const struct walk *at, struct ddp_error *error)
 		break;
 	case PROGRAM_ADD:
 		if (op->relu)
-			kernel_relu_back(at->stream, at->dy, at->y, at->dy, at->all, at->type);
+			kernel_relu_back(at->stream, at->dy, at->y, 1, at->dy, at->all, at->type);
 		status = pass_on(at, op->other, op->accumulate_other, error);
 		if (status == 0)
 			status = pass_on(at, op->input, op->accumulate, error);
 		break;
 	case PROGRAM_RELU:
-		kernel_relu_back(at->stream, at->dy, at->y, at->dx, at->all, at->type);
+		kernel_relu_back(at->stream, at->dy, at->y, 1, at->dx, at->all, at->type);
 		break;
 	case PROGRAM_MAX_POOL:
 		max_pool_backward(at);
