@@ -66,11 +66,11 @@ as_other_user()
 	HOME=/ setpriv --reuid=daemon --regid=daemon --clear-groups "$@"
 }
 
-# Run a command on the cluster as the user, in $WORK. Never longer than two minutes: a test
+# Run a command on the cluster as the user, in $WORK. Never longer than $MC_SECONDS, two minutes: a test
 # that hangs has failed.
 mc()
 {
-	(cd "$WORK" && as_user timeout -k 5 120 "$minicluster" run "$@")
+	(cd "$WORK" && as_user timeout -k 5 "${MC_SECONDS:-120}" "$minicluster" run "$@")
 }
 
 # Each task prints one line "RANK@node NAME=value ..." of the variables named; sorted by rank.
@@ -139,7 +139,7 @@ not_waiting()
 # As mc, in another directory than $WORK.
 mc_in()
 {
-	(cd "$1" && shift && as_user timeout -k 5 120 "$minicluster" run "$@")
+	(cd "$1" && shift && as_user timeout -k 5 "${MC_SECONDS:-120}" "$minicluster" run "$@")
 }
 
 # Wait until a command succeeds, for so many seconds and no longer.

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+# The frameworks of README's table "With ...", each in the version that it names and nobody's patches, take one step
+# of training on two nodes with two ranks each (clients.py), by the line of the table.
+#
+# contrib/check clients installs them into a folder of its own; DDP_CLIENTS names a Python that has them.
+
+DDP_PYTHON=$DDP_CLIENTS
+load ../cluster/lib
+load ../interop/torch
+
+setup_file()
+{
+	export PATH=${DDP_CLIENTS%/*}:$PATH
+	torch_up --nodes 2 --cpus 4 || return 1
+	install -m 644 "$BATS_TEST_DIRNAME/clients.py" "$PY"
+	# A framework that needs a display, a hub or an account asks for it here, and not on a cluster.
+	export HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu DS_ACCELERATOR=cpu OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore
+	# DeepSpeed compiles a part of itself.
+	export MC_SECONDS=300
+}
+teardown_file() { cluster_down; }
+teardown() { find "$WORK" -mindepth 1 -delete; }
+
+# has_package NAME: or this client is skipped.
+has_package()
+{
+	local version
+	version=$("$PYTHON" -c 'import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))' "$1" 2>/dev/null) ||
+		skip "pip has no $1 in $PYTHON"
+	echo "# $1 $version" >&3
+}
+
+four="rank 0 of 4 on n1: w -2.5
+rank 1 of 4 on n1: w -2.5
+rank 2 of 4 on n2: w -2.5
+rank 3 of 4 on n2: w -2.5"
+
+# trains ARGUMENT...: srun with these makes one step of the four ranks.
+trains()
+{
+	step "$@"
+	same "$(grep '^rank ' <<<"$output")" "$four"
+}
+
+@test "PyTorch: DistributedDataParallel" {
+	has_package torch
+	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" pytorch
+}
+
+@test "PyTorch: FSDP2, with a checkpoint of torch.distributed.checkpoint" {
+	has_package torch
+	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" fsdp
+}
+
+@test "torchrun" {
+	has_package torch
+	trains -N2 --ntasks-per-node=1 --ddp torchrun --nproc-per-node=2 "$PY/clients.py" pytorch
+}
+
+@test "Lightning" {
+	has_package lightning
+	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" lightning
+}
+
+@test "Accelerate" {
+	has_package accelerate
+	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" accelerate
+}
+
+# On CPUs it starts one process on each machine, however many are asked for.
+@test "accelerate launch" {
+	has_package accelerate
+	# shellcheck disable=SC2016 # the task's shell knows them
+	step -N2 --ntasks-per-node=1 --ddp sh -c 'exec accelerate launch --cpu --num_processes 2 --num_machines $GROUP_WORLD_SIZE \
+		--machine_rank $GROUP_RANK --main_process_ip $MASTER_ADDR --main_process_port $MASTER_PORT "$0" accelerate' \
+		"$PY/clients.py"
+	same "$(grep '^rank ' <<<"$output")" "rank 0 of 2 on n1: w -1.5
+rank 1 of 2 on n2: w -1.5"
+}
+
+@test "Transformers: Trainer" {
+	has_package transformers
+	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" transformers
+}
+
+@test "DeepSpeed" {
+	has_package deepspeed
+	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" deepspeed
+}
+
+@test "JAX" {
+	has_package jax
+	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" jax
+}
+
+@test "Flax" {
+	has_package flax
+	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" flax
+}
+
+@test "JAX: two steps of one job at once" {
+	has_package jax
+	output=$(mc salloc -Q -N2 --ntasks-per-node=4 sh -c '
+		for n in 1 2; do
+			srun --overlap -N2 -n4 --ntasks-per-node=2 --ddp python3 "$0" jax & all="$all $!"
+		done
+		for n in $all; do wait $n || exit; done' "$PY/clients.py" 2>"$TOP/err") || { cat "$TOP/err" >&2; return 1; }
+	same "$(grep '^rank ' <<<"$output" | sort)" "$(sort <<<"$four"$'\n'"$four")"
+}
+
+@test "Ignite" {
+	has_package pytorch-ignite
+	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" ignite
+}
+
+@test "submitit" {
+	has_package submitit
+	mc python3 "$PY/clients.py" submitit >"$TOP/out" 2>"$TOP/err" || { cat "$TOP/err" >&2; return 1; }
+	output=$(<"$TOP/out")
+	same "$(grep '^rank ' <<<"$output" | sort)" "$four"
+}
+
+@test "mpi4py" {
+	has_package mpi4py
+	# Nodes that are one machine would meet in shared memory.
+	OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include=lo trains -N2 --ntasks-per-node=2 --mpi=pmix --ddp python3 "$PY/clients.py" mpi4py
+}
