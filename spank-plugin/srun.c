@@ -154,6 +154,21 @@ static void tell_useless_options(void)
 				ddp_option((enum ddp_option_id)id)->option);
 }
 
+/*
+ * Where nobody named a directory: the working directory, or, where others could exchange that, as those of
+ * projects whose group may write, the user's home. Refused below if that is not better.
+ */
+static const char *choose_default(const char *cwd)
+{
+	const char *home = ddp_env_filled(environ, "HOME");
+	struct ddp_message message;
+
+	if (!home || *home != '/' || ddp_rendezvous_usable(cwd, &message) == 0 ||
+	    ddp_rendezvous_usable(home, &message) < 0)
+		return cwd;
+	return home;
+}
+
 /* The directory under which the rendezvous is made, absolute, its placeholders still in it. */
 static int choose_base(struct ddp_message *message)
 {
@@ -178,7 +193,9 @@ static int choose_base(struct ddp_message *message)
 				"%s: a rendezvous URL cannot carry '?', '#' or '%%'; give "
 				"--ddp-rdzv an absolute path without them",
 				cwd);
-	return ddp_format(ch->base, sizeof(ch->base), *wanted ? "%s/%s" : "%s", cwd, wanted);
+	if (!*wanted)
+		return ddp_format(ch->base, sizeof(ch->base), "%s", choose_default(cwd));
+	return ddp_format(ch->base, sizeof(ch->base), "%s/%s", cwd, wanted);
 }
 
 /* The user's name for %u; a look-up can be a question to a server, so only where it is used. */

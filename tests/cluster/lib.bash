@@ -54,9 +54,9 @@ cluster_down()
 as_user()
 {
 	if [ "$(id -u)" -eq 0 ]; then
-		HOME=$WORK setpriv --reuid=nobody --regid=nogroup --clear-groups "$@"
+		HOME=${USER_HOME:-$WORK} setpriv --reuid=nobody --regid=nogroup --clear-groups "$@"
 	else
-		"$@"
+		HOME=${USER_HOME:-$HOME} "$@"
 	fi
 }
 

@@ -6,6 +6,9 @@
 
 load lib
 
+# Where the working directory will not do, srun looks for the user's home: one test has one.
+export USER_HOME=/nonexistent
+
 setup_file()
 {
 	cluster_up --nodes 2
@@ -41,7 +44,7 @@ apart()
 {
 	local change=$1 dir=$2
 	shift 2
-	unshare -m sh -c "$change"' && cd "$0" && HOME=$WORK exec setpriv --reuid=nobody \
+	unshare -m sh -c "$change"' && cd "$0" && HOME=$USER_HOME exec setpriv --reuid=nobody \
 		--regid=nogroup --clear-groups timeout -k 5 120 "$@"' "$dir" "$minicluster" run "$@"
 }
 
@@ -402,6 +405,18 @@ refused()
 	try mc srun -N2 --ddp --ddp-rdzv="$TOP/other/home/d/e" "$SHOW" DDP_INIT_FILE
 	same "$(lines "$out" "DDP_INIT_FILE=file://$TOP/other/home/d/e/.ddp/")" 2
 	empty "$WORK/d/e"
+}
+
+@test "a working directory that will not do, by default: the user's home does" {
+	own_dir "$WORK/d" "$WORK/home"
+	chmod 2775 "$WORK/d"
+	USER_HOME=$WORK/home try mc_in "$WORK/d" srun -N2 --ddp "$SHOW" DDP_INIT_FILE DDP_ERROR
+	same "$rc:$err" "0:"
+	same "$(lines "$out" "DDP_INIT_FILE=file://$WORK/home/\.ddp/.* DDP_ERROR=UNSET")" 2
+	empty "$WORK/home"
+	empty "$WORK/d"
+	try mc_in "$WORK/d" srun -N2 --ddp "$SHOW" DDP_INIT_FILE
+	has "$err" "^ddp: no rendezvous directory: $WORK/d is writable for group"
 }
 
 @test "a working directory that is not writable is refused" {
