@@ -132,6 +132,8 @@ def tensorboard(directory):
 
 
 if __name__ == "__main__":
+    # Where packages are that Debian has not.
+    sys.path += filter(None, [os.environ.get("READERS")])
     commands = {"write": write, "list": list_, "same": same, "strict": strict,
                 "checksum": checksum, "events": events, "package": package,
                 "tensorboard": tensorboard}
