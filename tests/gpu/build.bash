@@ -236,14 +236,13 @@ link_test() {
 			"$dir/libcuda.a" "$dir/libtrain.a" "$dir/libwhole.a" "$dir/libbase.a" "${cuda_link[@]}" \
 			"${libraries[@]}"
 		;;
-	shards) link_shards shards "$object" ;;
+	nccl | shards) link_shards "$1" "$object" ;;
 	kernels_*)
 		link "$1" "$object" "$dir/libcuda.a" "$dir/libtrain.a" "$dir/libwhole.a" "$dir/libbase.a" \
 			"${cuda_link[@]}" "${libraries[@]}"
 		;;
 	networks) link "$1" "$object" "${train_link[@]}" -rdynamic ;;
 	probe) link "$1" "$object" "${cuda_link[@]}" ;;
-	*) link "$1" "$object" "$(object_of runtime/device/cards.c)" "$dir/libbase.a" "${cuda_link[@]}" ;;
 	esac
 }
 
