@@ -416,7 +416,7 @@ fake_torchrun()
 	done
 	touch "$WORK/file"
 	try mc srun -N1 --ddp --ddp-rdzv=file/below echo ran
-	has "$err" "error: ddp: cannot make .*/file/below: .*; choose another directory with --ddp-rdzv=DIR$"
+	has "$err" "error: ddp: cannot open .*/file: Not a directory; choose another directory with --ddp-rdzv=DIR$"
 	same "$out" ""
 	[ "$rc" -ne 0 ]
 }

@@ -185,6 +185,9 @@ void shards_sum_some(struct ddp *ddp, float *data, unsigned int salt)
 	for (unsigned int i = 0; i < SHARDS_AHEAD; i++) {
 		shards_expect(want, DDP_F32, DDP_SUM, SHARDS_COUNT, salt + i);
 		shards_out(got, data + i * SHARDS_COUNT, sizeof(got));
+		/* A leader that was freed meanwhile sums what it had enqueued: who reads then looks again. */
+		if (memcmp(got, want, sizeof(got)) != 0)
+			RANK_OK(ddp, ddp_device_wait(ddp, NULL));
 		RANK_CHECK(memcmp(got, want, sizeof(got)) == 0);
 	}
 }
