@@ -149,7 +149,8 @@ def deepspeed():
 
     deepspeed.init_distributed("gloo")
     inner = weight()
-    engine, _, _, _ = deepspeed.initialize(model=inner, optimizer=sgd(inner), config={"train_micro_batch_size_per_gpu": 1})
+    engine, _, _, _ = deepspeed.initialize(model=inner, optimizer=sgd(inner), config={
+        "train_micro_batch_size_per_gpu": 1, "gradient_clipping": 100})
     rank, size = deepspeed.comm.get_rank(), deepspeed.comm.get_world_size()
     engine.backward(engine(torch.tensor(rank + 1.0)))
     engine.step()
