@@ -96,13 +96,14 @@ static void pause_ms(long ms)
 }
 
 /*
- * Open [base]/.ddp, which must be the user's own, on a way that nobody else can change.
+ * Open [house], a .ddp, which must be the user's own, on a way that nobody else can change.
  * Returns a descriptor, or -1 with a message, and errno EPERM where waiting is of no use.
  */
-static int open_house(const char *base, struct ddp_message *message)
+static int open_house(const char *house, struct ddp_message *message)
 {
 	struct ddp_walk walk = {.make = false};
-	int at = ddp_walk_open(&walk, base), fd;
+	char name[NAME_MAX + 1];
+	int at = ddp_walk_above(&walk, house, name), fd;
 
 	if (at < 0)
 		return ddp_fail(message, "%s", walk.why);
@@ -111,11 +112,11 @@ static int open_house(const char *base, struct ddp_message *message)
 	return fd;
 }
 
-static int check_once(const char *base, const char *name, const char *nonce,
+static int check_once(const char *parent, const char *name, const char *nonce,
 		      struct ddp_message *message)
 {
 	struct ddp_channel *found = malloc(sizeof(*found));
-	int house = open_house(base, message), error = errno, fd = -1, rv = -1;
+	int house = open_house(parent, message), error = errno, fd = -1, rv = -1;
 
 	if (house >= 0)
 		fd = open_own(house, name, message);
@@ -136,20 +137,17 @@ static int check_once(const char *base, const char *name, const char *nonce,
 
 int ddp_rendezvous_check(const char *directory, const char *nonce, struct ddp_message *message)
 {
-	char base[DDP_PATH_SIZE], parent[DDP_PATH_SIZE];
-	char *name, *house;
+	char parent[DDP_PATH_SIZE];
+	char *name;
 
-	if (ddp_format(base, sizeof(base), "%s", directory) < 0)
+	if (ddp_format(parent, sizeof(parent), "%s", directory) < 0)
 		return ddp_fail(message, "its path is too long");
-	name = strrchr(base, '/');
-	if (*base != '/' || name == base)
+	name = strrchr(parent, '/');
+	if (*parent != '/' || name == parent)
 		return ddp_fail(message, "its path is not absolute");
 	*name++ = '\0';
-	strcpy(parent, base);
-	house = strrchr(base, '/');
-	house[house == base] = '\0';
 	for (int waited = 0;; waited += POLL_MS) {
-		if (check_once(base, name, nonce, message) == 0)
+		if (check_once(parent, name, nonce, message) == 0)
 			return 0;
 		/* Where .ddp is not there either, this is another file system: do not wait. */
 		if (errno == EPERM || waited >= WAIT_MS || !exists(parent))
@@ -180,10 +178,10 @@ static int find_entry(int parent, const char *nonce, char *name, size_t size)
 	return rv;
 }
 
-static int find_once(const char *base, const char *nonce, struct ddp_channel *channel,
+static int find_once(const char *house, const char *nonce, struct ddp_channel *channel,
 		     struct ddp_message *message)
 {
-	int parent = open_house(base, message), dir = -1, rv = -1;
+	int parent = open_house(house, message), dir = -1, rv = -1;
 	char name[DDP_PATH_SIZE];
 
 	if (parent < 0)
@@ -209,7 +207,7 @@ int ddp_rendezvous_find(const char *base, const char *nonce, struct ddp_channel 
 	if (ddp_format(parent, sizeof(parent), "%s/%s", base, DDP_DIR_PARENT) < 0)
 		return ddp_fail(message, "its path is too long");
 	for (int waited = 0;; waited += POLL_MS) {
-		if (find_once(base, nonce, channel, message) == 0)
+		if (find_once(parent, nonce, channel, message) == 0)
 			return 0;
 		if (errno == EPERM || waited >= WAIT_MS || !exists(parent))
 			return -1;

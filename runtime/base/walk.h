@@ -251,4 +251,24 @@ static inline int ddp_walk_open(struct ddp_walk *walk, const char *path)
 	return fd;
 }
 
+/*
+ * Open the directory that [path] is in, and set [name] to what [path] is called there, "" for the root. As ddp_walk_open().
+ */
+static inline int ddp_walk_above(struct ddp_walk *walk, const char *path,
+				 char name[static NAME_MAX + 1])
+{
+	size_t end = strlen(path), begin;
+	char above[PATH_MAX];
+
+	while (end > 1 && path[end - 1] == '/')
+		end--;
+	for (begin = end; begin > 0 && path[begin - 1] != '/'; begin--)
+		;
+	if (end - begin > NAME_MAX || begin >= sizeof(above))
+		return ddp_walk_fail(walk, ENAMETOOLONG, "%.200s... is too long", path);
+	snprintf(name, NAME_MAX + 1, "%.*s", (int)(end - begin), path + begin);
+	snprintf(above, sizeof(above), "%.*s", (int)begin, path);
+	return ddp_walk_open(walk, begin ? above : ".");
+}
+
 #endif /* DDP_BASE_WALK_H */

@@ -122,16 +122,9 @@ static uint64_t ticks(void)
 static bool is_on_safe_ground(const char *house)
 {
 	struct ddp_walk walk = {.make = false};
-	char base[PATH_MAX];
-	char *slash;
-	int fd;
+	char name[NAME_MAX + 1];
+	int fd = strchr(house, '/') ? ddp_walk_above(&walk, house, name) : -1;
 
-	snprintf(base, sizeof(base), "%s", house);
-	slash = strrchr(base, '/');
-	if (!slash)
-		return false;
-	slash[slash == base] = '\0';
-	fd = ddp_walk_open(&walk, base);
 	if (fd >= 0)
 		close(fd);
 	return fd >= 0;

@@ -151,16 +151,9 @@ static int check_directory(int at, const char *name, bool own, const char *direc
 static int walk_to(const char *directory, bool own, struct ddp_error *error)
 {
 	struct ddp_walk walk = {.make = !own};
-	char parent[PATH_MAX];
-	const char *name;
-	char *slash;
-	int at, status, number;
+	char name[NAME_MAX + 1];
+	int at = ddp_walk_above(&walk, directory, name), status, number;
 
-	snprintf(parent, sizeof(parent), "%s", directory);
-	while ((slash = strrchr(parent, '/')) && slash > parent && slash[1] == '\0')
-		*slash = '\0';
-	name = slash ? slash + 1 : parent;
-	at = ddp_walk_open(&walk, !slash ? "." : slash == parent ? "/" : (*slash = '\0', parent));
 	if (at < 0)
 		return ddp_error_set(error, DDP_ERR_FILE, "%s", walk.why);
 	status = check_directory(at, name, own, directory, error);
