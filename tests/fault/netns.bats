@@ -2,67 +2,19 @@
 #
 # Two hosts with addresses of their own, and the cable between them is pulled.
 #
-# The hosts are network namespaces which this file makes (root), each with one end of a pair of
-# virtual cards. Needs $DDP_BUILDDIR with tests/runtime/column and the module ddp_ucx.so.
+# The hosts are network namespaces which hosts.bash makes (root). Needs $DDP_BUILDDIR with tests/runtime/column and
+# the module ddp_ucx.so.
 #
 # shellcheck disable=SC2154 # rc and out come from run
 
-setup_file()
-{
-	BUILD=${DDP_BUILDDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
-	COLUMN=$BUILD/tests/runtime/column
-	DDP_MODULES=$BUILD/runtime/.libs
-	export COLUMN DDP_MODULES
-	unset "${!UCX_@}"
-}
+load hosts
 
-setup()
-{
-	((EUID == 0)) || skip "needs root, to make network namespaces"
-	[ -x "$COLUMN" ] || skip "no $COLUMN: run make check, or set DDP_BUILDDIR"
-	[ -e "$DDP_MODULES/ddp_ucx.so" ] || skip "built without UCX"
-	DIR=$(mktemp -d "${TMPDIR:-/tmp}/ddp-netns.XXXXXX")
-	A=ddpa$$ B=ddpb$$
-	ip netns add "$A" 2>"$DIR/why" || skip "no network namespaces here: $(cat "$DIR/why")"
-	ip netns add "$B"
-	ip link add "v$A" netns "$A" type veth peer name "v$B" netns "$B"
-	ip -n "$A" addr add 10.213.7.1/24 dev "v$A"
-	ip -n "$B" addr add 10.213.7.2/24 dev "v$B"
-	ip -n "$A" link set "v$A" up
-	ip -n "$B" link set "v$B" up
-	running "$A" && running "$B"
-	mkdir "$DIR/meet"
-}
-
-# The cable is seen at this end, too.
-running()
-{
-	local _
-	for _ in {1..100}; do
-		[[ $(ip -n "$1" -o link show "v$1") != *LOWER_UP* ]] || return 0
-		sleep 0.05
-	done
-	return 1
-}
-
-teardown()
-{
-	local pid
-	for pid in $(jobs -p); do
-		kill -9 "$pid" 2>/dev/null || true
-	done
-	wait
-	[ -z "${A-}" ] || ip netns del "$A" 2>/dev/null || true
-	[ -z "${B-}" ] || ip netns del "$B" 2>/dev/null || true
-	[ -z "${DIR-}" ] || rm -rf "$DIR"
-}
+setup() { hosts_up; }
 
 # member RANK BYTES SECONDS: all-reduce in a loop, on the host of RANK, until something happens.
 member()
 {
-	local host=$A
-	[ "$1" = 0 ] || host=$B
-	exec ip netns exec "$host" "$COLUMN" loop "$1" 2 "$DIR/meet" "$2" "$3" >"$DIR/out$1"
+	exec ip netns exec "$(host_of "$1")" "$COLUMN" loop "$1" 2 "$DIR/meet" "$2" "$3" >"$DIR/out$1"
 }
 
 under_way()

@@ -3,69 +3,21 @@
 # A stranger on both hosts of a job, another user who can see who listens there: nothing that it
 # sends before, while or after the ranks meet changes what they compute, and none of them falls.
 #
-# The hosts are network namespaces which this file makes (root), the ranks run as root and the
+# The hosts are network namespaces which hosts.bash makes (root), the ranks run as root and the
 # stranger as nobody. Needs $DDP_BUILDDIR with tests/runtime/column and the module ddp_ucx.so.
 #
 # shellcheck disable=SC2154 # rc and out come from run
 
-setup_file()
-{
-	BUILD=${DDP_BUILDDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
-	COLUMN=$BUILD/tests/runtime/column
-	DDP_MODULES=$BUILD/runtime/.libs
-	export COLUMN DDP_MODULES
-	unset "${!UCX_@}"
-}
+load hosts
 
 setup()
 {
-	((EUID == 0)) || skip "needs root, to make network namespaces"
-	[ -x "$COLUMN" ] || skip "no $COLUMN: run make check, or set DDP_BUILDDIR"
-	[ -e "$DDP_MODULES/ddp_ucx.so" ] || skip "built without UCX"
-	DIR=$(mktemp -d "${TMPDIR:-/tmp}/ddp-stranger.XXXXXX")
-	A=ddpa$$ B=ddpb$$
-	ip netns add "$A" 2>"$DIR/why" || skip "no network namespaces here: $(cat "$DIR/why")"
-	ip netns add "$B"
-	ip link add "v$A" netns "$A" type veth peer name "v$B" netns "$B"
-	ip -n "$A" addr add 10.213.7.1/24 dev "v$A"
-	ip -n "$B" addr add 10.213.7.2/24 dev "v$B"
-	for host in "$A" "$B"; do
-		ip -n "$host" link set "v$host" up
-		ip -n "$host" link set lo up
-	done
-	running "$A" && running "$B"
-	mkdir "$DIR/meet"
+	hosts_up
+	ip -n "$A" link set lo up
+	ip -n "$B" link set lo up
 	mkdir -m 777 "$DIR/seen"
 	chmod 711 "$DIR"
 	ranks=()
-}
-
-# The other end of the cable is seen.
-running()
-{
-	local _
-	for _ in {1..100}; do
-		[[ $(ip -n "$1" -o link show "v$1") != *LOWER_UP* ]] || return 0
-		sleep 0.05
-	done
-	return 1
-}
-
-teardown()
-{
-	local pid
-	for pid in $(jobs -p); do
-		kill -9 "$pid" 2>/dev/null || true
-	done
-	wait
-	[ -z "${A-}" ] || ip netns del "$A" 2>/dev/null || true
-	[ -z "${B-}" ] || ip netns del "$B" 2>/dev/null || true
-	[ -z "${DIR-}" ] || rm -rf "$DIR"
-}
-
-host_of()
-{
-	if (($1)); then echo "$B"; else echo "$A"; fi
 }
 
 # rank RANK: sums and checks them for a while, with few files to spare.

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# Two hosts, $A and $B, with addresses of their own: network namespaces (root), each with one end of a pair of
+# virtual cards. Ranks are $COLUMN, with files in $DIR.
+
+setup_file()
+{
+	BUILD=${DDP_BUILDDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
+	COLUMN=$BUILD/tests/runtime/column
+	DDP_MODULES=$BUILD/runtime/.libs
+	export COLUMN DDP_MODULES
+	unset "${!UCX_@}"
+}
+
+hosts_up()
+{
+	local host
+	((EUID == 0)) || skip "needs root, to make network namespaces"
+	[ -x "$COLUMN" ] || skip "no $COLUMN: run make check, or set DDP_BUILDDIR"
+	[ -e "$DDP_MODULES/ddp_ucx.so" ] || skip "built without UCX"
+	DIR=$(mktemp -d "${TMPDIR:-/tmp}/ddp-hosts.XXXXXX")
+	A=ddpa$$ B=ddpb$$
+	ip netns add "$A" 2>"$DIR/why" || skip "no network namespaces here: $(cat "$DIR/why")"
+	ip netns add "$B"
+	ip link add "v$A" netns "$A" type veth peer name "v$B" netns "$B"
+	ip -n "$A" addr add 10.213.7.1/24 dev "v$A"
+	ip -n "$B" addr add 10.213.7.2/24 dev "v$B"
+	for host in "$A" "$B"; do
+		ip -n "$host" link set "v$host" up
+	done
+	running "$A" && running "$B"
+	mkdir "$DIR/meet"
+}
+
+# The cable is seen at this end, too.
+running()
+{
+	local _
+	for _ in {1..100}; do
+		[[ $(ip -n "$1" -o link show "v$1") != *LOWER_UP* ]] || return 0
+		sleep 0.05
+	done
+	return 1
+}
+
+teardown()
+{
+	local pid
+	for pid in $(jobs -p); do
+		kill -9 "$pid" 2>/dev/null || true
+	done
+	wait
+	[ -z "${A-}" ] || ip netns del "$A" 2>/dev/null || true
+	[ -z "${B-}" ] || ip netns del "$B" 2>/dev/null || true
+	[ -z "${DIR-}" ] || rm -rf "$DIR"
+}
+
+# The host of rank 0 or 1.
+host_of()
+{
+	if (($1)); then echo "$B"; else echo "$A"; fi
+}
