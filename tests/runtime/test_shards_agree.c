@@ -107,19 +107,29 @@ END_TEST
 
 /* --- One that fails -------------------------------------------------------------------------- */
 
-/* What fails, with which status; whether it was found when memory was asked for. */
+/* What fails, with which status: of a GPU that ranks share, and of the engine between GPUs. */
 static const struct {
+	struct shards_layout layout;
 	const char *fail;
 	int status;
 	const char *said;
 } allocs[] = {
-	{"alloc:1:2", DDP_ERR_MEMORY, "rank 1 on "}, {"alloc:2:2", DDP_ERR_MEMORY, "rank 2 on "},
-	{"alloc:0:2", DDP_ERR_MEMORY, "rank 0 on "}, {"import:0:3", DDP_ERR_ENGINE, "rank 0 on "},
-	{"import:0:4", DDP_ERR_ENGINE, "import()"},
+	{{"3", "aaa"}, "alloc:1:2", DDP_ERR_MEMORY, "rank 1 on "},
+	{{"3", "aaa"}, "alloc:2:2", DDP_ERR_MEMORY, "rank 2 on "},
+	{{"3", "aaa"}, "alloc:0:2", DDP_ERR_MEMORY, "rank 0 on "},
+	{{"3", "aaa"}, "import:0:3", DDP_ERR_ENGINE, "rank 0 on "},
+	{{"3", "aaa"}, "import:0:4", DDP_ERR_ENGINE, "import()"},
+	{{"2", "ab"}, "memory:1:1", DDP_ERR_MEMORY, "as asked"},
+	{{"2", "ab"}, "enroll:1:1", 0, NULL},
+	{{"4", "aabb"}, "memory:2:2", DDP_ERR_MEMORY, "as asked"},
+	{{"4", "aabb"}, "enroll:2:2", 0, NULL},
 };
 static int row;
 
-/* None gets the memory, nothing of it is left, and the next is all right. */
+/*
+ * Who does not get memory keeps it from all, nothing of it is left, and the next is all right; what is not registered is
+ * memory as well.
+ */
 static int body_alloc(int rank)
 {
 	struct ddp *ddp;
@@ -128,48 +138,9 @@ static int body_alloc(int rank)
 	(void)rank;
 	setenv("DDP_HOST_FAIL", allocs[row].fail, 1);
 	ddp = shards_join();
-	RANK_CHECK(ddp_device_alloc(ddp, 5000, &memory) == allocs[row].status);
-	RANK_CHECK(!memory && strstr(ddp_error(ddp), allocs[row].said));
-	RANK_OK(ddp, ddp_device_alloc(ddp, SHARDS_SOME, &memory));
-	shards_sum_some(ddp, memory, 5);
-	RANK_OK(ddp, ddp_device_free(ddp, memory));
-	ddp_destroy(ddp);
-	return 0;
-}
-
-START_TEST(test_alloc)
-{
-	static const struct shards_layout three = {"3", "aaa"};
-
-	row = _i;
-	shards_run(&three, body_alloc);
-}
-END_TEST
-
-/* What the engine between GPUs refuses, of a GPU for each rank and of those that ranks share. */
-static const struct {
-	struct shards_layout layout;
-	const char *fail;
-	int status;
-} plain[] = {
-	{{"2", "ab"}, "memory:1:1", DDP_ERR_MEMORY},
-	{{"2", "ab"}, "enroll:1:1", 0},
-	{{"4", "aabb"}, "memory:2:2", DDP_ERR_MEMORY},
-	{{"4", "aabb"}, "enroll:2:2", 0},
-};
-
-/* Who does not get memory keeps it from all; what is not registered is memory as well. */
-static int body_plain(int rank)
-{
-	struct ddp *ddp;
-	void *memory;
-
-	(void)rank;
-	setenv("DDP_HOST_FAIL", plain[row].fail, 1);
-	ddp = shards_join();
-	RANK_CHECK(ddp_device_alloc(ddp, SHARDS_SOME, &memory) == plain[row].status);
-	if (plain[row].status) {
-		RANK_CHECK(!memory && strstr(ddp_error(ddp), "as asked"));
+	RANK_CHECK(ddp_device_alloc(ddp, SHARDS_SOME, &memory) == allocs[row].status);
+	if (allocs[row].status) {
+		RANK_CHECK(!memory && strstr(ddp_error(ddp), allocs[row].said));
 		RANK_OK(ddp, ddp_device_alloc(ddp, SHARDS_SOME, &memory));
 	}
 	shards_sum_some(ddp, memory, 5);
@@ -178,10 +149,10 @@ static int body_plain(int rank)
 	return 0;
 }
 
-START_TEST(test_plain)
+START_TEST(test_alloc)
 {
 	row = _i;
-	shards_run(&plain[_i].layout, body_plain);
+	shards_run(&allocs[_i].layout, body_alloc);
 }
 END_TEST
 
@@ -294,7 +265,6 @@ static void fill(TCase *tcase)
 	UNIT_ROWS(tcase, test_mismatch, wrong);
 	tcase_add_loop_test(tcase, test_bytes_differ, 0, 2);
 	UNIT_ROWS(tcase, test_alloc, allocs);
-	UNIT_ROWS(tcase, test_plain, plain);
 	UNIT_ROWS(tcase, test_join, joins);
 	tcase_add_test(tcase, test_local_off);
 	tcase_add_test(tcase, test_no_module);
