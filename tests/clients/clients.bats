@@ -42,30 +42,23 @@ trains()
 	same "$(grep '^rank ' <<<"$output")" "$four"
 }
 
-@test "PyTorch: DistributedDataParallel" {
-	has_package torch
-	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" pytorch
+# client PACKAGE NAME: the script of clients.py by that name trains with the package, two tasks on each of two nodes.
+client()
+{
+	has_package "$1"
+	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" "$2"
 }
 
-@test "PyTorch: FSDP2, with a checkpoint of torch.distributed.checkpoint" {
-	has_package torch
-	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" fsdp
-}
+@test "PyTorch: DistributedDataParallel" { client torch pytorch; }
+@test "PyTorch: FSDP2, with a checkpoint of torch.distributed.checkpoint" { client torch fsdp; }
 
 @test "torchrun" {
 	has_package torch
 	trains -N2 --ntasks-per-node=1 --ddp torchrun --nproc-per-node=2 "$PY/clients.py" pytorch
 }
 
-@test "Lightning" {
-	has_package lightning
-	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" lightning
-}
-
-@test "Accelerate" {
-	has_package accelerate
-	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" accelerate
-}
+@test "Lightning" { client lightning lightning; }
+@test "Accelerate" { client accelerate accelerate; }
 
 # On CPUs it starts one process on each machine, however many are asked for.
 @test "accelerate launch" {
@@ -78,25 +71,10 @@ trains()
 rank 1 of 2 on n2: w -1.5"
 }
 
-@test "Transformers: Trainer" {
-	has_package transformers
-	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" transformers
-}
-
-@test "DeepSpeed" {
-	has_package deepspeed
-	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" deepspeed
-}
-
-@test "JAX" {
-	has_package jax
-	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" jax
-}
-
-@test "Flax" {
-	has_package flax
-	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" flax
-}
+@test "Transformers: Trainer" { client transformers transformers; }
+@test "DeepSpeed" { client deepspeed deepspeed; }
+@test "JAX" { client jax jax; }
+@test "Flax" { client flax flax; }
 
 @test "JAX: two steps of one job at once" {
 	has_package jax
@@ -108,10 +86,7 @@ rank 1 of 2 on n2: w -1.5"
 	same "$(grep '^rank ' <<<"$output" | sort)" "$(sort <<<"$four"$'\n'"$four")"
 }
 
-@test "Ignite" {
-	has_package pytorch-ignite
-	trains -N2 --ntasks-per-node=2 --ddp python3 "$PY/clients.py" ignite
-}
+@test "Ignite" { client pytorch-ignite ignite; }
 
 @test "submitit" {
 	has_package submitit
