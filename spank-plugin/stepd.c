@@ -548,7 +548,10 @@ static int refuse(spank_t spank, const char *why, bool aloud)
 	return -1;
 }
 
-/* What concerns the whole node is said by its first task. */
+/*
+ * What concerns the whole node is said by its first task. What must not run ends here, in the task's own process:
+ * where plugstack.conf says "optional", Slurm would start it whatever is returned.
+ */
 static int refuse_node(spank_t spank)
 {
 	uint32_t local = 0;
