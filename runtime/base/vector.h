@@ -77,7 +77,6 @@ typedef float v_f32_few WIDTH(VECTOR / 2); /* and as many as v_f64 has */
 
 typedef float v_f32_loose LOOSE(VECTOR);
 typedef double v_f64_loose LOOSE(VECTOR);
-typedef uint8_t v_u8_loose LOOSE(VECTOR);
 typedef uint16_t v_half_loose LOOSE(VECTOR / 2);
 typedef uint8_t v_byte_loose LOOSE(VECTOR / 4);
 typedef float v_f32_few_loose LOOSE(VECTOR / 2);

@@ -19,40 +19,43 @@ INLINE size_t stride_of(enum ddp_type type)
 	return type == DDP_BF16 || type == DDP_F16 ? VECTOR / 2 : VECTOR;
 }
 
-/* A vector of whatever type is one of bytes, outside of what computes. */
-INLINE v_u8 load(const char *from, enum ddp_type type)
+/*
+ * A vector of whatever type is one of f32, outside of what computes: loads and stores are then
+ * those of what is mostly summed, and nothing is copied between registers.
+ */
+INLINE v_f32 load(const char *from, enum ddp_type type)
 {
 	if (type == DDP_BF16)
-		return (v_u8)load_bf16(from);
+		return load_bf16(from);
 	if (type == DDP_F16)
-		return (v_u8)load_f16(from);
-	return *(const v_u8_loose *)from;
+		return load_f16(from);
+	return *(const v_f32_loose *)from;
 }
 
-INLINE void store(char *to, v_u8 value, enum ddp_type type)
+INLINE void store(char *to, v_f32 value, enum ddp_type type)
 {
 	if (type == DDP_BF16)
-		store_bf16(to, (v_f32)value);
+		store_bf16(to, value);
 	else if (type == DDP_F16)
-		store_f16(to, (v_f32)value);
+		store_f16(to, value);
 	else
-		*(v_u8_loose *)to = value;
+		*(v_f32_loose *)to = value;
 }
 
 /* Integers wrap, which only unsigned ones may. */
-INLINE v_u8 sum(v_u8 a, v_u8 b, enum ddp_type type)
+INLINE v_f32 sum(v_f32 a, v_f32 b, enum ddp_type type)
 {
 	switch (type) {
 	case DDP_F64:
-		return (v_u8)((v_f64)a + (v_f64)b);
+		return (v_f32)((v_f64)a + (v_f64)b);
 	case DDP_I32:
-		return (v_u8)((v_u32)a + (v_u32)b);
+		return (v_f32)((v_u32)a + (v_u32)b);
 	case DDP_I64:
-		return (v_u8)((v_u64)a + (v_u64)b);
+		return (v_f32)((v_u64)a + (v_u64)b);
 	case DDP_U8:
-		return a + b;
+		return (v_f32)((v_u8)a + (v_u8)b);
 	default:
-		return (v_u8)((v_f32)a + (v_f32)b);
+		return a + b;
 	}
 }
 
@@ -60,15 +63,14 @@ INLINE v_u8 sum(v_u8 a, v_u8 b, enum ddp_type type)
  * MAX and MIN take the later element if it is NaN or beats the earlier one; a comparison with
  * an earlier NaN is false, so that one stays.
  */
-#define EXTREME(vector, bits)                                                                   \
-	do {                                                                                    \
-		bits later =                                                                    \
-			(bits)(op == DDP_MAX ? (vector)b > (vector)a : (vector)b < (vector)a) | \
-			(bits)((vector)b != (vector)b);                                         \
-		return (v_u8)((later & (bits)b) | (~later & (bits)a));                          \
+#define EXTREME(vector, bits)                                                        \
+	do {                                                                         \
+		vector x = (vector)a, y = (vector)b;                                 \
+		bits later = (bits)(op == DDP_MAX ? y > x : y < x) | (bits)(y != y); \
+		return (v_f32)((later & (bits)y) | (~later & (bits)x));              \
 	} while (0)
 
-INLINE v_u8 extreme(v_u8 a, v_u8 b, enum ddp_type type, enum ddp_op op)
+INLINE v_f32 extreme(v_f32 a, v_f32 b, enum ddp_type type, enum ddp_op op)
 {
 	switch (type) {
 	case DDP_F64:
@@ -84,19 +86,19 @@ INLINE v_u8 extreme(v_u8 a, v_u8 b, enum ddp_type type, enum ddp_op op)
 	}
 }
 
-INLINE v_u8 combine(v_u8 a, v_u8 b, enum ddp_type type, enum ddp_op op)
+INLINE v_f32 combine(v_f32 a, v_f32 b, enum ddp_type type, enum ddp_op op)
 {
 	return op == DDP_SUM ? sum(a, b, type) : extreme(a, b, type, op);
 }
 
 /* Sums of numbers that are no integers. */
-INLINE v_u8 scaled(v_u8 value, double scale, enum ddp_type type, enum ddp_op op)
+INLINE v_f32 scaled(v_f32 value, double scale, enum ddp_type type, enum ddp_op op)
 {
 	if (op != DDP_SUM || type == DDP_I32 || type == DDP_I64 || type == DDP_U8)
 		return value;
 	if (type == DDP_F64)
-		return (v_u8)((v_f64)value * scale);
-	return (v_u8)((v_f32)value * (float)scale);
+		return (v_f32)((v_f64)value * scale);
+	return value * (float)scale;
 }
 
 /* Up to one vector, at [at]: a piece of one is filled up with zeros. */
@@ -104,7 +106,7 @@ INLINE void reduce_piece(void *const *to, int targets, const void *const *from, 
 			 size_t at, size_t bytes, double scale, enum ddp_type type, enum ddp_op op)
 {
 	char part[VECTOR] = {0};
-	v_u8 value;
+	v_f32 value;
 
 	memcpy(part, (const char *)from[0] + at, bytes);
 	value = load(part, type);
@@ -131,8 +133,8 @@ INLINE void reduce(void *const *to, int targets, const void *const *from, int so
 
 	for (; bytes - at >= 4 * stride; at += 4 * stride) {
 		const char *next = (const char *)from[0] + at;
-		v_u8 a = load(next, type), b = load(next + stride, type);
-		v_u8 c = load(next + 2 * stride, type), d = load(next + 3 * stride, type);
+		v_f32 a = load(next, type), b = load(next + stride, type);
+		v_f32 c = load(next + 2 * stride, type), d = load(next + 3 * stride, type);
 
 		for (int s = 1; s < sources; s++) {
 			next = (const char *)from[s] + at;
@@ -168,9 +170,9 @@ INLINE void widen(float *to, const void *from, size_t count, enum ddp_type type)
 	char part[VECTOR / 2] = {0}, wide[VECTOR];
 
 	for (; count >= LANES; count -= LANES, to += LANES, next += VECTOR / 2)
-		store_f32(to, (v_f32)load(next, type));
+		store_f32(to, load(next, type));
 	memcpy(part, next, count * 2);
-	store_f32(wide, (v_f32)load(part, type));
+	store_f32(wide, load(part, type));
 	memcpy(to, wide, count * 4);
 }
 
@@ -180,9 +182,9 @@ INLINE void narrow(void *to, const float *from, size_t count, enum ddp_type type
 	char wide[VECTOR] = {0}, part[VECTOR / 2];
 
 	for (; count >= LANES; count -= LANES, from += LANES, next += VECTOR / 2)
-		store(next, (v_u8)load_f32(from), type);
+		store(next, load_f32(from), type);
 	memcpy(wide, from, count * 4);
-	store(part, (v_u8)load_f32(wide), type);
+	store(part, load_f32(wide), type);
 	memcpy(next, part, count * 2);
 }
 
