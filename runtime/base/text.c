@@ -221,6 +221,89 @@ void ddp_list_numbers(bool (*has)(const void *set, int number), const void *set,
 	}
 }
 
+static bool has_cpu(const void *set, int cpu)
+{
+	return CPU_ISSET((size_t)cpu, (const cpu_set_t *)set);
+}
+
+void ddp_list_cpus(const cpu_set_t *set, char *text, size_t size)
+{
+	ddp_list_numbers(has_cpu, set, CPU_SETSIZE, text, size);
+}
+
+/* --- Tables ---------------------------------------------------------------------------------- */
+
+enum { TABLE_COLUMNS = 16, TABLE_GAP = 2 };
+
+static size_t count_columns(const char *text, size_t size)
+{
+	size_t columns = 0;
+
+	for (size_t i = 0; i < size; i++)
+		columns += ((unsigned char)text[i] & 0xc0) != 0x80;
+	return columns;
+}
+
+size_t ddp_text_columns(const char *string)
+{
+	return count_columns(string, strlen(string));
+}
+
+/* A row with the cells at [cells]; NULL: the heads. Returns the next row's. */
+static const char *add_row(struct ddp_text *text, const struct ddp_column *columns, size_t count,
+			   const size_t *widths, const char *cells)
+{
+	size_t gap = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		const char *cell = cells ? cells : columns[i].head;
+		size_t size = strcspn(cell, "\t"), blanks;
+
+		cells = cells ? cells + size + 1 : NULL;
+		if (widths[i] == 0)
+			continue;
+		cell = size > 0 ? cell : "-";
+		size = size > 0 ? size : 1;
+		while (count_columns(cell, size) > widths[i])
+			size--;
+		blanks = widths[i] - count_columns(cell, size);
+		ddp_text_add(text, "%*s%.*s", (int)(columns[i].words ? gap : gap + blanks), "",
+			     (int)size, cell);
+		gap = columns[i].words ? TABLE_GAP + blanks : TABLE_GAP;
+	}
+	ddp_text_add(text, "\n");
+	return cells;
+}
+
+void ddp_text_table(struct ddp_text *text, const struct ddp_column *columns, size_t count,
+		    const struct ddp_text *cells, size_t widest)
+{
+	size_t widths[TABLE_COLUMNS] = {0}, width = 0, size;
+	const char *at = cells->data;
+
+	text->failed |= cells->failed;
+	if (text->failed || cells->size == 0)
+		return;
+	for (size_t i = 0; *at; i = (i + 1) % count, at += size + 1) {
+		size = strcspn(at, "\t");
+		if (widths[i] < count_columns(at, size))
+			widths[i] = count_columns(at, size);
+	}
+	for (size_t i = 0; i < count; i++) {
+		if (widths[i] > 0 && widths[i] < ddp_text_columns(columns[i].head))
+			widths[i] = ddp_text_columns(columns[i].head);
+		if (widths[i] > 0)
+			width += widths[i] + (width > 0 ? TABLE_GAP : 0);
+	}
+	for (size_t i = 0; i < count; i++)
+		for (; width > widest && columns[i].least > 0 && widths[i] > columns[i].least;
+		     width--)
+			widths[i]--;
+	add_row(text, columns, count, widths, NULL);
+	for (at = cells->data; *at;)
+		at = add_row(text, columns, count, widths, at);
+}
+
 /* --- UTF-8 ----------------------------------------------------------------------------------- */
 
 size_t ddp_utf8_length(const char *text, size_t size)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text.h - texts that grow, and texts of others: UTF-8, JSON, terminals
+ * text.h - texts that grow, texts of others, and tables: UTF-8, JSON, terminals
  */
 #ifndef DDP_BASE_TEXT_H
 #define DDP_BASE_TEXT_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -55,6 +56,26 @@ struct ddp_shown ddp_show_count(double number);
 /* The numbers below [count] that are in [set], as "0-3,8" in [text], cut with "..." behind [size]. */
 void ddp_list_numbers(bool (*has)(const void *set, int number), const void *set, int count,
 		      char *text, size_t size);
+
+/* The CPUs of [set] in the same way. */
+void ddp_list_cpus(const cpu_set_t *set, char *text, size_t size);
+
+/* Columns that [string] takes on a terminal, where each of its characters is taken for one wide. */
+size_t ddp_text_columns(const char *string);
+
+struct ddp_column {
+	const char *head; /* of [least] columns and more, perhaps by blanks */
+	bool words;	  /* begin at the left; numbers end at the right */
+	size_t least;	  /* how narrow it may become where a line is too wide; 0: it may not */
+};
+
+/*
+ * Add a table of [count] columns, 16 at most, whose rows are in [cells]: a tab ends each cell. An empty one is shown
+ * as "-"; a column of none but empty ones is left out. A line that would be wider than [widest] columns is cut where
+ * columns may give way, the first of them first.
+ */
+void ddp_text_table(struct ddp_text *text, const struct ddp_column *columns, size_t count,
+		    const struct ddp_text *cells, size_t widest);
 
 /* Bytes of the character that [text] of [size] bytes begins with; 0 if it is not UTF-8. */
 size_t ddp_utf8_length(const char *text, size_t size);

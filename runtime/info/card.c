@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
-#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,35 +22,6 @@
 #include "base/text.h"
 #include "info.h"
 
-/* --- CPUs ---------------------------------------------------------------------------------- */
-
-enum { MASK_BITS = 1024 };
-
-static bool has_cpu(const void *set, int cpu)
-{
-	const uint64_t *mask = set;
-
-	return mask[cpu / 64] >> (cpu % 64) & 1;
-}
-
-void info_cpu_list(const uint64_t mask[16], char *text, size_t size)
-{
-	ddp_list_numbers(has_cpu, mask, MASK_BITS, text, size);
-}
-
-static void fill_cpus(struct info_card *card)
-{
-	cpu_set_t set;
-
-	CPU_ZERO(&set);
-	if (sched_getaffinity(0, sizeof(set), &set) < 0)
-		return;
-	for (int cpu = 0; cpu < MASK_BITS; cpu++)
-		if (CPU_ISSET((size_t)cpu, &set))
-			card->cpu_mask[cpu / 64] |= UINT64_C(1) << (cpu % 64);
-	info_cpu_list(card->cpu_mask, card->cpu_list, sizeof(card->cpu_list));
-}
-
 /* --- The driver ---------------------------------------------------------------------------- */
 
 /* Of CUdevice_attribute and CUcomputemode. */
@@ -60,59 +31,41 @@ enum {
 	MODE_EXCLUSIVE = 3,  /* one process at a time */
 };
 
-/* The calls that are used, and the device that this is about. */
+/* The calls that are used: a member of struct driver, what it is given, its name. */
+#define DRIVER_CALLS(X)                                                                   \
+	X(init, (unsigned), "cuInit")                                                     \
+	X(version, (int *), "cuDriverGetVersion")                                         \
+	X(get, (int *device, int index), "cuDeviceGet")                                   \
+	X(name, (char *, int, int device), "cuDeviceGetName")                             \
+	X(whole_uuid, (unsigned char[16], int device), "cuDeviceGetUuid")                 \
+	X(total, (size_t *, int device), "cuDeviceTotalMem_v2")                           \
+	X(attribute, (int *, int, int device), "cuDeviceGetAttribute")                    \
+	X(retain, (void **context, int device), "cuDevicePrimaryCtxRetain")               \
+	X(release, (int device), "cuDevicePrimaryCtxRelease_v2")                          \
+	X(error, (int, const char **), "cuGetErrorString")                                \
+	X(current, (void *context), "cuCtxSetCurrent")                                    \
+	X(in, (unsigned long long device, const void *, size_t bytes), "cuMemcpyHtoD_v2") \
+	X(out, (void *, unsigned long long device, size_t bytes), "cuMemcpyDtoH_v2")
+
 struct driver {
-	int (*init)(unsigned);
-	int (*version)(int *);
-	int (*get)(int *device, int index);
-	int (*name)(char *, int, int device);
+#define MEMBER(member, arguments, name) int(*member) arguments;
+	DRIVER_CALLS(MEMBER)
 	int (*uuid)(unsigned char[16], int device);
-	int (*whole_uuid)(unsigned char[16], int device);
-	int (*total)(size_t *, int device);
-	int (*attribute)(int *, int, int device);
-	int (*retain)(void **context, int device);
-	int (*release)(int device);
-	int (*error)(int, const char **);
-	int (*current)(void *context);
-	int (*in)(unsigned long long device, const void *host, size_t bytes);
-	int (*out)(void *host, unsigned long long device, size_t bytes);
-	int device;
+	int device; /* that this is about */
 };
 
 /* It stays loaded: the driver has threads of its own. */
 static bool load(struct driver *driver)
 {
-	const struct {
-		void *call;
-		const char *name;
-	} calls[] = {
-		{&driver->init, "cuInit"},
-		{&driver->version, "cuDriverGetVersion"},
-		{&driver->get, "cuDeviceGet"},
-		{&driver->name, "cuDeviceGetName"},
-		{&driver->whole_uuid, "cuDeviceGetUuid"},
-		{&driver->total, "cuDeviceTotalMem_v2"},
-		{&driver->attribute, "cuDeviceGetAttribute"},
-		{&driver->retain, "cuDevicePrimaryCtxRetain"},
-		{&driver->release, "cuDevicePrimaryCtxRelease_v2"},
-		{&driver->error, "cuGetErrorString"},
-		{&driver->current, "cuCtxSetCurrent"},
-		{&driver->in, "cuMemcpyHtoD_v2"},
-		{&driver->out, "cuMemcpyDtoH_v2"},
-	};
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-	bool all = library != NULL;
 
-	for (size_t i = 0; all && i < sizeof(calls) / sizeof(calls[0]); i++) {
-		void *call = dlsym(library, calls[i].name);
-
-		memcpy(calls[i].call, &call, sizeof(call));
-		all = call != NULL;
-	}
+#define LOADED(member, arguments, name) &&(*(void **)&driver->member = dlsym(library, name))
+	if (!(library DRIVER_CALLS(LOADED)))
+		return false;
 	/* The second version tells the slices of one GPU apart. */
-	if (all && !(*(void **)&driver->uuid = dlsym(library, "cuDeviceGetUuid_v2")))
+	if (!(*(void **)&driver->uuid = dlsym(library, "cuDeviceGetUuid_v2")))
 		driver->uuid = driver->whole_uuid;
-	return all;
+	return true;
 }
 
 /* Returns whether device [index] can be asked about; [card] is told what the driver has against it. */
@@ -198,16 +151,13 @@ struct info_copier *info_copier_open(int index)
 	return NULL;
 }
 
-bool info_copy_in(struct info_copier *copier, void *device, const void *host, size_t bytes)
+bool info_copy(struct info_copier *copier, void *device, void *host, size_t bytes, bool back)
 {
-	return copier->driver.current(copier->context) == 0 &&
-	       copier->driver.in((uintptr_t)device, host, bytes) == 0;
-}
+	const struct driver *driver = &copier->driver;
 
-bool info_copy_out(struct info_copier *copier, void *host, const void *device, size_t bytes)
-{
-	return copier->driver.current(copier->context) == 0 &&
-	       copier->driver.out(host, (uintptr_t)device, bytes) == 0;
+	return driver->current(copier->context) == 0 &&
+	       (back ? driver->out(host, (uintptr_t)device, bytes)
+		     : driver->in((uintptr_t)device, host, bytes)) == 0;
 }
 
 /* --- The card ------------------------------------------------------------------------------ */
@@ -272,7 +222,8 @@ void info_card_fill(struct info_card *card, const struct ddp_world *world)
 		.share = world->share,
 	};
 	snprintf(card->host, sizeof(card->host), "%.63s", world->host);
-	fill_cpus(card);
+	if (sched_getaffinity(0, sizeof(card->cpus), &card->cpus) == 0)
+		ddp_list_cpus(&card->cpus, card->cpu_list, sizeof(card->cpu_list));
 	if (address && *address && port && *port)
 		snprintf(card->endpoint, sizeof(card->endpoint), "%.80s:%.8s", address, port);
 	if (world->device < 0)

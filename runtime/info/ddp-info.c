@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <getopt.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
 #define LIMIT_MOST (1u << 30)
 
 struct options {
-	bool json, test, device, strict;
+	int json, test, device, strict; /* as getopt_long() sets flags */
 	size_t limit;
 };
 
@@ -51,27 +52,20 @@ static size_t parse_bytes(const char *text)
 /* Returns -1 to go on, else the exit status. Every rank reads the same arguments. */
 static int parse(int argc, char **argv, struct options *options)
 {
-	static const struct option list[] = {
-		{"json", no_argument, NULL, 'j'},    {"no-test", no_argument, NULL, 'n'},
-		{"device", no_argument, NULL, 'd'},  {"max-bytes", required_argument, NULL, 'm'},
-		{"strict", no_argument, NULL, 's'},  {"help", no_argument, NULL, 'h'},
-		{"version", no_argument, NULL, 'v'}, {NULL, 0, NULL, 0}};
+	const struct option list[] = {{"json", no_argument, &options->json, true},
+				      {"no-test", no_argument, &options->test, false},
+				      {"device", no_argument, &options->device, true},
+				      {"strict", no_argument, &options->strict, true},
+				      {"max-bytes", required_argument, NULL, 'm'},
+				      {"help", no_argument, NULL, 'h'},
+				      {"version", no_argument, NULL, 'v'},
+				      {NULL, 0, NULL, 0}};
 	int c;
 
 	*options = (struct options){.test = true, .limit = LIMIT_DEFAULT};
 	while ((c = getopt_long(argc, argv, "", list, NULL)) != -1) {
 		switch (c) {
-		case 'j':
-			options->json = true;
-			break;
-		case 'n':
-			options->test = false;
-			break;
-		case 'd':
-			options->device = true;
-			break;
-		case 's':
-			options->strict = true;
+		case 0:
 			break;
 		case 'm':
 			options->limit = parse_bytes(optarg);
@@ -105,12 +99,14 @@ static int report(struct ddp *ddp, const struct options *options, const struct i
 {
 	struct info_warnings warnings;
 	struct info_report facts = {ddp_world(ddp), cards, &warnings, options->test ? test : NULL};
+	struct ddp_text text = {.data = NULL};
 
 	info_warn(cards, facts.world->size, &warnings);
-	if (facts.world->rank == 0 && options->json)
-		info_report_json(&facts, stdout);
-	else if (facts.world->rank == 0)
-		info_report_table(&facts, stdout);
+	if (facts.world->rank == 0) {
+		(options->json ? info_report_json : info_report_table)(&facts, &text);
+		fputs(text.failed ? "" : text.data, stdout);
+		ddp_text_free(&text);
+	}
 	if (options->test && info_selftest_wrong(test) > 0)
 		return EXIT_WRONG;
 	return options->strict && warnings.count ? EXIT_WARNED : 0;

@@ -113,256 +113,240 @@ void info_sharing_name(const struct info_card *card, char *text, size_t size)
 
 /* --- What looks wrong ---------------------------------------------------------------------- */
 
-DDP_FORMAT(2, 3) static void warn(struct info_warnings *warnings, const char *format, ...)
+struct facts {
+	const struct info_card *cards;
+	int size;
+	struct info_warnings *warnings;
+};
+
+/* Returns true, for rules to return. */
+DDP_FORMAT(2, 3) static bool warn(const struct facts *facts, const char *format, ...)
 {
+	struct info_warnings *warnings = facts->warnings;
 	va_list arguments;
 
 	if (warnings->count == INFO_WARNINGS)
-		return;
+		return true;
 	va_start(arguments, format);
 	vsnprintf(warnings->text[warnings->count++], INFO_WARNING_SIZE, format, arguments);
 	va_end(arguments);
+	return true;
 }
 
-static void shared_devices(const struct info_card *cards, int size, struct info_warnings *warnings)
+/*
+ * A rule looks at one rank after the other, until it returns true: of many that have what it is about the first is
+ * told. It returns false for those that have it not, or all of whom are told.
+ */
+typedef bool rule(const struct facts *facts, const struct info_card *card);
+
+static bool refused(const struct facts *facts, const struct info_card *card)
 {
-	int pairs = 0, second = -1;
+	return card->trouble[0] &&
+	       warn(facts, "rank %d on %s cannot use device %d, says the CUDA driver: %s",
+		    card->rank, card->host, card->device, card->trouble);
+}
+
+/* Whether a lower rank is on the GPU of [card]. */
+static bool is_mate(const struct info_card *card)
+{
+	return card->first >= 0 && card->first != card->rank;
+}
+
+static bool shared(const struct facts *facts, const struct info_card *card)
+{
+	int others = 0;
 	char name[160];
 
-	for (int rank = size - 1; rank >= 0; rank--) {
-		if (cards[rank].first < 0 || cards[rank].first == rank || cards[rank].share > 0)
-			continue;
-		second = rank;
-		pairs++;
-	}
-	if (!pairs)
-		return;
-	info_sharing_name(&cards[second], name, sizeof(name));
-	warn(warnings,
-	     "ranks %d and %d use one GPU (%s)%s, and no share was given; ask for as "
-	     "many GPUs as ranks, or for shares with --gres=shard:N",
-	     cards[second].first, second, name, pairs > 1 ? ", others too" : "");
+	if (!is_mate(card) || card->share > 0)
+		return false;
+	for (int other = card->rank + 1; other < facts->size; other++)
+		others += is_mate(&facts->cards[other]) && facts->cards[other].share <= 0;
+	info_sharing_name(card, name, sizeof(name));
+	return warn(facts,
+		    "ranks %d and %d use one GPU (%s)%s, and no share was given; ask for as "
+		    "many GPUs as ranks, or for shares with --gres=shard:N",
+		    card->first, card->rank, name, others ? ", others too" : "");
 }
 
 /* Shares are parts of one GPU, but a program, or a script, may have set DDP_SHARE by itself. */
-static void too_much(const struct info_card *cards, const struct info_sharing *sharing,
-		     struct info_warnings *warnings)
+static bool too_much(const struct facts *facts, const struct info_card *card)
 {
-	const struct info_card *card = &cards[sharing->first];
+	struct info_sharing sharing;
 	char name[160], who[48];
 
+	if (!info_sharing_at(facts->cards, facts->size, card->rank, &sharing))
+		return false;
 	info_sharing_name(card, name, sizeof(name));
-	if (sharing->ranks > 1)
+	if (sharing.ranks > 1)
 		snprintf(who, sizeof(who), "ranks %s", card->sharers);
 	else
 		snprintf(who, sizeof(who), "rank %d", card->rank);
-	if (sharing->ranks > 1 && sharing->sum > 1 + 1e-6 * sharing->ranks)
-		warn(warnings,
+	if (sharing.ranks > 1 && sharing.sum > 1 + 1e-6 * sharing.ranks)
+		warn(facts,
 		     "%s on %s have shares of %.4g together, more than there is; leave "
 		     "DDP_SHARE to srun --ddp, or set less",
-		     who, name, sharing->sum);
-	else if (card->free && sharing->bytes > (double)card->free)
-		warn(warnings,
+		     who, name, sharing.sum);
+	else if (card->free && sharing.bytes > (double)card->free)
+		warn(facts,
 		     "%s may take %.1f GiB of %s, and %.1f GiB are free: somebody holds more than "
 		     "a share, nvidia-smi lists who",
-		     who, sharing->bytes / 0x1p30, name, (double)card->free / 0x1p30);
+		     who, sharing.bytes / 0x1p30, name, (double)card->free / 0x1p30);
+	return false;
 }
 
-/* A context comes first, and takes some hundred MiB. */
-static void too_small(const struct info_card *cards, int size, int first,
-		      struct info_warnings *warnings)
+/* A context comes first, and takes some hundred MiB. The first on each GPU is told. */
+static bool too_small(const struct facts *facts, const struct info_card *card)
 {
-	const struct info_card *card = &cards[first];
+	for (int rank = card->rank; rank < facts->size; rank++) {
+		const struct info_card *mate = &facts->cards[rank];
+		double bytes = mate->share * (double)mate->total;
 
-	for (int rank = first; rank < size; rank++) {
-		double bytes = cards[rank].share * (double)cards[rank].total;
-
-		if (cards[rank].first != first || bytes <= 0 || bytes > (double)card->context)
-			continue;
-		warn(warnings,
-		     "rank %d's share of %s on %s is %.0f MiB, and a CUDA context alone takes "
-		     "%.0f MiB; ask for more shards, or for fewer ranks",
-		     rank, card->uuid, card->host, bytes / 0x1p20, (double)card->context / 0x1p20);
-		return;
+		if (mate->first == card->rank && bytes > 0 && bytes <= (double)card->context) {
+			warn(facts,
+			     "rank %d's share of %s on %s is %.0f MiB, and a CUDA context alone "
+			     "takes %.0f MiB; ask for more shards, or for fewer ranks",
+			     rank, card->uuid, card->host, bytes / 0x1p20,
+			     (double)card->context / 0x1p20);
+			break;
+		}
 	}
+	return false;
 }
 
 /* As administrators set it for MPS; without, the second rank gets no context. */
-static void exclusive(const struct info_card *cards, const struct info_sharing *sharing,
-		      struct info_warnings *warnings)
-{
-	const struct info_card *card = &cards[sharing->first];
-
-	if (sharing->ranks > 1 && card->exclusive && !sharing->mps)
-		warn(warnings,
-		     "%s on %s is for one process at a time (exclusive mode), without MPS, and ranks %s "
-		     "share it: all but one will fail; start MPS, or nvidia-smi -c DEFAULT",
-		     card->uuid, card->host, card->sharers);
-}
-
-static void shares(const struct info_card *cards, int size, struct info_warnings *warnings)
+static bool exclusive(const struct facts *facts, const struct info_card *card)
 {
 	struct info_sharing sharing;
 
-	for (int rank = 0; rank < size; rank++) {
-		if (!info_sharing_at(cards, size, rank, &sharing))
-			continue;
-		too_much(cards, &sharing, warnings);
-		too_small(cards, size, rank, warnings);
-		exclusive(cards, &sharing, warnings);
-	}
+	if (card->exclusive && card->mates > 1 &&
+	    info_sharing_at(facts->cards, facts->size, card->rank, &sharing) && !sharing.mps)
+		warn(facts,
+		     "%s on %s is for one process at a time (exclusive mode), without MPS, and ranks %s "
+		     "share it: all but one will fail; start MPS, or nvidia-smi -c DEFAULT",
+		     card->uuid, card->host, card->sharers);
+	return false;
 }
 
-/* CUDA does without MPS where no daemon answers, and says nothing. The first of each state. */
-static void mps(const struct info_card *cards, int size, struct info_warnings *warnings)
+/* Sums on the GPU need memory of the node that both ranks see. */
+static bool apart(const struct facts *facts, const struct info_card *card)
 {
-	bool told[DDP_MPS_SERVES + 1] = {false};
+	char name[160];
 
-	for (int rank = 0; rank < size; rank++) {
-		const struct info_card *card = &cards[rank];
-
-		if (told[card->mps] ||
-		    (card->mps == DDP_MPS_NONE && card->threads <= 0 && !card->memory_limit[0]) ||
-		    (card->mps == DDP_MPS_SERVES && card->client != 0))
-			continue;
-		told[card->mps] = true;
-		if (card->mps == DDP_MPS_STALE)
-			warn(warnings,
-			     "the MPS daemon of %s on %s is gone and left its socket: programs run "
-			     "without MPS; start it again (nvidia-cuda-mps-control -d), or remove "
-			     "the directory",
-			     card->mps_directory, card->host);
-		else if (card->mps == DDP_MPS_NONE)
-			warn(warnings,
-			     "rank %d on %s has limits for MPS (%s), and no daemon is at %s: they "
-			     "limit nothing; start one (nvidia-cuda-mps-control -d)",
-			     rank, card->host, card->threads > 0 ? DDP_MPS_THREADS : DDP_MPS_MEMORY,
-			     card->mps_directory);
-		else
-			warn(warnings,
-			     "an MPS daemon is at %s on %s, and rank %d runs without it, says the "
-			     "driver; does it serve this user and this GPU (%s)?",
-			     card->mps_directory, card->host, rank, card->uuid);
-	}
+	if (!is_mate(card) || (!card->apart && !facts->cards[card->first].apart))
+		return false;
+	info_sharing_name(card, name, sizeof(name));
+	return warn(facts,
+		    "ranks %d and %d share %s and, with DDP_LOCAL=off, no memory: libddp and "
+		    "ddp-train cannot sum their gradients there; unset DDP_LOCAL",
+		    card->first, card->rank, name);
 }
 
-static void uneven(const struct info_card *cards, int size, struct info_warnings *warnings)
+/* CUDA does without MPS where no daemon answers, and says nothing. */
+static bool mps_gone(const struct facts *facts, const struct info_card *card)
 {
-	const struct info_card *most = &cards[0], *least = &cards[0];
+	return card->mps == DDP_MPS_STALE &&
+	       warn(facts,
+		    "the MPS daemon of %s on %s is gone and left its socket: programs run "
+		    "without MPS; start it again (nvidia-cuda-mps-control -d), or remove "
+		    "the directory",
+		    card->mps_directory, card->host);
+}
 
-	for (int rank = 1; rank < size; rank++) {
-		if (cards[rank].local_size > most->local_size)
-			most = &cards[rank];
-		if (cards[rank].local_size < least->local_size)
-			least = &cards[rank];
+static bool mps_missing(const struct facts *facts, const struct info_card *card)
+{
+	return card->mps == DDP_MPS_NONE && (card->threads > 0 || card->memory_limit[0]) &&
+	       warn(facts,
+		    "rank %d on %s has limits for MPS (%s), and no daemon is at %s: they "
+		    "limit nothing; start one (nvidia-cuda-mps-control -d)",
+		    card->rank, card->host, card->threads > 0 ? DDP_MPS_THREADS : DDP_MPS_MEMORY,
+		    card->mps_directory);
+}
+
+static bool mps_unused(const struct facts *facts, const struct info_card *card)
+{
+	return card->mps == DDP_MPS_SERVES && card->client == 0 &&
+	       warn(facts,
+		    "an MPS daemon is at %s on %s, and rank %d runs without it, says the "
+		    "driver; does it serve this user and this GPU (%s)?",
+		    card->mps_directory, card->host, card->rank, card->uuid);
+}
+
+/* NCCL then copies through host memory. */
+static bool alone(const struct facts *facts, const struct info_card *card)
+{
+	return card->local_size > 1 && card->visible == 1 && card->device >= 0 && card->mates < 2 &&
+	       (card->share <= 0 || card->share >= 1) &&
+	       warn(facts,
+		    "rank %d on %s sees its own GPU alone, so that GPUs of a node may not copy to "
+		    "each other; ask with --gres=gpu:N and --gpu-bind=none instead of "
+		    "--gpus-per-task or --gpu-bind",
+		    card->rank, card->host);
+}
+
+static bool uneven(const struct facts *facts, const struct info_card *card)
+{
+	const struct info_card *most = card, *least = card;
+
+	for (int other = 0; other < facts->size; other++) {
+		card = &facts->cards[other];
+		most = card->local_size > most->local_size ? card : most;
+		least = card->local_size < least->local_size ? card : least;
 	}
-	if (most->local_size != least->local_size)
-		warn(warnings,
+	if (most != least)
+		warn(facts,
 		     "%s has %d ranks and %s has %d: fewer of them carry data between nodes; "
 		     "--ntasks-per-node makes them even",
 		     most->host, most->local_size, least->host, least->local_size);
+	return true;
 }
 
 /* More ranks than CPUs on a node: they take turns. */
-static void crowded(const struct info_card *cards, int size, struct info_warnings *warnings)
+static bool crowded(const struct facts *facts, const struct info_card *card)
 {
-	for (int rank = 0; rank < size; rank++) {
-		uint64_t mask[16] = {0};
-		int cpus = 0;
+	cpu_set_t all;
+	int count;
 
-		if (cards[rank].local_rank != 0)
-			continue;
-		for (int other = 0; other < size; other++)
-			for (int i = 0; i < 16 && cards[other].node_rank == cards[rank].node_rank;
-			     i++)
-				mask[i] |= cards[other].cpu_mask[i];
-		for (int i = 0; i < 16; i++)
-			cpus += __builtin_popcountll(mask[i]);
-		if (cpus == 0 || cpus >= cards[rank].local_size)
-			continue;
-		warn(warnings,
-		     "%d ranks on %s share %d CPU%s (%s); ask for --cpus-per-task, or fewer ranks",
-		     cards[rank].local_size, cards[rank].host, cpus, cpus > 1 ? "s" : "",
-		     cards[rank].cpu_list);
-		return;
-	}
+	if (card->local_rank != 0)
+		return false;
+	CPU_ZERO(&all);
+	for (int other = 0; other < facts->size; other++)
+		if (facts->cards[other].node_rank == card->node_rank)
+			CPU_OR(&all, &all, &facts->cards[other].cpus);
+	count = CPU_COUNT(&all);
+	return count > 0 && count < card->local_size &&
+	       warn(facts,
+		    "%d ranks on %s share %d CPU%s (%s); ask for --cpus-per-task, or fewer ranks",
+		    card->local_size, card->host, count, count > 1 ? "s" : "", card->cpu_list);
 }
 
-enum kind { REFUSED, APART, ALONE, UNREACHED, DIFFERENT };
-
-/* Whether [rank] has what [kind] is about; then it is told. */
-static bool told(enum kind kind, const struct info_card *cards, int rank,
-		 struct info_warnings *warnings)
+static bool unreached(const struct facts *facts, const struct info_card *card)
 {
-	const struct info_card *card = &cards[rank];
-	int first = card->first;
-	char name[160];
-
-	switch (kind) {
-	case REFUSED:
-		if (!card->trouble[0])
-			return false;
-		warn(warnings, "rank %d on %s cannot use device %d, says the CUDA driver: %s", rank,
-		     card->host, card->device, card->trouble);
-		return true;
-	case APART: /* sums on the GPU need memory of the node that both ranks see */
-		if (first < 0 || first == rank || (!card->apart && !cards[first].apart))
-			return false;
-		info_sharing_name(card, name, sizeof(name));
-		warn(warnings,
-		     "ranks %d and %d share %s and, with DDP_LOCAL=off, no memory: libddp and "
-		     "ddp-train cannot sum their gradients there; unset DDP_LOCAL",
-		     first, rank, name);
-		return true;
-	case ALONE: /* each rank sees its own device: NCCL then copies through host memory */
-		if (card->local_size < 2 || card->visible != 1 || card->device < 0 ||
-		    card->mates > 1 || (card->share > 0 && card->share < 1))
-			return false;
-		warn(warnings,
-		     "rank %d on %s sees its own GPU alone, so that GPUs of a node may not copy to "
-		     "each other; ask with --gres=gpu:N and --gpu-bind=none instead of "
-		     "--gpus-per-task or --gpu-bind",
-		     rank, card->host);
-		return true;
-	case UNREACHED:
-		if (card->reached != 0)
-			return false;
-		warn(warnings,
-		     "rank 0's endpoint %s cannot be reached from %s: %s; --ddp-master-suffix or "
-		     "MASTER_ADDR name another address",
-		     card->endpoint, card->host, card->why_not);
-		return true;
-	default:
-		if (!*card->libraries || strcmp(card->libraries, cards[0].libraries) == 0)
-			return false;
-		warn(warnings, "library versions differ: rank 0 on %s has %s, rank %d on %s has %s",
-		     cards[0].host, *cards[0].libraries ? cards[0].libraries : "none", rank,
-		     card->host, card->libraries);
-		return true;
-	}
+	return card->reached == 0 &&
+	       warn(facts,
+		    "rank 0's endpoint %s cannot be reached from %s: %s; --ddp-master-suffix or "
+		    "MASTER_ADDR name another address",
+		    card->endpoint, card->host, card->why_not);
 }
 
-/* Of many ranks that have it the first is told. */
-static void tell(enum kind kind, const struct info_card *cards, int size,
-		 struct info_warnings *warnings)
+static bool different(const struct facts *facts, const struct info_card *card)
 {
-	int rank = 0;
+	const struct info_card *zero = &facts->cards[0];
 
-	while (rank < size && !told(kind, cards, rank, warnings))
-		rank++;
+	return *card->libraries && strcmp(card->libraries, zero->libraries) != 0 &&
+	       warn(facts, "library versions differ: rank 0 on %s has %s, rank %d on %s has %s",
+		    zero->host, *zero->libraries ? zero->libraries : "none", card->rank, card->host,
+		    card->libraries);
 }
 
 void info_warn(const struct info_card *cards, int size, struct info_warnings *warnings)
 {
+	static rule *const rules[] = {refused, shared,	 too_much,    too_small,  exclusive,
+				      apart,   mps_gone, mps_missing, mps_unused, alone,
+				      uneven,  crowded,	 unreached,   different};
+	const struct facts facts = {cards, size, warnings};
+
 	warnings->count = 0;
-	tell(REFUSED, cards, size, warnings);
-	shared_devices(cards, size, warnings);
-	shares(cards, size, warnings);
-	tell(APART, cards, size, warnings);
-	mps(cards, size, warnings);
-	tell(ALONE, cards, size, warnings);
-	uneven(cards, size, warnings);
-	crowded(cards, size, warnings);
-	tell(UNREACHED, cards, size, warnings);
-	tell(DIFFERENT, cards, size, warnings);
+	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
+		for (int rank = 0; rank < size && !rules[i](&facts, &cards[rank]);)
+			rank++;
 }

@@ -9,137 +9,75 @@
 #include "base/text.h"
 #include "info.h"
 
-/* --- The rows of the table ----------------------------------------------------------------- */
+/* --- Tables for people --------------------------------------------------------------------- */
 
-enum { CELL = 96 };
-
-enum { RANK, NODE, LOCAL, PID, CPUS, DEVICE, NAME, UUID, SHARE, SHARERS, REACHED, COLUMNS };
-
-static const struct {
-	const char *head;
-	bool right;
-} columns[COLUMNS] = {
-	[RANK] = {"rank", true},
-	[NODE] = {"node", false},
-	[LOCAL] = {"local", true},
-	[PID] = {"pid", true},
-	[CPUS] = {"CPUs", false},
-	[DEVICE] = {"device", true},
-	[NAME] = {"name", false},
-	[UUID] = {"UUID", false},
-	[SHARE] = {"share", true},
-	[SHARERS] = {"shared by", false},
-	[REACHED] = {"endpoint reached", false},
-};
-
-/* What [card] has in [column]; "" says nothing. */
-static const char *write_cell(const struct info_card *card, int column, char cell[CELL])
+/* A cell with a text of others, or of nothing. */
+static void add_cell(struct ddp_text *cells, const char *text)
 {
-	cell[0] = '\0';
-	switch (column) {
-	case NODE:
-		return card->host;
-	case CPUS:
-		return card->cpu_list;
-	case NAME:
-		return card->device_name;
-	case UUID:
-		return card->uuid;
-	case SHARERS:
-		return card->sharers;
-	case REACHED:
-		return card->reached < 0 ? "" : card->reached ? "yes" : "NO";
-	case RANK:
-		snprintf(cell, CELL, "%d", card->rank);
-		break;
-	case LOCAL:
-		snprintf(cell, CELL, "%d/%d", card->local_rank, card->local_size);
-		break;
-	case PID:
-		snprintf(cell, CELL, "%d", card->pid);
-		break;
-	case DEVICE:
-		if (card->device >= 0)
-			snprintf(cell, CELL, "%d", card->device);
-		break;
-	case SHARE:
-		if (card->share > 0)
-			snprintf(cell, CELL, "%.4g", card->share);
-		break;
-	default:
-		break;
+	ddp_text_plain(cells, text);
+	ddp_text_add(cells, "\t");
+}
+
+static void add_ranks(struct ddp_text *text, const struct info_report *report)
+{
+	static const struct ddp_column columns[] = {
+		{.head = "rank"},
+		{.head = "node", .words = true},
+		{.head = "local"},
+		{.head = "pid"},
+		{.head = "CPUs", .words = true},
+		{.head = "device"},
+		{.head = "name", .words = true},
+		{.head = "UUID", .words = true},
+		{.head = "share"},
+		{.head = "shared by", .words = true},
+		{.head = "endpoint reached", .words = true},
+	};
+	struct ddp_text cells = {.data = NULL};
+
+	for (int rank = 0; rank < report->world->size; rank++) {
+		const struct info_card *card = &report->cards[rank];
+
+		ddp_text_add(&cells, "%d\t", card->rank);
+		add_cell(&cells, card->host);
+		ddp_text_add(&cells, "%d/%d\t%d\t%s\t", card->local_rank, card->local_size,
+			     card->pid, card->cpu_list);
+		ddp_text_add(&cells, card->device < 0 ? "\t" : "%d\t", card->device);
+		add_cell(&cells, card->device_name);
+		add_cell(&cells, card->uuid);
+		ddp_text_add(&cells, card->share > 0 ? "%.4g\t" : "\t", card->share);
+		add_cell(&cells, card->sharers);
+		add_cell(&cells, card->reached < 0 ? "" : card->reached ? "yes" : "NO");
 	}
-	return cell;
+	ddp_text_table(text, columns, sizeof(columns) / sizeof(columns[0]), &cells, SIZE_MAX);
+	ddp_text_free(&cells);
 }
 
-/* One row, [card] NULL for the heads. */
-static void print_row(const struct info_card *card, const int widths[COLUMNS], FILE *out)
+static void add_selftest(struct ddp_text *text, const struct info_selftest *test)
 {
-	char line[COLUMNS * (CELL + 2) + 1] = "", cell[CELL];
-	size_t used = 0;
+	static const struct ddp_column columns[] = {
+		{.head = "  all-reduce"},
+		{.head = "   median"},
+		{.head = "     best"},
+		{.head = " bandwidth"},
+		{.head = "result", .words = true},
+	};
+	struct ddp_text cells = {.data = NULL};
 
-	for (int i = 0; i < COLUMNS; i++) {
-		const char *text = card ? write_cell(card, i, cell) : columns[i].head;
-
-		if (widths[i])
-			used += (size_t)snprintf(line + used, sizeof(line) - used, "%s%*s",
-						 used ? "  " : "",
-						 columns[i].right ? widths[i] : -widths[i],
-						 *text ? text : "-");
-	}
-	while (used > 0 && line[used - 1] == ' ')
-		line[--used] = '\0';
-	fprintf(out, "%s\n", line);
-}
-
-static void print_rows(const struct info_report *report, FILE *out)
-{
-	int widths[COLUMNS] = {0}, size = report->world->size;
-	char cell[CELL];
-
-	for (int i = 0; i < COLUMNS; i++) {
-		for (int rank = 0; rank < size; rank++) {
-			int width = (int)strlen(write_cell(&report->cards[rank], i, cell));
-
-			if (width > widths[i])
-				widths[i] = width;
-		}
-		if (widths[i] && widths[i] < (int)strlen(columns[i].head))
-			widths[i] = (int)strlen(columns[i].head);
-	}
-	print_row(NULL, widths, out);
-	for (int rank = 0; rank < size; rank++)
-		print_row(&report->cards[rank], widths, out);
-}
-
-static void print_bytes(size_t bytes, char *text, size_t size)
-{
-	if (bytes >= 1u << 20)
-		snprintf(text, size, "%zu MiB", bytes >> 20);
-	else if (bytes >= 1u << 10)
-		snprintf(text, size, "%zu KiB", bytes >> 10);
-	else
-		snprintf(text, size, "%zu B", bytes);
-}
-
-static void print_selftest(const struct info_report *report, FILE *out)
-{
-	const struct info_selftest *test = report->test;
-
-	fprintf(out, "\n%s  all-reduce     median       best   bandwidth  result\n",
-		test->device ? "in memory of GPUs:\n" : "");
+	ddp_text_add(text, test->device ? "\nin memory of GPUs:\n" : "\n");
 	for (int i = 0; i < test->count; i++) {
 		const struct info_timing *timing = &test->timings[i];
-		char bytes[32];
+		int shift = timing->bytes >= 1u << 20 ? 20 : timing->bytes >= 1u << 10 ? 10 : 0;
+		const char *unit = shift == 20 ? "MiB" : shift == 10 ? "KiB" : "B";
 
-		print_bytes(timing->bytes, bytes, sizeof(bytes));
-		fprintf(out, "%12s %7.1f us %7.1f us %6.2f GB/s  ", bytes, timing->median * 1e6,
-			timing->best * 1e6, (double)timing->bytes / timing->median * 1e-9);
-		if (timing->wrong)
-			fprintf(out, "WRONG in %llu elements\n", (unsigned long long)timing->wrong);
-		else
-			fprintf(out, "exact\n");
+		ddp_text_add(&cells, "%zu %s\t%.1f us\t%.1f us\t%.2f GB/s\t",
+			     timing->bytes >> shift, unit, timing->median * 1e6, timing->best * 1e6,
+			     (double)timing->bytes / timing->median * 1e-9);
+		ddp_text_add(&cells, timing->wrong ? "WRONG in %llu elements\t" : "exact\t",
+			     (unsigned long long)timing->wrong);
 	}
+	ddp_text_table(text, columns, sizeof(columns) / sizeof(columns[0]), &cells, SIZE_MAX);
+	ddp_text_free(&cells);
 }
 
 /* --- How GPUs are shared ------------------------------------------------------------------- */
@@ -230,49 +168,48 @@ static int find_ways(const struct info_report *report, struct way ways[WAYS])
 	return count;
 }
 
-static void print_sharing(const struct info_report *report, FILE *out)
+static void add_sharing(struct ddp_text *text, const struct info_report *report)
 {
 	struct way ways[WAYS];
 	int count = find_ways(report, ways);
 	char name[160];
 
-	if (count)
-		fprintf(out, "\n");
+	ddp_text_add(text, count ? "\n" : "");
 	for (int i = 0; i < count; i++) {
 		const struct info_card *card = &report->cards[ways[i].first];
 
 		info_sharing_name(card, name, sizeof(name));
 		if (ways[i].ranks > 1)
-			fprintf(out, "%d ranks (%s) share", ways[i].ranks, card->sharers);
+			ddp_text_add(text, "%d ranks (%s) share", ways[i].ranks, card->sharers);
 		else
-			fprintf(out, "rank %d shares", card->rank);
-		fprintf(out, " %s %s", name, ways[i].how.data);
+			ddp_text_add(text, "rank %d shares", card->rank);
+		ddp_text_add(text, " %s %s", name, ways[i].how.data);
 		if (ways[i].gpus > 1)
-			fprintf(out, "; likewise %d more GPU%s", ways[i].gpus - 1,
-				ways[i].gpus > 2 ? "s" : "");
-		fprintf(out, "\n");
+			ddp_text_add(text, "; likewise %d more GPU%s", ways[i].gpus - 1,
+				     ways[i].gpus > 2 ? "s" : "");
+		ddp_text_add(text, "\n");
 		ddp_text_free(&ways[i].how);
 	}
 }
 
-void info_report_table(const struct info_report *report, FILE *out)
+void info_report_table(const struct info_report *report, struct ddp_text *out)
 {
 	const struct ddp_world *world = report->world;
 
-	fprintf(out, "%s: %d rank%s on %d node%s, started by %s, met by %s, between nodes: %s\n",
-		world->job, world->size, world->size > 1 ? "s" : "", world->node_count,
-		world->node_count > 1 ? "s" : "", world->source, world->method, world->wide);
+	ddp_text_add(out,
+		     "%s: %d rank%s on %d node%s, started by %s, met by %s, between nodes: %s\n",
+		     world->job, world->size, world->size > 1 ? "s" : "", world->node_count,
+		     world->node_count > 1 ? "s" : "", world->source, world->method, world->wide);
 	if (report->cards[0].endpoint[0])
-		fprintf(out, "endpoint %s\n", report->cards[0].endpoint);
-	fprintf(out, "\n");
-	print_rows(report, out);
-	print_sharing(report, out);
-	if (report->warnings->count)
-		fprintf(out, "\n");
+		ddp_text_add(out, "endpoint %s\n", report->cards[0].endpoint);
+	ddp_text_add(out, "\n");
+	add_ranks(out, report);
+	add_sharing(out, report);
+	ddp_text_add(out, report->warnings->count ? "\n" : "");
 	for (int i = 0; i < report->warnings->count; i++)
-		fprintf(out, "warning: %s\n", report->warnings->text[i]);
+		ddp_text_add(out, "warning: %s\n", report->warnings->text[i]);
 	if (report->test)
-		print_selftest(report, out);
+		add_selftest(out, report->test);
 }
 
 /* --- JSON ---------------------------------------------------------------------------------- */
@@ -363,50 +300,47 @@ static void put_line(struct ddp_text *out)
 	ddp_text_add(out, "%s\n  ", out->data[out->size - 1] == '[' ? "" : ",");
 }
 
-void info_report_json(const struct info_report *report, FILE *out)
+void info_report_json(const struct info_report *report, struct ddp_text *out)
 {
 	const struct ddp_world *world = report->world;
-	struct ddp_text text = {.data = NULL};
 	struct info_sharing sharing;
 
-	ddp_put_begin(&text, NULL, '{');
-	ddp_put_string(&text, "version", PACKAGE_VERSION);
-	ddp_put_count(&text, "size", (uint64_t)world->size);
-	ddp_put_count(&text, "nodes", (uint64_t)world->node_count);
-	put_known(&text, "job", world->job);
-	put_known(&text, "source", world->source);
-	put_known(&text, "method", world->method);
-	put_known(&text, "wide", world->wide);
-	put_known(&text, "endpoint", report->cards[0].endpoint);
-	ddp_put_begin(&text, "ranks", '[');
+	ddp_put_begin(out, NULL, '{');
+	ddp_put_string(out, "version", PACKAGE_VERSION);
+	ddp_put_count(out, "size", (uint64_t)world->size);
+	ddp_put_count(out, "nodes", (uint64_t)world->node_count);
+	put_known(out, "job", world->job);
+	put_known(out, "source", world->source);
+	put_known(out, "method", world->method);
+	put_known(out, "wide", world->wide);
+	put_known(out, "endpoint", report->cards[0].endpoint);
+	ddp_put_begin(out, "ranks", '[');
 	for (int rank = 0; rank < world->size; rank++) {
-		put_line(&text);
-		put_card(&text, &report->cards[rank]);
+		put_line(out);
+		put_card(out, &report->cards[rank]);
 	}
-	ddp_text_add(&text, "]");
-	ddp_put_begin(&text, "sharing", '[');
+	ddp_text_add(out, "]");
+	ddp_put_begin(out, "sharing", '[');
 	for (int rank = 0; rank < world->size; rank++)
 		if (info_sharing_at(report->cards, world->size, rank, &sharing)) {
-			put_line(&text);
-			put_sharing(&text, report, &sharing);
+			put_line(out);
+			put_sharing(out, report, &sharing);
 		}
-	ddp_text_add(&text, "]");
-	ddp_put_begin(&text, "warnings", '[');
+	ddp_text_add(out, "]");
+	ddp_put_begin(out, "warnings", '[');
 	for (int i = 0; i < report->warnings->count; i++) {
-		put_line(&text);
-		ddp_put_string(&text, NULL, report->warnings->text[i]);
+		put_line(out);
+		ddp_put_string(out, NULL, report->warnings->text[i]);
 	}
-	ddp_text_add(&text, "]");
-	ddp_put_bool(&text, "selftest_device", report->test && report->test->device);
+	ddp_text_add(out, "]");
+	ddp_put_bool(out, "selftest_device", report->test && report->test->device);
 	if (report->test)
-		ddp_put_begin(&text, "selftest", '[');
+		ddp_put_begin(out, "selftest", '[');
 	else
-		ddp_put_string(&text, "selftest", NULL);
+		ddp_put_string(out, "selftest", NULL);
 	for (int i = 0; report->test && i < report->test->count; i++) {
-		put_line(&text);
-		put_timing(&text, &report->test->timings[i]);
+		put_line(out);
+		put_timing(out, &report->test->timings[i]);
 	}
-	ddp_text_add(&text, report->test ? "]}\n" : "}\n");
-	fputs(text.failed ? "" : text.data, out);
-	ddp_text_free(&text);
+	ddp_text_add(out, report->test ? "]}\n" : "}\n");
 }

@@ -8,30 +8,28 @@
 #ifndef DDP_INFO_H
 #define DDP_INFO_H
 
-#include <stdio.h>
-
-#include <ddp.h>
+#include "base/text.h"
 
 /* --- What a rank knows of its place -------------------------------------------------------- */
 
 struct info_card {
 	int32_t rank, node_rank, local_rank, local_size;
 	int32_t pid;
-	int32_t visible;       /* devices that it sees, -1: not said */
-	int32_t device;	       /* -1: none */
-	int32_t reached;       /* endpoint: 1 yes, 0 no, -1 not tried */
-	int32_t mps;	       /* enum ddp_mps_state of CUDA's daemon on its node */
-	int32_t client;	       /* of MPS, says the driver: 1, 0, -1 not said */
-	int32_t exclusive;     /* the GPU is for one process at a time */
-	int32_t apart;	       /* DDP_LOCAL=off: it shares no memory with others */
-	int32_t first;	       /* the lowest rank on its GPU; -1: not known */
-	int32_t mates;	       /* ranks on its GPU, itself included; 0: not known */
-	double share;	       /* 0: not known */
-	double threads;	       /* percent of the GPU's that MPS is to keep it to, 0: all */
-	uint64_t total;	       /* bytes of the GPU's memory, 0: not known */
-	uint64_t free;	       /* of these, when ddp-info began; 0: not known */
-	uint64_t context;      /* bytes that a CUDA context takes, 0: not known */
-	uint64_t cpu_mask[16]; /* CPUs 0 to 1023 */
+	int32_t visible;   /* devices that it sees, -1: not said */
+	int32_t device;	   /* -1: none */
+	int32_t reached;   /* endpoint: 1 yes, 0 no, -1 not tried */
+	int32_t mps;	   /* enum ddp_mps_state of CUDA's daemon on its node */
+	int32_t client;	   /* of MPS, says the driver: 1, 0, -1 not said */
+	int32_t exclusive; /* the GPU is for one process at a time */
+	int32_t apart;	   /* DDP_LOCAL=off: it shares no memory with others */
+	int32_t first;	   /* the lowest rank on its GPU; -1: not known */
+	int32_t mates;	   /* ranks on its GPU, itself included; 0: not known */
+	double share;	   /* 0: not known */
+	double threads;	   /* percent of the GPU's that MPS is to keep it to, 0: all */
+	uint64_t total;	   /* bytes of the GPU's memory, 0: not known */
+	uint64_t free;	   /* of these, when ddp-info began; 0: not known */
+	uint64_t context;  /* bytes that a CUDA context takes, 0: not known */
+	cpu_set_t cpus;	   /* that it may use */
 	char host[64];
 	char cpu_list[64];	/* "0-3,8", cut with "..." */
 	char uuid[48];		/* of the device, "" if not known */
@@ -59,15 +57,13 @@ int info_card_reach(struct info_card *card, struct ddp *ddp);
 /* Take a CUDA context on the device, note in [card] what memory it takes, and give it back. */
 void info_card_context(struct info_card *card);
 
-/* The CPUs of [mask] as "0-3,8" in [text]. */
-void info_cpu_list(const uint64_t mask[16], char *text, size_t size);
-
 struct info_copier; /* copies between the host and a GPU */
 
 /* For the device [index]; NULL where the driver lets nobody copy. It is not given back. */
 struct info_copier *info_copier_open(int index);
-bool info_copy_in(struct info_copier *copier, void *device, const void *host, size_t bytes);
-bool info_copy_out(struct info_copier *copier, void *host, const void *device, size_t bytes);
+
+/* From [host] to [device], or back. */
+bool info_copy(struct info_copier *copier, void *device, void *host, size_t bytes, bool back);
 
 /* --- What that says of all of them: pure, cards in, words out ------------------------------ */
 
@@ -144,9 +140,9 @@ struct info_report {
 };
 
 /* Columns that say nothing for any rank (no devices, no shares) are left out. */
-void info_report_table(const struct info_report *report, FILE *out);
+void info_report_table(const struct info_report *report, struct ddp_text *out);
 
 /* One object; keys are stable: ranks, sharing, warnings, selftest. */
-void info_report_json(const struct info_report *report, FILE *out);
+void info_report_json(const struct info_report *report, struct ddp_text *out);
 
 #endif /* DDP_INFO_H */

@@ -64,10 +64,7 @@ static int refuse_copy(const struct place *place)
 /* From the host's copy to the GPU, or back. */
 static int copy(const struct place *place, size_t bytes, bool back)
 {
-	if (!place->copier)
-		return 0;
-	if (back ? info_copy_out(place->copier, place->data, place->memory, bytes)
-		 : info_copy_in(place->copier, place->memory, place->data, bytes))
+	if (!place->copier || info_copy(place->copier, place->memory, place->data, bytes, back))
 		return 0;
 	return refuse_copy(place);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +17,6 @@ enum { DEVICE_WIDTH = 32 }; /* of a device's name in a table */
 
 /* --- Who the ranks are ----------------------------------------------------------------------- */
 
-static bool has_cpu(const void *set, int cpu)
-{
-	return CPU_ISSET((size_t)cpu, (const cpu_set_t *)set);
-}
-
 /* "CPUs 0-3,8": those that this process may use. */
 static void name_cpus(char *text, size_t size)
 {
@@ -30,7 +24,7 @@ static void name_cpus(char *text, size_t size)
 	size_t used = (size_t)snprintf(text, size, "CPUs ");
 
 	if (sched_getaffinity(0, sizeof(set), &set) == 0)
-		ddp_list_numbers(has_cpu, &set, CPU_SETSIZE, text + used, size - used);
+		ddp_list_cpus(&set, text + used, size - used);
 }
 
 /* "GPU 0, NVIDIA H200" without what every GPU has in its name, so that a table stays narrow. */

@@ -582,6 +582,65 @@ START_TEST(test_numbers)
 }
 END_TEST
 
+static const struct {
+	const char *name;
+	uint64_t words[2];
+	const char *want;
+} lists[] = {
+	{"none", {0, 0}, ""},
+	{"one", {1, 0}, "0"},
+	{"range", {0xff, 0}, "0-7"},
+	{"two ranges", {0xf00f, 0}, "0-3,12-15"},
+	{"over a word", {UINT64_C(1) << 63, 3}, "63-65"},
+	{"single ones", {0x15, 0}, "0,2,4"},
+	{"more than there is room for", {0x155555, 0}, "0,2,4,6,8,10,12..."},
+};
+
+START_TEST(test_cpus)
+{
+	char text[20];
+	cpu_set_t set;
+
+	CPU_ZERO(&set);
+	for (size_t cpu = 0; cpu < 128; cpu++)
+		if (lists[_i].words[cpu / 64] >> cpu % 64 & 1)
+			CPU_SET(cpu, &set);
+	ddp_list_cpus(&set, text, sizeof(text));
+	unit_text(lists[_i].name, "list", text, lists[_i].want);
+}
+END_TEST
+
+static const struct {
+	const char *name, *cells;
+	size_t widest;
+	const char *want;
+} tables[] = {
+	{"heads are the least", "a\t1\tx\t\t", 99, "word   number  last\na           1  x\n"},
+	{"cells are more", "é and more\t1234567\tx\t\tb\t\t\t\t", 99,
+	 "word         number  last\né and more  1234567  x\nb                 -  -\n"},
+	{"a column of words gives way", "été and more\t1\tx\t\t", 19,
+	 "word   number  last\nété a       1  x\n"},
+	{"to its least alone", "été and more\t1234567890\tx\t\t", 9,
+	 "word      number  last\nété   1234567890  x\n"},
+	{"nothing is no table", "", 99, ""},
+};
+
+/* The fourth column says nothing. */
+START_TEST(test_table)
+{
+	static const struct ddp_column columns[] = {
+		{"word ", true, 4}, {"number", false, 0}, {"last", true, 0}, {"none", true, 0}};
+	struct ddp_text cells = {.data = NULL}, text = {.data = NULL};
+
+	ddp_text_add(&cells, "%s", tables[_i].cells);
+	ddp_text_put(&text, "", 0);
+	ddp_text_table(&text, columns, 4, &cells, tables[_i].widest);
+	unit_text(tables[_i].name, "table", text.data, tables[_i].want);
+	ddp_text_free(&cells);
+	ddp_text_free(&text);
+}
+END_TEST
+
 /* --- Memory of programs ------------------------------------------------------------------------ */
 
 START_TEST(test_xalloc)
@@ -749,6 +808,8 @@ static void fill(TCase *tcase)
 	tcase_add_loop_test(tcase, test_no_memory, 0, 2);
 	UNIT_ROWS(tcase, test_text, texts);
 	UNIT_ROWS(tcase, test_numbers, numbers);
+	UNIT_ROWS(tcase, test_cpus, lists);
+	UNIT_ROWS(tcase, test_table, tables);
 	UNIT_ROWS(tcase, test_answer, answers);
 	UNIT_ROWS(tcase, test_map, maps);
 	tcase_add_test(tcase, test_uniform);

@@ -19,7 +19,8 @@ static void cards_good(struct info_card cards[4])
 		card->node_rank = rank / 2;
 		card->local_rank = rank % 2;
 		card->local_size = 2;
-		card->cpu_mask[0] = UINT64_C(3) << (2 * (rank % 2));
+		CPU_SET(2 * (size_t)(rank % 2), &card->cpus);
+		CPU_SET(2 * (size_t)(rank % 2) + 1, &card->cpus);
 		card->visible = 2;
 		card->device = rank % 2;
 		card->reached = rank == 2 ? 1 : -1;
@@ -28,7 +29,7 @@ static void cards_good(struct info_card cards[4])
 		snprintf(card->uuid, sizeof(card->uuid), "GPU-%d", rank);
 		snprintf(card->endpoint, sizeof(card->endpoint), "n1:1234");
 		snprintf(card->libraries, sizeof(card->libraries), "CUDA driver 13.0");
-		info_cpu_list(card->cpu_mask, card->cpu_list, sizeof(card->cpu_list));
+		ddp_list_cpus(&card->cpus, card->cpu_list, sizeof(card->cpu_list));
 	}
 }
 
@@ -76,7 +77,7 @@ static void cards_with_daemon(struct info_card *cards, enum ddp_mps_state state)
 }
 
 /* What [report] writes of [ranks], with what looks wrong. To be freed. */
-static char *cards_print_ranks(void (*report)(const struct info_report *, FILE *),
+static char *cards_print_ranks(void (*report)(const struct info_report *, struct ddp_text *),
 			       struct info_card *cards, int ranks, const struct info_selftest *test)
 {
 	struct ddp_world world = {.size = ranks,
@@ -87,50 +88,19 @@ static char *cards_print_ranks(void (*report)(const struct info_report *, FILE *
 				  .wide = "ucx"};
 	struct info_warnings found;
 	struct info_report facts = {&world, cards, &found, test};
-	char *text = NULL;
-	size_t size;
-	FILE *out = open_memstream(&text, &size);
+	struct ddp_text text = {.data = NULL};
 
 	info_sharing_find(cards, ranks);
 	info_warn(cards, ranks, &found);
-	report(&facts, out);
-	fclose(out);
-	return text;
+	report(&facts, &text);
+	return text.data;
 }
 
-static char *cards_print(void (*report)(const struct info_report *, FILE *),
+static char *cards_print(void (*report)(const struct info_report *, struct ddp_text *),
 			 struct info_card *cards, const struct info_selftest *test)
 {
 	return cards_print_ranks(report, cards, 4, test);
 }
-
-/* --- CPU lists --------------------------------------------------------------------------- */
-
-static const struct {
-	const char *name;
-	uint64_t words[2];
-	const char *want;
-} lists[] = {
-	{"none", {0, 0}, ""},
-	{"one", {1, 0}, "0"},
-	{"range", {0xff, 0}, "0-7"},
-	{"two ranges", {0xf00f, 0}, "0-3,12-15"},
-	{"over a word", {UINT64_C(1) << 63, 3}, "63-65"},
-	{"single ones", {0x15, 0}, "0,2,4"},
-};
-
-START_TEST(test_cpu_list)
-{
-	uint64_t mask[16] = {lists[_i].words[0], lists[_i].words[1]};
-	char text[64], small[12];
-
-	info_cpu_list(mask, text, sizeof(text));
-	unit_text(lists[_i].name, "list", text, lists[_i].want);
-	memset(mask, 0x55, sizeof(mask));
-	info_cpu_list(mask, small, sizeof(small));
-	unit_text(lists[_i].name, "cut list", small, "0,2,4,6...");
-}
-END_TEST
 
 /* --- Warnings ---------------------------------------------------------------------------- */
 
@@ -218,14 +188,17 @@ static void three_and_one(struct info_card *cards)
 		cards[rank].local_size = 3;
 	cards[3].local_size = 1;
 	cards[3].local_rank = 0;
-	cards[2].cpu_mask[0] = 0xf0;
+	for (size_t cpu = 4; cpu < 8; cpu++)
+		CPU_SET(cpu, &cards[2].cpus);
 	snprintf(cards[2].host, sizeof(cards[2].host), "n1");
 }
 
 static void same_cpu(struct info_card *cards)
 {
-	for (int rank = 0; rank < 4; rank++)
-		cards[rank].cpu_mask[0] = 1;
+	for (int rank = 0; rank < 4; rank++) {
+		CPU_ZERO(&cards[rank].cpus);
+		CPU_SET(0, &cards[rank].cpus);
+	}
 }
 
 static void no_way(struct info_card *cards)
@@ -595,7 +568,6 @@ END_TEST
 
 static void fill(TCase *tcase)
 {
-	UNIT_ROWS(tcase, test_cpu_list, lists);
 	UNIT_ROWS(tcase, test_warning, warnings);
 	tcase_add_test(tcase, test_table);
 	tcase_add_test(tcase, test_selftest_lines);
