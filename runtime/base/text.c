@@ -89,7 +89,7 @@ void ddp_text_json(struct ddp_text *text, const char *string)
 			ddp_text_add(text, "%s", unknown);
 		else if (found)
 			ddp_text_add(text, "\\%c", letters[found - special]);
-		else if ((unsigned char)*string < 0x20)
+		else if ((unsigned char)*string < 0x20 || *string == '<')
 			ddp_text_add(text, "\\u%04x", (unsigned)*string);
 		else
 			ddp_text_put(text, string, length);

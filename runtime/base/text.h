@@ -27,8 +27,8 @@ void ddp_text_clear(struct ddp_text *text);
 void ddp_text_free(struct ddp_text *text);
 
 /*
- * Add [string] as a JSON string with its quotes; and for a terminal, where control characters
- * become "?". What is not UTF-8 becomes U+FFFD in both.
+ * Add [string] as a JSON string with its quotes, and without "<", so that it cannot end an element of HTML that it
+ * lies in; and for a terminal, where control characters become "?". What is not UTF-8 becomes U+FFFD in both.
  */
 void ddp_text_json(struct ddp_text *text, const char *string);
 void ddp_text_plain(struct ddp_text *text, const char *string);

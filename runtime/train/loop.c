@@ -182,7 +182,7 @@ static int evaluate_all(struct run *run, struct ddp_evaluation *evaluation, doub
 	ddp_sampler_destroy(sampler);
 	if (status < 0)
 		return status;
-	run->throughput.mine.evaluation += ddp_seconds() - begin;
+	run->throughput.mine.work.evaluation += ddp_seconds() - begin;
 	status = ddp_evaluation_reduce(run->ddp, evaluation);
 	*seconds = ddp_seconds() - begin;
 	return status < 0 ? run_pass_on(run, status) : 0;

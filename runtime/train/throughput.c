@@ -56,7 +56,7 @@ static uint64_t resident(const struct run *run)
 	return getrusage(RUSAGE_SELF, &usage) < 0 ? 0 : (uint64_t)usage.ru_maxrss * 1024;
 }
 
-static void describe(const struct run *run, struct report_rank *mine)
+static void describe(const struct run *run, struct report_place *mine)
 {
 	const struct engine_class *class = run->class;
 	uint64_t threads = option_count(run->options, OPTION_THREADS);
@@ -67,7 +67,6 @@ static void describe(const struct run *run, struct report_rank *mine)
 	else
 		name_cpus(mine->device, sizeof(mine->device));
 	mine->threads = threads ? (int)threads : class->device ? 1 : launch_cpus();
-	mine->resident = resident(run);
 }
 
 static bool is_live(const struct options *options)
@@ -82,7 +81,7 @@ int throughput_open(struct run *run)
 {
 	struct throughput *throughput = &run->throughput;
 	size_t ranks = (size_t)run->world->size;
-	struct report_rank mine;
+	struct report_place mine;
 	int status;
 
 	throughput->interval = option_count(run->options, OPTION_LOG_EVERY);
@@ -90,20 +89,19 @@ int throughput_open(struct run *run)
 	if (throughput->interval == 0)
 		throughput->interval = 1;
 	throughput->cards = ddp_xcalloc(ranks, sizeof(*throughput->cards), "what ranks do");
+	throughput->places = ddp_xcalloc(ranks, sizeof(*throughput->places), "what ranks do");
 	throughput->beat = ddp_xcalloc(ranks, sizeof(*throughput->beat), "what ranks do");
 	throughput->whole = ddp_xcalloc(ranks, sizeof(*throughput->whole), "what ranks do");
 	memset(&mine, 0, sizeof(mine));
 	describe(run, &mine);
-	status = ddp_all_gather(run->ddp, &mine, throughput->whole, sizeof(mine));
-	if (status < 0)
-		return run_pass_on(run, status);
-	memcpy(throughput->beat, throughput->whole, ranks * sizeof(mine));
-	return 0;
+	status = ddp_all_gather(run->ddp, &mine, throughput->places, sizeof(mine));
+	return status < 0 ? run_pass_on(run, status) : 0;
 }
 
 void throughput_close(struct throughput *throughput)
 {
 	free(throughput->cards);
+	free(throughput->places);
 	free(throughput->beat);
 	free(throughput->whole);
 }
@@ -134,7 +132,7 @@ static int gather(struct run *run, double seconds)
 	struct throughput *throughput = &run->throughput;
 	int status;
 
-	throughput->mine.resident = resident(run);
+	throughput->mine.work.resident = resident(run);
 	throughput->mine.interval = next_interval(throughput, seconds);
 	status = ddp_all_gather(run->ddp, &throughput->mine, throughput->cards,
 				sizeof(throughput->mine));
@@ -143,18 +141,15 @@ static int gather(struct run *run, double seconds)
 	throughput->interval = throughput->cards[0].interval;
 	memset(&throughput->mine, 0, sizeof(throughput->mine));
 	for (int i = 0; i < run->world->size; i++) {
-		const struct throughput_card *card = &throughput->cards[i];
-		struct report_rank *beat = &throughput->beat[i], *whole = &throughput->whole[i];
+		const struct report_work *work = &throughput->cards[i].work;
+		struct report_work *whole = &throughput->whole[i];
 
-		for (int phase = 0; phase < ENGINE_PHASES; phase++) {
-			beat->seconds[phase] = card->seconds[phase];
-			whole->seconds[phase] += card->seconds[phase];
-		}
-		beat->evaluation = card->evaluation;
-		whole->evaluation += card->evaluation;
-		beat->samples = card->samples;
-		whole->samples += card->samples;
-		beat->resident = whole->resident = card->resident;
+		throughput->beat[i] = *work;
+		for (int phase = 0; phase < ENGINE_PHASES; phase++)
+			whole->seconds[phase] += work->seconds[phase];
+		whole->evaluation += work->evaluation;
+		whole->samples += work->samples;
+		whole->resident = work->resident;
 	}
 	return 0;
 }
@@ -175,7 +170,7 @@ static int beat(struct run *run, uint64_t steps)
 				      progress->step - run->pending - 1, steps),
 		.samples = throughput->samples,
 		.seconds = seconds,
-		.ranks = throughput->beat,
+		.work = throughput->beat,
 	};
 	int status = gather(run, seconds);
 
@@ -196,7 +191,7 @@ void throughput_add(struct run *run, const struct engine_step *done)
 	struct throughput *throughput = &run->throughput;
 
 	for (int phase = 0; phase < ENGINE_PHASES; phase++)
-		throughput->mine.seconds[phase] += done->seconds[phase];
+		throughput->mine.work.seconds[phase] += done->seconds[phase];
 	throughput->loss += done->loss;
 	throughput->hits += done->hits;
 	throughput->samples += done->samples;
@@ -209,7 +204,7 @@ int throughput_step(struct run *run, size_t count, uint64_t steps)
 	bool fixed = throughput->target <= 0;
 	int status = 0;
 
-	throughput->mine.samples += count;
+	throughput->mine.work.samples += count;
 	if (throughput->steps + (fixed ? run->pending : 0) < throughput->interval)
 		return 0;
 	if (fixed)

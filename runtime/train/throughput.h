@@ -15,14 +15,14 @@ struct run;
 
 /* What a rank tells at a beat. */
 struct throughput_card {
-	double seconds[ENGINE_PHASES], evaluation;
-	uint64_t samples, resident;
+	struct report_work work;
 	uint64_t interval; /* rank 0's word: steps to the next beat */
 };
 
 struct throughput {
 	struct throughput_card mine, *cards; /* since the last beat: of this rank, of all */
-	struct report_rank *beat, *whole;    /* of rank 0: since the last beat, of the run */
+	struct report_place *places;	     /* of all ranks */
+	struct report_work *beat, *whole;    /* of all: since the last beat, of the run */
 	uint64_t interval;
 	uint64_t steps; /* that have ended since the last beat */
 	double target;	/* seconds between two beats; 0: a fixed number of steps */

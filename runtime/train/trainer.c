@@ -131,11 +131,13 @@ static int open_report(struct run *run)
 		.steps = run_steps(run),
 		.batch = (size_t)run_global_batch(run),
 		.begin = evaluate ? 0 : run->progress.total,
-		.limit = run->limit == UINT64_MAX ? 0 : run->limit,
-		.table = run->throughput.whole,
+		.end = evaluate ? 0 : run->epochs * run_steps(run),
+		.places = run->throughput.places,
+		.work = run->throughput.whole,
 	};
 	int status;
 
+	told.end = told.end < run->limit ? told.end : run->limit;
 	fill_texts(run, &texts);
 	told.command = texts.command.data;
 	status = report_open(&run->report, &sinks, &told, &run->error);

@@ -23,7 +23,8 @@ static struct report_pair configuration[] = {
 	{"net", "mnist"}, {"data", ""}, {"epochs", "12"}, {"batch", "64"}, {"lr", "1.0"}};
 
 static struct report *report;
-static struct report_rank beats[MOST], alls[MOST];
+static struct report_place places[MOST];
+static struct report_work beats[MOST], alls[MOST];
 static int ranks;
 static long pause_e3;
 static double now;
@@ -77,7 +78,7 @@ static void tell_beat(unsigned epoch, uint64_t step, unsigned steps)
 		.rate = pow(0.7, epoch - 1),
 		.samples = (uint64_t)steps * BATCH * (uint64_t)ranks,
 		.seconds = fill_ranks((double)total / (EPOCHS * STEPS), steps),
-		.ranks = beats,
+		.work = beats,
 	};
 
 	now += beat.seconds;
@@ -117,7 +118,7 @@ static void tell_epoch(unsigned number)
 static void fill_places(const char *name)
 {
 	for (int rank = 0; rank < ranks; rank++) {
-		struct report_rank *one = &beats[rank];
+		struct report_place *one = &places[rank];
 
 		snprintf(one->node, sizeof(one->node), "n%d", 1 + rank / 4);
 		if (name)
@@ -125,8 +126,7 @@ static void fill_places(const char *name)
 		snprintf(one->device, sizeof(one->device), "CPUs %d-%d", rank % 4 * 2,
 			 rank % 4 * 2 + 1);
 		one->threads = 2;
-		one->resident = (uint64_t)(61 + rank % 3) << 20;
-		alls[rank] = *one;
+		beats[rank].resident = alls[rank].resident = (uint64_t)(61 + rank % 3) << 20;
 	}
 }
 
@@ -148,7 +148,9 @@ static int tell_run(const char *directory, const char *name)
 		.epochs = EPOCHS,
 		.steps = STEPS,
 		.batch = BATCH * (size_t)ranks,
-		.table = alls,
+		.end = EPOCHS * STEPS,
+		.places = places,
+		.work = alls,
 	};
 	struct report_end end = {
 		.reason = "finished",

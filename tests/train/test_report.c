@@ -21,15 +21,16 @@ enum { RANKS = 3, EPOCHS = 4, STEPS = 100 };
 
 static const struct report_pair configuration[] = {{"lr", "1.0"}, {"data", ""}};
 
-static struct report_rank table[RANKS]; /* of the whole run */
+static struct report_place places[RANKS];
+static struct report_work work[RANKS]; /* of the whole run */
 
 static struct report_run run_of(const char *title)
 {
-	memset(table, 0, sizeof(table));
+	memset(work, 0, sizeof(work));
 	for (int rank = 0; rank < RANKS; rank++) {
-		snprintf(table[rank].node, sizeof(table[rank].node), "n%d", rank);
-		snprintf(table[rank].device, sizeof(table[rank].device), "CPU %d", rank);
-		table[rank].threads = 1;
+		snprintf(places[rank].node, sizeof(places[rank].node), "n%d", rank);
+		snprintf(places[rank].device, sizeof(places[rank].device), "CPU %d", rank);
+		places[rank].threads = 1;
 	}
 	return (struct report_run){
 		.title = title,
@@ -43,14 +44,16 @@ static struct report_run run_of(const char *title)
 		.epochs = EPOCHS,
 		.steps = STEPS,
 		.batch = 30,
-		.table = table,
+		.end = EPOCHS * STEPS,
+		.places = places,
+		.work = work,
 	};
 }
 
 /* Every 10 steps a beat of one second; rank 2 works 10 % more than the others. */
 static void tell_beat(struct report *report, uint64_t total, double loss)
 {
-	struct report_rank ranks[RANKS] = {0};
+	struct report_work ranks[RANKS] = {0};
 	struct report_beat beat = {
 		.epoch = (unsigned)((total - 1) / STEPS) + 1,
 		.step = (total - 1) % STEPS + 1,
@@ -60,11 +63,10 @@ static void tell_beat(struct report *report, uint64_t total, double loss)
 		.rate = 0.1,
 		.samples = 300,
 		.seconds = 1,
-		.ranks = ranks,
+		.work = ranks,
 	};
 
 	for (int rank = 0; rank < RANKS; rank++) {
-		snprintf(ranks[rank].node, sizeof(ranks[rank].node), "n%d", rank);
 		ranks[rank].samples = 100;
 		ranks[rank].seconds[ENGINE_COMPUTE] = rank == 2 ? 0.88 : 0.8;
 		ranks[rank].seconds[ENGINE_REDUCE] = rank == 2 ? 0.02 : 0.1;
@@ -103,10 +105,10 @@ static void tell_end(struct report *report, const char *reason)
 	};
 
 	for (int rank = 0; rank < RANKS; rank++) {
-		table[rank].seconds[ENGINE_COMPUTE] = 25;
-		table[rank].evaluation = 10;
-		table[rank].samples = 4000;
-		table[rank].resident = 64 << 20;
+		work[rank].seconds[ENGINE_COMPUTE] = 25;
+		work[rank].evaluation = 10;
+		work[rank].samples = 4000;
+		work[rank].resident = 64 << 20;
 	}
 	report_end(report, &end);
 }

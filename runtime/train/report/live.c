@@ -33,15 +33,13 @@ struct live {
 	size_t widths[FIELDS];	 /* of the last line, so that the next one does not tremble */
 	double done;		 /* share of the epoch */
 	bool alarm;		 /* the slowest rank is worth a look */
-	int ranks;
-	double *work;	      /* seconds of each rank for a sample */
-	unsigned epochs;      /* in all */
-	uint64_t steps, last; /* of an epoch; at which the training ends */
-	uint64_t total;	      /* steps, at the last beat */
-	double pace;	      /* seconds of a step */
-	double evaluation;    /* seconds of the last one */
-	size_t drawn;	      /* columns on the terminal now */
-	bool any;	      /* there was a beat */
+	const struct report_run *run;
+	double *work;	   /* seconds of each rank for a sample */
+	uint64_t total;	   /* steps, at the last beat */
+	double pace;	   /* seconds of a step */
+	double evaluation; /* seconds of the last one */
+	size_t drawn;	   /* columns on the terminal now */
+	bool any;	   /* there was a beat */
 	struct ddp_text line;
 };
 
@@ -74,7 +72,7 @@ static void put_field(struct live *live, enum field field, size_t width)
 	bool alarm = live->colour && field == SLOWEST && live->alarm;
 
 	ddp_text_add(&live->line, "%s%*s%s%s", alarm ? "\033[33m" : "",
-		     (int)(width - print_columns(string)), "", string, alarm ? "\033[0m" : "");
+		     (int)(width - ddp_text_columns(string)), "", string, alarm ? "\033[0m" : "");
 }
 
 /* Which fields fit into [room] columns, in [widths]; 0: not shown. Returns the columns they take. */
@@ -84,7 +82,7 @@ static size_t choose(struct live *live, size_t room, size_t widths[FIELDS])
 
 	for (int i = 0; i < FIELDS; i++) {
 		enum field field = by_weight[i];
-		size_t width = print_columns(live->fields[field]), gap = used ? GAP : 0;
+		size_t width = ddp_text_columns(live->fields[field]), gap = used ? GAP : 0;
 
 		/* The last one on the line moves nothing. */
 		if (width > 0 && width < live->widths[field] && field != SLOWEST)
@@ -211,15 +209,15 @@ void live_hide(struct live *live)
 	snprintf((live)->fields[which], sizeof((live)->fields[which]), __VA_ARGS__)
 
 /* Over the last few beats: one alone is noise. */
-static void set_slowest(struct live *live, const struct report_rank *ranks)
+static void set_slowest(struct live *live, const struct report_work *work)
 {
 	struct ddp_text node = {.data = NULL};
 	double sum = 0, most, excess;
 	int slowest = 0;
 
-	for (int rank = 0; rank < live->ranks; rank++) {
-		double samples = (double)ranks[rank].samples;
-		double now = samples > 0 ? sink_work(&ranks[rank]) / samples : live->work[rank];
+	for (int rank = 0; rank < live->run->ranks; rank++) {
+		double samples = (double)work[rank].samples;
+		double now = samples > 0 ? sink_work(&work[rank]) / samples : live->work[rank];
 
 		live->work[rank] = live->any ? 0.7 * live->work[rank] + 0.3 * now : now;
 		sum += live->work[rank];
@@ -229,8 +227,8 @@ static void set_slowest(struct live *live, const struct report_rank *ranks)
 	if (!(sum > 0) || !isfinite(sum))
 		return;
 	/* Than the others on average. */
-	excess = most * (live->ranks - 1) / fmax(sum - most, 1e-12) - 1;
-	ddp_text_plain(&node, ranks[slowest].node);
+	excess = most * (live->run->ranks - 1) / fmax(sum - most, 1e-12) - 1;
+	ddp_text_plain(&node, live->run->places[slowest].node);
 	FIELD(live, SLOWEST, "slowest %.64s:%d (+%.0f %%)", node.data ? node.data : "", slowest,
 	      100 * excess);
 	live->alarm = excess > 0.1;
@@ -239,8 +237,9 @@ static void set_slowest(struct live *live, const struct report_rank *ranks)
 
 static void set_left(struct live *live, const struct report_beat *beat)
 {
-	uint64_t steps = live->last > beat->total ? live->last - beat->total : 0;
-	unsigned epochs = live->epochs >= beat->epoch ? live->epochs - beat->epoch + 1 : 0;
+	uint64_t steps = live->run->end > beat->total ? live->run->end - beat->total : 0;
+	unsigned epochs =
+		live->run->epochs >= beat->epoch ? live->run->epochs - beat->epoch + 1 : 0;
 	uint64_t since = beat->total > live->total ? beat->total - live->total : 1;
 	double now = beat->seconds / (double)since;
 
@@ -254,16 +253,16 @@ void live_beat(struct live *live, const struct report_beat *beat)
 {
 	if (!live)
 		return;
-	live->done = live->steps ? (double)beat->step / (double)live->steps : 0;
-	FIELD(live, EPOCH, "epoch %u/%u", beat->epoch, live->epochs);
+	live->done = live->run->steps ? (double)beat->step / (double)live->run->steps : 0;
+	FIELD(live, EPOCH, "epoch %u/%u", beat->epoch, live->run->epochs);
 	FIELD(live, STEP, "%s/%s", ddp_show_count((double)beat->step).text,
-	      ddp_show_count((double)live->steps).text);
+	      ddp_show_count((double)live->run->steps).text);
 	FIELD(live, SPEED, "%s img/s", ddp_show_count(sink_speed(beat)).text);
 	FIELD(live, LOSS, "loss %s", show_loss(beat->loss).text);
 	FIELD(live, RIGHT, "acc %s", show_percent(beat->top1).text);
 	set_left(live, beat);
-	if (beat->ranks && live->ranks > 1)
-		set_slowest(live, beat->ranks);
+	if (beat->work && live->run->ranks > 1)
+		set_slowest(live, beat->work);
 	live->any = true;
 	live_show(live);
 }
@@ -286,10 +285,7 @@ struct live *live_open(int wanted, const struct report_run *run)
 	live->escapes = term && *term && strcmp(term, "dumb") != 0;
 	live->utf8 = live->escapes && says_utf8();
 	live->colour = live->escapes && !is_set("NO_COLOR");
-	live->ranks = run->ranks;
-	live->epochs = run->epochs;
-	live->steps = run->steps;
-	live->last = sink_last_step(run);
+	live->run = run;
 	live->total = run->begin;
 	return live;
 }

@@ -38,8 +38,8 @@ struct kept {
 
 struct page {
 	const char *path;
-	char *run;
-	int ranks;
+	const struct report_run *run;
+	char *line;	/* of the run */
 	double *sorted; /* room for a speed of each rank */
 	struct kept epochs, says;
 	struct point points[POINTS];
@@ -101,20 +101,21 @@ static int ascending(const void *a, const void *b)
 }
 
 /* How fast each rank is by itself: all wait for the slowest, so that their steps take the same. */
-static void set_speeds(struct page *page, struct point *point, const struct report_rank *ranks)
+static void set_speeds(struct page *page, struct point *point, const struct report_work *work)
 {
-	const int places[] = {0, page->ranks / 2, page->ranks - 1};
+	int ranks = page->run->ranks;
+	const int places[] = {0, ranks / 2, ranks - 1};
 
-	for (int rank = 0; rank < page->ranks; rank++) {
-		double work = sink_work(&ranks[rank]);
+	for (int rank = 0; rank < ranks; rank++) {
+		double seconds = sink_work(&work[rank]);
 
-		page->sorted[rank] = work > 0 ? (double)ranks[rank].samples / work : 0;
+		page->sorted[rank] = seconds > 0 ? (double)work[rank].samples / seconds : 0;
 	}
-	for (int rank = 0; rank < page->ranks && page->ranks <= RANKS; rank++)
+	for (int rank = 0; rank < ranks && ranks <= RANKS; rank++)
 		point->speeds[rank] = (float)page->sorted[rank];
-	if (page->ranks <= RANKS)
+	if (ranks <= RANKS)
 		return;
-	qsort(page->sorted, (size_t)page->ranks, sizeof(double), ascending);
+	qsort(page->sorted, (size_t)ranks, sizeof(double), ascending);
 	for (int i = 0; i < 3; i++)
 		point->speeds[i] = (float)page->sorted[places[i]];
 }
@@ -126,8 +127,8 @@ void page_beat(struct page *page, const struct report_beat *beat)
 	if (!page)
 		return;
 	point = point_of(beat);
-	if (beat->ranks && page->ranks > 1)
-		set_speeds(page, &point, beat->ranks);
+	if (beat->work && page->run->ranks > 1)
+		set_speeds(page, &point, beat->work);
 	add_point(page, &point);
 }
 
@@ -167,7 +168,7 @@ static void put_pair(struct ddp_text *out, const char *key, const double *pair)
 
 static void put_point(struct ddp_text *out, const struct page *page, const struct point *point)
 {
-	int speeds = page->ranks > RANKS ? 3 : page->ranks > 1 ? page->ranks : 0;
+	int ranks = page->run->ranks, speeds = ranks > RANKS ? 3 : ranks > 1 ? ranks : 0;
 
 	ddp_text_add(out, "{\"event\": \"step\"");
 	stream_step(out, &point->beat);
@@ -191,44 +192,27 @@ static void put_kept(struct ddp_text *out, const struct kept *kept)
 		ddp_text_add(out, "%s", kept->lines[i % LINES]);
 }
 
-/* A "<" is in strings alone: without it no string can end the element that they lie in. */
-static void put_lines(struct ddp_text *out, const char *lines)
-{
-	for (size_t size; *lines; lines += size) {
-		size = strcspn(lines, "<");
-		ddp_text_put(out, lines, size);
-		if (size == 0) {
-			ddp_text_add(out, "\\u003c");
-			size = 1;
-		}
-	}
-}
-
 int page_write(struct page *page, const struct ddp_text *line, bool last, struct ddp_error *error)
 {
-	struct ddp_text lines = {.data = NULL}, out = {.data = NULL};
+	struct ddp_text out = {.data = NULL};
 	struct iovec part;
 	int status;
 
 	if (!page)
 		return 0;
-	ddp_text_add(&lines, "%s", page->run);
+	ddp_text_add(&out, "%s%s", page_before, page->line);
 	for (size_t i = 0; i < page->used; i++)
-		put_point(&lines, page, &page->points[i]);
-	put_kept(&lines, &page->epochs);
-	put_kept(&lines, &page->says);
-	ddp_text_add(&lines, "{\"event\": \"left_out\", \"epochs\": %zu, \"says\": %zu}\n%s",
-		     left_out(&page->epochs), left_out(&page->says),
-		     line->failed ? "" : line->data);
-	ddp_text_add(&out, "%s", page_before);
-	put_lines(&out, lines.failed || line->failed ? "" : lines.data);
-	ddp_text_add(&out, "%s", page_after);
+		put_point(&out, page, &page->points[i]);
+	put_kept(&out, &page->epochs);
+	put_kept(&out, &page->says);
+	ddp_text_add(&out, "{\"event\": \"left_out\", \"epochs\": %zu, \"says\": %zu}\n%s%s",
+		     left_out(&page->epochs), left_out(&page->says), line->failed ? "" : line->data,
+		     page_after);
 	part = (struct iovec){out.data, out.size};
-	status = line->failed || lines.failed || out.failed
+	status = line->failed || out.failed
 			 ? ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the page %s",
 					 page->path)
 			 : ddp_file_write(page->path, &part, 1, 0666, last, error);
-	ddp_text_free(&lines);
 	ddp_text_free(&out);
 	return status;
 }
@@ -301,9 +285,9 @@ struct page *page_open(const char *path, bool append, const struct report_run *r
 	struct page *page = ddp_xcalloc(1, sizeof(*page), "a report's page");
 
 	page->path = path;
-	page->ranks = run->ranks;
+	page->run = run;
 	page->merge = 1;
-	page->run = ddp_xstrdup(line->failed ? "" : line->data, "a report's page");
+	page->line = ddp_xstrdup(line->failed ? "" : line->data, "a report's page");
 	page->sorted = ddp_xcalloc((size_t)run->ranks, sizeof(*page->sorted), "a report's page");
 	if (append && run->begin > 0)
 		keep_earlier(page, run->begin);
@@ -318,7 +302,7 @@ void page_close(struct page *page)
 		free(page->epochs.lines[i]);
 		free(page->says.lines[i]);
 	}
-	free(page->run);
+	free(page->line);
 	free(page->sorted);
 	free(page);
 }

@@ -85,15 +85,6 @@ static struct ddp_shown show_bytes(uint64_t bytes)
 	return shown;
 }
 
-size_t print_columns(const char *string)
-{
-	size_t count = 0;
-
-	for (; *string; string++)
-		count += ((unsigned char)*string & 0xc0) != 0x80;
-	return count;
-}
-
 /* --- The log ---------------------------------------------------------------------------- */
 
 enum { WIDEST = 100 }; /* columns of a line */
@@ -149,10 +140,10 @@ void print_run(struct ddp_text *out, const struct report_run *run)
 		ddp_text_add(out, "%u epoch%s of %s steps, %s samples a step\n", run->epochs,
 			     plural(run->epochs), ddp_show_count((double)run->steps).text,
 			     ddp_show_count((double)run->batch).text);
-	if (run->begin && run->begin < sink_last_step(run))
+	if (run->begin && run->begin < run->end)
 		ddp_text_add(out, "goes on from step %s of %s\n",
 			     ddp_show_count((double)run->begin).text,
-			     ddp_show_count((double)sink_last_step(run)).text);
+			     ddp_show_count((double)run->end).text);
 }
 
 void print_beat(struct ddp_text *out, const struct report_run *run, const struct report_beat *beat)
@@ -200,83 +191,74 @@ void print_epoch(struct ddp_text *out, const struct report_epoch *epoch,
 
 /* --- The table -------------------------------------------------------------------------- */
 
-/* Columns of a line: all but the names, with gaps; of a name that gives way at least. */
-enum { NUMBERS = 77, NODE_LEAST = 7, DEVICE_LEAST = 16 };
-
-/* [name] in [width] columns; what is of others may hold what drives a terminal. */
-static void put_name(struct ddp_text *out, const char *name, int width)
+static void add_name(struct ddp_text *cells, const char *name)
 {
-	struct ddp_text plain = {.data = NULL};
-	const char *end;
-
-	ddp_text_put(&plain, "", 0);
-	ddp_text_plain(&plain, name);
-	for (end = plain.data; end && *end && (width > 0 || (*end & 0xc0) == 0x80); end++)
-		width -= (*end & 0xc0) != 0x80;
-	ddp_text_add(out, "%.*s%*s  ", (int)(end - plain.data), plain.data ? plain.data : "", width,
-		     "");
-	ddp_text_free(&plain);
+	ddp_text_plain(cells, *name ? name : " ");
+	ddp_text_add(cells, "\t");
 }
 
-/* [rank] in a run of [seconds], [training] of which were training. */
-static void print_rank(struct ddp_text *out, const char *number, const struct report_rank *rank,
-		       const int names[2], double seconds, double training)
+/* A row of a run of [seconds], [training] of which were training. */
+static void add_row(struct ddp_text *cells, const char *number, const struct report_place *place,
+		    const struct report_work *work, double seconds, double training)
 {
-	const double parts[] = {rank->seconds[ENGINE_DATA], rank->seconds[ENGINE_COMPUTE],
-				rank->seconds[ENGINE_REDUCE], rank->evaluation};
-	struct report_beat own = {.samples = rank->samples, .seconds = training};
+	const double parts[] = {work->seconds[ENGINE_DATA], work->seconds[ENGINE_COMPUTE],
+				work->seconds[ENGINE_REDUCE], work->evaluation};
+	struct report_beat own = {.samples = work->samples, .seconds = training};
 	double known = parts[0] + parts[1] + parts[2] + parts[3];
 	/* Clocks that disagree a little do not make shares of more than all. */
 	double part = 100 / fmax(fmax(seconds, known), 1e-9);
 
-	ddp_text_add(out, "%4s  ", number);
-	put_name(out, rank->node, names[0]);
-	put_name(out, rank->device, names[1]);
-	ddp_text_add(out, "%7d  %7s  %4.1f %%  %5.1f %%  %4.1f %%  %4.1f %%  %4.1f %%  %8s\n",
-		     rank->threads, ddp_show_count(sink_speed(&own)).text, parts[0] * part,
-		     parts[1] * part, parts[2] * part, parts[3] * part, fmax(100 - known * part, 0),
-		     show_bytes(rank->resident).text);
+	ddp_text_add(cells, "%s\t", number);
+	add_name(cells, place->node);
+	add_name(cells, place->device);
+	ddp_text_add(cells, "%d\t%s\t", place->threads, ddp_show_count(sink_speed(&own)).text);
+	for (int i = 0; i < 4; i++)
+		ddp_text_add(cells, "%.1f %%\t", parts[i] * part);
+	ddp_text_add(cells, "%.1f %%\t%s\t", fmax(100 - known * part, 0),
+		     show_bytes(work->resident).text);
 }
 
 static void print_table(struct ddp_text *out, const struct report_run *run, double seconds,
 			double training)
 {
-	struct report_rank all = {.node = ""};
-	const int least[] = {NODE_LEAST, DEVICE_LEAST};
-	int names[] = {NODE_LEAST, NODE_LEAST};
+	static const struct ddp_column columns[] = {
+		{.head = "rank"},
+		{.head = "node   ", .words = true, .least = 7},
+		{.head = "device ", .words = true, .least = 16},
+		{.head = "threads"},
+		{.head = "  img/s"},
+		{.head = "  data"},
+		{.head = "compute"},
+		{.head = "reduce"},
+		{.head = "  test"},
+		{.head = " other"},
+		{.head = "  memory"},
+	};
+	struct ddp_text cells = {.data = NULL};
+	struct report_place places = {.threads = 0};
+	struct report_work all = {.samples = 0};
 
-	snprintf(all.node, sizeof(all.node), "%d node%s", run->nodes, plural((uint64_t)run->nodes));
 	for (int rank = 0; rank < run->ranks; rank++) {
-		const struct report_rank *one = &run->table[rank];
-		const int widths[] = {(int)print_columns(one->node),
-				      (int)print_columns(one->device)};
+		const struct report_work *one = &run->work[rank];
+		char number[16];
 
-		for (int i = 0; i < 2; i++)
-			names[i] = widths[i] > names[i] ? widths[i] : names[i];
+		snprintf(number, sizeof(number), "%d", rank);
+		add_row(&cells, number, &run->places[rank], one, seconds, training);
 		/* Sums, and means of the times. */
 		for (int phase = 0; phase < ENGINE_PHASES; phase++)
 			all.seconds[phase] += one->seconds[phase] / run->ranks;
 		all.evaluation += one->evaluation / run->ranks;
-		all.threads += one->threads;
 		all.samples += one->samples;
 		all.resident += one->resident;
+		places.threads += run->places[rank].threads;
 	}
-	for (int i = 0; i < 2; i++)
-		for (; names[i] > least[i] && NUMBERS + names[0] + names[1] > WIDEST;)
-			names[i]--;
-	ddp_text_add(out,
-		     "rank  %-*s  %-*s  threads    img/s    data  compute  reduce    test"
-		     "   other    memory\n",
-		     names[0], "node", names[1], "device");
-	for (int rank = 0; rank < run->ranks; rank++) {
-		char number[16];
-
-		snprintf(number, sizeof(number), "%d", rank);
-		print_rank(out, number, &run->table[rank], names, seconds, training);
-	}
+	snprintf(places.node, sizeof(places.node), "%d node%s", run->nodes,
+		 plural((uint64_t)run->nodes));
 	if (run->ranks > 1)
-		print_rank(out, "all", &all, names, seconds, training);
+		add_row(&cells, "all", &places, &all, seconds, training);
+	ddp_text_table(out, columns, sizeof(columns) / sizeof(columns[0]), &cells, WIDEST);
 	ddp_text_add(out, "\n");
+	ddp_text_free(&cells);
 }
 
 /* --- The end ---------------------------------------------------------------------------- */
@@ -294,7 +276,7 @@ void print_end(struct ddp_text *out, const struct report_run *run,
 	       const struct report_options *options, const struct report_end *end,
 	       const struct report_beat *all)
 {
-	bool evaluated = run->table && run->table[0].evaluation > 0;
+	bool evaluated = run->work && run->work[0].evaluation > 0;
 
 	ddp_text_add(out, "\n");
 	ddp_text_plain(out, end->reason);
@@ -309,7 +291,7 @@ void print_end(struct ddp_text *out, const struct report_run *run,
 		ddp_text_add(out, "best test top1 %s, after epoch %u\n",
 			     show_percent(end->best_top1).text, end->best_epoch);
 	ddp_text_add(out, "\n");
-	if (run->table && (all->samples > 0 || evaluated))
+	if (run->work && (all->samples > 0 || evaluated))
 		print_table(out, run, end->seconds, all->seconds);
 	print_file(out, "checkpoint", end->checkpoint);
 	print_file(out, "model", end->model);

@@ -30,7 +30,7 @@ struct report {
 	struct report_end best;	       /* so far, for a page in between */
 	bool told[SINKS];	       /* that it cannot be written */
 	bool failed[SINKS];	       /* the last time */
-	struct ddp_error error;	       /* the first such */
+	struct ddp_error error, why;   /* the first such; of the last call that failed */
 	struct ddp_text out, json;
 };
 
@@ -55,16 +55,9 @@ double sink_speed(const struct report_beat *beat)
 	return beat->seconds > 0 ? (double)beat->samples / beat->seconds : 0;
 }
 
-double sink_work(const struct report_rank *rank)
+double sink_work(const struct report_work *work)
 {
-	return rank->seconds[ENGINE_DATA] + rank->seconds[ENGINE_COMPUTE];
-}
-
-uint64_t sink_last_step(const struct report_run *run)
-{
-	uint64_t all = run->epochs * run->steps;
-
-	return run->limit && run->limit < all ? run->limit : all;
+	return work->seconds[ENGINE_DATA] + work->seconds[ENGINE_COMPUTE];
 }
 
 /* --- Writing ---------------------------------------------------------------------------- */
@@ -84,21 +77,20 @@ static int report_write(struct report *report, int fd)
 	return status;
 }
 
-/* [status] is what [sink] returned: a failure is told, once. */
-static void report_check(struct report *report, enum sink sink, int status,
-			 const struct ddp_error *error)
+/* [status] is what [sink] returned, with report->why: a failure is told, once. */
+static void report_check(struct report *report, enum sink sink, int status)
 {
 	report->failed[sink] = status < 0;
 	if (status >= 0)
 		return;
 	if (report->error.status == 0)
-		report->error = *error;
+		report->error = report->why;
 	if (report->told[sink])
 		return;
 	report->told[sink] = true;
 	ddp_text_clear(&report->out);
 	ddp_text_add(&report->out, "ddp-train: warning: ");
-	ddp_text_plain(&report->out, error->text);
+	ddp_text_plain(&report->out, report->why.text);
 	ddp_text_add(&report->out, "; the training goes on\n");
 	(void)report_write(report, STDERR_FILENO);
 }
@@ -106,29 +98,24 @@ static void report_check(struct report *report, enum sink sink, int status,
 /* Lines to stdout, the last table to stderr where stdout is for programs. */
 static void report_print(struct report *report, int fd)
 {
-	struct ddp_error error = {0};
 	int status = 0;
 
 	if (report_write(report, fd) < 0)
-		status = ddp_error_errno(&error, DDP_ERR_FILE, "cannot write to %s",
+		status = ddp_error_errno(&report->why, DDP_ERR_FILE, "cannot write to %s",
 					 fd == STDOUT_FILENO ? "stdout" : "stderr");
-	report_check(report, SINK_LINES, status, &error);
+	report_check(report, SINK_LINES, status);
 }
 
 /* The line in report->json, to the log. */
 static void report_stream(struct report *report)
 {
-	struct ddp_error error = {0};
-	int status;
-
-	if (!report->stream)
-		return;
-	status = stream_write(report->stream, &report->json, &error);
-	report_check(report, SINK_JSON, status, &error);
+	if (report->stream)
+		report_check(report, SINK_JSON,
+			     stream_write(report->stream, &report->json, &report->why));
 }
 
 /* The page as it stands, or as it ends. */
-static int report_page(struct report *report, const struct report_end *end, struct ddp_error *error)
+static int report_page(struct report *report, const struct report_end *end)
 {
 	struct ddp_text line = {.data = NULL};
 	int status;
@@ -136,7 +123,7 @@ static int report_page(struct report *report, const struct report_end *end, stru
 	if (!report->page)
 		return 0;
 	stream_end(&line, &report->run, end, &report->all);
-	status = page_write(report->page, &line, end->reason != NULL, error);
+	status = page_write(report->page, &line, end->reason != NULL, &report->why);
 	ddp_text_free(&line);
 	return status;
 }
@@ -144,15 +131,15 @@ static int report_page(struct report *report, const struct report_end *end, stru
 /* --- TensorBoard ------------------------------------------------------------------------ */
 
 /* The share of [phase] in the time that all ranks spent in steps. */
-static double share(const struct report_rank *ranks, int count, int phase)
+static double share(const struct report_work *work, int ranks, int phase)
 {
 	double part = 0, all = 0;
 
-	for (int rank = 0; rank < count; rank++)
-		for (int other = 0; other < ENGINE_PHASES; other++) {
-			all += ranks[rank].seconds[other];
-			part += other == phase ? ranks[rank].seconds[other] : 0;
-		}
+	for (int rank = 0; rank < ranks; rank++) {
+		part += work[rank].seconds[phase];
+		for (int other = 0; other < ENGINE_PHASES; other++)
+			all += work[rank].seconds[other];
+	}
 	return all > 0 ? part / all : 0;
 }
 
@@ -172,8 +159,8 @@ static void write_beat_events(struct ddp_events *events, const struct report_run
 	ddp_events_scalar(events, "train/images_per_second", step, sink_speed(beat));
 	if (beat->scale > 0)
 		ddp_events_scalar(events, "train/loss_scale", step, beat->scale);
-	for (int phase = 0; beat->ranks && phase < ENGINE_PHASES; phase++)
-		ddp_events_scalar(events, tags[phase], step, share(beat->ranks, run->ranks, phase));
+	for (int phase = 0; beat->work && phase < ENGINE_PHASES; phase++)
+		ddp_events_scalar(events, tags[phase], step, share(beat->work, run->ranks, phase));
 }
 
 static void write_epoch_events(struct ddp_events *events, const struct report_epoch *epoch)
@@ -200,19 +187,20 @@ static bool is_given(const char *path)
 	return path && *path;
 }
 
-static int open_files(struct report *report, const struct report_run *run, struct ddp_error *error)
+static int open_files(struct report *report, const struct report_run *run)
 {
 	const struct report_options *options = &report->options;
 	int status = 0;
 
 	stream_run(&report->json, run);
 	if (is_given(options->json))
-		status = stream_open(&report->stream, options->json, options->append, error);
+		status = stream_open(&report->stream, options->json, options->append, &report->why);
 	if (status == 0 && is_given(options->events))
-		status = ddp_events_open(&report->events, options->events, error);
+		status = ddp_events_open(&report->events, options->events, &report->why);
 	if (status == 0 && is_given(options->page))
-		report->page = page_open(options->page, options->append, run, &report->json);
-	return status < 0 ? status : report_page(report, &report->best, error);
+		report->page =
+			page_open(options->page, options->append, &report->run, &report->json);
+	return status < 0 ? status : report_page(report, &report->best);
 }
 
 static void open_screen(struct report *report)
@@ -223,20 +211,10 @@ static void open_screen(struct report *report)
 	report->beats = report->lines && (!report->live || !isatty(STDOUT_FILENO));
 }
 
-static void report_free(struct report *report)
-{
-	live_close(report->live);
-	page_close(report->page);
-	ddp_text_free(&report->out);
-	ddp_text_free(&report->json);
-	free(report);
-}
-
 int report_open(struct report **opened, const struct report_options *options,
 		const struct report_run *run, struct ddp_error *error)
 {
 	struct report *report = ddp_xcalloc(1, sizeof(*report), "a report");
-	int status;
 
 	*opened = NULL;
 	report->opened = ddp_seconds();
@@ -245,12 +223,9 @@ int report_open(struct report **opened, const struct report_options *options,
 	report->run.title = report->run.command = report->run.engine = report->run.job = NULL;
 	report->run.configuration = NULL;
 	open_screen(report);
-	status = open_files(report, run, error);
-	if (status < 0) {
-		stream_close(report->stream, NULL);
-		ddp_events_close(report->events, NULL);
-		report_free(report);
-		return status;
+	if (open_files(report, run) < 0) {
+		report->error = report->why;
+		return report_close(report, error);
 	}
 	if (report->lines) {
 		print_run(&report->out, run);
@@ -263,21 +238,21 @@ int report_open(struct report **opened, const struct report_options *options,
 
 int report_close(struct report *report, struct ddp_error *error)
 {
-	struct ddp_error failure = {0};
 	int status;
 
 	if (!report)
 		return 0;
 	live_close(report->live);
 	report->live = NULL;
-	status = stream_close(report->stream, &failure);
-	report_check(report, SINK_JSON, status, &failure);
-	status = ddp_events_close(report->events, &failure);
-	report_check(report, SINK_EVENTS, status, &failure);
+	report_check(report, SINK_JSON, stream_close(report->stream, &report->why));
+	report_check(report, SINK_EVENTS, ddp_events_close(report->events, &report->why));
 	status = report->error.status;
 	if (status < 0 && error)
 		*error = report->error;
-	report_free(report);
+	page_close(report->page);
+	ddp_text_free(&report->out);
+	ddp_text_free(&report->json);
+	free(report);
 	return status;
 }
 
@@ -323,9 +298,6 @@ void report_beat(struct report *report, const struct report_beat *beat)
 
 void report_epoch(struct report *report, const struct report_epoch *epoch)
 {
-	struct ddp_error error = {0};
-	int status;
-
 	if (!report)
 		return;
 	live_epoch(report->live, epoch);
@@ -344,8 +316,7 @@ void report_epoch(struct report *report, const struct report_epoch *epoch)
 	}
 	report->best.seconds = ddp_seconds() - report->opened;
 	report->epoch = (struct report_beat){0};
-	status = report_page(report, &report->best, &error);
-	report_check(report, SINK_PAGE, status, &error);
+	report_check(report, SINK_PAGE, report_page(report, &report->best));
 }
 
 void report_say(struct report *report, const char *format, ...)
@@ -368,23 +339,10 @@ void report_say(struct report *report, const char *format, ...)
 	page_say(report->page, &report->json);
 }
 
-/* What could not be written is not announced. */
-static struct report_options written(const struct report *report)
-{
-	struct report_options files = report->options;
-
-	files.json = report->told[SINK_JSON] ? NULL : files.json;
-	files.page = report->failed[SINK_PAGE] ? NULL : files.page;
-	files.events = report->failed[SINK_EVENTS] ? NULL : files.events;
-	return files;
-}
-
 void report_end(struct report *report, const struct report_end *told)
 {
-	struct ddp_error error = {0};
 	struct report_options files;
 	struct report_end end;
-	int status;
 
 	if (!report)
 		return;
@@ -395,12 +353,14 @@ void report_end(struct report *report, const struct report_end *told)
 	ddp_text_clear(&report->json);
 	stream_end(&report->json, &report->run, &end, &report->all);
 	report_stream(report);
-	status = ddp_events_close(report->events, &error);
+	report_check(report, SINK_EVENTS, ddp_events_close(report->events, &report->why));
 	report->events = NULL;
-	report_check(report, SINK_EVENTS, status, &error);
-	status = report_page(report, &end, &error);
-	report_check(report, SINK_PAGE, status, &error);
-	files = written(report);
+	report_check(report, SINK_PAGE, report_page(report, &end));
+	/* What could not be written is not announced. */
+	files = report->options;
+	files.json = report->told[SINK_JSON] ? NULL : files.json;
+	files.page = report->failed[SINK_PAGE] ? NULL : files.page;
+	files.events = report->failed[SINK_EVENTS] ? NULL : files.events;
 	print_end(&report->out, &report->run, &files, &end, &report->all);
 	report_print(report, json_on_stdout(report) ? STDERR_FILENO : STDOUT_FILENO);
 }

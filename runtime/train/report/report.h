@@ -35,13 +35,17 @@ struct report_pair {
 	const char *key, *value; /* configuration, in the order of the table of options */
 };
 
-/* One rank, for the table and for "who is slow". */
-struct report_rank {
+/* Where a rank is. */
+struct report_place {
 	char node[64];
 	char device[64]; /* "CPUs 0-1", "GPU 0" */
 	int threads;
-	double seconds[ENGINE_PHASES]; /* since the last beat, or of the whole run */
-	double evaluation;	       /* seconds of it */
+};
+
+/* What a rank did, since the last beat or in the whole run. */
+struct report_work {
+	double seconds[ENGINE_PHASES];
+	double evaluation; /* seconds of it */
 	uint64_t samples;
 	uint64_t resident; /* bytes, at most so far */
 };
@@ -58,22 +62,23 @@ struct report_run {
 	uint64_t steps; /* of an epoch */
 	size_t batch;	/* of all ranks */
 	uint64_t begin; /* step at which this run goes on, 0: new */
-	uint64_t limit; /* step at which it stops, if before all epochs are over; 0: none */
-	/* What each rank did since the run began: read until the report is closed. */
-	const struct report_rank *table;
+	uint64_t end;	/* step at which it is over */
+	/* Of each rank: read until the report is closed. What it did is since the run began. */
+	const struct report_place *places;
+	const struct report_work *work;
 };
 
 /* Since the last beat, over all ranks. */
 struct report_beat {
-	unsigned epoch;	   /* from 1 */
-	uint64_t step;	   /* in the epoch, from 1 */
-	uint64_t total;	   /* since the beginning of the training */
-	double loss, top1; /* means over the samples since the last beat */
-	double rate;	   /* learning rate */
-	double scale;	   /* loss scale, 0: none */
-	uint64_t samples;  /* since the last beat */
-	double seconds;	   /* of training, since the last beat */
-	const struct report_rank *ranks;
+	unsigned epoch;			/* from 1 */
+	uint64_t step;			/* in the epoch, from 1 */
+	uint64_t total;			/* since the beginning of the training */
+	double loss, top1;		/* means over the samples since the last beat */
+	double rate;			/* learning rate */
+	double scale;			/* loss scale, 0: none */
+	uint64_t samples;		/* since the last beat */
+	double seconds;			/* of training, since the last beat */
+	const struct report_work *work; /* of each rank; NULL: not known */
 };
 
 struct report_epoch {

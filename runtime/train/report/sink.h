@@ -18,17 +18,14 @@ void sink_add(struct report_beat *sum, const struct report_beat *beat);
 /* Samples a second; 0 where nothing was measured. */
 double sink_speed(const struct report_beat *beat);
 
-/* Seconds that [rank] worked, without waiting for others. */
-double sink_work(const struct report_rank *rank);
-
-/* The step at which the training ends. */
-uint64_t sink_last_step(const struct report_run *run);
+/* Seconds that a rank worked, without waiting for others. */
+double sink_work(const struct report_work *work);
 
 /* --- live.c: one line of stderr, rewritten in place ------------------------------------- */
 
 struct live;
 
-/* [wanted] as report_options.live. Returns NULL if there is to be none. */
+/* [wanted] as report_options.live; [run] is read until close. Returns NULL if there is to be none. */
 struct live *live_open(int wanted, const struct report_run *run);
 void live_beat(struct live *live, const struct report_beat *beat);
 
@@ -45,9 +42,6 @@ void live_close(struct live *live);
 struct ddp_shown show_loss(double loss);	/* "0.0812", "nan" */
 struct ddp_shown show_percent(double fraction); /* "98.03 %" */
 struct ddp_shown show_clock(double seconds);	/* "0:42", "1:02:03" */
-
-/* Columns of [string], each of whose characters is taken for one column wide. */
-size_t print_columns(const char *string);
 
 /* A line of words, perhaps of others: what is wider than 100 columns goes on in lines that are indented. */
 void print_line(struct ddp_text *out, const char *line);
@@ -97,8 +91,8 @@ int stream_close(struct stream *stream, struct ddp_error *error);
 struct page;
 
 /*
- * [path] stays the caller's and is read until close. [line] is the stream's of the run. With
- * [append] what the page in the file tells up to [run]'s beginning is kept. NULL is legal below.
+ * [path] and [run] are read until close. [line] is the stream's of the run. With [append] what the page in the
+ * file tells up to [run]'s beginning is kept. NULL is legal below.
  */
 struct page *page_open(const char *path, bool append, const struct report_run *run,
 		       const struct ddp_text *line);

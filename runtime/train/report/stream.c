@@ -33,27 +33,32 @@ static void begin(struct ddp_text *out, const char *event)
 		     now.tv_nsec / 1000000);
 }
 
-/* Where the ranks are, or what they did. */
-static void put_ranks(struct ddp_text *out, const struct report_rank *ranks, int count, bool places)
+static void put_places(struct ddp_text *out, const struct report_run *run)
 {
 	ddp_put_begin(out, "ranks", '[');
-	for (int rank = 0; ranks && rank < count; rank++) {
-		const struct report_rank *one = &ranks[rank];
-
+	for (int rank = 0; run->places && rank < run->ranks; rank++) {
 		ddp_put_begin(out, NULL, '{');
 		ddp_put_count(out, "rank", (uint64_t)rank);
-		if (places) {
-			ddp_put_string(out, "node", one->node);
-			ddp_put_string(out, "device", one->device);
-			ddp_put_count(out, "threads", (uint64_t)one->threads);
-		} else {
-			ddp_put_number(out, "data", one->seconds[ENGINE_DATA]);
-			ddp_put_number(out, "compute", one->seconds[ENGINE_COMPUTE]);
-			ddp_put_number(out, "all_reduce", one->seconds[ENGINE_REDUCE]);
-			ddp_put_number(out, "evaluation", one->evaluation);
-			ddp_put_count(out, "samples", one->samples);
-			ddp_put_count(out, "resident", one->resident);
-		}
+		ddp_put_string(out, "node", run->places[rank].node);
+		ddp_put_string(out, "device", run->places[rank].device);
+		ddp_put_count(out, "threads", (uint64_t)run->places[rank].threads);
+		ddp_text_add(out, "}");
+	}
+	ddp_text_add(out, "]");
+}
+
+static void put_work(struct ddp_text *out, const struct report_work *work, int ranks)
+{
+	ddp_put_begin(out, "ranks", '[');
+	for (int rank = 0; work && rank < ranks; rank++) {
+		ddp_put_begin(out, NULL, '{');
+		ddp_put_count(out, "rank", (uint64_t)rank);
+		ddp_put_number(out, "data", work[rank].seconds[ENGINE_DATA]);
+		ddp_put_number(out, "compute", work[rank].seconds[ENGINE_COMPUTE]);
+		ddp_put_number(out, "all_reduce", work[rank].seconds[ENGINE_REDUCE]);
+		ddp_put_number(out, "evaluation", work[rank].evaluation);
+		ddp_put_count(out, "samples", work[rank].samples);
+		ddp_put_count(out, "resident", work[rank].resident);
 		ddp_text_add(out, "}");
 	}
 	ddp_text_add(out, "]");
@@ -75,12 +80,12 @@ void stream_run(struct ddp_text *out, const struct report_run *run)
 	ddp_put_count(out, "steps", run->steps);
 	ddp_put_count(out, "batch", run->batch);
 	ddp_put_count(out, "begin", run->begin);
-	ddp_put_count(out, "end", sink_last_step(run));
+	ddp_put_count(out, "end", run->end);
 	ddp_put_begin(out, "configuration", '{');
 	for (size_t i = 0; i < run->configuration_count; i++)
 		ddp_put_string(out, run->configuration[i].key, run->configuration[i].value);
 	ddp_text_add(out, "}");
-	put_ranks(out, run->table, run->ranks, true);
+	put_places(out, run);
 	ddp_text_add(out, "}\n");
 }
 
@@ -103,7 +108,7 @@ void stream_beat(struct ddp_text *out, const struct report_run *run, const struc
 {
 	begin(out, "step");
 	stream_step(out, beat);
-	put_ranks(out, beat->ranks, run->ranks, false);
+	put_work(out, beat->work, run->ranks);
 	ddp_text_add(out, "}\n");
 }
 
@@ -151,7 +156,7 @@ void stream_end(struct ddp_text *out, const struct report_run *run, const struct
 	ddp_put_number(out, "images_per_second", sink_speed(all));
 	ddp_put_string(out, "checkpoint", end->checkpoint);
 	ddp_put_string(out, "model", end->model);
-	put_ranks(out, run->table, run->ranks, false);
+	put_work(out, run->work, run->ranks);
 	ddp_text_add(out, "}\n");
 }
 
