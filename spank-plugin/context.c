@@ -13,7 +13,7 @@
 
 #include "base/hide.h"
 #include "core/channel.h"
-#include "core/text.h"
+#include "core/format.h"
 
 extern char **environ;
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/text.h"
+#include "core/format.h"
 
 enum kind { FLAG, DIRECTORY, PORTS, SUFFIX, LOCAL_RANK, SHARE, LAUNCHER, COUNT, MEMORY };
 

@@ -12,7 +12,7 @@
 
 #include "core/devices.h"
 #include "core/endpoint.h"
-#include "core/text.h"
+#include "core/format.h"
 
 enum ddp_option_id {
 #define DDP_OPTION(id, option, argument, environment, plugstack, kind, help, manual) DDP_OPT_##id,

@@ -13,8 +13,8 @@
 
 #include "core/channel.h"
 #include "core/devices.h"
+#include "core/format.h"
 #include "core/nodelist.h"
-#include "core/text.h"
 
 /*
  * Weak, so that a host process without one of them loads the plugin all the same: slurmd,

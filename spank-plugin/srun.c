@@ -23,10 +23,10 @@
 
 #include "context.h"
 #include "contract.h"
+#include "core/format.h"
 #include "core/nodelist.h"
 #include "core/plan.h"
 #include "core/starter.h"
-#include "core/text.h"
 #include "rendezvous.h"
 #include "slurmctl.h"
 

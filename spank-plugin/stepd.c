@@ -22,8 +22,8 @@
 
 #include "base/mps.h"
 #include "context.h"
+#include "core/format.h"
 #include "core/plan.h"
-#include "core/text.h"
 #include "rendezvous.h"
 
 /* --- Is a port taken? -------------------------------------------------------------------- */

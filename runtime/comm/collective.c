@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "base/checksum.h"
-#include "context.h"
+#include "ddp-private.h"
 #include "recorder.h"
 
 /* --- Arenas ------------------------------------------------------------------------------ */

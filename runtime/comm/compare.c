@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/checksum.h"
-#include "context.h"
+#include "ddp-private.h"
 
 int ddp_find_odd(struct ddp *ddp, uint64_t number)
 {

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "context.h"
+#include "ddp-private.h"
 #include "recorder.h"
 
 /* How long the rank that writes the summary waits for the others' records: other groups may

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/settings.h"
-#include "context.h"
+#include "ddp-private.h"
 #include "recorder.h"
 
 extern char **environ;

@@ -213,7 +213,8 @@ static int finish(struct ddp_device *device, cudaStream_t stream, ncclResult_t r
 
 /* --- Collectives ---------------------------------------------------------------------- */
 
-static int refuse(const struct ddp_device *device, const char *what, struct ddp_error *error)
+static int refuse_argument(const struct ddp_device *device, const char *what,
+			   struct ddp_error *error)
 {
 	return ddp_error_set(error, DDP_ERR_ARGUMENT, "%s: %s", device->who, what);
 }
@@ -227,7 +228,7 @@ int ddp_nccl_all_reduce(struct ddp_device *device, const void *send, void *recv,
 	int status;
 
 	if ((unsigned int)type >= DDP_TYPE_COUNT || (unsigned int)op >= DDP_OP_COUNT)
-		return refuse(device, "all-reduce of an unknown type or operation", error);
+		return refuse_argument(device, "all-reduce of an unknown type or operation", error);
 	if (count == 0)
 		return 0;
 	work.unit = ddp_type_name(type);
@@ -247,7 +248,7 @@ int ddp_nccl_broadcast(struct ddp_device *device, void *data, size_t bytes, int 
 	int status;
 
 	if (root < 0 || root >= device->size)
-		return refuse(device, "broadcast from a rank that does not exist", error);
+		return refuse_argument(device, "broadcast from a rank that does not exist", error);
 	if (bytes == 0)
 		return 0;
 	status = enter(device, &work, &comm, error);

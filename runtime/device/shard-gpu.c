@@ -112,8 +112,8 @@ static cudaError_t result_of(CUresult result)
 	return (cudaError_t)result;
 }
 
-static int refuse(const struct ddp_shard_gpu *gpu, int status, const char *what,
-		  struct ddp_error *error)
+static int gpu_error(const struct ddp_shard_gpu *gpu, int status, const char *what,
+		     struct ddp_error *error)
 {
 	return ddp_error_set(error, status, "%s: %s", gpu->who, what);
 }
@@ -174,16 +174,16 @@ static int try_word(struct ddp_shard_gpu *gpu, uint32_t *word, bool *ended, stru
 		result = result_of(driver->wait(gpu->setup, (CUdeviceptr)place, TRIAL, 0));
 	if (result == cudaErrorNotSupported || result == cudaErrorNotPermitted) {
 		(void)cudaGetLastError();
-		return refuse(gpu, DDP_ERR_UNSUPPORTED,
-			      "its driver lets no stream write and await words" REMEDY, error);
+		return gpu_error(gpu, DDP_ERR_UNSUPPORTED,
+				 "its driver lets no stream write and await words" REMEDY, error);
 	}
 	if (result == cudaSuccess)
 		result = await_end(gpu->setup);
 	*ended = result != cudaErrorNotReady;
 	if (result == cudaErrorNotReady ||
 	    (result == cudaSuccess && *(const volatile uint32_t *)word != TRIAL))
-		return refuse(gpu, DDP_ERR_UNSUPPORTED,
-			      "a stream wrote a word that never came" REMEDY, error);
+		return gpu_error(gpu, DDP_ERR_UNSUPPORTED,
+				 "a stream wrote a word that never came" REMEDY, error);
 	return ddp_card_error(gpu->who, result, error, "trying a stream that awaits a word");
 }
 
@@ -195,8 +195,8 @@ static int try_words(struct ddp_shard_gpu *gpu, struct ddp_error *error)
 	int status;
 
 	if (!gpu->driver.wait || !gpu->driver.write)
-		return refuse(gpu, DDP_ERR_UNSUPPORTED,
-			      "its driver has no streams that await words" REMEDY, error);
+		return gpu_error(gpu, DDP_ERR_UNSUPPORTED,
+				 "its driver has no streams that await words" REMEDY, error);
 	DDP_CARD_TRY(gpu->who, cudaHostAlloc((void **)&word, TRIAL_BYTES, flags), error,
 		     "pinning a page of the host");
 	*word = 0;
@@ -215,7 +215,7 @@ static int know_page(struct ddp_shard_gpu *gpu, void *page, size_t bytes, struct
 	int status;
 
 	if (gpu->page)
-		return refuse(gpu, DDP_ERR_STATE, "it has its page of words", error);
+		return gpu_error(gpu, DDP_ERR_STATE, "it has its page of words", error);
 	status = ON_GPU(gpu, cudaHostRegister(page, bytes, flags), error,
 			"pinning the %zu bytes of the host that its ranks share", bytes);
 	if (status)
@@ -241,8 +241,8 @@ static int enqueue(struct ddp_shard_gpu *gpu, void *stream, const void *word, ui
 
 	if (!gpu->page || (uintptr_t)word < (uintptr_t)gpu->page || offset % sizeof(uint32_t) ||
 	    offset >= gpu->page_bytes)
-		return refuse(gpu, DDP_ERR_ARGUMENT, "a word that is not in the page it knows",
-			      error);
+		return gpu_error(gpu, DDP_ERR_ARGUMENT, "a word that is not in the page it knows",
+				 error);
 	return ON_GPU(gpu, result_of(call(stream_of(gpu, stream), gpu->place + offset, value, 0)),
 		      error, "making a stream %s a word", doing);
 }
@@ -266,12 +266,12 @@ static int sum(struct ddp_shard_gpu *gpu, void *stream, void *const *to, int tar
 	       enum ddp_op op, struct ddp_error *error)
 {
 	if ((unsigned int)type >= DDP_TYPE_COUNT || (unsigned int)op >= DDP_OP_COUNT)
-		return refuse(gpu, DDP_ERR_ARGUMENT, "a sum of an unknown type or operation",
-			      error);
+		return gpu_error(gpu, DDP_ERR_ARGUMENT, "a sum of an unknown type or operation",
+				 error);
 	if (sources < 1 || sources > DDP_SHARD_SOURCES || targets < 1 ||
 	    targets > DDP_SHARD_SOURCES)
-		return refuse(gpu, DDP_ERR_ARGUMENT, "a sum of more ranks than can share a GPU",
-			      error);
+		return gpu_error(gpu, DDP_ERR_ARGUMENT, "a sum of more ranks than can share a GPU",
+				 error);
 	if (count == 0)
 		return 0;
 	return ON_GPU(gpu,
@@ -362,7 +362,7 @@ static int keep(struct ddp_shard_gpu *gpu, const struct block *block, struct ddp
 
 	if (!kept) {
 		give_back(gpu, block);
-		return refuse(gpu, DDP_ERR_MEMORY, "no memory on the host", error);
+		return gpu_error(gpu, DDP_ERR_MEMORY, "no memory on the host", error);
 	}
 	*kept = *block;
 	kept->next = gpu->blocks;
@@ -727,7 +727,7 @@ static void close_gpu(struct ddp_shard_gpu *gpu)
 
 /* --- Opening it ----------------------------------------------------------------------- */
 
-static int look(struct ddp_shard_gpu *gpu, struct ddp_error *error)
+static int read_properties(struct ddp_shard_gpu *gpu, struct ddp_error *error)
 {
 	struct cudaDeviceProp properties;
 	size_t available = 0, total = 0;
@@ -757,7 +757,7 @@ static int take(struct ddp_shard_gpu *gpu, struct ddp_error *error)
 	int was = ddp_card_enter(gpu->index), status;
 	bool all = ddp_card_load(&gpu->driver, functions, sizeof(functions) / sizeof(functions[0]));
 
-	status = look(gpu, error);
+	status = read_properties(gpu, error);
 	if (!status)
 		status = try_words(gpu, error);
 	if (!status)

@@ -18,7 +18,7 @@ struct place {
 	void *stream;
 };
 
-static int refuse(const struct ddp_device *device, const char *what, struct ddp_error *error)
+static int refuse_call(const struct ddp_device *device, const char *what, struct ddp_error *error)
 {
 	return ddp_error_set(error, DDP_ERR_ARGUMENT, "rank %d: %s", device->ddp->identity.rank,
 			     what);
@@ -102,8 +102,8 @@ static int make_move(struct ddp_device *device, const struct ddp_shard_move *mov
 }
 
 /* Say what the turn is, to who compares it after its end. */
-static void tell(struct ddp_device *device, const struct place *place,
-		 const struct ddp_shards_call *call)
+static void publish_turn(struct ddp_device *device, const struct place *place,
+			 const struct ddp_shards_call *call)
 {
 	uint64_t words[] = {device->chain,	call->count,	       (uint64_t)call->type,
 			    (uint64_t)call->op, place->memory->number, place->at};
@@ -124,7 +124,7 @@ static int take_turn(struct ddp_device *device, const struct place *place,
 		return status;
 	device->turn++;
 	device->busy = true;
-	tell(device, place, &call);
+	publish_turn(device, place, &call);
 	count = ddp_shard_moves(device->members, device->member, ddp_shards_wide(device),
 				device->turn, moves);
 	for (int i = 0; i < count && status == 0; i++)
@@ -256,9 +256,9 @@ int ddp_shards_all_reduce(struct ddp_device *device, const void *send, void *rec
 	int status;
 
 	if ((unsigned int)type >= DDP_TYPE_COUNT || (unsigned int)op >= DDP_OP_COUNT)
-		return refuse(device, "all-reduce of an unknown type or operation", error);
+		return refuse_call(device, "all-reduce of an unknown type or operation", error);
 	if (__builtin_mul_overflow(count, ddp_type_size(type), &bytes))
-		return refuse(device, "all-reduce of more than there is memory", error);
+		return refuse_call(device, "all-reduce of more than there is memory", error);
 	status = begin(device, &stream, "all-reduce", error);
 	if (status < 0)
 		return status;
@@ -313,7 +313,7 @@ int ddp_shards_broadcast(struct ddp_device *device, void *data, size_t bytes, in
 	struct part part = {.from = data};
 
 	if (root < 0 || root >= device->ddp->identity.size)
-		return refuse(device, "broadcast from a rank that does not exist", error);
+		return refuse_call(device, "broadcast from a rank that does not exist", error);
 	if (root == device->ddp->identity.rank)
 		part.bytes = bytes;
 	return gather(device, &part, data, bytes, stream, "broadcast", error);
@@ -326,6 +326,6 @@ int ddp_shards_all_gather(struct ddp_device *device, const void *send, void *rec
 	size_t total;
 
 	if (__builtin_mul_overflow(bytes, (size_t)device->ddp->identity.size, &total))
-		return refuse(device, "all-gather of more than there is memory", error);
+		return refuse_call(device, "all-gather of more than there is memory", error);
 	return gather(device, &part, recv, total, stream, "all-gather", error);
 }

@@ -304,7 +304,7 @@ static int compare_ended(const struct ddp_device *device, struct ddp_error *erro
  * The story of the node, too: a leader that others freed may have summed what was none, and the leaders of the
  * other GPUs find no word of it in their own pages.
  */
-static int look(struct ddp_device *device, struct ddp_error *error)
+static int find_failure(struct ddp_device *device, struct ddp_error *error)
 {
 	int status;
 
@@ -322,7 +322,7 @@ static int look(struct ddp_device *device, struct ddp_error *error)
 int ddp_shards_health(struct ddp_device *device, struct ddp_error *error)
 {
 	struct ddp_error story = device->failure;
-	int status = story.status ? story.status : look(device, &story);
+	int status = story.status ? story.status : find_failure(device, &story);
 
 	if (status < 0 && error)
 		*error = story;

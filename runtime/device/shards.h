@@ -13,7 +13,7 @@
 #define DDP_DEVICE_SHARDS_H
 
 #include "cards.h"
-#include "comm/context.h"
+#include "comm/ddp-private.h"
 #include "passing.h"
 #include "shard-engine.h"
 #include "shard-protocol.h"

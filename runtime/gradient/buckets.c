@@ -7,7 +7,7 @@
 
 #include "base/checksum.h"
 #include "buckets.h"
-#include "comm/context.h"
+#include "comm/ddp-private.h"
 
 size_t ddp_buckets_assign(const size_t *bytes, size_t count, size_t first, size_t limit,
 			  size_t *bucket)

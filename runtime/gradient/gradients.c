@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "buckets.h"
-#include "comm/context.h"
+#include "comm/ddp-private.h"
 #include "device/device-engine.h"
 #include "local/kernel.h"
 #include "statistics.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/context.h"
+#include "comm/ddp-private.h"
 #include "statistics.h"
 
 /* --- Norm and clipping ------------------------------------------------------------------ */

@@ -21,7 +21,7 @@
 #include "base/file.h"
 #include "base/type.h"
 #include "checkpoint.h"
-#include "comm/context.h"
+#include "comm/ddp-private.h"
 #include "tensors.h"
 
 /* --- Agreement among ranks --------------------------------------------------------------- */

@@ -102,7 +102,7 @@ static int find_device(const struct engine_class *class, int index, char *name,
 }
 
 /* Returns the engine for GPUs, or NULL where this rank cannot have it. */
-static const struct engine_class *look(const struct run *run, struct offer *offer)
+static const struct engine_class *find_engine(const struct run *run, struct offer *offer)
 {
 	const struct engine_class *class = NULL;
 	struct ddp_log log;
@@ -239,7 +239,7 @@ int run_find_engine(struct run *run)
 	int status;
 
 	memset(&mine, 0, sizeof(mine));
-	class = look(run, &mine);
+	class = find_engine(run, &mine);
 	status = ddp_all_gather(run->ddp, &mine, offers, sizeof(mine));
 	status = status < 0 ? run_pass_on(run, status) : decide(run, class, offers, seats);
 	free(seats);

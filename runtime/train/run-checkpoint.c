@@ -158,7 +158,7 @@ static const char *get(const struct state *state, enum field field)
 	return state->pairs[field].value ? state->pairs[field].value : "";
 }
 
-static void refuse(struct run *run, const struct state *state, enum field field)
+static void refuse_metadata(struct run *run, const struct state *state, enum field field)
 {
 	ddp_error_set(&run->error, DDP_ERR_FORMAT,
 		      "the newest checkpoint in %s is none of ddp-train's: its metadata %s is "
@@ -173,7 +173,7 @@ static double get_number(struct run *run, const struct state *state, enum field 
 	double value = strtod(text, &end);
 
 	if (end == text || *end)
-		refuse(run, state, field);
+		refuse_metadata(run, state, field);
 	return value;
 }
 
@@ -185,7 +185,7 @@ static uint64_t get_count(struct run *run, const struct state *state, enum field
 
 	if (!*text || strspn(text, "0123456789") != strlen(text) || strlen(text) > 20 ||
 	    value > most)
-		refuse(run, state, field);
+		refuse_metadata(run, state, field);
 	return value;
 }
 

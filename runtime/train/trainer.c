@@ -47,7 +47,7 @@ int run_agree_likely(struct run *run, int status)
  * One line for each thing that went wrong: who has it tells it, and those who wait for this rank.
  * What another rank told them, ranks but the first do not repeat.
  */
-static int tell(struct run *run, int status)
+static int report_failure(struct run *run, int status)
 {
 	bool quiet = run->world->rank != 0 && (run->shared || status == DDP_ERR_ABORTED);
 
@@ -239,7 +239,7 @@ int trainer_run(struct ddp *ddp, const struct options *options)
 	} else {
 		if (run->checkpoint.failed)
 			say_unsaved(run);
-		status = tell(run, status);
+		status = report_failure(run, status);
 	}
 	run_close(run);
 	free(run);

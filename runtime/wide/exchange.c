@@ -113,7 +113,7 @@ static int look_at_notes(struct ddp_exchange *exchange)
 
 /* Listen until [until] for what others have to tell: by note, in the group, in the rendezvous. */
 static int hear(struct ddp_exchange *exchange, uint64_t until,
-		int (*look)(struct ddp_exchange *exchange))
+		int (*check)(struct ddp_exchange *exchange))
 {
 	const struct ddp_column *column = exchange->column;
 	int status;
@@ -121,7 +121,7 @@ static int hear(struct ddp_exchange *exchange, uint64_t until,
 	do {
 		if (column->engine->progress(column->host) <= 0)
 			column->engine->idle(column->host, DDP_WATCH_PERIOD);
-		status = look(exchange);
+		status = check(exchange);
 		if (status == 0)
 			status = ddp_watch_check(exchange->watch, &exchange->error);
 		if (status < 0 && *exchange->error.text)
@@ -220,7 +220,7 @@ static int time_is_up(struct ddp_exchange *exchange, const struct ddp_message *m
 			     exchange->watch->limit);
 }
 
-static int look(struct ddp_exchange *exchange, const struct ddp_message *message)
+static int check_wait(struct ddp_exchange *exchange, const struct ddp_message *message)
 {
 	int status = look_at_peers(exchange);
 
@@ -344,7 +344,7 @@ int ddp_exchange_step(struct ddp_exchange *exchange, const struct ddp_message *m
 	uint64_t now = ddp_now();
 
 	if (now - exchange->looked >= LOOK) {
-		int status = look(exchange, message);
+		int status = check_wait(exchange, message);
 
 		if (status < 0)
 			return fail(exchange, status);

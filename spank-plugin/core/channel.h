@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "text.h"
+#include "format.h"
 
 #define DDP_CHANNEL_NAME "SLURM_DDP_STEP"
 

@@ -13,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "text.h"
+#include "format.h"
 
 enum ddp_local_rank_mode { DDP_LOCAL_RANK_AUTO, DDP_LOCAL_RANK_TASK, DDP_LOCAL_RANK_DEVICE };
 enum ddp_share_mode { DDP_SHARE_AUTO, DDP_SHARE_OFF, DDP_SHARE_TORCH };

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "text.h"
+#include "format.h"
 
 /* Ports lo to hi, both included; lo == hi is one port. */
 struct ddp_port_range {

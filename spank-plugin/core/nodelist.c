@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "text.h"
+#include "format.h"
 
 enum { NODES_MAX = 1000000, DIGITS_MAX = 18 };
 

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "endpoint.h"
+#include "format.h"
 #include "frameworks.h"
 #include "nodelist.h"
 #include "plan.h"
-#include "text.h"
 
 struct ddp_share_setting {
 	enum ddp_variable variable;

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "text.h"
+#include "format.h"
 
 enum ddp_verdict {
 	DDP_VERDICT_FINE,

@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cuda-kernels.h"
 #include "device.h"
-#include "kernels.h"
 #include "tap.h"
 
 enum { COUNT = 1000, SEEDS = 64 };

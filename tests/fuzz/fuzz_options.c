@@ -6,7 +6,7 @@
  */
 #include "config.h"
 
-#include "core/text.h"
+#include "core/format.h"
 #include "fuzz.h"
 #include "options.h"
 

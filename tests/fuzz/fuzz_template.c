@@ -4,8 +4,8 @@
  */
 #include "config.h"
 
+#include "format.h"
 #include "fuzz.h"
-#include "text.h"
 
 /* The length that the path must have, counted apart. */
 static size_t expected_length(const char *template, const struct ddp_template_values *values)

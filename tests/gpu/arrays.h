@@ -13,8 +13,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "cuda-kernels.h"
 #include "device.h"
-#include "kernels.h"
 #include "tap.h"
 
 #define ROWS(array) (int)(sizeof(array) / sizeof((array)[0]))

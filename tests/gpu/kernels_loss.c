@@ -5,7 +5,7 @@
  */
 #include "arrays.h"
 
-/* The CPU's; its header has another kernels.h's names. */
+/* The CPU's; its header has cuda-kernels.h's names. */
 double kernels_loss(const float *logits, const int32_t *labels, size_t count, size_t classes,
 		    float smoothing, float scale, float *gradient, uint64_t *hits);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The first convolution's ways side by side: kernels.h's own, cuDNN's on the image's channels, and cuDNN's on 8
+ * The first convolution's ways side by side: cuda-kernels.h's own, cuDNN's on the image's channels, and cuDNN's on 8
  * channels of which the others are zeros, as its engines for tensor cores want them. All must give the same; what
  * each takes is printed, which decides what the engine does: "stem: ..." lines. Times are of launches in a
  * stream, one behind the other; the way back has the ReLU's and the bias's gradients in it.

@@ -8,7 +8,7 @@
 #ifndef DDP_TESTS_DOUBLE_H
 #define DDP_TESTS_DOUBLE_H
 
-#include "comm/context.h"
+#include "comm/ddp-private.h"
 
 enum { DOUBLE_RANKS = 8, DOUBLE_NOTES = 256 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "text.h"
+#include "format.h"
 #include "unit.h"
 
 static const struct {

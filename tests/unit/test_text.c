@@ -2,7 +2,7 @@
 #include "config.h"
 
 #include "base/hide.h"
-#include "text.h"
+#include "format.h"
 #include "unit.h"
 
 static const struct {

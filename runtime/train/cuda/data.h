@@ -17,9 +17,9 @@
 #ifndef TRAIN_CUDA_DATA_H
 #define TRAIN_CUDA_DATA_H
 
+#include "cuda-kernels.h"
 #include "data/batch.h"
 #include "device.h"
-#include "kernels.h"
 #include "optim/optim.h"
 
 struct data_setup {

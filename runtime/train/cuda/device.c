@@ -46,7 +46,7 @@ bool device_available(struct ddp_error *error)
 	return ddp_card_count(error) > 0;
 }
 
-static int look(struct device_info *info, const char *who, struct ddp_error *error)
+static int read_properties(struct device_info *info, const char *who, struct ddp_error *error)
 {
 	struct cudaDeviceProp properties;
 	cudaError_t result = cudaGetDeviceProperties(&properties, info->index);
@@ -68,7 +68,7 @@ int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error)
 	for (int i = 0; i < count && i < most && !status; i++) {
 		struct device_info info = {.index = i};
 
-		status = look(&info, "GPUs", error);
+		status = read_properties(&info, "GPUs", error);
 		memcpy(uuids[i], info.uuid, DEVICE_UUID);
 	}
 	return status < 0 ? status : count;
@@ -124,7 +124,7 @@ static int open_card(struct device *device, double share, struct ddp_error *erro
 	if (!status && cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess)
 		(void)cudaGetLastError();
 	if (!status)
-		status = look(info, device->who, error);
+		status = read_properties(info, device->who, error);
 	if (status)
 		return status;
 	snprintf(device->who, sizeof(device->who), "GPU %d (%s)", info->index, info->name);
@@ -255,8 +255,8 @@ int device_check(struct device *device, const char *what, struct ddp_error *erro
 
 /* --- Memory ------------------------------------------------------------------------------------ */
 
-static int refuse(struct device *device, size_t bytes, const char *what, const char *remedy,
-		  struct ddp_error *error)
+static int refuse_memory(struct device *device, size_t bytes, const char *what, const char *remedy,
+			 struct ddp_error *error)
 {
 	size_t available = 0, total;
 
@@ -270,7 +270,7 @@ int device_may(struct device *device, size_t bytes, const char *what, const char
 {
 	if (ledger_allows(&device->ledger, &device->info, bytes))
 		return 0;
-	return refuse(device, bytes, what, remedy, error);
+	return refuse_memory(device, bytes, what, remedy, error);
 }
 
 int device_alloc(struct device *device, void **memory, size_t bytes, const char *what,
@@ -287,7 +287,7 @@ int device_alloc(struct device *device, void **memory, size_t bytes, const char 
 		return status;
 	result = cudaMalloc(&made, whole);
 	if (result == cudaErrorMemoryAllocation)
-		return refuse(device, bytes, what, remedy, error);
+		return refuse_memory(device, bytes, what, remedy, error);
 	if (result != cudaSuccess)
 		return ddp_card_error(device->who, result, error, "allocating %zu bytes for %s",
 				      bytes, what);

@@ -6,9 +6,9 @@
  * neighbours, so that a full card has more bytes under way than it needs. Arrays that do not begin at a
  * multiple of 16 bytes go number by number; the last few numbers are one thread's.
  */
+#include "cuda-kernels.h"
 #include "gpu/launch.cuh"
 #include "gpu/pack.cuh"
-#include "kernels.h"
 
 enum act { CONVERT, RELU, RELU_BACK, ADD, ADD_RELU };
 

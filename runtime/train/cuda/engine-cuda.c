@@ -13,8 +13,8 @@
 #include "base/error.h"
 #include "base/type.h"
 #include "base/xalloc.h"
+#include "cuda-engine.h"
 #include "engine-cuda.h"
-#include "engine-private.h"
 
 /* --- Joining the other ranks ------------------------------------------------------------- */
 

@@ -13,10 +13,10 @@
  * For the gradients of weights and bias a thread has all weights of 4 outputs, and 7 pixels side by side (26 are
  * four groups) at a time. That is bound by arithmetic, as each value read is used 9 times or more.
  */
+#include "cuda-kernels.h"
 #include "gpu/launch.cuh"
 #include "gpu/number.cuh"
 #include "gpu/pack.cuh"
-#include "kernels.h"
 #include "partial.cuh"
 
 /* --- Pixels ------------------------------------------------------------------------------------ */

@@ -9,7 +9,7 @@
 #include "base/type.h"
 #include "base/xalloc.h"
 #include "conv-plan.h"
-#include "kernels.h"
+#include "cuda-kernels.h"
 #include "layer.h"
 
 /* NVIDIA's headers are not written for these. */

@@ -12,9 +12,9 @@
  * f32 is enough, since what is close to 0 is never a difference from 1: the largest element's share of the
  * softmax's sum is exactly 1 and is left out of it, and the label's gradient comes from expm1f().
  */
+#include "cuda-kernels.h"
 #include "gpu/launch.cuh"
 #include "gpu/pack.cuh"
-#include "kernels.h"
 #include "partial.cuh"
 
 enum { FEW = 16, LANES = 32 };

@@ -15,10 +15,10 @@
  */
 #include <math.h>
 
+#include "cuda-kernels.h"
 #include "gpu/launch.cuh"
 #include "gpu/number.cuh"
 #include "gpu/pack.cuh"
-#include "kernels.h"
 #include "partial.cuh"
 
 /* Rows that a thread loads at once, and how many it has at least; parts of arrays that are not summed: four

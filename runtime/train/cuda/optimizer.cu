@@ -7,7 +7,7 @@
  *
  * Elements are taken by fours: 16 bytes are what a thread moves best. All arrays are aligned to that.
  */
-#include "kernels.h"
+#include "cuda-kernels.h"
 
 extern "C" {
 #include "optim/loop.h"
@@ -132,7 +132,7 @@ static __device__ inline bool overflowed(const struct kernel_end &end)
  * volatile so that each is one store, made once, where it stands. The host reads the sequence first (acquire),
  * and when it is the one it waits for, the rest is there.
  */
-static __device__ void tell(const struct kernel_end &end, bool overflow)
+static __device__ void report_step(const struct kernel_end &end, bool overflow)
 {
 	const struct kernel_next &next = end.step->next;
 	volatile struct kernel_result *result = &end.results[next.sequence % KERNEL_SLOTS];
@@ -155,7 +155,7 @@ static __device__ void finish(const struct kernel_end &end, bool overflow)
 	if (end.norm2 && next.state.interval > 0)
 		scaler_update(&next.state, overflow);
 	next.state.updates += !overflow;
-	tell(end, overflow);
+	report_step(end, overflow);
 	next.sequence++;
 	next.indices += next.entry.count;
 	next.places += next.entry.count;

@@ -10,9 +10,9 @@
 #ifndef TRAIN_CUDA_PARTIAL_CUH
 #define TRAIN_CUDA_PARTIAL_CUH
 
+#include "cuda-kernels.h"
 #include "gpu/launch.cuh"
 #include "gpu/pack.cuh"
-#include "kernels.h"
 
 /* On a card with 132 processors one wave of blocks of 256 threads, 4 on each. */
 enum { PARTIAL_PARTS = 512, PARTIAL_GROUPS = KERNEL_TICKETS - 1, PARTIAL_FEW = 16 };

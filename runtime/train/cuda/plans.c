@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/watch.h"
 #include "base/xalloc.h"
-#include "engine-private.h"
+#include "cuda-engine.h"
 #include "net/memo.h"
 
 static const char busy[] = " busy";

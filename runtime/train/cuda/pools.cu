@@ -10,9 +10,9 @@
  * Indices are divided in 32 bits, which takes a fifth of the time that 64 do: the engine refuses batches
  * whose values have more elements.
  */
+#include "cuda-kernels.h"
 #include "gpu/launch.cuh"
 #include "gpu/pack.cuh"
-#include "kernels.h"
 #include "partial.cuh"
 #include "philox.cuh"
 

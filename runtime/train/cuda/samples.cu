@@ -10,9 +10,9 @@
 extern "C" {
 #include "optim/loop.h"
 }
+#include "cuda-kernels.h"
 #include "gpu/launch.cuh"
 #include "gpu/pack.cuh"
-#include "kernels.h"
 #include "philox.cuh"
 
 /* What batch_crop() says. */

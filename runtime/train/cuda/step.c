@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/watch.h"
-#include "engine-private.h"
+#include "cuda-engine.h"
 
 /* --- What a step is ----------------------------------------------------------------------------- */
 
@@ -328,7 +328,7 @@ static int begin_step(struct engine *engine, const struct batch *batch, size_t g
 	return 0;
 }
 
-static void tell(struct engine *engine, struct engine_step *done)
+static void hand_over(struct engine *engine, struct engine_step *done)
 {
 	*done = engine->held;
 	memset(&engine->held, 0, sizeof(engine->held));
@@ -349,7 +349,7 @@ int cuda_step(struct engine *engine, const struct batch *batch, size_t global, u
 	status = cuda_catch_up(engine, lag, error);
 	if (status < 0)
 		return status;
-	tell(engine, done);
+	hand_over(engine, done);
 	done->seconds[ENGINE_DATA] = begun - begin;
 	done->seconds[ENGINE_COMPUTE] = ddp_seconds() - begun;
 	return 0;
@@ -363,7 +363,7 @@ int cuda_settle(struct engine *engine, struct engine_step *done, struct ddp_erro
 	memset(done, 0, sizeof(*done));
 	if (status < 0)
 		return status;
-	tell(engine, done);
+	hand_over(engine, done);
 	done->seconds[ENGINE_COMPUTE] = ddp_seconds() - begin;
 	/* After a push the scale is what was pushed. */
 	if (engine->scaling && engine->last.sequence > 0 && !engine->anew) {

@@ -7,7 +7,7 @@
  */
 #include "config.h"
 
-#include "engine-private.h"
+#include "cuda-engine.h"
 
 /* --- Where things are --------------------------------------------------------------------------- */
 

@@ -34,11 +34,11 @@ static const char *kind_name(enum net_kind kind)
 }
 
 /* Returns DDP_ERR_ARGUMENT, with layer [node] named before the text. */
-static int refuse(const struct graph *graph, size_t node, struct ddp_error *error,
-		  const char *format, ...) __attribute__((format(printf, 4, 5)));
+static int refuse_layer(const struct graph *graph, size_t node, struct ddp_error *error,
+			const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-static int refuse(const struct graph *graph, size_t node, struct ddp_error *error,
-		  const char *format, ...)
+static int refuse_layer(const struct graph *graph, size_t node, struct ddp_error *error,
+			const char *format, ...)
 {
 	const struct net_layer *layer = &graph->net->layers[node];
 	char text[256];
@@ -105,14 +105,14 @@ static int place_conv(struct graph *graph, size_t i, struct ddp_error *error)
 	int height = node->in.height + 2 * layer->pad, width = node->in.width + 2 * layer->pad;
 
 	if (layer->outputs < 1 || layer->outputs > LARGEST)
-		return refuse(graph, i, error, "%d channels are not 1 to %d", layer->outputs,
-			      LARGEST);
+		return refuse_layer(graph, i, error, "%d channels are not 1 to %d", layer->outputs,
+				    LARGEST);
 	if (layer->size < 1 || layer->stride < 1 || layer->pad < 0 || layer->pad >= layer->size)
-		return refuse(graph, i, error, "window %d, stride %d, padding %d", layer->size,
-			      layer->stride, layer->pad);
+		return refuse_layer(graph, i, error, "window %d, stride %d, padding %d",
+				    layer->size, layer->stride, layer->pad);
 	if (layer->size > height || layer->size > width)
-		return refuse(graph, i, error, "a window of %d does not fit %d x %d", layer->size,
-			      height, width);
+		return refuse_layer(graph, i, error, "a window of %d does not fit %d x %d",
+				    layer->size, height, width);
 	node->out.height = (height - layer->size) / layer->stride + 1;
 	node->out.width = (width - layer->size) / layer->stride + 1;
 	node->out.channels = layer->outputs;
@@ -129,8 +129,8 @@ static int place_dense(struct graph *graph, size_t i, struct ddp_error *error)
 	const int64_t shape[2] = {layer->outputs, (int64_t)graph_size(node->in)};
 
 	if (layer->outputs < 1 || layer->outputs > LARGEST)
-		return refuse(graph, i, error, "%d outputs are not 1 to %d", layer->outputs,
-			      LARGEST);
+		return refuse_layer(graph, i, error, "%d outputs are not 1 to %d", layer->outputs,
+				    LARGEST);
 	node->out = (struct graph_shape){1, 1, layer->outputs};
 	node->weight =
 		add_parameter(graph, (int)i, ".weight", GRAPH_DENSE_WEIGHT, 2, shape, node->in);
@@ -160,8 +160,8 @@ static int place_max_pool(struct graph *graph, size_t i, struct ddp_error *error
 	int size = node->layer->size;
 
 	if (size < 1 || node->in.height % size != 0 || node->in.width % size != 0)
-		return refuse(graph, i, error, "windows of %d do not divide %d x %d", size,
-			      node->in.height, node->in.width);
+		return refuse_layer(graph, i, error, "windows of %d do not divide %d x %d", size,
+				    node->in.height, node->in.width);
 	node->out.height /= size;
 	node->out.width /= size;
 	return 0;
@@ -179,7 +179,7 @@ static int place_dropout(struct graph *graph, size_t i, struct ddp_error *error)
 	float rate = graph->nodes[i].layer->rate;
 
 	if (!(rate >= 0 && rate < 1))
-		return refuse(graph, i, error, "rate %g is not in [0, 1)", (double)rate);
+		return refuse_layer(graph, i, error, "rate %g is not in [0, 1)", (double)rate);
 	return 0;
 }
 
@@ -190,15 +190,16 @@ static int place_add(struct graph *graph, size_t i, struct ddp_error *error)
 	struct graph_shape other;
 
 	if (back < 1 || (size_t)back > i)
-		return refuse(graph, i, error, "the other layer, %d back, does not exist", back);
+		return refuse_layer(graph, i, error, "the other layer, %d back, does not exist",
+				    back);
 	node->other = (int)i - back;
 	graph->nodes[node->other].readers++;
 	other = graph->nodes[node->other].out;
 	if (other.height != node->in.height || other.width != node->in.width ||
 	    other.channels != node->in.channels)
-		return refuse(graph, i, error, "%d x %d x %d and %d x %d x %d", node->in.height,
-			      node->in.width, node->in.channels, other.height, other.width,
-			      other.channels);
+		return refuse_layer(graph, i, error, "%d x %d x %d and %d x %d x %d",
+				    node->in.height, node->in.width, node->in.channels,
+				    other.height, other.width, other.channels);
 	return 0;
 }
 
@@ -219,19 +220,19 @@ static int check_name(const struct graph *graph, size_t i, struct ddp_error *err
 	const struct net_layer *layer = &graph->net->layers[i];
 
 	if (layer->kind < 0 || layer->kind >= NET_KINDS)
-		return refuse(graph, i, error, "kind %d", (int)layer->kind);
+		return refuse_layer(graph, i, error, "kind %d", (int)layer->kind);
 	if (!kinds[layer->kind].named)
 		return 0;
 	if (!layer->name || !*layer->name)
-		return refuse(graph, i, error, "its parameters need a name");
+		return refuse_layer(graph, i, error, "its parameters need a name");
 	if (strlen(layer->name) + sizeof(LONGEST_SUFFIX) > GRAPH_NAME)
-		return refuse(graph, i, error, "the name is longer than %zu letters",
-			      GRAPH_NAME - sizeof(LONGEST_SUFFIX));
+		return refuse_layer(graph, i, error, "the name is longer than %zu letters",
+				    GRAPH_NAME - sizeof(LONGEST_SUFFIX));
 	for (size_t k = 0; k < i; k++) {
 		const struct net_layer *other = &graph->net->layers[k];
 
 		if (kinds[other->kind].named && strcmp(other->name, layer->name) == 0)
-			return refuse(graph, i, error, "layer %zu has this name too", k);
+			return refuse_layer(graph, i, error, "layer %zu has this name too", k);
 	}
 	return 0;
 }
@@ -254,7 +255,7 @@ static int place(struct graph *graph, size_t i, struct ddp_error *error)
 				    .mean = -1,
 				    .variance = -1};
 	if (back < 1 || (size_t)back > i + 1)
-		return refuse(graph, i, error, "it reads %d back, before the image", back);
+		return refuse_layer(graph, i, error, "it reads %d back, before the image", back);
 	if (node->input >= 0) {
 		node->in = graph->nodes[node->input].out;
 		graph->nodes[node->input].readers++;
@@ -292,14 +293,14 @@ static int check_output(const struct graph *graph, struct ddp_error *error)
 	struct graph_shape out = graph->nodes[last].out;
 
 	if (graph->parameter_count == 0)
-		return refuse(graph, last, error, "there is nothing to train up to here");
+		return refuse_layer(graph, last, error, "there is nothing to train up to here");
 	for (size_t i = 0; i < last; i++) {
 		if (graph->nodes[i].readers == 0)
-			return refuse(graph, i, error, "no layer reads it");
+			return refuse_layer(graph, i, error, "no layer reads it");
 	}
 	if (out.height != 1 || out.width != 1 || out.channels != graph->net->classes)
-		return refuse(graph, last, error, "%d x %d x %d are no logits of %d classes",
-			      out.height, out.width, out.channels, graph->net->classes);
+		return refuse_layer(graph, last, error, "%d x %d x %d are no logits of %d classes",
+				    out.height, out.width, out.channels, graph->net->classes);
 	return 0;
 }
 

@@ -57,7 +57,8 @@ const char *primitive_library(void)
 
 /* --- Failures --------------------------------------------------------------------------- */
 
-static int refuse(struct ddp_error *error, dnnl_status_t status, const char *text, const char *call)
+static int dnnl_error(struct ddp_error *error, dnnl_status_t status, const char *text,
+		      const char *call)
 {
 	if (status == dnnl_unimplemented)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
@@ -69,13 +70,13 @@ static int refuse(struct ddp_error *error, dnnl_status_t status, const char *tex
 }
 
 /* Run a call of oneDNN; in failure [rc] is set and the rest is skipped. */
-#define TRY(call)                                                    \
-	do {                                                         \
-		dnnl_status_t try_status = (call);                   \
-		if (try_status != dnnl_success) {                    \
-			rc = refuse(error, try_status, text, #call); \
-			goto out;                                    \
-		}                                                    \
+#define TRY(call)                                                        \
+	do {                                                             \
+		dnnl_status_t try_status = (call);                       \
+		if (try_status != dnnl_success) {                        \
+			rc = dnnl_error(error, try_status, text, #call); \
+			goto out;                                        \
+		}                                                        \
 	} while (0)
 
 static void describe(char *text, const struct primitive_options *options)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "engine-private.h"
+#include "cuda-engine.h"
 
 /* --- Push and pull ------------------------------------------------------------------------------ */
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * context.h - what a struct ddp is made of
+ * ddp-private.h - what a struct ddp is made of
  *
  * For the files of comm/ and those above it (gradient/, state/), which use the functions of
  * ddp.h wherever these do.
  */
-#ifndef DDP_COMM_CONTEXT_H
-#define DDP_COMM_CONTEXT_H
+#ifndef DDP_COMM_PRIVATE_H
+#define DDP_COMM_PRIVATE_H
 
 #include "base/log.h"
 #include "base/watch.h"
@@ -133,4 +133,4 @@ void ddp_tell_summary(struct ddp *ddp);
  */
 int ddp_fail_call(struct ddp *ddp, int status);
 
-#endif /* DDP_COMM_CONTEXT_H */
+#endif /* DDP_COMM_PRIVATE_H */

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine-private.h - what the CUDA engine is made of, for its files
+ * cuda-engine.h - what the CUDA engine is made of, for its files
  *
  * A step is a list of kernels over memory that does not move: it is enqueued once for real, whereby
  * libraries load what they need and NCCL connects, then once more into a graph, and from then on that graph
  * is launched. What differs from step to step lies on the device (data.h). Sums of ranks that
  * share a GPU have numbers, which no graph can count: they are enqueued anew between two graphs.
  */
-#ifndef TRAIN_CUDA_ENGINE_PRIVATE_H
-#define TRAIN_CUDA_ENGINE_PRIVATE_H
+#ifndef TRAIN_CUDA_ENGINE_H
+#define TRAIN_CUDA_ENGINE_H
 
+#include "cuda-kernels.h"
 #include "data.h"
 #include "engine.h"
-#include "kernels.h"
 #include "layer.h"
 #include "net/dropout.h"
 #include "net/program.h"
@@ -171,4 +171,4 @@ int cuda_wait(struct engine *engine, struct ddp_error *error);
 /* engine->broken from here on. Returns [status]. */
 int cuda_break(struct engine *engine, int status);
 
-#endif /* TRAIN_CUDA_ENGINE_PRIVATE_H */
+#endif /* TRAIN_CUDA_ENGINE_H */

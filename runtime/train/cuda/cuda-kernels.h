@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels.h - what the CUDA engine computes itself
+ * cuda-kernels.h - what the CUDA engine computes itself
  *
  * Each function enqueues on [stream] and returns; device_check() tells whether it could. Pointers are to
  * device memory unless they say otherwise. Activations are N, H, W, C in [type] (f32, bf16, f16);

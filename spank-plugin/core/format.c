@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/hide.h"
-#include "text.h"
+#include "format.h"
 
 int ddp_fail(struct ddp_message *message, const char *format, ...)
 {

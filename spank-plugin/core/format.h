@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * text.h - strings of bounded size, and numbers out of strings
+ * format.h - strings of bounded size, and numbers out of strings
  *
  * Everything that ends in a variable, a path or a message is put together here,
  * in a buffer of the caller's, and being cut is never silent.
  */
-#ifndef DDP_CORE_TEXT_H
-#define DDP_CORE_TEXT_H
+#ifndef DDP_CORE_FORMAT_H
+#define DDP_CORE_FORMAT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -98,4 +98,4 @@ int ddp_template_expand(const char *template, const struct ddp_template_values *
  */
 bool ddp_path_fits_url(const char *path);
 
-#endif /* DDP_CORE_TEXT_H */
+#endif /* DDP_CORE_FORMAT_H */
