@@ -10,10 +10,14 @@
 #include "base/text.h"
 #include "report.h"
 
-/* --- report.c: what several sinks derive from what they are told ------------------------ */
+/* --- report.c: what several sinks derive from what they are told, and show alike ------------------------ */
 
 /* Add [beat] to [sum], whose means are of its samples. */
 void sink_add(struct report_beat *sum, const struct report_beat *beat);
+
+struct ddp_shown show_loss(double loss);	/* "0.0812", "nan" */
+struct ddp_shown show_percent(double fraction); /* "98.03 %" */
+struct ddp_shown show_clock(double seconds);	/* "0:42", "1:02:03" */
 
 /* Samples a second; 0 where nothing was measured. */
 double sink_speed(const struct report_beat *beat);
@@ -36,26 +40,6 @@ void live_epoch(struct live *live, const struct report_epoch *epoch);
 void live_hide(struct live *live);
 void live_show(struct live *live);
 void live_close(struct live *live);
-
-/* --- print.c: lines for people ---------------------------------------------------------- */
-
-struct ddp_shown show_loss(double loss);	/* "0.0812", "nan" */
-struct ddp_shown show_percent(double fraction); /* "98.03 %" */
-struct ddp_shown show_clock(double seconds);	/* "0:42", "1:02:03" */
-
-/* A line of words, perhaps of others: what is wider than 100 columns goes on in lines that are indented. */
-void print_line(struct ddp_text *out, const char *line);
-void print_run(struct ddp_text *out, const struct report_run *run);
-void print_beat(struct ddp_text *out, const struct report_run *run, const struct report_beat *beat);
-
-/* [part]: the beats of the epoch. */
-void print_epoch(struct ddp_text *out, const struct report_epoch *epoch,
-		 const struct report_beat *part);
-
-/* Who did what in [all] beats, and where the results are, those of [options] that were written. */
-void print_end(struct ddp_text *out, const struct report_run *run,
-	       const struct report_options *options, const struct report_end *end,
-	       const struct report_beat *all);
 
 /* --- stream.c: the run as JSON lines ----------------------------------------------------- */
 
