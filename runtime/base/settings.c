@@ -2,12 +2,25 @@
 #include "config.h"
 
 #include <locale.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "settings.h"
+
+const char *ddp_getenv(const char *name, ...)
+{
+	const char *value = NULL;
+	va_list more;
+
+	va_start(more, name);
+	for (; name && !(value && *value); name = va_arg(more, const char *))
+		value = getenv(name);
+	va_end(more);
+	return value && *value ? value : NULL;
+}
 
 const struct ddp_setting_info *ddp_setting_info(enum ddp_setting setting)
 {
@@ -23,9 +36,9 @@ const struct ddp_setting_info *ddp_setting_info(enum ddp_setting setting)
 const char *ddp_setting_get(enum ddp_setting setting)
 {
 	const struct ddp_setting_info *info = ddp_setting_info(setting);
-	const char *value = getenv(info->name);
+	const char *value = ddp_getenv(info->name, NULL);
 
-	return value && *value ? value : info->value;
+	return value ? value : info->value;
 }
 
 /* Digits with a point, as everywhere in the environment, whatever the program's locale has. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settings.h - what the user set in the environment for libddp, from one table
+ * settings.h - what the user set in the environment; what for libddp is, from one table
  */
 #ifndef DDP_BASE_SETTINGS_H
 #define DDP_BASE_SETTINGS_H
@@ -17,6 +17,9 @@ enum ddp_setting {
 struct ddp_setting_info {
 	const char *name, *value, *text;
 };
+
+/* Of the variables [name] and following, up to NULL, the value of the first that is set and not empty; NULL: none is. */
+const char *ddp_getenv(const char *name, ...) __attribute__((sentinel));
 
 /* The row of [setting]: name, default, text. Constant memory. */
 const struct ddp_setting_info *ddp_setting_info(enum ddp_setting setting);

@@ -28,6 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/settings.h"
 #include "base/watch.h"
 #include "base/xalloc.h"
 #include "engine.h"
@@ -42,13 +43,6 @@ enum {
 	EXIT_USAGE = 2,
 	PATIENCE = 60, /* seconds for a driver that has to wake its cards */
 };
-
-static const char *variable(const char *name)
-{
-	const char *value = getenv(name);
-
-	return value && *value ? value : NULL;
-}
 
 /* --- CPUs ---------------------------------------------------------------------------------- */
 
@@ -186,7 +180,7 @@ static int count_devices(void)
 	pid_t child;
 
 	/* In a job without GPUs those of the node belong to others. */
-	if ((!getenv(VISIBLE) && variable("SLURM_JOB_ID")) || pipe(ends) < 0)
+	if ((!getenv(VISIBLE) && ddp_getenv("SLURM_JOB_ID", NULL)) || pipe(ends) < 0)
 		return 0;
 	fflush(NULL);
 	child = fork();
@@ -204,7 +198,7 @@ static int count_devices(void)
 /* What of each GPU this process may have (DDP_SHARE), 1: all. Returns false after a line on stderr: it is no part. */
 static bool read_share(double *share)
 {
-	const char *mine = variable(SHARE);
+	const char *mine = ddp_getenv(SHARE, NULL);
 	char *end;
 
 	*share = 1;
@@ -363,26 +357,26 @@ static int create_directory(struct directory *directory)
 /* A task of srun's; batch scripts and interactive shells have no step, or one of its own kind. */
 static bool is_task(void)
 {
-	const char *step = variable("SLURM_STEP_ID");
+	const char *step = ddp_getenv("SLURM_STEP_ID", NULL);
 
-	return step && variable("SLURM_JOB_ID") && variable("SLURM_PROCID") &&
+	return step && ddp_getenv("SLURM_JOB_ID", NULL) && ddp_getenv("SLURM_PROCID", NULL) &&
 	       strtoull(step, NULL, 10) <= 0xfffffff0ull;
 }
 
 bool launch_is_launched(void)
 {
-	return variable(MARK) != NULL;
+	return ddp_getenv(MARK, NULL) != NULL;
 }
 
 bool launch_is_rank(void)
 {
-	return launch_is_launched() || (variable("RANK") && variable("WORLD_SIZE")) ||
-	       variable("DDP_RANK") || variable("DDP_ERROR") || is_task();
+	return ddp_getenv(MARK, "DDP_RANK", "DDP_ERROR", NULL) || is_task() ||
+	       (ddp_getenv("RANK", NULL) && ddp_getenv("WORLD_SIZE", NULL));
 }
 
 bool launch_shares_batch(void)
 {
-	const char *mark = variable(MARK);
+	const char *mark = ddp_getenv(MARK, NULL);
 
 	return mark && strcmp(mark, "shared") == 0;
 }
@@ -390,12 +384,9 @@ bool launch_shares_batch(void)
 /* Of how many ranks the one that this process is. */
 static long world_size(void)
 {
-	static const char *const names[] = {"DDP_SIZE", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS"};
+	const char *size = ddp_getenv("DDP_SIZE", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS", NULL);
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (variable(names[i]))
-			return strtol(variable(names[i]), NULL, 10);
-	return 1;
+	return size ? strtol(size, NULL, 10) : 1;
 }
 
 /* One for each of what computes: GPUs, or else CPUs, [most] of these at most. */
@@ -434,7 +425,7 @@ int launch_count(const struct options *options)
 
 	if (launch_is_launched() || (rank && !given))
 		return 1;
-	if (rank && (world_size() != 1 || variable("DDP_ERROR"))) {
+	if (rank && (world_size() != 1 || ddp_getenv("DDP_ERROR", NULL))) {
 		fprintf(stderr,
 			"ddp-train: --ranks %s: this is one of %ld ranks that were started already; "
 			"leave --ranks out\n",
@@ -472,7 +463,7 @@ static void set_environment(int rank, int count, bool shared, const char *direct
 	static const char *const gone[] = {"DDP_RANK",	     "DDP_SIZE",       "DDP_LOCAL_RANK",
 					   "DDP_LOCAL_SIZE", "DDP_NODE_RANK",  "DDP_JOB",
 					   "DDP_ATTEMPT",    "SLURM_DDP_STEP", "MASTER_PORT"};
-	const char *end = variable("DDP_END_TIME");
+	const char *end = ddp_getenv("DDP_END_TIME", NULL);
 
 	for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
 		unsetenv(gone[i]);

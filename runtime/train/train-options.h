@@ -77,10 +77,4 @@ int option_word(const struct options *options, enum option_id id); /* its place 
 /* Whether what the option says changes the numbers that come out: it goes into checkpoints. */
 bool option_matters(enum option_id id);
 
-/* --- train-options-help.c ------------------------------------------------------------------ */
-
-/* On stdout: one screen; all of them with the defaults of [net]. */
-void options_print_help(void);
-void options_print_help_of(enum option_net net);
-
 #endif /* TRAIN_OPTIONS_H */

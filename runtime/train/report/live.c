@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/settings.h"
 #include "base/xalloc.h"
 #include "sink.h"
 
@@ -125,22 +126,11 @@ static size_t compose(struct live *live, size_t room)
 
 /* --- The terminal ----------------------------------------------------------------------- */
 
-static bool is_set(const char *name)
-{
-	const char *value = getenv(name);
-
-	return value && *value;
-}
-
 static bool says_utf8(void)
 {
-	static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+	const char *locale = ddp_getenv("LC_ALL", "LC_CTYPE", "LANG", NULL);
 
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (is_set(names[i]))
-			return strcasestr(getenv(names[i]), "utf-8") ||
-			       strcasestr(getenv(names[i]), "utf8");
-	return false;
+	return locale && (strcasestr(locale, "utf-8") || strcasestr(locale, "utf8"));
 }
 
 /* Columns that may be written; the last one of a terminal may wrap, so that it is left alone. */
@@ -275,16 +265,16 @@ void live_epoch(struct live *live, const struct report_epoch *epoch)
 
 struct live *live_open(int wanted, const struct report_run *run)
 {
-	const char *term = getenv("TERM");
+	const char *term = ddp_getenv("TERM", NULL);
 	struct live *live;
 
 	if (wanted == 0 || (wanted < 0 && !isatty(STDERR_FILENO)))
 		return NULL;
 	live = ddp_xcalloc(1, sizeof(*live), "a live line");
 	live->work = ddp_xcalloc((size_t)run->ranks, sizeof(double), "a live line");
-	live->escapes = term && *term && strcmp(term, "dumb") != 0;
+	live->escapes = term && strcmp(term, "dumb") != 0;
 	live->utf8 = live->escapes && says_utf8();
-	live->colour = live->escapes && !is_set("NO_COLOR");
+	live->colour = live->escapes && !ddp_getenv("NO_COLOR", NULL);
 	live->run = run;
 	live->total = run->begin;
 	return live;
