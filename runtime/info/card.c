@@ -10,11 +10,11 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <netdb.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "base/card-memory.h"
@@ -235,7 +235,7 @@ void info_card_fill(struct info_card *card, const struct ddp_world *world)
 
 /* --- The endpoint -------------------------------------------------------------------------- */
 
-enum { CONNECT_MS = 3000 };
+enum { CONNECT_SECONDS = 3 };
 
 /* A socket that listens on the endpoint, or -1: the port is in use or not ours to test. */
 static int listen_at(const struct addrinfo *address)
@@ -254,20 +254,14 @@ static int listen_at(const struct addrinfo *address)
 /* Returns 0, or an errno. */
 static int connect_to(const struct addrinfo *address)
 {
-	int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	struct pollfd poller = {.fd = fd, .events = POLLOUT};
-	socklen_t size = sizeof(int);
-	int number = 0;
+	int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), number = 0;
+	const struct timeval limit = {CONNECT_SECONDS, 0};
 
 	if (fd < 0)
 		return errno;
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 	if (connect(fd, address->ai_addr, address->ai_addrlen) < 0)
-		number = errno;
-	if (number == EINPROGRESS) {
-		number = ETIMEDOUT;
-		if (poll(&poller, 1, CONNECT_MS) == 1)
-			getsockopt(fd, SOL_SOCKET, SO_ERROR, &number, &size);
-	}
+		number = errno == EINPROGRESS ? ETIMEDOUT : errno;
 	close(fd);
 	return number;
 }
