@@ -69,23 +69,18 @@ static void describe(const struct run *run, struct report_place *mine)
 	mine->threads = threads ? (int)threads : class->device ? 1 : launch_cpus();
 }
 
-static bool is_live(const struct options *options)
-{
-	const char *progress = option_text(options, OPTION_PROGRESS);
-
-	return strcmp(progress, "on") == 0 ||
-	       (strcmp(progress, "auto") == 0 && isatty(STDERR_FILENO));
-}
-
 int throughput_open(struct run *run)
 {
+	const char *progress = option_text(run->options, OPTION_PROGRESS);
 	struct throughput *throughput = &run->throughput;
 	size_t ranks = (size_t)run->world->size;
 	struct report_place mine;
 	int status;
 
 	throughput->interval = option_count(run->options, OPTION_LOG_EVERY);
-	throughput->target = throughput->interval ? 0 : is_live(run->options) ? 0.25 : 1;
+	throughput->live = strcmp(progress, "on") == 0 ||
+			   (strcmp(progress, "auto") == 0 && isatty(STDERR_FILENO));
+	throughput->target = throughput->interval ? 0 : throughput->live ? 0.25 : 1;
 	if (throughput->interval == 0)
 		throughput->interval = 1;
 	throughput->cards = ddp_xcalloc(ranks, sizeof(*throughput->cards), "what ranks do");

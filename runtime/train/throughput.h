@@ -25,6 +25,7 @@ struct throughput {
 	struct report_work *beat, *whole;    /* of all: since the last beat, of the run */
 	uint64_t interval;
 	uint64_t steps; /* that have ended since the last beat */
+	bool live;	/* they are shown in a live line */
 	double target;	/* seconds between two beats; 0: a fixed number of steps */
 	double begin;	/* of the time since the last beat */
 	double loss;	/* of all ranks, since the last beat */

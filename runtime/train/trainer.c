@@ -107,12 +107,11 @@ static void fill_texts(const struct run *run, struct texts *texts)
 static int open_report(struct run *run)
 {
 	const struct options *options = run->options;
-	static const int lives[] = {-1, 1, 0};
 	struct report_options sinks = {
 		.json = option_text(options, OPTION_LOG_JSON),
 		.page = option_text(options, OPTION_REPORT),
 		.events = option_text(options, OPTION_EVENTS),
-		.live = lives[option_word(options, OPTION_PROGRESS)],
+		.live = run->throughput.live,
 		.quiet = option_flag(options, OPTION_QUIET),
 		.every = option_count(options, OPTION_LOG_EVERY) > 0,
 		.append = run->checkpoint.resumed,

@@ -135,7 +135,7 @@ static int tell_run(const char *directory, const char *name)
 	struct ddp_error error = {0};
 	char json[512], page[512];
 	struct report_options options = {
-		.json = json, .page = page, .events = directory, .live = -1};
+		.json = json, .page = page, .events = directory, .live = isatty(STDERR_FILENO)};
 	struct report_run run = {
 		.title = "mnist: 1,199,882 parameters, 60,000 drawn digits",
 		.command = "ddp-train mnist --log-json log.jsonl",

@@ -212,7 +212,7 @@ START_TEST(lines_say_all_and_stderr_nothing)
 		"\nmodel       out.safetensors\n",
 		NULL,
 	};
-	struct report_options options = {.live = -1};
+	struct report_options options = {.json = NULL};
 	int out = create("out"), err = create("err");
 	char *text;
 
@@ -234,7 +234,7 @@ END_TEST
 
 START_TEST(quiet_leaves_the_table)
 {
-	struct report_options options = {.live = 1, .quiet = true};
+	struct report_options options = {.live = true, .quiet = true};
 	int out = create("out"), err = create("err");
 	char *text;
 
@@ -434,7 +434,7 @@ START_TEST(live_line_fits_and_goes)
 {
 	const struct screen *row = &screens[_i];
 	struct winsize size = {.ws_row = 24, .ws_col = row->width};
-	struct report_options options = {.live = -1};
+	struct report_options options = {.live = true};
 	static struct terminal terminal;
 	int master, slave, out = create("out");
 	char *text;

@@ -140,6 +140,20 @@ START_TEST(test_shared)
 }
 END_TEST
 
+/* Where nobody watches: a file. */
+START_TEST(test_progress)
+{
+	static const char *const words[] = {"auto", "on", "off"};
+
+	for (int i = 0; i < 3; i++) {
+		program_run(&program, 0, "mnist --samples 64 -e 1 -b 32 -n 1 --progress %s",
+			    words[i]);
+		ck_assert_msg((strchr(program.errors, '\r') != NULL) == (i == 1), "%s: %s",
+			      words[i], program.errors);
+	}
+}
+END_TEST
+
 START_TEST(test_again)
 {
 	program_run(&program, 0, TRAINING " -n 2 -q -m model.st");
@@ -415,6 +429,7 @@ static void fill(TCase *tcase)
 	tcase_add_checked_fixture(tcase, begin, end);
 	tcase_add_test(tcase, test_ranks);
 	tcase_add_test(tcase, test_shared);
+	tcase_add_test(tcase, test_progress);
 	tcase_add_test(tcase, test_again);
 	tcase_add_loop_test(tcase, test_killed, 0, getenv("DDP_LONG") ? ROUNDS_LONG : ROUNDS);
 	UNIT_ROWS(tcase, test_stopped, stops);

@@ -263,14 +263,11 @@ void live_epoch(struct live *live, const struct report_epoch *epoch)
 		live->evaluation = epoch->evaluation;
 }
 
-struct live *live_open(int wanted, const struct report_run *run)
+struct live *live_open(const struct report_run *run)
 {
 	const char *term = ddp_getenv("TERM", NULL);
-	struct live *live;
+	struct live *live = ddp_xcalloc(1, sizeof(*live), "a live line");
 
-	if (wanted == 0 || (wanted < 0 && !isatty(STDERR_FILENO)))
-		return NULL;
-	live = ddp_xcalloc(1, sizeof(*live), "a live line");
 	live->work = ddp_xcalloc((size_t)run->ranks, sizeof(double), "a live line");
 	live->escapes = term && strcmp(term, "dumb") != 0;
 	live->utf8 = live->escapes && says_utf8();

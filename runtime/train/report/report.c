@@ -508,8 +508,8 @@ static int open_files(struct report *report, const struct report_run *run)
 
 static void open_screen(struct report *report)
 {
-	if (!report->options.quiet)
-		report->live = live_open(report->options.live, &report->run);
+	if (report->options.live && !report->options.quiet)
+		report->live = live_open(&report->run);
 	report->lines = !report->options.quiet && !json_on_stdout(report);
 	report->beats = report->lines && (!report->live || !isatty(STDOUT_FILENO));
 }

@@ -25,8 +25,8 @@ struct report_options {
 	const char *json;   /* --log-json FILE, "-": stdout instead of lines; "": none */
 	const char *page;   /* --report FILE; "": none */
 	const char *events; /* directory of event files; "": none */
-	int live;	    /* 1, 0; -1: if stderr is a terminal */
-	bool quiet;	    /* no lines but the last table */
+	bool live;	    /* a live line on stderr */
+	bool quiet;	    /* no lines but the last table, no live line */
 	bool append;	    /* a run that goes on: the JSON file and the page are added to */
 	bool every;	    /* a line for each beat; else about twenty an epoch */
 };

@@ -29,8 +29,8 @@ double sink_work(const struct report_work *work);
 
 struct live;
 
-/* [wanted] as report_options.live; [run] is read until close. Returns NULL if there is to be none. */
-struct live *live_open(int wanted, const struct report_run *run);
+/* [run] is read until close. NULL is legal below. */
+struct live *live_open(const struct report_run *run);
 void live_beat(struct live *live, const struct report_beat *beat);
 
 /* How long an evaluation took: a part of the time left. */
