@@ -109,7 +109,7 @@ struct ddp_options {
 		sizeof(struct ddp_options), 0, NULL, false, false \
 	}
 
-/* Texts live as long as the handle. */
+/* Texts live as long as the handle. Nodes are counted by the first rank on each: rank 0's is 0. */
 struct ddp_world {
 	int rank, size;		    /* who am I, of how many */
 	int local_rank, local_size; /* among the ranks of this node */

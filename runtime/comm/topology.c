@@ -141,6 +141,16 @@ int ddp_topology_create(struct ddp_topology **topology, const struct ddp_card *c
 	return 0;
 }
 
+int ddp_topology_node(const struct ddp_card *cards, int size, int rank)
+{
+	int node = 0;
+
+	for (int other = 0; other < size && cards[other].node_rank != cards[rank].node_rank;
+	     other++)
+		node += cards[other].local_rank == 0;
+	return node;
+}
+
 void ddp_topology_destroy(struct ddp_topology *topology)
 {
 	if (!topology)

@@ -50,6 +50,12 @@ int ddp_topology_create(struct ddp_topology **topology, const struct ddp_card *c
 struct ddp_topology *ddp_topology_allocate(int size, int groups);
 void ddp_topology_list(struct ddp_topology *topology);
 
+/*
+ * The number of [rank]'s node, counted by the first rank on each: launchers number nodes as they like, and
+ * rank 0's need not be their first.
+ */
+int ddp_topology_node(const struct ddp_card *cards, int size, int rank);
+
 /* NULL is legal. */
 void ddp_topology_destroy(struct ddp_topology *topology);
 

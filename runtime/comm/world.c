@@ -362,6 +362,8 @@ static int find_topology(struct ddp *ddp, const struct ddp_watch *watch)
 		status = tell_group(ddp, cards, (size_t)size * sizeof(*cards), watch);
 	if (status == 0)
 		status = ddp_topology_create(&ddp->topology, cards, size, &ddp->error);
+	if (status == 0)
+		ddp->world.node_rank = ddp_topology_node(cards, size, ddp->identity.rank);
 	free(cards);
 	return status;
 }

@@ -61,6 +61,32 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
  3 yes"
 }
 
+# rank:node-rank:whether the endpoint was reached, of ddp-info --json.
+node_ranks()
+{
+	/usr/bin/python3 -c 'import json, sys
+for row in json.load(sys.stdin)["ranks"]:
+	print(row["rank"], row["node"], row["node_rank"], row["endpoint_reached"], sep=":")' <<<"$out"
+}
+
+@test "ddp-info: ranks laid out by hand: nodes are counted by their ranks, and all but rank 0's try the endpoint" {
+	printf '%s\n' n3 n3 n1 n2 n2 | as_user tee "$WORK/hosts" >/dev/null
+	SLURM_HOSTFILE=$WORK/hosts try mc srun -n5 -m arbitrary --ddp ddp-info --json --max-bytes 4K
+	same "$rc" 0
+	same "$(node_ranks)" "0:n3:0:None
+1:n3:0:None
+2:n1:1:True
+3:n2:2:True
+4:n2:2:None"
+	SLURM_HOSTFILE=$WORK/hosts try mc srun -n5 -m arbitrary ddp-info --json --max-bytes 4K
+	same "$rc" 0
+	same "$(node_ranks)" "0:n3:0:None
+1:n3:0:None
+2:n1:1:None
+3:n2:2:None
+4:n2:2:None"
+}
+
 @test "ddp-info: uneven nodes and ranks dealt in turn" {
 	try mc srun -N2 -n3 --ddp -m cyclic ddp-info --max-bytes 64K
 	same "$rc" 0

@@ -69,6 +69,26 @@ START_TEST(test_layout)
 }
 END_TEST
 
+/* A world, and each rank's node by the first rank on it. */
+static const struct {
+	const char *nodes, *order;
+} orders[] = {
+	{"a", "0"},	  {"aabb", "0011"},   {"abab", "0101"},	    {"bbaa", "0011"},
+	{"baba", "0101"}, {"cabca", "01201"}, {"bcaacb", "012210"},
+};
+
+START_TEST(test_order)
+{
+	const char *nodes = orders[_i].nodes;
+	struct ddp_card cards[MOST];
+	int size = make_cards(nodes, _i % 2, cards);
+
+	for (int rank = 0; rank < size; rank++)
+		unit_number(nodes, "node", ddp_topology_node(cards, size, rank),
+			    orders[_i].order[rank] - '0');
+}
+END_TEST
+
 /* What is changed in the cards of "aabb", and what the refusal says. */
 static void other_local(struct ddp_card *cards)
 {
@@ -133,6 +153,7 @@ END_TEST
 static void fill(TCase *tcase)
 {
 	UNIT_ROWS(tcase, test_layout, rows);
+	UNIT_ROWS(tcase, test_order, orders);
 	UNIT_ROWS(tcase, test_refusal, refusals);
 }
 
