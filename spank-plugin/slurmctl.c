@@ -72,30 +72,62 @@ static int load_step(uint32_t job, uint32_t step, job_step_info_response_msg_t *
 /* More nodes than this are asked for in one message for the whole cluster. */
 enum { SINGLE_NODES_MAX = 4 };
 
-static bool runs_task0(const slurm_step_layout_t *layout, uint32_t i)
+/* A node of the step in the making of its order. */
+struct node_place {
+	unsigned component;
+	uint32_t first; /* rank of its component */
+	uint32_t id;
+};
+
+struct node_places {
+	struct node_place *of; /* each node, in Slurm's order */
+	uint32_t count;
+};
+
+static int compare_places(const void *one, const void *other)
 {
-	for (uint32_t t = 0; t < layout->tasks[i]; t++)
-		if (layout->tids[i][t] == 0)
-			return true;
-	return false;
+	const struct node_place *a = one, *b = other;
+
+	if (a->component != b->component)
+		return a->component < b->component ? -1 : 1;
+	if (a->first != b->first)
+		return a->first < b->first ? -1 : 1;
+	return a->id < b->id ? -1 : a->id > b->id;
 }
 
-int ddp_ask_rank0(uint32_t job, uint32_t step, char *node, size_t size)
+static uint32_t first_task(const slurm_step_layout_t *layout, uint32_t i)
 {
-	slurm_step_id_t id = step_id(job, step);
-	slurm_step_layout_t *layout;
-	int rv = -1;
+	uint32_t first = UINT32_MAX;
 
-	if (!slurm_job_step_layout_get || !slurm_job_step_layout_free)
-		return -1;
-	layout = slurm_job_step_layout_get(&id);
+	for (uint32_t t = 0; t < layout->tasks[i]; t++)
+		if (layout->tids[i][t] < first)
+			first = layout->tids[i][t];
+	return first;
+}
+
+/* Append the nodes of one component. [node], where it is not NULL, is for the name of task 0's. Returns 0 or -1. */
+static int add_component(slurm_step_id_t id, unsigned component, struct node_places *places,
+			 char *node, size_t size)
+{
+	slurm_step_layout_t *layout = slurm_job_step_layout_get(&id);
+	struct node_place *more;
+	int rv = node ? -1 : 0;
+
 	if (!layout)
 		return -1;
-	for (uint32_t i = 0; i < layout->node_cnt; i++)
-		if (runs_task0(layout, i)) {
+	more = realloc(places->of, (places->count + (size_t)layout->node_cnt) * sizeof(*more));
+	if (!more)
+		rv = -1;
+	else
+		places->of = more;
+	for (uint32_t i = 0; more && i < layout->node_cnt; i++) {
+		uint32_t first = first_task(layout, i);
+
+		more[places->count] = (struct node_place){component, first, places->count};
+		places->count++;
+		if (node && first == 0)
 			rv = ddp_nodelist_nth(layout->node_list, i, node, size);
-			break;
-		}
+	}
 	slurm_job_step_layout_free(layout);
 	return rv;
 }
@@ -111,6 +143,74 @@ static bool has_step_of(uint32_t job, uint32_t step, uint32_t pid)
 	found = steps->job_step_count > 0 && steps->job_steps[0].srun_pid == pid;
 	slurm_free_job_step_info_response_msg(steps);
 	return found;
+}
+
+enum { COMPONENTS_MAX = 128 };
+
+/*
+ * The later components of a step, until one is not to be had: of the same job, or of jobs of their own that
+ * follow the first one's.
+ */
+static void add_later(uint32_t job, uint32_t step, unsigned components, uint32_t pid,
+		      struct node_places *places)
+{
+	slurm_step_id_t id = step_id(job, step);
+	uint32_t next = job;
+
+	for (unsigned c = 1; c < components; c++) {
+		id.step_het_comp = c;
+		if (add_component(id, c, places, NULL, 0) == 0)
+			continue;
+		do
+			next++;
+		while (next - job < COMPONENTS_MAX && !has_step_of(next, step, pid));
+		if (next - job == COMPONENTS_MAX ||
+		    add_component(step_id(next, step), c, places, NULL, 0) < 0)
+			return;
+	}
+}
+
+static int print_order(const struct node_places *places, struct ddp_layout *layout)
+{
+	uint32_t *ids = calloc(places->count, sizeof(*ids));
+
+	if (!ids)
+		return -1;
+	qsort(places->of, places->count, sizeof(*places->of), compare_places);
+	for (uint32_t i = 0; i < places->count; i++)
+		ids[i] = places->of[i].id;
+	layout->order_cut =
+		ddp_order_print(ids, places->count, layout->order, sizeof(layout->order)) < 0;
+	for (uint32_t i = ids[0]; layout->order_cut && i > 0; i--)
+		ids[i] = i - 1;
+	if (layout->order_cut)
+		(void)ddp_order_print(ids, ids[0] + 1, layout->order, sizeof(layout->order));
+	free(ids);
+	return 0;
+}
+
+int ddp_ask_layout(uint32_t job, uint32_t step, unsigned components, uint32_t pid,
+		   struct ddp_layout *layout)
+{
+	slurm_step_id_t id = step_id(job, step);
+	struct node_places places = {0};
+	int rv = -1;
+
+	if (!slurm_job_step_layout_get || !slurm_job_step_layout_free)
+		return -1;
+	/* Components in one job have one record each, and slurmctld, asked for none, lays them over each other. */
+	if (components > 1)
+		id.step_het_comp = 0;
+	rv = add_component(id, 0, &places, layout->node, sizeof(layout->node));
+	if (rv < 0 && components > 1)
+		rv = add_component(step_id(job, step), 0, &places, layout->node,
+				   sizeof(layout->node));
+	if (rv == 0) {
+		add_later(job, step, components, pid, &places);
+		rv = print_order(&places, layout);
+	}
+	free(places.of);
+	return rv;
 }
 
 static int load_job(uint32_t job, job_info_msg_t **jobs)

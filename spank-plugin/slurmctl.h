@@ -14,12 +14,23 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "core/channel.h"
+
+/* Where the tasks of a step are. */
+struct ddp_layout {
+	char node[DDP_NAME_SIZE];   /* the name of task 0's */
+	char order[DDP_ORDER_SIZE]; /* of the nodes, as in the channel */
+	bool order_cut; /* it has no room: task 0's node is the first, the others as they are */
+};
+
 /*
- * The name of the node that runs task 0, from the step's layout: with -m arbitrary, in a
- * heterogeneous step, or where tasks follow the topology it is not the first of the list.
+ * Fill in [layout] from slurmctld's of the step: with -m arbitrary, in a heterogeneous step, or where
+ * tasks follow the topology, task 0 is not on the first node of the list. [job] is that of the first of
+ * the step's [components], and [pid] srun's.
  * Returns 0 or -1.
  */
-int ddp_ask_rank0(uint32_t job, uint32_t step, char *node, size_t size);
+int ddp_ask_layout(uint32_t job, uint32_t step, unsigned components, uint32_t pid,
+		   struct ddp_layout *layout);
 
 /*
  * The job whose component of a heterogeneous step has rank 0. Components are jobs with ids of

@@ -294,31 +294,40 @@ static int identify(spank_t spank, struct ddp_channel *ch)
 }
 
 /*
- * Where the step has all nodes of the job, task 0 runs on the first, unless the user laid the
- * tasks out by hand or, from Slurm 26.05 on, the topology does. SLURM_NODELIST is the job's and
- * srun has just set it; SLURM_STEP_NODELIST would be an outer step's here.
+ * Where the step has all nodes of the job, task 0 runs on the first, and the first task of each follows that
+ * of the one before, unless the user laid the tasks out by hand or, from Slurm 26.05 on, the topology does;
+ * one node has no order. SLURM_NODELIST is the job's and srun has just set it; SLURM_STEP_NODELIST would be
+ * an outer step's here.
  */
 static bool first_node_runs_rank0(spank_t spank, const char *list)
 {
 	const char *distribution = ddp_env_filled(environ, "SLURM_DISTRIBUTION");
+	bool laid_out = SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0) ||
+			(distribution && strncmp(distribution, "arbitrary", 9) == 0) ||
+			ddp_env_filled(environ, "SLURM_HOSTFILE");
 	uint32_t nodes = 0;
 
-	return SLURM_VERSION_NUMBER < SLURM_VERSION_NUM(26, 5, 0) && list && srun.components == 1 &&
-	       !(distribution && strncmp(distribution, "arbitrary", 9) == 0) &&
-	       !ddp_env_filled(environ, "SLURM_HOSTFILE") &&
+	return list && srun.components == 1 &&
 	       spank_get_item(spank, S_JOB_NNODES, &nodes) == ESPANK_SUCCESS && nodes > 0 &&
-	       ddp_nodelist_count(list) == (long)nodes;
+	       ddp_nodelist_count(list) == (long)nodes && (nodes == 1 || !laid_out);
 }
 
-/* Rank 0's node, by the layout; slurmctld is asked only where it is not plain. */
+/* Rank 0's node and the order of all, by the layout; slurmctld is asked only where it is not plain. */
 static int find_node(spank_t spank, struct ddp_channel *ch, struct ddp_message *message)
 {
 	const char *list = ddp_env_filled(environ, "SLURM_NODELIST");
+	struct ddp_layout layout;
 
 	if (first_node_runs_rank0(spank, list))
 		return ddp_nodelist_nth(list, 0, ch->node, sizeof(ch->node));
-	if (ddp_ask_rank0(ch->job, ch->step, ch->node, sizeof(ch->node)) == 0)
+	if (ddp_ask_layout(ch->job, ch->step, srun.components, ch->pid, &layout) == 0) {
+		strcpy(ch->node, layout.node);
+		strcpy(ch->order, layout.order);
+		if (layout.order_cut)
+			ddp_say("this step's nodes are in no order that fits: NODE_RANK counts them by "
+				"SLURM_NODEID, but for rank 0's, which is node 0");
 		return 0;
+	}
 	return ddp_fail(message,
 			"slurmctld does not say which node runs rank 0 of step %u.%u; set "
 			"MASTER_ADDR yourself or try again",

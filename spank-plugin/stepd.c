@@ -409,7 +409,7 @@ static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *m
 		.gpu_memory = stepd.gpu_memory,
 		.cpu_mask = count_cpus(),
 	};
-	if (ddp_task_read(env, local_size, &facts->task, message) < 0)
+	if (ddp_task_read(env, local_size, stepd.channel.order, &facts->task, message) < 0)
 		return -1;
 	ddp_devices_decide(
 		&(struct ddp_device_facts){
@@ -417,7 +417,7 @@ static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *m
 			.task_env = env,
 			.local_id = facts->task.local_rank,
 			.local_size = local_size,
-			.node_rank = facts->task.node_rank,
+			.node_id = facts->task.node_id,
 			.shards_per_gpu = ddp_channel_shards(&stepd.channel, facts->host),
 			.mode = (enum ddp_local_rank_mode)stepd.channel.local_rank,
 		},

@@ -40,6 +40,7 @@ static const struct field fields[] = {
 	FIELD(step, U32),
 	FIELD(attempt, U32),
 	FIELD(node, TEXT),
+	FIELD(order, TEXT),
 	FIELD(address, TEXT),
 	FIELD(port, U32),
 	FIELD(port_from, TEXT),

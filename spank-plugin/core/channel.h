@@ -26,7 +26,8 @@ enum {
 	DDP_NONCE_SIZE = 17, /* 16 hexadecimal digits and the end */
 	DDP_NAME_SIZE = 256, /* a host, a cluster, an address */
 	DDP_LIST_SIZE = 4096,
-	DDP_CHANNEL_SIZE = 32768,
+	DDP_ORDER_SIZE = 16384,
+	DDP_CHANNEL_SIZE = 65536,
 };
 
 struct ddp_channel {
@@ -45,7 +46,8 @@ struct ddp_channel {
 	uint32_t complete; /* 1: the fields below hold */
 	char cluster[DDP_NAME_SIZE];
 	uint32_t job, step, attempt;
-	char node[DDP_NAME_SIZE];	     /* NodeName of rank 0 */
+	char node[DDP_NAME_SIZE];   /* NodeName of rank 0 */
+	char order[DDP_ORDER_SIZE]; /* SLURM_NODEIDs by the first rank on each; "" if as they are */
 	char address[DDP_NAME_SIZE];	     /* MASTER_ADDR */
 	uint32_t port;			     /* MASTER_PORT */
 	char port_from[32];		     /* for people: "computed", "yours", ... */

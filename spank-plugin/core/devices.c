@@ -213,9 +213,9 @@ static bool is_first_crowded(const struct ddp_device_facts *facts, const struct 
 
 	if (facts->local_id != 0 || !is_crowded(facts, d, facts->local_size))
 		return false;
-	if (facts->node_rank == 0)
+	if (facts->node_id == 0)
 		return true;
-	return tasks && ddp_tasks_most(tasks, facts->node_rank, &earlier) == 0 &&
+	return tasks && ddp_tasks_most(tasks, facts->node_id, &earlier) == 0 &&
 	       !is_crowded(facts, d, earlier);
 }
 

@@ -22,7 +22,7 @@ struct ddp_device_facts {
 	char *const *step_env; /* as user_init saw it: before binding */
 	char *const *task_env; /* as task_init sees it: after binding */
 	uint32_t local_id, local_size;
-	uint32_t node_rank;
+	uint32_t node_id;	 /* SLURM_NODEID */
 	uint32_t shards_per_gpu; /* 0: not known */
 	enum ddp_local_rank_mode mode;
 };

@@ -266,3 +266,44 @@ int ddp_tasks_most(const char *tasks, uint64_t nodes, uint64_t *most)
 	}
 	return seen < nodes ? -1 : 0;
 }
+
+int ddp_order_print(const uint32_t *nodes, size_t count, char *order, size_t size)
+{
+	size_t used = 0, sorted = 0, last;
+
+	while (sorted < count && nodes[sorted] == sorted)
+		sorted++;
+	order[0] = '\0';
+	for (size_t i = 0; sorted < count && i < count; i = last + 1) {
+		char range[32];
+
+		for (last = i; last + 1 < count && nodes[last + 1] == nodes[last] + 1;)
+			last++;
+		snprintf(range, sizeof(range), "-%u", nodes[last]);
+		if (ddp_format(order + used, size - used, "%s%u%s", i ? "," : "", nodes[i],
+			       last > i ? range : "") < 0) {
+			order[0] = '\0';
+			return -1;
+		}
+		used += strlen(order + used);
+	}
+	return 0;
+}
+
+int ddp_order_place(const char *order, uint32_t node, uint32_t *place)
+{
+	const char *stop = order + strlen(order), *end;
+	uint64_t before = 0;
+	struct range range;
+
+	*place = node;
+	for (const char *p = order; p < stop; p = end + 1) {
+		end = find(p, stop, ',');
+		if (parse_range(p, end, &range) < 0 || end + 1 == stop)
+			return -1;
+		if (node >= range.lo && node <= range.hi)
+			*place = (uint32_t)(before + node - range.lo);
+		before += range.hi - range.lo + 1;
+	}
+	return 0;
+}

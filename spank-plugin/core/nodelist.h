@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nodelist.h - Slurm's two compressed lists
+ * nodelist.h - Slurm's two compressed lists, and one of ours
  *
  * A node list reads "gpu[01-03,7],login-2,r[1-2]n[0-9]x"; the tasks of its nodes
- * read "2(x3),1". Slurm's own parser is not used because its interface changed
+ * read "2(x3),1"; an order of nodes, by Slurm's numbers, reads "2-3,0,1". Slurm's own parser is not used because its interface changed
  * between releases (hostlist_t in 23.11), and ours can be tested without Slurm.
  */
 #ifndef DDP_CORE_NODELIST_H
@@ -63,5 +63,17 @@ int ddp_tasks_uneven(const char *tasks);
  * Returns 0, or -1 if the text is malformed or has fewer nodes.
  */
 int ddp_tasks_most(const char *tasks, uint64_t nodes, uint64_t *most);
+
+/*
+ * Write the order of the [count] nodes whose numbers are [nodes]; "" where each stands where its number says.
+ * Returns 0, or -1 with "" if it does not fit.
+ */
+int ddp_order_print(const uint32_t *nodes, size_t count, char *order, size_t size);
+
+/*
+ * Find the place of [node] in [order]: its own number where the order does not name it.
+ * Returns 0, or -1 if the order is malformed.
+ */
+int ddp_order_place(const char *order, uint32_t node, uint32_t *place);
 
 #endif /* DDP_CORE_NODELIST_H */

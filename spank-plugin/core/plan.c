@@ -35,7 +35,7 @@ static int read_one(char *const *env, const char *name, uint32_t *value,
 	return 0;
 }
 
-int ddp_task_read(char *const *env, uint32_t local_size, struct ddp_task *task,
+int ddp_task_read(char *const *env, uint32_t local_size, const char *order, struct ddp_task *task,
 		  struct ddp_message *message)
 {
 	struct ddp_task id = {.local_size = local_size};
@@ -44,7 +44,7 @@ int ddp_task_read(char *const *env, uint32_t local_size, struct ddp_task *task,
 		uint32_t *value;
 	} wanted[] = {
 		{"SLURM_PROCID", &id.rank},	     {"SLURM_STEP_NUM_TASKS", &id.size},
-		{"SLURM_LOCALID", &id.local_rank},   {"SLURM_NODEID", &id.node_rank},
+		{"SLURM_LOCALID", &id.local_rank},   {"SLURM_NODEID", &id.node_id},
 		{"SLURM_STEP_NUM_NODES", &id.nodes},
 	};
 
@@ -58,9 +58,14 @@ int ddp_task_read(char *const *env, uint32_t local_size, struct ddp_task *task,
 		return ddp_fail(message,
 				"SLURM_LOCALID=%u does not fit %u tasks on this node of %u",
 				id.local_rank, id.local_size, id.size);
-	if (id.node_rank >= id.nodes)
+	if (id.node_id >= id.nodes)
 		return ddp_fail(message, "SLURM_NODEID=%u is not below SLURM_STEP_NUM_NODES=%u",
-				id.node_rank, id.nodes);
+				id.node_id, id.nodes);
+	if (ddp_order_place(order, id.node_id, &id.node_rank) < 0 || id.node_rank >= id.nodes)
+		return ddp_fail(message,
+				"srun's order of the nodes, \"%.200s\", does not go with node "
+				"SLURM_NODEID=%u of %u",
+				order, id.node_id, id.nodes);
 	*task = id;
 	return 0;
 }
@@ -336,7 +341,7 @@ static void plan_identity(struct builder *b)
 	identify(b, DDP_VAR_WORLD_SIZE, "SLURM_STEP_NUM_TASKS", id->size);
 	identify(b, DDP_VAR_LOCAL_RANK, "local task id or device index", dev->local_rank);
 	identify(b, DDP_VAR_LOCAL_WORLD_SIZE, "tasks on this node", id->local_size);
-	identify(b, DDP_VAR_NODE_RANK, "SLURM_NODEID", id->node_rank);
+	identify(b, DDP_VAR_NODE_RANK, "nodes by the first rank on each", id->node_rank);
 	identify(b, DDP_VAR_GROUP_RANK, "NODE_RANK", id->node_rank);
 	identify(b, DDP_VAR_GROUP_WORLD_SIZE, "SLURM_STEP_NUM_NODES", id->nodes);
 	identify(b, DDP_VAR_ROLE_RANK, "RANK", id->rank);

@@ -21,14 +21,15 @@
 struct ddp_task {
 	uint32_t rank, size;		 /* in the step */
 	uint32_t local_rank, local_size; /* among the step's tasks on this node */
-	uint32_t node_rank, nodes;	 /* this node in the step */
+	uint32_t node_rank, nodes;	 /* this node in the step, by the first rank on each */
+	uint32_t node_id;		 /* the same in Slurm's order, SLURM_NODEID */
 };
 
 /*
- * Read [task] from [env]; [local_size] comes from Slurm's own count.
+ * Read [task] from [env]; [local_size] comes from Slurm's own count, [order] is the channel's.
  * Returns 0, or -1 with a message that names the variable and its value.
  */
-int ddp_task_read(char *const *env, uint32_t local_size, struct ddp_task *task,
+int ddp_task_read(char *const *env, uint32_t local_size, const char *order, struct ddp_task *task,
 		  struct ddp_message *message);
 
 struct ddp_facts {

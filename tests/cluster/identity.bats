@@ -68,15 +68,36 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 	printf '%s\n' n3 n1 n1 n2 n2 n3 | as_user tee "$WORK/hosts" >/dev/null
 	got=$(SLURM_HOSTFILE=$WORK/hosts show "$names" -n6 -m arbitrary --ddp)
 	same "$got" "$(rows <<-END
-		0 n3 6 0 2 2 3
-		1 n1 6 0 2 0 3
-		2 n1 6 1 2 0 3
-		3 n2 6 0 2 1 3
-		4 n2 6 1 2 1 3
-		5 n3 6 1 2 2 3
+		0 n3 6 0 2 0 3
+		1 n1 6 0 2 1 3
+		2 n1 6 1 2 1 3
+		3 n2 6 0 2 2 3
+		4 n2 6 1 2 2 3
+		5 n3 6 1 2 0 3
 	END
 	)"
 	same "$(told)" ""
+}
+
+@test "-m arbitrary, a task on each node: nodes by their ranks, for torchrun, libddp and DDP_NODE_RANK alike" {
+	printf '%s\n' n4 n2 n3 n1 | as_user tee "$WORK/hosts" >/dev/null
+	got=$(SLURM_HOSTFILE=$WORK/hosts show "PET_NODE_RANK NODE_RANK DDP_NODE_RANK SLURM_NODEID" -n4 -m arbitrary --ddp)
+	same "$got" "0@n4 PET_NODE_RANK=0 NODE_RANK=0 DDP_NODE_RANK=0 SLURM_NODEID=3
+1@n2 PET_NODE_RANK=1 NODE_RANK=1 DDP_NODE_RANK=1 SLURM_NODEID=1
+2@n3 PET_NODE_RANK=2 NODE_RANK=2 DDP_NODE_RANK=2 SLURM_NODEID=2
+3@n1 PET_NODE_RANK=3 NODE_RANK=3 DDP_NODE_RANK=3 SLURM_NODEID=0"
+}
+
+# All nodes of the job, and those of the components, each in an order of its own.
+@test "heterogeneous step, each component laid out by hand" {
+	printf '%s\n' n2 n1 | as_user tee "$WORK/hosts" >/dev/null
+	printf '%s\n' n4 n3 | as_user tee "$WORK/hosts2" >/dev/null
+	got=$(mc salloc -Q -N4 -n4 sh -c 'srun --ddp -m arbitrary -w n2,n1 -n2 "$@" : -m arbitrary -w n4,n3 -n2 "$@"' \
+		- "$SHOW" NODE_RANK GROUP_RANK SLURM_NODEID 2>"$TOP/err" | sort -n)
+	same "$got" "0@n2 NODE_RANK=0 GROUP_RANK=0 SLURM_NODEID=1
+1@n1 NODE_RANK=1 GROUP_RANK=1 SLURM_NODEID=0
+2@n4 NODE_RANK=2 GROUP_RANK=2 SLURM_NODEID=3
+3@n3 NODE_RANK=3 GROUP_RANK=3 SLURM_NODEID=2"
 }
 
 @test "uneven nodes: right numbers, told once" {

@@ -8,7 +8,11 @@ load torch
 
 setup_file() { torch_up --nodes 2 --gpus 2 --shards 8; }
 teardown_file() { cluster_down; }
-teardown() { tidy; }
+teardown()
+{
+	networks_down
+	tidy
+}
 
 four_local="rank 0 of 4 on n1: sum 10, local rank 0
 rank 1 of 4 on n1: sum 10, local rank 1
@@ -68,6 +72,51 @@ n2-ib"
 }
 
 # By file://, by torchrun and by mp.spawn: templates.bats.
+
+# A network for each node: a namespace with an address of its own, joined to the other's.
+networks_up()
+{
+	local node
+	NET=ddp$$
+	ip netns add "$NET-n1" 2>"$TOP/why" || { unset NET; skip "no network namespaces here: $(<"$TOP/why")"; }
+	ip netns add "$NET-n2"
+	ip link add "$NET" netns "$NET-n1" type veth peer name "$NET" netns "$NET-n2"
+	for node in 1 2; do
+		ip -n "$NET-n$node" addr add "10.213.8.$node/24" dev "$NET"
+		ip -n "$NET-n$node" link set "$NET" up
+		ip -n "$NET-n$node" link set lo up
+		echo "10.213.8.$node n$node.net"
+	done >"$TOP/etc-hosts"
+	echo "127.0.0.1 localhost $(uname -n)" >>"$TOP/etc-hosts"
+}
+
+networks_down()
+{
+	[ -n "${NET-}" ] || return 0
+	ip netns del "$NET-n1" && ip netns del "$NET-n2"
+}
+
+# torchrun's store listens where node rank 0 is, whatever MASTER_ADDR says: on another node than rank 0's nobody
+# finds it.
+@test "torchrun with rank 0 on the second node, and a network for each node" {
+	need_root
+	networks_up
+	printf '%s\n' n2 n1 >"$TOP/hosts"
+	cat >"$TOP/inside" <<-END
+		#!/bin/sh
+		mount --bind "$TOP/etc-hosts" /etc/hosts || exit
+		exec nsenter --net="/run/netns/$NET-\$SLURMD_NODENAME" env GLOO_SOCKET_IFNAME=$NET "\$@"
+	END
+	chmod 755 "$TOP/inside"
+	# Only root can enter a namespace.
+	output=$(cd "$TOP" && SLURM_HOSTFILE=$TOP/hosts timeout -k 5 60 "$minicluster" run \
+		srun --kill-on-bad-exit=1 -n2 -m arbitrary --ddp --ddp-master-suffix=.net unshare -m "$TOP/inside" \
+		torchrun --nproc_per_node=2 "$PY/checks.py" 2>"$TOP/err") || { cat "$TOP/err" >&2; false; }
+	same "$(sort <<<"$output")" "rank 0 of 4 on n2: sum 10, local rank 0
+rank 1 of 4 on n2: sum 10, local rank 1
+rank 2 of 4 on n1: sum 10, local rank 0
+rank 3 of 4 on n1: sum 10, local rank 1"
+}
 
 @test "torch.distributed.launch passes --local_rank" {
 	step -N2 --ntasks-per-node=1 --ddp \

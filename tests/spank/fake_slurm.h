@@ -113,7 +113,7 @@ struct fake_slurmctld {
 
 	/* the current step */
 	uint32_t job, step;
-	const char *layout; /* "n1:0,1 n2:2" */
+	const char *layouts[FAKE_COMPONENTS]; /* "n1:0,1 n2:2" */
 	const char *tres_per_node;
 
 	struct fake_node_record nodes[FAKE_NODES];

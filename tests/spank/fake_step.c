@@ -59,7 +59,9 @@ static char *text_or_null(const char *text)
 
 slurm_step_layout_t *slurm_job_step_layout_get(slurm_step_id_t *id)
 {
-	const char *at = fake_slurmctld.layout;
+	/* The first component answers to a step of whatever component. */
+	uint32_t component = id->step_het_comp == NO_VAL ? 0 : id->step_het_comp;
+	const char *at = component < FAKE_COMPONENTS ? fake_slurmctld.layouts[component] : NULL;
 	slurm_step_layout_t *layout;
 	char name[64], list[256] = "";
 	uint32_t tasks[FAKE_LOCAL];
@@ -308,7 +310,8 @@ static void prepare(struct fake_step *step)
 		step->job = 4711;
 	ctld->job = step->job;
 	ctld->step = step->step;
-	ctld->layout = step->components[0].layout;
+	for (int c = 0; c < FAKE_COMPONENTS; c++)
+		ctld->layouts[c] = step->components[c].layout;
 	fake_env_apply(&env, step->env);
 	fake_env_become(env);
 	fake_env_free(env);

@@ -50,34 +50,34 @@ static void rank0(struct scene *s)
 
 static void one_per_node(struct scene *s)
 {
-	s->facts.task = (struct ddp_task){1, 2, 0, 1, 1, 2};
+	s->facts.task = (struct ddp_task){1, 2, 0, 1, 1, 2, 1};
 }
 
 static void alone(struct scene *s)
 {
-	s->facts.task = (struct ddp_task){0, 1, 0, 1, 0, 1};
+	s->facts.task = (struct ddp_task){0, 1, 0, 1, 0, 1, 0};
 }
 
 static void uneven_one(struct scene *s)
 {
-	s->facts.task = (struct ddp_task){3, 4, 0, 1, 1, 2};
+	s->facts.task = (struct ddp_task){3, 4, 0, 1, 1, 2, 1};
 }
 
 /* As many nodes as tasks are counted, and yet two tasks are here. */
 static void two_of_two(struct scene *s)
 {
-	s->facts.task = (struct ddp_task){1, 2, 1, 2, 0, 2};
+	s->facts.task = (struct ddp_task){1, 2, 1, 2, 0, 2, 0};
 }
 
 /* The one task of a second component: counted over both, as Slurm does. */
 static void component(struct scene *s)
 {
-	s->facts.task = (struct ddp_task){2, 3, 0, 1, 1, 2};
+	s->facts.task = (struct ddp_task){2, 3, 0, 1, 1, 2, 1};
 }
 
 static void three_here(struct scene *s)
 {
-	s->facts.task = (struct ddp_task){0, 4, 0, 3, 0, 2};
+	s->facts.task = (struct ddp_task){0, 4, 0, 3, 0, 2, 0};
 }
 
 static void no_directory(struct scene *s)
@@ -184,7 +184,7 @@ static void train(struct scene *s)
 
 static void three_on_node_1(struct scene *s)
 {
-	s->facts.task = (struct ddp_task){1, 4, 0, 3, 1, 2};
+	s->facts.task = (struct ddp_task){1, 4, 0, 3, 1, 2, 1};
 }
 
 static void mode_task(struct scene *s)
@@ -710,7 +710,7 @@ static void row_plan(const struct row *row, struct scene *s, struct ddp_plan *pl
 	s->facts.task_env = s->devices.task_env = task_env(row);
 	s->devices.local_id = s->facts.task.local_rank;
 	s->devices.local_size = s->facts.task.local_size;
-	s->devices.node_rank = s->facts.task.node_rank;
+	s->devices.node_id = s->facts.task.node_id;
 	ddp_devices_decide(&s->devices, &s->facts.devices);
 	memset(plan, 0, sizeof(*plan));
 	ck_assert_msg(ddp_plan_make(&s->facts, plan, &message) == 0, "%s: %s", row->name,

@@ -171,8 +171,56 @@ START_TEST(test_uneven)
 }
 END_TEST
 
+/* Nodes by the first rank on each, and where each node stands then. */
+static const struct {
+	const char *order;
+	uint32_t count, nodes[8];
+} orders[] = {
+	{"", 1, {0}},
+	{"", 4, {0, 1, 2, 3}},
+	{"1,0", 2, {1, 0}},
+	{"2,0-1", 3, {2, 0, 1}},
+	{"2-3,0-1", 4, {2, 3, 0, 1}},
+	{"0,2,1", 3, {0, 2, 1}},
+	{"3,1-2,0", 4, {3, 1, 2, 0}},
+	{"5-7,0-4", 8, {5, 6, 7, 0, 1, 2, 3, 4}},
+};
+
+START_TEST(test_order)
+{
+	char order[16];
+	uint32_t place;
+
+	for (uint32_t n = orders[_i].count, i = 0; i < n; i++) {
+		ck_assert_int_eq(ddp_order_print(orders[_i].nodes, n, order, sizeof(order)), 0);
+		unit_text("order", "text", order, orders[_i].order);
+		ck_assert_int_eq(ddp_order_place(order, orders[_i].nodes[i], &place), 0);
+		unit_number(order, "place", place, i);
+		/* A node of a component that srun could not ask for. */
+		ck_assert_int_eq(ddp_order_place(order, n + i, &place), 0);
+		unit_number(order, "place of another", place, n + i);
+		for (size_t size = 1; size <= strlen(orders[_i].order); size++) {
+			ck_assert_int_eq(ddp_order_print(orders[_i].nodes, n, order, size), -1);
+			ck_assert_str_eq(order, "");
+		}
+	}
+}
+END_TEST
+
+START_TEST(test_order_broken)
+{
+	static const char *const bad[] = {",",	 "1,", ",1",   "1-",   "-1",
+					  "2-1", "a",  "1,,0", "1 ,0", "99999999999999999999"};
+	uint32_t place;
+
+	unit_number(bad[_i], "place", ddp_order_place(bad[_i], 0, &place), -1);
+}
+END_TEST
+
 static void fill(TCase *tcase)
 {
+	UNIT_ROWS(tcase, test_order, orders);
+	tcase_add_loop_test(tcase, test_order_broken, 0, 10);
 	UNIT_ROWS(tcase, test_list, lists);
 	UNIT_ROWS(tcase, test_broken, broken);
 	tcase_add_test(tcase, test_broken_from_the_start);

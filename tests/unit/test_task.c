@@ -8,38 +8,51 @@ static const struct {
 	const char *name;
 	const char *env[6];
 	uint32_t local_size;
-	struct ddp_task want; /* rank, size, local_rank, local_size, node_rank, nodes */
+	struct ddp_task want; /* rank, size, local_rank, local_size, node_rank, nodes, node_id */
+	const char *order;
 } good[] = {
 	{"alone",
 	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_NODEID=0",
 	  "SLURM_STEP_NUM_NODES=1"},
 	 1,
-	 {0, 1, 0, 1, 0, 1}},
+	 {0, 1, 0, 1, 0, 1, 0},
+	 ""},
 	{"last of 2x2",
 	 {"SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=1", "SLURM_NODEID=1",
 	  "SLURM_STEP_NUM_NODES=2"},
 	 2,
-	 {3, 4, 1, 2, 1, 2}},
+	 {3, 4, 1, 2, 1, 2, 1},
+	 ""},
 	{"cyclic: rank 1 is the first of the second node",
 	 {"SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0", "SLURM_NODEID=1",
 	  "SLURM_STEP_NUM_NODES=2"},
 	 2,
-	 {1, 4, 0, 2, 1, 2}},
-	{"arbitrary: rank 0 on the second node",
+	 {1, 4, 0, 2, 1, 2, 1},
+	 ""},
+	{"arbitrary: rank 0 on the second node, by an srun that knows no order",
 	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0", "SLURM_NODEID=1",
 	  "SLURM_STEP_NUM_NODES=2"},
 	 2,
-	 {0, 4, 0, 2, 1, 2}},
+	 {0, 4, 0, 2, 1, 2, 1},
+	 ""},
+	{"the same by srun's order",
+	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0", "SLURM_NODEID=1",
+	  "SLURM_STEP_NUM_NODES=2"},
+	 2,
+	 {0, 4, 0, 2, 0, 2, 1},
+	 "1,0"},
 	{"uneven, 3 and 1",
 	 {"SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0", "SLURM_NODEID=1",
 	  "SLURM_STEP_NUM_NODES=2"},
 	 1,
-	 {3, 4, 0, 1, 1, 2}},
+	 {3, 4, 0, 1, 1, 2, 1},
+	 ""},
 	{"second component of a heterogeneous step, 2 tasks and 1",
 	 {"SLURM_PROCID=2", "SLURM_STEP_NUM_TASKS=3", "SLURM_LOCALID=0", "SLURM_NODEID=1",
 	  "SLURM_STEP_NUM_NODES=2"},
 	 1,
-	 {2, 3, 0, 1, 1, 2}},
+	 {2, 3, 0, 1, 1, 2, 1},
+	 ""},
 };
 
 START_TEST(test_good)
@@ -48,7 +61,8 @@ START_TEST(test_good)
 	struct ddp_message message = {""};
 	struct ddp_task id;
 
-	ck_assert_int_eq(ddp_task_read(unit_env(good[_i].env), good[_i].local_size, &id, &message),
+	ck_assert_int_eq(ddp_task_read(unit_env(good[_i].env), good[_i].local_size, good[_i].order,
+				       &id, &message),
 			 0);
 	unit_number(name, "rank", id.rank, good[_i].want.rank);
 	unit_number(name, "size", id.size, good[_i].want.size);
@@ -56,6 +70,7 @@ START_TEST(test_good)
 	unit_number(name, "local size", id.local_size, good[_i].want.local_size);
 	unit_number(name, "node rank", id.node_rank, good[_i].want.node_rank);
 	unit_number(name, "nodes", id.nodes, good[_i].want.nodes);
+	unit_number(name, "node id", id.node_id, good[_i].want.node_id);
 	unit_text(name, "message", message.text, "");
 }
 END_TEST
@@ -130,13 +145,30 @@ static const struct {
 
 START_TEST(test_bad)
 {
-	const struct ddp_task untouched = {9, 9, 9, 9, 9, 9};
+	const struct ddp_task untouched = {9, 9, 9, 9, 9, 9, 9};
 	struct ddp_task id = untouched;
 	struct ddp_message message = {""};
 
-	ck_assert_int_eq(ddp_task_read(unit_env(bad[_i].env), bad[_i].local_size, &id, &message),
-			 -1);
+	ck_assert_int_eq(
+		ddp_task_read(unit_env(bad[_i].env), bad[_i].local_size, "", &id, &message), -1);
 	unit_pieces(bad[_i].name, message.text, bad[_i].pieces);
+	ck_assert_mem_eq(&id, &untouched, sizeof(id));
+}
+END_TEST
+
+/* An order that is none, and one of another step. */
+START_TEST(test_bad_order)
+{
+	static const char *const orders[] = {"x", "1,0,", "2,3,1"};
+	const struct ddp_task untouched = {9, 9, 9, 9, 9, 9, 9};
+	struct ddp_task id = untouched;
+	struct ddp_message message = {""};
+
+	ck_assert_int_eq(ddp_task_read(unit_env(good[1].env), good[1].local_size, orders[_i], &id,
+				       &message),
+			 -1);
+	unit_pieces(orders[_i], message.text,
+		    (const char *const[]){orders[_i], "SLURM_NODEID=1", NULL});
 	ck_assert_mem_eq(&id, &untouched, sizeof(id));
 }
 END_TEST
@@ -200,6 +232,7 @@ static void fill(TCase *tcase)
 {
 	UNIT_ROWS(tcase, test_good, good);
 	UNIT_ROWS(tcase, test_bad, bad);
+	tcase_add_loop_test(tcase, test_bad_order, 0, 3);
 	UNIT_ROWS(tcase, test_launcher, programs);
 	UNIT_ROWS(tcase, test_ours, ours);
 }
