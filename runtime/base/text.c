@@ -176,17 +176,35 @@ void ddp_put_bool(struct ddp_text *text, const char *key, bool value)
 
 /* --- Numbers for people ---------------------------------------------------------------------- */
 
+struct ddp_shown ddp_show(const char *format, ...)
+{
+	struct ddp_shown shown;
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(shown.text, sizeof(shown.text), format, arguments);
+	va_end(arguments);
+	return shown;
+}
+
+struct ddp_shown ddp_show_bytes(uint64_t number)
+{
+	double mebi = (double)number / 0x1p20;
+
+	if (mebi < 1)
+		return ddp_show("%llu bytes", (unsigned long long)number);
+	if (mebi < 10240)
+		return ddp_show(mebi < 9.95 ? "%.1f MiB" : "%.0f MiB", mebi);
+	return ddp_show("%.1f GiB", mebi / 1024);
+}
+
 struct ddp_shown ddp_show_count(double number)
 {
-	struct ddp_shown digits, shown;
-	size_t size, used = 0;
+	struct ddp_shown digits = ddp_show("%.0f", number), shown;
+	size_t size = strlen(digits.text), used = 0;
 
-	if (!isfinite(number) || fabs(number) >= 1e15) {
-		snprintf(shown.text, sizeof(shown.text), "%.3g", number);
-		return shown;
-	}
-	snprintf(digits.text, sizeof(digits.text), "%.0f", number);
-	size = strlen(digits.text);
+	if (!isfinite(number) || fabs(number) >= 1e15)
+		return ddp_show("%.3g", number);
 	for (size_t i = 0; i < size; i++) {
 		shown.text[used++] = digits.text[i];
 		if ((size - i) % 3 == 1 && i + 1 < size && digits.text[i] != '-')

@@ -47,11 +47,13 @@ void ddp_put_number(struct ddp_text *text, const char *key, double number);
 void ddp_put_count(struct ddp_text *text, const char *key, uint64_t count);
 void ddp_put_bool(struct ddp_text *text, const char *key, bool value);
 
-/* A whole number for people, "3,912": ddp_show_count(x).text lives to the end of the expression. */
+/* A few words for people, as an expression: ddp_show_count(x).text lives to its end. */
 struct ddp_shown {
 	char text[40];
 };
-struct ddp_shown ddp_show_count(double number);
+struct ddp_shown ddp_show(const char *format, ...) DDP_FORMAT(1, 2);
+struct ddp_shown ddp_show_count(double number);	  /* "3,912" */
+struct ddp_shown ddp_show_bytes(uint64_t number); /* "64 MiB", "31.9 GiB" */
 
 /* The numbers below [count] that are in [set], as "0-3,8" in [text], cut with "..." behind [size]. */
 void ddp_list_numbers(bool (*has)(const void *set, int number), const void *set, int count,

@@ -22,6 +22,7 @@
 
 #include "base/card-cuda.h"
 #include "base/card-memory.h"
+#include "base/text.h"
 #include "bounded.h"
 #include "shard-engine.h"
 #include "sum.h"
@@ -391,19 +392,9 @@ static void release(struct ddp_shard_gpu *gpu, void *memory)
 
 /* --- Memory: the share -------------------------------------------------------------------- */
 
-static const char *amount(char text[32], size_t bytes)
-{
-	if (bytes >= 1024 * MIB)
-		snprintf(text, 32, "%.1f GiB", (double)bytes / (1024.0 * (double)MIB));
-	else
-		snprintf(text, 32, "%.1f MiB", (double)bytes / (double)MIB);
-	return text;
-}
-
 /* Without a share the card decides. What the process holds is more than what alloc() gave, where it is known. */
 static int check_share(const struct ddp_shard_gpu *gpu, size_t bytes, struct ddp_error *error)
 {
-	char wanted[32], used[32], most[32];
 	size_t held;
 
 	if (!(gpu->share > 0 && gpu->share < 1))
@@ -418,14 +409,13 @@ static int check_share(const struct ddp_shard_gpu *gpu, size_t bytes, struct ddp
 		"%s: no room for %s that its ranks share: this rank's share is %s "
 		"(DDP_SHARE %.3g), of which it uses %s; ask for more shards, or use less "
 		"memory",
-		gpu->who, amount(wanted, bytes), amount(most, gpu->limit), gpu->share,
-		amount(used, held));
+		gpu->who, ddp_show_bytes(bytes).text, ddp_show_bytes(gpu->limit).text, gpu->share,
+		ddp_show_bytes(held).text);
 }
 
 static int refuse_bytes(const struct ddp_shard_gpu *gpu, cudaError_t result, size_t bytes,
 			struct ddp_error *error)
 {
-	char wanted[32], available[32];
 	size_t total, rest = 0;
 
 	if (result != cudaErrorMemoryAllocation)
@@ -437,7 +427,7 @@ static int refuse_bytes(const struct ddp_shard_gpu *gpu, cudaError_t result, siz
 		error, DDP_ERR_MEMORY,
 		"%s: no room for %s that its ranks share, only %s is free; end what else "
 		"runs there, or use fewer ranks on it",
-		gpu->who, amount(wanted, bytes), amount(available, rest));
+		gpu->who, ddp_show_bytes(bytes).text, ddp_show_bytes(rest).text);
 }
 
 /* --- Memory by descriptors ---------------------------------------------------------------- */

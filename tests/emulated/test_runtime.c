@@ -125,7 +125,7 @@ static void test_share(void)
 	device_open(&device, 0, 0.25, &error);
 	OK_STATUS(device_alloc(device, &memory, 20 * GIB - 600 * MIB + 1, "a test", NULL, &error),
 		  DDP_ERR_MEMORY, &error, "a share less what CUDA takes, and a byte");
-	ok(says("may have 20.0 GiB and uses 600.0 MiB (600.0 MiB of it for CUDA): 1 bytes too "
+	ok(says("may have 20.0 GiB and uses 600 MiB (600 MiB of it for CUDA): 1 bytes too "
 		"little; or let it have more (DDP_SHARE, fewer ranks on this GPU)"),
 	   "%s", error.text);
 	OK_STATUS(device_alloc(device, &memory, 20 * GIB - 600 * MIB, "a test", NULL, &error), 0,

@@ -582,6 +582,15 @@ START_TEST(test_numbers)
 }
 END_TEST
 
+START_TEST(test_bytes)
+{
+	ck_assert_str_eq(ddp_show_bytes(1048575).text, "1048575 bytes");
+	ck_assert_str_eq(ddp_show_bytes(1 << 20).text, "1.0 MiB");
+	ck_assert_str_eq(ddp_show_bytes(600 << 20).text, "600 MiB");
+	ck_assert_str_eq(ddp_show_bytes(UINT64_C(10240) << 20).text, "10.0 GiB");
+}
+END_TEST
+
 static const struct {
 	const char *name;
 	uint64_t words[2];
@@ -808,6 +817,7 @@ static void fill(TCase *tcase)
 	tcase_add_loop_test(tcase, test_no_memory, 0, 2);
 	UNIT_ROWS(tcase, test_text, texts);
 	UNIT_ROWS(tcase, test_numbers, numbers);
+	tcase_add_test(tcase, test_bytes);
 	UNIT_ROWS(tcase, test_cpus, lists);
 	UNIT_ROWS(tcase, test_table, tables);
 	UNIT_ROWS(tcase, test_answer, answers);

@@ -5,26 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/text.h"
 #include "base/xalloc.h"
 #include "ledger.h"
 
 #define MIB ((size_t)1 << 20)
 
-enum { AMOUNT = 32 };
-
-/* [bytes] as text, for one expression. */
-#define TEXT(bytes) amount((char[AMOUNT]){""}, bytes)
-
-static const char *amount(char text[AMOUNT], size_t bytes)
-{
-	if (bytes >= 1024 * MIB)
-		snprintf(text, AMOUNT, "%.1f GiB", (double)bytes / (1024.0 * (double)MIB));
-	else if (bytes >= MIB)
-		snprintf(text, AMOUNT, "%.1f MiB", (double)bytes / (double)MIB);
-	else
-		snprintf(text, AMOUNT, "%zu bytes", bytes);
-	return text;
-}
+#define TEXT(bytes) ddp_show_bytes(bytes).text
 
 int ledger_limit(const struct ledger *ledger, struct device_info *info, size_t available,
 		 double share, struct ddp_error *error)
@@ -54,7 +41,7 @@ int ledger_refuse(const struct ledger *ledger, const struct device_info *info, s
 {
 	static const char larger[] = "; or let it have more (DDP_SHARE, fewer ranks on this GPU)";
 	size_t used = ledger->used + ledger->context;
-	char context[AMOUNT + 24] = "", limits[4 * AMOUNT + 64];
+	char context[64] = "", limits[256];
 
 	if (ledger->context)
 		snprintf(context, sizeof(context), " (%s of it for CUDA)", TEXT(ledger->context));

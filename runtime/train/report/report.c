@@ -69,24 +69,16 @@ double sink_work(const struct report_work *work)
 
 struct ddp_shown show_loss(double loss)
 {
-	struct ddp_shown shown;
 	double size = fabs(loss);
-	bool plain = size == 0 || (size >= 0.001 && size < 10000);
 
-	snprintf(shown.text, sizeof(shown.text), plain ? "%.4f" : "%.3g", loss);
 	if (isnan(loss))
-		snprintf(shown.text, sizeof(shown.text), "nan");
-	return shown;
+		return ddp_show("nan");
+	return ddp_show(size == 0 || (size >= 0.001 && size < 10000) ? "%.4f" : "%.3g", loss);
 }
 
 struct ddp_shown show_percent(double fraction)
 {
-	struct ddp_shown shown;
-
-	snprintf(shown.text, sizeof(shown.text), "%.2f %%", 100 * fraction);
-	if (isnan(fraction))
-		snprintf(shown.text, sizeof(shown.text), "nan");
-	return shown;
+	return isnan(fraction) ? ddp_show("nan") : ddp_show("%.2f %%", 100 * fraction);
 }
 
 /* [seconds] in whole ones, 0 to a hundred years. */
@@ -98,48 +90,26 @@ static long whole(double seconds)
 /* "0.9 s", "4 min 05 s", "2 h 07 min" */
 static struct ddp_shown show_seconds(double seconds)
 {
-	struct ddp_shown shown;
 	long all = whole(seconds);
 
 	if (!(seconds >= 59.95))
-		snprintf(shown.text, sizeof(shown.text), "%.1f s", seconds > 0 ? seconds : 0);
-	else if (all < 3600)
-		snprintf(shown.text, sizeof(shown.text), "%ld min %02ld s", all / 60, all % 60);
-	else if (all < 86400)
-		snprintf(shown.text, sizeof(shown.text), "%ld h %02ld min", all / 3600,
-			 all / 60 % 60);
-	else
-		snprintf(shown.text, sizeof(shown.text), "%ld d %ld h", all / 86400,
-			 all / 3600 % 24);
-	return shown;
+		return ddp_show("%.1f s", seconds > 0 ? seconds : 0);
+	if (all < 3600)
+		return ddp_show("%ld min %02ld s", all / 60, all % 60);
+	if (all < 86400)
+		return ddp_show("%ld h %02ld min", all / 3600, all / 60 % 60);
+	return ddp_show("%ld d %ld h", all / 86400, all / 3600 % 24);
 }
 
 struct ddp_shown show_clock(double seconds)
 {
-	struct ddp_shown shown;
 	long all = whole(seconds);
 
 	if (all < 3600)
-		snprintf(shown.text, sizeof(shown.text), "%ld:%02ld", all / 60, all % 60);
-	else if (all < 360000)
-		snprintf(shown.text, sizeof(shown.text), "%ld:%02ld:%02ld", all / 3600,
-			 all / 60 % 60, all % 60);
-	else
-		snprintf(shown.text, sizeof(shown.text), "%ld d", all / 86400);
-	return shown;
-}
-
-static struct ddp_shown show_bytes(uint64_t bytes)
-{
-	struct ddp_shown shown;
-	double mebi = (double)bytes / 1048576;
-
-	if (mebi < 10240)
-		snprintf(shown.text, sizeof(shown.text), mebi < 9.95 ? "%.1f MiB" : "%.0f MiB",
-			 mebi);
-	else
-		snprintf(shown.text, sizeof(shown.text), "%.1f GiB", mebi / 1024);
-	return shown;
+		return ddp_show("%ld:%02ld", all / 60, all % 60);
+	if (all < 360000)
+		return ddp_show("%ld:%02ld:%02ld", all / 3600, all / 60 % 60, all % 60);
+	return ddp_show("%ld d", all / 86400);
 }
 
 /* --- Lines for people ---------------------------------------------------------------- */
@@ -275,7 +245,7 @@ static void add_row(struct ddp_text *cells, const char *number, const struct rep
 	for (int i = 0; i < 4; i++)
 		ddp_text_add(cells, "%.1f %%\t", parts[i] * part);
 	ddp_text_add(cells, "%.1f %%\t%s\t", fmax(100 - known * part, 0),
-		     show_bytes(work->resident).text);
+		     ddp_show_bytes(work->resident).text);
 }
 
 static void print_table(struct ddp_text *out, const struct report_run *run, double seconds,
