@@ -20,7 +20,7 @@ struct report *reports;
 
 /* --- Worlds ----------------------------------------------------------------------------- */
 
-void crowd_set_up(void)
+static void set_up(void)
 {
 	snprintf(base, sizeof(base), "%s/ddp-crowd.XXXXXX",
 		 getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
@@ -32,10 +32,15 @@ void crowd_set_up(void)
 		abort();
 }
 
-void crowd_tear_down(void)
+static void tear_down(void)
 {
 	munmap(reports, RANKS * sizeof(*reports));
 	unit_remove(base);
+}
+
+void crowd_use(TCase *tcase)
+{
+	tcase_add_unchecked_fixture(tcase, set_up, tear_down);
 }
 
 const char *fresh_directory(void)

@@ -41,9 +41,8 @@ typedef void (*deed)(struct rank *rank);
 extern char base[256];	       /* of all directories of this program */
 extern struct report *reports; /* RANKS of them */
 
-/* For tcase_add_unchecked_fixture(). */
-void crowd_set_up(void);
-void crowd_tear_down(void);
+/* For all tests of [tcase]. */
+void crowd_use(TCase *tcase);
 
 /* --- For the test ----------------------------------------------------------------------- */
 

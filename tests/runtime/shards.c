@@ -17,7 +17,7 @@ static int (*deed)(int rank);
 static const char *const modules[][2] = {
 	{HOST, "ddp_shard.so"}, {HOST, "ddp_nccl.so"}, {MODULES, "ddp_ucx.so"}};
 
-void shards_set_up(void)
+static void set_up(void)
 {
 	snprintf(directory, sizeof(directory), "/tmp/ddp-modules.XXXXXX");
 	if (!mkdtemp(directory))
@@ -33,9 +33,14 @@ void shards_set_up(void)
 	setenv("DDP_MODULES", directory, 1);
 }
 
-void shards_tear_down(void)
+static void tear_down(void)
 {
 	unit_remove(directory);
+}
+
+void shards_use(TCase *tcase)
+{
+	tcase_add_unchecked_fixture(tcase, set_up, tear_down);
 }
 
 /* --- Worlds ------------------------------------------------------------------------------ */

@@ -14,9 +14,8 @@ struct shards_layout {
 	const char *nodes, *gpus;
 };
 
-/* Around all tests of a program: a directory of modules, of the device's and the real ones. */
-void shards_set_up(void);
-void shards_tear_down(void);
+/* For all tests of [tcase]: a directory of modules, of the device's and the real ones. */
+void shards_use(TCase *tcase);
 
 /* As ranks_start() and ranks_run(). */
 void shards_start(struct ranks *ranks, const struct shards_layout *layout, int (*body)(int rank));

@@ -28,7 +28,7 @@ static const struct {
 	const char *text;
 } statuses[] = {DDP_STATUS_MAP(STATUS_ROW)};
 
-START_TEST(test_status)
+TEST_ROWS(test_status, statuses)
 {
 	int status = statuses[_i].status, exit_status = ddp_exit_status(status);
 
@@ -40,7 +40,6 @@ START_TEST(test_status)
 	for (int i = 0; i < _i; i++)
 		ck_assert_int_ne(ddp_exit_status(statuses[i].status), exit_status);
 }
-END_TEST
 
 static const struct {
 	int status, exit_status;
@@ -49,7 +48,7 @@ static const struct {
 		      {-4, 68, false},	 {-19, 83, false},  {-24, 88, false},
 		      {-62, 126, false}, {-63, 127, false}, {INT32_MIN, 127, false}};
 
-START_TEST(test_other_status)
+TEST_ROWS(test_other_status, other_statuses)
 {
 	int status = other_statuses[_i].status;
 
@@ -57,9 +56,8 @@ START_TEST(test_other_status)
 	ck_assert_int_eq(ddp_exit_status(status), other_statuses[_i].exit_status);
 	ck_assert_int_eq(ddp_is_peer_error(status), other_statuses[_i].peer);
 }
-END_TEST
 
-START_TEST(test_error)
+TEST(test_error)
 {
 	struct ddp_error error = {7, "before"};
 	char text[2 * DDP_ERROR_SIZE];
@@ -90,7 +88,6 @@ START_TEST(test_error)
 	ck_assert_int_eq(ddp_error_set(NULL, DDP_ERR_PEER, "x"), DDP_ERR_PEER);
 	ck_assert_int_eq(ddp_error_errno(NULL, DDP_ERR_FILE, "x"), DDP_ERR_FILE);
 }
-END_TEST
 
 /* --- watch.h ------------------------------------------------------------------------------ */
 
@@ -106,7 +103,7 @@ static int ask(void *context, struct ddp_error *error)
 	return owner->answer ? ddp_error_set(error, owner->answer, "the owner says so") : 0;
 }
 
-START_TEST(test_clock)
+TEST(test_clock)
 {
 	uint64_t last = ddp_now();
 
@@ -117,9 +114,8 @@ START_TEST(test_clock)
 		last = now;
 	}
 }
-END_TEST
 
-START_TEST(test_watch)
+TEST(test_watch)
 {
 	struct owner owner = {0, 0};
 	struct ddp_error error = {0, ""};
@@ -150,10 +146,9 @@ START_TEST(test_watch)
 	watch = ddp_watch_start(0, NULL, NULL);
 	ck_assert_int_eq(ddp_watch_check(&watch, &error), DDP_ERR_TIMEOUT);
 }
-END_TEST
 
 /* It ends by the deadline and by the owner, who is not asked at each look. */
-START_TEST(test_poll)
+TEST(test_poll)
 {
 	struct owner owner = {0, 0};
 	struct ddp_watch watch = ddp_watch_start(0.05, ask, &owner);
@@ -174,11 +169,10 @@ START_TEST(test_poll)
 		;
 	ck_assert_int_eq(status, DDP_ERR_PEER);
 }
-END_TEST
 
 static const double endless[] = {1e9, 1e300, INFINITY, NAN, -1};
 
-START_TEST(test_endless)
+TEST_ROWS(test_endless, endless)
 {
 	struct ddp_watch watch = ddp_watch_start(endless[_i], NULL, NULL), later;
 
@@ -187,10 +181,9 @@ START_TEST(test_endless)
 	later = ddp_watch_later(&watch, 10);
 	ck_assert_uint_eq(later.deadline, UINT64_MAX);
 }
-END_TEST
 
 /* Where a sleep went beyond the deadline, this would not end. */
-START_TEST(test_sleep)
+TEST(test_sleep)
 {
 	struct ddp_watch over = ddp_watch_start(0, NULL, NULL);
 	struct ddp_watch soon = ddp_watch_start(0.01, NULL, NULL);
@@ -203,7 +196,6 @@ START_TEST(test_sleep)
 	ddp_watch_sleep(&never, 1000000);
 	ck_assert_uint_ge(ddp_now(), before + 10000000);
 }
-END_TEST
 
 /* --- settings.h --------------------------------------------------------------------------- */
 
@@ -217,7 +209,7 @@ static const struct {
 	{"30 ", 0},    {"0x10", 0},  {"1.5.5", 0}, {"e", 0},	 {"3\n", 0},
 };
 
-START_TEST(test_seconds)
+TEST_ROWS(test_seconds, seconds)
 {
 	const char *name = seconds[_i].value ? seconds[_i].value : "(unset)";
 	struct ddp_error error = {0, ""};
@@ -246,9 +238,8 @@ START_TEST(test_seconds)
 	unsetenv("DDP_TIMEOUT");
 	setlocale(LC_NUMERIC, "C");
 }
-END_TEST
 
-START_TEST(test_settings)
+TEST(test_settings)
 {
 	for (int i = 0; i < DDP_SETTING_COUNT; i++) {
 		enum ddp_setting setting = (enum ddp_setting)i;
@@ -265,7 +256,6 @@ START_TEST(test_settings)
 		unsetenv(info->name);
 	}
 }
-END_TEST
 
 static const struct {
 	const char *value;
@@ -280,7 +270,7 @@ static const struct {
 	{"AVX2", DDP_ERR_ENVIRONMENT, -1},
 };
 
-START_TEST(test_word)
+TEST_ROWS(test_word, words)
 {
 	static const char *const choices[] = {"plain", "avx2", "avx512", NULL};
 	const char *const pieces[] = {"DDP_SIMD=", "plain, avx2, avx512", NULL};
@@ -297,10 +287,9 @@ START_TEST(test_word)
 		unit_pieces(words[_i].value, error.text, pieces);
 	unsetenv("DDP_SIMD");
 }
-END_TEST
 
 /* More words than a message has room for. */
-START_TEST(test_many_words)
+TEST(test_many_words)
 {
 	static const char word[] = "0123456789012345678901234567890123456789";
 	const char *many[32];
@@ -316,7 +305,6 @@ START_TEST(test_many_words)
 	ck_assert_ptr_nonnull(strstr(error.text, word));
 	unsetenv("DDP_SIMD");
 }
-END_TEST
 
 /* --- checksum.h --------------------------------------------------------------------------- */
 
@@ -353,17 +341,16 @@ static const struct {
 	 0xd9963a56},
 };
 
-START_TEST(test_crc)
+TEST_ROWS(test_crc, sums)
 {
 	unit_number(sums[_i].name, "plain", ddp_crc32c_plain(0, sums[_i].data, sums[_i].size),
 		    sums[_i].crc);
 	unit_number(sums[_i].name, "fast", ddp_crc32c(0, sums[_i].data, sums[_i].size),
 		    sums[_i].crc);
 }
-END_TEST
 
 /* Both ways agree at any place and length, and a sum may be taken in pieces. */
-START_TEST(test_crc_pieces)
+TEST(test_crc_pieces)
 {
 	uint64_t state = 88172645463325252u;
 	uint8_t data[300];
@@ -383,9 +370,8 @@ START_TEST(test_crc_pieces)
 		}
 	}
 }
-END_TEST
 
-START_TEST(test_hash)
+TEST(test_hash)
 {
 	static const struct {
 		const char *text;
@@ -401,7 +387,6 @@ START_TEST(test_hash)
 				  vectors[i].hash);
 	ck_assert_uint_eq(ddp_hash(ddp_hash(DDP_HASH_INIT, "foo", 3), "bar", 3), vectors[2].hash);
 }
-END_TEST
 
 /* --- log.h -------------------------------------------------------------------------------- */
 
@@ -444,7 +429,7 @@ static const struct {
 	{"info:rdzvs", 0, "ynnn", "ynnn"},  {"+debug:rd", 3, "ynnn", "yyyy"},
 };
 
-START_TEST(test_filter)
+TEST_ROWS(test_filter, filters)
 {
 	const char *name = filters[_i].setting ? filters[_i].setting : "(unset)";
 	struct ddp_error error = {0, ""};
@@ -471,12 +456,11 @@ START_TEST(test_filter)
 			    wanted);
 	}
 }
-END_TEST
 
 static const char *const bad_levels[] = {"loud",      "Error", "+",	 ":rdzv",
 					 "info,rdzv", "infos", "++info", " info"};
 
-START_TEST(test_bad_level)
+TEST_ROWS(test_bad_level, bad_levels)
 {
 	const char *const pieces[] = {"DDP_LOG=", bad_levels[_i], "debug", NULL};
 	struct ddp_error error = {0, ""};
@@ -490,9 +474,8 @@ START_TEST(test_bad_level)
 	ck_assert(ddp_log_wants(&log, DDP_LEVEL_WARNING, "rdzv"));
 	ck_assert(!ddp_log_wants(&log, DDP_LEVEL_INFO, "rdzv"));
 }
-END_TEST
 
-START_TEST(test_prefix)
+TEST(test_prefix)
 {
 	char line[4096], text[4000], host[300];
 	struct ddp_log log;
@@ -518,7 +501,6 @@ START_TEST(test_prefix)
 	ck_assert_ptr_nonnull(strstr(line, "hhh]: xxx"));
 	ck_assert_str_eq(line + strlen(line) - 2, "x\n");
 }
-END_TEST
 
 /* --- text.h ------------------------------------------------------------------------------- */
 
@@ -539,7 +521,7 @@ static const struct {
 	 "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
 };
 
-START_TEST(test_text)
+TEST_ROWS(test_text, texts)
 {
 	struct ddp_text json = {.data = NULL}, plain = {.data = NULL};
 
@@ -551,7 +533,6 @@ START_TEST(test_text)
 	ddp_text_free(&json);
 	ddp_text_free(&plain);
 }
-END_TEST
 
 static const struct {
 	double number;
@@ -570,7 +551,7 @@ static const struct {
 	{(double)NAN, "null", "nan"},
 };
 
-START_TEST(test_numbers)
+TEST_ROWS(test_numbers, numbers)
 {
 	struct ddp_text text = {.data = NULL};
 
@@ -580,16 +561,14 @@ START_TEST(test_numbers)
 		  numbers[_i].count);
 	ddp_text_free(&text);
 }
-END_TEST
 
-START_TEST(test_bytes)
+TEST(test_bytes)
 {
 	ck_assert_str_eq(ddp_show_bytes(1048575).text, "1048575 bytes");
 	ck_assert_str_eq(ddp_show_bytes(1 << 20).text, "1.0 MiB");
 	ck_assert_str_eq(ddp_show_bytes(600 << 20).text, "600 MiB");
 	ck_assert_str_eq(ddp_show_bytes(UINT64_C(10240) << 20).text, "10.0 GiB");
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -605,7 +584,7 @@ static const struct {
 	{"more than there is room for", {0x155555, 0}, "0,2,4,6,8,10,12..."},
 };
 
-START_TEST(test_cpus)
+TEST_ROWS(test_cpus, lists)
 {
 	char text[20];
 	cpu_set_t set;
@@ -617,7 +596,6 @@ START_TEST(test_cpus)
 	ddp_list_cpus(&set, text, sizeof(text));
 	unit_text(lists[_i].name, "list", text, lists[_i].want);
 }
-END_TEST
 
 static const struct {
 	const char *name, *cells;
@@ -635,7 +613,7 @@ static const struct {
 };
 
 /* The fourth column says nothing. */
-START_TEST(test_table)
+TEST_ROWS(test_table, tables)
 {
 	static const struct ddp_column columns[] = {
 		{"word ", true, 4}, {"number", false, 0}, {"last", true, 0}, {"none", true, 0}};
@@ -648,11 +626,10 @@ START_TEST(test_table)
 	ddp_text_free(&cells);
 	ddp_text_free(&text);
 }
-END_TEST
 
 /* --- Memory of programs ------------------------------------------------------------------------ */
 
-START_TEST(test_xalloc)
+TEST(test_xalloc)
 {
 	char *text = ddp_xstrdup("text", "a text"), *zeros = ddp_xcalloc(3, 5, "zeros");
 	void *aligned = ddp_xaligned(4096, 4097, "pages");
@@ -667,7 +644,6 @@ START_TEST(test_xalloc)
 	free(aligned);
 	free(ddp_xcalloc(0, 8, "nothing"));
 }
-END_TEST
 
 static void tell(struct ddp *ddp, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void tell(struct ddp *ddp, const char *format, ...)
@@ -682,7 +658,7 @@ static void tell(struct ddp *ddp, const char *format, ...)
 }
 
 /* Who cannot get memory says so, here and to others, and ends. */
-START_TEST(test_no_memory)
+TEST_LOOP(test_no_memory, 0, 2)
 {
 	static const char want[] = "ddp-train: no memory for a test's numbers: 7.379e+19 bytes\n"
 				   "told: no memory for a test's numbers: 7.379e+19 bytes";
@@ -708,7 +684,6 @@ START_TEST(test_no_memory)
 	ck_assert_str_eq(text, want);
 	ck_assert_int_eq(WEXITSTATUS(status), ddp_exit_status(DDP_ERR_MEMORY));
 }
-END_TEST
 
 /* --- random.c ------------------------------------------------------------------------------- */
 
@@ -735,7 +710,7 @@ static void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
 		   (uint64_t)(counter[3] & 0xff) << 32 | counter[2], counter[1], counter[0], out);
 }
 
-START_TEST(test_answer)
+TEST_ROWS(test_answer, answers)
 {
 	uint32_t out[4];
 
@@ -743,7 +718,6 @@ START_TEST(test_answer)
 	for (int i = 0; i < 4; i++)
 		unit_number(answers[_i].name, "word", out[i], answers[_i].want[i]);
 }
-END_TEST
 
 /* Which word of counter and key each argument is: another engine must do the same. */
 static const struct {
@@ -770,7 +744,7 @@ static const struct {
 	{"order 2^40", 5, 0, UINT64_C(1) << 40, 0, 0, {0, 0, 0, 0}, {0x1ce4e5be, 0xbf58476d}},
 };
 
-START_TEST(test_map)
+TEST_ROWS(test_map, maps)
 {
 	uint32_t got[4], want[4];
 
@@ -780,9 +754,8 @@ START_TEST(test_map)
 	for (int i = 0; i < 4; i++)
 		unit_number(maps[_i].name, "word", got[i], want[i]);
 }
-END_TEST
 
-START_TEST(test_uniform)
+TEST(test_uniform)
 {
 	ck_assert_float_eq(ddp_random_uniform(0), 0);
 	ck_assert_float_eq(ddp_random_uniform(255), 0);
@@ -791,41 +764,5 @@ START_TEST(test_uniform)
 	ck_assert_float_eq(ddp_random_uniform(UINT32_MAX), 1 - 0x1p-24f);
 	ck_assert_float_lt(ddp_random_uniform(UINT32_MAX), 1);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_status, statuses);
-	UNIT_ROWS(tcase, test_other_status, other_statuses);
-	tcase_add_test(tcase, test_error);
-	tcase_add_test(tcase, test_clock);
-	tcase_add_test(tcase, test_watch);
-	tcase_add_test(tcase, test_poll);
-	UNIT_ROWS(tcase, test_endless, endless);
-	tcase_add_test(tcase, test_sleep);
-	UNIT_ROWS(tcase, test_seconds, seconds);
-	tcase_add_test(tcase, test_settings);
-	UNIT_ROWS(tcase, test_word, words);
-	tcase_add_test(tcase, test_many_words);
-	UNIT_ROWS(tcase, test_crc, sums);
-	tcase_add_test(tcase, test_crc_pieces);
-	tcase_add_test(tcase, test_hash);
-	UNIT_ROWS(tcase, test_filter, filters);
-	UNIT_ROWS(tcase, test_bad_level, bad_levels);
-	tcase_add_test(tcase, test_prefix);
-	tcase_add_test(tcase, test_xalloc);
-	tcase_add_loop_test(tcase, test_no_memory, 0, 2);
-	UNIT_ROWS(tcase, test_text, texts);
-	UNIT_ROWS(tcase, test_numbers, numbers);
-	tcase_add_test(tcase, test_bytes);
-	UNIT_ROWS(tcase, test_cpus, lists);
-	UNIT_ROWS(tcase, test_table, tables);
-	UNIT_ROWS(tcase, test_answer, answers);
-	UNIT_ROWS(tcase, test_map, maps);
-	tcase_add_test(tcase, test_uniform);
-}
-
-int main(void)
-{
-	return unit_run("base", fill);
-}
+UNIT_MAIN("base", NULL)

@@ -23,7 +23,7 @@ static const struct {
 	{"limit 1: each alone", 3, {4, 8, 4}, 1, 1, 3, {0, 1, 2}},
 };
 
-START_TEST(test_assign)
+TEST_ROWS(test_assign, assignments)
 {
 	const char *name = assignments[_i].name;
 	size_t got[8];
@@ -35,7 +35,6 @@ START_TEST(test_assign)
 	for (size_t i = 0; i < assignments[_i].count; i++)
 		unit_number(name, "bucket", (int64_t)got[i], (int64_t)assignments[_i].want[i]);
 }
-END_TEST
 
 /* --- Where ------------------------------------------------------------------------------ */
 
@@ -45,7 +44,7 @@ static const struct ddp_parameter mnist[] = {
 };
 
 /* The network of pytorch/examples: [fc2 fc1] with 4,724,264 bytes, [conv2 conv1] with 75,264. */
-START_TEST(test_mnist)
+TEST(test_mnist)
 {
 	static const size_t want[] = {1, 1, 1, 1, 0, 0, 0, 0};
 	size_t bytes[2] = {0, 0};
@@ -67,7 +66,6 @@ START_TEST(test_mnist)
 	ck_assert_uint_eq(ddp_layout_largest(&layout), layout.buckets[0].count);
 	ddp_layout_destroy(&layout);
 }
-END_TEST
 
 /* Buckets touch, views lie in them in the order in which they become ready, aligned. */
 static void check_layout(const struct ddp_layout *layout, size_t size)
@@ -94,7 +92,7 @@ static void check_layout(const struct ddp_layout *layout, size_t size)
 	ck_assert_uint_eq(layout->elements, at);
 }
 
-START_TEST(test_layout)
+TEST(test_layout)
 {
 	uint64_t state = unit_seed(1);
 	struct ddp_parameter parameters[40];
@@ -113,9 +111,8 @@ START_TEST(test_layout)
 		ddp_layout_destroy(&layout);
 	}
 }
-END_TEST
 
-START_TEST(test_too_many)
+TEST(test_too_many)
 {
 	struct ddp_parameter parameters[] = {{"small", 1}, {"large", SIZE_MAX / 4}};
 	struct ddp_error error = {0};
@@ -129,17 +126,5 @@ START_TEST(test_too_many)
 			 DDP_ERR_ARGUMENT);
 	ddp_layout_destroy(&layout);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_assign, assignments);
-	tcase_add_test(tcase, test_mnist);
-	tcase_add_test(tcase, test_layout);
-	tcase_add_test(tcase, test_too_many);
-}
-
-int main(void)
-{
-	return unit_run("buckets", fill);
-}
+UNIT_MAIN("buckets", NULL)

@@ -135,7 +135,7 @@ static const struct {
 	{"model.safetensors", ""},
 };
 
-START_TEST(test_names)
+TEST_ROWS(test_names, names)
 {
 	const char *directory = fresh("names");
 
@@ -145,10 +145,9 @@ START_TEST(test_names)
 		ck_assert_str_eq(path_of(directory, strtoull(names[_i].steps, NULL, 10)),
 				 in(directory, names[_i].name));
 }
-END_TEST
 
 /* By number, not by name. */
-START_TEST(test_list)
+TEST(test_list)
 {
 	static const uint64_t steps[] = {7, 10000000000, 3, 9999999999, 0};
 	const char *directory = fresh("list");
@@ -159,7 +158,6 @@ START_TEST(test_list)
 		fclose(fopen(path_of(directory, steps[i]), "w"));
 	unit_text("list", "steps", steps_of(directory), "10000000000 9999999999 7 3 0");
 }
-END_TEST
 
 /* --- Save ------------------------------------------------------------------------------- */
 
@@ -182,7 +180,7 @@ static const struct {
 	{"1 2 8 9", 3, 2, "9 8 3 2"},
 };
 
-START_TEST(test_keep)
+TEST_ROWS(test_keep, keeps)
 {
 	const char *directory = fresh("keep");
 	struct ddp_error error;
@@ -198,7 +196,6 @@ START_TEST(test_keep)
 	ck_assert(model_is(file, keeps[_i].step, true));
 	ddp_tensors_close(file);
 }
-END_TEST
 
 /* A process that is no more. */
 static long dead_pid(void)
@@ -235,7 +232,7 @@ static const struct {
 };
 
 /* What killed writers left goes, and nothing else. */
-START_TEST(test_sweep)
+TEST_ROWS(test_sweep, leftovers)
 {
 	const char *directory = fresh("sweep");
 	long pids[] = {[DEAD] = dead_pid(), [SELF] = (long)getpid(), [ALIVE] = (long)getppid()};
@@ -253,10 +250,9 @@ START_TEST(test_sweep)
 	ck_assert_msg((lstat(path, &info) == 0) == leftovers[_i].stays, "%s", path);
 	unit_text("sweep", "steps", steps_of(directory), "1");
 }
-END_TEST
 
 /* The work of another user is left alone, wherever it lies. */
-START_TEST(test_sweep_of_others)
+TEST(test_sweep_of_others)
 {
 	const char *directory = fresh("sweep-others");
 	struct ddp_error error;
@@ -269,10 +265,9 @@ START_TEST(test_sweep_of_others)
 	ck_assert_int_eq(save(directory, 1, 1, &error), 0);
 	ck_assert_int_eq(access(path, F_OK), 0);
 }
-END_TEST
 
 /* A full disk: the old ones are all there, what was begun is not. */
-START_TEST(test_full)
+TEST(test_full)
 {
 	const char *directory = fresh("full");
 	struct ddp_error error;
@@ -294,9 +289,8 @@ START_TEST(test_full)
 	ck_assert_int_eq(unlink(path_of(directory, 1)), 0);
 	ck_assert_msg(rmdir(directory) == 0, "something is left in %s", directory);
 }
-END_TEST
 
-START_TEST(test_save_fails)
+TEST(test_save_fails)
 {
 	const char *file = scratch_file("file", "", 0);
 	struct ddp_error error;
@@ -306,7 +300,6 @@ START_TEST(test_save_fails)
 	ck_assert_int_eq(save(scratch("minus"), 1, -1, &error), DDP_ERR_ARGUMENT);
 	ck_assert_int_ne(access(scratch("minus"), F_OK), 0);
 }
-END_TEST
 
 /* --- Load ------------------------------------------------------------------------------- */
 
@@ -427,7 +420,7 @@ static const struct {
 };
 
 /* The newest is damaged: it is told, and the one before it is taken. */
-START_TEST(test_damaged)
+TEST_ROWS(test_damaged, damages)
 {
 	const char *directory = fresh("damaged"), *name = damages[_i].name;
 	const struct ddp_log log = {.level = DDP_LEVEL_WARNING, .prefix = "ddp[0@n1]: "};
@@ -455,9 +448,8 @@ START_TEST(test_damaged)
 	ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1);
 	free(text);
 }
-END_TEST
 
-START_TEST(test_all_damaged)
+TEST(test_all_damaged)
 {
 	const char *directory = fresh("all");
 	struct ddp_tensors *file;
@@ -480,10 +472,9 @@ START_TEST(test_all_damaged)
 					     &error),
 			 DDP_ERR_FILE);
 }
-END_TEST
 
 /* One that another program wrote has neither checksum nor step. */
-START_TEST(test_foreign)
+TEST(test_foreign)
 {
 	const char *directory = fresh("foreign");
 	struct ddp_tensors *file;
@@ -498,7 +489,6 @@ START_TEST(test_foreign)
 	ck_assert(step == 5 && model_is(file, 5, true));
 	ddp_tensors_close(file);
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -537,7 +527,7 @@ static const struct {
 	 {"tensor \"b\" is I64 [], not I64 [1]", NULL}},
 };
 
-START_TEST(test_match)
+TEST_ROWS(test_match, matches)
 {
 	static float a[6];
 	static int64_t b;
@@ -556,10 +546,9 @@ START_TEST(test_match)
 	unit_pieces(name, error.text, matches[_i].pieces);
 	ddp_tensors_close(file);
 }
-END_TEST
 
 /* More names than a message holds: it says so, and what it has is whole. */
-START_TEST(test_match_many)
+TEST(test_match_many)
 {
 	static char names_of[100][120];
 	struct ddp_tensor tensors[100];
@@ -576,7 +565,6 @@ START_TEST(test_match_many)
 	ck_assert_str_eq(error.text + strlen(error.text) - 5, ", ...");
 	ddp_tensors_close(file);
 }
-END_TEST
 
 /* --- kill -9 ---------------------------------------------------------------------------- */
 
@@ -618,7 +606,7 @@ static uint64_t kill_writer(const char *directory, uint64_t step, long microseco
 }
 
 /* Whenever a writer is killed: each checkpoint is whole, and the last that was done is there. */
-START_TEST(test_kill)
+TEST(test_kill)
 {
 	const char *directory = fresh("kill");
 	uint64_t seed = unit_seed((uint64_t)time(NULL)), done = 0, step, *steps;
@@ -648,7 +636,6 @@ START_TEST(test_kill)
 	ck_assert_int_eq(unlink(path_of(directory, step)), 0);
 	ck_assert_msg(rmdir(directory) == 0, "something is left in %s", directory);
 }
-END_TEST
 
 /* --- All ranks -------------------------------------------------------------------------- */
 
@@ -694,11 +681,10 @@ static int body_save_load(int rank)
 	return 0;
 }
 
-START_TEST(test_save_load)
+TEST_ROWS(test_save_load, layouts)
 {
 	ranks_run(layouts[_i], body_save_load);
 }
-END_TEST
 
 static char elsewhere[512];
 
@@ -724,14 +710,13 @@ static int body_load_elsewhere(int rank)
 	return 0;
 }
 
-START_TEST(test_other_size)
+TEST(test_other_size)
 {
 	snprintf(elsewhere, sizeof(elsewhere), "%s", fresh("elsewhere"));
 	ranks_run("3", body_save_elsewhere);
 	ranks_run("2", body_load_elsewhere);
 	ranks_run("1", body_load_elsewhere);
 }
-END_TEST
 
 /* What only rank 0 can know, all are told in the same words; and the world goes on. */
 static int body_errors(int rank)
@@ -764,11 +749,10 @@ static int body_errors(int rank)
 	return 0;
 }
 
-START_TEST(test_errors)
+TEST_ROWS(test_errors, layouts)
 {
 	ranks_run(layouts[_i], body_errors);
 }
-END_TEST
 
 static int body_broadcast(int rank)
 {
@@ -782,11 +766,10 @@ static int body_broadcast(int rank)
 	return 0;
 }
 
-START_TEST(test_broadcast)
+TEST_ROWS(test_broadcast, layouts)
 {
 	ranks_run(layouts[_i], body_broadcast);
 }
-END_TEST
 
 /* Ways in which the last rank's tensors are not rank 0's. */
 static int disagreement;
@@ -837,37 +820,10 @@ static int body_disagree(int rank)
 	return 0;
 }
 
-START_TEST(test_disagree)
+TEST_ROWS(test_disagree, disagreements)
 {
 	disagreement = _i;
 	ranks_run("3", body_disagree);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	scratch_use(tcase);
-	UNIT_ROWS(tcase, test_names, names);
-	tcase_add_test(tcase, test_list);
-	UNIT_ROWS(tcase, test_keep, keeps);
-	UNIT_ROWS(tcase, test_sweep, leftovers);
-	tcase_add_test(tcase, test_sweep_of_others);
-	tcase_add_test(tcase, test_full);
-	tcase_add_test(tcase, test_save_fails);
-	UNIT_ROWS(tcase, test_damaged, damages);
-	tcase_add_test(tcase, test_all_damaged);
-	tcase_add_test(tcase, test_foreign);
-	UNIT_ROWS(tcase, test_match, matches);
-	tcase_add_test(tcase, test_match_many);
-	tcase_add_test(tcase, test_kill);
-	UNIT_ROWS(tcase, test_save_load, layouts);
-	tcase_add_test(tcase, test_other_size);
-	UNIT_ROWS(tcase, test_errors, layouts);
-	UNIT_ROWS(tcase, test_broadcast, layouts);
-	UNIT_ROWS(tcase, test_disagree, disagreements);
-}
-
-int main(void)
-{
-	return unit_run("checkpoint", fill);
-}
+UNIT_MAIN("checkpoint", scratch_use)

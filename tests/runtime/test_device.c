@@ -106,7 +106,7 @@ static int check(const struct ddp_device_card *cards, const int32_t *groups, int
 	return status;
 }
 
-START_TEST(test_preflight)
+TEST_ROWS(test_preflight, preflights)
 {
 	struct ddp_error error = {0, ""};
 	int status =
@@ -118,9 +118,8 @@ START_TEST(test_preflight)
 		    check(preflights[_i].cards, preflights[_i].groups, preflights[_i].count, NULL),
 		    preflights[_i].status);
 }
-END_TEST
 
-START_TEST(test_preflight_of_endless_texts)
+TEST(test_preflight_of_endless_texts)
 {
 	static const int32_t groups[] = {0, 1};
 	struct ddp_device_card cards[2];
@@ -130,9 +129,8 @@ START_TEST(test_preflight_of_endless_texts)
 	ck_assert_int_eq(check(cards, groups, 2, &error), DDP_ERR_MISMATCH);
 	ck_assert_uint_lt(strlen(error.text), sizeof(error.text));
 }
-END_TEST
 
-START_TEST(test_preflight_of_many)
+TEST(test_preflight_of_many)
 {
 	struct ddp_device_card cards[DDP_SHARD_MEMBERS + 1];
 	struct ddp_error error = {0, ""};
@@ -143,7 +141,6 @@ START_TEST(test_preflight_of_many)
 	ck_assert_int_eq(check(cards, NULL, DDP_SHARD_MEMBERS + 1, &error), DDP_ERR_MISMATCH);
 	unit_pieces("many", error.text, (const char *const[]){"64", "from 0 to 64", UUID, NULL});
 }
-END_TEST
 
 /* --- Which ranks are on one device, from what they tell of it ------------------------------ */
 
@@ -178,7 +175,7 @@ static void write_cards(const char *devices, struct ddp_device_card *cards)
 	}
 }
 
-START_TEST(test_places)
+TEST_ROWS(test_places, shared)
 {
 	struct ddp_device_card cards[16];
 	struct ddp_topology *sharing;
@@ -203,7 +200,6 @@ START_TEST(test_places)
 	ddp_topology_destroy(sharing);
 	ddp_topology_destroy(NULL);
 }
-END_TEST
 
 #ifdef HAVE_NCCL
 
@@ -368,7 +364,7 @@ static const struct {
 	 {"properties"}},
 };
 
-START_TEST(test_open_refuses)
+TEST_ROWS(test_open_refuses, refusals)
 {
 	struct ddp_error error = {0, ""};
 	int status;
@@ -384,10 +380,9 @@ START_TEST(test_open_refuses)
 	unit_number(refusals[_i].name, "left", fake_nccl_left(), 0);
 	no_thread_left();
 }
-END_TEST
 
 /* A thread goes back to the GPU it was on, unless that would take memory there. */
-START_TEST(test_leave)
+TEST(test_leave)
 {
 	int was, now;
 
@@ -402,9 +397,8 @@ START_TEST(test_leave)
 		ck_assert_int_eq(now, !fake->elsewhere);
 	}
 }
-END_TEST
 
-START_TEST(test_card)
+TEST(test_card)
 {
 	struct ddp_device_card plain, named, again;
 	char host[64] = "";
@@ -433,7 +427,6 @@ START_TEST(test_card)
 	ck_assert_uint_ne(again.boot, named.boot);
 	close_clean();
 }
-END_TEST
 
 /* --- connect ----------------------------------------------------------------------------- */
 
@@ -446,7 +439,7 @@ static int environment(void)
 	return count;
 }
 
-START_TEST(test_order)
+TEST(test_order)
 {
 	static const char *const begin[] = {"ncclGetUniqueId",
 					    "ncclCommInitRankConfig",
@@ -472,9 +465,8 @@ START_TEST(test_order)
 	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 0);
 	ck_assert_int_eq(environment(), before);
 }
-END_TEST
 
-START_TEST(test_old_library)
+TEST(test_old_library)
 {
 	fake->version = 21800;
 	open_connected(1);
@@ -482,9 +474,8 @@ START_TEST(test_old_library)
 	ck_assert_int_eq(fake_nccl_count("ncclAllReduce"), 0);
 	close_clean();
 }
-END_TEST
 
-START_TEST(test_init_hangs)
+TEST(test_init_hangs)
 {
 	struct ddp_error error = {0, ""}, later = {0, ""};
 
@@ -506,14 +497,13 @@ START_TEST(test_init_hangs)
 	device = NULL;
 	no_thread_left();
 }
-END_TEST
 
 static int gone(void *owner, struct ddp_error *error)
 {
 	return ddp_error_set(error, DDP_ERR_ABORTED, "%s", (const char *)owner);
 }
 
-START_TEST(test_init_ended_by_owner)
+TEST(test_init_ended_by_owner)
 {
 	char why[] = "rank 0 gave up";
 	struct ddp_watch watch = ddp_watch_start(30, gone, why);
@@ -529,9 +519,8 @@ START_TEST(test_init_ended_by_owner)
 	device = NULL;
 	no_thread_left();
 }
-END_TEST
 
-START_TEST(test_connecting_hangs)
+TEST(test_connecting_hangs)
 {
 	struct ddp_error error = {0, ""};
 
@@ -546,7 +535,6 @@ START_TEST(test_connecting_hangs)
 	device = NULL;
 	no_thread_left();
 }
-END_TEST
 
 static const struct {
 	const char *name, *story;
@@ -558,7 +546,7 @@ static const struct {
 	{"slices", "Duplicate GPU detected", true, "two MIG slices of one GPU"},
 };
 
-START_TEST(test_init_fails)
+TEST_ROWS(test_init_fails, explanations)
 {
 	struct ddp_error error = {0, ""};
 
@@ -573,7 +561,6 @@ START_TEST(test_init_fails)
 	device = NULL;
 	no_thread_left();
 }
-END_TEST
 
 /* --- Collectives ------------------------------------------------------------------------- */
 
@@ -588,7 +575,7 @@ static const struct {
 	{"u8", DDP_U8, ncclUint8},
 };
 
-START_TEST(test_types)
+TEST_ROWS(test_types, types)
 {
 	static const ncclRedOp_t ops[] = {
 		[DDP_SUM] = ncclSum, [DDP_MAX] = ncclMax, [DDP_MIN] = ncclMin};
@@ -610,9 +597,8 @@ START_TEST(test_types)
 	}
 	close_clean();
 }
-END_TEST
 
-START_TEST(test_bytes)
+TEST(test_bytes)
 {
 	char data[200] = "x";
 	struct fake_nccl_call call;
@@ -635,9 +621,8 @@ START_TEST(test_bytes)
 	ck_assert_ptr_eq(call.stream, data);
 	close_clean();
 }
-END_TEST
 
-START_TEST(test_arguments)
+TEST(test_arguments)
 {
 	struct ddp_error error = {0, ""};
 	struct ddp_watch watch = seconds(30);
@@ -667,10 +652,9 @@ START_TEST(test_arguments)
 	ck_assert_int_eq(ENGINE->health(device, NULL), 0);
 	close_clean();
 }
-END_TEST
 
 /* More under way than can be followed: the oldest is known all the same. */
-START_TEST(test_many_under_way)
+TEST(test_many_under_way)
 {
 	struct ddp_error error = {0, ""};
 
@@ -691,11 +675,10 @@ START_TEST(test_many_under_way)
 	device = NULL;
 	no_thread_left();
 }
-END_TEST
 
 /* --- Waiting ----------------------------------------------------------------------------- */
 
-START_TEST(test_wait_ends)
+TEST(test_wait_ends)
 {
 	struct ddp_error error = {0, ""};
 
@@ -720,9 +703,8 @@ START_TEST(test_wait_ends)
 	ck_assert_int_eq(fake_nccl_count("ncclCommDestroy"), 0);
 	no_thread_left();
 }
-END_TEST
 
-START_TEST(test_wait_ended_by_owner)
+TEST(test_wait_ended_by_owner)
 {
 	char why[] = "rank 1 on n2 is gone";
 	struct ddp_watch watch = ddp_watch_start(30, gone, why);
@@ -737,9 +719,8 @@ START_TEST(test_wait_ended_by_owner)
 	device = NULL;
 	no_thread_left();
 }
-END_TEST
 
-START_TEST(test_capture)
+TEST(test_capture)
 {
 	int records;
 
@@ -754,7 +735,6 @@ START_TEST(test_capture)
 	ck_assert_int_eq(wait_within(30, NULL), 0);
 	close_clean();
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -768,7 +748,7 @@ static const struct {
 	{"in progress", ncclInProgress, 0, ""},
 };
 
-START_TEST(test_async_error)
+TEST_ROWS(test_async_error, async)
 {
 	struct ddp_error error = {0, ""}, health = {0, ""};
 
@@ -787,10 +767,9 @@ START_TEST(test_async_error)
 		    async[_i].status != 0);
 	no_thread_left();
 }
-END_TEST
 
 /* Nobody waits, and yet it is known: by the watchdog. */
-START_TEST(test_watchdog)
+TEST(test_watchdog)
 {
 	struct ddp_error error = {0, ""};
 
@@ -808,10 +787,9 @@ START_TEST(test_watchdog)
 	device = NULL;
 	no_thread_left();
 }
-END_TEST
 
 /* A call that should only enqueue does not come back: the watchdog ends it. */
-START_TEST(test_enqueue_hangs)
+TEST(test_enqueue_hangs)
 {
 	struct ddp_error error = {0, ""};
 
@@ -828,11 +806,10 @@ START_TEST(test_enqueue_hangs)
 	device = NULL;
 	no_thread_left();
 }
-END_TEST
 
 static const char *const enqueue_failures[] = {"ncclAllReduce", "cudaEventRecord"};
 
-START_TEST(test_enqueue_fails)
+TEST_ROWS(test_enqueue_fails, enqueue_failures)
 {
 	struct ddp_error error = {0, ""};
 
@@ -845,11 +822,10 @@ START_TEST(test_enqueue_fails)
 	device = NULL;
 	no_thread_left();
 }
-END_TEST
 
 /* --- abort and close --------------------------------------------------------------------- */
 
-START_TEST(test_abort)
+TEST(test_abort)
 {
 	open_connected(2);
 	ck_assert(ENGINE->abort(device, 30));
@@ -862,9 +838,8 @@ START_TEST(test_abort)
 	ck_assert_int_eq(fake_nccl_count("ncclCommDestroy"), 0);
 	no_thread_left();
 }
-END_TEST
 
-START_TEST(test_abort_hangs)
+TEST(test_abort_hangs)
 {
 	open_connected(2);
 	fake->hang = "ncclCommAbort";
@@ -877,9 +852,8 @@ START_TEST(test_abort_hangs)
 	device = NULL;
 	no_thread_left();
 }
-END_TEST
 
-START_TEST(test_close_after_broken_abort)
+TEST(test_close_after_broken_abort)
 {
 	open_connected(2);
 	fake->hang = "ncclCommAbort";
@@ -891,15 +865,13 @@ START_TEST(test_close_after_broken_abort)
 	fake_nccl_release();
 	no_thread_left();
 }
-END_TEST
 
-START_TEST(test_close_of_none)
+TEST(test_close_of_none)
 {
 	ENGINE->close(NULL);
 	open_rank(0, 1);
 	close_clean();
 }
-END_TEST
 
 /* --- Memory ------------------------------------------------------------------------------ */
 
@@ -927,7 +899,7 @@ static const struct {
 	 {"ncclCommFinalize", "ncclCommDestroy", "cudaFree"}},
 };
 
-START_TEST(test_memory)
+TEST_ROWS(test_memory, methods)
 {
 	struct ddp_watch watch = seconds(30);
 	struct ddp_error refused = {0, ""};
@@ -947,13 +919,12 @@ START_TEST(test_memory)
 	close_clean();
 	ck_assert(fake_nccl_called(methods[_i].end));
 }
-END_TEST
 
 static const char *const registrations[] = {"ncclCommWindowRegister", "ncclCommRegister"};
 static const char *const withdrawals[] = {"ncclCommWindowDeregister", "ncclCommDeregister"};
 
 /* On one rank and not on another is undefined: then it is taken back, also where it went well. */
-START_TEST(test_register_fails)
+TEST_ROWS(test_register_fails, registrations)
 {
 	struct ddp_watch watch = seconds(30);
 	struct ddp_error refused = {0, ""}, again = {0, ""};
@@ -980,9 +951,8 @@ START_TEST(test_register_fails)
 	close_clean();
 	ck_assert_int_eq(fake_nccl_count(withdrawals[_i]), 1);
 }
-END_TEST
 
-START_TEST(test_alloc_fails)
+TEST_LOOP(test_alloc_fails, 0, 2)
 {
 	struct ddp_watch watch = seconds(30);
 	struct ddp_error error = {0, ""};
@@ -1000,9 +970,8 @@ START_TEST(test_alloc_fails)
 	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), 0);
 	close_clean();
 }
-END_TEST
 
-START_TEST(test_register_hangs)
+TEST(test_register_hangs)
 {
 	struct ddp_watch watch = seconds(0.05);
 	struct ddp_error error = {0, ""}, refused = {0, ""};
@@ -1022,12 +991,11 @@ START_TEST(test_register_hangs)
 	device = NULL;
 	no_thread_left();
 }
-END_TEST
 
 /* --- The real one ------------------------------------------------------------------------ */
 
 /* With nothing to see: "no CUDA driver" where there is none, else "no GPU is visible". */
-START_TEST(test_real_module)
+TEST(test_real_module)
 {
 	const struct ddp_device_engine *engine;
 	struct ddp_error error = {0, ""};
@@ -1042,54 +1010,18 @@ START_TEST(test_real_module)
 	ck_assert_ptr_null(device);
 	no_thread_left();
 }
-END_TEST
 
-#endif /* HAVE_NCCL */
-
-static void fill(TCase *tcase)
+static void use(TCase *tcase)
 {
-	UNIT_ROWS(tcase, test_preflight, preflights);
-	tcase_add_test(tcase, test_preflight_of_endless_texts);
-	tcase_add_test(tcase, test_preflight_of_many);
-	UNIT_ROWS(tcase, test_places, shared);
-#ifdef HAVE_NCCL
 	tcase_add_checked_fixture(tcase, setup, NULL);
-	UNIT_ROWS(tcase, test_open_refuses, refusals);
-	tcase_add_test(tcase, test_leave);
-	tcase_add_test(tcase, test_card);
-	tcase_add_test(tcase, test_order);
-	tcase_add_test(tcase, test_old_library);
-	tcase_add_test(tcase, test_init_hangs);
-	tcase_add_test(tcase, test_init_ended_by_owner);
-	tcase_add_test(tcase, test_connecting_hangs);
-	UNIT_ROWS(tcase, test_init_fails, explanations);
-	UNIT_ROWS(tcase, test_types, types);
-	tcase_add_test(tcase, test_bytes);
-	tcase_add_test(tcase, test_arguments);
-	tcase_add_test(tcase, test_many_under_way);
-	tcase_add_test(tcase, test_wait_ends);
-	tcase_add_test(tcase, test_wait_ended_by_owner);
-	tcase_add_test(tcase, test_capture);
-	UNIT_ROWS(tcase, test_async_error, async);
-	tcase_add_test(tcase, test_watchdog);
-	tcase_add_test(tcase, test_enqueue_hangs);
-	UNIT_ROWS(tcase, test_enqueue_fails, enqueue_failures);
-	tcase_add_test(tcase, test_abort);
-	tcase_add_test(tcase, test_abort_hangs);
-	tcase_add_test(tcase, test_close_after_broken_abort);
-	tcase_add_test(tcase, test_close_of_none);
-	UNIT_ROWS(tcase, test_memory, methods);
-	UNIT_ROWS(tcase, test_register_fails, registrations);
-	tcase_add_loop_test(tcase, test_alloc_fails, 0, 2);
-	tcase_add_test(tcase, test_register_hangs);
-	tcase_add_test(tcase, test_real_module);
-#endif
 }
+
+UNIT_MAIN("device", use)
+#else
 
 int main(void)
 {
-#ifndef HAVE_NCCL
 	fputs("the engine nccl is not tested: this build has none\n", stderr);
-#endif
-	return unit_run("device", fill);
+	return unit_run("device", NULL);
 }
+#endif /* HAVE_NCCL */

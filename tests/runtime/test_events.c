@@ -197,7 +197,7 @@ static const struct {
 	{" ", 128, 16777217.0},	      {"nan", 16384, NAN},
 };
 
-START_TEST(test_points)
+TEST(test_points)
 {
 	const char *directory = scratch("points/below");
 	struct ddp_events *events;
@@ -227,10 +227,9 @@ START_TEST(test_points)
 	ck_assert(!next_event(&file, &event));
 	free(data);
 }
-END_TEST
 
 /* The name is what TensorBoard looks for; two files of a process differ in it. */
-START_TEST(test_name)
+TEST(test_name)
 {
 	const char *directory = scratch("name");
 	struct ddp_events *first, *second;
@@ -256,10 +255,9 @@ START_TEST(test_name)
 	ck_assert_int_eq(ddp_events_close(first, NULL), 0);
 	ck_assert_int_eq(ddp_events_close(second, NULL), 0);
 }
-END_TEST
 
 /* What was flushed is there for readers before the end; a full buffer flushes itself. */
-START_TEST(test_flush)
+TEST(test_flush)
 {
 	const char *directory = scratch("flush");
 	struct ddp_events *events;
@@ -291,10 +289,9 @@ START_TEST(test_flush)
 	ck_assert_int_eq(count, 10002);
 	free(data);
 }
-END_TEST
 
 /* A full disk ends the file with a whole record, and is told once, at the end. */
-START_TEST(test_full)
+TEST(test_full)
 {
 	const char *directory = scratch("full");
 	struct ddp_events *events;
@@ -324,12 +321,11 @@ START_TEST(test_full)
 	ck_assert_str_eq(event.tag, "before");
 	free(data);
 }
-END_TEST
 
 static char long_tag[1025 + 1];
 
 /* A tag that would spoil the file is left out, and told; the other points are there. */
-START_TEST(test_tags)
+TEST_LOOP(test_tags, 0, 4)
 {
 	static const char *const tags[] = {"", "\xff", "a\xc3", long_tag};
 	const char *directory = scratch("tags");
@@ -352,9 +348,8 @@ START_TEST(test_tags)
 	free(data);
 	ck_assert_int_eq(remove(only_file(directory)), 0);
 }
-END_TEST
 
-START_TEST(test_open_fails)
+TEST(test_open_fails)
 {
 	const char *file = scratch_file("file", "", 0);
 	struct ddp_events *events;
@@ -370,20 +365,5 @@ START_TEST(test_open_fails)
 	ddp_events_scalar(NULL, "x", 1, 1);
 	ddp_events_flush(NULL);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	scratch_use(tcase);
-	tcase_add_test(tcase, test_points);
-	tcase_add_test(tcase, test_name);
-	tcase_add_test(tcase, test_flush);
-	tcase_add_test(tcase, test_full);
-	tcase_add_loop_test(tcase, test_tags, 0, 4);
-	tcase_add_test(tcase, test_open_fails);
-}
-
-int main(void)
-{
-	return unit_run("events", fill);
-}
+UNIT_MAIN("events", scratch_use)

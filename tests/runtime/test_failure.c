@@ -157,7 +157,7 @@ static void check_fault(struct ranks *ranks)
 	unit_remove(ranks->directory);
 }
 
-START_TEST(test_faults)
+TEST_LOOP(test_faults, 0, (ROWS(faults) + WORLDS - 1) / WORLDS)
 {
 	static struct ranks ranks[ROWS(faults)];
 	int from = _i * WORLDS, to = from + WORLDS < ROWS(faults) ? from + WORLDS : ROWS(faults);
@@ -171,7 +171,6 @@ START_TEST(test_faults)
 		check_fault(&ranks[i]);
 	}
 }
-END_TEST
 
 /* --- A rank that gives up by itself ------------------------------------------------------ */
 
@@ -192,7 +191,7 @@ static int body_abort(int rank)
 	return 97;
 }
 
-START_TEST(test_abort)
+TEST_LOOP(test_abort, 0, 3)
 {
 	static const char *const layouts[] = {"3", "1,1", "1,2"};
 	static struct ranks ranks;
@@ -208,7 +207,6 @@ START_TEST(test_abort)
 			      "%s: rank %d says %s", layouts[_i], rank, ranks.text[rank]);
 	}
 }
-END_TEST
 
 /* --- Ranks that do not agree ------------------------------------------------------------- */
 
@@ -227,7 +225,7 @@ static int body_mismatch(int rank)
 	return 97;
 }
 
-START_TEST(test_mismatch)
+TEST_LOOP(test_mismatch, 0, 3)
 {
 	static const char *const layouts[] = {"2", "3", "1,1"};
 	static struct ranks ranks;
@@ -241,7 +239,6 @@ START_TEST(test_mismatch)
 	}
 	ck_assert_msg(told > 0, "%s: nobody was told: %s", layouts[_i], ranks.text[0]);
 }
-END_TEST
 
 /* --- SIGTERM: what Slurm sends at the end ------------------------------------------------ */
 
@@ -262,7 +259,7 @@ static int body_term(int rank)
 	return 97;
 }
 
-START_TEST(test_term)
+TEST(test_term)
 {
 	static struct ranks ranks;
 	char path[128];
@@ -282,7 +279,6 @@ START_TEST(test_term)
 	ck_assert(record_says(&ranks, "rank-1", "barrier, begun"));
 	unit_remove(ranks.directory);
 }
-END_TEST
 
 /* --- Whose directory it is --------------------------------------------------------------- */
 
@@ -301,7 +297,7 @@ static const struct {
 	{"in everybody's", .house = 0700, .base = 0777},
 };
 
-START_TEST(test_house)
+TEST_ROWS(test_house, houses)
 {
 	const struct ddp_call call = {.name = "barrier"};
 	char top[64], path[256], house[128];
@@ -338,7 +334,6 @@ START_TEST(test_house)
 	}
 	unit_remove(top);
 }
-END_TEST
 
 /* --- Killed at any moment ---------------------------------------------------------------- */
 
@@ -369,7 +364,7 @@ static void kill_some(uint64_t *state)
 	}
 }
 
-START_TEST(test_random_kills)
+TEST(test_random_kills)
 {
 	uint64_t state = unit_seed(1);
 	int files = ranks_shared_files();
@@ -378,20 +373,5 @@ START_TEST(test_random_kills)
 		kill_some(&state);
 	ranks_await_shared_files(files);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_set_timeout(tcase, getenv("DDP_LONG") ? 3600 : 300);
-	tcase_add_loop_test(tcase, test_faults, 0, (ROWS(faults) + WORLDS - 1) / WORLDS);
-	tcase_add_loop_test(tcase, test_abort, 0, 3);
-	tcase_add_loop_test(tcase, test_mismatch, 0, 3);
-	tcase_add_test(tcase, test_term);
-	UNIT_ROWS(tcase, test_house, houses);
-	tcase_add_test(tcase, test_random_kills);
-}
-
-int main(void)
-{
-	return unit_run("failure", fill);
-}
+UNIT_MAIN("failure", NULL)

@@ -103,7 +103,7 @@ ssize_t pread(int fd, void *data, size_t size, off_t offset)
 	return syscall(SYS_pread64, fd, data, trouble && size > 3 ? 3 : size, offset);
 }
 
-START_TEST(test_interrupted)
+TEST(test_interrupted)
 {
 	struct ddp_error error = {0, ""};
 	char *data;
@@ -125,11 +125,10 @@ START_TEST(test_interrupted)
 	ck_assert_str_eq(data, "twelve bytes");
 	free(data);
 }
-END_TEST
 
 /* --- Writing ------------------------------------------------------------------------------ */
 
-START_TEST(test_write)
+TEST(test_write)
 {
 	struct ddp_error error = {0, ""};
 	struct stat info;
@@ -149,9 +148,8 @@ START_TEST(test_write)
 	ck_assert_int_eq(count_entries(), 1);
 	ck_assert_int_eq(error.status, 0);
 }
-END_TEST
 
-START_TEST(test_mode)
+TEST(test_mode)
 {
 	mode_t old = umask(027);
 	struct stat info;
@@ -162,10 +160,9 @@ START_TEST(test_mode)
 	ck_assert_int_eq(stat(in_top("a"), &info), 0);
 	ck_assert_uint_eq(info.st_mode & 07777, 0640);
 }
-END_TEST
 
 /* A name without a slash is one in the working directory, whose entry is synced too. */
-START_TEST(test_relative)
+TEST(test_relative)
 {
 	int here = open(".", O_RDONLY | O_DIRECTORY), status;
 
@@ -177,10 +174,9 @@ START_TEST(test_relative)
 	ck_assert_int_eq(status, 0);
 	check_text(in_top("a"), "here");
 }
-END_TEST
 
 /* The disk is full: what was there stays, and nothing else does. */
-START_TEST(test_full)
+TEST(test_full)
 {
 	struct rlimit was, limit;
 	struct ddp_error error = {0, ""};
@@ -204,10 +200,9 @@ START_TEST(test_full)
 	check_text(in_top("a"), "before");
 	ck_assert_int_eq(count_entries(), 1);
 }
-END_TEST
 
 /* Somebody put a link, or a FIFO, where the temporary goes: it is neither followed nor waited for. */
-START_TEST(test_temporary)
+TEST(test_temporary)
 {
 	struct ddp_error error = {0, ""};
 	char temporary[64];
@@ -230,9 +225,8 @@ START_TEST(test_temporary)
 	check_text(in_top("a"), "new");
 	ck_assert_int_eq(count_entries(), 2);
 }
-END_TEST
 
-START_TEST(test_cannot_write)
+TEST(test_cannot_write)
 {
 	struct ddp_error error = {0, ""};
 	char path[PATH_MAX + 10];
@@ -253,11 +247,10 @@ START_TEST(test_cannot_write)
 	ck_assert_ptr_nonnull(strstr(error.text, "too long"));
 	ck_assert_int_eq(write_text(path, "x", false, NULL), DDP_ERR_FILE);
 }
-END_TEST
 
 /* --- Reading ------------------------------------------------------------------------------ */
 
-START_TEST(test_read)
+TEST(test_read)
 {
 	struct ddp_error error = {0, ""};
 	char *data = top;
@@ -281,10 +274,9 @@ START_TEST(test_read)
 	ck_assert_int_eq(ddp_file_read(in_top("a/b"), 6, &data, &size, &error), DDP_ERR_FILE);
 	ck_assert_ptr_nonnull(strstr(error.text, "Not a directory"));
 }
-END_TEST
 
 /* None of these is waited for. */
-START_TEST(test_read_others)
+TEST(test_read_others)
 {
 	struct ddp_error error = {0, ""};
 	char *data;
@@ -296,11 +288,10 @@ START_TEST(test_read_others)
 	ck_assert_int_eq(ddp_file_read("/dev/zero", 100, &data, &size, &error), DDP_ERR_FORMAT);
 	ck_assert_ptr_null(data);
 }
-END_TEST
 
 /* --- Directories -------------------------------------------------------------------------- */
 
-START_TEST(test_mkdirs)
+TEST(test_mkdirs)
 {
 	struct ddp_error error = {0, ""};
 	char path[PATH_MAX + 10];
@@ -330,7 +321,6 @@ START_TEST(test_mkdirs)
 	path[sizeof(path) - 1] = '\0';
 	ck_assert_int_eq(ddp_file_mkdirs(path, 0700, &error), DDP_ERR_FILE);
 }
-END_TEST
 
 /* --- The way to a directory ---------------------------------------------------------------- */
 
@@ -368,7 +358,7 @@ static const struct {
 	{"a link to nowhere", "b", .mode = 0755, .refused = "b: No such file"},
 };
 
-START_TEST(test_way)
+TEST_ROWS(test_way, ways)
 {
 	struct ddp_walk walk = {.make = false};
 	const char *name = ways[_i].name, *real = ways[_i].link ? "d" : "a";
@@ -396,10 +386,9 @@ START_TEST(test_way)
 	}
 	(void)rmdir(in_top("a/e"));
 }
-END_TEST
 
 /* What is missing is made, and goes again where the rest cannot be. */
-START_TEST(test_way_made)
+TEST(test_way_made)
 {
 	struct ddp_walk walk = {.make = true}, again = {.make = true};
 	char path[PATH_MAX];
@@ -418,26 +407,10 @@ START_TEST(test_way_made)
 	ck_assert_int_lt(access(in_top("d/e/f"), F_OK), 0);
 	ck_assert_int_eq(access(in_top("d/e"), F_OK), 0);
 }
-END_TEST
 
 static void fill(TCase *tcase)
 {
 	tcase_add_checked_fixture(tcase, setup, teardown);
-	tcase_add_test(tcase, test_interrupted);
-	tcase_add_test(tcase, test_write);
-	tcase_add_test(tcase, test_mode);
-	tcase_add_test(tcase, test_relative);
-	tcase_add_test(tcase, test_full);
-	tcase_add_test(tcase, test_temporary);
-	tcase_add_test(tcase, test_cannot_write);
-	tcase_add_test(tcase, test_read);
-	tcase_add_test(tcase, test_read_others);
-	tcase_add_test(tcase, test_mkdirs);
-	UNIT_ROWS(tcase, test_way, ways);
-	tcase_add_test(tcase, test_way_made);
 }
 
-int main(void)
-{
-	return unit_run("file", fill);
-}
+UNIT_MAIN("file", fill)

@@ -139,7 +139,7 @@ static const struct {
 	{"four, wide, f16", DDP_F32, DDP_F16, false, true, 4},
 };
 
-START_TEST(test_sums)
+TEST_ROWS(test_sums, ways)
 {
 	struct double_options options = {ways[_i].size, ways[_i].wide, 0};
 	struct sums sums = {small_buckets(), ways[_i].name};
@@ -159,7 +159,6 @@ START_TEST(test_sums)
 	ck_assert_uint_gt(notes.counts[1], notes.counts[0]);
 	ck_assert_uint_lt(notes.counts[2], notes.counts[0]);
 }
-END_TEST
 
 /* With one group a bucket is summed within the call of ready that completes it. */
 static void boundaries(struct ddp *ddp, void *argument)
@@ -191,13 +190,12 @@ static void boundaries(struct ddp *ddp, void *argument)
 	ddp_gradients_destroy(gradients);
 }
 
-START_TEST(test_boundaries)
+TEST(test_boundaries)
 {
 	struct double_options options = {2, false, 0};
 
 	double_run(&options, boundaries, NULL);
 }
-END_TEST
 
 static void arena(struct ddp *ddp, void *argument)
 {
@@ -229,13 +227,12 @@ static void arena(struct ddp *ddp, void *argument)
 	ddp_gradients_destroy(NULL);
 }
 
-START_TEST(test_arena)
+TEST(test_arena)
 {
 	struct double_options options = {1, false, 0};
 
 	double_run(&options, arena, NULL);
 }
-END_TEST
 
 /* --- Without sync ----------------------------------------------------------------------- */
 
@@ -281,13 +278,12 @@ static void accumulate(struct ddp *ddp, void *argument)
 	ddp_gradients_destroy(gradients);
 }
 
-START_TEST(test_accumulate)
+TEST_LOOP(test_accumulate, 0, 2)
 {
 	struct double_options options = {2, _i == 1, 0};
 
 	double_run(&options, accumulate, NULL);
 }
-END_TEST
 
 /* --- On the wire ------------------------------------------------------------------------ */
 
@@ -331,14 +327,13 @@ static void send_one(struct ddp *ddp, void *argument)
 	ddp_gradients_destroy(gradients);
 }
 
-START_TEST(test_wire)
+TEST_ROWS(test_wire, wires)
 {
 	struct double_options options = {wires[_i].size, false, 0};
 	int row = _i;
 
 	double_run(&options, send_one, &row);
 }
-END_TEST
 
 /* More elements than are converted at a time. */
 static void send_many(struct ddp *ddp, void *argument)
@@ -361,13 +356,12 @@ static void send_many(struct ddp *ddp, void *argument)
 	ddp_gradients_destroy(gradients);
 }
 
-START_TEST(test_many)
+TEST(test_many)
 {
 	struct double_options options = {2, false, 0};
 
 	double_run(&options, send_many, NULL);
 }
-END_TEST
 
 /* --- Lists that differ ------------------------------------------------------------------ */
 
@@ -460,14 +454,13 @@ static void disagree(struct ddp *ddp, void *argument)
 		       lists[row].name, ddp->error.text, *piece);
 }
 
-START_TEST(test_disagree)
+TEST_ROWS(test_disagree, lists)
 {
 	struct double_options options = {lists[_i].size, false, 0};
 	int row = _i;
 
 	double_run(&options, disagree, &row);
 }
-END_TEST
 
 /* --- Failures --------------------------------------------------------------------------- */
 
@@ -493,14 +486,13 @@ static void lose(struct ddp *ddp, void *argument)
 	ddp_gradients_destroy(gradients);
 }
 
-START_TEST(test_lose)
+TEST_LOOP(test_lose, 0, 2)
 {
 	struct double_options options = {2, _i == 1, 4};
 	bool wide = _i == 1;
 
 	double_run(&options, lose, &wide);
 }
-END_TEST
 
 static void misuse(struct ddp *ddp, void *argument)
 {
@@ -521,13 +513,12 @@ static void misuse(struct ddp *ddp, void *argument)
 	ddp_gradients_destroy(gradients);
 }
 
-START_TEST(test_misuse)
+TEST_LOOP(test_misuse, 0, 2)
 {
 	struct double_options options = {1, _i == 1, 0};
 
 	double_run(&options, misuse, NULL);
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -571,14 +562,13 @@ static void refuse(struct ddp *ddp, void *argument)
 	       refused[row].name, ddp->error.text);
 }
 
-START_TEST(test_refused)
+TEST_ROWS(test_refused, refused)
 {
 	struct double_options options = {1, false, 0};
 	int row = _i;
 
 	double_run(&options, refuse, &row);
 }
-END_TEST
 
 /* Gradients without elements, all of them or some. */
 static void empty(struct ddp *ddp, void *argument)
@@ -594,13 +584,12 @@ static void empty(struct ddp *ddp, void *argument)
 	ddp_gradients_destroy(gradients);
 }
 
-START_TEST(test_empty)
+TEST(test_empty)
 {
 	struct double_options options = {2, false, 0};
 
 	double_run(&options, empty, NULL);
 }
-END_TEST
 
 /* --- Others that stand on a collective -------------------------------------------------- */
 
@@ -626,13 +615,12 @@ static void moments(struct ddp *ddp, void *argument)
 	}
 }
 
-START_TEST(test_moments)
+TEST(test_moments)
 {
 	struct double_options options = {4, false, 0};
 
 	double_run(&options, moments, NULL);
 }
-END_TEST
 
 static void evaluate(struct ddp *ddp, void *argument)
 {
@@ -647,32 +635,11 @@ static void evaluate(struct ddp *ddp, void *argument)
 	       (int)evaluation.top5, (int)evaluation.samples);
 }
 
-START_TEST(test_evaluate)
+TEST(test_evaluate)
 {
 	struct double_options options = {3, false, 0};
 
 	double_run(&options, evaluate, NULL);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_sums, ways);
-	tcase_add_test(tcase, test_boundaries);
-	tcase_add_test(tcase, test_arena);
-	tcase_add_loop_test(tcase, test_accumulate, 0, 2);
-	UNIT_ROWS(tcase, test_wire, wires);
-	tcase_add_test(tcase, test_many);
-	UNIT_ROWS(tcase, test_disagree, lists);
-	tcase_add_loop_test(tcase, test_lose, 0, 2);
-	tcase_add_loop_test(tcase, test_misuse, 0, 2);
-	UNIT_ROWS(tcase, test_refused, refused);
-	tcase_add_test(tcase, test_empty);
-	tcase_add_test(tcase, test_moments);
-	tcase_add_test(tcase, test_evaluate);
-}
-
-int main(void)
-{
-	return unit_run("gradients", fill);
-}
+UNIT_MAIN("gradients", NULL)

@@ -224,12 +224,11 @@ static int body_either(int rank)
 	return has_other_order() ? body_two_levels(rank) : body_steps(rank);
 }
 
-START_TEST(test_steps)
+TEST_LOOP(test_steps, 0, ROWS(layouts) * ROWS(ways))
 {
 	way = _i % ROWS(ways);
 	shards_run(&layouts[_i / ROWS(ways)], body_either);
 }
-END_TEST
 
 /* --- Without sync ----------------------------------------------------------------------- */
 
@@ -258,11 +257,13 @@ static int body_accumulate(int rank)
 	return 0;
 }
 
-START_TEST(test_accumulate)
+/* One GPU for each of two; the same for four. */
+static const int accumulating[] = {1, 3};
+
+TEST_ROWS(test_accumulate, accumulating)
 {
-	shards_run(&layouts[_i], body_accumulate);
+	shards_run(&layouts[accumulating[_i]], body_accumulate);
 }
-END_TEST
 
 /* --- What is refused ---------------------------------------------------------------------- */
 
@@ -319,11 +320,10 @@ static int body_refuses(int rank)
 	return 0;
 }
 
-START_TEST(test_refuses)
+TEST(test_refuses)
 {
 	shards_run(&layouts[1], body_refuses);
 }
-END_TEST
 
 /* --- A rank that is lost ------------------------------------------------------------------ */
 
@@ -357,14 +357,19 @@ static int body_lost(int rank)
 	return 0;
 }
 
-START_TEST(test_lost)
+static const struct {
+	int layout;
+	bool vague; /* NCCL has no word of a peer */
+} losses[] = {{1, false}, {2, false}, {3, false}, {4, false}, {1, true}, {2, true}};
+
+TEST_ROWS(test_lost, losses)
 {
 	static struct ranks ranks;
 
 	setenv("DDP_TIMEOUT", "10", 1);
-	if (_i >= ROWS(layouts))
+	if (losses[_i].vague)
 		setenv("DDP_HOST_VAGUE", "1", 1);
-	shards_start(&ranks, &layouts[_i % ROWS(layouts)], body_lost);
+	shards_start(&ranks, &layouts[losses[_i].layout], body_lost);
 	ranks_wait(&ranks, false);
 	for (int rank = 0; rank < ranks.size; rank++)
 		if (rank != 1)
@@ -373,22 +378,5 @@ START_TEST(test_lost)
 				      ranks.statuses[rank], ranks.text[rank]);
 	ck_assert_int_eq(ranks.statuses[1], -SIGKILL);
 }
-END_TEST
 
-static void add_tests(TCase *tcase)
-{
-	tcase_add_checked_fixture(tcase, shards_set_up, shards_tear_down);
-	tcase_add_loop_test(tcase, test_steps, 0, ROWS(layouts) * ROWS(ways));
-	tcase_add_test(tcase, test_refuses);
-	/* One GPU for each of two, and one for both; the same for four. */
-	tcase_add_loop_test(tcase, test_accumulate, 1, 2);
-	tcase_add_loop_test(tcase, test_accumulate, 3, 4);
-	tcase_add_loop_test(tcase, test_lost, 1, 5);
-	/* NCCL with and without a word of a peer. */
-	tcase_add_loop_test(tcase, test_lost, ROWS(layouts) + 1, ROWS(layouts) + 3);
-}
-
-int main(void)
-{
-	return unit_run("gradients on devices", add_tests);
-}
+UNIT_MAIN("gradients on devices", shards_use)

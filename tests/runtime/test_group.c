@@ -347,27 +347,24 @@ static bool possible(enum way way)
 	return way == THREADS || !MEMBERS_THREADS_ONLY;
 }
 
-START_TEST(test_lengths)
+TEST_ROWS(test_lengths, worlds)
 {
 	if (possible(worlds[_i].way))
 		board_free(members_run(worlds[_i].way, worlds[_i].size, PLENTY, body_lengths));
 }
-END_TEST
 
-START_TEST(test_uneven)
+TEST_ROWS(test_uneven, worlds)
 {
 	if (possible(worlds[_i].way))
 		board_free(members_run(worlds[_i].way, worlds[_i].size, PLENTY, body_uneven));
 }
-END_TEST
 
-START_TEST(test_mixture)
+TEST_ROWS(test_mixture, worlds)
 {
 	mixture = unit_seed(1);
 	if (possible(worlds[_i].way))
 		board_free(members_run(worlds[_i].way, worlds[_i].size, PLENTY, body_mixture));
 }
-END_TEST
 
 /* --- Two halves of a vector that fits no lane ------------------------------------------------ */
 
@@ -396,11 +393,10 @@ static void body_long_pass(struct member *member)
 	free(vector);
 }
 
-START_TEST(test_long_pass)
+TEST(test_long_pass)
 {
 	board_free(members_run(THREADS, 2, PLENTY, body_long_pass));
 }
-END_TEST
 
 /* --- Types and operations --------------------------------------------------------------------- */
 
@@ -444,11 +440,10 @@ static void body_types(struct member *member)
 	memory_free(&memory);
 }
 
-START_TEST(test_types)
+TEST(test_types)
 {
 	board_free(members_run(THREADS, 3, PLENTY, body_types));
 }
-END_TEST
 
 /* --- Members that disagree ------------------------------------------------------------------- */
 
@@ -514,7 +509,7 @@ static void body_disagree(struct member *member)
 		member_fail(member, "later: %d: %s", status, member->error.text);
 }
 
-START_TEST(test_disagree)
+TEST_LOOP(test_disagree, 0, 2 * ROWS(disagreements))
 {
 	const char *name = disagreements[_i / 2].name;
 	char odd[160], even[160];
@@ -533,7 +528,6 @@ START_TEST(test_disagree)
 			  board->errors[0].text);
 	board_free(board);
 }
-END_TEST
 
 /* --- Members that do not come ----------------------------------------------------------------- */
 
@@ -553,7 +547,7 @@ static void body_late(struct member *member)
 		member_fail(member, "%d: %s", status, member->error.text);
 }
 
-START_TEST(test_late)
+TEST_LOOP(test_late, 0, 2)
 {
 	struct board *board;
 
@@ -566,7 +560,6 @@ START_TEST(test_late)
 			  "did)");
 	board_free(board);
 }
-END_TEST
 
 /* The last one comes, and does no more: it is told apart from one that never came. */
 static void body_half(struct member *member)
@@ -588,7 +581,7 @@ static void body_half(struct member *member)
 		member_fail(member, "%d: %s", status, member->error.text);
 }
 
-START_TEST(test_half)
+TEST(test_half)
 {
 	struct board *board = members_run(THREADS, 3, SHORT_LIMIT, body_half);
 
@@ -596,7 +589,6 @@ START_TEST(test_half)
 		  "rank 12 on n2 did not arrive in all-reduce #5 in 1 s (2 of 3 did)");
 	board_free(board);
 }
-END_TEST
 
 /* At the meeting. */
 static void body_nothing(struct member *member)
@@ -604,7 +596,7 @@ static void body_nothing(struct member *member)
 	(void)member;
 }
 
-START_TEST(test_nobody_meets)
+TEST(test_nobody_meets)
 {
 	struct board *board = board_new();
 	struct member member = {.size = 3, .board = board, .body = body_nothing};
@@ -616,7 +608,6 @@ START_TEST(test_nobody_meets)
 	ck_assert_int_eq(board->errors[0].status, DDP_ERR_TIMEOUT);
 	board_free(board);
 }
-END_TEST
 
 /* --- Members that are gone -------------------------------------------------------------------- */
 
@@ -643,7 +634,7 @@ static void body_lost(struct member *member)
 		member_fail(member, "%d: %s", status, member->error.text);
 }
 
-START_TEST(test_lost)
+TEST_LOOP(test_lost, 0, 3)
 {
 	static const char *const names[] = {"killed", "exited", "left"};
 	char text[256];
@@ -660,7 +651,6 @@ START_TEST(test_lost)
 	unit_text(names[row], "text of another", board->errors[2].text, text);
 	board_free(board);
 }
-END_TEST
 
 /* Killed from outside, anywhere in the calls. */
 static void body_run(struct member *member)
@@ -711,7 +701,7 @@ static void *kill_later(void *argument)
 	return NULL;
 }
 
-START_TEST(test_killed)
+TEST_LOOP(test_killed, 0, 4)
 {
 	static const int signals[] = {SIGKILL, SIGKILL, SIGKILL, SIGSTOP};
 	struct killer killer = {.signal = signals[_i], .after = 11 + _i * 97};
@@ -746,7 +736,6 @@ START_TEST(test_killed)
 	}
 	board_free(killer.board);
 }
-END_TEST
 
 /* --- Giving up -------------------------------------------------------------------------------- */
 
@@ -778,12 +767,11 @@ static void body_abort(struct member *member)
 		member_fail(member, "aborted: %s", member->error.text);
 }
 
-START_TEST(test_abort)
+TEST_LOOP(test_abort, 0, 2)
 {
 	if (possible((enum way)_i))
 		board_free(members_run((enum way)_i, 3, PLENTY, body_abort));
 }
-END_TEST
 
 /* --- What else ends a wait --------------------------------------------------------------------- */
 
@@ -809,11 +797,10 @@ static void body_check(struct member *member)
 		member_fail(member, "%d: %s", status, member->error.text);
 }
 
-START_TEST(test_check)
+TEST(test_check)
 {
 	board_free(members_run(THREADS, 2, PLENTY, body_check));
 }
-END_TEST
 
 /* --- Spinning ---------------------------------------------------------------------------------- */
 
@@ -833,7 +820,7 @@ static void body_enough_cpus(struct member *member)
 }
 
 /* Threads and children inherit where they may run. */
-START_TEST(test_spins)
+TEST(test_spins)
 {
 	cpu_set_t all, one;
 	int size;
@@ -854,7 +841,6 @@ START_TEST(test_spins)
 	board_free(members_run(THREADS, 2, PLENTY, body_mixture));
 	ck_assert_int_eq(sched_setaffinity(0, sizeof(all), &all), 0);
 }
-END_TEST
 
 /* --- Regions ----------------------------------------------------------------------------------- */
 
@@ -898,12 +884,11 @@ static void body_regions(struct member *member)
 	ddp_region_destroy(regions[0]);
 }
 
-START_TEST(test_regions)
+TEST_LOOP(test_regions, 0, 2)
 {
 	if (possible((enum way)_i))
 		board_free(members_run((enum way)_i, 3, PLENTY, body_regions));
 }
-END_TEST
 
 /* One that cannot be had is refused on all members, and the group lives. */
 static void body_no_region(struct member *member)
@@ -918,7 +903,7 @@ static void body_no_region(struct member *member)
 		member_fail(member, "barrier: %s", member->error.text);
 }
 
-START_TEST(test_no_region)
+TEST(test_no_region)
 {
 	struct board *board = members_run(THREADS, 3, PLENTY, body_no_region);
 	static const char *const pieces[] = {"an arena on rank 10: ", NULL};
@@ -927,7 +912,6 @@ START_TEST(test_no_region)
 		unit_pieces("no region", board->errors[m].text, pieces);
 	board_free(board);
 }
-END_TEST
 
 /* --- Tickets ----------------------------------------------------------------------------------- */
 
@@ -948,7 +932,7 @@ static const struct {
 	{"nobody", 2, FOREIGN, INT_MAX - 1, {"process 2147483646 is gone", NULL}},
 };
 
-START_TEST(test_ticket)
+TEST_ROWS(test_ticket, tickets)
 {
 	static const struct ddp_log log = {.level = DDP_LEVEL_ERROR};
 	struct ddp_group_options options = {
@@ -979,7 +963,6 @@ START_TEST(test_ticket)
 	ddp_group_destroy(second);
 	ddp_group_destroy(first);
 }
-END_TEST
 
 /* --- What is left behind ------------------------------------------------------------------------ */
 
@@ -995,7 +978,7 @@ static int count_mappings(void)
 	return count;
 }
 
-START_TEST(test_nothing_left)
+TEST(test_nothing_left)
 {
 	int files = unit_entries("/proc/self/fd");
 
@@ -1004,33 +987,10 @@ START_TEST(test_nothing_left)
 	ck_assert_int_eq(unit_entries("/proc/self/fd"), files);
 	ck_assert_int_eq(count_mappings(), 0);
 }
-END_TEST
-
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_lengths, worlds);
-	UNIT_ROWS(tcase, test_uneven, worlds);
-	UNIT_ROWS(tcase, test_mixture, worlds);
-	tcase_add_test(tcase, test_long_pass);
-	tcase_add_test(tcase, test_types);
-	tcase_add_loop_test(tcase, test_disagree, 0, 2 * ROWS(disagreements));
-	tcase_add_loop_test(tcase, test_late, 0, 2);
-	tcase_add_test(tcase, test_half);
-	tcase_add_test(tcase, test_nobody_meets);
-	tcase_add_loop_test(tcase, test_lost, 0, 3);
-	tcase_add_loop_test(tcase, test_killed, 0, 4);
-	tcase_add_loop_test(tcase, test_abort, 0, 2);
-	tcase_add_test(tcase, test_check);
-	tcase_add_test(tcase, test_spins);
-	tcase_add_loop_test(tcase, test_regions, 0, 2);
-	tcase_add_test(tcase, test_no_region);
-	UNIT_ROWS(tcase, test_ticket, tickets);
-	tcase_add_test(tcase, test_nothing_left);
-}
 
 int main(void)
 {
 	if (MEMBERS_THREADS_ONLY)
 		printf("ranks as threads alone: forking does not go with this sanitizer\n");
-	return unit_run("group", fill);
+	return unit_run("group", NULL);
 }

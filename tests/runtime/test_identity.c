@@ -207,7 +207,7 @@ static const struct {
 	 "single 0/1 0/1 0/1 0 0"},
 };
 
-START_TEST(test_good)
+TEST_ROWS(test_good, good)
 {
 	struct ddp_identity id;
 	struct ddp_error error;
@@ -218,7 +218,6 @@ START_TEST(test_good)
 	describe(&id, who, sizeof(who));
 	unit_text(good[_i].name, "identity", who, good[_i].who);
 }
-END_TEST
 
 /* --- Refusals ----------------------------------------------------------------------------- */
 
@@ -365,7 +364,7 @@ static const struct {
 	 {"node laptop"}},
 };
 
-START_TEST(test_bad)
+TEST_ROWS(test_bad, bad)
 {
 	struct ddp_identity id;
 	struct ddp_error error;
@@ -375,12 +374,11 @@ START_TEST(test_bad)
 	unit_number(bad[_i].name, "error", error.status, DDP_ERR_ENVIRONMENT);
 	unit_pieces(bad[_i].name, error.text, bad[_i].pieces);
 }
-END_TEST
 
 /* DDP_ERROR comes before everything else. */
 static const char *const failed[] = {"", CONTRACT STEP, STEP, TORCHRUN, BATCH, "RANK=x", NULL};
 
-START_TEST(test_failed)
+TEST_ROWS(test_failed, failed)
 {
 	struct ddp_error error = {0};
 	struct ddp_identity id;
@@ -398,7 +396,6 @@ START_TEST(test_failed)
 	ck_assert_int_eq(ddp_identity_read(env, &around, &id, NULL), DDP_ERR_ABORTED);
 	free(copy);
 }
-END_TEST
 
 /* --- Where things are --------------------------------------------------------------------- */
 
@@ -462,7 +459,7 @@ static const struct {
 	 "/home/u/.ddp/failed-43.single-4711", false},
 };
 
-START_TEST(test_places)
+TEST_ROWS(test_places, places)
 {
 	const char *name = places[_i].name;
 	struct ddp_identity id;
@@ -475,7 +472,6 @@ START_TEST(test_places)
 	unit_text(name, "records", id.records, places[_i].records);
 	unit_number(name, "own", id.own, places[_i].own);
 }
-END_TEST
 
 static void read_directory(const char *env, const struct ddp_surroundings *surroundings, char *path)
 {
@@ -487,7 +483,7 @@ static void read_directory(const char *env, const struct ddp_surroundings *surro
 }
 
 /* What makes another world must make another directory; what differs between ranks must not. */
-START_TEST(test_apart)
+TEST(test_apart)
 {
 	static const char *const base = "TORCHELASTIC_ERROR_FILE=" LONE TORCHRUN;
 	struct ddp_surroundings other = around;
@@ -527,9 +523,8 @@ START_TEST(test_apart)
 	read_directory("SLURM_SRUN_COMM_PORT=40124" STEP, &around, second);
 	ck_assert_str_ne(first, second);
 }
-END_TEST
 
-START_TEST(test_no_working_directory)
+TEST(test_no_working_directory)
 {
 	struct ddp_surroundings nowhere = {.process = 1, .parent = 2};
 	struct ddp_identity id;
@@ -545,10 +540,9 @@ START_TEST(test_no_working_directory)
 	ck_assert_int_eq(read_text("", &nowhere, &id, &error), 0);
 	ck_assert_str_eq(id.host, "localhost");
 }
-END_TEST
 
 /* Paths and names of any length: they fit, or are refused; they are never cut. */
-START_TEST(test_long)
+TEST(test_long)
 {
 	static const char *const names[] = {
 		"SLURM_CLUSTER_NAME", "DDP_RENDEZVOUS", "DDP_JOB",	 "TORCHELASTIC_RUN_ID",
@@ -584,7 +578,6 @@ START_TEST(test_long)
 	}
 	ck_assert_int_gt(refused, 0);
 }
-END_TEST
 
 /* --- Device and share --------------------------------------------------------------------- */
 
@@ -630,7 +623,7 @@ static const struct {
 	{"a batch script without", BATCH, 8, -1, 0},
 };
 
-START_TEST(test_devices)
+TEST_ROWS(test_devices, devices)
 {
 	struct ddp_surroundings here = around;
 	struct ddp_identity id;
@@ -641,12 +634,11 @@ START_TEST(test_devices)
 	unit_number(devices[_i].name, "device", id.device, devices[_i].device);
 	ck_assert_double_eq(id.share, devices[_i].share);
 }
-END_TEST
 
 static const char *const shares[] = {"0.0", "00.0", "1.5",  "2",   ".",	     "0.",    "1e-1",
 				     "0,5", "-0.5", "0.5x", "nan", "0x1p-1", "0.5.5", "10"};
 
-START_TEST(test_bad_share)
+TEST_ROWS(test_bad_share, shares)
 {
 	struct ddp_identity id;
 	struct ddp_error error;
@@ -656,22 +648,5 @@ START_TEST(test_bad_share)
 	unit_number(shares[_i], "status", read_text(env, &around, &id, &error),
 		    DDP_ERR_ENVIRONMENT);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_good, good);
-	UNIT_ROWS(tcase, test_bad, bad);
-	UNIT_ROWS(tcase, test_failed, failed);
-	UNIT_ROWS(tcase, test_places, places);
-	tcase_add_test(tcase, test_apart);
-	tcase_add_test(tcase, test_no_working_directory);
-	tcase_add_test(tcase, test_long);
-	UNIT_ROWS(tcase, test_devices, devices);
-	UNIT_ROWS(tcase, test_bad_share, shares);
-}
-
-int main(void)
-{
-	return unit_run("identity", fill);
-}
+UNIT_MAIN("identity", NULL)

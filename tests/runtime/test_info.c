@@ -256,7 +256,7 @@ static const struct {
 	{"other driver", other_driver, 1, {"rank 3 on n2", "12.4", "13.0"}},
 };
 
-START_TEST(test_warning)
+TEST_ROWS(test_warning, warnings)
 {
 	struct info_warnings got;
 	struct info_card cards[4];
@@ -271,11 +271,10 @@ START_TEST(test_warning)
 	if (got.count)
 		unit_pieces(warnings[_i].name, got.text[0], warnings[_i].pieces);
 }
-END_TEST
 
 /* --- The report -------------------------------------------------------------------------- */
 
-START_TEST(test_table)
+TEST(test_table)
 {
 	static const char *const pieces[] = {
 		"tux.1.0: 4 ranks on 2 nodes, started by srun --ddp, met by file, between nodes: ucx",
@@ -299,9 +298,8 @@ START_TEST(test_table)
 	unit_pieces("table", text, pieces);
 	free(text);
 }
-END_TEST
 
-START_TEST(test_selftest_lines)
+TEST(test_selftest_lines)
 {
 	static const struct info_selftest test = {
 		false, 2, {{4, 1e-6, 5e-7, 0}, {4 << 20, 1e-3, 9e-4, 17}}};
@@ -321,9 +319,8 @@ START_TEST(test_selftest_lines)
 	unit_pieces("json", text, json);
 	free(text);
 }
-END_TEST
 
-START_TEST(test_json)
+TEST(test_json)
 {
 	static const char *const pieces[] = {"\"size\": 4",
 					     "\"job\": \"tux.1.0\"",
@@ -341,7 +338,6 @@ START_TEST(test_json)
 	unit_pieces("json", text, pieces);
 	free(text);
 }
-END_TEST
 
 /* --- How GPUs are shared ----------------------------------------------------------------- */
 
@@ -475,7 +471,7 @@ static const struct {
 	 "of it, 16.0 of 64.0 GiB; by agreement, nothing enforces it\n"},
 };
 
-START_TEST(test_sharing)
+TEST_ROWS(test_sharing, sharings)
 {
 	struct info_card cards[4];
 	char *text, *begin, *end;
@@ -495,10 +491,9 @@ START_TEST(test_sharing)
 	unit_text(sharings[_i].name, "sharing", begin, sharings[_i].lines);
 	free(text);
 }
-END_TEST
 
 /* As large a share, but not as many ranks. */
-START_TEST(test_sharing_counts)
+TEST(test_sharing_counts)
 {
 	static const char *const pieces[] = {"\n3 ranks (0-2) share GPU 0 of n1 by ",
 					     "\n2 ranks (3-4) share GPU 1 of n1 by ", NULL};
@@ -517,9 +512,8 @@ START_TEST(test_sharing_counts)
 	unit_pieces("counts", text, pieces);
 	free(text);
 }
-END_TEST
 
-START_TEST(test_sharing_column)
+TEST(test_sharing_column)
 {
 	static const char *const pieces[] = {"share  shared by", "0.25  0-1 ", "0.25  - ", NULL};
 	struct info_card cards[4];
@@ -531,9 +525,8 @@ START_TEST(test_sharing_column)
 	unit_pieces("column", text, pieces);
 	free(text);
 }
-END_TEST
 
-START_TEST(test_sharing_json)
+TEST(test_sharing_json)
 {
 	static const char *const limits[] = {
 		"\"sharing\": [\n  {\"mode\": \"MPS\", \"ranks\": [2, 3], \"node\": \"n2\", "
@@ -564,21 +557,5 @@ START_TEST(test_sharing_json)
 	unit_pieces("none", text, none);
 	free(text);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_warning, warnings);
-	tcase_add_test(tcase, test_table);
-	tcase_add_test(tcase, test_selftest_lines);
-	tcase_add_test(tcase, test_json);
-	UNIT_ROWS(tcase, test_sharing, sharings);
-	tcase_add_test(tcase, test_sharing_counts);
-	tcase_add_test(tcase, test_sharing_column);
-	tcase_add_test(tcase, test_sharing_json);
-}
-
-int main(void)
-{
-	return unit_run("info", fill);
-}
+UNIT_MAIN("info", NULL)

@@ -199,7 +199,7 @@ static void want_exact(struct arrays *arrays, const struct shape *shape)
 	}
 }
 
-START_TEST(test_exact)
+TEST_LOOP(test_exact, 0, (int)DDP_TYPE_COUNT *DDP_OP_COUNT)
 {
 	static struct arrays arrays;
 	struct shape shape = {.type = (enum ddp_type)(_i / DDP_OP_COUNT),
@@ -220,10 +220,9 @@ START_TEST(test_exact)
 			}
 		}
 }
-END_TEST
 
 /* All numbers of sources, with a count that has whole vectors and a rest for any width. */
-START_TEST(test_sources)
+TEST_LOOP(test_sources, 0, (int)DDP_TYPE_COUNT *DDP_OP_COUNT)
 {
 	static struct arrays arrays;
 	struct shape shape = {.type = (enum ddp_type)(_i / DDP_OP_COUNT),
@@ -240,7 +239,6 @@ START_TEST(test_sources)
 			check_kernel(&arrays, &shape);
 		}
 }
-END_TEST
 
 /* In the order of the sources, in f32 for 16 bits, rounded once: written without vectors. */
 static void want_rounded(struct arrays *arrays, const struct shape *shape)
@@ -263,7 +261,7 @@ static void want_rounded(struct arrays *arrays, const struct shape *shape)
 	}
 }
 
-START_TEST(test_rounding)
+TEST_LOOP(test_rounding, 0, 4)
 {
 	static struct arrays arrays;
 	static const enum ddp_type types[] = {DDP_F32, DDP_F64, DDP_BF16, DDP_F16};
@@ -279,10 +277,9 @@ START_TEST(test_rounding)
 		}
 	}
 }
-END_TEST
 
 /* Any bits of integers: sums wrap, comparisons know the sign. */
-START_TEST(test_wrapping)
+TEST(test_wrapping)
 {
 	static const int64_t a[] = {INT64_MAX, INT64_MIN, -1, 200, 0x7fffffff, -0x7fffffff - 1LL};
 	static const int64_t b[] = {1, -1, 1, 100, 1, -1};
@@ -317,7 +314,6 @@ START_TEST(test_wrapping)
 			ck_assert_int_eq(to8[i], a8[i] < b8[i] ? a8[i] : b8[i]);
 	}
 }
-END_TEST
 
 /* --- What is not finite --------------------------------------------------------------------- */
 
@@ -336,7 +332,7 @@ static const struct {
 	{"zeros", 0, 0, 0, 0, 0, 0},
 };
 
-START_TEST(test_special)
+TEST_ROWS(test_special, specials)
 {
 	static const enum ddp_type types[] = {DDP_F32, DDP_F64, DDP_BF16, DDP_F16};
 	enum { N = 67 };
@@ -365,10 +361,9 @@ START_TEST(test_special)
 			}
 	}
 }
-END_TEST
 
 /* Overflow of 16 bits comes from rounding the sum, not from its parts. */
-START_TEST(test_f16_overflow)
+TEST(test_f16_overflow)
 {
 	uint16_t largest = 0x7bff, minus = 0xfbff, out = 0; /* 65504 */
 	const void *from[] = {&largest, &largest, &minus};
@@ -383,7 +378,6 @@ START_TEST(test_f16_overflow)
 		ck_assert_uint_eq(out, largest);
 	}
 }
-END_TEST
 
 /* --- Conversions ---------------------------------------------------------------------------- */
 
@@ -392,7 +386,7 @@ enum { ALL = 65536 };
 static const enum ddp_type halves[] = {DDP_BF16, DDP_F16};
 
 /* All values of 16 bits: exact in f32, and the same bits after the way back. */
-START_TEST(test_widen)
+TEST_ROWS(test_widen, halves)
 {
 	static uint16_t bits[ALL], back[ALL];
 	static float wide[ALL], plain[ALL];
@@ -419,7 +413,6 @@ START_TEST(test_widen)
 		}
 	}
 }
-END_TEST
 
 static float nudge(float value, int steps)
 {
@@ -435,7 +428,7 @@ static float nudge(float value, int steps)
  * Between each value and the next one: just below the middle to the former, just above to the
  * latter, the middle itself to the even one. Of the largest, the next is infinite.
  */
-START_TEST(test_narrow)
+TEST_ROWS(test_narrow, halves)
 {
 	enum ddp_type type = halves[_i];
 	uint16_t infinite = type == DDP_F16 ? 0x7c00 : 0x7f80;
@@ -470,7 +463,6 @@ START_TEST(test_narrow)
 			}
 		}
 }
-END_TEST
 
 static const struct {
 	enum ddp_type type;
@@ -496,7 +488,7 @@ static const struct {
 };
 
 /* From f64 in one rounding. */
-START_TEST(test_from_f64)
+TEST_ROWS(test_from_f64, singles)
 {
 	uint16_t got[3] = {0};
 	double in[3] = {0, singles[_i].value, 0};
@@ -508,10 +500,9 @@ START_TEST(test_from_f64)
 			singles[_i].want);
 	}
 }
-END_TEST
 
 /* Any length, any two floating types, nothing written behind. */
-START_TEST(test_lengths)
+TEST(test_lengths)
 {
 	static const enum ddp_type types[] = {DDP_F32, DDP_F64, DDP_BF16, DDP_F16};
 	enum { N = 600 };
@@ -534,11 +525,10 @@ START_TEST(test_lengths)
 				REQUIRE(to[end] == GUARD, "byte %zu", end);
 		}
 }
-END_TEST
 
 /* --- Choosing ------------------------------------------------------------------------------- */
 
-START_TEST(test_choose)
+TEST(test_choose)
 {
 	enum ddp_simd simd = DDP_SIMD_COUNT;
 	struct ddp_error error = {0};
@@ -563,26 +553,10 @@ START_TEST(test_choose)
 	ck_assert_int_eq(ddp_simd_choose(&simd, &error), 0);
 	ck_assert_int_ge(simd, best);
 }
-END_TEST
-
-static void fill(TCase *tcase)
-{
-	tcase_add_loop_test(tcase, test_exact, 0, DDP_TYPE_COUNT * DDP_OP_COUNT);
-	tcase_add_loop_test(tcase, test_sources, 0, DDP_TYPE_COUNT * DDP_OP_COUNT);
-	tcase_add_loop_test(tcase, test_rounding, 0, 4);
-	tcase_add_test(tcase, test_wrapping);
-	UNIT_ROWS(tcase, test_special, specials);
-	tcase_add_test(tcase, test_f16_overflow);
-	UNIT_ROWS(tcase, test_widen, halves);
-	UNIT_ROWS(tcase, test_narrow, halves);
-	UNIT_ROWS(tcase, test_from_f64, singles);
-	tcase_add_test(tcase, test_lengths);
-	tcase_add_test(tcase, test_choose);
-}
 
 int main(void)
 {
 	if (ddp_simd_choose(&best, NULL) < 0)
 		return EXIT_FAILURE;
-	return unit_run("kernel", fill);
+	return unit_run("kernel", NULL);
 }

@@ -108,7 +108,7 @@ static void (*const leftovers[])(const char *) = {
 };
 
 /* _i: which leftover; and whether rank 0 comes first, or last. */
-START_TEST(test_leftovers)
+TEST_LOOP(test_leftovers, 0, 2 * ROWS(leftovers))
 {
 	const char *directory = fresh_directory();
 	bool last = _i % 2;
@@ -126,7 +126,6 @@ START_TEST(test_leftovers)
 	succeeded(0, 4, 2);
 	ck_assert_int_eq(unit_entries(directory), -1);
 }
-END_TEST
 
 static void begin_anew(struct rank *rank)
 {
@@ -156,7 +155,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
  * A rank whose process is replaced by another one does not slip into the running attempt, _i: even
  * if it is paused where it asks which of the two is older.
  */
-START_TEST(test_began_anew)
+TEST_LOOP(test_began_anew, 0, 2)
 {
 	const char *directory = fresh_directory();
 
@@ -170,7 +169,6 @@ START_TEST(test_began_anew)
 	SAID(2, "an earlier attempt's rank 0, process ", " on n0, is there");
 	kill_ranks(0, 2);
 }
-END_TEST
 
 static void take_over(struct rank *rank)
 {
@@ -182,7 +180,7 @@ static void take_over(struct rank *rank)
 }
 
 /* Another rank 0 clears the directory under the feet of those that wait in it. */
-START_TEST(test_taken_over)
+TEST(test_taken_over)
 {
 	const char *directory = fresh_directory();
 	struct rank other = make_rank(directory, false, 0, 3);
@@ -199,7 +197,6 @@ START_TEST(test_taken_over)
 		SAID(i, "another process (", " on n9) has begun as rank 0", "do two jobs use it?");
 	}
 }
-END_TEST
 
 /* --- Two jobs --------------------------------------------------------------------------- */
 
@@ -217,7 +214,7 @@ static void begin_job(const char *directory, int first, int world, const char *j
 }
 
 /* Different jobs are never mixed, and one of them at least is told. */
-START_TEST(test_two_jobs)
+TEST_LOOP(test_two_jobs, 0, 8)
 {
 	const char *directory = fresh_directory();
 
@@ -231,13 +228,12 @@ START_TEST(test_two_jobs)
 		if (reports[i].status == 0)
 			ck_assert_int_eq(reports[i].fences, 4);
 }
-END_TEST
 
 /*
  * One world launched twice at once, and nothing tells the two apart: whoever is well has met as
  * one world, each rank once, in which all that are well agree on who was there.
  */
-START_TEST(test_twice_at_once)
+TEST_LOOP(test_twice_at_once, 0, 4)
 {
 	const char *directory = fresh_directory();
 
@@ -261,11 +257,10 @@ START_TEST(test_twice_at_once)
 		}
 	}
 }
-END_TEST
 
 /* --- Those who do not fit --------------------------------------------------------------- */
 
-START_TEST(test_foreign_files)
+TEST(test_foreign_files)
 {
 	static const char *const names[] = {"store",
 					    "step",
@@ -284,9 +279,8 @@ START_TEST(test_foreign_files)
 	/* The last one looks like ours. */
 	ck_assert_int_eq(unit_entries(directory), ROWS(names) - 1);
 }
-END_TEST
 
-START_TEST(test_size)
+TEST_LOOP(test_size, 0, 2)
 {
 	static const struct {
 		int rank;
@@ -306,7 +300,6 @@ START_TEST(test_size)
 	ck_assert_int_eq(reports[0].status, DDP_ERR_MISMATCH);
 	ck_assert_int_eq(reports[2].status, DDP_ERR_ABORTED);
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -326,7 +319,7 @@ static const struct {
 	{"rank", DDP_ERR_FORMAT, {.rank = 2}, {".ranks/0.1: not the record of rank 1"}},
 };
 
-START_TEST(test_forged)
+TEST_ROWS(test_forged, forged)
 {
 	const char *directory = fresh_directory();
 	struct rank zero = make_rank(directory, false, 0, 2),
@@ -354,11 +347,10 @@ START_TEST(test_forged)
 	ck_assert(list.attempts[0].aborted);
 	ddp_store_close(zero.store, false);
 }
-END_TEST
 
 /* --- The directory ---------------------------------------------------------------------- */
 
-START_TEST(test_directory)
+TEST_LOOP(test_directory, 0, 7)
 {
 	static const struct {
 		const char *name, *text;
@@ -394,9 +386,8 @@ START_TEST(test_directory)
 	unit_pieces(rows[_i].name, rank.error.text,
 		    (const char *const[]){rows[_i].text, _i < 5 ? directory : parent, NULL});
 }
-END_TEST
 
-START_TEST(test_removed)
+TEST_LOOP(test_removed, 0, 2)
 {
 	const char *directory = fresh_directory();
 
@@ -416,7 +407,6 @@ START_TEST(test_removed)
 		SAID(i, "was removed while the ranks were using it", directory);
 	}
 }
-END_TEST
 
 /* A file system of our own with little room, where that is allowed. */
 static bool mount_small(const char *path)
@@ -457,7 +447,7 @@ static void fill_disk(struct rank *rank)
 }
 
 /* _i is the rank that has too much; the limit of a process does where mounting is forbidden. */
-START_TEST(test_full_disk)
+TEST_LOOP(test_full_disk, 0, 3)
 {
 	const char *directory = fresh_directory();
 	struct rank rank;
@@ -486,9 +476,8 @@ START_TEST(test_full_disk)
 	if (mounted)
 		umount2(directory, MNT_DETACH);
 }
-END_TEST
 
-START_TEST(test_read_only)
+TEST(test_read_only)
 {
 	const char *directory = fresh_directory();
 
@@ -503,26 +492,5 @@ START_TEST(test_read_only)
 	SAID(0, "Read-only file system", directory);
 	umount2(directory, MNT_DETACH);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_add_unchecked_fixture(tcase, crowd_set_up, crowd_tear_down);
-	tcase_add_loop_test(tcase, test_leftovers, 0, 2 * ROWS(leftovers));
-	tcase_add_loop_test(tcase, test_began_anew, 0, 2);
-	tcase_add_test(tcase, test_taken_over);
-	tcase_add_loop_test(tcase, test_two_jobs, 0, 8);
-	tcase_add_loop_test(tcase, test_twice_at_once, 0, 4);
-	tcase_add_test(tcase, test_foreign_files);
-	tcase_add_loop_test(tcase, test_size, 0, 2);
-	UNIT_ROWS(tcase, test_forged, forged);
-	tcase_add_loop_test(tcase, test_directory, 0, 7);
-	tcase_add_loop_test(tcase, test_removed, 0, 2);
-	tcase_add_loop_test(tcase, test_full_disk, 0, 3);
-	tcase_add_test(tcase, test_read_only);
-}
-
-int main(void)
-{
-	return unit_run("leftovers", fill);
-}
+UNIT_MAIN("leftovers", crowd_use)

@@ -43,7 +43,7 @@ static const struct {
 	 {"no engine none", "DDP_MODULES", "ddp_none.so"}},
 };
 
-START_TEST(test_open)
+TEST_ROWS(test_open, modules)
 {
 	const char *name = modules[_i].file;
 	struct ddp_error error = {0, ""};
@@ -64,9 +64,8 @@ START_TEST(test_open)
 	ck_assert_ptr_null(ddp_module_open(name, modules[_i].kind, modules[_i].version,
 					   modules[_i].size, NULL, NULL));
 }
-END_TEST
 
-START_TEST(test_no_library)
+TEST(test_no_library)
 {
 	const char *const pieces[] = {"no engine torn", "ddp_torn.so", NULL};
 	char top[] = "/tmp/ddp-module.XXXXXX", path[64];
@@ -82,10 +81,9 @@ START_TEST(test_no_library)
 	ck_assert_int_eq(error.status, DDP_ERR_UNSUPPORTED);
 	unit_pieces("torn", error.text, pieces);
 }
-END_TEST
 
 /* Without DDP_MODULES, or with an empty one, the installation's directory is searched. */
-START_TEST(test_installed)
+TEST(test_installed)
 {
 	const char *const pieces[] = {DDP_MODULE_DIR "/ddp_none.so", NULL};
 	struct ddp_error error = {0, ""};
@@ -94,10 +92,9 @@ START_TEST(test_installed)
 	ck_assert_ptr_null(ddp_module_open("none", "test", 3, 8, NULL, &error));
 	unit_pieces("installed", error.text, pieces);
 }
-END_TEST
 
 /* In a build tree modules lie beside what holds this code; nobody need say so. */
-START_TEST(test_beside)
+TEST(test_beside)
 {
 	struct ddp_error error = {0, ""};
 	const struct fixture *fixture;
@@ -115,17 +112,5 @@ START_TEST(test_beside)
 	ck_assert_msg(fixture, "%s", error.text);
 	ck_assert_int_eq(fixture->answer, 42);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_open, modules);
-	tcase_add_test(tcase, test_no_library);
-	tcase_add_test(tcase, test_installed);
-	tcase_add_test(tcase, test_beside);
-}
-
-int main(void)
-{
-	return unit_run("module", fill);
-}
+UNIT_MAIN("module", NULL)

@@ -24,7 +24,7 @@ static int bind_control(const char *path, int type)
 	return fd;
 }
 
-START_TEST(test_mps_daemon)
+TEST(test_mps_daemon)
 {
 	static const int types[] = {SOCK_STREAM, SOCK_SEQPACKET};
 	char directory[] = "/tmp/ddp-test-mps.XXXXXX", path[64];
@@ -52,10 +52,9 @@ START_TEST(test_mps_daemon)
 	unlink(path);
 	rmdir(directory);
 }
-END_TEST
 
 /* In /tmp anybody can be the first: his directory, and links of his to a daemon of ours, are not believed. */
-START_TEST(test_mps_stranger)
+TEST(test_mps_stranger)
 {
 	char directory[] = "/tmp/ddp-test-mps.XXXXXX", path[64], other[64];
 	int fd;
@@ -81,7 +80,6 @@ START_TEST(test_mps_stranger)
 	unlink(path);
 	rmdir(directory);
 }
-END_TEST
 
 static const struct {
 	const char *name, *threads, *memory;
@@ -99,7 +97,7 @@ static const struct {
 	{"not a number", "nan", "0x1=4G", 0, ""},
 };
 
-START_TEST(test_mps_limits)
+TEST_ROWS(test_mps_limits, limits)
 {
 	char limit[24];
 
@@ -107,16 +105,5 @@ START_TEST(test_mps_limits)
 	unit_text(limits[_i].name, "memory", limit, limits[_i].limit);
 	ck_assert_double_eq(ddp_mps_threads(limits[_i].threads), limits[_i].percent);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_add_test(tcase, test_mps_daemon);
-	tcase_add_test(tcase, test_mps_stranger);
-	UNIT_ROWS(tcase, test_mps_limits, limits);
-}
-
-int main(void)
-{
-	return unit_run("mps", fill);
-}
+UNIT_MAIN("mps", NULL)

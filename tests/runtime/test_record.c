@@ -41,7 +41,7 @@ static const struct {
 	{"", DDP_NAME_FOREIGN, 0, 0},
 };
 
-START_TEST(test_names)
+TEST_ROWS(test_names, names)
 {
 	uint64_t attempt = 0;
 	uint32_t fence = 0;
@@ -53,7 +53,6 @@ START_TEST(test_names)
 	if (names[_i].kind == DDP_NAME_TABLE)
 		ck_assert_uint_eq(fence, names[_i].fence);
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -76,7 +75,7 @@ static const struct {
 	{"", false, 0, 0},
 };
 
-START_TEST(test_rank_names)
+TEST_ROWS(test_rank_names, rank_names)
 {
 	uint32_t fence = 0, rank = 0;
 
@@ -88,7 +87,6 @@ START_TEST(test_rank_names)
 	ck_assert_uint_eq(fence, rank_names[_i].fence);
 	ck_assert_uint_eq(rank, rank_names[_i].rank);
 }
-END_TEST
 
 /* A record with two values. Returns its bytes. */
 static size_t make_record(uint8_t data[512], uint32_t rank, uint64_t attempt, uint64_t process)
@@ -116,7 +114,7 @@ static size_t make_record(uint8_t data[512], uint32_t rank, uint64_t attempt, ui
 	return size;
 }
 
-START_TEST(test_record)
+TEST(test_record)
 {
 	uint8_t data[512];
 	size_t size = make_record(data, 1, 0x0123456789abcdef, 42);
@@ -137,10 +135,9 @@ START_TEST(test_record)
 	ck_assert_uint_eq(room, 10);
 	ck_assert_mem_eq(host, "10.0.0.1:9", 10);
 }
-END_TEST
 
 /* Every single bit counts. */
-START_TEST(test_record_flips)
+TEST(test_record_flips)
 {
 	uint8_t data[512];
 	size_t size = make_record(data, 1, 5, 42);
@@ -156,10 +153,9 @@ START_TEST(test_record_flips)
 		ck_assert_msg(ddp_record_read(&record, NULL, data, less, "x", NULL) < 0,
 			      "%zu bytes", less);
 }
-END_TEST
 
 /* Another release may have other bodies: it is named, and not called damaged. */
-START_TEST(test_record_release)
+TEST(test_record_release)
 {
 	uint8_t data[512];
 	size_t size = make_record(data, 1, 5, 42);
@@ -174,7 +170,6 @@ START_TEST(test_record_release)
 			 DDP_ERR_MISMATCH);
 	ck_assert_ptr_nonnull(strstr(error.text, "install one release on all nodes"));
 }
-END_TEST
 
 static const struct {
 	const char *name, *key;
@@ -190,7 +185,7 @@ static const struct {
 	{"a byte more", "k", DDP_STORE_VALUE - 4, DDP_ERR_ARGUMENT},
 };
 
-START_TEST(test_values)
+TEST_ROWS(test_values, values_rows)
 {
 	static uint8_t value[DDP_STORE_VALUE], got[DDP_STORE_VALUE];
 	struct ddp_values values = {0};
@@ -216,9 +211,8 @@ START_TEST(test_values)
 			 DDP_ERR_ARGUMENT);
 	ddp_values_clear(&values);
 }
-END_TEST
 
-START_TEST(test_values_count)
+TEST(test_values_count)
 {
 	struct ddp_values values = {0};
 	char key[16];
@@ -230,7 +224,6 @@ START_TEST(test_values_count)
 	ck_assert_int_eq(ddp_values_put(&values, "more", NULL, 0, NULL), DDP_ERR_ARGUMENT);
 	ddp_values_clear(&values);
 }
-END_TEST
 
 /* --- Tables ----------------------------------------------------------------------------- */
 
@@ -288,7 +281,7 @@ static void check_table(const char *path, const char *row, size_t at, int *refus
 	ddp_table_close(table);
 }
 
-START_TEST(test_table)
+TEST(test_table)
 {
 	char path[512];
 	struct ddp_error error = {0};
@@ -323,9 +316,8 @@ START_TEST(test_table)
 	ddp_table_close(table);
 	unlink(path);
 }
-END_TEST
 
-START_TEST(test_table_flips)
+TEST(test_table_flips)
 {
 	char path[512];
 	int refused = 0, fd;
@@ -360,23 +352,5 @@ START_TEST(test_table_flips)
 	close(fd);
 	unlink(path);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_add_unchecked_fixture(tcase, crowd_set_up, crowd_tear_down);
-	UNIT_ROWS(tcase, test_names, names);
-	UNIT_ROWS(tcase, test_rank_names, rank_names);
-	tcase_add_test(tcase, test_record);
-	tcase_add_test(tcase, test_record_flips);
-	tcase_add_test(tcase, test_record_release);
-	UNIT_ROWS(tcase, test_values, values_rows);
-	tcase_add_test(tcase, test_values_count);
-	tcase_add_test(tcase, test_table);
-	tcase_add_test(tcase, test_table_flips);
-}
-
-int main(void)
-{
-	return unit_run("record", fill);
-}
+UNIT_MAIN("record", crowd_use)

@@ -24,7 +24,7 @@ static const struct {
 	{5, false, meet_often, 4}, {8, true, meet_twice, 2}, {8, false, meet_often, 4},
 };
 
-START_TEST(test_meet)
+TEST_ROWS(test_meet, worlds)
 {
 	const char *directory = fresh_directory();
 	char parent[512];
@@ -41,7 +41,6 @@ START_TEST(test_meet)
 	ck_assert_int_eq(unit_entries(directory), worlds[_i].own ? 0 : -1);
 	ck_assert_int_eq(unit_entries(parent), worlds[_i].own ? 1 : -1);
 }
-END_TEST
 
 static void come_late(struct rank *rank)
 {
@@ -49,7 +48,7 @@ static void come_late(struct rank *rank)
 	meet_twice(rank);
 }
 
-START_TEST(test_late)
+TEST_LOOP(test_late, 0, 3)
 {
 	const char *directory = fresh_directory();
 
@@ -59,7 +58,6 @@ START_TEST(test_late)
 	end(0, 3);
 	succeeded(0, 3, 2);
 }
-END_TEST
 
 /* Worlds one after the other in one directory, without any order among their ranks. */
 static void meet_again_and_again(struct rank *rank)
@@ -72,7 +70,7 @@ static void meet_again_and_again(struct rank *rank)
 	}
 }
 
-START_TEST(test_one_after_the_other)
+TEST_LOOP(test_one_after_the_other, 0, 2)
 {
 	const char *directory = fresh_directory();
 
@@ -83,11 +81,10 @@ START_TEST(test_one_after_the_other)
 	succeeded(0, 4, 1 + 2 + 3 + 1 + 2 + 3 + 1 + 2);
 	ck_assert_int_eq(unit_entries(directory), _i ? 0 : -1);
 }
-END_TEST
 
 /* --- Somebody is missing ---------------------------------------------------------------- */
 
-START_TEST(test_missing)
+TEST(test_missing)
 {
 	const char *directory = fresh_directory();
 
@@ -99,9 +96,8 @@ START_TEST(test_missing)
 			  reports[i].status == DDP_ERR_ABORTED);
 	}
 }
-END_TEST
 
-START_TEST(test_no_rank_0)
+TEST(test_no_rank_0)
 {
 	const char *directory = fresh_directory();
 
@@ -111,10 +107,9 @@ START_TEST(test_no_rank_0)
 	SAID(2, "rank 0 did not arrive in 0.3 s");
 	ck_assert_int_eq(reports[1].status, DDP_ERR_TIMEOUT);
 }
-END_TEST
 
 /* Once all others wait for the table. */
-START_TEST(test_rank_0_dies)
+TEST_LOOP(test_rank_0_dies, 0, 2)
 {
 	const char *directory = fresh_directory();
 
@@ -130,9 +125,8 @@ START_TEST(test_rank_0_dies)
 			SAID(i, "rank 0 on n0 (process ", "did not publish");
 	}
 }
-END_TEST
 
-START_TEST(test_killed_between)
+TEST(test_killed_between)
 {
 	const char *directory = fresh_directory();
 
@@ -144,7 +138,6 @@ START_TEST(test_killed_between)
 		ck_assert_int_eq(reports[i].fences, 1);
 	}
 }
-END_TEST
 
 /* The record is there, the process no longer: the fence succeeds, the next one tells. */
 static void die_with_record(struct rank *rank)
@@ -160,7 +153,7 @@ static void die_with_record(struct rank *rank)
 	raise(SIGKILL);
 }
 
-START_TEST(test_killed_during)
+TEST(test_killed_during)
 {
 	const char *directory = fresh_directory();
 	struct rank rank = make_rank(directory, false, 0, 2);
@@ -176,7 +169,6 @@ START_TEST(test_killed_during)
 	ddp_store_close(rank.store, false);
 	end(1, 1);
 }
-END_TEST
 
 /* --- Somebody gives up ------------------------------------------------------------------ */
 
@@ -190,7 +182,7 @@ static void give_up_in_fence(struct rank *rank)
 	ddp_store_close(rank->store, false);
 }
 
-START_TEST(test_abort)
+TEST_LOOP(test_abort, 0, 4)
 {
 	const char *directory = fresh_directory();
 
@@ -208,7 +200,6 @@ START_TEST(test_abort)
 		ck_assert_int_eq(reports[i].status, DDP_ERR_ABORTED);
 	}
 }
-END_TEST
 
 static void look_for_abort(struct rank *rank)
 {
@@ -234,7 +225,7 @@ static void come_too_late(struct rank *rank)
 }
 
 /* Who was there all the time, but comes when it is over, is told so. */
-START_TEST(test_abort_before)
+TEST(test_abort_before)
 {
 	const char *directory = fresh_directory();
 
@@ -245,10 +236,9 @@ START_TEST(test_abort_before)
 	ck_assert_int_eq(reports[2].status, DDP_ERR_ABORTED);
 	SAID(2, "1 of 3 ranks did not arrive in 0.3 s: rank 2");
 }
-END_TEST
 
 /* Two give up at once: all are told the same. */
-START_TEST(test_first_abort_stands)
+TEST(test_first_abort_stands)
 {
 	const char *directory = fresh_directory();
 
@@ -260,7 +250,6 @@ START_TEST(test_first_abort_stands)
 	ck_assert_str_eq(reports[0].text, reports[4].text);
 	SAID(0, "out of coffee");
 }
-END_TEST
 
 static int gone(void *owner, struct ddp_error *error)
 {
@@ -279,7 +268,7 @@ static void look_around(struct rank *rank)
 }
 
 /* What the owner of the watch says ends the wait, and the others hear of it. */
-START_TEST(test_watch)
+TEST_LOOP(test_watch, 0, 3)
 {
 	const char *directory = fresh_directory();
 
@@ -292,7 +281,6 @@ START_TEST(test_watch)
 		ck_assert_int_eq(reports[i].status, i == _i ? DDP_ERR_PEER : DDP_ERR_ABORTED);
 	}
 }
-END_TEST
 
 /* --- Which method ----------------------------------------------------------------------- */
 
@@ -345,7 +333,7 @@ static const struct {
 	 {"DDP_METHOD=mpi", "file, pmix, single"}},
 };
 
-START_TEST(test_choice)
+TEST_ROWS(test_choice, choices)
 {
 	const char *name = choices[_i].name;
 	struct rank rank = make_rank(choices[_i].directory ? fresh_directory() : "", false, 0,
@@ -367,12 +355,11 @@ START_TEST(test_choice)
 	ddp_store_close(rank.store, true);
 	unsetenv("DDP_METHOD");
 }
-END_TEST
 
 static const char *const alone[] = {"file", "single"};
 
 /* What every method promises, seen by a world of one. */
-START_TEST(test_alone)
+TEST_ROWS(test_alone, alone)
 {
 	struct rank rank = make_rank(fresh_directory(), false, 0, 1);
 	int value = 3;
@@ -402,28 +389,5 @@ START_TEST(test_alone)
 	ddp_store_close(rank.store, false);
 	ddp_store_close(NULL, true);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_add_unchecked_fixture(tcase, crowd_set_up, crowd_tear_down);
-	UNIT_ROWS(tcase, test_meet, worlds);
-	tcase_add_loop_test(tcase, test_late, 0, 3);
-	tcase_add_loop_test(tcase, test_one_after_the_other, 0, 2);
-	tcase_add_test(tcase, test_missing);
-	tcase_add_test(tcase, test_no_rank_0);
-	tcase_add_loop_test(tcase, test_rank_0_dies, 0, 2);
-	tcase_add_test(tcase, test_killed_between);
-	tcase_add_test(tcase, test_killed_during);
-	tcase_add_loop_test(tcase, test_abort, 0, 4);
-	tcase_add_test(tcase, test_abort_before);
-	tcase_add_test(tcase, test_first_abort_stands);
-	tcase_add_loop_test(tcase, test_watch, 0, 3);
-	UNIT_ROWS(tcase, test_choice, choices);
-	UNIT_ROWS(tcase, test_alone, alone);
-}
-
-int main(void)
-{
-	return unit_run("rendezvous", fill);
-}
+UNIT_MAIN("rendezvous", crowd_use)

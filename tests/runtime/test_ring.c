@@ -231,7 +231,7 @@ static void none_wrong(struct member *members)
 	unit_number("the fabric", "overlaps", fabric_overlaps(members->fabric), 0);
 }
 
-START_TEST(test_all_reduce)
+TEST_LOOP(test_all_reduce, 0, 2 * MOST)
 {
 	struct member members[MOST];
 
@@ -240,7 +240,6 @@ START_TEST(test_all_reduce)
 	none_wrong(members);
 	column_close(members);
 }
-END_TEST
 
 /* Numbers whose sum depends on the order: what must be equal is the bits on all members. */
 static void run_bits(struct member *member)
@@ -267,7 +266,7 @@ static void run_bits(struct member *member)
 	}
 }
 
-START_TEST(test_bits)
+TEST_LOOP(test_bits, 0, MOST)
 {
 	struct member members[MOST];
 	uint64_t before = 0;
@@ -285,7 +284,6 @@ START_TEST(test_bits)
 		column_close(members);
 	}
 }
-END_TEST
 
 /* --- The others ------------------------------------------------------------------------------ */
 
@@ -351,7 +349,7 @@ static void run_gathers(struct member *member)
 	}
 }
 
-START_TEST(test_broadcast)
+TEST_LOOP(test_broadcast, 0, MOST)
 {
 	struct member members[MOST];
 
@@ -360,9 +358,8 @@ START_TEST(test_broadcast)
 	none_wrong(members);
 	column_close(members);
 }
-END_TEST
 
-START_TEST(test_all_gather)
+TEST_LOOP(test_all_gather, 0, MOST)
 {
 	struct member members[MOST];
 
@@ -371,7 +368,6 @@ START_TEST(test_all_gather)
 	none_wrong(members);
 	column_close(members);
 }
-END_TEST
 
 /* Nobody leaves round k before all have entered it. */
 static _Atomic int entered;
@@ -390,7 +386,7 @@ static void run_barriers(struct member *member)
 	}
 }
 
-START_TEST(test_barrier)
+TEST_LOOP(test_barrier, 0, MOST)
 {
 	struct member members[MOST];
 
@@ -400,7 +396,6 @@ START_TEST(test_barrier)
 	none_wrong(members);
 	column_close(members);
 }
-END_TEST
 
 /* --- What goes wrong ------------------------------------------------------------------------- */
 
@@ -459,7 +454,7 @@ static void run_fault(struct member *member)
 	free(data);
 }
 
-START_TEST(test_fault)
+TEST_ROWS(test_fault, faults)
 {
 	const struct fault_row *row = &faults[_i];
 	struct member members[MOST];
@@ -494,9 +489,8 @@ START_TEST(test_fault)
 	unit_number(row->name, "open messages", fabric_open(members->fabric), 0);
 	column_close(members);
 }
-END_TEST
 
-START_TEST(test_scratch)
+TEST(test_scratch)
 {
 	struct member members[MOST];
 	struct ddp_column_call call = {1, 1, "all-reduce"};
@@ -512,20 +506,5 @@ START_TEST(test_scratch)
 		  "4095 bytes of scratch for all-reduce, at least 4096 are needed");
 	column_close(members);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_add_loop_test(tcase, test_all_reduce, 0, 2 * MOST);
-	tcase_add_loop_test(tcase, test_bits, 0, MOST);
-	tcase_add_loop_test(tcase, test_broadcast, 0, MOST);
-	tcase_add_loop_test(tcase, test_all_gather, 0, MOST);
-	tcase_add_loop_test(tcase, test_barrier, 0, MOST);
-	UNIT_ROWS(tcase, test_fault, faults);
-	tcase_add_test(tcase, test_scratch);
-}
-
-int main(void)
-{
-	return unit_run("ring", fill);
-}
+UNIT_MAIN("ring", NULL)

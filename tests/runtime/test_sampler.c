@@ -30,7 +30,7 @@ static struct ddp_sampler *open_sampler(uint64_t samples, int rank, int ranks, u
 
 /* --- The generator ---------------------------------------------------------------------- */
 
-START_TEST(test_twister)
+TEST(test_twister)
 {
 	struct ddp_mt19937 generator;
 	uint32_t word = 0;
@@ -41,9 +41,8 @@ START_TEST(test_twister)
 		word = ddp_mt19937_next(&generator);
 	ck_assert_uint_eq(word, 4123659995u);
 }
-END_TEST
 
-START_TEST(test_large_order)
+TEST(test_large_order)
 {
 	/* From numpy's MT19937, by the inside-out shuffle with 64-bit draws. */
 	static const uint64_t want[] = {8, 2, 6, 3, 5, 1, 0, 9, 7, 4};
@@ -55,10 +54,9 @@ START_TEST(test_large_order)
 		ck_assert_uint_eq(ddp_permutation_get(&permutation, i), want[i]);
 	ddp_permutation_destroy(&permutation);
 }
-END_TEST
 
 /* The same entries in 64 bits: what sets of more than 2^32 samples use. */
-START_TEST(test_wide_order)
+TEST(test_wide_order)
 {
 	struct ddp_permutation narrow, wide = {.count = 1000};
 
@@ -80,7 +78,6 @@ START_TEST(test_wide_order)
 	ddp_permutation_destroy(&wide);
 	ddp_permutation_destroy(&narrow);
 }
-END_TEST
 
 /* --- PyTorch's lists -------------------------------------------------------------------- */
 
@@ -148,7 +145,7 @@ static const struct {
 	{"none, in order", 0, 1, 3, 0, 0, false, EXACT, 0, {0}},
 };
 
-START_TEST(test_list)
+TEST_ROWS(test_list, lists)
 {
 	const char *name = lists[_i].name;
 	struct ddp_sampler *sampler =
@@ -165,7 +162,6 @@ START_TEST(test_list)
 	ck_assert_int_eq(ddp_sampler_next(sampler, &index), 0);
 	ddp_sampler_destroy(sampler);
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -177,7 +173,7 @@ static const struct {
 	{"50000", 50000, UINT64_C(0x4090b833ef6748d), {36044, 49165, 37807, 11341, 6091}},
 };
 
-START_TEST(test_hash)
+TEST_ROWS(test_hash, hashes)
 {
 	size_t count = (size_t)hashes[_i].samples, got = 0;
 	struct ddp_sampler *sampler = open_sampler(count, 0, 1, 0, true, PAD);
@@ -200,11 +196,10 @@ START_TEST(test_hash)
 	free(order);
 	ddp_sampler_destroy(sampler);
 }
-END_TEST
 
 /* --- Epochs ----------------------------------------------------------------------------- */
 
-START_TEST(test_next_epoch)
+TEST(test_next_epoch)
 {
 	struct ddp_sampler *sampler = open_sampler(10, 0, 3, 0, true, PAD);
 	uint64_t got[8];
@@ -231,9 +226,8 @@ START_TEST(test_next_epoch)
 	ck_assert_uint_eq(got[0], 4);
 	ddp_sampler_destroy(sampler);
 }
-END_TEST
 
-START_TEST(test_order)
+TEST(test_order)
 {
 	struct ddp_sampler *sampler = open_sampler(10, 1, 3, 0, true, PAD);
 	uint64_t index;
@@ -250,9 +244,8 @@ START_TEST(test_order)
 	ck_assert_uint_eq(ddp_sampler_position(sampler), 7);
 	ddp_sampler_destroy(sampler);
 }
-END_TEST
 
-START_TEST(test_seek_end)
+TEST(test_seek_end)
 {
 	struct ddp_sampler *sampler = open_sampler(10, 2, 3, 0, true, PAD);
 	struct ddp_error error = {0};
@@ -269,7 +262,6 @@ START_TEST(test_seek_end)
 	ck_assert_uint_eq(ddp_sampler_position(sampler), 3);
 	ddp_sampler_destroy(sampler);
 }
-END_TEST
 
 /* --- Properties ------------------------------------------------------------------------- */
 
@@ -286,7 +278,7 @@ static size_t by_the_book(const uint64_t *order, size_t samples, size_t ranks, b
 	return each;
 }
 
-START_TEST(test_against_the_book)
+TEST(test_against_the_book)
 {
 	uint64_t state = unit_seed(20240917), order[200], mine[200], got[201];
 
@@ -310,7 +302,6 @@ START_TEST(test_against_the_book)
 		ddp_sampler_destroy(all);
 	}
 }
-END_TEST
 
 /* What a run has seen: how often each sample, and how many of these were padding. */
 struct seen {
@@ -345,7 +336,7 @@ static void check_seen(const struct seen *seen, size_t samples, int ranks, enum 
 }
 
 /* Some ranks begin an epoch, others, more or fewer, end it, perhaps in three parts. */
-START_TEST(test_resume)
+TEST(test_resume)
 {
 	uint64_t state = unit_seed(20240917);
 
@@ -378,9 +369,8 @@ START_TEST(test_resume)
 		check_seen(&seen, samples, ranks, kind);
 	}
 }
-END_TEST
 
-START_TEST(test_resume_same)
+TEST(test_resume_same)
 {
 	uint64_t state = unit_seed(20240917);
 
@@ -409,7 +399,6 @@ START_TEST(test_resume_same)
 		ddp_sampler_destroy(run);
 	}
 }
-END_TEST
 
 /* --- Refused ---------------------------------------------------------------------------- */
 
@@ -446,7 +435,7 @@ static const struct {
 	 {"2305843009213693951 samples", "8 bytes"}},
 };
 
-START_TEST(test_refused)
+TEST_ROWS(test_refused, refused)
 {
 	struct ddp_error error = {0};
 	struct ddp_sampler *sampler = (struct ddp_sampler *)&error;
@@ -459,10 +448,9 @@ START_TEST(test_refused)
 			 refused[_i].status);
 	ddp_sampler_destroy(NULL);
 }
-END_TEST
 
 /* Where nothing is shuffled, no memory is needed, however large the set. */
-START_TEST(test_huge)
+TEST(test_huge)
 {
 	struct ddp_sampler *sampler = open_sampler(UINT64_C(1) << 40, 1, 3, 0, false, EXACT);
 	uint64_t index;
@@ -474,26 +462,5 @@ START_TEST(test_huge)
 	ck_assert_int_eq(ddp_sampler_next(sampler, &index), 0);
 	ddp_sampler_destroy(sampler);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_add_test(tcase, test_twister);
-	tcase_add_test(tcase, test_large_order);
-	tcase_add_test(tcase, test_wide_order);
-	UNIT_ROWS(tcase, test_list, lists);
-	UNIT_ROWS(tcase, test_hash, hashes);
-	tcase_add_test(tcase, test_next_epoch);
-	tcase_add_test(tcase, test_order);
-	tcase_add_test(tcase, test_seek_end);
-	tcase_add_test(tcase, test_against_the_book);
-	tcase_add_test(tcase, test_resume);
-	tcase_add_test(tcase, test_resume_same);
-	UNIT_ROWS(tcase, test_refused, refused);
-	tcase_add_test(tcase, test_huge);
-}
-
-int main(void)
-{
-	return unit_run("sampler", fill);
-}
+UNIT_MAIN("sampler", NULL)

@@ -25,7 +25,7 @@ static void tell(int member, uint32_t turn)
 	ddp_shard_page_tell(&page, member, turn, 1000, DDP_F32, DDP_SUM, 4096);
 }
 
-START_TEST(test_begin)
+TEST(test_begin)
 {
 	ddp_shard_page_begin(&page, MEMBERS);
 	for (int member = 0; member < MEMBERS; member++) {
@@ -35,10 +35,9 @@ START_TEST(test_begin)
 	ck_assert_uint_eq(word(MEMBERS), 0);
 	ck_assert_uint_eq(atomic_load(&page.released), 0);
 }
-END_TEST
 
 /* Again after a stream has written its own; by one that is ahead and by one that is behind. */
-START_TEST(test_release)
+TEST(test_release)
 {
 	static const uint32_t turns[] = {DDP_SHARD_FIRST, DDP_SHARD_FIRST + 200, 3};
 
@@ -53,10 +52,9 @@ START_TEST(test_release)
 		ck_assert_uint_eq(word(MEMBERS), 0);
 	}
 }
-END_TEST
 
 /* What a leader waits for are the others' words, what these wait for is its. */
-START_TEST(test_release_own)
+TEST(test_release_own)
 {
 	for (int who = 0; who < MEMBERS; who++) {
 		ddp_shard_page_begin(&page, MEMBERS);
@@ -66,7 +64,6 @@ START_TEST(test_release_own)
 					 who == 0 ? member > 0 : member == 0);
 	}
 }
-END_TEST
 
 static volatile sig_atomic_t touched, before;
 
@@ -82,7 +79,7 @@ static void look(int number)
 }
 
 /* The flag is set while all words are as they were. */
-START_TEST(test_order)
+TEST(test_order)
 {
 	struct sigaction action = {.sa_handler = look};
 
@@ -98,10 +95,9 @@ START_TEST(test_order)
 	ck_assert_int_eq(touched, 1);
 	ck_assert_int_eq(before, 1);
 }
-END_TEST
 
 /* What streams write and what hosts write are in lines of their own. */
-START_TEST(test_lines)
+TEST(test_lines)
 {
 	ck_assert_uint_eq(sizeof(page.words[0]), 128);
 	ck_assert_uint_eq(offsetof(struct ddp_shard_page, released) % 128, 0);
@@ -109,7 +105,6 @@ START_TEST(test_lines)
 	ck_assert_uint_ge(offsetof(struct ddp_shard_page, told),
 			  offsetof(struct ddp_shard_page, released) + 128);
 }
-END_TEST
 
 /* What member 1 says of the turn, where the others say count 1000, F32, sum, place 4096. */
 static const struct {
@@ -129,7 +124,7 @@ static const struct {
 	{"a place of 2^32 more", 1000, DDP_F32, DDP_SUM, 4096 + (1ull << 32), false},
 };
 
-START_TEST(test_compare)
+TEST_ROWS(test_compare, sayings)
 {
 	static const uint32_t turns[] = {DDP_SHARD_FIRST, UINT32_MAX, 0, 1, 77777};
 	const char *name = sayings[_i].name;
@@ -148,10 +143,9 @@ START_TEST(test_compare)
 		unit_number(name, "without 1", ddp_shard_page_compare(&page, 1, 0, turns[i]), -1);
 	}
 }
-END_TEST
 
 /* Who says nothing of a turn yet is not asked; nor who still says what an older one was. */
-START_TEST(test_silent)
+TEST(test_silent)
 {
 	static const uint32_t turns[] = {0, DDP_SHARD_FIRST, 12};
 
@@ -166,10 +160,9 @@ START_TEST(test_silent)
 		ck_assert_int_eq(ddp_shard_page_compare(&page, MEMBERS, 0, turns[i]), -1);
 	}
 }
-END_TEST
 
 /* Each turn has a place of its own, through the wrap; and who is a round ahead is not asked. */
-START_TEST(test_round)
+TEST(test_round)
 {
 	uint32_t first = UINT32_MAX - 100;
 
@@ -185,22 +178,5 @@ START_TEST(test_round)
 	ck_assert_int_eq(ddp_shard_page_compare(&page, MEMBERS, 1, first + 150 + DDP_SHARD_KEPT),
 			 -1);
 }
-END_TEST
 
-void fill(TCase *tcase);
-void fill(TCase *tcase)
-{
-	tcase_add_test(tcase, test_begin);
-	tcase_add_test(tcase, test_release);
-	tcase_add_test(tcase, test_release_own);
-	tcase_add_test(tcase, test_order);
-	tcase_add_test(tcase, test_lines);
-	UNIT_ROWS(tcase, test_compare, sayings);
-	tcase_add_test(tcase, test_silent);
-	tcase_add_test(tcase, test_round);
-}
-
-int main(void)
-{
-	return unit_run("shard_page", fill);
-}
+UNIT_MAIN("shard_page", NULL)

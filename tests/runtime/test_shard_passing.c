@@ -198,7 +198,7 @@ static int share(int index)
 	return 0;
 }
 
-START_TEST(test_shares_memory)
+TEST(test_shares_memory)
 {
 	pid_t pid = begin(share, 3);
 	int fd = expect(3, 7, "about it", true);
@@ -213,7 +213,6 @@ START_TEST(test_shares_memory)
 	end(pid);
 	munmap((void *)(uintptr_t)memory, 4096);
 }
-END_TEST
 
 /* The sender's end and its process are gone when the leader looks. */
 static int send_and_go(int index)
@@ -221,7 +220,7 @@ static int send_and_go(int index)
 	return send_letter(make_memory("left behind"), index, 0, "") < 0;
 }
 
-START_TEST(test_outlives_sender)
+TEST(test_outlives_sender)
 {
 	char text[11];
 	int fd;
@@ -232,9 +231,8 @@ START_TEST(test_outlives_sender)
 	ck_assert_mem_eq(text, "left behind", sizeof(text));
 	close(fd);
 }
-END_TEST
 
-START_TEST(test_no_descriptor)
+TEST(test_no_descriptor)
 {
 	char most[DDP_PASSING_BYTES + 1];
 
@@ -245,7 +243,6 @@ START_TEST(test_no_descriptor)
 	expect(1, 2, most, false);
 	expect(2, -3, "", false);
 }
-END_TEST
 
 enum { FOLLOWERS = 8, LETTERS = 5 };
 
@@ -265,7 +262,7 @@ static int send_some(int index)
 	return 0;
 }
 
-START_TEST(test_many)
+TEST(test_many)
 {
 	bool seen[FOLLOWERS][LETTERS] = {{false}};
 	struct ddp_watch watch = patient();
@@ -293,10 +290,9 @@ START_TEST(test_many)
 	for (int i = 0; i < FOLLOWERS; i++)
 		end(pids[i]);
 }
-END_TEST
 
 /* Who has connected and is slow is not forgotten over others. */
-START_TEST(test_slow)
+TEST(test_slow)
 {
 	char wire[1024];
 	size_t size = record(wire, sizeof(wire), 5);
@@ -310,7 +306,6 @@ START_TEST(test_slow)
 	expect(5, 0, "replayed", false);
 	close(slow);
 }
-END_TEST
 
 /* --- Strangers -------------------------------------------------------------------------- */
 
@@ -337,7 +332,7 @@ static const struct {
 	{"a letter of two, with two", 0, 2, 2, 1, true, true, false},
 };
 
-START_TEST(test_strangers)
+TEST_ROWS(test_strangers, strangers)
 {
 	int fds[2 * DDP_SHARD_MEMBERS + 9], passed[16] = {0};
 	char wire[2048] = {0};
@@ -363,10 +358,9 @@ START_TEST(test_strangers)
 	for (int i = 0; i < strangers[_i].count && !strangers[_i].closes; i++)
 		close(fds[i]);
 }
-END_TEST
 
 /* The length that a letter gives itself. */
-START_TEST(test_length)
+TEST(test_length)
 {
 	struct ddp_passing_letter letter = {.bytes = DDP_PASSING_BYTES};
 	struct ddp_watch watch = patient();
@@ -385,7 +379,6 @@ START_TEST(test_length)
 	ck_assert_uint_eq(letter.bytes, DDP_PASSING_BYTES);
 	close(fd);
 }
-END_TEST
 
 static char recorded[1024];
 static size_t recorded_size;
@@ -405,7 +398,7 @@ static int intrude(int index)
 	return 0;
 }
 
-START_TEST(test_other_user)
+TEST(test_other_user)
 {
 	if (geteuid() != 0) {
 		printf("test_other_user: left out, only root can be another user\n");
@@ -416,7 +409,6 @@ START_TEST(test_other_user)
 	ck_assert_int_eq(send_letter(-1, 1, 0, "good"), 0);
 	expect(1, 0, "good", false);
 }
-END_TEST
 
 /* --- Errors ----------------------------------------------------------------------------- */
 
@@ -428,7 +420,7 @@ static int give_up(void *owner, struct ddp_error *story)
 }
 
 /* Also while somebody is connected and silent. */
-START_TEST(test_receive_ends)
+TEST(test_receive_ends)
 {
 	struct ddp_passing_letter letter;
 	struct ddp_watch watch = ddp_watch_start(0.03, NULL, NULL);
@@ -448,10 +440,9 @@ START_TEST(test_receive_ends)
 	ck_assert_int_eq(ddp_passing_receive(leader, &fd, &letter, &watch, &error), 0);
 	close(silent);
 }
-END_TEST
 
 /* Whoever listens takes no connections, and has room for no more. */
-START_TEST(test_send_ends)
+TEST(test_send_ends)
 {
 	struct ddp_passing_letter letter = letter_of(1, 1, "");
 	struct ddp_watch watch = ddp_watch_start(0.03, NULL, NULL);
@@ -466,9 +457,8 @@ START_TEST(test_send_ends)
 	close(fds[0]);
 	close(listener);
 }
-END_TEST
 
-START_TEST(test_refused)
+TEST(test_refused)
 {
 	struct ddp_passing_letter letter = {.bytes = DDP_PASSING_BYTES + 1};
 	struct ddp_watch watch = patient();
@@ -486,10 +476,9 @@ START_TEST(test_refused)
 	name[0] = '\0';
 	ck_assert_int_eq(send_letter(-1, 1, 1, ""), DDP_ERR_ARGUMENT);
 }
-END_TEST
 
 /* One descriptor may be opened, for the connection, and none for what it brings; or none at all. */
-START_TEST(test_no_room)
+TEST_LOOP(test_no_room, 0, 2)
 {
 	struct ddp_watch watch = patient();
 	struct ddp_passing_letter letter;
@@ -512,10 +501,9 @@ START_TEST(test_no_room)
 	else
 		close(expect(3, 0, "", true));
 }
-END_TEST
 
 /* With letters unread, and somebody connected. */
-START_TEST(test_close)
+TEST(test_close)
 {
 	struct ddp_watch watch = ddp_watch_start(0, NULL, NULL);
 	struct ddp_passing_letter letter;
@@ -529,10 +517,9 @@ START_TEST(test_close)
 	ck_assert_int_eq(unit_entries("/proc/self/fd"), before);
 	ddp_passing_close(NULL);
 }
-END_TEST
 
 /* Two leaders of one user, as on two GPUs. */
-START_TEST(test_names)
+TEST(test_names)
 {
 	struct ddp_passing *other;
 	char another[DDP_PASSING_NAME];
@@ -542,29 +529,10 @@ START_TEST(test_names)
 	ck_assert_uint_lt(strlen(name), DDP_PASSING_NAME);
 	ddp_passing_close(other);
 }
-END_TEST
 
-void fill(TCase *tcase);
-void fill(TCase *tcase)
+static void fill(TCase *tcase)
 {
 	tcase_add_checked_fixture(tcase, up, down);
-	tcase_add_test(tcase, test_shares_memory);
-	tcase_add_test(tcase, test_outlives_sender);
-	tcase_add_test(tcase, test_no_descriptor);
-	tcase_add_test(tcase, test_many);
-	tcase_add_test(tcase, test_slow);
-	UNIT_ROWS(tcase, test_strangers, strangers);
-	tcase_add_test(tcase, test_length);
-	tcase_add_test(tcase, test_other_user);
-	tcase_add_test(tcase, test_receive_ends);
-	tcase_add_test(tcase, test_send_ends);
-	tcase_add_test(tcase, test_refused);
-	tcase_add_loop_test(tcase, test_no_room, 0, 2);
-	tcase_add_test(tcase, test_close);
-	tcase_add_test(tcase, test_names);
 }
 
-int main(void)
-{
-	return unit_run("shard_passing", fill);
-}
+UNIT_MAIN("shard_passing", fill)

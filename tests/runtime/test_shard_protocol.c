@@ -38,7 +38,7 @@ static void holds(struct interleave_world world)
 }
 
 /* _i: wide or not, and how many die; two include one and none, but none is to be seen to end by itself. */
-START_TEST(test_sound)
+TEST_LOOP(test_sound, 0, 4)
 {
 	int faults = _i >> 1 ? 2 : 0;
 
@@ -48,19 +48,17 @@ START_TEST(test_sound)
 						.turns = 3,
 						.faults = faults < members ? faults : members});
 }
-END_TEST
 
 /* The reductions hide nothing. */
-START_TEST(test_sound_full)
+TEST_LOOP(test_sound_full, 0, 2)
 {
 	holds((struct interleave_world){
 		.members = 2, .wide = _i, .turns = 3, .faults = 2, .full = true});
 	holds((struct interleave_world){
 		.members = 3, .wide = _i, .turns = 1, .faults = 2, .full = true});
 }
-END_TEST
 
-START_TEST(test_sound_long)
+TEST_LOOP(test_sound_long, 0, 2)
 {
 	if (!getenv("DDP_LONG"))
 		return;
@@ -70,10 +68,9 @@ START_TEST(test_sound_long)
 	holds((struct interleave_world){
 		.members = 3, .wide = _i, .turns = 2, .faults = 1, .full = true});
 }
-END_TEST
 
 /* What the search takes for granted: a free value ends the waits of all who are about at that turn. */
-START_TEST(test_free_value)
+TEST(test_free_value)
 {
 	static const uint32_t turns[] = {0,	     1,		 FIRST,	    DDP_SHARD_FIRST,
 					 0x3fffffff, 0x7fffffff, 0x80000000};
@@ -89,10 +86,9 @@ START_TEST(test_free_value)
 		}
 	}
 }
-END_TEST
 
 /* All that can be, in 64 members: the list has room, and two words a member are all that is said. */
-START_TEST(test_most)
+TEST(test_most)
 {
 	struct ddp_shard_move moves[DDP_SHARD_MOVES];
 	int count = ddp_shard_moves(DDP_SHARD_MEMBERS, 0, true, 7, moves);
@@ -110,7 +106,6 @@ START_TEST(test_most)
 		ck_assert_int_eq(moves[1].all, !wide);
 	}
 }
-END_TEST
 
 /* --- What is wrong is found ---------------------------------------------------------------- */
 
@@ -160,7 +155,7 @@ static void is_found(int row, int members, bool wide, bool full)
 		      plants[row].name, members, wide, story);
 }
 
-START_TEST(test_plants)
+TEST_ROWS(test_plants, plants)
 {
 	for (int members = 2; members <= plants[_i].members; members++) {
 		if (plants[_i].where != ONLY_WIDE)
@@ -170,21 +165,5 @@ START_TEST(test_plants)
 	}
 	is_found(_i, 2, plants[_i].where == ONLY_WIDE, true);
 }
-END_TEST
 
-void fill(TCase *tcase);
-void fill(TCase *tcase)
-{
-	tcase_set_timeout(tcase, 600);
-	tcase_add_loop_test(tcase, test_sound, 0, 4);
-	tcase_add_loop_test(tcase, test_sound_full, 0, 2);
-	tcase_add_loop_test(tcase, test_sound_long, 0, 2);
-	tcase_add_test(tcase, test_free_value);
-	tcase_add_test(tcase, test_most);
-	UNIT_ROWS(tcase, test_plants, plants);
-}
-
-int main(void)
-{
-	return unit_run("shard_protocol", fill);
-}
+UNIT_MAIN("shard_protocol", NULL)

@@ -115,13 +115,12 @@ static int body_all_reduce(int rank)
 	return 0;
 }
 
-START_TEST(test_all_reduce)
+TEST_ROWS(test_all_reduce, layouts)
 {
 	kind_step = getenv("DDP_LONG") ? 1 : 4;
 	first_kind = _i % kind_step;
 	shards_run(&layouts[_i], body_all_reduce);
 }
-END_TEST
 
 /* More than one piece of the staging memory, and not whole ones. */
 static int body_large(int rank)
@@ -152,11 +151,10 @@ static int body_large(int rank)
 
 static const struct shards_layout some[] = {{"3", "aaa"}, {"5", "aabbb"}, {"2,1", "aab"}};
 
-START_TEST(test_large)
+TEST_ROWS(test_large, some)
 {
 	shards_run(&some[_i], body_large);
 }
-END_TEST
 
 /* --- Broadcast and all-gather -------------------------------------------------------------- */
 
@@ -238,11 +236,10 @@ static int body_bytes(int rank)
 static const struct shards_layout bytes_layouts[] = {
 	{"2", "aa"}, {"3", "aaa"}, {"4", "abbb"}, {"3,1", "abac"}};
 
-START_TEST(test_bytes)
+TEST_ROWS(test_bytes, bytes_layouts)
 {
 	shards_run(&bytes_layouts[_i], body_bytes);
 }
-END_TEST
 
 /* --- Many turns -------------------------------------------------------------------------- */
 
@@ -278,11 +275,10 @@ static int body_ahead(int rank)
 static const struct shards_layout ahead[] = {
 	{"2", "aa"}, {"4", "aaaa"}, {"8", "aaaaaaaa"}, {"4", "aabb"}, {"2,1", "aab"}};
 
-START_TEST(test_ahead)
+TEST_ROWS(test_ahead, ahead)
 {
 	shards_run(&ahead[_i], body_ahead);
 }
-END_TEST
 
 /* Results go into the next turn, which may be on another stream. */
 static int body_streams(int rank)
@@ -315,11 +311,10 @@ static int body_streams(int rank)
 	return 0;
 }
 
-START_TEST(test_streams)
+TEST_ROWS(test_streams, some)
 {
 	shards_run(&some[_i], body_streams);
 }
-END_TEST
 
 /* --- Captures ------------------------------------------------------------------------------ */
 
@@ -348,11 +343,10 @@ static int body_capture(int rank)
 	return 0;
 }
 
-START_TEST(test_capture)
+TEST_ROWS(test_capture, some)
 {
 	shards_run(&some[_i], body_capture);
 }
-END_TEST
 
 /* --- What is left ---------------------------------------------------------------------------- */
 
@@ -412,26 +406,9 @@ static int body_left(int rank)
 	return 0;
 }
 
-START_TEST(test_left)
+TEST_ROWS(test_left, some)
 {
 	shards_run(&some[_i], body_left);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_set_timeout(tcase, 300);
-	tcase_add_unchecked_fixture(tcase, shards_set_up, shards_tear_down);
-	UNIT_ROWS(tcase, test_all_reduce, layouts);
-	UNIT_ROWS(tcase, test_large, some);
-	UNIT_ROWS(tcase, test_bytes, bytes_layouts);
-	UNIT_ROWS(tcase, test_ahead, ahead);
-	UNIT_ROWS(tcase, test_streams, some);
-	UNIT_ROWS(tcase, test_capture, some);
-	UNIT_ROWS(tcase, test_left, some);
-}
-
-int main(void)
-{
-	return unit_run("shards", fill);
-}
+UNIT_MAIN("shards", shards_use)

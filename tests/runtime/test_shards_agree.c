@@ -64,7 +64,7 @@ static int body_mismatch(int rank)
 	return 97;
 }
 
-START_TEST(test_mismatch)
+TEST_ROWS(test_mismatch, wrong)
 {
 	static const struct shards_layout both[] = {{"2", "aa"}, {"4", "aaab"}};
 	static struct ranks ranks;
@@ -84,7 +84,6 @@ START_TEST(test_mismatch)
 		}
 	}
 }
-END_TEST
 
 static int body_bytes_differ(int rank)
 {
@@ -97,13 +96,12 @@ static int body_bytes_differ(int rank)
 	return 0;
 }
 
-START_TEST(test_bytes_differ)
+TEST_LOOP(test_bytes_differ, 0, 2)
 {
 	static const struct shards_layout both[] = {{"3", "aaa"}, {"2", "ab"}};
 
 	shards_run(&both[_i], body_bytes_differ);
 }
-END_TEST
 
 /* --- One that fails -------------------------------------------------------------------------- */
 
@@ -149,12 +147,11 @@ static int body_alloc(int rank)
 	return 0;
 }
 
-START_TEST(test_alloc)
+TEST_ROWS(test_alloc, allocs)
 {
 	row = _i;
 	shards_run(&allocs[_i].layout, body_alloc);
 }
-END_TEST
 
 static const struct {
 	const char *fail;
@@ -186,14 +183,13 @@ static int body_join(int rank)
 	return 0;
 }
 
-START_TEST(test_join)
+TEST_ROWS(test_join, joins)
 {
 	static const struct shards_layout four = {"4", "aabb"};
 
 	row = _i;
 	shards_run(&four, body_join);
 }
-END_TEST
 
 /* --- Refused ---------------------------------------------------------------------------------- */
 
@@ -210,7 +206,7 @@ static int body_local_off(int rank)
 }
 
 /* All find out by themselves, unless another was quicker to tell. */
-START_TEST(test_local_off)
+TEST(test_local_off)
 {
 	static struct ranks ranks;
 
@@ -224,7 +220,6 @@ START_TEST(test_local_off)
 		check_said(&ranks, rank, "unset DDP_LOCAL");
 	}
 }
-END_TEST
 
 /* Without the module on one rank; the world goes on. */
 static int body_no_module(int rank)
@@ -250,27 +245,11 @@ static int body_no_module(int rank)
 	return 0;
 }
 
-START_TEST(test_no_module)
+TEST(test_no_module)
 {
 	static const struct shards_layout two = {"2", "aa"};
 
 	shards_run(&two, body_no_module);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_set_timeout(tcase, 300);
-	tcase_add_unchecked_fixture(tcase, shards_set_up, shards_tear_down);
-	UNIT_ROWS(tcase, test_mismatch, wrong);
-	tcase_add_loop_test(tcase, test_bytes_differ, 0, 2);
-	UNIT_ROWS(tcase, test_alloc, allocs);
-	UNIT_ROWS(tcase, test_join, joins);
-	tcase_add_test(tcase, test_local_off);
-	tcase_add_test(tcase, test_no_module);
-}
-
-int main(void)
-{
-	return unit_run("shards_agree", fill);
-}
+UNIT_MAIN("shards_agree", shards_use)

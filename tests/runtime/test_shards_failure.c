@@ -138,7 +138,7 @@ static const struct shards_layout kill_layouts[] = {
 };
 
 /* Leaders and followers in turns. Worlds are started together: most of their time is waiting until a limit is over. */
-START_TEST(test_kills)
+TEST_ROWS(test_kills, kill_layouts)
 {
 	enum { WORLDS = 3 };
 	uint64_t state = unit_seed(1) + (uint64_t)_i;
@@ -163,10 +163,9 @@ START_TEST(test_kills)
 	}
 	ranks_await_shared_files(files);
 }
-END_TEST
 
 /* While they meet: a list of those that never came names it at least. */
-START_TEST(test_early_kills)
+TEST(test_early_kills)
 {
 	uint64_t state = 77;
 	static struct ranks ranks;
@@ -188,7 +187,6 @@ START_TEST(test_early_kills)
 		}
 	}
 }
-END_TEST
 
 static const struct {
 	struct shards_layout layout;
@@ -208,7 +206,7 @@ static void stop_one(struct ranks *ranks, int w)
  * Ranks that know who is late are waited for some seconds longer, and are late themselves where a loaded machine
  * keeps them from running: then another is named, but not time after time.
  */
-START_TEST(test_stops)
+TEST(test_stops)
 {
 	static struct ranks ranks[ROWS(stops)];
 
@@ -225,7 +223,6 @@ START_TEST(test_stops)
 		check_living(&ranks[w]);
 	}
 }
-END_TEST
 
 /* --- A rank that gives up by itself ---------------------------------------------------------- */
 
@@ -255,13 +252,12 @@ static int body_give_up(int rank)
 	return 0;
 }
 
-START_TEST(test_give_up)
+TEST_LOOP(test_give_up, 0, 2)
 {
 	layout = (struct shards_layout){"3", "aaa"};
 	victim = _i;
 	shards_run(&layout, body_give_up);
 }
-END_TEST
 
 /* --- What is left --------------------------------------------------------------------------- */
 
@@ -288,7 +284,7 @@ static int body_rest(int rank)
 	return 0;
 }
 
-START_TEST(test_rest)
+TEST(test_rest)
 {
 	static const struct shards_layout both[] = {{"3", "aaa"}, {"4", "aabb"}};
 	static struct ranks ranks;
@@ -305,7 +301,6 @@ START_TEST(test_rest)
 					victim, rank, ranks.statuses[rank], ranks.text[rank]);
 		}
 }
-END_TEST
 
 /* --- A device that breaks ------------------------------------------------------------------- */
 
@@ -320,7 +315,7 @@ static int body_break(int rank)
 	return body_work(rank);
 }
 
-START_TEST(test_break)
+TEST_ROWS(test_break, breaks)
 {
 	static struct ranks ranks;
 	char name[32];
@@ -342,21 +337,5 @@ START_TEST(test_break)
 			check_said(&ranks, rank, name);
 	}
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_set_timeout(tcase, getenv("DDP_LONG") ? 3600 : 300);
-	tcase_add_unchecked_fixture(tcase, shards_set_up, shards_tear_down);
-	UNIT_ROWS(tcase, test_kills, kill_layouts);
-	tcase_add_test(tcase, test_early_kills);
-	tcase_add_test(tcase, test_stops);
-	tcase_add_loop_test(tcase, test_give_up, 0, 2);
-	tcase_add_test(tcase, test_rest);
-	UNIT_ROWS(tcase, test_break, breaks);
-}
-
-int main(void)
-{
-	return unit_run("shards_failure", fill);
-}
+UNIT_MAIN("shards_failure", shards_use)

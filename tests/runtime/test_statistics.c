@@ -9,7 +9,7 @@
 
 /* --- Norm ------------------------------------------------------------------------------- */
 
-START_TEST(test_norm)
+TEST(test_norm)
 {
 	float f32[100] = {0};
 	double f64[100] = {0};
@@ -30,7 +30,6 @@ START_TEST(test_norm)
 	f32[19] = NAN;
 	ck_assert_double_nan(ddp_norm(f32, DDP_F32, 20));
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -45,7 +44,7 @@ static const struct {
 	{"limit 0", 1, 0, 0},
 };
 
-START_TEST(test_clip_factor)
+TEST_ROWS(test_clip_factor, clips)
 {
 	double factor = ddp_clip_factor(clips[_i].norm, clips[_i].limit);
 
@@ -53,9 +52,8 @@ START_TEST(test_clip_factor)
 		      clips[_i].want);
 	ck_assert_double_nan(ddp_clip_factor(NAN, clips[_i].limit));
 }
-END_TEST
 
-START_TEST(test_scale)
+TEST(test_scale)
 {
 	float f32[3] = {1, -2, 4};
 	double f64[3] = {1, -2, 4};
@@ -67,7 +65,6 @@ START_TEST(test_scale)
 	ddp_scale(f64, DDP_F64, 1, 0.1);
 	ck_assert_double_eq(f64[0], 0.5 * 0.1);
 }
-END_TEST
 
 /* --- Loss scaling ----------------------------------------------------------------------- */
 
@@ -94,7 +91,7 @@ static const struct {
 	{"backoff by 0.9", {3, 1.1, 0.9, 1, 0}, true, 2.7f, 0},
 };
 
-START_TEST(test_update)
+TEST_ROWS(test_update, updates)
 {
 	struct ddp_scaler scaler = updates[_i].before;
 
@@ -103,9 +100,8 @@ START_TEST(test_update)
 		      updates[_i].name, (double)scaler.scale, (double)updates[_i].scale);
 	unit_number(updates[_i].name, "good steps", scaler.good_steps, updates[_i].good);
 }
-END_TEST
 
-START_TEST(test_start)
+TEST(test_start)
 {
 	struct ddp_scaler scaler = DDP_SCALER_INIT;
 
@@ -118,7 +114,6 @@ START_TEST(test_start)
 	ck_assert_float_eq(scaler.scale, 65536);
 	ck_assert_int_eq(scaler.good_steps, 0);
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -138,7 +133,7 @@ static const struct {
 	{"overflow by a scale below one", 0.5, 0x1.fffffep127f, INFINITY, false},
 };
 
-START_TEST(test_unscale)
+TEST_ROWS(test_unscale, divisions)
 {
 	struct ddp_scaler scaler = DDP_SCALER_INIT;
 	/* At each place, so that no vector's end is forgotten. */
@@ -160,7 +155,6 @@ START_TEST(test_unscale)
 	}
 	ck_assert(!ddp_scaler_unscale(&scaler, NULL, 0));
 }
-END_TEST
 
 /* --- Moments ---------------------------------------------------------------------------- */
 
@@ -186,7 +180,7 @@ static const struct {
 	{"apart", 2, {{1024, 1e6f, 1024}, {1024, 1e6f + 2, 1024}}, 2048, 1e6f + 1, 4096},
 };
 
-START_TEST(test_combine)
+TEST_ROWS(test_combine, combined)
 {
 	size_t channels = 3, bytes = ddp_moments_bytes(channels);
 	char *data = calloc(combined[_i].parts, bytes);
@@ -212,7 +206,6 @@ START_TEST(test_combine)
 	ck_assert(mean[2] == 0 && m2[2] == 0);
 	free(data);
 }
-END_TEST
 
 /* --- Evaluation: one row ---------------------------------------------------------------- */
 
@@ -252,7 +245,7 @@ static const struct {
 	{"all nan, the sixth", {NAN, NAN, NAN, NAN, NAN, NAN, NAN}, 5, false, false, NAN},
 };
 
-START_TEST(test_row)
+TEST_ROWS(test_row, rows)
 {
 	struct ddp_evaluation got = {0, 0, 0, 0};
 	double want = rows[_i].loss;
@@ -266,9 +259,8 @@ START_TEST(test_row)
 				    : fabs(got.loss - want) <= 1e-12 * (1 + want),
 		      "%s: loss is %.17g, want %.17g", rows[_i].name, got.loss, want);
 }
-END_TEST
 
-START_TEST(test_rows_add_up)
+TEST(test_rows_add_up)
 {
 	static const float logits[] = {0, 1, 1, 0, 0, 0};
 	static const int32_t labels[] = {1, 1, 0};
@@ -281,9 +273,8 @@ START_TEST(test_rows_add_up)
 	ck_assert_double_eq_tol(got.loss, 1 + 0.3132616875182228 + 1.3132616875182228 + log(2),
 				1e-12);
 }
-END_TEST
 
-START_TEST(test_no_class)
+TEST(test_no_class)
 {
 	static const float logits[8] = {0};
 	static const int32_t labels[] = {-1, 2, INT32_MIN, INT32_MAX};
@@ -295,23 +286,5 @@ START_TEST(test_no_class)
 	ck_assert_uint_eq(got.top5, 0);
 	ck_assert_double_eq(got.loss, 0);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_add_test(tcase, test_norm);
-	UNIT_ROWS(tcase, test_clip_factor, clips);
-	tcase_add_test(tcase, test_scale);
-	UNIT_ROWS(tcase, test_update, updates);
-	tcase_add_test(tcase, test_start);
-	UNIT_ROWS(tcase, test_unscale, divisions);
-	UNIT_ROWS(tcase, test_combine, combined);
-	UNIT_ROWS(tcase, test_row, rows);
-	tcase_add_test(tcase, test_rows_add_up);
-	tcase_add_test(tcase, test_no_class);
-}
-
-int main(void)
-{
-	return unit_run("statistics", fill);
-}
+UNIT_MAIN("statistics", NULL)

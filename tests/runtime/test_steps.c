@@ -85,11 +85,10 @@ static int body_steps(int rank)
 	return 0;
 }
 
-START_TEST(test_steps)
+TEST_ROWS(test_steps, layouts)
 {
 	ranks_run(layouts[_i], body_steps);
 }
-END_TEST
 
 /* --- A model that learns ----------------------------------------------------------------- */
 
@@ -238,7 +237,7 @@ static int body_train(int rank)
 	return 0;
 }
 
-START_TEST(test_train)
+TEST_ROWS(test_train, layouts)
 {
 	struct ddp_options options = DDP_OPTIONS_INIT;
 	struct ddp *ddp;
@@ -253,7 +252,6 @@ START_TEST(test_train)
 	ddp_destroy(ddp);
 	ranks_run(layouts[_i], body_train);
 }
-END_TEST
 
 /* --- Moments ----------------------------------------------------------------------------- */
 
@@ -283,11 +281,10 @@ static int body_moments(int rank)
 	return 0;
 }
 
-START_TEST(test_moments)
+TEST_ROWS(test_moments, layouts)
 {
 	ranks_run(layouts[_i], body_moments);
 }
-END_TEST
 
 /* --- Lists that differ ------------------------------------------------------------------- */
 
@@ -306,24 +303,12 @@ static int body_disagree(int rank)
 	return 0;
 }
 
-START_TEST(test_disagree)
+TEST(test_disagree)
 {
 	static const char *const several[] = {"2", "3", "1,1", "2,1"};
 
 	for (int i = 0; i < ROWS(several); i++)
 		ranks_run(several[i], body_disagree);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_steps, layouts);
-	UNIT_ROWS(tcase, test_train, layouts);
-	UNIT_ROWS(tcase, test_moments, layouts);
-	tcase_add_test(tcase, test_disagree);
-}
-
-int main(void)
-{
-	return unit_run("steps", fill);
-}
+UNIT_MAIN("steps", NULL)

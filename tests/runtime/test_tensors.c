@@ -54,7 +54,7 @@ static const struct {
 	 {NULL, NULL}},
 };
 
-START_TEST(test_golden)
+TEST_ROWS(test_golden, golden)
 {
 	const char *name = golden[_i].name, *path = scratch(name);
 	size_t length = strlen(golden[_i].header), count = golden[_i].tensor.name != NULL, size;
@@ -75,7 +75,6 @@ START_TEST(test_golden)
 	ck_assert(memcmp(file + 8 + length, six, count * sizeof(six)) == 0);
 	free(file);
 }
-END_TEST
 
 /* --- Round trips ------------------------------------------------------------------------ */
 
@@ -96,7 +95,7 @@ static const struct {
 
 static const size_t type_bytes[DDP_TYPE_COUNT] = {4, 8, 2, 2, 4, 8, 1};
 
-START_TEST(test_round_trip)
+TEST_ROWS(test_round_trip, shapes)
 {
 	const char *name = shapes[_i].name, *path = scratch("round-trip");
 	struct ddp_tensor tensors[DDP_TYPE_COUNT];
@@ -134,10 +133,9 @@ START_TEST(test_round_trip)
 	}
 	ddp_tensors_close(file);
 }
-END_TEST
 
 /* Larger elements first, then by name, byte by byte. */
-START_TEST(test_order)
+TEST(test_order)
 {
 	static const char *const want[] = {"n", "z", "b", "c", "h", "a", "i", "B", "b2", "é"};
 	static char zeros[64];
@@ -162,7 +160,6 @@ START_TEST(test_order)
 		unit_text("order", "name", list[i].name, want[i]);
 	ddp_tensors_close(file);
 }
-END_TEST
 
 static const char *const odd_names[] = {
 	"",
@@ -176,7 +173,7 @@ static const char *const odd_names[] = {
 	"{\"a\":1}",
 };
 
-START_TEST(test_names)
+TEST_ROWS(test_names, odd_names)
 {
 	const char *path = scratch("names"), *name = odd_names[_i];
 	struct ddp_pair pair = {name, name}, none = {"none", NULL};
@@ -194,7 +191,6 @@ START_TEST(test_names)
 	unit_text("metadata", "another", ddp_tensors_metadata(file, "another"), NULL);
 	ddp_tensors_close(file);
 }
-END_TEST
 
 /* --- What cannot be written ------------------------------------------------------------- */
 
@@ -221,7 +217,7 @@ static const struct {
 	{"metadata \"(null)\"", {"x", DDP_F32, 0, {0}, six}, {NULL, "2"}},
 };
 
-START_TEST(test_refused)
+TEST_ROWS(test_refused, refused)
 {
 	const char *path = scratch("refused");
 	struct ddp_tensor tensors[] = {{"there", DDP_F32, 1, {6}, six}, refused[_i].tensor};
@@ -235,10 +231,9 @@ START_TEST(test_refused)
 	unit_pieces("text", error.text, (const char *const[]){path, refused[_i].piece, NULL});
 	ck_assert_int_ne(access(path, F_OK), 0);
 }
-END_TEST
 
 /* What does not fit leaves the old file as it was, and nothing beside it. */
-START_TEST(test_full)
+TEST(test_full)
 {
 	const char *path = scratch("full/file");
 	struct ddp_tensor tensor = {"six", DDP_F32, 1, {6}, six};
@@ -262,7 +257,6 @@ START_TEST(test_full)
 	ck_assert_int_eq(unlink(path), 0);
 	ck_assert_int_eq(rmdir(scratch("full")), 0);
 }
-END_TEST
 
 /* --- What cannot be read ---------------------------------------------------------------- */
 
@@ -359,7 +353,7 @@ static const struct {
 	{"{\"__metadata__\":{\"a\":\"1\",\"b\":\"\",\"a\":\"2\"}}", 0, "\"a\" is there twice"},
 };
 
-START_TEST(test_malformed)
+TEST_ROWS(test_malformed, malformed)
 {
 	const char *header = malformed[_i].header;
 	const char *path = make_file("malformed", header, strlen(header), malformed[_i].data);
@@ -370,7 +364,6 @@ START_TEST(test_malformed)
 	ck_assert_ptr_null(file);
 	unit_pieces(header, error.text, (const char *const[]){path, malformed[_i].piece, NULL});
 }
-END_TEST
 
 /* Good ones that we would not write ourselves. */
 static const struct {
@@ -390,7 +383,7 @@ static const struct {
 	 0, "b a "},
 };
 
-START_TEST(test_wellformed)
+TEST_ROWS(test_wellformed, wellformed)
 {
 	const char *header = wellformed[_i].header;
 	const char *path = make_file("wellformed", header, strlen(header), wellformed[_i].data);
@@ -407,10 +400,9 @@ START_TEST(test_wellformed)
 	unit_text(header, "list", names, wellformed[_i].names);
 	ddp_tensors_close(file);
 }
-END_TEST
 
 /* A type that we lack is no reason not to read the others. */
-START_TEST(test_unknown_type)
+TEST(test_unknown_type)
 {
 	static const char header[] =
 		"{\"x\":{\"dtype\":\"F8_E4M3\",\"shape\":[2,3],\"data_offsets\":[0,6]},"
@@ -428,9 +420,8 @@ START_TEST(test_unknown_type)
 	ck_assert(y && y->type == DDP_U8 && *(char *)y->data == 6);
 	ddp_tensors_close(file);
 }
-END_TEST
 
-START_TEST(test_nine_dimensions)
+TEST(test_nine_dimensions)
 {
 	static const char header[] = "{\"x\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,1],"
 				     "\"data_offsets\":[0,1]}}";
@@ -441,7 +432,6 @@ START_TEST(test_nine_dimensions)
 	ck_assert_int_eq(ddp_tensors_open(&file, scratch("nine"), &error), DDP_ERR_UNSUPPORTED);
 	unit_pieces("text", error.text, (const char *const[]){"\"x\" has 9 dimensions", NULL});
 }
-END_TEST
 
 static const struct {
 	const char *name, *bytes;
@@ -461,7 +451,7 @@ static const struct {
 	{"fifo", NULL, 0, DDP_ERR_FORMAT, "not a plain file"},
 };
 
-START_TEST(test_files)
+TEST_ROWS(test_files, files)
 {
 	const char *name = files[_i].name, *path = scratch(name);
 	struct ddp_tensors *file;
@@ -477,7 +467,6 @@ START_TEST(test_files)
 		    files[_i].status);
 	ck_assert_ptr_null(file);
 }
-END_TEST
 
 /* --- Damage ----------------------------------------------------------------------------- */
 
@@ -501,7 +490,7 @@ static char *make_small(bool checksum, size_t *size)
 	return scratch_read(path, size);
 }
 
-START_TEST(test_cut)
+TEST(test_cut)
 {
 	size_t size;
 	char *bytes = make_small(false, &size);
@@ -520,7 +509,6 @@ START_TEST(test_cut)
 			 DDP_ERR_FORMAT);
 	free(bytes);
 }
-END_TEST
 
 /* Use all that an open file gives. Returns something that depends on all of it. */
 static uint64_t use(const struct ddp_tensors *file)
@@ -552,7 +540,7 @@ static void put_byte(const char *path, size_t at, char byte)
 }
 
 /* Every bit in turn. Without a checksum, nothing worse than a wrong number comes of it. */
-START_TEST(test_flip)
+TEST(test_flip)
 {
 	size_t size, opened = 0;
 	char *bytes = make_small(false, &size);
@@ -574,10 +562,9 @@ START_TEST(test_flip)
 	ck_assert(sum > 0 && opened > 0 && opened < 8 * size);
 	free(bytes);
 }
-END_TEST
 
 /* With one, every flip is found, but in the key that says that there is one. */
-START_TEST(test_checksum)
+TEST(test_checksum)
 {
 	size_t size, key;
 	char *bytes = make_small(true, &size);
@@ -604,10 +591,9 @@ START_TEST(test_checksum)
 	}
 	free(bytes);
 }
-END_TEST
 
 /* More than the piece in which it is read; and our own key is not the caller's. */
-START_TEST(test_checksum_large)
+TEST(test_checksum_large)
 {
 	enum { SIZE = (1 << 20) + 4096 };
 	char *large = calloc(SIZE, 1);
@@ -629,29 +615,5 @@ START_TEST(test_checksum_large)
 			 DDP_ERR_ARGUMENT);
 	free(large);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	scratch_use(tcase);
-	UNIT_ROWS(tcase, test_golden, golden);
-	UNIT_ROWS(tcase, test_round_trip, shapes);
-	tcase_add_test(tcase, test_order);
-	UNIT_ROWS(tcase, test_names, odd_names);
-	UNIT_ROWS(tcase, test_refused, refused);
-	tcase_add_test(tcase, test_full);
-	UNIT_ROWS(tcase, test_malformed, malformed);
-	UNIT_ROWS(tcase, test_wellformed, wellformed);
-	tcase_add_test(tcase, test_unknown_type);
-	tcase_add_test(tcase, test_nine_dimensions);
-	UNIT_ROWS(tcase, test_files, files);
-	tcase_add_test(tcase, test_cut);
-	tcase_add_test(tcase, test_flip);
-	tcase_add_test(tcase, test_checksum);
-	tcase_add_test(tcase, test_checksum_large);
-}
-
-int main(void)
-{
-	return unit_run("tensors", fill);
-}
+UNIT_MAIN("tensors", scratch_use)

@@ -44,7 +44,7 @@ static int make_cards(const char *nodes, bool shares, struct ddp_card *cards)
 	return size;
 }
 
-START_TEST(test_layout)
+TEST_ROWS(test_layout, rows)
 {
 	const struct row *row = &rows[_i];
 	struct ddp_topology *topology;
@@ -67,7 +67,6 @@ START_TEST(test_layout)
 	}
 	ddp_topology_destroy(topology);
 }
-END_TEST
 
 /* A world, and each rank's node by the first rank on it. */
 static const struct {
@@ -77,7 +76,7 @@ static const struct {
 	{"baba", "0101"}, {"cabca", "01201"}, {"bcaacb", "012210"},
 };
 
-START_TEST(test_order)
+TEST_ROWS(test_order, orders)
 {
 	const char *nodes = orders[_i].nodes;
 	struct ddp_card cards[MOST];
@@ -87,7 +86,6 @@ START_TEST(test_order)
 		unit_number(nodes, "node", ddp_topology_node(cards, size, rank),
 			    orders[_i].order[rank] - '0');
 }
-END_TEST
 
 /* What is changed in the cards of "aabb", and what the refusal says. */
 static void other_local(struct ddp_card *cards)
@@ -136,7 +134,7 @@ static const struct {
 	{"beyond its node", beyond_its_node, {"rank 3 on nb", "local rank 3"}},
 };
 
-START_TEST(test_refusal)
+TEST_ROWS(test_refusal, refusals)
 {
 	struct ddp_topology *topology;
 	struct ddp_card cards[MOST];
@@ -148,16 +146,5 @@ START_TEST(test_refusal)
 	ck_assert_ptr_null(topology);
 	unit_pieces(refusals[_i].name, error.text, refusals[_i].pieces);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_layout, rows);
-	UNIT_ROWS(tcase, test_order, orders);
-	UNIT_ROWS(tcase, test_refusal, refusals);
-}
-
-int main(void)
-{
-	return unit_run("topology", fill);
-}
+UNIT_MAIN("topology", NULL)

@@ -301,14 +301,13 @@ static int run_all(struct member *member)
 	return strncmp(text, "UCX 1.", 6) != 0 || !strstr(text, "(tcp");
 }
 
-START_TEST(test_collectives)
+TEST_LOOP(test_collectives, 2, MOST + 1)
 {
 	struct process processes[MOST] = {{0}};
 
 	begin(processes, run_all, _i, 30);
 	all_well(processes, _i);
 }
-END_TEST
 
 /* --- A peer is lost -------------------------------------------------------------------------- */
 
@@ -382,7 +381,7 @@ static const struct {
 	 "rank 1 on n1 did not answer in all-reduce #"},
 };
 
-START_TEST(test_loss)
+TEST_ROWS(test_loss, losses)
 {
 	const char *name = losses[_i].name;
 	struct process processes[MOST] = {{0}};
@@ -405,7 +404,6 @@ START_TEST(test_loss)
 	kill(processes[1].id, SIGKILL);
 	status_of(&processes[1]);
 }
-END_TEST
 
 /* --- Notes and ends --------------------------------------------------------------------------- */
 
@@ -431,14 +429,13 @@ static int run_note(struct member *member)
 	return 0;
 }
 
-START_TEST(test_note)
+TEST_LOOP(test_note, 2, MOST)
 {
 	struct process processes[MOST] = {{0}};
 
 	begin(processes, run_note, _i, 30);
 	all_well(processes, _i);
 }
-END_TEST
 
 /* After the last barrier all leave, one of them late: nobody takes another for lost. */
 static int run_leave(struct member *member)
@@ -457,7 +454,7 @@ static int run_leave(struct member *member)
 	return !good;
 }
 
-START_TEST(test_leave)
+TEST_LOOP(test_leave, 0, 4)
 {
 	struct process processes[MOST] = {{0}};
 	int size = 2 + _i / 2;
@@ -472,7 +469,6 @@ START_TEST(test_leave)
 	}
 	all_well(processes, size);
 }
-END_TEST
 
 /* One has left cleanly, another still wants something of it: that is an error, at once. */
 static int run_left(struct member *member)
@@ -492,14 +488,13 @@ static int run_left(struct member *member)
 	return 0;
 }
 
-START_TEST(test_left)
+TEST(test_left)
 {
 	struct process processes[MOST] = {{0}};
 
 	begin(processes, run_left, 2, 30);
 	all_well(processes, 2);
 }
-END_TEST
 
 /* --- A guest in the process -------------------------------------------------------------------- */
 
@@ -519,7 +514,7 @@ static int run_guest(struct member *member)
 	return 0;
 }
 
-START_TEST(test_guest)
+TEST(test_guest)
 {
 	struct process processes[MOST] = {{0}};
 
@@ -532,11 +527,10 @@ START_TEST(test_guest)
 	begin(processes, run_guest, 2, 30);
 	all_well(processes, 2);
 }
-END_TEST
 
 /* --- Nobody comes ------------------------------------------------------------------------------- */
 
-START_TEST(test_nobody)
+TEST(test_nobody)
 {
 	const struct ddp_host_engine *engine;
 	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
@@ -555,11 +549,10 @@ START_TEST(test_nobody)
 	ck_assert_str_eq(error.text, "rank 2 did not connect to this one in 0.2 s");
 	engine->close(host, false);
 }
-END_TEST
 
 /* --- No way -------------------------------------------------------------------------------------- */
 
-START_TEST(test_no_device)
+TEST(test_no_device)
 {
 	const struct ddp_host_engine *engine;
 	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
@@ -574,22 +567,9 @@ START_TEST(test_no_device)
 	unit_pieces("no device", error.text,
 		    (const char *[]){"UCX 1.", "UCX_NET_DEVICES is nowhere9", NULL});
 }
-END_TEST
-
-static void fill(TCase *tcase)
-{
-	tcase_add_loop_test(tcase, test_collectives, 2, MOST + 1);
-	UNIT_ROWS(tcase, test_loss, losses);
-	tcase_add_loop_test(tcase, test_note, 2, MOST);
-	tcase_add_loop_test(tcase, test_leave, 0, 4);
-	tcase_add_test(tcase, test_left);
-	tcase_add_test(tcase, test_guest);
-	tcase_add_test(tcase, test_nobody);
-	tcase_add_test(tcase, test_no_device);
-}
 
 int main(void)
 {
 	setenv("UCX_NET_DEVICES", "lo", 1);
-	return unit_run("ucx", fill);
+	return unit_run("ucx", NULL);
 }

@@ -28,11 +28,10 @@ static int body_world(int rank)
 	return 0;
 }
 
-START_TEST(test_world)
+TEST_ROWS(test_world, layouts)
 {
 	ranks_run(layouts[_i], body_world);
 }
-END_TEST
 
 /* --- All-reduce -------------------------------------------------------------------------- */
 
@@ -139,11 +138,10 @@ static int body_all_reduce(int rank)
 	return 0;
 }
 
-START_TEST(test_all_reduce)
+TEST_ROWS(test_all_reduce, layouts)
 {
 	ranks_run(layouts[_i], body_all_reduce);
 }
-END_TEST
 
 /* Kilobytes of shared memory that this process has in its page table. */
 static long resident_shared(void)
@@ -192,11 +190,10 @@ static int body_shared(int rank)
 	return 0;
 }
 
-START_TEST(test_shared)
+TEST_ROWS(test_shared, layouts)
 {
 	ranks_run(layouts[_i], body_shared);
 }
-END_TEST
 
 /* [send] stays as it was where it is not [recv]. */
 static int body_apart(int rank)
@@ -215,11 +212,10 @@ static int body_apart(int rank)
 	return 0;
 }
 
-START_TEST(test_apart)
+TEST_ROWS(test_apart, layouts)
 {
 	ranks_run(layouts[_i], body_apart);
 }
-END_TEST
 
 /* --- Broadcast, all-gather, barrier ------------------------------------------------------ */
 
@@ -242,11 +238,10 @@ static int body_broadcast(int rank)
 	return 0;
 }
 
-START_TEST(test_broadcast)
+TEST_ROWS(test_broadcast, layouts)
 {
 	ranks_run(layouts[_i], body_broadcast);
 }
-END_TEST
 
 static int body_all_gather(int rank)
 {
@@ -268,11 +263,10 @@ static int body_all_gather(int rank)
 	return 0;
 }
 
-START_TEST(test_all_gather)
+TEST_ROWS(test_all_gather, layouts)
 {
 	ranks_run(layouts[_i], body_all_gather);
 }
-END_TEST
 
 /* All have the first one's error, which names it unless all have the same; the world goes on. */
 static int body_agree(int rank)
@@ -297,11 +291,10 @@ static int body_agree(int rank)
 	return 0;
 }
 
-START_TEST(test_agree)
+TEST_ROWS(test_agree, layouts)
 {
 	ranks_run(layouts[_i], body_agree);
 }
-END_TEST
 
 /* Nobody is past a barrier before everybody has come to it: each leaves a mark before. */
 static int body_barrier(int rank)
@@ -326,11 +319,10 @@ static int body_barrier(int rank)
 	return 0;
 }
 
-START_TEST(test_barrier)
+TEST_ROWS(test_barrier, layouts)
 {
 	ranks_run(layouts[_i], body_barrier);
 }
-END_TEST
 
 /* --- Without shared memory --------------------------------------------------------------- */
 
@@ -340,12 +332,11 @@ static int body_local_off(int rank)
 	return body_apart(rank);
 }
 
-START_TEST(test_local_off)
+TEST(test_local_off)
 {
 	ranks_run("3", body_local_off);
 	ranks_run("2,1", body_local_off);
 }
-END_TEST
 
 /* --- Misuse ------------------------------------------------------------------------------ */
 
@@ -367,12 +358,11 @@ static int body_misuse(int rank)
 	return 0;
 }
 
-START_TEST(test_misuse)
+TEST(test_misuse)
 {
 	ranks_run("2", body_misuse);
 	ranks_run("1,1", body_misuse);
 }
-END_TEST
 
 /* --- Devices ------------------------------------------------------------------------------- */
 
@@ -404,29 +394,9 @@ static int body_no_device(int rank)
 	return 0;
 }
 
-START_TEST(test_no_device)
+TEST_ROWS(test_no_device, layouts)
 {
 	ranks_run(layouts[_i], body_no_device);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_set_timeout(tcase, 120);
-	UNIT_ROWS(tcase, test_world, layouts);
-	UNIT_ROWS(tcase, test_all_reduce, layouts);
-	UNIT_ROWS(tcase, test_shared, layouts);
-	UNIT_ROWS(tcase, test_apart, layouts);
-	UNIT_ROWS(tcase, test_broadcast, layouts);
-	UNIT_ROWS(tcase, test_all_gather, layouts);
-	UNIT_ROWS(tcase, test_agree, layouts);
-	UNIT_ROWS(tcase, test_barrier, layouts);
-	tcase_add_test(tcase, test_local_off);
-	tcase_add_test(tcase, test_misuse);
-	UNIT_ROWS(tcase, test_no_device, layouts);
-}
-
-int main(void)
-{
-	return unit_run("world", fill);
-}
+UNIT_MAIN("world", NULL)

@@ -62,7 +62,7 @@ static const char *const alike[2] = {"gpu:2,shard:8", "gpu:2,shard:8"};
 static const char *const differ[2] = {"gpu:2,shard:8", "gpu:2,shard:16"};
 
 /* A list that is cut would be taken for a whole one, and the nodes after it for unknown. */
-START_TEST(test_cut)
+TEST(test_cut)
 {
 	char shards[DDP_LIST_SIZE] = "x", *list = make_cluster(300, differ);
 
@@ -74,10 +74,9 @@ START_TEST(test_cut)
 	ck_assert_str_eq(shards, "");
 	free_cluster(list);
 }
-END_TEST
 
 /* CPU time, not the clock's; looking up each node in the whole list took 20 s of it. */
-START_TEST(test_large)
+TEST(test_large)
 {
 	char shards[DDP_LIST_SIZE], *list = make_cluster(40000, alike);
 	clock_t began = clock();
@@ -89,15 +88,5 @@ START_TEST(test_large)
 	ck_assert_double_lt((double)(clock() - began) / CLOCKS_PER_SEC, 3);
 	free_cluster(list);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_add_test(tcase, test_cut);
-	tcase_add_test(tcase, test_large);
-}
-
-int main(void)
-{
-	return unit_run("slurmctl", fill);
-}
+UNIT_MAIN("slurmctl", NULL)

@@ -51,7 +51,7 @@ static const struct {
 	{.name = "wrong values of no use", .env = "SLURM_DDP_PORT=x SLURM_DDP_RDZV=/a?"},
 };
 
-START_TEST(test_unasked)
+TEST_ROWS(test_unasked, unasked)
 {
 	const char *row = unasked[_i].name;
 	struct fake_step step = {
@@ -78,10 +78,9 @@ START_TEST(test_unasked)
 	expect_silence(row);
 	fake_step_clear(&step);
 }
-END_TEST
 
 /* The plan of another step does not go on to this one, nor to another job. */
-START_TEST(test_inherited_plan)
+TEST(test_inherited_plan)
 {
 	static const spank_context_t contexts[] = {S_CTX_LOCAL, S_CTX_ALLOCATOR};
 
@@ -99,7 +98,6 @@ START_TEST(test_inherited_plan)
 		expect_silence("inherited");
 	}
 }
-END_TEST
 
 /* --- Options ------------------------------------------------------------------------------ */
 
@@ -115,7 +113,7 @@ static const struct {
 	{.name = "values from #SBATCH", .inherited = "--ddp --ddp-share=off --ddp-verbose"},
 };
 
-START_TEST(test_asked)
+TEST_ROWS(test_asked, asked)
 {
 	const char *row = asked[_i].name;
 	struct fake_step step = {
@@ -136,7 +134,6 @@ START_TEST(test_asked)
 	ck_assert_int_eq(unit_entries("."), 0);
 	fake_step_clear(&step);
 }
-END_TEST
 
 /* How a wrong value reads is for tests/unit; here, that each hook refuses it, in one line. */
 static const struct {
@@ -149,7 +146,7 @@ static const struct {
 	{"ddp-share", "half", "--ddp-share=half|auto|off|torch"},
 };
 
-START_TEST(test_wrong_option)
+TEST_ROWS(test_wrong_option, wrong)
 {
 	static const spank_context_t contexts[] = {S_CTX_LOCAL, S_CTX_ALLOCATOR};
 
@@ -166,7 +163,6 @@ START_TEST(test_wrong_option)
 		fake_process_end(p);
 	}
 }
-END_TEST
 
 static const struct {
 	const char *env, *pieces;
@@ -175,7 +171,7 @@ static const struct {
 	{"SLURM_DDP_PORT=x", "SLURM_DDP_PORT=x|1 to 65535"},
 };
 
-START_TEST(test_wrong_env)
+TEST_ROWS(test_wrong_env, wrong_env)
 {
 	struct fake_step step = {
 		.options = "--ddp", .env = wrong_env[_i].env, .components = {{.layout = "n1:0,1"}}};
@@ -198,10 +194,9 @@ START_TEST(test_wrong_env)
 	expect_pieces(row, FAKE_ERROR, wrong_env[_i].pieces);
 	fake_process_end(sbatch);
 }
-END_TEST
 
 /* Slurm drops an option without usage, or one whose argument is optional in its own way. */
-START_TEST(test_registered)
+TEST(test_registered)
 {
 	static const spank_context_t contexts[] = {S_CTX_LOCAL, S_CTX_ALLOCATOR, S_CTX_REMOTE};
 	static const char *const names[] = {"ddp",
@@ -229,11 +224,10 @@ START_TEST(test_registered)
 		fake_process_end(p);
 	}
 }
-END_TEST
 
 /* --- Contexts ----------------------------------------------------------------------------- */
 
-START_TEST(test_sbatch)
+TEST(test_sbatch)
 {
 	struct spank_handle *p = fake_process(S_CTX_ALLOCATOR, "submit", "rdzvv=/x");
 
@@ -251,9 +245,8 @@ START_TEST(test_sbatch)
 	expect_silence("sbatch");
 	fake_process_end(p);
 }
-END_TEST
 
-START_TEST(test_slurmd)
+TEST(test_slurmd)
 {
 	struct spank_handle *p = fake_process(S_CTX_SLURMD, "n1", "shards_per_gpu=0");
 
@@ -278,10 +271,9 @@ START_TEST(test_slurmd)
 	fake_process_end(p);
 	expect_silence("prolog");
 }
-END_TEST
 
 /* A line of plugstack.conf that cannot be used, at srun's host or at a node's. */
-START_TEST(test_wrong_argument)
+TEST(test_wrong_argument)
 {
 	const char *row = "rdzvv=/x";
 	struct fake_step step = {
@@ -302,12 +294,11 @@ START_TEST(test_wrong_argument)
 	expect_said(row, FAKE_ERROR, "", 2);
 	fake_step_clear(&step);
 }
-END_TEST
 
 static const uint32_t special_steps[] = {SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT,
 					 SLURM_INTERACTIVE_STEP, SLURM_PENDING_STEP};
 
-START_TEST(test_special_step)
+TEST_ROWS(test_special_step, special_steps)
 {
 	struct fake_step step = {
 		.step = special_steps[_i], .inherited = "--ddp", .components = {{"n1:0"}}};
@@ -318,10 +309,9 @@ START_TEST(test_special_step)
 	expect_silence("special");
 	fake_step_clear(&step);
 }
-END_TEST
 
 /* srun's host lacks the plugin, and a batch script's environment has another step's plan. */
-START_TEST(test_stale_plan)
+TEST(test_stale_plan)
 {
 	struct fake_step step = {.components = {{"n1:0 n2:1"}}};
 
@@ -336,9 +326,8 @@ START_TEST(test_stale_plan)
 	fake_srun_exit(&step);
 	fake_step_clear(&step);
 }
-END_TEST
 
-START_TEST(test_hidden)
+TEST(test_hidden)
 {
 	static const char *const names[] = {"ddp_plan_refuse",	   "ddp_say_error",
 					    "ddp_stepd_init",	   "ddp_values_set",
@@ -352,10 +341,9 @@ START_TEST(test_hidden)
 			  SLURM_VERSION_NUMBER);
 	fake_process_end(p);
 }
-END_TEST
 
 /* No file stays open, no thread is started, whatever becomes of the step. */
-START_TEST(test_resources)
+TEST(test_resources)
 {
 	static const char *const options[] = {"", "--ddp", "--ddp --ddp-verbose",
 					      "--ddp --ddp-rdzv=/dev/null/x"};
@@ -371,27 +359,5 @@ START_TEST(test_resources)
 		ck_assert_int_eq(unit_entries("/proc/self/task"), threads);
 	}
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	spank_use(tcase);
-	UNIT_ROWS(tcase, test_unasked, unasked);
-	tcase_add_test(tcase, test_inherited_plan);
-	UNIT_ROWS(tcase, test_asked, asked);
-	UNIT_ROWS(tcase, test_wrong_option, wrong);
-	UNIT_ROWS(tcase, test_wrong_env, wrong_env);
-	tcase_add_test(tcase, test_registered);
-	tcase_add_test(tcase, test_sbatch);
-	tcase_add_test(tcase, test_slurmd);
-	tcase_add_test(tcase, test_wrong_argument);
-	UNIT_ROWS(tcase, test_special_step, special_steps);
-	tcase_add_test(tcase, test_stale_plan);
-	tcase_add_test(tcase, test_hidden);
-	tcase_add_test(tcase, test_resources);
-}
-
-int main(void)
-{
-	return unit_run("spank", fill);
-}
+UNIT_MAIN("spank", spank_use)

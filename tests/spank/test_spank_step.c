@@ -101,7 +101,7 @@ static const struct {
 	 .said = 1},
 };
 
-START_TEST(test_step)
+TEST_ROWS(test_step, steps)
 {
 	const char *row = steps[_i].name;
 	struct fake_step step = {.options = "--ddp"};
@@ -123,10 +123,9 @@ START_TEST(test_step)
 	ck_assert_int_eq(unit_entries("."), 0);
 	fake_step_clear(&step);
 }
-END_TEST
 
 /* What a user sets is shown, and cannot begin a line of its own in slurmd's log. */
-START_TEST(test_forged_line)
+TEST(test_forged_line)
 {
 	struct fake_step step = {.options = "--ddp --ddp-verbose",
 				 .env = "RANK=5\nslurmd:\x1b[2J OMP_NUM_THREADS=\x07",
@@ -137,10 +136,9 @@ START_TEST(test_forged_line)
 	expect_said("forged", FAKE_LOG, "kept OMP_NUM_THREADS=\\x07 (yours)", 1);
 	fake_step_clear(&step);
 }
-END_TEST
 
 /* Output is often readable by others: what lets somebody in is not in it, nor in DDP_ERROR. */
-START_TEST(test_secrets)
+TEST(test_secrets)
 {
 	struct fake_step step = {.options = "--ddp --ddp-verbose --ddp-rdzv=.",
 				 .components = {{"n1:0,1"}}};
@@ -171,12 +169,11 @@ START_TEST(test_secrets)
 	ck_assert_int_eq(rename("hidden", ".ddp"), 0);
 	end(&step);
 }
-END_TEST
 
 /* --- Programs that start ranks themselves -------------------------------------------------- */
 
 /* What each does is in tests/unit; here, that srun refuses or tells, and that it can be allowed. */
-START_TEST(test_starters)
+TEST(test_starters)
 {
 	char *torchrun[] = {"/opt/bin/torchrun", "--standalone", "train.py", NULL};
 	char *accelerate[] = {"accelerate", "launch", "train.py", NULL};
@@ -202,12 +199,11 @@ START_TEST(test_starters)
 	expect_said("told", FAKE_ANY, "", 1);
 	fake_step_clear(&step);
 }
-END_TEST
 
 /* --- Questions to slurmctld ---------------------------------------------------------------- */
 
 /* The layout is asked for only where it is needed, and each thing at most once. */
-START_TEST(test_questions)
+TEST(test_questions)
 {
 	struct fake_step one = {.options = "--ddp", .components = {{"n1:0,1"}}};
 	struct fake_step many = {.options = "--ddp", .components = {{"n1:0 n2:1"}}};
@@ -229,10 +225,9 @@ START_TEST(test_questions)
 	ck_assert_uint_eq(fake_slurmctld.asked.layout, 1);
 	fake_step_clear(&by_hand);
 }
-END_TEST
 
 /* The capacity is asked for where the step has shards, and once for a large step. */
-START_TEST(test_capacity_questions)
+TEST(test_capacity_questions)
 {
 	struct fake_step step = {
 		.options = "--ddp",
@@ -257,9 +252,8 @@ START_TEST(test_capacity_questions)
 		expect_var("five nodes", &step, r, "DDP_SHARE", r == 3 ? "0.25" : "0.5");
 	fake_step_clear(&step);
 }
-END_TEST
 
-START_TEST(test_no_slurmctld)
+TEST(test_no_slurmctld)
 {
 	struct fake_step one = {.options = "--ddp", .components = {{"n1:0,1"}}};
 	struct fake_step many = {
@@ -280,7 +274,6 @@ START_TEST(test_no_slurmctld)
 	ck_assert_int_eq(unit_entries("."), 0);
 	fake_step_clear(&many);
 }
-END_TEST
 
 /* --- Refusals at the nodes ---------------------------------------------------------------- */
 
@@ -294,7 +287,7 @@ static const struct {
 	{"srun's problem", "v1;problem=no%20luck", "no luck"},
 };
 
-START_TEST(test_plan)
+TEST_ROWS(test_plan, plans)
 {
 	const char *row = plans[_i].name;
 	struct fake_step step = {.options = "--ddp", .components = {four}};
@@ -312,10 +305,9 @@ START_TEST(test_plan)
 	expect_said(row, FAKE_ANY, "", srun_said ? 0 : 2);
 	end(&step);
 }
-END_TEST
 
 /* One task whose identity does not hold fails alone, with values of its own gone too. */
-START_TEST(test_task)
+TEST(test_task)
 {
 	const char *row = "SLURM_PROCID=4";
 	struct fake_step step = {
@@ -345,7 +337,6 @@ START_TEST(test_task)
 	expect_said(row, FAKE_ANY, "", 1);
 	end(&step);
 }
-END_TEST
 
 static void hide(struct fake_step *step)
 {
@@ -359,7 +350,7 @@ static void show(void)
 }
 
 /* A directory of the same name, but not the one that srun made: another file system. */
-START_TEST(test_look_alike)
+TEST(test_look_alike)
 {
 	char path[600];
 	struct fake_step step = {.options = "--ddp --ddp-rdzv=.", .components = {{"n1:0,1"}}};
@@ -372,10 +363,9 @@ START_TEST(test_look_alike)
 	expect_said("look-alike", FAKE_ANY, "", 1);
 	end(&step);
 }
-END_TEST
 
 /* A later component learns all from the directory, so it cannot do without. */
-START_TEST(test_het_not_shared)
+TEST(test_het_not_shared)
 {
 	struct fake_step step = {.options = "--ddp", .components = {{"n2:0"}, {"n1:1,2"}}};
 
@@ -393,10 +383,9 @@ START_TEST(test_het_not_shared)
 	show();
 	end(&step);
 }
-END_TEST
 
 /* A directory whose name depends on rank 0's node is not to be found by later components. */
-START_TEST(test_het_template)
+TEST(test_het_template)
 {
 	struct fake_step step = {.options = "--ddp --ddp-rdzv=r/%n",
 				 .components = {{"n2:0"}, {"n1:1"}}};
@@ -411,12 +400,11 @@ START_TEST(test_het_template)
 	expect_silence("%j");
 	fake_step_clear(&step);
 }
-END_TEST
 
 /* --- The directory at srun's end ----------------------------------------------------------- */
 
 /* Somebody swapped the directory for a link: the link goes, what it leads to stays. */
-START_TEST(test_removal_swapped)
+TEST(test_removal_swapped)
 {
 	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
 
@@ -429,10 +417,9 @@ START_TEST(test_removal_swapped)
 	ck_assert_int_eq(unit_entries("precious"), 1);
 	fake_step_clear(&step);
 }
-END_TEST
 
 /* exit runs at the end of srun's children too. */
-START_TEST(test_exit_in_child)
+TEST(test_exit_in_child)
 {
 	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
 	int status = -1;
@@ -450,7 +437,6 @@ START_TEST(test_exit_in_child)
 	ck_assert_int_eq(unit_entries("."), 0);
 	fake_step_clear(&step);
 }
-END_TEST
 
 /* --- Leftovers of earlier steps ------------------------------------------------------------ */
 
@@ -517,7 +503,7 @@ static const char *make_leftover(int i)
 	return path;
 }
 
-START_TEST(test_leftover)
+TEST_ROWS(test_leftover, leftovers)
 {
 	const char *row = leftovers[_i].what, *path = make_leftover(_i);
 	struct fake_step step = {
@@ -531,10 +517,9 @@ START_TEST(test_leftover)
 	expect_silence(row);
 	fake_step_clear(&step);
 }
-END_TEST
 
 /* slurmctld does not say that the step ended: nothing is removed. */
-START_TEST(test_no_answer)
+TEST(test_no_answer)
 {
 	const char *path = make_leftover(0);
 	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
@@ -544,10 +529,9 @@ START_TEST(test_no_answer)
 	ck_assert_int_eq(access(path, F_OK), 0);
 	fake_step_clear(&step);
 }
-END_TEST
 
 /* slurmctld serves all users: one srun asks it about a few leftovers, the next ones about the others. */
-START_TEST(test_many_leftovers)
+TEST(test_many_leftovers)
 {
 	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
 	char path[64];
@@ -566,10 +550,9 @@ START_TEST(test_many_leftovers)
 		fake_step_clear(&step);
 	}
 }
-END_TEST
 
 /* A step without --ddp cleans nothing up. */
-START_TEST(test_unasked_leftover)
+TEST(test_unasked_leftover)
 {
 	const char *path = make_leftover(0);
 	struct fake_step step = {.components = {{"n1:0,1"}}};
@@ -578,10 +561,9 @@ START_TEST(test_unasked_leftover)
 	ck_assert_int_eq(access(path, F_OK), 0);
 	fake_step_clear(&step);
 }
-END_TEST
 
 /* A link under a leftover's name leads nowhere. */
-START_TEST(test_link)
+TEST(test_link)
 {
 	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
 
@@ -593,33 +575,5 @@ START_TEST(test_link)
 	ck_assert_int_eq(unit_entries("precious"), 1);
 	fake_step_clear(&step);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	spank_use(tcase);
-	UNIT_ROWS(tcase, test_step, steps);
-	tcase_add_test(tcase, test_forged_line);
-	tcase_add_test(tcase, test_secrets);
-	tcase_add_test(tcase, test_starters);
-	tcase_add_test(tcase, test_questions);
-	tcase_add_test(tcase, test_capacity_questions);
-	tcase_add_test(tcase, test_no_slurmctld);
-	UNIT_ROWS(tcase, test_plan, plans);
-	tcase_add_test(tcase, test_task);
-	tcase_add_test(tcase, test_look_alike);
-	tcase_add_test(tcase, test_het_not_shared);
-	tcase_add_test(tcase, test_het_template);
-	tcase_add_test(tcase, test_removal_swapped);
-	tcase_add_test(tcase, test_exit_in_child);
-	UNIT_ROWS(tcase, test_leftover, leftovers);
-	tcase_add_test(tcase, test_many_leftovers);
-	tcase_add_test(tcase, test_no_answer);
-	tcase_add_test(tcase, test_unasked_leftover);
-	tcase_add_test(tcase, test_link);
-}
-
-int main(void)
-{
-	return unit_run("step", fill);
-}
+UNIT_MAIN("step", spank_use)

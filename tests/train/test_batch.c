@@ -56,7 +56,7 @@ static const struct {
 };
 
 /* Each pixel of the batch that has the byte of the row has its level. */
-START_TEST(test_levels)
+TEST_ROWS(test_levels, levels)
 {
 	const struct net *net = levels[_i].net;
 	struct set *set = open_set(net == &digits ? SET_MNIST : SET_CIFAR10);
@@ -84,7 +84,6 @@ START_TEST(test_levels)
 	ck_assert_int_gt(seen, 0);
 	set_close(set);
 }
-END_TEST
 
 /* --- Places ----------------------------------------------------------------------------- */
 
@@ -119,7 +118,7 @@ static void check_image(const struct net *net, const uint8_t *image, struct batc
 }
 
 /* Every crop that can be, in both types, against the padded image. */
-START_TEST(test_crops)
+TEST(test_crops)
 {
 	enum { COUNT = 1200, PLACES = 9 * 9 * 2 };
 	struct set *set = open_set(SET_CIFAR10);
@@ -154,10 +153,9 @@ START_TEST(test_crops)
 	ck_assert_int_ge(places, PLACES - 4);
 	set_close(set);
 }
-END_TEST
 
 /* What is done to a sample follows from seed, epoch and order; not from its batch or index. */
-START_TEST(test_random)
+TEST(test_random)
 {
 	uint64_t indices[2] = {7, 9}, orders[2] = {100, 101};
 	struct batch batch = {indices, orders, 2, 1, 4, true}, other;
@@ -182,10 +180,9 @@ START_TEST(test_random)
 	for (int what = 0; what < 3; what++)
 		ck_assert_int_gt(differ[what], 150);
 }
-END_TEST
 
 /* Without augment, and for a network that asks for none, images are taken as they are. */
-START_TEST(test_plain)
+TEST(test_plain)
 {
 	uint64_t index = 3, order = 8;
 	struct batch batch = {&index, &order, 1, 1, 1, false};
@@ -196,10 +193,9 @@ START_TEST(test_plain)
 	crop = batch_crop(&digits, &batch, 0);
 	ck_assert(crop.top == 0 && crop.left == 0 && !crop.mirrored);
 }
-END_TEST
 
 /* Images and labels of a batch lie in its order. */
-START_TEST(test_order)
+TEST(test_order)
 {
 	static const struct batch_crop whole = {0, 0, false};
 	struct set *set = open_set(SET_MNIST);
@@ -218,18 +214,5 @@ START_TEST(test_order)
 	}
 	set_close(set);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_levels, levels);
-	tcase_add_test(tcase, test_crops);
-	tcase_add_test(tcase, test_random);
-	tcase_add_test(tcase, test_plain);
-	tcase_add_test(tcase, test_order);
-}
-
-int main(void)
-{
-	return unit_run("batch", fill);
-}
+UNIT_MAIN("batch", NULL)

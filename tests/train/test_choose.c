@@ -127,7 +127,7 @@ static void end(void)
 }
 
 /* The faster one is taken, and taken again without a run where that is known. */
-START_TEST(test_fastest)
+TEST_LOOP(test_fastest, 0, 2)
 {
 	struct math math = make_library();
 
@@ -146,7 +146,6 @@ START_TEST(test_fastest)
 	expect(&math, NULL, false, _i == 0 ? ALL("direct") : ALL("quick"));
 	ck_assert_int_gt(library.runs, 0);
 }
-END_TEST
 
 static int instantly(struct math_layer *layer, size_t count, const void *dy, void *dx,
 		     struct ddp_error *error)
@@ -163,7 +162,7 @@ static int instantly_too(struct math_layer *layer, size_t count, const void *x, 
 }
 
 /* Dense passes that take no time beat lists, which beat the plain loops. */
-START_TEST(test_dense)
+TEST(test_dense)
 {
 	struct math math = math_plain;
 
@@ -174,7 +173,6 @@ START_TEST(test_dense)
 	end();
 	expect(&math, NULL, false, "conv2 gradients dense");
 }
-END_TEST
 
 static const struct {
 	const char *before, *after;
@@ -189,7 +187,7 @@ static const struct {
 };
 
 /* What an earlier run chose is taken as it is, and no time is measured. */
-START_TEST(test_restored)
+TEST_ROWS(test_restored, restored)
 {
 	struct math math = make_library();
 
@@ -197,9 +195,8 @@ START_TEST(test_restored)
 	expect(&math, restored[_i].before, false, restored[_i].after);
 	ck_assert_int_eq(library.runs, 0);
 }
-END_TEST
 
-START_TEST(test_exact)
+TEST(test_exact)
 {
 	struct math math = make_library();
 
@@ -208,7 +205,6 @@ START_TEST(test_exact)
 	       "conv1 forward direct, conv2 forward direct, fc forward direct");
 	ck_assert_int_eq(library.runs, 0);
 }
-END_TEST
 
 /* Rank 1's CPU lacks what rank 0 finds fastest. */
 static int one_refuses(int rank)
@@ -234,12 +230,11 @@ static int one_differs(int rank)
 	return 0;
 }
 
-START_TEST(test_ranks)
+TEST(test_ranks)
 {
 	ranks_run("2", one_refuses);
 	ranks_run("2", one_differs);
 }
-END_TEST
 
 /* --- The memo --------------------------------------------------------------------------------- */
 
@@ -273,7 +268,7 @@ static const struct {
 };
 
 /* What is foreign or torn counts as nothing, and is replaced. */
-START_TEST(test_memo)
+TEST_ROWS(test_memo, files)
 {
 	struct memo memo;
 	char value[16] = "";
@@ -292,10 +287,9 @@ START_TEST(test_memo)
 	unit_text(files[_i].text, "value after", found ? value : NULL, files[_i].value);
 	memo_close(&memo);
 }
-END_TEST
 
 /* Without a place for it nothing is kept, and nothing fails. */
-START_TEST(test_no_memo)
+TEST(test_no_memo)
 {
 	struct memo memo;
 	char value[16];
@@ -311,21 +305,10 @@ START_TEST(test_no_memo)
 	memo_add(&memo, "a", "b");
 	memo_close(&memo);
 }
-END_TEST
 
 static void fill(TCase *tcase)
 {
 	tcase_add_checked_fixture(tcase, begin, end);
-	tcase_add_loop_test(tcase, test_fastest, 0, 2);
-	tcase_add_test(tcase, test_dense);
-	UNIT_ROWS(tcase, test_restored, restored);
-	tcase_add_test(tcase, test_exact);
-	tcase_add_test(tcase, test_ranks);
-	UNIT_ROWS(tcase, test_memo, files);
-	tcase_add_test(tcase, test_no_memo);
 }
 
-int main(void)
-{
-	return unit_run("choose", fill);
-}
+UNIT_MAIN("choose", fill)

@@ -29,7 +29,7 @@ enum { STEPS = 20 };
  * SGD's slot of the first step is the gradient. After that both go their way, which stays one way: the
  * same dropout, the same samples, full and short batches.
  */
-START_TEST(test_steps)
+TEST_ROWS(test_steps, nets)
 {
 	struct engine_step want, got;
 	struct duo duo;
@@ -53,7 +53,6 @@ START_TEST(test_steps)
 		 duo_distance(duo.shop.model->values, duo.model->values, duo.model->count), 2e-4);
 	duo_close(&duo);
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -67,7 +66,7 @@ static const struct {
 	{"mnist", 2, 14, DDP_BF16, 0.01},
 };
 
-START_TEST(test_ours)
+TEST_ROWS(test_ours, ours)
 {
 	struct net *net = net_create(ours[_i].name, 10);
 	struct engine_step want, got;
@@ -92,7 +91,6 @@ START_TEST(test_ours)
 	duo_close(&duo);
 	net_destroy(net);
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -106,7 +104,7 @@ static const struct {
 	{"Adadelta, clipped", 0.05, true, OPTIM_ADADELTA},
 };
 
-START_TEST(test_ways)
+TEST_ROWS(test_ways, ways)
 {
 	struct engine_step want, got;
 	struct duo duo;
@@ -124,10 +122,9 @@ START_TEST(test_ways)
 		 duo_distance(duo.shop.model->values, duo.model->values, duo.model->count), 1e-5);
 	duo_close(&duo);
 }
-END_TEST
 
 /* The same to the bit, in whatever order the streams were served. */
-START_TEST(test_again)
+TEST_ROWS(test_again, nets)
 {
 	struct duo duo[2];
 
@@ -143,7 +140,6 @@ START_TEST(test_again)
 	for (int i = 0; i < 2; i++)
 		duo_close(&duo[i]);
 }
-END_TEST
 
 /* --- Other types ------------------------------------------------------------------------------- */
 
@@ -177,7 +173,7 @@ static double apart_in(enum ddp_type type, int net)
 	return apart;
 }
 
-START_TEST(test_types)
+TEST_ROWS(test_types, types)
 {
 	for (int net = 0; net < ROWS(nets); net++) {
 		double apart = apart_in(types[_i].type, net);
@@ -188,9 +184,8 @@ START_TEST(test_types)
 			      apart);
 	}
 }
-END_TEST
 
-START_TEST(test_learns)
+TEST_ROWS(test_learns, types)
 {
 	struct duo duo;
 	double first, last = 0;
@@ -206,12 +201,11 @@ START_TEST(test_learns)
 	ck_assert_msg(last < first / 2, "%s: loss went from %g to %g", types[_i].name, first, last);
 	duo_close(&duo);
 }
-END_TEST
 
 /* --- Evaluation ------------------------------------------------------------------------------------- */
 
 /* Between steps, with batches of all sizes. */
-START_TEST(test_evaluation)
+TEST_ROWS(test_evaluation, nets)
 {
 	static const size_t counts[] = {WORKSHOP_SAMPLES, 7, 1};
 	struct ddp_error error;
@@ -240,20 +234,5 @@ START_TEST(test_evaluation)
 	duo_near(nets[_i].name, "models", duo_apart(duo.shop.model, duo.model), 1e-5);
 	duo_close(&duo);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_steps, nets);
-	UNIT_ROWS(tcase, test_ours, ours);
-	UNIT_ROWS(tcase, test_ways, ways);
-	UNIT_ROWS(tcase, test_again, nets);
-	UNIT_ROWS(tcase, test_types, types);
-	UNIT_ROWS(tcase, test_learns, types);
-	UNIT_ROWS(tcase, test_evaluation, nets);
-}
-
-int main(void)
-{
-	return unit_run("cuda", fill);
-}
+UNIT_MAIN("cuda", NULL)

@@ -18,7 +18,7 @@ enum { STEPS = 20 };
 /* --- A GPU that hangs ------------------------------------------------------------------------------- */
 
 /* One rank waits for nobody who could be told of: it has the time limit all the same, and ends. */
-START_TEST(test_hangs)
+TEST_LOOP(test_hangs, 0, 2)
 {
 	struct ddp_error error = {0, ""};
 	struct engine_step done;
@@ -44,12 +44,11 @@ START_TEST(test_hangs)
 	engine_cuda.close(duo.engine);
 	_exit(0); /* what hangs is left behind */
 }
-END_TEST
 
 /* --- Loss scaling -------------------------------------------------------------------------------- */
 
 /* A scale that overflows is lowered until it does not; until then nothing changes. */
-START_TEST(test_overflow)
+TEST(test_overflow)
 {
 	struct engine_step told;
 	struct duo duo;
@@ -82,12 +81,11 @@ START_TEST(test_overflow)
 	free(before);
 	duo_close(&duo);
 }
-END_TEST
 
 /* --- Lag ------------------------------------------------------------------------------------------- */
 
 /* Steps are told in order, each once, as many calls later each time. */
-START_TEST(test_lag)
+TEST(test_lag)
 {
 	struct engine_step sum = {0}, done, want;
 	int lag = -1;
@@ -113,10 +111,9 @@ START_TEST(test_lag)
 	unit_number("settled again", "steps", (int64_t)done.steps, 0);
 	duo_close(&duo);
 }
-END_TEST
 
 /* What is under way when the model is pulled is told later, and is in the model. */
-START_TEST(test_pull)
+TEST(test_pull)
 {
 	struct engine_step done;
 	struct duo duo;
@@ -132,7 +129,6 @@ START_TEST(test_pull)
 	unit_number("settled", "steps", (int64_t)done.steps, 3);
 	duo_close(&duo);
 }
-END_TEST
 
 /* --- What is foretold ------------------------------------------------------------------------------- */
 
@@ -173,7 +169,7 @@ static void train_epoch(struct duo *duo, int turn, bool foretell)
 }
 
 /* Steps that were foretold, and those that were not although others were, are the same to the bit. */
-START_TEST(test_foretold)
+TEST(test_foretold)
 {
 	struct duo duos[2];
 
@@ -198,11 +194,10 @@ START_TEST(test_foretold)
 	duo_close(&duos[0]);
 	duo_close(&duos[1]);
 }
-END_TEST
 
 /* --- Checkpoints ----------------------------------------------------------------------------------- */
 
-START_TEST(test_roundtrip)
+TEST(test_roundtrip)
 {
 	struct model_tensors before, after;
 	struct duo duo;
@@ -229,7 +224,6 @@ START_TEST(test_roundtrip)
 	model_tensors_destroy(&after);
 	duo_close(&duo);
 }
-END_TEST
 
 static void hand_over(const struct model *from, struct model *to)
 {
@@ -242,7 +236,7 @@ static void hand_over(const struct model *from, struct model *to)
 }
 
 /* CPU, GPU, CPU: as if it had been the CPU all the time. The step's number goes along. */
-START_TEST(test_moves)
+TEST(test_moves)
 {
 	struct duo duo, plain;
 
@@ -268,11 +262,10 @@ START_TEST(test_moves)
 	workshop_close(&plain.shop);
 	duo_close(&duo);
 }
-END_TEST
 
 /* --- What is told and refused ------------------------------------------------------------------------ */
 
-START_TEST(test_tells)
+TEST(test_tells)
 {
 	struct duo duo;
 
@@ -286,13 +279,12 @@ START_TEST(test_tells)
 	ck_assert_ptr_nonnull(engine_cuda.choices(duo.engine));
 	duo_close(&duo);
 }
-END_TEST
 
 /*
  * What was chosen is kept for other runs, unless all runs are to be alike. What a training had before it went on counts
  * more, and stays its own where a busy GPU chose it.
  */
-START_TEST(test_plans)
+TEST(test_plans)
 {
 	char cache[] = "/tmp/ddp-plans.XXXXXX", path[64], had[512] = "";
 	struct memo memo;
@@ -326,7 +318,6 @@ START_TEST(test_plans)
 	ck_assert_int_eq(rmdir(path), 0);
 	ck_assert_int_eq(rmdir(cache), 0);
 }
-END_TEST
 
 static void refuse(struct duo *duo, int status, const char *const *pieces)
 {
@@ -337,7 +328,7 @@ static void refuse(struct duo *duo, int status, const char *const *pieces)
 	unit_pieces("refused", error.text, pieces);
 }
 
-START_TEST(test_refused)
+TEST(test_refused)
 {
 	const uint64_t beyond = WORKSHOP_SAMPLES;
 	struct ddp_error error;
@@ -361,23 +352,5 @@ START_TEST(test_refused)
 		    (const char *const[]){"sample 24 of ", ": there is none", NULL});
 	duo_close(&duo);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_add_test(tcase, test_overflow);
-	tcase_add_loop_test(tcase, test_hangs, 0, 2);
-	tcase_add_test(tcase, test_lag);
-	tcase_add_test(tcase, test_pull);
-	tcase_add_test(tcase, test_foretold);
-	tcase_add_test(tcase, test_roundtrip);
-	tcase_add_test(tcase, test_moves);
-	tcase_add_test(tcase, test_tells);
-	tcase_add_test(tcase, test_plans);
-	tcase_add_test(tcase, test_refused);
-}
-
-int main(void)
-{
-	return unit_run("cuda_calls", fill);
-}
+UNIT_MAIN("cuda_calls", NULL)

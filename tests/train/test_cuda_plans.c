@@ -165,7 +165,7 @@ static void check_network(const struct net *net, size_t batch, const struct kind
 }
 
 /* All batches take a minute: else the least, a usual one and the largest usual one. */
-START_TEST(test_networks)
+TEST_ROWS(test_networks, kinds)
 {
 	struct net *mnist = net_create("mnist", 0), *cifar = net_create("cifar", 0);
 	bool all = getenv("DDP_LONG") != NULL;
@@ -182,7 +182,6 @@ START_TEST(test_networks)
 	net_destroy(mnist);
 	net_destroy(cifar);
 }
-END_TEST
 
 /* --- What may not be taken ------------------------------------------------------------------ */
 
@@ -201,7 +200,7 @@ static struct layer_options layer1(enum ddp_type type)
 }
 
 /* Of a rank that may have little memory. */
-START_TEST(test_scratch_is_limited)
+TEST(test_scratch_is_limited)
 {
 	struct layer_options options = layer1(DDP_F32);
 	struct conv_problem large = conv_problem(&options, LAYER_BACK_DATA, (size_t)64 << 30);
@@ -219,9 +218,8 @@ START_TEST(test_scratch_is_limited)
 	conv_key(&small, &info, false, keys[1]);
 	ck_assert_str_ne(keys[0], keys[1]);
 }
-END_TEST
 
-START_TEST(test_tf32_is_refused)
+TEST(test_tf32_is_refused)
 {
 	struct layer_options tf32 = layer1(DDP_F32), exact = tf32;
 	struct conv_problem problem, other;
@@ -234,12 +232,11 @@ START_TEST(test_tf32_is_refused)
 	ck_assert_ptr_null(conv_plan_create(&other, &gpus[1], list[0], why));
 	ck_assert_msg(strstr(why, "arithmetic"), "%s", why);
 }
-END_TEST
 
 static const char *const nonsense[] = {"9999",	   "0 43:1", "28 2:12345 3:999", "0 5000:1", "",
 				       "whole 28", "28 2",   "28 slow"};
 
-START_TEST(test_nonsense_is_refused)
+TEST_ROWS(test_nonsense_is_refused, nonsense)
 {
 	struct layer_options options = layer1(DDP_BF16);
 	struct conv_problem problem = conv_problem(&options, LAYER_FORWARD, (size_t)64 << 30);
@@ -248,9 +245,8 @@ START_TEST(test_nonsense_is_refused)
 	ck_assert_ptr_null(conv_plan_create(&problem, &gpus[1], nonsense[_i], why));
 	ck_assert_msg(strstr(why, "CUDNN_STATUS_"), "%s: %s", nonsense[_i], why);
 }
-END_TEST
 
-START_TEST(test_bad_graph_is_told)
+TEST(test_bad_graph_is_told)
 {
 	struct layer_options options = layer1(DDP_BF16);
 	struct conv_problem problem = conv_problem(&options, LAYER_FORWARD, (size_t)64 << 30);
@@ -260,7 +256,6 @@ START_TEST(test_bad_graph_is_told)
 	ck_assert_int_eq(conv_propose(&problem, &gpus[1], list, LIST, why), 0);
 	ck_assert_msg(strstr(why, "CUDNN_STATUS_"), "%s", why);
 }
-END_TEST
 
 /* --- Text ----------------------------------------------------------------------------------- */
 
@@ -284,7 +279,7 @@ static const struct {
 	 DDP_BF16, false, true, false},
 };
 
-START_TEST(test_key)
+TEST_ROWS(test_key, keys)
 {
 	struct layer_options options = layer1(keys[_i].type);
 	struct device_info info = {.major = 9};
@@ -300,7 +295,6 @@ START_TEST(test_key)
 	ck_assert_msg(strncmp(key, keys[_i].key, strlen(keys[_i].key)) == 0, "%s", key);
 	ck_assert_msg(strcmp(key + strlen(key) - strlen(", 128 MiB"), ", 128 MiB") == 0, "%s", key);
 }
-END_TEST
 
 /* [plan] is what is found; NULL: nothing. */
 static const struct {
@@ -321,7 +315,7 @@ static const struct {
 	{"cut short", NULL, "a=k:", "k", NULL},
 };
 
-START_TEST(test_find)
+TEST_ROWS(test_find, finds)
 {
 	char taken[64] = "", known[64] = "", plan[PLANS_PLAN] = "untouched";
 	struct plans plans = {.known = finds[_i].known ? known : NULL,
@@ -334,9 +328,8 @@ START_TEST(test_find)
 	unit_number(finds[_i].name, "found", found, finds[_i].plan != NULL);
 	unit_text(finds[_i].name, "plan", plan, finds[_i].plan ? finds[_i].plan : "untouched");
 }
-END_TEST
 
-START_TEST(test_take)
+TEST(test_take)
 {
 	struct memo memo = {NULL, false};
 	struct plans plans = {.memo = &memo};
@@ -356,20 +349,6 @@ START_TEST(test_take)
 	ck_assert_str_eq(plan, "6");
 	ck_assert(!plans_find(&plans, "m", plan));
 	free(memo.text);
-}
-END_TEST
-
-static void fill(TCase *tcase)
-{
-	tcase_set_timeout(tcase, getenv("DDP_LONG") ? 1200 : 120);
-	UNIT_ROWS(tcase, test_networks, kinds);
-	tcase_add_test(tcase, test_scratch_is_limited);
-	tcase_add_test(tcase, test_tf32_is_refused);
-	UNIT_ROWS(tcase, test_nonsense_is_refused, nonsense);
-	tcase_add_test(tcase, test_bad_graph_is_told);
-	UNIT_ROWS(tcase, test_key, keys);
-	UNIT_ROWS(tcase, test_find, finds);
-	tcase_add_test(tcase, test_take);
 }
 
 /* cuDNN loads its engines when it is first asked: once here, and not in the process of each test. */
@@ -395,7 +374,7 @@ int main(void)
 		}
 	}
 	load_engines();
-	failed = unit_run("cuda_plans", fill);
+	failed = unit_run("cuda_plans", NULL);
 	for (int i = 0; i < CARDS; i++)
 		cudnnBackendDestroyDescriptor(gpus[i].properties);
 	return failed;

@@ -64,19 +64,17 @@ static int both(int rank)
 	return 0;
 }
 
-START_TEST(test_two)
+TEST_ROWS(test_two, rows)
 {
 	row = _i;
 	ranks_run("2", both);
 }
-END_TEST
 
-START_TEST(test_four)
+TEST_ROWS(test_four, rows)
 {
 	row = _i;
 	ranks_run("4", both);
 }
-END_TEST
 
 static int seats; /* 1: a GPU for each rank, 0: one for all */
 
@@ -102,12 +100,11 @@ static int stops(int rank)
 	return 0;
 }
 
-START_TEST(test_stop)
+TEST_LOOP(test_stop, 0, 2)
 {
 	seats = _i;
 	ranks_run("2", stops);
 }
-END_TEST
 
 /* An overflow on one rank is one of all. */
 static int overflows(int rank)
@@ -130,22 +127,10 @@ static int overflows(int rank)
 	return 0;
 }
 
-START_TEST(test_overflow)
+TEST_LOOP(test_overflow, 0, 2)
 {
 	seats = _i;
 	ranks_run("2", overflows);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_two, rows);
-	UNIT_ROWS(tcase, test_four, rows);
-	tcase_add_loop_test(tcase, test_stop, 0, 2);
-	tcase_add_loop_test(tcase, test_overflow, 0, 2);
-}
-
-int main(void)
-{
-	return unit_run("cuda ranks", fill);
-}
+UNIT_MAIN("cuda ranks", NULL)

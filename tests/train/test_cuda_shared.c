@@ -114,12 +114,11 @@ static int share_gpu(int rank)
 	return 0;
 }
 
-START_TEST(test_one_gpu)
+TEST_ROWS(test_one_gpu, rows)
 {
 	row = _i;
 	ranks_run("4", share_gpu);
 }
-END_TEST
 
 /* Those that differ in how their sums are enqueued. */
 static const struct {
@@ -131,13 +130,12 @@ static const struct {
 	{"residual, synchronised", "8"},
 };
 
-START_TEST(test_one_gpu_sizes)
+TEST_ROWS(test_one_gpu_sizes, sizes)
 {
 	for (row = 0; strcmp(rows[row].name, sizes[_i].name) != 0;)
 		row++;
 	ranks_run(sizes[_i].size, share_gpu);
 }
-END_TEST
 
 /* Steps that no graph has are told at once: nobody is ahead of sums that may never come. */
 static int keeps_up(int rank)
@@ -158,11 +156,10 @@ static int keeps_up(int rank)
 	return 0;
 }
 
-START_TEST(test_keeps_up)
+TEST(test_keeps_up)
 {
 	ranks_run("2", keeps_up);
 }
-END_TEST
 
 static void set_memory(size_t bytes)
 {
@@ -205,11 +202,10 @@ static int keeps_share(int rank)
 	return 0;
 }
 
-START_TEST(test_share)
+TEST(test_share)
 {
 	ranks_run("2", keeps_share);
 }
-END_TEST
 
 /* --- Several GPUs ------------------------------------------------------------------------------ */
 
@@ -242,7 +238,7 @@ static int composes(int rank)
 	return 0;
 }
 
-START_TEST(test_composed)
+TEST_ROWS(test_composed, composed)
 {
 	char size[24];
 
@@ -250,7 +246,6 @@ START_TEST(test_composed)
 	snprintf(size, sizeof(size), "%zu", strlen(composed[_i].gpus));
 	ranks_run(size, composes);
 }
-END_TEST
 
 /* --- What is left of a rank's troubles --------------------------------------------------------- */
 
@@ -291,7 +286,7 @@ static int loses_one(int rank)
 	_exit(7);
 }
 
-START_TEST(test_lost)
+TEST_LOOP(test_lost, 0, 4)
 {
 	static struct ranks ranks;
 	char name[16];
@@ -320,19 +315,5 @@ START_TEST(test_lost)
 	}
 	ck_assert_int_eq(ranks.statuses[victim], -SIGKILL);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_one_gpu, rows);
-	UNIT_ROWS(tcase, test_one_gpu_sizes, sizes);
-	tcase_add_test(tcase, test_keeps_up);
-	tcase_add_test(tcase, test_share);
-	tcase_add_loop_test(tcase, test_lost, 0, 4);
-	UNIT_ROWS(tcase, test_composed, composed);
-}
-
-int main(void)
-{
-	return unit_run("cuda shared", fill);
-}
+UNIT_MAIN("cuda shared", NULL)

@@ -9,7 +9,7 @@
 static const int class_counts[] = {1, 2, 10, 100};
 
 /* Each block of as many samples as classes has every class once, in an order of its own. */
-START_TEST(test_labels)
+TEST_ROWS(test_labels, class_counts)
 {
 	int classes = class_counts[_i], moved = 0;
 	uint8_t labels[DRAW_CLASSES];
@@ -30,7 +30,6 @@ START_TEST(test_labels)
 	}
 	ck_assert_int_ge(moved, 50 * (classes - 1) / 3);
 }
-END_TEST
 
 /* --- Images ----------------------------------------------------------------------------- */
 
@@ -56,7 +55,7 @@ static void draw(int kind, uint64_t seed, uint64_t index, uint8_t *image)
 }
 
 /* The same bytes with every compiler and instruction set. */
-START_TEST(test_bytes)
+TEST_ROWS(test_bytes, kinds)
 {
 	uint64_t sum = UINT64_C(0xcbf29ce484222325);
 	uint8_t image[OBJECT_BYTES];
@@ -69,10 +68,9 @@ START_TEST(test_bytes)
 	ck_assert_msg(sum == kinds[_i].sum, "%s: the images have sum %#llx, want %#llx",
 		      kinds[_i].name, (unsigned long long)sum, (unsigned long long)kinds[_i].sum);
 }
-END_TEST
 
 /* A function of seed and index: the same again, whatever was drawn between; else another. */
-START_TEST(test_pure)
+TEST_ROWS(test_pure, kinds)
 {
 	uint8_t first[OBJECT_BYTES + 1], again[OBJECT_BYTES + 1];
 	size_t bytes = kinds[_i].bytes;
@@ -86,10 +84,9 @@ START_TEST(test_pure)
 	draw(_i, 7, 40, again);
 	ck_assert_mem_eq(first, again, bytes + 1);
 }
-END_TEST
 
 /* Pixels have the mean and deviation that the networks' tables expect, or nearly. */
-START_TEST(test_levels)
+TEST_ROWS(test_levels, kinds)
 {
 	double mean = 0, square = 0, count = 400.0 * (double)kinds[_i].bytes;
 	uint8_t image[OBJECT_BYTES];
@@ -107,13 +104,12 @@ START_TEST(test_levels)
 	else
 		ck_assert(mean > 0.40 && mean < 0.55 && square > 0.03 && square < 0.08);
 }
-END_TEST
 
 /*
  * A digit stays in its image: the outermost pixels are dark, and there is ink of one piece in the
  * middle.
  */
-START_TEST(test_margin)
+TEST(test_margin)
 {
 	uint8_t image[DIGIT_BYTES];
 
@@ -133,18 +129,5 @@ START_TEST(test_margin)
 			      ink);
 	}
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_labels, class_counts);
-	UNIT_ROWS(tcase, test_bytes, kinds);
-	UNIT_ROWS(tcase, test_pure, kinds);
-	UNIT_ROWS(tcase, test_levels, kinds);
-	tcase_add_test(tcase, test_margin);
-}
-
-int main(void)
-{
-	return unit_run("draw", fill);
-}
+UNIT_MAIN("draw", NULL)

@@ -80,7 +80,7 @@ static void compare_step(const char *row, struct workshop *shop, size_t from, si
 }
 
 /* Full and short batches, in one engine. */
-START_TEST(test_gradients)
+TEST_ROWS(test_gradients, nets)
 {
 	static const size_t counts[] = {WORKSHOP_BATCH, 5, WORKSHOP_BATCH};
 	struct workshop shop;
@@ -92,7 +92,6 @@ START_TEST(test_gradients)
 		compare_step(nets[_i].name, &shop, 3 * i, counts[i]);
 	workshop_close(&shop);
 }
-END_TEST
 
 /* --- Itself in another way ------------------------------------------------------------------- */
 
@@ -145,7 +144,7 @@ static size_t count_of(const struct net *net)
 }
 
 /* Two runs agree to the bit: nothing is left over from what was in memory. */
-START_TEST(test_again)
+TEST_ROWS(test_again, nets)
 {
 	size_t bytes = count_of(nets[_i].net) * sizeof(float);
 	float *once = slopes_with(nets[_i].net, DDP_F32, false);
@@ -155,13 +154,12 @@ START_TEST(test_again)
 	free(once);
 	free(again);
 }
-END_TEST
 
 /*
  * In bfloat16, with 8 digits, the last layer's gradient is the same but for rounding. Others also
  * change where a ReLU or a maximum is decided otherwise, yet point the same way.
  */
-START_TEST(test_bf16)
+TEST_ROWS(test_bf16, nets)
 {
 	size_t count = count_of(nets[_i].net), last;
 	float *want = slopes_with(nets[_i].net, DDP_F32, false);
@@ -178,10 +176,9 @@ START_TEST(test_bf16)
 	free(want);
 	free(got);
 }
-END_TEST
 
 /* Lists leave zeros out and add in another order: the same within rounding, not to the bit. */
-START_TEST(test_lists)
+TEST_ROWS(test_lists, nets)
 {
 	size_t count = count_of(nets[_i].net);
 	float *dense = slopes_with(nets[_i].net, DDP_F32, true);
@@ -194,7 +191,6 @@ START_TEST(test_lists)
 	free(dense);
 	free(listed);
 }
-END_TEST
 
 /* --- Ranks ------------------------------------------------------------------------------------- */
 
@@ -238,7 +234,7 @@ static int part_of_all(int rank)
 }
 
 /* A batch gives the same gradient however many ranks share it, dropout included. */
-START_TEST(test_ranks)
+TEST_ROWS(test_ranks, nets)
 {
 	struct workshop shop;
 	struct engine_step done;
@@ -256,7 +252,6 @@ START_TEST(test_ranks)
 	ranks_run("4", part_of_all);
 	free(one.slopes);
 }
-END_TEST
 
 /* Without synchronisation running statistics are of each rank's own, until rank 0's are pulled. */
 static int pull_statistics(int rank)
@@ -277,16 +272,15 @@ static int pull_statistics(int rank)
 	return 0;
 }
 
-START_TEST(test_pull)
+TEST(test_pull)
 {
 	ranks_run("2", pull_statistics);
 }
-END_TEST
 
 /* --- Evaluation --------------------------------------------------------------------------------- */
 
 /* By running statistics and without dropout, in pieces that fit the memory of a small batch. */
-START_TEST(test_evaluation)
+TEST_ROWS(test_evaluation, nets)
 {
 	struct ddp_evaluation got = {0};
 	struct reference *reference;
@@ -314,10 +308,9 @@ START_TEST(test_evaluation)
 	reference_destroy(reference);
 	workshop_close(&shop);
 }
-END_TEST
 
 /* PyTorch's: a tenth of the way from 0 to the mean, from 1 to the unbiased variance. */
-START_TEST(test_running)
+TEST(test_running)
 {
 	struct workshop shop;
 	struct reference *reference;
@@ -344,12 +337,11 @@ START_TEST(test_running)
 	reference_destroy(reference);
 	workshop_close(&shop);
 }
-END_TEST
 
 /* --- Training ------------------------------------------------------------------------------------ */
 
 /* The optimizer's step is taken with these gradients, clipped without the word behind them. */
-START_TEST(test_update)
+TEST(test_update)
 {
 	struct workshop shop;
 	double norm = 0, factor;
@@ -379,9 +371,8 @@ START_TEST(test_update)
 	free(slopes);
 	workshop_close(&shop);
 }
-END_TEST
 
-START_TEST(test_training)
+TEST_ROWS(test_training, nets)
 {
 	struct workshop shop;
 	double first, last = 0;
@@ -394,7 +385,6 @@ START_TEST(test_training)
 	ck_assert_msg(last < first / 2, "%s: loss went from %g to %g", nets[_i].name, first, last);
 	workshop_close(&shop);
 }
-END_TEST
 
 /* --- Threads and modules --------------------------------------------------------------------------- */
 
@@ -442,13 +432,12 @@ static int threads_apart(int rank)
 	return 0;
 }
 
-START_TEST(test_threads)
+TEST(test_threads)
 {
 	ranks_run("1", threads_shared);
 	ranks_run("2", threads_shared);
 	ranks_run("2", threads_apart);
 }
-END_TEST
 
 /* The gradient with the library that an ordinary start finds, and what it says of itself. */
 static float *slopes_by_module(const struct net *net, char *describe, size_t size)
@@ -476,7 +465,7 @@ __attribute__((visibility("default"))) int __lsan_is_turned_off(void)
 }
 
 /* Whatever library computes, and whatever algorithms it finds fastest. */
-START_TEST(test_module)
+TEST_ROWS(test_module, nets)
 {
 	char describe[256], cache[] = "/tmp/ddp-engine.XXXXXX";
 	size_t count = count_of(nets[_i].net);
@@ -496,7 +485,6 @@ START_TEST(test_module)
 	free(want);
 	free(got);
 }
-END_TEST
 
 /* Without the module the plain loops do it, and the log says so. */
 static int plain_warns(int rank)
@@ -512,7 +500,7 @@ static int plain_warns(int rank)
 	return 0;
 }
 
-START_TEST(test_fallback)
+TEST(test_fallback)
 {
 	static struct ranks ranks;
 
@@ -522,11 +510,10 @@ START_TEST(test_fallback)
 	unit_pieces("warning", ranks.text[0],
 		    (const char *const[]){"oneDNN", "slower", "install libdnnl", NULL});
 }
-END_TEST
 
 /* --- What is refused ------------------------------------------------------------------------------- */
 
-START_TEST(test_refused)
+TEST(test_refused)
 {
 	struct workshop shop;
 	struct engine_step done;
@@ -547,9 +534,8 @@ START_TEST(test_refused)
 	unit_pieces("batch", error.text, (const char *const[]){"9 samples", "8", NULL});
 	workshop_close(&shop);
 }
-END_TEST
 
-START_TEST(test_find)
+TEST(test_find)
 {
 	struct ddp_error error;
 
@@ -560,28 +546,5 @@ START_TEST(test_find)
 	ck_assert_ptr_null(engine_find("cuda", NULL, &error));
 	unit_pieces("cuda", error.text, (const char *const[]){"cuda", "install", NULL});
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_gradients, nets);
-	UNIT_ROWS(tcase, test_again, nets);
-	UNIT_ROWS(tcase, test_bf16, nets);
-	UNIT_ROWS(tcase, test_lists, nets);
-	UNIT_ROWS(tcase, test_ranks, nets);
-	tcase_add_test(tcase, test_pull);
-	UNIT_ROWS(tcase, test_evaluation, nets);
-	tcase_add_test(tcase, test_running);
-	tcase_add_test(tcase, test_update);
-	UNIT_ROWS(tcase, test_training, nets);
-	tcase_add_test(tcase, test_threads);
-	UNIT_ROWS(tcase, test_module, nets);
-	tcase_add_test(tcase, test_fallback);
-	tcase_add_test(tcase, test_refused);
-	tcase_add_test(tcase, test_find);
-}
-
-int main(void)
-{
-	return unit_run("engine", fill);
-}
+UNIT_MAIN("engine", NULL)

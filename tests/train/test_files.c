@@ -197,7 +197,7 @@ static const struct {
 #endif
 };
 
-START_TEST(test_mnist)
+TEST_ROWS(test_mnist, spellings)
 {
 	const char *under = spellings[_i].under;
 	struct bytes images = idx_images(), labels = idx_labels();
@@ -216,9 +216,8 @@ START_TEST(test_mnist)
 	}
 	set_close(set);
 }
-END_TEST
 
-START_TEST(test_title)
+TEST(test_title)
 {
 	char want[300];
 	struct set *set;
@@ -230,7 +229,6 @@ START_TEST(test_title)
 	ck_assert_str_eq(set_info(set)->title, want);
 	set_close(set);
 }
-END_TEST
 
 enum which { IMAGES_FILE, LABELS_FILE };
 
@@ -294,7 +292,7 @@ static const struct {
 #endif
 };
 
-START_TEST(test_mnist_damage)
+TEST_ROWS(test_mnist_damage, damages)
 {
 	const char *under = damages[_i].under;
 	struct bytes files[2] = {idx_images(), idx_labels()};
@@ -315,9 +313,8 @@ START_TEST(test_mnist_damage)
 	put(under, "train-labels-idx1-ubyte", files[LABELS_FILE]);
 	open_bad(SET_MNIST, false, under, status, damages[_i].want);
 }
-END_TEST
 
-START_TEST(test_mnist_missing)
+TEST(test_mnist_missing)
 {
 	put("half", "train-images-idx3-ubyte", idx_images());
 	open_bad(SET_MNIST, false, "half", DDP_ERR_FILE,
@@ -329,7 +326,6 @@ START_TEST(test_mnist_missing)
 	mkdir(scratch("half/train-labels-idx1-ubyte"), 0700);
 	open_bad(SET_MNIST, false, "half", DDP_ERR_FORMAT, "@/train-labels-idx1-ubyte: not a file");
 }
-END_TEST
 
 /* --- Gzipped files that are damaged ----------------------------------------------------- */
 
@@ -349,7 +345,7 @@ static DDP_FORMAT(3, 4) void gz_bad(const char *under, struct bytes images, cons
 	open_bad(SET_MNIST, false, under, DDP_ERR_FORMAT, want);
 }
 
-START_TEST(test_gz_checksum)
+TEST(test_gz_checksum)
 {
 	struct bytes bytes = packed(idx_images());
 
@@ -359,9 +355,8 @@ START_TEST(test_gz_checksum)
 	       "data check; fetch it again",
 	       bytes.size - 4);
 }
-END_TEST
 
-START_TEST(test_gz_length)
+TEST(test_gz_length)
 {
 	struct bytes bytes = packed(idx_images());
 
@@ -371,10 +366,9 @@ START_TEST(test_gz_length)
 	       "length check; fetch it again",
 	       bytes.size);
 }
-END_TEST
 
 /* Cut anywhere, it is told; no cut is taken for a whole file. */
-START_TEST(test_gz_cut)
+TEST(test_gz_cut)
 {
 	struct bytes whole = packed(idx_images());
 
@@ -389,9 +383,8 @@ START_TEST(test_gz_cut)
 	}
 	free(whole.data);
 }
-END_TEST
 
-START_TEST(test_gz_tail)
+TEST(test_gz_tail)
 {
 	struct bytes bytes = packed(idx_images());
 
@@ -401,7 +394,6 @@ START_TEST(test_gz_tail)
 	       "its end there",
 	       bytes.size - 3);
 }
-END_TEST
 
 #endif
 
@@ -435,7 +427,7 @@ static void put_batches(const char *under, const char *below, bool pack)
 	}
 }
 
-START_TEST(test_cifar10)
+TEST(test_cifar10)
 {
 	struct ddp_error error;
 
@@ -448,9 +440,8 @@ START_TEST(test_cifar10)
 	ck_assert_int_eq(set_detect(scratch("tenbelow"), SET_MNIST, &error), SET_CIFAR10);
 	check_cifar(open_good(SET_CIFAR10, false, "tenbelow"), 15, 10);
 }
-END_TEST
 
-START_TEST(test_cifar100)
+TEST(test_cifar100)
 {
 	struct ddp_error error;
 
@@ -460,7 +451,6 @@ START_TEST(test_cifar100)
 	check_cifar(open_good(SET_CIFAR100, false, "hundred"), 120, 100);
 	check_cifar(open_good(SET_CIFAR100, true, "hundred"), 7, 100);
 }
-END_TEST
 
 static struct bytes archive(size_t most)
 {
@@ -480,7 +470,7 @@ static struct bytes archive(size_t most)
 	return tar;
 }
 
-START_TEST(test_archive)
+TEST(test_archive)
 {
 	struct bytes tar = {NULL, 0};
 	struct ddp_error error;
@@ -502,9 +492,8 @@ START_TEST(test_archive)
 	check_cifar(open_good(SET_CIFAR10, false, "bingz"), 15, 10);
 #endif
 }
-END_TEST
 
-START_TEST(test_archive_damage)
+TEST(test_archive_damage)
 {
 	struct bytes tar = archive(5);
 
@@ -530,9 +519,8 @@ START_TEST(test_archive_damage)
 		"@/cifar-10-binary.tar: data_batch_1.bin: byte 3073: label 10 of image 1, expected "
 		"0 to 9");
 }
-END_TEST
 
-START_TEST(test_cifar_damage)
+TEST(test_cifar_damage)
 {
 	struct bytes bytes = cifar_records(0, 3, 1);
 
@@ -564,7 +552,6 @@ START_TEST(test_cifar_damage)
 	open_bad(SET_CIFAR100, true, "part", DDP_ERR_FORMAT,
 		 "@/test.bin: byte 3075: label 100 of image 1, expected 0 to 99");
 }
-END_TEST
 
 /* --- Detection -------------------------------------------------------------------------- */
 
@@ -576,7 +563,7 @@ static void detect_bad(const char *under, const char *const *pieces)
 	unit_pieces(under, error.text, pieces);
 }
 
-START_TEST(test_detect)
+TEST(test_detect)
 {
 	static const char *const nowhere[] = {"/nowhere: No such file", NULL};
 	static const char *const nothing[] = {"/nothing: no data set",
@@ -601,7 +588,6 @@ START_TEST(test_detect)
 	ck_assert_int_eq(set_detect(scratch("both"), SET_MNIST, &error), SET_MNIST);
 	ck_assert_int_eq(set_detect(scratch("both"), SET_CIFAR10, &error), SET_CIFAR100);
 }
-END_TEST
 
 /* --- Ranks ------------------------------------------------------------------------------ */
 
@@ -645,7 +631,7 @@ static struct bytes perhaps_packed(struct bytes bytes)
 #endif
 }
 
-START_TEST(test_ranks_read)
+TEST_ROWS(test_ranks_read, layouts)
 {
 	put("rplain", "train-images-idx3-ubyte", idx_images());
 	put("rplain", "train-labels-idx1-ubyte", idx_labels());
@@ -654,7 +640,6 @@ START_TEST(test_ranks_read)
 	put("rtar", "cifar-10-binary.tar", perhaps_packed(archive(5)));
 	ranks_run(layouts[_i], read_together);
 }
-END_TEST
 
 /* What one of them finds wrong all say, and none waits for the others. */
 static int fail_together(int rank)
@@ -697,7 +682,7 @@ static int unpack_badly(int rank)
 	return 0;
 }
 
-START_TEST(test_ranks_fail)
+TEST_ROWS(test_ranks_fail, layouts)
 {
 	struct bytes labels = idx_labels(), tar = archive(5);
 
@@ -711,32 +696,5 @@ START_TEST(test_ranks_fail)
 	ranks_run(layouts[_i], layouts[_i][0] == '1' ? unpack_badly : fail_together);
 	ranks_run(layouts[_i], unpack_badly);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	scratch_use(tcase);
-	UNIT_ROWS(tcase, test_mnist, spellings);
-	tcase_add_test(tcase, test_title);
-	UNIT_ROWS(tcase, test_mnist_damage, damages);
-	tcase_add_test(tcase, test_mnist_missing);
-#ifdef HAVE_ZLIB
-	tcase_add_test(tcase, test_gz_checksum);
-	tcase_add_test(tcase, test_gz_length);
-	tcase_add_test(tcase, test_gz_cut);
-	tcase_add_test(tcase, test_gz_tail);
-#endif
-	tcase_add_test(tcase, test_cifar10);
-	tcase_add_test(tcase, test_cifar100);
-	tcase_add_test(tcase, test_archive);
-	tcase_add_test(tcase, test_archive_damage);
-	tcase_add_test(tcase, test_cifar_damage);
-	tcase_add_test(tcase, test_detect);
-	UNIT_ROWS(tcase, test_ranks_read, layouts);
-	UNIT_ROWS(tcase, test_ranks_fail, layouts);
-}
-
-int main(void)
-{
-	return unit_run("files", fill);
-}
+UNIT_MAIN("files", scratch_use)

@@ -63,7 +63,7 @@ static int fill_seats(struct sharing_seat *seats, const char *ranks)
 	return size;
 }
 
-START_TEST(test_told)
+TEST_ROWS(test_told, rows)
 {
 	struct sharing_seat seats[MOST];
 	int size = fill_seats(seats, rows[_i].ranks);
@@ -81,9 +81,8 @@ START_TEST(test_told)
 	sharing_tell(seats, size, text, sizeof(text));
 	unit_text(rows[_i].name, "text", text, rows[_i].text);
 }
-END_TEST
 
-START_TEST(test_slices)
+TEST(test_slices)
 {
 	struct sharing_seat seats[MOST];
 	char text[256];
@@ -102,9 +101,8 @@ START_TEST(test_slices)
 	ck_assert_int_eq(sharing_ranks(seats, 2, &seats[1]), 1);
 	ck_assert(!(seats[0].share > 0));
 }
-END_TEST
 
-START_TEST(test_hindered)
+TEST(test_hindered)
 {
 	struct sharing_seat seats[MOST];
 	char text[512], many[MOST + 1];
@@ -126,16 +124,5 @@ START_TEST(test_hindered)
 	ck_assert_ptr_nonnull(strstr(text, "65 ranks are on GPU-a of n0, and 64 at most"));
 	ck_assert(!sharing_hinders(seats, 64, text, sizeof(text)));
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_told, rows);
-	tcase_add_test(tcase, test_slices);
-	tcase_add_test(tcase, test_hindered);
-}
-
-int main(void)
-{
-	return unit_run("sharing", fill);
-}
+UNIT_MAIN("sharing", NULL)

@@ -47,7 +47,7 @@ static void elements_free(struct elements *e)
 	array_free(&e->bits);
 }
 
-START_TEST(test_mask)
+TEST_LOOP(test_mask, 0, KERNELS_ROWS)
 {
 	enum ddp_type type;
 	const struct kernels *kernels = kernels_of(_i, &type);
@@ -68,9 +68,8 @@ START_TEST(test_mask)
 		elements_free(&e);
 	}
 }
-END_TEST
 
-START_TEST(test_relu)
+TEST_LOOP(test_relu, 0, KERNELS_ROWS)
 {
 	enum ddp_type type;
 	const struct kernels *kernels = kernels_of(_i, &type);
@@ -94,9 +93,8 @@ START_TEST(test_relu)
 		elements_free(&e);
 	}
 }
-END_TEST
 
-START_TEST(test_add)
+TEST_LOOP(test_add, 0, KERNELS_ROWS)
 {
 	enum ddp_type type;
 	const struct kernels *kernels = kernels_of(_i, &type);
@@ -120,9 +118,8 @@ START_TEST(test_add)
 			elements_free(&e);
 		}
 }
-END_TEST
 
-START_TEST(test_convert)
+TEST_LOOP(test_convert, 0, KERNELS_ROWS)
 {
 	enum ddp_type type;
 	const struct kernels *kernels = kernels_of(_i, &type);
@@ -151,7 +148,6 @@ START_TEST(test_convert)
 		array_free(&back);
 	}
 }
-END_TEST
 
 /* --- Pools ---------------------------------------------------------------------------------- */
 
@@ -203,7 +199,7 @@ static void check_pool_back(const char *row, int p, const struct kernels *kernel
 	free(want);
 }
 
-START_TEST(test_max_pool)
+TEST_LOOP(test_max_pool, 0, KERNELS_ROWS)
 {
 	enum ddp_type type;
 	const struct kernels *kernels = kernels_of(_i, &type);
@@ -237,11 +233,10 @@ START_TEST(test_max_pool)
 		array_free(&which);
 	}
 }
-END_TEST
 
 static const size_t means[][2] = {{1, 1}, {2, 3}, {16, 512}, {300, 17}, {5, 65}, {64, 0}};
 
-START_TEST(test_average_pool)
+TEST_LOOP(test_average_pool, 0, KERNELS_ROWS)
 {
 	enum ddp_type type;
 	const struct kernels *kernels = kernels_of(_i, &type);
@@ -277,7 +272,6 @@ START_TEST(test_average_pool)
 		array_free(&y);
 	}
 }
-END_TEST
 
 /* --- Loss ----------------------------------------------------------------------------------- */
 
@@ -306,7 +300,7 @@ static double want_loss(const float *row, size_t label, size_t classes, double s
 	return (1 - s) * (top + log(sum) - (double)row[label]) + s * smooth / (double)classes;
 }
 
-START_TEST(test_loss)
+TEST_ROWS(test_loss, losses)
 {
 	size_t count = losses[_i].count, classes = losses[_i].classes, hits = 0;
 	double s = (double)losses[_i].smoothing, p[100], loss = 0, got;
@@ -340,9 +334,8 @@ START_TEST(test_loss)
 	array_free(&logits);
 	array_free(&gradient);
 }
-END_TEST
 
-START_TEST(test_loss_special)
+TEST(test_loss_special)
 {
 	static const float rows[][4] = {
 		{2, 2, 1, 2}, {1, 2, 2, 0}, {1, NAN, 3, NAN}, {1, -INFINITY, 0, 0}};
@@ -358,11 +351,10 @@ START_TEST(test_loss_special)
 			ck_assert(isinf(loss) == (i == 3 && label == 1));
 		}
 }
-END_TEST
 
 /* --- Choosing ------------------------------------------------------------------------------- */
 
-START_TEST(test_choose)
+TEST(test_choose)
 {
 	struct ddp_error error = {0};
 
@@ -375,7 +367,6 @@ START_TEST(test_choose)
 	ck_assert_ptr_null(kernels_choose(&error));
 	unit_pieces("choose", error.text, (const char *const[]){"DDP_SIMD", "mmx", NULL});
 }
-END_TEST
 
 /* --- BatchNorm, against sums in f64 ---------------------------------------------------------- */
 
@@ -427,7 +418,7 @@ static double norms_hat(const struct norms *t, size_t i)
 }
 
 /* With a mean of 1000 deviations, sums of squares in f32 would say nothing. */
-START_TEST(test_moments)
+TEST_LOOP(test_moments, 0, KERNELS_ROWS)
 {
 	enum ddp_type type;
 	const struct kernels *kernels = kernels_of(_i, &type);
@@ -459,9 +450,8 @@ START_TEST(test_moments)
 		array_free(&m2);
 	}
 }
-END_TEST
 
-START_TEST(test_norm)
+TEST_LOOP(test_norm, 0, 8 * ((int)kernels_best + 1))
 {
 	enum ddp_type type;
 	const struct kernels *kernels = kernels_of(_i / 4, &type);
@@ -485,7 +475,6 @@ START_TEST(test_norm)
 		norms_free(&t);
 	}
 }
-END_TEST
 
 /* The gradient that counts. */
 static double norms_passed(const struct norms *t, size_t i, bool relu)
@@ -526,7 +515,7 @@ static void check_norm_back(const char *row, const struct norms *t, double n, bo
 	}
 }
 
-START_TEST(test_norm_back)
+TEST_LOOP(test_norm_back, 0, KERNELS_ROWS)
 {
 	enum ddp_type type;
 	const struct kernels *kernels = kernels_of(_i, &type);
@@ -552,26 +541,9 @@ START_TEST(test_norm_back)
 			norms_free(&t);
 		}
 }
-END_TEST
-
-static void fill(TCase *tcase)
-{
-	KERNELS_ROWS(tcase, test_mask);
-	KERNELS_ROWS(tcase, test_relu);
-	KERNELS_ROWS(tcase, test_add);
-	KERNELS_ROWS(tcase, test_convert);
-	KERNELS_ROWS(tcase, test_max_pool);
-	KERNELS_ROWS(tcase, test_average_pool);
-	UNIT_ROWS(tcase, test_loss, losses);
-	tcase_add_test(tcase, test_loss_special);
-	tcase_add_test(tcase, test_choose);
-	KERNELS_ROWS(tcase, test_moments);
-	tcase_add_loop_test(tcase, test_norm, 0, 8 * ((int)kernels_best + 1));
-	KERNELS_ROWS(tcase, test_norm_back);
-}
 
 int main(void)
 {
 	kernels_begin();
-	return unit_run("kernels", fill);
+	return unit_run("kernels", NULL);
 }

@@ -148,7 +148,7 @@ static void check_numbers(const char *what, const char *event, const char *key, 
 }
 
 /* Line by line and sum by sum what an engine tells that is not behind. */
-START_TEST(test_sums)
+TEST_ROWS(test_sums, lags)
 {
 	set_lag(_i);
 	program_run(&program, 0,
@@ -163,10 +163,9 @@ START_TEST(test_sums)
 	check_numbers(lags[_i].name, "epoch", "test_loss", 2);
 	check_numbers(lags[_i].name, "end", "samples", 1);
 }
-END_TEST
 
 /* Lines when it is time for them tell of steps that have ended, each step in one of them. */
-START_TEST(test_beats)
+TEST_ROWS(test_beats, lags)
 {
 	double totals[STEPS], samples[STEPS], losses[STEPS], each[STEPS], all = 0, before = 0;
 	double rates[STEPS], wanted[STEPS];
@@ -199,12 +198,11 @@ START_TEST(test_beats)
 	ck_assert(all == 2 * 320);
 	check_numbers(lags[_i].name, "epoch", "train_loss", 2);
 }
-END_TEST
 
 /* --- Stopping and going on -------------------------------------------------------------------- */
 
 /* Steps that are under way when a checkpoint is due, or a signal comes, are in what is kept. */
-START_TEST(test_stopped)
+TEST_LOOP(test_stopped, 2, ROWS(lags))
 {
 	/* Long enough that a signal comes before its end. */
 	static const char line[] = LONG_TRAINING
@@ -229,7 +227,6 @@ START_TEST(test_stopped)
 	check_model(lags[_i].name, "../long.st");
 	check_numbers_of("../long.json", lags[_i].name, "epoch", "train_loss", 2);
 }
-END_TEST
 
 /* The metadata [key] of the newest checkpoint in state. */
 static void metadata(const char *path, const char *key, char *value, size_t size)
@@ -244,7 +241,7 @@ static void metadata(const char *path, const char *key, char *value, size_t size
 }
 
 /* Loss scaling is the device's own matter: what is kept of it is as of the last step. */
-START_TEST(test_skipped)
+TEST_LOOP(test_skipped, 2, ROWS(lags))
 {
 	static const char training[] =
 		TRAINING " --engine cuda --amp fp16 -n 2 -q -c state -m model.st";
@@ -268,10 +265,9 @@ START_TEST(test_skipped)
 	metadata(last, "train.scale", value, sizeof(value));
 	unit_text(lags[_i].name, "scale", value, "4096"); /* 65536 halved four times */
 }
-END_TEST
 
 /* From the CPU to the GPU and back; each finds what it chose itself. */
-START_TEST(test_moved)
+TEST_LOOP(test_moved, 2, ROWS(lags))
 {
 	static const char last[] = "state/checkpoint-0000000020.safetensors";
 	char value[64];
@@ -289,7 +285,6 @@ START_TEST(test_moved)
 	ck_assert_msg(strncmp(value, "conv1 forward direct", 20) == 0, "%s: choices of the CPU: %s",
 		      lags[_i].name, value);
 }
-END_TEST
 
 /* --- Which engine ------------------------------------------------------------------------------ */
 
@@ -507,7 +502,7 @@ static void check_pieces(const char *what, const char *text, const char *const *
 	}
 }
 
-START_TEST(test_choice)
+TEST_ROWS(test_choice, choices)
 {
 	const char *const *env = choices[_i].env;
 
@@ -527,10 +522,9 @@ START_TEST(test_choice)
 				      program.errors + strlen(program.errors) - 1,
 			      "%s: not one line:\n%s", choices[_i].name, program.errors);
 }
-END_TEST
 
 /* Whoever is started with SIGCHLD ignored counts GPUs all the same. */
-START_TEST(test_ignored)
+TEST(test_ignored)
 {
 	FILE *script = fopen("ignoring", "w");
 
@@ -544,10 +538,9 @@ START_TEST(test_ignored)
 	ck_assert_msg(strstr(program.output, "4 ranks on 1 node, cuda: fake"), "%s",
 		      program.output);
 }
-END_TEST
 
 /* A rank that is lost is no reason for the CPUs. */
-START_TEST(test_lost)
+TEST(test_lost)
 {
 	set_lag(0);
 	setenv("CUDA_VISIBLE_DEVICES", "3", 1);
@@ -560,25 +553,11 @@ START_TEST(test_lost)
 			      !strstr(program.errors, "computing on CPUs"),
 		      "%s%s", program.output, program.errors);
 }
-END_TEST
 
 static void fill(TCase *tcase)
 {
-	tcase_set_timeout(tcase, 300);
 	tcase_add_unchecked_fixture(tcase, begin_all, program_end);
 	tcase_add_checked_fixture(tcase, begin, NULL);
-	UNIT_ROWS(tcase, test_sums, lags);
-	UNIT_ROWS(tcase, test_beats, lags);
-	/* Each is some trainings: with the two lags that are most. */
-	tcase_add_loop_test(tcase, test_stopped, 2, ROWS(lags));
-	tcase_add_loop_test(tcase, test_skipped, 2, ROWS(lags));
-	tcase_add_loop_test(tcase, test_moved, 2, ROWS(lags));
-	UNIT_ROWS(tcase, test_choice, choices);
-	tcase_add_test(tcase, test_ignored);
-	tcase_add_test(tcase, test_lost);
 }
 
-int main(void)
-{
-	return unit_run("lag", fill);
-}
+UNIT_MAIN("lag", fill)

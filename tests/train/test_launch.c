@@ -156,23 +156,21 @@ static void check_clean(void)
 	ck_assert_int_eq(program_count_files(program_directory, "ddp-train-"), 0);
 }
 
-START_TEST(test_world)
+TEST_LOOP(test_world, 1, 4)
 {
 	ck_assert_int_eq(result(launch(_i, false, "join")), 0);
 	check_clean();
 }
-END_TEST
 
-START_TEST(test_shared)
+TEST(test_shared)
 {
 	ck_assert_int_eq(result(launch(2, true, "shared")), 7);
 	ck_assert_int_eq(result(launch(2, false, "shared")), 8);
 	ck_assert(!launch_shares_batch());
 }
-END_TEST
 
 /* Each CPU belongs to some rank, and to one alone where there are enough. */
-START_TEST(test_cpus)
+TEST_LOOP(test_cpus, 1, 4)
 {
 	cpu_set_t set;
 	char prefix[32];
@@ -190,7 +188,6 @@ START_TEST(test_cpus)
 			ck_assert_int_ge(program_count_files(".", prefix), 1);
 	}
 }
-END_TEST
 
 /* Ranks are dealt to GPUs in turn; those of one GPU divide what the launcher has of it. */
 static const struct {
@@ -206,7 +203,7 @@ static const struct {
 	{"not known", NULL, 2, 0, {"share-0-0", "share-0-1"}},
 };
 
-START_TEST(test_shares)
+TEST_ROWS(test_shares, divisions)
 {
 	if (divisions[_i].share)
 		setenv("DDP_SHARE", divisions[_i].share, 1);
@@ -217,10 +214,9 @@ START_TEST(test_shares)
 		ck_assert_msg(access(divisions[_i].want[i], F_OK) == 0, "%s: %s is missing",
 			      divisions[_i].name, divisions[_i].want[i]);
 }
-END_TEST
 
 /* What is no part of a GPU would look like one when it is divided. */
-START_TEST(test_no_share)
+TEST_LOOP(test_no_share, 0, 5)
 {
 	static const char *const wrong[] = {"2", "0", "-0.5", "0.5x", "half"};
 
@@ -230,17 +226,15 @@ START_TEST(test_no_share)
 	ck_assert_int_eq(program_count_files(".", "share-"), 0);
 	check_clean();
 }
-END_TEST
 
 /* A status of its own counts more than what other ranks said because of it. */
-START_TEST(test_blame)
+TEST(test_blame)
 {
 	ck_assert_int_eq(result(launch(4, false, "second")), 5);
 	check_clean();
 }
-END_TEST
 
-START_TEST(test_killed_rank)
+TEST(test_killed_rank)
 {
 	pid_t pid = launch(2, false, "dies");
 	char text[PROGRAM_TEXT];
@@ -255,19 +249,17 @@ START_TEST(test_killed_rank)
 	ck_assert_int_eq(result(pid), 128 + SIGKILL);
 	check_clean();
 }
-END_TEST
 
 /* Who does not notice that another one failed is ended. */
-START_TEST(test_late)
+TEST(test_late)
 {
 	ck_assert_int_eq(result(launch(3, false, "late")), 6);
 	check_clean();
 }
-END_TEST
 
 static const int signals[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 
-START_TEST(test_signals)
+TEST_ROWS(test_signals, signals)
 {
 	pid_t pid = launch(3, false, "wait");
 
@@ -276,10 +268,9 @@ START_TEST(test_signals)
 	ck_assert_int_eq(result(pid), signals[_i]);
 	check_clean();
 }
-END_TEST
 
 /* Killed itself, it takes its ranks along, even deaf ones; its directory goes with the next. */
-START_TEST(test_killed)
+TEST(test_killed)
 {
 	pid_t pid = launch(3, false, "deaf"), ranks[LAUNCH_MOST];
 
@@ -294,10 +285,9 @@ START_TEST(test_killed)
 	ck_assert_int_eq(result(launch(2, false, "nothing")), 0);
 	check_clean();
 }
-END_TEST
 
 /* The directory of a launcher that lives is left alone by another one. */
-START_TEST(test_two)
+TEST(test_two)
 {
 	pid_t pid = launch(2, false, "wait");
 
@@ -308,9 +298,8 @@ START_TEST(test_two)
 	ck_assert_int_eq(result(pid), SIGUSR1);
 	check_clean();
 }
-END_TEST
 
-START_TEST(test_no_directory)
+TEST(test_no_directory)
 {
 	char text[PROGRAM_TEXT];
 
@@ -320,7 +309,6 @@ START_TEST(test_no_directory)
 	ck_assert_ptr_nonnull(strstr(text, "/proc/nowhere"));
 	ck_assert_ptr_nonnull(strstr(text, "TMPDIR"));
 }
-END_TEST
 
 /* --- How many ------------------------------------------------------------------------------- */
 
@@ -361,7 +349,7 @@ static const struct {
 	{"launched", {"DDP_TRAIN_LAUNCH", "each"}, {"mnist", "-n", "3"}, true, 1},
 };
 
-START_TEST(test_count)
+TEST_ROWS(test_count, counts)
 {
 	const char *argv[6] = {"ddp-train"};
 	struct options options;
@@ -381,24 +369,10 @@ START_TEST(test_count)
 		      !counts[_i].rank);
 	unit_number(counts[_i].name, "count", launch_count(&options), want == -2 ? cpus : want);
 }
-END_TEST
 
 static void fill(TCase *tcase)
 {
 	tcase_add_checked_fixture(tcase, program_begin, program_end);
-	tcase_add_loop_test(tcase, test_world, 1, 4);
-	tcase_add_test(tcase, test_shared);
-	tcase_add_loop_test(tcase, test_cpus, 1, 4);
-	tcase_add_loop_test(tcase, test_no_share, 0, 5);
-	UNIT_ROWS(tcase, test_shares, divisions);
-	tcase_add_test(tcase, test_blame);
-	tcase_add_test(tcase, test_killed_rank);
-	tcase_add_test(tcase, test_late);
-	UNIT_ROWS(tcase, test_signals, signals);
-	tcase_add_test(tcase, test_killed);
-	tcase_add_test(tcase, test_two);
-	tcase_add_test(tcase, test_no_directory);
-	UNIT_ROWS(tcase, test_count, counts);
 }
 
 int main(int argc, char **argv)

@@ -181,17 +181,16 @@ static void check_list(const struct kernels *kernels, int i, enum ddp_type type)
 }
 
 /* Nothing differs from the dense gradients, which are computed here in f64. */
-START_TEST(test_list)
+TEST_LOOP(test_list, 0, ROWS(lists) * 2 * ((int)kernels_best + 1))
 {
 	enum ddp_type type;
 	const struct kernels *kernels = kernels_of(_i % (2 * ((int)kernels_best + 1)), &type);
 
 	check_list(kernels, _i / (2 * ((int)kernels_best + 1)), type);
 }
-END_TEST
 
 /* What is not finite shows, so that a step that overflowed can be skipped. */
-START_TEST(test_not_finite)
+TEST_LOOP(test_not_finite, 0, KERNELS_ROWS)
 {
 	enum ddp_type type;
 	const struct kernels *kernels = kernels_of(_i, &type);
@@ -220,7 +219,6 @@ START_TEST(test_not_finite)
 	array_free(&one);
 	array_free(&weights);
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -232,7 +230,7 @@ static const struct {
 	{"nothing to pool", {3, 8, 32, 4, 3}, false},
 };
 
-START_TEST(test_has)
+TEST_ROWS(test_has, windows)
 {
 	struct ddp_error error = {0};
 	struct kernel_list *list;
@@ -243,17 +241,9 @@ START_TEST(test_has)
 	ck_assert(!list == !windows[_i].possible);
 	kernel_list_destroy(list);
 }
-END_TEST
-
-static void fill(TCase *tcase)
-{
-	tcase_add_loop_test(tcase, test_list, 0, ROWS(lists) * 2 * ((int)kernels_best + 1));
-	KERNELS_ROWS(tcase, test_not_finite);
-	UNIT_ROWS(tcase, test_has, windows);
-}
 
 int main(void)
 {
 	kernels_begin();
-	return unit_run("list", fill);
+	return unit_run("list", NULL);
 }

@@ -403,36 +403,39 @@ static void check_row(const struct math *math, const struct row *row, enum ddp_t
 	trial_close(&trial);
 }
 
-START_TEST(passes_f32)
+/* How often the tests of oneDNN run: not at all where it is not built. */
+#ifdef HAVE_ONEDNN
+enum { ONEDNN = 1 };
+#else
+enum { ONEDNN = 0 };
+#endif
+
+TEST_LOOP(passes_f32, 0, ROWS(rows) * ONEDNN)
 {
 	check_row(module(), &rows[_i], DDP_F32);
 }
-END_TEST
 
-START_TEST(passes_bf16)
+TEST_LOOP(passes_bf16, 0, ROWS(rows) * ONEDNN)
 {
 	check_row(module(), &rows[_i], DDP_BF16);
 }
-END_TEST
 
-START_TEST(passes_two_threads)
+TEST_LOOP(passes_two_threads, 2, ONEDNN * 5)
 {
 	threads = 2;
 	check_row(module(), &rows[_i], DDP_F32);
 	check_row(module(), &rows[_i], DDP_BF16);
 	threads = 1;
 }
-END_TEST
 
 /* Check runs each test in a process of its own, so oneDNN has not looked at this yet. */
-START_TEST(passes_avx2)
+TEST_LOOP(passes_avx2, 0, ROWS(rows) * ONEDNN)
 {
 	ck_assert_int_eq(setenv("DNNL_MAX_CPU_ISA", "AVX2", 1), 0);
 	unit_pieces("describe", module()->describe(),
 		    (const char *const[]){"oneDNN ", ", AVX2", NULL});
 	check_row(module(), &rows[_i], DDP_F32);
 }
-END_TEST
 
 /* One layer, asked for more counts than it keeps primitives for, and again. */
 static void check_counts(const struct math *math, const struct row *row)
@@ -452,11 +455,12 @@ static void check_counts(const struct math *math, const struct row *row)
 	trial_close(&trial);
 }
 
-START_TEST(several_counts)
+static const int counted[] = {4, 5, 6, 14, 15};
+
+TEST_LOOP(several_counts, 0, ROWS(counted) * ONEDNN)
 {
-	check_counts(module(), &rows[_i]);
+	check_counts(module(), &rows[counted[_i]]);
 }
-END_TEST
 
 /* What is computed follows the weights of the last load, in all passes. */
 static void check_reload(enum ddp_type type, int row)
@@ -481,14 +485,15 @@ static void check_reload(enum ddp_type type, int row)
 	trial_close(&trial);
 }
 
-START_TEST(reload)
-{
-	check_reload(DDP_F32, _i);
-	check_reload(DDP_BF16, _i);
-}
-END_TEST
+static const int reloaded[] = {4, 14, 15};
 
-START_TEST(bits)
+TEST_LOOP(reload, 0, ROWS(reloaded) * ONEDNN)
+{
+	check_reload(DDP_F32, reloaded[_i]);
+	check_reload(DDP_BF16, reloaded[_i]);
+}
+
+TEST_LOOP(bits, 4, ONEDNN * 5)
 {
 	const struct math *math = module();
 	struct math_layer *layer;
@@ -518,9 +523,8 @@ START_TEST(bits)
 	free(again);
 	trial_close(&trial);
 }
-END_TEST
 
-START_TEST(refused)
+TEST_LOOP(refused, 0, ONEDNN)
 {
 	const struct math *math = module();
 	struct math_options options = {.height = 8,
@@ -545,10 +549,9 @@ START_TEST(refused)
 	math->destroy(layer);
 	math->destroy(NULL);
 }
-END_TEST
 
 /* A CPU without instructions for bf16 has reference or emulated implementations alone. */
-START_TEST(refused_bf16)
+TEST_LOOP(refused_bf16, 0, ONEDNN * 2)
 {
 	static const char *const levels[] = {"AVX2", "AVX512_CORE"};
 	const struct math *math;
@@ -559,24 +562,21 @@ START_TEST(refused_bf16)
 	ck_assert(!math->has(DDP_BF16, &error));
 	unit_pieces(levels[_i], error.text, (const char *const[]){"oneDNN", "bf16", NULL});
 }
-END_TEST
 
 /* --- The plain loops, which take any layer --------------------------------------------------- */
 
-START_TEST(plain)
+TEST_ROWS(plain, rows)
 {
 	check_row(&math_plain, &rows[_i], DDP_F32);
 	check_row(&math_plain, &rows[_i], DDP_BF16);
 }
-END_TEST
 
-START_TEST(plain_counts)
+TEST_LOOP(plain_counts, 17, ROWS(rows))
 {
 	check_counts(&math_plain, &rows[_i]);
 }
-END_TEST
 
-START_TEST(plain_types)
+TEST(plain_types)
 {
 	struct ddp_error error = {0};
 
@@ -585,30 +585,5 @@ START_TEST(plain_types)
 	ck_assert(!math_plain.has(DDP_F16, &error));
 	unit_pieces("f16", error.text, (const char *const[]){"F16", "bf16", NULL});
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, plain, rows);
-	tcase_add_loop_test(tcase, plain_counts, 17, ROWS(rows));
-	tcase_add_test(tcase, plain_types);
-#ifndef HAVE_ONEDNN
-	return;
-#endif
-	UNIT_ROWS(tcase, passes_f32, rows);
-	UNIT_ROWS(tcase, passes_bf16, rows);
-	UNIT_ROWS(tcase, passes_avx2, rows);
-	tcase_add_loop_test(tcase, passes_two_threads, 2, 5);
-	tcase_add_loop_test(tcase, several_counts, 4, 7);
-	tcase_add_loop_test(tcase, several_counts, 14, 16);
-	tcase_add_loop_test(tcase, reload, 4, 5);
-	tcase_add_loop_test(tcase, reload, 14, 16);
-	tcase_add_loop_test(tcase, bits, 4, 5);
-	tcase_add_test(tcase, refused);
-	tcase_add_loop_test(tcase, refused_bf16, 0, 2);
-}
-
-int main(void)
-{
-	return unit_run("math", fill);
-}
+UNIT_MAIN("math", NULL)

@@ -101,11 +101,10 @@ static int body_places(int rank)
 	return 0;
 }
 
-START_TEST(test_places)
+TEST_ROWS(test_places, layouts)
 {
 	ranks_run(layouts[_i], body_places);
 }
-END_TEST
 
 /* --- A step ------------------------------------------------------------------------------ */
 
@@ -187,16 +186,15 @@ static int body_step(int rank)
 	return teardown(&bench);
 }
 
-START_TEST(test_step)
+TEST_ROWS(test_step, layouts)
 {
 	ranks_run(layouts[_i], body_step);
 }
-END_TEST
 
 /* --- One copy for all -------------------------------------------------------------------- */
 
 /* Parts follow one another from 0 to the end, begin with lines of the cache, and are about equal. */
-START_TEST(test_parts)
+TEST(test_parts)
 {
 	static const size_t counts[] = {1, 15, 16, 17, 64, 1000, 1199888};
 
@@ -215,7 +213,6 @@ START_TEST(test_parts)
 		}
 	}
 }
-END_TEST
 
 static void step_part(struct bench *bench, const struct optim *optim, uint64_t step)
 {
@@ -262,13 +259,12 @@ static int body_share(int rank)
 	return teardown(&bench);
 }
 
-START_TEST(test_share)
+TEST_LOOP(test_share, 0, 5)
 {
 	static const char *const shapes[] = {"1", "2", "3", "1,1", "2,1"};
 
 	ranks_run(shapes[_i], body_share);
 }
-END_TEST
 
 /* --- Initial values ---------------------------------------------------------------------- */
 
@@ -317,11 +313,10 @@ static int body_init(int rank)
 	return 0;
 }
 
-START_TEST(test_init)
+TEST(test_init)
 {
 	ranks_run("1", body_init);
 }
-END_TEST
 
 /* --- Tensors ----------------------------------------------------------------------------- */
 
@@ -404,11 +399,10 @@ static int body_tensors(int rank)
 	return teardown(&bench);
 }
 
-START_TEST(test_tensors)
+TEST(test_tensors)
 {
 	ranks_run("1", body_tensors);
 }
-END_TEST
 
 /* As the trainer does it: all ranks write and read one checkpoint. */
 static int body_checkpoint(int rank)
@@ -438,11 +432,10 @@ static int body_checkpoint(int rank)
 	return teardown(&bench);
 }
 
-START_TEST(test_checkpoint)
+TEST_ROWS(test_checkpoint, layouts)
 {
 	ranks_run(layouts[_i], body_checkpoint);
 }
-END_TEST
 
 /* --- Files of weights -------------------------------------------------------------------- */
 
@@ -530,27 +523,14 @@ static int body_files(int rank)
 	return teardown(&bench);
 }
 
-START_TEST(test_files)
+TEST(test_files)
 {
 	ranks_run("1", body_files);
-}
-END_TEST
-
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_places, layouts);
-	UNIT_ROWS(tcase, test_step, layouts);
-	tcase_add_test(tcase, test_parts);
-	tcase_add_loop_test(tcase, test_share, 0, 5);
-	tcase_add_test(tcase, test_init);
-	tcase_add_test(tcase, test_tensors);
-	UNIT_ROWS(tcase, test_checkpoint, layouts);
-	tcase_add_test(tcase, test_files);
 }
 
 int main(void)
 {
 	model_destroy(NULL);
 	model_tensors_destroy(NULL);
-	return unit_run("model", fill);
+	return unit_run("model", NULL);
 }

@@ -50,7 +50,7 @@ static void check_row(int row, const char *what, const float *got, const float *
 			      (double)got[i], (double)want[i]);
 }
 
-START_TEST(test_golden)
+TEST_ROWS(test_golden, golden)
 {
 	float values[ELEMENTS], first[ELEMENTS] = {0}, second[ELEMENTS] = {0};
 	float *const slots[2] = {first, second};
@@ -63,9 +63,8 @@ START_TEST(test_golden)
 	check_row(_i, "slot 0", first, golden[_i].slots[0]);
 	check_row(_i, "slot 1", second, golden[_i].slots[1]);
 }
-END_TEST
 
-START_TEST(test_slots)
+TEST(test_slots)
 {
 	static const struct {
 		struct optim optim;
@@ -80,10 +79,9 @@ START_TEST(test_slots)
 	for (int i = 0; i < ROWS(rows); i++)
 		ck_assert_int_eq(optim_slots(&rows[i].optim), rows[i].slots);
 }
-END_TEST
 
 /* The numbers of torch.optim's signatures. */
-START_TEST(test_defaults)
+TEST(test_defaults)
 {
 	struct optim sgd = optim_default(OPTIM_SGD), adamw = optim_default(OPTIM_ADAMW);
 	struct optim adadelta = optim_default(OPTIM_ADADELTA);
@@ -97,7 +95,6 @@ START_TEST(test_defaults)
 		ck_assert_ptr_nonnull(optim_names()[kind]);
 	ck_assert_ptr_null(optim_names()[OPTIM_KINDS]);
 }
-END_TEST
 
 /* --- Every loop, every length ------------------------------------------------------------ */
 
@@ -153,7 +150,7 @@ static void run(optim_loop *loop, struct arrays *arrays, size_t from, size_t cou
 }
 
 /* Vectors against single elements, which the plain loops take one by one; nothing beyond. */
-START_TEST(test_lengths)
+TEST(test_lengths)
 {
 	struct arrays whole, pieces, before;
 	enum ddp_simd best;
@@ -176,10 +173,9 @@ START_TEST(test_lengths)
 			}
 		}
 }
-END_TEST
 
 /* The gaps between views are such elements. */
-START_TEST(test_zeros)
+TEST_ROWS(test_zeros, golden)
 {
 	static const struct arrays zeros;
 	struct arrays arrays = zeros;
@@ -191,7 +187,6 @@ START_TEST(test_zeros)
 	for (int i = 0; i < ALL; i++)
 		ck_assert(arrays.values[i] == 0 && arrays.first[i] == 0 && arrays.second[i] == 0);
 }
-END_TEST
 
 /* --- Learning rates, step by step ------------------------------------------------------------- */
 
@@ -238,7 +233,7 @@ static const struct {
 	{"after that", &stepping, 2, 0, 4, 0.25},
 };
 
-START_TEST(test_rate)
+TEST_ROWS(test_rate, learning)
 {
 	double rate = schedule_rate(learning[_i].schedule, learning[_i].epoch, learning[_i].step,
 				    learning[_i].steps);
@@ -248,29 +243,13 @@ START_TEST(test_rate)
 		slack = 1e-15;
 	ck_assert_msg(fabs(rate - learning[_i].rate) <= slack, "%s: %a", learning[_i].name, rate);
 }
-END_TEST
 
-START_TEST(test_names)
+TEST(test_names)
 {
 	unit_text("0", "name", schedule_names()[SCHEDULE_CONSTANT], "constant");
 	unit_text("1", "name", schedule_names()[SCHEDULE_STEP], "step");
 	unit_text("2", "name", schedule_names()[SCHEDULE_COSINE], "cosine");
 	ck_assert_ptr_null(schedule_names()[SCHEDULE_KINDS]);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_golden, golden);
-	tcase_add_test(tcase, test_slots);
-	tcase_add_test(tcase, test_defaults);
-	tcase_add_test(tcase, test_lengths);
-	UNIT_ROWS(tcase, test_zeros, golden);
-	UNIT_ROWS(tcase, test_rate, learning);
-	tcase_add_test(tcase, test_names);
-}
-
-int main(void)
-{
-	return unit_run("optim", fill);
-}
+UNIT_MAIN("optim", NULL)

@@ -109,7 +109,7 @@ static const struct {
 	{{"mnist", "--engine=cuda"}, OPTION_ENGINE, "cuda"},
 };
 
-START_TEST(test_taken)
+TEST_ROWS(test_taken, taken)
 {
 	struct options options;
 	char row[128];
@@ -118,9 +118,8 @@ START_TEST(test_taken)
 	ck_assert_msg(parse(&options, taken[_i].words) == OPTIONS_RUN, "%s", row);
 	unit_text(row, "value", option_text(&options, taken[_i].option), taken[_i].want);
 }
-END_TEST
 
-START_TEST(test_values)
+TEST(test_values)
 {
 	static const char *const words[] = {"cifar", "-b",   "7",  "--lr",	 ".25",
 					    "-a",    "fp16", "-q", "--schedule", "step",
@@ -139,7 +138,6 @@ START_TEST(test_values)
 	ck_assert(options.given[OPTION_BATCH] && !options.given[OPTION_EPOCHS]);
 	ck_assert_str_eq(option_text(&options, OPTION_DATA), "");
 }
-END_TEST
 
 /* --- Refused, in one line -------------------------------------------------------------------- */
 
@@ -204,7 +202,7 @@ static const struct {
 	{{"cifar", "--gamma", "0.5"}, {"--gamma is of --schedule step", "cosine", NULL}},
 };
 
-START_TEST(test_refused)
+TEST_ROWS(test_refused, refused)
 {
 	char text[1024], row[64];
 
@@ -217,10 +215,9 @@ START_TEST(test_refused)
 	ck_assert_msg(strchr(text, '\n') == text + strlen(text) - 1, "%s: not a line: %s", row,
 		      text);
 }
-END_TEST
 
 /* All ranks read the same command line, and one says what is wrong with it. */
-START_TEST(test_one_speaks)
+TEST_LOOP(test_one_speaks, 0, 3)
 {
 	static const char *const names[] = {"DDP_RANK", "RANK", "SLURM_PROCID"};
 	static const char *const words[] = {"mnist", "--bach", NULL};
@@ -237,7 +234,6 @@ START_TEST(test_one_speaks)
 	ck_assert_str_ne(text, "");
 	unsetenv(names[_i]);
 }
-END_TEST
 
 /* --- Help -------------------------------------------------------------------------------------- */
 
@@ -271,7 +267,7 @@ static void check_help(const char *const *words, int most)
 	ck_assert_ptr_nonnull(strstr(text, "srun -N2 --ddp ddp-train mnist"));
 }
 
-START_TEST(test_help)
+TEST(test_help)
 {
 	static const char *const brief[] = {"--help", NULL}, *const letter[] = {"-h", NULL};
 	static const char *const all[] = {"mnist", "--help", NULL};
@@ -283,9 +279,8 @@ START_TEST(test_help)
 	printed(all, STDOUT_FILENO, text, sizeof(text));
 	ck_assert_ptr_nonnull(strstr(text, "together without these [64]"));
 }
-END_TEST
 
-START_TEST(test_version)
+TEST(test_version)
 {
 	static const char *const words[] = {"--version", NULL};
 	char text[256];
@@ -293,10 +288,9 @@ START_TEST(test_version)
 	ck_assert_int_eq(printed(words, STDOUT_FILENO, text, sizeof(text)), OPTIONS_DONE);
 	ck_assert_str_eq(text, "ddp-train " PACKAGE_VERSION "\n");
 }
-END_TEST
 
 /* Defaults are values that could have been given. */
-START_TEST(test_defaults)
+TEST_LOOP(test_defaults, 0, 2)
 {
 	static const char *const nets[] = {"mnist", "cifar"};
 	const char *words[] = {nets[_i], NULL, NULL, NULL};
@@ -318,23 +312,11 @@ START_TEST(test_defaults)
 			ck_assert(again.given[i]);
 	}
 }
-END_TEST
 
-static void fill(TCase *tcase)
+int main(void)
 {
 	unsetenv("DDP_RANK");
 	unsetenv("RANK");
 	unsetenv("SLURM_PROCID");
-	UNIT_ROWS(tcase, test_taken, taken);
-	tcase_add_test(tcase, test_values);
-	UNIT_ROWS(tcase, test_refused, refused);
-	tcase_add_loop_test(tcase, test_one_speaks, 0, 3);
-	tcase_add_test(tcase, test_help);
-	tcase_add_test(tcase, test_version);
-	tcase_add_loop_test(tcase, test_defaults, 0, 2);
-}
-
-int main(void)
-{
-	return unit_run("options", fill);
+	return unit_run("options", NULL);
 }

@@ -78,7 +78,7 @@ static int lists_of(const struct program *program)
 	return lists;
 }
 
-START_TEST(test_ops)
+TEST_ROWS(test_ops, rows)
 {
 	struct compiled compiled;
 
@@ -94,7 +94,6 @@ START_TEST(test_ops)
 		ck_assert_int_ne(compiled.program->ops[i].kind, PROGRAM_DROPOUT);
 	discard(&compiled);
 }
-END_TEST
 
 static size_t size_of(const struct program_area *area, size_t images)
 {
@@ -131,7 +130,7 @@ static void check_areas(const char *row, const struct program *program, enum pro
 }
 
 /* An engine that wants none of the CPU's ways has each value as a whole, and its areas as aligned. */
-START_TEST(test_plain)
+TEST_ROWS(test_plain, rows)
 {
 	struct program_options options = {.type = DDP_BF16, .dropout = true, .alignment = 256};
 	struct compiled compiled;
@@ -164,10 +163,9 @@ START_TEST(test_plain)
 			 program_result(compiled.program)->gradient);
 	discard(&compiled);
 }
-END_TEST
 
 /* What is used at the same time lies apart, in no more memory than is said here. */
-START_TEST(test_areas)
+TEST_ROWS(test_areas, rows)
 {
 	static const size_t images[] = {1, 3, 64};
 	struct compiled compiled;
@@ -187,7 +185,6 @@ START_TEST(test_areas)
 	}
 	discard(&compiled);
 }
-END_TEST
 
 /* What a pool and its dropout have is one: values, and gradients. */
 static void check_in_place(const struct program *program, int a, int b)
@@ -197,7 +194,7 @@ static void check_in_place(const struct program *program, int a, int b)
 }
 
 /* Of mnist's two dropouts one is behind a pool, which does both, and one behind a dense layer. */
-START_TEST(test_drop_masks)
+TEST_ROWS(test_drop_masks, rows)
 {
 	struct program_options options = {.type = DDP_F32, .dropout = true, .drop_masks = true};
 	struct compiled compiled;
@@ -225,10 +222,9 @@ START_TEST(test_drop_masks)
 		    program_place(compiled.program, PROGRAM_TRAIN, 3));
 	discard(&compiled);
 }
-END_TEST
 
 /* A layer that is to have none has none, and all passes of its own. */
-START_TEST(test_dense)
+TEST(test_dense)
 {
 	static const bool dense[] = {[3] = true, [10] = false};
 	struct program_options options = engine_program_options(DDP_F32, true, true);
@@ -243,7 +239,6 @@ START_TEST(test_dense)
 		ck_assert(!compiled.program->ops[i].skipped);
 	discard(&compiled);
 }
-END_TEST
 
 /* --- Dropout ------------------------------------------------------------------------------------ */
 
@@ -269,7 +264,7 @@ static bool bit_of(const uint8_t *keep, size_t at)
 }
 
 /* As many are dropped as the rate says, within five standard deviations. */
-START_TEST(test_rate)
+TEST_ROWS(test_rate, rates)
 {
 	struct dropout dropout = {.seed = 1, .epoch = 2, .layer = 3};
 	static uint8_t keep[ORDERS * ELEMENTS / 8];
@@ -288,10 +283,9 @@ START_TEST(test_rate)
 	ck_assert_msg(fabs(dropped - all * rate) < 5 * sqrt(all * rate * (1 - rate)) + 1,
 		      "%g dropped of %g at %g", dropped, all, rate);
 }
-END_TEST
 
 /* A sample's bits are its own, whichever batch it is in, and others' are others. */
-START_TEST(test_alone)
+TEST_LOOP(test_alone, 0, 7)
 {
 	static const size_t counts[] = {1, 7, 32, 37, 128, 129, 1000};
 	size_t count = counts[_i];
@@ -314,20 +308,5 @@ START_TEST(test_alone)
 	if (count >= 128)
 		ck_assert_uint_lt(equal, 3 * count);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_ops, rows);
-	UNIT_ROWS(tcase, test_plain, rows);
-	UNIT_ROWS(tcase, test_drop_masks, rows);
-	UNIT_ROWS(tcase, test_areas, rows);
-	tcase_add_test(tcase, test_dense);
-	UNIT_ROWS(tcase, test_rate, rates);
-	tcase_add_loop_test(tcase, test_alone, 0, 7);
-}
-
-int main(void)
-{
-	return unit_run("program", fill);
-}
+UNIT_MAIN("program", NULL)

@@ -189,7 +189,7 @@ static int count_of(const char *text, const char *what)
 
 /* --- Lines and the table ---------------------------------------------------------------- */
 
-START_TEST(lines_say_all_and_stderr_nothing)
+TEST(lines_say_all_and_stderr_nothing)
 {
 	static const char *const pieces[] = {
 		"a run\n3 ranks on 3 nodes, cpu\n4 epochs of 100 steps, 30 samples a step\n",
@@ -230,9 +230,8 @@ START_TEST(lines_say_all_and_stderr_nothing)
 	close(out);
 	close(err);
 }
-END_TEST
 
-START_TEST(quiet_leaves_the_table)
+TEST(quiet_leaves_the_table)
 {
 	struct report_options options = {.live = true, .quiet = true};
 	int out = create("out"), err = create("err");
@@ -248,9 +247,8 @@ START_TEST(quiet_leaves_the_table)
 	close(out);
 	close(err);
 }
-END_TEST
 
-START_TEST(json_on_stdout_is_alone_there)
+TEST(json_on_stdout_is_alone_there)
 {
 	struct report_options options = {.json = "-"};
 	int out = create("out"), err = create("err");
@@ -269,7 +267,6 @@ START_TEST(json_on_stdout_is_alone_there)
 	close(out);
 	close(err);
 }
-END_TEST
 
 /* --- The live line ---------------------------------------------------------------------- */
 
@@ -430,7 +427,7 @@ static void check_screen(const struct screen *row, struct terminal *terminal)
 	unit_text(row->name, "what is left on the line", terminal_line(terminal), "");
 }
 
-START_TEST(live_line_fits_and_goes)
+TEST_ROWS(live_line_fits_and_goes, screens)
 {
 	const struct screen *row = &screens[_i];
 	struct winsize size = {.ws_row = 24, .ws_col = row->width};
@@ -461,7 +458,6 @@ START_TEST(live_line_fits_and_goes)
 	close(master);
 	close(out);
 }
-END_TEST
 
 /* --- The JSON log ----------------------------------------------------------------------- */
 
@@ -486,7 +482,7 @@ static void tell_numbers(struct report *report)
 	tell_beat(report, 40, 1.0 / 3);
 }
 
-START_TEST(json_has_numbers_in_full_and_null_for_none)
+TEST(json_has_numbers_in_full_and_null_for_none)
 {
 	static const char *const pieces[] = {
 		"\"title\": \"a \\\"title\\\"\\\\\\n\\u0001\xef\xbf\xbd é\"",
@@ -504,7 +500,6 @@ START_TEST(json_has_numbers_in_full_and_null_for_none)
 	ck_assert_int_eq(count_of(text, "\n"), 5);
 	free(text);
 }
-END_TEST
 
 static void tell_one(struct report *report)
 {
@@ -517,7 +512,7 @@ static void tell_two(struct report *report)
 }
 
 /* A run that goes on adds to the log, without the half line of one that was killed. */
-START_TEST(json_is_added_to_when_a_run_goes_on)
+TEST(json_is_added_to_when_a_run_goes_on)
 {
 	char *text = log_of(false, tell_one);
 	FILE *file;
@@ -537,7 +532,6 @@ START_TEST(json_is_added_to_when_a_run_goes_on)
 	ck_assert_ptr_null(strstr(text, "\"one\""));
 	free(text);
 }
-END_TEST
 
 /* --- What cannot be written ------------------------------------------------------------- */
 
@@ -550,7 +544,7 @@ static const struct full {
 	{"stdout", NULL, NULL, NULL, true, "cannot write to stdout: No space left"},
 };
 
-START_TEST(full_disk_is_told_once_and_stops_nothing)
+TEST_ROWS(full_disk_is_told_once_and_stops_nothing, fulls)
 {
 	const struct full *row = &fulls[_i];
 	struct report_options options = {.json = row->json, .page = row->page};
@@ -565,7 +559,6 @@ START_TEST(full_disk_is_told_once_and_stops_nothing)
 	close(out);
 	close(err);
 }
-END_TEST
 
 /* The directory of the page is gone in the end. */
 static void tell_gone(struct report *report)
@@ -576,7 +569,7 @@ static void tell_gone(struct report *report)
 	tell_end(report, "finished");
 }
 
-START_TEST(what_was_not_written_is_not_announced)
+TEST(what_was_not_written_is_not_announced)
 {
 	struct report_options options = {.page = scratch("gone/page.html"), .json = scratch("log")};
 	int out = create("out"), err = create("err");
@@ -594,10 +587,9 @@ START_TEST(what_was_not_written_is_not_announced)
 	close(out);
 	close(err);
 }
-END_TEST
 
 /* A page that has no room any more leaves the last one that had. */
-START_TEST(full_disk_leaves_the_last_page)
+TEST(full_disk_leaves_the_last_page)
 {
 	struct report_options options = {.page = scratch("page.html")};
 	struct report_run run = run_of("a run");
@@ -629,7 +621,6 @@ START_TEST(full_disk_leaves_the_last_page)
 	free(before);
 	free(after);
 }
-END_TEST
 
 static const struct wrong {
 	const char *name;
@@ -640,7 +631,7 @@ static const struct wrong {
 	{"curves", {.events = "/proc/nowhere"}},
 };
 
-START_TEST(wrong_place_is_told_before_the_training)
+TEST_ROWS(wrong_place_is_told_before_the_training, wrongs)
 {
 	struct report_run run = run_of("a run");
 	struct report *report = (struct report *)1;
@@ -650,7 +641,6 @@ START_TEST(wrong_place_is_told_before_the_training)
 	ck_assert_ptr_null(report);
 	ck_assert_msg(strstr(error.text, "nowhere"), "%s: %s", wrongs[_i].name, error.text);
 }
-END_TEST
 
 /* --- The page --------------------------------------------------------------------------- */
 
@@ -671,7 +661,7 @@ static char *page_of(uint64_t begin, uint64_t last, bool append, double bad)
 	return read_all("page.html");
 }
 
-START_TEST(page_is_there_after_a_crash)
+TEST(page_is_there_after_a_crash)
 {
 	static const char *const pieces[] = {
 		"<script type=\"application/json\" id=\"run\">\n{\"event\": \"run\", ",
@@ -691,9 +681,8 @@ START_TEST(page_is_there_after_a_crash)
 	ck_assert_int_eq(count_of(page, "\n{\"event\": \"end\""), 0);
 	free(page);
 }
-END_TEST
 
-START_TEST(page_takes_texts_as_texts)
+TEST(page_takes_texts_as_texts)
 {
 	char *page = page_of(0, 100, false, 1);
 
@@ -706,9 +695,8 @@ START_TEST(page_takes_texts_as_texts)
 	ck_assert_int_eq(count_of(page, "src=") + count_of(page, "href="), 0);
 	free(page);
 }
-END_TEST
 
-START_TEST(page_has_null_where_the_loss_is_not_finite)
+TEST_LOOP(page_has_null_where_the_loss_is_not_finite, 0, 2)
 {
 	static const double bad[] = {(double)NAN, (double)INFINITY};
 	char *page = page_of(0, 300, false, bad[_i]);
@@ -717,10 +705,9 @@ START_TEST(page_has_null_where_the_loss_is_not_finite)
 	ck_assert_int_eq(count_of(page, ": null, "), 1 + 3); /* no reason, no files yet */
 	free(page);
 }
-END_TEST
 
 /* What an earlier run told after its checkpoint is told anew. */
-START_TEST(page_goes_on_with_the_run)
+TEST(page_goes_on_with_the_run)
 {
 	char *page = page_of(0, 300, false, NAN);
 
@@ -740,10 +727,9 @@ START_TEST(page_goes_on_with_the_run)
 	ck_assert_int_eq(count_of(page, "\n{\"event\": \"step\""), 20);
 	free(page);
 }
-END_TEST
 
 /* A training that was finished before has nothing to tell but that. */
-START_TEST(nothing_trained_has_no_table)
+TEST(nothing_trained_has_no_table)
 {
 	struct report_options options = {.json = "-"};
 	int out = create("out"), err = create("err");
@@ -756,9 +742,8 @@ START_TEST(nothing_trained_has_no_table)
 	close(out);
 	close(err);
 }
-END_TEST
 
-START_TEST(long_run_takes_no_more_memory)
+TEST(long_run_takes_no_more_memory)
 {
 	struct report_options options = {.page = scratch("page.html"), .quiet = true};
 	struct report_run run = run_of("a run");
@@ -787,9 +772,8 @@ START_TEST(long_run_takes_no_more_memory)
 		strstr(page, "{\"event\": \"left_out\", \"epochs\": 100, \"says\": 0}"));
 	free(page);
 }
-END_TEST
 
-START_TEST(no_beat_no_epoch_no_rank_is_fine)
+TEST(no_beat_no_epoch_no_rank_is_fine)
 {
 	struct report_options options = {.page = scratch("page.html"), .json = scratch("log")};
 	struct report_run run = {.title = "t", .ranks = 1, .nodes = 1};
@@ -813,31 +797,5 @@ START_TEST(no_beat_no_epoch_no_rank_is_fine)
 	report_end(NULL, &end);
 	ck_assert_int_eq(report_close(NULL, NULL), 0);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	scratch_use(tcase);
-	tcase_add_test(tcase, lines_say_all_and_stderr_nothing);
-	tcase_add_test(tcase, quiet_leaves_the_table);
-	tcase_add_test(tcase, nothing_trained_has_no_table);
-	tcase_add_test(tcase, json_on_stdout_is_alone_there);
-	UNIT_ROWS(tcase, live_line_fits_and_goes, screens);
-	tcase_add_test(tcase, json_has_numbers_in_full_and_null_for_none);
-	tcase_add_test(tcase, json_is_added_to_when_a_run_goes_on);
-	UNIT_ROWS(tcase, full_disk_is_told_once_and_stops_nothing, fulls);
-	tcase_add_test(tcase, what_was_not_written_is_not_announced);
-	tcase_add_test(tcase, full_disk_leaves_the_last_page);
-	UNIT_ROWS(tcase, wrong_place_is_told_before_the_training, wrongs);
-	tcase_add_test(tcase, page_is_there_after_a_crash);
-	tcase_add_test(tcase, page_takes_texts_as_texts);
-	tcase_add_loop_test(tcase, page_has_null_where_the_loss_is_not_finite, 0, 2);
-	tcase_add_test(tcase, page_goes_on_with_the_run);
-	tcase_add_test(tcase, long_run_takes_no_more_memory);
-	tcase_add_test(tcase, no_beat_no_epoch_no_rank_is_fine);
-}
-
-int main(void)
-{
-	return unit_run("report", fill);
-}
+UNIT_MAIN("report", scratch_use)

@@ -96,7 +96,7 @@ static double difference(const char *one, const char *two)
 
 /* --- The number of ranks ---------------------------------------------------------------------- */
 
-START_TEST(test_ranks)
+TEST(test_ranks)
 {
 	double losses[3][STEPS];
 
@@ -124,10 +124,9 @@ START_TEST(test_ranks)
 	/* It learns. */
 	ck_assert_double_lt(losses[0][19], 0.9 * losses[0][0]);
 }
-END_TEST
 
 /* Without -n the ranks share --batch, however many there are. */
-START_TEST(test_shared)
+TEST(test_shared)
 {
 	double batch[2];
 
@@ -138,10 +137,9 @@ START_TEST(test_shared)
 	ck_assert_int_eq(program_numbers("log2", "run", "batch", batch, 2), 1);
 	ck_assert(batch[0] == 32);
 }
-END_TEST
 
 /* Where nobody watches: a file. */
-START_TEST(test_progress)
+TEST(test_progress)
 {
 	static const char *const words[] = {"auto", "on", "off"};
 
@@ -152,21 +150,19 @@ START_TEST(test_progress)
 			      words[i], program.errors);
 	}
 }
-END_TEST
 
-START_TEST(test_again)
+TEST(test_again)
 {
 	program_run(&program, 0, TRAINING " -n 2 -q -m model.st");
 	check_reference("the same again", "../reference.st");
 }
-END_TEST
 
 /* --- Deaths ------------------------------------------------------------------------------------ */
 
 enum { ROUNDS = 5, ROUNDS_LONG = 50 };
 
 /* kill -9 of a rank, or of all, at any time; what goes on ends as if nothing had been. */
-START_TEST(test_killed)
+TEST_LOOP(test_killed, 0, getenv("DDP_LONG") ? ROUNDS_LONG : ROUNDS)
 {
 	static const char line[] = TRAINING " -n 2 -q -c state --checkpoint-steps 3 -m model.st";
 	uint64_t seed = state + (uint64_t)_i * 2;
@@ -186,7 +182,6 @@ START_TEST(test_killed)
 	program_run(&program, 0, "%s", line);
 	check_reference("killed and gone on", "../reference.st");
 }
-END_TEST
 
 /* --- Stopping ----------------------------------------------------------------------------------- */
 
@@ -201,7 +196,7 @@ static const struct {
 	{"SIGTERM", SIGTERM, true},
 };
 
-START_TEST(test_stopped)
+TEST_ROWS(test_stopped, stops)
 {
 	/* Long enough that a signal comes before its end. */
 	static const char line[] =
@@ -227,10 +222,9 @@ START_TEST(test_stopped)
 	program_run(&program, 0, "%s", line);
 	check_reference(stops[_i].name, "../long.st");
 }
-END_TEST
 
 /* Who cannot wait for the end of a long step says so twice. */
-START_TEST(test_impatient)
+TEST(test_impatient)
 {
 	program_start(&program, "cifar --conv exact -b 512 -t 1 -n 1 --log-json log");
 	program_await(".", "log", 1);
@@ -241,13 +235,12 @@ START_TEST(test_impatient)
 	program_wait(&program);
 	ck_assert_int_eq(program.status, -SIGINT);
 }
-END_TEST
 
 /*
  * A checkpoint is no promise of a number of ranks: the next steps are those of the undisturbed run.
  * Later ones are too, but rounding grows.
  */
-START_TEST(test_elsewhere)
+TEST_LOOP(test_elsewhere, 0, 2)
 {
 	static const int numbers[] = {1, 4};
 	double wanted[STEPS], got[STEPS];
@@ -263,10 +256,9 @@ START_TEST(test_elsewhere)
 			      "step %d: loss %.9g with %d ranks, %.9g with 2", 14 + i, got[i],
 			      numbers[_i], wanted[13 + i]);
 }
-END_TEST
 
 /* When the job's time is nearly over, after one more step. */
-START_TEST(test_time)
+TEST(test_time)
 {
 	char when[32];
 
@@ -278,11 +270,10 @@ START_TEST(test_time)
 	program_run(&program, 0, TRAINING " -n 2 -q -c state --stop-before 1 -m model.st");
 	check_reference("out of time", "../reference.st");
 }
-END_TEST
 
 /* --- Checkpoints and models -------------------------------------------------------------------- */
 
-START_TEST(test_finished)
+TEST(test_finished)
 {
 	program_run(&program, 0, TRAINING " -n 2 -q -c state");
 	ck_assert_int_eq(program_count_files("state", "checkpoint-"), 2);
@@ -290,7 +281,6 @@ START_TEST(test_finished)
 	ck_assert_ptr_nonnull(strstr(program.output, "finished before"));
 	ck_assert(program_same_file("model.st", "../reference.st"));
 }
-END_TEST
 
 static const struct {
 	const char *obstacle; /* a directory where a file is to be */
@@ -310,7 +300,7 @@ static const struct {
 };
 
 /* What cannot be written ends the run with all that others end with, and with how to go on. */
-START_TEST(test_unsaved)
+TEST_ROWS(test_unsaved, unsaved)
 {
 	ck_assert_int_eq(mkdir("state", 0700), 0);
 	ck_assert_int_eq(mkdir(unsaved[_i].obstacle, 0700), 0);
@@ -327,10 +317,9 @@ START_TEST(test_unsaved)
 	program_run(&program, 0, TRAINING " -n 2 -q -m model.st %s", unsaved[_i].options);
 	check_reference("gone on with room", "../reference.st");
 }
-END_TEST
 
 /* A fresh run ends the old one when it has something of its own, though its steps are fewer. */
-START_TEST(test_fresh)
+TEST(test_fresh)
 {
 	program_run(&program, 0, "mnist --samples 64 -e 3 -b 32 -n 1 -q -c state");
 	program_run(&program, 0, "mnist --samples 64 -e 1 -b 32 -n 1 -q -c state --fresh --seed 5");
@@ -339,9 +328,8 @@ START_TEST(test_fresh)
 	program_run(&program, 0, "mnist --samples 64 -e 2 -b 32 -n 1 -c state --seed 5");
 	ck_assert_ptr_nonnull(strstr(program.output, "checkpoint of step 2 in state"));
 }
-END_TEST
 
-START_TEST(test_changes)
+TEST(test_changes)
 {
 	program_run(&program, 0, "mnist --samples 64 -e 1 -b 32 -n 1 -q -c state");
 	program_run(&program, 0, "mnist --samples 64 -e 2 -b 8 -n 2 -c state --lr 0.5");
@@ -351,10 +339,9 @@ START_TEST(test_changes)
 	ck_assert_ptr_nonnull(strstr(program.output, "--epochs 2 (was 1)"));
 	ck_assert_ptr_null(strstr(program.output, "--seed"));
 }
-END_TEST
 
 /* The saved model is as good as the run said. */
-START_TEST(test_evaluate)
+TEST(test_evaluate)
 {
 	double wanted[4], got[4];
 
@@ -365,10 +352,9 @@ START_TEST(test_evaluate)
 	ck_assert_int_eq(program_numbers("log", "epoch", "test_loss", got, 4), 1);
 	ck_assert_msg(got[0] == wanted[1], "loss %.9g, but %.9g while training", got[0], wanted[1]);
 }
-END_TEST
 
 /* Weights from elsewhere are where the training begins. */
-START_TEST(test_init)
+TEST(test_init)
 {
 	double one[STEPS], two[STEPS];
 
@@ -379,7 +365,6 @@ START_TEST(test_init)
 	ck_assert_int_eq(program_numbers("log2", "step", "loss", two, STEPS), 2);
 	ck_assert_double_lt(one[0], 0.8 * two[0]);
 }
-END_TEST
 
 /* --- Refused ------------------------------------------------------------------------------------ */
 
@@ -408,7 +393,7 @@ static const struct {
 	{TRAINING " -n 2 -c ../state -o sgd", 65, {"optimizer adadelta, not sgd", NULL}},
 };
 
-START_TEST(test_refused)
+TEST_ROWS(test_refused, refused)
 {
 	const char *text;
 
@@ -420,32 +405,11 @@ START_TEST(test_refused)
 	ck_assert_msg(strchr(text, '\n') == text + strlen(text) - 1, "%s: not one line:\n%s",
 		      refused[_i].line, text);
 }
-END_TEST
 
 static void fill(TCase *tcase)
 {
-	tcase_set_timeout(tcase, 300);
 	tcase_add_unchecked_fixture(tcase, begin_all, program_end);
 	tcase_add_checked_fixture(tcase, begin, end);
-	tcase_add_test(tcase, test_ranks);
-	tcase_add_test(tcase, test_shared);
-	tcase_add_test(tcase, test_progress);
-	tcase_add_test(tcase, test_again);
-	tcase_add_loop_test(tcase, test_killed, 0, getenv("DDP_LONG") ? ROUNDS_LONG : ROUNDS);
-	UNIT_ROWS(tcase, test_stopped, stops);
-	tcase_add_test(tcase, test_impatient);
-	tcase_add_loop_test(tcase, test_elsewhere, 0, 2);
-	tcase_add_test(tcase, test_time);
-	tcase_add_test(tcase, test_finished);
-	UNIT_ROWS(tcase, test_unsaved, unsaved);
-	tcase_add_test(tcase, test_fresh);
-	tcase_add_test(tcase, test_changes);
-	tcase_add_test(tcase, test_evaluate);
-	tcase_add_test(tcase, test_init);
-	UNIT_ROWS(tcase, test_refused, refused);
 }
 
-int main(void)
-{
-	return unit_run("runs", fill);
-}
+UNIT_MAIN("runs", fill)

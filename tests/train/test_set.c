@@ -45,17 +45,16 @@ static void check_info(const char *name, const struct set *set, const struct set
 	unit_number(name, "samples", (int64_t)got->samples, (int64_t)want->samples);
 }
 
-START_TEST(test_drawn_info)
+TEST_ROWS(test_drawn_info, drawn)
 {
 	struct set *set = open_set(&drawn[_i].options);
 
 	check_info(drawn[_i].name, set, &drawn[_i].info);
 	set_close(set);
 }
-END_TEST
 
 /* Whatever is asked for first, an image is that of its seed and index, and stays in its place. */
-START_TEST(test_drawn_images)
+TEST_ROWS(test_drawn_images, drawn)
 {
 	struct set_options options = {.kind = drawn[_i].options.kind, .samples = 50, .seed = 9};
 	int classes = drawn[_i].info.classes;
@@ -77,10 +76,9 @@ START_TEST(test_drawn_images)
 	}
 	set_close(set);
 }
-END_TEST
 
 /* No image for testing is one for training: not even at the same place. */
-START_TEST(test_drawn_streams)
+TEST(test_drawn_streams)
 {
 	struct set_options options = {.kind = SET_MNIST, .samples = 20, .seed = 4};
 	struct set *train = open_set(&options), *test;
@@ -93,9 +91,8 @@ START_TEST(test_drawn_streams)
 	set_close(train);
 	set_close(test);
 }
-END_TEST
 
-START_TEST(test_drawn_too_many)
+TEST(test_drawn_too_many)
 {
 	struct set_options options = {.kind = SET_MNIST, .samples = UINT64_MAX / 2};
 	struct ddp_error error;
@@ -106,7 +103,6 @@ START_TEST(test_drawn_too_many)
 	ck_assert_str_eq(error.text, "9223372036854775807 drawn images: more than memory can have");
 	set_close(set);
 }
-END_TEST
 
 /* --- Ranks ------------------------------------------------------------------------------ */
 
@@ -136,11 +132,10 @@ static int draw_together(int rank)
 
 static const char *const layouts[] = {"1", "2", "2,1"};
 
-START_TEST(test_ranks_draw)
+TEST_ROWS(test_ranks_draw, layouts)
 {
 	ranks_run(layouts[_i], draw_together);
 }
-END_TEST
 
 /* Ranks that were given different options are told so. */
 static int draw_apart(int rank)
@@ -158,23 +153,9 @@ static int draw_apart(int rank)
 	return 0;
 }
 
-START_TEST(test_ranks_differ)
+TEST(test_ranks_differ)
 {
 	ranks_run("3", draw_apart);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_drawn_info, drawn);
-	UNIT_ROWS(tcase, test_drawn_images, drawn);
-	tcase_add_test(tcase, test_drawn_streams);
-	tcase_add_test(tcase, test_drawn_too_many);
-	UNIT_ROWS(tcase, test_ranks_draw, layouts);
-	tcase_add_test(tcase, test_ranks_differ);
-}
-
-int main(void)
-{
-	return unit_run("set", fill);
-}
+UNIT_MAIN("set", NULL)

@@ -47,7 +47,7 @@ static const char full[] =
 	"directory=/home/ann/\xc3\xa4%0A%7F;no_directory=read-only;site_shards=32;"
 	"end_time=18446744073709551615;shards=n1:8,n2:16;pid=9;began=10;standalone=11;stop=12;problem=no%20port:%20say%20--ddp-port%3DP";
 
-START_TEST(test_encode)
+TEST(test_encode)
 {
 	char text[DDP_CHANNEL_SIZE];
 	struct ddp_channel channel;
@@ -56,9 +56,8 @@ START_TEST(test_encode)
 	ck_assert_int_eq(ddp_channel_encode(&channel, text, sizeof(text)), 0);
 	ck_assert_str_eq(text, full);
 }
-END_TEST
 
-START_TEST(test_decode)
+TEST(test_decode)
 {
 	struct ddp_message message = {""};
 	struct ddp_channel want, got;
@@ -69,9 +68,8 @@ START_TEST(test_decode)
 	ck_assert_mem_eq(&got, &want, sizeof(got));
 	ck_assert_str_eq(message.text, "");
 }
-END_TEST
 
-START_TEST(test_empty)
+TEST(test_empty)
 {
 	struct ddp_channel zero, got;
 	struct ddp_message message;
@@ -84,10 +82,9 @@ START_TEST(test_empty)
 	ck_assert_int_eq(ddp_channel_decode(text, &got, &message), 0);
 	ck_assert_mem_eq(&got, &zero, sizeof(got));
 }
-END_TEST
 
 /* It fits as soon as there is room, and is refused, never cut, before. */
-START_TEST(test_encode_room)
+TEST(test_encode_room)
 {
 	char text[sizeof(full)];
 	struct ddp_channel channel;
@@ -99,7 +96,6 @@ START_TEST(test_encode_room)
 	ck_assert_int_eq(ddp_channel_encode(&channel, text, 3), 0);
 	ck_assert_str_eq(text, "v1");
 }
-END_TEST
 
 static const struct {
 	const char *text;
@@ -144,7 +140,7 @@ static const struct {
 	{"a version name that goes on and on", -1, 0, "", "version \"a version name that \""},
 };
 
-START_TEST(test_texts)
+TEST_ROWS(test_texts, texts)
 {
 	struct ddp_message message = {""};
 	struct ddp_channel channel;
@@ -159,9 +155,8 @@ START_TEST(test_texts)
 		unit_text(text, "message", message.text, "");
 	}
 }
-END_TEST
 
-START_TEST(test_list)
+TEST(test_list)
 {
 	char list[64] = "", value[16];
 
@@ -180,9 +175,8 @@ START_TEST(test_list)
 	ck_assert_int_eq(ddp_list_get("A", "A", value, sizeof(value)), -1);
 	ck_assert_int_eq(ddp_list_get("XA=1", "A", value, sizeof(value)), -1);
 }
-END_TEST
 
-START_TEST(test_list_room)
+TEST(test_list_room)
 {
 	char list[16] = "A=1", value[4];
 
@@ -197,9 +191,8 @@ START_TEST(test_list_room)
 	ck_assert_str_eq(value, "abc");
 	ck_assert_int_eq(ddp_list_get("A=abcd", "A", value, sizeof(value)), -1);
 }
-END_TEST
 
-START_TEST(test_directory)
+TEST(test_directory)
 {
 	struct ddp_channel channel;
 	char name[64];
@@ -213,7 +206,6 @@ START_TEST(test_directory)
 	strcpy(channel.cluster, "../big");
 	ck_assert_int_eq(ddp_channel_directory_name(&channel, name, sizeof(name)), -1);
 }
-END_TEST
 
 static const struct {
 	const char *shards, *node;
@@ -236,7 +228,7 @@ static const struct {
 	{"n128", "n1", 0, 32},
 };
 
-START_TEST(test_capacity)
+TEST_ROWS(test_capacity, capacities)
 {
 	struct ddp_channel channel = {.complete = 1};
 
@@ -247,22 +239,5 @@ START_TEST(test_capacity)
 	unit_number(capacities[_i].shards, capacities[_i].node,
 		    ddp_channel_shards(&channel, capacities[_i].node), capacities[_i].with_site);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_add_test(tcase, test_encode);
-	tcase_add_test(tcase, test_decode);
-	tcase_add_test(tcase, test_empty);
-	tcase_add_test(tcase, test_encode_room);
-	UNIT_ROWS(tcase, test_texts, texts);
-	tcase_add_test(tcase, test_list);
-	tcase_add_test(tcase, test_list_room);
-	tcase_add_test(tcase, test_directory);
-	UNIT_ROWS(tcase, test_capacity, capacities);
-}
-
-int main(void)
-{
-	return unit_run("channel", fill);
-}
+UNIT_MAIN("channel", NULL)

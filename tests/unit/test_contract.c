@@ -855,11 +855,10 @@ static void check_row(const struct row *row)
 }
 
 #define TEST_OF(table)                 \
-	START_TEST(test_##table)       \
+	TEST_ROWS(test_##table, table) \
 	{                              \
 		check_row(&table[_i]); \
-	}                              \
-	END_TEST
+	}
 
 TEST_OF(plain)
 TEST_OF(identity)
@@ -899,7 +898,7 @@ static void mark_set(const struct ddp_plan *plan, bool *set)
 }
 
 /* No row of contract.def is dead. */
-START_TEST(test_every_variable)
+TEST(test_every_variable)
 {
 	bool set[DDP_VAR_COUNT] = {false};
 	const char *const none[] = {NULL};
@@ -920,10 +919,9 @@ START_TEST(test_every_variable)
 		ck_assert_msg(set[v], "%s is never set",
 			      ddp_variable_info((enum ddp_variable)v)->name);
 }
-END_TEST
 
 /* The examples of the manual are what is set: a share of 0.25 of a GPU with 80 GiB. */
-START_TEST(test_examples)
+TEST_LOOP(test_examples, 0, DDP_FRAMEWORK_COUNT)
 {
 	static const char *const env[] = {ONE, "SLURM_SHARDS_ON_NODE=2", NULL};
 	const struct ddp_framework *row = ddp_framework(_i);
@@ -948,10 +946,9 @@ START_TEST(test_examples)
 	ck_assert(*row->since && *row->help);
 	ddp_plan_clear(&plan);
 }
-END_TEST
 
 /* Names that belong to others; setting them would break those. */
-START_TEST(test_never)
+TEST(test_never)
 {
 	static const char *const never[] = {"OMPI_",	"PMI",	  "NCCL_COMM_ID",
 					    "HOROVOD_", "SLURM_", "TORCHELASTIC_USE_AGENT_STORE"};
@@ -967,10 +964,9 @@ START_TEST(test_never)
 				 info->kind == DDP_KIND_TORCHRUN);
 	}
 }
-END_TEST
 
 /* Everything that can be wrong at once: each is said, by whom it should be. */
-START_TEST(test_notes)
+TEST(test_notes)
 {
 	static const char *const env[] = {"RANK=9", "LOCAL_RANK=9", "SLURM_STEP_TASKS_PER_NODE=3,1",
 					  TWO, NULL};
@@ -999,7 +995,6 @@ START_TEST(test_notes)
 	ck_assert_int_eq(node, 2);
 	ddp_plan_clear(&plan);
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -1022,7 +1017,7 @@ static const struct {
 	{"an older error", {"DDP_ERROR=old"}, {"DDP_ERROR=no luck"}, 1},
 };
 
-START_TEST(test_refuse)
+TEST_ROWS(test_refuse, refusals)
 {
 	struct ddp_plan plan;
 
@@ -1033,7 +1028,6 @@ START_TEST(test_refuse)
 	ck_assert_uint_eq(plan.n_notes, 0);
 	ddp_plan_clear(&plan);
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -1051,36 +1045,10 @@ static const struct {
 	{"ours, spoilt", {"MASTER_PORT=1", "DDP_OURS=MASTER_PORT=%"}, "1"},
 };
 
-START_TEST(test_users)
+TEST_ROWS(test_users, values)
 {
 	unit_text(values[_i].name, "value",
 		  ddp_users_value(unit_env(values[_i].env), "MASTER_PORT"), values[_i].users);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_plain, plain);
-	UNIT_ROWS(tcase, test_identity, identity);
-	UNIT_ROWS(tcase, test_endpoint, endpoint);
-	UNIT_ROWS(tcase, test_nested, nested);
-	UNIT_ROWS(tcase, test_torchrun, torchrun);
-	UNIT_ROWS(tcase, test_threads, threads);
-	UNIT_ROWS(tcase, test_lightning, lightning);
-	UNIT_ROWS(tcase, test_rendezvous, rendezvous);
-	UNIT_ROWS(tcase, test_devices, devices);
-	UNIT_ROWS(tcase, test_shares, shares);
-	UNIT_ROWS(tcase, test_crowds, crowds);
-	UNIT_ROWS(tcase, test_warnings, warnings);
-	tcase_add_test(tcase, test_every_variable);
-	tcase_add_loop_test(tcase, test_examples, 0, DDP_FRAMEWORK_COUNT);
-	tcase_add_test(tcase, test_never);
-	tcase_add_test(tcase, test_notes);
-	UNIT_ROWS(tcase, test_refuse, refusals);
-	UNIT_ROWS(tcase, test_users, values);
-}
-
-int main(void)
-{
-	return unit_run("contract", fill);
-}
+UNIT_MAIN("contract", NULL)

@@ -466,29 +466,25 @@ static void check_row(const struct row *row)
 	unit_text(row->name, "decision", show_devices(&d), row->want);
 }
 
-START_TEST(test_tried)
+TEST_ROWS(test_tried, tried)
 {
 	check_row(&tried[_i]);
 }
-END_TEST
 
-START_TEST(test_bound)
+TEST_ROWS(test_bound, bound)
 {
 	check_row(&bound[_i]);
 }
-END_TEST
 
-START_TEST(test_shards)
+TEST_ROWS(test_shards, shards)
 {
 	check_row(&shards[_i]);
 }
-END_TEST
 
-START_TEST(test_names)
+TEST_ROWS(test_names, names)
 {
 	check_row(&names[_i]);
 }
-END_TEST
 
 static const struct {
 	uint64_t num, den;
@@ -509,7 +505,7 @@ static const struct {
 	{0, 0, NULL},
 };
 
-START_TEST(test_print)
+TEST_ROWS(test_print, fractions)
 {
 	const struct ddp_devices d = {.share_num = fractions[_i].num,
 				      .share_den = fractions[_i].den};
@@ -519,7 +515,6 @@ START_TEST(test_print)
 	unit_text("share", "text", ddp_share_print(&d, buf, sizeof(buf)) < 0 ? NULL : buf, want);
 	ck_assert_int_eq(ddp_share_print(&d, buf, want ? strlen(want) : 1), -1);
 }
-END_TEST
 
 /* One node at random: tasks, GPUs, a way of binding, and shards of it or whole GPUs. */
 struct node {
@@ -608,7 +603,7 @@ static uint64_t millionths(const struct ddp_devices *d)
  * The shares of one GPU never add up to more than 1, and are not needlessly small; and task 0, no other,
  * knows whether there are two on one.
  */
-START_TEST(test_sum)
+TEST(test_sum)
 {
 	uint64_t state = 0x5eed;
 	int filled = 0;
@@ -644,10 +639,9 @@ START_TEST(test_sum)
 	}
 	ck_assert_int_gt(filled, 2000);
 }
-END_TEST
 
 /* Tasks with shards of their own, placed by Slurm where there is room. */
-START_TEST(test_sum_per_task)
+TEST(test_sum_per_task)
 {
 	static const char *const lists[] = {"CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1",
 					    "CUDA_VISIBLE_DEVICES=2"};
@@ -679,7 +673,6 @@ START_TEST(test_sum_per_task)
 		}
 	}
 }
-END_TEST
 
 static const struct {
 	const char *gres;
@@ -724,7 +717,7 @@ static const struct {
 	{NULL, 0, false},
 };
 
-START_TEST(test_gres)
+TEST_ROWS(test_gres, texts)
 {
 	const char *gres = texts[_i].gres, *name = gres ? gres : "NULL";
 
@@ -732,21 +725,5 @@ START_TEST(test_gres)
 		    texts[_i].shards_per_gpu);
 	unit_number(name, "has shards", ddp_gres_has_shards(gres), texts[_i].has_shards);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_tried, tried);
-	UNIT_ROWS(tcase, test_bound, bound);
-	UNIT_ROWS(tcase, test_shards, shards);
-	UNIT_ROWS(tcase, test_names, names);
-	UNIT_ROWS(tcase, test_print, fractions);
-	tcase_add_test(tcase, test_sum);
-	tcase_add_test(tcase, test_sum_per_task);
-	UNIT_ROWS(tcase, test_gres, texts);
-}
-
-int main(void)
-{
-	return unit_run("devices", fill);
-}
+UNIT_MAIN("devices", NULL)

@@ -32,7 +32,7 @@ static const struct {
 	{" 1", -1, 0, 0},
 };
 
-START_TEST(test_range)
+TEST_ROWS(test_range, ranges)
 {
 	const char *text = ranges[_i].text;
 	struct ddp_port_range range = {7, 7};
@@ -51,7 +51,6 @@ START_TEST(test_range)
 		ck_assert_uint_eq(range.lo, 7);
 	}
 }
-END_TEST
 
 static const struct {
 	const char *list;
@@ -77,7 +76,7 @@ static const struct {
 	{"65535-65536", 2, 0, {0}},
 };
 
-START_TEST(test_reserved)
+TEST_ROWS(test_reserved, reserved)
 {
 	uint32_t ports[4] = {0};
 	size_t found = ddp_ports_reserved(reserved[_i].list, ports, reserved[_i].room);
@@ -86,7 +85,6 @@ START_TEST(test_reserved)
 	for (size_t i = 0; i < found; i++)
 		unit_number(reserved[_i].list, "port", ports[i], reserved[_i].ports[i]);
 }
-END_TEST
 
 #define LINUX                \
 	{                    \
@@ -139,7 +137,7 @@ static const struct {
 	{{61000, 61003}, {0, 0}, 1, 61002},
 };
 
-START_TEST(test_compute)
+TEST_ROWS(test_compute, computed)
 {
 	char row[96];
 
@@ -150,10 +148,9 @@ START_TEST(test_compute)
 		    ddp_port_compute(computed[_i].range, computed[_i].ephemeral, computed[_i].hash),
 		    computed[_i].port);
 }
-END_TEST
 
 /* Even, with its successor in the range, and outside the ephemeral one wherever that is possible. */
-START_TEST(test_compute_property)
+TEST(test_compute_property)
 {
 	uint64_t state = 0x5eed;
 
@@ -174,7 +171,6 @@ START_TEST(test_compute_property)
 			ck_assert(port + 1 < ephemeral.lo || port > ephemeral.hi);
 	}
 }
-END_TEST
 
 /*
  * 64000 consecutive steps over 32 ports: 2000 each are expected, with a deviation of about 45.
@@ -220,14 +216,13 @@ static uint64_t hash_of_cluster(uint32_t i)
 	return ddp_step_hash(name, 4711, 0, 0);
 }
 
-START_TEST(test_spread)
+TEST(test_spread)
 {
 	check_spread("jobs", hash_of_job);
 	check_spread("steps", hash_of_step);
 	check_spread("attempts", hash_of_attempt);
 	check_spread("clusters", hash_of_cluster);
 }
-END_TEST
 
 static int compare(const void *a, const void *b)
 {
@@ -238,7 +233,7 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-START_TEST(test_hash_differs)
+TEST(test_hash_differs)
 {
 	static uint64_t h[4 * 40 * 40 * 4];
 	static const char *const clusters[] = {"", "a", "b", "ab"};
@@ -256,13 +251,12 @@ START_TEST(test_hash_differs)
 	/* the same today, tomorrow and on every machine */
 	ck_assert_uint_eq(ddp_step_hash("c", 7, 0, 0), 0x70296c4aa021e924);
 }
-END_TEST
 
 /*
  * Steps that run on one node at the same time: with the default range of 2267 pairs, two steps meet
  * once in 2267 times. Of the 100 pairs of neighbouring steps of each of 1000 jobs that is 44.
  */
-START_TEST(test_collisions)
+TEST(test_collisions)
 {
 	const struct ddp_port_range ephemeral = LINUX;
 	uint32_t met = 0;
@@ -276,7 +270,6 @@ START_TEST(test_collisions)
 	ck_assert_uint_lt(met, 70);
 	ck_assert_uint_gt(met, 20);
 }
-END_TEST
 
 static const struct {
 	const char *name, *addr, *suffix, *want;
@@ -293,7 +286,7 @@ static const struct {
 	{"n1", "fe80::1", NULL, "fe80::1"},
 };
 
-START_TEST(test_address)
+TEST_ROWS(test_address, addresses)
 {
 	char buf[32];
 
@@ -305,7 +298,6 @@ START_TEST(test_address)
 					    addresses[_i].suffix, buf, strlen(addresses[_i].want)),
 			 -1);
 }
-END_TEST
 
 static const struct {
 	const char *suffix;
@@ -328,7 +320,7 @@ static const struct {
 	{";a", -1, {"master_suffix=;a"}},
 };
 
-START_TEST(test_suffix)
+TEST_ROWS(test_suffix, suffixes)
 {
 	struct ddp_message message = {""};
 	const char *suffix = suffixes[_i].suffix;
@@ -337,22 +329,5 @@ START_TEST(test_suffix)
 		    suffixes[_i].rc);
 	unit_pieces(suffix, message.text, suffixes[_i].pieces);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_range, ranges);
-	UNIT_ROWS(tcase, test_reserved, reserved);
-	UNIT_ROWS(tcase, test_compute, computed);
-	tcase_add_test(tcase, test_compute_property);
-	tcase_add_test(tcase, test_spread);
-	tcase_add_test(tcase, test_hash_differs);
-	tcase_add_test(tcase, test_collisions);
-	UNIT_ROWS(tcase, test_address, addresses);
-	UNIT_ROWS(tcase, test_suffix, suffixes);
-}
-
-int main(void)
-{
-	return unit_run("endpoint", fill);
-}
+UNIT_MAIN("endpoint", NULL)

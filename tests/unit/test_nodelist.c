@@ -73,7 +73,7 @@ static const char *const broken[] = {
 	"n[0-499999,0-499999,7]",
 };
 
-START_TEST(test_list)
+TEST_ROWS(test_list, lists)
 {
 	const char *list = lists[_i].list;
 	char all[512] = "", name[DDP_NODE_SIZE], next[DDP_NODE_SIZE];
@@ -91,15 +91,13 @@ START_TEST(test_list)
 	unit_text(list, "names", all, lists[_i].names);
 	unit_number(list, "count", ddp_nodelist_count(list), (int64_t)i);
 }
-END_TEST
 
-START_TEST(test_broken)
+TEST_ROWS(test_broken, broken)
 {
 	unit_number(broken[_i], "count", ddp_nodelist_count(broken[_i]), -1);
 }
-END_TEST
 
-START_TEST(test_broken_from_the_start)
+TEST(test_broken_from_the_start)
 {
 	static const char *const early[] = {"", ",", "n[", "n[2-1]", "n]", "n 1", "n[a],n2", ",n1"};
 	char name[DDP_NODE_SIZE];
@@ -109,10 +107,9 @@ START_TEST(test_broken_from_the_start)
 	ck_assert_int_eq(ddp_nodelist_nth(NULL, 0, name, sizeof(name)), -1);
 	ck_assert_int_eq(ddp_nodelist_count(NULL), -1);
 }
-END_TEST
 
 /* The largest list that is allowed, and a name that just fits. */
-START_TEST(test_limits)
+TEST(test_limits)
 {
 	char name[8];
 
@@ -131,7 +128,6 @@ START_TEST(test_limits)
 	ck_assert_int_eq(ddp_nodelist_nth("n1", 0, name, 1), -1);
 	ck_assert_int_eq(ddp_nodelist_nth("n[1]n[1]n[1]n[1]", 0, name, sizeof(name)), -1);
 }
-END_TEST
 
 static const struct {
 	const char *tasks;
@@ -156,20 +152,18 @@ static const struct {
 	{"1,x", 1, 1},	     {"2(x0),1", 2, -1},
 };
 
-START_TEST(test_most)
+TEST_ROWS(test_most, mosts)
 {
 	uint64_t most = 77;
 	int rc = ddp_tasks_most(mosts[_i].tasks, mosts[_i].nodes, &most);
 
 	unit_number(mosts[_i].tasks, "most", rc < 0 ? -1 : (int64_t)most, mosts[_i].most);
 }
-END_TEST
 
-START_TEST(test_uneven)
+TEST_ROWS(test_uneven, tasks)
 {
 	unit_number(tasks[_i].tasks, "uneven", ddp_tasks_uneven(tasks[_i].tasks), tasks[_i].uneven);
 }
-END_TEST
 
 /* Nodes by the first rank on each, and where each node stands then. */
 static const struct {
@@ -186,7 +180,7 @@ static const struct {
 	{"5-7,0-4", 8, {5, 6, 7, 0, 1, 2, 3, 4}},
 };
 
-START_TEST(test_order)
+TEST_ROWS(test_order, orders)
 {
 	char order[16];
 	uint32_t place;
@@ -205,9 +199,8 @@ START_TEST(test_order)
 		}
 	}
 }
-END_TEST
 
-START_TEST(test_order_broken)
+TEST_LOOP(test_order_broken, 0, 10)
 {
 	static const char *const bad[] = {",",	 "1,", ",1",   "1-",   "-1",
 					  "2-1", "a",  "1,,0", "1 ,0", "99999999999999999999"};
@@ -215,21 +208,5 @@ START_TEST(test_order_broken)
 
 	unit_number(bad[_i], "place", ddp_order_place(bad[_i], 0, &place), -1);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_order, orders);
-	tcase_add_loop_test(tcase, test_order_broken, 0, 10);
-	UNIT_ROWS(tcase, test_list, lists);
-	UNIT_ROWS(tcase, test_broken, broken);
-	tcase_add_test(tcase, test_broken_from_the_start);
-	tcase_add_test(tcase, test_limits);
-	UNIT_ROWS(tcase, test_uneven, tasks);
-	UNIT_ROWS(tcase, test_most, mosts);
-}
-
-int main(void)
-{
-	return unit_run("nodelist", fill);
-}
+UNIT_MAIN("nodelist", NULL)

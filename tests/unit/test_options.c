@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 /* Every row can be set somehow, has its texts, and shares no name with another. */
-START_TEST(test_table)
+TEST(test_table)
 {
 	for (int i = 0; i < DDP_OPT_COUNT; i++) {
 		const struct ddp_option *o = ddp_option((enum ddp_option_id)i);
@@ -34,7 +34,6 @@ START_TEST(test_table)
 		}
 	}
 }
-END_TEST
 
 static const struct {
 	enum ddp_option_id id;
@@ -56,7 +55,7 @@ static const struct {
 	{DDP_OPT_VERBOSE, "ddp-verbose", NULL, "SLURM_DDP_VERBOSE", NULL},
 };
 
-START_TEST(test_row)
+TEST_ROWS(test_row, rows)
 {
 	const struct ddp_option *o = ddp_option(rows[_i].id);
 
@@ -65,9 +64,8 @@ START_TEST(test_row)
 	unit_text("table", "environment", o->environment, rows[_i].environment);
 	unit_text("table", "plugstack", o->plugstack, rows[_i].plugstack);
 }
-END_TEST
 
-START_TEST(test_defaults)
+TEST(test_defaults)
 {
 	struct ddp_values v;
 
@@ -88,7 +86,6 @@ START_TEST(test_defaults)
 		ck_assert_uint_eq(v.source[i], DDP_FROM_DEFAULT);
 	ck_assert_int_eq(ROWS(rows), DDP_OPT_COUNT);
 }
-END_TEST
 
 static char shown[DDP_PATH_SIZE];
 
@@ -171,7 +168,7 @@ static const struct {
 	{DDP_OPT_GPU_MEMORY, "4194303G", "memory=4294966272"},
 };
 
-START_TEST(test_good)
+TEST_ROWS(test_good, good)
 {
 	struct ddp_message message = {""};
 	struct ddp_values v;
@@ -182,7 +179,6 @@ START_TEST(test_good)
 	unit_text(good[_i].text, "values", show(&v), good[_i].want);
 	unit_text(good[_i].text, "message", message.text, "");
 }
-END_TEST
 
 /* The message names the option, the value and what to do. */
 static const struct {
@@ -233,7 +229,7 @@ static const struct {
 	 {"shards_per_gpu", "needs a value", "N"}},
 };
 
-START_TEST(test_bad)
+TEST_ROWS(test_bad, bad)
 {
 	const char *name = bad[_i].text ? bad[_i].text : "(null)";
 	struct ddp_message message = {""};
@@ -248,10 +244,9 @@ START_TEST(test_bad)
 	unit_pieces(name, message.text, bad[_i].pieces);
 	ck_assert_mem_eq(&v, &before, sizeof(v));
 }
-END_TEST
 
 /* A value of any length leaves the remedy in the message. */
-START_TEST(test_long)
+TEST(test_long)
 {
 	char text[8000];
 
@@ -269,7 +264,6 @@ START_TEST(test_long)
 		ck_assert_uint_lt(strlen(message.text), 400);
 	}
 }
-END_TEST
 
 struct setting {
 	enum ddp_option_id id;
@@ -338,7 +332,7 @@ static const struct {
 	 "on verbose suffix=-ib"},
 };
 
-START_TEST(test_precedence)
+TEST_ROWS(test_precedence, precedence)
 {
 	struct ddp_message message = {""};
 	struct ddp_values v;
@@ -351,10 +345,9 @@ START_TEST(test_precedence)
 	}
 	unit_text(precedence[_i].name, "values", show(&v), precedence[_i].want);
 }
-END_TEST
 
 /* A wrong value is an error even where a stronger one is there already. */
-START_TEST(test_weaker_is_checked)
+TEST(test_weaker_is_checked)
 {
 	struct ddp_message message = {""};
 	struct ddp_values v;
@@ -365,7 +358,6 @@ START_TEST(test_weaker_is_checked)
 	ck_assert_ptr_nonnull(strstr(message.text, "SLURM_DDP_PORT=x"));
 	ck_assert_str_eq(show(&v), "ports=7-7");
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -414,7 +406,7 @@ static const struct {
 	 .want = "dir=/s"},
 };
 
-START_TEST(test_environment)
+TEST_ROWS(test_environment, environments)
 {
 	const char *name = environments[_i].name;
 	struct ddp_message message = {""};
@@ -430,7 +422,6 @@ START_TEST(test_environment)
 	unit_text(name, "values", show(&v), environments[_i].want);
 	unit_pieces(name, message.text, environments[_i].pieces);
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -464,7 +455,7 @@ static const struct {
 	 {"ports=all", "write P or LO-HI"}},
 };
 
-START_TEST(test_plugstack)
+TEST_ROWS(test_plugstack, lines)
 {
 	struct ddp_message message = {""};
 	struct ddp_values v;
@@ -478,23 +469,5 @@ START_TEST(test_plugstack)
 	unit_pieces(lines[_i].name, message.text, lines[_i].pieces);
 	ck_assert_int_eq(message.text[0] != '\0', lines[_i].rc < 0);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_add_test(tcase, test_table);
-	UNIT_ROWS(tcase, test_row, rows);
-	tcase_add_test(tcase, test_defaults);
-	UNIT_ROWS(tcase, test_good, good);
-	UNIT_ROWS(tcase, test_bad, bad);
-	tcase_add_test(tcase, test_long);
-	UNIT_ROWS(tcase, test_precedence, precedence);
-	tcase_add_test(tcase, test_weaker_is_checked);
-	UNIT_ROWS(tcase, test_environment, environments);
-	UNIT_ROWS(tcase, test_plugstack, lines);
-}
-
-int main(void)
-{
-	return unit_run("options", fill);
-}
+UNIT_MAIN("options", NULL)

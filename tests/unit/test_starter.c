@@ -73,7 +73,7 @@ static void split(char *words, char **argv)
 	argv[n] = NULL;
 }
 
-START_TEST(test_commands)
+TEST_ROWS(test_commands, commands)
 {
 	const char *row = commands[_i].command;
 	struct ddp_message message = {""};
@@ -91,10 +91,9 @@ START_TEST(test_commands)
 	unit_number(row, "standalone", ddp_starter_is_standalone(argv),
 		    strstr(row, "--standalone train.py") && !strstr(row, "--rdzv-id"));
 }
-END_TEST
 
 /* Who sets PET_NNODES knows; what an outer step of ours set says nothing. */
-START_TEST(test_nodes)
+TEST(test_nodes)
 {
 	static const char *const users[] = {"PET_NNODES=4", NULL};
 	static const char *const outer[] = {"PET_NNODES=4", "DDP_OURS=PET_NNODES=4", NULL};
@@ -106,15 +105,5 @@ START_TEST(test_nodes)
 	ck_assert_int_eq(ddp_starter_judge(argv, unit_env(outer), 4, 2, &message),
 			 DDP_VERDICT_REFUSE);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_add_test(tcase, test_nodes);
-	UNIT_ROWS(tcase, test_commands, commands);
-}
-
-int main(void)
-{
-	return unit_run("starter", fill);
-}
+UNIT_MAIN("starter", NULL)

@@ -55,7 +55,7 @@ static const struct {
 	 ""},
 };
 
-START_TEST(test_good)
+TEST_ROWS(test_good, good)
 {
 	const char *name = good[_i].name;
 	struct ddp_message message = {""};
@@ -73,7 +73,6 @@ START_TEST(test_good)
 	unit_number(name, "node id", id.node_id, good[_i].want.node_id);
 	unit_text(name, "message", message.text, "");
 }
-END_TEST
 
 static const struct {
 	const char *name;
@@ -143,7 +142,7 @@ static const struct {
 	 {"SLURM_NODEID=2", "SLURM_STEP_NUM_NODES=2"}},
 };
 
-START_TEST(test_bad)
+TEST_ROWS(test_bad, bad)
 {
 	const struct ddp_task untouched = {9, 9, 9, 9, 9, 9, 9};
 	struct ddp_task id = untouched;
@@ -154,10 +153,9 @@ START_TEST(test_bad)
 	unit_pieces(bad[_i].name, message.text, bad[_i].pieces);
 	ck_assert_mem_eq(&id, &untouched, sizeof(id));
 }
-END_TEST
 
 /* An order that is none, and one of another step. */
-START_TEST(test_bad_order)
+TEST_LOOP(test_bad_order, 0, 3)
 {
 	static const char *const orders[] = {"x", "1,0,", "2,3,1"};
 	const struct ddp_task untouched = {9, 9, 9, 9, 9, 9, 9};
@@ -171,7 +169,6 @@ START_TEST(test_bad_order)
 		    (const char *const[]){orders[_i], "SLURM_NODEID=1", NULL});
 	ck_assert_mem_eq(&id, &untouched, sizeof(id));
 }
-END_TEST
 
 /* --- Programs ----------------------------------------------------------------------------- */
 
@@ -215,29 +212,15 @@ static const struct {
 	{"", false},
 };
 
-START_TEST(test_ours)
+TEST_ROWS(test_ours, ours)
 {
 	unit_number(ours[_i].program, "ours", ddp_is_ours(ours[_i].program), ours[_i].ours);
 }
-END_TEST
 
-START_TEST(test_launcher)
+TEST_ROWS(test_launcher, programs)
 {
 	unit_number(programs[_i].program, "launcher", ddp_is_launcher(programs[_i].program),
 		    programs[_i].launcher);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_good, good);
-	UNIT_ROWS(tcase, test_bad, bad);
-	tcase_add_loop_test(tcase, test_bad_order, 0, 3);
-	UNIT_ROWS(tcase, test_launcher, programs);
-	UNIT_ROWS(tcase, test_ours, ours);
-}
-
-int main(void)
-{
-	return unit_run("task", fill);
-}
+UNIT_MAIN("task", NULL)

@@ -38,7 +38,7 @@ static const struct {
 static const struct ddp_template_values all = {
 	.job = "42", .step = "7", .user = "ann", .node = "n1"};
 
-START_TEST(test_good)
+TEST_ROWS(test_good, good)
 {
 	struct ddp_message message = {""};
 	char path[DDP_PATH_SIZE];
@@ -49,19 +49,17 @@ START_TEST(test_good)
 	unit_text(good[_i].template, "path", path, good[_i].path);
 	unit_text(good[_i].template, "message", message.text, "");
 }
-END_TEST
 
-START_TEST(test_bad)
+TEST_ROWS(test_bad, bad)
 {
 	struct ddp_message message = {""};
 
 	ck_assert_int_eq(ddp_template_check(bad[_i].template, "--ddp-rdzv", &message), -1);
 	unit_pieces(bad[_i].template, message.text, bad[_i].pieces);
 }
-END_TEST
 
 /* However long the value, the message still ends with the remedy. */
-START_TEST(test_long)
+TEST(test_long)
 {
 	struct ddp_message message = {""};
 	char text[DDP_PATH_SIZE];
@@ -80,7 +78,6 @@ START_TEST(test_long)
 	ck_assert_int_eq(ddp_template_check(text, "rdzv", &message), -1);
 	ck_assert_ptr_nonnull(strstr(message.text, "rdzv is longer than 2047 characters"));
 }
-END_TEST
 
 static const struct {
 	const char *template;
@@ -95,7 +92,7 @@ static const struct {
 	{"/a/%", {.job = "42"}, "is not known here"},
 };
 
-START_TEST(test_unknown)
+TEST_ROWS(test_unknown, unknown)
 {
 	struct ddp_message message = {""};
 	char path[64];
@@ -105,9 +102,8 @@ START_TEST(test_unknown)
 			 -1);
 	ck_assert_ptr_nonnull(strstr(message.text, unknown[_i].piece));
 }
-END_TEST
 
-START_TEST(test_expand_fits)
+TEST(test_expand_fits)
 {
 	struct ddp_message message = {""};
 	char path[8] = "";
@@ -123,7 +119,6 @@ START_TEST(test_expand_fits)
 	ck_assert_int_eq(ddp_template_expand("", &all, path, 1, &message), 0);
 	ck_assert_str_eq(path, "");
 }
-END_TEST
 
 static const struct {
 	const char *path;
@@ -134,23 +129,9 @@ static const struct {
 	{"/a\tb", false}, {"/a\nb", false}, {"/a\rb", false},	{"", true},
 };
 
-START_TEST(test_url)
+TEST_ROWS(test_url, urls)
 {
 	unit_number(urls[_i].path, "fits", ddp_path_fits_url(urls[_i].path), urls[_i].fits);
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	UNIT_ROWS(tcase, test_good, good);
-	UNIT_ROWS(tcase, test_bad, bad);
-	tcase_add_test(tcase, test_long);
-	UNIT_ROWS(tcase, test_unknown, unknown);
-	tcase_add_test(tcase, test_expand_fits);
-	UNIT_ROWS(tcase, test_url, urls);
-}
-
-int main(void)
-{
-	return unit_run("template", fill);
-}
+UNIT_MAIN("template", NULL)

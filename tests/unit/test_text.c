@@ -38,7 +38,7 @@ static const struct {
 	{"\xb2", 0, 999, -1, 0},
 };
 
-START_TEST(test_number)
+TEST_ROWS(test_number, numbers)
 {
 	const char *name = numbers[_i].text ? numbers[_i].text : "(null)";
 	uint64_t value = 4711;
@@ -47,9 +47,8 @@ START_TEST(test_number)
 	unit_number(name, "return", rc, numbers[_i].rc);
 	ck_assert_uint_eq(value, rc < 0 ? 4711 : numbers[_i].value);
 }
-END_TEST
 
-START_TEST(test_number_of_length)
+TEST(test_number_of_length)
 {
 	uint64_t value = 4711;
 
@@ -59,9 +58,8 @@ START_TEST(test_number_of_length)
 	ck_assert_int_eq(ddp_parse_number_n("12-34", 0, 0, 99, &value), -1);
 	ck_assert_uint_eq(value, 12);
 }
-END_TEST
 
-START_TEST(test_format)
+TEST(test_format)
 {
 	char buf[5] = "xxxx";
 
@@ -74,9 +72,8 @@ START_TEST(test_format)
 	ck_assert_int_eq(ddp_format(buf, 0, "%d", 3), -1);
 	ck_assert_str_eq(buf, "12");
 }
-END_TEST
 
-START_TEST(test_fail)
+TEST(test_fail)
 {
 	struct ddp_message message = {""};
 	char text[2 * DDP_MESSAGE_SIZE];
@@ -89,7 +86,6 @@ START_TEST(test_fail)
 	ck_assert_uint_eq(strlen(message.text), DDP_MESSAGE_SIZE - 1);
 	ck_assert_int_eq(ddp_fail(NULL, "%s", text), -1);
 }
-END_TEST
 
 static const struct {
 	const char *name, *value, *filled;
@@ -99,7 +95,7 @@ static const struct {
 	{"WORLD", NULL, NULL}, {"", NULL, NULL},
 };
 
-START_TEST(test_env)
+TEST_ROWS(test_env, lookups)
 {
 	static const char *const env[] = {"RANKS=all",	"RANK=3",      "WORLD",	       "EMPTY=",
 					  "EQUALS=a=b", "TWICE=first", "TWICE=second", NULL};
@@ -110,7 +106,6 @@ START_TEST(test_env)
 	unit_text(name, "of no environment", ddp_env_get(NULL, name), NULL);
 	unit_text(name, "filled of no environment", ddp_env_filled(NULL, name), NULL);
 }
-END_TEST
 
 #define DIRECTORY "/home/ann/.ddp/big-42.7.0-"
 
@@ -131,7 +126,7 @@ static const struct {
 	{"/x/.ddp/", "/x/.ddp/"},
 };
 
-START_TEST(test_hide)
+TEST_ROWS(test_hide, hidden)
 {
 	struct ddp_message message;
 	char text[256];
@@ -142,9 +137,8 @@ START_TEST(test_hide)
 	(void)ddp_fail(&message, "%s", hidden[_i].text);
 	unit_text(hidden[_i].text, "message", message.text, hidden[_i].shown);
 }
-END_TEST
 
-START_TEST(test_escape)
+TEST(test_escape)
 {
 	char text[64], little[8];
 
@@ -155,20 +149,5 @@ START_TEST(test_escape)
 	ddp_escape("", little, 1);
 	ck_assert_str_eq(little, "");
 }
-END_TEST
 
-static void fill(TCase *tcase)
-{
-	tcase_add_test(tcase, test_escape);
-	UNIT_ROWS(tcase, test_hide, hidden);
-	UNIT_ROWS(tcase, test_number, numbers);
-	tcase_add_test(tcase, test_number_of_length);
-	tcase_add_test(tcase, test_format);
-	tcase_add_test(tcase, test_fail);
-	UNIT_ROWS(tcase, test_env, lookups);
-}
-
-int main(void)
-{
-	return unit_run("text", fill);
-}
+UNIT_MAIN("text", NULL)

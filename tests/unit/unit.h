@@ -22,8 +22,45 @@
 
 #define ROWS(table) ((int)(sizeof(table) / sizeof((table)[0])))
 
-/* A test of its own for each row of [table]. */
-#define UNIT_ROWS(tcase, test, table) tcase_add_loop_test(tcase, test, 0, ROWS(table))
+/*
+ * A test is where it stands: nothing else names it. Check runs it in a process of its own, as often as it
+ * says, with the number in _i: once, for each row of [table], from [first] up to [end].
+ */
+#define TEST(name) TEST_LOOP(name, 0, 1)
+#define TEST_ROWS(name, table) TEST_LOOP(name, 0, ROWS(table))
+#define TEST_LOOP(name, first, end)                                  \
+	static const TTest *name;                                    \
+	static void name##_add(TCase *tcase)                         \
+	{                                                            \
+		tcase_add_loop_test(tcase, name, first, end);        \
+	}                                                            \
+	__attribute__((constructor)) static void name##_enlist(void) \
+	{                                                            \
+		static struct unit_test test = {.add = name##_add};  \
+                                                                     \
+		unit_enlist(&test);                                  \
+	}                                                            \
+	START_TEST(name)
+
+/* Behind the last test: run them all; [use] adds what they stand on, NULL: nothing. */
+#define UNIT_MAIN(name, use)                \
+	int main(void)                      \
+	{                                   \
+		return unit_run(name, use); \
+	}
+
+/* The tests of this source, in its order. */
+struct unit_test {
+	void (*add)(TCase *tcase);
+	struct unit_test *next;
+};
+static struct unit_test *unit_tests, **unit_last = &unit_tests;
+
+static inline void unit_enlist(struct unit_test *test)
+{
+	*unit_last = test;
+	unit_last = &test->next;
+}
 
 /* An environment out of literals, which nobody writes to. */
 static inline char *const *unit_env(const char *const *env)
@@ -116,8 +153,8 @@ static inline void unit_directory(char *path, size_t size)
 	ck_assert_ptr_nonnull(mkdtemp(path));
 }
 
-/* Run what [fill] adds. Returns main's value. */
-static inline int unit_run(const char *name, void (*fill)(TCase *tcase))
+/* Run all tests, with what [use] adds, which may be NULL. Returns main's value. */
+static inline int unit_run(const char *name, void (*use)(TCase *tcase))
 {
 	Suite *suite = suite_create(name);
 	TCase *tcase = tcase_create(name);
@@ -125,8 +162,11 @@ static inline int unit_run(const char *name, void (*fill)(TCase *tcase))
 	int failed;
 
 	/* Against hanging alone: a loaded machine, or valgrind, is no failure. */
-	tcase_set_timeout(tcase, 300);
-	fill(tcase);
+	tcase_set_timeout(tcase, getenv("DDP_LONG") ? 3600 : 600);
+	if (use)
+		use(tcase);
+	for (struct unit_test *test = unit_tests; test; test = test->next)
+		test->add(tcase);
 	suite_add_tcase(suite, tcase);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);
