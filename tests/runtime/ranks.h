@@ -200,6 +200,29 @@ static inline struct ddp *ranks_join(void)
 	return ddp;
 }
 
+/* What follows is what a rank, [rank], does with its handle, [ddp]: between joining and leaving. */
+#define RANK_BODY(name) RANK_BODY_OF(name, ranks_join)
+#define RANK_BODY_OF(name, join)                              \
+	static void name##_joined(struct ddp *ddp, int rank); \
+	static int name(int rank)                             \
+	{                                                     \
+		struct ddp *ddp = join();                     \
+                                                              \
+		name##_joined(ddp, rank);                     \
+		ddp_destroy(ddp);                             \
+		return 0;                                     \
+	}                                                     \
+	static void name##_joined(struct ddp *ddp, int rank CK_ATTRIBUTE_UNUSED)
+
+/* A test that the ranks of each layout do so. */
+#define RANKS_TEST(test, layouts)                    \
+	static int test##_body(int rank);            \
+	TEST_ROWS(test, layouts)                     \
+	{                                            \
+		ranks_run(layouts[_i], test##_body); \
+	}                                            \
+	RANK_BODY(test##_body)
+
 /* In all ranks: [data] is the same to the bit. */
 static inline void ranks_equal(struct ddp *ddp, const void *data, size_t bytes)
 {

@@ -28,6 +28,16 @@ extern const struct shards_layout *shards_layout; /* of this world */
 /* Its handle, with its device. */
 struct ddp *shards_join(void);
 
+/* As RANK_BODY() and RANKS_TEST(). */
+#define SHARDS_BODY(name) RANK_BODY_OF(name, shards_join)
+#define SHARDS_TEST(test, layouts)                     \
+	static int test##_body(int rank);              \
+	TEST_ROWS(test, layouts)                       \
+	{                                              \
+		shards_run(&layouts[_i], test##_body); \
+	}                                              \
+	SHARDS_BODY(test##_body)
+
 /* Whether ranks share devices here. */
 bool shards_shared(void);
 

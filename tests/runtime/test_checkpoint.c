@@ -653,9 +653,8 @@ static bool all_say(struct ddp *ddp, const char *text)
 	return strcmp(mine, zero) == 0;
 }
 
-static int body_save_load(int rank)
+RANKS_TEST(test_save_load, layouts)
 {
-	struct ddp *ddp = ranks_join();
 	struct ddp_pair saved[] = {{"lr", "0.1"}, {"epoch", "3"}, {"none", NULL}};
 	struct ddp_pair loaded[] = {{"epoch", "x"}, {"missing", "x"}, {"lr", NULL}, {"none", "x"}};
 	uint64_t step = 4711;
@@ -677,37 +676,23 @@ static int body_save_load(int rank)
 	RANK_CHECK(strcmp(loaded[2].value, "0.1") == 0 && !loaded[3].value);
 	for (size_t i = 0; i < LARGE; i++)
 		RANK_CHECK(model.large[i] == (unsigned char)(30 * 31 + i * 7 + (i >> 12)));
-	ddp_destroy(ddp);
-	return 0;
-}
-
-TEST_ROWS(test_save_load, layouts)
-{
-	ranks_run(layouts[_i], body_save_load);
 }
 
 static char elsewhere[512];
 
-static int body_save_elsewhere(int rank)
+RANK_BODY(body_save_elsewhere)
 {
-	struct ddp *ddp = ranks_join();
-
 	model_set(5 + (uint64_t)rank);
 	RANK_OK(ddp, ddp_checkpoint_save(ddp, elsewhere, 5, model.tensors, 2, NULL, 0, 1));
-	ddp_destroy(ddp);
-	return 0;
 }
 
-static int body_load_elsewhere(int rank)
+RANK_BODY(body_load_elsewhere)
 {
-	struct ddp *ddp = ranks_join();
 	uint64_t step;
 
 	model_set(6 + (uint64_t)rank);
 	RANK_CHECK(ddp_checkpoint_load(ddp, elsewhere, &step, model.tensors, 2, NULL, 0) == 1);
 	RANK_CHECK(step == 5 && model.steps == 5 && model.weight[5] == 55);
-	ddp_destroy(ddp);
-	return 0;
 }
 
 TEST(test_other_size)
@@ -719,9 +704,8 @@ TEST(test_other_size)
 }
 
 /* What only rank 0 can know, all are told in the same words; and the world goes on. */
-static int body_errors(int rank)
+RANKS_TEST(test_errors, layouts)
 {
-	struct ddp *ddp = ranks_join();
 	struct ddp_pair pair = {"network", "one"};
 	uint64_t step = 4711;
 
@@ -745,30 +729,14 @@ static int body_errors(int rank)
 	RANK_CHECK(strstr(ddp_error(ddp), "missing: conv2.weight; not expected: conv1.weight"));
 	RANK_CHECK(all_say(ddp, ddp_error(ddp)));
 	RANK_CHECK(step == 4711 && ddp_status(ddp) == DDP_ERR_FORMAT);
-	ddp_destroy(ddp);
-	return 0;
 }
 
-TEST_ROWS(test_errors, layouts)
+RANKS_TEST(test_broadcast, layouts)
 {
-	ranks_run(layouts[_i], body_errors);
-}
-
-static int body_broadcast(int rank)
-{
-	struct ddp *ddp = ranks_join();
-
 	model_set(3 + (uint64_t)rank);
 	RANK_OK(ddp, ddp_tensors_broadcast(ddp, model.tensors, 3));
 	RANK_CHECK(model.steps == 3 && model.weight[0] == 30 && model.large[0] == 93);
 	RANK_OK(ddp, ddp_tensors_broadcast(ddp, NULL, 0));
-	ddp_destroy(ddp);
-	return 0;
-}
-
-TEST_ROWS(test_broadcast, layouts)
-{
-	ranks_run(layouts[_i], body_broadcast);
 }
 
 /* Ways in which the last rank's tensors are not rank 0's. */
@@ -789,9 +757,8 @@ static const struct {
 	{DDP_ERR_ARGUMENT, ": tensor 1, \"bn1.num_batches_tracked\", has an impossible"},
 };
 
-static int body_disagree(int rank)
+RANK_BODY(body_disagree)
 {
-	struct ddp *ddp = ranks_join();
 	struct ddp_tensor tensors[4];
 	size_t count = 3;
 
@@ -816,8 +783,6 @@ static int body_disagree(int rank)
 		   disagreements[disagreement].status);
 	fprintf(stderr, "said: %s\n", ddp_error(ddp));
 	RANK_CHECK(strstr(ddp_error(ddp), disagreements[disagreement].piece));
-	ddp_destroy(ddp);
-	return 0;
 }
 
 TEST_ROWS(test_disagree, disagreements)

@@ -169,14 +169,12 @@ static bool has_other_order(void)
 	return strcmp(shards_layout->gpus, "aabb") == 0;
 }
 
-static int body_steps(int rank)
+SHARDS_BODY(body_steps)
 {
-	struct ddp *ddp = shards_join();
 	struct ddp_gradients_options options = options_of(way, true);
 	struct ddp_gradients *host;
 	struct device device;
 
-	(void)rank;
 	/* Alone nothing is rounded on its way, for there is none. */
 	if (ddp_world(ddp)->size == 1)
 		options.wire = DDP_F32;
@@ -191,14 +189,11 @@ static int body_steps(int rank)
 		ddp_gradients_destroy(host);
 		close_device(&device);
 	}
-	ddp_destroy(ddp);
-	return 0;
 }
 
 /* Counts are exact by two levels, too, and all ranks have the same. */
-static int body_two_levels(int rank)
+SHARDS_BODY(body_two_levels)
 {
-	struct ddp *ddp = shards_join();
 	struct ddp_gradients_options options = options_of(way, true);
 	struct device device;
 	float *view;
@@ -215,8 +210,6 @@ static int body_two_levels(int rank)
 	view = ddp_gradients_all(device.gradients, &all);
 	ranks_equal(ddp, view, all * sizeof(float));
 	close_device(&device);
-	ddp_destroy(ddp);
-	return 0;
 }
 
 static int body_either(int rank)
@@ -232,9 +225,8 @@ TEST_LOOP(test_steps, 0, ROWS(layouts) * ROWS(ways))
 
 /* --- Without sync ----------------------------------------------------------------------- */
 
-static int body_accumulate(int rank)
+SHARDS_BODY(body_accumulate)
 {
-	struct ddp *ddp = shards_join();
 	struct ddp_gradients_options options = options_of(0, true);
 	struct device device;
 	float *first;
@@ -253,8 +245,6 @@ static int body_accumulate(int rank)
 	RANK_OK(ddp, ddp_device_wait(ddp, device.streams[0]));
 	RANK_CHECK(first[2] == 1.5f && device.progress == BUCKETS);
 	close_device(&device);
-	ddp_destroy(ddp);
-	return 0;
 }
 
 /* One GPU for each of two; the same for four. */
@@ -274,14 +264,12 @@ static void refused(struct ddp *ddp, int status, int want, const char *piece)
 	RANK_CHECK(status == want && strstr(ddp_error(ddp), piece));
 }
 
-static int body_refuses(int rank)
+RANK_BODY(body_refuses)
 {
-	struct ddp *ddp = ranks_join();
 	struct ddp_gradients_options options = options_of(0, true);
 	struct ddp_gradients *gradients, *host;
 	char memory[64];
 
-	(void)rank;
 	options.type = options.wire = DDP_F64;
 	refused(ddp, ddp_gradients_create(&gradients, ddp, &options, parameters, PARAMETERS),
 		DDP_ERR_ARGUMENT, "DDP_F32");
@@ -316,8 +304,6 @@ static int body_refuses(int rank)
 	refused(ddp, ddp_gradients_ready_on(host, 0, NULL), DDP_ERR_STATE, "host memory");
 	ddp_gradients_destroy(host);
 	ddp_gradients_destroy(gradients);
-	ddp_destroy(ddp);
-	return 0;
 }
 
 TEST(test_refuses)

@@ -90,13 +90,11 @@ static void give_memories(struct ddp *ddp, struct memories *memories)
 /* Types and operations of a layout: some of them, others for the next layout; all with DDP_LONG. */
 static int first_kind, kind_step = 1;
 
-static int body_all_reduce(int rank)
+SHARDS_BODY(body_all_reduce)
 {
-	struct ddp *ddp = shards_join();
 	struct memories memories;
 	unsigned int salt = 0;
 
-	(void)rank;
 	RANK_CHECK(ddp_device_captures(ddp) == !shards_shared());
 	get_memories(ddp, &memories);
 	for (int kind = first_kind; kind < DDP_TYPE_COUNT * DDP_OP_COUNT; kind += kind_step)
@@ -111,8 +109,6 @@ static int body_all_reduce(int rank)
 	for (int way = 0; way < ROWS(ways); way++)
 		reduce_and_check(ddp, &memories, way, 1001, DDP_F32, DDP_SUM, salt++);
 	give_memories(ddp, &memories);
-	ddp_destroy(ddp);
-	return 0;
 }
 
 TEST_ROWS(test_all_reduce, layouts)
@@ -122,11 +118,12 @@ TEST_ROWS(test_all_reduce, layouts)
 	shards_run(&layouts[_i], body_all_reduce);
 }
 
+static const struct shards_layout some[] = {{"3", "aaa"}, {"5", "aabbb"}, {"2,1", "aab"}};
+
 /* More than one piece of the staging memory, and not whole ones. */
-static int body_large(int rank)
+SHARDS_TEST(test_large, some)
 {
 	enum { COUNT = (9 << 20) / 4 + 5 };
-	struct ddp *ddp = shards_join();
 	float *data = shards_foreign(COUNT * sizeof(float));
 	float *want = malloc(COUNT * sizeof(float));
 
@@ -145,15 +142,6 @@ static int body_large(int rank)
 	RANK_CHECK(ddp_device_free(ddp, data) == DDP_ERR_ARGUMENT);
 	shards_foreign_free(data);
 	free(want);
-	ddp_destroy(ddp);
-	return 0;
-}
-
-static const struct shards_layout some[] = {{"3", "aaa"}, {"5", "aabbb"}, {"2,1", "aab"}};
-
-TEST_ROWS(test_large, some)
-{
-	shards_run(&some[_i], body_large);
 }
 
 /* --- Broadcast and all-gather -------------------------------------------------------------- */
@@ -203,16 +191,17 @@ static void gather_and_check(struct ddp *ddp, char *data, size_t bytes, bool in_
 	free(want);
 }
 
-static int body_bytes(int rank)
+static const struct shards_layout bytes_layouts[] = {
+	{"2", "aa"}, {"3", "aaa"}, {"4", "abbb"}, {"3,1", "abac"}};
+
+SHARDS_TEST(test_bytes, bytes_layouts)
 {
-	struct ddp *ddp = shards_join();
 	size_t size = (size_t)ddp_world(ddp)->size;
 	size_t most = sizes[ROWS(sizes) - 1] * size + 16;
 	char *memories[2] = {NULL, shards_foreign(most)};
 	unsigned int salt = 0;
 	void *direct;
 
-	(void)rank;
 	RANK_OK(ddp, ddp_device_alloc(ddp, most, &direct));
 	memories[0] = direct;
 	for (int i = 0; i < ROWS(sizes); i++)
@@ -229,25 +218,17 @@ static int body_bytes(int rank)
 		}
 	RANK_OK(ddp, ddp_device_free(ddp, direct));
 	shards_foreign_free(memories[1]);
-	ddp_destroy(ddp);
-	return 0;
-}
-
-static const struct shards_layout bytes_layouts[] = {
-	{"2", "aa"}, {"3", "aaa"}, {"4", "abbb"}, {"3,1", "abac"}};
-
-TEST_ROWS(test_bytes, bytes_layouts)
-{
-	shards_run(&bytes_layouts[_i], body_bytes);
 }
 
 /* --- Many turns -------------------------------------------------------------------------- */
 
+static const struct shards_layout ahead[] = {
+	{"2", "aa"}, {"4", "aaaa"}, {"8", "aaaaaaaa"}, {"4", "aabb"}, {"2,1", "aab"}};
+
 /* Far more than a queue holds and than are kept, past the wrap of their numbers. */
-static int body_ahead(int rank)
+SHARDS_TEST(test_ahead, ahead)
 {
 	enum { TURNS = 1000, COUNT = 5 };
-	struct ddp *ddp = shards_join();
 	static float want[COUNT], got[COUNT];
 	void *memory;
 	float *data;
@@ -268,22 +249,11 @@ static int body_ahead(int rank)
 		RANK_CHECK(memcmp(got, want, sizeof(got)) == 0);
 	}
 	RANK_OK(ddp, ddp_device_free(ddp, memory));
-	ddp_destroy(ddp);
-	return 0;
-}
-
-static const struct shards_layout ahead[] = {
-	{"2", "aa"}, {"4", "aaaa"}, {"8", "aaaaaaaa"}, {"4", "aabb"}, {"2,1", "aab"}};
-
-TEST_ROWS(test_ahead, ahead)
-{
-	shards_run(&ahead[_i], body_ahead);
 }
 
 /* Results go into the next turn, which may be on another stream. */
-static int body_streams(int rank)
+SHARDS_TEST(test_streams, some)
 {
-	struct ddp *ddp = shards_join();
 	void *streams[] = {NULL, shards_stream(), shards_stream()};
 	uint8_t *data[2] = {NULL, shards_foreign(1)}, value, want = 0;
 	uint8_t size = (uint8_t)ddp_world(ddp)->size;
@@ -307,24 +277,15 @@ static int body_streams(int rank)
 	shards_stream_close(streams[2]);
 	RANK_OK(ddp, ddp_device_free(ddp, memory));
 	shards_foreign_free(data[1]);
-	ddp_destroy(ddp);
-	return 0;
-}
-
-TEST_ROWS(test_streams, some)
-{
-	shards_run(&some[_i], body_streams);
 }
 
 /* --- Captures ------------------------------------------------------------------------------ */
 
-static int body_capture(int rank)
+SHARDS_TEST(test_capture, some)
 {
-	struct ddp *ddp = shards_join();
 	void *stream = shards_stream();
 	float *data = shards_foreign(sizeof(*data));
 
-	(void)rank;
 	*data = 1;
 	shards_stream_capture(stream, true);
 	RANK_CHECK(ddp_device_all_reduce(ddp, data, data, 1, DDP_F32, DDP_SUM, stream) ==
@@ -339,13 +300,6 @@ static int body_capture(int rank)
 	RANK_CHECK(*data == (float)ddp_world(ddp)->size);
 	shards_stream_close(stream);
 	shards_foreign_free(data);
-	ddp_destroy(ddp);
-	return 0;
-}
-
-TEST_ROWS(test_capture, some)
-{
-	shards_run(&some[_i], body_capture);
 }
 
 /* --- What is left ---------------------------------------------------------------------------- */

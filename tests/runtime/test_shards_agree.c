@@ -85,15 +85,12 @@ TEST_ROWS(test_mismatch, wrong)
 	}
 }
 
-static int body_bytes_differ(int rank)
+SHARDS_BODY(body_bytes_differ)
 {
-	struct ddp *ddp = shards_join();
 	void *memory;
 
 	RANK_CHECK(ddp_device_alloc(ddp, rank == 1 ? 4096 : 8192, &memory) == DDP_ERR_MISMATCH);
 	RANK_CHECK(!memory);
-	ddp_destroy(ddp);
-	return 0;
 }
 
 TEST_LOOP(test_bytes_differ, 0, 2)
@@ -222,10 +219,9 @@ TEST(test_local_off)
 }
 
 /* Without the module on one rank; the world goes on. */
-static int body_no_module(int rank)
+RANK_BODY(body_no_module)
 {
 	char empty[32] = "no-modules";
-	struct ddp *ddp = ranks_join();
 	float x = 1;
 
 	if (rank == 1) {
@@ -241,8 +237,6 @@ static int body_no_module(int rank)
 		   strstr(ddp_error(ddp), "--gpus-per-task=1") && strstr(ddp_error(ddp), "MIG") &&
 		   strstr(ddp_error(ddp), "CPU"));
 	RANK_OK(ddp, ddp_all_reduce(ddp, &x, &x, 1, DDP_F32, DDP_SUM));
-	ddp_destroy(ddp);
-	return 0;
 }
 
 TEST(test_no_module)

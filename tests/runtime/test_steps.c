@@ -72,22 +72,12 @@ static void run_steps(struct ddp *ddp, enum ddp_type type, enum ddp_type wire)
 	ddp_gradients_destroy(gradients);
 }
 
-static int body_steps(int rank)
+RANKS_TEST(test_steps, layouts)
 {
-	struct ddp *ddp = ranks_join();
-
-	(void)rank;
 	run_steps(ddp, DDP_F32, DDP_F32);
 	run_steps(ddp, DDP_F64, DDP_F64);
 	run_steps(ddp, DDP_F32, DDP_BF16);
 	run_steps(ddp, DDP_F32, DDP_F16);
-	ddp_destroy(ddp);
-	return 0;
-}
-
-TEST_ROWS(test_steps, layouts)
-{
-	ranks_run(layouts[_i], body_steps);
 }
 
 /* --- A model that learns ----------------------------------------------------------------- */
@@ -215,13 +205,11 @@ static struct ddp_evaluation evaluate(struct ddp *ddp, const struct model *model
 static struct model alone;
 static struct ddp_evaluation alone_evaluation;
 
-static int body_train(int rank)
+RANK_BODY(body_train)
 {
-	struct ddp *ddp = ranks_join();
 	struct model model = {{{0}}, {0}};
 	struct ddp_evaluation evaluation;
 
-	(void)rank;
 	train(ddp, &model);
 	ranks_equal(ddp, &model, sizeof(model));
 	for (int c = 0; c < CLASSES; c++)
@@ -233,8 +221,6 @@ static int body_train(int rank)
 	RANK_CHECK(evaluation.top1 == alone_evaluation.top1);
 	RANK_CHECK(evaluation.top1 > SAMPLES * 9 / 10);
 	RANK_CHECK(fabs(evaluation.loss - alone_evaluation.loss) < 1e-2);
-	ddp_destroy(ddp);
-	return 0;
 }
 
 TEST_ROWS(test_train, layouts)
@@ -256,9 +242,8 @@ TEST_ROWS(test_train, layouts)
 /* --- Moments ----------------------------------------------------------------------------- */
 
 /* Rank r has the values r..2r, so rank 0 has one, and the last one none. */
-static int body_moments(int rank)
+RANKS_TEST(test_moments, layouts)
 {
-	struct ddp *ddp = ranks_join();
 	int size = ddp_world(ddp)->size, own = rank < size - 1 || size == 1 ? rank + 1 : 0;
 	double count = own, total = 0, sum = 0, squares = 0;
 	float mean = (float)(1.5 * rank), m2 = 0;
@@ -277,21 +262,13 @@ static int body_moments(int rank)
 	RANK_CHECK(fabs((double)m2 - (squares - sum * sum / total)) < 1e-5);
 	ranks_equal(ddp, &mean, sizeof(mean));
 	ranks_equal(ddp, &m2, sizeof(m2));
-	ddp_destroy(ddp);
-	return 0;
-}
-
-TEST_ROWS(test_moments, layouts)
-{
-	ranks_run(layouts[_i], body_moments);
 }
 
 /* --- Lists that differ ------------------------------------------------------------------- */
 
 /* Every rank is told, whichever of them says it first. */
-static int body_disagree(int rank)
+RANK_BODY(body_disagree)
 {
-	struct ddp *ddp = ranks_join();
 	struct ddp_parameter parameters[] = {{"a", 10}, {"b", 20}, {"c", rank == 1 ? 31 : 30}};
 	struct ddp_gradients *gradients;
 	int status = ddp_gradients_create(&gradients, ddp, NULL, parameters, 3);
@@ -299,8 +276,6 @@ static int body_disagree(int rank)
 	RANK_CHECK(status == DDP_ERR_MISMATCH || status == DDP_ERR_ABORTED);
 	RANK_CHECK(strstr(ddp_error(ddp), "rank 0 has c with 30 elements"));
 	RANK_CHECK(strstr(ddp_error(ddp), "rank 1 has c with 31 elements"));
-	ddp_destroy(ddp);
-	return 0;
 }
 
 TEST(test_disagree)

@@ -12,9 +12,8 @@ static const char *const layouts[] = {"1",   "2",   "3",     "4",     "1,1",  "2
 
 /* --- Who am I ---------------------------------------------------------------------------- */
 
-static int body_world(int rank)
+RANKS_TEST(test_world, layouts)
 {
-	struct ddp *ddp = ranks_join();
 	const struct ddp_world *world = ddp_world(ddp);
 
 	RANK_CHECK(world->rank == rank);
@@ -24,13 +23,6 @@ static int body_world(int rank)
 	RANK_CHECK(strcmp(world->method, world->size > 1 ? "file" : "single") == 0);
 	RANK_CHECK(strcmp(world->wide, world->node_count > 1 ? "ucx" : "none") == 0);
 	RANK_CHECK(ddp_status(ddp) == 0 && ddp_error(ddp)[0] == '\0');
-	ddp_destroy(ddp);
-	return 0;
-}
-
-TEST_ROWS(test_world, layouts)
-{
-	ranks_run(layouts[_i], body_world);
 }
 
 /* --- All-reduce -------------------------------------------------------------------------- */
@@ -108,13 +100,11 @@ static void reduce_and_check(struct ddp *ddp, void *data, size_t count, enum ddp
 	free(want);
 }
 
-static int body_all_reduce(int rank)
+RANKS_TEST(test_all_reduce, layouts)
 {
-	struct ddp *ddp = ranks_join();
 	size_t most = counts[ROWS(counts) - 1] * 4;
 	void *arena, *heap = malloc(most);
 
-	(void)rank;
 	RANK_CHECK(heap);
 	RANK_OK(ddp, ddp_arena_create(ddp, most, &arena));
 	for (int i = 0; i < ROWS(counts); i++)
@@ -134,13 +124,6 @@ static int body_all_reduce(int rank)
 		}
 	free(heap);
 	RANK_OK(ddp, ddp_arena_destroy(ddp, arena));
-	ddp_destroy(ddp);
-	return 0;
-}
-
-TEST_ROWS(test_all_reduce, layouts)
-{
-	ranks_run(layouts[_i], body_all_reduce);
 }
 
 /* Kilobytes of shared memory that this process has in its page table. */
@@ -162,16 +145,14 @@ static long resident_shared(void)
  * One piece for the ranks of a node, and another for those of the next; of the size that was
  * asked for, however many they are.
  */
-static int body_shared(int rank)
+RANKS_TEST(test_shared, layouts)
 {
 	enum { COUNT = 3000000 };
-	struct ddp *ddp = ranks_join();
 	const struct ddp_world *world = ddp_world(ddp);
 	_Atomic uint32_t *shared;
 	long before = resident_shared();
 	void *memory;
 
-	(void)rank;
 	RANK_OK(ddp, ddp_shared_create(ddp, COUNT * sizeof(*shared), &memory));
 	shared = memory;
 	RANK_CHECK(resident_shared() - before < 2 * COUNT * (long)sizeof(*shared) / 1024);
@@ -186,19 +167,11 @@ static int body_shared(int rank)
 		RANK_CHECK(atomic_load(&shared[i]) ==
 			   (uint32_t)(world->local_size * (world->local_size + 1) / 2));
 	RANK_OK(ddp, ddp_arena_destroy(ddp, memory));
-	ddp_destroy(ddp);
-	return 0;
-}
-
-TEST_ROWS(test_shared, layouts)
-{
-	ranks_run(layouts[_i], body_shared);
 }
 
 /* [send] stays as it was where it is not [recv]. */
-static int body_apart(int rank)
+RANK_BODY(body_apart)
 {
-	struct ddp *ddp = ranks_join();
 	float send[100], recv[100];
 
 	for (int i = 0; i < 100; i++)
@@ -208,8 +181,6 @@ static int body_apart(int rank)
 		RANK_CHECK(send[i] == (float)value(rank, (size_t)i));
 		RANK_CHECK(recv[i] == (float)expected(DDP_SUM, ddp_world(ddp)->size, (size_t)i));
 	}
-	ddp_destroy(ddp);
-	return 0;
 }
 
 TEST_ROWS(test_apart, layouts)
@@ -219,10 +190,9 @@ TEST_ROWS(test_apart, layouts)
 
 /* --- Broadcast, all-gather, barrier ------------------------------------------------------ */
 
-static int body_broadcast(int rank)
+RANKS_TEST(test_broadcast, layouts)
 {
 	static const size_t sizes[] = {0, 1, 13, 4096, 300001};
-	struct ddp *ddp = ranks_join();
 	char *data = malloc(sizes[4]);
 
 	RANK_CHECK(data);
@@ -234,19 +204,11 @@ static int body_broadcast(int rank)
 				RANK_CHECK(data[at] == 'a' + root);
 		}
 	free(data);
-	ddp_destroy(ddp);
-	return 0;
 }
 
-TEST_ROWS(test_broadcast, layouts)
-{
-	ranks_run(layouts[_i], body_broadcast);
-}
-
-static int body_all_gather(int rank)
+RANKS_TEST(test_all_gather, layouts)
 {
 	static const size_t sizes[] = {0, 1, 8, 100, 70001};
-	struct ddp *ddp = ranks_join();
 	int size = ddp_world(ddp)->size;
 	char *send = malloc(sizes[4]), *recv = malloc(sizes[4] * (size_t)size);
 
@@ -259,19 +221,11 @@ static int body_all_gather(int rank)
 	}
 	free(send);
 	free(recv);
-	ddp_destroy(ddp);
-	return 0;
-}
-
-TEST_ROWS(test_all_gather, layouts)
-{
-	ranks_run(layouts[_i], body_all_gather);
 }
 
 /* All have the first one's error, which names it unless all have the same; the world goes on. */
-static int body_agree(int rank)
+RANKS_TEST(test_agree, layouts)
 {
-	struct ddp *ddp = ranks_join();
 	int last = ddp_world(ddp)->size - 1;
 	char name[32];
 
@@ -287,19 +241,11 @@ static int body_agree(int rank)
 	RANK_CHECK(ddp_agree(ddp, rank ? 0 : DDP_ERR_MEMORY, NULL) == DDP_ERR_MEMORY);
 	RANK_CHECK(strstr(ddp_error(ddp), ddp_strerror(DDP_ERR_MEMORY)));
 	RANK_OK(ddp, ddp_agree(ddp, 0, NULL));
-	ddp_destroy(ddp);
-	return 0;
-}
-
-TEST_ROWS(test_agree, layouts)
-{
-	ranks_run(layouts[_i], body_agree);
 }
 
 /* Nobody is past a barrier before everybody has come to it: each leaves a mark before. */
-static int body_barrier(int rank)
+RANKS_TEST(test_barrier, layouts)
 {
-	struct ddp *ddp = ranks_join();
 	char name[64];
 
 	for (int round = 0; round < 20; round++) {
@@ -315,13 +261,6 @@ static int body_barrier(int rank)
 			RANK_CHECK(access(name, F_OK) == 0);
 		}
 	}
-	ddp_destroy(ddp);
-	return 0;
-}
-
-TEST_ROWS(test_barrier, layouts)
-{
-	ranks_run(layouts[_i], body_barrier);
 }
 
 /* --- Without shared memory --------------------------------------------------------------- */
@@ -341,12 +280,10 @@ TEST(test_local_off)
 /* --- Misuse ------------------------------------------------------------------------------ */
 
 /* A caller's error is told, and the world goes on. */
-static int body_misuse(int rank)
+RANK_BODY(body_misuse)
 {
-	struct ddp *ddp = ranks_join();
 	float x = 1;
 
-	(void)rank;
 	RANK_CHECK(ddp_all_reduce(ddp, &x, &x, 1, (enum ddp_type)99, DDP_SUM) == DDP_ERR_ARGUMENT);
 	RANK_CHECK(strstr(ddp_error(ddp), "99"));
 	RANK_CHECK(ddp_broadcast(ddp, &x, 4, 77) == DDP_ERR_ARGUMENT);
@@ -354,8 +291,6 @@ static int body_misuse(int rank)
 	RANK_CHECK(ddp_arena_destroy(ddp, &x) == DDP_ERR_ARGUMENT);
 	RANK_OK(ddp, ddp_all_reduce(ddp, &x, &x, 1, DDP_F32, DDP_SUM));
 	RANK_CHECK(x == (float)ddp_world(ddp)->size);
-	ddp_destroy(ddp);
-	return 0;
 }
 
 TEST(test_misuse)
