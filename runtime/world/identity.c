@@ -2,8 +2,9 @@
 /*
  * identity.c - who am I: by srun --ddp, a plain srun, torchrun, or alone
  *
- * A batch script has a job and SLURM_PROCID=0, but no SLURM_STEP_ID. What a task starts, be it
- * a step or another job, inherits all of the task's variables, those of --ddp too.
+ * A batch script has a job and SLURM_PROCID=0, but no SLURM_STEP_ID, or, from Slurm 26.05 on, a negative
+ * one. What a task starts, be it a step or another job, inherits all of the task's variables, those of
+ * --ddp too.
  */
 #include "config.h"
 
@@ -73,6 +74,15 @@ static enum ddp_contract whose_contract(char *const *env)
 	return there ? DDP_CONTRACT_OURS : DDP_CONTRACT_NONE;
 }
 
+/* "-5" in a batch script, "-6" in an interactive step. */
+static bool is_negative(const char *text)
+{
+	int64_t number;
+
+	return text && *text == '-' &&
+	       ddp_digits_read(text + 1, strlen(text + 1), UINT32_MAX, &number);
+}
+
 /* Find out in which job and step of Slurm's this is, if any, and whose the contract is. */
 static int find_step(struct ddp_view *view, struct ddp_error *error)
 {
@@ -83,8 +93,10 @@ static int find_step(struct ddp_view *view, struct ddp_error *error)
 	view->contract = whose_contract(env);
 	view->in_job = ddp_variable_get(env, "SLURM_JOB_ID") != NULL;
 	view->in_step = false;
-	if (!view->in_job || (!ddp_variable_get(env, "SLURM_PROCID") &&
-			      !ddp_variable_get(env, "SLURM_STEP_NUM_TASKS")))
+	if (!view->in_job ||
+	    (!ddp_variable_get(env, "SLURM_PROCID") &&
+	     !ddp_variable_get(env, "SLURM_STEP_NUM_TASKS")) ||
+	    is_negative(ddp_variable_get(env, "SLURM_STEP_ID")))
 		return 0;
 	found = ddp_variable_number(env, "SLURM_STEP_ID", UINT32_MAX, &step, error);
 	view->in_step = found > 0 && step <= LAST_ORDINARY_STEP;
