@@ -25,6 +25,65 @@ struct binding {
 	const char *map; /* "0,1,1" */
 };
 
+/* --- Slurm's texts of GRES ------------------------------------------------------------- */
+
+/* The number at the end of one element, "gpu:a100:4(S:0-1)", "gres/gpu:a100=4" or "shard:1K". */
+static uint64_t gres_count(const char *begin, const char *end)
+{
+	const char *paren = memchr(begin, '(', (size_t)(end - begin));
+	const char *stop = paren ? paren : end, *p = stop;
+	uint64_t n, unit = 1;
+
+	if (p > begin && p[-1] == 'K')
+		unit = 1024, p--;
+	else if (p > begin && p[-1] == 'M')
+		unit = 1048576, p--;
+	stop = p;
+	while (p > begin && p[-1] >= '0' && p[-1] <= '9')
+		p--;
+	if (p == begin || (p[-1] != ':' && p[-1] != '=') ||
+	    ddp_parse_number_n(p, (size_t)(stop - p), 0, UINT32_MAX, &n) < 0)
+		return 0;
+	return n * unit;
+}
+
+/* Step past one element; commas inside parentheses belong to it. */
+static const char *gres_end(const char *p)
+{
+	int depth = 0;
+
+	for (; *p && (depth > 0 || *p != ','); p++)
+		depth += (*p == '(') - (*p == ')' && depth > 0);
+	return p;
+}
+
+/* Does the element at [p] carry [name], also as "gres:shard:2" or "gres/shard:2"? */
+static bool gres_named(const char *p, const char *name)
+{
+	size_t n = strlen(name);
+
+	if (strncmp(p, "gres:", 5) == 0 || strncmp(p, "gres/", 5) == 0)
+		p += 5;
+	return strncmp(p, name, n) == 0 && (p[n] == ':' || p[n] == '=' || p[n] == ',' || !p[n]);
+}
+
+/* What the elements of [name] have together; [gres] may be NULL. */
+static uint64_t gres_sum(const char *gres, const char *name)
+{
+	uint64_t sum = 0;
+
+	for (const char *p = gres; p && *p;) {
+		const char *end = gres_end(p);
+
+		if (gres_named(p, name))
+			sum += gres_count(p, end);
+		p = *end ? end + 1 : end;
+	}
+	return sum;
+}
+
+/* --- Devices ---------------------------------------------------------------------------- */
+
 static const char *find_list(char *const *env, const char **name)
 {
 	for (size_t i = 0; i < N_LIST_NAMES; i++) {
@@ -219,15 +278,16 @@ static bool is_first_crowded(const struct ddp_device_facts *facts, const struct 
 	       !is_crowded(facts, d, earlier);
 }
 
+/* "2" or "a100:2" up to Slurm 23.02; among all that a task has from then on: "cpu:2,gres/gpu:a100:2". */
 static uint32_t gpus_per_task(char *const *env)
 {
 	const char *text = ddp_env_filled(env, "SLURM_GPUS_PER_TASK");
-	const char *colon = text ? strrchr(text, ':') : NULL; /* a100:2 */
-	uint64_t n;
+	const char *colon = text ? strrchr(text, ':') : NULL;
+	uint64_t n = 0;
 
 	if (ddp_parse_number(colon ? colon + 1 : text, 1, UINT32_MAX, &n) < 0)
-		return 0;
-	return (uint32_t)n;
+		n = gres_sum(ddp_env_filled(env, "SLURM_TRES_PER_TASK"), "gpu");
+	return n <= UINT32_MAX ? (uint32_t)n : 0;
 }
 
 /* Choose the index, and what LOCAL_RANK says by default. */
@@ -348,59 +408,10 @@ int ddp_share_print(const struct ddp_devices *devices, char *buf, size_t size)
 	return 0;
 }
 
-/* The number at the end of one element, "gpu:a100:4(S:0-1)" or "shard:1K". */
-static uint64_t gres_count(const char *begin, const char *end)
-{
-	const char *paren = memchr(begin, '(', (size_t)(end - begin));
-	const char *stop = paren ? paren : end, *p = stop;
-	uint64_t n, unit = 1;
-
-	if (p > begin && p[-1] == 'K')
-		unit = 1024, p--;
-	else if (p > begin && p[-1] == 'M')
-		unit = 1048576, p--;
-	stop = p;
-	while (p > begin && p[-1] >= '0' && p[-1] <= '9')
-		p--;
-	if (p == begin || p[-1] != ':' ||
-	    ddp_parse_number_n(p, (size_t)(stop - p), 0, UINT32_MAX, &n) < 0)
-		return 0;
-	return n * unit;
-}
-
-/* Step past one element; commas inside parentheses belong to it. */
-static const char *gres_end(const char *p)
-{
-	int depth = 0;
-
-	for (; *p && (depth > 0 || *p != ','); p++)
-		depth += (*p == '(') - (*p == ')' && depth > 0);
-	return p;
-}
-
-/* Does the element at [p] carry [name], also as "gres:shard:2" or "gres/shard:2"? */
-static bool gres_named(const char *p, const char *name)
-{
-	size_t n = strlen(name);
-
-	if (strncmp(p, "gres:", 5) == 0 || strncmp(p, "gres/", 5) == 0)
-		p += 5;
-	return strncmp(p, name, n) == 0 && (p[n] == ':' || p[n] == '=' || p[n] == ',' || !p[n]);
-}
-
 uint32_t ddp_gres_shards_per_gpu(const char *gres)
 {
-	uint64_t gpus = 0, shards = 0;
+	uint64_t gpus = gres_sum(gres, "gpu"), shards = gres_sum(gres, "shard");
 
-	for (const char *p = gres; p && *p;) {
-		const char *end = gres_end(p);
-
-		if (gres_named(p, "gpu"))
-			gpus += gres_count(p, end);
-		else if (gres_named(p, "shard"))
-			shards += gres_count(p, end);
-		p = *end ? end + 1 : end;
-	}
 	if (gpus == 0 || shards == 0 || shards % gpus != 0 || shards / gpus > UINT32_MAX)
 		return 0;
 	return (uint32_t)(shards / gpus);
