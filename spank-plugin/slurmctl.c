@@ -213,14 +213,14 @@ int ddp_ask_layout(uint32_t job, uint32_t step, unsigned components, uint32_t pi
 	return rv;
 }
 
-static int load_job(uint32_t job, job_info_msg_t **jobs)
+static int load_job(uint32_t job, uint16_t detail, job_info_msg_t **jobs)
 {
 	if (!slurm_load_job || !slurm_free_job_info_msg)
 		return -1;
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
-	return slurm_load_job(jobs, step_id(job, NO_VAL), show) == SLURM_SUCCESS ? 0 : -1;
+	return slurm_load_job(jobs, step_id(job, NO_VAL), show | detail) == SLURM_SUCCESS ? 0 : -1;
 #else
-	return slurm_load_job(jobs, job, show) == SLURM_SUCCESS ? 0 : -1;
+	return slurm_load_job(jobs, job, show | detail) == SLURM_SUCCESS ? 0 : -1;
 #endif
 }
 
@@ -230,7 +230,7 @@ static uint32_t leader_of(uint32_t job)
 	job_info_msg_t *jobs = NULL;
 	uint32_t leader = 0;
 
-	if (load_job(job, &jobs) < 0)
+	if (load_job(job, 0, &jobs) < 0)
 		return 0;
 	for (uint32_t i = 0; i < jobs->record_count; i++)
 		if (jobs->job_array[i].job_id == job)
@@ -263,7 +263,7 @@ int ddp_ask_job(uint32_t job, time_t *end, bool *shards)
 	job_info_msg_t *jobs = NULL;
 	int rv = -1;
 
-	if (load_job(job, &jobs) < 0)
+	if (load_job(job, 0, &jobs) < 0)
 		return -1;
 	for (uint32_t i = 0; i < jobs->record_count && rv < 0; i++) {
 		const slurm_job_info_t *info = &jobs->job_array[i];
@@ -276,6 +276,57 @@ int ddp_ask_job(uint32_t job, time_t *end, bool *shards)
 	}
 	slurm_free_job_info_msg(jobs);
 	return rv;
+}
+
+/* Whether all nodes of the job have the same [parts] of several GPUs. */
+static bool parts_alike(const slurm_job_info_t *info, char *parts, size_t size)
+{
+	char each[DDP_NAME_SIZE];
+
+	for (uint32_t i = 0; i < info->gres_detail_cnt; i++)
+		if (ddp_gres_parts(info->gres_detail_str[i], i ? each : parts,
+				   i ? sizeof(each) : size) < 2 ||
+		    (i && strcmp(each, parts) != 0))
+			return false;
+	return true;
+}
+
+/* Write the parts of all nodes of the job. Returns 0, or -1 where one is not known or they do not fit. */
+static int print_parts(const slurm_job_info_t *info, char *parts, size_t size)
+{
+	char each[DDP_NAME_SIZE], node[DDP_NODE_SIZE];
+	struct ddp_nodelist way;
+	size_t used = 0;
+
+	if (parts_alike(info, parts, size))
+		return 0;
+	parts[0] = '\0';
+	ddp_nodelist_begin(&way, info->nodes);
+	for (uint32_t i = 0; i < info->gres_detail_cnt; i++) {
+		if (ddp_nodelist_next(&way, node, sizeof(node)) < 0)
+			return -1;
+		if (ddp_gres_parts(info->gres_detail_str[i], each, sizeof(each)) < 2)
+			continue;
+		if (ddp_format(parts + used, size - used, "%s%s:%s", used ? "," : "", node, each) <
+		    0)
+			return -1;
+		used += strlen(parts + used);
+	}
+	return 0;
+}
+
+void ddp_ask_parts(uint32_t job, char *parts, size_t size)
+{
+	job_info_msg_t *jobs = NULL;
+
+	parts[0] = '\0';
+	if (load_job(job, SHOW_DETAIL, &jobs) < 0)
+		return;
+	for (uint32_t i = 0; i < jobs->record_count; i++)
+		if (jobs->job_array[i].job_id == job &&
+		    print_parts(&jobs->job_array[i], parts, size) < 0)
+			parts[0] = '\0';
+	slurm_free_job_info_msg(jobs);
 }
 
 int ddp_ask_ports(uint32_t job, uint32_t step, char *ports, size_t size)

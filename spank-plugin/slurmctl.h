@@ -66,6 +66,12 @@ int ddp_ask_address(const char *node, char *address, size_t size);
 int ddp_ask_shards(const char *nodes, char *shards, size_t size);
 
 /*
+ * The parts of their GPUs that the job has of its nodes with shards on several GPUs: "1/4+4/4" where all have
+ * the same, else "n1:1/4+4/4,n2:2/4+2/4"; "" where slurmctld does not say, or there are more than fit.
+ */
+void ddp_ask_parts(uint32_t job, char *parts, size_t size);
+
+/*
  * ClusterName of slurm.conf, for an srun outside the job (--jobid), whose environment lacks it.
  * Returns NULL where it is not known.
  */

@@ -478,6 +478,8 @@ static int decide(spank_t spank, struct ddp_channel *ch, struct ddp_message *mes
 			"more than %d bytes: DDP_SHARE stays unset, unless the administrator says "
 			"it with shards_per_gpu=N in plugstack.conf",
 			ddp_nodelist_count(list), DDP_LIST_SIZE);
+	if (shards)
+		ddp_ask_parts(ch->job, ch->parts, sizeof(ch->parts));
 	ch->complete = 1;
 	return make_directory(ch, message);
 }

@@ -392,7 +392,7 @@ static uint32_t count_cpus(void)
 static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *message)
 {
 	uint32_t local_size = 0;
-	char **env = NULL;
+	char **env = NULL, parts[DDP_NAME_SIZE];
 
 	if (spank_get_item(spank, S_JOB_ENV, &env) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &local_size) != ESPANK_SUCCESS)
@@ -419,6 +419,7 @@ static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *m
 			.local_size = local_size,
 			.node_id = facts->task.node_id,
 			.shards_per_gpu = ddp_channel_shards(&stepd.channel, facts->host),
+			.parts = ddp_channel_parts(&stepd.channel, facts->host, parts),
 			.mode = (enum ddp_local_rank_mode)stepd.channel.local_rank,
 		},
 		&facts->devices);

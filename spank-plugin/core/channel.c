@@ -48,6 +48,7 @@ static const struct field fields[] = {
 	FIELD(reserved_first, U32),
 	FIELD(directory, TEXT),
 	FIELD(no_directory, TEXT),
+	FIELD(parts, TEXT),
 	FIELD(site_shards, TEXT),
 	FIELD(end_time, U64),
 	FIELD(shards, TEXT),
@@ -234,23 +235,44 @@ int ddp_channel_directory_name(const struct ddp_channel *channel, char *name, si
 			  channel->step, channel->attempt, channel->nonce);
 }
 
-uint32_t ddp_channel_shards(const struct ddp_channel *channel, const char *node)
+/* What "n1:8,n2:16" says of [node], or "8" of any; its length in [length]. Returns NULL where it says nothing. */
+static const char *of_node(const char *list, const char *node, size_t *length)
 {
 	size_t n = strlen(node);
+
+	*length = strlen(list);
+	if (!strchr(list, ':'))
+		return *length ? list : NULL;
+	for (const char *p = list; *p; p += *p == ',') {
+		*length = strcspn(p, ",");
+		if (*length > n && strncmp(p, node, n) == 0 && p[n] == ':') {
+			*length -= n + 1;
+			return p + n + 1;
+		}
+		p += *length;
+	}
+	return NULL;
+}
+
+uint32_t ddp_channel_shards(const struct ddp_channel *channel, const char *node)
+{
+	size_t length;
+	const char *text = of_node(channel->shards, node, &length);
 	uint64_t shards;
 
-	if (ddp_parse_number(channel->shards, 1, UINT32_MAX, &shards) == 0)
+	if (text && ddp_parse_number_n(text, length, 1, UINT32_MAX, &shards) == 0)
 		return (uint32_t)shards;
-	for (const char *p = channel->shards; *p;) {
-		size_t length = strcspn(p, ",");
-
-		if (length > n && strncmp(p, node, n) == 0 && p[n] == ':' &&
-		    ddp_parse_number_n(p + n + 1, length - n - 1, 1, UINT32_MAX, &shards) == 0)
-			return (uint32_t)shards;
-		p += length;
-		p += *p == ',';
-	}
 	if (ddp_parse_number(channel->site_shards, 1, UINT32_MAX, &shards) == 0)
 		return (uint32_t)shards;
 	return 0;
+}
+
+const char *ddp_channel_parts(const struct ddp_channel *channel, const char *node, char *parts)
+{
+	size_t length;
+	const char *text = of_node(channel->parts, node, &length);
+
+	if (!text || ddp_format(parts, DDP_NAME_SIZE, "%.*s", (int)length, text) < 0)
+		parts[0] = '\0';
+	return parts;
 }

@@ -57,8 +57,10 @@ struct ddp_channel {
 	uint64_t end_time;		     /* 0: Slurm does not say */
 	char no_directory[DDP_MESSAGE_SIZE]; /* why there is none, for people */
 	char shards[DDP_LIST_SIZE]; /* "8", or "n1:8,n2:16", shards of one GPU; "" if not known */
-	char site_shards[16];	    /* the administrator's number, where Slurm's data say none */
-	uint32_t pid;		    /* srun's own, and when it began: is it still there? */
+	char parts
+		[DDP_LIST_SIZE]; /* "1/4+4/4", or "n1:1/4+4/4,n2:2/4+2/4", of several GPUs; "" if not known */
+	char site_shards[16]; /* the administrator's number, where Slurm's data say none */
+	uint32_t pid;	      /* srun's own, and when it began: is it still there? */
 	uint64_t began;
 	uint32_t standalone; /* 1: torchrun must not be told of other nodes */
 	uint32_t stop;	     /* 1: the [problem] is the user's to mend, nothing may run */
@@ -100,5 +102,11 @@ int ddp_channel_directory_name(const struct ddp_channel *channel, char *name, si
  * Returns 0 where it is not known.
  */
 uint32_t ddp_channel_shards(const struct ddp_channel *channel, const char *node);
+
+/*
+ * The parts of [node]'s GPUs that the job has, "1/4+4/4", from channel.parts; [parts] has DDP_NAME_SIZE bytes.
+ * Returns [parts], "" where they are not known.
+ */
+const char *ddp_channel_parts(const struct ddp_channel *channel, const char *node, char *parts);
 
 #endif /* DDP_CORE_CHANNEL_H */

@@ -24,6 +24,8 @@ struct ddp_device_facts {
 	uint32_t local_id, local_size;
 	uint32_t node_id;	 /* SLURM_NODEID */
 	uint32_t shards_per_gpu; /* 0: not known */
+	const char
+		*parts; /* of the node's GPUs that the job has, "1/4+4/4"; NULL or "": not known */
 	enum ddp_local_rank_mode mode;
 };
 
@@ -31,7 +33,7 @@ enum ddp_share_reason {
 	DDP_SHARE_KNOWN,
 	DDP_SHARE_NO_DEVICE,	 /* nothing to share */
 	DDP_SHARE_NO_CAPACITY,	 /* shards per GPU are not known */
-	DDP_SHARE_NO_DIVISION,	 /* shards on several GPUs do not divide evenly */
+	DDP_SHARE_NO_PARTS,	 /* how many of the shards each of several GPUs has is not known */
 	DDP_SHARE_NO_NEIGHBOURS, /* how many tasks the binding put on this GPU is not known */
 };
 
@@ -70,6 +72,13 @@ int ddp_share_print(const struct ddp_devices *devices, char *buf, size_t size);
  * Returns the shards of one GPU, or 0 where there are none or they do not divide evenly.
  */
 uint32_t ddp_gres_shards_per_gpu(const char *gres);
+
+/*
+ * Write the parts that a job's text of one node, "shard:6(1/4,4/4,1/4,0/4)", gives it of each GPU that it has
+ * any of: "1/4+4/4+1/4".
+ * Returns how many, or 0 with "" where the text says none or they do not fit.
+ */
+size_t ddp_gres_parts(const char *gres, char *parts, size_t size);
 
 /*
  * Returns true if [gres] (a node's or a step's text) has an element of the name "shard".

@@ -515,10 +515,11 @@ static void note_unknown_share(struct builder *b)
 		     "unset; the administrator can say it with shards_per_gpu=N in plugstack.conf",
 		     b->facts->host);
 		break;
-	case DDP_SHARE_NO_DIVISION:
+	case DDP_SHARE_NO_PARTS:
 		note(b, DDP_SPEAKER_STEP,
-		     "the step's shards on %s do not divide among its %u GPUs, "
-		     "DDP_SHARE stays unset; ask for a multiple of them",
+		     "how many of this step's shards on %s each of its %u GPUs has is not known, "
+		     "DDP_SHARE stays unset; Slurm says it for a step that has all shards of its "
+		     "job and gives them to no task alone",
 		     b->facts->host, b->facts->devices.on_node);
 		break;
 	case DDP_SHARE_NO_NEIGHBOURS:
@@ -583,7 +584,10 @@ static void plan_devices(struct builder *b)
 {
 	const struct ddp_devices *dev = &b->facts->devices;
 	const struct ddp_task *id = &b->facts->task;
+	const char *shards = ddp_env_filled(b->facts->step_env, "SLURM_SHARDS_ON_NODE");
+	char gpus[16];
 
+	snprintf(gpus, sizeof(gpus), "%u", dev->on_node);
 	if (dev->restore_name)
 		change(b, dev->restore_name, DDP_ACTION_SET, dev->restore_value,
 		       "erased by Slurm for this --gpu-bind");
@@ -594,8 +598,9 @@ static void plan_devices(struct builder *b)
 		note(b, DDP_SPEAKER_STEP,
 		     "each task sees its own device alone, so NVLink and CUDA "
 		     "peer-to-peer between tasks of a node can be lost; "
-		     "--gpus-per-node=%u --gpu-bind=none keeps them",
-		     dev->on_node);
+		     "%s%.10s%s keeps them",
+		     shards ? "--gres=shard:" : "--gpus-per-node=", shards ? shards : gpus,
+		     shards ? "" : " --gpu-bind=none");
 }
 
 static void plan_warnings(struct builder *b)

@@ -115,6 +115,8 @@ struct fake_slurmctld {
 	uint32_t job, step;
 	const char *layouts[FAKE_COMPONENTS]; /* "n1:0,1 n2:2" */
 	const char *tres_per_node;
+	const char *job_nodes; /* "n1,n2", and what the job has on each, for who asks in detail */
+	const char *job_gres[FAKE_NODES]; /* "shard:5(1/4,4/4)" */
 
 	struct fake_node_record nodes[FAKE_NODES];
 

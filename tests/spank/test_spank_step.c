@@ -42,6 +42,7 @@ static void end(struct fake_step *step)
 /* --- Through all hooks -------------------------------------------------------------------- */
 
 #define GPU "CUDA_VISIBLE_DEVICES=0 SLURM_STEP_GPUS=0 "
+#define TWO_OF_FOUR "CUDA_VISIBLE_DEVICES=1,3 SLURM_STEP_GPUS=1,3 SLURM_SHARDS_ON_NODE=8"
 #define ERASED "-CUDA_VISIBLE_DEVICES -SLURM_STEP_GPUS SLURMD_TRES_BIND=gpu:single:1"
 
 /* What srun, slurmctld, the step and the task know meets in the variables of one task. */
@@ -52,6 +53,7 @@ static const struct {
 	const char *host;    /* of rank 0 */
 	const char *want[4]; /* by rank */
 	unsigned said;
+	const char *detail[2]; /* of n1 and n2, what the job has there */
 } steps[] = {
 	{"cyclic",
 	 {{"n1:0,2 n2:1,3"}},
@@ -89,10 +91,29 @@ static const struct {
 	 {"DDP_SHARE=0.5 DDP_DEVICE=0", "DDP_SHARE=0.25"}},
 	/* MULTIPLE_SHARING_GRES_PJ of Slurm 23.11 */
 	{"shards on two GPUs of four",
-	 {{"n1:0,1", "CUDA_VISIBLE_DEVICES=1,3 SLURM_STEP_GPUS=1,3 SLURM_SHARDS_ON_NODE=8"}},
+	 {{"n1:0,1", TWO_OF_FOUR}},
 	 {"gpu:4,shard:32"},
 	 "n1",
-	 {"DDP_SHARE=0.5 DDP_DEVICE=0 CUDA_VISIBLE_DEVICES=1,3", "DDP_SHARE=0.5 DDP_DEVICE=1"}},
+	 {"DDP_SHARE=0.25 DDP_DEVICE=0 CUDA_VISIBLE_DEVICES=1,3", "DDP_SHARE=0.75 DDP_DEVICE=1"},
+	 .detail = {"gpu:0,shard:8(0/8,2/8,0/8,6/8)"}},
+	{"shards on two GPUs of two nodes, in other parts",
+	 {{"n1:0,1 n2:2,3", TWO_OF_FOUR}},
+	 {"gpu:4,shard:32", "gpu:4,shard:32"},
+	 "n1",
+	 {"DDP_SHARE=0.25", "DDP_SHARE=0.75", "DDP_SHARE=0.125", "DDP_SHARE=0.875"},
+	 .detail = {"shard:8(0/8,2/8,0/8,6/8)", "shard:8(0/8,1/8,0/8,7/8)"}},
+	{"shards on two GPUs of two nodes, in the same parts",
+	 {{"n1:0,1 n2:2,3", TWO_OF_FOUR}},
+	 {"gpu:4,shard:32", "gpu:4,shard:32"},
+	 "n1",
+	 {"DDP_SHARE=0.25", "DDP_SHARE=0.75", "DDP_SHARE=0.25", "DDP_SHARE=0.75"},
+	 .detail = {"shard:8(0/8,2/8,0/8,6/8)", "shard:8(0/8,2/8,0/8,6/8)"}},
+	{"shards on two GPUs of four, and slurmctld does not say in which parts",
+	 {{"n1:0,1", TWO_OF_FOUR}},
+	 {"gpu:4,shard:32"},
+	 "n1",
+	 {"-DDP_SHARE DDP_DEVICE=0", "-DDP_SHARE DDP_DEVICE=1"},
+	 .said = 1},
 	{"a device that Slurm erased from the tasks",
 	 {{"n1:0,1", GPU "SLURM_SHARDS_ON_NODE=2", {ERASED, ERASED}}},
 	 {"gpu:2,shard:8"},
@@ -110,6 +131,8 @@ TEST_ROWS(test_step, steps)
 	fake_slurmctld.nodes[0] = (struct fake_node_record){"n1", "n1", steps[_i].gres[0]};
 	fake_slurmctld.nodes[1] = (struct fake_node_record){"n2", "n2", steps[_i].gres[1]};
 	fake_slurmctld.tres_per_node = steps[_i].gres[0] ? "gres:shard:2" : NULL;
+	fake_slurmctld.job_nodes = "n[1-2]";
+	memcpy(fake_slurmctld.job_gres, steps[_i].detail, sizeof(steps[_i].detail));
 	ck_assert_msg(fake_run(&step) == 0, "%s: refused%s", row, fake_transcript());
 	for (uint32_t r = 0; r < fake_ranks(&step); r++) {
 		ck_assert_int_eq(step.result[r], 0);

@@ -137,6 +137,11 @@ static void share_torch(struct scene *s)
 	s->channel.share = DDP_SHARE_TORCH;
 }
 
+static void parts_3_2(struct scene *s)
+{
+	s->devices.parts = "3/4+2/4";
+}
+
 static void capacity_4(struct scene *s)
 {
 	s->devices.shards_per_gpu = 4;
@@ -612,14 +617,14 @@ static const struct row shares[] = {
 	 .env = {HALF},
 	 .want = {"!DDP_SHARE"},
 	 .note = "shards_per_gpu=N"},
-	{.name = "shards do not divide",
+	{.name = "shards of two GPUs",
 	 .env = {TWO, "SLURM_SHARDS_ON_NODE=3"},
 	 .differ = capacity_4,
 	 .want = {"!DDP_SHARE"},
-	 .note = "do not divide among its 2 GPUs"},
-	{.name = "shards on two GPUs",
-	 .env = {TWO, "SLURM_SHARDS_ON_NODE=4"},
-	 .differ = capacity_4,
+	 .note = "each of its 2 GPUs has is not known"},
+	{.name = "shards on two GPUs, in parts",
+	 .env = {TWO, "SLURM_SHARDS_ON_NODE=5"},
+	 .differ = parts_3_2,
 	 .want = {"DDP_SHARE=0.5"}},
 	{.name = "shards of each task's own",
 	 .env = {ONE, "SLURM_SHARDS_ON_NODE=4", "SLURMD_TRES_BIND=gres/shard:per_task:2"},

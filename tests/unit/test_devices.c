@@ -14,7 +14,8 @@
 struct row {
 	const char *name;
 	const char *step_env[6], *task_env[7];
-	uint32_t task[4]; /* local id, tasks here, shards per GPU, --ddp-local-rank */
+	uint32_t task[4];  /* local id, tasks here, shards per GPU, --ddp-local-rank */
+	const char *parts; /* of the node's GPUs that the job has */
 	const char *want;
 };
 
@@ -242,6 +243,11 @@ static const struct row bound[] = {
 	 .task_env = {ON("1", "1"), SHARDS_PER_TASK(2), "SLURM_SHARDS_ON_NODE=4"},
 	 .task = {1, 2, 4},
 	 .want = "1 of 2, device 0, local rank 0, 1 on it, bound, share 0.5"},
+	{.name = "--tres-per-task=gres/shard:3, of two GPUs, 0",
+	 .step_env = {FOUR, "SLURM_SHARDS_ON_NODE=6"},
+	 .task_env = {ON("0,1", "0,1"), SHARDS_PER_TASK(3), "SLURM_SHARDS_ON_NODE=6"},
+	 .task = {0, 2, 4},
+	 .want = "2 of 4, device 0, local rank 0, unknown on it, bound, parts not known"},
 	{.name = "--tres-per-task=gres/shard:1, three tasks on 2 GPUs",
 	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=3"},
 	 .task_env = {ON("0", "0"), SHARDS_PER_TASK(1), "SLURM_SHARDS_ON_NODE=3"},
@@ -273,20 +279,62 @@ static const struct row bound[] = {
 static const struct row shards[] = {
 	{.name = "4 on 2 GPUs, 2 tasks, 1",
 	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=4"},
+	 .parts = "2/4+2/4",
 	 .task = {1, 2, 4},
 	 .want = "2 of 2, device 1, local rank 1, 1 on it, share 0.5"},
 	{.name = "4 on 2 GPUs, 4 tasks, 3",
 	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=4"},
+	 .parts = "2/4+2/4",
 	 .task = {3, 4, 4},
 	 .want = "2 of 2, device 1, local rank 1, 2 on it, in turn, share 0.25"},
 	{.name = "4 on 2 GPUs, 3 tasks, 1 has its own",
 	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=4"},
+	 .parts = "2/4+2/4",
 	 .task = {1, 3, 4},
 	 .want = "2 of 2, device 1, local rank 1, 1 on it, in turn, share 0.5"},
 	{.name = "3 on 2 GPUs",
 	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=3"},
 	 .task = {0, 2, 4},
-	 .want = "2 of 2, device 0, local rank 0, 1 on it, shards do not divide"},
+	 .want = "2 of 2, device 0, local rank 0, 1 on it, parts not known"},
+	{.name = "4 on 2 GPUs, in even parts for all one knows",
+	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=4"},
+	 .task = {0, 2, 4},
+	 .want = "2 of 2, device 0, local rank 0, 1 on it, parts not known"},
+	{.name = "5 on 2 GPUs, the first",
+	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=5"},
+	 .parts = "1/4+4/4",
+	 .task = {0, 2, 4},
+	 .want = "2 of 2, device 0, local rank 0, 1 on it, share 0.25"},
+	{.name = "5 on 2 GPUs, the other, shared by two",
+	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=5"},
+	 .parts = "1/4+4/4",
+	 .task = {3, 4, 4},
+	 .want = "2 of 2, device 1, local rank 1, 2 on it, in turn, share 0.5"},
+	{.name = "5 on 2 GPUs that have different numbers of shards",
+	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=5"},
+	 .parts = "1/2+4/16",
+	 .task = {1, 2},
+	 .want = "2 of 2, device 1, local rank 1, 1 on it, share 0.25"},
+	{.name = "a step with less than its job has",
+	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=4"},
+	 .parts = "1/4+4/4",
+	 .task = {0, 2, 4},
+	 .want = "2 of 2, device 0, local rank 0, 1 on it, parts not known"},
+	{.name = "a step with less than its job has, on one GPU of two",
+	 .step_env = {ONE, "SLURM_SHARDS_ON_NODE=1"},
+	 .parts = "1/4+4/4",
+	 .task = {0, 1, 4},
+	 .want = "1 of 1, device 0, local rank 0, 1 on it, share 0.25"},
+	{.name = "a step on fewer GPUs than its job",
+	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=6"},
+	 .parts = "1/4+4/4+1/4",
+	 .task = {0, 2, 4},
+	 .want = "2 of 2, device 0, local rank 0, 1 on it, parts not known"},
+	{.name = "parts that are none",
+	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=5"},
+	 .parts = "5/4+x",
+	 .task = {0, 2, 4},
+	 .want = "2 of 2, device 0, local rank 0, 1 on it, parts not known"},
 	{.name = "8 on 2 GPUs, all of both",
 	 .step_env = {TWO, "SLURM_SHARDS_ON_NODE=8"},
 	 .task = {0, 2, 4},
@@ -439,7 +487,7 @@ static void show_share(const struct ddp_devices *d)
 	static const char *const reasons[] = {
 		[DDP_SHARE_NO_DEVICE] = "nothing to share",
 		[DDP_SHARE_NO_CAPACITY] = "shards per GPU not known",
-		[DDP_SHARE_NO_DIVISION] = "shards do not divide",
+		[DDP_SHARE_NO_PARTS] = "parts not known",
 		[DDP_SHARE_NO_NEIGHBOURS] = "neighbours not known",
 	};
 	char share[16];
@@ -482,6 +530,7 @@ static void check_row(const struct row *row)
 		.local_id = row->task[0],
 		.local_size = row->task[1],
 		.shards_per_gpu = row->task[2],
+		.parts = row->parts,
 		.mode = (enum ddp_local_rank_mode)row->task[3],
 	};
 	struct ddp_devices d;
@@ -544,6 +593,7 @@ TEST_ROWS(test_print, fractions)
 /* One node at random: tasks, GPUs, a way of binding, and shards of it or whole GPUs. */
 struct node {
 	uint32_t tasks, gpus, shards, capacity; /* shards 0: whole GPUs */
+	char parts[64];				/* of the GPUs, as slurmctld says them */
 	enum { FREE, BIND_SINGLE, BIND_MAP } bind;
 	uint32_t count;	 /* of single */
 	uint32_t map[8]; /* of map_gpu */
@@ -555,7 +605,16 @@ static void draw_node(uint64_t *state, struct node *node)
 	node->tasks = 1 + unit_random(state, 16);
 	node->gpus = 1 + unit_random(state, 8);
 	node->capacity = 1 + unit_random(state, 64);
-	node->shards = unit_random(state, 3) ? 1 + unit_random(state, 96) : 0;
+	node->shards = 0;
+	node->parts[0] = '\0';
+	for (uint32_t i = unit_random(state, 3) ? 0 : node->gpus; i < node->gpus; i++) {
+		uint32_t part = 1 + unit_random(state, node->capacity);
+		size_t n = strlen(node->parts);
+
+		node->shards += part;
+		snprintf(node->parts + n, sizeof(node->parts) - n, "%s%u/%u", i ? "+" : "", part,
+			 node->capacity);
+	}
 	node->bind = FREE;
 	if (node->shards == 0)
 		node->bind = unit_random(state, 3);
@@ -604,7 +663,8 @@ static void decide_task(const struct node *node, uint32_t id, struct ddp_devices
 						      .task_env = unit_env(task),
 						      .local_id = id,
 						      .local_size = node->tasks,
-						      .shards_per_gpu = node->capacity},
+						      .shards_per_gpu = node->capacity,
+						      .parts = node->parts},
 			   d);
 }
 
@@ -741,6 +801,40 @@ static const struct {
 	{",", 0, false},
 	{NULL, 0, false},
 };
+
+static const struct {
+	const char *gres, *parts;
+	size_t count;
+} details[] = {
+	{"shard:6(1/4,4/4,1/4,0/4)", "1/4+4/4+1/4", 3},
+	{"shard:2(2/4,0/4)", "2/4", 1},
+	{"gpu:1(IDX:0),shard:5(0/4,1/4,4/4)", "1/4+4/4", 2},
+	{"shard:a100:3(1/4,2/4,0/4),shard:v100:2(0/4,0/4,2/8)", "1/4+2/4+2/8", 3},
+	{"shard:tesla:1K(0/512,1024/1024)", "1024/1024", 1},
+	{"shard:4(IDX:0)", "", 0},
+	{"shard(CNT:4)", "", 0},
+	{"shard:4", "", 0},
+	{"shard:5(5/4)", "", 0},
+	{"shard:5(1/4,", "1/4", 1},
+	{"shard:5(1)", "", 0},
+	{"shard:5(null)", "", 0},
+	{"gpu:2(IDX:0-1)", "", 0},
+	{"", "", 0},
+	{NULL, "", 0},
+};
+
+TEST_ROWS(test_parts, details)
+{
+	const char *gres = details[_i].gres, *name = gres ? gres : "NULL";
+	char parts[64];
+
+	unit_number(name, "parts", (int64_t)ddp_gres_parts(gres, parts, sizeof(parts)),
+		    (int64_t)details[_i].count);
+	unit_text(name, "parts", parts, details[_i].parts);
+	unit_number(name, "parts without room",
+		    (int64_t)ddp_gres_parts(gres, parts, strlen(details[_i].parts) ?: 1), 0);
+	unit_text(name, "parts without room", parts, "");
+}
 
 TEST_ROWS(test_gres, texts)
 {
