@@ -19,8 +19,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/bounded.h"
 #include "base/card-cuda.h"
-#include "bounded.h"
 #include "device-engine.h"
 
 /* What this file is compiled with; ddp_device.version says what it runs with. */

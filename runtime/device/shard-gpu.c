@@ -20,10 +20,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/bounded.h"
 #include "base/card-cuda.h"
 #include "base/card-memory.h"
 #include "base/text.h"
-#include "bounded.h"
 #include "shard-engine.h"
 #include "sum.h"
 

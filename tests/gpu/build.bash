@@ -19,7 +19,7 @@ listed() {
 # What calls CUDA and its libraries, and is replaced under emulation: all but the engine itself.
 is_of_cuda() { ! listed libengine_la_SOURCES $engine/Makefile.am | grep -qx -- "${1##*/}"; }
 
-c_sources() { compgen -G "$1" | grep -vE '/(pmix[^/]*|ucx[^/]*|train-options-doc|ddp-train)\.c$'; }
+c_sources() { compgen -G "$1" | grep -vE '/(pmix[^/]*|ucx[^/]*|mpi|train-options-doc|ddp-train)\.c$'; }
 
 # What Makefile.am of the directory says beyond the usual.
 flags_of() {
@@ -104,7 +104,7 @@ plan_all() {
 		mapfile -t list < <(c_sources "runtime/$part/*.c")
 		plan ddp "${list[@]}"
 	done
-	mapfile -t list < <(c_sources 'runtime/device/*.c' | grep -vE '/(nccl-[^/]*|bounded|shard-gpu)\.c$')
+	mapfile -t list < <(c_sources 'runtime/device/*.c' | grep -vE '/(nccl-[^/]*|shard-gpu)\.c$')
 	plan ddp "${list[@]}"
 	mapfile -t list < <(c_sources 'runtime/train/*.c'; c_sources 'runtime/train/*/*.c' |
 		grep -vE '/(cuda|onednn)/')
@@ -115,7 +115,7 @@ plan_all() {
 	plan_shard
 	if [[ $emulate == no && -n $nccl ]]; then
 		mapfile -t list < <(c_sources 'runtime/device/nccl-*.c')
-		plan nccl runtime/device/bounded.c runtime/base/card-cuda.c "${list[@]}"
+		plan nccl runtime/base/card-cuda.c "${list[@]}"
 	fi
 	for source in "${tests[@]}"; do plan "test_$source" "tests/gpu/$source.c"; done
 	plan test_layers tests/bench/layers.c
@@ -127,7 +127,7 @@ plan_shard() {
 	plan shard runtime/device/sum.cu
 	plan nccl runtime/device/wire.cu
 	if [[ $emulate == no ]]; then
-		plan shard runtime/device/shard-gpu.c runtime/device/bounded.c runtime/base/card-cuda.c
+		plan shard runtime/device/shard-gpu.c runtime/base/card-cuda.c
 	else
 		plan host tests/runtime/host-stream.c
 		plan host_shard tests/runtime/shard-host.c

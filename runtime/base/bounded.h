@@ -5,10 +5,10 @@
  * It is made in a thread of its own, on a copy of its arguments, so that whoever waits for it
  * can stop waiting and leave it behind.
  */
-#ifndef DDP_DEVICE_BOUNDED_H
-#define DDP_DEVICE_BOUNDED_H
+#ifndef DDP_BASE_BOUNDED_H
+#define DDP_BASE_BOUNDED_H
 
-#include "base/watch.h"
+#include "watch.h"
 
 struct ddp_bounded;
 
@@ -43,4 +43,4 @@ int ddp_bounded_call(struct ddp_bounded **left, void (*call)(void *arguments), v
 bool ddp_bounded_try(void (*call)(void *arguments), const void *arguments, size_t size,
 		     double seconds);
 
-#endif /* DDP_DEVICE_BOUNDED_H */
+#endif /* DDP_BASE_BOUNDED_H */
