@@ -193,7 +193,7 @@ static struct ddp_card own_card(const struct ddp *ddp)
 	return card;
 }
 
-static int open_engine(struct ddp *ddp)
+static int open_engine(struct ddp *ddp, const struct ddp_watch *watch)
 {
 	const char *name = ddp_setting_get(DDP_SET_DDP_WIDE);
 
@@ -201,8 +201,8 @@ static int open_engine(struct ddp *ddp)
 				      sizeof(struct ddp_host_engine), &ddp->log, &ddp->error);
 	if (!ddp->engine)
 		return ddp->error.status;
-	return ddp->engine->open(&ddp->host, ddp->identity.rank, ddp->identity.size, &ddp->log,
-				 &ddp->error);
+	return ddp->engine->open(&ddp->host, ddp->identity.rank, ddp->identity.size, watch,
+				 &ddp->log, &ddp->error);
 }
 
 /* Put card, ticket of the group's memory and address of the engine, then meet the others. */
@@ -218,7 +218,7 @@ static int exchange(struct ddp *ddp, const struct ddp_watch *watch)
 		status = ddp_store_put(ddp->store, KEY_TICKET, ddp->ticket, sizeof(ddp->ticket),
 				       &ddp->error);
 	if (status == 0 && needs_engine(ddp)) {
-		status = open_engine(ddp);
+		status = open_engine(ddp, watch);
 		if (status == 0)
 			status = ddp->engine->address(ddp->host, &address, &size, &ddp->error);
 		if (status == 0)

@@ -2,8 +2,9 @@
 /*
  * host.h - an engine that moves host memory between groups
  *
- * Point to point, tagged, ordered by tag; the collectives are ring.h's, the same for every
- * engine. Engines are modules (ddp_ucx.so). One thread at a time uses an engine.
+ * Point to point, and tagged. Receives from a peer are begun in the order of its sends, so that an
+ * engine may go by the order or by the tags. The collectives are ring.h's, the same for every
+ * engine. Engines are modules (ddp_ucx.so, ddp_mpi.so). One thread at a time uses an engine.
  */
 #ifndef DDP_WIDE_HOST_H
 #define DDP_WIDE_HOST_H
@@ -12,7 +13,7 @@
 #include "base/module.h"
 #include "base/watch.h"
 
-#define DDP_HOST_VERSION 2
+#define DDP_HOST_VERSION 3
 
 /* Bytes of an address, of a pass and of a note at most; bits of a tag that are the caller's. */
 enum {
@@ -35,8 +36,9 @@ struct ddp_host_request {
 struct ddp_host_engine {
 	struct ddp_module_head head; /* kind "wide" */
 
-	int (*open)(struct ddp_host **host, int rank, int size, const struct ddp_log *log,
-		    struct ddp_error *error);
+	/* May wait for the other ranks to be here, too; [watch] ends that. */
+	int (*open)(struct ddp_host **host, int rank, int size, const struct ddp_watch *watch,
+		    const struct ddp_log *log, struct ddp_error *error);
 
 	/* This rank's address, at most DDP_HOST_ADDRESS bytes, in memory of the engine's. */
 	int (*address)(struct ddp_host *host, const void **data, size_t *size,

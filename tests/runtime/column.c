@@ -6,7 +6,8 @@
  *     column time RANK SIZE DIRECTORY BYTES COUNT...    microseconds of each, one line a pair
  *     column sum RANK SIZE DIRECTORY BYTES COUNT...     the same, and looks at the sums
  *
- * Members find each other through files in DIRECTORY. The module is looked for in DDP_MODULES.
+ * Members find each other through files in DIRECTORY. The engine is DDP_WIDE's, its module is
+ * looked for in DDP_MODULES.
  * loop says "under way" after a few all-reduces, each with a time limit of SECONDS, and ends with
  * the error's text on stdout and its exit status. time prints "BYTES MICROSECONDS" for each of
  * COUNT all-reduces of BYTES. sum ends with status 1 when one is wrong.
@@ -18,6 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/settings.h"
 #include "wide/ring.h"
 
 enum { MOST = 64 };
@@ -91,16 +93,18 @@ static void meet(struct member *member, int rank, int size, const char *director
 	struct ddp_column *column = &member->column;
 	static char peer[DDP_HOST_PASS];
 	struct ddp_error error = {0};
-	struct ddp_watch watch;
+	struct ddp_watch watch = ddp_watch_start(60, NULL, NULL);
 	const void *address;
 	size_t length;
 
 	check(ddp_log_open(&member->log, &error), &error);
-	column->engine = ddp_module_open("ucx", "wide", DDP_HOST_VERSION,
-					 sizeof(struct ddp_host_engine), &member->log, &error);
+	column->engine =
+		ddp_module_open(ddp_setting_get(DDP_SET_DDP_WIDE), "wide", DDP_HOST_VERSION,
+				sizeof(struct ddp_host_engine), &member->log, &error);
 	if (!column->engine)
 		die(&error);
-	check(column->engine->open(&column->host, rank, size, &member->log, &error), &error);
+	check(column->engine->open(&column->host, rank, size, &watch, &member->log, &error),
+	      &error);
 	check(column->engine->address(column->host, &address, &length, &error), &error);
 	publish(directory, "", rank, address, length);
 	for (int i = 0; i < size; i++) {
@@ -118,7 +122,6 @@ static void meet(struct member *member, int rank, int size, const char *director
 		length = learn(directory, "pass", i, peer, sizeof(peer));
 		check(column->engine->admit(column->host, i, peer, length, &error), &error);
 	}
-	watch = ddp_watch_start(60, NULL, NULL);
 	check(column->engine->meet(column->host, &watch, &error), &error);
 	column->index = rank;
 	column->size = size;

@@ -114,7 +114,7 @@ static int meet(struct member *member, int rank, int size)
 	column->engine = ddp_module_open("ucx", "wide", DDP_HOST_VERSION,
 					 sizeof(struct ddp_host_engine), NULL, error);
 	if (!column->engine ||
-	    column->engine->open(&column->host, rank, size, &member->log, error) < 0 ||
+	    column->engine->open(&column->host, rank, size, &watch, &member->log, error) < 0 ||
 	    column->engine->address(column->host, &data, &length, error) < 0)
 		return give_up(member);
 	tell_all(member, data, length, &words);
@@ -541,7 +541,7 @@ TEST(test_nobody)
 
 	engine = ddp_module_open("ucx", "wide", DDP_HOST_VERSION, sizeof(*engine), NULL, &error);
 	ck_assert_msg(engine, "%s", error.text);
-	ck_assert_int_eq(engine->open(&host, 0, 3, &log, &error), 0);
+	ck_assert_int_eq(engine->open(&host, 0, 3, &watch, &log, &error), 0);
 	ck_assert_int_eq(engine->admit(host, 2, pass, 5, &error), DDP_ERR_FORMAT);
 	unit_pieces("damaged", error.text, (const char *[]){"rank 2", "damaged pass", NULL});
 	ck_assert_int_eq(engine->admit(host, 2, pass, sizeof(pass), &error), 0);
@@ -556,13 +556,14 @@ TEST(test_no_device)
 {
 	const struct ddp_host_engine *engine;
 	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
+	struct ddp_watch watch = ddp_watch_start(30, NULL, NULL);
 	struct ddp_error error;
 	struct ddp_host *host;
 
 	ck_assert_int_eq(setenv("UCX_NET_DEVICES", "nowhere9", 1), 0);
 	engine = ddp_module_open("ucx", "wide", DDP_HOST_VERSION, sizeof(*engine), NULL, &error);
 	ck_assert_msg(engine, "%s", error.text);
-	ck_assert_int_eq(engine->open(&host, 0, 2, &log, &error), DDP_ERR_ENGINE);
+	ck_assert_int_eq(engine->open(&host, 0, 2, &watch, &log, &error), DDP_ERR_ENGINE);
 	ck_assert_ptr_null(host);
 	unit_pieces("no device", error.text,
 		    (const char *[]){"UCX 1.", "UCX_NET_DEVICES is nowhere9", NULL});

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+# MPI as the engine between nodes: the claims of libddp.bats for UCX, and what MPI alone needs.
+#
+# shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
+# shellcheck disable=SC2154 # rc, out and err come from try
+
+load lib
+
+setup_file()
+{
+	[ -e "$DDP_BUILDDIR/runtime/.libs/ddp_mpi.so" ] || skip "built without MPI"
+	cluster_up --nodes 4
+	install_runtime
+	cc -Wall -Werror -I"$INST/include" -o "$TOP/endless" "$DDP_SRCDIR/tests/cluster/endless.c" \
+		-L"$LD_LIBRARY_PATH" -lddp
+	export ENDLESS=$TOP/endless DDP_WIDE=mpi MPI=${DDP_MPI_TYPE-pmix}
+	# Everything between "nodes" stays on this host, whichever MPI it is.
+	export OMPI_MCA_btl=tcp,self OMPI_MCA_pml=ob1 OMPI_MCA_btl_tcp_if_include=lo
+	mc srun --mpi=list 2>&1 | grep -q "$MPI" || skip "this Slurm has no $MPI"
+}
+
+teardown_file() { cluster_down; }
+
+teardown()
+{
+	end_jobs
+	rm -rf "${WORK:?}"/* "$WORK"/.ddp
+}
+
+exact() { grep -c 'GB/s  exact$' <<<"$1"; }
+
+@test "ddp-info: two nodes and four, uneven ones, ranks that are dealt in turn: sums exact" {
+	for layout in '-N2 --ntasks-per-node=2' '-N4 -n4' '-N2 -n3 -m cyclic'; do
+		# shellcheck disable=SC2086 # words
+		try mc srun $layout --mpi="$MPI" --ddp ddp-info --max-bytes 1M
+		same "$rc" 0
+		has "$out" 'started by srun --ddp, met by file, between nodes: mpi$'
+		has_not "$out" WRONG
+		same "$(exact "$out")" 7
+		has_not "$err" '(MPI|PMI)'
+	done
+}
+
+@test "plain srun, and ranks that meet by PMIx, too" {
+	[ "$MPI" = pmix ] || skip "this is not PMIx"
+	DDP_METHOD=pmix try mc srun -N2 --ntasks-per-node=2 --mpi="$MPI" ddp-info --max-bytes 64K
+	same "$rc" 0
+	has "$out" 'started by srun, met by pmix, between nodes: mpi$'
+	has_not "$out" WRONG
+}
+
+@test "without a launcher of MPI: refused in a line with the remedy" {
+	try mc srun -N2 -n2 --ddp --mpi=none ddp-info
+	[ "$rc" -ne 0 ]
+	has "$err" '^ddp\[0@n1\]: .*MPI was not started for the 2 ranks of the job but for 1: begin it with srun --mpi='
+}
+
+@test "a rank that does not come: the others end when the time is over" {
+	DDP_TIMEOUT=5 try mc srun -N2 -n2 --ddp --mpi="$MPI" --kill-on-bad-exit=0 \
+		sh -c 'if [ "$SLURM_PROCID" = 1 ]; then sleep 12; else exec ddp-info; fi'
+	[ "$rc" -ne 0 ]
+	has "$err" '^ddp\[0@n1\]: MPI_Init did not come back in 5 s: not all ranks called it'
+}
+
+# --- Failure --------------------------------------------------------------------------
+
+all_up() { [ "$(find "$WORK" -name 'up-*' -size +0 | wc -l)" -eq 4 ]; }
+
+endless()
+{
+	rm -rf "$WORK"/up-* "$WORK"/.ddp
+	background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun "$@" --mpi="$MPI" \
+		--kill-on-bad-exit=0 --ddp "$ENDLESS" >"$TOP/said" 2>&1
+	within 30 all_up
+}
+
+ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
+
+# MPI, or Slurm, may end the others before they can say why: they end, all.
+@test "a rank is killed in an all-reduce: all end within the limit, on two nodes and on four" {
+	export DDP_TIMEOUT=5
+	for layout in '-N2 --ntasks-per-node=2' '-N4 -n4'; do
+		# shellcheck disable=SC2086
+		endless $layout
+		kill -9 "$(<"$WORK/up-3")"
+		within 20 ended
+		wait || true
+	done
+}
+
+# Whom a loaded machine keeps from running for a second is as late as who is stopped: so more than once.
+stopped()
+{
+	endless -N2 --ntasks-per-node=2 || return
+	kill -STOP "$(<"$WORK/up-2")"
+	within 30 grep -q 'ddp\[3@n2\]: ' "$TOP/said"
+	kill -9 "$(<"$WORK/up-2")"
+	within 20 ended || return
+	wait || true
+	has "$(<"$TOP/said")" "^ddp\[[013]@n[12]\]: .*rank 2 on n2"
+}
+
+@test "a rank is stopped: named when DDP_TIMEOUT is over" {
+	export DDP_TIMEOUT=3
+	stopped || stopped || stopped
+}
