@@ -60,33 +60,14 @@
 static const struct ddp_surroundings around = {
 	.hostname = "laptop", .directory = "/home/u", .process = 4711, .parent = 99};
 
-enum { ENV_MAX = 128 };
-
-/* Cut [text] into words. */
-static void split(char *text, char **env)
-{
-	int n = 0;
-
-	for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) {
-		ck_assert_int_lt(n, ENV_MAX - 1);
-		env[n++] = word;
-	}
-	env[n] = NULL;
-}
-
 static int read_text(const char *text, const struct ddp_surroundings *surroundings,
 		     struct ddp_identity *identity, struct ddp_error *error)
 {
-	char *copy = strdup(text), *env[ENV_MAX];
-	int status;
+	struct unit_words words;
 
-	ck_assert_ptr_nonnull(copy);
-	split(copy, env);
 	ddp_error_clear(error);
 	memset(identity, 0x55, sizeof(*identity));
-	status = ddp_identity_read(env, surroundings, identity, error);
-	free(copy);
-	return status;
+	return ddp_identity_read(unit_words(&words, text), surroundings, identity, error);
 }
 
 /* "source rank/size local_rank/local_size node_rank/node_count attempt end_time" */
@@ -388,12 +369,11 @@ static const char *const failed[] = {"", CONTRACT STEP, STEP, TORCHRUN, BATCH, "
 TEST_ROWS(test_failed, failed)
 {
 	struct ddp_error error = {0};
+	struct unit_words words;
 	struct ddp_identity id;
-	char *copy = strdup(failed[_i] ? failed[_i] : ""), *env[ENV_MAX];
+	char **env = unit_words(&words, failed[_i] ? failed[_i] : "");
 	int n = 0;
 
-	ck_assert_ptr_nonnull(copy);
-	split(copy, env);
 	while (env[n])
 		n++;
 	env[n++] = (char *)(uintptr_t) "DDP_ERROR=no plan: port 29500 is taken";
@@ -401,7 +381,6 @@ TEST_ROWS(test_failed, failed)
 	ck_assert_int_eq(ddp_identity_read(env, &around, &id, &error), DDP_ERR_ABORTED);
 	ck_assert_str_eq(error.text, "no plan: port 29500 is taken");
 	ck_assert_int_eq(ddp_identity_read(env, &around, &id, NULL), DDP_ERR_ABORTED);
-	free(copy);
 }
 
 /* --- Where things are --------------------------------------------------------------------- */

@@ -68,6 +68,26 @@ static inline char *const *unit_env(const char *const *env)
 	return (char *const *)env;
 }
 
+/* An environment out of the words of a text. */
+struct unit_words {
+	char text[16384], *env[128];
+};
+
+/* Cut [text]. Returns the environment, which lives in [words]. */
+static inline char **unit_words(struct unit_words *words, const char *text)
+{
+	int count = 0;
+
+	ck_assert_uint_lt(strlen(text), sizeof(words->text));
+	strcpy(words->text, text);
+	for (char *word = strtok(words->text, " "); word; word = strtok(NULL, " ")) {
+		ck_assert_int_lt(count, ROWS(words->env) - 1);
+		words->env[count++] = word;
+	}
+	words->env[count] = NULL;
+	return words->env;
+}
+
 static inline void unit_text(const char *row, const char *what, const char *got, const char *want)
 {
 	if (!want)
