@@ -10,6 +10,7 @@
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
 #include <slurm/slurm_version.h>
+#include <slurm/slurmdb.h>
 
 #include "core/channel.h"
 #include "core/devices.h"
@@ -30,9 +31,16 @@
 #pragma weak slurm_load_job
 #pragma weak slurm_free_job_info_msg
 #pragma weak slurm_conf
+#pragma weak slurm_conf_get_address
+#pragma weak slurm_conf_check_addr
+#pragma weak slurm_xfree
+#pragma weak working_cluster_rec
 
-/* srun's own reading of slurm.conf, which no header declares. */
+/* srun's own reading of slurm.conf, which no header declares; these functions are in 22.05 to 26.05. */
 extern slurm_conf_t slurm_conf;
+extern char *slurm_conf_get_address(const char *node);
+extern int slurm_conf_check_addr(const char *node, bool *dynamic);
+extern void slurm_xfree(void **memory);
 
 const char *ddp_cluster_name(void)
 {
@@ -368,20 +376,52 @@ static int load_node(const char *name, node_info_msg_t **nodes)
 	return slurm_load_node_single(nodes, copy, show) == SLURM_SUCCESS ? 0 : -1;
 }
 
+static int print_address(const char *node, const char *found, char *address, size_t size)
+{
+	return ddp_format(address, size, "%s", strcmp(found, node) != 0 ? found : "");
+}
+
+/*
+ * The address at which srun is about to start tasks on [node], as it has it: slurm.conf's, and, up to 23.02, that of
+ * the step for nodes whose address changes (cloud and dynamic ones). Later releases mark these, and ask slurmctld for
+ * theirs; the nodes of another cluster (-M) are in no file here.
+ * Returns 0, or -1 where srun does not know it for sure.
+ */
+static int known_address(const char *node, char *address, size_t size)
+{
+	char *found;
+	int rv;
+
+	if (!slurm_conf_get_address || !slurm_xfree ||
+	    (&working_cluster_rec && working_cluster_rec))
+		return -1;
+#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
+	bool changes = true;
+
+	if (!slurm_conf_check_addr || slurm_conf_check_addr(node, &changes) != SLURM_SUCCESS ||
+	    changes)
+		return -1;
+#endif
+	found = slurm_conf_get_address(node);
+	if (!found)
+		return -1;
+	rv = print_address(node, found, address, size);
+	slurm_xfree((void **)&found);
+	return rv;
+}
+
 int ddp_ask_address(const char *node, char *address, size_t size)
 {
 	node_info_msg_t *nodes = NULL;
-	int rv = -1;
+	int rv = known_address(node, address, size);
 
-	if (load_node(node, &nodes) < 0)
-		return -1;
+	if (rv == 0 || load_node(node, &nodes) < 0)
+		return rv;
 	for (uint32_t i = 0; i < nodes->record_count && rv < 0; i++) {
 		const node_info_t *info = &nodes->node_array[i];
 
-		if (!info->name || !info->node_addr || strcmp(info->name, node) != 0)
-			continue;
-		rv = ddp_format(address, size, "%s",
-				strcmp(info->node_addr, node) != 0 ? info->node_addr : "");
+		if (info->name && info->node_addr && strcmp(info->name, node) == 0)
+			rv = print_address(node, info->node_addr, address, size);
 	}
 	slurm_free_node_info_msg(nodes);
 	return rv;

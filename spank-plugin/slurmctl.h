@@ -53,7 +53,8 @@ int ddp_ask_job(uint32_t job, time_t *end, bool *shards);
 int ddp_ask_ports(uint32_t job, uint32_t step, char *ports, size_t size);
 
 /*
- * The address of [node] where it differs from its name, else "".
+ * The address of [node] where it differs from its name, else "". slurmctld is asked where srun
+ * does not know it.
  * Returns 0 or -1.
  */
 int ddp_ask_address(const char *node, char *address, size_t size);

@@ -9,8 +9,8 @@ setup_file()
 {
 	cluster_up --nodes 3 --cpus 8 --gpus 0
 	# Addresses of their own, so that each tells its node. All of 127/8 is this machine.
-	"$minicluster" run scontrol update nodename=n2 nodeaddr=127.0.0.2
-	"$minicluster" run scontrol update nodename=n3 nodeaddr=127.0.0.3
+	sed -i 's/^\(NodeName=n\([23]\) .*NodeAddr=127\.0\.0\.\)1 /\1\2 /' "$MINICLUSTER_DIR/slurm.conf"
+	"$minicluster" run scontrol reconfigure
 }
 teardown_file() { cluster_down; }
 teardown() { other_cluster_down; }

@@ -234,13 +234,13 @@ unanswered()
 	rc=$(<"$TOP/rc") out=$(<"$TOP/out") err=$(not_waiting <"$TOP/err")
 }
 
-@test "slurmctld does not answer: a step on one node works, its address is the node's name" {
+@test "slurmctld does not answer: a step on one node works, at the address that srun has of it" {
 	need_root
 	holder
 	echo "optional $TOP/hold.so" | cat - "$TOP/optional" >"$MINICLUSTER_DIR/plugstack.conf"
 	unanswered srun -w n1 --ddp sh -c 'touch ran; echo "${RANK-UNSET} ${MASTER_ADDR-UNSET} ${DDP_END_TIME-UNSET} ${DDP_ERROR-UNSET}"; ls -A .ddp | wc -l'
 	same "$rc" 0
-	same "$out" "0 n1 UNSET UNSET
+	same "$out" "0 127.0.0.1 UNSET UNSET
 1"
 	has_not "$err" ddp:
 	within 10 gone "$WORK/.ddp"

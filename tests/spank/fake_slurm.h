@@ -105,6 +105,7 @@ void fake_env_become(char *const *env);
 
 struct fake_node_record {
 	const char *name, *address, *gres;
+	const char *configured; /* srun's own word for the address; NULL: it has none */
 };
 
 /* Zeros: a slurmctld that knows no step and no node. Every answer must be given back. */

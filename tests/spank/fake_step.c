@@ -11,6 +11,7 @@
 
 #include <slurm/slurm.h>
 #include <slurm/slurm_errno.h>
+#include <slurm/slurmdb.h>
 
 extern char **environ;
 
@@ -160,6 +161,39 @@ static int load_nodes(const char *name, node_info_msg_t **answer)
 	}
 	fake_slurmctld.answers++;
 	return SLURM_SUCCESS;
+}
+
+/* srun's own, of which no header speaks. */
+char *slurm_conf_get_address(const char *node);
+int slurm_conf_check_addr(const char *node, bool *dynamic);
+void slurm_xfree(void **memory);
+
+slurmdb_cluster_rec_t *working_cluster_rec;
+
+char *slurm_conf_get_address(const char *node)
+{
+	for (int i = 0; i < FAKE_NODES; i++) {
+		const struct fake_node_record *record = &fake_slurmctld.nodes[i];
+
+		if (record->name && strcmp(record->name, node) == 0)
+			return text_or_null(record->configured);
+	}
+	return NULL;
+}
+
+int slurm_conf_check_addr(const char *node, bool *dynamic)
+{
+	char *address = slurm_conf_get_address(node);
+
+	*dynamic = false;
+	free(address);
+	return address ? SLURM_SUCCESS : SLURM_ERROR;
+}
+
+void slurm_xfree(void **memory)
+{
+	free(*memory);
+	*memory = NULL;
 }
 
 int slurm_load_node_single(node_info_msg_t **answer, char *name, uint16_t flags)

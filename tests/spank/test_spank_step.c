@@ -6,6 +6,7 @@
 #include "config.h"
 
 #include <fcntl.h>
+#include <slurm/slurmdb.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -247,6 +248,31 @@ TEST(test_questions)
 	ck_assert_int_eq(fake_run(&by_hand), 0);
 	ck_assert_uint_eq(fake_slurmctld.asked.layout, 1);
 	fake_step_clear(&by_hand);
+}
+
+/* Where srun knows the address of rank 0's node, slurmctld is asked for none: of another cluster it knows nothing. */
+TEST(test_known_address)
+{
+	static slurmdb_cluster_rec_t other;
+	struct fake_step step = {.options = "--ddp", .components = {{"n1:0 n2:1"}}};
+
+	fake_slurmctld.nodes[0] = (struct fake_node_record){"n1", "10.0.0.9", NULL, "10.0.0.1"};
+	ck_assert_int_eq(fake_run(&step), 0);
+	ck_assert_uint_eq(fake_questions(), 1);
+	ck_assert_uint_eq(fake_slurmctld.asked.job, 1);
+	expect_var("known", &step, 1, "MASTER_ADDR", "10.0.0.1");
+	fake_step_clear(&step);
+	fake_slurmctld.nodes[0].configured = "n1";
+	ck_assert_int_eq(fake_run(&step), 0);
+	ck_assert_uint_eq(fake_slurmctld.asked.node, 0);
+	expect_var("its name", &step, 1, "MASTER_ADDR", "n1");
+	fake_step_clear(&step);
+	working_cluster_rec = &other;
+	ck_assert_int_eq(fake_run(&step), 0);
+	working_cluster_rec = NULL;
+	ck_assert_uint_eq(fake_slurmctld.asked.node, 1);
+	expect_var("another cluster", &step, 1, "MASTER_ADDR", "10.0.0.9");
+	fake_step_clear(&step);
 }
 
 /* The capacity is asked for where the step has shards, and once for a large step. */
