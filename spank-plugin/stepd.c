@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -149,7 +150,8 @@ static bool port_listening(uint32_t port, uid_t *uid)
  *
  * user_init runs once for each node, as the user and before any container plugin changes the
  * view of the file system, so all looking is done there. task_init runs in each task, after
- * Slurm has bound devices, and only sets variables. Whatever goes wrong before task_init is
+ * Slurm has bound devices, and only sets variables; but where the task has file systems of its own by
+ * then, the directory is looked for once more. Whatever goes wrong before task_init is
  * kept until then: failing earlier would go unseen or drain the node.
  */
 
@@ -166,6 +168,7 @@ static struct {
 	char **env; /* the step's environment, as user_init saw it */
 	bool directory_seen;
 	struct ddp_message directory_problem;
+	struct stat mounts; /* the mount namespace that was looked at */
 	bool mps;
 	uint64_t gpu_memory;		 /* by this node's own line in plugstack.conf */
 	char program[DDP_NAME_SIZE / 4]; /* that the tasks run; "" if it is not known */
@@ -314,24 +317,58 @@ static int read_channel(spank_t spank, struct ddp_message *message)
 	return stepd.channel.complete ? 0 : complete_channel(message);
 }
 
+static void note_mounts(struct stat *mounts)
+{
+	if (stat("/proc/self/ns/mnt", mounts) < 0)
+		*mounts = (struct stat){0};
+}
+
 /* Look whether this node shares the rendezvous directory. */
-static int look_at_directory(const char *host, struct ddp_message *message)
+static void look_at_directory(const char *host)
 {
 	const struct ddp_channel *ch = &stepd.channel;
 	struct ddp_message why = {""};
 
+	note_mounts(&stepd.mounts);
 	if (!ch->directory[0]) {
 		(void)ddp_fail(&stepd.directory_problem, "%s", ch->no_directory);
-		return 0;
+		return;
 	}
 	stepd.directory_seen = ddp_rendezvous_check(ch->directory, ch->nonce, &why) == 0;
-	if (stepd.directory_seen)
+	if (!stepd.directory_seen)
+		(void)ddp_fail(&stepd.directory_problem,
+			       "node %s does not share %s with %s, where srun ran "
+			       "(%s); give a shared one with --ddp-rdzv=DIR",
+			       host, ch->directory, ch->from, why.text);
+}
+
+/*
+ * In a task, whose job may have a /tmp of its own (job_container/tmpfs, namespace/tmpfs) or a container: what
+ * counts is what it sees. A directory that the node has and the task has not is no refusal: env:// needs none.
+ * Returns 0, or -1 where neither sees what was asked for.
+ */
+static int look_from_task(const char *host, struct ddp_message *message)
+{
+	const struct ddp_channel *ch = &stepd.channel;
+	struct ddp_message why = {""};
+	bool node_sees = stepd.directory_seen;
+	struct stat mounts;
+
+	note_mounts(&mounts);
+	if (ch->directory[0] &&
+	    (mounts.st_ino != stepd.mounts.st_ino || mounts.st_dev != stepd.mounts.st_dev)) {
+		stepd.directory_seen = ddp_rendezvous_check(ch->directory, ch->nonce, &why) == 0;
+		if (node_sees && !stepd.directory_seen)
+			(void)ddp_fail(
+				&stepd.directory_problem,
+				"tasks on node %s do not see %s, which the node has, for they have "
+				"file systems of their own (%s); give a directory that they see "
+				"with --ddp-rdzv=DIR",
+				host, ch->directory, why.text);
+	}
+	if (stepd.directory_seen || node_sees || !ch->directory[0] || !ch->base_asked)
 		return 0;
-	(void)ddp_fail(&stepd.directory_problem,
-		       "node %s does not share %s with %s, where srun ran "
-		       "(%s); give a shared one with --ddp-rdzv=DIR",
-		       host, ch->directory, ch->from, why.text);
-	return ch->base_asked ? ddp_fail(message, "%s", stepd.directory_problem.text) : 0;
+	return ddp_fail(message, "%s", stepd.directory_problem.text);
 }
 
 /* This node's name as Slurm has it: in a task's environment, and in slurmstepd's own before. */
@@ -376,7 +413,7 @@ int ddp_stepd_user_init(spank_t spank)
 	}
 	stepd.mps = ddp_mps_look(ddp_mps_directory(ddp_env_get(env, DDP_MPS_PIPE_DIRECTORY))) ==
 		    DDP_MPS_SERVES;
-	(void)look_at_directory(host_name(env), &stepd.problem);
+	look_at_directory(host_name(env));
 	return 0;
 }
 
@@ -571,6 +608,8 @@ int ddp_stepd_task_init(spank_t spank)
 
 	if (!stepd.active)
 		return 0;
+	if (!stepd.problem.text[0])
+		(void)look_from_task(host_name(NULL), &stepd.problem);
 	if (stepd.problem.text[0])
 		return refuse_node(spank);
 	if (collect(spank, &facts, &message) < 0 || ddp_plan_make(&facts, &plan, &message) < 0)

@@ -189,27 +189,25 @@ of.1"
 # so that slurmctld can be stopped just then.
 holder()
 {
-	cat >"$TOP/hold.c" <<'C'
-#include <slurm/spank.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <unistd.h>
-SPANK_PLUGIN(hold, 1);
-int slurm_spank_local_user_init(spank_t spank, int argc, char **argv)
-{
-	const char *at = getenv("HOLD_AT"), *until = getenv("HOLD_UNTIL");
-	int fd;
-	(void)spank, (void)argc, (void)argv;
-	if (!at || !until || (fd = open(at, O_CREAT | O_WRONLY, 0600)) < 0)
-		return 0;
-	close(fd);
-	for (int i = 0; i < 400 && access(until, F_OK) < 0; i++)
-		usleep(50000);
-	return 0;
-}
-C
-	gcc -shared -fPIC -o "$TOP/hold.so" "$TOP/hold.c"
-	chmod 755 "$TOP/hold.so"
+	spank_plugin hold <<-'C'
+		#include <slurm/spank.h>
+		#include <fcntl.h>
+		#include <stdlib.h>
+		#include <unistd.h>
+		SPANK_PLUGIN(hold, 1);
+		int slurm_spank_local_user_init(spank_t spank, int argc, char **argv)
+		{
+		    const char *at = getenv("HOLD_AT"), *until = getenv("HOLD_UNTIL");
+		    int fd;
+		    (void)spank, (void)argc, (void)argv;
+		    if (!at || !until || (fd = open(at, O_CREAT | O_WRONLY, 0600)) < 0)
+		        return 0;
+		    close(fd);
+		    for (int i = 0; i < 400 && access(until, F_OK) < 0; i++)
+		        usleep(50000);
+		    return 0;
+		}
+	C
 	sed 's/^MessageTimeout=.*/MessageTimeout=1/' "$MINICLUSTER_DIR/slurm.conf" >"$TOP/impatient.conf"
 }
 
@@ -257,6 +255,53 @@ UNSET UNSET slurmctld does not say"
 	same "$(lines "$err" ddp:)" 1
 	has "$err" "^srun: error: ddp: slurmctld does not say which node runs rank 0 of step [0-9]*\.0; set MASTER_ADDR yourself or try again$"
 	gone "$WORK/.ddp"
+}
+
+# --- tasks with file systems of their own ------------------------------------------------------
+
+# As job_container/tmpfs does: from here on the task has a /tmp of its own, at $PRIVATE.
+private_tmp()
+{
+	spank_plugin private <<-'C'
+		#define _GNU_SOURCE
+		#include <sched.h>
+		#include <slurm/spank.h>
+		#include <stdlib.h>
+		#include <string.h>
+		#include <sys/mount.h>
+		SPANK_PLUGIN(private, 1);
+		int slurm_spank_task_init_privileged(spank_t spank, int argc, char **argv)
+		{
+		    char path[4096];
+		    (void)argc, (void)argv;
+		    if (spank_getenv(spank, "PRIVATE", path, sizeof(path)) != ESPANK_SUCCESS)
+		        return 0;
+		    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		        return -1;
+		    return mount("none", path, "tmpfs", 0, "mode=1777");
+		}
+	C
+	echo "required $TOP/private.so" | cat - "$TOP/optional" >"$MINICLUSTER_DIR/plugstack.conf"
+}
+
+@test "a directory that nodes see and their tasks do not: told, unset, and the step goes on" {
+	need_root
+	private_tmp
+	as_user mkdir "$WORK/own"
+	for option in "" "--ddp-rdzv=$WORK/own"; do
+		# shellcheck disable=SC2086 # no word or one
+		PRIVATE=$WORK/own try mc_in "$WORK/own" srun -D / -N2 --ntasks-per-node=2 --ddp $option "$SHOW" \
+			RANK DDP_RENDEZVOUS DDP_INIT_METHOD DDP_ERROR
+		same "$rc" 0
+		same "$(sort -n <<<"$out")" "0@n1 RANK=0 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET
+1@n1 RANK=1 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET
+2@n2 RANK=2 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET
+3@n2 RANK=3 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET"
+		same "$(lines "$err" "^ddp: no rendezvous directory: tasks on node n1 do not see $WORK/own/\.ddp/[^ ]*, which the node has, for they have file systems of their own (No such file or directory); give a directory that they see with --ddp-rdzv=DIR; DDP_INIT_METHOD stays unset, env:// is not concerned$")" 1
+	done
+	# One that they see too is as good as ever.
+	PRIVATE=$WORK/own try mc srun -N2 --ddp --ddp-rdzv="$WORK" sh -c '[ -d "$DDP_RENDEZVOUS" ]'
+	same "$rc:$err" 0:
 }
 
 # --- the nodes differ ----------------------------------------------------------------------

@@ -260,3 +260,13 @@ install_runtime()
 	# Everything between "nodes" stays on this host.
 	export INST DDP_MODULES LD_LIBRARY_PATH PATH UCX_NET_DEVICES=lo
 }
+
+# spank_plugin NAME <SOURCE: a SPANK plugin of the test's own, $TOP/NAME.so, for the Slurm that ours is for.
+spank_plugin()
+{
+	local flags
+	flags=$(sed -n 's/^SLURM_CPPFLAGS = *//p' "$DDP_BUILDDIR/spank-plugin/Makefile")
+	# shellcheck disable=SC2086 # flags are words
+	cc -shared -fPIC -Wall -Werror $flags -o "$TOP/$1.so" -x c -
+	chmod 755 "$TOP/$1.so"
+}

@@ -256,15 +256,13 @@ resumed()
 # The plugin of another Slurm release: the version is all that Slurm looks at first.
 another_release()
 {
-	cat >"$TOP/p-old.c" <<'C'
-#include <slurm/slurm_version.h>
-#include <slurm/spank.h>
-#undef SLURM_VERSION_NUMBER
-#define SLURM_VERSION_NUMBER SLURM_VERSION_NUM(20, 2, 7)
-SPANK_PLUGIN(ddp, 1)
-C
-	gcc -shared -fPIC -o "$TOP/p-old.so" "$TOP/p-old.c"
-	chmod 755 "$TOP/p-old.so"
+	spank_plugin p-old <<-'C'
+		#include <slurm/slurm_version.h>
+		#include <slurm/spank.h>
+		#undef SLURM_VERSION_NUMBER
+		#define SLURM_VERSION_NUMBER SLURM_VERSION_NUM(20, 2, 7)
+		SPANK_PLUGIN(ddp, 1)
+	C
 }
 
 @test "a plugin of another release, optional: srun says so and works; --ddp is no option" {
