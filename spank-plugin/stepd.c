@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <slurm/slurm.h>
+#include <slurm/slurm_version.h>
 #include <slurm/spank.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -576,7 +577,10 @@ static int refuse(spank_t spank, const char *why, bool aloud)
 	struct ddp_plan plan;
 	char **env = NULL;
 
-	if (aloud)
+	/* slurmstepd begins its lines with its node's name, up to 25.05. */
+	if (aloud && SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0))
+		ddp_say_error("%s: %s", host_name(NULL), why);
+	else if (aloud)
 		ddp_say_error("%s", why);
 	(void)spank_get_item(spank, S_JOB_ENV, &env);
 	if (ddp_plan_refuse(env, why, &plan) == 0) {

@@ -54,18 +54,18 @@ time.sleep(60)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 # --- ports -----------------------------------------------------------------------------
 
 @test "MASTER_PORT of the user's own that is taken: rank 0 fails and says how to go on" {
-	message="ddp: port $PORT of n2, where rank 0 runs, is taken by a process of user $(id -u); unset MASTER_PORT and a free one is chosen"
+	message="port $PORT of n2, where rank 0 runs, is taken by a process of user $(id -u); unset MASTER_PORT and a free one is chosen"
 	for family in AF_INET AF_INET6; do
 		listen "$PORT" "$family"
 		try mc env MASTER_PORT="$PORT" srun -w n2 -n2 --ddp "$SHOW" "${refusal[@]}" DDP_ERROR
 		same "$rc" 0
-		same "$(sort <<<"$out")" "0@n2 $unset_all DDP_ERROR=${message#ddp: }
+		same "$(sort <<<"$out")" "0@n2 $unset_all DDP_ERROR=$message
 1@n2 RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$PORT DDP_ERROR=UNSET"
-		same "$err" "slurmstepd-n2: error: $message"
+		same "$err" "$(stepd_says n2)$message"
 		required
 		try mc env MASTER_PORT="$PORT" srun -w n2 -n2 --ddp sh -c 'touch ran.$RANK'
 		same "$rc" 1
-		same "$(lines "$err" "error: $message")" 1
+		same "$(lines "$err" "^$(stepd_says n2)$message")" 1
 		same "$(ls -A "$WORK")" ran.1
 		rm "$WORK/ran.1"
 		setup
@@ -78,11 +78,11 @@ time.sleep(60)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 @test "a computed port that is taken: rank 0 fails and says how to go on" {
 	echo "optional $TOP/ddp.so ports=$PORT-$((PORT + 1))" >"$MINICLUSTER_DIR/plugstack.conf"
 	listen "$PORT"
-	message="ddp: port $PORT of n1, where rank 0 runs, is taken by a process of user $(id -u); start the step again, or choose another with --ddp-port=LO-HI"
+	message="port $PORT of n1, where rank 0 runs, is taken by a process of user $(id -u); start the step again, or choose another with --ddp-port=LO-HI"
 	try mc srun -w n1 --ddp "$SHOW" "${refusal[@]}" DDP_ERROR
 	same "$rc" 0
-	same "$out" "0@n1 $unset_all DDP_ERROR=${message#ddp: }"
-	same "$err" "slurmstepd-n1: error: $message"
+	same "$out" "0@n1 $unset_all DDP_ERROR=$message"
+	same "$err" "$(stepd_says n1)$message"
 	# The remedy that the message names.
 	try mc srun -w n1 --ddp --ddp-port=$((PORT + 2))-$((PORT + 3)) "$SHOW" MASTER_PORT DDP_ERROR
 	same "$rc:$err" "0:"
@@ -90,7 +90,7 @@ time.sleep(60)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 	sed -i s/^optional/required/ "$MINICLUSTER_DIR/plugstack.conf"
 	try mc srun -w n1 --ddp touch ran
 	same "$rc" 1
-	same "$(lines "$err" "error: $message")" 1
+	same "$(lines "$err" "^$(stepd_says n1)$message")" 1
 	gone "$WORK/ran"
 	nodes_are_well
 }
@@ -339,12 +339,12 @@ n2_answers() { [ "$(mc sinfo -h -n n2 -o %t)" = idle ] && mc srun -Q -w n2 -t 1 
 	has "$out" "^0@n1 RANK=0 DDP_ERROR=UNSET$"
 	has "$out" "^1@n2 RANK=UNSET DDP_ERROR=$message$"
 	same "$(lines "$err" ddp:)" 1
-	has "$err" "^slurmstepd-n2: error: ddp: $message$"
+	has "$err" "^$(stepd_says n2)$message$"
 
 	required
 	try mc srun -N2 --ddp --ddp-rdzv="$WORK/half" sh -c 'touch ran.$RANK'
 	same "$rc" 1
-	has "$err" "slurmstepd-n2: error: ddp: $message"
+	has "$err" "$(stepd_says n2)$message"
 	gone "$WORK/ran.1"
 	setup
 	slurmd_n2 true

@@ -85,6 +85,24 @@ show()
 	mc srun "$@" "$SHOW" $names 2>"$TOP/err" | sort -n
 }
 
+# Whether this Slurm is of release $1 ("25.05") or a later one.
+slurm_at_least()
+{
+	local version
+	version=$("$minicluster" run srun --version)
+	[ "$(printf '%s\n' "$1" "${version#* }" | sort -V | head -n 1)" = "$1" ]
+}
+
+# How an error of the plugin on node $1 begins: from 25.05 on slurmstepd leaves its node's name out.
+stepd_says()
+{
+	if slurm_at_least 25.05; then
+		echo "slurmstepd: error: ddp: $1: "
+	else
+		echo "slurmstepd-$1: error: ddp: "
+	fi
+}
+
 # Fail with both texts unless they are equal.
 same()
 {
@@ -218,7 +236,8 @@ end_jobs()
 		kill "$pid" 2>/dev/null || true
 	done
 	no_jobs && return
-	mc scancel -u "$(as_user id -un)" >/dev/null 2>&1 || true
+	# By number: "scancel -u nobody" waits for ever on 25.11.
+	mc sh -c 'squeue -h -o %A | sort -u | xargs -r scancel' >/dev/null 2>&1 || true
 	within 30 no_jobs
 }
 
