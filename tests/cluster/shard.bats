@@ -99,7 +99,7 @@ as_dealt() { sed -E 's/^([0-9]+)@n1 DDP_DEVICE=([0-9]+) DDP_SHARE=([0-9.]+)$/\1 
 	has "$(<"$TOP/err")" '^ddp: n1: 3 ranks on GPUs 0,1, more than one on a GPU: NCCL'
 	same "$(told)" 1
 	printf 'n1\nn2\nn2\nn2\n' >"$WORK/hosts"
-	try mc env SLURM_HOSTFILE="$WORK/hosts" srun --distribution=arbitrary -N2 -n4 --gres=gpu:2 --ddp "$SHOW" RANK
+	try mc env SLURM_HOSTFILE="$WORK/hosts" srun --distribution=arbitrary -n4 --gres=gpu:2 --ddp "$SHOW" RANK
 	has "$err" '^ddp: n2: 3 ranks on GPUs 0,1, more than one on a GPU: NCCL'
 	same "$(told)" 1
 }

@@ -243,11 +243,7 @@ static int load_job(uint32_t job, uint16_t flags, job_info_msg_t **answer)
 	*answer = calloc(1, sizeof(**answer));
 	(*answer)->record_count = 1;
 	(*answer)->job_array = info;
-#if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
-	info->step_id.job_id = job;
-#else
 	info->job_id = job;
-#endif
 	fake_slurmctld.answers++;
 	return SLURM_SUCCESS;
 }
