@@ -120,7 +120,7 @@ TEST(test_too_many)
 
 	ck_assert_int_eq(ddp_layout_create(&layout, parameters, 2, 8, 1, 1, &error),
 			 DDP_ERR_ARGUMENT);
-	unit_pieces("layout", error.text, (const char *const[]){"large", NULL});
+	UNIT_SAYS("layout", error.text, "large");
 	parameters[0].count = SIZE_MAX / 4;
 	ck_assert_int_eq(ddp_layout_create(&layout, parameters, 2, 4, 1, 1, &error),
 			 DDP_ERR_ARGUMENT);

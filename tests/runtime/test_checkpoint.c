@@ -281,8 +281,7 @@ TEST(test_full)
 					      &error),
 			 DDP_ERR_FILE);
 	setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
-	unit_pieces("text", error.text,
-		    (const char *const[]){path_of(directory, 2), "File too large", NULL});
+	UNIT_SAYS("text", error.text, path_of(directory, 2), "File too large");
 	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
 	ck_assert(step == 1 && model_is(file, 1, true));
 	ddp_tensors_close(file);
@@ -296,7 +295,7 @@ TEST(test_save_fails)
 	struct ddp_error error;
 
 	ck_assert_int_eq(save(file, 1, 1, &error), DDP_ERR_FILE);
-	unit_pieces("text", error.text, (const char *const[]){file, NULL});
+	UNIT_SAYS("text", error.text, file);
 	ck_assert_int_eq(save(scratch("minus"), 1, -1, &error), DDP_ERR_ARGUMENT);
 	ck_assert_int_ne(access(scratch("minus"), F_OK), 0);
 }
@@ -443,8 +442,7 @@ TEST_ROWS(test_damaged, damages)
 	ck_assert_str_eq(ddp_tensors_metadata(file, "lr"), "0.1");
 	ck_assert_str_eq(ddp_tensors_metadata(file, DDP_CHECKPOINT_STEP), "2");
 	ddp_tensors_close(file);
-	unit_pieces(name, text,
-		    (const char *const[]){"ddp[0@n1]: warning: ", path, damages[_i].piece, NULL});
+	UNIT_SAYS(name, text, "ddp[0@n1]: warning: ", path, damages[_i].piece);
 	ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1);
 	free(text);
 }
@@ -465,9 +463,8 @@ TEST(test_all_damaged)
 	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error),
 			 DDP_ERR_FORMAT);
 	ck_assert(!file && step == 4711);
-	unit_pieces("text", error.text,
-		    (const char *const[]){"none of 2 in", directory, "checkpoint-0000000002",
-					  "is damaged", NULL});
+	UNIT_SAYS("text", error.text, "none of 2 in", directory, "checkpoint-0000000002",
+		  "is damaged");
 	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, scratch_file("plain", "", 0), &quiet,
 					     &error),
 			 DDP_ERR_FILE);

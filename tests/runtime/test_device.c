@@ -139,7 +139,7 @@ TEST(test_preflight_of_many)
 		cards[rank] = (struct ddp_device_card){rank, 22809, UUID, "n1", 1};
 	ck_assert_int_eq(check(cards, NULL, DDP_SHARD_MEMBERS, &error), 0);
 	ck_assert_int_eq(check(cards, NULL, DDP_SHARD_MEMBERS + 1, &error), DDP_ERR_MISMATCH);
-	unit_pieces("many", error.text, (const char *const[]){"64", "from 0 to 64", UUID, NULL});
+	UNIT_SAYS("many", error.text, "64", "from 0 to 64", UUID);
 }
 
 /* --- Which ranks are on one device, from what they tell of it ------------------------------ */
@@ -308,12 +308,18 @@ static int sum(size_t count, struct ddp_error *error)
 	return ENGINE->all_reduce(device, data, data, count, DDP_F32, DDP_SUM, NULL, error);
 }
 
-/* After it nothing of a device that worked is left, no thread, memory or object. */
-static void close_clean(void)
+/* After it no thread of a device is left, whatever became of it. */
+static void close_lost(void)
 {
 	ENGINE->close(device);
 	device = NULL;
 	no_thread_left();
+}
+
+/* After it nothing of a device that worked is left, no thread, memory or object. */
+static void close_clean(void)
+{
+	close_lost();
 	ck_assert_int_eq(fake_nccl_left(), 0);
 }
 
@@ -482,9 +488,8 @@ TEST(test_init_hangs)
 	open_rank(1, 2);
 	fake->hang = "ncclCommInitRankConfig";
 	ck_assert_int_eq(connect_within(0.05, &error), DDP_ERR_TIMEOUT);
-	unit_pieces("text", error.text,
-		    (const char *const[]){"rank 1", "2 ranks", "0.05 s", "cards of all 2 were seen",
-					  "NCCL_SOCKET_IFNAME", NULL});
+	UNIT_SAYS("text", error.text, "rank 1", "2 ranks", "0.05 s", "cards of all 2 were seen",
+		  "NCCL_SOCKET_IFNAME");
 	ck_assert_int_eq(ENGINE->health(device, &later), DDP_ERR_TIMEOUT);
 	ck_assert_str_eq(later.text, error.text);
 	ck_assert_int_eq(connect_within(1, NULL), DDP_ERR_TIMEOUT);
@@ -493,9 +498,7 @@ TEST(test_init_hangs)
 	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 0);
 	fake_nccl_release();
 	ck_assert(ENGINE->abort(device, 30));
-	ENGINE->close(device);
-	device = NULL;
-	no_thread_left();
+	close_lost();
 }
 
 static int gone(void *owner, struct ddp_error *error)
@@ -515,9 +518,7 @@ TEST(test_init_ended_by_owner)
 	ck_assert_int_eq(ENGINE->connect(device, id, &watch, &error), DDP_ERR_ABORTED);
 	ck_assert_str_eq(error.text, why);
 	fake_nccl_release();
-	ENGINE->close(device);
-	device = NULL;
-	no_thread_left();
+	close_lost();
 }
 
 TEST(test_connecting_hangs)
@@ -527,13 +528,11 @@ TEST(test_connecting_hangs)
 	open_rank(0, 2);
 	fake->hang = "ncclAllReduce";
 	ck_assert_int_eq(connect_within(0.05, &error), DDP_ERR_TIMEOUT);
-	unit_pieces("text", error.text, (const char *const[]){"2 ranks", "0.05 s", NULL});
+	UNIT_SAYS("text", error.text, "2 ranks", "0.05 s");
 	/* Giving up brings it back, as it does in NCCL. */
 	ck_assert(ENGINE->abort(device, 30));
 	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 1);
-	ENGINE->close(device);
-	device = NULL;
-	no_thread_left();
+	close_lost();
 }
 
 static const struct {
@@ -555,11 +554,9 @@ TEST_ROWS(test_init_fails, explanations)
 	fake->story = explanations[_i].story;
 	fake->fail = "ncclCommInitRankConfig";
 	ck_assert_int_eq(connect_within(30, &error), DDP_ERR_ENGINE);
-	unit_pieces(explanations[_i].name, error.text,
-		    (const char *const[]){"communicator of 2 ranks", explanations[_i].piece, NULL});
-	ENGINE->close(device);
-	device = NULL;
-	no_thread_left();
+	UNIT_SAYS(explanations[_i].name, error.text, "communicator of 2 ranks",
+		  explanations[_i].piece);
+	close_lost();
 }
 
 /* --- Collectives ------------------------------------------------------------------------- */
@@ -671,9 +668,7 @@ TEST(test_many_under_way)
 	for (int i = 0; i < 3; i++)
 		ck_assert_int_eq(sum(10, NULL), 0);
 	ck_assert_int_eq(wait_within(0.02, &error), DDP_ERR_TIMEOUT);
-	ENGINE->close(device);
-	device = NULL;
-	no_thread_left();
+	close_lost();
 }
 
 /* --- Waiting ----------------------------------------------------------------------------- */
@@ -687,9 +682,8 @@ TEST(test_wait_ends)
 	set(&fake->busy, true);
 	ck_assert_int_eq(sum(100, NULL), 0);
 	ck_assert_int_eq(wait_within(0.05, &error), DDP_ERR_TIMEOUT);
-	unit_pieces("text", error.text,
-		    (const char *const[]){"rank 0, device 0", "all-reduce 1 of 100 F32",
-					  "among 2 ranks", "limit 0.05 s", NULL});
+	UNIT_SAYS("text", error.text, "rank 0, device 0", "all-reduce 1 of 100 F32",
+		  "among 2 ranks", "limit 0.05 s");
 	/* The engine is lost then: nothing else is enqueued. */
 	ck_assert_int_eq(sum(100, NULL), DDP_ERR_TIMEOUT);
 	ck_assert_int_eq(ENGINE->health(device, NULL), DDP_ERR_TIMEOUT);
@@ -715,9 +709,7 @@ TEST(test_wait_ended_by_owner)
 	ck_assert_int_eq(ENGINE->wait(device, NULL, &watch, &error), DDP_ERR_ABORTED);
 	ck_assert_str_eq(error.text, why);
 	ck_assert(ENGINE->abort(device, 30));
-	ENGINE->close(device);
-	device = NULL;
-	no_thread_left();
+	close_lost();
 }
 
 TEST(test_capture)
@@ -757,7 +749,7 @@ TEST_ROWS(test_async_error, async)
 	__atomic_store_n(&fake->async, (int)async[_i].result, __ATOMIC_SEQ_CST);
 	/* Also where the event came: kernels that broke off end, too. */
 	unit_number(async[_i].name, "wait", wait_within(30, &error), async[_i].status);
-	unit_pieces(async[_i].name, error.text, (const char *const[]){async[_i].piece, NULL});
+	UNIT_SAYS(async[_i].name, error.text, async[_i].piece);
 	unit_number(async[_i].name, "health", ENGINE->health(device, &health), async[_i].status);
 	ck_assert_str_eq(health.text, error.text);
 	unit_number(async[_i].name, "sum", sum(1, NULL), async[_i].status);
@@ -780,12 +772,8 @@ TEST(test_watchdog)
 	while (ENGINE->health(device, &error) == 0)
 		nap();
 	ck_assert_int_eq(error.status, DDP_ERR_ENGINE);
-	unit_pieces("text", error.text,
-		    (const char *const[]){"all-reduce 1 of 7 F32", "cudaErrorIllegalAddress",
-					  NULL});
-	ENGINE->close(device);
-	device = NULL;
-	no_thread_left();
+	UNIT_SAYS("text", error.text, "all-reduce 1 of 7 F32", "cudaErrorIllegalAddress");
+	close_lost();
 }
 
 /* A call that should only enqueue does not come back: the watchdog ends it. */
@@ -797,14 +785,11 @@ TEST(test_enqueue_hangs)
 	ck_assert_int_eq(connect_within(0.2, &error), 0);
 	fake->hang = "ncclAllReduce";
 	ck_assert_int_eq(sum(9, &error), DDP_ERR_TIMEOUT);
-	unit_pieces("text", error.text,
-		    (const char *const[]){"all-reduce 1 of 9 F32", "could not be enqueued",
-					  "limit 0.2 s", NULL});
+	UNIT_SAYS("text", error.text, "all-reduce 1 of 9 F32", "could not be enqueued",
+		  "limit 0.2 s");
 	ck_assert(ENGINE->abort(device, 30));
 	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 1);
-	ENGINE->close(device);
-	device = NULL;
-	no_thread_left();
+	close_lost();
 }
 
 static const char *const enqueue_failures[] = {"ncclAllReduce", "cudaEventRecord"};
@@ -816,11 +801,9 @@ TEST_ROWS(test_enqueue_fails, enqueue_failures)
 	open_connected(2);
 	fake->fail = enqueue_failures[_i];
 	ck_assert_int_lt(sum(9, &error), 0);
-	unit_pieces(enqueue_failures[_i], error.text, (const char *const[]){"all-reduce", NULL});
+	UNIT_SAYS(enqueue_failures[_i], error.text, "all-reduce");
 	ck_assert_int_eq(ENGINE->health(device, NULL), error.status);
-	ENGINE->close(device);
-	device = NULL;
-	no_thread_left();
+	close_lost();
 }
 
 /* --- abort and close --------------------------------------------------------------------- */
@@ -848,9 +831,7 @@ TEST(test_abort_hangs)
 	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 1);
 	fake_nccl_release();
 	ck_assert(ENGINE->abort(device, 30));
-	ENGINE->close(device);
-	device = NULL;
-	no_thread_left();
+	close_lost();
 }
 
 TEST(test_close_after_broken_abort)
@@ -937,8 +918,7 @@ TEST_ROWS(test_register_fails, registrations)
 	memset(memory, 1, 5000);
 	fake->fail = registrations[_i];
 	ck_assert_int_eq(ENGINE->enroll(device, memory, true, &refused, &watch, NULL), 0);
-	unit_pieces("refused", refused.text,
-		    (const char *const[]){"rank 0, device 0", "registering 8192 bytes", NULL});
+	UNIT_SAYS("refused", refused.text, "rank 0, device 0", "registering 8192 bytes");
 	ck_assert_int_eq(ENGINE->enroll(device, memory, false, &again, &watch, NULL), 0);
 	fake->fail = NULL;
 	ck_assert_int_eq(ENGINE->health(device, NULL), 0);
@@ -962,10 +942,8 @@ TEST_LOOP(test_alloc_fails, 0, 2)
 	fake->fail = _i == 0 ? "ncclMemAlloc" : "cudaMemsetAsync";
 	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), DDP_ERR_MEMORY);
 	ck_assert_ptr_null(memory);
-	unit_pieces("text", error.text,
-		    (const char *const[]){"rank 0, device 0",
-					  _i == 0 ? "allocating 8192 bytes" : "clearing 8192 bytes",
-					  NULL});
+	UNIT_SAYS("text", error.text, "rank 0, device 0",
+		  _i == 0 ? "allocating 8192 bytes" : "clearing 8192 bytes");
 	fake->fail = NULL;
 	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, &error), 0);
 	close_clean();
@@ -983,13 +961,10 @@ TEST(test_register_hangs)
 	fake->hang = "ncclCommWindowRegister";
 	ck_assert_int_eq(ENGINE->enroll(device, memory, true, &refused, &watch, &error),
 			 DDP_ERR_TIMEOUT);
-	unit_pieces("text", error.text,
-		    (const char *const[]){"registering 8192 bytes", "0.05 s", NULL});
+	UNIT_SAYS("text", error.text, "registering 8192 bytes", "0.05 s");
 	ck_assert_int_eq(sum(1, NULL), DDP_ERR_TIMEOUT);
 	ck_assert(ENGINE->abort(device, 30));
-	ENGINE->close(device);
-	device = NULL;
-	no_thread_left();
+	close_lost();
 }
 
 /* --- The real one ------------------------------------------------------------------------ */
@@ -1006,7 +981,7 @@ TEST(test_real_module)
 				 &error);
 	ck_assert_msg(engine != NULL, "%s", error.text);
 	ck_assert_int_eq(engine->open(&device, 0, 1, 0, &quiet, &error), DDP_ERR_UNSUPPORTED);
-	unit_pieces("text", error.text, (const char *const[]){"engine nccl: no ", NULL});
+	UNIT_SAYS("text", error.text, "engine nccl: no ");
 	ck_assert_ptr_null(device);
 	no_thread_left();
 }

@@ -312,8 +312,7 @@ TEST(test_full)
 	ddp_events_scalar(events, "after", 2, 2);
 	ck_assert_int_eq(ddp_events_close(events, &error), DDP_ERR_FILE);
 	ck_assert_int_eq(error.status, DDP_ERR_FILE);
-	unit_pieces("text", error.text,
-		    (const char *const[]){"cannot write", directory, "File too large", NULL});
+	UNIT_SAYS("text", error.text, "cannot write", directory, "File too large");
 	file = read_file(directory, &data);
 	while (next_event(&file, &event))
 		count++;
@@ -340,7 +339,7 @@ TEST_LOOP(test_tags, 0, 4)
 	ddp_events_scalar(events, tags[_i], 1, 1);
 	ddp_events_scalar(events, long_tag + 1, 2, 2);
 	ck_assert_int_eq(ddp_events_close(events, &error), DDP_ERR_ARGUMENT);
-	unit_pieces("text", error.text, (const char *const[]){"cannot be a tag", NULL});
+	UNIT_SAYS("text", error.text, "cannot be a tag");
 	file = read_file(directory, &data);
 	ck_assert(next_event(&file, &event) && next_event(&file, &event));
 	ck_assert_str_eq(event.tag, long_tag + 1);
@@ -357,7 +356,7 @@ TEST(test_open_fails)
 
 	ck_assert_int_eq(ddp_events_open(&events, file, &error), DDP_ERR_FILE);
 	ck_assert_ptr_null(events);
-	unit_pieces("text", error.text, (const char *const[]){file, "Not a directory", NULL});
+	UNIT_SAYS("text", error.text, file, "Not a directory");
 	ck_assert_int_eq(ddp_events_open(&events, scratch("file/below"), NULL), DDP_ERR_FILE);
 	ck_assert_int_eq(ddp_events_close(NULL, &error), 0);
 	ck_assert_int_eq(error.status, 0);

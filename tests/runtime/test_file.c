@@ -377,7 +377,7 @@ TEST_ROWS(test_way, ways)
 	fd = ddp_walk_open(&walk, in_top("a/e"));
 	if (ways[_i].refused) {
 		ck_assert_msg(fd < 0, "%s: is let through", name);
-		unit_pieces(name, walk.why, (const char *const[]){ways[_i].refused, NULL});
+		UNIT_SAYS(name, walk.why, ways[_i].refused);
 	} else {
 		ck_assert_msg(fd >= 0, "%s: %s", name, walk.why);
 		ck_assert_int_eq(fchdir(fd), 0);

@@ -383,8 +383,7 @@ TEST_LOOP(test_directory, 0, 7)
 		ck_assert_int_eq(chmod(parent, 0770), 0);
 	ck_assert_msg(!open_rank(&rank), "%s", rows[_i].name);
 	ck_assert_int_eq(rank.error.status, DDP_ERR_FILE);
-	unit_pieces(rows[_i].name, rank.error.text,
-		    (const char *const[]){rows[_i].text, _i < 5 ? directory : parent, NULL});
+	UNIT_SAYS(rows[_i].name, rank.error.text, rows[_i].text, _i < 5 ? directory : parent);
 }
 
 TEST_LOOP(test_removed, 0, 2)

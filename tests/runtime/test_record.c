@@ -297,13 +297,11 @@ TEST(test_table)
 	ck_assert_int_eq(refused, 0);
 	mine.process = 4;
 	ck_assert_int_eq(ddp_table_open(&table, path, &mine, &error), DDP_ERR_MISMATCH);
-	unit_pieces("process", error.text,
-		    (const char *const[]){"two processes say that they are rank 1", NULL});
+	UNIT_SAYS("process", error.text, "two processes say that they are rank 1");
 	mine = table_mine;
 	mine.size = 4;
 	ck_assert_int_eq(ddp_table_open(&table, path, &mine, &error), DDP_ERR_MISMATCH);
-	unit_pieces("size", error.text,
-		    (const char *const[]){"says the world has 3 ranks", "says 4", NULL});
+	UNIT_SAYS("size", error.text, "says the world has 3 ranks", "says 4");
 	mine = table_mine;
 	mine.fence = 1;
 	ck_assert_int_eq(ddp_table_open(&table, path, &mine, &error), DDP_ERR_FORMAT);

@@ -163,8 +163,7 @@ TEST(test_killed_during)
 	ck_assert(open_rank(&rank));
 	ck_assert_int_eq(ddp_store_fence(rank.store, &rank.watch, NULL), 0);
 	ck_assert_int_eq(ddp_store_fence(rank.store, &rank.watch, &rank.error), DDP_ERR_TIMEOUT);
-	unit_pieces("rank 0", rank.error.text,
-		    (const char *const[]){"1 of 2 ranks", ": rank 1 on n1", NULL});
+	UNIT_SAYS("rank 0", rank.error.text, "1 of 2 ranks", ": rank 1 on n1");
 	ck_assert_int_eq(ddp_store_fence(rank.store, &rank.watch, &rank.error), DDP_ERR_STATE);
 	ddp_store_close(rank.store, false);
 	end(1, 1);

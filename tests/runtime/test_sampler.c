@@ -256,7 +256,7 @@ TEST(test_seek_end)
 	ck_assert_int_eq(ddp_sampler_next(sampler, &index), 1);
 	ck_assert_uint_eq(index, 1);
 	ck_assert_int_eq(ddp_sampler_seek(sampler, 3, 11, &error), DDP_ERR_ARGUMENT);
-	unit_pieces("seek", error.text, (const char *const[]){"11", "epoch 3", "10 samples", NULL});
+	UNIT_SAYS("seek", error.text, "11", "epoch 3", "10 samples");
 	/* A refused seek leaves it where it was. */
 	ck_assert_uint_eq(ddp_sampler_epoch(sampler), 1);
 	ck_assert_uint_eq(ddp_sampler_position(sampler), 3);

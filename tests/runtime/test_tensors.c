@@ -228,7 +228,7 @@ TEST_ROWS(test_refused, refused)
 	unit_number(refused[_i].piece, "status",
 		    ddp_tensors_save(path, tensors, 2, pairs, count, &error), DDP_ERR_ARGUMENT);
 	unit_number(refused[_i].piece, "status", error.status, DDP_ERR_ARGUMENT);
-	unit_pieces("text", error.text, (const char *const[]){path, refused[_i].piece, NULL});
+	UNIT_SAYS("text", error.text, path, refused[_i].piece);
 	ck_assert_int_ne(access(path, F_OK), 0);
 }
 
@@ -249,7 +249,7 @@ TEST(test_full)
 	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, RLIM_INFINITY}), 0);
 	ck_assert_int_eq(ddp_tensors_save(path, two, 2, NULL, 0, &error), DDP_ERR_FILE);
 	setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
-	unit_pieces("text", error.text, (const char *const[]){path, "File too large", NULL});
+	UNIT_SAYS("text", error.text, path, "File too large");
 	ck_assert_int_eq(ddp_tensors_open(&file, path, &error), 0);
 	ddp_tensors_list(file, &count);
 	ck_assert_uint_eq(count, 1);
@@ -362,7 +362,7 @@ TEST_ROWS(test_malformed, malformed)
 
 	unit_number(header, "status", ddp_tensors_open(&file, path, &error), DDP_ERR_FORMAT);
 	ck_assert_ptr_null(file);
-	unit_pieces(header, error.text, (const char *const[]){path, malformed[_i].piece, NULL});
+	UNIT_SAYS(header, error.text, path, malformed[_i].piece);
 }
 
 /* Good ones that we would not write ourselves. */
@@ -430,7 +430,7 @@ TEST(test_nine_dimensions)
 
 	make_file("nine", header, strlen(header), 1);
 	ck_assert_int_eq(ddp_tensors_open(&file, scratch("nine"), &error), DDP_ERR_UNSUPPORTED);
-	unit_pieces("text", error.text, (const char *const[]){"\"x\" has 9 dimensions", NULL});
+	UNIT_SAYS("text", error.text, "\"x\" has 9 dimensions");
 }
 
 static const struct {
@@ -462,7 +462,7 @@ TEST_ROWS(test_files, files)
 	if (strcmp(name, "fifo") == 0)
 		ck_assert_int_eq(mkfifo(path, 0600), 0);
 	unit_number(name, "status", ddp_tensors_open(&file, path, &error), files[_i].status);
-	unit_pieces(name, error.text, (const char *const[]){path, files[_i].piece, NULL});
+	UNIT_SAYS(name, error.text, path, files[_i].piece);
 	unit_number(name, "status without a text", ddp_tensors_open(&file, path, NULL),
 		    files[_i].status);
 	ck_assert_ptr_null(file);
@@ -609,7 +609,7 @@ TEST(test_checksum_large)
 	/* Cut while it is open: an error, and no signal. */
 	ck_assert_int_eq(truncate(path, 1 << 20), 0);
 	ck_assert_int_eq(ddp_tensors_verify(file, &error), DDP_ERR_FILE);
-	unit_pieces("text", error.text, (const char *const[]){"cannot read", path, NULL});
+	UNIT_SAYS("text", error.text, "cannot read", path);
 	ddp_tensors_close(file);
 	ck_assert_int_eq(ddp_tensors_write(path, &tensor, 1, &pair, 1, true, &error),
 			 DDP_ERR_ARGUMENT);

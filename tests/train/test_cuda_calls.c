@@ -271,10 +271,8 @@ TEST(test_tells)
 
 	duo_open(&duo, &like_mnist, DDP_F32);
 	duo_engine(&duo);
-	unit_pieces("describe", engine_cuda.describe(duo.engine),
-		    (const char *const[]){"CUDA 13.0", "sm_90", NULL});
-	unit_pieces("device", engine_cuda.device(duo.engine),
-		    (const char *const[]){"GPU 0, ", NULL});
+	UNIT_SAYS("describe", engine_cuda.describe(duo.engine), "CUDA 13.0", "sm_90");
+	UNIT_SAYS("device", engine_cuda.device(duo.engine), "GPU 0, ");
 	ck_assert_uint_gt(engine_cuda.memory(duo.engine), duo.model->count * 4 * sizeof(float));
 	ck_assert_ptr_nonnull(engine_cuda.choices(duo.engine));
 	duo_close(&duo);
@@ -348,8 +346,7 @@ TEST(test_refused)
 	batch.indices = &beyond;
 	ck_assert_int_eq(engine_cuda.step(duo.engine, &batch, 1, 1, 0, false, &done, &error),
 			 DDP_ERR_ARGUMENT);
-	unit_pieces("beyond the set", error.text,
-		    (const char *const[]){"sample 24 of ", ": there is none", NULL});
+	UNIT_SAYS("beyond the set", error.text, "sample 24 of ", ": there is none");
 	duo_close(&duo);
 }
 

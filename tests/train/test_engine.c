@@ -507,8 +507,7 @@ TEST(test_fallback)
 	ranks_start(&ranks, "1", plain_warns);
 	ranks_wait(&ranks, false);
 	ck_assert_msg(ranks.statuses[0] == 0, "%s", ranks.text[0]);
-	unit_pieces("warning", ranks.text[0],
-		    (const char *const[]){"oneDNN", "slower", "install libdnnl", NULL});
+	UNIT_SAYS("warning", ranks.text[0], "oneDNN", "slower", "install libdnnl");
 }
 
 /* --- What is refused ------------------------------------------------------------------------------- */
@@ -525,13 +524,13 @@ TEST(test_refused)
 	ck_assert_int_eq(engine_create(&shop.engine, &shop.setup, &math_plain, &error),
 			 DDP_ERR_UNSUPPORTED);
 	ck_assert_ptr_null(shop.engine);
-	unit_pieces("f16", error.text, (const char *const[]){"F16", "--amp=bf16", NULL});
+	UNIT_SAYS("f16", error.text, "F16", "--amp=bf16");
 	shop.setup.type = DDP_F32;
 	workshop_engine(&shop, &math_plain);
 	batch = workshop_batch(&shop, 0, WORKSHOP_BATCH + 1);
 	ck_assert_int_eq(engine_cpu.step(shop.engine, &batch, 9, 1, 0, false, &done, &error),
 			 DDP_ERR_ARGUMENT);
-	unit_pieces("batch", error.text, (const char *const[]){"9 samples", "8", NULL});
+	UNIT_SAYS("batch", error.text, "9 samples", "8");
 	workshop_close(&shop);
 }
 
@@ -541,10 +540,10 @@ TEST(test_find)
 
 	ck_assert_ptr_eq(engine_find("cpu", NULL, &error), &engine_cpu);
 	ck_assert_ptr_null(engine_find("tpu", NULL, &error));
-	unit_pieces("tpu", error.text, (const char *const[]){"tpu", "cpu", NULL});
+	UNIT_SAYS("tpu", error.text, "tpu", "cpu");
 	setenv("DDP_MODULES", "/nowhere", 1);
 	ck_assert_ptr_null(engine_find("cuda", NULL, &error));
-	unit_pieces("cuda", error.text, (const char *const[]){"cuda", "install", NULL});
+	UNIT_SAYS("cuda", error.text, "cuda", "install");
 }
 
 UNIT_MAIN("engine", NULL)

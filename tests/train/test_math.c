@@ -432,8 +432,7 @@ TEST_LOOP(passes_two_threads, 2, ONEDNN * 5)
 TEST_LOOP(passes_avx2, 0, ROWS(rows) * ONEDNN)
 {
 	ck_assert_int_eq(setenv("DNNL_MAX_CPU_ISA", "AVX2", 1), 0);
-	unit_pieces("describe", module()->describe(),
-		    (const char *const[]){"oneDNN ", ", AVX2", NULL});
+	UNIT_SAYS("describe", module()->describe(), "oneDNN ", ", AVX2");
 	check_row(module(), &rows[_i], DDP_F32);
 }
 
@@ -541,7 +540,7 @@ TEST_LOOP(refused, 0, ONEDNN)
 	float x[8 * 8 * 16] = {0};
 
 	ck_assert(!math->has(DDP_F16, &error));
-	unit_pieces("f16", error.text, (const char *const[]){"oneDNN", "F16", "bf16", NULL});
+	UNIT_SAYS("f16", error.text, "oneDNN", "F16", "bf16");
 	ck_assert_int_eq(math->create(&layer, &options, &error), 0);
 	ck_assert_int_eq(math->forward(layer, 1, x, x, &error), DDP_ERR_STATE);
 	ck_assert_int_eq(math->choose(layer, MATH_FORWARD, 99, &error), DDP_ERR_ARGUMENT);
@@ -560,7 +559,7 @@ TEST_LOOP(refused_bf16, 0, ONEDNN * 2)
 	ck_assert_int_eq(setenv("DNNL_MAX_CPU_ISA", levels[_i], 1), 0);
 	math = module();
 	ck_assert(!math->has(DDP_BF16, &error));
-	unit_pieces(levels[_i], error.text, (const char *const[]){"oneDNN", "bf16", NULL});
+	UNIT_SAYS(levels[_i], error.text, "oneDNN", "bf16");
 }
 
 /* --- The plain loops, which take any layer --------------------------------------------------- */
@@ -583,7 +582,7 @@ TEST(plain_types)
 	ck_assert(math_plain.has(DDP_F32, &error));
 	ck_assert(math_plain.has(DDP_BF16, &error));
 	ck_assert(!math_plain.has(DDP_F16, &error));
-	unit_pieces("f16", error.text, (const char *const[]){"F16", "bf16", NULL});
+	UNIT_SAYS("f16", error.text, "F16", "bf16");
 }
 
 UNIT_MAIN("math", NULL)

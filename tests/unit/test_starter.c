@@ -85,9 +85,9 @@ TEST_ROWS(test_commands, commands)
 		    ddp_starter_judge(argv, NULL, commands[_i].tasks, commands[_i].nodes, &message),
 		    commands[_i].verdict);
 	if (commands[_i].says)
-		unit_pieces(row, message.text, (const char *const[]){commands[_i].says, NULL});
+		UNIT_SAYS(row, message.text, commands[_i].says);
 	if (commands[_i].verdict == DDP_VERDICT_REFUSE)
-		unit_pieces(row, message.text, (const char *const[]){"--ddp-launcher=allow", NULL});
+		UNIT_SAYS(row, message.text, "--ddp-launcher=allow");
 	unit_number(row, "standalone", ddp_starter_is_standalone(argv),
 		    strstr(row, "--standalone train.py") && !strstr(row, "--rdzv-id"));
 }

@@ -165,8 +165,7 @@ TEST_LOOP(test_bad_order, 0, 3)
 	ck_assert_int_eq(ddp_task_read(unit_env(good[1].env), good[1].local_size, orders[_i], &id,
 				       &message),
 			 -1);
-	unit_pieces(orders[_i], message.text,
-		    (const char *const[]){orders[_i], "SLURM_NODEID=1", NULL});
+	UNIT_SAYS(orders[_i], message.text, orders[_i], "SLURM_NODEID=1");
 	ck_assert_mem_eq(&id, &untouched, sizeof(id));
 }
 

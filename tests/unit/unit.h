@@ -111,6 +111,9 @@ static inline void unit_pieces(const char *row, const char *text, const char *co
 			      *pieces);
 }
 
+/* As unit_pieces(), with the pieces as arguments. */
+#define UNIT_SAYS(row, text, ...) unit_pieces(row, text, (const char *const[]){__VA_ARGS__, NULL})
+
 /* Numbers for properties: the same in every run (xorshift64*). */
 static inline uint32_t unit_random(uint64_t *state, uint32_t below)
 {
