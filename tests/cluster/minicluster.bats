@@ -64,3 +64,17 @@ trap_of_another()
 	try bash -c "${out##*try: }"
 	same "$rc:$out" "0:$(uname -n)"
 }
+
+# Slurm's own word for it is left out of what scontrol says: none that lacks it is at hand.
+@test "a Slurm that runs one slurmd on a host is refused for two nodes, and does for one" {
+	real=$(PATH=$PATH:/usr/sbin:/sbin type -P scontrol)
+	mkdir "$TOP/bin"
+	printf '#!/bin/sh\n%s "$@" | grep -v MULTIPLE_SLURMD\n' "$real" >"$TOP/bin/scontrol"
+	chmod 755 "$TOP/bin/scontrol"
+	PATH=$TOP/bin:$PATH try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 2 --gpus 0 --plugstack none
+	same "$rc:$out" 1:
+	has "$err" '^minicluster: this Slurm runs one slurmd on a host, .* --enable-multiple-slurmd: give --nodes 1, or '
+	[ ! -e "$TOP/c" ]
+	PATH=$TOP/bin:$PATH try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
+	same "$rc" 0
+}
