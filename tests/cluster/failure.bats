@@ -61,11 +61,11 @@ time.sleep(60)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 		same "$rc" 0
 		same "$(sort <<<"$out")" "0@n2 $unset_all DDP_ERROR=$message
 1@n2 RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=$PORT DDP_ERROR=UNSET"
-		same "$err" "$(stepd_says n2)$message"
+		same "$err" "slurmstepd-n2: error: ddp: $message"
 		required
 		try mc env MASTER_PORT="$PORT" srun -w n2 -n2 --ddp sh -c 'touch ran.$RANK'
 		same "$rc" 1
-		same "$(lines "$err" "^$(stepd_says n2)$message")" 1
+		same "$(lines "$err" "^slurmstepd-n2: error: ddp: $message")" 1
 		same "$(ls -A "$WORK")" ran.1
 		rm "$WORK/ran.1"
 		setup
@@ -82,7 +82,7 @@ time.sleep(60)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 	try mc srun -w n1 --ddp "$SHOW" "${refusal[@]}" DDP_ERROR
 	same "$rc" 0
 	same "$out" "0@n1 $unset_all DDP_ERROR=$message"
-	same "$err" "$(stepd_says n1)$message"
+	same "$err" "slurmstepd-n1: error: ddp: $message"
 	# The remedy that the message names.
 	try mc srun -w n1 --ddp --ddp-port=$((PORT + 2))-$((PORT + 3)) "$SHOW" MASTER_PORT DDP_ERROR
 	same "$rc:$err" "0:"
@@ -90,7 +90,7 @@ time.sleep(60)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 	sed -i s/^optional/required/ "$MINICLUSTER_DIR/plugstack.conf"
 	try mc srun -w n1 --ddp touch ran
 	same "$rc" 1
-	same "$(lines "$err" "^$(stepd_says n1)$message")" 1
+	same "$(lines "$err" "^slurmstepd-n1: error: ddp: $message")" 1
 	gone "$WORK/ran"
 	nodes_are_well
 }
@@ -339,12 +339,12 @@ n2_answers() { [ "$(mc sinfo -h -n n2 -o %t)" = idle ] && mc srun -Q -w n2 -t 1 
 	has "$out" "^0@n1 RANK=0 DDP_ERROR=UNSET$"
 	has "$out" "^1@n2 RANK=UNSET DDP_ERROR=$message$"
 	same "$(lines "$err" ddp:)" 1
-	has "$err" "^$(stepd_says n2)$message$"
+	has "$err" "^slurmstepd-n2: error: ddp: $message$"
 
 	required
 	try mc srun -N2 --ddp --ddp-rdzv="$WORK/half" sh -c 'touch ran.$RANK'
 	same "$rc" 1
-	has "$err" "$(stepd_says n2)$message"
+	has "$err" "slurmstepd-n2: error: ddp: $message"
 	gone "$WORK/ran.1"
 	setup
 	slurmd_n2 true

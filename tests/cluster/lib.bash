@@ -85,24 +85,6 @@ show()
 	mc srun "$@" "$SHOW" $names 2>"$TOP/err" | sort -n
 }
 
-# Whether this Slurm is of release $1 ("25.05") or a later one.
-slurm_at_least()
-{
-	local version
-	version=$("$minicluster" run srun --version)
-	[ "$(printf '%s\n' "$1" "${version#* }" | sort -V | head -n 1)" = "$1" ]
-}
-
-# How an error of the plugin on node $1 begins: from 25.05 on slurmstepd leaves its node's name out.
-stepd_says()
-{
-	if slurm_at_least 25.05; then
-		echo "slurmstepd: error: ddp: $1: "
-	else
-		echo "slurmstepd-$1: error: ddp: "
-	fi
-}
-
 # Fail with both texts unless they are equal.
 same()
 {
@@ -149,9 +131,12 @@ background()
 # The same as who runs the tests.
 background_as_is() { "$@" 3>&- & }
 
+# And as a node's slurmstepd says an error of the plugin's up to 25.05; later ones begin with the time, and the
+# plugin says the node.
 not_waiting()
 {
-	grep -vE '^srun: (job [0-9]+ (queued and waiting for|has been allocated) resources|Job [0-9]+ step creation .*, retrying.*|Step created for .*)$' || true
+	grep -vE '^srun: (job [0-9]+ (queued and waiting for|has been allocated) resources|Job [0-9]+ step creation .*, retrying.*|Step created for .*)$' |
+		sed -E 's/^\[[0-9T:.-]+\] error: ddp: (n[0-9]+): /slurmstepd-\1: error: ddp: /'
 }
 
 # As mc, in another directory than $WORK.

@@ -305,11 +305,11 @@ another_release()
 	same "$(wc -l <<<"$out")" 4
 	# One line from each node, not from each task.
 	for node in n1 n2; do
-		has "$err" "^$(stepd_says $node)disabled by its line in plugstack.conf on this node: there is no argument \"nonsense=1\"; "
+		has "$err" "^slurmstepd-$node: error: ddp: disabled by its line in plugstack.conf on this node: there is no argument \"nonsense=1\"; "
 	done
 	same "$(wc -l <<<"$err")" 2
 	try submit srun --ddp sh -c 'echo "$DDP_ERROR"; ls -A'
-	same "$(stepd_says n1)$(head -n 1 <<<"$out")" "$err"
+	same "slurmstepd-n1: error: ddp: $(head -n 1 <<<"$out")" "$err"
 	# srun had made the directory, and clears it away.
 	same "$(tail -n +2 <<<"$out")" .ddp
 	same "$(ls -A "$WORK")" ""
@@ -324,7 +324,7 @@ another_release()
 	try submit srun -N2 -n4 --ddp touch ran
 	same "$rc:$out" "1:"
 	for node in n1 n2; do
-		same "$(grep -c "^$(stepd_says $node)disabled by its line in plugstack.conf on this node: " <<<"$err")" 1
+		same "$(grep -c "^slurmstepd-$node: error: ddp: disabled by its line in plugstack.conf on this node: " <<<"$err")" 1
 	done
 	[ ! -e "$WORK/ran" ]
 	same "$(ls -A "$WORK")" ""
