@@ -47,6 +47,8 @@ AC_DEFUN([X_AC_SLURM_HEADERS], [
     [yes], [PKG_CHECK_EXISTS([slurm], [SLURM_CPPFLAGS=`$PKG_CONFIG --cflags-only-I slurm`])],
     [/usr], [],
     [SLURM_CPPFLAGS="-I$with_slurm/include"])
+  # As system headers, wherever they are: what the compiler would say of them is not ours to mend.
+  SLURM_CPPFLAGS=`AS_ECHO(["$SLURM_CPPFLAGS"]) | $SED 's/-I */-isystem /g'`
   x_ac_save_CPPFLAGS=$CPPFLAGS
   CPPFLAGS="$SLURM_CPPFLAGS $CPPFLAGS"
   AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[
