@@ -4,52 +4,38 @@
 #include "plan.h"
 #include "unit.h"
 
+/* The words of PROCID, STEP_NUM_TASKS, LOCALID, NODEID and STEP_NUM_NODES. */
+#define STEP(rank, size, local, node, nodes)                                       \
+	"SLURM_PROCID=" rank " SLURM_STEP_NUM_TASKS=" size " SLURM_LOCALID=" local \
+	" SLURM_NODEID=" node " SLURM_STEP_NUM_NODES=" nodes
+
 static const struct {
 	const char *name;
-	const char *env[6];
+	const char *env;
 	uint32_t local_size;
 	struct ddp_task want; /* rank, size, local_rank, local_size, node_rank, nodes, node_id */
 	const char *order;
 } good[] = {
-	{"alone",
-	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_NODEID=0",
-	  "SLURM_STEP_NUM_NODES=1"},
-	 1,
-	 {0, 1, 0, 1, 0, 1, 0},
-	 ""},
-	{"last of 2x2",
-	 {"SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=1", "SLURM_NODEID=1",
-	  "SLURM_STEP_NUM_NODES=2"},
-	 2,
-	 {3, 4, 1, 2, 1, 2, 1},
-	 ""},
+	{"alone", STEP("0", "1", "0", "0", "1"), 1, {0, 1, 0, 1, 0, 1, 0}, ""},
+	{"last of 2x2", STEP("3", "4", "1", "1", "2"), 2, {3, 4, 1, 2, 1, 2, 1}, ""},
 	{"cyclic: rank 1 is the first of the second node",
-	 {"SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0", "SLURM_NODEID=1",
-	  "SLURM_STEP_NUM_NODES=2"},
+	 STEP("1", "4", "0", "1", "2"),
 	 2,
 	 {1, 4, 0, 2, 1, 2, 1},
 	 ""},
 	{"arbitrary: rank 0 on the second node, by an srun that knows no order",
-	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0", "SLURM_NODEID=1",
-	  "SLURM_STEP_NUM_NODES=2"},
+	 STEP("0", "4", "0", "1", "2"),
 	 2,
 	 {0, 4, 0, 2, 1, 2, 1},
 	 ""},
 	{"the same by srun's order",
-	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0", "SLURM_NODEID=1",
-	  "SLURM_STEP_NUM_NODES=2"},
+	 STEP("0", "4", "0", "1", "2"),
 	 2,
 	 {0, 4, 0, 2, 0, 2, 1},
 	 "1,0"},
-	{"uneven, 3 and 1",
-	 {"SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0", "SLURM_NODEID=1",
-	  "SLURM_STEP_NUM_NODES=2"},
-	 1,
-	 {3, 4, 0, 1, 1, 2, 1},
-	 ""},
+	{"uneven, 3 and 1", STEP("3", "4", "0", "1", "2"), 1, {3, 4, 0, 1, 1, 2, 1}, ""},
 	{"second component of a heterogeneous step, 2 tasks and 1",
-	 {"SLURM_PROCID=2", "SLURM_STEP_NUM_TASKS=3", "SLURM_LOCALID=0", "SLURM_NODEID=1",
-	  "SLURM_STEP_NUM_NODES=2"},
+	 STEP("2", "3", "0", "1", "2"),
 	 1,
 	 {2, 3, 0, 1, 1, 2, 1},
 	 ""},
@@ -59,10 +45,11 @@ TEST_ROWS(test_good, good)
 {
 	const char *name = good[_i].name;
 	struct ddp_message message = {""};
+	struct unit_words words;
 	struct ddp_task id;
 
-	ck_assert_int_eq(ddp_task_read(unit_env(good[_i].env), good[_i].local_size, good[_i].order,
-				       &id, &message),
+	ck_assert_int_eq(ddp_task_read(unit_words(&words, good[_i].env), good[_i].local_size,
+				       good[_i].order, &id, &message),
 			 0);
 	unit_number(name, "rank", id.rank, good[_i].want.rank);
 	unit_number(name, "size", id.size, good[_i].want.size);
@@ -76,68 +63,51 @@ TEST_ROWS(test_good, good)
 
 static const struct {
 	const char *name;
-	const char *env[6];
+	const char *env;
 	uint32_t local_size;
 	const char *pieces[3];
 } bad[] = {
 	{"no PROCID",
-	 {"SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_NODEID=0", "SLURM_STEP_NUM_NODES=1"},
+	 "SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_STEP_NUM_NODES=1",
 	 1,
 	 {"SLURM_PROCID", "did not set"}},
 	{"no NUM_TASKS",
-	 {"SLURM_PROCID=0", "SLURM_LOCALID=0", "SLURM_NODEID=0", "SLURM_STEP_NUM_NODES=1"},
+	 "SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_STEP_NUM_NODES=1",
 	 1,
 	 {"SLURM_STEP_NUM_TASKS", "did not set"}},
 	{"no LOCALID",
-	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", "SLURM_NODEID=0", "SLURM_STEP_NUM_NODES=1"},
+	 "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_NODEID=0 SLURM_STEP_NUM_NODES=1",
 	 1,
 	 {"SLURM_LOCALID", "did not set"}},
 	{"no NODEID",
-	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_STEP_NUM_NODES=1"},
+	 "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_STEP_NUM_NODES=1",
 	 1,
 	 {"SLURM_NODEID", "did not set"}},
 	{"no NUM_NODES",
-	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_NODEID=0"},
+	 "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_NODEID=0",
 	 1,
 	 {"SLURM_STEP_NUM_NODES", "did not set"}},
 	{"not a number",
-	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=four", "SLURM_LOCALID=0", "SLURM_NODEID=0",
-	  "SLURM_STEP_NUM_NODES=1"},
+	 STEP("0", "four", "0", "0", "1"),
 	 1,
 	 {"SLURM_STEP_NUM_TASKS=four", "not a number"}},
-	{"empty",
-	 {"SLURM_PROCID=", "SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_NODEID=0",
-	  "SLURM_STEP_NUM_NODES=1"},
-	 1,
-	 {"SLURM_PROCID=", "not a number"}},
+	{"empty", STEP("", "1", "0", "0", "1"), 1, {"SLURM_PROCID=", "not a number"}},
 	{"too large a number",
-	 {"SLURM_PROCID=4294967296", "SLURM_STEP_NUM_TASKS=1", "SLURM_LOCALID=0", "SLURM_NODEID=0",
-	  "SLURM_STEP_NUM_NODES=1"},
+	 STEP("4294967296", "1", "0", "0", "1"),
 	 1,
 	 {"SLURM_PROCID=4294967296"}},
 	{"rank beyond",
-	 {"SLURM_PROCID=4", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=0", "SLURM_NODEID=0",
-	  "SLURM_STEP_NUM_NODES=1"},
+	 STEP("4", "4", "0", "0", "1"),
 	 4,
 	 {"SLURM_PROCID=4", "SLURM_STEP_NUM_TASKS=4"}},
-	{"local rank beyond",
-	 {"SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=4", "SLURM_LOCALID=2", "SLURM_NODEID=0",
-	  "SLURM_STEP_NUM_NODES=1"},
-	 2,
-	 {"SLURM_LOCALID=2", "2 tasks"}},
+	{"local rank beyond", STEP("3", "4", "2", "0", "1"), 2, {"SLURM_LOCALID=2", "2 tasks"}},
 	{"more on the node than in the step",
-	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2", "SLURM_LOCALID=0", "SLURM_NODEID=0",
-	  "SLURM_STEP_NUM_NODES=1"},
+	 STEP("0", "2", "0", "0", "1"),
 	 3,
 	 {"3 tasks on this node of 2"}},
-	{"no task on the node",
-	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2", "SLURM_LOCALID=0", "SLURM_NODEID=0",
-	  "SLURM_STEP_NUM_NODES=1"},
-	 0,
-	 {"SLURM_LOCALID=0"}},
+	{"no task on the node", STEP("0", "2", "0", "0", "1"), 0, {"SLURM_LOCALID=0"}},
 	{"node beyond",
-	 {"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=2", "SLURM_LOCALID=0", "SLURM_NODEID=2",
-	  "SLURM_STEP_NUM_NODES=2"},
+	 STEP("0", "2", "0", "2", "2"),
 	 1,
 	 {"SLURM_NODEID=2", "SLURM_STEP_NUM_NODES=2"}},
 };
@@ -147,9 +117,11 @@ TEST_ROWS(test_bad, bad)
 	const struct ddp_task untouched = {9, 9, 9, 9, 9, 9, 9};
 	struct ddp_task id = untouched;
 	struct ddp_message message = {""};
+	struct unit_words words;
 
-	ck_assert_int_eq(
-		ddp_task_read(unit_env(bad[_i].env), bad[_i].local_size, "", &id, &message), -1);
+	ck_assert_int_eq(ddp_task_read(unit_words(&words, bad[_i].env), bad[_i].local_size, "", &id,
+				       &message),
+			 -1);
 	unit_pieces(bad[_i].name, message.text, bad[_i].pieces);
 	ck_assert_mem_eq(&id, &untouched, sizeof(id));
 }
@@ -161,9 +133,10 @@ TEST_LOOP(test_bad_order, 0, 3)
 	const struct ddp_task untouched = {9, 9, 9, 9, 9, 9, 9};
 	struct ddp_task id = untouched;
 	struct ddp_message message = {""};
+	struct unit_words words;
 
-	ck_assert_int_eq(ddp_task_read(unit_env(good[1].env), good[1].local_size, orders[_i], &id,
-				       &message),
+	ck_assert_int_eq(ddp_task_read(unit_words(&words, good[1].env), good[1].local_size,
+				       orders[_i], &id, &message),
 			 -1);
 	UNIT_SAYS(orders[_i], message.text, orders[_i], "SLURM_NODEID=1");
 	ck_assert_mem_eq(&id, &untouched, sizeof(id));
