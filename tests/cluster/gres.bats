@@ -339,3 +339,21 @@ most_shared()
 	got=$(show "$names" -N1 -w n1 -n3 --gres=gpu:2 --gpu-bind=mask_gpu:0x2,0x3,0x1 --ddp)
 	[ "$(most_shared <<<"$got")" -le 1000000 ]
 }
+
+# From 23.11 on; beside another job that has three shards of one GPU.
+@test "shards of several GPUs in one step: each rank's share is the part of its own GPU" {
+	need_gpus
+	slurm_at_least 23.11 || skip "this Slurm gives a job the shards of one GPU alone"
+	other_cluster --nodes 1 --cpus 8 --gpus 4 --shards 16 --conf SelectTypeParameters=CR_Core,MULTIPLE_SHARING_GRES_PJ
+	mc sbatch -n1 --gres=shard:3 -o /dev/null --wrap 'sleep 100'
+	within 60 sh -c '[ "$("$0" run squeue -h -o %T)" = RUNNING ]' "$minicluster"
+	got=$(show "DDP_DEVICE DDP_SHARE" -n3 --gres=shard:6 --ddp)
+	same "$got" "0@n1 DDP_DEVICE=0 DDP_SHARE=0.25
+1@n1 DDP_DEVICE=1 DDP_SHARE=1
+2@n1 DDP_DEVICE=2 DDP_SHARE=0.25"
+	# Of some of the job's shards nobody knows where they are.
+	got=$(mc salloc -Q -n2 --gres=shard:6 srun --gres=shard:5 --ddp "$SHOW" DDP_SHARE 2>"$TOP/err" | sort)
+	same "$got" "0@n1 DDP_SHARE=UNSET
+1@n1 DDP_SHARE=UNSET"
+	has "$(<"$TOP/err")" "^ddp: how many of this step's shards on n1 each of its [23] GPUs has is not known, DDP_SHARE stays unset; "
+}

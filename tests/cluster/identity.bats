@@ -88,6 +88,21 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 3@n1 PET_NODE_RANK=3 NODE_RANK=3 DDP_NODE_RANK=3 SLURM_NODEID=0"
 }
 
+@test "tasks laid out by the topology, from 26.05 on: nodes by their ranks" {
+	slurm_at_least 26.05 || skip "this Slurm lays tasks out in the order of the nodes' names"
+	other_cluster --nodes 4 --gpus 0
+	echo TopologyPlugin=topology/tree >>"$MINICLUSTER_DIR/slurm.conf"
+	printf 'SwitchName=s0 Switches=s1,s2\nSwitchName=s1 Nodes=n[3-4]\nSwitchName=s2 Nodes=n[1-2]\n' \
+		>"$MINICLUSTER_DIR/topology.conf"
+	"$minicluster" run scontrol reconfigure
+	within 30 sh -c '[ "$("$0" run sinfo -h -o "%t %D")" = "idle 4" ]' "$minicluster"
+	got=$(show "PET_NODE_RANK NODE_RANK DDP_NODE_RANK SLURM_NODEID" -N4 --ddp)
+	same "$got" "0@n3 PET_NODE_RANK=0 NODE_RANK=0 DDP_NODE_RANK=0 SLURM_NODEID=2
+1@n4 PET_NODE_RANK=1 NODE_RANK=1 DDP_NODE_RANK=1 SLURM_NODEID=3
+2@n1 PET_NODE_RANK=2 NODE_RANK=2 DDP_NODE_RANK=2 SLURM_NODEID=0
+3@n2 PET_NODE_RANK=3 NODE_RANK=3 DDP_NODE_RANK=3 SLURM_NODEID=1"
+}
+
 # All nodes of the job, and those of the components, each in an order of its own.
 @test "heterogeneous step, each component laid out by hand" {
 	printf '%s\n' n2 n1 | as_user tee "$WORK/hosts" >/dev/null

@@ -85,6 +85,14 @@ show()
 	mc srun "$@" "$SHOW" $names 2>"$TOP/err" | sort -n
 }
 
+# Whether this Slurm is of release $1 ("23.11") or a later one.
+slurm_at_least()
+{
+	local version
+	version=$("$minicluster" run srun --version)
+	[ "$(printf '%s\n' "$1" "${version##* }" | sort -V | head -n 1)" = "$1" ]
+}
+
 # Fail with both texts unless they are equal.
 same()
 {

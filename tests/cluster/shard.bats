@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Ranks that share GPUs, as Slurm really shares them: how much each may use, what it is told, and ddp-train on it.
 #
-# gres.bats has every way to ask for GPUs, sharing.bats what ddp-info says; shards of several GPUs in one step, which
-# Slurm 22.05 does not give, are in tests/unit.
+# gres.bats has every way to ask for GPUs, also for shards of several in one step, which Slurm 22.05 does not give;
+# sharing.bats has what ddp-info says.
 #
 # shellcheck disable=SC2086,SC2154 # requests are words; rc, out and err come from try
 
