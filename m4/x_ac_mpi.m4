@@ -38,7 +38,17 @@ AC_DEFUN([X_AC_MPI], [
         [MPICH_NUMVERSION / 1000 % 100])
     ])
     x_ac_mpi_where=$x_ac_mpicc
+    # For tests: it goes on when a rank is lost.
+    MPIRUN=`AS_ECHO(["$x_ac_mpicc"]) | $SED 's|mpicc\([[^/]]*\)$|mpirun\1|'`
+    AS_IF([$MPIRUN --version 2>&1 | grep -q 'Open MPI'],
+      [AS_VAR_APPEND([MPIRUN],
+        [" --allow-run-as-root --oversubscribe --enable-recovery --mca pml ob1 --mca btl tcp,self --mca btl_tcp_if_include lo"])],
+      [AS_VAR_APPEND([MPIRUN], [" -disable-auto-cleanup -genv UCX_TLS tcp,self"])])
   ])
+  # The compiler can be here without it.
+  AS_IF([test "$x_ac_mpi_found" = yes && test -x "${MPIRUN%% *}"],
+    [AC_DEFINE([HAVE_MPIRUN], [1], [Define to 1 if ranks of MPI can be started here.])])
+  AC_SUBST([MPIRUN])
   X_AC_COMPONENT_RESULT([mpi], [MPI], [MPI], [mpicc and MPI 3],
     [install MPI with its headers (Debian: libopenmpi-dev), or give --with-mpi=MPICC])
 ])

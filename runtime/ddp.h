@@ -122,7 +122,7 @@ struct ddp_world {
 	const char *host;   /* this node, by Slurm's name where there is one */
 	const char *source; /* "srun --ddp", "srun", "torchrun", "single" */
 	const char *method; /* how the ranks met: "file", "pmix", "single" */
-	const char *wide;   /* the engine between groups: "ucx"; "none" with one group */
+	const char *wide;   /* the engine between groups: "ucx", "mpi"; "none" with one group */
 	double timeout;	    /* seconds */
 };
 

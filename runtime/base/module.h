@@ -17,7 +17,7 @@ struct ddp_module_head {
 	uint32_t version;    /* of the vtable, by its header */
 	uint32_t size;	     /* of the vtable */
 	const char *kind;    /* "store", "wide", "device" */
-	const char *name;    /* "pmix", "ucx", "nccl" */
+	const char *name;    /* "pmix", "ucx", "mpi", "nccl" */
 	const char *release; /* of the libddp that it was built with: must be the same */
 };
 

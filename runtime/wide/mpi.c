@@ -388,6 +388,19 @@ static void mpi_cancel(struct ddp_host *host, struct ddp_host_request *request)
 static const int guarded[] = {SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGHUP};
 enum { GUARDED = sizeof(guarded) / sizeof(guarded[0]) };
 
+/* What handles signal [number]; the default where that is UCX, which takes them where MPI is linked with it. */
+static struct sigaction handler_of(int number)
+{
+	struct sigaction action;
+	Dl_info info;
+
+	sigaction(number, NULL, &action);
+	if (dladdr((void *)(uintptr_t)action.sa_handler, &info) &&
+	    strstr(info.dli_fname, "/libucs.so"))
+		action = (struct sigaction){.sa_handler = SIG_DFL};
+	return action;
+}
+
 /* MPI, and what it loads, may set handlers of signals; they are the program's. */
 static void begin_mpi(void *argument)
 {
@@ -396,7 +409,7 @@ static void begin_mpi(void *argument)
 
 	(void)argument;
 	for (int i = 0; i < GUARDED; i++)
-		sigaction(guarded[i], NULL, &before[i]);
+		before[i] = handler_of(guarded[i]);
 	if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) == MPI_SUCCESS)
 		MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	for (int i = 0; i < GUARDED; i++)

@@ -49,6 +49,17 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	has_not "$out" WRONG
 }
 
+# Gradients go over it from a thread of their own; what it carries is what UCX carries.
+@test "ddp-train: the same weights as over UCX, to the bit" {
+	[ -e "$DDP_MODULES/ddp_ucx.so" ] || skip "built without UCX"
+	for wide in ucx mpi; do
+		DDP_WIDE=$wide try mc srun -N2 --ntasks-per-node=2 --mpi="$MPI" --ddp ddp-train mnist --samples 512 \
+			--epochs 1 --seed 3 --save-model "$WORK/$wide.safetensors"
+		same "$rc" 0
+	done
+	cmp "$WORK/ucx.safetensors" "$WORK/mpi.safetensors"
+}
+
 @test "without a launcher of MPI: refused in a line with the remedy" {
 	try mc srun -N2 -n2 --ddp --mpi=none ddp-info
 	[ "$rc" -ne 0 ]

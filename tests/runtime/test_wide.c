@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ddp_ucx.so between processes on loopback: collectives, and what happens to the others when
- * one of them is killed, stops, gives up or leaves.
+ * Each engine between processes on loopback: collectives, and what happens to the others when
+ * one of them is killed, stops, gives up or leaves. Processes of MPI are started by its launcher,
+ * with ranks that are not MPI's.
  */
 #include "config.h"
 
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +26,35 @@ enum { MOST = 4 };
 /* What a process of the column runs. Its exit status is 0 if all was as it should be. */
 struct member;
 typedef int member_run(struct member *member);
+
+/* Those that were built. */
+static const struct engine {
+	const char *name, *described[2];
+	const char *launcher; /* NULL: none is needed */
+} engines[] = {
+#ifdef HAVE_UCX
+	{"ucx", {"UCX 1.", "(tcp"}, NULL},
+#endif
+#ifdef HAVE_MPIRUN
+	{"mpi", {"MPI", "."}, MPIRUN},
+#endif
+};
+#define ENGINES ROWS(engines)
+
+static const struct engine *engine; /* of the test, or of the process */
+
+static void use(const struct engine *which)
+{
+	engine = which;
+	setenv("DDP_WIDE", engine->name, 1);
+}
+
+/* The engine of test number [i] of a loop over all engines. Returns the rest of the number. */
+static int use_of(int i)
+{
+	use(&engines[i % ENGINES]);
+	return i / ENGINES;
+}
 
 struct member {
 	struct ddp_log log;
@@ -53,6 +84,20 @@ static const char *name_of(void *owner, int rank)
 
 	(void)owner;
 	return names[rank];
+}
+
+/* The handlers of a program that an engine is a guest in. */
+static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGHUP};
+static void (*before[ROWS(signals)])(int);
+
+static void look_at_signals(void)
+{
+	for (int i = 0; i < ROWS(signals); i++) {
+		struct sigaction action;
+
+		sigaction(signals[i], NULL, &action);
+		before[i] = action.sa_handler;
+	}
 }
 
 /* --- In the processes ----------------------------------------------------------------------- */
@@ -102,6 +147,12 @@ static void tell_all(struct member *member, const void *data, size_t length, str
 	all_of(member->wire, words, sizeof(*words), false);
 }
 
+static const struct ddp_host_engine *open_module(const char *name, struct ddp_error *error)
+{
+	return ddp_module_open(name, "wide", DDP_HOST_VERSION, sizeof(struct ddp_host_engine), NULL,
+			       error);
+}
+
 static int meet(struct member *member, int rank, int size)
 {
 	struct ddp_column *column = &member->column;
@@ -111,8 +162,7 @@ static int meet(struct member *member, int rank, int size)
 	const void *data;
 	struct ddp_error *error = &member->error;
 
-	column->engine = ddp_module_open("ucx", "wide", DDP_HOST_VERSION,
-					 sizeof(struct ddp_host_engine), NULL, error);
+	column->engine = open_module(engine->name, error);
 	if (!column->engine ||
 	    column->engine->open(&column->host, rank, size, &watch, &member->log, error) < 0 ||
 	    column->engine->address(column->host, &data, &length, error) < 0)
@@ -167,6 +217,20 @@ static void leave(struct member *member, bool clean)
 
 /* --- The test's side ------------------------------------------------------------------------- */
 
+static _Noreturn void be(member_run *run, int wire, int rank, int size, double limit)
+{
+	struct member member = {.limit = limit, .wire = wire};
+	int status;
+
+	member.log = (struct ddp_log){.level = DDP_LEVEL_WARNING, .rank = rank};
+	status = meet(&member, rank, size) ? 1 : run(&member);
+	if (!engine->launcher)
+		_exit(status);
+	/* By all that an exit goes through: nothing hangs there. Its last word is a status. */
+	all_of(wire, &status, sizeof(status), true);
+	exit(status);
+}
+
 static struct process start(member_run *run, int rank, int size, double limit)
 {
 	struct process process;
@@ -177,16 +241,105 @@ static struct process start(member_run *run, int rank, int size, double limit)
 	ck_assert_int_ge(process.id, 0);
 	process.wire = wires[0];
 	if (process.id == 0) {
-		struct member member = {.limit = limit, .wire = wires[1]};
-
 		close(wires[0]);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		member.log = (struct ddp_log){.level = DDP_LEVEL_WARNING, .rank = rank};
-		_exit(meet(&member, rank, size) ? 1 : run(&member));
+		be(run, wires[1], rank, size, limit);
 	}
 	close(wires[1]);
 	return process;
 }
+
+/* --- Processes that a launcher of MPI starts ----------------------------------------------------- */
+
+static member_run run_all, run_until, run_note, run_leave, run_left, run_guest;
+static member_run *const runs[] = {run_all, run_until, run_note, run_leave, run_left, run_guest};
+static pid_t launcher;
+
+static struct sockaddr_un socket_of(pid_t test, socklen_t *length)
+{
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	int text = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "ddp-test-wide-%d", test);
+
+	*length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)text);
+	return name;
+}
+
+/* The first word on the wire. */
+struct greeting {
+	int rank;
+	pid_t id;
+};
+
+static void launch(struct process *processes, member_run *run, int size, double limit)
+{
+	socklen_t length;
+	struct sockaddr_un name = socket_of(getpid(), &length);
+	int door = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), number = 0;
+	pid_t test = getpid();
+	char command[4096];
+
+	ck_assert_int_eq(bind(door, (struct sockaddr *)&name, length), 0);
+	ck_assert_int_eq(listen(door, size), 0);
+	while (runs[number] != run)
+		number++;
+	snprintf(command, sizeof(command), "exec %s -np %d /proc/%d/exe member %d %d %d %g",
+		 engine->launcher, size, test, test, number, size, limit);
+	launcher = fork();
+	ck_assert_int_ge(launcher, 0);
+	if (launcher == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execl("/bin/sh", "sh", "-c", command, NULL);
+		_exit(127);
+	}
+	for (int i = 0; i < size; i++) {
+		int wire = accept4(door, NULL, NULL, SOCK_CLOEXEC);
+		struct greeting greeting;
+
+		ck_assert_int_ge(wire, 0);
+		all_of(wire, &greeting, sizeof(greeting), false);
+		processes[greeting.rank] = (struct process){greeting.id, wire};
+	}
+	close(door);
+}
+
+static int number_in(const char *variable, const char *otherwise)
+{
+	const char *text = getenv(variable);
+
+	return atoi(text ? text : getenv(otherwise));
+}
+
+/* member TEST RUN SIZE LIMIT: a process whose rank is not the one that MPI gave it. */
+static _Noreturn void be_launched(char **arguments)
+{
+	int size = atoi(arguments[2]);
+	struct greeting greeting = {size - 1 - number_in("OMPI_COMM_WORLD_RANK", "PMI_RANK"),
+				    getpid()};
+	int wire = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	socklen_t length;
+	struct sockaddr_un name = socket_of(atoi(arguments[0]), &length);
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (connect(wire, (struct sockaddr *)&name, length) < 0)
+		_exit(98);
+	all_of(wire, &greeting, sizeof(greeting), true);
+	look_at_signals();
+	be(runs[atoi(arguments[1])], wire, greeting.rank, size, atof(arguments[3]));
+}
+
+/* Wait for it; who has left without the others' consent has it say so. */
+static void end_launcher(bool clean)
+{
+	int status;
+
+	if (!engine->launcher)
+		return;
+	ck_assert_int_eq(waitpid(launcher, &status, 0), launcher);
+	if (clean)
+		unit_number(engine->name, "status of the launcher", status, 0);
+}
+
+/* --- All of them ----------------------------------------------------------------------------------- */
 
 static void introduce(struct process *processes, int size)
 {
@@ -202,7 +355,9 @@ static void introduce(struct process *processes, int size)
 
 static void begin(struct process *processes, member_run *run, int size, double limit)
 {
-	for (int i = 0; i < size; i++)
+	if (engine->launcher)
+		launch(processes, run, size, limit);
+	for (int i = 0; i < size && !engine->launcher; i++)
 		processes[i] = start(run, i, size, limit);
 	introduce(processes, size); /* addresses */
 	introduce(processes, size); /* passes */
@@ -213,6 +368,12 @@ static int status_of(struct process *process)
 {
 	int status;
 
+	if (engine->launcher) {
+		if (read(process->wire, &status, sizeof(status)) != sizeof(status))
+			status = 128 + SIGKILL;
+		close(process->wire);
+		return status;
+	}
 	ck_assert_int_eq(waitpid(process->id, &status, 0), process->id);
 	close(process->wire);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -298,15 +459,18 @@ static int run_all(struct member *member)
 			return give_up(member);
 	member->column.engine->describe(member->column.host, text, sizeof(text));
 	leave(member, true);
-	return strncmp(text, "UCX 1.", 6) != 0 || !strstr(text, "(tcp");
+	return !strstr(text, engine->described[0]) || !strstr(text, engine->described[1]);
 }
 
-TEST_LOOP(test_collectives, 2, MOST + 1)
+TEST_LOOP(test_collectives, 0, 3 * ENGINES)
 {
 	struct process processes[MOST] = {{0}};
 
-	begin(processes, run_all, _i, 30);
-	all_well(processes, _i);
+	int size = 2 + use_of(_i);
+
+	begin(processes, run_all, size, 30);
+	all_well(processes, size);
+	end_launcher(true);
 }
 
 /* --- A peer is lost -------------------------------------------------------------------------- */
@@ -361,31 +525,59 @@ static void under_way(struct process *processes, int size)
 		all_of(processes[i].wire, &word, 1, false);
 }
 
-/* A lost connection is not waited for until the limit is over: that would be DDP_ERR_TIMEOUT, in other words. */
+/*
+ * UCX tells of a lost connection, which is not waited for until the limit is over: that would be DDP_ERR_TIMEOUT, in
+ * other words. MPI does not.
+ */
 static const struct {
-	const char *name;
+	const char *name, *engine;
 	int signal, size;
 	double limit;
 	int status;
 	const char *text;
 } losses[] = {
-	{"kill -9, 2", SIGKILL, 2, 50, DDP_ERR_PEER,
+	{"kill -9, 2", "ucx", SIGKILL, 2, 50, DDP_ERR_PEER,
 	 "lost the connection to rank 1 on n1 in all-reduce #"},
-	{"kill -9, 3", SIGKILL, 3, 50, DDP_ERR_PEER,
+	{"kill -9, 3", "ucx", SIGKILL, 3, 50, DDP_ERR_PEER,
 	 "the connection to rank 1 on n1 in all-reduce #"},
-	{"kill -9, 4", SIGKILL, 4, 50, DDP_ERR_PEER,
+	{"kill -9, 4", "ucx", SIGKILL, 4, 50, DDP_ERR_PEER,
 	 "the connection to rank 1 on n1 in all-reduce #"},
-	{"stop, 2", SIGSTOP, 2, 0.4, DDP_ERR_TIMEOUT,
+	{"stop, 2", "ucx", SIGSTOP, 2, 0.4, DDP_ERR_TIMEOUT,
 	 "rank 1 on n1 did not answer in all-reduce #"},
-	{"stop, 4", SIGSTOP, 4, 0.4, DDP_ERR_TIMEOUT,
+	{"stop, 4", "ucx", SIGSTOP, 4, 0.4, DDP_ERR_TIMEOUT,
+	 "rank 1 on n1 did not answer in all-reduce #"},
+	{"mpi, kill -9, 2", "mpi", SIGKILL, 2, 2, DDP_ERR_TIMEOUT,
+	 "rank 1 on n1 did not answer in all-reduce #"},
+	{"mpi, kill -9, 4", "mpi", SIGKILL, 4, 2, DDP_ERR_TIMEOUT,
+	 "rank 1 on n1 did not answer in all-reduce #"},
+	{"mpi, stop, 2", "mpi", SIGSTOP, 2, 0.4, DDP_ERR_TIMEOUT,
+	 "rank 1 on n1 did not answer in all-reduce #"},
+	{"mpi, stop, 4", "mpi", SIGSTOP, 4, 0.4, DDP_ERR_TIMEOUT,
 	 "rank 1 on n1 did not answer in all-reduce #"},
 };
+
+/* MPICH ends the process that has lost a peer; Open MPI goes on if its launcher does. */
+static bool is_ended_by_mpi(struct process *process)
+{
+	char word;
+
+	if (!engine->launcher || strstr(engine->launcher, "--enable-recovery") ||
+	    recv(process->wire, &word, 1, MSG_PEEK) > 0)
+		return false;
+	close(process->wire);
+	return true;
+}
 
 TEST_ROWS(test_loss, losses)
 {
 	const char *name = losses[_i].name;
 	struct process processes[MOST] = {{0}};
 
+	for (int i = 0; i < ENGINES; i++)
+		if (strcmp(engines[i].name, losses[_i].engine) == 0)
+			use(&engines[i]);
+	if (!engine)
+		return; /* it was not built */
 	begin(processes, run_until, losses[_i].size, losses[_i].limit);
 	under_way(processes, losses[_i].size);
 	ck_assert_int_eq(kill(processes[1].id, losses[_i].signal), 0);
@@ -393,6 +585,8 @@ TEST_ROWS(test_loss, losses)
 		struct report report;
 
 		if (i == 1)
+			continue;
+		if (is_ended_by_mpi(&processes[i]))
 			continue;
 		all_of(processes[i].wire, &report, sizeof(report), false);
 		unit_pieces(name, report.text, (const char *[]){losses[_i].text, NULL});
@@ -403,6 +597,7 @@ TEST_ROWS(test_loss, losses)
 	}
 	kill(processes[1].id, SIGKILL);
 	status_of(&processes[1]);
+	end_launcher(false);
 }
 
 /* --- Notes and ends --------------------------------------------------------------------------- */
@@ -429,12 +624,15 @@ static int run_note(struct member *member)
 	return 0;
 }
 
-TEST_LOOP(test_note, 2, MOST)
+TEST_LOOP(test_note, 0, 2 * ENGINES)
 {
 	struct process processes[MOST] = {{0}};
 
-	begin(processes, run_note, _i, 30);
-	all_well(processes, _i);
+	int size = 2 + use_of(_i);
+
+	begin(processes, run_note, size, 30);
+	all_well(processes, size);
+	end_launcher(false);
 }
 
 /* After the last barrier all leave, one of them late: nobody takes another for lost. */
@@ -454,20 +652,21 @@ static int run_leave(struct member *member)
 	return !good;
 }
 
-TEST_LOOP(test_leave, 0, 4)
+TEST_LOOP(test_leave, 0, 4 * ENGINES)
 {
 	struct process processes[MOST] = {{0}};
-	int size = 2 + _i / 2;
+	int turn = use_of(_i), size = 2 + turn / 2;
 
 	begin(processes, run_leave, size, 30);
 	under_way(processes, size);
 	for (int i = 0; i < size; i++) {
-		struct process *process = &processes[_i % 2 ? size - 1 - i : i];
+		struct process *process = &processes[turn % 2 ? size - 1 - i : i];
 
 		all_of(process->wire, "g", 1, true);
 		usleep(20000);
 	}
 	all_well(processes, size);
+	end_launcher(true);
 }
 
 /* One has left cleanly, another still wants something of it: that is an error, at once. */
@@ -488,18 +687,17 @@ static int run_left(struct member *member)
 	return 0;
 }
 
-TEST(test_left)
+TEST_LOOP(test_left, 0, ENGINES)
 {
 	struct process processes[MOST] = {{0}};
 
+	use_of(_i);
 	begin(processes, run_left, 2, 30);
 	all_well(processes, 2);
+	end_launcher(false);
 }
 
 /* --- A guest in the process -------------------------------------------------------------------- */
-
-static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGHUP};
-static void (*before[ROWS(signals)])(int);
 
 static int run_guest(struct member *member)
 {
@@ -514,63 +712,91 @@ static int run_guest(struct member *member)
 	return 0;
 }
 
-TEST(test_guest)
+TEST_LOOP(test_guest, 0, ENGINES)
 {
 	struct process processes[MOST] = {{0}};
 
-	for (int i = 0; i < ROWS(signals); i++) {
-		struct sigaction action;
-
-		sigaction(signals[i], NULL, &action);
-		before[i] = action.sa_handler;
-	}
+	use_of(_i);
+	look_at_signals();
 	begin(processes, run_guest, 2, 30);
 	all_well(processes, 2);
+	end_launcher(true);
 }
 
+#ifdef HAVE_UCX
 /* --- Nobody comes ------------------------------------------------------------------------------- */
 
 TEST(test_nobody)
 {
-	const struct ddp_host_engine *engine;
+	const struct ddp_host_engine *ucx;
 	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
 	struct ddp_watch watch = ddp_watch_start(0.2, NULL, NULL);
 	const int32_t pass[] = {0, 0, 0, 0, 0, 4242}; /* to rank 0, from a port */
 	struct ddp_error error;
 	struct ddp_host *host;
 
-	engine = ddp_module_open("ucx", "wide", DDP_HOST_VERSION, sizeof(*engine), NULL, &error);
-	ck_assert_msg(engine, "%s", error.text);
-	ck_assert_int_eq(engine->open(&host, 0, 3, &watch, &log, &error), 0);
-	ck_assert_int_eq(engine->admit(host, 2, pass, 5, &error), DDP_ERR_FORMAT);
+	ucx = open_module("ucx", &error);
+	ck_assert_msg(ucx, "%s", error.text);
+	ck_assert_int_eq(ucx->open(&host, 0, 3, &watch, &log, &error), 0);
+	ck_assert_int_eq(ucx->admit(host, 2, pass, 5, &error), DDP_ERR_FORMAT);
 	unit_pieces("damaged", error.text, (const char *[]){"rank 2", "damaged pass", NULL});
-	ck_assert_int_eq(engine->admit(host, 2, pass, sizeof(pass), &error), 0);
-	ck_assert_int_eq(engine->meet(host, &watch, &error), DDP_ERR_TIMEOUT);
+	ck_assert_int_eq(ucx->admit(host, 2, pass, sizeof(pass), &error), 0);
+	ck_assert_int_eq(ucx->meet(host, &watch, &error), DDP_ERR_TIMEOUT);
 	ck_assert_str_eq(error.text, "rank 2 did not connect to this one in 0.2 s");
-	engine->close(host, false);
+	ucx->close(host, false);
 }
 
 /* --- No way -------------------------------------------------------------------------------------- */
 
 TEST(test_no_device)
 {
-	const struct ddp_host_engine *engine;
+	const struct ddp_host_engine *ucx;
 	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
 	struct ddp_watch watch = ddp_watch_start(30, NULL, NULL);
 	struct ddp_error error;
 	struct ddp_host *host;
 
 	ck_assert_int_eq(setenv("UCX_NET_DEVICES", "nowhere9", 1), 0);
-	engine = ddp_module_open("ucx", "wide", DDP_HOST_VERSION, sizeof(*engine), NULL, &error);
-	ck_assert_msg(engine, "%s", error.text);
-	ck_assert_int_eq(engine->open(&host, 0, 2, &watch, &log, &error), DDP_ERR_ENGINE);
+	ucx = open_module("ucx", &error);
+	ck_assert_msg(ucx, "%s", error.text);
+	ck_assert_int_eq(ucx->open(&host, 0, 2, &watch, &log, &error), DDP_ERR_ENGINE);
 	ck_assert_ptr_null(host);
 	unit_pieces("no device", error.text,
 		    (const char *[]){"UCX 1.", "UCX_NET_DEVICES is nowhere9", NULL});
 }
+#endif
 
-int main(void)
+#ifdef HAVE_MPI
+TEST(test_no_launcher)
+{
+	static const char *const variables[] = {"PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
+						"PMI_FD", "PMI_PORT"};
+	const struct ddp_host_engine *mpi;
+	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
+	struct ddp_watch watch = ddp_watch_start(30, NULL, NULL);
+	struct ddp_error error;
+	struct ddp_host *host;
+
+	for (int i = 0; i < ROWS(variables); i++)
+		unsetenv(variables[i]);
+	mpi = open_module("mpi", &error);
+	ck_assert_msg(mpi, "%s", error.text);
+	ck_assert_int_eq(mpi->open(&host, 0, 2, &watch, &log, &error), DDP_ERR_ENVIRONMENT);
+	ck_assert_ptr_null(host);
+	unit_pieces("no launcher", error.text,
+		    (const char *[]){"not started for the 2 ranks of the job but for 1",
+				     "srun --mpi=", NULL});
+}
+#endif
+
+int main(int argc, char **argv)
 {
 	setenv("UCX_NET_DEVICES", "lo", 1);
-	return unit_run("ucx", NULL);
+	if (argc == 6 && strcmp(argv[1], "member") == 0) {
+		for (int i = 0; i < ENGINES; i++)
+			if (engines[i].launcher)
+				use(&engines[i]);
+		be_launched(argv + 2);
+	}
+	return unit_run("wide", NULL);
 }
