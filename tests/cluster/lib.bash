@@ -89,7 +89,7 @@ show()
 slurm_at_least()
 {
 	local version
-	version=$("$minicluster" run srun --version)
+	version=$(PATH=$PATH:/usr/sbin:/sbin slurmd -V)
 	[ "$(printf '%s\n' "$1" "${version##* }" | sort -V | head -n 1)" = "$1" ]
 }
 

@@ -78,3 +78,19 @@ trap_of_another()
 	PATH=$TOP/bin:$PATH try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
 	same "$rc" 0
 }
+
+@test "auth/slurm: a cluster without munge, and one at a time" {
+	slurm_at_least 23.11 || skip "this Slurm has no auth/slurm"
+	need_root
+	try timeout 100 "$minicluster" up --dir "$TOP/c" --gpus 0 --plugstack none --conf AuthType=auth/slurm
+	same "$rc" 0
+	try as_other_user "$minicluster" run --dir "$TOP/c" srun -D / -N2 id -un
+	same "$rc:$out" "0:daemon
+daemon"
+	try timeout 20 "$minicluster" status --dir "$TOP/c"
+	same "$rc" 0
+	has_not "$out" '^munged'
+	try timeout 100 "$minicluster" up --dir "$TOP/c2" --gpus 0 --plugstack none --conf AuthType=auth/slurm
+	same "$rc" 1
+	has "$err" '^minicluster: another Slurm of this machine has the sockets of auth/slurm: '
+}
