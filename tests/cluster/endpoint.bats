@@ -27,6 +27,7 @@ value()
 
 # --- Address --------------------------------------------------------------------------
 
+# bats test_tags=release
 @test "MASTER_ADDR is the NodeAddr of rank 0's node" {
 	same "$(show MASTER_ADDR -w 'n[2-3]' -N2 -n2 --ddp)" "0@n2 MASTER_ADDR=127.0.0.2
 1@n3 MASTER_ADDR=127.0.0.2"
@@ -70,6 +71,7 @@ value()
 
 # --- Port -----------------------------------------------------------------------------
 
+# bats test_tags=release
 @test "MASTER_PORT is the first port that Slurm reserved, NCCL's RAS has the second" {
 	got=$(show "MASTER_PORT NCCL_RAS_ADDR SLURM_STEP_RESV_PORTS" -w 'n[1-2]' -N2 -n2 --ddp)
 	first=$(value SLURM_STEP_RESV_PORTS "$got" | grep -o '^[0-9]*')
@@ -157,6 +159,7 @@ check_computed()
 	[ "$(sort -u "$TOP/ports" | wc -l)" -gt 3 ]
 }
 
+# bats test_tags=release
 @test "where Slurm reserves none, the port is computed, from 61000-65533" {
 	other_cluster --nodes 1 --gpus 0 --conf MpiParams=
 	same "$(show SLURM_STEP_RESV_PORTS -n1)" "0@n1 SLURM_STEP_RESV_PORTS=UNSET"

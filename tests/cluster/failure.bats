@@ -284,6 +284,7 @@ private_tmp()
 	echo "required $TOP/private.so" | cat - "$TOP/optional" >"$MINICLUSTER_DIR/plugstack.conf"
 }
 
+# bats test_tags=release
 @test "a directory that nodes see and their tasks do not: told, unset, and the step goes on" {
 	need_root
 	private_tmp

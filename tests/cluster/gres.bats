@@ -28,6 +28,7 @@ lost="ddp: each task sees its own device alone, so NVLink and CUDA peer-to-peer 
 
 # --- Whole GPUs -----------------------------------------------------------------------
 
+# bats test_tags=release
 @test "gpu:2 for two tasks a node: each its own device, both visible" {
 	got=$(show "$names" -N2 --ntasks-per-node=2 --gres=gpu:2 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1
@@ -80,6 +81,7 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 
 # --- Whole GPUs, bound ----------------------------------------------------------------
 
+# bats test_tags=release
 @test "--gpus-per-task=1: each task sees one device, which is its number 0; told once" {
 	got=$(show "$names DDP_LOCAL_RANK" -N2 --ntasks-per-node=2 --gpus-per-task=1 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0 DDP_LOCAL_RANK=0
@@ -104,6 +106,7 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 }
 
 # srun alone does not tell its tasks of --gpus-per-task; a job of sbatch or salloc has it.
+# bats test_tags=release
 @test "--gpus-per-task=2 of the job, a step without its binding: the first of each task's pair" {
 	got=$(mc salloc -Q -N1 -w n1 -n2 --gpus-per-task=2 \
 		srun --gpu-bind=none --ddp "$SHOW" LOCAL_RANK DDP_DEVICE DDP_SHARE CUDA_VISIBLE_DEVICES | sort)
@@ -171,6 +174,7 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 
 # --- Shards ---------------------------------------------------------------------------
 
+# bats test_tags=release
 @test "shard:2 of 4 for one task: half a GPU" {
 	got=$(show "$names" -N1 -w n1 -n1 --gres=shard:2 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.5 CUDA_VISIBLE_DEVICES=0"
@@ -341,6 +345,7 @@ most_shared()
 }
 
 # From 23.11 on; beside another job that has three shards of one GPU.
+# bats test_tags=release
 @test "shards of several GPUs in one step: each rank's share is the part of its own GPU" {
 	need_gpus
 	slurm_at_least 23.11 || skip "this Slurm gives a job the shards of one GPU alone"

@@ -26,6 +26,7 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 
 # --- Distributions --------------------------------------------------------------------
 
+# bats test_tags=release
 @test "block: ranks fill a node, then the next" {
 	got=$(show "$names" -w 'n[1-2]' -N2 --ntasks-per-node=2 --ddp)
 	same "$got" "$(rows <<-END
@@ -38,6 +39,7 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 	same "$(told)" ""
 }
 
+# bats test_tags=release
 @test "-m cyclic: ranks go round the nodes" {
 	got=$(show "$names" -w 'n[1-2]' -N2 --ntasks-per-node=2 -m cyclic --ddp)
 	same "$got" "$(rows <<-END
@@ -79,6 +81,7 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 	same "$(told)" ""
 }
 
+# bats test_tags=release
 @test "-m arbitrary, a task on each node: nodes by their ranks, for torchrun, libddp and DDP_NODE_RANK alike" {
 	printf '%s\n' n4 n2 n3 n1 | as_user tee "$WORK/hosts" >/dev/null
 	got=$(SLURM_HOSTFILE=$WORK/hosts show "PET_NODE_RANK NODE_RANK DDP_NODE_RANK SLURM_NODEID" -n4 -m arbitrary --ddp)
@@ -88,6 +91,16 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 3@n1 PET_NODE_RANK=3 NODE_RANK=3 DDP_NODE_RANK=3 SLURM_NODEID=0"
 }
 
+# bats test_tags=release
+@test "stepmgr, from 24.05 on: the job's own manager of steps knows rank 0's node" {
+	slurm_at_least 24.05 || skip "this Slurm has none"
+	other_cluster --nodes 3 --gpus 0 --conf SlurmctldParameters=enable_stepmgr --conf PrologFlags=contain
+	try mc salloc -Q -N3 --stepmgr srun -Q -N2 -w n2,n3 --ddp "$SHOW" RANK NODE_RANK WORLD_SIZE MASTER_ADDR DDP_ERROR
+	same "$rc:$(sort -n <<<"$out")" "0:0@n2 RANK=0 NODE_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 DDP_ERROR=UNSET
+1@n3 RANK=1 NODE_RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 DDP_ERROR=UNSET"
+}
+
+# bats test_tags=release
 @test "tasks laid out by the topology, from 26.05 on: nodes by their ranks" {
 	slurm_at_least 26.05 || skip "this Slurm lays tasks out in the order of the nodes' names"
 	other_cluster --nodes 4 --gpus 0
@@ -104,6 +117,7 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 }
 
 # All nodes of the job, and those of the components, each in an order of its own.
+# bats test_tags=release
 @test "heterogeneous step, each component laid out by hand" {
 	printf '%s\n' n2 n1 | as_user tee "$WORK/hosts" >/dev/null
 	printf '%s\n' n4 n3 | as_user tee "$WORK/hosts2" >/dev/null
@@ -233,6 +247,7 @@ agree()
 	)" n4.fast
 }
 
+# bats test_tags=release
 @test "heterogeneous job of sbatch: #SBATCH --ddp reaches all components" {
 	as_user tee "$WORK/het.job" >/dev/null <<-END
 		#!/bin/bash
@@ -281,6 +296,7 @@ agree()
 
 # --- The environment that srun takes along --------------------------------------------
 
+# bats test_tags=release
 @test "--export=NONE: all is set none the less" {
 	got=$(show "$het_names" -w 'n[1-2]' -N2 -n2 --ddp --ddp-master-suffix=.fast --export=NONE)
 	agree "$got" "$(rows <<-END
@@ -319,6 +335,7 @@ agree()
 	same "$(told)" "ddp: RANK=5 of your environment is replaced: --ddp sets it to 0 for this task"
 }
 
+# bats test_tags=release
 @test "without --ddp nothing is set, changed or told" {
 	got=$(RANK=5 TORCHELASTIC_USE_AGENT_STORE=True show \
 		"RANK WORLD_SIZE MASTER_ADDR DDP_JOB SLURM_DDP_STEP TORCHELASTIC_USE_AGENT_STORE" -N1 -w n1 -n1)
@@ -374,6 +391,7 @@ agree()
 
 pet="PET_NNODES PET_NODE_RANK PET_NPROC_PER_NODE PET_MASTER_ADDR PET_MASTER_PORT PET_RDZV_BACKEND PET_RDZV_ENDPOINT PET_RDZV_ID"
 
+# bats test_tags=release
 @test "one task on each node: what a bare torchrun reads" {
 	need_gpus
 	got=$(show "MASTER_PORT DDP_JOB $pet" -w 'n[1-2]' -N2 -n2 --gres=gpu:2 --ddp --ddp-master-suffix=.fast)
@@ -410,6 +428,7 @@ pet="PET_NNODES PET_NODE_RANK PET_NPROC_PER_NODE PET_MASTER_ADDR PET_MASTER_PORT
 0@n1 DDP_JOB=$job.1"
 }
 
+# bats test_tags=release
 @test "DDP_END_TIME is the job's EndTime" {
 	got=$(mc salloc -Q -N1 -w n1 -n1 -t 7 bash -c '
 		srun --ddp "$0" DDP_END_TIME

@@ -212,6 +212,13 @@ need_gpus()
 	[ -s "$MINICLUSTER_DIR/gres.conf" ] || skip "this user can make no GPU device nodes"
 }
 
+# Debian has a Slurm without its plugin for PMIx, too.
+needs_pmix()
+{
+	[ -f "$DDP_MODULES/ddp_pmix.so" ] || skip "built without PMIx"
+	mc srun --mpi=list 2>&1 | grep -q pmix || skip "this Slurm has no PMIx"
+}
+
 # Skip a test that mounts something where that is not possible.
 need_root()
 {

@@ -40,6 +40,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 
 # --- ddp-info -------------------------------------------------------------------------
 
+# bats test_tags=release
 @test "ddp-info under srun --ddp: two nodes, met by files, UCX between them, sums exact" {
 	try mc srun -N2 --ntasks-per-node=2 --ddp ddp-info --max-bytes 1M
 	same "$rc" 0
@@ -119,6 +120,7 @@ for row in json.load(sys.stdin)["ranks"]:
 }
 
 @test "srun --mpi=pmix: ranks meet by PMIx where there is no directory, or when told to" {
+	needs_pmix
 	DDP_METHOD=pmix try mc srun -N2 --ntasks-per-node=2 --mpi=pmix ddp-info --max-bytes 64K
 	same "$rc" 0
 	has "$out" 'started by srun, met by pmix'
@@ -131,6 +133,7 @@ for row in json.load(sys.stdin)["ranks"]:
 	has "$err" 'mpi=pmix'
 }
 
+# bats test_tags=release
 @test "a batch script itself is one rank; its sruns are worlds" {
 	cat >"$WORK/job" <<-'END'
 		#!/bin/bash

@@ -36,12 +36,6 @@ met()
 
 nothing_left() { same "$(ls -A "$WORK")" ""; }
 
-needs_pmix()
-{
-	[ -f "$DDP_MODULES/ddp_pmix.so" ] || skip "built without PMIx"
-	mc srun --mpi=list 2>&1 | grep -q pmix || skip "this Slurm has no PMIx"
-}
-
 @test "by files in the step's directory" {
 	try mc srun -N2 -n4 --ddp "$MEET"
 	met 4 file

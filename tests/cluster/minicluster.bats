@@ -79,6 +79,7 @@ trap_of_another()
 	same "$rc" 0
 }
 
+# bats test_tags=release
 @test "auth/slurm: a cluster without munge, and one at a time" {
 	slurm_at_least 23.11 || skip "this Slurm has no auth/slurm"
 	need_root

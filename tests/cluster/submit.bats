@@ -28,6 +28,7 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 
 # --- sbatch ---------------------------------------------------------------------------
 
+# bats test_tags=release
 @test "#SBATCH --ddp reaches every srun of the script, and the script itself gets nothing" {
 	script a.job <<-END
 		#!/bin/bash
@@ -146,6 +147,7 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 	has "$got" '0@n1 RANK=0 WORLD_SIZE=1$'
 }
 
+# bats test_tags=release
 @test "salloc with an interactive step: the shell on the node is no rank, its sruns have them" {
 	other_cluster --nodes 2 --gpus 0 --conf LaunchParameters=use_interactive_step
 	script typed <<-END
