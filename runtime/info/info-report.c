@@ -82,9 +82,9 @@ static void add_selftest(struct ddp_text *text, const struct info_selftest *test
 
 /* --- How GPUs are shared ------------------------------------------------------------------- */
 
-static void add_range(struct ddp_text *text, double least, double most)
+static struct ddp_shown range(double least, double most)
 {
-	ddp_text_add(text, least < most ? "%.4g to %.4g" : "%.4g", least, most);
+	return least < most ? ddp_show("%.4g to %.4g", least, most) : ddp_show("%.4g", least);
 }
 
 static const char *enforced(const struct info_sharing *sharing)
@@ -102,34 +102,32 @@ static const char *enforced(const struct info_sharing *sharing)
 static void add_how(struct ddp_text *text, const struct info_card *card,
 		    const struct info_sharing *sharing)
 {
-	if (!sharing->mps) {
-		ddp_text_add(text, "by time-slicing: %s kernels take turns; ",
-			     sharing->ranks > 1 ? "their" : "its own and others'");
-	} else if (!sharing->threads && !sharing->memory) {
-		ddp_text_add(text, "through MPS, without limits; ");
-	} else {
-		ddp_text_add(text, "through MPS (%s",
-			     sharing->threads ? "threads limited to " : "");
-		if (sharing->threads) {
-			add_range(text, sharing->slowest, sharing->quickest);
-			ddp_text_add(text, " %%");
-		}
-		if (sharing->memory)
-			ddp_text_add(text, "%s to %s",
-				     sharing->threads ? ", memory" : "memory limited",
-				     card->memory_limit);
-		ddp_text_add(text, "); ");
-	}
-	if (sharing->least > 0) {
-		add_range(text, sharing->least, sharing->most);
-		ddp_text_add(text, " of it%s", sharing->ranks > 1 ? " each" : "");
-		if (card->total && sharing->least == sharing->most)
-			ddp_text_add(text, ", %.1f of %.1f GiB",
-				     sharing->least * (double)card->total / 0x1p30,
-				     (double)card->total / 0x1p30);
-	} else {
-		ddp_text_add(text, "no share is known");
-	}
+	bool several = sharing->ranks > 1;
+
+	if (!sharing->mps)
+		ddp_text_add(text, "by time-slicing: %s kernels take turns",
+			     several ? "their" : "its own and others'");
+	else if (!sharing->threads && !sharing->memory)
+		ddp_text_add(text, "through MPS, without limits");
+	else
+		ddp_text_add(text, "through MPS (%s", sharing->threads ? "threads" : "memory");
+	if (sharing->threads)
+		ddp_text_add(text, " limited to %s %%",
+			     range(sharing->slowest, sharing->quickest).text);
+	if (sharing->memory)
+		ddp_text_add(text, "%s to %s", sharing->threads ? ", memory" : " limited",
+			     card->memory_limit);
+	if (sharing->threads || sharing->memory)
+		ddp_text_add(text, ")");
+	if (sharing->least > 0)
+		ddp_text_add(text, "; %s of it%s", range(sharing->least, sharing->most).text,
+			     several ? " each" : "");
+	else
+		ddp_text_add(text, "; no share is known");
+	if (card->total && sharing->least > 0 && sharing->least == sharing->most)
+		ddp_text_add(text, ", %.1f of %.1f GiB",
+			     sharing->least * (double)card->total / 0x1p30,
+			     (double)card->total / 0x1p30);
 	ddp_text_add(text, "; %s", enforced(sharing));
 }
 

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "base/settings.h"
+#include "base/text.h"
 #include "base/watch.h"
 #include "base/xalloc.h"
 #include "engine.h"
@@ -222,12 +223,9 @@ static bool read_share(double *share)
 static void share_device(int rank, int count, int devices, double share)
 {
 	int ranks = devices > 0 ? count / devices + (rank % devices < count % devices) : 1;
-	char text[32];
 
-	if (ranks < 2)
-		return;
-	snprintf(text, sizeof(text), "%.12f", share / ranks);
-	setenv(SHARE, text, 1);
+	if (ranks > 1)
+		setenv(SHARE, ddp_show("%.12f", share / ranks).text, 1);
 }
 
 /*
@@ -449,14 +447,6 @@ int launch_gpus(const struct options *options)
 
 /* --- One rank --------------------------------------------------------------------------------- */
 
-static void set_number(const char *name, int value)
-{
-	char text[16];
-
-	snprintf(text, sizeof(text), "%d", value);
-	setenv(name, text, 1);
-}
-
 /* What torchrun would set; what an outer step left is not about this rank. */
 static void set_environment(int rank, int count, bool shared, const char *directory)
 {
@@ -469,13 +459,13 @@ static void set_environment(int rank, int count, bool shared, const char *direct
 		unsetenv(gone[i]);
 	if (end)
 		setenv("SLURM_JOB_END_TIME", end, 1);
-	set_number("RANK", rank);
-	set_number("WORLD_SIZE", count);
-	set_number("LOCAL_RANK", rank);
-	set_number("LOCAL_WORLD_SIZE", count);
-	set_number("GROUP_RANK", 0);
-	set_number("GROUP_WORLD_SIZE", 1);
-	set_number("TORCHELASTIC_RESTART_COUNT", 0);
+	setenv("RANK", ddp_show("%d", rank).text, 1);
+	setenv("WORLD_SIZE", ddp_show("%d", count).text, 1);
+	setenv("LOCAL_RANK", ddp_show("%d", rank).text, 1);
+	setenv("LOCAL_WORLD_SIZE", ddp_show("%d", count).text, 1);
+	setenv("GROUP_RANK", "0", 1);
+	setenv("GROUP_WORLD_SIZE", "1", 1);
+	setenv("TORCHELASTIC_RESTART_COUNT", "0", 1);
 	setenv("TORCHELASTIC_RUN_ID", "ddp-train", 1);
 	setenv("DDP_RENDEZVOUS", directory, 1);
 	setenv(MARK, shared ? "shared" : "each", 1);

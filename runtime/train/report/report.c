@@ -270,10 +270,9 @@ static void print_table(struct ddp_text *out, const struct report_run *run, doub
 
 	for (int rank = 0; rank < run->ranks; rank++) {
 		const struct report_work *one = &run->work[rank];
-		char number[16];
 
-		snprintf(number, sizeof(number), "%d", rank);
-		add_row(&cells, number, &run->places[rank], one, seconds, training);
+		add_row(&cells, ddp_show("%d", rank).text, &run->places[rank], one, seconds,
+			training);
 		/* Sums, and means of the times. */
 		for (int phase = 0; phase < ENGINE_PHASES; phase++)
 			all.seconds[phase] += one->seconds[phase] / run->ranks;
