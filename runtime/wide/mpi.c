@@ -359,6 +359,15 @@ static void mpi_idle(struct ddp_host *host, uint64_t nanoseconds)
 	nanosleep(&(struct timespec){.tv_nsec = nanoseconds < NAP ? (long)nanoseconds : NAP}, NULL);
 }
 
+/* Let letters leave. */
+static void post_letters(struct ddp_host *host)
+{
+	uint64_t until = ddp_now() + POSTING;
+
+	while (host->joined && !host->frozen && host->posted > 0 && ddp_now() < until)
+		mpi_progress(host);
+}
+
 /*
  * MPI gives a receive back as long as nothing has come for it, and a send never. What it does not
  * give back, it does not get to touch: nobody calls it again.
@@ -374,6 +383,8 @@ static void mpi_cancel(struct ddp_host *host, struct ddp_host_request *request)
 		MPI_Cancel(&host->requests[i]);
 	while (request->status == 0 && !host->frozen && ddp_now() < until)
 		mpi_progress(host);
+	if (request->status == 0)
+		post_letters(host);
 	if (request->status != 0)
 		return;
 	host->frozen = true;
@@ -723,12 +734,10 @@ static bool end_world(struct ddp_host *host)
 
 static void mpi_close(struct ddp_host *host, bool clean)
 {
-	uint64_t until = ddp_now() + POSTING;
-
 	if (!host)
 		return;
-	while (!clean && host->joined && host->posted > 0 && !host->frozen && ddp_now() < until)
-		mpi_progress(host);
+	if (!clean)
+		post_letters(host);
 	/* What MPI still holds, it keeps: also where the process goes on. */
 	if (host->stuck || (clean ? !say_bye(host) || !end_world(host) : host->joined)) {
 		ddp_bounded_leave(host->stuck);

@@ -60,6 +60,20 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	cmp "$WORK/ucx.safetensors" "$WORK/mpi.safetensors"
 }
 
+# The program's MPI is begun once, goes on after libddp has left, and is ended by the program.
+@test "a program that uses MPI itself" {
+	local mpirun
+	mpirun=$(sed -n 's/^MPIRUN = \([^ ]*\).*/\1/p' "$DDP_BUILDDIR/tests/runtime/Makefile")
+	"${mpirun/mpirun/mpicc}" -I"$INST/include" -o "$TOP/mpi-guest" "$DDP_SRCDIR/tests/cluster/mpi-guest.c" \
+		-L"$LD_LIBRARY_PATH" -lddp
+	try mc srun -N2 -n3 -m cyclic --mpi="$MPI" --ddp "$TOP/mpi-guest"
+	same "$rc" 0
+	same "$(grep -cx 'libddp: 3' <<<"$out") $(grep -cx 'MPI: 3' <<<"$out") $(wc -l <<<"$out")" '6 3 9'
+	try mc srun -N2 -n2 --mpi="$MPI" --ddp "$TOP/mpi-guest" plain
+	[ "$rc" -ne 0 ]
+	has "$err" '^ddp\[0@n1\]: MPI was begun without threads: call MPI_Init_thread'
+}
+
 @test "without a launcher of MPI: refused in a line with the remedy" {
 	try mc srun -N2 -n2 --ddp --mpi=none ddp-info
 	[ "$rc" -ne 0 ]
