@@ -3,14 +3,19 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <errno.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <ucs/async/async_fwd.h>
 #include <unistd.h>
 
@@ -265,9 +270,80 @@ int ddp_ucx_find_connections(const struct ddp_ucx_door *door, struct ddp_ucx_end
 
 /* Connections that may wait besides those of the ranks. */
 #define SPARE_ROOM 64
+/* More than any system lets wait. */
+#define LONGEST_QUEUE 65536
 /* Nanoseconds between two looks at who has come. */
 #define LOOK_FIRST 50000u
 #define LOOK_LAST 2000000u
+
+struct ddp_ucx_pause {
+	int bell;
+	sem_t here, end;
+};
+
+/* On UCX's thread, once. */
+static void rest(int bell, ucs_event_set_types_t events, void *argument)
+{
+	struct ddp_ucx_pause *pause = argument;
+	uint64_t rung;
+
+	(void)events;
+	if (read(bell, &rung, sizeof(rung)) < 0)
+		return;
+	sem_post(&pause->here);
+	while (sem_wait(&pause->end) < 0)
+		;
+}
+
+struct ddp_ucx_pause *ddp_ucx_pause_begin(void)
+{
+	struct ddp_ucx_pause *pause = malloc(sizeof(*pause));
+	struct timespec limit;
+
+	if (!pause)
+		return NULL;
+	sem_init(&pause->here, 0, 0);
+	sem_init(&pause->end, 0, 0);
+	pause->bell = eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (pause->bell < 0 ||
+	    ucs_async_set_event_handler(UCS_ASYNC_MODE_THREAD, pause->bell, UCS_EVENT_SET_EVREAD,
+					rest, pause, NULL) != UCS_OK) {
+		if (pause->bell >= 0)
+			close(pause->bell);
+		free(pause);
+		return NULL;
+	}
+	/* A thread that comes later than that finds the end of the pause. */
+	clock_gettime(CLOCK_MONOTONIC, &limit);
+	limit.tv_sec++;
+	while (sem_clockwait(&pause->here, CLOCK_MONOTONIC, &limit) < 0 && errno == EINTR)
+		;
+	return pause;
+}
+
+void ddp_ucx_pause_end(struct ddp_ucx_pause *pause)
+{
+	if (!pause)
+		return;
+	sem_post(&pause->end);
+	(void)ucs_async_remove_handler(pause->bell, 1);
+	close(pause->bell);
+	free(pause);
+}
+
+/* Turn away who waits at [listener]; at most as many as ever can, however fast others come. */
+static void turn_away(int listener)
+{
+	struct pollfd waiting = {.fd = listener, .events = POLLIN};
+
+	for (int i = 0; i < LONGEST_QUEUE && poll(&waiting, 1, 0) == 1; i++) {
+		int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+
+		if (fd < 0)
+			return;
+		close(fd);
+	}
+}
 
 void ddp_ucx_door_hold(const struct ddp_ucx_door *door, int size)
 {
@@ -277,6 +353,7 @@ void ddp_ucx_door_hold(const struct ddp_ucx_door *door, int size)
 		(void)ucs_async_modify_handler(walk.socket, 0);
 		/* Who waits will be a file of ours: not more of them than we can have. */
 		(void)listen(walk.socket, 2 * size + SPARE_ROOM);
+		turn_away(walk.socket);
 	}
 }
 

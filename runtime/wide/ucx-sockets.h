@@ -69,7 +69,18 @@ bool ddp_ucx_is_loopback(const struct ddp_ucx_end *end);
 int ddp_ucx_add_end(struct ddp_ucx_ends *ends, const struct ddp_ucx_end *end, int rank,
 		    struct ddp_error *error);
 
-/* Let nobody in yet who connects to door->ports, where [size] ranks may wait. */
+/*
+ * Have UCX's thread, which lets in who connects, do nothing else until the end of this pause: strangers who come
+ * while UCX opens its devices could take all files of the process, and UCX stops listening where it has none.
+ * Returns NULL, which the end takes too, where there is no pause to be had.
+ */
+struct ddp_ucx_pause *ddp_ucx_pause_begin(void);
+void ddp_ucx_pause_end(struct ddp_ucx_pause *pause);
+
+/*
+ * Let nobody in yet who connects to door->ports, where [size] ranks may wait. Who waits already is a stranger, since no
+ * rank knows the ports, and is turned away.
+ */
 void ddp_ucx_door_hold(const struct ddp_ucx_door *door, int size);
 
 /* Add where UCX listens; where our connections to door->there come from, with whom they go to. */

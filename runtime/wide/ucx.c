@@ -522,11 +522,13 @@ static int open_worker(struct ddp_host *host, struct ddp_error *error)
 	ucp_address_t *address;
 	size_t size;
 	struct ddp_ucx_ports others = ddp_ucx_find_ports(NULL);
+	struct ddp_ucx_pause *pause = ddp_ucx_pause_begin();
 	ucs_status_t status = ucp_worker_create(host->context, &parameters, &host->worker);
 	int rc;
 
 	host->door.ports = ddp_ucx_find_ports(&others);
 	ddp_ucx_door_hold(&host->door, host->size);
+	ddp_ucx_pause_end(pause);
 	if (status == UCS_OK)
 		status = ucp_worker_get_efd(host->worker, &host->events);
 	if (status == UCS_OK)

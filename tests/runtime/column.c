@@ -64,7 +64,7 @@ static void publish(const char *directory, const char *what, int rank, const voi
 	snprintf(name, sizeof(name), "%s/.%s%d", directory, what, rank);
 	snprintf(final, sizeof(final), "%s/%s%d", directory, what, rank);
 	file = fopen(name, "w");
-	if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0 ||
+	if (!file || (size > 0 && fwrite(data, 1, size, file) != size) || fclose(file) != 0 ||
 	    rename(name, final) != 0) {
 		perror(name);
 		exit(1);
