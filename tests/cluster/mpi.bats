@@ -16,6 +16,8 @@ setup_file()
 	export ENDLESS=$TOP/endless DDP_WIDE=mpi MPI=${DDP_MPI_TYPE-pmix}
 	# Everything between "nodes" stays on this host, whichever MPI it is.
 	export OMPI_MCA_btl=tcp,self OMPI_MCA_pml=ob1 OMPI_MCA_btl_tcp_if_include=lo
+	# Ports that no other job of MPI on this host begins with: it tells when a stranger comes.
+	export OMPI_MCA_btl_tcp_port_min_v4=$((32000 + $$ % 16 * 1000))
 	mc srun --mpi=list 2>&1 | grep -q "$MPI" || skip "this Slurm has no $MPI"
 }
 
