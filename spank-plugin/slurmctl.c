@@ -221,14 +221,16 @@ int ddp_ask_layout(uint32_t job, uint32_t step, unsigned components, uint32_t pi
 	return rv;
 }
 
-static int load_job(uint32_t job, uint16_t detail, job_info_msg_t **jobs)
+static int load_job(uint32_t job, job_info_msg_t **jobs)
 {
+	const uint16_t detailed = show | SHOW_DETAIL;
+
 	if (!slurm_load_job || !slurm_free_job_info_msg)
 		return -1;
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0)
-	return slurm_load_job(jobs, step_id(job, NO_VAL), show | detail) == SLURM_SUCCESS ? 0 : -1;
+	return slurm_load_job(jobs, step_id(job, NO_VAL), detailed) == SLURM_SUCCESS ? 0 : -1;
 #else
-	return slurm_load_job(jobs, job, show | detail) == SLURM_SUCCESS ? 0 : -1;
+	return slurm_load_job(jobs, job, detailed) == SLURM_SUCCESS ? 0 : -1;
 #endif
 }
 
@@ -238,7 +240,7 @@ static uint32_t leader_of(uint32_t job)
 	job_info_msg_t *jobs = NULL;
 	uint32_t leader = 0;
 
-	if (load_job(job, 0, &jobs) < 0)
+	if (load_job(job, &jobs) < 0)
 		return 0;
 	for (uint32_t i = 0; i < jobs->record_count; i++)
 		if (jobs->job_array[i].job_id == job)
@@ -264,26 +266,6 @@ static bool wants_shards(const slurm_job_info_t *info)
 	       ddp_gres_has_shards(info->tres_per_job) ||
 	       ddp_gres_has_shards(info->tres_per_socket) ||
 	       ddp_gres_has_shards(info->tres_per_task) || ddp_gres_has_shards(info->gres_total);
-}
-
-int ddp_ask_job(uint32_t job, time_t *end, bool *shards)
-{
-	job_info_msg_t *jobs = NULL;
-	int rv = -1;
-
-	if (load_job(job, 0, &jobs) < 0)
-		return -1;
-	for (uint32_t i = 0; i < jobs->record_count && rv < 0; i++) {
-		const slurm_job_info_t *info = &jobs->job_array[i];
-
-		if (info->job_id != job)
-			continue;
-		*end = info->end_time;
-		*shards = wants_shards(info);
-		rv = 0;
-	}
-	slurm_free_job_info_msg(jobs);
-	return rv;
 }
 
 /* Whether all nodes of the job have the same [parts] of several GPUs. */
@@ -323,18 +305,27 @@ static int print_parts(const slurm_job_info_t *info, char *parts, size_t size)
 	return 0;
 }
 
-void ddp_ask_parts(uint32_t job, char *parts, size_t size)
+int ddp_ask_job(uint32_t job, time_t *end, bool *shards, char *parts, size_t size)
 {
 	job_info_msg_t *jobs = NULL;
+	int rv = -1;
 
 	parts[0] = '\0';
-	if (load_job(job, SHOW_DETAIL, &jobs) < 0)
-		return;
-	for (uint32_t i = 0; i < jobs->record_count; i++)
-		if (jobs->job_array[i].job_id == job &&
-		    print_parts(&jobs->job_array[i], parts, size) < 0)
+	if (load_job(job, &jobs) < 0)
+		return -1;
+	for (uint32_t i = 0; i < jobs->record_count && rv < 0; i++) {
+		const slurm_job_info_t *info = &jobs->job_array[i];
+
+		if (info->job_id != job)
+			continue;
+		*end = info->end_time;
+		*shards = wants_shards(info);
+		if (*shards && print_parts(info, parts, size) < 0)
 			parts[0] = '\0';
+		rv = 0;
+	}
 	slurm_free_job_info_msg(jobs);
+	return rv;
 }
 
 int ddp_ask_ports(uint32_t job, uint32_t step, char *ports, size_t size)

@@ -41,10 +41,12 @@ int ddp_ask_layout(uint32_t job, uint32_t step, unsigned components, uint32_t pi
 uint32_t ddp_ask_first_job(uint32_t job, uint32_t step, uint32_t pid, uint32_t *leader);
 
 /*
- * When the job's time limit ends, and whether the job asked for shards.
+ * When the job's time limit ends, and whether the job asked for shards; then the parts of their GPUs that it has on
+ * its nodes with shards on several: "1/4+4/4" where all have the same, else "n1:1/4+4/4,n2:2/4+2/4", "" where
+ * slurmctld does not say or there are more than fit.
  * Returns 0 or -1.
  */
-int ddp_ask_job(uint32_t job, time_t *end, bool *shards);
+int ddp_ask_job(uint32_t job, time_t *end, bool *shards, char *parts, size_t size);
 
 /*
  * The ports that Slurm reserved for the step, "" if none.
@@ -65,12 +67,6 @@ int ddp_ask_address(const char *node, char *address, size_t size);
  * Returns 0; 1 with "" where they differ on more nodes than there is room for; -1.
  */
 int ddp_ask_shards(const char *nodes, char *shards, size_t size);
-
-/*
- * The parts of their GPUs that the job has of its nodes with shards on several GPUs: "1/4+4/4" where all have
- * the same, else "n1:1/4+4/4,n2:2/4+2/4"; "" where slurmctld does not say, or there are more than fit.
- */
-void ddp_ask_parts(uint32_t job, char *parts, size_t size);
 
 /*
  * ClusterName of slurm.conf, for an srun outside the job (--jobid), whose environment lacks it.

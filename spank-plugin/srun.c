@@ -468,7 +468,7 @@ static int decide(spank_t spank, struct ddp_channel *ch, struct ddp_message *mes
 	    choose_address(ch) < 0)
 		return -1;
 	choose_port(ch);
-	if (ddp_ask_job(ch->job, &end, &shards) == 0 && end > 0)
+	if (ddp_ask_job(ch->job, &end, &shards, ch->parts, sizeof(ch->parts)) == 0 && end > 0)
 		ch->end_time = (uint64_t)end;
 	if (srun.values.shards_per_gpu)
 		snprintf(ch->site_shards, sizeof(ch->site_shards), "%u",
@@ -478,8 +478,6 @@ static int decide(spank_t spank, struct ddp_channel *ch, struct ddp_message *mes
 			"more than %d bytes: DDP_SHARE stays unset, unless the administrator says "
 			"it with shards_per_gpu=N in plugstack.conf",
 			ddp_nodelist_count(list), DDP_LIST_SIZE);
-	if (shards)
-		ddp_ask_parts(ch->job, ch->parts, sizeof(ch->parts));
 	ch->complete = 1;
 	return make_directory(ch, message);
 }

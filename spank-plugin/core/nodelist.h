@@ -2,9 +2,9 @@
 /*
  * nodelist.h - Slurm's two compressed lists, and one of ours
  *
- * A node list reads "gpu[01-03,7],login-2,r[1-2]n[0-9]x"; the tasks of its nodes
- * read "2(x3),1"; an order of nodes, by Slurm's numbers, reads "2-3,0,1". Slurm's own parser is not used because its interface changed
- * between releases (hostlist_t in 23.11), and ours can be tested without Slurm.
+ * A node list reads "gpu[01-03,7],login-2,r[1-2]n[0-9]x"; the tasks of its nodes read "2(x3),1"; an order
+ * of nodes, by Slurm's numbers, reads "2-3,0,1". Slurm's own parser is not used because its interface
+ * changed between releases (hostlist_t in 23.11), and ours can be tested without Slurm.
  */
 #ifndef DDP_CORE_NODELIST_H
 #define DDP_CORE_NODELIST_H

@@ -232,6 +232,7 @@ TEST(test_questions)
 	struct fake_step one = {.options = "--ddp", .components = {{"n1:0,1"}}};
 	struct fake_step many = {.options = "--ddp", .components = {{"n1:0 n2:1"}}};
 	struct fake_step by_hand = {.options = "--ddp", .components = {{"n1:1 n2:0"}}};
+	struct fake_step shards = {.options = "--ddp", .components = {{"n1:0,1"}}};
 	/* From 26.05 on, whatever several nodes are in may order them. */
 	unsigned layouts = SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0);
 
@@ -250,6 +251,11 @@ TEST(test_questions)
 	ck_assert_int_eq(fake_run(&by_hand), 0);
 	ck_assert_uint_eq(fake_slurmctld.asked.layout, 1);
 	fake_step_clear(&by_hand);
+	memset(&fake_slurmctld, 0, sizeof(fake_slurmctld));
+	fake_slurmctld.tres_per_node = "gres:shard:2";
+	ck_assert_int_eq(fake_run(&shards), 0);
+	ck_assert_uint_eq(fake_slurmctld.asked.job, 1);
+	fake_step_clear(&shards);
 }
 
 /* Where srun knows the address of rank 0's node, slurmctld is asked for none: of another cluster it knows nothing. */
