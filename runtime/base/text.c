@@ -268,8 +268,8 @@ size_t ddp_text_columns(const char *string)
 }
 
 /* A row with the cells at [cells]; NULL: the heads. Returns the next row's. */
-static const char *add_row(struct ddp_text *text, const struct ddp_column *columns, size_t count,
-			   const size_t *widths, const char *cells)
+static const char *add_row(struct ddp_text *text, const struct ddp_table_column *columns,
+			   size_t count, const size_t *widths, const char *cells)
 {
 	size_t gap = 0;
 
@@ -293,7 +293,7 @@ static const char *add_row(struct ddp_text *text, const struct ddp_column *colum
 	return cells;
 }
 
-void ddp_text_table(struct ddp_text *text, const struct ddp_column *columns, size_t count,
+void ddp_text_table(struct ddp_text *text, const struct ddp_table_column *columns, size_t count,
 		    const struct ddp_text *cells, size_t widest)
 {
 	size_t widths[TABLE_COLUMNS] = {0}, width = 0, size;

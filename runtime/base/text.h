@@ -65,7 +65,7 @@ void ddp_list_cpus(const cpu_set_t *set, char *text, size_t size);
 /* Columns that [string] takes on a terminal, where each of its characters is taken for one wide. */
 size_t ddp_text_columns(const char *string);
 
-struct ddp_column {
+struct ddp_table_column {
 	const char *head; /* of [least] columns and more, perhaps by blanks */
 	bool words;	  /* begin at the left; numbers end at the right */
 	size_t least;	  /* how narrow it may become where a line is too wide; 0: it may not */
@@ -76,7 +76,7 @@ struct ddp_column {
  * as "-"; a column of none but empty ones is left out. A line that would be wider than [widest] columns is cut where
  * columns may give way, the first of them first.
  */
-void ddp_text_table(struct ddp_text *text, const struct ddp_column *columns, size_t count,
+void ddp_text_table(struct ddp_text *text, const struct ddp_table_column *columns, size_t count,
 		    const struct ddp_text *cells, size_t widest);
 
 /* Bytes of the character that [text] of [size] bytes begins with; 0 if it is not UTF-8. */

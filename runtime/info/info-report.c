@@ -20,7 +20,7 @@ static void add_cell(struct ddp_text *cells, const char *text)
 
 static void add_ranks(struct ddp_text *text, const struct info_report *report)
 {
-	static const struct ddp_column columns[] = {
+	static const struct ddp_table_column columns[] = {
 		{.head = "rank"},
 		{.head = "node", .words = true},
 		{.head = "local"},
@@ -55,7 +55,7 @@ static void add_ranks(struct ddp_text *text, const struct info_report *report)
 
 static void add_selftest(struct ddp_text *text, const struct info_selftest *test)
 {
-	static const struct ddp_column columns[] = {
+	static const struct ddp_table_column columns[] = {
 		{.head = "  all-reduce"},
 		{.head = "   median"},
 		{.head = "     best"},

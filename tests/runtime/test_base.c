@@ -615,7 +615,7 @@ static const struct {
 /* The fourth column says nothing. */
 TEST_ROWS(test_table, tables)
 {
-	static const struct ddp_column columns[] = {
+	static const struct ddp_table_column columns[] = {
 		{"word ", true, 4}, {"number", false, 0}, {"last", true, 0}, {"none", true, 0}};
 	struct ddp_text cells = {.data = NULL}, text = {.data = NULL};
 

@@ -251,7 +251,7 @@ static void add_row(struct ddp_text *cells, const char *number, const struct rep
 static void print_table(struct ddp_text *out, const struct report_run *run, double seconds,
 			double training)
 {
-	static const struct ddp_column columns[] = {
+	static const struct ddp_table_column columns[] = {
 		{.head = "rank"},
 		{.head = "node   ", .words = true, .least = 7},
 		{.head = "device ", .words = true, .least = 16},
