@@ -2,7 +2,6 @@
 #include "config.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -36,16 +35,15 @@ static void *run(void *argument)
 	return NULL;
 }
 
-/* Signals are the program's: none is delivered to a thread of ours. */
-static int start_thread(struct ddp_bounded *bounded)
+int ddp_thread_start(pthread_t *thread, void *(*body)(void *argument), void *argument)
 {
-	sigset_t all, old;
+	sigset_t all, before;
 	int number;
 
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	number = pthread_create(&bounded->thread, NULL, run, bounded);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	number = pthread_create(thread, NULL, body, argument);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return number;
 }
 
@@ -63,7 +61,7 @@ int ddp_bounded_start(struct ddp_bounded **bounded, void (*call)(void *arguments
 	new->size = size;
 	memcpy(new->arguments, arguments, size);
 	atomic_init(&new->holders, 2);
-	number = start_thread(new);
+	number = ddp_thread_start(&new->thread, run, new);
 	if (number) {
 		free(new);
 		errno = number;

@@ -8,9 +8,14 @@
 #ifndef DDP_BASE_BOUNDED_H
 #define DDP_BASE_BOUNDED_H
 
+#include <pthread.h>
+
 #include "watch.h"
 
 struct ddp_bounded;
+
+/* As pthread_create(), of a thread to which no signal is delivered: these are the program's. */
+int ddp_thread_start(pthread_t *thread, void *(*body)(void *argument), void *argument);
 
 /*
  * Begin [call] with a copy of the [size] bytes at [arguments].

@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bounded.h"
 #include "buckets.h"
 #include "comm/ddp-private.h"
 #include "device/device-engine.h"
@@ -226,19 +226,6 @@ static void *run(void *argument)
 	return NULL;
 }
 
-/* A thread inherits its creator's mask, and SIGTERM is for the thread that trains. */
-static int start(struct worker *worker)
-{
-	sigset_t all, before;
-	int rc;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, &all, &before);
-	rc = pthread_create(&worker->thread, NULL, run, worker);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return rc;
-}
-
 static int worker_create(struct ddp_gradients *gradients)
 {
 	struct ddp_error *error = &gradients->ddp->error;
@@ -250,7 +237,7 @@ static int worker_create(struct ddp_gradients *gradients)
 	worker->gradients = gradients;
 	pthread_mutex_init(&worker->mutex, NULL);
 	pthread_cond_init(&worker->changed, NULL);
-	rc = start(worker);
+	rc = ddp_thread_start(&worker->thread, run, worker);
 	if (rc != 0) {
 		pthread_cond_destroy(&worker->changed);
 		pthread_mutex_destroy(&worker->mutex);
