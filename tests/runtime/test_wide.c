@@ -386,6 +386,16 @@ static void all_well(struct process *processes, int size)
 		unit_number(name_of(NULL, i), "exit status", status_of(&processes[i]), 0);
 }
 
+/* [size] processes that come to a good end by themselves; MPI's launcher does if it is [clean]. */
+static void all_run(member_run *run, int size, bool clean)
+{
+	struct process processes[MOST] = {{0}};
+
+	begin(processes, run, size, 30);
+	all_well(processes, size);
+	end_launcher(clean);
+}
+
 /* --- Collectives ----------------------------------------------------------------------------- */
 
 static float input(int rank, size_t i)
@@ -465,13 +475,7 @@ static int run_all(struct member *member)
 
 TEST_LOOP(test_collectives, 0, 3 * ENGINES)
 {
-	struct process processes[MOST] = {{0}};
-
-	int size = 2 + use_of(_i);
-
-	begin(processes, run_all, size, 30);
-	all_well(processes, size);
-	end_launcher(true);
+	all_run(run_all, 2 + use_of(_i), true);
 }
 
 /* --- A peer is lost -------------------------------------------------------------------------- */
@@ -603,12 +607,8 @@ static int run_other(struct member *member)
 
 TEST_LOOP(test_other, 0, ENGINES)
 {
-	struct process processes[MOST] = {{0}};
-
 	use_of(_i);
-	begin(processes, run_other, 2, 30);
-	all_well(processes, 2);
-	end_launcher(false);
+	all_run(run_other, 2, false);
 }
 
 /* --- Notes and ends --------------------------------------------------------------------------- */
@@ -637,13 +637,7 @@ static int run_note(struct member *member)
 
 TEST_LOOP(test_note, 0, 2 * ENGINES)
 {
-	struct process processes[MOST] = {{0}};
-
-	int size = 2 + use_of(_i);
-
-	begin(processes, run_note, size, 30);
-	all_well(processes, size);
-	end_launcher(false);
+	all_run(run_note, 2 + use_of(_i), false);
 }
 
 /* After the last barrier all leave, one of them late: nobody takes another for lost. */
@@ -700,12 +694,8 @@ static int run_left(struct member *member)
 
 TEST_LOOP(test_left, 0, ENGINES)
 {
-	struct process processes[MOST] = {{0}};
-
 	use_of(_i);
-	begin(processes, run_left, 2, 30);
-	all_well(processes, 2);
-	end_launcher(false);
+	all_run(run_left, 2, false);
 }
 
 /* --- A guest in the process -------------------------------------------------------------------- */
@@ -725,13 +715,9 @@ static int run_guest(struct member *member)
 
 TEST_LOOP(test_guest, 0, ENGINES)
 {
-	struct process processes[MOST] = {{0}};
-
 	use_of(_i);
 	look_at_signals();
-	begin(processes, run_guest, 2, 30);
-	all_well(processes, 2);
-	end_launcher(true);
+	all_run(run_guest, 2, true);
 }
 
 #ifdef HAVE_UCX
