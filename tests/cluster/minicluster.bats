@@ -79,6 +79,13 @@ trap_of_another()
 	same "$rc" 0
 }
 
+@test "auth/slurm where Slurm has none is refused" {
+	! slurm_at_least 23.11 || skip "this Slurm has it"
+	try "$minicluster" up --dir "$TOP/c" --gpus 0 --plugstack none --conf AuthType=auth/slurm
+	same "$rc" 1
+	has "$err" '^minicluster: AuthType=auth/slurm is in Slurm from 23\.11 on, and this is 2[0-3]\.'
+}
+
 # bats test_tags=release
 @test "auth/slurm: a cluster without munge, and one at a time" {
 	slurm_at_least 23.11 || skip "this Slurm has no auth/slurm"
