@@ -171,8 +171,8 @@ int ddp_shards_explain(const struct ddp_device *device, int status, struct ddp_e
 /* Seconds that a wait for other GPUs has longer: their ranks know better whom they wait for. */
 #define GRACE_WIDE 2.0
 
-/* Seconds to hear from the ranks of another node whom they lost. */
-#define HEAR_SECONDS 1.0
+/* Seconds to hear from the ranks of another node whom they lost: on busy nodes one of them takes a second to say. */
+#define HEAR_SECONDS 2.0
 
 /* What a wait is for: the end of [stream], or where that is NULL of [turn] on all members. */
 struct end {
