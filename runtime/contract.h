@@ -62,14 +62,46 @@ static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variabl
  *                   any task starts; a node that reads its nonce there shares the directory
  *         store     absent at first: PyTorch's FileStore
  *         <16 hexadecimal digits>.*   absent at first: libddp's (store/attempt.h)
+ *         beat-<rank>, pipe-<rank>.pipe   absent at first, under ddp-run alone: DDP_HEARTBEAT, and what
+ *                   TORCH_NCCL_DEBUG_INFO_PIPE_FILE names
  *
- * and beside it, never removed by the plugin,
+ * and beside it, never removed by the plugin, what is left of a step that failed, of a job that was requeued
+ * with the attempt behind it,
  *
- *     <base>/.ddp/failed-<job>.<step>/
+ *     <base>/.ddp/failed-<job>.<step>[.<attempt>]/          mode 0700
+ *         rank-<rank>, summary   absent at first: libddp's (comm/recorder.h)
+ *
+ * Under ddp-run the plugin makes it before any task starts, and in it
+ *
+ *         task-<rank>            "<node> <pid>": where the task is
+ *         error-<rank>.json      absent at first: TORCHELASTIC_ERROR_FILE
+ *         fr-<rank>              absent at first: what TORCH_FR_DUMP_TEMP_FILE names
+ *
+ * to which ddp-run adds what it knows (run/facts.h).
  */
 #define DDP_DIR_PARENT ".ddp"
 #define DDP_DIR_STEP "step"
 #define DDP_DIR_STORE "store"
+#define DDP_DIR_BEAT "beat-"
+#define DDP_DIR_PIPE "pipe-"
 #define DDP_DIR_FAILED "failed-"
+#define DDP_DIR_TASK "task-"
+#define DDP_DIR_ERROR "error-"
+#define DDP_DIR_DUMP "fr-"
+
+/*
+ * What ddp-run tells the plugin in srun, which hands none of it on to tasks: which attempt this is, from 0, how many
+ * may follow the first, what they have in common, and a pipe that ddp-run reads. Into that the plugin writes,
+ * once the step exists, lines of
+ *
+ *     job <number>
+ *     step <number>
+ *     failed <directory>          these two, where there is a directory that all nodes share
+ *     rendezvous <directory>
+ */
+#define DDP_RUN_RESTART "SLURM_DDP_RESTART"
+#define DDP_RUN_RESTARTS_MAX "SLURM_DDP_RESTARTS_MAX"
+#define DDP_RUN_ID "SLURM_DDP_RUN_ID"
+#define DDP_RUN_FD "SLURM_DDP_RUN_FD"
 
 #endif /* DDP_CONTRACT_H */

@@ -452,6 +452,28 @@ out:
 	return rv;
 }
 
+static void remove_tree(int parent, const char *name);
+
+/*
+ * For what goes wrong under ddp-run. One of the same name is an old one; it is called as libddp calls that of its records,
+ * since a requeued job has the same numbers.
+ */
+static void make_failed(const struct ddp_rendezvous *rdzv, struct ddp_channel *channel)
+{
+	char name[64];
+	int n = snprintf(name, sizeof(name), DDP_DIR_FAILED "%u.%u", channel->job, channel->step);
+
+	if (channel->attempt > 0)
+		snprintf(name + n, sizeof(name) - (size_t)n, ".%u", channel->attempt);
+	channel->failed[0] = '\0';
+	if (ddp_format(channel->failed, sizeof(channel->failed), "%s/%s/%s",
+		       strcmp(rdzv->base, "/") == 0 ? "" : rdzv->base, DDP_DIR_PARENT, name) < 0)
+		return;
+	remove_tree(rdzv->parent, name);
+	if (mkdirat(rdzv->parent, name, 0700) < 0)
+		channel->failed[0] = '\0';
+}
+
 int ddp_rendezvous_make(struct ddp_rendezvous *rdzv, const char *base, struct ddp_channel *channel,
 			struct ddp_message *message)
 {
@@ -474,6 +496,8 @@ int ddp_rendezvous_make(struct ddp_rendezvous *rdzv, const char *base, struct dd
 			break;
 	if (rdzv->parent < 0)
 		goto fail;
+	if (channel->run)
+		make_failed(rdzv, channel);
 	dir = openat(rdzv->parent, rdzv->name, DDP_DIR_FLAGS);
 	if (dir < 0 || write_record(dir, channel) < 0) {
 		ddp_fail(message, "cannot write in %s: %s" ELSEWHERE, channel->directory,
@@ -542,6 +566,22 @@ void ddp_rendezvous_remove(struct ddp_rendezvous *rdzv)
 	if (rdzv->made > 0)
 		unmake_path(rdzv->base, rdzv->made);
 	rdzv->made = 0;
+}
+
+void ddp_rendezvous_enlist(const char *failed, uint32_t rank, const char *node)
+{
+	int dir = open(failed, DDP_DIR_FLAGS), fd = -1;
+	char name[32], text[DDP_NAME_SIZE + 32];
+
+	snprintf(name, sizeof(name), DDP_DIR_TASK "%u", rank);
+	if (dir >= 0)
+		fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd >= 0 && ddp_format(text, sizeof(text), "%s %d\n", node, (int)getpid()) == 0)
+		(void)write_all(fd, text, strlen(text));
+	if (fd >= 0)
+		close(fd);
+	if (dir >= 0)
+		close(dir);
 }
 
 /* --- What other steps left --------------------------------------------------------------- */

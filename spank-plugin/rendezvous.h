@@ -29,11 +29,15 @@ int ddp_rendezvous_usable(const char *base, struct ddp_message *message);
 
 /*
  * Make [base] (absolute; missing components are made), .ddp and the step's directory, set
- * [channel]->directory and write the record that [channel] then is.
+ * [channel]->directory and write the record that [channel] then is. Under ddp-run also make the empty directory for
+ * what goes wrong and set [channel]->failed: "" where that cannot be made, for then only a report is the poorer.
  * Returns 0, or -1 with a message and nothing left behind.
  */
 int ddp_rendezvous_make(struct ddp_rendezvous *rdzv, const char *base, struct ddp_channel *channel,
 			struct ddp_message *message);
+
+/* In a task: say in [failed] that [rank] is this process on [node], if that can be written. */
+void ddp_rendezvous_enlist(const char *failed, uint32_t rank, const char *node);
 
 /* Remove the step's directory, and what was made above it if that is empty now. */
 void ddp_rendezvous_remove(struct ddp_rendezvous *rdzv);

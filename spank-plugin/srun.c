@@ -10,11 +10,14 @@
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <slurm/slurm.h>
@@ -40,7 +43,8 @@ static struct {
 	unsigned components; /* of a heterogeneous step, so far */
 	uint32_t job;	     /* SLURM_JOB_ID, of a heterogeneous job's first component */
 	pid_t owner;	     /* a child of srun must not clean up */
-} srun = {.rdzv.parent = -1};
+	int run;	     /* where ddp-run listens, or -1 */
+} srun = {.rdzv.parent = -1, .run = -1};
 
 /* MASTER_PORT of the user's own must be a port, or rank 0 would find that out much later. */
 static int check_users_port(struct ddp_message *message)
@@ -241,6 +245,65 @@ static int begin(struct ddp_message *message)
 	return choose_base(message);
 }
 
+/* --- ddp-run, where it started srun: what it says, and what it is told ------------------------ */
+
+/* No task and no other srun is to take this for its own, so it leaves the environment. */
+static int hear_run(struct ddp_channel *ch, struct ddp_message *message)
+{
+	const struct {
+		const char *name;
+		uint32_t *value;
+	} numbers[] = {{DDP_RUN_RESTART, &ch->restart}, {DDP_RUN_RESTARTS_MAX, &ch->restarts_max}};
+	const char *fd = ddp_env_filled(environ, DDP_RUN_FD);
+	const char *id = ddp_env_filled(environ, DDP_RUN_ID);
+	uint64_t number;
+	struct stat st;
+	int rv = 0;
+
+	for (size_t i = 0; rv == 0 && i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		const char *text = ddp_env_filled(environ, numbers[i].name);
+
+		if (!text)
+			continue;
+		if (ddp_parse_number(text, 0, UINT32_MAX, &number) < 0)
+			rv = ddp_fail(message, "%s=%.100s is no number; ddp-run sets it: unset it",
+				      numbers[i].name, text);
+		ch->run = 1;
+		*numbers[i].value = (uint32_t)number;
+	}
+	if (id && ddp_format(ch->run_id, sizeof(ch->run_id), "%s", id) < 0)
+		rv = ddp_fail(message,
+			      DDP_RUN_ID "=%.100s... is too long; ddp-run sets it: unset it", id);
+	if (rv == 0 && ddp_parse_number(fd, 3, INT_MAX, &number) == 0 &&
+	    fstat((int)number, &st) == 0 && S_ISFIFO(st.st_mode)) {
+		srun.run = (int)number;
+		(void)fcntl(srun.run, F_SETFD, FD_CLOEXEC);
+	}
+	unsetenv(DDP_RUN_RESTART);
+	unsetenv(DDP_RUN_RESTARTS_MAX);
+	unsetenv(DDP_RUN_ID);
+	unsetenv(DDP_RUN_FD);
+	return rv;
+}
+
+/* Which step this is, and where it leaves what went wrong. */
+static void tell_run(const struct ddp_channel *ch)
+{
+	char text[2 * DDP_PATH_SIZE + 128];
+	int n;
+
+	if (srun.run < 0)
+		return;
+	n = snprintf(text, sizeof(text), "job %u\nstep %u\n", ch->job, ch->step);
+	if (ch->failed[0])
+		n += snprintf(text + n, sizeof(text) - (size_t)n, "failed %s\nrendezvous %s\n",
+			      ch->failed, ch->directory);
+	if (write(srun.run, text, (size_t)n) < 0)
+		ddp_say("cannot tell ddp-run which step this is: %s", strerror(errno));
+	close(srun.run);
+	srun.run = -1;
+}
+
 int ddp_srun_options_read(void)
 {
 	struct ddp_message message = {"the path of the working directory is too long"};
@@ -248,6 +311,8 @@ int ddp_srun_options_read(void)
 	/* An outer step's plan, which a batch script or a task inherited, is not this step's. */
 	if (srun.components == 0)
 		unsetenv(DDP_CHANNEL_NAME);
+	if (hear_run(&srun.channel, &message) < 0)
+		return refuse(message.text);
 	if (ddp_values_from_env(&srun.values, environ, &message) < 0)
 		return refuse(message.text);
 	if (!srun.values.enabled) {
@@ -499,6 +564,7 @@ int ddp_srun_step_created(spank_t spank)
 		return -1;
 	if (decide(spank, &srun.channel, &message) < 0)
 		return refuse(message.text);
+	tell_run(&srun.channel);
 	/* Called for a later component: that one finds it in the directory, like all but the first. */
 	if (spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS && job != srun.channel.job)
 		return 0;

@@ -624,6 +624,8 @@ int ddp_stepd_task_init(spank_t spank)
 	}
 	say_plan(&facts, &plan);
 	say_blind(&facts);
+	if (stepd.channel.failed[0] && facts.directory_seen)
+		ddp_rendezvous_enlist(stepd.channel.failed, facts.task.rank, facts.host);
 	ddp_plan_clear(&plan);
 	return 0;
 }

@@ -41,6 +41,9 @@ struct ddp_channel {
 	uint64_t magic;		  /* NCCL_SOCKET_MAGIC; 0: none */
 	char from[DDP_NAME_SIZE]; /* host that srun runs on */
 	char user[DDP_NAME_SIZE]; /* the user's name, for %u */
+	uint32_t run;		  /* 1: ddp-run started srun, and the next three hold */
+	uint32_t restart, restarts_max;
+	char run_id[DDP_NAME_SIZE];
 
 	/* known once the step exists */
 	uint32_t complete; /* 1: the fields below hold */
@@ -48,13 +51,14 @@ struct ddp_channel {
 	uint32_t job, step, attempt;
 	char node[DDP_NAME_SIZE];   /* NodeName of rank 0 */
 	char order[DDP_ORDER_SIZE]; /* SLURM_NODEIDs by the first rank on each; "" if as they are */
-	char address[DDP_NAME_SIZE];	     /* MASTER_ADDR */
-	uint32_t port;			     /* MASTER_PORT */
-	char port_from[32];		     /* for people: "computed", "yours", ... */
-	uint32_t ras_port;		     /* NCCL_RAS_ADDR; 0: none to be had */
-	uint32_t reserved_first;	     /* 1: a port that Slurm reserved wins over [port] */
-	char directory[DDP_PATH_SIZE];	     /* rendezvous directory; "" if there is none */
-	uint64_t end_time;		     /* 0: Slurm does not say */
+	char address[DDP_NAME_SIZE];   /* MASTER_ADDR */
+	uint32_t port;		       /* MASTER_PORT */
+	char port_from[32];	       /* for people: "computed", "yours", ... */
+	uint32_t ras_port;	       /* NCCL_RAS_ADDR; 0: none to be had */
+	uint32_t reserved_first;       /* 1: a port that Slurm reserved wins over [port] */
+	char directory[DDP_PATH_SIZE]; /* rendezvous directory; "" if there is none */
+	char failed[DDP_PATH_SIZE];    /* under ddp-run, for what goes wrong; "" if there is none */
+	uint64_t end_time;	       /* 0: Slurm does not say */
 	char no_directory[DDP_MESSAGE_SIZE]; /* why there is none, for people */
 	char shards[DDP_LIST_SIZE]; /* "8", or "n1:8,n2:16", shards of one GPU; "" if not known */
 	char parts

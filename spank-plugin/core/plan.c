@@ -575,9 +575,37 @@ static void plan_crowd(struct builder *b)
 /* Lightning refuses a Slurm step without this variable, unless torchrun seems to run it. */
 static void plan_lightning(struct builder *b)
 {
+	const struct ddp_channel *ch = b->facts->channel;
+
 	if (b->facts->task.size > 1 && !ddp_env_get(b->facts->task_env, "SLURM_NTASKS_PER_NODE"))
 		polite(b, DDP_VAR_TORCHELASTIC_RUN_ID, "SLURM_NTASKS_PER_NODE is missing",
-		       planned(b, DDP_NAME(DDP_JOB)));
+		       ch->run && ch->run_id[0] ? ch->run_id : planned(b, DDP_NAME(DDP_JOB)));
+}
+
+/* Under ddp-run: which attempt this is, how it shows that it goes on, and where it leaves what went wrong. */
+static void plan_run(struct builder *b)
+{
+	const struct ddp_facts *f = b->facts;
+	const struct ddp_channel *ch = f->channel;
+	char path[DDP_PATH_SIZE + 32];
+
+	if (!ch->run)
+		return;
+	set(b, DDP_VAR_DDP_RESTART, "ddp-run", "%u", ch->restart);
+	polite_number(b, DDP_VAR_TORCHELASTIC_RESTART_COUNT, "ddp-run", ch->restart);
+	polite_number(b, DDP_VAR_TORCHELASTIC_MAX_RESTARTS, "ddp-run", ch->restarts_max);
+	if (!f->directory_seen)
+		return;
+	set(b, DDP_VAR_DDP_HEARTBEAT, "ddp-run looks at it", "%s/" DDP_DIR_BEAT "%u", ch->directory,
+	    f->task.rank);
+	snprintf(path, sizeof(path), "%s/" DDP_DIR_PIPE, ch->directory);
+	polite(b, DDP_VAR_TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "ddp-run asks there", path);
+	if (!ch->failed[0])
+		return;
+	snprintf(path, sizeof(path), "%s/" DDP_DIR_ERROR "%u.json", ch->failed, f->task.rank);
+	polite(b, DDP_VAR_TORCHELASTIC_ERROR_FILE, "ddp-run reports it", path);
+	snprintf(path, sizeof(path), "%s/" DDP_DIR_DUMP, ch->failed);
+	polite(b, DDP_VAR_TORCH_FR_DUMP_TEMP_FILE, "ddp-run reports it", path);
 }
 
 static void plan_devices(struct builder *b)
@@ -671,6 +699,7 @@ int ddp_plan_make(const struct ddp_facts *facts, struct ddp_plan *plan, struct d
 	plan_jax(&b);
 	plan_step(&b);
 	plan_rendezvous(&b);
+	plan_run(&b);
 	plan_devices(&b);
 	plan_share(&b);
 	plan_crowd(&b);

@@ -17,6 +17,10 @@ static void fill_channel(struct ddp_channel *c)
 	c->magic = 77;
 	strcpy(c->from, "login1");
 	strcpy(c->user, "ann");
+	c->run = 13;
+	c->restart = 14;
+	c->restarts_max = 15;
+	strcpy(c->run_id, "big.42");
 	c->complete = 5;
 	strcpy(c->cluster, "big");
 	c->job = 4294967295;
@@ -29,6 +33,7 @@ static void fill_channel(struct ddp_channel *c)
 	strcpy(c->port_from, "computed");
 	c->ras_port = 61001;
 	strcpy(c->directory, "/home/ann/\xc3\xa4\n\x7f");
+	strcpy(c->failed, "/home/ann/.ddp/failed-1.7");
 	strcpy(c->no_directory, "read-only");
 	strcpy(c->parts, "n1:1/4+4/4");
 	strcpy(c->site_shards, "32");
@@ -43,9 +48,9 @@ static void fill_channel(struct ddp_channel *c)
 
 static const char full[] =
 	"v1;nonce=0123456789abcdef;base=/home/ann/my%20runs%3B100%25%3Dx;base_asked=1;local_rank=2;"
-	"share=3;verbose=4;magic=77;from=login1;user=ann;complete=5;cluster=big;job=4294967295;step=7;"
+	"share=3;verbose=4;magic=77;from=login1;user=ann;run=13;restart=14;restarts_max=15;run_id=big.42;complete=5;cluster=big;job=4294967295;step=7;"
 	"attempt=8;node=n1;order=2,0-1;address=10.0.0.1;port=61000;port_from=computed;ras_port=61001;"
-	"directory=/home/ann/\xc3\xa4%0A%7F;no_directory=read-only;parts=n1:1/4+4/4;site_shards=32;"
+	"directory=/home/ann/\xc3\xa4%0A%7F;failed=/home/ann/.ddp/failed-1.7;no_directory=read-only;parts=n1:1/4+4/4;site_shards=32;"
 	"end_time=18446744073709551615;shards=n1:8,n2:16;pid=9;began=10;standalone=11;stop=12;problem=no%20port:%20say%20--ddp-port%3DP";
 
 TEST(test_encode)

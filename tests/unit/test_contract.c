@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #define DIRECTORY "/home/ann/.ddp/big-42.7.1-0123456789abcdef"
+#define FAILED "/home/ann/.ddp/failed-42.7.1"
 
 /* All that a task's plan is made of; a scene starts as rank 1 of 4 on 2 nodes, without devices. */
 struct scene {
@@ -110,6 +111,27 @@ static void no_ras(struct scene *s)
 static void reserved(struct scene *s)
 {
 	s->channel.reserved_first = 1;
+}
+
+static void attempt_2(struct scene *s)
+{
+	s->channel.run = 1;
+	s->channel.restart = 2;
+	s->channel.restarts_max = 3;
+	strcpy(s->channel.run_id, "big.42.run");
+	strcpy(s->channel.failed, FAILED);
+}
+
+static void attempt_unfailed(struct scene *s)
+{
+	attempt_2(s);
+	s->channel.failed[0] = '\0';
+}
+
+static void attempt_blind(struct scene *s)
+{
+	attempt_2(s);
+	no_directory(s);
 }
 
 static void end_time(struct scene *s)
@@ -376,6 +398,34 @@ static const struct row {
 	{"line break", "", split_directory,
 	 "DDP_RENDEZVOUS=/home/ann/a\nb/.ddp/x !DDP_INIT_METHOD !DDP_INIT_FILE",
 	 .note = "or a line break"},
+
+	/* --- ddp-run --- */
+	{"an attempt", "", attempt_2,
+	 "DDP_RESTART=2 TORCHELASTIC_RESTART_COUNT=2 TORCHELASTIC_MAX_RESTARTS=3 TORCHELASTIC_RUN_ID=big.42.run"
+	 " TORCHELASTIC_ERROR_FILE=" FAILED "/error-1.json TORCH_FR_DUMP_TEMP_FILE=" FAILED "/fr-"
+	 " TORCH_NCCL_DEBUG_INFO_PIPE_FILE=" DIRECTORY "/pipe- DDP_HEARTBEAT=" DIRECTORY "/beat-1"},
+	{"Lightning finds Slurm as it is", "SLURM_NTASKS_PER_NODE=2", attempt_2,
+	 "DDP_RESTART=2 !TORCHELASTIC_RUN_ID"},
+	{"the user's own",
+	 "TORCHELASTIC_ERROR_FILE=/e TORCH_FR_DUMP_TEMP_FILE=/f TORCHELASTIC_RESTART_COUNT=7"
+	 " DDP_HEARTBEAT=/h",
+	 attempt_2,
+	 "~TORCHELASTIC_ERROR_FILE=/e ~TORCH_FR_DUMP_TEMP_FILE=/f ~TORCHELASTIC_RESTART_COUNT=7"
+	 " DDP_HEARTBEAT=" DIRECTORY "/beat-1 DDP_RESTART=2"},
+	{"nowhere to leave things", "", attempt_unfailed,
+	 "DDP_RESTART=2 DDP_HEARTBEAT=" DIRECTORY "/beat-1 !TORCHELASTIC_ERROR_FILE"
+	 " !TORCH_FR_DUMP_TEMP_FILE"},
+	{"no directory at all", "", attempt_blind,
+	 "DDP_RESTART=2 TORCHELASTIC_RESTART_COUNT=2 !DDP_HEARTBEAT !TORCHELASTIC_ERROR_FILE"
+	 " !TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+	 .note = "no rendezvous directory"},
+	{"no step inside takes them for its own",
+	 "DDP_RESTART=2 DDP_HEARTBEAT=/h TORCHELASTIC_ERROR_FILE=/e TORCHELASTIC_RESTART_COUNT=2"
+	 " DDP_OURS=TORCHELASTIC_ERROR_FILE=/e;TORCHELASTIC_RESTART_COUNT=2",
+	 NULL, "-DDP_RESTART -DDP_HEARTBEAT -TORCHELASTIC_ERROR_FILE -TORCHELASTIC_RESTART_COUNT"},
+	{"without ddp-run", "", NULL,
+	 "!DDP_RESTART !DDP_HEARTBEAT !TORCHELASTIC_RESTART_COUNT !TORCHELASTIC_MAX_RESTARTS"
+	 " !TORCHELASTIC_ERROR_FILE !TORCH_FR_DUMP_TEMP_FILE"},
 
 	/* --- devices --- */
 	{"two tasks on two", TWO, NULL,
