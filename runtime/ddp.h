@@ -155,6 +155,13 @@ DDP_API int ddp_status(const struct ddp *ddp);
 DDP_API void ddp_abort(struct ddp *ddp, const char *format, ...) DDP_FORMAT(2, 3);
 
 /*
+ * Tell whoever watches this rank (ddp-run --hang) that it goes on: touches the file DDP_HEARTBEAT, once a second at
+ * most. Collectives do it by themselves when they have ended; a program that is long between them does it in between.
+ * A few nanoseconds where nobody watches.
+ */
+DDP_API void ddp_beat(struct ddp *ddp);
+
+/*
  * Print [ddp]'s error, with the prefix of the log, tell the other ranks if it is not from
  * them, and leave the process with ddp_exit_status(). Does not return.
  */

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/arrival.h"
 #include "base/file.h"
 #include "base/type.h"
 #include "base/walk.h"
@@ -24,7 +25,7 @@ enum {
 	ENTRIES = 64,
 	TERM_SLOTS = 64,
 	RECORD_LIMIT = 65536, /* bytes */
-	NAMED = 16,	      /* ranks in a text */
+	BEAT_PERIOD = 1000,   /* milliseconds */
 };
 
 struct entry {
@@ -47,6 +48,11 @@ struct ddp_recorder {
 	uint64_t born;
 	uint64_t used;	 /* entries ever begun */
 	atomic_int dump; /* enum dump */
+
+	char heartbeat[PATH_MAX]; /* "": none */
+	int heart;		  /* that, open, or -1 */
+	uint64_t beat;		  /* when the next is due; UINT64_MAX: never */
+
 	struct entry ring[ENTRIES];
 };
 
@@ -158,9 +164,41 @@ struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job,
 	recorder->rank = rank;
 	recorder->size = size;
 	recorder->born = ticks();
+	recorder->heart = -1;
+	recorder->beat = UINT64_MAX;
 	atomic_init(&recorder->dump, DUMP_NONE);
 	return recorder;
 }
+
+/* --- The heart ---------------------------------------------------------------------------- */
+
+void ddp_recorder_watch(struct ddp_recorder *recorder, const char *path)
+{
+	snprintf(recorder->heartbeat, sizeof(recorder->heartbeat), "%s", path);
+	recorder->beat = *path ? 0 : UINT64_MAX;
+}
+
+static void beat(struct ddp_recorder *recorder, uint64_t now)
+{
+	if (recorder->heart < 0)
+		recorder->heart =
+			open(recorder->heartbeat,
+			     O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	if (recorder->heart >= 0 && futimens(recorder->heart, NULL) == 0)
+		recorder->beat = now + BEAT_PERIOD;
+	else
+		recorder->beat = UINT64_MAX;
+}
+
+void ddp_recorder_beat(struct ddp_recorder *recorder)
+{
+	uint64_t now = recorder ? ticks() - recorder->born : 0;
+
+	if (recorder && now >= recorder->beat)
+		beat(recorder, now);
+}
+
+/* --- Collectives -------------------------------------------------------------------------- */
 
 void ddp_recorder_begin(struct ddp_recorder *recorder, const struct ddp_call *call)
 {
@@ -183,11 +221,13 @@ void ddp_recorder_end(struct ddp_recorder *recorder, int status)
 
 	entry->ended = ticks() - recorder->born;
 	entry->status = status;
+	if (status == 0 && entry->ended >= recorder->beat)
+		beat(recorder, entry->ended);
 }
 
 /* --- The record -------------------------------------------------------------------------- */
 
-/* "#17 all-reduce 1000 F32 sum", as summary reads it back up to the first comma. */
+/* "#17 all-reduce 1000 F32 sum", as base/arrival.h reads it back up to the first comma. */
 static void put_entry(int fd, const struct entry *entry)
 {
 	struct line line = {.length = 0};
@@ -367,46 +407,15 @@ void ddp_recorder_destroy(struct ddp_recorder *recorder)
 		mine = recorder;
 		atomic_compare_exchange_strong(&term_slots[i], &mine, NULL);
 	}
+	if (recorder->heart >= 0)
+		close(recorder->heart);
 	free(recorder);
 }
 
 /* --- The summary of all ranks' records --------------------------------------------------- */
 
-/*
- * A rank that wrote no record was killed, or hangs outside of a collective. The collective that
- * most of the others are in is the one that it did not arrive in.
- */
-
-struct seen {
-	bool there;
-	uint64_t sequence; /* of the last collective, 0: none */
-	bool waits;	   /* it had not ended well */
-	char host[128];
-	char last[128]; /* "#17 all-reduce 1000 F32 sum" */
-};
-
-/* Take from a record of [text] what the summary needs. */
-static void read_record(char *text, struct seen *seen)
-{
-	char *line, *rest = NULL, *comma;
-
-	seen->there = true;
-	for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-		if (sscanf(line, "rank %*d of %*d on %127[^,]", seen->host) == 1)
-			continue;
-		if (*line != '#')
-			continue;
-		seen->waits = strstr(line, "not ended") || strstr(line, "failed: ");
-		comma = strchr(line, ',');
-		if (comma)
-			*comma = '\0';
-		snprintf(seen->last, sizeof(seen->last), "%s", line);
-		seen->sequence = strtoull(line + 1, NULL, 10);
-	}
-}
-
 /* Read the records of all ranks; returns how many there are. */
-static int read_records(const struct ddp_recorder *recorder, struct seen *seen)
+static int read_records(const struct ddp_recorder *recorder, struct ddp_arrival *seen)
 {
 	char path[PATH_MAX];
 	char *text;
@@ -417,7 +426,7 @@ static int read_records(const struct ddp_recorder *recorder, struct seen *seen)
 		if (!seen[rank].there) {
 			snprintf(path, sizeof(path), "%s/rank-%d", recorder->directory, rank);
 			if (ddp_file_read(path, RECORD_LIMIT, &text, &size, NULL) == 0)
-				read_record(text, &seen[rank]);
+				ddp_arrival_read(text, &seen[rank]);
 			free(text);
 		}
 		there += seen[rank].there;
@@ -425,77 +434,7 @@ static int read_records(const struct ddp_recorder *recorder, struct seen *seen)
 	return there;
 }
 
-/* The furthest collective that a rank waits in. */
-static const struct seen *furthest(const struct seen *seen, int size)
-{
-	const struct seen *most = NULL;
-
-	for (int rank = 0; rank < size; rank++)
-		if (seen[rank].there && seen[rank].waits &&
-		    (!most || seen[rank].sequence > most->sequence))
-			most = &seen[rank];
-	return most;
-}
-
-/*
- * Who did not arrive in [most]: the silent ranks, if there are any, since those behind may have
- * been waiting for them; else those behind.
- */
-static bool missing(const struct seen *seen, const struct seen *most, bool silent)
-{
-	return silent ? !seen->there : seen->sequence < most->sequence;
-}
-
-static bool any_silent(const struct seen *seen, int size)
-{
-	for (int rank = 0; rank < size; rank++)
-		if (!seen[rank].there)
-			return true;
-	return false;
-}
-
-/* "rank 3", or "ranks 3, 5" of those that are missing in [most]; returns their number. */
-static int name_missing(const struct seen *seen, int size, const struct seen *most, char *text,
-			size_t room)
-{
-	bool silent = any_silent(seen, size);
-	size_t used = 0;
-	int count = 0;
-
-	text[0] = '\0';
-	for (int rank = 0; rank < size; rank++) {
-		if (!missing(&seen[rank], most, silent))
-			continue;
-		if (count++ >= NAMED || used >= room)
-			continue;
-		used += (size_t)snprintf(text + used, room - used, "%s%d", count > 1 ? ", " : "",
-					 rank);
-	}
-	if (count > NAMED && used < room)
-		snprintf(text + used, room - used, " and %d more", count - NAMED);
-	return count;
-}
-
-static void describe(const struct ddp_recorder *recorder, const struct seen *seen, char *text,
-		     size_t room)
-{
-	const struct seen *most = furthest(seen, recorder->size);
-	char names[256];
-	int count;
-
-	if (!most) {
-		snprintf(text, room, "no rank waits in a collective");
-		return;
-	}
-	count = name_missing(seen, recorder->size, most, names, sizeof(names));
-	if (count == 0)
-		snprintf(text, room, "all ranks are in %s", most->last);
-	else
-		snprintf(text, room, "did not arrive in %s: rank%s %s", most->last,
-			 count > 1 ? "s" : "", names);
-}
-
-static int write_summary(const struct ddp_recorder *recorder, const struct seen *seen,
+static int write_summary(const struct ddp_recorder *recorder, const struct ddp_arrival *seen,
 			 const char *gist)
 {
 	char path[PATH_MAX];
@@ -546,7 +485,7 @@ int ddp_recorder_summary(struct ddp_recorder *recorder, double seconds, char *te
 {
 	struct ddp_watch watch = ddp_watch_start(seconds, NULL, NULL);
 	char gist[512];
-	struct seen *seen;
+	struct ddp_arrival *seen;
 	int status;
 
 	if (!recorder || !recorder->directory[0] || !chosen(recorder))
@@ -556,7 +495,7 @@ int ddp_recorder_summary(struct ddp_recorder *recorder, double seconds, char *te
 		return 0;
 	while (read_records(recorder, seen) < recorder->size && ddp_watch_check(&watch, NULL) == 0)
 		ddp_watch_sleep(&watch, DDP_WATCH_PERIOD);
-	describe(recorder, seen, gist, sizeof(gist));
+	ddp_arrival_describe(seen, recorder->size, gist, sizeof(gist));
 	status = write_summary(recorder, seen, gist);
 	free(seen);
 	if (status < 0)

@@ -25,9 +25,17 @@ struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job,
 /* NULL is legal. */
 void ddp_recorder_destroy(struct ddp_recorder *recorder);
 
-/* [call] begins; it ends with [status]. */
+/* [call] begins; it ends with [status], and if that is 0 the heart beats. */
 void ddp_recorder_begin(struct ddp_recorder *recorder, const struct ddp_call *call);
 void ddp_recorder_end(struct ddp_recorder *recorder, int status);
+
+/*
+ * Let file [path], which need not be there, be what whoever watches this rank looks at: its time of change is set
+ * by the first beat and then once a second at most. "": nobody watches. Where it cannot be written the heart is silent.
+ * ddp_recorder_beat(NULL) does nothing.
+ */
+void ddp_recorder_watch(struct ddp_recorder *recorder, const char *path);
+void ddp_recorder_beat(struct ddp_recorder *recorder);
 
 /*
  * Write the record, with [reason] on top (one line, may be cut). Once only: later calls do

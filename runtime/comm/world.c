@@ -138,6 +138,7 @@ static int open_recorder(struct ddp *ddp, bool signals)
 					    identity->size, identity->host);
 	if (!ddp->recorder)
 		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for the recorder");
+	ddp_recorder_watch(ddp->recorder, identity->heartbeat);
 	if (signals && identity->size > 1)
 		ddp_recorder_on_term(ddp->recorder);
 	return 0;
@@ -600,6 +601,12 @@ void ddp_destroy(struct ddp *ddp)
 	ddp_recorder_destroy(ddp->recorder);
 	free_kept(ddp);
 	free(ddp);
+}
+
+void ddp_beat(struct ddp *ddp)
+{
+	if (!ddp->lost)
+		ddp_recorder_beat(ddp->recorder);
 }
 
 /* --- What a handle tells ----------------------------------------------------------------- */

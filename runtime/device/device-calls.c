@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/recorder.h"
 #include "shards.h"
 
 #define DEVICE_ENGINE "nccl"
@@ -147,6 +148,14 @@ static int begin_rest(struct ddp *ddp)
 	return status;
 }
 
+/* Who is stuck in a sum of a device comes back from no call before long: its queue is full, or it waits. */
+static int end(struct ddp *ddp, int status)
+{
+	if (status == 0)
+		ddp_recorder_beat(ddp->recorder);
+	return ddp_fail_call(ddp, status);
+}
+
 int ddp_device_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t count,
 			  enum ddp_type type, enum ddp_op op, void *stream)
 {
@@ -155,7 +164,7 @@ int ddp_device_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t 
 	if (status == 0)
 		status = ddp->device_engine->all_reduce(ddp->device, send, recv, count, type, op,
 							stream, &ddp->error);
-	return ddp_fail_call(ddp, status);
+	return end(ddp, status);
 }
 
 int ddp_device_broadcast(struct ddp *ddp, void *buffer, size_t bytes, int root, void *stream)
@@ -165,7 +174,7 @@ int ddp_device_broadcast(struct ddp *ddp, void *buffer, size_t bytes, int root, 
 	if (status == 0)
 		status = ddp->device_engine->broadcast(ddp->device, buffer, bytes, root, stream,
 						       &ddp->error);
-	return ddp_fail_call(ddp, status);
+	return end(ddp, status);
 }
 
 int ddp_device_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes, void *stream)
@@ -175,7 +184,7 @@ int ddp_device_all_gather(struct ddp *ddp, const void *send, void *recv, size_t 
 	if (status == 0)
 		status = ddp->device_engine->all_gather(ddp->device, send, recv, bytes, stream,
 							&ddp->error);
-	return ddp_fail_call(ddp, status);
+	return end(ddp, status);
 }
 
 int ddp_device_wait(struct ddp *ddp, void *stream)
@@ -187,7 +196,7 @@ int ddp_device_wait(struct ddp *ddp, void *stream)
 		watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
 		status = ddp->device_engine->wait(ddp->device, stream, &watch, &ddp->error);
 	}
-	return ddp_fail_call(ddp, status);
+	return end(ddp, status);
 }
 
 int ddp_device_check(struct ddp *ddp)

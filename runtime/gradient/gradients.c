@@ -10,6 +10,7 @@
 #include "base/bounded.h"
 #include "buckets.h"
 #include "comm/ddp-private.h"
+#include "comm/recorder.h"
 #include "device/device-engine.h"
 #include "local/kernel.h"
 #include "statistics.h"
@@ -703,6 +704,8 @@ int ddp_gradients_finish_on(struct ddp_gradients *gradients, void *stream)
 		status = finish(gradients);
 	if (status == 0 && gradients->sync)
 		status = order(gradients, stream, gradients->stream);
+	if (status == 0)
+		ddp_recorder_beat(gradients->ddp->recorder);
 	gradients->sync = gradients->sync_next;
 	return status;
 }

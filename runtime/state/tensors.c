@@ -15,8 +15,8 @@
 
 #include "base/checksum.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/type.h"
-#include "json.h"
 #include "tensors.h"
 
 void ddp_tensor_shape(const struct ddp_tensor *tensor, char text[DDP_TENSOR_SHAPE])

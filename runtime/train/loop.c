@@ -120,6 +120,7 @@ static int step(struct run *run, uint64_t steps)
 	if (status < 0)
 		return status;
 	begin_step(run);
+	ddp_beat(run->ddp);
 	status = end_steps(run, &done);
 	return status < 0 ? status : throughput_step(run, batch.count, steps);
 }

@@ -730,6 +730,15 @@ static enum ddp_source choose_source(const struct ddp_view *view)
 	return DDP_SOURCE_TORCHRUN;
 }
 
+/* An outer step's file would tell of another rank. */
+static void find_heartbeat(const struct ddp_view *view, struct ddp_identity *id)
+{
+	const char *path = ddp_variable_get(view->env, DDP_NAME(DDP_HEARTBEAT));
+
+	if (path && view->contract != DDP_CONTRACT_FOREIGN && strlen(path) < sizeof(id->heartbeat))
+		strcpy(id->heartbeat, path);
+}
+
 static int decide(struct ddp_view *view, struct ddp_identity *id, struct ddp_error *error)
 {
 	int status;
@@ -738,6 +747,7 @@ static int decide(struct ddp_view *view, struct ddp_identity *id, struct ddp_err
 		return status;
 	id->source = choose_source(view);
 	name_host(view, id);
+	find_heartbeat(view, id);
 	if ((status = sources[id->source].identify(view, id, error)) < 0)
 		return status;
 	if (id->source != DDP_SOURCE_TORCHRUN && (status = check_mpi(view->env, id, error)) < 0)

@@ -45,6 +45,9 @@ struct ddp_identity {
 
 	/* Where failure records go: <base>/.ddp/failed-<job>.<step>; "" if nowhere. */
 	char records[PATH_MAX];
+
+	/* What this rank touches to show that it goes on, DDP_HEARTBEAT; "": nothing. */
+	char heartbeat[PATH_MAX];
 };
 
 /*

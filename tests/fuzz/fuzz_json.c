@@ -5,9 +5,9 @@
  */
 #include "config.h"
 
+#include "base/json.h"
 #include "base/text.h"
 #include "fuzz.h"
-#include "state/json.h"
 
 /* Whether [string] and its end lie in what was read. */
 static void check_string(const struct ddp_json *json, const char *string)
@@ -22,6 +22,7 @@ static bool ask(struct ddp_json *json, char letter)
 {
 	const char *string;
 	uint64_t number;
+	double real;
 
 	switch (letter) {
 	case '{':
@@ -41,6 +42,10 @@ static bool ask(struct ddp_json *json, char letter)
 		return string != NULL;
 	case 'n':
 		return ddp_json_number(json, &number);
+	case 'r':
+		return ddp_json_real(json, &real);
+	case 'v':
+		return ddp_json_skip(json);
 	default:
 		return ddp_json_end(json);
 	}

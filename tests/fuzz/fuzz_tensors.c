@@ -10,10 +10,10 @@
 
 #include <ddp.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "base/type.h"
 #include "fuzz.h"
-#include "state/json.h"
 #include "state/tensors.h"
 
 static char path[64];

@@ -6,9 +6,9 @@
 
 #include <ddp.h>
 
+#include "base/json.h"
 #include "base/type.h"
 #include "scratch.h"
-#include "state/json.h"
 #include "state/tensors.h"
 
 /* A file: the header in [text], which is [length] long, and [data] bytes 0, 1, 2, ... */

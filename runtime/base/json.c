@@ -3,8 +3,10 @@
 
 #include <string.h>
 
-#include "base/text.h"
 #include "json.h"
+#include "text.h"
+
+enum { EXPONENT_MAX = 5000 }; /* beyond it every number is infinite, or 0 */
 
 void ddp_json_start(struct ddp_json *json, char *text, size_t size)
 {
@@ -185,6 +187,124 @@ bool ddp_json_number(struct ddp_json *json, uint64_t *number)
 			return ddp_json_fail(json, "a number beyond 64 bits");
 	if (json->at == first || (*first == '0' && json->at - first > 1))
 		return ddp_json_fail(json, "a whole number expected");
+	return !json->wrong;
+}
+
+/* Digits, of which there must be one, added to [value]. Returns how many there were. */
+static int read_digits(struct ddp_json *json, long double *value)
+{
+	int count = 0;
+
+	for (; json->at < json->end && *json->at >= '0' && *json->at <= '9'; count++)
+		*value = *value * 10 + (*json->at++ - '0');
+	if (count == 0)
+		ddp_json_fail(json, "a number expected");
+	return count;
+}
+
+/* Whether [byte] is next, with no white space before it; it is read then. */
+static bool accept_here(struct ddp_json *json, char byte)
+{
+	if (json->wrong || json->at == json->end || *json->at != byte)
+		return false;
+	json->at++;
+	return true;
+}
+
+bool ddp_json_real(struct ddp_json *json, double *number)
+{
+	long double value = 0, exponent = 0;
+	bool negative = accept(json, '-'), less;
+	int shift = 0;
+	char first;
+
+	*number = 0;
+	if (!negative)
+		skip_space(json);
+	first = json->at < json->end ? *json->at : '\0';
+	if (json->wrong)
+		return false;
+	if (read_digits(json, &value) > 1 && first == '0')
+		ddp_json_fail(json, "a number that begins with 0");
+	if (accept_here(json, '.'))
+		shift = -read_digits(json, &value);
+	if (accept_here(json, 'e') || accept_here(json, 'E')) {
+		less = accept_here(json, '-');
+		if (!less)
+			(void)accept_here(json, '+');
+		read_digits(json, &exponent);
+		if (exponent > EXPONENT_MAX)
+			exponent = EXPONENT_MAX;
+		shift += less ? -(int)exponent : (int)exponent;
+	}
+	for (; shift > 0 && value != 0; shift--)
+		value *= 10;
+	for (; shift < 0 && value != 0; shift++)
+		value /= 10;
+	*number = (double)(negative ? -value : value);
+	return !json->wrong;
+}
+
+char ddp_json_peek(struct ddp_json *json)
+{
+	skip_space(json);
+	return json->wrong || json->at == json->end ? '\0' : *json->at;
+}
+
+/* A value that has none in it. */
+static void skip_scalar(struct ddp_json *json)
+{
+	static const char *const words[] = {"true", "false", "null"};
+	char next = ddp_json_peek(json);
+	double number;
+
+	if (next == '"') {
+		(void)ddp_json_string(json);
+		return;
+	}
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		size_t length = strlen(words[i]);
+
+		if (next == words[i][0] && (size_t)(json->end - json->at) >= length &&
+		    memcmp(json->at, words[i], length) == 0) {
+			json->at += length;
+			return;
+		}
+	}
+	if (next != '-' && (next < '0' || next > '9'))
+		ddp_json_fail(json, "a value expected");
+	else
+		(void)ddp_json_real(json, &number);
+}
+
+bool ddp_json_skip(struct ddp_json *json)
+{
+	uint64_t arrays = 0; /* a bit for each that is open: an array, or an object */
+	unsigned depth = 0;
+	bool first = false;
+
+	do {
+		char next = ddp_json_peek(json);
+
+		first = next == '{' || next == '[';
+		if (!first) {
+			skip_scalar(json);
+		} else if (depth == 64) {
+			ddp_json_fail(json, "more than 64 objects and arrays in one another");
+		} else {
+			json->at++;
+			depth++;
+			arrays = arrays << 1 | (next == '[');
+		}
+		while (!json->wrong && depth > 0 &&
+		       !ddp_json_more(json, arrays & 1 ? ']' : '}', first)) {
+			first = false;
+			depth--;
+			arrays >>= 1;
+		}
+		if (depth > 0 && !(arrays & 1))
+			(void)ddp_json_key(json);
+	} while (!json->wrong && depth > 0);
 	return !json->wrong;
 }
 

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * json.h - a strict reader for the JSON of a safetensors header
+ * json.h - a strict reader for JSON
  *
- * Objects, arrays, strings and whole numbers from 0 on; no other value occurs there. It reads in
- * place: a string is decoded and ended by a zero byte where it lies, which it always has room
- * for, so nothing is allocated and nothing recurses.
+ * It reads in place: a string is decoded and ended by a zero byte where it lies, which it always has room
+ * for, so nothing is allocated and nothing recurses. Strings with zero bytes are refused.
  *
  * The first violation sticks: json->wrong says what, json->at where, every later call fails, and
  * the caller looks once, at the end.
@@ -15,8 +14,8 @@
  *		...read one value
  *	}
  */
-#ifndef DDP_STATE_JSON_H
-#define DDP_STATE_JSON_H
+#ifndef DDP_BASE_JSON_H
+#define DDP_BASE_JSON_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,9 +44,17 @@ char *ddp_json_string(struct ddp_json *json);
 /* A string and a colon. */
 char *ddp_json_key(struct ddp_json *json);
 
+/* A whole number from 0 on; and any number. */
 bool ddp_json_number(struct ddp_json *json, uint64_t *number);
+bool ddp_json_real(struct ddp_json *json, double *number);
+
+/* The byte that comes next after white space, '"' of a string; 0 at the end, or where something is wrong. */
+char ddp_json_peek(struct ddp_json *json);
+
+/* One value, whatever it is, in which objects and arrays lie in one another up to 64 deep. */
+bool ddp_json_skip(struct ddp_json *json);
 
 /* Nothing but white space may follow. */
 bool ddp_json_end(struct ddp_json *json);
 
-#endif /* DDP_STATE_JSON_H */
+#endif /* DDP_BASE_JSON_H */

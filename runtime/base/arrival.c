@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arrival.h"
+
+enum { NAMED = 16 }; /* ranks in a text */
+
+void ddp_arrival_read(char *text, struct ddp_arrival *arrival)
+{
+	char *line, *rest = NULL, *comma;
+
+	arrival->there = true;
+	for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+		if (sscanf(line, "rank %*d of %*d on %127[^,], pid %ld", arrival->host,
+			   &arrival->pid) > 0)
+			continue;
+		if (!arrival->reason[0] &&
+		    sscanf(line, "after %lf s: %511[^\n]", &arrival->after, arrival->reason) == 2)
+			continue;
+		if (*line != '#')
+			continue;
+		arrival->waits = strstr(line, "not ended") || strstr(line, "failed: ");
+		comma = strchr(line, ',');
+		if (comma)
+			*comma = '\0';
+		snprintf(arrival->last, sizeof(arrival->last), "%s", line);
+		arrival->sequence = strtoull(line + 1, NULL, 10);
+	}
+}
+
+const struct ddp_arrival *ddp_arrival_compare(struct ddp_arrival *all, int size)
+{
+	const struct ddp_arrival *most = NULL;
+	bool silent = false;
+
+	for (int rank = 0; rank < size; rank++) {
+		all[rank].missing = false;
+		silent = silent || !all[rank].there;
+		if (all[rank].there && all[rank].waits &&
+		    (!most || all[rank].sequence > most->sequence))
+			most = &all[rank];
+	}
+	for (int rank = 0; rank < size && most; rank++)
+		all[rank].missing = silent ? !all[rank].there : all[rank].sequence < most->sequence;
+	return most;
+}
+
+/* "3, 5 and 2 more" of the ranks that are missing; returns their number. */
+static int name_missing(const struct ddp_arrival *all, int size, char *text, size_t room)
+{
+	size_t used = 0;
+	int count = 0;
+
+	text[0] = '\0';
+	for (int rank = 0; rank < size; rank++) {
+		if (!all[rank].missing)
+			continue;
+		if (count++ >= NAMED || used >= room)
+			continue;
+		used += (size_t)snprintf(text + used, room - used, "%s%d", count > 1 ? ", " : "",
+					 rank);
+	}
+	if (count > NAMED && used < room)
+		snprintf(text + used, room - used, " and %d more", count - NAMED);
+	return count;
+}
+
+void ddp_arrival_describe(struct ddp_arrival *all, int size, char *text, size_t room)
+{
+	const struct ddp_arrival *most = ddp_arrival_compare(all, size);
+	char names[256];
+	int count;
+
+	if (!most) {
+		snprintf(text, room, "no rank waits in a collective");
+		return;
+	}
+	count = name_missing(all, size, names, sizeof(names));
+	if (count == 0)
+		snprintf(text, room, "all ranks are in %s", most->last);
+	else
+		snprintf(text, room, "did not arrive in %s: rank%s %s", most->last,
+			 count > 1 ? "s" : "", names);
+}
