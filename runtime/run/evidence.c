@@ -1,0 +1,739 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/watch.h"
+#include "contract.h"
+#include "facts.h"
+#include "verdict.h"
+
+extern char **environ;
+
+enum {
+	OUTPUT_LIMIT = 1 << 18, /* bytes of a command's output */
+	NODES_ASKED = 16,
+	PROCESSES = 4096, /* of the step on a node */
+	STACKS = 3,	  /* processes of a rank whose stacks are taken */
+};
+
+/* --- A command with a limit -------------------------------------------------------------------- */
+
+/* For Slurm's commands: nothing of ddp, or they would set up ranks. */
+static bool is_ours(const char *variable)
+{
+	return strncmp(variable, "SLURM_DDP", strlen("SLURM_DDP")) == 0 ||
+	       strstr(variable, "SPANK_OPTION_ddp") != NULL;
+}
+
+static void drop_ours(void)
+{
+	for (size_t i = 0; environ[i];) {
+		char name[256];
+
+		if (is_ours(environ[i]) &&
+		    snprintf(name, sizeof(name), "%.*s", (int)strcspn(environ[i], "="),
+			     environ[i]) < (int)sizeof(name) &&
+		    unsetenv(name) == 0)
+			continue;
+		i++;
+	}
+}
+
+static void __attribute__((noreturn)) run_command(char *const argv[], int output)
+{
+	int null = open("/dev/null", O_RDWR);
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	setpgid(0, 0);
+	drop_ours();
+	dup2(null, STDIN_FILENO);
+	dup2(output, STDOUT_FILENO);
+	dup2(output, STDERR_FILENO);
+	execvp(argv[0], argv);
+	_exit(127);
+}
+
+/* Read what there is; returns false at the end of it. */
+static bool read_some(int fd, struct ddp_text *out)
+{
+	char piece[4096];
+	ssize_t n = read(fd, piece, sizeof(piece));
+
+	if (n > 0 && out->size + (size_t)n <= OUTPUT_LIMIT)
+		ddp_text_put(out, piece, (size_t)n);
+	return n > 0 || (n < 0 && errno == EINTR);
+}
+
+/*
+ * Run [argv], a list of words that ends with NULL, for [limit] seconds at most, with its output added to [out].
+ * Returns its exit status; 127 where there is no such command; -1 where it was ended.
+ */
+static int run(char *const argv[], double limit, struct ddp_text *out)
+{
+	double end = ddp_seconds() + limit;
+	int fds[2], status = 0;
+	bool open = true;
+	pid_t pid, got;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return -1;
+	pid = fork();
+	if (pid == 0)
+		run_command(argv, fds[1]);
+	close(fds[1]);
+	while (pid > 0 && open && ddp_seconds() < end) {
+		struct pollfd wait = {.fd = fds[0], .events = POLLIN};
+		double left = end - ddp_seconds();
+
+		if (poll(&wait, 1, left > 0 ? (int)(left * 1000) + 1 : 0) > 0)
+			open = read_some(fds[0], out);
+	}
+	close(fds[0]);
+	if (pid < 0)
+		return -1;
+	/* srun ends its step on SIGTERM, if it can; nobody waits for it longer than a second. */
+	if (open)
+		kill(-pid, SIGTERM);
+	end = ddp_seconds() + 1;
+	while ((got = waitpid(pid, &status, WNOHANG)) == 0 && ddp_seconds() < end)
+		usleep(5000);
+	if (got == 0) {
+		kill(-pid, SIGKILL);
+		(void)waitpid(pid, &status, 0);
+	}
+	return !open && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void write_text(const char *dir, const char *name, const struct ddp_text *text)
+{
+	struct iovec part = {text->data, text->size};
+	char path[PATH_MAX + 300];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	if (text->size > 0 && !text->failed)
+		(void)ddp_file_write(path, &part, 1, 0600, false, NULL);
+}
+
+/* --- Where ddp-run is ---------------------------------------------------------------------------- */
+
+static void add_node(struct ddp_text *list, int *count, const char *name)
+{
+	/* What Slurm would take for a list of many, or for an option, is no name of one. */
+	if (!*name || *name == '-' || strpbrk(name, ",[] ") || *count >= NODES_ASKED ||
+	    (list->data && strstr(list->data, name)))
+		return;
+	ddp_text_add(list, "%s%s", list->size ? "," : "", name);
+	(*count)++;
+}
+
+void evidence_ask_nodes(struct facts *facts)
+{
+	struct ddp_text list = {.data = NULL}, out = {.data = NULL};
+	char path[PATH_MAX + 16];
+	int count = 0;
+
+	snprintf(path, sizeof(path), "%s/nodes.txt", facts->dir);
+	if (access(path, F_OK) == 0)
+		return;
+	for (int i = 0; i < facts->known_count; i++)
+		add_node(&list, &count, facts->known[i].name);
+	if (facts->first >= 0)
+		add_node(&list, &count, facts->ranks[facts->first].node);
+	for (int i = 0; i < facts->size; i++)
+		if (facts->ranks[i].how == FACTS_NODE)
+			add_node(&list, &count, facts->ranks[i].node);
+	if (count > 0 && !list.failed) {
+		char *const argv[] = {"scontrol", "-o", "show", "node", list.data, NULL};
+
+		if (run(argv, 5, &out) == 0)
+			write_text(facts->dir, "nodes.txt", &out);
+		facts_read_nodes(facts);
+	}
+	ddp_text_free(&list);
+	ddp_text_free(&out);
+}
+
+int ddp_evidence_gather(const char *dir, const char *job, const char *step, const char *nodes,
+			double limit, struct ddp_error *error)
+{
+	char self[PATH_MAX], at[64], count[64], of[64], seconds[32];
+	struct ddp_text out = {.data = NULL};
+	unsigned names = 1;
+	int status;
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n < 0)
+		return ddp_error_errno(error, DDP_ERR_SYSTEM, "cannot find ddp-run itself");
+	self[n] = '\0';
+	for (const char *p = nodes; *p; p++)
+		names += *p == ',';
+	snprintf(of, sizeof(of), "--jobid=%.40s", job);
+	snprintf(at, sizeof(at), "--nodes=%u", names);
+	snprintf(count, sizeof(count), "--ntasks=%u", names);
+	snprintf(seconds, sizeof(seconds), "%.1f", limit * 0.8);
+	{
+		char *const argv[] = {"srun",
+				      "-Q",
+				      of,
+				      "--overlap",
+				      "--mpi=none",
+				      "--input=none",
+				      "--cpu-bind=none",
+				      "--kill-on-bad-exit=0",
+				      "--wait=0",
+				      "--export=ALL",
+				      at,
+				      count,
+				      "--ntasks-per-node=1",
+				      "-w",
+				      (char *)nodes,
+				      self,
+				      "--gather",
+				      (char *)dir,
+				      (char *)job,
+				      (char *)step,
+				      seconds,
+				      NULL};
+
+		status = run(argv, limit, &out);
+	}
+	if (status == -1)
+		status = ddp_error_set(error, DDP_ERR_TIMEOUT,
+				       "not all of nodes %.200s told what their ranks do in %g s",
+				       nodes, limit);
+	else if (status != 0)
+		status = ddp_error_set(error, DDP_ERR_SYSTEM,
+				       "srun on nodes %.200s ended with %d: %.500s", nodes, status,
+				       out.data ? out.data : "");
+	ddp_text_free(&out);
+	return status;
+}
+
+void ddp_evidence_discard(const char *dir)
+{
+	DIR *open = opendir(dir);
+	char above[PATH_MAX];
+	struct dirent *entry;
+	char *slash;
+
+	if (!open)
+		return;
+	while ((entry = readdir(open)))
+		if (entry->d_name[0] != '.')
+			(void)unlinkat(dirfd(open), entry->d_name, 0);
+	closedir(open);
+	if (rmdir(dir) < 0 || snprintf(above, sizeof(above), "%s", dir) >= (int)sizeof(above))
+		return;
+	slash = strrchr(above, '/');
+	if (!slash)
+		return;
+	*slash = '\0';
+	slash = strrchr(above, '/');
+	if (strcmp(slash ? slash + 1 : above, DDP_DIR_PARENT) == 0)
+		(void)rmdir(above);
+}
+
+/* --- On a node: which processes are the step's ----------------------------------------------------- */
+
+struct process {
+	long pid, parent;
+	int rank;
+	char state;
+	char name[32];
+	char *environment; /* /proc/<pid>/environ, with its size */
+	size_t size;
+};
+
+static char *read_proc(long pid, const char *name, size_t *size)
+{
+	char path[64], piece[4096];
+	char *text = NULL;
+	FILE *out = open_memstream(&text, size);
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%ld/%s", pid, name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	while (fd >= 0 && out && (n = read(fd, piece, sizeof(piece))) > 0)
+		fwrite(piece, 1, (size_t)n, out);
+	if (out)
+		fclose(out);
+	if (fd >= 0)
+		close(fd);
+	if (fd >= 0 && text)
+		return text;
+	free(text);
+	return NULL;
+}
+
+static const char *variable(const char *environment, size_t size, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (const char *at = environment; at < environment + size; at += strlen(at) + 1)
+		if (strncmp(at, name, n) == 0 && at[n] == '=')
+			return at + n + 1;
+	return NULL;
+}
+
+static bool is_same(const struct process *process, const char *name, const char *value)
+{
+	const char *has = variable(process->environment, process->size, name);
+
+	return has && value && strcmp(has, value) == 0;
+}
+
+/* "4711 (python3) S 4700 ...", whose name may hold anything. */
+static bool read_stat(struct process *process)
+{
+	size_t size;
+	char *text = read_proc(process->pid, "stat", &size), *open, *close;
+	bool good;
+
+	open = text ? strchr(text, '(') : NULL;
+	close = text ? strrchr(text, ')') : NULL;
+	good = open && close > open &&
+	       sscanf(close + 1, " %c %ld", &process->state, &process->parent) == 2;
+	if (good)
+		snprintf(process->name, sizeof(process->name), "%.*s", (int)(close - open - 1),
+			 open + 1);
+	free(text);
+	return good;
+}
+
+/* Private nodes share one kernel, so that the node's name counts as well. */
+static bool is_of_step(struct process *process, const char *job, const char *step)
+{
+	const char *rank;
+
+	process->environment = read_proc(process->pid, "environ", &process->size);
+	if (!process->environment)
+		return false;
+	rank = variable(process->environment, process->size, "SLURM_PROCID");
+	if (rank && is_same(process, "SLURM_JOB_ID", job) &&
+	    is_same(process, "SLURM_STEP_ID", step) &&
+	    (!getenv("SLURMD_NODENAME") ||
+	     is_same(process, "SLURMD_NODENAME", getenv("SLURMD_NODENAME"))) &&
+	    read_stat(process)) {
+		process->rank = atoi(rank);
+		return true;
+	}
+	free(process->environment);
+	process->environment = NULL;
+	return false;
+}
+
+static int find_processes(struct process *all, const char *job, const char *step)
+{
+	DIR *dir = opendir("/proc");
+	struct dirent *entry;
+	int count = 0;
+
+	while (dir && count < PROCESSES && (entry = readdir(dir))) {
+		if (!isdigit((unsigned char)entry->d_name[0]))
+			continue;
+		all[count] = (struct process){.pid = atol(entry->d_name)};
+		count += is_of_step(&all[count], job, step);
+	}
+	if (dir)
+		closedir(dir);
+	return count;
+}
+
+/* Whether [process] is what Slurm started, and no child of it. */
+static bool is_task(const struct process *all, int count, const struct process *process)
+{
+	for (int i = 0; i < count; i++)
+		if (all[i].pid == process->parent && all[i].rank == process->rank)
+			return false;
+	return true;
+}
+
+/* --- What a rank does -------------------------------------------------------------------------------- */
+
+static const char *node_name(void)
+{
+	static char name[FACTS_NAME];
+	const char *node = getenv("SLURMD_NODENAME");
+
+	if (!name[0] && (node || gethostname(name, sizeof(name) - 1) == 0))
+		snprintf(name, sizeof(name), "%s", node ? node : name);
+	return name;
+}
+
+/* How long ago its heart beat; less than 0: it never did. */
+static double heart(const struct process *process)
+{
+	const char *path = variable(process->environment, process->size, DDP_NAME(DDP_HEARTBEAT));
+	struct timespec now;
+	struct stat st;
+	double since;
+
+	if (!path || stat(path, &st) < 0 || clock_gettime(CLOCK_REALTIME, &now) < 0)
+		return -1;
+	since = (double)(now.tv_sec - st.st_mtim.tv_sec) +
+		(double)(now.tv_nsec - st.st_mtim.tv_nsec) * 1e-9;
+	return since > 0 ? since : 0;
+}
+
+static void add_file(struct ddp_text *out, long pid, const char *name)
+{
+	size_t size;
+	char *text = read_proc(pid, name, &size);
+
+	if (text)
+		ddp_text_put(out, text, size);
+	free(text);
+}
+
+static void add_command(struct ddp_text *out, long pid)
+{
+	size_t size = 0;
+	char *text = read_proc(pid, "cmdline", &size);
+
+	for (size_t i = 0; i + 1 < size; i++)
+		if (!text[i] || text[i] == '\n')
+			text[i] = ' ';
+	ddp_text_add(out, "command %s\n", text ? text : "");
+	free(text);
+}
+
+/* Of each thread its number, name, and where in the kernel it waits. */
+static void add_threads(struct ddp_text *out, long pid)
+{
+	char path[64];
+	DIR *dir;
+	struct dirent *entry;
+
+	snprintf(path, sizeof(path), "/proc/%ld/task", pid);
+	dir = opendir(path);
+	while (dir && out->size < OUTPUT_LIMIT && (entry = readdir(dir))) {
+		char name[300];
+
+		if (!isdigit((unsigned char)entry->d_name[0]))
+			continue;
+		ddp_text_add(out, "thread %.20s ", entry->d_name);
+		snprintf(name, sizeof(name), "task/%.20s/wchan", entry->d_name);
+		add_file(out, pid, name);
+		ddp_text_put(out, " ", 1);
+		snprintf(name, sizeof(name), "task/%.20s/comm", entry->d_name);
+		add_file(out, pid, name);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static void tell_process(const char *dir, const struct process *process)
+{
+	struct ddp_text out = {.data = NULL};
+	double beat = heart(process);
+	char name[64];
+
+	ddp_text_add(&out, "node %s\npid %ld\nstate %c\nwchan ", node_name(), process->pid,
+		     process->state);
+	add_file(&out, process->pid, "wchan");
+	ddp_text_add(&out, "\n");
+	if (beat >= 0)
+		ddp_text_add(&out, "beat %.3f\n", beat);
+	add_command(&out, process->pid);
+	ddp_text_add(&out, "\n");
+	add_file(&out, process->pid, "status");
+	add_threads(&out, process->pid);
+	snprintf(name, sizeof(name), "proc-%d.txt", process->rank);
+	write_text(dir, name, &out);
+	ddp_text_free(&out);
+}
+
+/* A rank that the plugin says is here, and has no process. */
+static void tell_missing(const char *dir, const struct process *all, int count)
+{
+	DIR *open = opendir(dir);
+	struct dirent *entry;
+
+	while (open && (entry = readdir(open))) {
+		struct ddp_text out = {.data = NULL};
+		char path[PATH_MAX + 300], *text = NULL, node[FACTS_NAME] = "", name[64];
+		int rank, i = 0;
+		long pid = 0;
+		size_t size;
+
+		if (sscanf(entry->d_name, DDP_DIR_TASK "%d", &rank) != 1)
+			continue;
+		while (i < count && all[i].rank != rank)
+			i++;
+		snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name);
+		if (i == count && ddp_file_read(path, OUTPUT_LIMIT, &text, &size, NULL) == 0 &&
+		    sscanf(text, "%127s %ld", node, &pid) == 2 && strcmp(node, node_name()) == 0) {
+			ddp_text_add(&out, "node %s\npid %ld\nstate -\n", node, pid);
+			snprintf(name, sizeof(name), "proc-%d.txt", rank);
+			write_text(dir, name, &out);
+		}
+		free(text);
+		ddp_text_free(&out);
+	}
+	if (open)
+		closedir(open);
+}
+
+/* --- Stacks -------------------------------------------------------------------------------------------- */
+
+static void add_stacks(struct ddp_text *out, const struct process *process, double end)
+{
+	bool python = strncmp(process->name, "python", 6) == 0;
+	char pid[24];
+	char *const spy[] = {"py-spy", "dump", "--pid", pid, NULL};
+	char *const gdb[] = {"gdb",
+			     "-nx",
+			     "-batch",
+			     "-p",
+			     pid,
+			     "-ex",
+			     "set pagination off",
+			     "-ex",
+			     "thread apply all bt 40",
+			     NULL};
+	size_t before = out->size;
+	int status = 127;
+
+	snprintf(pid, sizeof(pid), "%ld", process->pid);
+	ddp_text_add(out, "--- pid %ld, %s\n", process->pid, process->name);
+	if (python)
+		status = run(spy, end - ddp_seconds(), out);
+	if (status != 0 && ddp_seconds() < end)
+		status = run(gdb, end - ddp_seconds(), out);
+	if (status != 127)
+		return;
+	/* Neither is there. */
+	out->size = before;
+	if (out->data)
+		out->data[before] = '\0';
+}
+
+static void tell_stacks(const char *dir, const struct process *all, int count, int rank, double end)
+{
+	struct ddp_text out = {.data = NULL};
+	char name[64];
+	int taken = 0;
+
+	for (int i = 0; i < count && taken < STACKS && ddp_seconds() < end; i++)
+		if (all[i].rank == rank) {
+			add_stacks(&out, &all[i], end);
+			taken++;
+		}
+	snprintf(name, sizeof(name), "stacks-%d.txt", rank);
+	write_text(dir, name, &out);
+	ddp_text_free(&out);
+}
+
+/* --- What others know: PyTorch's flight recorder, NCCL's RAS, the cgroup -------------------------------- */
+
+/* A byte into its pipe makes PyTorch write a dump, within a second or so. */
+static void ask_recorder(const struct process *process)
+{
+	const char *stem = variable(process->environment, process->size,
+				    DDP_NAME(TORCH_NCCL_DEBUG_INFO_PIPE_FILE));
+	char path[PATH_MAX + 32];
+	int fd;
+
+	if (!stem ||
+	    snprintf(path, sizeof(path), "%s%d.pipe", stem, process->rank) >= (int)sizeof(path))
+		return;
+	fd = open(path, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	if (write(fd, "1", 1) < 0)
+		fprintf(stderr, "ddp-run: %s: %s\n", path, strerror(errno));
+	close(fd);
+}
+
+/* "localhost:61235": NCCL's answer is a text, which ends with the connection. */
+static int connect_to(const char *address)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+	struct addrinfo *found = NULL;
+	char host[256];
+	const char *port = strrchr(address, ':');
+	int fd = -1;
+
+	if (!port ||
+	    snprintf(host, sizeof(host), "%.*s", (int)(port - address), address) >=
+		    (int)sizeof(host) ||
+	    getaddrinfo(host, port + 1, &hints, &found) != 0)
+		return -1;
+	for (struct addrinfo *at = found; at && fd < 0; at = at->ai_next) {
+		fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) < 0 &&
+		    errno != EINPROGRESS) {
+			close(fd);
+			fd = -1;
+		}
+	}
+	freeaddrinfo(found);
+	return fd;
+}
+
+static bool wait_for(int fd, short events, double end)
+{
+	struct pollfd wait = {.fd = fd, .events = events};
+	double left = end - ddp_seconds();
+
+	return left > 0 && poll(&wait, 1, (int)(left * 1000) + 1) > 0;
+}
+
+static void ask_ras(const char *dir, const char *address, double end)
+{
+	static const char question[] = "verbose status\n";
+	struct ddp_text out = {.data = NULL};
+	int fd = address ? connect_to(address) : -1;
+
+	if (fd < 0)
+		return;
+	if (wait_for(fd, POLLOUT, end) &&
+	    send(fd, question, strlen(question), MSG_NOSIGNAL) == (ssize_t)strlen(question))
+		while (wait_for(fd, POLLIN, end) && read_some(fd, &out))
+			;
+	close(fd);
+	write_text(dir, "ras.txt", &out);
+	ddp_text_free(&out);
+}
+
+/* The job's part of "/slurm/uid_1/job_5/step_0", or of v2's "/system.slice/slurmstepd.scope/job_5/step_0/user/task_0". */
+static bool cut_at_job(char *path, const char *job)
+{
+	char word[64], *at;
+
+	snprintf(word, sizeof(word), "/job_%.40s", job);
+	at = strstr(path, word);
+	if (!at || (at[strlen(word)] && at[strlen(word)] != '/'))
+		return false;
+	at[strlen(word)] = '\0';
+	return true;
+}
+
+/* Count of processes that the kernel killed in [path] of the control groups; 0 where it does not say. */
+static long count_kills(const char *mount, const char *path, const char *name)
+{
+	char full[PATH_MAX], line[128];
+	long kills = 0;
+	FILE *file;
+
+	snprintf(full, sizeof(full), "%s%.2000s/%s", mount, path, name);
+	file = fopen(full, "re");
+	while (file && fgets(line, sizeof(line), file))
+		(void)sscanf(line, "oom_kill %ld", &kills);
+	if (file)
+		fclose(file);
+	return kills;
+}
+
+static void tell_memory(const char *dir, const char *job)
+{
+	FILE *file = fopen("/proc/self/cgroup", "re");
+	struct ddp_text out = {.data = NULL};
+	char line[2304], name[FACTS_NAME + 32];
+	long kills = 0;
+
+	while (file && fgets(line, sizeof(line), file)) {
+		char *path = strchr(line, '/');
+
+		line[strcspn(line, "\n")] = '\0';
+		if (!path || !cut_at_job(path, job))
+			continue;
+		if (strncmp(line, "0::", 3) == 0)
+			kills += count_kills("/sys/fs/cgroup", path, "memory.events");
+		else if (strstr(line, ":memory:"))
+			kills += count_kills("/sys/fs/cgroup/memory", path, "memory.oom_control");
+	}
+	if (file)
+		fclose(file);
+	if (kills > 0) {
+		ddp_text_add(&out, "oom_kill %ld\n", kills);
+		snprintf(name, sizeof(name), "memory-%s.txt", node_name());
+		write_text(dir, name, &out);
+		ddp_text_free(&out);
+	}
+}
+
+/* Whether each rank of this node that has a recorder's pipe has left its dump. */
+static bool dumped(const char *dir, const struct process *all, int count)
+{
+	char path[PATH_MAX + 32];
+
+	for (int i = 0; i < count; i++) {
+		snprintf(path, sizeof(path), "%s/" DDP_DIR_DUMP "%d", dir, all[i].rank);
+		if (is_task(all, count, &all[i]) && access(path, F_OK) < 0)
+			return false;
+	}
+	return true;
+}
+
+/* --- All of it, on a node -------------------------------------------------------------------------------- */
+
+int ddp_evidence_main(int argc, char **argv)
+{
+	double limit = argc == 6 ? strtod(argv[5], NULL) : 0, begin = ddp_seconds();
+	const char *dir = argc == 6 ? argv[2] : NULL, *job = argc == 6 ? argv[3] : NULL;
+	struct process *all = calloc(PROCESSES + 1, sizeof(*all));
+	bool asked = false;
+	int count;
+
+	if (!dir || !all || !(limit > 0)) {
+		fputs("ddp-run --gather is for ddp-run itself: DIR JOB STEP SECONDS\n", stderr);
+		free(all);
+		return 2;
+	}
+	alarm((unsigned)limit + 2);
+	count = find_processes(all, job, argv[4]);
+	for (int i = 0; i < count; i++)
+		if (is_task(all, count, &all[i]))
+			tell_process(dir, &all[i]);
+	tell_missing(dir, all, count);
+	tell_memory(dir, job);
+	for (int i = 0; i < count; i++) {
+		struct stat st;
+		char path[PATH_MAX + 32];
+		const char *stem = variable(all[i].environment, all[i].size,
+					    DDP_NAME(TORCH_NCCL_DEBUG_INFO_PIPE_FILE));
+
+		snprintf(path, sizeof(path), "%s%d.pipe", stem ? stem : "", all[i].rank);
+		if (!is_task(all, count, &all[i]) || stat(path, &st) < 0 || !S_ISFIFO(st.st_mode))
+			continue;
+		ask_recorder(&all[i]);
+		asked = true;
+	}
+	/* One process answers for the whole job. */
+	for (int i = 0; i < count; i++)
+		if (all[i].rank == 0 && is_task(all, count, &all[i]))
+			ask_ras(dir,
+				variable(all[i].environment, all[i].size, DDP_NAME(NCCL_RAS_ADDR)),
+				begin + limit / 4);
+	for (int i = 0; i < count; i++)
+		if (is_task(all, count, &all[i]))
+			tell_stacks(dir, all, count, all[i].rank, begin + limit);
+	/* Dumps come from a thread that looks once in a second. */
+	while (asked && !dumped(dir, all, count) && ddp_seconds() < begin + limit)
+		usleep(50000);
+	for (int i = 0; i < count; i++)
+		free(all[i].environment);
+	free(all);
+	return 0;
+}

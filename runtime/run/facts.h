@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * facts.h - what a failure directory says, and who failed first
+ *
+ * In <base>/.ddp/failed-<job>.<step>/ there may be, each file written by one of
+ *
+ *     the plugin       task-<rank>         "<node> <pid>"
+ *     libddp           rank-<rank>, summary    comm/recorder.h
+ *     PyTorch          error-<rank>.json   @record's: the exception and its traceback
+ *                      fr-<rank>           a dump of its flight recorder
+ *     ddp-run          attempt.json        what it started, and how that ended; see facts.c
+ *                      tail-<rank>.txt     the last lines of the rank's output, as they came
+ *     evidence.c       nodes.txt           scontrol -o show node, of the nodes concerned
+ *                      proc-<rank>.txt     a rank that hung: lines of "<word> <value>", then /proc/<pid>/status
+ *                      stacks-<rank>.txt   its stacks
+ *                      memory-<node>.txt   "oom_kill <count>", of the job's cgroup
+ *                      ras.txt             what NCCL's RAS said
+ *     verdict.c        report.txt, report.json
+ */
+#ifndef DDP_RUN_FACTS_H
+#define DDP_RUN_FACTS_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+#include "base/arrival.h"
+#include "base/error.h"
+#include "base/text.h"
+
+enum { FACTS_NAME = 128, FACTS_WHY = 256 };
+
+/* How a rank ended, by what srun said. */
+enum facts_how {
+	FACTS_UNKNOWN,
+	FACTS_EXIT,
+	FACTS_SIGNAL,
+	FACTS_OOM,
+	FACTS_NODE, /* its node is gone */
+	FACTS_CANCELLED,
+};
+
+struct facts_rank {
+	char node[FACTS_NAME]; /* "": not known */
+	long pid;	       /* 0: not known */
+	enum facts_how how;
+	int code;    /* exit status, or number of the signal */
+	int order;   /* of srun's words about it, from 1; 0: there were none */
+	double time; /* of these; 0: not known */
+
+	char *message;	 /* its exception or error in a line or more; NULL: none */
+	char *traceback; /* NULL: none */
+	double raised;	 /* when, in whole seconds as @record has it; 0: not known */
+	char *tail;	 /* NULL: none */
+
+	/* Of a rank that hung. */
+	char state; /* of its process, as ps has it; '-': there is none; 0: nobody looked */
+	char wchan[FACTS_NAME];
+	char *command;
+	double beat; /* seconds since its heart beat; less than 0: it never did */
+	bool stacks;
+
+	bool follows;	     /* it ended because another did */
+	char why[FACTS_WHY]; /* how that is known; or why a rank that hung stands out */
+};
+
+struct facts_node {
+	char name[FACTS_NAME];
+	bool silent; /* it did not answer ddp-run */
+	char *state, *reason;
+	long kills; /* of processes for want of memory, by the job's cgroup */
+};
+
+struct facts {
+	char dir[PATH_MAX];
+
+	/* attempt.json; 0, NULL or "" where it does not say. */
+	char *run_id, *kind, *next, *next_why;
+	char **command, **nodes, **next_nodes; /* lists that end with NULL; never NULL themselves */
+	double job, step, attempt, restarts, started, ended, status, quiet, next_ranks, next_after;
+
+	int size; /* ranks that there are, as far as is known */
+	struct facts_rank *ranks;
+	struct ddp_arrival *arrivals; /* one of each rank */
+	struct facts_node *known;     /* nodes of which something is known */
+	int known_count;
+	char collectives[512]; /* who did not arrive in which; "" where no rank left a record */
+	int dumps;	       /* of PyTorch's flight recorder */
+	bool ras;
+
+	int first; /* the rank that failed first, or stands out in a hang; -1: none does */
+};
+
+/*
+ * Read all of [dir] and judge it. A file that cannot be read or understood counts as one that is not there.
+ * Returns 0 with [facts], which facts_free() frees; or DDP_ERR_FILE where there is no such directory, DDP_ERR_MEMORY.
+ */
+int facts_read(struct facts *facts, const char *dir, struct ddp_error *error);
+void facts_free(struct facts *facts);
+
+/* "SIGSEGV", "signal 42"; the text lives to the end of the expression. */
+struct ddp_shown facts_signal(int number);
+
+/* The node [name] of [facts], which is added where it is not known yet; NULL: no memory. */
+struct facts_node *facts_node(struct facts *facts, const char *name);
+
+/* Read nodes.txt. */
+void facts_read_nodes(struct facts *facts);
+
+/*
+ * Ask Slurm about nodes that the failure concerns, and leave the answer in nodes.txt; nothing where there are none, or
+ * that is there already.
+ */
+void evidence_ask_nodes(struct facts *facts);
+
+#endif /* DDP_RUN_FACTS_H */
