@@ -133,4 +133,10 @@ void ddp_tell_summary(struct ddp *ddp);
  */
 int ddp_fail_call(struct ddp *ddp, int status);
 
+/*
+ * Leave the process with [status] and [text], which are not the end of a call: the others are told, and
+ * records written, as ddp_exit() does. [owner] is a struct ddp that nobody else uses now.
+ */
+_Noreturn void ddp_end(void *owner, int status, const char *text);
+
 #endif /* DDP_COMM_PRIVATE_H */

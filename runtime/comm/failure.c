@@ -152,27 +152,38 @@ void ddp_tell_summary(struct ddp *ddp)
 }
 
 /* Leave without what a broken engine might hang in: no atexit handlers, no destructors. */
-static void leave(int status)
+static _Noreturn void leave(int status)
 {
 	fflush(NULL);
-	_exit(status);
+	_exit(ddp_exit_status(status));
 }
 
-void ddp_exit(struct ddp *ddp)
+static _Noreturn void leave_lost(struct ddp *ddp)
 {
-	int status = ddp_status(ddp);
-
-	if (!ddp) {
-		fputs("ddp: out of memory\n", stderr);
-		leave(ddp_exit_status(status));
-	}
-	if (status == 0) {
-		ddp_destroy(ddp);
-		exit(0);
-	}
 	ddp_log_print(&ddp->log, DDP_LEVEL_ERROR, "failure", "%s", ddp->error.text);
 	ddp_tell_failure(ddp);
 	if (ddp->lost)
 		ddp_tell_summary(ddp);
-	leave(ddp_exit_status(status));
+	leave(ddp->error.status);
+}
+
+_Noreturn void ddp_end(void *owner, int status, const char *text)
+{
+	struct ddp *ddp = owner;
+
+	ddp_error_set(&ddp->error, status, "%s", text);
+	ddp_fail_call(ddp, status);
+	leave_lost(ddp);
+}
+
+void ddp_exit(struct ddp *ddp)
+{
+	if (!ddp) {
+		fputs("ddp: out of memory\n", stderr);
+		leave(DDP_ERR_MEMORY);
+	}
+	if (ddp_status(ddp) < 0)
+		leave_lost(ddp);
+	ddp_destroy(ddp);
+	exit(0);
 }

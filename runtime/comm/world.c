@@ -202,7 +202,7 @@ static int open_engine(struct ddp *ddp, const struct ddp_watch *watch)
 				      sizeof(struct ddp_host_engine), &ddp->log, &ddp->error);
 	if (!ddp->engine)
 		return ddp->error.status;
-	return ddp->engine->open(&ddp->host, ddp->identity.rank, ddp->identity.size, watch,
+	return ddp->engine->open(&ddp->host, ddp->identity.rank, ddp->identity.size, watch, ddp_end,
 				 &ddp->log, &ddp->error);
 }
 

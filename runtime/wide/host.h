@@ -13,7 +13,7 @@
 #include "base/module.h"
 #include "base/watch.h"
 
-#define DDP_HOST_VERSION 3
+#define DDP_HOST_VERSION 4
 
 /* Bytes of an address, of a pass and of a note at most; bits of a tag that are the caller's. */
 enum {
@@ -33,12 +33,20 @@ struct ddp_host_request {
 	void *engine; /* the engine's own */
 };
 
+/* Tell that [status] with [text] is the end of [owner], and leave the process. */
+typedef void ddp_host_end(void *owner, int status, const char *text);
+
 struct ddp_host_engine {
 	struct ddp_module_head head; /* kind "wide" */
 
-	/* May wait for the other ranks to be here, too; [watch] ends that. */
+	/*
+	 * May wait for the other ranks to be here, too; [watch] ends that. A library that keeps the
+	 * thread that calls it for longer than watch->limit, or while watch->check() tells of an end,
+	 * cannot be left: then the engine calls [end] of watch->owner, in a thread of its own. It
+	 * calls these two while the caller is in the library, and never two of them at a time.
+	 */
 	int (*open)(struct ddp_host **host, int rank, int size, const struct ddp_watch *watch,
-		    const struct ddp_log *log, struct ddp_error *error);
+		    ddp_host_end *end, const struct ddp_log *log, struct ddp_error *error);
 
 	/* This rank's address, at most DDP_HOST_ADDRESS bytes, in memory of the engine's. */
 	int (*address)(struct ddp_host *host, const void **data, size_t *size,

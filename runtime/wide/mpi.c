@@ -7,14 +7,18 @@
  * MPI's is too short for ours, so it is a hash of it, which is compared afterwards.
  *
  * MPI has no deadlines. What begins and ends it waits for other ranks, and is made in a thread
- * that can be left behind; all else is begun, and asked about from time to time. When MPI holds
- * memory that its owner wants back, it is not called any more, and ends with the process.
+ * that can be left behind; all else is begun, and asked about from time to time. These calls wait
+ * for nobody, but where a peer is gone one of them may never come back: a guard looks at how long
+ * they take. When MPI holds memory that its owner wants back, it is not called any more, and ends
+ * with the process.
  */
 #include "config.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +38,9 @@
 #define GRACE 200000000u
 /* MPI has nothing to wait on: a wait looks again after so long. */
 #define NAP 100000u
+/* How often the guard looks; after how many looks at one call it asks whether others have given up. */
+#define GUARD_PERIOD 100000000u
+#define LONG_CALL 10
 
 #ifdef OPEN_MPI
 #define LAUNCHER "srun --mpi=pmix"
@@ -72,6 +79,19 @@ struct slot {
 
 enum { INBOX = 0 }; /* the slot in which letters come in */
 
+/* What watches over the thread that calls MPI. The lock is of all that follows it. */
+struct guard {
+	struct ddp_watch watch; /* of the owner; its deadline is not used */
+	ddp_host_end *end;
+	pthread_t thread;
+	bool runs;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	uint64_t calls; /* that began */
+	bool inside;	/* MPI is in the last of them */
+	bool over;	/* the thread is to end */
+};
+
 struct ddp_host {
 	const struct ddp_log *log;
 	int rank, size;
@@ -79,6 +99,7 @@ struct ddp_host {
 	bool joined;		   /* there are communicators */
 	bool frozen;		   /* MPI is not to be called any more */
 	struct ddp_bounded *stuck; /* a call that has not come back */
+	struct guard guard;
 	struct card card;
 
 	struct peer *peers; /* [size] */
@@ -100,6 +121,92 @@ struct ddp_host {
 	int noted; /* who sent the note, -1: none */
 	char note[DDP_HOST_NOTE], inbox[DDP_HOST_NOTE];
 };
+
+/* --- Calls that wait for nobody, and may not come back ------------------------------------ */
+
+static void enter(struct ddp_host *host)
+{
+	pthread_mutex_lock(&host->guard.lock);
+	host->guard.calls++;
+	host->guard.inside = true;
+	pthread_mutex_unlock(&host->guard.lock);
+}
+
+/* MPI has come back. Where the guard has given it up, this waits for the end. */
+static void leave(struct ddp_host *host)
+{
+	pthread_mutex_lock(&host->guard.lock);
+	host->guard.inside = false;
+	pthread_mutex_unlock(&host->guard.lock);
+}
+
+/*
+ * MPI is in a call for so long. With the lock, and the caller in MPI, all that is its own is the
+ * guard's for the while; it does not call MPI.
+ */
+static void look_at_call(struct ddp_host *host, double seconds)
+{
+	const struct ddp_watch *watch = &host->guard.watch;
+	struct ddp_error error = {0};
+	int status = 0;
+
+	host->frozen = true;
+	if (watch->check)
+		status = watch->check(watch->owner, &error);
+	if (status == 0 && seconds >= watch->limit)
+		status = ddp_error_set(&error, DDP_ERR_TIMEOUT,
+				       "MPI did not come back from a call in %g s", watch->limit);
+	if (status < 0)
+		host->guard.end(watch->owner, status, error.text);
+	host->frozen = false;
+}
+
+/* It counts looks, not time: a process that is stopped is in no call for longer. */
+static void *keep_guard(void *argument)
+{
+	struct ddp_host *host = argument;
+	struct guard *guard = &host->guard;
+	uint64_t call = 0;
+	int looks = 0;
+
+	pthread_mutex_lock(&guard->lock);
+	while (!guard->over) {
+		uint64_t until = ddp_now() + GUARD_PERIOD;
+
+		looks = guard->inside && guard->calls == call ? looks + 1 : 0;
+		call = guard->calls;
+		if (looks >= LONG_CALL)
+			look_at_call(host, looks * (GUARD_PERIOD * 1e-9));
+		pthread_cond_timedwait(&guard->changed, &guard->lock,
+				       &(struct timespec){(time_t)(until / 1000000000u),
+							  (long)(until % 1000000000u)});
+	}
+	pthread_mutex_unlock(&guard->lock);
+	return NULL;
+}
+
+static int start_guard(struct ddp_host *host, struct ddp_error *error)
+{
+	struct guard *guard = &host->guard;
+
+	errno = ddp_thread_start(&guard->thread, keep_guard, host);
+	if (errno)
+		return ddp_error_errno(error, DDP_ERR_SYSTEM, "cannot start a thread");
+	guard->runs = true;
+	return 0;
+}
+
+static void stop_guard(struct guard *guard)
+{
+	if (!guard->runs)
+		return;
+	pthread_mutex_lock(&guard->lock);
+	guard->over = true;
+	pthread_cond_signal(&guard->changed);
+	pthread_mutex_unlock(&guard->lock);
+	pthread_join(guard->thread, NULL);
+	guard->runs = false;
+}
 
 /* --- Slots ---------------------------------------------------------------------------- */
 
@@ -164,8 +271,13 @@ static int blame(struct ddp_host *host, int peer, int code)
 
 static void await_letter(struct ddp_host *host)
 {
-	if (MPI_Irecv(host->inbox, sizeof(host->inbox), MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG,
-		      host->letters, &host->requests[INBOX]) != MPI_SUCCESS)
+	int code;
+
+	enter(host);
+	code = MPI_Irecv(host->inbox, sizeof(host->inbox), MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG,
+			 host->letters, &host->requests[INBOX]);
+	leave(host);
+	if (code != MPI_SUCCESS)
 		host->requests[INBOX] = MPI_REQUEST_NULL;
 }
 
@@ -174,6 +286,7 @@ static void send_letter(struct ddp_host *host, int peer, enum letter_kind kind, 
 {
 	size_t size = text ? strnlen(text, DDP_HOST_NOTE - 1) : 0;
 	struct slot *slot;
+	int code;
 
 	if (!host->joined || host->frozen || host->peers[peer].rank < 0 ||
 	    has_left(&host->peers[peer]) || !(slot = new_slot(host)))
@@ -183,8 +296,11 @@ static void send_letter(struct ddp_host *host, int peer, enum letter_kind kind, 
 		return;
 	if (size)
 		memcpy(slot->letter, text, size);
-	if (MPI_Isend(slot->letter, (int)size, MPI_BYTE, host->peers[peer].place, (int)kind,
-		      host->letters, &host->requests[host->count]) != MPI_SUCCESS) {
+	enter(host);
+	code = MPI_Isend(slot->letter, (int)size, MPI_BYTE, host->peers[peer].place, (int)kind,
+			 host->letters, &host->requests[host->count]);
+	leave(host);
+	if (code != MPI_SUCCESS) {
 		free(slot->letter);
 		return;
 	}
@@ -273,6 +389,13 @@ static void close_gaps(struct ddp_host *host)
 		}
 }
 
+static void cancel_slot(struct ddp_host *host, int i)
+{
+	enter(host);
+	MPI_Cancel(&host->requests[i]);
+	leave(host);
+}
+
 /* End the receives from peers that have left: what they sent before has had its time to come. */
 static void end_receives(struct ddp_host *host)
 {
@@ -280,7 +403,7 @@ static void end_receives(struct ddp_host *host)
 		const struct slot *slot = &host->slots[i];
 
 		if (slot->receive && has_left(&host->peers[slot->request->peer]))
-			MPI_Cancel(&host->requests[i]);
+			cancel_slot(host, i);
 	}
 }
 
@@ -292,7 +415,9 @@ static int mpi_progress(struct ddp_host *host)
 		return 0;
 	if (host->byes)
 		end_receives(host);
+	enter(host);
 	code = MPI_Testsome(host->count, host->requests, &ended, host->ended, host->statuses);
+	leave(host);
 	if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
 		host->frozen = true;
 		return 0;
@@ -327,10 +452,12 @@ static int begin(struct ddp_host *host, int peer, struct slot what, void *at, si
 		return 0;
 	}
 	*slot = what;
+	enter(host);
 	code = what.receive
 		       ? MPI_Irecv(at, (int)bytes, MPI_BYTE, place, MPI_ANY_TAG, host->data, handle)
 		       : MPI_Isend(at, (int)bytes, MPI_BYTE, place, (int)hash_of(host, what.tag),
 				   host->data, handle);
+	leave(host);
 	if (code == MPI_SUCCESS)
 		host->count++;
 	else
@@ -380,7 +507,7 @@ static void mpi_cancel(struct ddp_host *host, struct ddp_host_request *request)
 	if (request->status != 0)
 		return;
 	if (i >= 0 && host->slots[i].receive && !host->frozen)
-		MPI_Cancel(&host->requests[i]);
+		cancel_slot(host, i);
 	while (request->status == 0 && !host->frozen && ddp_now() < until)
 		mpi_progress(host);
 	if (request->status == 0)
@@ -432,6 +559,8 @@ static void end_mpi(void *argument)
 	struct ddp_host *host = *(struct ddp_host **)argument;
 
 	if (host->joined) {
+		MPI_Cancel(&host->requests[INBOX]);
+		MPI_Wait(&host->requests[INBOX], MPI_STATUS_IGNORE);
 		MPI_Comm_free(&host->letters);
 		MPI_Comm_free(&host->data);
 	}
@@ -647,6 +776,8 @@ static int mpi_meet(struct ddp_host *host, const struct ddp_watch *watch, struct
 				       host->count_members);
 	if (status == 0 && !new_slot(host))
 		status = ddp_error_set(error, DDP_ERR_MEMORY, "no memory for MPI");
+	if (status == 0)
+		status = start_guard(host, error);
 	if (status < 0)
 		return status;
 	host->slots[host->count++] = (struct slot){.receive = true};
@@ -725,10 +856,6 @@ static bool end_world(struct ddp_host *host)
 {
 	struct ddp_watch watch = ddp_watch_start(FINALIZE, NULL, NULL);
 
-	if (host->joined) {
-		MPI_Cancel(&host->requests[INBOX]);
-		MPI_Wait(&host->requests[INBOX], MPI_STATUS_IGNORE);
-	}
 	return ddp_bounded_call(&host->stuck, end_mpi, &host, sizeof(host), &watch, NULL) == 0;
 }
 
@@ -736,13 +863,18 @@ static void mpi_close(struct ddp_host *host, bool clean)
 {
 	if (!host)
 		return;
-	if (!clean)
+	if (clean)
+		clean = say_bye(host);
+	else
 		post_letters(host);
+	stop_guard(&host->guard);
 	/* What MPI still holds, it keeps: also where the process goes on. */
-	if (host->stuck || (clean ? !say_bye(host) || !end_world(host) : host->joined)) {
+	if (host->stuck || (clean ? !end_world(host) : host->joined)) {
 		ddp_bounded_leave(host->stuck);
 		return;
 	}
+	pthread_cond_destroy(&host->guard.changed);
+	pthread_mutex_destroy(&host->guard.lock);
 	free(host->slots);
 	free(host->requests);
 	free(host->statuses);
@@ -752,8 +884,21 @@ static void mpi_close(struct ddp_host *host, bool clean)
 	free(host);
 }
 
+static void prepare_guard(struct guard *guard, const struct ddp_watch *watch, ddp_host_end *end)
+{
+	pthread_condattr_t attributes;
+
+	guard->watch = *watch;
+	guard->end = end;
+	pthread_mutex_init(&guard->lock, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&guard->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
 static int mpi_open(struct ddp_host **opened, int rank, int size, const struct ddp_watch *watch,
-		    const struct ddp_log *log, struct ddp_error *error)
+		    ddp_host_end *end, const struct ddp_log *log, struct ddp_error *error)
 {
 	struct ddp_host *host = calloc(1, sizeof(*host));
 	int status;
@@ -774,6 +919,7 @@ static int mpi_open(struct ddp_host **opened, int rank, int size, const struct d
 	host->rank = rank;
 	host->size = size;
 	host->lost = host->noted = -1;
+	prepare_guard(&host->guard, watch, end);
 	show_library();
 	status = check_library(error);
 	if (status == 0)

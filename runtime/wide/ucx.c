@@ -807,12 +807,13 @@ static void ucx_close(struct ddp_host *host, bool clean)
 }
 
 static int ucx_open(struct ddp_host **opened, int rank, int size, const struct ddp_watch *watch,
-		    const struct ddp_log *log, struct ddp_error *error)
+		    ddp_host_end *end, const struct ddp_log *log, struct ddp_error *error)
 {
 	struct ddp_host *host = calloc(1, sizeof(*host));
 	int status;
 
 	(void)watch;
+	(void)end;
 	*opened = NULL;
 	ddp_ucx_calm();
 	if (host)

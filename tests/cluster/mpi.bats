@@ -29,6 +29,17 @@ teardown()
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 }
 
+# compile PROGRAM SOURCE...: a program that is linked with MPI and with libddp.
+compile()
+{
+	local mpirun
+	mpirun=$(sed -n 's/^MPIRUN = \([^ ]*\).*/\1/p' "$DDP_BUILDDIR/tests/runtime/Makefile")
+	(
+		cd "$DDP_SRCDIR/tests/cluster"
+		"${mpirun/mpirun/mpicc}" -rdynamic -I"$INST/include" -o "$TOP/$1" "${@:2}" -L"$LD_LIBRARY_PATH" -lddp
+	)
+}
+
 exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 
 @test "ddp-info: two nodes and four, uneven ones, ranks that are dealt in turn: sums exact" {
@@ -64,10 +75,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 
 # The program's MPI is begun once, goes on after libddp has left, and is ended by the program.
 @test "a program that uses MPI itself" {
-	local mpirun
-	mpirun=$(sed -n 's/^MPIRUN = \([^ ]*\).*/\1/p' "$DDP_BUILDDIR/tests/runtime/Makefile")
-	"${mpirun/mpirun/mpicc}" -I"$INST/include" -o "$TOP/mpi-guest" "$DDP_SRCDIR/tests/cluster/mpi-guest.c" \
-		-L"$LD_LIBRARY_PATH" -lddp
+	compile mpi-guest mpi-guest.c
 	try mc srun -N2 -n3 -m cyclic --mpi="$MPI" --ddp "$TOP/mpi-guest"
 	same "$rc" 0
 	same "$(grep -cx 'libddp: 3' <<<"$out") $(grep -cx 'MPI: 3' <<<"$out") $(wc -l <<<"$out")" '6 3 9'
@@ -103,31 +111,56 @@ endless()
 
 ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
 
-# MPI, or Slurm, may end the others before they can say why: they end, all.
-@test "a rank is killed in an all-reduce: all end within the limit, on two nodes and on four" {
+# ends SIGNAL VICTIM LAYOUT...: of four ranks one gets the signal; the others end, and one says of whom.
+ends()
+{
+	endless "${@:3}" || return
+	kill "-$1" "$(<"$WORK/up-$2")"
+	[ "$1" = KILL ] || within 30 grep -qE '^ddp\[[0-9]@' "$TOP/said"
+	kill -9 "$(<"$WORK/up-$2")" || true
+	within 20 ended || return
+	wait || true
+	has "$(<"$TOP/said")" "^ddp\\[[0-9]@n[1-4]\\]: .*rank $2 on n[1-4]" || return
+	same "$(find "$WORK/.ddp" -maxdepth 1 -mindepth 1 -not -name 'failed-*' | wc -l)" 0
+}
+
+# MPI, or Slurm, may end the others before one of them can say why: so more than once.
+@test "a rank is killed in an all-reduce: the others name it and end, on two nodes and on four" {
 	export DDP_TIMEOUT=5
 	for layout in '-N2 --ntasks-per-node=2' '-N4 -n4'; do
-		# shellcheck disable=SC2086
-		endless $layout
-		kill -9 "$(<"$WORK/up-3")"
-		within 20 ended
-		wait || true
+		# shellcheck disable=SC2086 # words
+		ends KILL 3 $layout || ends KILL 3 $layout || ends KILL 3 $layout
 	done
 }
 
 # Whom a loaded machine keeps from running for a second is as late as who is stopped: so more than once.
-stopped()
-{
-	endless -N2 --ntasks-per-node=2 || return
-	kill -STOP "$(<"$WORK/up-2")"
-	within 30 grep -q 'ddp\[3@n2\]: ' "$TOP/said"
-	kill -9 "$(<"$WORK/up-2")"
-	within 20 ended || return
-	wait || true
-	has "$(<"$TOP/said")" "^ddp\[[013]@n[12]\]: .*rank 2 on n2"
+@test "a rank is stopped: named when DDP_TIMEOUT is over, on two nodes and on four" {
+	export DDP_TIMEOUT=3
+	for layout in '-N2 --ntasks-per-node=2' '-N4 -n4'; do
+		# shellcheck disable=SC2086 # words
+		ends STOP 2 $layout || ends STOP 2 $layout || ends STOP 2 $layout
+	done
 }
 
-@test "a rank is stopped: named when DDP_TIMEOUT is over" {
-	export DDP_TIMEOUT=3
-	stopped || stopped || stopped
+# Rank 3 comes back from MPI no more, and has $1 seconds; the others have $2.
+stuck()
+{
+	rm -rf "$WORK"/up-* "$WORK"/.ddp
+	background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun -N4 -n4 --mpi="$MPI" --kill-on-bad-exit=0 --ddp \
+		sh -c "if [ \$RANK = 3 ]; then DDP_TIMEOUT=$1; else DDP_TIMEOUT=$2; fi; export DDP_TIMEOUT; exec '$ENDLESS'" \
+		>"$TOP/said" 2>&1
+	within 30 all_up
+	kill -USR1 "$(<"$WORK/up-3")"
+	within 20 ended
+	wait || true
+}
+
+@test "MPI does not come back: the rank ends when DDP_TIMEOUT is over, or when others have given up" {
+	compile mpi-stuck endless.c mpi-stuck.c
+	ENDLESS=$TOP/mpi-stuck
+	stuck 3 90
+	has "$(<"$TOP/said")" '^ddp\[3@n4\]: MPI did not come back from a call in 3 s$'
+	has "$(cat "$WORK"/.ddp/failed-*/rank-3)" 's: MPI did not come back'
+	stuck 90 3
+	has "$(<"$TOP/said")" '^ddp\[3@n4\]: .*rank 3 on n4 did not answer in all-reduce'
 }

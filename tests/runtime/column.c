@@ -47,6 +47,15 @@ static void die(const struct ddp_error *error)
 	_exit(ddp_exit_status(error->status));
 }
 
+static void end(void *owner, int status, const char *text)
+{
+	struct ddp_error error;
+
+	(void)owner;
+	ddp_error_set(&error, status, "%s", text);
+	die(&error);
+}
+
 static void check(int status, const struct ddp_error *error)
 {
 	if (status < 0)
@@ -103,7 +112,7 @@ static void meet(struct member *member, int rank, int size, const char *director
 				sizeof(struct ddp_host_engine), &member->log, &error);
 	if (!column->engine)
 		die(&error);
-	check(column->engine->open(&column->host, rank, size, &watch, &member->log, &error),
+	check(column->engine->open(&column->host, rank, size, &watch, end, &member->log, &error),
 	      &error);
 	check(column->engine->address(column->host, &address, &length, &error), &error);
 	publish(directory, "", rank, address, length);

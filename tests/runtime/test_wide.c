@@ -153,6 +153,14 @@ static const struct ddp_host_engine *open_module(const char *name, struct ddp_er
 			       error);
 }
 
+/* A library that does not come back: no process here has one. */
+static void end(void *owner, int status, const char *text)
+{
+	(void)owner;
+	fprintf(stderr, "process %d: %s\n", getpid(), text);
+	_exit(ddp_exit_status(status));
+}
+
 static int meet(struct member *member, int rank, int size)
 {
 	struct ddp_column *column = &member->column;
@@ -164,7 +172,7 @@ static int meet(struct member *member, int rank, int size)
 
 	column->engine = open_module(engine->name, error);
 	if (!column->engine ||
-	    column->engine->open(&column->host, rank, size, &watch, &member->log, error) < 0 ||
+	    column->engine->open(&column->host, rank, size, &watch, end, &member->log, error) < 0 ||
 	    column->engine->address(column->host, &data, &length, error) < 0)
 		return give_up(member);
 	tell_all(member, data, length, &words);
@@ -532,7 +540,7 @@ static void under_way(struct process *processes, int size)
 
 /*
  * UCX tells of a lost connection, which is not waited for until the limit is over: that would be DDP_ERR_TIMEOUT, in
- * other words. MPI ends who loses a peer, or never comes back to them: what ends a job then is Slurm, in tests/cluster.
+ * other words. MPI may end who loses a peer, or not come back to them: how a job ends then is in tests/cluster.
  * And of two ranks that have not talked over MPI before, one may not answer the other in time.
  */
 static const struct {
@@ -734,7 +742,7 @@ TEST(test_nobody)
 
 	ucx = open_module("ucx", &error);
 	ck_assert_msg(ucx, "%s", error.text);
-	ck_assert_int_eq(ucx->open(&host, 0, 3, &watch, &log, &error), 0);
+	ck_assert_int_eq(ucx->open(&host, 0, 3, &watch, end, &log, &error), 0);
 	ck_assert_int_eq(ucx->admit(host, 2, pass, 5, &error), DDP_ERR_FORMAT);
 	unit_pieces("damaged", error.text, (const char *[]){"rank 2", "damaged pass", NULL});
 	ck_assert_int_eq(ucx->admit(host, 2, pass, sizeof(pass), &error), 0);
@@ -756,7 +764,7 @@ TEST(test_no_device)
 	ck_assert_int_eq(setenv("UCX_NET_DEVICES", "nowhere9", 1), 0);
 	ucx = open_module("ucx", &error);
 	ck_assert_msg(ucx, "%s", error.text);
-	ck_assert_int_eq(ucx->open(&host, 0, 2, &watch, &log, &error), DDP_ERR_ENGINE);
+	ck_assert_int_eq(ucx->open(&host, 0, 2, &watch, end, &log, &error), DDP_ERR_ENGINE);
 	ck_assert_ptr_null(host);
 	unit_pieces("no device", error.text,
 		    (const char *[]){"UCX 1.", "UCX_NET_DEVICES is nowhere9", NULL});
@@ -778,7 +786,7 @@ TEST(test_no_launcher)
 		unsetenv(variables[i]);
 	mpi = open_module("mpi", &error);
 	ck_assert_msg(mpi, "%s", error.text);
-	ck_assert_int_eq(mpi->open(&host, 0, 2, &watch, &log, &error), DDP_ERR_ENVIRONMENT);
+	ck_assert_int_eq(mpi->open(&host, 0, 2, &watch, end, &log, &error), DDP_ERR_ENVIRONMENT);
 	ck_assert_ptr_null(host);
 	unit_pieces("no launcher", error.text,
 		    (const char *[]){"not started for the 2 ranks of the job but for 1",
