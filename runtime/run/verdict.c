@@ -505,10 +505,12 @@ static void json_word(struct ddp_text *out, const char *key, const char *word)
 /* 0 stands for what is not known. */
 static void json_known(struct ddp_text *out, const char *key, double number)
 {
-	if (number != 0)
-		ddp_put_number(out, key, number);
-	else
+	if (number == 0)
 		ddp_put_string(out, key, NULL);
+	else if (number > 0 && number < 1e15 && number == (double)(uint64_t)number)
+		ddp_put_count(out, key, (uint64_t)number);
+	else
+		ddp_put_number(out, key, number);
 }
 
 /* What is told of every rank. */

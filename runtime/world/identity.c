@@ -487,11 +487,12 @@ static bool torchrun_started(const struct ddp_view *view)
 	    !ddp_variable_get(env, "TORCHELASTIC_RUN_ID") ||
 	    !ddp_variable_get(env, "TORCHELASTIC_RESTART_COUNT"))
 		return false;
-	if (view->contract != DDP_CONTRACT_OURS)
+	if (view->contract == DDP_CONTRACT_NONE)
 		return true;
 	/*
-	 * Who came last, torchrun or --ddp? The plugin removes the first variable from its
-	 * tasks and sets RANK to DDP_RANK; old torchruns do not set the first.
+	 * Who came last, torchrun or --ddp, be it an outer step's? The plugin removes the first variable
+	 * from its tasks and sets RANK to DDP_RANK; old torchruns do not set the first. Under ddp-run
+	 * it sets the others as torchrun does.
 	 */
 	if (ddp_variable_get(env, "TORCHELASTIC_USE_AGENT_STORE"))
 		return true;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/checksum.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/text.h"
@@ -560,6 +561,76 @@ TEST_ROWS(test_numbers, numbers)
 	unit_text(numbers[_i].json, "count", ddp_show_count(numbers[_i].number).text,
 		  numbers[_i].count);
 	ddp_text_free(&text);
+}
+
+/* --- json.h, what tests/runtime/test_tensors.c does not ask for ------------------------------- */
+
+static const struct {
+	const char *text;
+	double number;
+	const char *wrong, *rest;
+} reals[] = {
+	{"0", 0, NULL, ""},
+	{" -1.5e3,", -1500, NULL, ","},
+	{"1795000012.25]", 1795000012.25, NULL, "]"},
+	{"3E-2", 0.03, NULL, ""},
+	{"2e+1 ", 20, NULL, " "},
+	{"1e999999999999", INFINITY, NULL, ""},
+	{"0e999999999999", 0, NULL, ""},
+	{"1e-999999999999", 0, NULL, ""},
+	{"01", 0, "a number that begins with 0", NULL},
+	{"1.", 0, "a number expected", NULL},
+	{"-", 0, "a number expected", NULL},
+	{".5", 0, "a number expected", NULL},
+	{"1e", 0, "a number expected", NULL},
+	{"null", 0, "a number expected", NULL},
+	{"", 0, "a number expected", NULL},
+};
+
+TEST_ROWS(test_real, reals)
+{
+	char text[64];
+	struct ddp_json json;
+	double number;
+
+	ddp_json_start(&json, strcpy(text, reals[_i].text), strlen(reals[_i].text));
+	ck_assert_int_eq(ddp_json_real(&json, &number), !reals[_i].wrong);
+	unit_text(reals[_i].text, "what is wrong", json.wrong, reals[_i].wrong);
+	if (!reals[_i].wrong) {
+		ck_assert_double_eq(number, reals[_i].number);
+		unit_text(reals[_i].text, "the rest", json.at, reals[_i].rest);
+	}
+}
+
+#define TEN(what) what what what what what what what what what what
+
+static const struct {
+	const char *text, *wrong;
+} values[] = {
+	{"\"a\\n\"", NULL},
+	{"{\"a\": [1, {\"b\": {}}, [], true], \"c\": null}", NULL},
+	{TEN("[") TEN("[") TEN("]") TEN("]"), NULL},
+	{TEN("[") TEN("[") TEN("[") TEN("[") TEN("[") TEN("[") TEN("["),
+	 "more than 64 objects and arrays in one another"},
+	{"[1 2]", "',' or ']' expected"},
+	{"{\"a\" 1}", "':' expected"},
+	{"{\"a\": 1]", "',' or '}' expected"},
+	{"[tru]", "a value expected"},
+	{"[1,]", "a value expected"},
+	{"", "a value expected"},
+};
+
+TEST_ROWS(test_skip, values)
+{
+	char text[128];
+	struct ddp_json json;
+
+	strcat(strcpy(text, values[_i].text), ",");
+	ddp_json_start(&json, text, strlen(text) - !!values[_i].wrong);
+	ck_assert_int_eq(ddp_json_skip(&json), !values[_i].wrong);
+	unit_text(values[_i].text, "what is wrong", json.wrong, values[_i].wrong);
+	if (!values[_i].wrong)
+		ck_assert_int_eq(ddp_json_peek(&json), ',');
 }
 
 TEST(test_bytes)

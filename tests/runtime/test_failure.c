@@ -335,6 +335,61 @@ TEST_ROWS(test_house, houses)
 	unit_remove(top);
 }
 
+/* --- The heart ---------------------------------------------------------------------------- */
+
+static time_t changed(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 ? st.st_mtime : -1;
+}
+
+/* It beats when a collective has ended well, and in none that goes on or has failed. */
+TEST(test_heart)
+{
+	static const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+	const struct ddp_call call = {.name = "barrier"};
+	struct ddp_recorder *recorder = ddp_recorder_create("", "1.0", 0, 1, "here");
+	char top[64], path[96];
+
+	unit_directory(top, sizeof(top));
+	snprintf(path, sizeof(path), "%s/beat-0", top);
+	ddp_recorder_begin(recorder, &call);
+	ddp_recorder_end(recorder, 0);
+	ck_assert_int_eq(changed(path), -1);
+	ddp_recorder_watch(recorder, path);
+	ddp_recorder_begin(recorder, &call);
+	ck_assert_int_eq(changed(path), -1);
+	ddp_recorder_end(recorder, 0);
+	ck_assert_int_gt(changed(path), 1000);
+	for (int i = 0; i < 2; i++) {
+		ck_assert_int_eq(utimensat(AT_FDCWD, path, long_ago, 0), 0);
+		usleep(1100000);
+		if (i == 1) {
+			ddp_recorder_beat(recorder);
+			break;
+		}
+		ddp_recorder_begin(recorder, &call);
+		ck_assert_int_eq(changed(path), 1000);
+		ddp_recorder_end(recorder, DDP_ERR_TIMEOUT);
+		ck_assert_int_eq(changed(path), 1000);
+		ddp_recorder_begin(recorder, &call);
+		ddp_recorder_end(recorder, 0);
+		ck_assert_int_gt(changed(path), 1000);
+	}
+	ck_assert_int_gt(changed(path), 1000);
+	ddp_recorder_destroy(recorder);
+	ddp_recorder_beat(NULL);
+
+	/* Where it cannot be written, nothing else is concerned. */
+	recorder = ddp_recorder_create("", "1.0", 0, 1, "here");
+	ddp_recorder_watch(recorder, "/nowhere/beat-0");
+	ddp_recorder_beat(recorder);
+	ddp_recorder_beat(recorder);
+	ddp_recorder_destroy(recorder);
+	unit_remove(top);
+}
+
 /* --- Killed at any moment ---------------------------------------------------------------- */
 
 static void kill_some(uint64_t *state)

@@ -27,6 +27,11 @@
 	" RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 NODE_RANK=1 GROUP_RANK=1" \
 	" TORCHELASTIC_RUN_ID=tux.42.7 MASTER_ADDR=n1 MASTER_PORT=61234"
 
+/* And under ddp-run. */
+#define ATTEMPT                                                     \
+	" TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_MAX_RESTARTS=3" \
+	" TORCHELASTIC_ERROR_FILE=/e DDP_HEARTBEAT=/nfs/u/.ddp/x/beat-3"
+
 /* What torchrun sets for the last worker of two agents with two each. */
 #define TORCHRUN                                                                             \
 	" RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 GROUP_RANK=1"                  \
@@ -134,6 +139,10 @@ static const struct {
 	 "srun 3/4 1/2 1/2 0 0"},
 	{"in a job that a --ddp step submitted",
 	 "DDP_JOB=tux.41.7 DDP_RANK=0 DDP_SIZE=2 RANK=0 WORLD_SIZE=2" CONTRACT STEP,
+	 "srun 3/4 1/2 1/2 0 0"},
+	{"inside a --ddp step of ddp-run",
+	 "DDP_JOB=tux.42.6 DDP_RANK=0 DDP_SIZE=2 RANK=0 WORLD_SIZE=2 DDP_RESTART=1" ATTEMPT CONTRACT
+		 STEP,
 	 "srun 3/4 1/2 1/2 0 0"},
 	{"on one component of a heterogeneous job", COMPONENTS STEP, "srun 3/4 1/2 1/2 0 0"},
 	{"one task has no other component", "SLURM_HET_SIZE=2" ONE STEP, "srun 0/1 0/1 0/1 0 0"},
@@ -457,6 +466,24 @@ TEST_ROWS(test_places, places)
 	unit_text(name, "directory", id.directory, places[_i].directory);
 	unit_text(name, "records", id.records, places[_i].records);
 	unit_number(name, "own", id.own, places[_i].own);
+}
+
+static const struct {
+	const char *env, *heartbeat;
+} hearts[] = {
+	{ATTEMPT CONTRACT STEP, "/nfs/u/.ddp/x/beat-3"},
+	{"DDP_JOB=tux.42.6" ATTEMPT CONTRACT STEP, ""}, /* an outer step's */
+	{"DDP_HEARTBEAT=/h" STEP, "/h"},
+	{CONTRACT STEP, ""},
+};
+
+TEST_ROWS(test_hearts, hearts)
+{
+	struct ddp_identity id;
+	struct ddp_error error;
+
+	ck_assert_int_eq(read_text(hearts[_i].env, &around, &id, &error), 0);
+	unit_text(hearts[_i].env, "heartbeat", id.heartbeat, hearts[_i].heartbeat);
 }
 
 static void read_directory(const char *env, const struct ddp_surroundings *surroundings, char *path)
