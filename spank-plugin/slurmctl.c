@@ -47,6 +47,17 @@ const char *ddp_cluster_name(void)
 	return &slurm_conf ? slurm_conf.cluster_name : NULL;
 }
 
+/* Whether this srun works for another cluster (-M), whose nodes and resources are in no file here. */
+static bool is_abroad(void)
+{
+	return &working_cluster_rec && working_cluster_rec;
+}
+
+bool ddp_cluster_has_shards(void)
+{
+	return !&slurm_conf || is_abroad() || ddp_gres_has_shards(slurm_conf.gres_plugins);
+}
+
 /* SHOW_LOCAL saves a question about a federation. */
 static const uint16_t show = SHOW_ALL | SHOW_LOCAL;
 
@@ -375,7 +386,7 @@ static int print_address(const char *node, const char *found, char *address, siz
 /*
  * The address at which srun is about to start tasks on [node], as it has it: slurm.conf's, and, up to 23.02, that of
  * the step for nodes whose address changes (cloud and dynamic ones). Later releases mark these, and ask slurmctld for
- * theirs; the nodes of another cluster (-M) are in no file here.
+ * theirs.
  * Returns 0, or -1 where srun does not know it for sure.
  */
 static int known_address(const char *node, char *address, size_t size)
@@ -383,8 +394,7 @@ static int known_address(const char *node, char *address, size_t size)
 	char *found;
 	int rv;
 
-	if (!slurm_conf_get_address || !slurm_xfree ||
-	    (&working_cluster_rec && working_cluster_rec))
+	if (!slurm_conf_get_address || !slurm_xfree || is_abroad())
 		return -1;
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
 	bool changes = true;

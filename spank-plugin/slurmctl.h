@@ -48,6 +48,9 @@ uint32_t ddp_ask_first_job(uint32_t job, uint32_t step, uint32_t pid, uint32_t *
  */
 int ddp_ask_job(uint32_t job, time_t *end, bool *shards, char *parts, size_t size);
 
+/* Returns false where this cluster has no shards, and so no job has any. */
+bool ddp_cluster_has_shards(void);
+
 /*
  * The ports that Slurm reserved for the step, "" if none.
  * Returns 0 or -1.

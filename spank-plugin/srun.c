@@ -523,18 +523,32 @@ static int look_at_program(spank_t spank, struct ddp_channel *ch, struct ddp_mes
 	return ch->stop ? ddp_fail(message, "%s", judged.text) : 0;
 }
 
+/*
+ * When the job ends, and its shards. From 23.02 on the first needs no question: slurmstepd has it from the step's
+ * credential and tells the tasks.
+ */
+static bool ask_job(struct ddp_channel *ch)
+{
+	bool shards = false;
+	time_t end = 0;
+
+	if (SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0) && !ddp_cluster_has_shards())
+		return false;
+	if (ddp_ask_job(ch->job, &end, &shards, ch->parts, sizeof(ch->parts)) == 0 && end > 0)
+		ch->end_time = (uint64_t)end;
+	return shards;
+}
+
 static int decide(spank_t spank, struct ddp_channel *ch, struct ddp_message *message)
 {
 	const char *list = ddp_env_filled(environ, "SLURM_NODELIST");
-	bool shards = false;
-	time_t end = 0;
+	bool shards;
 
 	if (look_at_program(spank, ch, message) < 0 || find_node(spank, ch, message) < 0 ||
 	    choose_address(ch) < 0)
 		return -1;
 	choose_port(ch);
-	if (ddp_ask_job(ch->job, &end, &shards, ch->parts, sizeof(ch->parts)) == 0 && end > 0)
-		ch->end_time = (uint64_t)end;
+	shards = ask_job(ch);
 	if (srun.values.shards_per_gpu)
 		snprintf(ch->site_shards, sizeof(ch->site_shards), "%u",
 			 srun.values.shards_per_gpu);

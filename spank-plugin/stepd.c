@@ -427,6 +427,15 @@ static uint32_t count_cpus(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 0;
 }
 
+/* From 23.02 on slurmstepd has it from the step's credential; before, the variable is anybody's. */
+static void find_end_time(char *const *env)
+{
+	const char *end = ddp_env_get(env, "SLURM_JOB_END_TIME");
+
+	if (SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 2, 0) && !stepd.channel.end_time)
+		(void)ddp_parse_number(end, 1, INT64_MAX, &stepd.channel.end_time);
+}
+
 static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *message)
 {
 	uint32_t local_size = 0;
@@ -435,6 +444,7 @@ static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *m
 	if (spank_get_item(spank, S_JOB_ENV, &env) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &local_size) != ESPANK_SUCCESS)
 		return ddp_fail(message, "Slurm does not say what this task is");
+	find_end_time(env);
 	*facts = (struct ddp_facts){
 		.channel = &stepd.channel,
 		.step_env = stepd.env,

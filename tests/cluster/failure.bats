@@ -236,9 +236,9 @@ unanswered()
 	need_root
 	holder
 	echo "optional $TOP/hold.so" | cat - "$TOP/optional" >"$MINICLUSTER_DIR/plugstack.conf"
-	unanswered srun -w n1 --ddp sh -c 'touch ran; echo "${RANK-UNSET} ${MASTER_ADDR-UNSET} ${DDP_END_TIME-UNSET} ${DDP_ERROR-UNSET}"; ls -A .ddp | wc -l'
+	unanswered srun -w n1 --ddp sh -c 'touch ran; echo "${RANK-UNSET} ${MASTER_ADDR-UNSET} ${DDP_ERROR-UNSET}"; ls -A .ddp | wc -l'
 	same "$rc" 0
-	same "$out" "0 127.0.0.1 UNSET UNSET
+	same "$out" "0 127.0.0.1 UNSET
 1"
 	has_not "$err" ddp:
 	within 10 gone "$WORK/.ddp"

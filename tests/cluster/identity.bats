@@ -437,6 +437,19 @@ pet="PET_NNODES PET_NODE_RANK PET_NPROC_PER_NODE PET_MASTER_ADDR PET_MASTER_PORT
 	has "$got" "^0@n1 DDP_END_TIME=$(date -d "$end" +%s)$"
 }
 
+# bats test_tags=release
+@test "a cluster without shards: slurmctld is asked for the job up to 22.05, whose tasks do not know its end" {
+	questions=1
+	! slurm_at_least 23.02 || questions=0
+	got=$(mc salloc -Q -N1 -w n1 -n1 -t 7 bash -c '
+		asked() { sdiag | sed -n "s/^\tREQUEST_JOB_INFO_SINGLE .* count:\([0-9]*\) .*/\1/p"; }
+		scontrol -o show job "$SLURM_JOB_ID" >/dev/null
+		before=$(asked)
+		srun --ddp true
+		echo $(($(asked) - before))')
+	same "$got" "$questions"
+}
+
 @test "DDP_ATTEMPT counts requeues, and DDP_JOB stays" {
 	as_user tee "$WORK/again.job" >/dev/null <<-END
 		#!/bin/bash
