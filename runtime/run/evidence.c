@@ -259,6 +259,8 @@ struct process {
 	int rank;
 	char state;
 	char name[32];
+	bool task;	   /* what Slurm started, and no child of it */
+	bool asked;	   /* for a dump of PyTorch's flight recorder */
 	char *environment; /* /proc/<pid>/environ, with its size */
 	size_t size;
 };
@@ -359,7 +361,6 @@ static int find_processes(struct process *all, const char *job, const char *step
 	return count;
 }
 
-/* Whether [process] is what Slurm started, and no child of it. */
 static bool is_task(const struct process *all, int count, const struct process *process)
 {
 	for (int i = 0; i < count; i++)
@@ -451,7 +452,8 @@ static void tell_process(const char *dir, const struct process *process)
 	ddp_text_add(&out, "node %s\npid %ld\nstate %c\nwchan ", node_name(), process->pid,
 		     process->state);
 	add_file(&out, process->pid, "wchan");
-	ddp_text_add(&out, "\n");
+	ddp_text_add(&out, "\nparent ");
+	add_file(&out, process->parent, "comm");
 	if (beat >= 0)
 		ddp_text_add(&out, "beat %.3f\n", beat);
 	add_command(&out, process->pid);
@@ -546,23 +548,25 @@ static void tell_stacks(const char *dir, const struct process *all, int count, i
 
 /* --- What others know: PyTorch's flight recorder, NCCL's RAS, the cgroup -------------------------------- */
 
-/* A byte into its pipe makes PyTorch write a dump, within a second or so. */
-static void ask_recorder(const struct process *process)
+/* A byte into its pipe makes PyTorch write a dump, within a second or so. Returns whether somebody read there. */
+static bool ask_recorder(const struct process *process)
 {
 	const char *stem = variable(process->environment, process->size,
 				    DDP_NAME(TORCH_NCCL_DEBUG_INFO_PIPE_FILE));
 	char path[PATH_MAX + 32];
+	struct stat st;
+	bool asked;
 	int fd;
 
 	if (!stem ||
 	    snprintf(path, sizeof(path), "%s%d.pipe", stem, process->rank) >= (int)sizeof(path))
-		return;
+		return false;
 	fd = open(path, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
-		return;
-	if (write(fd, "1", 1) < 0)
-		fprintf(stderr, "ddp-run: %s: %s\n", path, strerror(errno));
+		return false;
+	asked = fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) && write(fd, "1", 1) == 1;
 	close(fd);
+	return asked;
 }
 
 /* "localhost:61235": NCCL's answer is a text, which ends with the connection. */
@@ -673,14 +677,14 @@ static void tell_memory(const char *dir, const char *job)
 	}
 }
 
-/* Whether each rank of this node that has a recorder's pipe has left its dump. */
+/* Whether each rank that was asked for its dump has left it. */
 static bool dumped(const char *dir, const struct process *all, int count)
 {
 	char path[PATH_MAX + 32];
 
 	for (int i = 0; i < count; i++) {
 		snprintf(path, sizeof(path), "%s/" DDP_DIR_DUMP "%d", dir, all[i].rank);
-		if (is_task(all, count, &all[i]) && access(path, F_OK) < 0)
+		if (all[i].asked && access(path, F_OK) < 0)
 			return false;
 	}
 	return true;
@@ -690,10 +694,9 @@ static bool dumped(const char *dir, const struct process *all, int count)
 
 int ddp_evidence_main(int argc, char **argv)
 {
-	double limit = argc == 6 ? strtod(argv[5], NULL) : 0, begin = ddp_seconds();
+	double limit = argc == 6 ? strtod(argv[5], NULL) : 0, end = ddp_seconds() + limit;
 	const char *dir = argc == 6 ? argv[2] : NULL, *job = argc == 6 ? argv[3] : NULL;
-	struct process *all = calloc(PROCESSES + 1, sizeof(*all));
-	bool asked = false;
+	struct process *all = calloc(PROCESSES + 1, sizeof(*all)), *task;
 	int count;
 
 	if (!dir || !all || !(limit > 0)) {
@@ -704,33 +707,26 @@ int ddp_evidence_main(int argc, char **argv)
 	alarm((unsigned)limit + 2);
 	count = find_processes(all, job, argv[4]);
 	for (int i = 0; i < count; i++)
-		if (is_task(all, count, &all[i]))
-			tell_process(dir, &all[i]);
+		all[i].task = is_task(all, count, &all[i]);
+	for (task = all; task < all + count; task++)
+		if (task->task)
+			tell_process(dir, task);
 	tell_missing(dir, all, count);
 	tell_memory(dir, job);
-	for (int i = 0; i < count; i++) {
-		struct stat st;
-		char path[PATH_MAX + 32];
-		const char *stem = variable(all[i].environment, all[i].size,
-					    DDP_NAME(TORCH_NCCL_DEBUG_INFO_PIPE_FILE));
-
-		snprintf(path, sizeof(path), "%s%d.pipe", stem ? stem : "", all[i].rank);
-		if (!is_task(all, count, &all[i]) || stat(path, &st) < 0 || !S_ISFIFO(st.st_mode))
-			continue;
-		ask_recorder(&all[i]);
-		asked = true;
-	}
+	for (task = all; task < all + count; task++)
+		if (task->task)
+			task->asked = ask_recorder(task);
 	/* One process answers for the whole job. */
-	for (int i = 0; i < count; i++)
-		if (all[i].rank == 0 && is_task(all, count, &all[i]))
+	for (task = all; task < all + count; task++)
+		if (task->task && task->rank == 0)
 			ask_ras(dir,
-				variable(all[i].environment, all[i].size, DDP_NAME(NCCL_RAS_ADDR)),
-				begin + limit / 4);
-	for (int i = 0; i < count; i++)
-		if (is_task(all, count, &all[i]))
-			tell_stacks(dir, all, count, all[i].rank, begin + limit);
+				variable(task->environment, task->size, DDP_NAME(NCCL_RAS_ADDR)),
+				end - limit * 3 / 4);
+	for (task = all; task < all + count; task++)
+		if (task->task)
+			tell_stacks(dir, all, count, task->rank, end);
 	/* Dumps come from a thread that looks once in a second. */
-	while (asked && !dumped(dir, all, count) && ddp_seconds() < begin + limit)
+	while (!dumped(dir, all, count) && ddp_seconds() < end)
 		usleep(50000);
 	for (int i = 0; i < count; i++)
 		free(all[i].environment);

@@ -400,6 +400,7 @@ static void read_process(struct facts_rank *rank, char *text, size_t size)
 		(void)sscanf(line, "node %127s", rank->node);
 		(void)sscanf(line, "state %c", &rank->state);
 		(void)sscanf(line, "wchan %127s", rank->wchan);
+		(void)sscanf(line, "parent %31s", rank->parent);
 		(void)sscanf(line, "beat %lf", &rank->beat);
 	}
 }

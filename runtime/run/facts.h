@@ -55,6 +55,7 @@ struct facts_rank {
 	/* Of a rank that hung. */
 	char state; /* of its process, as ps has it; '-': there is none; 0: nobody looked */
 	char wchan[FACTS_NAME];
+	char parent[32]; /* the name of what started it; "": not known */
 	char *command;
 	double beat; /* seconds since its heart beat; less than 0: it never did */
 	bool stacks;

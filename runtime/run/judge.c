@@ -258,9 +258,9 @@ static void judge_end(struct facts *facts, const int *votes)
 
 /* --- Hangs ----------------------------------------------------------------------------------- */
 
-static const char *describe_state(char state)
+static const char *describe_state(const struct facts_rank *rank)
 {
-	switch (state) {
+	switch (rank->state) {
 	case 'T':
 	case 't':
 		return "it is stopped";
@@ -270,7 +270,9 @@ static const char *describe_state(char state)
 	case '-':
 		return "it has no process on its node any more";
 	default:
-		return NULL;
+		return rank->parent[0] && strcmp(rank->parent, "slurmstepd") != 0
+			       ? "the slurmstepd that started it is gone"
+			       : NULL;
 	}
 }
 
@@ -321,9 +323,8 @@ static void judge_hang(struct facts *facts)
 			return;
 		}
 	for (int i = 0; i < facts->size; i++)
-		if (describe_state(facts->ranks[i].state)) {
-			facts->first =
-				stand_out(facts, i, "%s", describe_state(facts->ranks[i].state));
+		if (describe_state(&facts->ranks[i])) {
+			facts->first = stand_out(facts, i, "%s", describe_state(&facts->ranks[i]));
 			return;
 		}
 	for (int i = 0; i < facts->size; i++)
