@@ -2,7 +2,8 @@
 # The frameworks of README's table "With ...", each in the version that it names and nobody's patches, take one step
 # of training on two nodes with two ranks each (clients.py), by the line of the table.
 #
-# contrib/check clients installs them into a folder of its own; DDP_CLIENTS names a Python that has them.
+# contrib/check clients installs them into folders of its own; DDP_CLIENTS names a Python that has them, and DDP_COMPOSER
+# one that has Composer, whose PyTorch is older.
 
 DDP_PYTHON=$DDP_CLIENTS
 load ../cluster/lib
@@ -84,6 +85,12 @@ rank 1 of 2 on n2: w -1.5"
 		done
 		for n in $all; do wait $n || exit; done' "$PY/clients.py" 2>"$TOP/err") || { cat "$TOP/err" >&2; return 1; }
 	same "$(grep '^rank ' <<<"$output" | sort)" "$(sort <<<"$four"$'\n'"$four")"
+}
+
+@test "Composer" {
+	[ "${DDP_COMPOSER:-}" ] || skip "DDP_COMPOSER names no Python that has it"
+	PYTHON=$DDP_COMPOSER PATH=${DDP_COMPOSER%/*}:$PATH
+	client mosaicml composer
 }
 
 @test "Ignite" { client pytorch-ignite ignite; }

@@ -197,6 +197,32 @@ def flax():
     jax.distributed.shutdown()
 
 
+def composer():
+    import torch
+    from composer import Trainer
+    from composer.models import ComposerModel
+    from composer.utils import dist
+
+    class Model(ComposerModel):
+        def __init__(self):
+            super().__init__()
+            self.inner = weight()
+
+        def forward(self, batch):
+            return self.inner(batch[0] * (dist.get_global_rank() + 1))
+
+        def loss(self, outputs, batch):
+            return outputs
+
+    dist.initialize_dist("cpu")
+    model = Model()
+    data = ones(dist.get_world_size())
+    Trainer(
+        model=model, optimizers=sgd(model), max_duration="1ba", device="cpu", progress_bar=False,
+        train_dataloader=torch.utils.data.DataLoader(data, sampler=dist.get_sampler(data))).fit()
+    tell(dist.get_global_rank(), dist.get_world_size(), model.inner.w)
+
+
 def ignite():
     import ignite.distributed as idist
     import torch
