@@ -91,8 +91,8 @@ static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variabl
 
 /*
  * What ddp-run tells the plugin in srun, which hands none of it on to tasks: which attempt this is, from 0, how many
- * may follow the first, what they have in common, and a pipe that ddp-run reads. Into that the plugin writes,
- * once the step exists, lines of
+ * may follow the first, what they have in common, and a socket that ddp-run reads. Into that the plugin writes,
+ * once the step exists, and then shuts it, lines of
  *
  *     job <number>
  *     step <number>

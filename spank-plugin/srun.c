@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -275,7 +276,7 @@ static int hear_run(struct ddp_channel *ch, struct ddp_message *message)
 		rv = ddp_fail(message,
 			      DDP_RUN_ID "=%.100s... is too long; ddp-run sets it: unset it", id);
 	if (rv == 0 && ddp_parse_number(fd, 3, INT_MAX, &number) == 0 &&
-	    fstat((int)number, &st) == 0 && S_ISFIFO(st.st_mode)) {
+	    fstat((int)number, &st) == 0 && (S_ISSOCK(st.st_mode) || S_ISFIFO(st.st_mode))) {
 		srun.run = (int)number;
 		(void)fcntl(srun.run, F_SETFD, FD_CLOEXEC);
 	}
@@ -300,6 +301,8 @@ static void tell_run(const struct ddp_channel *ch)
 			      ch->failed, ch->directory);
 	if (write(srun.run, text, (size_t)n) < 0)
 		ddp_say("cannot tell ddp-run which step this is: %s", strerror(errno));
+	/* srun has a child, which has it too: only this ends what ddp-run reads. */
+	(void)shutdown(srun.run, SHUT_WR);
 	close(srun.run);
 	srun.run = -1;
 }
