@@ -34,6 +34,15 @@ value()
 	same "$(show MASTER_ADDR -w n3 -N1 -n1 --ddp)" "0@n3 MASTER_ADDR=127.0.0.3"
 }
 
+# bats test_tags=release
+@test "an address that scontrol alone changed: MASTER_ADDR is slurm.conf's, to which srun goes" {
+	"$minicluster" run scontrol update nodename=n2 nodeaddr=127.0.0.9
+	got=$(show MASTER_ADDR -w 'n[2-3]' -N2 -n2 --ddp)
+	"$minicluster" run scontrol update nodename=n2 nodeaddr=127.0.0.2
+	same "$got" "0@n2 MASTER_ADDR=127.0.0.2
+1@n3 MASTER_ADDR=127.0.0.2"
+}
+
 @test "-m arbitrary: rank 0's node is not the first of the list" {
 	printf '%s\n' n3 n1 n2 | as_user tee "$WORK/hosts" >/dev/null
 	got=$(SLURM_HOSTFILE=$WORK/hosts show "MASTER_ADDR SLURM_STEP_NODELIST" -n3 -m arbitrary --ddp)
