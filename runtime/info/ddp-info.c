@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ddp-info.c - every rank in one table, what looks wrong, and a self-test */
+/* ddp-info.c - every rank in one table, what looks wrong, and a self-test; or is the plugin installed well? */
 #include "config.h"
 
 #include <getopt.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "info.h"
+#include "site.h"
 
 /* Exit statuses besides those of ddp_exit_status(). */
 enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
@@ -15,13 +16,18 @@ enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
 #define LIMIT_DEFAULT (16u << 20)
 #define LIMIT_MOST (1u << 30)
 
+enum { SECONDS_DEFAULT = 60 };
+
 struct options {
-	int json, test, device, strict; /* as getopt_long() sets flags */
-	size_t limit;
+	int json, test, device, strict, check, here; /* as getopt_long() sets flags */
+	size_t most;				     /* bytes, 0: not given */
+	const char *nodes, *partition, *node_config;
+	double limit; /* seconds, 0: not given */
 };
 
 static const char usage[] =
 	"usage: srun -N2 -n4 --ddp ddp-info [OPTION...]\n"
+	"       ddp-info --check [OPTION...]\n"
 	"\n"
 	"One table of all ranks, what looks wrong with them, and an all-reduce of every size,\n"
 	"verified and timed.\n"
@@ -33,7 +39,15 @@ static const char usage[] =
 	"  --strict        warnings make the exit status 3\n"
 	"  --help, --version\n"
 	"\n"
-	"Exit status: 0 all well; 1 a sum was wrong; 2 usage; 3 warnings, with --strict; from 65 on\n"
+	"--check, for administrators, outside of a step: is the plugin installed as it should be, here and, by\n"
+	"srun, on every node that is not busy? One verdict a line.\n"
+	"\n"
+	"  -w, --nodelist NODES     these nodes\n"
+	"  -p, --partition PART     those of this partition\n"
+	"  --limit SECONDS          for slurmctld, and for the nodes, to answer, 1 to 3600; 60\n"
+	"  --here                   this host alone, without srun\n"
+	"\n"
+	"Exit status: 0 all well; 1 a sum or a verdict was wrong; 2 usage; 3 warnings, with --strict; from 65 on\n"
 	"an error of libddp, see ddp(7).\n";
 
 /* 4 to 1G, with K, M or G. Returns 0 for anything else. */
@@ -49,6 +63,34 @@ static size_t parse_bytes(const char *text)
 	return value >= 4 && value <= LIMIT_MOST ? (size_t)value : 0;
 }
 
+static double parse_limit(const char *text)
+{
+	char *end;
+	double value = strtod(text, &end);
+
+	return end != text && !*end && value >= 1 && value <= 3600 ? value : 0;
+}
+
+/* Options that do not go together. Returns -1 to go on, else the exit status. */
+static int verify(const struct options *options)
+{
+	bool sites = options->nodes || options->partition || options->limit > 0 || options->here;
+
+	if (options->device && !options->test)
+		fputs("ddp-info: --device is where the test runs: leave out --no-test\n", stderr);
+	else if (options->check && (options->device || options->most || !options->test))
+		fputs("ddp-info: --check makes no test: leave out --device, --max-bytes and --no-test\n",
+		      stderr);
+	else if (sites && !options->check)
+		fputs("ddp-info: -w, -p, --limit and --here are for --check: give it too\n",
+		      stderr);
+	else if (options->here && (options->nodes || options->partition))
+		fputs("ddp-info: --here asks no nodes: leave out -w and -p\n", stderr);
+	else
+		return -1;
+	return EXIT_USAGE;
+}
+
 /* Returns -1 to go on, else the exit status. Every rank reads the same arguments. */
 static int parse(int argc, char **argv, struct options *options)
 {
@@ -56,23 +98,44 @@ static int parse(int argc, char **argv, struct options *options)
 				      {"no-test", no_argument, &options->test, false},
 				      {"device", no_argument, &options->device, true},
 				      {"strict", no_argument, &options->strict, true},
+				      {"check", no_argument, &options->check, true},
+				      {"here", no_argument, &options->here, true},
 				      {"max-bytes", required_argument, NULL, 'm'},
+				      {"nodelist", required_argument, NULL, 'w'},
+				      {"partition", required_argument, NULL, 'p'},
+				      {"limit", required_argument, NULL, 'l'},
+				      {"check-node", required_argument, NULL, 'n'},
 				      {"help", no_argument, NULL, 'h'},
 				      {"version", no_argument, NULL, 'v'},
 				      {NULL, 0, NULL, 0}};
 	int c;
 
-	*options = (struct options){.test = true, .limit = LIMIT_DEFAULT};
-	while ((c = getopt_long(argc, argv, "", list, NULL)) != -1) {
+	*options = (struct options){.test = true};
+	while ((c = getopt_long(argc, argv, "w:p:", list, NULL)) != -1) {
 		switch (c) {
 		case 0:
 			break;
 		case 'm':
-			options->limit = parse_bytes(optarg);
-			if (options->limit)
+			options->most = parse_bytes(optarg);
+			if (options->most)
 				break;
 			fprintf(stderr, "ddp-info: --max-bytes %s: give 4 to 1G\n", optarg);
 			return EXIT_USAGE;
+		case 'l':
+			options->limit = parse_limit(optarg);
+			if (options->limit > 0)
+				break;
+			fprintf(stderr, "ddp-info: --limit %s: give 1 to 3600 seconds\n", optarg);
+			return EXIT_USAGE;
+		case 'w':
+			options->nodes = optarg;
+			break;
+		case 'p':
+			options->partition = optarg;
+			break;
+		case 'n':
+			options->node_config = optarg;
+			break;
 		case 'h':
 			fputs(usage, stdout);
 			return 0;
@@ -84,14 +147,26 @@ static int parse(int argc, char **argv, struct options *options)
 			return EXIT_USAGE;
 		}
 	}
-	if (options->device && !options->test) {
-		fputs("ddp-info: --device is where the test runs: leave out --no-test\n", stderr);
-		return EXIT_USAGE;
-	}
 	if (optind == argc)
-		return -1;
+		return verify(options);
 	fprintf(stderr, "ddp-info: %s: no argument is expected\n", argv[optind]);
 	return EXIT_USAGE;
+}
+
+/* --check, which is no rank of anything. */
+static int check(const struct options *options)
+{
+	const struct site_options site = {.nodes = options->nodes,
+					  .partition = options->partition,
+					  .limit = options->limit > 0 ? options->limit
+								      : SECONDS_DEFAULT,
+					  .here = options->here,
+					  .json = options->json};
+	enum site_level worst = site_check(&site);
+
+	if (worst == SITE_WRONG)
+		return EXIT_WRONG;
+	return options->strict && worst == SITE_WARNING ? EXIT_WARNED : 0;
 }
 
 static int report(struct ddp *ddp, const struct options *options, const struct info_card *cards,
@@ -155,7 +230,7 @@ static int run_test(struct ddp *ddp, struct options *options, const struct info_
 		fflush(stdout);
 		return status;
 	}
-	return info_selftest_run(test, ddp, options->limit);
+	return info_selftest_run(test, ddp, options->most ? options->most : LIMIT_DEFAULT);
 }
 
 int main(int argc, char **argv)
@@ -168,6 +243,12 @@ int main(int argc, char **argv)
 
 	if (status >= 0)
 		return status;
+	if (options.node_config) {
+		site_check_node(options.node_config);
+		return 0;
+	}
+	if (options.check)
+		return check(&options);
 	if (ddp_init(&ddp, NULL) < 0)
 		ddp_exit(ddp);
 	cards = calloc((size_t)ddp_world(ddp)->size, sizeof(*cards));

@@ -226,6 +226,21 @@ need_root()
 	unshare -m true 2>/dev/null || skip "this host lets nobody mount (unshare -m fails)"
 }
 
+# Start slurmd of n2 again, where $1 is done in its mount namespace first.
+slurmd_n2()
+{
+	local pid
+	pid=$(cat "$MINICLUSTER_DIR/slurmd-n2.pid")
+	kill "$pid"
+	within 60 test ! -e "/proc/$pid"
+	(cd / && env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 unshare -m sh -c "$1; exec slurmd -f '$MINICLUSTER_DIR/slurm.conf' -N n2" \
+		>"$TOP/slurmd-n2.out" 2>&1 </dev/null 3>&-)
+	within 60 test -s "$MINICLUSTER_DIR/slurmd-n2.pid"
+	within 60 n2_answers
+}
+
+n2_answers() { [ "$(mc sinfo -h -n n2 -o %t)" = idle ] && mc srun -Q -w n2 -t 1 true 2>/dev/null; }
+
 no_jobs() { [ -z "$(mc squeue -h)" ]; }
 
 # For teardown(): nothing that this test began goes on.

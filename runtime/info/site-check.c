@@ -1,0 +1,741 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* site-check.c - ddp-info --check: this host, the nodes by srun, and one table of all verdicts */
+#include "config.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/devices.h"
+#include "site.h"
+
+/* Begins the lines of a node, among which others' may be: "ddp-check\tn1\t...". */
+#define MARK "ddp-check\t"
+
+enum { MEMORY = 200 }; /* MiB of each node, for us and the commands that we run there */
+
+/* --- Rows ---------------------------------------------------------------------------------- */
+
+/* A program without memory ends. */
+static void *need(void *memory)
+{
+	if (!memory)
+		ddp_exit(NULL);
+	return memory;
+}
+
+static const char *string_of(const struct ddp_text *text)
+{
+	if (text->failed)
+		ddp_exit(NULL);
+	return text->data ? text->data : "";
+}
+
+/* Room for one more than [count] items of [size] bytes; it doubles. */
+static void *grow(void *items, size_t count, size_t size)
+{
+	return count & (count - 1) ? items : need(reallocarray(items, count ? 2 * count : 1, size));
+}
+
+/* Cut the next field of a line of site_say(). */
+static char *next_field(const char **at)
+{
+	size_t n = strcspn(*at, "\t\n");
+	char *field = need(strndup(*at, n));
+
+	*at += n + ((*at)[n] == '\t');
+	return field;
+}
+
+static void free_row(struct site_row *row)
+{
+	free(row->what);
+	free(row->finding);
+	free(row->remedy);
+	ddp_text_free(&row->nodes);
+}
+
+static bool alike(const struct site_row *one, const struct site_row *other)
+{
+	return one->level == other->level && strcmp(one->what, other->what) == 0 &&
+	       strcmp(one->finding, other->finding) == 0 && strcmp(one->remedy, other->remedy) == 0;
+}
+
+/* The row that says the same, or a new one behind the last of the same matter; [row] is taken. */
+static struct site_row *place(struct site_report *report, struct site_row *row)
+{
+	size_t at = report->count;
+
+	for (size_t i = 0; i < report->count; i++) {
+		if (alike(&report->rows[i], row)) {
+			free_row(row);
+			return &report->rows[i];
+		}
+		if (strcmp(report->rows[i].what, row->what) == 0)
+			at = i + 1;
+	}
+	report->rows = grow(report->rows, report->count, sizeof(*row));
+	memmove(&report->rows[at + 1], &report->rows[at], (report->count - at) * sizeof(*row));
+	report->rows[at] = *row;
+	report->count++;
+	return &report->rows[at];
+}
+
+void site_take(struct site_report *report, const char *node, const char *lines)
+{
+	while (*lines) {
+		char *level = next_field(&lines);
+		struct site_row new = {.level = (enum site_level)atoi(level)}, *row;
+
+		new.what = next_field(&lines);
+		new.finding = next_field(&lines);
+		new.remedy = next_field(&lines);
+		free(level);
+		lines += strcspn(lines, "\n");
+		lines += *lines == '\n';
+		row = place(report, &new);
+		row->hosts++;
+		if (node)
+			ddp_text_add(&row->nodes, "%s%s", row->nodes.size ? "," : "", node);
+		else
+			row->here = true;
+	}
+}
+
+void site_compare(struct site_report *report)
+{
+	static const char *const same[] = {"ddp.so", "arguments"};
+
+	for (size_t s = 0; s < sizeof(same) / sizeof(same[0]); s++) {
+		const struct site_row *most = NULL;
+		struct ddp_text remedy = {.data = NULL};
+
+		for (size_t i = 0; i < report->count; i++) {
+			const struct site_row *row = &report->rows[i];
+
+			if (row->level == SITE_OK && strcmp(row->what, same[s]) == 0 &&
+			    (!most || row->hosts > most->hosts))
+				most = row;
+		}
+		if (!most)
+			continue;
+		ddp_text_add(&remedy, "elsewhere it is: %s; have the same on all", most->finding);
+		for (size_t i = 0; i < report->count; i++) {
+			struct site_row *row = &report->rows[i];
+
+			if (row == most || row->level != SITE_OK || strcmp(row->what, same[s]) != 0)
+				continue;
+			row->level = SITE_WARNING;
+			free(row->remedy);
+			row->remedy = need(strdup(string_of(&remedy)));
+		}
+		ddp_text_free(&remedy);
+	}
+}
+
+void site_report_free(struct site_report *report)
+{
+	for (size_t i = 0; i < report->count; i++)
+		free_row(&report->rows[i]);
+	free(report->rows);
+	*report = (struct site_report){.count = 0};
+}
+
+/* --- Nodes --------------------------------------------------------------------------------- */
+
+struct node {
+	char *name, *state, *release, *gres;
+	enum site_ask ask;
+	bool now, asked, answered;  /* now: by the srun that is at work */
+	struct ddp_text partitions; /* that are up: ",main,gpu," */
+	struct ddp_text lines;	    /* of site_look() there */
+	char series[8];		    /* of its ddp.so */
+};
+
+struct nodes {
+	struct node *all;
+	size_t count;
+};
+
+enum site_ask site_node_state(const char *state)
+{
+	static const char *const free_states[] = {"idle", "mixed", "planned", "completing"};
+	static const char *const busy_states[] = {"allocated", "reserved", "maint"};
+	size_t n = strspn(state, "abcdefghijklmnopqrstuvwxyz_");
+
+	/* No answer, asleep, going to sleep or waking up, about to start anew. */
+	if (strpbrk(state + n, "*~#!%^@"))
+		return SITE_AWAY;
+	for (size_t i = 0; i < sizeof(busy_states) / sizeof(busy_states[0]); i++)
+		if (strlen(busy_states[i]) == n && strncmp(state, busy_states[i], n) == 0)
+			return SITE_BUSY;
+	for (size_t i = 0; i < sizeof(free_states) / sizeof(free_states[0]); i++)
+		if (strlen(free_states[i]) == n && strncmp(state, free_states[i], n) == 0)
+			return strchr(state + n, '$') ? SITE_BUSY : SITE_ASK;
+	return SITE_AWAY;
+}
+
+static struct node *node_of(const struct nodes *nodes, const char *name)
+{
+	for (size_t i = 0; i < nodes->count; i++)
+		if (strcmp(nodes->all[i].name, name) == 0)
+			return &nodes->all[i];
+	return NULL;
+}
+
+#define SINFO_FORMAT "%N\t%T\t%v\t%G\t%a\t%P"
+
+/* A line of sinfo, which has one for each partition of a node, one behind the other. */
+static void take_node(struct nodes *nodes, const char *line)
+{
+	struct node new = {.name = next_field(&line), .state = next_field(&line)}, *node;
+	char *up, *partition;
+
+	new.release = next_field(&line);
+	new.gres = next_field(&line);
+	new.ask = site_node_state(new.state);
+	up = next_field(&line);
+	partition = next_field(&line);
+	partition[strcspn(partition, "*")] = '\0';
+	node = nodes->count ? &nodes->all[nodes->count - 1] : NULL;
+	if (node && strcmp(node->name, new.name) == 0) {
+		free(new.name);
+		free(new.state);
+		free(new.release);
+		free(new.gres);
+	} else {
+		nodes->all = grow(nodes->all, nodes->count, sizeof(new));
+		node = &nodes->all[nodes->count++];
+		*node = new;
+	}
+	if (strcmp(up, "up") == 0)
+		ddp_text_add(&node->partitions, "%s%s,", node->partitions.size ? "" : ",",
+			     partition);
+	free(partition);
+	free(up);
+}
+
+static void free_nodes(struct nodes *nodes)
+{
+	for (size_t i = 0; i < nodes->count; i++) {
+		free(nodes->all[i].name);
+		free(nodes->all[i].state);
+		free(nodes->all[i].release);
+		free(nodes->all[i].gres);
+		ddp_text_free(&nodes->all[i].partitions);
+		ddp_text_free(&nodes->all[i].lines);
+	}
+	free(nodes->all);
+}
+
+/* What a line of Slurm's says behind "error: " or "fatal: "; NULL where it has none of them. */
+static const char *complaint(const char *line, size_t size)
+{
+	const char *at = memmem(line, size, "error: ", 7);
+
+	at = at ? at : memmem(line, size, "fatal: ", 7);
+	return at ? at + 7 : NULL;
+}
+
+/* The last complaint of a command of Slurm's, or the first with the word [node]; "" if none. */
+static void find_complaint(const char *text, const char *node, char *found, size_t size)
+{
+	const size_t n = node ? strlen(node) : 0;
+
+	*found = '\0';
+	for (const char *end; *text; text = *end ? end + 1 : end) {
+		const char *said, *at = text;
+
+		end = text + strcspn(text, "\n");
+		said = complaint(text, (size_t)(end - text));
+		while (node && (at = memmem(at, (size_t)(end - at), node, n)) &&
+		       (isalnum((unsigned char)at[n]) ||
+			(at > text && isalnum((unsigned char)at[-1]))))
+			at++;
+		/* What a node says comes before or after how its task ended, and says more. */
+		if (said && at && (!node || !*found || strstr(found, "Exited with exit code")))
+			snprintf(found, size, "%.*s", (int)(end - said), said);
+	}
+}
+
+static void why_not(const struct site_output *output, char *why, size_t size)
+{
+	if (output->timed_out)
+		snprintf(why, size, "no answer in time");
+	else
+		find_complaint(string_of(&output->err), NULL, why, size);
+	if (!*why)
+		snprintf(why, size, "exit status %d", output->status);
+}
+
+/* --- One srun ------------------------------------------------------------------------------ */
+
+struct asking {
+	const struct site_options *options;
+	const char *config; /* of slurmctld */
+	bool ddp;	    /* srun here has a plugin that works */
+	struct nodes nodes;
+	struct ddp_text lines; /* of no host: each is told of a node, before it is taken */
+	struct site_report *report;
+};
+
+/* "n[1-3]" for "n1,n2,n3", as Slurm has it. To be freed. */
+static char *compressed(const char *list)
+{
+	struct site_output output;
+	char *text;
+
+	site_run((char *[]){"scontrol", "show", "hostlistsorted", (char *)list, NULL}, 20, &output);
+	if (output.status == 0 && output.out.size > 1) {
+		output.out.data[strcspn(output.out.data, "\n")] = '\0';
+		list = output.out.data;
+	}
+	text = need(strdup(list));
+	site_output_free(&output);
+	return text;
+}
+
+static void say_of(struct asking *asking, const struct node *node, enum site_level level,
+		   const char *what, const char *remedy, const char *finding)
+{
+	ddp_text_clear(&asking->lines);
+	site_say(&asking->lines, level, what, remedy, "%s", finding);
+	site_take(asking->report, node->name, string_of(&asking->lines));
+}
+
+/* "ddp-check\tn1\t..." among what srun printed: lines of site_say(), the release of the plugin, and an end. */
+static void hear(struct asking *asking, const char *text)
+{
+	struct node *node = NULL;
+
+	for (const char *line = text, *next; *line; line = next) {
+		const char *at = line + strlen(MARK);
+		char *name;
+
+		next = line + strcspn(line, "\n");
+		next += *next == '\n';
+		if (strncmp(line, MARK, strlen(MARK)) != 0)
+			continue;
+		name = next_field(&at);
+		/* Lines of a node mostly follow each other. */
+		if (!node || strcmp(node->name, name) != 0)
+			node = node_of(&asking->nodes, name);
+		free(name);
+		if (node && strncmp(at, "end\t", 4) == 0) {
+			node->answered = true;
+			snprintf(node->series, sizeof(node->series), "%.*s",
+				 (int)strcspn(at + 4, "\n"), at + 4);
+		} else if (node) {
+			ddp_text_put(&node->lines, at, (size_t)(next - at));
+		}
+	}
+}
+
+/* What is to be said of a node that srun did not start on, or that did not answer. */
+static void say_silent(struct asking *asking, const struct node *node,
+		       const struct site_output *output, const char *why, bool any)
+{
+	char line[1024];
+
+	find_complaint(string_of(&output->err), node->name, line, sizeof(line));
+	if (strstr(line, "execve") || strstr(line, "exit code 2") || strstr(line, "exit code 127"))
+		say_of(asking, node, SITE_WRONG, "node",
+		       "install the package slurm-ddp-tools there", line);
+	else if (*line)
+		say_of(asking, node, SITE_WRONG, "node", "", line);
+	else if (output->timed_out)
+		say_of(asking, node, SITE_WRONG, "node",
+		       "look at slurmd there, or give more --limit", "no answer in time");
+	else if (!any && strstr(string_of(&output->err), "llocat"))
+		say_of(asking, node, SITE_WARNING, "node",
+		       "ask when it is free, or run ddp-info --check --here on it", why);
+	else
+		say_of(asking, node, SITE_WRONG, "node", "", why);
+}
+
+static void judge_answers(struct asking *asking, struct site_output *output)
+{
+	struct nodes *nodes = &asking->nodes;
+	char why[1024];
+	bool any = false;
+
+	hear(asking, string_of(&output->out));
+	for (size_t i = 0; i < nodes->count; i++)
+		any = any || (nodes->all[i].now && nodes->all[i].answered);
+	why_not(output, why, sizeof(why));
+	for (size_t i = 0; i < nodes->count; i++) {
+		struct node *node = &nodes->all[i];
+
+		if (node->now && node->answered)
+			site_take(asking->report, node->name, string_of(&node->lines));
+		else if (node->now)
+			say_silent(asking, node, output, why, any);
+		node->asked = node->asked || node->now;
+		node->now = false;
+	}
+}
+
+/*
+ * Have srun start us on the nodes that are marked [now]: of [partition], or of our job where it is NULL. Whoever fails
+ * must not end the others, nor keep us waiting.
+ */
+static void ask(struct asking *asking, const char *partition)
+{
+	const double limit = asking->options->limit;
+	struct ddp_text list = {.data = NULL}, words = {.data = NULL}, config = {.data = NULL};
+	char self[PATH_MAX] = "ddp-info", *argv[32], *nodes, *rest;
+	struct site_output output;
+	int count = 0, argc = 0;
+
+	for (size_t i = 0; i < asking->nodes.count; i++)
+		if (asking->nodes.all[i].now)
+			ddp_text_add(&list, "%s%s", count++ ? "," : "", asking->nodes.all[i].name);
+	nodes = compressed(string_of(&list));
+	ddp_text_add(&words,
+		     "srun\t%s\t--nodelist=%s\t--nodes=%d\t--ntasks=%d\t--ntasks-per-node=1",
+		     asking->ddp ? "--ddp" : "--quiet", nodes, count, count);
+	ddp_text_add(&words, "\t--cpus-per-task=1\t--time=%d\t--immediate=%d\t--no-kill",
+		     (int)(limit / 60) + 1, (int)(limit / 2) + 1);
+	ddp_text_add(&words, "\t--kill-on-bad-exit=0\t--mpi=none\t--chdir=/\t--export=ALL");
+	if (partition)
+		ddp_text_add(&words, "\t--partition=%s\t--job-name=ddp-check\t--mem=%dM", partition,
+			     MEMORY);
+	else
+		ddp_text_add(&words, "\t--overlap");
+	(void)string_of(&words);
+	rest = words.data;
+	while (rest)
+		argv[argc++] = strsep(&rest, "\t");
+	(void)!readlink("/proc/self/exe", self, sizeof(self) - 1);
+	ddp_text_add(&config, "%s" SITE_STEP "=%d\n", asking->config, asking->ddp);
+	argv[argc++] = self;
+	argv[argc++] = "--check-node";
+	argv[argc++] = (char *)string_of(&config);
+	argv[argc] = NULL;
+	site_run(argv, limit, &output);
+	judge_answers(asking, &output);
+	site_output_free(&output);
+	free(nodes);
+	ddp_text_free(&list);
+	ddp_text_free(&words);
+	ddp_text_free(&config);
+}
+
+/* Whether [node] is to be asked, as far as its state goes; who names nodes wants the busy ones too. */
+static bool is_wanted(const struct asking *asking, const struct node *node)
+{
+	return !node->asked &&
+	       (node->ask == SITE_ASK || (node->ask == SITE_BUSY && asking->options->nodes));
+}
+
+/* Mark the nodes of [partition] (NULL: of any) that are to be asked, and have not been. Returns how many. */
+static size_t mark(struct asking *asking, const char *partition, bool now)
+{
+	struct nodes *nodes = &asking->nodes;
+	char word[256];
+	size_t count = 0;
+
+	snprintf(word, sizeof(word), ",%s,", partition ? partition : "");
+	for (size_t i = 0; i < nodes->count; i++)
+		if (is_wanted(asking, &nodes->all[i]) &&
+		    (!partition || strstr(string_of(&nodes->all[i].partitions), word))) {
+			nodes->all[i].now = now;
+			count++;
+		}
+	return count;
+}
+
+/* Ask with one srun for each partition; the next is the one of a node's that has most of the others. */
+static void ask_partitions(struct asking *asking)
+{
+	for (size_t i = 0; i < asking->nodes.count; i++) {
+		struct node *node = &asking->nodes.all[i];
+		char *names, *rest, *name, *best = NULL;
+		size_t most = 0;
+
+		if (!is_wanted(asking, node))
+			continue;
+		rest = names = need(strdup(string_of(&node->partitions)));
+		while ((name = strsep(&rest, ",")))
+			if (*name && mark(asking, name, false) > most) {
+				most = mark(asking, name, false);
+				best = name;
+			}
+		if (best) {
+			mark(asking, best, true);
+			ask(asking, best);
+		} else {
+			node->asked = true;
+			say_of(asking, node, SITE_WARNING, "node", "",
+			       "not asked, as none of its partitions is up");
+		}
+		free(names);
+	}
+}
+
+/* --- What slurmctld says of the nodes -------------------------------------------------------- */
+
+static void say_left(struct asking *asking)
+{
+	char text[256];
+
+	for (size_t i = 0; i < asking->nodes.count; i++) {
+		const struct node *node = &asking->nodes.all[i];
+
+		if (node->asked)
+			continue;
+		snprintf(text, sizeof(text), "not asked, as it is %.100s", node->state);
+		say_of(asking, node, SITE_WARNING, "node",
+		       node->ask == SITE_BUSY ? "run ddp-info --check --here on it" : "", text);
+	}
+}
+
+/* slurmd must be of the release that the node's plugin is for. */
+static void say_releases(struct asking *asking)
+{
+	char text[256];
+
+	for (size_t i = 0; i < asking->nodes.count; i++) {
+		const struct node *node = &asking->nodes.all[i];
+		size_t n = strlen(node->series);
+
+		if (n == 0)
+			continue;
+		snprintf(text, sizeof(text), "slurmd is of Slurm %.60s, ddp.so is for %s",
+			 node->release, node->series);
+		if (strncmp(node->release, node->series, n) == 0 && node->release[n] == '.')
+			say_of(asking, node, SITE_OK, "slurmd", "", text);
+		else
+			say_of(asking, node, SITE_WRONG, "slurmd",
+			       "restart slurmd, or install the slurm-ddp for it", text);
+	}
+}
+
+/* How many shards a GPU has, by Slurm's numbers or by shards_per_gpu=. */
+static void say_shards(struct asking *asking, uint32_t site)
+{
+	bool any = false;
+	char text[512];
+
+	for (size_t i = 0; i < asking->nodes.count; i++) {
+		const struct node *node = &asking->nodes.all[i];
+		uint32_t even = ddp_gres_shards_per_gpu(node->gres);
+
+		if (!ddp_gres_has_shards(node->gres))
+			continue;
+		any = true;
+		snprintf(text, sizeof(text), "%.200s: %u shards of each GPU", node->gres,
+			 even ? even : site);
+		if (even && site && even != site)
+			say_of(asking, node, SITE_WARNING, "shards",
+			       "shards_per_gpu= says otherwise and is not used here", text);
+		else if (even || site)
+			say_of(asking, node, SITE_OK, "shards", "", text);
+		else {
+			snprintf(text, sizeof(text),
+				 "%.200s do not divide evenly: DDP_SHARE stays unset", node->gres);
+			say_of(asking, node, SITE_WARNING, "shards",
+			       "add shards_per_gpu=N to the plugin's line", text);
+		}
+	}
+	if (any || !site)
+		return;
+	ddp_text_clear(&asking->lines);
+	site_say(&asking->lines, SITE_WARNING, "shards", "leave it out",
+		 "shards_per_gpu=%u, and no node has shards", site);
+	site_take(asking->report, NULL, string_of(&asking->lines));
+}
+
+static bool load_nodes(struct asking *asking)
+{
+	const struct site_options *options = asking->options;
+	const char *job = getenv("SLURM_JOB_NODELIST");
+	char *argv[] = {"sinfo", "-h", "-N", "-o", SINFO_FORMAT, NULL, NULL, NULL};
+	struct ddp_text nodes = {.data = NULL}, partition = {.data = NULL};
+	struct site_output output;
+	char why[512];
+	bool found;
+	int argc = 5;
+
+	if (options->nodes || job) {
+		ddp_text_add(&nodes, "--nodes=%s", options->nodes ? options->nodes : job);
+		argv[argc++] = (char *)string_of(&nodes);
+	}
+	if (options->partition) {
+		ddp_text_add(&partition, "--partition=%s", options->partition);
+		argv[argc++] = (char *)string_of(&partition);
+	}
+	site_run(argv, options->limit, &output);
+	for (char *rest = output.out.data, *line; (line = strsep(&rest, "\n"));)
+		if (*line)
+			take_node(&asking->nodes, line);
+	found = asking->nodes.count > 0;
+	if (!found) {
+		*why = '\0';
+		if (output.status != 0)
+			why_not(&output, why, sizeof(why));
+		ddp_text_clear(&asking->lines);
+		site_say(&asking->lines, SITE_WARNING, "node", "look at what sinfo says",
+			 "no node was asked, as sinfo finds none%s%s", *why ? ": " : "", why);
+		site_take(asking->report, NULL, string_of(&asking->lines));
+	}
+	site_output_free(&output);
+	ddp_text_free(&nodes);
+	ddp_text_free(&partition);
+	return found;
+}
+
+static void look_at_nodes(struct asking *asking, const struct site_found *here)
+{
+	bool job = getenv("SLURM_JOB_ID") != NULL;
+
+	if (!load_nodes(asking))
+		return;
+	say_shards(asking, here->values.shards_per_gpu);
+	for (size_t i = 0; job && i < asking->nodes.count; i++)
+		asking->nodes.all[i].ask = SITE_ASK;
+	if (!job)
+		ask_partitions(asking);
+	else if (mark(asking, NULL, true))
+		ask(asking, NULL);
+	say_left(asking);
+	say_releases(asking);
+	free_nodes(&asking->nodes);
+}
+
+/* --- The report ------------------------------------------------------------------------------ */
+
+static const char *const levels[] = {"ok", "warning", "WRONG"};
+
+static void add_table(const struct site_report *report, struct ddp_text *out)
+{
+	static const struct ddp_table_column columns[] = {{.head = "verdict", .words = true},
+							  {.head = "on", .words = true},
+							  {.head = "what", .words = true},
+							  {.head = "finding", .words = true}};
+	struct ddp_text cells = {.data = NULL};
+	size_t counts[3] = {0};
+
+	for (size_t i = 0; i < report->count; i++) {
+		const struct site_row *row = &report->rows[i];
+		char *nodes = row->nodes.size ? compressed(string_of(&row->nodes)) : NULL;
+
+		counts[row->level]++;
+		ddp_text_add(&cells, "%s\t%s%s%s\t%s\t%s%s%s\t", levels[row->level],
+			     row->here ? report->host : "", row->here && nodes ? ", " : "",
+			     nodes ? nodes : "", row->what, row->finding, *row->remedy ? "; " : "",
+			     row->remedy);
+		free(nodes);
+	}
+	ddp_text_table(out, columns, sizeof(columns) / sizeof(columns[0]), &cells, SIZE_MAX);
+	ddp_text_add(out, "\n%zu wrong, %zu warning%s\n", counts[SITE_WRONG], counts[SITE_WARNING],
+		     counts[SITE_WARNING] == 1 ? "" : "s");
+	ddp_text_free(&cells);
+}
+
+static void add_json(const struct site_report *report, struct ddp_text *out)
+{
+	static const char *const words[] = {"ok", "warning", "wrong"};
+
+	ddp_put_begin(out, NULL, '{');
+	ddp_put_string(out, "version", PACKAGE_VERSION);
+	ddp_put_string(out, "host", report->host);
+	ddp_put_begin(out, "check", '[');
+	for (size_t i = 0; i < report->count; i++) {
+		const struct site_row *row = &report->rows[i];
+		char *nodes = row->nodes.size ? compressed(string_of(&row->nodes)) : NULL;
+
+		ddp_text_add(out, "%s\n  ", i ? "," : "");
+		ddp_put_begin(out, NULL, '{');
+		ddp_put_string(out, "verdict", words[row->level]);
+		ddp_put_bool(out, "here", row->here);
+		ddp_put_string(out, "nodes", nodes);
+		ddp_put_string(out, "what", row->what);
+		ddp_put_string(out, "finding", row->finding);
+		ddp_put_string(out, "remedy", *row->remedy ? row->remedy : NULL);
+		ddp_text_add(out, "}");
+		free(nodes);
+	}
+	ddp_text_add(out, "]}\n");
+}
+
+/* What slurmctld says of itself; [config] is left empty where it does not answer. */
+static void load_config(double limit, struct ddp_text *config, struct ddp_text *lines)
+{
+	struct site_output output;
+	char value[64], why[512];
+
+	site_run((char *[]){"scontrol", "show", "config", NULL}, limit, &output);
+	site_settings_keep(string_of(&output.out), config);
+	if (output.status != 0 ||
+	    !site_setting(string_of(config), "SLURM_VERSION", value, sizeof(value))) {
+		why_not(&output, why, sizeof(why));
+		ddp_text_clear(config);
+		ddp_text_add(config, "%s", "");
+		site_say(lines, SITE_WRONG, "slurmctld",
+			 "see that scontrol show config works here; the rest is what files say",
+			 "it does not answer: %s", why);
+	} else {
+		site_say(lines, SITE_OK, "slurmctld", "", "it is of Slurm %s", value);
+		if (!site_setting(config->data, "KillOnBadExit", value, sizeof(value)) ||
+		    strcmp(value, "1") != 0)
+			site_say(
+				lines, SITE_WARNING, "KillOnBadExit",
+				"KillOnBadExit=1 in slurm.conf ends the others when a rank has failed",
+				"it is not set");
+	}
+	site_output_free(&output);
+}
+
+enum site_level site_check(const struct site_options *options)
+{
+	struct ddp_text config = {.data = NULL}, lines = {.data = NULL}, out = {.data = NULL};
+	enum site_level worst = SITE_OK;
+	struct site_report report = {.count = 0};
+	struct site_found here;
+	char host[256] = "";
+
+	(void)gethostname(host, sizeof(host) - 1);
+	host[strcspn(host, ".")] = '\0';
+	report.host = host;
+	load_config(options->limit, &config, &lines);
+	site_look(string_of(&config), &here, &lines);
+	site_take(&report, NULL, string_of(&lines));
+	if (!options->here && config.size > 0) {
+		struct asking asking = {.options = options,
+					.config = config.data,
+					.ddp = here.works,
+					.report = &report};
+
+		look_at_nodes(&asking, &here);
+		ddp_text_free(&asking.lines);
+	}
+	site_compare(&report);
+	(options->json ? add_json : add_table)(&report, &out);
+	fputs(string_of(&out), stdout);
+	for (size_t i = 0; i < report.count; i++)
+		if (report.rows[i].level > worst)
+			worst = report.rows[i].level;
+	site_report_free(&report);
+	ddp_text_free(&config);
+	ddp_text_free(&lines);
+	ddp_text_free(&out);
+	return worst;
+}
+
+void site_check_node(const char *config)
+{
+	const char *name = getenv("SLURMD_NODENAME");
+	struct ddp_text lines = {.data = NULL};
+	struct site_found found;
+
+	site_look(config, &found, &lines);
+	for (const char *at = string_of(&lines), *end; *at; at = end + 1) {
+		end = at + strcspn(at, "\n");
+		printf(MARK "%s\t%.*s\n", name ? name : "", (int)(end - at), at);
+	}
+	printf(MARK "%s\tend\t%s\n", name ? name : "", found.series);
+	ddp_text_free(&lines);
+}

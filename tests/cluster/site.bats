@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+# ddp-info --check: what it says of this host and of every node, well installed and with defects made for it.
+# tests/runtime/test_site.c has what files alone say.
+#
+# shellcheck disable=SC2154 # rc, out and err come from try
+
+load lib
+
+setup_file()
+{
+	cluster_up --nodes 3 --conf KillOnBadExit=1 --conf SrunPortRange=61000-61099 --plugin-args ports=62000-62999
+	cp "$MINICLUSTER_DIR/plugstack.conf" "$TOP/plugstack.conf"
+	install_runtime
+	# A node's own view: its tasks have another SLURM_CONF, if there is one.
+	printf '#!/bin/sh\n[ ! -e %s/$SLURMD_NODENAME.conf ] || echo export SLURM_CONF=%s/$SLURMD_NODENAME.conf\n' "$TOP" "$TOP" >"$TOP/prolog"
+	chmod 755 "$TOP/prolog"
+	echo "TaskProlog=$TOP/prolog" >>"$MINICLUSTER_DIR/slurm.conf"
+	"$minicluster" run scontrol reconfigure
+	same "$(tr "\t" - </proc/sys/net/ipv4/ip_local_port_range)" 32768-60999 || skip "this host has ports of its own"
+}
+
+teardown_file() { cluster_down; }
+
+teardown()
+{
+	[ -z "${stopped-}" ] || kill -CONT "$stopped"
+	unset stopped
+	end_jobs
+	cp "$TOP/plugstack.conf" "$MINICLUSTER_DIR/plugstack.conf"
+	chown "$(id -u)" "$TOP/ddp.so"
+	chmod 755 "$TOP/ddp.so"
+	rm -rf "${WORK:?}"/* "$WORK"/.ddp "$TOP"/n?.conf "$TOP"/p-*
+}
+
+# Runs as root where the tests do, as administrators would.
+check() { try "$minicluster" run timeout -k 5 120 ddp-info --check "$@"; }
+
+here() { uname -n | sed 's/\..*//'; }
+
+# row VERDICT ON WHAT FINDING: there is such a row.
+row() { has "$out" "^$1 +$2 +$3 +$4"; }
+
+# bats test_tags=release
+@test "well installed: every row is ok, by root and by a user, and as JSON" {
+	for user in "" as_user; do
+		rc=0
+		out=$($user "$minicluster" run ddp-info --check) || rc=$?
+		same "$rc" 0
+		row ok "$(here), n\[1-3\]" plugstack.conf "$MINICLUSTER_DIR/plugstack.conf:1: optional $TOP/ddp.so$"
+		row ok "$(here), n\[1-3\]" ddp.so "$TOP/ddp.so is for Slurm [0-9.]+, as is here"
+		row ok "$(here), n\[1-3\]" arguments ports=62000-62999
+		row ok "$(here), n\[1-3\]" ports '62000-62999, .*, overlap no others$'
+		row ok 'n\[1-3\]' step 'srun --ddp made the task a rank'
+		row ok 'n\[1-3\]' slurmd 'slurmd is of Slurm '
+		row ok 'n\[1-3\]' shards 'gpu:2.*shard:8.*: 4 shards of each GPU$'
+		same "$(tail -n 1 <<<"$out")" "0 wrong, 0 warnings"
+	done
+	check --json --strict -w n[2-3]
+	same "$rc" 0
+	same "$(/usr/bin/python3 -c '
+import json, sys
+rows = json.load(sys.stdin)["check"]
+print({row["verdict"] for row in rows}, [row["nodes"] for row in rows if row["what"] == "step"])' <<<"$out")" "{'ok'} ['n[2-3]']"
+}
+
+@test "without srun: this host alone" {
+	check --here
+	same "$rc" 0
+	row ok "$(here)" ddp.so "$TOP/ddp.so"
+	has_not "$out" 'n[1-3]'
+}
+
+@test "required is a warning; a wrong argument and a library of somebody else are wrong" {
+	echo "required $TOP/ddp.so ports=62000-62999" >"$MINICLUSTER_DIR/plugstack.conf"
+	check
+	same "$rc" 0
+	row warning "$(here), n\[1-3\]" plugstack.conf '.*:1: required .*; write optional'
+	check --strict
+	same "$rc" 3
+	plugin_arguments rdvz=/x
+	chmod 757 "$TOP/ddp.so"
+	check
+	same "$rc" 1
+	row WRONG "$(here), n\[1-3\]" arguments '.*:1: there is no argument "rdvz=/x"; '
+	row WRONG "$(here), n\[1-3\]" ddp.so "$TOP/ddp.so is writable for everybody"
+	need_root
+	chmod 755 "$TOP/ddp.so"
+	chown nobody "$TOP/ddp.so"
+	check -w n1
+	same "$rc" 1
+	row WRONG "$(here), n1" ddp.so "$TOP/ddp.so belongs to user $(id -u nobody), "
+}
+
+@test "ports in SrunPortRange and MpiParams" {
+	local base
+	base=$(sed -n 's/^SlurmctldPort=//p' "$MINICLUSTER_DIR/slurm.conf")
+	plugin_arguments "ports=$((base + 50))-61010"
+	check -w n1
+	same "$rc" 0
+	row warning "$(here), n1" ports "$((base + 50))-61010, .*, and MpiParams [0-9]+-[0-9]+ and SrunPortRange 61000-61099 overlap"
+}
+
+@test "a plugin of another release, and none" {
+	spank_plugin p-old <<-'C'
+		#include <slurm/slurm_version.h>
+		#include <slurm/spank.h>
+		#undef SLURM_VERSION_NUMBER
+		#define SLURM_VERSION_NUMBER SLURM_VERSION_NUM(20, 2, 7)
+		SPANK_PLUGIN(ddp, 1)
+	C
+	mkdir "$TOP/p-lib"
+	mv "$TOP/p-old.so" "$TOP/p-lib/ddp.so"
+	echo "optional $TOP/p-lib/ddp.so" >"$MINICLUSTER_DIR/plugstack.conf"
+	check
+	same "$rc" 1
+	row WRONG "$(here), n\[1-3\]" srun 'srun does not know --ddp'
+	row WRONG "$(here), n\[1-3\]" ddp.so "$TOP/p-lib/ddp.so is for Slurm 20.02, and Slurm here is "
+	row WRONG 'n\[1-3\]' slurmd '.*, ddp.so is for 20.02'
+	rm "$TOP/p-lib/ddp.so"
+	check -w n1
+	same "$rc" 1
+	row WRONG "$(here), n1" ddp.so "cannot read $TOP/p-lib/ddp.so: No such file or directory; install the package slurm-ddp here"
+}
+
+@test "nodes that differ: by the files that commands read there, and by those that slurmd reads" {
+	mkdir "$TOP/p-n2" "$TOP/p-n3"
+	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/p-n2/plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$TOP/n2.conf"
+	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/p-n3/plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$TOP/n3.conf"
+	echo "optional $TOP/ddp.so ports=63000-63999" >"$TOP/p-n2/plugstack.conf"
+	check
+	same "$rc" 1
+	row ok "$(here), n1" arguments ports=62000-62999
+	row warning n2 arguments 'ports=63000-63999; elsewhere it is: ports=62000-62999; '
+	row WRONG n3 plugstack.conf "no line of $TOP/p-n3/plugstack.conf loads ddp.so"
+	row ok 'n\[1-3\]' step 'srun --ddp'
+	rm "$TOP"/n?.conf
+	# From here on srun has a plugstack.conf of its own, and slurmd another.
+	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/p-n2/plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$TOP/p-srun.conf"
+	echo "optional $TOP/ddp.so" >"$MINICLUSTER_DIR/plugstack.conf"
+	SLURM_CONF=$TOP/p-srun.conf try timeout -k 5 120 ddp-info --check -w n1
+	same "$rc" 0
+	: >"$MINICLUSTER_DIR/plugstack.conf"
+	SLURM_CONF=$TOP/p-srun.conf try timeout -k 5 120 ddp-info --check -w n1
+	same "$rc" 1
+	row WRONG n1 step 'slurmd started the task without the plugin'
+	echo "optional $TOP/ddp.so nonsense" >"$MINICLUSTER_DIR/plugstack.conf"
+	SLURM_CONF=$TOP/p-srun.conf try timeout -k 5 120 ddp-info --check -w n1
+	same "$rc" 1
+	row WRONG n1 step 'disabled by its line in plugstack.conf on this node: there is no argument "nonsense"'
+	# No task runs then, and what Slurm prints is all there is.
+	echo "required $TOP/ddp.so nonsense" >"$MINICLUSTER_DIR/plugstack.conf"
+	SLURM_CONF=$TOP/p-srun.conf try timeout -k 5 120 ddp-info --check
+	same "$rc" 1
+	row WRONG 'n\[1-3\]' node 'ddp: .*disabled by its line in plugstack.conf on this node: there is no argument "nonsense"'
+}
+
+@test "a node without ddp.so, and one without ddp-info" {
+	need_root
+	mkdir "$TOP/p-lib"
+	cp "$TOP/ddp.so" "$TOP/p-lib"
+	echo "optional $TOP/p-lib/ddp.so" >"$MINICLUSTER_DIR/plugstack.conf"
+	slurmd_n2 "mount -t tmpfs none '$TOP/p-lib'"
+	check
+	same "$rc" 1
+	row ok "$(here), n\[1,3\]" ddp.so "$TOP/p-lib/ddp.so is for Slurm"
+	row WRONG n2 ddp.so "cannot read $TOP/p-lib/ddp.so: No such file or directory; install the package slurm-ddp here"
+	row WRONG n2 step 'slurmd started the task without the plugin'
+	row ok 'n\[1,3\]' step 'srun --ddp made the task a rank'
+	slurmd_n2 "mount -t tmpfs none '$INST/bin'"
+	check
+	same "$rc" 1
+	row WRONG n2 node '.*; install the package slurm-ddp-tools there$'
+	row ok 'n\[1,3\]' step 'srun --ddp made the task a rank'
+	slurmd_n2 true
+}
+
+@test "a node that does not answer, one that is drained and one that is busy are a row each" {
+	mc sbatch -w n1 --exclusive -o /dev/null --wrap 'sleep 300'
+	within 20 state n1 allocated
+	"$minicluster" run scontrol update nodename=n3 state=drain reason=test
+	check
+	"$minicluster" run scontrol update nodename=n3 state=resume
+	same "$rc" 0
+	row warning n1 node 'not asked, as it is allocated; run ddp-info --check --here on it'
+	row warning n3 node 'not asked, as it is drained'
+	row ok n2 step 'srun --ddp made'
+	check -w n1 --limit 4
+	same "$rc" 0
+	row warning n1 node 'Unable to allocate resources: .*; ask when it is free'
+	end_jobs
+	within 20 state n3 idle
+	stopped=$(<"$MINICLUSTER_DIR/slurmd-n2.pid")
+	kill -STOP "$stopped"
+	check --limit 10
+	same "$rc" 1
+	row WRONG n2 node '.'
+	row ok 'n\[1,3\]' step 'srun --ddp made'
+	kill -CONT "$stopped"
+	unset stopped
+	within 60 no_jobs
+	within 60 state n2 idle
+}
+
+state() { [ "$(mc sinfo -h -N -n "$1" -o %T)" = "$2" ]; }
+
+@test "who may not submit is told so, and sees this host; slurmctld that does not answer is a row" {
+	"$minicluster" run scontrol update partitionname=main AllowGroups=daemon
+	rc=0
+	out=$(as_user "$minicluster" run ddp-info --check) || rc=$?
+	"$minicluster" run scontrol update partitionname=main AllowGroups=ALL
+	same "$rc" 0
+	row ok "$(here)" ddp.so "$TOP/ddp.so"
+	has "$out" '^warning .* node +(no node was asked|Unable to allocate)'
+	sed 's/^SlurmctldPort=.*/SlurmctldPort=1/' "$MINICLUSTER_DIR/slurm.conf" >"$TOP/p-none.conf"
+	SLURM_CONF=$TOP/p-none.conf try timeout -k 5 120 ddp-info --check --limit 2
+	same "$rc" 1
+	row WRONG "$(here)" slurmctld 'it does not answer: '
+	row ok "$(here)" plugstack.conf ".*: optional $TOP/ddp.so"
+}
+
+@test "inside a job: its nodes are asked, by a step" {
+	mc salloc -N2 ddp-info --check >"$TOP/out" 2>"$TOP/err"
+	out=$(<"$TOP/out")
+	row ok 'n\[1-2\]' step 'srun --ddp made'
+	has_not "$out" n3
+}
+
+@test "options that do not go together, or are nothing" {
+	for arguments in "--check --device" "--check --no-test" "-w n1" "--check --here -p main" "--check --limit 0" "--check x"; do
+		# shellcheck disable=SC2086
+		try ddp-info $arguments
+		same "$rc:$out" "2:"
+		same "$(wc -l <<<"$err")" 1
+	done
+}

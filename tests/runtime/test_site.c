@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ddp-info --check makes of files, settings and states of nodes, and of the verdicts of several hosts */
+#include "config.h"
+
+#include "base/file.h"
+#include "info/site.h"
+#include "unit.h"
+
+/* --- Files of a host ------------------------------------------------------------------------ */
+
+static char directory[64];
+
+static void write_file(const char *name, const char *text)
+{
+	char path[256];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	file = fopen(path, "w");
+	ck_assert_ptr_nonnull(file);
+	/* The directory's name stands for "@". */
+	for (; *text; text++)
+		if (*text == '@')
+			fputs(directory, file);
+		else
+			fputc(*text, file);
+	fclose(file);
+}
+
+static void make_directory(const char *name)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	ck_assert_int_eq(mkdir(path, 0755), 0);
+}
+
+static void setup(void)
+{
+	unit_directory(directory, sizeof(directory));
+	chmod(directory, 0755);
+}
+
+static void teardown(void)
+{
+	unit_remove(directory);
+}
+
+/* --- Settings -------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *text, *name, *value;
+} setting_rows[] = {
+	{"", "MpiParams", NULL},
+	{"MpiParams               = ports=12000-12999\n", "MpiParams", "ports=12000-12999"},
+	{"Configuration data\nSLURM_VERSION   = 24.11.5\nX = 1\n", "SLURM_VERSION", "24.11.5"},
+	{"MpiParams = (null)\n", "MpiParams", NULL},
+	{"MpiParams =\n", "MpiParams", NULL},
+	{"SlurmdPort = 1\n", "SlurmdP", NULL},
+	{"#PlugStackConfig=/a\nplugstackconfig=/b # c\n", "PlugStackConfig", "/b"},
+	{"PlugStackConfig=/b", "PlugStackConfig", "/b"},
+	{"X = 1234567890123456789012345678901234567890\n", "X", NULL},
+};
+
+TEST_ROWS(setting_is_read, setting_rows)
+{
+	char value[32];
+	bool found =
+		site_setting(setting_rows[_i].text, setting_rows[_i].name, value, sizeof(value));
+
+	unit_text(setting_rows[_i].text, "value", found ? value : NULL, setting_rows[_i].value);
+}
+END_TEST
+
+TEST(settings_that_are_not_read_are_left_out)
+{
+	struct ddp_text config = {.data = NULL};
+
+	site_settings_keep("Configuration data as of today\nAccountingStorageHost = x\n"
+			   "SrunPortRange           = 60001-63000\nSlurmdPort = 6818\n"
+			   "Slurmctld(primary) at x is UP",
+			   &config);
+	ck_assert_str_eq(config.data, "SrunPortRange           = 60001-63000\nSlurmdPort = 6818\n");
+	ddp_text_free(&config);
+}
+END_TEST
+
+static const struct {
+	const char *state;
+	enum site_ask ask;
+} state_rows[] = {
+	{"idle", SITE_ASK},	 {"mixed", SITE_ASK},	    {"planned", SITE_ASK},
+	{"idle-", SITE_ASK},	 {"allocated", SITE_BUSY},  {"allocated+", SITE_BUSY},
+	{"reserved", SITE_BUSY}, {"idle$", SITE_BUSY},	    {"idle*", SITE_AWAY},
+	{"idle~", SITE_AWAY},	 {"allocated*", SITE_AWAY}, {"mixed@", SITE_AWAY},
+	{"down", SITE_AWAY},	 {"drained", SITE_AWAY},    {"draining", SITE_AWAY},
+	{"unknown", SITE_AWAY},	 {"", SITE_AWAY},
+};
+
+TEST_ROWS(state_says_whether_a_node_is_asked, state_rows)
+{
+	unit_number(state_rows[_i].state, "ask", site_node_state(state_rows[_i].state),
+		    state_rows[_i].ask);
+}
+END_TEST
+
+/* --- plugstack.conf -------------------------------------------------------------------------- */
+
+TEST(stack_is_read_as_slurm_reads_it)
+{
+	struct site_stack stack = {.lines = NULL};
+	char path[256];
+
+	make_directory("d");
+	write_file("d/b.conf", "required\tspank_pyxis.so a  b=c # no more\n");
+	write_file("d/a.conf", "# nothing\n\n   optional /x/first.so#y\n");
+	write_file("d/c.txt", "optional /x/never.so\n");
+	write_file("plugstack.conf",
+		   "include d/*.conf\noptonal /x/y.so\nOptional /x/y.so\noptional\n"
+		   "include @/nothing/*.conf\ninclude @/plugstack.conf\n"
+		   "optional /x/ddp.so");
+	snprintf(path, sizeof(path), "%s/plugstack.conf", directory);
+	site_stack_read(&stack, path);
+	/* It includes itself, which ends where nobody would go on. */
+	ck_assert_uint_ge(stack.count, 4);
+	ck_assert_str_eq(stack.lines[0].path, "/x/first.so");
+	ck_assert(!stack.lines[0].required);
+	ck_assert_uint_eq(stack.lines[0].number, 3);
+	ck_assert_int_eq(stack.lines[0].count, 0);
+	ck_assert_str_eq(stack.lines[1].path, "spank_pyxis.so");
+	ck_assert(stack.lines[1].required);
+	ck_assert_int_eq(stack.lines[1].count, 2);
+	ck_assert_str_eq(stack.lines[1].arguments[1], "b=c");
+	ck_assert_str_eq(stack.lines[stack.count - 1].path, "/x/ddp.so");
+	UNIT_SAYS("ignored", stack.ignored.data, ":2: \"optonal\"\n", ":3: \"Optional\"\n",
+		  ":4: \"optional\"\n");
+	ck_assert_ptr_null(stack.unreadable.data);
+	site_stack_free(&stack);
+}
+END_TEST
+
+/* What this host is told of a line of the plugin, with these settings of Slurm; "@" is the directory. */
+static const struct {
+	const char *name, *plugstack, *settings;
+	const char *says[4], *not ;
+} look_rows[] = {
+	{"as it should be",
+	 "optional @/spank_pyxis.so\noptional @/ddp.so ports=61000-65533 rdzv=@/free/%u\n",
+	 "MpiParams = ports=12000-12099\nSrunPortRange = 60001-60999\n",
+	 {"0\tplugstack.conf\t@/plugstack.conf:2: optional @/ddp.so\t\n",
+	  "0\torder\tbehind pyxis (@/plugstack.conf:1)\t\n",
+	  "0\targuments\tports=61000-65533 rdzv=@/free/%u\t\n",
+	  "0\trendezvous\trdzv=@/free/%u; nobody else can change @/free\t\n"},
+	 "1\tplugstack.conf"},
+	{"required",
+	 "required @/ddp.so\n",
+	 "",
+	 {"1\tplugstack.conf\t@/plugstack.conf:1: required @/ddp.so\twrite optional"},
+	 NULL},
+	{"twice",
+	 "optional @/ddp.so\noptional @/ddp.so ports=x\n",
+	 "",
+	 {"1\tplugstack.conf\t@/plugstack.conf:2 loads ddp.so once more\t",
+	  "0\targuments\tnone\t\n"},
+	 NULL},
+	{"no line",
+	 "optional /x/y.so\n",
+	 "",
+	 {"2\tplugstack.conf\tno line of @/plugstack.conf loads ddp.so"},
+	 "arguments"},
+	{"a word",
+	 "optinal @/ddp.so\n",
+	 "",
+	 {"1\tplugstack.conf\t@/plugstack.conf:1: \"optinal\" is not a word",
+	  "2\tplugstack.conf\tno line"},
+	 NULL},
+	{"pyxis behind",
+	 "optional @/ddp.so\nrequired /usr/lib/spank_pyxis.so\n",
+	 "",
+	 {"2\torder\t@/plugstack.conf:2 loads pyxis after @/plugstack.conf:1 loads ddp.so\t"},
+	 NULL},
+	{"an argument",
+	 "optional @/ddp.so rdvz=/x\n",
+	 "",
+	 {"2\targuments\t@/plugstack.conf:1: there is no argument \"rdvz=/x\""},
+	 NULL},
+	{"a value",
+	 "optional @/ddp.so ports=70000\n",
+	 "",
+	 {"2\targuments\t@/plugstack.conf:1: ports=70000 is not a port"},
+	 NULL},
+	{"each node's own",
+	 "optional @/ddp.so gpu_memory=80G\n",
+	 "",
+	 {"0\targuments\tnone\t\n"},
+	 NULL},
+	{"no library",
+	 "optional @/none/ddp.so\n",
+	 "",
+	 {"2\tddp.so\tcannot read @/none/ddp.so: No such file"},
+	 NULL},
+	{"no plugin",
+	 "optional ddp.so\n",
+	 "PluginDir = /nothing:@\n",
+	 {"2\tddp.so\t@/ddp.so is no plugin"},
+	 NULL},
+	{"ports that Slurm has",
+	 "optional @/ddp.so ports=62000-62999\n",
+	 "MpiParams = ports=12000-12099\nSrunPortRange = 62500-63000\n",
+	 {"1\tports\t62000-62999, from which MASTER_PORT is computed, and SrunPortRange 62500-63000 overlap\t",
+	  "0\tMpiParams\tSlurm reserves 12000-12099 for steps\t\n"},
+	 NULL},
+	{"ports of both",
+	 "optional @/ddp.so\n",
+	 "MpiParams = ports=12000-12099\nSrunPortRange = 12099-12200\n",
+	 {"1\tMpiParams\tits ports 12000-12099 and SrunPortRange 12099-12200 overlap\t"},
+	 NULL},
+	{"no ports",
+	 "optional @/ddp.so\n",
+	 "MpiParams = (null)\n",
+	 {"1\tMpiParams\tno ports are reserved"},
+	 NULL},
+	{"no rdzv",
+	 "optional @/ddp.so rdzv=@/none/%u\n",
+	 "",
+	 {"2\trendezvous\trdzv=@/none/%u: cannot open @/none: No such file"},
+	 NULL},
+	{"rdzv of all",
+	 "optional @/ddp.so rdzv=@/open/%u\n",
+	 "",
+	 {"2\trendezvous\trdzv=@/open/%u: @/open is writable for everybody and not sticky"},
+	 NULL},
+	{"rdzv of one",
+	 "optional @/ddp.so rdzv=@/free\n",
+	 "",
+	 {"1\trendezvous\trdzv=@/free is one directory for all users\twrite rdzv=DIR/%u"},
+	 NULL},
+	{"rdzv of each step",
+	 "optional @/ddp.so rdzv=x\n",
+	 "",
+	 {"0\trendezvous\trdzv=x, below each step's working directory\t\n"},
+	 NULL},
+	{"/tmp of each job",
+	 "optional @/ddp.so rdzv=/tmp/%u\n",
+	 "JobContainerType = job_container/tmpfs\n",
+	 {"2\trendezvous\trdzv=/tmp/%u: with job_container/tmpfs each job has a /tmp of its own\t"},
+	 NULL},
+	{"/tmp of each job, later",
+	 "optional @/ddp.so rdzv=/dev/shm/a%u\n",
+	 "NamespaceType = namespace/linux\n",
+	 {"2\trendezvous\trdzv=/dev/shm/a%u: with namespace/linux each job has a /dev/shm of its own\t"},
+	 NULL},
+};
+
+/* "@" in [text] is the directory. */
+static void expand(const char *text, char *to, size_t size)
+{
+	size_t used = 0;
+
+	for (; *text && used < size - 128; text++)
+		if (*text == '@')
+			used += (size_t)snprintf(to + used, size - used, "%s", directory);
+		else
+			to[used++] = *text;
+	to[used] = '\0';
+}
+
+TEST_ROWS(host_is_looked_at, look_rows)
+{
+	char config[1024], settings[512], piece[512], conf[256];
+	struct ddp_text lines = {.data = NULL};
+	struct site_found found;
+
+	make_directory("free");
+	make_directory("open");
+	snprintf(conf, sizeof(conf), "%s/free", directory);
+	ck_assert_int_eq(chmod(conf, 01777), 0);
+	snprintf(conf, sizeof(conf), "%s/open", directory);
+	ck_assert_int_eq(chmod(conf, 0777), 0);
+	write_file("slurm.conf", "PlugStackConfig=@/plugstack.conf\n");
+	write_file("ddp.so", "\177ELF");
+	write_file("plugstack.conf", look_rows[_i].plugstack);
+	snprintf(conf, sizeof(conf), "%s/slurm.conf", directory);
+	setenv("SLURM_CONF", conf, 1);
+	expand(look_rows[_i].settings, settings, sizeof(settings));
+	snprintf(config, sizeof(config), "SlurmdUser = me(%u)\nSlurmUser = me(%u)\n%s", geteuid(),
+		 geteuid(), settings);
+	site_look(config, &found, &lines);
+	for (int i = 0; i < ROWS(look_rows[_i].says) && look_rows[_i].says[i]; i++) {
+		expand(look_rows[_i].says[i], piece, sizeof(piece));
+		UNIT_SAYS(look_rows[_i].name, lines.data, piece);
+	}
+	if (look_rows[_i].not )
+		ck_assert_msg(!strstr(lines.data, look_rows[_i].not ), "%s: it says\n%s",
+			      look_rows[_i].name, lines.data);
+	ddp_text_free(&lines);
+}
+END_TEST
+
+/* Who else may change what runs as root. */
+TEST(foreign_hands_are_seen)
+{
+	struct ddp_text lines = {.data = NULL};
+	struct site_found found;
+	char path[256];
+
+	write_file("slurm.conf", "");
+	write_file("ddp.so", "\177ELF");
+	write_file("plugstack.conf", "optional @/ddp.so\n");
+	snprintf(path, sizeof(path), "%s/slurm.conf", directory);
+	setenv("SLURM_CONF", path, 1);
+	snprintf(path, sizeof(path), "%s/plugstack.conf", directory);
+	ck_assert_int_eq(chmod(path, 0666), 0);
+	/* Both belong to somebody who is neither root nor a user of Slurm's; or to root. */
+	site_look("SlurmdUser = x(99999)\nSlurmUser = x(99999)\n", &found, &lines);
+	UNIT_SAYS("plugstack.conf", lines.data, "2\tplugstack.conf\t",
+		  geteuid() == 0 ? " is writable for everybody, and what is loaded"
+				 : " belongs to user ");
+	ddp_text_free(&lines);
+}
+END_TEST
+
+/* A file that is cut or damaged is none, and nothing behind its end is read. */
+TEST(damaged_library_is_none)
+{
+	struct ddp_error error;
+	size_t size;
+	char *data, series[8];
+	uint64_t state = unit_seed(17);
+
+	ck_assert_int_eq(ddp_file_read("/proc/self/exe", 256u << 20, &data, &size, &error), 0);
+	ck_assert(!site_library_series(data, size, series));
+	for (int i = 0; i < 300; i++) {
+		size_t cut = unit_random(&state, (uint32_t)(i % 3 ? size : 4096));
+		char *copy = malloc(cut + 1);
+
+		ck_assert_ptr_nonnull(copy);
+		memcpy(copy, data, cut);
+		for (int damage = 0; damage < 8 && cut > 64; damage++)
+			copy[16 + unit_random(&state, 48)] = (char)unit_random(&state, 256);
+		(void)site_library_series(copy, cut, series);
+		free(copy);
+	}
+	free(data);
+}
+END_TEST
+
+/* --- The verdicts of several hosts ------------------------------------------------------------ */
+
+TEST(hosts_that_say_the_same_are_one_row)
+{
+	static const char well[] = "0\tddp.so\tA\t\n0\targuments\tnone\t\n1\tports\tB\tC\n";
+	struct site_report report = {.count = 0};
+
+	site_take(&report, NULL, well);
+	site_take(&report, "n1", well);
+	site_take(&report, "n2", "0\tddp.so\tA\t\n0\targuments\trdzv=x\t\n2\tports\tD\t\n");
+	site_take(&report, "n3", "2\tddp.so\tE\tF\n");
+	site_compare(&report);
+	ck_assert_uint_eq(report.count, 6);
+	/* Those of one matter stand together. */
+	ck_assert_str_eq(report.rows[0].finding, "A");
+	ck_assert(report.rows[0].here);
+	ck_assert_str_eq(report.rows[0].nodes.data, "n1,n2");
+	ck_assert_str_eq(report.rows[1].finding, "E");
+	ck_assert_str_eq(report.rows[1].remedy, "F");
+	ck_assert_int_eq(report.rows[1].level, SITE_WRONG);
+	ck_assert(!report.rows[1].here);
+	ck_assert_int_eq(report.rows[2].level, SITE_OK);
+	ck_assert_str_eq(report.rows[2].finding, "none");
+	/* What should be alike is not. */
+	ck_assert_int_eq(report.rows[3].level, SITE_WARNING);
+	ck_assert_str_eq(report.rows[3].finding, "rdzv=x");
+	ck_assert_str_eq(report.rows[3].remedy, "elsewhere it is: none; have the same on all");
+	ck_assert_str_eq(report.rows[4].finding, "B");
+	ck_assert_str_eq(report.rows[5].finding, "D");
+	site_report_free(&report);
+}
+END_TEST
+
+static void use(TCase *tcase)
+{
+	tcase_add_checked_fixture(tcase, setup, teardown);
+}
+
+UNIT_MAIN("site", use)
