@@ -108,6 +108,7 @@ void facts_free(struct facts *facts)
 	free(facts->ranks);
 	free(facts->arrivals);
 	free(facts->known);
+	free(facts->tail);
 	free(facts->run_id);
 	free(facts->kind);
 	free(facts->next);
@@ -380,12 +381,17 @@ static void read_error(struct facts_rank *rank, char *text, size_t size)
 		rank->message = NULL;
 }
 
-static void read_tail(struct facts_rank *rank, char *text, size_t size)
+static char *copy_output(char *text, size_t size)
 {
 	for (size_t i = 0; i < size; i++)
 		if (!text[i])
 			text[i] = '?';
-	rank->tail = strdup(text);
+	return strdup(text);
+}
+
+static void read_tail(struct facts_rank *rank, char *text, size_t size)
+{
+	rank->tail = copy_output(text, size);
 }
 
 static void read_process(struct facts_rank *rank, char *text, size_t size)
@@ -561,6 +567,11 @@ int facts_read(struct facts *facts, const char *dir, struct ddp_error *error)
 	snprintf(path, sizeof(path), "%s/attempt.json", dir);
 	if (ddp_file_read(path, FILE_LIMIT, &text, &size, NULL) == 0)
 		read_attempt(facts, text, size);
+	free(text);
+	text = NULL;
+	snprintf(path, sizeof(path), "%s/tail.txt", dir);
+	if (ddp_file_read(path, FILE_LIMIT, &text, &size, NULL) == 0)
+		facts->tail = copy_output(text, size);
 	free(text);
 	status = read_directory(facts, error);
 	if (status == 0 && fill_lists(facts) < 0)

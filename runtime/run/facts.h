@@ -9,7 +9,9 @@
  *     PyTorch          error-<rank>.json   @record's: the exception and its traceback
  *                      fr-<rank>           a dump of its flight recorder
  *     ddp-run          attempt.json        what it started, and how that ended; see facts.c
- *                      tail-<rank>.txt     the last lines of the rank's output, as they came
+ *                      tail-<rank>.txt     the last lines of the rank's output, as they came; where nothing tells
+ *                                          whose they are, of all ranks:
+ *                      tail.txt
  *     evidence.c       nodes.txt           scontrol -o show node, of the nodes concerned
  *                      proc-<rank>.txt     a rank that hung: lines of "<word> <value>", then /proc/<pid>/status
  *                      stacks-<rank>.txt   its stacks
@@ -85,6 +87,7 @@ struct facts {
 	struct facts_node *known;     /* nodes of which something is known */
 	int known_count;
 	char collectives[512]; /* who did not arrive in which; "" where no rank left a record */
+	char *tail;	       /* tail.txt; NULL: none */
 	int dumps;	       /* of PyTorch's flight recorder */
 	bool ras;
 

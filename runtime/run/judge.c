@@ -62,31 +62,68 @@ static char *find_words(const char *tail, bool *ours)
 	return found ? copy(found, strcspn(found, "\n")) : NULL;
 }
 
-/* What libddp's record and the output add. Returns whether the message is libddp's own. */
-static bool learn(struct facts_rank *rank, const struct ddp_arrival *arrival)
+/* The last of libddp's lines of [rank] in the output of all ranks. */
+static char *find_line(const char *tail, int rank)
 {
+	char begin[32];
+	bool ours;
+	char *words = NULL;
+
+	snprintf(begin, sizeof(begin), "ddp[%d@", rank);
+	for (const char *line = tail; *line; line += strcspn(line, "\n"), line += *line == '\n')
+		if (begins(line, begin)) {
+			char *one = strndup(line, strcspn(line, "\n"));
+			char *found = one ? find_words(one, &ours) : NULL;
+
+			free(one);
+			if (found) {
+				free(words);
+				words = found;
+			}
+		}
+	return words;
+}
+
+/* What libddp's record and the output add to rank [number]. Returns whether the message is libddp's own. */
+static bool learn(struct facts *facts, int number)
+{
+	const struct ddp_arrival *arrival = &facts->arrivals[number];
+	struct facts_rank *rank = &facts->ranks[number];
 	bool ours = false;
 
 	if (!rank->node[0])
 		snprintf(rank->node, sizeof(rank->node), "%s", arrival->host);
 	if (rank->pid == 0)
 		rank->pid = arrival->pid;
-	if (!rank->message && arrival->reason[0] && strcmp(arrival->reason, "SIGTERM") != 0) {
+	if (rank->message)
+		return false;
+	if (arrival->reason[0] && strcmp(arrival->reason, "SIGTERM") != 0) {
 		rank->message = strdup(arrival->reason);
 		return true;
 	}
-	if (!rank->message && rank->tail && rank->order > 0)
+	if (rank->tail && rank->order > 0)
 		rank->message = find_words(rank->tail, &ours);
+	if (!rank->message && facts->tail && rank->order > 0) {
+		rank->message = find_line(facts->tail, number);
+		ours = rank->message != NULL;
+	}
 	return ours;
 }
 
 /* --- Who followed ---------------------------------------------------------------------------- */
 
-/* The first rank that [text] of [rank] names, where it does not name this one; -1: none. */
+/*
+ * The first rank that [text] of [rank] names, where it does not name this one; -1: none. Who told of it, "from rank 2 on
+ * n2: ", is not meant.
+ */
 static int find_named(const char *text, int rank)
 {
-	int named = -1, number;
+	int named = -1, number, end = 0;
 
+	while (sscanf(text, "from rank %*d on %*[^:]: %n", &end) == 0 && end > 0) {
+		text += end;
+		end = 0;
+	}
 	for (; (text = strstr(text, "rank ")); text++) {
 		if (sscanf(text, "rank %d", &number) != 1)
 			continue;
@@ -371,7 +408,7 @@ void facts_judge(struct facts *facts)
 	facts->first = -1;
 	judge_collectives(facts);
 	for (int i = 0; i < facts->size && votes; i++) {
-		bool ours = learn(&facts->ranks[i], &facts->arrivals[i]);
+		bool ours = learn(facts, i);
 		int named = judge_words(&facts->ranks[i], i, ours);
 
 		if (named >= 0 && named < facts->size)

@@ -238,18 +238,21 @@ static bool is_in(const struct lines *lines, const char *line)
 	return false;
 }
 
-/* The output, without the lines of the traceback, which were shown. */
-static void put_output(struct ddp_text *out, const struct facts_rank *rank,
-		       const struct lines *traceback)
+/* The rank's output, or where nothing tells whose it is that of all, without the lines of the traceback, which were shown. */
+static void put_output(struct ddp_text *out, const struct facts *facts,
+		       const struct facts_rank *rank, const struct lines *traceback)
 {
-	struct lines tail = lines_of(rank->tail, TAIL_LINES), rest = {.count = 0};
+	bool own = rank && rank->tail;
+	struct lines tail = lines_of(own ? rank->tail : facts->tail, TAIL_LINES),
+		     rest = {.count = 0};
 
 	rest.line = calloc(tail.count + 1, sizeof(*rest.line));
 	for (size_t i = 0; i < tail.count && rest.line; i++)
 		if (!is_in(traceback, tail.line[i]))
 			rest.line[rest.count++] = tail.line[i];
 	if (rest.count > 0)
-		ddp_text_add(out, "  its last line%s:\n", plural((double)rest.count));
+		ddp_text_add(out, "  %s last line%s%s:\n", own ? "its" : "the",
+			     plural((double)rest.count), own ? "" : " of all ranks");
 	put_lines(out, "    ", &rest);
 	lines_free(&rest);
 	lines_free(&tail);
@@ -266,6 +269,7 @@ static void put_first(struct ddp_text *out, const struct facts *facts)
 		else if (!facts->kind || is_kind(facts, "exit") || is_kind(facts, "signal"))
 			ddp_text_add(out, "srun's exit status is %.0f, and no rank told why\n",
 				     facts->status);
+		put_output(out, facts, NULL, &(struct lines){.count = 0});
 		return;
 	}
 	rank = &facts->ranks[facts->first];
@@ -282,7 +286,7 @@ static void put_first(struct ddp_text *out, const struct facts *facts)
 	if (message.count > 0 && !is_in(&traceback, message.line[0]))
 		put_lines(out, "  ", &message);
 	put_lines(out, "    ", &traceback);
-	put_output(out, rank, &traceback);
+	put_output(out, facts, rank, &traceback);
 	lines_free(&message);
 	lines_free(&traceback);
 }
@@ -610,6 +614,7 @@ static void put_json(struct ddp_text *out, const struct facts *facts)
 		ddp_text_add(out, "}");
 	}
 	ddp_text_add(out, "]");
+	json_lines(out, "tail", facts->tail, TAIL_LINES);
 	json_word(out, "collectives", facts->collectives);
 	json_nodes(out, facts);
 	ddp_put_count(out, "flight_recorder_dumps", (uint64_t)facts->dumps);
