@@ -133,6 +133,9 @@ static void write_text(const char *dir, const char *name, const struct ddp_text 
 		(void)ddp_file_write(path, &part, 1, 0600, false, NULL);
 }
 
+static const char *node_name(void);
+static long tell_memory(const char *dir, const char *job);
+
 /* --- Where ddp-run is ---------------------------------------------------------------------------- */
 
 static void add_node(struct ddp_text *list, int *count, const char *name)
@@ -145,6 +148,20 @@ static void add_node(struct ddp_text *list, int *count, const char *name)
 	(*count)++;
 }
 
+/* Of the node that ddp-run is on, if that is one of the job's, the cgroup is at hand. */
+static void look_at_memory(struct facts *facts)
+{
+	char job[32];
+	struct facts_node *node;
+	long kills;
+
+	snprintf(job, sizeof(job), "%.0f", facts->job);
+	kills = facts->job > 0 ? tell_memory(facts->dir, job) : 0;
+	node = kills > 0 ? facts_node(facts, node_name()) : NULL;
+	if (node)
+		node->kills = kills;
+}
+
 void evidence_ask_nodes(struct facts *facts)
 {
 	struct ddp_text list = {.data = NULL}, out = {.data = NULL};
@@ -154,6 +171,7 @@ void evidence_ask_nodes(struct facts *facts)
 	snprintf(path, sizeof(path), "%s/nodes.txt", facts->dir);
 	if (access(path, F_OK) == 0)
 		return;
+	look_at_memory(facts);
 	for (int i = 0; i < facts->known_count; i++)
 		add_node(&list, &count, facts->known[i].name);
 	if (facts->first >= 0)
@@ -633,14 +651,14 @@ static bool cut_at_job(char *path, const char *job)
 	return true;
 }
 
-/* Count of processes that the kernel killed in [path] of the control groups; 0 where it does not say. */
-static long count_kills(const char *mount, const char *path, const char *name)
+/* Count of processes that the kernel killed in control group [path], by its file [name]; 0 where that does not say. */
+static long count_kills(const char *path, const char *name)
 {
 	char full[PATH_MAX], line[128];
 	long kills = 0;
 	FILE *file;
 
-	snprintf(full, sizeof(full), "%s%.2000s/%s", mount, path, name);
+	snprintf(full, sizeof(full), "%.3900s/%s", path, name);
 	file = fopen(full, "re");
 	while (file && fgets(line, sizeof(line), file))
 		(void)sscanf(line, "oom_kill %ld", &kills);
@@ -649,11 +667,28 @@ static long count_kills(const char *mount, const char *path, const char *name)
 	return kills;
 }
 
-static void tell_memory(const char *dir, const char *job)
+/* The same of all groups below it as well, which only v2 counts by itself: of a job its steps, their tasks. */
+static long sum_kills(const char *path, int depth)
+{
+	long kills = count_kills(path, "memory.oom_control");
+	DIR *dir = depth > 0 ? opendir(path) : NULL;
+	struct dirent *entry;
+	char below[PATH_MAX];
+
+	while (dir && (entry = readdir(dir)))
+		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
+		    snprintf(below, sizeof(below), "%.3600s/%s", path, entry->d_name) > 0)
+			kills += sum_kills(below, depth - 1);
+	if (dir)
+		closedir(dir);
+	return kills;
+}
+
+static long tell_memory(const char *dir, const char *job)
 {
 	FILE *file = fopen("/proc/self/cgroup", "re");
 	struct ddp_text out = {.data = NULL};
-	char line[2304], name[FACTS_NAME + 32];
+	char line[2304], name[FACTS_NAME + 32], full[2400];
 	long kills = 0;
 
 	while (file && fgets(line, sizeof(line), file)) {
@@ -662,10 +697,12 @@ static void tell_memory(const char *dir, const char *job)
 		line[strcspn(line, "\n")] = '\0';
 		if (!path || !cut_at_job(path, job))
 			continue;
+		snprintf(full, sizeof(full), "/sys/fs/cgroup%s%s",
+			 strstr(line, ":memory:") ? "/memory" : "", path);
 		if (strncmp(line, "0::", 3) == 0)
-			kills += count_kills("/sys/fs/cgroup", path, "memory.events");
+			kills += count_kills(full, "memory.events");
 		else if (strstr(line, ":memory:"))
-			kills += count_kills("/sys/fs/cgroup/memory", path, "memory.oom_control");
+			kills += sum_kills(full, 4);
 	}
 	if (file)
 		fclose(file);
@@ -675,6 +712,7 @@ static void tell_memory(const char *dir, const char *job)
 		write_text(dir, name, &out);
 		ddp_text_free(&out);
 	}
+	return kills;
 }
 
 /* Whether each rank that was asked for its dump has left it. */
@@ -712,7 +750,7 @@ int ddp_evidence_main(int argc, char **argv)
 		if (task->task)
 			tell_process(dir, task);
 	tell_missing(dir, all, count);
-	tell_memory(dir, job);
+	(void)tell_memory(dir, job);
 	for (task = all; task < all + count; task++)
 		if (task->task)
 			task->asked = ask_recorder(task);
