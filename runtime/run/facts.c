@@ -389,6 +389,27 @@ static char *copy_output(char *text, size_t size)
 	return strdup(text);
 }
 
+/* Without the lines that Slurm wrote between those of ranks: the report says better what they say. */
+static void drop_slurms(char *text)
+{
+	static const char *const begins[] = {"srun: ", "slurmstepd", "salloc: "};
+	char *out = text;
+
+	for (char *line = text, *next; *line; line = next) {
+		size_t length = strcspn(line, "\n");
+		bool slurms = false;
+
+		next = line + length + (line[length] == '\n');
+		for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
+			slurms = slurms || strncmp(line, begins[i], strlen(begins[i])) == 0;
+		if (slurms)
+			continue;
+		memmove(out, line, (size_t)(next - line));
+		out += next - line;
+	}
+	*out = '\0';
+}
+
 static void read_tail(struct facts_rank *rank, char *text, size_t size)
 {
 	rank->tail = copy_output(text, size);
@@ -572,6 +593,8 @@ int facts_read(struct facts *facts, const char *dir, struct ddp_error *error)
 	snprintf(path, sizeof(path), "%s/tail.txt", dir);
 	if (ddp_file_read(path, FILE_LIMIT, &text, &size, NULL) == 0)
 		facts->tail = copy_output(text, size);
+	if (facts->tail)
+		drop_slurms(facts->tail);
 	free(text);
 	status = read_directory(facts, error);
 	if (status == 0 && fill_lists(facts) < 0)

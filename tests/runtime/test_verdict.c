@@ -144,9 +144,9 @@ static const struct row {
 	 {{"attempt.json",
 	   HEAD END(0, "n1", "exit", 66, 10.5) "," END(1, "n1", "exit", 84, 10.6) NEXT},
 	  {"tail.txt",
-	   "epoch 1\nddp[0@n1]: rank 1 on n1 gave up: no data\nddp[1@n1]: no data\nend\n"}},
+	   "epoch 1\nddp[0@n1]: rank 1 on n1 gave up: no data\nsrun: error: x\nddp[1@n1]: no data\nend\nsrun: y"}},
 	 {"\nrank 1 on n1, failed first: exit status 84\n  no data\n  the last lines of all ranks:\n    epoch "
-	  "1\n    ddp[0@n1]: ",
+	  "1\n    ddp[0@n1]: rank 1 on n1 gave up: no data\n    ddp[1@n1]: no data\n    end\n",
 	  "\nfollowed: rank 0: exit status 66, rank 1 on n1 gave up: no data\n"},
 	 {NULL},
 	 {"\"tail\": [\"epoch 1\", ", "\"message\": \"no data\""},
