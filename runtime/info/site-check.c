@@ -260,6 +260,15 @@ static void find_complaint(const char *text, const char *node, char *found, size
 	}
 }
 
+/* A complaint without the name of its [node], which its plugin gives where Slurm does not. */
+static const char *without_name(const char *line, const char *node)
+{
+	const char *rest = strncmp(line, "ddp: ", 5) == 0 ? line + 5 : line;
+	size_t n = strlen(node);
+
+	return strncmp(rest, node, n) == 0 && strncmp(rest + n, ": ", 2) == 0 ? rest + n + 2 : rest;
+}
+
 static void why_not(const struct site_output *output, char *why, size_t size)
 {
 	if (output->timed_out)
@@ -342,9 +351,9 @@ static void say_silent(struct asking *asking, const struct node *node,
 	find_complaint(string_of(&output->err), node->name, line, sizeof(line));
 	if (strstr(line, "execve") || strstr(line, "exit code 2") || strstr(line, "exit code 127"))
 		say_of(asking, node, SITE_WRONG, "node",
-		       "install the package slurm-ddp-tools there", line);
+		       "install the package slurm-ddp-tools there", without_name(line, node->name));
 	else if (*line)
-		say_of(asking, node, SITE_WRONG, "node", "", line);
+		say_of(asking, node, SITE_WRONG, "node", "", without_name(line, node->name));
 	else if (output->timed_out)
 		say_of(asking, node, SITE_WRONG, "node",
 		       "look at slurmd there, or give more --limit", "no answer in time");

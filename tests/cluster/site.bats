@@ -8,18 +8,23 @@ load lib
 
 setup_file()
 {
-	cluster_up --nodes 3 --conf KillOnBadExit=1 --conf SrunPortRange=61000-61099 --plugin-args ports=62000-62999
+	[ "$(tr "\t" - </proc/sys/net/ipv4/ip_local_port_range)" = 32768-60999 ] || skip "this host has ports of its own"
+	# A node's own view: its tasks have another SLURM_CONF, if there is one.
+	PROLOG=$(mktemp -d "${TMPDIR:-/tmp}/ddp-test.XXXXXX")
+	export PROLOG
+	printf '#!/bin/sh\nconf=%s/$SLURMD_NODENAME.conf\n[ ! -e "$conf" ] || echo "export SLURM_CONF=$conf"\n' "$PROLOG" >"$PROLOG/prolog"
+	chmod 755 "$PROLOG" "$PROLOG/prolog"
+	cluster_up --nodes 3 --conf KillOnBadExit=1 --conf SrunPortRange=61000-61099 --conf TaskProlog="$PROLOG/prolog" \
+		--plugin-args ports=62000-62999
 	cp "$MINICLUSTER_DIR/plugstack.conf" "$TOP/plugstack.conf"
 	install_runtime
-	# A node's own view: its tasks have another SLURM_CONF, if there is one.
-	printf '#!/bin/sh\n[ ! -e %s/$SLURMD_NODENAME.conf ] || echo export SLURM_CONF=%s/$SLURMD_NODENAME.conf\n' "$TOP" "$TOP" >"$TOP/prolog"
-	chmod 755 "$TOP/prolog"
-	echo "TaskProlog=$TOP/prolog" >>"$MINICLUSTER_DIR/slurm.conf"
-	"$minicluster" run scontrol reconfigure
-	same "$(tr "\t" - </proc/sys/net/ipv4/ip_local_port_range)" 32768-60999 || skip "this host has ports of its own"
 }
 
-teardown_file() { cluster_down; }
+teardown_file()
+{
+	cluster_down
+	rm -rf "$PROLOG"
+}
 
 teardown()
 {
@@ -29,7 +34,7 @@ teardown()
 	cp "$TOP/plugstack.conf" "$MINICLUSTER_DIR/plugstack.conf"
 	chown "$(id -u)" "$TOP/ddp.so"
 	chmod 755 "$TOP/ddp.so"
-	rm -rf "${WORK:?}"/* "$WORK"/.ddp "$TOP"/n?.conf "$TOP"/p-*
+	rm -rf "${WORK:?}"/* "$WORK"/.ddp "$PROLOG"/n?.conf "$TOP"/p-*
 }
 
 # Runs as root where the tests do, as administrators would.
@@ -124,8 +129,8 @@ print({row["verdict"] for row in rows}, [row["nodes"] for row in rows if row["wh
 
 @test "nodes that differ: by the files that commands read there, and by those that slurmd reads" {
 	mkdir "$TOP/p-n2" "$TOP/p-n3"
-	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/p-n2/plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$TOP/n2.conf"
-	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/p-n3/plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$TOP/n3.conf"
+	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/p-n2/plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$PROLOG/n2.conf"
+	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/p-n3/plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$PROLOG/n3.conf"
 	echo "optional $TOP/ddp.so ports=63000-63999" >"$TOP/p-n2/plugstack.conf"
 	check
 	same "$rc" 1
@@ -133,7 +138,7 @@ print({row["verdict"] for row in rows}, [row["nodes"] for row in rows if row["wh
 	row warning n2 arguments 'ports=63000-63999; elsewhere it is: ports=62000-62999; '
 	row WRONG n3 plugstack.conf "no line of $TOP/p-n3/plugstack.conf loads ddp.so"
 	row ok 'n\[1-3\]' step 'srun --ddp'
-	rm "$TOP"/n?.conf
+	rm "$PROLOG"/n?.conf
 	# From here on srun has a plugstack.conf of its own, and slurmd another.
 	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/p-n2/plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$TOP/p-srun.conf"
 	echo "optional $TOP/ddp.so" >"$MINICLUSTER_DIR/plugstack.conf"
@@ -151,7 +156,7 @@ print({row["verdict"] for row in rows}, [row["nodes"] for row in rows if row["wh
 	echo "required $TOP/ddp.so nonsense" >"$MINICLUSTER_DIR/plugstack.conf"
 	SLURM_CONF=$TOP/p-srun.conf try timeout -k 5 120 ddp-info --check
 	same "$rc" 1
-	row WRONG 'n\[1-3\]' node 'ddp: .*disabled by its line in plugstack.conf on this node: there is no argument "nonsense"'
+	row WRONG 'n\[1-3\]' node 'disabled by its line in plugstack.conf on this node: there is no argument "nonsense"'
 }
 
 @test "a node without ddp.so, and one without ddp-info" {
@@ -223,6 +228,24 @@ state() { [ "$(mc sinfo -h -N -n "$1" -o %T)" = "$2" ]; }
 	out=$(<"$TOP/out")
 	row ok 'n\[1-2\]' step 'srun --ddp made'
 	has_not "$out" n3
+}
+
+@test "nodes that no partition has all of: one srun for each, and -p names one" {
+	"$minicluster" run scontrol create partitionname=two nodes=n3
+	"$minicluster" run scontrol update partitionname=main nodes=n[1-2]
+	check
+	same "$rc" 0
+	row ok 'n\[1-3\]' step 'srun --ddp made'
+	check -p two
+	same "$rc" 0
+	row ok n3 step 'srun --ddp made'
+	"$minicluster" run scontrol update partitionname=two state=down
+	check
+	same "$rc" 0
+	row ok 'n\[1-2\]' step 'srun --ddp made'
+	row warning n3 node 'not asked, as none of its partitions is up'
+	"$minicluster" run scontrol delete partitionname=two
+	"$minicluster" run scontrol update partitionname=main nodes=n[1-3]
 }
 
 @test "options that do not go together, or are nothing" {
