@@ -414,7 +414,8 @@ int ddp_stepd_user_init(spank_t spank)
 	}
 	stepd.mps = ddp_mps_look(ddp_mps_directory(ddp_env_get(env, DDP_MPS_PIPE_DIRECTORY))) ==
 		    DDP_MPS_SERVES;
-	look_at_directory(host_name(env));
+	/* The step's environment is still srun's, which may have run on another node. */
+	look_at_directory(host_name(NULL));
 	return 0;
 }
 

@@ -47,7 +47,7 @@ s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 s.bind(("", int(sys.argv[1])))
 s.listen()
 print("up", flush=True)
-time.sleep(60)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
+time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 	within 10 grep -q up "$TOP/listener"
 }
 
@@ -320,7 +320,8 @@ private_tmp()
 	same "$(lines "$err" ddp:)" 1
 	has "$err" "^ddp: no rendezvous directory: $message; DDP_INIT_METHOD stays unset"
 
-	try mc srun -N2 --ddp --ddp-rdzv="$WORK/half" "$SHOW" RANK DDP_ERROR
+	# As in a batch script that runs on n1.
+	try mc env SLURMD_NODENAME=n1 srun -N2 --ddp --ddp-rdzv="$WORK/half" "$SHOW" RANK DDP_ERROR
 	same "$rc" 0
 	has "$out" "^0@n1 RANK=0 DDP_ERROR=UNSET$"
 	has "$out" "^1@n2 RANK=UNSET DDP_ERROR=$message$"
