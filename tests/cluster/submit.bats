@@ -141,7 +141,8 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 }
 
 @test "srun --pty: an interactive step is a rank like any other" {
-	got=$(cd "$WORK" && as_user timeout -k 5 60 script -qec \
+	# script(1) runs it in $SHELL, a variable that a CI's shell may lack, or else in the user's, who is nobody.
+	got=$(cd "$WORK" && SHELL=/bin/bash as_user timeout -k 5 60 script -qec \
 		"$minicluster run srun --pty -N1 -w n1 -n1 --ddp bash -c 'test -t 0 && $SHOW RANK WORLD_SIZE'" \
 		/dev/null </dev/null | tr -d '\r')
 	has "$got" '0@n1 RANK=0 WORLD_SIZE=1$'

@@ -39,9 +39,16 @@ torch_up()
 	export PY TMPDIR=$TOP/tmp PYTHONDONTWRITEBYTECODE=1
 	# All nodes are this machine, whose name need not resolve.
 	export GLOO_SOCKET_IFNAME=lo
+	# Debian's of 2.4 and later is built without what its store wants by default.
+	has_libuv || export USE_LIBUV=0
 	# torchrun 1.13 fails on Python 3.11 unless these are given; rank 9 does not exist.
 	export PET_REDIRECTS=9:1 PET_TEE=9:1
 }
+
+has_libuv() { "$PYTHON" -c 'import torch.distributed as d; d.TCPStore("127.0.0.1", 0, 1, True)' 2>/dev/null; }
+
+# torchrun's own store takes no other.
+torchrun_works() { [ -z "${USE_LIBUV-}" ] || skip "this PyTorch is built without libuv, which torchrun needs"; }
 
 # run srun with a script: $output has its lines, sorted; $TOP/err what went to stderr.
 step()
