@@ -381,14 +381,6 @@ static void read_error(struct facts_rank *rank, char *text, size_t size)
 		rank->message = NULL;
 }
 
-static char *copy_output(char *text, size_t size)
-{
-	for (size_t i = 0; i < size; i++)
-		if (!text[i])
-			text[i] = '?';
-	return strdup(text);
-}
-
 /* Without the lines that Slurm wrote between those of ranks: the report says better what they say. */
 static void drop_slurms(char *text)
 {
@@ -408,6 +400,15 @@ static void drop_slurms(char *text)
 		out += next - line;
 	}
 	*out = '\0';
+}
+
+static char *copy_output(char *text, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		if (!text[i])
+			text[i] = '?';
+	drop_slurms(text);
+	return strdup(text);
 }
 
 static void read_tail(struct facts_rank *rank, char *text, size_t size)
@@ -593,8 +594,6 @@ int facts_read(struct facts *facts, const char *dir, struct ddp_error *error)
 	snprintf(path, sizeof(path), "%s/tail.txt", dir);
 	if (ddp_file_read(path, FILE_LIMIT, &text, &size, NULL) == 0)
 		facts->tail = copy_output(text, size);
-	if (facts->tail)
-		drop_slurms(facts->tail);
 	free(text);
 	status = read_directory(facts, error);
 	if (status == 0 && fill_lists(facts) < 0)

@@ -63,7 +63,7 @@ struct facts_rank {
 	bool stacks;
 
 	bool follows;	     /* it ended because another did */
-	char why[FACTS_WHY]; /* how that is known; or why a rank that hung stands out */
+	char why[FACTS_WHY]; /* how that is known; or why the first, or one that hung, stands out */
 };
 
 struct facts_node {

@@ -287,6 +287,9 @@ static void judge_end(struct facts *facts, const int *votes)
 	if (facts->first < 0)
 		return;
 	facts->ranks[facts->first].follows = false;
+	facts->ranks[facts->first].why[0] = '\0';
+	if (first < 0 && votes[facts->first] > 0)
+		snprintf(facts->ranks[facts->first].why, FACTS_WHY, "others name it");
 	for (int i = 0; i < facts->size; i++)
 		if (i != facts->first && ended_badly(&facts->ranks[i]) &&
 		    !facts->ranks[i].follows && !facts->ranks[i].message)

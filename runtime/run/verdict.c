@@ -278,7 +278,9 @@ static void put_first(struct ddp_text *out, const struct facts *facts)
 		ddp_text_add(out, ": ");
 		put_plain(out, rank->why);
 	} else {
-		ddp_text_add(out, ", failed first: %s", show_end(rank).text);
+		ddp_text_add(out, ", failed first: %s%s", show_end(rank).text,
+			     rank->why[0] ? ", " : "");
+		put_plain(out, rank->why);
 	}
 	ddp_text_put(out, "\n", 1);
 	message = lines_of(rank->message, TRACEBACK_LINES);
@@ -286,7 +288,8 @@ static void put_first(struct ddp_text *out, const struct facts *facts)
 	if (message.count > 0 && !is_in(&traceback, message.line[0]))
 		put_lines(out, "  ", &message);
 	put_lines(out, "    ", &traceback);
-	put_output(out, facts, rank, &traceback);
+	if (rank->tail || traceback.count == 0)
+		put_output(out, facts, rank, &traceback);
 	lines_free(&message);
 	lines_free(&traceback);
 }

@@ -134,7 +134,7 @@ static const struct row {
 	   "not arrive in #17 barrier: rank 3; records are in /x\n"},
 	  {"tail-1.txt",
 	   "ddp[1@n1]: from rank 0 on n1: rank 3 on n2 did not arrive in 30 s (3 of 4 did)\n"}},
-	 {"\nrank 3, failed first: ended\n",
+	 {"\nrank 3, failed first: ended, others name it\n",
 	  "\nfollowed: rank 0: exit status 66, rank 3 on n2 did not arrive in 30 s (3 of 4 did)\n",
 	  "\nfollowed: rank 1: exit status 66, from rank 0 on n1: rank 3 on n2 did not arrive"},
 	 {NULL},
