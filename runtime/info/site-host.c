@@ -294,9 +294,11 @@ static void find_stack(struct look *look)
 		       strncmp(theirs, named, (size_t)directory_of(named)) != 0;
 	if (said)
 		snprintf(look->stack_path, sizeof(look->stack_path), "%s", named);
-	else
+	else if (here)
 		snprintf(look->stack_path, sizeof(look->stack_path), "%.*s/plugstack.conf",
-			 here ? directory_of(conf) : 0, conf);
+			 directory_of(conf), conf);
+	else
+		strcpy(look->stack_path, "/etc/slurm/plugstack.conf");
 }
 
 /* A path that is not absolute is in a directory of PluginDir. */
@@ -330,16 +332,15 @@ static void look_at_library(struct look *look)
 {
 	struct site_found *found = look->found;
 	char path[2 * PATH_MAX];
-	size_t size = 0, n = strlen(found->series);
-	char *data;
+	size_t size = 0, n;
+	char *data = NULL;
 
 	find_library(look, path, sizeof(path));
-	data = read_all(path, &size);
-	if (!data)
+	if (access(path, R_OK) < 0)
 		site_say(look->lines, SITE_WRONG, "ddp.so",
 			 errno == EACCES ? "chmod a+r it" : "install the package slurm-ddp here",
 			 "cannot read %s: %s", path, strerror(errno));
-	else if (!site_library_series(data, size, found->series))
+	else if (!(data = read_all(path, &size)) || !site_library_series(data, size, found->series))
 		site_say(look->lines, SITE_WRONG, "ddp.so", "install the package slurm-ddp again",
 			 "%s is no plugin of Slurm for this machine", path);
 	else if ((n = strlen(found->series)) && *look->release &&
