@@ -242,6 +242,9 @@ precedence()
 	mc scancel "$job" || true
 	within 30 resumed n1
 	within 10 no_jobs
+	# 24.11 keeps the reason until the node has its next job.
+	mc srun -w n1 true
+	within 10 no_jobs
 	nodes_are_well
 }
 
