@@ -83,11 +83,7 @@ static bool read_some(int fd, struct ddp_text *out)
 	return n > 0 || (n < 0 && errno == EINTR);
 }
 
-/*
- * Run [argv], a list of words that ends with NULL, for [limit] seconds at most, with its output added to [out].
- * Returns its exit status; 127 where there is no such command; -1 where it was ended.
- */
-static int run(char *const argv[], double limit, struct ddp_text *out)
+int evidence_run(char *const argv[], double limit, struct ddp_text *out)
 {
 	double end = ddp_seconds() + limit;
 	int fds[2], status = 0;
@@ -182,7 +178,7 @@ void evidence_ask_nodes(struct facts *facts)
 	if (count > 0 && !list.failed) {
 		char *const argv[] = {"scontrol", "-o", "show", "node", list.data, NULL};
 
-		if (run(argv, 5, &out) == 0)
+		if (evidence_run(argv, 5, &out) == 0)
 			write_text(facts->dir, "nodes.txt", &out);
 		facts_read_nodes(facts);
 	}
@@ -232,7 +228,7 @@ int ddp_evidence_gather(const char *dir, const char *job, const char *step, cons
 				      seconds,
 				      NULL};
 
-		status = run(argv, limit, &out);
+		status = evidence_run(argv, limit, &out);
 	}
 	if (status == -1)
 		status = ddp_error_set(error, DDP_ERR_TIMEOUT,
@@ -537,9 +533,9 @@ static void add_stacks(struct ddp_text *out, const struct process *process, doub
 	snprintf(pid, sizeof(pid), "%ld", process->pid);
 	ddp_text_add(out, "--- pid %ld, %s\n", process->pid, process->name);
 	if (python)
-		status = run(spy, end - ddp_seconds(), out);
+		status = evidence_run(spy, end - ddp_seconds(), out);
 	if (status != 0 && ddp_seconds() < end)
-		status = run(gdb, end - ddp_seconds(), out);
+		status = evidence_run(gdb, end - ddp_seconds(), out);
 	if (status != 127)
 		return;
 	/* Neither is there. */

@@ -116,4 +116,10 @@ void facts_read_nodes(struct facts *facts);
  */
 void evidence_ask_nodes(struct facts *facts);
 
+/*
+ * Run [argv], a list of words that ends with NULL, for [limit] seconds at most, with its output added to [out].
+ * Returns its exit status; 127 where there is no such command; -1 where it was ended.
+ */
+int evidence_run(char *const argv[], double limit, struct ddp_text *out);
+
 #endif /* DDP_RUN_FACTS_H */

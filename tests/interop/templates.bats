@@ -10,7 +10,7 @@ setup_file()
 	mkdir -m 755 "$WORK/job-templates"
 	cp "$DDP_SRCDIR"/job-templates/*.job "$DDP_SRCDIR"/job-templates/*.py "$WORK/job-templates"
 	"$DDP_BUILDDIR/libtool" --quiet --mode=install install -m 755 \
-		"$DDP_BUILDDIR/job-templates/ddp-ranks" "$WORK/job-templates/"
+		"$DDP_BUILDDIR/job-templates/ddp-ranks" "$DDP_BUILDDIR/runtime/run/ddp-run" "$WORK/job-templates/"
 	[ "$(id -u)" -ne 0 ] || chown -R nobody "$WORK/job-templates"
 }
 
@@ -54,6 +54,13 @@ table()
 rank node local rank device share
 0 n1 0 - -
 1 n2 0 - -"
+}
+
+@test "elastic.job: one node of two is a spare" {
+	submit --nodes=2 job-templates/elastic.job ddp-ranks
+	same "$(table)" "JOB: 1 rank on 1 node
+rank node local rank device share
+0 n1 0 - -"
 }
 
 @test "ddp.job with --gres=gpu:1" {

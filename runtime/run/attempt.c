@@ -1,0 +1,823 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "attempt.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "base/watch.h"
+#include "base/xalloc.h"
+#include "contract.h"
+#include "tails.h"
+#include "verdict.h"
+
+/* Seconds. */
+#define LOOK_EVERY 0.25	  /* at what moves, and at what should have ended */
+#define PROBE_AFTER 2.0	  /* a rank failed and the step is still there: do the nodes answer? */
+#define PROBE_LIMIT 8.0	  /* for a node to answer */
+#define GATHER_LIMIT 20.0 /* for evidence of a hang */
+#define LOST_WAIT 3.0	  /* for what is left of a step that has lost a node */
+#define KILL_MARGIN 10.0  /* behind Slurm's KillWait */
+#define HANG_NORMAL 600.0 /* where a heart has beaten */
+#define CANCEL_LIMIT 2.0  /* for scancel, which otherwise waits for nodes that are lost */
+#define HANG_GRACE 2.0	  /* for ranks that hang, after SIGTERM */
+#define SATTACH_AGAIN 0.3 /* where the step was not there yet */
+#define SATTACH_END 0.25  /* for its last words */
+
+enum { SATTACH_TRIES = 10, LAST = 16 << 10 /* bytes of output that are kept */ };
+
+static int signals = -1, told;
+
+/* --- Output ------------------------------------------------------------------------------------ */
+
+struct relay {
+	pthread_t thread;
+	bool started;
+	int from, to;
+	struct run *run;
+};
+
+struct run {
+	const struct attempt_plan *plan;
+	struct attempt *attempt;
+	pid_t srun;
+	int step; /* the plugin's words about the step; -1: they were read */
+	struct relay out, err;
+	atomic_bool over; /* srun has ended: what is in its pipes is the last */
+	pthread_mutex_t lock;
+	struct ddp_text last;	  /* of what came out, by lock */
+	_Atomic double moved;	  /* when something came out, or a heart beat */
+	_Atomic double first_bad; /* when srun told of the first task that failed; 0: of none */
+	struct tails *tails;
+	pid_t sattach;
+	int labelled, hold; /* its output; what keeps its stdin open */
+	int tries;
+	double sattach_next;
+	bool beaten; /* a heart has */
+
+	/* Ending it. */
+	double told_at;	   /* a signal that ends ranks was handed on; 0: none was */
+	double probe_next; /* when nodes are asked whether they answer; 0: not */
+	double kill_at;	   /* SIGKILL for what is left of ranks; 0: not */
+	double leave_at;   /* srun itself is ended; 0: not */
+	double kill_wait;  /* Slurm's; less than 0: not asked yet */
+	bool hung;
+	bool left;   /* srun was ended by us */
+	bool ending; /* the job is, by Slurm */
+	bool limit;  /* for its time limit */
+};
+
+static double now_real(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static void keep_last(struct run *run, const char *bytes, size_t size)
+{
+	size_t skip = size > LAST ? size - LAST : 0;
+
+	pthread_mutex_lock(&run->lock);
+	ddp_text_put(&run->last, bytes + skip, size - skip);
+	if (run->last.size > 2 * LAST) {
+		memmove(run->last.data, run->last.data + run->last.size - LAST, LAST + 1);
+		run->last.size = LAST;
+	}
+	pthread_mutex_unlock(&run->lock);
+}
+
+/* A thread, since writing may block as long as whoever reads our output likes. */
+static void *relay_bytes(void *data)
+{
+	struct relay *relay = data;
+	struct run *run = relay->run;
+	struct srun_said *said = &run->attempt->said;
+	static _Thread_local char bytes[1 << 16];
+	bool open = true;
+
+	for (;;) {
+		struct pollfd wait = {.fd = relay->from, .events = POLLIN};
+		bool over = run->over;
+		ssize_t n;
+
+		if (poll(&wait, 1, over ? 0 : 100) == 0) {
+			if (over)
+				break;
+			continue;
+		}
+		n = read(relay->from, bytes, sizeof(bytes));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		run->moved = ddp_seconds();
+		keep_last(run, bytes, (size_t)n);
+		if (open && ddp_file_write_all(relay->to, bytes, (size_t)n) < 0)
+			open = false;
+		if (relay->to != STDERR_FILENO)
+			continue;
+		srun_hear(said, bytes, (size_t)n, now_real());
+		if (run->first_bad == 0 && (said->count > 0 || said->lost_count > 0))
+			run->first_bad = ddp_seconds();
+	}
+	return NULL;
+}
+
+static void relay_start(struct relay *relay, struct run *run, int from, int to)
+{
+	*relay = (struct relay){.from = from, .to = to, .run = run};
+	relay->started = pthread_create(&relay->thread, NULL, relay_bytes, relay) == 0;
+	if (!relay->started)
+		fprintf(stderr, "ddp-run: no thread for output: %s\n", strerror(errno));
+}
+
+static void relay_end(struct relay *relay)
+{
+	if (relay->started)
+		pthread_join(relay->thread, NULL);
+	if (relay->from >= 0)
+		close(relay->from);
+}
+
+/* --- Processes --------------------------------------------------------------------------------- */
+
+static void be_child(pid_t parent)
+{
+	sigset_t none;
+
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		_exit(127);
+	signal(SIGPIPE, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+static void set_number(const char *name, int number)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%d", number);
+	setenv(name, text, 1);
+}
+
+static bool start_srun(struct run *run)
+{
+	const struct attempt_plan *plan = run->plan;
+	int step[2] = {-1, -1}, out[2] = {-1, -1}, err[2] = {-1, -1};
+	pid_t parent = getpid();
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, step) < 0 ||
+	    (!plan->own_output && (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0)))
+		return false;
+	run->srun = fork();
+	if (run->srun == 0) {
+		be_child(parent);
+		set_number(DDP_RUN_RESTART, plan->number);
+		set_number(DDP_RUN_RESTARTS_MAX, plan->restarts);
+		set_number(DDP_RUN_FD, step[1]);
+		setenv(DDP_RUN_ID, plan->run_id, 1);
+		unsetenv("SLURM_DDP_RESTARTS");
+		fcntl(step[1], F_SETFD, 0);
+		if (!plan->own_output) {
+			dup2(out[1], STDOUT_FILENO);
+			dup2(err[1], STDERR_FILENO);
+		}
+		execvp(plan->argv[0], plan->argv);
+		fprintf(stderr, "ddp-run: cannot start srun: %s\n", strerror(errno));
+		_exit(127);
+	}
+	close(step[1]);
+	run->step = step[0];
+	if (!plan->own_output) {
+		close(out[1]);
+		close(err[1]);
+		relay_start(&run->out, run, out[0], STDOUT_FILENO);
+		relay_start(&run->err, run, err[0], STDERR_FILENO);
+	}
+	return run->srun > 0;
+}
+
+static void start_sattach(struct run *run)
+{
+	char id[80];
+	char *const argv[] = {"sattach", "-Q", "--label", id, NULL};
+	int in[2], out[2];
+	pid_t parent = getpid();
+
+	snprintf(id, sizeof(id), "%s.%s", run->attempt->job, run->attempt->step);
+	run->sattach_next = 0;
+	if (pipe2(in, O_CLOEXEC) < 0)
+		return;
+	if (pipe2(out, O_CLOEXEC) < 0) {
+		close(in[0]);
+		close(in[1]);
+		return;
+	}
+	run->sattach = fork();
+	if (run->sattach == 0) {
+		be_child(parent);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		setpgid(0, 0);
+		dup2(in[0], STDIN_FILENO); /* its end would be the end of the ranks' */
+		dup2(out[1], STDOUT_FILENO);
+		dup2(out[1], STDERR_FILENO);
+		execvp(argv[0], argv);
+		_exit(127);
+	}
+	close(in[0]);
+	close(out[1]);
+	run->hold = in[1];
+	run->labelled = out[0];
+}
+
+static void end_sattach(struct run *run)
+{
+	if (run->sattach <= 0)
+		return;
+	kill(run->sattach, SIGKILL);
+	while (waitpid(run->sattach, NULL, 0) < 0 && errno == EINTR)
+		;
+	close(run->hold);
+	close(run->labelled);
+	run->sattach = 0;
+	run->labelled = -1;
+}
+
+/* At the end of its output it is started again where it had none: the step was not there yet. */
+static void read_labelled(struct run *run)
+{
+	static char bytes[1 << 16];
+	ssize_t n = read(run->labelled, bytes, sizeof(bytes));
+
+	if (n < 0 && errno == EINTR)
+		return;
+	if (n > 0) {
+		run->tries = SATTACH_TRIES;
+		tails_take(run->tails, bytes, (size_t)n);
+		return;
+	}
+	end_sattach(run);
+	if (run->tries++ < SATTACH_TRIES)
+		run->sattach_next = ddp_seconds() + SATTACH_AGAIN;
+}
+
+/* --- The step ---------------------------------------------------------------------------------- */
+
+static void copy_word(char *to, size_t size, const char *words, const char *name)
+{
+	size_t length = strlen(name);
+
+	for (const char *at = words; at && *at; at = strchr(at, '\n')) {
+		at += *at == '\n';
+		if (strncmp(at, name, length) == 0 && at[length] == ' ') {
+			snprintf(to, size, "%.*s", (int)strcspn(at + length + 1, "\n"),
+				 at + length + 1);
+			return;
+		}
+	}
+}
+
+/* Which nodes and how many ranks it has: Slurm knows. */
+static void ask_step(struct attempt *attempt)
+{
+	struct ddp_text out = {.data = NULL};
+	char id[80];
+	char *const argv[] = {"scontrol", "-o", "show", "step", id, NULL};
+	size_t size;
+
+	snprintf(id, sizeof(id), "%s.%s", attempt->job, attempt->step);
+	if (evidence_run(argv, 5, &out) == 0 && out.data) {
+		const char *field = nodes_field(out.data, "NodeList", &size);
+
+		if (size > 0)
+			nodes_expand(&attempt->nodes, field, size);
+		field = nodes_field(out.data, "Tasks", &size);
+		attempt->ranks = size > 0 ? atoi(field) : 0;
+	}
+	ddp_text_free(&out);
+}
+
+/* The plugin's words, which it writes at once. */
+static void read_step(struct run *run)
+{
+	struct attempt *attempt = run->attempt;
+	static char words[2 * PATH_MAX + 128];
+	ssize_t n = read(run->step, words, sizeof(words) - 1);
+
+	if (n < 0 && errno == EINTR)
+		return;
+	close(run->step);
+	run->step = -1;
+	if (n <= 0)
+		return;
+	words[n] = '\0';
+	copy_word(attempt->job, sizeof(attempt->job), words, "job");
+	copy_word(attempt->step, sizeof(attempt->step), words, "step");
+	copy_word(attempt->dir, sizeof(attempt->dir), words, "failed");
+	copy_word(attempt->beats, sizeof(attempt->beats), words, "rendezvous");
+	if (!attempt->step[0])
+		return;
+	run->moved = ddp_seconds();
+	if (run->tails)
+		start_sattach(run);
+	ask_step(attempt);
+}
+
+/* scancel for the step; [signal] NULL: so that Slurm ends it. */
+static void cancel(const struct run *run, const char *signal)
+{
+	struct ddp_text out = {.data = NULL};
+	char id[80], option[32];
+	char *argv[] = {"scancel", "-Q", id, option, NULL};
+
+	snprintf(id, sizeof(id), "%s.%s", run->attempt->job, run->attempt->step);
+	if (signal)
+		snprintf(option, sizeof(option), "--signal=%s", signal);
+	else
+		argv[3] = NULL;
+	(void)evidence_run(argv, CANCEL_LIMIT, &out);
+	ddp_text_free(&out);
+}
+
+static double kill_wait(struct run *run)
+{
+	char *const argv[] = {"scontrol", "show", "config", NULL};
+	struct ddp_text out = {.data = NULL};
+	const char *line;
+
+	if (run->kill_wait >= 0)
+		return run->kill_wait;
+	run->kill_wait = 30;
+	if (evidence_run(argv, 5, &out) == 0 && out.data) {
+		line = strstr(out.data, "\nKillWait");
+		line = line ? strchr(line, '=') : NULL;
+		if (line)
+			run->kill_wait = atof(line + 1);
+	}
+	ddp_text_free(&out);
+	return run->kill_wait;
+}
+
+/* Whether Slurm is ending the whole job, and tells the ranks itself; then nodes take no further step. */
+static bool is_job_ending(struct run *run)
+{
+	char *const argv[] = {"scontrol", "-o", "show", "job", run->attempt->job, NULL};
+	struct ddp_text out = {.data = NULL};
+	const char *field;
+	size_t size;
+
+	if (evidence_run(argv, 5, &out) == 0 && out.data) {
+		field = nodes_field(out.data, "JobState", &size);
+		run->ending = size > 0 && strncmp(field, "RUNNING", size) != 0 &&
+			      strncmp(field, "SUSPENDED", size) != 0;
+		field = nodes_field(out.data, "Reason", &size);
+		if (run->ending && strncmp(field, "TimeLimit", strlen("TimeLimit")) == 0)
+			run->limit = true;
+	}
+	ddp_text_free(&out);
+	return run->ending;
+}
+
+/* --- Signals ----------------------------------------------------------------------------------- */
+
+void attempt_signals(void)
+{
+	static const int handed[] = {SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < sizeof(handed) / sizeof(handed[0]); i++)
+		sigaddset(&set, handed[i]);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/*
+ * A terminal's signals reach srun as they reach us. SIGTERM and SIGHUP would make srun end the ranks at once, so these go to
+ * the ranks by scancel, and srun stays till they have ended.
+ */
+static void hand_on(struct run *run, const struct signalfd_siginfo *info)
+{
+	int number = (int)info->ssi_signo;
+	bool terminal = info->ssi_code == SI_KERNEL;
+
+	if (number == SIGTERM || number == SIGHUP || number == SIGINT || number == SIGQUIT)
+		told = number;
+	if (number == SIGUSR1 || number == SIGUSR2) {
+		kill(run->srun, number);
+		return;
+	}
+	if (number == SIGINT || number == SIGQUIT || !run->attempt->step[0]) {
+		if (!terminal)
+			kill(run->srun, number);
+		return;
+	}
+	if (is_job_ending(run))
+		return;
+	cancel(run, number == SIGTERM ? "TERM" : "HUP");
+	if (run->told_at == 0)
+		run->told_at = ddp_seconds();
+}
+
+int attempt_told(void)
+{
+	struct signalfd_siginfo info;
+
+	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+		if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGUSR1 &&
+		    info.ssi_signo != SIGUSR2)
+			told = (int)info.ssi_signo;
+	return told;
+}
+
+static void read_signals(struct run *run)
+{
+	struct signalfd_siginfo info;
+
+	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+		if (info.ssi_signo != SIGCHLD)
+			hand_on(run, &info);
+}
+
+/* --- Watching ---------------------------------------------------------------------------------- */
+
+/* When the newest heart beat is taken from the files, which are opened for that: NFS remembers attributes of others. */
+static void look_at_hearts(struct run *run)
+{
+	struct timespec real, mono;
+	DIR *dir = run->attempt->beats[0] ? opendir(run->attempt->beats) : NULL;
+	struct dirent *entry;
+
+	if (!dir)
+		return;
+	clock_gettime(CLOCK_REALTIME, &real);
+	clock_gettime(CLOCK_MONOTONIC, &mono);
+	while ((entry = readdir(dir))) {
+		struct stat st;
+		double ago;
+		int fd;
+
+		if (strncmp(entry->d_name, DDP_DIR_BEAT, strlen(DDP_DIR_BEAT)) != 0)
+			continue;
+		fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		if (fd >= 0 && fstat(fd, &st) == 0) {
+			run->beaten = true;
+			ago = (double)(real.tv_sec - st.st_mtim.tv_sec) +
+			      (double)(real.tv_nsec - st.st_mtim.tv_nsec) / 1e9;
+			if (ago < 0)
+				ago = 0;
+			if (ddp_seconds() - ago > run->moved)
+				run->moved = ddp_seconds() - ago;
+		}
+		if (fd >= 0)
+			close(fd);
+	}
+	closedir(dir);
+}
+
+/* Which nodes answer; srun waits for ever for tasks of those that do not. */
+static void probe(struct run *run)
+{
+	struct attempt *attempt = run->attempt;
+
+	nodes_probe(&attempt->nodes, attempt->job, PROBE_LIMIT, &attempt->silent);
+	if (attempt->silent.count == 0)
+		return;
+	for (size_t i = 0; i < attempt->silent.count; i++)
+		fprintf(stderr, "ddp-run: node %s does not answer\n", attempt->silent.name[i]);
+	if (run->kill_at == 0)
+		run->kill_at = ddp_seconds() + LOST_WAIT;
+}
+
+static void end_hang(struct run *run, double quiet)
+{
+	struct attempt *attempt = run->attempt;
+	struct node_list answering = {.name = NULL};
+	struct ddp_error error;
+	char *names;
+
+	run->hung = true;
+	attempt->quiet = quiet;
+	fprintf(stderr, "ddp-run: nothing has moved in step %s.%s for %.0f s: ending it\n",
+		attempt->job, attempt->step, quiet);
+	probe(run);
+	for (size_t i = 0; i < attempt->nodes.count; i++)
+		if (!nodes_have(&attempt->silent, attempt->nodes.name[i]))
+			nodes_add(&answering, attempt->nodes.name[i]);
+	names = nodes_joined(&answering);
+	if (attempt->dir[0] && answering.count > 0 &&
+	    ddp_evidence_gather(attempt->dir, attempt->job, attempt->step, names, GATHER_LIMIT,
+				&error) < 0)
+		fprintf(stderr, "ddp-run: %s\n", error.text);
+	free(names);
+	nodes_free(&answering);
+	/* libddp's ranks leave a record of where they hang; one that is stopped needs SIGCONT for that. */
+	cancel(run, "CONT");
+	cancel(run, "TERM");
+	run->told_at = ddp_seconds();
+	if (run->kill_at == 0)
+		run->kill_at =
+			run->told_at + (run->plan->grace > 0 ? run->plan->grace : HANG_GRACE);
+}
+
+static bool is_due(double at, double now)
+{
+	return at > 0 && now >= at;
+}
+
+/* What a step that should be over is still given; and whether one that should move does. */
+static void look(struct run *run)
+{
+	const struct attempt_plan *plan = run->plan;
+	double now = ddp_seconds(), began, hang = plan->hang, first_bad = run->first_bad;
+	bool lost = run->attempt->silent.count > 0;
+
+	if (is_due(run->sattach_next, now))
+		start_sattach(run);
+	if (!run->attempt->step[0] || run->ending)
+		return;
+	if ((first_bad == 0 || plan->stays) && run->told_at == 0) {
+		if (hang == 0 || now - run->moved < (hang < 0 ? HANG_NORMAL : hang))
+			return;
+		look_at_hearts(run);
+		if (hang < 0 && !run->beaten)
+			return;
+		if (now - run->moved >= (hang < 0 ? HANG_NORMAL : hang))
+			end_hang(run, now - run->moved);
+		return;
+	}
+	began = first_bad > 0 && (run->told_at == 0 || first_bad < run->told_at) ? first_bad
+										 : run->told_at;
+	if (run->probe_next == 0)
+		run->probe_next = began + PROBE_AFTER;
+	if (plan->grace > 0 && run->kill_at == 0)
+		run->kill_at = began + plan->grace;
+	/* Ranks that only were told to end have all the time that Slurm gives them, unless --grace says how much. */
+	if (run->leave_at == 0 && (run->hung || (first_bad > 0 && !plan->stays)))
+		run->leave_at =
+			began + (plan->grace > 0 ? plan->grace : kill_wait(run)) + KILL_MARGIN;
+	if (is_due(run->probe_next, now)) {
+		run->probe_next = now + 30;
+		if (!lost && !is_job_ending(run))
+			probe(run);
+		return;
+	}
+	if (is_due(run->kill_at, now)) {
+		cancel(run, "KILL");
+		run->kill_at = now + 3600;
+		if (lost)
+			run->leave_at = now + 0.5;
+	}
+	if (is_due(run->leave_at, now)) {
+		kill(run->srun, SIGKILL);
+		cancel(run, NULL);
+		run->left = true;
+		run->leave_at = now + 3600;
+	}
+}
+
+/* --- The whole --------------------------------------------------------------------------------- */
+
+/* Returns false when srun has ended, with its status. */
+static bool is_running(struct run *run)
+{
+	int status;
+	pid_t got = waitpid(run->srun, &status, WNOHANG);
+
+	if (got == 0 || (got < 0 && errno == EINTR))
+		return true;
+	if (got == run->srun)
+		run->attempt->status =
+			WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	return false;
+}
+
+static void wait_for_srun(struct run *run)
+{
+	while (is_running(run)) {
+		struct pollfd wait[] = {{.fd = signals, .events = POLLIN},
+					{.fd = run->step, .events = POLLIN},
+					{.fd = run->labelled, .events = POLLIN}};
+
+		if (poll(wait, 3, (int)(LOOK_EVERY * 1000)) > 0) {
+			if (wait[2].revents)
+				read_labelled(run);
+			if (wait[1].revents)
+				read_step(run);
+			if (wait[0].revents)
+				read_signals(run);
+		}
+		look(run);
+	}
+}
+
+/* What still is in pipes when srun has ended. */
+static void drain(struct run *run)
+{
+	double end = ddp_seconds() + SATTACH_END;
+
+	run->over = true;
+	if (run->step >= 0) {
+		struct pollfd wait = {.fd = run->step, .events = POLLIN};
+
+		if (poll(&wait, 1, 0) > 0)
+			read_step(run);
+		if (run->step >= 0)
+			close(run->step);
+	}
+	relay_end(&run->out);
+	relay_end(&run->err);
+	run->tries = SATTACH_TRIES;
+	while (run->labelled >= 0 && ddp_seconds() < end) {
+		struct pollfd wait = {.fd = run->labelled, .events = POLLIN};
+
+		if (poll(&wait, 1, 20) > 0)
+			read_labelled(run);
+	}
+	end_sattach(run);
+}
+
+/* Slurm's reason, which it says of a step in words that srun prints; ours where we ended it. */
+static enum run_end judge(const struct run *run)
+{
+	const struct attempt *attempt = run->attempt;
+	const struct srun_said *said = &attempt->said;
+
+	if (attempt->silent.count > 0 || said->lost_count > 0)
+		return RUN_END_NODE;
+	if (run->hung)
+		return RUN_END_HANG;
+	if (said->limit || run->limit)
+		return RUN_END_TIME_LIMIT;
+	if (told || run->ending || (said->cancelled && attempt->status != 0))
+		return RUN_END_CANCELLED;
+	if (run->left)
+		return RUN_END_NODE;
+	if (attempt->status == 0)
+		return RUN_END_GOOD;
+	if (!attempt->step[0] || said->not_found)
+		return RUN_END_REFUSED;
+	if (said->count > 0 && said->task[0].how != FACTS_EXIT)
+		return RUN_END_SIGNAL;
+	return said->count == 0 && attempt->status > 128 ? RUN_END_SIGNAL : RUN_END_EXIT;
+}
+
+/* For a report: what all ranks printed last. */
+static void write_last(const struct run *run)
+{
+	struct iovec part = {run->last.data, run->last.size};
+	char path[PATH_MAX + 16];
+
+	snprintf(path, sizeof(path), "%s/tail.txt", run->attempt->dir);
+	if (part.iov_len > 0)
+		(void)ddp_file_write(path, &part, 1, 0600, false, NULL);
+}
+
+void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
+{
+	struct run run = {.plan = plan,
+			  .lock = PTHREAD_MUTEX_INITIALIZER,
+			  .attempt = attempt,
+			  .step = -1,
+			  .labelled = -1,
+			  .kill_wait = -1,
+			  .out = {.from = -1},
+			  .err = {.from = -1}};
+	char logs[PATH_MAX];
+
+	*attempt = (struct attempt){.started = now_real(), .status = 1};
+	if (plan->logs) {
+		snprintf(logs, sizeof(logs), "%s/attempt-%d", plan->logs, plan->number);
+		run.tails = tails_create(logs);
+	}
+	run.moved = ddp_seconds();
+	if (start_srun(&run))
+		wait_for_srun(&run);
+	else
+		fprintf(stderr, "ddp-run: cannot start srun: %s\n", strerror(errno));
+	drain(&run);
+	attempt->ended = now_real();
+	attempt->end = judge(&run);
+	if (attempt->end != RUN_END_GOOD && attempt->dir[0]) {
+		write_last(&run);
+		if (run.tails)
+			tails_write(run.tails, attempt->dir);
+	}
+	ddp_text_free(&run.last);
+	tails_destroy(run.tails);
+}
+
+void attempt_free(struct attempt *attempt)
+{
+	nodes_free(&attempt->nodes);
+	nodes_free(&attempt->silent);
+	srun_said_free(&attempt->said);
+}
+
+/* --- attempt.json ------------------------------------------------------------------------------ */
+
+static void put_names(struct ddp_text *text, const char *key, const struct node_list *list)
+{
+	ddp_put_begin(text, key, '[');
+	for (size_t i = 0; i < list->count; i++)
+		ddp_put_string(text, NULL, list->name[i]);
+	ddp_text_add(text, "]");
+}
+
+static void put_tasks(struct ddp_text *text, const struct srun_said *said)
+{
+	static const char *const hows[] = {
+		[FACTS_EXIT] = "exit", [FACTS_SIGNAL] = "signal",	[FACTS_OOM] = "oom",
+		[FACTS_NODE] = "node", [FACTS_CANCELLED] = "cancelled", [FACTS_UNKNOWN] = "exit"};
+
+	ddp_put_begin(text, "tasks", '[');
+	for (size_t i = 0; i < said->count; i++) {
+		const struct srun_task *task = &said->task[i];
+
+		ddp_put_begin(text, NULL, '{');
+		ddp_put_count(text, "rank", (uint64_t)task->rank);
+		ddp_put_string(text, "node", task->node);
+		ddp_put_string(text, "how", hows[task->how]);
+		ddp_put_count(text, "code", (uint64_t)task->code);
+		ddp_put_number(text, "time", task->time);
+		ddp_text_add(text, "}");
+	}
+	ddp_text_add(text, "]");
+}
+
+void attempt_tell(const struct attempt_plan *plan, const struct attempt *attempt,
+		  const struct attempt_next *next)
+{
+	static const char *const acts[] = {
+		[RUN_STOP] = "stop", [RUN_RESTART] = "restart", [RUN_REQUEUE] = "requeue"};
+	struct ddp_text text = {.data = NULL};
+	char path[PATH_MAX + 16];
+	struct iovec part;
+
+	if (!attempt->dir[0])
+		return;
+	ddp_put_begin(&text, NULL, '{');
+	ddp_put_string(&text, "run_id", plan->run_id);
+	ddp_put_count(&text, "job", strtoull(attempt->job, NULL, 10));
+	ddp_put_count(&text, "step", strtoull(attempt->step, NULL, 10));
+	ddp_put_count(&text, "attempt", (uint64_t)plan->number);
+	ddp_put_count(&text, "restarts", (uint64_t)plan->restarts);
+	ddp_put_begin(&text, "command", '[');
+	for (char **at = plan->command; *at; at++)
+		ddp_put_string(&text, NULL, *at);
+	ddp_text_add(&text, "]");
+	put_names(&text, "nodes", &attempt->nodes);
+	if (attempt->ranks > 0)
+		ddp_put_count(&text, "ranks", (uint64_t)attempt->ranks);
+	ddp_put_number(&text, "started", attempt->started);
+	ddp_put_number(&text, "ended", attempt->ended);
+	ddp_put_count(&text, "status", (uint64_t)attempt->status);
+	ddp_put_string(&text, "kind", run_end_name(attempt->end));
+	put_tasks(&text, &attempt->said);
+	put_names(&text, "silent_nodes", &attempt->silent);
+	if (attempt->quiet > 0)
+		ddp_put_number(&text, "quiet", attempt->quiet);
+	if (next) {
+		const struct node_list *nodes = next->nodes ? next->nodes : &attempt->nodes;
+
+		ddp_put_string(&text, "next", acts[next->decision->act]);
+		ddp_put_string(&text, "next_why", next->decision->why);
+		if (next->decision->act == RUN_RESTART) {
+			put_names(&text, "next_nodes", nodes);
+			if (attempt->ranks > 0 && attempt->nodes.count > 0)
+				ddp_put_count(&text, "next_ranks",
+					      (uint64_t)attempt->ranks / attempt->nodes.count *
+						      nodes->count);
+			if (next->after >= 0)
+				ddp_put_number(&text, "next_after", next->after);
+		}
+	}
+	ddp_text_add(&text, "}\n");
+	part = (struct iovec){text.data, text.size};
+	snprintf(path, sizeof(path), "%s/attempt.json", attempt->dir);
+	if (!text.failed)
+		(void)ddp_file_write(path, &part, 1, 0600, false, NULL);
+	ddp_text_free(&text);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attempt.h - one srun: its output, its signals, and whether something moves
+ */
+#ifndef DDP_RUN_ATTEMPT_H
+#define DDP_RUN_ATTEMPT_H
+
+#include <limits.h>
+
+#include "decide.h"
+#include "nodes.h"
+#include "srun-line.h"
+
+struct attempt_plan {
+	char **argv;	/* of srun, with NULL at the end */
+	char **command; /* of the user, for the report */
+	int number;	/* from 0 */
+	int restarts;
+	const char *run_id;
+	double hang;	  /* seconds; 0: never; less: ten minutes once a heart has beaten */
+	double grace;	  /* seconds; 0: Slurm's KillWait */
+	const char *logs; /* directory; NULL: none */
+	bool stays;	  /* --kill-on-bad-exit=0: a rank that fails does not end the step */
+	bool own_output;  /* srun's output is left to it: --pty */
+};
+
+struct attempt {
+	double started, ended; /* seconds since 1970 */
+	int status;	       /* srun's, as a shell has it */
+	enum run_end end;
+	char job[32], step[32];	 /* "": there never was a step */
+	char dir[PATH_MAX];	 /* its failure directory; "": there is none */
+	char beats[PATH_MAX];	 /* where files of hearts are; "" */
+	struct node_list nodes;	 /* of the step */
+	int ranks;		 /* 0: not known */
+	struct node_list silent; /* did not answer */
+	double quiet;		 /* of a hang: seconds without a sign of life */
+	struct srun_said said;
+};
+
+/* Signals that ddp-run hands on are kept for attempt_run() from here on. */
+void attempt_signals(void);
+
+/* The last signal that told ddp-run to end, between attempts; 0: none did. */
+int attempt_told(void);
+
+/* Run [plan] to its end. What it leaves in [attempt] attempt_free() frees. */
+void attempt_run(const struct attempt_plan *plan, struct attempt *attempt);
+void attempt_free(struct attempt *attempt);
+
+/* Write attempt.json in its directory, if it has one; [next] says what is done next, NULL: not yet known. */
+struct attempt_next {
+	const struct run_decision *decision;
+	const struct node_list *nodes; /* NULL: the same */
+	double after;		       /* seconds; less than 0: nothing was started yet */
+};
+void attempt_tell(const struct attempt_plan *plan, const struct attempt *attempt,
+		  const struct attempt_next *next);
+
+#endif /* DDP_RUN_ATTEMPT_H */

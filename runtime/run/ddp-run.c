@@ -1,0 +1,524 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ddp-run.c - srun --ddp, and again when the program fails */
+#include "config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attempt.h"
+#include "base/file.h"
+#include "base/settings.h"
+#include "base/text.h"
+#include "base/watch.h"
+#include "base/xalloc.h"
+#include "run-options.h"
+#include "verdict.h"
+
+enum { EXIT_USAGE = 2, HELP_LIMIT = 10 };
+
+struct launch {
+	struct run_options options;
+	const char *job;
+	struct srun_options srun; /* as srun --help has them; read when needed */
+	char **words;		  /* srun's options, the program, its arguments */
+	size_t words_count;
+	size_t program; /* where it begins in them; SIZE_MAX: not looked at yet */
+
+	struct node_list first; /* nodes of the first attempt */
+	int ranks;		/* that it had; 0: not known */
+	struct node_list next;	/* nodes of the next one; none: srun chooses */
+	char nodes_word[32], ranks_word[32];
+	char *list_word; /* what is said of them to srun */
+	bool overlap;	 /* a step may not be over, in Slurm's eyes */
+};
+
+/* --- srun's command line ----------------------------------------------------------------------- */
+
+static bool read_help(struct srun_options *options, const char *command)
+{
+	char *const argv[] = {(char *)command, "--help", NULL};
+	struct ddp_text out = {.data = NULL};
+	bool good = evidence_run(argv, HELP_LIMIT, &out) == 0 && out.data;
+
+	if (good)
+		srun_options_read(options, out.data);
+	else
+		fprintf(stderr, "ddp-run: %s --help gave no answer: is Slurm installed here?\n",
+			command);
+	ddp_text_free(&out);
+	return good;
+}
+
+/* Find out where the program begins, which only srun itself knows for sure. */
+static bool find_program(struct launch *launch)
+{
+	if (launch->program != SIZE_MAX)
+		return true;
+	if (!read_help(&launch->srun, "srun"))
+		return false;
+	launch->program = srun_program(&launch->srun, launch->words);
+	return true;
+}
+
+static bool is_given(struct launch *launch, const char *name, const char **value)
+{
+	return srun_given(&launch->srun, launch->words, launch->program, name, value);
+}
+
+static bool has_word(const struct launch *launch, const char *word)
+{
+	for (size_t i = 0; i < launch->words_count; i++)
+		if (strcmp(launch->words[i], word) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * srun's words: what we say first, so that the user's count; but what we say of nodes behind, where the user's would have been right
+ * for the first attempt alone. Freed by free().
+ */
+static char **srun_words(const struct launch *launch)
+{
+	char **words = ddp_xcalloc(launch->words_count + 16, sizeof(*words), "srun's words");
+	size_t count = 0, at = 0;
+
+	words[count++] = "srun";
+	words[count++] = "--ddp";
+	words[count++] = "--kill-on-bad-exit=1";
+	words[count++] = "--wait=0";
+	if (launch->overlap)
+		words[count++] = "--overlap";
+	if (launch->nodes_word[0]) {
+		while (at < launch->program) {
+			if (strcmp(launch->words[at], "--") == 0)
+				break;
+			words[count++] = launch->words[at++];
+		}
+		words[count++] = (char *)launch->nodes_word;
+		if (launch->ranks_word[0])
+			words[count++] = (char *)launch->ranks_word;
+		if (launch->list_word)
+			words[count++] = launch->list_word;
+	}
+	while (launch->words[at])
+		words[count++] = launch->words[at++];
+	return words;
+}
+
+/* --- Before the first attempt ------------------------------------------------------------------ */
+
+/* A step of somebody else's: srun in it would wait for resources that it has itself, or start ranks in ranks. */
+static bool is_in_step(void)
+{
+	const char *step = getenv("SLURM_STEP_ID");
+
+	return step && strtoull(step, NULL, 10) < 0xfffffff0;
+}
+
+static int run_in_allocation(struct launch *launch, char **argv)
+{
+	int more = (int)launch->options.number[RUN_OPTION_SPARE_NODES];
+	struct srun_options salloc;
+	char **shared, **words, self[PATH_MAX], nodes[32];
+	const char *value = "";
+	size_t count = 0;
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n < 0 || !find_program(launch) || !read_help(&salloc, "salloc"))
+		return EXIT_USAGE;
+	self[n] = '\0';
+	if (more > 0 && (!is_given(launch, "nodes", &value) || atoi(value) < 1 ||
+			 strspn(value, "0123456789") != strlen(value))) {
+		fputs("ddp-run: --spare-nodes without an allocation: give srun's -N, as a number\n",
+		      stderr);
+		return EXIT_USAGE;
+	}
+	shared = srun_shared(&launch->srun, launch->words, launch->program, &salloc);
+	words = ddp_xcalloc(launch->words_count + 64, sizeof(*words), "salloc's words");
+	words[count++] = "salloc";
+	words[count++] = "--no-kill";
+	for (size_t i = 0; shared[i]; i++)
+		words[count++] = shared[i];
+	if (more > 0) {
+		snprintf(nodes, sizeof(nodes), "--nodes=%d", atoi(value) + more);
+		words[count++] = nodes;
+	}
+	words[count++] = self;
+	for (char **at = argv + 1; *at; at++) {
+		if (count == launch->words_count + 60)
+			break;
+		words[count++] = *at;
+	}
+	execvp(words[0], words);
+	fprintf(stderr, "ddp-run: cannot start salloc: %s\n", strerror(errno));
+	return 127;
+}
+
+/* Of all nodes of the job, as many as the first attempt may have; the others are spares. */
+static bool set_spares_aside(struct launch *launch)
+{
+	int spares = (int)launch->options.number[RUN_OPTION_SPARE_NODES], use, asked;
+	const char *value = "", *tasks = getenv("SLURM_NTASKS");
+	struct node_list all;
+
+	if (spares == 0)
+		return true;
+	if (!find_program(launch))
+		return false;
+	all = nodes_of_job(launch->job, NULL, 0);
+	use = (int)all.count - spares;
+	if (is_given(launch, "nodes", &value)) {
+		asked = atoi(value);
+		nodes_free(&all);
+		if (asked <= use)
+			return true;
+		fprintf(stderr,
+			"ddp-run: --spare-nodes %d: job %s has %d nodes, of which -N takes %d\n",
+			spares, launch->job, use + spares, asked);
+		return false;
+	}
+	if (use < 1) {
+		fprintf(stderr,
+			"ddp-run: --spare-nodes %d: job %s has %d nodes: none would be left\n",
+			spares, launch->job, (int)all.count);
+		nodes_free(&all);
+		return false;
+	}
+	snprintf(launch->nodes_word, sizeof(launch->nodes_word), "--nodes=%d", use);
+	if (tasks && !is_given(launch, "ntasks", &value)) {
+		if (atoi(tasks) % (int)all.count != 0) {
+			fprintf(stderr,
+				"ddp-run: --spare-nodes %d: %s tasks are not the same number on each of %d "
+				"nodes: give srun's -N and -n\n",
+				spares, tasks, (int)all.count);
+			nodes_free(&all);
+			return false;
+		}
+		snprintf(launch->ranks_word, sizeof(launch->ranks_word), "--ntasks=%d",
+			 atoi(tasks) / (int)all.count * use);
+	}
+	nodes_free(&all);
+	return true;
+}
+
+static bool can_requeue(const char *job)
+{
+	char *const argv[] = {"scontrol", "-o", "show", "job", (char *)job, NULL};
+	struct ddp_text out = {.data = NULL};
+	size_t size;
+	bool batch = evidence_run(argv, HELP_LIMIT, &out) == 0 && out.data &&
+		     *nodes_field(out.data, "BatchFlag", &size) == '1';
+
+	ddp_text_free(&out);
+	if (!batch)
+		fprintf(stderr,
+			"ddp-run: --requeue: job %s is no batch job, which Slurm could start "
+			"again: leave it out, or use sbatch\n",
+			job);
+	return batch;
+}
+
+/* --- Between attempts -------------------------------------------------------------------------- */
+
+/* When the newest file of the directory that DDP_CHECKPOINT names was written; see struct run_past. */
+static double newest_checkpoint(void)
+{
+	const char *path = ddp_getenv("DDP_CHECKPOINT", NULL);
+	DIR *dir = path ? opendir(path) : NULL;
+	struct dirent *entry;
+	double newest = 0;
+
+	if (!dir)
+		return path && errno == ENOENT ? 0 : -1;
+	while ((entry = readdir(dir))) {
+		struct stat st;
+		double time;
+
+		if (entry->d_name[0] == '.' || fstatat(dirfd(dir), entry->d_name, &st, 0) < 0)
+			continue;
+		time = (double)st.st_mtim.tv_sec + (double)st.st_mtim.tv_nsec / 1e9;
+		if (time > newest)
+			newest = time;
+	}
+	closedir(dir);
+	return newest;
+}
+
+/* Nodes for the next attempt: those that are left of the last, then others of the job. */
+static struct node_list choose_nodes(struct launch *launch, const struct attempt *attempt)
+{
+	const struct node_list *last = attempt->nodes.count ? &attempt->nodes : &launch->next;
+	struct node_list all = nodes_of_job(launch->job, NULL, 0), usable = {.name = NULL};
+
+	for (size_t i = 0; i < attempt->said.lost_count; i++)
+		fprintf(stderr, "ddp-run: node %s is lost\n", attempt->said.lost[i]);
+	for (int pass = 0; pass < 2; pass++)
+		for (size_t i = 0; i < all.count; i++) {
+			bool was_in = nodes_have(last, all.name[i]), lost = false;
+
+			for (size_t j = 0; j < attempt->said.lost_count; j++)
+				lost = lost || strcmp(attempt->said.lost[j], all.name[i]) == 0;
+			if (was_in == (pass == 0) && !lost &&
+			    !nodes_have(&attempt->silent, all.name[i]))
+				nodes_add(&usable, all.name[i]);
+		}
+	nodes_free(&all);
+	return usable;
+}
+
+/* Say to srun which nodes the next attempt has: the first [count] of [usable]. */
+static void use_nodes(struct launch *launch, const struct node_list *usable, int count)
+{
+	nodes_free(&launch->next);
+	for (int i = 0; i < count; i++)
+		nodes_add(&launch->next, usable->name[i]);
+	snprintf(launch->nodes_word, sizeof(launch->nodes_word), "--nodes=%d", count);
+	if (launch->ranks > 0 && launch->ranks % (int)launch->first.count == 0)
+		snprintf(launch->ranks_word, sizeof(launch->ranks_word), "--ntasks=%d",
+			 launch->ranks / (int)launch->first.count * count);
+	else if (launch->ranks > 0)
+		snprintf(launch->ranks_word, sizeof(launch->ranks_word), "--ntasks=%d",
+			 launch->ranks);
+	free(launch->list_word);
+	{
+		struct ddp_text word = {.data = NULL};
+		char *names = nodes_joined(&launch->next);
+
+		ddp_text_add(&word, "--nodelist=%s", names);
+		launch->list_word = word.data;
+		free(names);
+	}
+	launch->overlap = true;
+}
+
+/* Whether the number of nodes may change. */
+static const char *why_fixed(struct launch *launch)
+{
+	const char *value;
+
+	if (launch->ranks == 0 || launch->first.count == 0)
+		return "Slurm did not say how many ranks there were";
+	if (launch->ranks % (int)launch->first.count != 0)
+		return "they had different numbers of ranks";
+	if (has_word(launch, ":"))
+		return "the step is a heterogeneous one";
+	if (is_given(launch, "multi-prog", &value))
+		return "--multi-prog numbers the ranks";
+	return NULL;
+}
+
+static void requeue(const char *job)
+{
+	char *const argv[] = {"scontrol", "requeue", (char *)job, NULL};
+	struct ddp_text out = {.data = NULL};
+
+	if (evidence_run(argv, 30, &out) == 0)
+		fprintf(stderr, "ddp-run: job %s is given back to Slurm\n", job);
+	else
+		fprintf(stderr, "ddp-run: scontrol requeue %s failed: %s\n", job,
+			out.data ? out.data : "no answer");
+	ddp_text_free(&out);
+}
+
+static void copy_report(const char *dir, const char *to)
+{
+	char path[PATH_MAX + 16], *data = NULL;
+	struct ddp_error error;
+	size_t size;
+	int status;
+
+	snprintf(path, sizeof(path), "%s/report.json", dir);
+	status = ddp_file_read(path, 64u << 20, &data, &size, &error);
+	if (status == 0) {
+		struct iovec part = {data, size};
+
+		status = ddp_file_write(to, &part, 1, 0644, false, &error);
+	}
+	if (status != 0)
+		fprintf(stderr, "ddp-run: --report %s: %s\n", to,
+			status < 0 ? error.text : "there is no report to copy");
+	free(data);
+}
+
+/* Told after each attempt that failed, and where there is no directory for a report in a line. */
+static void tell(const struct attempt_plan *plan, const struct attempt *attempt,
+		 const struct attempt_next *next, FILE *screen)
+{
+	struct ddp_error error;
+
+	attempt_tell(plan, attempt, next);
+	if (attempt->dir[0]) {
+		if (ddp_verdict_write(attempt->dir, screen, &error) < 0 && screen)
+			fprintf(stderr, "ddp-run: %s\n", error.text);
+		return;
+	}
+	if (screen && attempt->step[0])
+		fprintf(screen, "ddp-run: step %s.%s ended with status %d (%s): %s\n", attempt->job,
+			attempt->step, attempt->status, run_end_name(attempt->end),
+			next->decision->why);
+}
+
+/* A refusal that nodes which are gone explain is a lost node; on the first attempt it is the user's. */
+static void look_again(const struct launch *launch, struct attempt *attempt, int number)
+{
+	const struct node_list *last = launch->next.count ? &launch->next : &launch->first;
+	struct node_list all;
+	bool gone = false;
+
+	if (attempt->end != RUN_END_REFUSED || attempt->said.not_found || number == 0)
+		return;
+	all = nodes_of_job(launch->job, NULL, 0);
+	for (size_t i = 0; i < last->count; i++)
+		gone = gone || !nodes_have(&all, last->name[i]);
+	nodes_free(&all);
+	if (gone)
+		attempt->end = RUN_END_NODE;
+}
+
+/* --- The attempts ------------------------------------------------------------------------------ */
+
+static struct run_decision decide(struct launch *launch, const struct run_rules *rules,
+				  const struct run_past *past, int count,
+				  const struct attempt *attempt, struct node_list *usable)
+{
+	int wanted = (int)launch->first.count;
+	struct run_nodes nodes = {.wanted = wanted, .usable = wanted};
+
+	if (attempt->end == RUN_END_NODE && find_program(launch)) {
+		*usable = choose_nodes(launch, attempt);
+		nodes.usable = (int)usable->count;
+		nodes.why = why_fixed(launch);
+		nodes.fixed = nodes.why != NULL;
+	}
+	return run_decide(rules, past, count, &nodes);
+}
+
+static int run(struct launch *launch)
+{
+	const struct run_options *options = &launch->options;
+	struct run_rules rules = {.restarts = (int)options->number[RUN_OPTION_RESTARTS],
+				  .min_nodes = (int)options->number[RUN_OPTION_MIN_NODES],
+				  .requeue = options->number[RUN_OPTION_REQUEUE] != 0};
+	struct run_past *past = ddp_xcalloc((size_t)rules.restarts + 1, sizeof(*past), "attempts");
+	struct attempt_plan plan = {
+		.command = launch->words,
+		.restarts = rules.restarts,
+		.run_id = launch->job,
+		.hang = options->text[RUN_OPTION_HANG] ? options->number[RUN_OPTION_HANG] : -1,
+		.grace = options->number[RUN_OPTION_GRACE],
+		.logs = options->text[RUN_OPTION_LOGS]};
+	off_t input = lseek(STDIN_FILENO, 0, SEEK_CUR);
+	struct run_decision decision;
+
+	if (has_word(launch, "--pty") && find_program(launch)) {
+		const char *value;
+
+		plan.own_output = is_given(launch, "pty", &value);
+	}
+	for (int number = 0;; number++) {
+		struct node_list usable = {.name = NULL};
+		struct attempt attempt;
+		struct attempt_next next = {.decision = &decision, .after = -1};
+		struct ddp_error error;
+
+		plan.argv = srun_words(launch);
+		plan.number = number;
+		attempt_run(&plan, &attempt);
+		free(plan.argv);
+		if (launch->first.count == 0) {
+			launch->ranks = attempt.ranks;
+			for (size_t i = 0; i < attempt.nodes.count; i++)
+				nodes_add(&launch->first, attempt.nodes.name[i]);
+		}
+		look_again(launch, &attempt, number);
+		past[number].end = attempt.end;
+		past[number].status = attempt.status;
+		past[number].saved = newest_checkpoint();
+		if (attempt.dir[0] && attempt.end != RUN_END_GOOD) {
+			attempt_tell(&plan, &attempt, NULL);
+			if (ddp_verdict_point(attempt.dir, past[number].point,
+					      sizeof(past[number].point), &error) < 0)
+				past[number].point[0] = '\0';
+		}
+		decision = decide(launch, &rules, past, number + 1, &attempt, &usable);
+		if (decision.act == RUN_RESTART && attempt_told()) {
+			decision.act = RUN_STOP;
+			decision.status = attempt.status;
+			snprintf(decision.why, sizeof(decision.why), "it was told to end");
+		}
+		if (decision.act == RUN_RESTART && attempt.end == RUN_END_NODE) {
+			use_nodes(launch, &usable, decision.nodes);
+			next.nodes = &launch->next;
+		}
+		if (attempt.end == RUN_END_GOOD) {
+			if (attempt.dir[0])
+				ddp_evidence_discard(attempt.dir);
+		} else {
+			tell(&plan, &attempt, &next, stderr);
+			if (attempt.dir[0] && options->text[RUN_OPTION_REPORT])
+				copy_report(attempt.dir, options->text[RUN_OPTION_REPORT]);
+		}
+		nodes_free(&usable);
+		attempt_free(&attempt);
+		if (decision.act != RUN_RESTART)
+			break;
+		if (input >= 0)
+			(void)lseek(STDIN_FILENO, input, SEEK_SET);
+	}
+	if (decision.act == RUN_REQUEUE)
+		requeue(launch->job);
+	free(past);
+	return decision.status;
+}
+
+int main(int argc, char **argv)
+{
+	struct launch launch = {.program = SIZE_MAX};
+	const char *dir;
+	int status;
+
+	if (argc > 1 && strcmp(argv[1], "--gather") == 0)
+		return ddp_evidence_main(argc, argv);
+	status = run_options_parse(&launch.options, argv);
+	if (status >= 0)
+		return status;
+	dir = launch.options.text[RUN_OPTION_EXPLAIN];
+	if (dir) {
+		struct ddp_error error;
+
+		status = ddp_verdict_explain(dir, stdout, &error);
+		if (status < 0)
+			fprintf(stderr, "ddp-run: %s\n", error.text);
+		return status < 0 ? 1 : 0;
+	}
+	launch.words = launch.options.rest;
+	while (launch.words[launch.words_count])
+		launch.words_count++;
+	if (is_in_step()) {
+		fprintf(stderr,
+			"ddp-run: this is a task of step %s of job %s already: start ddp-run as you "
+			"would start srun, in a batch script or under salloc\n",
+			getenv("SLURM_STEP_ID"), getenv("SLURM_JOB_ID"));
+		return EXIT_USAGE;
+	}
+	launch.job = ddp_getenv("SLURM_JOB_ID", "SLURM_JOBID", NULL);
+	if (!launch.job)
+		return run_in_allocation(&launch, argv);
+	if (launch.options.number[RUN_OPTION_REQUEUE] != 0 && !can_requeue(launch.job))
+		return EXIT_USAGE;
+	attempt_signals();
+	if (!set_spares_aside(&launch))
+		return EXIT_USAGE;
+	status = run(&launch);
+	free(launch.srun.option);
+	free(launch.list_word);
+	nodes_free(&launch.first);
+	nodes_free(&launch.next);
+	return status;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "decide.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Attempts in a row that end at one point, after which more of them are of no use. */
+enum { SAME = 3 };
+
+const char *run_end_name(enum run_end end)
+{
+	static const char *const names[] = {
+#define RUN_END(id, name) name,
+		RUN_ENDS(RUN_END)
+#undef RUN_END
+	};
+
+	return names[end];
+}
+
+static struct run_decision decide(enum run_act act, int status, int nodes, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+static struct run_decision decide(enum run_act act, int status, int nodes, const char *format, ...)
+{
+	struct run_decision decision = {act, status, nodes, ""};
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(decision.why, sizeof(decision.why), format, arguments);
+	va_end(arguments);
+	return decision;
+}
+
+/*
+ * Where checkpoints are known they alone count: a rank that dies at the same line each time, an hour later each time, is
+ * no reason to stop. A node that was lost says nothing of the program.
+ */
+static bool is_stuck(const struct run_past *past, int count)
+{
+	const struct run_past *last = &past[count - 1], *first = &past[count - SAME];
+
+	if (count < SAME)
+		return false;
+	for (int i = count - SAME; i < count; i++)
+		if (past[i].end == RUN_END_NODE)
+			return false;
+	if (last->saved >= 0)
+		return last->saved <= first->saved;
+	for (int i = count - SAME; i < count; i++)
+		if (!last->point[0] || strcmp(past[i].point, last->point) != 0)
+			return false;
+	return true;
+}
+
+struct run_decision run_decide(const struct run_rules *rules, const struct run_past *past,
+			       int count, const struct run_nodes *nodes)
+{
+	const struct run_past *last = &past[count - 1];
+	int least = rules->min_nodes ? rules->min_nodes : nodes->wanted;
+
+	switch (last->end) {
+	case RUN_END_GOOD:
+		return decide(RUN_STOP, last->status, 0, "the program ended well");
+	case RUN_END_REFUSED:
+		return decide(RUN_STOP, last->status, 0, "it would fail in the same way again");
+	case RUN_END_CANCELLED:
+		return decide(RUN_STOP, last->status, 0, "it was told to end");
+	case RUN_END_TIME_LIMIT:
+		if (rules->requeue)
+			return decide(RUN_REQUEUE, last->status, 0, "Slurm told it to end");
+		return decide(RUN_STOP, last->status, 0, "Slurm told it to end");
+	case RUN_END_EXIT:
+	case RUN_END_SIGNAL:
+	case RUN_END_NODE:
+	case RUN_END_HANG:
+		break;
+	}
+	if (is_stuck(past, count))
+		return decide(RUN_STOP, RUN_STATUS_STUCK, 0, "%d attempts in a row %s", SAME,
+			      last->saved >= 0 ? "left no newer checkpoint"
+					       : "ended at the same point");
+	if (count > rules->restarts)
+		return decide(RUN_STOP, last->status, 0, "no restart is left of %d",
+			      rules->restarts);
+	if (nodes->usable >= nodes->wanted)
+		return decide(RUN_RESTART, 0, nodes->wanted, "restart %d of %d", count,
+			      rules->restarts);
+	if (nodes->usable >= least && !nodes->fixed)
+		return decide(RUN_RESTART, 0, nodes->usable, "restart %d of %d, with fewer nodes",
+			      count, rules->restarts);
+	if (rules->requeue)
+		return decide(RUN_REQUEUE, RUN_STATUS_NODES, 0, "%d nodes are left of %d",
+			      nodes->usable, nodes->wanted);
+	if (nodes->fixed && nodes->usable >= least)
+		return decide(RUN_STOP, RUN_STATUS_NODES, 0, "%d nodes are left of %d, and %s",
+			      nodes->usable, nodes->wanted, nodes->why);
+	return decide(RUN_STOP, RUN_STATUS_NODES, 0, "%d nodes are left, and %d are needed",
+		      nodes->usable, least);
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * decide.h - what to do after an attempt, from what is known alone
+ */
+#ifndef DDP_RUN_DECIDE_H
+#define DDP_RUN_DECIDE_H
+
+#include <stdbool.h>
+
+/* How an attempt ended. */
+#define RUN_ENDS(X)                                                                               \
+	X(GOOD, "good")		  /* srun's status is 0 */                                        \
+	X(EXIT, "exit")		  /* of a rank, not 0 */                                          \
+	X(SIGNAL, "signal")	  /* that killed a rank */                                        \
+	X(NODE, "node")		  /* was lost */                                                  \
+	X(HANG, "hang")		  /* nothing moved */                                             \
+	X(CANCELLED, "cancelled") /* somebody told it to end */                                   \
+	X(TIME_LIMIT,                                                                             \
+	  "timelimit")	      /* Slurm did, for the job's or step's limit, or for a better job */ \
+	X(REFUSED, "refused") /* no rank ever ran: srun, or the system on the nodes, would not */
+
+enum run_end {
+#define RUN_END(id, name) RUN_END_##id,
+	RUN_ENDS(RUN_END)
+#undef RUN_END
+};
+
+/* Statuses of ddp-run besides srun's. */
+enum { RUN_STATUS_STUCK = 93, RUN_STATUS_NODES = 94 };
+
+enum run_act { RUN_STOP, RUN_RESTART, RUN_REQUEUE };
+
+struct run_rules {
+	int restarts;
+	int min_nodes; /* 0: as many as at first */
+	bool requeue;
+};
+
+/* An attempt that is over. */
+struct run_past {
+	enum run_end end;
+	int status;	 /* srun's */
+	char point[512]; /* ddp_verdict_point(); "": nobody knows */
+	double saved; /* when the newest checkpoint was written; 0: there is none; less: nobody knows */
+};
+
+struct run_nodes {
+	int wanted; /* what the first attempt had */
+	int usable; /* that answer, with spares */
+	bool fixed; /* their number cannot be changed, for the reason that is in why */
+	const char *why;
+};
+
+struct run_decision {
+	enum run_act act;
+	int status; /* of ddp-run, if it stops */
+	int nodes;  /* of the next attempt */
+	char why[256];
+};
+
+/* What to do after the [count] attempts of [past], one at least; [nodes] is looked at where the program may be started again. */
+struct run_decision run_decide(const struct run_rules *rules, const struct run_past *past,
+			       int count, const struct run_nodes *nodes);
+
+const char *run_end_name(enum run_end end);
+
+#endif /* DDP_RUN_DECIDE_H */

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "nodes.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/xalloc.h"
+
+enum {
+	PROBES = 64,   /* at once */
+	ASK_LIMIT = 10 /* seconds for an answer of slurmctld */
+};
+
+void nodes_add(struct node_list *list, const char *name)
+{
+	char(*more)[FACTS_NAME];
+
+	if (nodes_have(list, name))
+		return;
+	more = realloc(list->name, (list->count + 1) * sizeof(*more));
+	if (!more)
+		return;
+	list->name = more;
+	snprintf(list->name[list->count++], FACTS_NAME, "%s", name);
+}
+
+bool nodes_have(const struct node_list *list, const char *name)
+{
+	for (size_t i = 0; i < list->count; i++)
+		if (strcmp(list->name[i], name) == 0)
+			return true;
+	return false;
+}
+
+void nodes_free(struct node_list *list)
+{
+	free(list->name);
+	*list = (struct node_list){.name = NULL};
+}
+
+char *nodes_joined(const struct node_list *list)
+{
+	char *text = ddp_xcalloc(list->count + 1, FACTS_NAME + 1, "names of nodes");
+	char *at = text;
+
+	for (size_t i = 0; i < list->count; i++)
+		at += sprintf(at, "%s%s", i ? "," : "", list->name[i]);
+	return text;
+}
+
+void nodes_expand(struct node_list *list, const char *hosts, size_t size)
+{
+	struct ddp_text out = {.data = NULL};
+	char *copy = ddp_xcalloc(size + 1, 1, "names of nodes");
+	char *const argv[] = {"scontrol", "show", "hostnames", copy, NULL};
+	char *rest, *name;
+
+	memcpy(copy, hosts, size);
+	if (!strchr(copy, '[')) {
+		for (rest = copy; (name = strsep(&rest, ","));)
+			if (*name)
+				nodes_add(list, name);
+	} else if (evidence_run(argv, ASK_LIMIT, &out) == 0 && out.data) {
+		for (rest = out.data; (name = strsep(&rest, "\n"));)
+			if (*name)
+				nodes_add(list, name);
+	}
+	ddp_text_free(&out);
+	free(copy);
+}
+
+const char *nodes_field(const char *answer, const char *key, size_t *size)
+{
+	size_t length = strlen(key);
+
+	for (const char *at = answer; (at = strstr(at, key)); at += length) {
+		if ((at != answer && at[-1] != ' ' && at[-1] != '\n') || at[length] != '=')
+			continue;
+		at += length + 1;
+		*size = strcspn(at, " \n");
+		return at;
+	}
+	*size = 0;
+	return "";
+}
+
+/* --- Who answers ------------------------------------------------------------------------------- */
+
+struct probe {
+	const struct node_list *nodes;
+	const char *job;
+	double limit;
+	atomic_size_t next;
+	bool *answered;
+};
+
+static void *probe_nodes(void *data)
+{
+	struct probe *probe = data;
+
+	for (size_t i; (i = atomic_fetch_add(&probe->next, 1)) < probe->nodes->count;) {
+		struct ddp_text out = {.data = NULL}, of = {.data = NULL};
+		char *const argv[] = {"srun",
+				      "-Q",
+				      "--overlap",
+				      "--mpi=none",
+				      "--input=none",
+				      "--cpu-bind=none",
+				      "-N1",
+				      "-n1",
+				      "--ntasks-per-node=1",
+				      "-w",
+				      probe->nodes->name[i],
+				      NULL,
+				      "true",
+				      NULL};
+		char *words[sizeof(argv) / sizeof(argv[0])];
+
+		memcpy(words, argv, sizeof(argv));
+		ddp_text_add(&of, "--jobid=%s", probe->job);
+		words[sizeof(argv) / sizeof(argv[0]) - 3] = of.data;
+		probe->answered[i] = !of.failed && evidence_run(words, probe->limit, &out) == 0;
+		ddp_text_free(&of);
+		ddp_text_free(&out);
+	}
+	return NULL;
+}
+
+void nodes_probe(const struct node_list *nodes, const char *job, double limit,
+		 struct node_list *silent)
+{
+	struct probe probe = {.nodes = nodes, .job = job, .limit = limit};
+	size_t count = nodes->count < PROBES ? nodes->count : PROBES, started = 0;
+	pthread_t threads[PROBES];
+
+	probe.answered = ddp_xcalloc(nodes->count + 1, sizeof(*probe.answered), "probes");
+	while (started < count && pthread_create(&threads[started], NULL, probe_nodes, &probe) == 0)
+		started++;
+	if (started == 0)
+		probe_nodes(&probe);
+	for (size_t i = 0; i < started; i++)
+		pthread_join(threads[i], NULL);
+	for (size_t i = 0; i < nodes->count; i++)
+		if (!probe.answered[i])
+			nodes_add(silent, nodes->name[i]);
+	free(probe.answered);
+}
+
+/* --- The job ----------------------------------------------------------------------------------- */
+
+/* "DOWN*", "IDLE+NOT_RESPONDING": no step can run there. */
+static bool is_gone(const char *state, size_t size)
+{
+	static const char *const gone[] = {"DOWN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "*"};
+	char text[128];
+
+	snprintf(text, sizeof(text), "%.*s", (int)size, state);
+	for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
+		if (strstr(text, gone[i]))
+			return true;
+	return false;
+}
+
+struct node_list nodes_of_job(const char *job, char *state, size_t size)
+{
+	char *const ask_job[] = {"scontrol", "-o", "show", "job", (char *)job, NULL};
+	struct ddp_text out = {.data = NULL}, states = {.data = NULL};
+	struct node_list all = {.name = NULL}, left = {.name = NULL};
+	const char *field;
+	size_t length;
+
+	if (size > 0)
+		*state = '\0';
+	if (evidence_run(ask_job, ASK_LIMIT, &out) == 0 && out.data) {
+		field = nodes_field(out.data, "JobState", &length);
+		if (size > 0)
+			snprintf(state, size, "%.*s", (int)length, field);
+		field = nodes_field(out.data, "NodeList", &length);
+		if (length > 0 && strncmp(field, "(null)", 6) != 0)
+			nodes_expand(&all, field, length);
+	}
+	if (all.count > 0) {
+		char *names = nodes_joined(&all);
+		char *const ask_nodes[] = {"scontrol", "-o", "show", "node", names, NULL};
+		char *rest, *line;
+
+		(void)evidence_run(ask_nodes, ASK_LIMIT, &states);
+		for (rest = states.data; (line = strsep(&rest, "\n"));) {
+			size_t name_length, state_length;
+			const char *name = nodes_field(line, "NodeName", &name_length);
+			const char *word = nodes_field(line, "State", &state_length);
+			char copy[FACTS_NAME];
+
+			snprintf(copy, sizeof(copy), "%.*s", (int)name_length, name);
+			if (name_length > 0 && !is_gone(word, state_length))
+				nodes_add(&left, copy);
+		}
+		free(names);
+	}
+	ddp_text_free(&out);
+	ddp_text_free(&states);
+	nodes_free(&all);
+	return left;
+}

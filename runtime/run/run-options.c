@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "run-options.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/settings.h"
+
+#define KIND_FLAG RUN_OPTION_FLAG
+#define KIND_COUNT RUN_OPTION_NUMBER
+#define KIND_TIME RUN_OPTION_TIME
+#define KIND_TEXT RUN_OPTION_TEXT
+
+const struct run_option_row run_option_rows[RUN_OPTION_COUNT] = {
+#define OPTION(id, name, argument, kind, lowest, normally, help) \
+	{name, argument, KIND_##kind, lowest, normally, help},
+#include "run-options.def"
+#undef OPTION
+};
+
+enum { EXIT_USAGE = 2 };
+
+static void print_help(void)
+{
+	puts("usage: ddp-run [OPTION...] [SRUN'S OPTION...] program [argument...]\n"
+	     "\n"
+	     "srun --ddp, and again when the program fails. Our options come before srun's.\n");
+	for (int i = 0; i < RUN_OPTION_COUNT; i++) {
+		const struct run_option_row *row = &run_option_rows[i];
+
+		printf("  --%s%s%s\n      %s\n", row->name, *row->argument ? " " : "",
+		       row->argument, row->help);
+	}
+	puts("  --help, --version\n"
+	     "\n"
+	     "Exit status: srun's of the last attempt; 2 usage; 93 attempts make no progress: do not\n"
+	     "requeue; 94 too few nodes are left.");
+}
+
+/* Digits, with a fraction and a unit for a TIME. Returns whether it is one, with the number in [value]. */
+static bool read_number(const struct run_option_row *row, const char *text, double *value)
+{
+	bool time = row->kind == RUN_OPTION_TIME;
+	size_t length = strspn(text, time ? "0123456789." : "0123456789");
+	char *end;
+
+	if (length == 0 || length > 12)
+		return false;
+	*value = strtod(text, &end);
+	if (end != text + length)
+		return false;
+	if (time && *end && !end[1]) {
+		const char *unit = strchr("smh", *end);
+
+		if (unit) {
+			*value *= *unit == 's' ? 1 : *unit == 'm' ? 60 : 3600;
+			end++;
+		}
+	}
+	return !*end && *value >= row->lowest && *value <= 1e9;
+}
+
+/* [from] is what the value was given by. */
+static bool set(struct run_options *options, int id, const char *from, const char *text)
+{
+	const struct run_option_row *row = &run_option_rows[id];
+
+	options->text[id] = text;
+	if (row->kind == RUN_OPTION_TEXT) {
+		if (*text)
+			return true;
+		fprintf(stderr, "ddp-run: %s: give a %s\n", from, row->argument);
+		return false;
+	}
+	if (row->kind == RUN_OPTION_FLAG) {
+		options->number[id] = 1;
+		return true;
+	}
+	if (read_number(row, text, &options->number[id]))
+		return true;
+	if (row->kind == RUN_OPTION_TIME)
+		fprintf(stderr, "ddp-run: %s %s: give seconds, or a number with s, m or h\n", from,
+			text);
+	else
+		fprintf(stderr, "ddp-run: %s %s: give a whole number from %.0f on\n", from, text,
+			row->lowest);
+	return false;
+}
+
+/* The option that [word] is, with its value in [value], NULL: none; RUN_OPTION_COUNT: none of ours. */
+static int find(const char *word, const char **value)
+{
+	size_t length = strcspn(word, "=");
+
+	*value = word[length] ? word + length + 1 : NULL;
+	if (strncmp(word, "--", 2) != 0)
+		return RUN_OPTION_COUNT;
+	for (int i = 0; i < RUN_OPTION_COUNT; i++)
+		if (strlen(run_option_rows[i].name) == length - 2 &&
+		    strncmp(word + 2, run_option_rows[i].name, length - 2) == 0)
+			return i;
+	return RUN_OPTION_COUNT;
+}
+
+int run_options_parse(struct run_options *options, char **argv)
+{
+	const char *restarts = ddp_getenv("SLURM_DDP_RESTARTS", NULL);
+	char **at = argv + 1;
+
+	*options = (struct run_options){.rest = NULL};
+	for (int i = 0; i < RUN_OPTION_COUNT; i++)
+		if (*run_option_rows[i].normally)
+			(void)set(options, i, "", run_option_rows[i].normally);
+	if (restarts && !set(options, RUN_OPTION_RESTARTS, "SLURM_DDP_RESTARTS", restarts))
+		return EXIT_USAGE;
+	for (; *at; at++) {
+		const char *value;
+		int id = find(*at, &value);
+		char from[64];
+
+		if (strcmp(*at, "--help") == 0) {
+			print_help();
+			return 0;
+		}
+		if (strcmp(*at, "--version") == 0) {
+			printf("ddp-run %s\n", PACKAGE_VERSION);
+			return 0;
+		}
+		if (id == RUN_OPTION_COUNT)
+			break;
+		snprintf(from, sizeof(from), "--%s", run_option_rows[id].name);
+		if (run_option_rows[id].kind == RUN_OPTION_FLAG) {
+			if (value) {
+				fprintf(stderr, "ddp-run: %s takes no value: leave out =%s\n", from,
+					value);
+				return EXIT_USAGE;
+			}
+			value = "";
+		} else if (!value) {
+			value = at[1];
+			if (!value) {
+				fprintf(stderr, "ddp-run: %s: give a %s\n", from,
+					run_option_rows[id].argument);
+				return EXIT_USAGE;
+			}
+			at++;
+		}
+		if (!set(options, id, from, value))
+			return EXIT_USAGE;
+	}
+	if (*at && strcmp(*at, "--") == 0)
+		at++;
+	options->rest = at;
+	if (*at || options->text[RUN_OPTION_EXPLAIN])
+		return -1;
+	fputs("ddp-run: no program is given: ddp-run [OPTION...] [SRUN'S OPTION...] program\n",
+	      stderr);
+	return EXIT_USAGE;
+}

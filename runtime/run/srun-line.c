@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "srun-line.h"
+
+#include <ctype.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/xalloc.h"
+
+/* --- Its options ------------------------------------------------------------------------------- */
+
+/* "  -A, --account=name   words", "      --nice[=value]": two blanks at least, then the option. */
+static bool read_option(struct srun_option *option, const char *line)
+{
+	size_t length;
+
+	*option = (struct srun_option){.letter = 0};
+	line += strspn(line, " \t");
+	if (line[0] == '-' && isalnum((unsigned char)line[1]) && line[2] == ',') {
+		option->letter = line[1];
+		line += 3 + strspn(line + 3, " ");
+	}
+	if (strncmp(line, "--", 2) != 0)
+		return false;
+	line += 2;
+	length = strspn(line, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_");
+	if (length == 0 || length >= sizeof(option->name))
+		return false;
+	memcpy(option->name, line, length);
+	option->takes = line[length] == '='		       ? SRUN_VALUE
+			: strncmp(line + length, "[=", 2) == 0 ? SRUN_OPTIONAL
+							       : SRUN_NOTHING;
+	/* Its help forgets to say so in Slurm 22.05. */
+	if (strcmp(option->name, "container") == 0 && option->takes == SRUN_NOTHING &&
+	    line[length] == ' ' && line[length + 1] == ' ')
+		option->takes = SRUN_VALUE;
+	return true;
+}
+
+void srun_options_read(struct srun_options *options, const char *help)
+{
+	size_t lines = 1;
+
+	for (const char *at = help; *at; at++)
+		lines += *at == '\n';
+	*options = (struct srun_options){
+		.option = ddp_xcalloc(lines, sizeof(*options->option), "srun's options")};
+	for (const char *at = help; at; at = strchr(at, '\n')) {
+		at += *at == '\n';
+		options->count += read_option(&options->option[options->count], at);
+	}
+}
+
+const struct srun_option *srun_option_find(const struct srun_options *options, const char *name,
+					   size_t length, char letter)
+{
+	const struct srun_option *found = NULL;
+
+	for (size_t i = 0; i < options->count; i++) {
+		const struct srun_option *option = &options->option[i];
+
+		if (letter) {
+			if (option->letter == letter)
+				return option;
+		} else if (strncmp(option->name, name, length) == 0) {
+			if (!option->name[length])
+				return option;
+			if (found)
+				return NULL;
+			found = option;
+		}
+	}
+	return found;
+}
+
+/* What one option of a command line is: its words, the option if it is known, and its value. */
+struct word {
+	size_t words;
+	const struct srun_option *option;
+	const char *value;
+};
+
+/* The words of [words] that begin with an option; none where the program begins. Of letters in one word the last counts. */
+static struct word read_word(const struct srun_options *options, char **words)
+{
+	const char *word = words[0];
+	struct word read = {.words = 1, .value = ""};
+
+	if (!word || word[0] != '-' || !word[1]) {
+		read.words = 0;
+		return read;
+	}
+	if (word[1] == '-') {
+		size_t length = strcspn(word + 2, "=");
+
+		read.option = srun_option_find(options, word + 2, length, 0);
+		if (word[2 + length])
+			read.value = word + 3 + length;
+		else if (read.option && read.option->takes == SRUN_VALUE && words[1])
+			read.value = words[read.words++];
+		return read;
+	}
+	for (const char *at = word + 1; *at; at++) {
+		read.option = srun_option_find(options, "", 0, *at);
+		if (!read.option || read.option->takes == SRUN_NOTHING)
+			continue;
+		if (at[1])
+			read.value = at + 1 + (at[1] == '=');
+		else if (read.option->takes == SRUN_VALUE && words[1])
+			read.value = words[read.words++];
+		break;
+	}
+	return read;
+}
+
+size_t srun_program(const struct srun_options *options, char **words)
+{
+	size_t at = 0;
+
+	for (;;) {
+		struct word word = {.words = 0};
+
+		if (!words[at])
+			return at;
+		if (strcmp(words[at], "--") == 0)
+			return at + 1;
+		word = read_word(options, words + at);
+		if (word.words == 0)
+			return at;
+		at += word.words;
+	}
+}
+
+bool srun_given(const struct srun_options *options, char **words, size_t end, const char *name,
+		const char **value)
+{
+	bool given = false;
+
+	for (size_t at = 0; at < end;) {
+		struct word word = read_word(options, words + at);
+
+		if (word.words == 0 || strcmp(words[at], "--") == 0)
+			break;
+		if (word.option && strcmp(word.option->name, name) == 0) {
+			given = true;
+			*value = word.value;
+		}
+		at += word.words;
+	}
+	return given;
+}
+
+char **srun_shared(const struct srun_options *options, char **words, size_t end,
+		   const struct srun_options *others)
+{
+	char **list = ddp_xcalloc(end + 1, sizeof(*list), "salloc's options");
+	size_t count = 0;
+
+	for (size_t at = 0; at < end;) {
+		struct word word = read_word(options, words + at);
+
+		if (word.words == 0 || strcmp(words[at], "--") == 0)
+			break;
+		if (word.option &&
+		    srun_option_find(others, word.option->name, strlen(word.option->name), 0))
+			for (size_t i = 0; i < word.words; i++)
+				list[count++] = words[at + i];
+		at += word.words;
+	}
+	return list;
+}
+
+/* --- What it says ------------------------------------------------------------------------------ */
+
+/* The signal of strsignal()'s text that [text] begins with; 0: none. */
+static int signal_of(const char *text)
+{
+	for (int i = 1; i < NSIG; i++) {
+		const char *name = i < SIGRTMIN ? strsignal(i) : NULL;
+
+		if (name && strncmp(text, name, strlen(name)) == 0)
+			return i;
+	}
+	return 0;
+}
+
+static void add_task(struct srun_said *said, const struct srun_task *task)
+{
+	if (said->count == said->room) {
+		struct srun_task *more;
+
+		said->room = said->room ? 2 * said->room : 64;
+		more = ddp_xcalloc(said->room, sizeof(*more), "what srun says of tasks");
+		if (said->count)
+			memcpy(more, said->task, said->count * sizeof(*more));
+		free(said->task);
+		said->task = more;
+	}
+	said->task[said->count++] = *task;
+}
+
+/* "2", "0-1,3": tasks that ended in one way. Returns what follows ": ". */
+static void hear_tasks(struct srun_said *said, const char *numbers, const char *how,
+		       const char *node, size_t node_length, double now)
+{
+	struct srun_task task = {.how = FACTS_UNKNOWN, .time = now};
+	int signal = signal_of(how);
+
+	if (strncmp(how, "Exited with exit code ", 22) == 0) {
+		task.how = FACTS_EXIT;
+		task.code = atoi(how + 22);
+	} else if (strncmp(how, "Out Of Memory", 13) == 0) {
+		task.how = FACTS_OOM;
+	} else if (signal) {
+		task.how = FACTS_SIGNAL;
+		task.code = signal;
+	} else {
+		return;
+	}
+	snprintf(task.node, sizeof(task.node), "%.*s", (int)node_length, node);
+	for (const char *at = numbers;;) {
+		char *end;
+		long first = strtol(at, &end, 10), last = first;
+
+		if (end == at || first < 0)
+			return;
+		if (*end == '-')
+			last = strtol(end + 1, &end, 10);
+		for (long i = first; i <= last && last < 1 << 20; i++) {
+			task.rank = (int)i;
+			add_task(said, &task);
+		}
+		if (*end != ',')
+			return;
+		at = end + 1;
+	}
+}
+
+static void hear_lost(struct srun_said *said, const char *node)
+{
+	char(*more)[FACTS_NAME] =
+		ddp_xcalloc(said->lost_count + 1, sizeof(*more), "nodes that were lost");
+
+	if (said->lost_count)
+		memcpy(more, said->lost, said->lost_count * sizeof(*more));
+	free(said->lost);
+	said->lost = more;
+	snprintf(said->lost[said->lost_count++], FACTS_NAME, "%.*s", (int)strcspn(node, " \t,;"),
+		 node);
+}
+
+static void hear_line(struct srun_said *said, const char *line, double now)
+{
+	static const char error[] = "srun: error: ", lost[] = "Node failure on ";
+	const char *cancelled;
+
+	if (strncmp(line, error, strlen(error)) == 0) {
+		const char *node = line + strlen(error), *colon = strchr(node, ':');
+		const char *numbers, *how;
+
+		if (strncmp(node, lost, strlen(lost)) == 0) {
+			hear_lost(said, node + strlen(lost));
+			return;
+		}
+		if (!colon || strncmp(colon, ": task", 6) != 0)
+			return;
+		numbers = strchr(colon + 2, ' ');
+		how = numbers ? strstr(numbers, ": ") : NULL;
+		if (how)
+			hear_tasks(said, numbers + 1, how + 2, node, (size_t)(colon - node), now);
+		return;
+	}
+	if (!strstr(line, "error: "))
+		return;
+	cancelled = strstr(line, " CANCELLED AT ");
+	if (cancelled && strstr(line, "*** ")) {
+		said->cancelled = said->cancelled || said->count == 0;
+		said->limit = said->limit || strstr(cancelled, "DUE TO TIME LIMIT") ||
+			      strstr(cancelled, "DUE TO PREEMPTION");
+		return;
+	}
+	said->not_found = said->not_found || strstr(line, "error: execve(): ");
+}
+
+void srun_hear(struct srun_said *said, const char *bytes, size_t size, double now)
+{
+	for (size_t i = 0; i < size; i++) {
+		if (bytes[i] != '\n') {
+			if (said->length < sizeof(said->line) - 1)
+				said->line[said->length++] = bytes[i] ? bytes[i] : '?';
+			continue;
+		}
+		said->line[said->length] = '\0';
+		said->length = 0;
+		hear_line(said, said->line, now);
+	}
+}
+
+void srun_said_free(struct srun_said *said)
+{
+	free(said->task);
+	free(said->lost);
+	*said = (struct srun_said){.task = NULL};
+}

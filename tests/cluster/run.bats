@@ -1,0 +1,314 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# ddp-run: what fails is started again, what cannot work is not, and nothing is left behind.
+
+load lib
+
+options=(--nodes 4 --gpus 0 --conf KillWait=5 --conf SlurmdTimeout=300)
+
+start() { "$minicluster" up --plugin "$TOP/ddp.so" "${options[@]}" >"$TOP/up.log" 2>&1; }
+
+setup_file()
+{
+	cluster_up "${options[@]}"
+	install -m 755 "$DDP_BUILDDIR/runtime/run/ddp-run" "$TOP/ddp-run"
+	DDP_RUN=$TOP/ddp-run
+	export DDP_RUN
+	cat >"$WORK/rank.sh" <<-'END'
+		# What rank 2 does, $1, in attempts before number $2: so that the others have to be ended, these sleep.
+		echo "rank $RANK of $WORLD_SIZE restart $DDP_RESTART on $SLURMD_NODENAME $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS"
+		[ "$DDP_RESTART" -lt "$2" ] || exit 0
+		[ "$RANK" -eq 2 ] || exec sleep 60
+		case $1 in
+		kill) kill -9 $$ ;;
+		segv) kill -SEGV $$ ;;
+		exit) echo "rank 2 gives up" >&2; exit 3 ;;
+		esac
+	END
+	chmod 755 "$WORK/rank.sh"
+}
+
+teardown_file() { cluster_down; }
+
+teardown()
+{
+	end_jobs
+	rm -rf "$WORK/.ddp" "$WORK"/*.out "$WORK"/logs
+}
+
+# A batch job of 4 nodes that runs ddp-run with these arguments: $out is what it said, $rc its exit status.
+batch()
+{
+	printf '#!/bin/bash\n%s "$@"\n' "$DDP_RUN" >"$WORK/job"
+	rc=0
+	# shellcheck disable=SC2086
+	mc sbatch -Q -W --no-kill -N4 ${BATCH-} -o job.out ./job "$@" || rc=$?
+	out=$(<"$WORK/job.out")
+}
+
+# What report.json of attempt $1, from 0, has for each of the other arguments.
+report()
+{
+	local attempt=$1
+	shift
+	python3 - "$WORK" "$attempt" "$@" <<-'END'
+		import glob, json, sys
+		for name in glob.glob(sys.argv[1] + "/.ddp/failed-*/report.json"):
+		    report = json.load(open(name))
+		    if report["attempt"] == int(sys.argv[2]):
+		        print(*(json.dumps(report.get(key)) for key in sys.argv[3:]))
+	END
+}
+
+first()
+{
+	python3 - "$WORK" <<-'END'
+		import glob, json, sys
+		for name in sorted(glob.glob(sys.argv[1] + "/.ddp/failed-*/attempt.json")):
+		    attempt = json.load(open(name))
+		    task = attempt["tasks"][0]
+		    print(attempt["attempt"], attempt["kind"], attempt["nodes"], attempt["ranks"], attempt["next"],
+		          task["rank"], task["node"], task["how"], task["code"])
+	END
+}
+
+@test "a rank that is killed: another attempt, with a number of its own, and a report on the first" {
+	batch bash rank.sh kill 1
+	same "$rc" 0
+	same "$(grep -c '^rank . of 4 restart 0 on n. 0/3$' <<<"$out")" 4
+	same "$(grep -c '^rank . of 4 restart 1 on n. 1/3$' <<<"$out")" 4
+	has "$out" '^rank 2 on n3, pid [0-9]+, failed first: killed by SIGKILL$'
+	same "$(first)" "0 signal ['n1', 'n2', 'n3', 'n4'] 4 restart 2 n3 signal 9"
+	same "$(ls "$WORK/.ddp")" "failed-$(ls "$WORK/.ddp" | sed 's/failed-//')"
+	same "$(mc "$DDP_RUN" --explain "$WORK"/.ddp/failed-*)" "$(cat "$WORK"/.ddp/failed-*/report.txt)"
+}
+
+@test "the number of restarts, also by SLURM_DDP_RESTARTS; the status is srun's" {
+	batch --restarts 1 -N1 -n1 bash -c 'echo "now $DDP_RESTART"; exit $((5 + DDP_RESTART))'
+	same "$rc" 6
+	same "$(grep -c '^now ' <<<"$out")" 2
+	has "$out" 'no restart is left of 1'
+	SLURM_DDP_RESTARTS=0 batch bash rank.sh segv 9
+	same "$(grep -c '^rank 2 of' <<<"$out")" 1
+	has "$out" 'failed first: killed by SIGSEGV'
+}
+
+@test "three attempts that end at one point: exit status 93" {
+	batch --restarts 9 --report last.json bash rank.sh exit 9
+	same "$rc" 93
+	same "$(grep -c '^rank 2 of' <<<"$out")" 3
+	has "$out" '3 attempts in a row ended at the same point'
+	has "$(cat "$WORK/last.json")" '"attempt": 2,'
+}
+
+@test "attempts that leave newer checkpoints are progress, those that leave none are not" {
+	rm -rf "$WORK/points"; mkdir "$WORK/points"; chmod 777 "$WORK/points"
+	DDP_CHECKPOINT=$WORK/points batch --restarts 4 bash -c 'touch "points/$DDP_RESTART"; [ "$DDP_RESTART" -eq 3 ]'
+	same "$rc" 0
+	DDP_CHECKPOINT=$WORK/points batch --restarts 9 bash -c 'exit $((DDP_RESTART + 1))'
+	same "$rc" 93
+	has "$out" '3 attempts in a row left no newer checkpoint'
+}
+
+@test "what cannot work is not repeated, and leaves nothing" {
+	batch nosuch-program
+	same "$rc" 2
+	same "$(grep -c 'execve' <<<"$out")" 4
+	rm -rf "$WORK/.ddp"
+	batch --nosuch-option true
+	same "$(grep -c 'unrecognized option' <<<"$out")" 1
+	batch -n99 true
+	same "$(grep -c 'Unable to create step' <<<"$out")" 1
+	[ ! -e "$WORK/.ddp" ]
+}
+
+@test "wrong options are refused in a line that names them" {
+	for wrong in '--restarts x true|--restarts x: give a whole number from 0 on' \
+		'--hang 5y true|--hang 5y: give seconds, or a number with s, m or h' \
+		'--min-nodes 0 true|--min-nodes 0: give a whole number from 1 on' \
+		'--requeue=1 true|--requeue takes no value: leave out =1' '--logs|--logs: give a DIR' \
+		'--restarts 1|no program is given: ddp-run \[OPTION...\] \[SRUN.S OPTION...\] program'; do
+		# shellcheck disable=SC2086
+		try "$DDP_RUN" ${wrong%|*}
+		same "$rc" 2
+		same "$out" ''
+		has "$err" "^ddp-run: ${wrong#*|}$"
+		same "$(wc -l <<<"$err")" 1
+	done
+	try env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" true
+	has "$err" '^ddp-run: SLURM_DDP_RESTARTS -1: give a whole number'
+	try mc srun -n1 "$DDP_RUN" true
+	has "$err" '^ddp-run: this is a task of step 0 of job'
+	try mc salloc -Q -N1 "$DDP_RUN" --requeue true
+	has "$err" '^ddp-run: --requeue: job [0-9]+ is no batch job'
+	try mc salloc -Q -N1 "$DDP_RUN" --spare-nodes 1 true
+	has "$err" '^ddp-run: --spare-nodes 1: job [0-9]+ has 1 nodes: none would be left$'
+}
+
+@test "without an allocation it takes one; stdin, stdout and stderr are srun's, to the byte" {
+	head -c 300000 /dev/urandom >"$WORK/bytes"
+	chmod 644 "$WORK/bytes"
+	# shellcheck disable=SC2016
+	(cd "$WORK" && as_user timeout 60 "$minicluster" run "$DDP_RUN" -N1 -n1 -J taken bash -c 'cat; echo "$SLURM_JOB_NAME" >&2' \
+		<bytes >bytes.out 2>err.out)
+	cmp "$WORK/bytes" "$WORK/bytes.out"
+	has "$(cat "$WORK/err.out")" '^taken$'
+}
+
+@test "a file on stdin is read anew by each attempt" {
+	echo hello >"$WORK/in"
+	# shellcheck disable=SC2016
+	(cd "$WORK" && as_user timeout 60 "$minicluster" run "$DDP_RUN" -N1 -n1 bash -c 'read -r a; echo "$DDP_RESTART $a"; exit $((1 - DDP_RESTART))' \
+		<in >all.out 2>/dev/null)
+	same "$(cat "$WORK/all.out")" $'0 hello\n1 hello'
+}
+
+@test "SIGTERM to ddp-run reaches each rank once, and there is no other attempt" {
+	# shellcheck disable=SC2016
+	mc salloc -Q -N2 "$DDP_RUN" bash -c 'trap "echo \$RANK term; exit 7" TERM; touch "up.$RANK"; while :; do sleep 0.1; done' \
+		>"$WORK/term.out" 2>&1 &
+	local pid=$! rc=0
+	for _ in {1..300}; do [ ! -e "$WORK/up.0" ] || [ ! -e "$WORK/up.1" ] || break; sleep 0.1; done
+	rm "$WORK"/up.?
+	pkill -TERM -f "^$DDP_RUN bash -c trap"
+	wait "$pid" || rc=$?
+	same "$rc" 7
+	same "$(grep -c '^. term$' "$WORK/term.out")" 2
+	has_not "$(cat "$WORK/term.out")" 'started again'
+}
+
+@test "SIGUSR1 by way of the batch script, to the ranks once" {
+	cat >"$WORK/job" <<-END
+		#!/bin/bash
+		exec $DDP_RUN bash -c 'trap "echo \$RANK usr1; exit 0" USR1; touch "up.\$RANK"; while :; do sleep 0.1; done'
+	END
+	mc sbatch -Q -W -N2 -J usr1 -o job.out "$WORK/job" &
+	local pid=$!
+	for _ in {1..300}; do [ ! -e "$WORK/up.0" ] || [ ! -e "$WORK/up.1" ] || break; sleep 0.1; done
+	rm "$WORK"/up.?
+	mc scancel --batch --signal=USR1 --name=usr1
+	wait "$pid"
+	same "$(grep -c '^. usr1$' "$WORK/job.out")" 2
+}
+
+@test "scancel of the step: it is not started again" {
+	batch bash -c 'sleep 1; [ "$RANK" -ne 0 ] || scancel "$SLURM_JOB_ID.$SLURM_STEP_ID"; sleep 60'
+	[ "$rc" -ne 0 ]
+	has_not "$out" 'started again'
+	has "$out" 'next: stopped: it was told to end'
+}
+
+# A batch job whose ranks leave with status 3 on SIGTERM, and end well when the job was requeued.
+leaves()
+{
+	cat >"$WORK/leave.py" <<-'END'
+		import os, signal, sys, time
+		rank, again = os.environ["RANK"], "SLURM_RESTART_COUNT" in os.environ
+		told = []
+		signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+		print(rank, "again" if again else "up", flush=True)
+		open("up." + rank, "w").close()
+		while not told and not again:
+		    time.sleep(0.1)
+		time.sleep(0.3)
+		print(rank, "told", len(told), flush=True)
+		sys.exit(0 if again else 3)
+	END
+	rm -f "$WORK"/up.?
+	printf '#!/bin/bash\nexec %s --requeue python3 leave.py\n' "$DDP_RUN" >"$WORK/job"
+	mc sbatch --parsable --requeue --open-mode=append -N2 -o job.out "$@" job
+}
+
+@test "the end of the time limit, with --requeue: SIGTERM, and the job goes on later" {
+	local job
+	job=$(leaves -t 1)
+	for _ in {1..1500}; do mc squeue -h -j "$job" 2>/dev/null | grep -q . || break; sleep 0.1; done
+	# Slurm tells the ranks, and srun may once more.
+	same "$(sed 's/told 2/told 1/' "$WORK/job.out" | sort -u | grep '^[01] ')" $'0 again\n0 told 0\n0 told 1\n0 up\n1 again\n1 told 0\n1 told 1\n1 up'
+}
+
+@test "scancel of a job with --requeue: it is not requeued" {
+	local job
+	job=$(leaves)
+	for _ in {1..300}; do [ ! -e "$WORK/up.0" ] || [ ! -e "$WORK/up.1" ] || break; sleep 0.1; done
+	rm "$WORK"/up.?
+	mc scancel "$job"
+	within 30 no_jobs
+	same "$(grep -c '^. told [12]$' "$WORK/job.out")" 2
+	has_not "$(cat "$WORK/job.out")" 'given back'
+}
+
+@test "a rank that is stopped: a hang, with evidence, and another attempt" {
+	batch --hang 3 --grace 1 -n2 -N2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -eq 0 ] || kill -STOP $$; sleep 61'
+	same "$rc" 0
+	has "$out" '^ddp-run: nothing has moved in step [0-9]+.0 for [3-9] s: ending it$'
+	same "$(report 0 kind next)" '"hang" "restart"'
+	ls "$WORK"/.ddp/failed-*/proc-1.txt
+}
+
+@test "--logs: a file of each rank and attempt" {
+	batch --logs logs -n2 -N2 bash -c 'sleep 1; echo "I am $RANK"; sleep 1; exit $((1 - DDP_RESTART))'
+	same "$rc" 0
+	same "$(cat "$WORK/logs/attempt-0/rank-1.log" "$WORK/logs/attempt-1/rank-0.log")" $'I am 1\nI am 0'
+}
+
+# kill -9 of slurmd, slurmstepd and task of a node, and of nothing else.
+lose()
+{
+	local node=$1 pid parent
+	for pid in $(pgrep -f "^sleep 61"); do
+		tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "SLURMD_NODENAME=$node" || continue
+		parent=$(ps -o ppid= "$pid")
+		pkill -KILL -f "^slurmd .* -N $node$" || true
+		kill -9 "${parent// /}" "$pid"
+	done
+}
+
+# A cluster on which all nodes are well: for Slurm a lost one is busy for minutes.
+renew()
+{
+	"$minicluster" down >/dev/null
+	start
+}
+
+lose_on()
+{
+	for _ in {1..300}; do
+		[ "$(pgrep -fc '^sleep 61')" -lt "$1" ] || break
+		sleep 0.1
+	done
+	lose "$2"
+}
+
+@test "a node is lost: noticed by the probe, and fewer nodes go on with as many ranks each" {
+	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
+	renew
+	lose_on 8 n3 &
+	BATCH='--ntasks-per-node=2' batch --hang 3 --min-nodes 2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
+	wait
+	same "$rc" 0
+	has "$out" '^ddp-run: node n3 does not answer$'
+	same "$(grep -c '^rank . of 6 on n[124]$' <<<"$out")" 6
+	same "$(report 0 kind next next_nodes next_ranks)" '"node" "restart" ["n1", "n2", "n4"] 6'
+}
+
+@test "a node is lost: a spare takes its place" {
+	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
+	renew
+	lose_on 3 n2 &
+	batch --hang 3 --spare-nodes 1 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
+	wait
+	same "$rc" 0
+	same "$(grep -c '^rank . of 3 on n[134]$' <<<"$out")" 5
+	same "$(report 0 kind next_nodes)" '"node" ["n1", "n3", "n4"]'
+}
+
+@test "a node is lost, and none may be missing: exit status 94" {
+	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
+	renew
+	lose_on 4 n4 &
+	batch --hang 3 bash -c 'exec sleep 61'
+	wait
+	same "$rc" 94
+	has "$out" 'next: stopped: 3 nodes are left, and 4 are needed'
+}

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ddp-run makes of its command line, of srun's words, and of attempts that failed. */
+#include "config.h"
+
+#include "run/decide.h"
+#include "run/srun-line.h"
+#include "run/tails.h"
+
+#include "unit.h"
+
+/* --- What to do next --------------------------------------------------------------------------- */
+
+#define A(end_, status_, point_)                                                       \
+	{                                                                              \
+		.end = RUN_END_##end_, .status = status_, .point = point_, .saved = -1 \
+	}
+#define SAVED(end_, saved_)                                                       \
+	{                                                                         \
+		.end = RUN_END_##end_, .status = 1, .point = "p", .saved = saved_ \
+	}
+
+static const struct decide_row {
+	const char *name;
+	struct run_rules rules;
+	struct run_past past[5];
+	int wanted, usable;
+	bool fixed;
+	enum run_act act;
+	int status, nodes;
+} decide_rows[] = {
+	{"a good end", {3, 0, false}, {A(GOOD, 0, "")}, 4, 4, false, RUN_STOP, 0, 0},
+	{"a rank fails", {3, 0, false}, {A(EXIT, 7, "x")}, 4, 4, false, RUN_RESTART, 0, 4},
+	{"no restarts are wanted", {0, 0, false}, {A(EXIT, 7, "x")}, 4, 4, false, RUN_STOP, 7, 0},
+	{"the last restart",
+	 {1, 0, false},
+	 {A(EXIT, 7, "x"), A(SIGNAL, 137, "y")},
+	 4,
+	 4,
+	 false,
+	 RUN_STOP,
+	 137,
+	 0},
+	{"what is refused", {3, 0, true}, {A(REFUSED, 2, "")}, 4, 4, false, RUN_STOP, 2, 0},
+	{"what is cancelled", {3, 0, true}, {A(CANCELLED, 143, "")}, 4, 4, false, RUN_STOP, 143, 0},
+	{"a time limit", {3, 0, false}, {A(TIME_LIMIT, 143, "")}, 4, 4, false, RUN_STOP, 143, 0},
+	{"it, with --requeue",
+	 {3, 0, true},
+	 {A(TIME_LIMIT, 143, "")},
+	 4,
+	 4,
+	 false,
+	 RUN_REQUEUE,
+	 143,
+	 0},
+	{"two at one point",
+	 {9, 0, false},
+	 {A(EXIT, 1, "x"), A(EXIT, 1, "x")},
+	 4,
+	 4,
+	 false,
+	 RUN_RESTART,
+	 0,
+	 4},
+	{"three at one point",
+	 {9, 0, true},
+	 {A(EXIT, 1, "x"), A(EXIT, 1, "x"), A(HANG, 1, "x")},
+	 4,
+	 4,
+	 false,
+	 RUN_STOP,
+	 RUN_STATUS_STUCK,
+	 0},
+	{"three, but not in a row",
+	 {9, 0, false},
+	 {A(EXIT, 1, "x"), A(EXIT, 1, "x"), A(EXIT, 1, "y"), A(EXIT, 1, "x")},
+	 4,
+	 4,
+	 false,
+	 RUN_RESTART,
+	 0,
+	 4},
+	{"three without a point",
+	 {9, 0, false},
+	 {A(EXIT, 1, ""), A(EXIT, 1, ""), A(EXIT, 1, "")},
+	 4,
+	 4,
+	 false,
+	 RUN_RESTART,
+	 0,
+	 4},
+	{"three lost nodes are no point",
+	 {9, 0, false},
+	 {A(NODE, 1, "x"), A(NODE, 1, "x"), A(NODE, 1, "x")},
+	 4,
+	 4,
+	 false,
+	 RUN_RESTART,
+	 0,
+	 4},
+	{"one point, newer checkpoints",
+	 {9, 0, false},
+	 {SAVED(EXIT, 10), SAVED(EXIT, 10), SAVED(EXIT, 11)},
+	 4,
+	 4,
+	 false,
+	 RUN_RESTART,
+	 0,
+	 4},
+	{"no newer checkpoint",
+	 {9, 0, false},
+	 {SAVED(EXIT, 10), SAVED(SIGNAL, 10), SAVED(EXIT, 10)},
+	 4,
+	 4,
+	 false,
+	 RUN_STOP,
+	 RUN_STATUS_STUCK,
+	 0},
+	{"a lost node, a spare", {3, 0, false}, {A(NODE, 137, "")}, 3, 3, false, RUN_RESTART, 0, 3},
+	{"a lost node, fewer will do",
+	 {3, 2, false},
+	 {A(NODE, 137, "")},
+	 4,
+	 3,
+	 false,
+	 RUN_RESTART,
+	 0,
+	 3},
+	{"a lost node, fewer will not do",
+	 {3, 0, false},
+	 {A(NODE, 137, "")},
+	 4,
+	 3,
+	 false,
+	 RUN_STOP,
+	 RUN_STATUS_NODES,
+	 0},
+	{"below the least",
+	 {3, 2, false},
+	 {A(NODE, 137, "")},
+	 4,
+	 1,
+	 false,
+	 RUN_STOP,
+	 RUN_STATUS_NODES,
+	 0},
+	{"below the least, requeued",
+	 {3, 2, true},
+	 {A(NODE, 137, "")},
+	 4,
+	 1,
+	 false,
+	 RUN_REQUEUE,
+	 RUN_STATUS_NODES,
+	 0},
+	{"a fixed number of ranks",
+	 {3, 2, false},
+	 {A(NODE, 137, "")},
+	 4,
+	 3,
+	 true,
+	 RUN_STOP,
+	 RUN_STATUS_NODES,
+	 0},
+};
+
+TEST_ROWS(test_decisions, decide_rows)
+{
+	const struct decide_row *row = &decide_rows[_i];
+	struct run_nodes nodes = {row->wanted, row->usable, row->fixed, "they are uneven"};
+	struct run_decision decision;
+	int count = 0;
+
+	while (count < 5 && (row->past[count].status || row->past[count].end || !count))
+		count++;
+	decision = run_decide(&row->rules, row->past, count, &nodes);
+	ck_assert_msg(decision.act == row->act && decision.status == row->status &&
+			      decision.nodes == row->nodes && decision.why[0],
+		      "%s: act %d, status %d, %d nodes: %s", row->name, decision.act,
+		      decision.status, decision.nodes, decision.why);
+}
+
+/* --- srun's command line ----------------------------------------------------------------------- */
+
+static const char help[] =
+	"Usage: srun [OPTIONS(0)... [executable(0) [args(0)...]]]\n"
+	"\n"
+	"  -A, --account=name          charge job to specified account\n"
+	"      --container             Path to OCI container bundle\n"
+	"  -I, --immediate[=secs]      exit if resources not available in \"secs\"\n"
+	"  -l, --label                 prepend task number to lines of stdout/err\n"
+	"  -N, --nodes=N               number of nodes on which to run\n"
+	"  -n, --ntasks=ntasks         number of tasks to run\n"
+	"      --ntasks-per-node=n     number of tasks to invoke on each node\n"
+	"      --ddp-port=PORT         [ddp] of a plugin\n"
+	"  -w, --nodelist=hosts...     request a specific list of hosts\n"
+	"Other\n";
+
+static const struct line_row {
+	const char *words[12];
+	size_t program;
+	const char *nodes; /* NULL: -N is not given */
+} line_rows[] = {
+	{{"a.out", "-N4"}, 0, NULL},
+	{{"-N4", "a.out"}, 1, "4"},
+	{{"-N", "4", "a.out"}, 2, "4"},
+	{{"-lN", "4", "-n8", "a.out", "-N7"}, 3, "4"},
+	{{"-lN4", "a.out"}, 1, "4"},
+	{{"--nodes", "4", "--label", "a.out"}, 3, "4"},
+	{{"--nodes=4", "--node=5", "a.out"}, 2, "4"},
+	{{"--nodes=4", "-N", "2", "a.out"}, 3, "2"},
+	{{"--ntasks-per", "2", "a.out"}, 2, NULL},
+	{{"--imm", "a.out"}, 1, NULL},
+	{{"--immediate=5", "-I", "a.out"}, 2, NULL},
+	{{"--container", "x", "a.out"}, 2, NULL},
+	{{"--ddp-port", "7", "--other", "a.out"}, 3, NULL},
+	{{"-N2", "--", "-odd"}, 2, "2"},
+	{{"-N"}, 1, ""},
+};
+
+TEST_ROWS(test_where_the_program_begins, line_rows)
+{
+	const struct line_row *row = &line_rows[_i];
+	const char *value = NULL;
+	struct srun_options options;
+	char *words[12];
+	bool given;
+
+	memcpy(words, row->words, sizeof(words));
+	srun_options_read(&options, help);
+	ck_assert_uint_eq(options.count, 9);
+	ck_assert_uint_eq(srun_program(&options, words), row->program);
+	given = srun_given(&options, words, row->program, "nodes", &value);
+	ck_assert_int_eq(given, row->nodes != NULL);
+	if (row->nodes)
+		ck_assert_str_eq(value, row->nodes);
+	free(options.option);
+}
+
+TEST(test_options_that_salloc_has_too)
+{
+	char *words[] = {"-N", "4", "--label", "-n8", "--ddp-port=7", "-w", "n1", "a.out", NULL};
+	struct srun_options options, salloc;
+	char **shared;
+
+	srun_options_read(&options, help);
+	srun_options_read(&salloc, "  -N, --nodes=N\n  -w, --nodelist=hosts\n  -n, --ntasks=N\n");
+	shared = srun_shared(&options, words, 7, &salloc);
+	ck_assert_str_eq(shared[0], "-N");
+	ck_assert_str_eq(shared[1], "4");
+	ck_assert_str_eq(shared[2], "-n8");
+	ck_assert_str_eq(shared[3], "-w");
+	ck_assert_str_eq(shared[4], "n1");
+	ck_assert_ptr_null(shared[5]);
+	free(shared);
+	free(options.option);
+	free(salloc.option);
+}
+
+/* --- What srun says ---------------------------------------------------------------------------- */
+
+static void say(struct srun_said *said, const char *text)
+{
+	/* In two pieces, as it may come. */
+	srun_hear(said, text, 5, 1.5);
+	srun_hear(said, text + 5, strlen(text + 5), 2.5);
+}
+
+TEST(test_how_tasks_ended)
+{
+	struct srun_said said = {.task = NULL};
+
+	say(&said,
+	    "loss 0.1\n"
+	    "srun: error: n3: task 2: Segmentation fault (core dumped)\n"
+	    "srun: error: n1: tasks 0-1,4: Exited with exit code 3\n"
+	    "srun: error: n1: task 7: Out Of Memory\n"
+	    "srun: error: n1: task x: Killed\n"
+	    "srun: error: n1: task 8: became a frog\n"
+	    "srun: error: Node failure on n2\n"
+	    "slurmstepd-n1: error: *** STEP 4.0 ON n1 CANCELLED AT 2026-11-23T14:19:07 ***\n");
+	ck_assert_uint_eq(said.count, 5);
+	ck_assert_int_eq(said.task[0].rank, 2);
+	ck_assert_str_eq(said.task[0].node, "n3");
+	ck_assert_int_eq(said.task[0].how, FACTS_SIGNAL);
+	ck_assert_int_eq(said.task[0].code, 11);
+	ck_assert_int_eq(said.task[1].how, FACTS_EXIT);
+	ck_assert_int_eq(said.task[1].code, 3);
+	ck_assert_int_eq(said.task[2].rank, 1);
+	ck_assert_int_eq(said.task[3].rank, 4);
+	ck_assert_int_eq(said.task[4].how, FACTS_OOM);
+	ck_assert_uint_eq(said.lost_count, 1);
+	ck_assert_str_eq(said.lost[0], "n2");
+	ck_assert(!said.cancelled && !said.limit && !said.not_found);
+	srun_said_free(&said);
+}
+
+TEST(test_who_ended_the_step)
+{
+	struct srun_said said = {.task = NULL};
+
+	say(&said,
+	    "slurmstepd: error: *** STEP 4.0 ON n1 CANCELLED AT 2026 DUE TO TIME LIMIT ***\n");
+	ck_assert(said.cancelled && said.limit && !said.not_found);
+	srun_said_free(&said);
+	say(&said, "slurmstepd-n1: error: execve(): nosuch: No such file or directory\n");
+	ck_assert(said.not_found && !said.cancelled);
+	srun_said_free(&said);
+}
+
+/* --- What ranks printed ------------------------------------------------------------------------ */
+
+/* As Slurm sends it: 1,024 bytes of a longer line, ended by sattach. */
+TEST(test_pieces_of_a_line_are_one)
+{
+	char dir[64], path[128], text[4096], want[4096], got[4096] = "";
+	struct tails *tails;
+	FILE *file;
+
+	unit_directory(dir, sizeof(dir));
+	tails = tails_create(dir);
+	snprintf(text, sizeof(text), "0: begin\n 1: %0*d\n 1: %0*d\nsattach: no label\n0: end\n",
+		 1024, 1, 20, 2);
+	snprintf(want, sizeof(want), "%0*d%0*d\n", 1024, 1, 20, 2);
+	tails_take(tails, text, 700);
+	tails_take(tails, text + 700, strlen(text) - 700);
+	tails_write(tails, dir);
+	tails_destroy(tails);
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, i ? "rank-1.log" : "tail-1.txt");
+		file = fopen(path, "r");
+		ck_assert_ptr_nonnull(file);
+		got[fread(got, 1, sizeof(got) - 1, file)] = '\0';
+		fclose(file);
+		ck_assert_str_eq(got, want);
+	}
+	unit_remove(dir);
+}
+
+UNIT_MAIN("run", NULL)
