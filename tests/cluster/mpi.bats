@@ -111,10 +111,11 @@ all_up() { [ "$(find "$WORK" -name 'up-*' -size +0 | wc -l)" -eq 4 ]; }
 
 endless()
 {
+	end_jobs # of a try in vain
 	rm -rf "$WORK"/up-* "$WORK"/.ddp
 	background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun "$@" --mpi="$MPI" \
 		--kill-on-bad-exit=0 --ddp "$ENDLESS" >"$TOP/said" 2>&1
-	within 30 all_up
+	within 60 all_up
 }
 
 ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
@@ -157,7 +158,7 @@ stuck()
 	background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun -N4 -n4 --mpi="$MPI" --kill-on-bad-exit=0 --ddp \
 		sh -c "if [ \$RANK = 3 ]; then DDP_TIMEOUT=$1; else DDP_TIMEOUT=$2; fi; export DDP_TIMEOUT; exec '$ENDLESS'" \
 		>"$TOP/said" 2>&1
-	within 30 all_up
+	within 60 all_up
 	kill -USR1 "$(<"$WORK/up-3")"
 	within 20 ended
 	wait || true
