@@ -377,19 +377,20 @@ struct ddp_parameter {
 };
 
 struct ddp_gradients_options {
-	size_t size;	     /* sizeof(struct ddp_gradients_options) */
-	enum ddp_type type;  /* of the views: DDP_F32 or DDP_F64; on a device DDP_F32 */
-	enum ddp_type wire;  /* on the way: as [type], or DDP_BF16 or DDP_F16 to halve it */
-	size_t first_bytes;  /* limit of the first bucket, 0: 1 MiB or less, as PyTorch */
-	size_t bucket_bytes; /* limit of the others, 0: 25 MiB; reaching it closes a bucket */
-	bool sum;	     /* leave the sum; else it is divided by the number of ranks */
-	size_t exact;	     /* so many of the first parameters go as [type] in any case: counts */
-	bool device;	     /* views in device memory: ddp_gradients_place() */
+	size_t size;	      /* sizeof(struct ddp_gradients_options) */
+	enum ddp_type type;   /* of the views: DDP_F32 or DDP_F64; on a device DDP_F32 */
+	enum ddp_type wire;   /* on the way: as [type], or DDP_BF16 or DDP_F16 to halve it */
+	size_t first_bytes;   /* limit of the first bucket, 0: 1 MiB or less, as PyTorch */
+	size_t bucket_bytes;  /* limit of the others, 0: 25 MiB; reaching it closes a bucket */
+	bool sum;	      /* leave the sum; else it is divided by the number of ranks */
+	size_t exact;	      /* so many of the first parameters go as [type] in any case: counts */
+	bool device;	      /* views in device memory: ddp_gradients_place() */
+	size_t virtual_ranks; /* of all ranks together; 0: none, sums are of the ranks */
 };
 
-#define DDP_GRADIENTS_OPTIONS_INIT                                                            \
-	{                                                                                     \
-		sizeof(struct ddp_gradients_options), DDP_F32, DDP_F32, 0, 0, false, 0, false \
+#define DDP_GRADIENTS_OPTIONS_INIT                                                               \
+	{                                                                                        \
+		sizeof(struct ddp_gradients_options), DDP_F32, DDP_F32, 0, 0, false, 0, false, 0 \
 	}
 
 /*
@@ -442,6 +443,27 @@ DDP_API int ddp_gradients_finish(struct ddp_gradients *gradients);
  * was ready already ends as it began.
  */
 DDP_API void ddp_gradients_set_sync(struct ddp_gradients *gradients, bool sync);
+
+/*
+ * THE SAME BITS ON ANY NUMBER OF RANKS. With ddp_gradients_options.virtual_ranks, V, a step sums the gradients of V
+ * virtual ranks, and the sum depends neither on their order nor on which rank has which: bit for bit the same on 1 rank
+ * and on V, over every engine. Of R ranks, which must divide V (1024 at most), rank r works through virtual ranks
+ * r * V / R to (r + 1) * V / R - 1, one after the other:
+ *
+ *	for (int v = first; v < first + V / R; v++) {
+ *		...backward over the samples of virtual rank v, into the views;
+ *		...ddp_gradients_ready() as its gradients are written
+ *		ddp_gradients_finish(gradients);
+ *	}
+ *	...the optimizer
+ *
+ * Each finish but the last of a step keeps the views' gradients aside, where it takes nobody to wait for; buckets are
+ * summed while the last backward runs. The mean is over V. Steps without sync are no virtual rank's: they add to the
+ * next one's. Gradients that are to be the same on other ranks are the caller's part: the same samples, the same
+ * number of threads. Each takes part as a multiple of 2^-51 (with 1024 virtual ranks 2^-43) of the largest one of its
+ * parameter. Inf and nan stay; all nans are one. It takes 8 bytes on the way for each element, on each rank as much
+ * memory as V / R - 1 models' gradients and the largest bucket in doubles, and views in host memory.
+ */
 
 /*
  * ON A DEVICE. With ddp_gradients_options.device the views lie in device memory of the caller's:

@@ -148,7 +148,8 @@ static uint64_t hash_options(const struct ddp_gradients_options *options)
 			    options->bucket_bytes,
 			    options->sum,
 			    options->exact,
-			    options->device};
+			    options->device,
+			    options->virtual_ranks};
 
 	return ddp_hash(DDP_HASH_INIT, words, sizeof(words));
 }
@@ -163,8 +164,8 @@ int ddp_layout_agree(struct ddp *ddp, const struct ddp_gradients_options *option
 		return odd;
 	if (odd < ddp->world.size)
 		return ddp_error_set(&ddp->error, DDP_ERR_MISMATCH,
-				     "gradients: type, wire, bucket sizes, sum, exact or device of "
-				     "rank %d are not those of rank 0",
+				     "gradients: type, wire, bucket sizes, sum, exact, device or "
+				     "virtual ranks of rank %d are not those of rank 0",
 				     odd);
 	return ddp_compare(ddp, "gradients: parameter", &items);
 }

@@ -14,6 +14,7 @@
 #include "device/device-engine.h"
 #include "local/kernel.h"
 #include "statistics.h"
+#include "virtual.h"
 
 /* Of what follows the arena in the caller's device memory. */
 enum { DEVICE_ALIGNMENT = 256 };
@@ -31,7 +32,8 @@ struct ddp_gradients {
 	char *arena;  /* on a device NULL until there is one */
 	char *names;  /* of the parameters, each with its zero byte */
 	void *packed; /* an arena for the largest bucket in [wire]; NULL where that is [type] */
-	struct worker *worker; /* NULL with one group: it could only take the core away */
+	struct ddp_virtual *virtual; /* what sums those of virtual ranks; NULL: there are none */
+	struct worker *worker;	     /* NULL with one group: it could only take the core away */
 
 	bool device;		      /* the arena is there, and what is packed; sums are on */
 	void *stream;		      /* this one, */
@@ -169,6 +171,9 @@ static int sum_bucket(struct ddp_gradients *gradients, uint64_t job)
 
 	exact = exact > bucket->offset ? exact : bucket->offset;
 	packed = end > exact ? exact - bucket->offset : bucket->count;
+	if (gradients->virtual)
+		return ddp_virtual_sum(gradients->virtual, job % gradients->layout.bucket_count,
+				       gradients->arena, gradients->scale);
 	if (gradients->wire == gradients->type)
 		return sum(gradients, data, bucket->count, gradients->type, gradients->scale);
 	if (packed > 0)
@@ -294,8 +299,13 @@ static int worker_wait(struct worker *worker)
 
 /* --- Create ----------------------------------------------------------------------------- */
 
-/* What callers know of it who were compiled with a ddp.h before [exact]. */
-#define OLD_OPTIONS offsetof(struct ddp_gradients_options, exact)
+/* Whether callers were compiled with this ddp.h, or one before [exact] or [virtual_ranks]. */
+static bool is_known(size_t size)
+{
+	return size == sizeof(struct ddp_gradients_options) ||
+	       size == offsetof(struct ddp_gradients_options, virtual_ranks) ||
+	       size == offsetof(struct ddp_gradients_options, exact);
+}
 
 static int check_options(struct ddp_error *error, const struct ddp_gradients_options *options)
 {
@@ -309,6 +319,14 @@ static int check_options(struct ddp_error *error, const struct ddp_gradients_opt
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "gradients: the type on the wire is that of the views, "
 				     "DDP_BF16 or DDP_F16");
+	if (options->virtual_ranks > 0 && options->wire != options->type)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "gradients: those of virtual ranks travel as doubles: the "
+				     "type on the wire is that of the views");
+	if (options->virtual_ranks > 0 && options->device)
+		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+				     "gradients: those of virtual ranks are summed in host memory, "
+				     "not on a device");
 	return 0;
 }
 
@@ -316,7 +334,7 @@ static int take_options(struct ddp_error *error, const struct ddp_gradients_opti
 			struct ddp_gradients_options *options)
 {
 	*options = (struct ddp_gradients_options)DDP_GRADIENTS_OPTIONS_INIT;
-	if (given && given->size != sizeof(*given) && given->size != OLD_OPTIONS)
+	if (given && !is_known(given->size))
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "gradients: options of %zu bytes, not %zu: "
 				     "begin with DDP_GRADIENTS_OPTIONS_INIT",
@@ -406,6 +424,9 @@ static int join(struct ddp_gradients *gradients, const struct ddp_gradients_opti
 	gradients->arena = arena;
 	if (options->wire != options->type)
 		status = ddp_arena_create(ddp, largest ? largest : 1, &gradients->packed);
+	if (status == 0 && options->virtual_ranks > 0)
+		status = ddp_virtual_create(&gradients->virtual, ddp, &gradients->layout,
+					    options->type, options->virtual_ranks);
 	if (status == 0 && ddp->engine)
 		status = worker_create(gradients);
 	return status;
@@ -433,7 +454,10 @@ int ddp_gradients_create(struct ddp_gradients **result, struct ddp *ddp,
 	gradients->ddp = ddp;
 	gradients->type = options.type;
 	gradients->wire = options.wire;
-	gradients->scale = options.sum ? 1 : 1.0 / ddp->world.size;
+	gradients->scale = 1;
+	if (!options.sum)
+		gradients->scale /=
+			options.virtual_ranks > 0 ? (double)options.virtual_ranks : ddp->world.size;
 	gradients->size = ddp_type_size(options.type);
 	gradients->device = options.device;
 	gradients->sync = gradients->sync_next = true;
@@ -456,6 +480,7 @@ void ddp_gradients_destroy(struct ddp_gradients *gradients)
 	if (!gradients)
 		return;
 	worker_destroy(gradients->worker);
+	ddp_virtual_destroy(gradients->virtual);
 	ddp_layout_destroy(&gradients->layout);
 	free(gradients->names);
 	free(gradients);
@@ -585,7 +610,9 @@ static int launch(struct ddp_gradients *gradients)
 {
 	size_t bucket = gradients->launched++;
 
-	if (gradients->worker)
+	if (gradients->virtual && !ddp_virtual_is_last(gradients->virtual))
+		ddp_virtual_keep(gradients->virtual, bucket, gradients->arena);
+	else if (gradients->worker)
 		gradients->status = worker_post(gradients->worker);
 	else if (gradients->status == 0)
 		gradients->status = gradients->device ? enqueue(gradients, bucket)
@@ -680,6 +707,8 @@ static int finish(struct ddp_gradients *gradients)
 {
 	int status = gradients->sync ? wait_sums(gradients) : gradients->status;
 
+	if (gradients->virtual && gradients->sync)
+		ddp_virtual_next(gradients->virtual);
 	ddp_layout_reset(&gradients->layout);
 	gradients->marked = 0;
 	gradients->launched = 0;

@@ -188,6 +188,180 @@ INLINE void narrow(void *to, const float *from, size_t count, enum ddp_type type
 	memcpy(next, part, count * 2);
 }
 
+/* --- Sums that neither order nor grouping changes --------------------------------------------- */
+
+/* The larger of [most] and [bits], elements without their sign, where these are a finite number's. */
+INLINE v_u32 larger_f32(v_u32 most, v_u32 bits)
+{
+	v_i32 take = ((v_i32)bits > (v_i32)most) & ((v_i32)bits < 0x7f800000);
+
+	return choose(take, bits, most);
+}
+
+INLINE v_u64 larger_f64(v_u64 most, v_u64 bits)
+{
+	v_u64 take = (v_u64)(((v_i64)bits > (v_i64)most) & ((v_i64)bits < 0x7ff0000000000000));
+
+	return (take & bits) | (~take & most);
+}
+
+/* A piece of a vector is filled up with zeros. */
+INLINE v_f32 load_piece(const char *from, size_t bytes)
+{
+	v_f32 value = {0};
+
+	memcpy(&value, from, bytes);
+	return value;
+}
+
+INLINE v_f32 larger(v_f32 most, v_f32 x, bool wide)
+{
+	if (wide)
+		return (v_f32)larger_f64((v_u64)most, (v_u64)x & 0x7fffffffffffffff);
+	return (v_f32)larger_f32((v_u32)most, (v_u32)x & 0x7fffffff);
+}
+
+/* The larger ones of all vectors, element by element. */
+INLINE v_f32 all_larger(char *to, const char *from, size_t bytes, bool copy, bool wide)
+{
+	v_f32 most[2] = {{0}}, x;
+	size_t at = 0;
+
+	for (; bytes - at >= 2 * VECTOR; at += 2 * VECTOR)
+		for (size_t k = 0; k < 2; k++) {
+			x = load_f32(from + at + k * VECTOR);
+			most[k] = larger(most[k], x, wide);
+			if (copy)
+				store_f32(to + at + k * VECTOR, x);
+		}
+	for (; at < bytes; at += VECTOR) {
+		size_t rest = bytes - at < VECTOR ? bytes - at : VECTOR;
+
+		x = load_piece(from + at, rest);
+		most[0] = larger(most[0], x, wide);
+		if (copy)
+			memcpy(to + at, &x, rest);
+	}
+	return larger(most[0], most[1], wide);
+}
+
+INLINE double of_type(void *to, const void *from, size_t count, bool wide)
+{
+	size_t size = wide ? sizeof(double) : sizeof(float);
+	v_f32 vector = to ? all_larger(to, from, count * size, true, wide)
+			  : all_larger(NULL, from, count * size, false, wide);
+	double most = 0;
+
+	for (size_t i = 0; i < VECTOR / size; i++) {
+		double x = wide ? ((v_f64)vector)[i] : (double)vector[i];
+
+		most = x > most ? x : most;
+	}
+	return most;
+}
+
+static TARGET double largest(void *to, const void *from, size_t count, enum ddp_type type)
+{
+	return type == DDP_F64 ? of_type(to, from, count, true) : of_type(to, from, count, false);
+}
+
+/* As many elements as a vector of f64 has, of f32 or f64. */
+INLINE v_f64 load_few(const void *from, bool wide)
+{
+	if (wide)
+		return *(const v_f64_loose *)from;
+	return __builtin_convertvector(*(const v_f32_few_loose *)from, v_f64);
+}
+
+INLINE void store_few(void *to, v_f64 value, bool wide)
+{
+	if (wide)
+		*(v_f64_loose *)to = value;
+	else
+		*(v_f32_few_loose *)to = __builtin_convertvector(value, v_f32_few);
+}
+
+/* 1.5 x 2^52: what is added to it, up to 2^51 to either side, is rounded to a whole number. */
+#define WHOLE 0x1.8p52
+
+INLINE v_f64 whole(v_f64 value, const double factor[2])
+{
+	return value * factor[0] * factor[1] + WHOLE - WHOLE;
+}
+
+INLINE void to_whole(double *to, const void *from, size_t count, const double factor[2], bool add,
+		     bool wide)
+{
+	enum { MANY = LANES / 2 };
+	const size_t size = wide ? sizeof(double) : sizeof(float);
+	char part[VECTOR] = {0};
+	v_f64 value;
+
+	for (; count >= MANY; count -= MANY, to += MANY) {
+		value = whole(load_few(from, wide), factor);
+		if (add)
+			value += *(const v_f64_loose *)to;
+		*(v_f64_loose *)to = value;
+		from = (const char *)from + MANY * size;
+	}
+	if (count == 0)
+		return;
+	memcpy(part, from, count * size);
+	value = whole(load_few(part, wide), factor);
+	for (size_t i = 0; i < count; i++)
+		to[i] = add ? to[i] + value[i] : value[i];
+}
+
+/* A nan has whatever bits the order of its sum gave: here all are the same. */
+INLINE v_f64 unlike_nan(v_f64 value)
+{
+	v_u64 is = (v_u64)(value != value);
+
+	return (v_f64)((is & 0x7ff8000000000000) | (~is & (v_u64)value));
+}
+
+INLINE void from_whole(void *to, const double *from, size_t count, const double factor[2],
+		       bool wide)
+{
+	enum { MANY = LANES / 2 };
+	const size_t size = wide ? sizeof(double) : sizeof(float);
+	char part[VECTOR] = {0};
+
+	for (; count >= MANY; count -= MANY, from += MANY) {
+		v_f64 value = *(const v_f64_loose *)from * factor[0] * factor[1];
+
+		store_few(to, unlike_nan(value), wide);
+		to = (char *)to + MANY * size;
+	}
+	if (count == 0)
+		return;
+	memcpy(part, from, count * sizeof(double));
+	store_few(part, unlike_nan(*(const v_f64_loose *)part * factor[0] * factor[1]), wide);
+	memcpy(to, part, count * size);
+}
+
+static TARGET void enter(double *to, const void *from, size_t count, enum ddp_type type,
+			 const double factor[2], bool add)
+{
+	if (type == DDP_F64 && add)
+		to_whole(to, from, count, factor, true, true);
+	else if (type == DDP_F64)
+		to_whole(to, from, count, factor, false, true);
+	else if (add)
+		to_whole(to, from, count, factor, true, false);
+	else
+		to_whole(to, from, count, factor, false, false);
+}
+
+static TARGET void leave(void *to, const double *from, size_t count, enum ddp_type type,
+			 const double factor[2])
+{
+	if (type == DDP_F64)
+		from_whole(to, from, count, factor, true);
+	else
+		from_whole(to, from, count, factor, false);
+}
+
 /* --- One function for each type ------------------------------------------------------------ */
 
 #define REDUCE(type, op, size)                                                                  \
@@ -224,4 +398,7 @@ const struct ddp_kernel_table SIMD(ddp_kernels) = {
 	.f16_widen = widen_F16,
 	.bf16_narrow = narrow_BF16,
 	.f16_narrow = narrow_F16,
+	.largest = largest,
+	.enter = enter,
+	.leave = leave,
 };

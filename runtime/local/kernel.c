@@ -16,6 +16,11 @@ ddp_kernel *ddp_kernel_get(enum ddp_type type, enum ddp_op op, enum ddp_simd sim
 	return tables[simd]->kernels[type][op];
 }
 
+const struct ddp_kernel_table *ddp_kernel_table(enum ddp_simd simd)
+{
+	return tables[simd];
+}
+
 /*
  * To the nearer f32 with an odd last bit where [value] is none: rounding that again, to 16 bits,
  * gives what rounding [value] once would.

@@ -24,11 +24,27 @@ struct ddp_kernel_table {
 	void (*f16_widen)(float *to, const void *from, size_t count);
 	void (*bf16_narrow)(void *to, const float *from, size_t count);
 	void (*f16_narrow)(void *to, const float *from, size_t count);
+
+	/*
+	 * Sums that neither order nor grouping changes, as whole numbers in doubles: of [count] elements of [type],
+	 * DDP_F32 or DDP_F64. [largest] gives that without its sign, inf and nan left out, 0 where there is none; and
+	 * copies to [to], unless that is NULL. [enter] multiplies by both factors, powers of two after which none is
+	 * beyond 2^51, rounds to whole numbers, and puts them into [to] or adds them to it. [leave] goes back. Inf and nan
+	 * stay what they are in these.
+	 */
+	double (*largest)(void *to, const void *from, size_t count, enum ddp_type type);
+	void (*enter)(double *to, const void *from, size_t count, enum ddp_type type,
+		      const double factor[2], bool add);
+	void (*leave)(void *to, const double *from, size_t count, enum ddp_type type,
+		      const double factor[2]);
 };
 extern const struct ddp_kernel_table ddp_kernels_plain, ddp_kernels_avx2, ddp_kernels_avx512;
 
 /* The kernel for [type] and [op] with [simd]'s instructions. */
 ddp_kernel *ddp_kernel_get(enum ddp_type type, enum ddp_op op, enum ddp_simd simd);
+
+/* All that [simd] has. */
+const struct ddp_kernel_table *ddp_kernel_table(enum ddp_simd simd);
 
 /* Conversions of [count] elements, rounding to nearest even; used for compressed gradients. */
 void ddp_convert(void *to, enum ddp_type to_type, const void *from, enum ddp_type from_type,

@@ -13,7 +13,7 @@
 #include "net/model.h"
 #include "optim/optim.h"
 
-#define ENGINE_VERSION 5
+#define ENGINE_VERSION 6
 
 struct engine; /* an engine's own */
 
@@ -31,7 +31,8 @@ struct engine_setup {
 	struct model *model;
 	struct set *train, *test; /* test may be NULL */
 	const struct optim *optim;
-	size_t batch;		   /* samples of a step at most, of this rank */
+	size_t batch;		   /* samples of a step at most, of this rank or of one part */
+	size_t parts;		   /* virtual ranks of this rank; 0: none */
 	size_t test_batch;	   /* of an evaluation */
 	enum ddp_type type;	   /* of activations: DDP_F32, DDP_BF16, DDP_F16 */
 	float smoothing;	   /* of labels */
@@ -104,7 +105,8 @@ struct engine_class {
 	 * One step over [batch], which may be empty on a rank, with learning rate [rate]; [global]
 	 * samples of all ranks take part, [step] counts optimizer steps from 1; where steps are under way
 	 * it is what it will be if none of them is skipped, and an engine that skips counts itself from
-	 * the last push() on. The loss is the mean over all samples of all ranks.
+	 * the last push() on. With several parts [batch] is that of each, one after the other, equally many samples, and
+	 * a forward and backward pass is over one of them. The loss is the mean over all samples of all ranks.
 	 * [stop]: this rank wants to stop. Collective.
 	 */
 	int (*step)(struct engine *engine, const struct batch *batch, size_t global, uint64_t step,

@@ -15,29 +15,45 @@
 
 uint64_t run_global_batch(const struct run *run)
 {
-	return (uint64_t)run->batch * (uint64_t)run->world->size;
+	return (uint64_t)run->batch * (uint64_t)run->dealt;
 }
 
 /* What is left of the order is dealt evenly, its tail filled up. */
 uint64_t run_steps(const struct run *run)
 {
 	uint64_t left = set_info(run->train)->samples - run->progress.position;
-	uint64_t ranks = (uint64_t)run->world->size, mine = (left + ranks - 1) / ranks;
+	uint64_t mine = (left + run->dealt - 1) / run->dealt;
 
 	return run->progress.step + (mine + run->batch - 1) / run->batch;
 }
 
 /* --- A step ---------------------------------------------------------------------------------- */
 
-/* Up to [most] of this rank's next samples, with their places in the order. */
+/* Up to [most] of the next samples of each part, with their places in the order. */
 static size_t take_samples(struct run *run, size_t most)
 {
-	uint64_t order = ddp_sampler_order(run->sampler);
-	size_t count = ddp_sampler_take(run->sampler, run->indices, most);
+	size_t count = 0;
 
-	for (size_t i = 0; i < count; i++)
-		run->orders[i] = order + i * (uint64_t)run->world->size;
+	for (size_t part = 0; part < run->parts; part++) {
+		uint64_t order = ddp_sampler_order(run->samplers[part]);
+		size_t taken = ddp_sampler_take(run->samplers[part], run->indices + count, most);
+
+		for (size_t i = 0; i < taken; i++)
+			run->orders[count++] = order + i * (uint64_t)run->dealt;
+	}
 	return count;
+}
+
+/* Let all parts go on where the run is. */
+static int seek(struct run *run)
+{
+	const struct progress *progress = &run->progress;
+	int status = 0;
+
+	for (size_t part = 0; status == 0 && part < run->parts; part++)
+		status = ddp_sampler_seek(run->samplers[part], progress->epoch, progress->position,
+					  &run->error);
+	return status;
 }
 
 static void begin_step(struct run *run)
@@ -46,7 +62,7 @@ static void begin_step(struct run *run)
 
 	progress->step++;
 	progress->total++;
-	progress->position = ddp_sampler_position(run->sampler);
+	progress->position = ddp_sampler_position(run->samplers[0]);
 	run->pending++;
 }
 
@@ -147,44 +163,62 @@ static int share_buffers(struct run *run)
 	return run->class->push(run->engine, &run->error);
 }
 
-/* This rank's part. */
-static int evaluate_part(struct run *run, struct ddp_sampler *sampler,
-			 struct ddp_evaluation *evaluation)
+static int evaluate_part(struct run *run, size_t part, struct ddp_evaluation *evaluation)
 {
 	struct batch batch = {.indices = run->indices, .orders = run->orders, .seed = run->seed};
-	int status = 0;
+	struct ddp_sampler_options options = DDP_SAMPLER_OPTIONS_INIT;
+	struct ddp_sampler *sampler;
+	int status;
 
+	options.samples = set_info(run->test)->samples;
+	options.rank = run->world->rank * (int)run->parts + (int)part;
+	options.ranks = (int)run->dealt;
+	options.shuffle = false;
+	options.exact = true;
+	status = ddp_sampler_create(&sampler, &options, &run->error);
 	while (status == 0 &&
 	       (batch.count = ddp_sampler_take(sampler, run->indices, run->test_batch)) > 0)
 		status = run->class->evaluate(run->engine, &batch, evaluation, &run->error);
+	ddp_sampler_destroy(sampler);
+	return status;
+}
+
+/* All parts of all ranks, in their order, so that whoever has which does not matter. Collective. */
+static int add_parts(struct run *run, const struct ddp_evaluation *parts,
+		     struct ddp_evaluation *evaluation)
+{
+	struct ddp_evaluation *all = ddp_xcalloc(run->dealt, sizeof(*all), "an evaluation");
+	int status = ddp_all_gather(run->ddp, parts, all, run->parts * sizeof(*all));
+
+	for (size_t i = 0; status == 0 && i < run->dealt; i++) {
+		evaluation->loss += all[i].loss;
+		evaluation->top1 += all[i].top1;
+		evaluation->top5 += all[i].top5;
+		evaluation->samples += all[i].samples;
+	}
+	free(all);
 	return status;
 }
 
 /* Sums over the test set, the same on all ranks, and the seconds they took. Collective. */
 static int evaluate_all(struct run *run, struct ddp_evaluation *evaluation, double *seconds)
 {
-	struct ddp_sampler_options options = DDP_SAMPLER_OPTIONS_INIT;
-	struct ddp_sampler *sampler = NULL;
+	struct ddp_evaluation *parts = ddp_xcalloc(run->parts, sizeof(*parts), "an evaluation");
 	double begin = ddp_seconds();
 	int status = run_settle(run);
 
 	if (status == 0)
 		status = share_buffers(run);
 	memset(evaluation, 0, sizeof(*evaluation));
-	options.samples = set_info(run->test)->samples;
-	options.rank = run->world->rank;
-	options.ranks = run->world->size;
-	options.shuffle = false;
-	options.exact = true;
-	if (status == 0)
-		status = ddp_sampler_create(&sampler, &options, &run->error);
-	if (status == 0)
-		status = evaluate_part(run, sampler, evaluation);
-	ddp_sampler_destroy(sampler);
-	if (status < 0)
+	for (size_t part = 0; status == 0 && part < run->parts; part++)
+		status = evaluate_part(run, part, &parts[part]);
+	if (status < 0) {
+		free(parts);
 		return status;
+	}
 	run->throughput.mine.work.evaluation += ddp_seconds() - begin;
-	status = ddp_evaluation_reduce(run->ddp, evaluation);
+	status = add_parts(run, parts, evaluation);
+	free(parts);
 	*seconds = ddp_seconds() - begin;
 	return status < 0 ? run_pass_on(run, status) : 0;
 }
@@ -219,7 +253,7 @@ static int expect_steps(struct run *run, uint64_t steps)
 	free(rates);
 	if (status < 0)
 		return status;
-	return ddp_sampler_seek(run->sampler, progress->epoch, progress->position, &run->error);
+	return seek(run);
 }
 
 /* A checkpoint is no training: its time is left out of the beat. */
@@ -323,8 +357,7 @@ static int finish_epoch(struct run *run, bool whole)
 static int train_epoch(struct run *run)
 {
 	uint64_t steps = run_steps(run);
-	int status = ddp_sampler_seek(run->sampler, run->progress.epoch, run->progress.position,
-				      &run->error);
+	int status = seek(run);
 
 	if (status == 0)
 		status = expect_steps(run, steps);

@@ -40,11 +40,15 @@ struct run {
 	double share;		       /* of this rank's GPU, 0: all */
 
 	/* Samples. */
-	struct ddp_sampler *sampler;
-	size_t batch, test_batch; /* of a step of this rank */
-	size_t most; /* of an epoch of this rank, or of a batch: what these have room for */
+	size_t dealt;		       /* what samples are dealt to: ranks, or virtual ones */
+	size_t parts;		       /* of these, this rank's: 1, or its virtual ranks */
+	bool virtual;		       /* --virtual-ranks */
+	struct ddp_sampler **samplers; /* of each part */
+	size_t batch, test_batch;      /* of a step of a part */
+	size_t most; /* of an epoch of a part, or of a batch: there is room for as much of each */
 	uint64_t *indices, *orders;
 	uint64_t seed;
+	int threads; /* 0: what the CPUs allow */
 
 	/* Where it is, and where it ends. */
 	struct progress progress;

@@ -65,8 +65,43 @@ static int open_sets(struct run *run)
 
 /* --- Batches --------------------------------------------------------------------------------- */
 
+/* What samples are dealt to: the ranks, or virtual ones, of which each has equally many. */
+static int deal(struct run *run)
+{
+	size_t ranks = (size_t)run->world->size, virtual, less;
+
+	virtual = option_count(run->options, OPTION_VIRTUAL_RANKS);
+	run->virtual = virtual > 0;
+	run->dealt = run->virtual ? virtual : ranks;
+	run->parts = run->dealt / ranks;
+	run->threads = (int)option_count(run->options, OPTION_THREADS);
+	if (!run->virtual)
+		return 0;
+	/* Another number of threads gives other sums within a layer. */
+	if (run->threads == 0)
+		run->threads = 1;
+	run->shared = true;
+	if (run->class != &engine_cpu)
+		return ddp_error_set(&run->error, DDP_ERR_UNSUPPORTED,
+				     "--virtual-ranks %zu: its sums are those of host memory, and "
+				     "this is engine %s; give --engine cpu",
+				     virtual, run->class->head.name);
+	for (less = ranks; less > virtual || virtual % less != 0;)
+		less--;
+	if (less != ranks)
+		return ddp_error_set(
+			&run->error, DDP_ERR_ARGUMENT,
+			"--virtual-ranks %zu: %zu ranks cannot share them evenly; start "
+			"%zu rank%s, or give --virtual-ranks %zu",
+			virtual, ranks, less, less == 1 ? "" : "s",
+			(virtual + ranks - 1) / ranks * ranks);
+	run->shared = false;
+	return 0;
+}
+
 static int refuse_batch(struct run *run, uint64_t total, uint64_t ranks)
 {
+	const char *what = run->virtual ? "virtual ranks" : "ranks";
 	uint64_t less = total - total % ranks;
 	struct ddp_shown given = ddp_show_count((double)total), of = ddp_show_count((double)ranks),
 			 below = ddp_show_count((double)less),
@@ -76,17 +111,17 @@ static int refuse_batch(struct run *run, uint64_t total, uint64_t ranks)
 	if (less == 0)
 		return ddp_error_set(
 			&run->error, DDP_ERR_ARGUMENT,
-			"%s samples a step are too few for %s ranks; give %s, or more of them",
-			given.text, of.text, above.text);
+			"%s samples a step are too few for %s %s; give %s, or more of them",
+			given.text, of.text, what, above.text);
 	return ddp_error_set(&run->error, DDP_ERR_ARGUMENT,
-			     "%s samples a step cannot be dealt evenly to %s ranks: %s or %s can",
-			     given.text, of.text, below.text, above.text);
+			     "%s samples a step cannot be dealt evenly to %s %s: %s or %s can",
+			     given.text, of.text, what, below.text, above.text);
 }
 
 /* All ranks have the same number of samples, and all find the same to be wrong. */
 static int set_batch(struct run *run)
 {
-	uint64_t ranks = (uint64_t)run->world->size, rest;
+	uint64_t ranks = run->dealt, rest;
 	uint64_t total = option_count(run->options, OPTION_GLOBAL_BATCH);
 	uint64_t samples = (set_info(run->train)->samples + ranks - 1) / ranks;
 
@@ -106,19 +141,24 @@ static int set_batch(struct run *run)
 
 static int create_buffers(struct run *run)
 {
-	uint64_t ranks = (uint64_t)run->world->size;
-	size_t epoch = (set_info(run->train)->samples + ranks - 1) / ranks;
+	size_t epoch = (set_info(run->train)->samples + run->dealt - 1) / run->dealt;
 	size_t most = epoch > run->test_batch ? epoch : run->test_batch;
+	size_t room = most * run->parts;
 	struct ddp_sampler_options options = DDP_SAMPLER_OPTIONS_INIT;
+	int status = 0;
 
 	run->most = most;
-	run->indices = ddp_xcalloc(most, sizeof(*run->indices), "the order of samples");
-	run->orders = ddp_xcalloc(most, sizeof(*run->orders), "the order of samples");
+	run->indices = ddp_xcalloc(room, sizeof(*run->indices), "the order of samples");
+	run->orders = ddp_xcalloc(room, sizeof(*run->orders), "the order of samples");
+	run->samplers = ddp_xcalloc(run->parts, sizeof(struct ddp_sampler *), "samplers");
 	options.samples = set_info(run->train)->samples;
-	options.rank = run->world->rank;
-	options.ranks = run->world->size;
+	options.ranks = (int)run->dealt;
 	options.seed = run->seed;
-	return ddp_sampler_create(&run->sampler, &options, &run->error);
+	for (size_t i = 0; status == 0 && i < run->parts; i++) {
+		options.rank = run->world->rank * (int)run->parts + (int)i;
+		status = ddp_sampler_create(&run->samplers[i], &options, &run->error);
+	}
+	return status;
 }
 
 /* --- Network --------------------------------------------------------------------------------- */
@@ -183,7 +223,8 @@ static int create_model(struct run *run)
 		return status;
 	set_optimizer(run);
 	status = model_create(&run->model, run->ddp, run->graph, optim_slots(&run->optim),
-			      wire_type(run->options), run->class->device_gradients, &run->error);
+			      wire_type(run->options), run->class->device_gradients,
+			      run->virtual ? run->dealt : 0, &run->error);
 	status = run_agree_likely(run, status);
 	/* An engine with memory of its own has no use for it. */
 	if (status == 0 && run->class == &engine_cpu)
@@ -243,16 +284,18 @@ static int open_engine(struct run *run)
 		.test = run->test,
 		.optim = &run->optim,
 		.batch = run->batch,
+		.parts = run->parts,
 		.test_batch = run->test_batch,
 		.type = precisions[option_word(options, OPTION_AMP)].type,
 		.smoothing = (float)option_number(options, OPTION_SMOOTHING),
 		.clip = option_number(options, OPTION_CLIP),
 		.sync_norm = option_flag(options, OPTION_SYNC_NORM),
-		.exact = strcmp(option_text(options, OPTION_CONV), "exact") == 0,
+		/* Timing would choose other algorithms in another run. */
+		.exact = run->virtual || strcmp(option_text(options, OPTION_CONV), "exact") == 0,
 		.tf32 = takes_tf32(run),
 		.deterministic = option_flag(options, OPTION_DETERMINISTIC),
 		.no_dropout = option_flag(options, OPTION_NO_DROPOUT),
-		.threads = (int)option_count(options, OPTION_THREADS),
+		.threads = run->threads,
 		.share = run->share,
 		.choices = run_choices(run),
 	};
@@ -291,8 +334,9 @@ int run_open(struct run *run)
 	int status;
 
 	read_options(run);
-	if ((status = run_find_engine(run)) < 0 || (status = open_sets(run)) < 0 ||
-	    (status = set_batch(run)) < 0 || (status = run_agree(run, create_buffers(run))) < 0 ||
+	if ((status = run_find_engine(run)) < 0 || (status = deal(run)) < 0 ||
+	    (status = open_sets(run)) < 0 || (status = set_batch(run)) < 0 ||
+	    (status = run_agree(run, create_buffers(run))) < 0 ||
 	    (status = create_model(run)) < 0 || (status = run_resume(run)) < 0 ||
 	    (status = open_engine(run)) < 0)
 		return status;
@@ -308,7 +352,9 @@ void run_close(struct run *run)
 	model_destroy(run->model);
 	graph_destroy(run->graph);
 	net_destroy(run->net);
-	ddp_sampler_destroy(run->sampler);
+	for (size_t i = 0; run->samplers && i < run->parts; i++)
+		ddp_sampler_destroy(run->samplers[i]);
+	free(run->samplers);
 	free(run->indices);
 	free(run->orders);
 	set_close(run->test);

@@ -59,14 +59,13 @@ static uint64_t resident(const struct run *run)
 static void describe(const struct run *run, struct report_place *mine)
 {
 	const struct engine_class *class = run->class;
-	uint64_t threads = option_count(run->options, OPTION_THREADS);
 
 	snprintf(mine->node, sizeof(mine->node), "%s", run->world->host);
 	if (class->device)
 		name_device(class->device(run->engine), mine->device, sizeof(mine->device));
 	else
 		name_cpus(mine->device, sizeof(mine->device));
-	mine->threads = threads ? (int)threads : class->device ? 1 : launch_cpus();
+	mine->threads = run->threads ? run->threads : class->device ? 1 : launch_cpus();
 }
 
 int throughput_open(struct run *run)

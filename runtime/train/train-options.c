@@ -380,6 +380,15 @@ static bool check_all(const struct options *options)
 	if (options->given[OPTION_SAMPLES] && options->given[OPTION_DATA])
 		return complain("--samples is of drawn images, and --data %s has files",
 				options->values[OPTION_DATA]);
+	if (option_count(options, OPTION_VIRTUAL_RANKS) > 0 &&
+	    option_flag(options, OPTION_SYNC_NORM))
+		return complain("--sync-bn cannot go with --virtual-ranks: statistics are those of "
+				"each virtual rank");
+	if (option_count(options, OPTION_VIRTUAL_RANKS) > 0 &&
+	    option_word(options, OPTION_WIRE) != 0)
+		return complain("--wire %s cannot go with --virtual-ranks: its sums travel as "
+				"doubles, so that they are exact",
+				options->values[OPTION_WIRE]);
 	return check_owner(options, OPTION_MOMENTUM, OPTION_OPTIMIZER, "sgd") &&
 	       check_owner(options, OPTION_NESTEROV, OPTION_OPTIMIZER, "sgd") &&
 	       check_owner(options, OPTION_GAMMA, OPTION_SCHEDULE, "step") &&

@@ -112,7 +112,7 @@ static int open_side(struct work *work, struct side *side, const struct engine_c
 {
 	struct engine_setup setup;
 	int status = model_create(&side->model, work->ddp, work->graph, 1, DDP_F32,
-				  class->device_gradients, &work->error);
+				  class->device_gradients, 0, &work->error);
 
 	side->class = class;
 	if (status < 0)

@@ -68,7 +68,7 @@ static void begin(struct session *session, char **arguments)
 	if (!session->net)
 		exit(EXIT_FAILURE);
 	check(graph_create(&session->graph, session->net, &error), &error);
-	check(model_create(&session->model, session->ddp, session->graph, 0, DDP_F32, false,
+	check(model_create(&session->model, session->ddp, session->graph, 0, DDP_F32, false, 0,
 			   &error),
 	      &error);
 	model_tensors_create(&session->tensors, session->model, false);

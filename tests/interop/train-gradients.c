@@ -67,7 +67,7 @@ static void open_model(struct work *work, char **words)
 	need(graph_create(&work->graph, work->net, &error), &error);
 	work->optim = optim_default(OPTIM_SGD);
 	need(model_create(&work->model, work->ddp, work->graph, optim_slots(&work->optim), DDP_F32,
-			  false, &error),
+			  false, 0, &error),
 	     &error);
 	need(model_read(work->model, words[INIT], &error), &error);
 }

@@ -526,25 +526,25 @@ static const struct {
 	size_t count;
 	const char *piece;
 } refused[] = {
-	{"size", {8, DDP_F32, DDP_F32, 0, 0, false, 0, false}, 2, "8 bytes"},
+	{"size", {8, DDP_F32, DDP_F32, 0, 0, false, 0, false, 0}, 2, "8 bytes"},
 	{"type",
-	 {sizeof(refused[0].options), DDP_I32, DDP_I32, 0, 0, false, 0, false},
+	 {sizeof(refused[0].options), DDP_I32, DDP_I32, 0, 0, false, 0, false, 0},
 	 2,
 	 "DDP_F32 or"},
 	{"wire",
-	 {sizeof(refused[0].options), DDP_F64, DDP_F32, 0, 0, false, 0, false},
+	 {sizeof(refused[0].options), DDP_F64, DDP_F32, 0, 0, false, 0, false, 0},
 	 2,
 	 "on the wire"},
 	{"wire of integers",
-	 {sizeof(refused[0].options), DDP_F32, DDP_I32, 0, 0, false, 0, false},
+	 {sizeof(refused[0].options), DDP_F32, DDP_I32, 0, 0, false, 0, false, 0},
 	 2,
 	 "on the wire"},
 	{"none",
-	 {sizeof(refused[0].options), DDP_F32, DDP_F32, 0, 0, false, 0, false},
+	 {sizeof(refused[0].options), DDP_F32, DDP_F32, 0, 0, false, 0, false, 0},
 	 0,
 	 "no parameters"},
 	{"nameless",
-	 {sizeof(refused[0].options), DDP_F32, DDP_F32, 0, 0, false, 0, false},
+	 {sizeof(refused[0].options), DDP_F32, DDP_F32, 0, 0, false, 0, false, 0},
 	 2,
 	 "parameter 1 has no name"},
 };
@@ -568,6 +568,29 @@ TEST_ROWS(test_refused, refused)
 	int row = _i;
 
 	double_run(&options, refuse, &row);
+}
+
+/* What programs pass that were compiled with an earlier ddp.h. */
+static void older(struct ddp *ddp, void *argument)
+{
+	static const size_t sizes[] = {offsetof(struct ddp_gradients_options, exact),
+				       offsetof(struct ddp_gradients_options, virtual_ranks)};
+
+	(void)argument;
+	for (int i = 0; i < ROWS(sizes); i++) {
+		struct ddp_gradients_options options = small_buckets();
+
+		options.size = sizes[i];
+		options.virtual_ranks = 77; /* which is not theirs */
+		ddp_gradients_destroy(create(ddp, &options));
+	}
+}
+
+TEST(test_older)
+{
+	struct double_options options = {2, false, 0};
+
+	double_run(&options, older, NULL);
 }
 
 /* Gradients without elements, all of them or some. */

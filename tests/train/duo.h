@@ -50,7 +50,7 @@ static inline void duo_open(struct duo *duo, const struct net *net, enum ddp_typ
 	memset(duo, 0, sizeof(*duo));
 	workshop_open(&duo->shop, net);
 	duo->shop.optim.momentum = 0.9;
-	workshop_must(model_create(&duo->model, duo->shop.ddp, duo->shop.graph, 2, wire, true,
+	workshop_must(model_create(&duo->model, duo->shop.ddp, duo->shop.graph, 2, wire, true, 0,
 				   &error),
 		      "model", error.text);
 	duo_copy(duo->model, duo->shop.model);

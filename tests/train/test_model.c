@@ -37,7 +37,7 @@ static struct bench setup(const char *name, int slots)
 	bench.net = net_create(name, 0);
 	RANK_CHECK(bench.net);
 	BENCH_OK(graph_create(&bench.graph, bench.net, &problem));
-	BENCH_OK(model_create(&bench.model, bench.ddp, bench.graph, slots, DDP_F32, false,
+	BENCH_OK(model_create(&bench.model, bench.ddp, bench.graph, slots, DDP_F32, false, 0,
 			      &problem));
 	return bench;
 }
@@ -239,7 +239,7 @@ static int body_share(int rank)
 	size_t bytes = model->count * sizeof(float);
 	bool one_node = world->node_count == 1;
 
-	BENCH_OK(model_create(&alone, bench.ddp, bench.graph, 2, DDP_F32, false, &problem));
+	BENCH_OK(model_create(&alone, bench.ddp, bench.graph, 2, DDP_F32, false, 0, &problem));
 	BENCH_OK(model_share(model, bench.ddp, &problem));
 	RANK_CHECK(model->shared == (world->size > 1 && one_node) && !alone->shared);
 	model_init(model, 1);
@@ -385,7 +385,7 @@ static int body_tensors(int rank)
 	struct model *other;
 
 	(void)rank;
-	BENCH_OK(model_create(&other, bench.ddp, bench.graph, 2, DDP_F32, false, &problem));
+	BENCH_OK(model_create(&other, bench.ddp, bench.graph, 2, DDP_F32, false, 0, &problem));
 	number_all(bench.model);
 	model_tensors_create(&tensors, bench.model, true);
 	RANK_CHECK(tensors.count == 3 * 62 + 40 + 20);
@@ -415,7 +415,7 @@ static int body_checkpoint(int rank)
 
 	(void)rank;
 	RANK_CHECK(getcwd(here, sizeof(here)));
-	BENCH_OK(model_create(&other, bench.ddp, bench.graph, 2, DDP_F32, false, &problem));
+	BENCH_OK(model_create(&other, bench.ddp, bench.graph, 2, DDP_F32, false, 0, &problem));
 	model_tensors_create(&tensors, bench.model, true);
 	number_all(bench.model);
 	model_tensors_export(&tensors, bench.model, 12);
@@ -494,8 +494,9 @@ static void check_file(const struct bench *bench, enum damage damage, const char
 	struct model_tensors tensors;
 	int status;
 
-	BENCH_OK(model_create(&other, bench->ddp, bench->graph, 0, DDP_F32, false, &problem));
-	BENCH_OK(model_create(&untouched, bench->ddp, bench->graph, 0, DDP_F32, false, &problem));
+	BENCH_OK(model_create(&other, bench->ddp, bench->graph, 0, DDP_F32, false, 0, &problem));
+	BENCH_OK(
+		model_create(&untouched, bench->ddp, bench->graph, 0, DDP_F32, false, 0, &problem));
 	model_tensors_create(&tensors, bench->model, damage == MORE);
 	model_tensors_export(&tensors, bench->model, 7);
 	BENCH_OK(ddp_tensors_save("weights.st", tensors.list, damage_tensors(&tensors, damage),

@@ -366,6 +366,55 @@ TEST(test_init)
 	ck_assert_double_lt(one[0], 0.8 * two[0]);
 }
 
+/* --- The same bits on any number of ranks -------------------------------------------------------- */
+
+/* The last batch of an epoch is a smaller one. */
+static const struct {
+	const char *line;
+	int steps, ranks; /* in all; at most */
+} virtuals[] = {
+	{"mnist --samples 330 -e 2 -b 8 --virtual-ranks 4", 22, 4},
+	{"mnist --samples 330 -e 1 -b 8 --virtual-ranks 4 --amp bf16 --clip 1 -o adamw", 11, 4},
+	{"cifar --samples 50 -b 4 --virtual-ranks 4", 4, 2}, /* with BatchNorm */
+};
+
+static void check_virtual(const char *what)
+{
+	ck_assert_msg(program_same_file("model.st", "reference.st"),
+		      "%s: the weights are not those of the undisturbed run", what);
+}
+
+/* By one rank, which works through all; by several, together and over the engine; and by one number after the other. */
+TEST_ROWS(test_virtual_ranks, virtuals)
+{
+	const char *line = virtuals[_i].line;
+	int steps = virtuals[_i].steps, ranks = virtuals[_i].ranks;
+	double losses[2][STEPS];
+
+	program_run(&program, 0, "%s --steps %d -n %d -q -m reference.st --log-json log-0", line,
+		    steps, ranks);
+	program_run(&program, 0, "%s --steps %d -n 1 -q -m model.st --log-json log-1", line, steps);
+	check_virtual("one rank");
+	for (int i = 0; i < 2; i++) {
+		char log[8];
+
+		snprintf(log, sizeof(log), "log-%d", i);
+		ck_assert_int_ge(program_numbers(log, "epoch", "test_loss", losses[i], STEPS), 1);
+		ck_assert_msg(losses[i][0] == losses[0][0], "%s: test losses %.17g and %.17g", line,
+			      losses[0][0], losses[1][0]);
+	}
+#ifdef HAVE_UCX
+	setenv("DDP_LOCAL", "off", 1);
+	program_run(&program, 0, "%s --steps %d -n 2 -q -m model.st", line, steps);
+	unsetenv("DDP_LOCAL");
+	check_virtual("two ranks that share no memory");
+#endif
+	program_run(&program, 0, "%s --steps %d -n %d -q -c state", line, steps / 3, ranks);
+	program_run(&program, 0, "%s --steps %d -n 1 -q -c state", line, 2 * steps / 3);
+	program_run(&program, 0, "%s --steps %d -n 2 -q -c state -m model.st", line, steps);
+	check_virtual("three runs of other numbers of ranks");
+}
+
 /* --- Refused ------------------------------------------------------------------------------------ */
 
 static const struct {
@@ -376,6 +425,14 @@ static const struct {
 	{"mnist --bach 3", 2, {"did you mean --batch?", NULL}},
 	{"mnist -n 2 --global-batch 33", 65, {"33 samples", "2 ranks", "32 or 34", NULL}},
 	{"mnist -n 3 --global-batch 2", 65, {"2 samples", "3 ranks", NULL}},
+	{"mnist -n 3 --virtual-ranks 4",
+	 65,
+	 {"--virtual-ranks 4", "3 ranks", "start 2 ranks", "--virtual-ranks 6", NULL}},
+	{"mnist -n 2 --virtual-ranks 4 --global-batch 6",
+	 65,
+	 {"6 samples", "4 virtual ranks", "4 or 8", NULL}},
+	{"mnist -n 2 --virtual-ranks 4 --wire bf16", 2, {"--wire bf16", "--virtual-ranks", NULL}},
+	{"cifar -n 2 --virtual-ranks 4 --sync-bn", 2, {"--sync-bn", "--virtual-ranks", NULL}},
 	{"mnist -n 2 -d nowhere", 77, {"nowhere", NULL}},
 	{"mnist -n 2 -i nowhere", 77, {"nowhere", "No such file", NULL}},
 	{"mnist -n 2 -i ../reference.json", 78, {"reference.json", NULL}},

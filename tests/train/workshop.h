@@ -40,7 +40,8 @@ static inline void workshop_open(struct workshop *shop, const struct net *net)
 	memset(shop, 0, sizeof(*shop));
 	workshop_must(ddp_init(&shop->ddp, NULL), "init", shop->ddp ? ddp_error(shop->ddp) : "");
 	workshop_must(graph_create(&shop->graph, net, &error), "graph", error.text);
-	workshop_must(model_create(&shop->model, shop->ddp, shop->graph, 2, DDP_F32, false, &error),
+	workshop_must(model_create(&shop->model, shop->ddp, shop->graph, 2, DDP_F32, false, 0,
+				   &error),
 		      "model", error.text);
 	workshop_must(set_open(&shop->set, &options, &error), "set", error.text);
 	model_init(shop->model, 1);

@@ -38,6 +38,7 @@ struct engine {
 	float *scratch; /* four values for each channel of the widest layer */
 	size_t channels;
 	int threads;
+	size_t part; /* which of setup->parts is at work */
 
 	bool stale;	/* the layers have not seen the model's values */
 	bool sync_norm; /* and there are others */

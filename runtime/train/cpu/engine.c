@@ -384,8 +384,8 @@ static void loss(const struct engine *engine, size_t count, size_t global)
 	word[MODEL_SAMPLES] = (float)count;
 }
 
-/* The sums of all ranks; the word is none of the gradients from here on. */
-static int finish(struct engine *engine, struct engine_step *done, struct ddp_error *error)
+/* With the last part: the sums of all ranks. */
+static int finish(struct engine *engine, struct ddp_error *error)
 {
 	struct model *model = engine->setup.model;
 	double begin = ddp_seconds();
@@ -393,16 +393,21 @@ static int finish(struct engine *engine, struct engine_step *done, struct ddp_er
 
 	if (status == 0)
 		status = ddp_gradients_finish(model->gradients);
-	if (status < 0)
-		return engine_fail(engine, status, error);
 	engine->seconds[ENGINE_REDUCE] += ddp_seconds() - begin;
+	return status < 0 ? engine_fail(engine, status, error) : 0;
+}
+
+/* What the sums say of the step; the word is none of the gradients from here on. */
+static void take_word(const struct engine *engine, struct engine_step *done)
+{
+	struct model *model = engine->setup.model;
+
 	done->steps = 1;
 	done->stop = model->word[MODEL_STOP] > 0;
 	done->loss = (double)model->word[MODEL_LOSS];
 	done->hits = (uint64_t)(model->word[MODEL_HITS] + 0.5f);
 	done->samples = (uint64_t)(model->word[MODEL_SAMPLES] + 0.5f);
 	memset(model->word, 0, MODEL_WORD * sizeof(float));
-	return 0;
 }
 
 /* Where values are shared, this rank's part of them, and none goes on before all are done. */
@@ -442,29 +447,48 @@ static int check_count(const struct batch *batch, size_t most, struct ddp_error 
 			     batch->count, most);
 }
 
-static int cpu_step(struct engine *engine, const struct batch *batch, size_t global, uint64_t step,
-		    double rate, bool stop, struct engine_step *done, struct ddp_error *error)
+/* Forward and backward over [batch], that of one part. */
+static int pass(struct engine *engine, const struct batch *batch, size_t global, bool stop,
+		struct ddp_error *error)
 {
-	double begin = ddp_seconds(), *seconds = engine->seconds;
+	double begin = ddp_seconds();
 	int status = check_count(batch, engine->setup.batch, error);
 
-	memset(done, 0, sizeof(*done));
-	memset(seconds, 0, sizeof(engine->seconds));
-	engine->mode = PROGRAM_TRAIN;
 	if (status < 0)
 		return status;
 	read_batch(engine, engine->setup.train, batch);
-	seconds[ENGINE_DATA] = ddp_seconds() - begin;
+	engine->seconds[ENGINE_DATA] += ddp_seconds() - begin;
 	engine->setup.model->word[MODEL_STOP] = stop;
 	status = engine_forward(engine, batch, batch->count, error);
 	if (status == 0) {
 		loss(engine, batch->count, global > 0 ? global : 1);
 		status = engine_backward(engine, batch->count, error);
 	}
-	if (status == 0)
-		status = finish(engine, done, error);
-	if (status == 0)
+	return status < 0 ? status : finish(engine, error);
+}
+
+static int cpu_step(struct engine *engine, const struct batch *batch, size_t global, uint64_t step,
+		    double rate, bool stop, struct engine_step *done, struct ddp_error *error)
+{
+	size_t parts = engine->setup.parts > 0 ? engine->setup.parts : 1;
+	double begin = ddp_seconds(), *seconds = engine->seconds;
+	struct batch part = *batch;
+	int status = 0;
+
+	memset(done, 0, sizeof(*done));
+	memset(seconds, 0, sizeof(engine->seconds));
+	engine->mode = PROGRAM_TRAIN;
+	part.count /= parts;
+	for (size_t i = 0; status == 0 && i < parts; i++) {
+		engine->part = i;
+		status = pass(engine, &part, global, stop, error);
+		part.indices += part.count;
+		part.orders += part.orders ? part.count : 0;
+	}
+	if (status == 0) {
+		take_word(engine, done);
 		status = optimize(engine, step, rate, error);
+	}
 	if (status < 0)
 		return status;
 	seconds[ENGINE_COMPUTE] =

@@ -98,7 +98,8 @@ static int norm_forward(struct engine *engine, int index, size_t count, bool tra
 
 		if (status < 0 || engine->units[index].rows < 1)
 			return status;
-		move_running(engine, index, &norm, m2);
+		if (engine->part == 0)
+			move_running(engine, index, &norm, m2);
 		invert(&norm, m2, engine->units[index].rows);
 	} else {
 		norm.mean = model_buffer(model, (size_t)op->node->mean);

@@ -36,7 +36,7 @@ static float *zeros(size_t count)
  * The word is listed first, so that it is ready last: it lies behind all others, in the bucket
  * that is summed last.
  */
-static int create_gradients(struct model *model, struct ddp *ddp, bool device,
+static int create_gradients(struct model *model, struct ddp *ddp, bool device, size_t virtual_ranks,
 			    struct ddp_error *error)
 {
 	const struct graph *graph = model->graph;
@@ -53,6 +53,7 @@ static int create_gradients(struct model *model, struct ddp *ddp, bool device,
 	options.sum = true;
 	options.exact = 1;
 	options.device = device;
+	options.virtual_ranks = virtual_ranks;
 	status = ddp_gradients_create(&model->gradients, ddp, &options, list,
 				      graph->parameter_count + 1);
 	if (status < 0)
@@ -100,7 +101,7 @@ static void create_arrays(struct model *model, int slots)
 }
 
 int model_create(struct model **result, struct ddp *ddp, const struct graph *graph, int slots,
-		 enum ddp_type wire, bool device, struct ddp_error *error)
+		 enum ddp_type wire, bool device, size_t virtual_ranks, struct ddp_error *error)
 {
 	struct model *model = ddp_xcalloc(1, sizeof(*model), "the network");
 	int status;
@@ -112,7 +113,7 @@ int model_create(struct model **result, struct ddp *ddp, const struct graph *gra
 		ddp_xcalloc(graph->parameter_count, sizeof(*model->offsets), "the network");
 	model->buffer_offsets =
 		ddp_xcalloc(graph->buffer_count, sizeof(*model->buffer_offsets), "the network");
-	status = create_gradients(model, ddp, device, error);
+	status = create_gradients(model, ddp, device, virtual_ranks, error);
 	if (status == 0)
 		status = find_offsets(model, error);
 	if (status < 0) {

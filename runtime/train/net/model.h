@@ -46,10 +46,11 @@ struct model {
 
 /*
  * Memory for [graph], which must outlive it, with so many optimizer [slots], zeroed. [wire] is
- * the type of gradients on their way between nodes; with [device] an engine places them on its own. Collective.
+ * the type of gradients on their way between nodes; with [device] an engine places them on its own;
+ * [virtual_ranks] as in ddp.h, 0: none. Collective.
  */
 int model_create(struct model **model, struct ddp *ddp, const struct graph *graph, int slots,
-		 enum ddp_type wire, bool device, struct ddp_error *error);
+		 enum ddp_type wire, bool device, size_t virtual_ranks, struct ddp_error *error);
 
 /* Before ddp_destroy(). NULL is legal. */
 void model_destroy(struct model *model);
