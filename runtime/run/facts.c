@@ -12,7 +12,6 @@
 #include "base/json.h"
 #include "contract.h"
 #include "facts.h"
-#include "judge.h"
 
 enum {
 	RANKS_MOST = 1 << 17,

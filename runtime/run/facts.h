@@ -101,6 +101,22 @@ struct facts {
 int facts_read(struct facts *facts, const char *dir, struct ddp_error *error);
 void facts_free(struct facts *facts);
 
+/* --- judge.c: who failed first, and who only followed ------------------------------------------- */
+
+/*
+ * Fill in what follows from the rest of [facts]: first, collectives, and of each rank follows and why; and its message
+ * and place where only its output or libddp's record has them.
+ *
+ * A rank follows where it was ended with the step, where its own words are about another rank, or about a connection
+ * that broke. Of the others the first is the one whose exception was raised earlier, or of which srun told earlier.
+ * Where all follow, it is the one that most of them name. In a hang the rank stands out whose node does not answer,
+ * that is stopped or gone, that did not arrive in the collective which others wait in, or whose heart stopped long
+ * before those of the others.
+ */
+void facts_judge(struct facts *facts);
+
+/* --- For all of them ---------------------------------------------------------------------------- */
+
 /* "SIGSEGV", "signal 42"; the text lives to the end of the expression. */
 struct ddp_shown facts_signal(int number);
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "judge.h"
+#include "facts.h"
 
 /* Seconds: Slurm waits for longer than this between SIGTERM and SIGKILL. */
 #define AT_ONCE 1.0

@@ -61,3 +61,160 @@ task-1"
 	try mc env SLURM_DDP_RESTART=x srun --ddp true
 	has "$err" 'ddp: SLURM_DDP_RESTART=x is no number; ddp-run sets it: unset it$'
 }
+
+# --- reports, of real failures under ddp-run -----------------------------------------------
+
+# run_once OPTION...: ddp-run, for one attempt; $dir is where the report is then, $text the report.
+run_once()
+{
+	try mc ddp-run --restarts 0 "$@"
+	dir=$(find "$WORK/.ddp" -maxdepth 1 -name 'failed-*')
+	text=$(<"$dir/report.txt")
+	# What was printed is what was kept, and is printed again.
+	has "$err" "^$(head -n 2 "$dir/report.txt" | tail -n 1)\$"
+	same "$(mc ddp-run --explain "$dir")" "$text"
+}
+
+# field NAME...: fields of report.json, "first.rank" or "ranks.0.why", in a line.
+field()
+{
+	/usr/bin/python3 -c '
+import json, sys
+for path in sys.argv[2:]:
+    value = json.load(open(sys.argv[1]))
+    for key in path.split("."):
+        value = value[int(key) if isinstance(value, list) else key]
+    print(value, end=" " if path != sys.argv[-1] else "\n")' "$dir/report.json" "$@"
+}
+
+@test "a rank that exits: its status, place and last words; the others only followed" {
+	run_once --logs logs -N2 --ntasks-per-node=2 sh -c 'echo rank $RANK begins; sleep 5; [ $RANK = 2 ] || exec sleep 100; printf "50%%\r\033[1mlast\007 words\n"; exit 7'
+	same "$(field kind status first.rank first.node first.how first.code first.follows)" "exit $rc 2 n2 exit 7 False"
+	has "$(cat "$dir/task-2")" "^n2 $(field first.pid)$"
+	has "$(field first.tail)" "last.* words"
+	for rank in 0 1 3; do
+		same "$(field ranks.$rank.follows)" True
+	done
+	has "$text" '^rank 2 on n2, pid [0-9]+, failed first: exit status 7$'
+	has "$text" '^    last\? words$'
+	has "$text" '^followed: ranks 0-1,3: '
+	has "$text" '^next: stopped'
+}
+
+@test "a rank that is killed by a signal" {
+	run_once -N2 -n2 sh -c '[ $RANK = 1 ] || exec sleep 100; kill -SEGV $$'
+	same "$(field first.rank first.node first.how first.signal)" "1 n2 signal SIGSEGV"
+	has "$text" 'rank 1 on n2, pid [0-9]+, failed first: killed by SIGSEGV$'
+}
+
+@test "an exception in PyTorch: @record's message and traceback; those that lost the connection followed" {
+	/usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip "no PyTorch in /usr/bin/python3"
+	cat >"$WORK/raise.py" <<'END'
+import os, torch, torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+@record
+def main():
+    dist.init_process_group("gloo")
+    one = torch.ones(1)
+    for step in range(100):
+        dist.all_reduce(one)
+        if step == 3 and dist.get_rank() == 1:
+            raise ValueError("loss is nan in step 3")
+
+main()
+END
+	run_once -N2 -n2 /usr/bin/python3 raise.py
+	same "$(field first.rank first.how first.message)" "1 exit ValueError: loss is nan in step 3"
+	has "$(field first.traceback)" 'raise ValueError\("loss is nan in step 3"\)'
+	same "$(field ranks.0.follows)" True
+	has "$text" '^    ValueError: loss is nan in step 3$'
+	has "$text" '^followed: rank 0: '
+}
+
+@test "a rank of libddp that does not come to a collective: who waited names it" {
+	cc -o "$TOP/late" -x c - -I"$INST/include" -L"$LD_LIBRARY_PATH" -lddp <<'END'
+#include <ddp.h>
+#include <unistd.h>
+
+int main(void)
+{
+	struct ddp *ddp;
+	float one = 1;
+
+	if (ddp_init(&ddp, NULL) < 0)
+		ddp_exit(ddp);
+	for (int i = 0; i < 20; i++) {
+		if (i == 10 && ddp_world(ddp)->rank == 3)
+			pause();
+		if (ddp_all_reduce(ddp, &one, &one, 1, DDP_F32, DDP_MAX) < 0)
+			ddp_exit(ddp);
+	}
+}
+END
+	DDP_TIMEOUT=4 run_once -N2 --ntasks-per-node=2 "$TOP/late"
+	same "$(field first.rank first.node first.why)" "3 n2 others name it"
+	same "$(field collectives)" "did not arrive in #12 all-reduce 1 F32 max: rank 3"
+	has "$text" '^collectives: did not arrive in #12 all-reduce 1 F32 max: rank 3$'
+	has "$text" '^followed: .*rank 3 on n2'
+	has "$text" '^  the last lines of all ranks:$'
+	has "$text" '^    ddp\[[0-9]@n[12]\]: .*rank 3 on n2 did not arrive in all-reduce #12 in 4 s'
+
+	# The same, before libddp's own limit is over.
+	rm -r "$WORK/.ddp"
+	run_once --hang 3 -N2 --ntasks-per-node=2 "$TOP/late"
+	same "$(field kind first.rank first.state)" "hang 3 S"
+	same "$(field first.why)" "it did not arrive in #12 all-reduce 1 F32 max: rank 3"
+	has "$text" '^rank 3 on n2, pid [0-9]+: it did not arrive in #12 all-reduce'
+}
+
+# NCCL's RAS and PyTorch's flight recorder need GPUs: a rank stands for them, by the ways on which they are asked.
+@test "a hang: who is stopped, what all do, stacks, NCCL's RAS and PyTorch's flight recorder" {
+	cat >"$WORK/hang.py" <<'END'
+import os, pathlib, signal, socket, threading
+rank, pipe = os.environ["RANK"], os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"]
+pathlib.Path(os.environ["DDP_HEARTBEAT"]).touch()
+if rank == "0":
+    host, port = os.environ["NCCL_RAS_ADDR"].split(":")
+    at = socket.create_server((host, int(port)))
+    def answer():
+        to, _ = at.accept()
+        to.sendall(b"asked: " + to.recv(100))
+        to.close()
+    threading.Thread(target=answer, daemon=True).start()
+    os.mkfifo(pipe + rank + ".pipe")
+    def dump():
+        if os.read(os.open(pipe + rank + ".pipe", os.O_RDONLY), 1):
+            open(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + rank, "w").write("dump")
+    threading.Thread(target=dump, daemon=True).start()
+if rank == "2":
+    os.kill(os.getpid(), signal.SIGSTOP)
+signal.pause()
+END
+	run_once --hang 3 -N2 -n3 /usr/bin/python3 hang.py
+	same "$(field kind first.rank first.state first.why)" "hang 2 T it is stopped"
+	same "$(field ranks.0.state ranks.1.state)" "S S"
+	has "$(field ranks.0.command)" '^/usr/bin/python3 hang.py$'
+	same "$(field flight_recorder_dumps ras)" "1 True"
+	same "$(<"$dir/ras.txt")" "asked: verbose status"
+	has "$text" '^rank 2 on n[12], pid [0-9]+: it is stopped$'
+	has "$text" '^  rank 0 on n1, pid [0-9]+: state S in .*, heart beat [0-9.]+ s before'
+	! command -v gdb >/dev/null || has "$(cat "$dir/stacks-2.txt")" '^Thread 1 '
+	has "$(cat "$dir/proc-0.txt")" '^State:.*S'
+	within 30 no_jobs
+}
+
+@test "what the kernel killed for want of memory is counted by the job's cgroup" {
+	at=/sys/fs/cgroup/memory
+	[ "$(id -u)" -eq 0 ] && [ -w $at/cgroup.procs ] || skip "no memory controller of cgroup v1 that this user may use"
+	[ "$(wc -l </proc/swaps)" -eq 1 ] || skip "there is swap, into which the test would grow"
+	group=$at/ddp-test.$$/job_77
+	mkdir -p "$group/step_0" "$TOP/memory"
+	echo 30000000 >"$group/memory.limit_in_bytes"
+	inside() { sh -c 'echo $$ >"$0/step_0/cgroup.procs"; exec "$@"' "$group" "$@"; }
+	try inside /usr/bin/python3 -c 'bytearray(200000000)'
+	same "$rc" 137
+	SLURMD_NODENAME=n1 inside ddp-run --gather "$TOP/memory" 77 0 5
+	within 10 rmdir "$group/step_0" "$group" "${group%/*}"
+	same "$(cat "$TOP/memory/memory-n1.txt")" "oom_kill 1"
+}
