@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "attempt.h"
+#include "run-attempt.h"
 #include "base/file.h"
 #include "base/settings.h"
 #include "base/text.h"
@@ -364,6 +364,17 @@ static void tell(const struct attempt_plan *plan, const struct attempt *attempt,
 			next->decision->why);
 }
 
+/* What is known of [last] now that the attempt after it [began]: after how long that was. */
+static void tell_later(struct attempt_plan plan, const struct attempt *last,
+		       struct attempt_next next, double began)
+{
+	if (began <= 0 || !last->dir[0])
+		return;
+	plan.number--;
+	next.after = began - last->ended;
+	tell(&plan, last, &next, NULL);
+}
+
 /* A refusal that nodes which are gone explain is a lost node; on the first attempt it is the user's. */
 static void look_again(const struct launch *launch, struct attempt *attempt, int number)
 {
@@ -414,6 +425,8 @@ static int run(struct launch *launch)
 		.grace = options->number[RUN_OPTION_GRACE],
 		.logs = options->text[RUN_OPTION_LOGS]};
 	off_t input = lseek(STDIN_FILENO, 0, SEEK_CUR);
+	struct attempt_next next = {.after = -1};
+	struct attempt last = {.status = 0};
 	struct run_decision decision;
 
 	if (has_word(launch, "--pty") && find_program(launch)) {
@@ -424,13 +437,15 @@ static int run(struct launch *launch)
 	for (int number = 0;; number++) {
 		struct node_list usable = {.name = NULL};
 		struct attempt attempt;
-		struct attempt_next next = {.decision = &decision, .after = -1};
 		struct ddp_error error;
 
 		plan.argv = srun_words(launch);
 		plan.number = number;
 		attempt_run(&plan, &attempt);
 		free(plan.argv);
+		if (number > 0)
+			tell_later(plan, &last, next, attempt.began);
+		attempt_free(&last);
 		if (launch->first.count == 0) {
 			launch->ranks = attempt.ranks;
 			for (size_t i = 0; i < attempt.nodes.count; i++)
@@ -447,6 +462,7 @@ static int run(struct launch *launch)
 				past[number].point[0] = '\0';
 		}
 		decision = decide(launch, &rules, past, number + 1, &attempt, &usable);
+		next = (struct attempt_next){.decision = &decision, .after = -1};
 		if (decision.act == RUN_RESTART && attempt_told()) {
 			decision.act = RUN_STOP;
 			decision.status = attempt.status;
@@ -465,7 +481,7 @@ static int run(struct launch *launch)
 				copy_report(attempt.dir, options->text[RUN_OPTION_REPORT]);
 		}
 		nodes_free(&usable);
-		attempt_free(&attempt);
+		last = attempt;
 		if (decision.act != RUN_RESTART)
 			break;
 		if (input >= 0)
@@ -473,6 +489,7 @@ static int run(struct launch *launch)
 	}
 	if (decision.act == RUN_REQUEUE)
 		requeue(launch->job);
+	attempt_free(&last);
 	free(past);
 	return decision.status;
 }

@@ -246,20 +246,35 @@ leaves()
 	ls "$WORK"/.ddp/failed-*/proc-1.txt
 }
 
+@test "ranks that end well beside one that does not, and one that fails again as it starts" {
+	batch -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 2 ] || [ "$RANK" -eq 0 ] || exit $((3 + DDP_RESTART))'
+	same "$rc" 0
+	same "$(first)" "0 exit ['n1', 'n2'] 2 restart 1 n2 exit 3
+1 exit ['n1', 'n2'] 2 restart 1 n2 exit 4"
+	# That is told once the next attempt has begun.
+	same "$(report 0 next_after | grep -c '^[0-9]')" 1
+}
+
+@test "--grace: a program that does not listen to SIGTERM is killed" {
+	batch --grace 1 -N2 -n2 bash -c 'trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -eq 0 ] || exit 3; while :; do sleep 1; done'
+	same "$rc" 0
+	same "$(first)" "0 exit ['n1', 'n2'] 2 restart 1 n2 exit 3"
+}
+
 @test "--logs: a file of each rank and attempt" {
 	batch --logs logs -n2 -N2 bash -c 'sleep 1; echo "I am $RANK"; sleep 1; exit $((1 - DDP_RESTART))'
 	same "$rc" 0
 	same "$(cat "$WORK/logs/attempt-0/rank-1.log" "$WORK/logs/attempt-1/rank-0.log")" $'I am 1\nI am 0'
 }
 
-# kill -9 of slurmd, slurmstepd and task of a node, and of nothing else.
+# kill -9 of slurmd, slurmstepd and task of a node, or of those that a pattern names, and of nothing else.
 lose()
 {
 	local node=$1 pid parent
 	for pid in $(pgrep -f "^sleep 61"); do
 		tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "SLURMD_NODENAME=$node" || continue
 		parent=$(ps -o ppid= "$pid")
-		pkill -KILL -f "^slurmd .* -N $node$" || true
+		pkill -KILL -f "^slurmd .*$MINICLUSTER_DIR/.* -N $node$" || true
 		kill -9 "${parent// /}" "$pid"
 	done
 }
@@ -290,6 +305,17 @@ lose_on()
 	has "$out" '^ddp-run: node n3 does not answer$'
 	same "$(grep -c '^rank . of 6 on n[124]$' <<<"$out")" 6
 	same "$(report 0 kind next next_nodes next_ranks)" '"node" "restart" ["n1", "n2", "n4"] 6'
+}
+
+@test "two nodes are lost at once" {
+	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
+	renew
+	lose_on 4 'n[24]' &
+	batch --hang 3 --min-nodes 2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
+	wait
+	same "$rc" 0
+	same "$(grep -c '^rank . of 2 on n[13]$' <<<"$out")" 2
+	same "$(report 0 kind next next_nodes next_ranks)" '"node" "restart" ["n1", "n3"] 2'
 }
 
 @test "a node is lost: a spare takes its place" {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attempt.h - one srun: its output, its signals, and whether something moves
+ * run-attempt.h - one srun: its output, its signals, and whether something moves
  */
 #ifndef DDP_RUN_ATTEMPT_H
 #define DDP_RUN_ATTEMPT_H
@@ -26,6 +26,7 @@ struct attempt_plan {
 
 struct attempt {
 	double started, ended; /* seconds since 1970 */
+	double began;	       /* when there was a step; 0: there was none */
 	int status;	       /* srun's, as a shell has it */
 	enum run_end end;
 	char job[32], step[32];	 /* "": there never was a step */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "attempt.h"
+#include "run-attempt.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -338,6 +338,7 @@ static void read_step(struct run *run)
 	copy_word(attempt->beats, sizeof(attempt->beats), words, "rendezvous");
 	if (!attempt->step[0])
 		return;
+	attempt->began = now_real();
 	run->moved = ddp_seconds();
 	if (run->tails)
 		start_sattach(run);
