@@ -11,12 +11,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "run-attempt.h"
 #include "base/file.h"
 #include "base/settings.h"
 #include "base/text.h"
 #include "base/watch.h"
 #include "base/xalloc.h"
+#include "run-attempt.h"
 #include "run-options.h"
 #include "verdict.h"
 

@@ -258,7 +258,12 @@ static const struct row {
 	 {NULL},
 	 {"\"size\": 4, \"first\": null"},
 	 ""},
-	{"nothing at all", {{NULL, NULL}}, {"attempt 1 of 1, failed\n"}, {NULL}, {"\"size\": 0"}, ""},
+	{"nothing at all",
+	 {{NULL, NULL}},
+	 {"attempt 1 of 1, failed\n"},
+	 {NULL},
+	 {"\"size\": 0"},
+	 ""},
 };
 
 static void put_file(const char *dir, const char *name, const char *text)
