@@ -269,7 +269,7 @@ static const char *without_name(const char *line, const char *node)
 	return strncmp(rest, node, n) == 0 && strncmp(rest + n, ": ", 2) == 0 ? rest + n + 2 : rest;
 }
 
-static void why_not(const struct site_output *output, char *why, size_t size)
+static void why_not(const struct ddp_command_said *output, char *why, size_t size)
 {
 	if (output->timed_out)
 		snprintf(why, size, "no answer in time");
@@ -293,7 +293,7 @@ struct asking {
 /* "n[1-3]" for "n1,n2,n3", as Slurm has it. To be freed. */
 static char *compressed(const char *list)
 {
-	struct site_output output;
+	struct ddp_command_said output;
 	char *text;
 
 	site_run((char *[]){"scontrol", "show", "hostlistsorted", (char *)list, NULL}, 20, &output);
@@ -302,7 +302,7 @@ static char *compressed(const char *list)
 		list = output.out.data;
 	}
 	text = need(strdup(list));
-	site_output_free(&output);
+	ddp_command_said_free(&output);
 	return text;
 }
 
@@ -344,7 +344,7 @@ static void hear(struct asking *asking, const char *text)
 
 /* What is to be said of a node that srun did not start on, or that did not answer. */
 static void say_silent(struct asking *asking, const struct node *node,
-		       const struct site_output *output, const char *why, bool any)
+		       const struct ddp_command_said *output, const char *why, bool any)
 {
 	char line[1024];
 
@@ -364,7 +364,7 @@ static void say_silent(struct asking *asking, const struct node *node,
 		say_of(asking, node, SITE_WRONG, "node", "", why);
 }
 
-static void judge_answers(struct asking *asking, struct site_output *output)
+static void judge_answers(struct asking *asking, struct ddp_command_said *output)
 {
 	struct nodes *nodes = &asking->nodes;
 	char why[1024];
@@ -395,7 +395,7 @@ static void ask(struct asking *asking, const char *partition)
 	const double limit = asking->options->limit;
 	struct ddp_text list = {.data = NULL}, words = {.data = NULL}, config = {.data = NULL};
 	char self[PATH_MAX] = "ddp-info", *argv[32], *nodes, *rest;
-	struct site_output output;
+	struct ddp_command_said output;
 	int count = 0, argc = 0;
 
 	for (size_t i = 0; i < asking->nodes.count; i++)
@@ -425,7 +425,7 @@ static void ask(struct asking *asking, const char *partition)
 	argv[argc] = NULL;
 	site_run(argv, limit, &output);
 	judge_answers(asking, &output);
-	site_output_free(&output);
+	ddp_command_said_free(&output);
 	free(nodes);
 	ddp_text_free(&list);
 	ddp_text_free(&words);
@@ -563,7 +563,7 @@ static bool load_nodes(struct asking *asking)
 	const char *job = getenv("SLURM_JOB_NODELIST");
 	char *argv[] = {"sinfo", "-h", "-N", "-o", SINFO_FORMAT, NULL, NULL, NULL};
 	struct ddp_text nodes = {.data = NULL}, partition = {.data = NULL};
-	struct site_output output;
+	struct ddp_command_said output;
 	char why[512];
 	bool found;
 	int argc = 5;
@@ -590,7 +590,7 @@ static bool load_nodes(struct asking *asking)
 			 "no node was asked, as sinfo finds none%s%s", *why ? ": " : "", why);
 		site_take(asking->report, NULL, string_of(&asking->lines));
 	}
-	site_output_free(&output);
+	ddp_command_said_free(&output);
 	ddp_text_free(&nodes);
 	ddp_text_free(&partition);
 	return found;
@@ -673,7 +673,7 @@ static void add_json(const struct site_report *report, struct ddp_text *out)
 /* What slurmctld says of itself; [config] is left empty where it does not answer. */
 static void load_config(double limit, struct ddp_text *config, struct ddp_text *lines)
 {
-	struct site_output output;
+	struct ddp_command_said output;
 	char value[64], why[512];
 
 	site_run((char *[]){"scontrol", "show", "config", NULL}, limit, &output);
@@ -695,7 +695,7 @@ static void load_config(double limit, struct ddp_text *config, struct ddp_text *
 				"KillOnBadExit=1 in slurm.conf ends the others when a rank has failed",
 				"it is not set");
 	}
-	site_output_free(&output);
+	ddp_command_said_free(&output);
 }
 
 enum site_level site_check(const struct site_options *options)

@@ -20,7 +20,7 @@ static const char *const settings[] = {"JobContainerType", "KillOnBadExit",   "M
 				       "SlurmdPort",	   "SlurmdUser",      "SlurmUser",
 				       "SrunPortRange"};
 
-static const char *next_line(const char *at)
+const char *site_next_line(const char *at)
 {
 	at += strcspn(at, "\n");
 	return at + (*at == '\n');
@@ -44,7 +44,7 @@ bool site_setting(const char *text, const char *name, char *value, size_t size)
 	const char *found = NULL;
 	size_t n;
 
-	for (const char *at = text; *at && !found; at = next_line(at))
+	for (const char *at = text; *at && !found; at = site_next_line(at))
 		found = value_in(at, name);
 	n = found ? strcspn(found, " \t\r\n#") : 0;
 	*value = '\0';
@@ -57,10 +57,10 @@ bool site_setting(const char *text, const char *name, char *value, size_t size)
 
 void site_settings_keep(const char *text, struct ddp_text *config)
 {
-	for (const char *at = text; *at; at = next_line(at))
+	for (const char *at = text; *at; at = site_next_line(at))
 		for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
 			if (value_in(at, settings[i]))
-				ddp_text_put(config, at, (size_t)(next_line(at) - at));
+				ddp_text_put(config, at, (size_t)(site_next_line(at) - at));
 	ddp_text_add(config, "%s", "");
 }
 

@@ -4,21 +4,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/checksum.h"
 #include "base/file.h"
 #include "base/mps.h"
 #include "base/walk.h"
-#include "base/watch.h"
 #include "site.h"
 
 void site_say(struct ddp_text *lines, enum site_level level, const char *what, const char *remedy,
@@ -37,99 +32,11 @@ void site_say(struct ddp_text *lines, enum site_level level, const char *what, c
 	ddp_text_add(lines, "\n");
 }
 
-/* --- Running a command --------------------------------------------------------------------- */
-
-static void run_child(char *const *argv, const int *out, const int *err, pid_t parent)
+void site_run(char *const argv[], double seconds, struct ddp_command_said *said)
 {
-	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	const struct ddp_command how = {.limit = seconds, .grace = 10};
 
-	/* Nobody waits for it once we are gone. */
-	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	if (getppid() == parent && null >= 0 && dup2(null, STDIN_FILENO) >= 0 &&
-	    dup2(out[1], STDOUT_FILENO) >= 0 && dup2(err[1], STDERR_FILENO) >= 0)
-		execvp(argv[0], argv);
-	_exit(127);
-}
-
-/* Take what has come. Returns false at the end. */
-static bool drain(struct pollfd *from, struct ddp_text *text)
-{
-	char bytes[16384];
-	ssize_t n;
-
-	if (from->fd < 0 || !from->revents)
-		return from->fd >= 0;
-	n = read(from->fd, bytes, sizeof(bytes));
-	if (n > 0)
-		ddp_text_put(text, bytes, (size_t)n);
-	if (n == 0 || (n < 0 && errno != EINTR))
-		from->fd = -1;
-	return from->fd >= 0;
-}
-
-/* What it says until [end], or until it says nothing more. */
-static void listen_to(struct pollfd *from, double end, struct site_output *output)
-{
-	double left;
-
-	while ((from[0].fd >= 0 || from[1].fd >= 0) && (left = end - ddp_seconds()) > 0) {
-		if (poll(from, 2, (int)(left * 1e3) + 1) < 0 && errno != EINTR)
-			return;
-		drain(&from[0], &output->out);
-		drain(&from[1], &output->err);
-	}
-}
-
-/* srun cancels its job on SIGTERM; what does not end then is killed. */
-static int end_child(pid_t child, struct pollfd *from, struct site_output *output)
-{
-	enum { GRACE = 10, PERIOD = 5000 };
-	double end = ddp_seconds() + GRACE;
-	int status = 0;
-	pid_t gone;
-
-	output->timed_out = from[0].fd >= 0 || from[1].fd >= 0;
-	if (output->timed_out) {
-		kill(child, SIGTERM);
-		listen_to(from, end, output);
-	}
-	while ((gone = waitpid(child, &status, WNOHANG)) == 0 || (gone < 0 && errno == EINTR)) {
-		if (ddp_seconds() >= end)
-			kill(child, SIGKILL);
-		usleep(PERIOD);
-	}
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-void site_run(char *const *argv, double seconds, struct site_output *output)
-{
-	int out[2] = {-1, -1}, err[2] = {-1, -1};
-	pid_t child = -1, parent = getpid();
-
-	*output = (struct site_output){.status = 127};
-	if (pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0)
-		child = fork();
-	if (child == 0)
-		run_child(argv, out, err, parent);
-	close(out[1]);
-	close(err[1]);
-	if (child > 0) {
-		struct pollfd from[2] = {{.fd = out[0], .events = POLLIN},
-					 {.fd = err[0], .events = POLLIN}};
-
-		listen_to(from, ddp_seconds() + seconds, output);
-		output->status = end_child(child, from, output);
-	}
-	close(out[0]);
-	close(err[0]);
-	ddp_text_add(&output->out, "%s", "");
-	ddp_text_add(&output->err, "%s", "");
-}
-
-void site_output_free(struct site_output *output)
-{
-	ddp_text_free(&output->out);
-	ddp_text_free(&output->err);
+	ddp_command_run(argv, &how, said);
 }
 
 /* --- Who could change a file --------------------------------------------------------------- */
@@ -222,7 +129,7 @@ static const char *first_line(const struct ddp_text *text, char *line, size_t si
 static void look_at_srun(struct look *look)
 {
 	enum { SECONDS = 30 };
-	struct site_output output;
+	struct ddp_command_said output;
 	char line[512];
 	const char *space;
 
@@ -231,7 +138,7 @@ static void look_at_srun(struct look *look)
 	if (output.status == 0 && space)
 		snprintf(look->release, sizeof(look->release), "%.*s",
 			 (int)strcspn(space + 1, "\n"), space + 1);
-	site_output_free(&output);
+	ddp_command_said_free(&output);
 	site_run((char *[]){"srun", "--help", NULL}, SECONDS, &output);
 	look->knows = output.out.data && strstr(output.out.data, "[ddp] ");
 	if (look->knows)
@@ -242,7 +149,7 @@ static void look_at_srun(struct look *look)
 			 first_line(&output.err, line, sizeof(line)));
 	else if (!look->node)
 		site_say(look->lines, SITE_WRONG, "srun", "look at PATH", "there is no srun here");
-	site_output_free(&output);
+	ddp_command_said_free(&output);
 }
 
 static char *read_all(const char *path, size_t *size)
@@ -403,17 +310,11 @@ static void say_no_line(struct look *look, const struct site_stack *stack)
 			"no line of %s loads ddp.so, and there is no %s", look->stack_path, file);
 }
 
-static const char *next_line(const char *at)
-{
-	at += strcspn(at, "\n");
-	return at + (*at == '\n');
-}
-
 /* Each line of [text], and what is to be said of it, as a verdict. */
 static void say_each(struct look *look, enum site_level level, const struct ddp_text *text,
 		     const char *end, const char *remedy)
 {
-	for (const char *at = text->size ? text->data : ""; *at; at = next_line(at))
+	for (const char *at = text->size ? text->data : ""; *at; at = site_next_line(at))
 		site_say(look->lines, level, "plugstack.conf", remedy, "%.*s%s",
 			 (int)strcspn(at, "\n"), at, end);
 }

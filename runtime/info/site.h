@@ -11,6 +11,7 @@
 
 #include <limits.h>
 
+#include "base/command.h"
 #include "base/text.h"
 #include "options.h"
 
@@ -23,6 +24,9 @@ enum site_level { SITE_OK, SITE_WARNING, SITE_WRONG };
  * Returns true, or false with "" where it is missing, "(null)" or does not fit.
  */
 bool site_setting(const char *text, const char *name, char *value, size_t size);
+
+/* What follows the line that [at] is in. */
+const char *site_next_line(const char *at);
 
 /* Add those lines of "scontrol show config" that site_look() reads. */
 void site_settings_keep(const char *text, struct ddp_text *config);
@@ -74,15 +78,8 @@ void site_look(const char *config, struct site_found *found, struct ddp_text *li
 void site_say(struct ddp_text *lines, enum site_level level, const char *what, const char *remedy,
 	      const char *format, ...) DDP_FORMAT(5, 6);
 
-struct site_output {
-	struct ddp_text out, err;
-	int status; /* the exit status, 128 and the signal, or 127 where the program is not there */
-	bool timed_out; /* it was ended after so many seconds */
-};
-
-/* Run a program with nothing on its standard input, until it ends and at most [seconds]. */
-void site_run(char *const *argv, double seconds, struct site_output *output);
-void site_output_free(struct site_output *output);
+/* Run a program as ddp_command_run() does, for at most [seconds]. */
+void site_run(char *const argv[], double seconds, struct ddp_command_said *said);
 
 /* --- All of them (site-check.c) ------------------------------------------------------------ */
 

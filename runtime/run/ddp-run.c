@@ -256,15 +256,14 @@ static struct node_list choose_nodes(struct launch *launch, const struct attempt
 	const struct node_list *last = attempt->nodes.count ? &attempt->nodes : &launch->next;
 	struct node_list all = nodes_of_job(launch->job, NULL, 0), usable = {.name = NULL};
 
-	for (size_t i = 0; i < attempt->said.lost_count; i++)
-		fprintf(stderr, "ddp-run: node %s is lost\n", attempt->said.lost[i]);
+	for (size_t i = 0; i < attempt->said.lost.count; i++)
+		fprintf(stderr, "ddp-run: node %s is lost\n", attempt->said.lost.name[i]);
 	for (int pass = 0; pass < 2; pass++)
 		for (size_t i = 0; i < all.count; i++) {
-			bool was_in = nodes_have(last, all.name[i]), lost = false;
+			bool was_in = nodes_have(last, all.name[i]);
 
-			for (size_t j = 0; j < attempt->said.lost_count; j++)
-				lost = lost || strcmp(attempt->said.lost[j], all.name[i]) == 0;
-			if (was_in == (pass == 0) && !lost &&
+			if (was_in == (pass == 0) &&
+			    !nodes_have(&attempt->said.lost, all.name[i]) &&
 			    !nodes_have(&attempt->silent, all.name[i]))
 				nodes_add(&usable, all.name[i]);
 		}

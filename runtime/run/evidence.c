@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/command.h"
 #include "base/file.h"
 #include "base/watch.h"
 #include "contract.h"
@@ -56,67 +57,24 @@ static void drop_ours(void)
 	}
 }
 
-static void __attribute__((noreturn)) run_command(char *const argv[], int output)
-{
-	int null = open("/dev/null", O_RDWR);
-	sigset_t none;
-
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	setpgid(0, 0);
-	drop_ours();
-	dup2(null, STDIN_FILENO);
-	dup2(output, STDOUT_FILENO);
-	dup2(output, STDERR_FILENO);
-	execvp(argv[0], argv);
-	_exit(127);
-}
-
-/* Read what there is; returns false at the end of it. */
-static bool read_some(int fd, struct ddp_text *out)
-{
-	char piece[4096];
-	ssize_t n = read(fd, piece, sizeof(piece));
-
-	if (n > 0 && out->size + (size_t)n <= OUTPUT_LIMIT)
-		ddp_text_put(out, piece, (size_t)n);
-	return n > 0 || (n < 0 && errno == EINTR);
-}
-
 int evidence_run(char *const argv[], double limit, struct ddp_text *out)
 {
-	double end = ddp_seconds() + limit;
-	int fds[2], status = 0;
-	bool open = true;
-	pid_t pid, got;
+	const struct ddp_command how = {
+		.limit = limit,
+		.grace = 1, /* srun ends its step on SIGTERM, if it can */
+		.most = OUTPUT_LIMIT,
+		.merged = true,
+		.prepare = drop_ours,
+	};
+	struct ddp_command_said said;
+	int status;
 
-	if (pipe2(fds, O_CLOEXEC) < 0)
-		return -1;
-	pid = fork();
-	if (pid == 0)
-		run_command(argv, fds[1]);
-	close(fds[1]);
-	while (pid > 0 && open && ddp_seconds() < end) {
-		struct pollfd wait = {.fd = fds[0], .events = POLLIN};
-		double left = end - ddp_seconds();
-
-		if (poll(&wait, 1, left > 0 ? (int)(left * 1000) + 1 : 0) > 0)
-			open = read_some(fds[0], out);
-	}
-	close(fds[0]);
-	if (pid < 0)
-		return -1;
-	/* srun ends its step on SIGTERM, if it can; nobody waits for it longer than a second. */
-	if (open)
-		kill(-pid, SIGTERM);
-	end = ddp_seconds() + 1;
-	while ((got = waitpid(pid, &status, WNOHANG)) == 0 && ddp_seconds() < end)
-		usleep(5000);
-	if (got == 0) {
-		kill(-pid, SIGKILL);
-		(void)waitpid(pid, &status, 0);
-	}
-	return !open && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+	ddp_command_run(argv, &how, &said);
+	status = said.timed_out ? -1 : said.status;
+	if (said.out.data)
+		ddp_text_put(out, said.out.data, said.out.size);
+	ddp_command_said_free(&said);
+	return status;
 }
 
 static void write_text(const char *dir, const char *name, const struct ddp_text *text)
@@ -186,50 +144,55 @@ void evidence_ask_nodes(struct facts *facts)
 	ddp_text_free(&out);
 }
 
-int ddp_evidence_gather(const char *dir, const char *job, const char *step, const char *nodes,
-			double limit, struct ddp_error *error)
+int evidence_on_nodes(const char *job, const char *nodes, char *const program[], double limit,
+		      struct ddp_text *out)
 {
-	char self[PATH_MAX], at[64], count[64], of[64], seconds[32];
-	struct ddp_text out = {.data = NULL};
+	char of[64], at[32], count[32];
+	char *argv[32] = {"srun",
+			  "-Q",
+			  of,
+			  "--overlap",
+			  "--mpi=none",
+			  "--input=none",
+			  "--cpu-bind=none",
+			  "--kill-on-bad-exit=0",
+			  "--wait=0",
+			  "--export=ALL",
+			  at,
+			  count,
+			  "--ntasks-per-node=1",
+			  "-w",
+			  (char *)nodes};
+	size_t words = 0;
 	unsigned names = 1;
-	int status;
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
-	if (n < 0)
-		return ddp_error_errno(error, DDP_ERR_SYSTEM, "cannot find ddp-run itself");
-	self[n] = '\0';
 	for (const char *p = nodes; *p; p++)
 		names += *p == ',';
 	snprintf(of, sizeof(of), "--jobid=%.40s", job);
 	snprintf(at, sizeof(at), "--nodes=%u", names);
 	snprintf(count, sizeof(count), "--ntasks=%u", names);
-	snprintf(seconds, sizeof(seconds), "%.1f", limit * 0.8);
-	{
-		char *const argv[] = {"srun",
-				      "-Q",
-				      of,
-				      "--overlap",
-				      "--mpi=none",
-				      "--input=none",
-				      "--cpu-bind=none",
-				      "--kill-on-bad-exit=0",
-				      "--wait=0",
-				      "--export=ALL",
-				      at,
-				      count,
-				      "--ntasks-per-node=1",
-				      "-w",
-				      (char *)nodes,
-				      self,
-				      "--gather",
-				      (char *)dir,
-				      (char *)job,
-				      (char *)step,
-				      seconds,
-				      NULL};
+	while (argv[words])
+		words++;
+	while (*program && words + 1 < sizeof(argv) / sizeof(argv[0]))
+		argv[words++] = *program++;
+	return evidence_run(argv, limit, out);
+}
 
-		status = evidence_run(argv, limit, &out);
-	}
+int ddp_evidence_gather(const char *dir, const char *job, const char *step, const char *nodes,
+			double limit, struct ddp_error *error)
+{
+	char self[PATH_MAX], seconds[32];
+	char *const program[] = {self,	       "--gather", (char *)dir, (char *)job,
+				 (char *)step, seconds,	   NULL};
+	struct ddp_text out = {.data = NULL};
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	int status;
+
+	if (n < 0)
+		return ddp_error_errno(error, DDP_ERR_SYSTEM, "cannot find ddp-run itself");
+	self[n] = '\0';
+	snprintf(seconds, sizeof(seconds), "%.1f", limit * 0.8);
+	status = evidence_on_nodes(job, nodes, program, limit, &out);
 	if (status == -1)
 		status = ddp_error_set(error, DDP_ERR_TIMEOUT,
 				       "not all of nodes %.200s told what their ranks do in %g s",
@@ -607,6 +570,17 @@ static int connect_to(const char *address)
 	}
 	freeaddrinfo(found);
 	return fd;
+}
+
+/* Read what there is; returns false at the end of it. */
+static bool read_some(int fd, struct ddp_text *out)
+{
+	char piece[4096];
+	ssize_t n = read(fd, piece, sizeof(piece));
+
+	if (n > 0 && out->size + (size_t)n <= OUTPUT_LIMIT)
+		ddp_text_put(out, piece, (size_t)n);
+	return n > 0 || (n < 0 && errno == EINTR);
 }
 
 static bool wait_for(int fd, short events, double end)

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "contract.h"
 #include "facts.h"
+#include "nodes.h"
 
 enum {
 	RANKS_MOST = 1 << 17,
@@ -36,6 +37,15 @@ struct ddp_shown facts_signal(int number)
 		if (names[i].number == number)
 			return ddp_show("%s", names[i].name);
 	return ddp_show("signal %d", number);
+}
+
+const char *facts_how_name(enum facts_how how)
+{
+	static const char *const names[] = {
+		[FACTS_UNKNOWN] = "", [FACTS_EXIT] = "exit", [FACTS_SIGNAL] = "signal",
+		[FACTS_OOM] = "oom",  [FACTS_NODE] = "node", [FACTS_CANCELLED] = "cancelled"};
+
+	return names[how];
 }
 
 /* --- Room -------------------------------------------------------------------------------- */
@@ -189,13 +199,9 @@ static void take_silent(struct facts *facts, struct ddp_json *json)
 
 static enum facts_how find_how(const char *word)
 {
-	static const char *const words[] = {
-		[FACTS_UNKNOWN] = "", [FACTS_EXIT] = "exit", [FACTS_SIGNAL] = "signal",
-		[FACTS_OOM] = "oom",  [FACTS_NODE] = "node", [FACTS_CANCELLED] = "cancelled"};
-
-	for (size_t i = 0; word && i < sizeof(words) / sizeof(words[0]); i++)
-		if (strcmp(words[i], word) == 0)
-			return (enum facts_how)i;
+	for (enum facts_how how = FACTS_UNKNOWN; word && how <= FACTS_CANCELLED; how++)
+		if (strcmp(facts_how_name(how), word) == 0)
+			return how;
 	return FACTS_UNKNOWN;
 }
 
@@ -484,16 +490,13 @@ static void read_file(struct facts *facts, const char *name)
 
 /* --- Files about nodes ----------------------------------------------------------------------- */
 
-/* The value of "[key]=value" in [line], up to [end]; NULL: there is none, or it says nothing. */
-static char *take_field(const char *line, const char *key, const char *end)
+/* A copy of nodes_field(), which here goes on to [end]; NULL: there is none, or it says nothing. */
+static char *copy_field(const char *line, const char *key, const char *end)
 {
-	const char *at = strstr(line, key), *stop;
+	size_t size;
+	const char *at = nodes_field(line, key, &size);
 
-	if (!at)
-		return NULL;
-	at += strlen(key);
-	stop = strstr(at, end);
-	return stop == at || !*at ? NULL : strndup(at, stop ? (size_t)(stop - at) : strlen(at));
+	return size > 0 ? strndup(at, strcspn(at, end)) : NULL;
 }
 
 void facts_read_nodes(struct facts *facts)
@@ -505,15 +508,15 @@ void facts_read_nodes(struct facts *facts)
 	if (ddp_file_read(path, FILE_LIMIT, &text, &size, NULL) != 0)
 		return;
 	for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-		char *name = take_field(line, "NodeName=", " ");
+		char *name = copy_field(line, "NodeName", " ");
 		struct facts_node *node = name ? facts_node(facts, name) : NULL;
 
 		if (node) {
 			free(node->state);
 			free(node->reason);
-			node->state = take_field(line, " State=", " ");
+			node->state = copy_field(line, "State", " ");
 			/* "Not responding [slurm@2026-11-23T13:00:00]", before what follows it. */
-			node->reason = take_field(line, " Reason=", "]");
+			node->reason = copy_field(line, "Reason", "]");
 			if (node->reason && strchr(node->reason, '[')) {
 				char *stamp = strrchr(node->reason, '[');
 

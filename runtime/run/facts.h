@@ -31,7 +31,7 @@
 
 enum { FACTS_NAME = 128, FACTS_WHY = 256 };
 
-/* How a rank ended, by what srun said. */
+/* How a rank ended, by what srun said; facts_how_name() has the words for it. */
 enum facts_how {
 	FACTS_UNKNOWN,
 	FACTS_EXIT,
@@ -117,6 +117,9 @@ void facts_judge(struct facts *facts);
 
 /* --- For all of them ---------------------------------------------------------------------------- */
 
+/* "exit", "oom", and so on; "" for FACTS_UNKNOWN. */
+const char *facts_how_name(enum facts_how how);
+
 /* "SIGSEGV", "signal 42"; the text lives to the end of the expression. */
 struct ddp_shown facts_signal(int number);
 
@@ -134,8 +137,15 @@ void evidence_ask_nodes(struct facts *facts);
 
 /*
  * Run [argv], a list of words that ends with NULL, for [limit] seconds at most, with its output added to [out].
- * Returns its exit status; 127 where there is no such command; -1 where it was ended.
+ * Returns its exit status, 128 and the signal, or 127 where there is no such command; -1 where it was ended.
  */
 int evidence_run(char *const argv[], double limit, struct ddp_text *out);
+
+/*
+ * Run [program] in the same way, once on each of [nodes], "n1,n2", in a step of [job] beside its others. Returns what
+ * srun does.
+ */
+int evidence_on_nodes(const char *job, const char *nodes, char *const program[], double limit,
+		      struct ddp_text *out);
 
 #endif /* DDP_RUN_FACTS_H */

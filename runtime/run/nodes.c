@@ -102,31 +102,14 @@ struct probe {
 
 static void *probe_nodes(void *data)
 {
+	char *const program[] = {"true", NULL};
 	struct probe *probe = data;
 
 	for (size_t i; (i = atomic_fetch_add(&probe->next, 1)) < probe->nodes->count;) {
-		struct ddp_text out = {.data = NULL}, of = {.data = NULL};
-		char *const argv[] = {"srun",
-				      "-Q",
-				      "--overlap",
-				      "--mpi=none",
-				      "--input=none",
-				      "--cpu-bind=none",
-				      "-N1",
-				      "-n1",
-				      "--ntasks-per-node=1",
-				      "-w",
-				      probe->nodes->name[i],
-				      NULL,
-				      "true",
-				      NULL};
-		char *words[sizeof(argv) / sizeof(argv[0])];
+		struct ddp_text out = {.data = NULL};
 
-		memcpy(words, argv, sizeof(argv));
-		ddp_text_add(&of, "--jobid=%s", probe->job);
-		words[sizeof(argv) / sizeof(argv[0]) - 3] = of.data;
-		probe->answered[i] = !of.failed && evidence_run(words, probe->limit, &out) == 0;
-		ddp_text_free(&of);
+		probe->answered[i] = evidence_on_nodes(probe->job, probe->nodes->name[i], program,
+						       probe->limit, &out) == 0;
 		ddp_text_free(&out);
 	}
 	return NULL;

@@ -137,7 +137,7 @@ static void *relay_bytes(void *data)
 		if (relay->to != STDERR_FILENO)
 			continue;
 		srun_hear(said, bytes, (size_t)n, now_real());
-		if (run->first_bad == 0 && (said->count > 0 || said->lost_count > 0))
+		if (run->first_bad == 0 && (said->count > 0 || said->lost.count > 0))
 			run->first_bad = ddp_seconds();
 	}
 	return NULL;
@@ -666,7 +666,7 @@ static enum run_end judge(const struct run *run)
 	const struct attempt *attempt = run->attempt;
 	const struct srun_said *said = &attempt->said;
 
-	if (attempt->silent.count > 0 || said->lost_count > 0)
+	if (attempt->silent.count > 0 || said->lost.count > 0)
 		return RUN_END_NODE;
 	if (run->hung)
 		return RUN_END_HANG;
@@ -749,10 +749,6 @@ static void put_names(struct ddp_text *text, const char *key, const struct node_
 
 static void put_tasks(struct ddp_text *text, const struct srun_said *said)
 {
-	static const char *const hows[] = {
-		[FACTS_EXIT] = "exit", [FACTS_SIGNAL] = "signal",	[FACTS_OOM] = "oom",
-		[FACTS_NODE] = "node", [FACTS_CANCELLED] = "cancelled", [FACTS_UNKNOWN] = "exit"};
-
 	ddp_put_begin(text, "tasks", '[');
 	for (size_t i = 0; i < said->count; i++) {
 		const struct srun_task *task = &said->task[i];
@@ -760,7 +756,7 @@ static void put_tasks(struct ddp_text *text, const struct srun_said *said)
 		ddp_put_begin(text, NULL, '{');
 		ddp_put_count(text, "rank", (uint64_t)task->rank);
 		ddp_put_string(text, "node", task->node);
-		ddp_put_string(text, "how", hows[task->how]);
+		ddp_put_string(text, "how", facts_how_name(task->how));
 		ddp_put_count(text, "code", (uint64_t)task->code);
 		ddp_put_number(text, "time", task->time);
 		ddp_text_add(text, "}");

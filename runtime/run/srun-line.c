@@ -242,15 +242,10 @@ static void hear_tasks(struct srun_said *said, const char *numbers, const char *
 
 static void hear_lost(struct srun_said *said, const char *node)
 {
-	char(*more)[FACTS_NAME] =
-		ddp_xcalloc(said->lost_count + 1, sizeof(*more), "nodes that were lost");
+	char name[FACTS_NAME];
 
-	if (said->lost_count)
-		memcpy(more, said->lost, said->lost_count * sizeof(*more));
-	free(said->lost);
-	said->lost = more;
-	snprintf(said->lost[said->lost_count++], FACTS_NAME, "%.*s", (int)strcspn(node, " \t,;"),
-		 node);
+	snprintf(name, sizeof(name), "%.*s", (int)strcspn(node, " \t,;"), node);
+	nodes_add(&said->lost, name);
 }
 
 static void hear_line(struct srun_said *said, const char *line, double now)
@@ -303,6 +298,6 @@ void srun_hear(struct srun_said *said, const char *bytes, size_t size, double no
 void srun_said_free(struct srun_said *said)
 {
 	free(said->task);
-	free(said->lost);
+	nodes_free(&said->lost);
 	*said = (struct srun_said){.task = NULL};
 }

@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "facts.h"
+#include "nodes.h"
 
 /* --- Its options ------------------------------------------------------------------------------- */
 
@@ -61,11 +62,10 @@ struct srun_said {
 	size_t length;
 	struct srun_task *task; /* tasks that did not end well, in the order in which srun told */
 	size_t count, room;
-	char (*lost)[FACTS_NAME]; /* nodes that failed, says Slurm */
-	size_t lost_count;
-	bool cancelled; /* the step was, before a task failed */
-	bool limit;	/* by Slurm, for a time limit or another job */
-	bool not_found; /* a node could not start the program */
+	struct node_list lost; /* nodes that failed, says Slurm */
+	bool cancelled;	       /* the step was, before a task failed */
+	bool limit;	       /* by Slurm, for a time limit or another job */
+	bool not_found;	       /* a node could not start the program */
 };
 
 /* Take [size] more bytes of srun's stderr, among which are those of ranks, that were read at [now]. */

@@ -523,18 +523,13 @@ static void json_known(struct ddp_text *out, const char *key, double number)
 /* What is told of every rank. */
 static void json_rank(struct ddp_text *out, const struct facts *facts, int number)
 {
-	static const char *const words[] = {[FACTS_EXIT] = "exit",
-					    [FACTS_SIGNAL] = "signal",
-					    [FACTS_OOM] = "oom",
-					    [FACTS_NODE] = "node",
-					    [FACTS_CANCELLED] = "cancelled"};
 	const struct facts_rank *rank = &facts->ranks[number];
 	const struct ddp_arrival *arrival = &facts->arrivals[number];
 
 	ddp_put_count(out, "rank", (uint64_t)number);
 	json_word(out, "node", rank->node);
 	json_known(out, "pid", (double)rank->pid);
-	json_word(out, "how", words[rank->how]);
+	json_word(out, "how", facts_how_name(rank->how));
 	if (rank->how == FACTS_EXIT || rank->how == FACTS_SIGNAL)
 		ddp_put_number(out, "code", rank->code);
 	if (rank->how == FACTS_SIGNAL)

@@ -288,8 +288,8 @@ TEST(test_how_tasks_ended)
 	ck_assert_int_eq(said.task[2].rank, 1);
 	ck_assert_int_eq(said.task[3].rank, 4);
 	ck_assert_int_eq(said.task[4].how, FACTS_OOM);
-	ck_assert_uint_eq(said.lost_count, 1);
-	ck_assert_str_eq(said.lost[0], "n2");
+	ck_assert_uint_eq(said.lost.count, 1);
+	ck_assert_str_eq(said.lost.name[0], "n2");
 	ck_assert(!said.cancelled && !said.limit && !said.not_found);
 	srun_said_free(&said);
 }
