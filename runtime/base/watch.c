@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <time.h>
-
 #include "watch.h"
 
 #define NANOSECONDS 1000000000u
@@ -18,6 +16,17 @@ uint64_t ddp_now(void)
 double ddp_seconds(void)
 {
 	return (double)ddp_now() / NANOSECONDS;
+}
+
+double ddp_date(const struct timespec *time)
+{
+	struct timespec now;
+
+	if (!time) {
+		clock_gettime(CLOCK_REALTIME, &now);
+		time = &now;
+	}
+	return (double)time->tv_sec + (double)time->tv_nsec / NANOSECONDS;
 }
 
 struct ddp_watch ddp_watch_start(double seconds, int (*check)(void *, struct ddp_error *),

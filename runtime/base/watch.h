@@ -10,6 +10,7 @@
 #define DDP_BASE_WATCH_H
 
 #include <stdint.h>
+#include <time.h>
 
 #include "error.h"
 
@@ -28,6 +29,9 @@ struct ddp_watch {
 /* Nanoseconds on the monotonic clock; and seconds. */
 uint64_t ddp_now(void);
 double ddp_seconds(void);
+
+/* [time], of a file for example, in seconds since 1970; of now where it is NULL. */
+double ddp_date(const struct timespec *time);
 
 /* [watch] with a deadline of [seconds] from now. */
 struct ddp_watch ddp_watch_start(double seconds, int (*check)(void *, struct ddp_error *),

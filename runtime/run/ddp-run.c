@@ -242,7 +242,7 @@ static double newest_checkpoint(void)
 
 		if (entry->d_name[0] == '.' || fstatat(dirfd(dir), entry->d_name, &st, 0) < 0)
 			continue;
-		time = (double)st.st_mtim.tv_sec + (double)st.st_mtim.tv_nsec / 1e9;
+		time = ddp_date(&st.st_mtim);
 		if (time > newest)
 			newest = time;
 	}

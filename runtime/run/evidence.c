@@ -15,7 +15,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/command.h"
@@ -362,14 +361,12 @@ static const char *node_name(void)
 static double heart(const struct process *process)
 {
 	const char *path = variable(process->environment, process->size, DDP_NAME(DDP_HEARTBEAT));
-	struct timespec now;
 	struct stat st;
 	double since;
 
-	if (!path || stat(path, &st) < 0 || clock_gettime(CLOCK_REALTIME, &now) < 0)
+	if (!path || stat(path, &st) < 0)
 		return -1;
-	since = (double)(now.tv_sec - st.st_mtim.tv_sec) +
-		(double)(now.tv_nsec - st.st_mtim.tv_nsec) * 1e-9;
+	since = ddp_date(NULL) - ddp_date(&st.st_mtim);
 	return since > 0 ? since : 0;
 }
 

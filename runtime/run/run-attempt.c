@@ -18,7 +18,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -85,14 +84,6 @@ struct run {
 	bool limit;  /* for its time limit */
 };
 
-static double now_real(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 static void keep_last(struct run *run, const char *bytes, size_t size)
 {
 	size_t skip = size > LAST ? size - LAST : 0;
@@ -136,7 +127,7 @@ static void *relay_bytes(void *data)
 			open = false;
 		if (relay->to != STDERR_FILENO)
 			continue;
-		srun_hear(said, bytes, (size_t)n, now_real());
+		srun_hear(said, bytes, (size_t)n, ddp_date(NULL));
 		if (run->first_bad == 0 && (said->count > 0 || said->lost.count > 0))
 			run->first_bad = ddp_seconds();
 	}
@@ -338,7 +329,7 @@ static void read_step(struct run *run)
 	copy_word(attempt->beats, sizeof(attempt->beats), words, "rendezvous");
 	if (!attempt->step[0])
 		return;
-	attempt->began = now_real();
+	attempt->began = ddp_date(NULL);
 	run->moved = ddp_seconds();
 	if (run->tails)
 		start_sattach(run);
@@ -467,14 +458,11 @@ static void read_signals(struct run *run)
 /* When the newest heart beat is taken from the files, which are opened for that: NFS remembers attributes of others. */
 static void look_at_hearts(struct run *run)
 {
-	struct timespec real, mono;
 	DIR *dir = run->attempt->beats[0] ? opendir(run->attempt->beats) : NULL;
 	struct dirent *entry;
 
 	if (!dir)
 		return;
-	clock_gettime(CLOCK_REALTIME, &real);
-	clock_gettime(CLOCK_MONOTONIC, &mono);
 	while ((entry = readdir(dir))) {
 		struct stat st;
 		double ago;
@@ -485,8 +473,7 @@ static void look_at_hearts(struct run *run)
 		fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 		if (fd >= 0 && fstat(fd, &st) == 0) {
 			run->beaten = true;
-			ago = (double)(real.tv_sec - st.st_mtim.tv_sec) +
-			      (double)(real.tv_nsec - st.st_mtim.tv_nsec) / 1e9;
+			ago = ddp_date(NULL) - ddp_date(&st.st_mtim);
 			if (ago < 0)
 				ago = 0;
 			if (ddp_seconds() - ago > run->moved)
@@ -708,7 +695,7 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 			  .err = {.from = -1}};
 	char logs[PATH_MAX];
 
-	*attempt = (struct attempt){.started = now_real(), .status = 1};
+	*attempt = (struct attempt){.started = ddp_date(NULL), .status = 1};
 	if (plan->logs) {
 		snprintf(logs, sizeof(logs), "%s/attempt-%d", plan->logs, plan->number);
 		run.tails = tails_create(logs);
@@ -719,7 +706,7 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	else
 		fprintf(stderr, "ddp-run: cannot start srun: %s\n", strerror(errno));
 	drain(&run);
-	attempt->ended = now_real();
+	attempt->ended = ddp_date(NULL);
 	attempt->end = judge(&run);
 	if (attempt->end != RUN_END_GOOD && attempt->dir[0]) {
 		write_last(&run);

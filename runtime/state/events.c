@@ -76,11 +76,8 @@ static void put_field(struct message *message, unsigned field, const void *data,
 
 static void put_time(struct message *event)
 {
-	struct timespec now;
-	double seconds;
+	double seconds = ddp_date(NULL);
 
-	clock_gettime(CLOCK_REALTIME, &now);
-	seconds = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 	put_key(event, 1, FIXED64);
 	put_bytes(event, &seconds, sizeof(seconds));
 }

@@ -13,7 +13,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/text.h"
 #include "base/watch.h"
@@ -87,12 +86,7 @@ void stop_politely(void)
 
 static bool time_is_up(const struct stop *stop)
 {
-	struct timespec now;
-
-	if (stop->time <= 0)
-		return false;
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9 >= stop->time;
+	return stop->time > 0 && ddp_date(NULL) >= stop->time;
 }
 
 bool stop_wanted(const struct stop *stop)
