@@ -250,13 +250,15 @@ static void hear_lost(struct srun_said *said, const char *node)
 
 static void hear_line(struct srun_said *said, const char *line, double now)
 {
-	static const char error[] = "srun: error: ", lost[] = "Node failure on ";
+	static const char error[] = "srun: error: ", lost[] = "Node failure on ",
+			  aborted[] = "srun: Job step aborted: ";
 	const char *cancelled;
 
 	if (strncmp(line, error, strlen(error)) == 0) {
 		const char *node = line + strlen(error), *colon = strchr(node, ':');
 		const char *numbers, *how;
 
+		said->errors = true;
 		if (strncmp(node, lost, strlen(lost)) == 0) {
 			hear_lost(said, node + strlen(lost));
 			return;
@@ -267,6 +269,11 @@ static void hear_line(struct srun_said *said, const char *line, double now)
 		how = numbers ? strstr(numbers, ": ") : NULL;
 		if (how)
 			hear_tasks(said, numbers + 1, how + 2, node, (size_t)(colon - node), now);
+		return;
+	}
+	/* Of a node's own words, below, the last may not come through. Where srun has told of no error, slurmctld ended the step. */
+	if (strncmp(line, aborted, strlen(aborted)) == 0) {
+		said->cancelled = said->cancelled || !said->errors;
 		return;
 	}
 	if (!strstr(line, "error: "))

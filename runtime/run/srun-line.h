@@ -63,6 +63,7 @@ struct srun_said {
 	struct srun_task *task; /* tasks that did not end well, in the order in which srun told */
 	size_t count, room;
 	struct node_list lost; /* nodes that failed, says Slurm */
+	bool errors;	       /* it told of any */
 	bool cancelled;	       /* the step was, before a task failed */
 	bool limit;	       /* by Slurm, for a time limit or another job */
 	bool not_found;	       /* a node could not start the program */

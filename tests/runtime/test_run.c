@@ -302,6 +302,14 @@ TEST(test_who_ended_the_step)
 	    "slurmstepd: error: *** STEP 4.0 ON n1 CANCELLED AT 2026 DUE TO TIME LIMIT ***\n");
 	ck_assert(said.cancelled && said.limit && !said.not_found);
 	srun_said_free(&said);
+	say(&said, "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
+		   "srun: error: n1: task 0: Killed\n");
+	ck_assert(said.cancelled && !said.limit && !said.not_found);
+	srun_said_free(&said);
+	say(&said, "srun: error: Application launch failed: Invalid node name specified\n"
+		   "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n");
+	ck_assert(!said.cancelled && !said.limit && !said.not_found);
+	srun_said_free(&said);
 	say(&said, "slurmstepd-n1: error: execve(): nosuch: No such file or directory\n");
 	ck_assert(said.not_found && !said.cancelled);
 	srun_said_free(&said);
