@@ -461,8 +461,8 @@ DDP_API void ddp_gradients_set_sync(struct ddp_gradients *gradients, bool sync);
  * summed while the last backward runs. The mean is over V. Steps without sync are no virtual rank's: they add to the
  * next one's. Gradients that are to be the same on other ranks are the caller's part: the same samples, the same
  * number of threads. Each takes part as a multiple of 2^-51 (with 1024 virtual ranks 2^-43) of the largest one of its
- * parameter. Inf and nan stay; all nans are one. It takes 8 bytes on the way for each element, on each rank as much
- * memory as V / R - 1 models' gradients and the largest bucket in doubles, and views in host memory.
+ * parameter. Inf and nan stay; all nans are one. It takes 8 bytes on the way to other hosts for each element, on each
+ * rank as much memory as V / R - 1 models' gradients, and views in host memory.
  */
 
 /*

@@ -362,6 +362,65 @@ static TARGET void leave(void *to, const double *from, size_t count, enum ddp_ty
 		from_whole(to, from, count, factor, false);
 }
 
+/* Up to as many as a vector of f64 has, of [bytes] in memory: what is missing is zero. */
+INLINE void sum_few(void *const *to, int targets, const void *const *from, int sources, size_t at,
+		    size_t bytes, const double in[2], const double out[2], bool wide)
+{
+	char part[VECTOR] = {0};
+	v_f64 sum = {0};
+
+	for (int s = 0; s < sources; s++) {
+		memcpy(part, (const char *)from[s] + at, bytes);
+		sum += whole(load_few(part, wide), in);
+	}
+	store_few(part, unlike_nan(sum * out[0] * out[1]), wide);
+	for (int t = 0; t < targets; t++)
+		memcpy((char *)to[t] + at, part, bytes);
+}
+
+INLINE void sum_whole(void *const *to, int targets, const void *const *from, int sources,
+		      size_t bytes, const double in[2], const double out[2], bool wide)
+{
+	enum { MANY = 4 };
+	const size_t stride = wide ? VECTOR : VECTOR / 2;
+	size_t at = 0;
+
+	for (; bytes - at >= MANY * stride; at += MANY * stride) {
+		v_f64 sums[MANY] = {{0}};
+
+		for (int s = 0; s < sources; s++) {
+			const char *next = (const char *)from[s] + at;
+
+			UNROLL
+			for (size_t k = 0; k < MANY; k++)
+				sums[k] += whole(load_few(next + k * stride, wide), in);
+		}
+		UNROLL
+		for (size_t k = 0; k < MANY; k++)
+			sums[k] = unlike_nan(sums[k] * out[0] * out[1]);
+		for (int t = 0; t < targets; t++) {
+			char *next = (char *)to[t] + at;
+
+			UNROLL
+			for (size_t k = 0; k < MANY; k++)
+				store_few(next + k * stride, sums[k], wide);
+		}
+	}
+	for (; at < bytes; at += stride)
+		sum_few(to, targets, from, sources, at, bytes - at < stride ? bytes - at : stride,
+			in, out, wide);
+}
+
+static TARGET void sum_all(void *const *to, int targets, const void *const *from, int sources,
+			   size_t count, enum ddp_type type, const double in[2],
+			   const double out[2])
+{
+	if (type == DDP_F64)
+		sum_whole(to, targets, from, sources, count * sizeof(double), in, out, true);
+	else
+		sum_whole(to, targets, from, sources, count * sizeof(float), in, out, false);
+}
+
 /* --- One function for each type ------------------------------------------------------------ */
 
 #define REDUCE(type, op, size)                                                                  \
@@ -401,4 +460,5 @@ const struct ddp_kernel_table SIMD(ddp_kernels) = {
 	.largest = largest,
 	.enter = enter,
 	.leave = leave,
+	.whole = sum_all,
 };

@@ -37,6 +37,10 @@ struct ddp_kernel_table {
 		      const double factor[2], bool add);
 	void (*leave)(void *to, const double *from, size_t count, enum ddp_type type,
 		      const double factor[2]);
+
+	/* All of these at once: [enter] all [sources], in whichever order, and [leave] with the sum to all [targets]. */
+	void (*whole)(void *const *to, int targets, const void *const *from, int sources,
+		      size_t count, enum ddp_type type, const double in[2], const double out[2]);
 };
 extern const struct ddp_kernel_table ddp_kernels_plain, ddp_kernels_avx2, ddp_kernels_avx512;
 

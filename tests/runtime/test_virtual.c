@@ -241,6 +241,36 @@ RANKS_TEST(test_accumulate, layouts)
 	ddp_gradients_destroy(gradients);
 }
 
+/* More than goes to other groups at a time, with a view that lies across that. */
+static const char *const longs[] = {"1", "2", "1,1", "2,2"};
+
+RANKS_TEST(test_long, longs)
+{
+	static const struct ddp_parameter two[] = {{"front", 700001}, {"behind", 1500003}};
+	struct ddp_gradients_options options = DDP_GRADIENTS_OPTIONS_INIT;
+	struct ddp_gradients *gradients;
+	int mine = 4 / ddp_world(ddp)->size;
+
+	options.virtual_ranks = 4;
+	options.first_bytes = 16 << 20;
+	RANK_OK(ddp, ddp_gradients_create(&gradients, ddp, &options, two, 2));
+	RANK_CHECK(ddp_gradients_buckets(gradients) == 1);
+	for (int v = 0; v < mine; v++) {
+		for (size_t p = 0; p < 2; p++)
+			for (size_t i = 0; i < two[p].count; i++)
+				((float *)ddp_gradients_view(gradients, p))[i] =
+					(float)(i % 1001 + p +
+						(size_t)(mine * ddp_world(ddp)->rank + v));
+		RANK_OK(ddp, ddp_gradients_finish(gradients));
+	}
+	/* Means over 0, 1, 2, 3 of the virtual ranks. */
+	for (size_t p = 0; p < 2; p++)
+		for (size_t i = 0; i < two[p].count; i++)
+			RANK_CHECK(((float *)ddp_gradients_view(gradients, p))[i] ==
+				   (float)(i % 1001 + p) + 1.5f);
+	ddp_gradients_destroy(gradients);
+}
+
 /* --- Refused --------------------------------------------------------------------------------- */
 
 static void refuse(struct ddp *ddp, struct ddp_gradients_options options, int status,
