@@ -81,6 +81,21 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	cmp "$WORK/ucx.safetensors" "$WORK/mpi.safetensors"
 }
 
+@test "ddp-train --virtual-ranks: the same weights over MPI as over UCX, on one rank, two and four" {
+	local layout
+	[ -e "$DDP_MODULES/ddp_ucx.so" ] || skip "built without UCX"
+	train=(ddp-train mnist --samples 256 -e 1 -b 8 --seed 3 --virtual-ranks 4)
+	mc srun -N1 -n1 --ddp "${train[@]}" -q -m one
+	for wide in ucx mpi; do
+		for layout in '-N2 -n2' '-N4 -n4' '-N2 --ntasks-per-node=2'; do
+			# shellcheck disable=SC2086 # words
+			DDP_WIDE=$wide mc srun $layout --mpi="$MPI" --ddp "${train[@]}" -q -m other
+			cmp "$WORK/one" "$WORK/other"
+			rm "$WORK/other"
+		done
+	done
+}
+
 # The program's MPI is begun once, goes on after libddp has left, and is ended by the program.
 @test "a program that uses MPI itself" {
 	compile mpi-guest mpi-guest.c
