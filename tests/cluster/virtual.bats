@@ -1,0 +1,88 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# ddp-train --virtual-ranks under ddp-run: a training that loses nodes for good goes on with fewer, and has the weights of
+# one that nobody disturbed, to the bit.
+#
+# shellcheck disable=SC2154 # rc, out and err come from try
+
+load lib
+
+# Slurm itself would not notice a lost node in the time of a test.
+setup_file()
+{
+	cluster_up --nodes 4 --gpus 0 --conf KillWait=5 --conf SlurmdTimeout=300
+	install_runtime
+	# What the user has in a home directory is not looked at.
+	export XDG_CACHE_HOME=$WORK/.cache
+}
+
+teardown_file() { cluster_down; }
+
+setup() { [ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"; }
+
+# For Slurm a lost node is busy for minutes.
+teardown()
+{
+	"$minicluster" down >/dev/null
+	"$minicluster" up --plugin "$TOP/ddp.so" --nodes 4 --gpus 0 --conf KillWait=5 --conf SlurmdTimeout=300 \
+		>"$TOP/up.log" 2>&1
+	rm -rf "${WORK:?}"/* "$WORK"/.ddp
+}
+
+# The process of rank 2 in attempt $1.
+victim()
+{
+	local pid
+	for pid in $(pgrep -f '^[^ ]*ddp-train '); do
+		[ "$(readlink "/proc/$pid/cwd")" = "$WORK" ] || continue
+		tr '\0' ' ' <"/proc/$pid/environ" | grep -q '\bRANK=2 ' || continue
+		tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "DDP_RESTART=$1" || continue
+		echo "$pid"
+		return 0
+	done
+	return 1
+}
+
+has_newer() { find "$WORK/state" -name 'checkpoint-*.safetensors' -newer "$TOP/begun" 2>/dev/null | grep -q .; }
+
+# In attempt $1, once it has left a checkpoint: kill -9 of rank 2, and of slurmstepd and slurmd of its node.
+lose_in()
+{
+	local pid node
+	within 90 victim "$1" >/dev/null
+	touch "$TOP/begun"
+	within 90 has_newer
+	pid=$(victim "$1")
+	node=$(tr '\0' '\n' <"/proc/$pid/environ" | sed -n 's/^SLURMD_NODENAME=//p')
+	pkill -KILL -f "^slurmd .*$MINICLUSTER_DIR/.* -N $node$"
+	kill -9 "$(ps -o ppid= "$pid" | tr -d ' ')" "$pid"
+	echo "$node" >>"$TOP/lost"
+}
+
+# survives LOST LINE...: a training by one rank, and one by four nodes of which so many are lost one after the other.
+survives()
+{
+	local lost=$1 attempt
+	shift
+	: >"$TOP/lost"
+	mc srun -N1 -n1 --ddp ddp-train "$@" --virtual-ranks 12 -q -m undisturbed
+	printf '#!/bin/bash\nexec ddp-run --hang 10 --min-nodes 2 ddp-train %s --virtual-ranks 12 -q -c state --checkpoint-steps 2 -m model\n' "$*" \
+		>"$WORK/job"
+	mc sbatch -Q -W --no-kill -N4 -o job.out job &
+	local job=$!
+	for ((attempt = 0; attempt < lost; attempt++)); do
+		lose_in "$attempt"
+	done
+	wait "$job"
+	same "$(wc -l <"$TOP/lost")" "$lost"
+	for node in $(<"$TOP/lost"); do
+		has "$(<"$WORK/job.out")" "node $node does not answer"
+	done
+	same "$(sed -n 's/.*"next_ranks": \([0-9]\).*/\1/p' "$WORK"/.ddp/failed-*/report.json | sort -r)" "$(seq 3 -1 $((4 - lost)))"
+	cmp "$WORK/undisturbed" "$WORK/model"
+}
+
+# Dropout; then augmentation and BatchNorm.
+@test "mnist: four nodes, then three" { survives 1 mnist --samples 960 -e 4 -b 4 --seed 3; }
+
+@test "ResNet-18: four nodes, then three, then two" { survives 2 cifar --samples 120 -e 2 -b 2 --seed 3; }
