@@ -30,19 +30,28 @@ setup_file()
 
 teardown_file() { cluster_down; }
 
+# A job that lost a node is completing for minutes, and the node is busy: a new cluster has none of either.
 teardown()
 {
-	end_jobs
-	rm -rf "$WORK/.ddp" "$WORK"/*.out "$WORK"/logs
+	if [[ -e $WORK/lost ]]; then
+		"$minicluster" down >/dev/null
+		start
+	else
+		end_jobs
+	fi
+	rm -rf "$WORK/lost" "$WORK/.ddp" "$WORK"/*.out "$WORK"/logs
 }
 
-# A batch job of 4 nodes that runs ddp-run with these arguments: $out is what it said, $rc its exit status.
+# A batch job of 4 nodes that runs ddp-run with these arguments: $out is what it said, $rc its exit status. The script
+# tells its end: Slurm's own word comes late where a node is lost.
 batch()
 {
-	printf '#!/bin/bash\n%s "$@"\n' "$DDP_RUN" >"$WORK/job"
-	rc=0
+	printf '#!/bin/bash\n%s "$@"\necho $? >rc.tmp\nmv rc.tmp rc\n' "$DDP_RUN" >"$WORK/job"
+	rm -f "$WORK/rc"
 	# shellcheck disable=SC2086
-	mc sbatch -Q -W --no-kill -N4 ${BATCH-} -o job.out ./job "$@" || rc=$?
+	mc sbatch -Q --no-kill -N4 ${BATCH-} -o job.out ./job "$@"
+	within 120 test -e "$WORK/rc"
+	rc=$(<"$WORK/rc")
 	out=$(<"$WORK/job.out")
 }
 
@@ -279,13 +288,6 @@ lose()
 	done
 }
 
-# A cluster on which all nodes are well: for Slurm a lost one is busy for minutes.
-renew()
-{
-	"$minicluster" down >/dev/null
-	start
-}
-
 lose_on()
 {
 	for _ in {1..300}; do
@@ -297,7 +299,7 @@ lose_on()
 
 @test "a node is lost: noticed by the probe, and fewer nodes go on with as many ranks each" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
-	renew
+	touch "$WORK/lost"
 	lose_on 8 n3 &
 	BATCH='--ntasks-per-node=2' batch --hang 3 --min-nodes 2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
 	wait
@@ -309,7 +311,7 @@ lose_on()
 
 @test "two nodes are lost at once" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
-	renew
+	touch "$WORK/lost"
 	lose_on 4 'n[24]' &
 	batch --hang 3 --min-nodes 2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
 	wait
@@ -320,7 +322,7 @@ lose_on()
 
 @test "a node is lost: a spare takes its place" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
-	renew
+	touch "$WORK/lost"
 	lose_on 3 n2 &
 	batch --hang 3 --spare-nodes 1 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
 	wait
@@ -331,7 +333,7 @@ lose_on()
 
 @test "a node is lost, and none may be missing: exit status 94" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
-	renew
+	touch "$WORK/lost"
 	lose_on 4 n4 &
 	batch --hang 3 bash -c 'exec sleep 61'
 	wait
