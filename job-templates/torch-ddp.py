@@ -29,6 +29,11 @@ def parse_arguments():
         help="gloo where ranks share a GPU, since NCCL refuses that",
     )
     parser.add_argument("--checkpoint", metavar="FILE", default="torch-ddp.pt")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on from the checkpoint where there is one, as under ddp-run: elastic.job",
+    )
     return parser.parse_args()
 
 
@@ -65,10 +70,24 @@ def evaluate(model, dataset, device):
     return (count[0] / count[1]).item()
 
 
-def save(model, path):
+def save(epoch, model, optimizer, path):
     """A reader finds the old file or the new one, never half a file."""
-    torch.save(model.state_dict(), f"{path}.{os.getpid()}")
+    state = {"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(state, f"{path}.{os.getpid()}")
     os.replace(f"{path}.{os.getpid()}", path)
+
+
+def resume(model, optimizer, path):
+    """Rank 0 reads, since shared storage may still show others an older file. Returns the first epoch to do."""
+    state = [None]
+    if dist.get_rank() == 0 and os.path.exists(path):
+        state = [torch.load(path, map_location="cpu")]
+    dist.broadcast_object_list(state)
+    if state[0] is None:
+        return 0
+    model.load_state_dict(state[0]["model"])
+    optimizer.load_state_dict(state[0]["optimizer"])
+    return state[0]["epoch"] + 1
 
 
 def main():
@@ -88,13 +107,15 @@ def main():
     ddp = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=args.lr, momentum=0.9)
 
-    for epoch in range(args.epochs):
+    first = resume(model, optimizer, args.checkpoint) if args.resume else 0
+
+    for epoch in range(first, args.epochs):
         sampler.set_epoch(epoch)  # another order in every epoch
         loss = train(ddp, loader, optimizer, device)
         accuracy = evaluate(model, synthetic(1000, seed=2), device)
         if rank == 0:
             print(f"epoch {epoch}: loss {loss:.4f}, accuracy {100 * accuracy:.1f} %")
-            save(model, args.checkpoint)
+            save(epoch, model, optimizer, args.checkpoint)
 
     ranks = torch.tensor(rank, device=device)
     dist.all_reduce(ranks)
