@@ -519,8 +519,9 @@ static int look_at_program(spank_t spank, struct ddp_channel *ch, struct ddp_mes
 	    spank_get_item(spank, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS)
 		return 0;
 	ch->standalone = ddp_starter_is_standalone(argv);
-	verdict = ddp_starter_judge(argv, environ, tasks, nodes, &judged);
-	if (verdict == DDP_VERDICT_TELL)
+	verdict = ddp_starter_judge(argv, environ, tasks, nodes, ch->restarts_max, &judged);
+	/* The attempts of ddp-run are of one program. */
+	if (verdict == DDP_VERDICT_TELL && ch->restart == 0)
 		ddp_say("%s", judged.text);
 	ch->stop = verdict == DDP_VERDICT_REFUSE && !srun.values.launcher_allowed;
 	return ch->stop ? ddp_fail(message, "%s", judged.text) : 0;

@@ -199,12 +199,20 @@ static enum ddp_verdict judge_deepspeed(uint32_t tasks, struct ddp_message *mess
 }
 
 /* A shell that reads commands, rather than a script or "-c". */
-static enum ddp_verdict judge_shell(const struct starter *shell, uint32_t tasks,
+static enum ddp_verdict judge_shell(const struct starter *shell, uint32_t tasks, uint32_t restarts,
 				    struct ddp_message *message)
 {
 	for (char *const *word = shell->options; *word; word++)
 		if (**word != '-' || ((*word)[1] != '-' && strchr(*word, 'c')))
 			return DDP_VERDICT_FINE;
+	if (restarts > 0) {
+		(void)ddp_fail(
+			message,
+			"%s is a rank, and ddp-run starts it again where the last command in it failed; for a "
+			"session use salloc, and write ddp-run before each program",
+			shell->name);
+		return DDP_VERDICT_TELL;
+	}
 	(void)ddp_fail(
 		message,
 		"%s is a rank, and what you start in it is the same rank of this world of %u, which may wait "
@@ -213,22 +221,53 @@ static enum ddp_verdict judge_shell(const struct starter *shell, uint32_t tasks,
 	return DDP_VERDICT_TELL;
 }
 
+/* Under ddp-run there is nothing left for it to do; and where it starts ranks again itself, two do. */
+static enum ddp_verdict judge_restarts(const struct starter *starter, char *const *env,
+				       uint32_t restarts, struct ddp_message *message)
+{
+	const char *own = option(starter->options, "--max-restarts");
+
+	if (restarts == 0)
+		return DDP_VERDICT_FINE;
+	if (!own && starter->kind == TORCHRUN)
+		own = ddp_users_value(env, "PET_MAX_RESTARTS");
+	if (own && strcmp(own, "0") != 0)
+		(void)ddp_fail(
+			message,
+			"where a rank fails, %s starts the ranks of its node again (--max-restarts %.16s), and when "
+			"that is used up ddp-run starts the whole step again (--restarts %u); one of the two is enough: "
+			"write ddp-run python3 train.py, with a task for each rank, or leave --max-restarts out",
+			starter->name, own, restarts);
+	else
+		(void)ddp_fail(
+			message,
+			"where a rank fails, %s ends, and ddp-run starts the whole step again (--restarts %u); for "
+			"that %s is not needed: write ddp-run python3 train.py, with a task for each rank",
+			starter->name, restarts, starter->name);
+	return DDP_VERDICT_TELL;
+}
+
 enum ddp_verdict ddp_starter_judge(char *const *argv, char *const *env, uint32_t tasks,
-				   uint32_t nodes, struct ddp_message *message)
+				   uint32_t nodes, uint32_t restarts, struct ddp_message *message)
 {
 	struct starter found = find_starter(argv);
+	enum ddp_verdict verdict = DDP_VERDICT_FINE;
 
 	switch (found.kind) {
 	case TORCHRUN:
-		return judge_torchrun(&found, env, tasks, nodes, message);
-	case ACCELERATE:
-		return judge_accelerate(&found, tasks, message);
-	case DEEPSPEED:
-		return judge_deepspeed(tasks, message);
-	case SHELL:
-		return judge_shell(&found, tasks, message);
-	case OTHER:
+		verdict = judge_torchrun(&found, env, tasks, nodes, message);
 		break;
+	case ACCELERATE:
+		verdict = judge_accelerate(&found, tasks, message);
+		break;
+	case DEEPSPEED:
+		verdict = judge_deepspeed(tasks, message);
+		break;
+	case SHELL:
+		return judge_shell(&found, tasks, restarts, message);
+	case OTHER:
+		return DDP_VERDICT_FINE;
 	}
-	return DDP_VERDICT_FINE;
+	return verdict == DDP_VERDICT_FINE ? judge_restarts(&found, env, restarts, message)
+					   : verdict;
 }

@@ -20,11 +20,12 @@ enum ddp_verdict {
 };
 
 /*
- * What becomes of the program [argv] in a step of [tasks] tasks on [nodes] nodes, where [env] is the user's.
+ * What becomes of the program [argv] in a step of [tasks] tasks on [nodes] nodes, where [env] is the user's and ddp-run
+ * starts the step again [restarts] times, 0 without ddp-run.
  * Returns the verdict, with one line in [message] unless it is DDP_VERDICT_FINE.
  */
 enum ddp_verdict ddp_starter_judge(char *const *argv, char *const *env, uint32_t tasks,
-				   uint32_t nodes, struct ddp_message *message);
+				   uint32_t nodes, uint32_t restarts, struct ddp_message *message);
 
 /* Whether [argv] is torchrun --standalone: then a variable that names other nodes makes it wait for them. */
 bool ddp_starter_is_standalone(char *const *argv);

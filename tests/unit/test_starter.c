@@ -82,7 +82,8 @@ TEST_ROWS(test_commands, commands)
 	strcpy(words, row);
 	split(words, argv);
 	unit_number(row, "verdict",
-		    ddp_starter_judge(argv, NULL, commands[_i].tasks, commands[_i].nodes, &message),
+		    ddp_starter_judge(argv, NULL, commands[_i].tasks, commands[_i].nodes, 0,
+				      &message),
 		    commands[_i].verdict);
 	if (commands[_i].says)
 		UNIT_SAYS(row, message.text, commands[_i].says);
@@ -100,10 +101,52 @@ TEST(test_nodes)
 	char *argv[] = {(char[]){"torchrun"}, NULL};
 	struct ddp_message message;
 
-	ck_assert_int_eq(ddp_starter_judge(argv, unit_env(users), 4, 2, &message),
+	ck_assert_int_eq(ddp_starter_judge(argv, unit_env(users), 4, 2, 0, &message),
 			 DDP_VERDICT_FINE);
-	ck_assert_int_eq(ddp_starter_judge(argv, unit_env(outer), 4, 2, &message),
+	ck_assert_int_eq(ddp_starter_judge(argv, unit_env(outer), 4, 2, 0, &message),
 			 DDP_VERDICT_REFUSE);
+}
+
+/* Under ddp-run, which starts them again 3 times, in a step of 2 tasks on 2 nodes. */
+static const struct {
+	const char *command;
+	enum ddp_verdict verdict;
+	const char *says;
+} restarted[] = {
+	{"python3 train.py", DDP_VERDICT_FINE, NULL},
+	{"bash train.sh", DDP_VERDICT_FINE, NULL},
+	{"torchrun train.py", DDP_VERDICT_TELL, "torchrun ends, and ddp-run starts the whole step"},
+	{"torchrun --max_restarts=0 train.py --max-restarts=9", DDP_VERDICT_TELL,
+	 "again (--restarts 3); for that torchrun is not needed"},
+	{"torchrun --max-restarts 2 train.py", DDP_VERDICT_TELL,
+	 "torchrun starts the ranks of its node again (--max-restarts 2), and"},
+	{"python3 -m torch.distributed.run --max_restarts=2 train.py", DDP_VERDICT_TELL,
+	 "(--restarts 3)"},
+	{"accelerate launch --num_machines 2 train.py", DDP_VERDICT_TELL, "accelerate ends"},
+	{"accelerate launch --num_machines 2 --max_restarts 1 train.py", DDP_VERDICT_TELL,
+	 "accelerate starts the ranks"},
+	{"accelerate launch train.py", DDP_VERDICT_TELL, "a world of its own"},
+	{"torchrun --standalone train.py", DDP_VERDICT_REFUSE, "a world of its own"},
+	{"bash -i", DDP_VERDICT_TELL, "ddp-run starts it again where the last command"},
+};
+
+TEST_ROWS(test_restarts, restarted)
+{
+	static const char *const users[] = {"PET_MAX_RESTARTS=5", NULL};
+	const char *row = restarted[_i].command;
+	struct ddp_message message = {""};
+	char words[256], *argv[16];
+
+	strcpy(words, row);
+	split(words, argv);
+	unit_number(row, "verdict", ddp_starter_judge(argv, NULL, 2, 2, 3, &message),
+		    restarted[_i].verdict);
+	if (restarted[_i].says)
+		UNIT_SAYS(row, message.text, restarted[_i].says);
+	if (strcmp(row, "torchrun train.py") == 0) {
+		ddp_starter_judge(argv, unit_env(users), 2, 2, 3, &message);
+		UNIT_SAYS(row, message.text, "(--max-restarts 5)");
+	}
 }
 
 UNIT_MAIN("starter", NULL)

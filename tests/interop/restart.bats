@@ -1,0 +1,101 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Real PyTorch under ddp-run: a rank is killed, and the training ends as if nothing had happened; and the same
+# where torchrun stands between them.
+
+load ../cluster/lib
+load torch
+
+setup_file()
+{
+	torch_up --nodes 3 --gpus 0 --conf KillWait=5
+	install -m 755 "$DDP_BUILDDIR/runtime/run/ddp-run" "$TOP/ddp-run"
+	mkdir -m 755 "$WORK/job-templates"
+	cp "$DDP_SRCDIR"/job-templates/{elastic.job,torch-ddp.py} "$WORK/job-templates"
+	# What two ranks reach undisturbed.
+	mc srun -N2 -n2 --ddp "$PYTHON" -u job-templates/torch-ddp.py --epochs 24 --checkpoint "$TOP/tmp/undisturbed.pt" \
+		>"$TOP/undisturbed" 2>"$TOP/err"
+	PATH=$TOP:$PATH
+	export PATH
+}
+
+teardown_file() { cluster_down; }
+
+teardown()
+{
+	end_jobs
+	rm -rf "$WORK"/*.out "$WORK"/*.pt "$WORK/.ddp"
+	same "$(ls -A "$WORK")" job-templates
+}
+
+# kill_once RANK CHILD: after the third epoch kill the task of that rank of step 0, or where CHILD is 1 what it started.
+kill_once()
+{
+	local rank=$1 child=$2 task pid
+	within 100 grep -q '^epoch 3: ' "$WORK/train.out"
+	task=$(echo "$WORK"/.ddp/failed-*.0/"task-$rank")
+	read -r _ pid <"$task"
+	[ "$child" -eq 0 ] || pid=$(pgrep -P "$pid" | head -n 1)
+	kill -9 "$pid"
+	echo "$pid" >"$TOP/killed"
+}
+
+# The same epochs, the same losses and the same weights, bit by bit; epochs that were begun twice have two lines.
+same_as_undisturbed()
+{
+	same "$(grep '^epoch' "$WORK/train.out" | sort -u)" "$(grep '^epoch' "$TOP/undisturbed" | sort)"
+	"$PYTHON" - "$TOP/tmp/undisturbed.pt" "$WORK/torch-ddp.pt" <<-'END'
+		import sys, torch
+		one, two = (torch.load(name) for name in sys.argv[1:])
+		assert one["epoch"] == two["epoch"] == 23
+		for name, tensor in one["model"].items():
+		    assert torch.equal(tensor, two["model"][name]), name
+	END
+}
+
+@test "elastic.job with PyTorch: a rank is killed, and the end is that of an undisturbed run" {
+	mc sbatch -Q --parsable --nodes=3 -o train.out job-templates/elastic.job "$PYTHON" -u job-templates/torch-ddp.py --epochs 24 --resume
+	kill_once 1 0
+	within 100 grep -q '^ok world=2 sum=1$' "$WORK/train.out"
+	same_as_undisturbed
+	has "$(<"$WORK/train.out")" '^rank 1 on n2, pid '"$(<"$TOP/killed")"', failed first: killed by SIGKILL$'
+	same "$(grep -c '^epoch 0: ' "$WORK/train.out")" 1
+	has_not "$(<"$WORK/train.out")" '^(srun: error: )?ddp: '
+}
+
+# run_torchrun OPTION...: torchrun with a rank on each of two nodes, under ddp-run; $rc is its exit status.
+run_torchrun()
+{
+	rc=0
+	mc salloc -Q -N2 "$TOP/ddp-run" "$PYTHON" -u -m torch.distributed.run --nproc_per_node=1 "$@" \
+		job-templates/torch-ddp.py --epochs 24 --resume >"$WORK/train.out" 2>"$TOP/err" 3>&- &
+	kill_once 1 1
+	wait $! || rc=$?
+}
+
+@test "torchrun under ddp-run: one line says it is not needed, and the step is started again as without it" {
+	torchrun_works
+	run_torchrun
+	same "$rc" 0
+	same_as_undisturbed
+	same "$(grep -cE '^(srun: error: )?ddp: ' "$TOP/err")" 1
+	has "$(<"$TOP/err")" '^ddp: where a rank fails, torch.distributed.run ends, and ddp-run starts the whole step again \(--restarts 3\); '
+	has "$(<"$TOP/err")" '^next: started again'
+}
+
+@test "torchrun --max-restarts under ddp-run: one line says who starts what again, and torchrun does" {
+	torchrun_works
+	run_torchrun --max_restarts=1
+	same "$rc" 0
+	same_as_undisturbed
+	same "$(grep -cE '^(srun: error: )?ddp: ' "$TOP/err")" 1
+	has "$(<"$TOP/err")" '^ddp: where a rank fails, .*\(--max-restarts 1\).*\(--restarts 3\)'
+	has_not "$(<"$TOP/err")" '^next: '
+}
+
+@test "torchrun whose tasks would be worlds of their own: ddp-run is refused as srun is, once" {
+	try mc salloc -Q -N1 -n2 "$TOP/ddp-run" "$PYTHON" -m torch.distributed.run job-templates/torch-ddp.py
+	same "$rc" 1
+	same "$(grep -c 'torchrun starts all ranks of its node' <<<"$err")" 1
+	has_not "$err" '^(next|ddp-run): '
+}
