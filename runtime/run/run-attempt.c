@@ -38,6 +38,7 @@
 #define HANG_NORMAL 600.0 /* where a heart has beaten */
 #define CANCEL_LIMIT 2.0  /* for scancel, which otherwise waits for nodes that are lost */
 #define HANG_GRACE 2.0	  /* for ranks that hang, after SIGTERM */
+#define SIGINT_AGAIN 2.0  /* srun counts whole seconds */
 #define SATTACH_AGAIN 0.3 /* where the step was not there yet */
 #define SATTACH_END 0.25  /* for its last words */
 
@@ -73,6 +74,7 @@ struct run {
 	bool beaten; /* a heart has */
 
 	/* Ending it. */
+	double sigint_at;  /* the last SIGINT was handed on */
 	double told_at;	   /* a signal that ends ranks was handed on; 0: none was */
 	double probe_next; /* when nodes are asked whether they answer; 0: not */
 	double kill_at;	   /* SIGKILL for what is left of ranks; 0: not */
@@ -407,16 +409,21 @@ void attempt_signals(void)
 }
 
 /*
- * A terminal's signals reach srun as they reach us. SIGTERM and SIGHUP would make srun end the ranks at once, so these go to
- * the ranks by scancel, and srun stays till they have ended.
+ * A terminal's signals reach srun as they reach us. After one SIGINT srun only tells how the ranks are; after another within a
+ * second it ends them and says so, unless it is told to be quiet. Under --pty a terminal sends none. SIGTERM and SIGHUP would
+ * make srun end the ranks at once, so these go to the ranks by scancel, and srun stays till they have ended.
  */
 static void hand_on(struct run *run, const struct signalfd_siginfo *info)
 {
 	int number = (int)info->ssi_signo;
 	bool terminal = info->ssi_code == SI_KERNEL;
 
-	if (number == SIGTERM || number == SIGHUP || number == SIGINT || number == SIGQUIT)
+	if (number == SIGTERM || number == SIGHUP || number == SIGQUIT ||
+	    (number == SIGINT &&
+	     (run->plan->own_output || ddp_seconds() - run->sigint_at < SIGINT_AGAIN)))
 		told = number;
+	if (number == SIGINT)
+		run->sigint_at = ddp_seconds();
 	if (number == SIGUSR1 || number == SIGUSR2) {
 		kill(run->srun, number);
 		return;
@@ -550,7 +557,7 @@ static void look(struct run *run)
 		if (hang == 0 || now - run->moved < (hang < 0 ? HANG_NORMAL : hang))
 			return;
 		look_at_hearts(run);
-		if (hang < 0 && !run->beaten)
+		if ((hang < 0 || plan->own_output) && !run->beaten)
 			return;
 		if (now - run->moved >= (hang < 0 ? HANG_NORMAL : hang))
 			end_hang(run, now - run->moved);
@@ -659,12 +666,12 @@ static enum run_end judge(const struct run *run)
 		return RUN_END_HANG;
 	if (said->limit || run->limit)
 		return RUN_END_TIME_LIMIT;
-	if (told || run->ending || (said->cancelled && attempt->status != 0))
+	if (attempt->status == 0 && !run->ending)
+		return RUN_END_GOOD;
+	if (told || run->ending || said->cancelled)
 		return RUN_END_CANCELLED;
 	if (run->left)
 		return RUN_END_NODE;
-	if (attempt->status == 0)
-		return RUN_END_GOOD;
 	if (!attempt->step[0] || said->not_found)
 		return RUN_END_REFUSED;
 	if (said->count > 0 && said->task[0].how != FACTS_EXIT)

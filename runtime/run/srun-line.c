@@ -251,7 +251,8 @@ static void hear_lost(struct srun_said *said, const char *node)
 static void hear_line(struct srun_said *said, const char *line, double now)
 {
 	static const char error[] = "srun: error: ", lost[] = "Node failure on ",
-			  aborted[] = "srun: Job step aborted: ";
+			  aborted[] = "srun: Job step aborted: ",
+			  interrupted[] = "srun: sending Ctrl-C to ";
 	const char *cancelled;
 
 	if (strncmp(line, error, strlen(error)) == 0) {
@@ -269,6 +270,10 @@ static void hear_line(struct srun_said *said, const char *line, double now)
 		how = numbers ? strstr(numbers, ": ") : NULL;
 		if (how)
 			hear_tasks(said, numbers + 1, how + 2, node, (size_t)(colon - node), now);
+		return;
+	}
+	if (strncmp(line, interrupted, strlen(interrupted)) == 0) {
+		said->cancelled = true;
 		return;
 	}
 	/* Of a node's own words, below, the last may not come through. Where srun has told of no error, slurmctld ended the step. */

@@ -64,7 +64,7 @@ struct srun_said {
 	size_t count, room;
 	struct node_list lost; /* nodes that failed, says Slurm */
 	bool errors;	       /* it told of any */
-	bool cancelled;	       /* the step was, before a task failed */
+	bool cancelled;	       /* the step was, before a task failed, or by Ctrl-C */
 	bool limit;	       /* by Slurm, for a time limit or another job */
 	bool not_found;	       /* a node could not start the program */
 };

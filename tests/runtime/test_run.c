@@ -310,6 +310,12 @@ TEST(test_who_ended_the_step)
 		   "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n");
 	ck_assert(!said.cancelled && !said.limit && !said.not_found);
 	srun_said_free(&said);
+	say(&said, "srun: interrupt (one more within 1 sec to abort)\n"
+		   "srun: StepId=5.0 tasks 0-1: running\n");
+	ck_assert(!said.cancelled);
+	say(&said, "srun: sending Ctrl-C to StepId=5.0\nsrun: error: n2: task 1: Interrupt\n");
+	ck_assert(said.cancelled && !said.limit);
+	srun_said_free(&said);
 	say(&said, "slurmstepd-n1: error: execve(): nosuch: No such file or directory\n");
 	ck_assert(said.not_found && !said.cancelled);
 	srun_said_free(&said);

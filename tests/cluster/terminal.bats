@@ -1,0 +1,92 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# ddp-run at a terminal, as srun.
+
+load lib
+
+setup_file()
+{
+	cluster_up --nodes 2 --gpus 0 --conf KillWait=5
+	install -m 755 "$DDP_BUILDDIR/runtime/run/ddp-run" "$TOP/ddp-run"
+	install -m 644 "$BATS_TEST_DIRNAME/terminal.py" "$TOP/terminal.py"
+	DDP_RUN=$TOP/ddp-run
+	export DDP_RUN
+}
+
+teardown_file() { cluster_down; }
+
+teardown()
+{
+	end_jobs
+	rm -rf "$WORK/.ddp"
+	same "$(ls -A "$WORK")" ''
+}
+
+# at_terminal [PATTERN KEYS]... -- COMMAND...: $out is what the terminal showed, $rc the exit status.
+at_terminal()
+{
+	local script=()
+	while [ "$1" != -- ]; do script+=("$1"); shift; done
+	shift
+	rc=0
+	out=$(cd "$WORK" && as_user "$minicluster" run /usr/bin/python3 "$TOP/terminal.py" 100 "${script[@]}" -- "$@") || rc=$?
+}
+
+ctrl_c=$'\x03'
+
+@test "Ctrl-C once: srun tells of the tasks, the program goes on, and still is started again when it fails" {
+	# shellcheck disable=SC2016
+	at_terminal 'up 0' "$ctrl_c" 'srun: interrupt \(one more within 1 sec to abort\)' $'go\n' -- \
+		"$DDP_RUN" -N1 -n1 bash -c 'echo "up $DDP_RESTART"; [ "$DDP_RESTART" -eq 1 ] || { read -r line; echo "got $line"; exit 3; }'
+	same "$rc" 0
+	has "$out" '^got go$'
+	has "$out" '^next: started again'
+	has "$out" '^up 1$'
+}
+
+@test "Ctrl-C once and a good end: nothing else is said, and nothing is left" {
+	# shellcheck disable=SC2016
+	at_terminal up "$ctrl_c" 'srun: interrupt' $'go\n' -- "$DDP_RUN" -N2 -n2 bash -c 'echo up; read -r line'
+	same "$rc" 0
+	has_not "$out" 'ddp-run: '
+	[ ! -e "$WORK/.ddp" ]
+}
+
+@test "Ctrl-C twice: the end, with srun's words and exit status, and no other attempt" {
+	local command wanted='' of
+	for command in "salloc -Q -N2 srun --ddp --kill-on-bad-exit=1" "salloc -Q -N2 $DDP_RUN" "$DDP_RUN -N2"; do
+		# Of two ranks that are ended one may be so by SIGINT, or by the end of the other.
+		# shellcheck disable=SC2086,SC2016
+		at_terminal 'up 0' "$ctrl_c" 'srun: interrupt' "$ctrl_c" -- $command bash -c '[ "$RANK" -eq 0 ] || exec sleep 100; trap "exit 9" INT; echo "up $RANK"; while :; do sleep 0.1; done'
+		of="$rc $(grep -c '^srun: sending Ctrl-C to StepId=' <<<"$out") $(grep -c '^up' <<<"$out")"
+		same "$of" "${wanted:=$of}"
+	done
+	has "$wanted" '^[1-9][0-9]* 1 1$'
+	has "$out" '^next: stopped: it was told to end'
+}
+
+@test "Ctrl-C twice under srun's --quiet, which does not say what it does: the end too" {
+	# shellcheck disable=SC2016
+	at_terminal 'up 0' "$ctrl_c" $'(tick\n){3}' "$ctrl_c" -- salloc -Q -N1 \
+		"$DDP_RUN" --quiet bash -c 'trap "exit 9" INT; echo "up $RANK"; while :; do echo tick; sleep 0.1; done'
+	same "$rc" 9
+	has "$out" '^next: stopped: it was told to end'
+}
+
+@test "a bar of progress, with srun's --unbuffered: each byte as it is, and before its line ends" {
+	# shellcheck disable=SC2016
+	at_terminal $'50%\r' $'go\n' -- salloc -Q -N1 \
+		"$DDP_RUN" --unbuffered bash -c 'printf "10%%\r50%%\r"; read -r line; printf "99%%\r%s\n" "$line"'
+	same "$rc" 0
+	same "$out" $'10%\r50%\r99%\rgo'
+}
+
+@test "--pty: a shell to type into, whose silence is no hang, and whose end is reported" {
+	# shellcheck disable=SC2016
+	at_terminal ready $'sleep 3; echo $((6 * 7)); tty -s && exit 5\n' -- salloc -Q -N1 \
+		"$DDP_RUN" --restarts 0 --hang 1 --pty bash --norc -c 'echo ready; read -r line; eval "$line"'
+	same "$rc" 5
+	has "$out" $'^42\r$'
+	has "$out" '^next: stopped: no restart is left of 0'
+	has_not "$out" 'nothing has moved'
+}
