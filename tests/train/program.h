@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -50,6 +51,43 @@ static void program_begin(void)
 	ck_assert_ptr_nonnull(mkdtemp(program_directory));
 	ck_assert_int_eq(chdir(program_directory), 0);
 	setenv("TMPDIR", program_directory, 1);
+}
+
+/* [path] of the build tree as [name]. */
+static inline void program_borrow(const char *path, const char *name)
+{
+	char target[PATH_MAX];
+
+	ck_assert_msg(realpath(path, target) != NULL, "%s is missing", path);
+	ck_assert_int_eq(symlink(target, name), 0);
+}
+
+/*
+ * In the directory "modules": all modules that are not there yet, but the GPU's is [cuda] of tests/train. The program
+ * takes them from there.
+ */
+static inline void program_modules(const char *cuda)
+{
+	const char *given = getenv("DDP_MODULES");
+	char path[PATH_MAX + 600], name[300];
+	DIR *directory = opendir(given ? given : "");
+	struct dirent *entry;
+
+	(void)mkdir("modules", 0700);
+	snprintf(path, sizeof(path), "%.*s/../../tests/train/.libs/%s.so",
+		 (int)(strrchr(program_path, '/') - program_path), program_path, cuda);
+	program_borrow(path, "modules/ddp_cuda.so");
+	while (directory && (entry = readdir(directory))) {
+		snprintf(name, sizeof(name), "modules/%s", entry->d_name);
+		snprintf(path, sizeof(path), "%s/%s", given, entry->d_name);
+		if (strncmp(entry->d_name, "ddp_", 4) == 0 && strstr(entry->d_name, ".so") &&
+		    access(name, F_OK) < 0)
+			program_borrow(path, name);
+	}
+	if (directory)
+		closedir(directory);
+	snprintf(path, sizeof(path), "%s/modules", program_directory);
+	setenv("DDP_MODULES", path, 1);
 }
 
 static void program_end(void)

@@ -22,60 +22,25 @@ static struct program program; /* too large for a stack */
 
 /* --- A place with a fake GPU ------------------------------------------------------------------ */
 
-/* [path] of the build tree as [name] in the test's own directory. */
-static void borrow(const char *path, const char *name)
-{
-	char target[PATH_MAX];
-
-	ck_assert_msg(realpath(path, target) != NULL, "%s is missing", path);
-	ck_assert_int_eq(symlink(target, name), 0);
-}
-
-static const char *module_path(const char *directory, const char *name)
-{
-	static char path[PATH_MAX + 300];
-
-	snprintf(path, sizeof(path), "%s/%s", directory, name);
-	return path;
-}
-
 /* Those of shared GPUs over host memory: in "bare" all but the one that sums there. */
 static void make_host_modules(void)
 {
 	ck_assert_int_eq(mkdir("bare", 0700), 0);
-	borrow(HOST_MODULES "/ddp_nccl.so", "bare/ddp_nccl.so");
-	borrow(HOST_MODULES "/ddp_nccl.so", "modules/ddp_nccl.so");
-	borrow(HOST_MODULES "/ddp_shard.so", "modules/ddp_shard.so");
+	program_borrow(HOST_MODULES "/ddp_nccl.so", "bare/ddp_nccl.so");
+	program_borrow(HOST_MODULES "/ddp_nccl.so", "modules/ddp_nccl.so");
+	program_borrow(HOST_MODULES "/ddp_shard.so", "modules/ddp_shard.so");
 	setenv("DDP_HOST_GPU", "a", 1);
 }
 
 /* All modules as they are but the GPU's, which is the fake one; it is the driver, too. */
 static void make_modules(void)
 {
-	char old[PATH_MAX], fake[PATH_MAX], name[300];
-	const char *top = getenv("top_builddir"), *given = getenv("DDP_MODULES");
-	struct dirent *entry;
-	DIR *directory;
-
-	snprintf(fake, sizeof(fake), "%s/tests/train/.libs/fake_cuda.so", top ? top : "../..");
-	ck_assert_msg(realpath(fake, old) != NULL, "%s is missing", fake);
-	snprintf(fake, sizeof(fake), "%s", old);
-	snprintf(old, sizeof(old), "%s", given ? given : "");
 	program_begin();
 	ck_assert_int_eq(mkdir("modules", 0700), 0);
 	ck_assert_int_eq(mkdir("driver", 0700), 0);
-	borrow(fake, "modules/ddp_cuda.so");
-	borrow(fake, "driver/libcuda.so.1");
 	make_host_modules();
-	directory = opendir(old);
-	while (directory && (entry = readdir(directory))) {
-		snprintf(name, sizeof(name), "modules/%s", entry->d_name);
-		if (strncmp(entry->d_name, "ddp_", 4) == 0 && strstr(entry->d_name, ".so") &&
-		    access(name, F_OK) < 0)
-			borrow(module_path(old, entry->d_name), name);
-	}
-	if (directory)
-		closedir(directory);
+	program_modules("fake_cuda");
+	program_borrow("modules/ddp_cuda.so", "driver/libcuda.so.1");
 }
 
 static void begin_all(void)
@@ -83,8 +48,6 @@ static void begin_all(void)
 	char path[PATH_MAX];
 
 	make_modules();
-	snprintf(path, sizeof(path), "%s/modules", program_directory);
-	setenv("DDP_MODULES", path, 1);
 	program_run(&program, 0,
 		    TRAINING " --engine cpu -n 2 -q -m reference.st --log-every 1 "
 			     "--log-json reference.json");
