@@ -156,7 +156,7 @@ static bool find_missing(const struct offer *offers, int size, struct hindrance 
 
 /*
  * Where ranks share GPUs they join what they sum with now, while all can still do without. What is wrong with it
- * is the same on all ranks.
+ * is the same on all ranks. Virtual ranks are summed in host memory.
  */
 static int join(struct run *run, const struct sharing_seat *seats, struct hindrance *hindrance)
 {
@@ -166,7 +166,7 @@ static int join(struct run *run, const struct sharing_seat *seats, struct hindra
 
 	for (int rank = 0; rank < run->world->size && !shared; rank++)
 		shared = sharing_ranks(seats, run->world->size, &seats[rank]) > 1;
-	if (!shared || !run->class->join)
+	if (!shared || !run->class->join || option_count(run->options, OPTION_VIRTUAL_RANKS) > 0)
 		return 0;
 	status = run->class->join(run->ddp, &error);
 	if (status < 0 && ddp_is_peer_error(status))

@@ -67,7 +67,10 @@ struct engine_step {
 struct engine_class {
 	struct ddp_module_head head; /* kind "engine"; name "cpu", "cuda" */
 
-	/* Gradients are in memory of the engine's, and summed there: model_create() allocates none. */
+	/*
+	 * Gradients are in memory of the engine's, and summed there: model_create() allocates none. Those of virtual
+	 * ranks are model_create()'s in any case: libddp sums them in host memory.
+	 */
 	bool device_gradients;
 
 	/* Whether this machine has what it needs, else why not. NULL: it always has. */
@@ -96,7 +99,7 @@ struct engine_class {
 	/*
 	 * What steps will come, as far as is known: over [batch], setup->batch samples of this rank in each and what is
 	 * left in the last, of each other rank as many, with [rates]. A step that comes otherwise is as good, and slower.
-	 * NULL: of no use here. Collective.
+	 * NULL: of no use here. Not with several parts. Collective.
 	 */
 	int (*expect)(struct engine *engine, const struct batch *batch, const double *rates,
 		      struct ddp_error *error);

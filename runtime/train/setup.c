@@ -81,11 +81,12 @@ static int deal(struct run *run)
 	if (run->threads == 0)
 		run->threads = 1;
 	run->shared = true;
-	if (run->class != &engine_cpu)
-		return ddp_error_set(&run->error, DDP_ERR_UNSUPPORTED,
-				     "--virtual-ranks %zu: its sums are those of host memory, and "
-				     "this is engine %s; give --engine cpu",
-				     virtual, run->class->head.name);
+	if (run->class != &engine_cpu && !option_flag(run->options, OPTION_DETERMINISTIC))
+		return ddp_error_set(
+			&run->error, DDP_ERR_UNSUPPORTED,
+			"--virtual-ranks %zu: on GPUs a convolution may give other bits "
+			"each time; add --deterministic, or --engine cpu",
+			virtual);
 	for (less = ranks; less > virtual || virtual % less != 0;)
 		less--;
 	if (less != ranks)
@@ -222,9 +223,10 @@ static int create_model(struct run *run)
 	if (status < 0)
 		return status;
 	set_optimizer(run);
-	status = model_create(&run->model, run->ddp, run->graph, optim_slots(&run->optim),
-			      wire_type(run->options), run->class->device_gradients,
-			      run->virtual ? run->dealt : 0, &run->error);
+	status =
+		model_create(&run->model, run->ddp, run->graph, optim_slots(&run->optim),
+			     wire_type(run->options), run->class->device_gradients && !run->virtual,
+			     run->virtual ? run->dealt : 0, &run->error);
 	status = run_agree_likely(run, status);
 	/* An engine with memory of its own has no use for it. */
 	if (status == 0 && run->class == &engine_cpu)
@@ -284,7 +286,7 @@ static int open_engine(struct run *run)
 		.test = run->test,
 		.optim = &run->optim,
 		.batch = run->batch,
-		.parts = run->parts,
+		.parts = run->virtual ? run->parts : 0,
 		.test_batch = run->test_batch,
 		.type = precisions[option_word(options, OPTION_AMP)].type,
 		.smoothing = (float)option_number(options, OPTION_SMOOTHING),

@@ -200,6 +200,18 @@ def test_shared_types():
             ok(done[0].losses() == done[1].losses(), f"mnist, --amp {amp}: two runs are equal")
 
 
+def test_virtual():
+    """With --virtual-ranks one rank and several that share a GPU have the same losses, to the last digit."""
+    for net, more in (("mnist", []), ("mnist", ["--amp", "bf16"]), ("cifar", ["--amp", "auto"])):
+        steps = 20 if net == "mnist" else 2 if arguments.small else 10
+        words = [*NETS[net], "--batch", 2, "--virtual-ranks", 4, "--deterministic", "--steps", steps, *more]
+        done = [shared_run(f"{net}: {ranks} ranks, 4 virtual ones", words, ranks)
+                for ranks in ((1, 2, 4) if LONG else (1, 4))]
+        if all(done):
+            ok(len(done[0].losses()) == steps and all(one.losses() == done[0].losses() for one in done),
+               f"{net} {' '.join(more)}: four virtual ranks have the same losses on one rank and on several")
+
+
 def ask_card(*what):
     """Lines of nvidia-smi, or none where it is not here or says nothing."""
     try:
@@ -322,7 +334,7 @@ def main():
         tests = (test_two_ranks, test_lost_rank)
     elif arguments.sharing:
         tests = (test_shared, test_shared_launched, test_shared_killed, test_shared_memory,
-                 test_shared_types)
+                 test_shared_types, test_virtual)
     else:
         tests = (test_checkpoints, test_types, test_deterministic, test_hidden, test_killed)
     for test in tests:

@@ -71,7 +71,7 @@ struct cuda_memory {
 enum cuda_manner {
 	CUDA_ONE_GRAPH,	 /* all of it */
 	CUDA_TWO_GRAPHS, /* what is before the sums of gradients, and what is behind them */
-	CUDA_BY_CALL,	 /* nothing is captured: BatchNorm's sums are in the midst of it */
+	CUDA_BY_CALL, /* nothing is captured: BatchNorm's or the host's sums are in the midst of it */
 };
 
 enum { CUDA_GRAPHS = 2 };
@@ -79,7 +79,7 @@ enum { CUDA_GRAPHS = 2 };
 struct engine {
 	struct engine_setup setup;
 	struct device *device;
-	int ranks;
+	int ranks;	/* that sum on devices: 1 where virtual ranks are summed by the host */
 	bool sync_norm; /* and there are others */
 	bool scaling;	/* the loss, by setup.scaler */
 
@@ -99,6 +99,7 @@ struct engine {
 	size_t batch; /* images */
 	struct data_block block;
 	bool sums_later; /* than what is enqueued */
+	size_t part;	 /* which of setup.parts */
 
 	enum cuda_manner manner;
 	struct device_graph *graphs[CUDA_GRAPHS]; /* the second one with CUDA_TWO_GRAPHS alone */

@@ -66,7 +66,7 @@ static int share_buffers(struct engine *engine, struct ddp_error *error)
 	size_t bytes = model->buffer_count * sizeof(float);
 	int status;
 
-	if (engine->sync_norm || engine->ranks == 1 || bytes == 0)
+	if (engine->sync_norm || ddp_world(engine->setup.ddp)->size == 1 || bytes == 0)
 		return 0;
 	status = ddp_broadcast(engine->setup.ddp, model->buffers, bytes, 0);
 	if (status < 0)

@@ -21,13 +21,13 @@
 /*
  * Sums over ranks are libddp's: of gradients (ddp_gradients), on REDUCE while COMPUTE goes on with earlier
  * layers; where they may not be in its graph, behind all layers. One rank needs no device of libddp's, and no
- * communicator.
+ * communicator; nor do virtual ranks, whose sums are in host memory (step.c).
  */
 
 int cuda_told(const struct engine *engine, int status, struct ddp_error *error)
 {
 	const char *text = ddp_error(engine->setup.ddp);
-	const uint64_t *ended = engine->memory.progress;
+	const uint64_t *ended = engine->setup.parts > 0 ? NULL : engine->memory.progress;
 	uint64_t begun;
 
 	if (status >= 0)
@@ -212,18 +212,28 @@ static void take_model(struct engine *engine, struct device_taking *taking)
 	memory->narrow =
 		device_take(taking, bytes, "parameters in the type of activations", narrower);
 	memory->narrow_gradients = device_take(taking, bytes, gradients, narrower);
-	/* Of several ranks what is summed is wide: nothing is marked. */
-	if (engine->ranks == 1)
+	/* Of several ranks, or virtual ones, what is summed is wide: nothing is marked. */
+	if (engine->ranks == 1 && engine->setup.parts == 0)
 		take_marks(engine, taking, gradients);
 }
 
-/* Where BatchNorm's sums are on COMPUTE and no graph has any, gradients' are there, too, in one order with them. */
+/*
+ * Where BatchNorm's sums are on COMPUTE and no graph has any, gradients' are there, too, in one order with them. Those
+ * of virtual ranks lie as in the model's memory.
+ */
 static void take_gradients(struct engine *engine, struct device_taking *taking)
 {
 	struct ddp_gradients *gradients = engine->setup.model->gradients;
 	enum device_stream stream = engine->manner == CUDA_BY_CALL ? DEVICE_COMPUTE : DEVICE_REDUCE;
 	struct cuda_memory *memory = &engine->memory;
 
+	if (engine->setup.parts > 0) {
+		size_t all;
+
+		(void)ddp_gradients_all(gradients, &all);
+		memory->gradients = device_take(taking, all * sizeof(float), "gradients", NULL);
+		return;
+	}
 	memory->gradients = take_shared(engine, taking, ddp_gradients_bytes(gradients));
 	if (taking->status == 0)
 		taking->status =
@@ -471,14 +481,14 @@ static int open_set(struct engine *engine, struct data **data, struct set *set,
 	const struct engine_setup *setup = &engine->setup;
 	const struct ddp_world *world = ddp_world(setup->ddp);
 	uint64_t samples = set_info(set)->samples, ranks = (uint64_t)engine->ranks;
-	bool train = data == &engine->train;
+	bool train = data == &engine->train, foretold = train && setup->parts == 0;
 	const struct data_setup wanted = {
 		.device = engine->device,
 		.set = set,
 		.net = setup->model->graph->net,
 		.optim = train ? setup->optim : NULL,
 		.batch = train ? setup->batch : engine->piece,
-		.samples = train ? (samples + ranks - 1) / ranks : 0,
+		.samples = foretold ? (samples + ranks - 1) / ranks : 0,
 		.first = samples * (uint64_t)world->local_rank / (uint64_t)world->local_size,
 		.ranks = engine->ranks,
 	};
@@ -506,9 +516,11 @@ static int open_all(struct engine *engine, struct ddp_error *error)
 	if (status < 0 || (status = compile(engine, error)) < 0 ||
 	    (status = check_size(engine, error)) < 0 ||
 	    (status = create_units(engine, error)) < 0 ||
-	    (status = cuda_join(engine->setup.ddp, error)) < 0)
+	    (engine->ranks > 1 && (status = cuda_join(engine->setup.ddp, error)) < 0))
 		return status;
-	if (engine->ranks == 1 || ddp_device_captures(engine->setup.ddp))
+	if (engine->setup.parts > 0)
+		engine->manner = CUDA_BY_CALL;
+	else if (engine->ranks == 1 || ddp_device_captures(engine->setup.ddp))
 		engine->manner = CUDA_ONE_GRAPH;
 	else
 		engine->manner = engine->sync_norm ? CUDA_BY_CALL : CUDA_TWO_GRAPHS;
@@ -568,7 +580,7 @@ static int cuda_open(struct engine **result, const struct engine_setup *setup,
 	*result = NULL;
 	ddp_xalloc_tell(ddp_abort, setup->ddp);
 	engine->setup = *setup;
-	engine->ranks = ddp_world(setup->ddp)->size;
+	engine->ranks = setup->parts > 0 ? 1 : ddp_world(setup->ddp)->size;
 	engine->scaling = setup->type == DDP_F16 && setup->scaler;
 	status = open_all(engine, error);
 	if (status < 0) {

@@ -156,7 +156,10 @@ static int choose(struct engine *engine, struct ddp_error *error)
 	return status;
 }
 
-/* What plans depend on is the least of all ranks. */
+/*
+ * What plans depend on is the least of all ranks. Those of virtual ranks must be the same on any number of ranks, which
+ * may share a GPU or not: there they do not depend on what a rank may have of its memory.
+ */
 static int agree(struct engine *engine, struct ddp_error *error)
 {
 	const struct engine_setup *setup = &engine->setup;
@@ -164,8 +167,12 @@ static int agree(struct engine *engine, struct ddp_error *error)
 	int64_t least[2] = {(int64_t)device_info(engine->device)->limit, !(share > 0 && share < 1)};
 	int status = 0;
 
-	if (engine->ranks > 1)
+	if (setup->parts > 0) {
+		least[0] = INT64_MAX;
+		least[1] = true;
+	} else if (engine->ranks > 1) {
 		status = ddp_all_reduce(setup->ddp, least, least, 2, DDP_I64, DDP_MIN);
+	}
 	engine->plans.memory = (size_t)least[0];
 	engine->plans.shared = !least[1];
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(setup->ddp)) : 0;
@@ -205,7 +212,7 @@ int cuda_plans_open(struct engine *engine, struct ddp_error *error)
 		return status;
 	if (leader)
 		status = choose(engine, error);
-	if (engine->ranks == 1)
+	if (ddp_world(ddp)->size == 1)
 		return status;
 	status = ddp_agree(ddp, status, status < 0 ? error->text : NULL);
 	if (status < 0)

@@ -197,7 +197,7 @@ static void hold(struct engine *engine, const struct kernel_result *result)
  */
 static int trust(struct engine *engine, struct ddp_error *error)
 {
-	if (engine->manner == CUDA_ONE_GRAPH)
+	if (engine->manner == CUDA_ONE_GRAPH || engine->setup.parts > 0)
 		return 0;
 	return cuda_told(engine, ddp_device_check(engine->setup.ddp), error);
 }
@@ -328,6 +328,81 @@ static int begin_step(struct engine *engine, const struct batch *batch, size_t g
 	return 0;
 }
 
+/* --- Virtual ranks ------------------------------------------------------------------------------- */
+
+/*
+ * Their gradients are summed in host memory. There ddp_gradients has sums that are the same bits on any number of
+ * ranks, over shared memory, UCX and MPI, whether ranks share GPUs or not; sums of whole numbers over NCCL would need
+ * the same once more in kernels, the gradients of all of a rank's virtual ranks on the device, and a fallback for
+ * where there is no NCCL. The price is the way to the host and back. Next to it launches cost little, so a
+ * pass is enqueued call by call, without a graph, and behind each the host waits.
+ */
+
+/* What lies in the device's gradients, the step's word with it, to the model's, or back. */
+static int copy_gradients(struct engine *engine, bool up, struct ddp_error *error)
+{
+	float *device = engine->memory.gradients, *host;
+	size_t count;
+
+	host = ddp_gradients_all(engine->setup.model->gradients, &count);
+	return device_copy(engine->device, DEVICE_COMPUTE, up ? device : host, up ? host : device,
+			   count * sizeof(float), error);
+}
+
+/* One virtual rank's gradients into the sums, which are there with the last one; [reduce]: the seconds of that. */
+static int pass(struct engine *engine, double *reduce, struct ddp_error *error)
+{
+	double begin;
+	int status;
+
+	engine->sums_later = true;
+	status = backwards(engine, error);
+	engine->sums_later = false;
+	/* A copy to memory that is not pinned waits in the driver, which knows no time limit. */
+	if (status == 0)
+		status = cuda_wait(engine, error);
+	begin = ddp_seconds();
+	if (status == 0)
+		status = copy_gradients(engine, false, error);
+	if (status == 0)
+		status = cuda_told(engine, ddp_gradients_finish(engine->setup.model->gradients),
+				   error);
+	*reduce += ddp_seconds() - begin;
+	return status;
+}
+
+/* A step over [batch], the samples of each part one after the other. Each is a table for itself. */
+static int begin_parts(struct engine *engine, const struct batch *batch, size_t global,
+		       uint64_t step, double rate, bool stop, double *reduce,
+		       struct ddp_error *error)
+{
+	size_t parts = engine->setup.parts;
+	uint64_t sequence = engine->launched + 1;
+	struct batch part = *batch;
+	int status = 0;
+
+	part.count /= parts;
+	engine->memory.results[sequence % KERNEL_SLOTS].stop = stop;
+	for (engine->part = 0; status == 0 && engine->part < parts; engine->part++) {
+		status = foretell(engine, &part, part.count, &rate, global > 0 ? global : 1, error);
+		if (status == 0)
+			status = send(engine, sequence, step, error);
+		if (status == 0)
+			status = pass(engine, reduce, error);
+		part.indices += part.count;
+		part.orders += part.orders ? part.count : 0;
+	}
+	if (status == 0)
+		status = copy_gradients(engine, true, error);
+	if (status == 0)
+		status = optimize(engine, error);
+	if (status < 0)
+		return status;
+	engine->launched = sequence;
+	engine->anew = false;
+	return 0;
+}
+
 static void hand_over(struct engine *engine, struct engine_step *done)
 {
 	*done = engine->held;
@@ -338,20 +413,25 @@ int cuda_step(struct engine *engine, const struct batch *batch, size_t global, u
 	      double rate, bool stop, struct engine_step *done, struct ddp_error *error)
 {
 	size_t lag = engine->manner == CUDA_BY_CALL ? CUDA_LAG_BY_CALL : CUDA_LAG;
-	double begin = ddp_seconds(), begun;
+	double begin = ddp_seconds(), begun = begin, reduce = 0;
 	int status;
 
 	memset(done, 0, sizeof(*done));
-	status = begin_step(engine, batch, global, step, rate, stop, error);
+	if (engine->setup.parts > 0) {
+		status = begin_parts(engine, batch, global, step, rate, stop, &reduce, error);
+	} else {
+		status = begin_step(engine, batch, global, step, rate, stop, error);
+		begun = ddp_seconds();
+	}
 	if (status < 0)
 		return cuda_break(engine, status);
-	begun = ddp_seconds();
 	status = cuda_catch_up(engine, lag, error);
 	if (status < 0)
 		return status;
 	hand_over(engine, done);
 	done->seconds[ENGINE_DATA] = begun - begin;
-	done->seconds[ENGINE_COMPUTE] = ddp_seconds() - begun;
+	done->seconds[ENGINE_REDUCE] = reduce;
+	done->seconds[ENGINE_COMPUTE] = ddp_seconds() - begun - reduce;
 	return 0;
 }
 

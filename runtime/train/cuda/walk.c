@@ -165,11 +165,14 @@ static int norm_forward(const struct walk *at, struct ddp_error *error)
 {
 	const struct graph_node *node = at->op->node;
 	struct engine *engine = at->engine;
-	const struct kernel_measured to = {NULL, at->unit->statistics, running(engine, node->mean),
-					   running(engine, node->variance)};
+	struct kernel_measured to = {NULL, at->unit->statistics, running(engine, node->mean),
+				     running(engine, node->variance)};
 	const struct kernel_normed normed = normed_of(at);
 	int other = at->op->other, status = 0;
 
+	/* Those of virtual rank 0, which rank 0 has and all get from it. */
+	if (engine->mode == PROGRAM_TRAIN && engine->part > 0)
+		to.running_mean = to.running_variance = NULL;
 	if (engine->mode == PROGRAM_TRAIN)
 		status = measure(at, &to, error);
 	else
@@ -280,7 +283,7 @@ static int weights_backward(const struct walk *at, struct ddp_error *error)
 				    is_narrow ? (void *)narrow : gradients, sums,
 				    at->scratch.memory, error);
 	/* What is summed over ranks is f32: ddp.h's views. */
-	if (status == 0 && is_narrow && engine->ranks > 1)
+	if (status == 0 && is_narrow && !engine->memory.marks)
 		kernel_widen(at->stream, narrow, gradients, model->graph->parameters[weight].count,
 			     at->type);
 	return status;
