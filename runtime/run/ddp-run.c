@@ -224,6 +224,73 @@ static bool can_requeue(const char *job)
 	return batch;
 }
 
+/*
+ * How [job] was submitted, in one line, into [line]; nothing where nobody knows. scontrol tells it from Slurm 25.11 on, and before
+ * that the accounting does, where there is one.
+ */
+static void find_submit_line(const char *job, struct ddp_text *line)
+{
+	char *const show[] = {"scontrol", "show", "job", (char *)job, NULL};
+	char *const sacct[] = {"sacct",	     "-X", "-n",	"-P", "-o",
+			       "SubmitLine", "-j", (char *)job, NULL};
+	static const char key[] = "\n   SubmitLine=";
+	struct ddp_text out = {.data = NULL};
+	const char *found = NULL;
+
+	if (evidence_run(show, HELP_LIMIT, &out) == 0 && out.data)
+		found = strstr(out.data, key);
+	if (found) {
+		found += strlen(key);
+	} else {
+		ddp_text_free(&out);
+		if (evidence_run(sacct, HELP_LIMIT, &out) == 0)
+			found = out.data;
+	}
+	if (found)
+		ddp_text_put(line, found, strcspn(found, "\n"));
+	ddp_text_free(&out);
+}
+
+/* Whether --no-kill, or -k, may be among the words of [line], which is cut up. Who has it is not to be told to add it. */
+static bool may_have_no_kill(char *line)
+{
+	for (char *word; (word = strsep(&line, " \t\r"));)
+		if (strncmp(word, "--no-k", 6) == 0 ||
+		    (word[0] == '-' && word[1] != '-' && strchr(word, 'k')))
+			return true;
+	return false;
+}
+
+/*
+ * Slurm ends a job that lost a node, and ddp-run with it, unless it was submitted with --no-kill. It keeps that to itself; so
+ * this is told only where all of how the job was submitted is known.
+ */
+static void look_for_no_kill(const char *job)
+{
+	char *const script[] = {"scontrol", "write", "batch_script", (char *)job, "-", NULL};
+	struct ddp_text line = {.data = NULL}, out = {.data = NULL};
+	bool batch, given;
+
+	find_submit_line(job, &line);
+	batch = line.data && strstr(line.data, "sbatch");
+	if (!batch && !(line.data && strstr(line.data, "salloc")))
+		goto done;
+	if (getenv(batch ? "SBATCH_NO_KILL" : "SALLOC_NO_KILL") ||
+	    (batch && (evidence_run(script, HELP_LIMIT, &out) != 0 || !out.data)))
+		goto done;
+	given = may_have_no_kill(line.data);
+	for (char *rest = out.data, *at; !given && (at = strsep(&rest, "\n"));)
+		given = strncmp(at, "#SBATCH", 7) == 0 && may_have_no_kill(at);
+	if (!given)
+		fprintf(stderr,
+			"ddp-run: job %s was submitted without --no-kill: when it loses a node Slurm ends all of "
+			"it, and neither --min-nodes nor --spare-nodes helps: add %s\n",
+			job, batch ? "#SBATCH --no-kill" : "salloc's --no-kill");
+done:
+	ddp_text_free(&line);
+	ddp_text_free(&out);
+}
+
 /* --- Between attempts -------------------------------------------------------------------------- */
 
 /* When the newest file of the directory that DDP_CHECKPOINT names was written; see struct run_past. */
@@ -528,6 +595,9 @@ int main(int argc, char **argv)
 		return run_in_allocation(&launch, argv);
 	if (launch.options.number[RUN_OPTION_REQUEUE] != 0 && !can_requeue(launch.job))
 		return EXIT_USAGE;
+	if (launch.options.number[RUN_OPTION_MIN_NODES] > 0 ||
+	    launch.options.number[RUN_OPTION_SPARE_NODES] > 0)
+		look_for_no_kill(launch.job);
 	attempt_signals();
 	if (!set_spares_aside(&launch))
 		return EXIT_USAGE;

@@ -679,13 +679,14 @@ static enum run_end judge(const struct run *run)
 	return said->count == 0 && attempt->status > 128 ? RUN_END_SIGNAL : RUN_END_EXIT;
 }
 
-/* For a report: what all ranks printed last. */
+/* For a report: what all ranks printed last, or the only one. */
 static void write_last(const struct run *run)
 {
 	struct iovec part = {run->last.data, run->last.size};
 	char path[PATH_MAX + 16];
 
-	snprintf(path, sizeof(path), "%s/tail.txt", run->attempt->dir);
+	snprintf(path, sizeof(path), "%s/tail%s.txt", run->attempt->dir,
+		 run->attempt->ranks == 1 ? "-0" : "");
 	if (part.iov_len > 0)
 		(void)ddp_file_write(path, &part, 1, 0600, false, NULL);
 }

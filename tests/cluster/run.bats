@@ -97,6 +97,8 @@ first()
 	same "$rc" 6
 	same "$(grep -c '^now ' <<<"$out")" 2
 	has "$out" 'no restart is left of 1'
+	# Of one rank it is known whose these are.
+	same "$(grep -A1 '^  its last line:$' <<<"$out" | tail -n 1)" '    now 1'
 	SLURM_DDP_RESTARTS=0 batch bash rank.sh segv 9
 	same "$(grep -c '^rank 2 of' <<<"$out")" 1
 	has "$out" 'failed first: killed by SIGSEGV'
@@ -274,6 +276,34 @@ leaves()
 	batch --logs logs -n2 -N2 bash -c 'sleep 1; echo "I am $RANK"; sleep 1; exit $((1 - DDP_RESTART))'
 	same "$rc" 0
 	same "$(cat "$WORK/logs/attempt-0/rank-1.log" "$WORK/logs/attempt-1/rank-0.log")" $'I am 1\nI am 0'
+}
+
+# submitted LINE OPTION VARIABLE: $out is what ddp-run says in a batch script with that line, which sbatch started with
+# that option. A Slurm before 25.11 tells of the latter by its accounting, and there is none here.
+submitted()
+{
+	printf '#!/bin/bash\n%s\n%s --min-nodes 1 true\ntouch rc\n' "$1" "$DDP_RUN" >"$WORK/job"
+	printf '#!/bin/sh\necho "/usr/bin/sbatch -Q -N1 -o job.out %s ./job"\n' "$2" >"$WORK/sacct"
+	chmod 755 "$WORK/sacct"
+	rm -f "$WORK/rc"
+	# shellcheck disable=SC2086
+	mc env PATH="$WORK:$PATH" $3 sbatch -Q -N1 -o job.out $2 ./job
+	within 60 test -e "$WORK/rc"
+	rm "$WORK/sacct"
+	out=$(<"$WORK/job.out")
+}
+
+@test "--min-nodes in a job without --no-kill: one line says what to add" {
+	submitted '#SBATCH --comment=--no-kill' '' ''
+	same "$(sed 's/job [0-9]*/job N/' <<<"$out")" 'ddp-run: job N was submitted without --no-kill: when it loses a node Slurm ends all of it, and neither --min-nodes nor --spare-nodes helps: add #SBATCH --no-kill'
+	submitted '' -k ''
+	same "$out" ''
+	submitted '' --no-kill ''
+	same "$out" ''
+	submitted '#SBATCH -t 1 --no-kill' '' ''
+	same "$out" ''
+	submitted '' '' SBATCH_NO_KILL=set
+	same "$out" ''
 }
 
 # kill -9 of slurmd, slurmstepd and task of a node, or of those that a pattern names, and of nothing else.
