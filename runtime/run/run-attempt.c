@@ -40,6 +40,8 @@
 #define HANG_GRACE 2.0	  /* for ranks that hang, after SIGTERM */
 #define SIGINT_AGAIN 2.0  /* srun counts whole seconds */
 #define SATTACH_AGAIN 0.3 /* where the step was not there yet */
+#define SATTACH_WAIT 3.0  /* for all ranks to be started, which shared storage may tell late */
+#define SATTACH_LOOK 0.05 /* whether they are */
 #define SATTACH_END 0.25  /* for its last words */
 
 enum { SATTACH_TRIES = 10, LAST = 16 << 10 /* bytes of output that are kept */ };
@@ -211,6 +213,24 @@ static bool start_srun(struct run *run)
 	return run->srun > 0;
 }
 
+/*
+ * Whether each rank was started, by what the plugin leaves of it. A sattach that comes earlier does without the nodes
+ * where none was; one that comes later is told what the ranks have printed before.
+ */
+static bool all_started(const struct run *run)
+{
+	DIR *dir = run->attempt->dir[0] ? opendir(run->attempt->dir) : NULL;
+	struct dirent *entry;
+	int started = 0;
+
+	if (!dir)
+		return false;
+	while ((entry = readdir(dir)))
+		started += strncmp(entry->d_name, "task-", 5) == 0;
+	closedir(dir);
+	return run->attempt->ranks > 0 && started >= run->attempt->ranks;
+}
+
 static void start_sattach(struct run *run)
 {
 	char id[80];
@@ -334,7 +354,7 @@ static void read_step(struct run *run)
 	attempt->began = ddp_date(NULL);
 	run->moved = ddp_seconds();
 	if (run->tails)
-		start_sattach(run);
+		run->sattach_next = ddp_seconds();
 	ask_step(attempt);
 }
 
@@ -549,7 +569,8 @@ static void look(struct run *run)
 	double now = ddp_seconds(), began, hang = plan->hang, first_bad = run->first_bad;
 	bool lost = run->attempt->silent.count > 0;
 
-	if (is_due(run->sattach_next, now))
+	if (is_due(run->sattach_next, now) &&
+	    (all_started(run) || now > run->sattach_next + SATTACH_WAIT))
 		start_sattach(run);
 	if (!run->attempt->step[0] || run->ending)
 		return;
@@ -616,7 +637,9 @@ static void wait_for_srun(struct run *run)
 					{.fd = run->step, .events = POLLIN},
 					{.fd = run->labelled, .events = POLLIN}};
 
-		if (poll(wait, 3, (int)(LOOK_EVERY * 1000)) > 0) {
+		double most = run->sattach_next > 0 ? SATTACH_LOOK : LOOK_EVERY;
+
+		if (poll(wait, 3, (int)(most * 1000)) > 0) {
 			if (wait[2].revents)
 				read_labelled(run);
 			if (wait[1].revents)
