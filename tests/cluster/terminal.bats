@@ -52,6 +52,7 @@ ctrl_c=$'\x03'
 	[ ! -e "$WORK/.ddp" ]
 }
 
+# bats test_tags=release
 @test "Ctrl-C twice: the end, with srun's words and exit status, and no other attempt" {
 	local command wanted='' of
 	for command in "salloc -Q -N2 srun --ddp --kill-on-bad-exit=1" "salloc -Q -N2 $DDP_RUN" "$DDP_RUN -N2"; do
