@@ -63,6 +63,8 @@ static inline void ranks_environment(int rank, int size, int local, int count, i
 	setenv("MASTER_PORT", "7", 1);
 	/* Nothing leaves this machine. */
 	setenv("UCX_NET_DEVICES", "lo", 1);
+	/* Who hangs says so before Check's own limit ends the test without a word. */
+	setenv("DDP_TIMEOUT", "240", 0);
 }
 
 /* Start [body] as each rank of [layout]; it returns the exit status. */
