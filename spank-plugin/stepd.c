@@ -8,6 +8,7 @@
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <signal.h>
 #include <slurm/slurm.h>
 #include <slurm/slurm_version.h>
 #include <slurm/spank.h>
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -623,6 +625,11 @@ int ddp_stepd_task_init(spank_t spank)
 
 	if (!stepd.active)
 		return 0;
+	/*
+	 * A rank whose slurmstepd was killed would train on without output, and nobody would hear of its end or could bring
+	 * it about: it ends with it. The program's execve() keeps that, as privileges were dropped before.
+	 */
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (!stepd.problem.text[0])
 		(void)look_from_task(host_name(NULL), &stepd.problem);
 	if (stepd.problem.text[0])

@@ -568,6 +568,8 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && strcmp(argv[1], "--gather") == 0)
 		return ddp_evidence_main(argc, argv);
+	if (argc > 1 && (strcmp(argv[1], "--look") == 0 || strcmp(argv[1], "--sweep") == 0))
+		return ddp_evidence_look_main(argc, argv);
 	status = run_options_parse(&launch.options, argv);
 	if (status >= 0)
 		return status;

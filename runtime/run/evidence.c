@@ -31,6 +31,7 @@ enum {
 	NODES_ASKED = 16,
 	PROCESSES = 4096, /* of the step on a node */
 	STACKS = 3,	  /* processes of a rank whose stacks are taken */
+	NOTHING_THERE = 3 /* exit status: the node has no process of the step */
 };
 
 /* --- A command with a limit -------------------------------------------------------------------- */
@@ -177,6 +178,31 @@ int evidence_on_nodes(const char *job, const char *nodes, char *const program[],
 	return evidence_run(argv, limit, out);
 }
 
+/* Where ddp-run itself is, which nodes find at the same place. Returns false where that is not known. */
+static bool find_self(char self[PATH_MAX])
+{
+	ssize_t n = readlink("/proc/self/exe", self, PATH_MAX - 1);
+
+	if (n >= 0)
+		self[n] = '\0';
+	return n >= 0;
+}
+
+/* A node that has no ddp-run answers all the same; then there may be processes. */
+int evidence_look_for(const char *job, const char *step, const char *node, bool kill, double limit)
+{
+	static char script[] = "\"$0\" \"$@\"; [ $? -ne 3 ] || exit 3";
+	char self[PATH_MAX];
+	char *const program[] = {
+		"sh",	     "-c",	   script, self, kill ? "--sweep" : "--look",
+		(char *)job, (char *)step, NULL};
+	struct ddp_text out = {.data = NULL};
+	int status = find_self(self) ? evidence_on_nodes(job, node, program, limit, &out) : -1;
+
+	ddp_text_free(&out);
+	return status == NOTHING_THERE ? 0 : status == 0 ? 1 : -1;
+}
+
 int ddp_evidence_gather(const char *dir, const char *job, const char *step, const char *nodes,
 			double limit, struct ddp_error *error)
 {
@@ -184,12 +210,10 @@ int ddp_evidence_gather(const char *dir, const char *job, const char *step, cons
 	char *const program[] = {self,	       "--gather", (char *)dir, (char *)job,
 				 (char *)step, seconds,	   NULL};
 	struct ddp_text out = {.data = NULL};
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	int status;
 
-	if (n < 0)
+	if (!find_self(self))
 		return ddp_error_errno(error, DDP_ERR_SYSTEM, "cannot find ddp-run itself");
-	self[n] = '\0';
 	snprintf(seconds, sizeof(seconds), "%.1f", limit * 0.8);
 	status = evidence_on_nodes(job, nodes, program, limit, &out);
 	if (status == -1)
@@ -693,6 +717,28 @@ static bool dumped(const char *dir, const struct process *all, int count)
 			return false;
 	}
 	return true;
+}
+
+/* --- Whether anything is left, on a node ------------------------------------------------------------------ */
+
+int ddp_evidence_look_main(int argc, char **argv)
+{
+	struct process *all = calloc(PROCESSES + 1, sizeof(*all));
+	int count;
+
+	if (argc != 4 || !all) {
+		fprintf(stderr, "ddp-run %s is for ddp-run itself: JOB STEP\n", argv[1]);
+		free(all);
+		return 2;
+	}
+	count = find_processes(all, argv[2], argv[3]);
+	for (int i = 0; i < count; i++) {
+		if (strcmp(argv[1], "--sweep") == 0)
+			kill((pid_t)all[i].pid, SIGKILL);
+		free(all[i].environment);
+	}
+	free(all);
+	return count > 0 ? 0 : NOTHING_THERE;
 }
 
 /* --- All of it, on a node -------------------------------------------------------------------------------- */

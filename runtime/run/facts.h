@@ -148,4 +148,10 @@ int evidence_run(char *const argv[], double limit, struct ddp_text *out);
 int evidence_on_nodes(const char *job, const char *nodes, char *const program[], double limit,
 		      struct ddp_text *out);
 
+/*
+ * Whether node [node] has processes of step [step] of job [job]; with [kill] they are killed. Returns 1 where it has, 0
+ * where it has not, and -1 where it does not answer within [limit] seconds. To be called by several threads at once.
+ */
+int evidence_look_for(const char *job, const char *step, const char *node, bool kill, double limit);
+
 #endif /* DDP_RUN_FACTS_H */

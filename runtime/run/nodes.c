@@ -94,35 +94,36 @@ const char *nodes_field(const char *answer, const char *key, size_t *size)
 
 struct probe {
 	const struct node_list *nodes;
-	const char *job;
+	const char *job, *step;
+	bool kill;
 	double limit;
-	atomic_size_t next;
-	bool *answered;
+	atomic_size_t next, with_ranks;
+	bool *silent;
 };
 
 static void *probe_nodes(void *data)
 {
-	char *const program[] = {"true", NULL};
 	struct probe *probe = data;
 
 	for (size_t i; (i = atomic_fetch_add(&probe->next, 1)) < probe->nodes->count;) {
-		struct ddp_text out = {.data = NULL};
+		int found = evidence_look_for(probe->job, probe->step, probe->nodes->name[i],
+					      probe->kill, probe->limit);
 
-		probe->answered[i] = evidence_on_nodes(probe->job, probe->nodes->name[i], program,
-						       probe->limit, &out) == 0;
-		ddp_text_free(&out);
+		probe->silent[i] = found < 0;
+		atomic_fetch_add(&probe->with_ranks, found > 0);
 	}
 	return NULL;
 }
 
-void nodes_probe(const struct node_list *nodes, const char *job, double limit,
-		 struct node_list *silent)
+size_t nodes_probe(const struct node_list *nodes, const char *job, const char *step, bool kill,
+		   double limit, struct node_list *silent)
 {
-	struct probe probe = {.nodes = nodes, .job = job, .limit = limit};
+	struct probe probe = {
+		.nodes = nodes, .job = job, .step = step, .kill = kill, .limit = limit};
 	size_t count = nodes->count < PROBES ? nodes->count : PROBES, started = 0;
 	pthread_t threads[PROBES];
 
-	probe.answered = ddp_xcalloc(nodes->count + 1, sizeof(*probe.answered), "probes");
+	probe.silent = ddp_xcalloc(nodes->count + 1, sizeof(*probe.silent), "probes");
 	while (started < count && pthread_create(&threads[started], NULL, probe_nodes, &probe) == 0)
 		started++;
 	if (started == 0)
@@ -130,9 +131,10 @@ void nodes_probe(const struct node_list *nodes, const char *job, double limit,
 	for (size_t i = 0; i < started; i++)
 		pthread_join(threads[i], NULL);
 	for (size_t i = 0; i < nodes->count; i++)
-		if (!probe.answered[i])
+		if (probe.silent[i])
 			nodes_add(silent, nodes->name[i]);
-	free(probe.answered);
+	free(probe.silent);
+	return probe.with_ranks;
 }
 
 /* --- The job ----------------------------------------------------------------------------------- */

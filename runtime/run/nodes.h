@@ -29,11 +29,12 @@ void nodes_expand(struct node_list *list, const char *hosts, size_t size);
 const char *nodes_field(const char *answer, const char *key, size_t *size);
 
 /*
- * Start a trivial step on each of [nodes] of job [job] at once. Those that do not answer within [limit] seconds are added to
- * [silent].
+ * Look for processes of step [step] of job [job] on each of [nodes], by a step of its own for each, all at once; with
+ * [kill] they are killed. Nodes that do not answer within [limit] seconds are added to [silent].
+ * Returns how many of the others have such processes, or had them.
  */
-void nodes_probe(const struct node_list *nodes, const char *job, double limit,
-		 struct node_list *silent);
+size_t nodes_probe(const struct node_list *nodes, const char *job, const char *step, bool kill,
+		   double limit, struct node_list *silent);
 
 /*
  * The nodes of job [job] that Slurm has not given up, in its order; none where Slurm does not answer. [state] of [size] bytes is

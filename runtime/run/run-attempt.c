@@ -33,6 +33,7 @@
 #define PROBE_AFTER 2.0	  /* a rank failed and the step is still there: do the nodes answer? */
 #define PROBE_LIMIT 8.0	  /* for a node to answer */
 #define GATHER_LIMIT 20.0 /* for evidence of a hang */
+#define KILLED_AFTER 1.0  /* for ranks that were sent SIGKILL to be gone */
 #define LOST_WAIT 3.0	  /* for what is left of a step that has lost a node */
 #define KILL_MARGIN 10.0  /* behind Slurm's KillWait */
 #define HANG_NORMAL 600.0 /* where a heart has beaten */
@@ -79,13 +80,14 @@ struct run {
 	double sigint_at;  /* the last SIGINT was handed on */
 	double told_at;	   /* a signal that ends ranks was handed on; 0: none was */
 	double probe_next; /* when nodes are asked whether they answer; 0: not */
+	double probe_wait; /* seconds until they are asked again, ever more */
 	double kill_at;	   /* SIGKILL for what is left of ranks; 0: not */
 	double leave_at;   /* srun itself is ended; 0: not */
 	double kill_wait;  /* Slurm's; less than 0: not asked yet */
 	bool hung;
-	bool left;   /* srun was ended by us */
-	bool ending; /* the job is, by Slurm */
-	bool limit;  /* for its time limit */
+	bool left;	/* srun was ended by us */
+	bool ending;	/* the job is, by Slurm */
+	bool limit;	/* for its time limit */
 };
 
 static void keep_last(struct run *run, const char *bytes, size_t size)
@@ -512,12 +514,18 @@ static void look_at_hearts(struct run *run)
 	closedir(dir);
 }
 
-/* Which nodes answer; srun waits for ever for tasks of those that do not. */
+/*
+ * Which nodes answer; srun waits for ever for tasks of those that do not, and of a slurmstepd that is gone, though no
+ * process of the step may be left.
+ */
 static void probe(struct run *run)
 {
 	struct attempt *attempt = run->attempt;
+	size_t busy = nodes_probe(&attempt->nodes, attempt->job, attempt->step, false, PROBE_LIMIT,
+				  &attempt->silent);
 
-	nodes_probe(&attempt->nodes, attempt->job, PROBE_LIMIT, &attempt->silent);
+	if (busy == 0 && attempt->nodes.count > 0 && attempt->silent.count == 0)
+		run->leave_at = ddp_seconds() + LOST_WAIT;
 	if (attempt->silent.count == 0)
 		return;
 	for (size_t i = 0; i < attempt->silent.count; i++)
@@ -526,10 +534,20 @@ static void probe(struct run *run)
 		run->kill_at = ddp_seconds() + LOST_WAIT;
 }
 
+static struct node_list answering_nodes(const struct attempt *attempt)
+{
+	struct node_list answering = {.name = NULL};
+
+	for (size_t i = 0; i < attempt->nodes.count; i++)
+		if (!nodes_have(&attempt->silent, attempt->nodes.name[i]))
+			nodes_add(&answering, attempt->nodes.name[i]);
+	return answering;
+}
+
 static void end_hang(struct run *run, double quiet)
 {
 	struct attempt *attempt = run->attempt;
-	struct node_list answering = {.name = NULL};
+	struct node_list answering;
 	struct ddp_error error;
 	char *names;
 
@@ -538,9 +556,7 @@ static void end_hang(struct run *run, double quiet)
 	fprintf(stderr, "ddp-run: nothing has moved in step %s.%s for %.0f s: ending it\n",
 		attempt->job, attempt->step, quiet);
 	probe(run);
-	for (size_t i = 0; i < attempt->nodes.count; i++)
-		if (!nodes_have(&attempt->silent, attempt->nodes.name[i]))
-			nodes_add(&answering, attempt->nodes.name[i]);
+	answering = answering_nodes(attempt);
 	names = nodes_joined(&answering);
 	if (attempt->dir[0] && answering.count > 0 &&
 	    ddp_evidence_gather(attempt->dir, attempt->job, attempt->step, names, GATHER_LIMIT,
@@ -595,7 +611,8 @@ static void look(struct run *run)
 		run->leave_at =
 			began + (plan->grace > 0 ? plan->grace : kill_wait(run)) + KILL_MARGIN;
 	if (is_due(run->probe_next, now)) {
-		run->probe_next = now + 30;
+		run->probe_wait = run->probe_wait > 0 ? 2 * run->probe_wait : PROBE_AFTER;
+		run->probe_next = now + run->probe_wait;
 		if (!lost && !is_job_ending(run))
 			probe(run);
 		return;
@@ -603,6 +620,7 @@ static void look(struct run *run)
 	if (is_due(run->kill_at, now)) {
 		cancel(run, "KILL");
 		run->kill_at = now + 3600;
+		run->probe_next = now + KILLED_AFTER;
 		if (lost)
 			run->leave_at = now + 0.5;
 	}
@@ -677,6 +695,17 @@ static void drain(struct run *run)
 	end_sattach(run);
 }
 
+/* Ranks of a slurmstepd that hangs are out of Slurm's reach, and the next attempt wants their place. */
+static void sweep(const struct run *run)
+{
+	const struct attempt *attempt = run->attempt;
+	struct node_list answering = answering_nodes(attempt), silent = {.name = NULL};
+
+	(void)nodes_probe(&answering, attempt->job, attempt->step, true, PROBE_LIMIT, &silent);
+	nodes_free(&answering);
+	nodes_free(&silent);
+}
+
 /* Slurm's reason, which it says of a step in words that srun prints; ours where we ended it. */
 static enum run_end judge(const struct run *run)
 {
@@ -737,6 +766,8 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	else
 		fprintf(stderr, "ddp-run: cannot start srun: %s\n", strerror(errno));
 	drain(&run);
+	if (run.left)
+		sweep(&run);
 	attempt->ended = ddp_date(NULL);
 	attempt->end = judge(&run);
 	if (attempt->end != RUN_END_GOOD && attempt->dir[0]) {

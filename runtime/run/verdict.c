@@ -393,23 +393,35 @@ static void put_hung(struct ddp_text *out, const struct facts *facts)
 		ddp_text_add(out, "  and %d ranks more\n", told - HUNG);
 }
 
+/* What a node is that runs jobs, with nothing else said of it. */
+static bool is_well(const struct facts_node *node)
+{
+	static const char *const well[] = {"ALLOCATED", "MIXED", "IDLE", "COMPLETING"};
+
+	for (size_t i = 0; node->state && i < sizeof(well) / sizeof(well[0]); i++)
+		if (strcmp(node->state, well[i]) == 0)
+			return true;
+	return !node->state;
+}
+
 static void put_nodes(struct ddp_text *out, const struct facts *facts)
 {
 	for (int i = 0; i < facts->known_count; i++) {
 		const struct facts_node *node = &facts->known[i];
+		bool told = node->silent ? node->state != NULL : !is_well(node);
 
-		if (!node->silent && !node->state && node->kills == 0)
+		if (!node->silent && !told && node->kills == 0)
 			continue;
 		ddp_text_add(out, "node ");
 		put_plain(out, node->name);
 		ddp_text_add(out, ":");
 		if (node->silent)
-			ddp_text_add(out, " does not answer%s", node->state ? "," : "");
-		if (node->state) {
+			ddp_text_add(out, " does not answer%s", told ? "," : "");
+		if (told) {
 			ddp_text_add(out, " Slurm says ");
 			put_plain(out, node->state);
 		}
-		if (node->reason) {
+		if (told && node->reason) {
 			ddp_text_add(out, " (");
 			put_plain(out, node->reason);
 			ddp_text_add(out, ")");
@@ -418,7 +430,7 @@ static void put_nodes(struct ddp_text *out, const struct facts *facts)
 			ddp_text_add(
 				out,
 				"%s the job's cgroup counts %ld process%s killed for want of memory",
-				node->silent || node->state ? "," : "", node->kills,
+				node->silent || told ? "," : "", node->kills,
 				node->kills == 1 ? "" : "es");
 		ddp_text_put(out, "\n", 1);
 	}

@@ -42,6 +42,12 @@ int ddp_evidence_gather(const char *dir, const char *job, const char *step, cons
 /* What srun starts on each node for that: "ddp-run --gather DIR JOB STEP SECONDS". Returns the exit status. */
 int ddp_evidence_main(int argc, char **argv);
 
+/*
+ * The same to see whether there are processes of a step, and with --sweep to kill them: "ddp-run --look|--sweep JOB
+ * STEP". Returns the exit status: 0 where there are, 3 where there are none.
+ */
+int ddp_evidence_look_main(int argc, char **argv);
+
 /* Remove [dir] of an attempt that ended well, and the .ddp that it is in if that is empty then. */
 void ddp_evidence_discard(const char *dir);
 
