@@ -69,6 +69,7 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 	case RUN_END_CANCELLED:
 		return decide(RUN_STOP, last->status, 0, "it was told to end");
 	case RUN_END_TIME_LIMIT:
+	case RUN_END_PREEMPTED:
 		if (rules->requeue)
 			return decide(RUN_REQUEUE, last->status, 0, "Slurm told it to end");
 		return decide(RUN_STOP, last->status, 0, "Slurm told it to end");

@@ -8,15 +8,15 @@
 #include <stdbool.h>
 
 /* How an attempt ended. */
-#define RUN_ENDS(X)                                                                               \
-	X(GOOD, "good")		  /* srun's status is 0 */                                        \
-	X(EXIT, "exit")		  /* of a rank, not 0 */                                          \
-	X(SIGNAL, "signal")	  /* that killed a rank */                                        \
-	X(NODE, "node")		  /* was lost */                                                  \
-	X(HANG, "hang")		  /* nothing moved */                                             \
-	X(CANCELLED, "cancelled") /* somebody told it to end */                                   \
-	X(TIME_LIMIT,                                                                             \
-	  "timelimit")	      /* Slurm did, for the job's or step's limit, or for a better job */ \
+#define RUN_ENDS(X)                                                               \
+	X(GOOD, "good")		   /* srun's status is 0 */                       \
+	X(EXIT, "exit")		   /* of a rank, not 0 */                         \
+	X(SIGNAL, "signal")	   /* that killed a rank */                       \
+	X(NODE, "node")		   /* was lost */                                 \
+	X(HANG, "hang")		   /* nothing moved */                            \
+	X(CANCELLED, "cancelled")  /* somebody told it to end */                  \
+	X(TIME_LIMIT, "timelimit") /* Slurm did, for the job's or step's limit */ \
+	X(PREEMPTED, "preempted")  /* Slurm did, for a better job */              \
 	X(REFUSED, "refused") /* no rank ever ran: srun, or the system on the nodes, would not */
 
 enum run_end {

@@ -401,7 +401,7 @@ static bool was_ended(const struct facts *facts)
 {
 	return facts->kind &&
 	       (strcmp(facts->kind, "cancelled") == 0 || strcmp(facts->kind, "timelimit") == 0 ||
-		strcmp(facts->kind, "refused") == 0);
+		strcmp(facts->kind, "preempted") == 0 || strcmp(facts->kind, "refused") == 0);
 }
 
 void facts_judge(struct facts *facts)

@@ -88,6 +88,7 @@ struct run {
 	bool left;	/* srun was ended by us */
 	bool ending;	/* the job is, by Slurm */
 	bool limit;	/* for its time limit */
+	bool preempted; /* for another job */
 };
 
 static void keep_last(struct run *run, const char *bytes, size_t size)
@@ -410,6 +411,10 @@ static bool is_job_ending(struct run *run)
 		field = nodes_field(out.data, "Reason", &size);
 		if (run->ending && strncmp(field, "TimeLimit", strlen("TimeLimit")) == 0)
 			run->limit = true;
+		/* In the grace time of its partition it still is running. */
+		field = nodes_field(out.data, "PreemptTime", &size);
+		run->preempted = size > 0 && strncmp(field, "None", size) != 0;
+		run->ending = run->ending || run->preempted;
 	}
 	ddp_text_free(&out);
 	return run->ending;
@@ -716,6 +721,8 @@ static enum run_end judge(const struct run *run)
 		return RUN_END_NODE;
 	if (run->hung)
 		return RUN_END_HANG;
+	if (said->preempted || run->preempted)
+		return RUN_END_PREEMPTED;
 	if (said->limit || run->limit)
 		return RUN_END_TIME_LIMIT;
 	if (attempt->status == 0 && !run->ending)
@@ -769,6 +776,8 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	if (run.left)
 		sweep(&run);
 	attempt->ended = ddp_date(NULL);
+	if (attempt->said.cancelled)
+		(void)is_job_ending(&run);
 	attempt->end = judge(&run);
 	if (attempt->end != RUN_END_GOOD && attempt->dir[0]) {
 		write_last(&run);

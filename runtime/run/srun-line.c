@@ -286,8 +286,8 @@ static void hear_line(struct srun_said *said, const char *line, double now)
 	cancelled = strstr(line, " CANCELLED AT ");
 	if (cancelled && strstr(line, "*** ")) {
 		said->cancelled = said->cancelled || said->count == 0;
-		said->limit = said->limit || strstr(cancelled, "DUE TO TIME LIMIT") ||
-			      strstr(cancelled, "DUE TO PREEMPTION");
+		said->limit = said->limit || strstr(cancelled, "DUE TO TIME LIMIT");
+		said->preempted = said->preempted || strstr(cancelled, "DUE TO PREEMPTION");
 		return;
 	}
 	said->not_found = said->not_found || strstr(line, "error: execve(): ");

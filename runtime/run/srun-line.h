@@ -65,7 +65,8 @@ struct srun_said {
 	struct node_list lost; /* nodes that failed, says Slurm */
 	bool errors;	       /* it told of any */
 	bool cancelled;	       /* the step was, before a task failed, or by Ctrl-C */
-	bool limit;	       /* by Slurm, for a time limit or another job */
+	bool limit;	       /* by Slurm, for a time limit */
+	bool preempted;	       /* by Slurm, for another job */
 	bool not_found;	       /* a node could not start the program */
 };
 

@@ -6,7 +6,7 @@ load lib
 
 options=(--nodes 4 --gpus 0 --conf KillWait=5 --conf SlurmdTimeout=300)
 
-start() { "$minicluster" up --plugin "$TOP/ddp.so" "${options[@]}" >"$TOP/up.log" 2>&1; }
+start() { "$minicluster" up --plugin "$TOP/ddp.so" "${options[@]}" "$@" >"$TOP/up.log" 2>&1; }
 
 setup_file()
 {
@@ -247,6 +247,23 @@ leaves()
 	within 30 no_jobs
 	same "$(grep -c '^. told [12]$' "$WORK/job.out")" 2
 	has_not "$(cat "$WORK/job.out")" 'given back'
+}
+
+# Slurm sends SIGTERM to the ranks alone, and ends the job when the grace time is over.
+@test "preemption by a higher partition: nothing is started again, and the job goes on later" {
+	local job
+	touch "$WORK/lost"
+	"$minicluster" down >/dev/null
+	start --conf PreemptType=preempt/partition_prio --conf PreemptMode=REQUEUE
+	"$minicluster" run scontrol update PartitionName=main GraceTime=20 OverSubscribe=NO
+	"$minicluster" run scontrol create PartitionName=high Nodes=ALL State=UP PriorityTier=9 PreemptMode=OFF
+	job=$(leaves --exclusive)
+	within 60 test -e "$WORK/up.0" -a -e "$WORK/up.1"
+	mc srun -Q -p high --exclusive -N4 true
+	within 90 gone "$job"
+	same "$(sed 's/told 2/told 1/' "$WORK/job.out" | sort -u | grep '^[01] ')" $'0 again\n0 told 0\n0 told 1\n0 up\n1 again\n1 told 0\n1 told 1\n1 up'
+	has "$(<"$WORK/job.out")" 'made room for another job'
+	has_not "$(<"$WORK/job.out")" 'started again'
 }
 
 @test "a rank that is stopped: a hang, with evidence, and another attempt" {

@@ -43,6 +43,15 @@ static const struct decide_row {
 	{"what is refused", {3, 0, true}, {A(REFUSED, 2, "")}, 4, 4, false, RUN_STOP, 2, 0},
 	{"what is cancelled", {3, 0, true}, {A(CANCELLED, 143, "")}, 4, 4, false, RUN_STOP, 143, 0},
 	{"a time limit", {3, 0, false}, {A(TIME_LIMIT, 143, "")}, 4, 4, false, RUN_STOP, 143, 0},
+	{"another job in its place",
+	 {3, 0, true},
+	 {A(PREEMPTED, 143, "")},
+	 4,
+	 4,
+	 false,
+	 RUN_REQUEUE,
+	 143,
+	 0},
 	{"it, with --requeue",
 	 {3, 0, true},
 	 {A(TIME_LIMIT, 143, "")},
@@ -300,7 +309,11 @@ TEST(test_who_ended_the_step)
 
 	say(&said,
 	    "slurmstepd: error: *** STEP 4.0 ON n1 CANCELLED AT 2026 DUE TO TIME LIMIT ***\n");
-	ck_assert(said.cancelled && said.limit && !said.not_found);
+	ck_assert(said.cancelled && said.limit && !said.preempted && !said.not_found);
+	srun_said_free(&said);
+	say(&said,
+	    "slurmstepd: error: *** STEP 4.0 ON n1 CANCELLED AT 2026 DUE TO PREEMPTION ***\n");
+	ck_assert(said.cancelled && !said.limit && said.preempted);
 	srun_said_free(&said);
 	say(&said, "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
 		   "srun: error: n1: task 0: Killed\n");
