@@ -25,10 +25,11 @@ enum { EXIT_USAGE = 2, HELP_LIMIT = 10 };
 struct launch {
 	struct run_options options;
 	const char *job;
-	struct srun_options srun; /* as srun --help has them; read when needed */
+	struct srun_options srun; /* as srun --help has them */
 	char **words;		  /* srun's options, the program, its arguments */
 	size_t words_count;
-	size_t program; /* where it begins in them; SIZE_MAX: not looked at yet */
+	size_t program; /* where it begins in them */
+	enum attempt_output output;
 
 	struct node_list first; /* nodes of the first attempt */
 	int ranks;		/* that it had; 0: not known */
@@ -58,8 +59,6 @@ static bool read_help(struct srun_options *options, const char *command)
 /* Find out where the program begins, which only srun itself knows for sure. */
 static bool find_program(struct launch *launch)
 {
-	if (launch->program != SIZE_MAX)
-		return true;
 	if (!read_help(&launch->srun, "srun"))
 		return false;
 	launch->program = srun_program(&launch->srun, launch->words);
@@ -92,6 +91,8 @@ static char **srun_words(const struct launch *launch)
 	words[count++] = "--ddp";
 	words[count++] = "--kill-on-bad-exit=1";
 	words[count++] = "--wait=0";
+	if (launch->output == ATTEMPT_LABELLED)
+		words[count++] = "--label";
 	if (launch->overlap)
 		words[count++] = "--overlap";
 	if (launch->nodes_word[0]) {
@@ -130,7 +131,7 @@ static int run_in_allocation(struct launch *launch, char **argv)
 	size_t count = 0;
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
-	if (n < 0 || !find_program(launch) || !read_help(&salloc, "salloc"))
+	if (n < 0 || !read_help(&salloc, "salloc"))
 		return EXIT_USAGE;
 	self[n] = '\0';
 	if (more > 0 && (!is_given(launch, "nodes", &value) || atoi(value) < 1 ||
@@ -169,8 +170,6 @@ static bool set_spares_aside(struct launch *launch)
 
 	if (spares == 0)
 		return true;
-	if (!find_program(launch))
-		return false;
 	all = nodes_of_job(launch->job, NULL, 0);
 	use = (int)all.count - spares;
 	if (is_given(launch, "nodes", &value)) {
@@ -289,6 +288,57 @@ static void look_for_no_kill(const char *job)
 done:
 	ddp_text_free(&line);
 	ddp_text_free(&out);
+}
+
+/* Whether srun has option [name] of its own, which variable [variable] stands for as well, NULL: none does. */
+static bool is_said(struct launch *launch, const char *name, const char *variable)
+{
+	const char *value;
+
+	return is_given(launch, name, &value) || (variable && getenv(variable));
+}
+
+/* Whether there is one rank, as far as the command line says so. */
+static bool is_one_rank(struct launch *launch)
+{
+	const char *tasks = getenv("SLURM_NTASKS");
+
+	if (!is_given(launch, "ntasks", &tasks) &&
+	    (is_said(launch, "nodes", NULL) || is_said(launch, "ntasks-per-node", NULL)))
+		return false;
+	return tasks && strcmp(tasks, "1") == 0;
+}
+
+/*
+ * What tells whose output is whose. srun's labels do, and are taken off again, unless srun does something else with the output
+ * than to hand on whole lines, and then there can be no --logs.
+ */
+static bool choose_output(struct launch *launch)
+{
+	static const struct {
+		const char *name, *variable;
+		enum attempt_output output;
+	} said[] = {{"pty", NULL, ATTEMPT_TERMINAL},
+		    {"output", "SLURM_STDOUTMODE", ATTEMPT_MIXED},
+		    {"error", "SLURM_STDERRMODE", ATTEMPT_MIXED},
+		    {"unbuffered", "SLURM_UNBUFFEREDIO", ATTEMPT_MIXED}};
+
+	for (size_t i = 0; i < sizeof(said) / sizeof(said[0]); i++) {
+		if (!is_said(launch, said[i].name, said[i].variable))
+			continue;
+		launch->output = said[i].output;
+		if (!launch->options.text[RUN_OPTION_LOGS])
+			return true;
+		fprintf(stderr,
+			"ddp-run: --logs %s: with srun's --%s nothing tells whose output is whose: leave one "
+			"of them out\n",
+			launch->options.text[RUN_OPTION_LOGS], said[i].name);
+		return false;
+	}
+	launch->output = is_said(launch, "label", "SLURM_LABELIO") ? ATTEMPT_LABELS_STAY
+			 : is_one_rank(launch)			   ? ATTEMPT_ONE_RANK
+								   : ATTEMPT_LABELLED;
+	return true;
 }
 
 /* --- Between attempts -------------------------------------------------------------------------- */
@@ -467,7 +517,7 @@ static struct run_decision decide(struct launch *launch, const struct run_rules 
 	int wanted = (int)launch->first.count;
 	struct run_nodes nodes = {.wanted = wanted, .usable = wanted};
 
-	if (attempt->end == RUN_END_NODE && find_program(launch)) {
+	if (attempt->end == RUN_END_NODE) {
 		*usable = choose_nodes(launch, attempt);
 		nodes.usable = (int)usable->count;
 		nodes.why = why_fixed(launch);
@@ -489,17 +539,13 @@ static int run(struct launch *launch)
 		.run_id = launch->job,
 		.hang = options->text[RUN_OPTION_HANG] ? options->number[RUN_OPTION_HANG] : -1,
 		.grace = options->number[RUN_OPTION_GRACE],
-		.logs = options->text[RUN_OPTION_LOGS]};
+		.logs = options->text[RUN_OPTION_LOGS],
+		.output = launch->output};
 	off_t input = lseek(STDIN_FILENO, 0, SEEK_CUR);
 	struct attempt_next next = {.after = -1};
 	struct attempt last = {.status = 0};
 	struct run_decision decision;
 
-	if (has_word(launch, "--pty") && find_program(launch)) {
-		const char *value;
-
-		plan.own_output = is_given(launch, "pty", &value);
-	}
 	for (int number = 0;; number++) {
 		struct node_list usable = {.name = NULL};
 		struct attempt attempt;
@@ -562,7 +608,7 @@ static int run(struct launch *launch)
 
 int main(int argc, char **argv)
 {
-	struct launch launch = {.program = SIZE_MAX};
+	struct launch launch = {.words = NULL};
 	const char *dir;
 	int status;
 
@@ -592,6 +638,8 @@ int main(int argc, char **argv)
 			getenv("SLURM_STEP_ID"), getenv("SLURM_JOB_ID"));
 		return EXIT_USAGE;
 	}
+	if (!find_program(&launch))
+		return EXIT_USAGE;
 	launch.job = ddp_getenv("SLURM_JOB_ID", "SLURM_JOBID", NULL);
 	if (!launch.job)
 		return run_in_allocation(&launch, argv);
@@ -601,7 +649,7 @@ int main(int argc, char **argv)
 	    launch.options.number[RUN_OPTION_SPARE_NODES] > 0)
 		look_for_no_kill(launch.job);
 	attempt_signals();
-	if (!set_spares_aside(&launch))
+	if (!choose_output(&launch) || !set_spares_aside(&launch))
 		return EXIT_USAGE;
 	status = run(&launch);
 	free(launch.srun.option);

@@ -40,12 +40,9 @@
 #define CANCEL_LIMIT 2.0  /* for scancel, which otherwise waits for nodes that are lost */
 #define HANG_GRACE 2.0	  /* for ranks that hang, after SIGTERM */
 #define SIGINT_AGAIN 2.0  /* srun counts whole seconds */
-#define SATTACH_AGAIN 0.3 /* where the step was not there yet */
-#define SATTACH_WAIT 3.0  /* for all ranks to be started, which shared storage may tell late */
-#define SATTACH_LOOK 0.05 /* whether they are */
-#define SATTACH_END 0.25  /* for its last words */
 
-enum { SATTACH_TRIES = 10, LAST = 16 << 10 /* bytes of output that are kept */ };
+/* Ranks whose last lines are left for a report. */
+enum { TAILS_MOST = 64 };
 
 static int signals = -1, told;
 
@@ -56,6 +53,10 @@ struct relay {
 	bool started;
 	int from, to;
 	struct run *run;
+	struct srun_labels labels;
+	double now;  /* when the bytes came that are being taken */
+	char *plain; /* those of them that go out, without labels */
+	size_t size;
 };
 
 struct run {
@@ -64,16 +65,10 @@ struct run {
 	pid_t srun;
 	int step; /* the plugin's words about the step; -1: they were read */
 	struct relay out, err;
-	atomic_bool over; /* srun has ended: what is in its pipes is the last */
-	pthread_mutex_t lock;
-	struct ddp_text last;	  /* of what came out, by lock */
+	atomic_bool over;	  /* srun has ended: what is in its pipes is the last */
 	_Atomic double moved;	  /* when something came out, or a heart beat */
 	_Atomic double first_bad; /* when srun told of the first task that failed; 0: of none */
 	struct tails *tails;
-	pid_t sattach;
-	int labelled, hold; /* its output; what keeps its stdin open */
-	int tries;
-	double sattach_next;
 	bool beaten; /* a heart has */
 
 	/* Ending it. */
@@ -91,17 +86,19 @@ struct run {
 	bool preempted; /* for another job */
 };
 
-static void keep_last(struct run *run, const char *bytes, size_t size)
+/* What [rank] wrote, or srun itself. */
+static void take_bytes(void *data, int rank, const char *bytes, size_t size)
 {
-	size_t skip = size > LAST ? size - LAST : 0;
+	struct relay *relay = data;
+	struct run *run = relay->run;
 
-	pthread_mutex_lock(&run->lock);
-	ddp_text_put(&run->last, bytes + skip, size - skip);
-	if (run->last.size > 2 * LAST) {
-		memmove(run->last.data, run->last.data + run->last.size - LAST, LAST + 1);
-		run->last.size = LAST;
-	}
-	pthread_mutex_unlock(&run->lock);
+	memcpy(relay->plain + relay->size, bytes, size);
+	relay->size += size;
+	tails_take(run->tails, rank, bytes, size);
+	/* Of one rank it is known by itself, and not by a label. */
+	if (relay->to == STDERR_FILENO)
+		srun_hear(&run->attempt->said, run->plan->output == ATTEMPT_ONE_RANK ? -1 : rank,
+			  bytes, size, relay->now);
 }
 
 /* A thread, since writing may block as long as whoever reads our output likes. */
@@ -109,10 +106,12 @@ static void *relay_bytes(void *data)
 {
 	struct relay *relay = data;
 	struct run *run = relay->run;
-	struct srun_said *said = &run->attempt->said;
-	static _Thread_local char bytes[1 << 16];
+	const struct srun_said *said = &run->attempt->said;
+	enum attempt_output output = run->plan->output;
+	static _Thread_local char bytes[1 << 16], plain[sizeof(bytes) + sizeof(relay->labels)];
 	bool open = true;
 
+	relay->plain = plain;
 	for (;;) {
 		struct pollfd wait = {.fd = relay->from, .events = POLLIN};
 		bool over = run->over;
@@ -129,12 +128,20 @@ static void *relay_bytes(void *data)
 		if (n <= 0)
 			break;
 		run->moved = ddp_seconds();
-		keep_last(run, bytes, (size_t)n);
-		if (open && ddp_file_write_all(relay->to, bytes, (size_t)n) < 0)
+		relay->now = ddp_date(NULL);
+		relay->size = 0;
+		if (output == ATTEMPT_LABELLED || output == ATTEMPT_LABELS_STAY)
+			srun_unlabel(&relay->labels, bytes, (size_t)n, take_bytes, relay);
+		else
+			take_bytes(relay, output == ATTEMPT_ONE_RANK ? 0 : TAILS_ALL, bytes,
+				   (size_t)n);
+		tails_log(run->tails);
+		if (open && (output == ATTEMPT_LABELS_STAY
+				     ? ddp_file_write_all(relay->to, bytes, (size_t)n)
+				     : ddp_file_write_all(relay->to, plain, relay->size)) < 0)
 			open = false;
 		if (relay->to != STDERR_FILENO)
 			continue;
-		srun_hear(said, bytes, (size_t)n, ddp_date(NULL));
 		if (run->first_bad == 0 && (said->count > 0 || said->lost.count > 0))
 			run->first_bad = ddp_seconds();
 	}
@@ -143,7 +150,7 @@ static void *relay_bytes(void *data)
 
 static void relay_start(struct relay *relay, struct run *run, int from, int to)
 {
-	*relay = (struct relay){.from = from, .to = to, .run = run};
+	*relay = (struct relay){.from = from, .to = to, .run = run, .labels = {.rank = -1}};
 	relay->started = pthread_create(&relay->thread, NULL, relay_bytes, relay) == 0;
 	if (!relay->started)
 		fprintf(stderr, "ddp-run: no thread for output: %s\n", strerror(errno));
@@ -186,7 +193,8 @@ static bool start_srun(struct run *run)
 	pid_t parent = getpid();
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, step) < 0 ||
-	    (!plan->own_output && (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0)))
+	    (plan->output != ATTEMPT_TERMINAL &&
+	     (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0)))
 		return false;
 	run->srun = fork();
 	if (run->srun == 0) {
@@ -197,7 +205,7 @@ static bool start_srun(struct run *run)
 		setenv(DDP_RUN_ID, plan->run_id, 1);
 		unsetenv("SLURM_DDP_RESTARTS");
 		fcntl(step[1], F_SETFD, 0);
-		if (!plan->own_output) {
+		if (plan->output != ATTEMPT_TERMINAL) {
 			dup2(out[1], STDOUT_FILENO);
 			dup2(err[1], STDERR_FILENO);
 		}
@@ -207,95 +215,13 @@ static bool start_srun(struct run *run)
 	}
 	close(step[1]);
 	run->step = step[0];
-	if (!plan->own_output) {
+	if (plan->output != ATTEMPT_TERMINAL) {
 		close(out[1]);
 		close(err[1]);
 		relay_start(&run->out, run, out[0], STDOUT_FILENO);
 		relay_start(&run->err, run, err[0], STDERR_FILENO);
 	}
 	return run->srun > 0;
-}
-
-/*
- * Whether each rank was started, by what the plugin leaves of it. A sattach that comes earlier does without the nodes
- * where none was; one that comes later is told what the ranks have printed before.
- */
-static bool all_started(const struct run *run)
-{
-	DIR *dir = run->attempt->dir[0] ? opendir(run->attempt->dir) : NULL;
-	struct dirent *entry;
-	int started = 0;
-
-	if (!dir)
-		return false;
-	while ((entry = readdir(dir)))
-		started += strncmp(entry->d_name, "task-", 5) == 0;
-	closedir(dir);
-	return run->attempt->ranks > 0 && started >= run->attempt->ranks;
-}
-
-static void start_sattach(struct run *run)
-{
-	char id[80];
-	char *const argv[] = {"sattach", "-Q", "--label", id, NULL};
-	int in[2], out[2];
-	pid_t parent = getpid();
-
-	snprintf(id, sizeof(id), "%s.%s", run->attempt->job, run->attempt->step);
-	run->sattach_next = 0;
-	if (pipe2(in, O_CLOEXEC) < 0)
-		return;
-	if (pipe2(out, O_CLOEXEC) < 0) {
-		close(in[0]);
-		close(in[1]);
-		return;
-	}
-	run->sattach = fork();
-	if (run->sattach == 0) {
-		be_child(parent);
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		setpgid(0, 0);
-		dup2(in[0], STDIN_FILENO); /* its end would be the end of the ranks' */
-		dup2(out[1], STDOUT_FILENO);
-		dup2(out[1], STDERR_FILENO);
-		execvp(argv[0], argv);
-		_exit(127);
-	}
-	close(in[0]);
-	close(out[1]);
-	run->hold = in[1];
-	run->labelled = out[0];
-}
-
-static void end_sattach(struct run *run)
-{
-	if (run->sattach <= 0)
-		return;
-	kill(run->sattach, SIGKILL);
-	while (waitpid(run->sattach, NULL, 0) < 0 && errno == EINTR)
-		;
-	close(run->hold);
-	close(run->labelled);
-	run->sattach = 0;
-	run->labelled = -1;
-}
-
-/* At the end of its output it is started again where it had none: the step was not there yet. */
-static void read_labelled(struct run *run)
-{
-	static char bytes[1 << 16];
-	ssize_t n = read(run->labelled, bytes, sizeof(bytes));
-
-	if (n < 0 && errno == EINTR)
-		return;
-	if (n > 0) {
-		run->tries = SATTACH_TRIES;
-		tails_take(run->tails, bytes, (size_t)n);
-		return;
-	}
-	end_sattach(run);
-	if (run->tries++ < SATTACH_TRIES)
-		run->sattach_next = ddp_seconds() + SATTACH_AGAIN;
 }
 
 /* --- The step ---------------------------------------------------------------------------------- */
@@ -356,8 +282,6 @@ static void read_step(struct run *run)
 		return;
 	attempt->began = ddp_date(NULL);
 	run->moved = ddp_seconds();
-	if (run->tails)
-		run->sattach_next = ddp_seconds();
 	ask_step(attempt);
 }
 
@@ -446,8 +370,8 @@ static void hand_on(struct run *run, const struct signalfd_siginfo *info)
 	bool terminal = info->ssi_code == SI_KERNEL;
 
 	if (number == SIGTERM || number == SIGHUP || number == SIGQUIT ||
-	    (number == SIGINT &&
-	     (run->plan->own_output || ddp_seconds() - run->sigint_at < SIGINT_AGAIN)))
+	    (number == SIGINT && (run->plan->output == ATTEMPT_TERMINAL ||
+				  ddp_seconds() - run->sigint_at < SIGINT_AGAIN)))
 		told = number;
 	if (number == SIGINT)
 		run->sigint_at = ddp_seconds();
@@ -590,16 +514,13 @@ static void look(struct run *run)
 	double now = ddp_seconds(), began, hang = plan->hang, first_bad = run->first_bad;
 	bool lost = run->attempt->silent.count > 0;
 
-	if (is_due(run->sattach_next, now) &&
-	    (all_started(run) || now > run->sattach_next + SATTACH_WAIT))
-		start_sattach(run);
 	if (!run->attempt->step[0] || run->ending)
 		return;
 	if ((first_bad == 0 || plan->stays) && run->told_at == 0) {
 		if (hang == 0 || now - run->moved < (hang < 0 ? HANG_NORMAL : hang))
 			return;
 		look_at_hearts(run);
-		if ((hang < 0 || plan->own_output) && !run->beaten)
+		if ((hang < 0 || plan->output == ATTEMPT_TERMINAL) && !run->beaten)
 			return;
 		if (now - run->moved >= (hang < 0 ? HANG_NORMAL : hang))
 			end_hang(run, now - run->moved);
@@ -657,14 +578,9 @@ static void wait_for_srun(struct run *run)
 {
 	while (is_running(run)) {
 		struct pollfd wait[] = {{.fd = signals, .events = POLLIN},
-					{.fd = run->step, .events = POLLIN},
-					{.fd = run->labelled, .events = POLLIN}};
+					{.fd = run->step, .events = POLLIN}};
 
-		double most = run->sattach_next > 0 ? SATTACH_LOOK : LOOK_EVERY;
-
-		if (poll(wait, 3, (int)(most * 1000)) > 0) {
-			if (wait[2].revents)
-				read_labelled(run);
+		if (poll(wait, 2, (int)(LOOK_EVERY * 1000)) > 0) {
 			if (wait[1].revents)
 				read_step(run);
 			if (wait[0].revents)
@@ -677,8 +593,6 @@ static void wait_for_srun(struct run *run)
 /* What still is in pipes when srun has ended. */
 static void drain(struct run *run)
 {
-	double end = ddp_seconds() + SATTACH_END;
-
 	run->over = true;
 	if (run->step >= 0) {
 		struct pollfd wait = {.fd = run->step, .events = POLLIN};
@@ -690,14 +604,6 @@ static void drain(struct run *run)
 	}
 	relay_end(&run->out);
 	relay_end(&run->err);
-	run->tries = SATTACH_TRIES;
-	while (run->labelled >= 0 && ddp_seconds() < end) {
-		struct pollfd wait = {.fd = run->labelled, .events = POLLIN};
-
-		if (poll(&wait, 1, 20) > 0)
-			read_labelled(run);
-	}
-	end_sattach(run);
 }
 
 /* Ranks of a slurmstepd that hangs are out of Slurm's reach, and the next attempt wants their place. */
@@ -738,35 +644,32 @@ static enum run_end judge(const struct run *run)
 	return said->count == 0 && attempt->status > 128 ? RUN_END_SIGNAL : RUN_END_EXIT;
 }
 
-/* For a report: what all ranks printed last, or the only one. */
-static void write_last(const struct run *run)
+/* For a report: what all ranks printed last, and each of them; where they are many, those of which srun told. */
+static void write_tails(const struct run *run)
 {
-	struct iovec part = {run->last.data, run->last.size};
-	char path[PATH_MAX + 16];
+	const struct attempt *attempt = run->attempt;
+	bool few = attempt->ranks > 0 && attempt->ranks <= TAILS_MOST;
+	size_t count = few ? (size_t)attempt->ranks : attempt->said.count;
 
-	snprintf(path, sizeof(path), "%s/tail%s.txt", run->attempt->dir,
-		 run->attempt->ranks == 1 ? "-0" : "");
-	if (part.iov_len > 0)
-		(void)ddp_file_write(path, &part, 1, 0600, false, NULL);
+	tails_write(run->tails, attempt->dir, TAILS_ALL);
+	for (size_t i = 0; i < count && i < TAILS_MOST; i++)
+		tails_write(run->tails, attempt->dir, few ? (int)i : attempt->said.task[i].rank);
 }
 
 void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 {
 	struct run run = {.plan = plan,
-			  .lock = PTHREAD_MUTEX_INITIALIZER,
 			  .attempt = attempt,
 			  .step = -1,
-			  .labelled = -1,
 			  .kill_wait = -1,
 			  .out = {.from = -1},
 			  .err = {.from = -1}};
 	char logs[PATH_MAX];
 
 	*attempt = (struct attempt){.started = ddp_date(NULL), .status = 1};
-	if (plan->logs) {
+	if (plan->logs)
 		snprintf(logs, sizeof(logs), "%s/attempt-%d", plan->logs, plan->number);
-		run.tails = tails_create(logs);
-	}
+	run.tails = tails_create(plan->logs ? logs : NULL);
 	run.moved = ddp_seconds();
 	if (start_srun(&run))
 		wait_for_srun(&run);
@@ -779,12 +682,8 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	if (attempt->said.cancelled)
 		(void)is_job_ending(&run);
 	attempt->end = judge(&run);
-	if (attempt->end != RUN_END_GOOD && attempt->dir[0]) {
-		write_last(&run);
-		if (run.tails)
-			tails_write(run.tails, attempt->dir);
-	}
-	ddp_text_free(&run.last);
+	if (attempt->end != RUN_END_GOOD && attempt->dir[0])
+		write_tails(&run);
 	tails_destroy(run.tails);
 }
 

@@ -11,6 +11,15 @@
 #include "nodes.h"
 #include "srun-line.h"
 
+/* What srun's output is, and what tells whose it is. */
+enum attempt_output {
+	ATTEMPT_LABELLED,    /* labels, which are taken off */
+	ATTEMPT_LABELS_STAY, /* labels, which the user wants to see */
+	ATTEMPT_ONE_RANK,    /* it is rank 0's */
+	ATTEMPT_MIXED,	     /* nothing tells */
+	ATTEMPT_TERMINAL,    /* it is left to srun: --pty */
+};
+
 struct attempt_plan {
 	char **argv;	/* of srun, with NULL at the end */
 	char **command; /* of the user, for the report */
@@ -21,7 +30,7 @@ struct attempt_plan {
 	double grace;	  /* seconds; 0: Slurm's KillWait */
 	const char *logs; /* directory; NULL: none */
 	bool stays;	  /* --kill-on-bad-exit=0: a rank that fails does not end the step */
-	bool own_output;  /* srun's output is left to it: --pty */
+	enum attempt_output output;
 };
 
 struct attempt {

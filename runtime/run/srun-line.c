@@ -174,6 +174,69 @@ char **srun_shared(const struct srun_options *options, char **words, size_t end,
 	return list;
 }
 
+/* --- Whose its output is ------------------------------------------------------------------------ */
+
+/* Bytes of a line that Slurm sends at once. */
+enum { PIECE = 1024 };
+
+enum label { NO_LABEL, BEGUN, LABEL };
+
+/* "  12: ": what [next] makes of the beginning of a line. */
+static enum label read_label(const struct srun_labels *labels, char next)
+{
+	char last = labels->length ? labels->begun[labels->length - 1] : ' ';
+
+	if (labels->length == sizeof(labels->begun) - 1)
+		return NO_LABEL;
+	if (next == ' ')
+		return last == ':' ? LABEL : last == ' ' ? BEGUN : NO_LABEL;
+	if (isdigit((unsigned char)next))
+		return last == ' ' || isdigit((unsigned char)last) ? BEGUN : NO_LABEL;
+	return next == ':' && isdigit((unsigned char)last) ? BEGUN : NO_LABEL;
+}
+
+/* Look at the byte [next] of a line's beginning. Returns whether it belongs to a label. */
+static bool begin_line(struct srun_labels *labels, char next, srun_take *take, void *data)
+{
+	enum label label = read_label(labels, next);
+
+	if (label != NO_LABEL)
+		labels->begun[labels->length++] = next;
+	if (label == BEGUN)
+		return true;
+	labels->begun[labels->length] = '\0';
+	labels->rank = label == LABEL ? atoi(labels->begun) : -1;
+	if (label == NO_LABEL && labels->length > 0)
+		take(data, -1, labels->begun, labels->length);
+	labels->length = labels->bytes = 0;
+	labels->inside = true;
+	return label == LABEL;
+}
+
+void srun_unlabel(struct srun_labels *labels, const char *bytes, size_t size, srun_take *take,
+		  void *data)
+{
+	const char *end = bytes + size;
+
+	while (bytes < end) {
+		const char *stop;
+		size_t n;
+
+		if (!labels->inside) {
+			bytes += begin_line(labels, *bytes, take, data);
+			continue;
+		}
+		stop = memchr(bytes, '\n', (size_t)(end - bytes));
+		n = (size_t)((stop ? stop : end) - bytes);
+		labels->bytes += n;
+		labels->inside = !stop;
+		/* The line's end behind a whole piece is not the rank's. */
+		take(data, labels->rank, bytes,
+		     n + (stop && (labels->rank < 0 || labels->bytes != PIECE)));
+		bytes += n + (stop != NULL);
+	}
+}
+
 /* --- What it says ------------------------------------------------------------------------------ */
 
 /* The signal of strsignal()'s text that [text] begins with; 0: none. */
@@ -248,13 +311,15 @@ static void hear_lost(struct srun_said *said, const char *node)
 	nodes_add(&said->lost, name);
 }
 
-static void hear_line(struct srun_said *said, const char *line, double now)
+static void hear_line(struct srun_said *said, int rank, const char *line, double now)
 {
 	static const char error[] = "srun: error: ", lost[] = "Node failure on ",
 			  aborted[] = "srun: Job step aborted: ",
 			  interrupted[] = "srun: sending Ctrl-C to ";
 	const char *cancelled;
 
+	if (rank >= 0 && strncmp(line, "srun: ", strlen("srun: ")) == 0)
+		return;
 	if (strncmp(line, error, strlen(error)) == 0) {
 		const char *node = line + strlen(error), *colon = strchr(node, ':');
 		const char *numbers, *how;
@@ -293,7 +358,7 @@ static void hear_line(struct srun_said *said, const char *line, double now)
 	said->not_found = said->not_found || strstr(line, "error: execve(): ");
 }
 
-void srun_hear(struct srun_said *said, const char *bytes, size_t size, double now)
+void srun_hear(struct srun_said *said, int rank, const char *bytes, size_t size, double now)
 {
 	for (size_t i = 0; i < size; i++) {
 		if (bytes[i] != '\n') {
@@ -303,7 +368,7 @@ void srun_hear(struct srun_said *said, const char *bytes, size_t size, double no
 		}
 		said->line[said->length] = '\0';
 		said->length = 0;
-		hear_line(said, said->line, now);
+		hear_line(said, rank, said->line, now);
 	}
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * srun-line.h - a command line of srun: where its options end, and what srun says on stderr
+ * srun-line.h - a command line of srun: where its options end; and its output: whose it is, and what srun itself says
  */
 #ifndef DDP_RUN_SRUN_LINE_H
 #define DDP_RUN_SRUN_LINE_H
@@ -47,6 +47,29 @@ bool srun_given(const struct srun_options *options, char **words, size_t end, co
 char **srun_shared(const struct srun_options *options, char **words, size_t end,
 		   const struct srun_options *others);
 
+/* --- Whose its output is ------------------------------------------------------------------------ */
+
+/* Its output so far; {.rank = -1} at first. */
+struct srun_labels {
+	char begun[16]; /* what may become a label */
+	size_t length;
+	bool inside; /* a line, behind its label */
+	int rank;    /* whose line that is; -1: srun's own */
+	size_t bytes;
+};
+
+/* Takes [size] bytes, which [rank] wrote; -1: srun did. */
+typedef void srun_take(void *data, int rank, const char *bytes, size_t size);
+
+/*
+ * Hand [size] more bytes of the output of srun --label to [take], without the labels.
+ *
+ * What a rank wrote comes out as it wrote it, also where a line of more than 1,024 bytes came in pieces, each of which srun labels
+ * and ends like a line. What cannot be told is whether a rank ended its last line: srun does where it did not.
+ */
+void srun_unlabel(struct srun_labels *labels, const char *bytes, size_t size, srun_take *take,
+		  void *data);
+
 /* --- What it says ------------------------------------------------------------------------------ */
 
 struct srun_task {
@@ -70,8 +93,11 @@ struct srun_said {
 	bool not_found;	       /* a node could not start the program */
 };
 
-/* Take [size] more bytes of srun's stderr, among which are those of ranks, that were read at [now]. */
-void srun_hear(struct srun_said *said, const char *bytes, size_t size, double now);
+/*
+ * Take [size] more bytes of srun's stderr, that were read at [now]. Of a [rank]'s, which may have started a step itself, only those of
+ * its slurmstepd count, which have the rank's label; -1: srun's own, or nobody knows.
+ */
+void srun_hear(struct srun_said *said, int rank, const char *bytes, size_t size, double now);
 void srun_said_free(struct srun_said *said);
 
 #endif /* DDP_RUN_SRUN_LINE_H */

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,18 +18,22 @@
 #include "base/xalloc.h"
 
 enum {
-	PIECE = 1024,	 /* bytes of a line that Slurm sends at once */
-	TAIL = 16 << 10, /* bytes of a rank that are kept, and half as many more */
+	TAIL = 8 << 10, /* bytes of a rank that are kept, and half as many more */
 	RANKS = 1 << 20,
 };
 
+struct tail {
+	struct ddp_text text;
+	size_t logged; /* bytes of it that are in the rank's file */
+};
+
 struct tails {
+	pthread_mutex_t lock;
 	char *logs;
 	bool log_failed;
-	struct ddp_text *tail; /* of each rank */
+	struct ddp_text all;
+	struct tail *tail; /* of each rank */
 	int count;
-	char line[PIECE + 32];
-	size_t length;
 };
 
 struct tails *tails_create(const char *logs)
@@ -36,6 +41,9 @@ struct tails *tails_create(const char *logs)
 	struct tails *tails = ddp_xcalloc(1, sizeof(*tails), "tails of output");
 	struct ddp_error error;
 
+	pthread_mutex_init(&tails->lock, NULL);
+	if (!logs)
+		return tails;
 	tails->logs = ddp_xstrdup(logs, "--logs");
 	tails->log_failed = ddp_file_mkdirs(logs, 0777, &error) < 0;
 	if (tails->log_failed)
@@ -48,18 +56,19 @@ void tails_destroy(struct tails *tails)
 	if (!tails)
 		return;
 	for (int i = 0; i < tails->count; i++)
-		ddp_text_free(&tails->tail[i]);
+		ddp_text_free(&tails->tail[i].text);
+	ddp_text_free(&tails->all);
 	free(tails->tail);
 	free(tails->logs);
+	pthread_mutex_destroy(&tails->lock);
 	free(tails);
 }
 
-static struct ddp_text *tail_of(struct tails *tails, int rank)
+static struct tail *tail_of(struct tails *tails, int rank)
 {
 	if (rank >= tails->count) {
 		int count = 2 * rank + 16;
-		struct ddp_text *more =
-			ddp_xcalloc((size_t)count, sizeof(*more), "tails of output");
+		struct tail *more = ddp_xcalloc((size_t)count, sizeof(*more), "tails of output");
 
 		if (tails->count)
 			memcpy(more, tails->tail, (size_t)tails->count * sizeof(*more));
@@ -70,16 +79,19 @@ static struct ddp_text *tail_of(struct tails *tails, int rank)
 	return &tails->tail[rank];
 }
 
-static void log_piece(struct tails *tails, int rank, const char *text, size_t size)
+static void log_tail(struct tails *tails, int rank)
 {
+	struct tail *tail = &tails->tail[rank];
+	size_t from = tail->logged;
 	char path[PATH_MAX];
 	int fd;
 
-	if (tails->log_failed)
+	tail->logged = tail->text.size;
+	if (!tails->logs || tails->log_failed || from == tail->text.size)
 		return;
 	snprintf(path, sizeof(path), "%s/rank-%d.log", tails->logs, rank);
 	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-	if (fd < 0 || ddp_file_write_all(fd, text, size) < 0) {
+	if (fd < 0 || ddp_file_write_all(fd, tail->text.data + from, tail->text.size - from) < 0) {
 		fprintf(stderr, "ddp-run: --logs: cannot write %s: %s\n", path, strerror(errno));
 		tails->log_failed = true;
 	}
@@ -87,50 +99,59 @@ static void log_piece(struct tails *tails, int rank, const char *text, size_t si
 		close(fd);
 }
 
-/* " 3: text"; what is not labelled is sattach's own. */
-static void take_line(struct tails *tails, const char *line, size_t size)
+static bool is_long(const struct ddp_text *text)
 {
-	struct ddp_text *tail;
-	char *end;
-	long rank = strtol(line, &end, 10);
-	size_t label = (size_t)(end - line) + 2;
-
-	if (end == line || end[0] != ':' || end[1] != ' ' || rank < 0 || rank >= RANKS)
-		return;
-	/* The line's end behind a whole piece is not the rank's. */
-	size -= size - label == PIECE + 1;
-	tail = tail_of(tails, (int)rank);
-	ddp_text_put(tail, line + label, size - label);
-	log_piece(tails, (int)rank, line + label, size - label);
-	if (tail->size > TAIL + TAIL / 2) {
-		memmove(tail->data, tail->data + tail->size - TAIL, TAIL + 1);
-		tail->size = TAIL;
-	}
+	return text->size > TAIL + TAIL / 2;
 }
 
-void tails_take(struct tails *tails, const char *bytes, size_t size)
+static void shorten(struct ddp_text *text)
 {
-	for (size_t i = 0; i < size; i++) {
-		if (tails->length < sizeof(tails->line) - 2)
-			tails->line[tails->length++] = bytes[i];
-		if (bytes[i] != '\n')
-			continue;
-		tails->line[tails->length] = '\0';
-		take_line(tails, tails->line, tails->length);
-		tails->length = 0;
-	}
+	memmove(text->data, text->data + text->size - TAIL, TAIL + 1);
+	text->size = TAIL;
 }
 
-void tails_write(const struct tails *tails, const char *dir)
+void tails_take(struct tails *tails, int rank, const char *bytes, size_t size)
 {
-	for (int i = 0; i < tails->count; i++) {
-		struct iovec part = {tails->tail[i].data, tails->tail[i].size};
-		char path[PATH_MAX + 32];
+	pthread_mutex_lock(&tails->lock);
+	ddp_text_put(&tails->all, bytes, size);
+	if (is_long(&tails->all))
+		shorten(&tails->all);
+	if (rank >= 0 && rank < RANKS) {
+		struct tail *tail = tail_of(tails, rank);
 
-		if (part.iov_len == 0)
-			continue;
-		snprintf(path, sizeof(path), "%s/tail-%d.txt", dir, i);
-		if (ddp_file_write(path, &part, 1, 0600, false, NULL) < 0)
-			return;
+		ddp_text_put(&tail->text, bytes, size);
+		if (is_long(&tail->text)) {
+			log_tail(tails, rank);
+			shorten(&tail->text);
+			tail->logged = tail->text.size;
+		}
 	}
+	pthread_mutex_unlock(&tails->lock);
+}
+
+void tails_log(struct tails *tails)
+{
+	pthread_mutex_lock(&tails->lock);
+	for (int i = 0; tails->logs && i < tails->count; i++)
+		log_tail(tails, i);
+	pthread_mutex_unlock(&tails->lock);
+}
+
+void tails_write(struct tails *tails, const char *dir, int rank)
+{
+	const struct ddp_text *text = &tails->all;
+	char path[PATH_MAX + 32];
+	struct iovec part;
+
+	pthread_mutex_lock(&tails->lock);
+	snprintf(path, sizeof(path), "%s/tail.txt", dir);
+	if (rank != TAILS_ALL) {
+		text = rank < tails->count ? &tails->tail[rank].text : NULL;
+		snprintf(path, sizeof(path), "%s/tail-%d.txt", dir, rank);
+	}
+	if (text && text->size > 0) {
+		part = (struct iovec){text->data, text->size};
+		(void)ddp_file_write(path, &part, 1, 0600, false, NULL);
+	}
+	pthread_mutex_unlock(&tails->lock);
 }

@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tails.h - for --logs: what each rank printed, as sattach --label tells it
+ * tails.h - the last of what each rank printed; and all of it in files, for --logs
  *
- * srun --label would tell it too, but its output cannot be turned back into that of srun without: Slurm sends long lines
- * in pieces of 1,024 bytes, and --label ends each piece, and each last line, with a line's end that the rank did not write. So
- * srun's output stays as it is, and a second client of the step, sattach, has the labels; here pieces are put together. It is
- * not there without --logs: a step that has a second client took 2 s longer to tell of the end of a task (Slurm 22.05).
+ * Several threads may call these at once.
  */
 #ifndef DDP_RUN_TAILS_H
 #define DDP_RUN_TAILS_H
 
 #include <stddef.h>
-#include <sys/types.h>
 
 struct tails;
 
-/* All of it goes to files in directory [logs], and the last of it is kept. */
+/* All of it goes to files in directory [logs] as well, NULL: it does not. */
 struct tails *tails_create(const char *logs);
 void tails_destroy(struct tails *tails);
 
-/* Take [size] more bytes of the labelled output. */
-void tails_take(struct tails *tails, const char *bytes, size_t size);
+enum { TAILS_ALL = -1 };
 
-/* Leave tail-<rank>.txt of all ranks that printed something in [dir]. */
-void tails_write(const struct tails *tails, const char *dir);
+/* Take [size] more bytes of [rank]; TAILS_ALL: nobody knows whose they are. */
+void tails_take(struct tails *tails, int rank, const char *bytes, size_t size);
+
+/* Bring the files up to date. */
+void tails_log(struct tails *tails);
+
+/* Leave tail-<rank>.txt in [dir], if [rank] printed something; TAILS_ALL: tail.txt, if anybody did. */
+void tails_write(struct tails *tails, const char *dir, int rank);
 
 #endif /* DDP_RUN_TAILS_H */

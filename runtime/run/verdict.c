@@ -395,15 +395,23 @@ static void put_hung(struct ddp_text *out, const struct facts *facts)
 		ddp_text_add(out, "  and %d ranks more\n", told - HUNG);
 }
 
-/* What a node is that runs jobs, with nothing else said of it. */
+/* What a node is that runs jobs, or will, with nothing else said of it: "MIXED+PLANNED". */
 static bool is_well(const struct facts_node *node)
 {
-	static const char *const well[] = {"ALLOCATED", "MIXED", "IDLE", "COMPLETING"};
+	static const char *const well[] = {"ALLOCATED", "MIXED", "IDLE", "COMPLETING", "PLANNED"};
+	const size_t count = sizeof(well) / sizeof(well[0]);
 
-	for (size_t i = 0; node->state && i < sizeof(well) / sizeof(well[0]); i++)
-		if (strcmp(node->state, well[i]) == 0)
-			return true;
-	return !node->state;
+	for (const char *at = node->state; at && *at; at += *at == '+') {
+		size_t i = 0;
+
+		while (i < count && (strncmp(at, well[i], strlen(well[i])) != 0 ||
+				     !strchr("+", at[strlen(well[i])])))
+			i++;
+		if (i == count)
+			return false;
+		at += strlen(well[i]);
+	}
+	return true;
 }
 
 static void put_nodes(struct ddp_text *out, const struct facts *facts)

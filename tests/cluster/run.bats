@@ -15,10 +15,13 @@ setup_file()
 	DDP_RUN=$TOP/ddp-run
 	export DDP_RUN
 	cat >"$WORK/rank.sh" <<-'END'
-		# What rank 2 does, $1, in attempts before number $2: so that the others have to be ended, these sleep.
+		# What rank 2 does, $1, in attempts before number $2, once all have said who they are: so that the others have to be
+		# ended, these sleep.
 		echo "rank $RANK of $WORLD_SIZE restart $DDP_RESTART on $SLURMD_NODENAME $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS"
 		[ "$DDP_RESTART" -lt "$2" ] || exit 0
+		touch "here.$DDP_RESTART.$RANK"
 		[ "$RANK" -eq 2 ] || exec sleep 60
+		until [ "$(ls here."$DDP_RESTART".* | wc -l)" -eq "$WORLD_SIZE" ]; do sleep 0.05; done
 		case $1 in
 		kill) kill -9 $$ ;;
 		segv) kill -SEGV $$ ;;
@@ -39,7 +42,7 @@ teardown()
 	else
 		end_jobs
 	fi
-	rm -rf "$WORK/lost" "$WORK/.ddp" "$WORK"/*.out "$WORK"/logs
+	rm -rf "$WORK/lost" "$WORK/.ddp" "$WORK"/*.out "$WORK"/logs "$WORK"/here.*
 }
 
 # A batch job of 4 nodes that runs ddp-run with these arguments: $out is what it said, $rc its exit status. The script
@@ -289,10 +292,30 @@ leaves()
 	same "$(first)" "0 exit ['n1', 'n2'] 2 restart 1 n2 exit 3"
 }
 
-@test "--logs: a file of each rank and attempt, from its first line on" {
-	batch --logs logs bash -c 'echo "I am $RANK"; sleep 0.5; exit $((1 - DDP_RESTART))'
+@test "--logs: a file of each rank and attempt, to the byte, also of ranks that end at once" {
+	batch --logs logs bash -c '[ "$DDP_RESTART" -eq 1 ] || { echo "I am $RANK"; exit "$RANK"; }
+		printf "%03000d\n%01024d\r%01023d\n\n" "$RANK" 2 3; printf "to\0err\n" >&2'
 	same "$rc" 0
-	same "$(cat "$WORK"/logs/attempt-{0,1}/rank-{0,1,2,3}.log)" "$(printf 'I am %d\n' 0 1 2 3 0 1 2 3)"
+	for rank in 0 1 2 3; do
+		printf '%03000d\n%01024d\r%01023d\n\nto\0err\n' $rank 2 3 | sort >"$TOP/wanted"
+		sort "$WORK/logs/attempt-1/rank-$rank.log" | cmp - "$TOP/wanted"
+	done
+	has "$(cat "$WORK"/logs/attempt-0/*)" '^I am 1$'
+	# On their way all bytes are as the ranks wrote them, too; of long lines Slurm mixes pieces.
+	same "$(sed '1,/^all of it/d' "$WORK/job.out" | wc -c)" "$(cat "$WORK"/logs/attempt-1/* | wc -c)"
+}
+
+@test "labels and files of srun's own are left as they are, and then --logs cannot be had" {
+	batch --logs logs -l -n2 bash -c 'echo "I am $RANK"'
+	same "$(grep 'I am' "$WORK/job.out" | sort)" $'0: I am 0\n1: I am 1'
+	same "$(cat "$WORK"/logs/attempt-0/rank-{0,1}.log)" $'I am 0\nI am 1'
+	batch -o own.out -n2 bash -c 'echo "I am $RANK"'
+	same "$(sort "$WORK/own.out")" $'I am 0\nI am 1'
+	for option in --unbuffered --output=x --error=x; do
+		batch --logs logs $option true
+		same "$rc" 2
+		same "$out" "ddp-run: --logs logs: with srun's ${option%=x} nothing tells whose output is whose: leave one of them out"
+	done
 }
 
 # submitted LINE OPTION VARIABLE: $out is what ddp-run says in a batch script with that line, which sbatch started with

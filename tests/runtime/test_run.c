@@ -270,8 +270,8 @@ TEST(test_options_that_salloc_has_too)
 static void say(struct srun_said *said, const char *text)
 {
 	/* In two pieces, as it may come. */
-	srun_hear(said, text, 5, 1.5);
-	srun_hear(said, text + 5, strlen(text + 5), 2.5);
+	srun_hear(said, -1, text, 5, 1.5);
+	srun_hear(said, -1, text + 5, strlen(text + 5), 2.5);
 }
 
 TEST(test_how_tasks_ended)
@@ -300,6 +300,22 @@ TEST(test_how_tasks_ended)
 	ck_assert_uint_eq(said.lost.count, 1);
 	ck_assert_str_eq(said.lost.name[0], "n2");
 	ck_assert(!said.cancelled && !said.limit && !said.not_found);
+	srun_said_free(&said);
+}
+
+/* A rank may have started a step of its own, whose srun speaks of other tasks. */
+TEST(test_what_a_rank_says_is_not_sruns)
+{
+	static const char words[] = "srun: error: n1: task 7: Killed\n",
+			  node[] = "slurmstepd-n1: error: execve(): x: No such file or directory\n";
+	struct srun_said said = {.task = NULL};
+
+	srun_hear(&said, 2, words, strlen(words), 1);
+	ck_assert_uint_eq(said.count, 0);
+	srun_hear(&said, 2, node, strlen(node), 1);
+	ck_assert(said.not_found);
+	srun_hear(&said, -1, words, strlen(words), 1);
+	ck_assert_uint_eq(said.count, 1);
 	srun_said_free(&said);
 }
 
@@ -337,29 +353,128 @@ TEST(test_who_ended_the_step)
 /* --- What ranks printed ------------------------------------------------------------------------ */
 
 /* As Slurm sends it: 1,024 bytes of a longer line, ended by sattach. */
+/* Its words, each followed by the rank that they are of. */
+static void take(void *data, int rank, const char *bytes, size_t size)
+{
+	char *got = data;
+
+	sprintf(got + strlen(got), "%.*s<%d>", (int)size, bytes, rank);
+}
+
+/* [text] as it comes out without labels, in pieces of [piece] bytes. */
+static void unlabel(const char *text, size_t piece, char *got)
+{
+	struct srun_labels labels = {.rank = -1};
+	size_t left = strlen(text);
+
+	for (*got = '\0'; left > 0; left -= piece, text += piece) {
+		piece = piece < left ? piece : left;
+		srun_unlabel(&labels, text, piece, take, got);
+	}
+}
+
+TEST(test_labels_are_taken_off)
+{
+	char got[8192];
+
+	unlabel(" 3: one\n12: 4: two\n\nsrun: error: n1\n  7 no label\n5:no\n 12: \n1: un", 8192,
+		got);
+	ck_assert_str_eq(got,
+			 "one\n<3>4: two\n<12>\n<-1>srun: error: n1\n<-1>  7<-1> no label\n<-1>"
+			 "5:<-1>no\n<-1>\n<12>un<1>");
+	/* What is no label is found out once the next byte does not fit. */
+	unlabel("1: a\n 1b\n12345678901234567: c\n", 1, got);
+	ck_assert_str_eq(
+		got,
+		"a<1>\n<1> 1<-1>b<-1>\n<-1>123456789012345<-1>6<-1>7<-1>:<-1> <-1>c<-1>\n<-1>");
+}
+
+static void take_tails(void *data, int rank, const char *bytes, size_t size)
+{
+	tails_take(data, rank, bytes, size);
+}
+
+static void read_text(const char *path, char *text, size_t size)
+{
+	FILE *file = fopen(path, "r");
+
+	ck_assert_ptr_nonnull(file);
+	text[fread(text, 1, size - 1, file)] = '\0';
+	fclose(file);
+}
+
+/* Whatever is read at once, a rank's bytes are as it wrote them. */
 TEST(test_pieces_of_a_line_are_one)
 {
-	char dir[64], path[128], text[4096], want[4096], got[4096] = "";
+	static const size_t pieces[] = {1, 7, 1024, 1030, 8192};
+	char dir[64], path[128], text[4096], want[4096], got[4096];
+
+	snprintf(text, sizeof(text),
+		 "0: begin\n 1: %0*d\n 0: between\n 1: %0*d\n 1: %0*d\n 1: \n0: end\n", 1024, 1, 20,
+		 2, 1024, 3);
+	snprintf(want, sizeof(want), "%0*d%0*d\n%0*d\n", 1024, 1, 20, 2, 1024, 3);
+	for (size_t piece = 0; piece < sizeof(pieces) / sizeof(pieces[0]); piece++) {
+		struct srun_labels labels = {.rank = -1};
+		struct tails *tails;
+
+		unit_directory(dir, sizeof(dir));
+		tails = tails_create(dir);
+		for (size_t at = 0, n; at < strlen(text); at += n) {
+			n = strlen(text + at) < pieces[piece] ? strlen(text + at) : pieces[piece];
+			srun_unlabel(&labels, text + at, n, take_tails, tails);
+			tails_log(tails);
+		}
+		tails_write(tails, dir, 0);
+		tails_write(tails, dir, 1);
+		tails_write(tails, dir, 2);
+		tails_write(tails, dir, TAILS_ALL);
+		tails_destroy(tails);
+		snprintf(path, sizeof(path), "%s/tail-1.txt", dir);
+		read_text(path, got, sizeof(got));
+		ck_assert_str_eq(got, want);
+		snprintf(path, sizeof(path), "%s/rank-1.log", dir);
+		read_text(path, got, sizeof(got));
+		ck_assert_str_eq(got, want);
+		snprintf(path, sizeof(path), "%s/rank-0.log", dir);
+		read_text(path, got, sizeof(got));
+		ck_assert_str_eq(got, "begin\nbetween\nend\n");
+		snprintf(path, sizeof(path), "%s/tail.txt", dir);
+		read_text(path, got, sizeof(got));
+		ck_assert_uint_eq(strlen(got), strlen(want) + strlen("begin\nbetween\nend\n"));
+		snprintf(path, sizeof(path), "%s/tail-2.txt", dir);
+		ck_assert_int_lt(access(path, F_OK), 0);
+		unit_remove(dir);
+	}
+}
+
+/* A file has all of it, the tail the last of it. */
+TEST(test_a_tail_is_the_last_of_much)
+{
+	char dir[64], path[128], got[1 << 16], line[32];
 	struct tails *tails;
-	FILE *file;
+	size_t all = 0;
 
 	unit_directory(dir, sizeof(dir));
 	tails = tails_create(dir);
-	snprintf(text, sizeof(text), "0: begin\n 1: %0*d\n 1: %0*d\nsattach: no label\n0: end\n",
-		 1024, 1, 20, 2);
-	snprintf(want, sizeof(want), "%0*d%0*d\n", 1024, 1, 20, 2);
-	tails_take(tails, text, 700);
-	tails_take(tails, text + 700, strlen(text) - 700);
-	tails_write(tails, dir);
-	tails_destroy(tails);
-	for (int i = 0; i < 2; i++) {
-		snprintf(path, sizeof(path), "%s/%s", dir, i ? "rank-1.log" : "tail-1.txt");
-		file = fopen(path, "r");
-		ck_assert_ptr_nonnull(file);
-		got[fread(got, 1, sizeof(got) - 1, file)] = '\0';
-		fclose(file);
-		ck_assert_str_eq(got, want);
+	for (int i = 0; i < 5000; i++) {
+		snprintf(line, sizeof(line), "line %d\n", i);
+		all += strlen(line);
+		tails_take(tails, 3, line, strlen(line));
+		if (i % 7 == 0)
+			tails_log(tails);
 	}
+	tails_log(tails);
+	tails_write(tails, dir, 3);
+	tails_destroy(tails);
+	snprintf(path, sizeof(path), "%s/rank-3.log", dir);
+	read_text(path, got, sizeof(got));
+	ck_assert_uint_eq(strlen(got), all);
+	ck_assert_ptr_nonnull(strstr(got, "\nline 1024\nline 1025\n"));
+	snprintf(path, sizeof(path), "%s/tail-3.txt", dir);
+	read_text(path, got, sizeof(got));
+	ck_assert_uint_lt(strlen(got), 16384);
+	ck_assert_uint_gt(strlen(got), 4096);
+	ck_assert_str_eq(got + strlen(got) - 20, "line 4998\nline 4999\n");
 	unit_remove(dir);
 }
 
