@@ -18,6 +18,9 @@ teardown()
 {
 	end_jobs
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
+	other_cluster_down
+	# slurmd makes it, and leaves it.
+	[ -z "${groups-}" ] || within 10 rmdir "$groups"
 }
 
 # An srun as ddp-run starts it: what the plugin tells ddp-run goes to $WORK/told.
@@ -204,10 +207,16 @@ END
 	within 30 no_jobs
 }
 
-@test "what the kernel killed for want of memory is counted by the job's cgroup" {
+# Sets $at, the memory controller's directory.
+need_memory_groups()
+{
 	at=/sys/fs/cgroup/memory
 	[ "$(id -u)" -eq 0 ] && [ -w $at/cgroup.procs ] || skip "no memory controller of cgroup v1 that this user may use"
 	[ "$(wc -l </proc/swaps)" -eq 1 ] || skip "there is swap, into which the test would grow"
+}
+
+@test "what the kernel killed for want of memory is counted by the job's cgroup" {
+	need_memory_groups
 	group=$at/ddp-test.$$/job_77
 	mkdir -p "$group/step_0" "$TOP/memory"
 	echo 30000000 >"$group/memory.limit_in_bytes"
@@ -217,4 +226,29 @@ END
 	SLURMD_NODENAME=n1 inside ddp-run --gather "$TOP/memory" 77 0 5
 	within 10 rmdir "$group/step_0" "$group" "${group%/*}"
 	same "$(cat "$TOP/memory/memory-n1.txt")" "oom_kill 1"
+}
+
+@test "out of memory on a node where Slurm sees to that: a rank, or a child of one; the next attempt has all of it again" {
+	need_memory_groups
+	[ ! -e $at/slurm_n2 ] || skip "$at/slurm_n2 is somebody's already"
+	other_cluster --nodes 2 --gpus 0 --conf TaskPlugin=task/cgroup --conf SelectTypeParameters=CR_Core_Memory
+	printf '%s\n' CgroupPlugin=cgroup/v1 ConstrainRAMSpace=yes ConstrainSwapSpace=yes AllowedSwapSpace=0 \
+		>"$MINICLUSTER_DIR/cgroup.conf"
+	groups=$at/slurm_n2
+	slurmd_n2 :
+	for how in 'bytearray(200000000)' 'child = subprocess.run([sys.executable, "-c", "bytearray(200000000)"]); sys.exit(child.returncode < 0)'; do
+		cat >"$WORK/grow.py" <<-END
+			import os, subprocess, sys, time
+			if os.environ["DDP_RESTART"] == "0":
+			    if os.environ["RANK"] == "1":
+			        $how
+			    time.sleep(60)
+		END
+		try mc salloc -Q --no-kill -N2 --mem=60 ddp-run -n2 /usr/bin/python3 grow.py
+		same "$rc" 0
+		dir=$(find "$WORK/.ddp" -maxdepth 1 -name 'failed-*')
+		same "$(field attempt first.rank first.node first.how)" "0 1 n2 oom"
+		has "$(<"$dir/report.txt")" '^rank 1 on n2, pid [0-9]+, failed first: killed for want of memory$'
+		rm -r "$WORK/.ddp"
+	done
 }
