@@ -463,7 +463,7 @@ static void copy_report(const char *dir, const char *to)
 }
 
 /* Told after each attempt that failed, and where there is no directory for a report in a line. */
-static void tell(const struct attempt_plan *plan, const struct attempt *attempt,
+static void tell(const struct attempt_plan *plan, struct attempt *attempt,
 		 const struct attempt_next *next, FILE *screen)
 {
 	struct ddp_error error;
@@ -481,8 +481,8 @@ static void tell(const struct attempt_plan *plan, const struct attempt *attempt,
 }
 
 /* What is known of [last] now that the attempt after it [began]: after how long that was. */
-static void tell_later(struct attempt_plan plan, const struct attempt *last,
-		       struct attempt_next next, double began)
+static void tell_later(struct attempt_plan plan, struct attempt *last, struct attempt_next next,
+		       double began)
 {
 	if (began <= 0 || !last->dir[0])
 		return;
@@ -567,12 +567,10 @@ static int run(struct launch *launch)
 		past[number].end = attempt.end;
 		past[number].status = attempt.status;
 		past[number].saved = newest_checkpoint();
-		if (attempt.dir[0] && attempt.end != RUN_END_GOOD) {
-			attempt_tell(&plan, &attempt, NULL);
-			if (ddp_verdict_point(attempt.dir, past[number].point,
-					      sizeof(past[number].point), &error) < 0)
-				past[number].point[0] = '\0';
-		}
+		if (attempt.dir[0] && attempt.end != RUN_END_GOOD &&
+		    ddp_verdict_point(attempt.dir, past[number].point, sizeof(past[number].point),
+				      &error) < 0)
+			past[number].point[0] = '\0';
 		decision = decide(launch, &rules, past, number + 1, &attempt, &usable);
 		next = (struct attempt_next){.decision = &decision, .after = -1};
 		if (decision.act == RUN_RESTART && attempt_told()) {

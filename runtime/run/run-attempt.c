@@ -41,8 +41,10 @@
 #define HANG_GRACE 2.0	  /* for ranks that hang, after SIGTERM */
 #define SIGINT_AGAIN 2.0  /* srun counts whole seconds */
 
-/* Ranks whose last lines are left for a report. */
-enum { TAILS_MOST = 64 };
+enum {
+	TAILS_MOST = 64,	 /* ranks whose last lines are left for a report */
+	EVIDENCE_LIMIT = 1 << 20 /* bytes of a file */
+};
 
 static int signals = -1, told;
 
@@ -150,7 +152,7 @@ static void *relay_bytes(void *data)
 
 static void relay_start(struct relay *relay, struct run *run, int from, int to)
 {
-	*relay = (struct relay){.from = from, .to = to, .run = run, .labels = {.rank = -1}};
+	*relay = (struct relay){.from = from, .to = to, .run = run};
 	relay->started = pthread_create(&relay->thread, NULL, relay_bytes, relay) == 0;
 	if (!relay->started)
 		fprintf(stderr, "ddp-run: no thread for output: %s\n", strerror(errno));
@@ -644,49 +646,6 @@ static enum run_end judge(const struct run *run)
 	return said->count == 0 && attempt->status > 128 ? RUN_END_SIGNAL : RUN_END_EXIT;
 }
 
-/* For a report: what all ranks printed last, and each of them; where they are many, those of which srun told. */
-static void write_tails(const struct run *run)
-{
-	const struct attempt *attempt = run->attempt;
-	bool few = attempt->ranks > 0 && attempt->ranks <= TAILS_MOST;
-	size_t count = few ? (size_t)attempt->ranks : attempt->said.count;
-
-	tails_write(run->tails, attempt->dir, TAILS_ALL);
-	for (size_t i = 0; i < count && i < TAILS_MOST; i++)
-		tails_write(run->tails, attempt->dir, few ? (int)i : attempt->said.task[i].rank);
-}
-
-void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
-{
-	struct run run = {.plan = plan,
-			  .attempt = attempt,
-			  .step = -1,
-			  .kill_wait = -1,
-			  .out = {.from = -1},
-			  .err = {.from = -1}};
-	char logs[PATH_MAX];
-
-	*attempt = (struct attempt){.started = ddp_date(NULL), .status = 1};
-	if (plan->logs)
-		snprintf(logs, sizeof(logs), "%s/attempt-%d", plan->logs, plan->number);
-	run.tails = tails_create(plan->logs ? logs : NULL);
-	run.moved = ddp_seconds();
-	if (start_srun(&run))
-		wait_for_srun(&run);
-	else
-		fprintf(stderr, "ddp-run: cannot start srun: %s\n", strerror(errno));
-	drain(&run);
-	if (run.left)
-		sweep(&run);
-	attempt->ended = ddp_date(NULL);
-	if (attempt->said.cancelled)
-		(void)is_job_ending(&run);
-	attempt->end = judge(&run);
-	if (attempt->end != RUN_END_GOOD && attempt->dir[0])
-		write_tails(&run);
-	tails_destroy(run.tails);
-}
-
 void attempt_free(struct attempt *attempt)
 {
 	nodes_free(&attempt->nodes);
@@ -721,16 +680,70 @@ static void put_tasks(struct ddp_text *text, const struct srun_said *said)
 	ddp_text_add(text, "]");
 }
 
-void attempt_tell(const struct attempt_plan *plan, const struct attempt *attempt,
+/* What others left in [dir], as far as it can be read. */
+static void copy_evidence(const char *dir, const char *to)
+{
+	DIR *open = *dir ? opendir(dir) : NULL;
+	struct dirent *entry;
+
+	while (open && (entry = readdir(open))) {
+		char from_path[PATH_MAX + 300], to_path[PATH_MAX + 300], *data = NULL;
+		struct iovec part;
+
+		snprintf(from_path, sizeof(from_path), "%s/%s", dir, entry->d_name);
+		snprintf(to_path, sizeof(to_path), "%s/%s", to, entry->d_name);
+		if (entry->d_name[0] != '.' &&
+		    ddp_file_read(from_path, EVIDENCE_LIMIT, &data, &part.iov_len, NULL) == 0) {
+			part.iov_base = data;
+			(void)ddp_file_write(to_path, &part, 1, 0600, false, NULL);
+		}
+		free(data);
+	}
+	if (open)
+		closedir(open);
+}
+
+/* Go on in a directory of our own on this node, where the one for [attempt] is not there or cannot be written, as [why] says. */
+static bool move_evidence(struct attempt *attempt, const char *why)
+{
+	const char *base = getenv("TMPDIR");
+	char dir[PATH_MAX];
+
+	if (snprintf(dir, sizeof(dir), "%s/ddp-run-%s.%s-XXXXXX", base && *base ? base : "/tmp",
+		     attempt->job, attempt->step) >= (int)sizeof(dir) ||
+	    !mkdtemp(dir)) {
+		fprintf(stderr, "ddp-run: %s: there is no report\n", why);
+		return false;
+	}
+	fprintf(stderr, "ddp-run: %s: the report goes to %s\n", why, dir);
+	copy_evidence(attempt->dir, dir);
+	snprintf(attempt->dir, sizeof(attempt->dir), "%s", dir);
+	return true;
+}
+
+static int write_attempt(const struct attempt *attempt, const struct ddp_text *text,
+			 struct ddp_error *error)
+{
+	struct iovec part = {text->data, text->size};
+	char path[PATH_MAX + 16];
+
+	if (!attempt->dir[0])
+		return ddp_error_set(error, DDP_ERR_FILE,
+				     "step %s.%s has no directory for failures", attempt->job,
+				     attempt->step);
+	snprintf(path, sizeof(path), "%s/attempt.json", attempt->dir);
+	return ddp_file_write(path, &part, 1, 0600, false, error);
+}
+
+void attempt_tell(const struct attempt_plan *plan, struct attempt *attempt,
 		  const struct attempt_next *next)
 {
 	static const char *const acts[] = {
 		[RUN_STOP] = "stop", [RUN_RESTART] = "restart", [RUN_REQUEUE] = "requeue"};
 	struct ddp_text text = {.data = NULL};
-	char path[PATH_MAX + 16];
-	struct iovec part;
+	struct ddp_error error;
 
-	if (!attempt->dir[0])
+	if (!attempt->step[0] || attempt->untold)
 		return;
 	ddp_put_begin(&text, NULL, '{');
 	ddp_put_string(&text, "run_id", plan->run_id);
@@ -769,9 +782,62 @@ void attempt_tell(const struct attempt_plan *plan, const struct attempt *attempt
 		}
 	}
 	ddp_text_add(&text, "}\n");
-	part = (struct iovec){text.data, text.size};
-	snprintf(path, sizeof(path), "%s/attempt.json", attempt->dir);
-	if (!text.failed)
-		(void)ddp_file_write(path, &part, 1, 0600, false, NULL);
+	if (!text.failed && write_attempt(attempt, &text, &error) < 0 &&
+	    (!move_evidence(attempt, error.text) || write_attempt(attempt, &text, NULL) < 0)) {
+		attempt->dir[0] = '\0';
+		attempt->untold = true;
+	}
 	ddp_text_free(&text);
+}
+
+/* --- All of it --------------------------------------------------------------------------------- */
+
+/* For a report: what all ranks printed last, and each of them; where they are many, those of which srun told. */
+static int write_tails(const struct run *run, struct ddp_error *error)
+{
+	const struct attempt *attempt = run->attempt;
+	bool few = attempt->ranks > 0 && attempt->ranks <= TAILS_MOST;
+	size_t count = few ? (size_t)attempt->ranks : attempt->said.count;
+	int status = tails_write(run->tails, attempt->dir, TAILS_ALL, error);
+
+	for (size_t i = 0; i < count && i < TAILS_MOST && status == 0; i++)
+		status = tails_write(run->tails, attempt->dir,
+				     few ? (int)i : attempt->said.task[i].rank, error);
+	return status;
+}
+
+void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
+{
+	struct run run = {.plan = plan,
+			  .attempt = attempt,
+			  .step = -1,
+			  .kill_wait = -1,
+			  .out = {.from = -1},
+			  .err = {.from = -1}};
+	struct ddp_error error;
+	char logs[PATH_MAX];
+
+	*attempt = (struct attempt){.started = ddp_date(NULL), .status = 1};
+	if (plan->logs)
+		snprintf(logs, sizeof(logs), "%s/attempt-%d", plan->logs, plan->number);
+	run.tails = tails_create(plan->logs ? logs : NULL);
+	run.moved = ddp_seconds();
+	if (start_srun(&run))
+		wait_for_srun(&run);
+	else
+		fprintf(stderr, "ddp-run: cannot start srun: %s\n", strerror(errno));
+	drain(&run);
+	if (run.left)
+		sweep(&run);
+	attempt->ended = ddp_date(NULL);
+	if (attempt->said.cancelled)
+		(void)is_job_ending(&run);
+	attempt->end = judge(&run);
+	if (attempt->end != RUN_END_GOOD) {
+		attempt_tell(plan, attempt, NULL);
+		if (attempt->dir[0] && write_tails(&run, &error) < 0 &&
+		    move_evidence(attempt, error.text))
+			(void)write_tails(&run, NULL);
+	}
+	tails_destroy(run.tails);
 }

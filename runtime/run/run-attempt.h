@@ -40,6 +40,7 @@ struct attempt {
 	enum run_end end;
 	char job[32], step[32];	 /* "": there never was a step */
 	char dir[PATH_MAX];	 /* its failure directory; "": there is none */
+	bool untold;		 /* nor can there be one */
 	char beats[PATH_MAX];	 /* where files of hearts are; "" */
 	struct node_list nodes;	 /* of the step */
 	int ranks;		 /* 0: not known */
@@ -54,17 +55,22 @@ void attempt_signals(void);
 /* The last signal that told ddp-run to end, between attempts; 0: none did. */
 int attempt_told(void);
 
-/* Run [plan] to its end. What it leaves in [attempt] attempt_free() frees. */
+/* Run [plan] to its end, and tell of a bad one. What it leaves in [attempt] attempt_free() frees. */
 void attempt_run(const struct attempt_plan *plan, struct attempt *attempt);
 void attempt_free(struct attempt *attempt);
 
-/* Write attempt.json in its directory, if it has one; [next] says what is done next, NULL: not yet known. */
+/* What is done next. */
 struct attempt_next {
 	const struct run_decision *decision;
 	const struct node_list *nodes; /* NULL: the same */
 	double after;		       /* seconds; less than 0: nothing was started yet */
 };
-void attempt_tell(const struct attempt_plan *plan, const struct attempt *attempt,
+
+/*
+ * Write attempt.json in the attempt's directory, if there was a step; [next] NULL: what is next is not known yet. Where that is
+ * impossible, as on a full disk, all of it goes to a directory below TMPDIR, which a line on stderr names.
+ */
+void attempt_tell(const struct attempt_plan *plan, struct attempt *attempt,
 		  const struct attempt_next *next);
 
 #endif /* DDP_RUN_ATTEMPT_H */

@@ -179,61 +179,44 @@ char **srun_shared(const struct srun_options *options, char **words, size_t end,
 /* Bytes of a line that Slurm sends at once. */
 enum { PIECE = 1024 };
 
-enum label { NO_LABEL, BEGUN, LABEL };
-
-/* "  12: ": what [next] makes of the beginning of a line. */
-static enum label read_label(const struct srun_labels *labels, char next)
+/* Where a line that begins with "  12: " goes on; NULL: it has no label. */
+static const char *behind_label(const char *line, int *rank)
 {
-	char last = labels->length ? labels->begun[labels->length - 1] : ' ';
+	int length = 0;
 
-	if (labels->length == sizeof(labels->begun) - 1)
-		return NO_LABEL;
-	if (next == ' ')
-		return last == ':' ? LABEL : last == ' ' ? BEGUN : NO_LABEL;
-	if (isdigit((unsigned char)next))
-		return last == ' ' || isdigit((unsigned char)last) ? BEGUN : NO_LABEL;
-	return next == ':' && isdigit((unsigned char)last) ? BEGUN : NO_LABEL;
+	if (strspn(line, " ") == strcspn(line, "0123456789") &&
+	    sscanf(line, "%9d:%n", rank, &length) == 1 && length > 0 && line[length] == ' ')
+		return line + length + 1;
+	return NULL;
 }
 
-/* Look at the byte [next] of a line's beginning. Returns whether it belongs to a label. */
-static bool begin_line(struct srun_labels *labels, char next, srun_take *take, void *data)
+/* What there is of a line, which may have [ended]. */
+static void take_line(struct srun_labels *labels, bool ended, srun_take *take, void *data)
 {
-	enum label label = read_label(labels, next);
+	const char *from = NULL;
+	size_t size = labels->length;
+	int rank = -1;
 
-	if (label != NO_LABEL)
-		labels->begun[labels->length++] = next;
-	if (label == BEGUN)
-		return true;
-	labels->begun[labels->length] = '\0';
-	labels->rank = label == LABEL ? atoi(labels->begun) : -1;
-	if (label == NO_LABEL && labels->length > 0)
-		take(data, -1, labels->begun, labels->length);
-	labels->length = labels->bytes = 0;
-	labels->inside = true;
-	return label == LABEL;
+	labels->line[size] = '\0';
+	if (ended && !labels->cut)
+		from = behind_label(labels->line, &rank);
+	if (from) {
+		size -= (size_t)(from - labels->line);
+		/* The line's end behind a whole piece is not the rank's. */
+		size -= size == PIECE + 1;
+	}
+	take(data, from ? rank : -1, from ? from : labels->line, size);
+	labels->length = 0;
+	labels->cut = !ended;
 }
 
 void srun_unlabel(struct srun_labels *labels, const char *bytes, size_t size, srun_take *take,
 		  void *data)
 {
-	const char *end = bytes + size;
-
-	while (bytes < end) {
-		const char *stop;
-		size_t n;
-
-		if (!labels->inside) {
-			bytes += begin_line(labels, *bytes, take, data);
-			continue;
-		}
-		stop = memchr(bytes, '\n', (size_t)(end - bytes));
-		n = (size_t)((stop ? stop : end) - bytes);
-		labels->bytes += n;
-		labels->inside = !stop;
-		/* The line's end behind a whole piece is not the rank's. */
-		take(data, labels->rank, bytes,
-		     n + (stop && (labels->rank < 0 || labels->bytes != PIECE)));
-		bytes += n + (stop != NULL);
+	for (const char *end = bytes + size; bytes < end; bytes++) {
+		labels->line[labels->length++] = *bytes;
+		if (*bytes == '\n' || labels->length == sizeof(labels->line) - 1)
+			take_line(labels, *bytes == '\n', take, data);
 	}
 }
 

@@ -49,20 +49,19 @@ char **srun_shared(const struct srun_options *options, char **words, size_t end,
 
 /* --- Whose its output is ------------------------------------------------------------------------ */
 
-/* Its output so far; {.rank = -1} at first. */
+/* Its output so far; {.length = 0} at first. */
 struct srun_labels {
-	char begun[16]; /* what may become a label */
+	char line
+		[1100]; /* of the line that has not ended; with a label there is room for all of it */
 	size_t length;
-	bool inside; /* a line, behind its label */
-	int rank;    /* whose line that is; -1: srun's own */
-	size_t bytes;
+	bool cut; /* its beginning was taken already: it has no label */
 };
 
 /* Takes [size] bytes, which [rank] wrote; -1: srun did. */
 typedef void srun_take(void *data, int rank, const char *bytes, size_t size);
 
 /*
- * Hand [size] more bytes of the output of srun --label to [take], without the labels.
+ * Hand [size] more bytes of the output of srun --label to [take], without the labels, when their line has ended.
  *
  * What a rank wrote comes out as it wrote it, also where a line of more than 1,024 bytes came in pieces, each of which srun labels
  * and ends like a line. What cannot be told is whether a rank ended its last line: srun does where it did not.

@@ -137,11 +137,12 @@ void tails_log(struct tails *tails)
 	pthread_mutex_unlock(&tails->lock);
 }
 
-void tails_write(struct tails *tails, const char *dir, int rank)
+int tails_write(struct tails *tails, const char *dir, int rank, struct ddp_error *error)
 {
 	const struct ddp_text *text = &tails->all;
 	char path[PATH_MAX + 32];
 	struct iovec part;
+	int status = 0;
 
 	pthread_mutex_lock(&tails->lock);
 	snprintf(path, sizeof(path), "%s/tail.txt", dir);
@@ -151,7 +152,8 @@ void tails_write(struct tails *tails, const char *dir, int rank)
 	}
 	if (text && text->size > 0) {
 		part = (struct iovec){text->data, text->size};
-		(void)ddp_file_write(path, &part, 1, 0600, false, NULL);
+		status = ddp_file_write(path, &part, 1, 0600, false, error);
 	}
 	pthread_mutex_unlock(&tails->lock);
+	return status;
 }

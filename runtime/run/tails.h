@@ -9,6 +9,8 @@
 
 #include <stddef.h>
 
+#include "base/error.h"
+
 struct tails;
 
 /* All of it goes to files in directory [logs] as well, NULL: it does not. */
@@ -23,7 +25,10 @@ void tails_take(struct tails *tails, int rank, const char *bytes, size_t size);
 /* Bring the files up to date. */
 void tails_log(struct tails *tails);
 
-/* Leave tail-<rank>.txt in [dir], if [rank] printed something; TAILS_ALL: tail.txt, if anybody did. */
-void tails_write(struct tails *tails, const char *dir, int rank);
+/*
+ * Leave tail-<rank>.txt in [dir], if [rank] printed something; TAILS_ALL: tail.txt, if anybody did. Returns 0, or what
+ * ddp_file_write() does.
+ */
+int tails_write(struct tails *tails, const char *dir, int rank, struct ddp_error *error);
 
 #endif /* DDP_RUN_TAILS_H */

@@ -15,13 +15,14 @@ setup_file()
 	DDP_RUN=$TOP/ddp-run
 	export DDP_RUN
 	cat >"$WORK/rank.sh" <<-'END'
-		# What rank 2 does, $1, in attempts before number $2, once all have said who they are: so that the others have to be
-		# ended, these sleep.
+		# What rank 2 does, $1, in attempts before number $2, when all have said who they are, and srun has passed that on: in
+		# a step that it ends, it drops what is still on its way. So that the others have to be ended, these sleep.
 		echo "rank $RANK of $WORLD_SIZE restart $DDP_RESTART on $SLURMD_NODENAME $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS"
 		[ "$DDP_RESTART" -lt "$2" ] || exit 0
 		touch "here.$DDP_RESTART.$RANK"
 		[ "$RANK" -eq 2 ] || exec sleep 60
 		until [ "$(ls here."$DDP_RESTART".* | wc -l)" -eq "$WORLD_SIZE" ]; do sleep 0.05; done
+		sleep 0.5
 		case $1 in
 		kill) kill -9 $$ ;;
 		segv) kill -SEGV $$ ;;
@@ -42,7 +43,8 @@ teardown()
 	else
 		end_jobs
 	fi
-	rm -rf "$WORK/lost" "$WORK/.ddp" "$WORK"/*.out "$WORK"/logs "$WORK"/here.*
+	! mountpoint -q "$WORK/disk" || umount "$WORK/disk"
+	rm -rf "$WORK/lost" "$WORK/disk" "$WORK/elsewhere" "$WORK/.ddp" "$WORK"/*.out "$WORK"/logs "$WORK"/here.*
 }
 
 # A batch job of 4 nodes that runs ddp-run with these arguments: $out is what it said, $rc its exit status. The script
@@ -293,8 +295,8 @@ leaves()
 }
 
 @test "--logs: a file of each rank and attempt, to the byte, also of ranks that end at once" {
-	batch --logs logs bash -c '[ "$DDP_RESTART" -eq 1 ] || { echo "I am $RANK"; exit "$RANK"; }
-		printf "%03000d\n%01024d\r%01023d\n\n" "$RANK" 2 3; printf "to\0err\n" >&2'
+	batch --logs logs bash -c '[ "$DDP_RESTART" -eq 1 ] || { echo "I am $RANK"; sleep 0.5; exit "$RANK"; }
+		printf "%03000d\n%01024d\r%01023d\n\n" "$RANK" 2 3; sleep 0.5; printf "to\0err\n" >&2'
 	same "$rc" 0
 	for rank in 0 1 2 3; do
 		printf '%03000d\n%01024d\r%01023d\n\nto\0err\n' $rank 2 3 | sort >"$TOP/wanted"
@@ -316,6 +318,32 @@ leaves()
 		same "$rc" 2
 		same "$out" "ddp-run: --logs logs: with srun's ${option%=x} nothing tells whose output is whose: leave one of them out"
 	done
+}
+
+@test "a full disk: what is known goes to another, and attempts are still compared" {
+	need_root
+	mkdir "$WORK/disk" "$WORK/elsewhere"
+	chmod 777 "$WORK/elsewhere"
+	mount -t tmpfs -o "size=1m,mode=755,uid=$(as_user id -u)" none "$WORK/disk"
+	cat >"$WORK/job" <<-END
+		#!/bin/bash
+		cd disk
+		TMPDIR=$WORK/elsewhere $DDP_RUN --restarts 9 --report last.json \\
+			bash -c '[ \$RANK -eq 1 ] || exec sleep 60; head -c 2M /dev/zero >big; echo "it is full"; sleep 0.5; exit 5'
+		echo \$? >../rc.tmp
+		mv ../rc.tmp ../rc
+	END
+	rm -f "$WORK/rc"
+	mc sbatch -Q --no-kill -N2 -o job.out ./job
+	within 120 test -e "$WORK/rc"
+	out=$(<"$WORK/job.out")
+	same "$(<"$WORK/rc")" 93
+	same "$(grep -cE "^ddp-run: cannot write $WORK/disk/\.ddp/failed-[0-9.]+/.*: No space left on device: the report goes to $WORK/elsewhere/ddp-run-" <<<"$out")" 3
+	same "$(grep -c '^rank 1 on n2.*, failed first: exit status 5$' <<<"$out")" 3
+	same "$(grep -c '^    it is full$' <<<"$out")" 3
+	has "$out" '^next: stopped: 3 attempts in a row ended at the same point$'
+	has "$out" '^ddp-run: --report last.json: cannot write last.json: No space left on device$'
+	has "$(cat "$WORK"/elsewhere/ddp-run-*.0-*/report.json)" '"next": "restart"'
 }
 
 # submitted LINE OPTION VARIABLE: $out is what ddp-run says in a batch script with that line, which sbatch started with
@@ -358,10 +386,13 @@ lose()
 	done
 }
 
+none_sleeps() { ! pgrep -f "^sleep 61\.$1" >"$TOP/asleep"; }
+
+# lose_on RANKS NODE [ATTEMPT]: lose it once so many ranks sleep, in that attempt.
 lose_on()
 {
 	for _ in {1..300}; do
-		[ "$(pgrep -fc '^sleep 61')" -lt "$1" ] || break
+		[ "$(pgrep -fc "^sleep 61${3+\.$3}")" -lt "$1" ] || break
 		sleep 0.1
 	done
 	lose "$2"
@@ -388,6 +419,28 @@ lose_on()
 	same "$rc" 0
 	same "$(grep -c '^rank . of 2 on n[13]$' <<<"$out")" 2
 	same "$(report 0 kind next next_nodes next_ranks)" '"node" "restart" ["n1", "n3"] 2'
+}
+
+# It has come back meanwhile, and Slurm never knew that it was away.
+@test "a node is lost, and another, and the first again" {
+	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
+	touch "$WORK/lost"
+	{
+		lose_on 4 n3 0
+		within 60 none_sleeps 0
+		env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 slurmd -f "$MINICLUSTER_DIR/slurm.conf" -N n3 </dev/null
+		lose_on 3 n2 1
+		lose_on 3 n3 2
+	} 3>&- &
+	batch --hang 3 --min-nodes 2 bash -c '[ "$DDP_RESTART" -lt 3 ] || exit 0; exec sleep 61.$DDP_RESTART'
+	wait
+	same "$rc" 0
+	for attempt in 0 1 2; do
+		report $attempt kind next_nodes
+	done >"$TOP/told"
+	same "$(<"$TOP/told")" '"node" ["n1", "n2", "n4"]
+"node" ["n1", "n4", "n3"]
+"node" ["n1", "n4"]'
 }
 
 @test "a node is lost: a spare takes its place" {

@@ -91,7 +91,7 @@ for path in sys.argv[2:]:
 }
 
 @test "a rank that exits: its status, place and last words; the others only followed" {
-	run_once -N2 --ntasks-per-node=2 sh -c 'echo rank $RANK begins; [ $RANK = 2 ] || exec sleep 100; printf "50%%\r\033[1mlast\007 words\n"; exit 7'
+	run_once -N2 --ntasks-per-node=2 sh -c 'echo rank $RANK begins; [ $RANK = 2 ] || exec sleep 100; printf "50%%\r\033[1mlast\007 words\n"; sleep 0.5; exit 7'
 	same "$(field kind status first.rank first.node first.how first.code first.follows)" "exit $rc 2 n2 exit 7 False"
 	has "$(cat "$dir/task-2")" "^n2 $(field first.pid)$"
 	has "$(field first.tail)" "last.* words"

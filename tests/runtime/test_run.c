@@ -361,32 +361,32 @@ static void take(void *data, int rank, const char *bytes, size_t size)
 	sprintf(got + strlen(got), "%.*s<%d>", (int)size, bytes, rank);
 }
 
-/* [text] as it comes out without labels, in pieces of [piece] bytes. */
-static void unlabel(const char *text, size_t piece, char *got)
-{
-	struct srun_labels labels = {.rank = -1};
-	size_t left = strlen(text);
-
-	for (*got = '\0'; left > 0; left -= piece, text += piece) {
-		piece = piece < left ? piece : left;
-		srun_unlabel(&labels, text, piece, take, got);
-	}
-}
-
 TEST(test_labels_are_taken_off)
 {
-	char got[8192];
+	static const char text[] =
+		" 3: one\n12: 4: two\n\nsrun: error: n1\n  7 no label\n5:no\n :6: \n 12: \n-1: x\n1: un";
+	struct srun_labels labels = {.length = 0};
+	char got[8192] = "";
 
-	unlabel(" 3: one\n12: 4: two\n\nsrun: error: n1\n  7 no label\n5:no\n 12: \n1: un", 8192,
-		got);
-	ck_assert_str_eq(got,
-			 "one\n<3>4: two\n<12>\n<-1>srun: error: n1\n<-1>  7<-1> no label\n<-1>"
-			 "5:<-1>no\n<-1>\n<12>un<1>");
-	/* What is no label is found out once the next byte does not fit. */
-	unlabel("1: a\n 1b\n12345678901234567: c\n", 1, got);
-	ck_assert_str_eq(
-		got,
-		"a<1>\n<1> 1<-1>b<-1>\n<-1>123456789012345<-1>6<-1>7<-1>:<-1> <-1>c<-1>\n<-1>");
+	for (size_t at = 0, n; at < strlen(text); at += n) {
+		n = strlen(text + at) < 7 ? strlen(text + at) : 7;
+		srun_unlabel(&labels, text + at, n, take, got);
+	}
+	ck_assert_str_eq(got, "one\n<3>4: two\n<12>\n<-1>srun: error: n1\n<-1>  7 no label\n<-1>"
+			      "5:no\n<-1> :6: \n<-1>\n<12>-1: x\n<-1>");
+	srun_unlabel(&labels, "til\n", 4, take, got);
+	ck_assert_ptr_nonnull(strstr(got, "\n<-1>until\n<1>"));
+}
+
+/* A long line of srun's own comes out whole, though in parts. */
+TEST(test_a_long_line_has_no_label)
+{
+	struct srun_labels labels = {.length = 0};
+	char text[4000], got[8192] = "";
+
+	snprintf(text, sizeof(text), "srun: %0*d3: x\n4: y\n", 1095, 0);
+	srun_unlabel(&labels, text, strlen(text), take, got);
+	ck_assert_ptr_nonnull(strstr(got, "3: x\n<-1>y\n<4>"));
 }
 
 static void take_tails(void *data, int rank, const char *bytes, size_t size)
@@ -414,7 +414,7 @@ TEST(test_pieces_of_a_line_are_one)
 		 2, 1024, 3);
 	snprintf(want, sizeof(want), "%0*d%0*d\n%0*d\n", 1024, 1, 20, 2, 1024, 3);
 	for (size_t piece = 0; piece < sizeof(pieces) / sizeof(pieces[0]); piece++) {
-		struct srun_labels labels = {.rank = -1};
+		struct srun_labels labels = {.length = 0};
 		struct tails *tails;
 
 		unit_directory(dir, sizeof(dir));
@@ -424,10 +424,10 @@ TEST(test_pieces_of_a_line_are_one)
 			srun_unlabel(&labels, text + at, n, take_tails, tails);
 			tails_log(tails);
 		}
-		tails_write(tails, dir, 0);
-		tails_write(tails, dir, 1);
-		tails_write(tails, dir, 2);
-		tails_write(tails, dir, TAILS_ALL);
+		ck_assert_int_eq(tails_write(tails, dir, 0, NULL), 0);
+		ck_assert_int_eq(tails_write(tails, dir, 1, NULL), 0);
+		ck_assert_int_eq(tails_write(tails, dir, 2, NULL), 0);
+		ck_assert_int_eq(tails_write(tails, dir, TAILS_ALL, NULL), 0);
 		tails_destroy(tails);
 		snprintf(path, sizeof(path), "%s/tail-1.txt", dir);
 		read_text(path, got, sizeof(got));
@@ -464,7 +464,8 @@ TEST(test_a_tail_is_the_last_of_much)
 			tails_log(tails);
 	}
 	tails_log(tails);
-	tails_write(tails, dir, 3);
+	ck_assert_int_eq(tails_write(tails, dir, 3, NULL), 0);
+	ck_assert_int_eq(tails_write(tails, "/nowhere", 3, NULL), DDP_ERR_FILE);
 	tails_destroy(tails);
 	snprintf(path, sizeof(path), "%s/rank-3.log", dir);
 	read_text(path, got, sizeof(got));
