@@ -206,15 +206,12 @@ static bool set_spares_aside(struct launch *launch)
 	return true;
 }
 
-static bool can_requeue(const char *job)
+/* [said]: of the job, by Slurm. */
+static bool can_requeue(const char *job, const char *said)
 {
-	char *const argv[] = {"scontrol", "-o", "show", "job", (char *)job, NULL};
-	struct ddp_text out = {.data = NULL};
 	size_t size;
-	bool batch = evidence_run(argv, HELP_LIMIT, &out) == 0 && out.data &&
-		     *nodes_field(out.data, "BatchFlag", &size) == '1';
+	bool batch = *nodes_field(said, "BatchFlag", &size) == '1';
 
-	ddp_text_free(&out);
 	if (!batch)
 		fprintf(stderr,
 			"ddp-run: --requeue: job %s is no batch job, which Slurm could start "
@@ -224,27 +221,21 @@ static bool can_requeue(const char *job)
 }
 
 /*
- * How [job] was submitted, in one line, into [line]; nothing where nobody knows. scontrol tells it from Slurm 25.11 on, and before
+ * How [job] was submitted, in one line, into [line]; nothing where nobody knows. [said] by Slurm of the job tells it from Slurm 25.11 on, and before
  * that the accounting does, where there is one.
  */
-static void find_submit_line(const char *job, struct ddp_text *line)
+static void find_submit_line(const char *job, const char *said, struct ddp_text *line)
 {
-	char *const show[] = {"scontrol", "show", "job", (char *)job, NULL};
 	char *const sacct[] = {"sacct",	     "-X", "-n",	"-P", "-o",
 			       "SubmitLine", "-j", (char *)job, NULL};
 	static const char key[] = "\n   SubmitLine=";
 	struct ddp_text out = {.data = NULL};
-	const char *found = NULL;
+	const char *found = strstr(said, key);
 
-	if (evidence_run(show, HELP_LIMIT, &out) == 0 && out.data)
-		found = strstr(out.data, key);
-	if (found) {
+	if (found)
 		found += strlen(key);
-	} else {
-		ddp_text_free(&out);
-		if (evidence_run(sacct, HELP_LIMIT, &out) == 0)
-			found = out.data;
-	}
+	else if (evidence_run(sacct, HELP_LIMIT, &out) == 0)
+		found = out.data;
 	if (found)
 		ddp_text_put(line, found, strcspn(found, "\n"));
 	ddp_text_free(&out);
@@ -264,13 +255,13 @@ static bool may_have_no_kill(char *line)
  * Slurm ends a job that lost a node, and ddp-run with it, unless it was submitted with --no-kill. It keeps that to itself; so
  * this is told only where all of how the job was submitted is known.
  */
-static void look_for_no_kill(const char *job)
+static void look_for_no_kill(const char *job, const char *said)
 {
 	char *const script[] = {"scontrol", "write", "batch_script", (char *)job, "-", NULL};
 	struct ddp_text line = {.data = NULL}, out = {.data = NULL};
 	bool batch, given;
 
-	find_submit_line(job, &line);
+	find_submit_line(job, said, &line);
 	batch = line.data && strstr(line.data, "sbatch");
 	if (!batch && !(line.data && strstr(line.data, "salloc")))
 		goto done;
@@ -339,6 +330,27 @@ static bool choose_output(struct launch *launch)
 			 : is_one_rank(launch)			   ? ATTEMPT_ONE_RANK
 								   : ATTEMPT_LABELLED;
 	return true;
+}
+
+/* Whether the job is one that the options are for; where it will not do all that they promise a line says so. */
+static bool look_at_job(const struct launch *launch)
+{
+	const double *number = launch->options.number;
+	bool requeue = number[RUN_OPTION_REQUEUE] != 0;
+	bool lose = number[RUN_OPTION_MIN_NODES] > 0 || number[RUN_OPTION_SPARE_NODES] > 0;
+	char *const show[] = {"scontrol", "show", "job", (char *)launch->job, NULL};
+	struct ddp_text out = {.data = NULL};
+	const char *said;
+	bool good;
+
+	if (!requeue && !lose)
+		return true;
+	said = evidence_run(show, HELP_LIMIT, &out) == 0 && out.data ? out.data : "";
+	good = !requeue || can_requeue(launch->job, said);
+	if (good && lose)
+		look_for_no_kill(launch->job, said);
+	ddp_text_free(&out);
+	return good;
 }
 
 /* --- Between attempts -------------------------------------------------------------------------- */
@@ -641,11 +653,8 @@ int main(int argc, char **argv)
 	launch.job = ddp_getenv("SLURM_JOB_ID", "SLURM_JOBID", NULL);
 	if (!launch.job)
 		return run_in_allocation(&launch, argv);
-	if (launch.options.number[RUN_OPTION_REQUEUE] != 0 && !can_requeue(launch.job))
+	if (!look_at_job(&launch))
 		return EXIT_USAGE;
-	if (launch.options.number[RUN_OPTION_MIN_NODES] > 0 ||
-	    launch.options.number[RUN_OPTION_SPARE_NODES] > 0)
-		look_for_no_kill(launch.job);
 	attempt_signals();
 	if (!choose_output(&launch) || !set_spares_aside(&launch))
 		return EXIT_USAGE;
