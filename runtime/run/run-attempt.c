@@ -83,6 +83,7 @@ struct run {
 	double kill_wait;  /* Slurm's; less than 0: not asked yet */
 	bool hung;
 	bool left;	/* srun was ended by us */
+	bool suspended; /* the job was, when Slurm was asked last */
 	bool ending;	/* the job is, by Slurm */
 	bool limit;	/* for its time limit */
 	bool preempted; /* for another job */
@@ -332,8 +333,8 @@ static bool is_job_ending(struct run *run)
 
 	if (evidence_run(argv, 5, &out) == 0 && out.data) {
 		field = nodes_field(out.data, "JobState", &size);
-		run->ending = size > 0 && strncmp(field, "RUNNING", size) != 0 &&
-			      strncmp(field, "SUSPENDED", size) != 0;
+		run->suspended = size > 0 && strncmp(field, "SUSPENDED", size) == 0;
+		run->ending = size > 0 && strncmp(field, "RUNNING", size) != 0 && !run->suspended;
 		field = nodes_field(out.data, "Reason", &size);
 		if (run->ending && strncmp(field, "TimeLimit", strlen("TimeLimit")) == 0)
 			run->limit = true;
@@ -350,7 +351,8 @@ static bool is_job_ending(struct run *run)
 
 void attempt_signals(void)
 {
-	static const int handed[] = {SIGTERM, SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
+	static const int handed[] = {SIGTERM, SIGHUP,  SIGINT,	SIGQUIT,
+				     SIGUSR1, SIGUSR2, SIGCONT, SIGCHLD};
 	sigset_t set;
 
 	sigemptyset(&set);
@@ -398,8 +400,8 @@ int attempt_told(void)
 	struct signalfd_siginfo info;
 
 	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
-		if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGUSR1 &&
-		    info.ssi_signo != SIGUSR2)
+		if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGCONT &&
+		    info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2)
 			told = (int)info.ssi_signo;
 	return told;
 }
@@ -409,7 +411,9 @@ static void read_signals(struct run *run)
 	struct signalfd_siginfo info;
 
 	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
-		if (info.ssi_signo != SIGCHLD)
+		if (info.ssi_signo == SIGCONT)
+			run->moved = ddp_seconds(); /* we did not look either */
+		else if (info.ssi_signo != SIGCHLD)
 			hand_on(run, &info);
 }
 
@@ -524,7 +528,12 @@ static void look(struct run *run)
 		look_at_hearts(run);
 		if ((hang < 0 || plan->output == ATTEMPT_TERMINAL) && !run->beaten)
 			return;
-		if (now - run->moved >= (hang < 0 ? HANG_NORMAL : hang))
+		if (now - run->moved < (hang < 0 ? HANG_NORMAL : hang) || is_job_ending(run))
+			return;
+		/* Under salloc the ranks of a suspended job are stopped, and we are not. */
+		if (run->suspended)
+			run->moved = now;
+		else
 			end_hang(run, now - run->moved);
 		return;
 	}

@@ -279,6 +279,24 @@ leaves()
 	ls "$WORK"/.ddp/failed-*/proc-1.txt
 }
 
+@test "--hang: a job that is suspended, and a ddp-run that is stopped, do not hang" {
+	local pid rc=0
+	mc salloc -Q -N2 -J waits "$DDP_RUN" --hang 3 bash -c 'for i in {1..14}; do echo $i; sleep 1; done' >"$WORK/waits.out" 2>&1 &
+	pid=$!
+	within 30 grep -qs '^2$' "$WORK/waits.out"
+	"$minicluster" run scontrol suspend "$(mc squeue -h -o %A -n waits)"
+	sleep 6
+	"$minicluster" run scontrol resume "$(mc squeue -h -o %A -n waits)"
+	within 30 grep -q '^4$' "$WORK/waits.out"
+	pkill -STOP -f "^$DDP_RUN --hang 3"
+	sleep 6
+	pkill -CONT -f "^$DDP_RUN --hang 3"
+	wait $pid || rc=$?
+	same "$(tail -n 1 "$WORK/waits.out")" 14
+	same "$rc" 0
+	has_not "$(<"$WORK/waits.out")" 'ddp-run'
+}
+
 @test "ranks that end well beside one that does not, and one that fails again as it starts" {
 	batch -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 2 ] || [ "$RANK" -eq 0 ] || exit $((3 + DDP_RESTART))'
 	same "$rc" 0
