@@ -39,13 +39,15 @@ const struct ddp_arrival *ddp_arrival_compare(struct ddp_arrival *all, int size)
 
 	for (int rank = 0; rank < size; rank++) {
 		all[rank].missing = false;
-		silent = silent || !all[rank].there;
-		if (all[rank].there && all[rank].waits &&
+		silent = silent || (!all[rank].there && !all[rank].outside);
+		if (all[rank].there && all[rank].waits && !all[rank].outside &&
 		    (!most || all[rank].sequence > most->sequence))
 			most = &all[rank];
 	}
 	for (int rank = 0; rank < size && most; rank++)
-		all[rank].missing = silent ? !all[rank].there : all[rank].sequence < most->sequence;
+		all[rank].missing =
+			!all[rank].outside &&
+			(silent ? !all[rank].there : all[rank].sequence < most->sequence);
 	return most;
 }
 
@@ -69,18 +71,44 @@ static int name_missing(const struct ddp_arrival *all, int size, char *text, siz
 	return count;
 }
 
+/* The second word of what it was in last. */
+static size_t operation(const struct ddp_arrival *arrival, const char **word)
+{
+	*word = arrival->last + strcspn(arrival->last, " ");
+	*word += **word == ' ';
+	return strcspn(*word, " ");
+}
+
+/* A rank that has come as far as [most], but into another operation; -1: none. */
+static int find_other(const struct ddp_arrival *all, int size, const struct ddp_arrival *most)
+{
+	const char *word, *others;
+	size_t length = operation(most, &word);
+
+	for (int rank = 0; rank < size; rank++)
+		if (all[rank].there && !all[rank].outside && all[rank].sequence == most->sequence &&
+		    (operation(&all[rank], &others) != length ||
+		     strncmp(word, others, length) != 0))
+			return rank;
+	return -1;
+}
+
 void ddp_arrival_describe(struct ddp_arrival *all, int size, char *text, size_t room)
 {
 	const struct ddp_arrival *most = ddp_arrival_compare(all, size);
 	char names[256];
-	int count;
+	int count, other;
 
 	if (!most) {
 		snprintf(text, room, "no rank waits in a collective");
 		return;
 	}
 	count = name_missing(all, size, names, sizeof(names));
-	if (count == 0)
+	other = count == 0 ? find_other(all, size, most) : -1;
+	if (other >= 0)
+		snprintf(text, room, "ranks differ: rank %d is in %s, and rank %d in %s",
+			 (int)(most - all), most->last, other, all[other].last);
+	else if (count == 0)
 		snprintf(text, room, "all ranks are in %s", most->last);
 	else
 		snprintf(text, room, "did not arrive in %s: rank%s %s", most->last,

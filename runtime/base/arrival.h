@@ -4,7 +4,7 @@
  *
  * comm/recorder.c writes a record, rank-<rank>, when a rank fails or is told to end. A rank that left none was
  * killed, or hangs outside of a collective. The collective that most of the others are in is the one that it did
- * not arrive in.
+ * not arrive in. run/flight.c makes the same of what PyTorch records.
  */
 #ifndef DDP_BASE_ARRIVAL_H
 #define DDP_BASE_ARRIVAL_H
@@ -18,6 +18,7 @@ struct ddp_arrival {
 	uint64_t sequence; /* of the last collective, 0: none */
 	bool waits;	   /* it had not ended well */
 	bool missing;	   /* ddp_arrival_compare() says so */
+	bool outside;	   /* it is not among those that are compared */
 	long pid;
 	double after; /* seconds from the rank's start to the record */
 	char host[128];
@@ -36,7 +37,10 @@ void ddp_arrival_read(char *text, struct ddp_arrival *arrival);
  */
 const struct ddp_arrival *ddp_arrival_compare(struct ddp_arrival *all, int size);
 
-/* The same in words: "did not arrive in #17 all-reduce 1000 F32 sum: rank 2". */
+/*
+ * The same in words: "did not arrive in #17 all-reduce 1000 F32 sum: rank 2". Where all are in the same one but not in the
+ * same operation, which the second word of last says, two ranks that differ are named.
+ */
 void ddp_arrival_describe(struct ddp_arrival *all, int size, char *text, size_t room);
 
 #endif /* DDP_BASE_ARRIVAL_H */
