@@ -17,6 +17,7 @@
 enum {
 	RANKS_MOST = 1 << 17,
 	FILE_LIMIT = 1 << 20, /* bytes */
+	DUMP_LIMIT = 1 << 24, /* of a dump, which has half a megabyte as a rule */
 };
 
 struct ddp_shown facts_signal(int number)
@@ -117,6 +118,7 @@ void facts_free(struct facts *facts)
 	free(facts->ranks);
 	free(facts->arrivals);
 	free(facts->known);
+	flight_free(&facts->flight);
 	free(facts->tail);
 	free(facts->run_id);
 	free(facts->kind);
@@ -461,6 +463,7 @@ static void read_file(struct facts *facts, const char *name)
 	struct facts_rank *rank = NULL;
 	unsigned long number;
 	size_t kind, size;
+	bool dump;
 
 	for (kind = 0; kind < sizeof(files) / sizeof(files[0]) && !rank; kind++) {
 		size_t n = strlen(files[kind].prefix);
@@ -474,15 +477,15 @@ static void read_file(struct facts *facts, const char *name)
 	if (!rank)
 		return;
 	kind--;
-	if (strcmp(files[kind].prefix, DDP_DIR_DUMP) == 0) {
-		facts->dumps++;
-		return;
-	}
+	dump = strcmp(files[kind].prefix, DDP_DIR_DUMP) == 0;
+	facts->dumps += dump;
 	snprintf(path, sizeof(path), "%s/%s", facts->dir, name);
-	if (ddp_file_read(path, FILE_LIMIT, &text, &size, NULL) != 0)
+	if (ddp_file_read(path, dump ? DUMP_LIMIT : FILE_LIMIT, &text, &size, NULL) != 0)
 		return;
 	if (files[kind].read)
 		files[kind].read(rank, text, size);
+	else if (dump)
+		(void)flight_read(&facts->flight, (int)(rank - facts->ranks), text, size);
 	else
 		ddp_arrival_read(text, &facts->arrivals[rank - facts->ranks]);
 	free(text);

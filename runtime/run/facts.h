@@ -7,7 +7,7 @@
  *     the plugin       task-<rank>         "<node> <pid>"
  *     libddp           rank-<rank>, summary    comm/recorder.h
  *     PyTorch          error-<rank>.json   @record's: the exception and its traceback
- *                      fr-<rank>           a dump of its flight recorder
+ *                      fr-<rank>           a dump of its flight recorder; flight.h
  *     ddp-run          attempt.json        what it started, and how that ended; see facts.c
  *                      tail-<rank>.txt     the last lines of the rank's output, as they came; where nothing tells
  *                                          whose they are, of all ranks:
@@ -28,6 +28,7 @@
 #include "base/arrival.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "flight.h"
 
 enum { FACTS_NAME = 128, FACTS_WHY = 256 };
 
@@ -83,12 +84,13 @@ struct facts {
 
 	int size; /* ranks that there are, as far as is known */
 	struct facts_rank *ranks;
-	struct ddp_arrival *arrivals; /* one of each rank */
+	struct ddp_arrival *arrivals; /* one of each rank: libddp's, else PyTorch's */
 	struct facts_node *known;     /* nodes of which something is known */
 	int known_count;
 	char collectives[512]; /* who did not arrive in which; "" where no rank left a record */
 	char *tail;	       /* tail.txt; NULL: none */
 	int dumps;	       /* of PyTorch's flight recorder */
+	struct flight flight;  /* those of them that could be read */
 	bool ras;
 
 	int first; /* the rank that failed first, or stands out in a hang; -1: none does */
@@ -109,9 +111,9 @@ void facts_free(struct facts *facts);
  *
  * A rank follows where it was ended with the step, where its own words are about another rank, or about a connection
  * that broke. Of the others the first is the one whose exception was raised earlier, or of which srun told earlier.
- * Where all follow, it is the one that most of them name. In a hang the rank stands out whose node does not answer,
- * that is stopped or gone, that did not arrive in the collective which others wait in, or whose heart stopped long
- * before those of the others.
+ * Where all follow, it is the one that most of them name, else one that did not arrive in the collective which others
+ * wait in. In a hang the rank stands out whose node does not answer, that is stopped or gone, that did not arrive in that
+ * collective, or whose heart stopped long before those of the others.
  */
 void facts_judge(struct facts *facts);
 

@@ -149,6 +149,7 @@ static bool is_about_peer(const char *message)
 		"Application timeout caused pair closure",
 		"Timed out waiting",
 		"timed out after",
+		"collective operation timeout",
 		"client socket has timed out",
 		"Socket Timeout",
 	};
@@ -248,7 +249,7 @@ static bool is_lost(struct facts *facts, const struct facts_rank *rank)
 	return false;
 }
 
-/* Where all follow: the one that most name, else the earliest. */
+/* Where all follow: the one that most name, else one that others wait for, else the earliest. */
 static int find_culprit(const struct facts *facts, const int *votes)
 {
 	int most = -1;
@@ -256,6 +257,9 @@ static int find_culprit(const struct facts *facts, const int *votes)
 	for (int i = 0; i < facts->size; i++)
 		if (votes[i] > 0 && (most < 0 || votes[i] > votes[most]))
 			most = i;
+	for (int i = 0; i < facts->size && most < 0; i++)
+		if (facts->arrivals[i].missing)
+			return i;
 	for (int i = 0; i < facts->size && (most < 0 || votes[most] == 0); i++)
 		if (ended_badly(&facts->ranks[i]) &&
 		    (most < 0 || is_earlier(&facts->ranks[i], &facts->ranks[most])))
@@ -290,6 +294,9 @@ static void judge_end(struct facts *facts, const int *votes)
 	facts->ranks[facts->first].why[0] = '\0';
 	if (first < 0 && votes[facts->first] > 0)
 		snprintf(facts->ranks[facts->first].why, FACTS_WHY, "others name it");
+	else if (first < 0 && facts->arrivals[facts->first].missing)
+		snprintf(facts->ranks[facts->first].why, FACTS_WHY, "it %.200s",
+			 facts->collectives);
 	for (int i = 0; i < facts->size; i++)
 		if (i != facts->first && ended_badly(&facts->ranks[i]) &&
 		    !facts->ranks[i].follows && !facts->ranks[i].message)
@@ -391,7 +398,7 @@ static void judge_collectives(struct facts *facts)
 
 	for (int i = 0; i < facts->size; i++)
 		any = any || facts->arrivals[i].there;
-	if (any)
+	if (any || flight_arrivals(&facts->flight, facts->arrivals, facts->size))
 		ddp_arrival_describe(facts->arrivals, facts->size, facts->collectives,
 				     sizeof(facts->collectives));
 }

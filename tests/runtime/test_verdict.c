@@ -27,6 +27,17 @@
 	"#16 barrier, begun 6.000 s, ended 6.001 s\n#17 all-reduce 1000 F32 sum, begun 6.500 s" \
 	", " last "\n"
 
+/* A dump of PyTorch's flight recorder that has no zero byte: that of the all-reduce of this sequence, in this state. */
+#define SHORT(size, text) "\x8c" size text
+#define DUMP(sequence, size, state)                                                               \
+	"\x80\4}" SHORT("\7", "entries") "]}(" SHORT("\x0d", "process_group") SHORT("\1", "0")    \
+		SHORT("\x0a", "default_pg") "\x86" SHORT(                                         \
+			"\x11", "collective_seq_id") "K" sequence SHORT("\x0e", "profiling_name") \
+			SHORT("\x0f", "nccl:all_reduce") SHORT("\5", "state")                     \
+				SHORT(size, state) "uas."
+#define LATE \
+	"[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=17) ran for 10014 milliseconds"
+
 struct file {
 	const char *name, *text;
 };
@@ -194,6 +205,48 @@ static const struct row {
 	 {NULL},
 	 {"\"first\": {\"rank\": 1,"},
 	 "rank 1, hangs"},
+	{"a hang: PyTorch's dumps, of which one cannot be read",
+	 {{"attempt.json", HANG "}"},
+	  {"proc-1.txt", "node n1\npid 701\nstate S\n"},
+	  {"fr-0", DUMP("\x11", "\7", "started")},
+	  {"fr-1", "x"},
+	  {"fr-2", DUMP("\x11", "\7", "started")}},
+	 {"\nrank 1 on n1, pid 701: it did not arrive in #17 nccl:all_reduce: rank 1\n",
+	  "\ncollectives: did not arrive in #17 nccl:all_reduce: rank 1\n",
+	  "\nPyTorch's flight recorder left 3 dumps: torchfrtrace --prefix fr- "},
+	 {NULL},
+	 {"\"first\": {\"rank\": 1,",
+	  "\"collective\": \"#17 nccl:all_reduce\", \"waits\": true, \"missing\": false",
+	  "\"missing\": true", "\"collectives\": \"did not arrive in #17 nccl:all_reduce: rank 1\"",
+	  "\"flight_recorder_dumps\": 3"},
+	 "rank 1, hangs"},
+	{"PyTorch's time limit: those who waited are not first, but who did not come",
+	 {{"attempt.json", HEAD END(0, "n1", "signal", 6,
+				    10.5) "," END(1, "n1", "signal", 15,
+						  10.6) "," END(2, "n1", "signal", 6, 10.7) NEXT},
+	  {"tail-0.txt", "  what():  " LATE "\n"},
+	  {"tail-2.txt", "  what():  " LATE "\n"},
+	  {"fr-0", DUMP("\x11", "\7", "started")},
+	  {"fr-1", DUMP("\x10", "\x9", "completed")},
+	  {"fr-2", DUMP("\x11", "\7", "started")},
+	  {"fr-3", DUMP("\x11", "\7", "started")}},
+	 {"\nrank 1 on n1, failed first: killed by SIGTERM, it did not arrive in #17 nccl:all_reduce: rank 1\n",
+	  "\nfollowed: ranks 0,2: killed by SIGABRT, [Rank 0] Watchdog caught",
+	  "\ncollectives: did not arrive in #17 nccl:all_reduce: rank 1\n"},
+	 {NULL},
+	 {"\"first\": {\"rank\": 1,",
+	  "\"collective\": \"#16 nccl:all_reduce\", \"waits\": false, \"missing\": true"},
+	 "rank 1, killed by SIGTERM"},
+	{"libddp's own records count more than PyTorch's dumps",
+	 {{"attempt.json", HANG "}"},
+	  {"rank-0", RECORD(0, "SIGTERM", "not ended")},
+	  {"rank-1", RECORD(1, "SIGTERM", "not ended")},
+	  {"fr-1", DUMP("\x10", "\x9", "completed")},
+	  {"fr-2", DUMP("\x11", "\7", "started")}},
+	 {"\nrank 2: it did not arrive in #17 all-reduce 1000 F32 sum: rank 2\n"},
+	 {NULL},
+	 {"\"first\": {\"rank\": 2,"},
+	 "rank 2, hangs"},
 	{"a hang: a process that is gone",
 	 {{"attempt.json", HANG "}"}, {"proc-1.txt", "node n1\npid 701\nstate -\n"}},
 	 {"\nrank 1 on n1, pid 701: it has no process on its node any more\n",
