@@ -440,6 +440,12 @@ struct last {
 	bool waits;
 };
 
+struct notes {
+	struct last last[GROUPS_OF_RANK];
+	size_t count;
+	bool alone; /* it waits in an operation with one other rank */
+};
+
 static void copy_text(char *copy, size_t room, const struct value *text)
 {
 	snprintf(copy, room, "%.*s", (int)(text->size < room ? text->size : room), text->text);
@@ -456,15 +462,14 @@ static bool has_ended(const struct pickle *p, const struct value *entry)
 }
 
 /*
- * Take note of [entry] in [all], of which there are [count]. Returns whether it is an entry. Of those that are sent together
- * some never end by themselves, but another after them does.
+ * Take note of [entry]. Returns whether it is one. Of those that are sent together some never end by themselves, but another
+ * after them does.
  */
-static bool note_entry(const struct pickle *p, const struct value *entry, struct last *all,
-		       size_t *count)
+static bool note_entry(const struct pickle *p, const struct value *entry, struct notes *notes)
 {
 	const struct cell *group = first_of(p, member(p, entry, "process_group", LIST));
 	const struct value *alone = member(p, entry, "is_p2p", NUMBER), *name, *what;
-	struct last *last = all;
+	struct last *last = notes->last;
 	bool ended;
 
 	if (!group || !next_of(p, group) || !member(p, entry, "collective_seq_id", NUMBER) ||
@@ -474,20 +479,22 @@ static bool note_entry(const struct pickle *p, const struct value *entry, struct
 	what = &next_of(p, group)->value;
 	if (name->kind != TEXT || what->kind != TEXT)
 		return false;
-	if (alone && alone->number)
+	ended = has_ended(p, entry);
+	if (alone && alone->number) {
+		notes->alone = !ended;
 		return true;
-	while (last < all + *count &&
+	}
+	while (last < notes->last + notes->count &&
 	       (last->name->size != name->size || last->what->size != what->size ||
 		memcmp(last->name->text, name->text, name->size) != 0 ||
 		memcmp(last->what->text, what->text, what->size) != 0))
 		last++;
-	if (last == all + *count) {
-		if (*count == GROUPS_OF_RANK)
+	if (last == notes->last + notes->count) {
+		if (notes->count == GROUPS_OF_RANK)
 			return true;
 		*last = (struct last){.name = name, .what = what};
-		++*count;
+		notes->count++;
 	}
-	ended = has_ended(p, entry);
 	if (ended || !last->waits)
 		last->entry = entry;
 	last->waits = !ended;
@@ -566,35 +573,38 @@ int flight_read(struct flight *flight, int rank, const char *data, size_t size)
 			   .end = (const unsigned char *)data + size};
 	struct value dump = read_pickle(&p);
 	const struct value *entries = member(&p, &dump, "entries", LIST);
-	struct last *all = calloc(GROUPS_OF_RANK, sizeof(*all));
+	struct notes *notes = calloc(1, sizeof(*notes));
 	struct flight_row *rows = NULL;
-	size_t count = 0, understood = 0;
+	size_t understood = 0;
 
-	for (const struct cell *entry = first_of(&p, entries); entry && all;
+	for (const struct cell *entry = first_of(&p, entries); entry && notes;
 	     entry = next_of(&p, entry))
-		understood += note_entry(&p, &entry->value, all, &count);
+		understood += note_entry(&p, &entry->value, notes);
 	/* A rank that has been in no collective has none. */
-	if (all && entries && (understood > 0 || !first_of(&p, entries)))
-		rows = realloc(flight->rows, (flight->row_count + count + 1) * sizeof(*rows));
+	if (notes && entries && (understood > 0 || !first_of(&p, entries)))
+		rows = realloc(flight->rows,
+			       (flight->row_count + notes->count + 1) * sizeof(*rows));
 	if (rows) {
 		flight->rows = rows;
-		rows[flight->row_count++] = (struct flight_row){.rank = rank, .group = SIZE_MAX};
+		rows[flight->row_count++] = (struct flight_row){
+			.rank = rank, .group = SIZE_MAX, .arrival.waits = notes->alone};
 	}
-	for (size_t i = 0; i < count && rows; i++) {
-		struct flight_row row = {.rank = rank};
+	for (size_t i = 0; rows && i < notes->count; i++) {
+		const struct last *last = &notes->last[i];
+		struct flight_row row = {.rank = rank,
+					 .group = find_group(flight, &p, &dump, last)};
 
-		row.group = find_group(flight, &p, &dump, &all[i]);
 		if (row.group == SIZE_MAX)
 			continue;
 		row.arrival.there = true;
-		row.arrival.waits = all[i].waits;
+		row.arrival.waits = last->waits;
 		row.arrival.sequence =
-			(uint64_t)member(&p, all[i].entry, "collective_seq_id", NUMBER)->number;
-		describe(&p, all[i].entry, &flight->groups[row.group], row.arrival.last,
+			(uint64_t)member(&p, last->entry, "collective_seq_id", NUMBER)->number;
+		describe(&p, last->entry, &flight->groups[row.group], row.arrival.last,
 			 sizeof(row.arrival.last));
 		rows[flight->row_count++] = row;
 	}
-	free(all);
+	free(notes);
 	free_pickle(&p);
 	return rows ? 0 : -1;
 }
@@ -604,7 +614,7 @@ int flight_read(struct flight *flight, int rank, const char *data, size_t size)
 /* What is known of each of [size] ranks, and those of one group side by side. */
 struct table {
 	int size, count;
-	bool *dumped, *waits; /* in any group */
+	bool *dumped, *waits; /* in any group, or for one other rank */
 	bool *inside;
 	size_t *row; /* of the group, from 1 on */
 	int *rank;   /* of each of those inside, and its arrival */
@@ -689,13 +699,13 @@ static void fill_table(struct table *table, const struct flight *flight, size_t 
 	}
 }
 
-/* How much the group tells: 3: a rank is missing that waits nowhere; 2: a rank is missing; 1: a rank waits; 0: none does. */
+/* How much the group tells: 3: ranks are missing that wait nowhere; 2: that wait elsewhere; 1: a rank waits; 0: none does. */
 static int weigh(struct table *table)
 {
 	int weight = ddp_arrival_compare(table->arrivals, table->count) ? 1 : 0;
 
-	for (int i = 0; i < table->count && weight < 3; i++)
-		if (table->arrivals[i].missing)
+	for (int i = 0; i < table->count; i++)
+		if (table->arrivals[i].missing && weight != 2)
 			weight = table->waits[table->rank[i]] ? 2 : 3;
 	return weight;
 }

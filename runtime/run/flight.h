@@ -31,8 +31,8 @@ int flight_read(struct flight *flight, int rank, const char *data, size_t size);
 
 /*
  * Fill the [size] arrivals of [all], which were all zero, with those of one process group; ranks that are not in it are
- * outside. It is a group in which a rank waits for one that waits nowhere itself, which the others then wait for; else one
- * where a rank waits for another, else one where ranks wait, else any.
+ * outside. Ranks that are missing in a group may be waiting in another. So it is a group in which those that are missing
+ * wait nowhere; else one where ranks are missing, else one where ranks wait, else any.
  * Returns whether there is one.
  */
 bool flight_arrivals(const struct flight *flight, struct ddp_arrival *all, int size);
