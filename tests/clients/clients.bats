@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The frameworks of README's table "With ...", each in the version that it names and nobody's patches, take one step
-# of training on two nodes with two ranks each (clients.py), by the line of the table.
+# of training on two nodes with two ranks each (clients.py), by the line of the table. And what PyTorch's flight
+# recorder writes of collectives that one rank does not come to, which the report of ddp-run is to tell (recorder.py).
 #
 # contrib/check clients installs them into folders of its own; DDP_CLIENTS names a Python that has them, and DDP_COMPOSER
 # one that has Composer, whose PyTorch is older.
@@ -13,7 +14,8 @@ setup_file()
 {
 	export PATH=${DDP_CLIENTS%/*}:$PATH
 	torch_up --nodes 2 --cpus 4 || return 1
-	install -m 644 "$BATS_TEST_DIRNAME/clients.py" "$PY"
+	install -m 644 "$BATS_TEST_DIRNAME"/{clients,recorder}.py "$PY"
+	install -m 755 "$DDP_BUILDDIR/runtime/run/ddp-run" "$TOP/ddp-run"
 	# A framework that needs a display, a hub or an account asks for it here, and not on a cluster.
 	export HF_HUB_OFFLINE=1 JAX_PLATFORMS=cpu DS_ACCELERATOR=cpu OMP_NUM_THREADS=1 PYTHONWARNINGS=ignore
 	# DeepSpeed compiles a part of itself.
@@ -106,4 +108,33 @@ rank 1 of 2 on n2: w -1.5"
 	has_package mpi4py
 	# Nodes that are one machine would meet in shared memory.
 	OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include=lo trains -N2 --ntasks-per-node=2 --mpi=pmix --ddp python3 "$PY/clients.py" mpi4py
+}
+
+# recorded WHO: the ranks of recorder.py of whom that one does not come, under ddp-run.
+recorded()
+{
+	has_package torch
+	"$PYTHON" -c 'import torch; torch._C._distributed_c10d._dump_fr_trace_file' 2>/dev/null ||
+		skip "this PyTorch has no flight recorder that writes a file without NCCL"
+	PATH=$TOP:$PATH
+	run_once --hang 3 -N2 -n3 python3 "$PY/recorder.py" "$1"
+	same "$(field kind flight_recorder_dumps)" "hang 3"
+}
+
+@test "PyTorch's flight recorder: a hang, and which rank did not arrive in which collective" {
+	recorded all
+	said="did not arrive in #5 gloo:all_reduce 100 Float: rank 2"
+	same "$(field first.rank first.state first.why)" "2 S it $said"
+	same "$(field collectives)" "$said"
+	same "$(field ranks.0.collective ranks.0.waits ranks.0.missing)" "#5 gloo:all_reduce 100 Float True False"
+	same "$(field ranks.2.collective ranks.2.waits ranks.2.missing)" "#4 gloo:barrier False True"
+	has "$text" "^rank 2 on n2, pid [0-9]+: it $said\$"
+	has "$text" "^collectives: $said\$"
+}
+
+@test "PyTorch's flight recorder: a rank that is waited for in a group of two" {
+	recorded pair
+	said="did not arrive in #2 gloo:all_reduce 1000 Float of group pair: rank 1"
+	same "$(field first.rank first.why)" "1 it $said"
+	same "$(field collectives ranks.2.missing)" "$said False"
 }

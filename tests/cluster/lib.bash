@@ -295,6 +295,29 @@ install_runtime()
 	export INST DDP_MODULES LD_LIBRARY_PATH PATH UCX_NET_DEVICES=lo
 }
 
+# run_once OPTION...: ddp-run, for one attempt; $dir is where the report is then, $text the report.
+run_once()
+{
+	try mc ddp-run --restarts 0 "$@"
+	dir=$(find "$WORK/.ddp" -maxdepth 1 -name 'failed-*')
+	text=$(<"$dir/report.txt")
+	# What was printed is what was kept, and is printed again.
+	has "$err" "^$(head -n 2 "$dir/report.txt" | tail -n 1)\$"
+	same "$(mc ddp-run --explain "$dir")" "$text"
+}
+
+# field NAME...: fields of report.json, "first.rank" or "ranks.0.why", in a line.
+field()
+{
+	/usr/bin/python3 -c '
+import json, sys
+for path in sys.argv[2:]:
+    value = json.load(open(sys.argv[1]))
+    for key in path.split("."):
+        value = value[int(key) if isinstance(value, list) else key]
+    print(value, end=" " if path != sys.argv[-1] else "\n")' "$dir/report.json" "$@"
+}
+
 # spank_plugin NAME <SOURCE: a SPANK plugin of the test's own, $TOP/NAME.so, for the Slurm that ours is for.
 spank_plugin()
 {

@@ -67,29 +67,6 @@ task-1"
 
 # --- reports, of real failures under ddp-run -----------------------------------------------
 
-# run_once OPTION...: ddp-run, for one attempt; $dir is where the report is then, $text the report.
-run_once()
-{
-	try mc ddp-run --restarts 0 "$@"
-	dir=$(find "$WORK/.ddp" -maxdepth 1 -name 'failed-*')
-	text=$(<"$dir/report.txt")
-	# What was printed is what was kept, and is printed again.
-	has "$err" "^$(head -n 2 "$dir/report.txt" | tail -n 1)\$"
-	same "$(mc ddp-run --explain "$dir")" "$text"
-}
-
-# field NAME...: fields of report.json, "first.rank" or "ranks.0.why", in a line.
-field()
-{
-	/usr/bin/python3 -c '
-import json, sys
-for path in sys.argv[2:]:
-    value = json.load(open(sys.argv[1]))
-    for key in path.split("."):
-        value = value[int(key) if isinstance(value, list) else key]
-    print(value, end=" " if path != sys.argv[-1] else "\n")' "$dir/report.json" "$@"
-}
-
 @test "a rank that exits: its status, place and last words; the others only followed" {
 	run_once -N2 --ntasks-per-node=2 sh -c 'echo rank $RANK begins; [ $RANK = 2 ] || exec sleep 100; printf "50%%\r\033[1mlast\007 words\n"; sleep 0.5; exit 7'
 	same "$(field kind status first.rank first.node first.how first.code first.follows)" "exit $rc 2 n2 exit 7 False"

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three ranks with gloo of which one does not come to a collective, and which leave dumps of PyTorch's flight recorder.
+
+recorder.py all: rank 2 does not come to the fifth collective of all ranks. recorder.py pair: rank 1 does not come to the
+second one of the pair that it is with rank 0, and so neither comes to the fifth of all.
+
+They stand in real collectives of gloo, and PyTorch's own recorder writes the dumps. What answers ddp-run at the pipe is
+a thread here, since PyTorch has one for NCCL alone. tests/fuzz/corpus/flight has dumps of the former.
+"""
+import datetime
+import os
+import pathlib
+import signal
+import sys
+import threading
+
+rank = int(os.environ["RANK"])
+met = threading.Event()
+
+
+def beat():
+    """Until all have met: that PyTorch is being imported is no hang."""
+    while not met.wait(0.2):
+        pathlib.Path(os.environ["DDP_HEARTBEAT"]).touch()
+
+
+threading.Thread(target=beat, daemon=True).start()
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+
+def answer(pipe):
+    with open(pipe, "rb") as asked:
+        if asked.read(1):
+            torch._C._distributed_c10d._dump_fr_trace_file(rank)
+
+
+def main(who):
+    pipe = f"{os.environ['TORCH_NCCL_DEBUG_INFO_PIPE_FILE']}{rank}.pipe"
+    os.mkfifo(pipe)
+    threading.Thread(target=answer, args=(pipe,), daemon=True).start()
+    dist.init_process_group("gloo", timeout=datetime.timedelta(hours=1))
+    pair = dist.new_group([0, 1], group_desc="pair")
+    ones = torch.ones(1000)
+    for _ in range(3):
+        dist.all_reduce(ones)
+    if rank < 2:
+        dist.broadcast(ones, 0, group=pair)
+    dist.barrier()
+    met.set()
+    if rank == {"all": 2, "pair": 1}[who]:
+        signal.pause()
+    if who == "pair" and rank == 0:
+        dist.all_reduce(ones, group=pair)
+    dist.all_reduce(torch.ones(10, 10))
+
+
+main(sys.argv[1])
