@@ -191,14 +191,16 @@ static bool find_self(char self[PATH_MAX])
 /* A node that has no ddp-run answers all the same; then there may be processes. */
 int evidence_look_for(const char *job, const char *step, const char *node, bool kill, double limit)
 {
-	static char script[] = "\"$0\" \"$@\"; [ $? -ne 3 ] || exit 3";
-	char self[PATH_MAX];
+	char self[PATH_MAX], script[64];
 	char *const program[] = {
 		"sh",	     "-c",	   script, self, kill ? "--sweep" : "--look",
 		(char *)job, (char *)step, NULL};
 	struct ddp_text out = {.data = NULL};
-	int status = find_self(self) ? evidence_on_nodes(job, node, program, limit, &out) : -1;
+	int status;
 
+	snprintf(script, sizeof(script), "\"$0\" \"$@\"; [ $? -ne %d ] || exit %d", NOTHING_THERE,
+		 NOTHING_THERE);
+	status = find_self(self) ? evidence_on_nodes(job, node, program, limit, &out) : -1;
 	ddp_text_free(&out);
 	return status == NOTHING_THERE ? 0 : status == 0 ? 1 : -1;
 }
