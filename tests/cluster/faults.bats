@@ -43,20 +43,6 @@ teardown()
 
 over() { [ -e "$WORK/rc" ]; }
 
-of_process() { tr '\0' '\n' <"/proc/$1/environ" 2>/dev/null | sed -n "s/^$2=//p"; }
-
-# The training's processes, "PID RANK ATTEMPT NODE" each.
-ranks()
-{
-	local pid
-	for pid in $(pgrep -f '^[^ ]*ddp-train '); do
-		[ "$(readlink "/proc/$pid/cwd" 2>/dev/null)" = "$WORK" ] || continue
-		tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | awk -F= -v pid="$pid" '
-			$1 == "RANK" { rank = $2 } $1 == "DDP_RESTART" { attempt = $2 } $1 == "SLURMD_NODENAME" { node = $2 }
-			END { if (node != "") print pid, rank, attempt, node }'
-	done
-}
-
 is_there() { over || [ -n "$(ranks)" ]; }
 is_newer() { over || ranks | awk -v attempt="$1" '$3 > attempt { found = 1 } END { exit !found }'; }
 has_saved() { over || find "$WORK/state" -name 'checkpoint-*.safetensors' -newer "$TOP/fault" 2>/dev/null | grep -q .; }

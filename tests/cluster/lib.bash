@@ -318,6 +318,18 @@ for path in sys.argv[2:]:
     print(value, end=" " if path != sys.argv[-1] else "\n")' "$dir/report.json" "$@"
 }
 
+# The processes of ddp-train that run in $WORK, "PID RANK ATTEMPT NODE" each.
+ranks()
+{
+	local pid
+	for pid in $(pgrep -f '^[^ ]*ddp-train '); do
+		[ "$(readlink "/proc/$pid/cwd" 2>/dev/null)" = "$WORK" ] || continue
+		tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | awk -F= -v pid="$pid" '
+			$1 == "RANK" { rank = $2 } $1 == "DDP_RESTART" { attempt = $2 } $1 == "SLURMD_NODENAME" { node = $2 }
+			END { if (node != "") print pid, rank, attempt, node }'
+	done
+}
+
 # spank_plugin NAME <SOURCE: a SPANK plugin of the test's own, $TOP/NAME.so, for the Slurm that ours is for.
 spank_plugin()
 {

@@ -29,19 +29,8 @@ teardown()
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 }
 
-# The process of rank 2 in attempt $1.
-victim()
-{
-	local pid
-	for pid in $(pgrep -f '^[^ ]*ddp-train '); do
-		[ "$(readlink "/proc/$pid/cwd")" = "$WORK" ] || continue
-		tr '\0' ' ' <"/proc/$pid/environ" | grep -q '\bRANK=2 ' || continue
-		tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "DDP_RESTART=$1" || continue
-		echo "$pid"
-		return 0
-	done
-	return 1
-}
+# Rank 2 in attempt $1: its process and its node.
+victim() { ranks | awk -v attempt="$1" '$2 == 2 && $3 == attempt { print $1, $4; found = 1 } END { exit !found }'; }
 
 has_newer() { find "$WORK/state" -name 'checkpoint-*.safetensors' -newer "$TOP/begun" 2>/dev/null | grep -q .; }
 
@@ -52,8 +41,7 @@ lose_in()
 	within 90 victim "$1" >/dev/null
 	touch "$TOP/begun"
 	within 90 has_newer
-	pid=$(victim "$1")
-	node=$(tr '\0' '\n' <"/proc/$pid/environ" | sed -n 's/^SLURMD_NODENAME=//p')
+	read -r pid node < <(victim "$1")
 	pkill -KILL -f "^slurmd .*$MINICLUSTER_DIR/.* -N $node$"
 	kill -9 "$(ps -o ppid= "$pid" | tr -d ' ')" "$pid"
 	echo "$node" >>"$TOP/lost"
