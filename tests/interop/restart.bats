@@ -63,33 +63,30 @@ same_as_undisturbed()
 	has_not "$(<"$WORK/train.out")" '^(srun: error: )?ddp: '
 }
 
-# run_torchrun OPTION...: torchrun with a rank on each of two nodes, under ddp-run; $rc is its exit status.
-run_torchrun()
+# started_again LINE OPTION...: torchrun with a rank on each of two nodes, under ddp-run, loses one of them and ends well all
+# the same; ddp says LINE of what happens where a rank fails, and nothing else.
+started_again()
 {
-	rc=0
+	local line=$1 rc=0
+	shift
+	torchrun_works
 	mc salloc -Q -N2 "$TOP/ddp-run" "$PYTHON" -u -m torch.distributed.run --nproc_per_node=1 "$@" \
 		job-templates/torch-ddp.py --epochs 24 --resume >"$WORK/train.out" 2>"$TOP/err" 3>&- &
 	kill_once 1 1
 	wait $! || rc=$?
-}
-
-@test "torchrun under ddp-run: one line says it is not needed, and the step is started again as without it" {
-	torchrun_works
-	run_torchrun
 	same "$rc" 0
 	same_as_undisturbed
 	same "$(grep -cE '^(srun: error: )?ddp: ' "$TOP/err")" 1
-	has "$(<"$TOP/err")" '^ddp: where a rank fails, torch.distributed.run ends, and ddp-run starts the whole step again \(--restarts 3\); '
+	has "$(<"$TOP/err")" "^ddp: where a rank fails, $line"
+}
+
+@test "torchrun under ddp-run: one line says it is not needed, and the step is started again as without it" {
+	started_again 'torch.distributed.run ends, and ddp-run starts the whole step again \(--restarts 3\); '
 	has "$(<"$TOP/err")" '^next: started again'
 }
 
 @test "torchrun --max-restarts under ddp-run: one line says who starts what again, and torchrun does" {
-	torchrun_works
-	run_torchrun --max_restarts=1
-	same "$rc" 0
-	same_as_undisturbed
-	same "$(grep -cE '^(srun: error: )?ddp: ' "$TOP/err")" 1
-	has "$(<"$TOP/err")" '^ddp: where a rank fails, .*\(--max-restarts 1\).*\(--restarts 3\)'
+	started_again '.*\(--max-restarts 1\).*\(--restarts 3\)' --max_restarts=1
 	has_not "$(<"$TOP/err")" '^next: '
 }
 
