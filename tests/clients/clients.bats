@@ -61,6 +61,17 @@ client()
 }
 
 @test "Lightning" { client lightning lightning; }
+@test "Lightning under ddp-run: a rank is killed, and its own checkpoints go on" {
+	has_package lightning
+	try mc "$TOP/ddp-run" -N2 --ntasks-per-node=2 python3 "$PY/clients.py" lightning_again
+	[ "$rc" -eq 0 ] || { tail -n 60 "$TOP/err" >&2; return 1; }
+	same "$(grep ': w ' <<<"$out" | sort)" "${four//-2.5/-12.5}"
+	# Two epochs before, and three after.
+	same "$(grep -c '^rank 0 begins epoch [01]$' <<<"$out")" 2
+	same "$(grep '^rank 3 begins epoch' <<<"$out" | sort | uniq -c | awk '{ print $1, $NF }' | tail -n 2)" $'1 3\n1 4'
+	has "$err" '^rank 1 on n1, pid [0-9]+, failed first: killed by SIGKILL$'
+}
+
 @test "Accelerate" { client accelerate accelerate; }
 
 # On CPUs it starts one process on each machine, however many are asked for.
