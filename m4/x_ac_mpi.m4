@@ -38,6 +38,12 @@ AC_DEFUN([X_AC_MPI], [
         [MPICH_NUMVERSION / 1000 % 100])
     ])
     x_ac_mpi_where=$x_ac_mpicc
+    # Open MPI 5 can tell who has died.
+    CPPFLAGS="$x_ac_save_CPPFLAGS $MPI_CPPFLAGS"
+    AC_CHECK_DECLS([MPIX_Comm_ack_failed], [], [],
+      [[#include <mpi.h>
+#include <mpi-ext.h>]])
+    CPPFLAGS=$x_ac_save_CPPFLAGS
     # For tests: it goes on when a rank is lost.
     MPIRUN=`AS_ECHO(["$x_ac_mpicc"]) | $SED 's|mpicc\([[^/]]*\)$|mpirun\1|'`
     AS_IF([$MPIRUN --version 2>&1 | grep -q 'Open MPI'],

@@ -164,6 +164,8 @@ static _Noreturn void leave_lost(struct ddp *ddp)
 	ddp_tell_failure(ddp);
 	if (ddp->lost)
 		ddp_tell_summary(ddp);
+	if (ddp->lost && ddp->host)
+		usleep(ddp->engine->linger);
 	leave(ddp->error.status);
 }
 

@@ -132,11 +132,11 @@ static int hear(struct ddp_exchange *exchange, uint64_t until,
 
 /*
  * The connection to [rank] is gone. Who leaves because another rank failed has said so before, at least in
- * the rendezvous: that story counts, and not the end of the connection.
+ * the rendezvous: that story counts, and not the end of the connection. It is listened for [story] nanoseconds.
  */
-static int lost(struct ddp_exchange *exchange, int rank, const char *why)
+static int lost(struct ddp_exchange *exchange, int rank, const char *why, uint64_t story)
 {
-	int status = hear(exchange, ddp_now() + STORY, look_at_notes);
+	int status = hear(exchange, ddp_now() + story, look_at_notes);
 
 	if (status < 0)
 		return status;
@@ -149,12 +149,13 @@ static int lost(struct ddp_exchange *exchange, int rank, const char *why)
 static int look_at_peers(struct ddp_exchange *exchange)
 {
 	const struct ddp_column *column = exchange->column;
-	int status = look_at_notes(exchange), peer;
+	int status = look_at_notes(exchange), peer, broken;
 	char text[DDP_HOST_NOTE];
 
-	if (status == 0 && column->engine->broken(column->host, &peer, text, sizeof(text)))
-		status = lost(exchange, peer, text);
-	return status;
+	if (status < 0)
+		return status;
+	broken = column->engine->broken(column->host, &peer, text, sizeof(text));
+	return broken ? lost(exchange, peer, text, broken == 2 ? 0 : STORY) : 0;
 }
 
 /* Nanoseconds that a rank gets to answer, at the most. */
@@ -247,7 +248,7 @@ static int failed(struct ddp_exchange *exchange, const struct ddp_message *messa
 				     member_name(exchange, message->member), message->bytes,
 				     exchange->call->name, exchange->call->sequence);
 	if (message->request.status == DDP_ERR_PEER)
-		return lost(exchange, message->request.peer, "it has left");
+		return lost(exchange, message->request.peer, "it has left", STORY);
 	return ddp_error_set(&exchange->error, message->request.status, "a message %s %s in %s #%u",
 			     message->receive ? "from" : "to",
 			     member_name(exchange, message->member), exchange->call->name,

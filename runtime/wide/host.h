@@ -13,7 +13,7 @@
 #include "base/module.h"
 #include "base/watch.h"
 
-#define DDP_HOST_VERSION 4
+#define DDP_HOST_VERSION 5
 
 /* Bytes of an address, of a pass and of a note at most; bits of a tag that are the caller's. */
 enum {
@@ -38,6 +38,9 @@ typedef void ddp_host_end(void *owner, int status, const char *text);
 
 struct ddp_host_engine {
 	struct ddp_module_head head; /* kind "wide" */
+
+	/* Microseconds that ddp_exit() stays after a failure: so that others hear of it whom the end of this process ends. */
+	unsigned int linger;
 
 	/*
 	 * May wait for the other ranks to be here, too; [watch] ends that. A library that keeps the
@@ -92,7 +95,10 @@ struct ddp_host_engine {
 	/* Give [request] up; its memory may be reused when this returns. */
 	void (*cancel)(struct ddp_host *host, struct ddp_host_request *request);
 
-	/* The first peer that was lost and did not close() cleanly, and why: 1, else 0. */
+	/*
+	 * The first peer that was lost and did not close() cleanly, and why: 1, or 2 where this process may be ended
+	 * for that at any moment; else 0.
+	 */
 	int (*broken)(struct ddp_host *host, int *peer, char *why, size_t size);
 
 	/* Send [text] to [peer] out of turn, at best effort (an abort). */

@@ -18,6 +18,9 @@
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
+#if HAVE_DECL_MPIX_COMM_ACK_FAILED
+#include <mpi-ext.h>
+#endif
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -36,6 +39,8 @@
 #define PATIENCE 20000000u
 /* What a peer sent before its goodbye may come as much later than that. */
 #define GRACE 200000000u
+/* Microseconds that a rank stays after a failure: Slurm ends the others with it, and the guard of one has to hear why. */
+#define LINGER 1500000u
 /* MPI has nothing to wait on: a wait looks again after so long. */
 #define NAP 100000u
 /* How often the guard looks; after how many looks at one call it asks whether others have given up. */
@@ -117,6 +122,7 @@ struct ddp_host {
 	int posted; /* letters on their way */
 	bool byes;
 	int lost; /* the first peer with which a message failed, -1: none */
+	bool dead; /* MPI says that it has died, and Slurm, which MPI tells, is about to end the job */
 	char why[MPI_MAX_ERROR_STRING];
 	int noted; /* who sent the note, -1: none */
 	char note[DDP_HOST_NOTE], inbox[DDP_HOST_NOTE];
@@ -263,8 +269,57 @@ static int blame(struct ddp_host *host, int peer, int code)
 	if (host->lost < 0 && !host->peers[peer].bye) {
 		host->lost = peer;
 		MPI_Error_string(code, host->why, &length);
+#if HAVE_DECL_MPIX_COMM_ACK_FAILED
+		host->dead = class == MPIX_ERR_PROC_FAILED;
+#endif
 	}
 	return DDP_ERR_PEER;
+}
+
+/*
+ * Over ob1 Open MPI 5 ends the process that loses a peer, unless its fault tolerance is on: then it says who has died.
+ * That leaves no other way to a fabric than ob1, and is asked for where ob1 was chosen.
+ */
+static void ask_for_deaths(void)
+{
+#if HAVE_DECL_MPIX_COMM_ACK_FAILED
+	const char *pml = getenv("OMPI_MCA_pml");
+
+	if (pml && strcmp(pml, "ob1") == 0)
+		setenv("OMPI_MCA_mpi_ft_enable", "1", 0);
+#endif
+}
+
+/*
+ * A receive from anybody, as that of letters, tells of a death, and goes on once MPI is told that it was seen.
+ * Returns whether [code] was that.
+ */
+static bool look_at_deaths(struct ddp_host *host, int code)
+{
+#if HAVE_DECL_MPIX_COMM_ACK_FAILED
+	MPI_Group dead, all;
+	int count, place, known;
+
+	if (code != MPIX_ERR_PROC_FAILED_PENDING)
+		return false;
+	enter(host);
+	MPIX_Comm_get_failed(host->letters, &dead);
+	MPI_Comm_group(host->letters, &all);
+	MPI_Group_size(dead, &count);
+	for (int i = 0; i < count; i++) {
+		MPI_Group_translate_ranks(dead, 1, &i, all, &place);
+		blame(host, host->members[place], MPIX_ERR_PROC_FAILED);
+	}
+	MPIX_Comm_ack_failed(host->letters, count, &known);
+	MPI_Group_free(&all);
+	MPI_Group_free(&dead);
+	leave(host);
+	return true;
+#else
+	(void)host;
+	(void)code;
+	return false;
+#endif
 }
 
 /* --- Letters -------------------------------------------------------------------------- */
@@ -367,6 +422,8 @@ static void end_slot(struct ddp_host *host, int i, const MPI_Status *status, int
 	struct slot slot = host->slots[i];
 
 	if (i == INBOX) {
+		if (look_at_deaths(host, code))
+			return;
 		if (code == MPI_SUCCESS)
 			letter_came(host, status);
 		await_letter(host);
@@ -508,9 +565,9 @@ static void mpi_cancel(struct ddp_host *host, struct ddp_host_request *request)
 		return;
 	if (i >= 0 && host->slots[i].receive && !host->frozen)
 		cancel_slot(host, i);
-	while (request->status == 0 && !host->frozen && ddp_now() < until)
+	while (request->status == 0 && !host->frozen && !host->dead && ddp_now() < until)
 		mpi_progress(host);
-	if (request->status == 0)
+	if (request->status == 0 && !host->dead)
 		post_letters(host);
 	if (request->status != 0)
 		return;
@@ -679,6 +736,7 @@ static int begin_world(struct ddp_host *host, const struct ddp_watch *watch,
 	if (!launched[i])
 		return no_launcher(host, 1, error);
 	host->ours = true;
+	ask_for_deaths();
 	ddp_error_clear(error);
 	status = ddp_bounded_call(&host->stuck, begin_mpi, &nothing, sizeof(nothing), watch, error);
 	if (status == DDP_ERR_TIMEOUT && !*error->text)
@@ -794,7 +852,7 @@ static int mpi_broken(struct ddp_host *host, int *peer, char *why, size_t size)
 		return 0;
 	*peer = host->lost;
 	snprintf(why, size, "%s", host->why);
-	return 1;
+	return host->dead ? 2 : 1;
 }
 
 static void mpi_note(struct ddp_host *host, int peer, const char *text)
@@ -936,6 +994,7 @@ static int mpi_open(struct ddp_host **opened, int rank, int size, const struct d
 DDP_API const struct ddp_host_engine ddp_module = {
 	.head = {DDP_MODULE_MAGIC, DDP_HOST_VERSION, sizeof(struct ddp_host_engine), "wide", "mpi",
 		 PACKAGE_VERSION},
+	.linger = LINGER,
 	.open = mpi_open,
 	.address = mpi_address,
 	.connect = mpi_connect,
