@@ -170,6 +170,7 @@ static int meet(struct member *member, int rank, int size)
 	const void *data;
 	struct ddp_error *error = &member->error;
 
+	watch.limit = member->limit; /* of a call that MPI does not come back from */
 	column->engine = open_module(engine->name, error);
 	if (!column->engine ||
 	    column->engine->open(&column->host, rank, size, &watch, end, &member->log, error) < 0 ||
@@ -279,6 +280,17 @@ struct greeting {
 	pid_t id;
 };
 
+/* The next process that connects to [door]. */
+static int accept_one(int door)
+{
+	struct pollfd ready = {.fd = door, .events = POLLIN};
+
+	while (poll(&ready, 1, 100) == 0)
+		ck_assert_msg(waitpid(launcher, NULL, WNOHANG) == 0,
+			      "the launcher ended before all processes had come");
+	return accept4(door, NULL, NULL, SOCK_CLOEXEC);
+}
+
 static void launch(struct process *processes, member_run *run, int size, double limit)
 {
 	socklen_t length;
@@ -301,7 +313,7 @@ static void launch(struct process *processes, member_run *run, int size, double 
 		_exit(127);
 	}
 	for (int i = 0; i < size; i++) {
-		int wire = accept4(door, NULL, NULL, SOCK_CLOEXEC);
+		int wire = accept_one(door);
 		struct greeting greeting;
 
 		ck_assert_int_ge(wire, 0);
@@ -539,9 +551,9 @@ static void under_way(struct process *processes, int size)
 }
 
 /*
- * UCX tells of a lost connection, which is not waited for until the limit is over: that would be DDP_ERR_TIMEOUT, in
- * other words. MPI may end who loses a peer, or not come back to them: how a job ends then is in tests/cluster.
- * And of two ranks that have not talked over MPI before, one may not answer the other in time.
+ * UCX tells of a lost connection, and so does Open MPI 5: it is not waited for until the limit is over, which would
+ * be DDP_ERR_TIMEOUT, in other words. Of two ranks that have not talked over MPI before, one may not answer the
+ * other in time.
  */
 static const struct {
 	const char *name, *engine;
@@ -560,6 +572,12 @@ static const struct {
 	 "rank 1 on n1 did not answer in all-reduce #"},
 	{"stop, 4", "ucx", SIGSTOP, 4, 0.4, DDP_ERR_TIMEOUT,
 	 "rank 1 on n1 did not answer in all-reduce #"},
+#if defined(HAVE_MPIRUN) && HAVE_DECL_MPIX_COMM_ACK_FAILED
+	{"mpi, kill -9, 2", "mpi", SIGKILL, 2, 50, DDP_ERR_PEER,
+	 "lost the connection to rank 1 on n1 in all-reduce #"},
+	{"mpi, kill -9, 4", "mpi", SIGKILL, 4, 50, DDP_ERR_PEER,
+	 "the connection to rank 1 on n1 in all-reduce #"},
+#endif
 	{"mpi, stop, 2", "mpi", SIGSTOP, 2, 0.4, DDP_ERR_TIMEOUT,
 	 "rank 1 on n1 did not answer in all-reduce #"},
 	{"mpi, stop, 4", "mpi", SIGSTOP, 4, 0.4, DDP_ERR_TIMEOUT, "rank 1 on n1"},
@@ -594,6 +612,31 @@ TEST_ROWS(test_loss, losses)
 	status_of(&processes[1]);
 	end_launcher(false);
 }
+
+#if defined(HAVE_MPIRUN) && !HAVE_DECL_MPIX_COMM_ACK_FAILED
+/*
+ * Other MPIs end a process that has lost a peer, do not come back to it, or let it wait in vain: it ends, and where
+ * it can say why, it names the peer.
+ */
+TEST_LOOP(test_death, 0, 4)
+{
+	struct process processes[MOST] = {{0}};
+	int size = _i % 2 ? 4 : 2;
+
+	use(&engines[ENGINES - 1]);
+	begin(processes, run_until, size, 3);
+	under_way(processes, size);
+	ck_assert_int_eq(kill(processes[1].id, SIGKILL), 0);
+	for (int i = 0; i < size; i++) {
+		struct report report;
+
+		if (read(processes[i].wire, &report, sizeof(report)) == sizeof(report))
+			unit_pieces("death", report.text, (const char *[]){"rank 1 on n1", NULL});
+		status_of(&processes[i]);
+	}
+	end_launcher(false);
+}
+#endif
 
 /* --- Columns that disagree --------------------------------------------------------------------- */
 
