@@ -148,6 +148,26 @@ END
 	has "$text" '^rank 3 on n2, pid [0-9]+: it did not arrive in #12 all-reduce'
 }
 
+@test "kill -9 of a rank as it starts, as it meets the others, in a sum, as it writes a checkpoint, and as it ends" {
+	cc -Wall -Werror -o "$TOP/stages" "$DDP_SRCDIR/tests/cluster/stages.c" -I"$INST/include" -L"$LD_LIBRARY_PATH" -lddp -lpthread
+	try mc ddp-run -N2 --ntasks-per-node=2 "$TOP/stages" none 0
+	same "$rc$err" "0$(grep '^salloc' <<<"$err")"
+	reached=$(sort <<<"$out")
+	same "$(wc -l <<<"$reached")" 4
+	for how in 'start 0' 'start 3' 'rendezvous 0' 'rendezvous 3' 'sum 0' 'sum 3' 'checkpoint 0' 'exit 0' 'exit 3'; do
+		rm -rf "$WORK"/stages-state "$WORK/.ddp"
+		# shellcheck disable=SC2086 # two words
+		try mc ddp-run --restarts 1 -N2 --ntasks-per-node=2 "$TOP/stages" $how
+		same "$how: $rc" "$how: 0"
+		same "$how: $(tail -n 4 <<<"$out" | sort)" "$how: $reached"
+		dir=$(find "$WORK/.ddp" -maxdepth 1 -name 'failed-*')
+		same "$how: $(field attempt kind first.rank first.signal)" "$how: 0 signal ${how#* } SIGKILL"
+		# Neither what a rank had begun nor the step's directory is there any more.
+		same "$(find "$WORK/stages-state" -type f | sed 's/.*-state//' | sort)" $'/checkpoint-0000000004.safetensors\n/checkpoint-0000000005.safetensors'
+		same "$(ls "$WORK/.ddp")" "${dir##*/}"
+	done
+}
+
 # NCCL's RAS and PyTorch's flight recorder need GPUs: a rank stands for them, by the ways on which they are asked.
 @test "a hang: who is stopped, what all do, stacks, NCCL's RAS and PyTorch's flight recorder" {
 	cat >"$WORK/hang.py" <<'END'
