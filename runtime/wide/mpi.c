@@ -23,6 +23,8 @@
 #endif
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,17 +132,40 @@ struct ddp_host {
 
 /* --- Calls that wait for nobody, and may not come back ------------------------------------ */
 
+/* The thread that is in MPI, 0: none. */
+static atomic_uintptr_t in_mpi;
+
+/* MPI writes to peers that are gone, which ends nobody; what else writes to nobody ends as by default. */
+static void pipe_broke(int number)
+{
+	if (atomic_load(&in_mpi) == (uintptr_t)pthread_self())
+		return;
+	signal(number, SIG_DFL);
+	raise(number);
+}
+
+static void survive_pipes(void)
+{
+	struct sigaction action;
+
+	sigaction(SIGPIPE, NULL, &action);
+	if (action.sa_handler == SIG_DFL)
+		signal(SIGPIPE, pipe_broke);
+}
+
 static void enter(struct ddp_host *host)
 {
 	pthread_mutex_lock(&host->guard.lock);
 	host->guard.calls++;
 	host->guard.inside = true;
 	pthread_mutex_unlock(&host->guard.lock);
+	atomic_store(&in_mpi, (uintptr_t)pthread_self());
 }
 
 /* MPI has come back. Where the guard has given it up, this waits for the end. */
 static void leave(struct ddp_host *host)
 {
+	atomic_store(&in_mpi, 0);
 	pthread_mutex_lock(&host->guard.lock);
 	host->guard.inside = false;
 	pthread_mutex_unlock(&host->guard.lock);
@@ -978,6 +1003,7 @@ static int mpi_open(struct ddp_host **opened, int rank, int size, const struct d
 	host->size = size;
 	host->lost = host->noted = -1;
 	prepare_guard(&host->guard, watch, end);
+	survive_pipes();
 	show_library();
 	status = check_library(error);
 	if (status == 0)
