@@ -6,7 +6,7 @@
 #include "json.h"
 #include "text.h"
 
-enum { EXPONENT_MAX = 5000 }; /* beyond it every number is infinite, or 0 */
+#define EXPONENT_MAX 5000 /* beyond it every number is infinite, or 0 */
 
 void ddp_json_start(struct ddp_json *json, char *text, size_t size)
 {

@@ -16,7 +16,7 @@ enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
 #define LIMIT_DEFAULT (16u << 20)
 #define LIMIT_MOST (1u << 30)
 
-enum { SECONDS_DEFAULT = 60 };
+#define SECONDS_DEFAULT 60.0
 
 struct options {
 	int json, test, device, strict, check, here; /* as getopt_long() sets flags */

@@ -14,8 +14,9 @@
 #include "facts.h"
 #include "nodes.h"
 
+#define RANKS_MOST (1 << 17)
+
 enum {
-	RANKS_MOST = 1 << 17,
 	FILE_LIMIT = 1 << 20, /* bytes */
 	DUMP_LIMIT = 1 << 24, /* of a dump, which has half a megabyte as a rule */
 };

@@ -68,7 +68,7 @@ static const char *const engines[CHECKPOINT_ENGINES] = {"cpu", "cuda"};
 
 /* The struct must stay where it is: pairs point into it, and into the run. */
 struct state {
-	struct ddp_pair pairs[FIELD_COUNT + OPTION_COUNT];
+	struct ddp_pair pairs[(int)FIELD_COUNT + (int)OPTION_COUNT];
 	size_t count;
 	char values[FIELD_COUNT][128];
 };

@@ -5,10 +5,9 @@
 
 #include "members.h"
 
-enum {
-	LARGEST = (2 << 20) + 4096 + 64, /* bytes of one member's vector, with what is around */
-	PLENTY = 50			 /* seconds: against hanging alone */
-};
+enum { LARGEST = (2 << 20) + 4096 + 64 }; /* bytes of one member's vector, with what is around */
+
+#define PLENTY 50.0 /* seconds: against hanging alone */
 
 /* --- Vectors -------------------------------------------------------------------------------- */
 
@@ -407,7 +406,7 @@ static void body_types(struct member *member)
 	struct memory memory;
 	bool good = memory_make(member, &memory);
 
-	for (int t = 0; t < DDP_TYPE_COUNT * DDP_OP_COUNT * 2 && good; t++) {
+	for (int t = 0; t < (int)DDP_TYPE_COUNT * DDP_OP_COUNT * 2 && good; t++) {
 		enum ddp_type type = (enum ddp_type)(t / 2 / DDP_OP_COUNT);
 		enum ddp_op op = (enum ddp_op)(t / 2 % DDP_OP_COUNT);
 		size_t size = ddp_type_size(type), at = 0;

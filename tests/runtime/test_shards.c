@@ -97,7 +97,7 @@ SHARDS_BODY(body_all_reduce)
 
 	RANK_CHECK(ddp_device_captures(ddp) == !shards_shared());
 	get_memories(ddp, &memories);
-	for (int kind = first_kind; kind < DDP_TYPE_COUNT * DDP_OP_COUNT; kind += kind_step)
+	for (int kind = first_kind; kind < (int)DDP_TYPE_COUNT * DDP_OP_COUNT; kind += kind_step)
 		for (int i = 0; i < ROWS(counts); i++, salt++) {
 			enum ddp_type type = (enum ddp_type)(kind / DDP_OP_COUNT);
 			size_t most = MEMORY / 2 / ddp_type_size(type);

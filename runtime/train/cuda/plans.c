@@ -18,7 +18,7 @@
 static const char busy[] = " busy";
 
 /* Seconds after which people are told what takes so long. */
-enum { PATIENCE = 1 };
+#define PATIENCE 1.0
 
 /* --- Lines -------------------------------------------------------------------------------------- */
 

@@ -536,13 +536,13 @@ int report_close(struct report *report, struct ddp_error *error)
  */
 static bool line_is_due(const struct report *report, const struct report_beat *beat)
 {
-	enum { LINES = 20, SECONDS = 60 };
+	enum { LINES = 20 };
 	uint64_t steps = report->run.steps, part = steps > LINES ? steps / LINES : 1;
 
 	if (report->options.every || beat->step == 1 || beat->step == steps)
 		return true;
 	return (beat->step - 1) / part != (report->told_step - 1) / part ||
-	       report->untold.seconds >= SECONDS;
+	       report->untold.seconds >= 60;
 }
 
 void report_beat(struct report *report, const struct report_beat *beat)
