@@ -12,7 +12,8 @@ no_torch() { echo "$PYTHON has no PyTorch (Debian: python3-torch); name another 
 # ready_up: for scripts that run here and not in jobs, one Python that has imported PyTorch: ready.py.
 ready_up()
 {
-	export PYTHONDONTWRITEBYTECODE=1 READY=$BATS_FILE_TMPDIR/ready
+	# PyTorch leaves files in TMPDIR.
+	export PYTHONDONTWRITEBYTECODE=1 READY=$BATS_FILE_TMPDIR/ready TMPDIR=$BATS_FILE_TMPDIR
 	"$PYTHON" -W ignore "$BATS_TEST_DIRNAME/ready.py" serve "$READY" 3>&- &
 	echo $! >"$READY.pid"
 	until [ -S "$READY" ]; do

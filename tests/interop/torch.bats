@@ -100,6 +100,7 @@ networks_down()
 # finds it.
 @test "torchrun with rank 0 on the second node, and a network for each node" {
 	need_root
+	torchrun_works
 	networks_up
 	printf '%s\n' n2 n1 >"$TOP/hosts"
 	cat >"$TOP/inside" <<-END
@@ -119,6 +120,7 @@ rank 3 of 4 on n1: sum 10, local rank 1"
 }
 
 @test "torch.distributed.launch passes --local_rank" {
+	torchrun_works
 	step -N2 --ntasks-per-node=1 --ddp \
 		"$PYTHON" -W ignore -m torch.distributed.launch --nproc_per_node=2 "$PY/checks.py"
 	same "$output" "rank 0 of 4 on n1: sum 10, local rank 0, argument 0
