@@ -64,7 +64,9 @@ typedef void srun_take(void *data, int rank, const char *bytes, size_t size);
  * Hand [size] more bytes of the output of srun --label to [take], without the labels, when their line has ended.
  *
  * What a rank wrote comes out as it wrote it, also where a line of more than 1,024 bytes came in pieces, each of which srun labels
- * and ends like a line. What cannot be told is whether a rank ended its last line: srun does where it did not.
+ * and ends like a line. What cannot be told is whether a rank ended its last line: srun does where it did not. And of a rank that
+ * ends while Slurm still has a megabyte or so of its output to pass on, the last 4 KiB come in pieces of several lines, whose last
+ * one is cut: up to four lines have an end in them that is not the rank's.
  */
 void srun_unlabel(struct srun_labels *labels, const char *bytes, size_t size, srun_take *take,
 		  void *data);
