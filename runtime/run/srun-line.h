@@ -51,8 +51,7 @@ char **srun_shared(const struct srun_options *options, char **words, size_t end,
 
 /* Its output so far; {.length = 0} at first. */
 struct srun_labels {
-	char line
-		[1100]; /* of the line that has not ended; with a label there is room for all of it */
+	char line[1100]; /* has not ended; with a label there is room for all of it */
 	size_t length;
 	bool cut; /* its beginning was taken already: it has no label */
 };
