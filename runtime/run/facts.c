@@ -389,20 +389,33 @@ static void read_error(struct facts_rank *rank, char *text, size_t size)
 		rank->message = NULL;
 }
 
+/* A line of srun's or of a slurmstepd's; from Slurm 25.05 on these begin with the time, which may be a rank's own way too. */
+static bool is_slurms(const char *line)
+{
+	static const char *const begins[] = {"srun: ", "slurmstepd", "salloc: "};
+	static const char *const tells[] = {"execve(): ", "*** STEP "};
+	int length = 0;
+
+	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
+		if (strncmp(line, begins[i], strlen(begins[i])) == 0)
+			return true;
+	(void)sscanf(line, "[%*d-%*d-%*dT%*d:%*d:%*d.%*d] error: %n", &length);
+	for (size_t i = 0; i < sizeof(tells) / sizeof(tells[0]) && length > 0; i++)
+		if (strncmp(line + length, tells[i], strlen(tells[i])) == 0)
+			return true;
+	return false;
+}
+
 /* Without the lines that Slurm wrote between those of ranks: the report says better what they say. */
 static void drop_slurms(char *text)
 {
-	static const char *const begins[] = {"srun: ", "slurmstepd", "salloc: "};
 	char *out = text;
 
 	for (char *line = text, *next; *line; line = next) {
 		size_t length = strcspn(line, "\n");
-		bool slurms = false;
 
 		next = line + length + (line[length] == '\n');
-		for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
-			slurms = slurms || strncmp(line, begins[i], strlen(begins[i])) == 0;
-		if (slurms)
+		if (is_slurms(line))
 			continue;
 		memmove(out, line, (size_t)(next - line));
 		out += next - line;

@@ -156,9 +156,11 @@ static const struct row {
 	 {{"attempt.json",
 	   HEAD END(0, "n1", "exit", 66, 10.5) "," END(1, "n1", "exit", 84, 10.6) NEXT},
 	  {"tail.txt",
-	   "epoch 1\nddp[0@n1]: rank 1 on n1 gave up: no data\nsrun: error: x\nddp[1@n1]: no data\nend\nsrun: y"}},
+	   "epoch 1\nddp[0@n1]: rank 1 on n1 gave up: no data\nsrun: error: x\nddp[1@n1]: no data\nend\nsrun: y\n"
+	   "[2026-11-24T12:23:54.145] error: execve(): x: No such file\n[2026-11-24T12:23:54.145] error: loss\n"}},
 	 {"\nrank 1 on n1, failed first: exit status 84\n  no data\n  the last lines of all ranks:\n    epoch "
-	  "1\n    ddp[0@n1]: rank 1 on n1 gave up: no data\n    ddp[1@n1]: no data\n    end\n",
+	  "1\n    ddp[0@n1]: rank 1 on n1 gave up: no data\n    ddp[1@n1]: no data\n    end\n"
+	  "    [2026-11-24T12:23:54.145] error: loss\nfollowed:",
 	  "\nfollowed: rank 0: exit status 66, rank 1 on n1 gave up: no data\n"},
 	 {NULL},
 	 {"\"tail\": [\"epoch 1\", ", "\"message\": \"no data\""},
