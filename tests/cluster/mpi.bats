@@ -130,7 +130,7 @@ endless()
 	rm -rf "$WORK"/up-* "$WORK"/.ddp
 	background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun "$@" --mpi="$MPI" \
 		--kill-on-bad-exit=0 --ddp "$ENDLESS" >"$TOP/said" 2>&1
-	within 60 all_up
+	within 60 all_up || { cat "$TOP/said" >&2; return 1; }
 }
 
 ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
@@ -186,7 +186,7 @@ stuck()
 	background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun -N4 -n4 --mpi="$MPI" --kill-on-bad-exit=0 --ddp \
 		sh -c "if [ \$RANK = 3 ]; then DDP_TIMEOUT=$1; else DDP_TIMEOUT=$2; fi; export DDP_TIMEOUT; exec '$ENDLESS'" \
 		>"$TOP/said" 2>&1
-	within 60 all_up
+	within 60 all_up || { cat "$TOP/said" >&2; return 1; }
 	kill -USR1 "$(<"$WORK/up-3")"
 	within 20 ended
 	wait || true
