@@ -496,9 +496,14 @@ static int row; /* of the test that runs: bodies have no _i */
 static void body_disagree(struct member *member)
 {
 	struct ddp_error first;
-	int status = call_by_text(member, member->index % 2 ? disagreements[row].odd
-							    : disagreements[row].even);
+	int status;
 
+	/* Who is still on the way here would hear of it there. */
+	atomic_fetch_add(&member->board->count, 1);
+	while (atomic_load(&member->board->count) < member->size)
+		usleep(100);
+	status = call_by_text(member,
+			      member->index % 2 ? disagreements[row].odd : disagreements[row].even);
 	first = member->error;
 	if (status != DDP_ERR_MISMATCH)
 		member_fail(member, "%d: %s", status, first.text);
