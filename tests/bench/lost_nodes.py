@@ -3,6 +3,8 @@
 
     lost_nodes.py BUILD FILE.svg     BUILD: a build tree; as root, since slurmd is killed
 
+It prints the numbers of the picture, for tests/results/lost-nodes-DATE.log.
+
 A private cluster of four nodes, ddp-run, ddp-train with virtual ranks. Five seconds after each attempt has begun to train
 a node loses its slurmd, its slurmstepd and its rank at once, twice. What is drawn is what ddp-train said on --log-json, at
 the time at which it was read; beside it the losses of a run that nobody disturbed, on one rank, step by step.
@@ -12,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,6 +24,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MINICLUSTER = os.path.join(HERE, "../../contrib/minicluster")
 TRAINING = ["mnist", "--samples", "11520", "-e", "3", "--global-batch", "48", "--seed", "3", "--virtual-ranks", "12",
             "--log-every", "5", "--log-json", "-"]
+COMMAND = ["ddp-run", "--hang", "3", "--min-nodes", "2"]
 WIDTH, HEIGHT, LEFT, GAP = 720, 130, 60, 44
 STYLE = """<style>
 text { font: 13px system-ui, sans-serif; fill: #24292f } .title { font-weight: 600 }
@@ -104,7 +108,36 @@ def draw(file, steps, undisturbed, lost, caption):
                   f'width="{WIDTH + 20}" height="{bottom + 54}">\n{STYLE}\n' + "\n".join(lines) + "\n</svg>\n")
 
 
+def where():
+    """Date and machine, as the other benches have them."""
+    model = next(line.split(": ", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
+    slurm = subprocess.run(["slurmd", "-V"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    return (f"{time.strftime('%F %H:%M', time.gmtime())} UTC, {os.cpu_count()} CPUs ({model}), Linux {os.uname().release}, "
+            f"{slurm}, load {os.getloadavg()[0]:.2f}")
+
+
+def tell(begun, steps, undisturbed, lost):
+    """The numbers: of each attempt when it trained, on how many ranks, which steps and how fast."""
+    want = {said["total"]: said["loss"] for _, said in undisturbed}
+    apart = max(abs(said["loss"] - want[said["total"]]) for _, said in steps)
+    print("a training that loses two of four nodes:", *COMMAND, "-N4 ddp-train", *TRAINING)
+    print(begun)
+    print("all nodes share this machine, so that fewer ranks are faster; seconds from the first step on, medians of images/s")
+    print("nodes     from       to  stood still   steps said  images/s")
+    for count in range(len(lost) + 1):
+        first, last = lost[count - 1][0] if count else 0, lost[count][0] if count < len(lost) else float("inf")
+        # What is read just after a loss was said before it.
+        of = [(at, said) for at, said in steps if (first + 2 if count else 0) < at <= (last + 2)]
+        still = f"{of[0][0] - first:.1f} s" if count else "-"
+        print(f"{4 - count:5}{of[0][0] - steps[0][0]:9.1f}{of[-1][0] - steps[0][0]:9.1f}{still:>13}"
+              f"{of[0][1]['total']:7}-{of[-1][1]['total']:<5}{statistics.median(said['images_per_second'] for _, said in of):9.0f}"
+              + (f"  {lost[count][1]} is lost {last - steps[0][0]:.1f} s after the first step" if count < len(lost) else ""))
+    print(f"weights: equal to the bit to those of one rank that nobody disturbed; losses of the {len(steps)} steps said, some "
+          f"of them twice: at most {apart:g} from that rank's")
+
+
 def main(build, file):
+    begun = where()
     top = tempfile.mkdtemp(prefix="ddp-lost.")
     os.chmod(top, 0o755)
     home = os.path.join(top, "work")
@@ -128,12 +161,13 @@ def main(build, file):
     try:
         subprocess.run([MINICLUSTER, "up", "--dir", cluster, "--nodes", "4", "--gpus", "0", "--conf", "SlurmdTimeout=300",
                         "--plugin", os.path.join(build, "spank-plugin/.libs/ddp.so")], check=True, stdout=subprocess.DEVNULL)
-        steps = train([*user, os.path.join(build, "runtime/run/ddp-run"), "--hang", "3", "--min-nodes", "2", "-N4",
-                       ddp_train, *TRAINING, "-c", "state", "--checkpoint-steps", "20", "-m", "model"], environment, on_step)
-        undisturbed = train([*user, ddp_train, *TRAINING, "-m", "undisturbed"], environment)
+        steps = train([*user, os.path.join(build, "runtime/run", COMMAND[0]), *COMMAND[1:], "-N4", ddp_train, *TRAINING,
+                       "-c", "state", "--checkpoint-steps", "20", "-m", "model"], environment, on_step)
+        undisturbed = train([*user, ddp_train, *TRAINING, "-n", "1", "-m", "undisturbed"], environment)
         models = [open(os.path.join(home, name), "rb").read() for name in ("model", "undisturbed")]
         if models[0] != models[1] or len(lost) != 2:
             sys.exit("lost_nodes: the weights are not those of the undisturbed run")
+        tell(begun, steps, undisturbed, lost)
         draw(file, steps, undisturbed, lost,
              f"mnist, --virtual-ranks 12, {time.strftime('%F')}: the weights are equal to the bit. All nodes share "
              f"{os.cpu_count()} CPUs: fewer ranks are faster.")
