@@ -48,6 +48,7 @@ compile()
 
 exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 
+# bats test_tags=release
 @test "ddp-info: two nodes and four, uneven ones, ranks that are dealt in turn: sums exact" {
 	for layout in '-N2 --ntasks-per-node=2' '-N4 -n4' '-N2 -n3 -m cyclic'; do
 		# shellcheck disable=SC2086 # words
@@ -156,6 +157,7 @@ ends()
 }
 
 # Slurm may end the others before one of them can say why: so more than once.
+# bats test_tags=release
 @test "a rank is killed in an all-reduce: the others name it and end, on two nodes and on four" {
 	export DDP_TIMEOUT=5
 	for layout in '-N2 --ntasks-per-node=2' '-N4 -n4'; do
