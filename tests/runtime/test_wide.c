@@ -26,7 +26,7 @@ const char *__lsan_default_suppressions(void) __attribute__((visibility("default
 
 const char *__lsan_default_suppressions(void)
 {
-	return "leak:libpmix\nleak:libopen-pal\nleak:vasprintf\n";
+	return "leak:libmpi\nleak:libopen-pal\nleak:libpmix\nleak:vasprintf\n";
 }
 
 enum { MOST = 4 };
