@@ -104,10 +104,15 @@ static bool is_long(const struct ddp_text *text)
 	return text->size > TAIL + TAIL / 2;
 }
 
+/* To whole lines, if they are not too long. */
 static void shorten(struct ddp_text *text)
 {
-	memmove(text->data, text->data + text->size - TAIL, TAIL + 1);
-	text->size = TAIL;
+	const char *end = text->data + text->size, *from = end - TAIL;
+	const char *line = memchr(from, '\n', TAIL / 2);
+
+	from = line ? line + 1 : from;
+	text->size = (size_t)(end - from);
+	memmove(text->data, from, text->size + 1);
 }
 
 void tails_take(struct tails *tails, int rank, const char *bytes, size_t size)

@@ -476,6 +476,7 @@ TEST(test_a_tail_is_the_last_of_much)
 	ck_assert_uint_lt(strlen(got), 16384);
 	ck_assert_uint_gt(strlen(got), 4096);
 	ck_assert_str_eq(got + strlen(got) - 20, "line 4998\nline 4999\n");
+	ck_assert_int_eq(strncmp(got, "line ", 5), 0);
 	unit_remove(dir);
 }
 
