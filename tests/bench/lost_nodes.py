@@ -170,7 +170,7 @@ def main(build, file):
         tell(begun, steps, undisturbed, lost)
         draw(file, steps, undisturbed, lost,
              f"mnist, --virtual-ranks 12, {time.strftime('%F')}: the weights are equal to the bit. All nodes share "
-             f"{os.cpu_count()} CPUs: fewer ranks are faster.")
+             f"{os.cpu_count()} CPUs.")
     finally:
         subprocess.run([MINICLUSTER, "down", "--dir", cluster], stdout=subprocess.DEVNULL)
         shutil.rmtree(top, ignore_errors=True)
