@@ -608,16 +608,26 @@ static void mpi_cancel(struct ddp_host *host, struct ddp_host_request *request)
 static const int guarded[] = {SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGHUP};
 enum { GUARDED = sizeof(guarded) / sizeof(guarded[0]) };
 
-/* What handles signal [number]; the default where that is UCX, which takes them where MPI is linked with it. */
+/* What handles signal [number] but for UCX, which takes some where MPI is linked with it, and has them given back. */
 static struct sigaction handler_of(int number)
 {
+	void (*give_back)(int number) = NULL;
 	struct sigaction action;
+	void *library;
 	Dl_info info;
 
 	sigaction(number, NULL, &action);
-	if (dladdr((void *)(uintptr_t)action.sa_handler, &info) &&
-	    strstr(info.dli_fname, "/libucs.so"))
-		action = (struct sigaction){.sa_handler = SIG_DFL};
+	if (!dladdr((void *)(uintptr_t)action.sa_handler, &info) ||
+	    !strstr(info.dli_fname, "/libucs.so"))
+		return action;
+	library = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+	if (library)
+		give_back = (void (*)(int))(uintptr_t)dlsym(library, "ucs_debug_disable_signal");
+	if (give_back)
+		give_back(number);
+	if (library)
+		dlclose(library);
+	sigaction(number, NULL, &action);
 	return action;
 }
 
