@@ -117,7 +117,7 @@ struct ddp_host_engine {
 	/* Release and transports in words, "UCX 1.13.1 (tcp)", for ddp-info. */
 	void (*describe)(struct ddp_host *host, char *text, size_t size);
 
-	/* Close all. [clean]: flush and let peers end in peace, at most a second; else at once. */
+	/* Close all. [clean]: flush and let peers end in peace, at most some seconds; else at once. */
 	void (*close)(struct ddp_host *host, bool clean);
 };
 

@@ -33,8 +33,11 @@
 #include "base/bounded.h"
 #include "host.h"
 
-/* How long a clean end waits for the goodbyes of the peers; what follows them is waited for, too. */
-#define GOODBYE 800000000u
+/*
+ * How long a clean end waits for the goodbyes of the peers, on busy nodes, too: without them MPI is not ended, and its
+ * launcher may take that for a failure. What follows them is waited for, too.
+ */
+#define GOODBYE UINT64_C(5000000000)
 #define FINALIZE 10.0
 /* How long letters may take to leave at any other end, and a request that is given up to end by itself. */
 #define POSTING 50000000u
