@@ -13,7 +13,7 @@ setup_file()
 	mkdir -m 755 "$WORK/job-templates"
 	cp "$DDP_SRCDIR"/job-templates/{elastic.job,torch-ddp.py} "$WORK/job-templates"
 	# What two ranks reach undisturbed.
-	mc srun -N2 -n2 --ddp "$PYTHON" -u job-templates/torch-ddp.py --epochs 24 --checkpoint "$TOP/tmp/undisturbed.pt" \
+	mc srun -N2 -n2 --ddp "$PYTHON" -u job-templates/torch-ddp.py --epochs 96 --checkpoint "$TOP/tmp/undisturbed.pt" \
 		>"$TOP/undisturbed" 2>"$TOP/err"
 	PATH=$TOP:$PATH
 	export PATH
@@ -47,14 +47,14 @@ same_as_undisturbed()
 	"$PYTHON" - "$TOP/tmp/undisturbed.pt" "$WORK/torch-ddp.pt" <<-'END'
 		import sys, torch
 		one, two = (torch.load(name) for name in sys.argv[1:])
-		assert one["epoch"] == two["epoch"] == 23
+		assert one["epoch"] == two["epoch"] == 95
 		for name, tensor in one["model"].items():
 		    assert torch.equal(tensor, two["model"][name]), name
 	END
 }
 
 @test "elastic.job with PyTorch: a rank is killed, and the end is that of an undisturbed run" {
-	mc sbatch -Q --parsable --nodes=3 -o train.out job-templates/elastic.job "$PYTHON" -u job-templates/torch-ddp.py --epochs 24 --resume
+	mc sbatch -Q --parsable --nodes=3 -o train.out job-templates/elastic.job "$PYTHON" -u job-templates/torch-ddp.py --epochs 96 --resume
 	kill_once 1 0
 	within 100 grep -q '^ok world=2 sum=1$' "$WORK/train.out"
 	same_as_undisturbed
@@ -71,7 +71,7 @@ started_again()
 	shift
 	torchrun_works
 	mc salloc -Q -N2 "$TOP/ddp-run" "$PYTHON" -u -m torch.distributed.run --nproc_per_node=1 "$@" \
-		job-templates/torch-ddp.py --epochs 24 --resume >"$WORK/train.out" 2>"$TOP/err" 3>&- &
+		job-templates/torch-ddp.py --epochs 96 --resume >"$WORK/train.out" 2>"$TOP/err" 3>&- &
 	kill_once 1 1
 	wait $! || rc=$?
 	same "$rc" 0
