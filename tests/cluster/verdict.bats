@@ -19,9 +19,11 @@ teardown()
 	end_jobs
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 	other_cluster_down
-	# slurmd makes it, and leaves it.
-	[ -z "${groups-}" ] || within 10 rmdir "$groups"
+	# slurmd makes them, one of each node, and leaves them.
+	[ -z "${groups-}" ] || within 10 no_groups
 }
+
+no_groups() { find "$groups" -mindepth 1 -maxdepth 1 -name 'slurm_n[12]' -exec rmdir {} +; }
 
 # An srun as ddp-run starts it: what the plugin tells ddp-run goes to $WORK/told.
 attempt()
@@ -228,11 +230,11 @@ need_memory_groups()
 
 @test "out of memory on a node where Slurm sees to that: a rank, or a child of one; the next attempt has all of it again" {
 	need_memory_groups
-	[ ! -e $at/slurm_n2 ] || skip "$at/slurm_n2 is somebody's already"
+	! compgen -G "$at/slurm_n[12]" || skip "a slurmd of somebody else has nodes in $at"
 	other_cluster --nodes 2 --gpus 0 --conf TaskPlugin=task/cgroup --conf SelectTypeParameters=CR_Core_Memory
 	printf '%s\n' CgroupPlugin=cgroup/v1 ConstrainRAMSpace=yes ConstrainSwapSpace=yes AllowedSwapSpace=0 \
 		>"$MINICLUSTER_DIR/cgroup.conf"
-	groups=$at/slurm_n2
+	groups=$at
 	slurmd_n2 :
 	for how in 'bytearray(200000000)' 'child = subprocess.run([sys.executable, "-c", "bytearray(200000000)"]); sys.exit(child.returncode < 0)'; do
 		cat >"$WORK/grow.py" <<-END
