@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/settings.h"
 #include "base/text.h"
 #include "base/watch.h"
 #include "base/xalloc.h"
@@ -139,10 +140,10 @@ static void *relay_bytes(void *data)
 			take_bytes(relay, output == ATTEMPT_ONE_RANK ? 0 : TAILS_ALL, bytes,
 				   (size_t)n);
 		tails_log(run->tails);
-		if (open && (output == ATTEMPT_LABELS_STAY
-				     ? ddp_file_write_all(relay->to, bytes, (size_t)n)
-				     : ddp_file_write_all(relay->to, plain, relay->size)) < 0)
-			open = false;
+		if (output == ATTEMPT_LABELLED)
+			open = open && ddp_file_write_all(relay->to, plain, relay->size) >= 0;
+		else
+			open = open && ddp_file_write_all(relay->to, bytes, (size_t)n) >= 0;
 		if (relay->to != STDERR_FILENO)
 			continue;
 		if (run->first_bad == 0 && (said->count > 0 || said->lost.count > 0))
@@ -715,10 +716,10 @@ static void copy_evidence(const char *dir, const char *to)
 /* Go on in a directory of our own on this node, where the one for [attempt] is not there or cannot be written, as [why] says. */
 static bool move_evidence(struct attempt *attempt, const char *why)
 {
-	const char *base = getenv("TMPDIR");
+	const char *base = ddp_getenv("TMPDIR", NULL);
 	char dir[PATH_MAX];
 
-	if (snprintf(dir, sizeof(dir), "%s/ddp-run-%s.%s-XXXXXX", base && *base ? base : "/tmp",
+	if (snprintf(dir, sizeof(dir), "%s/ddp-run-%s.%s-XXXXXX", base ? base : "/tmp",
 		     attempt->job, attempt->step) >= (int)sizeof(dir) ||
 	    !mkdtemp(dir)) {
 		fprintf(stderr, "ddp-run: %s: there is no report\n", why);
