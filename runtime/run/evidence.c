@@ -324,7 +324,19 @@ static bool read_stat(struct process *process)
 	return good;
 }
 
-/* Private nodes share one kernel, so that the node's name counts as well. */
+/* Whether it has [name] as we have it, or not at all where we have none. */
+static bool is_as_ours(const struct process *process, const char *name)
+{
+	const char *has = variable(process->environment, process->size, name);
+	const char *ours = getenv(name);
+
+	return has && ours ? strcmp(has, ours) == 0 : has == ours;
+}
+
+/*
+ * Clusters may share a host, each with a job 1 and a step 0 and a node n1 of its own, and all nodes of a private one do:
+ * what is not of our cluster and node is not ours to look at, and least of all to kill.
+ */
 static bool is_of_step(struct process *process, const char *job, const char *step)
 {
 	const char *rank;
@@ -334,9 +346,9 @@ static bool is_of_step(struct process *process, const char *job, const char *ste
 		return false;
 	rank = variable(process->environment, process->size, "SLURM_PROCID");
 	if (rank && is_same(process, "SLURM_JOB_ID", job) &&
-	    is_same(process, "SLURM_STEP_ID", step) &&
-	    (!getenv("SLURMD_NODENAME") ||
-	     is_same(process, "SLURMD_NODENAME", getenv("SLURMD_NODENAME"))) &&
+	    is_same(process, "SLURM_STEP_ID", step) && is_as_ours(process, "SLURM_CLUSTER_NAME") &&
+	    is_as_ours(process, "SLURM_CONF") &&
+	    (!getenv("SLURMD_NODENAME") || is_as_ours(process, "SLURMD_NODENAME")) &&
 	    read_stat(process)) {
 		process->rank = atoi(rank);
 		return true;

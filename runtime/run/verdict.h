@@ -44,7 +44,8 @@ int ddp_evidence_main(int argc, char **argv);
 
 /*
  * The same to see whether there are processes of a step, and with --sweep to kill them: "ddp-run --look|--sweep JOB
- * STEP". Returns the exit status: 0 where there are, 3 where there are none.
+ * STEP". All three take only what has the cluster's name, its slurm.conf and the node's name as they have them: other
+ * clusters on the host have jobs of the same number. Returns the exit status: 0 where there are, 3 where there are none.
  */
 int ddp_evidence_look_main(int argc, char **argv);
 

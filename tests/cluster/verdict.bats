@@ -207,6 +207,36 @@ END
 	within 30 no_jobs
 }
 
+# A process as a rank's is, but for what is given, that sleeps; its pid goes to $pid.
+as_rank()
+{
+	background env SLURM_CLUSTER_NAME=c SLURM_CONF=/c.conf SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURMD_NODENAME=n1 env "$@" sleep 60
+	pid=$!
+	within 10 grep -qx sleep "/proc/$pid/comm"
+}
+
+@test "job, step and node of the same names in another cluster on this host are left alone" {
+	look() { as_user env SLURM_CLUSTER_NAME=c SLURM_CONF=/c.conf SLURMD_NODENAME=n1 ddp-run "$1" 77 0; }
+	others=()
+	for other in SLURM_CLUSTER_NAME=d SLURM_CONF=/d.conf -uSLURM_CONF SLURMD_NODENAME=n2 SLURM_STEP_ID=1 SLURM_JOB_ID=78; do
+		as_rank "$other"
+		others+=("$pid")
+	done
+	try look --sweep
+	same "$rc" 3
+	as_rank SLURM_PROCID=1
+	try look --look
+	same "$rc" 0
+	try look --sweep
+	same "$rc" 0
+	rc=0
+	wait "$pid" || rc=$?
+	same "$rc" 137
+	try look --look
+	same "$rc" 3
+	kill "${others[@]}" # fails for one that is not there
+}
+
 # Sets $at, the memory controller's directory.
 need_memory_groups()
 {
