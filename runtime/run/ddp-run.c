@@ -567,6 +567,7 @@ static int run(struct launch *launch)
 		plan.number = number;
 		attempt_run(&plan, &attempt);
 		free(plan.argv);
+		launch->overlap |= attempt.left;
 		if (number > 0)
 			tell_later(plan, &last, next, attempt.began);
 		attempt_free(&last);

@@ -83,7 +83,6 @@ struct run {
 	double leave_at;   /* srun itself is ended; 0: not */
 	double kill_wait;  /* Slurm's; less than 0: not asked yet */
 	bool hung;
-	bool left;	/* srun was ended by us */
 	bool suspended; /* the job was, when Slurm was asked last */
 	bool ending;	/* the job is, by Slurm */
 	bool limit;	/* for its time limit */
@@ -565,7 +564,7 @@ static void look(struct run *run)
 	if (is_due(run->leave_at, now)) {
 		kill(run->srun, SIGKILL);
 		cancel(run, NULL);
-		run->left = true;
+		run->attempt->left = true;
 		run->leave_at = now + 3600;
 	}
 }
@@ -647,7 +646,7 @@ static enum run_end judge(const struct run *run)
 		return RUN_END_GOOD;
 	if (told || run->ending || said->cancelled)
 		return RUN_END_CANCELLED;
-	if (run->left)
+	if (attempt->left)
 		return RUN_END_NODE;
 	if (!attempt->step[0] || said->not_found)
 		return RUN_END_REFUSED;
@@ -837,7 +836,7 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	else
 		fprintf(stderr, "ddp-run: cannot start srun: %s\n", strerror(errno));
 	drain(&run);
-	if (run.left)
+	if (attempt->left)
 		sweep(&run);
 	attempt->ended = ddp_date(NULL);
 	if (attempt->said.cancelled)

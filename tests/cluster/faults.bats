@@ -77,14 +77,19 @@ fault()
 	last=$attempt
 }
 
+submit()
+{
+	printf '#!/bin/bash\nexport DDP_CHECKPOINT=state\nddp-run --restarts 99 --hang 3 --min-nodes 2 %s -c state --checkpoint-steps 2 -m model\necho $? >rc.tmp\nmv rc.tmp rc\n' \
+		"${training[*]}" >"$WORK/job"
+	mc sbatch -Q --no-kill -N4 -o job.out job
+}
+
 # survives KIND...: a training with these faults, some of them while the one before is being dealt with.
 survives()
 {
 	local kind last=-1 in_a_row=0
 	: >"$TOP/faults"
-	printf '#!/bin/bash\nexport DDP_CHECKPOINT=state\nddp-run --restarts 99 --hang 3 --min-nodes 2 %s -c state --checkpoint-steps 2 -m model\necho $? >rc.tmp\nmv rc.tmp rc\n' \
-		"${training[*]}" >"$WORK/job"
-	mc sbatch -Q --no-kill -N4 -o job.out job
+	submit
 	for kind; do
 		# Attempts that leave no newer checkpoint are no progress, and the third in a row is the last.
 		if ((in_a_row == 1 || RANDOM % 4)); then
@@ -135,6 +140,17 @@ survives_all()
 	local kinds
 	mapfile -t kinds < <(shuf -e rank stop stepd stepd-stop slurmd-stop node --random-source=<(yes "$RANDOM"))
 	survives "${kinds[@]}"
+}
+
+@test "a slurmstepd is killed as its rank begins, which Slurm never takes for over: the next attempt does not wait for that" {
+	: >"$TOP/faults"
+	submit
+	within 90 is_there
+	fault stepd
+	within 90 is_newer 0
+	within 120 over
+	same "$(<"$WORK/rc")" 0
+	cmp "$WORK/undisturbed" "$WORK/model"
 }
 
 @test "one of each kind" { survives_all; }

@@ -130,7 +130,7 @@ step 1"
 
 @test "srun without --ddp makes nothing" {
 	own_dir "$WORK/d"
-	try mc srun sh -c 'ls -A; env | grep -E "^(DDP_|SLURM_DDP_STEP)" | grep -vE "^DDP_(SRCDIR|BUILDDIR|PLUGIN|SEED|ROUNDS|LONG|SHORT)="'
+	try mc srun sh -c 'ls -A; env | grep -E "^(DDP_|SLURM_DDP_STEP)" | grep -vE "^DDP_(SRCDIR|BUILDDIR|PLUGIN|SEED|ROUNDS|LONG|SHORT|MPI_TYPE)="'
 	same "$rc" 1
 	same "$out" d
 	same "$(lines "$err" ddp:)" 0

@@ -52,6 +52,9 @@ ctrl_c=$'\x03'
 	[ ! -e "$WORK/.ddp" ]
 }
 
+# What a rank that ends with 9 makes of the step: from 26.05 on srun may kill it before it has.
+interrupted() { if slurm_at_least 26.05; then echo '(9|137)'; else echo 9; fi; }
+
 # bats test_tags=release
 @test "Ctrl-C twice: the end, with srun's words and exit status, and no other attempt" {
 	local command wanted='' of
@@ -62,7 +65,7 @@ ctrl_c=$'\x03'
 		of="$rc $(grep -c '^srun: sending Ctrl-C to StepId=' <<<"$out") $(grep -c '^up' <<<"$out")"
 		same "$of" "${wanted:=$of}"
 	done
-	same "$wanted" '9 1 1'
+	has "$wanted" "^$(interrupted) 1 1$"
 	has "$out" '^next: stopped: it was told to end'
 }
 
@@ -70,7 +73,7 @@ ctrl_c=$'\x03'
 	# shellcheck disable=SC2016
 	at_terminal 'up 0' "$ctrl_c" $'(tick\n){3}' "$ctrl_c" -- salloc -Q -N1 \
 		"$DDP_RUN" --quiet bash -c 'trap "exit 9" INT; echo "up $RANK"; while :; do echo tick; sleep 0.1; done'
-	same "$rc" 9
+	has "$rc" "^$(interrupted)$"
 	has "$out" '^next: stopped: it was told to end'
 }
 
