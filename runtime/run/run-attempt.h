@@ -46,7 +46,7 @@ struct attempt {
 	int ranks;		 /* 0: not known */
 	struct node_list silent; /* did not answer */
 	double quiet;		 /* of a hang: seconds without a sign of life */
-	bool left; /* srun was ended by ddp-run: for Slurm the step may never be over */
+	bool left;		 /* srun was ended by us: Slurm may never take the step for over */
 	struct srun_said said;
 };
 

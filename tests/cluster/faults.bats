@@ -79,6 +79,7 @@ fault()
 
 submit()
 {
+	: >"$TOP/faults"
 	printf '#!/bin/bash\nexport DDP_CHECKPOINT=state\nddp-run --restarts 99 --hang 3 --min-nodes 2 %s -c state --checkpoint-steps 2 -m model\necho $? >rc.tmp\nmv rc.tmp rc\n' \
 		"${training[*]}" >"$WORK/job"
 	mc sbatch -Q --no-kill -N4 -o job.out job
@@ -88,7 +89,6 @@ submit()
 survives()
 {
 	local kind last=-1 in_a_row=0
-	: >"$TOP/faults"
 	submit
 	for kind; do
 		# Attempts that leave no newer checkpoint are no progress, and the third in a row is the last.
@@ -143,7 +143,6 @@ survives_all()
 }
 
 @test "a slurmstepd is killed as its rank begins, which Slurm never takes for over: the next attempt does not wait for that" {
-	: >"$TOP/faults"
 	submit
 	within 90 is_there
 	fault stepd
