@@ -24,6 +24,7 @@ setup() { [ ! -e "$TOP/optional" ] || cp "$TOP/optional" "$MINICLUSTER_DIR/plugs
 
 teardown()
 {
+	other_cluster_down
 	[ -e "$TOP/optional" ] || return 0
 	end_jobs
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
@@ -303,6 +304,38 @@ private_tmp()
 	# One that they see too is as good as ever.
 	PRIVATE=$WORK/own try mc srun -N2 --ddp --ddp-rdzv="$WORK" sh -c '[ -d "$DDP_RENDEZVOUS" ]'
 	same "$rc:$err" 0:
+}
+
+# Where n2's slurmd starts, jobs of that node get a DIRECTORY of their own, until it ends.
+container()
+{
+	local name=JobContainerType=job_container
+	! slurm_at_least 26.05 || name=NamespaceType=namespace
+	echo "$name/tmpfs" >>"$MINICLUSTER_DIR/slurm.conf"
+	printf '%s\n' AutoBasePath=true "BasePath=$TOP/containers Dirs=$1" >"$MINICLUSTER_DIR/job_container.conf"
+	slurmd_n2 true
+}
+
+# in_container DIRECTORY ARGUMENT...: 26.05 at times cannot make the place of a job that begins as another ends, and says so in n2's log.
+in_container()
+{
+	try mc_in "$1" srun -D / -w n2 -n2 --ddp "${@:2}"
+	[ "$rc" -eq 0 ]
+}
+
+# bats test_tags=release
+@test "job_container/tmpfs, from 23.02 on, or namespace/tmpfs: the same, of Slurm's own making" {
+	need_root
+	slurm_at_least 23.02 || skip "this Slurm gives jobs no directory but /tmp"
+	other_cluster --nodes 2 --gpus 0 --conf PrologFlags=contain
+	as_user mkdir "$WORK/own"
+	container "$WORK/own"
+	within 60 in_container "$WORK/own" "$SHOW" RANK DDP_RENDEZVOUS DDP_INIT_METHOD DDP_ERROR
+	same "$(sort -n <<<"$out")" "0@n2 RANK=0 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET
+1@n2 RANK=1 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET"
+	same "$(lines "$err" "^ddp: no rendezvous directory: tasks on node n2 do not see $WORK/own/\.ddp/[^ ]*, which the node has, for they have file systems of their own ")" 1
+	within 60 in_container "$WORK" --ddp-rdzv="$WORK" sh -c '[ -d "$DDP_RENDEZVOUS" ]'
+	has_not "$err" ddp:
 }
 
 # --- the nodes differ ----------------------------------------------------------------------
