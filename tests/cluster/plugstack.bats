@@ -295,6 +295,32 @@ another_release()
 	nodes_are_well
 }
 
+@test "missing or of another release on a node, required: slurmd does not start there" {
+	another_release
+	local pid name
+	pid=$(<"$MINICLUSTER_DIR/slurmd-n2.pid")
+	kill "$pid"
+	within 60 test ! -e "/proc/$pid"
+	for name in p-none p-old; do
+		plugstack "required $TOP/$name.so"
+		: >"$MINICLUSTER_DIR/log/slurmd-n2.log"
+		try slurmd_n2_starts -D
+		[ "$rc" -ne 0 ] && [ "$rc" -ne 124 ]
+		has "$(<"$MINICLUSTER_DIR/log/slurmd-n2.log")" "Failed to load plugin .*/$name\.so"
+		has "$(<"$MINICLUSTER_DIR/log/slurmd-n2.log")" 'slurmd initialization failed$'
+	done
+	cp "$TOP/plugstack.conf" "$MINICLUSTER_DIR/plugstack.conf"
+	slurmd_n2_starts
+	within 60 n2_answers
+	within 10 no_jobs
+	nodes_are_well
+}
+
+slurmd_n2_starts()
+{
+	(cd / && env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 timeout 60 slurmd "$@" -f "$MINICLUSTER_DIR/slurm.conf" -N n2 3>&-)
+}
+
 # --- the two sides differ ------------------------------------------------------------------
 
 @test "a wrong argument on the nodes alone, optional: a message, DDP_ERROR and no rank" {
