@@ -125,13 +125,21 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 
 all_up() { [ "$(find "$WORK" -name 'up-*' -size +0 | wc -l)" -eq 4 ]; }
 
+up_or_over() { all_up || ! kill -0 $! 2>/dev/null; }
+
+# endless LAYOUT... COMMAND...: four ranks are up. On a loaded machine MPI_Init may take longer than DDP_TIMEOUT: then again.
 endless()
 {
-	end_jobs # of a try in vain
-	rm -rf "$WORK"/up-* "$WORK"/.ddp
-	background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun "$@" --mpi="$MPI" \
-		--kill-on-bad-exit=0 --ddp "$ENDLESS" >"$TOP/said" 2>&1
-	within 60 all_up || { cat "$TOP/said" >&2; return 1; }
+	local try
+	for try in 1 2 3 4 5; do
+		end_jobs # of a try in vain
+		rm -rf "$WORK"/up-* "$WORK"/.ddp
+		background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun --mpi="$MPI" --kill-on-bad-exit=0 --ddp "$@" >"$TOP/said" 2>&1
+		within 60 up_or_over || true
+		all_up && return
+		echo "try $try: $(<"$TOP/said")" >&2
+	done
+	return 1
 }
 
 ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
@@ -139,7 +147,7 @@ ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
 # end SIGNAL VICTIM LAYOUT...: of four ranks one gets the signal; the others end, and leave no directory.
 end()
 {
-	endless "${@:3}" || return
+	endless "${@:3}" "$ENDLESS" || return
 	kill "-$1" "$(<"$WORK/up-$2")"
 	[ "$1" = KILL ] || within 30 grep -qE '^ddp\[[0-9]@' "$TOP/said"
 	kill -9 "$(<"$WORK/up-$2")" || true
@@ -184,11 +192,7 @@ ends()
 # Rank 3 comes back from MPI no more, and has $1 seconds; the others have $2.
 stuck()
 {
-	rm -rf "$WORK"/up-* "$WORK"/.ddp
-	background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun -N4 -n4 --mpi="$MPI" --kill-on-bad-exit=0 --ddp \
-		sh -c "if [ \$RANK = 3 ]; then DDP_TIMEOUT=$1; else DDP_TIMEOUT=$2; fi; export DDP_TIMEOUT; exec '$ENDLESS'" \
-		>"$TOP/said" 2>&1
-	within 60 all_up || { cat "$TOP/said" >&2; return 1; }
+	endless -N4 -n4 sh -c "if [ \$RANK = 3 ]; then DDP_TIMEOUT=$1; else DDP_TIMEOUT=$2; fi; export DDP_TIMEOUT; exec '$ENDLESS'"
 	kill -USR1 "$(<"$WORK/up-3")"
 	within 20 ended
 	wait || true
