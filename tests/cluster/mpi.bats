@@ -46,13 +46,23 @@ compile()
 	)
 }
 
+# try_mc ARGUMENT...: as try mc; once more where MPI itself does not begin, which on a loaded machine is once in some hundred times.
+try_mc()
+{
+	local try
+	for try in 1 2 3; do
+		DDP_TIMEOUT=30 try mc "$@"
+		grep -q 'MPI_Init did not come back in 30 s' <<<"$err" || return 0
+	done
+}
+
 exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 
 # bats test_tags=release
 @test "ddp-info: two nodes and four, uneven ones, ranks that are dealt in turn: sums exact" {
 	for layout in '-N2 --ntasks-per-node=2' '-N4 -n4' '-N2 -n3 -m cyclic'; do
 		# shellcheck disable=SC2086 # words
-		try mc srun $layout --mpi="$MPI" --ddp ddp-info --max-bytes 1M
+		try_mc srun $layout --mpi="$MPI" --ddp ddp-info --max-bytes 1M
 		same "$rc" 0
 		has "$out" 'started by srun --ddp, met by file, between nodes: mpi$'
 		has_not "$out" WRONG
@@ -65,7 +75,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	[ "$MPI" = pmix ] || skip "this is not PMIx"
 	# Not of libddp's doing: PMIx_Init() and then MPI_Init() are enough.
 	! "$(mpirun_here)" --version | grep -q '^mpirun (Open MPI) 5\.' || skip "Open MPI 5 does not begin where PMIx has begun"
-	DDP_METHOD=pmix try mc srun -N2 --ntasks-per-node=2 --mpi="$MPI" ddp-info --max-bytes 64K
+	DDP_METHOD=pmix try_mc srun -N2 --ntasks-per-node=2 --mpi="$MPI" ddp-info --max-bytes 64K
 	same "$rc" 0
 	has "$out" 'started by srun, met by pmix, between nodes: mpi$'
 	has_not "$out" WRONG
@@ -75,7 +85,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 @test "ddp-train: the same weights as over UCX, to the bit" {
 	[ -e "$DDP_MODULES/ddp_ucx.so" ] || skip "built without UCX"
 	for wide in ucx mpi; do
-		DDP_WIDE=$wide try mc srun -N2 --ntasks-per-node=2 --mpi="$MPI" --ddp ddp-train mnist --samples 512 \
+		DDP_WIDE=$wide try_mc srun -N2 --ntasks-per-node=2 --mpi="$MPI" --ddp ddp-train mnist --samples 512 \
 			--epochs 1 --seed 3 --save-model "$WORK/$wide.safetensors"
 		same "$rc" 0
 	done
@@ -100,7 +110,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 # The program's MPI is begun once, goes on after libddp has left, and is ended by the program.
 @test "a program that uses MPI itself" {
 	compile mpi-guest mpi-guest.c
-	try mc srun -N2 -n3 -m cyclic --mpi="$MPI" --ddp "$TOP/mpi-guest"
+	try_mc srun -N2 -n3 -m cyclic --mpi="$MPI" --ddp "$TOP/mpi-guest"
 	same "$rc" 0
 	same "$(grep -cx 'libddp: 3' <<<"$out") $(grep -cx 'MPI: 3' <<<"$out") $(wc -l <<<"$out")" '6 3 9'
 	try mc srun -N2 -n2 --mpi="$MPI" --ddp "$TOP/mpi-guest" plain
