@@ -22,6 +22,7 @@
 #include "base/watch.h"
 #include "contract.h"
 #include "facts.h"
+#include "srun-line.h"
 #include "verdict.h"
 
 extern char **environ;
@@ -43,12 +44,31 @@ static bool is_ours(const char *variable)
 	       strstr(variable, "SPANK_OPTION_ddp") != NULL;
 }
 
-static void drop_ours(void)
+/*
+ * For a step of our own beside the user's: what they ask for theirs srun would ask for again, and refuse it beside what we
+ * say, as SLURM_NTASKS_PER_GPU. What is left says where Slurm is.
+ */
+static bool is_request(const char *variable)
+{
+	static const char *const kept[] = {
+		"SLURM_CONF=",	  "SLURM_CLUSTER_NAME=", "SLURM_WORKING_CLUSTER=",
+		"SLURM_STEPMGR=", "SLURM_HET_SIZE=",	 "SLURM_JWT=",
+		"SLURM_SACK_"};
+
+	if (is_ours(variable))
+		return true;
+	for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
+		if (strncmp(variable, kept[i], strlen(kept[i])) == 0)
+			return false;
+	return strncmp(variable, "SLURM_", strlen("SLURM_")) == 0;
+}
+
+static void drop(bool (*is_dropped)(const char *))
 {
 	for (size_t i = 0; environ[i];) {
 		char name[256];
 
-		if (is_ours(environ[i]) &&
+		if (is_dropped(environ[i]) &&
 		    snprintf(name, sizeof(name), "%.*s", (int)strcspn(environ[i], "="),
 			     environ[i]) < (int)sizeof(name) &&
 		    unsetenv(name) == 0)
@@ -57,14 +77,24 @@ static void drop_ours(void)
 	}
 }
 
-int evidence_run(char *const argv[], double limit, struct ddp_text *out)
+static void drop_ours(void)
+{
+	drop(is_ours);
+}
+static void drop_requests(void)
+{
+	drop(is_request);
+}
+
+static int run_command(char *const argv[], double limit, void (*prepare)(void),
+		       struct ddp_text *out)
 {
 	const struct ddp_command how = {
 		.limit = limit,
 		.grace = 1, /* srun ends its step on SIGTERM, if it can */
 		.most = OUTPUT_LIMIT,
 		.merged = true,
-		.prepare = drop_ours,
+		.prepare = prepare,
 	};
 	struct ddp_command_said said;
 	int status;
@@ -75,6 +105,11 @@ int evidence_run(char *const argv[], double limit, struct ddp_text *out)
 		ddp_text_put(out, said.out.data, said.out.size);
 	ddp_command_said_free(&said);
 	return status;
+}
+
+int evidence_run(char *const argv[], double limit, struct ddp_text *out)
+{
+	return run_command(argv, limit, drop_ours, out);
 }
 
 static void write_text(const char *dir, const char *name, const struct ddp_text *text)
@@ -144,24 +179,19 @@ void evidence_ask_nodes(struct facts *facts)
 	ddp_text_free(&out);
 }
 
-int evidence_on_nodes(const char *job, const char *nodes, char *const program[], double limit,
-		      struct ddp_text *out)
+/*
+ * Run [program], a list of words that ends with NULL, once on each of [nodes], "n1,n2", in a step of [job] beside its others;
+ * [loud] is srun's -Q or -v. Returns what evidence_run() does of srun.
+ */
+static int run_on_nodes(const char *loud, const char *job, const char *nodes, char *const program[],
+			double limit, struct ddp_text *out)
 {
 	char of[64], at[32], count[32];
-	char *argv[32] = {"srun",
-			  "-Q",
-			  of,
-			  "--overlap",
-			  "--mpi=none",
-			  "--input=none",
-			  "--cpu-bind=none",
-			  "--kill-on-bad-exit=0",
-			  "--wait=0",
-			  "--export=ALL",
-			  at,
-			  count,
-			  "--ntasks-per-node=1",
-			  "-w",
+	char *argv[32] = {"srun",	  (char *)loud,		 of,
+			  "--overlap",	  "--gres=none",	 "--mpi=none",
+			  "--input=none", "--cpu-bind=none",	 "--kill-on-bad-exit=0",
+			  "--wait=0",	  "--export=ALL",	 at,
+			  count,	  "--ntasks-per-node=1", "-w",
 			  (char *)nodes};
 	size_t words = 0;
 	unsigned names = 1;
@@ -175,7 +205,7 @@ int evidence_on_nodes(const char *job, const char *nodes, char *const program[],
 		words++;
 	while (*program && words + 1 < sizeof(argv) / sizeof(argv[0]))
 		argv[words++] = *program++;
-	return evidence_run(argv, limit, out);
+	return run_command(argv, limit, drop_requests, out);
 }
 
 /* Where ddp-run itself is, which nodes find at the same place. Returns false where that is not known. */
@@ -189,20 +219,30 @@ static bool find_self(char self[PATH_MAX])
 }
 
 /* A node that has no ddp-run answers all the same; then there may be processes. */
-int evidence_look_for(const char *job, const char *step, const char *node, bool kill, double limit)
+enum evidence_found evidence_look_for(const char *job, const char *step, const char *node,
+				      bool kill, double limit, char *why, size_t size)
 {
 	char self[PATH_MAX], script[64];
 	char *const program[] = {
 		"sh",	     "-c",	   script, self, kill ? "--sweep" : "--look",
 		(char *)job, (char *)step, NULL};
 	struct ddp_text out = {.data = NULL};
+	enum evidence_found found = EVIDENCE_UNKNOWN;
 	int status;
 
 	snprintf(script, sizeof(script), "\"$0\" \"$@\"; [ $? -ne %d ] || exit %d", NOTHING_THERE,
 		 NOTHING_THERE);
-	status = find_self(self) ? evidence_on_nodes(job, node, program, limit, &out) : -1;
+	status = find_self(self) ? run_on_nodes("-v", job, node, program, limit, &out) : 127;
+	if (status == NOTHING_THERE)
+		found = EVIDENCE_NONE;
+	else if (status == 0)
+		found = EVIDENCE_SOME;
+	else if (srun_missed_node(out.data ? out.data : "", status == -1))
+		found = EVIDENCE_SILENT;
+	else
+		srun_reason(out.data ? out.data : "", why, size);
 	ddp_text_free(&out);
-	return status == NOTHING_THERE ? 0 : status == 0 ? 1 : -1;
+	return found;
 }
 
 int ddp_evidence_gather(const char *dir, const char *job, const char *step, const char *nodes,
@@ -217,7 +257,7 @@ int ddp_evidence_gather(const char *dir, const char *job, const char *step, cons
 	if (!find_self(self))
 		return ddp_error_errno(error, DDP_ERR_SYSTEM, "cannot find ddp-run itself");
 	snprintf(seconds, sizeof(seconds), "%.1f", limit * 0.8);
-	status = evidence_on_nodes(job, nodes, program, limit, &out);
+	status = run_on_nodes("-Q", job, nodes, program, limit, &out);
 	if (status == -1)
 		status = ddp_error_set(error, DDP_ERR_TIMEOUT,
 				       "not all of nodes %.200s told what their ranks do in %g s",

@@ -143,17 +143,18 @@ void evidence_ask_nodes(struct facts *facts);
  */
 int evidence_run(char *const argv[], double limit, struct ddp_text *out);
 
-/*
- * Run [program] in the same way, once on each of [nodes], "n1,n2", in a step of [job] beside its others. Returns what
- * srun does.
- */
-int evidence_on_nodes(const char *job, const char *nodes, char *const program[], double limit,
-		      struct ddp_text *out);
+enum evidence_found {
+	EVIDENCE_NONE,
+	EVIDENCE_SOME,
+	EVIDENCE_SILENT, /* the node does not answer */
+	EVIDENCE_UNKNOWN /* nobody could ask it: srun was refused, or Slurm did not answer */
+};
 
 /*
- * Whether node [node] has processes of step [step] of job [job]; with [kill] they are killed. Returns 1 where it has, 0
- * where it has not, and -1 where it does not answer within [limit] seconds. To be called by several threads at once.
+ * Whether node [node] has processes of step [step] of job [job], which a step there says within [limit] seconds; with [kill]
+ * they are killed. For EVIDENCE_UNKNOWN the reason goes to [why] of [size] bytes. To be called by several threads at once.
  */
-int evidence_look_for(const char *job, const char *step, const char *node, bool kill, double limit);
+enum evidence_found evidence_look_for(const char *job, const char *step, const char *node,
+				      bool kill, double limit, char *why, size_t size);
 
 #endif /* DDP_RUN_FACTS_H */

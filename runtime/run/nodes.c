@@ -92,13 +92,18 @@ const char *nodes_field(const char *answer, const char *key, size_t *size)
 
 /* --- Who answers ------------------------------------------------------------------------------- */
 
+struct answer {
+	enum evidence_found found;
+	char why[256];
+};
+
 struct probe {
 	const struct node_list *nodes;
 	const char *job, *step;
 	bool kill;
 	double limit;
-	atomic_size_t next, with_ranks;
-	bool *silent;
+	atomic_size_t next;
+	struct answer *answer; /* of each */
 };
 
 static void *probe_nodes(void *data)
@@ -106,35 +111,66 @@ static void *probe_nodes(void *data)
 	struct probe *probe = data;
 
 	for (size_t i; (i = atomic_fetch_add(&probe->next, 1)) < probe->nodes->count;) {
-		int found = evidence_look_for(probe->job, probe->step, probe->nodes->name[i],
-					      probe->kill, probe->limit);
+		struct answer *answer = &probe->answer[i];
 
-		probe->silent[i] = found < 0;
-		atomic_fetch_add(&probe->with_ranks, found > 0);
+		answer->found = evidence_look_for(probe->job, probe->step, probe->nodes->name[i],
+						  probe->kill, probe->limit, answer->why,
+						  sizeof(answer->why));
 	}
 	return NULL;
 }
 
-size_t nodes_probe(const struct node_list *nodes, const char *job, const char *step, bool kill,
-		   double limit, struct node_list *silent)
+/* Of nodes that could not be asked: Slurm may have given them up, and refuses steps on them. */
+static void look_for_given_up(const char *job, struct nodes_answers *answers)
+{
+	struct node_list unasked = answers->unasked, left = nodes_of_job(job, NULL, 0);
+
+	if (left.count > 0) {
+		answers->unasked = (struct node_list){.name = NULL};
+		for (size_t i = 0; i < unasked.count; i++)
+			nodes_add(nodes_have(&left, unasked.name[i]) ? &answers->unasked
+								     : &answers->silent,
+				  unasked.name[i]);
+		nodes_free(&unasked);
+	}
+	nodes_free(&left);
+}
+
+void nodes_probe(const struct node_list *nodes, const char *job, const char *step, bool kill,
+		 double limit, struct nodes_answers *answers)
 {
 	struct probe probe = {
 		.nodes = nodes, .job = job, .step = step, .kill = kill, .limit = limit};
 	size_t count = nodes->count < PROBES ? nodes->count : PROBES, started = 0;
 	pthread_t threads[PROBES];
 
-	probe.silent = ddp_xcalloc(nodes->count + 1, sizeof(*probe.silent), "probes");
+	probe.answer = ddp_xcalloc(nodes->count + 1, sizeof(*probe.answer), "probes");
 	while (started < count && pthread_create(&threads[started], NULL, probe_nodes, &probe) == 0)
 		started++;
 	if (started == 0)
 		probe_nodes(&probe);
 	for (size_t i = 0; i < started; i++)
 		pthread_join(threads[i], NULL);
-	for (size_t i = 0; i < nodes->count; i++)
-		if (probe.silent[i])
-			nodes_add(silent, nodes->name[i]);
-	free(probe.silent);
-	return probe.with_ranks;
+	for (size_t i = 0; i < nodes->count; i++) {
+		const struct answer *answer = &probe.answer[i];
+
+		answers->with_ranks += answer->found == EVIDENCE_SOME;
+		if (answer->found == EVIDENCE_SILENT)
+			nodes_add(&answers->silent, nodes->name[i]);
+		if (answer->found != EVIDENCE_UNKNOWN)
+			continue;
+		nodes_add(&answers->unasked, nodes->name[i]);
+		snprintf(answers->why, sizeof(answers->why), "%s", answer->why);
+	}
+	free(probe.answer);
+	if (answers->unasked.count > 0)
+		look_for_given_up(job, answers);
+}
+
+void nodes_answers_free(struct nodes_answers *answers)
+{
+	nodes_free(&answers->silent);
+	nodes_free(&answers->unasked);
 }
 
 /* --- The job ----------------------------------------------------------------------------------- */

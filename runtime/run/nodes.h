@@ -28,13 +28,21 @@ void nodes_expand(struct node_list *list, const char *hosts, size_t size);
 /* What follows "KEY=" in an answer of scontrol -o, "" where it is not in it; [size] is set to its length. */
 const char *nodes_field(const char *answer, const char *key, size_t *size);
 
+/* What nodes said; {.with_ranks = 0} at first, ended by nodes_answers_free(). */
+struct nodes_answers {
+	size_t with_ranks;	 /* how many have processes of the step, or had them */
+	struct node_list silent; /* did not answer */
+	struct node_list unasked;
+	char why[256]; /* these could not be asked */
+};
+
 /*
  * Look for processes of step [step] of job [job] on each of [nodes], by a step of its own for each, all at once; with
- * [kill] they are killed. Nodes that do not answer within [limit] seconds are added to [silent].
- * Returns how many of the others have such processes, or had them.
+ * [kill] they are killed. A node that does not answer within [limit] seconds, or that Slurm has given up, is silent.
  */
-size_t nodes_probe(const struct node_list *nodes, const char *job, const char *step, bool kill,
-		   double limit, struct node_list *silent);
+void nodes_probe(const struct node_list *nodes, const char *job, const char *step, bool kill,
+		 double limit, struct nodes_answers *answers);
+void nodes_answers_free(struct nodes_answers *answers);
 
 /*
  * The nodes of job [job] that Slurm has not given up, in its order; none where Slurm does not answer. [state] of [size] bytes is

@@ -40,9 +40,11 @@
 #define HANG_NORMAL 600.0 /* where a heart has beaten */
 #define CANCEL_LIMIT 2.0  /* for scancel, which otherwise waits for nodes that are lost */
 #define HANG_GRACE 2.0	  /* for ranks that hang, after SIGTERM */
+#define SWEEP_AGAIN 5.0	  /* after nodes could not be asked */
 #define SIGINT_AGAIN 2.0  /* srun counts whole seconds */
 
 enum {
+	SWEEPS = 5,
 	TAILS_MOST = 64,	 /* ranks whose last lines are left for a report */
 	EVIDENCE_LIMIT = 1 << 20 /* bytes of a file */
 };
@@ -82,6 +84,8 @@ struct run {
 	double kill_at;	   /* SIGKILL for what is left of ranks; 0: not */
 	double leave_at;   /* srun itself is ended; 0: not */
 	double kill_wait;  /* Slurm's; less than 0: not asked yet */
+	bool unanswered;   /* Slurm did not answer when it was asked last */
+	bool unasked;	   /* it was told that nodes could not be asked */
 	bool hung;
 	bool suspended; /* the job was, when Slurm was asked last */
 	bool ending;	/* the job is, by Slurm */
@@ -331,7 +335,8 @@ static bool is_job_ending(struct run *run)
 	const char *field;
 	size_t size;
 
-	if (evidence_run(argv, 5, &out) == 0 && out.data) {
+	run->unanswered = evidence_run(argv, 5, &out) != 0 || !out.data;
+	if (!run->unanswered) {
 		field = nodes_field(out.data, "JobState", &size);
 		run->suspended = size > 0 && strncmp(field, "SUSPENDED", size) == 0;
 		run->ending = size > 0 && strncmp(field, "RUNNING", size) != 0 && !run->suspended;
@@ -406,6 +411,17 @@ int attempt_told(void)
 	return told;
 }
 
+void attempt_wait(double seconds)
+{
+	double end = ddp_seconds() + seconds, left;
+
+	while (!attempt_told() && (left = end - ddp_seconds()) > 0) {
+		struct pollfd wait = {.fd = signals, .events = POLLIN};
+
+		(void)poll(&wait, 1, (int)(left * 1000) + 1);
+	}
+}
+
 static void read_signals(struct run *run)
 {
 	struct signalfd_siginfo info;
@@ -449,6 +465,38 @@ static void look_at_hearts(struct run *run)
 	closedir(dir);
 }
 
+static void tell_unasked(struct run *run, const struct node_list *nodes, const char *why)
+{
+	char *names;
+
+	if (run->unasked)
+		return;
+	run->unasked = true;
+	names = nodes_joined(nodes);
+	fprintf(stderr, "ddp-run: whether %s %s is not known: %s\n", names,
+		nodes->count == 1 ? "answers" : "answer", why);
+	free(names);
+}
+
+/* Ask [nodes] for processes of the step. Those that do not answer are silent. Returns how many others have some, or may have. */
+static size_t ask_nodes(struct run *run, const struct node_list *nodes)
+{
+	struct attempt *attempt = run->attempt;
+	struct nodes_answers said = {.with_ranks = 0};
+	size_t busy;
+
+	nodes_probe(nodes, attempt->job, attempt->step, false, PROBE_LIMIT, &said);
+	busy = said.with_ranks + said.silent.count + said.unasked.count;
+	for (size_t i = 0; i < said.silent.count; i++) {
+		fprintf(stderr, "ddp-run: node %s does not answer\n", said.silent.name[i]);
+		nodes_add(&attempt->silent, said.silent.name[i]);
+	}
+	if (said.unasked.count > 0)
+		tell_unasked(run, &said.unasked, said.why);
+	nodes_answers_free(&said);
+	return busy;
+}
+
 /*
  * Which nodes answer; srun waits for ever for tasks of those that do not, and of a slurmstepd that is gone, though no
  * process of the step may be left.
@@ -456,16 +504,14 @@ static void look_at_hearts(struct run *run)
 static void probe(struct run *run)
 {
 	struct attempt *attempt = run->attempt;
-	size_t busy = nodes_probe(&attempt->nodes, attempt->job, attempt->step, false, PROBE_LIMIT,
-				  &attempt->silent);
 
-	if (busy == 0 && attempt->nodes.count > 0 && attempt->silent.count == 0)
-		run->leave_at = ddp_seconds() + LOST_WAIT;
-	if (attempt->silent.count == 0)
+	if (run->unanswered) {
+		tell_unasked(run, &attempt->nodes, "Slurm does not answer");
 		return;
-	for (size_t i = 0; i < attempt->silent.count; i++)
-		fprintf(stderr, "ddp-run: node %s does not answer\n", attempt->silent.name[i]);
-	if (run->kill_at == 0)
+	}
+	if (ask_nodes(run, &attempt->nodes) == 0 && attempt->nodes.count > 0)
+		run->leave_at = ddp_seconds() + LOST_WAIT;
+	if (attempt->silent.count > 0 && run->kill_at == 0)
 		run->kill_at = ddp_seconds() + LOST_WAIT;
 }
 
@@ -617,15 +663,28 @@ static void drain(struct run *run)
 	relay_end(&run->err);
 }
 
-/* Ranks of a slurmstepd that hangs are out of Slurm's reach, and the next attempt wants their place. */
+/*
+ * Ranks of a slurmstepd that hangs are out of Slurm's reach, and the next attempt wants their place. While Slurm does not answer they
+ * are out of ours.
+ */
 static void sweep(const struct run *run)
 {
 	const struct attempt *attempt = run->attempt;
-	struct node_list answering = answering_nodes(attempt), silent = {.name = NULL};
+	struct node_list left = answering_nodes(attempt);
 
-	(void)nodes_probe(&answering, attempt->job, attempt->step, true, PROBE_LIMIT, &silent);
-	nodes_free(&answering);
-	nodes_free(&silent);
+	for (int i = 0; left.count > 0; i++) {
+		struct nodes_answers said = {.with_ranks = 0};
+
+		nodes_probe(&left, attempt->job, attempt->step, true, PROBE_LIMIT, &said);
+		nodes_free(&left);
+		nodes_free(&said.silent);
+		left = said.unasked;
+		if (i == SWEEPS - 1 || left.count == 0 || attempt_told())
+			break;
+		attempt_wait(SWEEP_AGAIN);
+		cancel(run, NULL);
+	}
+	nodes_free(&left);
 }
 
 /* Slurm's reason, which it says of a step in words that srun prints; ours where we ended it. */

@@ -56,6 +56,9 @@ void attempt_signals(void);
 /* The last signal that told ddp-run to end, between attempts; 0: none did. */
 int attempt_told(void);
 
+/* Wait for so many seconds, or until it is told to end. */
+void attempt_wait(double seconds);
+
 /* Run [plan] to its end, and tell of a bad one. What it leaves in [attempt] attempt_free() frees. */
 void attempt_run(const struct attempt_plan *plan, struct attempt *attempt);
 void attempt_free(struct attempt *attempt);

@@ -355,6 +355,25 @@ void srun_hear(struct srun_said *said, int rank, const char *bytes, size_t size,
 	}
 }
 
+bool srun_missed_node(const char *text, bool ended)
+{
+	return strstr(text, " failed on node ") || strstr(text, "error: Node failure on ") ||
+	       (ended && strstr(text, "srun: launching "));
+}
+
+void srun_reason(const char *text, char *why, size_t size)
+{
+	static const char *const marks[] = {"srun: error: ", "srun: fatal: "};
+
+	snprintf(why, size, "Slurm does not answer");
+	for (const char *at = text; at; at = strchr(at, '\n')) {
+		at += *at == '\n';
+		for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
+			if (strncmp(at, marks[i], strlen(marks[i])) == 0)
+				snprintf(why, size, "%.*s", (int)strcspn(at, "\n"), at);
+	}
+}
+
 void srun_said_free(struct srun_said *said)
 {
 	free(said->task);

@@ -94,6 +94,15 @@ struct srun_said {
 };
 
 /*
+ * Whether [text] of srun -v for a step on one node, that failed or had to be [ended], says that the step was made, and srun
+ * then did not reach the node.
+ */
+bool srun_missed_node(const char *text, bool ended);
+
+/* The last error of [text], in [why] of [size] bytes. */
+void srun_reason(const char *text, char *why, size_t size);
+
+/*
  * Take [size] more bytes of srun's stderr, that were read at [now]. Of a [rank]'s, which may have started a step itself, only those of
  * its slurmstepd count, which have the rank's label; -1: srun's own, or nobody knows.
  */

@@ -395,6 +395,48 @@ submitted()
 	same "$out" ''
 }
 
+# again OPTION...: a cluster with these options besides, for this test.
+again()
+{
+	touch "$WORK/lost"
+	"$minicluster" down >/dev/null
+	start "$@"
+}
+
+# What ranks do that have to be killed, so that nodes are asked before the step is over.
+stubborn='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 1 ] || { sleep 1; exit 3; }; while :; do sleep 1; done'
+
+@test "what the job asks for is not asked for again as nodes are asked whether they answer" {
+	again --gpus 2 --cpus 4 --conf SelectTypeParameters=CR_Core_Memory
+	need_gpus
+	for BATCH in '--gpus=8 --ntasks-per-gpu=1' '-G 8 -n4' '--gres=gpu:2 --ntasks-per-node=2' '-n4 --gpus-per-task=1 --mem=512' \
+		'-n4 --cpus-per-task=2 --mem-per-cpu=200 --exclusive'; do
+		rm -rf "$WORK/.ddp"
+		batch bash -c "$stubborn"
+		same "$BATCH: $rc" "$BATCH: 0"
+		has_not "$out" 'answer'
+		same "$(report 0 kind)" '"exit"'
+	done
+}
+
+@test "slurmctld does not answer as a rank fails: no node is blamed, and the next attempt has all of them" {
+	[ "$(id -u)" -eq 0 ] || skip "to stop slurmctld needs root"
+	{
+		within 60 test -e "$WORK/here.0.3"
+		kill -STOP "$(<"$MINICLUSTER_DIR/slurmctld.pid")"
+		touch "$WORK/here.away"
+		within 60 grep -q 'is not known' "$WORK/job.out" || true
+		kill -CONT "$(<"$MINICLUSTER_DIR/slurmctld.pid")"
+	} 3>&- &
+	batch bash -c 'echo "rank $RANK of $WORLD_SIZE restart $DDP_RESTART"; [ "$DDP_RESTART" -eq 0 ] || exit 0; trap "" TERM; touch "here.0.$RANK"
+		until [ -e here.away ]; do sleep 0.1; done; [ "$RANK" -ne 1 ] || exit 3; for i in {1..60}; do sleep 1; done'
+	wait
+	same "$rc" 0
+	has "$out" '^ddp-run: whether n1,n2,n3,n4 answer is not known: Slurm does not answer$'
+	has_not "$out" '^ddp-run: node '
+	same "$(grep -c '^rank . of 4 restart 1$' <<<"$out")" 4
+}
+
 # kill -9 of slurmd, slurmstepd and task of a node, or of those that a pattern names, and of nothing else.
 lose()
 {

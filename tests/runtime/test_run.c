@@ -350,6 +350,36 @@ TEST(test_who_ended_the_step)
 	srun_said_free(&said);
 }
 
+/* Of steps on one node, by srun -v. */
+TEST(test_whether_a_node_was_missed)
+{
+	static const char launched[] = "srun: jobid 2: nodes(4):`n[1-4]', cpu counts: 1(x4)\n"
+				       "srun: launching StepId=2.0 on host n3, 1 tasks: 0\n",
+			  missed[] = "srun: error: Task launch for StepId=2.0 failed on node n3: "
+				     "Communication connection failure\n"
+				     "srun: Job step aborted\n",
+			  refused[] = "srun: fatal: --ntasks-per-node is mutually exclusive with "
+				      "--ntasks-per-gpu and SLURM_NTASKS_PER_GPU\n",
+			  down[] = "srun: error: Unable to confirm allocation for job 2: Unable to "
+				   "contact slurm controller (connect failure)\nsrun: Check\n";
+	char why[256];
+
+	ck_assert(srun_missed_node(launched, true));
+	ck_assert(!srun_missed_node(launched, false));
+	ck_assert(srun_missed_node(missed, false));
+	ck_assert(!srun_missed_node("", true));
+	ck_assert(!srun_missed_node(refused, false));
+	ck_assert(!srun_missed_node(down, true));
+	srun_reason(refused, why, sizeof(why));
+	ck_assert_str_eq(why, "srun: fatal: --ntasks-per-node is mutually exclusive with "
+			      "--ntasks-per-gpu and SLURM_NTASKS_PER_GPU");
+	srun_reason(down, why, sizeof(why));
+	ck_assert_str_eq(why, "srun: error: Unable to confirm allocation for job 2: Unable to "
+			      "contact slurm controller (connect failure)");
+	srun_reason("", why, sizeof(why));
+	ck_assert_str_eq(why, "Slurm does not answer");
+}
+
 /* --- What ranks printed ------------------------------------------------------------------------ */
 
 /* As Slurm sends it: 1,024 bytes of a longer line, ended by sattach. */
