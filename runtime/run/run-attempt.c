@@ -149,7 +149,8 @@ static void *relay_bytes(void *data)
 			open = open && ddp_file_write_all(relay->to, bytes, (size_t)n) >= 0;
 		if (relay->to != STDERR_FILENO)
 			continue;
-		if (run->first_bad == 0 && (said->count > 0 || said->lost.count > 0))
+		if (run->first_bad == 0 &&
+		    (said->count > 0 || said->lost.count > 0 || said->missed.count > 0))
 			run->first_bad = ddp_seconds();
 	}
 	return NULL;
@@ -900,6 +901,9 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	attempt->ended = ddp_date(NULL);
 	if (attempt->said.cancelled)
 		(void)is_job_ending(&run);
+	/* A slurmd that is gone alone is noticed when the next step begins. */
+	if (attempt->said.missed.count > 0 && attempt->silent.count == 0 && !run.ending)
+		(void)ask_nodes(&run, &attempt->said.missed);
 	attempt->end = judge(&run);
 	if (attempt->end != RUN_END_GOOD) {
 		attempt_tell(plan, attempt, NULL);

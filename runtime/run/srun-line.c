@@ -286,17 +286,18 @@ static void hear_tasks(struct srun_said *said, const char *numbers, const char *
 	}
 }
 
-static void hear_lost(struct srun_said *said, const char *node)
+static void hear_node(struct node_list *list, const char *node)
 {
 	char name[FACTS_NAME];
 
-	snprintf(name, sizeof(name), "%.*s", (int)strcspn(node, " \t,;"), node);
-	nodes_add(&said->lost, name);
+	snprintf(name, sizeof(name), "%.*s", (int)strcspn(node, " \t,;:"), node);
+	nodes_add(list, name);
 }
 
 static void hear_line(struct srun_said *said, int rank, const char *line, double now)
 {
 	static const char error[] = "srun: error: ", lost[] = "Node failure on ",
+			  launch[] = "Task launch for ", missed[] = " failed on node ",
 			  aborted[] = "srun: Job step aborted: ",
 			  interrupted[] = "srun: sending Ctrl-C to ";
 	const char *cancelled;
@@ -309,7 +310,14 @@ static void hear_line(struct srun_said *said, int rank, const char *line, double
 
 		said->errors = true;
 		if (strncmp(node, lost, strlen(lost)) == 0) {
-			hear_lost(said, node + strlen(lost));
+			hear_node(&said->lost, node + strlen(lost));
+			return;
+		}
+		if (strncmp(node, launch, strlen(launch)) == 0) {
+			const char *at = strstr(node, missed);
+
+			if (at)
+				hear_node(&said->missed, at + strlen(missed));
 			return;
 		}
 		if (!colon || strncmp(colon, ": task", 6) != 0)
@@ -378,5 +386,6 @@ void srun_said_free(struct srun_said *said)
 {
 	free(said->task);
 	nodes_free(&said->lost);
+	nodes_free(&said->missed);
 	*said = (struct srun_said){.task = NULL};
 }

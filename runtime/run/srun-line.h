@@ -85,12 +85,13 @@ struct srun_said {
 	size_t length;
 	struct srun_task *task; /* tasks that did not end well, in the order in which srun told */
 	size_t count, room;
-	struct node_list lost; /* nodes that failed, says Slurm */
-	bool errors;	       /* it told of any */
-	bool cancelled;	       /* the step was, before a task failed, or by Ctrl-C */
-	bool limit;	       /* by Slurm, for a time limit */
-	bool preempted;	       /* by Slurm, for another job */
-	bool not_found;	       /* a node could not start the program */
+	struct node_list lost;	 /* nodes that failed, says Slurm */
+	struct node_list missed; /* nodes where it could not start tasks */
+	bool errors;		 /* it told of any */
+	bool cancelled;		 /* the step was, before a task failed, or by Ctrl-C */
+	bool limit;		 /* by Slurm, for a time limit */
+	bool preempted;		 /* by Slurm, for another job */
+	bool not_found;		 /* a node could not start the program */
 };
 
 /*

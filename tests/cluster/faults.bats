@@ -68,6 +68,7 @@ fault()
 		kill -9 "$pid"
 		(sleep 15; kill -CONT "$(cat "$MINICLUSTER_DIR/slurmd-$node.pid")") 3>&- &
 		;;
+	slurmd) kill -9 "$(cat "$MINICLUSTER_DIR/slurmd-$node.pid")" "$pid" ;;
 	node)
 		kill -9 "$(cat "$MINICLUSTER_DIR/slurmd-$node.pid")" "$(parent "$pid")" "$pid"
 		;;
@@ -138,7 +139,7 @@ blamed()
 survives_all()
 {
 	local kinds
-	mapfile -t kinds < <(shuf -e rank stop stepd stepd-stop slurmd-stop node --random-source=<(yes "$RANDOM"))
+	mapfile -t kinds < <(shuf -e rank stop stepd stepd-stop slurmd-stop slurmd node --random-source=<(yes "$RANDOM"))
 	survives "${kinds[@]}"
 }
 

@@ -526,3 +526,19 @@ lose_on()
 	same "$rc" 94
 	has "$out" 'next: stopped: 3 nodes are left, and 4 are needed'
 }
+
+@test "slurmd is killed and nothing else of its node: the next attempt finds out, and a spare takes its place" {
+	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
+	touch "$WORK/lost"
+	{
+		within 60 test -e "$WORK/here.0.2"
+		kill -9 "$(<"$MINICLUSTER_DIR/slurmd-n3.pid")"
+		touch "$WORK/here.gone"
+	} 3>&- &
+	batch --spare-nodes 1 bash -c 'echo "rank $RANK of $WORLD_SIZE restart $DDP_RESTART on $SLURMD_NODENAME"; [ "$SLURMD_NODENAME" != n4 ] || exec sleep 1; [ "$DDP_RESTART" -eq 0 ] || exec sleep 2; touch "here.0.$RANK"
+		until [ -e here.gone ]; do sleep 0.1; done; exit 3'
+	wait
+	same "$rc" 0
+	has "$out" '^ddp-run: node n3 does not answer$'
+	has "$out" '^rank 2 of 3 restart [12] on n4$'
+}

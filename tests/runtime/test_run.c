@@ -286,6 +286,8 @@ TEST(test_how_tasks_ended)
 	    "srun: error: n1: task x: Killed\n"
 	    "srun: error: n1: task 8: became a frog\n"
 	    "srun: error: Node failure on n2\n"
+	    "srun: error: Task launch for StepId=4.0 failed on node n5: Communication connection failure\n"
+	    "srun: error: Application launch failed: Communication connection failure\n"
 	    "slurmstepd-n1: error: *** STEP 4.0 ON n1 CANCELLED AT 2026-11-23T14:19:07 ***\n");
 	ck_assert_uint_eq(said.count, 5);
 	ck_assert_int_eq(said.task[0].rank, 2);
@@ -299,6 +301,8 @@ TEST(test_how_tasks_ended)
 	ck_assert_int_eq(said.task[4].how, FACTS_OOM);
 	ck_assert_uint_eq(said.lost.count, 1);
 	ck_assert_str_eq(said.lost.name[0], "n2");
+	ck_assert_uint_eq(said.missed.count, 1);
+	ck_assert_str_eq(said.missed.name[0], "n5");
 	ck_assert(!said.cancelled && !said.limit && !said.not_found);
 	srun_said_free(&said);
 }
