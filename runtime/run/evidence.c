@@ -86,13 +86,13 @@ static void drop_requests(void)
 	drop(is_request);
 }
 
-static int run_command(char *const argv[], double limit, void (*prepare)(void),
+static int run_command(char *const argv[], double limit, size_t most, void (*prepare)(void),
 		       struct ddp_text *out)
 {
 	const struct ddp_command how = {
 		.limit = limit,
 		.grace = 1, /* srun ends its step on SIGTERM, if it can */
-		.most = OUTPUT_LIMIT,
+		.most = most,
 		.merged = true,
 		.prepare = prepare,
 	};
@@ -109,7 +109,12 @@ static int run_command(char *const argv[], double limit, void (*prepare)(void),
 
 int evidence_run(char *const argv[], double limit, struct ddp_text *out)
 {
-	return run_command(argv, limit, drop_ours, out);
+	return run_command(argv, limit, OUTPUT_LIMIT, drop_ours, out);
+}
+
+int evidence_ask(char *const argv[], double limit, size_t most, struct ddp_text *out)
+{
+	return run_command(argv, limit, most, drop_ours, out);
 }
 
 static void write_text(const char *dir, const char *name, const struct ddp_text *text)
@@ -205,7 +210,7 @@ static int run_on_nodes(const char *loud, const char *job, const char *nodes, ch
 		words++;
 	while (*program && words + 1 < sizeof(argv) / sizeof(argv[0]))
 		argv[words++] = *program++;
-	return run_command(argv, limit, drop_requests, out);
+	return run_command(argv, limit, OUTPUT_LIMIT, drop_requests, out);
 }
 
 /* Where ddp-run itself is, which nodes find at the same place. Returns false where that is not known. */

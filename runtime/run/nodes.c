@@ -13,8 +13,9 @@
 #include "base/xalloc.h"
 
 enum {
-	PROBES = 64,   /* at once */
-	ASK_LIMIT = 10 /* seconds for an answer of slurmctld */
+	PROBES = 64,	   /* at once */
+	STATE_SIZE = 8192, /* bytes of scontrol's line about a node, at most */
+	ASK_LIMIT = 10	   /* seconds for an answer of slurmctld */
 };
 
 void nodes_add(struct node_list *list, const char *name)
@@ -188,6 +189,21 @@ static bool is_gone(const char *state, size_t size)
 	return false;
 }
 
+/* Those of a list of nodes' lines that are not gone. */
+static void read_states(struct node_list *left, char *lines)
+{
+	for (char *line; (line = strsep(&lines, "\n"));) {
+		size_t name_length, state_length;
+		const char *name = nodes_field(line, "NodeName", &name_length);
+		const char *state = nodes_field(line, "State", &state_length);
+		char copy[FACTS_NAME];
+
+		snprintf(copy, sizeof(copy), "%.*s", (int)name_length, name);
+		if (name_length > 0 && !is_gone(state, state_length))
+			nodes_add(left, copy);
+	}
+}
+
 struct node_list nodes_of_job(const char *job, char *state, size_t size)
 {
 	char *const ask_job[] = {"scontrol", "-o", "show", "job", (char *)job, NULL};
@@ -207,21 +223,15 @@ struct node_list nodes_of_job(const char *job, char *state, size_t size)
 			nodes_expand(&all, field, length);
 	}
 	if (all.count > 0) {
-		char *names = nodes_joined(&all);
+		/* As Slurm writes it, since the names of all may be too long for a word of a command. */
+		char *names = ddp_xcalloc(length + 1, 1, "names of nodes");
 		char *const ask_nodes[] = {"scontrol", "-o", "show", "node", names, NULL};
-		char *rest, *line;
 
-		(void)evidence_run(ask_nodes, ASK_LIMIT, &states);
-		for (rest = states.data; (line = strsep(&rest, "\n"));) {
-			size_t name_length, state_length;
-			const char *name = nodes_field(line, "NodeName", &name_length);
-			const char *word = nodes_field(line, "State", &state_length);
-			char copy[FACTS_NAME];
-
-			snprintf(copy, sizeof(copy), "%.*s", (int)name_length, name);
-			if (name_length > 0 && !is_gone(word, state_length))
-				nodes_add(&left, copy);
-		}
+		memcpy(names, field, length);
+		if (evidence_ask(ask_nodes, ASK_LIMIT, (all.count + 1) * STATE_SIZE, &states) == 0)
+			read_states(&left, states.data);
+		else if (size > 0)
+			*state = '\0';
 		free(names);
 	}
 	ddp_text_free(&out);

@@ -45,8 +45,8 @@ void nodes_probe(const struct node_list *nodes, const char *job, const char *ste
 void nodes_answers_free(struct nodes_answers *answers);
 
 /*
- * The nodes of job [job] that Slurm has not given up, in its order; none where Slurm does not answer. [state] of [size] bytes is
- * the job's, "RUNNING", "".
+ * The nodes of job [job] that Slurm has not given up, in its order. [state] of [size] bytes is the job's, "RUNNING"; "" where
+ * Slurm does not answer.
  */
 struct node_list nodes_of_job(const char *job, char *state, size_t size);
 

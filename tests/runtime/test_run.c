@@ -2,7 +2,11 @@
 /* What ddp-run makes of its command line, of srun's words, and of attempts that failed. */
 #include "config.h"
 
+#include <sys/uio.h>
+
+#include "base/file.h"
 #include "run/decide.h"
+#include "run/nodes.h"
 #include "run/srun-line.h"
 #include "run/tails.h"
 
@@ -382,6 +386,40 @@ TEST(test_whether_a_node_was_missed)
 			      "contact slurm controller (connect failure)");
 	srun_reason("", why, sizeof(why));
 	ck_assert_str_eq(why, "Slurm does not answer");
+}
+
+/* --- What Slurm says --------------------------------------------------------------------------- */
+
+/* scontrol, of a job that has many nodes: two of them are gone. */
+TEST(test_nodes_of_a_large_job)
+{
+	static const char scontrol[] =
+		"#!/bin/sh\n"
+		"case $* in\n"
+		"*' job '*) echo 'JobId=5 JobState=RUNNING ReqNodeList=(null) NodeList=n[0001-1000]' ;;\n"
+		"*hostnames*) seq -f 'n%04.0f' 1000 ;;\n"
+		"*' node n[0001-1000]') seq -f 'n%04.0f' 1000 | awk '{\n"
+		"	state = $1 == \"n0007\" ? \"DOWN+DRAIN\" : $1 == \"n0999\" ? \"IDLE+NOT_RESPONDING\" : \"IDLE\"\n"
+		"	printf \"NodeName=%s Arch=x86_64 OS=%01000d State=%s ThreadsPerCore=1\\n\", $1, 0, state }' ;;\n"
+		"*) exit 1 ;;\n"
+		"esac\n";
+	struct iovec part = {(char *)scontrol, strlen(scontrol)};
+	char dir[64], path[128], search[4096], state[32];
+	struct node_list left;
+
+	unit_directory(dir, sizeof(dir));
+	snprintf(path, sizeof(path), "%s/scontrol", dir);
+	ck_assert_int_eq(ddp_file_write(path, &part, 1, 0755, false, NULL), 0);
+	snprintf(search, sizeof(search), "%s:%s", dir, getenv("PATH"));
+	setenv("PATH", search, 1);
+	left = nodes_of_job("5", state, sizeof(state));
+	ck_assert_str_eq(state, "RUNNING");
+	ck_assert_uint_eq(left.count, 998);
+	ck_assert_str_eq(left.name[6], "n0008");
+	ck_assert_str_eq(left.name[997], "n1000");
+	ck_assert(!nodes_have(&left, "n0007") && !nodes_have(&left, "n0999"));
+	nodes_free(&left);
+	unit_remove(dir);
 }
 
 /* --- What ranks printed ------------------------------------------------------------------------ */
