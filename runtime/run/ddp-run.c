@@ -20,7 +20,14 @@
 #include "run-options.h"
 #include "verdict.h"
 
-enum { EXIT_USAGE = 2, HELP_LIMIT = 10 };
+enum {
+	EXIT_USAGE = 2,
+	HELP_LIMIT = 10,
+	ASKS = 5,	   /* questions until Slurm answers one */
+	ASK_AGAIN = 5,	   /* seconds after it did not */
+	REFUSED_WAIT = 10, /* after it refused a step, at first; then twice that, and so on */
+	REFUSED_MOST = 60
+};
 
 struct launch {
 	struct run_options options;
@@ -161,16 +168,31 @@ static int run_in_allocation(struct launch *launch, char **argv)
 	return 127;
 }
 
+/* nodes_of_job(), of a Slurm that may be away for a moment. */
+static struct node_list ask_nodes(const struct launch *launch, char state[32])
+{
+	struct node_list all;
+
+	for (int i = 1;; i++) {
+		all = nodes_of_job(launch->job, state, 32);
+		if (*state || i == ASKS || attempt_told())
+			return all;
+		nodes_free(&all);
+		attempt_wait(ASK_AGAIN);
+	}
+}
+
 /* Of all nodes of the job, as many as the first attempt may have; the others are spares. */
 static bool set_spares_aside(struct launch *launch)
 {
 	int spares = (int)launch->options.number[RUN_OPTION_SPARE_NODES], use, asked;
 	const char *value = "", *tasks = getenv("SLURM_NTASKS");
 	struct node_list all;
+	char state[32];
 
 	if (spares == 0)
 		return true;
-	all = nodes_of_job(launch->job, NULL, 0);
+	all = ask_nodes(launch, state);
 	use = (int)all.count - spares;
 	if (is_given(launch, "nodes", &value)) {
 		asked = atoi(value);
@@ -383,8 +405,16 @@ static double newest_checkpoint(void)
 static struct node_list choose_nodes(struct launch *launch, const struct attempt *attempt)
 {
 	const struct node_list *last = attempt->nodes.count ? &attempt->nodes : &launch->next;
-	struct node_list all = nodes_of_job(launch->job, NULL, 0), usable = {.name = NULL};
+	char state[32];
+	struct node_list all = ask_nodes(launch, state), usable = {.name = NULL};
 
+	if (!*state) {
+		fprintf(stderr,
+			"ddp-run: Slurm does not say which nodes job %s has: those of the last attempt are taken\n",
+			launch->job);
+		for (size_t i = 0; i < last->count; i++)
+			nodes_add(&all, last->name[i]);
+	}
 	for (size_t i = 0; i < attempt->said.lost.count; i++)
 		fprintf(stderr, "ddp-run: node %s is lost\n", attempt->said.lost.name[i]);
 	for (int pass = 0; pass < 2; pass++)
@@ -503,21 +533,39 @@ static void tell_later(struct attempt_plan plan, struct attempt *last, struct at
 	tell(&plan, last, &next, NULL);
 }
 
-/* A refusal that nodes which are gone explain is a lost node; on the first attempt it is the user's. */
-static void look_again(const struct launch *launch, struct attempt *attempt, int number)
+/*
+ * A refusal that nodes which are gone explain is a lost node; on the first attempt it is the user's. Returns whether another one may
+ * pass, as where slurmctld starts again: then it says nothing of the command, which has passed before.
+ */
+static bool look_again(const struct launch *launch, struct attempt *attempt, int number)
 {
 	const struct node_list *last = launch->next.count ? &launch->next : &launch->first;
 	struct node_list all;
 	bool gone = false;
+	char state[32];
 
 	if (attempt->end != RUN_END_REFUSED || attempt->said.not_found || number == 0)
-		return;
-	all = nodes_of_job(launch->job, NULL, 0);
+		return false;
+	all = ask_nodes(launch, state);
 	for (size_t i = 0; i < last->count; i++)
 		gone = gone || !nodes_have(&all, last->name[i]);
 	nodes_free(&all);
-	if (gone)
+	if (*state && gone)
 		attempt->end = RUN_END_NODE;
+	return attempt->end == RUN_END_REFUSED && (!*state || strcmp(state, "RUNNING") == 0);
+}
+
+/* Let some time go by after a refusal, the more the more there were in a row. */
+static void wait_after_refusal(const struct run_past *past, int number)
+{
+	int wait = REFUSED_WAIT;
+
+	while (number > 0 && past[--number].again)
+		wait *= 2;
+	if (wait > REFUSED_MOST)
+		wait = REFUSED_MOST;
+	fprintf(stderr, "ddp-run: the step was refused: it is tried again in %d s\n", wait);
+	attempt_wait(wait);
 }
 
 /* --- The attempts ------------------------------------------------------------------------------ */
@@ -576,7 +624,7 @@ static int run(struct launch *launch)
 			for (size_t i = 0; i < attempt.nodes.count; i++)
 				nodes_add(&launch->first, attempt.nodes.name[i]);
 		}
-		look_again(launch, &attempt, number);
+		past[number].again = look_again(launch, &attempt, number);
 		past[number].end = attempt.end;
 		past[number].status = attempt.status;
 		past[number].saved = newest_checkpoint();
@@ -585,13 +633,16 @@ static int run(struct launch *launch)
 				      &error) < 0)
 			past[number].point[0] = '\0';
 		decision = decide(launch, &rules, past, number + 1, &attempt, &usable);
+		if (decision.act == RUN_RESTART && past[number].again)
+			wait_after_refusal(past, number);
 		next = (struct attempt_next){.decision = &decision, .after = -1};
 		if (decision.act == RUN_RESTART && attempt_told()) {
 			decision.act = RUN_STOP;
 			decision.status = attempt.status;
 			snprintf(decision.why, sizeof(decision.why), "it was told to end");
 		}
-		if (decision.act == RUN_RESTART && attempt.end == RUN_END_NODE) {
+		if (decision.act == RUN_RESTART && attempt.end == RUN_END_NODE &&
+		    decision.nodes > 0) {
 			use_nodes(launch, &usable, decision.nodes);
 			next.nodes = &launch->next;
 		}

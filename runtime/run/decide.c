@@ -36,7 +36,7 @@ static struct run_decision decide(enum run_act act, int status, int nodes, const
 
 /*
  * Where checkpoints are known they alone count: a rank that dies at the same line each time, an hour later each time, is
- * no reason to stop. A node that was lost says nothing of the program.
+ * no reason to stop. A node that was lost says nothing of the program, and no more does a refusal.
  */
 static bool is_stuck(const struct run_past *past, int count)
 {
@@ -45,7 +45,7 @@ static bool is_stuck(const struct run_past *past, int count)
 	if (count < SAME)
 		return false;
 	for (int i = count - SAME; i < count; i++)
-		if (past[i].end == RUN_END_NODE)
+		if (past[i].end == RUN_END_NODE || past[i].again)
 			return false;
 	if (last->saved >= 0)
 		return last->saved <= first->saved;
@@ -65,6 +65,8 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 	case RUN_END_GOOD:
 		return decide(RUN_STOP, last->status, 0, "the program ended well");
 	case RUN_END_REFUSED:
+		if (last->again)
+			break;
 		return decide(RUN_STOP, last->status, 0, "it would fail in the same way again");
 	case RUN_END_CANCELLED:
 		return decide(RUN_STOP, last->status, 0, "it was told to end");

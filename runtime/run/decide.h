@@ -40,6 +40,7 @@ struct run_rules {
 struct run_past {
 	enum run_end end;
 	int status;	 /* srun's */
+	bool again;	 /* it was refused, and one before it was not */
 	char point[512]; /* ddp_verdict_point(); "": nobody knows */
 	double saved; /* when the newest checkpoint was written; 0: there is none; less: nobody knows */
 };

@@ -40,6 +40,7 @@
 #define HANG_NORMAL 600.0 /* where a heart has beaten */
 #define CANCEL_LIMIT 2.0  /* for scancel, which otherwise waits for nodes that are lost */
 #define HANG_GRACE 2.0	  /* for ranks that hang, after SIGTERM */
+#define ASK_MOST 60.0	  /* until Slurm is asked again about a step of which it did not tell */
 #define SWEEP_AGAIN 5.0	  /* after nodes could not be asked */
 #define SIGINT_AGAIN 2.0  /* srun counts whole seconds */
 
@@ -68,7 +69,9 @@ struct run {
 	const struct attempt_plan *plan;
 	struct attempt *attempt;
 	pid_t srun;
-	int step; /* the plugin's words about the step; -1: they were read */
+	int step;	  /* the plugin's words about the step; -1: they were read */
+	double step_next; /* when Slurm is asked about the step; 0: it has answered */
+	double step_wait; /* seconds until it is asked again */
 	struct relay out, err;
 	atomic_bool over;	  /* srun has ended: what is in its pipes is the last */
 	_Atomic double moved;	  /* when something came out, or a heart beat */
@@ -248,9 +251,10 @@ static void copy_word(char *to, size_t size, const char *words, const char *name
 	}
 }
 
-/* Which nodes and how many ranks it has: Slurm knows. */
-static void ask_step(struct attempt *attempt)
+/* Which nodes and how many ranks it has: Slurm knows. Where it does not answer it is asked again, ever less often. */
+static void ask_step(struct run *run)
 {
+	struct attempt *attempt = run->attempt;
 	struct ddp_text out = {.data = NULL};
 	char id[80];
 	char *const argv[] = {"scontrol", "-o", "show", "step", id, NULL};
@@ -263,9 +267,11 @@ static void ask_step(struct attempt *attempt)
 		if (size > 0)
 			nodes_expand(&attempt->nodes, field, size);
 		field = nodes_field(out.data, "Tasks", &size);
-		attempt->ranks = size > 0 ? atoi(field) : 0;
+		attempt->ranks = size > 0 && attempt->nodes.count > 0 ? atoi(field) : 0;
 	}
 	ddp_text_free(&out);
+	run->step_wait = run->step_wait < ASK_MOST / 2 ? 2 * run->step_wait + 1 : ASK_MOST;
+	run->step_next = attempt->nodes.count > 0 ? 0 : ddp_seconds() + run->step_wait;
 }
 
 /* The plugin's words, which it writes at once. */
@@ -290,7 +296,7 @@ static void read_step(struct run *run)
 		return;
 	attempt->began = ddp_date(NULL);
 	run->moved = ddp_seconds();
-	ask_step(attempt);
+	ask_step(run);
 }
 
 /* scancel for the step; [signal] NULL: so that Slurm ends it. */
@@ -474,8 +480,9 @@ static void tell_unasked(struct run *run, const struct node_list *nodes, const c
 		return;
 	run->unasked = true;
 	names = nodes_joined(nodes);
-	fprintf(stderr, "ddp-run: whether %s %s is not known: %s\n", names,
-		nodes->count == 1 ? "answers" : "answer", why);
+	fprintf(stderr, "ddp-run: whether %s %s is not known: %s\n",
+		nodes->count ? names : "the step's nodes", nodes->count == 1 ? "answers" : "answer",
+		why);
 	free(names);
 }
 
@@ -506,11 +513,13 @@ static void probe(struct run *run)
 {
 	struct attempt *attempt = run->attempt;
 
-	if (run->unanswered) {
+	if (attempt->nodes.count == 0)
+		ask_step(run);
+	if (run->unanswered || attempt->nodes.count == 0) {
 		tell_unasked(run, &attempt->nodes, "Slurm does not answer");
 		return;
 	}
-	if (ask_nodes(run, &attempt->nodes) == 0 && attempt->nodes.count > 0)
+	if (ask_nodes(run, &attempt->nodes) == 0)
 		run->leave_at = ddp_seconds() + LOST_WAIT;
 	if (attempt->silent.count > 0 && run->kill_at == 0)
 		run->kill_at = ddp_seconds() + LOST_WAIT;
@@ -569,6 +578,10 @@ static void look(struct run *run)
 
 	if (!run->attempt->step[0] || run->ending)
 		return;
+	if (is_due(run->step_next, now)) {
+		ask_step(run);
+		return;
+	}
 	if ((first_bad == 0 || plan->stays) && run->told_at == 0) {
 		if (hang == 0 || now - run->moved < (hang < 0 ? HANG_NORMAL : hang))
 			return;

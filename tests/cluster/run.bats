@@ -437,6 +437,54 @@ stubborn='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 1 ] ||
 	same "$(grep -c '^rank . of 4 restart 1$' <<<"$out")" 4
 }
 
+# deaf COMMAND PATTERN TIMES: of the job's calls of COMMAND whose words match PATTERN so many fail, from the first on.
+deaf()
+{
+	mkdir -p "$WORK/bin"
+	rm -f "$WORK"/here.deaf.*
+	cat >"$WORK/bin/$1" <<-END
+		#!/bin/bash
+		if [[ " \$* " == *"$2"* ]] && (($3 > 0)); then
+			for i in {1..$3}; do
+				! (set -C; : >"$WORK/here.deaf.\$i") 2>/dev/null || { echo "$1: error: no answer" >&2; exit 1; }
+			done
+		fi
+		exec $(command -v "$1") "\$@"
+	END
+	chmod 755 "$WORK/bin/$1"
+}
+
+@test "Slurm does not say at first which nodes a step has: it is asked again" {
+	deaf scontrol ' show step ' 2
+	PATH=$WORK/bin:$PATH batch bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; sleep 6; [ "$RANK" -ne 2 ] || exit 3; sleep 61'
+	same "$rc" 0
+	same "$(first)" "0 exit ['n1', 'n2', 'n3', 'n4'] 4 restart 2 n3 exit 3"
+}
+
+@test "Slurm never says which nodes a step has: another attempt begins all the same" {
+	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmstepd needs root"
+	deaf scontrol ' show step ' 99
+	{
+		within 60 test -s "$WORK/here.stepd"
+		kill -9 "$(<"$WORK/here.stepd")"
+		touch "$WORK/here.killed"
+	} 3>&- &
+	PATH=$WORK/bin:$PATH batch --grace 1 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 2 ] || echo $PPID >here.stepd
+		until [ -e here.killed ]; do sleep 0.1; done; [ "$RANK" -ne 2 ] || kill -9 $$; exit 3'
+	wait
+	same "$rc" 0
+	same "$(report 0 kind next)" '"node" "restart"'
+}
+
+@test "a step is refused after one that ran: it is tried again" {
+	deaf srun ' --ddp ' 2
+	touch "$WORK"/here.deaf.{1,2}
+	PATH=$WORK/bin:$PATH batch --restarts 2 bash -c '[ "$DDP_RESTART" -ne 0 ] || { rm -f here.deaf.1; exit 3; }; echo "restart $DDP_RESTART"'
+	same "$rc" 0
+	same "$(grep -c '^restart 2$' <<<"$out")" 4
+	has "$out" '^ddp-run: the step was refused: it is tried again in 10 s$'
+}
+
 # kill -9 of slurmd, slurmstepd and task of a node, or of those that a pattern names, and of nothing else.
 lose()
 {

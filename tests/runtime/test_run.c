@@ -18,6 +18,10 @@
 	{                                                                              \
 		.end = RUN_END_##end_, .status = status_, .point = point_, .saved = -1 \
 	}
+#define AGAIN(status_)                                                                \
+	{                                                                             \
+		.end = RUN_END_REFUSED, .status = status_, .again = true, .saved = -1 \
+	}
 #define SAVED(end_, saved_)                                                       \
 	{                                                                         \
 		.end = RUN_END_##end_, .status = 1, .point = "p", .saved = saved_ \
@@ -45,6 +49,33 @@ static const struct decide_row {
 	 137,
 	 0},
 	{"what is refused", {3, 0, true}, {A(REFUSED, 2, "")}, 4, 4, false, RUN_STOP, 2, 0},
+	{"what is refused after it had run",
+	 {3, 0, false},
+	 {A(EXIT, 7, "x"), AGAIN(2), AGAIN(2)},
+	 4,
+	 4,
+	 false,
+	 RUN_RESTART,
+	 0,
+	 4},
+	{"refusals are no point",
+	 {9, 0, false},
+	 {SAVED(EXIT, 10), {.end = RUN_END_REFUSED, .again = true, .saved = 10}, SAVED(EXIT, 10)},
+	 4,
+	 4,
+	 false,
+	 RUN_RESTART,
+	 0,
+	 4},
+	{"refusals to the last restart",
+	 {2, 0, false},
+	 {A(EXIT, 7, "x"), AGAIN(2), AGAIN(2)},
+	 4,
+	 4,
+	 false,
+	 RUN_STOP,
+	 2,
+	 0},
 	{"what is cancelled", {3, 0, true}, {A(CANCELLED, 143, "")}, 4, 4, false, RUN_STOP, 143, 0},
 	{"a time limit", {3, 0, false}, {A(TIME_LIMIT, 143, "")}, 4, 4, false, RUN_STOP, 143, 0},
 	{"another job in its place",
