@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,8 @@ enum {
 	ASKS = 5,	   /* questions until Slurm answers one */
 	ASK_AGAIN = 5,	   /* seconds after it did not */
 	REFUSED_WAIT = 10, /* after it refused a step, at first; then twice that, and so on */
-	REFUSED_MOST = 60
+	REFUSED_MOST = 60,
+	CHECKPOINT_DEPTH = 5 /* of directories that may be one */
 };
 
 struct launch {
@@ -377,26 +379,49 @@ static bool look_at_job(const struct launch *launch)
 
 /* --- Between attempts -------------------------------------------------------------------------- */
 
-/* When the newest file of the directory that DDP_CHECKPOINT names was written; see struct run_past. */
+/*
+ * Files alone count, since each attempt that dies as it writes one leaves newer directories; and not those that by their names
+ * have not been written to their end.
+ */
+static void find_newest(DIR *dir, int depth, double *newest)
+{
+	struct dirent *entry;
+
+	while ((entry = readdir(dir))) {
+		const char *name = entry->d_name;
+		struct stat st;
+		DIR *below;
+		int fd;
+
+		if (name[0] == '.' || strstr(name, ".tmp") || strncmp(name, "tmp", 3) == 0 ||
+		    fstatat(dirfd(dir), name, &st, 0) < 0)
+			continue;
+		if (!S_ISDIR(st.st_mode)) {
+			if (ddp_date(&st.st_mtim) > *newest)
+				*newest = ddp_date(&st.st_mtim);
+			continue;
+		}
+		fd = depth > 0 ? openat(dirfd(dir), name, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+		below = fd >= 0 ? fdopendir(fd) : NULL;
+		if (below) {
+			find_newest(below, depth - 1, newest);
+			closedir(below);
+		} else if (fd >= 0) {
+			close(fd);
+		}
+	}
+}
+
+/* When the newest file in the directory that DDP_CHECKPOINT names was written; see struct run_past. */
 static double newest_checkpoint(void)
 {
 	const char *path = ddp_getenv("DDP_CHECKPOINT", NULL);
 	DIR *dir = path ? opendir(path) : NULL;
-	struct dirent *entry;
 	double newest = 0;
 
 	if (!dir)
 		return path && errno == ENOENT ? 0 : -1;
-	while ((entry = readdir(dir))) {
-		struct stat st;
-		double time;
-
-		if (entry->d_name[0] == '.' || fstatat(dirfd(dir), entry->d_name, &st, 0) < 0)
-			continue;
-		time = ddp_date(&st.st_mtim);
-		if (time > newest)
-			newest = time;
-	}
+	find_newest(dir, CHECKPOINT_DEPTH, &newest);
 	closedir(dir);
 	return newest;
 }

@@ -124,6 +124,11 @@ first()
 	DDP_CHECKPOINT=$WORK/points batch --restarts 9 bash -c 'exit $((DDP_RESTART + 1))'
 	same "$rc" 93
 	has "$out" '3 attempts in a row left no newer checkpoint'
+	# What was not written to its end is none, and neither is a directory; what is written anew in one is.
+	DDP_CHECKPOINT=$WORK/points batch --restarts 9 bash -c 'mkdir "points/step.$DDP_RESTART"; touch "points/step.$DDP_RESTART/state.tmp" "points/.new.$DDP_RESTART"; exit $((DDP_RESTART + 1))'
+	same "$rc" 93
+	DDP_CHECKPOINT=$WORK/points batch --restarts 4 bash -c 'mkdir -p points/last/0; echo 1 >points/last/0/state; [ "$DDP_RESTART" -eq 3 ]'
+	same "$rc" 0
 }
 
 @test "what cannot work is not repeated, and leaves nothing" {
