@@ -403,6 +403,44 @@ static bool is_of_step(struct process *process, const char *job, const char *ste
 	return false;
 }
 
+/*
+ * Whether it is a task of the step that hides its environment: it has none of Slurm's, or may not be read, and its parent is the
+ * step's slurmstepd, by the title that this gives itself. Of a cluster on this host it may be any, so it is not one to kill.
+ */
+static bool is_hidden_task(struct process *process, const char *job, const char *step)
+{
+	char title[128], *environment, *command;
+	bool is = false;
+	size_t size;
+
+	snprintf(title, sizeof(title), "slurmstepd: [%.40s.%.40s]", job, step);
+	environment = read_proc(process->pid, "environ", &size);
+	if ((!environment || !variable(environment, size, "SLURM_PROCID")) && read_stat(process) &&
+	    !strchr("ZX", process->state)) {
+		command = read_proc(process->parent, "cmdline", &size);
+		is = command && strncmp(command, title, strlen(title)) == 0;
+		free(command);
+	}
+	free(environment);
+	return is;
+}
+
+static bool has_hidden_task(const char *job, const char *step)
+{
+	DIR *dir = opendir("/proc");
+	struct dirent *entry;
+	bool has = false;
+
+	while (dir && !has && (entry = readdir(dir))) {
+		struct process process = {.pid = atol(entry->d_name)};
+
+		has = process.pid > 0 && is_hidden_task(&process, job, step);
+	}
+	if (dir)
+		closedir(dir);
+	return has;
+}
+
 static int find_processes(struct process *all, const char *job, const char *step)
 {
 	DIR *dir = opendir("/proc");
@@ -522,8 +560,9 @@ static void tell_process(const char *dir, const struct process *process)
 	ddp_text_free(&out);
 }
 
-/* A rank that the plugin says is here, and has no process. */
-static void tell_missing(const char *dir, const struct process *all, int count)
+/* Ranks that the plugin says are here: one that hides its environment, or that has no process. */
+static void tell_others(const char *dir, const char *job, const char *step,
+			const struct process *all, int count)
 {
 	DIR *open = opendir(dir);
 	struct dirent *entry;
@@ -542,6 +581,13 @@ static void tell_missing(const char *dir, const struct process *all, int count)
 		snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name);
 		if (i == count && ddp_file_read(path, OUTPUT_LIMIT, &text, &size, NULL) == 0 &&
 		    sscanf(text, "%127s %ld", node, &pid) == 2 && strcmp(node, node_name()) == 0) {
+			struct process hidden = {.pid = pid, .rank = rank};
+
+			if (is_hidden_task(&hidden, job, step)) {
+				tell_process(dir, &hidden);
+				free(text);
+				continue;
+			}
 			ddp_text_add(&out, "node %s\npid %ld\nstate -\n", node, pid);
 			snprintf(name, sizeof(name), "proc-%d.txt", rank);
 			write_text(dir, name, &out);
@@ -797,7 +843,7 @@ int ddp_evidence_look_main(int argc, char **argv)
 		free(all[i].environment);
 	}
 	free(all);
-	return count > 0 ? 0 : NOTHING_THERE;
+	return count > 0 || has_hidden_task(argv[2], argv[3]) ? 0 : NOTHING_THERE;
 }
 
 /* --- All of it, on a node -------------------------------------------------------------------------------- */
@@ -821,7 +867,7 @@ int ddp_evidence_main(int argc, char **argv)
 	for (task = all; task < all + count; task++)
 		if (task->task)
 			tell_process(dir, task);
-	tell_missing(dir, all, count);
+	tell_others(dir, job, argv[4], all, count);
 	(void)tell_memory(dir, job);
 	for (task = all; task < all + count; task++)
 		if (task->task)

@@ -442,6 +442,19 @@ stubborn='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 1 ] ||
 	same "$(grep -c '^rank . of 4 restart 1$' <<<"$out")" 4
 }
 
+@test "ranks that hide their environment are there all the same" {
+	again --conf KillWait=20
+	batch -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 0 ] || { until [ -e here.hidden ]; do sleep 0.1; done; exit 3; }
+		exec env -i bash -c "trap \"\" TERM; touch here.hidden; for i in {1..12}; do sleep 1; done; exit 4"'
+	same "$rc" 0
+	same "$(report 0 kind)" '"exit"'
+	has_not "$out" 'Force|Killed'
+	rm -rf "$WORK/.ddp"
+	batch --hang 3 -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; exec env -i sleep 61'
+	same "$rc" 0
+	same "$(sed -n 's/^state //p' "$WORK"/.ddp/failed-*/proc-*.txt)" $'S\nS'
+}
+
 # deaf COMMAND PATTERN TIMES: of the job's calls of COMMAND whose words match PATTERN so many fail, from the first on.
 deaf()
 {
