@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +25,12 @@
 #include "facts.h"
 #include "srun-line.h"
 #include "verdict.h"
+
+/* Of all architectures. */
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#define SYS_pidfd_send_signal 424
+#endif
 
 extern char **environ;
 
@@ -826,6 +833,23 @@ static bool dumped(const char *dir, const struct process *all, int count)
 
 /* --- Whether anything is left, on a node ------------------------------------------------------------------ */
 
+/* Of numbers that were looked up a while ago, one may be another process's by now. */
+static void kill_process(long pid, const char *job, const char *step)
+{
+	int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+	struct process now = {.pid = pid};
+
+	if (is_of_step(&now, job, step)) {
+		if (fd >= 0)
+			(void)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+		else
+			kill((pid_t)pid, SIGKILL);
+	}
+	free(now.environment);
+	if (fd >= 0)
+		close(fd);
+}
+
 int ddp_evidence_look_main(int argc, char **argv)
 {
 	struct process *all = calloc(PROCESSES + 1, sizeof(*all));
@@ -839,7 +863,7 @@ int ddp_evidence_look_main(int argc, char **argv)
 	count = find_processes(all, argv[2], argv[3]);
 	for (int i = 0; i < count; i++) {
 		if (strcmp(argv[1], "--sweep") == 0)
-			kill((pid_t)all[i].pid, SIGKILL);
+			kill_process(all[i].pid, argv[2], argv[3]);
 		free(all[i].environment);
 	}
 	free(all);
