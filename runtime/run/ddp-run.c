@@ -663,7 +663,6 @@ static int run(struct launch *launch)
 		next = (struct attempt_next){.decision = &decision, .after = -1};
 		if (decision.act == RUN_RESTART && attempt_told()) {
 			decision.act = RUN_STOP;
-			decision.status = attempt.status;
 			snprintf(decision.why, sizeof(decision.why), "it was told to end");
 		}
 		if (decision.act == RUN_RESTART && attempt.end == RUN_END_NODE &&

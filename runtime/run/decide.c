@@ -60,6 +60,8 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 {
 	const struct run_past *last = &past[count - 1];
 	int least = rules->min_nodes ? rules->min_nodes : nodes->wanted;
+	/* Ranks may end well when a hang is ended, or beside a node that is lost. */
+	int bad = last->status ? last->status : RUN_STATUS_BAD;
 
 	switch (last->end) {
 	case RUN_END_GOOD:
@@ -86,13 +88,12 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 			      last->saved >= 0 ? "left no newer checkpoint"
 					       : "ended at the same point");
 	if (count > rules->restarts)
-		return decide(RUN_STOP, last->status, 0, "no restart is left of %d",
-			      rules->restarts);
+		return decide(RUN_STOP, bad, 0, "no restart is left of %d", rules->restarts);
 	if (nodes->usable >= nodes->wanted)
-		return decide(RUN_RESTART, 0, nodes->wanted, "restart %d of %d", count,
+		return decide(RUN_RESTART, bad, nodes->wanted, "restart %d of %d", count,
 			      rules->restarts);
 	if (nodes->usable >= least && !nodes->fixed)
-		return decide(RUN_RESTART, 0, nodes->usable, "restart %d of %d, with fewer nodes",
+		return decide(RUN_RESTART, bad, nodes->usable, "restart %d of %d, with fewer nodes",
 			      count, rules->restarts);
 	if (rules->requeue)
 		return decide(RUN_REQUEUE, RUN_STATUS_NODES, 0, "%d nodes are left of %d",

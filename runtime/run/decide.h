@@ -25,8 +25,8 @@ enum run_end {
 #undef RUN_END
 };
 
-/* Statuses of ddp-run besides srun's. */
-enum { RUN_STATUS_STUCK = 93, RUN_STATUS_NODES = 94 };
+/* Statuses of ddp-run besides srun's; BAD where srun's is 0 and nothing is good. */
+enum { RUN_STATUS_BAD = 1, RUN_STATUS_STUCK = 93, RUN_STATUS_NODES = 94 };
 
 enum run_act { RUN_STOP, RUN_RESTART, RUN_REQUEUE };
 
@@ -54,7 +54,7 @@ struct run_nodes {
 
 struct run_decision {
 	enum run_act act;
-	int status; /* of ddp-run, if it stops */
+	int status; /* of ddp-run, if it stops here, also where it need not */
 	int nodes;  /* of the next attempt */
 	char why[256];
 };
