@@ -76,7 +76,7 @@ static bool find_program(struct launch *launch)
 
 static bool is_given(struct launch *launch, const char *name, const char **value)
 {
-	return srun_given(&launch->srun, launch->words, launch->program, name, value);
+	return srun_given(&launch->srun, launch->words, name, value);
 }
 
 static bool has_word(const struct launch *launch, const char *word)
@@ -149,7 +149,7 @@ static int run_in_allocation(struct launch *launch, char **argv)
 		      stderr);
 		return EXIT_USAGE;
 	}
-	shared = srun_shared(&launch->srun, launch->words, launch->program, &salloc);
+	shared = srun_shared(&launch->srun, launch->words, &salloc);
 	words = ddp_xcalloc(launch->words_count + 64, sizeof(*words), "salloc's words");
 	words[count++] = "salloc";
 	words[count++] = "--no-kill";
@@ -354,6 +354,23 @@ static bool choose_output(struct launch *launch)
 			 : is_one_rank(launch)			   ? ATTEMPT_ONE_RANK
 								   : ATTEMPT_LABELLED;
 	return true;
+}
+
+/* Whether others go on where a rank fails: --kill-on-bad-exit=0, behind ours. */
+static bool stays(struct launch *launch)
+{
+	const char *value = "";
+
+	return is_given(launch, "kill-on-bad-exit", &value) && *value && atoi(value) == 0;
+}
+
+/* As a node that cannot start the program has it; NULL: that is not known. */
+static const char *program_name(struct launch *launch)
+{
+	bool other = is_said(launch, "multi-prog", NULL) ||
+		     is_said(launch, "bcast", "SLURM_BCAST") || has_word(launch, ":");
+
+	return other ? NULL : launch->words[launch->program];
 }
 
 /* Whether the job is one that the options are for; where it will not do all that they promise a line says so. */
@@ -625,6 +642,8 @@ static int run(struct launch *launch)
 		.hang = options->text[RUN_OPTION_HANG] ? options->number[RUN_OPTION_HANG] : -1,
 		.grace = options->number[RUN_OPTION_GRACE],
 		.logs = options->text[RUN_OPTION_LOGS],
+		.stays = stays(launch),
+		.program = program_name(launch),
 		.output = launch->output};
 	off_t input = lseek(STDIN_FILENO, 0, SEEK_CUR);
 	struct attempt_next next = {.after = -1};

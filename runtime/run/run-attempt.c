@@ -73,10 +73,12 @@ struct run {
 	double step_next; /* when Slurm is asked about the step; 0: it has answered */
 	double step_wait; /* seconds until it is asked again */
 	struct relay out, err;
-	atomic_bool over;	  /* srun has ended: what is in its pipes is the last */
-	_Atomic double moved;	  /* when something came out, or a heart beat */
-	_Atomic double first_bad; /* when srun told of the first task that failed; 0: of none */
+	atomic_bool over;     /* srun has ended: what is in its pipes is the last */
+	_Atomic double moved; /* when something came out, or a heart beat */
+	_Atomic double
+		first_bad; /* when srun told that the step ends, for a task or a node; 0: it did not */
 	struct tails *tails;
+	char id[80]; /* of the step: "4.0" */
 	bool beaten; /* a heart has */
 
 	/* Ending it. */
@@ -119,7 +121,7 @@ static void *relay_bytes(void *data)
 	const struct srun_said *said = &run->attempt->said;
 	enum attempt_output output = run->plan->output;
 	static _Thread_local char bytes[1 << 16], plain[sizeof(bytes) + sizeof(relay->labels)];
-	bool open = true;
+	bool open = true, tasks = !said->mixed && !run->plan->stays;
 
 	relay->plain = plain;
 	for (;;) {
@@ -153,7 +155,8 @@ static void *relay_bytes(void *data)
 		if (relay->to != STDERR_FILENO)
 			continue;
 		if (run->first_bad == 0 &&
-		    (said->count > 0 || said->lost.count > 0 || said->missed.count > 0))
+		    (said->ending || said->lost.count > 0 || said->missed.count > 0 ||
+		     (tasks && said->count > 0)))
 			run->first_bad = ddp_seconds();
 	}
 	return NULL;
@@ -256,11 +259,9 @@ static void ask_step(struct run *run)
 {
 	struct attempt *attempt = run->attempt;
 	struct ddp_text out = {.data = NULL};
-	char id[80];
-	char *const argv[] = {"scontrol", "-o", "show", "step", id, NULL};
+	char *const argv[] = {"scontrol", "-o", "show", "step", (char *)attempt->said.step, NULL};
 	size_t size;
 
-	snprintf(id, sizeof(id), "%s.%s", attempt->job, attempt->step);
 	if (evidence_run(argv, 5, &out) == 0 && out.data) {
 		const char *field = nodes_field(out.data, "NodeList", &size);
 
@@ -294,6 +295,8 @@ static void read_step(struct run *run)
 	copy_word(attempt->beats, sizeof(attempt->beats), words, "rendezvous");
 	if (!attempt->step[0])
 		return;
+	snprintf(run->id, sizeof(run->id), "%s.%s", attempt->job, attempt->step);
+	attempt->said.step = run->id;
 	attempt->began = ddp_date(NULL);
 	run->moved = ddp_seconds();
 	ask_step(run);
@@ -303,10 +306,9 @@ static void read_step(struct run *run)
 static void cancel(const struct run *run, const char *signal)
 {
 	struct ddp_text out = {.data = NULL};
-	char id[80], option[32];
-	char *argv[] = {"scancel", "-Q", id, option, NULL};
+	char option[32];
+	char *argv[] = {"scancel", "-Q", (char *)run->id, option, NULL};
 
-	snprintf(id, sizeof(id), "%s.%s", run->attempt->job, run->attempt->step);
 	if (signal)
 		snprintf(option, sizeof(option), "--signal=%s", signal);
 	else
@@ -582,7 +584,7 @@ static void look(struct run *run)
 		ask_step(run);
 		return;
 	}
-	if ((first_bad == 0 || plan->stays) && run->told_at == 0) {
+	if (first_bad == 0 && run->told_at == 0) {
 		if (hang == 0 || now - run->moved < (hang < 0 ? HANG_NORMAL : hang))
 			return;
 		look_at_hearts(run);
@@ -604,7 +606,7 @@ static void look(struct run *run)
 	if (plan->grace > 0 && run->kill_at == 0)
 		run->kill_at = began + plan->grace;
 	/* Ranks that only were told to end have all the time that Slurm gives them, unless --grace says how much. */
-	if (run->leave_at == 0 && (run->hung || (first_bad > 0 && !plan->stays)))
+	if (run->leave_at == 0 && (run->hung || first_bad > 0))
 		run->leave_at =
 			began + (plan->grace > 0 ? plan->grace : kill_wait(run)) + KILL_MARGIN;
 	if (is_due(run->probe_next, now)) {
@@ -899,7 +901,11 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	struct ddp_error error;
 	char logs[PATH_MAX];
 
-	*attempt = (struct attempt){.started = ddp_date(NULL), .status = 1};
+	*attempt = (struct attempt){.started = ddp_date(NULL),
+				    .status = 1,
+				    .said = {.program = plan->program,
+					     .mixed = plan->output != ATTEMPT_LABELLED &&
+						      plan->output != ATTEMPT_LABELS_STAY}};
 	if (plan->logs)
 		snprintf(logs, sizeof(logs), "%s/attempt-%d", plan->logs, plan->number);
 	run.tails = tails_create(plan->logs ? logs : NULL);
@@ -924,5 +930,6 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 		    move_evidence(attempt, error.text))
 			(void)write_tails(&run, NULL);
 	}
+	attempt->said.step = NULL;
 	tails_destroy(run.tails);
 }

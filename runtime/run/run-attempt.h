@@ -21,9 +21,10 @@ enum attempt_output {
 };
 
 struct attempt_plan {
-	char **argv;	/* of srun, with NULL at the end */
-	char **command; /* of the user, for the report */
-	int number;	/* from 0 */
+	char **argv;	     /* of srun, with NULL at the end */
+	char **command;	     /* of the user, for the report */
+	const char *program; /* of it; NULL: its name may change on the way */
+	int number;	     /* from 0 */
 	int restarts;
 	const char *run_id;
 	double hang;	  /* seconds; 0: never; less: ten minutes once a heart has beaten */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/xalloc.h"
 
 /* --- Its options ------------------------------------------------------------------------------- */
@@ -77,99 +78,99 @@ const struct srun_option *srun_option_find(const struct srun_options *options, c
 	return found;
 }
 
-/* What one option of a command line is: its words, the option if it is known, and its value. */
-struct word {
-	size_t words;
-	const struct srun_option *option;
-	const char *value;
+/* Reads the options of a command line, one after the other. */
+struct reader {
+	const struct srun_options *options;
+	char **at;			  /* the next word */
+	const char *letters;		  /* that are left of the last; NULL: it is a long option */
+	const struct srun_option *option; /* that was read; NULL: srun knows none such */
+	const char *value;		  /* of it; NULL: it has none */
 };
 
-/* The words of [words] that begin with an option; none where the program begins. Of letters in one word the last counts. */
-static struct word read_word(const struct srun_options *options, char **words)
+/* Returns false where there is none any more: at "--", where the program begins, or at the end. */
+static bool read_next(struct reader *reader)
 {
-	const char *word = words[0];
-	struct word read = {.words = 1, .value = ""};
+	reader->value = NULL;
+	if (!reader->letters || !*reader->letters) {
+		const char *word = *reader->at;
 
-	if (!word || word[0] != '-' || !word[1]) {
-		read.words = 0;
-		return read;
-	}
-	if (word[1] == '-') {
-		size_t length = strcspn(word + 2, "=");
+		if (!word || word[0] != '-' || !word[1] || strcmp(word, "--") == 0)
+			return false;
+		reader->at++;
+		reader->letters = word[1] == '-' ? NULL : word + 1;
+		if (!reader->letters) {
+			size_t length = strcspn(word + 2, "=");
 
-		read.option = srun_option_find(options, word + 2, length, 0);
-		if (word[2 + length])
-			read.value = word + 3 + length;
-		else if (read.option && read.option->takes == SRUN_VALUE && words[1])
-			read.value = words[read.words++];
-		return read;
+			reader->option = srun_option_find(reader->options, word + 2, length, 0);
+			if (word[2 + length])
+				reader->value = word + 3 + length;
+		}
 	}
-	for (const char *at = word + 1; *at; at++) {
-		read.option = srun_option_find(options, "", 0, *at);
-		if (!read.option || read.option->takes == SRUN_NOTHING)
-			continue;
-		if (at[1])
-			read.value = at + 1 + (at[1] == '=');
-		else if (read.option->takes == SRUN_VALUE && words[1])
-			read.value = words[read.words++];
-		break;
+	if (reader->letters) {
+		reader->option = srun_option_find(reader->options, "", 0, *reader->letters++);
+		if (reader->option && reader->option->takes != SRUN_NOTHING) {
+			if (*reader->letters)
+				reader->value = reader->letters + (*reader->letters == '=');
+			reader->letters = NULL;
+		}
 	}
-	return read;
+	if (!reader->value && reader->option && reader->option->takes == SRUN_VALUE && *reader->at)
+		reader->value = *reader->at++;
+	return true;
 }
 
 size_t srun_program(const struct srun_options *options, char **words)
 {
-	size_t at = 0;
+	struct reader reader = {.options = options, .at = words};
 
-	for (;;) {
-		struct word word = {.words = 0};
-
-		if (!words[at])
-			return at;
-		if (strcmp(words[at], "--") == 0)
-			return at + 1;
-		word = read_word(options, words + at);
-		if (word.words == 0)
-			return at;
-		at += word.words;
-	}
+	while (read_next(&reader))
+		;
+	return (size_t)(reader.at - words) + (*reader.at && strcmp(*reader.at, "--") == 0);
 }
 
-bool srun_given(const struct srun_options *options, char **words, size_t end, const char *name,
+bool srun_given(const struct srun_options *options, char **words, const char *name,
 		const char **value)
 {
+	struct reader reader = {.options = options, .at = words};
 	bool given = false;
 
-	for (size_t at = 0; at < end;) {
-		struct word word = read_word(options, words + at);
-
-		if (word.words == 0 || strcmp(words[at], "--") == 0)
-			break;
-		if (word.option && strcmp(word.option->name, name) == 0) {
+	while (read_next(&reader))
+		if (reader.option && strcmp(reader.option->name, name) == 0) {
 			given = true;
-			*value = word.value;
+			*value = reader.value ? reader.value : "";
 		}
-		at += word.words;
-	}
 	return given;
 }
 
-char **srun_shared(const struct srun_options *options, char **words, size_t end,
+static bool has_option(const struct srun_options *options, const char *name)
+{
+	for (size_t i = 0; i < options->count; i++)
+		if (strcmp(options->option[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+char **srun_shared(const struct srun_options *options, char **words,
 		   const struct srun_options *others)
 {
-	char **list = ddp_xcalloc(end + 1, sizeof(*list), "salloc's options");
-	size_t count = 0;
+	struct reader reader = {.options = options, .at = words};
+	size_t most = 1, count = 0;
+	char **list;
 
-	for (size_t at = 0; at < end;) {
-		struct word word = read_word(options, words + at);
+	while (read_next(&reader))
+		most++;
+	list = ddp_xcalloc(most, sizeof(*list), "salloc's options");
+	reader = (struct reader){.options = options, .at = words};
+	while (read_next(&reader)) {
+		struct ddp_text text = {.data = NULL};
 
-		if (word.words == 0 || strcmp(words[at], "--") == 0)
-			break;
-		if (word.option &&
-		    srun_option_find(others, word.option->name, strlen(word.option->name), 0))
-			for (size_t i = 0; i < word.words; i++)
-				list[count++] = words[at + i];
-		at += word.words;
+		if (!reader.option || !has_option(others, reader.option->name))
+			continue;
+		ddp_text_add(&text, "--%s", reader.option->name);
+		if (reader.value)
+			ddp_text_add(&text, "=%s", reader.value);
+		list[count++] = ddp_xstrdup(text.data ? text.data : "", "salloc's options");
+		ddp_text_free(&text);
 	}
 	return list;
 }
@@ -294,13 +295,58 @@ static void hear_node(struct node_list *list, const char *node)
 	nodes_add(list, name);
 }
 
+/* Whether [id], "4.0 ON n1", "4+1.0" of a component, is of our step, as far as that is known. */
+static bool is_ours(const struct srun_said *said, const char *id)
+{
+	const char *ours = said->step;
+	size_t job = ours ? strcspn(ours, ".") : 0, length = strspn(id, "0123456789");
+
+	if (!ours)
+		return true;
+	if (length != job || strncmp(id, ours, job) != 0)
+		return false;
+	if (id[length] == '+')
+		length += 1 + strspn(id + length + 1, "0123456789");
+	id += length;
+	length = strlen(ours + job);
+	return strncmp(id, ours + job, length) == 0 && !isdigit((unsigned char)id[length]);
+}
+
+/* Whether [words] may be of our program: "/bin/x: No such file or directory", "bad interpreter(/bin/y): ". */
+static bool is_program(const struct srun_said *said, const char *words)
+{
+	const char *name = said->program ? strrchr(said->program, '/') : NULL;
+	const char *slash;
+
+	if (!said->program || strncmp(words, "bad interpreter(", strlen("bad interpreter(")) == 0)
+		return true;
+	name = name ? name + 1 : said->program;
+	slash = strstr(words, ": ");
+	while (slash && slash > words && slash[-1] != '/')
+		slash--;
+	return slash && strncmp(slash, name, strlen(name)) == 0 &&
+	       strncmp(slash + strlen(name), ": ", 2) == 0;
+}
+
+/* srun told of the task that it ends the step for in the line before; earlier ones were of other steps, if they may have been. */
+static void hear_ending(struct srun_said *said)
+{
+	if (said->mixed && !said->ending && said->last < said->count) {
+		said->count -= said->last;
+		memmove(said->task, said->task + said->last, said->count * sizeof(*said->task));
+	}
+	said->ending = true;
+}
+
 static void hear_line(struct srun_said *said, int rank, const char *line, double now)
 {
 	static const char error[] = "srun: error: ", lost[] = "Node failure on ",
 			  launch[] = "Task launch for ", missed[] = " failed on node ",
 			  aborted[] = "srun: Job step aborted: ",
-			  interrupted[] = "srun: sending Ctrl-C to ";
-	const char *cancelled;
+			  interrupted[] = "srun: sending Ctrl-C to StepId=",
+			  ending[] = "Terminating StepId=", step[] = "*** STEP ",
+			  not_found[] = "error: execve(): ";
+	const char *found, *cancelled;
 
 	if (rank >= 0 && strncmp(line, "srun: ", strlen("srun: ")) == 0)
 		return;
@@ -324,12 +370,13 @@ static void hear_line(struct srun_said *said, int rank, const char *line, double
 			return;
 		numbers = strchr(colon + 2, ' ');
 		how = numbers ? strstr(numbers, ": ") : NULL;
+		said->last = said->count;
 		if (how)
 			hear_tasks(said, numbers + 1, how + 2, node, (size_t)(colon - node), now);
 		return;
 	}
 	if (strncmp(line, interrupted, strlen(interrupted)) == 0) {
-		said->cancelled = true;
+		said->cancelled = said->cancelled || is_ours(said, line + strlen(interrupted));
 		return;
 	}
 	/* Of a node's own words, below, the last may not come through. Where srun has told of no error, slurmctld ended the step. */
@@ -337,16 +384,26 @@ static void hear_line(struct srun_said *said, int rank, const char *line, double
 		said->cancelled = said->cancelled || !said->errors;
 		return;
 	}
+	found = strncmp(line, "srun: ", strlen("srun: ")) == 0 ? strstr(line, ending) : NULL;
+	if (found) {
+		if (is_ours(said, found + strlen(ending)))
+			hear_ending(said);
+		return;
+	}
 	if (!strstr(line, "error: "))
 		return;
-	cancelled = strstr(line, " CANCELLED AT ");
-	if (cancelled && strstr(line, "*** ")) {
+	found = strstr(line, step);
+	cancelled = found ? strstr(found, " CANCELLED AT ") : NULL;
+	if (cancelled) {
+		if (!is_ours(said, found + strlen(step)))
+			return;
 		said->cancelled = said->cancelled || said->count == 0;
 		said->limit = said->limit || strstr(cancelled, "DUE TO TIME LIMIT");
 		said->preempted = said->preempted || strstr(cancelled, "DUE TO PREEMPTION");
 		return;
 	}
-	said->not_found = said->not_found || strstr(line, "error: execve(): ");
+	found = strstr(line, not_found);
+	said->not_found = said->not_found || (found && is_program(said, found + strlen(not_found)));
 }
 
 void srun_hear(struct srun_said *said, int rank, const char *bytes, size_t size, double now)

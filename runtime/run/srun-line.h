@@ -36,15 +36,15 @@ const struct srun_option *srun_option_find(const struct srun_options *options, c
 /* How many words of [words], a list that ends with NULL, come before the program. */
 size_t srun_program(const struct srun_options *options, char **words);
 
-/* Whether the option [name] with [letter] is among the first [end] words; in [value] its last value, "" for none. */
-bool srun_given(const struct srun_options *options, char **words, size_t end, const char *name,
+/* Whether the option [name] is given before the program; in [value] its last value, "" for none. */
+bool srun_given(const struct srun_options *options, char **words, const char *name,
 		const char **value);
 
 /*
- * Those of the first [end] words that are options which [others] has too, with their values, as a list that ends with NULL;
- * the list is freed by free(), its words are those of [words].
+ * Those of the options before the program that [others] has too, as "--name=value", in a list that ends with NULL; it and its
+ * words are freed by free().
  */
-char **srun_shared(const struct srun_options *options, char **words, size_t end,
+char **srun_shared(const struct srun_options *options, char **words,
 		   const struct srun_options *others);
 
 /* --- Whose its output is ------------------------------------------------------------------------ */
@@ -81,17 +81,23 @@ struct srun_task {
 };
 
 struct srun_said {
+	/* Ours: a program may start steps itself, whose words come through as well. */
+	const char *_Atomic step; /* "4.0"; NULL: not known yet, each counts */
+	const char *program;	  /* NULL: its name may change on the way */
+	bool mixed;		  /* nothing tells our srun's words from those of another */
+
 	char line[1024]; /* begun, not ended */
 	size_t length;
-	struct srun_task *task; /* tasks that did not end well, in the order in which srun told */
-	size_t count, room;
-	struct node_list lost;	 /* nodes that failed, says Slurm */
-	struct node_list missed; /* nodes where it could not start tasks */
-	bool errors;		 /* it told of any */
-	bool cancelled;		 /* the step was, before a task failed, or by Ctrl-C */
-	bool limit;		 /* by Slurm, for a time limit */
-	bool preempted;		 /* by Slurm, for another job */
-	bool not_found;		 /* a node could not start the program */
+	struct srun_task *task;	  /* tasks that did not end well, in the order in which srun told */
+	size_t count, room, last; /* last: where those of the last line about tasks begin */
+	struct node_list lost;	  /* nodes that failed, says Slurm */
+	struct node_list missed;  /* nodes where it could not start tasks */
+	bool errors;		  /* it told of any */
+	bool ending;		  /* it ends the step: a task failed */
+	bool cancelled;		  /* the step was, before a task failed, or by Ctrl-C */
+	bool limit;		  /* by Slurm, for a time limit */
+	bool preempted;		  /* by Slurm, for another job */
+	bool not_found;		  /* a node could not start the program */
 };
 
 /*

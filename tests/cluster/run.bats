@@ -314,6 +314,22 @@ leaves()
 	same "$(report 0 next_after | grep -c '^[0-9]')" 1
 }
 
+@test "--kill-on-bad-exit=0: where a rank fails the others go on, longer than Slurm would wait for them to end" {
+	batch --restarts 0 --kill-on-bad=0 -N2 -n2 bash -c '[ "$RANK" -eq 0 ] || exit 3; sleep 18; echo through'
+	same "$rc" 3
+	same "$(grep -c '^through$' <<<"$out")" 1
+}
+
+@test "steps that the program starts itself: what their srun says is not of ours" {
+	batch --restarts 1 -N1 -n1 bash -c '[ "$DDP_RESTART" -eq 1 ] || { srun --overlap -N1 -n1 bash -c "exit 3"; srun --overlap -N1 -n1 nosuch; sleep 18; }
+		echo through; exit 7'
+	same "$rc" 7
+	has "$out" '^srun: error: n.: task 0: Exited with exit code 3$'
+	has "$out" 'execve\(\): nosuch'
+	same "$(grep -c 'failed first: exit status 7$' <<<"$out")" 2
+	same "$(grep -c '^through$' <<<"$out")" 2
+}
+
 @test "--grace: a program that does not listen to SIGTERM is killed" {
 	batch --grace 1 -N2 -n2 bash -c 'trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -eq 0 ] || exit 3; while :; do sleep 1; done'
 	same "$rc" 0

@@ -275,6 +275,7 @@ static const struct line_row {
 	{{"-N", "4", "a.out"}, 2, "4"},
 	{{"-lN", "4", "-n8", "a.out", "-N7"}, 3, "4"},
 	{{"-lN4", "a.out"}, 1, "4"},
+	{{"-N4", "-lI", "a.out"}, 2, "4"},
 	{{"--nodes", "4", "--label", "a.out"}, 3, "4"},
 	{{"--nodes=4", "--node=5", "a.out"}, 2, "4"},
 	{{"--nodes=4", "-N", "2", "a.out"}, 3, "2"},
@@ -299,28 +300,48 @@ TEST_ROWS(test_where_the_program_begins, line_rows)
 	srun_options_read(&options, help);
 	ck_assert_uint_eq(options.count, 9);
 	ck_assert_uint_eq(srun_program(&options, words), row->program);
-	given = srun_given(&options, words, row->program, "nodes", &value);
+	given = srun_given(&options, words, "nodes", &value);
 	ck_assert_int_eq(given, row->nodes != NULL);
 	if (row->nodes)
 		ck_assert_str_eq(value, row->nodes);
 	free(options.option);
 }
 
-TEST(test_options_that_salloc_has_too)
+TEST(test_each_letter_of_a_word_counts)
 {
-	char *words[] = {"-N", "4", "--label", "-n8", "--ddp-port=7", "-w", "n1", "a.out", NULL};
-	struct srun_options options, salloc;
-	char **shared;
+	char *words[] = {"-lI5", "a.out", NULL};
+	struct srun_options options;
+	const char *value = NULL;
 
 	srun_options_read(&options, help);
-	srun_options_read(&salloc, "  -N, --nodes=N\n  -w, --nodelist=hosts\n  -n, --ntasks=N\n");
-	shared = srun_shared(&options, words, 7, &salloc);
-	ck_assert_str_eq(shared[0], "-N");
-	ck_assert_str_eq(shared[1], "4");
-	ck_assert_str_eq(shared[2], "-n8");
-	ck_assert_str_eq(shared[3], "-w");
-	ck_assert_str_eq(shared[4], "n1");
-	ck_assert_ptr_null(shared[5]);
+	ck_assert(srun_given(&options, words, "label", &value));
+	ck_assert_str_eq(value, "");
+	ck_assert(srun_given(&options, words, "immediate", &value));
+	ck_assert_str_eq(value, "5");
+	free(options.option);
+}
+
+TEST(test_options_that_salloc_has_too)
+{
+	static const char *const want[] = {"--nodes=4", "--ntasks=8", "--immediate",
+					   "--nodelist=n1"};
+	char *words[] = {"-lN", "4",	 "--label", "-n8", "--ddp-port=7", "-I", "-w",
+			 "n1",	"a.out", "-N7",	    NULL};
+	struct srun_options options, salloc;
+	char **shared;
+	size_t i = 0;
+
+	srun_options_read(&options, help);
+	/* What only begins as one of srun's is another. */
+	srun_options_read(&salloc, "  -N, --nodes=N\n  -w, --nodelist=hosts\n  -n, --ntasks=N\n"
+				   "  -I, --immediate[=secs]\n  --label-of=x\n");
+	shared = srun_shared(&options, words, &salloc);
+	for (; i < sizeof(want) / sizeof(want[0]); i++) {
+		ck_assert_ptr_nonnull(shared[i]);
+		ck_assert_str_eq(shared[i], want[i]);
+		free(shared[i]);
+	}
+	ck_assert_ptr_null(shared[i]);
 	free(shared);
 	free(options.option);
 	free(salloc.option);
@@ -381,6 +402,49 @@ TEST(test_what_a_rank_says_is_not_sruns)
 	ck_assert(said.not_found);
 	srun_hear(&said, -1, words, strlen(words), 1);
 	ck_assert_uint_eq(said.count, 1);
+	srun_said_free(&said);
+}
+
+/* With or without a label: its node says nothing of whose step it is but in the words themselves. */
+TEST(test_what_another_step_says_is_not_ours)
+{
+	struct srun_said said = {.step = "14.1", .program = "bin/train"};
+
+	say(&said,
+	    "slurmstepd-n1: error: *** STEP 14.2 ON n1 CANCELLED AT 2026 DUE TO TIME LIMIT ***\n"
+	    "slurmstepd-n1: error: *** STEP 4.1 ON n1 CANCELLED AT 2026 DUE TO PREEMPTION ***\n"
+	    "slurmstepd-n1: error: *** STEP 14.10 ON n1 CANCELLED AT 2026 ***\n"
+	    "srun: sending Ctrl-C to StepId=14.2\n"
+	    "srun: Terminating StepId=14.2\n"
+	    "slurmstepd-n1: error: execve(): trains: No such file or directory\n"
+	    "slurmstepd-n1: error: execve(): train/me: No such file or directory\n");
+	ck_assert(!said.cancelled && !said.limit && !said.preempted && !said.ending &&
+		  !said.not_found);
+	say(&said, "slurmstepd-n1: error: execve(): /work/bin/train: Permission denied\n");
+	ck_assert(said.not_found);
+	say(&said, "srun: launch/slurm: _step_signal: Terminating StepId=14.1\n");
+	ck_assert(said.ending && !said.cancelled);
+	say(&said,
+	    "[2026-11-23T14:19:07.123] error: *** STEP 14+1.1 ON n1 CANCELLED AT 2026 ***\n");
+	ck_assert(said.cancelled && !said.limit);
+	srun_said_free(&said);
+}
+
+TEST(test_tasks_of_another_step_are_dropped)
+{
+	static const char words[] = "srun: error: n2: task 0: Exited with exit code 3\n"
+				    "srun: error: n1: tasks 0-1: Killed\n"
+				    "srun: Terminating StepId=4.0\n"
+				    "srun: error: n2: task 2: Terminated\n";
+	struct srun_said mixed = {.step = "4.0", .mixed = true}, said = {.step = "4.0"};
+
+	say(&mixed, words);
+	ck_assert_uint_eq(mixed.count, 3);
+	ck_assert_str_eq(mixed.task[0].node, "n1");
+	ck_assert_int_eq(mixed.task[2].rank, 2);
+	srun_said_free(&mixed);
+	say(&said, words);
+	ck_assert_uint_eq(said.count, 4);
 	srun_said_free(&said);
 }
 
