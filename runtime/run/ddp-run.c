@@ -137,7 +137,7 @@ static int run_in_allocation(struct launch *launch, char **argv)
 	struct srun_options salloc;
 	char **shared, **words, self[PATH_MAX], nodes[32];
 	const char *value = "";
-	size_t count = 0;
+	size_t count = 0, most = 8;
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
 	if (n < 0 || !read_help(&salloc, "salloc"))
@@ -150,7 +150,11 @@ static int run_in_allocation(struct launch *launch, char **argv)
 		return EXIT_USAGE;
 	}
 	shared = srun_shared(&launch->srun, launch->words, &salloc);
-	words = ddp_xcalloc(launch->words_count + 64, sizeof(*words), "salloc's words");
+	for (char **at = shared; *at; at++)
+		most++;
+	for (char **at = argv; *at; at++)
+		most++;
+	words = ddp_xcalloc(most, sizeof(*words), "salloc's words");
 	words[count++] = "salloc";
 	words[count++] = "--no-kill";
 	for (size_t i = 0; shared[i]; i++)
@@ -160,11 +164,8 @@ static int run_in_allocation(struct launch *launch, char **argv)
 		words[count++] = nodes;
 	}
 	words[count++] = self;
-	for (char **at = argv + 1; *at; at++) {
-		if (count == launch->words_count + 60)
-			break;
+	for (char **at = argv + 1; *at; at++)
 		words[count++] = *at;
-	}
 	execvp(words[0], words);
 	fprintf(stderr, "ddp-run: cannot start salloc: %s\n", strerror(errno));
 	return 127;
@@ -746,6 +747,7 @@ int main(int argc, char **argv)
 	if (!find_program(&launch))
 		return EXIT_USAGE;
 	launch.job = ddp_getenv("SLURM_JOB_ID", "SLURM_JOBID", NULL);
+	(void)is_given(&launch, "jobid", &launch.job);
 	if (!launch.job)
 		return run_in_allocation(&launch, argv);
 	if (!look_at_job(&launch))

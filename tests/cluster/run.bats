@@ -176,6 +176,22 @@ first()
 	has "$(cat "$WORK/err.out")" '^taken$'
 }
 
+@test "without an allocation: options of each spelling, many of them, and a job that there is" {
+	local job
+	# shellcheck disable=SC2016,SC2046
+	try mc "$DDP_RUN" $(printf -- '--restarts %d ' {1..40}) -lN 1 -n1 --wait=0 bash -c 'echo "$1 of $#"' name one two
+	same "$rc" 0
+	same "$out" '0: one of 2'
+	mc salloc -Q --no-shell -N2 -J held
+	job=$(mc squeue -h -n held -o %A)
+	# shellcheck disable=SC2016
+	try mc "$DDP_RUN" --jobid="$job" -N1 -n1 bash -c 'echo "$DDP_RESTART in $SLURM_JOB_ID"; exit $((1 - DDP_RESTART))'
+	mc scancel "$job"
+	same "$rc" 0
+	same "$out" "0 in $job
+1 in $job"
+}
+
 @test "a file on stdin is read anew by each attempt" {
 	echo hello >"$WORK/in"
 	# shellcheck disable=SC2016
