@@ -88,10 +88,12 @@ struct run {
 	double probe_wait; /* seconds until they are asked again, ever more */
 	double kill_at;	   /* SIGKILL for what is left of ranks; 0: not */
 	double leave_at;   /* srun itself is ended; 0: not */
+	double asked_at;   /* Slurm was, for a step */
 	double kill_wait;  /* Slurm's; less than 0: not asked yet */
 	bool unanswered;   /* Slurm did not answer when it was asked last */
 	bool unasked;	   /* it was told that nodes could not be asked */
 	bool hung;
+	bool killed;	/* srun was, by somebody else */
 	bool suspended; /* the job was, when Slurm was asked last */
 	bool ending;	/* the job is, by Slurm */
 	bool limit;	/* for its time limit */
@@ -339,7 +341,8 @@ static double kill_wait(struct run *run)
 /* Whether Slurm is ending the whole job, and tells the ranks itself; then nodes take no further step. */
 static bool is_job_ending(struct run *run)
 {
-	char *const argv[] = {"scontrol", "-o", "show", "job", run->attempt->job, NULL};
+	const char *job = run->attempt->job[0] ? run->attempt->job : run->plan->run_id;
+	char *const argv[] = {"scontrol", "-o", "show", "job", (char *)job, NULL};
 	struct ddp_text out = {.data = NULL};
 	const char *field;
 	size_t size;
@@ -571,6 +574,23 @@ static bool is_due(double at, double now)
 	return at > 0 && now >= at;
 }
 
+/*
+ * srun waits without end for nodes that are busy. At first they may be busy with what the user wants; later with what is left
+ * of the last step, as a rule.
+ */
+static void look_for_step(struct run *run, double now)
+{
+	double hang = run->plan->hang, limit = hang < 0 ? HANG_NORMAL : hang;
+
+	if (run->plan->number == 0 || limit == 0 || now - run->asked_at < limit)
+		return;
+	run->asked_at = now;
+	if (is_job_ending(run) || run->suspended)
+		return;
+	fprintf(stderr, "ddp-run: Slurm has started no step for %.0f s: ending srun\n", limit);
+	kill(run->srun, SIGKILL);
+}
+
 /* What a step that should be over is still given; and whether one that should move does. */
 static void look(struct run *run)
 {
@@ -578,6 +598,8 @@ static void look(struct run *run)
 	double now = ddp_seconds(), began, hang = plan->hang, first_bad = run->first_bad;
 	bool lost = run->attempt->silent.count > 0;
 
+	if (!run->attempt->step[0])
+		look_for_step(run, now);
 	if (!run->attempt->step[0] || run->ending)
 		return;
 	if (is_due(run->step_next, now)) {
@@ -641,9 +663,11 @@ static bool is_running(struct run *run)
 
 	if (got == 0 || (got < 0 && errno == EINTR))
 		return true;
-	if (got == run->srun)
+	if (got == run->srun) {
 		run->attempt->status =
 			WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+		run->killed = WIFSIGNALED(status) && !run->attempt->left;
+	}
 	return false;
 }
 
@@ -703,6 +727,18 @@ static void sweep(const struct run *run)
 	nodes_free(&left);
 }
 
+/* Ranks whose srun somebody else has killed live on. */
+static void end_orphans(struct run *run)
+{
+	struct attempt *attempt = run->attempt;
+
+	if (!run->killed || !attempt->step[0] || is_job_ending(run))
+		return;
+	fprintf(stderr, "ddp-run: srun was killed: ending step %s\n", run->id);
+	cancel(run, NULL);
+	attempt->left = true;
+}
+
 /* Slurm's reason, which it says of a step in words that srun prints; ours where we ended it. */
 static enum run_end judge(const struct run *run)
 {
@@ -721,7 +757,7 @@ static enum run_end judge(const struct run *run)
 		return RUN_END_GOOD;
 	if (told || run->ending || said->cancelled)
 		return RUN_END_CANCELLED;
-	if (attempt->left)
+	if (attempt->left && !run->killed)
 		return RUN_END_NODE;
 	if (!attempt->step[0] || said->not_found)
 		return RUN_END_REFUSED;
@@ -909,12 +945,13 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	if (plan->logs)
 		snprintf(logs, sizeof(logs), "%s/attempt-%d", plan->logs, plan->number);
 	run.tails = tails_create(plan->logs ? logs : NULL);
-	run.moved = ddp_seconds();
+	run.moved = run.asked_at = ddp_seconds();
 	if (start_srun(&run))
 		wait_for_srun(&run);
 	else
 		fprintf(stderr, "ddp-run: cannot start srun: %s\n", strerror(errno));
 	drain(&run);
+	end_orphans(&run);
 	if (attempt->left)
 		sweep(&run);
 	attempt->ended = ddp_date(NULL);

@@ -47,7 +47,7 @@ struct attempt {
 	int ranks;		 /* 0: not known */
 	struct node_list silent; /* did not answer */
 	double quiet;		 /* of a hang: seconds without a sign of life */
-	bool left;		 /* srun was ended by us: Slurm may never take the step for over */
+	bool left;		 /* srun was killed: Slurm may never take the step for over */
 	struct srun_said said;
 };
 

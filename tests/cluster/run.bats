@@ -300,6 +300,26 @@ leaves()
 	ls "$WORK"/.ddp/failed-*/proc-1.txt
 }
 
+@test "srun is killed: its ranks are ended, and then there is another attempt" {
+	batch --restarts 1 -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 0 ] || { ! pgrep -f "^sleep 61.4" || echo live on; exit 0; }
+		[ "$RANK" -ne 0 ] || { sleep 1; pkill -KILL -f "^srun --ddp .*$1\$"; }; exec sleep 61.4' rank "$WORK"
+	same "$rc" 0
+	has "$out" '^ddp-run: srun was killed: ending step [0-9]+\.0$'
+	has_not "$out" 'live on'
+	same "$(report 0 kind next)" '"signal" "restart"'
+}
+
+# An srun that waits for busy nodes is one that sleeps here.
+@test "no step for the next attempt: srun is ended after the time of --hang" {
+	printf '#!/bin/sh\n[ "${SLURM_DDP_RESTART-0}" -eq 0 ] || [ "$1" != --ddp ] || exec sleep 62\nexec %s "$@"\n' "$(command -v srun)" >"$WORK/srun"
+	chmod 755 "$WORK/srun"
+	PATH=$WORK:$PATH batch --hang 4 -N1 -n1 bash -c 'echo here; exit 3'
+	rm "$WORK/srun"
+	same "$rc" 137
+	has "$out" '^ddp-run: Slurm has started no step for 4 s: ending srun$'
+	same "$(grep -c '^here$' <<<"$out")" 1
+}
+
 @test "--hang: a job that is suspended, and a ddp-run that is stopped, do not hang" {
 	local pid rc=0
 	mc salloc -Q -N2 -J waits "$DDP_RUN" --hang 3 bash -c 'for i in {1..14}; do echo $i; sleep 1; done' >"$WORK/waits.out" 2>&1 &
