@@ -3,6 +3,7 @@
 
 #include "xalloc.h"
 
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ static _Noreturn void end(size_t count, size_t size, const char *what)
 
 	snprintf(text, sizeof(text), "no memory for %.160s: %.4g bytes", what,
 		 (double)count * (double)size);
-	fprintf(stderr, "ddp-train: %s\n", text);
+	fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
 	if (tell_ranks)
 		tell_ranks(tell_ddp, "%s", text);
 	fflush(NULL);

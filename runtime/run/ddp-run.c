@@ -27,7 +27,6 @@ enum {
 	ASKS = 5,	   /* questions until Slurm answers one */
 	ASK_AGAIN = 5,	   /* seconds after it did not */
 	REFUSED_WAIT = 10, /* after it refused a step, at first; then twice that, and so on */
-	REFUSED_MOST = 60,
 	CHECKPOINT_DEPTH = 5 /* of directories that may be one */
 };
 
@@ -599,14 +598,12 @@ static bool look_again(const struct launch *launch, struct attempt *attempt, int
 }
 
 /* Let some time go by after a refusal, the more the more there were in a row. */
-static void wait_after_refusal(const struct run_past *past, int number)
+static void wait_after_refusal(const struct run_past *past, const struct run_past *now)
 {
 	int wait = REFUSED_WAIT;
 
-	while (number > 0 && past[--number].again)
+	while (now > past && (--now)->again)
 		wait *= 2;
-	if (wait > REFUSED_MOST)
-		wait = REFUSED_MOST;
 	fprintf(stderr, "ddp-run: the step was refused: it is tried again in %d s\n", wait);
 	attempt_wait(wait);
 }
@@ -635,7 +632,7 @@ static int run(struct launch *launch)
 	struct run_rules rules = {.restarts = (int)options->number[RUN_OPTION_RESTARTS],
 				  .min_nodes = (int)options->number[RUN_OPTION_MIN_NODES],
 				  .requeue = options->number[RUN_OPTION_REQUEUE] != 0};
-	struct run_past *past = ddp_xcalloc((size_t)rules.restarts + 1, sizeof(*past), "attempts");
+	struct run_past past[RUN_SAME];
 	struct attempt_plan plan = {
 		.command = launch->words,
 		.restarts = rules.restarts,
@@ -653,6 +650,7 @@ static int run(struct launch *launch)
 
 	for (int number = 0;; number++) {
 		struct node_list usable = {.name = NULL};
+		struct run_past *now = &past[number < RUN_SAME ? number : RUN_SAME - 1];
 		struct attempt attempt;
 		struct ddp_error error;
 
@@ -669,17 +667,19 @@ static int run(struct launch *launch)
 			for (size_t i = 0; i < attempt.nodes.count; i++)
 				nodes_add(&launch->first, attempt.nodes.name[i]);
 		}
-		past[number].again = look_again(launch, &attempt, number);
-		past[number].end = attempt.end;
-		past[number].status = attempt.status;
-		past[number].saved = newest_checkpoint();
+		if (number >= RUN_SAME)
+			memmove(past, past + 1, sizeof(past) - sizeof(*past));
+		*now = (struct run_past){.end = attempt.end,
+					 .status = attempt.status,
+					 .saved = newest_checkpoint()};
+		now->again = look_again(launch, &attempt, number);
+		now->end = attempt.end;
 		if (attempt.dir[0] && attempt.end != RUN_END_GOOD &&
-		    ddp_verdict_point(attempt.dir, past[number].point, sizeof(past[number].point),
-				      &error) < 0)
-			past[number].point[0] = '\0';
+		    ddp_verdict_point(attempt.dir, now->point, sizeof(now->point), &error) < 0)
+			now->point[0] = '\0';
 		decision = decide(launch, &rules, past, number + 1, &attempt, &usable);
-		if (decision.act == RUN_RESTART && past[number].again)
-			wait_after_refusal(past, number);
+		if (decision.act == RUN_RESTART && now->again)
+			wait_after_refusal(past, now);
 		next = (struct attempt_next){.decision = &decision, .after = -1};
 		if (decision.act == RUN_RESTART && attempt_told()) {
 			decision.act = RUN_STOP;
@@ -708,7 +708,6 @@ static int run(struct launch *launch)
 	if (decision.act == RUN_REQUEUE)
 		requeue(launch->job);
 	attempt_free(&last);
-	free(past);
 	return decision.status;
 }
 

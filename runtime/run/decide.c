@@ -7,9 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Attempts in a row that end at one point, after which more of them are of no use. */
-enum { SAME = 3 };
-
 const char *run_end_name(enum run_end end)
 {
 	static const char *const names[] = {
@@ -40,16 +37,16 @@ static struct run_decision decide(enum run_act act, int status, int nodes, const
  */
 static bool is_stuck(const struct run_past *past, int count)
 {
-	const struct run_past *last = &past[count - 1], *first = &past[count - SAME];
+	const struct run_past *last = &past[RUN_SAME - 1];
 
-	if (count < SAME)
+	if (count < RUN_SAME)
 		return false;
-	for (int i = count - SAME; i < count; i++)
+	for (int i = 0; i < RUN_SAME; i++)
 		if (past[i].end == RUN_END_NODE || past[i].again)
 			return false;
 	if (last->saved >= 0)
-		return last->saved <= first->saved;
-	for (int i = count - SAME; i < count; i++)
+		return last->saved <= past[0].saved;
+	for (int i = 0; i < RUN_SAME; i++)
 		if (!last->point[0] || strcmp(past[i].point, last->point) != 0)
 			return false;
 	return true;
@@ -58,7 +55,7 @@ static bool is_stuck(const struct run_past *past, int count)
 struct run_decision run_decide(const struct run_rules *rules, const struct run_past *past,
 			       int count, const struct run_nodes *nodes)
 {
-	const struct run_past *last = &past[count - 1];
+	const struct run_past *last = &past[count < RUN_SAME ? count - 1 : RUN_SAME - 1];
 	int least = rules->min_nodes ? rules->min_nodes : nodes->wanted;
 	/* Ranks may end well when a hang is ended, or beside a node that is lost. */
 	int bad = last->status ? last->status : RUN_STATUS_BAD;
@@ -84,7 +81,7 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 		break;
 	}
 	if (is_stuck(past, count))
-		return decide(RUN_STOP, RUN_STATUS_STUCK, 0, "%d attempts in a row %s", SAME,
+		return decide(RUN_STOP, RUN_STATUS_STUCK, 0, "%d attempts in a row %s", RUN_SAME,
 			      last->saved >= 0 ? "left no newer checkpoint"
 					       : "ended at the same point");
 	if (count > rules->restarts)

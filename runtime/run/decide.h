@@ -36,6 +36,9 @@ struct run_rules {
 	bool requeue;
 };
 
+/* Attempts in a row that end at one point, after which more of them are of no use. */
+enum { RUN_SAME = 3 };
+
 /* An attempt that is over. */
 struct run_past {
 	enum run_end end;
@@ -59,7 +62,7 @@ struct run_decision {
 	char why[256];
 };
 
-/* What to do after the [count] attempts of [past], one at least; [nodes] is looked at where the program may be started again. */
+/* What to do after [count] attempts, one at least; [past] are the last RUN_SAME of them, or all; [nodes] is looked at where the program may be started again. */
 struct run_decision run_decide(const struct run_rules *rules, const struct run_past *past,
 			       int count, const struct run_nodes *nodes);
 

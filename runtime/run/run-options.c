@@ -115,8 +115,6 @@ int run_options_parse(struct run_options *options, char **argv)
 	for (int i = 0; i < RUN_OPTION_COUNT; i++)
 		if (*run_option_rows[i].normally)
 			(void)set(options, i, "", run_option_rows[i].normally);
-	if (restarts && !set(options, RUN_OPTION_RESTARTS, "SLURM_DDP_RESTARTS", restarts))
-		return EXIT_USAGE;
 	for (; *at; at++) {
 		const char *value;
 		int id = find(*at, &value);
@@ -155,7 +153,13 @@ int run_options_parse(struct run_options *options, char **argv)
 	if (*at && strcmp(*at, "--") == 0)
 		at++;
 	options->rest = at;
-	if (*at || options->text[RUN_OPTION_EXPLAIN])
+	if (options->text[RUN_OPTION_EXPLAIN])
+		return -1;
+	if (restarts &&
+	    options->text[RUN_OPTION_RESTARTS] == run_option_rows[RUN_OPTION_RESTARTS].normally &&
+	    !set(options, RUN_OPTION_RESTARTS, "SLURM_DDP_RESTARTS", restarts))
+		return EXIT_USAGE;
+	if (*at)
 		return -1;
 	fputs("ddp-run: no program is given: ddp-run [OPTION...] [SRUN'S OPTION...] program\n",
 	      stderr);

@@ -158,6 +158,13 @@ first()
 	done
 	try env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" true
 	has "$err" '^ddp-run: SLURM_DDP_RESTARTS -1: give a whole number'
+	# Where it is not asked for it does no harm.
+	try env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" --help
+	has "$out" '^usage: ddp-run'
+	try env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" --restarts 0 --explain "$WORK"
+	has "$out" '^ddp-run: attempt 1'
+	try mc env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" --restarts 1000000000 -N1 -n1 true
+	same "$rc" 0
 	try mc srun -n1 "$DDP_RUN" true
 	has "$err" '^ddp-run: this is a task of step 0 of job'
 	try mc salloc -Q -N1 "$DDP_RUN" --requeue true

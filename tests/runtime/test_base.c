@@ -731,13 +731,13 @@ static void tell(struct ddp *ddp, const char *format, ...)
 /* Who cannot get memory says so, here and to others, and ends. */
 TEST_LOOP(test_no_memory, 0, 2)
 {
-	static const char want[] = "ddp-train: no memory for a test's numbers: 7.379e+19 bytes\n"
-				   "told: no memory for a test's numbers: 7.379e+19 bytes";
-	char text[256];
+	static const char what[] = "no memory for a test's numbers: 7.379e+19 bytes";
+	char text[256], want[256];
 	int ends[2], status;
 	ssize_t got;
 	pid_t pid;
 
+	snprintf(want, sizeof(want), "%s: %s\ntold: %s", program_invocation_short_name, what, what);
 	ck_assert_int_eq(pipe(ends), 0);
 	pid = fork();
 	if (pid == 0) {
