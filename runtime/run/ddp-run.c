@@ -526,6 +526,41 @@ static void requeue(const char *job)
 	ddp_text_free(&out);
 }
 
+/* Whether [path] is a file, or will be one. */
+static bool is_file(const char *path)
+{
+	struct stat there;
+
+	return lstat(path, &there) < 0 || S_ISREG(there.st_mode);
+}
+
+/* A file is replaced at once; what is none, as /dev/stderr, a link or a pipe, is written to, and stays what it is. */
+static int write_copy(const char *to, char *data, size_t size, struct ddp_error *error)
+{
+	struct iovec part = {data, size};
+	struct stat there, ours;
+	int fd = -1;
+
+	if (is_file(to))
+		return ddp_file_write(to, &part, 1, 0644, false, error);
+	/* Opened anew, a file that is our own output would be written to from its beginning. */
+	for (int i = STDOUT_FILENO; i <= STDERR_FILENO && fd < 0 && stat(to, &there) == 0; i++)
+		if (fstat(i, &ours) == 0 && ours.st_dev == there.st_dev &&
+		    ours.st_ino == there.st_ino)
+			fd = fcntl(i, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0644);
+	if (fd < 0 || ddp_file_write_all(fd, data, size) < 0) {
+		int status = ddp_error_errno(error, DDP_ERR_FILE, "cannot write %s", to);
+
+		if (fd >= 0)
+			close(fd);
+		return status;
+	}
+	close(fd);
+	return 0;
+}
+
 static void copy_report(const char *dir, const char *to)
 {
 	char path[PATH_MAX + 16], *data = NULL;
@@ -535,11 +570,8 @@ static void copy_report(const char *dir, const char *to)
 
 	snprintf(path, sizeof(path), "%s/report.json", dir);
 	status = ddp_file_read(path, 64u << 20, &data, &size, &error);
-	if (status == 0) {
-		struct iovec part = {data, size};
-
-		status = ddp_file_write(to, &part, 1, 0644, false, &error);
-	}
+	if (status == 0)
+		status = write_copy(to, data, size, &error);
 	if (status != 0)
 		fprintf(stderr, "ddp-run: --report %s: %s\n", to,
 			status < 0 ? error.text : "there is no report to copy");
@@ -564,15 +596,24 @@ static void tell(const struct attempt_plan *plan, struct attempt *attempt,
 			next->decision->why);
 }
 
-/* What is known of [last] now that the attempt after it [began]: after how long that was. */
-static void tell_later(struct attempt_plan plan, struct attempt *last, struct attempt_next next,
-		       double began)
+/* An attempt that failed, and what came next, to be told again when that has begun. */
+struct told {
+	struct attempt_plan plan;
+	struct attempt attempt;
+	struct attempt_next *next;
+	const char *report; /* where a copy goes; NULL: nowhere */
+};
+
+static void tell_later(void *data, double began)
 {
-	if (began <= 0 || !last->dir[0])
+	struct told *last = data;
+
+	if (!last->attempt.dir[0])
 		return;
-	plan.number--;
-	next.after = began - last->ended;
-	tell(&plan, last, &next, NULL);
+	last->next->after = began - last->attempt.ended;
+	tell(&last->plan, &last->attempt, last->next, NULL);
+	if (last->report && is_file(last->report))
+		copy_report(last->attempt.dir, last->report);
 }
 
 /*
@@ -645,7 +686,7 @@ static int run(struct launch *launch)
 		.output = launch->output};
 	off_t input = lseek(STDIN_FILENO, 0, SEEK_CUR);
 	struct attempt_next next = {.after = -1};
-	struct attempt last = {.status = 0};
+	struct told last = {.next = &next, .report = options->text[RUN_OPTION_REPORT]};
 	struct run_decision decision;
 
 	for (int number = 0;; number++) {
@@ -659,9 +700,7 @@ static int run(struct launch *launch)
 		attempt_run(&plan, &attempt);
 		free(plan.argv);
 		launch->overlap |= attempt.left;
-		if (number > 0)
-			tell_later(plan, &last, next, attempt.began);
-		attempt_free(&last);
+		attempt_free(&last.attempt);
 		if (launch->first.count == 0) {
 			launch->ranks = attempt.ranks;
 			for (size_t i = 0; i < attempt.nodes.count; i++)
@@ -695,19 +734,22 @@ static int run(struct launch *launch)
 				ddp_evidence_discard(attempt.dir);
 		} else {
 			tell(&plan, &attempt, &next, stderr);
-			if (attempt.dir[0] && options->text[RUN_OPTION_REPORT])
-				copy_report(attempt.dir, options->text[RUN_OPTION_REPORT]);
+			if (attempt.dir[0] && last.report)
+				copy_report(attempt.dir, last.report);
 		}
 		nodes_free(&usable);
-		last = attempt;
+		last.attempt = attempt;
 		if (decision.act != RUN_RESTART)
 			break;
+		last.plan = plan;
+		plan.on_step = tell_later;
+		plan.data = &last;
 		if (input >= 0)
 			(void)lseek(STDIN_FILENO, input, SEEK_SET);
 	}
 	if (decision.act == RUN_REQUEUE)
 		requeue(launch->job);
-	attempt_free(&last);
+	attempt_free(&last.attempt);
 	return decision.status;
 }
 

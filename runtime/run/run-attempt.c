@@ -300,8 +300,10 @@ static void read_step(struct run *run)
 	snprintf(run->id, sizeof(run->id), "%s.%s", attempt->job, attempt->step);
 	attempt->said.step = run->id;
 	attempt->began = ddp_date(NULL);
-	run->moved = ddp_seconds();
 	ask_step(run);
+	if (run->plan->on_step)
+		run->plan->on_step(run->plan->data, attempt->began);
+	run->moved = ddp_seconds();
 }
 
 /* scancel for the step; [signal] NULL: so that Slurm ends it. */

@@ -345,16 +345,40 @@ leaves()
 	has_not "$(<"$WORK/waits.out")" 'ddp-run'
 }
 
+# After how long the next attempt begins is in the report, and in the copy, before it is over.
 @test "ranks that end well beside one that does not, and one that fails again as it starts" {
-	batch -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 2 ] || [ "$RANK" -eq 0 ] || exit $((3 + DDP_RESTART))'
+	batch --report last.json -N2 -n2 bash -c '[ "$DDP_RESTART" -ne 2 ] || exit 0
+		for file in .ddp/failed-*.0/report.json last.json; do
+			until [ "$DDP_RESTART" -ne 1 ] || grep -q "\"next_after\": *[0-9]" "$file"; do sleep 0.1; done
+		done
+		[ "$RANK" -eq 0 ] || exit $((3 + DDP_RESTART))'
 	same "$rc" 0
 	out=$(first)
 	# Later ones do not take nodes on which the last step is still completing.
 	! slurm_at_least 24.11 || out=$(sed 's/n3/n1/; s/n4/n2/g' <<<"$out")
 	same "$out" "0 exit ['n1', 'n2'] 2 restart 1 n2 exit 3
 1 exit ['n1', 'n2'] 2 restart 1 n2 exit 4"
-	# That is told once the next attempt has begun.
-	same "$(report 0 next_after | grep -c '^[0-9]')" 1
+	read -r ended after <<<"$(report 0 ended next_after)"
+	read -r started over <<<"$(report 1 started ended)"
+	python3 -c 'import sys; a, b, c, d = map(float, sys.argv[1:]); assert c <= a + b <= d' "$ended" "$after" "$started" "$over"
+	same "$(report 1 next_after | grep -c '^[0-9]')" 1
+	has "$(<"$WORK/last.json")" '"attempt": 1,'
+}
+
+@test "--report: what is no file, as /dev/stderr and a link, stays what it is" {
+	ln -s there.json "$WORK/link.json"
+	as_user mkfifo "$WORK/pipe.json"
+	for to in /dev/stderr link.json pipe.json; do
+		batch --restarts 0 --report $to -N1 -n1 bash -c 'exit 3'
+		same "$rc" 3
+		same "$(grep -c '"kind": "exit"' <<<"$out")" $([ $to != /dev/stderr ]; echo $?)
+	done
+	[ -L /dev/stderr ] && [ -L "$WORK/link.json" ] && [ -p "$WORK/pipe.json" ]
+	has "$(<"$WORK/there.json")" '"kind": "exit"'
+	has "$out" '^ddp-run: --report pipe.json: cannot write pipe.json: No such device or address$'
+	# What was said before is still there.
+	has "$out" '^ddp-run: step [0-9]+.0, attempt 1 of 1, failed'
+	rm "$WORK"/{link,pipe,there}.json
 }
 
 @test "--kill-on-bad-exit=0: where a rank fails the others go on, longer than Slurm would wait for them to end" {
