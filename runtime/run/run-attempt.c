@@ -936,6 +936,7 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 			  .kill_wait = -1,
 			  .out = {.from = -1},
 			  .err = {.from = -1}};
+	const char *requeues = ddp_getenv("SLURM_RESTART_COUNT", NULL);
 	struct ddp_error error;
 	char logs[PATH_MAX];
 
@@ -945,7 +946,8 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 					     .mixed = plan->output != ATTEMPT_LABELLED &&
 						      plan->output != ATTEMPT_LABELS_STAY}};
 	if (plan->logs)
-		snprintf(logs, sizeof(logs), "%s/attempt-%d", plan->logs, plan->number);
+		snprintf(logs, sizeof(logs), "%s%s%s/attempt-%d", plan->logs,
+			 requeues ? "/requeue-" : "", requeues ? requeues : "", plan->number);
 	run.tails = tails_create(plan->logs ? logs : NULL);
 	run.moved = run.asked_at = ddp_seconds();
 	if (start_srun(&run))

@@ -20,11 +20,14 @@
 enum {
 	TAIL = 8 << 10, /* bytes of a rank that are kept, and half as many more */
 	RANKS = 1 << 20,
+	OPEN_MOST = 256, /* files */
 };
 
 struct tail {
 	struct ddp_text text;
 	size_t logged; /* bytes of it that are in the rank's file */
+	int file;      /* its descriptor and one more; 0: it is not open */
+	bool begun;    /* it is there */
 };
 
 struct tails {
@@ -33,7 +36,7 @@ struct tails {
 	bool log_failed;
 	struct ddp_text all;
 	struct tail *tail; /* of each rank */
-	int count;
+	int count, open;
 };
 
 struct tails *tails_create(const char *logs)
@@ -55,8 +58,11 @@ void tails_destroy(struct tails *tails)
 {
 	if (!tails)
 		return;
-	for (int i = 0; i < tails->count; i++)
+	for (int i = 0; i < tails->count; i++) {
+		if (tails->tail[i].file > 0)
+			close(tails->tail[i].file - 1);
 		ddp_text_free(&tails->tail[i].text);
+	}
 	ddp_text_free(&tails->all);
 	free(tails->tail);
 	free(tails->logs);
@@ -79,23 +85,38 @@ static struct tail *tail_of(struct tails *tails, int rank)
 	return &tails->tail[rank];
 }
 
+/* One of an earlier run is begun anew; others than the first so many are opened again and again. */
+static int open_log(struct tails *tails, struct tail *tail, const char *path)
+{
+	int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
+	int fd = open(path, flags | (tail->begun ? O_APPEND : O_TRUNC), 0666);
+
+	tail->begun = tail->begun || fd >= 0;
+	if (fd >= 0 && tails->open < OPEN_MOST) {
+		tails->open++;
+		tail->file = fd + 1;
+	}
+	return fd;
+}
+
 static void log_tail(struct tails *tails, int rank)
 {
 	struct tail *tail = &tails->tail[rank];
 	size_t from = tail->logged;
 	char path[PATH_MAX];
-	int fd;
+	int fd = tail->file - 1;
 
 	tail->logged = tail->text.size;
 	if (!tails->logs || tails->log_failed || from == tail->text.size)
 		return;
 	snprintf(path, sizeof(path), "%s/rank-%d.log", tails->logs, rank);
-	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	if (fd < 0)
+		fd = open_log(tails, tail, path);
 	if (fd < 0 || ddp_file_write_all(fd, tail->text.data + from, tail->text.size - from) < 0) {
 		fprintf(stderr, "ddp-run: --logs: cannot write %s: %s\n", path, strerror(errno));
 		tails->log_failed = true;
 	}
-	if (fd >= 0)
+	if (fd >= 0 && tail->file == 0)
 		close(fd);
 }
 

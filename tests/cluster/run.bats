@@ -412,6 +412,8 @@ leaves()
 		sort "$WORK/logs/attempt-1/rank-$rank.log" | cmp - "$TOP/wanted"
 	done
 	has "$(cat "$WORK"/logs/attempt-0/*)" '^I am 1$'
+	SLURM_RESTART_COUNT=2 mc salloc -Q -N2 "$DDP_RUN" --logs logs -n2 bash -c 'echo "back as $RANK"' >/dev/null
+	same "$(cat "$WORK"/logs/requeue-2/attempt-0/rank-1.log)" 'back as 1'
 	# On their way all bytes are as the ranks wrote them, too; of long lines Slurm mixes pieces.
 	same "$(sed '1,/^all of it/d' "$WORK/job.out" | wc -c)" "$(cat "$WORK"/logs/attempt-1/* | wc -c)"
 }

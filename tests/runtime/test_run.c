@@ -674,4 +674,40 @@ TEST(test_a_tail_is_the_last_of_much)
 	unit_remove(dir);
 }
 
+/* Of an earlier run nothing is left, and of more ranks than files may be open each has its own. */
+TEST(test_files_of_many_ranks_begin_anew)
+{
+	char dir[64], path[128], got[64], want[64];
+	struct tails *tails;
+
+	unit_directory(dir, sizeof(dir));
+	for (int run = 0; run < 2; run++) {
+		tails = tails_create(dir);
+		for (int part = 0; part < 2; part++)
+			for (int rank = 0; rank < 300; rank++) {
+				snprintf(got, sizeof(got), "%d of %d\n", part, rank);
+				tails_take(tails, rank, got, strlen(got));
+				tails_log(tails);
+			}
+		tails_destroy(tails);
+	}
+	for (int rank = 0; rank < 300; rank++) {
+		snprintf(path, sizeof(path), "%s/rank-%d.log", dir, rank);
+		snprintf(want, sizeof(want), "0 of %d\n1 of %d\n", rank, rank);
+		read_text(path, got, sizeof(got));
+		ck_assert_str_eq(got, want);
+	}
+	/* What is a link is not followed. */
+	snprintf(path, sizeof(path), "%s/rank-0.log", dir);
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(symlink("rank-1.log", path), 0);
+	tails = tails_create(dir);
+	tails_take(tails, 0, "x\n", 2);
+	tails_log(tails);
+	tails_destroy(tails);
+	read_text(path, got, sizeof(got));
+	ck_assert_str_eq(got, "0 of 1\n1 of 1\n");
+	unit_remove(dir);
+}
+
 UNIT_MAIN("run", NULL)
