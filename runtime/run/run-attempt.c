@@ -914,7 +914,25 @@ void attempt_tell(const struct attempt_plan *plan, struct attempt *attempt,
 
 /* --- All of it --------------------------------------------------------------------------------- */
 
-/* For a report: what all ranks printed last, and each of them; where they are many, those of which srun told. */
+/* Of who failed first or stands out in a hang, and of those that others wait for; that is known by what the attempt has left. */
+static int write_culprits(const struct run *run, struct ddp_error *error)
+{
+	const char *dir = run->attempt->dir;
+	struct facts facts;
+	int status = facts_read(&facts, dir, error), count = 0;
+
+	if (status < 0)
+		return status;
+	for (int i = 0; i < facts.size && count < TAILS_MOST && status == 0; i++)
+		if (i == facts.first || facts.arrivals[i].missing) {
+			status = tails_write(run->tails, dir, i, error);
+			count++;
+		}
+	facts_free(&facts);
+	return status;
+}
+
+/* For a report: what all ranks printed last, and each of them; where they are many, those of which srun told, and culprits. */
 static int write_tails(const struct run *run, struct ddp_error *error)
 {
 	const struct attempt *attempt = run->attempt;
@@ -925,7 +943,7 @@ static int write_tails(const struct run *run, struct ddp_error *error)
 	for (size_t i = 0; i < count && i < TAILS_MOST && status == 0; i++)
 		status = tails_write(run->tails, attempt->dir,
 				     few ? (int)i : attempt->said.task[i].rank, error);
-	return status;
+	return few || status < 0 ? status : write_culprits(run, error);
 }
 
 void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)

@@ -307,6 +307,21 @@ leaves()
 	ls "$WORK"/.ddp/failed-*/proc-1.txt
 }
 
+# Ranks that hang end well when they are told to, and srun tells of none.
+@test "of many ranks the last lines of the one that stands out are kept" {
+	local first
+	batch --hang 3 --grace 20 --restarts 0 -O -N4 -n68 bash -c 'echo "I am $RANK"; trap "exit 0" TERM; [ "$RANK" -ne 67 ] || kill -STOP $$; sleep 61 & wait'
+	same "$(report 0 kind)" '"hang"'
+	first=$(report 0 first | sed 's/.*"rank": \([0-9]*\),.*/\1/')
+	same "$(cat "$WORK"/.ddp/failed-*/tail-"$first".txt)" "I am $first"
+}
+
+@test "a hang whose ranks end well when they are told to is no success" {
+	batch --hang 3 --restarts 0 -N2 -n2 bash -c 'trap "exit 0" TERM; sleep 61 & wait'
+	same "$(report 0 kind status)" '"hang" 0'
+	same "$rc" 1
+}
+
 @test "srun is killed: its ranks are ended, and then there is another attempt" {
 	batch --restarts 1 -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 0 ] || { ! pgrep -f "^sleep 61.4" || echo live on; exit 0; }
 		[ "$RANK" -ne 0 ] || { sleep 1; pkill -KILL -f "^srun --ddp .*$1\$"; }; exec sleep 61.4' rank "$WORK"
