@@ -689,6 +689,10 @@ static int run(struct launch *launch)
 	struct told last = {.next = &next, .report = options->text[RUN_OPTION_REPORT]};
 	struct run_decision decision;
 
+	if (plan.grace > 0 && plan.grace > attempt_kill_wait())
+		fprintf(stderr,
+			"ddp-run: --grace %s: where a rank fails Slurm kills the others after its KillWait of %.0f s\n",
+			options->text[RUN_OPTION_GRACE], attempt_kill_wait());
 	for (int number = 0;; number++) {
 		struct node_list usable = {.name = NULL};
 		struct run_past *now = &past[number < RUN_SAME ? number : RUN_SAME - 1];

@@ -89,7 +89,6 @@ struct run {
 	double kill_at;	   /* SIGKILL for what is left of ranks; 0: not */
 	double leave_at;   /* srun itself is ended; 0: not */
 	double asked_at;   /* Slurm was, for a step */
-	double kill_wait;  /* Slurm's; less than 0: not asked yet */
 	bool unanswered;   /* Slurm did not answer when it was asked last */
 	bool unasked;	   /* it was told that nodes could not be asked */
 	bool hung;
@@ -321,23 +320,24 @@ static void cancel(const struct run *run, const char *signal)
 	ddp_text_free(&out);
 }
 
-static double kill_wait(struct run *run)
+double attempt_kill_wait(void)
 {
+	static double seconds = -1;
 	char *const argv[] = {"scontrol", "show", "config", NULL};
 	struct ddp_text out = {.data = NULL};
 	const char *line;
 
-	if (run->kill_wait >= 0)
-		return run->kill_wait;
-	run->kill_wait = 30;
+	if (seconds >= 0)
+		return seconds;
+	seconds = 30;
 	if (evidence_run(argv, 5, &out) == 0 && out.data) {
 		line = strstr(out.data, "\nKillWait");
 		line = line ? strchr(line, '=') : NULL;
 		if (line)
-			run->kill_wait = atof(line + 1);
+			seconds = atof(line + 1);
 	}
 	ddp_text_free(&out);
-	return run->kill_wait;
+	return seconds;
 }
 
 /* Whether Slurm is ending the whole job, and tells the ranks itself; then nodes take no further step. */
@@ -632,7 +632,7 @@ static void look(struct run *run)
 	/* Ranks that only were told to end have all the time that Slurm gives them, unless --grace says how much. */
 	if (run->leave_at == 0 && (run->hung || first_bad > 0))
 		run->leave_at =
-			began + (plan->grace > 0 ? plan->grace : kill_wait(run)) + KILL_MARGIN;
+			began + (plan->grace > 0 ? plan->grace : attempt_kill_wait()) + KILL_MARGIN;
 	if (is_due(run->probe_next, now)) {
 		run->probe_wait = run->probe_wait > 0 ? 2 * run->probe_wait : PROBE_AFTER;
 		run->probe_next = now + run->probe_wait;
@@ -951,7 +951,6 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	struct run run = {.plan = plan,
 			  .attempt = attempt,
 			  .step = -1,
-			  .kill_wait = -1,
 			  .out = {.from = -1},
 			  .err = {.from = -1}};
 	const char *requeues = ddp_getenv("SLURM_RESTART_COUNT", NULL);

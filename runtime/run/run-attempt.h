@@ -63,6 +63,9 @@ int attempt_told(void);
 /* Wait for so many seconds, or until it is told to end. */
 void attempt_wait(double seconds);
 
+/* Slurm's KillWait, in seconds. */
+double attempt_kill_wait(void);
+
 /* Run [plan] to its end, and tell of a bad one. What it leaves in [attempt] attempt_free() frees. */
 void attempt_run(const struct attempt_plan *plan, struct attempt *attempt);
 void attempt_free(struct attempt *attempt);

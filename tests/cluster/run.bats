@@ -416,6 +416,9 @@ leaves()
 	batch --grace 1 -N2 -n2 bash -c 'trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -eq 0 ] || exit 3; while :; do sleep 1; done'
 	same "$rc" 0
 	same "$(first)" "0 exit ['n1', 'n2'] 2 restart 1 n2 exit 3"
+	has_not "$out" 'KillWait'
+	batch --grace 1m --restarts 1 -N1 -n1 bash -c 'exit $((1 - DDP_RESTART))'
+	same "$(grep 'KillWait' <<<"$out")" 'ddp-run: --grace 1m: where a rank fails Slurm kills the others after its KillWait of 5 s'
 }
 
 @test "--logs: a file of each rank and attempt, to the byte, also of ranks that end at once" {
