@@ -65,14 +65,14 @@ fault()
 		;;
 	slurmd-stop)
 		kill -STOP "$(cat "$MINICLUSTER_DIR/slurmd-$node.pid")"
-		kill -9 "$pid"
 		(sleep 15; kill -CONT "$(cat "$MINICLUSTER_DIR/slurmd-$node.pid")") 3>&- &
+		kill -9 "$pid"
 		;;
 	slurmd) kill -9 "$(cat "$MINICLUSTER_DIR/slurmd-$node.pid")" "$pid" ;;
 	node)
 		kill -9 "$(cat "$MINICLUSTER_DIR/slurmd-$node.pid")" "$(parent "$pid")" "$pid"
 		;;
-	esac 2>/dev/null
+	esac 2>/dev/null || return
 	touch "$TOP/fault"
 	echo "$(date +%T) $kind: rank $rank of attempt $attempt on $node" >>"$TOP/faults"
 	last=$attempt
@@ -86,7 +86,8 @@ submit()
 	mc sbatch -Q --no-kill -N4 -o job.out job
 }
 
-# survives KIND...: a training with these faults, some of them while the one before is being dealt with.
+# survives KIND...: a training with these faults, some of them while the one before is being dealt with. It may be over before
+# the last of them; most must have happened.
 survives()
 {
 	local kind last=-1 in_a_row=0
@@ -110,6 +111,7 @@ survives()
 	done
 	within 120 over
 	cat "$TOP/faults" >&3
+	[ "$(wc -l <"$TOP/faults")" -ge $((($# * 2 + 2) / 3)) ]
 	same "$(<"$WORK/rc")" 0
 	cmp "$WORK/undisturbed" "$WORK/model"
 	blamed
