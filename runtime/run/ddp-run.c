@@ -78,12 +78,15 @@ static bool is_given(struct launch *launch, const char *name, const char **value
 	return srun_given(&launch->srun, launch->words, name, value);
 }
 
-static bool has_word(const struct launch *launch, const char *word)
+/* Of a heterogeneous step srun numbers the tasks of each component from 0 when it tells of them. */
+static bool is_heterogeneous(struct launch *launch)
 {
+	const char *groups = "";
+
 	for (size_t i = 0; i < launch->words_count; i++)
-		if (strcmp(launch->words[i], word) == 0)
+		if (strcmp(launch->words[i], ":") == 0)
 			return true;
-	return false;
+	return is_given(launch, "het-group", &groups) && strpbrk(groups, ",-");
 }
 
 /*
@@ -367,8 +370,7 @@ static bool stays(struct launch *launch)
 /* As a node that cannot start the program has it; NULL: that is not known. */
 static const char *program_name(struct launch *launch)
 {
-	bool other = is_said(launch, "multi-prog", NULL) ||
-		     is_said(launch, "bcast", "SLURM_BCAST") || has_word(launch, ":");
+	bool other = is_said(launch, "multi-prog", NULL) || is_said(launch, "bcast", "SLURM_BCAST");
 
 	return other ? NULL : launch->words[launch->program];
 }
@@ -506,8 +508,6 @@ static const char *why_fixed(struct launch *launch)
 		return "Slurm did not say how many ranks there were";
 	if (launch->ranks % (int)launch->first.count != 0)
 		return "they had different numbers of ranks";
-	if (has_word(launch, ":"))
-		return "the step is a heterogeneous one";
 	if (is_given(launch, "multi-prog", &value))
 		return "--multi-prog numbers the ranks";
 	return NULL;
@@ -791,6 +791,12 @@ int main(int argc, char **argv)
 	}
 	if (!find_program(&launch))
 		return EXIT_USAGE;
+	if (is_heterogeneous(&launch)) {
+		fputs("ddp-run: srun does not tell which rank of a heterogeneous step fails: use "
+		      "--multi-prog instead, or srun --ddp\n",
+		      stderr);
+		return EXIT_USAGE;
+	}
 	launch.job = ddp_getenv("SLURM_JOB_ID", "SLURM_JOBID", NULL);
 	(void)is_given(&launch, "jobid", &launch.job);
 	if (!launch.job)

@@ -295,21 +295,13 @@ static void hear_node(struct node_list *list, const char *node)
 	nodes_add(list, name);
 }
 
-/* Whether [id], "4.0 ON n1", "4+1.0" of a component, is of our step, as far as that is known. */
+/* Whether [id], "4.0 ON n1", is of our step, as far as that is known. */
 static bool is_ours(const struct srun_said *said, const char *id)
 {
 	const char *ours = said->step;
-	size_t job = ours ? strcspn(ours, ".") : 0, length = strspn(id, "0123456789");
+	size_t length = ours ? strlen(ours) : 0;
 
-	if (!ours)
-		return true;
-	if (length != job || strncmp(id, ours, job) != 0)
-		return false;
-	if (id[length] == '+')
-		length += 1 + strspn(id + length + 1, "0123456789");
-	id += length;
-	length = strlen(ours + job);
-	return strncmp(id, ours + job, length) == 0 && !isdigit((unsigned char)id[length]);
+	return !ours || (strncmp(id, ours, length) == 0 && !isdigit((unsigned char)id[length]));
 }
 
 /* Whether [words] may be of our program: "/bin/x: No such file or directory", "bad interpreter(/bin/y): ". */

@@ -165,6 +165,12 @@ first()
 	has "$out" '^ddp-run: attempt 1'
 	try mc env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" --restarts 1000000000 -N1 -n1 true
 	same "$rc" 0
+	for steps in '-n1 true : -n1 true' '--het-group=0,1 true'; do
+		# shellcheck disable=SC2086
+		try mc "$DDP_RUN" $steps
+		same "$rc" 2
+		has "$err" '^ddp-run: srun does not tell which rank of a heterogeneous step fails: use --multi-prog instead, or srun --ddp$'
+	done
 	try mc srun -n1 "$DDP_RUN" true
 	has "$err" '^ddp-run: this is a task of step 0 of job'
 	try mc salloc -Q -N1 "$DDP_RUN" --requeue true

@@ -425,8 +425,7 @@ TEST(test_what_another_step_says_is_not_ours)
 	ck_assert(said.not_found);
 	say(&said, "srun: launch/slurm: _step_signal: Terminating StepId=14.1\n");
 	ck_assert(said.ending && !said.cancelled);
-	say(&said,
-	    "[2026-11-23T14:19:07.123] error: *** STEP 14+1.1 ON n1 CANCELLED AT 2026 ***\n");
+	say(&said, "[2026-11-23T14:19:07.123] error: *** STEP 14.1 ON n1 CANCELLED AT 2026 ***\n");
 	ck_assert(said.cancelled && !said.limit);
 	srun_said_free(&said);
 }
