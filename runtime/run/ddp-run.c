@@ -760,7 +760,7 @@ static int run(struct launch *launch)
 int main(int argc, char **argv)
 {
 	struct launch launch = {.words = NULL};
-	const char *dir;
+	const char *dir, *launcher;
 	int status;
 
 	if (argc > 1 && strcmp(argv[1], "--gather") == 0)
@@ -787,6 +787,14 @@ int main(int argc, char **argv)
 			"ddp-run: this is a task of step %s of job %s already: start ddp-run as you "
 			"would start srun, in a batch script or under salloc\n",
 			getenv("SLURM_STEP_ID"), getenv("SLURM_JOB_ID"));
+		return EXIT_USAGE;
+	}
+	launcher = evidence_launcher();
+	if (launcher) {
+		fprintf(stderr,
+			"ddp-run: this is a rank of another launcher already, as %s says: start ddp-run as "
+			"you would start srun, in a batch script or under salloc\n",
+			launcher);
 		return EXIT_USAGE;
 	}
 	if (!find_program(&launch))

@@ -376,6 +376,33 @@ static bool read_stat(struct process *process)
 	return good;
 }
 
+/* Whether a process above us, up to the one that Slurm started, began without variable [name]; so far as they can be read. */
+static bool is_new_here(const char *name)
+{
+	struct process process = {.pid = getppid()};
+	bool lacks = false;
+
+	while (!lacks && process.pid > 1 && read_stat(&process) &&
+	       strcmp(process.name, "slurmstepd") != 0) {
+		process.environment = read_proc(process.pid, "environ", &process.size);
+		lacks = process.environment && !variable(process.environment, process.size, name);
+		free(process.environment);
+		process.pid = process.parent;
+	}
+	return lacks;
+}
+
+const char *evidence_launcher(void)
+{
+	static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+					    "MV2_COMM_WORLD_RANK", "TORCHELASTIC_RUN_ID"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (getenv(names[i]) && is_new_here(names[i]))
+			return names[i];
+	return NULL;
+}
+
 /* Whether it has [name] as we have it, or not at all where we have none. */
 static bool is_as_ours(const struct process *process, const char *name)
 {

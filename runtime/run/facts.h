@@ -138,6 +138,12 @@ void facts_read_nodes(struct facts *facts);
 void evidence_ask_nodes(struct facts *facts);
 
 /*
+ * The variable by which a launcher other than srun tells us that we are one of its ranks; NULL: there is none. What a job's
+ * script has as well came with it from where the job was submitted.
+ */
+const char *evidence_launcher(void);
+
+/*
  * Run [argv], a list of words that ends with NULL, for [limit] seconds at most, with its output added to [out].
  * Returns its exit status, 128 and the signal, or 127 where there is no such command; -1 where it was ended.
  */

@@ -173,6 +173,14 @@ first()
 	done
 	try mc srun -n1 "$DDP_RUN" true
 	has "$err" '^ddp-run: this is a task of step 0 of job'
+	for name in OMPI_COMM_WORLD_RANK PMI_RANK TORCHELASTIC_RUN_ID; do
+		try mc salloc -Q -N1 env $name=0 "$DDP_RUN" true
+		same "$rc" 2
+		has "$err" "^ddp-run: this is a rank of another launcher already, as $name says: start"
+	done
+	# A rank may well submit a job, which has its variables.
+	PMI_RANK=0 batch -N1 -n1 true
+	same "$rc" 0
 	try mc salloc -Q -N1 "$DDP_RUN" --requeue true
 	has "$err" '^ddp-run: --requeue: job [0-9]+ is no batch job'
 	try mc salloc -Q -N1 "$DDP_RUN" --spare-nodes 1 true
