@@ -24,9 +24,9 @@
 enum {
 	EXIT_USAGE = 2,
 	HELP_LIMIT = 10,
-	ASKS = 5,	   /* questions until Slurm answers one */
-	ASK_AGAIN = 5,	   /* seconds after it did not */
-	REFUSED_WAIT = 10, /* after it refused a step, at first; then twice that, and so on */
+	ASKS = 5,	     /* questions until Slurm answers one */
+	ASK_AGAIN = 5,	     /* seconds after it did not */
+	REFUSED_WAIT = 10,   /* after it refused a step, at first; then twice that, and so on */
 	CHECKPOINT_DEPTH = 5 /* of directories that may be one */
 };
 
@@ -513,19 +513,6 @@ static const char *why_fixed(struct launch *launch)
 	return NULL;
 }
 
-static void requeue(const char *job)
-{
-	char *const argv[] = {"scontrol", "requeue", (char *)job, NULL};
-	struct ddp_text out = {.data = NULL};
-
-	if (evidence_run(argv, 30, &out) == 0)
-		fprintf(stderr, "ddp-run: job %s is given back to Slurm\n", job);
-	else
-		fprintf(stderr, "ddp-run: scontrol requeue %s failed: %s\n", job,
-			out.data ? out.data : "no answer");
-	ddp_text_free(&out);
-}
-
 /* Whether [path] is a file, or will be one. */
 static bool is_file(const char *path)
 {
@@ -639,14 +626,15 @@ static bool look_again(const struct launch *launch, struct attempt *attempt, int
 }
 
 /* Let some time go by after a refusal, the more the more there were in a row. */
-static void wait_after_refusal(const struct run_past *past, const struct run_past *now)
+static void wait_after_refusal(const struct attempt_plan *plan, const struct run_past *past,
+			       const struct run_past *now)
 {
 	int wait = REFUSED_WAIT;
 
 	while (now > past && (--now)->again)
 		wait *= 2;
 	fprintf(stderr, "ddp-run: the step was refused: it is tried again in %d s\n", wait);
-	attempt_wait(wait);
+	attempt_wait(plan, wait);
 }
 
 /* --- The attempts ------------------------------------------------------------------------------ */
@@ -680,6 +668,7 @@ static int run(struct launch *launch)
 		.run_id = launch->job,
 		.hang = options->text[RUN_OPTION_HANG] ? options->number[RUN_OPTION_HANG] : -1,
 		.grace = options->number[RUN_OPTION_GRACE],
+		.requeue = rules.requeue,
 		.logs = options->text[RUN_OPTION_LOGS],
 		.stays = stays(launch),
 		.program = program_name(launch),
@@ -712,9 +701,8 @@ static int run(struct launch *launch)
 		}
 		if (number >= RUN_SAME)
 			memmove(past, past + 1, sizeof(past) - sizeof(*past));
-		*now = (struct run_past){.end = attempt.end,
-					 .status = attempt.status,
-					 .saved = newest_checkpoint()};
+		*now = (struct run_past){
+			.end = attempt.end, .status = attempt.status, .saved = newest_checkpoint()};
 		now->again = look_again(launch, &attempt, number);
 		now->end = attempt.end;
 		if (attempt.dir[0] && attempt.end != RUN_END_GOOD &&
@@ -722,12 +710,10 @@ static int run(struct launch *launch)
 			now->point[0] = '\0';
 		decision = decide(launch, &rules, past, number + 1, &attempt, &usable);
 		if (decision.act == RUN_RESTART && now->again)
-			wait_after_refusal(past, now);
+			wait_after_refusal(&plan, past, now);
 		next = (struct attempt_next){.decision = &decision, .after = -1};
-		if (decision.act == RUN_RESTART && attempt_told()) {
-			decision.act = RUN_STOP;
-			snprintf(decision.why, sizeof(decision.why), "it was told to end");
-		}
+		if (decision.act != RUN_STOP && attempt_told(&plan, &now->end))
+			decision = run_decide(&rules, past, number + 1, &(struct run_nodes){0});
 		if (decision.act == RUN_RESTART && attempt.end == RUN_END_NODE &&
 		    decision.nodes > 0) {
 			use_nodes(launch, &usable, decision.nodes);
@@ -752,7 +738,7 @@ static int run(struct launch *launch)
 			(void)lseek(STDIN_FILENO, input, SEEK_SET);
 	}
 	if (decision.act == RUN_REQUEUE)
-		requeue(launch->job);
+		attempt_requeue(launch->job);
 	attempt_free(&last.attempt);
 	return decision.status;
 }

@@ -71,9 +71,11 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 		return decide(RUN_STOP, last->status, 0, "it was told to end");
 	case RUN_END_TIME_LIMIT:
 	case RUN_END_PREEMPTED:
-		if (rules->requeue)
-			return decide(RUN_REQUEUE, last->status, 0, "Slurm told it to end");
-		return decide(RUN_STOP, last->status, 0, "Slurm told it to end");
+		return decide(rules->requeue ? RUN_REQUEUE : RUN_STOP, last->status, 0,
+			      "Slurm told it to end");
+	case RUN_END_WARNED:
+		return decide(rules->requeue ? RUN_REQUEUE : RUN_STOP, last->status, 0,
+			      "a signal warned it of its end");
 	case RUN_END_EXIT:
 	case RUN_END_SIGNAL:
 	case RUN_END_NODE:

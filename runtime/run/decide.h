@@ -17,6 +17,7 @@
 	X(CANCELLED, "cancelled")  /* somebody told it to end */                  \
 	X(TIME_LIMIT, "timelimit") /* Slurm did, for the job's or step's limit */ \
 	X(PREEMPTED, "preempted")  /* Slurm did, for a better job */              \
+	X(WARNED, "warned")	   /* after SIGUSR1 or SIGUSR2 to ddp-run */      \
 	X(REFUSED, "refused") /* no rank ever ran: srun, or the system on the nodes, would not */
 
 enum run_end {

@@ -138,7 +138,7 @@ void facts_free(struct facts *facts)
  *
  *     {"run_id": "r", "job": 12, "step": 3, "attempt": 0, "restarts": 3, "command": ["python3", "train.py"],
  *      "nodes": ["n1", "n2"], "ranks": 4, "started": 1795000000.25, "ended": 1795000012.5, "status": 137,
- *      "kind": "exit|signal|node|hang|cancelled|timelimit|preempted|refused",
+ *      "kind": "exit|signal|node|hang|cancelled|timelimit|preempted|warned|refused",
  *      "tasks": [{"rank": 2, "node": "n2", "how": "exit|signal|oom|node|cancelled", "code": 9, "time": 1795000012.5}],
  *      "silent_nodes": ["n2"], "quiet": 300.0,
  *      "next": "restart|requeue|stop", "next_nodes": ["n1"], "next_ranks": 2, "next_after": 0.12, "next_why": ""}

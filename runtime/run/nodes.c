@@ -3,6 +3,7 @@
 
 #include "nodes.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -89,6 +90,17 @@ const char *nodes_field(const char *answer, const char *key, size_t *size)
 	}
 	*size = 0;
 	return "";
+}
+
+double nodes_seconds(const char *answer, const char *key)
+{
+	size_t size;
+	const char *field = nodes_field(answer, key, &size), *dash = memchr(field, '-', size);
+	int hours, minutes, seconds;
+
+	if (sscanf(dash ? dash + 1 : field, "%d:%d:%d", &hours, &minutes, &seconds) != 3)
+		return INFINITY;
+	return (dash ? atoi(field) : 0) * 86400.0 + hours * 3600.0 + minutes * 60.0 + seconds;
 }
 
 /* --- Who answers ------------------------------------------------------------------------------- */

@@ -28,6 +28,9 @@ void nodes_expand(struct node_list *list, const char *hosts, size_t size);
 /* What follows "KEY=" in an answer of scontrol -o, "" where it is not in it; [size] is set to its length. */
 const char *nodes_field(const char *answer, const char *key, size_t *size);
 
+/* The same in seconds, of "[DAYS-]HOURS:MINUTES:SECONDS"; INFINITY where it is something else. */
+double nodes_seconds(const char *answer, const char *key);
+
 /* What nodes said; {.with_ranks = 0} at first, ended by nodes_answers_free(). */
 struct nodes_answers {
 	size_t with_ranks;	 /* how many have processes of the step, or had them */

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -30,19 +31,22 @@
 #include "verdict.h"
 
 /* Seconds. */
-#define LOOK_EVERY 0.25	  /* at what moves, and at what should have ended */
-#define PROBE_AFTER 2.0	  /* a rank failed and the step is still there: do the nodes answer? */
-#define PROBE_LIMIT 8.0	  /* for a node to answer */
-#define GATHER_LIMIT 20.0 /* for evidence of a hang */
-#define KILLED_AFTER 1.0  /* for ranks that were sent SIGKILL to be gone */
-#define LOST_WAIT 3.0	  /* for what is left of a step that has lost a node */
-#define KILL_MARGIN 10.0  /* behind Slurm's KillWait */
-#define HANG_NORMAL 600.0 /* where a heart has beaten */
-#define CANCEL_LIMIT 2.0  /* for scancel, which otherwise waits for nodes that are lost */
-#define HANG_GRACE 2.0	  /* for ranks that hang, after SIGTERM */
-#define ASK_MOST 60.0	  /* until Slurm is asked again about a step of which it did not tell */
-#define SWEEP_AGAIN 5.0	  /* after nodes could not be asked */
-#define SIGINT_AGAIN 2.0  /* srun counts whole seconds */
+#define LOOK_EVERY 0.25	   /* at what moves, and at what should have ended */
+#define PROBE_AFTER 2.0	   /* a rank failed and the step is still there: do the nodes answer? */
+#define PROBE_LIMIT 8.0	   /* for a node to answer */
+#define GATHER_LIMIT 20.0  /* for evidence of a hang */
+#define KILLED_AFTER 1.0   /* for ranks that were sent SIGKILL to be gone */
+#define LOST_WAIT 3.0	   /* for what is left of a step that has lost a node */
+#define KILL_MARGIN 10.0   /* behind Slurm's KillWait */
+#define HANG_NORMAL 600.0  /* where a heart has beaten */
+#define CANCEL_LIMIT 2.0   /* for scancel, which otherwise waits for nodes that are lost */
+#define HANG_GRACE 2.0	   /* for ranks that hang, after SIGTERM */
+#define ASK_MOST 60.0	   /* until Slurm is asked again about a step of which it did not tell */
+#define SWEEP_AGAIN 5.0	   /* after nodes could not be asked */
+#define SIGINT_AGAIN 2.0   /* srun counts whole seconds */
+#define REQUEUE_LIMIT 30.0 /* for scontrol requeue */
+#define WARNED_FOR \
+	1800.0 /* after SIGUSR1 or SIGUSR2 an end is its doing; and so far ahead of the job's end Slurm may send it */
 
 enum {
 	SWEEPS = 5,
@@ -50,7 +54,20 @@ enum {
 	EVIDENCE_LIMIT = 1 << 20 /* bytes of a file */
 };
 
-static int signals = -1, told;
+static int signals = -1;
+static bool told;   /* to end, and not by Slurm */
+static bool warned; /* by SIGUSR1 or SIGUSR2, with no attempt running */
+
+/* What Slurm said of the job; the end of it it does not take back. */
+static struct {
+	bool unanswered; /* when it was asked last */
+	bool suspended;	 /* then */
+	bool ending;
+	bool limit;	/* for its time limit */
+	bool preempted; /* for another job */
+	bool requeued;
+	double left; /* seconds until its time limit */
+} job = {.left = INFINITY};
 
 /* --- Output ------------------------------------------------------------------------------------ */
 
@@ -84,19 +101,15 @@ struct run {
 	/* Ending it. */
 	double sigint_at;  /* the last SIGINT was handed on */
 	double told_at;	   /* a signal that ends ranks was handed on; 0: none was */
+	double warned_at;  /* SIGUSR1 or SIGUSR2 came last; 0: none did */
 	double probe_next; /* when nodes are asked whether they answer; 0: not */
 	double probe_wait; /* seconds until they are asked again, ever more */
 	double kill_at;	   /* SIGKILL for what is left of ranks; 0: not */
 	double leave_at;   /* srun itself is ended; 0: not */
 	double asked_at;   /* Slurm was, for a step */
-	bool unanswered;   /* Slurm did not answer when it was asked last */
 	bool unasked;	   /* it was told that nodes could not be asked */
 	bool hung;
-	bool killed;	/* srun was, by somebody else */
-	bool suspended; /* the job was, when Slurm was asked last */
-	bool ending;	/* the job is, by Slurm */
-	bool limit;	/* for its time limit */
-	bool preempted; /* for another job */
+	bool killed; /* srun was, by somebody else */
 };
 
 /* What [rank] wrote, or srun itself. */
@@ -155,9 +168,8 @@ static void *relay_bytes(void *data)
 			open = open && ddp_file_write_all(relay->to, bytes, (size_t)n) >= 0;
 		if (relay->to != STDERR_FILENO)
 			continue;
-		if (run->first_bad == 0 &&
-		    (said->ending || said->lost.count > 0 || said->missed.count > 0 ||
-		     (tasks && said->count > 0)))
+		if (run->first_bad == 0 && (said->ending || said->lost.count > 0 ||
+					    said->missed.count > 0 || (tasks && said->count > 0)))
 			run->first_bad = ddp_seconds();
 	}
 	return NULL;
@@ -340,30 +352,58 @@ double attempt_kill_wait(void)
 	return seconds;
 }
 
-/* Whether Slurm is ending the whole job, and tells the ranks itself; then nodes take no further step. */
-static bool is_job_ending(struct run *run)
+void attempt_requeue(const char *id)
 {
-	const char *job = run->attempt->job[0] ? run->attempt->job : run->plan->run_id;
-	char *const argv[] = {"scontrol", "-o", "show", "job", (char *)job, NULL};
+	char *const argv[] = {"scontrol", "requeue", (char *)id, NULL};
+	struct ddp_text out = {.data = NULL};
+	int status;
+
+	if (job.requeued)
+		return;
+	job.requeued = true;
+	status = evidence_run(argv, REQUEUE_LIMIT, &out);
+	/* Slurm itself did where the job is pending. */
+	if (status == 0 || (out.data && strstr(out.data, "pending")))
+		fprintf(stderr, "ddp-run: job %s is given back to Slurm\n", id);
+	else
+		fprintf(stderr, "ddp-run: scontrol requeue %s failed: %s\n", id,
+			out.data ? out.data : "no answer");
+	ddp_text_free(&out);
+}
+
+/*
+ * Whether Slurm is ending the whole job, and tells the ranks itself; then nodes take no further step. Once it is completing, to
+ * requeue it takes nothing from its ranks, and Slurm may kill us together with them: so that is done here.
+ */
+static bool is_job_ending(const struct attempt_plan *plan)
+{
+	char *const argv[] = {"scontrol", "-o", "show", "job", (char *)plan->run_id, NULL};
 	struct ddp_text out = {.data = NULL};
 	const char *field;
+	bool running, over;
 	size_t size;
 
-	run->unanswered = evidence_run(argv, 5, &out) != 0 || !out.data;
-	if (!run->unanswered) {
+	job.unanswered = evidence_run(argv, 5, &out) != 0 || !out.data;
+	if (!job.unanswered) {
 		field = nodes_field(out.data, "JobState", &size);
-		run->suspended = size > 0 && strncmp(field, "SUSPENDED", size) == 0;
-		run->ending = size > 0 && strncmp(field, "RUNNING", size) != 0 && !run->suspended;
+		running = size > 0 && strncmp(field, "RUNNING", size) == 0;
+		job.suspended = size > 0 && strncmp(field, "SUSPENDED", size) == 0;
+		over = size > 0 && !running && !job.suspended;
 		field = nodes_field(out.data, "Reason", &size);
-		if (run->ending && strncmp(field, "TimeLimit", strlen("TimeLimit")) == 0)
-			run->limit = true;
+		if (over && strncmp(field, "TimeLimit", strlen("TimeLimit")) == 0)
+			job.limit = true;
 		/* In the grace time of its partition it still is running. */
 		field = nodes_field(out.data, "PreemptTime", &size);
-		run->preempted = size > 0 && strncmp(field, "None", size) != 0;
-		run->ending = run->ending || run->preempted;
+		if (size > 0 && strncmp(field, "None", size) != 0)
+			job.preempted = true;
+		job.ending = job.ending || over || job.preempted;
+		job.left =
+			nodes_seconds(out.data, "TimeLimit") - nodes_seconds(out.data, "RunTime");
+		if (plan->requeue && over && (job.limit || job.preempted))
+			attempt_requeue(plan->run_id);
 	}
 	ddp_text_free(&out);
-	return run->ending;
+	return job.ending;
 }
 
 /* --- Signals ----------------------------------------------------------------------------------- */
@@ -386,50 +426,72 @@ void attempt_signals(void)
  * A terminal's signals reach srun as they reach us. After one SIGINT srun only tells how the ranks are; after another within a
  * second it ends them and says so, unless it is told to be quiet. Under --pty a terminal sends none. SIGTERM and SIGHUP would
  * make srun end the ranks at once, so these go to the ranks by scancel, and srun stays till they have ended.
+ *
+ * SIGUSR1 and SIGUSR2, which warn of the end, srun hands on to the ranks; where there are none yet they would kill it, or be lost.
  */
 static void hand_on(struct run *run, const struct signalfd_siginfo *info)
 {
 	int number = (int)info->ssi_signo;
-	bool terminal = info->ssi_code == SI_KERNEL;
+	bool terminal = info->ssi_code == SI_KERNEL, step = run->attempt->step[0];
 
-	if (number == SIGTERM || number == SIGHUP || number == SIGQUIT ||
-	    (number == SIGINT && (run->plan->output == ATTEMPT_TERMINAL ||
-				  ddp_seconds() - run->sigint_at < SIGINT_AGAIN)))
-		told = number;
-	if (number == SIGINT)
-		run->sigint_at = ddp_seconds();
 	if (number == SIGUSR1 || number == SIGUSR2) {
-		kill(run->srun, number);
+		run->warned_at = ddp_seconds();
+		kill(run->srun, step ? number : SIGTERM);
 		return;
 	}
-	if (number == SIGINT || number == SIGQUIT || !run->attempt->step[0]) {
+	if ((number == SIGTERM || number == SIGHUP) && is_job_ending(run->plan)) {
+		if (!step)
+			kill(run->srun, number);
+		return;
+	}
+	if (number != SIGINT || run->plan->output == ATTEMPT_TERMINAL ||
+	    ddp_seconds() - run->sigint_at < SIGINT_AGAIN)
+		told = true;
+	if (number == SIGINT)
+		run->sigint_at = ddp_seconds();
+	if (number == SIGINT || number == SIGQUIT || !step) {
 		if (!terminal)
 			kill(run->srun, number);
 		return;
 	}
-	if (is_job_ending(run))
-		return;
 	cancel(run, number == SIGTERM ? "TERM" : "HUP");
 	if (run->told_at == 0)
 		run->told_at = ddp_seconds();
 }
 
-int attempt_told(void)
+static bool is_told(const struct attempt_plan *plan)
 {
 	struct signalfd_siginfo info;
 
 	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
-		if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGCONT &&
-		    info.ssi_signo != SIGUSR1 && info.ssi_signo != SIGUSR2)
-			told = (int)info.ssi_signo;
-	return told;
+		if (info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGUSR2)
+			warned = true;
+		else if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGCONT &&
+			 !is_job_ending(plan))
+			told = true;
+	return told || warned || job.ending;
 }
 
-void attempt_wait(double seconds)
+bool attempt_told(const struct attempt_plan *plan, enum run_end *end)
+{
+	if (!is_told(plan))
+		return false;
+	if (job.preempted)
+		*end = RUN_END_PREEMPTED;
+	else if (job.limit)
+		*end = RUN_END_TIME_LIMIT;
+	else if (told || job.ending)
+		*end = RUN_END_CANCELLED;
+	else
+		*end = RUN_END_WARNED;
+	return true;
+}
+
+void attempt_wait(const struct attempt_plan *plan, double seconds)
 {
 	double end = ddp_seconds() + seconds, left;
 
-	while (!attempt_told() && (left = end - ddp_seconds()) > 0) {
+	while (!is_told(plan) && (left = end - ddp_seconds()) > 0) {
 		struct pollfd wait = {.fd = signals, .events = POLLIN};
 
 		(void)poll(&wait, 1, (int)(left * 1000) + 1);
@@ -522,7 +584,7 @@ static void probe(struct run *run)
 
 	if (attempt->nodes.count == 0)
 		ask_step(run);
-	if (run->unanswered || attempt->nodes.count == 0) {
+	if (job.unanswered || attempt->nodes.count == 0) {
 		tell_unasked(run, &attempt->nodes, "Slurm does not answer");
 		return;
 	}
@@ -587,7 +649,7 @@ static void look_for_step(struct run *run, double now)
 	if (run->plan->number == 0 || limit == 0 || now - run->asked_at < limit)
 		return;
 	run->asked_at = now;
-	if (is_job_ending(run) || run->suspended)
+	if (is_job_ending(run->plan) || job.suspended)
 		return;
 	fprintf(stderr, "ddp-run: Slurm has started no step for %.0f s: ending srun\n", limit);
 	kill(run->srun, SIGKILL);
@@ -602,7 +664,7 @@ static void look(struct run *run)
 
 	if (!run->attempt->step[0])
 		look_for_step(run, now);
-	if (!run->attempt->step[0] || run->ending)
+	if (!run->attempt->step[0] || job.ending)
 		return;
 	if (is_due(run->step_next, now)) {
 		ask_step(run);
@@ -614,10 +676,10 @@ static void look(struct run *run)
 		look_at_hearts(run);
 		if ((hang < 0 || plan->output == ATTEMPT_TERMINAL) && !run->beaten)
 			return;
-		if (now - run->moved < (hang < 0 ? HANG_NORMAL : hang) || is_job_ending(run))
+		if (now - run->moved < (hang < 0 ? HANG_NORMAL : hang) || is_job_ending(plan))
 			return;
 		/* Under salloc the ranks of a suspended job are stopped, and we are not. */
-		if (run->suspended)
+		if (job.suspended)
 			run->moved = now;
 		else
 			end_hang(run, now - run->moved);
@@ -636,7 +698,7 @@ static void look(struct run *run)
 	if (is_due(run->probe_next, now)) {
 		run->probe_wait = run->probe_wait > 0 ? 2 * run->probe_wait : PROBE_AFTER;
 		run->probe_next = now + run->probe_wait;
-		if (!lost && !is_job_ending(run))
+		if (!lost && !is_job_ending(plan))
 			probe(run);
 		return;
 	}
@@ -721,9 +783,9 @@ static void sweep(const struct run *run)
 		nodes_free(&left);
 		nodes_free(&said.silent);
 		left = said.unasked;
-		if (i == SWEEPS - 1 || left.count == 0 || attempt_told())
+		if (i == SWEEPS - 1 || left.count == 0 || is_told(run->plan))
 			break;
-		attempt_wait(SWEEP_AGAIN);
+		attempt_wait(run->plan, SWEEP_AGAIN);
 		cancel(run, NULL);
 	}
 	nodes_free(&left);
@@ -734,11 +796,21 @@ static void end_orphans(struct run *run)
 {
 	struct attempt *attempt = run->attempt;
 
-	if (!run->killed || !attempt->step[0] || is_job_ending(run))
+	if (!run->killed || !attempt->step[0] || is_job_ending(run->plan))
 		return;
 	fprintf(stderr, "ddp-run: srun was killed: ending step %s\n", run->id);
 	cancel(run, NULL);
 	attempt->left = true;
+}
+
+/*
+ * Whether it ended because of a warning. A rank that fails after one obeyed it; one that ends well may have had all its work done,
+ * unless Slurm was about to end the job.
+ */
+static bool is_warned(const struct run *run)
+{
+	return run->warned_at > 0 && ddp_seconds() - run->warned_at < WARNED_FOR &&
+	       (run->attempt->status != 0 || job.left < WARNED_FOR);
 }
 
 /* Slurm's reason, which it says of a step in words that srun prints; ours where we ended it. */
@@ -747,18 +819,20 @@ static enum run_end judge(const struct run *run)
 	const struct attempt *attempt = run->attempt;
 	const struct srun_said *said = &attempt->said;
 
+	if (said->preempted || job.preempted)
+		return RUN_END_PREEMPTED;
+	if (said->limit || job.limit)
+		return RUN_END_TIME_LIMIT;
 	if (attempt->silent.count > 0 || said->lost.count > 0)
 		return RUN_END_NODE;
 	if (run->hung)
 		return RUN_END_HANG;
-	if (said->preempted || run->preempted)
-		return RUN_END_PREEMPTED;
-	if (said->limit || run->limit)
-		return RUN_END_TIME_LIMIT;
-	if (attempt->status == 0 && !run->ending)
-		return RUN_END_GOOD;
-	if (told || run->ending || said->cancelled)
+	if (attempt->status == 0 && !job.ending)
+		return is_warned(run) ? RUN_END_WARNED : RUN_END_GOOD;
+	if (told || job.ending || (said->cancelled && attempt->step[0]))
 		return RUN_END_CANCELLED;
+	if (is_warned(run))
+		return RUN_END_WARNED;
 	if (attempt->left && !run->killed)
 		return RUN_END_NODE;
 	if (!attempt->step[0] || said->not_found)
@@ -976,10 +1050,10 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	if (attempt->left)
 		sweep(&run);
 	attempt->ended = ddp_date(NULL);
-	if (attempt->said.cancelled)
-		(void)is_job_ending(&run);
+	if (attempt->said.cancelled || run.warned_at > 0 || plan->requeue)
+		(void)is_job_ending(plan);
 	/* A slurmd that is gone alone is noticed when the next step begins. */
-	if (attempt->said.missed.count > 0 && attempt->silent.count == 0 && !run.ending)
+	if (attempt->said.missed.count > 0 && attempt->silent.count == 0 && !job.ending)
 		(void)ask_nodes(&run, &attempt->said.missed);
 	attempt->end = judge(&run);
 	if (attempt->end != RUN_END_GOOD) {

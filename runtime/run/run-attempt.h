@@ -30,6 +30,7 @@ struct attempt_plan {
 	double hang;	  /* seconds; 0: never; less: ten minutes once a heart has beaten */
 	double grace;	  /* seconds; 0: Slurm's KillWait */
 	const char *logs; /* directory; NULL: none */
+	bool requeue;	  /* where Slurm ends the job */
 	bool stays;	  /* --kill-on-bad-exit=0: a rank that fails does not end the step */
 	enum attempt_output output;
 	/* Called with [data] once there is a step, at [began] seconds since 1970; NULL: nobody is. */
@@ -57,11 +58,17 @@ struct attempt {
 /* Signals that ddp-run hands on are kept for attempt_run() from here on. */
 void attempt_signals(void);
 
-/* The last signal that told ddp-run to end, between attempts; 0: none did. */
-int attempt_told(void);
+/*
+ * Whether ddp-run was told to end, until now, with no attempt running; and how the last of [plan] is then to be taken to have
+ * ended, into [end].
+ */
+bool attempt_told(const struct attempt_plan *plan, enum run_end *end);
+
+/* Give job [id] back to Slurm, once. */
+void attempt_requeue(const char *id);
 
 /* Wait for so many seconds, or until it is told to end. */
-void attempt_wait(double seconds);
+void attempt_wait(const struct attempt_plan *plan, double seconds);
 
 /* Slurm's KillWait, in seconds. */
 double attempt_kill_wait(void);

@@ -220,6 +220,8 @@ static void put_head(struct ddp_text *out, const struct facts *facts)
 		ddp_text_add(out, ", reached the job's time limit");
 	else if (is_kind(facts, "preempted"))
 		ddp_text_add(out, ", made room for another job");
+	else if (is_kind(facts, "warned"))
+		ddp_text_add(out, ", ended after a warning");
 	else if (is_kind(facts, "refused"))
 		ddp_text_add(out, ", was not started");
 	else

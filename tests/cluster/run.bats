@@ -44,7 +44,7 @@ teardown()
 		end_jobs
 	fi
 	! mountpoint -q "$WORK/disk" || umount "$WORK/disk"
-	rm -rf "$WORK/lost" "$WORK/disk" "$WORK/elsewhere" "$WORK/.ddp" "$WORK"/*.out "$WORK"/logs "$WORK"/here.*
+	rm -rf "$WORK/lost" "$WORK/disk" "$WORK/elsewhere" "$WORK/.ddp" "$WORK"/*.out "$WORK"/logs "$WORK/bin" "$WORK"/here.* "$WORK"/said.*
 }
 
 # A batch job of 4 nodes that runs ddp-run with these arguments: $out is what it said, $rc its exit status. The script
@@ -221,32 +221,124 @@ first()
 	same "$(cat "$WORK/all.out")" $'0 hello\n1 hello'
 }
 
-@test "SIGTERM to ddp-run reaches each rank once, and there is no other attempt" {
-	# shellcheck disable=SC2016
-	mc salloc -Q -N2 "$DDP_RUN" bash -c 'trap "echo \$RANK term; exit 7" TERM; touch "up.$RANK"; while :; do sleep 0.1; done' \
-		>"$WORK/term.out" 2>&1 &
-	local pid=$! rc=0
-	for _ in {1..300}; do [ ! -e "$WORK/up.0" ] || [ ! -e "$WORK/up.1" ] || break; sleep 0.1; done
-	rm "$WORK"/up.?
-	pkill -TERM -f "^$DDP_RUN bash -c trap"
-	wait "$pid" || rc=$?
-	same "$rc" 7
-	same "$(grep -c '^. term$' "$WORK/term.out")" 2
-	has_not "$(cat "$WORK/term.out")" 'started again'
+# leaves SIGNAL STATUS OPTION...: a batch job of two nodes, with these options of sbatch, whose ranks leave with that status, or
+# "stay", when they are told by that signal, and end well when they are started again. $RUN: options of ddp-run. What stands in
+# $WORK/bin is in the place of Slurm's commands; ddp-run's calls of scancel are told in scancel.out.
+leaves()
+{
+	local signal=$1 status=$2
+	shift 2
+	cat >"$WORK/leave.py" <<-'END'
+		import os, signal, sys, time
+		rank, again = os.environ["RANK"], "SLURM_RESTART_COUNT" in os.environ or os.environ["DDP_RESTART"] != "0"
+		told = []
+		signal.signal(getattr(signal, "SIG" + sys.argv[1]), lambda *_: told.append(1))
+		def say(*words):
+		    with open("said." + os.environ["SLURM_JOB_ID"], "a") as file:
+		        print(rank, *words, file=file)
+		say("again" if again else "up")
+		open("up." + rank, "w").close()
+		while (not told or sys.argv[2] == "stay") and not again:
+		    time.sleep(0.1)
+		time.sleep(0.5)
+		say("told", len(told))
+		open("failed", "w").close()
+		sys.exit(0 if again else int(sys.argv[2]))
+	END
+	rm -f "$WORK"/up.? "$WORK/failed"
+	instead scancel 'echo "$@" >>scancel.out'
+	printf '#!/bin/bash\nPATH=$PWD/bin:$PATH\necho $$ >pid\nexec %s %s python3 leave.py %s %s\n' \
+		"$DDP_RUN" "${RUN---requeue}" "$signal" "$status" >"$WORK/job"
+	mc sbatch --parsable --requeue --open-mode=append -N2 -o job.out "$@" job
 }
 
-@test "SIGUSR1 by way of the batch script, to the ranks once" {
-	cat >"$WORK/job" <<-END
-		#!/bin/bash
-		exec $DDP_RUN bash -c 'trap "echo \$RANK usr1; exit 0" USR1; touch "up.\$RANK"; while :; do sleep 0.1; done'
-	END
-	mc sbatch -Q -W -N2 -J usr1 -o job.out "$WORK/job" &
-	local pid=$!
-	for _ in {1..300}; do [ ! -e "$WORK/up.0" ] || [ ! -e "$WORK/up.1" ] || break; sleep 0.1; done
-	rm "$WORK"/up.?
-	mc scancel --batch --signal=USR1 --name=usr1
-	wait "$pid"
-	same "$(grep -c '^. usr1$' "$WORK/job.out")" 2
+# instead COMMAND SCRIPT: what is done before, or by, ddp-run's calls of it.
+instead()
+{
+	mkdir -p "$WORK/bin"
+	printf '#!/bin/bash\nPATH=${PATH#*:}\n%s\nexec %s "$@"\n' "$2" "$1" >"$WORK/bin/$1"
+	chmod 755 "$WORK/bin/$1"
+}
+
+# What ranks of job $1 did, in files: of what they print at their end srun drops some.
+said() { sort -u "$WORK/said.$1"; }
+
+are_up() { [ -e "$WORK/up.0" ] && [ -e "$WORK/up.1" ]; }
+
+is_requeued() { mc scontrol show job "$1" | grep -q ' Restarts=1 '; }
+
+# The job has ended, and was not given back.
+is_over() { gone "$1" && ! is_requeued "$1"; }
+
+@test "SIGTERM to ddp-run reaches each rank once, and there is no other attempt" {
+	local job
+	job=$(leaves TERM 7)
+	within 60 are_up
+	mc scancel --batch --signal=TERM "$job"
+	within 60 is_over "$job"
+	same "$(said "$job")" $'0 told 1\n0 up\n1 told 1\n1 up'
+	same "$(<"$WORK/scancel.out")" "-Q $job.0 --signal=TERM"
+	has "$(<"$WORK/job.out")" '^next: stopped: it was told to end$'
+	has "$(mc scontrol show job "$job")" 'ExitCode=7:0'
+}
+
+@test "SIGUSR1 and SIGUSR2 by way of the batch script, to the ranks once; those that fail then are not started again" {
+	local job signal
+	for signal in USR1 USR2; do
+		job=$(RUN='' leaves $signal 3 -o "$signal.out")
+		within 60 are_up
+		mc scancel --batch --signal=$signal "$job"
+		within 60 is_over "$job"
+		same "$(said "$job")" $'0 told 1\n0 up\n1 told 1\n1 up'
+		has "$(<"$WORK/$signal.out")" '^next: stopped: a signal warned it of its end$'
+		has "$(mc scontrol show job "$job")" 'ExitCode=3:0'
+	done
+}
+
+@test "SIGUSR1, with --requeue: the job goes on later, but not one that ends well long before its time limit" {
+	local job
+	job=$(leaves USR1 3)
+	within 60 are_up
+	mc scancel --batch --signal=USR1 "$job"
+	within 60 is_requeued "$job"
+	has_not "$(<"$WORK/job.out")" 'started again'
+	mc scancel "$job"
+	job=$(leaves USR1 0 -t 25)
+	within 60 are_up
+	mc scancel --batch --signal=USR1 "$job"
+	within 60 is_requeued "$job"
+	mc scancel "$job"
+	job=$(leaves USR1 0 -t 600 -o good.out)
+	within 60 are_up
+	mc scancel --batch --signal=USR1 "$job"
+	within 60 is_over "$job"
+	same "$(said "$job")" $'0 told 1\n0 up\n1 told 1\n1 up'
+	same "$(<"$WORK/good.out")" ''
+}
+
+# As ddp-run asks Slurm of the job when an attempt has ended.
+@test "signals between attempts, and before there is a step" {
+	local job
+	instead scontrol '[ ! -e failed ] || { rm failed; kill -USR1 "$(<pid)"; }'
+	job=$(leaves USR2 3)
+	within 60 are_up
+	mc scancel -s USR2 "$job"
+	within 60 is_requeued "$job"
+	has_not "$(<"$WORK/job.out")" 'started again'
+	mc scancel "$job"
+	instead srun '[ "$1" = --help ] || { kill -USR1 "$(<pid)"; exec sleep 62; }'
+	rm "$WORK/bin/scontrol"
+	job=$(leaves USR1 3)
+	within 60 is_requeued "$job"
+	mc scancel "$job"
+	# Too few nodes are left, and somebody tells it to end.
+	instead srun '[ "$1" = --help ] || { srun "$@"; echo "srun: error: Node failure on n2" >&2; exit 1; }'
+	instead scontrol '[ ! -e failed ] || { rm failed; kill -TERM "$(<pid)"; }'
+	job=$(leaves USR2 3 -o lost.out)
+	within 60 are_up
+	mc scancel -s USR2 "$job"
+	within 60 is_over "$job"
+	has "$(<"$WORK/lost.out")" '^next: stopped: it was told to end$'
 }
 
 @test "scancel of the step: it is not started again" {
@@ -256,61 +348,57 @@ first()
 	has "$out" 'next: stopped: it was told to end'
 }
 
-# A batch job whose ranks leave with status 3 on SIGTERM, and end well when the job was requeued.
-leaves()
-{
-	cat >"$WORK/leave.py" <<-'END'
-		import os, signal, sys, time
-		rank, again = os.environ["RANK"], "SLURM_RESTART_COUNT" in os.environ
-		told = []
-		signal.signal(signal.SIGTERM, lambda *_: told.append(1))
-		print(rank, "again" if again else "up", flush=True)
-		open("up." + rank, "w").close()
-		while not told and not again:
-		    time.sleep(0.1)
-		time.sleep(0.3)
-		print(rank, "told", len(told), flush=True)
-		sys.exit(0 if again else 3)
-	END
-	rm -f "$WORK"/up.?
-	printf '#!/bin/bash\nexec %s --requeue python3 leave.py\n' "$DDP_RUN" >"$WORK/job"
-	mc sbatch --parsable --requeue --open-mode=append -N2 -o job.out "$@" job
+@test "the end of the time limit, with --requeue: SIGTERM, and the job goes on later, also where ranks ignore it" {
+	local job stays
+	job=$(leaves TERM 0 -t 1)
+	stays=$(leaves TERM stay -t 1 -o stay.out)
+	MC_SECONDS=200 within 190 gone "$job,$stays"
+	same "$(said "$job" | sed 's/told 2/told 1/')" $'0 again\n0 told 0\n0 told 1\n0 up\n1 again\n1 told 0\n1 told 1\n1 up'
+	same "$(said "$stays")" $'0 again\n0 told 0\n0 up\n1 again\n1 told 0\n1 up'
+	# Slurm tells the ranks, once or twice, and ddp-run does not.
+	[ ! -e "$WORK/scancel.out" ]
+	has_not "$(<"$WORK/job.out")" 'started again'
 }
 
-@test "the end of the time limit, with --requeue: SIGTERM, and the job goes on later" {
+# As Slurm would say at the time limit, when ranks that hang have been told to end.
+@test "the end of the time limit in a hang, with --requeue: the job goes on later" {
 	local job
-	job=$(leaves -t 1)
-	for _ in {1..1500}; do mc squeue -h -j "$job" 2>/dev/null | grep -q . || break; sleep 0.1; done
-	# Slurm tells the ranks, and srun may once more.
-	same "$(sed 's/told 2/told 1/' "$WORK/job.out" | sort -u | grep '^[01] ')" $'0 again\n0 told 0\n0 told 1\n0 up\n1 again\n1 told 0\n1 told 1\n1 up'
+	instead scontrol 'case $* in *"show job"*) [ ! -e failed ] || { scontrol "$@" | sed "s/JobState=RUNNING Reason=None/JobState=COMPLETING Reason=TimeLimit/"; exit; } ;; esac'
+	job=$(RUN='--requeue --hang 2 --grace 10' leaves TERM 3)
+	within 60 is_requeued "$job"
+	has "$(<"$WORK/job.out")" 'nothing has moved'
+	has_not "$(<"$WORK/job.out")" 'started again'
 }
 
 @test "scancel of a job with --requeue: it is not requeued" {
 	local job
-	job=$(leaves)
-	for _ in {1..300}; do [ ! -e "$WORK/up.0" ] || [ ! -e "$WORK/up.1" ] || break; sleep 0.1; done
-	rm "$WORK"/up.?
+	job=$(leaves TERM 3)
+	within 60 are_up
 	mc scancel "$job"
-	within 30 no_jobs
-	same "$(grep -c '^. told [12]$' "$WORK/job.out")" 2
-	has_not "$(cat "$WORK/job.out")" 'given back'
+	within 60 is_over "$job"
+	same "$(said "$job" | sed 's/told 2/told 1/')" $'0 told 1\n0 up\n1 told 1\n1 up'
+	[ ! -e "$WORK/scancel.out" ]
+	has_not "$(<"$WORK/job.out")" 'given back'
 }
 
 # Slurm sends SIGTERM to the ranks alone, and ends the job when the grace time is over.
 @test "preemption by a higher partition: nothing is started again, and the job goes on later" {
-	local job
+	local job status
 	touch "$WORK/lost"
 	"$minicluster" down >/dev/null
 	start --conf PreemptType=preempt/partition_prio --conf PreemptMode=REQUEUE
 	"$minicluster" run scontrol update PartitionName=main GraceTime=20 OverSubscribe=NO
 	"$minicluster" run scontrol create PartitionName=high Nodes=ALL State=UP PriorityTier=9 PreemptMode=OFF
-	job=$(leaves --exclusive)
-	within 60 test -e "$WORK/up.0" -a -e "$WORK/up.1"
-	mc srun -Q -p high --exclusive -N4 true
-	within 90 gone "$job"
-	same "$(sed 's/told 2/told 1/' "$WORK/job.out" | sort -u | grep '^[01] ')" $'0 again\n0 told 0\n0 told 1\n0 up\n1 again\n1 told 0\n1 told 1\n1 up'
-	has "$(<"$WORK/job.out")" 'made room for another job'
-	has_not "$(<"$WORK/job.out")" 'started again'
+	for status in 0 3; do
+		job=$(leaves TERM $status --exclusive -o "$status.out")
+		within 60 are_up
+		mc srun -Q -p high --exclusive -N4 true
+		within 90 gone "$job"
+		same "$(said "$job" | sed 's/told 2/told 1/')" $'0 again\n0 told 0\n0 told 1\n0 up\n1 again\n1 told 0\n1 told 1\n1 up'
+		[ ! -e "$WORK/scancel.out" ]
+		has "$(<"$WORK/$status.out")" 'made room for another job'
+		has_not "$(<"$WORK/$status.out")" 'started again'
+	done
 }
 
 @test "a rank that is stopped: a hang, with evidence, and another attempt" {

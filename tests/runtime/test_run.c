@@ -2,6 +2,7 @@
 /* What ddp-run makes of its command line, of srun's words, and of attempts that failed. */
 #include "config.h"
 
+#include <math.h>
 #include <sys/uio.h>
 
 #include "base/file.h"
@@ -113,6 +114,16 @@ static const struct decide_row {
 	 false,
 	 RUN_REQUEUE,
 	 143,
+	 0},
+	{"a warning", {3, 0, false}, {A(WARNED, 3, "x")}, 4, 4, false, RUN_STOP, 3, 0},
+	{"a warning, with --requeue",
+	 {3, 0, true},
+	 {A(WARNED, 0, "")},
+	 4,
+	 4,
+	 false,
+	 RUN_REQUEUE,
+	 0,
 	 0},
 	{"two at one point",
 	 {9, 0, false},
@@ -248,6 +259,19 @@ TEST_ROWS(test_decisions, decide_rows)
 			      decision.nodes == row->nodes && decision.why[0],
 		      "%s: act %d, status %d, %d nodes: %s", row->name, decision.act,
 		      decision.status, decision.nodes, decision.why);
+}
+
+TEST(test_times_that_slurm_tells)
+{
+	static const char answer[] =
+		"JobId=1 RunTime=1-02:03:04 TimeLimit=00:10:00 TimeMin=N/A MaxTime=UNLIMITED\n";
+
+	ck_assert(nodes_seconds(answer, "RunTime") == 93784);
+	ck_assert(nodes_seconds(answer, "TimeLimit") == 600);
+	ck_assert(nodes_seconds(answer, "TimeMin") == INFINITY);
+	ck_assert(nodes_seconds(answer, "MaxTime") == INFINITY);
+	ck_assert(nodes_seconds(answer, "Time") == INFINITY);
+	ck_assert(nodes_seconds("", "TimeLimit") == INFINITY);
 }
 
 /* --- srun's command line ----------------------------------------------------------------------- */
