@@ -237,14 +237,19 @@ static bool set_spares_aside(struct launch *launch)
 static bool can_requeue(const char *job, const char *said)
 {
 	size_t size;
-	bool batch = *nodes_field(said, "BatchFlag", &size) == '1';
 
-	if (!batch)
+	if (*nodes_field(said, "BatchFlag", &size) != '1') {
 		fprintf(stderr,
 			"ddp-run: --requeue: job %s is no batch job, which Slurm could start "
 			"again: leave it out, or use sbatch\n",
 			job);
-	return batch;
+		return false;
+	}
+	if (*nodes_field(said, "Requeue", &size) != '0')
+		return true;
+	fprintf(stderr, "ddp-run: --requeue: Slurm may not requeue job %s: add #SBATCH --requeue\n",
+		job);
+	return false;
 }
 
 /*

@@ -381,6 +381,13 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	has_not "$(<"$WORK/job.out")" 'given back'
 }
 
+@test "--requeue of a job that may not be requeued is refused at once" {
+	local job
+	job=$(leaves TERM 3 --no-requeue)
+	within 60 is_over "$job"
+	same "$(<"$WORK/job.out")" "ddp-run: --requeue: Slurm may not requeue job $job: add #SBATCH --requeue"
+}
+
 # Slurm sends SIGTERM to the ranks alone, and ends the job when the grace time is over.
 @test "preemption by a higher partition: nothing is started again, and the job goes on later" {
 	local job status
