@@ -317,7 +317,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 }
 
 # As ddp-run asks Slurm of the job when an attempt has ended.
-@test "signals between attempts, and before there is a step" {
+@test "SIGUSR1 between attempts: no other begins, and with --requeue the job goes on later" {
 	local job
 	instead scontrol '[ ! -e failed ] || { rm failed; kill -USR1 "$(<pid)"; }'
 	job=$(leaves USR2 3)
@@ -325,20 +325,24 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	mc scancel -s USR2 "$job"
 	within 60 is_requeued "$job"
 	has_not "$(<"$WORK/job.out")" 'started again'
-	mc scancel "$job"
+}
+
+@test "SIGUSR1 before there is a step: the same" {
+	local job
 	instead srun '[ "$1" = --help ] || { kill -USR1 "$(<pid)"; exec sleep 62; }'
-	rm "$WORK/bin/scontrol"
 	job=$(leaves USR1 3)
 	within 60 is_requeued "$job"
-	mc scancel "$job"
-	# Too few nodes are left, and somebody tells it to end.
+}
+
+@test "SIGTERM when too few nodes are left: the job is not requeued" {
+	local job
 	instead srun '[ "$1" = --help ] || { srun "$@"; echo "srun: error: Node failure on n2" >&2; exit 1; }'
 	instead scontrol '[ ! -e failed ] || { rm failed; kill -TERM "$(<pid)"; }'
-	job=$(leaves USR2 3 -o lost.out)
+	job=$(leaves USR2 3)
 	within 60 are_up
 	mc scancel -s USR2 "$job"
 	within 60 is_over "$job"
-	has "$(<"$WORK/lost.out")" '^next: stopped: it was told to end$'
+	has "$(<"$WORK/job.out")" '^next: stopped: it was told to end$'
 }
 
 @test "scancel of the step: it is not started again" {
