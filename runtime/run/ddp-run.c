@@ -706,8 +706,11 @@ static int run(struct launch *launch)
 		}
 		if (number >= RUN_SAME)
 			memmove(past, past + 1, sizeof(past) - sizeof(*past));
-		*now = (struct run_past){
-			.end = attempt.end, .status = attempt.status, .saved = newest_checkpoint()};
+		*now = (struct run_past){.end = attempt.end,
+					 .status = attempt.status,
+					 .took = attempt.ended - attempt.started,
+					 .left = attempt.time_left,
+					 .saved = newest_checkpoint()};
 		now->again = look_again(launch, &attempt, number);
 		now->end = attempt.end;
 		if (attempt.dir[0] && attempt.end != RUN_END_GOOD &&

@@ -7,6 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Seconds of the job's time that are not worth an attempt, where the job can have all of it once more. */
+enum { LAST = 120 };
+
 const char *run_end_name(enum run_end end)
 {
 	static const char *const names[] = {
@@ -52,6 +55,12 @@ static bool is_stuck(const struct run_past *past, int count)
 	return true;
 }
 
+/* Programs stop by themselves so that they have saved in time, as ddp-train does. One that fails as it starts has not. */
+static bool is_last(const struct run_past *last)
+{
+	return last->left < LAST && last->took > last->left;
+}
+
 struct run_decision run_decide(const struct run_rules *rules, const struct run_past *past,
 			       int count, const struct run_nodes *nodes)
 {
@@ -86,6 +95,9 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 		return decide(RUN_STOP, RUN_STATUS_STUCK, 0, "%d attempts in a row %s", RUN_SAME,
 			      last->saved >= 0 ? "left no newer checkpoint"
 					       : "ended at the same point");
+	if (rules->requeue && is_last(last))
+		return decide(RUN_REQUEUE, last->status, 0, "%.0f s are left of the job's time",
+			      last->left);
 	if (count > rules->restarts)
 		return decide(RUN_STOP, bad, 0, "no restart is left of %d", rules->restarts);
 	if (nodes->usable >= nodes->wanted)

@@ -43,9 +43,10 @@ enum { RUN_SAME = 3 };
 /* An attempt that is over. */
 struct run_past {
 	enum run_end end;
-	int status;	 /* srun's */
-	bool again;	 /* it was refused, and one before it was not */
-	char point[512]; /* ddp_verdict_point(); "": nobody knows */
+	int status;	   /* srun's */
+	bool again;	   /* it was refused, and one before it was not */
+	char point[512];   /* ddp_verdict_point(); "": nobody knows */
+	double took, left; /* seconds: it; and then of the job's time */
 	double saved; /* when the newest checkpoint was written; 0: there is none; less: nobody knows */
 };
 

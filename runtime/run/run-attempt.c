@@ -1055,6 +1055,7 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	/* A slurmd that is gone alone is noticed when the next step begins. */
 	if (attempt->said.missed.count > 0 && attempt->silent.count == 0 && !job.ending)
 		(void)ask_nodes(&run, &attempt->said.missed);
+	attempt->time_left = job.left;
 	attempt->end = judge(&run);
 	if (attempt->end != RUN_END_GOOD) {
 		attempt_tell(plan, attempt, NULL);

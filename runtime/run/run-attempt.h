@@ -40,8 +40,9 @@ struct attempt_plan {
 
 struct attempt {
 	double started, ended; /* seconds since 1970 */
-	double began;	       /* when there was a step; 0: there was none */
-	int status;	       /* srun's, as a shell has it */
+	double time_left; /* seconds, of the job's; INFINITY: there is no limit, or nobody asked */
+	double began;	  /* when there was a step; 0: there was none */
+	int status;	  /* srun's, as a shell has it */
 	enum run_end end;
 	char job[32], step[32];	 /* "": there never was a step */
 	char dir[PATH_MAX];	 /* its failure directory; "": there is none */

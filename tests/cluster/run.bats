@@ -374,6 +374,17 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	has_not "$(<"$WORK/job.out")" 'started again'
 }
 
+# Slurm's word on the time is not waited for.
+@test "a rank that fails shortly before the time limit, with --requeue: the job goes on later" {
+	local job
+	instead scontrol 'case $* in *"show job"*) scontrol "$@" | sed "s/TimeLimit=[^ ]*/TimeLimit=00:00:00/"; exit ;; esac'
+	job=$(leaves USR2 3)
+	within 60 are_up
+	mc scancel -s USR2 "$job"
+	within 60 is_requeued "$job"
+	has "$(<"$WORK/job.out")" "^next: given back to Slurm: -?[0-9]+ s are left of the job's time$"
+}
+
 @test "scancel of a job with --requeue: it is not requeued" {
 	local job
 	job=$(leaves TERM 3)

@@ -28,6 +28,11 @@
 		.end = RUN_END_##end_, .status = 1, .point = "p", .saved = saved_ \
 	}
 
+#define LEFT(took_, left_)                                                                  \
+	{                                                                                   \
+		.end = RUN_END_EXIT, .status = 3, .saved = -1, .took = took_, .left = left_ \
+	}
+
 static const struct decide_row {
 	const char *name;
 	struct run_rules rules;
@@ -125,6 +130,18 @@ static const struct decide_row {
 	 RUN_REQUEUE,
 	 0,
 	 0},
+	{"near the job's end", {3, 0, true}, {LEFT(50, 119)}, 4, 4, false, RUN_RESTART, 0, 4},
+	{"nearer, after much work", {0, 0, true}, {LEFT(500, 119)}, 4, 4, false, RUN_REQUEUE, 3, 0},
+	{"near it without --requeue",
+	 {3, 0, false},
+	 {LEFT(500, 9)},
+	 4,
+	 4,
+	 false,
+	 RUN_RESTART,
+	 0,
+	 4},
+	{"long before it", {3, 0, true}, {LEFT(500, 120)}, 4, 4, false, RUN_RESTART, 0, 4},
 	{"two at one point",
 	 {9, 0, false},
 	 {A(EXIT, 1, "x"), A(EXIT, 1, "x")},
