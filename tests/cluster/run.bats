@@ -233,15 +233,20 @@ leaves()
 		rank, again = os.environ["RANK"], "SLURM_RESTART_COUNT" in os.environ or os.environ["DDP_RESTART"] != "0"
 		told = []
 		signal.signal(getattr(signal, "SIG" + sys.argv[1]), lambda *_: told.append(1))
+		name = "said." + os.environ["SLURM_JOB_ID"]
 		def say(*words):
-		    with open("said." + os.environ["SLURM_JOB_ID"], "a") as file:
+		    with open(name, "a") as file:
 		        print(rank, *words, file=file)
 		say("again" if again else "up")
 		open("up." + rank, "w").close()
 		while (not told or sys.argv[2] == "stay") and not again:
 		    time.sleep(0.1)
 		time.sleep(0.5)
+		# The first that fails ends the other.
+		signal.signal(signal.SIGTERM, signal.SIG_IGN)
 		say("told", len(told))
+		while len({open(name).read().count(rank + " told") for rank in "01"}) > 1:
+		    time.sleep(0.05)
 		open("failed", "w").close()
 		sys.exit(0 if again else int(sys.argv[2]))
 	END
