@@ -177,10 +177,11 @@ static int run_in_allocation(struct launch *launch, char **argv)
 static struct node_list ask_nodes(const struct launch *launch, char state[32])
 {
 	struct node_list all;
+	enum run_end end;
 
 	for (int i = 1;; i++) {
 		all = nodes_of_job(launch->job, state, 32);
-		if (*state || i == ASKS || attempt_told())
+		if (*state || i == ASKS || attempt_told(&end))
 			return all;
 		nodes_free(&all);
 		attempt_wait(ASK_AGAIN);
@@ -631,15 +632,14 @@ static bool look_again(const struct launch *launch, struct attempt *attempt, int
 }
 
 /* Let some time go by after a refusal, the more the more there were in a row. */
-static void wait_after_refusal(const struct attempt_plan *plan, const struct run_past *past,
-			       const struct run_past *now)
+static void wait_after_refusal(const struct run_past *past, const struct run_past *now)
 {
 	int wait = REFUSED_WAIT;
 
 	while (now > past && (--now)->again)
 		wait *= 2;
 	fprintf(stderr, "ddp-run: the step was refused: it is tried again in %d s\n", wait);
-	attempt_wait(plan, wait);
+	attempt_wait(wait);
 }
 
 /* --- The attempts ------------------------------------------------------------------------------ */
@@ -673,7 +673,6 @@ static int run(struct launch *launch)
 		.run_id = launch->job,
 		.hang = options->text[RUN_OPTION_HANG] ? options->number[RUN_OPTION_HANG] : -1,
 		.grace = options->number[RUN_OPTION_GRACE],
-		.requeue = rules.requeue,
 		.logs = options->text[RUN_OPTION_LOGS],
 		.stays = stays(launch),
 		.program = program_name(launch),
@@ -718,9 +717,9 @@ static int run(struct launch *launch)
 			now->point[0] = '\0';
 		decision = decide(launch, &rules, past, number + 1, &attempt, &usable);
 		if (decision.act == RUN_RESTART && now->again)
-			wait_after_refusal(&plan, past, now);
+			wait_after_refusal(past, now);
 		next = (struct attempt_next){.decision = &decision, .after = -1};
-		if (decision.act != RUN_STOP && attempt_told(&plan, &now->end))
+		if (decision.act != RUN_STOP && attempt_told(&now->end))
 			decision = run_decide(&rules, past, number + 1, &(struct run_nodes){0});
 		if (decision.act == RUN_RESTART && attempt.end == RUN_END_NODE &&
 		    decision.nodes > 0) {
@@ -746,7 +745,7 @@ static int run(struct launch *launch)
 			(void)lseek(STDIN_FILENO, input, SEEK_SET);
 	}
 	if (decision.act == RUN_REQUEUE)
-		attempt_requeue(launch->job);
+		attempt_requeue();
 	attempt_free(&last.attempt);
 	return decision.status;
 }
@@ -805,7 +804,7 @@ int main(int argc, char **argv)
 		return run_in_allocation(&launch, argv);
 	if (!look_at_job(&launch))
 		return EXIT_USAGE;
-	attempt_signals();
+	attempt_begin(launch.job, launch.options.number[RUN_OPTION_REQUEUE] != 0);
 	if (!choose_output(&launch) || !set_spares_aside(&launch))
 		return EXIT_USAGE;
 	status = run(&launch);

@@ -60,6 +60,8 @@ static bool warned; /* by SIGUSR1 or SIGUSR2, with no attempt running */
 
 /* What Slurm said of the job; the end of it it does not take back. */
 static struct {
+	const char *id;
+	bool requeue;	 /* where Slurm ends it */
 	bool unanswered; /* when it was asked last */
 	bool suspended;	 /* then */
 	bool ending;
@@ -352,9 +354,9 @@ double attempt_kill_wait(void)
 	return seconds;
 }
 
-void attempt_requeue(const char *id)
+void attempt_requeue(void)
 {
-	char *const argv[] = {"scontrol", "requeue", (char *)id, NULL};
+	char *const argv[] = {"scontrol", "requeue", (char *)job.id, NULL};
 	struct ddp_text out = {.data = NULL};
 	int status;
 
@@ -364,9 +366,9 @@ void attempt_requeue(const char *id)
 	status = evidence_run(argv, REQUEUE_LIMIT, &out);
 	/* Slurm itself did where the job is pending. */
 	if (status == 0 || (out.data && strstr(out.data, "pending")))
-		fprintf(stderr, "ddp-run: job %s is given back to Slurm\n", id);
+		fprintf(stderr, "ddp-run: job %s is given back to Slurm\n", job.id);
 	else
-		fprintf(stderr, "ddp-run: scontrol requeue %s failed: %s\n", id,
+		fprintf(stderr, "ddp-run: scontrol requeue %s failed: %s\n", job.id,
 			out.data ? out.data : "no answer");
 	ddp_text_free(&out);
 }
@@ -375,9 +377,9 @@ void attempt_requeue(const char *id)
  * Whether Slurm is ending the whole job, and tells the ranks itself; then nodes take no further step. Once it is completing, to
  * requeue it takes nothing from its ranks, and Slurm may kill us together with them: so that is done here.
  */
-static bool is_job_ending(const struct attempt_plan *plan)
+static bool is_job_ending(void)
 {
-	char *const argv[] = {"scontrol", "-o", "show", "job", (char *)plan->run_id, NULL};
+	char *const argv[] = {"scontrol", "-o", "show", "job", (char *)job.id, NULL};
 	struct ddp_text out = {.data = NULL};
 	const char *field;
 	bool running, over;
@@ -399,8 +401,8 @@ static bool is_job_ending(const struct attempt_plan *plan)
 		job.ending = job.ending || over || job.preempted;
 		job.left =
 			nodes_seconds(out.data, "TimeLimit") - nodes_seconds(out.data, "RunTime");
-		if (plan->requeue && over && (job.limit || job.preempted))
-			attempt_requeue(plan->run_id);
+		if (job.requeue && over && (job.limit || job.preempted))
+			attempt_requeue();
 	}
 	ddp_text_free(&out);
 	return job.ending;
@@ -408,12 +410,14 @@ static bool is_job_ending(const struct attempt_plan *plan)
 
 /* --- Signals ----------------------------------------------------------------------------------- */
 
-void attempt_signals(void)
+void attempt_begin(const char *id, bool requeue)
 {
 	static const int handed[] = {SIGTERM, SIGHUP,  SIGINT,	SIGQUIT,
 				     SIGUSR1, SIGUSR2, SIGCONT, SIGCHLD};
 	sigset_t set;
 
+	job.id = id;
+	job.requeue = requeue;
 	sigemptyset(&set);
 	for (size_t i = 0; i < sizeof(handed) / sizeof(handed[0]); i++)
 		sigaddset(&set, handed[i]);
@@ -439,7 +443,7 @@ static void hand_on(struct run *run, const struct signalfd_siginfo *info)
 		kill(run->srun, step ? number : SIGTERM);
 		return;
 	}
-	if ((number == SIGTERM || number == SIGHUP) && is_job_ending(run->plan)) {
+	if ((number == SIGTERM || number == SIGHUP) && is_job_ending()) {
 		if (!step)
 			kill(run->srun, number);
 		return;
@@ -459,22 +463,21 @@ static void hand_on(struct run *run, const struct signalfd_siginfo *info)
 		run->told_at = ddp_seconds();
 }
 
-static bool is_told(const struct attempt_plan *plan)
+static bool is_told(void)
 {
 	struct signalfd_siginfo info;
 
 	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
 		if (info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGUSR2)
 			warned = true;
-		else if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGCONT &&
-			 !is_job_ending(plan))
+		else if (info.ssi_signo != SIGCHLD && info.ssi_signo != SIGCONT && !is_job_ending())
 			told = true;
 	return told || warned || job.ending;
 }
 
-bool attempt_told(const struct attempt_plan *plan, enum run_end *end)
+bool attempt_told(enum run_end *end)
 {
-	if (!is_told(plan))
+	if (!is_told())
 		return false;
 	if (job.preempted)
 		*end = RUN_END_PREEMPTED;
@@ -487,11 +490,11 @@ bool attempt_told(const struct attempt_plan *plan, enum run_end *end)
 	return true;
 }
 
-void attempt_wait(const struct attempt_plan *plan, double seconds)
+void attempt_wait(double seconds)
 {
 	double end = ddp_seconds() + seconds, left;
 
-	while (!is_told(plan) && (left = end - ddp_seconds()) > 0) {
+	while (!is_told() && (left = end - ddp_seconds()) > 0) {
 		struct pollfd wait = {.fd = signals, .events = POLLIN};
 
 		(void)poll(&wait, 1, (int)(left * 1000) + 1);
@@ -649,7 +652,7 @@ static void look_for_step(struct run *run, double now)
 	if (run->plan->number == 0 || limit == 0 || now - run->asked_at < limit)
 		return;
 	run->asked_at = now;
-	if (is_job_ending(run->plan) || job.suspended)
+	if (is_job_ending() || job.suspended)
 		return;
 	fprintf(stderr, "ddp-run: Slurm has started no step for %.0f s: ending srun\n", limit);
 	kill(run->srun, SIGKILL);
@@ -676,7 +679,7 @@ static void look(struct run *run)
 		look_at_hearts(run);
 		if ((hang < 0 || plan->output == ATTEMPT_TERMINAL) && !run->beaten)
 			return;
-		if (now - run->moved < (hang < 0 ? HANG_NORMAL : hang) || is_job_ending(plan))
+		if (now - run->moved < (hang < 0 ? HANG_NORMAL : hang) || is_job_ending())
 			return;
 		/* Under salloc the ranks of a suspended job are stopped, and we are not. */
 		if (job.suspended)
@@ -698,7 +701,7 @@ static void look(struct run *run)
 	if (is_due(run->probe_next, now)) {
 		run->probe_wait = run->probe_wait > 0 ? 2 * run->probe_wait : PROBE_AFTER;
 		run->probe_next = now + run->probe_wait;
-		if (!lost && !is_job_ending(plan))
+		if (!lost && !is_job_ending())
 			probe(run);
 		return;
 	}
@@ -783,9 +786,9 @@ static void sweep(const struct run *run)
 		nodes_free(&left);
 		nodes_free(&said.silent);
 		left = said.unasked;
-		if (i == SWEEPS - 1 || left.count == 0 || is_told(run->plan))
+		if (i == SWEEPS - 1 || left.count == 0 || is_told())
 			break;
-		attempt_wait(run->plan, SWEEP_AGAIN);
+		attempt_wait(SWEEP_AGAIN);
 		cancel(run, NULL);
 	}
 	nodes_free(&left);
@@ -796,7 +799,7 @@ static void end_orphans(struct run *run)
 {
 	struct attempt *attempt = run->attempt;
 
-	if (!run->killed || !attempt->step[0] || is_job_ending(run->plan))
+	if (!run->killed || !attempt->step[0] || is_job_ending())
 		return;
 	fprintf(stderr, "ddp-run: srun was killed: ending step %s\n", run->id);
 	cancel(run, NULL);
@@ -1050,8 +1053,8 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	if (attempt->left)
 		sweep(&run);
 	attempt->ended = ddp_date(NULL);
-	if (attempt->said.cancelled || run.warned_at > 0 || plan->requeue)
-		(void)is_job_ending(plan);
+	if (attempt->said.cancelled || run.warned_at > 0 || job.requeue)
+		(void)is_job_ending();
 	/* A slurmd that is gone alone is noticed when the next step begins. */
 	if (attempt->said.missed.count > 0 && attempt->silent.count == 0 && !job.ending)
 		(void)ask_nodes(&run, &attempt->said.missed);

@@ -30,7 +30,6 @@ struct attempt_plan {
 	double hang;	  /* seconds; 0: never; less: ten minutes once a heart has beaten */
 	double grace;	  /* seconds; 0: Slurm's KillWait */
 	const char *logs; /* directory; NULL: none */
-	bool requeue;	  /* where Slurm ends the job */
 	bool stays;	  /* --kill-on-bad-exit=0: a rank that fails does not end the step */
 	enum attempt_output output;
 	/* Called with [data] once there is a step, at [began] seconds since 1970; NULL: nobody is. */
@@ -56,20 +55,23 @@ struct attempt {
 	struct srun_said said;
 };
 
-/* Signals that ddp-run hands on are kept for attempt_run() from here on. */
-void attempt_signals(void);
+/*
+ * First, for job [id], which goes back to Slurm where Slurm ends it, if it is to be [requeue]d. Signals that ddp-run hands on are kept
+ * for attempt_run() from here on.
+ */
+void attempt_begin(const char *id, bool requeue);
 
 /*
- * Whether ddp-run was told to end, until now, with no attempt running; and how the last of [plan] is then to be taken to have
- * ended, into [end].
+ * Whether ddp-run was told to end, until now, with no attempt running; and how the last is then to be taken to have ended, into
+ * [end].
  */
-bool attempt_told(const struct attempt_plan *plan, enum run_end *end);
+bool attempt_told(enum run_end *end);
 
-/* Give job [id] back to Slurm, once. */
-void attempt_requeue(const char *id);
+/* Give the job back to Slurm, once. */
+void attempt_requeue(void);
 
 /* Wait for so many seconds, or until it is told to end. */
-void attempt_wait(const struct attempt_plan *plan, double seconds);
+void attempt_wait(double seconds);
 
 /* Slurm's KillWait, in seconds. */
 double attempt_kill_wait(void);
