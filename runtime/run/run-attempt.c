@@ -373,6 +373,18 @@ void attempt_requeue(void)
 	ddp_text_free(&out);
 }
 
+/* In a job of this state steps go on, or will. */
+static bool is_alive(const char *state, size_t size)
+{
+	static const char *const alive[] = {"RUNNING",	"SUSPENDED", "CONFIGURING",
+					    "RESIZING", "SIGNALING", "STOPPED"};
+
+	for (size_t i = 0; i < sizeof(alive) / sizeof(alive[0]); i++)
+		if (size == strlen(alive[i]) && strncmp(state, alive[i], size) == 0)
+			return true;
+	return false;
+}
+
 /*
  * Whether Slurm is ending the whole job, and tells the ranks itself; then nodes take no further step. Once it is completing, to
  * requeue it takes nothing from its ranks, and Slurm may kill us together with them: so that is done here.
@@ -382,15 +394,15 @@ static bool is_job_ending(void)
 	char *const argv[] = {"scontrol", "-o", "show", "job", (char *)job.id, NULL};
 	struct ddp_text out = {.data = NULL};
 	const char *field;
-	bool running, over;
+	bool over;
 	size_t size;
 
 	job.unanswered = evidence_run(argv, 5, &out) != 0 || !out.data;
 	if (!job.unanswered) {
 		field = nodes_field(out.data, "JobState", &size);
-		running = size > 0 && strncmp(field, "RUNNING", size) == 0;
-		job.suspended = size > 0 && strncmp(field, "SUSPENDED", size) == 0;
-		over = size > 0 && !running && !job.suspended;
+		job.suspended = size > 0 && (strncmp(field, "SUSPENDED", size) == 0 ||
+					     strncmp(field, "STOPPED", size) == 0);
+		over = size > 0 && !is_alive(field, size);
 		field = nodes_field(out.data, "Reason", &size);
 		if (over && strncmp(field, "TimeLimit", strlen("TimeLimit")) == 0)
 			job.limit = true;

@@ -464,7 +464,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 @test "no step for the next attempt: srun is ended after the time of --hang" {
 	printf '#!/bin/sh\n[ "${SLURM_DDP_RESTART-0}" -eq 0 ] || [ "$1" != --ddp ] || exec sleep 62\nexec %s "$@"\n' "$(command -v srun)" >"$WORK/srun"
 	chmod 755 "$WORK/srun"
-	PATH=$WORK:$PATH batch --hang 4 -N1 -n1 bash -c 'echo here; exit 3'
+	PATH=$WORK:$PATH batch --restarts 1 --hang 4 -N1 -n1 bash -c 'echo here; exit 3'
 	rm "$WORK/srun"
 	same "$rc" 137
 	has "$out" '^ddp-run: Slurm has started no step for 4 s: ending srun$'
@@ -735,11 +735,20 @@ deaf()
 	has "$out" '^ddp-run: the step was refused: it is tried again in 10 s$'
 }
 
+# sleeping TIME: the tasks that do, of this cluster alone.
+sleeping()
+{
+	local pid
+	for pid in $(pgrep -f "^sleep $1"); do
+		! grep -qzxF "SLURM_CONF=$MINICLUSTER_DIR/slurm.conf" "/proc/$pid/environ" 2>/dev/null || echo "$pid"
+	done
+}
+
 # kill -9 of slurmd, slurmstepd and task of a node, or of those that a pattern names, and of nothing else.
 lose()
 {
 	local node=$1 pid parent
-	for pid in $(pgrep -f "^sleep 61"); do
+	for pid in $(sleeping 61); do
 		tr '\0' '\n' <"/proc/$pid/environ" | grep -qx "SLURMD_NODENAME=$node" || continue
 		parent=$(ps -o ppid= "$pid")
 		pkill -KILL -f "^slurmd .*$MINICLUSTER_DIR/.* -N $node$" || true
@@ -747,13 +756,13 @@ lose()
 	done
 }
 
-none_sleeps() { ! pgrep -f "^sleep 61\.$1" >"$TOP/asleep"; }
+none_sleeps() { [ -z "$(sleeping "61\.$1")" ]; }
 
 # lose_on RANKS NODE [ATTEMPT]: lose it once so many ranks sleep, in that attempt.
 lose_on()
 {
 	for _ in {1..300}; do
-		[ "$(pgrep -fc "^sleep 61${3+\.$3}")" -lt "$1" ] || break
+		[ "$(sleeping "61${3+\.$3}" | wc -l)" -lt "$1" ] || break
 		sleep 0.1
 	done
 	lose "$2"
