@@ -15,8 +15,9 @@ setup_file()
 		head -c 300000 /dev/urandom >"$SERVED/files/$name.gz"
 	done
 	(cd "$SERVED/files" && sha256sum one.gz two.gz) >"$SERVED/sums"
+	: >"$SERVED/log"
 	/usr/bin/python3 -u -m http.server --bind 127.0.0.1 --directory "$SERVED/files" 0 \
-		>"$SERVED/log" 2>&1 3>&- &
+		>>"$SERVED/log" 2>&1 3>&- &
 	echo $! >"$SERVED/pid"
 	for _ in {1..200}; do
 		PORT=$(sed -n 's/.* port \([0-9]*\) .*/\1/p' "$SERVED/log")
