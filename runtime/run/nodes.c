@@ -221,8 +221,8 @@ struct node_list nodes_of_job(const char *job, char *state, size_t size)
 	char *const ask_job[] = {"scontrol", "-o", "show", "job", (char *)job, NULL};
 	struct ddp_text out = {.data = NULL}, states = {.data = NULL};
 	struct node_list all = {.name = NULL}, left = {.name = NULL};
-	const char *field;
-	size_t length;
+	const char *field = "";
+	size_t length = 0;
 
 	if (size > 0)
 		*state = '\0';
