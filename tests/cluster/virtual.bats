@@ -70,6 +70,28 @@ survives()
 	cmp "$WORK/undisturbed" "$WORK/model"
 }
 
+starts() { (cd / && env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 slurmd -f "$MINICLUSTER_DIR/slurm.conf" -N "$1" 3>&-); }
+
+@test "mnist: four nodes, then three, then too few, and after a requeue four again" {
+	: >"$TOP/lost"
+	mc srun -N1 -n1 --ddp ddp-train mnist --samples 960 -e 4 -b 4 --seed 3 --virtual-ranks 12 -q -m undisturbed
+	cat >"$WORK/job" <<-'END'
+		#!/bin/bash
+		ddp-run --requeue --hang 10 --min-nodes 3 sh -c 'echo "begun by $WORLD_SIZE"; exec ddp-train "$@"' - \
+			mnist --samples 960 -e 4 -b 4 --seed 3 --virtual-ranks 12 -q -c state --checkpoint-steps 2 -m model && echo "well done"
+	END
+	mc sbatch -Q --requeue --no-kill --open-mode=append -N4 -o job.out job
+	lose_in 0
+	lose_in 1
+	within 60 grep -q 'is given back to Slurm$' "$WORK/job.out"
+	for node in $(<"$TOP/lost"); do
+		starts "$node"
+	done
+	within 200 grep -q '^well done$' "$WORK/job.out"
+	same "$(grep '^begun by ' "$WORK/job.out")" "$(printf 'begun by %d\n' 4 4 4 4 3 3 3 4 4 4 4)"
+	cmp "$WORK/undisturbed" "$WORK/model"
+}
+
 # Dropout; then augmentation and BatchNorm.
 @test "mnist: four nodes, then three" { survives 1 mnist --samples 960 -e 4 -b 4 --seed 3; }
 
