@@ -63,6 +63,47 @@ same_as_undisturbed()
 	has_not "$(<"$WORK/train.out")" '^(srun: error: )?ddp: '
 }
 
+# README.md's lines, with a training around them that counts.
+leave_py()
+{
+	cat <<-'END'
+		import os, signal, time
+		import torch, torch.distributed as dist
+		dist.init_process_group("gloo")
+		rank, device, steps = dist.get_rank(), "cpu", 400
+		first = int(open("saved").read()) + 1 if os.path.exists("saved") else 0
+		print(f"{rank}: begins with {first}")
+		def train(step):
+		    time.sleep(0.02)
+		    if rank == 0 and step == 20:
+		        print("trains")
+		def save(step):
+		    print(f"{rank}: leaves after {step}")
+		    if rank == 0:
+		        open("saved", "w").write(str(step))
+	END
+	sed -n '/^```python$/,/^```$/{/^```/!p}' "$DDP_SRCDIR/README.md"
+	echo 'dist.destroy_process_group()'
+}
+
+@test "README's lines: ranks that are told to end leave after the same step, and go on behind it" {
+	local rc=0 step
+	leave_py >"$WORK/leave.py"
+	mc salloc -Q -N2 "$TOP/ddp-run" "$PYTHON" -u leave.py >"$WORK/train.out" 2>"$TOP/err" 3>&- &
+	within 100 grep -q '^trains$' "$WORK/train.out"
+	pkill -TERM -f "^$TOP/ddp-run .*leave.py$"
+	wait $! || rc=$?
+	same "$rc" 0
+	step=$(<"$WORK/saved")
+	same "$(grep leaves "$WORK/train.out" | sort)" "0: leaves after $step
+1: leaves after $step"
+	has_not "$(<"$TOP/err")" 'started again'
+	mc srun -N2 --ddp "$PYTHON" -u leave.py >"$WORK/train.out"
+	same "$(sort "$WORK/train.out" | grep -v trains)" "0: begins with $((step + 1))
+1: begins with $((step + 1))"
+	rm "$WORK/saved" "$WORK/leave.py"
+}
+
 # started_again LINE OPTION...: torchrun with a rank on each of two nodes, under ddp-run, loses one of them and ends well all
 # the same; ddp says LINE of what happens where a rank fails, and nothing else.
 started_again()
