@@ -81,11 +81,13 @@ fault()
 submit()
 {
 	: >"$TOP/faults"
-	printf '#!/bin/bash\nexport DDP_CHECKPOINT=state\nddp-run --restarts 99 --hang 3 --min-nodes 2 %s -c state --checkpoint-steps 2 -m model\necho $? >rc.tmp\nmv rc.tmp rc\n' \
+	printf '#!/bin/bash\nexport DDP_CHECKPOINT=state\nddp-run --restarts 99 --hang 3 --min-nodes 1 %s -c state --checkpoint-steps 2 -m model\necho $? >rc.tmp\nmv rc.tmp rc\n' \
 		"${training[*]}" >"$WORK/job"
 	mc sbatch -Q --no-kill -N4 -o job.out job
 }
 
+# Three kinds may take three of the four nodes.
+#
 # survives KIND...: a training with these faults, some of them while the one before is being dealt with. It may be over before
 # the last of them; most must have happened.
 survives()
