@@ -26,6 +26,7 @@ enum {
 	HELP_LIMIT = 10,
 	ASKS = 5,	     /* questions until Slurm answers one */
 	ASK_AGAIN = 5,	     /* seconds after it did not */
+	ANSWER_LIMIT = 8,    /* for a node that did not answer before */
 	REFUSED_WAIT = 10,   /* after it refused a step, at first; then twice that, and so on */
 	CHECKPOINT_DEPTH = 5 /* of directories that may be one */
 };
@@ -42,6 +43,7 @@ struct launch {
 	struct node_list first; /* nodes of the first attempt */
 	int ranks;		/* that it had; 0: not known */
 	struct node_list next;	/* nodes of the next one; none: srun chooses */
+	struct node_list bad;	/* were lost, or did not answer, once; Slurm may not have noticed */
 	char nodes_word[32], ranks_word[32];
 	char *list_word; /* what is said of them to srun */
 	bool overlap;	 /* a step may not be over, in Slurm's eyes */
@@ -451,12 +453,29 @@ static double newest_checkpoint(void)
 	return newest;
 }
 
+/* Of nodes that were bad those that still do not answer. */
+static struct node_list still_silent(const struct launch *launch, const struct node_list *nodes,
+				     const struct node_list *last)
+{
+	struct nodes_answers said = {.with_ranks = 0};
+	struct node_list doubtful = {.name = NULL};
+
+	for (size_t i = 0; i < nodes->count; i++)
+		if (nodes_have(&launch->bad, nodes->name[i]) && !nodes_have(last, nodes->name[i]))
+			nodes_add(&doubtful, nodes->name[i]);
+	if (doubtful.count > 0)
+		nodes_probe(&doubtful, launch->job, "0", false, ANSWER_LIMIT, &said);
+	nodes_free(&doubtful);
+	nodes_free(&said.unasked);
+	return said.silent;
+}
+
 /* Nodes for the next attempt: those that are left of the last, then others of the job. */
 static struct node_list choose_nodes(struct launch *launch, const struct attempt *attempt)
 {
 	const struct node_list *last = attempt->nodes.count ? &attempt->nodes : &launch->next;
 	char state[32];
-	struct node_list all = ask_nodes(launch, state), usable = {.name = NULL};
+	struct node_list all = ask_nodes(launch, state), usable = {.name = NULL}, silent;
 
 	if (!*state) {
 		fprintf(stderr,
@@ -465,18 +484,25 @@ static struct node_list choose_nodes(struct launch *launch, const struct attempt
 		for (size_t i = 0; i < last->count; i++)
 			nodes_add(&all, last->name[i]);
 	}
-	for (size_t i = 0; i < attempt->said.lost.count; i++)
+	silent = still_silent(launch, &all, last);
+	for (size_t i = 0; i < attempt->said.lost.count; i++) {
 		fprintf(stderr, "ddp-run: node %s is lost\n", attempt->said.lost.name[i]);
+		nodes_add(&launch->bad, attempt->said.lost.name[i]);
+	}
+	for (size_t i = 0; i < attempt->silent.count; i++)
+		nodes_add(&launch->bad, attempt->silent.name[i]);
 	for (int pass = 0; pass < 2; pass++)
 		for (size_t i = 0; i < all.count; i++) {
 			bool was_in = nodes_have(last, all.name[i]);
 
 			if (was_in == (pass == 0) &&
 			    !nodes_have(&attempt->said.lost, all.name[i]) &&
-			    !nodes_have(&attempt->silent, all.name[i]))
+			    !nodes_have(&attempt->silent, all.name[i]) &&
+			    !nodes_have(&silent, all.name[i]))
 				nodes_add(&usable, all.name[i]);
 		}
 	nodes_free(&all);
+	nodes_free(&silent);
 	return usable;
 }
 
@@ -812,5 +838,6 @@ int main(int argc, char **argv)
 	free(launch.list_word);
 	nodes_free(&launch.first);
 	nodes_free(&launch.next);
+	nodes_free(&launch.bad);
 	return status;
 }
