@@ -24,6 +24,29 @@ const struct run_option_row run_option_rows[RUN_OPTION_COUNT] = {
 
 enum { EXIT_USAGE = 2 };
 
+enum { HELP_AT = 20, HELP_WIDTH = 79 };
+
+/* The first sentence of [help], in lines from column HELP_AT on. */
+static void print_wrapped(const char *help)
+{
+	const char *stop = strstr(help, ". "), *end = stop ? stop : help + strlen(help);
+	size_t column = HELP_AT;
+
+	while (help < end) {
+		size_t length = strcspn(help, " ");
+
+		if (length > (size_t)(end - help))
+			length = (size_t)(end - help);
+		if (column > HELP_AT && column + 1 + length > HELP_WIDTH) {
+			printf("\n%*s", HELP_AT, "");
+			column = HELP_AT;
+		}
+		column += (size_t)printf("%s%.*s", column > HELP_AT ? " " : "", (int)length, help);
+		help += length + (help[length] == ' ');
+	}
+	putchar('\n');
+}
+
 static void print_help(void)
 {
 	puts("usage: ddp-run [OPTION...] [SRUN'S OPTION...] program [argument...]\n"
@@ -31,14 +54,20 @@ static void print_help(void)
 	     "srun --ddp, and again when the program fails. Our options come before srun's.\n");
 	for (int i = 0; i < RUN_OPTION_COUNT; i++) {
 		const struct run_option_row *row = &run_option_rows[i];
+		char name[64];
 
-		printf("  --%s%s%s\n      %s\n", row->name, *row->argument ? " " : "",
-		       row->argument, row->help);
+		snprintf(name, sizeof(name), "--%s %s", row->name, row->argument);
+		printf("  %-*s", HELP_AT - 2, name);
+		print_wrapped(row->help);
 	}
 	puts("  --help, --version\n"
 	     "\n"
-	     "Exit status: srun's of the last attempt; 2 usage; 93 attempts make no progress: do not\n"
-	     "requeue; 94 too few nodes are left.");
+	     "  ddp-run -N4 --gres=gpu:4 --ntasks-per-node=4 python3 train.py\n"
+	     "  ddp-run --spare-nodes 1 --hang 10m python3 train.py\n"
+	     "  ddp-run --explain .ddp/failed-1042.0\n"
+	     "\n"
+	     "Exit status: srun's of the last attempt; 2 usage; 93 attempts make no progress:\n"
+	     "do not requeue; 94 too few nodes are left.");
 }
 
 /* Digits, with a fraction and a unit for a TIME. Returns whether it is one, with the number in [value]. */
