@@ -39,16 +39,16 @@ static const char usage[] =
 	"  --strict        warnings make the exit status 3\n"
 	"  --help, --version\n"
 	"\n"
-	"--check, for administrators, outside of a step: is the plugin installed as it should be, here and, by\n"
-	"srun, on every node that is not busy? One verdict a line.\n"
+	"--check, for administrators, outside of a step: is the plugin installed as it should be,\n"
+	"here and, by srun, on every node that is not busy? One verdict a line.\n"
 	"\n"
 	"  -w, --nodelist NODES     these nodes\n"
 	"  -p, --partition PART     those of this partition\n"
 	"  --limit SECONDS          for slurmctld, and for the nodes, to answer, 1 to 3600; 60\n"
 	"  --here                   this host alone, without srun\n"
 	"\n"
-	"Exit status: 0 all well; 1 a sum or a verdict was wrong; 2 usage; 3 warnings, with --strict; from 65 on\n"
-	"an error of libddp, see ddp(7).\n";
+	"Exit status: 0 all well; 1 a sum or a verdict was wrong; 2 usage; 3 warnings, with --strict;\n"
+	"from 65 on an error of libddp, see ddp(7).\n";
 
 /* 4 to 1G, with K, M or G. Returns 0 for anything else. */
 static size_t parse_bytes(const char *text)
