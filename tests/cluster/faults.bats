@@ -81,6 +81,7 @@ fault()
 submit()
 {
 	: >"$TOP/faults"
+	touch "$TOP/fault"
 	printf '#!/bin/bash\nexport DDP_CHECKPOINT=state\nddp-run --restarts 99 --hang 3 --min-nodes 1 %s -c state --checkpoint-steps 2 -m model\necho $? >rc.tmp\nmv rc.tmp rc\n' \
 		"${training[*]}" >"$WORK/job"
 	mc sbatch -Q --no-kill -N4 -o job.out job
@@ -92,21 +93,20 @@ submit()
 # the last of them; most must have happened.
 survives()
 {
-	local kind last=-1 in_a_row=0
+	local kind last=-1 unsaved=0
 	submit
 	for kind; do
-		# Attempts that leave no newer checkpoint are no progress, and the third in a row is the last.
-		if ((in_a_row == 1 || RANDOM % 4)); then
-			within 90 is_newer "$last"
-			if ((in_a_row == 1)); then
-				touch "$TOP/fault"
-				within 90 has_saved
-				in_a_row=0
-			fi
-		else
-			in_a_row=$((in_a_row + 1))
-		fi
+		((RANDOM % 4 == 0)) || within 90 is_newer "$last"
 		sleep "$((RANDOM % 2)).$((RANDOM % 10))"
+		# Attempts that leave no newer checkpoint are no progress, and the third in a row is the last.
+		if has_saved; then
+			unsaved=0
+		elif ((unsaved == 0)); then
+			unsaved=1
+		else
+			within 90 has_saved
+			unsaved=0
+		fi
 		within 90 is_there
 		! over || break
 		fault "$kind" || true
