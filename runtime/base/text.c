@@ -249,6 +249,31 @@ void ddp_list_cpus(const cpu_set_t *set, char *text, size_t size)
 	ddp_list_numbers(has_cpu, set, CPU_SETSIZE, text, size);
 }
 
+/* --- Lines of words -------------------------------------------------------------------------- */
+
+enum { PRINT_WIDTH = 79 };
+
+int ddp_print_words(int column, int indent, const char *text, size_t length)
+{
+	while (length > 0) {
+		const char *blank = memchr(text, ' ', length);
+		int word = (int)(blank ? (size_t)(blank - text) : length);
+
+		if (column > indent && column + 1 + word > PRINT_WIDTH) {
+			putchar('\n');
+			column = 0;
+		}
+		if (column > indent)
+			column += printf(" ");
+		if (column < indent)
+			column += printf("%*s", indent - column, "");
+		column += printf("%.*s", word, text);
+		length -= (size_t)word + (blank != NULL);
+		text += word + (blank != NULL);
+	}
+	return column;
+}
+
 /* --- Tables ---------------------------------------------------------------------------------- */
 
 enum { TABLE_COLUMNS = 16, TABLE_GAP = 2 };

@@ -62,6 +62,12 @@ void ddp_list_numbers(bool (*has)(const void *set, int number), const void *set,
 /* The CPUs of [set] in the same way. */
 void ddp_list_cpus(const cpu_set_t *set, char *text, size_t size);
 
+/*
+ * Print the words of [text], of [length] bytes, from [column] on, in lines of 79 columns that begin at [indent].
+ * Returns the column after them.
+ */
+int ddp_print_words(int column, int indent, const char *text, size_t length);
+
 /* Columns that [string] takes on a terminal, where each of its characters is taken for one wide. */
 size_t ddp_text_columns(const char *string);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/settings.h"
+#include "base/text.h"
 
 #define KIND_FLAG RUN_OPTION_FLAG
 #define KIND_COUNT RUN_OPTION_NUMBER
@@ -22,31 +23,9 @@ const struct run_option_row run_option_rows[RUN_OPTION_COUNT] = {
 #undef OPTION
 };
 
-enum { EXIT_USAGE = 2 };
+enum { EXIT_USAGE = 2, HELP_COLUMN = 20 };
 
-enum { HELP_AT = 20, HELP_WIDTH = 79 };
-
-/* The first sentence of [help], in lines from column HELP_AT on. */
-static void print_wrapped(const char *help)
-{
-	const char *stop = strstr(help, ". "), *end = stop ? stop : help + strlen(help);
-	size_t column = HELP_AT;
-
-	while (help < end) {
-		size_t length = strcspn(help, " ");
-
-		if (length > (size_t)(end - help))
-			length = (size_t)(end - help);
-		if (column > HELP_AT && column + 1 + length > HELP_WIDTH) {
-			printf("\n%*s", HELP_AT, "");
-			column = HELP_AT;
-		}
-		column += (size_t)printf("%s%.*s", column > HELP_AT ? " " : "", (int)length, help);
-		help += length + (help[length] == ' ');
-	}
-	putchar('\n');
-}
-
+/* Of each option the first sentence. */
 static void print_help(void)
 {
 	puts("usage: ddp-run [OPTION...] [SRUN'S OPTION...] program [argument...]\n"
@@ -54,11 +33,12 @@ static void print_help(void)
 	     "srun --ddp, and again when the program fails. Our options come before srun's.\n");
 	for (int i = 0; i < RUN_OPTION_COUNT; i++) {
 		const struct run_option_row *row = &run_option_rows[i];
-		char name[64];
+		const char *end = strstr(row->help, ". ");
+		size_t length = end ? (size_t)(end - row->help) : strlen(row->help);
+		int column = printf("  --%s %s", row->name, row->argument);
 
-		snprintf(name, sizeof(name), "--%s %s", row->name, row->argument);
-		printf("  %-*s", HELP_AT - 2, name);
-		print_wrapped(row->help);
+		(void)ddp_print_words(column, HELP_COLUMN, row->help, length);
+		putchar('\n');
 	}
 	puts("  --help, --version\n"
 	     "\n"

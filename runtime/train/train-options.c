@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/settings.h"
+#include "base/text.h"
 
 /* What train-options.def says of a kind: it, and between what its values are. */
 #define KIND_FLAG OPTION_KIND_FLAG, 0, 0
@@ -398,7 +399,7 @@ static bool check_all(const struct options *options)
 
 /* --- Help, out of the table --------------------------------------------------------------- */
 
-enum { WIDTH = 79, COLUMN = 29 };
+enum { COLUMN = 29 };
 
 static const char examples[] =
 	"Examples\n"
@@ -407,31 +408,6 @@ static const char examples[] =
 	"  srun -N2 --ddp ddp-train mnist -d DIR  on two nodes, published files\n"
 	"  srun -N8 --ddp ddp-train cifar -a bf16 -c state -r report.html\n"
 	"  ddp-train cifar --evaluate -i model.safetensors\n";
-
-/*
- * The words of [text] from [column] on, in lines that begin at [indent].
- * Returns the column after them.
- */
-static int print_words(int column, int indent, const char *text, size_t length)
-{
-	while (length > 0) {
-		const char *blank = memchr(text, ' ', length);
-		int word = (int)(blank ? (size_t)(blank - text) : length);
-
-		if (column > indent && column + 1 + word > WIDTH) {
-			putchar('\n');
-			column = 0;
-		}
-		if (column > indent)
-			column += printf(" ");
-		if (column < indent)
-			column += printf("%*s", indent - column, "");
-		column += printf("%.*s", word, text);
-		length -= (size_t)word + (blank != NULL);
-		text += word + (blank != NULL);
-	}
-	return column;
-}
 
 /* "  -b, --batch N", and what it is: the first phrase, or all of it with the default. */
 static void print_option(const struct option_row *row, bool all, const char *standard)
@@ -448,10 +424,10 @@ static void print_option(const struct option_row *row, bool all, const char *sta
 		putchar('\n');
 		column = 0;
 	}
-	column = print_words(column, COLUMN, row->help, length);
+	column = ddp_print_words(column, COLUMN, row->help, length);
 	snprintf(text, sizeof(text), "[%s]", standard);
 	if (*standard)
-		print_words(column, COLUMN, text, strlen(text));
+		ddp_print_words(column, COLUMN, text, strlen(text));
 	putchar('\n');
 }
 
@@ -464,7 +440,7 @@ static void print_others(int section)
 	for (int i = 0; i < OPTION_COUNT; i++)
 		if ((int)option_rows[i].section == section && !option_rows[i].letter) {
 			snprintf(text, sizeof(text), "--%s", option_rows[i].name);
-			column = print_words(column, 6, text, strlen(text));
+			column = ddp_print_words(column, 6, text, strlen(text));
 		}
 	if (column > 0)
 		putchar('\n');
