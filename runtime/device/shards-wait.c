@@ -155,24 +155,43 @@ static int say_late(const struct ddp_device *device, const struct ddp_watch *wat
 		turn, shards, list_leaders(device, list), watch->limit, host);
 }
 
-int ddp_shards_explain(const struct ddp_device *device, int status, struct ddp_error *error)
+/* Seconds to hear from the ranks of another node whom they lost: on busy nodes one of them takes a second to say. */
+#define HEAR_SECONDS 2.0
+
+/*
+ * [error] says that something is lost, and not whose fault it is: those who know tell, so hear them for a moment.
+ * Leaders, who may know something, are quicker than those who hear it of them.
+ */
+static int hear(struct ddp_device *device, int status, struct ddp_error *error)
+{
+	struct ddp_watch watch = ddp_watch_start(device->wide ? HEAR_SECONDS : 2 * HEAR_SECONDS,
+						 ddp_look_around, device->ddp);
+	struct ddp_error told = {0, ""};
+	int heard;
+
+	do {
+		ddp_watch_sleep(&watch, DDP_WATCH_PERIOD / 2);
+		heard = ddp_watch_check(&watch, &told);
+	} while (heard == 0);
+	return *told.text ? ddp_error_set(error, heard, "%s", told.text) : status;
+}
+
+int ddp_shards_explain(struct ddp_device *device, int status, struct ddp_error *error)
 {
 	struct ddp_error story = *error;
 	char list[LIST_SIZE];
 
 	if (status >= 0)
 		return status;
-	return ddp_error_set(
+	status = ddp_error_set(
 		error, status,
 		"between %d GPUs, which are ranks there and led by ranks %s here: %.600s",
 		device->sharing->groups, list_leaders(device, list), story.text);
+	return ddp_is_peer_error(status) ? hear(device, status, error) : status;
 }
 
 /* Seconds that a wait for other GPUs has longer: their ranks know better whom they wait for. */
 #define GRACE_WIDE 2.0
-
-/* Seconds to hear from the ranks of another node whom they lost: on busy nodes one of them takes a second to say. */
-#define HEAR_SECONDS 2.0
 
 /* What a wait is for: the end of [stream], or where that is NULL of [turn] on all members. */
 struct end {
@@ -246,24 +265,6 @@ bool ddp_shards_abort(struct ddp_device *device, double seconds)
 
 /* --- How it is ------------------------------------------------------------------------ */
 
-/*
- * [error] says that something is lost, and not whose fault it is: those who know tell, so hear them for a moment.
- * Leaders, who may know something, are quicker than those who hear it of them.
- */
-static int hear(struct ddp_device *device, int status, struct ddp_error *error)
-{
-	struct ddp_watch watch = ddp_watch_start(device->wide ? HEAR_SECONDS : 2 * HEAR_SECONDS,
-						 ddp_look_around, device->ddp);
-	struct ddp_error told = {0, ""};
-	int heard;
-
-	do {
-		ddp_watch_sleep(&watch, DDP_WATCH_PERIOD / 2);
-		heard = ddp_watch_check(&watch, &told);
-	} while (heard == 0);
-	return *told.text ? ddp_error_set(error, heard, "%s", told.text) : status;
-}
-
 static int look_between(struct ddp_device *device, struct ddp_error *error)
 {
 	if (!device->wide)
@@ -279,6 +280,8 @@ static int say_released(struct ddp_device *device, struct ddp_error *error)
 	if (status < 0)
 		return status;
 	status = look_between(device, error);
+	if (ddp_is_peer_error(status))
+		return status;
 	if (status == 0)
 		status = ddp_error_set(error, DDP_ERR_ABORTED,
 				       "the sums on the GPU that rank %d shares were given up",
@@ -315,8 +318,7 @@ static int find_failure(struct ddp_device *device, struct ddp_error *error)
 		status = compare_ended(device, error);
 	if (status < 0)
 		return status;
-	status = look_between(device, error);
-	return ddp_is_peer_error(status) ? hear(device, status, error) : status;
+	return look_between(device, error);
 }
 
 int ddp_shards_health(struct ddp_device *device, struct ddp_error *error)

@@ -161,7 +161,10 @@ int ddp_shards_fail(struct ddp_device *device, struct ddp_error *error);
 
 bool ddp_shards_abort(struct ddp_device *device, double seconds);
 
-/* A failure [status] of the engine between GPUs, whose ranks are GPUs: say so. Returns [status]. */
-int ddp_shards_explain(const struct ddp_device *device, int status, struct ddp_error *error);
+/*
+ * A failure [status] of the engine between GPUs, whose ranks are GPUs: say so; where a rank is lost, what those say who know which.
+ * Returns its status.
+ */
+int ddp_shards_explain(struct ddp_device *device, int status, struct ddp_error *error);
 
 #endif /* DDP_DEVICE_SHARDS_H */

@@ -77,6 +77,16 @@ static bool is_gone(int pidfd)
 	return pidfd >= 0 && poll(&poll_one, 1, 0) > 0;
 }
 
+static void fail_if_gone(struct ddp_device *device, int rank)
+{
+	if (!is_gone(device->pidfds[rank]))
+		return;
+	if (getenv("DDP_HOST_VAGUE"))
+		fail(device, DDP_ERR_ENGINE, "unhandled system error");
+	else
+		fail(device, DDP_ERR_PEER, "remote process exited or there was a network error");
+}
+
 static void take_step(struct ddp_device *device, int ring)
 {
 	atomic_store(&device->area->seats[device->rank].steps[ring], ++device->steps[ring]);
@@ -92,13 +102,7 @@ static bool all_have(struct ddp_device *device, int ring)
 		if (atomic_load(&device->area->seats[rank].steps[ring]) >= last)
 			continue;
 		all = false;
-		if (!is_gone(device->pidfds[rank]))
-			continue;
-		if (getenv("DDP_HOST_VAGUE"))
-			fail(device, DDP_ERR_ENGINE, "unhandled system error");
-		else
-			fail(device, DDP_ERR_PEER,
-			     "remote process exited or there was a network error");
+		fail_if_gone(device, rank);
 	}
 	return all;
 }
@@ -222,8 +226,12 @@ static int submit(struct collective collective, void *stream, struct ddp_error *
 	struct ddp_device *device = collective.device;
 	struct host_stream *to = stream_of(device, stream);
 	struct host_deed deed = {run_collective, &collective, sizeof(collective), true};
-	int status = host_health(device, error);
+	int status;
 
+	/* NCCL may notice it as soon as it is called. */
+	for (int rank = 0; rank < device->size; rank++)
+		fail_if_gone(device, rank);
+	status = host_health(device, error);
 	if (status < 0 || collective.count == 0)
 		return status;
 	collective.ticketed = !to->class->captured(to);

@@ -188,6 +188,38 @@ TEST(test_early_kills)
 	}
 }
 
+/* The engine between GPUs says so, in a call that enqueues; till then nobody waits for anybody. */
+static int body_enqueue(int rank)
+{
+	struct ddp *ddp;
+	void *memory;
+
+	setenv("DDP_TIMEOUT", LIMIT, 1);
+	if (ddp_init(&ddp, NULL) < 0)
+		ddp_exit(ddp);
+	RANK_OK(ddp, ddp_device_join(ddp));
+	RANK_OK(ddp, ddp_device_alloc(ddp, SHARDS_SOME, &memory));
+	shards_sum_some(ddp, memory, 1);
+	RANK_OK(ddp, ddp_barrier(ddp));
+	if (rank == victim)
+		raise(SIGKILL);
+	usleep(rank == 2 ? 300000 : 600000);
+	RANK_OK(ddp, ddp_device_all_reduce(ddp, memory, memory, 1000, DDP_F32, DDP_SUM, NULL));
+	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
+	return 97;
+}
+
+TEST(test_killed_before_a_sum_is_enqueued)
+{
+	static struct ranks ranks;
+
+	layout = (struct shards_layout){"4", "aabb"};
+	victim = 0;
+	shards_start(&ranks, &layout, body_enqueue);
+	ranks_wait(&ranks, false);
+	check_living(&ranks);
+}
+
 static const struct {
 	struct shards_layout layout;
 	int victim;
