@@ -44,8 +44,10 @@ struct ddp_shown facts_signal(int number)
 const char *facts_how_name(enum facts_how how)
 {
 	static const char *const names[] = {
-		[FACTS_UNKNOWN] = "", [FACTS_EXIT] = "exit", [FACTS_SIGNAL] = "signal",
-		[FACTS_OOM] = "oom",  [FACTS_NODE] = "node", [FACTS_CANCELLED] = "cancelled"};
+		[FACTS_UNKNOWN] = "",		[FACTS_EXIT] = "exit",
+		[FACTS_SIGNAL] = "signal",	[FACTS_OOM] = "oom",
+		[FACTS_NODE] = "node",		[FACTS_SLURMSTEPD] = "slurmstepd",
+		[FACTS_CANCELLED] = "cancelled"};
 
 	return names[how];
 }

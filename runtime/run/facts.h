@@ -38,7 +38,8 @@ enum facts_how {
 	FACTS_EXIT,
 	FACTS_SIGNAL,
 	FACTS_OOM,
-	FACTS_NODE, /* its node is gone */
+	FACTS_NODE,	  /* its node is gone */
+	FACTS_SLURMSTEPD, /* its slurmstepd is, or hangs */
 	FACTS_CANCELLED,
 };
 

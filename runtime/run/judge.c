@@ -249,7 +249,28 @@ static bool is_lost(struct facts *facts, const struct facts_rank *rank)
 	return false;
 }
 
-/* Where all follow: the one that most name, else one that others wait for, else the earliest. */
+static bool is_node(const struct facts *facts)
+{
+	return facts->kind && strcmp(facts->kind, "node") == 0;
+}
+
+/* Where a slurmstepd is gone or hangs, srun is told of the ends of other ranks only. Returns one of its ranks, or -1. */
+static int find_untold(const struct facts *facts)
+{
+	int untold = -1;
+	bool told = false;
+
+	for (int i = 0; i < facts->size && is_node(facts); i++) {
+		const struct facts_rank *rank = &facts->ranks[i];
+
+		told = told || rank->order > 0;
+		if (untold < 0 && !ended_badly(rank))
+			untold = i;
+	}
+	return told ? untold : -1;
+}
+
+/* Where all follow: the one that most name, else one that others wait for, or that was lost, else the earliest. */
 static int find_culprit(const struct facts *facts, const int *votes)
 {
 	int most = -1;
@@ -260,7 +281,11 @@ static int find_culprit(const struct facts *facts, const int *votes)
 	for (int i = 0; i < facts->size && most < 0; i++)
 		if (facts->arrivals[i].missing)
 			return i;
-	for (int i = 0; i < facts->size && (most < 0 || votes[most] == 0); i++)
+	if (most < 0)
+		most = find_untold(facts);
+	if (most >= 0)
+		return most;
+	for (int i = 0; i < facts->size; i++)
 		if (ended_badly(&facts->ranks[i]) &&
 		    (most < 0 || is_earlier(&facts->ranks[i], &facts->ranks[most])))
 			most = i;
@@ -279,9 +304,11 @@ static void judge_end(struct facts *facts, const int *votes)
 		    (first < 0 || is_earlier(rank, &facts->ranks[first])))
 			first = i;
 	}
+	/* srun kills the others where it loses a slurmstepd. */
+	if (first >= 0 && signal_of(&facts->ranks[first]) == SIGKILL && find_untold(facts) >= 0)
+		first = find_untold(facts);
 	/* Who is on a node that is lost says nothing. */
-	for (int i = 0;
-	     i < facts->size && (first < 0 || (facts->kind && !strcmp(facts->kind, "node"))); i++)
+	for (int i = 0; i < facts->size && (first < 0 || is_node(facts)); i++)
 		if (is_lost(facts, &facts->ranks[i])) {
 			first = i;
 			facts->ranks[i].how = FACTS_NODE;
@@ -292,6 +319,9 @@ static void judge_end(struct facts *facts, const int *votes)
 		return;
 	facts->ranks[facts->first].follows = false;
 	facts->ranks[facts->first].why[0] = '\0';
+	if (find_untold(facts) >= 0 && !ended_badly(&facts->ranks[facts->first]) &&
+	    facts->ranks[facts->first].how == FACTS_UNKNOWN)
+		facts->ranks[facts->first].how = FACTS_SLURMSTEPD;
 	if (first < 0 && votes[facts->first] > 0)
 		snprintf(facts->ranks[facts->first].why, FACTS_WHY, "others name it");
 	else if (first < 0 && facts->arrivals[facts->first].missing)

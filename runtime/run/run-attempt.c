@@ -170,7 +170,7 @@ static void *relay_bytes(void *data)
 			open = open && ddp_file_write_all(relay->to, bytes, (size_t)n) >= 0;
 		if (relay->to != STDERR_FILENO)
 			continue;
-		if (run->first_bad == 0 && (said->ending || said->lost.count > 0 ||
+		if (run->first_bad == 0 && (said->ending || said->broken || said->lost.count > 0 ||
 					    said->missed.count > 0 || (tasks && said->count > 0)))
 			run->first_bad = ddp_seconds();
 	}
@@ -1062,6 +1062,9 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 		fprintf(stderr, "ddp-run: cannot start srun: %s\n", strerror(errno));
 	drain(&run);
 	end_orphans(&run);
+	/* srun leaves a step then, but to Slurm the slurmstepd that is gone is not over. */
+	if (attempt->said.broken && attempt->status != 0)
+		attempt->left = true;
 	if (attempt->left)
 		sweep(&run);
 	attempt->ended = ddp_date(NULL);

@@ -337,7 +337,7 @@ static void hear_line(struct srun_said *said, int rank, const char *line, double
 			  aborted[] = "srun: Job step aborted: ",
 			  interrupted[] = "srun: sending Ctrl-C to StepId=",
 			  ending[] = "Terminating StepId=", step[] = "*** STEP ",
-			  not_found[] = "error: execve(): ";
+			  not_found[] = "error: execve(): ", broken[] = "borting, ";
 	const char *found, *cancelled;
 
 	if (rank >= 0 && strncmp(line, "srun: ", strlen("srun: ")) == 0)
@@ -358,6 +358,9 @@ static void hear_line(struct srun_said *said, int rank, const char *line, double
 				hear_node(&said->missed, at + strlen(missed));
 			return;
 		}
+		/* "aborting, io error with slurmstepd on node 2" */
+		found = strstr(node, broken);
+		said->broken = said->broken || (found && strstr(found, " node "));
 		if (!colon || strncmp(colon, ": task", 6) != 0)
 			return;
 		numbers = strchr(colon + 2, ' ');
@@ -389,7 +392,10 @@ static void hear_line(struct srun_said *said, int rank, const char *line, double
 	if (cancelled) {
 		if (!is_ours(said, found + strlen(step)))
 			return;
-		said->cancelled = said->cancelled || said->count == 0;
+		/* Where srun has lost a node, or never reached it, it ended the step itself. */
+		said->cancelled =
+			said->cancelled || (said->count == 0 && !said->broken &&
+					    said->lost.count == 0 && said->missed.count == 0);
 		said->limit = said->limit || strstr(cancelled, "DUE TO TIME LIMIT");
 		said->preempted = said->preempted || strstr(cancelled, "DUE TO PREEMPTION");
 		return;

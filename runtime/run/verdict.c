@@ -177,6 +177,8 @@ static struct ddp_shown show_end(const struct facts_rank *rank)
 		return ddp_show("killed for want of memory");
 	case FACTS_NODE:
 		return ddp_show("lost with its node");
+	case FACTS_SLURMSTEPD:
+		return ddp_show("lost with its slurmstepd");
 	case FACTS_CANCELLED:
 		return ddp_show("cancelled");
 	case FACTS_UNKNOWN:

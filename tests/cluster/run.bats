@@ -58,6 +58,7 @@ batch()
 	within 120 test -e "$WORK/rc"
 	rc=$(<"$WORK/rc")
 	out=$(<"$WORK/job.out")
+	cp "$WORK/job.out" "$TOP/err"
 }
 
 # What report.json of attempt $1, from 0, has for each of the other arguments.
@@ -725,6 +726,27 @@ deaf()
 	wait
 	same "$rc" 0
 	same "$(report 0 kind next)" '"node" "restart"'
+}
+
+# A slurmstepd that dies with something from srun unread resets the connection: srun then ends the step itself.
+@test "srun loses a slurmstepd and ends the step: no user did, and another attempt begins" {
+	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmstepd needs root"
+	mkfifo -m 666 "$WORK/here.input"
+	{
+		exec 4<>"$WORK/here.input"
+		within 60 test -s "$WORK/here.stepd"
+		kill -STOP "$(<"$WORK/here.stepd")"
+		echo unread >&4
+		sleep 0.5
+		kill -9 "$(<"$WORK/here.stepd")"
+		within 60 test -e "$WORK/rc"
+	} 3>&- &
+	BATCH='--input here.input' batch --grace 1 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 2 ] || echo $PPID >here.stepd; exec sleep 61'
+	wait
+	same "$rc" 0
+	has "$out" 'io error with slurmstepd'
+	same "$(report 0 kind next)" '"node" "restart"'
+	has "$out" '^rank 2 on n3'
 }
 
 @test "a step is refused after one that ran: it is tried again" {

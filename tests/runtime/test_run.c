@@ -509,6 +509,21 @@ TEST(test_who_ended_the_step)
 		   "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n");
 	ck_assert(!said.cancelled && !said.limit && !said.not_found);
 	srun_said_free(&said);
+	for (int i = 0; i < 3; i++) {
+		static const char *const lost[] = {
+			"step_launch_notify_io_failure: aborting, io error with slurmstepd on node 2",
+			"Aborting, step missing and io error on node 1",
+			"Task launch for StepId=4.0 failed on node n5: Communication connection failure",
+		};
+
+		say(&said, "srun: error: ");
+		say(&said, lost[i]);
+		say(&said,
+		    "\nsrun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
+		    "slurmstepd-n1: error: *** STEP 4.0 ON n1 CANCELLED AT 2026 ***\n");
+		ck_assert(!said.cancelled && said.broken == (i < 2));
+		srun_said_free(&said);
+	}
 	say(&said, "srun: interrupt (one more within 1 sec to abort)\n"
 		   "srun: StepId=5.0 tasks 0-1: running\n");
 	ck_assert(!said.cancelled);
