@@ -226,6 +226,14 @@ need_root()
 	unshare -m true 2>/dev/null || skip "this host lets nobody mount (unshare -m fails)"
 }
 
+# start_slurmd NODE [OPTION...]: the node's slurmd, as an init system starts it.
+start_slurmd()
+{
+	local node=$1
+	shift
+	(cd / && env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 timeout 60 slurmd "$@" -f "$MINICLUSTER_DIR/slurm.conf" -N "$node" </dev/null 3>&-)
+}
+
 # Start slurmd of n2 again, where $1 is done in its mount namespace first.
 slurmd_n2()
 {

@@ -304,21 +304,16 @@ another_release()
 	for name in p-none p-old; do
 		plugstack "required $TOP/$name.so"
 		: >"$MINICLUSTER_DIR/log/slurmd-n2.log"
-		try slurmd_n2_starts -D
+		try start_slurmd n2 -D
 		[ "$rc" -ne 0 ] && [ "$rc" -ne 124 ]
 		has "$(<"$MINICLUSTER_DIR/log/slurmd-n2.log")" "Failed to load plugin .*/$name\.so"
 		has "$(<"$MINICLUSTER_DIR/log/slurmd-n2.log")" 'slurmd initialization failed$'
 	done
 	cp "$TOP/plugstack.conf" "$MINICLUSTER_DIR/plugstack.conf"
-	slurmd_n2_starts
+	start_slurmd n2
 	within 60 n2_answers
 	within 10 no_jobs
 	nodes_are_well
-}
-
-slurmd_n2_starts()
-{
-	(cd / && env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 timeout 60 slurmd "$@" -f "$MINICLUSTER_DIR/slurm.conf" -N n2 3>&-)
 }
 
 # --- the two sides differ ------------------------------------------------------------------

@@ -821,7 +821,7 @@ lose_on()
 	{
 		lose_on 4 n3 0
 		within 60 none_sleeps 0
-		env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 slurmd -f "$MINICLUSTER_DIR/slurm.conf" -N n3 </dev/null
+		start_slurmd n3
 		lose_on 3 n2 1
 		lose_on 3 n3 2
 	} 3>&- &

@@ -70,8 +70,6 @@ survives()
 	cmp "$WORK/undisturbed" "$WORK/model"
 }
 
-starts() { (cd / && env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 slurmd -f "$MINICLUSTER_DIR/slurm.conf" -N "$1" 3>&-); }
-
 @test "mnist: four nodes, then three, then too few, and after a requeue four again" {
 	: >"$TOP/lost"
 	mc srun -N1 -n1 --ddp ddp-train mnist --samples 960 -e 4 -b 4 --seed 3 --virtual-ranks 12 -q -m undisturbed
@@ -85,7 +83,7 @@ starts() { (cd / && env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 slurmd -f "
 	lose_in 1
 	within 60 grep -q 'is given back to Slurm$' "$WORK/job.out"
 	for node in $(<"$TOP/lost"); do
-		starts "$node"
+		start_slurmd "$node"
 	done
 	within 200 grep -q '^well done$' "$WORK/job.out"
 	same "$(grep '^begun by ' "$WORK/job.out")" "$(printf 'begun by %d\n' 4 4 4 4 3 3 3 4 4 4 4)"
