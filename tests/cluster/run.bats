@@ -715,6 +715,7 @@ deaf()
 
 @test "Slurm never says which nodes a step has: another attempt begins all the same" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmstepd needs root"
+	touch "$WORK/lost"
 	deaf scontrol ' show step ' 99
 	{
 		within 60 test -s "$WORK/here.stepd"
@@ -731,6 +732,7 @@ deaf()
 # A slurmstepd that dies with something from srun unread resets the connection: srun then ends the step itself.
 @test "srun loses a slurmstepd and ends the step: no user did, and another attempt begins" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmstepd needs root"
+	touch "$WORK/lost"
 	mkfifo -m 666 "$WORK/here.input"
 	{
 		exec 4<>"$WORK/here.input"
