@@ -55,7 +55,7 @@ batch()
 	rm -f "$WORK/rc"
 	# shellcheck disable=SC2086
 	mc sbatch -Q --no-kill -N4 ${BATCH-} -o job.out ./job "$@"
-	within 120 test -e "$WORK/rc"
+	within 120 test -e "$WORK/rc" || { cat "$WORK/job.out" >&2; return 1; }
 	rc=$(<"$WORK/rc")
 	out=$(<"$WORK/job.out")
 	cp "$WORK/job.out" "$TOP/err"
@@ -729,6 +729,15 @@ deaf()
 	same "$(report 0 kind next)" '"node" "restart"'
 }
 
+has_unread()
+{
+	local inode
+	for inode in $(readlink "/proc/$1"/fd/* | sed -n 's/^socket:\[\(.*\)\]$/\1/p'); do
+		awk -v inode="$inode" '$10 == inode && $5 !~ /:0*$/ { found = 1 } END { exit !found }' /proc/net/tcp && return
+	done
+	return 1
+}
+
 # A slurmstepd that dies with something from srun unread resets the connection: srun then ends the step itself.
 @test "srun loses a slurmstepd and ends the step: no user did, and another attempt begins" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmstepd needs root"
@@ -736,16 +745,20 @@ deaf()
 	mkfifo -m 666 "$WORK/here.input"
 	{
 		exec 4<>"$WORK/here.input"
+		echo begin >&4
 		within 60 test -s "$WORK/here.stepd"
-		kill -STOP "$(<"$WORK/here.stepd")"
+		stepd=$(<"$WORK/here.stepd")
+		kill -STOP "$stepd"
 		echo unread >&4
-		sleep 0.5
-		kill -9 "$(<"$WORK/here.stepd")"
+		within 20 has_unread "$stepd" || touch "$WORK/here.nothing"
+		kill -9 "$stepd"
 		within 60 test -e "$WORK/rc"
 	} 3>&- &
-	BATCH='--input here.input' batch --grace 1 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 2 ] || echo $PPID >here.stepd; exec sleep 61'
+	BATCH='--input here.input' batch --grace 1 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 2 ] || { read -r; echo $PPID >here.stepd; exec sleep 61; }
+		for i in {1..40}; do echo "$i"; sleep 1; done; exit 3'
 	wait
 	same "$rc" 0
+	[ ! -e "$WORK/here.nothing" ] || skip "srun did not pass on a line that it was given"
 	has "$out" 'io error with slurmstepd'
 	same "$(report 0 kind next)" '"node" "restart"'
 	has "$out" '^rank 2 on n3'
