@@ -52,6 +52,11 @@ const char *facts_how_name(enum facts_how how)
 	return names[how];
 }
 
+bool facts_is_kind(const struct facts *facts, const char *kind)
+{
+	return facts->kind && strcmp(facts->kind, kind) == 0;
+}
+
 /* --- Room -------------------------------------------------------------------------------- */
 
 /* [rank], of which there may be more than was known. Returns NULL where there is no memory, or no such rank. */

@@ -104,6 +104,9 @@ struct facts {
 int facts_read(struct facts *facts, const char *dir, struct ddp_error *error);
 void facts_free(struct facts *facts);
 
+/* Whether attempt.json says that it ended in this way: "node", "hang". */
+bool facts_is_kind(const struct facts *facts, const char *kind);
+
 /* --- judge.c: who failed first, and who only followed ------------------------------------------- */
 
 /*

@@ -249,18 +249,13 @@ static bool is_lost(struct facts *facts, const struct facts_rank *rank)
 	return false;
 }
 
-static bool is_node(const struct facts *facts)
-{
-	return facts->kind && strcmp(facts->kind, "node") == 0;
-}
-
 /* Where a slurmstepd is gone or hangs, srun is told of the ends of other ranks only. Returns one of its ranks, or -1. */
 static int find_untold(const struct facts *facts)
 {
 	int untold = -1;
 	bool told = false;
 
-	for (int i = 0; i < facts->size && is_node(facts); i++) {
+	for (int i = 0; i < facts->size && facts_is_kind(facts, "node"); i++) {
 		const struct facts_rank *rank = &facts->ranks[i];
 
 		told = told || rank->order > 0;
@@ -271,7 +266,7 @@ static int find_untold(const struct facts *facts)
 }
 
 /* Where all follow: the one that most name, else one that others wait for, or that was lost, else the earliest. */
-static int find_culprit(const struct facts *facts, const int *votes)
+static int find_culprit(const struct facts *facts, const int *votes, int untold)
 {
 	int most = -1;
 
@@ -282,7 +277,7 @@ static int find_culprit(const struct facts *facts, const int *votes)
 		if (facts->arrivals[i].missing)
 			return i;
 	if (most < 0)
-		most = find_untold(facts);
+		most = untold;
 	if (most >= 0)
 		return most;
 	for (int i = 0; i < facts->size; i++)
@@ -294,7 +289,7 @@ static int find_culprit(const struct facts *facts, const int *votes)
 
 static void judge_end(struct facts *facts, const int *votes)
 {
-	int first = -1;
+	int first = -1, untold = find_untold(facts);
 
 	judge_kills(facts);
 	for (int i = 0; i < facts->size; i++) {
@@ -305,21 +300,21 @@ static void judge_end(struct facts *facts, const int *votes)
 			first = i;
 	}
 	/* srun kills the others where it loses a slurmstepd. */
-	if (first >= 0 && signal_of(&facts->ranks[first]) == SIGKILL && find_untold(facts) >= 0)
-		first = find_untold(facts);
+	if (untold >= 0 && first >= 0 && signal_of(&facts->ranks[first]) == SIGKILL)
+		first = untold;
 	/* Who is on a node that is lost says nothing. */
-	for (int i = 0; i < facts->size && (first < 0 || is_node(facts)); i++)
+	for (int i = 0; i < facts->size && (first < 0 || facts_is_kind(facts, "node")); i++)
 		if (is_lost(facts, &facts->ranks[i])) {
 			first = i;
 			facts->ranks[i].how = FACTS_NODE;
 			break;
 		}
-	facts->first = first < 0 ? find_culprit(facts, votes) : first;
+	facts->first = first < 0 ? find_culprit(facts, votes, untold) : first;
 	if (facts->first < 0)
 		return;
 	facts->ranks[facts->first].follows = false;
 	facts->ranks[facts->first].why[0] = '\0';
-	if (find_untold(facts) >= 0 && !ended_badly(&facts->ranks[facts->first]) &&
+	if (untold >= 0 && !ended_badly(&facts->ranks[facts->first]) &&
 	    facts->ranks[facts->first].how == FACTS_UNKNOWN)
 		facts->ranks[facts->first].how = FACTS_SLURMSTEPD;
 	if (first < 0 && votes[facts->first] > 0)
@@ -436,9 +431,8 @@ static void judge_collectives(struct facts *facts)
 /* Nobody failed where the step was ended from outside. */
 static bool was_ended(const struct facts *facts)
 {
-	return facts->kind &&
-	       (strcmp(facts->kind, "cancelled") == 0 || strcmp(facts->kind, "timelimit") == 0 ||
-		strcmp(facts->kind, "preempted") == 0 || strcmp(facts->kind, "refused") == 0);
+	return facts_is_kind(facts, "cancelled") || facts_is_kind(facts, "timelimit") ||
+	       facts_is_kind(facts, "preempted") || facts_is_kind(facts, "refused");
 }
 
 void facts_judge(struct facts *facts)
@@ -454,7 +448,7 @@ void facts_judge(struct facts *facts)
 		if (named >= 0 && named < facts->size)
 			votes[named]++;
 	}
-	if (facts->kind && strcmp(facts->kind, "hang") == 0)
+	if (facts_is_kind(facts, "hang"))
 		judge_hang(facts);
 	else if (votes && !was_ended(facts))
 		judge_end(facts, votes);

@@ -170,8 +170,8 @@ static void *relay_bytes(void *data)
 			open = open && ddp_file_write_all(relay->to, bytes, (size_t)n) >= 0;
 		if (relay->to != STDERR_FILENO)
 			continue;
-		if (run->first_bad == 0 && (said->ending || said->broken || said->lost.count > 0 ||
-					    said->missed.count > 0 || (tasks && said->count > 0)))
+		if (run->first_bad == 0 &&
+		    (said->ending || srun_lost_node(said) || (tasks && said->count > 0)))
 			run->first_bad = ddp_seconds();
 	}
 	return NULL;

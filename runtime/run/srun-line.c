@@ -330,6 +330,11 @@ static void hear_ending(struct srun_said *said)
 	said->ending = true;
 }
 
+bool srun_lost_node(const struct srun_said *said)
+{
+	return said->broken || said->lost.count > 0 || said->missed.count > 0;
+}
+
 static void hear_line(struct srun_said *said, int rank, const char *line, double now)
 {
 	static const char error[] = "srun: error: ", lost[] = "Node failure on ",
@@ -392,10 +397,7 @@ static void hear_line(struct srun_said *said, int rank, const char *line, double
 	if (cancelled) {
 		if (!is_ours(said, found + strlen(step)))
 			return;
-		/* Where srun has lost a node, or never reached it, it ended the step itself. */
-		said->cancelled =
-			said->cancelled || (said->count == 0 && !said->broken &&
-					    said->lost.count == 0 && said->missed.count == 0);
+		said->cancelled = said->cancelled || (said->count == 0 && !srun_lost_node(said));
 		said->limit = said->limit || strstr(cancelled, "DUE TO TIME LIMIT");
 		said->preempted = said->preempted || strstr(cancelled, "DUE TO PREEMPTION");
 		return;

@@ -115,6 +115,9 @@ void srun_reason(const char *text, char *why, size_t size);
  * its slurmstepd count, which have the rank's label; -1: srun's own, or nobody knows.
  */
 void srun_hear(struct srun_said *said, int rank, const char *bytes, size_t size, double now);
+
+/* Whether srun ended the step itself, since it lost a node or a slurmstepd, or never reached it. */
+bool srun_lost_node(const struct srun_said *said);
 void srun_said_free(struct srun_said *said);
 
 #endif /* DDP_RUN_SRUN_LINE_H */

@@ -187,11 +187,6 @@ static struct ddp_shown show_end(const struct facts_rank *rank)
 	return ddp_show(rank->message ? "failed" : "ended");
 }
 
-static bool is_kind(const struct facts *facts, const char *kind)
-{
-	return facts->kind && strcmp(facts->kind, kind) == 0;
-}
-
 /* --- The text ------------------------------------------------------------------------------------- */
 
 static void put_place(struct ddp_text *out, int number, const struct facts_rank *rank)
@@ -214,17 +209,17 @@ static void put_head(struct ddp_text *out, const struct facts *facts)
 	if (facts->job > 0)
 		ddp_text_add(out, "step %.0f.%.0f, ", facts->job, facts->step);
 	ddp_text_add(out, "attempt %.0f of %.0f", facts->attempt + 1, facts->restarts + 1);
-	if (is_kind(facts, "hang"))
+	if (facts_is_kind(facts, "hang"))
 		ddp_text_add(out, ", hung: nothing moved for %s", show_seconds(facts->quiet).text);
-	else if (is_kind(facts, "cancelled"))
+	else if (facts_is_kind(facts, "cancelled"))
 		ddp_text_add(out, ", was cancelled");
-	else if (is_kind(facts, "timelimit"))
+	else if (facts_is_kind(facts, "timelimit"))
 		ddp_text_add(out, ", reached the job's time limit");
-	else if (is_kind(facts, "preempted"))
+	else if (facts_is_kind(facts, "preempted"))
 		ddp_text_add(out, ", made room for another job");
-	else if (is_kind(facts, "warned"))
+	else if (facts_is_kind(facts, "warned"))
 		ddp_text_add(out, ", ended after a warning");
-	else if (is_kind(facts, "refused"))
+	else if (facts_is_kind(facts, "refused"))
 		ddp_text_add(out, ", was not started");
 	else
 		ddp_text_add(out, ", failed");
@@ -270,9 +265,10 @@ static void put_first(struct ddp_text *out, const struct facts *facts)
 	struct lines traceback, message;
 
 	if (facts->first < 0) {
-		if (is_kind(facts, "hang"))
+		if (facts_is_kind(facts, "hang"))
 			ddp_text_add(out, "no rank stands out\n");
-		else if (!facts->kind || is_kind(facts, "exit") || is_kind(facts, "signal"))
+		else if (!facts->kind || facts_is_kind(facts, "exit") ||
+			 facts_is_kind(facts, "signal"))
 			ddp_text_add(out, "srun's exit status is %.0f, and no rank told why\n",
 				     facts->status);
 		put_output(out, facts, NULL, &(struct lines){.count = 0});
@@ -280,7 +276,7 @@ static void put_first(struct ddp_text *out, const struct facts *facts)
 	}
 	rank = &facts->ranks[facts->first];
 	put_place(out, facts->first, rank);
-	if (is_kind(facts, "hang")) {
+	if (facts_is_kind(facts, "hang")) {
 		ddp_text_add(out, ": ");
 		put_plain(out, rank->why);
 	} else {
@@ -354,7 +350,7 @@ static void put_others(struct ddp_text *out, const struct facts *facts)
 		const struct facts_rank *rank = &facts->ranks[i];
 
 		if (i == facts->first || rank->follows || (rank->order == 0 && !rank->message) ||
-		    is_kind(facts, "hang") || told++ >= NAMED)
+		    facts_is_kind(facts, "hang") || told++ >= NAMED)
 			continue;
 		ddp_text_add(out, "also failed: ");
 		put_place(out, i, rank);
@@ -728,7 +724,7 @@ int ddp_verdict_point(const char *dir, char *point, size_t size, struct ddp_erro
 	if (facts.first >= 0) {
 		rank = &facts.ranks[facts.first];
 		snprintf(point, size, "rank %d, %s%s", facts.first,
-			 is_kind(&facts, "hang") ? "hangs" : show_end(rank).text,
+			 facts_is_kind(&facts, "hang") ? "hangs" : show_end(rank).text,
 			 rank->message ? ": " : "");
 		/* Numbers are of this attempt: a pid, an address, how long it took. */
 		used = strlen(point);
