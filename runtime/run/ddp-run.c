@@ -733,7 +733,6 @@ static int run(struct launch *launch)
 			memmove(past, past + 1, sizeof(past) - sizeof(*past));
 		*now = (struct run_past){.end = attempt.end,
 					 .status = attempt.status,
-					 .took = attempt.ended - attempt.started,
 					 .left = attempt.time_left,
 					 .saved = newest_checkpoint()};
 		now->again = look_again(launch, &attempt, number);
@@ -752,7 +751,10 @@ static int run(struct launch *launch)
 			use_nodes(launch, &usable, decision.nodes);
 			next.nodes = &launch->next;
 		}
-		if (attempt.end == RUN_END_GOOD) {
+		if (attempt.end == RUN_END_STOPPED)
+			fprintf(stderr, "ddp-run: step %s.%s stopped on request: %s\n", attempt.job,
+				attempt.step, attempt.stopped);
+		if (attempt.end == RUN_END_GOOD || attempt.end == RUN_END_STOPPED) {
 			if (attempt.dir[0])
 				ddp_evidence_discard(attempt.dir);
 		} else {

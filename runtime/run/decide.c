@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Seconds of the job's time that are not worth an attempt, where the job can have all of it once more. */
+/*
+ * Seconds of the job's time that are not worth another attempt if the job can be requeued. Programs that stop in time by
+ * themselves, and do not record why, need no more; how long the attempt took says nothing, since it may have started late.
+ */
 enum { LAST = 120 };
 
 const char *run_end_name(enum run_end end)
@@ -55,12 +58,6 @@ static bool is_stuck(const struct run_past *past, int count)
 	return true;
 }
 
-/* Programs stop by themselves so that they have saved in time, as ddp-train does. One that fails as it starts has not. */
-static bool is_last(const struct run_past *last)
-{
-	return last->left < LAST && last->took > last->left;
-}
-
 struct run_decision run_decide(const struct run_rules *rules, const struct run_past *past,
 			       int count, const struct run_nodes *nodes)
 {
@@ -85,6 +82,9 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 	case RUN_END_WARNED:
 		return decide(rules->requeue ? RUN_REQUEUE : RUN_STOP, last->status, 0,
 			      "a signal warned it of its end");
+	case RUN_END_STOPPED:
+		return decide(rules->requeue ? RUN_REQUEUE : RUN_STOP, last->status, 0,
+			      "it stopped on request");
 	case RUN_END_EXIT:
 	case RUN_END_SIGNAL:
 	case RUN_END_NODE:
@@ -95,7 +95,7 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 		return decide(RUN_STOP, RUN_STATUS_STUCK, 0, "%d attempts in a row %s", RUN_SAME,
 			      last->saved >= 0 ? "left no newer checkpoint"
 					       : "ended at the same point");
-	if (rules->requeue && is_last(last))
+	if (rules->requeue && last->left < LAST)
 		return decide(RUN_REQUEUE, last->status, 0, "%.0f s are left of the job's time",
 			      last->left);
 	if (count > rules->restarts)

@@ -18,6 +18,7 @@
 	X(TIME_LIMIT, "timelimit") /* Slurm did, for the job's or step's limit */ \
 	X(PREEMPTED, "preempted")  /* Slurm did, for a better job */              \
 	X(WARNED, "warned")	   /* after SIGUSR1 or SIGUSR2 to ddp-run */      \
+	X(STOPPED, "stopped")	   /* on request, as rank 0 recorded */           \
 	X(REFUSED, "refused") /* no rank ever ran: srun, or the system on the nodes, would not */
 
 enum run_end {
@@ -43,10 +44,10 @@ enum { RUN_SAME = 3 };
 /* An attempt that is over. */
 struct run_past {
 	enum run_end end;
-	int status;	   /* srun's */
-	bool again;	   /* it was refused, and one before it was not */
-	char point[512];   /* ddp_verdict_point(); "": nobody knows */
-	double took, left; /* seconds: it; and then of the job's time */
+	int status;	 /* srun's */
+	bool again;	 /* it was refused, and one before it was not */
+	char point[512]; /* ddp_verdict_point(); "": nobody knows */
+	double left;	 /* seconds of the job's time, at its end */
 	double saved; /* when the newest checkpoint was written; 0: there is none; less: nobody knows */
 };
 

@@ -145,7 +145,7 @@ void facts_free(struct facts *facts)
  *
  *     {"run_id": "r", "job": 12, "step": 3, "attempt": 0, "restarts": 3, "command": ["python3", "train.py"],
  *      "nodes": ["n1", "n2"], "ranks": 4, "started": 1795000000.25, "ended": 1795000012.5, "status": 137,
- *      "kind": "exit|signal|node|hang|cancelled|timelimit|preempted|warned|refused",
+ *      "kind": "exit|signal|node|hang|cancelled|timelimit|preempted|warned|stopped|refused",
  *      "tasks": [{"rank": 2, "node": "n2", "how": "exit|signal|oom|node|cancelled", "code": 9, "time": 1795000012.5}],
  *      "silent_nodes": ["n2"], "quiet": 300.0,
  *      "next": "restart|requeue|stop", "next_nodes": ["n1"], "next_ranks": 2, "next_after": 0.12, "next_why": ""}
@@ -394,6 +394,28 @@ static void read_error(struct facts_rank *rank, char *text, size_t size)
 	if (json.wrong && !rank->message &&
 	    asprintf(&rank->message, "an error file that says no more: %s", json.wrong) < 0)
 		rank->message = NULL;
+}
+
+void facts_stopped(const char *dir, char *why, size_t size)
+{
+	static const char stopped[] = "stopped: ";
+	struct facts_rank rank = {.message = NULL};
+	struct ddp_text plain = {.data = NULL};
+	char path[PATH_MAX + 16], *text = NULL;
+	size_t length;
+
+	*why = '\0';
+	snprintf(path, sizeof(path), "%s/" DDP_DIR_ERROR "0.json", dir);
+	if (*dir && ddp_file_read(path, FILE_LIMIT, &text, &length, NULL) == 0)
+		read_error(&rank, text, length);
+	if (rank.message && strncmp(rank.message, stopped, strlen(stopped)) == 0) {
+		ddp_text_plain(&plain, rank.message + strlen(stopped));
+		snprintf(why, size, "%s", plain.data ? plain.data : "");
+	}
+	ddp_text_free(&plain);
+	free(rank.message);
+	free(rank.traceback);
+	free(text);
 }
 
 /* A line of srun's or of a slurmstepd's; from Slurm 25.05 on these begin with the time, which may be a rank's own way too. */

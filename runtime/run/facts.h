@@ -104,6 +104,12 @@ struct facts {
 int facts_read(struct facts *facts, const char *dir, struct ddp_error *error);
 void facts_free(struct facts *facts);
 
+/*
+ * What rank 0 left in its error file in [dir] if it stopped on request: "time; checkpoint of step 12", after the word
+ * "stopped: ". Copied into [why] of [size] bytes, without control characters; "" if the file has no "stopped: ".
+ */
+void facts_stopped(const char *dir, char *why, size_t size);
+
 /* Whether attempt.json says that it ended in this way: "node", "hang". */
 bool facts_is_kind(const struct facts *facts, const char *kind);
 

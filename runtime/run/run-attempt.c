@@ -842,12 +842,14 @@ static enum run_end judge(const struct run *run)
 		return RUN_END_NODE;
 	if (run->hung)
 		return RUN_END_HANG;
-	if (attempt->status == 0 && !job.ending)
+	if (attempt->status == 0 && !job.ending && !attempt->stopped[0])
 		return is_warned(run) ? RUN_END_WARNED : RUN_END_GOOD;
 	if (told || job.ending || (said->cancelled && attempt->step[0]))
 		return RUN_END_CANCELLED;
 	if (is_warned(run))
 		return RUN_END_WARNED;
+	if (attempt->stopped[0])
+		return RUN_END_STOPPED;
 	if (attempt->left && !run->killed)
 		return RUN_END_NODE;
 	if (!attempt->step[0] || said->not_found)
@@ -1074,6 +1076,7 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	if (attempt->said.missed.count > 0 && attempt->silent.count == 0 && !job.ending)
 		(void)ask_nodes(&run, &attempt->said.missed);
 	attempt->time_left = job.left;
+	facts_stopped(attempt->dir, attempt->stopped, sizeof(attempt->stopped));
 	attempt->end = judge(&run);
 	if (attempt->end != RUN_END_GOOD) {
 		attempt_tell(plan, attempt, NULL);

@@ -51,6 +51,7 @@ struct attempt {
 	int ranks;		 /* 0: not known */
 	struct node_list silent; /* did not answer */
 	double quiet;		 /* of a hang: seconds without a sign of life */
+	char stopped[128];	 /* why rank 0 stopped on request, by its record; "": it did not */
 	bool left;		 /* srun was killed: Slurm may never take the step for over */
 	struct srun_said said;
 };

@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
+#include "base/settings.h"
 #include "base/text.h"
 #include "base/watch.h"
 #include "run.h"
@@ -124,7 +126,31 @@ int stop_explain(struct run *run)
 		snprintf(why, sizeof(why), "by %s", signal_name(mine - STOP_SIGNAL));
 	else
 		snprintf(why, sizeof(why), "as the job's time ends soon");
+	snprintf(run->stop.cause, sizeof(run->stop.cause), "%s",
+		 mine > STOP_SIGNAL ? signal_name(mine - STOP_SIGNAL) : "time");
 	snprintf(run->stop.reason, sizeof(run->stop.reason), "stopped %s at step %s of epoch %u",
 		 why, ddp_show_count((double)progress->step).text, progress->epoch + 1);
 	return 0;
+}
+
+/* The file is for exceptions, so a launcher that does not know the word "stopped" shows the message. */
+void stop_record(const struct run *run)
+{
+	const char *path = ddp_getenv("TORCHELASTIC_ERROR_FILE", NULL);
+	struct ddp_text message = {.data = NULL}, text = {.data = NULL};
+
+	ddp_text_add(&message, "stopped: %s", run->stop.cause);
+	if (run->checkpoint.any)
+		ddp_text_add(&message, "; checkpoint of step %llu",
+			     (unsigned long long)run->checkpoint.saved);
+	ddp_put_begin(&text, NULL, '{');
+	ddp_put_string(&text, "message", message.data);
+	ddp_text_add(&text, "}\n");
+	if (path && !message.failed && !text.failed) {
+		struct iovec part = {text.data, text.size};
+
+		(void)ddp_file_write(path, &part, 1, 0600, false, NULL);
+	}
+	ddp_text_free(&message);
+	ddp_text_free(&text);
 }

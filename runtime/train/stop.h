@@ -13,6 +13,7 @@ struct stop {
 	double time;	  /* seconds since 1970 at which to stop, 0: none */
 	bool agreed;	  /* all ranks stop after this step */
 	char reason[192]; /* why the run ended */
+	char cause[32];	  /* "time", "SIGUSR1": why it stopped early */
 };
 
 /*
@@ -29,5 +30,11 @@ bool stop_wanted(const struct stop *stop);
 
 /* Put into run->stop why the ranks stop. Collective. */
 int stop_explain(struct run *run);
+
+/*
+ * For ddp-run, write "stopped: CAUSE; checkpoint of step N" into the file that TORCHELASTIC_ERROR_FILE names. Does nothing
+ * without that variable. By rank 0, after the checkpoint is written.
+ */
+void stop_record(const struct run *run);
 
 #endif /* TRAIN_STOP_H */

@@ -234,7 +234,11 @@ int trainer_run(struct ddp *ddp, const struct options *options)
 	if (status == 0) {
 		say_end(run);
 		status = ddp_exit_status(report_close(run->report, NULL));
-		status = run->stop.agreed ? TRAINER_STOPPED : status;
+		if (run->stop.agreed) {
+			status = TRAINER_STOPPED;
+			if (run->world->rank == 0)
+				stop_record(run);
+		}
 	} else {
 		if (run->checkpoint.failed)
 			say_unsaved(run);

@@ -109,3 +109,16 @@ goes_on()
 	has "$out" '^srun: 3$'
 	has_checkpoint
 }
+
+@test "ddp-run does not restart a training that stopped because the job's time ends, and requeues it with --requeue" {
+	printf '#!/bin/bash\nexec ddp-run $HOW "$@"\n' >"$WORK/job"
+	HOW='' batch -N2 -n2 -t 1 job "${TRAIN[@]}" -e 1000 -c state --stop-before 55
+	has "$(mc scontrol show job "$job")" 'ExitCode=3:0'
+	has "$out" "^ddp-run: step $job.0 stopped on request: time; checkpoint of step [0-9]+$"
+	same "$(grep -cE 'started again|failed' <<<"$out")" 0
+	[ ! -e "$WORK/.ddp" ]
+	job=$(HOW=--requeue mc sbatch --parsable --requeue -o requeued.out -N2 -n2 -t 1 job "${TRAIN[@]}" -e 1000 -c state --stop-before 55)
+	within 60 grep -q "^ddp-run: job $job is given back to Slurm$" "$WORK/requeued.out"
+	mc scancel "$job"
+	has "$(<"$WORK/requeued.out")" "^ddp-run: step $job.0 stopped on request: time"
+}

@@ -15,9 +15,10 @@
 
 /* --- What to do next --------------------------------------------------------------------------- */
 
-#define A(end_, status_, point_)                                                       \
-	{                                                                              \
-		.end = RUN_END_##end_, .status = status_, .point = point_, .saved = -1 \
+#define A(end_, status_, point_)                                                             \
+	{                                                                                    \
+		.end = RUN_END_##end_, .status = status_, .point = point_, .left = INFINITY, \
+		.saved = -1                                                                  \
 	}
 #define AGAIN(status_)                                                                \
 	{                                                                             \
@@ -28,9 +29,9 @@
 		.end = RUN_END_##end_, .status = 1, .point = "p", .saved = saved_ \
 	}
 
-#define LEFT(took_, left_)                                                                  \
-	{                                                                                   \
-		.end = RUN_END_EXIT, .status = 3, .saved = -1, .took = took_, .left = left_ \
+#define LEFT(left_)                                                          \
+	{                                                                    \
+		.end = RUN_END_EXIT, .status = 3, .saved = -1, .left = left_ \
 	}
 
 static const struct decide_row {
@@ -130,18 +131,19 @@ static const struct decide_row {
 	 RUN_REQUEUE,
 	 0,
 	 0},
-	{"near the job's end", {3, 0, true}, {LEFT(50, 119)}, 4, 4, false, RUN_RESTART, 3, 4},
-	{"nearer, after much work", {0, 0, true}, {LEFT(500, 119)}, 4, 4, false, RUN_REQUEUE, 3, 0},
-	{"near it without --requeue",
-	 {3, 0, false},
-	 {LEFT(500, 9)},
+	{"a stop on request", {3, 0, false}, {A(STOPPED, 3, "x")}, 4, 4, false, RUN_STOP, 3, 0},
+	{"a stop on request, with --requeue",
+	 {0, 0, true},
+	 {A(STOPPED, 3, "x")},
 	 4,
 	 4,
 	 false,
-	 RUN_RESTART,
+	 RUN_REQUEUE,
 	 3,
-	 4},
-	{"long before it", {3, 0, true}, {LEFT(500, 120)}, 4, 4, false, RUN_RESTART, 3, 4},
+	 0},
+	{"near the job's end", {0, 0, true}, {LEFT(119)}, 4, 4, false, RUN_REQUEUE, 3, 0},
+	{"near it without --requeue", {3, 0, false}, {LEFT(9)}, 4, 4, false, RUN_RESTART, 3, 4},
+	{"long before it", {3, 0, true}, {LEFT(120)}, 4, 4, false, RUN_RESTART, 3, 4},
 	{"two at one point",
 	 {9, 0, false},
 	 {A(EXIT, 1, "x"), A(EXIT, 1, "x")},
