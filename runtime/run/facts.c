@@ -43,11 +43,14 @@ struct ddp_shown facts_signal(int number)
 
 const char *facts_how_name(enum facts_how how)
 {
-	static const char *const names[] = {
-		[FACTS_UNKNOWN] = "",		[FACTS_EXIT] = "exit",
-		[FACTS_SIGNAL] = "signal",	[FACTS_OOM] = "oom",
-		[FACTS_NODE] = "node",		[FACTS_SLURMSTEPD] = "slurmstepd",
-		[FACTS_CANCELLED] = "cancelled"};
+	static const char *const names[] = {[FACTS_UNKNOWN] = "",
+					    [FACTS_EXIT] = "exit",
+					    [FACTS_SIGNAL] = "signal",
+					    [FACTS_OOM] = "oom",
+					    [FACTS_NODE] = "node",
+					    [FACTS_SLURMSTEPD] = "slurmstepd",
+					    [FACTS_CANCELLED] = "cancelled",
+					    [FACTS_LATE] = "late"};
 
 	return names[how];
 }
@@ -146,7 +149,7 @@ void facts_free(struct facts *facts)
  *     {"run_id": "r", "job": 12, "step": 3, "attempt": 0, "restarts": 3, "command": ["python3", "train.py"],
  *      "nodes": ["n1", "n2"], "ranks": 4, "started": 1795000000.25, "ended": 1795000012.5, "status": 137,
  *      "kind": "exit|signal|node|hang|cancelled|timelimit|preempted|warned|stopped|refused",
- *      "tasks": [{"rank": 2, "node": "n2", "how": "exit|signal|oom|node|cancelled", "code": 9, "time": 1795000012.5}],
+ *      "tasks": [{"rank": 2, "node": "n2", "how": "exit|signal|oom|node|cancelled|late", "code": 9, "time": 1795000012.5}],
  *      "silent_nodes": ["n2"], "quiet": 300.0,
  *      "next": "restart|requeue|stop", "next_nodes": ["n1"], "next_ranks": 2, "next_after": 0.12, "next_why": ""}
  *
@@ -209,7 +212,7 @@ static void take_silent(struct facts *facts, struct ddp_json *json)
 
 static enum facts_how find_how(const char *word)
 {
-	for (enum facts_how how = FACTS_UNKNOWN; word && how <= FACTS_CANCELLED; how++)
+	for (enum facts_how how = FACTS_UNKNOWN; word && how <= FACTS_LATE; how++)
 		if (strcmp(facts_how_name(how), word) == 0)
 			return how;
 	return FACTS_UNKNOWN;

@@ -41,6 +41,7 @@ enum facts_how {
 	FACTS_NODE,	  /* its node is gone */
 	FACTS_SLURMSTEPD, /* its slurmstepd is, or hangs */
 	FACTS_CANCELLED,
+	FACTS_LATE, /* still ran [code] seconds after another rank had ended: srun's --wait */
 };
 
 struct facts_rank {

@@ -842,7 +842,7 @@ static enum run_end judge(const struct run *run)
 		return RUN_END_NODE;
 	if (run->hung)
 		return RUN_END_HANG;
-	if (attempt->status == 0 && !job.ending && !attempt->stopped[0])
+	if (attempt->status == 0 && !job.ending && !attempt->stopped[0] && !said->late)
 		return is_warned(run) ? RUN_END_WARNED : RUN_END_GOOD;
 	if (told || job.ending || (said->cancelled && attempt->step[0]))
 		return RUN_END_CANCELLED;
@@ -854,6 +854,8 @@ static enum run_end judge(const struct run *run)
 		return RUN_END_NODE;
 	if (!attempt->step[0] || said->not_found)
 		return RUN_END_REFUSED;
+	if (said->late)
+		return RUN_END_EXIT;
 	if (said->count > 0 && said->task[0].how != FACTS_EXIT)
 		return RUN_END_SIGNAL;
 	return said->count == 0 && attempt->status > 128 ? RUN_END_SIGNAL : RUN_END_EXIT;

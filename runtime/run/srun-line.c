@@ -250,7 +250,28 @@ static void add_task(struct srun_said *said, const struct srun_task *task)
 	said->task[said->count++] = *task;
 }
 
-/* "2", "0-1,3": tasks that ended in one way. Returns what follows ": ". */
+/* Add [task] for each number of "2" or "0-1,3". */
+static void add_tasks(struct srun_said *said, const char *numbers, struct srun_task task)
+{
+	for (const char *at = numbers;;) {
+		char *end;
+		long first = strtol(at, &end, 10), last = first;
+
+		if (end == at || first < 0)
+			return;
+		if (*end == '-')
+			last = strtol(end + 1, &end, 10);
+		for (long i = first; i <= last && last < 1 << 20; i++) {
+			task.rank = (int)i;
+			add_task(said, &task);
+		}
+		if (*end != ',')
+			return;
+		at = end + 1;
+	}
+}
+
+/* Tasks [numbers] of [node] ended in one way, [how]. */
 static void hear_tasks(struct srun_said *said, const char *numbers, const char *how,
 		       const char *node, size_t node_length, double now)
 {
@@ -269,22 +290,7 @@ static void hear_tasks(struct srun_said *said, const char *numbers, const char *
 		return;
 	}
 	snprintf(task.node, sizeof(task.node), "%.*s", (int)node_length, node);
-	for (const char *at = numbers;;) {
-		char *end;
-		long first = strtol(at, &end, 10), last = first;
-
-		if (end == at || first < 0)
-			return;
-		if (*end == '-')
-			last = strtol(end + 1, &end, 10);
-		for (long i = first; i <= last && last < 1 << 20; i++) {
-			task.rank = (int)i;
-			add_task(said, &task);
-		}
-		if (*end != ',')
-			return;
-		at = end + 1;
-	}
+	add_tasks(said, numbers, task);
 }
 
 static void hear_node(struct node_list *list, const char *node)
@@ -330,6 +336,21 @@ static void hear_ending(struct srun_said *said)
 	said->ending = true;
 }
 
+/* "4.0 tasks 1-3: running", of [id]: ranks that still run when srun ends the step for its --wait. */
+static void hear_late(struct srun_said *said, const char *id, double now)
+{
+	const char *numbers = strstr(id, " task");
+	const char *end = numbers ? strstr(numbers, ": running") : NULL;
+
+	if (!end || !is_ours(said, id))
+		return;
+	said->late = true;
+	said->last = said->count;
+	numbers += strcspn(numbers, "0123456789");
+	add_tasks(said, numbers,
+		  (struct srun_task){.how = FACTS_LATE, .code = said->wait, .time = now});
+}
+
 bool srun_lost_node(const struct srun_said *said)
 {
 	return said->broken || said->lost.count > 0 || said->missed.count > 0;
@@ -338,8 +359,9 @@ bool srun_lost_node(const struct srun_said *said)
 static void hear_line(struct srun_said *said, int rank, const char *line, double now)
 {
 	static const char error[] = "srun: error: ", lost[] = "Node failure on ",
-			  launch[] = "Task launch for ", missed[] = " failed on node ",
-			  aborted[] = "srun: Job step aborted: ",
+			  first[] = "srun: First task exited ",
+			  status[] = "srun: StepId=", launch[] = "Task launch for ",
+			  missed[] = " failed on node ", aborted[] = "srun: Job step aborted: ",
 			  interrupted[] = "srun: sending Ctrl-C to StepId=",
 			  ending[] = "Terminating StepId=", step[] = "*** STEP ",
 			  not_found[] = "error: execve(): ", broken[] = "borting, ";
@@ -379,9 +401,13 @@ static void hear_line(struct srun_said *said, int rank, const char *line, double
 		said->cancelled = said->cancelled || is_ours(said, line + strlen(interrupted));
 		return;
 	}
+	if (strncmp(line, first, strlen(first)) == 0)
+		said->wait = atoi(line + strlen(first));
+	if (said->wait > 0 && strncmp(line, status, strlen(status)) == 0)
+		hear_late(said, line + strlen(status), now);
 	/* Of a node's own words, below, the last may not come through. Where srun has told of no error, slurmctld ended the step. */
 	if (strncmp(line, aborted, strlen(aborted)) == 0) {
-		said->cancelled = said->cancelled || !said->errors;
+		said->cancelled = said->cancelled || (!said->errors && !said->late);
 		return;
 	}
 	found = strncmp(line, "srun: ", strlen("srun: ")) == 0 ? strstr(line, ending) : NULL;

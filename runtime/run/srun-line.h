@@ -94,11 +94,13 @@ struct srun_said {
 	struct node_list missed;  /* nodes where it could not start tasks */
 	bool errors;		  /* it told of any */
 	bool ending;		  /* it ends the step: a task failed */
-	bool broken;		  /* it does, since it lost a slurmstepd */
-	bool cancelled;		  /* the step was, before a task failed, or by Ctrl-C */
-	bool limit;		  /* by Slurm, for a time limit */
-	bool preempted;		  /* by Slurm, for another job */
-	bool not_found;		  /* a node could not start the program */
+	int wait;	/* seconds of its --wait, when it ends the step for that; else 0 */
+	bool late;	/* it ends our step since a rank still ran after its --wait */
+	bool broken;	/* it does, since it lost a slurmstepd */
+	bool cancelled; /* the step was, before a task failed, or by Ctrl-C */
+	bool limit;	/* by Slurm, for a time limit */
+	bool preempted; /* by Slurm, for another job */
+	bool not_found; /* a node could not start the program */
 };
 
 /*

@@ -181,6 +181,8 @@ static struct ddp_shown show_end(const struct facts_rank *rank)
 		return ddp_show("lost with its slurmstepd");
 	case FACTS_CANCELLED:
 		return ddp_show("cancelled");
+	case FACTS_LATE:
+		return ddp_show("ran %d s longer than another rank", rank->code);
 	case FACTS_UNKNOWN:
 		break;
 	}

@@ -526,6 +526,17 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	rm "$WORK"/{link,pipe,there}.json
 }
 
+@test "srun's --wait: a rank that hangs after another has ended is a failure, also if it ends well on SIGTERM" {
+	local how
+	for how in 'exec sleep 61' 'trap "exit 0" TERM; sleep 61 & wait'; do
+		rm -rf "$WORK/.ddp"
+		batch --restarts 1 --wait=2 --kill-on-bad-exit=1 -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -eq 1 ] || exit 0; '"$how"
+		same "$rc" 0
+		same "$(report 0 kind next)" '"exit" "restart"'
+		has "$out" '^rank 1 on n2, pid [0-9]+, failed first: ran 2 s longer than another rank$'
+	done
+}
+
 @test "--kill-on-bad-exit=0: where a rank fails the others go on, longer than Slurm would wait for them to end" {
 	batch --restarts 0 --kill-on-bad=0 -N2 -n2 bash -c '[ "$RANK" -eq 0 ] || exit 3; sleep 18; echo through'
 	same "$rc" 3

@@ -532,6 +532,19 @@ TEST(test_who_ended_the_step)
 	say(&said, "srun: sending Ctrl-C to StepId=5.0\nsrun: error: n2: task 1: Interrupt\n");
 	ck_assert(said.cancelled && !said.limit);
 	srun_said_free(&said);
+	said.step = "5.0";
+	say(&said, "srun: First task exited 60s ago\n"
+		   "srun: StepId=4.0 task 7: running\n"
+		   "srun: StepId=5.0 tasks 1,3: running\n"
+		   "srun: StepId=5.0 tasks 0,2: exited\n"
+		   "srun: Terminating StepId=5.0\n"
+		   "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
+		   "slurmstepd-n1: error: *** STEP 5.0 ON n1 CANCELLED AT 2026 ***\n");
+	ck_assert(said.late && said.ending && !said.cancelled);
+	ck_assert_uint_eq(said.count, 2);
+	ck_assert(said.task[0].rank == 1 && said.task[0].how == FACTS_LATE &&
+		  said.task[0].code == 60 && said.task[1].rank == 3);
+	srun_said_free(&said);
 	say(&said, "slurmstepd-n1: error: execve(): nosuch: No such file or directory\n");
 	ck_assert(said.not_found && !said.cancelled);
 	srun_said_free(&said);
