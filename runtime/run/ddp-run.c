@@ -43,7 +43,9 @@ struct launch {
 	struct node_list first; /* nodes of the first attempt */
 	int ranks;		/* that it had; 0: not known */
 	struct node_list next;	/* nodes of the next one; none: srun chooses */
-	struct node_list bad;	/* were lost, or did not answer, once; Slurm may not have noticed */
+	struct node_list
+		avoid; /* drained, or their ranks failed first repeatedly: the last to be chosen */
+	struct node_list bad; /* were lost, or did not answer, once; Slurm may not have noticed */
 	char nodes_word[32], ranks_word[32];
 	char *list_word; /* what is said of them to srun */
 	bool overlap;	 /* a step may not be over, in Slurm's eyes */
@@ -176,13 +178,14 @@ static int run_in_allocation(struct launch *launch, char **argv)
 }
 
 /* nodes_of_job(), of a Slurm that may be away for a moment. */
-static struct node_list ask_nodes(const struct launch *launch, char state[32])
+static struct node_list ask_nodes(const struct launch *launch, char state[32],
+				  struct node_list *drained)
 {
 	struct node_list all;
 	enum run_end end;
 
 	for (int i = 1;; i++) {
-		all = nodes_of_job(launch->job, state, 32);
+		all = nodes_of_job(launch->job, state, 32, drained);
 		if (*state || i == ASKS || attempt_told(&end))
 			return all;
 		nodes_free(&all);
@@ -200,7 +203,7 @@ static bool set_spares_aside(struct launch *launch)
 
 	if (spares == 0)
 		return true;
-	all = ask_nodes(launch, state);
+	all = ask_nodes(launch, state, NULL);
 	use = (int)all.count - spares;
 	if (is_given(launch, "nodes", &value)) {
 		asked = atoi(value);
@@ -470,12 +473,13 @@ static struct node_list still_silent(const struct launch *launch, const struct n
 	return said.silent;
 }
 
-/* Nodes for the next attempt: those that are left of the last, then others of the job. */
+/* Nodes for the next attempt: those that are left of the last, then others of the job; nodes to avoid come last. */
 static struct node_list choose_nodes(struct launch *launch, const struct attempt *attempt)
 {
 	const struct node_list *last = attempt->nodes.count ? &attempt->nodes : &launch->next;
 	char state[32];
-	struct node_list all = ask_nodes(launch, state), usable = {.name = NULL}, silent;
+	struct node_list all = ask_nodes(launch, state, &launch->avoid), usable = {.name = NULL},
+			 silent;
 
 	if (!*state) {
 		fprintf(stderr,
@@ -491,11 +495,12 @@ static struct node_list choose_nodes(struct launch *launch, const struct attempt
 	}
 	for (size_t i = 0; i < attempt->silent.count; i++)
 		nodes_add(&launch->bad, attempt->silent.name[i]);
-	for (int pass = 0; pass < 2; pass++)
+	for (int pass = 0; pass < 4; pass++)
 		for (size_t i = 0; i < all.count; i++) {
 			bool was_in = nodes_have(last, all.name[i]);
 
-			if (was_in == (pass == 0) &&
+			if (was_in == (pass % 2 == 0) &&
+			    nodes_have(&launch->avoid, all.name[i]) == (pass >= 2) &&
 			    !nodes_have(&attempt->said.lost, all.name[i]) &&
 			    !nodes_have(&attempt->silent, all.name[i]) &&
 			    !nodes_have(&silent, all.name[i]))
@@ -528,7 +533,42 @@ static void use_nodes(struct launch *launch, const struct node_list *usable, int
 		launch->list_word = word.data;
 		free(names);
 	}
-	launch->overlap = true;
+}
+
+/*
+ * After an attempt whose nodes are all left: whether another node of the job is better than one of them. Then the next attempt
+ * has the first attempt->nodes.count of [usable].
+ */
+static bool replace_nodes(struct launch *launch, const struct attempt *attempt, const char *bad,
+			  struct node_list *usable)
+{
+	char state[32];
+	struct node_list all = nodes_of_job(launch->job, state, sizeof(state), &launch->avoid);
+	bool any = false;
+
+	nodes_free(&all);
+	if (bad)
+		nodes_add(&launch->avoid, bad);
+	for (size_t i = 0; i < attempt->nodes.count; i++)
+		any = any || nodes_have(&launch->avoid, attempt->nodes.name[i]);
+	if (!*state || !any)
+		return false;
+	any = false;
+	*usable = choose_nodes(launch, attempt);
+	if (usable->count < attempt->nodes.count)
+		return false;
+	for (size_t i = attempt->nodes.count; i < usable->count; i++) {
+		const char *name = usable->name[i];
+
+		if (!nodes_have(&attempt->nodes, name))
+			continue;
+		any = true;
+		fprintf(stderr, "ddp-run: node %s is replaced: %s\n", name,
+			bad && strcmp(bad, name) == 0
+				? "its ranks failed first in two attempts in a row"
+				: "Slurm has drained it");
+	}
+	return any;
 }
 
 /* Whether the number of nodes may change. */
@@ -648,7 +688,7 @@ static bool look_again(const struct launch *launch, struct attempt *attempt, int
 
 	if (attempt->end != RUN_END_REFUSED || attempt->said.not_found || number == 0)
 		return false;
-	all = ask_nodes(launch, state);
+	all = ask_nodes(launch, state, NULL);
 	for (size_t i = 0; i < last->count; i++)
 		gone = gone || !nodes_have(&all, last->name[i]);
 	nodes_free(&all);
@@ -738,7 +778,8 @@ static int run(struct launch *launch)
 		now->again = look_again(launch, &attempt, number);
 		now->end = attempt.end;
 		if (attempt.dir[0] && attempt.end != RUN_END_GOOD &&
-		    ddp_verdict_point(attempt.dir, now->point, sizeof(now->point), &error) < 0)
+		    ddp_verdict_point(attempt.dir, now->point, sizeof(now->point), now->node,
+				      sizeof(now->node), &error) < 0)
 			now->point[0] = '\0';
 		decision = decide(launch, &rules, past, number + 1, &attempt, &usable);
 		if (decision.act == RUN_RESTART && now->again)
@@ -749,6 +790,13 @@ static int run(struct launch *launch)
 		if (decision.act == RUN_RESTART && attempt.end == RUN_END_NODE &&
 		    decision.nodes > 0) {
 			use_nodes(launch, &usable, decision.nodes);
+			launch->overlap = true;
+			next.nodes = &launch->next;
+		} else if (decision.act == RUN_RESTART && attempt.end != RUN_END_REFUSED &&
+			   attempt.nodes.count > 0 &&
+			   replace_nodes(launch, &attempt, run_bad_node(past, number + 1),
+					 &usable)) {
+			use_nodes(launch, &usable, (int)attempt.nodes.count);
 			next.nodes = &launch->next;
 		}
 		if (attempt.end == RUN_END_STOPPED)
@@ -841,5 +889,6 @@ int main(int argc, char **argv)
 	nodes_free(&launch.first);
 	nodes_free(&launch.next);
 	nodes_free(&launch.bad);
+	nodes_free(&launch.avoid);
 	return status;
 }

@@ -115,3 +115,11 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 	return decide(RUN_STOP, RUN_STATUS_NODES, 0, "%d nodes are left, and %d are needed",
 		      nodes->usable, least);
 }
+
+const char *run_bad_node(const struct run_past *past, int count)
+{
+	const struct run_past *last = &past[count < RUN_SAME ? count - 1 : RUN_SAME - 1];
+
+	return count > 1 && last->node[0] && strcmp(last[0].node, last[-1].node) == 0 ? last->node
+										      : NULL;
+}

@@ -47,6 +47,7 @@ struct run_past {
 	int status;	 /* srun's */
 	bool again;	 /* it was refused, and one before it was not */
 	char point[512]; /* ddp_verdict_point(); "": nobody knows */
+	char node[128];	 /* of the first rank that failed; "": not known */
 	double left;	 /* seconds of the job's time, at its end */
 	double saved; /* when the newest checkpoint was written; 0: there is none; less: nobody knows */
 };
@@ -68,6 +69,9 @@ struct run_decision {
 /* What to do after [count] attempts, one at least; [past] are the last RUN_SAME of them, or all; [nodes] is looked at where the program may be started again. */
 struct run_decision run_decide(const struct run_rules *rules, const struct run_past *past,
 			       int count, const struct run_nodes *nodes);
+
+/* The node whose rank failed first in both of the last two of [count] attempts, [past] as above; NULL: there is none. */
+const char *run_bad_node(const struct run_past *past, int count);
 
 const char *run_end_name(enum run_end end);
 

@@ -136,7 +136,7 @@ static void *probe_nodes(void *data)
 /* Of nodes that could not be asked: Slurm may have given them up, and refuses steps on them. */
 static void look_for_given_up(const char *job, struct nodes_answers *answers)
 {
-	struct node_list unasked = answers->unasked, left = nodes_of_job(job, NULL, 0);
+	struct node_list unasked = answers->unasked, left = nodes_of_job(job, NULL, 0, NULL);
 
 	if (left.count > 0) {
 		answers->unasked = (struct node_list){.name = NULL};
@@ -201,8 +201,8 @@ static bool is_gone(const char *state, size_t size)
 	return false;
 }
 
-/* Those of a list of nodes' lines that are not gone. */
-static void read_states(struct node_list *left, char *lines)
+/* Those of a list of nodes' lines that are not gone, and of them the drained ones. */
+static void read_states(struct node_list *left, struct node_list *drained, char *lines)
 {
 	for (char *line; (line = strsep(&lines, "\n"));) {
 		size_t name_length, state_length;
@@ -211,12 +211,15 @@ static void read_states(struct node_list *left, char *lines)
 		char copy[FACTS_NAME];
 
 		snprintf(copy, sizeof(copy), "%.*s", (int)name_length, name);
-		if (name_length > 0 && !is_gone(state, state_length))
-			nodes_add(left, copy);
+		if (name_length == 0 || is_gone(state, state_length))
+			continue;
+		nodes_add(left, copy);
+		if (drained && memmem(state, state_length, "DRAIN", strlen("DRAIN")))
+			nodes_add(drained, copy);
 	}
 }
 
-struct node_list nodes_of_job(const char *job, char *state, size_t size)
+struct node_list nodes_of_job(const char *job, char *state, size_t size, struct node_list *drained)
 {
 	char *const ask_job[] = {"scontrol", "-o", "show", "job", (char *)job, NULL};
 	struct ddp_text out = {.data = NULL}, states = {.data = NULL};
@@ -241,7 +244,7 @@ struct node_list nodes_of_job(const char *job, char *state, size_t size)
 
 		memcpy(names, field, length);
 		if (evidence_ask(ask_nodes, ASK_LIMIT, (all.count + 1) * STATE_SIZE, &states) == 0)
-			read_states(&left, states.data);
+			read_states(&left, drained, states.data);
 		else if (size > 0)
 			*state = '\0';
 		free(names);

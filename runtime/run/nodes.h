@@ -48,9 +48,9 @@ void nodes_probe(const struct node_list *nodes, const char *job, const char *ste
 void nodes_answers_free(struct nodes_answers *answers);
 
 /*
- * The nodes of job [job] that Slurm has not given up, in its order. [state] of [size] bytes is the job's, "RUNNING"; "" where
- * Slurm does not answer.
+ * The nodes of job [job] that Slurm has not given up, in its order; those of them that are drained are added to [drained],
+ * unless that is NULL. [state] of [size] bytes is the job's, "RUNNING"; "" where Slurm does not answer.
  */
-struct node_list nodes_of_job(const char *job, char *state, size_t size);
+struct node_list nodes_of_job(const char *job, char *state, size_t size, struct node_list *drained);
 
 #endif /* DDP_RUN_NODES_H */

@@ -713,7 +713,8 @@ int ddp_verdict_write(const char *dir, FILE *screen, struct ddp_error *error)
 	return status;
 }
 
-int ddp_verdict_point(const char *dir, char *point, size_t size, struct ddp_error *error)
+int ddp_verdict_point(const char *dir, char *point, size_t size, char *node, size_t node_size,
+		      struct ddp_error *error)
 {
 	const struct facts_rank *rank;
 	struct facts facts;
@@ -721,10 +722,12 @@ int ddp_verdict_point(const char *dir, char *point, size_t size, struct ddp_erro
 	int status = facts_read(&facts, dir, error);
 
 	point[0] = '\0';
+	snprintf(node, node_size, "%s", "");
 	if (status < 0)
 		return status;
 	if (facts.first >= 0) {
 		rank = &facts.ranks[facts.first];
+		snprintf(node, node_size, "%s", rank->node);
 		snprintf(point, size, "rank %d, %s%s", facts.first,
 			 facts_is_kind(&facts, "hang") ? "hangs" : show_end(rank).text,
 			 rank->message ? ": " : "");

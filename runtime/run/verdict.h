@@ -26,9 +26,11 @@ int ddp_verdict_explain(const char *dir, FILE *screen, struct ddp_error *error);
 
 /*
  * Where the attempt ended, in a line of [size] bytes at most: two attempts that have the same ended at the same point. It
- * is the first rank that failed, how, and its message, with "#" for numbers in that; "" where no rank stands out.
+ * is the first rank that failed, how, and its message, with "#" for numbers in that; "" where no rank stands out. [node] of
+ * [node_size] bytes is that rank's; "": not known. NULL and 0: do not return it.
  */
-int ddp_verdict_point(const char *dir, char *point, size_t size, struct ddp_error *error);
+int ddp_verdict_point(const char *dir, char *point, size_t size, char *node, size_t node_size,
+		      struct ddp_error *error);
 
 /*
  * While the ranks of step [job].[step] still are there: look at all of them on [nodes], names with commas between, by

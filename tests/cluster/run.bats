@@ -883,6 +883,25 @@ lose_on()
 	has "$out" 'next: stopped: 3 nodes are left, and 4 are needed'
 }
 
+@test "a spare replaces a node that is drained, and a node whose rank fails first in two attempts in a row" {
+	{
+		within 60 test -e "$WORK/here.0.1"
+		"$minicluster" run scontrol update NodeName=n2 State=DRAIN Reason='GPU XID 79'
+		touch "$WORK/here.drained"
+	} 3>&- &
+	batch --spare-nodes 2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; touch "here.0.$RANK"; until [ -e here.drained ]; do sleep 0.1; done; [ "$RANK" -eq 0 ] || exit 3; sleep 61'
+	wait
+	"$minicluster" run scontrol update NodeName=n2 State=RESUME
+	same "$rc" 0
+	has "$out" '^ddp-run: node n2 is replaced: Slurm has drained it$'
+	same "$(report 0 kind next_nodes)" '"exit" ["n1", "n3"]'
+	rm -rf "$WORK/.ddp"
+	batch --spare-nodes 2 bash -c '[ "$SLURMD_NODENAME" != n2 ] || exit $((3 + DDP_RESTART)); [ "$DDP_RESTART" -lt 2 ] || exit 0; exec sleep 61'
+	same "$rc" 0
+	has "$out" '^ddp-run: node n2 is replaced: its ranks failed first in two attempts in a row$'
+	same "$(report 0 next_nodes) $(report 1 next_nodes)" '["n1", "n2"] ["n1", "n3"]'
+}
+
 @test "slurmd is killed and nothing else of its node: the next attempt finds out, and a spare takes its place" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"

@@ -280,6 +280,17 @@ TEST_ROWS(test_decisions, decide_rows)
 		      decision.status, decision.nodes, decision.why);
 }
 
+TEST(test_the_node_that_fails_twice_in_a_row)
+{
+	struct run_past past[RUN_SAME] = {{.node = "n2"}, {.node = "n1"}, {.node = "n1"}};
+
+	ck_assert_ptr_null(run_bad_node(past, 1));
+	ck_assert_ptr_null(run_bad_node(past, 2));
+	ck_assert_str_eq(run_bad_node(past, 7), "n1");
+	past[1].node[0] = past[2].node[0] = '\0';
+	ck_assert_ptr_null(run_bad_node(past, 3));
+}
+
 TEST(test_times_that_slurm_tells)
 {
 	static const char answer[] =
@@ -591,26 +602,29 @@ TEST(test_nodes_of_a_large_job)
 		"*' job '*) echo 'JobId=5 JobState=RUNNING ReqNodeList=(null) NodeList=n[0001-1000]' ;;\n"
 		"*hostnames*) seq -f 'n%04.0f' 1000 ;;\n"
 		"*' node n[0001-1000]') seq -f 'n%04.0f' 1000 | awk '{\n"
-		"	state = $1 == \"n0007\" ? \"DOWN+DRAIN\" : $1 == \"n0999\" ? \"IDLE+NOT_RESPONDING\" : \"IDLE\"\n"
+		"	state = $1 == \"n0007\" ? \"DOWN+DRAIN\" : $1 == \"n0009\" ? \"MIXED+DRAIN\" : $1 == \"n0999\" ? \"IDLE+NOT_RESPONDING\" : \"IDLE\"\n"
 		"	printf \"NodeName=%s Arch=x86_64 OS=%01000d State=%s ThreadsPerCore=1\\n\", $1, 0, state }' ;;\n"
 		"*) exit 1 ;;\n"
 		"esac\n";
 	struct iovec part = {(char *)scontrol, strlen(scontrol)};
 	char dir[64], path[128], search[4096], state[32];
-	struct node_list left;
+	struct node_list left, drained = {.name = NULL};
 
 	unit_directory(dir, sizeof(dir));
 	snprintf(path, sizeof(path), "%s/scontrol", dir);
 	ck_assert_int_eq(ddp_file_write(path, &part, 1, 0755, false, NULL), 0);
 	snprintf(search, sizeof(search), "%s:%s", dir, getenv("PATH"));
 	setenv("PATH", search, 1);
-	left = nodes_of_job("5", state, sizeof(state));
+	left = nodes_of_job("5", state, sizeof(state), &drained);
 	ck_assert_str_eq(state, "RUNNING");
 	ck_assert_uint_eq(left.count, 998);
 	ck_assert_str_eq(left.name[6], "n0008");
 	ck_assert_str_eq(left.name[997], "n1000");
 	ck_assert(!nodes_have(&left, "n0007") && !nodes_have(&left, "n0999"));
+	ck_assert_uint_eq(drained.count, 1);
+	ck_assert_str_eq(drained.name[0], "n0009");
 	nodes_free(&left);
+	nodes_free(&drained);
 	unit_remove(dir);
 }
 

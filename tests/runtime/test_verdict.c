@@ -418,7 +418,7 @@ TEST_ROWS(test_report, rows)
 	ck_assert_int_eq(ddp_verdict_explain(dir, file, &error), 0);
 	fclose(file);
 	ck_assert_str_eq(again, screen);
-	ck_assert_int_eq(ddp_verdict_point(dir, point, sizeof(point), &error), 0);
+	ck_assert_int_eq(ddp_verdict_point(dir, point, sizeof(point), NULL, 0, &error), 0);
 	if (row->point)
 		unit_text(row->name, "point", point, row->point);
 	unit_remove(dir);
@@ -438,11 +438,12 @@ TEST(test_point)
 	for (int i = 0; i < 3; i++) {
 		snprintf(text, sizeof(text), "{\"message\": \"%s\"}", messages[i]);
 		put_file(dir, "error-0.json", text);
-		ck_assert_int_eq(ddp_verdict_point(dir, points[i], sizeof(points[i]), &error), 0);
+		ck_assert_int_eq(
+			ddp_verdict_point(dir, points[i], sizeof(points[i]), NULL, 0, &error), 0);
 	}
 	ck_assert_str_eq(points[0], "rank 0, exit status 1: at #x#f#, pid #: late by #.# s");
 	ck_assert_str_ne(points[1], points[2]);
-	ck_assert_int_eq(ddp_verdict_point(dir, small, sizeof(small), &error), 0);
+	ck_assert_int_eq(ddp_verdict_point(dir, small, sizeof(small), NULL, 0, &error), 0);
 	ck_assert_str_eq(small, "rank 0, exi");
 	unit_remove(dir);
 }
@@ -455,7 +456,8 @@ TEST(test_missing)
 	ck_assert_int_eq(ddp_verdict_write("/nowhere", NULL, &error), DDP_ERR_FILE);
 	UNIT_SAYS("write", error.text, "cannot open /nowhere: No such file or directory");
 	ck_assert_int_eq(ddp_verdict_explain("/nowhere", NULL, NULL), DDP_ERR_FILE);
-	ck_assert_int_eq(ddp_verdict_point("/nowhere", point, sizeof(point), NULL), DDP_ERR_FILE);
+	ck_assert_int_eq(ddp_verdict_point("/nowhere", point, sizeof(point), NULL, 0, NULL),
+			 DDP_ERR_FILE);
 	ck_assert_str_eq(point, "");
 }
 
