@@ -284,6 +284,8 @@ static void ask_step(struct run *run)
 			nodes_expand(&attempt->nodes, field, size);
 		field = nodes_field(out.data, "Tasks", &size);
 		attempt->ranks = size > 0 && attempt->nodes.count > 0 ? atoi(field) : 0;
+		if (attempt->nodes.count > 0)
+			attempt->said.nodes = &attempt->nodes;
 	}
 	ddp_text_free(&out);
 	run->step_wait = run->step_wait < ASK_MOST / 2 ? 2 * run->step_wait + 1 : ASK_MOST;
@@ -828,6 +830,14 @@ static bool is_warned(const struct run *run)
 	       (run->attempt->status != 0 || job.left < WARNED_FOR);
 }
 
+/* Whether Slurm was told to end the step. It kills the ranks then; other statuses are the program's, whose own step was ended. */
+static bool is_cancelled(const struct attempt *attempt)
+{
+	const struct srun_said *said = &attempt->said;
+
+	return attempt->step[0] && (said->cancelled || (said->aborted && attempt->status > 128));
+}
+
 /* Slurm's reason, which it says of a step in words that srun prints; ours where we ended it. */
 static enum run_end judge(const struct run *run)
 {
@@ -844,7 +854,7 @@ static enum run_end judge(const struct run *run)
 		return RUN_END_HANG;
 	if (attempt->status == 0 && !job.ending && !attempt->stopped[0] && !said->late)
 		return is_warned(run) ? RUN_END_WARNED : RUN_END_GOOD;
-	if (told || job.ending || (said->cancelled && attempt->step[0]))
+	if (told || job.ending || is_cancelled(attempt))
 		return RUN_END_CANCELLED;
 	if (is_warned(run))
 		return RUN_END_WARNED;
@@ -1072,7 +1082,7 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	if (attempt->left)
 		sweep(&run);
 	attempt->ended = ddp_date(NULL);
-	if (attempt->said.cancelled || run.warned_at > 0 || job.requeue)
+	if (attempt->said.aborted || attempt->said.cancelled || run.warned_at > 0 || job.requeue)
 		(void)is_job_ending();
 	/* A slurmd that is gone alone is noticed when the next step begins. */
 	if (attempt->said.missed.count > 0 && attempt->silent.count == 0 && !job.ending)
@@ -1087,5 +1097,6 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 			(void)write_tails(&run, NULL);
 	}
 	attempt->said.step = NULL;
+	attempt->said.nodes = NULL;
 	tails_destroy(run.tails);
 }

@@ -293,12 +293,15 @@ static void hear_tasks(struct srun_said *said, const char *numbers, const char *
 	add_tasks(said, numbers, task);
 }
 
-static void hear_node(struct node_list *list, const char *node)
+/* Add [node] to [list] if it may be one of our step's. */
+static void hear_node(const struct srun_said *said, struct node_list *list, const char *node)
 {
+	const struct node_list *ours = said->nodes;
 	char name[FACTS_NAME];
 
 	snprintf(name, sizeof(name), "%.*s", (int)strcspn(node, " \t,;:"), node);
-	nodes_add(list, name);
+	if (!ours || nodes_have(ours, name))
+		nodes_add(list, name);
 }
 
 /* Whether [id], "4.0 ON n1", is of our step, as far as that is known. */
@@ -375,14 +378,14 @@ static void hear_line(struct srun_said *said, int rank, const char *line, double
 
 		said->errors = true;
 		if (strncmp(node, lost, strlen(lost)) == 0) {
-			hear_node(&said->lost, node + strlen(lost));
+			hear_node(said, &said->lost, node + strlen(lost));
 			return;
 		}
 		if (strncmp(node, launch, strlen(launch)) == 0) {
 			const char *at = strstr(node, missed);
 
 			if (at)
-				hear_node(&said->missed, at + strlen(missed));
+				hear_node(said, &said->missed, at + strlen(missed));
 			return;
 		}
 		/* "aborting, io error with slurmstepd on node 2" */
@@ -407,7 +410,8 @@ static void hear_line(struct srun_said *said, int rank, const char *line, double
 		hear_late(said, line + strlen(status), now);
 	/* Of a node's own words, below, the last may not come through. Where srun has told of no error, slurmctld ended the step. */
 	if (strncmp(line, aborted, strlen(aborted)) == 0) {
-		said->cancelled = said->cancelled || (!said->errors && !said->late);
+		said->aborted = said->aborted || (!said->errors && !said->late);
+		said->cancelled = said->cancelled || (said->aborted && !said->mixed);
 		return;
 	}
 	found = strncmp(line, "srun: ", strlen("srun: ")) == 0 ? strstr(line, ending) : NULL;

@@ -82,9 +82,10 @@ struct srun_task {
 
 struct srun_said {
 	/* Ours: a program may start steps itself, whose words come through as well. */
-	const char *_Atomic step; /* "4.0"; NULL: not known yet, each counts */
-	const char *program;	  /* NULL: its name may change on the way */
-	bool mixed;		  /* nothing tells our srun's words from those of another */
+	const char *_Atomic step;	       /* "4.0"; NULL: not known yet, each counts */
+	const struct node_list *_Atomic nodes; /* of it; NULL: not known yet, each counts */
+	const char *program;		       /* NULL: its name may change on the way */
+	bool mixed; /* nothing tells our srun's words from those of another */
 
 	char line[1024]; /* begun, not ended */
 	size_t length;
@@ -98,7 +99,8 @@ struct srun_said {
 	bool late;	/* it ends our step since a rank still ran after its --wait */
 	bool broken;	/* it does, since it lost a slurmstepd */
 	bool cancelled; /* the step was, before a task failed, or by Ctrl-C */
-	bool limit;	/* by Slurm, for a time limit */
+	bool aborted; /* the step was cancelled, or, as this is mixed, one that the program started */
+	bool limit;   /* by Slurm, for a time limit */
 	bool preempted; /* by Slurm, for another job */
 	bool not_found; /* a node could not start the program */
 };

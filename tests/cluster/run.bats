@@ -526,6 +526,19 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	rm "$WORK"/{link,pipe,there}.json
 }
 
+@test "a program of one rank whose own step loses a node or is cancelled: only its exit status counts" {
+	instead scontrol 'scontrol "$@"; rc=$?; touch here.asked; exit $rc'
+	PATH=$WORK/bin:$PATH batch -N1 -n1 bash -c 'until [ -e here.asked ]; do sleep 0.1; done; sleep 1; echo "srun: error: Node failure on n9" >&2; sleep 18'
+	same "$rc" 0
+	has "$out" 'Node failure on n9'
+	has_not "$out" 'ddp-run'
+	batch --restarts 1 -N1 -n1 bash -c 'echo "srun: Job step aborted: Waiting up to 7 seconds for job step to finish." >&2; exit 4'
+	same "$rc" 4
+	has "$out" 'no restart is left of 1$'
+	batch -u -N2 -n2 bash -c 'sleep 1; [ "$RANK" -ne 0 ] || scancel "$SLURM_JOB_ID.$SLURM_STEP_ID"; sleep 60'
+	has "$out" 'next: stopped: it was told to end'
+}
+
 @test "srun's --wait: a rank that hangs after another has ended is a failure, also if it ends well on SIGTERM" {
 	local how
 	for how in 'exec sleep 61' 'trap "exit 0" TERM; sleep 61 & wait'; do

@@ -484,6 +484,21 @@ TEST(test_what_another_step_says_is_not_ours)
 	srun_said_free(&said);
 }
 
+TEST(test_a_step_of_the_program_loses_a_node)
+{
+	static char names[][FACTS_NAME] = {"n1", "n2"};
+	const struct node_list nodes = {names, 2};
+	struct srun_said said = {.step = "4.0", .nodes = &nodes, .mixed = true};
+
+	say(&said, "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
+		   "srun: error: Node failure on n9\n"
+		   "srun: error: Task launch for StepId=4.1 failed on node n8: Timeout\n");
+	ck_assert(!srun_lost_node(&said) && !said.cancelled && said.aborted);
+	say(&said, "srun: error: Node failure on n2\n");
+	ck_assert(srun_lost_node(&said));
+	srun_said_free(&said);
+}
+
 TEST(test_tasks_of_another_step_are_dropped)
 {
 	static const char words[] = "srun: error: n2: task 0: Exited with exit code 3\n"
