@@ -80,7 +80,7 @@ struct ddp_slot {
 	_Alignas(DDP_APART) _Atomic uint32_t state;
 	_Atomic uint32_t away; /* it waits for other groups */
 	int32_t pid;
-	uint64_t start; /* of the process, since boot, as /proc says */
+	uint64_t start; /* of the process, as ddp_process_start(); 0: unknown */
 	uint64_t pids;	/* the namespace that [pid] is of */
 	uint64_t cpus[DDP_CPU_WORDS];
 	_Alignas(DDP_SEGMENT_HEAD) char buffers[DDP_BUFFERS][DDP_BUFFER_BYTES];
@@ -189,7 +189,11 @@ struct ddp_span ddp_span_find(const struct ddp_group *group, const void *send, c
 /* Where [at] of region [number] is in [member]'s part. */
 char *ddp_span_memory(const struct ddp_group *group, uint32_t number, int member, uint64_t at);
 
-/* When the process [pid] started, in ticks since boot; 0 if there is none, or it is a zombie. */
-uint64_t ddp_process_start(int pid);
+/*
+ * Find when process [pid] started, in clock ticks since boot.
+ * Returns 0; -ESRCH if the process does not exist or is a zombie; or another -errno, which says
+ * nothing about the process (-EMFILE, for example).
+ */
+int ddp_process_start(int pid, uint64_t *start);
 
 #endif /* DDP_LOCAL_GROUP_PRIVATE_H */

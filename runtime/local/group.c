@@ -59,33 +59,39 @@ struct ticket {
 enum { TICKET_FIELDS = 6, PATH_SIZE = 64, START_FIELD = 22, STAT_SIZE = 1024 };
 
 /* The name, field 2, may hold anything: fields are counted from its last parenthesis on. */
-static uint64_t parse_start(const char *stat)
+static int parse_start(const char *stat, uint64_t *start)
 {
 	const char *next = strrchr(stat, ')');
 
-	if (!next || next[1] != ' ' || next[2] == 'Z' || next[2] == 'X')
-		return 0;
+	if (!next || next[1] != ' ')
+		return -EINVAL;
+	if (next[2] == 'Z' || next[2] == 'X')
+		return -ESRCH;
 	for (int field = 2; field < START_FIELD && next; field++)
 		next = strchr(next + 1, ' ');
-	return next ? strtoull(next, NULL, 10) : 0;
+	if (!next)
+		return -EINVAL;
+	*start = strtoull(next, NULL, 10);
+	return 0;
 }
 
-uint64_t ddp_process_start(int pid)
+int ddp_process_start(int pid, uint64_t *start)
 {
 	char path[32], stat[STAT_SIZE];
 	ssize_t length;
-	int fd;
+	int fd, status;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return 0;
+		return errno == ENOENT ? -ESRCH : -errno;
 	length = read(fd, stat, sizeof(stat) - 1);
+	status = length < 0 ? -errno : 0;
 	close(fd);
-	if (length <= 0)
-		return 0;
+	if (status < 0)
+		return status;
 	stat[length] = '\0';
-	return parse_start(stat);
+	return parse_start(stat, start);
 }
 
 static struct segment_head *head_of(const struct ddp_segment *segment)
@@ -213,6 +219,7 @@ static int segment_attach(struct ddp_segment *segment, const char *text, size_t 
 {
 	struct ticket ticket;
 	char path[PATH_SIZE];
+	uint64_t start;
 	int fd, status;
 
 	*segment = (struct ddp_segment){.fd = -1};
@@ -220,7 +227,7 @@ static int segment_attach(struct ddp_segment *segment, const char *text, size_t 
 		return ddp_error_set(error, DDP_ERR_SYSTEM, "\"%s\" is no ticket", text);
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", ticket.pid, ticket.fd);
 	fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0 && ddp_process_start(ticket.pid) == 0)
+	if (fd < 0 && ddp_process_start(ticket.pid, &start) == -ESRCH)
 		return ddp_error_set(error, DDP_ERR_PEER,
 				     "its process %d is gone, or of another pid namespace",
 				     ticket.pid);
@@ -375,7 +382,8 @@ static int group_join(struct ddp_group *group, struct ddp_error *error)
 	if (status < 0)
 		return status;
 	own->pid = getpid();
-	own->start = ddp_process_start(own->pid);
+	if (ddp_process_start(own->pid, &own->start) < 0)
+		own->start = 0;
 	own->pids = pid_namespace();
 	get_cpus(own->cpus);
 	atomic_store(&own->state, DDP_MEMBER_JOINED);

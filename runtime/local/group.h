@@ -11,8 +11,9 @@
  * and who has not come is known (DDP_ERR_TIMEOUT, DDP_ERR_PEER, naming it).
  *
  * Waiting: a short spin where the members have a CPU each, else the CPU is given to others for a
- * moment; then a futex in pieces of at most DDP_WATCH_PERIOD, with the watch looked at in between. Members whose process is gone
- * are noticed by a pidfd, also as zombies.
+ * moment; then a futex in pieces of at most DDP_WATCH_PERIOD, with the watch looked at in between.
+ * A member whose process has ended, or is a zombie, is noticed by a pidfd, or, if this process has
+ * used half of its descriptors, by /proc.
  */
 #ifndef DDP_LOCAL_GROUP_H
 #define DDP_LOCAL_GROUP_H

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -179,22 +180,46 @@ static int say_late(const struct ddp_group *group, const struct ddp_watch *watch
 /* --- Lost processes ----------------------------------------------------------------------- */
 
 /*
- * Numbers of processes are used again, so what was opened is looked at once.
- * Returns the descriptor, to be polled, or a negative number.
+ * Whether [member]'s process has certainly ended, according to /proc. A process without a known
+ * start has not: its pid may mean another process there.
+ */
+static bool has_ended(const struct ddp_group *group, int member)
+{
+	const struct ddp_slot *slot = group->slots[member];
+	uint64_t start = slot->start;
+	int status = ddp_process_start(slot->pid, &start);
+
+	return slot->start && (status == -ESRCH || start != slot->start);
+}
+
+/*
+ * Returns the descriptor of [member]'s process, to be polled, or a negative number.
+ * If the process has no descriptor to spare, the next call tries again.
  */
 static int watch_process(struct ddp_group *group, int member)
 {
 	const struct ddp_slot *slot = group->slots[member];
 	int *fd = &group->pidfds[member];
+	struct rlimit limit;
 
 	if (*fd != NOT_OPENED)
 		return *fd;
 	*fd = (int)syscall(SYS_pidfd_open, slot->pid, 0);
-	if (*fd >= 0 && ddp_process_start(slot->pid) != slot->start) {
+	if (*fd < 0) {
+		bool busy = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+
+		return *fd = busy ? NOT_OPENED : NOT_POSSIBLE;
+	}
+	/*
+	 * The pid may have been used again before the descriptor was opened. And half of all
+	 * descriptors remain the program's: for further members /proc is read.
+	 */
+	if (has_ended(group, member) ||
+	    (getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)*fd >= limit.rlim_cur / 2)) {
 		close(*fd);
 		*fd = NOT_POSSIBLE;
 	}
-	return *fd < 0 ? *fd = NOT_POSSIBLE : *fd;
+	return *fd;
 }
 
 /* Joined, not left, of another process, whose number means something here. */
@@ -208,11 +233,7 @@ static bool can_be_lost(const struct ddp_group *group, int member)
 
 static bool is_lost(const struct ddp_group *group, int member, const struct pollfd *poll)
 {
-	const struct ddp_slot *slot = group->slots[member];
-
-	if (poll->fd >= 0)
-		return poll->revents != 0;
-	return ddp_process_start(slot->pid) != slot->start;
+	return poll->fd >= 0 ? poll->revents != 0 : has_ended(group, member);
 }
 
 static int say_lost(const struct ddp_group *group, int member, const char *what,
@@ -234,8 +255,10 @@ int ddp_group_look(struct ddp_group *group, struct ddp_error *error)
 		group->polls[m] = (struct pollfd){.fd = watched ? watch_process(group, m) : -1,
 						  .events = POLLIN};
 	}
-	if (poll(group->polls, (nfds_t)group->size, 0) < 0 && errno != EINTR)
-		return 0;
+	/* poll() refuses more entries than RLIMIT_NOFILE, valid or not. */
+	if (poll(group->polls, (nfds_t)group->size, 0) < 0)
+		for (int m = 0; m < group->size; m++)
+			(void)poll(&group->polls[m], 1, 0);
 	/* It may have left and gone since: look at its word again, after its process. */
 	for (int m = 0; m < group->size; m++)
 		if (m != group->index && can_be_lost(group, m) &&

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <fcntl.h>
 #include <limits.h>
+#include <sys/resource.h>
 
+#include "local/group-private.h"
 #include "members.h"
 
 enum { LARGEST = (2 << 20) + 4096 + 64 }; /* bytes of one member's vector, with what is around */
@@ -654,6 +657,111 @@ TEST_LOOP(test_lost, 0, 3)
 	unit_text(names[row], "text", board->errors[0].text, text);
 	unit_text(names[row], "text of another", board->errors[2].text, text);
 	board_free(board);
+}
+
+/* --- Members without descriptors -------------------------------------------------------------- */
+
+static int count_check(void *owner, struct ddp_error *error)
+{
+	(void)error;
+	atomic_fetch_add((_Atomic int *)owner, 1);
+	return 0;
+}
+
+/* The lowest descriptor that is free. */
+static int free_descriptor(void)
+{
+	int fd = open("/dev/null", O_RDONLY);
+
+	close(fd);
+	return fd;
+}
+
+static void set_descriptors(struct member *member, rlim_t count)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		member_fail(member, "getrlimit: %d", errno);
+	limit.rlim_cur = count;
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		member_fail(member, "setrlimit: %d", errno);
+}
+
+/* A barrier in which member 0 looks for lost members, with [count] descriptors. */
+static void wait_with(struct member *member, rlim_t count)
+{
+	if (member->index == 0) {
+		member->watch.check = count_check;
+		member->watch.owner = &member->board->count;
+		set_descriptors(member, count);
+	} else {
+		while (atomic_load(&member->board->count) < 3)
+			usleep(1000);
+	}
+	if (call_by_text(member, "barrier") < 0)
+		member_fail(member, "%s", member->error.text);
+}
+
+/* A barrier that member [gone] does not enter, and all others only once member 0 noticed. */
+static void lose(struct member *member, int gone)
+{
+	enum { NOTICED = 1 << 30 };
+	int status;
+
+	if (member->index == gone)
+		_exit(0);
+	while (member->index > 0 && atomic_load(&member->board->count) < NOTICED)
+		usleep(1000);
+	member->watch.check = NULL;
+	status = call_by_text(member, "barrier");
+	atomic_store(&member->board->count, NOTICED);
+	if (status != DDP_ERR_PEER)
+		member_fail(member, "%d: %s", status, member->error.text);
+}
+
+/* A member that is late is not lost because member 0 cannot open /proc. */
+static void body_no_descriptors(struct member *member)
+{
+	struct rlimit limit;
+
+	getrlimit(RLIMIT_NOFILE, &limit);
+	wait_with(member, (rlim_t)free_descriptor());
+	if (member->index == 0)
+		set_descriptors(member, limit.rlim_cur);
+	lose(member, 1);
+}
+
+TEST(test_no_descriptors)
+{
+	if (possible(PROCESSES))
+		board_free(members_run(PROCESSES, 3, PLENTY, body_no_descriptors));
+}
+
+/*
+ * Half of the descriptors remain the program's. Lost members are noticed all the same: one that
+ * has a descriptor (row 0), with a limit below the size of the group, and one that has none (1).
+ */
+static void body_few_descriptors(struct member *member)
+{
+	int first = free_descriptor(), next;
+	rlim_t limit = 2 * ((rlim_t)first + 3);
+
+	wait_with(member, limit);
+	next = free_descriptor();
+	if (member->index == 0 && (next < first + 1 || next > first + 3))
+		member_fail(member, "descriptors %d to %d are taken, of %d", first, next - 1,
+			    (int)limit);
+	if (member->index == 0 && row == 0)
+		set_descriptors(member, (rlim_t)member->size - 1);
+	lose(member, row == 0 ? 1 : member->size - 1);
+}
+
+TEST_LOOP(test_few_descriptors, 0, 2)
+{
+	row = _i;
+	if (possible(PROCESSES))
+		board_free(members_run(PROCESSES, MEMBERS, PLENTY, body_few_descriptors));
 }
 
 /* Killed from outside, anywhere in the calls. */
