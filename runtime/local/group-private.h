@@ -8,7 +8,8 @@
  * - A line, or a notice, of step s is written before s is published and read until the reader
  *   publishes s+1. It is written again for s+2, after all have published s+1: two are enough.
  * - A buffer of step s may be read until the reader publishes s+2 (a staged all-reduce reads
- *   the results of s after s+1). It is written again for s+3: three are enough.
+ *   the results of s after s+1). It may be written again for s+3. There are four, because the
+ *   number of buffers must divide 2^32: steps wrap.
  */
 #ifndef DDP_LOCAL_GROUP_PRIVATE_H
 #define DDP_LOCAL_GROUP_PRIVATE_H
@@ -20,7 +21,7 @@
 
 enum {
 	DDP_LINES = 2,
-	DDP_BUFFERS = 3,
+	DDP_BUFFERS = 4,
 	DDP_LANES = 2,	    /* of the two halves of an all-reduce */
 	DDP_LINE_ROOM = 48, /* bytes that travel with the line itself */
 	DDP_APART = 128,    /* bytes between what different members write: two cache lines */
@@ -160,6 +161,10 @@ static inline struct ddp_line *ddp_step_line(struct ddp_group *group)
 {
 	return &group->slots[group->index]->lines[(group->step + 1) % DDP_LINES];
 }
+
+_Static_assert((UINT64_C(1) << 32) % DDP_LINES == 0 && (UINT64_C(1) << 32) % DDP_BUFFERS == 0 &&
+		       (UINT64_C(1) << 32) % DDP_LANES == 0,
+	       "the numbers of lines, buffers and lanes divide 2^32, where steps wrap");
 
 /* [member]'s buffer of [step]: the next one's is this member's to fill. */
 static inline char *ddp_step_buffer(struct ddp_group *group, int member, uint32_t step)

@@ -400,6 +400,58 @@ TEST(test_long_pass)
 	board_free(members_run(THREADS, 2, PLENTY, body_long_pass));
 }
 
+/* --- Steps beyond 2^32 ------------------------------------------------------------------------ */
+
+/* Wait for all members without the group. */
+static void board_meet(const struct member *member)
+{
+	_Atomic int *count = &member->board->count;
+	int all = (atomic_fetch_add(count, 1) / member->size + 1) * member->size;
+
+	while (atomic_load(count) < all)
+		sched_yield();
+}
+
+/* As after [step] steps; all members call it. */
+static void set_step(struct member *member, uint32_t step)
+{
+	struct ddp_group *group = member->group;
+	struct ddp_line *lines = group->slots[member->index]->lines;
+
+	board_meet(member);
+	group->step = step;
+	lines[step % DDP_LINES].step = step;
+	lines[(step + 1) % DDP_LINES].step = step - 1;
+	if (member->index == 0)
+		group->head->arrived = step * (uint32_t)member->size;
+	board_meet(member);
+}
+
+static void body_wrap(struct member *member)
+{
+	static const size_t counts[] = {3, 1000, 32768, 100003};
+	struct memory memory;
+	uint32_t salt = 0;
+
+	if (!memory_make(member, &memory))
+		return;
+	for (uint32_t before = 0; before < 4; before++)
+		for (int r = 0; r < ROWS(rounds); r++)
+			for (int c = 0; c < ROWS(counts); c++) {
+				set_step(member, UINT32_MAX - before);
+				for (int i = 0; i < 4; i++)
+					(void)rounds[r](member, &memory, counts[c],
+							OWN_SEND | OWN_RECV, salt++);
+			}
+	memory_free(&memory);
+}
+
+TEST_ROWS(test_wrap, worlds)
+{
+	if (possible(worlds[_i].way))
+		board_free(members_run(worlds[_i].way, worlds[_i].size, PLENTY, body_wrap));
+}
+
 /* --- Types and operations --------------------------------------------------------------------- */
 
 /* Each type has elements of its own size: cut at cache lines, all of them summed. */
