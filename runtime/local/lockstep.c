@@ -561,6 +561,7 @@ static void publish(struct ddp_group *group)
 	struct ddp_slot *slot = group->slots[group->index];
 	struct ddp_group_head *head = group->head;
 	struct ddp_line *line = ddp_step_line(group);
+	uint32_t arrived;
 
 	line->digest = group->digest;
 	group->step++;
@@ -572,8 +573,12 @@ static void publish(struct ddp_group *group)
 		}
 		return;
 	}
-	/* Counts, and the product, wrap alike. */
-	if (atomic_fetch_add(&head->arrived, 1) + 1 == group->step * (uint32_t)group->size &&
+	/*
+	 * Counts, and the product, wrap alike. A member that saw this line may have added its next
+	 * arrival before this one.
+	 */
+	arrived = atomic_fetch_add(&head->arrived, 1) + 1;
+	if ((int32_t)(arrived - group->step * (uint32_t)group->size) >= 0 &&
 	    atomic_exchange(&head->sleepers, 0))
 		futex_wake(&head->arrived);
 }

@@ -1006,6 +1006,53 @@ TEST(test_spins)
 	ck_assert_int_eq(sched_setaffinity(0, sizeof(all), &all), 0);
 }
 
+/* --- Waking ------------------------------------------------------------------------------------ */
+
+/*
+ * Two members that sleep. [arrived] is the count before the second one's line of the step behind
+ * [step], which wakes the first one if that was all it waited for.
+ */
+static const struct {
+	const char *name;
+	uint32_t step, arrived;
+	bool wakes;
+} arrivals[] = {
+	{"the first has not added its arrival", 0, 0, false},
+	{"the first has", 0, 1, true},
+	{"the first added its next one, too", 0, 2, true},
+	{"wrap: the first has not added its arrival", UINT32_MAX, UINT32_MAX - 1, false},
+	{"wrap: the first has", UINT32_MAX, UINT32_MAX, true},
+	{"wrap: the first added its next one, too", UINT32_MAX, 0, true},
+};
+
+TEST_ROWS(test_wake, arrivals)
+{
+	static const struct ddp_log log = {.level = DDP_LEVEL_ERROR};
+	struct ddp_group_options options = {
+		.size = 2, .ranks = member_ranks, .host = "n2", .log = &log};
+	const struct ddp_call call = {.name = "barrier"};
+	struct ddp_watch watch = ddp_watch_start(PLENTY, NULL, NULL);
+	char ticket[DDP_GROUP_TICKET];
+	struct ddp_group *first, *second;
+	struct ddp_error error = {0};
+	struct ddp_line *line;
+
+	ck_assert_int_eq(ddp_group_create(&first, &options, ticket, &error), 0);
+	options.index = 1;
+	ck_assert_int_eq(ddp_group_attach(&second, &options, ticket, &error), 0);
+	first->step = second->step = arrivals[_i].step;
+	ck_assert_int_eq(ddp_call_begin(first, &call, DDP_ACTION_BARRIER, 0, 0, &error), 0);
+	line = ddp_step_line(first);
+	line->digest = first->digest;
+	line->step = arrivals[_i].step + 1;
+	first->head->arrived = arrivals[_i].arrived;
+	first->head->sleepers = 1;
+	ck_assert_int_eq(ddp_group_barrier(second, &call, &watch, &error), 0);
+	ck_assert_msg(!first->head->sleepers == arrivals[_i].wakes, "%s", arrivals[_i].name);
+	ddp_group_destroy(second);
+	ddp_group_destroy(first);
+}
+
 /* --- Regions ----------------------------------------------------------------------------------- */
 
 static void body_regions(struct member *member)
