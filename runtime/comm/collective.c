@@ -26,14 +26,14 @@ static void arena_free(struct ddp_arena *arena)
 /* All ranks must ask for the same: a group tells its own members apart, this the groups. */
 static int agree(struct ddp *ddp, size_t bytes)
 {
-	int64_t limits[2] = {(int64_t)bytes, -(int64_t)bytes};
+	int64_t limits[2] = {(int64_t)bytes, ~(int64_t)bytes};
 	int status = ddp_all_reduce(ddp, limits, limits, 2, DDP_I64, DDP_MAX);
 
-	if (status < 0 || limits[0] == -limits[1])
+	if (status < 0 || limits[0] == ~limits[1])
 		return status;
 	return ddp_error_set(&ddp->error, DDP_ERR_MISMATCH,
 			     "ddp_arena_create: %lld bytes on one rank, %lld on another",
-			     (long long)limits[0], (long long)-limits[1]);
+			     (long long)limits[0], (long long)~limits[1]);
 }
 
 /* What a member has of a piece that is one for its group: the parts lie behind one another. */

@@ -552,7 +552,8 @@ static int region_segment(struct ddp_group *group, struct ddp_region *region, ch
 {
 	size_t bytes;
 
-	if (__builtin_mul_overflow(region->stride, (size_t)group->size, &bytes) ||
+	if (region->stride < region->bytes ||
+	    __builtin_mul_overflow(region->stride, (size_t)group->size, &bytes) ||
 	    __builtin_add_overflow(bytes, region->first, &bytes) || bytes > INT64_MAX)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "%zu bytes for each of %d ranks",
 				     region->bytes, group->size);

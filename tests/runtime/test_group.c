@@ -1104,12 +1104,17 @@ TEST_LOOP(test_regions, 0, 2)
 /* One that cannot be had is refused on all members, and the group lives. */
 static void body_no_region(struct member *member)
 {
+	static const size_t sizes[] = {SIZE_MAX / 16, SIZE_MAX / 2, SIZE_MAX - 4096, SIZE_MAX};
 	struct ddp_region *region;
-	int status = ddp_region_create(&region, member->group, SIZE_MAX / 16, &member->watch,
-				       &member->error);
 
-	if ((status != DDP_ERR_MEMORY && status != DDP_ERR_SYSTEM) || region)
-		member_fail(member, "%d: %s", status, member->error.text);
+	for (int s = 0; s < ROWS(sizes); s++) {
+		int status = ddp_region_create(&region, member->group, sizes[s], &member->watch,
+					       &member->error);
+
+		if ((status != DDP_ERR_MEMORY && status != DDP_ERR_SYSTEM) || region)
+			member_fail(member, "%zu bytes: %d: %s", sizes[s], status,
+				    member->error.text);
+	}
 	if (call_by_text(member, "barrier") < 0)
 		member_fail(member, "barrier: %s", member->error.text);
 }
