@@ -588,7 +588,8 @@ static int region_agree(struct ddp_group *group, struct report *report,
 
 /*
  * Each makes the pages of its own part, where they are to be, and the others find them there;
- * unless the region is [sparse], whose pages come when they are used.
+ * unless the region is [sparse], whose pages come when they are used. Members agree after each
+ * step that can fail: all of them have the region, or none has.
  */
 static int map_region(struct ddp_group *group, struct ddp_region *region, bool sparse,
 		      const struct ddp_watch *watch, struct ddp_error *error)
@@ -609,10 +610,11 @@ static int map_region(struct ddp_group *group, struct ddp_region *region, bool s
 					      &report.error);
 	status = region_agree(group, &report, watch, error);
 	segment_seal(&region->segment);
-	if (status == 0 && !sparse)
-		status = segment_touch(ddp_region_part(region, 0),
-				       region->stride * (size_t)group->size, error);
-	return status;
+	if (status < 0 || sparse)
+		return status;
+	report.status = segment_touch(ddp_region_part(region, 0),
+				      region->stride * (size_t)group->size, &report.error);
+	return region_agree(group, &report, watch, error);
 }
 
 static int region_create(struct ddp_region **region, struct ddp_group *group, size_t bytes,

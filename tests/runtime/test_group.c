@@ -1129,6 +1129,45 @@ TEST(test_no_region)
 	board_free(board);
 }
 
+static _Thread_local int refused; /* this call for pages from here on fails; 0: none */
+
+int __real_madvise(void *memory, size_t bytes, int advice);
+int __wrap_madvise(void *memory, size_t bytes, int advice);
+
+int __wrap_madvise(void *memory, size_t bytes, int advice)
+{
+	enum { POPULATE_WRITE = 23 };
+
+	if (advice != POPULATE_WRITE || refused == 0 || --refused > 0)
+		return __real_madvise(memory, bytes, advice);
+	errno = ENOMEM;
+	return -1;
+}
+
+/* Without pages for its own part, or for all parts, no member has the region. */
+static void body_no_pages(struct member *member)
+{
+	struct ddp_region *region;
+	struct memory memory;
+	int status;
+
+	refused = member->index == 1 ? row + 1 : 0;
+	status = ddp_region_create(&region, member->group, 5000, &member->watch, &member->error);
+	if (status != DDP_ERR_MEMORY || region ||
+	    !strstr(member->error.text, "an arena on rank 11: pages for "))
+		member_fail(member, "%d: %s", status, member->error.text);
+	if (!memory_make(member, &memory))
+		return;
+	round_all_reduce(member, &memory, 32768, 0, 1);
+	memory_free(&memory);
+}
+
+TEST_LOOP(test_no_pages, 0, 2)
+{
+	row = _i;
+	board_free(members_run(THREADS, 3, PLENTY, body_no_pages));
+}
+
 /* --- Tickets ----------------------------------------------------------------------------------- */
 
 #define FOREIGN "foreign"
