@@ -30,7 +30,11 @@
 
 #define SHARED __shared__
 
-#if defined(GPU_OVERLAP) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if defined(GPU_OVERLAP) && defined(__CUDA_ARCH__)
+/* Code for older GPUs does not wait, but a newer GPU that compiles it from PTX would overlap it. */
+#if __CUDA_ARCH__ < 900
+#error "GPU_OVERLAP needs compute capability 9.0 or newer: configure with NVCC_ARCH=90, for example"
+#endif
 /* And lets the next one begin, when all blocks of this one have come here. */
 #define GRID_WAIT() \
 	asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory")
