@@ -421,12 +421,12 @@ static int run_bounded(struct ddp_device *device, enum act act, struct ddp_nccl_
 	return 0;
 }
 
-/* The place of [memory] in the list, whose end is where none is. */
+/* The place of [memory] in the list, or the list's end if it is not there or was freed. */
 static struct ddp_nccl_memory **find_memory(struct ddp_device *device, const void *memory)
 {
 	struct ddp_nccl_memory **link = &device->memory;
 
-	while (*link && (*link)->base != memory)
+	while (*link && ((*link)->base != memory || (*link)->freed))
 		link = &(*link)->next;
 	return link;
 }
@@ -499,9 +499,14 @@ static int free_memory(struct ddp_device *device, void *memory, struct ddp_error
 	status = ddp_nccl_health(device, error);
 	if (status)
 		return status;
-	*link = found->next;
-	status = run_bounded(device, FREE, found, &watch, &failed, &story);
-	free(found);
+	if (device->captured) {
+		found->freed = true;
+		status = run_bounded(device, WITHDRAW, found, &watch, &failed, &story);
+	} else {
+		*link = found->next;
+		status = run_bounded(device, FREE, found, &watch, &failed, &story);
+		free(found);
+	}
 	if (!status)
 		story = failed;
 	if (story.status && error)

@@ -63,6 +63,7 @@ struct ddp_nccl_memory {
 	void *base;
 	size_t bytes;
 	void *handle; /* of ncclCommRegister, or of ncclCommWindowRegister; NULL: not registered */
+	bool freed;   /* by its owner; see [captured] */
 };
 
 struct ddp_device {
@@ -76,6 +77,13 @@ struct ddp_device {
 	cudaStream_t stream;
 	cudaEvent_t waited; /* wait()'s own */
 	struct ddp_nccl_memory *memory;
+	/*
+	 * A collective was captured into a graph. NCCL may then use memory until the communicator
+	 * ends: ncclCommDeregister() returns success but keeps the registration while a graph has a
+	 * reference, and the reference of a destroyed graph remains until a later call (NCCL's
+	 * register.cc, and persistentDestructor() in enqueue.cc).
+	 */
+	bool captured;
 
 	void (*warn)(void *owner); /* before giving up; NULL: nobody asked */
 	void *owner;

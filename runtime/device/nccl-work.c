@@ -174,8 +174,10 @@ static int follow(struct ddp_device *device, cudaStream_t stream, struct ddp_err
 
 	TRY(device, cudaStreamIsCapturing(stream, &capture), error, "%s: looking at the stream",
 	    work.name);
-	if (capture != cudaStreamCaptureStatusNone)
+	if (capture != cudaStreamCaptureStatusNone) {
+		device->captured = true;
 		return 0;
+	}
 	pthread_mutex_lock(&device->lock);
 	old = *place;
 	pthread_mutex_unlock(&device->lock);

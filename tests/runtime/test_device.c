@@ -901,6 +901,26 @@ TEST_ROWS(test_memory, methods)
 	ck_assert(fake_nccl_called(methods[_i].end));
 }
 
+/* NCCL may use memory that a captured collective had until the communicator is destroyed. */
+TEST_ROWS(test_memory_captured, methods)
+{
+	struct ddp_watch watch = seconds(30);
+	struct ddp_error refused = {0, ""};
+	void *memory;
+
+	fake->version = methods[_i].version;
+	open_connected(2);
+	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, NULL), 0);
+	ck_assert_int_eq(ENGINE->enroll(device, memory, true, &refused, &watch, NULL), 0);
+	fake->capturing = true;
+	ck_assert_int_eq(sum(100, NULL), 0);
+	fake->capturing = false;
+	ck_assert_int_eq(ENGINE->free(device, memory, NULL), 0);
+	ck_assert_int_eq(ENGINE->free(device, memory, NULL), DDP_ERR_ARGUMENT);
+	close_clean();
+	ck_assert(fake_nccl_called(methods[_i].end));
+}
+
 static const char *const registrations[] = {"ncclCommWindowRegister", "ncclCommRegister"};
 static const char *const withdrawals[] = {"ncclCommWindowDeregister", "ncclCommDeregister"};
 
