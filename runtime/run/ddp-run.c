@@ -28,6 +28,7 @@ enum {
 	ASK_AGAIN = 5,	     /* seconds after it did not */
 	ANSWER_LIMIT = 8,    /* for a node that did not answer before */
 	REFUSED_WAIT = 10,   /* after it refused a step, at first; then twice that, and so on */
+	SIGNAL_TIME = 60,    /* of sbatch's --signal, by default */
 	CHECKPOINT_DEPTH = 5 /* of directories that may be one */
 };
 
@@ -39,6 +40,7 @@ struct launch {
 	size_t words_count;
 	size_t program; /* where it begins in them */
 	enum attempt_output output;
+	double signal_s; /* before the job's end, Slurm sends a signal to ranks alone; 0: it does not */
 
 	struct node_list first; /* nodes of the first attempt */
 	int ranks;		/* that it had; 0: not known */
@@ -279,6 +281,57 @@ static void find_submit_line(const char *job, const char *said, struct ddp_text 
 	ddp_text_free(&out);
 }
 
+/* Add the script of batch job [job] to [script]. Returns whether Slurm has it. */
+static bool read_script(const char *job, struct ddp_text *script)
+{
+	char *const argv[] = {"scontrol", "write", "batch_script", (char *)job, "-", NULL};
+
+	return evidence_run(argv, HELP_LIMIT, script) == 0 && script->data;
+}
+
+/* Copy the value of --signal in [line], which ends at a newline, into [value] of 64 bytes. */
+static void find_signal(const char *line, char *value)
+{
+	const char *end = line + strcspn(line, "\n"), *at = strstr(line, "--signal");
+
+	for (; at && at < end; at = strstr(at + 1, "--signal"))
+		(void)sscanf(at, "--signal%*[= ]%63[^ \t\r\n]", value);
+}
+
+/*
+ * The time in seconds before the end of batch job [job] at which Slurm sends the ranks a signal, but not ddp-run: --signal without
+ * "B:". Without it, 0. With it, a line says what that means for --requeue.
+ */
+static double look_for_signal(const char *job, const char *said)
+{
+	struct ddp_text line = {.data = NULL}, script = {.data = NULL};
+	const char *given = getenv("SBATCH_SIGNAL"), *colon, *time;
+	char value[64] = "";
+
+	if (read_script(job, &script))
+		for (const char *at = script.data; at; at = strchr(at, '\n')) {
+			at += *at == '\n';
+			if (strncmp(at, "#SBATCH", strlen("#SBATCH")) == 0)
+				find_signal(at, value);
+		}
+	if (given)
+		snprintf(value, sizeof(value), "%s", given);
+	find_submit_line(job, said, &line);
+	if (line.data)
+		find_signal(line.data, value);
+	ddp_text_free(&line);
+	ddp_text_free(&script);
+	colon = strchr(value, ':');
+	if (!*value || (colon && memchr(value, 'B', (size_t)(colon - value))))
+		return 0;
+	fprintf(stderr,
+		"ddp-run: Slurm sends --signal=%s to the ranks alone, so an attempt that ends then is taken for ended by "
+		"it; with --signal=B:%s and \"exec ddp-run\" ddp-run receives it, and passes it on\n",
+		value, colon ? colon + 1 : value);
+	time = strchr(value, '@');
+	return time ? atof(time + 1) : SIGNAL_TIME;
+}
+
 /* Whether --no-kill, or -k, may be among the words of [line], which is cut up. Who has it is not to be told to add it. */
 static bool may_have_no_kill(char *line)
 {
@@ -295,7 +348,6 @@ static bool may_have_no_kill(char *line)
  */
 static void look_for_no_kill(const char *job, const char *said)
 {
-	char *const script[] = {"scontrol", "write", "batch_script", (char *)job, "-", NULL};
 	struct ddp_text line = {.data = NULL}, out = {.data = NULL};
 	bool batch, given;
 
@@ -304,7 +356,7 @@ static void look_for_no_kill(const char *job, const char *said)
 	if (!batch && !(line.data && strstr(line.data, "salloc")))
 		goto done;
 	if (getenv(batch ? "SBATCH_NO_KILL" : "SALLOC_NO_KILL") ||
-	    (batch && (evidence_run(script, HELP_LIMIT, &out) != 0 || !out.data)))
+	    (batch && !read_script(job, &out)))
 		goto done;
 	given = may_have_no_kill(line.data);
 	for (char *rest = out.data, *at; !given && (at = strsep(&rest, "\n"));)
@@ -387,7 +439,7 @@ static const char *program_name(struct launch *launch)
 }
 
 /* Whether the job is one that the options are for; where it will not do all that they promise a line says so. */
-static bool look_at_job(const struct launch *launch)
+static bool look_at_job(struct launch *launch)
 {
 	const double *number = launch->options.number;
 	bool requeue = number[RUN_OPTION_REQUEUE] != 0;
@@ -401,6 +453,8 @@ static bool look_at_job(const struct launch *launch)
 		return true;
 	said = evidence_run(show, HELP_LIMIT, &out) == 0 && out.data ? out.data : "";
 	good = !requeue || can_requeue(launch->job, said);
+	if (good && requeue)
+		launch->signal_s = look_for_signal(launch->job, said);
 	if (good && lose)
 		look_for_no_kill(launch->job, said);
 	ddp_text_free(&out);
@@ -880,7 +934,7 @@ int main(int argc, char **argv)
 		return run_in_allocation(&launch, argv);
 	if (!look_at_job(&launch))
 		return EXIT_USAGE;
-	attempt_begin(launch.job, launch.options.number[RUN_OPTION_REQUEUE] != 0);
+	attempt_begin(launch.job, launch.options.number[RUN_OPTION_REQUEUE] != 0, launch.signal_s);
 	if (!choose_output(&launch) || !set_spares_aside(&launch))
 		return EXIT_USAGE;
 	status = run(&launch);

@@ -45,6 +45,7 @@
 #define SWEEP_AGAIN 5.0	   /* after nodes could not be asked */
 #define SIGINT_AGAIN 2.0   /* srun counts whole seconds */
 #define REQUEUE_LIMIT 30.0 /* for scontrol requeue */
+#define SIGNAL_EARLY 60.0  /* at most, Slurm sends a signal before its time */
 #define WARNED_FOR \
 	1800.0 /* after SIGUSR1 or SIGUSR2 an end is its doing; and so far ahead of the job's end Slurm may send it */
 
@@ -68,6 +69,7 @@ static struct {
 	bool limit;	/* for its time limit */
 	bool preempted; /* for another job */
 	bool requeued;
+	double signal_s; /* before its time limit, Slurm sends a signal to ranks alone; 0: it does not */
 	double left; /* seconds until its time limit */
 } job = {.left = INFINITY};
 
@@ -424,7 +426,7 @@ static bool is_job_ending(void)
 
 /* --- Signals ----------------------------------------------------------------------------------- */
 
-void attempt_begin(const char *id, bool requeue)
+void attempt_begin(const char *id, bool requeue, double signal_s)
 {
 	static const int handed[] = {SIGTERM, SIGHUP,  SIGINT,	SIGQUIT,
 				     SIGUSR1, SIGUSR2, SIGCONT, SIGCHLD};
@@ -432,6 +434,7 @@ void attempt_begin(const char *id, bool requeue)
 
 	job.id = id;
 	job.requeue = requeue;
+	job.signal_s = signal_s;
 	sigemptyset(&set);
 	for (size_t i = 0; i < sizeof(handed) / sizeof(handed[0]); i++)
 		sigaddset(&set, handed[i]);
@@ -826,11 +829,13 @@ static void end_orphans(struct run *run)
  */
 static bool is_warned(const struct run *run)
 {
+	if (job.signal_s > 0 && job.left < job.signal_s + SIGNAL_EARLY)
+		return true;
 	return run->warned_at > 0 && ddp_seconds() - run->warned_at < WARNED_FOR &&
 	       (run->attempt->status != 0 || job.left < WARNED_FOR);
 }
 
-/* Whether Slurm was told to end the step. It kills the ranks then; other statuses are the program's, whose own step was ended. */
+/* Whether Slurm cancelled the step. It kills the ranks then; with another status, a step of the program was cancelled. */
 static bool is_cancelled(const struct attempt *attempt)
 {
 	const struct srun_said *said = &attempt->said;

@@ -58,9 +58,10 @@ struct attempt {
 
 /*
  * First, for job [id], which goes back to Slurm where Slurm ends it, if it is to be [requeue]d. Signals that ddp-run hands on are kept
- * for attempt_run() from here on.
+ * for attempt_run() from here on. [signal_s] is the time before the job's end at which Slurm sends ranks a signal, but not ddp-run; 0:
+ * it does not.
  */
-void attempt_begin(const char *id, bool requeue);
+void attempt_begin(const char *id, bool requeue, double signal_s);
 
 /*
  * Whether ddp-run was told to end, until now, with no attempt running; and how the last is then to be taken to have ended, into

@@ -223,8 +223,8 @@ first()
 }
 
 # leaves SIGNAL STATUS OPTION...: a batch job of two nodes, with these options of sbatch, whose ranks leave with that status, or
-# "stay", when they are told by that signal, and end well when they are started again. $RUN: options of ddp-run. What stands in
-# $WORK/bin is in the place of Slurm's commands; ddp-run's calls of scancel are told in scancel.out.
+# "stay", when they are told by that signal, and end well when they are started again. $RUN: options of ddp-run. $LINE: the script's
+# first line. What stands in $WORK/bin is in the place of Slurm's commands; ddp-run's calls of scancel are told in scancel.out.
 leaves()
 {
 	local signal=$1 status=$2
@@ -253,8 +253,8 @@ leaves()
 	END
 	rm -f "$WORK"/up.? "$WORK/failed"
 	instead scancel 'echo "$@" >>scancel.out'
-	printf '#!/bin/bash\nPATH=$PWD/bin:$PATH\necho $$ >pid\nexec %s %s python3 leave.py %s %s\n' \
-		"$DDP_RUN" "${RUN---requeue}" "$signal" "$status" >"$WORK/job"
+	printf '#!/bin/bash\n%s\nPATH=$PWD/bin:$PATH\necho $$ >pid\nexec %s %s python3 leave.py %s %s\n' \
+		"${LINE-}" "$DDP_RUN" "${RUN---requeue}" "$signal" "$status" >"$WORK/job"
 	mc sbatch --parsable --requeue --open-mode=append -N2 -o job.out "$@" job
 }
 
@@ -320,6 +320,21 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	within 60 is_over "$job"
 	same "$(said "$job")" $'0 told 1\n0 up\n1 told 1\n1 up'
 	same "$(<"$WORK/good.out")" ''
+}
+
+# Slurm sends it up to a minute early.
+@test "sbatch's --signal without B:, which ranks answer with exit status 0, with --requeue: a line says so, and the job goes on later" {
+	local job
+	job=$(LINE='#SBATCH --signal=USR2@300' leaves USR2 0 -t 6)
+	within 60 are_up
+	within 110 is_requeued "$job"
+	has "$(<"$WORK/job.out")" '^ddp-run: Slurm sends --signal=USR2@300 to the ranks alone,.* with --signal=B:USR2@300 and'
+	has "$(said "$job")" '^1 told 1$'
+	mc scancel "$job"
+	job=$(SBATCH_SIGNAL=B:USR2@30 LINE='#SBATCH --signal=USR2@300' leaves USR2 0 -t 5 -o batch.out)
+	within 60 are_up
+	mc scancel "$job"
+	has_not "$(<"$WORK/batch.out")" 'ranks alone'
 }
 
 # As ddp-run asks Slurm of the job when an attempt has ended.
