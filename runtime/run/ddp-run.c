@@ -496,15 +496,25 @@ static void find_newest(DIR *dir, int depth, double *newest)
 	}
 }
 
-/* When the newest file in the directory that DDP_CHECKPOINT names was written; see struct run_past. */
-static double newest_checkpoint(void)
+/*
+ * When the newest file in the directory that DDP_CHECKPOINT names was written; see struct run_past. If this node does not see that
+ * directory, as an s3:// or one of another node, nothing is known of checkpoints. After an attempt that [failed] a line says so, once.
+ */
+static double newest_checkpoint(bool failed)
 {
+	static bool reported;
 	const char *path = ddp_getenv("DDP_CHECKPOINT", NULL);
 	DIR *dir = path ? opendir(path) : NULL;
 	double newest = 0;
 
-	if (!dir)
-		return path && errno == ENOENT ? 0 : -1;
+	if (!dir) {
+		if (path && failed && !reported)
+			fprintf(stderr,
+				"ddp-run: cannot open DDP_CHECKPOINT %s on this node: %s: progress is judged by where attempts fail\n",
+				path, strerror(errno));
+		reported = reported || (path && failed);
+		return -1;
+	}
 	find_newest(dir, CHECKPOINT_DEPTH, &newest);
 	closedir(dir);
 	return newest;
@@ -828,7 +838,7 @@ static int run(struct launch *launch)
 		*now = (struct run_past){.end = attempt.end,
 					 .status = attempt.status,
 					 .left = attempt.time_left,
-					 .saved = newest_checkpoint()};
+					 .saved = newest_checkpoint(attempt.end != RUN_END_GOOD)};
 		now->again = look_again(launch, &attempt, number);
 		now->end = attempt.end;
 		if (attempt.dir[0] && attempt.end != RUN_END_GOOD &&

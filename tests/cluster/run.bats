@@ -132,6 +132,13 @@ first()
 	same "$rc" 0
 }
 
+@test "a DDP_CHECKPOINT that this node does not see: a line says so, and the points of failure count" {
+	DDP_CHECKPOINT=s3://bucket/run batch --restarts 3 bash -c '[ "$RANK" -eq "$DDP_RESTART" ] || exec sleep 61; exit 3'
+	same "$rc" 143
+	same "$(grep -c '^ddp-run: cannot open DDP_CHECKPOINT s3://bucket/run on this node: No such file or directory: progress is judged by where attempts fail$' <<<"$out")" 1
+	has "$out" "no restart is left of 3$"
+}
+
 @test "what cannot work is not repeated, and leaves nothing" {
 	batch nosuch-program
 	same "$rc" 2
@@ -323,7 +330,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 }
 
 # Slurm sends it up to a minute early.
-@test "sbatch's --signal without B:, which ranks answer with exit status 0, with --requeue: a line says so, and the job goes on later" {
+@test "sbatch's --signal without B:, which ranks answer with exit status 0, with --requeue: a line says so, and the job is requeued" {
 	local job
 	job=$(LINE='#SBATCH --signal=USR2@300' leaves USR2 0 -t 6)
 	within 60 are_up
