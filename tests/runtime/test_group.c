@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "local/group-private.h"
 #include "members.h"
@@ -811,8 +812,12 @@ static void body_few_descriptors(struct member *member)
 
 TEST_LOOP(test_few_descriptors, 0, 2)
 {
+	enum { PIDFD_OPEN = 434 };
+	int fd = (int)syscall(PIDFD_OPEN, getpid(), 0);
+
 	row = _i;
-	if (possible(PROCESSES))
+	close(fd);
+	if (possible(PROCESSES) && fd >= 0) /* Linux 5.3 */
 		board_free(members_run(PROCESSES, MEMBERS, PLENTY, body_few_descriptors));
 }
 
