@@ -44,6 +44,7 @@ struct ddp_recorder {
 	char name[32];		       /* of the record in that */
 	char job[256];
 	char host[256];
+	pid_t pid; /* of the process that made it */
 	int rank, size;
 	uint64_t born;
 	uint64_t used;	 /* entries ever begun */
@@ -161,6 +162,7 @@ struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job,
 	snprintf(recorder->name, sizeof(recorder->name), "rank-%d", rank);
 	snprintf(recorder->job, sizeof(recorder->job), "%s", job);
 	snprintf(recorder->host, sizeof(recorder->host), "%s", host);
+	recorder->pid = getpid();
 	recorder->rank = rank;
 	recorder->size = size;
 	recorder->born = ticks();
@@ -360,6 +362,7 @@ static void wait_for_dump(const struct ddp_recorder *recorder)
 		poll(NULL, 0, 10);
 }
 
+/* A forked child inherits the handler and the recorders, but the records are those of its parent. */
 static void on_term(int number)
 {
 	int saved = errno;
@@ -367,7 +370,7 @@ static void on_term(int number)
 	for (int i = 0; i < TERM_SLOTS; i++) {
 		struct ddp_recorder *recorder = atomic_load(&term_slots[i]);
 
-		if (!recorder)
+		if (!recorder || recorder->pid != getpid())
 			continue;
 		ddp_recorder_dump(recorder, "SIGTERM");
 		wait_for_dump(recorder);

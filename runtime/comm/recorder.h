@@ -53,6 +53,7 @@ int ddp_recorder_summary(struct ddp_recorder *recorder, double seconds, char *te
 /*
  * On SIGTERM, dump all recorders that were handed to this, then let the signal do what it did
  * before. Up to 64 at a time; further ones are not dumped. ddp_recorder_destroy() takes one out.
+ * A forked child of this process dumps none of them.
  */
 void ddp_recorder_on_term(struct ddp_recorder *recorder);
 

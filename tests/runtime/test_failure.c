@@ -280,6 +280,40 @@ TEST(test_term)
 	unit_remove(ranks.directory);
 }
 
+/* Returns 0 if a data loader's worker, a forked child, ends by SIGTERM. */
+static int body_worker(int rank)
+{
+	struct ddp *ddp = ranks_join();
+	int status = 0;
+	pid_t worker;
+
+	RANK_OK(ddp, ddp_barrier(ddp));
+	worker = rank == 1 ? fork() : 0;
+	if (rank == 1 && worker == 0)
+		for (;;)
+			pause();
+	if (worker > 0) {
+		kill(worker, SIGTERM);
+		RANK_CHECK(waitpid(worker, &status, 0) == worker);
+		RANK_CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+	}
+	RANK_OK(ddp, ddp_barrier(ddp));
+	ddp_destroy(ddp);
+	return 0;
+}
+
+TEST(test_sigterm_to_a_forked_worker_writes_no_record)
+{
+	static struct ranks ranks;
+
+	ranks_start(&ranks, "2", body_worker);
+	ranks_wait(&ranks, true);
+	for (int rank = 0; rank < 2; rank++)
+		ck_assert_msg(ranks.statuses[rank] == 0, "rank %d: %s", rank, ranks.text[rank]);
+	ck_assert(!record_says(&ranks, "rank-1", "rank 1 of 2"));
+	unit_remove(ranks.directory);
+}
+
 /* --- Whose directory it is --------------------------------------------------------------- */
 
 /* Records are written into .ddp of this user alone: a stranger's must not lead them to other files. */
