@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,8 @@ void ddp_arrival_read(char *text, struct ddp_arrival *arrival)
 
 	arrival->there = true;
 	for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-		if (sscanf(line, "rank %*d of %*d on %127[^,], pid %ld", arrival->host,
-			   &arrival->pid) > 0)
+		if (sscanf(line, "rank %*d of %*d on %127[^,], pid %ld, world %" SCNu64,
+			   arrival->host, &arrival->pid, &arrival->world) > 0)
 			continue;
 		if (!arrival->reason[0] &&
 		    sscanf(line, "after %lf s: %511[^\n]", &arrival->after, arrival->reason) == 2)
@@ -30,6 +31,18 @@ void ddp_arrival_read(char *text, struct ddp_arrival *arrival)
 		snprintf(arrival->last, sizeof(arrival->last), "%s", line);
 		arrival->sequence = strtoull(line + 1, NULL, 10);
 	}
+}
+
+void ddp_arrival_keep_last_world(struct ddp_arrival *all, int size)
+{
+	uint64_t last = 0;
+
+	for (int rank = 0; rank < size; rank++)
+		if (all[rank].world > last)
+			last = all[rank].world;
+	for (int rank = 0; rank < size; rank++)
+		if (all[rank].world != 0 && all[rank].world < last)
+			all[rank] = (struct ddp_arrival){0};
 }
 
 const struct ddp_arrival *ddp_arrival_compare(struct ddp_arrival *all, int size)

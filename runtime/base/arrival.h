@@ -15,6 +15,7 @@
 
 struct ddp_arrival {
 	bool there;	   /* there is a record */
+	uint64_t world;	   /* number of the world, larger for later worlds; 0: not known */
 	uint64_t sequence; /* of the last collective, 0: none */
 	bool waits;	   /* it had not ended well */
 	bool missing;	   /* ddp_arrival_compare() says so */
@@ -28,6 +29,12 @@ struct ddp_arrival {
 
 /* Read the record [text], which is changed, into [arrival], which was all zero. */
 void ddp_arrival_read(char *text, struct ddp_arrival *arrival);
+
+/*
+ * Clear the records in [all] that an earlier world left in the same directory, as when a step runs one program after
+ * another. Records without a number stay.
+ */
+void ddp_arrival_keep_last_world(struct ddp_arrival *all, int size);
 
 /*
  * Set missing in those of [all] ranks, of which there are [size], that did not arrive in the furthest collective that

@@ -145,6 +145,19 @@ out:
 	return status;
 }
 
+void ddp_file_change_directory(const char *path, const char *name)
+{
+	char file[PATH_MAX];
+	int fd;
+
+	if (snprintf(file, sizeof(file), "%s/%s", path, name) >= (int)sizeof(file))
+		return;
+	fd = open(file, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	if (fd >= 0)
+		close(fd);
+	(void)unlink(file);
+}
+
 int ddp_file_mkdirs(const char *path, unsigned mode, struct ddp_error *error)
 {
 	char part[PATH_MAX];

@@ -42,6 +42,13 @@ int ddp_file_read(const char *path, size_t limit, char **data, size_t *size,
 		  struct ddp_error *error);
 
 /*
+ * Change directory [path]: create and remove [name] in it, at best effort. A client of NFSv3, or of a server with coarse
+ * times, may keep a listing that misses what was created within a tick of the server's clock, until the directory
+ * changes again.
+ */
+void ddp_file_change_directory(const char *path, const char *name);
+
+/*
  * Make directory [path] and those above it that are missing, with [mode] less the umask.
  * Returns 0, also where it is there already, or DDP_ERR_FILE.
  */

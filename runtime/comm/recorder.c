@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -42,10 +44,12 @@ struct ddp_recorder {
 	char house[PATH_MAX - 64];     /* ".ddp", which outlives steps */
 	char directory[PATH_MAX - 64]; /* in it, "" for none */
 	char name[32];		       /* of the record in that */
+	char temporary[40];	       /* its name until it is complete */
 	char job[256];
 	char host[256];
 	pid_t pid; /* of the process that made it */
 	int rank, size;
+	uint64_t world; /* 0: the ranks have not met yet */
 	uint64_t born;
 	uint64_t used;	 /* entries ever begun */
 	atomic_int dump; /* enum dump */
@@ -160,6 +164,7 @@ struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job,
 	if (size > 1)
 		find_directory(recorder, directory);
 	snprintf(recorder->name, sizeof(recorder->name), "rank-%d", rank);
+	snprintf(recorder->temporary, sizeof(recorder->temporary), "%s.tmp", recorder->name);
 	snprintf(recorder->job, sizeof(recorder->job), "%s", job);
 	snprintf(recorder->host, sizeof(recorder->host), "%s", host);
 	recorder->pid = getpid();
@@ -170,6 +175,11 @@ struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job,
 	recorder->beat = UINT64_MAX;
 	atomic_init(&recorder->dump, DUMP_NONE);
 	return recorder;
+}
+
+void ddp_recorder_set_world(struct ddp_recorder *recorder, uint64_t world)
+{
+	recorder->world = world;
 }
 
 /* --- The heart ---------------------------------------------------------------------------- */
@@ -274,6 +284,10 @@ static void put_head(int fd, const struct ddp_recorder *recorder, const char *re
 	add(&line, recorder->host);
 	add(&line, ", pid ");
 	add_number(&line, (uint64_t)getpid());
+	if (recorder->world) {
+		add(&line, ", world ");
+		add_number(&line, recorder->world);
+	}
 	add(&line, ", job ");
 	add(&line, recorder->job);
 	put_line(fd, &line);
@@ -319,16 +333,19 @@ static void write_record(struct ddp_recorder *recorder, const char *reason)
 
 	if (directory < 0)
 		return;
-	fd = openat(directory, recorder->name,
+	fd = openat(directory, recorder->temporary,
 		    O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
-	close(directory);
-	if (fd < 0)
+	if (fd < 0) {
+		close(directory);
 		return;
+	}
 	put_head(fd, recorder, reason);
 	first = recorder->used > ENTRIES ? recorder->used - ENTRIES : 0;
 	for (uint64_t i = first; i < recorder->used; i++)
 		put_entry(fd, &recorder->ring[i % ENTRIES]);
 	close(fd);
+	(void)renameat(directory, recorder->temporary, directory, recorder->name);
+	close(directory);
 }
 
 /* No signal of this thread ends the process halfway; see wait_for_dump() for those of others. */
@@ -417,30 +434,62 @@ void ddp_recorder_destroy(struct ddp_recorder *recorder)
 
 /* --- The summary of all ranks' records --------------------------------------------------- */
 
-/* Read the records of all ranks; returns how many there are. */
+/* The rank whose record [name] is; -1: none. */
+static int parse_name(const char *name)
+{
+	char *end;
+	long rank;
+
+	if (strncmp(name, "rank-", 5) != 0 || name[5] < '0' || name[5] > '9')
+		return -1;
+	rank = strtol(name + 5, &end, 10);
+	return *end == '\0' && rank < INT_MAX ? (int)rank : -1;
+}
+
+/*
+ * Read the records of this world that the directory lists; returns how many ranks have one. A record is not opened
+ * before it is listed: after a lookup that failed, an NFS client may report ENOENT for a minute.
+ */
 static int read_records(const struct ddp_recorder *recorder, struct ddp_arrival *seen)
 {
-	char path[PATH_MAX];
+	DIR *dir = opendir(recorder->directory);
+	struct dirent *entry;
+	char path[PATH_MAX + NAME_MAX];
 	char *text;
 	size_t size;
 	int there = 0;
 
-	for (int rank = 0; rank < recorder->size; rank++) {
-		if (!seen[rank].there) {
-			snprintf(path, sizeof(path), "%s/rank-%d", recorder->directory, rank);
-			if (ddp_file_read(path, RECORD_LIMIT, &text, &size, NULL) == 0)
-				ddp_arrival_read(text, &seen[rank]);
-			free(text);
-		}
-		there += seen[rank].there;
+	while (dir && (entry = readdir(dir))) {
+		struct ddp_arrival arrival = {0};
+		int rank = parse_name(entry->d_name);
+
+		if (rank < 0 || rank >= recorder->size || seen[rank].there)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", recorder->directory, entry->d_name);
+		if (ddp_file_read(path, RECORD_LIMIT, &text, &size, NULL) == 0)
+			ddp_arrival_read(text, &arrival);
+		free(text);
+		if (arrival.world == recorder->world)
+			seen[rank] = arrival;
 	}
+	if (dir)
+		closedir(dir);
+	for (int rank = 0; rank < recorder->size; rank++)
+		there += seen[rank].there;
 	return there;
+}
+
+/* The first line of the summary: of which world it is. */
+static void head_summary(const struct ddp_recorder *recorder, char *line, size_t size)
+{
+	snprintf(line, size, "job %s, %d ranks, world %" PRIu64 "\n", recorder->job, recorder->size,
+		 recorder->world);
 }
 
 static int write_summary(const struct ddp_recorder *recorder, const struct ddp_arrival *seen,
 			 const char *gist)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX], line[512];
 	struct iovec part;
 	char *text = NULL;
 	size_t size;
@@ -449,7 +498,8 @@ static int write_summary(const struct ddp_recorder *recorder, const struct ddp_a
 
 	if (!file)
 		return DDP_ERR_MEMORY;
-	fprintf(file, "job %s, %d ranks\n%s\n\n", recorder->job, recorder->size, gist);
+	head_summary(recorder, line, sizeof(line));
+	fprintf(file, "%s%s\n\n", line, gist);
 	for (int rank = 0; rank < recorder->size; rank++) {
 		if (!seen[rank].there)
 			fprintf(file, "rank %d: no record: killed, or busy elsewhere\n", rank);
@@ -469,38 +519,78 @@ static int write_summary(const struct ddp_recorder *recorder, const struct ddp_a
 	return status;
 }
 
-/* Whether this rank is the one that writes: the first to make the file. */
-static bool chosen(const struct ddp_recorder *recorder)
+/* Whether the summary of this world is there already. */
+static bool has_summary(const struct ddp_recorder *recorder, int directory)
+{
+	char line[512], head[512] = "";
+	int fd = openat(directory, "summary", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+	head_summary(recorder, line, sizeof(line));
+	(void)ddp_file_read_at(fd, head, strlen(line), 0);
+	close(fd);
+	return strcmp(head, line) == 0;
+}
+
+/*
+ * Whether this rank is to write the summary: it is the first of its world to create [claim], a file that exists until the
+ * summary does. A rank that comes later may create it again, but then finds the summary.
+ */
+static bool is_chosen(const struct ddp_recorder *recorder, const char *claim)
 {
 	int directory = open_directory(recorder), fd = -1;
+	bool chosen = false;
 
 	if (directory < 0)
 		return false;
-	fd = openat(directory, "summary", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	fd = openat(directory, claim, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd >= 0) {
+		close(fd);
+		chosen = !has_summary(recorder, directory);
+		if (!chosen)
+			(void)unlinkat(directory, claim, 0);
+	}
 	close(directory);
-	if (fd < 0)
-		return false;
-	close(fd);
-	return true;
+	return chosen;
+}
+
+/* Wait up to [seconds] for the records of all ranks, read them into [seen]. */
+static void await_records(const struct ddp_recorder *recorder, double seconds,
+			  struct ddp_arrival *seen)
+{
+	struct ddp_watch watch = ddp_watch_start(seconds, NULL, NULL);
+
+	while (read_records(recorder, seen) < recorder->size) {
+		if (ddp_watch_check(&watch, NULL) < 0) {
+			ddp_file_change_directory(recorder->directory, "refresh");
+			(void)read_records(recorder, seen);
+			break;
+		}
+		ddp_watch_sleep(&watch, DDP_WATCH_PERIOD);
+	}
 }
 
 int ddp_recorder_summary(struct ddp_recorder *recorder, double seconds, char *text, size_t size)
 {
-	struct ddp_watch watch = ddp_watch_start(seconds, NULL, NULL);
-	char gist[512];
+	char gist[512], claim[40], path[PATH_MAX];
 	struct ddp_arrival *seen;
-	int status;
+	int status = DDP_ERR_MEMORY;
 
-	if (!recorder || !recorder->directory[0] || !chosen(recorder))
+	if (!recorder || !recorder->directory[0])
+		return 0;
+	snprintf(claim, sizeof(claim), "summary.%" PRIu64, recorder->world);
+	if (!is_chosen(recorder, claim))
 		return 0;
 	seen = calloc((size_t)recorder->size, sizeof(*seen));
-	if (!seen)
-		return 0;
-	while (read_records(recorder, seen) < recorder->size && ddp_watch_check(&watch, NULL) == 0)
-		ddp_watch_sleep(&watch, DDP_WATCH_PERIOD);
-	ddp_arrival_describe(seen, recorder->size, gist, sizeof(gist));
-	status = write_summary(recorder, seen, gist);
+	if (seen) {
+		await_records(recorder, seconds, seen);
+		ddp_arrival_describe(seen, recorder->size, gist, sizeof(gist));
+		status = write_summary(recorder, seen, gist);
+	}
 	free(seen);
+	snprintf(path, sizeof(path), "%s/%s", recorder->directory, claim);
+	(void)unlink(path);
 	if (status < 0)
 		return 0;
 	snprintf(text, size, "%s; records are in %s", gist, recorder->directory);

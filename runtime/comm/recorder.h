@@ -22,6 +22,12 @@ struct ddp_recorder;
 struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job, int rank, int size,
 					 const char *host);
 
+/*
+ * The ranks have met: [world] is the same number on all of them, and larger for later worlds. It is in the records and in
+ * the summary, as a step may run several programs one after the other.
+ */
+void ddp_recorder_set_world(struct ddp_recorder *recorder, uint64_t world);
+
 /* NULL is legal. */
 void ddp_recorder_destroy(struct ddp_recorder *recorder);
 
@@ -38,14 +44,14 @@ void ddp_recorder_watch(struct ddp_recorder *recorder, const char *path);
 void ddp_recorder_beat(struct ddp_recorder *recorder);
 
 /*
- * Write the record, with [reason] on top (one line, may be cut). Once only: later calls do
- * nothing. Makes the directory where it is missing (its parent must be there). Signal safe.
+ * Write the record, with [reason] on top (one line, may be cut); it replaces the record of an earlier world. Once
+ * only: later calls do nothing. Makes the directory if it is missing (its parent must be there). Signal safe.
  */
 void ddp_recorder_dump(struct ddp_recorder *recorder, const char *reason);
 
 /*
- * One rank of those that call it writes <directory>/summary, after waiting up to [seconds] for
- * the records of the others: who is in which collective, who did not arrive.
+ * One rank of the world writes <directory>/summary, after waiting up to [seconds] for the records of the other ranks:
+ * the collective that each rank is in, and the ranks that did not arrive.
  * Returns 1 with the path and the gist of it in [text] for the rank that wrote it, else 0.
  */
 int ddp_recorder_summary(struct ddp_recorder *recorder, double seconds, char *text, size_t size);

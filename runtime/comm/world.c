@@ -181,6 +181,7 @@ static bool leads(const struct ddp *ddp)
 static struct ddp_card own_card(const struct ddp *ddp)
 {
 	const struct ddp_identity *identity = &ddp->identity;
+	struct timespec now;
 	struct ddp_card card = {
 		.node_rank = identity->node_rank,
 		.node_count = identity->node_count,
@@ -190,6 +191,8 @@ static struct ddp_card own_card(const struct ddp *ddp)
 		.pid = (int32_t)getpid(),
 	};
 
+	clock_gettime(CLOCK_REALTIME, &now);
+	card.began = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 	snprintf(card.host, sizeof(card.host), "%.*s", DDP_HOST_NAME - 1, identity->host);
 	return card;
 }
@@ -361,8 +364,10 @@ static int find_topology(struct ddp *ddp, const struct ddp_watch *watch)
 		status = ddp_error_set(&ddp->error, found.status, "%s", found.text);
 	if (status == 0)
 		status = tell_group(ddp, cards, (size_t)size * sizeof(*cards), watch);
-	if (status == 0)
+	if (status == 0) {
+		ddp_recorder_set_world(ddp->recorder, cards[0].began);
 		status = ddp_topology_create(&ddp->topology, cards, size, &ddp->error);
+	}
 	if (status == 0)
 		ddp->world.node_rank = ddp_topology_node(cards, size, ddp->identity.rank);
 	free(cards);

@@ -614,6 +614,7 @@ static int read_directory(struct facts *facts, struct ddp_error *error)
 		facts->ras = facts->ras || strcmp(entry->d_name, "ras.txt") == 0;
 	}
 	closedir(dir);
+	ddp_arrival_keep_last_world(facts->arrivals, facts->size);
 	return 0;
 }
 

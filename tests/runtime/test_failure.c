@@ -7,6 +7,9 @@
  */
 #include "config.h"
 
+#include <limits.h>
+#include <stdarg.h>
+
 #include "comm/recorder.h"
 #include "ranks.h"
 
@@ -120,7 +123,7 @@ static bool record_says(const struct ranks *ranks, const char *name, const char 
 {
 	char command[512];
 
-	snprintf(command, sizeof(command), "grep -rqF -- '%s' %s/.ddp/failed-*/%s", piece,
+	snprintf(command, sizeof(command), "grep -rqsF -- '%s' %s/.ddp/failed-*/%s", piece,
 		 ranks->directory, name);
 	return system(command) == 0;
 }
@@ -170,6 +173,141 @@ TEST_LOOP(test_faults, 0, (ROWS(faults) + WORLDS - 1) / WORLDS)
 		fault = &faults[i];
 		check_fault(&ranks[i]);
 	}
+}
+
+/* --- Programs one after the other -------------------------------------------------------- */
+
+/* Rank [victim] is killed after an all-reduce. */
+static _Noreturn void run_program(int rank, int victim)
+{
+	struct ddp *ddp = ranks_join();
+	float x = 0;
+
+	for (;;) {
+		RANK_OK(ddp, ddp_all_reduce(ddp, &x, &x, 1, DDP_F32, DDP_SUM));
+		if (rank == victim)
+			raise(SIGKILL);
+	}
+}
+
+static int body_programs(int rank)
+{
+	char directory[PATH_MAX];
+
+	/* What the plugin sets for all programs of a step. */
+	RANK_CHECK(getcwd(directory, sizeof(directory) - 64));
+	strcat(directory, "/.ddp");
+	(void)mkdir(directory, 0700);
+	strcat(directory, "/t-1.0.0-0123456789abcdef");
+	(void)mkdir(directory, 0700);
+	setenv("DDP_RENDEZVOUS", directory, 1);
+	setenv("DDP_JOB", "t.1.0", 1);
+	ranks_number("DDP_RANK", rank);
+	ranks_number("DDP_SIZE", 3);
+	ranks_number("DDP_LOCAL_RANK", rank);
+	ranks_number("DDP_LOCAL_SIZE", 3);
+	ranks_number("DDP_NODE_RANK", 0);
+	for (int victim = 2; victim > 0; victim--) {
+		pid_t program = fork();
+
+		if (program == 0)
+			run_program(rank, victim);
+		RANK_CHECK(waitpid(program, NULL, 0) == program);
+	}
+	return 0;
+}
+
+/* Returns how often [piece] is in [text]. */
+static int count_pieces(const char *text, const char *piece)
+{
+	int count = 0;
+
+	while ((text = strstr(text, piece))) {
+		text += strlen(piece);
+		count++;
+	}
+	return count;
+}
+
+TEST(test_second_program_of_a_step_has_its_own_summary)
+{
+	static struct ranks ranks;
+	int summaries = 0;
+
+	ranks_start(&ranks, "3", body_programs);
+	ranks_wait(&ranks, true);
+	for (int rank = 0; rank < 3; rank++) {
+		ck_assert_int_eq(ranks.statuses[rank], 0);
+		summaries += count_pieces(ranks.text[rank], "; records are in ");
+	}
+	ck_assert_int_eq(summaries, 2);
+	ck_assert(record_says(&ranks, "summary", ": rank 1\n"));
+	ck_assert(record_says(&ranks, "summary", "rank 1: no record"));
+	ck_assert(!record_says(&ranks, "summary", "rank 2: no record"));
+	ck_assert(record_says(&ranks, "rank-2", "rank 1"));
+	ck_assert(!record_says(&ranks, "summary.*", ""));
+	unit_remove(ranks.directory);
+}
+
+/* --- A file system that keeps denying a name --------------------------------------------- */
+
+static bool denies_names; /* as an NFS client does after one failed lookup */
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+
+int __wrap_open(const char *path, int flags, ...)
+{
+	static char denied[PATH_MAX];
+	va_list arguments;
+	unsigned mode = 0;
+	int fd;
+
+	if (flags & O_CREAT) {
+		va_start(arguments, flags);
+		mode = va_arg(arguments, unsigned);
+		va_end(arguments);
+	}
+	if (denies_names && strcmp(path, denied) == 0) {
+		errno = ENOENT;
+		return -1;
+	}
+	fd = __real_open(path, flags, mode);
+	if (denies_names && fd < 0 && errno == ENOENT)
+		snprintf(denied, sizeof(denied), "%s", path);
+	return fd;
+}
+
+TEST(test_late_record_is_found_though_its_name_was_denied)
+{
+	const struct ddp_call call = {.name = "barrier", .sequence = 1};
+	struct ddp_recorder *recorders[2];
+	char top[64], path[96], text[512];
+	pid_t child;
+
+	unit_directory(top, sizeof(top));
+	snprintf(path, sizeof(path), "%s/.ddp", top);
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	strcat(path, "/failed-1.0");
+	for (int rank = 0; rank < 2; rank++) {
+		recorders[rank] = ddp_recorder_create(path, "1.0", rank, 2, "here");
+		ddp_recorder_begin(recorders[rank], &call);
+	}
+	child = fork();
+	if (child == 0) {
+		usleep(300000);
+		ddp_recorder_dump(recorders[1], "late");
+		_exit(0);
+	}
+	ddp_recorder_dump(recorders[0], "early");
+	denies_names = true;
+	ck_assert_int_eq(ddp_recorder_summary(recorders[0], 20, text, sizeof(text)), 1);
+	denies_names = false;
+	UNIT_SAYS("summary", text, "all ranks are in #1 barrier");
+	ck_assert_int_eq(waitpid(child, NULL, 0), child);
+	for (int rank = 0; rank < 2; rank++)
+		ddp_recorder_destroy(recorders[rank]);
+	unit_remove(top);
 }
 
 /* --- A rank that gives up by itself ------------------------------------------------------ */

@@ -22,9 +22,11 @@
 	"{\"job\":12,\"step\":3,\"attempt\":1,\"restarts\":3,\"ranks\":3,\"kind\":\"hang\"," \
 	"\"quiet\":20"
 
-#define RECORD(rank, reason, last)                                                              \
-	"rank " #rank " of 3 on n1, pid 70" #rank ", job c.12.3\nafter 7.250 s: " reason "\n"   \
-	"#16 barrier, begun 6.000 s, ended 6.001 s\n#17 all-reduce 1000 F32 sum, begun 6.500 s" \
+#define RECORD(rank, reason, last) RECORD_IN(rank, "", reason, last)
+#define RECORD_IN(rank, world, reason, last)                                                      \
+	"rank " #rank " of 3 on n1, pid 70" #rank ", " world "job c.12.3\nafter 7.250 s: " reason \
+	"\n"                                                                                      \
+	"#16 barrier, begun 6.000 s, ended 6.001 s\n#17 all-reduce 1000 F32 sum, begun 6.500 s"   \
 	", " last "\n"
 
 /* A dump of PyTorch's flight recorder that has no zero byte: that of the all-reduce of this sequence, in this state. */
@@ -232,6 +234,15 @@ static const struct row {
 	  {"rank-2", RECORD(2, "SIGTERM", "not ended")}},
 	 {"\nrank 1: it did not arrive in #17 all-reduce 1000 F32 sum: rank 1\n"},
 	 {NULL},
+	 {"\"first\": {\"rank\": 1,"},
+	 "rank 1, hangs"},
+	{"a hang: a record that an earlier program of the step left",
+	 {{"attempt.json", HANG "}"},
+	  {"rank-0", RECORD_IN(0, "world 1795000000000000002, ", "SIGTERM", "not ended")},
+	  {"rank-1", RECORD_IN(1, "world 1795000000000000001, ", "no more data", "not ended")},
+	  {"rank-2", RECORD_IN(2, "world 1795000000000000002, ", "SIGTERM", "not ended")}},
+	 {"\nrank 1: it did not arrive in #17 all-reduce 1000 F32 sum: rank 1\n"},
+	 {"no more data"},
 	 {"\"first\": {\"rank\": 1,"},
 	 "rank 1, hangs"},
 	{"a hang: PyTorch's dumps, of which one cannot be read",
