@@ -40,6 +40,7 @@ struct launch {
 	size_t words_count;
 	size_t program; /* where it begins in them */
 	enum attempt_output output;
+	bool requeue; /* the job may be requeued */
 	double signal_s; /* before the job's end, Slurm sends a signal to ranks alone; 0: it does not */
 
 	struct node_list first; /* nodes of the first attempt */
@@ -438,31 +439,6 @@ static const char *program_name(struct launch *launch)
 	return other ? NULL : launch->words[launch->program];
 }
 
-/* Whether the job is one that the options are for; where it will not do all that they promise a line says so. */
-static bool look_at_job(struct launch *launch)
-{
-	const double *number = launch->options.number;
-	bool requeue = number[RUN_OPTION_REQUEUE] != 0;
-	bool lose = number[RUN_OPTION_MIN_NODES] > 0 || number[RUN_OPTION_SPARE_NODES] > 0;
-	char *const show[] = {"scontrol", "show", "job", (char *)launch->job, NULL};
-	struct ddp_text out = {.data = NULL};
-	const char *said;
-	bool good;
-
-	if (!requeue && !lose)
-		return true;
-	said = evidence_run(show, HELP_LIMIT, &out) == 0 && out.data ? out.data : "";
-	good = !requeue || can_requeue(launch->job, said);
-	if (good && requeue)
-		launch->signal_s = look_for_signal(launch->job, said);
-	if (good && lose)
-		look_for_no_kill(launch->job, said);
-	ddp_text_free(&out);
-	return good;
-}
-
-/* --- Between attempts -------------------------------------------------------------------------- */
-
 /*
  * Files alone count, since each attempt that dies as it writes one leaves newer directories; and not those that by their names
  * have not been written to their end.
@@ -519,6 +495,41 @@ static double newest_checkpoint(bool failed)
 	closedir(dir);
 	return newest;
 }
+
+/* Whether the job is one that the options are for; where it will not do all that they promise a line says so. */
+static bool look_at_job(struct launch *launch)
+{
+	const double *number = launch->options.number;
+	bool requeue = number[RUN_OPTION_REQUEUE] != 0;
+	int requeued = atoi(ddp_getenv("SLURM_RESTART_COUNT", NULL) ?: "0");
+	bool lose = number[RUN_OPTION_MIN_NODES] > 0 || number[RUN_OPTION_SPARE_NODES] > 0;
+	char *const show[] = {"scontrol", "show", "job", (char *)launch->job, NULL};
+	struct ddp_text out = {.data = NULL};
+	const char *said;
+	bool good;
+
+	if (!requeue && !lose)
+		return true;
+	said = evidence_run(show, HELP_LIMIT, &out) == 0 && out.data ? out.data : "";
+	good = !requeue || can_requeue(launch->job, said);
+	launch->requeue =
+		requeue && run_may_requeue(requeued, (int)number[RUN_OPTION_MAX_REQUEUES],
+					   newest_checkpoint(false), nodes_date(said, "SubmitTime"),
+					   nodes_seconds(said, "TimeLimit"));
+	if (good && requeue && !launch->requeue)
+		fprintf(stderr,
+			"ddp-run: job %s was requeued %d times, and DDP_CHECKPOINT has no checkpoint from the last time that it "
+			"ran: it is not requeued again, see --max-requeues\n",
+			launch->job, requeued);
+	if (good && launch->requeue)
+		launch->signal_s = look_for_signal(launch->job, said);
+	if (good && lose)
+		look_for_no_kill(launch->job, said);
+	ddp_text_free(&out);
+	return good;
+}
+
+/* --- Between attempts -------------------------------------------------------------------------- */
 
 /* Of nodes that were bad those that still do not answer. */
 static struct node_list still_silent(const struct launch *launch, const struct node_list *nodes,
@@ -795,7 +806,7 @@ static int run(struct launch *launch)
 	const struct run_options *options = &launch->options;
 	struct run_rules rules = {.restarts = (int)options->number[RUN_OPTION_RESTARTS],
 				  .min_nodes = (int)options->number[RUN_OPTION_MIN_NODES],
-				  .requeue = options->number[RUN_OPTION_REQUEUE] != 0};
+				  .requeue = launch->requeue};
 	struct run_past past[RUN_SAME];
 	struct attempt_plan plan = {
 		.command = launch->words,
@@ -944,7 +955,7 @@ int main(int argc, char **argv)
 		return run_in_allocation(&launch, argv);
 	if (!look_at_job(&launch))
 		return EXIT_USAGE;
-	attempt_begin(launch.job, launch.options.number[RUN_OPTION_REQUEUE] != 0, launch.signal_s);
+	attempt_begin(launch.job, launch.requeue, launch.signal_s);
 	if (!choose_output(&launch) || !set_spares_aside(&launch))
 		return EXIT_USAGE;
 	status = run(&launch);

@@ -123,3 +123,8 @@ const char *run_bad_node(const struct run_past *past, int count)
 	return count > 1 && last->node[0] && strcmp(last[0].node, last[-1].node) == 0 ? last->node
 										      : NULL;
 }
+
+bool run_may_requeue(int requeued, int most, double saved, double submitted, double limit)
+{
+	return requeued < most || (saved > 0 && saved > submitted - limit);
+}

@@ -73,6 +73,13 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 /* The node whose rank failed first in both of the last two of [count] attempts, [past] as above; NULL: there is none. */
 const char *run_bad_node(const struct run_past *past, int count);
 
+/*
+ * Whether a job that was [requeued] so many times may be again: fewer than [most], or its newest checkpoint, [saved] as in struct
+ * run_past, is not older than its last run can have been. That run ended when the job was [submitted] again, and lasted [limit] seconds at
+ * most.
+ */
+bool run_may_requeue(int requeued, int most, double saved, double submitted, double limit);
+
 const char *run_end_name(enum run_end end);
 
 #endif /* DDP_RUN_DECIDE_H */

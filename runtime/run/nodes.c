@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/text.h"
 #include "base/xalloc.h"
@@ -101,6 +102,16 @@ double nodes_seconds(const char *answer, const char *key)
 	if (sscanf(dash ? dash + 1 : field, "%d:%d:%d", &hours, &minutes, &seconds) != 3)
 		return INFINITY;
 	return (dash ? atoi(field) : 0) * 86400.0 + hours * 3600.0 + minutes * 60.0 + seconds;
+}
+
+double nodes_date(const char *answer, const char *key)
+{
+	struct tm date = {.tm_isdst = -1};
+	size_t size;
+
+	return strptime(nodes_field(answer, key, &size), "%Y-%m-%dT%H:%M:%S", &date)
+		       ? (double)mktime(&date)
+		       : 0;
 }
 
 /* --- Who answers ------------------------------------------------------------------------------- */

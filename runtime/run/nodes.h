@@ -31,6 +31,9 @@ const char *nodes_field(const char *answer, const char *key, size_t *size);
 /* The same in seconds, of "[DAYS-]HOURS:MINUTES:SECONDS"; INFINITY where it is something else. */
 double nodes_seconds(const char *answer, const char *key);
 
+/* The same of a date, "2026-11-25T16:45:52", in seconds since 1970; 0 if it is something else. */
+double nodes_date(const char *answer, const char *key);
+
 /* What nodes said; {.with_ranks = 0} at first, ended by nodes_answers_free(). */
 struct nodes_answers {
 	size_t with_ranks;	 /* how many have processes of the step, or had them */

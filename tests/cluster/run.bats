@@ -344,6 +344,26 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	has_not "$(<"$WORK/batch.out")" 'ranks alone'
 }
 
+@test "a job that was requeued often, without a checkpoint from its last run, is not requeued again" {
+	local job
+	rm -rf "$WORK/points"; as_user mkdir "$WORK/points"
+	export DDP_CHECKPOINT=$WORK/points
+	touch -d '2 hours ago' "$WORK/points/old"
+	job=$(RUN='--requeue --max-requeues 0' leaves USR1 3 -t 60)
+	within 60 are_up
+	mc scancel --batch --signal=USR1 "$job"
+	within 60 is_over "$job"
+	has "$(<"$WORK/job.out")" "^ddp-run: job $job was requeued 0 times, and DDP_CHECKPOINT has no checkpoint from the last time that it ran: it is not requeued again, see --max-requeues$"
+	has "$(<"$WORK/job.out")" '^next: stopped: a signal warned it of its end$'
+	touch "$WORK/points/new"
+	job=$(RUN='--requeue --max-requeues 0' leaves USR1 3 -t 60 -o again.out)
+	within 60 are_up
+	mc scancel --batch --signal=USR1 "$job"
+	within 60 is_requeued "$job"
+	mc scancel "$job"
+	rm -r "$WORK/points"
+}
+
 # As ddp-run asks Slurm of the job when an attempt has ended.
 @test "SIGUSR1 between attempts: no other begins, and with --requeue the job goes on later" {
 	local job

@@ -280,6 +280,17 @@ TEST_ROWS(test_decisions, decide_rows)
 		      decision.status, decision.nodes, decision.why);
 }
 
+TEST(test_requeues_without_progress_have_a_limit)
+{
+	ck_assert(run_may_requeue(2, 3, -1, 5000, 600));
+	ck_assert(!run_may_requeue(3, 3, -1, 5000, 600));
+	ck_assert(!run_may_requeue(3, 3, 0, 5000, 600));
+	ck_assert(!run_may_requeue(3, 3, 4399, 5000, 600));
+	ck_assert(run_may_requeue(3, 3, 4401, 5000, 600));
+	ck_assert(run_may_requeue(3, 3, 10, 5000, INFINITY));
+	ck_assert(!run_may_requeue(3, 3, 0, 5000, INFINITY));
+}
+
 TEST(test_the_node_that_fails_twice_in_a_row)
 {
 	struct run_past past[RUN_SAME] = {{.node = "n2"}, {.node = "n1"}, {.node = "n1"}};
@@ -302,6 +313,10 @@ TEST(test_times_that_slurm_tells)
 	ck_assert(nodes_seconds(answer, "MaxTime") == INFINITY);
 	ck_assert(nodes_seconds(answer, "Time") == INFINITY);
 	ck_assert(nodes_seconds("", "TimeLimit") == INFINITY);
+	ck_assert(nodes_date("SubmitTime=2026-11-25T16:45:52 x", "SubmitTime") -
+			  nodes_date("StartTime=2026-11-24T16:45:50 x", "StartTime") ==
+		  86402);
+	ck_assert(nodes_date("StartTime=Unknown", "StartTime") == 0);
 }
 
 /* --- srun's command line ----------------------------------------------------------------------- */
