@@ -578,6 +578,7 @@ static struct node_list choose_nodes(struct launch *launch, const struct attempt
 			    nodes_have(&launch->avoid, all.name[i]) == (pass >= 2) &&
 			    !nodes_have(&attempt->said.lost, all.name[i]) &&
 			    !nodes_have(&attempt->silent, all.name[i]) &&
+			    !nodes_have(&attempt->unable, all.name[i]) &&
 			    !nodes_have(&silent, all.name[i]))
 				nodes_add(&usable, all.name[i]);
 		}
@@ -772,6 +773,36 @@ static bool look_again(const struct launch *launch, struct attempt *attempt, int
 	return attempt->end == RUN_END_REFUSED && (!*state || strcmp(state, "RUNNING") == 0);
 }
 
+/*
+ * A program that only some nodes of the attempt cannot start is missing there: these nodes are bad, if the job has enough others.
+ * The tasks there exit with the error number of execve(); slurmstepd's message names the node in some releases only.
+ */
+static void look_for_unable(struct launch *launch, struct attempt *attempt)
+{
+	int least = (int)launch->options.number[RUN_OPTION_MIN_NODES];
+	const struct srun_said *said = &attempt->said;
+	struct node_list usable;
+	char *names;
+
+	if (attempt->end != RUN_END_REFUSED || !said->not_found)
+		return;
+	for (size_t i = 0; i < said->count; i++)
+		if (said->task[i].how == FACTS_EXIT && said->task[i].code == said->task[0].code)
+			nodes_add(&attempt->unable, said->task[i].node);
+	if (attempt->unable.count == 0 || attempt->unable.count >= attempt->nodes.count)
+		return;
+	usable = choose_nodes(launch, attempt);
+	if ((int)usable.count >= (least ? least : (int)launch->first.count)) {
+		names = nodes_joined(&attempt->unable);
+		fprintf(stderr, "ddp-run: the program cannot be started on %s\n", names);
+		free(names);
+		for (size_t i = 0; i < attempt->unable.count; i++)
+			nodes_add(&launch->avoid, attempt->unable.name[i]);
+		attempt->end = RUN_END_NODE;
+	}
+	nodes_free(&usable);
+}
+
 /* Let some time go by after a refusal, the more the more there were in a row. */
 static void wait_after_refusal(const struct run_past *past, const struct run_past *now)
 {
@@ -850,6 +881,7 @@ static int run(struct launch *launch)
 					 .status = attempt.status,
 					 .left = attempt.time_left,
 					 .saved = newest_checkpoint(attempt.end != RUN_END_GOOD)};
+		look_for_unable(launch, &attempt);
 		now->again = look_again(launch, &attempt, number);
 		now->end = attempt.end;
 		if (attempt.dir[0] && attempt.end != RUN_END_GOOD &&

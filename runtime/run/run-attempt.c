@@ -880,6 +880,7 @@ void attempt_free(struct attempt *attempt)
 {
 	nodes_free(&attempt->nodes);
 	nodes_free(&attempt->silent);
+	nodes_free(&attempt->unable);
 	srun_said_free(&attempt->said);
 }
 

@@ -50,6 +50,7 @@ struct attempt {
 	struct node_list nodes;	 /* of the step */
 	int ranks;		 /* 0: not known */
 	struct node_list silent; /* did not answer */
+	struct node_list unable; /* could not start the program, and the job has others */
 	double quiet;		 /* of a hang: seconds without a sign of life */
 	char stopped[128];	 /* why rank 0 stopped on request, by its record; "": it did not */
 	bool left;		 /* srun was killed: Slurm may never take the step for over */

@@ -957,6 +957,22 @@ lose_on()
 	same "$(report 0 next_nodes) $(report 1 next_nodes)" '["n1", "n2"] ["n1", "n3"]'
 }
 
+@test "a node that does not have the program: a spare takes its place" {
+	need_root
+	touch "$WORK/lost"
+	mkdir "$WORK/local"
+	printf '#!/bin/bash\necho "rank $RANK on $SLURMD_NODENAME"\n[ "$DDP_RESTART" -gt 0 ] || exec sleep 61\n' >"$WORK/local/program"
+	chmod 755 "$WORK/local/program"
+	slurmd_n2 "mount -t tmpfs none '$WORK/local'"
+	batch --spare-nodes 1 local/program
+	same "$rc" 0
+	has "$out" '^ddp-run: the program cannot be started on n2$'
+	same "$(report 0 kind next_nodes)" '"node" ["n1", "n3", "n4"]'
+	batch -N4 local/program
+	has "$out" '^next: stopped: it would fail in the same way again$'
+	rm -r "$WORK/local"
+}
+
 @test "slurmd is killed and nothing else of its node: the next attempt finds out, and a spare takes its place" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
