@@ -879,6 +879,7 @@ static int run(struct launch *launch)
 			memmove(past, past + 1, sizeof(past) - sizeof(*past));
 		*now = (struct run_past){.end = attempt.end,
 					 .status = attempt.status,
+					 .forced = attempt.said.forced,
 					 .left = attempt.time_left,
 					 .saved = newest_checkpoint(attempt.end != RUN_END_GOOD)};
 		look_for_unable(launch, &attempt);

@@ -74,7 +74,9 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 			break;
 		return decide(RUN_STOP, last->status, 0, "it would fail in the same way again");
 	case RUN_END_CANCELLED:
-		return decide(RUN_STOP, last->status, 0, "it was told to end");
+		return decide(RUN_STOP, last->status, 0, "%s",
+			      last->forced ? "srun received SIGTERM or SIGHUP"
+					   : "it was told to end");
 	case RUN_END_TIME_LIMIT:
 	case RUN_END_PREEMPTED:
 		return decide(rules->requeue ? RUN_REQUEUE : RUN_STOP, last->status, 0,

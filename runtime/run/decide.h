@@ -45,6 +45,7 @@ enum { RUN_SAME = 3 };
 struct run_past {
 	enum run_end end;
 	int status;	 /* srun's */
+	bool forced;	 /* srun received a signal that ended it, and ddp-run did not */
 	bool again;	 /* it was refused, and one before it was not */
 	char point[512]; /* ddp_verdict_point(); "": nobody knows */
 	char node[128];	 /* of the first rank that failed; "": not known */

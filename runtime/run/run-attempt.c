@@ -1096,6 +1096,7 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	attempt->time_left = job.left;
 	facts_stopped(attempt->dir, attempt->stopped, sizeof(attempt->stopped));
 	attempt->end = judge(&run);
+	attempt->said.forced = attempt->said.forced && !told;
 	if (attempt->end != RUN_END_GOOD) {
 		attempt_tell(plan, attempt, NULL);
 		if (attempt->dir[0] && write_tails(&run, &error) < 0 &&

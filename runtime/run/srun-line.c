@@ -404,6 +404,7 @@ static void hear_line(struct srun_said *said, int rank, const char *line, double
 		said->cancelled = said->cancelled || is_ours(said, line + strlen(interrupted));
 		return;
 	}
+	said->forced = said->forced || strcmp(line, "srun: forcing job termination") == 0;
 	if (strncmp(line, first, strlen(first)) == 0)
 		said->wait = atoi(line + strlen(first));
 	if (said->wait > 0 && strncmp(line, status, strlen(status)) == 0)

@@ -99,6 +99,7 @@ struct srun_said {
 	bool late;	/* it ends our step since a rank still ran after its --wait */
 	bool broken;	/* it does, since it lost a slurmstepd */
 	bool cancelled; /* the step was, before a task failed, or by Ctrl-C */
+	bool forced;	/* it received SIGTERM or SIGHUP, and ended the step */
 	bool aborted; /* the step was cancelled, or, as this is mixed, one that the program started */
 	bool limit;   /* by Slurm, for a time limit */
 	bool preempted; /* by Slurm, for another job */

@@ -503,6 +503,15 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	same "$(report 0 kind next)" '"signal" "restart"'
 }
 
+@test "srun receives SIGTERM or SIGHUP from somebody else: the report says so" {
+	local signal
+	for signal in TERM HUP; do
+		rm -rf "$WORK/.ddp"
+		batch -N2 -n2 bash -c '[ "$RANK" -ne 0 ] || { sleep 1; pkill -$1 -f "^srun --ddp .*$2\$"; }; exec sleep 61' rank $signal "$WORK"
+		has "$out" '^next: stopped: srun received SIGTERM or SIGHUP$'
+	done
+}
+
 # An srun that waits for busy nodes is one that sleeps here.
 @test "no step for the next attempt: srun is ended after the time of --hang" {
 	printf '#!/bin/sh\n[ "${SLURM_DDP_RESTART-0}" -eq 0 ] || [ "$1" != --ddp ] || exec sleep 62\nexec %s "$@"\n' "$(command -v srun)" >"$WORK/srun"

@@ -573,6 +573,10 @@ TEST(test_who_ended_the_step)
 	say(&said, "srun: sending Ctrl-C to StepId=5.0\nsrun: error: n2: task 1: Interrupt\n");
 	ck_assert(said.cancelled && !said.limit);
 	srun_said_free(&said);
+	say(&said, "srun: forcing job termination\n"
+		   "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n");
+	ck_assert(said.cancelled && said.forced);
+	srun_said_free(&said);
 	said.step = "5.0";
 	say(&said, "srun: First task exited 60s ago\n"
 		   "srun: StepId=4.0 task 7: running\n"
