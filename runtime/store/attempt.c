@@ -62,19 +62,41 @@ static const char *parse_attempt(const char *name, uint64_t *attempt)
 	return name[DIGITS] == '.' ? name + DIGITS + 1 : NULL;
 }
 
+/* What [suffix], the text behind "A.", says that a file is. */
+static enum ddp_name parse_suffix(const char *suffix, uint32_t *number)
+{
+	if (strcmp(suffix, "ranks") == 0)
+		return DDP_NAME_RANKS;
+	if (strcmp(suffix, "new") == 0)
+		return DDP_NAME_NEW;
+	if (strcmp(suffix, "abort") == 0)
+		return DDP_NAME_ABORT;
+	if (strncmp(suffix, "table.", 6) == 0 && parse_number(suffix + 6, '\0', number))
+		return DDP_NAME_TABLE;
+	if (strcmp(suffix, "now") == 0 ||
+	    (strncmp(suffix, "abort.", 6) == 0 && parse_number(suffix + 6, '\0', number)))
+		return DDP_NAME_OTHER;
+	return DDP_NAME_FOREIGN;
+}
+
 enum ddp_name ddp_attempt_parse(const char *name, uint64_t *attempt, uint32_t *fence)
 {
-	const char *rest = parse_attempt(name, attempt);
+	const char *suffix = parse_attempt(name, attempt);
+	char known[sizeof("table.4294967295")];
+	const char *temporary = suffix ? strstr(suffix, ".tmp.") : NULL;
+	size_t length = temporary ? (size_t)(temporary - suffix) : suffix ? strlen(suffix) : 0;
+	enum ddp_name kind;
+	uint32_t number;
 
-	if (!rest)
+	if (length == 0 || length >= sizeof(known))
 		return DDP_NAME_FOREIGN;
-	if (strcmp(rest, "ranks") == 0)
-		return DDP_NAME_RANKS;
-	if (strcmp(rest, "abort") == 0)
-		return DDP_NAME_ABORT;
-	if (strncmp(rest, "table.", 6) == 0 && parse_number(rest + 6, '\0', fence))
-		return DDP_NAME_TABLE;
-	return DDP_NAME_OTHER;
+	snprintf(known, sizeof(known), "%.*s", (int)length, suffix);
+	kind = parse_suffix(known, &number);
+	if (kind != DDP_NAME_FOREIGN && temporary)
+		return DDP_NAME_OTHER;
+	if (kind == DDP_NAME_TABLE)
+		*fence = number;
+	return kind;
 }
 
 bool ddp_attempt_parse_rank(const char *name, uint32_t *fence, uint32_t *rank)
@@ -191,7 +213,7 @@ static void note(struct ddp_attempts *list, const char *name)
 	uint32_t fence = 0;
 	enum ddp_name kind = ddp_attempt_parse(name, &attempt, &fence);
 
-	if (kind == DDP_NAME_FOREIGN || kind == DDP_NAME_OTHER)
+	if (kind != DDP_NAME_RANKS && kind != DDP_NAME_ABORT && kind != DDP_NAME_TABLE)
 		return;
 	while (entry < list->attempts + list->count && entry->number != attempt)
 		entry++;
@@ -339,13 +361,15 @@ void ddp_attempts_sweep(const char *directory)
 	if (!dir)
 		return;
 	while ((entry = readdir(dir))) {
-		if (ddp_attempt_parse(entry->d_name, &attempt, &fence) == DDP_NAME_FOREIGN ||
-		    is_ending(directory, attempt))
+		enum ddp_name kind = ddp_attempt_parse(entry->d_name, &attempt, &fence);
+
+		if (kind == DDP_NAME_FOREIGN || is_ending(directory, attempt))
 			continue;
 		if (unlinkat(dirfd(dir), entry->d_name, 0) == 0 || errno == ENOENT)
 			continue;
-		remove_directory(
-			ddp_attempt_path(path, directory, attempt, "%s", entry->d_name + DIGITS));
+		if (kind == DDP_NAME_RANKS || kind == DDP_NAME_NEW)
+			remove_directory(ddp_attempt_path(path, directory, attempt, "%s",
+							  entry->d_name + DIGITS));
 	}
 	closedir(dir);
 }

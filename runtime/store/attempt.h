@@ -9,6 +9,7 @@
  *	    K.R		rank R's record for fence K
  *	A.table.K	the records of all ranks at fence K
  *	A.abort		who gave up, and why
+ *	A.new, A.now, A.abort.R, *.tmp.*	not complete, or there for a moment
  *
  * The directory itself holds a handful of names, so that a listing of it is cheap: that is how
  * ranks wait, as NFS shows a changed listing long before it stops denying a name that was
@@ -41,11 +42,12 @@ struct ddp_attempts {
 };
 
 enum ddp_name {
-	DDP_NAME_FOREIGN, /* not a name of ours */
+	DDP_NAME_FOREIGN, /* not one of libddp's names */
 	DDP_NAME_RANKS,
+	DDP_NAME_NEW, /* a directory that becomes A.ranks */
 	DDP_NAME_TABLE,
 	DDP_NAME_ABORT,
-	DDP_NAME_OTHER, /* ours, not whole yet */
+	DDP_NAME_OTHER, /* a file that no rank reads */
 };
 
 /* What [name] is; [attempt] and, of a table, [fence] are set where it is ours. Pure. */

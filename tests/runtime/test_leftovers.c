@@ -267,17 +267,23 @@ TEST(test_foreign_files)
 					    "README",
 					    "00000000000000AA.ranks",
 					    "00000000000000aa",
-					    "000000000000000a.ranks.d"};
+					    "000000000000000a.ranks.d",
+					    "0123456789abcdef.log",
+					    "0123456789abcdef.pt.tmp.7"};
 	const char *directory = fresh_directory();
+	char path[PATH_MAX];
 
 	ck_assert_int_eq(ddp_file_mkdirs(directory, 0700, NULL), 0);
 	for (int i = 0; i < ROWS(names); i++)
 		touch(directory, names[i]);
+	snprintf(path, sizeof(path), "%s/0123456789abcdef.d", directory);
+	ck_assert_int_eq(mkdir(path, 0700), 0);
+	touch(path, "notes");
 	begin_ranks(directory, false, 0, 3, 3, meet_twice);
 	end(0, 3);
 	succeeded(0, 3, 2);
-	/* The last one looks like ours. */
-	ck_assert_int_eq(unit_entries(directory), ROWS(names) - 1);
+	ck_assert_int_eq(unit_entries(directory), ROWS(names) + 1);
+	ck_assert_int_eq(unit_entries(path), 1);
 }
 
 TEST_LOOP(test_size, 0, 2)
