@@ -295,7 +295,10 @@ static int wait_for_all(const struct pmix_store *store, const struct ddp_watch *
 	PMIX_LOAD_PROCID(&all, store->me.nspace, PMIX_RANK_WILDCARD);
 	PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
 	rc = PMIx_Fence_nb(&all, 1, &info, 1, pending_end, pending);
-	if (rc != PMIX_SUCCESS) {
+	/* The fence has ended already, and PMIx does not call pending_end(). */
+	if (rc == PMIX_OPERATION_SUCCEEDED) {
+		pending_end(PMIX_SUCCESS, pending);
+	} else if (rc != PMIX_SUCCESS) {
 		free(pending);
 		return ddp_error_set(error, DDP_ERR_ENGINE, "PMIx_Fence_nb: %s",
 				     PMIx_Error_string(rc));

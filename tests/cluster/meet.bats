@@ -61,6 +61,33 @@ nothing_left() { same "$(ls -A "$WORK")" ""; }
 	met 4 pmix
 }
 
+@test "through PMIx, a fence that ends within the call is a success" {
+	needs_pmix
+	cc -shared -fPIC -Wall -Werror -o "$TOP/at-once.so" -x c - <<'END'
+#include <dlfcn.h>
+#include <unistd.h>
+static volatile int done, status;
+static void end(int rc, void *data)
+{
+	(void)data;
+	status = rc;
+	done = 1;
+}
+int PMIx_Fence_nb(const void *procs, size_t n, const void *info, size_t m, void *f, void *data)
+{
+	int (*real)(const void *, size_t, const void *, size_t, void (*)(int, void *), void *) =
+		dlsym(dlopen("libpmix.so.2", RTLD_LAZY), "PMIx_Fence_nb");
+	int rc = real(procs, n, info, m, end, NULL);
+	while (rc == 0 && !done)
+		usleep(1000);
+	done = 0;
+	return rc || status ? -1 : -157; /* PMIX_ERROR, PMIX_OPERATION_SUCCEEDED */
+}
+END
+	try mc srun -N2 -n4 --mpi=pmix env LD_PRELOAD="$TOP/at-once.so" "$MEET" -m pmix
+	met 4 pmix
+}
+
 @test "two programs in one step, through PMIx" {
 	needs_pmix
 	try mc srun -N2 -n4 --mpi=pmix sh -c '"$0" -m pmix && "$0" -m pmix' "$MEET"
