@@ -12,7 +12,8 @@
  * times and reads what it asks for out of the table: the work of all ranks together grows with
  * their number, not faster. Every file is written under another name, closed and renamed, so
  * that nobody sees half of one. Nothing is ever locked, and nothing is waited for by looking for
- * its name.
+ * its name. A rank that waits for a second changes the directories that it lists: a client may keep a listing that
+ * misses what was created within one tick of the server's clock.
  *
  * WHO IS THERE. A rank has always one file at least in A.ranks/: rank 0 its hello, another one
  * the record of its last fence, removed when that of the next is written. What a fence needs is
@@ -87,9 +88,10 @@ enum {
 
 /* Nanoseconds. */
 #define FIRST_PAUSE 200000u
-#define APART 10000u	    /* between ranks that come at once, about */
-#define RECORD_TIME 30000u  /* about what rank 0 needs for a record: before that nobody need look */
-#define PATIENCE 200000000u /* between one attempt and the next, and for a lagging server */
+#define APART 10000u	   /* between ranks that come at once, about */
+#define RECORD_TIME 30000u /* about what rank 0 needs for a record: before that nobody need look */
+#define CHANGE_PERIOD 1000000000u /* of change_period(), at least */
+#define PATIENCE 200000000u	  /* between one attempt and the next, and for a lagging server */
 
 struct file_store {
 	struct ddp_store base;
@@ -846,11 +848,37 @@ static int file_open(struct ddp_store **base, const struct ddp_identity *identit
 	return status;
 }
 
+/* Nanoseconds between two changes by this rank: all ranks together make 200 a second at most. */
+static uint64_t change_period(const struct file_store *store)
+{
+	uint64_t period = store->mine.size * UINT64_C(5000000);
+
+	return period > CHANGE_PERIOD ? period : CHANGE_PERIOD;
+}
+
+/* If [due] has come, change the directories that this rank lists, and set the next time. */
+static void change_listed(const struct file_store *store, uint64_t *due)
+{
+	uint64_t now = ddp_now();
+	char name[DDP_NAME_SIZE], path[PATH_MAX];
+
+	if (now < *due)
+		return;
+	*due = now + change_period(store);
+	snprintf(name, sizeof(name), "%016" PRIx64 ".now", store->mine.process);
+	ddp_file_change_directory(store->directory, name);
+	if (store->mine.rank == 0)
+		ddp_file_change_directory(ddp_attempt_path(path, store->directory,
+							   store->mine.attempt, ".ranks"),
+					  name);
+}
+
 static int file_fence(struct ddp_store *base, const struct ddp_watch *watch,
 		      struct ddp_error *error)
 {
 	struct file_store *store = (struct file_store *)base;
 	struct pause pause = pause_start(FIRST_PAUSE, store->mine.size);
+	uint64_t due = ddp_now() + change_period(store);
 	bool zero = store->mine.rank == 0;
 	int status;
 
@@ -861,6 +889,8 @@ static int file_fence(struct ddp_store *base, const struct ddp_watch *watch,
 		status = zero ? gather(store, &pause, error) : join(store, &pause, error);
 		if (status == 0)
 			status = pause_for(&pause, watch, error);
+		if (status == 0)
+			change_listed(store, &due);
 	}
 	if (status == DDP_ERR_TIMEOUT && !*error->text)
 		say_late(store, watch->limit, error);

@@ -5,6 +5,7 @@
  */
 #include "config.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -196,6 +197,82 @@ TEST(test_taken_over)
 		ck_assert_int_eq(reports[i].fences, 1);
 		SAID(i, "another process (", " on n9) has begun as rank 0", "do two jobs use it?");
 	}
+}
+
+/* --- A client that keeps listings --------------------------------------------------------- */
+
+/*
+ * As an NFS client at its worst: what others create in a directory shows only when this process lists the directory
+ * after it has removed a file of its own.
+ */
+static struct {
+	bool on, fresh;
+	unsigned removals;
+	struct {
+		char path[512];
+		unsigned removals; /* at the last fresh listing, plus 1 */
+	} listed[8];
+	char known[64][64];
+	int count;
+} client;
+
+DIR *__real_opendir(const char *path);
+DIR *__wrap_opendir(const char *path);
+struct dirent *__real_readdir(DIR *dir);
+struct dirent *__wrap_readdir(DIR *dir);
+int __real_unlink(const char *path);
+int __wrap_unlink(const char *path);
+
+DIR *__wrap_opendir(const char *path)
+{
+	int i = 0;
+
+	if (!client.on)
+		return __real_opendir(path);
+	while (*client.listed[i].path && strcmp(client.listed[i].path, path) != 0)
+		i++;
+	snprintf(client.listed[i].path, sizeof(client.listed[i].path), "%s", path);
+	client.fresh = client.listed[i].removals != client.removals + 1;
+	client.listed[i].removals = client.removals + 1;
+	return __real_opendir(path);
+}
+
+struct dirent *__wrap_readdir(DIR *dir)
+{
+	struct dirent *entry;
+
+	while ((entry = __real_readdir(dir)) && client.on) {
+		int i = 0;
+
+		while (i < client.count && strcmp(client.known[i], entry->d_name) != 0)
+			i++;
+		if (i < client.count)
+			break;
+		if (client.fresh) {
+			snprintf(client.known[client.count++], 64, "%.63s", entry->d_name);
+			break;
+		}
+	}
+	return entry;
+}
+
+int __wrap_unlink(const char *path)
+{
+	client.removals++;
+	return __real_unlink(path);
+}
+
+TEST(test_arrivals_are_seen_though_the_listing_is_kept)
+{
+	const char *directory = fresh_directory();
+
+	client.on = true;
+	begin_ranks(directory, false, 1, 2, 3, meet_once);
+	milliseconds(60);
+	begin_ranks(directory, false, 0, 1, 3, meet_once);
+	client.on = false;
+	end(0, 3);
+	succeeded(0, 3, 1);
 }
 
 /* --- Two jobs --------------------------------------------------------------------------- */
