@@ -308,6 +308,7 @@ bool ddp_attempt_is_younger(const char *directory, uint64_t attempt, uint64_t pr
 	int64_t since = age(left); /* first: a pause between the clocks makes the attempt older */
 	char path[PATH_MAX];
 	struct stat hello, now;
+	int64_t old;
 	bool known;
 
 	if (stat(ddp_attempt_path(path, directory, attempt, ".ranks/hello"), &hello) < 0)
@@ -317,7 +318,11 @@ bool ddp_attempt_is_younger(const char *directory, uint64_t attempt, uint64_t pr
 	(void)unlink(path);
 	/* A file system that keeps whole seconds cannot tell. */
 	known = known && (now.st_mtim.tv_nsec != 0 || hello.st_mtim.tv_nsec != 0);
-	return known && modified(&now) - modified(&hello) < since;
+	if (!known)
+		return false;
+	old = modified(&now) - modified(&hello);
+	/* A time in the future was set by a node with another clock (Lustre, GPFS): the age is not known. */
+	return old > -CLOCK_STEP && old < since;
 }
 
 /* --- Removing --------------------------------------------------------------------------- */

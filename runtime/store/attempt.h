@@ -79,9 +79,10 @@ const struct ddp_attempt *ddp_attempts_find(const struct ddp_attempts *list, uin
 /* --- Attempts from before --------------------------------------------------------------- */
 
 /*
- * Whether [attempt] began, by the clock of the file system, after this process did and, unless
- * 0, after [left] on ddp_now()'s clock: then it is the one that this process looks for, or a
- * later one. [process] is its random number, for a file to compare with.
+ * Whether [attempt] began, by file times, after this process did and, unless 0, after [left] on ddp_now()'s clock:
+ * then it is the one that this process looks for, or a later one. [process] is its random number, for a file to compare
+ * with. An NFS server sets both times. On Lustre and GPFS the nodes do, and the answer is as good as their clocks; if
+ * the attempt's time is in the future, the answer is false.
  */
 bool ddp_attempt_is_younger(const char *directory, uint64_t attempt, uint64_t process,
 			    uint64_t left);

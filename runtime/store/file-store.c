@@ -31,7 +31,8 @@
  *     gathers there, and when the new attempt shows, it goes over to that. Where the old attempt
  *     has a table or was given up already, and is older than this process, it cannot be the one
  *     to come, and is passed by; where it is younger, this rank is the one that was missed, and
- *     is told so at once. (Ages are those of files, so clocks of nodes do not matter.) A table
+ *     is told so at once. (Ages are differences of file times. One NFS server sets them all; on Lustre and GPFS each node
+ *     sets its own, so the nodes' clocks must differ by less than the time between two attempts.) A table
  *     of the old attempt cannot name the new process, so it is never taken for the answer.
  *   - An attempt that ends well while its last ranks are slower than the next program's rank 0:
  *     they may not have opened the last table yet. Its rank 0 has taken its hello away: such an

@@ -128,6 +128,31 @@ TEST_LOOP(test_leftovers, 0, 2 * ROWS(leftovers))
 	ck_assert_int_eq(unit_entries(directory), -1);
 }
 
+/*
+ * File times are the nodes', as on Lustre, and the clock of the node of an aborted attempt's rank 0 is an hour ahead: new
+ * ranks do not join that attempt.
+ */
+TEST(test_aborted_attempt_from_the_future_is_passed_by)
+{
+	const struct timespec later[2] = {{.tv_sec = time(NULL) + 3600, .tv_nsec = 1},
+					  {.tv_sec = time(NULL) + 3600, .tv_nsec = 1}};
+	const char *directory = fresh_directory();
+	struct ddp_attempts list;
+	char path[PATH_MAX];
+
+	leave_abort(directory);
+	ck_assert_int_eq(ddp_attempts_list(directory, &list, NULL), 0);
+	ck_assert(list.count == 1 && list.attempts[0].aborted);
+	ddp_attempt_path(path, directory, list.attempts[0].number, ".ranks/hello");
+	ck_assert_int_eq(utimensat(AT_FDCWD, path, later, 0), 0);
+	memset(reports, 0, RANKS * sizeof(*reports));
+	begin_ranks(directory, false, 1, 2, 3, meet_once);
+	milliseconds(60);
+	begin_ranks(directory, false, 0, 1, 3, meet_once);
+	end(0, 3);
+	succeeded(0, 3, 1);
+}
+
 static void begin_anew(struct rank *rank)
 {
 	rank->watch = ddp_watch_start(0.5, NULL, NULL);
@@ -202,8 +227,8 @@ TEST(test_taken_over)
 /* --- A client that keeps listings --------------------------------------------------------- */
 
 /*
- * As an NFS client at its worst: what others create in a directory shows only when this process lists the directory
- * after it has removed a file of its own.
+ * An NFS client at its worst: files that other processes create in a directory show only when this process lists the
+ * directory after it has removed a file.
  */
 static struct {
 	bool on, fresh;
