@@ -40,7 +40,7 @@ struct launch {
 	size_t words_count;
 	size_t program; /* where it begins in them */
 	enum attempt_output output;
-	bool requeue; /* the job may be requeued */
+	char requeue_id[64]; /* of the job, to scontrol requeue; "": it may not be requeued */
 	double signal_s; /* before the job's end, Slurm sends a signal to ranks alone; 0: it does not */
 
 	struct node_list first; /* nodes of the first attempt */
@@ -259,6 +259,23 @@ static bool can_requeue(const char *job, const char *said)
 	fprintf(stderr, "ddp-run: --requeue: Slurm may not requeue job %s: add #SBATCH --requeue\n",
 		job);
 	return false;
+}
+
+/*
+ * Name the job for scontrol requeue. The JobId of one task of a job array is also the number of the array, and would requeue all tasks:
+ * [said] by Slurm of the job names the task.
+ */
+static void find_requeue_id(struct launch *launch, const char *said)
+{
+	size_t job_size, task_size;
+	const char *job = nodes_field(said, "ArrayJobId", &job_size);
+	const char *task = nodes_field(said, "ArrayTaskId", &task_size);
+
+	if (task_size > 0)
+		snprintf(launch->requeue_id, sizeof(launch->requeue_id), "%.*s_%.*s", (int)job_size,
+			 job, (int)task_size, task);
+	else
+		snprintf(launch->requeue_id, sizeof(launch->requeue_id), "%s", launch->job);
 }
 
 /*
@@ -506,23 +523,25 @@ static bool look_at_job(struct launch *launch)
 	char *const show[] = {"scontrol", "show", "job", (char *)launch->job, NULL};
 	struct ddp_text out = {.data = NULL};
 	const char *said;
-	bool good;
+	bool good, again;
 
 	if (!requeue && !lose)
 		return true;
 	said = evidence_run(show, HELP_LIMIT, &out) == 0 && out.data ? out.data : "";
 	good = !requeue || can_requeue(launch->job, said);
-	launch->requeue =
-		requeue && run_may_requeue(requeued, (int)number[RUN_OPTION_MAX_REQUEUES],
-					   newest_checkpoint(false), nodes_date(said, "SubmitTime"),
-					   nodes_seconds(said, "TimeLimit"));
-	if (good && requeue && !launch->requeue)
+	again = good && requeue &&
+		run_may_requeue(requeued, (int)number[RUN_OPTION_MAX_REQUEUES],
+				newest_checkpoint(false), nodes_date(said, "SubmitTime"),
+				nodes_seconds(said, "TimeLimit"));
+	if (good && requeue && !again)
 		fprintf(stderr,
 			"ddp-run: job %s was requeued %d times, and DDP_CHECKPOINT has no checkpoint from the last time that it "
 			"ran: it is not requeued again, see --max-requeues\n",
 			launch->job, requeued);
-	if (good && launch->requeue)
+	if (again) {
+		find_requeue_id(launch, said);
 		launch->signal_s = look_for_signal(launch->job, said);
+	}
 	if (good && lose)
 		look_for_no_kill(launch->job, said);
 	ddp_text_free(&out);
@@ -837,7 +856,7 @@ static int run(struct launch *launch)
 	const struct run_options *options = &launch->options;
 	struct run_rules rules = {.restarts = (int)options->number[RUN_OPTION_RESTARTS],
 				  .min_nodes = (int)options->number[RUN_OPTION_MIN_NODES],
-				  .requeue = launch->requeue};
+				  .requeue = launch->requeue_id[0] != '\0'};
 	struct run_past past[RUN_SAME];
 	struct attempt_plan plan = {
 		.command = launch->words,
@@ -988,7 +1007,7 @@ int main(int argc, char **argv)
 		return run_in_allocation(&launch, argv);
 	if (!look_at_job(&launch))
 		return EXIT_USAGE;
-	attempt_begin(launch.job, launch.requeue, launch.signal_s);
+	attempt_begin(launch.job, launch.requeue_id[0] ? launch.requeue_id : NULL, launch.signal_s);
 	if (!choose_output(&launch) || !set_spares_aside(&launch))
 		return EXIT_USAGE;
 	status = run(&launch);

@@ -61,8 +61,7 @@ static bool warned; /* by SIGUSR1 or SIGUSR2, with no attempt running */
 
 /* What Slurm said of the job; the end of it it does not take back. */
 static struct {
-	const char *id;
-	bool requeue;	 /* where Slurm ends it */
+	const char *id, *requeue_id;
 	bool unanswered; /* when it was asked last */
 	bool suspended;	 /* then */
 	bool ending;
@@ -360,7 +359,7 @@ double attempt_kill_wait(void)
 
 void attempt_requeue(void)
 {
-	char *const argv[] = {"scontrol", "requeue", (char *)job.id, NULL};
+	char *const argv[] = {"scontrol", "requeue", (char *)job.requeue_id, NULL};
 	struct ddp_text out = {.data = NULL};
 	int status;
 
@@ -370,9 +369,9 @@ void attempt_requeue(void)
 	status = evidence_run(argv, REQUEUE_LIMIT, &out);
 	/* Slurm itself did where the job is pending. */
 	if (status == 0 || (out.data && strstr(out.data, "pending")))
-		fprintf(stderr, "ddp-run: job %s is given back to Slurm\n", job.id);
+		fprintf(stderr, "ddp-run: job %s is given back to Slurm\n", job.requeue_id);
 	else
-		fprintf(stderr, "ddp-run: scontrol requeue %s failed: %s\n", job.id,
+		fprintf(stderr, "ddp-run: scontrol requeue %s failed: %s\n", job.requeue_id,
 			out.data ? out.data : "no answer");
 	ddp_text_free(&out);
 }
@@ -417,7 +416,7 @@ static bool is_job_ending(void)
 		job.ending = job.ending || over || job.preempted;
 		job.left =
 			nodes_seconds(out.data, "TimeLimit") - nodes_seconds(out.data, "RunTime");
-		if (job.requeue && over && (job.limit || job.preempted))
+		if (job.requeue_id && over && (job.limit || job.preempted))
 			attempt_requeue();
 	}
 	ddp_text_free(&out);
@@ -426,14 +425,14 @@ static bool is_job_ending(void)
 
 /* --- Signals ----------------------------------------------------------------------------------- */
 
-void attempt_begin(const char *id, bool requeue, double signal_s)
+void attempt_begin(const char *id, const char *requeue_id, double signal_s)
 {
 	static const int handed[] = {SIGTERM, SIGHUP,  SIGINT,	SIGQUIT,
 				     SIGUSR1, SIGUSR2, SIGCONT, SIGCHLD};
 	sigset_t set;
 
 	job.id = id;
-	job.requeue = requeue;
+	job.requeue_id = requeue_id;
 	job.signal_s = signal_s;
 	sigemptyset(&set);
 	for (size_t i = 0; i < sizeof(handed) / sizeof(handed[0]); i++)
@@ -1088,7 +1087,7 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	if (attempt->left)
 		sweep(&run);
 	attempt->ended = ddp_date(NULL);
-	if (attempt->said.aborted || attempt->said.cancelled || run.warned_at > 0 || job.requeue)
+	if (attempt->said.aborted || attempt->said.cancelled || run.warned_at > 0 || job.requeue_id)
 		(void)is_job_ending();
 	/* A slurmd that is gone alone is noticed when the next step begins. */
 	if (attempt->said.missed.count > 0 && attempt->silent.count == 0 && !job.ending)

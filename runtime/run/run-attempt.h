@@ -58,11 +58,11 @@ struct attempt {
 };
 
 /*
- * First, for job [id], which goes back to Slurm where Slurm ends it, if it is to be [requeue]d. Signals that ddp-run hands on are kept
+ * First, for job [id]. If Slurm ends it, it is requeued as [requeue_id]; NULL: it is not. Signals that ddp-run hands on are kept
  * for attempt_run() from here on. [signal_s] is the time before the job's end at which Slurm sends ranks a signal, but not ddp-run; 0:
  * it does not.
  */
-void attempt_begin(const char *id, bool requeue, double signal_s);
+void attempt_begin(const char *id, const char *requeue_id, double signal_s);
 
 /*
  * Whether ddp-run was told to end, until now, with no attempt running; and how the last is then to be taken to have ended, into

@@ -364,6 +364,24 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	rm -r "$WORK/points"
 }
 
+# The number of the array is the number of this task, too.
+@test "a task of a job array, with --requeue: no other task of the array is requeued" {
+	local job
+	cat >"$WORK/job" <<-END
+		#!/bin/bash
+		echo "\$SLURM_ARRAY_TASK_ID" >>said.array
+		if [ "\$SLURM_JOB_ID" = "\$SLURM_ARRAY_JOB_ID" ]; then
+			until [ "\$(wc -l <said.array)" -ge 3 ]; do sleep 0.1; done
+			PID=\$\$ exec $DDP_RUN --requeue -N1 -n1 bash -c 'kill -USR1 "\$PID"; sleep 61'
+		fi
+		[ "\$SLURM_ARRAY_TASK_ID" = 1 ] || exec sleep 60.5
+	END
+	job=$(mc sbatch --parsable --requeue --open-mode=append -a 1-3 -N1 -o job.out job)
+	within 90 is_requeued "${job}_3"
+	same "$(mc scontrol show job "$job" | grep -o 'Restarts=[0-9]*' | sort)" $'Restarts=0\nRestarts=0\nRestarts=1'
+	has "$(<"$WORK/job.out")" "^ddp-run: job ${job}_3 is given back to Slurm$"
+}
+
 # As ddp-run asks Slurm of the job when an attempt has ended.
 @test "SIGUSR1 between attempts: no other begins, and with --requeue the job goes on later" {
 	local job
