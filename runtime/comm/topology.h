@@ -19,8 +19,7 @@ struct ddp_card {
 	int32_t local_rank, local_size;
 	int32_t shares; /* 1: it shares memory with the ranks of its node */
 	int32_t pid;
-	uint64_t
-		began; /* CLOCK_REALTIME at ddp_init(), in nanoseconds; rank 0's is the world's number */
+	uint64_t began; /* CLOCK_REALTIME in ns; rank 0's is the world's number */
 	char host[DDP_HOST_NAME];
 };
 
