@@ -132,12 +132,12 @@ static char **srun_words(const struct launch *launch)
 
 /* --- Before the first attempt ------------------------------------------------------------------ */
 
-/* A step of somebody else's: srun in it would wait for resources that it has itself, or start ranks in ranks. */
+/* In a task of a step, srun would wait for resources that the step has itself, or start ranks in ranks. */
 static bool is_in_step(void)
 {
-	const char *step = getenv("SLURM_STEP_ID");
+	const char *step = getenv("SLURM_STEP_ID"), *job = getenv("SLURM_JOB_ID");
 
-	return step && strtoull(step, NULL, 10) < 0xfffffff0;
+	return step && job && strtoull(step, NULL, 10) < 0xfffffff0 && evidence_in_step(job, step);
 }
 
 static int run_in_allocation(struct launch *launch, char **argv)

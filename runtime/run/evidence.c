@@ -392,6 +392,38 @@ static bool is_new_here(const char *name)
 	return lacks;
 }
 
+/* Whether process [pid] is the slurmstepd of step [step] of job [job], by the title that slurmstepd gives itself. */
+static bool is_slurmstepd(long pid, const char *job, const char *step)
+{
+	char title[128];
+	size_t size;
+	char *command = read_proc(pid, "cmdline", &size);
+	bool is;
+
+	snprintf(title, sizeof(title), "slurmstepd: [%.40s.%.40s]", job, step);
+	is = command && strncmp(command, title, strlen(title)) == 0;
+	free(command);
+	return is;
+}
+
+bool evidence_in_step(const char *job, const char *step)
+{
+	struct process process = {.pid = getppid()};
+	char part[128], *cgroup;
+	size_t size;
+	bool is;
+
+	for (; process.pid > 1 && read_stat(&process); process.pid = process.parent)
+		if (strcmp(process.name, "slurmstepd") == 0)
+			return is_slurmstepd(process.pid, job, step);
+	/* The parents cannot be read, or a daemon has replaced them. */
+	snprintf(part, sizeof(part), "/job_%.40s/step_%.40s/", job, step);
+	cgroup = read_proc(getpid(), "cgroup", &size);
+	is = cgroup && strstr(cgroup, part);
+	free(cgroup);
+	return is;
+}
+
 const char *evidence_launcher(void)
 {
 	static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
@@ -443,18 +475,14 @@ static bool is_of_step(struct process *process, const char *job, const char *ste
  */
 static bool is_hidden_task(struct process *process, const char *job, const char *step)
 {
-	char title[128], *environment, *command;
+	char *environment;
 	bool is = false;
 	size_t size;
 
-	snprintf(title, sizeof(title), "slurmstepd: [%.40s.%.40s]", job, step);
 	environment = read_proc(process->pid, "environ", &size);
 	if ((!environment || !variable(environment, size, "SLURM_PROCID")) && read_stat(process) &&
-	    !strchr("ZX", process->state)) {
-		command = read_proc(process->parent, "cmdline", &size);
-		is = command && strncmp(command, title, strlen(title)) == 0;
-		free(command);
-	}
+	    !strchr("ZX", process->state))
+		is = is_slurmstepd(process->parent, job, step);
 	free(environment);
 	return is;
 }

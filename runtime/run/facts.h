@@ -149,6 +149,12 @@ void facts_read_nodes(struct facts *facts);
 void evidence_ask_nodes(struct facts *facts);
 
 /*
+ * Whether this process was started by a task of step [step] of job [job], as far as /proc shows it. Variables do not: a job that was
+ * submitted from inside a step inherits them.
+ */
+bool evidence_in_step(const char *job, const char *step);
+
+/*
  * The variable by which a launcher other than srun tells us that we are one of its ranks; NULL: there is none. What a job's
  * script has as well came with it from where the job was submitted.
  */

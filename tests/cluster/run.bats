@@ -186,9 +186,12 @@ first()
 		same "$rc" 2
 		has "$err" "^ddp-run: this is a rank of another launcher already, as $name says: start"
 	done
-	# A rank may well submit a job, which has its variables.
+	# A job that a rank submits inherits its variables.
 	PMI_RANK=0 batch -N1 -n1 true
 	same "$rc" 0
+	mc srun -Q -n1 --ddp sbatch -Q -W -N1 -o job.out job -N1 -n1 true
+	has_not "$(<"$WORK/job.out")" 'already'
+	same "$(<"$WORK/rc")" 0
 	try mc salloc -Q -N1 "$DDP_RUN" --requeue true
 	has "$err" '^ddp-run: --requeue: job [0-9]+ is no batch job'
 	try mc salloc -Q -N1 "$DDP_RUN" --spare-nodes 1 true
