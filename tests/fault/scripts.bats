@@ -11,7 +11,8 @@ setup()
 	# A tree without git, as an archive has it.
 	TREE=$DIR/tree
 	mkdir -p "$TREE/contrib" "$DIR/bin" "$DIR/out"
-	cp -r "$SRC"/contrib/{package,package.d,quickstart} "$TREE/contrib"
+	chmod 755 "$DIR"
+	cp -r "$SRC"/contrib/{minicluster,package,package.d,quickstart} "$TREE/contrib"
 	cp "$SRC/configure.ac" "$TREE"
 	PATH=$DIR/bin:$PATH
 }
@@ -74,4 +75,63 @@ users_files()
 	run "$TREE/contrib/package" deb --output "$DIR/out"
 	[ "$status" -eq 0 ]
 	[ -e "$TREE/built.o" ]
+}
+
+@test "quickstart: a path with a blank, or one too long for Slurm, is refused before the build" {
+	mv "$TREE" "$DIR/a b"
+	run "$DIR/a b/contrib/quickstart"
+	[ "$status" -eq 1 ]
+	[ "$output" = "quickstart: cannot build in '$DIR/a b': move the clone to a path without blanks and quotes" ]
+	[ ! -e "$DIR/a b/build" ]
+	mv "$DIR/a b" "$TREE"
+	long=$DIR/$(printf '%060d' 0)
+	mkdir "$long"
+	TMPDIR=$long run "$TREE/contrib/quickstart"
+	[ "$status" -eq 1 ]
+	[[ $output == "quickstart: the private Slurm cannot be in TMPDIR, '$long'; set TMPDIR to "*" characters: "* ]]
+	[ -z "$(ls "$long")" ]
+	[ ! -e "$TREE/build" ]
+}
+
+@test "quickstart: a clone that this user cannot write in is named" {
+	chmod 555 "$TREE"
+	user=()
+	[ "$(id -u)" -ne 0 ] || user=(setpriv --reuid=nobody --regid=nogroup --clear-groups)
+	run "${user[@]}" "$TREE/contrib/quickstart" --install build
+	chmod 755 "$TREE"
+	[ "$status" -eq 1 ]
+	[[ $output == "quickstart: cannot make build/: "*" cannot write in $TREE; use a clone of your own" ]]
+}
+
+@test "quickstart --install: an unknown group is refused, and nothing is installed" {
+	printf '[build]\nbash\n' >"$TREE/contrib/packages"
+	run "$TREE/contrib/quickstart" --install build typo
+	[ "$status" -eq 1 ]
+	[ "$output" = "quickstart: contrib/packages has no group 'typo'" ]
+}
+
+# configure, make and minicluster are stubs; quickstart ends when the cluster does not start.
+@test "quickstart: in a clone that was moved after a build, it builds from the start" {
+	printf '[build]\nbash\n[run]\nbash\n[engines]\nbash\n' >"$TREE/contrib/packages"
+	printf '#!/bin/sh\ntest "$1" = status || echo "minicluster $1" >>%s/calls; exit 1\n' "$DIR" >"$TREE/contrib/minicluster"
+	printf '#!/bin/sh\npwd | sed "s/^/abs_top_builddir = /" >Makefile; echo configure >>%s/calls\n' "$DIR" >"$TREE/configure"
+	stub make <<-END
+		echo "make \$*" >>$DIR/calls
+		mkdir -p build/spank-plugin/.libs && touch build/spank-plugin/.libs/ddp.so
+	END
+	chmod 755 "$TREE"/{configure,contrib/minicluster}
+	mkdir "$TREE/build"
+	touch -d yesterday "$TREE/configure.ac"
+	touch "$TREE/Makefile.in" "$TREE/build/config.status"
+	echo "abs_top_builddir = $DIR/original/build" >"$TREE/build/Makefile"
+	TMPDIR=$DIR run "$TREE/contrib/quickstart"
+	[[ $output == *"'contrib/minicluster up --dir "*"' failed with status 1; "* ]]
+	# It takes no cluster down that never existed.
+	[[ $output != *"did not go down"* ]]
+	diff "$DIR/calls" - <<-END
+		configure
+		make -C build clean
+		make -C build -j $(nproc)
+		minicluster up
+	END
 }
