@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Scripts of contrib/ that build and install, with stub tools in place of compilers: nothing is built here.
+# Scripts of contrib/ that build and install, with stub tools in place of compilers; refusals of configure and of make
+# install; the completion. Nothing is built here. Needs $DDP_BUILDDIR.
 #
 # shellcheck disable=SC2154 # status, output and lines come from run
 
@@ -134,4 +135,11 @@ users_files()
 		make -C build -j $(nproc)
 		minicluster up
 	END
+}
+
+@test "make install: a DESTDIR with a blank is refused before anything is installed" {
+	run make -s -C "$DDP_BUILDDIR" install DESTDIR="$DIR/a b"
+	[ "$status" -eq 2 ]
+	[ "${lines[0]}" = "DESTDIR '$DIR/a b' has a blank, which libtool does not support" ]
+	[ ! -e "$DIR/a b" ]
 }
