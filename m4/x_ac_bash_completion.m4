@@ -7,7 +7,8 @@ AC_DEFUN([X_AC_BASH_COMPLETION], [
   AC_ARG_WITH([bash-completion-dir],
     [AS_HELP_STRING([--with-bash-completion-dir=DIR],
       [directory of the bash completion @<:@SYSCONFDIR/bash_completion.d@:>@])],
-    [], [with_bash_completion_dir=yes])
+    [AS_CASE([$withval], [yes|no], [], [X_AC_NEED_DIRECTORY([bash-completion-dir])])],
+    [with_bash_completion_dir=yes])
   AS_CASE([$with_bash_completion_dir],
     [yes], [bashcompletiondir='${sysconfdir}/bash_completion.d'],
     [no], [bashcompletiondir=],

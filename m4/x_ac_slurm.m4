@@ -3,7 +3,8 @@
 # X_AC_SLURM: the headers that the plugin is compiled against, and where it is installed.
 # libslurm is not looked for: the plugin's undefined symbols are the host process's.
 # Slurm loads a plugin only if its major.minor version is its own, hence SLURM_MAJOR_MINOR.
-AC_DEFUN([X_AC_SLURM], [
+# X_AC_SLURM_ARGS reads its options, and can run before any test of the compiler.
+AC_DEFUN([X_AC_SLURM_ARGS], [
   AC_ARG_WITH([slurm],
     [AS_HELP_STRING([--with-slurm@<:@=PREFIX@:>@],
       [Slurm, for the plugin; --without-slurm builds the rest])],
@@ -11,16 +12,16 @@ AC_DEFUN([X_AC_SLURM], [
   AC_ARG_WITH([slurm-plugindir],
     [AS_HELP_STRING([--with-slurm-plugindir=DIR],
       [directory of Slurm's plugins @<:@default: Slurm's own@:>@])],
-    [slurmplugindir=$withval], [slurmplugindir=])
+    [X_AC_NEED_DIRECTORY([slurm-plugindir])
+     slurmplugindir=$withval], [slurmplugindir=])
   AC_ARG_WITH([plugstackdir],
     [AS_HELP_STRING([--with-plugstackdir=DIR],
       [directory of zz-ddp.conf @<:@SYSCONFDIR/slurm/plugstack.conf.d@:>@])],
-    [plugstackdir=$withval], [plugstackdir='${sysconfdir}/slurm/plugstack.conf.d'])
-  AS_CASE([$slurmplugindir], [yes|no],
-    [AC_MSG_ERROR([--with-slurm-plugindir needs a directory: --with-slurm-plugindir=DIR])])
-  AS_CASE([$plugstackdir], [yes|no],
-    [AC_MSG_ERROR([--with-plugstackdir needs a directory: --with-plugstackdir=DIR])])
+    [X_AC_NEED_DIRECTORY([plugstackdir])
+     plugstackdir=$withval], [plugstackdir='${sysconfdir}/slurm/plugstack.conf.d'])
+])
 
+AC_DEFUN([X_AC_SLURM], [
   x_ac_slurm_found=no
   x_ac_slurm_version=
   x_ac_slurm_where=

@@ -143,3 +143,26 @@ users_files()
 	[ "${lines[0]}" = "DESTDIR '$DIR/a b' has a blank, which libtool does not support" ]
 	[ ! -e "$DIR/a b" ]
 }
+
+# refused MESSAGE OPTION...: configure ends with this error, before it looks for a compiler.
+refused()
+{
+	cd "$DIR/out"
+	run "$SRC/configure" "${@:2}"
+	[ "$status" -eq 1 ]
+	[[ $output == *"configure: error: $1"* ]]
+	[[ $output != *gcc* ]]
+}
+
+@test "configure: a relative directory is refused" {
+	refused '--with-plugstackdir=etc/x: give an absolute directory' --with-plugstackdir=etc/x
+	refused '--with-slurm-plugindir=lib: give an absolute directory' --with-slurm-plugindir=lib
+	refused '--with-bash-completion-dir=etc: give an absolute directory' --with-bash-completion-dir=etc
+}
+
+@test "configure: a missing pkg-config is named" {
+	mkdir "$DIR/tools"
+	ln -s /usr/bin/* "$DIR/tools"
+	rm "$DIR/tools"/*pkg-config
+	PATH=$DIR/tools PKG_CONFIG='' refused 'pkg-config not found, ' --with-pmix
+}
