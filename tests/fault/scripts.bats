@@ -8,6 +8,7 @@
 setup()
 {
 	SRC=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
+	DDP_BUILDDIR=${DDP_BUILDDIR:-$SRC}
 	DIR=$(mktemp -d "${TMPDIR:-/tmp}/ddp-scripts.XXXXXX")
 	# A tree without git, as an archive has it.
 	TREE=$DIR/tree
@@ -165,4 +166,15 @@ refused()
 	ln -s /usr/bin/* "$DIR/tools"
 	rm "$DIR/tools"/*pkg-config
 	PATH=$DIR/tools PKG_CONFIG='' refused 'pkg-config not found, ' --with-pmix
+}
+
+@test "completion of a command that was typed with its path" {
+	run bash -c 'source "$1"
+		_srun() { COMPREPLY=(--nodes); }
+		__load_completion() { complete -F _srun srun; }
+		COMP_WORDS=(/usr/bin/srun --nod) COMP_CWORD=1
+		_ddp_complete /usr/bin/srun --nod /usr/bin/srun
+		echo "${COMPREPLY[@]}"' - "$DDP_BUILDDIR/spank-plugin/slurm-ddp.bash"
+	[ "$status" -eq 0 ]
+	[ "$output" = --nodes ]
 }
