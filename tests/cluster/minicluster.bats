@@ -79,6 +79,27 @@ trap_of_another()
 	same "$rc" 0
 }
 
+@test "a port of slurmctld is refused at once" {
+	try "$minicluster" up --dir "$TOP/c" --gpus 0 --plugstack none --conf slurmctldport=7000
+	same "$rc:$out" 2:
+	has "$err" "^minicluster: --conf is 'slurmctldport=7000': ports come from the block that the cluster claims; leave it out$"
+}
+
+@test "status while the cluster starts, and after its start was killed" {
+	mkdir "$TOP/bin"
+	printf '#!/bin/sh\necho $$ >"%s/munged"\nexec sleep 100\n' "$TOP" >"$TOP/bin/munged"
+	chmod 755 "$TOP/bin/munged"
+	PATH=$TOP/bin:$PATH "$minicluster" up --dir "$TOP/c" --gpus 0 --plugstack none 3>&- &
+	within 20 test -s "$TOP/munged"
+	try "$minicluster" status --dir "$TOP/c"
+	same "$rc:$out$err" "1:minicluster: the cluster in $TOP/c is not up yet: wait for its 'minicluster up'"
+	kill -9 $!
+	wait $! || true
+	kill "$(<"$TOP/munged")"
+	try "$minicluster" status --dir "$TOP/c"
+	same "$rc:$out$err" "1:minicluster: the 'minicluster up' of $TOP/c was killed: start the cluster again, or take it down"
+}
+
 @test "auth/slurm where Slurm has none is refused" {
 	! slurm_at_least 23.11 || skip "this Slurm has it"
 	try "$minicluster" up --dir "$TOP/c" --gpus 0 --plugstack none --conf AuthType=auth/slurm
