@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The job templates as a user submits them: copied into a directory of their own, sbatch.
+# The job templates as a user submits them: copied into a directory of their own, or, for PyTorch, with their examples
+# in the directory of the installation.
 
 load ../cluster/lib
 load torch
@@ -8,10 +9,13 @@ setup_file()
 {
 	torch_up --nodes 2 --gpus 2 --shards 8
 	mkdir -m 755 "$WORK/job-templates"
-	cp "$DDP_SRCDIR"/job-templates/*.job "$DDP_SRCDIR"/job-templates/*.py "$WORK/job-templates"
+	cp "$DDP_SRCDIR"/job-templates/*.job "$WORK/job-templates"
 	"$DDP_BUILDDIR/libtool" --quiet --mode=install install -m 755 \
 		"$DDP_BUILDDIR/job-templates/ddp-ranks" "$DDP_BUILDDIR/runtime/run/ddp-run" "$WORK/job-templates/"
 	[ "$(id -u)" -ne 0 ] || chown -R nobody "$WORK/job-templates"
+	make -C "$DDP_BUILDDIR/job-templates" install-data jobtemplatedir="$TOP/installed" >"$TOP/install.log" 2>&1
+	INSTALLED=$TOP/installed
+	export INSTALLED
 }
 
 teardown_file() { cluster_down; }
@@ -111,13 +115,13 @@ rank node local rank device share
 
 @test "ddp-shard.job with unmodified PyTorch, four ranks on one GPU: gloo" {
 	submit --nodes=1 --gres=shard:4 --ntasks-per-node=4 job-templates/ddp-shard.job \
-		"$PYTHON" job-templates/torch-ddp.py --backend gloo --epochs 1
+		"$PYTHON" "$INSTALLED/torch-ddp.py" --backend gloo --epochs 1
 	has "$output" '^epoch 0: loss '
 	has "$output" '^ok world=4 sum=6$'
 }
 
 @test "torch-ddp.job" {
-	submit job-templates/torch-ddp.job
+	submit "$INSTALLED/torch-ddp.job"
 	has "$output" '^epoch 2: loss 0\.[0-9]+, accuracy (9[0-9]\.[0-9]|100\.0) %$'
 	has "$output" '^ok world=4 sum=6$'
 	test -s "$WORK/torch-ddp.pt"
@@ -133,21 +137,21 @@ rank node local rank device share
 }
 
 @test "torch-file.job" {
-	submit job-templates/torch-file.job
+	submit "$INSTALLED/torch-file.job"
 	has "$output" '^form method: loss 0\.0'
 	has "$output" '^form file: loss 0\.0'
 	same "$(grep -cx 'ok world=4 sum=6' <<<"$output")" 2
 }
 
 @test "torch-spawn.job" {
-	submit job-templates/torch-spawn.job
+	submit "$INSTALLED/torch-spawn.job"
 	has "$output" '^2 nodes with 2 ranks each: loss 0\.0'
 	has "$output" '^ok world=4 sum=6$'
 }
 
 @test "torchrun.job with --gres=gpu:2" {
 	torchrun_works
-	submit --gres=gpu:2 job-templates/torchrun.job
+	submit --gres=gpu:2 "$INSTALLED/torchrun.job"
 	has "$output" '^ok world=4 sum=6$'
 }
 
