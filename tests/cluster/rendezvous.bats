@@ -432,11 +432,11 @@ refused()
 	try mc srun --ddp --ddp-rdzv="$TOP/other" sh -c "touch '$WORK/began'; within() { :; }; until [ -e '$WORK/end' ]; do sleep 0.05; done" &
 	first=$!
 	within 20 test -e "$WORK/began"
-	# The first has .ddp there, so the second is told what to do.
-	try as_other_user "$minicluster" run srun --ddp --ddp-rdzv="$TOP/other" true
+	# The first has .ddp there, so the error advises %u. -D: this directory may be closed to the second user.
+	try as_other_user "$minicluster" run srun -D / --ddp --ddp-rdzv="$TOP/other" true
 	same "$rc" 255
 	has "$err" "ddp: $TOP/other/\.ddp belongs to user $(as_user id -u); .*%u"
-	try as_other_user "$minicluster" run srun --ddp --ddp-rdzv="$TOP/other/%u" "$SHOW" DDP_RENDEZVOUS
+	try as_other_user "$minicluster" run srun -D / --ddp --ddp-rdzv="$TOP/other/%u" "$SHOW" DDP_RENDEZVOUS
 	same "$rc:$err" "0:"
 	has "$out" "DDP_RENDEZVOUS=$TOP/other/daemon/\.ddp/"
 	as_user touch "$WORK/end"

@@ -201,7 +201,7 @@ mps_names="DDP_SHARE CUDA_MPS_ACTIVE_THREAD_PERCENTAGE CUDA_MPS_PINNED_DEVICE_ME
 }
 
 @test "ddp-shard.job trains as it is" {
-	as_user cp "$DDP_SRCDIR/job-templates/ddp-shard.job" "$WORK"
+	install -m 644 "$DDP_SRCDIR/job-templates/ddp-shard.job" "$WORK"
 	job=$(mc sbatch --parsable ddp-shard.job)
 	within 90 grep -q '^epoch 1 step ' "$WORK/ddp-shard-$job.out"
 	has "$(<"$WORK/ddp-shard-$job.out")" '^2 ranks on 2 nodes, '
