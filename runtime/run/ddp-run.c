@@ -166,8 +166,10 @@ static int run_in_allocation(struct launch *launch, char **argv)
 	words = ddp_xcalloc(most, sizeof(*words), "salloc's words");
 	words[count++] = "salloc";
 	words[count++] = "--no-kill";
+	/* srun changes the directory. If salloc did as well, a relative path would count twice. */
 	for (size_t i = 0; shared[i]; i++)
-		words[count++] = shared[i];
+		if (strncmp(shared[i], "--chdir=", strlen("--chdir=")) != 0)
+			words[count++] = shared[i];
 	if (more > 0) {
 		snprintf(nodes, sizeof(nodes), "--nodes=%d", atoi(value) + more);
 		words[count++] = nodes;

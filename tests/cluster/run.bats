@@ -214,6 +214,9 @@ first()
 	try mc "$DDP_RUN" $(printf -- '--restarts %d ' {1..40}) -lN 1 -n1 --wait=0 bash -c 'echo "$1 of $#"' name one two
 	same "$rc" 0
 	same "$out" '0: one of 2'
+	as_user mkdir "$WORK/here.sub"
+	try mc "$DDP_RUN" -N1 -n1 -D here.sub pwd
+	same "$rc $out" "0 $WORK/here.sub"
 	mc salloc -Q --no-shell -N2 -J held
 	job=$(mc squeue -h -n held -o %A)
 	# shellcheck disable=SC2016
