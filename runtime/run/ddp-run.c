@@ -63,7 +63,7 @@ static bool read_help(struct srun_options *options, const char *command)
 	bool good = evidence_run(argv, HELP_LIMIT, &out) == 0 && out.data;
 
 	if (good)
-		srun_options_read(options, out.data);
+		srun_options_read(options, out.data, strcmp(command, "salloc") == 0);
 	else
 		fprintf(stderr, "ddp-run: %s --help gave no answer: is Slurm installed here?\n",
 			command);
@@ -74,8 +74,16 @@ static bool read_help(struct srun_options *options, const char *command)
 /* Find out where the program begins, which only srun itself knows for sure. */
 static bool find_program(struct launch *launch)
 {
+	const char *unknown;
+
 	if (!read_help(&launch->srun, "srun"))
 		return false;
+	unknown = srun_unknown(&launch->srun, launch->words);
+	if (unknown && run_options_have(unknown)) {
+		fprintf(stderr, "ddp-run: %s: options of ddp-run come before those of srun\n",
+			unknown);
+		return false;
+	}
 	launch->program = srun_program(&launch->srun, launch->words);
 	return true;
 }

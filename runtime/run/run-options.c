@@ -115,6 +115,13 @@ static int find(const char *word, const char **value)
 	return RUN_OPTION_COUNT;
 }
 
+bool run_options_have(const char *word)
+{
+	const char *value;
+
+	return find(word, &value) != RUN_OPTION_COUNT;
+}
+
 int run_options_parse(struct run_options *options, char **argv)
 {
 	const char *restarts = ddp_getenv("SLURM_DDP_RESTARTS", NULL);

@@ -38,4 +38,7 @@ struct run_options {
  */
 int run_options_parse(struct run_options *options, char **argv);
 
+/* Whether [word], "--name" or "--name=value", is an option of the table. */
+bool run_options_have(const char *word);
+
 #endif /* DDP_RUN_RUN_OPTIONS_H */

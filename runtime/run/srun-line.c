@@ -42,17 +42,70 @@ static bool read_option(struct srun_option *option, const char *line)
 	return true;
 }
 
-void srun_options_read(struct srun_options *options, const char *help)
+static bool has_option(const struct srun_options *options, const char *name)
+{
+	for (size_t i = 0; i < options->count; i++)
+		if (strcmp(options->option[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * Options with a value that the help texts of Slurm 20.11 to 26.05 list never, only with the task plugin that they are for, or in
+ * another form (slurm_opt.c, srun's and salloc's opt.c).
+ */
+static const struct {
+	const char *name;
+	char letter;
+	bool salloc; /* salloc has it as well */
+} unlisted[] = {
+	{"accel-bind", 0, false},
+	{"context", 0, true},
+	{"cpu-bind", 0, false},
+	{"cpu_bind", 0, false},
+	{"extra-node-info", 'B', true},
+	{"gid", 0, true},
+	{"hint", 0, true},
+	{"mem-bind", 0, true},
+	{"msg-timeout", 0, false},
+	{"network", 0, true},
+	{"nodefile", 'F', true},
+	{"ntasks-per-gpu", 0, true},
+	{"ntasks-per-tres", 0, true},
+	{"open-mode", 0, false},
+	{"pack-group", 0, false},
+	{"prefer", 0, true},
+	{"resources", 0, true},
+	{"segment", 0, true},
+	{"tasks-per-node", 0, true},
+	{"treewidth", 0, false},
+	{"uid", 0, true},
+};
+
+enum { UNLISTED = sizeof(unlisted) / sizeof(unlisted[0]) };
+
+void srun_options_read(struct srun_options *options, const char *help, bool salloc)
 {
 	size_t lines = 1;
 
 	for (const char *at = help; *at; at++)
 		lines += *at == '\n';
 	*options = (struct srun_options){
-		.option = ddp_xcalloc(lines, sizeof(*options->option), "srun's options")};
+		.option =
+			ddp_xcalloc(lines + UNLISTED, sizeof(*options->option), "srun's options")};
 	for (const char *at = help; at; at = strchr(at, '\n')) {
 		at += *at == '\n';
 		options->count += read_option(&options->option[options->count], at);
+	}
+	for (size_t i = 0; i < UNLISTED; i++) {
+		struct srun_option *option = &options->option[options->count];
+
+		if (has_option(options, unlisted[i].name) || (salloc && !unlisted[i].salloc))
+			continue;
+		snprintf(option->name, sizeof(option->name), "%s", unlisted[i].name);
+		option->letter = unlisted[i].letter;
+		option->takes = SRUN_VALUE;
+		options->count++;
 	}
 }
 
@@ -142,12 +195,14 @@ bool srun_given(const struct srun_options *options, char **words, const char *na
 	return given;
 }
 
-static bool has_option(const struct srun_options *options, const char *name)
+const char *srun_unknown(const struct srun_options *options, char **words)
 {
-	for (size_t i = 0; i < options->count; i++)
-		if (strcmp(options->option[i].name, name) == 0)
-			return true;
-	return false;
+	struct reader reader = {.options = options, .at = words};
+
+	while (read_next(&reader))
+		if (!reader.option && !reader.letters)
+			return reader.at[-1];
+	return NULL;
 }
 
 char **srun_shared(const struct srun_options *options, char **words,

@@ -26,8 +26,11 @@ struct srun_options {
 	size_t count;
 };
 
-/* The options that [help] lists, what srun --help or salloc --help printed; with those of plugins. Ended by free() of option. */
-void srun_options_read(struct srun_options *options, const char *help);
+/*
+ * The options that [help] lists, what srun --help or, with [salloc], salloc --help printed, with those of plugins; and those that the
+ * command has but does not list. Ended by free() of option.
+ */
+void srun_options_read(struct srun_options *options, const char *help, bool salloc);
 
 /* The option [name], or the only one that begins so, or that is [letter]; NULL: none. */
 const struct srun_option *srun_option_find(const struct srun_options *options, const char *name,
@@ -39,6 +42,9 @@ size_t srun_program(const struct srun_options *options, char **words);
 /* Whether the option [name] is given before the program; in [value] its last value, "" for none. */
 bool srun_given(const struct srun_options *options, char **words, const char *name,
 		const char **value);
+
+/* The first long option before the program that srun does not have; NULL: none. */
+const char *srun_unknown(const struct srun_options *options, char **words);
 
 /*
  * Those of the options before the program that [others] has too, as "--name=value", in a list that ends with NULL; it and its

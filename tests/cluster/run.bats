@@ -179,6 +179,8 @@ first()
 		same "$rc" 2
 		has "$err" '^ddp-run: srun does not tell which rank of a heterogeneous step fails: use --multi-prog instead, or srun --ddp$'
 	done
+	try mc "$DDP_RUN" -N1 --restarts 3 true
+	same "$rc $err" '2 ddp-run: --restarts: options of ddp-run come before those of srun'
 	try mc srun -n1 "$DDP_RUN" true
 	has "$err" '^ddp-run: this is a task of step 0 of job'
 	for name in OMPI_COMM_WORLD_RANK PMI_RANK TORCHELASTIC_RUN_ID; do

@@ -349,11 +349,13 @@ static const struct line_row {
 	{{"--nodes", "4", "--label", "a.out"}, 3, "4"},
 	{{"--nodes=4", "--node=5", "a.out"}, 2, "4"},
 	{{"--nodes=4", "-N", "2", "a.out"}, 3, "2"},
-	{{"--ntasks-per", "2", "a.out"}, 2, NULL},
+	{{"--ntasks-per-n", "2", "a.out"}, 2, NULL},
 	{{"--imm", "a.out"}, 1, NULL},
 	{{"--immediate=5", "-I", "a.out"}, 2, NULL},
 	{{"--container", "x", "a.out"}, 2, NULL},
 	{{"--ddp-port", "7", "--other", "a.out"}, 3, NULL},
+	{{"--open-mode", "append", "-N4", "a.out"}, 3, "4"},
+	{{"-F", "hosts", "--cpu-b", "none", "-N4", "a.out"}, 5, "4"},
 	{{"-N2", "--", "-odd"}, 2, "2"},
 	{{"-N"}, 1, ""},
 };
@@ -367,8 +369,7 @@ TEST_ROWS(test_where_the_program_begins, line_rows)
 	bool given;
 
 	memcpy(words, row->words, sizeof(words));
-	srun_options_read(&options, help);
-	ck_assert_uint_eq(options.count, 9);
+	srun_options_read(&options, help, false);
 	ck_assert_uint_eq(srun_program(&options, words), row->program);
 	given = srun_given(&options, words, "nodes", &value);
 	ck_assert_int_eq(given, row->nodes != NULL);
@@ -383,7 +384,7 @@ TEST(test_each_letter_of_a_word_counts)
 	struct srun_options options;
 	const char *value = NULL;
 
-	srun_options_read(&options, help);
+	srun_options_read(&options, help, false);
 	ck_assert(srun_given(&options, words, "label", &value));
 	ck_assert_str_eq(value, "");
 	ck_assert(srun_given(&options, words, "immediate", &value));
@@ -391,20 +392,46 @@ TEST(test_each_letter_of_a_word_counts)
 	free(options.option);
 }
 
+TEST(test_an_option_that_srun_does_not_have)
+{
+	char *words[] = {"-N", "--other", "--nodes", "4", "--restarts=3", "5", "--more", NULL};
+	struct srun_options options;
+
+	srun_options_read(&options, help, false);
+	ck_assert_str_eq(srun_unknown(&options, words), "--restarts=3");
+	ck_assert_ptr_null(srun_unknown(&options, words + 5));
+	free(options.option);
+}
+
 TEST(test_options_that_salloc_has_too)
 {
 	static const char *const want[] = {"--nodes=4", "--ntasks=8", "--immediate",
-					   "--nodelist=n1"};
-	char *words[] = {"-lN", "4",	 "--label", "-n8", "--ddp-port=7", "-I", "-w",
-			 "n1",	"a.out", "-N7",	    NULL};
+					   "--nodelist=n1", "--ntasks-per-gpu=1"};
+	char *words[] = {"-lN",
+			 "4",
+			 "--label",
+			 "-n8",
+			 "--ddp-port=7",
+			 "-I",
+			 "-w",
+			 "n1",
+			 "--ntasks-per-gpu",
+			 "1",
+			 "--open-mode",
+			 "append",
+			 "a.out",
+			 "-N7",
+			 NULL};
 	struct srun_options options, salloc;
 	char **shared;
 	size_t i = 0;
 
-	srun_options_read(&options, help);
+	srun_options_read(&options, help, false);
 	/* What only begins as one of srun's is another. */
-	srun_options_read(&salloc, "  -N, --nodes=N\n  -w, --nodelist=hosts\n  -n, --ntasks=N\n"
-				   "  -I, --immediate[=secs]\n  --label-of=x\n");
+	srun_options_read(&salloc,
+			  "  -N, --nodes=N\n  -w, --nodelist=hosts\n  -n, --ntasks=N\n"
+			  "  -I, --immediate[=secs]\n  --label-of=x\n",
+			  true);
 	shared = srun_shared(&options, words, &salloc);
 	for (; i < sizeof(want) / sizeof(want[0]); i++) {
 		ck_assert_ptr_nonnull(shared[i]);
