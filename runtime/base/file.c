@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,43 +47,117 @@ error:
 	return -1;
 }
 
-/* The new name is on disk only when its directory is; a file system that cannot is believed. */
-static void sync_directory(const char *path)
+/*
+ * Sync the directory that [path] is in: only then is a new name on disk. Some file systems cannot sync a directory, and
+ * a directory that can be written need not be readable: neither is an error.
+ * Returns 0, or -1 with errno set.
+ */
+static int sync_parent(const char *path)
 {
 	char parent[PATH_MAX];
 	const char *slash = strrchr(path, '/');
-	int fd;
+	int fd, number = 0;
 
 	if (slash)
 		snprintf(parent, sizeof(parent), "%.*s", slash == path ? 1 : (int)(slash - path),
 			 path);
 	fd = open(slash ? parent : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
-		return;
-	(void)fsync(fd);
+		return errno == EACCES ? 0 : -1;
+	if (fsync(fd) < 0 && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+		number = errno;
 	close(fd);
+	errno = number;
+	return number ? -1 : 0;
+}
+
+/*
+ * Follow the symbolic link [path]. The kernel does it, so that its protection against links in sticky directories
+ * applies. A missing target is created for that and removed again.
+ * Returns 0 with the path and the properties of the target, or -1 with errno set.
+ */
+static int follow_link(const char *path, char target[PATH_MAX], struct stat *info)
+{
+	int fd = open(path, O_PATH | O_CLOEXEC), number;
+	bool created = fd < 0 && errno == ENOENT;
+	ssize_t length = -1;
+	char name[32];
+
+	if (created)
+		fd = open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -1;
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+	if (fstat(fd, info) == 0)
+		length = readlink(name, target, PATH_MAX - 1);
+	if (length >= 0) {
+		target[length] = '\0';
+		if (created && info->st_size == 0)
+			unlink(target);
+	}
+	number = errno;
+	close(fd);
+	errno = number;
+	return length < 0 ? -1 : 0;
+}
+
+/*
+ * Find the file that a write to [path] replaces: [path], or the file that it links to.
+ * Returns its path, which may be in [target], or NULL with an error: if it is a device, FIFO or socket, a rename would
+ * destroy it.
+ */
+static const char *find_target(const char *path, char target[PATH_MAX], struct ddp_error *error)
+{
+	struct stat info;
+	bool linked;
+
+	if (lstat(path, &info) < 0)
+		return path;
+	linked = S_ISLNK(info.st_mode);
+	if (linked && follow_link(path, target, &info) < 0) {
+		ddp_error_errno(error, DDP_ERR_FILE, "cannot write %s", path);
+		return NULL;
+	}
+	/* A directory makes the rename fail. A file without a name, which /dev/stdout may be, cannot be replaced. */
+	if (S_ISDIR(info.st_mode) || (S_ISREG(info.st_mode) && (!linked || info.st_nlink > 0)))
+		return linked ? target : path;
+	ddp_error_set(error, DDP_ERR_FILE, "cannot write %s: it is not a plain file", path);
+	return NULL;
+}
+
+int ddp_file_can_replace(const char *path, struct ddp_error *error)
+{
+	char target[PATH_MAX];
+
+	return find_target(path, target, error) ? 0 : DDP_ERR_FILE;
 }
 
 int ddp_file_write(const char *path, const struct iovec *parts, int count, unsigned mode, bool sync,
 		   struct ddp_error *error)
 {
-	char temporary[PATH_MAX];
+	char real[PATH_MAX], temporary[PATH_MAX];
+	const char *target = find_target(path, real, error);
+	uint64_t number;
 	int status, fd;
 
-	if (snprintf(temporary, sizeof(temporary), "%s.tmp.%ld", path, (long)getpid()) >=
+	if (!target)
+		return DDP_ERR_FILE;
+	if (getrandom(&number, sizeof(number), 0) != sizeof(number))
+		return ddp_error_errno(error, DDP_ERR_FILE, "cannot write %s: getrandom", path);
+	if (snprintf(temporary, sizeof(temporary), "%s.tmp.%016" PRIx64, target, number) >=
 	    (int)sizeof(temporary))
 		return ddp_error_set(error, DDP_ERR_FILE, "%.100s...: the path is too long", path);
-	fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
-		  (mode_t)(mode ? mode : 0600));
+	fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, (mode_t)(mode ? mode : 0600));
 	if (fd < 0)
 		return ddp_error_errno(error, DDP_ERR_FILE, "cannot create %s", temporary);
-	if (fill(fd, parts, count, sync) < 0 || rename(temporary, path) < 0) {
+	if (fill(fd, parts, count, sync) < 0 || rename(temporary, target) < 0) {
 		status = ddp_error_errno(error, DDP_ERR_FILE, "cannot write %s", path);
 		unlink(temporary);
 		return status;
 	}
-	if (sync)
-		sync_directory(path);
+	if (sync && sync_parent(target) < 0)
+		return ddp_error_errno(error, DDP_ERR_FILE, "cannot sync the directory of %s",
+				       path);
 	return 0;
 }
 
@@ -158,27 +234,39 @@ void ddp_file_change_directory(const char *path, const char *name)
 	(void)unlink(file);
 }
 
+/* Make directory [path] unless it exists. Returns 0, or -1 with errno set. */
+static int make_directory(const char *path, unsigned mode)
+{
+	struct stat info;
+	int number;
+
+	if (mkdir(path, (mode_t)mode) == 0)
+		return sync_parent(path);
+	number = errno;
+	if (stat(path, &info) < 0)
+		errno = number;
+	else if (S_ISDIR(info.st_mode))
+		return 0;
+	else
+		errno = ENOTDIR;
+	return -1;
+}
+
 int ddp_file_mkdirs(const char *path, unsigned mode, struct ddp_error *error)
 {
 	char part[PATH_MAX];
-	struct stat info;
 
 	if (snprintf(part, sizeof(part), "%s", path) >= (int)sizeof(part))
 		return ddp_error_set(error, DDP_ERR_FILE, "%.100s...: the path is too long", path);
 	for (char *slash = *part ? strchr(part + 1, '/') : NULL; slash;
 	     slash = strchr(slash + 1, '/')) {
 		*slash = '\0';
-		if (mkdir(part, (mode_t)mode) < 0 && errno != EEXIST && access(part, F_OK) < 0)
+		if (make_directory(part, mode) < 0)
 			return ddp_error_errno(error, DDP_ERR_FILE, "cannot make directory %s",
 					       part);
 		*slash = '/';
 	}
-	if (mkdir(part, (mode_t)mode) == 0)
-		return 0;
-	if (errno == EEXIST && stat(part, &info) == 0) {
-		if (S_ISDIR(info.st_mode))
-			return 0;
-		errno = ENOTDIR;
-	}
-	return ddp_error_errno(error, DDP_ERR_FILE, "cannot make directory %s", part);
+	if (make_directory(part, mode) < 0)
+		return ddp_error_errno(error, DDP_ERR_FILE, "cannot make directory %s", part);
+	return 0;
 }

@@ -12,13 +12,20 @@
 #include "error.h"
 
 /*
- * Make [path] consist of [parts]: written to "<path>.tmp.<pid>" beside it, with mode 0600 or
- * what [mode] says less the umask, synced if [sync], renamed. On failure the temporary is
- * removed and [path] is as it was. Interrupted and short writes are gone on with.
+ * Replace the content of [path] by [parts]: write "<path>.tmp.<16 hexadecimal digits>" beside it, a random number, with
+ * mode 0600 or [mode] less the umask, sync it if [sync], rename it, and sync the directory. A symbolic link stays, and
+ * the file that it names is replaced. A device, FIFO or socket is refused. On failure the temporary is removed and
+ * [path] is as it was, unless it was the directory that could not be synced.
  * Returns 0, or DDP_ERR_FILE with a text that names the path.
  */
 int ddp_file_write(const char *path, const struct iovec *parts, int count, unsigned mode, bool sync,
 		   struct ddp_error *error);
+
+/*
+ * Check that ddp_file_write() would not refuse [path] for what is there: before hours are spent on its content.
+ * Returns 0 or DDP_ERR_FILE.
+ */
+int ddp_file_can_replace(const char *path, struct ddp_error *error);
 
 /*
  * Write all [size] bytes of [data] to [fd]; interrupted and short writes are gone on with.
@@ -49,8 +56,8 @@ int ddp_file_read(const char *path, size_t limit, char **data, size_t *size,
 void ddp_file_change_directory(const char *path, const char *name);
 
 /*
- * Make directory [path] and those above it that are missing, with [mode] less the umask.
- * Returns 0, also where it is there already, or DDP_ERR_FILE.
+ * Make directory [path] and those above it that are missing, with [mode] less the umask, and sync the directories that
+ * they are in. Returns 0, also if [path] exists already, or DDP_ERR_FILE.
  */
 int ddp_file_mkdirs(const char *path, unsigned mode, struct ddp_error *error);
 

@@ -9,12 +9,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/checksum.h"
@@ -237,31 +237,30 @@ out:
 	return status;
 }
 
-/* Whether [name] is the temporary of a writer that is gone: "<checkpoint>.tmp.<pid>". */
+/* Seconds without a change after which the writer of a temporary is taken for dead. */
+enum { LEFTOVER_AGE = 600 };
+
+/*
+ * Whether [name] is a temporary of ddp_file_write(), "<checkpoint>.tmp.<digits>", whose writer died. Its writer may run
+ * on another node or in another container, so only its age is known. Clocks of nodes may differ by some minutes.
+ */
 static bool is_leftover(int dir, const char *name)
 {
 	static const char infix[] = ".tmp.";
 	uint64_t step;
 	const char *rest = parse_name(name, &step);
 	struct stat info;
-	char *end;
-	long pid;
 
 	if (!rest || strncmp(rest, infix, sizeof(infix) - 1) != 0)
 		return false;
 	rest += sizeof(infix) - 1;
-	errno = 0;
-	pid = strtol(rest, &end, 10);
-	if (errno != 0 || *rest < '1' || *rest > '9' || *end || pid != (pid_t)pid)
+	if (!*rest || rest[strspn(rest, "0123456789abcdef")] != '\0')
 		return false;
-	if (fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(info.st_mode) ||
-	    info.st_uid != geteuid())
-		return false;
-	/* Another job that writes into this directory at this moment is not disturbed. */
-	return pid == (long)getpid() || kill((pid_t)pid, 0) < 0;
+	return fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
+	       info.st_uid == geteuid() && info.st_mtime < time(NULL) - LEFTOVER_AGE;
 }
 
-/* Remove what writers of checkpoints that were killed left in [directory]: own files alone. */
+/* Remove the temporaries of killed writers in [directory], this user's only. */
 static void checkpoint_sweep(const char *directory, const struct ddp_log *log)
 {
 	DIR *dir = opendir(directory);

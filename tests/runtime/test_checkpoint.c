@@ -197,73 +197,65 @@ TEST_ROWS(test_keep, keeps)
 	ddp_tensors_close(file);
 }
 
-/* A process that is no more. */
-static long dead_pid(void)
-{
-	pid_t pid = fork();
-
-	if (pid == 0)
-		_exit(0);
-	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
-	return (long)pid;
-}
-
-enum writer { DEAD, SELF, ALIVE };
-
 #define TEMPORARY "checkpoint-0000000042.safetensors.tmp."
 
 static const struct {
-	const char *name; /* the writer's number follows */
-	enum writer writer;
+	const char *name;
+	int age; /* seconds since it was written */
 	bool link, stays;
 } leftovers[] = {
-	{TEMPORARY, DEAD, false, false},
-	{TEMPORARY, SELF, false, false},
-	{TEMPORARY, ALIVE, false, true},
-	{TEMPORARY, DEAD, true, true},
-	{TEMPORARY "0", DEAD, false, true},
-	{TEMPORARY "-", DEAD, false, true},
-	{TEMPORARY "x", DEAD, false, true},
-	{TEMPORARY "99999999999999", DEAD, false, true},
-	{"checkpoint-42.safetensors.tmp.", DEAD, false, true},
-	{"checkpoint-0000000042.safetensors.TMP.", DEAD, false, true},
-	{"checkpoint-0000000042.safetensors", DEAD, false, true},
-	{"model.safetensors.tmp.", DEAD, false, true},
+	{TEMPORARY "00c0ffee00c0ffee", 3600, false, false},
+	{TEMPORARY "4711", 3600, false, false},
+	{TEMPORARY "00c0ffee00c0ffee", 60, false, true}, /* its writer may run on another node */
+	{TEMPORARY "00c0ffee00c0ffee", -3600, false, true},
+	{TEMPORARY "00c0ffee00c0ffee", 3600, true, true},
+	{TEMPORARY, 3600, false, true},
+	{TEMPORARY "x1", 3600, false, true},
+	{TEMPORARY "1.x", 3600, false, true},
+	{"checkpoint-42.safetensors.tmp.1", 3600, false, true},
+	{"checkpoint-0000000042.safetensors.TMP.1", 3600, false, true},
+	{"checkpoint-0000000042.safetensors.damaged", 3600, false, true},
+	{"model.safetensors.tmp.1", 3600, false, true},
 };
 
-/* What killed writers left goes, and nothing else. */
+/* Let the file, or the link, at [path] be [age] seconds old. */
+static void set_age(const char *path, int age)
+{
+	const struct timespec times[2] = {{0, UTIME_OMIT}, {time(NULL) - age, 0}};
+
+	ck_assert_int_eq(utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW), 0);
+}
+
+/* A save removes the old temporaries of killed writers, and nothing else. */
 TEST_ROWS(test_sweep, leftovers)
 {
-	const char *directory = fresh("sweep");
-	long pids[] = {[DEAD] = dead_pid(), [SELF] = (long)getpid(), [ALIVE] = (long)getppid()};
+	const char *directory = fresh("sweep"), *path = in(directory, leftovers[_i].name);
 	struct ddp_error error;
 	struct stat info;
-	char path[512];
 
-	snprintf(path, sizeof(path), "%s/%s%ld", directory, leftovers[_i].name,
-		 pids[leftovers[_i].writer]);
 	if (leftovers[_i].link)
 		ck_assert_int_eq(symlink("/dev/null", path), 0);
 	else
 		fclose(fopen(path, "w"));
+	set_age(path, leftovers[_i].age);
 	ck_assert_int_eq(save(directory, 1, 1, &error), 0);
-	ck_assert_msg((lstat(path, &info) == 0) == leftovers[_i].stays, "%s", path);
+	ck_assert_msg((lstat(in(directory, leftovers[_i].name), &info) == 0) == leftovers[_i].stays,
+		      "%s", leftovers[_i].name);
 	unit_text("sweep", "steps", steps_of(directory), "1");
 }
 
-/* The work of another user is left alone, wherever it lies. */
+/* A save leaves temporaries of other users alone. */
 TEST(test_sweep_of_others)
 {
-	const char *directory = fresh("sweep-others");
+	const char *directory = fresh("sweep-others"), *path = in(directory, TEMPORARY "1");
 	struct ddp_error error;
-	char path[512];
 
-	snprintf(path, sizeof(path), "%s/%s%ld", directory, TEMPORARY, dead_pid());
 	fclose(fopen(path, "w"));
+	set_age(path, 3600);
 	if (chown(path, 65534, (gid_t)-1) < 0)
 		return; /* only root can give files away */
 	ck_assert_int_eq(save(directory, 1, 1, &error), 0);
-	ck_assert_int_eq(access(path, F_OK), 0);
+	ck_assert_int_eq(access(in(directory, TEMPORARY "1"), F_OK), 0);
 }
 
 /* A full disk: the old ones are all there, what was begun is not. */
@@ -287,6 +279,31 @@ TEST(test_full)
 	ddp_tensors_close(file);
 	ck_assert_int_eq(unlink(path_of(directory, 1)), 0);
 	ck_assert_msg(rmdir(directory) == 0, "something is left in %s", directory);
+}
+
+static int sync_error; /* of directories */
+
+int fsync(int fd)
+{
+	struct stat info;
+
+	ck_assert_int_eq(fstat(fd, &info), 0);
+	errno = S_ISDIR(info.st_mode) ? sync_error : 0;
+	return errno ? -1 : 0;
+}
+
+/* The new checkpoint may not be on disk: the save fails, and the old ones stay. */
+TEST(test_sync_fails)
+{
+	const char *directory = fresh("sync");
+	struct ddp_error error;
+
+	ck_assert_int_eq(save(directory, 1, 1, &error), 0);
+	sync_error = EIO;
+	ck_assert_int_eq(save(directory, 2, 1, &error), DDP_ERR_FILE);
+	sync_error = 0;
+	UNIT_SAYS("text", error.text, path_of(directory, 2), "Input/output error");
+	unit_text("sync", "steps", steps_of(directory), "2 1");
 }
 
 TEST(test_save_fails)
@@ -607,9 +624,11 @@ TEST(test_kill)
 {
 	const char *directory = fresh("kill");
 	uint64_t seed = unit_seed((uint64_t)time(NULL)), done = 0, step, *steps;
+	const struct dirent *entry;
 	struct ddp_tensors *file;
 	struct ddp_error error;
 	size_t count;
+	DIR *dir;
 
 	for (int round = 0; round < 12; round++) {
 		done = kill_writer(directory, done + 1, 1000 + unit_random(&seed, 25000));
@@ -626,7 +645,12 @@ TEST(test_kill)
 		done = count > 0 ? steps[0] : 0;
 		free(steps);
 	}
-	/* The next save leaves its file alone in the directory. */
+	/* Once the temporaries are old, a save removes them. */
+	dir = opendir(directory);
+	while ((entry = readdir(dir)))
+		if (strstr(entry->d_name, ".tmp."))
+			set_age(in(directory, entry->d_name), 3600);
+	closedir(dir);
 	ck_assert_int_eq(save(directory, done + 1, 1, &error), 0);
 	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
 	ddp_tensors_close(file);

@@ -82,11 +82,17 @@ static void check_text(const char *path, const char *want)
 
 /* --- System calls that do as little as they may --------------------------------------------- */
 
+static const char *other_text; /* another process writes this into "a" during the next write */
 static bool trouble; /* every other call is interrupted, the others do three bytes at most */
 static int calls;
 
 ssize_t write(int fd, const void *data, size_t size)
 {
+	const char *text = other_text;
+
+	other_text = NULL;
+	if (text)
+		ck_assert_int_eq(write_text(in_top("a"), text, false, NULL), 0);
 	if (trouble && calls++ % 2 == 0) {
 		errno = EINTR;
 		return -1;
@@ -101,6 +107,26 @@ ssize_t pread(int fd, void *data, size_t size, off_t offset)
 		return -1;
 	}
 	return syscall(SYS_pread64, fd, data, trouble && size > 3 ? 3 : size, offset);
+}
+
+static int sync_error;	 /* of directories */
+static char synced[512]; /* directories, a line each */
+
+int fsync(int fd)
+{
+	char link[32], path[256];
+	struct stat info;
+	ssize_t length;
+
+	if (fstat(fd, &info) < 0 || !S_ISDIR(info.st_mode))
+		return 0;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	length = readlink(link, path, sizeof(path) - 1);
+	ck_assert_int_gt(length, 0);
+	path[length] = '\0';
+	snprintf(synced + strlen(synced), sizeof(synced) - strlen(synced), "%s\n", path);
+	errno = sync_error;
+	return sync_error ? -1 : 0;
 }
 
 TEST(test_interrupted)
@@ -201,29 +227,99 @@ TEST(test_full)
 	ck_assert_int_eq(count_entries(), 1);
 }
 
-/* Somebody put a link, or a FIFO, where the temporary goes: it is neither followed nor waited for. */
-TEST(test_temporary)
+/* A process in another container may have this one's number and write the same file meanwhile. */
+TEST(test_same_pid)
 {
 	struct ddp_error error = {0, ""};
-	char temporary[64];
+	int status;
 
-	snprintf(temporary, sizeof(temporary), "a.tmp.%ld", (long)getpid());
-	ck_assert_int_eq(write_text(in_top("target"), "precious", false, NULL), 0);
-	ck_assert_int_eq(symlink(in_top("target"), in_top(temporary)), 0);
-	ck_assert_int_eq(write_text(in_top("a"), "new", false, &error), DDP_ERR_FILE);
-	ck_assert_ptr_nonnull(strstr(error.text, temporary));
-	check_text(in_top("target"), "precious");
-	ck_assert_int_eq(unlink(in_top(temporary)), 0);
+	other_text = "another process";
+	status = write_text(in_top("a"), "this process", false, &error);
+	ck_assert_msg(status == 0, "%s", error.text);
+	ck_assert_ptr_null(other_text);
+	check_text(in_top("a"), "this process");
+	ck_assert_int_eq(count_entries(), 1);
+}
 
-	ck_assert_int_eq(mkfifo(in_top(temporary), 0600), 0);
-	ck_assert_int_eq(write_text(in_top("a"), "new", false, &error), DDP_ERR_FILE);
-	ck_assert_int_eq(unlink(in_top(temporary)), 0);
+/* The file that a link names is replaced, or created; the link stays. */
+TEST(test_write_link)
+{
+	struct ddp_error error = {0, ""};
+	struct stat info, before;
 
-	/* A plain one is of an earlier process with our number. */
-	ck_assert_int_eq(write_text(in_top(temporary), "left over, and longer", false, NULL), 0);
-	ck_assert_int_eq(write_text(in_top("a"), "new", false, &error), 0);
-	check_text(in_top("a"), "new");
-	ck_assert_int_eq(count_entries(), 2);
+	ck_assert_int_eq(symlink("d/e", in_top("link")), 0);
+	ck_assert_int_eq(write_text(in_top("link"), "x", true, &error), DDP_ERR_FILE);
+	ck_assert_int_eq(mkdir(in_top("d"), 0700), 0);
+	for (int i = 0; i < 2; i++) {
+		const char *text = i ? "second" : "first";
+
+		ck_assert_int_eq(ddp_file_can_replace(in_top("link"), &error), 0);
+		ck_assert_int_eq(write_text(in_top("link"), text, true, &error), 0);
+		ck_assert_int_eq(lstat(in_top("link"), &info), 0);
+		ck_assert(S_ISLNK(info.st_mode));
+		check_text(in_top("d/e"), text);
+		ck_assert_int_eq(count_entries(), 2);
+		ck_assert_int_eq(stat(in_top("d/e"), i ? &info : &before), 0);
+	}
+	ck_assert_msg(info.st_ino != before.st_ino, "it was written in place");
+	/* A failed write leaves no empty file. */
+	ck_assert_int_eq(unlink(in_top("d/e")), 0);
+	ck_assert_int_eq(ddp_file_can_replace(in_top("link"), &error), 0);
+	ck_assert_int_eq(access(in_top("d/e"), F_OK), -1);
+}
+
+/* No rename over a device, a FIFO or a socket, neither by its name nor through a link. */
+TEST(test_write_special)
+{
+	static const mode_t kinds[] = {S_IFIFO, S_IFCHR, S_IFBLK, S_IFSOCK};
+	struct ddp_error error = {0, ""};
+	struct stat info;
+
+	ck_assert_int_eq(symlink("b", in_top("link")), 0);
+	for (int i = 0; i < ROWS(kinds); i++) {
+		bool device = S_ISCHR(kinds[i]) || S_ISBLK(kinds[i]);
+
+		/* Only root can make a device, and not in every container; no driver has this number. */
+		if (mknod(in_top("b"), kinds[i] | 0600, device ? 0xeeee : 0) < 0 && device)
+			continue;
+		for (int j = 0; j < 2; j++) {
+			const char *path = in_top(j ? "link" : "b");
+
+			ck_assert_int_eq(write_text(path, "x", true, &error), DDP_ERR_FILE);
+			ck_assert_ptr_nonnull(strstr(error.text, path));
+			ck_assert_ptr_nonnull(strstr(error.text, "it is not a plain file"));
+			ck_assert_int_eq(ddp_file_can_replace(path, &error), DDP_ERR_FILE);
+			ck_assert_int_eq(lstat(in_top("b"), &info), 0);
+			ck_assert_uint_eq(info.st_mode & S_IFMT, kinds[i]);
+			ck_assert_int_eq(count_entries(), 2);
+		}
+		ck_assert_int_eq(unlink(in_top("b")), 0);
+	}
+}
+
+/* --- What is on disk ------------------------------------------------------------------------ */
+
+/* A rename that may not survive a power failure is an error, so that a caller removes nothing because of it. */
+TEST(test_sync)
+{
+	struct ddp_error error = {0, ""};
+
+	sync_error = EIO;
+	ck_assert_int_eq(write_text(in_top("a"), "x", true, &error), DDP_ERR_FILE);
+	ck_assert_ptr_nonnull(strstr(error.text, in_top("a")));
+	ck_assert_ptr_nonnull(strstr(error.text, "Input/output error"));
+	ck_assert_int_eq(write_text(in_top("a"), "x", false, &error), 0);
+	ck_assert_int_eq(ddp_file_mkdirs(in_top("d/e"), 0700, &error), DDP_ERR_FILE);
+	ck_assert_ptr_nonnull(strstr(error.text, "Input/output error"));
+	sync_error = EINVAL; /* a file system that cannot sync directories */
+	ck_assert_int_eq(write_text(in_top("a"), "x", true, &error), 0);
+	sync_error = 0;
+	synced[0] = '\0';
+	ck_assert_int_eq(ddp_file_mkdirs(in_top("d/e/f"), 0700, &error), 0);
+	ck_assert_ptr_nonnull(strstr(synced, in_top("d\n")));
+	ck_assert_ptr_nonnull(strstr(synced, in_top("d/e\n")));
+	ck_assert_ptr_null(strstr(synced, in_top("d/e/f")));
+	ck_assert_int_eq(ddp_file_mkdirs(in_top("d/e/f"), 0700, &error), 0);
 }
 
 TEST(test_cannot_write)
