@@ -628,8 +628,8 @@ DDP_API int ddp_checkpoint_save(struct ddp *ddp, const char *directory, uint64_t
 
 /*
  * Fill [tensors] from the newest sound checkpoint of [directory]: rank 0 reads, all get it,
- * whatever number of ranks wrote it. A damaged one is told and passed over. Names, types and
- * shapes must agree with the file. [metadata]'s values are replaced by those of the file, also where its
+ * whatever number of ranks wrote it. A damaged one is reported and skipped, and renamed to
+ * "<name>.damaged" if there is a sound one. Names, types and shapes must agree with the file. [metadata]'s values are replaced by those of the file, also where its
  * tensors do not agree (texts live until ddp_destroy(); NULL where the file lacks the key).
  * Returns 1 with [step] set; 0 if there is none; DDP_ERR_FORMAT if all are damaged, so that no
  * run begins anew over them. Collective.

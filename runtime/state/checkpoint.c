@@ -393,12 +393,27 @@ static int open_sound(struct ddp_tensors **file, const char *directory, uint64_t
 	return status;
 }
 
+/* Rename the damaged checkpoint of [step], so that a save does not count it as kept. At best effort. */
+static void set_aside(const char *directory, uint64_t step, const struct ddp_log *log)
+{
+	char path[PATH_MAX], to[PATH_MAX + sizeof(".damaged")];
+
+	if (ddp_checkpoint_path(path, sizeof(path), directory, step, NULL) < 0)
+		return;
+	snprintf(to, sizeof(to), "%s.damaged", path);
+	if (rename(path, to) == 0)
+		ddp_log_print(log, DDP_LEVEL_INFO, "state", "renamed %s to %s", path, to);
+	else
+		ddp_log_print(log, DDP_LEVEL_INFO, "state", "cannot rename %s to %s: %s", path, to,
+			      strerror(errno));
+}
+
 int ddp_checkpoint_open(struct ddp_tensors **file, uint64_t *step, const char *directory,
 			const struct ddp_log *log, struct ddp_error *error)
 {
 	struct ddp_error why = {DDP_OK, ""}, newest = {DDP_OK, ""};
 	uint64_t *steps;
-	size_t count;
+	size_t count, damaged = 0; /* the steps of damaged checkpoints are moved to the front */
 	int status = ddp_checkpoint_list(directory, &steps, &count, error);
 
 	*file = NULL;
@@ -408,6 +423,8 @@ int ddp_checkpoint_open(struct ddp_tensors **file, uint64_t *step, const char *d
 		status = open_sound(file, directory, steps[i], &why);
 		if (status == 0) {
 			*step = steps[i];
+			for (size_t j = 0; j < damaged; j++)
+				set_aside(directory, steps[j], log);
 			status = 1;
 			goto out;
 		}
@@ -419,6 +436,8 @@ int ddp_checkpoint_open(struct ddp_tensors **file, uint64_t *step, const char *d
 			      why.text);
 		if (i == 0)
 			newest = why;
+		if (status == DDP_ERR_FORMAT)
+			steps[damaged++] = steps[i];
 	}
 	status = ddp_error_set(error, DDP_ERR_FORMAT, "none of %zu in %s is sound; the newest: %s",
 			       count, directory, newest.text);

@@ -23,10 +23,11 @@ int ddp_checkpoint_write(const char *directory, uint64_t step, const struct ddp_
 			 const struct ddp_log *log, struct ddp_error *error);
 
 /*
- * Open the newest sound checkpoint; a damaged one is told in [log] and passed over. Sound: the
- * checksum agrees. A file of another writer that has none, nor our step, is believed.
- * Returns 1 with [file] and [step]; 0 if there is no checkpoint; DDP_ERR_FORMAT where there are
- * some and none is sound: a run must not begin anew over them; DDP_ERR_FILE; DDP_ERR_MEMORY.
+ * Open the newest sound checkpoint. Sound: the checksum agrees; a file of another program that has neither checksum nor
+ * step is accepted. A damaged one is reported in [log] and skipped; once a sound one is found, it is renamed to
+ * "<name>.damaged", or a later save would count it among those that it keeps.
+ * Returns 1 with [file] and [step]; 0 if there is no checkpoint; DDP_ERR_FORMAT if there are some and none is sound: a
+ * run must not start from the beginning over them; DDP_ERR_FILE; DDP_ERR_MEMORY.
  */
 int ddp_checkpoint_open(struct ddp_tensors **file, uint64_t *step, const char *directory,
 			const struct ddp_log *log, struct ddp_error *error);

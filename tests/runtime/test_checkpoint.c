@@ -464,6 +464,32 @@ TEST_ROWS(test_damaged, damages)
 	free(text);
 }
 
+/* A run that skipped a damaged checkpoint must not count it among those that it keeps. */
+TEST(test_damaged_not_kept)
+{
+	const char *directory = fresh("not-kept");
+	struct ddp_tensors *file;
+	struct ddp_error error;
+	struct stat info;
+	uint64_t step;
+
+	ck_assert_int_eq(save(directory, 100, 2, &error), 0);
+	ck_assert_int_eq(save(directory, 200, 2, &error), 0);
+	flip_last(path_of(directory, 200));
+	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
+	ddp_tensors_close(file);
+	ck_assert_uint_eq(step, 100);
+	ck_assert_int_eq(save(directory, 150, 2, &error), 0);
+	ck_assert_int_eq(save(directory, 250, 2, &error), 0);
+	unit_text("not kept", "steps", steps_of(directory), "250 150");
+	ck_assert_int_eq(stat(in(directory, "checkpoint-0000000200.safetensors.damaged"), &info),
+			 0);
+	flip_last(path_of(directory, 250));
+	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
+	ddp_tensors_close(file);
+	ck_assert_uint_eq(step, 150);
+}
+
 TEST(test_all_damaged)
 {
 	const char *directory = fresh("all");
@@ -482,6 +508,7 @@ TEST(test_all_damaged)
 	ck_assert(!file && step == 4711);
 	UNIT_SAYS("text", error.text, "none of 2 in", directory, "checkpoint-0000000002",
 		  "is damaged");
+	unit_text("all", "steps", steps_of(directory), "2 1");
 	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, scratch_file("plain", "", 0), &quiet,
 					     &error),
 			 DDP_ERR_FILE);
