@@ -197,17 +197,8 @@ static const struct {
 #endif
 };
 
-TEST_ROWS(test_mnist, spellings)
+static void check_mnist(struct set *set)
 {
-	const char *under = spellings[_i].under;
-	struct bytes images = idx_images(), labels = idx_labels();
-	struct ddp_error error;
-	struct set *set;
-
-	put(under, spellings[_i].images, spellings[_i].pack_images ? packed(images) : images);
-	put(under, spellings[_i].labels, spellings[_i].pack_labels ? packed(labels) : labels);
-	ck_assert_int_eq(set_detect(scratch(under), SET_CIFAR100, &error), SET_MNIST);
-	set = open_good(SET_MNIST, spellings[_i].test, under);
 	ck_assert_int_eq((int)set_info(set)->samples, SAMPLES);
 	for (uint64_t i = 0; i < SAMPLES; i++) {
 		ck_assert_int_eq(set_label(set, i), 9 - (int)i);
@@ -215,6 +206,18 @@ TEST_ROWS(test_mnist, spellings)
 			ck_assert_int_eq(set_image(set, i)[at], pixel(i, at));
 	}
 	set_close(set);
+}
+
+TEST_ROWS(test_mnist, spellings)
+{
+	const char *under = spellings[_i].under;
+	struct bytes images = idx_images(), labels = idx_labels();
+	struct ddp_error error;
+
+	put(under, spellings[_i].images, spellings[_i].pack_images ? packed(images) : images);
+	put(under, spellings[_i].labels, spellings[_i].pack_labels ? packed(labels) : labels);
+	ck_assert_int_eq(set_detect(scratch(under), SET_CIFAR100, &error), SET_MNIST);
+	check_mnist(open_good(SET_MNIST, spellings[_i].test, under));
 }
 
 TEST(test_title)
@@ -325,6 +328,9 @@ TEST(test_mnist_missing)
 		 "t10k-images.idx3-ubyte, plain and .gz, there and in MNIST/raw");
 	mkdir(scratch("half/train-labels-idx1-ubyte"), 0700);
 	open_bad(SET_MNIST, false, "half", DDP_ERR_FORMAT, "@/train-labels-idx1-ubyte: not a file");
+	ck_assert_int_eq(rmdir(scratch("half/train-labels-idx1-ubyte")), 0);
+	ck_assert_int_eq(mkfifo(scratch("half/train-labels-idx1-ubyte"), 0600), 0);
+	open_bad(SET_MNIST, false, "half", DDP_ERR_FORMAT, "@/train-labels-idx1-ubyte: not a file");
 }
 
 /* --- Gzipped files that are damaged ----------------------------------------------------- */
@@ -388,11 +394,53 @@ TEST(test_gz_tail)
 {
 	struct bytes bytes = packed(idx_images());
 
+	memcpy(bytes.data + bytes.size, "\0x", 3);
 	bytes.size += 3;
 	gz_bad("tail", bytes,
 	       "@/train-images-idx3-ubyte.gz: goes on after byte %zu of the gzipped file, expected "
 	       "its end there",
 	       bytes.size - 3);
+}
+
+/* [size] bytes of [from], from [at] on. */
+static struct bytes cut(struct bytes from, size_t at, size_t size)
+{
+	struct bytes bytes = bytes_new(size);
+
+	memcpy(bytes.data, from.data + at, size);
+	return bytes;
+}
+
+/* As gzip(1): members follow one another, some of them empty, and zeros may follow the last. */
+TEST(test_gz_members)
+{
+	struct bytes whole = idx_images(), all = {NULL, 0};
+
+	/* Within the header, at the end of an image, and within an image. */
+	for (int i = 0; i < 5; i++) {
+		static const size_t begins[] = {0, 7, 7, 16 + IMAGE, 16 + 2 * IMAGE + 5, IMAGES};
+		struct bytes part = packed(cut(whole, begins[i], begins[i + 1] - begins[i]));
+
+		all.data = realloc(all.data, all.size + part.size + 100);
+		ck_assert_ptr_nonnull(all.data);
+		memcpy(all.data + all.size, part.data, part.size);
+		all.size += part.size;
+		free(part.data);
+	}
+	memset(all.data + all.size, 0, 100);
+	free(whole.data);
+	for (int zeros = 0; zeros < 2; zeros++) {
+		struct bytes copy = cut(all, 0, all.size + (zeros ? 100 : 0));
+
+		put("members", "train-images-idx3-ubyte.gz", copy);
+		put("members", "train-labels-idx1-ubyte", idx_labels());
+		check_mnist(open_good(SET_MNIST, false, "members"));
+	}
+	all.size -= 1; /* the last member is cut */
+	gz_bad("members-cut", all,
+	       "@/train-images-idx3-ubyte.gz is damaged at byte %zu of the gzipped file: it was cut "
+	       "off; fetch it again",
+	       all.size);
 }
 
 #endif

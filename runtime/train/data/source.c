@@ -58,7 +58,23 @@ static int unpack_failed(const struct source *source, int status, struct ddp_err
 			     status == Z_BUF_ERROR ? "it was cut off" : why);
 }
 
-/* As source_take(). Where the stream ends well, so must the file. */
+/*
+ * At the end of a member: begin the next one. A gzipped file may have several, which pigz and cat make, and zeros after
+ * the last.
+ * Returns Z_OK, Z_STREAM_END at the end of the file, or Z_DATA_ERROR if something else follows.
+ */
+static int unpack_next(struct source *source)
+{
+	const uint8_t *at = source->gzipped->next_in, *end = source->map + source->size;
+
+	if (end - at >= 2 && at[0] == 0x1f && at[1] == 0x8b)
+		return inflateReset(source->gzipped);
+	while (at < end && *at == 0)
+		at++;
+	return at == end ? Z_STREAM_END : Z_DATA_ERROR;
+}
+
+/* As source_take(). After the last member the file must end. */
 static int64_t unpack(struct source *source, uint8_t *to, uint64_t bytes, struct ddp_error *error)
 {
 	z_stream *stream = source->gzipped;
@@ -66,7 +82,7 @@ static int64_t unpack(struct source *source, uint8_t *to, uint64_t bytes, struct
 	uint64_t done = 0;
 	int status = Z_OK;
 
-	while (done < bytes && status != Z_STREAM_END) {
+	while (done < bytes && status == Z_OK) {
 		uint64_t most = to ? CHUNK : SCRATCH, left = source->size - packed_offset(source);
 
 		stream->next_out = to ? to + done : scratch;
@@ -77,8 +93,10 @@ static int64_t unpack(struct source *source, uint8_t *to, uint64_t bytes, struct
 		if (status != Z_OK && status != Z_STREAM_END)
 			return unpack_failed(source, status, error);
 		done += most - stream->avail_out;
+		if (status == Z_STREAM_END)
+			status = unpack_next(source);
 	}
-	if (status != Z_STREAM_END || packed_offset(source) == source->size)
+	if (status != Z_DATA_ERROR)
 		return (int64_t)done;
 	return ddp_error_set(
 		error, DDP_ERR_FORMAT,
@@ -114,7 +132,8 @@ static int64_t unpack(struct source *source, uint8_t *to, uint64_t bytes, struct
 
 static int map_file(struct source *source, struct ddp_error *error)
 {
-	int fd = open(source->path, O_RDONLY | O_CLOEXEC), status = 0;
+	/* Without O_NONBLOCK the open of a FIFO waits for a writer. */
+	int fd = open(source->path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), status = 0;
 	struct stat info;
 
 	if (fd < 0 || fstat(fd, &info) < 0) {
