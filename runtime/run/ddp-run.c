@@ -648,20 +648,23 @@ static bool replace_nodes(struct launch *launch, const struct attempt *attempt, 
 			  struct node_list *usable)
 {
 	char state[32];
-	struct node_list all = nodes_of_job(launch->job, state, sizeof(state), &launch->avoid);
+	struct node_list drained = {.name = NULL},
+			 all = nodes_of_job(launch->job, state, sizeof(state), &drained);
 	bool any = false;
 
 	nodes_free(&all);
+	for (size_t i = 0; i < drained.count; i++)
+		nodes_add(&launch->avoid, drained.name[i]);
 	if (bad)
 		nodes_add(&launch->avoid, bad);
 	for (size_t i = 0; i < attempt->nodes.count; i++)
 		any = any || nodes_have(&launch->avoid, attempt->nodes.name[i]);
-	if (!*state || !any)
+	if (!*state || !any) {
+		nodes_free(&drained);
 		return false;
+	}
 	any = false;
 	*usable = choose_nodes(launch, attempt);
-	if (usable->count < attempt->nodes.count)
-		return false;
 	for (size_t i = attempt->nodes.count; i < usable->count; i++) {
 		const char *name = usable->name[i];
 
@@ -669,10 +672,11 @@ static bool replace_nodes(struct launch *launch, const struct attempt *attempt, 
 			continue;
 		any = true;
 		fprintf(stderr, "ddp-run: node %s is replaced: %s\n", name,
-			bad && strcmp(bad, name) == 0
-				? "its ranks failed first in two attempts in a row"
-				: "Slurm has drained it");
+			nodes_have(&drained, name)
+				? "Slurm has drained it"
+				: "its ranks failed first in two attempts in a row");
 	}
+	nodes_free(&drained);
 	return any;
 }
 
@@ -888,6 +892,7 @@ static int run(struct launch *launch)
 			"ddp-run: --grace %s: where a rank fails Slurm kills the others after its KillWait of %.0f s\n",
 			options->text[RUN_OPTION_GRACE], attempt_kill_wait());
 	for (int number = 0;; number++) {
+		bool failed;
 		struct node_list usable = {.name = NULL};
 		struct run_past *now = &past[number < RUN_SAME ? number : RUN_SAME - 1];
 		struct attempt attempt;
@@ -906,11 +911,13 @@ static int run(struct launch *launch)
 		}
 		if (number >= RUN_SAME)
 			memmove(past, past + 1, sizeof(past) - sizeof(*past));
+		failed = attempt.end == RUN_END_EXIT || attempt.end == RUN_END_SIGNAL ||
+			 attempt.end == RUN_END_HANG;
 		*now = (struct run_past){.end = attempt.end,
 					 .status = attempt.status,
 					 .forced = attempt.said.forced,
 					 .left = attempt.time_left,
-					 .saved = newest_checkpoint(attempt.end != RUN_END_GOOD)};
+					 .saved = newest_checkpoint(failed)};
 		look_for_unable(launch, &attempt);
 		now->again = look_again(launch, &attempt, number);
 		now->end = attempt.end;
