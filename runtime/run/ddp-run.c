@@ -942,6 +942,10 @@ static int run(struct launch *launch)
 					 &usable)) {
 			use_nodes(launch, &usable, (int)attempt.nodes.count);
 			next.nodes = &launch->next;
+		} else if (decision.act == RUN_RESTART && launch->overlap &&
+			   attempt.nodes.count > 0 && !is_said(launch, "relative", NULL)) {
+			/* With --overlap srun may choose the nodes of another step. */
+			use_nodes(launch, &attempt.nodes, (int)attempt.nodes.count);
 		}
 		if (attempt.end == RUN_END_STOPPED)
 			fprintf(stderr, "ddp-run: step %s.%s stopped on request: %s\n", attempt.job,

@@ -538,6 +538,25 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	done
 }
 
+# Sets DDP_RUN to a script that starts ddp-run beside another ddp-run, which is on n1.
+beside()
+{
+	printf '#!/bin/bash\n%s -N1 -n1 -w n1 bash -c "touch here.beside; until [ -e here.end ]; do sleep 0.2; done" &\n' "$DDP_RUN" >"$WORK/beside"
+	# shellcheck disable=SC2016
+	printf 'until [ -e here.beside ]; do sleep 0.1; done\n%s "$@"\nrc=$?\ntouch here.end\nwait\nexit $rc\n' "$DDP_RUN" >>"$WORK/beside"
+	chmod 755 "$WORK/beside"
+	DDP_RUN=$WORK/beside
+}
+
+@test "one of two ddp-runs in a job has its srun killed: it continues on its own node" {
+	beside
+	batch --restarts 1 -N1 -n1 bash -c 'echo "restart $DDP_RESTART on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0
+		sleep 1; pkill -KILL -f "^srun --ddp .*$1\$"; exec sleep 61.4' rank "$WORK"
+	same "$rc" 0
+	same "$(grep '^restart' <<<"$out")" $'restart 0 on n2\nrestart 1 on n2'
+	same "$(report 0 next_nodes)" '["n2"]'
+}
+
 # An srun that waits for busy nodes is one that sleeps here.
 @test "no step for the next attempt: srun is ended after the time of --hang" {
 	printf '#!/bin/sh\n[ "${SLURM_DDP_RESTART-0}" -eq 0 ] || [ "$1" != --ddp ] || exec sleep 62\nexec %s "$@"\n' "$(command -v srun)" >"$WORK/srun"
