@@ -48,7 +48,8 @@ struct launch {
 	struct node_list next;	/* nodes of the next one; none: srun chooses */
 	struct node_list
 		avoid; /* drained, or their ranks failed first repeatedly: the last to be chosen */
-	struct node_list bad; /* were lost, or did not answer, once; Slurm may not have noticed */
+	struct node_list bad;	/* were lost, or did not answer, once; Slurm may not have noticed */
+	struct node_list steps; /* numbers of the attempts' steps */
 	char nodes_word[32], ranks_word[32];
 	char *list_word; /* what is said of them to srun */
 	bool overlap;	 /* a step may not be over, in Slurm's eyes */
@@ -577,6 +578,74 @@ static struct node_list still_silent(const struct launch *launch, const struct n
 	return said.silent;
 }
 
+/*
+ * Add to [reserved] the nodes on which other steps of the job run. A step that shares a node with the [last] attempt, as one that
+ * watches all nodes, reserves none.
+ */
+static void find_reserved(const struct launch *launch, const struct node_list *last,
+			  struct node_list *reserved)
+{
+	char *const show[] = {"scontrol", "-o", "show", "step", (char *)launch->job, NULL};
+	struct ddp_text out = {.data = NULL};
+
+	(void)evidence_run(show, HELP_LIMIT, &out);
+	for (char *rest = out.data, *line; (line = strsep(&rest, "\n"));) {
+		size_t id_size, state_size, name_size, size;
+		const char *id = nodes_field(line, "StepId", &id_size);
+		const char *state = nodes_field(line, "State", &state_size);
+		const char *name = nodes_field(line, "Name", &name_size);
+		const char *field = nodes_field(line, "NodeList", &size);
+		const char *dot = memchr(id, '.', id_size);
+		struct node_list nodes = {.name = NULL};
+		bool shares = false;
+		char step[32];
+
+		if (!dot || strncmp(state, "RUNNING", state_size) != 0 ||
+		    (name_size == strlen(EVIDENCE_STEP) &&
+		     strncmp(name, EVIDENCE_STEP, name_size) == 0))
+			continue;
+		snprintf(step, sizeof(step), "%.*s", (int)(id + id_size - dot - 1), dot + 1);
+		if (strspn(step, "0123456789") != strlen(step) || nodes_have(&launch->steps, step))
+			continue;
+		nodes_expand(&nodes, field, size);
+		for (size_t i = 0; i < nodes.count; i++)
+			shares = shares || nodes_have(last, nodes.name[i]);
+		for (size_t i = 0; i < nodes.count && !shares; i++)
+			nodes_add(reserved, nodes.name[i]);
+		nodes_free(&nodes);
+	}
+	ddp_text_free(&out);
+}
+
+/* Drop from [all] what is not in the last attempt and is no spare: nodes of other steps, and those that -w leaves out or -x names. */
+static void drop_reserved(struct launch *launch, const struct node_list *last,
+			  struct node_list *all)
+{
+	struct node_list reserved = {.name = NULL}, wanted = {.name = NULL}, left = {.name = NULL};
+	const char *hosts = "", *excluded = "";
+	/* A name with a slash is a file of names. */
+	bool given = is_given(launch, "nodelist", &hosts), file = strchr(hosts, '/') != NULL;
+
+	find_reserved(launch, last, &reserved);
+	if (given && !file)
+		nodes_expand(&wanted, hosts, strlen(hosts));
+	if (is_given(launch, "exclude", &excluded) && !strchr(excluded, '/'))
+		nodes_expand(&reserved, excluded, strlen(excluded));
+	/* srun adds nodes to a list of fewer than it needs. */
+	given = file || (given && wanted.count >= launch->first.count);
+	for (size_t i = 0; i < all->count; i++) {
+		const char *name = all->name[i];
+
+		if (nodes_have(last, name) ||
+		    (!nodes_have(&reserved, name) && (!given || nodes_have(&wanted, name))))
+			nodes_add(&left, name);
+	}
+	nodes_free(&reserved);
+	nodes_free(&wanted);
+	nodes_free(all);
+	*all = left;
+}
+
 /* Nodes for the next attempt: those that are left of the last, then others of the job; nodes to avoid come last. */
 static struct node_list choose_nodes(struct launch *launch, const struct attempt *attempt)
 {
@@ -592,6 +661,7 @@ static struct node_list choose_nodes(struct launch *launch, const struct attempt
 		for (size_t i = 0; i < last->count; i++)
 			nodes_add(&all, last->name[i]);
 	}
+	drop_reserved(launch, last, &all);
 	silent = still_silent(launch, &all, last);
 	for (size_t i = 0; i < attempt->said.lost.count; i++) {
 		fprintf(stderr, "ddp-run: node %s is lost\n", attempt->said.lost.name[i]);
@@ -904,6 +974,7 @@ static int run(struct launch *launch)
 		free(plan.argv);
 		launch->overlap |= attempt.left;
 		attempt_free(&last.attempt);
+		nodes_add(&launch->steps, attempt.step);
 		if (launch->first.count == 0) {
 			launch->ranks = attempt.ranks;
 			for (size_t i = 0; i < attempt.nodes.count; i++)
@@ -1037,6 +1108,7 @@ int main(int argc, char **argv)
 	nodes_free(&launch.first);
 	nodes_free(&launch.next);
 	nodes_free(&launch.bad);
+	nodes_free(&launch.steps);
 	nodes_free(&launch.avoid);
 	return status;
 }

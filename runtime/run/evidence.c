@@ -203,8 +203,8 @@ static int run_on_nodes(const char *loud, const char *job, const char *nodes, ch
 			  "--overlap",	  "--gres=none",	 "--mpi=none",
 			  "--input=none", "--cpu-bind=none",	 "--kill-on-bad-exit=0",
 			  "--wait=0",	  "--export=ALL",	 at,
-			  count,	  "--ntasks-per-node=1", "-w",
-			  (char *)nodes};
+			  count,	  "--ntasks-per-node=1", "--job-name=" EVIDENCE_STEP,
+			  "-w",		  (char *)nodes};
 	size_t words = 0;
 	unsigned names = 1;
 

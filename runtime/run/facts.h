@@ -169,6 +169,9 @@ int evidence_run(char *const argv[], double limit, struct ddp_text *out);
 /* The same for output of [most] bytes, in place of the 256 KiB that are enough elsewhere. */
 int evidence_ask(char *const argv[], double limit, size_t most, struct ddp_text *out);
 
+/* The name of the steps in which nodes are asked. */
+#define EVIDENCE_STEP "ddp-run"
+
 enum evidence_found {
 	EVIDENCE_NONE,
 	EVIDENCE_SOME,

@@ -982,6 +982,24 @@ lose_on()
 	same "$(report 0 kind next_nodes)" '"node" ["n1", "n3", "n4"]'
 }
 
+@test "a node is lost: a node that -w leaves out, and one of another ddp-run, is no spare" {
+	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
+	touch "$WORK/lost"
+	beside
+	lose_on 2 n3 &
+	batch --hang 3 --min-nodes 1 -w n2,n3 -N2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
+	wait
+	same "$rc" 0
+	same "$(report 0 kind next_nodes next_ranks)" '"node" ["n2"] 1'
+	again
+	rm -rf "$WORK/.ddp" "$WORK"/here.*
+	lose_on 2 n2 &
+	batch --hang 3 -N2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
+	wait
+	same "$rc" 0
+	same "$(report 0 kind next_nodes)" '"node" ["n3", "n4"]'
+}
+
 @test "a node is lost, and none may be missing: exit status 94" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
