@@ -40,6 +40,7 @@ struct launch {
 	size_t words_count;
 	size_t program; /* where it begins in them */
 	enum attempt_output output;
+	bool to_files;	     /* srun's --output or --error names a file, or none */
 	char requeue_id[64]; /* of the job, to scontrol requeue; "": it may not be requeued */
 	double signal_s; /* before the job's end, Slurm sends a signal to ranks alone; 0: it does not */
 
@@ -107,9 +108,9 @@ static bool is_heterogeneous(struct launch *launch)
 
 /*
  * srun's words: what we say first, so that the user's count; but what we say of nodes behind, where the user's would have been right
- * for the first attempt alone. Freed by free().
+ * for the first attempt alone. With [append], files keep what earlier attempts wrote. Freed by free().
  */
-static char **srun_words(const struct launch *launch)
+static char **srun_words(const struct launch *launch, bool append)
 {
 	char **words = ddp_xcalloc(launch->words_count + 16, sizeof(*words), "srun's words");
 	size_t count = 0, at = 0;
@@ -122,6 +123,8 @@ static char **srun_words(const struct launch *launch)
 		words[count++] = "--label";
 	if (launch->overlap)
 		words[count++] = "--overlap";
+	if (append)
+		words[count++] = "--open-mode=append";
 	if (launch->nodes_word[0]) {
 		while (at < launch->program) {
 			if (strcmp(launch->words[at], "--") == 0)
@@ -419,6 +422,15 @@ static bool is_one_rank(struct launch *launch)
 	return tasks && strcmp(tasks, "1") == 0;
 }
 
+/* Whether srun's option [name], or else [variable], names a file or "none". Output of "all" tasks or of one task goes to srun's own. */
+static bool goes_to_file(struct launch *launch, const char *name, const char *variable)
+{
+	const char *value = getenv(variable);
+
+	(void)is_given(launch, name, &value);
+	return value && strcmp(value, "all") != 0 && value[strspn(value, "0123456789")];
+}
+
 /*
  * What tells whose output is whose. srun's labels do, and are taken off again, unless srun does something else with the output
  * than to hand on whole lines, and then there can be no --logs.
@@ -433,6 +445,8 @@ static bool choose_output(struct launch *launch)
 		    {"error", "SLURM_STDERRMODE", ATTEMPT_MIXED},
 		    {"unbuffered", "SLURM_UNBUFFEREDIO", ATTEMPT_MIXED}};
 
+	launch->to_files = goes_to_file(launch, "output", "SLURM_STDOUTMODE") ||
+			   goes_to_file(launch, "error", "SLURM_STDERRMODE");
 	for (size_t i = 0; i < sizeof(said) / sizeof(said[0]); i++) {
 		if (!is_said(launch, said[i].name, said[i].variable))
 			continue;
@@ -951,8 +965,10 @@ static int run(struct launch *launch)
 		.logs = options->text[RUN_OPTION_LOGS],
 		.stays = stays(launch),
 		.program = program_name(launch),
-		.output = launch->output};
+		.output = launch->output,
+		.hidden = launch->to_files || launch->output == ATTEMPT_TERMINAL};
 	off_t input = lseek(STDIN_FILENO, 0, SEEK_CUR);
+	bool append = launch->to_files && !is_said(launch, "open-mode", "SLURM_OPEN_MODE");
 	struct attempt_next next = {.after = -1};
 	struct told last = {.next = &next, .report = options->text[RUN_OPTION_REPORT]};
 	struct run_decision decision;
@@ -961,6 +977,11 @@ static int run(struct launch *launch)
 		fprintf(stderr,
 			"ddp-run: --grace %s: where a rank fails Slurm kills the others after its KillWait of %.0f s\n",
 			options->text[RUN_OPTION_GRACE], attempt_kill_wait());
+	if (plan.hang > 0 && launch->to_files)
+		fprintf(stderr,
+			"ddp-run: --hang %s: srun writes output to a file, where ddp-run does not see it: only heartbeats count, see "
+			"DDP_HEARTBEAT in ddp(7), and without one no hang is noticed\n",
+			options->text[RUN_OPTION_HANG]);
 	for (int number = 0;; number++) {
 		bool failed;
 		struct node_list usable = {.name = NULL};
@@ -968,7 +989,7 @@ static int run(struct launch *launch)
 		struct attempt attempt;
 		struct ddp_error error;
 
-		plan.argv = srun_words(launch);
+		plan.argv = srun_words(launch, append && number > 0);
 		plan.number = number;
 		attempt_run(&plan, &attempt);
 		free(plan.argv);

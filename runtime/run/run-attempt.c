@@ -693,7 +693,7 @@ static void look(struct run *run)
 		if (hang == 0 || now - run->moved < (hang < 0 ? HANG_NORMAL : hang))
 			return;
 		look_at_hearts(run);
-		if ((hang < 0 || plan->output == ATTEMPT_TERMINAL) && !run->beaten)
+		if ((hang < 0 || plan->hidden) && !run->beaten)
 			return;
 		if (now - run->moved < (hang < 0 ? HANG_NORMAL : hang) || is_job_ending())
 			return;

@@ -686,6 +686,19 @@ beside()
 	same "$(sed '1,/^all of it/d' "$WORK/job.out" | wc -c)" "$(cat "$WORK"/logs/attempt-1/* | wc -c)"
 }
 
+@test "-o FILE: attempts append to it, and only a heartbeat shows that ranks hang" {
+	local line='^ddp-run: --hang 3: srun writes output to a file, .* only heartbeats count, '
+	batch --hang 3 --restarts 1 -o own.out -N1 -n1 bash -c 'for i in {1..9}; do echo "attempt $DDP_RESTART: $i"; sleep 1; done; exit $((1 - DDP_RESTART))'
+	same "$rc" 0
+	same "$(wc -l <"$WORK/own.out")" 18
+	same "$(grep -cE "$line" <<<"$out")" 1
+	has_not "$out" 'nothing has moved'
+	rm -rf "$WORK/.ddp"
+	batch --hang 3 --restarts 1 -e own.out --open-mode truncate -N1 -n1 bash -c 'echo "$DDP_RESTART" >&2; [ "$DDP_RESTART" -eq 0 ] || exit 0; touch "$DDP_HEARTBEAT"; exec sleep 61'
+	same "$(report 0 kind next)" '"hang" "restart"'
+	same "$(<"$WORK/own.out")" 1
+}
+
 @test "labels and files of srun's own are left as they are, and then --logs cannot be had" {
 	batch --logs logs -l -n2 bash -c 'echo "I am $RANK"'
 	same "$(grep 'I am' "$WORK/job.out" | sort)" $'0: I am 0\n1: I am 1'
