@@ -31,19 +31,20 @@
 #include "verdict.h"
 
 /* Seconds. */
-#define LOOK_EVERY 0.25	   /* at what moves, and at what should have ended */
-#define PROBE_AFTER 2.0	   /* a rank failed and the step is still there: do the nodes answer? */
-#define PROBE_LIMIT 8.0	   /* for a node to answer */
-#define GATHER_LIMIT 20.0  /* for evidence of a hang */
-#define KILLED_AFTER 1.0   /* for ranks that were sent SIGKILL to be gone */
-#define LOST_WAIT 3.0	   /* for what is left of a step that has lost a node */
-#define KILL_MARGIN 10.0   /* behind Slurm's KillWait */
-#define HANG_NORMAL 600.0  /* where a heart has beaten */
-#define CANCEL_LIMIT 2.0   /* for scancel, which otherwise waits for nodes that are lost */
-#define HANG_GRACE 2.0	   /* for ranks that hang, after SIGTERM */
-#define ASK_MOST 60.0	   /* until Slurm is asked again about a step of which it did not tell */
-#define SWEEP_AGAIN 5.0	   /* after nodes could not be asked */
-#define SIGINT_AGAIN 2.0   /* srun counts whole seconds */
+#define LOOK_EVERY 0.25	  /* at what moves, and at what should have ended */
+#define PROBE_AFTER 2.0	  /* a rank failed and the step is still there: do the nodes answer? */
+#define PROBE_LIMIT 8.0	  /* for a node to answer */
+#define GATHER_LIMIT 20.0 /* for evidence of a hang */
+#define KILLED_AFTER 1.0  /* for ranks that were sent SIGKILL to be gone */
+#define LOST_WAIT 3.0	  /* for what is left of a step that has lost a node */
+#define KILL_MARGIN 10.0  /* behind Slurm's KillWait */
+#define HANG_NORMAL 600.0 /* where a heart has beaten */
+#define CANCEL_LIMIT 2.0  /* for scancel, which otherwise waits for nodes that are lost */
+#define HANG_GRACE 2.0	  /* for ranks that hang, after SIGTERM */
+#define ASK_MOST 60.0	  /* until Slurm is asked again about a step of which it did not tell */
+#define SWEEP_AGAIN 5.0	  /* after nodes could not be asked */
+#define SIGINT_AGAIN 2.0  /* srun counts whole seconds */
+#define SAME_SIGNAL 1.0 /* timeout(1) sends a signal to its child, and again to the process group */
 #define REQUEUE_LIMIT 30.0 /* for scontrol requeue */
 #define SIGNAL_EARLY 60.0  /* at most, Slurm sends a signal before its time */
 #define WARNED_FOR \
@@ -103,6 +104,8 @@ struct run {
 
 	/* Ending it. */
 	double sigint_at;  /* the last SIGINT was handed on */
+	int last_signal;   /* that was handed on */
+	double last_at;	   /* when */
 	double told_at;	   /* a signal that ends ranks was handed on; 0: none was */
 	double warned_at;  /* SIGUSR1 or SIGUSR2 came last; 0: none did */
 	double probe_next; /* when nodes are asked whether they answer; 0: not */
@@ -196,10 +199,27 @@ static void relay_end(struct relay *relay)
 
 /* --- Processes --------------------------------------------------------------------------------- */
 
+/* Whether this process has a controlling terminal. */
+static bool has_terminal(void)
+{
+	int fd = open("/dev/tty", O_RDWR | O_CLOEXEC);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0 || tcgetpgrp(STDIN_FILENO) >= 0 || tcgetpgrp(STDOUT_FILENO) >= 0 ||
+	       tcgetpgrp(STDERR_FILENO) >= 0;
+}
+
+/*
+ * SIGTERM or SIGHUP to the process group, as from timeout(1), would make srun kill the ranks at once. At a terminal srun must stay
+ * in the group, for Ctrl-C, Ctrl-Z and what is typed.
+ */
 static void be_child(pid_t parent)
 {
 	sigset_t none;
 
+	if (!has_terminal())
+		setpgid(0, 0);
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	if (getppid() != parent)
 		_exit(127);
@@ -517,6 +537,13 @@ void attempt_wait(double seconds)
 	}
 }
 
+/* Whether the signal was handed on just before, and is not one that srun counts. */
+static bool is_same_signal(const struct run *run, const struct signalfd_siginfo *info)
+{
+	return info->ssi_signo != SIGINT && (int)info->ssi_signo == run->last_signal &&
+	       ddp_seconds() - run->last_at < SAME_SIGNAL;
+}
+
 static void read_signals(struct run *run)
 {
 	struct signalfd_siginfo info;
@@ -524,8 +551,11 @@ static void read_signals(struct run *run)
 	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
 		if (info.ssi_signo == SIGCONT)
 			run->moved = ddp_seconds(); /* we did not look either */
-		else if (info.ssi_signo != SIGCHLD)
+		else if (info.ssi_signo != SIGCHLD && !is_same_signal(run, &info)) {
 			hand_on(run, &info);
+			run->last_signal = (int)info.ssi_signo;
+			run->last_at = ddp_seconds();
+		}
 }
 
 /* --- Watching ---------------------------------------------------------------------------------- */

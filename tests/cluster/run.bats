@@ -303,6 +303,18 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	has "$(mc scontrol show job "$job")" 'ExitCode=7:0'
 }
 
+# As from timeout(1), and from "kill 0" in a trap.
+@test "SIGTERM to ddp-run and to its process group reaches each rank once" {
+	local job
+	job=$(leaves TERM 7)
+	within 60 are_up
+	as_user bash -c 'kill -TERM "$1"; kill -TERM -- "-$1"' kill "$(<"$WORK/pid")"
+	within 60 is_over "$job"
+	same "$(said "$job")" $'0 told 1\n0 up\n1 told 1\n1 up'
+	same "$(<"$WORK/scancel.out")" "-Q $job.0 --signal=TERM"
+	has "$(<"$WORK/job.out")" '^next: stopped: it was told to end$'
+}
+
 @test "SIGUSR1 and SIGUSR2 by way of the batch script, to the ranks once; those that fail then are not started again" {
 	local job signal
 	for signal in USR1 USR2; do
