@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "checksum.h"
 #include "file.h"
 
 int ddp_file_write_all(int fd, const char *data, size_t size)
@@ -125,6 +127,39 @@ static const char *find_target(const char *path, char target[PATH_MAX], struct d
 	return NULL;
 }
 
+/*
+ * A number for the processes that this one can send signals to by their number: a hash of this boot of the node and of
+ * the PID namespace. 0 if it is not known.
+ */
+static uint32_t process_space(void)
+{
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	char boot[36];
+	struct stat info;
+	uint64_t hash = 0;
+
+	if (fd >= 0 && ddp_file_read_at(fd, boot, sizeof(boot), 0) == 0 &&
+	    stat("/proc/self/ns/pid", &info) == 0) {
+		hash = ddp_hash(DDP_HASH_INIT, boot, sizeof(boot));
+		hash = ddp_hash(hash, &info.st_ino, sizeof(info.st_ino));
+	}
+	if (fd >= 0)
+		close(fd);
+	return (uint32_t)(hash ^ hash >> 32);
+}
+
+bool ddp_file_is_temporary(const char *suffix, bool *dead)
+{
+	unsigned space, random;
+	int pid, end = -1;
+
+	if (sscanf(suffix, ".tmp.%8x-%d-%8x%n", &space, &pid, &random, &end) != 3 || suffix[end])
+		return false;
+	*dead = pid > 0 && space != 0 && space == process_space() && kill(pid, 0) < 0 &&
+		errno == ESRCH;
+	return true;
+}
+
 int ddp_file_can_replace(const char *path, struct ddp_error *error)
 {
 	char target[PATH_MAX];
@@ -137,15 +172,15 @@ int ddp_file_write(const char *path, const struct iovec *parts, int count, unsig
 {
 	char real[PATH_MAX], temporary[PATH_MAX];
 	const char *target = find_target(path, real, error);
-	uint64_t number;
+	uint32_t random;
 	int status, fd;
 
 	if (!target)
 		return DDP_ERR_FILE;
-	if (getrandom(&number, sizeof(number), 0) != sizeof(number))
+	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
 		return ddp_error_errno(error, DDP_ERR_FILE, "cannot write %s: getrandom", path);
-	if (snprintf(temporary, sizeof(temporary), "%s.tmp.%016" PRIx64, target, number) >=
-	    (int)sizeof(temporary))
+	if (snprintf(temporary, sizeof(temporary), "%s.tmp.%08" PRIx32 "-%d-%08" PRIx32, target,
+		     process_space(), (int)getpid(), random) >= (int)sizeof(temporary))
 		return ddp_error_set(error, DDP_ERR_FILE, "%.100s...: the path is too long", path);
 	fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, (mode_t)(mode ? mode : 0600));
 	if (fd < 0)

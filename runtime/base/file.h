@@ -5,6 +5,7 @@
 #ifndef DDP_BASE_FILE_H
 #define DDP_BASE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
@@ -12,14 +13,20 @@
 #include "error.h"
 
 /*
- * Replace the content of [path] by [parts]: write "<path>.tmp.<16 hexadecimal digits>" beside it, a random number, with
- * mode 0600 or [mode] less the umask, sync it if [sync], rename it, and sync the directory. A symbolic link stays, and
- * the file that it names is replaced. A device, FIFO or socket is refused. On failure the temporary is removed and
- * [path] is as it was, unless it was the directory that could not be synced.
+ * Replace the content of [path] by [parts]: write a temporary beside it, with mode 0600 or [mode] less the umask, sync
+ * it if [sync], rename it, and sync the directory. A symbolic link stays, and the file that it names is replaced. A
+ * device, FIFO or socket is refused. On failure the temporary is removed and [path] is as it was before, unless it was
+ * the directory that could not be synced.
  * Returns 0, or DDP_ERR_FILE with a text that names the path.
  */
 int ddp_file_write(const char *path, const struct iovec *parts, int count, unsigned mode, bool sync,
 		   struct ddp_error *error);
+
+/*
+ * Whether [suffix], behind the name of a file, makes it the name of a temporary of ddp_file_write(). Sets [dead] if its
+ * writer is known to be gone: a writer on another node or in another container is not known.
+ */
+bool ddp_file_is_temporary(const char *suffix, bool *dead);
 
 /*
  * Check that ddp_file_write() would not refuse [path] for what is there: before hours are spent on its content.

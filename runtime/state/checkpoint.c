@@ -237,27 +237,22 @@ out:
 	return status;
 }
 
-/* Seconds without a change after which the writer of a temporary is taken for dead. */
+/* Seconds without a change after which the writer of a temporary is taken for dead, if it is not known. */
 enum { LEFTOVER_AGE = 600 };
 
-/*
- * Whether [name] is a temporary of ddp_file_write(), "<checkpoint>.tmp.<digits>", whose writer died. Its writer may run
- * on another node or in another container, so only its age is known. Clocks of nodes may differ by some minutes.
- */
+/* Whether [name] is a temporary of a checkpoint whose writer died. Clocks of nodes may differ by some minutes. */
 static bool is_leftover(int dir, const char *name)
 {
-	static const char infix[] = ".tmp.";
 	uint64_t step;
-	const char *rest = parse_name(name, &step);
+	const char *suffix = parse_name(name, &step);
 	struct stat info;
+	bool dead;
 
-	if (!rest || strncmp(rest, infix, sizeof(infix) - 1) != 0)
+	if (!suffix || !ddp_file_is_temporary(suffix, &dead) ||
+	    fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(info.st_mode) ||
+	    info.st_uid != geteuid())
 		return false;
-	rest += sizeof(infix) - 1;
-	if (!*rest || rest[strspn(rest, "0123456789abcdef")] != '\0')
-		return false;
-	return fstatat(dir, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
-	       info.st_uid == geteuid() && info.st_mtime < time(NULL) - LEFTOVER_AGE;
+	return dead || info.st_mtime < time(NULL) - LEFTOVER_AGE;
 }
 
 /* Remove the temporaries of killed writers in [directory], this user's only. */
