@@ -6,14 +6,19 @@
 
 #include "run-checkpoint.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/settings.h"
 #include "run.h"
 
 /* What describes the training, what it is made of, where it is; then come the options that matter. */
@@ -286,6 +291,156 @@ static void tell_changes(const struct run *run, const struct state *state, struc
 	}
 }
 
+/* --- One run for a directory ----------------------------------------------------------------- */
+
+/*
+ * Rank 0 holds a lock of fcntl() on DIR/.lock from the start of a run to its end. It works across nodes, also on NFS,
+ * and ends with the process that holds it. The file remains, and says which process that is:
+ *
+ *     <job> <attempt> <restart> <host> <process>
+ *
+ * After the death of a node, a server may keep its locks: NFSv4 for about 90 s, NFSv3 until the node is up again. Slurm
+ * and ddp-run end an attempt before they start the next one, so the next one replaces the file of an earlier attempt.
+ */
+struct owner {
+	char job[256], host[72];
+	int attempt; /* how often Slurm requeued the job */
+	int restart; /* how often ddp-run started the program again */
+	long pid;
+};
+
+/* A killed process may need some time to release its lock. */
+enum { LOCK_TRIES = 100, LOCK_PAUSE_MS = 100 };
+
+static struct owner this_owner(const struct run *run)
+{
+	const char *restart = ddp_getenv("DDP_RESTART", NULL);
+	struct owner owner = {.attempt = run->world->attempt, .pid = (long)getpid()};
+
+	owner.restart = restart ? (int)strtol(restart, NULL, 10) : 0;
+	snprintf(owner.job, sizeof(owner.job), "%s", run->world->job);
+	snprintf(owner.host, sizeof(owner.host), "%s", run->world->host);
+	return owner;
+}
+
+static bool read_owner(int fd, struct owner *owner)
+{
+	char text[512];
+	ssize_t size = pread(fd, text, sizeof(text) - 1, 0);
+
+	text[size > 0 ? size : 0] = '\0';
+	return sscanf(text, "%255s %d %d %71s %ld", owner->job, &owner->attempt, &owner->restart,
+		      owner->host, &owner->pid) == 5;
+}
+
+/* At best effort: it is the lock that counts. */
+static void write_owner(int fd, const struct owner *owner)
+{
+	char text[512];
+	int size = snprintf(text, sizeof(text), "%s %d %d %s %ld\n", owner->job, owner->attempt,
+			    owner->restart, owner->host, owner->pid);
+
+	if (ftruncate(fd, 0) == 0 && ddp_file_write_all(fd, text, (size_t)size) == 0)
+		(void)fsync(fd);
+}
+
+/* Whether [owner] is an earlier attempt of [own]: under srun a job is "cluster.job.step", with a new step each time. */
+static bool is_earlier(const struct owner *owner, const struct owner *own, const struct run *run)
+{
+	const char *step = strrchr(own->job, '.');
+	bool under_srun = strncmp(run->world->source, "srun", 4) == 0;
+	size_t length = step && under_srun ? (size_t)(step + 1 - own->job) : sizeof(own->job);
+
+	return strncmp(owner->job, own->job, length) == 0 &&
+	       (own->attempt > owner->attempt ||
+		(own->attempt == owner->attempt && own->restart > owner->restart));
+}
+
+/* Whether [path] is still the open file [fd]. */
+static bool is_at(int fd, const char *path)
+{
+	struct stat open, there;
+
+	return fstat(fd, &open) == 0 && stat(path, &there) == 0 && open.st_dev == there.st_dev &&
+	       open.st_ino == there.st_ino;
+}
+
+static int refuse_locked(struct run *run, const char *path, const struct owner *owner)
+{
+	const char *directory = run->checkpoint.directory;
+	char remedy[PATH_MAX + 128] = "";
+
+	if (!owner)
+		return ddp_error_set(&run->error, DDP_ERR_FILE,
+				     "--checkpoint %s is in use: another process has a lock on %s",
+				     directory, path);
+	if (strcmp(owner->host, run->world->host) != 0)
+		snprintf(remedy, sizeof(remedy), "; if %s is down, remove %s", owner->host, path);
+	return ddp_error_set(
+		&run->error, DDP_ERR_FILE,
+		"--checkpoint %s is in use by process %ld on %s, job %s: end that run, "
+		"or give another directory%s",
+		directory, owner->pid, owner->host, owner->job, remedy);
+}
+
+/*
+ * Lock [path]. Returns a descriptor, without a lock if the file system has none, or -1 with errno set: EAGAIN if another
+ * process has the lock; [known]: [owner] says which.
+ */
+static int lock_file(struct run *run, const char *path, struct owner *owner, bool *known)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+
+	*known = false;
+	if (fd < 0)
+		return -1;
+	if (fcntl(fd, F_SETLK, &lock) == 0) {
+		if (is_at(fd, path))
+			return fd; /* else it was replaced in the meantime */
+	} else if (errno == EAGAIN || errno == EACCES) {
+		*known = read_owner(fd, owner) && is_at(fd, path);
+	} else {
+		ddp_log(run->ddp, DDP_LEVEL_INFO, "train",
+			"cannot lock %s: %s; nothing keeps other runs from the directory", path,
+			strerror(errno));
+		return fd;
+	}
+	close(fd);
+	errno = EAGAIN;
+	return -1;
+}
+
+/* Lock the directory of checkpoints. By rank 0. */
+static int lock_directory(struct run *run)
+{
+	const struct timespec pause = {0, LOCK_PAUSE_MS * 1000000L};
+	struct run_checkpoint *checkpoint = &run->checkpoint;
+	const struct owner own = this_owner(run);
+	struct owner owner;
+	char path[PATH_MAX];
+	bool known;
+	int fd;
+
+	if (snprintf(path, sizeof(path), "%s/.lock", checkpoint->directory) >= (int)sizeof(path))
+		return ddp_error_set(&run->error, DDP_ERR_FILE,
+				     "--checkpoint %.100s...: the path is too long",
+				     checkpoint->directory);
+	for (int i = 0; (fd = lock_file(run, path, &owner, &known)) < 0; i++) {
+		if (errno != EAGAIN)
+			return ddp_error_errno(&run->error, DDP_ERR_FILE, "--checkpoint: %s", path);
+		if (i == LOCK_TRIES)
+			return refuse_locked(run, path, known ? &owner : NULL);
+		if (known && is_earlier(&owner, &own, run))
+			unlink(path);
+		else
+			nanosleep(&pause, NULL);
+	}
+	write_owner(fd, &own);
+	checkpoint->lock = fd + 1;
+	return 0;
+}
+
 /* --- Going on -------------------------------------------------------------------------------- */
 
 /* Before hours are spent on what cannot be written. */
@@ -300,7 +455,7 @@ static int check_model(struct run *run)
 	if (slash)
 		snprintf(directory, sizeof(directory), "%.*s", (int)(slash - file) + 1, file);
 	if (access(directory, W_OK | X_OK) == 0)
-		return 0;
+		return ddp_file_can_replace(file, &run->error);
 	return ddp_error_errno(&run->error, DDP_ERR_FILE, "--save-model %s", file);
 }
 
@@ -313,6 +468,11 @@ static int prepare(struct run *run)
 	if (status < 0 || !checkpoint->directory || option_flag(run->options, OPTION_EVALUATE))
 		return status;
 	status = ddp_file_mkdirs(checkpoint->directory, 0777, &run->error);
+	if (status == 0 && access(checkpoint->directory, W_OK | X_OK) < 0)
+		status = ddp_error_errno(&run->error, DDP_ERR_FILE, "--checkpoint %s",
+					 checkpoint->directory);
+	if (status == 0)
+		status = lock_directory(run);
 	if (status < 0 || !option_flag(run->options, OPTION_FRESH))
 		return status;
 	return ddp_checkpoint_list(checkpoint->directory, &checkpoint->old, &checkpoint->old_count,
@@ -378,6 +538,8 @@ int run_resume(struct run *run)
 
 void run_checkpoint_close(struct run_checkpoint *checkpoint)
 {
+	if (checkpoint->lock > 0)
+		close(checkpoint->lock - 1);
 	free(checkpoint->old);
 	ddp_text_free(&checkpoint->story);
 }

@@ -26,6 +26,7 @@ enum { CHECKPOINT_ENGINES = 2 }; /* that checkpoints have algorithms of: "cpu", 
 
 struct run_checkpoint {
 	const char *directory; /* of checkpoints, NULL: none */
+	int lock;	       /* descriptor of the lock on it + 1, 0: none */
 	/* What the runs before the newest checkpoint chose, with each engine; NULL: nothing. */
 	const char *choices[CHECKPOINT_ENGINES];
 	uint64_t saved; /* total of the newest checkpoint of this run */

@@ -320,6 +320,112 @@ TEST_ROWS(test_unsaved, unsaved)
 	check_reference("gone on with room", "../reference.st");
 }
 
+/* Found before the first step, not when the first checkpoint or the model is written. */
+static const struct {
+	const char *name;
+	mode_t kind; /* of "there" */
+	const char *options, *error;
+} unwritable[] = {
+	{"no permission", S_IFDIR, "-c there", "there"},
+	{"a device as model", S_IFCHR, "-m there", "cannot write there: it is not a plain file"},
+	{"a FIFO as model", S_IFIFO, "-m there", "cannot write there: it is not a plain file"},
+	{"a device as page", S_IFCHR, "-r there", "cannot write there: it is not a plain file"},
+};
+
+TEST_ROWS(test_unwritable, unwritable)
+{
+	mode_t kind = unwritable[_i].kind;
+	struct stat info;
+
+	/* Root may write in every directory, but nobody may create a file in this one. */
+	if (kind != S_IFDIR)
+		(void)mknod("there", kind | 0600, kind == S_IFCHR ? 0xeeee : 0);
+	else if (geteuid() == 0)
+		ck_assert_int_eq(symlink("/proc/self", "there"), 0);
+	else
+		ck_assert_int_eq(mkdir("there", 0500), 0);
+	if (stat("there", &info) < 0)
+		return; /* only root can make a device, and not in every container */
+	program_run(&program, 77, TRAINING " -n 2 %s", unwritable[_i].options);
+	UNIT_SAYS(unwritable[_i].name, program.errors, unwritable[_i].error);
+	ck_assert_msg(!strstr(program.output, "epoch"), "%s: it trained:\n%s", unwritable[_i].name,
+		      program.output);
+	ck_assert_int_eq(stat("there", &info), 0);
+	ck_assert_uint_eq(info.st_mode & S_IFMT, kind);
+	ck_assert_int_eq(program_count_files(".", "there"), 1);
+}
+
+/* The process that has a lock on [path], 0: none. */
+static pid_t lock_owner(const char *path)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	int fd = open(path, O_RDWR);
+
+	ck_assert_int_ge(fd, 0);
+	ck_assert_int_eq(fcntl(fd, F_GETLK, &lock), 0);
+	close(fd);
+	return lock.l_type == F_UNLCK ? 0 : lock.l_pid;
+}
+
+/* A run locks its directory, and the lock ends with it. */
+TEST(test_lock)
+{
+	pid_t ranks[4], owner;
+
+	program_start(&program, "mnist --samples 320 -e 1000 -b 16 -t 1 -n 2 -q -c state");
+	program_await("state", ".lock", 1);
+	while ((owner = lock_owner("state/.lock")) == 0)
+		program_sleep(5);
+	ck_assert_int_eq(program_children(program.pid, ranks, 4), 2);
+	ck_assert(owner == ranks[0] || owner == ranks[1]);
+	kill(program.pid, SIGKILL);
+	program_wait(&program);
+	program_run(&program, 0, "mnist --samples 320 -b 16 -t 1 -n 2 -q -c state --steps 1");
+}
+
+/* Process 17 on node n9 has the lock. */
+static const struct {
+	const char *owner;
+	int status;
+	const char *pieces[4];
+} locked[] = {
+	{"tux.41.7 0 0 n9 17",
+	 77,
+	 {"--checkpoint state is in use by process 17 on n9, job tux.41.7", "remove state/.lock",
+	  NULL}},
+	/* Its node died, and ddp-run started the program again: the server may keep the lock. */
+	{"tux.42.7 0 0 n9 17", 0, {NULL}},
+};
+
+TEST_ROWS(test_locked, locked)
+{
+	static const char *const contract[][2] = {
+		{"DDP_RANK", "0"},	 {"DDP_SIZE", "1"},	 {"DDP_LOCAL_RANK", "0"},
+		{"DDP_LOCAL_SIZE", "1"}, {"DDP_NODE_RANK", "0"}, {"GROUP_WORLD_SIZE", "1"},
+		{"DDP_JOB", "tux.42.8"}, {"DDP_ATTEMPT", "0"},	 {"DDP_RESTART", "1"},
+	};
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	const char *owner = locked[_i].owner;
+	int fd;
+
+	ck_assert_int_eq(mkdir("state", 0700), 0);
+	fd = open("state/.lock", O_RDWR | O_CREAT, 0600);
+	ck_assert_int_eq(write(fd, owner, strlen(owner)), (ssize_t)strlen(owner));
+	ck_assert_int_eq(fcntl(fd, F_SETLK, &lock), 0);
+	for (int i = 0; i < ROWS(contract); i++)
+		setenv(contract[i][0], contract[i][1], 1);
+	program_run(&program, locked[_i].status, "mnist --samples 64 -e 1 -b 16 -q -c state");
+	unit_pieces(owner, program.errors, locked[_i].pieces);
+	ck_assert_int_eq(program_count_files("state", "checkpoint-"), locked[_i].status == 0);
+	if (locked[_i].status == 0)
+		return;
+	/* Who only reads needs no lock; there is nothing to read yet. */
+	program_run(&program, 77, "mnist --samples 64 -q -c state --evaluate");
+	UNIT_SAYS(owner, program.errors, "there is no checkpoint in state");
+	close(fd);
+	program_run(&program, 0, "mnist --samples 64 -e 1 -b 16 -q -c state");
+}
+
 /* A fresh run ends the old one when it has something of its own, though its steps are fewer. */
 TEST(test_fresh)
 {
