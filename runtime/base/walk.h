@@ -4,7 +4,9 @@
  *
  * The one rule for the plugin, which knows no runtime, and for libddp, as of ssh's StrictModes: each directory from
  * the root on belongs to root or to this user, and no other may write in it, unless its sticky bit keeps others from
- * renaming what is not theirs. Symbolic links on the way are followed where they belong to root or to this user.
+ * renaming what is not theirs. The group may not write in it either, not even a group that only this user is a member
+ * of: if the directory has an access list, the group bits are its mask and allow other users to write.
+ * Symbolic links on the way are followed if they belong to root or to this user.
  * Each step is taken from the open directory before it, so what was looked at is what is used.
  */
 #ifndef DDP_BASE_WALK_H
@@ -12,9 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <limits.h>
-#include <pwd.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -66,23 +66,6 @@ static inline bool ddp_walk_trusts(uid_t owner)
 	return owner == 0 || owner == geteuid() || (owner == 65534 && !ddp_walk_knows_all());
 }
 
-/* Many systems give each user a group of the same name: with it, "others" are nobody. */
-static inline bool ddp_walk_is_private(gid_t gid)
-{
-	char users[4096], groups[4096];
-	struct passwd user, *found_user = NULL;
-	struct group group, *found_group = NULL;
-
-	if (getpwuid_r(geteuid(), &user, users, sizeof(users), &found_user) != 0 || !found_user ||
-	    getgrgid_r(gid, &group, groups, sizeof(groups), &found_group) != 0 || !found_group ||
-	    strcmp(group.gr_name, user.pw_name) != 0)
-		return false;
-	for (char **member = group.gr_mem; *member; member++)
-		if (strcmp(*member, user.pw_name) != 0)
-			return false;
-	return true;
-}
-
 /* Look at the directory [fd]. Returns it, or -1 and it is closed. */
 static inline int ddp_walk_look(struct ddp_walk *walk, int fd)
 {
@@ -101,7 +84,7 @@ static inline int ddp_walk_look(struct ddp_walk *walk, int fd)
 			      "%s is writable for everybody and not sticky (chmod o-w or +t it), "
 			      "anybody could replace the rendezvous",
 			      walk->at);
-	else if ((st.st_mode & S_IWGRP) && !ddp_walk_is_private(st.st_gid))
+	else if (st.st_mode & S_IWGRP)
 		ddp_walk_fail(walk, EPERM,
 			      "%s is writable for group %u and not sticky (chmod g-w or +t it), "
 			      "its members could replace the rendezvous",
