@@ -362,10 +362,10 @@ static int identify(spank_t spank, struct ddp_channel *ch)
 }
 
 /*
- * Where the step has all nodes of the job, task 0 runs on the first, and the first task of each follows that
- * of the one before, unless the user laid the tasks out by hand or, from Slurm 26.05 on, the topology does;
- * one node has no order. SLURM_NODELIST is the job's and srun has just set it; SLURM_STEP_NODELIST would be
- * an outer step's here.
+ * If the step has all nodes of the job, task 0 runs on the first, and the first task of each node follows that of
+ * the node before. Exceptions: the user laid the tasks out by hand; from Slurm 26.05 on, the topology does; the
+ * names sort differently than the nodes of the step do, as after the job was shrunk or with SwitchAsNodeRank.
+ * SLURM_NODELIST is the job's and srun has just set it; SLURM_STEP_NODELIST would be an outer step's here.
  */
 static bool first_node_runs_rank0(spank_t spank, const char *list)
 {
@@ -377,7 +377,8 @@ static bool first_node_runs_rank0(spank_t spank, const char *list)
 
 	return list && srun.components == 1 &&
 	       spank_get_item(spank, S_JOB_NNODES, &nodes) == ESPANK_SUCCESS && nodes > 0 &&
-	       ddp_nodelist_count(list) == (long)nodes && (nodes == 1 || !laid_out);
+	       ddp_nodelist_count(list) == (long)nodes &&
+	       (nodes == 1 || (!laid_out && ddp_nodelist_is_plain(list)));
 }
 
 /* Rank 0's node and the order of all, by the layout; slurmctld is asked only where it is not plain. */

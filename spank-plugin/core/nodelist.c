@@ -3,7 +3,6 @@
 
 #include "nodelist.h"
 
-#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -195,6 +194,28 @@ int ddp_nodelist_nth(const char *text, size_t index, char *name, size_t size)
 	for (; index > 0; index--)
 		advance(&list);
 	return ddp_nodelist_next(&list, name, size);
+}
+
+bool ddp_nodelist_is_plain(const char *text)
+{
+	struct ddp_nodelist list;
+	struct ddp_nodelist_group *group = &list.groups[0];
+
+	ddp_nodelist_begin(&list, text);
+	if (open_element(&list) < 0 || list.next || list.n_groups > 1)
+		return false;
+	if (list.n_groups == 0)
+		return true;
+	while (group->at < group->end) {
+		uint64_t last = group->last;
+		int width = group->width;
+
+		group->at++;
+		(void)next_range(group); /* parsed before */
+		if (group->number <= last || group->width != width)
+			return false;
+	}
+	return group->end + 1 == list.end;
 }
 
 long ddp_nodelist_count(const char *text)

@@ -9,6 +9,7 @@
 #ifndef DDP_CORE_NODELIST_H
 #define DDP_CORE_NODELIST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -51,6 +52,12 @@ int ddp_nodelist_nth(const char *list, size_t index, char *name, size_t size);
  * Returns the number of nodes of [list], or -1 if it is malformed or has more than a million.
  */
 long ddp_nodelist_count(const char *list);
+
+/*
+ * Returns whether [list] is one name, or has one prefix and one bracket with ascending numbers of one width,
+ * "n[1-3,7]". In any other list the order of the names may differ from the order in which Slurm lays tasks out.
+ */
+bool ddp_nodelist_is_plain(const char *list);
 
 /*
  * Tell whether the nodes of [tasks] ("2(x3),1") have different numbers of tasks.

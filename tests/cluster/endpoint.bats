@@ -58,6 +58,32 @@ value()
 1@n1 MASTER_ADDR=127.0.0.2"
 }
 
+@test "a job that was shrunk: rank 0's node is not the first of SLURM_NODELIST" {
+	local conf node
+	other_cluster --nodes 4 --gpus 0
+	# Names of two forms, which a list and the nodes of a step sort differently.
+	conf=$MINICLUSTER_DIR/slurm.conf
+	for daemon in slurmctld slurmd-n1 slurmd-n2 slurmd-n3 slurmd-n4; do
+		kill "$(<"$MINICLUSTER_DIR/$daemon.pid")"
+		within 60 test ! -e "$MINICLUSTER_DIR/$daemon.pid"
+	done
+	sed -i 's/^NodeName=n3 /NodeName=n3a /; s/^\(NodeName=n4 .*NodeAddr=127\.0\.0\.\)1 /\14 /' "$conf"
+	mkdir -p "$MINICLUSTER_DIR/spool/n3a" "$MINICLUSTER_DIR/tmp-n3a"
+	(cd / && env -i PATH="$PATH:/usr/sbin:/sbin" slurmctld -c -f "$conf" </dev/null 3>&-)
+	for node in n1 n2 n3a n4; do
+		start_slurmd "$node"
+	done
+	within 60 idle_nodes 4
+	# shellcheck disable=SC2016
+	got=$(mc salloc -Q -w n2,n3a,n4 -N3 -n3 bash -c 'scontrol update jobid="$SLURM_JOB_ID" NodeList=n3a,n4 >/dev/null 2>&1
+		. ./slurm_job_"$SLURM_JOB_ID"_resize.sh
+		srun --ddp "$SHOW" MASTER_ADDR' | sort)
+	same "$got" "0@n3a MASTER_ADDR=127.0.0.1
+1@n4 MASTER_ADDR=127.0.0.1"
+}
+
+idle_nodes() { [ "$(mc sinfo -h -N -t idle -o %N | wc -l)" -eq "$1" ]; }
+
 @test "a step on one node of a larger job has that node's address" {
 	got=$(mc salloc -Q -w 'n[1-3]' -N3 -n3 srun -N1 -n1 -w n2 --ddp "$SHOW" MASTER_ADDR)
 	same "$got" "0@n2 MASTER_ADDR=127.0.0.2"

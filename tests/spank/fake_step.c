@@ -282,7 +282,7 @@ struct shape {
 
 static void describe(const struct fake_step *step, struct shape *shape)
 {
-	char name[64];
+	char name[64], numbers[128] = "";
 	uint32_t tasks[FAKE_LOCAL];
 
 	*shape = (struct shape){0};
@@ -291,14 +291,17 @@ static void describe(const struct fake_step *step, struct shape *shape)
 		int n;
 
 		while (at && (n = layout_next(&at, name, tasks)) >= 0) {
-			sprintf(shape->list + strlen(shape->list), "%s%s", shape->nodes ? "," : "",
-				name);
+			if (name[0] != 'n')
+				fake_die("node %s: names are n1, n2, ...", name);
+			sprintf(numbers + strlen(numbers), "%s%s", shape->nodes ? "," : "",
+				name + 1);
 			sprintf(shape->tasks + strlen(shape->tasks), "%s%d",
 				shape->nodes ? "," : "", n);
 			shape->nodes++;
 			shape->ranks += (uint32_t)n;
 		}
 	}
+	sprintf(shape->list, shape->nodes > 1 ? "n[%s]" : "n%s", numbers);
 }
 
 uint32_t fake_ranks(const struct fake_step *step)

@@ -34,6 +34,25 @@ static const struct {
 	{"n[999999999999999998-999999999999999999]", "n999999999999999998,n999999999999999999,"},
 };
 
+static const struct {
+	const char *list;
+	bool plain;
+} orders_of_names[] = {
+	{"n1", true},	     {"login", true},	     {"n[1-3]", true},	  {"n[01-03]", true},
+	{"n[1,3-4]", true},  {"n[1-2,5-7]", true},   {"[1-2]", true},	  {"n4,n3a", false},
+	{"n3a,n4", false},   {"n[1-2],m1", false},   {"n[3,1-2]", false}, {"n[1,1]", false},
+	{"n[1-3,3]", false}, {"n[001,2]", false},    {"n[9,10]", false},  {"n[1-2]x", false},
+	{"x[1]y[2]", false}, {"a[1-2][3-4]", false}, {"n[1-2],", false},  {"n[1", false},
+	{"", false},
+};
+
+TEST_ROWS(test_plain, orders_of_names)
+{
+	const char *list = orders_of_names[_i].list;
+
+	unit_number(list, "plain", ddp_nodelist_is_plain(list), orders_of_names[_i].plain);
+}
+
 static const char *const broken[] = {
 	"",
 	",",
