@@ -653,6 +653,12 @@ static bool srun_lives(const struct ddp_channel *record)
 	return record->pid && ddp_process_began(record->pid) == record->began;
 }
 
+/* Whether this host can tell if the srun of [record] is alive; an srun that could not read /proc recorded 0. */
+static bool is_srun_known(const struct ddp_channel *record, const char *host)
+{
+	return record->began && strcmp(record->from, host) == 0;
+}
+
 /* A name of a step's directory on this cluster; ours of now, and others' words, are not. */
 static bool is_candidate(const char *name, const struct ddp_channel *channel)
 {
@@ -670,19 +676,21 @@ static bool is_leftover(struct sweep *sweep, const char *name)
 	const struct ddp_channel *channel = sweep->channel;
 	struct ddp_channel *record = &sweep->record;
 	int dir = open_own(sweep->parent, name, NULL);
-	bool old, readable;
+	bool old, missing, readable;
 	struct stat st;
 
 	if (dir < 0)
 		return false;
 	old = fstat(dir, &st) == 0 && st.st_mtime < time(NULL) - DAY;
+	missing = fstatat(dir, DDP_DIR_STEP, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
 	readable = read_record(dir, record, NULL) == 0 && record->complete;
 	close(dir);
+	/* A record that cannot be read now, or is of another release, may be that of a running step. */
 	if (!readable)
-		return old;
+		return missing && old;
 	if (strcmp(record->cluster, channel->cluster) != 0)
 		return false;
-	if (strcmp(record->from, channel->from) == 0 ? srun_lives(record) : !old)
+	if (is_srun_known(record, channel->from) ? srun_lives(record) : !old)
 		return false;
 	/* Slurm gives the steps of a requeued job the same numbers again. */
 	if (record->job == channel->job && record->attempt < channel->attempt)

@@ -45,7 +45,8 @@ void ddp_rendezvous_remove(struct ddp_rendezvous *rdzv);
 /*
  * Remove what earlier steps of this user on this cluster left beside ours: those whose srun is
  * gone from this host, or that are older than a day, if [ended] confirms it of their record. It is
- * asked four times at most, and not after half a second.
+ * asked four times at most, and not after half a second. A directory without a record is removed after a day; one
+ * whose record cannot be read, or is of another release, stays.
  */
 void ddp_rendezvous_sweep(const struct ddp_rendezvous *rdzv, const struct ddp_channel *channel,
 			  bool (*ended)(uint32_t job, uint32_t step));
