@@ -653,7 +653,7 @@ static bool srun_lives(const struct ddp_channel *record)
 	return record->pid && ddp_process_began(record->pid) == record->began;
 }
 
-/* Whether this host can tell if the srun of [record] is alive; an srun that could not read /proc recorded 0. */
+/* Whether /proc of this host shows if the srun of [record] is alive. An srun that could not read /proc recorded 0. */
 static bool is_srun_known(const struct ddp_channel *record, const char *host)
 {
 	return record->began && strcmp(record->from, host) == 0;

@@ -44,6 +44,7 @@ static struct {
 	unsigned components; /* of a heterogeneous step, so far */
 	uint32_t job;	     /* SLURM_JOB_ID, of a heterogeneous job's first component */
 	pid_t owner;	     /* a child of srun must not clean up */
+	uid_t user;	     /* before the step exists; srun --uid=USER becomes that user then */
 	int run;	     /* where ddp-run listens, or -1 */
 } srun = {.rdzv.parent = -1, .run = -1};
 
@@ -61,12 +62,12 @@ static int check_users_port(struct ddp_message *message)
 	return 0;
 }
 
-/* A directory whose path is known already can be looked at before there is a step. */
+/* A directory whose path is known already can be checked before there is a step, unless --uid may follow. */
 static int check_directory(const char *directory, struct ddp_message *message)
 {
 	char cwd[DDP_PATH_SIZE / 2], path[DDP_PATH_SIZE];
 
-	if (strchr(directory, '%'))
+	if (strchr(directory, '%') || geteuid() == 0)
 		return 0;
 	if (*directory == '/')
 		return ddp_rendezvous_usable(directory, message);
@@ -159,13 +160,21 @@ static void tell_useless_options(void)
 				ddp_option((enum ddp_option_id)id)->option);
 }
 
+/* HOME, but not that of root where srun --uid=USER has become USER. */
+static const char *find_home(void)
+{
+	const struct passwd *pw = geteuid() == srun.user ? NULL : getpwuid(geteuid());
+
+	return geteuid() == srun.user ? ddp_env_filled(environ, "HOME") : pw ? pw->pw_dir : NULL;
+}
+
 /*
  * Where nobody named a directory: the working directory, or, where others could exchange that, as those of
  * projects whose group may write, the user's home. Refused below if that is not better.
  */
 static const char *choose_default(const char *cwd)
 {
-	const char *home = ddp_env_filled(environ, "HOME");
+	const char *home = find_home();
 	struct ddp_message message;
 
 	if (!home || *home != '/' || ddp_rendezvous_usable(cwd, &message) == 0 ||
@@ -216,6 +225,7 @@ static void describe_self(struct ddp_channel *ch)
 {
 	ch->pid = (uint32_t)getpid();
 	ch->began = ddp_process_began(ch->pid);
+	srun.user = geteuid();
 	if (gethostname(ch->from, sizeof(ch->from) - 1) < 0)
 		ch->from[0] = '\0';
 	find_user(ch);
@@ -309,19 +319,21 @@ static void tell_run(const struct ddp_channel *ch)
 
 int ddp_srun_options_read(void)
 {
-	struct ddp_message message = {"the path of the working directory is too long"};
+	struct ddp_message message = {"the path of the working directory is too long"}, from_run;
+	int heard;
 
 	/* An outer step's plan, which a batch script or a task inherited, is not this step's. */
 	if (srun.components == 0)
 		unsetenv(DDP_CHANNEL_NAME);
-	if (hear_run(&srun.channel, &message) < 0)
-		return refuse(message.text);
+	heard = hear_run(&srun.channel, &from_run);
 	if (ddp_values_from_env(&srun.values, environ, &message) < 0)
 		return refuse(message.text);
 	if (!srun.values.enabled) {
 		tell_useless_options();
 		return 0;
 	}
+	if (heard < 0)
+		return refuse(from_run.text);
 	if (begin(&message) < 0)
 		return refuse(message.text);
 	return publish();
@@ -473,6 +485,11 @@ static int choose_directory(struct ddp_channel *ch, struct ddp_message *message)
 	struct ddp_template_values with = {.user = ch->user, .node = ch->node};
 	char job[16], step[16], base[DDP_PATH_SIZE];
 
+	if (geteuid() != srun.user) {
+		find_user(ch);
+		if (choose_base(message) < 0)
+			return -1;
+	}
 	snprintf(job, sizeof(job), "%u", srun.job);
 	snprintf(step, sizeof(step), "%u", ch->step);
 	with.job = job;

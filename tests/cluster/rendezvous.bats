@@ -203,6 +203,22 @@ step 1"
 	same "${out#*@n? }" "DDP_JOB=$(sed -n s/^ClusterName=//p "$MINICLUSTER_DIR/slurm.conf").$job.0"
 }
 
+@test "srun --uid by root: %u, the default and what is accepted are the user's" {
+	need_root
+	uid() { try in_work "$minicluster" run srun --uid=nobody -N1 -n1 --ddp "$@" "$SHOW" DDP_RENDEZVOUS; }
+	uid --ddp-rdzv="$WORK/%u"
+	has "$out" "DDP_RENDEZVOUS=$WORK/nobody/\.ddp/"
+	own_dir "$WORK/d"
+	uid --ddp-rdzv="$WORK/d"
+	same "$rc:$err" "0:"
+	has "$out" "DDP_RENDEZVOUS=$WORK/d/\.ddp/"
+	uid
+	has "$out" "DDP_RENDEZVOUS=$WORK/\.ddp/"
+	empty "$WORK/d"
+}
+
+in_work() { (cd "$WORK" && "$@"); }
+
 @test "SLURM_DDP_RDZV and rdzv= of plugstack.conf do the same; the nearer wins" {
 	site "rdzv=$WORK/site-%u"
 	try mc srun --ddp "$SHOW" DDP_RENDEZVOUS

@@ -79,7 +79,7 @@ TEST_ROWS(test_unasked, unasked)
 	fake_step_clear(&step);
 }
 
-/* The plan of another step does not go on to this one, nor to another job. */
+/* Neither the plan of another step nor a bad value of ddp-run affects an srun or sbatch without --ddp. */
 TEST(test_inherited_plan)
 {
 	static const spank_context_t contexts[] = {S_CTX_LOCAL, S_CTX_ALLOCATOR};
@@ -89,6 +89,7 @@ TEST(test_inherited_plan)
 
 		setenv("SLURM_DDP_STEP", "v1;nonce=0123456789abcdef;complete=1", 1);
 		setenv("SLURM_DDP_OTHER", "stays", 1);
+		setenv("SLURM_DDP_RESTART", "x", 1);
 		ck_assert_int_eq(fake_hook(p, "init"), 0);
 		ck_assert_int_eq(fake_hook(p, "init_post_opt"), 0);
 		ck_assert_ptr_null(getenv("SLURM_DDP_STEP"));
