@@ -355,6 +355,30 @@ int ddp_ask_ports(uint32_t job, uint32_t step, char *ports, size_t size)
 	return rv;
 }
 
+/*
+ * Whether a step manager (from Slurm 24.05 on) has the records of [job]'s steps. If it does not answer, as that of a
+ * suspended job, libslurm reports success and no steps. False if slurmctld does not know the job or it has ended.
+ */
+static bool has_step_manager(uint32_t job)
+{
+	bool found = false;
+#ifdef STEPMGR_ENABLED
+	job_info_msg_t *jobs = NULL;
+
+	errno = 0;
+	if (load_job(job, &jobs) < 0)
+		return errno != ESLURM_INVALID_JOB_ID;
+	for (uint32_t i = 0; i < jobs->record_count; i++)
+		if (jobs->job_array[i].job_id == job)
+			found = (jobs->job_array[i].bitflags & STEPMGR_ENABLED) &&
+				(jobs->job_array[i].job_state & JOB_STATE_BASE) < JOB_COMPLETE;
+	slurm_free_job_info_msg(jobs);
+#else
+	(void)job;
+#endif
+	return found;
+}
+
 bool ddp_ask_step_ended(uint32_t job, uint32_t step)
 {
 	job_step_info_response_msg_t *steps = NULL;
@@ -365,7 +389,7 @@ bool ddp_ask_step_ended(uint32_t job, uint32_t step)
 		return errno == ESLURM_INVALID_JOB_ID;
 	ended = steps->job_step_count == 0;
 	slurm_free_job_step_info_response_msg(steps);
-	return ended;
+	return ended && !has_step_manager(job);
 }
 
 static int load_node(const char *name, node_info_msg_t **nodes)

@@ -77,7 +77,7 @@ int ddp_ask_shards(const char *nodes, char *shards, size_t size);
  */
 const char *ddp_cluster_name(void);
 
-/* Returns true if slurmctld says that the step is no more. */
+/* Returns true if slurmctld says that the step has ended; with a step manager, that its job has. */
 bool ddp_ask_step_ended(uint32_t job, uint32_t step);
 
 #endif /* DDP_SLURMCTL_H */

@@ -116,6 +116,8 @@ struct fake_slurmctld {
 	uint32_t job, step;
 	const char *layouts[FAKE_COMPONENTS]; /* "n1:0,1 n2:2" */
 	const char *tres_per_node;
+	uint64_t job_flags;
+	uint32_t job_state;
 	const char *job_nodes; /* "n1,n2", and what the job has on each, for who asks in detail */
 	const char *job_gres[FAKE_NODES]; /* "shard:5(1/4,4/4)" */
 

@@ -244,6 +244,8 @@ static int load_job(uint32_t job, uint16_t flags, job_info_msg_t **answer)
 	(*answer)->record_count = 1;
 	(*answer)->job_array = info;
 	info->job_id = job;
+	info->bitflags = fake_slurmctld.job_flags;
+	info->job_state = fake_slurmctld.job_state;
 	fake_slurmctld.answers++;
 	return SLURM_SUCCESS;
 }

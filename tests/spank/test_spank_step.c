@@ -527,14 +527,14 @@ static const struct {
 
 static const char nonce[] = "00112233445566ff";
 
-static void write_record(int i, const char *directory)
+static void write_record(const char *record, const char *directory)
 {
 	char path[700], text[1024], host[256] = "";
 
 	gethostname(host, sizeof(host) - 1);
 	snprintf(path, sizeof(path), "%s/step", directory);
 	snprintf(text, sizeof(text), "v1;nonce=%s;from=%s;pid=%u;began=1;%s\n", nonce, host,
-		 (unsigned)getpid(), leftovers[i].record);
+		 (unsigned)getpid(), record);
 	write_text(path, text);
 }
 
@@ -558,7 +558,7 @@ static const char *make_leftover(int i)
 #pragma GCC diagnostic pop
 	ck_assert(mkdir(path, 0700) == 0);
 	if (leftovers[i].record)
-		write_record(i, path);
+		write_record(leftovers[i].record, path);
 	if (leftovers[i].days)
 		grow_old(path, leftovers[i].days);
 	return path;
@@ -591,6 +591,27 @@ TEST(test_no_answer)
 	fake_step_clear(&step);
 }
 
+#ifdef STEPMGR_ENABLED
+/* The manager of a suspended job's steps does not answer, and its steps are missing in slurmctld's list. */
+TEST(test_step_manager)
+{
+	static const char path[] = ".ddp/alpha-4711.7.0-00112233445566ff";
+	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
+
+	ck_assert(mkdir(".ddp", 0700) == 0 && mkdir(path, 0700) == 0);
+	write_record("cluster=alpha;job=4711;step=7;complete=1", path);
+	fake_slurmctld.job_flags = STEPMGR_ENABLED;
+	fake_slurmctld.job_state = JOB_SUSPENDED;
+	ck_assert_int_eq(fake_run(&step), 0);
+	ck_assert_int_eq(access(path, F_OK), 0);
+	fake_step_clear(&step);
+	fake_slurmctld.job_state = JOB_COMPLETE;
+	ck_assert_int_eq(fake_run(&step), 0);
+	ck_assert_int_lt(access(path, F_OK), 0);
+	fake_step_clear(&step);
+}
+#endif
+
 /* slurmctld serves all users: one srun asks it about a few leftovers, the next ones about the others. */
 TEST(test_many_leftovers)
 {
@@ -601,7 +622,7 @@ TEST(test_many_leftovers)
 	for (int i = 0; i < 20; i++) {
 		snprintf(path, sizeof(path), ".ddp/alpha-40%02d.0.0-%s", i, nonce);
 		ck_assert_int_eq(mkdir(path, 0700), 0);
-		write_record(0, path);
+		write_record(leftovers[0].record, path);
 	}
 	for (int left = 16; left >= 0; left -= 4) {
 		fake_slurmctld.asked.steps = 0;
