@@ -66,9 +66,9 @@ static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variabl
  *                   TORCH_NCCL_DEBUG_INFO_PIPE_FILE names
  *
  * and beside it, never removed by the plugin, what is left of a step that failed, of a job that was requeued
- * with the attempt behind it,
+ * with the number of the attempt at the end,
  *
- *     <base>/.ddp/failed-<job>.<step>[.<attempt>]/          mode 0700
+ *     <base>/.ddp/failed-<cluster>-<job>.<step>[.<attempt>]/          mode 0700
  *         rank-<rank>, summary   absent at first: libddp's (comm/recorder.h)
  *
  * Under ddp-run the plugin makes it before any task starts, and in it

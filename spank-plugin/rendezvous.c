@@ -460,8 +460,9 @@ static void remove_tree(int parent, const char *name);
  */
 static void make_failed(const struct ddp_rendezvous *rdzv, struct ddp_channel *channel)
 {
-	char name[64];
-	int n = snprintf(name, sizeof(name), DDP_DIR_FAILED "%u.%u", channel->job, channel->step);
+	char name[DDP_NAME_SIZE + 64];
+	int n = snprintf(name, sizeof(name), DDP_DIR_FAILED "%s-%u.%u", channel->cluster,
+			 channel->job, channel->step);
 
 	if (channel->attempt > 0)
 		snprintf(name + n, sizeof(name) - (size_t)n, ".%u", channel->attempt);

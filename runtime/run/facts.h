@@ -2,7 +2,7 @@
 /*
  * facts.h - what a failure directory says, and who failed first
  *
- * In <base>/.ddp/failed-<job>.<step>/ there may be, each file written by one of
+ * In <base>/.ddp/failed-<cluster>-<job>.<step>/ there may be, each file written by one of
  *
  *     the plugin       task-<rank>         "<node> <pid>"
  *     libddp           rank-<rank>, summary    comm/recorder.h

@@ -44,7 +44,7 @@ static void print_help(void)
 	     "\n"
 	     "  ddp-run -N4 --gres=gpu:4 --ntasks-per-node=4 python3 train.py\n"
 	     "  ddp-run --spare-nodes 1 --hang 10m python3 train.py\n"
-	     "  ddp-run --explain .ddp/failed-1042.0\n"
+	     "  ddp-run --explain .ddp/failed-tux-1042.0\n"
 	     "\n"
 	     "Exit status: srun's of the last attempt; 2 usage; 93 attempts make no progress:\n"
 	     "do not requeue; 94 too few nodes are left.");

@@ -2,7 +2,7 @@
 /*
  * verdict.h - what went wrong in an attempt: its evidence and the one report
  *
- * All of it lies in the attempt's failure directory, <base>/.ddp/failed-<job>.<step>/, whose files facts.h lists: what the
+ * All of it lies in the attempt's failure directory, <base>/.ddp/failed-<cluster>-<job>.<step>/, whose files facts.h lists: what the
  * plugin, libddp and frameworks left there, what ddp-run knows, and what is gathered here. Texts of ranks are
  * shown without the control characters that are in them.
  */

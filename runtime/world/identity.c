@@ -233,12 +233,23 @@ static int read_plugin_numbers(const struct ddp_view *view, struct ddp_identity 
 	return status < 0 ? status : ddp_numbers_check(&numbers, id, error);
 }
 
-/* "cluster.job.step", and by its last two parts where failures are recorded. */
+/* Name the directory of failure records by cluster and step: clusters that share a home may use the same numbers. */
+static int place_step_records(const struct ddp_view *view, const char *cluster, const char *step,
+			      struct ddp_identity *id, struct ddp_error *error)
+{
+	char word[DDP_WORD_SIZE], name[3 * DDP_WORD_SIZE];
+
+	ddp_place_word(cluster, word);
+	snprintf(name, sizeof(name), "%s-%s", word, step);
+	return ddp_place_records(view, name, id, error);
+}
+
+/* "cluster.job.step", which also says where failures are recorded. */
 static int read_job(const struct ddp_view *view, struct ddp_identity *id, struct ddp_error *error)
 {
 	const char *job = ddp_variable_get(view->env, DDP_NAME(DDP_JOB));
 	const char *step = job ? contract_step(job) : NULL;
-	char word[DDP_WORD_SIZE];
+	char word[DDP_WORD_SIZE], cluster[sizeof(id->job)];
 
 	if (!job || strlen(job) >= sizeof(id->job))
 		return ddp_error_set(error, DDP_ERR_ENVIRONMENT, "DDP_JOB%s%.100s %s; %s",
@@ -246,7 +257,10 @@ static int read_job(const struct ddp_view *view, struct ddp_identity *id, struct
 				     job ? "is too long" : "is missing", plugin_remedy);
 	strcpy(id->job, job);
 	ddp_place_word(step ? step : job, word);
-	return ddp_place_records(view, word, id, error);
+	if (!step)
+		return ddp_place_records(view, word, id, error);
+	snprintf(cluster, sizeof(cluster), "%.*s", (int)(step - job - 1), job);
+	return place_step_records(view, cluster, word, id, error);
 }
 
 static int read_directory(const struct ddp_view *view, struct ddp_identity *id,
@@ -457,7 +471,7 @@ static int place_srun(const struct ddp_view *view, struct ddp_identity *id, stru
 	ddp_place_word(cluster_name(view), cluster);
 	ddp_place_word(port ? port : "0", launcher);
 	snprintf(id->job, sizeof(id->job), "%s.%s", cluster, step);
-	status = ddp_place_records(view, step, id, error);
+	status = place_step_records(view, cluster, step, id, error);
 	if (status < 0)
 		return status;
 	snprintf(name, sizeof(name), "srun-%s-%s.%d-%s", cluster, step, id->attempt, launcher);
@@ -566,9 +580,12 @@ static int place_torchrun(const struct ddp_view *view, struct ddp_identity *id,
 		snprintf(tag, sizeof(tag), "-%016llx", (unsigned long long)host_tag(view));
 	snprintf(id->job, sizeof(id->job), "%s-%s%s", run_word, port_word, tag);
 	snprintf(name, sizeof(name), "%s%s", run_word, tag);
-	if (view->in_step)
+	if (view->in_step) {
 		step_word(view, step);
-	status = ddp_place_records(view, view->in_step ? step : name, id, error);
+		status = place_step_records(view, cluster_name(view), step, id, error);
+	} else {
+		status = ddp_place_records(view, name, id, error);
+	}
 	if (status < 0)
 		return status;
 	snprintf(name, sizeof(name), "torchrun-%s-%s.%d%s", run_word, port_word, id->attempt, tag);
@@ -692,9 +709,9 @@ static int identify_single(const struct ddp_view *view, struct ddp_identity *id,
 
 		ddp_place_word(cluster_name(view), cluster);
 		snprintf(id->job, sizeof(id->job), "%s.%s", cluster, name);
-	} else {
-		snprintf(id->job, sizeof(id->job), "%s", name);
+		return place_step_records(view, cluster, name, id, error);
 	}
+	snprintf(id->job, sizeof(id->job), "%s", name);
 	return ddp_place_records(view, name, id, error);
 }
 

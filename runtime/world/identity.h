@@ -43,7 +43,7 @@ struct ddp_identity {
 	char directory[PATH_MAX];
 	bool own;
 
-	/* Where failure records go: <base>/.ddp/failed-<job>.<step>; "" if nowhere. */
+	/* Where failure records go: <base>/.ddp/failed-<cluster>-<job>.<step>; "" if nowhere. */
 	char records[PATH_MAX];
 
 	/* What this rank touches to show that it goes on, DDP_HEARTBEAT; "": nothing. */

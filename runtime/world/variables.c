@@ -250,7 +250,7 @@ int ddp_place_records(const struct ddp_view *view, const char *name, struct ddp_
 		      struct ddp_error *error)
 {
 	const char *working = view->around->directory;
-	char house[PATH_MAX], base[PATH_MAX], failed[128];
+	char house[PATH_MAX], base[PATH_MAX], failed[4 * DDP_WORD_SIZE];
 	int status = 0;
 
 	identity->records[0] = '\0';

@@ -110,7 +110,7 @@ int ddp_place_directory(const struct ddp_view *view, const char *name,
 
 /*
  * Put "<base>/.ddp/failed-<name>" into [identity]'s records likewise, [name] being shorter than
- * 100 bytes. Those of a --ddp step are beside its directory, which srun removes, not in it.
+ * 3 * DDP_WORD_SIZE. Those of a --ddp step are beside its directory, which srun removes, not in it.
  */
 int ddp_place_records(const struct ddp_view *view, const char *name, struct ddp_identity *identity,
 		      struct ddp_error *error);

@@ -742,7 +742,7 @@ beside()
 	within 120 test -e "$WORK/rc"
 	out=$(<"$WORK/job.out")
 	same "$(<"$WORK/rc")" 93
-	same "$(grep -cE "^ddp-run: cannot write $WORK/disk/\.ddp/failed-[0-9.]+/.*: No space left on device: the report goes to $WORK/elsewhere/ddp-run-" <<<"$out")" 3
+	same "$(grep -cE "^ddp-run: cannot write $WORK/disk/\.ddp/failed-[^/]+/.*: No space left on device: the report goes to $WORK/elsewhere/ddp-run-" <<<"$out")" 3
 	same "$(grep -c '^rank 1 on n2.*, failed first: exit status 5$' <<<"$out")" 3
 	same "$(grep -c '^    it is full$' <<<"$out")" 3
 	has "$out" '^next: stopped: 3 attempts in a row ended at the same point$'

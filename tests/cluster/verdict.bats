@@ -43,7 +43,8 @@ attempt()
 	step=$(sed -n 's/^step //p' "$WORK/told")
 	failed=$(sed -n 's/^failed //p' "$WORK/told")
 	rendezvous=$(sed -n 's/^rendezvous //p' "$WORK/told")
-	same "$failed" "$WORK/.ddp/failed-$job.$step"
+	cluster=$(sed -n s/^ClusterName=//p "$MINICLUSTER_DIR/slurm.conf")
+	same "$failed" "$WORK/.ddp/failed-$cluster-$job.$step"
 	has "$rendezvous" "^$WORK/.ddp/[^/]*-$job\.$step\.0-[0-9a-f]{16}$"
 	for rank in 0 1; do
 		echo "$rank@n$((rank + 1)) DDP_RESTART=1 TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_MAX_RESTARTS=3 TORCHELASTIC_RUN_ID=run TORCHELASTIC_ERROR_FILE=$failed/error-$rank.json DDP_HEARTBEAT=$rendezvous/beat-$rank SLURM_DDP_RESTART=UNSET SLURM_DDP_RESTARTS_MAX=UNSET SLURM_DDP_RUN_ID=UNSET SLURM_DDP_RUN_FD=UNSET"

@@ -579,6 +579,29 @@ TEST_ROWS(test_leftover, leftovers)
 	fake_step_clear(&step);
 }
 
+/* Clusters that share a directory may use the same numbers: a step replaces old records of the same cluster only. */
+TEST(test_failure_records)
+{
+	static const char *const directories[] = {".ddp/failed-alpha-4711.0",
+						  ".ddp/failed-beta-4711.0", ".ddp/failed-4711.0"};
+	struct fake_step step = {
+		.options = "--ddp", .env = "SLURM_DDP_RESTART=0", .components = {{"n1:0,1"}}};
+	char path[64];
+
+	ck_assert_int_eq(mkdir(".ddp", 0700), 0);
+	for (int i = 0; i < ROWS(directories); i++) {
+		ck_assert_int_eq(mkdir(directories[i], 0700), 0);
+		snprintf(path, sizeof(path), "%s/summary", directories[i]);
+		write_text(path, "old");
+	}
+	ck_assert_int_eq(fake_run(&step), 0);
+	ck_assert_int_lt(access(".ddp/failed-alpha-4711.0/summary", F_OK), 0);
+	ck_assert_int_eq(access(".ddp/failed-alpha-4711.0/task-1", F_OK), 0);
+	ck_assert_int_eq(access(".ddp/failed-beta-4711.0/summary", F_OK), 0);
+	ck_assert_int_eq(access(".ddp/failed-4711.0/summary", F_OK), 0);
+	fake_step_clear(&step);
+}
+
 /* slurmctld does not say that the step ended: nothing is removed. */
 TEST(test_no_answer)
 {
