@@ -135,6 +135,7 @@ void facts_free(struct facts *facts)
 	free(facts->kind);
 	free(facts->next);
 	free(facts->next_why);
+	free(facts->refusal);
 	free_list(facts->command);
 	free_list(facts->nodes);
 	free_list(facts->next_nodes);
@@ -149,6 +150,7 @@ void facts_free(struct facts *facts)
  *     {"run_id": "r", "job": 12, "step": 3, "attempt": 0, "restarts": 3, "command": ["python3", "train.py"],
  *      "nodes": ["n1", "n2"], "ranks": 4, "started": 1795000000.25, "ended": 1795000012.5, "status": 137,
  *      "kind": "exit|signal|node|hang|cancelled|timelimit|preempted|warned|stopped|refused",
+ *      "refusal": "execve(): train: No such file or directory",
  *      "tasks": [{"rank": 2, "node": "n2", "how": "exit|signal|oom|node|cancelled|late", "code": 9, "time": 1795000012.5}],
  *      "silent_nodes": ["n2"], "quiet": 300.0,
  *      "next": "restart|requeue|stop", "next_nodes": ["n1"], "next_ranks": 2, "next_after": 0.12, "next_why": ""}
@@ -278,6 +280,7 @@ static void read_attempt(struct facts *facts, char *text, size_t size)
 		{"ended", .number = &facts->ended},
 		{"status", .number = &facts->status},
 		{"kind", .string = &facts->kind},
+		{"refusal", .string = &facts->refusal},
 		{"quiet", .number = &facts->quiet},
 		{"next", .string = &facts->next},
 		{"next_nodes", .list = &facts->next_nodes},

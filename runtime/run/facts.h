@@ -80,7 +80,7 @@ struct facts {
 	char dir[PATH_MAX];
 
 	/* attempt.json; 0, NULL or "" where it does not say. */
-	char *run_id, *kind, *next, *next_why;
+	char *run_id, *kind, *next, *next_why, *refusal;
 	char **command, **nodes, **next_nodes; /* lists that end with NULL; never NULL themselves */
 	double job, step, attempt, restarts, started, ended, status, quiet, next_ranks, next_after;
 

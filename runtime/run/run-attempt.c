@@ -1022,6 +1022,8 @@ void attempt_tell(const struct attempt_plan *plan, struct attempt *attempt,
 	ddp_put_number(&text, "ended", attempt->ended);
 	ddp_put_count(&text, "status", (uint64_t)attempt->status);
 	ddp_put_string(&text, "kind", run_end_name(attempt->end));
+	if (attempt->said.not_found)
+		ddp_put_string(&text, "refusal", attempt->said.refusal);
 	put_tasks(&text, &attempt->said);
 	put_names(&text, "silent_nodes", &attempt->silent);
 	if (attempt->quiet > 0)

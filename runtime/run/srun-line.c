@@ -489,7 +489,10 @@ static void hear_line(struct srun_said *said, int rank, const char *line, double
 		return;
 	}
 	found = strstr(line, not_found);
-	said->not_found = said->not_found || (found && is_program(said, found + strlen(not_found)));
+	if (!found || said->not_found || !is_program(said, found + strlen(not_found)))
+		return;
+	said->not_found = true;
+	snprintf(said->refusal, sizeof(said->refusal), "%s", found + strlen("error: "));
 }
 
 void srun_hear(struct srun_said *said, int rank, const char *bytes, size_t size, double now)

@@ -108,8 +108,9 @@ struct srun_said {
 	bool forced;	/* it received SIGTERM or SIGHUP, and ended the step */
 	bool aborted; /* the step was cancelled, or, as this is mixed, one that the program started */
 	bool limit;   /* by Slurm, for a time limit */
-	bool preempted; /* by Slurm, for another job */
-	bool not_found; /* a node could not start the program */
+	bool preempted;	   /* by Slurm, for another job */
+	bool not_found;	   /* a node could not start the program */
+	char refusal[256]; /* then: "execve(): a.out: No such file or directory" */
 };
 
 /*

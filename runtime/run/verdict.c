@@ -266,6 +266,10 @@ static void put_first(struct ddp_text *out, const struct facts *facts)
 	const struct facts_rank *rank;
 	struct lines traceback, message;
 
+	if (facts->refusal) {
+		put_plain(out, facts->refusal);
+		ddp_text_put(out, "\n", 1);
+	}
 	if (facts->first < 0) {
 		if (facts_is_kind(facts, "hang"))
 			ddp_text_add(out, "no rank stands out\n");
@@ -346,6 +350,7 @@ static void put_followers(struct ddp_text *out, const struct facts *facts)
 /* Ranks that failed too, and of which nothing says that they only followed. */
 static void put_others(struct ddp_text *out, const struct facts *facts)
 {
+	const char *what = facts_is_kind(facts, "refused") ? "not started" : "also failed";
 	int told = 0;
 
 	for (int i = 0; i < facts->size; i++) {
@@ -354,7 +359,7 @@ static void put_others(struct ddp_text *out, const struct facts *facts)
 		if (i == facts->first || rank->follows || (rank->order == 0 && !rank->message) ||
 		    facts_is_kind(facts, "hang") || told++ >= NAMED)
 			continue;
-		ddp_text_add(out, "also failed: ");
+		ddp_text_add(out, "%s: ", what);
 		put_place(out, i, rank);
 		ddp_text_add(out, ": %s", show_end(rank).text);
 		if (rank->message) {
@@ -364,7 +369,7 @@ static void put_others(struct ddp_text *out, const struct facts *facts)
 		ddp_text_put(out, "\n", 1);
 	}
 	if (told > NAMED)
-		ddp_text_add(out, "also failed: %d more\n", told - NAMED);
+		ddp_text_add(out, "%s: %d more\n", what, told - NAMED);
 }
 
 /* What each rank of a hang does, as far as somebody looked. */
@@ -641,6 +646,7 @@ static void put_json(struct ddp_text *out, const struct facts *facts)
 	json_nodes(out, facts);
 	ddp_put_count(out, "flight_recorder_dumps", (uint64_t)facts->dumps);
 	ddp_put_bool(out, "ras", facts->ras);
+	json_word(out, "refusal", facts->refusal);
 	json_word(out, "next", facts->next);
 	json_list(out, "next_nodes", facts->next_nodes);
 	json_known(out, "next_ranks", facts->next_ranks);

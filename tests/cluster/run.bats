@@ -142,7 +142,9 @@ first()
 @test "what cannot work is not repeated, and leaves nothing" {
 	batch nosuch-program
 	same "$rc" 2
-	same "$(grep -c 'execve' <<<"$out")" 4
+	same "$(grep -c 'error: execve' <<<"$out")" 4
+	has "$out" '^execve\(\): nosuch-program: No such file or directory$'
+	has_not "$out" 'also failed'
 	rm -rf "$WORK/.ddp"
 	batch --nosuch-option true
 	same "$(grep -c 'unrecognized option' <<<"$out")" 1
