@@ -1004,7 +1004,7 @@ static int run(struct launch *launch)
 		if (number >= RUN_SAME)
 			memmove(past, past + 1, sizeof(past) - sizeof(*past));
 		failed = attempt.end == RUN_END_EXIT || attempt.end == RUN_END_SIGNAL ||
-			 attempt.end == RUN_END_HANG;
+			 attempt.end == RUN_END_HANG || attempt.end == RUN_END_STEP_LIMIT;
 		*now = (struct run_past){.end = attempt.end,
 					 .status = attempt.status,
 					 .forced = attempt.said.forced,

@@ -91,6 +91,7 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 	case RUN_END_SIGNAL:
 	case RUN_END_NODE:
 	case RUN_END_HANG:
+	case RUN_END_STEP_LIMIT:
 		break;
 	}
 	if (is_stuck(past, count))

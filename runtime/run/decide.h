@@ -8,17 +8,18 @@
 #include <stdbool.h>
 
 /* How an attempt ended. */
-#define RUN_ENDS(X)                                                               \
-	X(GOOD, "good")		   /* srun's status is 0 */                       \
-	X(EXIT, "exit")		   /* of a rank, not 0 */                         \
-	X(SIGNAL, "signal")	   /* that killed a rank */                       \
-	X(NODE, "node")		   /* was lost */                                 \
-	X(HANG, "hang")		   /* nothing moved */                            \
-	X(CANCELLED, "cancelled")  /* somebody told it to end */                  \
-	X(TIME_LIMIT, "timelimit") /* Slurm did, for the job's or step's limit */ \
-	X(PREEMPTED, "preempted")  /* Slurm did, for a better job */              \
-	X(WARNED, "warned")	   /* after SIGUSR1 or SIGUSR2 to ddp-run */      \
-	X(STOPPED, "stopped")	   /* on request, as rank 0 recorded */           \
+#define RUN_ENDS(X)                                                          \
+	X(GOOD, "good")		   /* srun's status is 0 */                  \
+	X(EXIT, "exit")		   /* of a rank, not 0 */                    \
+	X(SIGNAL, "signal")	   /* that killed a rank */                  \
+	X(NODE, "node")		   /* was lost */                            \
+	X(HANG, "hang")		   /* nothing moved */                       \
+	X(CANCELLED, "cancelled")  /* somebody told it to end */             \
+	X(TIME_LIMIT, "timelimit") /* Slurm did, for the job's limit */      \
+	X(STEP_LIMIT, "steplimit") /* Slurm did, for srun's --time */        \
+	X(PREEMPTED, "preempted")  /* Slurm did, for a better job */         \
+	X(WARNED, "warned")	   /* after SIGUSR1 or SIGUSR2 to ddp-run */ \
+	X(STOPPED, "stopped")	   /* on request, as rank 0 recorded */      \
 	X(REFUSED, "refused") /* no rank ever ran: srun, or the system on the nodes, would not */
 
 enum run_end {

@@ -149,7 +149,7 @@ void facts_free(struct facts *facts)
  *
  *     {"run_id": "r", "job": 12, "step": 3, "attempt": 0, "restarts": 3, "command": ["python3", "train.py"],
  *      "nodes": ["n1", "n2"], "ranks": 4, "started": 1795000000.25, "ended": 1795000012.5, "status": 137,
- *      "kind": "exit|signal|node|hang|cancelled|timelimit|preempted|warned|stopped|refused",
+ *      "kind": "exit|signal|node|hang|cancelled|timelimit|steplimit|preempted|warned|stopped|refused",
  *      "refusal": "execve(): train: No such file or directory",
  *      "tasks": [{"rank": 2, "node": "n2", "how": "exit|signal|oom|node|cancelled|late", "code": 9, "time": 1795000012.5}],
  *      "silent_nodes": ["n2"], "quiet": 300.0,

@@ -432,7 +432,8 @@ static void judge_collectives(struct facts *facts)
 static bool was_ended(const struct facts *facts)
 {
 	return facts_is_kind(facts, "cancelled") || facts_is_kind(facts, "timelimit") ||
-	       facts_is_kind(facts, "preempted") || facts_is_kind(facts, "refused");
+	       facts_is_kind(facts, "steplimit") || facts_is_kind(facts, "preempted") ||
+	       facts_is_kind(facts, "refused");
 }
 
 void facts_judge(struct facts *facts)

@@ -872,6 +872,15 @@ static bool is_cancelled(const struct attempt *attempt)
 	return attempt->step[0] && (said->cancelled || (said->aborted && attempt->status > 128));
 }
 
+/*
+ * Whether Slurm ended the step for a time limit that was not the job's, as of srun's --time. If Slurm has not answered, the limit
+ * counts as the job's.
+ */
+static bool is_step_limit(const struct srun_said *said)
+{
+	return said->limit && !job.limit && !job.ending && !job.unanswered && job.left > 0;
+}
+
 /* Slurm's reason, which it says of a step in words that srun prints; ours where we ended it. */
 static enum run_end judge(const struct run *run)
 {
@@ -880,12 +889,14 @@ static enum run_end judge(const struct run *run)
 
 	if (said->preempted || job.preempted)
 		return RUN_END_PREEMPTED;
-	if (said->limit || job.limit)
+	if (job.limit || (said->limit && !is_step_limit(said)))
 		return RUN_END_TIME_LIMIT;
 	if (attempt->silent.count > 0 || said->lost.count > 0)
 		return RUN_END_NODE;
 	if (run->hung)
 		return RUN_END_HANG;
+	if (said->limit && !told)
+		return RUN_END_STEP_LIMIT;
 	if (attempt->status == 0 && !job.ending && !attempt->stopped[0] && !said->late)
 		return is_warned(run) ? RUN_END_WARNED : RUN_END_GOOD;
 	if (told || job.ending || is_cancelled(attempt))
@@ -1119,7 +1130,8 @@ void attempt_run(const struct attempt_plan *plan, struct attempt *attempt)
 	if (attempt->left)
 		sweep(&run);
 	attempt->ended = ddp_date(NULL);
-	if (attempt->said.aborted || attempt->said.cancelled || run.warned_at > 0 || job.requeue_id)
+	if (attempt->said.aborted || attempt->said.cancelled || attempt->said.limit ||
+	    run.warned_at > 0 || job.requeue_id)
 		(void)is_job_ending();
 	/* A slurmd that is gone alone is noticed when the next step begins. */
 	if (attempt->said.missed.count > 0 && attempt->silent.count == 0 && !job.ending)

@@ -217,6 +217,8 @@ static void put_head(struct ddp_text *out, const struct facts *facts)
 		ddp_text_add(out, ", was cancelled");
 	else if (facts_is_kind(facts, "timelimit"))
 		ddp_text_add(out, ", reached the job's time limit");
+	else if (facts_is_kind(facts, "steplimit"))
+		ddp_text_add(out, ", reached the time limit of its step");
 	else if (facts_is_kind(facts, "preempted"))
 		ddp_text_add(out, ", made room for another job");
 	else if (facts_is_kind(facts, "warned"))

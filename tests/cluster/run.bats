@@ -452,6 +452,16 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	has_not "$(<"$WORK/job.out")" 'started again'
 }
 
+# As srun says at the limit, which takes a minute or two.
+@test "the time limit of the step, with --requeue: another attempt, and the job is not requeued" {
+	instead srun '[ "$1" = --help ] || [ "${SLURM_DDP_RESTART-0}" -ne 0 ] ||
+		{ srun "$@"; echo "slurmstepd-n1: error: *** STEP $SLURM_JOB_ID.0 ON n1 CANCELLED AT 2026-11-23T14:19:07 DUE TO TIME LIMIT ***" >&2; exit 1; }'
+	PATH=$WORK/bin:$PATH BATCH='--requeue -t 60' batch --requeue -t 1 -N2 -n2 bash -c 'exit $((1 - DDP_RESTART))'
+	same "$rc" 0
+	has "$out" 'attempt 1 of 4, reached the time limit of its step at'
+	same "$(report 0 kind next)" '"steplimit" "restart"'
+}
+
 # As Slurm would say at the time limit, when ranks that hang have been told to end.
 @test "the end of the time limit in a hang, with --requeue: the job goes on later" {
 	local job
