@@ -34,7 +34,10 @@ def parse_arguments():
         action="store_true",
         help="go on from the checkpoint where there is one, as under ddp-run: elastic.job",
     )
-    return parser.parse_args()
+    args = parser.parse_args()
+    if os.path.exists(args.checkpoint) and not os.path.isfile(args.checkpoint):
+        parser.error(f"--checkpoint {args.checkpoint} is not a file")
+    return args
 
 
 def synthetic(count, seed):
@@ -71,7 +74,8 @@ def evaluate(model, dataset, device):
 
 
 def save(epoch, model, optimizer, path):
-    """A reader finds the old file or the new one, never half a file."""
+    """A reader finds the old file or the new one, never half a file. A link stays."""
+    path = os.path.realpath(path)
     state = {"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
     torch.save(state, f"{path}.{os.getpid()}")
     os.replace(f"{path}.{os.getpid()}", path)

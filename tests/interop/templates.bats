@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The job templates as a user submits them: copied into a directory of their own, or, for PyTorch, with their examples
 # in the directory of the installation.
+#
+# shellcheck disable=SC2154 # rc and err come from try
 
 load ../cluster/lib
 load torch
@@ -125,6 +127,20 @@ rank node local rank device share
 	has "$output" '^epoch 2: loss 0\.[0-9]+, accuracy (9[0-9]\.[0-9]|100\.0) %$'
 	has "$output" '^ok world=4 sum=6$'
 	test -s "$WORK/torch-ddp.pt"
+}
+
+@test "torch-ddp.py replaces the file that a link names, and refuses a FIFO as its checkpoint" {
+	local run=(srun -n1 --ddp "$PYTHON" "$INSTALLED/torch-ddp.py" --backend gloo --epochs 1 --checkpoint)
+	as_user ln -s target.pt "$WORK/link.pt"
+	try mc "${run[@]}" link.pt
+	same "$rc" 0
+	[ -L "$WORK/link.pt" ]
+	[ -s "$WORK/target.pt" ]
+	as_user mkfifo "$WORK/fifo.pt"
+	try mc "${run[@]}" fifo.pt
+	same "$rc" 2
+	has "$err" 'error: --checkpoint fifo.pt is not a file$'
+	[ -p "$WORK/fifo.pt" ]
 }
 
 @test "torch-ddp.job with a program and its arguments" {
