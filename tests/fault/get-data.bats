@@ -123,6 +123,18 @@ whole()
 	[ "$(cat "$DIR/one.gz")" = mine ]
 }
 
+@test "a file is fetched to where a link names it, and a FIFO in its place is refused" {
+	mkdir "$DIR/to"
+	ln -s to/first.gz "$DIR/one.gz"
+	mkfifo "$DIR/two.gz"
+	run timeout 60 "$GET" --url "$URL" --sums "$SERVED/sums" mnist "$DIR"
+	[ "$status" -eq 1 ]
+	[ "${lines[1]}" = "ddp-get-data: $DIR/two.gz is not a file" ]
+	[ -L "$DIR/one.gz" ]
+	cmp "$DIR/to/first.gz" "$SERVED/files/one.gz"
+	[ -p "$DIR/two.gz" ]
+}
+
 @test "a file that the server lacks is named" {
 	echo "$(printf '%064d' 1)  three.gz" >"$SERVED/three"
 	run "$GET" --url "$URL" --sums "$SERVED/three" mnist "$DIR"
