@@ -555,14 +555,17 @@ static void reap(struct launch *launch)
 				note_end(launch, i, result);
 }
 
-/* What a terminal sends it sends to the ranks as well. */
+/*
+ * A key of the terminal is sent to all of its foreground processes, the ranks among them. SIGHUP is sent to the
+ * session's leader alone when the terminal is closed, and to the others only once the leader has ended.
+ */
 static void pass_on(struct launch *launch, const siginfo_t *info)
 {
 	launch->passed = info->si_signo;
 	launch->interrupts += info->si_signo == SIGINT;
 	if (launch->interrupts > 2)
 		signal_all(launch, SIGKILL);
-	else if (info->si_code != SI_KERNEL)
+	else if (info->si_code != SI_KERNEL || info->si_signo == SIGHUP)
 		signal_all(launch, info->si_signo);
 }
 

@@ -7,6 +7,9 @@
 
 #include <ddp.h>
 #include <sched.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
 
 #include "launch.h"
 #include "program.h"
@@ -266,6 +269,36 @@ TEST_ROWS(test_signals, signals)
 	program_await(".", "ready-", 3);
 	kill(pid, signals[_i]);
 	ck_assert_int_eq(result(pid), signals[_i]);
+	check_clean();
+}
+
+/* A terminal that is closed sends SIGHUP to the session's leader alone. */
+TEST(test_hangup)
+{
+	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), slave;
+	char *argv[] = {(char *)"test_launch", (char *)"wait", NULL};
+	pid_t pid;
+
+	ck_assert(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+	slave = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
+	ck_assert_int_ge(slave, 0);
+	fflush(NULL);
+	pid = fork();
+	ck_assert_int_ge(pid, 0);
+	if (pid == 0) {
+		close(master);
+		prctl(PR_SET_PDEATHSIG,
+		      SIGKILL); /* the test's time limit ends its own session only */
+		for (int number = 1; number < SIGCHLD; number++)
+			signal(number, SIG_DFL);
+		if (setsid() < 0 || ioctl(slave, TIOCSCTTY, 0) < 0)
+			_exit(99);
+		_exit(launch_ranks(2, 0, false, argv));
+	}
+	close(slave);
+	program_await(".", "ready-", 2);
+	close(master);
+	ck_assert_int_eq(result(pid), SIGHUP);
 	check_clean();
 }
 
