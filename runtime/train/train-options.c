@@ -148,10 +148,11 @@ static bool check_number(const struct option_row *row, const char *text)
 
 	if (read_number(row->kind, text, &value) && value >= row->lowest && value <= row->highest)
 		return true;
-	if (row->highest < 1e18)
+	if (isfinite(row->highest))
 		return complain("--%s %s: give a %s from %.0f to %.0f", row->name, text, kind,
 				row->lowest, row->highest);
-	return complain("--%s %s: give a %s of %.0f or more", row->name, text, kind, row->lowest);
+	return complain("--%s %s: give a finite %s of %.0f or more", row->name, text, kind,
+			row->lowest);
 }
 
 /* The place of [text] among the words of [list], "a|b|c"; -1: none of them. */
@@ -330,6 +331,14 @@ static bool check_owner(const struct options *options, enum option_id id, enum o
 			options->values[owner]);
 }
 
+/* Option [id] was given, and network [net], whose layers or images it concerns, is not the one that is trained. */
+static bool check_net(const struct options *options, enum option_id id, enum option_net net)
+{
+	if (!options->given[id] || options->net == option_nets[net])
+		return true;
+	return complain("--%s is of %s, and this is %s", names[id], option_nets[net], options->net);
+}
+
 static bool check_checkpoint(const struct options *options)
 {
 	static const enum option_id parts[] = {OPTION_CHECKPOINT_STEPS, OPTION_KEEP, OPTION_FRESH,
@@ -390,11 +399,18 @@ static bool check_all(const struct options *options)
 		return complain("--wire %s cannot go with --virtual-ranks: its sums travel as "
 				"doubles, so that they are exact",
 				options->values[OPTION_WIRE]);
+	if (options->given[OPTION_NESTEROV] && option_word(options, OPTION_NESTEROV) == 0 &&
+	    !(option_number(options, OPTION_MOMENTUM) > 0))
+		return complain("--nesterov on needs a momentum, and --momentum is %s",
+				options->values[OPTION_MOMENTUM]);
 	return check_owner(options, OPTION_MOMENTUM, OPTION_OPTIMIZER, "sgd") &&
 	       check_owner(options, OPTION_NESTEROV, OPTION_OPTIMIZER, "sgd") &&
 	       check_owner(options, OPTION_GAMMA, OPTION_SCHEDULE, "step") &&
 	       check_owner(options, OPTION_STEP_SIZE, OPTION_SCHEDULE, "step") &&
-	       check_checkpoint(options) && check_files(options);
+	       check_net(options, OPTION_SYNC_NORM, OPTION_CIFAR) &&
+	       check_net(options, OPTION_NO_AUGMENT, OPTION_CIFAR) &&
+	       check_net(options, OPTION_NO_DROPOUT, OPTION_MNIST) && check_checkpoint(options) &&
+	       check_files(options);
 }
 
 /* --- Help, out of the table --------------------------------------------------------------- */

@@ -29,7 +29,8 @@ arguments = build = None
 def words():
     few = 64 * arguments.batch
     return [arguments.net, "--engine", "cuda", "--batch", arguments.batch, "--amp", arguments.amp, "--samples",
-            few, "--no-augment", "--steps", WARM + STEPS + 1, "--log-every", 1000]
+            few, "--steps", WARM + STEPS + 1, "--log-every", 1000,
+            *(["--no-augment"] if arguments.net == "cifar" else [])]
 
 
 @functools.lru_cache(None)

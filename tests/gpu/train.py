@@ -19,10 +19,11 @@ from runs import Run, apart, good_run, note, ok, skip
 import runs
 
 # Rates at which two roundings stay together.
-PLAIN = ["--no-augment", "--log-every", 1, "--optimizer", "sgd", "--lr", 0.02, "--warmup", 0,
+PLAIN = ["--log-every", 1, "--optimizer", "sgd", "--lr", 0.02, "--warmup", 0,
          "--threads", 1, "--amp", "off"]
 NETS = {"mnist": ["mnist", "--samples", 600, "--batch", 16, *PLAIN],
-        "cifar": ["cifar", "--samples", 60, "--batch", 4, "--test-batch", 5, *PLAIN, "--lr", 0.0001]}
+        "cifar": ["cifar", "--samples", 60, "--batch", 4, "--test-batch", 5, "--no-augment", *PLAIN,
+                  "--lr", 0.0001]}
 
 LONG = bool(os.environ.get("DDP_LONG"))
 STOPPED = 3  # the exit status of who was told to

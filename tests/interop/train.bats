@@ -64,7 +64,8 @@ translated()
 # ddp NETWORK OPTION...: ddp-train on the images and with the weights that PyTorch has.
 ddp()
 {
-	"$TRAIN" "$1" --data "$1" --init "$1.st" --no-dropout --no-augment --threads 1 --log-every 1 \
+	local -A exact=([mnist]=--no-dropout [cifar]=--no-augment)
+	"$TRAIN" "$1" --data "$1" --init "$1.st" "${exact[$1]}" --threads 1 --log-every 1 \
 		--warmup 0 --progress off --log-json "$BATS_TEST_TMPDIR/log" --batch 16 --steps 20 "${@:2}" \
 		>"$BATS_TEST_TMPDIR/out" 2>&1 || { cat "$BATS_TEST_TMPDIR/out" >&2; return 1; }
 }
@@ -201,7 +202,7 @@ trained()
 by_hand()
 {
 	local layout=$1 rank=0 node=0 nodes=0 count size=0 place status=0 pids=() pid isa=()
-	local command=("$TRAIN" mnist --data mnist --init mnist.st --no-dropout --no-augment
+	local command=("$TRAIN" mnist --data mnist --init mnist.st --no-dropout
 		--threads 1 --log-every 1 --progress off --log-json "$BATS_TEST_TMPDIR/log" --batch 16
 		--steps 20 "${mnist_sgd[@]}" "${@:2}")
 	for count in $layout; do ((size += count, nodes += 1)); done

@@ -96,6 +96,7 @@ static const struct {
 	{{"mnist"}, OPTION_WARMUP, "0"},
 	{{"cifar"}, OPTION_WARMUP, "1"},
 	{{"cifar", "-o", "sgd"}, OPTION_DECAY, "0.0005"},
+	{{"cifar", "--momentum", "0"}, OPTION_MOMENTUM, "0"}, /* --nesterov on was not given */
 	{{"cifar", "-o", "adadelta"}, OPTION_RATE, "1.0"},
 	{{"cifar", "-o", "adadelta"}, OPTION_DECAY, "0"},
 	{{"mnist", "--global-batch", "0", "-b", "3"}, OPTION_BATCH, "3"},
@@ -170,8 +171,12 @@ static const struct {
 	{{"mnist", "--batch", "6x"}, {"--batch 6x", NULL}},
 	{{"mnist", "--batch", "-1"}, {"--batch -1", NULL}},
 	{{"mnist", "--batch", "1.5"}, {"--batch 1.5", "whole number", NULL}},
-	{{"mnist", "--seed", "99999999999999999999"}, {"--seed", "whole number", NULL}},
-	{{"mnist", "--lr", "-1"}, {"--lr -1: give a number of 0 or more", NULL}},
+	{{"mnist", "--seed", "99999999999999999999"},
+	 {"--seed", "a whole number from 0 to 9000000000000000000", NULL}},
+	{{"mnist", "--seed", "9100000000000000000"},
+	 {"--seed", "a whole number from 0 to 9000000000000000000", NULL}},
+	{{"mnist", "--lr", "-1"}, {"--lr -1: give a finite number of 0 or more", NULL}},
+	{{"mnist", "--lr", "inf"}, {"--lr inf: give a finite number of 0 or more", NULL}},
 	{{"mnist", "--lr", "nan"}, {"--lr nan", NULL}},
 	{{"mnist", "--lr", "1e999"}, {"--lr 1e999", NULL}},
 	{{"mnist", "--lr", "1,5"}, {"--lr 1,5", NULL}},
@@ -200,6 +205,11 @@ static const struct {
 	{{"mnist", "--stop-before", "3"}, {"--stop-before needs --checkpoint DIR", NULL}},
 	{{"mnist", "--momentum", "0.5"}, {"--momentum is of --optimizer sgd", "adadelta", NULL}},
 	{{"cifar", "--gamma", "0.5"}, {"--gamma is of --schedule step", "cosine", NULL}},
+	{{"cifar", "--nesterov", "on", "--momentum", "0"},
+	 {"--nesterov on needs a momentum", "--momentum is 0", NULL}},
+	{{"mnist", "--sync-bn"}, {"--sync-bn is of cifar, and this is mnist", NULL}},
+	{{"mnist", "--no-augment"}, {"--no-augment is of cifar, and this is mnist", NULL}},
+	{{"cifar", "--no-dropout"}, {"--no-dropout is of mnist, and this is cifar", NULL}},
 };
 
 TEST_ROWS(test_refused, refused)
