@@ -507,7 +507,7 @@ static int load(struct run *run, const struct model_tensors *tensors)
 	/* Algorithms are an engine's own; those of the others are kept for a run on these. */
 	for (int i = 0; i < CHECKPOINT_ENGINES; i++)
 		checkpoint->choices[i] = state.pairs[FIELD_CHOICES_CPU + i].value;
-	model_tensors_import(tensors, run->model);
+	model_tensors_import(tensors, run->model, (int64_t)step);
 	checkpoint->any = checkpoint->resumed = true;
 	checkpoint->saved = step;
 	return 0;

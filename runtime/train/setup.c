@@ -209,7 +209,7 @@ static int read_weights(struct run *run)
 	model_tensors_export(&tensors, run->model, 0);
 	status = ddp_tensors_broadcast(run->ddp, tensors.list, tensors.count);
 	if (status == 0)
-		model_tensors_import(&tensors, run->model);
+		model_tensors_import(&tensors, run->model, 0);
 	else
 		run_pass_on_shared(run, status);
 	model_tensors_destroy(&tensors);

@@ -231,7 +231,7 @@ static void hand_over(const struct model *from, struct model *to)
 
 	model_tensors_create(&tensors, from, true);
 	model_tensors_export(&tensors, from, 1);
-	model_tensors_import(&tensors, to);
+	model_tensors_import(&tensors, to, 1);
 	model_tensors_destroy(&tensors);
 }
 

@@ -391,8 +391,11 @@ static int body_tensors(int rank)
 	RANK_CHECK(tensors.count == 3 * 62 + 40 + 20);
 	model_tensors_export(&tensors, bench.model, 4711);
 	check_layout(&tensors);
-	model_tensors_import(&tensors, other);
+	model_tensors_import(&tensors, other, 4700);
 	check_same(bench.model, other);
+	/* Steps are added to the file's num_batches_tracked. */
+	model_tensors_export(&tensors, other, 20);
+	RANK_CHECK(tensors.steps == 31);
 	model_tensors_destroy(&tensors);
 	model_tensors_destroy(&tensors);
 	model_destroy(other);
@@ -424,7 +427,7 @@ static int body_checkpoint(int rank)
 	model_tensors_export(&tensors, other, 0);
 	RANK_CHECK(ddp_checkpoint_load(bench.ddp, here, &step, tensors.list, tensors.count, NULL,
 				       0) == 1);
-	model_tensors_import(&tensors, other);
+	model_tensors_import(&tensors, other, 12);
 	RANK_CHECK(step == 12);
 	check_same(bench.model, other);
 	model_tensors_destroy(&tensors);

@@ -474,6 +474,30 @@ TEST(test_init)
 	ck_assert_double_lt(one[0], 0.8 * two[0]);
 }
 
+static int64_t batches_of(const char *path)
+{
+	struct ddp_tensors *file;
+	int64_t batches;
+
+	ck_assert_int_eq(ddp_tensors_open(&file, path, NULL), 0);
+	batches = *(const int64_t *)ddp_tensors_find(file, "bn1.num_batches_tracked")->data;
+	ddp_tensors_close(file);
+	return batches;
+}
+
+/* Training steps are counted on in a file's num_batches_tracked, as by PyTorch's load_state_dict(). */
+TEST(test_init_batches)
+{
+	static const char line[] = "cifar --samples 8 -b 4 -n 2 -e 1 -q -m model.st";
+
+	program_run(&program, 0, "%s", line);
+	ck_assert_int_eq(batches_of("model.st"), 1);
+	program_run(&program, 0, "%s -i model.st -c state", line);
+	ck_assert_int_eq(batches_of("model.st"), 2);
+	program_run(&program, 0, "%s -e 3 -c state", line);
+	ck_assert_int_eq(batches_of("model.st"), 4);
+}
+
 /* --- The same bits on any number of ranks -------------------------------------------------------- */
 
 /* The last batch of an epoch is a smaller one. */

@@ -463,10 +463,10 @@ void model_tensors_export(struct model_tensors *tensors, const struct model *mod
 			graph_export(graph, i, tensors->list[at++].data,
 				     array_of(model, group) + model->offsets[i]);
 	copy_buffers(tensors, model, at, true);
-	tensors->steps = steps;
+	tensors->steps = model->batches + steps;
 }
 
-void model_tensors_import(const struct model_tensors *tensors, struct model *model)
+void model_tensors_import(const struct model_tensors *tensors, struct model *model, int64_t steps)
 {
 	const struct graph *graph = model->graph;
 	size_t groups = groups_of(tensors, model), at = 0;
@@ -476,6 +476,7 @@ void model_tensors_import(const struct model_tensors *tensors, struct model *mod
 			graph_import(graph, i, array_of(model, group) + model->offsets[i],
 				     tensors->list[at++].data);
 	copy_buffers(tensors, model, at, false);
+	model->batches = tensors->steps - steps;
 }
 
 /* --- Reading them from a file ------------------------------------------------------------ */
@@ -542,14 +543,18 @@ int model_read(struct model *model, const char *path, struct ddp_error *error)
 		const struct ddp_tensor *want = &tensors.list[i], *found;
 
 		/* A counter; files of other writers need not have it. */
-		if (want->data == &tensors.steps)
+		if (want->data == &tensors.steps) {
+			found = ddp_tensors_find(file, want->name);
+			if (found && found->type == DDP_I64 && ddp_tensor_count(found) == 1)
+				memcpy(&tensors.steps, found->data, sizeof(tensors.steps));
 			continue;
+		}
 		status = find(file, path, want, &found, error);
 		if (status == 0)
 			memcpy(want->data, found->data, ddp_tensor_count(want) * sizeof(float));
 	}
 	if (status == 0)
-		model_tensors_import(&tensors, model);
+		model_tensors_import(&tensors, model, 0);
 	if (file)
 		ddp_tensors_close(file);
 	model_tensors_destroy(&tensors);

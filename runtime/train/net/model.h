@@ -41,6 +41,7 @@ struct model {
 	float *buffers;			 /* all buffers, one after the other */
 	size_t *buffer_offsets;
 	size_t buffer_count; /* elements */
+	int64_t batches;     /* num_batches_tracked that the training began with */
 	float *scratch;	     /* of the largest parameter, until model_init() */
 };
 
@@ -78,7 +79,7 @@ float *model_buffer(const struct model *model, size_t index);
 
 /*
  * The numbers as tensors with PyTorch's names and layout, for files: parameters, buffers
- * ("bn1.num_batches_tracked" too, whose value is [steps]), and where [optimizer], its slots as
+ * ("bn1.num_batches_tracked" too, all with the value [steps]), and where [optimizer], its slots as
  * "optimizer.0.conv1.weight". The tensors have memory of their own, and the struct must stay where
  * it is: [steps] is the data of those counters, and has what a file says after a load.
  */
@@ -92,9 +93,9 @@ struct model_tensors {
 void model_tensors_create(struct model_tensors *tensors, const struct model *model, bool optimizer);
 void model_tensors_destroy(struct model_tensors *tensors);
 
-/* Copy the model's numbers into the tensors, or the tensors' into the model. */
+/* Copy the model's numbers into the tensors, or the tensors' into the model, after so many [steps] of the training. */
 void model_tensors_export(struct model_tensors *tensors, const struct model *model, int64_t steps);
-void model_tensors_import(const struct model_tensors *tensors, struct model *model);
+void model_tensors_import(const struct model_tensors *tensors, struct model *model, int64_t steps);
 
 /*
  * Read parameters and buffers from a safetensors file with PyTorch's names, on every rank.
