@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -304,4 +305,26 @@ int ddp_file_mkdirs(const char *path, unsigned mode, struct ddp_error *error)
 	if (make_directory(part, mode) < 0)
 		return ddp_error_errno(error, DDP_ERR_FILE, "cannot make directory %s", part);
 	return 0;
+}
+
+void ddp_stdio_open(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDONLY);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
+
+int ddp_stdio_flush(const char *program)
+{
+	bool failed = ferror(stdout);
+
+	errno = 0;
+	if (fflush(stdout) == 0 && !failed)
+		return 0;
+	fprintf(stderr, "%s: cannot write to stdout: %s\n", program, strerror(errno ? errno : EIO));
+	return -1;
 }

@@ -68,4 +68,16 @@ void ddp_file_change_directory(const char *path, const char *name);
  */
 int ddp_file_mkdirs(const char *path, unsigned mode, struct ddp_error *error);
 
+/*
+ * At the start of a program: have /dev/null, opened for reading, in place of each standard stream that is closed, so
+ * that no file opened later becomes stdout. Writing there fails with EBADF, as to the closed stream.
+ */
+void ddp_stdio_open(void);
+
+/*
+ * Flush stdout at the end of [program].
+ * Returns 0, or -1 after a line on stderr if anything that was printed could not be written.
+ */
+int ddp_stdio_flush(const char *program);
+
 #endif /* DDP_BASE_FILE_H */

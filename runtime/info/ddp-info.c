@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "info.h"
 #include "site.h"
 
@@ -47,8 +48,8 @@ static const char usage[] =
 	"  --limit SECONDS          for slurmctld, and for the nodes, to answer, 1 to 3600; 60\n"
 	"  --here                   this host alone, without srun\n"
 	"\n"
-	"Exit status: 0 all well; 1 a sum or a verdict was wrong; 2 usage; 3 warnings, with --strict;\n"
-	"from 65 on an error of libddp, see ddp(7).\n";
+	"Exit status: 0 all well; 1 a sum or a verdict was wrong, or stdout cannot be written;\n"
+	"2 usage; 3 warnings, with --strict; from 65 on an error of libddp, see ddp(7).\n";
 
 /* 4 to 1G, with K, M or G. Returns 0 for anything else. */
 static size_t parse_bytes(const char *text)
@@ -89,6 +90,12 @@ static int verify(const struct options *options)
 	else
 		return -1;
 	return EXIT_USAGE;
+}
+
+/* The exit status [status], or EXIT_WRONG if it is 0 and what was printed could not be written. */
+static int finish(int status)
+{
+	return ddp_stdio_flush("ddp-info") < 0 && status == 0 ? EXIT_WRONG : status;
 }
 
 /* Returns -1 to go on, else the exit status. Every rank reads the same arguments. */
@@ -138,10 +145,10 @@ static int parse(int argc, char **argv, struct options *options)
 			break;
 		case 'h':
 			fputs(usage, stdout);
-			return 0;
+			return finish(0);
 		case 'v':
 			printf("ddp-info %s\n", PACKAGE_VERSION);
-			return 0;
+			return finish(0);
 		default:
 			fputs("ddp-info --help lists the options\n", stderr);
 			return EXIT_USAGE;
@@ -239,8 +246,10 @@ int main(int argc, char **argv)
 	struct info_card card, *cards = NULL;
 	struct options options;
 	struct ddp *ddp;
-	int status = parse(argc, argv, &options);
+	int status;
 
+	ddp_stdio_open();
+	status = parse(argc, argv, &options);
 	if (status >= 0)
 		return status;
 	if (options.node_config) {
@@ -248,7 +257,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (options.check)
-		return check(&options);
+		return finish(check(&options));
 	if (ddp_init(&ddp, NULL) < 0)
 		ddp_exit(ddp);
 	cards = calloc((size_t)ddp_world(ddp)->size, sizeof(*cards));
@@ -261,5 +270,5 @@ int main(int argc, char **argv)
 	status = report(ddp, &options, cards, &test);
 	free(cards);
 	ddp_destroy(ddp);
-	return status;
+	return finish(status);
 }

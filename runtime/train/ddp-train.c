@@ -6,10 +6,11 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "launch.h"
 #include "run.h"
 
-enum { EXIT_USAGE = 2 };
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 /* SIGTERM and others are the trainer's: it stops at the end of a step. */
 static int train(const struct options *options)
@@ -41,11 +42,16 @@ int main(int argc, char **argv)
 	enum options_verdict verdict;
 	int count;
 
+	ddp_stdio_open();
+	verdict = options_parse(&options, argc, argv);
+	if (verdict == OPTIONS_DONE)
+		return ddp_stdio_flush("ddp-train") < 0 ? EXIT_FAILED : 0;
+	if (verdict != OPTIONS_RUN)
+		return EXIT_USAGE;
 	/* A reader of the log that leaves is no reason to stop training. */
 	signal(SIGPIPE, SIG_IGN);
-	verdict = options_parse(&options, argc, argv);
-	if (verdict != OPTIONS_RUN)
-		return verdict == OPTIONS_DONE ? 0 : EXIT_USAGE;
+	/* A write beyond "ulimit -f" fails with EFBIG, and the message names the file. */
+	signal(SIGXFSZ, SIG_IGN);
 	count = launch_count(&options);
 	if (count < 0)
 		return EXIT_USAGE;

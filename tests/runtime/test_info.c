@@ -2,6 +2,8 @@
 /* What ddp-info makes of the cards of all ranks: warnings, table, JSON, and how GPUs are shared */
 #include "config.h"
 
+#include <sys/wait.h>
+
 #include "base/mps.h"
 #include "info/info.h"
 #include "unit.h"
@@ -556,6 +558,20 @@ TEST(test_sharing_json)
 	text = cards_print(info_report_json, cards, NULL);
 	unit_pieces("none", text, none);
 	free(text);
+}
+
+/* --- The program -------------------------------------------------------------------------- */
+
+/* What cannot be printed is an error, also if stdout is closed and another file could have got its number. */
+TEST_LOOP(test_unwritten, 0, 4)
+{
+	static const char *const words[] = {"--help >/dev/full", "--version >&-",
+					    "--no-test >/dev/full", "--json --max-bytes 4 >&-"};
+	char line[512];
+
+	snprintf(line, sizeof(line), "exec %s/runtime/info/ddp-info %s 2>/dev/null",
+		 getenv("top_builddir"), words[_i]);
+	ck_assert_int_eq(WEXITSTATUS(system(line)), 1);
 }
 
 UNIT_MAIN("info", NULL)

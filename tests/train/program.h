@@ -167,6 +167,17 @@ static inline void program_run(struct program *program, int want, const char *fo
 		      program->status, want, program->output, program->errors);
 }
 
+/* Whether [text] is one line, after the warning that a machine has fewer CPUs than the test has ranks. */
+static inline bool program_is_one_line(const char *text)
+{
+	const char *end = strchr(text, '\n');
+
+	if (end && strncmp(text, "ddp-train: warning: ", 20) == 0 && strstr(text, " threads of ") &&
+	    strstr(text, " threads of ") < end && end[1])
+		end = strchr(end + 1, '\n');
+	return end && !end[1];
+}
+
 /* How many entries of [path] begin with [prefix]. */
 static inline int program_count_files(const char *path, const char *prefix)
 {

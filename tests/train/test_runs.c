@@ -9,6 +9,8 @@
 
 #include <ddp.h>
 #include <math.h>
+#include <sched.h>
+#include <sys/resource.h>
 
 #include "program.h"
 
@@ -63,6 +65,15 @@ static void check_reference(const char *what, const char *reference)
 		      "%s: the weights are not those of the undisturbed run", what);
 	ck_assert_msg(program_same_file("model.st.best", best),
 		      "%s: the best weights are not those of the undisturbed run", what);
+}
+
+/* stderr of the last run is one line, which has [piece]. */
+static void check_one_line(const char *piece)
+{
+	const char *text = program.errors;
+
+	ck_assert_msg(program_is_one_line(text) && strstr(text, piece),
+		      "not one line with \"%s\":\n%s", piece, text);
 }
 
 /* --- What a run tells ----------------------------------------------------------------------- */
@@ -157,6 +168,29 @@ TEST(test_again)
 {
 	program_run(&program, 0, TRAINING " -n 2 -q -m model.st");
 	check_reference("the same again", "../reference.st");
+}
+
+TEST_LOOP(test_unwritten_help, 0, 3)
+{
+	static const char *const words[] = {"--help", "mnist --help", "--version"};
+
+	ck_assert_int_eq(symlink("/dev/full", "output"), 0);
+	program_run(&program, 1, "%s", words[_i]);
+	check_one_line("ddp-train: cannot write to stdout: No space left on device\n");
+}
+
+/* "ulimit -f": an error that names the reason, not a signal. */
+TEST(test_file_limit)
+{
+	struct rlimit limit = {.rlim_cur = 100 << 10, .rlim_max = RLIM_INFINITY};
+
+	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	program_start(&program, "mnist --samples 64 -e 1 -n 2 -q -m model.st");
+	program_wait(&program);
+	ck_assert_msg(program.status > 64 && program.status < 128, "%d", program.status);
+	ck_assert_msg(strstr(program.errors, ": File too large\n") &&
+			      !strstr(program.errors, "killed by"),
+		      "%s", program.errors);
 }
 
 /* --- Deaths ------------------------------------------------------------------------------------ */
@@ -591,8 +625,7 @@ TEST_ROWS(test_refused, refused)
 	program_run(&program, refused[_i].status, "%s", refused[_i].line);
 	text = program.errors;
 	unit_pieces(refused[_i].line, text, refused[_i].pieces);
-	ck_assert_msg(strchr(text, '\n') == text + strlen(text) - 1, "%s: not one line:\n%s",
-		      refused[_i].line, text);
+	ck_assert_msg(program_is_one_line(text), "%s: not one line:\n%s", refused[_i].line, text);
 }
 
 static void fill(TCase *tcase)
