@@ -205,6 +205,29 @@ static void say_unsaved(struct run *run)
 	ddp_text_free(&kept);
 }
 
+/*
+ * A report that rank 0 could not write is an error of all ranks, so that none waits for it when the connections are
+ * closed. Collective. Returns the exit status.
+ */
+static int end_well(struct run *run)
+{
+	int status;
+
+	say_end(run);
+	status = report_close(run->report, &run->error);
+	run->report = NULL;
+	status = run_agree(run, status);
+	if (ddp_is_peer_error(status))
+		status = report_failure(run, status);
+	else
+		status = ddp_exit_status(status);
+	if (!run->stop.agreed)
+		return status;
+	if (run->world->rank == 0)
+		stop_record(run);
+	return TRAINER_STOPPED;
+}
+
 static int run_all(struct run *run)
 {
 	int status = run_open(run);
@@ -232,13 +255,7 @@ int trainer_run(struct ddp *ddp, const struct options *options)
 	stop_politely();
 	status = run_all(run);
 	if (status == 0) {
-		say_end(run);
-		status = ddp_exit_status(report_close(run->report, NULL));
-		if (run->stop.agreed) {
-			status = TRAINER_STOPPED;
-			if (run->world->rank == 0)
-				stop_record(run);
-		}
+		status = end_well(run);
 	} else {
 		if (run->checkpoint.failed)
 			say_unsaved(run);

@@ -170,6 +170,25 @@ TEST(test_again)
 	check_reference("the same again", "../reference.st");
 }
 
+/* --- What cannot be written -------------------------------------------------------------------- */
+
+static const struct {
+	const char *options, *want;
+	bool out; /* to stdout, else to the options' file */
+} unwritten[] = {
+	{"-n 2", "ddp-train: warning: cannot write to stdout: No space left on device; ", true},
+	{"-n 2 -q --log-json full",
+	 "ddp-train: warning: cannot write the log full: No space left on device; ", false},
+};
+
+/* Rank 0 says it, and the others end with the same status instead of waiting for rank 0. */
+TEST_ROWS(test_unwritten, unwritten)
+{
+	ck_assert_int_eq(symlink("/dev/full", unwritten[_i].out ? "output" : "full"), 0);
+	program_run(&program, 77, "mnist --samples 64 -e 1 -t 1 %s", unwritten[_i].options);
+	check_one_line(unwritten[_i].want);
+}
+
 TEST_LOOP(test_unwritten_help, 0, 3)
 {
 	static const char *const words[] = {"--help", "mnist --help", "--version"};
