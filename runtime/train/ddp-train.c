@@ -17,6 +17,7 @@ static int train(const struct options *options)
 {
 	struct ddp_options settings = DDP_OPTIONS_INIT;
 	struct ddp *ddp;
+	bool failed;
 	int status;
 
 	stop_watch();
@@ -24,12 +25,13 @@ static int train(const struct options *options)
 	if (ddp_init(&ddp, &settings) < 0)
 		ddp_exit(ddp);
 	status = trainer_run(ddp, options);
+	failed = status > TRAINER_DIVERGED;
 	fflush(NULL);
 	/* The launcher removes the records that a summary of libddp's would name. */
-	if (status <= TRAINER_STOPPED || !launch_is_launched())
+	if (!failed || !launch_is_launched())
 		ddp_destroy(ddp);
 	/* A call into the driver that hangs in another thread is not for its destructors to find. */
-	if (status > TRAINER_STOPPED) {
+	if (failed) {
 		fflush(NULL);
 		_exit(status);
 	}

@@ -66,6 +66,21 @@ static void begin_step(struct run *run)
 	run->pending++;
 }
 
+/* One warning in a run, with the last step that has ended. */
+static void warn_diverged(struct run *run)
+{
+	const struct progress *progress = &run->progress;
+
+	if (run->diverged)
+		return;
+	run->diverged = true;
+	report_warn(
+		run->report,
+		"the loss or a weight is not finite any more, at step %s of epoch %u: a smaller "
+		"--lr, --warmup or --clip may help",
+		ddp_show_count((double)(progress->step - run->pending)).text, progress->epoch + 1);
+}
+
 /* What the engine told of steps that have ended, each of them once. */
 static int end_steps(struct run *run, const struct engine_step *done)
 {
@@ -85,14 +100,8 @@ static int end_steps(struct run *run, const struct engine_step *done)
 	progress->samples += done->samples;
 	run->stop.agreed = run->stop.agreed || done->stop;
 	throughput_add(run, done);
-	if (isfinite(done->loss) || done->skipped || run->diverged)
-		return 0;
-	run->diverged = true;
-	report_say(run->report,
-		   "the loss is not finite any more, at step %s of epoch %u: a smaller --lr, "
-		   "--warmup or --clip may help",
-		   ddp_show_count((double)(progress->step - run->pending)).text,
-		   progress->epoch + 1);
+	if (!isfinite(done->loss) && !done->skipped)
+		warn_diverged(run);
 	return 0;
 }
 
@@ -286,19 +295,19 @@ static int train_steps(struct run *run, uint64_t steps)
 	return status < 0 ? status : throughput_flush(run, steps);
 }
 
-/* Note an evaluation as the best one, if it is; its weights are kept then. */
-static int keep_best(struct run *run, double top1, bool *best)
+/* Note an evaluation as the best one, if it is; its weights are kept then. It is not if the loss or a weight is not finite. */
+static int keep_best(struct run *run, struct report_epoch *told)
 {
 	struct progress *progress = &run->progress;
 	int status;
 
-	*best = progress->best_epoch == 0 || top1 > progress->best;
-	if (!*best)
+	told->best = !run->not_finite && (progress->best_epoch == 0 || told->top1 > progress->best);
+	if (!told->best)
 		return 0;
 	status = run_save_model(run, ".best");
 	if (status < 0)
 		return status;
-	progress->best = top1;
+	progress->best = told->top1;
 	progress->best_epoch = progress->epoch + 1;
 	return 0;
 }
@@ -313,6 +322,21 @@ static void tell_test(struct report_epoch *told, const struct ddp_evaluation *ev
 	told->top1 = (double)evaluation->top1 / samples;
 	told->top5 = (double)evaluation->top5 / samples;
 	told->test_samples = evaluation->samples;
+}
+
+/*
+ * Set run->not_finite, the same on all ranks. The weights are checked too: a maximum of NaN and 0 is 0, so that ReLU and
+ * pooling hide weights that are NaN, and the loss may become finite again.
+ */
+static int check_finite(struct run *run, double loss)
+{
+	const struct model *model = run->model;
+	int status = run->class->pull(run->engine, &run->error);
+
+	run->not_finite = !isfinite(loss);
+	for (size_t i = 0; i < model->count && !run->not_finite; i++)
+		run->not_finite = !isfinite(model->values[i]);
+	return status;
 }
 
 static int evaluate(struct run *run)
@@ -332,7 +356,12 @@ static int evaluate(struct run *run)
 	if (status < 0)
 		return status;
 	tell_test(&told, &evaluation);
-	status = keep_best(run, told.top1, &told.best);
+	status = check_finite(run, told.train_loss + told.loss);
+	if (status < 0)
+		return status;
+	if (run->not_finite)
+		warn_diverged(run);
+	status = keep_best(run, &told);
 	report_epoch(run->report, &told);
 	return status;
 }
@@ -368,8 +397,8 @@ static int train_epoch(struct run *run)
 	if (!run->stop.agreed)
 		return finish_epoch(run, run->progress.step == steps);
 	if (!run->checkpoint.directory)
-		report_say(run->report,
-			   "nothing is kept of this training: there is no --checkpoint");
+		report_warn(run->report,
+			    "nothing is kept of this training: there is no --checkpoint");
 	status = stop_explain(run);
 	return status < 0 ? status : run_save(run);
 }
@@ -381,10 +410,11 @@ static bool is_finished(const struct run *run)
 
 int run_train(struct run *run)
 {
-	int status = 0;
+	bool finished = is_finished(run);
+	int status = finished ? check_finite(run, 0) : 0;
 
 	snprintf(run->stop.reason, sizeof(run->stop.reason), "%s",
-		 is_finished(run) ? "finished before" : "finished");
+		 finished ? "finished before" : "finished");
 	while (status == 0 && !is_finished(run) && !run->stop.agreed)
 		status = train_epoch(run);
 	if (status == 0)
@@ -411,5 +441,6 @@ int run_evaluate(struct run *run)
 	report_epoch(run->report, &told);
 	snprintf(run->stop.reason, sizeof(run->stop.reason), "evaluated");
 	run->progress.best = told.top1;
-	return throughput_end(run);
+	status = check_finite(run, told.loss);
+	return status < 0 ? status : throughput_end(run);
 }

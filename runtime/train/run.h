@@ -63,16 +63,21 @@ struct run {
 	struct report *report; /* of rank 0 */
 	double begin;	       /* on ddp_seconds()'s clock */
 	bool diverged;	       /* that was told */
+	bool not_finite;       /* the losses of the last epoch, or the weights after it */
 };
 
 /* --- trainer.c ----------------------------------------------------------------------------- */
 
-/* Stopped early, on a signal or before the job's time ended; a checkpoint is written. */
-enum { TRAINER_STOPPED = 3 };
+/*
+ * Exit statuses. Stopped early, by a signal or before the job's time ended, with a checkpoint; finished, but the loss or a
+ * weight is not finite.
+ */
+enum { TRAINER_STOPPED = 3, TRAINER_DIVERGED = 4 };
 
 /*
  * Train as rank of [ddp]. Collective.
- * Returns an exit status: 0, TRAINER_STOPPED, or ddp_exit_status() of what was told on stderr.
+ * Returns an exit status: 0, TRAINER_STOPPED, TRAINER_DIVERGED, or ddp_exit_status() of what was told on stderr, which is
+ * higher than all of these.
  */
 int trainer_run(struct ddp *ddp, const struct options *options);
 

@@ -153,14 +153,14 @@ static int introduce(struct run *run)
 	if (status < 0)
 		return status;
 	if (*run->why)
-		report_say(run->report, "%s", run->why);
+		report_warn(run->report, "%s", run->why);
 	if (*run->sharing)
 		report_say(run->report, "%s", run->sharing);
 	if (run->checkpoint.resumed)
 		report_say(run->report, "%s", run->checkpoint.story.data);
 	if (run->checkpoint.resumed && *option_text(run->options, OPTION_INIT))
-		report_say(run->report, "--init %s is not used: the checkpoint has the weights",
-			   option_text(run->options, OPTION_INIT));
+		report_warn(run->report, "--init %s is not used: the checkpoint has the weights",
+			    option_text(run->options, OPTION_INIT));
 	if (run->checkpoint.old_count > 0)
 		report_say(run->report,
 			   "%zu checkpoints in %s are of an earlier training: they go "
@@ -211,8 +211,13 @@ static void say_unsaved(struct run *run)
  */
 static int end_well(struct run *run)
 {
+	char *reason = run->stop.reason;
+	bool diverged = !run->stop.agreed && run->not_finite;
 	int status;
 
+	if (diverged)
+		snprintf(reason + strlen(reason), sizeof(run->stop.reason) - strlen(reason),
+			 ", but the loss or a weight is not finite");
 	say_end(run);
 	status = report_close(run->report, &run->error);
 	run->report = NULL;
@@ -222,7 +227,7 @@ static int end_well(struct run *run)
 	else
 		status = ddp_exit_status(status);
 	if (!run->stop.agreed)
-		return status;
+		return status == 0 && diverged ? TRAINER_DIVERGED : status;
 	if (run->world->rank == 0)
 		stop_record(run);
 	return TRAINER_STOPPED;

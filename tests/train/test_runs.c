@@ -170,6 +170,28 @@ TEST(test_again)
 	check_reference("the same again", "../reference.st");
 }
 
+/* An epoch whose loss or weights are not finite is never the best; the run says so in one warning, its last line and its status. */
+TEST(test_diverged)
+{
+	static const char line[] =
+		"mnist --conv exact --samples 320 -b 16 -n 2 -c state -m model.st -q ";
+
+	program_run(&program, 0, "%s-e 1", line);
+	ck_assert_int_eq(rename("model.st.best", "first.st"), 0);
+	program_run(&program, 4, "%s-e 3 --lr 1e38 --log-json log", line);
+	ck_assert_int_eq(access("model.st.best", F_OK), -1);
+	ck_assert_ptr_nonnull(
+		strstr(program.output, "\nfinished, but the loss or a weight is not finite: "));
+	ck_assert_ptr_nonnull(strstr(program.output, ", after epoch 1\n"));
+	check_one_line("ddp-train: warning: the loss or a weight is not finite any more, at step ");
+	program_read("log", program.output);
+	ck_assert_ptr_nonnull(strstr(program.output, "may help\", \"warning\": true"));
+	ck_assert_ptr_null(strstr(program.output, "\"best\": true"));
+	program_run(&program, 4, "%s-e 3 --lr 1e38", line);
+	ck_assert_ptr_nonnull(strstr(
+		program.output, "\nfinished before, but the loss or a weight is not finite: "));
+}
+
 /* --- What cannot be written -------------------------------------------------------------------- */
 
 static const struct {

@@ -349,9 +349,20 @@ static int report_write(struct report *report, int fd)
 	return status;
 }
 
+static void print_warning(struct report *report, const char *line)
+{
+	ddp_text_clear(&report->out);
+	ddp_text_add(&report->out, "ddp-train: warning: ");
+	ddp_text_plain(&report->out, line);
+	ddp_text_add(&report->out, "\n");
+	(void)report_write(report, STDERR_FILENO);
+}
+
 /* [status] is what [sink] returned, with report->why: a failure is told, once. */
 static void report_check(struct report *report, enum sink sink, int status)
 {
+	char line[DDP_ERROR_SIZE + 32];
+
 	report->failed[sink] = status < 0;
 	if (status >= 0)
 		return;
@@ -360,11 +371,8 @@ static void report_check(struct report *report, enum sink sink, int status)
 	if (report->told[sink])
 		return;
 	report->told[sink] = true;
-	ddp_text_clear(&report->out);
-	ddp_text_add(&report->out, "ddp-train: warning: ");
-	ddp_text_plain(&report->out, report->why.text);
-	ddp_text_add(&report->out, "; the training goes on\n");
-	(void)report_write(report, STDERR_FILENO);
+	snprintf(line, sizeof(line), "%s; the training goes on", report->why.text);
+	print_warning(report, line);
 }
 
 /* Lines to stdout, the last table to stderr where stdout is for programs. */
@@ -591,24 +599,41 @@ void report_epoch(struct report *report, const struct report_epoch *epoch)
 	report_check(report, SINK_PAGE, report_page(report, &report->best));
 }
 
-void report_say(struct report *report, const char *format, ...)
+static void add_line(struct report *report, bool warning, const char *format, va_list arguments)
 {
-	va_list arguments;
 	char line[2048];
 
-	if (!report)
-		return;
-	va_start(arguments, format);
 	vsnprintf(line, sizeof(line), format, arguments);
-	va_end(arguments);
-	if (report->lines) {
+	if (warning) {
+		print_warning(report, line);
+	} else if (report->lines) {
 		print_line(&report->out, line);
 		report_print(report, STDOUT_FILENO);
 	}
 	ddp_text_clear(&report->json);
-	stream_say(&report->json, line);
+	stream_say(&report->json, line, warning);
 	report_stream(report);
 	page_say(report->page, &report->json);
+}
+
+void report_say(struct report *report, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	if (report)
+		add_line(report, false, format, arguments);
+	va_end(arguments);
+}
+
+void report_warn(struct report *report, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	if (report)
+		add_line(report, true, format, arguments);
+	va_end(arguments);
 }
 
 void report_end(struct report *report, const struct report_end *told)

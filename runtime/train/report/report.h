@@ -26,7 +26,7 @@ struct report_options {
 	const char *page;   /* --report FILE; "": none */
 	const char *events; /* directory of event files; "": none */
 	bool live;	    /* a live line on stderr */
-	bool quiet;	    /* no lines but the last table, no live line */
+	bool quiet;	    /* no lines but warnings and the last table, no live line */
 	bool append;	    /* a run that goes on: the JSON file and the page are added to */
 	bool every;	    /* a line for each beat; else about twenty an epoch */
 };
@@ -115,6 +115,9 @@ void report_epoch(struct report *report, const struct report_epoch *epoch);
 
 /* A line of the log: checkpoint written, going on from, engine's choices. */
 void report_say(struct report *report, const char *format, ...) DDP_FORMAT(2, 3);
+
+/* A warning: one line on stderr, quiet or not, and in the log like those of report_say(). */
+void report_warn(struct report *report, const char *format, ...) DDP_FORMAT(2, 3);
 void report_end(struct report *report, const struct report_end *end);
 
 /*

@@ -49,7 +49,7 @@ void stream_beat(struct ddp_text *out, const struct report_run *run,
 		 const struct report_beat *beat);
 void stream_epoch(struct ddp_text *out, const struct report_epoch *epoch,
 		  const struct report_beat *part);
-void stream_say(struct ddp_text *out, const char *line);
+void stream_say(struct ddp_text *out, const char *line, bool warning);
 
 /* [all]: the beats of the run. Without a reason the event is "now": how the run stands. */
 void stream_end(struct ddp_text *out, const struct report_run *run, const struct report_end *end,

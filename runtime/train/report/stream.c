@@ -135,11 +135,11 @@ void stream_epoch(struct ddp_text *out, const struct report_epoch *epoch,
 	ddp_text_add(out, "}\n");
 }
 
-void stream_say(struct ddp_text *out, const char *line)
+void stream_say(struct ddp_text *out, const char *line, bool warning)
 {
 	begin(out, "say");
 	ddp_put_string(out, "text", line);
-	ddp_put_bool(out, "warning", false);
+	ddp_put_bool(out, "warning", warning);
 	ddp_text_add(out, "}\n");
 }
 
