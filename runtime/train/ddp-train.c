@@ -38,6 +38,20 @@ static int train(const struct options *options)
 	return status;
 }
 
+/* Before anything is computed: with far too many threads, even the first step takes minutes. */
+static void check_threads(const struct options *options, int ranks)
+{
+	unsigned long long threads = option_count(options, OPTION_THREADS),
+			   cpus = (unsigned)launch_cpus();
+
+	threads = (threads ? threads : 1) * (unsigned)ranks;
+	if (!launch_is_launched() && threads > cpus)
+		options_warn(
+			"%llu threads of %d rank%s share %llu CPU%s: steps take longer than with one "
+			"thread for each CPU",
+			threads, ranks, ranks == 1 ? "" : "s", cpus, cpus == 1 ? "" : "s");
+}
+
 int main(int argc, char **argv)
 {
 	struct options options;
@@ -57,6 +71,7 @@ int main(int argc, char **argv)
 	count = launch_count(&options);
 	if (count < 0)
 		return EXIT_USAGE;
+	check_threads(&options, count);
 	if (count > 1)
 		return launch_ranks(count, launch_gpus(&options), !options.given[OPTION_RANKS],
 				    argv);

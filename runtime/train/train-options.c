@@ -64,20 +64,35 @@ static bool is_silent(void)
 	return rank && strcmp(rank, "0") != 0;
 }
 
+static void print_line(const char *prefix, const char *format, va_list arguments)
+{
+	char text[512];
+
+	if (is_silent())
+		return;
+	vsnprintf(text, sizeof(text), format, arguments);
+	fprintf(stderr, "ddp-train: %s%s\n", prefix, text);
+}
+
 /* A line on stderr, unless another rank says it. Returns false, for callers to return. */
 static bool complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static bool complain(const char *format, ...)
 {
-	char text[512];
 	va_list arguments;
 
-	if (is_silent())
-		return false;
 	va_start(arguments, format);
-	vsnprintf(text, sizeof(text), format, arguments);
+	print_line("", format, arguments);
 	va_end(arguments);
-	fprintf(stderr, "ddp-train: %s\n", text);
 	return false;
+}
+
+void options_warn(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	print_line("warning: ", format, arguments);
+	va_end(arguments);
 }
 
 enum { NAME_SIZE = 32 };

@@ -67,6 +67,9 @@ enum options_verdict { OPTIONS_RUN, OPTIONS_DONE, OPTIONS_WRONG };
  */
 enum options_verdict options_parse(struct options *options, int argc, char **argv);
 
+/* Print "ddp-train: warning: " and a line on stderr. Of ranks that srun or torchrun started, only the first prints it. */
+void options_warn(const char *format, ...) DDP_FORMAT(1, 2);
+
 /* Of an option that was parsed, so that these cannot fail. */
 const char *option_text(const struct options *options, enum option_id id); /* "" : not given */
 uint64_t option_count(const struct options *options, enum option_id id);

@@ -192,6 +192,21 @@ TEST(test_diverged)
 		program.output, "\nfinished before, but the loss or a weight is not finite: "));
 }
 
+TEST(test_too_many_threads)
+{
+	cpu_set_t set;
+	int cpus;
+
+	sched_getaffinity(0, sizeof(set), &set);
+	cpus = CPU_COUNT(&set);
+	program_run(&program, 0, "mnist --samples 64 -e 1 -q -n 1 -t %d", cpus);
+	ck_assert_str_eq(program.errors, "");
+	program_run(&program, 0, "mnist --samples 64 -e 1 -q -n 1 -t %d", cpus + 1);
+	check_one_line("ddp-train: warning: ");
+	program_run(&program, 0, "mnist --samples 64 -e 1 -q -n 2 -t %d", cpus);
+	check_one_line(" threads of 2 ranks share ");
+}
+
 /* --- What cannot be written -------------------------------------------------------------------- */
 
 static const struct {
