@@ -132,6 +132,17 @@ static struct batch take_batch(struct run *run, size_t most)
 	};
 }
 
+/* Samples of [batch] without those that the epoch's end repeats, so that all ranks have equally many. */
+static size_t count_new(const struct run *run, const struct batch *batch)
+{
+	uint64_t samples = set_info(run->train)->samples;
+	size_t count = 0;
+
+	for (size_t i = 0; i < batch->count; i++)
+		count += batch->orders[i] < samples;
+	return count;
+}
+
 static int step(struct run *run, uint64_t steps)
 {
 	struct progress *progress = &run->progress;
@@ -147,7 +158,7 @@ static int step(struct run *run, uint64_t steps)
 	begin_step(run);
 	ddp_beat(run->ddp);
 	status = end_steps(run, &done);
-	return status < 0 ? status : throughput_step(run, batch.count, steps);
+	return status < 0 ? status : throughput_step(run, count_new(run, &batch), steps);
 }
 
 /* --- The test set --------------------------------------------------------------------------- */
@@ -355,6 +366,8 @@ static int evaluate(struct run *run)
 
 	if (status < 0)
 		return status;
+	if (told.samples > set_info(run->train)->samples)
+		told.samples = set_info(run->train)->samples;
 	tell_test(&told, &evaluation);
 	status = check_finite(run, told.train_loss + told.loss);
 	if (status < 0)

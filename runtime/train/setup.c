@@ -13,6 +13,18 @@
 #include "launch.h"
 #include "run.h"
 
+/* Before there is a report; its lines go there too. */
+static void say(void *listener, const char *text)
+{
+	const struct options *options = listener;
+
+	if (option_flag(options, OPTION_QUIET) ||
+	    strcmp(option_text(options, OPTION_LOG_JSON), "-") == 0)
+		return;
+	puts(text);
+	fflush(stdout);
+}
+
 /* --- Data ---------------------------------------------------------------------------------- */
 
 static bool is_cifar(const struct run *run)
@@ -41,6 +53,55 @@ static int find_kind(struct run *run, enum set_kind *kind)
 			     *kind == SET_MNIST ? "mnist" : "cifar");
 }
 
+/* Of a drawn set whose training part has [samples]; 0: as many as published. */
+static uint64_t test_samples(uint64_t samples)
+{
+	return (samples + 5) / 6;
+}
+
+/* Bytes of memory and swap space that are available on this node; UINT64_MAX if that is not known. */
+static uint64_t free_memory(void)
+{
+	FILE *file = fopen("/proc/meminfo", "re");
+	unsigned long long kib, sum = 0;
+	char line[128];
+	bool known = false;
+
+	while (file && fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
+			known = true;
+		else if (sscanf(line, "SwapFree: %llu kB", &kib) != 1)
+			continue;
+		sum += kib;
+	}
+	if (file)
+		fclose(file);
+	return known ? sum * 1024 : UINT64_MAX;
+}
+
+/* Refuse drawn images that cannot fit in memory; if they are large, print how large before they are drawn. */
+static int check_memory(struct run *run, enum set_kind kind, uint64_t samples)
+{
+	uint64_t bytes =
+		set_drawn_bytes(kind, samples) + set_drawn_bytes(kind, test_samples(samples));
+	uint64_t left = free_memory();
+	char text[128];
+
+	if (bytes > left)
+		return ddp_error_set(
+			&run->error, DDP_ERR_MEMORY,
+			"--samples %s: these images and a sixth of them for testing take %s of "
+			"memory, and %s has %s left",
+			ddp_show_count((double)samples).text, ddp_show_bytes(bytes).text,
+			run->world->host, ddp_show_bytes(left).text);
+	if (bytes < UINT64_C(1) << 30 || run->world->rank != 0)
+		return 0;
+	snprintf(text, sizeof(text), "drawn images take up to %s of memory on each node",
+		 ddp_show_bytes(bytes).text);
+	say((void *)run->options, text);
+	return 0;
+}
+
 static int open_sets(struct run *run)
 {
 	const char *directory = option_text(run->options, OPTION_DATA);
@@ -55,11 +116,14 @@ static int open_sets(struct run *run)
 
 	if (status < 0)
 		return status;
-	status = run_agree(run, set_open(&run->train, &options, &run->error));
+	if (!options.directory && samples > 0)
+		status = run_agree(run, check_memory(run, options.kind, samples));
+	if (status == 0)
+		status = run_agree(run, set_open(&run->train, &options, &run->error));
 	if (status < 0)
 		return status;
 	options.test = true;
-	options.samples = samples ? (samples + 5) / 6 : 0;
+	options.samples = test_samples(samples);
 	return run_agree(run, set_open(&run->test, &options, &run->error));
 }
 
@@ -254,18 +318,6 @@ static bool takes_tf32(const struct run *run)
 	int word = option_word(run->options, OPTION_AMP);
 
 	return precisions[word].tf32 && (word != 0 || run->class != &engine_cpu);
-}
-
-/* Before there is a report; its lines go there too. */
-static void say(void *listener, const char *text)
-{
-	const struct options *options = listener;
-
-	if (option_flag(options, OPTION_QUIET) ||
-	    strcmp(option_text(options, OPTION_LOG_JSON), "-") == 0)
-		return;
-	puts(text);
-	fflush(stdout);
 }
 
 /* What CPUs cannot do was perhaps meant for a GPU. */

@@ -154,6 +154,9 @@ static int beat(struct run *run, uint64_t steps)
 	struct throughput *throughput = &run->throughput;
 	const struct progress *progress = &run->progress;
 	double now = ddp_seconds(), seconds = now - throughput->begin;
+	uint64_t samples = set_info(run->train)->samples;
+	/* Repeated at the end of the epoch, so that all ranks have equally many samples; not counted. */
+	uint64_t repeated = progress->samples > samples ? progress->samples - samples : 0;
 	struct report_beat told = {
 		.epoch = progress->epoch + 1,
 		.step = progress->step - run->pending,
@@ -162,7 +165,7 @@ static int beat(struct run *run, uint64_t steps)
 		.top1 = (double)throughput->hits / (double)throughput->samples,
 		.rate = schedule_rate(&run->schedule, progress->epoch,
 				      progress->step - run->pending - 1, steps),
-		.samples = throughput->samples,
+		.samples = throughput->samples - repeated,
 		.seconds = seconds,
 		.work = throughput->beat,
 	};

@@ -43,8 +43,8 @@ void throughput_skip(struct run *run);
 void throughput_add(struct run *run, const struct engine_step *done);
 
 /*
- * After each step of an epoch of [steps], of which [count] samples were this rank's. A beat tells of the steps that have
- * ended; where people said how many steps are in one, it waits for these. Collective.
+ * After each step of an epoch of [steps], of which [count] samples, without repeated ones, were this rank's. A beat tells
+ * of the steps that have ended; where people said how many steps are in one, it waits for these. Collective.
  */
 int throughput_step(struct run *run, size_t count, uint64_t steps);
 

@@ -117,6 +117,8 @@ static int open_report(struct run *run)
 		.append = run->checkpoint.resumed,
 	};
 	bool evaluate = option_flag(options, OPTION_EVALUATE);
+	size_t batch = (size_t)run_global_batch(run),
+	       samples = (size_t)set_info(run->train)->samples;
 	struct texts texts;
 	struct report_run told = {
 		.title = texts.title,
@@ -128,7 +130,7 @@ static int open_report(struct run *run)
 		.configuration_count = OPTION_COUNT,
 		.epochs = evaluate ? 0 : run->epochs,
 		.steps = run_steps(run),
-		.batch = (size_t)run_global_batch(run),
+		.batch = batch < samples ? batch : samples,
 		.begin = evaluate ? 0 : run->progress.total,
 		.end = evaluate ? 0 : run->epochs * run_steps(run),
 		.places = run->throughput.places,

@@ -192,6 +192,29 @@ TEST(test_diverged)
 		program.output, "\nfinished before, but the loss or a weight is not finite: "));
 }
 
+/* The last samples of an epoch, which are repeated so that ranks have equally many, are not counted. */
+TEST_LOOP(test_samples, 1, 6)
+{
+	double number[2];
+
+	program_run(&program, 0, "mnist --samples %d -n 2 -e 2 -q --log-json log", _i);
+	ck_assert_int_eq(program_numbers("log", "run", "batch", number, 2), 1);
+	ck_assert_double_eq(number[0], _i);
+	ck_assert_int_eq(program_numbers("log", "epoch", "samples", number, 2), 2);
+	ck_assert_double_eq(number[1], _i);
+	ck_assert_int_eq(program_numbers("log", "end", "samples", number, 2), 1);
+	ck_assert_double_eq(number[0], 2 * _i);
+}
+
+TEST(test_drawn_memory)
+{
+	program_run(&program, 76, "cifar -n 2 --samples 1000000000");
+	check_one_line("--samples 1,000,000,000: ");
+	ck_assert_ptr_nonnull(strstr(program.errors, " of memory, and "));
+	program_run(&program, 77, "mnist -n 2 --samples 1300000 -i nowhere");
+	ck_assert_ptr_nonnull(strstr(program.output, "drawn images take up to 11"));
+}
+
 TEST(test_too_many_threads)
 {
 	cpu_set_t set;

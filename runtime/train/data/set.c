@@ -151,6 +151,13 @@ static const struct shape {
 /* Sets for testing are drawn from another seed: no image of one is in the other. */
 static const uint64_t test_seed = UINT64_C(0x5bd1e9955bd1e995);
 
+uint64_t set_drawn_bytes(enum set_kind kind, uint64_t samples)
+{
+	const struct shape *shape = &shapes[kind];
+
+	return samples * (uint64_t)(1 + shape->channels * shape->side * shape->side);
+}
+
 /* In memory there is first a byte for each image, then the images. */
 static int open_drawn(struct set *set, const struct set_options *options, struct ddp_error *error)
 {

@@ -37,6 +37,9 @@ struct set_info {
  */
 int set_detect(const char *directory, enum set_kind first, struct ddp_error *error);
 
+/* Bytes of memory for the images of a drawn set of [samples]; ranks that share memory have one copy. */
+uint64_t set_drawn_bytes(enum set_kind kind, uint64_t samples);
+
 /*
  * Open a set. MNIST's files may be spelt "train-images.idx3-ubyte" and lie in MNIST/raw; CIFAR's
  * binary files may lie in the directory of their archive, or still in the archive, and have fewer
