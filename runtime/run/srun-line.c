@@ -35,10 +35,12 @@ static bool read_option(struct srun_option *option, const char *line)
 	option->takes = line[length] == '='		       ? SRUN_VALUE
 			: strncmp(line + length, "[=", 2) == 0 ? SRUN_OPTIONAL
 							       : SRUN_NOTHING;
-	/* Its help forgets to say so in Slurm 22.05. */
+	/* The help does not show these values, that of --container in Slurm 22.05 only. */
 	if (strcmp(option->name, "container") == 0 && option->takes == SRUN_NOTHING &&
 	    line[length] == ' ' && line[length + 1] == ' ')
 		option->takes = SRUN_VALUE;
+	if (strcmp(option->name, "kill-on-bad-exit") == 0 || strcmp(option->name, "no-kill") == 0)
+		option->takes = SRUN_OPTIONAL;
 	return true;
 }
 
@@ -60,9 +62,11 @@ static const struct {
 	bool salloc; /* salloc has it as well */
 } unlisted[] = {
 	{"accel-bind", 0, false},
+	{"cluster", 0, true},
 	{"context", 0, true},
 	{"cpu-bind", 0, false},
 	{"cpu_bind", 0, false},
+	{"extra", 0, true},
 	{"extra-node-info", 'B', true},
 	{"gid", 0, true},
 	{"hint", 0, true},

@@ -336,6 +336,7 @@ static const char help[] =
 	"  -A, --account=name          charge job to specified account\n"
 	"      --container             Path to OCI container bundle\n"
 	"  -I, --immediate[=secs]      exit if resources not available in \"secs\"\n"
+	"  -K, --kill-on-bad-exit      kill the job if any task terminates with non-zero exit code\n"
 	"  -l, --label                 prepend task number to lines of stdout/err\n"
 	"  -N, --nodes=N               number of nodes on which to run\n"
 	"  -n, --ntasks=ntasks         number of tasks to run\n"
@@ -398,6 +399,9 @@ TEST(test_each_letter_of_a_word_counts)
 	ck_assert_str_eq(value, "");
 	ck_assert(srun_given(&options, words, "immediate", &value));
 	ck_assert_str_eq(value, "5");
+	words[0] = "-lK0";
+	ck_assert(srun_given(&options, words, "kill-on-bad-exit", &value));
+	ck_assert_str_eq(value, "0");
 	free(options.option);
 }
 
