@@ -103,7 +103,9 @@ static bool is_heterogeneous(struct launch *launch)
 	for (size_t i = 0; i < launch->words_count; i++)
 		if (strcmp(launch->words[i], ":") == 0)
 			return true;
-	return is_given(launch, "het-group", &groups) && strpbrk(groups, ",-");
+	/* --pack-group is the name of --het-group in older releases. srun still accepts it. */
+	(void)(is_given(launch, "het-group", &groups) || is_given(launch, "pack-group", &groups));
+	return strpbrk(groups, ",-");
 }
 
 /*

@@ -175,7 +175,7 @@ first()
 	has "$out" '^ddp-run: attempt 1'
 	try mc env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" --restarts 1000000000 -N1 -n1 true
 	same "$rc" 0
-	for steps in '-n1 true : -n1 true' '--het-group=0,1 true'; do
+	for steps in '-n1 true : -n1 true' '--het-group=0,1 true' '--pack-group 0,1 true'; do
 		# shellcheck disable=SC2086
 		try mc "$DDP_RUN" $steps
 		same "$rc" 2
