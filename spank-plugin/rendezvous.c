@@ -121,10 +121,13 @@ static int check_once(const char *parent, const char *name, const char *nonce,
 	if (house >= 0)
 		fd = open_own(house, name, message);
 	if (found && fd >= 0 && read_record(fd, found, message) == 0) {
-		if (strcmp(found->nonce, nonce) == 0)
-			rv = 0;
-		else
+		if (strcmp(found->nonce, nonce) != 0)
 			ddp_fail(message, "it is another step's");
+		else if (faccessat(fd, ".", W_OK, AT_EACCESS) < 0 &&
+			 (errno == EROFS || errno == EACCES))
+			ddp_fail(message, "tasks cannot write in it: %s", strerror(errno));
+		else
+			rv = 0;
 	}
 	if (fd >= 0)
 		close(fd);

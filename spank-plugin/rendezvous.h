@@ -52,7 +52,7 @@ void ddp_rendezvous_sweep(const struct ddp_rendezvous *rdzv, const struct ddp_ch
 			  bool (*ended)(uint32_t job, uint32_t step));
 
 /*
- * On a node: tell whether [directory] is there and is the one that the srun with [nonce] made.
+ * On a node: check that [directory] is the one that the srun with [nonce] made, and that the user may write in it.
  * Waits up to two seconds for a file system that lags.
  * Returns 0, or -1 with a message that names path and reason.
  */

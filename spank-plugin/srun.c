@@ -480,6 +480,24 @@ static void choose_port(struct ddp_channel *ch)
 		ch->reserved_first = srun.components == 1;
 }
 
+/* The administrator makes the fixed part of rdzv= in plugstack.conf: srun of root would make it for root alone. */
+static int check_site_directory(struct ddp_message *message)
+{
+	const char *template = srun.values.directory;
+	char path[DDP_PATH_SIZE];
+	struct stat st;
+
+	if (srun.values.source[DDP_OPT_RDZV] != DDP_FROM_PLUGSTACK || *template != '/')
+		return 0;
+	ddp_template_fixed(template, path, sizeof(path));
+	if (stat(path, &st) == 0 || errno != ENOENT)
+		return 0;
+	return ddp_fail(message,
+			"%s does not exist, and rdzv=%s of plugstack.conf needs it; ask your "
+			"administrator to make it, or choose another directory with --ddp-rdzv=DIR",
+			path, template);
+}
+
 static int choose_directory(struct ddp_channel *ch, struct ddp_message *message)
 {
 	struct ddp_template_values with = {.user = ch->user, .node = ch->node};
@@ -498,6 +516,8 @@ static int choose_directory(struct ddp_channel *ch, struct ddp_message *message)
 		return ddp_fail(message, "srun's working directory is not known");
 	if (!ch->base_asked)
 		return ddp_rendezvous_make(&srun.rdzv, ch->base, ch, message);
+	if (check_site_directory(message) < 0)
+		return -1;
 	if (ddp_template_expand(ch->base, &with, base, sizeof(base), message) < 0)
 		return -1;
 	return ddp_rendezvous_make(&srun.rdzv, base, ch, message);

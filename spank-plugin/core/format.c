@@ -123,6 +123,19 @@ int ddp_template_check(const char *template, const char *what, struct ddp_messag
 	return 0;
 }
 
+void ddp_template_fixed(const char *template, char *path, size_t size)
+{
+	const char *percent = strchr(template, '%');
+	size_t n = strlen(template);
+
+	if (percent)
+		for (n = (size_t)(percent - template); n > 1 && template[n - 1] != '/'; n--)
+			;
+	while (n > 1 && template[n - 1] == '/')
+		n--;
+	snprintf(path, size, "%.*s", (int)n, template);
+}
+
 static const char *value_of(char c, const struct ddp_template_values *values)
 {
 	switch (c) {

@@ -92,6 +92,9 @@ int ddp_template_check(const char *template, const char *what, struct ddp_messag
 int ddp_template_expand(const char *template, const struct ddp_template_values *values, char *path,
 			size_t size, struct ddp_message *message);
 
+/* Write the directories of [template] before its first placeholder into [path]: "/scratch" of "/scratch/a%u/x". */
+void ddp_template_fixed(const char *template, char *path, size_t size);
+
 /*
  * Tell whether [path] can be part of a file:// URL as it stands.
  * Returns true or false.
