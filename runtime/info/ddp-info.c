@@ -14,7 +14,7 @@
 /* Exit statuses besides those of ddp_exit_status(). */
 enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
 
-#define LIMIT_DEFAULT (16u << 20)
+#define LIMIT_DEFAULT (8u << 20)
 #define LIMIT_MOST (1u << 30)
 
 #define SECONDS_DEFAULT 60.0
@@ -36,7 +36,7 @@ static const char usage[] =
 	"  --json          the same for programs, as one JSON object\n"
 	"  --no-test       the table and the warnings alone\n"
 	"  --device        the test in memory of GPUs, also where ranks share one\n"
-	"  --max-bytes N   largest all-reduce of the test, 4 to 1G (K, M, G may follow); 16M\n"
+	"  --max-bytes N   largest all-reduce of the test, 4 to 1G (K, M, G may follow); 8M\n"
 	"  --strict        warnings make the exit status 3\n"
 	"  --help, --version\n"
 	"\n"

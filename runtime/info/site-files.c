@@ -70,7 +70,8 @@ enum { INCLUDES = 8 }; /* in each other */
 
 static void read_stack(struct site_stack *stack, const char *path, int depth);
 
-static void include(struct site_stack *stack, const char *file, const char *pattern, int depth)
+static void include(struct site_stack *stack, const char *file, unsigned number,
+		    const char *pattern, int depth)
 {
 	const char *slash = strrchr(file, '/');
 	char whole[2 * PATH_MAX];
@@ -81,6 +82,8 @@ static void include(struct site_stack *stack, const char *file, const char *patt
 	if (glob(whole, 0, NULL, &found) == 0)
 		for (size_t i = 0; i < found.gl_pathc; i++)
 			read_stack(stack, found.gl_pathv[i], depth + 1);
+	else if (!strpbrk(pattern, "\"'\r"))
+		ddp_text_add(&stack->unmatched, "%s:%u: include %s\n", file, number, pattern);
 	globfree(&found);
 }
 
@@ -104,6 +107,18 @@ static void add_line(struct site_stack *stack, struct site_line *line, char *res
 	stack->lines[stack->count++] = *line;
 }
 
+/* Slurm knows neither quotes nor CR LF: both become parts of the words of a line. */
+static void note_misread(struct site_stack *stack, const char *file, unsigned number,
+			 const char *text, const char *path)
+{
+	int length = (int)strcspn(text, "\r\n#");
+	bool ends_in_cr = text[length] == '\r';
+
+	if (ends_in_cr || *path == '"' || *path == '\'')
+		ddp_text_add(&stack->misread, "%s:%u: %.*s %s\n", file, number, length, text,
+			     ends_in_cr ? "ends in CR LF" : "has quotes");
+}
+
 static void take_line(struct site_stack *stack, const char *file, unsigned number, const char *text,
 		      int depth)
 {
@@ -117,12 +132,14 @@ static void take_line(struct site_stack *stack, const char *file, unsigned numbe
 	line.path = kind ? strtok_r(NULL, " \t\n", &rest) : NULL;
 	line.required = kind && strcmp(kind, "required") == 0;
 	snprintf(line.file, sizeof(line.file), "%s", file);
+	if (line.path)
+		note_misread(stack, file, number, text, line.path);
 	if (line.path && (line.required || strcmp(kind, "optional") == 0)) {
 		add_line(stack, &line, rest);
 		return;
 	}
 	if (line.path && strcmp(kind, "include") == 0)
-		include(stack, file, line.path, depth);
+		include(stack, file, number, line.path, depth);
 	else if (kind)
 		ddp_text_add(&stack->ignored, "%s:%u: \"%s\"\n", file, number, kind);
 	free(line.words);
@@ -155,6 +172,8 @@ void site_stack_free(struct site_stack *stack)
 	}
 	free(stack->lines);
 	ddp_text_free(&stack->ignored);
+	ddp_text_free(&stack->misread);
+	ddp_text_free(&stack->unmatched);
 	ddp_text_free(&stack->unreadable);
 }
 

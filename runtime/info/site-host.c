@@ -208,20 +208,22 @@ static void find_stack(struct look *look)
 		strcpy(look->stack_path, "/etc/slurm/plugstack.conf");
 }
 
-/* A path that is not absolute is in a directory of PluginDir. */
-static void find_library(const struct look *look, char *path, size_t size)
+/* Find the plugin of [line]: a path that is not absolute is in a directory of PluginDir. Returns whether it exists. */
+static bool find_library(const struct look *look, const struct site_line *line, char *path,
+			 size_t size)
 {
 	char directories[PATH_MAX], *rest = directories, *directory;
 
-	snprintf(path, size, "%s", look->line->path);
+	snprintf(path, size, "%s", line->path);
 	if (*path == '/' ||
 	    !site_setting(look->config, "PluginDir", directories, sizeof(directories)))
-		return;
+		return access(path, F_OK) == 0;
 	while ((directory = strsep(&rest, ":"))) {
-		snprintf(path, size, "%s/%s", directory, look->line->path);
+		snprintf(path, size, "%s/%s", directory, line->path);
 		if (access(path, F_OK) == 0)
-			return;
+			return true;
 	}
+	return false;
 }
 
 static void look_at_owner(const struct look *look, const char *what, const char *path, uid_t other)
@@ -242,7 +244,7 @@ static void look_at_library(struct look *look)
 	size_t size = 0, n;
 	char *data = NULL;
 
-	find_library(look, path, sizeof(path));
+	(void)find_library(look, look->line, path, sizeof(path));
 	if (access(path, R_OK) < 0)
 		site_say(look->lines, SITE_WRONG, "ddp.so",
 			 errno == EACCES ? "chmod a+r it" : "install the package slurm-ddp here",
@@ -292,7 +294,9 @@ static void say_no_line(struct look *look, const struct site_stack *stack)
 {
 	static const char file[] = DDP_PLUGSTACK_DIR "/zz-ddp.conf";
 
-	if (stack->unreadable.size > 0)
+	if (stack->unreadable.size > 0 ||
+	    (stack->misread.size > 0 &&
+	     (strstr(stack->misread.data, "ddp.so") || strstr(stack->misread.data, ": include "))))
 		return;
 	if (look->knows)
 		site_say(
@@ -319,20 +323,62 @@ static void say_each(struct look *look, enum site_level level, const struct ddp_
 			 (int)strcspn(at, "\n"), at, end);
 }
 
+static bool is_ours(const struct site_line *line)
+{
+	return strcmp(base_name(line->path), "ddp.so") == 0;
+}
+
+/* The plugin's line: the first whose file exists, for Slurm skips an optional one that is missing; else the first. */
+static void choose_line(struct look *look, const struct site_stack *stack)
+{
+	const struct site_line *first = NULL;
+	char path[2 * PATH_MAX];
+
+	for (size_t i = 0; i < stack->count && !look->line; i++) {
+		const struct site_line *line = &stack->lines[i];
+
+		if (!is_ours(line))
+			continue;
+		first = first ? first : line;
+		if (line->required || find_library(look, line, path, sizeof(path)))
+			look->line = line;
+	}
+	look->line = look->line ? look->line : first;
+}
+
+static void say_other_lines(struct look *look, const struct site_stack *stack)
+{
+	char path[2 * PATH_MAX];
+
+	for (size_t i = 0; i < stack->count; i++) {
+		const struct site_line *line = &stack->lines[i];
+
+		if (line == look->line || !is_ours(line))
+			continue;
+		if (find_library(look, line, path, sizeof(path)))
+			site_say(look->lines, SITE_WARNING, "plugstack.conf",
+				 "remove one: the first counts", "%s:%u loads ddp.so once more",
+				 line->file, line->number);
+		else
+			site_say(look->lines, SITE_WARNING, "plugstack.conf", "remove the line",
+				 "%s:%u names %s, which does not exist", line->file, line->number,
+				 line->path);
+	}
+}
+
 static void look_at_stack(struct look *look, struct site_stack *stack)
 {
-	const struct site_line *second = NULL;
-
 	find_stack(look);
 	site_stack_read(stack, look->stack_path);
-	for (size_t i = 0; i < stack->count; i++)
-		if (strcmp(base_name(stack->lines[i].path), "ddp.so") == 0) {
-			second = look->line ? &stack->lines[i] : NULL;
-			look->line = look->line ? look->line : &stack->lines[i];
-		}
+	choose_line(look, stack);
 	say_each(look, SITE_WARNING, &stack->ignored,
 		 " is not a word that Slurm knows, it ignores the line",
 		 "begin it with optional, required or include");
+	say_each(look, look->line ? SITE_WARNING : SITE_WRONG, &stack->misread, "",
+		 "correct the line: Slurm takes quotes and a CR as a part of the word");
+	if (!look->line)
+		say_each(look, SITE_WARNING, &stack->unmatched, " matches no file",
+			 "correct or remove the line");
 	say_each(look, geteuid() == 0 ? SITE_WRONG : SITE_WARNING, &stack->unreadable, "",
 		 "every srun reads it: chmod a+r it");
 	if (!look->line) {
@@ -348,10 +394,7 @@ static void look_at_stack(struct look *look, struct site_stack *stack)
 	else
 		site_say(look->lines, SITE_OK, "plugstack.conf", "", "%s:%u: optional %s",
 			 look->line->file, look->line->number, look->line->path);
-	if (second)
-		site_say(look->lines, SITE_WARNING, "plugstack.conf",
-			 "remove one: the first counts", "%s:%u loads ddp.so once more",
-			 second->file, second->number);
+	say_other_lines(look, stack);
 	look_at_owner(look, "plugstack.conf", look->stack_path, user_in(look->config, "SlurmUser"));
 	if (strcmp(look->line->file, look->stack_path) != 0)
 		look_at_owner(look, "plugstack.conf", look->line->file,
@@ -428,8 +471,22 @@ static void add_common(struct ddp_text *text, struct ddp_port_range range,
 				     others[i].ports.lo, others[i].ports.hi);
 }
 
+/* The first port that a user may listen on. */
+static unsigned first_unprivileged(void)
+{
+	FILE *file = fopen("/proc/sys/net/ipv4/ip_unprivileged_port_start", "re");
+	unsigned port = 1024;
+
+	if (file && fscanf(file, "%u", &port) != 1)
+		port = 1024;
+	if (file)
+		fclose(file);
+	return port;
+}
+
 static void look_at_ports(struct look *look)
 {
+	const unsigned privileged = first_unprivileged();
 	const struct ddp_port_range site = look->found->values.site_ports, local = ephemeral();
 	struct range ranges[] = {{"MpiParams", {0, 0}},
 				 {"SrunPortRange", {0, 0}},
@@ -446,7 +503,12 @@ static void look_at_ports(struct look *look)
 			ranges[i].ports = range_in(value);
 	/* What the plugin computes is outside of the kernel's range as long as anything of its own is. */
 	add_common(&common, site, ranges, site.lo >= local.lo && site.hi <= local.hi ? 5 : 4);
-	if (common.size)
+	if (site.lo < privileged)
+		site_say(look->lines, SITE_WARNING, "ports",
+			 "choose others with ports= in the plugin's line",
+			 "%u-%u, from which MASTER_PORT is computed: ports below %u are root's",
+			 site.lo, site.hi, privileged);
+	else if (common.size)
 		site_say(look->lines, SITE_WARNING, "ports",
 			 "choose others with ports= in the plugin's line",
 			 "%u-%u, from which MASTER_PORT is computed, and %s overlap", site.lo,
@@ -473,20 +535,6 @@ static void look_at_ports(struct look *look)
 
 /* --- Directories, MPS, the step ------------------------------------------------------------ */
 
-/* The part of rdzv= that the administrator makes: what is before the first placeholder. */
-static void fixed_part(const char *template, char *path, size_t size)
-{
-	const char *percent = strchr(template, '%');
-	size_t n = strlen(template);
-
-	if (percent)
-		for (n = (size_t)(percent - template); n > 1 && template[n - 1] != '/'; n--)
-			;
-	while (n > 1 && template[n - 1] == '/')
-		n--;
-	snprintf(path, size, "%.*s", (int)n, template);
-}
-
 /* Jobs may have directories of their own there, as job_container/tmpfs and namespace/... make them. */
 static bool private_to_jobs(const struct look *look, const char *path, char *plugin, size_t size)
 {
@@ -510,7 +558,7 @@ static void look_at_rendezvous(struct look *look)
 			 template);
 		goto out;
 	}
-	fixed_part(template, path, sizeof(path));
+	ddp_template_fixed(template, path, sizeof(path));
 	if (private_to_jobs(look, path, plugin, sizeof(plugin)))
 		site_say(look->lines, SITE_WRONG, "rendezvous",
 			 "name a directory that all nodes share",
@@ -555,11 +603,34 @@ static void look_at_mps(struct look *look)
 			 memory ? ", and gpu_memory= is not used" : "");
 }
 
+/* Create a file in the rendezvous directory as ranks do, and remove it. Returns 0, or -1 with errno. */
+static int write_in(const char *directory)
+{
+	const char *node = getenv("SLURMD_NODENAME");
+	char path[PATH_MAX];
+	int fd, rv, number;
+
+	snprintf(path, sizeof(path), "%s/check-%s", directory, node ? node : "");
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -1;
+	rv = write(fd, "check\n", 6) == 6 ? 0 : -1;
+	number = errno;
+	if (close(fd) < 0 && rv == 0) {
+		rv = -1;
+		number = errno;
+	}
+	(void)unlink(path);
+	errno = number;
+	return rv;
+}
+
 /* The variables of this task are what slurmd's plugin made of them. */
 static void look_at_step(struct look *look)
 {
 	const char *error = getenv("DDP_ERROR");
 	const char *rank = getenv("DDP_RANK");
+	const char *directory = getenv("DDP_RENDEZVOUS");
 
 	if (error)
 		site_say(look->lines, SITE_WRONG, "step", "tasks here do not train", "%s", error);
@@ -567,10 +638,14 @@ static void look_at_step(struct look *look)
 		site_say(look->lines, SITE_WRONG, "step",
 			 "look at the plugstack.conf that slurmd reads here, and at its log",
 			 "slurmd started the task without the plugin");
+	else if (directory && write_in(directory) < 0)
+		site_say(look->lines, SITE_WRONG, "step",
+			 "ranks on this node cannot meet the others: mount it for writing here",
+			 "cannot write in the directory that srun made: %s", strerror(errno));
 	else
 		site_say(look->lines, SITE_OK, "step", "", "srun --ddp made the task a rank%s",
-			 getenv("DDP_RENDEZVOUS") ? ", and the directory is shared"
-						  : "; the directory of this call is not shared");
+			 directory ? ", and the directory is shared"
+				   : "; the directory of this call is not shared");
 }
 
 void site_look(const char *config, struct site_found *found, struct ddp_text *lines)

@@ -46,6 +46,8 @@ struct site_stack {
 	struct site_line *lines;
 	size_t count;
 	struct ddp_text ignored;    /* lines that Slurm ignores: "FILE:3: \"optonal\"\n" */
+	struct ddp_text misread;    /* lines with quotes or CR LF: "FILE:3: LINE has quotes\n" */
+	struct ddp_text unmatched;  /* "FILE:3: include PATTERN\n", which no file matches */
 	struct ddp_text unreadable; /* files: "FILE: Permission denied\n" */
 };
 

@@ -186,6 +186,34 @@ print({row["verdict"] for row in rows}, [row["nodes"] for row in rows if row["wh
 	slurmd_n2 true
 }
 
+@test "a directory of rdzv= that one node cannot write, or that is missing" {
+	need_root
+	mkdir -m 1777 "$TOP/p-base"
+	mkdir "$TOP/p-base/cwd"
+	plugin_arguments "ports=62000-62999 rdzv=$TOP/p-base/%u"
+	slurmd_n2 "mount --bind '$TOP/p-base' '$TOP/p-base' && mount -o remount,ro,bind '$TOP/p-base'"
+	check
+	same "$rc" 1
+	row WRONG n2 step 'node n2 does not share .* \(tasks cannot write in it: Read-only file system\)'
+	row ok 'n\[1,3\]' step 'srun --ddp made the task a rank, and the directory is shared'
+	try mc srun -w n2 -N1 --ddp "$SHOW" RANK
+	same "${out#*@n2 }" RANK=UNSET
+	has "$err" 'ddp: node n2 does not share .* \(tasks cannot write in it: Read-only file system\)'
+	# Without rdzv= the base is where we are.
+	cp "$TOP/plugstack.conf" "$MINICLUSTER_DIR/plugstack.conf"
+	out=$(cd "$TOP/p-base/cwd" && "$minicluster" run ddp-info --check)
+	row warning n2 step 'srun --ddp made the task a rank; the directory of this call is not shared; elsewhere it is: '
+	slurmd_n2 true
+	# srun of root does not make it, for root alone.
+	plugin_arguments "ports=62000-62999 rdzv=$TOP/p-base/%u"
+	rmdir "$TOP/p-base/cwd" "$TOP/p-base"
+	check
+	same "$rc" 1
+	[ ! -e "$TOP/p-base" ]
+	row WRONG "$(here), n\[1-3\]" rendezvous "rdzv=.*: cannot open $TOP/p-base: No such file"
+	row WRONG 'n\[1-3\]' step "$TOP/p-base does not exist, and rdzv=$TOP/p-base/%u of plugstack.conf needs it"
+}
+
 @test "a node that is drained and one that is busy are a row each" {
 	mc sbatch -w n1 --exclusive -o /dev/null --wrap 'sleep 300'
 	within 20 state n1 allocated

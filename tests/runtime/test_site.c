@@ -163,6 +163,43 @@ static const struct {
 	 {"1\tplugstack.conf\t@/plugstack.conf:2 loads ddp.so once more\t",
 	  "0\targuments\tnone\t\n"},
 	 NULL},
+	{"twice, the first of them missing",
+	 "optional @/none/ddp.so\noptional @/ddp.so ports=62000\n",
+	 "",
+	 {"0\tplugstack.conf\t@/plugstack.conf:2: optional @/ddp.so\t",
+	  "1\tplugstack.conf\t@/plugstack.conf:1 names @/none/ddp.so, which does not exist\t"},
+	 "once more"},
+	{"quotes",
+	 "optional \"@/ddp.so\" ports=62000\n",
+	 "",
+	 {"2\tplugstack.conf\t@/plugstack.conf:1: optional \"@/ddp.so\" ports=62000 has quotes\tcorrect"},
+	 "no line"},
+	{"CR LF",
+	 "# a comment\r\noptional @/ddp.so\r\n",
+	 "",
+	 {"2\tplugstack.conf\t@/plugstack.conf:2: optional @/ddp.so ends in CR LF\tcorrect"},
+	 "no line"},
+	{"CR LF, behind an argument",
+	 "optional @/ddp.so ports=62000\r\n",
+	 "",
+	 {"1\tplugstack.conf\t@/plugstack.conf:1: optional @/ddp.so ports=62000 ends in CR LF\tcorrect"},
+	 "no line"},
+	{"an include in quotes",
+	 "include '@/more.conf'\n",
+	 "",
+	 {"2\tplugstack.conf\t@/plugstack.conf:1: include '@/more.conf' has quotes\tcorrect"},
+	 "no line"},
+	{"an include that matches no file",
+	 "include @/non*.conf\n",
+	 "",
+	 {"1\tplugstack.conf\t@/plugstack.conf:1: include @/non*.conf matches no file\t",
+	  "2\tplugstack.conf\tno line"},
+	 NULL},
+	{"an include that matches no file, beside a line that loads ddp.so",
+	 "include @/non*.conf\noptional @/ddp.so\n",
+	 "",
+	 {"0\tplugstack.conf\t@/plugstack.conf:2: optional"},
+	 "matches no file"},
 	{"no line",
 	 "optional /x/y.so\n",
 	 "",
@@ -214,6 +251,11 @@ static const struct {
 	 "optional @/ddp.so\n",
 	 "MpiParams = ports=12000-12099\nSrunPortRange = 12099-12200\n",
 	 {"1\tMpiParams\tits ports 12000-12099 and SrunPortRange 12099-12200 overlap\t"},
+	 NULL},
+	{"ports of root",
+	 "optional @/ddp.so ports=1-2\n",
+	 "MpiParams = ports=12000-12099\n",
+	 {"1\tports\t1-2, from which MASTER_PORT is computed: ports below "},
 	 NULL},
 	{"no ports",
 	 "optional @/ddp.so\n",
@@ -293,6 +335,29 @@ TEST_ROWS(host_is_looked_at, look_rows)
 	if (look_rows[_i].not )
 		ck_assert_msg(!strstr(lines.data, look_rows[_i].not ), "%s: it says\n%s",
 			      look_rows[_i].name, lines.data);
+	ddp_text_free(&lines);
+}
+END_TEST
+
+/* A full disk, a quota, a server that exports it read-only: the plugin sees the directory, ranks cannot write. */
+TEST(step_writes_a_file)
+{
+	struct ddp_text lines = {.data = NULL};
+	struct site_found found;
+	char path[256];
+
+	setenv("SLURM_CONF", "/nonexistent", 1);
+	setenv("DDP_RANK", "0", 1);
+	setenv("DDP_RENDEZVOUS", directory, 1);
+	site_look(SITE_STEP "=1\n", &found, &lines);
+	UNIT_SAYS("there", lines.data, "0\tstep\tsrun --ddp made the task a rank, and the ");
+	ck_assert_int_eq(unit_entries(directory), 0);
+	ddp_text_free(&lines);
+	snprintf(path, sizeof(path), "%s/none", directory);
+	setenv("DDP_RENDEZVOUS", path, 1);
+	site_look(SITE_STEP "=1\n", &found, &lines);
+	UNIT_SAYS("not there", lines.data,
+		  "2\tstep\tcannot write in the directory that srun made: ");
 	ddp_text_free(&lines);
 }
 END_TEST
