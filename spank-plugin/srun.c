@@ -480,21 +480,22 @@ static void choose_port(struct ddp_channel *ch)
 		ch->reserved_first = srun.components == 1;
 }
 
-/* The administrator makes the fixed part of rdzv= in plugstack.conf: srun of root would make it for root alone. */
+/* As root, srun must not make the fixed part of rdzv= in plugstack.conf: with mode 0700 it would be root's alone. */
 static int check_site_directory(struct ddp_message *message)
 {
 	const char *template = srun.values.directory;
 	char path[DDP_PATH_SIZE];
 	struct stat st;
 
-	if (srun.values.source[DDP_OPT_RDZV] != DDP_FROM_PLUGSTACK || *template != '/')
+	if (srun.values.source[DDP_OPT_RDZV] != DDP_FROM_PLUGSTACK || *template != '/' ||
+	    geteuid() != 0)
 		return 0;
 	ddp_template_fixed(template, path, sizeof(path));
 	if (stat(path, &st) == 0 || errno != ENOENT)
 		return 0;
 	return ddp_fail(message,
-			"%s does not exist, and rdzv=%s of plugstack.conf needs it; ask your "
-			"administrator to make it, or choose another directory with --ddp-rdzv=DIR",
+			"%s does not exist, and rdzv=%s of plugstack.conf needs it; make it, with "
+			"mode 1777 if users make their own directories in it",
 			path, template);
 }
 
