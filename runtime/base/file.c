@@ -153,7 +153,15 @@ bool ddp_file_is_temporary(const char *suffix, bool *dead)
 {
 	unsigned space, random;
 	int pid, end = -1;
+	size_t prefix = strlen(".tmp."), digits;
 
+	*dead = false;
+	if (strncmp(suffix, ".tmp.", prefix) != 0)
+		return false;
+	/* Earlier releases wrote a number alone. */
+	digits = strspn(suffix + prefix, "0123456789abcdef");
+	if (digits > 0 && !suffix[prefix + digits])
+		return true;
 	if (sscanf(suffix, ".tmp.%8x-%d-%8x%n", &space, &pid, &random, &end) != 3 || suffix[end])
 		return false;
 	*dead = pid > 0 && space != 0 && space == process_space() && kill(pid, 0) < 0 &&

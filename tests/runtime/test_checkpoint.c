@@ -209,6 +209,10 @@ static const struct {
 	{TEMPORARY "00000bad-4711-00c0ffee", 60, false, true},
 	{TEMPORARY "00000bad-4711-00c0ffee", -3600, false, true},
 	{TEMPORARY "00000bad-4711-00c0ffee", 3600, true, true},
+	{TEMPORARY "4711", 3600, false, false}, /* of earlier releases */
+	{TEMPORARY "4711", 60, false, true},
+	{TEMPORARY "0123456789abcdef", 3600, false, false},
+	{TEMPORARY "4711.x", 3600, false, true},
 	{TEMPORARY, 3600, false, true},
 	{TEMPORARY "00000bad-4711-00c0ffee.x", 3600, false, true},
 	{TEMPORARY "00000bad-4711", 3600, false, true},
