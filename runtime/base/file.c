@@ -50,6 +50,12 @@ error:
 	return -1;
 }
 
+/* Errors of fsync() on a file system that cannot sync a directory. EBADF: SMB and FUSE. */
+static bool cannot_sync(int number)
+{
+	return number == EINVAL || number == ENOSYS || number == EOPNOTSUPP || number == EBADF;
+}
+
 /*
  * Sync the directory that [path] is in: only then is a new name on disk. Some file systems cannot sync a directory, and
  * a directory that can be written need not be readable: neither is an error.
@@ -67,7 +73,7 @@ static int sync_parent(const char *path)
 	fd = open(slash ? parent : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return errno == EACCES ? 0 : -1;
-	if (fsync(fd) < 0 && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+	if (fsync(fd) < 0 && !cannot_sync(errno))
 		number = errno;
 	close(fd);
 	errno = number;

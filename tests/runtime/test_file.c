@@ -302,6 +302,7 @@ TEST(test_write_special)
 /* A rename that may not survive a power failure is an error, so that a caller removes nothing because of it. */
 TEST(test_sync)
 {
+	static const int ignored[] = {EINVAL, ENOSYS, EOPNOTSUPP, EBADF};
 	struct ddp_error error = {0, ""};
 
 	sync_error = EIO;
@@ -311,8 +312,11 @@ TEST(test_sync)
 	ck_assert_int_eq(write_text(in_top("a"), "x", false, &error), 0);
 	ck_assert_int_eq(ddp_file_mkdirs(in_top("d/e"), 0700, &error), DDP_ERR_FILE);
 	ck_assert_ptr_nonnull(strstr(error.text, "Input/output error"));
-	sync_error = EINVAL; /* a file system that cannot sync directories */
-	ck_assert_int_eq(write_text(in_top("a"), "x", true, &error), 0);
+	/* A file system that cannot sync directories. */
+	for (int i = 0; i < ROWS(ignored); i++) {
+		sync_error = ignored[i];
+		ck_assert_int_eq(write_text(in_top("a"), "x", true, &error), 0);
+	}
 	sync_error = 0;
 	synced[0] = '\0';
 	ck_assert_int_eq(ddp_file_mkdirs(in_top("d/e/f"), 0700, &error), 0);
