@@ -157,8 +157,8 @@ static uint32_t process_space(void)
 
 bool ddp_file_is_temporary(const char *suffix, bool *dead)
 {
-	unsigned space, random;
-	int pid, end = -1;
+	unsigned space, pid, random;
+	int end = -1;
 	size_t prefix = strlen(".tmp."), digits;
 
 	*dead = false;
@@ -168,11 +168,28 @@ bool ddp_file_is_temporary(const char *suffix, bool *dead)
 	digits = strspn(suffix + prefix, "0123456789abcdef");
 	if (digits > 0 && !suffix[prefix + digits])
 		return true;
-	if (sscanf(suffix, ".tmp.%8x-%d-%8x%n", &space, &pid, &random, &end) != 3 || suffix[end])
+	if (sscanf(suffix, ".tmp.%8x-%8x-%8x%n", &space, &pid, &random, &end) != 3 || suffix[end])
 		return false;
-	*dead = pid > 0 && space != 0 && space == process_space() && kill(pid, 0) < 0 &&
-		errno == ESRCH;
+	*dead = pid > 0 && pid <= INT_MAX && space != 0 && space == process_space() &&
+		kill((pid_t)pid, 0) < 0 && errno == ESRCH;
 	return true;
+}
+
+/*
+ * Name a temporary beside [target]. If the name would be longer than file systems allow, the end of the target's name is
+ * left out. Returns false if the path is too long.
+ */
+static bool name_temporary(char temporary[PATH_MAX], const char *target, uint32_t random)
+{
+	const char *slash = strrchr(target, '/');
+	size_t length = strlen(target), name = strlen(slash ? slash + 1 : target), size;
+	char suffix[sizeof(".tmp.01234567-01234567-01234567")];
+
+	size = (size_t)snprintf(suffix, sizeof(suffix), ".tmp.%08" PRIx32 "-%x-%08" PRIx32,
+				process_space(), (unsigned)getpid(), random);
+	if (name <= NAME_MAX && name + size > NAME_MAX)
+		length -= name + size - NAME_MAX;
+	return snprintf(temporary, PATH_MAX, "%.*s%s", (int)length, target, suffix) < PATH_MAX;
 }
 
 int ddp_file_can_replace(const char *path, struct ddp_error *error)
@@ -194,8 +211,7 @@ int ddp_file_write(const char *path, const struct iovec *parts, int count, unsig
 		return DDP_ERR_FILE;
 	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
 		return ddp_error_errno(error, DDP_ERR_FILE, "cannot write %s: getrandom", path);
-	if (snprintf(temporary, sizeof(temporary), "%s.tmp.%08" PRIx32 "-%d-%08" PRIx32, target,
-		     process_space(), (int)getpid(), random) >= (int)sizeof(temporary))
+	if (!name_temporary(temporary, target, random))
 		return ddp_error_set(error, DDP_ERR_FILE, "%.100s...: the path is too long", path);
 	fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, (mode_t)(mode ? mode : 0600));
 	if (fd < 0)

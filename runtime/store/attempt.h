@@ -27,7 +27,7 @@
 
 enum {
 	DDP_ATTEMPTS = 64,  /* that a listing can hold; further ones are not seen */
-	DDP_NAME_SIZE = 64, /* bytes that the longest name needs, with "/" before it */
+	DDP_NAME_SIZE = 80, /* bytes of the longest name, a temporary's, with "/" before it */
 };
 
 struct ddp_attempt {

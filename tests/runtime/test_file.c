@@ -227,6 +227,24 @@ TEST(test_full)
 	ck_assert_int_eq(count_entries(), 1);
 }
 
+/* A name of the greatest length can be written; the temporary's name is cut to fit. */
+TEST(test_long_names)
+{
+	struct ddp_error error = {0, ""};
+	char name[NAME_MAX + 2];
+
+	for (int length = NAME_MAX - 40; length <= NAME_MAX + 1; length++) {
+		int want = length <= NAME_MAX ? 0 : DDP_ERR_FILE;
+
+		memset(name, 'n', sizeof(name));
+		name[length] = '\0';
+		ck_assert_msg(write_text(in_top(name), "x", false, &error) == want, "%d: %s",
+			      length, error.text);
+		ck_assert_int_eq(count_entries(), want == 0);
+		(void)unlink(in_top(name));
+	}
+}
+
 /* A process in another container may have this one's number and write the same file meanwhile. */
 TEST(test_same_pid)
 {

@@ -59,6 +59,14 @@ TEST_ROWS(test_names, names)
 		ck_assert_uint_eq(fence, names[_i].fence);
 }
 
+/* A rendezvous whose path is as long as allowed has space for the temporary of a rank's record. */
+TEST(test_longest_name)
+{
+	ck_assert_uint_le(sizeof("/0123456789abcdef.ranks/4294967295.4294967295"
+				 ".tmp.01234567-01234567-01234567"),
+			  DDP_NAME_SIZE);
+}
+
 static const struct {
 	const char *name;
 	bool good;
