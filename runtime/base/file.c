@@ -110,6 +110,18 @@ static int follow_link(const char *path, char target[PATH_MAX], struct stat *inf
 	return length < 0 ? -1 : 0;
 }
 
+/* Whether [info] is of the file that stdout or stderr writes to. */
+static bool is_output(const struct stat *info)
+{
+	struct stat output;
+
+	for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fstat(fd, &output) == 0 && output.st_dev == info->st_dev &&
+		    output.st_ino == info->st_ino)
+			return true;
+	return false;
+}
+
 /*
  * Find the file that a write to [path] replaces: [path], or the file that it links to.
  * Returns its path, which may be in [target], or NULL with an error: if it is a device, FIFO or socket, a rename would
@@ -125,6 +137,11 @@ static const char *find_target(const char *path, char target[PATH_MAX], struct d
 	linked = S_ISLNK(info.st_mode);
 	if (linked && follow_link(path, target, &info) < 0) {
 		ddp_error_errno(error, DDP_ERR_FILE, "cannot write %s", path);
+		return NULL;
+	}
+	/* /dev/stdout, or a link to it: a rename would take the log from its readers. */
+	if (linked && S_ISREG(info.st_mode) && is_output(&info)) {
+		ddp_error_set(error, DDP_ERR_FILE, "cannot write %s: it is stdout or stderr", path);
 		return NULL;
 	}
 	/* A directory makes the rename fail. A file without a name, which /dev/stdout may be, cannot be replaced. */

@@ -15,7 +15,7 @@
 /*
  * Replace the content of [path] by [parts]: write a temporary beside it, with mode 0600 or [mode] less the umask, sync
  * it if [sync], rename it, and sync the directory. A symbolic link stays, and the file that it names is replaced. A
- * device, FIFO or socket is refused. On failure the temporary is removed and [path] is as it was before, unless it was
+ * device, FIFO or socket is refused, and a link to the file that stdout or stderr writes to. On failure the temporary is removed and [path] is as it was before, unless it was
  * the directory that could not be synced.
  * Returns 0, or DDP_ERR_FILE with a text that names the path.
  */

@@ -315,6 +315,35 @@ TEST(test_write_special)
 	}
 }
 
+/* Through a link as /dev/stdout, the log of the program is not replaced. */
+TEST(test_write_stdout)
+{
+	static const int outputs[] = {STDOUT_FILENO, STDERR_FILENO};
+	struct ddp_error error = {0, ""};
+	char link[32];
+
+	for (int i = 0; i < ROWS(outputs); i++) {
+		int saved = dup(outputs[i]), status[2], fd;
+
+		ck_assert_int_eq(write_text(in_top("a"), "log", false, NULL), 0);
+		fd = open(in_top("a"), O_WRONLY | O_APPEND);
+		snprintf(link, sizeof(link), "/proc/self/fd/%d", outputs[i]);
+		ck_assert_int_eq(symlink(link, in_top("link")), 0);
+		fflush(NULL);
+		ck_assert(saved >= 0 && fd >= 0 && dup2(fd, outputs[i]) >= 0);
+		close(fd);
+		status[0] = ddp_file_can_replace(in_top("link"), NULL);
+		status[1] = write_text(in_top("link"), "x", true, &error);
+		dup2(saved, outputs[i]);
+		close(saved);
+		ck_assert_int_eq(status[0], DDP_ERR_FILE);
+		ck_assert_int_eq(status[1], DDP_ERR_FILE);
+		UNIT_SAYS("text", error.text, in_top("link"), "it is stdout or stderr");
+		check_text(in_top("a"), "log");
+		ck_assert_int_eq(unlink(in_top("link")), 0);
+	}
+}
+
 /* --- What is on disk ------------------------------------------------------------------------ */
 
 /* A rename that may not survive a power failure is an error, so that a caller removes nothing because of it. */
