@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -291,6 +292,54 @@ int ddp_checkpoint_path(char *path, size_t size, const char *directory, uint64_t
 	return 0;
 }
 
+/* --- Skipped files ------------------------------------------------------------------------ */
+
+/*
+ * The last files that loads of this process skipped. Files and not steps, as another process may save a step again.
+ * Threads may load and save at the same time.
+ */
+static struct {
+	pthread_mutex_t lock;
+	struct stat files[64];
+	size_t count; /* of all that were added */
+} skipped = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Find [file] among the skipped files. If it is not there, add it if [add]. Returns whether it was there. */
+static bool find_skipped(const struct stat *file, bool add)
+{
+	const size_t capacity = sizeof(skipped.files) / sizeof(*skipped.files);
+	bool found = false;
+
+	pthread_mutex_lock(&skipped.lock);
+	for (size_t i = 0; i < capacity && i < skipped.count && !found; i++) {
+		const struct stat *other = &skipped.files[i];
+
+		found = other->st_dev == file->st_dev && other->st_ino == file->st_ino &&
+			other->st_mtim.tv_sec == file->st_mtim.tv_sec &&
+			other->st_mtim.tv_nsec == file->st_mtim.tv_nsec;
+	}
+	if (!found && add)
+		skipped.files[skipped.count++ % capacity] = *file;
+	pthread_mutex_unlock(&skipped.lock);
+	return found;
+}
+
+/* Get the properties of the file at [path], or those of a link without a target. */
+static bool identify(const char *path, struct stat *file)
+{
+	return stat(path, file) == 0 || lstat(path, file) == 0;
+}
+
+/* Whether the file that is at [path] now is one that this process skipped. */
+static bool was_skipped(const char *path)
+{
+	struct stat file;
+
+	return identify(path, &file) && find_skipped(&file, false);
+}
+
+/* --- Saving and loading ------------------------------------------------------------------- */
+
 /* Remove what is too old beside [step]. Nothing here makes a save fail. */
 static void prune(const char *directory, uint64_t step, int keep, const struct ddp_log *log)
 {
@@ -306,10 +355,15 @@ static void prune(const char *directory, uint64_t step, int keep, const struct d
 		return;
 	}
 	for (size_t i = 0; i < count; i++) {
-		if (steps[i] >= step || kept++ < keep)
+		if (steps[i] >= step ||
+		    ddp_checkpoint_path(path, sizeof(path), directory, steps[i], NULL) < 0)
 			continue;
-		if (ddp_checkpoint_path(path, sizeof(path), directory, steps[i], NULL) == 0 &&
-		    unlink(path) < 0 && errno != ENOENT)
+		/* A skipped one stays, but is not counted, until there are enough others. */
+		if (kept < keep && was_skipped(path))
+			continue;
+		if (kept++ < keep)
+			continue;
+		if (unlink(path) < 0 && errno != ENOENT)
 			ddp_log_print(log, DDP_LEVEL_WARNING, "state", "cannot remove %s: %s", path,
 				      strerror(errno));
 	}
@@ -375,6 +429,9 @@ static int open_sound(struct ddp_tensors **file, const char *directory, uint64_t
 {
 	char path[PATH_MAX];
 	int status = ddp_checkpoint_path(path, sizeof(path), directory, step, error);
+	struct stat info;
+	/* Read before the file is opened: a file that replaces it later does not count as skipped. */
+	bool known = status == 0 && identify(path, &info);
 
 	*file = NULL;
 	if (status == 0)
@@ -385,15 +442,21 @@ static int open_sound(struct ddp_tensors **file, const char *directory, uint64_t
 		ddp_tensors_close(*file);
 		*file = NULL;
 	}
+	if (known && status < 0 && status != DDP_ERR_MEMORY)
+		(void)find_skipped(&info, true);
 	return status;
 }
 
-/* Rename the damaged checkpoint of [step], so that a save does not count it as kept. At best effort. */
+/*
+ * Rename the damaged checkpoint of [step], so that a save does not count it as kept. At best effort. If another program
+ * saved the step again meanwhile, that file stays.
+ */
 static void set_aside(const char *directory, uint64_t step, const struct ddp_log *log)
 {
 	char path[PATH_MAX], to[PATH_MAX + sizeof(".damaged")];
 
-	if (ddp_checkpoint_path(path, sizeof(path), directory, step, NULL) < 0)
+	if (ddp_checkpoint_path(path, sizeof(path), directory, step, NULL) < 0 ||
+	    !was_skipped(path))
 		return;
 	snprintf(to, sizeof(to), "%s.damaged", path);
 	if (rename(path, to) == 0)

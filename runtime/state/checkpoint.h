@@ -15,8 +15,9 @@
 /*
  * Write the checkpoint of [step], making [directory] where it is missing. Once it is on disk,
  * all before it but the last [keep] - 1 are removed (0: none). Those of larger steps are not
- * touched, and not counted: the run that wrote them may have been given up because of them.
- * Returns 0 or what ddp_tensors_save() does; what cannot be removed is told in [log].
+ * touched, and not counted: the run that wrote them may have been given up because of them. Those
+ * that a load of this process skipped are not counted either.
+ * Returns 0 or an error of ddp_tensors_save(); files that cannot be removed are reported in [log].
  */
 int ddp_checkpoint_write(const char *directory, uint64_t step, const struct ddp_tensor *tensors,
 			 size_t count, const struct ddp_pair *metadata, size_t pairs, int keep,

@@ -4,6 +4,7 @@
 
 #include <ddp.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 
 #include "ranks.h"
@@ -493,6 +494,83 @@ TEST(test_damaged_not_kept)
 	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
 	ddp_tensors_close(file);
 	ck_assert_uint_eq(step, 150);
+}
+
+static void damage_aside(const char *path)
+{
+	char to[1024];
+
+	snprintf(to, sizeof(to), "%s.damaged", path);
+	ck_assert_int_eq(mkdir(to, 0700), 0); /* nothing can be renamed to it */
+	flip_last(path);
+}
+
+static const struct {
+	const char *name;
+	void (*damage)(const char *path);
+} stuck[] = {
+	{"cannot be renamed", damage_aside},
+	{"cannot be read", damage_link},
+};
+
+/* A skipped checkpoint that keeps its name is not counted as kept until its step is saved again. */
+TEST_ROWS(test_skipped_not_kept, stuck)
+{
+	const char *directory = fresh("stuck"), *name = stuck[_i].name;
+	struct ddp_tensors *file;
+	struct ddp_error error;
+	uint64_t step;
+
+	ck_assert_int_eq(save(directory, 100, 2, &error), 0);
+	ck_assert_int_eq(save(directory, 200, 2, &error), 0);
+	stuck[_i].damage(path_of(directory, 200));
+	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
+	ddp_tensors_close(file);
+	ck_assert_int_eq(save(directory, 250, 2, &error), 0);
+	unit_text(name, "steps", steps_of(directory), "250 200 100");
+	ck_assert_int_eq(save(directory, 300, 2, &error), 0);
+	unit_text(name, "steps", steps_of(directory), "300 250");
+}
+
+static const char
+	*resave; /* the directory that gets step 200 again during the next read of [resave_inode] */
+static ino_t resave_inode;
+
+ssize_t pread(int fd, void *data, size_t size, off_t offset)
+{
+	const char *directory = resave;
+	struct ddp_error error;
+	struct stat info;
+
+	if (directory && fstat(fd, &info) == 0 && info.st_ino == resave_inode) {
+		resave = NULL;
+		ck_assert_int_eq(save(directory, 200, 0, &error), 0);
+	}
+	return syscall(SYS_pread64, fd, data, size, offset);
+}
+
+/* While a load reads an older checkpoint, a trainer saves the damaged one's step: that file is sound. */
+TEST(test_damaged_saved_again)
+{
+	const char *directory = fresh("again");
+	struct ddp_tensors *file;
+	struct ddp_error error;
+	struct stat info;
+	uint64_t step;
+
+	ck_assert_int_eq(save(directory, 100, 0, &error), 0);
+	ck_assert_int_eq(save(directory, 200, 0, &error), 0);
+	flip_last(path_of(directory, 200));
+	ck_assert_int_eq(stat(path_of(directory, 100), &info), 0);
+	resave_inode = info.st_ino;
+	resave = directory;
+	ck_assert_int_eq(ddp_checkpoint_open(&file, &step, directory, &quiet, &error), 1);
+	ddp_tensors_close(file);
+	ck_assert_ptr_null(resave);
+	ck_assert_uint_eq(step, 100);
+	unit_text("again", "steps", steps_of(directory), "200 100");
+	ck_assert_int_eq(save(directory, 300, 2, &error), 0);
+	unit_text("again", "steps", steps_of(directory), "300 200");
 }
 
 TEST(test_all_damaged)
