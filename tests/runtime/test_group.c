@@ -797,9 +797,17 @@ TEST(test_no_descriptors)
  */
 static void body_few_descriptors(struct member *member)
 {
-	int first = free_descriptor(), next;
-	rlim_t limit = 2 * ((rlim_t)first + 3);
+	int first, next;
+	rlim_t limit;
 
+	/* Close the pidfds that ddp_group_meet() opened under the previous limit, if any. */
+	for (int m = 0; m < member->size; m++) {
+		if (member->group->pidfds[m] >= 0)
+			close(member->group->pidfds[m]);
+		member->group->pidfds[m] = -1;
+	}
+	first = free_descriptor();
+	limit = 2 * ((rlim_t)first + 3);
 	wait_with(member, limit);
 	next = free_descriptor();
 	if (member->index == 0 && (next < first + 1 || next > first + 3))
