@@ -196,8 +196,8 @@ char *ddp_span_memory(const struct ddp_group *group, uint32_t number, int member
 
 /*
  * Find when process [pid] started, in clock ticks since boot.
- * Returns 0; -ESRCH if the process does not exist or is a zombie; or another -errno, which says
- * nothing about the process (-EMFILE, for example).
+ * Returns 0; -ESRCH if the process does not exist or all of its threads have ended; or another
+ * -errno, which says nothing about the process (-EMFILE, for example).
  */
 int ddp_process_start(int pid, uint64_t *start);
 

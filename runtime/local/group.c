@@ -56,19 +56,30 @@ struct ticket {
 	uintptr_t base; /* where it is mapped in the process [pid] */
 };
 
-enum { TICKET_FIELDS = 6, PATH_SIZE = 64, START_FIELD = 22, STAT_SIZE = 1024 };
+enum { TICKET_FIELDS = 6, PATH_SIZE = 64, STAT_SIZE = 1024 };
 
-/* The name, field 2, may hold anything: fields are counted from its last parenthesis on. */
+/* Fields of /proc/PID/stat. */
+enum { THREADS_FIELD = 20, START_FIELD = 22 };
+
+/*
+ * The name, field 2, may hold anything: fields are counted from its last parenthesis on. If only the
+ * main thread has ended, the state is Z although the process lives: its other threads run.
+ */
 static int parse_start(const char *stat, uint64_t *start)
 {
 	const char *next = strrchr(stat, ')');
+	bool zombie;
 
 	if (!next || next[1] != ' ')
 		return -EINVAL;
-	if (next[2] == 'Z' || next[2] == 'X')
+	if (next[2] == 'X')
 		return -ESRCH;
-	for (int field = 2; field < START_FIELD && next; field++)
+	zombie = next[2] == 'Z';
+	for (int field = 3; field <= START_FIELD && next; field++) {
 		next = strchr(next + 1, ' ');
+		if (next && zombie && field == THREADS_FIELD && strtol(next, NULL, 10) <= 1)
+			return -ESRCH;
+	}
 	if (!next)
 		return -EINVAL;
 	*start = strtoull(next, NULL, 10);

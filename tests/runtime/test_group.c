@@ -712,6 +712,48 @@ TEST_LOOP(test_lost, 0, 3)
 	board_free(board);
 }
 
+/* --- Processes without their main thread ------------------------------------------------------ */
+
+static void *wait_forever(void *argument)
+{
+	while (true)
+		pause();
+	return argument;
+}
+
+/* A process whose main thread has ended lives until its last thread ends. */
+TEST(test_process_without_main_thread)
+{
+	char path[64], text[1024] = "";
+	uint64_t start = 0, before;
+	pthread_t thread;
+	siginfo_t info;
+	pid_t pid = fork();
+	FILE *file;
+
+	if (pid == 0) {
+		alarm(60);
+		if (pthread_create(&thread, NULL, wait_forever, NULL) == 0)
+			pthread_exit(NULL);
+		_exit(1);
+	}
+	ck_assert_int_eq(ddp_process_start(pid, &before), 0);
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	while (!strstr(text, ") Z ")) {
+		file = fopen(path, "re");
+		ck_assert_ptr_nonnull(file);
+		ck_assert_ptr_nonnull(fgets(text, sizeof(text), file));
+		fclose(file);
+	}
+	ck_assert_int_eq(ddp_process_start(pid, &start), 0);
+	ck_assert_uint_eq(start, before);
+	ck_assert_int_eq(kill(pid, SIGKILL), 0);
+	ck_assert_int_eq(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+	ck_assert_int_eq(ddp_process_start(pid, &start), -ESRCH);
+	ck_assert_int_eq(waitpid(pid, NULL, 0), pid);
+	ck_assert_int_eq(ddp_process_start(pid, &start), -ESRCH);
+}
+
 /* --- Members without descriptors -------------------------------------------------------------- */
 
 static int count_check(void *owner, struct ddp_error *error)
