@@ -849,12 +849,15 @@ static int file_open(struct ddp_store **base, const struct ddp_identity *identit
 	return status;
 }
 
-/* Nanoseconds between two changes by this rank: all ranks together make 200 a second at most. */
+/*
+ * Nanoseconds between two changes by this rank. All ranks but rank 0 make at most 200 a second
+ * together. Rank 0 makes one a second in a world of any size: no other rank lists ".ranks".
+ */
 static uint64_t change_period(const struct file_store *store)
 {
 	uint64_t period = store->mine.size * UINT64_C(5000000);
 
-	return period > CHANGE_PERIOD ? period : CHANGE_PERIOD;
+	return store->mine.rank > 0 && period > CHANGE_PERIOD ? period : CHANGE_PERIOD;
 }
 
 /* If [due] has come, change the directories that this rank lists, and set the next time. */

@@ -228,14 +228,14 @@ TEST(test_taken_over)
 
 /*
  * An NFS client at its worst: files that other processes create in a directory show only when this process lists the
- * directory after it has removed a file.
+ * directory after it has removed a file from it.
  */
 static struct {
 	bool on, fresh;
-	unsigned removals;
 	struct {
 		char path[512];
-		unsigned removals; /* at the last fresh listing, plus 1 */
+		unsigned removals; /* from this directory */
+		unsigned seen;	   /* removals at the last fresh listing, plus 1 */
 	} listed[8];
 	char known[64][64];
 	int count;
@@ -257,8 +257,8 @@ DIR *__wrap_opendir(const char *path)
 	while (*client.listed[i].path && strcmp(client.listed[i].path, path) != 0)
 		i++;
 	snprintf(client.listed[i].path, sizeof(client.listed[i].path), "%s", path);
-	client.fresh = client.listed[i].removals != client.removals + 1;
-	client.listed[i].removals = client.removals + 1;
+	client.fresh = client.listed[i].seen != client.listed[i].removals + 1;
+	client.listed[i].seen = client.listed[i].removals + 1;
 	return __real_opendir(path);
 }
 
@@ -283,7 +283,13 @@ struct dirent *__wrap_readdir(DIR *dir)
 
 int __wrap_unlink(const char *path)
 {
-	client.removals++;
+	for (int i = 0; i < ROWS(client.listed); i++) {
+		size_t length = strlen(client.listed[i].path);
+
+		if (length > 0 && strrchr(path, '/') == path + length &&
+		    strncmp(path, client.listed[i].path, length) == 0)
+			client.listed[i].removals++;
+	}
 	return __real_unlink(path);
 }
 
@@ -298,6 +304,30 @@ TEST(test_arrivals_are_seen_though_the_listing_is_kept)
 	client.on = false;
 	end(0, 3);
 	succeeded(0, 3, 1);
+}
+
+/* End the wait once this process has removed a file from the directory of ranks. */
+static int end_after_removal(void *owner, struct ddp_error *error)
+{
+	(void)owner;
+	for (int i = 0; i < ROWS(client.listed); i++)
+		if (strstr(client.listed[i].path, ".ranks") && client.listed[i].removals > 0)
+			return ddp_error_set(error, DDP_ERR_STATE, "a file was removed");
+	return 0;
+}
+
+/* Rank 0 alone lists the directory of ranks: the size of the world does not delay its changes. */
+TEST(test_rank_0_of_a_large_world_changes_the_directory_of_ranks)
+{
+	struct rank zero = make_rank(fresh_directory(), false, 0, 20000);
+
+	zero.report = &reports[0];
+	zero.watch = ddp_watch_start(30, end_after_removal, NULL);
+	ck_assert(open_rank(&zero));
+	client.on = true;
+	ck_assert_int_eq(ddp_store_fence(zero.store, &zero.watch, &zero.error), DDP_ERR_STATE);
+	client.on = false;
+	ddp_store_close(zero.store, false);
 }
 
 /* --- Two jobs --------------------------------------------------------------------------- */
