@@ -284,8 +284,8 @@ DDP_API int ddp_device_check(struct ddp *ddp);
 
 /*
  * Device memory, zeroed, that the engine knows (registered where the version can). Collective.
- * Once a collective was captured into a CUDA graph, ddp_destroy() returns freed memory to the device,
- * because NCCL may use it until its communicator ends.
+ * Once a collective was captured into a CUDA graph, registered memory that was freed returns to the
+ * device only in ddp_destroy(), because NCCL may use it until its communicator ends.
  */
 DDP_API int ddp_device_alloc(struct ddp *ddp, size_t bytes, void **memory);
 DDP_API int ddp_device_free(struct ddp *ddp, void *memory);

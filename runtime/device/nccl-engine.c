@@ -499,7 +499,7 @@ static int free_memory(struct ddp_device *device, void *memory, struct ddp_error
 	status = ddp_nccl_health(device, error);
 	if (status)
 		return status;
-	if (device->captured) {
+	if (device->captured && found->handle) {
 		found->freed = true;
 		status = run_bounded(device, WITHDRAW, found, &watch, &failed, &story);
 	} else {

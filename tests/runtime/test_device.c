@@ -906,19 +906,28 @@ TEST_ROWS(test_memory_captured, methods)
 {
 	struct ddp_watch watch = seconds(30);
 	struct ddp_error refused = {0, ""};
-	void *memory;
+	void *memory, *unregistered;
+	bool plain = strcmp(methods[_i].name, "plain") == 0;
+	const char *release = plain ? "cudaFree" : "ncclMemFree";
+	int released;
 
 	fake->version = methods[_i].version;
 	open_connected(2);
 	ck_assert_int_eq(ENGINE->alloc(device, 5000, &memory, &watch, NULL), 0);
 	ck_assert_int_eq(ENGINE->enroll(device, memory, true, &refused, &watch, NULL), 0);
+	ck_assert_int_eq(ENGINE->alloc(device, 1, &unregistered, &watch, NULL), 0);
 	fake->capturing = true;
 	ck_assert_int_eq(sum(100, NULL), 0);
 	fake->capturing = false;
+	released = fake_nccl_count(release);
+	ck_assert_int_eq(ENGINE->free(device, unregistered, NULL), 0);
+	ck_assert_int_eq(fake_nccl_count(release), released + 1);
 	ck_assert_int_eq(ENGINE->free(device, memory, NULL), 0);
 	ck_assert_int_eq(ENGINE->free(device, memory, NULL), DDP_ERR_ARGUMENT);
+	/* Without registration no memory is kept. */
+	ck_assert_int_eq(fake_nccl_count(release), released + 1 + plain);
 	close_clean();
-	ck_assert(fake_nccl_called(methods[_i].end));
+	ck_assert(plain || fake_nccl_called(methods[_i].end));
 }
 
 static const char *const registrations[] = {"ncclCommWindowRegister", "ncclCommRegister"};
