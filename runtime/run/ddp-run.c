@@ -41,6 +41,7 @@ struct launch {
 	size_t program; /* where it begins in them */
 	enum attempt_output output;
 	bool to_files;	     /* srun's --output or --error names a file, or none */
+	bool hidden;	     /* --output does */
 	char requeue_id[64]; /* of the job, to scontrol requeue; "": it may not be requeued */
 	double signal_s; /* before the job's end, Slurm sends a signal to ranks alone; 0: it does not */
 
@@ -108,6 +109,20 @@ static bool is_heterogeneous(struct launch *launch)
 	return strpbrk(groups, ",-");
 }
 
+/* How many words the option at [word] takes, if it is --relative, which srun refuses beside a list of nodes; else 0. */
+static size_t relative_words(const struct launch *launch, char *word)
+{
+	char *pair[] = {word, (char *)"0", NULL};
+	const char *value;
+
+	/* Of letters in one word, as -lr1, the others count. */
+	if (word[0] == '-' && word[1] != '-' && word[1] != 'r')
+		return 0;
+	return srun_given(&launch->srun, pair, "relative", &value)
+		       ? srun_program(&launch->srun, pair)
+		       : 0;
+}
+
 /*
  * srun's words: what we say first, so that the user's count; but what we say of nodes behind, where the user's would have been right
  * for the first attempt alone. With [append], files keep what earlier attempts wrote. Freed by free().
@@ -129,9 +144,16 @@ static char **srun_words(const struct launch *launch, bool append)
 		words[count++] = "--open-mode=append";
 	if (launch->nodes_word[0]) {
 		while (at < launch->program) {
+			char *pair[] = {launch->words[at], (char *)"0", NULL};
+			size_t drop, width;
+
 			if (strcmp(launch->words[at], "--") == 0)
 				break;
-			words[count++] = launch->words[at++];
+			drop = launch->list_word ? relative_words(launch, launch->words[at]) : 0;
+			width = srun_program(&launch->srun, pair);
+			at += drop;
+			for (; drop == 0 && width > 0; width--)
+				words[count++] = launch->words[at++];
 		}
 		words[count++] = (char *)launch->nodes_word;
 		if (launch->ranks_word[0])
@@ -447,8 +469,8 @@ static bool choose_output(struct launch *launch)
 		    {"error", "SLURM_STDERRMODE", ATTEMPT_MIXED},
 		    {"unbuffered", "SLURM_UNBUFFEREDIO", ATTEMPT_MIXED}};
 
-	launch->to_files = goes_to_file(launch, "output", "SLURM_STDOUTMODE") ||
-			   goes_to_file(launch, "error", "SLURM_STDERRMODE");
+	launch->hidden = goes_to_file(launch, "output", "SLURM_STDOUTMODE");
+	launch->to_files = launch->hidden || goes_to_file(launch, "error", "SLURM_STDERRMODE");
 	for (size_t i = 0; i < sizeof(said) / sizeof(said[0]); i++) {
 		if (!is_said(launch, said[i].name, said[i].variable))
 			continue;
@@ -545,16 +567,20 @@ static bool look_at_job(struct launch *launch)
 {
 	const double *number = launch->options.number;
 	bool requeue = number[RUN_OPTION_REQUEUE] != 0;
-	int requeued = atoi(ddp_getenv("SLURM_RESTART_COUNT", NULL) ?: "0");
 	bool lose = number[RUN_OPTION_MIN_NODES] > 0 || number[RUN_OPTION_SPARE_NODES] > 0;
 	char *const show[] = {"scontrol", "show", "job", (char *)launch->job, NULL};
 	struct ddp_text out = {.data = NULL};
-	const char *said;
+	const char *said, *restarts;
 	bool good, again;
+	int requeued;
+	size_t size;
 
 	if (!requeue && !lose)
 		return true;
 	said = evidence_run(show, HELP_LIMIT, &out) == 0 && out.data ? out.data : "";
+	/* A job that is submitted from a requeued one has the variable of that one. */
+	restarts = nodes_field(said, "Restarts", &size);
+	requeued = atoi(size > 0 ? restarts : ddp_getenv("SLURM_RESTART_COUNT", NULL) ?: "0");
 	good = !requeue || can_requeue(launch->job, said);
 	again = good && requeue &&
 		run_may_requeue(requeued, (int)number[RUN_OPTION_MAX_REQUEUES],
@@ -968,7 +994,7 @@ static int run(struct launch *launch)
 		.stays = stays(launch),
 		.program = program_name(launch),
 		.output = launch->output,
-		.hidden = launch->to_files || launch->output == ATTEMPT_TERMINAL};
+		.hidden = launch->hidden || launch->output == ATTEMPT_TERMINAL};
 	off_t input = lseek(STDIN_FILENO, 0, SEEK_CUR);
 	bool append = launch->to_files && !is_said(launch, "open-mode", "SLURM_OPEN_MODE");
 	struct attempt_next next = {.after = -1};
@@ -979,7 +1005,12 @@ static int run(struct launch *launch)
 		fprintf(stderr,
 			"ddp-run: --grace %s: where a rank fails Slurm kills the others after its KillWait of %.0f s\n",
 			options->text[RUN_OPTION_GRACE], attempt_kill_wait());
-	if (plan.hang > 0 && launch->to_files)
+	if (plan.hang > 0 && launch->to_files && !launch->hidden)
+		fprintf(stderr,
+			"ddp-run: --hang %s: srun writes stderr to a file, where ddp-run does not see it: only stdout and heartbeats "
+			"count, see DDP_HEARTBEAT in ddp(7)\n",
+			options->text[RUN_OPTION_HANG]);
+	if (plan.hang > 0 && launch->hidden)
 		fprintf(stderr,
 			"ddp-run: --hang %s: srun writes output to a file, where ddp-run does not see it: only heartbeats count, see "
 			"DDP_HEARTBEAT in ddp(7), and without one no hang is noticed\n",
@@ -1031,7 +1062,7 @@ static int run(struct launch *launch)
 			launch->overlap = true;
 			next.nodes = &launch->next;
 		} else if (decision.act == RUN_RESTART && attempt.end != RUN_END_REFUSED &&
-			   attempt.nodes.count > 0 &&
+			   attempt.nodes.count > 0 && !is_said(launch, "relative", NULL) &&
 			   replace_nodes(launch, &attempt, run_bad_node(past, number + 1),
 					 &usable)) {
 			use_nodes(launch, &usable, (int)attempt.nodes.count);

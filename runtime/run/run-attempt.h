@@ -32,7 +32,7 @@ struct attempt_plan {
 	const char *logs; /* directory; NULL: none */
 	bool stays;	  /* --kill-on-bad-exit=0: a rank that fails does not end the step */
 	enum attempt_output output;
-	bool hidden; /* not all output passes through ddp-run: only heartbeats show that ranks live */
+	bool hidden; /* stdout does not pass through ddp-run: only heartbeats show that ranks live */
 	/* Called with [data] once there is a step, at [began] seconds since 1970; NULL: nobody is. */
 	void (*on_step)(void *data, double began);
 	void *data;

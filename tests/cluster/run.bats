@@ -248,7 +248,7 @@ leaves()
 	shift 2
 	cat >"$WORK/leave.py" <<-'END'
 		import os, signal, sys, time
-		rank, again = os.environ["RANK"], "SLURM_RESTART_COUNT" in os.environ or os.environ["DDP_RESTART"] != "0"
+		rank, again = os.environ["RANK"], os.environ.get("SLURM_RESTART_COUNT", "7") != "7" or os.environ["DDP_RESTART"] != "0"
 		told = []
 		signal.signal(getattr(signal, "SIG" + sys.argv[1]), lambda *_: told.append(1))
 		name = "said." + os.environ["SLURM_JOB_ID"]
@@ -371,7 +371,8 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	rm -rf "$WORK/points"; as_user mkdir "$WORK/points"
 	export DDP_CHECKPOINT=$WORK/points
 	touch -d '2 hours ago' "$WORK/points/old"
-	job=$(RUN='--requeue --max-requeues 0' leaves USR1 3 -t 60)
+	# A requeued job that submits another hands its own count to it.
+	job=$(export SLURM_RESTART_COUNT=7; RUN='--requeue --max-requeues 0' leaves USR1 3 -t 60)
 	within 60 are_up
 	mc scancel --batch --signal=USR1 "$job"
 	within 60 is_over "$job"
@@ -718,8 +719,9 @@ beside()
 	same "$(grep -cE "$line" <<<"$out")" 1
 	has_not "$out" 'nothing has moved'
 	rm -rf "$WORK/.ddp"
-	batch --hang 3 --restarts 1 -e own.out --open-mode truncate -N1 -n1 bash -c 'echo "$DDP_RESTART" >&2; [ "$DDP_RESTART" -eq 0 ] || exit 0; touch "$DDP_HEARTBEAT"; exec sleep 61'
+	batch --hang 3 --restarts 1 -e own.out --open-mode truncate -N1 -n1 bash -c 'echo "$DDP_RESTART" >&2; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
 	same "$(report 0 kind next)" '"hang" "restart"'
+	has "$out" '^ddp-run: --hang 3: srun writes stderr to a file, .* only stdout and heartbeats count'
 	same "$(<"$WORK/own.out")" 1
 }
 
@@ -1064,6 +1066,9 @@ lose_on()
 	same "$rc" 0
 	has "$out" '^ddp-run: node n2 is replaced: its ranks failed first in two attempts in a row$'
 	same "$(report 0 next_nodes) $(report 1 next_nodes)" '["n1", "n2"] ["n1", "n3"]'
+	rm -rf "$WORK/.ddp"
+	batch -r 1 -N2 -n2 bash -c '[ "$DDP_RESTART" -lt 2 ] || exit 0; [ "$SLURMD_NODENAME" != n2 ] || exit $((3 + DDP_RESTART)); exec sleep 61'
+	same "$rc" 0
 }
 
 # On a new cluster: after a job of another test, sinfo calls an idle node mixed for up to a minute, and slurmd_n2 waits for it.
