@@ -199,10 +199,8 @@ static struct ddp_card own_card(const struct ddp *ddp)
 
 static int open_engine(struct ddp *ddp, const struct ddp_watch *watch)
 {
-	const char *name = ddp_setting_get(DDP_SET_DDP_WIDE);
-
-	ddp->engine = ddp_module_open(name, "wide", DDP_HOST_VERSION,
-				      sizeof(struct ddp_host_engine), &ddp->log, &ddp->error);
+	ddp->engine =
+		ddp_host_engine_find(ddp_setting_get(DDP_SET_DDP_WIDE), &ddp->log, &ddp->error);
 	if (!ddp->engine)
 		return ddp->error.status;
 	return ddp->engine->open(&ddp->host, ddp->identity.rank, ddp->identity.size, watch, ddp_end,

@@ -61,9 +61,10 @@ void ddp_exchange_start(struct ddp_exchange *exchange, const struct ddp_column *
 }
 
 static void open_message(struct ddp_exchange *exchange, struct ddp_message *message, int member,
-			 bool receive, size_t bytes)
+			 bool receive, uint32_t step, size_t bytes)
 {
 	*message = (struct ddp_message){.next = exchange->open,
+					.tag = tag_of(exchange, step),
 					.bytes = bytes,
 					.member = member,
 					.receive = receive,
@@ -258,9 +259,7 @@ static int failed(struct ddp_exchange *exchange, const struct ddp_message *messa
 /* A message came; it must be the one of this call. */
 static int check_message(struct ddp_exchange *exchange, const struct ddp_message *message)
 {
-	uint64_t want = tag_of(exchange, 0) & CHECK_MASK;
-
-	if ((message->request.tag & CHECK_MASK) != want)
+	if (message->request.tag != message->tag)
 		return ddp_error_set(&exchange->error, DDP_ERR_MISMATCH,
 				     "%s made another call than %s #%u here, or with another "
 				     "type, operation or count",
@@ -290,9 +289,9 @@ int ddp_exchange_send(struct ddp_exchange *exchange, struct ddp_message *message
 	const struct ddp_column *column = exchange->column;
 	int status;
 
-	open_message(exchange, message, member, false, bytes);
-	status = column->engine->send(column->host, column->ranks[member], tag_of(exchange, step),
-				      data, bytes, &message->request, &exchange->error);
+	open_message(exchange, message, member, false, step, bytes);
+	status = column->engine->send(column->host, column->ranks[member], message->tag, data,
+				      bytes, &message->request, &exchange->error);
 	return status < 0 ? refused(exchange, message, status) : 0;
 }
 
@@ -302,9 +301,9 @@ int ddp_exchange_recv(struct ddp_exchange *exchange, struct ddp_message *message
 	const struct ddp_column *column = exchange->column;
 	int status;
 
-	open_message(exchange, message, member, true, bytes);
-	status = column->engine->recv(column->host, column->ranks[member], tag_of(exchange, step),
-				      TAG_MASK, data, bytes, &message->request, &exchange->error);
+	open_message(exchange, message, member, true, step, bytes);
+	status = column->engine->recv(column->host, column->ranks[member], message->tag, TAG_MASK,
+				      data, bytes, &message->request, &exchange->error);
 	return status < 0 ? refused(exchange, message, status) : 0;
 }
 

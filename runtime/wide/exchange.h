@@ -14,6 +14,7 @@
 struct ddp_message {
 	struct ddp_host_request request;
 	struct ddp_message *next;
+	uint64_t tag;
 	size_t bytes; /* that must come, of a receive */
 	int member;
 	bool receive;

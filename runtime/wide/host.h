@@ -121,4 +121,11 @@ struct ddp_host_engine {
 	void (*close)(struct ddp_host *host, bool clean);
 };
 
+/*
+ * Find the engine [name]: "tcp" is part of libddp, others are modules.
+ * Returns it, or NULL with the text of ddp_module_open().
+ */
+const struct ddp_host_engine *ddp_host_engine_find(const char *name, const struct ddp_log *log,
+						   struct ddp_error *error);
+
 #endif /* DDP_WIDE_HOST_H */

@@ -108,8 +108,7 @@ static void meet(struct member *member, int rank, int size, const char *director
 
 	check(ddp_log_open(&member->log, &error), &error);
 	column->engine =
-		ddp_module_open(ddp_setting_get(DDP_SET_DDP_WIDE), "wide", DDP_HOST_VERSION,
-				sizeof(struct ddp_host_engine), &member->log, &error);
+		ddp_host_engine_find(ddp_setting_get(DDP_SET_DDP_WIDE), &member->log, &error);
 	if (!column->engine)
 		die(&error);
 	check(column->engine->open(&column->host, rank, size, &watch, end, &member->log, &error),

@@ -12,6 +12,7 @@
 
 #include "base/checksum.h"
 #include "base/json.h"
+#include "base/keyed-hash.h"
 #include "base/log.h"
 #include "base/settings.h"
 #include "base/text.h"
@@ -305,6 +306,41 @@ TEST(test_many_words)
 			 DDP_ERR_ENVIRONMENT);
 	ck_assert_ptr_nonnull(strstr(error.text, word));
 	unsetenv("DDP_SIMD");
+}
+
+/* --- keyed-hash.h ------------------------------------------------------------------------- */
+
+/* BLAKE2's published test vectors: the bytes 0, 1, 2, ... under the key 0, 1, ..., 31; RFC 7693, appendix B. */
+static const struct {
+	bool keyed;
+	size_t size;
+	const char *hash;
+} hashes[] = {
+	{true, 0, "48a8997da407876b3d79c0d92325ad3b89cbb754d86ab71aee047ad345fd2c49"},
+	{true, 1, "40d15fee7c328830166ac3f918650f807e7e01e177258cdc0a39b11f598066f1"},
+	{true, 64, "8975b0577fd35566d750b362b0897a26c399136df07bababbde6203ff2954ed4"},
+	{true, 65, "21fe0ceb0052be7fb0f004187cacd7de67fa6eb0938d927677f2398c132317a8"},
+	{true, 255, "3fb735061abc519dfe979e54c1ee5bfad0a9d858b3315bad34bde999efd724dd"},
+	{false, 3, "508c5e8c327c14e2e1a72ba34eeb452f37458b209ed63a294d999b4c86675982"},
+};
+
+TEST_ROWS(test_keyed_hash, hashes)
+{
+	uint8_t data[256], key[DDP_HASH_SIZE], hash[DDP_HASH_SIZE], other[DDP_HASH_SIZE];
+	char text[2 * DDP_HASH_SIZE + 1];
+
+	for (int i = 0; i < 256; i++)
+		data[i] = (uint8_t)i;
+	memcpy(key, data, sizeof(key));
+	ddp_keyed_hash(hashes[_i].keyed ? key : NULL, hashes[_i].keyed ? (const void *)data : "abc",
+		       hashes[_i].size, hash);
+	for (int i = 0; i < DDP_HASH_SIZE; i++)
+		snprintf(text + 2 * i, 3, "%02x", hash[i]);
+	ck_assert_str_eq(text, hashes[_i].hash);
+	memcpy(other, hash, sizeof(other));
+	ck_assert(ddp_hash_equal(hash, other));
+	other[DDP_HASH_SIZE - 1] ^= 0x80;
+	ck_assert(!ddp_hash_equal(hash, other));
 }
 
 /* --- checksum.h --------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -42,6 +43,7 @@ static const struct engine {
 	const char *name, *described[2];
 	const char *launcher; /* NULL: none is needed */
 } engines[] = {
+	{"tcp", {"TCP (lo, 127.0.0.1", " connections)"}, NULL},
 #ifdef HAVE_UCX
 	{"ucx", {"UCX 1.", "(tcp"}, NULL},
 #endif
@@ -163,12 +165,6 @@ static void tell_all(struct member *member, const void *data, size_t length, str
 	all_of(member->wire, words, sizeof(*words), false);
 }
 
-static const struct ddp_host_engine *open_module(const char *name, struct ddp_error *error)
-{
-	return ddp_module_open(name, "wide", DDP_HOST_VERSION, sizeof(struct ddp_host_engine), NULL,
-			       error);
-}
-
 /* A library that does not come back: no process here has one. */
 static void end(void *owner, int status, const char *text)
 {
@@ -187,7 +183,7 @@ static int meet(struct member *member, int rank, int size)
 	struct ddp_error *error = &member->error;
 
 	watch.limit = member->limit; /* of a call that MPI does not come back from */
-	column->engine = open_module(engine->name, error);
+	column->engine = ddp_host_engine_find(engine->name, NULL, error);
 	if (!column->engine ||
 	    column->engine->open(&column->host, rank, size, &watch, end, &member->log, error) < 0 ||
 	    column->engine->address(column->host, &data, &length, error) < 0)
@@ -583,6 +579,14 @@ static const struct {
 	int status;
 	const char *text;
 } losses[] = {
+	{"tcp, kill -9, 2", "tcp", SIGKILL, 2, 50, DDP_ERR_PEER,
+	 "lost the connection to rank 1 on n1 in all-reduce #"},
+	{"tcp, kill -9, 4", "tcp", SIGKILL, 4, 50, DDP_ERR_PEER,
+	 "the connection to rank 1 on n1 in all-reduce #"},
+	{"tcp, stop, 2", "tcp", SIGSTOP, 2, 0.4, DDP_ERR_TIMEOUT,
+	 "rank 1 on n1 did not answer in all-reduce #"},
+	{"tcp, stop, 4", "tcp", SIGSTOP, 4, 0.4, DDP_ERR_TIMEOUT,
+	 "rank 1 on n1 did not answer in all-reduce #"},
 	{"kill -9, 2", "ucx", SIGKILL, 2, 50, DDP_ERR_PEER,
 	 "lost the connection to rank 1 on n1 in all-reduce #"},
 	{"kill -9, 3", "ucx", SIGKILL, 3, 50, DDP_ERR_PEER,
@@ -796,6 +800,81 @@ TEST_LOOP(test_guest, 0, ENGINES)
 	all_run(run_guest, 2, true);
 }
 
+/* --- TCP without a partner, and with settings that cannot be used --------------------------------- */
+
+TEST(test_tcp_partner_missing)
+{
+	const struct ddp_host_engine *tcp = ddp_host_engine_find("tcp", NULL, NULL);
+	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
+	struct ddp_watch watch = ddp_watch_start(0.2, NULL, NULL);
+	struct ddp_host *hosts[2];
+	struct ddp_error error;
+	const void *card;
+	size_t size;
+
+	for (int i = 0; i < 2; i++)
+		ck_assert_int_eq(tcp->open(&hosts[i], i, 2, &watch, end, &log, &error), 0);
+	ck_assert_int_eq(tcp->address(hosts[1], &card, &size, &error), 0);
+	ck_assert_int_eq(tcp->connect(hosts[0], 1, card, size - 1, &error), DDP_ERR_FORMAT);
+	unit_pieces("damaged", error.text, (const char *[]){"rank 1", "damaged address", NULL});
+	ck_assert_int_eq(tcp->connect(hosts[0], 1, card, size, &error), 0);
+	ck_assert_int_eq(tcp->meet(hosts[0], &watch, &error), DDP_ERR_TIMEOUT);
+	unit_pieces("missing", error.text,
+		    (const char *[]){"rank 1 on ",
+				     " did not connect to 127.0.0.1:", ", lo) in 0.2 s", NULL});
+	for (int i = 0; i < 2; i++)
+		tcp->close(hosts[i], false);
+}
+
+static const struct {
+	const char *name, *value, *text;
+} refusals[] = {
+	{"DDP_SOCKET_IFNAME", "nowhere9", "DDP_SOCKET_IFNAME=nowhere9 selects no interface; those"},
+	{"DDP_SOCKET_IFNAME", "=l", "DDP_SOCKET_IFNAME==l selects no interface; those"},
+	{"DDP_TCP_PORTS", "50000", "DDP_TCP_PORTS=50000: give two ports"},
+	{"DDP_TCP_PORTS", "5-1", "DDP_TCP_PORTS=5-1: give two ports"},
+	{"DDP_TCP_PORTS", "0-10", "DDP_TCP_PORTS=0-10: give two ports"},
+	{"DDP_TCP_PORTS", "1-70000", "DDP_TCP_PORTS=1-70000: give two ports"},
+};
+
+TEST_ROWS(test_tcp_refuses_setting, refusals)
+{
+	const struct ddp_host_engine *tcp = ddp_host_engine_find("tcp", NULL, NULL);
+	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
+	struct ddp_watch watch = ddp_watch_start(30, NULL, NULL);
+	struct ddp_error error;
+	struct ddp_host *host;
+
+	setenv(refusals[_i].name, refusals[_i].value, 1);
+	ck_assert_int_eq(tcp->open(&host, 0, 2, &watch, end, &log, &error), DDP_ERR_ENVIRONMENT);
+	ck_assert_ptr_null(host);
+	unit_pieces(refusals[_i].value, error.text, (const char *[]){refusals[_i].text, NULL});
+}
+
+TEST(test_tcp_port_range_is_full)
+{
+	const struct ddp_host_engine *tcp = ddp_host_engine_find("tcp", NULL, NULL);
+	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
+	struct ddp_watch watch = ddp_watch_start(30, NULL, NULL);
+	struct sockaddr_in taken = {.sin_family = AF_INET,
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof(taken);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct ddp_error error;
+	struct ddp_host *host;
+	char range[32];
+
+	ck_assert_int_eq(bind(fd, (struct sockaddr *)&taken, size), 0);
+	ck_assert_int_eq(listen(fd, 1), 0);
+	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&taken, &size), 0);
+	snprintf(range, sizeof(range), "%d-%d", ntohs(taken.sin_port), ntohs(taken.sin_port));
+	setenv("DDP_TCP_PORTS", range, 1);
+	ck_assert_int_eq(tcp->open(&host, 0, 2, &watch, end, &log, &error), DDP_ERR_ENVIRONMENT);
+	unit_pieces("full", error.text,
+		    (const char *[]){range, "none of these ports is free on lo", NULL});
+	close(fd);
+}
+
 #ifdef HAVE_UCX
 /* --- Nobody comes ------------------------------------------------------------------------------- */
 
@@ -808,7 +887,7 @@ TEST(test_nobody)
 	struct ddp_error error;
 	struct ddp_host *host;
 
-	ucx = open_module("ucx", &error);
+	ucx = ddp_host_engine_find("ucx", NULL, &error);
 	ck_assert_msg(ucx, "%s", error.text);
 	ck_assert_int_eq(ucx->open(&host, 0, 3, &watch, end, &log, &error), 0);
 	ck_assert_int_eq(ucx->admit(host, 2, pass, 5, &error), DDP_ERR_FORMAT);
@@ -830,7 +909,7 @@ TEST(test_no_device)
 	struct ddp_host *host;
 
 	ck_assert_int_eq(setenv("UCX_NET_DEVICES", "nowhere9", 1), 0);
-	ucx = open_module("ucx", &error);
+	ucx = ddp_host_engine_find("ucx", NULL, &error);
 	ck_assert_msg(ucx, "%s", error.text);
 	ck_assert_int_eq(ucx->open(&host, 0, 2, &watch, end, &log, &error), DDP_ERR_ENGINE);
 	ck_assert_ptr_null(host);
@@ -852,7 +931,7 @@ TEST(test_no_launcher)
 
 	for (int i = 0; i < ROWS(variables); i++)
 		unsetenv(variables[i]);
-	mpi = open_module("mpi", &error);
+	mpi = ddp_host_engine_find("mpi", NULL, &error);
 	ck_assert_msg(mpi, "%s", error.text);
 	ck_assert_int_eq(mpi->open(&host, 0, 2, &watch, end, &log, &error), DDP_ERR_ENVIRONMENT);
 	ck_assert_ptr_null(host);
@@ -865,6 +944,7 @@ TEST(test_no_launcher)
 int main(int argc, char **argv)
 {
 	setenv("UCX_NET_DEVICES", "lo", 1);
+	setenv("DDP_SOCKET_IFNAME", "lo", 1);
 	if (argc == 6 && strcmp(argv[1], "member") == 0) {
 		for (int i = 0; i < ENGINES; i++)
 			if (engines[i].launcher)

@@ -1,0 +1,598 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tcp-meet.c - how two ranks of the TCP engine connect and prove to each other who they are
+ *
+ * 1. Each rank draws a secret of 256 bits at each start and publishes it with its address in the
+ *    rendezvous store, which only ranks of the job can read. The key of a pair is
+ *    BLAKE2s(secret of the listening side, secret of the connecting side). It exists in one attempt
+ *    of one step only, so a message that was recorded in another one proves nothing.
+ * 2. In each pair one side connects: the lower rank if the sum of the ranks is even, else the
+ *    higher one. So each rank listens for about half of its partners.
+ * 3. The connecting side sends HELLO: magic, its rank, the rank that it wants, a nonce.
+ * 4. The listening side sends CHALLENGE, a nonce of its own, if the magic is right and the two ranks
+ *    are a pair in which it listens; else it closes the connection.
+ * 5. The connecting side sends PROOF: BLAKE2s(key, "connect", HELLO, CHALLENGE).
+ * 6. The listening side compares it in constant time, and answers with BLAKE2s(key, "listen ",
+ *    HELLO, CHALLENGE), which the connecting side compares. From then on the socket carries frames
+ *    (tcp.c).
+ *
+ * Before step 6 the listening side reads 32 bytes, then 32 bytes, and nothing else. At most
+ * MOST_PENDING connections wait for a proof, each for PENDING_NS at most. If one more arrives, the
+ * oldest that has not sent a HELLO is closed: a rank sends its HELLO at once. A connecting side whose
+ * connection is closed in steps 3 to 6 tries again until its deadline.
+ *
+ * Frames are neither encrypted nor signed: who can change packets on the network can change sums.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "tcp-private.h"
+
+enum { MOST_PENDING = 64, NONCE = 16 };
+
+#define PENDING_NS UINT64_C(2000000000)
+#define RETRY_NS UINT64_C(50000000)
+
+struct hello {
+	uint64_t magic;
+	int32_t from, to;
+	uint8_t nonce[NONCE];
+};
+
+struct transcript {
+	char role[8];
+	struct hello hello;
+	uint8_t challenge[NONCE];
+};
+
+_Static_assert(sizeof(struct hello) == 32, "bytes of a HELLO");
+_Static_assert(sizeof(struct transcript) == 56, "a transcript has no padding");
+
+/* What a connection is waiting for. */
+enum stage {
+	STAGE_IDLE,	 /* connecting side: for the next try */
+	STAGE_CONNECT,	 /* connecting side: for the kernel */
+	STAGE_CHALLENGE, /* connecting side */
+	STAGE_ANSWER,	 /* connecting side: for the listening side's proof */
+	STAGE_HELLO,	 /* listening side */
+	STAGE_PROOF,	 /* listening side */
+	STAGE_DONE,
+};
+
+struct handshake {
+	int fd; /* -1: none */
+	enum stage stage;
+	struct ddp_tcp_partner *partner; /* NULL: not known yet */
+	uint64_t since;			 /* it is in use, or, STAGE_IDLE, when to try again */
+	struct hello hello;
+	uint8_t challenge[NONCE];
+	uint8_t buffer[DDP_HASH_SIZE];
+	size_t received;
+	struct ddp_tcp_address from; /* listening side */
+	int last_error;		     /* connecting side: errno of the last try */
+	uint64_t failing_since;	     /* connecting side: of tries that failed alike; 0: none did */
+};
+
+struct meeting {
+	struct ddp_tcp_meeting *public;
+	struct handshake *ours;		       /* [count]: to partners, if this rank connects */
+	struct handshake theirs[MOST_PENDING]; /* from anybody */
+	struct pollfd *polled;
+	struct handshake **polled_handshakes;
+	int missing;  /* partners without a socket */
+	int rejected; /* connections that proved nothing */
+	char rejected_from[DDP_TCP_TEXT];
+};
+
+static bool connects(int rank, int partner)
+{
+	return (rank + partner) % 2 == 0 ? rank < partner : rank > partner;
+}
+
+/* --- Proofs ------------------------------------------------------------------------------- */
+
+static void pair_key(const struct ddp_tcp_card *listening, const struct ddp_tcp_card *connecting,
+		     uint8_t key[static DDP_HASH_SIZE])
+{
+	ddp_keyed_hash(listening->secret, connecting->secret, DDP_HASH_SIZE, key);
+}
+
+/* The proof of the side that has [role], "connect" or "listen ". */
+static void make_proof(const struct ddp_tcp_meeting *meeting, const struct handshake *handshake,
+		       const char role[8], uint8_t proof[static DDP_HASH_SIZE])
+{
+	const struct ddp_tcp_card *partner = &handshake->partner->card;
+	bool connecting = handshake->hello.from == meeting->rank;
+	struct transcript transcript = {.hello = handshake->hello};
+	uint8_t key[DDP_HASH_SIZE];
+
+	memcpy(transcript.role, role, sizeof(transcript.role));
+	memcpy(transcript.challenge, handshake->challenge, NONCE);
+	pair_key(connecting ? partner : &meeting->own, connecting ? &meeting->own : partner, key);
+	ddp_keyed_hash(key, &transcript, sizeof(transcript), proof);
+}
+
+static bool is_proof(const struct ddp_tcp_meeting *meeting, const struct handshake *handshake,
+		     const char role[8])
+{
+	uint8_t proof[DDP_HASH_SIZE];
+
+	make_proof(meeting, handshake, role, proof);
+	return ddp_hash_equal(proof, handshake->buffer);
+}
+
+/* --- Sockets ------------------------------------------------------------------------------ */
+
+/* Send at once; the buffer of a new connection has the capacity. Returns 0, or -1 with errno set. */
+static int send_all(int fd, const void *data, size_t size)
+{
+	ssize_t sent = send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+	if (sent == (ssize_t)size)
+		return 0;
+	if (sent >= 0)
+		errno = EIO;
+	return -1;
+}
+
+/* Receive up to [size] bytes into the handshake's buffer. Returns 1 if they are there, 0 if not yet, -1 if the connection is gone. */
+static int receive(struct handshake *handshake, size_t size)
+{
+	ssize_t got = recv(handshake->fd, handshake->buffer + handshake->received,
+			   size - handshake->received, MSG_DONTWAIT);
+
+	if (got == 0) {
+		errno = ECONNRESET;
+		return -1;
+	}
+	if (got < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -1;
+	handshake->received += (size_t)got;
+	if (handshake->received < size)
+		return 0;
+	handshake->received = 0;
+	return 1;
+}
+
+/*
+ * Bytes that the kernel buffers for a peer on this host. More do not help there: they fall out of
+ * the cache before the peer reads them, which took twice as long from 4 MiB on.
+ */
+enum { LOCAL_BUFFER = 64 << 10 };
+
+/*
+ * Data is sent at once, and an idle connection is probed, so that a host that is gone is noticed after
+ * half of the limit; tcp.c does the same for a connection with data on its way. TCP_USER_TIMEOUT
+ * would do both, but also ends a connection to a living peer that does not read for so long.
+ */
+static void set_options(int fd, double limit, bool same_host)
+{
+	int buffer = LOCAL_BUFFER, on = 1, probes = 3;
+	int idle = limit < 16 ? 1 : limit > 4800 ? 600 : (int)(limit / 8);
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof(idle));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+	if (same_host)
+		setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, sizeof(buffer));
+}
+
+static void drop(struct handshake *handshake)
+{
+	if (handshake->fd >= 0)
+		close(handshake->fd);
+	handshake->fd = -1;
+	handshake->received = 0;
+}
+
+/* Both sides have proved who they are: the socket is the partner's. */
+static void finish(struct meeting *meeting, struct handshake *handshake)
+{
+	struct ddp_tcp_partner *partner = handshake->partner;
+
+	/* The same rank once more: its first connection broke before it had our proof. */
+	if (partner->fd >= 0)
+		close(partner->fd);
+	else
+		meeting->missing--;
+	set_options(handshake->fd, meeting->public->watch->limit,
+		    ddp_tcp_same_host(&partner->card.address, &meeting->public->own.address));
+	partner->fd = handshake->fd;
+	handshake->fd = -1;
+	handshake->stage = STAGE_DONE;
+}
+
+/* --- The connecting side ------------------------------------------------------------------ */
+
+/* [why] is an errno. The partner ends a connection in good order too, to make place for others. */
+static void retry_later(struct handshake *handshake, int why)
+{
+	uint64_t now = ddp_now();
+
+	drop(handshake);
+	handshake->stage = STAGE_IDLE;
+	handshake->since = now + RETRY_NS;
+	handshake->last_error = why;
+	if (why == ECONNRESET || why == EBADMSG)
+		handshake->failing_since = 0;
+	else if (!handshake->failing_since)
+		handshake->failing_since = now;
+}
+
+static void start_connecting(const struct ddp_tcp_meeting *meeting, struct handshake *handshake)
+{
+	struct ddp_tcp_address from = meeting->own.address;
+	const struct ddp_tcp_address *to = &handshake->partner->card.address;
+
+	if (from.any.sa_family == AF_INET)
+		from.v4.sin_port = 0;
+	else
+		from.v6.sin6_port = 0;
+	handshake->fd = socket(to->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	handshake->stage = STAGE_CONNECT;
+	handshake->since = ddp_now();
+	if (handshake->fd < 0) {
+		retry_later(handshake, errno);
+		return;
+	}
+	/* From the interface that the user chose, or that has the route. */
+	if (from.any.sa_family == to->any.sa_family)
+		bind(handshake->fd, &from.any, ddp_tcp_address_size(&from));
+	if (connect(handshake->fd, &to->any, ddp_tcp_address_size(to)) < 0 && errno != EINPROGRESS)
+		retry_later(handshake, errno);
+}
+
+static int send_hello(const struct ddp_tcp_meeting *meeting, struct handshake *handshake)
+{
+	int code = 0;
+	socklen_t size = sizeof(code);
+
+	if (getsockopt(handshake->fd, SOL_SOCKET, SO_ERROR, &code, &size) < 0 || code) {
+		errno = code ? code : errno;
+		return -1;
+	}
+	handshake->hello = (struct hello){
+		.magic = DDP_TCP_MAGIC, .from = meeting->rank, .to = handshake->partner->rank};
+	if (getrandom(handshake->hello.nonce, NONCE, 0) != NONCE)
+		return -1;
+	handshake->stage = STAGE_CHALLENGE;
+	return send_all(handshake->fd, &handshake->hello, sizeof(handshake->hello));
+}
+
+/* The challenge has arrived. */
+static int send_proof(const struct ddp_tcp_meeting *meeting, struct handshake *handshake)
+{
+	uint8_t proof[DDP_HASH_SIZE];
+
+	memcpy(handshake->challenge, handshake->buffer, NONCE);
+	make_proof(meeting, handshake, "connect", proof);
+	handshake->stage = STAGE_ANSWER;
+	return send_all(handshake->fd, proof, sizeof(proof));
+}
+
+/* Continue a connection of ours, which poll() reported. */
+static void continue_ours(struct meeting *meeting, struct handshake *handshake)
+{
+	int status = 1;
+
+	if (handshake->stage == STAGE_CONNECT) {
+		status = send_hello(meeting->public, handshake);
+	} else if (handshake->stage == STAGE_CHALLENGE) {
+		status = receive(handshake, NONCE);
+		if (status > 0)
+			status = send_proof(meeting->public, handshake);
+	} else {
+		status = receive(handshake, DDP_HASH_SIZE);
+		if (status > 0 && is_proof(meeting->public, handshake, "listen ")) {
+			finish(meeting, handshake);
+			return;
+		}
+		if (status > 0) {
+			errno = EBADMSG;
+			status = -1;
+		}
+	}
+	if (status < 0)
+		retry_later(handshake, errno);
+}
+
+/* --- The listening side ------------------------------------------------------------------- */
+
+static void reject(struct meeting *meeting, struct handshake *handshake)
+{
+	if (meeting->rejected++ == 0)
+		ddp_tcp_address_text(&handshake->from, meeting->rejected_from);
+	drop(handshake);
+}
+
+/* A free entry; else the one that the oldest connection without a HELLO, or else the oldest, had. */
+static struct handshake *make_entry(struct meeting *meeting)
+{
+	struct handshake *oldest = NULL;
+
+	for (int i = 0; i < MOST_PENDING; i++) {
+		struct handshake *entry = &meeting->theirs[i];
+
+		if (entry->fd < 0)
+			return entry;
+		if (!oldest || entry->stage < oldest->stage ||
+		    (entry->stage == oldest->stage && entry->since < oldest->since))
+			oldest = entry;
+	}
+	reject(meeting, oldest);
+	return oldest;
+}
+
+static struct ddp_tcp_partner *find_partner(const struct ddp_tcp_meeting *meeting,
+					    const struct hello *hello)
+{
+	if (hello->magic != DDP_TCP_MAGIC || hello->to != meeting->rank)
+		return NULL;
+	for (int i = 0; i < meeting->count; i++)
+		if (meeting->partners[i].rank == hello->from &&
+		    !connects(meeting->rank, hello->from))
+			return &meeting->partners[i];
+	return NULL;
+}
+
+static int send_challenge(const struct ddp_tcp_meeting *meeting, struct handshake *handshake)
+{
+	memcpy(&handshake->hello, handshake->buffer, sizeof(handshake->hello));
+	handshake->partner = find_partner(meeting, &handshake->hello);
+	if (!handshake->partner || getrandom(handshake->challenge, NONCE, 0) != NONCE)
+		return -1;
+	handshake->stage = STAGE_PROOF;
+	return send_all(handshake->fd, handshake->challenge, NONCE);
+}
+
+static int send_answer(const struct ddp_tcp_meeting *meeting, struct handshake *handshake)
+{
+	uint8_t proof[DDP_HASH_SIZE];
+
+	if (!is_proof(meeting, handshake, "connect"))
+		return -1;
+	make_proof(meeting, handshake, "listen ", proof);
+	return send_all(handshake->fd, proof, sizeof(proof));
+}
+
+/* Continue a connection that somebody opened to this rank. */
+static void continue_theirs(struct meeting *meeting, struct handshake *handshake)
+{
+	bool is_hello = handshake->stage == STAGE_HELLO;
+	int status = receive(handshake, is_hello ? sizeof(struct hello) : DDP_HASH_SIZE);
+
+	if (status > 0)
+		status = is_hello ? send_challenge(meeting->public, handshake)
+				  : send_answer(meeting->public, handshake);
+	else if (status == 0)
+		return;
+	if (status < 0)
+		reject(meeting, handshake);
+	else if (!is_hello)
+		finish(meeting, handshake);
+}
+
+/* accept4() lacks descriptors or memory: reject a connection that is pending, or fail if none is. */
+static int handle_shortage(struct meeting *meeting, int code, struct ddp_error *error)
+{
+	for (int i = 0; i < MOST_PENDING; i++)
+		if (meeting->theirs[i].fd >= 0) {
+			reject(meeting, &meeting->theirs[i]);
+			return 0;
+		}
+	return ddp_error_set(error, DDP_ERR_ENGINE, "cannot accept a connection: %s",
+			     strerror(code));
+}
+
+static int accept_all(struct meeting *meeting, struct ddp_error *error)
+{
+	for (int i = 0; i < MOST_PENDING; i++) {
+		struct handshake *entry, new = {.stage = STAGE_HELLO, .since = ddp_now()};
+		socklen_t size = sizeof(new.from.v6);
+
+		new.fd = accept4(meeting->public->listener, &new.from.any, &size,
+				 SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (new.fd < 0 &&
+		    (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+			return handle_shortage(meeting, errno, error);
+		if (new.fd < 0)
+			return 0;
+		entry = make_entry(meeting);
+		*entry = new;
+		continue_theirs(meeting, entry);
+	}
+	return 0;
+}
+
+static void expire(struct meeting *meeting, uint64_t now)
+{
+	for (int i = 0; i < MOST_PENDING; i++)
+		if (meeting->theirs[i].fd >= 0 && now - meeting->theirs[i].since > PENDING_NS)
+			reject(meeting, &meeting->theirs[i]);
+}
+
+/* --- The meeting -------------------------------------------------------------------------- */
+
+/* Nanoseconds without an answer to a SYN, after which the network drops it. */
+#define CONNECT_NS UINT64_C(30000000000)
+/* Nanoseconds of refusals, after which the listener is not there. */
+#define REFUSED_NS UINT64_C(5000000000)
+
+static int cannot_connect(const struct ddp_tcp_meeting *meeting,
+			  const struct ddp_tcp_partner *partner, const char *why,
+			  struct ddp_error *error)
+{
+	char there[DDP_TCP_TEXT];
+
+	return ddp_error_set(error, DDP_ERR_ENGINE,
+			     "no connection from %s (%s) to rank %d on %s at %s (%s): %s; "
+			     "DDP_SOCKET_IFNAME selects network interfaces",
+			     meeting->own.node, meeting->own.address.interface, partner->rank,
+			     partner->card.node,
+			     ddp_tcp_address_text(&partner->card.address, there),
+			     partner->card.address.interface, why);
+}
+
+/* A partner that cannot be reached, however long this rank tries. */
+static int check_tries(const struct meeting *meeting, uint64_t now, struct ddp_error *error)
+{
+	const struct ddp_tcp_meeting *public = meeting->public;
+
+	for (int i = 0; i < public->count; i++) {
+		const struct handshake *handshake = &meeting->ours[i];
+
+		if (!connects(public->rank, public->partners[i].rank) ||
+		    handshake->stage == STAGE_DONE)
+			continue;
+		if (handshake->stage == STAGE_CONNECT && now - handshake->since > CONNECT_NS)
+			return cannot_connect(public, handshake->partner,
+					      "no answer; a firewall may drop the packets", error);
+		if (handshake->stage == STAGE_IDLE && handshake->failing_since &&
+		    now - handshake->failing_since > REFUSED_NS)
+			return cannot_connect(public, handshake->partner,
+					      strerror(handshake->last_error), error);
+	}
+	return 0;
+}
+
+/* The deadline has passed. */
+static int report_missing(const struct meeting *meeting, struct ddp_error *error)
+{
+	const struct ddp_tcp_meeting *public = meeting->public;
+	const struct ddp_tcp_partner *partner = public->partners;
+	char here[DDP_TCP_TEXT], more[32] = "";
+
+	while (partner->fd >= 0)
+		partner++;
+	if (connects(public->rank, partner->rank)) {
+		cannot_connect(public, partner, "the handshake did not end in time", error);
+		error->status = DDP_ERR_TIMEOUT;
+		return error->status;
+	}
+	if (meeting->missing > 1)
+		snprintf(more, sizeof(more), " and %d more", meeting->missing - 1);
+	return ddp_error_set(error, DDP_ERR_TIMEOUT,
+			     "rank %d on %s%s did not connect to %s (%s, %s) in %g s",
+			     partner->rank, partner->card.node, more,
+			     ddp_tcp_address_text(&public->own.address, here), public->own.node,
+			     public->own.address.interface, public->watch->limit);
+}
+
+static void add_poll(struct meeting *meeting, int *count, int fd, short events,
+		     struct handshake *handshake)
+{
+	meeting->polled[*count] = (struct pollfd){.fd = fd, .events = events};
+	meeting->polled_handshakes[*count] = handshake;
+	++*count;
+}
+
+/* Wait for events for at most [milliseconds] and handle them. */
+static int handle_events(struct meeting *meeting, int milliseconds, struct ddp_error *error)
+{
+	int count = 0;
+
+	add_poll(meeting, &count, meeting->public->listener, POLLIN, NULL);
+	for (int i = 0; i < meeting->public->count; i++)
+		if (meeting->ours[i].fd >= 0)
+			add_poll(meeting, &count, meeting->ours[i].fd,
+				 meeting->ours[i].stage == STAGE_CONNECT ? POLLOUT : POLLIN,
+				 &meeting->ours[i]);
+	for (int i = 0; i < MOST_PENDING; i++)
+		if (meeting->theirs[i].fd >= 0)
+			add_poll(meeting, &count, meeting->theirs[i].fd, POLLIN,
+				 &meeting->theirs[i]);
+	if (poll(meeting->polled, (nfds_t)count, milliseconds) <= 0)
+		return 0;
+	for (int i = 1; i < count; i++) {
+		struct handshake *handshake = meeting->polled_handshakes[i];
+
+		if (!meeting->polled[i].revents)
+			continue;
+		if (handshake >= meeting->theirs && handshake < meeting->theirs + MOST_PENDING)
+			continue_theirs(meeting, handshake);
+		else
+			continue_ours(meeting, handshake);
+	}
+	/* Last, since it may reuse the entries of connections that were polled. */
+	return meeting->polled[0].revents ? accept_all(meeting, error) : 0;
+}
+
+static int run_meeting(struct meeting *meeting, struct ddp_error *error)
+{
+	struct ddp_tcp_meeting *public = meeting->public;
+	uint64_t checked = 0;
+	int status = 0;
+
+	while (meeting->missing > 0 && status == 0) {
+		uint64_t now = ddp_now();
+
+		for (int i = 0; i < public->count; i++)
+			if (connects(public->rank, public->partners[i].rank) &&
+			    meeting->ours[i].stage == STAGE_IDLE && meeting->ours[i].since <= now)
+				start_connecting(public, &meeting->ours[i]);
+		status = handle_events(meeting, 20, error);
+		now = ddp_now();
+		expire(meeting, now);
+		if (status < 0 || now - checked < DDP_WATCH_PERIOD)
+			continue;
+		checked = now;
+		status = check_tries(meeting, now, error);
+		if (status == 0)
+			status = ddp_watch_check(public->watch, error);
+		if (status == DDP_ERR_TIMEOUT && !*error->text)
+			status = report_missing(meeting, error);
+	}
+	return status;
+}
+
+int ddp_tcp_meet(struct ddp_tcp_meeting *public, struct ddp_error *error)
+{
+	size_t count = (size_t) public->count;
+	struct meeting meeting = {
+		.public = public,
+		.ours = calloc(count + 1, sizeof(*meeting.ours)),
+		.polled = calloc(count + MOST_PENDING + 1, sizeof(*meeting.polled)),
+		.polled_handshakes =
+			calloc(count + MOST_PENDING + 1, sizeof(*meeting.polled_handshakes)),
+		.missing = public->count,
+	};
+	int status;
+
+	ddp_error_clear(error);
+	for (int i = 0; i < MOST_PENDING; i++)
+		meeting.theirs[i].fd = -1;
+	if (!meeting.ours || !meeting.polled || !meeting.polled_handshakes) {
+		status = ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %d connections",
+				       public->count);
+		goto out;
+	}
+	for (int i = 0; i < public->count; i++)
+		meeting.ours[i] = (struct handshake){.fd = -1, .partner = &public->partners[i]};
+	status = run_meeting(&meeting, error);
+	for (int i = 0; i < public->count; i++)
+		drop(&meeting.ours[i]);
+	for (int i = 0; i < MOST_PENDING; i++)
+		if (meeting.theirs[i].fd >= 0)
+			reject(&meeting, &meeting.theirs[i]);
+	if (meeting.rejected)
+		ddp_log_print(public->log, DDP_LEVEL_WARNING, "tcp",
+			      "rejected %d connections that proved nothing, the first from %s",
+			      meeting.rejected, meeting.rejected_from);
+out:
+	close(public->listener);
+	public->listener = -1;
+	free(meeting.ours);
+	free(meeting.polled);
+	free(meeting.polled_handshakes);
+	return status;
+}
