@@ -64,6 +64,7 @@ static bool is_silent(void)
 	return rank && strcmp(rank, "0") != 0;
 }
 
+DDP_FORMAT(2, 0)
 static void print_line(const char *prefix, const char *format, va_list arguments)
 {
 	char text[512];

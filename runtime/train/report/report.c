@@ -599,6 +599,7 @@ void report_epoch(struct report *report, const struct report_epoch *epoch)
 	report_check(report, SINK_PAGE, report_page(report, &report->best));
 }
 
+DDP_FORMAT(3, 0)
 static void add_line(struct report *report, bool warning, const char *format, va_list arguments)
 {
 	char line[2048];
