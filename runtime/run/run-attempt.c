@@ -858,7 +858,11 @@ static void end_orphans(struct run *run)
  */
 static bool is_warned(const struct run *run)
 {
-	if (job.signal_s > 0 && job.left < job.signal_s + SIGNAL_EARLY)
+	double took = run->attempt->ended - run->attempt->started;
+
+	/* A time that had come before it began warned nobody. */
+	if (job.signal_s > 0 && job.left < job.signal_s + SIGNAL_EARLY &&
+	    job.left + took > job.signal_s)
 		return true;
 	return run->warned_at > 0 && ddp_seconds() - run->warned_at < WARNED_FOR &&
 	       (run->attempt->status != 0 || job.left < WARNED_FOR);
@@ -879,6 +883,19 @@ static bool is_cancelled(const struct attempt *attempt)
 static bool is_step_limit(const struct srun_said *said)
 {
 	return said->limit && !job.limit && !job.ending && !job.unanswered && job.left > 0;
+}
+
+/* Whether no rank failed before rank 0 ended, or the first did as rank 0. Slurm ends rank 0 for one that failed, too. */
+static bool is_first_as_rank_0(const struct srun_said *said)
+{
+	const struct srun_task *first = said->task;
+
+	for (size_t i = 0; i < said->count; i++)
+		if (said->task[i].rank == 0)
+			return i == 0 ||
+			       (first->how == FACTS_EXIT && said->task[i].how == FACTS_EXIT &&
+				said->task[i].code == first->code);
+	return said->count == 0;
 }
 
 /* Slurm's reason, which it says of a step in words that srun prints; ours where we ended it. */
@@ -903,14 +920,14 @@ static enum run_end judge(const struct run *run)
 		return RUN_END_CANCELLED;
 	if (is_warned(run))
 		return RUN_END_WARNED;
-	if (attempt->stopped[0])
-		return RUN_END_STOPPED;
 	if (attempt->left && !run->killed)
 		return RUN_END_NODE;
 	if (!attempt->step[0] || said->not_found)
 		return RUN_END_REFUSED;
 	if (said->late)
 		return RUN_END_EXIT;
+	if (attempt->stopped[0] && is_first_as_rank_0(said))
+		return RUN_END_STOPPED;
 	if (said->count > 0 && said->task[0].how != FACTS_EXIT)
 		return RUN_END_SIGNAL;
 	return said->count == 0 && attempt->status > 128 ? RUN_END_SIGNAL : RUN_END_EXIT;
