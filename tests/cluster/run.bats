@@ -98,6 +98,19 @@ first()
 	same "$(mc "$DDP_RUN" --explain "$WORK"/.ddp/failed-*)" "$(cat "$WORK"/.ddp/failed-*/report.txt)"
 }
 
+@test "a rank that crashes is a failure, also if rank 0 then records that it stopped on request" {
+	cat >"$WORK/polite.sh" <<-'END'
+		[ "$DDP_RESTART" = 0 ] || exit 0
+		[ "$RANK" = 0 ] || { sleep 1; exit 9; }
+		trap 'echo "{\"message\": \"stopped: SIGTERM\"}" >"$TORCHELASTIC_ERROR_FILE"; exit 3' TERM
+		for ((i = 0; i < 600; i++)); do sleep 0.1; done
+	END
+	batch -N2 -n2 bash polite.sh
+	same "$rc" 0
+	has "$out" '^next: started again'
+	has_not "$out" 'stopped on request'
+}
+
 @test "the number of restarts, also by SLURM_DDP_RESTARTS; the status is srun's" {
 	batch --restarts 1 -N1 -n1 bash -c 'echo "now $DDP_RESTART"; exit $((5 + DDP_RESTART))'
 	same "$rc" 6
