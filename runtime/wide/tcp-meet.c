@@ -9,7 +9,7 @@
  * 2. In each pair one side connects: the lower rank if the sum of the ranks is even, else the
  *    higher one. So each rank listens for about half of its partners.
  * 3. The connecting side sends HELLO: magic, its rank, the rank that it wants, a nonce.
- * 4. The listening side sends CHALLENGE, a nonce of its own, if the magic is right and the two ranks
+ * 4. The listening side sends CHALLENGE, a second nonce, if the magic is right and the two ranks
  *    are a pair in which it listens; else it closes the connection.
  * 5. The connecting side sends PROOF: BLAKE2s(key, "connect", HELLO, CHALLENGE).
  * 6. The listening side compares it in constant time, and answers with BLAKE2s(key, "listen ",
@@ -21,7 +21,7 @@
  * oldest that has not sent a HELLO is closed: a rank sends its HELLO at once. A connecting side whose
  * connection is closed in steps 3 to 6 tries again until its deadline.
  *
- * Frames are neither encrypted nor signed: who can change packets on the network can change sums.
+ * Frames are neither encrypted nor signed: a program that can change packets on the network can change sums.
  */
 #include "config.h"
 
@@ -280,7 +280,7 @@ static int send_proof(const struct ddp_tcp_meeting *meeting, struct handshake *h
 	return send_all(handshake->fd, proof, sizeof(proof));
 }
 
-/* Continue a connection of ours, which poll() reported. */
+/* Continue a connection that this rank opened, and that poll() reported. */
 static void continue_ours(struct meeting *meeting, struct handshake *handshake)
 {
 	int status = 1;

@@ -34,7 +34,7 @@ socklen_t ddp_tcp_address_size(const struct ddp_tcp_address *address);
 const char *ddp_tcp_address_text(const struct ddp_tcp_address *address,
 				 char text[static DDP_TCP_TEXT]);
 
-/* Whether [a] and [b] are one address, whatever their ports. */
+/* Compare two addresses, but not their ports. */
 bool ddp_tcp_same_host(const struct ddp_tcp_address *a, const struct ddp_tcp_address *b);
 
 /*
@@ -63,7 +63,7 @@ int ddp_tcp_listen(struct ddp_tcp_address *address, struct ddp_error *error);
 /* What a rank publishes in the store, which only ranks of its job can read. */
 struct ddp_tcp_card {
 	uint64_t magic;		       /* DDP_TCP_MAGIC */
-	uint8_t secret[DDP_HASH_SIZE]; /* drawn anew by each rank at each start */
+	uint8_t secret[DDP_HASH_SIZE]; /* drawn by each rank at each start */
 	struct ddp_tcp_address address;
 	char node[64];
 };

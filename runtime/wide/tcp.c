@@ -237,13 +237,19 @@ static size_t add_vector(struct iovec *vector, int *count, void *data, size_t si
 	return 0;
 }
 
-/* What is to be sent next: control frames between two messages, else messages. */
+/* Whether control frames are sent next: they go between two messages, and once begun they are completed. */
+static bool sends_control(const struct connection *connection)
+{
+	return connection->control_sent || (connection->control_bytes && connection->sent == 0);
+}
+
+/* Fill [vector] with the bytes to send next. Returns its number of entries. */
 static int fill_vector(struct connection *connection, struct iovec *vector)
 {
 	size_t skip = connection->sent;
 	int count = 0;
 
-	if (connection->control_sent || (connection->control_bytes && connection->sent == 0)) {
+	if (sends_control(connection)) {
 		vector[0] = (struct iovec){connection->control + connection->control_sent,
 					   connection->control_bytes - connection->control_sent};
 		return 1;
@@ -261,7 +267,7 @@ static int fill_vector(struct connection *connection, struct iovec *vector)
 /* [bytes] were sent. */
 static void account(struct ddp_host *host, struct connection *connection, size_t bytes)
 {
-	if (connection->control_sent || (connection->control_bytes && connection->sent == 0)) {
+	if (sends_control(connection)) {
 		connection->control_sent += bytes;
 		if (connection->control_sent == connection->control_bytes)
 			connection->control_sent = connection->control_bytes = 0;
