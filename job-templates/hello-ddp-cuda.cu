@@ -5,8 +5,8 @@
  *	nvcc -o hello-ddp-cuda hello-ddp-cuda.cu $(pkg-config --cflags --libs ddp)
  *	srun -N2 --ntasks-per-node=4 --gres=gpu:4 --ddp ./hello-ddp-cuda
  *
- * It fits y = 3x + 1. Each rank draws points of its own; gradients lie in its GPU's memory, are averaged there, by NCCL
- * or among ranks that share the GPU (--gres=shard:N), and the host waits for nothing but to print.
+ * It fits y = 3x + 1. Each rank draws points of its own; gradients lie in its GPU's memory and are averaged by NCCL, for
+ * which the host waits only to print; or, if ranks share a GPU (--gres=shard:N), through host memory.
  */
 #include <cuda_runtime.h>
 #include <stdio.h>

@@ -96,12 +96,12 @@ def resume(model, optimizer, path):
 
 def main():
     args = parse_arguments()
-    dist.init_process_group(args.backend)
-    rank, world = dist.get_rank(), dist.get_world_size()
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(device)  # without it, all ranks of a node would use GPU 0
+    dist.init_process_group(args.backend)
+    rank, world = dist.get_rank(), dist.get_world_size()
 
     dataset = synthetic(4096, seed=1)
     sampler = DistributedSampler(dataset)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# X_AC_MPI: MPI 3, which moves host memory between nodes where UCX does not. Its compiler, which
+# X_AC_MPI: MPI 3, which moves host memory between nodes over fabrics. Its compiler, which
 # has a name and not a prefix, says with which flags to build.
 AC_DEFUN([X_AC_MPI], [
   AC_ARG_WITH([mpi],
     [AS_HELP_STRING([--with-mpi@<:@=MPICC@:>@],
-      [MPI, for host memory between nodes where UCX does not serve @<:@default: if found@:>@])],
+      [MPI, for host memory between nodes over fabrics @<:@default: if found@:>@])],
     [], [with_mpi=check])
   AS_IF([test "x$with_mpi" = x], [with_mpi=yes])
   x_ac_mpi_found=no
@@ -38,12 +38,6 @@ AC_DEFUN([X_AC_MPI], [
         [MPICH_NUMVERSION / 1000 % 100])
     ])
     x_ac_mpi_where=$x_ac_mpicc
-    # Open MPI 5 can tell who has died.
-    CPPFLAGS="$x_ac_save_CPPFLAGS $MPI_CPPFLAGS"
-    AC_CHECK_DECLS([MPIX_Comm_ack_failed], [], [],
-      [[#include <mpi.h>
-#include <mpi-ext.h>]])
-    CPPFLAGS=$x_ac_save_CPPFLAGS
     # For tests: it goes on when a rank is lost.
     MPIRUN=`AS_ECHO(["$x_ac_mpicc"]) | $SED 's|mpicc\([[^/]]*\)$|mpirun\1|'`
     AS_IF([$MPIRUN --version 2>&1 | grep -q 'Open MPI'],

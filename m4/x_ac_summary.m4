@@ -39,7 +39,6 @@ AC_DEFUN([X_AC_SUMMARY], [
   X_AC_SUMMARY_ROW([cuda], [CUDA])
   X_AC_SUMMARY_ROW([nccl], [NCCL])
   X_AC_SUMMARY_ROW([cudnn], [cuDNN])
-  X_AC_SUMMARY_ROW([ucx], [UCX])
   X_AC_SUMMARY_ROW([mpi], [MPI])
   X_AC_SUMMARY_ROW([pmix], [PMIx])
   X_AC_SUMMARY_ROW([onednn], [oneDNN])

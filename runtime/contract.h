@@ -65,7 +65,11 @@ static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variabl
  *         beat-<rank>, pipe-<rank>.pipe   absent at first, under ddp-run alone: DDP_HEARTBEAT, and what
  *                   TORCH_NCCL_DEBUG_INFO_PIPE_FILE names
  *
- * and beside it, never removed by the plugin, what is left of a step that failed, of a job that was requeued
+ * and beside it a directory in which the tasks of ddp-exec meet; one of a meeting that failed is removed after a day,
+ *
+ *     <base>/.ddp/exec-<job>.<step>.<attempt>-<8 hexadecimal digits>/   mode 0700
+ *
+ * and, never removed by the plugin, what is left of a step that failed, of a job that was requeued
  * with the number of the attempt at the end,
  *
  *     <base>/.ddp/failed-<cluster>-<job>.<step>[.<attempt>]/          mode 0700
@@ -80,6 +84,7 @@ static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variabl
  * to which ddp-run adds what it knows (run/facts.h).
  */
 #define DDP_DIR_PARENT ".ddp"
+#define DDP_DIR_EXEC "exec-"
 #define DDP_DIR_STEP "step"
 #define DDP_DIR_STORE "store"
 #define DDP_DIR_BEAT "beat-"
@@ -98,10 +103,18 @@ static inline const struct ddp_variable_info *ddp_variable_info(enum ddp_variabl
  *     step <number>
  *     failed <directory>          these two, where there is a directory that all nodes share
  *     rendezvous <directory>
+ *
+ * Without the plugin the tasks inherit all of these. ddp-exec removes them from the program's environment, and in rank 0
+ * writes the lines into a file, which ddp-run names instead of the socket, and which it may read after the step has ended.
+ * Therefore two lines follow:
+ *
+ *     nodes <Slurm's list of nodes>
+ *     ranks <number>
  */
 #define DDP_RUN_RESTART "SLURM_DDP_RESTART"
 #define DDP_RUN_RESTARTS_MAX "SLURM_DDP_RESTARTS_MAX"
 #define DDP_RUN_ID "SLURM_DDP_RUN_ID"
 #define DDP_RUN_FD "SLURM_DDP_RUN_FD"
+#define DDP_RUN_FILE "SLURM_DDP_RUN_FILE"
 
 #endif /* DDP_CONTRACT_H */

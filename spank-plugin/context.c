@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * context.c - what the contexts share, lines to people and options, and all that allocators do
+ * context.c - messages and options, shared by all contexts; the contexts of sbatch, salloc and
+ * scrontab
  */
 #include "config.h"
 
@@ -17,9 +18,9 @@
 
 extern char **environ;
 
-/* --- Lines ------------------------------------------------------------------------------- */
+/* --- Messages ---------------------------------------------------------------------------- */
 
-/* Paths are long; what does not fit is cut, a message is better than none. */
+/* Large enough for a message with long paths; longer ones are cut. */
 enum { LINE_SIZE = 3 * DDP_PATH_SIZE };
 
 static void __attribute__((format(printf, 2, 0)))
@@ -44,8 +45,8 @@ void ddp_say_error(const char *format, ...)
 }
 
 /*
- * slurm_info of a node stays in slurmd's log; slurm_spank_log is printed in srun and sent to it
- * from the nodes, without a prefix of its own.
+ * Uses slurm_spank_log(), which prints in srun and, on a node, sends the line to srun, without a
+ * prefix. slurm_info() on a node would only reach slurmd's log.
  */
 void ddp_say(const char *format, ...)
 {
@@ -60,7 +61,7 @@ void ddp_say(const char *format, ...)
 
 /* --- Options ------------------------------------------------------------------------------ */
 
-/* Slurm keeps the pointers of an option's texts, so they outlive the call. */
+/* Slurm keeps pointers to an option's texts, so these must outlive the call. */
 static char usages[DDP_OPT_COUNT][160];
 
 int ddp_register_options(spank_t spank, spank_opt_cb_f callback)
@@ -96,7 +97,7 @@ static const char *argument_or_null(const char *argument)
 	return argument;
 }
 
-/* With --ddp its other options count, and so do their defaults in the environment. */
+/* Check the environment's defaults of the other options, which matter once --ddp is given. */
 static int check_defaults(const struct ddp_values *values, struct ddp_message *message)
 {
 	struct ddp_values scratch = *values;
@@ -104,7 +105,7 @@ static int check_defaults(const struct ddp_values *values, struct ddp_message *m
 	return ddp_values_from_env(&scratch, environ, message);
 }
 
-int ddp_take_option(struct ddp_values *values, int id, const char *argument)
+int ddp_set_option(struct ddp_values *values, int id, const char *argument)
 {
 	struct ddp_message message;
 
@@ -119,29 +120,32 @@ int ddp_take_option(struct ddp_values *values, int id, const char *argument)
 	return 0;
 }
 
-/* --- sbatch, salloc, scrontab: they take the options, which Slurm hands on to each srun ------ */
+/* --- sbatch, salloc, scrontab: check the options; Slurm passes them on to each srun ------- */
 
 static struct ddp_values values;
 
-static int take(int id, const char *argument, int remote)
+static int on_option(int id, const char *argument, int remote)
 {
-	return remote ? 0 : ddp_take_option(&values, id, argument);
+	return remote ? 0 : ddp_set_option(&values, id, argument);
 }
 
 int ddp_allocator_init(spank_t spank, int argc, char **argv)
 {
-	/* A wrong argument is told by srun, to those who ask for --ddp. */
+	/* A wrong argument is reported by srun, if --ddp is used. */
 	(void)argc;
 	(void)argv;
 	ddp_values_init(&values);
-	return ddp_register_options(spank, take);
+	return ddp_register_options(spank, on_option);
 }
 
 int ddp_allocator_options_read(void)
 {
 	struct ddp_message message;
 
-	/* sbatch from inside a step exports its environment: that step's plan is not this job's. */
+	/*
+	 * sbatch inside a step exports its environment, but the step's plan does not apply to the
+	 * new job.
+	 */
 	unsetenv(DDP_CHANNEL_NAME);
 	if (ddp_values_from_env(&values, environ, &message) < 0) {
 		ddp_say_error("%s", message.text);

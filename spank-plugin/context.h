@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * context.h - the plugin's parts, one for each Slurm process that loads it
+ * context.h - functions of the plugin, per Slurm process that loads it
  *
- * dispatch.c holds the slurm_spank_* symbols and forwards by context. Each function returns
- * 0 or -1 and nothing else: before Slurm 25.05 a positive value was logged and ignored.
+ * dispatch.c defines the slurm_spank_* symbols and calls these functions by context. Each function
+ * returns 0 or -1 and nothing else: before Slurm 25.05 a positive value was logged and ignored.
  */
 #ifndef DDP_CONTEXT_H
 #define DDP_CONTEXT_H
@@ -22,7 +22,7 @@ void ddp_srun_exit(void);
 int ddp_allocator_init(spank_t spank, int argc, char **argv);
 int ddp_allocator_options_read(void);
 
-/* in slurmd, as root: nothing but a look at the arguments */
+/* in slurmd, as root: only checks the arguments */
 int ddp_slurmd_init(int argc, char **argv);
 
 /* in slurmstepd: only task_init may fail */
@@ -38,18 +38,18 @@ void ddp_stepd_exit(void);
 int ddp_register_options(spank_t spank, spank_opt_cb_f callback);
 
 /*
- * Take an option as srun, sbatch and salloc do: check it and keep it in [values]. Slurm may
- * call for one option more than once, and writes "no argument" as NULL, "" or "(null)".
- * Returns 0, or -1 after a message; Slurm then refuses the command line.
+ * Check an option of srun, sbatch or salloc, and store it in [values]. Slurm may call it several
+ * times per option, and passes a missing argument as NULL, "" or "(null)".
+ * Returns 0, or -1 after a message; Slurm then rejects the command line.
  */
-int ddp_take_option(struct ddp_values *values, int id, const char *argument);
+int ddp_set_option(struct ddp_values *values, int id, const char *argument);
 
-/* --- Lines to people, each with the prefix "ddp: " ---------------------------------------- */
+/* --- Messages to the user, with the prefix "ddp: " ---------------------------------------- */
 
-/* Something is wrong and the step or task will not start. */
+/* Report an error because of which the step or task will not start. */
 void ddp_say_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Worth knowing; reaches the user's terminal from srun and from the nodes alike. */
+/* Print information on the user's terminal, from srun and from the nodes. */
 void ddp_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif /* DDP_CONTEXT_H */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dispatch.c - the symbols that Slurm looks for, and nothing else
+ * dispatch.c - the symbols that Slurm looks up
  *
- * srun, sbatch, salloc, slurmd and slurmstepd all load the plugin and call the same functions;
- * which process it is, is asked here once.
+ * srun, sbatch, salloc, slurmd and slurmstepd load the plugin and call the same functions. This
+ * file distinguishes the processes; the other files need not.
  */
 #include "config.h"
 
@@ -17,24 +17,24 @@
 SPANK_PLUGIN(ddp, 1);
 
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0)
-/* Should init ever fail on a node, the job fails and the node is not drained. */
+/* If init ever fails on a node, the job fails, but the node is not drained. */
 int slurm_spank_init_failure_mode = ESPANK_JOB_FAILURE;
 #endif
 
 /*
- * How many lines of plugstack.conf name this file, say one there and one in plugstack.conf.d:
- * Slurm then calls each function that often. The first call is the one that counts.
+ * Number of lines in plugstack.conf and its includes that name this file. Slurm calls each function
+ * once per line; only the first call counts.
  */
-static unsigned lines;
+static unsigned line_count;
 
-static bool is_echo(unsigned *calls)
+static bool is_repeated_call(unsigned *calls)
 {
-	return lines > 1 && (*calls)++ % lines > 0;
+	return line_count > 1 && (*calls)++ % line_count > 0;
 }
 
 int slurm_spank_init(spank_t spank, int argc, char **argv)
 {
-	if (lines++ > 0)
+	if (line_count++ > 0)
 		return 0;
 	switch (spank_context()) {
 	case S_CTX_LOCAL:
@@ -57,7 +57,7 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
 	(void)spank;
 	(void)argc;
 	(void)argv;
-	if (is_echo(&calls))
+	if (is_repeated_call(&calls))
 		return 0;
 	switch (spank_context()) {
 	case S_CTX_LOCAL:
@@ -75,7 +75,7 @@ int slurm_spank_local_user_init(spank_t spank, int argc, char **argv)
 
 	(void)argc;
 	(void)argv;
-	return is_echo(&calls) ? 0 : ddp_srun_step_created(spank);
+	return is_repeated_call(&calls) ? 0 : ddp_srun_step_created(spank);
 }
 
 int slurm_spank_user_init(spank_t spank, int argc, char **argv)
@@ -84,7 +84,7 @@ int slurm_spank_user_init(spank_t spank, int argc, char **argv)
 
 	(void)argc;
 	(void)argv;
-	return is_echo(&calls) ? 0 : ddp_stepd_user_init(spank);
+	return is_repeated_call(&calls) ? 0 : ddp_stepd_user_init(spank);
 }
 
 int slurm_spank_task_init(spank_t spank, int argc, char **argv)
@@ -93,7 +93,7 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
 
 	(void)argc;
 	(void)argv;
-	return is_echo(&calls) ? 0 : ddp_stepd_task_init(spank);
+	return is_repeated_call(&calls) ? 0 : ddp_stepd_task_init(spank);
 }
 
 int slurm_spank_exit(spank_t spank, int argc, char **argv)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * options-doc - print the option table for the man page and the shell completion
+ * options-doc - print the option table for the manual page and the shell completion
  *
  *     options-doc man         roff: command line options and their environment defaults
  *     options-doc arguments   roff: arguments of the line in plugstack.conf
- *     options-doc bash        words: options that are complete, then those that want a value
+ *     options-doc bash        options for completion; "=" marks those with a value
  */
 #include "config.h"
 

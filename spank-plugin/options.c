@@ -49,7 +49,7 @@ static int parse_flag(const char *text, const char *what, bool *flag, struct ddp
 	return ddp_fail(message, "%s=%.100s is neither 1 nor 0", what, text);
 }
 
-/* The place of [text] among the words "a|b|c". */
+/* Set [place] to the index of [text] among the words "a|b|c". */
 static int parse_word(const char *text, const char *what, const char *words, int *place,
 		      struct ddp_message *message)
 {
@@ -99,7 +99,7 @@ static int parse_suffix(struct ddp_values *values, const char *text, const char 
 	return ddp_format(values->suffix, sizeof(values->suffix), "%s", text);
 }
 
-/* "80G" or "81559M", in MiB. */
+/* Parse "80G" or "81559M" into MiB. */
 static int parse_memory(const char *text, const char *what, uint64_t *memory,
 			struct ddp_message *message)
 {
@@ -114,7 +114,7 @@ static int parse_memory(const char *text, const char *what, uint64_t *memory,
 	return 0;
 }
 
-/* Read [text] by the option's kind. [what] is the name under which it was given. */
+/* Parse [text] by the option's kind. [what] is the option's name in its source, for messages. */
 static int parse(struct ddp_values *values, enum ddp_option_id id, const char *text,
 		 const char *what, struct ddp_message *message)
 {
@@ -177,7 +177,7 @@ static const char *name_of(enum ddp_option_id id, enum ddp_source source, char *
 int ddp_values_set(struct ddp_values *values, enum ddp_option_id id, const char *text,
 		   enum ddp_source source, struct ddp_message *message)
 {
-	/* --no-ddp is --ddp's other value, so they share one place. */
+	/* --no-ddp is a value of --ddp, so both have one source. */
 	enum ddp_option_id slot = id == DDP_OPT_NO_DDP ? DDP_OPT_DDP : id;
 	struct ddp_values scratch;
 	char buf[64];
@@ -185,7 +185,7 @@ int ddp_values_set(struct ddp_values *values, enum ddp_option_id id, const char 
 
 	if (options[id].argument && (!text || !*text))
 		return ddp_fail(message, "%s needs a value, %s", what, options[id].argument);
-	/* A weaker value is checked all the same: it is a mistake that somebody made. */
+	/* A value that is overridden is checked as well, to report mistakes. */
 	scratch = *values;
 	if (parse(&scratch, id, text, what, message) < 0)
 		return -1;
@@ -202,7 +202,7 @@ int ddp_values_from_env(struct ddp_values *values, char *const *env, struct ddp_
 		const char *name = options[id].environment;
 		const char *text = name ? ddp_env_filled(env, name) : NULL;
 
-		/* A default that is wrong is of no concern to a step that does not use it. */
+		/* An invalid default does not affect a step without --ddp. */
 		if (text &&
 		    ddp_values_set(values, (enum ddp_option_id)id, text, DDP_FROM_ENVIRONMENT,
 				   message) < 0 &&

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * options.h - the one table of options, and their values
+ * options.h - the table of options, and their values
  *
- * Knows nothing of SPANK: the plugin, the man page's generator, the tests and the fuzzers
- * read the same table.
+ * Independent of SPANK: the plugin, the generators of manual pages, the tests and the fuzzers use
+ * the same table.
  */
 #ifndef DDP_OPTIONS_H
 #define DDP_OPTIONS_H
@@ -26,16 +26,16 @@ struct ddp_option {
 	const char *help, *manual;
 };
 
-/* Where a value came from; a later one in this list wins. */
+/* Sources of a value, in increasing precedence. */
 enum ddp_source { DDP_FROM_DEFAULT, DDP_FROM_PLUGSTACK, DDP_FROM_ENVIRONMENT, DDP_FROM_COMMAND };
 
-/* All values, read and checked. Zeros are the defaults, but for [site_ports]. */
+/* All values, parsed and checked. The defaults are zeros, except [site_ports]. */
 struct ddp_values {
 	enum ddp_source source[DDP_OPT_COUNT];
 	bool enabled, verbose;
 	char directory[DDP_PATH_SIZE / 2];
-	struct ddp_port_range ports;	  /* the user's */
-	struct ddp_port_range site_ports; /* the administrator's */
+	struct ddp_port_range ports;	  /* set by the user */
+	struct ddp_port_range site_ports; /* set by the administrator */
 	char suffix[72];
 	enum ddp_local_rank_mode local_rank;
 	enum ddp_share_mode share;
@@ -44,30 +44,30 @@ struct ddp_values {
 	uint64_t gpu_memory; /* MiB */
 };
 
-/* The row of [id]. Returns a pointer to constant memory. */
+/* Returns the row of [id], which is constant. */
 const struct ddp_option *ddp_option(enum ddp_option_id id);
 
 /* Set [values] to the defaults. */
 void ddp_values_init(struct ddp_values *values);
 
 /*
- * Set option [id] to [text] (NULL for an option without an argument), unless a value from a
- * stronger [source] is there already.
+ * Set option [id] to [text] (NULL for an option without an argument), unless a value from a source
+ * of higher precedence than [source] is set.
  * Returns 0, or -1 with a message that names option, value and remedy.
  */
 int ddp_values_set(struct ddp_values *values, enum ddp_option_id id, const char *text,
 		   enum ddp_source source, struct ddp_message *message);
 
 /*
- * Read the environment defaults of all options from [env].
- * Returns 0, or -1 with a message at the first that is wrong; without --ddp, SLURM_DDP alone
- * can be.
+ * Read the defaults of all options from the environment [env].
+ * Returns 0, or -1 with a message for the first invalid value; without --ddp only SLURM_DDP is an
+ * error.
  */
 int ddp_values_from_env(struct ddp_values *values, char *const *env, struct ddp_message *message);
 
 /*
- * Read the arguments of the plugin's line in plugstack.conf, "name=value" each.
- * Returns 0, or -1 with a message at the first that is wrong.
+ * Parse the arguments of the plugin's line in plugstack.conf, "name=value" each.
+ * Returns 0, or -1 with a message for the first invalid one.
  */
 int ddp_values_from_plugstack(struct ddp_values *values, int argc, char *const *argv,
 			      struct ddp_message *message);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * rendezvous.c - the rendezvous directory: found, made, removed, and those that others left
- */
+/* rendezvous.c - the rendezvous directory: creation, checks, removal, and removal of leftovers */
 #include "config.h"
 
 #include <dirent.h>
@@ -20,17 +18,15 @@
 #include "core/channel.h"
 #include "rendezvous.h"
 
-/* How each directory below the base is opened: as one, and through no link. */
+/* Flags with which each directory below the base is opened: no links are followed. */
 #define DDP_DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)
 
-/* --- Looking at what is there ------------------------------------------------------------ */
+/* --- Checks on the nodes ----------------------------------------------------------------- */
 
-/*
- * On the nodes: is the rendezvous directory here too?
- */
+/* Waits of ddp_rendezvous_check() and _find(). */
 
 enum {
-	WAIT_MS = 2000, /* for a file system that lags */
+	WAIT_MS = 2000, /* longest delay of a file system's view */
 	POLL_MS = 25,
 };
 
@@ -63,7 +59,7 @@ static int read_record(int dir, struct ddp_channel *channel, struct ddp_message 
 }
 
 /*
- * Open directory [name] in [at] if it is the user's own.
+ * Open directory [name] in [at] if it belongs to the user.
  * Returns a descriptor, or -1 with a message.
  */
 static int open_own(int at, const char *name, struct ddp_message *message)
@@ -80,7 +76,10 @@ static int open_own(int at, const char *name, struct ddp_message *message)
 	return fd;
 }
 
-/* stat asks as the user; access would ask as root, whom a file server may not trust. */
+/*
+ * Uses stat(), which checks as the user. access() would check as root, whom a file server may not
+ * trust.
+ */
 static bool exists(const char *path)
 {
 	struct stat st;
@@ -96,14 +95,14 @@ static void pause_ms(long ms)
 }
 
 /*
- * Open [house], a .ddp, which must be the user's own, on a way that nobody else can change.
- * Returns a descriptor, or -1 with a message, and errno EPERM where waiting is of no use.
+ * Open [ddp_dir], a .ddp directory, which must belong to the user, at a path that no other user can change (base/walk.h).
+ * Returns a descriptor, or -1 with a message; errno EPERM means that waiting does not help.
  */
-static int open_house(const char *house, struct ddp_message *message)
+static int open_ddp_dir(const char *ddp_dir, struct ddp_message *message)
 {
 	struct ddp_walk walk = {.make = false};
 	char name[NAME_MAX + 1];
-	int at = ddp_walk_above(&walk, house, name), fd;
+	int at = ddp_walk_above(&walk, ddp_dir, name), fd;
 
 	if (at < 0)
 		return ddp_fail(message, "%s", walk.why);
@@ -116,10 +115,10 @@ static int check_once(const char *parent, const char *name, const char *nonce,
 		      struct ddp_message *message)
 {
 	struct ddp_channel *found = malloc(sizeof(*found));
-	int house = open_house(parent, message), error = errno, fd = -1, rv = -1;
+	int ddp_dir = open_ddp_dir(parent, message), error = errno, fd = -1, rv = -1;
 
-	if (house >= 0)
-		fd = open_own(house, name, message);
+	if (ddp_dir >= 0)
+		fd = open_own(ddp_dir, name, message);
 	if (found && fd >= 0 && read_record(fd, found, message) == 0) {
 		if (strcmp(found->nonce, nonce) != 0)
 			ddp_fail(message, "it is another step's");
@@ -131,10 +130,10 @@ static int check_once(const char *parent, const char *name, const char *nonce,
 	}
 	if (fd >= 0)
 		close(fd);
-	if (house >= 0)
-		close(house);
+	if (ddp_dir >= 0)
+		close(ddp_dir);
 	free(found);
-	errno = house < 0 ? error : 0;
+	errno = ddp_dir < 0 ? error : 0;
 	return rv;
 }
 
@@ -152,14 +151,16 @@ int ddp_rendezvous_check(const char *directory, const char *nonce, struct ddp_me
 	for (int waited = 0;; waited += POLL_MS) {
 		if (check_once(parent, name, nonce, message) == 0)
 			return 0;
-		/* Where .ddp is not there either, this is another file system: do not wait. */
+		/*
+		 * If .ddp is missing, too, this is another file system, and waiting does not help.
+		 */
 		if (errno == EPERM || waited >= WAIT_MS || !exists(parent))
 			return -1;
 		pause_ms(POLL_MS);
 	}
 }
 
-/* Find the entry of [dir] that ends in "-<nonce>". */
+/* Find the entry of the directory that ends in "-<nonce>". */
 static int find_entry(int parent, const char *nonce, char *name, size_t size)
 {
 	int fd = openat(parent, ".", DDP_DIR_FLAGS), rv = -1;
@@ -181,10 +182,10 @@ static int find_entry(int parent, const char *nonce, char *name, size_t size)
 	return rv;
 }
 
-static int find_once(const char *house, const char *nonce, struct ddp_channel *channel,
+static int find_once(const char *ddp_dir, const char *nonce, struct ddp_channel *channel,
 		     struct ddp_message *message)
 {
-	int parent = open_house(house, message), dir = -1, rv = -1;
+	int parent = open_ddp_dir(ddp_dir, message), dir = -1, rv = -1;
 	char name[DDP_PATH_SIZE];
 
 	if (parent < 0)
@@ -218,18 +219,18 @@ int ddp_rendezvous_find(const char *base, const char *nonce, struct ddp_channel 
 	}
 }
 
-/* --- Making and removing ----------------------------------------------------------------- */
+/* --- Creation and removal ---------------------------------------------------------------- */
 
-/* What a user can do about any of it. */
+/* The remedy in most messages. */
 #define ELSEWHERE "; choose another directory with --ddp-rdzv=DIR"
 
 enum {
-	DEPTH_MAX = 16,	 /* of a directory tree that we remove */
-	TRIES_MAX = 100, /* to make directories that others remove */
+	DEPTH_MAX = 16,	 /* of a directory tree that is removed */
+	TRIES_MAX = 100, /* attempts to create directories while other processes remove them */
 };
 
-/* Remove up to [n] empty components from the end of [path]. */
-static void unmake_path(const char *path, unsigned n)
+/* Remove the last [n] components of [path] while they are empty. */
+static void remove_empty_path(const char *path, unsigned n)
 {
 	char copy[DDP_PATH_SIZE];
 
@@ -249,9 +250,9 @@ static void unmake_path(const char *path, unsigned n)
 }
 
 /*
- * Open the base, which nobody else may be able to swap for another; where [made] is given, what
- * is missing of it is made and counted there.
- * Returns a descriptor to go on from, or -1 with a message, and errno.
+ * Open the base directory. No other user may be able to replace it. With [made], missing components
+ * are created and counted there.
+ * Returns a descriptor, or -1 with a message and errno.
  */
 static int open_base(const char *base, unsigned *made, struct ddp_message *message)
 {
@@ -266,7 +267,7 @@ static int open_base(const char *base, unsigned *made, struct ddp_message *messa
 	return fd;
 }
 
-static int foreign_parent(const char *base, uid_t owner, struct ddp_message *message)
+static int fail_foreign_parent(const char *base, uid_t owner, struct ddp_message *message)
 {
 	errno = EPERM;
 	return ddp_fail(message,
@@ -276,15 +277,15 @@ static int foreign_parent(const char *base, uid_t owner, struct ddp_message *mes
 }
 
 /*
- * Open [base]/.ddp, which must be a directory, no link, and the user's own.
- * Returns a descriptor, or -1 with a message, and errno ENOENT if it is not there.
+ * Open [base]/.ddp, which must be a directory, not a link, and belong to the user.
+ * Returns a descriptor, or -1 with a message; errno ENOENT if it is missing.
  */
 static int open_parent(int base_fd, const char *base, struct ddp_message *message)
 {
 	struct stat st;
 	int fd, error;
 
-	/* Another user's cannot even be opened, so look at its owner first. */
+	/* Check the owner first, since another user's directory cannot be opened. */
 	if (fstatat(base_fd, DDP_DIR_PARENT, &st, AT_SYMLINK_NOFOLLOW) == 0) {
 		if (S_ISLNK(st.st_mode))
 			return ddp_fail(message,
@@ -292,7 +293,7 @@ static int open_parent(int base_fd, const char *base, struct ddp_message *messag
 					"directory with --ddp-rdzv=DIR",
 					base, DDP_DIR_PARENT);
 		if (st.st_uid != geteuid())
-			return foreign_parent(base, st.st_uid, message);
+			return fail_foreign_parent(base, st.st_uid, message);
 	}
 	fd = openat(base_fd, DDP_DIR_PARENT, DDP_DIR_FLAGS);
 	if (fd < 0 || fstat(fd, &st) < 0) {
@@ -305,7 +306,7 @@ static int open_parent(int base_fd, const char *base, struct ddp_message *messag
 		return -1;
 	}
 	if (st.st_uid != geteuid()) {
-		foreign_parent(base, st.st_uid, message);
+		fail_foreign_parent(base, st.st_uid, message);
 		goto fail;
 	}
 	if ((st.st_mode & (S_IWGRP | S_IWOTH)) && !(st.st_mode & S_ISVTX)) {
@@ -321,9 +322,9 @@ fail:
 }
 
 /*
- * Make [base]/.ddp where it is missing, open it and make [name] in it.
- * Returns a descriptor of .ddp, or -1 with a message and nothing made, and errno ENOENT if
- * another srun removed what was there a moment ago.
+ * Create [base]/.ddp if missing, open it, and create [name] in it.
+ * Returns a descriptor of .ddp, or -1 with a message after removing what was created; errno ENOENT
+ * if another srun has just removed .ddp.
  */
 static int make_step(int base_fd, const char *base, const char *name, struct ddp_message *message)
 {
@@ -349,8 +350,8 @@ static int make_step(int base_fd, const char *base, const char *name, struct ddp
 }
 
 /*
- * Make [base] and what is below it.
- * Returns 0, or -1 with a message, and errno ENOENT if it is worth another try.
+ * Create [base], .ddp and the step's directory.
+ * Returns 0, or -1 with a message; errno ENOENT if a retry may succeed.
  */
 static int make_directories(struct ddp_rendezvous *rdzv, const char *base,
 			    struct ddp_message *message)
@@ -359,7 +360,7 @@ static int make_directories(struct ddp_rendezvous *rdzv, const char *base,
 	int fd, error;
 
 	fd = open_base(base, &made, message);
-	/* What vanished under an earlier try is counted once. */
+	/* Components that were removed and created again in a retry count once. */
 	if (made > rdzv->made)
 		rdzv->made = made;
 	if (fd < 0)
@@ -371,7 +372,7 @@ static int make_directories(struct ddp_rendezvous *rdzv, const char *base,
 	return rdzv->parent < 0 ? -1 : 0;
 }
 
-/* The last directory on the way to [path] that is there must let us make the rest. */
+/* Check that the last existing directory of [path] allows to create the missing ones. */
 static int check_ancestor(const char *path, struct ddp_message *message)
 {
 	char copy[DDP_PATH_SIZE];
@@ -423,8 +424,9 @@ static int write_all(int fd, const char *text, size_t n)
 }
 
 /*
- * Write the record under a name of its own, then rename: no reader sees half of it. Closing a
- * file is what makes it visible to other nodes (NFS); it need not survive a power failure.
+ * Write the record to a temporary file and rename it, so that no reader sees an incomplete one.
+ * close() makes it visible to other nodes (NFS). It is not synced, since it need not survive a
+ * power failure.
  */
 static int write_record(int dir, const struct ddp_channel *channel)
 {
@@ -458,8 +460,8 @@ out:
 static void remove_tree(int parent, const char *name);
 
 /*
- * For what goes wrong under ddp-run. One of the same name is an old one; it is called as libddp calls that of its records,
- * since a requeued job has the same numbers.
+ * Create the directory for failure records under ddp-run. An existing one with the same name is
+ * old, because a requeued job has the same numbers; libddp derives the same name.
  */
 static void make_failed(const struct ddp_rendezvous *rdzv, struct ddp_channel *channel)
 {
@@ -494,7 +496,7 @@ int ddp_rendezvous_make(struct ddp_rendezvous *rdzv, const char *base, struct dd
 				"with --ddp-rdzv=DIR",
 				base);
 	}
-	/* Another srun may remove, meanwhile, what it made and now leaves empty: begin again. */
+	/* Another srun may remove directories that it created and that are empty again: retry. */
 	for (int tries = 0; tries < TRIES_MAX && rdzv->parent < 0; tries++)
 		if (make_directories(rdzv, base, message) < 0 && errno != ENOENT)
 			break;
@@ -552,7 +554,6 @@ static void remove_at(int parent, const char *name, int depth)
 	(void)unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/* Remove directory [name] of [parent] and all that is in it; what cannot be removed stays. */
 static void remove_tree(int parent, const char *name)
 {
 	remove_at(parent, name, 0);
@@ -562,13 +563,13 @@ void ddp_rendezvous_remove(struct ddp_rendezvous *rdzv)
 {
 	if (rdzv->parent >= 0) {
 		remove_tree(rdzv->parent, rdzv->name);
-		/* Other steps, and records of failures, keep it. */
+		/* Fails if other steps' directories or failure records are in it. */
 		(void)unlinkat(rdzv->parent, "../" DDP_DIR_PARENT, AT_REMOVEDIR);
 		close(rdzv->parent);
 		rdzv->parent = -1;
 	}
 	if (rdzv->made > 0)
-		unmake_path(rdzv->base, rdzv->made);
+		remove_empty_path(rdzv->base, rdzv->made);
 	rdzv->made = 0;
 }
 
@@ -588,27 +589,24 @@ void ddp_rendezvous_enlist(const char *failed, uint32_t rank, const char *node)
 		close(dir);
 }
 
-/* --- What other steps left --------------------------------------------------------------- */
+/* --- Leftovers of other steps ------------------------------------------------------------ */
 
-/*
- * In srun: clear away what a killed srun could not
- */
+/* Limits of the work that one srun does for the leftovers of killed sruns. */
 
 enum {
-	SWEEP_MAX = 64, /* leftovers looked at by one srun */
-	ASK_MAX = 4,	/* questions to slurmctld about them, which others are waiting for too */
-	ASK_MS = 500,	/* and none after so long */
+	SWEEP_MAX = 64, /* directories checked */
+	ASK_MAX = 4,	/* queries to slurmctld */
+	ASK_MS = 500,	/* no further query after this many milliseconds */
 	DAY = 24 * 60 * 60,
 };
 
-/* One srun's look at what others left. */
 struct sweep {
 	int parent;
 	const struct ddp_channel *channel;
-	struct ddp_channel record; /* that was read last */
+	struct ddp_channel record; /* the last one read */
 	bool (*ended)(uint32_t job, uint32_t step);
 	unsigned asked;
-	uint64_t began; /* milliseconds on a clock that only goes on */
+	uint64_t began; /* monotonic clock, milliseconds */
 	char names[SWEEP_MAX][NAME_MAX + 1];
 };
 
@@ -620,7 +618,9 @@ static uint64_t milliseconds(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Ask slurmctld, unless it was asked enough: another srun will go on. */
+/*
+ * Ask slurmctld whether the step has ended, unless the limits are reached: then a later srun will.
+ */
 static bool has_ended(struct sweep *sweep)
 {
 	if (sweep->asked >= ASK_MAX || milliseconds() - sweep->began >= ASK_MS)
@@ -641,7 +641,7 @@ uint64_t ddp_process_began(uint32_t pid)
 	file = fopen(path, "re");
 	if (!file)
 		return 0;
-	/* The command's name may hold anything; what follows its last ')' is regular. */
+	/* The command's name may contain any character, so parse after its last ')'. */
 	if (fgets(line, sizeof(line), file) && (end = strrchr(line, ')')) &&
 	    sscanf(end + 1,
 		   " %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
@@ -649,26 +649,34 @@ uint64_t ddp_process_began(uint32_t pid)
 		   &state, &began) != 2)
 		began = 0;
 	fclose(file);
-	return state == 'Z' || state == 'X' ? 0 : began; /* nobody has waited for it yet */
+	return state == 'Z' || state == 'X' ? 0 : began; /* a zombie has ended */
 }
 
-static bool srun_lives(const struct ddp_channel *record)
+static bool is_srun_running(const struct ddp_channel *record)
 {
 	return record->pid && ddp_process_began(record->pid) == record->began;
 }
 
-/* Whether /proc of this host shows if the srun of [record] is alive. An srun that could not read /proc recorded 0. */
+/*
+ * Whether this host's /proc shows if the srun of [record] is running. [began] is 0 if that srun
+ * could not read /proc.
+ */
 static bool is_srun_known(const struct ddp_channel *record, const char *host)
 {
 	return record->began && strcmp(record->from, host) == 0;
 }
 
-/* A name of a step's directory on this cluster; ours of now, and others' words, are not. */
+/*
+ * Whether [name] is the name of a step directory of this cluster other than the current step's, or of a directory in which
+ * the tasks of ddp-exec meet.
+ */
 static bool is_candidate(const char *name, const struct ddp_channel *channel)
 {
 	size_t n = strlen(channel->cluster), length = strlen(name);
 	const char *dash = strrchr(name, '-');
 
+	if (strncmp(name, DDP_DIR_EXEC, sizeof(DDP_DIR_EXEC) - 1) == 0)
+		return true;
 	return length > n && strncmp(name, channel->cluster, n) == 0 && name[n] == '-' && dash &&
 	       dash > name + n && strlen(dash + 1) == DDP_NONCE_SIZE - 1 &&
 	       strspn(dash + 1, "0123456789abcdef") == DDP_NONCE_SIZE - 1 &&
@@ -689,14 +697,18 @@ static bool is_leftover(struct sweep *sweep, const char *name)
 	missing = fstatat(dir, DDP_DIR_STEP, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
 	readable = read_record(dir, record, NULL) == 0 && record->complete;
 	close(dir);
-	/* A record that cannot be read now, or is of another release, may be that of a running step. */
+	/*
+	 * A record that cannot be read now, or is from another release, may belong to a running
+	 * step.
+	 */
 	if (!readable)
 		return missing && old;
 	if (strcmp(record->cluster, channel->cluster) != 0)
 		return false;
-	if (is_srun_known(record, channel->from) ? srun_lives(record) : !old)
+	/* A step of ddp-exec has no srun to check (pid 0). */
+	if (record->pid && (is_srun_known(record, channel->from) ? is_srun_running(record) : !old))
 		return false;
-	/* Slurm gives the steps of a requeued job the same numbers again. */
+	/* Slurm reuses the step numbers in a requeued job. */
 	if (record->job == channel->job && record->attempt < channel->attempt)
 		return true;
 	return has_ended(sweep);
@@ -732,7 +744,10 @@ void ddp_rendezvous_sweep(const struct ddp_rendezvous *rdzv, const struct ddp_ch
 	sweep->ended = ended;
 	sweep->began = milliseconds();
 	n = list_candidates(sweep);
-	/* Each srun begins elsewhere, so that those that stay do not keep all from the others. */
+	/*
+	 * Each srun starts at another entry, so that leftovers which cannot be removed do not block
+	 * the others.
+	 */
 	first = n ? (unsigned)(channel->magic % n) : 0;
 	for (unsigned i = 0; i < n; i++) {
 		const char *name = sweep->names[(first + i) % n];

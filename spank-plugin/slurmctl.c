@@ -18,8 +18,8 @@
 #include "core/nodelist.h"
 
 /*
- * Weak, so that a host process without one of them loads the plugin all the same: slurmd,
- * a test, a future release.
+ * Weak, so that a process that lacks one of them can load the plugin: slurmd, a test, a future
+ * release.
  */
 #pragma weak slurm_job_step_layout_get
 #pragma weak slurm_job_step_layout_free
@@ -36,7 +36,7 @@
 #pragma weak slurm_xfree
 #pragma weak working_cluster_rec
 
-/* srun's own reading of slurm.conf, which no header declares; these functions are in 22.05 to 26.05. */
+/* srun's copy of slurm.conf; no header declares it. These functions exist in 22.05 to 26.05. */
 extern slurm_conf_t slurm_conf;
 extern char *slurm_conf_get_address(const char *node);
 extern int slurm_conf_check_addr(const char *node, bool *dynamic);
@@ -47,18 +47,21 @@ const char *ddp_cluster_name(void)
 	return &slurm_conf ? slurm_conf.cluster_name : NULL;
 }
 
-/* Whether this srun works for another cluster (-M), whose nodes and resources are in no file here. */
-static bool is_abroad(void)
+/*
+ * Whether this srun was called for another cluster (-M), whose nodes and resources are not in the
+ * local files.
+ */
+static bool is_other_cluster(void)
 {
 	return &working_cluster_rec && working_cluster_rec;
 }
 
 bool ddp_cluster_has_shards(void)
 {
-	return !&slurm_conf || is_abroad() || ddp_gres_has_shards(slurm_conf.gres_plugins);
+	return !&slurm_conf || is_other_cluster() || ddp_gres_has_shards(slurm_conf.gres_plugins);
 }
 
-/* SHOW_LOCAL saves a question about a federation. */
+/* SHOW_LOCAL avoids a query to a federation. */
 static const uint16_t show = SHOW_ALL | SHOW_LOCAL;
 
 static slurm_step_id_t step_id(uint32_t job, uint32_t step)
@@ -74,7 +77,9 @@ static slurm_step_id_t step_id(uint32_t job, uint32_t step)
 	return id;
 }
 
-/* The record of one step, which slurmctld may not have: then an empty list or an error. */
+/*
+ * Load one step's record. If slurmctld does not have it, the list is empty or an error is returned.
+ */
 static int load_step(uint32_t job, uint32_t step, job_step_info_response_msg_t **steps)
 {
 	if (!slurm_get_job_steps || !slurm_free_job_step_info_response_msg)
@@ -88,18 +93,18 @@ static int load_step(uint32_t job, uint32_t step, job_step_info_response_msg_t *
 #endif
 }
 
-/* More nodes than this are asked for in one message for the whole cluster. */
+/* The records of more nodes than this are loaded with one message for the whole cluster. */
 enum { SINGLE_NODES_MAX = 4 };
 
-/* A node of the step in the making of its order. */
+/* A node of the step, with the keys by which nodes are sorted. */
 struct node_place {
 	unsigned component;
-	uint32_t first; /* rank of its component */
+	uint32_t first; /* first rank of its component on the node */
 	uint32_t id;
 };
 
 struct node_places {
-	struct node_place *of; /* each node, in Slurm's order */
+	struct node_place *of; /* all nodes, in Slurm's order */
 	uint32_t count;
 };
 
@@ -124,7 +129,10 @@ static uint32_t first_task(const slurm_step_layout_t *layout, uint32_t i)
 	return first;
 }
 
-/* Append the nodes of one component. [node], where it is not NULL, is for the name of task 0's. Returns 0 or -1. */
+/*
+ * Append the nodes of one component. Unless [node] is NULL, write the name of task 0's node to it.
+ * Returns 0 or -1.
+ */
 static int add_component(slurm_step_id_t id, unsigned component, struct node_places *places,
 			 char *node, size_t size)
 {
@@ -151,7 +159,7 @@ static int add_component(slurm_step_id_t id, unsigned component, struct node_pla
 	return rv;
 }
 
-/* Whether [job] has a step [step] that the srun with [pid] made. */
+/* Whether [job] has a step [step] that was created by the srun with [pid]. */
 static bool has_step_of(uint32_t job, uint32_t step, uint32_t pid)
 {
 	job_step_info_response_msg_t *steps = NULL;
@@ -167,8 +175,8 @@ static bool has_step_of(uint32_t job, uint32_t step, uint32_t pid)
 enum { COMPONENTS_MAX = 128 };
 
 /*
- * The later components of a step, until one is not to be had: of the same job, or of jobs of their own that
- * follow the first one's.
+ * Add the later components of a step, up to the first that cannot be found. They belong to the same
+ * job, or to jobs that follow the first component's job.
  */
 static void add_later(uint32_t job, uint32_t step, unsigned components, uint32_t pid,
 		      struct node_places *places)
@@ -217,7 +225,10 @@ int ddp_ask_layout(uint32_t job, uint32_t step, unsigned components, uint32_t pi
 
 	if (!slurm_job_step_layout_get || !slurm_job_step_layout_free)
 		return -1;
-	/* Components in one job have one record each, and slurmctld, asked for none, lays them over each other. */
+	/*
+	 * The components of one job have one record each; without a component, slurmctld would
+	 * merge them.
+	 */
 	if (components > 1)
 		id.step_het_comp = 0;
 	rv = add_component(id, 0, &places, layout->node, sizeof(layout->node));
@@ -245,7 +256,7 @@ static int load_job(uint32_t job, job_info_msg_t **jobs)
 #endif
 }
 
-/* The job of the first component of the heterogeneous job that [job] is one of; 0: none. */
+/* Returns the job of the first component of the heterogeneous job that contains [job]; 0: none. */
 static uint32_t leader_of(uint32_t job)
 {
 	job_info_msg_t *jobs = NULL;
@@ -279,8 +290,8 @@ static bool wants_shards(const slurm_job_info_t *info)
 	       ddp_gres_has_shards(info->tres_per_task) || ddp_gres_has_shards(info->gres_total);
 }
 
-/* Whether all nodes of the job have the same [parts] of several GPUs. */
-static bool parts_alike(const slurm_job_info_t *info, char *parts, size_t size)
+/* Whether all nodes of the job have the same [parts] of two or more GPUs. */
+static bool have_equal_parts(const slurm_job_info_t *info, char *parts, size_t size)
 {
 	char each[DDP_NAME_SIZE];
 
@@ -292,19 +303,21 @@ static bool parts_alike(const slurm_job_info_t *info, char *parts, size_t size)
 	return true;
 }
 
-/* Write the parts of all nodes of the job. Returns 0, or -1 where one is not known or they do not fit. */
+/*
+ * Write the parts of all nodes of the job. Returns 0, or -1 if one is unknown or they do not fit.
+ */
 static int print_parts(const slurm_job_info_t *info, char *parts, size_t size)
 {
 	char each[DDP_NAME_SIZE], node[DDP_NODE_SIZE];
-	struct ddp_nodelist way;
+	struct ddp_nodelist iterator;
 	size_t used = 0;
 
-	if (parts_alike(info, parts, size))
+	if (have_equal_parts(info, parts, size))
 		return 0;
 	parts[0] = '\0';
-	ddp_nodelist_begin(&way, info->nodes);
+	ddp_nodelist_begin(&iterator, info->nodes);
 	for (uint32_t i = 0; i < info->gres_detail_cnt; i++) {
-		if (ddp_nodelist_next(&way, node, sizeof(node)) < 0)
+		if (ddp_nodelist_next(&iterator, node, sizeof(node)) < 0)
 			return -1;
 		if (ddp_gres_parts(info->gres_detail_str[i], each, sizeof(each)) < 2)
 			continue;
@@ -356,8 +369,9 @@ int ddp_ask_ports(uint32_t job, uint32_t step, char *ports, size_t size)
 }
 
 /*
- * Whether a step manager (from Slurm 24.05 on) has the records of [job]'s steps. If it does not answer, as that of a
- * suspended job, libslurm reports success and no steps. False if slurmctld does not know the job or it has ended.
+ * Whether a step manager (since Slurm 24.05) keeps the records of [job]'s steps. If it does not
+ * answer, as for a suspended job, libslurm reports success and no steps. False if slurmctld does
+ * not know the job or it has ended.
  */
 static bool has_step_manager(uint32_t job)
 {
@@ -408,17 +422,17 @@ static int print_address(const char *node, const char *found, char *address, siz
 }
 
 /*
- * The address at which srun is about to start tasks on [node], as it has it: slurm.conf's, and, up to 23.02, that of
- * the step for nodes whose address changes (cloud and dynamic ones). Later releases mark these, and ask slurmctld for
- * theirs.
- * Returns 0, or -1 where srun does not know it for sure.
+ * Get the address at which srun starts tasks on [node], from srun's own data: slurm.conf and, up to
+ * 23.02, the step's addresses of nodes whose address changes (cloud and dynamic nodes). Later
+ * releases mark such nodes and query slurmctld for their addresses.
+ * Returns 0, or -1 if srun does not certainly know it.
  */
 static int known_address(const char *node, char *address, size_t size)
 {
 	char *found;
 	int rv;
 
-	if (!slurm_conf_get_address || !slurm_xfree || is_abroad())
+	if (!slurm_conf_get_address || !slurm_xfree || is_other_cluster())
 		return -1;
 #if SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(23, 11, 0)
 	bool changes = true;
@@ -452,7 +466,10 @@ int ddp_ask_address(const char *node, char *address, size_t size)
 	return rv;
 }
 
-/* Both lists have one order as a rule, so it is looked from where the last one was: [place]. */
+/*
+ * Both lists usually have the same order, so the search starts after the previous match, at
+ * [place].
+ */
 static uint32_t shards_in(const node_info_msg_t *nodes, const char *name, uint32_t *place)
 {
 	for (uint32_t i = 0; i < nodes->record_count; i++) {
@@ -465,7 +482,7 @@ static uint32_t shards_in(const node_info_msg_t *nodes, const char *name, uint32
 	return 0;
 }
 
-/* The shards of [name]: from [all] where the whole cluster was loaded, else by a question. */
+/* Shards per GPU of node [name], from [all] if the whole cluster was loaded, else by a query. */
 static uint32_t shards_of(const node_info_msg_t *all, const char *name, uint32_t *place)
 {
 	node_info_msg_t *one = NULL;
@@ -480,18 +497,21 @@ static uint32_t shards_of(const node_info_msg_t *all, const char *name, uint32_t
 	return shards;
 }
 
-/* Write "n1:8,n2:16", without the nodes whose number is not known. Returns 0, or 1 and "". */
+/*
+ * Write "n1:8,n2:16", omitting nodes with an unknown number. Returns 0, or 1 and "" if it does not
+ * fit.
+ */
 static int print_shards(const char *nodes, const uint32_t *numbers, size_t count, char *list,
 			size_t size)
 {
-	struct ddp_nodelist way;
+	struct ddp_nodelist iterator;
 	size_t used = 0;
 
-	ddp_nodelist_begin(&way, nodes);
+	ddp_nodelist_begin(&iterator, nodes);
 	for (size_t i = 0; i < count; i++) {
 		char name[DDP_NODE_SIZE];
 
-		if (ddp_nodelist_next(&way, name, sizeof(name)) < 0 ||
+		if (ddp_nodelist_next(&iterator, name, sizeof(name)) < 0 ||
 		    (numbers[i] && ddp_format(list + used, size - used, "%s%s:%u", used ? "," : "",
 					      name, numbers[i]) < 0)) {
 			list[0] = '\0';
@@ -506,9 +526,9 @@ int ddp_ask_shards(const char *nodes, char *shards, size_t size)
 {
 	long count = ddp_nodelist_count(nodes);
 	node_info_msg_t *all = NULL;
-	struct ddp_nodelist way;
+	struct ddp_nodelist iterator;
 	uint32_t *numbers, place = 0;
-	bool same = true;
+	bool all_equal = true;
 	int rv = -1;
 
 	shards[0] = '\0';
@@ -518,16 +538,16 @@ int ddp_ask_shards(const char *nodes, char *shards, size_t size)
 	if (count > SINGLE_NODES_MAX && (!slurm_load_node || !slurm_free_node_info_msg ||
 					 slurm_load_node(0, &all, show) != SLURM_SUCCESS))
 		goto out;
-	ddp_nodelist_begin(&way, nodes);
+	ddp_nodelist_begin(&iterator, nodes);
 	for (long i = 0; i < count; i++) {
 		char name[DDP_NODE_SIZE];
 
-		if (ddp_nodelist_next(&way, name, sizeof(name)) < 0)
+		if (ddp_nodelist_next(&iterator, name, sizeof(name)) < 0)
 			goto out;
 		numbers[i] = shards_of(all, name, &place);
-		same = same && numbers[i] == numbers[0];
+		all_equal = all_equal && numbers[i] == numbers[0];
 	}
-	if (!same)
+	if (!all_equal)
 		rv = print_shards(nodes, numbers, (size_t)count, shards, size);
 	else if (numbers[0])
 		rv = ddp_format(shards, size, "%u", numbers[0]);

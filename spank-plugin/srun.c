@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * srun.c - inside srun, as the user: decide once what all ranks must agree on
+ * srun.c - the plugin in srun, as the user: decides what all ranks must agree on
  *
- * Before the step exists: read the options and refuse bad ones, and put what is known into the
- * channel variable, which reaches every component of a heterogeneous step from here. Once it
- * exists: find rank 0's node, choose the port, make the rendezvous directory. At the end:
- * remove that.
+ *   1. Before the step exists: read and check the options, and put what is known into the channel
+ *      variable. From there it reaches every component of a heterogeneous step.
+ *   2. When the step exists: find rank 0's node, choose the port, create the rendezvous directory.
+ *   3. At the end: remove that directory.
  */
 #include "config.h"
 
@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,36 +32,26 @@
 #include "core/starter.h"
 #include "rendezvous.h"
 #include "slurmctl.h"
+#include "step-choices.h"
 
 extern char **environ;
 
 static struct {
 	struct ddp_values values;
-	struct ddp_message disabled; /* why the plugin is of no use here; "" if it is */
+	struct ddp_message disabled; /* why the plugin is disabled; "" if it is not */
 	struct ddp_channel channel;
 	struct ddp_rendezvous rdzv;
-	unsigned components; /* of a heterogeneous step, so far */
-	uint32_t job;	     /* SLURM_JOB_ID, of a heterogeneous job's first component */
-	pid_t owner;	     /* a child of srun must not clean up */
-	uid_t user;	     /* before the step exists; srun --uid=USER becomes that user then */
-	int run;	     /* where ddp-run listens, or -1 */
+	unsigned components; /* of a heterogeneous step, counted so far */
+	uint32_t job;	     /* SLURM_JOB_ID; that of a heterogeneous job's first component */
+	pid_t owner;	     /* pid of srun: its children must not clean up */
+	uid_t user;	     /* user before the step exists; srun --uid=USER then changes to USER */
+	int run;	     /* descriptor to ddp-run, or -1 */
 } srun = {.rdzv.parent = -1, .run = -1};
 
-/* MASTER_PORT of the user's own must be a port, or rank 0 would find that out much later. */
-static int check_users_port(struct ddp_message *message)
-{
-	const char *port = ddp_users_value(environ, DDP_NAME(MASTER_PORT));
-	uint64_t number;
-
-	if (port && ddp_parse_number(port, 1, 65535, &number) < 0)
-		return ddp_fail(message,
-				"MASTER_PORT=%.100s in your environment is not a port, 1 to "
-				"65535; unset it and one is chosen",
-				port);
-	return 0;
-}
-
-/* A directory whose path is known already can be checked before there is a step, unless --uid may follow. */
+/*
+ * Check a directory early if its path is known already. Not as root, since --uid may change the
+ * user later.
+ */
 static int check_directory(const char *directory, struct ddp_message *message)
 {
 	char cwd[DDP_PATH_SIZE / 2], path[DDP_PATH_SIZE];
@@ -78,18 +67,18 @@ static int check_directory(const char *directory, struct ddp_message *message)
 }
 
 /*
- * Whatever can be refused is refused here: an option's refusal ends srun also where the line in
- * plugstack.conf says "optional", and any later one does not.
+ * All that can be rejected early is rejected here: an error of an option ends srun even if
+ * plugstack.conf says "optional", and later errors do not.
  */
-static int take(int id, const char *argument, int remote)
+static int on_option(int id, const char *argument, int remote)
 {
 	struct ddp_message message;
 
 	if (remote)
 		return 0;
-	if (ddp_take_option(&srun.values, id, argument) < 0)
+	if (ddp_set_option(&srun.values, id, argument) < 0)
 		return -1;
-	if ((id == DDP_OPT_DDP && check_users_port(&message) < 0) ||
+	if ((id == DDP_OPT_DDP && ddp_step_check_port(environ, &message) < 0) ||
 	    (id == DDP_OPT_RDZV && check_directory(srun.values.directory, &message) < 0)) {
 		ddp_say_error("%s", message.text);
 		return -1;
@@ -108,10 +97,10 @@ int ddp_srun_init(spank_t spank, int argc, char **argv)
 			 "disabled by its line in plugstack.conf on this host: %s; tell your "
 			 "administrator",
 			 message.text);
-	return ddp_register_options(spank, take);
+	return ddp_register_options(spank, on_option);
 }
 
-/* Put the channel, as far as it is known, where the tasks will find it. */
+/* Put the channel, as far as it is known, into the environment of the tasks. */
 static int publish(void)
 {
 	char *text = malloc(DDP_CHANNEL_SIZE);
@@ -127,8 +116,8 @@ static int publish(void)
 }
 
 /*
- * Say why the step must not train, and say it to the tasks too: with "optional" in
- * plugstack.conf Slurm goes on whatever we return.
+ * Report why the step must not train, and put it into the channel for the tasks: with "optional" in
+ * plugstack.conf Slurm continues in spite of the error.
  */
 static int refuse(const char *why)
 {
@@ -138,87 +127,23 @@ static int refuse(const char *why)
 	return -1;
 }
 
-/* Two numbers, since NCCL sends its own in the clear. */
-static int draw_secrets(struct ddp_channel *ch)
-{
-	uint64_t random[2];
-
-	if (getrandom(random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random))
-		return -1;
-	ch->magic = random[1] | 1;
-	return ddp_format(ch->nonce, sizeof(ch->nonce), "%016llx", (unsigned long long)random[0]);
-}
-
-/* An option without --ddp does nothing; that is a slip of the hand, not a wish. */
-static void tell_useless_options(void)
+/* Warn about options that have no effect without --ddp. */
+static void warn_ineffective_options(void)
 {
 	if (srun.values.source[DDP_OPT_DDP] == DDP_FROM_COMMAND)
-		return; /* --no-ddp: a wish indeed */
+		return; /* --no-ddp: intended */
 	for (int id = 0; id < DDP_OPT_COUNT; id++)
 		if (id != DDP_OPT_DDP && srun.values.source[id] == DDP_FROM_COMMAND)
 			ddp_say("--%s does nothing without --ddp",
 				ddp_option((enum ddp_option_id)id)->option);
 }
 
-/* HOME, but not that of root where srun --uid=USER has become USER. */
+/* Returns HOME or, after srun --uid=USER, the home directory of USER. */
 static const char *find_home(void)
 {
 	const struct passwd *pw = geteuid() == srun.user ? NULL : getpwuid(geteuid());
 
 	return geteuid() == srun.user ? ddp_env_filled(environ, "HOME") : pw ? pw->pw_dir : NULL;
-}
-
-/*
- * Where nobody named a directory: the working directory, or, where others could exchange that, as those of
- * projects whose group may write, the user's home. Refused below if that is not better.
- */
-static const char *choose_default(const char *cwd)
-{
-	const char *home = find_home();
-	struct ddp_message message;
-
-	if (!home || *home != '/' || ddp_rendezvous_usable(cwd, &message) == 0 ||
-	    ddp_rendezvous_usable(home, &message) < 0)
-		return cwd;
-	return home;
-}
-
-/* The directory under which the rendezvous is made, absolute, its placeholders still in it. */
-static int choose_base(struct ddp_message *message)
-{
-	const char *wanted = srun.values.directory;
-	struct ddp_channel *ch = &srun.channel;
-	char cwd[DDP_PATH_SIZE / 2];
-
-	ch->base_asked = *wanted != '\0';
-	if (*wanted == '/')
-		return ddp_format(ch->base, sizeof(ch->base), "%s", wanted);
-	if (!getcwd(cwd, sizeof(cwd))) {
-		if (*wanted)
-			return ddp_fail(message,
-					"the working directory is not known (%s); give "
-					"--ddp-rdzv an absolute path",
-					strerror(errno));
-		ch->base[0] = '\0';
-		return 0;
-	}
-	if (*wanted && strpbrk(cwd, "?#%"))
-		return ddp_fail(message,
-				"%s: a rendezvous URL cannot carry '?', '#' or '%%'; give "
-				"--ddp-rdzv an absolute path without them",
-				cwd);
-	if (!*wanted)
-		return ddp_format(ch->base, sizeof(ch->base), "%s", choose_default(cwd));
-	return ddp_format(ch->base, sizeof(ch->base), "%s/%s", cwd, wanted);
-}
-
-/* The user's name for %u; a look-up can be a question to a server, so only where it is used. */
-static void find_user(struct ddp_channel *ch)
-{
-	const struct passwd *pw = strstr(srun.values.directory, "%u") ? getpwuid(geteuid()) : NULL;
-
-	if (!pw || ddp_format(ch->user, sizeof(ch->user), "%s", pw->pw_name) < 0)
-		(void)ddp_format(ch->user, sizeof(ch->user), "%u", geteuid());
 }
 
 static void describe_self(struct ddp_channel *ch)
@@ -228,7 +153,7 @@ static void describe_self(struct ddp_channel *ch)
 	srun.user = geteuid();
 	if (gethostname(ch->from, sizeof(ch->from) - 1) < 0)
 		ch->from[0] = '\0';
-	find_user(ch);
+	ddp_step_find_user(ch, srun.values.directory);
 }
 
 static int begin(struct ddp_message *message)
@@ -249,56 +174,36 @@ static int begin(struct ddp_message *message)
 	ch->share = srun.values.share;
 	ch->verbose = srun.values.verbose;
 	describe_self(ch);
-	if (draw_secrets(ch) < 0)
-		return ddp_fail(message, "no random number to be had: %s", strerror(errno));
-	if (check_users_port(message) < 0)
+	if (ddp_step_draw_secrets(ch) < 0)
+		return ddp_fail(message, "cannot draw random numbers: %s", strerror(errno));
+	if (ddp_step_check_port(environ, message) < 0)
 		return -1;
-	return choose_base(message);
+	return ddp_step_choose_base(ch, srun.values.directory, find_home(), message);
 }
 
-/* --- ddp-run, where it started srun: what it says, and what it is told ------------------------ */
+/* --- ddp-run, if it started srun: its variables, and the report to it --------------------- */
 
-/* No task and no other srun is to take this for its own, so it leaves the environment. */
-static int hear_run(struct ddp_channel *ch, struct ddp_message *message)
+/*
+ * Read ddp-run's variables, and remove them from the environment, so that no task or other srun
+ * uses them.
+ */
+static int read_run_variables(struct ddp_channel *ch, struct ddp_message *message)
 {
-	const struct {
-		const char *name;
-		uint32_t *value;
-	} numbers[] = {{DDP_RUN_RESTART, &ch->restart}, {DDP_RUN_RESTARTS_MAX, &ch->restarts_max}};
 	const char *fd = ddp_env_filled(environ, DDP_RUN_FD);
-	const char *id = ddp_env_filled(environ, DDP_RUN_ID);
 	uint64_t number;
 	struct stat st;
-	int rv = 0;
+	int rv = ddp_step_read_run(ch, environ, message);
 
-	for (size_t i = 0; rv == 0 && i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-		const char *text = ddp_env_filled(environ, numbers[i].name);
-
-		if (!text)
-			continue;
-		if (ddp_parse_number(text, 0, UINT32_MAX, &number) < 0)
-			rv = ddp_fail(message, "%s=%.100s is no number; ddp-run sets it: unset it",
-				      numbers[i].name, text);
-		ch->run = 1;
-		*numbers[i].value = (uint32_t)number;
-	}
-	if (id && ddp_format(ch->run_id, sizeof(ch->run_id), "%s", id) < 0)
-		rv = ddp_fail(message,
-			      DDP_RUN_ID "=%.100s... is too long; ddp-run sets it: unset it", id);
 	if (rv == 0 && ddp_parse_number(fd, 3, INT_MAX, &number) == 0 &&
 	    fstat((int)number, &st) == 0 && (S_ISSOCK(st.st_mode) || S_ISFIFO(st.st_mode))) {
 		srun.run = (int)number;
 		(void)fcntl(srun.run, F_SETFD, FD_CLOEXEC);
 	}
-	unsetenv(DDP_RUN_RESTART);
-	unsetenv(DDP_RUN_RESTARTS_MAX);
-	unsetenv(DDP_RUN_ID);
-	unsetenv(DDP_RUN_FD);
+	ddp_step_drop_run();
 	return rv;
 }
 
-/* Which step this is, and where it leaves what went wrong. */
-static void tell_run(const struct ddp_channel *ch)
+static void report_to_run(const struct ddp_channel *ch)
 {
 	char text[2 * DDP_PATH_SIZE + 128];
 	int n;
@@ -310,8 +215,8 @@ static void tell_run(const struct ddp_channel *ch)
 		n += snprintf(text + n, sizeof(text) - (size_t)n, "failed %s\nrendezvous %s\n",
 			      ch->failed, ch->directory);
 	if (write(srun.run, text, (size_t)n) < 0)
-		ddp_say("cannot tell ddp-run which step this is: %s", strerror(errno));
-	/* srun has a child, which has it too: only this ends what ddp-run reads. */
+		ddp_say("cannot report the step to ddp-run: %s", strerror(errno));
+	/* srun's child has the descriptor, too; shutdown() ends ddp-run's read nevertheless. */
 	(void)shutdown(srun.run, SHUT_WR);
 	close(srun.run);
 	srun.run = -1;
@@ -320,26 +225,29 @@ static void tell_run(const struct ddp_channel *ch)
 int ddp_srun_options_read(void)
 {
 	struct ddp_message message = {"the path of the working directory is too long"}, from_run;
-	int heard;
+	int run_status;
 
-	/* An outer step's plan, which a batch script or a task inherited, is not this step's. */
+	/*
+	 * The plan of an outer step, inherited by a batch script or task, does not apply to this
+	 * step.
+	 */
 	if (srun.components == 0)
 		unsetenv(DDP_CHANNEL_NAME);
-	heard = hear_run(&srun.channel, &from_run);
+	run_status = read_run_variables(&srun.channel, &from_run);
 	if (ddp_values_from_env(&srun.values, environ, &message) < 0)
 		return refuse(message.text);
 	if (!srun.values.enabled) {
-		tell_useless_options();
+		warn_ineffective_options();
 		return 0;
 	}
-	if (heard < 0)
+	if (run_status < 0)
 		return refuse(from_run.text);
 	if (begin(&message) < 0)
 		return refuse(message.text);
 	return publish();
 }
 
-/* --- The step exists ------------------------------------------------------------------ */
+/* --- After the step was created ------------------------------------------------------- */
 
 static uint32_t env_number(const char *name)
 {
@@ -350,7 +258,7 @@ static uint32_t env_number(const char *name)
 	return (uint32_t)number;
 }
 
-/* Which step this is. Returns 0, or -1 if it is none that has ranks. */
+/* Set the step's identity. Returns 0, or -1 if the step has no ranks. */
 static int identify(spank_t spank, struct ddp_channel *ch)
 {
 	const char *cluster = ddp_env_filled(environ, "SLURM_CLUSTER_NAME");
@@ -374,10 +282,11 @@ static int identify(spank_t spank, struct ddp_channel *ch)
 }
 
 /*
- * If the step has all nodes of the job, task 0 runs on the first, and the first task of each node follows that of
- * the node before. Exceptions: the user laid the tasks out by hand; from Slurm 26.05 on, the topology does; the
- * names sort differently than the nodes of the step do, as after the job was shrunk or with SwitchAsNodeRank.
- * SLURM_NODELIST is the job's and srun has just set it; SLURM_STEP_NODELIST would be an outer step's here.
+ * Whether rank 0 is on the first node of [list]. If the step has all nodes of the job, it is, and
+ * the nodes' first tasks are in node order. Exceptions: the user placed the tasks; since Slurm
+ * 26.05, the topology does; names sort differently from the step's nodes, as after the job was
+ * shrunk or with SwitchAsNodeRank. [list] is SLURM_NODELIST, the job's, which srun has just set;
+ * SLURM_STEP_NODELIST would be an outer step's.
  */
 static bool first_node_runs_rank0(spank_t spank, const char *list)
 {
@@ -393,7 +302,9 @@ static bool first_node_runs_rank0(spank_t spank, const char *list)
 	       (nodes == 1 || (!laid_out && ddp_nodelist_is_plain(list)));
 }
 
-/* Rank 0's node and the order of all, by the layout; slurmctld is asked only where it is not plain. */
+/*
+ * Set rank 0's node and the order of the nodes; slurmctld is queried only for an unusual placement.
+ */
 static int find_node(spank_t spank, struct ddp_channel *ch, struct ddp_message *message)
 {
 	const char *list = ddp_env_filled(environ, "SLURM_NODELIST");
@@ -405,8 +316,8 @@ static int find_node(spank_t spank, struct ddp_channel *ch, struct ddp_message *
 		strcpy(ch->node, layout.node);
 		strcpy(ch->order, layout.order);
 		if (layout.order_cut)
-			ddp_say("this step's nodes are in no order that fits: NODE_RANK counts them by "
-				"SLURM_NODEID, but for rank 0's, which is node 0");
+			ddp_say("the order of this step's nodes is too long: NODE_RANK counts them by "
+				"SLURM_NODEID, except for rank 0's node, which is node 0");
 		return 0;
 	}
 	return ddp_fail(message,
@@ -428,59 +339,29 @@ static int choose_address(struct ddp_channel *ch)
 				  sizeof(ch->address));
 }
 
-/* The kernel's range for outgoing connections, which a listener had better avoid. */
-static struct ddp_port_range ephemeral_range(void)
-{
-	struct ddp_port_range range = {32768, 60999};
-	FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
-	unsigned lo, hi;
-
-	if (file) {
-		if (fscanf(file, "%u %u", &lo, &hi) == 2 && lo <= hi)
-			range = (struct ddp_port_range){lo, hi};
-		fclose(file);
-	}
-	return range;
-}
-
-static void set_port(struct ddp_channel *ch, uint32_t port, uint32_t ras_port, const char *from)
-{
-	ch->port = port;
-	ch->ras_port = ras_port <= 65535 ? ras_port : 0;
-	(void)ddp_format(ch->port_from, sizeof(ch->port_from), "%s", from);
-}
-
-/* The user's, else the option's, else one that Slurm reserved, else one computed. */
+/*
+ * Choose the port. Components of a heterogeneous job have different reserved ports and must agree
+ * on one.
+ */
 static void choose_port(struct ddp_channel *ch)
 {
-	const char *users = ddp_users_value(environ, DDP_NAME(MASTER_PORT));
-	uint64_t hash = ddp_step_hash(ch->cluster, ch->job, ch->step, ch->attempt);
-	bool optional = srun.values.source[DDP_OPT_PORT] != DDP_FROM_DEFAULT;
-	struct ddp_port_range range = optional ? srun.values.ports : srun.values.site_ports;
-	uint32_t computed = ddp_port_compute(range, ephemeral_range(), hash), ports[2] = {0, 0};
+	uint32_t ports[2] = {0, 0};
 	char reserved[512] = "";
-	uint64_t number;
 
-	if (users && ddp_parse_number(users, 1, 65535, &number) == 0) {
-		if (optional)
-			ddp_say("MASTER_PORT=%s of your environment is used, --ddp-port is not",
-				users);
-		set_port(ch, (uint32_t)number, (uint32_t)number + 1, "yours");
+	if (!ddp_step_choose_port(ch, &srun.values, environ, ddp_say))
 		return;
-	}
-	set_port(ch, computed, computed + 1, optional ? "--ddp-port" : "computed");
-	if (optional)
-		return;
-	/* Components of a heterogeneous job have reserved ports each, and must agree on one. */
 	if (srun.components > 1 &&
 	    ddp_ask_ports(ch->job, ch->step, reserved, sizeof(reserved)) == 0 &&
 	    ddp_ports_reserved(reserved, ports, 2) > 0)
-		set_port(ch, ports[0], ports[1], "reserved by Slurm");
+		ddp_step_set_port(ch, ports[0], ports[1], "reserved by Slurm");
 	else
 		ch->reserved_first = srun.components == 1;
 }
 
-/* As root, srun must not make the fixed part of rdzv= in plugstack.conf: with mode 0700 it would be root's alone. */
+/*
+ * Check that the fixed part of rdzv= in plugstack.conf exists if srun runs as root, which would
+ * create it with mode 0700, inaccessible for users.
+ */
 static int check_site_directory(struct ddp_message *message)
 {
 	const char *template = srun.values.directory;
@@ -505,8 +386,8 @@ static int choose_directory(struct ddp_channel *ch, struct ddp_message *message)
 	char job[16], step[16], base[DDP_PATH_SIZE];
 
 	if (geteuid() != srun.user) {
-		find_user(ch);
-		if (choose_base(message) < 0)
+		ddp_step_find_user(ch, srun.values.directory);
+		if (ddp_step_choose_base(ch, srun.values.directory, find_home(), message) < 0)
 			return -1;
 	}
 	snprintf(job, sizeof(job), "%u", srun.job);
@@ -525,8 +406,8 @@ static int choose_directory(struct ddp_channel *ch, struct ddp_message *message)
 }
 
 /*
- * Where nobody asked for a directory, none is needed: the nodes say it in one line, and env://
- * goes on.
+ * Create the rendezvous directory. If the user did not choose it, failure is not an error: one line
+ * reports it, and env:// works without.
  */
 static int make_directory(struct ddp_channel *ch, struct ddp_message *message)
 {
@@ -534,7 +415,7 @@ static int make_directory(struct ddp_channel *ch, struct ddp_message *message)
 		ddp_rendezvous_sweep(&srun.rdzv, ch, ddp_ask_step_ended);
 		return 0;
 	}
-	/* Later components of a heterogeneous step learn everything from the directory. */
+	/* Later components of a heterogeneous step read the whole record from the directory. */
 	if (ch->base_asked || srun.components > 1)
 		return -1;
 	(void)ddp_format(ch->no_directory, sizeof(ch->no_directory), "%s", message->text);
@@ -542,13 +423,13 @@ static int make_directory(struct ddp_channel *ch, struct ddp_message *message)
 }
 
 /*
- * A program that starts ranks itself: say what becomes of it, or refuse it. Nothing may run then, whatever
- * plugstack.conf says: as with an option that is wrong.
+ * Check for programs that start ranks themselves: print a hint, or refuse them. After a refusal no
+ * task may run, even with "optional" in plugstack.conf, as after a wrong option.
  */
-static int look_at_program(spank_t spank, struct ddp_channel *ch, struct ddp_message *message)
+static int check_program(spank_t spank, struct ddp_channel *ch, struct ddp_message *message)
 {
 	uint32_t tasks = 0, nodes = 0;
-	struct ddp_message judged = {""};
+	struct ddp_message verdict_text = {""};
 	enum ddp_verdict verdict;
 	char **argv = NULL;
 	int argc = 0;
@@ -558,17 +439,17 @@ static int look_at_program(spank_t spank, struct ddp_channel *ch, struct ddp_mes
 	    spank_get_item(spank, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS)
 		return 0;
 	ch->standalone = ddp_starter_is_standalone(argv);
-	verdict = ddp_starter_judge(argv, environ, tasks, nodes, ch->restarts_max, &judged);
-	/* The attempts of ddp-run are of one program. */
+	verdict = ddp_starter_judge(argv, environ, tasks, nodes, ch->restarts_max, &verdict_text);
+	/* all attempts of ddp-run start the same program */
 	if (verdict == DDP_VERDICT_TELL && ch->restart == 0)
-		ddp_say("%s", judged.text);
+		ddp_say("%s", verdict_text.text);
 	ch->stop = verdict == DDP_VERDICT_REFUSE && !srun.values.launcher_allowed;
-	return ch->stop ? ddp_fail(message, "%s", judged.text) : 0;
+	return ch->stop ? ddp_fail(message, "%s", verdict_text.text) : 0;
 }
 
 /*
- * When the job ends, and its shards. From 23.02 on the first needs no question: slurmstepd has it from the step's
- * credential and tells the tasks.
+ * Get the job's end and whether it has shards. Since 23.02 the end needs no query: slurmstepd
+ * passes it from the step's credential to the tasks.
  */
 static bool ask_job(struct ddp_channel *ch)
 {
@@ -587,7 +468,7 @@ static int decide(spank_t spank, struct ddp_channel *ch, struct ddp_message *mes
 	const char *list = ddp_env_filled(environ, "SLURM_NODELIST");
 	bool shards;
 
-	if (look_at_program(spank, ch, message) < 0 || find_node(spank, ch, message) < 0 ||
+	if (check_program(spank, ch, message) < 0 || find_node(spank, ch, message) < 0 ||
 	    choose_address(ch) < 0)
 		return -1;
 	choose_port(ch);
@@ -611,7 +492,7 @@ int ddp_srun_step_created(spank_t spank)
 
 	if (!srun.values.enabled && !srun.channel.problem[0])
 		return 0;
-	/* Slurm sets it for a step that has reserved ports; an outer step's must not stand in. */
+	/* Slurm sets this variable only for a step with reserved ports; remove an outer step's. */
 	unsetenv("SLURM_STEP_RESV_PORTS");
 	if (identify(spank, &srun.channel) < 0) {
 		unsetenv(DDP_CHANNEL_NAME);
@@ -621,8 +502,11 @@ int ddp_srun_step_created(spank_t spank)
 		return -1;
 	if (decide(spank, &srun.channel, &message) < 0)
 		return refuse(message.text);
-	tell_run(&srun.channel);
-	/* Called for a later component: that one finds it in the directory, like all but the first. */
+	report_to_run(&srun.channel);
+	/*
+	 * Called for a later component: it reads the record from the directory, as all but the
+	 * first do.
+	 */
 	if (spank_get_item(spank, S_JOB_ID, &job) == ESPANK_SUCCESS && job != srun.channel.job)
 		return 0;
 	return publish();

@@ -1,26 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <linux/inet_diag.h>
-#include <linux/netlink.h>
-#include <linux/sock_diag.h>
-#include <netinet/in.h>
-#include <sched.h>
 #include <signal.h>
 #include <slurm/slurm.h>
 #include <slurm/slurm_version.h>
 #include <slurm/spank.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -29,157 +19,39 @@
 #include "core/format.h"
 #include "core/plan.h"
 #include "rendezvous.h"
-
-/* --- Is a port taken? -------------------------------------------------------------------- */
-
-/*
- * Asks the kernel for its listening sockets instead of binding: a bind would itself take the
- * port for a moment, and rank 0 may bind with options of its own. The question goes over
- * netlink, because reading /proc/net/tcp walks through every connection and takes milliseconds.
- */
-
-enum { STATE_LISTEN = 0x0a };
-
-/* One table has a header line, then "sl: address:port address:port state queues timer retr uid". */
-static bool look(const char *path, uint32_t port, uid_t *uid)
-{
-	FILE *file = fopen(path, "re");
-	char line[512];
-	bool found = false;
-
-	if (!file)
-		return false;
-	while (!found && fgets(line, sizeof(line), file)) {
-		unsigned local, state, owner;
-
-		if (sscanf(line, " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %u",
-			   &local, &state, &owner) != 3)
-			continue;
-		if (state == STATE_LISTEN && local == port) {
-			*uid = (uid_t)owner;
-			found = true;
-		}
-	}
-	fclose(file);
-	return found;
-}
-
-/* One question to the kernel: who listens at [port]? */
-static int ask(int fd, int family, uint32_t port)
-{
-	struct {
-		struct nlmsghdr head;
-		struct inet_diag_req_v2 body;
-	} question = {
-		.head = {.nlmsg_len = sizeof(question),
-			 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
-			 .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-		.body = {.sdiag_family = (uint8_t)family,
-			 .sdiag_protocol = IPPROTO_TCP,
-			 .idiag_states = 1U << STATE_LISTEN,
-			 .id.idiag_sport = htons((uint16_t)port)},
-	};
-
-	return send(fd, &question, sizeof(question), 0) == (ssize_t)sizeof(question) ? 0 : -1;
-}
-
-/* Returns 1 and the owner, 0 if nobody listens, -1 if the kernel does not say. */
-static int hear(int fd, uint32_t port, uid_t *uid)
-{
-	union {
-		struct nlmsghdr head;
-		char bytes[8192];
-	} answer;
-	int found = 0;
-
-	for (;;) {
-		ssize_t n = recv(fd, &answer, sizeof(answer), 0);
-		const struct nlmsghdr *h = &answer.head;
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return -1;
-		for (unsigned left = (unsigned)n; NLMSG_OK(h, left); h = NLMSG_NEXT(h, left)) {
-			const struct inet_diag_msg *m = NLMSG_DATA(h);
-
-			if (h->nlmsg_type == NLMSG_DONE)
-				return found;
-			if (h->nlmsg_type != SOCK_DIAG_BY_FAMILY ||
-			    h->nlmsg_len < NLMSG_LENGTH(sizeof(*m)))
-				return -1;
-			if (ntohs(m->id.idiag_sport) == port) {
-				*uid = m->idiag_uid;
-				found = 1;
-			}
-		}
-	}
-}
-
-static int look_by_netlink(uint32_t port, uid_t *uid)
-{
-	static const int families[] = {AF_INET, AF_INET6};
-	const struct timeval limit = {.tv_sec = 1};
-	int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-	int rv = fd < 0 ? -1 : 0;
-
-	if (rv == 0)
-		(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	for (size_t i = 0; rv == 0 && i < 2; i++)
-		rv = ask(fd, families[i], port) < 0 ? -1 : hear(fd, port, uid);
-	if (fd >= 0)
-		close(fd);
-	return rv;
-}
+#include "task.h"
 
 /*
- * Tell whether a TCP socket of this network namespace listens on [port], and whose it is.
- * Returns true with the owner in [uid], or false; where the kernel does not say, false.
- */
-static bool port_listening(uint32_t port, uid_t *uid)
-{
-	/* /proc/net/tcp takes milliseconds: it walks through all connections. */
-	int rv = look_by_netlink(port, uid);
-
-	if (rv >= 0)
-		return rv > 0;
-	return look("/proc/net/tcp", port, uid) || look("/proc/net/tcp6", port, uid);
-}
-
-/* --- Hooks ------------------------------------------------------------------------------- */
-
-/*
- * On the nodes: collect facts, ask the core, set variables
+ * stepd.c - the plugin in slurmstepd: collect facts, let core/ decide, set variables
  *
- * user_init runs once for each node, as the user and before any container plugin changes the
- * view of the file system, so all looking is done there. task_init runs in each task, after
- * Slurm has bound devices, and only sets variables; but where the task has file systems of its own by
- * then, the directory is looked for once more. Whatever goes wrong before task_init is
- * kept until then: failing earlier would go unseen or drain the node.
+ * user_init runs once per node, as the user, before a container plugin changes the view of the file
+ * system. All checks are made there. task_init runs in each task after Slurm has bound devices, and
+ * only sets variables; but if the task has its own file systems by then, the directory is checked
+ * again. Errors before task_init are stored until then: failing earlier would be invisible to the
+ * user, or drain the node.
  */
 
-enum { BLIND_NODES_MAX = 4 }; /* that say that they do not see the directory */
+enum { UNSEEN_NODES_MAX = 4 }; /* nodes that report that they do not see the directory */
 
 static struct {
-	struct ddp_message
-		broken; /* what is wrong with this node's plugstack.conf; "" if nothing */
-	bool asked;	/* --ddp reached this node */
+	struct ddp_message broken; /* error in this node's plugstack.conf; "" */
+	bool asked;		   /* --ddp reached this node */
 	bool active;
-	struct ddp_message problem; /* why the tasks must not train; "" if all is well */
-	bool problem_said;	    /* by srun already */
+	struct ddp_message problem; /* why the tasks must not train; "" */
+	bool is_problem_reported;   /* srun has reported it */
 	struct ddp_channel channel;
-	char **env; /* the step's environment, as user_init saw it */
+	char **env; /* the step's environment in user_init */
 	bool directory_seen;
 	struct ddp_message directory_problem;
-	struct stat mounts; /* the mount namespace that was looked at */
+	struct stat mounts; /* mount namespace in which the directory was checked */
 	bool mps;
-	uint64_t gpu_memory;		 /* by this node's own line in plugstack.conf */
-	char program[DDP_NAME_SIZE / 4]; /* that the tasks run; "" if it is not known */
+	uint64_t gpu_memory;		 /* MiB, from this node's plugstack.conf */
+	char program[DDP_NAME_SIZE / 4]; /* name of the tasks' program; "" if unknown */
 } stepd;
 
-static int take(int id, const char *argument, int remote)
+static int on_option(int id, const char *argument, int remote)
 {
-	(void)argument; /* checked in srun, whose channel carries the values */
+	(void)argument; /* srun has checked it, and the channel has the value */
 	(void)remote;
 	if (id == DDP_OPT_DDP)
 		stepd.asked = true;
@@ -188,7 +60,7 @@ static int take(int id, const char *argument, int remote)
 	return 0;
 }
 
-/* What concerns the step comes from srun, what concerns the node's GPUs from the node. */
+/* Arguments about the step are read by srun; those about the node's GPUs by the node. */
 static int read_arguments(int argc, char **argv, struct ddp_message *message)
 {
 	struct ddp_values values;
@@ -216,11 +88,11 @@ int ddp_stepd_init(spank_t spank, int argc, char **argv)
 	if (read_arguments(argc, argv, &message) < 0)
 		ddp_fail(&stepd.broken, "disabled by its line in plugstack.conf on this node: %s",
 			 message.text);
-	(void)ddp_register_options(spank, take);
+	(void)ddp_register_options(spank, on_option);
 	return 0;
 }
 
-/* --- Once for each node --------------------------------------------------------------- */
+/* --- Once per node -------------------------------------------------------------------- */
 
 static char **copy_env(char *const *env)
 {
@@ -232,7 +104,7 @@ static char **copy_env(char *const *env)
 	copy = calloc(n + 1, sizeof(*copy));
 	for (size_t i = 0; copy && i < n; i++)
 		if (!(copy[i] = strdup(env[i])))
-			break; /* the list ends here; a short one is still a list */
+			break; /* out of memory: the shorter list is still valid */
 	return copy;
 }
 
@@ -259,8 +131,8 @@ static bool is_ordinary_step(spank_t spank)
 }
 
 /*
- * A complete channel names its step. One of another step came with the environment, past every
- * srun that would have dropped it.
+ * Whether the channel is another step's: it was inherited with the environment, past every srun
+ * that would have removed it. A complete channel names its step.
  */
 static bool is_stale(spank_t spank)
 {
@@ -271,7 +143,7 @@ static bool is_stale(spank_t spank)
 	       (stepd.channel.job != job || stepd.channel.step != step);
 }
 
-/* The base of a later component's channel, with what it can know put in. */
+/* Expand the base in a later component's channel with the values that are known there. */
 static int expand_base(char *base, size_t size, struct ddp_message *message)
 {
 	const char *job = ddp_env_filled(stepd.env, "SLURM_HET_JOB_ID");
@@ -284,7 +156,7 @@ static int expand_base(char *base, size_t size, struct ddp_message *message)
 	return ddp_template_expand(stepd.channel.base, &with, base, size, message);
 }
 
-/* A later component of a heterogeneous step: the whole record is in the directory. */
+/* Read the whole record from the directory, in a later component of a heterogeneous step. */
 static int complete_channel(struct ddp_message *message)
 {
 	struct ddp_message why = {""};
@@ -314,8 +186,8 @@ static int read_channel(spank_t spank, struct ddp_message *message)
 				"srun left no plan for this step; is the plugin of slurm-ddp "
 				"installed where srun ran?");
 	}
-	stepd.problem_said = stepd.channel.problem[0] != '\0';
-	if (stepd.problem_said)
+	stepd.is_problem_reported = stepd.channel.problem[0] != '\0';
+	if (stepd.is_problem_reported)
 		return ddp_fail(message, "%s", stepd.channel.problem);
 	return stepd.channel.complete ? 0 : complete_channel(message);
 }
@@ -326,8 +198,7 @@ static void note_mounts(struct stat *mounts)
 		*mounts = (struct stat){0};
 }
 
-/* Look whether this node shares the rendezvous directory. */
-static void look_at_directory(const char *host)
+static void check_directory(const char *host)
 {
 	const struct ddp_channel *ch = &stepd.channel;
 	struct ddp_message why = {""};
@@ -346,11 +217,12 @@ static void look_at_directory(const char *host)
 }
 
 /*
- * In a task, whose job may have a /tmp of its own (job_container/tmpfs, namespace/tmpfs) or a container: what
- * counts is what it sees. A directory that the node has and the task has not is no refusal: env:// needs none.
- * Returns 0, or -1 where neither sees what was asked for.
+ * Check in a task whether it sees the directory. Its job may have its own /tmp
+ * (job_container/tmpfs, namespace/tmpfs) or a container. If the node sees the directory and the
+ * task does not, that is not an error, since env:// does not need it.
+ * Returns 0, or -1 if neither sees a directory that the user chose.
  */
-static int look_from_task(const char *host, struct ddp_message *message)
+static int check_directory_in_task(const char *host, struct ddp_message *message)
 {
 	const struct ddp_channel *ch = &stepd.channel;
 	struct ddp_message why = {""};
@@ -374,7 +246,7 @@ static int look_from_task(const char *host, struct ddp_message *message)
 	return ddp_fail(message, "%s", stepd.directory_problem.text);
 }
 
-/* This node's name as Slurm has it: in a task's environment, and in slurmstepd's own before. */
+/* This node's Slurm name, from the task's environment or, before, slurmstepd's own. */
 static const char *host_name(char *const *env)
 {
 	static char name[DDP_NAME_SIZE];
@@ -417,20 +289,13 @@ int ddp_stepd_user_init(spank_t spank)
 	stepd.mps = ddp_mps_look(ddp_mps_directory(ddp_env_get(env, DDP_MPS_PIPE_DIRECTORY))) ==
 		    DDP_MPS_SERVES;
 	/* The step's environment is still srun's, which may have run on another node. */
-	look_at_directory(host_name(NULL));
+	check_directory(host_name(NULL));
 	return 0;
 }
 
 /* --- In each task --------------------------------------------------------------------- */
 
-static uint32_t count_cpus(void)
-{
-	cpu_set_t set;
-
-	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 0;
-}
-
-/* From 23.02 on slurmstepd has it from the step's credential; before, the variable is anybody's. */
+/* Since 23.02 slurmstepd sets it from the step's credential; before, users may set the variable. */
 static void find_end_time(char *const *env)
 {
 	const char *end = ddp_env_get(env, "SLURM_JOB_END_TIME");
@@ -446,19 +311,22 @@ static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *m
 
 	if (spank_get_item(spank, S_JOB_ENV, &env) != ESPANK_SUCCESS ||
 	    spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &local_size) != ESPANK_SUCCESS)
-		return ddp_fail(message, "Slurm does not say what this task is");
+		return ddp_fail(
+			message,
+			"Slurm does not provide this task's environment and number of tasks");
 	find_end_time(env);
 	*facts = (struct ddp_facts){
 		.channel = &stepd.channel,
 		.step_env = stepd.env,
 		.task_env = env,
 		.host = host_name(env),
+		.node_cpus = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN),
 		.directory_seen = stepd.directory_seen,
 		.directory_problem = stepd.directory_problem.text,
 		.program = stepd.program,
 		.mps = stepd.mps,
 		.gpu_memory = stepd.gpu_memory,
-		.cpu_mask = count_cpus(),
+		.cpu_mask = ddp_task_cpus(),
 	};
 	if (ddp_task_read(env, local_size, stepd.channel.order, &facts->task, message) < 0)
 		return -1;
@@ -478,85 +346,13 @@ static int collect(spank_t spank, struct ddp_facts *facts, struct ddp_message *m
 }
 
 /*
- * Rank 0 is about to listen. Where the user gave an address of another store, or the number
- * comes from elsewhere, the look is still right: it is this node's port that counts.
+ * Report that this node does not see the directory, so that its ranks' missing variables can be
+ * explained. Rank 0 reports it if no directory exists. Without --ddp-verbose only the first nodes
+ * report.
  */
-static int look_at_port(const struct ddp_facts *facts, const struct ddp_plan *plan,
-			struct ddp_message *message)
+static void report_unseen_directory(const struct ddp_facts *facts)
 {
-	const struct ddp_change *address = ddp_plan_find(plan, DDP_NAME(MASTER_ADDR));
-	const struct ddp_change *port = ddp_plan_find(plan, DDP_NAME(MASTER_PORT));
-	bool users = port && port->action == DDP_ACTION_KEEP;
-	uint64_t number;
-	uid_t uid = 0;
-
-	if (facts->task.rank != 0 || !port || !port->value ||
-	    (address && address->action == DDP_ACTION_KEEP))
-		return 0;
-	if (ddp_parse_number(port->value, 1, 65535, &number) < 0)
-		return ddp_fail(message, "MASTER_PORT=%.100s is not a port", port->value);
-	if (!port_listening((uint32_t)number, &uid))
-		return 0;
-	return ddp_fail(message,
-			"port %s of %s, where rank 0 runs, is taken by a process of user %u; %s",
-			port->value, facts->host, uid,
-			users ? "unset MASTER_PORT and a free one is chosen"
-			      : "start the step again, or choose another with --ddp-port=LO-HI");
-}
-
-static bool speaks(const struct ddp_task *id, enum ddp_speaker speaker)
-{
-	return speaker == DDP_SPEAKER_STEP ? id->rank == 0 : id->local_rank == 0;
-}
-
-/* Its value lets a stranger in, and output is often readable by others. */
-static bool is_secret(const char *name)
-{
-	return strcmp(name, DDP_NAME(NCCL_SOCKET_MAGIC)) == 0 ||
-	       strcmp(name, DDP_NAME(DDP_OURS)) == 0;
-}
-
-static const char *value_in(const struct ddp_plan *plan, const char *name)
-{
-	const struct ddp_change *change = ddp_plan_find(plan, name);
-
-	return change && change->value ? change->value : "-";
-}
-
-static void say_plan(const struct ddp_facts *facts, const struct ddp_plan *plan)
-{
-	static const char *const verbs[] = {"set", "unset", "kept"};
-	const struct ddp_task *id = &facts->task;
-
-	for (size_t i = 0; i < plan->n_notes; i++)
-		if (speaks(id, plan->notes[i].speaker))
-			ddp_say("%s", plan->notes[i].text);
-	if (!stepd.channel.verbose)
-		return;
-	if (id->rank != 0) {
-		ddp_say("rank %u of %u on %s: local %u of %u, LOCAL_RANK=%s, device %s, share %s",
-			id->rank, id->size, facts->host, id->local_rank, id->local_size,
-			value_in(plan, DDP_NAME(LOCAL_RANK)), value_in(plan, DDP_NAME(DDP_DEVICE)),
-			value_in(plan, DDP_NAME(DDP_SHARE)));
-		return;
-	}
-	for (size_t i = 0; i < plan->n_changes; i++) {
-		const struct ddp_change *c = &plan->changes[i];
-		bool shown = c->value && !(c->action == DDP_ACTION_SET && is_secret(c->name));
-
-		ddp_say("rank 0 on %s: %s %s%s%s (%s)", facts->host, verbs[c->action], c->name,
-			shown ? "=" : "", shown ? c->value : "", c->why);
-	}
-}
-
-/*
- * Rank 0 says that there is no directory. A node that alone does not see it must say so too, or
- * its ranks would be without the variables and nobody would know why; but a thousand nodes need
- * not say the same.
- */
-static void say_blind(const struct ddp_facts *facts)
-{
-	if (facts->task.node_rank >= BLIND_NODES_MAX && !stepd.channel.verbose)
+	if (facts->task.node_rank >= UNSEEN_NODES_MAX && !stepd.channel.verbose)
 		return;
 	if (facts->task.local_rank == 0 && facts->task.rank != 0 && !stepd.directory_seen &&
 	    stepd.channel.directory[0] && strcmp(facts->host, stepd.channel.node) != 0)
@@ -570,7 +366,7 @@ static int apply(spank_t spank, const struct ddp_plan *plan, struct ddp_message 
 		const struct ddp_change *c = &plan->changes[i];
 		spank_err_t rc = ESPANK_SUCCESS;
 
-		/* A kept value may have been replaced by a container's hook meanwhile. */
+		/* Also set kept values, since a container's hook may have replaced them. */
 		if (c->action == DDP_ACTION_UNSET)
 			rc = spank_unsetenv(spank, c->name);
 		else
@@ -582,18 +378,18 @@ static int apply(spank_t spank, const struct ddp_plan *plan, struct ddp_message 
 }
 
 /*
- * The task must not train. With "required" in plugstack.conf, -1 ends it; with "optional" Slurm
- * starts it all the same, and then DDP_ERROR is all it gets.
+ * Keep the task from training. With "required" in plugstack.conf, returning -1 ends it. With
+ * "optional" Slurm starts it nevertheless, and it gets only DDP_ERROR.
  */
-static int refuse(spank_t spank, const char *why, bool aloud)
+static int refuse(spank_t spank, const char *why, bool is_reported)
 {
 	struct ddp_plan plan;
 	char **env = NULL;
 
-	/* slurmstepd begins its lines with its node's name, up to 25.05. */
-	if (aloud && SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0))
+	/* Before 25.05 slurmstepd starts its lines with the node's name. */
+	if (is_reported && SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(25, 5, 0))
 		ddp_say_error("%s: %s", host_name(NULL), why);
-	else if (aloud)
+	else if (is_reported)
 		ddp_say_error("%s", why);
 	(void)spank_get_item(spank, S_JOB_ENV, &env);
 	if (ddp_plan_refuse(env, why, &plan) == 0) {
@@ -604,8 +400,9 @@ static int refuse(spank_t spank, const char *why, bool aloud)
 }
 
 /*
- * What concerns the whole node is said by its first task. What must not run ends here, in the task's own process:
- * where plugstack.conf says "optional", Slurm would start it whatever is returned.
+ * An error of the whole node is reported by its first task. A refused program ends here, in the
+ * task's own process: with "optional" in plugstack.conf, Slurm would start it in spite of the
+ * error.
  */
 static int refuse_node(spank_t spank)
 {
@@ -614,7 +411,7 @@ static int refuse_node(spank_t spank)
 	if (stepd.channel.stop)
 		_exit(EXIT_FAILURE);
 	(void)spank_get_item(spank, S_TASK_ID, &local);
-	return refuse(spank, stepd.problem.text, local == 0 && !stepd.problem_said);
+	return refuse(spank, stepd.problem.text, local == 0 && !stepd.is_problem_reported);
 }
 
 int ddp_stepd_task_init(spank_t spank)
@@ -626,22 +423,23 @@ int ddp_stepd_task_init(spank_t spank)
 	if (!stepd.active)
 		return 0;
 	/*
-	 * A rank whose slurmstepd was killed would train on without output, and nobody would hear of its end or could bring
-	 * it about: it ends with it. The program's execve() keeps that, as privileges were dropped before.
+	 * Without its slurmstepd a rank would continue without output, its end would go unnoticed,
+	 * and it could not be ended by Slurm, so it ends with slurmstepd. execve() keeps this
+	 * setting, because privileges were dropped before.
 	 */
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (!stepd.problem.text[0])
-		(void)look_from_task(host_name(NULL), &stepd.problem);
+		(void)check_directory_in_task(host_name(NULL), &stepd.problem);
 	if (stepd.problem.text[0])
 		return refuse_node(spank);
 	if (collect(spank, &facts, &message) < 0 || ddp_plan_make(&facts, &plan, &message) < 0)
 		return refuse(spank, message.text, true);
-	if (look_at_port(&facts, &plan, &message) < 0 || apply(spank, &plan, &message) < 0) {
+	if (ddp_task_check_port(&facts, &plan, &message) < 0 || apply(spank, &plan, &message) < 0) {
 		ddp_plan_clear(&plan);
 		return refuse(spank, message.text, true);
 	}
-	say_plan(&facts, &plan);
-	say_blind(&facts);
+	ddp_task_say_plan(&facts, &plan, ddp_say);
+	report_unseen_directory(&facts);
 	if (stepd.channel.failed[0] && facts.directory_seen)
 		ddp_rendezvous_enlist(stepd.channel.failed, facts.task.rank, facts.host);
 	ddp_plan_clear(&plan);

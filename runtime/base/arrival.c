@@ -8,19 +8,21 @@
 
 #include "arrival.h"
 
-enum { NAMED = 16 }; /* ranks in a text */
+enum { NAMED = 16 }; /* ranks listed in a message */
 
 void ddp_arrival_read(char *text, struct ddp_arrival *arrival)
 {
-	char *line, *rest = NULL, *comma;
+	char *line, *state = NULL, *comma;
 
 	arrival->there = true;
-	for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+	for (line = strtok_r(text, "\n", &state); line; line = strtok_r(NULL, "\n", &state)) {
 		if (sscanf(line, "rank %*d of %*d on %127[^,], pid %ld, world %" SCNu64,
 			   arrival->host, &arrival->pid, &arrival->world) > 0)
 			continue;
 		if (!arrival->reason[0] &&
 		    sscanf(line, "after %lf s: %511[^\n]", &arrival->after, arrival->reason) == 2)
+			continue;
+		if (sscanf(line, "slow: %255[^\n]", arrival->slow) == 1)
 			continue;
 		if (*line != '#')
 			continue;
@@ -48,11 +50,11 @@ void ddp_arrival_keep_last_world(struct ddp_arrival *all, int size)
 const struct ddp_arrival *ddp_arrival_compare(struct ddp_arrival *all, int size)
 {
 	const struct ddp_arrival *most = NULL;
-	bool silent = false;
+	bool has_silent = false;
 
 	for (int rank = 0; rank < size; rank++) {
 		all[rank].missing = false;
-		silent = silent || (!all[rank].there && !all[rank].outside);
+		has_silent = has_silent || (!all[rank].there && !all[rank].outside);
 		if (all[rank].there && all[rank].waits && !all[rank].outside &&
 		    (!most || all[rank].sequence > most->sequence))
 			most = &all[rank];
@@ -60,12 +62,12 @@ const struct ddp_arrival *ddp_arrival_compare(struct ddp_arrival *all, int size)
 	for (int rank = 0; rank < size && most; rank++)
 		all[rank].missing =
 			!all[rank].outside &&
-			(silent ? !all[rank].there : all[rank].sequence < most->sequence);
+			(has_silent ? !all[rank].there : all[rank].sequence < most->sequence);
 	return most;
 }
 
-/* "3, 5 and 2 more" of the ranks that are missing; returns their number. */
-static int name_missing(const struct ddp_arrival *all, int size, char *text, size_t room)
+/* Write the missing ranks to [text] as "3, 5 and 2 more". Returns their number. */
+static int name_missing(const struct ddp_arrival *all, int size, char *text, size_t capacity)
 {
 	size_t used = 0;
 	int count = 0;
@@ -74,17 +76,17 @@ static int name_missing(const struct ddp_arrival *all, int size, char *text, siz
 	for (int rank = 0; rank < size; rank++) {
 		if (!all[rank].missing)
 			continue;
-		if (count++ >= NAMED || used >= room)
+		if (count++ >= NAMED || used >= capacity)
 			continue;
-		used += (size_t)snprintf(text + used, room - used, "%s%d", count > 1 ? ", " : "",
-					 rank);
+		used += (size_t)snprintf(text + used, capacity - used, "%s%d",
+					 count > 1 ? ", " : "", rank);
 	}
-	if (count > NAMED && used < room)
-		snprintf(text + used, room - used, " and %d more", count - NAMED);
+	if (count > NAMED && used < capacity)
+		snprintf(text + used, capacity - used, " and %d more", count - NAMED);
 	return count;
 }
 
-/* The second word of what it was in last. */
+/* Point [word] to the operation, the second word of arrival->last. Returns its length. */
 static size_t operation(const struct ddp_arrival *arrival, const char **word)
 {
 	*word = arrival->last + strcspn(arrival->last, " ");
@@ -92,7 +94,10 @@ static size_t operation(const struct ddp_arrival *arrival, const char **word)
 	return strcspn(*word, " ");
 }
 
-/* A rank that has come as far as [most], but into another operation; -1: none. */
+/*
+ * Returns a rank whose last collective has the same number as that of [most] but another operation,
+ * or -1.
+ */
 static int find_other(const struct ddp_arrival *all, int size, const struct ddp_arrival *most)
 {
 	const char *word, *others;
@@ -106,24 +111,24 @@ static int find_other(const struct ddp_arrival *all, int size, const struct ddp_
 	return -1;
 }
 
-void ddp_arrival_describe(struct ddp_arrival *all, int size, char *text, size_t room)
+void ddp_arrival_describe(struct ddp_arrival *all, int size, char *text, size_t capacity)
 {
 	const struct ddp_arrival *most = ddp_arrival_compare(all, size);
 	char names[256];
 	int count, other;
 
 	if (!most) {
-		snprintf(text, room, "no rank waits in a collective");
+		snprintf(text, capacity, "no rank waits in a collective");
 		return;
 	}
 	count = name_missing(all, size, names, sizeof(names));
 	other = count == 0 ? find_other(all, size, most) : -1;
 	if (other >= 0)
-		snprintf(text, room, "ranks differ: rank %d is in %s, and rank %d in %s",
+		snprintf(text, capacity, "ranks differ: rank %d is in %s, and rank %d in %s",
 			 (int)(most - all), most->last, other, all[other].last);
 	else if (count == 0)
-		snprintf(text, room, "all ranks are in %s", most->last);
+		snprintf(text, capacity, "all ranks are in %s", most->last);
 	else
-		snprintf(text, room, "did not arrive in %s: rank%s %s", most->last,
+		snprintf(text, capacity, "did not arrive in %s: rank%s %s", most->last,
 			 count > 1 ? "s" : "", names);
 }

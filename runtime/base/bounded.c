@@ -12,14 +12,14 @@
 struct ddp_bounded {
 	pthread_t thread;
 	atomic_bool done;
-	atomic_int holders; /* the thread and who began it: who lets go last frees */
+	atomic_int holders; /* the thread and the caller; the last one frees the structure */
 	void (*call)(void *arguments);
-	void *results; /* where the arguments go when it came back; NULL: nowhere */
+	void *results; /* destination of the arguments after the call; NULL: none */
 	size_t size;
 	max_align_t arguments[];
 };
 
-static void let_go(struct ddp_bounded *bounded)
+static void release(struct ddp_bounded *bounded)
 {
 	if (atomic_fetch_sub(&bounded->holders, 1) == 1)
 		free(bounded);
@@ -31,7 +31,7 @@ static void *run(void *argument)
 
 	bounded->call(bounded->arguments);
 	atomic_store(&bounded->done, true);
-	let_go(bounded);
+	release(bounded);
 	return NULL;
 }
 
@@ -88,7 +88,7 @@ int ddp_bounded_wait(struct ddp_bounded **bounded, const struct ddp_watch *watch
 	pthread_join(waited->thread, NULL);
 	if (waited->results)
 		memcpy(waited->results, waited->arguments, waited->size);
-	let_go(waited);
+	release(waited);
 	*bounded = NULL;
 	return 0;
 }
@@ -98,7 +98,7 @@ void ddp_bounded_leave(struct ddp_bounded *bounded)
 	if (!bounded)
 		return;
 	pthread_detach(bounded->thread);
-	let_go(bounded);
+	release(bounded);
 }
 
 int ddp_bounded_call(struct ddp_bounded **left, void (*call)(void *arguments), void *arguments,

@@ -16,19 +16,21 @@
 #define LOG                                                                           \
 	"see the kernel's log: Xid 13 or 31 is a defect of the program; Xid 48, 79, " \
 	"94, 95 or 119: " DRAIN
-#define EXCLUSIVE                                                                                     \
-	"another process has it, in an exclusive compute mode: take another, or ask for the default " \
+#define EXCLUSIVE                                                                                    \
+	"another process has it, in an exclusive compute mode: use another GPU, or set the default " \
 	"mode (nvidia-smi -c DEFAULT), in which ranks can share it"
 #define REBUILD "build with --enable-all-gpus, or with this GPU in NVCC_ARCH"
-#define MPS "ask whoever runs the MPS daemon of this node"
+#define MPS "ask the administrator of this node's MPS daemon"
 
-/* What nobody can guess from CUDA's own text. By number where older toolkits have no name. */
+/*
+ * Advice that CUDA's own text does not contain. Numbers stand for names that older toolkits lack.
+ */
 static const struct advice {
 	int result, status;
 	const char *text;
 } advices[] = {
 	{cudaErrorMemoryAllocation, DDP_ERR_MEMORY,
-	 "end what else runs there, use less memory, or fewer ranks on this GPU"},
+	 "end other programs on it, use less memory, or run fewer ranks on this GPU"},
 	{cudaErrorInsufficientDriver, DDP_ERR_UNSUPPORTED, "install a newer driver"},
 	{cudaErrorNoKernelImageForDevice, DDP_ERR_UNSUPPORTED, REBUILD},
 	{cudaErrorUnsupportedPtxVersion, DDP_ERR_UNSUPPORTED, REBUILD},
@@ -43,7 +45,7 @@ static const struct advice {
 	{cudaErrorLaunchFailure, DDP_ERR_ENGINE, LOG},
 	{cudaErrorUnknown, DDP_ERR_ENGINE, LOG},
 	{cudaErrorSystemNotReady, DDP_ERR_ENGINE,
-	 "nvidia-fabricmanager or another service of the driver does not run on this node"},
+	 "nvidia-fabricmanager or another service of the driver is not running on this node"},
 	{cudaErrorSystemDriverMismatch, DDP_ERR_ENGINE,
 	 "the driver was updated under a running kernel module: reboot the node"},
 	{cudaErrorMpsConnectionFailed, DDP_ERR_ENGINE, MPS},
@@ -76,7 +78,7 @@ int ddp_card_error(const char *who, cudaError_t result, struct ddp_error *error,
 			     *advice->text ? "; " : "", advice->text);
 }
 
-/* --- Which GPUs there are ------------------------------------------------------------------------ */
+/* --- Visible GPUs ------------------------------------------------------------------------- */
 
 int ddp_card_count(struct ddp_error *error)
 {
@@ -94,12 +96,12 @@ int ddp_card_count(struct ddp_error *error)
 				     "no CUDA driver on this node (libcuda.so.1): run on a node "
 				     "with a GPU, or without device memory");
 	if (result == cudaErrorInsufficientDriver)
-		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "the driver of this node knows CUDA %d.%d, this program needs "
-				     "%d.%d or newer: install a newer driver, or build with an "
-				     "older toolkit",
-				     driver / 1000, driver % 1000 / 10, runtime / 1000,
-				     runtime % 1000 / 10);
+		return ddp_error_set(
+			error, DDP_ERR_UNSUPPORTED,
+			"the driver of this node supports CUDA %d.%d, this program needs "
+			"%d.%d or newer: install a newer driver, or build with an "
+			"older toolkit",
+			driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
 	if (result == cudaSuccess || result == cudaErrorNoDevice)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
 				     "no GPU is visible (CUDA_VISIBLE_DEVICES is %s): ask Slurm "
@@ -107,7 +109,7 @@ int ddp_card_count(struct ddp_error *error)
 				     !visible	? "not set"
 				     : *visible ? visible
 						: "empty");
-	return ddp_card_error("CUDA", result, error, "looking for GPUs");
+	return ddp_card_error("CUDA", result, error, "counting GPUs");
 }
 
 int ddp_card_check(const char *engine, const char *who, int index, struct ddp_error *error)
@@ -122,28 +124,31 @@ int ddp_card_check(const char *engine, const char *who, int index, struct ddp_er
 		return 0;
 	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
 			     "%s is to use device %d, but %d %s here "
-			     "(CUDA_VISIBLE_DEVICES is %s); DDP_DEVICE chooses another",
+			     "(CUDA_VISIBLE_DEVICES is %s); set DDP_DEVICE to use another",
 			     who, index, count, count == 1 ? "is" : "are",
 			     visible ? visible : "not set");
 }
 
 int ddp_card_enter(int index)
 {
-	int was = index;
+	int previous = index;
 
-	if (cudaGetDevice(&was) != cudaSuccess)
+	if (cudaGetDevice(&previous) != cudaSuccess)
 		(void)cudaGetLastError();
-	/* Also where it is that device: the driver's functions want its context, which a new thread has not. */
+	/*
+	 * Even if it is the current device: the driver's functions need its context, which a new
+	 * thread lacks.
+	 */
 	(void)cudaSetDevice(index);
 #if CUDART_VERSION < 12000
 	(void)cudaFree(NULL);
 #endif
-	return was;
+	return previous;
 }
 
-/* --- The driver ---------------------------------------------------------------------------------- */
+/* --- The driver --------------------------------------------------------------------------- */
 
-/* Older toolkits ask for the function of their own version, and those before 11.3 for none. */
+/* Toolkits 11.3 to 12.4 return the function of their own version; older ones return none. */
 static void *find_function(const char *name, unsigned int version)
 {
 	void *function = NULL;
@@ -171,7 +176,7 @@ static void *find_function(const char *name, unsigned int version)
 	return NULL;
 }
 
-/* POSIX lets an address of data be one of a function, ISO C does not. */
+/* Uses memcpy() since ISO C forbids conversions between pointers to data and to functions. */
 bool ddp_card_load(void *functions, const struct ddp_card_function *table, size_t count)
 {
 	bool all = true;
@@ -185,12 +190,13 @@ bool ddp_card_load(void *functions, const struct ddp_card_function *table, size_
 	return all;
 }
 
-/* Of these GPUs are asked often, so they are looked up once; NULL: the driver lacks it. */
+/* Driver functions that are called often, looked up once; NULL: missing in this driver. */
 static struct {
 	CUresult (*get)(CUdevice *device, int index);
 	CUresult (*state)(CUdevice device, unsigned int *flags, int *active);
-	CUresult (*uuid)(CUuuid *uuid, CUdevice device);  /* of CUDA 9.2: it names the GPU */
-	CUresult (*slice)(CUuuid *uuid, CUdevice device); /* of 11.4: the MIG slice, if any */
+	CUresult (*uuid)(CUuuid *uuid, CUdevice device); /* since CUDA 9.2: UUID of the GPU */
+	/* since CUDA 11.4: UUID of the MIG slice, if any */
+	CUresult (*slice)(CUuuid *uuid, CUdevice device);
 } driver;
 
 static void find_driver(void)
@@ -203,7 +209,7 @@ static void find_driver(void)
 	(void)ddp_card_load(&driver, table, sizeof(table) / sizeof(table[0]));
 }
 
-/* Returns false where the driver does not know it. */
+/* Returns false if the driver does not know the GPU. */
 static bool get_handle(CUdevice *device, int index)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -212,7 +218,7 @@ static bool get_handle(CUdevice *device, int index)
 	return driver.get && driver.get(device, index) == CUDA_SUCCESS;
 }
 
-/* From CUDA 12 on a GPU that is made current gets a context, of some hundred MiB. */
+/* Since CUDA 12, making a GPU current creates a context there, which takes some hundred MiB. */
 static bool has_context(int index)
 {
 	unsigned int flags;
@@ -225,10 +231,10 @@ static bool has_context(int index)
 	return active != 0;
 }
 
-void ddp_card_leave(int index, int was)
+void ddp_card_leave(int index, int previous)
 {
-	if (was != index && has_context(was))
-		(void)cudaSetDevice(was);
+	if (previous != index && has_context(previous))
+		(void)cudaSetDevice(previous);
 }
 
 void ddp_card_uuid(char *text, size_t size, int index, const struct cudaDeviceProp *properties)

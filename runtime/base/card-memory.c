@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The library is looked for when it is needed, since a node without a driver has none; its few types are
- * written out here, so that no header of it is needed.
+ * NVML is opened when it is needed, since a node without a driver lacks it. Its few types are
+ * declared here, so that its header is not needed.
  */
 #include "config.h"
 
@@ -20,12 +20,11 @@ void ddp_card_print_uuid(char *text, size_t size, const unsigned char id[DDP_CAR
 					 i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", id[i]);
 }
 
-/* As many as are asked for. */
 enum { PROCESSES = 128 };
 
 struct nvml_process {
 	unsigned int pid;
-	unsigned long long bytes; /* all ones: not known */
+	unsigned long long bytes; /* all ones: unknown */
 	unsigned int instance, part;
 };
 
@@ -33,7 +32,6 @@ struct nvml_memory {
 	unsigned long long total, free, used;
 };
 
-/* The library, and a GPU in it. */
 struct nvml {
 	void *library, *gpu;
 	int (*shutdown)(void);
@@ -41,7 +39,7 @@ struct nvml {
 	int (*memory)(void *gpu, struct nvml_memory *memory);
 };
 
-static bool find(struct nvml *nvml, const char *uuid)
+static bool find_gpu(struct nvml *nvml, const char *uuid)
 {
 	int (*init)(void);
 	int (*by_uuid)(const char *uuid, void **gpu);
@@ -65,7 +63,7 @@ static bool begin(struct nvml *nvml, const char *uuid)
 	nvml->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!nvml->library)
 		return false;
-	if (find(nvml, uuid))
+	if (find_gpu(nvml, uuid))
 		return true;
 	dlclose(nvml->library);
 	return false;
@@ -110,4 +108,48 @@ bool ddp_card_memory(const char *uuid, uint64_t *total, uint64_t *available)
 		*available = memory.free;
 	}
 	return known;
+}
+
+/* Call NVML's function [name] of a GPU. Returns whether it exists and succeeded. */
+#define ASK(nvml, name, types, ...)                                 \
+	({                                                          \
+		int(*function) types;                               \
+		*(void **)&function = dlsym((nvml)->library, name); \
+		function &&function((nvml)->gpu, __VA_ARGS__) == 0; \
+	})
+
+bool ddp_card_read_health(const char *uuid, struct ddp_card_health *health)
+{
+	/* Values of NVML's nvmlClocksThrottleReasons. */
+	enum { HW_SLOWDOWN = 0x8, SW_THERMAL = 0x20, HW_THERMAL = 0x40, HW_POWER_BRAKE = 0x80 };
+	/* Values of NVML's nvmlMemoryErrorType_t and nvmlEccCounterType_t. */
+	enum { UNCORRECTED = 1, VOLATILE = 0 };
+	unsigned int rows[2], pending = 0, failed = 0;
+	unsigned long long reasons = 0;
+	struct nvml nvml;
+
+	*health = (struct ddp_card_health){.ecc_errors = 0};
+	if (!begin(&nvml, uuid))
+		return false;
+	if (!ASK(&nvml, "nvmlDeviceGetTotalEccErrors", (void *, int, int, unsigned long long *),
+		 UNCORRECTED, VOLATILE, &health->ecc_errors))
+		health->ecc_errors = 0;
+	if (ASK(&nvml, "nvmlDeviceGetRemappedRows",
+		(void *, unsigned int *, unsigned int *, unsigned int *, unsigned int *), &rows[0],
+		&rows[1], &pending, &failed)) {
+		health->remap_pending = pending;
+		health->remap_failed = failed;
+	}
+	if (ASK(&nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", (void *, unsigned long long *),
+		&reasons)) {
+		health->is_hot = reasons & (SW_THERMAL | HW_THERMAL);
+		health->is_slowed = reasons & (HW_SLOWDOWN | HW_POWER_BRAKE);
+	}
+	if (!ASK(&nvml, "nvmlDeviceGetCurrPcieLinkWidth", (void *, unsigned int *),
+		 &health->width) ||
+	    !ASK(&nvml, "nvmlDeviceGetMaxPcieLinkWidth", (void *, unsigned int *),
+		 &health->width_most))
+		health->width = health->width_most = 0;
+	end(&nvml);
+	return true;
 }

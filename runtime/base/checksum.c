@@ -8,7 +8,6 @@
 
 #define POLYNOMIAL UINT32_C(0x82f63b78)
 
-/* One step of the register for a byte. */
 static uint32_t crc_byte(uint32_t crc, uint8_t byte)
 {
 	crc ^= byte;

@@ -19,7 +19,7 @@ run_child(char *const argv[], const struct ddp_command *how, int out, int err, p
 	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	sigset_t none;
 
-	/* Nobody waits for it once we are gone. */
+	/* End with the parent, which would not wait for this process any more. */
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	setpgid(0, 0);
 	sigemptyset(&none);
@@ -32,8 +32,8 @@ run_child(char *const argv[], const struct ddp_command *how, int out, int err, p
 	_exit(127);
 }
 
-/* Take what has come. What is more than [most] is read, so that nobody waits, and dropped. */
-static void take(struct pollfd *from, size_t most, struct ddp_text *text)
+/* Read available bytes. Beyond [most] they are dropped, so that the child never blocks. */
+static void read_available(struct pollfd *from, size_t most, struct ddp_text *text)
 {
 	char bytes[16384];
 	ssize_t n;
@@ -47,34 +47,35 @@ static void take(struct pollfd *from, size_t most, struct ddp_text *text)
 		from->fd = -1;
 }
 
-/* What it says until [end]. Returns whether that is all. */
-static bool listen_to(struct pollfd from[2], double end, size_t most, struct ddp_command_said *said)
+/* Read both pipes until [end]. Returns whether both are closed. */
+static bool read_until(struct pollfd from[2], double end, size_t most,
+		       struct ddp_command_said *result)
 {
 	double left;
 
 	while ((from[0].fd >= 0 || from[1].fd >= 0) && (left = end - ddp_seconds()) > 0) {
 		if (poll(from, 2, (int)(left * 1e3) + 1) < 0 && errno != EINTR)
 			break;
-		take(&from[0], most, &said->out);
-		take(&from[1], most, &said->err);
+		read_available(&from[0], most, &result->out);
+		read_available(&from[1], most, &result->err);
 	}
 	return from[0].fd < 0 && from[1].fd < 0;
 }
 
-/* srun cancels its step on SIGTERM; what does not end then is killed. */
+/* Wait for the child. After a timeout: SIGTERM, on which srun cancels its step, then SIGKILL. */
 static int end_child(pid_t child, struct pollfd from[2], const struct ddp_command *how,
-		     struct ddp_command_said *said)
+		     struct ddp_command_said *result)
 {
 	enum { PERIOD = 5000 };
 	double end = ddp_seconds() + how->grace;
 	int status = 0;
-	pid_t gone;
+	pid_t ended;
 
-	if (said->timed_out) {
+	if (result->timed_out) {
 		kill(-child, SIGTERM);
-		(void)listen_to(from, end, how->most, said);
+		(void)read_until(from, end, how->most, result);
 	}
-	while ((gone = waitpid(child, &status, WNOHANG)) == 0 || (gone < 0 && errno == EINTR)) {
+	while ((ended = waitpid(child, &status, WNOHANG)) == 0 || (ended < 0 && errno == EINTR)) {
 		if (ddp_seconds() >= end)
 			kill(-child, SIGKILL);
 		usleep(PERIOD);
@@ -89,13 +90,13 @@ static void close_both(const int fds[2])
 }
 
 void ddp_command_run(char *const argv[], const struct ddp_command *how,
-		     struct ddp_command_said *said)
+		     struct ddp_command_said *result)
 {
 	double end = ddp_seconds() + how->limit;
 	int out[2] = {-1, -1}, err[2] = {-1, -1};
 	pid_t child = -1, parent = getpid();
 
-	*said = (struct ddp_command_said){.status = 127};
+	*result = (struct ddp_command_said){.status = 127};
 	if (pipe2(out, O_CLOEXEC) == 0 && (how->merged || pipe2(err, O_CLOEXEC) == 0))
 		child = fork();
 	if (child == 0)
@@ -104,21 +105,21 @@ void ddp_command_run(char *const argv[], const struct ddp_command *how,
 		struct pollfd from[2] = {{.fd = out[0], .events = POLLIN},
 					 {.fd = err[0], .events = POLLIN}};
 
-		setpgid(child, child); /* whoever of the two comes first */
+		setpgid(child, child); /* the parent or the child, whichever runs first */
 		close(out[1]);
 		close(err[1]);
 		out[1] = err[1] = -1;
-		said->timed_out = !listen_to(from, end, how->most, said);
-		said->status = end_child(child, from, how, said);
+		result->timed_out = !read_until(from, end, how->most, result);
+		result->status = end_child(child, from, how, result);
 	}
 	close_both(out);
 	close_both(err);
-	ddp_text_add(&said->out, "%s", "");
-	ddp_text_add(&said->err, "%s", "");
+	ddp_text_add(&result->out, "%s", "");
+	ddp_text_add(&result->err, "%s", "");
 }
 
-void ddp_command_said_free(struct ddp_command_said *said)
+void ddp_command_said_free(struct ddp_command_said *result)
 {
-	ddp_text_free(&said->out);
-	ddp_text_free(&said->err);
+	ddp_text_free(&result->out);
+	ddp_text_free(&result->err);
 }

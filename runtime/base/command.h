@@ -1,32 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * command.h - another program is run for what it says, within a limit of time
- */
+/* command.h - run another program with a time limit and capture its output */
 #ifndef DDP_BASE_COMMAND_H
 #define DDP_BASE_COMMAND_H
 
 #include "base/text.h"
 
 struct ddp_command {
-	double limit;	       /* seconds until it is sent SIGTERM */
-	double grace;	       /* seconds from then until it is killed */
-	size_t most;	       /* bytes of what it says that are kept; 0: all */
-	bool merged;	       /* standard error is standard output */
-	void (*prepare)(void); /* called in the new process first; NULL: nothing is */
+	double limit;	       /* seconds until SIGTERM */
+	double grace;	       /* seconds from SIGTERM to SIGKILL */
+	size_t most;	       /* captured bytes of each stream, at most; 0: all */
+	bool merged;	       /* standard error goes to the same pipe as standard output */
+	void (*prepare)(void); /* called first in the child; may be NULL */
 };
 
 struct ddp_command_said {
 	struct ddp_text out, err;
-	int status; /* the exit status, 128 and the signal, or 127 where the program is not there */
-	bool timed_out; /* it was ended after so many seconds */
+	int status;	/* exit status, 128 + signal, or 127 if the program was not found */
+	bool timed_out; /* ended because of the time limit */
 };
 
 /*
- * Run [argv], a list of words that ends with NULL, with nothing on its standard input, in a process group of its own
- * that ends with it at the limit, and with this process. May be called by several threads at once.
+ * Run [argv], a NULL-terminated list, with an empty standard input, in its own process group, which
+ * is ended at the limit or with this process. Thread safe.
  */
 void ddp_command_run(char *const argv[], const struct ddp_command *how,
-		     struct ddp_command_said *said);
-void ddp_command_said_free(struct ddp_command_said *said);
+		     struct ddp_command_said *result);
+void ddp_command_said_free(struct ddp_command_said *result);
 
 #endif /* DDP_BASE_COMMAND_H */

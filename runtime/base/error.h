@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * error.h - a failure and its story, carried upwards
+ * error.h - errors with a text
  *
- * Every function below ddp.h that can fail takes a struct ddp_error as its last argument, which
- * may be NULL, and returns a negative DDP_ERR_x. The text names the object, the operation, the
- * peer and the limit; the layer that knows most writes it, those above pass it on.
+ * base/ has services that do not depend on ranks: errors, log, deadlines, files, text and JSON,
+ * modules, random numbers, reduction kernels. It calls the C library, its own files and, in
+ * card-cuda.c alone, CUDA. Every other directory calls it. Start reading here, then log.h, watch.h
+ * (deadlines) and file.h.
+ *
+ * Every internal function that can fail has a struct ddp_error as its last argument, which may be
+ * NULL, and returns a negative DDP_ERR_x. The text names the object, the operation, the peer and
+ * the limit. The layer that knows most writes it; the layers above return it unchanged.
  */
 #ifndef DDP_BASE_ERROR_H
 #define DDP_BASE_ERROR_H
@@ -12,15 +17,15 @@
 #include <ddp.h>
 
 /*
- * Put [status] and a formatted text into [error].
+ * Set [error] to [status] and a formatted text.
  * Returns [status], so that a caller can return it.
  */
 int ddp_error_set(struct ddp_error *error, int status, const char *format, ...) DDP_FORMAT(3, 4);
 
-/* As ddp_error_set with DDP_ERR_x [status], and ": " and the text of errno at the end. */
+/* As ddp_error_set(), with ": " and the text of errno appended. Keeps errno. */
 int ddp_error_errno(struct ddp_error *error, int status, const char *format, ...) DDP_FORMAT(3, 4);
 
-/* Forget what [error] had. */
+/* Reset [error] to success. */
 void ddp_error_clear(struct ddp_error *error);
 
 #endif /* DDP_BASE_ERROR_H */

@@ -32,8 +32,8 @@ int ddp_file_write_all(int fd, const char *data, size_t size)
 	return 0;
 }
 
-/* Returns -1 with errno set; [fd] is closed either way. */
-static int fill(int fd, const struct iovec *parts, int count, bool sync)
+/* Write all [parts] and close [fd], also after an error. Returns 0, or -1 with errno set. */
+static int write_and_close(int fd, const struct iovec *parts, int count, bool sync)
 {
 	int number;
 
@@ -50,15 +50,15 @@ error:
 	return -1;
 }
 
-/* Errors of fsync() on a file system that cannot sync a directory. EBADF: SMB and FUSE. */
+/* Whether fsync() failed because the file system cannot sync a directory. EBADF: SMB and FUSE. */
 static bool cannot_sync(int number)
 {
 	return number == EINVAL || number == ENOSYS || number == EOPNOTSUPP || number == EBADF;
 }
 
 /*
- * Sync the directory that [path] is in: only then is a new name on disk. Some file systems cannot sync a directory, and
- * a directory that can be written need not be readable: neither is an error.
+ * Sync the directory of [path], which makes a new name durable. File systems that cannot sync a
+ * directory, and directories that are writable but not readable, are not an error.
  * Returns 0, or -1 with errno set.
  */
 static int sync_parent(const char *path)
@@ -81,9 +81,9 @@ static int sync_parent(const char *path)
 }
 
 /*
- * Follow the symbolic link [path]. The kernel does it, so that its protection against links in sticky directories
- * applies. A missing target is created for that and removed again.
- * Returns 0 with the path and the properties of the target, or -1 with errno set.
+ * Resolve the symbolic link [path]. The kernel follows it, so that its protection of links in
+ * sticky directories applies. A missing target is created for that and removed again.
+ * Returns 0 with the target's path and properties, or -1 with errno set.
  */
 static int follow_link(const char *path, char target[PATH_MAX], struct stat *info)
 {
@@ -110,22 +110,21 @@ static int follow_link(const char *path, char target[PATH_MAX], struct stat *inf
 	return length < 0 ? -1 : 0;
 }
 
-/* Whether [info] is of the file that stdout or stderr writes to. */
-static bool is_output(const struct stat *info)
+int ddp_file_output(const struct stat *info)
 {
 	struct stat output;
 
 	for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
 		if (fstat(fd, &output) == 0 && output.st_dev == info->st_dev &&
 		    output.st_ino == info->st_ino)
-			return true;
-	return false;
+			return fd;
+	return -1;
 }
 
 /*
- * Find the file that a write to [path] replaces: [path], or the file that it links to.
- * Returns its path, which may be in [target], or NULL with an error: if it is a device, FIFO or socket, a rename would
- * destroy it.
+ * Find the file that a write to [path] replaces: [path], or the target of a link.
+ * Returns its path, possibly stored in [target], or NULL with an error for a directory, where
+ * rename() would fail, and for a device, FIFO or socket, which it would destroy.
  */
 static const char *find_target(const char *path, char target[PATH_MAX], struct ddp_error *error)
 {
@@ -139,21 +138,24 @@ static const char *find_target(const char *path, char target[PATH_MAX], struct d
 		ddp_error_errno(error, DDP_ERR_FILE, "cannot write %s", path);
 		return NULL;
 	}
-	/* /dev/stdout, or a link to it: a rename would take the log from its readers. */
-	if (linked && S_ISREG(info.st_mode) && is_output(&info)) {
+	/*
+	 * /dev/stdout, or a link to it: rename() would leave the log's readers with the old file.
+	 */
+	if (linked && S_ISREG(info.st_mode) && ddp_file_output(&info) >= 0) {
 		ddp_error_set(error, DDP_ERR_FILE, "cannot write %s: it is stdout or stderr", path);
 		return NULL;
 	}
-	/* A directory makes the rename fail. A file without a name, which /dev/stdout may be, cannot be replaced. */
-	if (S_ISDIR(info.st_mode) || (S_ISREG(info.st_mode) && (!linked || info.st_nlink > 0)))
+	/* An unlinked file, as /dev/stdout may be, cannot be replaced. */
+	if (S_ISREG(info.st_mode) && (!linked || info.st_nlink > 0))
 		return linked ? target : path;
-	ddp_error_set(error, DDP_ERR_FILE, "cannot write %s: it is not a plain file", path);
+	ddp_error_set(error, DDP_ERR_FILE, "cannot write %s: it is %s", path,
+		      S_ISDIR(info.st_mode) ? "a directory" : "not a plain file");
 	return NULL;
 }
 
 /*
- * A number for the processes that this one can send signals to by their number: a hash of this boot of the node and of
- * the PID namespace. 0 if it is not known.
+ * Hash of the node's boot ID and the PID namespace: identifies the set of processes that a PID
+ * refers to. 0 if unknown.
  */
 static uint32_t process_space(void)
 {
@@ -181,7 +183,7 @@ bool ddp_file_is_temporary(const char *suffix, bool *dead)
 	*dead = false;
 	if (strncmp(suffix, ".tmp.", prefix) != 0)
 		return false;
-	/* Earlier releases wrote a number alone. */
+	/* Earlier releases wrote one number. */
 	digits = strspn(suffix + prefix, "0123456789abcdef");
 	if (digits > 0 && !suffix[prefix + digits])
 		return true;
@@ -193,8 +195,8 @@ bool ddp_file_is_temporary(const char *suffix, bool *dead)
 }
 
 /*
- * Name a temporary beside [target]. If the name would be longer than file systems allow, the end of the target's name is
- * left out. Returns false if the path is too long.
+ * Name a temporary file beside [target]. The end of the target's name is omitted if the result
+ * would exceed NAME_MAX. Returns false if the path is too long.
  */
 static bool name_temporary(char temporary[PATH_MAX], const char *target, uint32_t random)
 {
@@ -233,7 +235,7 @@ int ddp_file_write(const char *path, const struct iovec *parts, int count, unsig
 	fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, (mode_t)(mode ? mode : 0600));
 	if (fd < 0)
 		return ddp_error_errno(error, DDP_ERR_FILE, "cannot create %s", temporary);
-	if (fill(fd, parts, count, sync) < 0 || rename(temporary, target) < 0) {
+	if (write_and_close(fd, parts, count, sync) < 0 || rename(temporary, target) < 0) {
 		status = ddp_error_errno(error, DDP_ERR_FILE, "cannot write %s", path);
 		unlink(temporary);
 		return status;
@@ -244,18 +246,28 @@ int ddp_file_write(const char *path, const struct iovec *parts, int count, unsig
 	return 0;
 }
 
+int ddp_file_write_text(const char *directory, const char *name, const struct ddp_text *text,
+			struct ddp_error *error)
+{
+	struct iovec part = {text->data, text->size};
+	char path[PATH_MAX + 300];
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	return ddp_file_write(path, &part, 1, 0600, false, error);
+}
+
 int ddp_file_read_at(int fd, void *data, size_t size, uint64_t offset)
 {
 	for (size_t done = 0; done < size;) {
-		ssize_t got = pread(fd, (char *)data + done, size - done, (off_t)(offset + done));
+		ssize_t count = pread(fd, (char *)data + done, size - done, (off_t)(offset + done));
 
-		if (got < 0 && errno == EINTR)
+		if (count < 0 && errno == EINTR)
 			continue;
-		if (got == 0)
-			errno = ENODATA; /* it ends before, or shrank while being read */
-		if (got <= 0)
+		if (count == 0)
+			errno = ENODATA; /* end of file, perhaps because the file shrank */
+		if (count <= 0)
 			return -1;
-		done += (size_t)got;
+		done += (size_t)count;
 	}
 	return 0;
 }
@@ -263,7 +275,8 @@ int ddp_file_read_at(int fd, void *data, size_t size, uint64_t offset)
 int ddp_file_read(const char *path, size_t limit, char **data, size_t *size,
 		  struct ddp_error *error)
 {
-	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO must not hold us up */
+	/* O_NONBLOCK: opening a FIFO must not block */
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	struct stat info;
 	int status = 0;
 	char *buffer = NULL;
@@ -317,7 +330,7 @@ void ddp_file_change_directory(const char *path, const char *name)
 	(void)unlink(file);
 }
 
-/* Make directory [path] unless it exists. Returns 0, or -1 with errno set. */
+/* Create directory [path] unless it exists. Returns 0, or -1 with errno set. */
 static int make_directory(const char *path, unsigned mode)
 {
 	struct stat info;

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hide.h - what must not be in any line that people read
+ * hide.h - removes secrets from lines that other users may read
  *
- * The random end of a rendezvous directory's name lets whoever knows it believe that he talks to this step, and
- * output is often readable by others. The plugin, which knows no runtime, and libddp write "*" for it.
+ * The random end of a rendezvous directory's name lets a process that knows it pose as a rank of
+ * this step, and output files are often readable by others. libddp and the plugin, which does not
+ * link libddp, replace it by "*".
  */
 #ifndef DDP_BASE_HIDE_H
 #define DDP_BASE_HIDE_H
 
 #include <string.h>
 
-/* In [text], "/.ddp/c-1.0.0-0123456789abcdef" becomes "/.ddp/c-1.0.0-*", which a shell still finds. */
+/*
+ * Replace "/.ddp/c-1.0.0-0123456789abcdef" in [text] by "/.ddp/c-1.0.0-*", which a shell can still
+ * expand.
+ */
 static inline void ddp_hide(char *text)
 {
 	enum { DIGITS = 16 };

@@ -6,7 +6,7 @@
 #include "json.h"
 #include "text.h"
 
-#define EXPONENT_MAX 5000 /* beyond it every number is infinite, or 0 */
+#define EXPONENT_MAX 5000 /* beyond it every number is infinite or 0 */
 
 void ddp_json_start(struct ddp_json *json, char *text, size_t size)
 {
@@ -27,7 +27,7 @@ static void skip_space(struct ddp_json *json)
 		json->at++;
 }
 
-/* Whether [byte] is next, after white space; it is read then. */
+/* Skip white space, and read [byte] if it is next. Returns whether it was. */
 static bool accept(struct ddp_json *json, char byte)
 {
 	skip_space(json);
@@ -53,7 +53,7 @@ bool ddp_json_more(struct ddp_json *json, char bracket, bool first)
 	return ddp_json_fail(json, bracket == '}' ? "',' or '}' expected" : "',' or ']' expected");
 }
 
-/* Four hexadecimal digits. Returns the number, or UINT32_MAX. */
+/* Read four hexadecimal digits. Returns the number, or UINT32_MAX. */
 static uint32_t read_hex(struct ddp_json *json)
 {
 	uint32_t code = 0;
@@ -71,7 +71,32 @@ static uint32_t read_hex(struct ddp_json *json)
 	return code;
 }
 
-/* What follows "\u". Returns the bytes written to [out], 0 on a violation. */
+/* Write character [code], at most 0x10ffff, to [out]. Returns the number of bytes, 1 to 4. */
+static size_t put_utf8(char *out, uint32_t code)
+{
+	if (code < 0x80) {
+		out[0] = (char)code;
+		return 1;
+	}
+	if (code < 0x800) {
+		out[0] = (char)(0xc0 | code >> 6);
+		out[1] = (char)(0x80 | (code & 0x3f));
+		return 2;
+	}
+	if (code < 0x10000) {
+		out[0] = (char)(0xe0 | code >> 12);
+		out[1] = (char)(0x80 | (code >> 6 & 0x3f));
+		out[2] = (char)(0x80 | (code & 0x3f));
+		return 3;
+	}
+	out[0] = (char)(0xf0 | code >> 18);
+	out[1] = (char)(0x80 | (code >> 12 & 0x3f));
+	out[2] = (char)(0x80 | (code >> 6 & 0x3f));
+	out[3] = (char)(0x80 | (code & 0x3f));
+	return 4;
+}
+
+/* Read the digits after "\u". Returns the number of bytes written to [out], 0 on a violation. */
 static size_t read_unicode(struct ddp_json *json, char *out)
 {
 	uint32_t code = read_hex(json), low;
@@ -82,20 +107,20 @@ static size_t read_unicode(struct ddp_json *json, char *out)
 		return 0;
 	}
 	if (code < 0xd800 || code > 0xdfff)
-		return ddp_utf8_put(out, code);
+		return put_utf8(out, code);
 	if (code > 0xdbff || json->end - json->at < 2 || json->at[0] != '\\' || json->at[1] != 'u')
 		goto error;
 	json->at += 2;
 	low = read_hex(json);
 	if (low < 0xdc00 || low > 0xdfff)
 		goto error;
-	return ddp_utf8_put(out, 0x10000 + ((code & 0x3ff) << 10 | (low & 0x3ff)));
+	return put_utf8(out, 0x10000 + ((code & 0x3ff) << 10 | (low & 0x3ff)));
 error:
 	ddp_json_fail(json, "half of a surrogate pair in a string");
 	return 0;
 }
 
-/* What follows a backslash. Returns as read_unicode(). */
+/* Read the rest of an escape sequence. Returns as read_unicode(). */
 static size_t read_escape(struct ddp_json *json, char *out)
 {
 	static const char letters[] = "\"\\/bfnrt", meaning[] = "\"\\/\b\f\n\r\t";
@@ -118,7 +143,7 @@ static size_t read_escape(struct ddp_json *json, char *out)
 	return 1;
 }
 
-/* One character as it stands. Returns as read_unicode(). */
+/* Copy one character that is not escaped. Returns as read_unicode(). */
 static size_t read_plain(struct ddp_json *json, char *out)
 {
 	size_t length = ddp_utf8_length(json->at, (size_t)(json->end - json->at));
@@ -141,7 +166,7 @@ char *ddp_json_string(struct ddp_json *json)
 		ddp_json_fail(json, "a string expected");
 		return NULL;
 	}
-	/* An escape is longer than what it means, so [out] never overtakes json->at. */
+	/* An escape sequence is longer than its value, so [out] never overtakes json->at. */
 	text = out = json->at;
 	while (json->at < json->end && *json->at != '"') {
 		size_t length;
@@ -190,7 +215,7 @@ bool ddp_json_number(struct ddp_json *json, uint64_t *number)
 	return !json->wrong;
 }
 
-/* Digits, of which there must be one, added to [value]. Returns how many there were. */
+/* Append at least one digit to [value]. Returns the number of digits. */
 static int read_digits(struct ddp_json *json, long double *value)
 {
 	int count = 0;
@@ -202,8 +227,8 @@ static int read_digits(struct ddp_json *json, long double *value)
 	return count;
 }
 
-/* Whether [byte] is next, with no white space before it; it is read then. */
-static bool accept_here(struct ddp_json *json, char byte)
+/* As accept(), without white space before [byte]. */
+static bool accept_next(struct ddp_json *json, char byte)
 {
 	if (json->wrong || json->at == json->end || *json->at != byte)
 		return false;
@@ -226,12 +251,12 @@ bool ddp_json_real(struct ddp_json *json, double *number)
 		return false;
 	if (read_digits(json, &value) > 1 && first == '0')
 		ddp_json_fail(json, "a number that begins with 0");
-	if (accept_here(json, '.'))
+	if (accept_next(json, '.'))
 		shift = -read_digits(json, &value);
-	if (accept_here(json, 'e') || accept_here(json, 'E')) {
-		less = accept_here(json, '-');
+	if (accept_next(json, 'e') || accept_next(json, 'E')) {
+		less = accept_next(json, '-');
 		if (!less)
-			(void)accept_here(json, '+');
+			(void)accept_next(json, '+');
 		read_digits(json, &exponent);
 		if (exponent > EXPONENT_MAX)
 			exponent = EXPONENT_MAX;
@@ -251,7 +276,6 @@ char ddp_json_peek(struct ddp_json *json)
 	return json->wrong || json->at == json->end ? '\0' : *json->at;
 }
 
-/* A value that has none in it. */
 static void skip_scalar(struct ddp_json *json)
 {
 	static const char *const words[] = {"true", "false", "null"};
@@ -279,7 +303,7 @@ static void skip_scalar(struct ddp_json *json)
 
 bool ddp_json_skip(struct ddp_json *json)
 {
-	uint64_t arrays = 0; /* a bit for each that is open: an array, or an object */
+	uint64_t arrays = 0; /* stack of one bit per open level: 1 for an array, 0 for an object */
 	unsigned depth = 0;
 	bool first = false;
 

@@ -32,8 +32,8 @@ int ddp_log_open(struct ddp_log *log, struct ddp_error *error)
 		return 0;
 	}
 	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-			     "DDP_LOG=%s: give error, warning, info or debug, with + before it for "
-			     "all ranks and :subsystem,... after it for these alone",
+			     "DDP_LOG=%s: use error, warning, info or debug, with + before it for "
+			     "all ranks, and :subsystem,... after it for these subsystems only",
 			     text);
 }
 
@@ -72,7 +72,7 @@ void ddp_log_vprint(const struct ddp_log *log, enum ddp_level level, const char 
 	length = strlen(line);
 	line[length++] = '\n';
 	if (write(STDERR_FILENO, line, length) < 0)
-		return; /* nowhere left to say so */
+		return; /* an error here cannot be reported */
 }
 
 void ddp_log_print(const struct ddp_log *log, enum ddp_level level, const char *subsystem,

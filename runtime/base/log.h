@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log.h - lines on stderr, with the rank in front
+ * log.h - log lines on stderr, prefixed with the rank
  *
- * One struct for each handle; modules are given a pointer to it. A line is one write(), so that
- * ranks that share a file do not mix theirs.
+ * Each handle has one struct ddp_log; modules get a pointer to it. A line is written by one
+ * write(), so that lines of ranks that share a file do not mix.
  */
 #ifndef DDP_BASE_LOG_H
 #define DDP_BASE_LOG_H
@@ -17,22 +17,22 @@ struct ddp_log {
 	bool all_ranks;
 	char subsystems[128]; /* "" or ",a,b," */
 	char prefix[96];      /* "ddp: ", later "ddp[3@n2]: " */
-	int rank;	      /* -1: not known yet */
+	int rank;	      /* -1: not yet known */
 };
 
 /*
- * Read DDP_LOG.
- * Returns 0, or DDP_ERR_ENVIRONMENT with [log] usable at its default.
+ * Initialize [log] from DDP_LOG.
+ * Returns 0, or DDP_ERR_ENVIRONMENT with [log] set to the default.
  */
 int ddp_log_open(struct ddp_log *log, struct ddp_error *error);
 
-/* From here on lines begin with "ddp[rank@host]: ". */
+/* Begin all further lines with "ddp[rank@host]: ". */
 void ddp_log_name(struct ddp_log *log, int rank, const char *host);
 
 /* Whether a line of [level] about [subsystem] would be printed; cheap. */
 bool ddp_log_wants(const struct ddp_log *log, enum ddp_level level, const char *subsystem);
 
-/* Print a line, if it is wanted. */
+/* Print a line if ddp_log_wants() it. */
 void ddp_log_print(const struct ddp_log *log, enum ddp_level level, const char *subsystem,
 		   const char *format, ...) DDP_FORMAT(4, 5);
 void ddp_log_vprint(const struct ddp_log *log, enum ddp_level level, const char *subsystem,

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,14 +15,14 @@
 #error "the build defines DDP_MODULE_DIR"
 #endif
 
-/* NULL where [head] is what the caller asks for, else what is wrong with it. */
-static const char *check(const struct ddp_module_head *head, const char *name, const char *kind,
-			 uint32_t version, uint32_t size)
+/* Returns NULL if [head] matches the request, else what is wrong with it. */
+static const char *check_head(const struct ddp_module_head *head, const char *name,
+			      const char *kind, uint32_t version, uint32_t size)
 {
 	if (head->magic != DDP_MODULE_MAGIC)
 		return "not a module of libddp";
 	if (strcmp(head->kind, kind) != 0 || strcmp(head->name, name) != 0)
-		return "a module for something else";
+		return "a module with another name or kind";
 	if (head->version != version || head->size != size ||
 	    strcmp(head->release, PACKAGE_VERSION) != 0)
 		return "built with another release of libddp; install both from one build";
@@ -29,22 +30,23 @@ static const char *check(const struct ddp_module_head *head, const char *name, c
 }
 
 /*
- * Put the path of module [name] into [path]: in DDP_MODULES, if that is set; else beside libddp, as in a build tree,
- * or in the directory beside it that an installation has, which may have been moved; else in the installation's.
+ * Set [path] to the file of module [name]: in DDP_MODULES, if that is set; else in libddp's
+ * directory, as in a build tree; else in the modules' directory beside libddp, as in an
+ * installation that was moved; else in the installation's.
  */
 static void find_module(const char *name, char path[static PATH_MAX])
 {
 	const char *directory = ddp_setting_get(DDP_SET_DDP_MODULES);
 	const char *own = strrchr(DDP_MODULE_DIR, '/');
-	void *inside = dlsym(RTLD_DEFAULT, "ddp_init");
+	void *libddp_symbol = dlsym(RTLD_DEFAULT, "ddp_init");
 	const char *slash;
 	Dl_info info;
 	int n;
 
-	if (!inside)
-		inside = (void *)(uintptr_t)
-			find_module; /* libddp that a program has opened, or holds */
-	if (!*directory && dladdr(inside, &info) && (slash = strrchr(info.dli_fname, '/'))) {
+	if (!libddp_symbol)
+		libddp_symbol = (void *)(uintptr_t)
+			find_module; /* libddp was opened with dlopen() or linked statically */
+	if (!*directory && dladdr(libddp_symbol, &info) && (slash = strrchr(info.dli_fname, '/'))) {
 		n = (int)(slash - info.dli_fname);
 		snprintf(path, PATH_MAX, "%.*s/ddp_%s.so", n, info.dli_fname, name);
 		if (access(path, F_OK) == 0)
@@ -57,17 +59,42 @@ static void find_module(const char *name, char path[static PATH_MAX])
 	snprintf(path, PATH_MAX, "%s/ddp_%s.so", *directory ? directory : DDP_MODULE_DIR, name);
 }
 
+void ddp_module_keep_handlers(void (*call)(void *argument), void *argument)
+{
+	static const int signals[] = {SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGHUP};
+	enum { COUNT = sizeof(signals) / sizeof(signals[0]) };
+	struct sigaction before[COUNT];
+
+	for (int i = 0; i < COUNT; i++)
+		sigaction(signals[i], NULL, &before[i]);
+	call(argument);
+	for (int i = 0; i < COUNT; i++)
+		sigaction(signals[i], &before[i], NULL);
+}
+
+struct opening {
+	const char *path;
+	void *handle;
+};
+
+static void open_library(void *argument)
+{
+	struct opening *opening = argument;
+
+	opening->handle = dlopen(opening->path, RTLD_NOW | RTLD_LOCAL);
+}
+
 const void *ddp_module_open(const char *name, const char *kind, uint32_t version, uint32_t size,
 			    const struct ddp_log *log, struct ddp_error *error)
 {
 	const struct ddp_module_head *head;
 	const char *wrong;
 	char path[PATH_MAX];
-	void *handle;
+	struct opening opening = {.path = path};
 
 	find_module(name, path);
-	handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!handle) {
+	ddp_module_keep_handlers(open_library, &opening);
+	if (!opening.handle) {
 		const char *why = dlerror();
 
 		ddp_error_set(error, DDP_ERR_UNSUPPORTED,
@@ -76,10 +103,10 @@ const void *ddp_module_open(const char *name, const char *kind, uint32_t version
 			      name, why ? why : path, name);
 		return NULL;
 	}
-	head = dlsym(handle, DDP_MODULE_SYMBOL);
-	wrong = head ? check(head, name, kind, version, size) : "not a module of libddp";
+	head = dlsym(opening.handle, DDP_MODULE_SYMBOL);
+	wrong = head ? check_head(head, name, kind, version, size) : "not a module of libddp";
 	if (wrong) {
-		dlclose(handle);
+		dlclose(opening.handle);
 		ddp_error_set(error, DDP_ERR_UNSUPPORTED, "module %s: %s", path, wrong);
 		return NULL;
 	}

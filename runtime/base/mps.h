@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mps.h - does NVIDIA's Multi-Process Service serve here, and which limits does it keep?
+ * mps.h - detect NVIDIA's Multi-Process Service (MPS) and its limits
  *
- * The one rule for the plugin, which knows no runtime, and for the runtime's programs. CUDA itself looks
- * for a daemon in this way; where none answers, programs run without it and nothing is said.
+ * Header only, for the plugin, which does not link libddp, and for libddp's programs. CUDA looks
+ * for a daemon in the same way; without one, it runs programs without MPS and prints nothing.
  */
 #ifndef DDP_BASE_MPS_H
 #define DDP_BASE_MPS_H
@@ -17,27 +17,29 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Variables of CUDA's that a client reads. */
+/* CUDA's variables for MPS clients. */
 #define DDP_MPS_PIPE_DIRECTORY "CUDA_MPS_PIPE_DIRECTORY"
 #define DDP_MPS_THREADS "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 #define DDP_MPS_MEMORY "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 
 enum ddp_mps_state {
-	DDP_MPS_NONE,	/* none that this user may ask */
-	DDP_MPS_STALE,	/* one was, and left its socket */
-	DDP_MPS_SERVES, /* one listens */
+	DDP_MPS_NONE,	/* no daemon that this user can connect to */
+	DDP_MPS_STALE,	/* a daemon has ended and left its socket */
+	DDP_MPS_SERVES, /* a daemon is listening */
 };
 
-/* Where the daemon's socket is, with [given] as CUDA_MPS_PIPE_DIRECTORY: NULL or "" for the default. */
+/*
+ * Directory of the daemon's socket; [given] is CUDA_MPS_PIPE_DIRECTORY, NULL or "" for the default.
+ */
 static inline const char *ddp_mps_directory(const char *given)
 {
 	return given && *given ? given : "/tmp/nvidia-mps";
 }
 
 /*
- * Whether somebody has the socket [path] open. The daemon notices nothing: its socket is one of connections, which
- * the kernel does not join with one of datagrams. But before it says so it looks whether anybody is there
- * (ECONNREFUSED), and whether this user may connect (EACCES).
+ * Whether a process listens on the socket [path]. The daemon does not notice: connecting a datagram
+ * socket to its stream socket always fails, but the kernel first checks that a process listens
+ * (ECONNREFUSED) and that this user may connect (EACCES).
  */
 static inline enum ddp_mps_state ddp_mps_ask(const char *path)
 {
@@ -58,33 +60,34 @@ static inline enum ddp_mps_state ddp_mps_ask(const char *path)
 	return why == ECONNREFUSED ? DDP_MPS_STALE : DDP_MPS_SERVES;
 }
 
-static inline int ddp_mps_is_ours(const struct stat *st)
+static inline int ddp_mps_is_trusted(const struct stat *st)
 {
 	return st->st_uid == 0 || st->st_uid == geteuid();
 }
 
 /*
- * Look in [directory] (ddp_mps_directory()). Changes nothing, waits for nobody. What lies there counts if it,
- * the directory and a link to that are root's or the user's own: a daemon of a third user serves nobody else, and
- * /tmp is anybody's. No link in the directory is followed. The FIFO of daemons before sockets tells nothing more,
- * and counts as one that serves.
+ * Check [directory] (ddp_mps_directory()). Changes nothing and does not wait. The directory, a link
+ * to it and the socket count only if they belong to root or to this user: /tmp is writable for all,
+ * and a daemon of a third user serves only that user. Links inside the directory are not followed.
+ * Old daemons have a FIFO, which does not show whether they are running; it counts as a running
+ * daemon.
  */
 static inline enum ddp_mps_state ddp_mps_look(const char *directory)
 {
 	char path[4096];
 	struct stat st;
 
-	if (lstat(directory, &st) < 0 || !ddp_mps_is_ours(&st) || stat(directory, &st) < 0 ||
-	    !ddp_mps_is_ours(&st) ||
+	if (lstat(directory, &st) < 0 || !ddp_mps_is_trusted(&st) || stat(directory, &st) < 0 ||
+	    !ddp_mps_is_trusted(&st) ||
 	    snprintf(path, sizeof(path), "%s/control", directory) >= (int)sizeof(path) ||
-	    lstat(path, &st) < 0 || !ddp_mps_is_ours(&st))
+	    lstat(path, &st) < 0 || !ddp_mps_is_trusted(&st))
 		return DDP_MPS_NONE;
 	if (S_ISFIFO(st.st_mode))
 		return DDP_MPS_SERVES;
 	return S_ISSOCK(st.st_mode) ? ddp_mps_ask(path) : DDP_MPS_NONE;
 }
 
-/* The percentage of threads in [text], CUDA_MPS_ACTIVE_THREAD_PERCENTAGE; 0: no limit. */
+/* Parse CUDA_MPS_ACTIVE_THREAD_PERCENTAGE. Returns the percentage; 0: no limit. */
 static inline double ddp_mps_threads(const char *text)
 {
 	char *end;
@@ -94,8 +97,8 @@ static inline double ddp_mps_threads(const char *text)
 }
 
 /*
- * The limit of [device]'s memory in [text], CUDA_MPS_PINNED_DEVICE_MEM_LIMIT such as "0=4G,1=512M", in
- * [limit]: "4G", or "" where there is none.
+ * Write the memory limit of [device] in [text], CUDA_MPS_PINNED_DEVICE_MEM_LIMIT such as
+ * "0=4G,1=512M", to [limit]: "4G", or "" if there is none.
  */
 static inline void ddp_mps_memory(const char *text, int device, char *limit, size_t size)
 {

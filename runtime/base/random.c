@@ -5,7 +5,7 @@
 
 #include "random.h"
 
-/* --- From a counter ------------------------------------------------------------------------ */
+/* --- Counter-based: Philox ----------------------------------------------------------------- */
 
 static uint32_t multiply(uint32_t a, uint32_t b, uint32_t *high)
 {
@@ -28,8 +28,8 @@ static void one_round(uint32_t counter[4], const uint32_t key[2])
 }
 
 /*
- * Philox4x32 with ten rounds, of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy
- * as 1, 2, 3": four random words from [counter] and [key], the same for the same.
+ * Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"):
+ * four random words, determined by [counter] and [key].
  */
 static void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
@@ -45,9 +45,9 @@ static void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
 }
 
 /*
- * The seed is the key; block and layer are words of the counter; the other two hold 40 bits of
- * the order and 24 of the epoch. What goes beyond these, a trillion samples or 16 million
- * epochs, picks another key.
+ * The seed is the key; block and layer are words of the counter; the other two words hold 40 bits
+ * of the order and 24 of the epoch. Larger values, from a trillion samples or 16 million epochs on,
+ * change the key.
  */
 void ddp_random(uint64_t seed, uint64_t epoch, uint64_t order, uint32_t layer, uint32_t block,
 		uint32_t out[4])
@@ -67,7 +67,7 @@ float ddp_random_uniform(uint32_t bits)
 	return (float)(bits >> 8) * 0x1p-24f;
 }
 
-/* --- In order: the Mersenne Twister -------------------------------------------------------- */
+/* --- Sequential: Mersenne Twister ---------------------------------------------------------- */
 
 #define WORDS DDP_MT19937_WORDS
 #define MIDDLE 397
@@ -113,11 +113,4 @@ uint32_t ddp_mt19937_next(struct ddp_mt19937 *generator)
 	word ^= (word << 7) & 0x9d2c5680u;
 	word ^= (word << 15) & 0xefc60000u;
 	return word ^ (word >> 18);
-}
-
-uint64_t ddp_mt19937_next64(struct ddp_mt19937 *generator)
-{
-	uint64_t high = ddp_mt19937_next(generator);
-
-	return high << 32 | ddp_mt19937_next(generator);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * random.h - the Mersenne Twister, as PyTorch's CPU generator draws from it
+ * random.h - the Mersenne Twister, compatible with PyTorch's CPU generator
  *
- * Beside it is ddp_random() of ddp.h, whose numbers need no order.
+ * Where the order of calls should not matter, use ddp_random() of ddp.h.
  */
 #ifndef DDP_BASE_RANDOM_H
 #define DDP_BASE_RANDOM_H
@@ -16,12 +16,9 @@ struct ddp_mt19937 {
 	int next;
 };
 
-/* Begin with [seed], of which only the low 32 bits count: PyTorch's rule. */
+/* Initialize with the low 32 bits of [seed], as PyTorch does. */
 void ddp_mt19937_seed(struct ddp_mt19937 *generator, uint64_t seed);
 
 uint32_t ddp_mt19937_next(struct ddp_mt19937 *generator);
-
-/* Two draws, the first one in the high half. */
-uint64_t ddp_mt19937_next64(struct ddp_mt19937 *generator);
 
 #endif /* DDP_BASE_RANDOM_H */

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * roff.h - for the programs that print the tables of the manual pages
- */
+/* roff.h - output of manual page tables */
 #ifndef DDP_BASE_ROFF_H
 #define DDP_BASE_ROFF_H
 
 #include <stdio.h>
 
-/* Print [text] so that roff shows it as it is: a minus sign is not a hyphen. */
+/* Print [text] with roff's special characters escaped: a plain "-" would become a hyphen. */
 static inline void ddp_roff_print(const char *text)
 {
 	for (; *text; text++) {

@@ -41,7 +41,7 @@ const char *ddp_setting_get(enum ddp_setting setting)
 	return value ? value : info->value;
 }
 
-/* Digits with a point, as everywhere in the environment, whatever the program's locale has. */
+/* Parse a decimal number with a point, independent of the locale. */
 static bool read_decimal(const char *text, double *value)
 {
 	locale_t plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
@@ -63,7 +63,7 @@ int ddp_setting_seconds(enum ddp_setting setting, double *seconds, struct ddp_er
 
 	if (!read_decimal(text, &value) || !(value > 0) || value > 1e9)
 		return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-				     "%s=%s: give a number of seconds, more than 0",
+				     "%s=%s: must be a number of seconds above 0",
 				     ddp_setting_info(setting)->name, text);
 	*seconds = value;
 	return 0;
@@ -88,6 +88,6 @@ int ddp_setting_word(enum ddp_setting setting, const char *const *words, int *in
 			used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s",
 						 i ? ", " : "", words[i]);
 	}
-	return ddp_error_set(error, DDP_ERR_ENVIRONMENT, "%s=%s: give one of %s",
+	return ddp_error_set(error, DDP_ERR_ENVIRONMENT, "%s=%s: must be one of %s",
 			     ddp_setting_info(setting)->name, text, list);
 }

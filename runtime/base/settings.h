@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * settings.h - what the user set in the environment; what for libddp is, from one table
- */
+/* settings.h - environment variables that configure libddp, from the table settings.def */
 #ifndef DDP_BASE_SETTINGS_H
 #define DDP_BASE_SETTINGS_H
 
@@ -18,26 +16,29 @@ struct ddp_setting_info {
 	const char *name, *value, *text;
 };
 
-/* Of the variables [name] and following, up to NULL, the value of the first that is set and not empty; NULL: none is. */
+/*
+ * Returns the value of the first variable in the NULL-terminated list [name], ... that is set and
+ * not empty, or NULL.
+ */
 const char *ddp_getenv(const char *name, ...) __attribute__((sentinel));
 
-/* The row of [setting]: name, default, text. Constant memory. */
+/* Returns the row of [setting], which is constant: name, default, text. */
 const struct ddp_setting_info *ddp_setting_info(enum ddp_setting setting);
 
 /*
- * The value of [setting]: the environment's, unless missing or empty, else the default.
- * Returns a pointer into the environment or to constant memory, never NULL.
+ * Returns the value of [setting] in the environment or, if it is missing or empty, the default.
+ * Never NULL.
  */
 const char *ddp_setting_get(enum ddp_setting setting);
 
 /*
- * The number of seconds that [setting] says, fractions allowed, more than 0.
- * Returns 0, or DDP_ERR_ENVIRONMENT with a text that says name, value and what is possible.
+ * Parse [setting] as seconds: a number above 0, with or without a fraction.
+ * Returns 0, or DDP_ERR_ENVIRONMENT with name, value and valid values.
  */
 int ddp_setting_seconds(enum ddp_setting setting, double *seconds, struct ddp_error *error);
 
 /*
- * Which of [words] (NULL-terminated) [setting] says; -1 for "" .
+ * Set [index] to the position of [setting]'s value in the NULL-terminated list [words]; -1 for "".
  * Returns 0, or DDP_ERR_ENVIRONMENT with a text that lists the words.
  */
 int ddp_setting_word(enum ddp_setting setting, const char *const *words, int *index,

@@ -15,7 +15,7 @@ const char *ddp_simd_name(enum ddp_simd simd)
 	return simd_names[simd];
 }
 
-/* The functions ask for the operating system's part, saving the registers, too. */
+/* Also checks that the operating system saves the registers. */
 static bool simd_works(enum ddp_simd simd)
 {
 #if DDP_SIMD_X86

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * simd.h - which instructions loops over numbers use
- */
+/* simd.h - choice of the instruction set for loops over numbers */
 #ifndef DDP_BASE_SIMD_H
 #define DDP_BASE_SIMD_H
 
@@ -13,12 +11,12 @@
 #define DDP_SIMD_X86 0
 #endif
 
-/* AVX2 with FMA and F16C; AVX-512 with F, BW, DQ and VL. */
+/* AVX2 implies FMA and F16C; AVX-512 implies F, BW, DQ and VL. */
 enum ddp_simd { DDP_SIMD_PLAIN, DDP_SIMD_AVX2, DDP_SIMD_AVX512, DDP_SIMD_COUNT };
 
 /*
- * The best instruction set that this CPU has, or what DDP_SIMD says.
- * Returns 0, or DDP_ERR_ENVIRONMENT where DDP_SIMD names one that the CPU lacks.
+ * Choose the best instruction set of this CPU, or the one in DDP_SIMD.
+ * Returns 0, or DDP_ERR_ENVIRONMENT if the CPU lacks the one in DDP_SIMD.
  */
 int ddp_simd_choose(enum ddp_simd *simd, struct ddp_error *error);
 

@@ -9,26 +9,26 @@
 
 #include "text.h"
 
-/* --- A text that grows ----------------------------------------------------------------------- */
+/* --- Growing text ---------------------------------------------------------------------------- */
 
-/* Room for [more] bytes and a zero byte. */
+/* Make space for [more] bytes and a zero byte. */
 static bool grow(struct ddp_text *text, size_t more)
 {
-	size_t room = text->room ? text->room : 256;
+	size_t capacity = text->capacity ? text->capacity : 256;
 	char *data;
 
 	if (text->failed)
 		return false;
-	while (room - text->size <= more)
-		room *= 2;
-	if (room == text->room)
+	while (capacity - text->size <= more)
+		capacity *= 2;
+	if (capacity == text->capacity)
 		return true;
-	data = realloc(text->data, room);
+	data = realloc(text->data, capacity);
 	text->failed = !data;
 	if (!data)
 		return false;
 	text->data = data;
-	text->room = room;
+	text->capacity = capacity;
 	return true;
 }
 
@@ -71,7 +71,7 @@ void ddp_text_free(struct ddp_text *text)
 	*text = (struct ddp_text){.data = NULL};
 }
 
-/* --- Texts of others ------------------------------------------------------------------------- */
+/* --- Text from other sources ----------------------------------------------------------------- */
 
 static const char unknown[] = "\xef\xbf\xbd"; /* U+FFFD */
 
@@ -108,7 +108,7 @@ void ddp_text_plain(struct ddp_text *text, const char *string)
 		if (length == 0)
 			ddp_text_add(text, "%s", unknown);
 		else if (first < 0x20 || first == 0x7f || (first == 0xc2 && second < 0xa0))
-			ddp_text_add(text, "?"); /* U+0080 to U+009F drive terminals as well */
+			ddp_text_add(text, "?"); /* U+0080 to U+009F are control characters, too */
 		else
 			ddp_text_put(text, string, length);
 	}
@@ -130,7 +130,9 @@ void ddp_text_json_number(struct ddp_text *text, double number)
 
 /* --- JSON ------------------------------------------------------------------------------------ */
 
-/* Behind a blank or a new line a value is the first one as well: who writes these writes the comma. */
+/*
+ * After a blank or a newline there is no comma: callers that add these write the comma themselves.
+ */
 static void begin_value(struct ddp_text *text, const char *key)
 {
 	if (text->size > 0 && !strchr("{[ \n", text->data[text->size - 1]))
@@ -249,7 +251,7 @@ void ddp_list_cpus(const cpu_set_t *set, char *text, size_t size)
 	ddp_list_numbers(has_cpu, set, CPU_SETSIZE, text, size);
 }
 
-/* --- Lines of words -------------------------------------------------------------------------- */
+/* --- Line wrapping --------------------------------------------------------------------------- */
 
 enum { PRINT_WIDTH = 79 };
 
@@ -292,7 +294,7 @@ size_t ddp_text_columns(const char *string)
 	return count_columns(string, strlen(string));
 }
 
-/* A row with the cells at [cells]; NULL: the heads. Returns the next row's. */
+/* Add the row at [cells]; NULL: the headings. Returns the next row's cells. */
 static const char *add_row(struct ddp_text *text, const struct ddp_table_column *columns,
 			   size_t count, const size_t *widths, const char *cells)
 {
@@ -352,7 +354,7 @@ void ddp_text_table(struct ddp_text *text, const struct ddp_table_column *column
 size_t ddp_utf8_length(const char *text, size_t size)
 {
 	const unsigned char *byte = (const unsigned char *)text;
-	unsigned low = 0x80, high = 0xbf; /* of the second byte */
+	unsigned low = 0x80, high = 0xbf; /* limits of the second byte */
 	size_t length;
 
 	if (size == 0)
@@ -363,13 +365,13 @@ size_t ddp_utf8_length(const char *text, size_t size)
 		return 0;
 	length = byte[0] < 0xe0 ? 2 : byte[0] < 0xf0 ? 3 : 4;
 	if (byte[0] == 0xe0)
-		low = 0xa0; /* shorter forms exist below */
+		low = 0xa0; /* lower ones are overlong encodings */
 	if (byte[0] == 0xed)
-		high = 0x9f; /* surrogates above */
+		high = 0x9f; /* higher ones are surrogates */
 	if (byte[0] == 0xf0)
 		low = 0x90;
 	if (byte[0] == 0xf4)
-		high = 0x8f; /* beyond 0x10ffff */
+		high = 0x8f; /* higher ones exceed U+10FFFF */
 	if (size < length || byte[1] < low || byte[1] > high)
 		return 0;
 	for (size_t i = 2; i < length; i++)
@@ -391,28 +393,4 @@ bool ddp_utf8_valid(const char *text)
 		size -= length;
 	}
 	return true;
-}
-
-size_t ddp_utf8_put(char *out, uint32_t code)
-{
-	if (code < 0x80) {
-		out[0] = (char)code;
-		return 1;
-	}
-	if (code < 0x800) {
-		out[0] = (char)(0xc0 | code >> 6);
-		out[1] = (char)(0x80 | (code & 0x3f));
-		return 2;
-	}
-	if (code < 0x10000) {
-		out[0] = (char)(0xe0 | code >> 12);
-		out[1] = (char)(0x80 | (code >> 6 & 0x3f));
-		out[2] = (char)(0x80 | (code & 0x3f));
-		return 3;
-	}
-	out[0] = (char)(0xf0 | code >> 18);
-	out[1] = (char)(0x80 | (code >> 12 & 0x3f));
-	out[2] = (char)(0x80 | (code >> 6 & 0x3f));
-	out[3] = (char)(0x80 | (code & 0x3f));
-	return 4;
 }

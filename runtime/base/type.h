@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * type.h - types of elements: their names, those of operations, and rounding to bf16
- */
+/* type.h - names of element types and operations, and rounding to bf16 */
 #ifndef DDP_BASE_TYPE_H
 #define DDP_BASE_TYPE_H
 
 #include <ddp.h>
 #include <string.h>
 
-/* "F32", as in safetensors; "?" for what is no type, since it may come from another process. */
+/* "F32", as in safetensors; "?" for an unknown number, which another process may have sent. */
 const char *ddp_type_name(uint32_t type);
 
-/* "sum", "max", "min"; "?" for what is no operation. */
+/* "sum", "max", "min"; "?" for an unknown number. */
 const char *ddp_op_name(uint32_t op);
 
-/* The nearest bf16, ties to even; what is no number stays none. */
+/* The nearest bf16, ties to even; NaN stays NaN. */
 static inline uint16_t ddp_to_bf16(float value)
 {
 	uint32_t bits;

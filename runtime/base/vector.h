@@ -2,11 +2,11 @@
 /*
  * vector.h - loops that are written once for vectors of any width
  *
- * A file with such loops is compiled for what every machine has, and two small ones beside it
- * compile it again, for AVX2 and AVX-512: they define VECTOR, the bytes of a vector, and include
- * it. These are the compiler's vectors (gcc and clang, any machine): what an operator does to one
- * element does not depend on their width. Functions are INLINE, or static and TARGET; the table of
- * them is SIMD(name), which simd.h chooses from.
+ * A source file with such loops is compiled for the baseline machine. Two small files beside it
+ * compile it again for AVX2 and AVX-512: each defines VECTOR, the bytes of a vector, and includes
+ * it. The loops use the compiler's vector types (gcc and clang, any machine); the result of an
+ * operator on one element does not depend on the width. Functions are INLINE, or static and TARGET.
+ * The table of a file's functions is SIMD(name); simd.h chooses among the tables.
  */
 #ifndef DDP_BASE_VECTOR_H
 #define DDP_BASE_VECTOR_H
@@ -36,7 +36,7 @@
 #define SIMD_NAME "plain"
 #endif
 
-/* Elsewhere than on x86 nothing is asked for, and the plain table is chosen. */
+/* On other machines than x86 there is only the plain table. */
 #if DDP_SIMD_X86 && VECTOR > 16
 #include <immintrin.h>
 #define TARGET __attribute__((target(INSTRUCTIONS)))
@@ -51,17 +51,20 @@
 #define WIDTH(bytes) __attribute__((vector_size(bytes)))
 #define LOOSE(bytes) __attribute__((vector_size(bytes), aligned(1), may_alias))
 
-/* So that [pointer] stays one: what is read from it then has a constant distance each. */
+/*
+ * Hide the value of [pointer] from the compiler, so that it addresses loads relative to this one
+ * pointer.
+ */
 #define KEEP(pointer) __asm__("" : "+r"(pointer))
 
-/* For loops over registers. */
+/* For loops over arrays that must stay in registers. */
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 18")
 #endif
 
-/* 32-bit elements of a vector. */
+/* Number of 32-bit elements in a vector. */
 enum { LANES = VECTOR / 4 };
 
 typedef float v_f32 WIDTH(VECTOR);
@@ -71,9 +74,9 @@ typedef uint32_t v_u32 WIDTH(VECTOR);
 typedef int64_t v_i64 WIDTH(VECTOR);
 typedef uint64_t v_u64 WIDTH(VECTOR);
 typedef uint8_t v_u8 WIDTH(VECTOR);
-typedef uint16_t v_half WIDTH(VECTOR / 2); /* as many as v_f32 has, */
+typedef uint16_t v_half WIDTH(VECTOR / 2); /* as many elements as v_f32 */
 typedef uint8_t v_byte WIDTH(VECTOR / 4);
-typedef float v_f32_few WIDTH(VECTOR / 2); /* and as many as v_f64 has */
+typedef float v_f32_few WIDTH(VECTOR / 2); /* as many elements as v_f64 */
 
 typedef float v_f32_loose LOOSE(VECTOR);
 typedef double v_f64_loose LOOSE(VECTOR);
@@ -88,7 +91,7 @@ INLINE v_f32 all(float value)
 	return value - (v_f32){0};
 }
 
-/* [mask]'s elements are all ones or all zeros. */
+/* The elements of [mask] are all ones or all zeros. */
 INLINE v_u32 choose(v_i32 mask, v_u32 yes, v_u32 no)
 {
 	return ((v_u32)mask & yes) | (~(v_u32)mask & no);
@@ -130,7 +133,7 @@ INLINE v_f32 root(v_f32 value)
 
 /* --- Masks and bits ----------------------------------------------------------------------- */
 
-/* Element i is i. */
+/* Element i has the value i. */
 INLINE v_i32 lanes(void)
 {
 	v_i32 lanes;
@@ -140,7 +143,7 @@ INLINE v_i32 lanes(void)
 	return lanes;
 }
 
-/* All ones where a bit of [bits] is 1. */
+/* Element i is all ones if bit i of [bits] is 1, else 0. */
 INLINE v_i32 spread(uint32_t bits)
 {
 #if SIMD_AVX512
@@ -150,7 +153,7 @@ INLINE v_i32 spread(uint32_t bits)
 #endif
 }
 
-/* A bit for each element of [mask], whose elements are all ones or zeros. */
+/* Bit i is 1 if element i of [mask] is all ones. */
 INLINE uint32_t bits_of(v_i32 mask)
 {
 #if SIMD_AVX512
@@ -166,7 +169,10 @@ INLINE uint32_t bits_of(v_i32 mask)
 #endif
 }
 
-/* The elements of [value] whose bit is 1 to the front; what follows, up to LANES, is any. */
+/*
+ * Store the elements of [value] whose bit is 1, contiguously. Up to LANES elements are written;
+ * those after the selected ones are undefined.
+ */
 INLINE void compress(void *to, v_i32 value, uint32_t bits)
 {
 #if SIMD_AVX512
@@ -177,11 +183,11 @@ INLINE void compress(void *to, v_i32 value, uint32_t bits)
 #endif
 }
 
-/* Element i of vector k to element k of vector i. */
+/* Exchange element i of vector k with element k of vector i. */
 INLINE void transpose(v_i32 vectors[LANES])
 {
 #if SIMD_AVX512
-	/* By halves, quarters, eighths... of 16. */
+	/* Exchanges halves, quarters and eighths of the 16 vectors in turn. */
 	__m512i *from = (__m512i *)vectors, to[16];
 
 	UNROLL
@@ -218,7 +224,7 @@ INLINE void transpose(v_i32 vectors[LANES])
 #endif
 }
 
-/* --- Memory to vectors of f32 and back ----------------------------------------------------- */
+/* --- Loads and stores with conversion to f32 ----------------------------------------------- */
 
 INLINE v_f32 load_f32(const void *from)
 {
@@ -235,7 +241,7 @@ INLINE v_f32 load_bf16(const void *from)
 	return (v_f32)(__builtin_convertvector(*(const v_half_loose *)from, v_u32) << 16);
 }
 
-/* To nearest, even; NaN stays. avx512_bf16's own conversion would flush denormals. */
+/* Rounds to nearest, even; NaN stays NaN. avx512_bf16's own conversion would flush denormals. */
 INLINE void store_bf16(void *to, v_f32 value)
 {
 	v_u32 bits = (v_u32)value;
@@ -254,14 +260,15 @@ INLINE v_f32 load_f16(const void *from)
 	return (v_f32)_mm256_cvtph_ps((__m128i)half);
 #else
 	v_u32 bits = __builtin_convertvector(half, v_u32);
-	v_u32 sign = (bits & 0x8000) << 16, rest = bits & 0x7fff;
-	v_u32 normal = (rest << 13) + (112u << 23);
-	v_u32 denormal = (v_u32)(__builtin_convertvector((v_i32)rest, v_f32) * 0x1p-24f);
-	v_u32 special = (rest << 13) | 0x7f800000;
+	v_u32 sign = (bits & 0x8000) << 16, magnitude = bits & 0x7fff;
+	v_u32 normal = (magnitude << 13) + (112u << 23);
+	v_u32 denormal = (v_u32)(__builtin_convertvector((v_i32)magnitude, v_f32) * 0x1p-24f);
+	v_u32 special = (magnitude << 13) | 0x7f800000;
 
-	special |= (v_u32)(rest > 0x7c00) & 0x00400000;
-	rest = choose(rest >= 0x7c00, special, choose(rest < 0x0400, denormal, normal));
-	return (v_f32)(sign | rest);
+	special |= (v_u32)(magnitude > 0x7c00) & 0x00400000;
+	magnitude =
+		choose(magnitude >= 0x7c00, special, choose(magnitude < 0x0400, denormal, normal));
+	return (v_f32)(sign | magnitude);
 #endif
 }
 
@@ -275,17 +282,20 @@ INLINE void store_f16(void *to, v_f32 value)
 									     _MM_FROUND_NO_EXC);
 #else
 	v_u32 bits = (v_u32)value;
-	v_u32 sign = (bits >> 16) & 0x8000, rest = bits & 0x7fffffff;
-	v_u32 normal = (rest + 0xfff + ((rest >> 13) & 1) - (112u << 23)) >> 13;
-	/* The last place of 0.5f is a denormal half's: adding rounds, to even. */
-	v_u32 denormal = (v_u32)((v_f32)rest + 0.5f) - 0x3f000000;
-	v_u32 quiet = 0x7e00 | ((rest >> 13) & 0x3ff);
-	v_u32 infinite = (rest & 0) | 0x7c00;
+	v_u32 sign = (bits >> 16) & 0x8000, magnitude = bits & 0x7fffffff;
+	v_u32 normal = (magnitude + 0xfff + ((magnitude >> 13) & 1) - (112u << 23)) >> 13;
+	/*
+	 * The last bit of 0.5f has the weight of a denormal half's last bit, so that the addition
+	 * rounds to even.
+	 */
+	v_u32 denormal = (v_u32)((v_f32)magnitude + 0.5f) - 0x3f000000;
+	v_u32 quiet = 0x7e00 | ((magnitude >> 13) & 0x3ff);
+	v_u32 infinite = (magnitude & 0) | 0x7c00;
 
-	rest = choose(rest > 0x7f800000, quiet,
-		      choose(rest >= 0x477ff000, infinite,
-			     choose(rest < 0x38800000, denormal, normal)));
-	*(v_half_loose *)to = __builtin_convertvector(sign | rest, v_half);
+	magnitude = choose(magnitude > 0x7f800000, quiet,
+			   choose(magnitude >= 0x477ff000, infinite,
+				  choose(magnitude < 0x38800000, denormal, normal)));
+	*(v_half_loose *)to = __builtin_convertvector(sign | magnitude, v_half);
 #endif
 }
 

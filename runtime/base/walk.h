@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * walk.h - the way to a directory, which nobody but root and this user may be able to change
+ * walk.h - opens a directory whose path only root and this user can change
  *
- * The one rule for the plugin, which knows no runtime, and for libddp, as of ssh's StrictModes: each directory from
- * the root on belongs to root or to this user, and no other may write in it, unless its sticky bit keeps others from
- * renaming what is not theirs. The group may not write in it either, not even a group that only this user is a member
- * of: if the directory has an access list, the group bits are its mask and allow other users to write.
- * Symbolic links on the way are followed if they belong to root or to this user.
- * Each step is taken from the open directory before it, so what was looked at is what is used.
+ * Header only, for the plugin, which does not link libddp, and for libddp. The rule is that of
+ * ssh's StrictModes. Each directory from the root on must belong to root or to this user, and no
+ * other user may write to it, unless its sticky bit keeps others from renaming entries that are not
+ * theirs. The group may not write either, not even a group of this user alone: if the directory has
+ * an access list, the group bits are its mask and allow other users to write. Symbolic links in the
+ * path are followed if they belong to root or to this user. Each component is opened relative to
+ * the open directory before it, so that the checked directory is the one that is used.
  */
 #ifndef DDP_BASE_WALK_H
 #define DDP_BASE_WALK_H
@@ -22,16 +23,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { DDP_WALK_LINKS = 16 }; /* on one way */
+enum { DDP_WALK_LINKS = 16 }; /* per path */
 
 struct ddp_walk {
-	bool make;		  /* what is missing, with mode 0700 */
-	unsigned made, links;	  /* so far */
-	char at[PATH_MAX];	  /* the directory that is looked at, for people */
-	char why[PATH_MAX + 256]; /* it went wrong */
+	bool make;		  /* create missing directories, with mode 0700 */
+	unsigned made, links;	  /* directories created and links followed so far */
+	char at[PATH_MAX];	  /* the current path, for messages */
+	char why[PATH_MAX + 256]; /* the error message */
 };
 
-/* A step that fails. Returns -1 with errno [number]. */
+/* Record an error. Returns -1 with errno [number]. */
 static inline int __attribute__((format(printf, 3, 4)))
 ddp_walk_fail(struct ddp_walk *walk, int number, const char *format, ...)
 {
@@ -45,8 +46,9 @@ ddp_walk_fail(struct ddp_walk *walk, int number, const char *format, ...)
 }
 
 /*
- * In a container with a user namespace of its own, root's files and those of all others who are not known
- * there have one owner: they cannot be told apart, and the plugin has looked outside of it.
+ * In a container with a user namespace, files of root and of all unmapped users have one owner.
+ * They cannot be distinguished, so this owner is trusted; the plugin has checked the path outside
+ * of the container.
  */
 static inline bool ddp_walk_knows_all(void)
 {
@@ -66,13 +68,13 @@ static inline bool ddp_walk_trusts(uid_t owner)
 	return owner == 0 || owner == geteuid() || (owner == 65534 && !ddp_walk_knows_all());
 }
 
-/* Look at the directory [fd]. Returns it, or -1 and it is closed. */
-static inline int ddp_walk_look(struct ddp_walk *walk, int fd)
+/* Check the directory [fd]. Returns [fd], or -1 after closing it. */
+static inline int ddp_walk_check(struct ddp_walk *walk, int fd)
 {
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
-		ddp_walk_fail(walk, errno, "cannot look at %s: %s", walk->at, strerror(errno));
+		ddp_walk_fail(walk, errno, "cannot stat %s: %s", walk->at, strerror(errno));
 	else if (!ddp_walk_trusts(st.st_uid))
 		ddp_walk_fail(walk, EPERM,
 			      "%s belongs to user %u, who could replace the rendezvous", walk->at,
@@ -96,7 +98,7 @@ static inline int ddp_walk_look(struct ddp_walk *walk, int fd)
 	return -1;
 }
 
-/* Add [name] to what people are told. Returns how long that was before, or -1. */
+/* Append [name] to walk->at. Returns the previous length, or -1. */
 static inline int ddp_walk_name(struct ddp_walk *walk, const char *name, size_t length)
 {
 	size_t used = strlen(walk->at);
@@ -113,7 +115,7 @@ static inline int ddp_walk_name(struct ddp_walk *walk, const char *name, size_t 
 
 static inline int ddp_walk_path(struct ddp_walk *walk, int at, const char *path);
 
-/* [name] in [at] is no directory, perhaps a link to one. */
+/* Follow [name] in [at], which is not a directory, if it is a trusted link. */
 static inline int ddp_walk_link(struct ddp_walk *walk, int at, const char *name, int before)
 {
 	int link = openat(at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC), fd = -1;
@@ -147,10 +149,10 @@ static inline int ddp_walk_link(struct ddp_walk *walk, int at, const char *name,
 	return fd;
 }
 
-/* One step, from the directory [at] to [name] in it. Returns a descriptor, or -1 with errno. */
+/* Open the directory [name] in [at]. Returns a descriptor, or -1 with errno. */
 static inline int ddp_walk_step(struct ddp_walk *walk, int at, const char *name)
 {
-	/* O_DIRECTORY, or an automounter would not do its work. */
+	/* O_DIRECTORY makes an automounter mount the directory. */
 	const int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 	int before = ddp_walk_name(walk, name, strlen(name)), fd;
 
@@ -166,13 +168,16 @@ static inline int ddp_walk_step(struct ddp_walk *walk, int at, const char *name)
 		fd = openat(at, name, flags);
 	}
 	if (fd >= 0)
-		return ddp_walk_look(walk, fd);
+		return ddp_walk_check(walk, fd);
 	if (errno == ENOTDIR || errno == ELOOP)
 		return ddp_walk_link(walk, at, name, before);
 	return ddp_walk_fail(walk, errno, "cannot open %s: %s", walk->at, strerror(errno));
 }
 
-/* From the directory [at], which stays open, along [path]. Returns a descriptor, or -1 with errno. */
+/*
+ * Open the directory [path] relative to [at], which stays open. Returns a descriptor, or -1 with
+ * errno.
+ */
 static inline int ddp_walk_path(struct ddp_walk *walk, int at, const char *path)
 {
 	const char *root = *path == '/' ? "/" : ".";
@@ -185,7 +190,7 @@ static inline int ddp_walk_path(struct ddp_walk *walk, int at, const char *path)
 	fd = openat(at, root, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		return ddp_walk_fail(walk, errno, "cannot open %s: %s", walk->at, strerror(errno));
-	fd = ddp_walk_look(walk, fd);
+	fd = ddp_walk_check(walk, fd);
 	while (fd >= 0 && *(path += strspn(path, "/"))) {
 		size_t n = strcspn(path, "/");
 		char name[NAME_MAX + 1];
@@ -211,9 +216,10 @@ static inline int ddp_walk_path(struct ddp_walk *walk, int at, const char *path)
 }
 
 /*
- * Open the directory [path]; where walk->make is set, what is missing of it is made. [walk] begins with zeros.
- * Returns a descriptor to go on from (O_PATH), or -1 with errno, EPERM where others could change the way, what is
- * wrong in walk->why, and nothing made.
+ * Open the directory [path]. If walk->make is set, missing directories are created. All other
+ * members of [walk] must be zero.
+ * Returns a descriptor (O_PATH); or -1 with errno, EPERM if others could change the path, the
+ * message in walk->why, and all created directories removed.
  */
 static inline int ddp_walk_open(struct ddp_walk *walk, const char *path)
 {
@@ -235,7 +241,8 @@ static inline int ddp_walk_open(struct ddp_walk *walk, const char *path)
 }
 
 /*
- * Open the directory that [path] is in, and set [name] to what [path] is called there, "" for the root. As ddp_walk_open().
+ * Open the parent directory of [path], as ddp_walk_open(), and set [name] to the last component, ""
+ * for the root.
  */
 static inline int ddp_walk_above(struct ddp_walk *walk, const char *path,
 				 char name[static NAME_MAX + 1])

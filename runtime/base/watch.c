@@ -75,10 +75,10 @@ void ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds)
 int ddp_watch_poll(const struct ddp_watch *watch, struct ddp_poll *poll, struct ddp_error *error)
 {
 	enum { AT_ONCE = 200, DOUBLINGS = 10 };
-	unsigned int sleeps = poll->looks < AT_ONCE ? 0 : poll->looks - AT_ONCE;
+	unsigned int sleeps = poll->count < AT_ONCE ? 0 : poll->count - AT_ONCE;
 	uint64_t now;
 
-	if (poll->looks++ >= AT_ONCE)
+	if (poll->count++ >= AT_ONCE)
 		ddp_watch_sleep(watch, UINT64_C(1000) << (sleeps < DOUBLINGS ? sleeps : DOUBLINGS));
 	now = ddp_now();
 	if (!poll->checked)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch.h - how long to wait, and what ends a wait early
+ * watch.h - deadlines, and conditions that end a wait early
  *
  * Nothing waits without one of these. A waiting loop polls its own condition and calls
- * ddp_watch_check() every few tens of milliseconds; the owner's check looks at what can end the
- * wait from outside: another rank gave up, a peer's process is gone.
+ * ddp_watch_check() every few tens of milliseconds. The owner's check() polls the events that can
+ * end the wait from outside: another rank aborted, or a peer's process has ended.
  */
 #ifndef DDP_BASE_WATCH_H
 #define DDP_BASE_WATCH_H
@@ -14,39 +14,39 @@
 
 #include "error.h"
 
-/* How often at most a waiting loop calls ddp_watch_check(), in nanoseconds. */
+/* Longest time between two calls of ddp_watch_check() in a waiting loop, in nanoseconds. */
 #define DDP_WATCH_PERIOD 20000000u
 
 struct ddp_watch {
 	uint64_t deadline; /* on ddp_now()'s clock; UINT64_MAX: none */
 	double limit;	   /* seconds, for messages */
 
-	/* Returns 0 to go on, or a DDP_ERR_x with its text in [error]. NULL: nothing to look at. */
+	/* Returns 0 to continue, or a DDP_ERR_x with its text in [error]. May be NULL. */
 	int (*check)(void *owner, struct ddp_error *error);
 	void *owner;
 };
 
-/* Nanoseconds on the monotonic clock; and seconds. */
+/* The monotonic clock in nanoseconds; the same in seconds. */
 uint64_t ddp_now(void);
 double ddp_seconds(void);
 
-/* [time], of a file for example, in seconds since 1970; of now where it is NULL. */
+/* [time], for example a file's, in seconds since 1970; NULL: the current time. */
 double ddp_date(const struct timespec *time);
 
-/* [watch] with a deadline of [seconds] from now. */
+/* Returns a watch with a deadline [seconds] from now. */
 struct ddp_watch ddp_watch_start(double seconds, int (*check)(void *, struct ddp_error *),
 				 void *owner);
 
 /*
- * [watch] with [seconds] more: for a wait that others' waits must end before, so that the rank
- * that is told of is the one that did not come and not one that waits for it.
+ * Returns [watch] with a deadline [seconds] later. A rank that waits for ranks which wait
+ * themselves uses it, so that their timeout comes first and names the missing rank.
  */
 struct ddp_watch ddp_watch_later(const struct ddp_watch *watch, double seconds);
 
 /*
- * Ask the owner, then the clock.
- * Returns 0 to go on; what the owner said; or DDP_ERR_TIMEOUT, without a text: the caller knows
- * whom it waits for.
+ * Call the owner's check(), then compare the clock with the deadline.
+ * Returns 0 to continue; the result of check(); or DDP_ERR_TIMEOUT without a text, as the caller
+ * knows for whom it waits.
  */
 int ddp_watch_check(const struct ddp_watch *watch, struct ddp_error *error);
 
@@ -54,13 +54,14 @@ int ddp_watch_check(const struct ddp_watch *watch, struct ddp_error *error);
 void ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds);
 
 /*
- * For a loop that polls what a device does: after each look without success, go on at once at first, then sleep ever
- * longer, up to a millisecond. [poll] is all zero before the first look.
- * Returns as ddp_watch_check(), which it asks twice in a period.
+ * For a loop that polls a device: call it after each unsuccessful poll. The first calls return at
+ * once, later ones sleep longer and longer, up to a millisecond. [poll] must be all zero before the
+ * loop.
+ * Returns as ddp_watch_check(), which it calls twice per period.
  */
 struct ddp_poll {
 	uint64_t checked;
-	unsigned int looks;
+	unsigned int count;
 };
 int ddp_watch_poll(const struct ddp_watch *watch, struct ddp_poll *poll, struct ddp_error *error);
 

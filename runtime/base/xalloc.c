@@ -10,16 +10,16 @@
 #include <string.h>
 #include <unistd.h>
 
-static void (*_Atomic tell_ranks)(struct ddp *ddp, const char *format, ...);
-static struct ddp *_Atomic tell_ddp;
+static void (*_Atomic abort_ranks)(struct ddp *ddp, const char *format, ...);
+static struct ddp *_Atomic abort_handle;
 
-void ddp_xalloc_tell(void (*tell)(struct ddp *ddp, const char *format, ...), struct ddp *ddp)
+void ddp_xalloc_tell(void (*call)(struct ddp *ddp, const char *format, ...), struct ddp *ddp)
 {
-	tell_ranks = tell;
-	tell_ddp = ddp;
+	abort_ranks = call;
+	abort_handle = ddp;
 }
 
-/* As ddp_exit() ends a program: without what others may hang in. */
+/* Ends the program as ddp_exit() does, without exit handlers, which may hang. */
 static _Noreturn void end(size_t count, size_t size, const char *what)
 {
 	char text[256];
@@ -27,13 +27,13 @@ static _Noreturn void end(size_t count, size_t size, const char *what)
 	snprintf(text, sizeof(text), "no memory for %.160s: %.4g bytes", what,
 		 (double)count * (double)size);
 	fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
-	if (tell_ranks)
-		tell_ranks(tell_ddp, "%s", text);
+	if (abort_ranks)
+		abort_ranks(abort_handle, "%s", text);
 	fflush(NULL);
 	_exit(ddp_exit_status(DDP_ERR_MEMORY));
 }
 
-/* What no object can have is not even asked for. */
+/* Larger objects are impossible, so do not try to allocate them. */
 static bool fits(size_t count, size_t size)
 {
 	return size == 0 || count <= PTRDIFF_MAX / size;
@@ -41,7 +41,7 @@ static bool fits(size_t count, size_t size)
 
 void *ddp_xcalloc(size_t count, size_t size, const char *what)
 {
-	/* Of nothing some systems return NULL. */
+	/* At least one byte, since calloc(0) may return NULL. */
 	void *memory = fits(count, size) ? calloc(count ? count : 1, size ? size : 1) : NULL;
 
 	if (!memory)

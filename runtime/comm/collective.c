@@ -23,8 +23,11 @@ static void arena_free(struct ddp_arena *arena)
 	free(arena);
 }
 
-/* All ranks must ask for the same: a group tells its own members apart, this the groups. */
-static int agree(struct ddp *ddp, size_t bytes)
+/*
+ * Check that all ranks request the same size. ddp_region_create() checks that within a group, this
+ * all-reduce across groups.
+ */
+static int agree_on_size(struct ddp *ddp, size_t bytes)
 {
 	int64_t limits[2] = {(int64_t)bytes, ~(int64_t)bytes};
 	int status = ddp_all_reduce(ddp, limits, limits, 2, DDP_I64, DDP_MAX);
@@ -36,7 +39,10 @@ static int agree(struct ddp *ddp, size_t bytes)
 			     (long long)limits[0], (long long)~limits[1]);
 }
 
-/* What a member has of a piece that is one for its group: the parts lie behind one another. */
+/*
+ * Bytes that each member contributes to a group-wide allocation. The parts are contiguous, in
+ * member order.
+ */
 static size_t part_of(const struct ddp *ddp, size_t bytes)
 {
 	const struct ddp_topology *topology = ddp->topology;
@@ -46,8 +52,8 @@ static size_t part_of(const struct ddp *ddp, size_t bytes)
 	return bytes / members + (bytes % members != 0);
 }
 
-/* [memory] becomes this member's part of its own, or the beginning of what is all members'. */
-static int create(struct ddp *ddp, size_t bytes, bool shared, void **memory)
+/* Set [memory] to this member's part or, with [shared], to the start of the whole allocation. */
+static int create_arena(struct ddp *ddp, size_t bytes, bool shared, void **memory)
 {
 	struct ddp_arena *arena;
 	struct ddp_watch watch;
@@ -60,12 +66,11 @@ static int create(struct ddp *ddp, size_t bytes, bool shared, void **memory)
 		return status;
 	arena = calloc(1, sizeof(*arena));
 	if (!arena)
-		return ddp_fail_call(ddp, ddp_error_set(&ddp->error, DDP_ERR_MEMORY,
-							"ddp_arena_create: out of memory"));
+		return ddp_fail_with(ddp, DDP_ERR_MEMORY, "ddp_arena_create: out of memory");
 	part = shared ? part_of(ddp, bytes) : bytes;
-	status = agree(ddp, bytes);
+	status = agree_on_size(ddp, bytes);
 	if (status == 0) {
-		watch = ddp_watch_start(ddp->timeout, ddp_look_around, ddp);
+		watch = ddp_watch_start(ddp->timeout, ddp_check_peers, ddp);
 		part = part ? part : 1;
 		status = shared ? ddp_region_reserve(&arena->region, ddp->group, part, &watch,
 						     &ddp->error)
@@ -85,12 +90,12 @@ static int create(struct ddp *ddp, size_t bytes, bool shared, void **memory)
 
 int ddp_arena_create(struct ddp *ddp, size_t bytes, void **memory)
 {
-	return create(ddp, bytes, false, memory);
+	return create_arena(ddp, bytes, false, memory);
 }
 
 int ddp_shared_create(struct ddp *ddp, size_t bytes, void **memory)
 {
-	return create(ddp, bytes, true, memory);
+	return create_arena(ddp, bytes, true, memory);
 }
 
 int ddp_arena_destroy(struct ddp *ddp, void *memory)
@@ -104,14 +109,21 @@ int ddp_arena_destroy(struct ddp *ddp, void *memory)
 	while (*link && (*link)->memory != memory)
 		link = &(*link)->next;
 	if (!*link)
-		return ddp_fail_call(ddp,
-				     ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT,
-						   "ddp_arena_destroy: %p is no arena", memory));
-	status = ddp_barrier(ddp); /* others may be copying out of it */
+		return ddp_fail_with(ddp, DDP_ERR_ARGUMENT, "ddp_arena_destroy: %p is not an arena",
+				     memory);
+	status = ddp_barrier(ddp); /* other members may still be reading it */
 	arena = *link;
 	*link = arena->next;
 	arena_free(arena);
 	return status;
+}
+
+void *ddp_arena_of(const struct ddp *ddp, const void *memory, int member)
+{
+	size_t at;
+	struct ddp_region *region = ddp_region_find(ddp->group, memory, 1, &at);
+
+	return (char *)ddp_region_part(region, member) + at;
 }
 
 void ddp_arenas_free(struct ddp *ddp)
@@ -128,20 +140,19 @@ void ddp_arenas_free(struct ddp *ddp)
 /* --- Collectives ------------------------------------------------------------------------- */
 
 /*
- * Every collective is two levels: among the members of a group, and between the
- * groups in columns
+ * Every collective has two levels: among the members of a group, and between the groups, in
+ * columns.
  *
- * A rank that waits for another, which in turn waits for the one that did not come, must not be
- * the first to lose patience, or it would tell of the wrong one. So waits for other groups last
- * longer than those within one, and whoever waits for other groups says so (ddp_group_away).
+ * A rank may wait for a rank that itself waits for the missing one. It must not time out first, or
+ * it would name the wrong rank. So waits for other groups have a later deadline than those within a
+ * group, and a rank that waits for other groups announces it to its group (ddp_group_away()).
  */
 
-/* Seconds that a wait for other groups lasts longer than one in the own. */
+/* Seconds by which deadlines of waits for other groups are later than those within the group. */
 #define GRACE_WIDE 1.0
 
 enum kind { KIND_BARRIER, KIND_ALL_REDUCE, KIND_BROADCAST, KIND_ALL_GATHER };
 
-/* One collective on its way. */
 struct step {
 	struct ddp *ddp;
 	struct ddp_call call;
@@ -159,7 +170,7 @@ static int own_group(const struct ddp *ddp)
 	return ddp->topology->places[ddp->identity.rank].group;
 }
 
-static bool carries(const struct ddp *ddp)
+static bool has_column(const struct ddp *ddp)
 {
 	return ddp->column.size > 1;
 }
@@ -172,7 +183,7 @@ int ddp_begin_call(struct ddp *ddp)
 	return ddp->lost || !ddp->topology ? ddp->error.status : 0;
 }
 
-/* A deadline to within some milliseconds, for the price of reading a page. */
+/* Fast clock with a resolution of some milliseconds, enough for deadlines. */
 static uint64_t coarse_now(void)
 {
 	struct timespec now;
@@ -201,7 +212,7 @@ static int begin(struct step *step, struct ddp *ddp, struct ddp_call call, int r
 	step->watch = (struct ddp_watch){
 		.deadline = coarse_now() + (uint64_t)(ddp->timeout * 1e9),
 		.limit = ddp->timeout,
-		.check = ddp_look_around,
+		.check = ddp_check_peers,
 		.owner = ddp,
 	};
 	if (ddp->engine) {
@@ -218,20 +229,36 @@ static int begin(struct step *step, struct ddp *ddp, struct ddp_call call, int r
 
 static int end(struct step *step, int status)
 {
-	ddp_recorder_end(step->ddp->recorder, status);
-	return ddp_fail_call(step->ddp, status);
+	struct ddp *ddp = step->ddp;
+
+	ddp_recorder_end(ddp->recorder, status);
+	if (status == 0 && ddp->sequence >= ddp->slow.next)
+		status = ddp_slow_exchange(ddp);
+	return ddp_fail_call(ddp, status);
 }
 
-/* Around everything that waits for other groups. */
-static void go(struct step *step)
+/* Call before waiting for other groups. */
+static void leave_group(struct step *step)
 {
 	ddp_group_away(step->ddp->group, true);
 }
 
-static int come_back(struct step *step, int status)
+/*
+ * A failure between groups cancels all messages and is reported to all ranks, so that no further
+ * collective is possible: if its status is not of the group "peer", it becomes DDP_ERR_ABORTED.
+ */
+static int map_status(struct step *step, int status)
+{
+	if (status >= 0 || ddp_is_peer_error(status))
+		return status;
+	step->ddp->error.status = DDP_ERR_ABORTED;
+	return DDP_ERR_ABORTED;
+}
+
+static int return_to_group(struct step *step, int status)
 {
 	ddp_group_away(step->ddp->group, false);
-	return status;
+	return map_status(step, status);
 }
 
 /* --- Barrier ----------------------------------------------------------------------------- */
@@ -243,10 +270,10 @@ static int barrier(struct step *step)
 
 	if (!ddp->engine || status < 0)
 		return status;
-	if (carries(ddp) && ddp_own_member(ddp) == 0) {
-		go(step);
-		status = come_back(step, ddp_column_barrier(&ddp->column, &step->column,
-							    &step->wide, &ddp->error));
+	if (has_column(ddp) && ddp_own_member(ddp) == 0) {
+		leave_group(step);
+		status = return_to_group(step, ddp_column_barrier(&ddp->column, &step->column,
+								  &step->wide, &ddp->error));
 	}
 	if (status == 0)
 		status = ddp_group_barrier(ddp->group, &step->call, &step->watch, &ddp->error);
@@ -264,7 +291,7 @@ int ddp_barrier(struct ddp *ddp)
 
 /* --- All-reduce -------------------------------------------------------------------------- */
 
-/* One rank a group: the vector itself travels, there is nobody to share slices with. */
+/* For one rank per group: reduce the vector in place, without slices. */
 static int reduce_alone(struct step *step, const void *send, void *recv, double scale)
 {
 	struct ddp *ddp = step->ddp;
@@ -279,6 +306,7 @@ static int reduce_alone(struct step *step, const void *send, void *recv, double 
 		memmove(recv, send, call->count * ddp_type_size(type));
 	status = ddp_column_all_reduce(&ddp->column, &step->column, recv, call->count, type, op,
 				       &step->wide, &ddp->error);
+	status = map_status(step, status);
 	if (status == 0 && scale != 1)
 		ddp_kernel_get(type, op, ddp->simd)(to, 1, from, 1, call->count, scale);
 	return status;
@@ -288,11 +316,11 @@ static int reduce_slice(struct step *step, void *slice, size_t count)
 {
 	struct ddp *ddp = step->ddp;
 
-	go(step);
-	return come_back(step, ddp_column_all_reduce(&ddp->column, &step->column, slice, count,
-						     (enum ddp_type)step->call.type,
-						     (enum ddp_op)step->call.op, &step->wide,
-						     &ddp->error));
+	leave_group(step);
+	return return_to_group(step, ddp_column_all_reduce(&ddp->column, &step->column, slice,
+							   count, (enum ddp_type)step->call.type,
+							   (enum ddp_op)step->call.op, &step->wide,
+							   &ddp->error));
 }
 
 static int reduce_two_levels(struct step *step, const void *send, void *recv, double scale)
@@ -322,7 +350,7 @@ static int all_reduce(struct step *step, const void *send, void *recv, double sc
 	if (!ddp->engine)
 		return ddp_group_all_reduce(ddp->group, &step->call, send, recv, scale,
 					    &step->watch, &ddp->error);
-	/* All groups do the same, or the pieces that travel would differ. */
+	/* All groups must decide the same, or the sizes of their messages would differ. */
 	if (ddp->topology->groups == ddp->topology->size)
 		return reduce_alone(step, send, recv, scale);
 	return reduce_two_levels(step, send, recv, scale);
@@ -340,10 +368,9 @@ int ddp_all_reduce_scaled(struct ddp *ddp, const void *send, void *recv, size_t 
 	int status;
 
 	if (!ddp_type_size(type) || op >= DDP_OP_COUNT)
-		return ddp_fail_call(ddp,
-				     ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT,
-						   "ddp_all_reduce: no type %d or operation %d",
-						   (int)type, (int)op));
+		return ddp_fail_with(ddp, DDP_ERR_ARGUMENT,
+				     "ddp_all_reduce: no type %d or operation %d", (int)type,
+				     (int)op);
 	status = begin(&step, ddp, call, 0);
 	return status < 0 ? status : end(&step, all_reduce(&step, send, recv, scale));
 }
@@ -356,26 +383,26 @@ int ddp_all_reduce(struct ddp *ddp, const void *send, void *recv, size_t count, 
 
 /* --- Broadcast --------------------------------------------------------------------------- */
 
-/* Root's group first, then member 0 of each other group, then these groups. */
+/* First within root's group, then among members 0 of all groups, then within the other groups. */
 static int broadcast(struct step *step, void *buffer, size_t bytes, int root)
 {
 	struct ddp *ddp = step->ddp;
 	const struct ddp_place *place = &ddp->topology->places[root];
-	bool at_home = own_group(ddp) == place->group;
+	bool in_roots_group = own_group(ddp) == place->group;
 	int status = 0;
 
-	if (at_home)
+	if (in_roots_group)
 		status = ddp_group_broadcast(ddp->group, &step->call, buffer, bytes, place->member,
 					     &step->watch, &ddp->error);
 	if (status < 0 || !ddp->engine)
 		return status;
-	if (carries(ddp) && ddp_own_member(ddp) == 0) {
-		go(step);
-		status = come_back(step,
-				   ddp_column_broadcast(&ddp->column, &step->column, buffer, bytes,
-							place->group, &step->wide, &ddp->error));
+	if (has_column(ddp) && ddp_own_member(ddp) == 0) {
+		leave_group(step);
+		status = return_to_group(step, ddp_column_broadcast(&ddp->column, &step->column,
+								    buffer, bytes, place->group,
+								    &step->wide, &ddp->error));
 	}
-	if (status == 0 && !at_home)
+	if (status == 0 && !in_roots_group)
 		status = ddp_group_broadcast(ddp->group, &step->call, buffer, bytes, 0,
 					     &step->watch, &ddp->error);
 	return status;
@@ -391,16 +418,15 @@ int ddp_broadcast(struct ddp *ddp, void *buffer, size_t bytes, int root)
 	int status;
 
 	if (root < 0 || root >= ddp->world.size)
-		return ddp_fail_call(ddp, ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT,
-							"ddp_broadcast: root %d of %d ranks", root,
-							ddp->world.size));
+		return ddp_fail_with(ddp, DDP_ERR_ARGUMENT, "ddp_broadcast: root %d of %d ranks",
+				     root, ddp->world.size);
 	status = begin(&step, ddp, call, root);
 	return status < 0 ? status : end(&step, broadcast(&step, buffer, bytes, root));
 }
 
 /* --- All-gather -------------------------------------------------------------------------- */
 
-/* [from] has the parts by group and member; [to] gets them by rank. */
+/* Copy parts from the order of groups and members in [from] to rank order in [to]. */
 static void sort_parts(const struct ddp_topology *topology, const char *from, char *to,
 		       size_t bytes)
 {
@@ -419,9 +445,9 @@ static int gather_columns(struct step *step, char *parts, size_t bytes)
 		return ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "all-gather: no memory");
 	for (int group = 0; group <= topology->groups; group++)
 		offsets[group] = (size_t)topology->first[group] * bytes;
-	go(step);
-	status = come_back(step, ddp_column_all_gather(&ddp->column, &step->column, parts, offsets,
-						       &step->wide, &ddp->error));
+	leave_group(step);
+	status = return_to_group(step, ddp_column_all_gather(&ddp->column, &step->column, parts,
+							     offsets, &step->wide, &ddp->error));
 	free(offsets);
 	return status;
 }
@@ -442,7 +468,7 @@ static int all_gather(struct step *step, const void *send, void *recv, size_t by
 	status = ddp_group_all_gather(ddp->group, &step->call, send, own, bytes, &step->watch,
 				      &ddp->error);
 	if (status == 0 && ddp->engine) {
-		if (carries(ddp) && ddp_own_member(ddp) == 0)
+		if (has_column(ddp) && ddp_own_member(ddp) == 0)
 			status = gather_columns(step, parts, bytes);
 		if (status == 0)
 			status = ddp_group_broadcast(ddp->group, &step->call, parts, total, 0,
@@ -464,8 +490,8 @@ int ddp_all_gather(struct ddp *ddp, const void *send, void *recv, size_t bytes)
 }
 
 /*
- * Numbers first: where all are well, which is nearly always, no text travels. Also who has lost a peer on a device
- * comes here: what the collective says of it, or others do, names the one that was lost.
+ * Agrees on numbers first, so that usually no text is sent. Also called after a rank has lost a
+ * peer on a device: the collectives' own errors, or other ranks', then name the lost rank.
  */
 int ddp_agree(struct ddp *ddp, int status, const char *text)
 {
@@ -488,7 +514,7 @@ int ddp_agree(struct ddp *ddp, int status, const char *text)
 	status = ddp_broadcast(ddp, &verdict, sizeof(verdict), first);
 	if (status < 0)
 		return status;
-	if (least[1] == -least[2]) /* all say the same */
+	if (least[1] == -least[2]) /* all ranks have the same text */
 		return ddp_error_set(&ddp->error, verdict.status, "%s", verdict.text);
 	return ddp_error_set(&ddp->error, verdict.status, "%s: %.900s", ddp_rank_name(ddp, first),
 			     verdict.text);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ddp-private.h - what a struct ddp is made of
+ * ddp-private.h - struct ddp
  *
- * For the files of comm/ and those above it (gradient/, state/), which use the functions of
- * ddp.h wherever these do.
+ * For comm/ only; comm.h has the interface for the directories above.
  */
 #ifndef DDP_COMM_PRIVATE_H
 #define DDP_COMM_PRIVATE_H
 
 #include "base/log.h"
 #include "base/watch.h"
+#include "comm.h"
 #include "local/group.h"
 #include "store/store.h"
 #include "topology.h"
@@ -18,124 +18,146 @@
 
 struct ddp_arena;
 struct ddp_device;
+struct ddp_device_block;
 struct ddp_device_engine;
 struct ddp_kept;
+struct ddp_pace;
 struct ddp_recorder;
 
+/* State of slow-rank.c. */
+struct ddp_slow {
+	/* numbers of the collectives with the last and the next exchange of times */
+	uint64_t last, next;
+	/* the slow rank, and the number of successive exchanges in which its host had one */
+	int rank, times;
+	time_t since;
+	uint64_t logged_ms; /* time of the last warning, in milliseconds of ddp_now(); 0: none */
+	/* for an exchange; allocated at the start, since no rank may fail alone in a collective */
+	struct ddp_pace *paces;
+};
+
 struct ddp {
-	struct ddp_error error; /* the last one */
+	struct ddp_error error; /* the last error */
 	struct ddp_log log;
 	struct ddp_identity identity;
 	struct ddp_world world;
 	enum ddp_simd simd;
 	double timeout;
 
-	bool shares; /* memory with the ranks of this node, DDP_LOCAL */
+	enum ddp_sharing sharing; /* DDP_LOCAL */
+	bool shares;		  /* this rank shares memory with the other ranks of its node */
+	/* why this rank cannot share memory; "": it can, or need not */
+	char not_shared[DDP_ERROR_SIZE];
 
 	struct ddp_store *store;
-	struct ddp_topology *topology; /* who is in which group */
+	struct ddp_topology *topology; /* groups, columns and their members */
 	struct ddp_group *group;
 	const struct ddp_host_engine *engine; /* NULL with one group */
 	struct ddp_host *host;
-	struct ddp_column column; /* of this rank; size 0 if it carries nothing */
+	/* this rank's column; size 0: this rank sends nothing to other groups */
+	struct ddp_column column;
 	int *column_ranks;
 	void *column_scratch;
 	struct ddp_arena *arenas;
 	struct ddp_device *device;
 	const struct ddp_device_engine *device_engine;
-	const struct ddp_device_engine *device_module; /* for what needs no peer, whoever sums */
-	void (*leave_device)(struct ddp *ddp);	       /* where there is one */
-	bool device_left; /* in a lost world: what was under way there has been ended */
+	void (*leave_device)(struct ddp *ddp); /* closes [device]; NULL: no device was opened */
+	char *staged;	       /* pinned buffer of staged collectives; NULL: NCCL is used */
+	char device_path[192]; /* ddp_device_path() */
+	uint64_t device_bytes; /* of the device's memory */
+	struct ddp_device_block *device_blocks; /* memory of ddp_device_alloc() */
+	bool device_left; /* the world is lost, and pending work on the device has been aborted */
 
 	struct ddp_recorder *recorder;
-	uint64_t sequence; /* of the last collective */
-	uint64_t looked;   /* when the store was last asked for an abort */
-	bool joined;	   /* ddp_init() succeeded */
-	bool lost;	   /* an error of the group "peer" happened */
+	struct ddp_slow slow;
+	uint64_t sequence;	/* number of the last collective */
+	uint64_t store_checked; /* time of the last check for an abort in the store */
+	bool joined;		/* ddp_init() succeeded */
+	bool lost;		/* an error of the group "peer" happened */
 
-	char ticket[DDP_GROUP_TICKET];	    /* of the group's memory */
-	char rank_name[DDP_HOST_NAME + 32]; /* ddp_rank_name() */
+	char ticket[DDP_GROUP_TICKET]; /* key to the group's shared memory */
+	char transport[128];
+	char rank_name[DDP_HOST_NAME + 32]; /* result of ddp_rank_name() */
 
-	struct ddp_kept *kept; /* ddp_keep() */
+	struct ddp_kept *kept; /* memory of ddp_keep() */
 };
 
-/* --- world.c ------------------------------------------------------------------------------ */
+/* --- join.c ------------------------------------------------------------------------------- */
 
 /*
- * [size] bytes, zeroed and aligned for any type, for a caller of ddp.h; they live until
- * ddp_destroy().
- * Returns NULL where memory is out.
+ * Join the world by rendezvous method [method], NULL: DDP_METHOD or what works.
+ * Returns 0; or a DDP_ERR_x, after which ddp_leave_world() cleans up.
  */
-void *ddp_keep(struct ddp *ddp, size_t size);
+int ddp_join_world(struct ddp *ddp, const char *method);
+
+/* Undo ddp_join_world(). [clean]: all ranks agreed to end. */
+void ddp_leave_world(struct ddp *ddp, bool clean);
 
 /* --- collective.c ------------------------------------------------------------------------- */
 
-/*
- * Before any collective: is there a world, and is it whole?
- * Returns 0, or the error that stands.
- */
-int ddp_begin_call(struct ddp *ddp);
-
-/* The member that this rank is in its group. */
+/* Returns this rank's index in its group. */
 int ddp_own_member(const struct ddp *ddp);
 
-/* Free all arenas of [ddp]; waits for nobody. */
+/* Free all arenas of [ddp]. Not collective. */
 void ddp_arenas_free(struct ddp *ddp);
 
-/*
- * An all-reduce with the result multiplied by [scale] (floating types): what ddp_all_reduce()
- * is with 1.
- */
-int ddp_all_reduce_scaled(struct ddp *ddp, const void *send, void *recv, size_t count,
-			  enum ddp_type type, enum ddp_op op, double scale);
+/* --- slow-rank.c -------------------------------------------------------------------------- */
 
-/* --- compare.c ---------------------------------------------------------------------------- */
-
-enum { DDP_ITEM_LINE = 480 };
-
-/* What all ranks should have been given, one item after the other. */
-struct ddp_items {
-	const void *owner;
-	size_t count;
-
-	/* Returns a hash of item [i]; where [line] is given, which holds "nothing", it is told there. */
-	uint64_t (*describe)(const void *owner, size_t i, char line[DDP_ITEM_LINE]);
-};
+/* Number of the collective after which the ranks exchange times for the first time. */
+#define DDP_SLOW_FIRST 100
 
 /*
- * All ranks go on where they have the same items in the same order; else the world ends.
- * Collective. Returns 0; DDP_ERR_MISMATCH with "[what] 3: rank 0 has ..., rank 2 has ..." on all
- * ranks; or what a collective says. The text is in the handle.
+ * Find the rank, of [size] (2 or more), that spent more time between collectives than the median of
+ * the others, by more than a tenth of the whole time. Returns -1 if there is none. [median] gets
+ * the median.
  */
-int ddp_compare(struct ddp *ddp, const char *what, const struct ddp_items *items);
+int ddp_slow_find(const struct ddp_pace *paces, int size, uint32_t *median);
 
-/* The first rank whose [number] is not that of rank 0; world.size: none; or DDP_ERR_x. Collective. */
-int ddp_find_odd(struct ddp *ddp, uint64_t number);
+/*
+ * Exchange times; rank 0 logs a slow rank. All ranks call it after collective slow.next. Returns 0
+ * or DDP_ERR_x.
+ */
+int ddp_slow_exchange(struct ddp *ddp);
 
 /* --- failure.c ---------------------------------------------------------------------------- */
 
-/* The check of all watches of [owner], a struct ddp: has another rank given up, is one gone? */
-int ddp_look_around(void *owner, struct ddp_error *error);
+/*
+ * The check() of all watches; [owner] is a struct ddp. Returns 0, or an error if a rank has aborted
+ * or ended.
+ */
+int ddp_check_peers(void *owner, struct ddp_error *error);
 
-/* "rank 3 on n2"; the text holds until the next call. [owner] is a struct ddp. */
+/* Returns "rank 3 on n2", valid until the next call. [owner] is a struct ddp. */
 const char *ddp_rank_name(void *owner, int rank);
 
-/* Tell the other ranks that this one gave up, if they can be told and do not know. */
-void ddp_tell_failure(struct ddp *ddp);
+/* Report this rank's error to the other ranks, unless they know already or there are none. */
+void ddp_publish_failure(struct ddp *ddp);
 
-/* Let one of the ranks that fail write and print the summary of all their records. */
-void ddp_tell_summary(struct ddp *ddp);
+/* One of the failing ranks writes and logs the summary of all ranks' failure records. */
+void ddp_log_summary(struct ddp *ddp);
 
 /*
- * Let [status] and the text in ddp->error be the end of a public call: logs nothing, keeps the
- * error, and on one of the group "peer" tells the other ranks and writes the records.
+ * End a public call with [status] and the text in ddp->error. Logs nothing. For a status of the
+ * group "peer", reports the error to the other ranks and writes the failure record.
  * Returns [status].
  */
 int ddp_fail_call(struct ddp *ddp, int status);
 
 /*
- * Leave the process with [status] and [text], which are not the end of a call: the others are told, and
- * records written, as ddp_exit() does. [owner] is a struct ddp that nobody else uses now.
+ * Exit with the exit status for [status], without running atexit handlers or destructors, since a
+ * broken engine might hang in one of them.
+ */
+_Noreturn void ddp_leave(int status);
+
+/*
+ * Log the error of [ddp], report it to the other ranks, write the failure record, and exit as
+ * ddp_leave() does.
+ */
+_Noreturn void ddp_leave_failed(struct ddp *ddp);
+
+/*
+ * Fail with [status] and [text] outside of any call, and exit as ddp_leave_failed() does. [owner]
+ * is a struct ddp that no other thread uses.
  */
 _Noreturn void ddp_end(void *owner, int status, const char *text);
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * failure.c - how one rank's trouble becomes everybody's knowledge
+ * failure.c - how a failed rank's error reaches all other ranks
  *
- * Three ways, each at best effort: the abort word of the group's memory, a note to the ranks of
- * the column, a file or event of the store. The first text stands.
+ * It is published in three places, each at best effort: the abort word in the group's shared
+ * memory, a note to the ranks of the column, and a file or event of the store. Each rank uses the
+ * first text it finds.
  */
 #include "config.h"
 
@@ -16,14 +17,16 @@
 #include "ddp-private.h"
 #include "recorder.h"
 
-/* How long the rank that writes the summary waits for the others' records: other groups may
- * learn of it by their own deadline alone, which is later. */
+/*
+ * Seconds that the rank which writes the summary waits for other ranks' records. Ranks of other
+ * groups may notice the failure only at their own, later deadline.
+ */
 #define SUMMARY_SECONDS(ddp) ((ddp)->engine ? 2.5 : 0.5)
 
-/* Nanoseconds between two questions to the store, whose file system others use too. */
+/* Nanoseconds between checks of the store, to limit the load on its file system. */
 #define ABORT_PERIOD 250000000u
 
-/* --- Hearing of it ----------------------------------------------------------------------- */
+/* --- Detection --------------------------------------------------------------------------- */
 
 const char *ddp_rank_name(void *owner, int rank)
 {
@@ -38,60 +41,56 @@ const char *ddp_rank_name(void *owner, int rank)
 	return ddp->rank_name;
 }
 
-/* One that is gone because of another has told of that one before it went. */
-static int look_for_lost(struct ddp *ddp, struct ddp_error *error)
+/* If a rank has ended, prefer its published error, which names the cause, to the bare fact. */
+static int check_lost(struct ddp *ddp, struct ddp_error *error)
 {
-	int status = ddp_group_look(ddp->group, error), told;
+	int status = ddp_group_check_members(ddp->group, error), published;
 
 	if (status == 0)
 		return 0;
-	told = ddp_group_aborted(ddp->group, error);
-	return told < 0 ? told : status;
+	published = ddp_group_aborted(ddp->group, error);
+	return published < 0 ? published : status;
 }
 
-int ddp_look_around(void *owner, struct ddp_error *error)
+int ddp_check_peers(void *owner, struct ddp_error *error)
 {
 	struct ddp *ddp = owner;
 	uint64_t now = ddp_now();
-	const char *heard;
+	const char *reason;
 	int status = 0;
 
-	/* Another group that asks who is still there gets its answer, wherever this rank waits. */
+	/* Answer probes of other groups during every wait. */
 	if (ddp->host)
-		ddp->engine->progress(ddp->host);
+		ddp->engine->progress(ddp->host, 0);
 	if (ddp->group) {
+		/*
+		 * Other ranks of this node may still be mapping the memory that this rank created.
+		 */
+		ddp_group_serve(ddp->group, 0);
 		status = ddp_group_aborted(ddp->group, error);
 		if (status == 0)
-			status = look_for_lost(ddp, error);
+			status = check_lost(ddp, error);
 	}
-	if (status < 0 || !ddp->store || now - ddp->looked < ABORT_PERIOD)
+	if (status < 0 || !ddp->store || now - ddp->store_checked < ABORT_PERIOD)
 		return status;
-	ddp->looked = now;
-	heard = ddp_store_aborted(ddp->store);
-	return heard ? ddp_error_set(error, DDP_ERR_ABORTED, "%s", heard) : 0;
+	ddp->store_checked = now;
+	reason = ddp_store_aborted(ddp->store);
+	return reason ? ddp_error_set(error, DDP_ERR_ABORTED, "%s", reason) : 0;
 }
 
-/* --- Telling of it ----------------------------------------------------------------------- */
+/* --- Publication ------------------------------------------------------------------------- */
 
-static void tell_column(struct ddp *ddp, const char *text)
-{
-	if (!ddp->host)
-		return;
-	for (int i = 0; i < ddp->column.size; i++)
-		if (i != ddp->column.index)
-			ddp->engine->note(ddp->host, ddp->column.ranks[i], text);
-}
-
-static void tell_all(struct ddp *ddp, int status, const char *text)
+static void publish_error(struct ddp *ddp, int status, const char *text)
 {
 	if (ddp->group)
 		ddp_group_abort(ddp->group, status, text);
-	tell_column(ddp, text);
+	if (ddp->host)
+		ddp->engine->note(ddp->host, text);
 	if (ddp->store)
 		ddp_store_abort(ddp->store, text);
 }
 
-/* Before the first collective there is nothing to record. */
+/* Without a collective there is nothing to record. */
 static void keep_record(struct ddp *ddp)
 {
 	if (ddp->sequence > 0)
@@ -109,9 +108,21 @@ int ddp_fail_call(struct ddp *ddp, int status)
 	ddp->lost = true;
 	if (ddp->identity.size > 1) {
 		keep_record(ddp);
-		tell_all(ddp, status, ddp->error.text);
+		publish_error(ddp, status, ddp->error.text);
 	}
 	return status;
+}
+
+int ddp_fail_with(struct ddp *ddp, int status, const char *format, ...)
+{
+	char text[DDP_ERROR_SIZE];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	ddp_error_set(&ddp->error, status, "%s", text);
+	return ddp_fail_call(ddp, status);
 }
 
 void ddp_abort(struct ddp *ddp, const char *format, ...)
@@ -124,25 +135,24 @@ void ddp_abort(struct ddp *ddp, const char *format, ...)
 	va_end(arguments);
 	if (ddp->lost)
 		return;
-	ddp_error_set(&ddp->error, DDP_ERR_ABORTED, "%.128s gave up: %s",
+	ddp_fail_with(ddp, DDP_ERR_ABORTED, "%.128s aborted: %s",
 		      ddp_rank_name(ddp, ddp->identity.rank), reason);
-	ddp_fail_call(ddp, DDP_ERR_ABORTED);
 }
 
-void ddp_tell_failure(struct ddp *ddp)
+void ddp_publish_failure(struct ddp *ddp)
 {
 	char text[DDP_ERROR_SIZE];
 
 	if (ddp->lost || ddp->identity.size <= 1 || !ddp->store)
 		return;
 	ddp->lost = true;
-	snprintf(text, sizeof(text), "%s gave up: %.900s", ddp_rank_name(ddp, ddp->identity.rank),
+	snprintf(text, sizeof(text), "%s aborted: %.900s", ddp_rank_name(ddp, ddp->identity.rank),
 		 ddp->error.text);
 	keep_record(ddp);
-	tell_all(ddp, DDP_ERR_ABORTED, text);
+	publish_error(ddp, DDP_ERR_ABORTED, text);
 }
 
-void ddp_tell_summary(struct ddp *ddp)
+void ddp_log_summary(struct ddp *ddp)
 {
 	char text[DDP_ERROR_SIZE];
 
@@ -151,41 +161,37 @@ void ddp_tell_summary(struct ddp *ddp)
 		ddp_log_print(&ddp->log, DDP_LEVEL_ERROR, "failure", "%s", text);
 }
 
-/* Leave without what a broken engine might hang in: no atexit handlers, no destructors. */
-static _Noreturn void leave(int status)
+_Noreturn void ddp_leave(int status)
 {
 	fflush(NULL);
 	_exit(ddp_exit_status(status));
 }
 
-static _Noreturn void leave_lost(struct ddp *ddp)
+/*
+ * Close the connections so that notes queued behind data are sent, and wait as long as the engine
+ * requires.
+ */
+static void flush_notes(struct ddp *ddp)
+{
+	ddp->engine->close(ddp->host, false);
+	usleep(ddp->engine->linger);
+}
+
+_Noreturn void ddp_leave_failed(struct ddp *ddp)
 {
 	ddp_log_print(&ddp->log, DDP_LEVEL_ERROR, "failure", "%s", ddp->error.text);
-	ddp_tell_failure(ddp);
+	ddp_publish_failure(ddp);
 	if (ddp->lost)
-		ddp_tell_summary(ddp);
+		ddp_log_summary(ddp);
 	if (ddp->lost && ddp->host)
-		usleep(ddp->engine->linger);
-	leave(ddp->error.status);
+		flush_notes(ddp);
+	ddp_leave(ddp->error.status);
 }
 
 _Noreturn void ddp_end(void *owner, int status, const char *text)
 {
 	struct ddp *ddp = owner;
 
-	ddp_error_set(&ddp->error, status, "%s", text);
-	ddp_fail_call(ddp, status);
-	leave_lost(ddp);
-}
-
-void ddp_exit(struct ddp *ddp)
-{
-	if (!ddp) {
-		fputs("ddp: out of memory\n", stderr);
-		leave(DDP_ERR_MEMORY);
-	}
-	if (ddp_status(ddp) < 0)
-		leave_lost(ddp);
-	ddp_destroy(ddp);
-	exit(0);
+	ddp_fail_with(ddp, status, "%s", text);
+	ddp_leave_failed(ddp);
 }

@@ -26,42 +26,47 @@
 enum {
 	ENTRIES = 64,
 	TERM_SLOTS = 64,
-	RECORD_LIMIT = 65536, /* bytes */
-	BEAT_PERIOD = 1000,   /* milliseconds */
+	RECORD_LIMIT = 65536,	 /* bytes of a record that are read */
+	HEARTBEAT_PERIOD = 1000, /* milliseconds */
 };
 
 struct entry {
 	uint64_t sequence, count;
-	uint64_t begun, ended; /* milliseconds since the recorder was made */
+	uint64_t begun, ended; /* milliseconds since the recorder was created */
 	const char *name;
 	uint32_t type, op;
-	int32_t status; /* 1: has not ended */
+	int32_t status; /* DDP_ERR_x or 0; 1: has not ended */
 };
 
 enum dump { DUMP_NONE, DUMP_RUNS, DUMP_DONE };
 
 struct ddp_recorder {
-	char house[PATH_MAX - 64];     /* ".ddp", which outlives steps */
-	char directory[PATH_MAX - 64]; /* in it, "" for none */
-	char name[32];		       /* of the record in that */
-	char temporary[40];	       /* its name until it is complete */
+	char records_root[PATH_MAX - 64]; /* the ".ddp" directory, which outlives steps */
+	char directory[PATH_MAX - 64];	  /* directory of the records below it; "": none */
+	char name[32];			  /* file name of the record */
+	char temporary[40];		  /* its name until it is complete */
 	char job[256];
 	char host[256];
-	pid_t pid; /* of the process that made it */
+	pid_t pid; /* of the process that created the recorder */
 	int rank, size;
 	uint64_t world; /* 0: the ranks have not met yet */
-	uint64_t born;
-	uint64_t used;	 /* entries ever begun */
-	atomic_int dump; /* enum dump */
+	uint64_t created_ms;
+	uint64_t used;	       /* number of entries ever started */
+	atomic_int dump_state; /* enum dump */
 
-	char heartbeat[PATH_MAX]; /* "": none */
-	int heart;		  /* that, open, or -1 */
-	uint64_t beat;		  /* when the next is due; UINT64_MAX: never */
+	uint64_t last; /* end of the last collective */
+	/* time between collectives since [paced], the last ddp_recorder_pace() */
+	uint64_t between, paced;
+	char slow[256]; /* set by ddp_recorder_set_slow() */
+
+	char heartbeat[PATH_MAX];  /* path of the heartbeat file; "": none */
+	int heartbeat_fd;	   /* open heartbeat file, or -1 */
+	uint64_t heartbeat_due_ms; /* time of the next heartbeat; UINT64_MAX: never */
 
 	struct entry ring[ENTRIES];
 };
 
-/* --- Lines, without stdio: a signal handler writes them ---------------------------------- */
+/* --- Output without stdio, for signal handlers ------------------------------------------- */
 
 struct line {
 	char text[512];
@@ -117,7 +122,10 @@ static void put_line(int fd, struct line *line)
 
 /* --- The ring ---------------------------------------------------------------------------- */
 
-/* Ticks of some milliseconds: one call of a few nanoseconds, also in a signal handler. */
+/*
+ * Milliseconds on a clock that is cheap (a few nanoseconds), coarse (some milliseconds) and
+ * async-signal-safe.
+ */
 static uint64_t ticks(void)
 {
 	struct timespec now;
@@ -127,30 +135,30 @@ static uint64_t ticks(void)
 }
 
 /*
- * Whether nobody else could exchange what [house], the ".ddp" of the records, is in. That stays so: who could
- * change it is root, or this user.
+ * Whether only root and this user can replace the directory of [records_root]. The result stays valid, since only they could change
+ * the path.
  */
-static bool is_on_safe_ground(const char *house)
+static bool is_safe_root(const char *records_root)
 {
 	struct ddp_walk walk = {.make = false};
 	char name[NAME_MAX + 1];
-	int fd = strchr(house, '/') ? ddp_walk_above(&walk, house, name) : -1;
+	int fd = strchr(records_root, '/') ? ddp_walk_above(&walk, records_root, name) : -1;
 
 	if (fd >= 0)
 		close(fd);
 	return fd >= 0;
 }
 
-/* Find "<house>/<records>" in [directory]; without one there will be no records. */
+/* Split [directory] into "<records_root>/<name>". If it is not safe, no records are written. */
 static void find_directory(struct ddp_recorder *recorder, const char *directory)
 {
 	const char *slash = strrchr(directory, '/');
 
 	if (!slash || slash == directory || strlen(directory) >= sizeof(recorder->directory))
 		return;
-	snprintf(recorder->house, sizeof(recorder->house), "%.*s", (int)(slash - directory),
-		 directory);
-	if (is_on_safe_ground(recorder->house))
+	snprintf(recorder->records_root, sizeof(recorder->records_root), "%.*s",
+		 (int)(slash - directory), directory);
+	if (is_safe_root(recorder->records_root))
 		snprintf(recorder->directory, sizeof(recorder->directory), "%s", directory);
 }
 
@@ -170,11 +178,16 @@ struct ddp_recorder *ddp_recorder_create(const char *directory, const char *job,
 	recorder->pid = getpid();
 	recorder->rank = rank;
 	recorder->size = size;
-	recorder->born = ticks();
-	recorder->heart = -1;
-	recorder->beat = UINT64_MAX;
-	atomic_init(&recorder->dump, DUMP_NONE);
+	recorder->created_ms = ticks();
+	recorder->heartbeat_fd = -1;
+	recorder->heartbeat_due_ms = UINT64_MAX;
+	atomic_init(&recorder->dump_state, DUMP_NONE);
 	return recorder;
+}
+
+void ddp_recorder_set_slow(struct ddp_recorder *recorder, const char *text)
+{
+	snprintf(recorder->slow, sizeof(recorder->slow), "%s", text);
 }
 
 void ddp_recorder_set_world(struct ddp_recorder *recorder, uint64_t world)
@@ -182,32 +195,32 @@ void ddp_recorder_set_world(struct ddp_recorder *recorder, uint64_t world)
 	recorder->world = world;
 }
 
-/* --- The heart ---------------------------------------------------------------------------- */
+/* --- Heartbeat ---------------------------------------------------------------------------- */
 
 void ddp_recorder_watch(struct ddp_recorder *recorder, const char *path)
 {
 	snprintf(recorder->heartbeat, sizeof(recorder->heartbeat), "%s", path);
-	recorder->beat = *path ? 0 : UINT64_MAX;
+	recorder->heartbeat_due_ms = *path ? 0 : UINT64_MAX;
 }
 
-static void beat(struct ddp_recorder *recorder, uint64_t now)
+static void write_heartbeat(struct ddp_recorder *recorder, uint64_t now)
 {
-	if (recorder->heart < 0)
-		recorder->heart =
+	if (recorder->heartbeat_fd < 0)
+		recorder->heartbeat_fd =
 			open(recorder->heartbeat,
 			     O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
-	if (recorder->heart >= 0 && futimens(recorder->heart, NULL) == 0)
-		recorder->beat = now + BEAT_PERIOD;
+	if (recorder->heartbeat_fd >= 0 && futimens(recorder->heartbeat_fd, NULL) == 0)
+		recorder->heartbeat_due_ms = now + HEARTBEAT_PERIOD;
 	else
-		recorder->beat = UINT64_MAX;
+		recorder->heartbeat_due_ms = UINT64_MAX;
 }
 
 void ddp_recorder_beat(struct ddp_recorder *recorder)
 {
-	uint64_t now = recorder ? ticks() - recorder->born : 0;
+	uint64_t now = recorder ? ticks() - recorder->created_ms : 0;
 
-	if (recorder && now >= recorder->beat)
-		beat(recorder, now);
+	if (recorder && now >= recorder->heartbeat_due_ms)
+		write_heartbeat(recorder, now);
 }
 
 /* --- Collectives -------------------------------------------------------------------------- */
@@ -218,7 +231,8 @@ void ddp_recorder_begin(struct ddp_recorder *recorder, const struct ddp_call *ca
 
 	entry->sequence = call->sequence;
 	entry->count = call->count;
-	entry->begun = ticks() - recorder->born;
+	entry->begun = ticks() - recorder->created_ms;
+	recorder->between += entry->begun - recorder->last;
 	entry->ended = 0;
 	entry->name = call->name;
 	entry->type = call->type;
@@ -231,15 +245,26 @@ void ddp_recorder_end(struct ddp_recorder *recorder, int status)
 {
 	struct entry *entry = &recorder->ring[(recorder->used - 1) % ENTRIES];
 
-	entry->ended = ticks() - recorder->born;
+	entry->ended = ticks() - recorder->created_ms;
 	entry->status = status;
-	if (status == 0 && entry->ended >= recorder->beat)
-		beat(recorder, entry->ended);
+	recorder->last = entry->ended;
+	if (status == 0 && entry->ended >= recorder->heartbeat_due_ms)
+		write_heartbeat(recorder, entry->ended);
+}
+
+struct ddp_pace ddp_recorder_pace(struct ddp_recorder *recorder)
+{
+	struct ddp_pace pace = {(uint32_t)recorder->between,
+				(uint32_t)(recorder->last - recorder->paced)};
+
+	recorder->between = 0;
+	recorder->paced = recorder->last;
+	return pace;
 }
 
 /* --- The record -------------------------------------------------------------------------- */
 
-/* "#17 all-reduce 1000 F32 sum", as base/arrival.h reads it back up to the first comma. */
+/* Format: "#17 all-reduce 1000 F32 sum, ...". base/arrival.h reads it up to the first comma. */
 static void put_entry(int fd, const struct entry *entry)
 {
 	struct line line = {.length = 0};
@@ -293,13 +318,22 @@ static void put_head(int fd, const struct ddp_recorder *recorder, const char *re
 	put_line(fd, &line);
 	line.length = 0;
 	add(&line, "after ");
-	add_seconds(&line, ticks() - recorder->born);
+	add_seconds(&line, ticks() - recorder->created_ms);
 	add(&line, " s: ");
 	add(&line, reason);
 	put_line(fd, &line);
+	if (!recorder->slow[0])
+		return;
+	line.length = 0;
+	add(&line, "slow: ");
+	add(&line, recorder->slow);
+	put_line(fd, &line);
 }
 
-/* Directory [name] in [at], which must be this user's and writable for no other. Signal safe. */
+/*
+ * Open directory [name] in [at] if it belongs to this user and no other user can write to it.
+ * Async-signal-safe.
+ */
 static int open_own(int at, const char *name)
 {
 	int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -312,17 +346,20 @@ static int open_own(int at, const char *name)
 	return -1;
 }
 
-/* The directory of the records, made where it is missing; a descriptor, or -1. Signal safe. */
+/*
+ * Open the directory of the records, creating it if missing. Returns a descriptor, or -1.
+ * Async-signal-safe.
+ */
 static int open_directory(const struct ddp_recorder *recorder)
 {
-	const char *name = recorder->directory + strlen(recorder->house) + 1;
-	int house = open_own(AT_FDCWD, recorder->house), fd;
+	const char *name = recorder->directory + strlen(recorder->records_root) + 1;
+	int records_root = open_own(AT_FDCWD, recorder->records_root), fd;
 
-	if (house < 0)
+	if (records_root < 0)
 		return -1;
-	(void)mkdirat(house, name, 0700);
-	fd = open_own(house, name);
-	close(house);
+	(void)mkdirat(records_root, name, 0700);
+	fd = open_own(records_root, name);
+	close(records_root);
 	return fd;
 }
 
@@ -348,7 +385,10 @@ static void write_record(struct ddp_recorder *recorder, const char *reason)
 	close(directory);
 }
 
-/* No signal of this thread ends the process halfway; see wait_for_dump() for those of others. */
+/*
+ * Signals are blocked, so that none ends the process in the middle. wait_for_dump() handles signals
+ * of other threads.
+ */
 void ddp_recorder_dump(struct ddp_recorder *recorder, const char *reason)
 {
 	int saved = errno, none = DUMP_NONE;
@@ -358,9 +398,9 @@ void ddp_recorder_dump(struct ddp_recorder *recorder, const char *reason)
 		return;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	if (atomic_compare_exchange_strong(&recorder->dump, &none, DUMP_RUNS)) {
+	if (atomic_compare_exchange_strong(&recorder->dump_state, &none, DUMP_RUNS)) {
 		write_record(recorder, reason);
-		atomic_store(&recorder->dump, DUMP_DONE);
+		atomic_store(&recorder->dump_state, DUMP_DONE);
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	errno = saved;
@@ -372,14 +412,14 @@ static _Atomic(struct ddp_recorder *) term_slots[TERM_SLOTS];
 static struct sigaction term_before;
 static atomic_flag term_installed = ATOMIC_FLAG_INIT;
 
-/* Another thread may be at it: up to a second. */
+/* Wait up to a second for another thread's dump. */
 static void wait_for_dump(const struct ddp_recorder *recorder)
 {
-	for (int i = 0; i < 100 && atomic_load(&recorder->dump) == DUMP_RUNS; i++)
+	for (int i = 0; i < 100 && atomic_load(&recorder->dump_state) == DUMP_RUNS; i++)
 		poll(NULL, 0, 10);
 }
 
-/* A forked child inherits the handler and the recorders, but the records are those of its parent. */
+/* A forked child inherits handler and recorders, but must not write its parent's records. */
 static void on_term(int number)
 {
 	int saved = errno;
@@ -410,7 +450,7 @@ void ddp_recorder_on_term(struct ddp_recorder *recorder)
 	if (atomic_flag_test_and_set(&term_installed))
 		return;
 	sigaction(SIGTERM, NULL, &term_before);
-	/* A program that ignores it, or handles it, has its reasons. */
+	/* A program that handles or ignores SIGTERM keeps its own behaviour. */
 	if (term_before.sa_handler != SIG_DFL || (term_before.sa_flags & SA_SIGINFO))
 		return;
 	sigemptyset(&action.sa_mask);
@@ -427,14 +467,14 @@ void ddp_recorder_destroy(struct ddp_recorder *recorder)
 		mine = recorder;
 		atomic_compare_exchange_strong(&term_slots[i], &mine, NULL);
 	}
-	if (recorder->heart >= 0)
-		close(recorder->heart);
+	if (recorder->heartbeat_fd >= 0)
+		close(recorder->heartbeat_fd);
 	free(recorder);
 }
 
-/* --- The summary of all ranks' records --------------------------------------------------- */
+/* --- Summary of all ranks' records ------------------------------------------------------- */
 
-/* The rank whose record [name] is; -1: none. */
+/* Returns the rank of the record file [name]; -1: not a record. */
 static int parse_name(const char *name)
 {
 	char *end;
@@ -447,8 +487,9 @@ static int parse_name(const char *name)
 }
 
 /*
- * Read the records of this world that the directory lists; returns how many ranks have one. A record is not opened
- * before it is listed: after a lookup that failed, an NFS client may report ENOENT for a minute.
+ * Read the records of this world that are listed in the directory; returns the number of ranks with
+ * a record. Names are opened only if they are listed: after a failed lookup an NFS client may
+ * report ENOENT for a minute.
  */
 static int read_records(const struct ddp_recorder *recorder, struct ddp_arrival *seen)
 {
@@ -457,7 +498,7 @@ static int read_records(const struct ddp_recorder *recorder, struct ddp_arrival 
 	char path[PATH_MAX + NAME_MAX];
 	char *text;
 	size_t size;
-	int there = 0;
+	int count = 0;
 
 	while (dir && (entry = readdir(dir))) {
 		struct ddp_arrival arrival = {0};
@@ -475,12 +516,12 @@ static int read_records(const struct ddp_recorder *recorder, struct ddp_arrival 
 	if (dir)
 		closedir(dir);
 	for (int rank = 0; rank < recorder->size; rank++)
-		there += seen[rank].there;
-	return there;
+		count += seen[rank].there;
+	return count;
 }
 
-/* The first line of the summary: of which world it is. */
-static void head_summary(const struct ddp_recorder *recorder, char *line, size_t size)
+/* Format the first line of the summary, which identifies the world. */
+static void format_summary_head(const struct ddp_recorder *recorder, char *line, size_t size)
 {
 	snprintf(line, size, "job %s, %d ranks, world %" PRIu64 "\n", recorder->job, recorder->size,
 		 recorder->world);
@@ -498,11 +539,13 @@ static int write_summary(const struct ddp_recorder *recorder, const struct ddp_a
 
 	if (!file)
 		return DDP_ERR_MEMORY;
-	head_summary(recorder, line, sizeof(line));
+	format_summary_head(recorder, line, sizeof(line));
 	fprintf(file, "%s%s\n\n", line, gist);
 	for (int rank = 0; rank < recorder->size; rank++) {
 		if (!seen[rank].there)
-			fprintf(file, "rank %d: no record: killed, or busy elsewhere\n", rank);
+			fprintf(file,
+				"rank %d: no record: killed, or busy outside of collectives\n",
+				rank);
 		else
 			fprintf(file, "rank %d on %s: %s %s\n", rank, seen[rank].host,
 				seen[rank].waits ? "in" : "after",
@@ -519,7 +562,6 @@ static int write_summary(const struct ddp_recorder *recorder, const struct ddp_a
 	return status;
 }
 
-/* Whether the summary of this world is there already. */
 static bool has_summary(const struct ddp_recorder *recorder, int directory)
 {
 	char line[512], head[512] = "";
@@ -527,15 +569,15 @@ static bool has_summary(const struct ddp_recorder *recorder, int directory)
 
 	if (fd < 0)
 		return false;
-	head_summary(recorder, line, sizeof(line));
+	format_summary_head(recorder, line, sizeof(line));
 	(void)ddp_file_read_at(fd, head, strlen(line), 0);
 	close(fd);
 	return strcmp(head, line) == 0;
 }
 
 /*
- * Whether this rank is to write the summary: it is the first of its world to create [claim], a file that exists until the
- * summary does. A rank that comes later may create it again, but then finds the summary.
+ * Whether this rank writes the summary: it is the first of its world to create [claim], a file that
+ * exists until the summary does. A later rank may create it again, but then finds the summary.
  */
 static bool is_chosen(const struct ddp_recorder *recorder, const char *claim)
 {
@@ -555,7 +597,7 @@ static bool is_chosen(const struct ddp_recorder *recorder, const char *claim)
 	return chosen;
 }
 
-/* Wait up to [seconds] for the records of all ranks, read them into [seen]. */
+/* Read the records of all ranks into [seen], waiting up to [seconds] for them. */
 static void await_records(const struct ddp_recorder *recorder, double seconds,
 			  struct ddp_arrival *seen)
 {

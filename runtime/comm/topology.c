@@ -6,6 +6,8 @@
 
 #include "topology.h"
 
+const char *const ddp_sharing_words[] = {"auto", "on", "off", NULL};
+
 struct ddp_topology *ddp_topology_allocate(int size, int groups)
 {
 	struct ddp_topology *topology = calloc(1, sizeof(*topology));
@@ -42,16 +44,20 @@ void ddp_topology_list(struct ddp_topology *topology)
 	}
 }
 
-/* Whether the cards of [rank] and rank 0 go together, and [rank]'s with itself. */
+/* Check the values in the card of [rank], and compare them with rank 0's. */
 static int check_card(const struct ddp_card *cards, int rank, int size, struct ddp_error *error)
 {
 	const struct ddp_card *card = &cards[rank];
 
-	if (card->shares != cards[0].shares)
+	if (card->sharing < 0 || card->sharing > DDP_SHARING_OFF)
+		return ddp_error_set(error, DDP_ERR_MISMATCH,
+				     "rank %d on %s runs another release of libddp", rank,
+				     card->host);
+	if (card->sharing != cards[0].sharing)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
 				     "DDP_LOCAL differs: rank %d on %s has %s, rank 0 on %s has %s",
-				     rank, card->host, card->shares ? "on" : "off", cards[0].host,
-				     cards[0].shares ? "on" : "off");
+				     rank, card->host, ddp_sharing_words[card->sharing],
+				     cards[0].host, ddp_sharing_words[cards[0].sharing]);
 	if (card->node_rank < 0 || card->node_rank >= card->node_count ||
 	    card->node_count != cards[0].node_count || card->node_count > size ||
 	    card->local_rank < 0 || card->local_rank >= card->local_size || card->local_size > size)
@@ -64,9 +70,12 @@ static int check_card(const struct ddp_card *cards, int rank, int size, struct d
 	return 0;
 }
 
-/* Each member of each group is one rank, and each group is whole. */
+/*
+ * Check that no two ranks have the same place, and that every group of a whole node has all ranks
+ * of the node.
+ */
 static int check_places(const struct ddp_topology *topology, const struct ddp_card *cards,
-			struct ddp_error *error)
+			const int *groups, struct ddp_error *error)
 {
 	if (topology->columns == 0)
 		return ddp_error_set(
@@ -78,7 +87,7 @@ static int check_places(const struct ddp_topology *topology, const struct ddp_ca
 		int members = ddp_topology_members(topology, place->group);
 		int other;
 
-		if (cards[0].shares && members != cards[rank].local_size)
+		if (groups[cards[rank].node_rank] > 0 && members != cards[rank].local_size)
 			return ddp_error_set(error, DDP_ERR_MISMATCH,
 					     "rank %d on %s says its node %d has %d ranks, but %d "
 					     "ranks say they are there",
@@ -96,11 +105,60 @@ static int check_places(const struct ddp_topology *topology, const struct ddp_ca
 	return 0;
 }
 
+/*
+ * Set each rank's place. [groups] has one entry per node, initially zero; it becomes the number of
+ * the node's group, from 1 on, or NOT_SHARED.
+ * Returns the number of groups.
+ */
+static int place_ranks(struct ddp_place *places, const struct ddp_card *cards, int size,
+		       int *groups)
+{
+	enum { NOT_SHARED = -1 };
+	int nodes = cards[0].node_count, next = 0;
+	bool all = true;
+
+	for (int rank = 0; rank < size; rank++)
+		if (!cards[rank].shares) {
+			groups[cards[rank].node_rank] = NOT_SHARED;
+			all = false;
+		}
+	for (int node = 0; node < nodes && all; node++)
+		groups[node] = ++next;
+	for (int rank = 0; rank < size; rank++) {
+		int *group = &groups[cards[rank].node_rank];
+
+		if (*group == 0)
+			*group = ++next;
+		if (*group == NOT_SHARED)
+			places[rank] = (struct ddp_place){next++, 0};
+		else
+			places[rank] = (struct ddp_place){*group - 1, cards[rank].local_rank};
+	}
+	return next;
+}
+
+static int check_members(const struct ddp_topology *topology, const struct ddp_card *cards,
+			 struct ddp_error *error)
+{
+	for (int rank = 0; rank < topology->size; rank++) {
+		const struct ddp_place *place = &topology->places[rank];
+		int members = ddp_topology_members(topology, place->group);
+
+		if (place->member >= members)
+			return ddp_error_set(error, DDP_ERR_MISMATCH,
+					     "rank %d on %s says it is local rank %d, but only %d "
+					     "ranks say they are on node %d",
+					     rank, cards[rank].host, cards[rank].local_rank,
+					     members, cards[rank].node_rank);
+	}
+	return 0;
+}
+
 int ddp_topology_create(struct ddp_topology **topology, const struct ddp_card *cards, int size,
 			struct ddp_error *error)
 {
-	int groups = cards[0].shares ? cards[0].node_count : size;
 	struct ddp_topology *made;
+	int *groups;
 	int status = 0;
 
 	*topology = NULL;
@@ -108,31 +166,21 @@ int ddp_topology_create(struct ddp_topology **topology, const struct ddp_card *c
 		status = check_card(cards, rank, size, error);
 	if (status < 0)
 		return status;
-	made = ddp_topology_allocate(size, groups);
-	if (!made)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %d ranks", size);
-	for (int rank = 0; rank < size; rank++) {
-		struct ddp_place *place = &made->places[rank];
-
-		place->group = cards[rank].shares ? cards[rank].node_rank : rank;
-		place->member = cards[rank].shares ? cards[rank].local_rank : 0;
-		memcpy(made->hosts[place->group], cards[rank].host, DDP_HOST_NAME);
+	made = ddp_topology_allocate(size, size);
+	groups = calloc((size_t)cards[0].node_count, sizeof(*groups));
+	if (!made || !groups) {
+		status = ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %d ranks", size);
+		goto out;
 	}
+	made->groups = place_ranks(made->places, cards, size, groups);
+	for (int rank = 0; rank < size; rank++)
+		memcpy(made->hosts[made->places[rank].group], cards[rank].host, DDP_HOST_NAME);
 	ddp_topology_list(made);
-	for (int rank = 0; rank < size && status == 0; rank++) {
-		const struct ddp_place *place = &made->places[rank];
-		int members = ddp_topology_members(made, place->group);
-
-		if (place->member >= members)
-			status =
-				ddp_error_set(error, DDP_ERR_MISMATCH,
-					      "rank %d on %s says it is local rank %d, but only %d "
-					      "ranks say they are on node %d",
-					      rank, cards[rank].host, cards[rank].local_rank,
-					      members, cards[rank].node_rank);
-	}
+	status = check_members(made, cards, error);
 	if (status == 0)
-		status = check_places(made, cards, error);
+		status = check_places(made, cards, groups, error);
+out:
+	free(groups);
 	if (status < 0) {
 		ddp_topology_destroy(made);
 		return status;
@@ -160,14 +208,4 @@ void ddp_topology_destroy(struct ddp_topology *topology)
 	free(topology->first);
 	free(topology->hosts);
 	free(topology);
-}
-
-int ddp_topology_members(const struct ddp_topology *topology, int group)
-{
-	return topology->first[group + 1] - topology->first[group];
-}
-
-int ddp_topology_rank(const struct ddp_topology *topology, int group, int member)
-{
-	return topology->ranks[topology->first[group] + member];
 }

@@ -1,67 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * topology.h - which rank is in which group, and which ranks form a column
+ * topology.h - groups and columns of ranks
  *
- * A group shares memory: the ranks of one node, or each rank by itself where sharing is off.
- * Member i of each group stands in column i; there are as many columns as the smallest group
- * has members, so that every column reaches every group. Pure.
+ * A group shares memory: it has all ranks of a node, or a single rank if the ranks of its node do
+ * not share memory. Member i of each group is in column i. There are as many columns as the
+ * smallest group has members, so that every column has a member in every group. Pure.
  */
 #ifndef DDP_COMM_TOPOLOGY_H
 #define DDP_COMM_TOPOLOGY_H
 
 #include "base/error.h"
 
-enum { DDP_HOST_NAME = 64 };
+enum { DDP_HOST_NAME = 64, DDP_CARD_FAILURE = 320 };
 
-/* What a rank tells all others about itself. */
+/* Values of DDP_LOCAL: what to do if the ranks of a node cannot share memory. */
+enum ddp_sharing {
+	DDP_SHARING_AUTO, /* use the engine between groups within the node */
+	DDP_SHARING_ON,	  /* fail */
+	DDP_SHARING_OFF,  /* never share memory */
+};
+
+/* Names of the values of DDP_LOCAL, NULL-terminated. */
+extern const char *const ddp_sharing_words[];
+
+/* Properties of a rank that it publishes to all ranks. */
 struct ddp_card {
 	int32_t node_rank, node_count;
 	int32_t local_rank, local_size;
-	int32_t shares; /* 1: it shares memory with the ranks of its node */
+	int32_t sharing; /* enum ddp_sharing: the rank's DDP_LOCAL */
+	int32_t shares;	 /* 1: the rank shares memory with its node's ranks, or is able to */
 	int32_t pid;
-	uint64_t began; /* CLOCK_REALTIME in ns; rank 0's is the world's number */
+	uint64_t began; /* start time, CLOCK_REALTIME in ns; rank 0's is the world's number */
 	char host[DDP_HOST_NAME];
+	char failure[DDP_CARD_FAILURE]; /* why the rank cannot take part; "" if it can */
 };
 
-/* Where a rank stands. */
+/* A rank's group, and its index in the group. */
 struct ddp_place {
 	int32_t group, member;
 };
 
 struct ddp_topology {
 	int size, groups, columns;
-	struct ddp_place *places;     /* of each rank */
-	int32_t *first;		      /* groups + 1: where each group begins in [ranks] */
-	int32_t *ranks;		      /* by group, then by member */
-	char (*hosts)[DDP_HOST_NAME]; /* of each group */
+	struct ddp_place *places;     /* by rank */
+	int32_t *first;		      /* groups + 1 elements: start of each group in [ranks] */
+	int32_t *ranks;		      /* world ranks, sorted by group, then by member */
+	char (*hosts)[DDP_HOST_NAME]; /* by group */
 };
 
 /*
- * Build from the [cards] of all [size] ranks.
- * Returns 0; DDP_ERR_MISMATCH naming the ranks whose cards do not go together; DDP_ERR_MEMORY.
+ * Build the topology from the [cards] of all [size] ranks. If one rank of a node does not share
+ * memory, no rank of the node does. Groups have the nodes' numbers if all nodes share memory; else
+ * they are numbered by their first ranks.
+ * Returns 0; DDP_ERR_MISMATCH naming ranks whose cards contradict each other; DDP_ERR_MEMORY.
  */
 int ddp_topology_create(struct ddp_topology **topology, const struct ddp_card *cards, int size,
 			struct ddp_error *error);
 
 /*
- * The same for who knows the groups: allocate, fill in [places] with each rank in one, lower [groups] if there are fewer,
- * and have the rest made from these. [hosts] stay empty.
- * Returns NULL where memory is out.
+ * Build a topology without cards: allocate it for at most [groups] groups, let the caller set
+ * [places] and, if there are fewer groups, [groups], and derive the other members by
+ * ddp_topology_list(). [hosts] stays empty.
+ * Returns NULL if memory is short.
  */
 struct ddp_topology *ddp_topology_allocate(int size, int groups);
 void ddp_topology_list(struct ddp_topology *topology);
 
 /*
- * The number of [rank]'s node, counted by the first rank on each: launchers number nodes as they like, and
- * rank 0's need not be their first.
+ * Number of [rank]'s node when nodes are counted in the order of their first ranks. Launchers may
+ * number nodes in another order.
  */
 int ddp_topology_node(const struct ddp_card *cards, int size, int rank);
 
-/* NULL is legal. */
 void ddp_topology_destroy(struct ddp_topology *topology);
 
-/* Members of [group], and the world rank of [member] of it. */
-int ddp_topology_members(const struct ddp_topology *topology, int group);
-int ddp_topology_rank(const struct ddp_topology *topology, int group, int member);
+static inline int ddp_topology_members(const struct ddp_topology *topology, int group)
+{
+	return topology->first[group + 1] - topology->first[group];
+}
+
+/* Returns the world rank of [member] of [group]. */
+static inline int ddp_topology_rank(const struct ddp_topology *topology, int group, int member)
+{
+	return topology->ranks[topology->first[group] + member];
+}
 
 #endif /* DDP_COMM_TOPOLOGY_H */

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "cards.h"
-#include "shard-protocol.h"
+
+/* The first NCCL with NCCL_MULTI_RANK_GPU_ENABLE. */
+enum { MULTI_RANK = 23003 };
 
 /* Texts of a card come from another process and need not end. */
 #define TEXT(member) (int)sizeof(member) - 1, member
@@ -12,94 +15,74 @@
 static int refuse_versions(const struct ddp_device_card *a, const struct ddp_device_card *b,
 			   struct ddp_error *error)
 {
-	return ddp_error_set(
-		error, DDP_ERR_MISMATCH,
-		"rank %d on %.*s has version %d.%d.%d of the engine between devices, rank %d on "
-		"%.*s has %d.%d.%d: install the same on all nodes, or load the same module or "
-		"container",
-		a->rank, TEXT(a->host), a->version / 10000, a->version / 100 % 100,
-		a->version % 100, b->rank, TEXT(b->host), b->version / 10000,
-		b->version / 100 % 100, b->version % 100);
+	return ddp_error_set(error, DDP_ERR_MISMATCH,
+			     "rank %d on %.*s has NCCL %d.%d.%d, rank %d on %.*s has %d.%d.%d: "
+			     "install the same on all nodes, or load the same module or container",
+			     a->rank, TEXT(a->host), a->version / 10000, a->version / 100 % 100,
+			     a->version % 100, b->rank, TEXT(b->host), b->version / 10000,
+			     b->version / 100 % 100, b->version % 100);
 }
 
-#define ALTERNATIVES                                                                  \
-	"run one rank per GPU (srun --gpus-per-task=1, or as many tasks per node as " \
-	"--gres=gpu:N gives), or give each rank a MIG slice"
-
-static int refuse_apart(const struct ddp_device_card *a, const struct ddp_device_card *b,
-			struct ddp_error *error)
-{
-	return ddp_error_set(
-		error, DDP_ERR_MISMATCH,
-		"ranks %d and %d on %.*s have the same device %.*s and share no memory, through which "
-		"ranks sum on one GPU: unset DDP_LOCAL, which is off, or run them on one node of "
-		"Slurm; or " ALTERNATIVES,
-		a->rank, b->rank, TEXT(a->host), TEXT(a->uuid));
-}
-
-static int refuse_many(const struct ddp_device_card *a, const struct ddp_device_card *b,
-		       struct ddp_error *error)
-{
-	return ddp_error_set(
-		error, DDP_ERR_MISMATCH,
-		"more than %d ranks, from %d to %d, on %.*s have the same device %.*s: "
-		"run fewer tasks; or " ALTERNATIVES,
-		DDP_SHARD_MEMBERS, a->rank, b->rank, TEXT(a->host), TEXT(a->uuid));
-}
-
-static bool is_same(const struct ddp_device_card *a, const struct ddp_device_card *b)
+static bool is_same_device(const struct ddp_device_card *a, const struct ddp_device_card *b)
 {
 	return a->boot == b->boot && strncmp(a->uuid, b->uuid, sizeof(a->uuid)) == 0;
 }
 
-/* Whether all members of each shard share memory, and are not too many. */
-static int check_shards(const struct ddp_topology *sharing, const struct ddp_device_card *cards,
-			const struct ddp_place *groups, struct ddp_error *error)
+/*
+ * MIG slices of one GPU too: NCCL before 2.30 compares PCI addresses. NVIDIA documents that newer ones need no switch for
+ * slices, but 2.31.2 refused those of an H200 without it (NVIDIA/nccl#1716).
+ */
+static bool nccl_refuses(const struct ddp_device_card *a, const struct ddp_device_card *b)
 {
-	for (int rank = 0; rank < sharing->size; rank++) {
-		const struct ddp_place *place = &sharing->places[rank];
-		int leader = ddp_topology_rank(sharing, place->group, 0);
-
-		if (groups && groups[leader].group != groups[rank].group)
-			return refuse_apart(&cards[leader], &cards[rank], error);
-		if (place->member >= DDP_SHARD_MEMBERS)
-			return refuse_many(&cards[leader], &cards[rank], error);
-	}
-	return 0;
+	return is_same_device(a, b) ||
+	       (a->boot == b->boot && *a->bus && strncmp(a->bus, b->bus, sizeof(a->bus)) == 0);
 }
 
-int ddp_sharing_create(struct ddp_topology **sharing, const struct ddp_device_card *cards,
-		       const struct ddp_place *groups, int size, struct ddp_error *error)
+/* Describe in [why] the first device that NCCL would not have. Returns false if there is none. */
+static bool find_shared(const struct ddp_device_card *cards, int size, char *why, size_t why_size)
 {
-	struct ddp_topology *made;
-	int status, shards = 0;
+	for (int a = 0; a < size; a++) {
+		int sharing = 1, refused = 1;
 
-	*sharing = NULL;
+		for (int b = a + 1; b < size; b++) {
+			sharing += is_same_device(&cards[a], &cards[b]);
+			refused += nccl_refuses(&cards[a], &cards[b]);
+		}
+		if (refused == 1)
+			continue;
+		if (sharing == 1)
+			snprintf(why, why_size, "%d ranks have MIG slices of one GPU on %.*s",
+				 refused, TEXT(cards[a].host));
+		else if (strncmp(cards[a].uuid, "MIG-", 4) == 0)
+			snprintf(why, why_size, "%d ranks share a MIG slice on %.*s", sharing,
+				 TEXT(cards[a].host));
+		else
+			snprintf(why, why_size, "%d ranks share GPU %d on %.*s", sharing,
+				 (int)cards[a].index, TEXT(cards[a].host));
+		return true;
+	}
+	return false;
+}
+
+int ddp_cards_choose(const struct ddp_device_card *cards, int size, char *why, size_t why_size,
+		     struct ddp_error *error)
+{
+	bool multi_rank = true, shared = find_shared(cards, size, why, why_size);
+
+	for (int rank = 0; rank < size; rank++)
+		multi_rank =
+			multi_rank && cards[rank].multi_rank && cards[rank].version >= MULTI_RANK;
+	if (shared && !multi_rank)
+		return 1;
+	for (int rank = 0; rank < size; rank++) {
+		if (cards[rank].version > 0)
+			continue;
+		snprintf(why, why_size, "rank %d on %.*s cannot use NCCL", rank,
+			 TEXT(cards[rank].host));
+		return 1;
+	}
 	for (int rank = 1; rank < size; rank++)
 		if (cards[rank].version != cards[0].version)
 			return refuse_versions(&cards[0], &cards[rank], error);
-	made = ddp_topology_allocate(size, size);
-	if (!made)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the devices of %d ranks",
-				     size);
-	/* Behind the last rank before it that is on the same device, or in a new shard. */
-	for (int rank = 0; rank < size; rank++) {
-		int other = rank - 1;
-
-		while (other >= 0 && !is_same(&cards[other], &cards[rank]))
-			other--;
-		made->places[rank] = (struct ddp_place){
-			.group = other < 0 ? shards++ : made->places[other].group,
-			.member = other < 0 ? 0 : made->places[other].member + 1,
-		};
-	}
-	made->groups = shards;
-	ddp_topology_list(made);
-	status = check_shards(made, cards, groups, error);
-	if (status < 0) {
-		ddp_topology_destroy(made);
-		return status;
-	}
-	*sharing = made;
 	return 0;
 }

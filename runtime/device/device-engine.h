@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device-engine.h - an engine that moves device memory between ranks (ddp_nccl.so)
+ * device-engine.h - an engine that moves device memory between ranks
+ *
+ * device/ has the engines, modules that fill this table when comm/ opens them, and cards.h, which chooses one for all
+ * ranks. It calls base/ and gpu/, CUDA and NCCL, and the watch that comm/ gives it. Start reading here, then gpu.c, the
+ * smaller one; nccl-engine.c has NCCL.
+ *
+ * ddp_nccl.so has all calls but pin(), copy(), captured() and await(). ddp_gpu.so needs no NCCL and has no
+ * collectives, health() and abort(): comm/device-calls.c makes collectives of its copies and the host's.
  *
  * No CUDA type here: a stream is a void pointer, NULL the engine's own. Calls enqueue and
- * return; wait() waits.
+ * return; wait() and await() wait.
  */
 #ifndef DDP_DEVICE_ENGINE_H
 #define DDP_DEVICE_ENGINE_H
@@ -12,39 +19,38 @@
 #include "base/module.h"
 #include "base/watch.h"
 
-#define DDP_DEVICE_VERSION 3
+#define DDP_DEVICE_VERSION 5
 
 enum { DDP_DEVICE_ID = 256 };
 
 struct ddp_device; /* an engine's own */
 
-/* What a rank must tell the others before they form a communicator. */
+/* A rank's device, which all ranks learn before they choose a path for sums. */
 struct ddp_device_card {
 	int32_t rank;
-	int32_t version; /* of the engine's library: 10000 major + 100 minor + patch */
-	char uuid[48];	 /* of the device, or of its MIG slice */
-	char host[64];	 /* for messages */
-	uint64_t boot;	 /* which kernel, or what NCCL_HOSTID says instead */
+	int32_t index;	    /* of the device, as the rank sees it */
+	int32_t version;    /* of NCCL: 10000 major + 100 minor + patch; 0: this rank has none */
+	int32_t multi_rank; /* NCCL_MULTI_RANK_GPU_ENABLE=1 */
+	char uuid[48];	    /* of the device, or of its MIG slice */
+	char bus[16];	    /* PCI address, the same for all MIG slices of a GPU */
+	char host[64];	    /* for messages */
+	uint64_t boot;	    /* which kernel; or a hash of NCCL_HOSTID */
+	uint64_t bytes;	    /* of the device's memory */
 };
 
 struct ddp_device_engine {
 	struct ddp_module_head head; /* kind "device" */
 
-	/* Take device [index]; no peer is needed yet. */
-	int (*open)(struct ddp_device **device, int rank, int size, int index,
-		    const struct ddp_log *log, struct ddp_error *error);
-
-	/* About this rank, for the others. */
-	int (*card)(struct ddp_device *device, struct ddp_device_card *card,
-		    struct ddp_error *error);
+	/* Take device [index], and describe it in [card], all zeros but its rank. Needs no peer. */
+	int (*open)(struct ddp_device **device, struct ddp_device_card *card, int rank, int size,
+		    int index, const struct ddp_log *log, struct ddp_error *error);
 
 	/* Rank 0: a new identity, to be handed to all. */
 	int (*identity)(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
 			struct ddp_error *error);
 
 	/*
-	 * Form the communicator, after the cards of all ranks were found to go together
-	 * (cards.h), of ranks that have no device twice. Ends by the deadline; the watch's
+	 * Form the communicator of ranks that have a device each (cards.h). Ends by the deadline; the watch's
 	 * limit is also how long a later call that only enqueues may block inside the engine.
 	 */
 	int (*connect)(struct ddp_device *device, const uint8_t id[DDP_DEVICE_ID],
@@ -59,9 +65,9 @@ struct ddp_device_engine {
 			  void *stream, struct ddp_error *error);
 
 	/*
-	 * Device memory of this rank, zeroed; where ranks share GPUs it is collective. enroll() is, and waits: with
-	 * [known] it registers memory of alloc(), which makes sums of it faster; what is [refused] here is to be
-	 * taken back on all ranks, without [known], as registered on one and not on another is undefined. Its
+	 * Device memory of this rank, zeroed. enroll() is collective, and waits: with
+	 * [known] it registers memory of alloc(), which makes sums of it faster. If it is [refused] on a rank, all
+	 * ranks withdraw it, without [known]: memory that is registered on some ranks only is undefined. An
 	 * error is the end of the engine; NULL: there is nothing to register. free() takes NULL; close() frees
 	 * what is left.
 	 */
@@ -88,20 +94,30 @@ struct ddp_device_engine {
 		       struct ddp_error *error);
 	int (*count)(void *stream, uint64_t *counter, uint64_t *word, struct ddp_error *error);
 
+	/*
+	 * Only ddp_gpu.so. pin() lets the device reach [memory] of the host, until close(), by the same address.
+	 * copy() goes either way between device and pinned memory, and may be captured.
+	 */
+	int (*pin)(struct ddp_device *device, void *memory, size_t bytes, struct ddp_error *error);
+	int (*copy)(struct ddp_device *device, void *to, const void *from, size_t bytes,
+		    void *stream, struct ddp_error *error);
+
+	/* Only ddp_gpu.so. Return whether [stream] is being captured into a CUDA graph. */
+	bool (*captured)(struct ddp_device *device, void *stream);
+
+	/* Only ddp_gpu.so. Wait until [word], which count() on [stream] writes, has reached [value]. */
+	int (*await)(struct ddp_device *device, void *stream, const uint64_t *word, uint64_t value,
+		     const struct ddp_watch *watch, struct ddp_error *error);
+
 	/* Wait for what is enqueued on [stream], with the watch and the engine's own errors. */
 	int (*wait)(struct ddp_device *device, void *stream, const struct ddp_watch *watch,
 		    struct ddp_error *error);
 
-	/* An error that happened meanwhile: DDP_ERR_x, else 0. No device call that can block. */
-	int (*health)(struct ddp_device *device, struct ddp_error *error);
-
 	/*
-	 * Call [call] whenever the engine gives up by itself, before what is under way ends without its
-	 * result; from any of its threads, more than once. Before connect().
+	 * Only ddp_nccl.so. health() returns an error that happened meanwhile, DDP_ERR_x, else 0, without a call that can
+	 * block. abort() ends collectives, within [seconds]; returns whether it did.
 	 */
-	void (*warn)(struct ddp_device *device, void (*call)(void *owner), void *owner);
-
-	/* Give up: at most [seconds] in a helper thread. Returns whether it came back. */
+	int (*health)(struct ddp_device *device, struct ddp_error *error);
 	bool (*abort)(struct ddp_device *device, double seconds);
 
 	void (*close)(struct ddp_device *device);

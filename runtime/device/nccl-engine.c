@@ -1,38 +1,510 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl-engine.c - the engine between devices (ddp_nccl.so), from its opening to its end */
+/*
+ * nccl-engine.c - the engine between devices (ddp_nccl.so)
+ *
+ * A call that may block because of a lost peer or a hung kernel runs in a thread with a deadline (bounded.h): forming the
+ * communicator, registering, aborting, closing. Collectives are enqueued by the caller's thread; if NCCL blocks there,
+ * the watchdog aborts the communicator. The first failure is kept. After it the only call to NCCL is the abort.
+ */
 #include "config.h"
 
+/* NVIDIA's headers are not written for these. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wundef"
+#pragma GCC diagnostic ignored "-Wstrict-prototypes"
+#include <nccl.h>
+#pragma GCC diagnostic pop
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/checksum.h"
-#include "nccl-engine.h"
+#include "base/bounded.h"
+#include "base/card-cuda.h"
+#include "base/type.h"
+#include "cuda-calls.h"
 
-#define BOOT_ID "/proc/sys/kernel/random/boot_id"
+/* Version of nccl.h; ddp_device.version is that of the library at run time. */
+#define NCCL_HAS(major, minor, patch) (NCCL_VERSION_CODE >= NCCL_VERSION(major, minor, patch))
 
-/* The oldest NCCL that works. */
-enum { OLDEST = 21800 };
+#if !NCCL_HAS(2, 19, 1)
+#error "NCCL 2.19.1 or newer is needed"
+#endif
 
-/* Bytes of the larger all-reduce that opens the connections: past what goes in one message. */
-enum { WARM_BYTES = 4 << 20 };
+/* Newer than the oldest NCCL that works: NULL if the library at run time lacks them. */
+#if NCCL_HAS(2, 27, 3)
+#pragma weak ncclCommWindowRegister
+#pragma weak ncclCommWindowDeregister
+#endif
 
-static const char *const methods[] = {"plain", "registered", "in windows"};
+enum {
+	OLDEST =
+		21901, /* NCCL: before it, an abort could hang if another thread is inside a call */
+	EVENTS = 64,   /* collectives whose end is observed at a time */
+	WARM_BYTES = 4 << 20, /* of an all-reduce that does not fit one message */
+	ALIGNMENT = 4096,     /* of sizes, as windows need it */
+};
 
-/* Seconds: an orderly end waits for the other ranks of the node, the other for nobody. */
+/* Seconds. An orderly close waits for the other ranks of the node, an abort for none. */
 #define CLOSE_SECONDS 10.0
-#define GIVE_UP_SECONDS 2.0
+#define ABORT_SECONDS 2.0
+#define FREE_SECONDS 10.0
+
+/* Nanoseconds between two checks of the watchdog. */
+#define PERIOD 100000000u
 
 _Static_assert(sizeof(ncclUniqueId) <= DDP_DEVICE_ID, "an identity of NCCL fits");
 
-/* --- The communicator ------------------------------------------------------------------- */
+/* A collective that was enqueued and is not known to have ended. */
+struct work {
+	cudaEvent_t event;
+	uint64_t sequence; /* 0: none */
+	uint64_t since;
+	const char *name; /* "all-reduce" */
+	size_t count;
+	const char *unit; /* "F32", "bytes" */
+};
 
-/* A step of forming it, in a thread: NCCL waits for other ranks in it, and has no deadline. */
-struct step {
-	const struct ddp_device *device; /* what open() set; it outlives the call */
-	ncclUniqueId id;
+/* Memory of alloc(). */
+struct memory {
+	struct memory *next;
+	void *base;
+	size_t bytes;
+	void *handle; /* of ncclCommRegister() or ncclCommWindowRegister(); NULL: not registered */
+	bool freed;   /* by its owner; see [captured] */
+};
+
+struct ddp_device {
+	const struct ddp_log *log;
+	int rank, size, index;
+	int version;
+	bool windows; /* memory is registered in windows, not plainly; the same on all ranks */
+	char who[48]; /* "rank 1, device 0", for messages */
+	cudaStream_t stream;
+	cudaEvent_t waited; /* of wait() */
+	struct memory *memory;
+	/*
+	 * A collective was captured into a graph. NCCL may then use memory until the communicator
+	 * ends: ncclCommDeregister() returns success but keeps the registration while a graph has a
+	 * reference, and the reference of a destroyed graph remains until a later call (NCCL's
+	 * register.cc, and persistentDestructor() in enqueue.cc).
+	 */
+	bool captured;
+
+	double limit;		      /* seconds that a call may block inside NCCL */
+	struct ddp_bounded *stuck;    /* a call whose deadline has passed */
+	struct ddp_bounded *watchdog; /* from connect() to close() */
+	atomic_bool stop;	      /* ends the watchdog */
+
+	pthread_mutex_t lock;	      /* of all that follows; held during no call that blocks */
+	ncclComm_t comm;	      /* NULL before connect(), and after an abort */
+	ncclComm_t aborted;	      /* the argument of [aborting] */
+	struct ddp_bounded *aborting; /* ncclCommAbort() */
+	struct ddp_error failure;     /* the first */
+	struct work work[EVENTS];     /* by sequence % EVENTS */
+	struct work entering;	      /* the call inside NCCL; since 0: none */
+	uint64_t sequence;
+};
+
+#define TRY(device, ...) DDP_CARD_TRY((device)->who, __VA_ARGS__)
+
+/* --- Failures --------------------------------------------------------------------------- */
+
+/*
+ * Put what NCCL's [result] means into [error], after a formatted "what was done".
+ * Returns 0 for ncclSuccess, else DDP_ERR_PEER, DDP_ERR_TIMEOUT or DDP_ERR_ENGINE.
+ */
+static DDP_FORMAT(4, 5) int nccl_error(const struct ddp_device *device, ncclResult_t result,
+				       struct ddp_error *error, const char *format, ...)
+{
+	int status = result == ncclRemoteError ? DDP_ERR_PEER : DDP_ERR_ENGINE;
+	char what[512];
+	va_list arguments;
+	const char *last;
+
+	if (result == ncclSuccess)
+		return 0;
+#if NCCL_HAS(2, 30, 3)
+	if (result == ncclTimeout)
+		status = DDP_ERR_TIMEOUT;
+#endif
+	(void)cudaGetLastError();
+	va_start(arguments, format);
+	vsnprintf(what, sizeof(what), format, arguments);
+	va_end(arguments);
+	last = ncclGetLastError(NULL);
+	return ddp_error_set(error, status, "%s: %s: NCCL says: %s%s%s", device->who, what,
+			     ncclGetErrorString(result), last && *last ? ": " : "",
+			     last ? last : "");
+}
+
+/* Keep [status] and the text of [failure] for [device], unless it has failed before. Returns it, also in [error]. */
+static int fail(struct ddp_device *device, int status, struct ddp_error *failure,
+		struct ddp_error *error)
+{
+	failure->status = status;
+	pthread_mutex_lock(&device->lock);
+	if (!device->failure.status)
+		device->failure = *failure;
+	pthread_mutex_unlock(&device->lock);
+	if (error)
+		*error = *failure;
+	return status;
+}
+
+/* ncclCommGetAsyncError() reads memory; under the lock no abort frees the communicator meanwhile. */
+static int check_health(struct ddp_device *device, struct ddp_error *error)
+{
+	ncclResult_t result = ncclSuccess;
+	int status;
+
+	pthread_mutex_lock(&device->lock);
+	if (!device->failure.status && device->comm) {
+		if (ncclCommGetAsyncError(device->comm, &result) != ncclSuccess)
+			result = ncclInternalError;
+		if (result != ncclInProgress)
+			nccl_error(device, result, &device->failure,
+				   "the communicator of %d ranks broke", device->size);
+	}
+	status = device->failure.status;
+	if (status && error)
+		*error = device->failure;
+	pthread_mutex_unlock(&device->lock);
+	return status;
+}
+
+static cudaStream_t stream_of(const struct ddp_device *device, void *stream)
+{
+	return stream ? (cudaStream_t)stream : device->stream;
+}
+
+/* --- Abort ------------------------------------------------------------------------------ */
+
+static void abort_comm(void *arguments)
+{
+	const struct ddp_device *device = *(struct ddp_device **)arguments;
+
+	(void)cudaSetDevice(device->index);
+	(void)ncclCommAbort(device->aborted);
+}
+
+/*
+ * Begin ncclCommAbort() in a thread, if there is a communicator. Its kernels end without a result, and its calls return.
+ * Returns false if no thread can be started.
+ */
+static bool begin_abort(struct ddp_device *device)
+{
+	bool begun = true;
+
+	pthread_mutex_lock(&device->lock);
+	if (!device->failure.status)
+		ddp_error_set(&device->failure, DDP_ERR_ABORTED, "%s: the communicator was aborted",
+			      device->who);
+	if (device->comm) {
+		device->aborted = device->comm;
+		device->comm = NULL;
+		begun = ddp_bounded_start(&device->aborting, abort_comm, &device, sizeof(device),
+					  NULL) == 0;
+	}
+	pthread_mutex_unlock(&device->lock);
+	return begun;
+}
+
+static bool abort_device(struct ddp_device *device, double seconds)
+{
+	struct ddp_watch watch = ddp_watch_start(seconds, NULL, NULL);
+
+	return begin_abort(device) && ddp_bounded_wait(&device->aborting, &watch, NULL) == 0 &&
+	       ddp_bounded_wait(&device->stuck, &watch, NULL) == 0;
+}
+
+/* --- Collectives ------------------------------------------------------------------------ */
+
+/* "all-reduce 3 of 100 F32" */
+#define WORK "%s %llu of %zu %s"
+#define WORK_OF(work) (work).name, (unsigned long long)(work).sequence, (work).count, (work).unit
+
+/*
+ * Before a call into NCCL. An abort by the watchdog must end the call: NCCL's own waits check for it.
+ * Returns NULL with 0 in [status] if there is nothing to do, else with the error.
+ */
+static ncclComm_t enter(struct ddp_device *device, const char *name, size_t count, const char *unit,
+			int *status, struct ddp_error *error)
+{
 	ncclComm_t comm;
+
+	*status = count > 0 ? check_health(device, error) : 0;
+	if (count == 0 || *status)
+		return NULL;
+	pthread_mutex_lock(&device->lock);
+	comm = device->comm;
+	if (comm)
+		device->entering = (struct work){.sequence = ++device->sequence,
+						 .since = ddp_now(),
+						 .name = name,
+						 .count = count,
+						 .unit = unit};
+	pthread_mutex_unlock(&device->lock);
+	if (!comm)
+		*status = ddp_error_set(error, DDP_ERR_STATE, "%s: %s without a communicator",
+					device->who, name);
+	return comm;
+}
+
+/*
+ * Record an event behind the collective on [stream]. If the collective EVENTS calls ago has not ended, this one is not
+ * observed. Nothing runs during a capture, and an event would become part of the graph.
+ */
+static int observe(struct ddp_device *device, cudaStream_t stream, struct ddp_error *error)
+{
+	enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+	struct work work = device->entering;
+	struct work *place = &device->work[work.sequence % EVENTS];
+	uint64_t before;
+
+	TRY(device, cudaStreamIsCapturing(stream, &capture), error,
+	    "%s: checking the stream for a capture", work.name);
+	if (capture != cudaStreamCaptureStatusNone) {
+		device->captured = true;
+		return 0;
+	}
+	work.event = place->event;
+	pthread_mutex_lock(&device->lock);
+	before = place->sequence;
+	pthread_mutex_unlock(&device->lock);
+	if (before && ddp_cuda_query(work.event) != cudaSuccess)
+		return 0;
+	TRY(device, cudaEventRecord(work.event, stream), error, "%s: recording an event",
+	    work.name);
+	pthread_mutex_lock(&device->lock);
+	*place = work;
+	pthread_mutex_unlock(&device->lock);
+	return 0;
+}
+
+/* After a call into NCCL on [stream] that returned [result]. */
+static int leave(struct ddp_device *device, cudaStream_t stream, ncclResult_t result,
+		 struct ddp_error *error)
+{
+	struct ddp_error failure = {0, ""};
+	int status = nccl_error(device, result, &failure, WORK, WORK_OF(device->entering));
+
+	if (!status)
+		status = observe(device, stream, &failure);
+	pthread_mutex_lock(&device->lock);
+	device->entering.since = 0;
+	pthread_mutex_unlock(&device->lock);
+	if (!status)
+		return 0;
+	/* If the watchdog ended the call, its failure is the first. */
+	(void)fail(device, status, &failure, NULL);
+	return check_health(device, error);
+}
+
+static int all_reduce(struct ddp_device *device, const void *send, void *recv, size_t count,
+		      enum ddp_type type, enum ddp_op op, void *stream, struct ddp_error *error)
+{
+	static const ncclDataType_t types[DDP_TYPE_COUNT] = {
+		[DDP_F32] = ncclFloat32, [DDP_F64] = ncclFloat64, [DDP_BF16] = ncclBfloat16,
+		[DDP_F16] = ncclFloat16, [DDP_I32] = ncclInt32,	  [DDP_I64] = ncclInt64,
+		[DDP_U8] = ncclUint8,
+	};
+	static const ncclRedOp_t ops[DDP_OP_COUNT] = {
+		[DDP_SUM] = ncclSum, [DDP_MAX] = ncclMax, [DDP_MIN] = ncclMin};
+	cudaStream_t queue = stream_of(device, stream);
+	ncclComm_t comm;
+	int status;
+
+	if ((unsigned int)type >= DDP_TYPE_COUNT || (unsigned int)op >= DDP_OP_COUNT)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "%s: all-reduce of an unknown type or operation", device->who);
+	comm = enter(device, "all-reduce", count, ddp_type_name(type), &status, error);
+	if (!comm)
+		return status;
+	return leave(device, queue,
+		     ncclAllReduce(send, recv, count, types[type], ops[op], comm, queue), error);
+}
+
+static int broadcast(struct ddp_device *device, void *data, size_t bytes, int root, void *stream,
+		     struct ddp_error *error)
+{
+	cudaStream_t queue = stream_of(device, stream);
+	ncclComm_t comm;
+	int status;
+
+	if (root < 0 || root >= device->size)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
+				     "%s: broadcast from a rank that does not exist", device->who);
+	comm = enter(device, "broadcast", bytes, "bytes", &status, error);
+	if (!comm)
+		return status;
+	return leave(device, queue, ncclBroadcast(data, data, bytes, ncclUint8, root, comm, queue),
+		     error);
+}
+
+static int all_gather(struct ddp_device *device, const void *send, void *recv, size_t bytes,
+		      void *stream, struct ddp_error *error)
+{
+	cudaStream_t queue = stream_of(device, stream);
+	int status;
+	ncclComm_t comm = enter(device, "all-gather", bytes, "bytes", &status, error);
+
+	if (!comm)
+		return status;
+	return leave(device, queue, ncclAllGather(send, recv, bytes, ncclUint8, comm, queue),
+		     error);
+}
+
+/* --- Waiting ---------------------------------------------------------------------------- */
+
+/* The observed collective that has been under way for longest; its sequence is 0 if there is none. */
+static struct work find_oldest(struct ddp_device *device)
+{
+	struct work oldest = {.sequence = 0};
+
+	pthread_mutex_lock(&device->lock);
+	for (int i = 0; i < EVENTS; i++) {
+		const struct work *work = &device->work[i];
+
+		if (work->sequence && (!oldest.sequence || work->sequence < oldest.sequence))
+			oldest = *work;
+	}
+	pthread_mutex_unlock(&device->lock);
+	return oldest;
+}
+
+/* After the deadline: name the collective that did not end. */
+static int report_late(struct ddp_device *device, const struct ddp_watch *watch,
+		       struct ddp_error *error)
+{
+	struct work oldest = find_oldest(device);
+
+	if (!oldest.sequence)
+		return ddp_error_set(error, DDP_ERR_TIMEOUT,
+				     "%s: the stream did not end in %g s, and no "
+				     "collective is under way in it",
+				     device->who, watch->limit);
+	return ddp_error_set(
+		error, DDP_ERR_TIMEOUT,
+		"%s: " WORK " among %d ranks is under way for "
+		"%.1f s (limit %g s): a rank did not enter it; NCCL does not report which",
+		device->who, WORK_OF(oldest), device->size,
+		(double)(ddp_now() - oldest.since) * 1e-9, watch->limit);
+}
+
+/* Until device->waited ends. [error] is not NULL. */
+static int await_event(struct ddp_device *device, const struct ddp_watch *watch,
+		       struct ddp_error *error)
+{
+	struct ddp_poll poll = {0};
+	int status = 0;
+
+	while (status == 0) {
+		cudaError_t result = ddp_cuda_query(device->waited);
+
+		/* Checked after success too: aborted kernels end as well. */
+		status = check_health(device, error);
+		if (status || result == cudaSuccess)
+			return status;
+		if (result != cudaErrorNotReady)
+			return ddp_card_error(device->who, result, error, "waiting for the stream");
+		status = ddp_watch_poll(watch, &poll, error);
+	}
+	if (status == DDP_ERR_TIMEOUT && !error->text[0])
+		return report_late(device, watch, error);
+	return status;
+}
+
+static int wait_stream(struct ddp_device *device, void *stream, const struct ddp_watch *watch,
+		       struct ddp_error *error)
+{
+	struct ddp_error failure = {0, ""};
+	int status = check_health(device, &failure);
+
+	if (!status)
+		status = ddp_cuda_record(device->who, device->waited, stream_of(device, stream),
+					 &failure);
+	if (status == DDP_ERR_STATE)
+		return ddp_error_set(error, status, "%s", failure.text);
+	if (!status)
+		status = await_event(device, watch, &failure);
+	return status ? fail(device, status, &failure, error) : 0;
+}
+
+/* --- The watchdog ----------------------------------------------------------------------- */
+
+/* Forget the collectives that have ended. Collectives in a CUDA graph have no event. */
+static void check_work(struct ddp_device *device)
+{
+	struct ddp_error failure = {0, ""};
+
+	for (;;) {
+		struct work oldest = find_oldest(device);
+		struct work *place = &device->work[oldest.sequence % EVENTS];
+		cudaError_t result =
+			oldest.sequence ? ddp_cuda_query(oldest.event) : cudaErrorNotReady;
+
+		if (result == cudaErrorNotReady)
+			return;
+		pthread_mutex_lock(&device->lock);
+		if (place->sequence == oldest.sequence)
+			place->sequence = 0;
+		pthread_mutex_unlock(&device->lock);
+		if (result != cudaSuccess) {
+			int status = ddp_card_error(device->who, result, &failure, WORK,
+						    WORK_OF(oldest));
+
+			(void)fail(device, status, &failure, NULL);
+			return;
+		}
+	}
+}
+
+/* A call that only enqueues can block if NCCL still has to connect: abort it after the limit. */
+static void check_call(struct ddp_device *device)
+{
+	struct ddp_error failure = {0, ""};
+	struct work work;
+	double seconds;
+
+	pthread_mutex_lock(&device->lock);
+	work = device->entering;
+	pthread_mutex_unlock(&device->lock);
+	seconds = work.since ? (double)(ddp_now() - work.since) * 1e-9 : 0;
+	if (!work.since || seconds < device->limit)
+		return;
+	ddp_error_set(&failure, DDP_ERR_TIMEOUT,
+		      "%s: " WORK " among %d ranks could not be enqueued "
+		      "in %.1f s (limit %g s): NCCL waits for a rank that did not enter it",
+		      device->who, WORK_OF(work), device->size, seconds, device->limit);
+	(void)fail(device, DDP_ERR_TIMEOUT, &failure, NULL);
+	(void)begin_abort(device);
+}
+
+static void run_watchdog(void *arguments)
+{
+	struct ddp_device *device = *(struct ddp_device **)arguments;
+	struct ddp_watch forever = ddp_watch_start(1e9, NULL, NULL);
+
+	(void)cudaSetDevice(device->index);
+	while (!atomic_load(&device->stop)) {
+		if (check_health(device, NULL) == 0) {
+			check_call(device);
+			check_work(device);
+		}
+		for (int i = 0; i < 10 && !atomic_load(&device->stop); i++)
+			ddp_watch_sleep(&forever, PERIOD / 10);
+	}
+}
+
+/* --- Connecting ------------------------------------------------------------------------- */
+
+struct joining {
+	struct ddp_device *device; /* outlives the call */
+	ncclUniqueId id;
 	char *memory;
 	struct ddp_error error;
 };
@@ -44,9 +516,9 @@ static int make_identity(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
 	int status, was = ddp_card_enter(device->index);
 
 	memset(id, 0, DDP_DEVICE_ID);
-	status = ddp_nccl_result(device, ncclGetUniqueId(&unique), error,
-				 "making an identity (it holds an address of this node; "
-				 "NCCL_SOCKET_IFNAME chooses the interface)");
+	status = nccl_error(device, ncclGetUniqueId(&unique), error,
+			    "making an identity (it holds an address of this node; "
+			    "NCCL_SOCKET_IFNAME chooses the interface)");
 	if (!status)
 		memcpy(id, &unique, sizeof(unique));
 	ddp_card_leave(device->index, was);
@@ -54,16 +526,15 @@ static int make_identity(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
 }
 
 /*
- * All that is left undefined is NCCL's to choose, and the user's by NCCL_*; that goes for the
- * use of graphs, too, as captured and plain collectives are mixed here. Blocking calls, because
- * the others start a thread for every collective.
+ * What the configuration leaves undefined is NCCL's choice, or the user's by NCCL_*; so is the use of graphs, as
+ * captured and plain collectives are mixed. Calls are blocking, because non-blocking ones start a thread for every
+ * collective.
  */
-static void form(void *arguments)
+static int form(struct joining *joining, ncclComm_t *comm)
 {
-	struct step *step = arguments;
-	const struct ddp_device *device = step->device;
+	struct ddp_device *device = joining->device;
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-	ncclComm_t comm = NULL;
+	struct ddp_error said = {0, ""};
 	ncclResult_t result;
 
 	config.blocking = 1;
@@ -71,33 +542,29 @@ static void form(void *arguments)
 	if (device->version >= NCCL_VERSION(2, 27, 3))
 		config.commName = "ddp";
 #endif
-	if (ddp_nccl_cuda(device, cudaSetDevice(device->index), &step->error, "taking it"))
-		return;
-	result = ncclCommInitRankConfig(&comm, device->size, step->id, device->rank, &config);
-	ddp_nccl_result(device, result, &step->error, "forming the communicator of %d ranks",
-			device->size);
-	if (result == ncclSuccess)
-		step->comm = comm;
+	result = ncclCommInitRankConfig(comm, device->size, joining->id, device->rank, &config);
+	if (!nccl_error(device, result, &said, "forming the communicator of %d ranks",
+			device->size))
+		return 0;
+	return ddp_error_set(&joining->error, said.status, "%s; NCCL_DEBUG=INFO prints more",
+			     said.text);
 }
 
 /*
- * NCCL connects in the first collective of each kind, inside a call that has no deadline. Have
- * it do so now, within one: later calls enqueue and return, and a first capture finds the
- * connections that it needs.
+ * NCCL connects in the first collective of each kind, inside a call that has no deadline. It does so here, within one:
+ * later calls enqueue and return, and a first capture finds the connections that it needs.
  */
-static int warm_up(struct step *step)
+static int warm_up(struct joining *joining, ncclComm_t comm)
 {
-	const struct ddp_device *device = step->device;
+	const struct ddp_device *device = joining->device;
 	cudaStream_t stream = device->stream;
-	ncclComm_t comm = step->comm;
 	ncclResult_t result;
 	char *memory;
 
-	TRY(device, cudaSetDevice(device->index), &step->error, "taking it");
-	TRY(device, cudaMalloc((void **)&step->memory, WARM_BYTES), &step->error,
+	TRY(device, cudaMalloc((void **)&joining->memory, WARM_BYTES), &joining->error,
 	    "allocating %d bytes", WARM_BYTES);
-	memory = step->memory;
-	TRY(device, cudaMemsetAsync(memory, 0, WARM_BYTES, stream), &step->error,
+	memory = joining->memory;
+	TRY(device, cudaMemsetAsync(memory, 0, WARM_BYTES, stream), &joining->error,
 	    "clearing %d bytes", WARM_BYTES);
 	result = ncclAllReduce(memory, memory, 1, ncclFloat32, ncclSum, comm, stream);
 	if (result == ncclSuccess)
@@ -107,230 +574,113 @@ static int warm_up(struct step *step)
 		result = ncclBroadcast(memory, memory, 1, ncclUint8, 0, comm, stream);
 	if (result == ncclSuccess)
 		result = ncclAllGather(memory + device->rank, memory, 1, ncclUint8, comm, stream);
-	return ddp_nccl_result(device, result, &step->error, "connecting the %d ranks",
-			       device->size);
+	return nccl_error(device, result, &joining->error, "connecting the %d ranks", device->size);
 }
 
-static void warm(void *arguments)
+/*
+ * In a thread: NCCL waits for other ranks, and has no deadline. After form() an abort can end it: ncclCommAbort()
+ * needs a communicator, and a blocking ncclCommInitRankConfig() has not returned one yet.
+ */
+static void join_ranks(void *arguments)
 {
-	(void)warm_up(arguments);
+	struct joining *joining = arguments;
+	struct ddp_device *device = joining->device;
+	ncclComm_t comm = NULL;
+
+	if (ddp_card_error(device->who, cudaSetDevice(device->index), &joining->error,
+			   "taking it") < 0 ||
+	    form(joining, &comm) < 0)
+		return;
+	pthread_mutex_lock(&device->lock);
+	if (device->failure.status)
+		comm = NULL; /* too late */
+	device->comm = comm;
+	pthread_mutex_unlock(&device->lock);
+	if (comm && device->size > 1)
+		(void)warm_up(joining, comm);
 }
 
-/* Have [call] make [step]. That no rank never came is known: all cards were there. */
-static int make_step(struct ddp_device *device, void (*call)(void *arguments), struct step *step,
-		     const struct ddp_watch *watch, struct ddp_error *error)
+/* If it fails, its memory is not freed: that could wait for kernels that do not end. */
+static int join_all(struct ddp_device *device, struct joining *joining,
+		    const struct ddp_watch *watch, struct ddp_error *error)
 {
 	const char *interface = getenv("NCCL_SOCKET_IFNAME");
-	int status = ddp_bounded_call(&device->stuck, call, step, sizeof(*step), watch, error);
+	int status = ddp_bounded_call(&device->stuck, join_ranks, joining, sizeof(*joining), watch,
+				      error);
 
-	if (status != DDP_ERR_TIMEOUT || error->text[0])
-		return status;
-	return ddp_error_set(
-		error, status,
-		"%s: NCCL did not form the communicator of %d ranks in %g s; the cards of all %d were "
-		"seen, so a rank is gone or hangs since, or the network that NCCL takes does not join "
-		"them (NCCL_SOCKET_IFNAME is %s; NCCL_DEBUG=INFO tells more)",
-		device->who, device->size, watch->limit, device->size,
-		interface ? interface : "unset");
-}
-
-/* NCCL cannot give up a blocking communicator that is not there yet. */
-static int form_all(struct ddp_device *device, struct step *step, const struct ddp_watch *watch,
-		    struct ddp_error *error)
-{
-	const char *hint = "; NCCL_DEBUG=INFO tells more";
-	int status = make_step(device, form, step, watch, error);
-
+	if (status == DDP_ERR_TIMEOUT && !error->text[0])
+		return ddp_error_set(
+			error, status,
+			"%s: NCCL did not form the communicator of %d ranks in %g s; the cards of all %d were "
+			"seen, so a rank is gone or hangs since, or the network that NCCL takes does not join "
+			"them (NCCL_SOCKET_IFNAME is %s; NCCL_DEBUG=INFO prints more)",
+			device->who, device->size, watch->limit, device->size,
+			interface ? interface : "unset");
+	if (!status && joining->error.status)
+		*error = joining->error;
+	if (status || joining->error.status || device->size == 1)
+		return status ? status : joining->error.status;
+	status = wait_stream(device, NULL, watch, error);
 	if (status)
 		return status;
-	/* It refuses what the cards could not show: say what is behind it. */
-	if (strstr(step->error.text, "Duplicate GPU"))
-		hint = strncmp(device->card.uuid, "MIG-", 4) == 0
-			       ? "; NCCL before 2.30 takes two MIG slices of one GPU for one device: "
-				 "use slices of different GPUs"
-			       : "; one rank per GPU is needed";
-	if (step->error.status)
-		return ddp_error_set(error, step->error.status, "%s%s", step->error.text, hint);
-	pthread_mutex_lock(&device->lock);
-	device->comm = step->comm;
-	pthread_mutex_unlock(&device->lock);
-	return 0;
-}
-
-/* Where it failed its memory stays: freeing it could wait for kernels that do not end. */
-static int warm_all(struct ddp_device *device, struct step *step, const struct ddp_watch *watch,
-		    struct ddp_error *error)
-{
-	int status = device->size == 1 ? 0 : make_step(device, warm, step, watch, error);
-
-	if (status || device->size == 1)
-		return status;
-	if (step->error.status) {
-		*error = step->error;
-		return error->status;
-	}
-	status = ddp_nccl_wait(device, NULL, watch, error);
-	if (status)
-		return status;
-	return ddp_nccl_cuda(device, cudaFree(step->memory), error, "freeing %d bytes", WARM_BYTES);
+	return ddp_card_error(device->who, cudaFree(joining->memory), error, "freeing %d bytes",
+			      WARM_BYTES);
 }
 
 static int connect_ranks(struct ddp_device *device, const uint8_t id[DDP_DEVICE_ID],
 			 const struct ddp_watch *watch, struct ddp_error *error)
 {
-	struct step step = {.device = device};
-	struct ddp_error story = {0, ""};
-	int status = ddp_nccl_health(device, &story);
+	struct joining joining = {.device = device};
+	struct ddp_error failure = {0, ""};
+	int status = check_health(device, &failure);
 
 	if (!status && device->comm)
 		return ddp_error_set(error, DDP_ERR_STATE, "%s: connected already", device->who);
 	device->limit = watch->limit;
-	memcpy(&step.id, id, sizeof(step.id));
+	memcpy(&joining.id, id, sizeof(joining.id));
 	if (!status)
-		status = form_all(device, &step, watch, &story);
+		status = join_all(device, &joining, watch, &failure);
 	if (!status)
-		status = warm_all(device, &step, watch, &story);
-	if (!status)
-		status = ddp_nccl_watch_start(device, &story);
-	if (!status) {
-		ddp_log_print(device->log, DDP_LEVEL_INFO, "nccl",
-			      "NCCL %d.%d.%d: communicator of %d ranks, memory %s",
-			      device->version / 10000, device->version / 100 % 100,
-			      device->version % 100, device->size, methods[device->method]);
-		return 0;
-	}
-	story.status = status;
-	ddp_nccl_fail(device, &story);
-	if (error)
-		*error = story;
-	return status;
+		status = ddp_bounded_start(&device->watchdog, run_watchdog, &device, sizeof(device),
+					   &failure);
+	if (status)
+		return fail(device, status, &failure, error);
+	ddp_log_print(device->log, DDP_LEVEL_INFO, "nccl",
+		      "NCCL %d.%d.%d: communicator of %d ranks, memory %s", device->version / 10000,
+		      device->version / 100 % 100, device->version % 100, device->size,
+		      device->windows ? "in windows" : "registered");
+	return 0;
 }
 
-/* --- Giving up -------------------------------------------------------------------------- */
-
-struct leaving {
-	ncclComm_t comm;
-	int index;
-};
-
-static void give_up(void *arguments)
-{
-	const struct leaving *leaving = arguments;
-
-	(void)cudaSetDevice(leaving->index);
-	(void)ncclCommAbort(leaving->comm);
-}
-
-static void set_warning(struct ddp_device *device, void (*call)(void *owner), void *owner)
-{
-	device->owner = owner;
-	device->warn = call;
-}
-
-/* Kernels that are given up end like any others, without a result. */
-bool ddp_nccl_give_up(struct ddp_device *device)
-{
-	struct leaving leaving = {.index = device->index};
-	bool begun = true;
-
-	if (device->warn)
-		device->warn(device->owner);
-	pthread_mutex_lock(&device->lock);
-	leaving.comm = device->comm;
-	device->comm = NULL;
-	if (!device->failure.status)
-		ddp_error_set(&device->failure, DDP_ERR_ABORTED,
-			      "%s: the communicator was given up", device->who);
-	/* Without a thread for it the communicator is left as it is, like one that hangs. */
-	if (leaving.comm)
-		begun = ddp_bounded_start(&device->leaving, give_up, &leaving, sizeof(leaving),
-					  NULL) == 0;
-	pthread_mutex_unlock(&device->lock);
-	return begun;
-}
-
-static bool abort_device(struct ddp_device *device, double seconds)
-{
-	struct ddp_watch watch = ddp_watch_start(seconds, NULL, NULL);
-
-	return ddp_nccl_give_up(device) && ddp_bounded_wait(&device->leaving, &watch, NULL) == 0 &&
-	       ddp_bounded_wait(&device->stuck, &watch, NULL) == 0;
-}
-
-/* Sizes are rounded up to this, which NCCL wants of windows. */
-enum { ALIGNMENT = 4096 };
-
-/* Seconds that freeing may take before it is a failure. */
-#define FREE_SECONDS 10.0
+/* --- Memory ----------------------------------------------------------------------------- */
 
 /*
- * One way for all ranks, as their versions are equal.
  * In windows NCCL runs kernels of another kind, between GPUs of one node. From 2.28.3 on they did not wait for the
  * kernel in front of them on the stream, whose results they read, until 2.30.7; nor did ncclCommAbort() end them
  * before 2.29.7.
  */
-static enum ddp_nccl_method method_of(int version)
+static bool has_windows(int version)
 {
 #if NCCL_HAS(2, 27, 3)
-	if (version >= NCCL_VERSION(2, 30, 7) && ncclCommWindowRegister &&
-	    ncclCommWindowDeregister && ncclMemAlloc && ncclMemFree)
-		return DDP_NCCL_WINDOWS;
-#endif
-#if NCCL_HAS(2, 19, 1)
-	if (version >= NCCL_VERSION(2, 19, 1) && ncclCommRegister && ncclCommDeregister &&
-	    ncclMemAlloc && ncclMemFree)
-		return DDP_NCCL_REGISTERED;
-#endif
+	return version >= NCCL_VERSION(2, 30, 7) && ncclCommWindowRegister &&
+	       ncclCommWindowDeregister;
+#else
 	(void)version;
-	return DDP_NCCL_PLAIN;
-}
-
-/* --- Memory: one rank's part --------------------------------------------------------------------- */
-
-static int obtain(const struct ddp_device *device, struct ddp_nccl_memory *memory,
-		  struct ddp_error *error)
-{
-#if NCCL_HAS(2, 19, 1)
-	if (device->method != DDP_NCCL_PLAIN)
-		return ddp_nccl_result(device, ncclMemAlloc(&memory->base, memory->bytes), error,
-				       "allocating %zu bytes", memory->bytes);
+	return false;
 #endif
-	return ddp_nccl_cuda(device, cudaMalloc(&memory->base, memory->bytes), error,
-			     "allocating %zu bytes", memory->bytes);
 }
 
-/* In the order of whoever goes on, on any stream. */
-static int clear(const struct ddp_device *device, const struct ddp_nccl_memory *memory,
-		 struct ddp_error *error)
-{
-	cudaError_t result = cudaMemsetAsync(memory->base, 0, memory->bytes, device->stream);
-
-	if (result == cudaSuccess)
-		result = cudaStreamSynchronize(device->stream);
-	return ddp_nccl_cuda(device, result, error, "clearing %zu bytes", memory->bytes);
-}
-
-static int give_back(const struct ddp_device *device, struct ddp_nccl_memory *memory,
+static int give_back(const struct ddp_device *device, const struct memory *memory,
 		     struct ddp_error *error)
 {
-	void *base = memory->base;
-
-	memory->base = NULL;
-	if (!base)
-		return 0;
-#if NCCL_HAS(2, 19, 1)
-	if (device->method != DDP_NCCL_PLAIN)
-		return ddp_nccl_result(device, ncclMemFree(base), error, "freeing %zu bytes",
-				       memory->bytes);
-#endif
-	return ddp_nccl_cuda(device, cudaFree(base), error, "freeing %zu bytes", memory->bytes);
+	return nccl_error(device, ncclMemFree(memory->base), error, "freeing %zu bytes",
+			  memory->bytes);
 }
 
-static ncclResult_t enroll(const struct ddp_device *device, ncclComm_t comm,
-			   struct ddp_nccl_memory *memory)
+static ncclResult_t enroll(const struct ddp_device *device, ncclComm_t comm, struct memory *memory)
 {
 #if NCCL_HAS(2, 27, 3)
-	if (device->method == DDP_NCCL_WINDOWS) {
+	if (device->windows) {
 		ncclWindow_t window = NULL;
 		ncclResult_t result = ncclCommWindowRegister(comm, memory->base, memory->bytes,
 							     &window, NCCL_WIN_COLL_SYMMETRIC);
@@ -339,30 +689,24 @@ static ncclResult_t enroll(const struct ddp_device *device, ncclComm_t comm,
 		return result;
 	}
 #endif
-#if NCCL_HAS(2, 19, 1)
-	if (device->method == DDP_NCCL_REGISTERED)
-		return ncclCommRegister(comm, memory->base, memory->bytes, &memory->handle);
-#endif
-	(void)device, (void)comm, (void)memory;
-	return ncclSuccess;
+	(void)device;
+	return ncclCommRegister(comm, memory->base, memory->bytes, &memory->handle);
 }
 
 static ncclResult_t withdraw(const struct ddp_device *device, ncclComm_t comm,
-			     struct ddp_nccl_memory *memory)
+			     struct memory *memory)
 {
 	void *handle = memory->handle;
 
 	memory->handle = NULL;
+	if (!handle)
+		return ncclSuccess;
 #if NCCL_HAS(2, 27, 3)
-	if (handle && device->method == DDP_NCCL_WINDOWS)
+	if (device->windows)
 		return ncclCommWindowDeregister(comm, (ncclWindow_t)handle);
 #endif
-#if NCCL_HAS(2, 19, 1)
-	if (handle)
-		return ncclCommDeregister(comm, handle);
-#endif
-	(void)device, (void)comm, (void)handle;
-	return ncclSuccess;
+	(void)device;
+	return ncclCommDeregister(comm, handle);
 }
 
 /* In a thread, as each of these can wait for another rank. */
@@ -371,33 +715,31 @@ enum act { ENROLL, WITHDRAW, FREE };
 struct task {
 	const struct ddp_device *device;
 	ncclComm_t comm;
-	struct ddp_nccl_memory memory;
+	struct memory memory;
 	enum act act;
 	const char *doing;
 	struct ddp_error error;
 };
 
-static void run(void *arguments)
+static void run_task(void *arguments)
 {
 	struct task *task = arguments;
-	ncclResult_t result = ncclSuccess;
+	const struct ddp_device *device = task->device;
+	ncclResult_t result;
 
-	(void)cudaSetDevice(task->device->index);
-	if (task->act == ENROLL)
-		result = enroll(task->device, task->comm, &task->memory);
-	else
-		result = withdraw(task->device, task->comm, &task->memory);
-	ddp_nccl_result(task->device, result, &task->error, "%s %zu bytes", task->doing,
-			task->memory.bytes);
+	(void)cudaSetDevice(device->index);
+	result = task->act == ENROLL ? enroll(device, task->comm, &task->memory)
+				     : withdraw(device, task->comm, &task->memory);
+	nccl_error(device, result, &task->error, "%s %zu bytes", task->doing, task->memory.bytes);
 	if (task->act == FREE && !task->error.status)
-		(void)give_back(task->device, &task->memory, &task->error);
+		(void)give_back(device, &task->memory, &task->error);
 }
 
 /*
- * Returns 0 with what NCCL said in [failed]; or why the wait for it ended in [error], which is the end of the
- * engine: nothing else is to be asked of it.
+ * Returns 0 with NCCL's error in [failed]; or the reason why the wait for it ended in [error], which is the end of the
+ * engine.
  */
-static int run_bounded(struct ddp_device *device, enum act act, struct ddp_nccl_memory *memory,
+static int run_bounded(struct ddp_device *device, enum act act, struct memory *memory,
 		       const struct ddp_watch *watch, struct ddp_error *failed,
 		       struct ddp_error *error)
 {
@@ -406,25 +748,24 @@ static int run_bounded(struct ddp_device *device, enum act act, struct ddp_nccl_
 			    .memory = *memory,
 			    .act = act,
 			    .doing = act == ENROLL ? "registering" : "deregistering"};
-	int status = ddp_bounded_call(&device->stuck, run, &task, sizeof(task), watch, error);
+	struct ddp_error failure = {0, ""};
+	int status =
+		ddp_bounded_call(&device->stuck, run_task, &task, sizeof(task), watch, &failure);
 
-	if (status == DDP_ERR_TIMEOUT && !error->text[0])
-		ddp_error_set(error, status, "%s: NCCL did not end %s %zu bytes in %g s",
+	if (status == DDP_ERR_TIMEOUT && !failure.text[0])
+		ddp_error_set(&failure, status, "%s: NCCL did not end %s %zu bytes in %g s",
 			      device->who, task.doing, memory->bytes, watch->limit);
-	if (status) {
-		error->status = status;
-		ddp_nccl_fail(device, error);
-		return status;
-	}
+	if (status)
+		return fail(device, status, &failure, error);
 	*memory = task.memory;
 	*failed = task.error;
 	return 0;
 }
 
 /* The place of [memory] in the list, or the list's end if it is not there or was freed. */
-static struct ddp_nccl_memory **find_memory(struct ddp_device *device, const void *memory)
+static struct memory **find_memory(struct ddp_device *device, const void *memory)
 {
-	struct ddp_nccl_memory **link = &device->memory;
+	struct memory **link = &device->memory;
 
 	while (*link && ((*link)->base != memory || (*link)->freed))
 		link = &(*link)->next;
@@ -435,33 +776,30 @@ static int enroll_memory(struct ddp_device *device, void *memory, bool known,
 			 struct ddp_error *refused, const struct ddp_watch *watch,
 			 struct ddp_error *error)
 {
-	struct ddp_nccl_memory *found = *find_memory(device, memory);
-	struct ddp_error story = {0, ""};
+	struct memory *found = *find_memory(device, memory);
 	int status;
 
-	if (!found || device->method == DDP_NCCL_PLAIN)
+	if (!found)
 		return 0;
-	status = ddp_nccl_health(device, error);
+	status = check_health(device, error);
 	if (status)
 		return status;
-	status = run_bounded(device, known ? ENROLL : WITHDRAW, found, watch, refused, &story);
-	if (status && error)
-		*error = story;
-	return status;
+	return run_bounded(device, known ? ENROLL : WITHDRAW, found, watch, refused, error);
 }
 
 static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
 			const struct ddp_watch *watch, struct ddp_error *error)
 {
-	struct ddp_error story = {0, ""};
-	struct ddp_nccl_memory *new;
+	struct ddp_error failure = {0, ""};
+	struct memory *new;
+	cudaError_t result;
 	int status, was;
 
 	(void)watch;
 	*memory = NULL;
 	if (bytes == 0 || bytes > SIZE_MAX - ALIGNMENT)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT, "device memory of %zu bytes", bytes);
-	status = ddp_nccl_health(device, error);
+	status = check_health(device, error);
 	if (status)
 		return status;
 	new = calloc(1, sizeof(*new));
@@ -469,14 +807,21 @@ static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory to note device memory");
 	new->bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT *ALIGNMENT;
 	was = ddp_card_enter(device->index);
-	if (obtain(device, new, &story))
-		new->base = NULL;
-	else if (clear(device, new, &story))
-		(void)give_back(device, new, NULL);
+	status = nccl_error(device, ncclMemAlloc(&new->base, new->bytes), &failure,
+			    "allocating %zu bytes", new->bytes);
+	if (!status) {
+		result = cudaMemsetAsync(new->base, 0, new->bytes, device->stream);
+		if (result == cudaSuccess)
+			result = cudaStreamSynchronize(device->stream);
+		status = ddp_card_error(device->who, result, &failure, "clearing %zu bytes",
+					new->bytes);
+		if (status)
+			(void)give_back(device, new, NULL);
+	}
 	ddp_card_leave(device->index, was);
-	if (!new->base) {
+	if (status) {
 		free(new);
-		return ddp_error_set(error, DDP_ERR_MEMORY, "%s", story.text);
+		return ddp_error_set(error, DDP_ERR_MEMORY, "%s", failure.text);
 	}
 	new->next = device->memory;
 	device->memory = new;
@@ -487,8 +832,8 @@ static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
 static int free_memory(struct ddp_device *device, void *memory, struct ddp_error *error)
 {
 	struct ddp_watch watch = ddp_watch_start(FREE_SECONDS, NULL, NULL);
-	struct ddp_error story = {0, ""}, failed = {0, ""};
-	struct ddp_nccl_memory **link = find_memory(device, memory), *found = *link;
+	struct memory **link = find_memory(device, memory), *found = *link;
+	struct ddp_error failed = {0, ""};
 	int status;
 
 	if (!memory)
@@ -496,41 +841,36 @@ static int free_memory(struct ddp_device *device, void *memory, struct ddp_error
 	if (!found)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT, "%s: %p is no memory of the engine",
 				     device->who, memory);
-	status = ddp_nccl_health(device, error);
+	status = check_health(device, error);
 	if (status)
 		return status;
-	if (device->captured && found->handle) {
-		found->freed = true;
-		status = run_bounded(device, WITHDRAW, found, &watch, &failed, &story);
-	} else {
+	found->freed = device->captured && found->handle;
+	if (!found->freed)
 		*link = found->next;
-		status = run_bounded(device, FREE, found, &watch, &failed, &story);
+	status = run_bounded(device, found->freed ? WITHDRAW : FREE, found, &watch, &failed, error);
+	if (!found->freed)
 		free(found);
-	}
-	if (!status)
-		story = failed;
-	if (story.status && error)
-		*error = story;
-	return story.status;
+	if (!status && failed.status && error)
+		*error = failed;
+	return status ? status : failed.status;
 }
 
-/* --- The end ---------------------------------------------------------------------------- */
+/* --- Closing ---------------------------------------------------------------------------- */
 
-/* With what it is of, if [freed]. */
-static void forget_memory(struct ddp_device *device, bool freed)
+static void forget_memory(struct ddp_device *device, bool back)
 {
 	while (device->memory) {
-		struct ddp_nccl_memory *memory = device->memory;
+		struct memory *memory = device->memory;
 
 		device->memory = memory->next;
-		if (freed)
+		if (back)
 			(void)give_back(device, memory, NULL);
 		free(memory);
 	}
 }
 
 /*
- * As far as open() came. NCCL wants memory deregistered, the communicator ended, and then the
+ * As far as open() came. NCCL needs this order: memory deregistered, the communicator destroyed, and then the
  * memory freed.
  */
 static void end(void *arguments)
@@ -538,14 +878,14 @@ static void end(void *arguments)
 	struct ddp_device *device = *(struct ddp_device **)arguments;
 
 	(void)cudaSetDevice(device->index);
-	for (struct ddp_nccl_memory *memory = device->memory; memory; memory = memory->next)
+	for (struct memory *memory = device->memory; memory; memory = memory->next)
 		(void)withdraw(device, device->comm, memory);
 	if (device->comm) {
 		(void)ncclCommFinalize(device->comm);
 		(void)ncclCommDestroy(device->comm);
 	}
 	forget_memory(device, true);
-	for (int i = 0; i < DDP_NCCL_EVENTS; i++) {
+	for (int i = 0; i < EVENTS; i++) {
 		if (device->work[i].event)
 			(void)cudaEventDestroy(device->work[i].event);
 	}
@@ -556,89 +896,60 @@ static void end(void *arguments)
 	(void)cudaGetLastError();
 }
 
-/* After a failure nothing of CUDA is freed: it could wait for a kernel that does not end. */
-static bool drop(struct ddp_device *device)
+/* Returns whether no thread was left behind. */
+static bool stop_threads(struct ddp_device *device)
 {
-	bool back = abort_device(device, GIVE_UP_SECONDS);
+	struct ddp_watch limit = ddp_watch_start(ABORT_SECONDS, NULL, NULL);
+	bool ended;
 
-	if (!back) {
-		ddp_bounded_leave(device->leaving);
-		ddp_bounded_leave(device->stuck);
-	}
-	if (back)
-		forget_memory(device, false);
-	return back;
+	atomic_store(&device->stop, true);
+	ended = ddp_bounded_wait(&device->watchdog, &limit, NULL) == 0;
+	if (!check_health(device, NULL))
+		ended = ddp_bounded_try(end, &device, sizeof(device), CLOSE_SECONDS) && ended;
+	else
+		ended = abort_device(device, ABORT_SECONDS) && ended;
+	ddp_bounded_leave(device->watchdog);
+	ddp_bounded_leave(device->aborting);
+	ddp_bounded_leave(device->stuck);
+	return ended;
 }
 
+/* After a failure nothing of CUDA is freed: it could wait for a kernel that does not end. */
 static void close_device(struct ddp_device *device)
 {
-	bool back;
-
 	if (!device)
 		return;
-	back = ddp_nccl_watch_stop(device);
-	if (!ddp_nccl_health(device, NULL))
-		back = ddp_bounded_try(end, &device, sizeof(device), CLOSE_SECONDS) && back;
-	else
-		back = drop(device) && back;
-	if (!back) {
+	if (!stop_threads(device)) {
 		ddp_log_print(device->log, DDP_LEVEL_WARNING, "nccl",
 			      "device %d: a call into NCCL hangs and is left behind",
 			      device->index);
 		return;
 	}
+	forget_memory(device, false);
 	pthread_mutex_destroy(&device->lock);
 	free(device);
 }
 
-/* --- Opening it ------------------------------------------------------------------------- */
-
-/* As NCCL does it: NCCL_HOSTID, which tests set, stands for name and boot id. */
-static void identify_host(struct ddp_device_card *card)
-{
-	const char *id = getenv("NCCL_HOSTID");
-	char boot[64] = "";
-	FILE *file;
-
-	if (gethostname(card->host, sizeof(card->host) - 1) < 0)
-		snprintf(card->host, sizeof(card->host), "(no name)");
-	file = id ? NULL : fopen(BOOT_ID, "re");
-	if (file) {
-		if (!fgets(boot, sizeof(boot), file))
-			boot[0] = '\0';
-		fclose(file);
-	}
-	/* Without a boot id only the name tells one host from another. */
-	if (!id)
-		id = *boot ? boot : card->host;
-	card->boot = ddp_hash(DDP_HASH_INIT, id, strlen(id));
-}
+/* --- Opening ---------------------------------------------------------------------------- */
 
 /* Everything that needs no peer. */
-static int take(struct ddp_device *device, struct ddp_error *error)
+static int create_objects(struct ddp_device *device, struct ddp_device_card *card,
+			  struct ddp_error *error)
 {
-	struct cudaDeviceProp properties = {.name = ""};
-	int least = 0, greatest = 0;
+	int status = ddp_cuda_take(device->who, device->index, card, &device->stream,
+				   &device->waited, error);
 
-	identify_host(&device->card);
-	TRY(device, cudaGetDeviceProperties(&properties, device->index), error,
-	    "asking for its properties");
-	ddp_card_uuid(device->card.uuid, sizeof(device->card.uuid), device->index, &properties);
-	TRY(device, cudaDeviceGetStreamPriorityRange(&least, &greatest), error,
-	    "taking the device");
-	TRY(device, cudaStreamCreateWithPriority(&device->stream, cudaStreamNonBlocking, greatest),
-	    error, "creating a stream");
-	TRY(device, cudaEventCreateWithFlags(&device->waited, cudaEventDisableTiming), error,
-	    "creating an event");
-	for (int i = 0; i < DDP_NCCL_EVENTS; i++)
+	if (status)
+		return status;
+	for (int i = 0; i < EVENTS; i++)
 		TRY(device,
 		    cudaEventCreateWithFlags(&device->work[i].event, cudaEventDisableTiming), error,
 		    "creating an event");
 	return 0;
 }
 
-static int open_device(struct ddp_device **device, int rank, int size, int index,
-		       const struct ddp_log *log, struct ddp_error *error)
+static int open_device(struct ddp_device **device, struct ddp_device_card *card, int rank, int size,
+		       int index, const struct ddp_log *log, struct ddp_error *error)
 {
 	struct ddp_device *new;
 	int version = 0, status, was;
@@ -654,7 +965,7 @@ static int open_device(struct ddp_device **device, int rank, int size, int index
 	if (version < OLDEST)
 		return ddp_error_set(
 			error, DDP_ERR_UNSUPPORTED,
-			"engine nccl: libnccl.so.2 is version %d.%d.%d, 2.18 or newer is needed",
+			"engine nccl: libnccl.so.2 is version %d.%d.%d, 2.19.1 or newer is needed",
 			version / 10000, version / 100 % 100, version % 100);
 	new = calloc(1, sizeof(*new));
 	if (!new)
@@ -665,17 +976,16 @@ static int open_device(struct ddp_device **device, int rank, int size, int index
 	snprintf(new->who, sizeof(new->who), "rank %d, device %d", rank, index);
 	new->log = log;
 	new->version = version;
-	new->method = method_of(version);
-	new->card.rank = rank;
-	new->card.version = version;
+	new->windows = has_windows(version);
 	pthread_mutex_init(&new->lock, NULL);
 	was = ddp_card_enter(index);
-	status = take(new, error);
+	status = create_objects(new, card, error);
 	ddp_card_leave(index, was);
 	if (status) {
 		close_device(new);
 		return status;
 	}
+	card->version = version;
 	*device = new;
 	return 0;
 }
@@ -685,34 +995,24 @@ static void *get_stream(struct ddp_device *device)
 	return device->stream;
 }
 
-static int get_card(struct ddp_device *device, struct ddp_device_card *card,
-		    struct ddp_error *error)
-{
-	(void)error;
-	*card = device->card;
-	return 0;
-}
-
 DDP_API const struct ddp_device_engine ddp_module = {
 	.head = {DDP_MODULE_MAGIC, DDP_DEVICE_VERSION, sizeof(struct ddp_device_engine), "device",
 		 "nccl", PACKAGE_VERSION},
 	.open = open_device,
-	.card = get_card,
 	.identity = make_identity,
 	.connect = connect_ranks,
-	.all_reduce = ddp_nccl_all_reduce,
-	.broadcast = ddp_nccl_broadcast,
-	.all_gather = ddp_nccl_all_gather,
+	.all_reduce = all_reduce,
+	.broadcast = broadcast,
+	.all_gather = all_gather,
 	.alloc = alloc_memory,
 	.enroll = enroll_memory,
 	.free = free_memory,
 	.stream = get_stream,
-	.order = ddp_nccl_order,
-	.convert = ddp_nccl_convert,
-	.count = ddp_nccl_count,
-	.wait = ddp_nccl_wait,
-	.health = ddp_nccl_health,
-	.warn = set_warning,
+	.order = ddp_cuda_order,
+	.convert = ddp_cuda_convert,
+	.count = ddp_cuda_count,
+	.wait = wait_stream,
+	.health = check_health,
 	.abort = abort_device,
 	.close = close_device,
 };

@@ -13,7 +13,6 @@ enum { V = 4 };
 template <typename TO, typename FROM>
 static __global__ void convert(TO *to, const FROM *from, size_t count, float factor)
 {
-	GRID_WAIT();
 	size_t at = thread_index() * V;
 
 	if (at + V <= count) {
@@ -48,8 +47,10 @@ void ddp_wire_kernel_convert(void *stream, void *to, enum ddp_type to_type, cons
 
 static __global__ void count_one(uint64_t *counter, volatile uint64_t *word)
 {
-	GRID_WAIT();
-	*word = ++*counter;
+	uint64_t count = ++*counter;
+
+	__threadfence_system(); /* the copies before it, for who reads [word] on the host */
+	*word = count;
 }
 
 void ddp_wire_kernel_count(void *stream, uint64_t *counter, uint64_t *word)

@@ -2,6 +2,8 @@
 /*
  * launch.cuh - how kernels are written here
  *
+ * gpu/ has what the kernels of device/ and train/cuda/ share, in headers. It calls CUDA only. Start reading here.
+ *
  * A kernel is a __global__ template or function; its C function chooses the type and launches:
  *
  *	LAUNCH_EACH(kernel, count, stream, arguments...)
@@ -10,12 +12,6 @@
  *	LAUNCH_BLOCKS(kernel, blocks, threads, stream, arguments...)
  *		blocks whose threads meet: __syncthreads() by all of them, static __shared__ memory
  *		(declared in the kernel as SHARED), lanes_sum().
- *
- * GRID_WAIT() is a kernel's first statement: with GPU_OVERLAP defined (NVCCFLAGS='-O2 -DGPU_OVERLAP', for GPUs of
- * compute capability 9.0 and newer alone) a kernel may be launched before the one in front of it on the stream has
- * ended, and there it waits for the end of that one and for what it wrote. Since each kernel waits, the end of one
- * is the end of all in front of it. A copy or a wait for another stream is waited for as ever, and so is a
- * library's kernel, unless the library launches it in this way too (NCCL does, in windows: nccl-memory.c). Not the default before a card has shown that it is right and faster.
  *
  * These two and the words below are all that a kernel uses of CUDA, so that tests compile the same
  * source for the host, where tests/emulated/cuda-on-host.h stands for the compiler's part:
@@ -30,43 +26,9 @@
 
 #define SHARED __shared__
 
-#if defined(GPU_OVERLAP) && defined(__CUDA_ARCH__)
-/* Code for older GPUs does not wait, but a newer GPU that compiles it from PTX would overlap it. */
-#if __CUDA_ARCH__ < 900
-#error "GPU_OVERLAP needs compute capability 9.0 or newer: configure with NVCC_ARCH=90, for example"
-#endif
-/* And lets the next one begin, when all blocks of this one have come here. */
-#define GRID_WAIT() \
-	asm volatile("griddepcontrol.wait;\n\tgriddepcontrol.launch_dependents;" ::: "memory")
-#else
-#define GRID_WAIT() ((void)0)
-#endif
-
-#ifdef GPU_OVERLAP
-template <typename... P, typename... A>
-static inline void launch_overlapping(void (*kernel)(P...), size_t blocks, size_t threads,
-				      void *stream, A... arguments)
-{
-	cudaLaunchAttribute attribute = {};
-	cudaLaunchConfig_t config = {};
-
-	attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-	attribute.val.programmaticStreamSerializationAllowed = 1;
-	config.gridDim = dim3((unsigned)blocks);
-	config.blockDim = dim3((unsigned)threads);
-	config.stream = (cudaStream_t)stream;
-	config.attrs = &attribute;
-	config.numAttrs = 1;
-	(void)cudaLaunchKernelEx(&config, kernel, P(arguments)...);
-}
-
-#define LAUNCH_BLOCKS(kernel, blocks, threads, stream, ...) \
-	launch_overlapping(kernel, blocks, threads, stream, __VA_ARGS__)
-#else
 #define LAUNCH_BLOCKS(kernel, blocks, threads, stream, ...)                               \
 	(kernel)<<<(unsigned)(blocks), (unsigned)(threads), 0, (cudaStream_t)(stream)>>>( \
 		__VA_ARGS__)
-#endif
 
 #define LAUNCH_EACH(kernel, count, stream, ...) \
 	LAUNCH_BLOCKS(kernel, launch_blocks(count), LAUNCH_THREADS, stream, __VA_ARGS__)

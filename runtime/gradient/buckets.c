@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/checksum.h"
 #include "buckets.h"
-#include "comm/ddp-private.h"
 
 size_t ddp_buckets_assign(const size_t *bytes, size_t count, size_t first, size_t limit,
 			  size_t *bucket)
@@ -28,9 +24,9 @@ size_t ddp_buckets_assign(const size_t *bytes, size_t count, size_t first, size_
 	return empty ? open : open + 1;
 }
 
-/* Bytes of each gradient in the order in which they become ready. */
-static int measure(const struct ddp_parameter *parameters, size_t count, size_t size, size_t *bytes,
-		   struct ddp_error *error)
+/* Compute the bytes of each gradient, in the order in which they become ready. */
+static int compute_bytes(const struct ddp_parameter *parameters, size_t count, size_t size,
+			 size_t *bytes, struct ddp_error *error)
 {
 	size_t total = 0;
 
@@ -47,9 +43,9 @@ static int measure(const struct ddp_parameter *parameters, size_t count, size_t 
 	return 0;
 }
 
-/* Views one after the other, each at a multiple of DDP_VIEW_ALIGNMENT. */
-static void place(struct ddp_layout *layout, const struct ddp_parameter *parameters,
-		  const size_t *bucket, size_t size)
+/* Place the views one after the other, each at a multiple of DDP_VIEW_ALIGNMENT. */
+static void place_views(struct ddp_layout *layout, const struct ddp_parameter *parameters,
+			const size_t *bucket, size_t size)
 {
 	size_t step = DDP_VIEW_ALIGNMENT / size, count = layout->view_count;
 
@@ -79,14 +75,14 @@ int ddp_layout_create(struct ddp_layout *layout, const struct ddp_parameter *par
 	layout->views = calloc(count, sizeof(*layout->views));
 	if (!bytes || !bucket || !layout->views)
 		goto memory;
-	status = measure(parameters, count, size, bytes, error);
+	status = compute_bytes(parameters, count, size, bytes, error);
 	if (status < 0)
 		goto out;
 	layout->bucket_count = ddp_buckets_assign(bytes, count, first, limit, bucket);
 	layout->buckets = calloc(layout->bucket_count, sizeof(*layout->buckets));
 	if (!layout->buckets)
 		goto memory;
-	place(layout, parameters, bucket, size);
+	place_views(layout, parameters, bucket, size);
 	ddp_layout_reset(layout);
 	goto out;
 memory:
@@ -124,48 +120,4 @@ void ddp_layout_reset(struct ddp_layout *layout)
 		layout->views[i].ready = false;
 	for (size_t i = 0; i < layout->bucket_count; i++)
 		layout->buckets[i].waiting = layout->buckets[i].members;
-}
-
-/* --- Do all ranks have the same? --------------------------------------------------------- */
-
-static uint64_t describe(const void *owner, size_t i, char line[DDP_ITEM_LINE])
-{
-	const struct ddp_parameter *parameter = (const struct ddp_parameter *)owner + i;
-	uint64_t count = parameter->count;
-	uint64_t hash = ddp_hash(DDP_HASH_INIT, parameter->name, strlen(parameter->name) + 1);
-
-	if (line)
-		snprintf(line, DDP_ITEM_LINE, "%.200s with %zu elements", parameter->name,
-			 parameter->count);
-	return ddp_hash(hash, &count, sizeof(count));
-}
-
-static uint64_t hash_options(const struct ddp_gradients_options *options)
-{
-	uint64_t words[] = {(uint64_t)options->type,
-			    (uint64_t)options->wire,
-			    options->first_bytes,
-			    options->bucket_bytes,
-			    options->sum,
-			    options->exact,
-			    options->device,
-			    options->virtual_ranks};
-
-	return ddp_hash(DDP_HASH_INIT, words, sizeof(words));
-}
-
-int ddp_layout_agree(struct ddp *ddp, const struct ddp_gradients_options *options,
-		     const struct ddp_parameter *parameters, size_t count)
-{
-	const struct ddp_items items = {parameters, count, describe};
-	int odd = ddp_find_odd(ddp, hash_options(options));
-
-	if (odd < 0)
-		return odd;
-	if (odd < ddp->world.size)
-		return ddp_error_set(&ddp->error, DDP_ERR_MISMATCH,
-				     "gradients: type, wire, bucket sizes, sum, exact, device or "
-				     "virtual ranks of rank %d are not those of rank 0",
-				     odd);
-	return ddp_compare(ddp, "gradients: parameter", &items);
 }

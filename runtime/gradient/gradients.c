@@ -1,66 +1,77 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/bounded.h"
+#include "base/checksum.h"
+#include "base/kernel.h"
 #include "buckets.h"
-#include "comm/ddp-private.h"
-#include "comm/recorder.h"
-#include "device/device-engine.h"
-#include "local/kernel.h"
+#include "comm/comm.h"
 #include "statistics.h"
 #include "virtual.h"
 
-/* Of what follows the arena in the caller's device memory. */
+/* Alignment of the parts of the caller's device memory. */
 enum { DEVICE_ALIGNMENT = 256 };
 
-/* Elements converted at a time, so that the f32 in between stays in the first cache. */
+/* Elements converted at a time, so that the f32 buffer stays in the first-level cache. */
 #define PIECE 2048u
 
 struct ddp_gradients {
 	struct ddp *ddp;
+	int ranks;
+	enum ddp_simd simd;
 	enum ddp_type type, wire;
-	size_t size;  /* of an element */
-	double scale; /* of the sums */
+	size_t size;  /* bytes of an element */
+	double scale; /* factor applied to the sums */
 	struct ddp_layout layout;
-	size_t exact; /* elements from here on go as they are */
-	char *arena;  /* on a device NULL until there is one */
-	char *names;  /* of the parameters, each with its zero byte */
-	void *packed; /* an arena for the largest bucket in [wire]; NULL where that is [type] */
-	struct ddp_virtual *virtual; /* what sums those of virtual ranks; NULL: there are none */
-	struct worker *worker;	     /* NULL with one group: it could only take the core away */
+	size_t exact; /* elements from this one on are not converted to [wire] */
+	char *arena;  /* NULL on a device until ddp_gradients_place() */
+	char *names;  /* the parameters' names, each with its terminating zero */
+	void *packed; /* buffer for the largest bucket in [wire]; NULL if [wire] is [type] */
+	struct ddp_virtual *virtual; /* sums of virtual ranks; NULL: there are none */
+	struct worker *worker; /* NULL with one group: the thread would only compete for the core */
 
-	bool device;		      /* the arena is there, and what is packed; sums are on */
-	void *stream;		      /* this one, */
-	void *from;		      /* behind the stream on which gradients became ready last */
-	uint64_t *counter, *progress; /* buckets that were summed, there and for the host */
+	bool device;  /* arena and [packed] are in device memory */
+	void *stream; /* device: the stream of the sums */
+	void *from;   /* device: the stream on which gradients became ready last */
+	/* device: number of summed buckets, in device memory and in host memory */
+	uint64_t *counter, *progress;
+
+	/*
+	 * Staged sums: [stream] copies buckets to host memory, to be packed and summed there, and
+	 * back.
+	 */
+	bool staged;
+	char *host;	   /* copy of the arena in host memory */
+	uint64_t *arrived; /* number of buckets copied to [host]; written by the device */
+	uint64_t copies;   /* number of such copies enqueued so far */
+	bool captured;	   /* a CUDA graph makes these copies at each launch */
 
 	size_t marked;	 /* parameters that are ready in this step */
-	size_t launched; /* buckets whose sum has begun in this step */
-	bool sync;	 /* in this step */
-	bool sync_next;	 /* in the steps after it */
-	int status;	 /* the first error of a sum: there is no going on */
+	size_t launched; /* buckets whose sum has started in this step */
+	bool sync;	 /* gradients are summed in this step */
+	bool sync_next;	 /* value of [sync] for the following steps */
+	int status;	 /* first error of a sum; all later calls fail with it */
 };
 
-/* --- The sum of a bucket ---------------------------------------------------------------- */
+/* --- Sum of a bucket -------------------------------------------------------------------- */
 
 /*
- * What the sum is divided by before the conversion to the type on the wire, and multiplied with
- * after the way back. In f16, which ends at 65504, the sum of gradients that fit might not, so they
- * are divided by the power of two that is not less than the number of ranks: that is exact but for
- * subnormal numbers, whose last bits dividing by that number would lose too. bf16 has the range of
- * f32.
+ * Divisor applied before the conversion to the wire type, and undone after the sum. f16 ends at
+ * 65504, so sums of gradients might overflow. They are divided by the smallest power of two that is
+ * not less than the number of ranks, which is exact but for subnormal numbers, and those would lose
+ * bits in a division by the number of ranks, too. bf16 has the range of f32 and needs no divisor.
  */
 static double wire_divisor(const struct ddp_gradients *gradients)
 {
 	double power = 1;
 
-	while (gradients->wire == DDP_F16 && power < gradients->ddp->world.size)
+	while (gradients->wire == DDP_F16 && power < gradients->ranks)
 		power *= 2;
 	return power;
 }
@@ -83,7 +94,7 @@ static void pack(const struct ddp_gradients *gradients, const void *data, size_t
 				piece[j] = f32[i + j] * (float)factor;
 		}
 		ddp_convert((char *)gradients->packed + i * size, gradients->wire, piece, DDP_F32,
-			    part, gradients->ddp->simd);
+			    part, gradients->simd);
 	}
 }
 
@@ -98,7 +109,7 @@ static void unpack(const struct ddp_gradients *gradients, void *data, size_t cou
 		size_t part = count - i < PIECE ? count - i : PIECE;
 
 		ddp_convert(piece, DDP_F32, (char *)gradients->packed + i * size, gradients->wire,
-			    part, gradients->ddp->simd);
+			    part, gradients->simd);
 		for (size_t j = 0; j < part; j++) {
 			if (gradients->type == DDP_F64)
 				f64[i + j] = (double)piece[j] * factor;
@@ -108,64 +119,66 @@ static void unpack(const struct ddp_gradients *gradients, void *data, size_t cou
 	}
 }
 
-static int convert(const struct ddp_gradients *gradients, void *to, enum ddp_type to_type,
-		   const void *from, enum ddp_type from_type, size_t count, double factor)
+static int convert_on_device(const struct ddp_gradients *gradients, void *to, enum ddp_type to_type,
+			     const void *from, enum ddp_type from_type, size_t count, double factor)
 {
-	struct ddp *ddp = gradients->ddp;
-
-	return ddp_fail_call(ddp, ddp->device_module->convert(gradients->stream, to, to_type, from,
-							      from_type, count, (float)factor,
-							      &ddp->error));
+	return ddp_device_convert(gradients->ddp, gradients->stream, to, to_type, from, from_type,
+				  count, factor);
 }
 
-static int sum_there(const struct ddp_gradients *gradients, void *data, size_t count,
-		     enum ddp_type type, double scale)
+static int sum_on_device(const struct ddp_gradients *gradients, void *data, size_t count,
+			 enum ddp_type type, double scale)
 {
 	int status = ddp_device_all_reduce(gradients->ddp, data, data, count, type, DDP_SUM,
 					   gradients->stream);
 
 	if (status < 0 || scale == 1)
 		return status;
-	return convert(gradients, data, type, data, type, count, scale);
+	return convert_on_device(gradients, data, type, data, type, count, scale);
 }
 
 static int sum(const struct ddp_gradients *gradients, void *data, size_t count, enum ddp_type type,
 	       double scale)
 {
-	if (gradients->device)
-		return sum_there(gradients, data, count, type, scale);
+	if (gradients->device && !gradients->staged)
+		return sum_on_device(gradients, data, count, type, scale);
 	return ddp_all_reduce_scaled(gradients->ddp, data, data, count, type, DDP_SUM, scale);
 }
 
 static int sum_packed(const struct ddp_gradients *gradients, void *data, size_t count)
 {
+	bool on_device = gradients->device && !gradients->staged;
 	double divisor = wire_divisor(gradients), before = 1 / divisor;
 	double after = gradients->scale * divisor;
 	int status = 0;
 
-	if (gradients->device)
-		status = convert(gradients, gradients->packed, gradients->wire, data,
-				 gradients->type, count, before);
+	if (on_device)
+		status = convert_on_device(gradients, gradients->packed, gradients->wire, data,
+					   gradients->type, count, before);
 	else
 		pack(gradients, data, count, before);
 	if (status == 0)
 		status = sum(gradients, gradients->packed, count, gradients->wire, 1);
 	if (status < 0)
 		return status;
-	if (gradients->device)
-		return convert(gradients, data, gradients->type, gradients->packed, gradients->wire,
-			       count, after);
+	if (on_device)
+		return convert_on_device(gradients, data, gradients->type, gradients->packed,
+					 gradients->wire, count, after);
 	unpack(gradients, data, count, after);
 	return 0;
 }
 
-/* Sum bucket [job] modulo their number, over all ranks: in host memory now, on a device enqueued. */
+/*
+ * Sum bucket [job] modulo the number of buckets over all ranks: at once in host memory; with NCCL,
+ * enqueue the sum.
+ */
 static int sum_bucket(struct ddp_gradients *gradients, uint64_t job)
 {
 	const struct ddp_bucket *bucket =
 		&gradients->layout.buckets[job % gradients->layout.bucket_count];
 	size_t end = bucket->offset + bucket->count, exact = gradients->exact;
-	char *data = gradients->arena + bucket->offset * gradients->size;
+	char *arena = gradients->staged ? gradients->host : gradients->arena;
+	char *data = arena + bucket->offset * gradients->size;
 	size_t packed;
 	int status = 0;
 
@@ -184,24 +197,24 @@ static int sum_bucket(struct ddp_gradients *gradients, uint64_t job)
 		   gradients->type, gradients->scale);
 }
 
-/* --- The thread ------------------------------------------------------------------------- */
+/* --- Communication thread --------------------------------------------------------------- */
 
 /*
- * A thread that sums buckets in order while the caller computes. After the first error what is
- * posted is dropped. Nothing here waits longer than for the sum of a bucket.
+ * A thread that sums buckets in order while the caller computes. After the first error, posted jobs
+ * are dropped. No function waits longer than one bucket's sum takes.
  */
 struct worker {
 	struct ddp_gradients *gradients;
 	pthread_t thread;
-	pthread_mutex_t mutex; /* of all below */
+	pthread_mutex_t mutex; /* protects all members below */
 	pthread_cond_t changed;
 	uint64_t posted, done;
 	int status; /* the first error */
 	bool stop;
 };
 
-/* One job, with the mutex held before and after. */
-static void work(struct worker *worker)
+/* Do one job. The mutex is locked before and after. */
+static void do_job(struct worker *worker)
 {
 	uint64_t job = worker->done;
 	int status = worker->status;
@@ -224,7 +237,7 @@ static void *run(void *argument)
 	pthread_mutex_lock(&worker->mutex);
 	while (!worker->stop) {
 		if (worker->done < worker->posted)
-			work(worker);
+			do_job(worker);
 		else
 			pthread_cond_wait(&worker->changed, &worker->mutex);
 	}
@@ -234,12 +247,11 @@ static void *run(void *argument)
 
 static int worker_create(struct ddp_gradients *gradients)
 {
-	struct ddp_error *error = &gradients->ddp->error;
 	struct worker *worker = calloc(1, sizeof(*worker));
 	int rc;
 
 	if (!worker)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "gradients: out of memory");
+		return ddp_fail_with(gradients->ddp, DDP_ERR_MEMORY, "gradients: out of memory");
 	worker->gradients = gradients;
 	pthread_mutex_init(&worker->mutex, NULL);
 	pthread_cond_init(&worker->changed, NULL);
@@ -248,15 +260,15 @@ static int worker_create(struct ddp_gradients *gradients)
 		pthread_cond_destroy(&worker->changed);
 		pthread_mutex_destroy(&worker->mutex);
 		free(worker);
-		errno = rc;
-		return ddp_error_errno(error, DDP_ERR_SYSTEM,
-				       "gradients: starting the communication thread");
+		return ddp_fail_with(gradients->ddp, DDP_ERR_SYSTEM,
+				     "gradients: starting the communication thread: %s",
+				     strerror(rc));
 	}
 	gradients->worker = worker;
 	return 0;
 }
 
-/* Drop what is not begun, wait for what is, end the thread. */
+/* Drop posted jobs that have not started, wait for the current one, and end the thread. */
 static void worker_destroy(struct worker *worker)
 {
 	if (!worker)
@@ -271,7 +283,7 @@ static void worker_destroy(struct worker *worker)
 	free(worker);
 }
 
-/* One more bucket. Returns 0, or the error of an earlier one. */
+/* Post the next bucket. Returns 0, or the error of an earlier one. */
 static int worker_post(struct worker *worker)
 {
 	int status;
@@ -284,7 +296,7 @@ static int worker_post(struct worker *worker)
 	return status;
 }
 
-/* Wait for all that was posted. Returns 0, or the first error. */
+/* Wait for all posted buckets. Returns 0, or the first error. */
 static int worker_wait(struct worker *worker)
 {
 	int status;
@@ -297,9 +309,12 @@ static int worker_wait(struct worker *worker)
 	return status;
 }
 
-/* --- Create ----------------------------------------------------------------------------- */
+/* --- Creation --------------------------------------------------------------------------- */
 
-/* Whether callers were compiled with this ddp.h, or one before [exact] or [virtual_ranks]. */
+/*
+ * Whether [size] is that of this ddp.h's options, or of a version before [exact] or [virtual_ranks]
+ * was added.
+ */
 static bool is_known(size_t size)
 {
 	return size == sizeof(struct ddp_gradients_options) ||
@@ -321,16 +336,16 @@ static int check_options(struct ddp_error *error, const struct ddp_gradients_opt
 				     "DDP_BF16 or DDP_F16");
 	if (options->virtual_ranks > 0 && options->wire != options->type)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "gradients: those of virtual ranks travel as doubles: the "
+				     "gradients: virtual ranks are summed as doubles: the "
 				     "type on the wire is that of the views");
 	if (options->virtual_ranks > 0 && options->device)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "gradients: those of virtual ranks are summed in host memory, "
+				     "gradients: virtual ranks are summed in host memory, "
 				     "not on a device");
 	return 0;
 }
 
-static int take_options(struct ddp_error *error, const struct ddp_gradients_options *given,
+static int read_options(struct ddp_error *error, const struct ddp_gradients_options *given,
 			struct ddp_gradients_options *options)
 {
 	*options = (struct ddp_gradients_options)DDP_GRADIENTS_OPTIONS_INIT;
@@ -358,20 +373,20 @@ static int check_parameters(struct ddp_error *error, const struct ddp_parameter 
 }
 
 static int lay_out(struct ddp_gradients *gradients, const struct ddp_gradients_options *options,
-		   const struct ddp_parameter *parameters, size_t count)
+		   const struct ddp_parameter *parameters, size_t count, struct ddp_error *error)
 {
 	size_t limit = options->bucket_bytes ? options->bucket_bytes : DDP_BUCKET_BYTES;
 	size_t first = options->first_bytes;
 	int status;
 
 	if (options->exact > count)
-		return ddp_error_set(&gradients->ddp->error, DDP_ERR_ARGUMENT,
+		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "gradients: %zu exact parameters of %zu", options->exact,
 				     count);
 	if (first == 0)
 		first = limit < DDP_BUCKET_FIRST_BYTES ? limit : DDP_BUCKET_FIRST_BYTES;
 	status = ddp_layout_create(&gradients->layout, parameters, count, gradients->size, first,
-				   limit, &gradients->ddp->error);
+				   limit, error);
 	if (status < 0)
 		return status;
 	gradients->exact = gradients->layout.elements;
@@ -381,7 +396,7 @@ static int lay_out(struct ddp_gradients *gradients, const struct ddp_gradients_o
 }
 
 static int copy_names(struct ddp_gradients *gradients, const struct ddp_parameter *parameters,
-		      size_t count)
+		      size_t count, struct ddp_error *error)
 {
 	size_t bytes = 0;
 	char *to;
@@ -390,8 +405,7 @@ static int copy_names(struct ddp_gradients *gradients, const struct ddp_paramete
 		bytes += strlen(parameters[i].name) + 1;
 	to = gradients->names = malloc(bytes);
 	if (!to)
-		return ddp_error_set(&gradients->ddp->error, DDP_ERR_MEMORY,
-				     "gradients: out of memory");
+		return ddp_error_set(error, DDP_ERR_MEMORY, "gradients: out of memory");
 	for (size_t i = 0; i < count; i++)
 		to = stpcpy(to, parameters[i].name) + 1;
 	return 0;
@@ -406,15 +420,63 @@ static const char *name_of(const struct ddp_gradients *gradients, size_t index)
 	return name;
 }
 
-/* What concerns all ranks, in the order that all keep. */
-static int join(struct ddp_gradients *gradients, const struct ddp_gradients_options *options,
-		const struct ddp_parameter *parameters, size_t count)
+static uint64_t describe_parameter(const void *owner, size_t i, char line[DDP_ITEM_LINE])
+{
+	const struct ddp_parameter *parameter = (const struct ddp_parameter *)owner + i;
+	uint64_t count = parameter->count;
+	uint64_t hash = ddp_hash(DDP_HASH_INIT, parameter->name, strlen(parameter->name) + 1);
+
+	if (line)
+		snprintf(line, DDP_ITEM_LINE, "%.200s with %zu elements", parameter->name,
+			 parameter->count);
+	return ddp_hash(hash, &count, sizeof(count));
+}
+
+static uint64_t hash_options(const struct ddp_gradients_options *options)
+{
+	uint64_t words[] = {(uint64_t)options->type,
+			    (uint64_t)options->wire,
+			    options->first_bytes,
+			    options->bucket_bytes,
+			    options->sum,
+			    options->exact,
+			    options->device,
+			    options->virtual_ranks};
+
+	return ddp_hash(DDP_HASH_INIT, words, sizeof(words));
+}
+
+/*
+ * Compare options and [parameters] among all ranks. Collective.
+ * Returns 0; DDP_ERR_MISMATCH, on all ranks, with a text that names the first parameter and the
+ * first rank that differ from rank 0; or a collective's error. The text is in the handle.
+ */
+static int compare_options(struct ddp *ddp, const struct ddp_gradients_options *options,
+			   const struct ddp_parameter *parameters, size_t count)
+{
+	const struct ddp_items items = {parameters, count, describe_parameter};
+	int differing = ddp_find_differing(ddp, hash_options(options));
+
+	if (differing < 0)
+		return differing;
+	if (differing < ddp_world(ddp)->size)
+		return ddp_fail_with(ddp, DDP_ERR_MISMATCH,
+				     "gradients: type, wire, bucket sizes, sum, exact, device or "
+				     "virtual ranks of rank %d are not those of rank 0",
+				     differing);
+	return ddp_compare(ddp, "gradients: parameter", &items);
+}
+
+/* The collective part of the creation; all ranks make the same calls in the same order. */
+static int create_collective(struct ddp_gradients *gradients,
+			     const struct ddp_gradients_options *options,
+			     const struct ddp_parameter *parameters, size_t count)
 {
 	struct ddp *ddp = gradients->ddp;
 	size_t bytes = gradients->layout.elements * gradients->size;
 	size_t largest = ddp_layout_largest(&gradients->layout) * ddp_type_size(options->wire);
 	void *arena = NULL;
-	int status = ddp_layout_agree(ddp, options, parameters, count);
+	int status = compare_options(ddp, options, parameters, count);
 
 	if (status < 0 || options->device)
 		return status;
@@ -426,8 +488,8 @@ static int join(struct ddp_gradients *gradients, const struct ddp_gradients_opti
 		status = ddp_arena_create(ddp, largest ? largest : 1, &gradients->packed);
 	if (status == 0 && options->virtual_ranks > 0)
 		status = ddp_virtual_create(&gradients->virtual, ddp, &gradients->layout,
-					    options->type, options->virtual_ranks);
-	if (status == 0 && ddp->engine)
+					    options->type, gradients->simd, options->virtual_ranks);
+	if (status == 0 && strcmp(ddp_world(ddp)->wide, "none") != 0)
 		status = worker_create(gradients);
 	return status;
 }
@@ -438,41 +500,47 @@ int ddp_gradients_create(struct ddp_gradients **result, struct ddp *ddp,
 {
 	struct ddp_gradients *gradients = NULL;
 	struct ddp_gradients_options options;
+	struct ddp_error error;
 	int status;
 
 	*result = NULL;
-	status = take_options(&ddp->error, given, &options);
+	status = read_options(&error, given, &options);
 	if (status == 0)
-		status = check_parameters(&ddp->error, parameters, count);
+		status = check_parameters(&error, parameters, count);
 	if (status < 0)
 		goto fail;
 	gradients = calloc(1, sizeof(*gradients));
 	if (!gradients) {
-		status = ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "gradients: out of memory");
+		status = ddp_error_set(&error, DDP_ERR_MEMORY, "gradients: out of memory");
 		goto fail;
 	}
 	gradients->ddp = ddp;
+	gradients->ranks = ddp_world(ddp)->size;
 	gradients->type = options.type;
 	gradients->wire = options.wire;
 	gradients->scale = 1;
 	if (!options.sum)
-		gradients->scale /=
-			options.virtual_ranks > 0 ? (double)options.virtual_ranks : ddp->world.size;
+		gradients->scale /= options.virtual_ranks > 0 ? (double)options.virtual_ranks
+							      : gradients->ranks;
 	gradients->size = ddp_type_size(options.type);
 	gradients->device = options.device;
 	gradients->sync = gradients->sync_next = true;
-	status = lay_out(gradients, &options, parameters, count);
+	status = ddp_simd_choose(&gradients->simd, &error);
 	if (status == 0)
-		status = copy_names(gradients, parameters, count);
+		status = lay_out(gradients, &options, parameters, count, &error);
 	if (status == 0)
-		status = join(gradients, &options, parameters, count);
+		status = copy_names(gradients, parameters, count, &error);
 	if (status < 0)
 		goto fail;
-	*result = gradients;
-	return 0;
+	status = create_collective(gradients, &options, parameters, count);
+	if (status == 0)
+		*result = gradients;
+	else
+		ddp_gradients_destroy(gradients);
+	return status;
 fail:
 	ddp_gradients_destroy(gradients);
-	return ddp_fail_call(ddp, status);
+	return ddp_fail_with(ddp, status, "%s", error.text);
 }
 
 void ddp_gradients_destroy(struct ddp_gradients *gradients)
@@ -486,7 +554,7 @@ void ddp_gradients_destroy(struct ddp_gradients *gradients)
 	free(gradients);
 }
 
-/* --- Look ------------------------------------------------------------------------------- */
+/* --- Queries ---------------------------------------------------------------------------- */
 
 void *ddp_gradients_view(struct ddp_gradients *gradients, size_t index)
 {
@@ -520,14 +588,18 @@ size_t ddp_gradients_buckets(const struct ddp_gradients *gradients)
 	return gradients->layout.bucket_count;
 }
 
-/* --- Place ------------------------------------------------------------------------------ */
+/* --- Device memory ---------------------------------------------------------------------- */
 
-/* The arena, a bucket on its way, the counter: each begins at a multiple of DEVICE_ALIGNMENT. */
+/*
+ * Offsets of the parts after the arena: a packed bucket, the counter. Each is a multiple of
+ * DEVICE_ALIGNMENT.
+ * Returns the size of the whole.
+ */
 static size_t find_parts(const struct ddp_gradients *gradients, size_t *packed, size_t *counter)
 {
 	size_t mask = DEVICE_ALIGNMENT - 1, largest = 0;
 
-	if (gradients->wire != gradients->type && gradients->ddp->world.size > 1)
+	if (gradients->wire != gradients->type && gradients->ranks > 1)
 		largest = ddp_layout_largest(&gradients->layout) * ddp_type_size(gradients->wire);
 	*packed = (gradients->layout.elements * gradients->size + mask) & ~mask;
 	*counter = (*packed + largest + mask) & ~mask;
@@ -541,71 +613,148 @@ size_t ddp_gradients_bytes(const struct ddp_gradients *gradients)
 	return gradients->device ? find_parts(gradients, &packed, &counter) : 0;
 }
 
+/* Allocate host memory for staged sums. It is freed with the world. Collective. */
+static int allocate_staging(struct ddp_gradients *gradients)
+{
+	struct ddp *ddp = gradients->ddp;
+	size_t largest = ddp_layout_largest(&gradients->layout) * ddp_type_size(gradients->wire);
+	size_t packed, counter;
+	void *host, *narrow = NULL;
+	int status;
+
+	(void)find_parts(gradients, &packed, &counter);
+	status = ddp_device_arena(ddp, packed + DEVICE_ALIGNMENT, &host);
+	if (status == 0 && gradients->wire != gradients->type)
+		status = ddp_arena_create(ddp, largest ? largest : 1, &narrow);
+	if (status < 0)
+		return status;
+	gradients->host = host;
+	gradients->arrived = (uint64_t *)(void *)(gradients->host + packed);
+	gradients->packed = narrow;
+	gradients->staged = true;
+	return 0;
+}
+
 int ddp_gradients_place(struct ddp_gradients *gradients, void *memory, void *stream,
 			uint64_t *progress)
 {
 	struct ddp *ddp = gradients->ddp;
+	bool joined = *ddp_device_path(ddp), several = gradients->ranks > 1;
 	size_t packed, counter;
 
-	if (!gradients->device || !memory) {
-		ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT, "gradients: %s",
-			      memory ? "not of a device" : "no memory");
-		return ddp_fail_call(ddp, DDP_ERR_ARGUMENT);
-	}
-	if (ddp->world.size > 1 && !ddp->device) {
-		ddp_error_set(&ddp->error, DDP_ERR_STATE,
-			      "gradients on devices need ddp_device_join(), or "
-			      "ddp_options.device at ddp_init");
-		return ddp_fail_call(ddp, DDP_ERR_STATE);
-	}
-	if (ddp->device && !stream)
-		stream = ddp->device_engine->stream(ddp->device);
+	if (!gradients->device || !memory)
+		return ddp_fail_with(ddp, DDP_ERR_ARGUMENT, "gradients: %s",
+				     memory ? "not created for a device" : "memory is NULL");
+	if (several && !joined)
+		return ddp_fail_with(ddp, DDP_ERR_STATE,
+				     "gradients on devices need ddp_device_join(), or "
+				     "ddp_options.device at ddp_init");
+	if (!stream)
+		stream = ddp_device_stream(ddp);
 	(void)find_parts(gradients, &packed, &counter);
+	if (several && !ddp_device_captures(ddp) && !gradients->staged) {
+		int status = allocate_staging(gradients);
+
+		if (status < 0)
+			return status;
+	}
 	gradients->arena = memory;
-	gradients->packed = gradients->arena + packed;
+	gradients->captured = false;
+	if (gradients->staged)
+		*gradients->arrived = gradients->copies = 0;
+	else
+		gradients->packed = gradients->arena + packed;
 	gradients->stream = stream;
 	gradients->counter = (uint64_t *)(void *)(gradients->arena + counter);
 	gradients->progress = progress;
 	return 0;
 }
 
-/* --- Step ------------------------------------------------------------------------------- */
+/* --- Steps ------------------------------------------------------------------------------ */
 
-/* What is enqueued on [later] goes on behind what is on [earlier] now; NULL is the library's stream. */
-static int order(struct ddp_gradients *gradients, void *later, void *earlier)
+/* Point [arena] and [host] to [bucket] in the arena and in its host copy. Returns its bytes. */
+static size_t locate(const struct ddp_gradients *gradients, size_t bucket, char **arena,
+		     char **host)
 {
-	struct ddp *ddp = gradients->ddp;
-	void *own;
+	const struct ddp_bucket *found = &gradients->layout.buckets[bucket];
 
-	/* Alone, without a device of ours. */
-	if (!ddp->device)
-		return 0;
-	own = ddp->device_engine->stream(ddp->device);
-	later = later ? later : own;
-	earlier = earlier ? earlier : own;
-	if (later == earlier)
-		return 0;
-	return ddp_fail_call(ddp, ddp->device_module->order(later, earlier, &ddp->error));
+	*arena = gradients->arena + found->offset * gradients->size;
+	*host = gradients->host + found->offset * gradients->size;
+	return found->count * gradients->size;
 }
 
-/* Enqueue the sum of [bucket]. */
+/* Enqueue the copy of [bucket] to the host, and then an increment of [arrived]. */
+static int enqueue_copy(struct ddp_gradients *gradients, size_t bucket)
+{
+	struct ddp *ddp = gradients->ddp;
+	char *arena, *host;
+	size_t bytes = locate(gradients, bucket, &arena, &host);
+	int status = ddp_device_copy(ddp, host, arena, bytes, gradients->stream);
+
+	if (status == 0)
+		status = ddp_device_count(ddp, gradients->stream, gradients->counter,
+					  gradients->arrived);
+	if (ddp_device_is_captured(ddp, gradients->stream))
+		gradients->captured = true;
+	else
+		gradients->copies++;
+	return status;
+}
+
+/* Sum [bucket] once copy [number], made by [stream], has arrived, and enqueue the copy back. */
+static int sum_staged(struct ddp_gradients *gradients, size_t bucket, uint64_t number, void *stream)
+{
+	struct ddp *ddp = gradients->ddp;
+	char *arena, *host;
+	size_t bytes = locate(gradients, bucket, &arena, &host);
+	int status;
+
+	status = ddp_device_await(ddp, stream, gradients->arrived, number);
+	if (status == 0)
+		status = sum_bucket(gradients, bucket);
+	if (status == 0)
+		status = ddp_device_copy(ddp, arena, host, bytes, gradients->stream);
+	if (status == 0 && gradients->progress)
+		__atomic_fetch_add(gradients->progress, 1, __ATOMIC_RELEASE);
+	return status;
+}
+
+/* Sum all buckets of this step. [stream] copies later buckets at the same time. */
+static int sum_all_staged(struct ddp_gradients *gradients, void *stream)
+{
+	size_t count = gradients->layout.bucket_count;
+	uint64_t before = gradients->copies - count;
+	int status = 0;
+
+	for (size_t bucket = 0; status == 0 && bucket < count; bucket++)
+		status = sum_staged(gradients, bucket, before + bucket + 1, stream);
+	if (status == 0 &&
+	    __atomic_load_n(gradients->arrived, __ATOMIC_ACQUIRE) > gradients->copies)
+		status = ddp_fail_with(
+			gradients->ddp, DDP_ERR_STATE,
+			"a graph that copies gradients was launched in a step without sums");
+	return status;
+}
+
+/* Enqueue the sum of [bucket] or, if staged, its copy to the host. */
 static int enqueue(struct ddp_gradients *gradients, size_t bucket)
 {
 	struct ddp *ddp = gradients->ddp;
 	void *stream = gradients->stream;
 	int status;
 
-	status = order(gradients, stream, gradients->from);
-	if (status < 0 || ddp->world.size == 1)
+	status = ddp_device_order(ddp, stream, gradients->from);
+	if (status < 0 || gradients->ranks == 1)
 		return status;
+	if (gradients->staged)
+		return enqueue_copy(gradients, bucket);
 	status = sum_bucket(gradients, bucket);
 	if (status < 0 || !gradients->progress)
 		return status;
-	return ddp_fail_call(ddp, ddp->device_module->count(stream, gradients->counter,
-							    gradients->progress, &ddp->error));
+	return ddp_device_count(ddp, stream, gradients->counter, gradients->progress);
 }
 
-/* Begin the sum of the next bucket; with a worker, an error may be an earlier one's. */
+/* Start the sum of the next bucket. With a worker, a returned error may be an earlier bucket's. */
 static int launch(struct ddp_gradients *gradients)
 {
 	size_t bucket = gradients->launched++;
@@ -620,7 +769,9 @@ static int launch(struct ddp_gradients *gradients)
 	return gradients->status;
 }
 
-/* An error of the caller's, put where the worker does not write at the same time. */
+/*
+ * Report an error of the caller. Waits for the worker first, since both write the handle's error.
+ */
 static int fail_parameter(struct ddp_gradients *gradients, int status, const char *text,
 			  size_t index)
 {
@@ -630,23 +781,42 @@ static int fail_parameter(struct ddp_gradients *gradients, int status, const cha
 		worker_wait(gradients->worker);
 	if (index < gradients->layout.view_count)
 		name = name_of(gradients, index);
-	ddp_error_set(&gradients->ddp->error, status, "gradients: parameter %zu %s%s%s", index,
-		      name, *name ? " " : "", text);
-	return ddp_fail_call(gradients->ddp, status);
+	return ddp_fail_with(gradients->ddp, status, "gradients: parameter %zu %s%s%s", index, name,
+			     *name ? " " : "", text);
 }
 
-/* Whether a call is one for gradients where these are. */
-static int expect(struct ddp_gradients *gradients, bool device)
+/*
+ * Fail unless the gradients are in device memory ([device]) or host memory, as the call requires,
+ * and placed.
+ */
+static int expect_memory(struct ddp_gradients *gradients, bool device)
 {
 	if (gradients->device == device && gradients->arena)
 		return 0;
-	ddp_error_set(&gradients->ddp->error, DDP_ERR_STATE,
-		      gradients->device == device
-			      ? "gradients: on a device they need ddp_gradients_place() first"
-		      : device ? "gradients: in host memory they are ready, not ready_on a stream"
-			       : "gradients: on a device they are ready_on a stream and "
-				 "finish_on it");
-	return ddp_fail_call(gradients->ddp, DDP_ERR_STATE);
+	return ddp_fail_with(
+		gradients->ddp, DDP_ERR_STATE,
+		gradients->device == device
+			? "gradients: device memory needs ddp_gradients_place() first"
+		: device ? "gradients: for host memory call ddp_gradients_ready(), not _ready_on()"
+			 : "gradients: for device memory call ddp_gradients_ready_on() and "
+			   "_finish_on()");
+}
+
+static void reset(struct ddp_gradients *gradients)
+{
+	ddp_layout_reset(&gradients->layout);
+	gradients->marked = 0;
+	gradients->launched = 0;
+}
+
+/*
+ * Called when the graph has all copies to the host. A capture can end only after its first stream
+ * waits for all others.
+ */
+static int end_capture(struct ddp_gradients *gradients)
+{
+	reset(gradients);
+	return ddp_device_order(gradients->ddp, gradients->from, gradients->stream);
 }
 
 static int ready(struct ddp_gradients *gradients, size_t index)
@@ -666,40 +836,57 @@ static int ready(struct ddp_gradients *gradients, size_t index)
 	while (gradients->status == 0 && gradients->launched < layout->bucket_count &&
 	       layout->buckets[gradients->launched].waiting == 0)
 		launch(gradients);
+	if (gradients->staged && gradients->status == 0 &&
+	    gradients->launched == layout->bucket_count &&
+	    ddp_device_is_captured(gradients->ddp, gradients->from))
+		return end_capture(gradients);
 	return gradients->status;
 }
 
 int ddp_gradients_ready(struct ddp_gradients *gradients, size_t index)
 {
-	int status = expect(gradients, false);
+	int status = expect_memory(gradients, false);
 
 	return status < 0 ? status : ready(gradients, index);
 }
 
-/* Sums go behind the stream that came last: where it is another one, behind that before it now. */
-static int turn_to(struct ddp_gradients *gradients, void *stream)
+/*
+ * Sums are ordered after the stream used last. When the stream changes, order them after the
+ * previous one now.
+ */
+static int set_stream(struct ddp_gradients *gradients, void *stream)
 {
-	int status = expect(gradients, true);
+	int status = expect_memory(gradients, true);
 
 	if (status == 0 && gradients->marked > 0 && gradients->from != stream)
-		status = order(gradients, gradients->stream, gradients->from);
+		status = ddp_device_order(gradients->ddp, gradients->stream, gradients->from);
 	gradients->from = stream;
 	return status;
 }
 
 int ddp_gradients_ready_on(struct ddp_gradients *gradients, size_t index, void *stream)
 {
-	int status = turn_to(gradients, stream);
+	int status = set_stream(gradients, stream);
 
 	return status < 0 ? status : ready(gradients, index);
 }
 
 static int wait_sums(struct ddp_gradients *gradients)
 {
+	void *stream = gradients->stream;
+
+	/* The caller launched a graph that contains the copies. */
+	if (gradients->captured && gradients->marked == 0) {
+		gradients->launched = gradients->layout.bucket_count;
+		gradients->copies += gradients->launched;
+		stream = gradients->from;
+	}
 	while (gradients->launched < gradients->layout.bucket_count)
 		launch(gradients);
 	if (gradients->worker)
 		gradients->status = worker_wait(gradients->worker);
+	if (gradients->staged && gradients->status == 0)
+		gradients->status = sum_all_staged(gradients, stream);
 	return gradients->status;
 }
 
@@ -709,15 +896,13 @@ static int finish(struct ddp_gradients *gradients)
 
 	if (gradients->virtual && gradients->sync)
 		ddp_virtual_next(gradients->virtual);
-	ddp_layout_reset(&gradients->layout);
-	gradients->marked = 0;
-	gradients->launched = 0;
+	reset(gradients);
 	return status;
 }
 
 int ddp_gradients_finish(struct ddp_gradients *gradients)
 {
-	int status = expect(gradients, false);
+	int status = expect_memory(gradients, false);
 
 	if (status == 0)
 		status = finish(gradients);
@@ -727,14 +912,14 @@ int ddp_gradients_finish(struct ddp_gradients *gradients)
 
 int ddp_gradients_finish_on(struct ddp_gradients *gradients, void *stream)
 {
-	int status = turn_to(gradients, stream);
+	int status = set_stream(gradients, stream);
 
 	if (status == 0)
 		status = finish(gradients);
 	if (status == 0 && gradients->sync)
-		status = order(gradients, stream, gradients->stream);
+		status = ddp_device_order(gradients->ddp, stream, gradients->stream);
 	if (status == 0)
-		ddp_recorder_beat(gradients->ddp->recorder);
+		ddp_beat(gradients->ddp);
 	gradients->sync = gradients->sync_next;
 	return status;
 }
@@ -742,25 +927,28 @@ int ddp_gradients_finish_on(struct ddp_gradients *gradients, void *stream)
 void ddp_gradients_set_sync(struct ddp_gradients *gradients, bool sync)
 {
 	gradients->sync_next = sync;
-	/* In the middle of a step some buckets may be summed already: it goes on as it began. */
+	/*
+	 * If the step has started, some buckets may be summed already, so the change waits for the
+	 * next step.
+	 */
 	if (gradients->marked == 0)
 		gradients->sync = sync;
 }
 
 /* --- Norm ------------------------------------------------------------------------------- */
 
-static bool is_here(const struct ddp_gradients *gradients)
+static bool is_in_host_memory(const struct ddp_gradients *gradients)
 {
 	if (!gradients->device)
 		return true;
-	ddp_error_set(&gradients->ddp->error, DDP_ERR_UNSUPPORTED,
-		      "gradients: norm and clip are of host memory, not of a device's");
+	(void)ddp_fail_with(gradients->ddp, DDP_ERR_UNSUPPORTED,
+			    "gradients: norm and clip work in host memory, not on a device");
 	return false;
 }
 
 double ddp_gradients_norm(const struct ddp_gradients *gradients)
 {
-	if (!is_here(gradients))
+	if (!is_in_host_memory(gradients))
 		return NAN;
 	return ddp_norm(gradients->arena, gradients->type, gradients->layout.elements);
 }

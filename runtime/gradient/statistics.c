@@ -5,15 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/ddp-private.h"
+#include "comm/comm.h"
 #include "statistics.h"
 
 /* --- Norm and clipping ------------------------------------------------------------------ */
 
-/* Sums that run side by side: enough to keep the adders of one core busy. */
+/* Number of independent partial sums: enough to keep the adders of a core busy. */
 #define LANES 16
 
-static double total(const double *lane)
+static double sum_lanes(const double *lane)
 {
 	double sum = 0;
 
@@ -33,7 +33,7 @@ static double squares_f32(const float *data, size_t count)
 	}
 	for (size_t j = 0; i + j < count; j++)
 		lane[j] += (double)data[i + j] * (double)data[i + j];
-	return total(lane);
+	return sum_lanes(lane);
 }
 
 static double squares_f64(const double *data, size_t count)
@@ -47,7 +47,7 @@ static double squares_f64(const double *data, size_t count)
 	}
 	for (size_t j = 0; i + j < count; j++)
 		lane[j] += data[i + j] * data[i + j];
-	return total(lane);
+	return sum_lanes(lane);
 }
 
 double ddp_norm(const void *data, enum ddp_type type, size_t count)
@@ -78,8 +78,8 @@ double ddp_clip_factor(double norm, double limit)
 
 /* --- Loss scaling ----------------------------------------------------------------------- */
 
-/* Whether [value] is inf or nan, without a branch, so that the loop over them is vectors. */
-static uint32_t odd(float value)
+/* Whether [value] is inf or NaN, without a branch, so that loops are vectorized. */
+static uint32_t is_not_finite(float value)
 {
 	uint32_t bits;
 
@@ -87,14 +87,14 @@ static uint32_t odd(float value)
 	return (bits & 0x7f800000u) == 0x7f800000u;
 }
 
-/* The gradient is looked at before it is divided, as PyTorch does. */
+/* Checks the gradient before the division, as PyTorch does. */
 bool ddp_scaler_unscale(const struct ddp_scaler *scaler, float *gradients, size_t count)
 {
 	float inverse = (float)(1 / (double)scaler->scale);
 	uint32_t found = 0;
 
 	for (size_t i = 0; i < count; i++) {
-		found |= odd(gradients[i]);
+		found |= is_not_finite(gradients[i]);
 		gradients[i] *= inverse;
 	}
 	return found != 0;
@@ -117,7 +117,7 @@ void ddp_scaler_update(struct ddp_scaler *scaler, bool found_inf)
 	scaler->good_steps = 0;
 }
 
-/* --- Means and squared deviations of parts ----------------------------------------------- */
+/* --- Moments ----------------------------------------------------------------------------- */
 
 struct moments {
 	double count, mean, m2;
@@ -178,21 +178,18 @@ void ddp_moments_combine(const void *data, size_t parts, size_t channels, double
 
 int ddp_all_reduce_moments(struct ddp *ddp, double *count, float *mean, float *m2, size_t channels)
 {
-	size_t bytes = ddp_moments_bytes(channels), size = (size_t)ddp->world.size;
+	size_t bytes = ddp_moments_bytes(channels), size = (size_t)ddp_world(ddp)->size;
 	char *mine = NULL, *all = NULL;
 	int status;
 
-	if (!(*count >= 0)) {
-		ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT, "moments: a count of %g", *count);
-		return ddp_fail_call(ddp, DDP_ERR_ARGUMENT);
-	}
+	if (!(*count >= 0))
+		return ddp_fail_with(ddp, DDP_ERR_ARGUMENT, "moments: a count of %g", *count);
 	mine = malloc(bytes);
 	all = calloc(size, bytes);
 	if (!mine || !all) {
-		ddp_error_set(&ddp->error, DDP_ERR_MEMORY,
-			      "moments: out of memory for %zu channels of %zu ranks", channels,
-			      size);
-		status = ddp_fail_call(ddp, DDP_ERR_MEMORY);
+		status = ddp_fail_with(ddp, DDP_ERR_MEMORY,
+				       "moments: out of memory for %zu channels of %zu ranks",
+				       channels, size);
 		goto out;
 	}
 	memcpy(mine, count, sizeof(*count));
@@ -212,7 +209,7 @@ out:
 
 /* --- Evaluation ------------------------------------------------------------------------- */
 
-/* log(sum(exp(logits))) - logits[label], without overflow; nan where the logits have one. */
+/* log(sum(exp(logits))) - logits[label], without overflow; NaN if a logit is NaN. */
 static double cross_entropy(const float *logits, size_t classes, size_t label)
 {
 	double largest = -INFINITY, sum = 0;
@@ -224,8 +221,11 @@ static double cross_entropy(const float *logits, size_t classes, size_t label)
 	return log(sum) + largest - (double)logits[label];
 }
 
-/* Classes before [label]: a larger logit, or an equal one and a lower index; nan is largest. */
-static size_t place_of(const float *logits, size_t classes, size_t label)
+/*
+ * Number of classes ranked before [label]: those with a larger logit, or with an equal one and a
+ * lower index. NaN counts as largest.
+ */
+static size_t rank_of_label(const float *logits, size_t classes, size_t label)
 {
 	float mine = logits[label];
 	size_t before = 0;
@@ -248,7 +248,7 @@ void ddp_evaluation_add(struct ddp_evaluation *evaluation, const float *logits,
 
 		if (labels[i] < 0 || label >= classes)
 			continue;
-		place = place_of(row, classes, label);
+		place = rank_of_label(row, classes, label);
 		evaluation->loss += cross_entropy(row, classes, label);
 		evaluation->top1 += place < 1;
 		evaluation->top5 += place < 5;
@@ -256,17 +256,15 @@ void ddp_evaluation_add(struct ddp_evaluation *evaluation, const float *logits,
 	}
 }
 
-/* In the order of the ranks, so that all find the same bits. */
+/* Adds in rank order, so that all ranks get the same bits. */
 int ddp_evaluation_reduce(struct ddp *ddp, struct ddp_evaluation *evaluation)
 {
-	size_t size = (size_t)ddp->world.size;
+	size_t size = (size_t)ddp_world(ddp)->size;
 	struct ddp_evaluation *all = calloc(size, sizeof(*all));
 	int status;
 
-	if (!all) {
-		ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "evaluation: out of memory");
-		return ddp_fail_call(ddp, DDP_ERR_MEMORY);
-	}
+	if (!all)
+		return ddp_fail_with(ddp, DDP_ERR_MEMORY, "evaluation: out of memory");
 	status = ddp_all_gather(ddp, evaluation, all, sizeof(*all));
 	if (status < 0)
 		goto out;

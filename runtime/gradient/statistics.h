@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * statistics.h - the size of a gradient; means and squared deviations of parts, combined into those of the whole
+ * statistics.h - gradient norm and clipping; combination of means and squared deviations of parts
  */
 #ifndef DDP_GRADIENT_STATISTICS_H
 #define DDP_GRADIENT_STATISTICS_H
@@ -8,8 +8,8 @@
 #include "base/error.h"
 
 /*
- * The 2-norm of [count] elements of [type], DDP_F32 or DDP_F64: summed in double, in an order
- * that depends on [count] alone, so equal data give equal bits. Inf and nan carry through.
+ * The 2-norm of [count] elements of [type], DDP_F32 or DDP_F64. It is summed in double, in an order
+ * that depends on [count] alone, so that equal data gives equal bits. Inf and NaN propagate.
  */
 double ddp_norm(const void *data, enum ddp_type type, size_t count);
 
@@ -17,18 +17,17 @@ double ddp_norm(const void *data, enum ddp_type type, size_t count);
 void ddp_scale(void *data, enum ddp_type type, size_t count, double factor);
 
 /*
- * What clip_grad_norm_ multiplies by: [limit] / ([norm] + 1e-6), at most 1; nan where the norm
- * is nan, so that a broken gradient is not taken for a good one.
+ * The factor of PyTorch's clip_grad_norm_: [limit] / ([norm] + 1e-6), at most 1; NaN if the norm is
+ * NaN, so that NaN gradients stay NaN.
  */
 double ddp_clip_factor(double norm, double limit);
 
-/* Bytes of one part: a double, the count, then [channels] means and as many m2 in float. */
+/* Bytes of one part: the count as a double, then [channels] means and [channels] m2 as floats. */
 size_t ddp_moments_bytes(size_t channels);
 
 /*
- * Combine [parts], one after the other in [data], in this order, in double (Chan, Golub and
- * LeVeque). Parts with a count of 0 do not matter, whatever their means; if all are empty,
- * means and m2 become 0.
+ * Combine the parts in [data] in their order, in double (Chan, Golub and LeVeque). Parts with a
+ * count of 0 are ignored. If all are empty, means and m2 become 0.
  */
 void ddp_moments_combine(const void *data, size_t parts, size_t channels, double *count,
 			 float *mean, float *m2);

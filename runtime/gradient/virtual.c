@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/ddp-private.h"
-#include "local/kernel.h"
+#include "base/kernel.h"
+#include "comm/comm.h"
 #include "virtual.h"
 
-/* Bits of a whole number that can be added to others, and of one gradient among them. */
+/* Bits of a sum that double represents exactly, and largest number of bits of one gradient. */
 enum { BITS_OF_SUM = 53, BITS_AT_MOST = 51 };
 
-/* Doubles that go to other groups at a time: where few of them are on the way in a call, it waits for each. */
+/* Doubles per all-reduce with other groups; small all-reduces would be dominated by latency. */
 enum { STRETCH = 1 << 20 };
 
 struct ddp_virtual {
@@ -21,38 +21,40 @@ struct ddp_virtual {
 	const struct ddp_layout *layout;
 	const struct ddp_kernel_table *kernels;
 	enum ddp_type type;
-	size_t size;	/* of an element */
+	size_t size;	/* bytes of an element */
 	size_t mine;	/* virtual ranks of this rank */
-	size_t current; /* of these */
-	int bits;	/* of a gradient as a whole number */
-	char *kept; /* an arena for gradients of all but the last one, as their arena has them */
-	size_t stretch;	   /* elements that are summed at a time with other groups, */
-	double *sums;	   /* and an arena for them; NULL: there is no other group */
-	const void **from; /* what a group of one host adds, and where it puts the sums */
+	size_t current; /* index of the current one */
+	int bits;	/* bits of a gradient converted to an integer */
+	/* the gradients of all virtual ranks but the last, each laid out as in their arena */
+	char *kept;
+	size_t stretch;	   /* elements per all-reduce with other groups */
+	double *sums;	   /* buffer for them; NULL: there is no other group */
+	const void **from; /* sources and targets of a sum within one host */
 	void **to;
-	int32_t *exponents; /* of each view, from the last one on, as buckets have them */
+	/* exponent of each view's largest gradient, in bucket order: the last view first */
+	int32_t *exponents;
 };
 
-/* --- Create ------------------------------------------------------------------------------ */
+/* --- Creation ---------------------------------------------------------------------------- */
 
 static int refuse(struct ddp *ddp, size_t ranks)
 {
-	size_t size = (size_t)ddp->world.size, less = ranks;
+	size_t size = (size_t)ddp_world(ddp)->size, less = ranks;
 
 	if (ranks > DDP_VIRTUAL_MOST)
-		return ddp_error_set(&ddp->error, DDP_ERR_ARGUMENT,
-				     "gradients: %zu virtual ranks: give %d at most", ranks,
+		return ddp_fail_with(ddp, DDP_ERR_ARGUMENT,
+				     "gradients: %zu virtual ranks: must be at most %d", ranks,
 				     DDP_VIRTUAL_MOST);
 	while (less > size || ranks % less != 0)
 		less--;
-	return ddp_error_set(
-		&ddp->error, DDP_ERR_ARGUMENT,
+	return ddp_fail_with(
+		ddp, DDP_ERR_ARGUMENT,
 		"gradients: %zu ranks cannot share %zu virtual ranks evenly: start %zu "
-		"rank%s, or give %zu virtual ranks",
+		"rank%s, or use %zu virtual ranks",
 		size, ranks, less, less == 1 ? "" : "s", (ranks + size - 1) / size * size);
 }
 
-/* The whole numbers of [ranks] virtual ranks, each up to 2^bits, add up to 2^53 at most. */
+/* Largest number of bits such that [ranks] integers of at most 2^bits add up to 2^53 at most. */
 static int bits_of(size_t ranks)
 {
 	int bits = BITS_OF_SUM;
@@ -62,116 +64,122 @@ static int bits_of(size_t ranks)
 	return bits < BITS_AT_MOST ? bits : BITS_AT_MOST;
 }
 
-/* No gradient has one so small. */
-static void forget(struct ddp_virtual *it)
+/* Reset all exponents to a value below that of any gradient. */
+static void reset_exponents(struct ddp_virtual *virtual)
 {
-	for (size_t i = 0; i < it->layout->view_count; i++)
-		it->exponents[i] = INT_MIN;
+	for (size_t i = 0; i < virtual->layout->view_count; i++)
+		virtual->exponents[i] = INT_MIN;
 }
 
-/* An arena even for nothing. */
+/* Create an arena of at least one element. */
 static int reserve(struct ddp *ddp, size_t bytes, void **memory)
 {
 	return ddp_arena_create(ddp, bytes ? bytes : DDP_VIEW_ALIGNMENT, memory);
 }
 
 int ddp_virtual_create(struct ddp_virtual **result, struct ddp *ddp,
-		       const struct ddp_layout *layout, enum ddp_type type, size_t ranks)
+		       const struct ddp_layout *layout, enum ddp_type type, enum ddp_simd simd,
+		       size_t ranks)
 {
-	size_t size = (size_t)ddp->world.size, largest = ddp_layout_largest(layout);
-	struct ddp_virtual *it = NULL;
+	size_t size = (size_t)ddp_world(ddp)->size, largest = ddp_layout_largest(layout);
+	struct ddp_virtual *virtual = NULL;
 	void *kept = NULL, *sums = NULL;
 	int status;
 
 	*result = NULL;
 	if (ranks > DDP_VIRTUAL_MOST || ranks % size != 0)
 		return refuse(ddp, ranks);
-	it = calloc(1, sizeof(*it));
-	if (!it)
+	virtual = calloc(1, sizeof(*virtual));
+	if (!virtual)
 		goto memory;
-	it->ddp = ddp;
-	it->layout = layout;
-	it->kernels = ddp_kernel_table(ddp->simd);
-	it->type = type;
-	it->size = ddp_type_size(type);
-	it->mine = ranks / size;
-	it->bits = bits_of(ranks);
-	it->stretch = largest < STRETCH ? largest : STRETCH;
-	it->exponents = calloc(layout->view_count, sizeof(*it->exponents));
-	it->from = calloc(ranks, sizeof(*it->from));
-	it->to = calloc(size, sizeof(*it->to));
-	if (!it->exponents || !it->from || !it->to)
+	virtual->ddp = ddp;
+	virtual->layout = layout;
+	virtual->kernels = ddp_kernel_table(simd);
+	virtual->type = type;
+	virtual->size = ddp_type_size(type);
+	virtual->mine = ranks / size;
+	virtual->bits = bits_of(ranks);
+	virtual->stretch = largest < STRETCH ? largest : STRETCH;
+	virtual->exponents = calloc(layout->view_count, sizeof(*virtual->exponents));
+	virtual->from = calloc(ranks, sizeof(*virtual->from));
+	virtual->to = calloc(size, sizeof(*virtual->to));
+	if (!virtual->exponents || !virtual->from || !virtual->to)
 		goto memory;
-	forget(it);
-	*result = it;
-	status = reserve(ddp, (it->mine - 1) * layout->elements * it->size, &kept);
-	if (status == 0 && ddp->engine)
-		status = reserve(ddp, it->stretch * sizeof(double), &sums);
-	it->kept = kept;
-	it->sums = sums;
+	reset_exponents(virtual);
+	*result = virtual;
+	status = reserve(ddp, (virtual->mine - 1) * layout->elements * virtual->size, &kept);
+	if (status == 0 && strcmp(ddp_world(ddp)->wide, "none") != 0)
+		status = reserve(ddp, virtual->stretch * sizeof(double), &sums);
+	virtual->kept = kept;
+	virtual->sums = sums;
 	return status;
 memory:
-	ddp_virtual_destroy(it);
-	return ddp_error_set(&ddp->error, DDP_ERR_MEMORY,
-			     "gradients: out of memory for those of %zu virtual ranks",
+	ddp_virtual_destroy(virtual);
+	return ddp_fail_with(ddp, DDP_ERR_MEMORY, "gradients: out of memory for %zu virtual ranks",
 			     ranks / size);
 }
 
-void ddp_virtual_destroy(struct ddp_virtual *it)
+void ddp_virtual_destroy(struct ddp_virtual *virtual)
 {
-	if (!it)
+	if (!virtual)
 		return;
-	free(it->from);
-	free(it->to);
-	free(it->exponents);
-	free(it);
+	free(virtual->from);
+	free(virtual->to);
+	free(virtual->exponents);
+	free(virtual);
 }
 
-/* --- A bucket ---------------------------------------------------------------------------- */
+/* --- Pieces of a bucket ------------------------------------------------------------------ */
 
-/* A view of a bucket, with what lies between it and the next one, which is zero; or some of that. */
+/* A view of a bucket with the zero padding behind it, or a part of that. */
 struct piece {
-	size_t offset, count; /* in the bucket */
+	size_t offset, count; /* in elements of the bucket */
 	int32_t *exponent;
 };
 
-/* How many views come before those of [bucket], in the order of buckets. */
-static size_t first_of(const struct ddp_virtual *it, size_t bucket)
+/* Number of views before those of [bucket], in bucket order. */
+static size_t first_of(const struct ddp_virtual *virtual, size_t bucket)
 {
 	size_t first = 0;
 
 	for (size_t i = 0; i < bucket; i++)
-		first += it->layout->buckets[i].members;
+		first += virtual->layout->buckets[i].members;
 	return first;
 }
 
-/* View number [index] in the order of buckets, which is one of [bucket]. */
-static struct piece piece_of(const struct ddp_virtual *it, size_t bucket, size_t index)
+/* View [index] in bucket order, which must be in [bucket]. */
+static struct piece piece_of(const struct ddp_virtual *virtual, size_t bucket, size_t index)
 {
-	const struct ddp_bucket *whole = &it->layout->buckets[bucket];
-	const struct ddp_view *view = &it->layout->views[it->layout->view_count - 1 - index];
-	size_t step = DDP_VIEW_ALIGNMENT / it->size;
+	const struct ddp_bucket *whole = &virtual->layout->buckets[bucket];
+	const struct ddp_view *view = &virtual->layout
+					       ->views[virtual->layout->view_count - 1 - index];
+	size_t step = DDP_VIEW_ALIGNMENT / virtual->size;
 
 	return (struct piece){view->offset - whole->offset, (view->count + step - 1) / step * step,
-			      &it->exponents[index]};
+			      &virtual->exponents[index]};
 }
 
-static char *kept_at(const struct ddp_virtual *it, size_t which, size_t bucket)
+static char *kept_at(const struct ddp_virtual *virtual, size_t which, size_t bucket)
 {
-	return it->kept +
-	       (which * it->layout->elements + it->layout->buckets[bucket].offset) * it->size;
+	return virtual->kept +
+	       (which * virtual->layout->elements + virtual->layout->buckets[bucket].offset) *
+		       virtual->size;
 }
 
-/* Copy a bucket to [to], unless that is NULL, and look for larger exponents in it. */
-static void look(struct ddp_virtual *it, size_t bucket, char *to, const char *from)
+/*
+ * Copy a bucket to [to], unless that is NULL, and raise the views' exponents to those of its
+ * largest gradients.
+ */
+static void update_exponents(struct ddp_virtual *virtual, size_t bucket, char *to, const char *from)
 {
-	size_t first = first_of(it, bucket), members = it->layout->buckets[bucket].members;
+	size_t first = first_of(virtual, bucket),
+	       members = virtual->layout->buckets[bucket].members;
 
 	for (size_t i = first; i < first + members; i++) {
-		struct piece piece = piece_of(it, bucket, i);
-		size_t at = piece.offset * it->size;
-		double largest =
-			it->kernels->largest(to ? to + at : NULL, from + at, piece.count, it->type);
+		struct piece piece = piece_of(virtual, bucket, i);
+		size_t at = piece.offset * virtual->size;
+		double largest = virtual->kernels->largest(to ? to + at : NULL, from + at,
+							   piece.count, virtual->type);
 		int exponent;
 
 		if (largest == 0)
@@ -182,51 +190,53 @@ static void look(struct ddp_virtual *it, size_t bucket, char *to, const char *fr
 	}
 }
 
-bool ddp_virtual_is_last(const struct ddp_virtual *it)
+bool ddp_virtual_is_last(const struct ddp_virtual *virtual)
 {
-	return it->current + 1 == it->mine;
+	return virtual->current + 1 == virtual->mine;
 }
 
-static const char *at_bucket(const struct ddp_virtual *it, size_t bucket, const void *arena)
+static const char *at_bucket(const struct ddp_virtual *virtual, size_t bucket, const void *arena)
 {
-	return (const char *)arena + it->layout->buckets[bucket].offset * it->size;
+	return (const char *)arena + virtual->layout->buckets[bucket].offset * virtual->size;
 }
 
-void ddp_virtual_keep(struct ddp_virtual *it, size_t bucket, const void *arena)
+void ddp_virtual_keep(struct ddp_virtual *virtual, size_t bucket, const void *arena)
 {
-	look(it, bucket, kept_at(it, it->current, bucket), at_bucket(it, bucket, arena));
+	update_exponents(virtual, bucket, kept_at(virtual, virtual->current, bucket),
+			 at_bucket(virtual, bucket, arena));
 }
 
-/*
- * Two factors, since one for doubles may be no double: [scale] times the power of two of [exponent].
- */
+/* The factor [scale] * 2^[exponent] may be outside of double's range, so it is split into two. */
 static void set_factors(double factor[2], double scale, int exponent)
 {
 	factor[0] = ldexp(scale, exponent / 2);
 	factor[1] = ldexp(1, exponent - exponent / 2);
 }
 
-/* All numbers of a view without one are inf, nan or zero: any exponent will do. */
+/* A view without an exponent has only inf, NaN and zeros, for which every exponent works. */
 static int exponent_of(const struct piece *piece)
 {
 	return *piece->exponent == INT_MIN ? 0 : *piece->exponent;
 }
 
-/* Some of a bucket: elements [at] to [end]; the view that has the first one is [view] or a later one. */
+/* Elements [at] to [end] of a bucket; element [at] is in view [view] or a later one. */
 struct stretch {
 	size_t at, end, view;
 };
 
-/* Whether there is more of a stretch: then the next [piece] of it, and what is left is behind that. */
-static bool take(const struct ddp_virtual *it, size_t bucket, struct stretch *stretch,
-		 struct piece *piece)
+/*
+ * Remove the next [piece], which is within one view, from [stretch]. Returns false if the stretch
+ * is empty.
+ */
+static bool next_piece(const struct ddp_virtual *virtual, size_t bucket, struct stretch *stretch,
+		       struct piece *piece)
 {
 	size_t end;
 
 	if (stretch->at == stretch->end)
 		return false;
 	for (;; stretch->view++) {
-		*piece = piece_of(it, bucket, stretch->view);
+		*piece = piece_of(virtual, bucket, stretch->view);
 		end = piece->offset + piece->count;
 		if (end > stretch->at)
 			break;
@@ -238,119 +248,128 @@ static bool take(const struct ddp_virtual *it, size_t bucket, struct stretch *st
 	return true;
 }
 
-/* --- Among ranks of one host -------------------------------------------------------------- */
+/* --- Sums among the ranks of one host ----------------------------------------------------- */
 
-/* Where member [index] has what this one has at [here] in an arena. */
-static char *of_member(const struct ddp_virtual *it, const void *here, int index)
+/* The address of [own_address], in an arena of this rank, in the arena of member [index]. */
+static char *member_address(const struct ddp_virtual *virtual, const void *own_address, int index)
 {
-	size_t at;
-	struct ddp_region *region = ddp_region_find(it->ddp->group, here, 1, &at);
-
-	return (char *)ddp_region_part(region, index) + at;
+	return ddp_arena_of(virtual->ddp, own_address, index);
 }
 
 /*
- * Each member adds an equal part of the bucket, all members' gradients there, and writes the sums to all. That the
- * others are ready to be read they have told with their exponents.
+ * Each member sums an equal part of the bucket, reading all members' gradients, and writes the sums
+ * to all members. The all-reduce of the exponents has shown that the other members' gradients are
+ * complete.
  */
-static int sum_here(struct ddp_virtual *it, size_t bucket, char *data, double scale)
+static int sum_in_group(struct ddp_virtual *virtual, size_t bucket, char *data, double scale)
 {
-	size_t count = it->layout->buckets[bucket].count, unit = DDP_VIEW_ALIGNMENT / it->size;
-	size_t members = (size_t)it->ddp->world.size, own = (size_t)it->ddp->world.rank;
+	size_t count = virtual->layout->buckets[bucket].count,
+	       unit = DDP_VIEW_ALIGNMENT / virtual->size;
+	const struct ddp_world *world = ddp_world(virtual->ddp);
+	size_t members = (size_t)world->size, own = (size_t)world->rank;
 	struct stretch stretch = {.at = count / unit * own / members * unit,
 				  .end = count / unit * (own + 1) / members * unit,
-				  .view = first_of(it, bucket)};
+				  .view = first_of(virtual, bucket)};
 	struct piece piece;
 
-	while (take(it, bucket, &stretch, &piece)) {
-		size_t at = piece.offset * it->size, sources = 0;
+	while (next_piece(virtual, bucket, &stretch, &piece)) {
+		size_t at = piece.offset * virtual->size, sources = 0;
 		double in[2], out[2];
 
 		for (size_t m = 0; m < members; m++) {
-			it->to[m] = of_member(it, data, (int)m) + at;
-			it->from[sources++] = it->to[m];
-			for (size_t i = 0; i + 1 < it->mine; i++)
-				it->from[sources++] =
-					of_member(it, kept_at(it, i, bucket), (int)m) + at;
+			virtual->to[m] = member_address(virtual, data, (int)m) + at;
+			virtual->from[sources++] = virtual->to[m];
+			for (size_t i = 0; i + 1 < virtual->mine; i++)
+				virtual->from[sources++] = member_address(virtual,
+									  kept_at(virtual, i,
+										  bucket),
+									  (int)m) +
+							   at;
 		}
-		set_factors(in, 1, it->bits - exponent_of(&piece));
-		set_factors(out, scale, exponent_of(&piece) - it->bits);
-		it->kernels->whole(it->to, (int)members, it->from, (int)sources, piece.count,
-				   it->type, in, out);
+		set_factors(in, 1, virtual->bits - exponent_of(&piece));
+		set_factors(out, scale, exponent_of(&piece) - virtual->bits);
+		virtual->kernels->whole(virtual->to, (int)members, virtual->from, (int)sources,
+					piece.count, virtual->type, in, out);
 	}
-	return ddp_barrier(it->ddp);
+	return ddp_barrier(virtual->ddp);
 }
 
-/* --- With other groups -------------------------------------------------------------------- */
+/* --- Sums with other groups --------------------------------------------------------------- */
 
-static void enter(const struct ddp_virtual *it, size_t bucket, const struct piece *piece,
+static void enter(const struct ddp_virtual *virtual, size_t bucket, const struct piece *piece,
 		  const char *data, double *sums)
 {
-	size_t at = piece->offset * it->size;
+	size_t at = piece->offset * virtual->size;
 	double factor[2];
 
-	set_factors(factor, 1, it->bits - exponent_of(piece));
-	for (size_t i = 0; i + 1 < it->mine; i++)
-		it->kernels->enter(sums, kept_at(it, i, bucket) + at, piece->count, it->type,
-				   factor, i > 0);
-	it->kernels->enter(sums, data + at, piece->count, it->type, factor, it->mine > 1);
+	set_factors(factor, 1, virtual->bits - exponent_of(piece));
+	for (size_t i = 0; i + 1 < virtual->mine; i++)
+		virtual->kernels->enter(sums, kept_at(virtual, i, bucket) + at, piece->count,
+					virtual->type, factor, i > 0);
+	virtual->kernels->enter(sums, data + at, piece->count, virtual->type, factor,
+				virtual->mine > 1);
 }
 
-static void leave(const struct ddp_virtual *it, const struct piece *piece, char *data,
+static void leave(const struct ddp_virtual *virtual, const struct piece *piece, char *data,
 		  const double *sums, double scale)
 {
 	double factor[2];
 
-	set_factors(factor, scale, exponent_of(piece) - it->bits);
-	it->kernels->leave(data + piece->offset * it->size, sums, piece->count, it->type, factor);
+	set_factors(factor, scale, exponent_of(piece) - virtual->bits);
+	virtual->kernels->leave(data + piece->offset * virtual->size, sums, piece->count,
+				virtual->type, factor);
 }
 
-static int sum_stretch(struct ddp_virtual *it, size_t bucket, struct stretch stretch, char *data,
-		       double scale)
+static int sum_stretch(struct ddp_virtual *virtual, size_t bucket, struct stretch stretch,
+		       char *data, double scale)
 {
 	struct stretch again = stretch;
 	size_t begin = stretch.at;
 	struct piece piece;
 	int status;
 
-	while (take(it, bucket, &stretch, &piece))
-		enter(it, bucket, &piece, data, it->sums + (piece.offset - begin));
-	status = ddp_all_reduce(it->ddp, it->sums, it->sums, again.end - begin, DDP_F64, DDP_SUM);
-	while (status == 0 && take(it, bucket, &again, &piece))
-		leave(it, &piece, data, it->sums + (piece.offset - begin), scale);
+	while (next_piece(virtual, bucket, &stretch, &piece))
+		enter(virtual, bucket, &piece, data, virtual->sums + (piece.offset - begin));
+	status = ddp_all_reduce(virtual->ddp, virtual->sums, virtual->sums, again.end - begin,
+				DDP_F64, DDP_SUM);
+	while (status == 0 && next_piece(virtual, bucket, &again, &piece))
+		leave(virtual, &piece, data, virtual->sums + (piece.offset - begin), scale);
 	return status;
 }
 
-static int sum_there(struct ddp_virtual *it, size_t bucket, char *data, double scale)
+static int sum_with_groups(struct ddp_virtual *virtual, size_t bucket, char *data, double scale)
 {
-	size_t count = it->layout->buckets[bucket].count, first = first_of(it, bucket);
+	size_t count = virtual->layout->buckets[bucket].count, first = first_of(virtual, bucket);
 	int status = 0;
 
-	for (size_t at = 0; status == 0 && at < count; at += it->stretch) {
-		size_t end = count - at < it->stretch ? count : at + it->stretch;
+	for (size_t at = 0; status == 0 && at < count; at += virtual->stretch) {
+		size_t end = count - at < virtual->stretch ? count : at + virtual->stretch;
 
-		status = sum_stretch(it, bucket, (struct stretch){at, end, first}, data, scale);
+		status =
+			sum_stretch(virtual, bucket, (struct stretch){at, end, first}, data, scale);
 	}
 	return status;
 }
 
-int ddp_virtual_sum(struct ddp_virtual *it, size_t bucket, void *arena, double scale)
+int ddp_virtual_sum(struct ddp_virtual *virtual, size_t bucket, void *arena, double scale)
 {
-	const struct ddp_bucket *whole = &it->layout->buckets[bucket];
-	char *data = (char *)arena + whole->offset * it->size;
-	int32_t *exponents = it->exponents + first_of(it, bucket);
+	const struct ddp_bucket *whole = &virtual->layout->buckets[bucket];
+	char *data = (char *)arena + whole->offset * virtual->size;
+	int32_t *exponents = virtual->exponents + first_of(virtual, bucket);
 	int status;
 
-	look(it, bucket, NULL, data);
-	status = ddp_all_reduce(it->ddp, exponents, exponents, whole->members, DDP_I32, DDP_MAX);
+	update_exponents(virtual, bucket, NULL, data);
+	status = ddp_all_reduce(virtual->ddp, exponents, exponents, whole->members, DDP_I32,
+				DDP_MAX);
 	if (status < 0)
 		return status;
-	return it->sums ? sum_there(it, bucket, data, scale) : sum_here(it, bucket, data, scale);
+	return virtual->sums ? sum_with_groups(virtual, bucket, data, scale)
+			     : sum_in_group(virtual, bucket, data, scale);
 }
 
-void ddp_virtual_next(struct ddp_virtual *it)
+void ddp_virtual_next(struct ddp_virtual *virtual)
 {
-	if (ddp_virtual_is_last(it))
-		forget(it);
-	it->current = (it->current + 1) % it->mine;
+	if (ddp_virtual_is_last(virtual))
+		reset_exponents(virtual);
+	virtual->current = (virtual->current + 1) % virtual->mine;
 }

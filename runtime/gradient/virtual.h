@@ -1,51 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * virtual.h - sums of gradients that are the same bits on any number of ranks
+ * virtual.h - sums of gradients that give the same bits on any number of ranks
  *
- * What is summed are the gradients of virtual ranks, of which each rank has equally many, one after the other. A sum of
- * floating point numbers depends on order and grouping because each addition rounds. Here none does: for each parameter
- * all ranks agree on the exponent of the largest gradient of all virtual ranks; each gradient is rounded to a multiple
- * of one step, so much smaller than that that the sum of all is a whole number of steps below 2^53; and doubles
- * add such numbers exactly. So whoever adds them, in whatever order and groups, gets the same: shared memory, UCX, MPI.
- * The exponent is that of the step that is summed, not of the one before, so no history matters.
+ * The gradients of virtual ranks are summed. Each rank runs equally many of them, one after the
+ * other. A floating-point sum usually depends on order and grouping, since each addition rounds.
+ * Here no addition rounds:
+ *   1. For each parameter, all ranks agree on the exponent of the largest gradient of all virtual
+ *      ranks.
+ *   2. Each gradient is rounded to a multiple of one quantum, which is so small that the sum of all
+ *      gradients is less than 2^53 quanta.
+ *   3. Doubles add such numbers exactly.
+ * So shared memory, TCP and MPI give the same sum in any order and grouping. The exponents are
+ * those of the current step, so that the result does not depend on earlier steps.
  *
- * The step is 2^-51 of the largest gradient with up to 4 virtual ranks, a bit more for each doubling: a gradient 2^-27
- * of the largest one in its tensor still has all its 24 bits. Inf and nan stay what they are.
+ * The quantum is 2^-51 of the largest gradient with up to 4 virtual ranks, and twice as large for
+ * each doubling. A gradient 2^-27 times the largest one in its tensor still keeps all its 24 bits.
+ * Inf and NaN propagate.
  */
 #ifndef DDP_GRADIENT_VIRTUAL_H
 #define DDP_GRADIENT_VIRTUAL_H
 
+#include "base/simd.h"
 #include "buckets.h"
 
 struct ddp_virtual;
 
-/* So many virtual ranks at most: each halves the numbers that fit; the step is then 2^-43. */
+/*
+ * Largest number of virtual ranks. Each doubling costs one bit; with 1024 the quantum is 2^-43 of
+ * the largest gradient.
+ */
 enum { DDP_VIRTUAL_MOST = 1024 };
 
 /*
- * Sums of [ranks] virtual ranks for the buckets of [layout], which outlives it, whose elements are of [type], DDP_F32
- * or DDP_F64. Collective.
- * Returns 0; DDP_ERR_ARGUMENT where the ranks cannot share them evenly; or what a collective says.
+ * Create sums over [ranks] virtual ranks for the buckets of [layout], which must outlive the
+ * result. Elements are of [type], DDP_F32 or DDP_F64; kernels use [simd]'s instructions.
+ * Collective.
+ * Returns 0; DDP_ERR_ARGUMENT if the virtual ranks cannot be divided evenly among the ranks; or a
+ * collective's error.
  */
 int ddp_virtual_create(struct ddp_virtual **result, struct ddp *ddp,
-		       const struct ddp_layout *layout, enum ddp_type type, size_t ranks);
+		       const struct ddp_layout *layout, enum ddp_type type, enum ddp_simd simd,
+		       size_t ranks);
 
-/* NULL is legal. */
-void ddp_virtual_destroy(struct ddp_virtual *it);
-
-/* Whether the virtual rank that is at work now is this rank's last one, with which sums are due. */
-bool ddp_virtual_is_last(const struct ddp_virtual *it);
-
-/* Keep what this virtual rank, not the last one, has in [bucket] of the gradients in [arena]. */
-void ddp_virtual_keep(struct ddp_virtual *it, size_t bucket, const void *arena);
+void ddp_virtual_destroy(struct ddp_virtual *virtual);
 
 /*
- * With what the last one has in [bucket] of [arena], sum that of all virtual ranks, times [scale], into the same place.
- * Collective.
+ * Whether the current virtual rank is this rank's last one, after which the gradients are summed.
  */
-int ddp_virtual_sum(struct ddp_virtual *it, size_t bucket, void *arena, double scale);
+bool ddp_virtual_is_last(const struct ddp_virtual *virtual);
 
-/* Go on to this rank's next virtual rank, or to the first one of the next step. */
-void ddp_virtual_next(struct ddp_virtual *it);
+/*
+ * Save [bucket] of the gradients in [arena], which are of the current virtual rank (not the last
+ * one).
+ */
+void ddp_virtual_keep(struct ddp_virtual *virtual, size_t bucket, const void *arena);
+
+/*
+ * Sum [bucket] over all virtual ranks, multiplied by [scale], into [arena], which has the last
+ * virtual rank's gradients. Collective.
+ */
+int ddp_virtual_sum(struct ddp_virtual *virtual, size_t bucket, void *arena, double scale);
+
+/* Switch to this rank's next virtual rank, or to the first one of the next step. */
+void ddp_virtual_next(struct ddp_virtual *virtual);
 
 #endif /* DDP_GRADIENT_VIRTUAL_H */

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/statvfs.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -174,6 +175,17 @@ static int visible_devices(const char *list)
 	return strcmp(list, "-1") == 0 || strcmp(list, "NoDevFiles") == 0 ? 0 : count;
 }
 
+/* Returns the GPUs that the tasks of this node's step share out; 0 if each has its own, or parts, or ranks are no tasks. */
+static int whole_gpus(const struct ddp_world *world, int visible)
+{
+	const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
+
+	if (!tasks || atoi(tasks) != world->size || strcmp(world->source, "single") == 0 ||
+	    getenv("SLURM_SHARDS_ON_NODE") || getenv("SLURM_GPUS_PER_TASK"))
+		return 0;
+	return visible > 0 ? visible : 0;
+}
+
 /*
  * Slurm's number of [device] on the node, which is the same for all its tasks: CUDA_VISIBLE_DEVICES need not
  * be, since it may count what this task sees.
@@ -205,25 +217,35 @@ static void fill_mps(struct info_card *card)
 void info_card_fill(struct info_card *card, const struct ddp_world *world)
 {
 	const char *address = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
-	const char *local = getenv("DDP_LOCAL"); /* ddp_init() has refused all but on and off */
+	const char *allocated = getenv("SLURM_CPUS_PER_TASK");
+	struct statvfs shm;
 
 	*card = (struct info_card){
 		.rank = world->rank,
 		.node_rank = world->node_rank,
 		.local_rank = world->local_rank,
 		.local_size = world->local_size,
+		.group_size = world->group_size,
 		.pid = (int32_t)getpid(),
 		.visible = visible_devices(getenv("CUDA_VISIBLE_DEVICES")),
 		.device = world->device,
 		.reached = -1,
 		.client = -1,
-		.apart = local && strcmp(local, "off") == 0,
 		.first = -1,
 		.share = world->share,
+		.node_cpus = (int32_t)sysconf(_SC_NPROCESSORS_ONLN),
 	};
+	card->whole = whole_gpus(world, card->visible);
+	if (statvfs("/dev/shm", &shm) == 0)
+		card->shm = (uint64_t)shm.f_blocks * shm.f_frsize;
 	snprintf(card->host, sizeof(card->host), "%.63s", world->host);
+	snprintf(card->transport, sizeof(card->transport), "%s", world->transport);
 	if (sched_getaffinity(0, sizeof(card->cpus), &card->cpus) == 0)
 		ddp_list_cpus(&card->cpus, card->cpu_list, sizeof(card->cpu_list));
+	/* Slurm need not bind tasks to the CPUs that it allocates. */
+	card->own_cpus = CPU_COUNT(&card->cpus);
+	if (allocated && atoi(allocated) > 0 && atoi(allocated) < card->own_cpus)
+		card->own_cpus = atoi(allocated);
 	if (address && *address && port && *port)
 		snprintf(card->endpoint, sizeof(card->endpoint), "%.80s:%.8s", address, port);
 	if (world->device < 0)
@@ -273,10 +295,11 @@ static int try_endpoint(struct info_card *card)
 	int status = getaddrinfo(getenv("MASTER_ADDR"), getenv("MASTER_PORT"), &hints, &list);
 	int fd = -1, number = EADDRNOTAVAIL;
 
-	if (card->rank != 0)
+	if (card->rank != 0 || status != 0)
 		card->reached = 0;
 	if (status != 0) {
-		snprintf(card->why_not, sizeof(card->why_not), "%s", gai_strerror(status));
+		snprintf(card->why_not, sizeof(card->why_not),
+			 "%.40s; a container needs /etc/hosts of its host", gai_strerror(status));
 		return -1;
 	}
 	for (const struct addrinfo *at = list; at && fd < 0 && number != 0; at = at->ai_next) {

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "info.h"
+#include "node-tests.h"
 #include "site.h"
 
 /* Exit statuses besides those of ddp_exit_status(). */
@@ -20,8 +21,8 @@ enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
 #define SECONDS_DEFAULT 60.0
 
 struct options {
-	int json, test, device, strict, check, here; /* as getopt_long() sets flags */
-	size_t most;				     /* bytes, 0: not given */
+	int json, test, device, strict, check, here, preflight; /* as getopt_long() sets flags */
+	size_t most;						/* bytes, 0: not given */
 	const char *nodes, *partition, *node_config;
 	double limit; /* seconds, 0: not given */
 };
@@ -35,7 +36,7 @@ static const char usage[] =
 	"\n"
 	"  --json          the same for programs, as one JSON object\n"
 	"  --no-test       the table and the warnings alone\n"
-	"  --device        the test in memory of GPUs, also where ranks share one\n"
+	"  --device        the test in memory of GPUs, also if ranks share one\n"
 	"  --max-bytes N   largest all-reduce of the test, 4 to 1G (K, M, G may follow); 8M\n"
 	"  --strict        warnings make the exit status 3\n"
 	"  --help, --version\n"
@@ -47,6 +48,9 @@ static const char usage[] =
 	"  -p, --partition PART     those of this partition\n"
 	"  --limit SECONDS          for slurmctld, and for the nodes, to answer, 1 to 3600; 60\n"
 	"  --here                   this host alone, without srun\n"
+	"\n"
+	"--preflight [FILE...]      one process on each node: the tests of ddp-run --preflight, one\n"
+	"                           result a line; see ddp-info(1)\n"
 	"\n"
 	"Exit status: 0 all well; 1 a sum or a verdict was wrong, or stdout cannot be written;\n"
 	"2 usage; 3 warnings, with --strict; from 65 on an error of libddp, see ddp(7).\n";
@@ -85,6 +89,10 @@ static int verify(const struct options *options)
 	else if (sites && !options->check)
 		fputs("ddp-info: -w, -p, --limit and --here are for --check: give it too\n",
 		      stderr);
+	else if (options->preflight && (options->check || options->json || options->device ||
+					options->strict || options->most || !options->test))
+		fputs("ddp-info: --preflight goes with no other option: give files alone\n",
+		      stderr);
 	else if (options->here && (options->nodes || options->partition))
 		fputs("ddp-info: --here asks no nodes: leave out -w and -p\n", stderr);
 	else
@@ -107,6 +115,7 @@ static int parse(int argc, char **argv, struct options *options)
 				      {"strict", no_argument, &options->strict, true},
 				      {"check", no_argument, &options->check, true},
 				      {"here", no_argument, &options->here, true},
+				      {"preflight", no_argument, &options->preflight, true},
 				      {"max-bytes", required_argument, NULL, 'm'},
 				      {"nodelist", required_argument, NULL, 'w'},
 				      {"partition", required_argument, NULL, 'p'},
@@ -154,7 +163,7 @@ static int parse(int argc, char **argv, struct options *options)
 			return EXIT_USAGE;
 		}
 	}
-	if (optind == argc)
+	if (optind == argc || options->preflight)
 		return verify(options);
 	fprintf(stderr, "ddp-info: %s: no argument is expected\n", argv[optind]);
 	return EXIT_USAGE;
@@ -179,11 +188,13 @@ static int check(const struct options *options)
 static int report(struct ddp *ddp, const struct options *options, const struct info_card *cards,
 		  const struct info_selftest *test)
 {
-	struct info_warnings warnings;
-	struct info_report facts = {ddp_world(ddp), cards, &warnings, options->test ? test : NULL};
+	struct info_warnings warnings, advice;
+	struct info_report facts = {ddp_world(ddp), cards, &warnings, &advice,
+				    options->test ? test : NULL};
 	struct ddp_text text = {.data = NULL};
 
 	info_warn(cards, facts.world->size, &warnings);
+	info_advise(cards, facts.world->size, &advice);
 	if (facts.world->rank == 0) {
 		(options->json ? info_report_json : info_report_table)(&facts, &text);
 		fputs(text.failed ? "" : text.data, stdout);
@@ -237,6 +248,7 @@ static int run_test(struct ddp *ddp, struct options *options, const struct info_
 		fflush(stdout);
 		return status;
 	}
+	test->path = ddp_device_path(ddp);
 	return info_selftest_run(test, ddp, options->most ? options->most : LIMIT_DEFAULT);
 }
 
@@ -256,6 +268,8 @@ int main(int argc, char **argv)
 		site_check_node(options.node_config);
 		return 0;
 	}
+	if (options.preflight)
+		return finish(info_preflight(argv + optind));
 	if (options.check)
 		return finish(check(&options));
 	if (ddp_init(&ddp, NULL) < 0)

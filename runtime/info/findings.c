@@ -227,20 +227,6 @@ static bool exclusive(const struct facts *facts, const struct info_card *card)
 	return false;
 }
 
-/* Sums on the GPU need memory of the node that both ranks see. */
-static bool apart(const struct facts *facts, const struct info_card *card)
-{
-	char name[160];
-
-	if (!is_mate(card) || (!card->apart && !facts->cards[card->first].apart))
-		return false;
-	info_sharing_name(card, name, sizeof(name));
-	return warn(facts,
-		    "ranks %d and %d share %s and, with DDP_LOCAL=off, no memory: libddp and "
-		    "ddp-train cannot sum their gradients there; unset DDP_LOCAL",
-		    card->first, card->rank, name);
-}
-
 /* CUDA does without MPS where no daemon answers, and says nothing. */
 static bool mps_gone(const struct facts *facts, const struct info_card *card)
 {
@@ -319,6 +305,55 @@ static bool crowded(const struct facts *facts, const struct info_card *card)
 		    card->local_size, card->host, count, count > 1 ? "s" : "", card->cpu_list);
 }
 
+/*
+ * GPUs of the node of [card], a local rank 0, if its ranks leave some of them unused; else 0. Ranks that use another device
+ * than that of their number have several GPUs each, or one alone.
+ */
+static int count_unused_of(const struct facts *facts, const struct info_card *card)
+{
+	if (card->local_rank != 0 || card->whole <= card->local_size)
+		return 0;
+	for (int other = 0; other < facts->size; other++)
+		if (facts->cards[other].node_rank == card->node_rank &&
+		    facts->cards[other].device != facts->cards[other].local_rank)
+			return 0;
+	return card->whole;
+}
+
+static bool unused(const struct facts *facts, const struct info_card *card)
+{
+	int gpus = count_unused_of(facts, card);
+
+	return gpus && card->local_size > 1 &&
+	       warn(facts, "%s: %d tasks for %d GPUs; --ntasks-per-node=%d uses all", card->host,
+		    card->local_size, gpus, gpus);
+}
+
+static bool unused_by_one(const struct facts *facts, const struct info_card *card)
+{
+	int gpus = count_unused_of(facts, card);
+
+	return gpus && card->local_size == 1 &&
+	       warn(facts,
+		    "%s: 1 task for %d GPUs; --ntasks-per-node=%d uses all, unless the task starts a "
+		    "process for each, like torchrun",
+		    card->host, gpus, gpus);
+}
+
+enum { FEW_CPUS = 4, ENOUGH_CPUS = 8 }; /* for a rank with a GPU and its data loaders */
+
+static bool few_cpus(const struct facts *facts, const struct info_card *card)
+{
+	int count = card->own_cpus, each = card->node_cpus / card->local_size;
+
+	return card->device >= 0 && count > 0 && count < FEW_CPUS && each > count &&
+	       warn(facts,
+		    "%s: %d CPU%s for each rank with a GPU, of %d on the node; --cpus-per-task=%d "
+		    "gives its data loaders more, if they are free",
+		    card->host, count, count > 1 ? "s" : "", card->node_cpus,
+		    each < ENOUGH_CPUS ? each : ENOUGH_CPUS);
+}
+
 static bool unreached(const struct facts *facts, const struct info_card *card)
 {
 	return card->reached == 0 &&
@@ -326,6 +361,18 @@ static bool unreached(const struct facts *facts, const struct info_card *card)
 		    "rank 0's endpoint %s cannot be reached from %s: %s; --ddp-master-suffix or "
 		    "MASTER_ADDR name another address",
 		    card->endpoint, card->host, card->why_not);
+}
+
+/* podman and docker give 64 MiB. */
+static bool small_shm(const struct facts *facts, const struct info_card *card)
+{
+	enum { ENOUGH = 512 << 20 };
+
+	return card->shm > 0 && card->shm < ENOUGH &&
+	       warn(facts,
+		    "/dev/shm of rank %d on %s has %.0f MiB, and NCCL and DataLoader of PyTorch may "
+		    "need more: podman or docker --ipc=host or --shm-size=8g",
+		    card->rank, card->host, (double)card->shm / (1 << 20));
 }
 
 static bool different(const struct facts *facts, const struct info_card *card)
@@ -338,15 +385,27 @@ static bool different(const struct facts *facts, const struct info_card *card)
 		    card->libraries);
 }
 
+static void apply(rule *const *rules, const struct facts *facts)
+{
+	facts->warnings->count = 0;
+	for (; *rules; rules++)
+		for (int rank = 0; rank < facts->size && !(*rules)(facts, &facts->cards[rank]);)
+			rank++;
+}
+
 void info_warn(const struct info_card *cards, int size, struct info_warnings *warnings)
 {
-	static rule *const rules[] = {refused, shared,	 too_much,    too_small,  exclusive,
-				      apart,   mps_gone, mps_missing, mps_unused, alone,
-				      uneven,  crowded,	 unreached,   different};
-	const struct facts facts = {cards, size, warnings};
+	static rule *const rules[] = {refused,	 shared,    too_much,	 too_small,
+				      exclusive, mps_gone,  mps_missing, mps_unused,
+				      alone,	 uneven,    unused,	 crowded,
+				      unreached, small_shm, different,	 NULL};
 
-	warnings->count = 0;
-	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++)
-		for (int rank = 0; rank < size && !rules[i](&facts, &cards[rank]);)
-			rank++;
+	apply(rules, &(struct facts){cards, size, warnings});
+}
+
+void info_advise(const struct info_card *cards, int size, struct info_warnings *advice)
+{
+	static rule *const rules[] = {unused_by_one, few_cpus, NULL};
+
+	apply(rules, &(struct facts){cards, size, advice});
 }

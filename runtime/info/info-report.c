@@ -31,6 +31,7 @@ static void add_ranks(struct ddp_text *text, const struct info_report *report)
 		{.head = "UUID", .words = true},
 		{.head = "share"},
 		{.head = "shared by", .words = true},
+		{.head = "between nodes", .words = true},
 		{.head = "endpoint reached", .words = true},
 	};
 	struct ddp_text cells = {.data = NULL};
@@ -47,6 +48,7 @@ static void add_ranks(struct ddp_text *text, const struct info_report *report)
 		add_cell(&cells, card->uuid);
 		ddp_text_add(&cells, card->share > 0 ? "%.4g\t" : "\t", card->share);
 		add_cell(&cells, card->sharers);
+		add_cell(&cells, card->transport);
 		add_cell(&cells, card->reached < 0 ? "" : card->reached ? "yes" : "NO");
 	}
 	ddp_text_table(text, columns, sizeof(columns) / sizeof(columns[0]), &cells, SIZE_MAX);
@@ -64,7 +66,10 @@ static void add_selftest(struct ddp_text *text, const struct info_selftest *test
 	};
 	struct ddp_text cells = {.data = NULL};
 
-	ddp_text_add(text, test->device ? "\nin memory of GPUs:\n" : "\n");
+	if (test->device)
+		ddp_text_add(text, "\nin memory of GPUs, %s:\n", test->path);
+	else
+		ddp_text_add(text, "\n");
 	for (int i = 0; i < test->count; i++) {
 		const struct info_timing *timing = &test->timings[i];
 		int shift = timing->bytes >= 1u << 20 ? 20 : timing->bytes >= 1u << 10 ? 10 : 0;
@@ -190,6 +195,28 @@ static void add_sharing(struct ddp_text *text, const struct info_report *report)
 	}
 }
 
+/* How ranks of one node are connected, if a node has several: shared memory, or the engine between nodes. */
+static void add_within(struct ddp_text *text, const struct info_report *report)
+{
+	const char *wide = report->world->wide;
+	struct ddp_text apart = {.data = NULL};
+	bool sharing = false;
+
+	for (int rank = 0; rank < report->world->size; rank++) {
+		const struct info_card *card = &report->cards[rank];
+
+		if (card->local_size > 1 && card->group_size == card->local_size)
+			sharing = true;
+		else if (card->local_size > 1 && card->local_rank == 0)
+			ddp_text_add(&apart, "%s%s", apart.data ? ", " : "", card->host);
+	}
+	if (sharing && apart.data)
+		ddp_text_add(text, "within nodes: shared memory; %s on %s\n", wide, apart.data);
+	else if (sharing || apart.data)
+		ddp_text_add(text, "within nodes: %s\n", sharing ? "shared memory" : wide);
+	ddp_text_free(&apart);
+}
+
 void info_report_table(const struct info_report *report, struct ddp_text *out)
 {
 	const struct ddp_world *world = report->world;
@@ -200,12 +227,15 @@ void info_report_table(const struct info_report *report, struct ddp_text *out)
 		     world->node_count > 1 ? "s" : "", world->source, world->method, world->wide);
 	if (report->cards[0].endpoint[0])
 		ddp_text_add(out, "endpoint %s\n", report->cards[0].endpoint);
+	add_within(out, report);
 	ddp_text_add(out, "\n");
 	add_ranks(out, report);
 	add_sharing(out, report);
-	ddp_text_add(out, report->warnings->count ? "\n" : "");
+	ddp_text_add(out, report->warnings->count + report->advice->count ? "\n" : "");
 	for (int i = 0; i < report->warnings->count; i++)
 		ddp_text_add(out, "warning: %s\n", report->warnings->text[i]);
+	for (int i = 0; i < report->advice->count; i++)
+		ddp_text_add(out, "advice: %s\n", report->advice->text[i]);
 	if (report->test)
 		add_selftest(out, report->test);
 }
@@ -230,6 +260,7 @@ static void put_card(struct ddp_text *out, const struct info_card *card)
 	ddp_put_count(out, "node_rank", (uint64_t)card->node_rank);
 	ddp_put_count(out, "local_rank", (uint64_t)card->local_rank);
 	ddp_put_count(out, "local_size", (uint64_t)card->local_size);
+	ddp_put_count(out, "group_size", (uint64_t)card->group_size);
 	ddp_put_count(out, "pid", (uint64_t)card->pid);
 	ddp_put_number(out, "device", card->device >= 0 ? card->device : (double)NAN);
 	put_positive(out, "share", card->share);
@@ -242,6 +273,7 @@ static void put_card(struct ddp_text *out, const struct info_card *card)
 	put_known(out, "device_name", card->device_name);
 	put_known(out, "uuid", card->uuid);
 	put_known(out, "libraries", card->libraries);
+	put_known(out, "transport", card->transport);
 	put_known(out, "gpu_of_node", card->slot);
 	put_known(out, "trouble", card->trouble);
 	put_positive(out, "memory_total", (double)card->total);
@@ -298,6 +330,16 @@ static void put_line(struct ddp_text *out)
 	ddp_text_add(out, "%s\n  ", out->data[out->size - 1] == '[' ? "" : ",");
 }
 
+static void put_texts(struct ddp_text *out, const char *key, const struct info_warnings *texts)
+{
+	ddp_put_begin(out, key, '[');
+	for (int i = 0; i < texts->count; i++) {
+		put_line(out);
+		ddp_put_string(out, NULL, texts->text[i]);
+	}
+	ddp_text_add(out, "]");
+}
+
 void info_report_json(const struct info_report *report, struct ddp_text *out)
 {
 	const struct ddp_world *world = report->world;
@@ -325,13 +367,11 @@ void info_report_json(const struct info_report *report, struct ddp_text *out)
 			put_sharing(out, report, &sharing);
 		}
 	ddp_text_add(out, "]");
-	ddp_put_begin(out, "warnings", '[');
-	for (int i = 0; i < report->warnings->count; i++) {
-		put_line(out);
-		ddp_put_string(out, NULL, report->warnings->text[i]);
-	}
-	ddp_text_add(out, "]");
+	put_texts(out, "warnings", report->warnings);
+	put_texts(out, "advice", report->advice);
 	ddp_put_bool(out, "selftest_device", report->test && report->test->device);
+	put_known(out, "selftest_path",
+		  report->test && report->test->device ? report->test->path : "");
 	if (report->test)
 		ddp_put_begin(out, "selftest", '[');
 	else

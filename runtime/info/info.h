@@ -2,6 +2,9 @@
 /*
  * info.h - ddp-info: what each rank knows of its place, what that says of all of them, and a self-test
  *
+ * info/ is the program ddp-info. It calls ddp.h and base/; its --check also uses the plugin's table of options and wide/'s
+ * rules for networks. Start reading in ddp-info.c.
+ *
  * Each rank fills a card; all have the cards of all. From these alone follow who shares a GPU, what
  * looks wrong, and the report.
  */
@@ -14,6 +17,7 @@
 
 struct info_card {
 	int32_t rank, node_rank, local_rank, local_size;
+	int32_t group_size; /* ranks that share memory with it, itself included */
 	int32_t pid;
 	int32_t visible;   /* devices that it sees, -1: not said */
 	int32_t device;	   /* -1: none */
@@ -21,14 +25,17 @@ struct info_card {
 	int32_t mps;	   /* enum ddp_mps_state of CUDA's daemon on its node */
 	int32_t client;	   /* of MPS, says the driver: 1, 0, -1 not said */
 	int32_t exclusive; /* the GPU is for one process at a time */
-	int32_t apart;	   /* DDP_LOCAL=off: it shares no memory with others */
 	int32_t first;	   /* the lowest rank on its GPU; -1: not known */
 	int32_t mates;	   /* ranks on its GPU, itself included; 0: not known */
+	int32_t whole; /* whole GPUs for all ranks of its node, if each is a task of a step; else 0 */
+	int32_t node_cpus; /* CPUs of its node, 0: not known */
+	int32_t own_cpus;  /* CPUs that Slurm allocated for it, at most those of [cpus] */
 	double share;	   /* 0: not known */
 	double threads;	   /* percent of the GPU's that MPS is to keep it to, 0: all */
 	uint64_t total;	   /* bytes of the GPU's memory, 0: not known */
 	uint64_t free;	   /* of these, when ddp-info began; 0: not known */
 	uint64_t context;  /* bytes that a CUDA context takes, 0: not known */
+	uint64_t shm;	   /* bytes of /dev/shm, 0: not known */
 	cpu_set_t cpus;	   /* that it may use */
 	char host[64];
 	char cpu_list[64];	/* "0-3,8", cut with "..." */
@@ -41,6 +48,7 @@ struct info_card {
 	char device_name[64];
 	char endpoint[96];  /* MASTER_ADDR:MASTER_PORT, "" if none */
 	char why_not[96];   /* if not reached */
+	char transport[96]; /* between groups: "TCP (eth0, 10.0.0.7:4242, 3 connections)" */
 	char libraries[96]; /* versions that must be alike: "CUDA driver 13.0" */
 };
 
@@ -105,6 +113,9 @@ struct info_warnings {
 /* Look at the [cards] of all [size] ranks, in rank order, after info_sharing_find(). */
 void info_warn(const struct info_card *cards, int size, struct info_warnings *warnings);
 
+/* The same for what is right, and could be better. */
+void info_advise(const struct info_card *cards, int size, struct info_warnings *advice);
+
 /* --- The self-test: an all-reduce of every size, verified and timed ------------------------ */
 
 struct info_timing {
@@ -115,7 +126,8 @@ struct info_timing {
 };
 
 struct info_selftest {
-	bool device; /* in memory of GPUs */
+	bool device;	  /* in memory of GPUs */
+	const char *path; /* ddp_device_path() */
 	int count;
 	struct info_timing timings[16];
 };
@@ -135,14 +147,14 @@ uint64_t info_selftest_wrong(const struct info_selftest *test);
 struct info_report {
 	const struct ddp_world *world;
 	const struct info_card *cards; /* world->size of them, after info_sharing_find() */
-	const struct info_warnings *warnings;
+	const struct info_warnings *warnings, *advice;
 	const struct info_selftest *test; /* NULL: not run */
 };
 
 /* Columns that say nothing for any rank (no devices, no shares) are left out. */
 void info_report_table(const struct info_report *report, struct ddp_text *out);
 
-/* One object; keys are stable: ranks, sharing, warnings, selftest. */
+/* One object; keys are stable: ranks, sharing, warnings, advice, selftest. */
 void info_report_json(const struct info_report *report, struct ddp_text *out);
 
 #endif /* DDP_INFO_H */

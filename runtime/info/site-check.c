@@ -106,7 +106,7 @@ void site_take(struct site_report *report, const char *node, const char *lines)
 
 void site_compare(struct site_report *report)
 {
-	static const char *const same[] = {"ddp.so", "arguments", "step"};
+	static const char *const same[] = {"ddp.so", "arguments", "step", "network"};
 
 	for (size_t s = 0; s < sizeof(same) / sizeof(same[0]); s++) {
 		const struct site_row *most = NULL;

@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +17,7 @@
 #include "base/mps.h"
 #include "base/walk.h"
 #include "site.h"
+#include "wide/tcp-private.h"
 
 void site_say(struct ddp_text *lines, enum site_level level, const char *what, const char *remedy,
 	      const char *format, ...)
@@ -90,6 +93,30 @@ static enum site_level others_may_change(const char *path, const uid_t users[2],
 			*slash = '\0';
 	}
 	return level;
+}
+
+/*
+ * Whether users cannot read file [path], because of its mode or that of a directory above it. A group other than
+ * root's may be the users'.
+ */
+static bool is_closed_to_users(const char *path, char *why, size_t size)
+{
+	char at[PATH_MAX];
+	struct stat st;
+
+	if (!realpath(path, at))
+		return false; /* the caller reports a missing file */
+	while (*at && stat(at, &st) == 0) {
+		mode_t needed = S_ISDIR(st.st_mode) ? S_IXOTH : S_IROTH;
+
+		needed |= st.st_gid != 0 ? needed << 3 : 0;
+		if (!(st.st_mode & needed)) {
+			snprintf(why, size, "%s has mode %04o", at, st.st_mode & 07777);
+			return true;
+		}
+		*strrchr(at, '/') = '\0';
+	}
+	return false;
 }
 
 /* --- Looking ------------------------------------------------------------------------------- */
@@ -235,6 +262,11 @@ static void look_at_owner(const struct look *look, const char *what, const char 
 	if (level != SITE_OK)
 		site_say(look->lines, level, what, "chown root and chmod go-w it",
 			 "%s, and what is loaded from there runs as root on the nodes", why);
+	/* A slurmd of another user runs that user's jobs only. */
+	if (users[0] == 0 && is_closed_to_users(path, why, sizeof(why)))
+		site_say(look->lines, SITE_WRONG, what,
+			 "every srun reads it: chmod a+r a file, a+rx a directory",
+			 "%s, so users cannot read %s", why, path);
 }
 
 static void look_at_library(struct look *look)
@@ -625,6 +657,70 @@ static int write_in(const char *directory)
 	return rv;
 }
 
+/* Whether [name] is an interface that other nodes can seldom reach: of containers or virtual machines. */
+static bool is_local_interface(const char *name)
+{
+	static const char *const prefixes[] = {"docker", "br-", "virbr", "veth", "cni", "podman"};
+
+	for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+		if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
+			return true;
+	return false;
+}
+
+static bool has_address(const struct ifaddrs *interfaces, const char *name)
+{
+	for (const struct ifaddrs *i = interfaces; i; i = i->ifa_next)
+		if (strcmp(i->ifa_name, name) == 0 && ddp_tcp_can_use(i))
+			return true;
+	return false;
+}
+
+/* Add to [names] the InfiniBand interfaces that are up and have no address. */
+static void find_bare_interfaces(struct ddp_text *names)
+{
+	struct ifaddrs *interfaces = NULL;
+
+	if (getifaddrs(&interfaces) < 0)
+		return;
+	for (const struct ifaddrs *i = interfaces; i; i = i->ifa_next)
+		if (strncmp(i->ifa_name, "ib", 2) == 0 && (i->ifa_flags & IFF_UP) && i->ifa_addr &&
+		    i->ifa_addr->sa_family == AF_PACKET && !has_address(interfaces, i->ifa_name))
+			ddp_text_add(names, "%s%s", names->size ? "," : "", i->ifa_name);
+	freeifaddrs(interfaces);
+}
+
+/* The address that ranks on this node would use between nodes. */
+static void look_at_network(struct look *look)
+{
+	struct ddp_text bare = {.data = NULL};
+	struct ddp_tcp_address address;
+	struct ddp_error error = {0};
+	char network[DDP_TCP_TEXT];
+
+	if (ddp_tcp_address_choose(&address, &error) < 0) {
+		site_say(look->lines, SITE_WRONG, "network", "correct the variable, or unset it",
+			 "%s", error.text);
+		return;
+	}
+	ddp_tcp_network_text(&address, network);
+	find_bare_interfaces(&bare);
+	if (is_local_interface(address.interface))
+		site_say(look->lines, SITE_WARNING, "network",
+			 "set DDP_SOCKET_IFNAME to the interface that connects the nodes",
+			 "ranks would use %s (%s), which other nodes can seldom reach",
+			 address.interface, network);
+	else if (bare.size)
+		site_say(look->lines, SITE_WARNING, "network",
+			 "give it an address, or use DDP_WIDE=mpi",
+			 "ranks would use %s (%s), as %s has no address", address.interface,
+			 network, bare.data);
+	else
+		site_say(look->lines, SITE_OK, "network", "", "%s, by interface %s", network,
+			 address.interface);
+	ddp_text_free(&bare);
+}
+
 /* The variables of this task are what slurmd's plugin made of them. */
 static void look_at_step(struct look *look)
 {
@@ -665,7 +761,9 @@ void site_look(const char *config, struct site_found *found, struct ddp_text *li
 		look_at_rendezvous(&look);
 		look_at_mps(&look);
 	}
-	if (*step == '1')
+	if (*step == '1') {
 		look_at_step(&look);
+		look_at_network(&look);
+	}
 	site_stack_free(&stack);
 }

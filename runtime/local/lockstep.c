@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * lockstep.c - members go forward together, wait for each other, and find out who is missing
- */
+/* lockstep.c - steps, waits, and detection of missing members */
 #include "config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
-#include <sys/resource.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -18,9 +17,9 @@
 #include "base/type.h"
 #include "group-private.h"
 
-/* --- Sleeping and waking ------------------------------------------------------------------------- */
+/* --- Futexes ------------------------------------------------------------------------------ */
 
-/* Shared futexes: the members may be processes. */
+/* Not FUTEX_PRIVATE: the members may be processes. */
 static void futex_sleep(_Atomic uint32_t *word, uint32_t value, uint64_t nanoseconds)
 {
 	struct timespec time = {.tv_sec = (time_t)(nanoseconds / 1000000000u),
@@ -34,7 +33,6 @@ static void futex_wake(_Atomic uint32_t *word)
 	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Wake whoever sleeps, after an abort. */
 static void wake_all(struct ddp_group *group)
 {
 	futex_wake(&group->head->joined);
@@ -44,19 +42,19 @@ static void wake_all(struct ddp_group *group)
 			futex_wake(&group->slots[m]->lines[i].step);
 }
 
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-
 enum { NOT_OPENED = -1, NOT_POSSIBLE = -2, LIST_SIZE = 512, TEXT_SIZE = 128 };
 
-/* How long to wait for a text that another member is writing. */
+/* How long to wait for a text that another member is writing, in nanoseconds. */
 #define CLAIM_TIME 100000000u
 
-/* Nanoseconds of patience with members that are away. */
-#define PATIENCE UINT64_C(5000000000)
+/*
+ * Nanoseconds, in addition to a second time limit, that a wait for members that are away may take:
+ * they wait up to one limit longer for the report of the group that misses a rank
+ * (wide/exchange.c).
+ */
+#define AWAY_EXTENSION UINT64_C(5000000000)
 
-/* --- The end of the group ----------------------------------------------------------------- */
+/* --- Abort -------------------------------------------------------------------------------- */
 
 void ddp_group_abort(struct ddp_group *group, int status, const char *text)
 {
@@ -81,8 +79,8 @@ int ddp_group_aborted(const struct ddp_group *group, struct ddp_error *error)
 }
 
 /*
- * End the group with [cause], unless it ended before.
- * Returns the status that stands, with its text in [error].
+ * Abort the group with [cause], unless it was aborted before.
+ * Returns the status of the first abort, with its text in [error].
  */
 static int group_fail(struct ddp_group *group, const struct ddp_error *cause,
 		      struct ddp_error *error)
@@ -94,15 +92,15 @@ static int group_fail(struct ddp_group *group, const struct ddp_error *cause,
 	do {
 		status = ddp_group_aborted(group, error);
 	} while (status == 0 && ddp_now() < end);
-	/* Who was writing died of it. */
+	/* The member that claimed the text ended before writing it. */
 	return status < 0 ? status : ddp_error_set(error, cause->status, "%s", cause->text);
 }
 
-/* --- Who is missing ----------------------------------------------------------------------- */
+/* --- Missing members ---------------------------------------------------------------------- */
 
-/* ": it did not arrive in all-reduce #17", "" outside of calls. */
-static void say_where(const struct ddp_group *group, const char *before, const char *verb,
-		      char text[TEXT_SIZE])
+/* Format ": it did not arrive in all-reduce #17"; "" outside of calls. */
+static void format_call(const struct ddp_group *group, const char *before, const char *verb,
+			char text[TEXT_SIZE])
 {
 	const struct ddp_call *call = group->call;
 	int used;
@@ -116,7 +114,7 @@ static void say_where(const struct ddp_group *group, const char *before, const c
 			 (unsigned long long)call->sequence);
 }
 
-/* The steps that [member] published, in one of its two lines. */
+/* The last step that [member] published, in one of its two lines. */
 static uint32_t member_step(const struct ddp_group *group, int member)
 {
 	struct ddp_line *lines = group->slots[member]->lines;
@@ -125,15 +123,14 @@ static uint32_t member_step(const struct ddp_group *group, int member)
 	return (int32_t)(a - b) > 0 ? a : b;
 }
 
-/* Whether [member] is there: in the group, or in this step of the call. */
-static bool is_there(const struct ddp_group *group, int member)
+/* Whether [member] has joined and, in a call, has published the current step. */
+static bool has_arrived(const struct ddp_group *group, int member)
 {
 	if (atomic_load(&group->slots[member]->state) == DDP_MEMBER_NONE)
 		return false;
 	return !group->call || (int32_t)(member_step(group, member) - group->step) >= 0;
 }
 
-/* Whether [member] began the call at least. */
 static bool has_begun(const struct ddp_group *group, int member)
 {
 	return group->call && (int32_t)(member_step(group, member) - group->first) >= 0;
@@ -144,33 +141,32 @@ static bool is_away(const struct ddp_group *group, int member)
 	return atomic_load(&group->slots[member]->away) != 0;
 }
 
-/* Whether nobody but members that are away is missing. */
-static bool waits_for_away(const struct ddp_group *group)
+static bool misses_only_away(const struct ddp_group *group)
 {
 	for (int m = 0; m < group->size; m++)
-		if (m != group->index && !is_there(group, m) && !is_away(group, m))
+		if (m != group->index && !has_arrived(group, m) && !is_away(group, m))
 			return false;
 	return true;
 }
 
-static int say_late(const struct ddp_group *group, const struct ddp_watch *watch,
-		    struct ddp_error *cause)
+static int set_timeout_error(const struct ddp_group *group, const struct ddp_watch *watch,
+			     struct ddp_error *cause)
 {
 	char list[LIST_SIZE] = "", where[TEXT_SIZE];
 	int missing = 0;
 	size_t used = 0;
-	bool begun = true, all = waits_for_away(group);
+	bool has_started = true, all = misses_only_away(group);
 
 	for (int m = 0; m < group->size; m++) {
-		if (m == group->index || is_there(group, m) || (is_away(group, m) && !all))
+		if (m == group->index || has_arrived(group, m) || (is_away(group, m) && !all))
 			continue;
-		begun = begun && has_begun(group, m);
+		has_started = has_started && has_begun(group, m);
 		if (used < sizeof(list) - 16)
 			used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%d",
 						 missing ? ", " : "", group->ranks[m]);
 		missing++;
 	}
-	say_where(group, " ", begun ? "did not go on in" : "did not arrive in", where);
+	format_call(group, " ", has_started ? "did not go on in" : "did not arrive in", where);
 	return ddp_error_set(cause, DDP_ERR_TIMEOUT, "rank%s %s on %s%s in %g s (%d of %d did)",
 			     missing > 1 ? "s" : "", list, group->host,
 			     *where ? where : " did not come to the group", watch->limit,
@@ -180,8 +176,8 @@ static int say_late(const struct ddp_group *group, const struct ddp_watch *watch
 /* --- Lost processes ----------------------------------------------------------------------- */
 
 /*
- * Whether [member]'s process has certainly ended, according to /proc. A process without a known
- * start has not: its pid may mean another process there.
+ * Whether [member]'s process has certainly ended, according to /proc. Unknown if its start time is
+ * unknown, since its pid may have been reused.
  */
 static bool has_ended(const struct ddp_group *group, int member)
 {
@@ -193,42 +189,50 @@ static bool has_ended(const struct ddp_group *group, int member)
 }
 
 /*
- * Returns the descriptor of [member]'s process, to be polled, or a negative number.
- * If the process has no descriptor to spare, the next call tries again.
+ * Returns a pidfd of [member]'s process, for poll(), or a negative number. If no descriptor is
+ * available, the next call tries again.
  */
-static int watch_process(struct ddp_group *group, int member)
+static int open_pidfd(struct ddp_group *group, int member)
 {
 	const struct ddp_slot *slot = group->slots[member];
 	int *fd = &group->pidfds[member];
-	struct rlimit limit;
 
 	if (*fd != NOT_OPENED)
 		return *fd;
-	*fd = (int)syscall(SYS_pidfd_open, slot->pid, 0);
+	*fd = ddp_pidfd_open(slot->pid);
 	if (*fd < 0) {
 		bool busy = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
 
 		return *fd = busy ? NOT_OPENED : NOT_POSSIBLE;
 	}
 	/*
-	 * The pid may have been used again before the descriptor was opened. And half of all
-	 * descriptors remain the program's: for further members /proc is read.
+	 * The pid may have been reused before the pidfd was opened. And for members beyond half of
+	 * the descriptors /proc is read.
 	 */
-	if (has_ended(group, member) ||
-	    (getrlimit(RLIMIT_NOFILE, &limit) == 0 && (rlim_t)*fd >= limit.rlim_cur / 2)) {
+	if (has_ended(group, member) || !ddp_is_low_descriptor(*fd)) {
 		close(*fd);
 		*fd = NOT_POSSIBLE;
 	}
 	return *fd;
 }
 
-/* Joined, not left, of another process, whose number means something here. */
+static bool is_in_own_namespace(const struct ddp_group *group, int member)
+{
+	return group->slots[member]->pids == group->slots[group->index]->pids;
+}
+
+/*
+ * Whether [member] has joined, has not left, and has a process that can be watched, by its pid or
+ * by a connection.
+ */
 static bool can_be_lost(const struct ddp_group *group, int member)
 {
 	const struct ddp_slot *slot = group->slots[member], *own = group->slots[group->index];
 
-	return atomic_load(&slot->state) == DDP_MEMBER_JOINED && slot->pid != own->pid &&
-	       slot->pids == own->pids;
+	if (atomic_load(&slot->state) != DDP_MEMBER_JOINED)
+		return false;
+	return is_in_own_namespace(group, member) ? slot->pid != own->pid
+						  : group->links[member] >= 0;
 }
 
 static bool is_lost(const struct ddp_group *group, int member, const struct pollfd *poll)
@@ -236,57 +240,67 @@ static bool is_lost(const struct ddp_group *group, int member, const struct poll
 	return poll->fd >= 0 ? poll->revents != 0 : has_ended(group, member);
 }
 
-static int say_lost(const struct ddp_group *group, int member, const char *what,
-		    struct ddp_error *error)
+static int set_lost_error(const struct ddp_group *group, int member, const char *what,
+			  struct ddp_error *error)
 {
 	char where[TEXT_SIZE];
 
-	say_where(group, ": it ", is_there(group, member) ? "was in" : "did not arrive in", where);
+	format_call(group, ": it ", has_arrived(group, member) ? "was in" : "did not arrive in",
+		    where);
 	return ddp_error_set(error, DDP_ERR_PEER, "rank %d on %s (pid %d) %s%s",
 			     group->ranks[member], group->host, group->slots[member]->pid, what,
 			     where);
 }
 
-int ddp_group_look(struct ddp_group *group, struct ddp_error *error)
+int ddp_group_check_members(struct ddp_group *group, struct ddp_error *error)
 {
 	for (int m = 0; m < group->size; m++) {
-		bool watched = m != group->index && can_be_lost(group, m);
-
-		group->polls[m] = (struct pollfd){.fd = watched ? watch_process(group, m) : -1,
-						  .events = POLLIN};
+		group->polls[m] = (struct pollfd){.fd = -1, .events = POLLIN};
+		if (m == group->index || !can_be_lost(group, m))
+			continue;
+		if (is_in_own_namespace(group, m))
+			group->polls[m].fd = open_pidfd(group, m);
+		else if (group->pidfds[m] >= 0)
+			group->polls[m].fd = group->pidfds[m];
+		else /* Only POLLHUP, since a descriptor may be waiting to be received. */
+			group->polls[m] = (struct pollfd){.fd = group->links[m]};
 	}
-	/* poll() refuses more entries than RLIMIT_NOFILE, valid or not. */
+	/* poll() fails with more entries than RLIMIT_NOFILE, valid or not. */
 	if (poll(group->polls, (nfds_t)group->size, 0) < 0)
 		for (int m = 0; m < group->size; m++)
 			(void)poll(&group->polls[m], 1, 0);
-	/* It may have left and gone since: look at its word again, after its process. */
+	/* The member may have left before its process ended, so check its state again. */
 	for (int m = 0; m < group->size; m++)
 		if (m != group->index && can_be_lost(group, m) &&
 		    is_lost(group, m, &group->polls[m]) && can_be_lost(group, m))
-			return say_lost(group, m, "is gone", error);
+			return set_lost_error(group, m, "is gone", error);
 	return 0;
 }
 
-/* --- The end of a wait -------------------------------------------------------------------- */
+/* --- End of a wait ------------------------------------------------------------------------ */
 
 static int find_cause(struct ddp_group *group, int member, const struct ddp_watch *watch,
 		      struct ddp_error *cause)
 {
+	uint64_t extension;
 	int status, check;
 
 	ddp_error_clear(cause);
 	check = ddp_watch_check(watch, cause);
 	if (check < 0 && *cause->text)
 		return check;
-	status = ddp_group_look(group, cause);
+	status = ddp_group_check_members(group, cause);
 	if (status < 0)
 		return status;
 	if (member >= 0 && atomic_load(&group->slots[member]->state) == DDP_MEMBER_LEFT &&
-	    !is_there(group, member))
-		return say_lost(group, member, "has left", cause);
-	if (check == 0 || (waits_for_away(group) && ddp_now() < watch->deadline + PATIENCE))
+	    !has_arrived(group, member))
+		return set_lost_error(group, member, "has left", cause);
+	if (check == 0)
 		return 0;
-	return say_late(group, watch, cause);
+	extension = (uint64_t)(watch->limit * 1e9) + AWAY_EXTENSION;
+	if (misses_only_away(group) && ddp_now() < watch->deadline + extension)
+		return 0;
+	return set_timeout_error(group, watch, cause);
 }
 
 void ddp_group_away(struct ddp_group *group, bool away)
@@ -294,7 +308,7 @@ void ddp_group_away(struct ddp_group *group, bool away)
 	atomic_store_explicit(&group->slots[group->index]->away, away, memory_order_release);
 }
 
-/* Look whether the wait for [member] has to end: abort, watch, lost processes. */
+/* Check whether the wait for [member] must end: abort, watch, lost processes. */
 static int check_wait(struct ddp_group *group, int member, const struct ddp_watch *watch,
 		      struct ddp_error *error)
 {
@@ -306,7 +320,7 @@ static int check_wait(struct ddp_group *group, int member, const struct ddp_watc
 	return status;
 }
 
-/* --- Calls --------------------------------------------------------------------------------- */
+/* --- Calls -------------------------------------------------------------------------------- */
 
 enum { CALL_TEXT = 160 };
 
@@ -352,11 +366,11 @@ int ddp_call_begin(struct ddp_group *group, const struct ddp_call *call, enum dd
 	return 0;
 }
 
-/* --- Members that disagree ---------------------------------------------------------------- */
+/* --- Members with different calls --------------------------------------------------------- */
 
-/* A peer's memory: nothing in it is believed to be a text, or an index. */
-static void say_call(const struct ddp_group *group, const struct ddp_notice *notice,
-		     char text[CALL_TEXT])
+/* [notice] is in shared memory: neither its strings nor its indices are trusted. */
+static void format_notice(const struct ddp_group *group, const struct ddp_notice *notice,
+			  char text[CALL_TEXT])
 {
 	const char *name = notice->name;
 	int width = DDP_CALL_NAME - 1;
@@ -386,7 +400,7 @@ static void say_call(const struct ddp_group *group, const struct ddp_notice *not
 	}
 }
 
-/* [member]'s line has another digest: end the group. Returns DDP_ERR_MISMATCH. */
+/* Abort because [member]'s line has another digest. Returns DDP_ERR_MISMATCH. */
 static int call_mismatch(struct ddp_group *group, int member, struct ddp_error *error)
 {
 	unsigned parity = group->first % DDP_LINES;
@@ -395,8 +409,8 @@ static int call_mismatch(struct ddp_group *group, int member, struct ddp_error *
 	char first[CALL_TEXT], second[CALL_TEXT];
 	struct ddp_error cause;
 
-	say_call(group, own, first);
-	say_call(group, other, second);
+	format_notice(group, own, first);
+	format_notice(group, other, second);
 	ddp_error_set(&cause, DDP_ERR_MISMATCH, "rank %d on %s calls %s, rank %d calls %s",
 		      group->ranks[group->index], group->host, first, group->ranks[member], second);
 	return group_fail(group, &cause, error);
@@ -404,16 +418,16 @@ static int call_mismatch(struct ddp_group *group, int member, struct ddp_error *
 
 /* --- Waiting for a line ----------------------------------------------------------------- */
 
-/* How long to spin: about what falling asleep and being woken would cost. Nanoseconds. */
+/* Nanoseconds to spin: about the cost of falling asleep and waking up. */
 #define SPIN_TIME 30000u
-/* How long to give the CPU to others before sleeping, where members share CPUs. */
+/* Nanoseconds to yield before sleeping, if members share CPUs. */
 #define YIELD_TIME 50000u
-/* The first sleep; each further one is twice as long, up to DDP_WATCH_PERIOD. */
+/* Nanoseconds of the first sleep. Each further one is twice as long, up to DDP_WATCH_PERIOD. */
 #define FIRST_SLEEP 100000u
 
 enum {
-	EAGER_SPINS = 64, /* without a pause: the line is on its way */
-	CLOCK_SPINS = 32, /* between looks at the clock */
+	EAGER_SPINS = 64, /* spins without a pause, since the line usually arrives soon */
+	CLOCK_SPINS = 32, /* spins between two reads of the clock */
 };
 
 static inline void relax(void)
@@ -426,10 +440,10 @@ static inline void relax(void)
 }
 
 /*
- * Have [bytes] of this member's in its cache for writing: the others, who read them, have them
- * too, and a wait is a good time to get them back. A hint, where it is known.
+ * Prefetch [bytes] of this member's memory for writing: the other members, which read it, have it
+ * in their caches, and a wait is a good time to get it back. Only a hint.
  */
-static void ask_for(const char *memory, size_t bytes)
+static void prefetch_for_writing(const char *memory, size_t bytes)
 {
 #if defined(__x86_64__)
 	for (size_t at = 0; at < bytes; at += DDP_ALIGN)
@@ -439,8 +453,8 @@ static void ask_for(const char *memory, size_t bytes)
 #endif
 }
 
-/* What one wait sleeps on: sleeps while [word] is [value]. */
-struct bed {
+/* A futex to sleep on while [word] is [value]. */
+struct futex {
 	_Atomic uint32_t *word;
 	uint32_t value;
 	_Atomic uint32_t *sleepers;
@@ -452,28 +466,28 @@ static bool line_arrived(struct ddp_group *group, const struct ddp_line *line)
 }
 
 /*
- * Members that spin sleep on the line that they miss. Where they do not, which is where there
- * are many for few CPUs, all sleep on the count of arrivals, and the last one wakes them: one
- * sleep a step instead of one for each member.
+ * Spinning members sleep on the missing line. Otherwise, with many members on few CPUs, all sleep
+ * on the count of arrivals and the last member wakes them: one sleep per step instead of one per
+ * member.
  */
-static struct bed find_bed(struct ddp_group *group, int member)
+static struct futex find_futex(struct ddp_group *group, int member)
 {
 	struct ddp_slot *slot = group->slots[member];
 	struct ddp_group_head *head = group->head;
-	struct bed bed = {.word = &head->arrived, .sleepers = &head->sleepers};
+	struct futex futex = {.word = &head->arrived, .sleepers = &head->sleepers};
 
 	if (group->spins) {
-		bed.word = &slot->lines[group->step % DDP_LINES].step;
-		bed.sleepers = &slot->sleepers;
+		futex.word = &slot->lines[group->step % DDP_LINES].step;
+		futex.sleepers = &slot->sleepers;
 	}
-	bed.value = atomic_load(bed.word);
-	return bed;
+	futex.value = atomic_load(futex.word);
+	return futex;
 }
 
 /*
- * A member that spins publishes without a fence between its line and its look at [sleepers], as
- * a fence would cost more than all the rest. So a wake can be missed by who falls asleep in the
- * same instant; FIRST_SLEEP is short for that.
+ * A spinning member publishes without a fence between its line and its check of [sleepers], since a
+ * fence would cost more than the whole step. So a wake-up can be missed by a member that falls
+ * asleep in the same instant; therefore FIRST_SLEEP is short.
  */
 static int sleep_for(struct ddp_group *group, int member, const struct ddp_watch *watch,
 		     struct ddp_error *error)
@@ -482,13 +496,13 @@ static int sleep_for(struct ddp_group *group, int member, const struct ddp_watch
 	uint64_t length = FIRST_SLEEP, checked = ddp_now();
 
 	while (!line_arrived(group, line)) {
-		struct bed bed = find_bed(group, member);
+		struct futex futex = find_futex(group, member);
 		uint64_t now = ddp_now(), most = DDP_WATCH_PERIOD;
 
 		if (now - checked >= DDP_WATCH_PERIOD || now >= watch->deadline) {
 			int status = check_wait(group, member, watch, error);
 
-			/* The end of a later call is not the end of this one. */
+			/* An abort in a later call does not affect this one. */
 			if (status < 0)
 				return line_arrived(group, line) ? 0 : status;
 			checked = now;
@@ -496,9 +510,9 @@ static int sleep_for(struct ddp_group *group, int member, const struct ddp_watch
 		if (watch->deadline > now && watch->deadline - now < most)
 			most = watch->deadline - now;
 		length = length < most ? length : most;
-		atomic_store(bed.sleepers, 1);
+		atomic_store(futex.sleepers, 1);
 		if (!line_arrived(group, line) && atomic_load(&group->head->aborted) == 0)
-			futex_sleep(bed.word, bed.value, length);
+			futex_sleep(futex.word, futex.value, length);
 		if (atomic_load(&group->head->aborted) != 0)
 			return line_arrived(group, line) ? 0 : ddp_group_aborted(group, error);
 		length *= 2;
@@ -506,7 +520,7 @@ static int sleep_for(struct ddp_group *group, int member, const struct ddp_watch
 	return 0;
 }
 
-/* Returns whether the line came. */
+/* Returns whether the line has arrived. */
 static bool spin_for(struct ddp_group *group, const struct ddp_line *line)
 {
 	uint64_t begin = 0, now;
@@ -527,8 +541,8 @@ static bool spin_for(struct ddp_group *group, const struct ddp_line *line)
 }
 
 /*
- * Where members share CPUs the one that is waited for may want this one's: let it run. If all
- * are here, that costs less than sleeping; if others compute, it ends with the time they get.
+ * The missing member may need this CPU, so yield it. If all members are ready, this costs less than
+ * sleeping; if other processes compute, it takes as long as their time slices.
  */
 static bool yield_for(struct ddp_group *group, const struct ddp_line *line)
 {
@@ -548,7 +562,8 @@ static __attribute__((noinline)) int wait_for(struct ddp_group *group, int membe
 {
 	const struct ddp_line *line = &group->slots[member]->lines[group->step % DDP_LINES];
 
-	ask_for(ddp_step_buffer(group, group->index, group->step + 1), group->expected);
+	prefetch_for_writing(ddp_step_buffer(group, group->index, group->step + 1),
+			     group->expected);
 	if (group->spins ? spin_for(group, line) : yield_for(group, line))
 		return 0;
 	return sleep_for(group, member, watch, error);
@@ -574,8 +589,8 @@ static void publish(struct ddp_group *group)
 		return;
 	}
 	/*
-	 * Counts, and the product, wrap alike. A member that saw this line may have added its next
-	 * arrival before this one.
+	 * The count and the product wrap in the same way. A member that has seen this line may add
+	 * its next arrival before this member adds its own.
 	 */
 	arrived = atomic_fetch_add(&head->arrived, 1) + 1;
 	if ((int32_t)(arrived - group->step * (uint32_t)group->size) >= 0 &&
@@ -619,7 +634,8 @@ int ddp_wait_joined(struct ddp_group *group, const struct ddp_watch *watch, stru
 
 		if (status < 0)
 			return status;
-		futex_sleep(&head->joined, joined, DDP_WATCH_PERIOD);
+		if (!group->passing || ddp_group_serve(group, DDP_WATCH_PERIOD))
+			futex_sleep(&head->joined, joined, DDP_WATCH_PERIOD);
 	}
 	return 0;
 }

@@ -6,32 +6,31 @@
 
 #include "group-private.h"
 
-/* --- Vectors and slices -------------------------------------------------------------------------- */
+/* --- Vectors and slices ------------------------------------------------------------------- */
 
 struct vector {
 	const char *send;
 	char *recv;
-	size_t count, size; /* elements, bytes of one */
+	size_t count, size; /* number of elements, bytes of an element */
 	double scale;
 	ddp_kernel *kernel;
 };
 
 struct slice {
-	size_t at;    /* bytes from the vector's beginning */
-	size_t count; /* elements */
+	size_t at;    /* offset in the vector, in bytes */
+	size_t count; /* in elements */
 };
 
-/* Some of a vector: what is worked on at a time. */
 struct piece {
 	size_t first, count;
 	int slices;
-	char *buffer; /* of this member, to stage it in for the others */
+	char *buffer; /* this member's buffer for staging the piece */
 };
 
-enum way {
-	WAY_DIRECT,   /* all have the vectors at the same place of a region */
-	WAY_STAGED,   /* all have staged the piece */
-	WAY_UNSTAGED, /* some have and some not */
+enum path {
+	PATH_DIRECT,   /* all members have the vectors at the same offset of the same region */
+	PATH_STAGED,   /* all members have staged the piece */
+	PATH_UNSTAGED, /* some members have staged it */
 };
 
 static size_t smaller(size_t a, size_t b)
@@ -55,8 +54,8 @@ static struct vector vector_of(const struct ddp_group *group, const struct ddp_c
 }
 
 /*
- * Slice [index] of the [count] elements from [first] on, cut into [slices] at whole cache lines.
- * Later ones may be empty, those from [slices] on are.
+ * Slice [index] of the [count] elements from [first] on, which are cut into [slices] at cache line
+ * boundaries. The last slices may be empty; those from [slices] on are.
  */
 static struct slice slice_of(const struct vector *vector, size_t first, size_t count, int slices,
 			     int index)
@@ -69,7 +68,7 @@ static struct slice slice_of(const struct vector *vector, size_t first, size_t c
 	return (struct slice){.at = (first + begin) * vector->size, .count = end - begin};
 }
 
-/* Copy into the buffer what the others need: all but this member's slice. */
+/* Copy the piece, without this member's own slice, to the buffer for the other members. */
 static void stage(const struct ddp_group *group, const struct vector *vector,
 		  const struct piece *piece)
 {
@@ -86,18 +85,19 @@ static void stage(const struct ddp_group *group, const struct vector *vector,
 		memcpy(piece->buffer + after, from + after, bytes - after);
 }
 
-static bool same_place(const struct ddp_span *a, const struct ddp_span *b)
+static bool is_same_place(const struct ddp_span *a, const struct ddp_span *b)
 {
 	return a->region == b->region && a->receives == b->receives && a->at == b->at &&
 	       a->receives_at == b->receives_at && a->staged == b->staged;
 }
 
 /*
- * The first step of a long vector: tell where it is, and stage [piece] if that is no region.
- * Returns an enum way, the same on all members, with this member's [place]; or an error.
+ * First step of a long vector: publish its location, and stage [piece] unless it is in a region.
+ * Returns an enum path, the same on all members, and this member's [place]; or an error.
  */
-static int meet(struct ddp_group *group, const struct vector *vector, const struct piece *piece,
-		struct ddp_span *place, const struct ddp_watch *watch, struct ddp_error *error)
+static int choose_path(struct ddp_group *group, const struct vector *vector,
+		       const struct piece *piece, struct ddp_span *place,
+		       const struct ddp_watch *watch, struct ddp_error *error)
 {
 	bool direct = true, staged = true;
 	int status;
@@ -107,7 +107,7 @@ static int meet(struct ddp_group *group, const struct vector *vector, const stru
 		stage(group, vector, piece);
 		*place = (struct ddp_span){.staged = 1};
 	}
-	memcpy(ddp_step_line(group)->room, place, sizeof(*place));
+	memcpy(ddp_step_line(group)->payload, place, sizeof(*place));
 	status = ddp_step(group, watch, error);
 	if (status < 0)
 		return status;
@@ -115,43 +115,43 @@ static int meet(struct ddp_group *group, const struct vector *vector, const stru
 		struct ddp_span other = *place;
 
 		if (m != group->index)
-			memcpy(&other, ddp_step_other(group, m)->room, sizeof(other));
-		direct = direct && !other.staged && same_place(&other, place);
+			memcpy(&other, ddp_step_other(group, m)->payload, sizeof(other));
+		direct = direct && !other.staged && is_same_place(&other, place);
 		staged = staged && other.staged;
 	}
-	return direct ? WAY_DIRECT : staged ? WAY_STAGED : WAY_UNSTAGED;
+	return direct ? PATH_DIRECT : staged ? PATH_STAGED : PATH_UNSTAGED;
 }
 
-/* --- Short: everybody reads everything ----------------------------------------------------- */
+/* --- Short vectors: every member reduces the whole vector --------------------------------- */
 
 /*
- * One step: the vector travels with the line, or in the buffer beside it. Nobody waits for the
- * others to have read, because the next step uses other memory.
+ * One step, with the vector in the line or in the buffer. No second step is needed, because the
+ * next step uses other memory.
  */
 static int reduce_short(struct ddp_group *group, const struct vector *vector,
 			const struct ddp_watch *watch, struct ddp_error *error)
 {
 	size_t bytes = vector->count * vector->size;
-	bool fits = bytes <= DDP_LINE_ROOM;
+	bool fits = bytes <= DDP_LINE_PAYLOAD;
 	void *to = vector->recv;
 	int status;
 
-	memcpy(fits ? ddp_step_line(group)->room
+	memcpy(fits ? ddp_step_line(group)->payload
 		    : ddp_step_buffer(group, group->index, group->step + 1),
 	       vector->send, bytes);
-	group->expected = fits ? 0 : bytes; /* short ones often come in series */
+	group->expected = fits ? 0 : bytes; /* short all-reduces often come in series */
 	status = ddp_step(group, watch, error);
 	group->expected = 0;
 	if (status < 0)
 		return status;
 	for (int m = 0; m < group->size; m++)
-		group->from[m] = fits ? ddp_step_other(group, m)->room
+		group->from[m] = fits ? ddp_step_other(group, m)->payload
 				      : ddp_step_buffer(group, m, group->step);
 	vector->kernel(&to, 1, group->from, group->size, vector->count, vector->scale);
 	return 0;
 }
 
-/* --- Long, in a region: everybody works on one slice of all parts -------------------------- */
+/* --- Long vectors in regions: each member reduces one slice for all ----------------------- */
 
 static int reduce_direct(struct ddp_group *group, const struct vector *vector,
 			 const struct ddp_span *place, const struct ddp_watch *watch,
@@ -170,9 +170,9 @@ static int reduce_direct(struct ddp_group *group, const struct vector *vector,
 	return ddp_step(group, watch, error);
 }
 
-/* --- Long, elsewhere: through the buffers, chunk by chunk ---------------------------------- */
+/* --- Other long vectors: chunk by chunk through the buffers ------------------------------- */
 
-/* The chunk from element [first] on; it goes through the buffers of [step]. */
+/* The chunk that starts at element [first], and its buffer in [step]. */
 static struct piece chunk_at(struct ddp_group *group, const struct vector *vector, size_t first,
 			     uint32_t step)
 {
@@ -184,7 +184,7 @@ static struct piece chunk_at(struct ddp_group *group, const struct vector *vecto
 	};
 }
 
-/* Sum this member's slice of the chunk that all have staged: for itself and for the others. */
+/* Reduce this member's slice of the staged chunk, into its own recv and into its buffer. */
 static void reduce_chunk(struct ddp_group *group, const struct vector *vector,
 			 const struct piece *chunk)
 {
@@ -200,7 +200,7 @@ static void reduce_chunk(struct ddp_group *group, const struct vector *vector,
 		vector->kernel(to, 2, group->from, group->size, slice.count, vector->scale);
 }
 
-/* Take the others' sums of the chunk, which went through the buffers of [step]. */
+/* Copy the other members' slices of the chunk from their buffers of [step]. */
 static void collect_chunk(struct ddp_group *group, const struct vector *vector,
 			  const struct piece *chunk, uint32_t step)
 {
@@ -214,7 +214,10 @@ static void collect_chunk(struct ddp_group *group, const struct vector *vector,
 	}
 }
 
-/* The first chunk is staged. The step that publishes the sums of one stages the next. */
+/*
+ * The first chunk is staged already. Each step publishes the sums of one chunk and the staged data
+ * of the next.
+ */
 static int reduce_staged(struct ddp_group *group, const struct vector *vector,
 			 const struct ddp_watch *watch, struct ddp_error *error)
 {
@@ -240,13 +243,13 @@ static int reduce_long(struct ddp_group *group, const struct vector *vector,
 {
 	struct piece chunk = chunk_at(group, vector, 0, group->step + 1);
 	struct ddp_span place;
-	int way = meet(group, vector, &chunk, &place, watch, error), status = 0;
+	int path = choose_path(group, vector, &chunk, &place, watch, error), status = 0;
 
-	if (way < 0)
-		return way;
-	if (way == WAY_DIRECT)
+	if (path < 0)
+		return path;
+	if (path == PATH_DIRECT)
 		return reduce_direct(group, vector, &place, watch, error);
-	if (way == WAY_UNSTAGED) {
+	if (path == PATH_UNSTAGED) {
 		chunk = chunk_at(group, vector, 0, group->step + 1);
 		stage(group, vector, &chunk);
 		status = ddp_step(group, watch, error);
@@ -274,14 +277,14 @@ int ddp_group_all_reduce(struct ddp_group *group, const struct ddp_call *call, c
 	return ddp_call_end(group, status);
 }
 
-/* --- The two halves of an all-reduce ------------------------------------------------------------- */
+/* --- All-reduce in two halves ------------------------------------------------------------- */
 
 /*
- * The two halves of an all-reduce. Groups must cut a vector alike, whatever their sizes and
- * wherever their members have it: pieces depend on count, type and slices alone.
+ * All groups must divide a vector in the same way, whatever their sizes and the locations of their
+ * vectors. So pieces depend only on count, type and number of slices.
  */
 
-/* Equal pieces that fit a lane. */
+/* Divides the vector into equal pieces that fit a lane. */
 static struct piece next_piece(const struct ddp_group *group, const struct vector *vector,
 			       const struct ddp_group_pass *pass, uint32_t lane)
 {
@@ -308,9 +311,9 @@ static char *lane_of(struct ddp_group *group, int member)
 	return group->slots[member]->lanes[group->lane % DDP_LANES];
 }
 
-/* --- The first half ------------------------------------------------------------------------ */
+/* --- First half --------------------------------------------------------------------------- */
 
-/* Into [to]: this member's part of recv, or its lane. */
+/* Sum the slice into [to]: this member's part of recv, or its lane. */
 static void sum_slice(struct ddp_group *group, const struct vector *vector, struct slice slice,
 		      struct ddp_group_pass *pass, void *to)
 {
@@ -347,11 +350,11 @@ static int reduce(struct ddp_group *group, struct ddp_group_pass *pass,
 	struct piece piece = next_piece(group, &vector, pass, ++group->lane);
 	struct slice slice =
 		slice_of(&vector, piece.first, piece.count, pass->slices, group->index);
-	int way = meet(group, &vector, &piece, &group->place, watch, error);
+	int path = choose_path(group, &vector, &piece, &group->place, watch, error);
 
-	if (way < 0)
-		return way;
-	if (way == WAY_UNSTAGED) {
+	if (path < 0)
+		return path;
+	if (path == PATH_UNSTAGED) {
 		int status;
 
 		stage(group, &vector, &piece);
@@ -359,7 +362,7 @@ static int reduce(struct ddp_group *group, struct ddp_group_pass *pass,
 		if (status < 0)
 			return status;
 	}
-	group->direct = way == WAY_DIRECT;
+	group->direct = path == PATH_DIRECT;
 	if (slice.count > 0 && group->direct)
 		sum_direct(group, &vector, slice, pass);
 	else if (slice.count > 0)
@@ -379,9 +382,9 @@ int ddp_group_reduce(struct ddp_group *group, struct ddp_group_pass *pass,
 	return status < 0 ? status : ddp_call_end(group, reduce(group, pass, watch, error));
 }
 
-/* --- The second half ----------------------------------------------------------------------- */
+/* --- Second half -------------------------------------------------------------------------- */
 
-/* Write this member's slice to all; the step tells them that it is there. */
+/* Write this member's slice to all members; the step publishes it. */
 static int publish_direct(struct ddp_group *group, const struct vector *vector,
 			  const struct piece *piece, const struct ddp_watch *watch,
 			  struct ddp_error *error)
@@ -399,7 +402,7 @@ static int publish_direct(struct ddp_group *group, const struct vector *vector,
 	return ddp_step(group, watch, error);
 }
 
-/* Take all slices from their owners' lanes. */
+/* Copy all slices from their owners' lanes. */
 static int publish_staged(struct ddp_group *group, const struct vector *vector,
 			  const struct piece *piece, const struct ddp_watch *watch,
 			  struct ddp_error *error)
@@ -446,33 +449,33 @@ int ddp_group_barrier(struct ddp_group *group, const struct ddp_call *call,
 	return status < 0 ? status : ddp_call_end(group, ddp_step(group, watch, error));
 }
 
-/* Where [member]'s [bytes] of the last step are: they fit the line, or they do not. */
+/* [member]'s data of the last step, which is in its line if [bytes] fit, else in its buffer. */
 static const void *payload(struct ddp_group *group, int member, size_t bytes)
 {
-	return bytes <= DDP_LINE_ROOM ? ddp_step_other(group, member)->room
-				      : ddp_step_buffer(group, member, group->step);
+	return bytes <= DDP_LINE_PAYLOAD ? ddp_step_other(group, member)->payload
+					 : ddp_step_buffer(group, member, group->step);
 }
 
-/* The same of this member and the next step. */
+/* The same for this member and the next step. */
 static void *next_payload(struct ddp_group *group, size_t bytes)
 {
-	return bytes <= DDP_LINE_ROOM ? ddp_step_line(group)->room
-				      : ddp_step_buffer(group, group->index, group->step + 1);
+	return bytes <= DDP_LINE_PAYLOAD ? ddp_step_line(group)->payload
+					 : ddp_step_buffer(group, group->index, group->step + 1);
 }
 
-static struct ddp_span tell_span(struct ddp_group *group, const void *data, size_t bytes)
+static struct ddp_span publish_span(struct ddp_group *group, const void *data, size_t bytes)
 {
 	struct ddp_span place = ddp_span_find(group, data, data, bytes);
 
-	memcpy(ddp_step_line(group)->room, &place, sizeof(place));
+	memcpy(ddp_step_line(group)->payload, &place, sizeof(place));
 	return place;
 }
 
-static struct ddp_span hear_span(struct ddp_group *group, int member)
+static struct ddp_span read_span(struct ddp_group *group, int member)
 {
 	struct ddp_span place;
 
-	memcpy(&place, ddp_step_other(group, member)->room, sizeof(place));
+	memcpy(&place, ddp_step_other(group, member)->payload, sizeof(place));
 	return place;
 }
 
@@ -483,7 +486,7 @@ static size_t piece_of(size_t bytes, size_t at)
 
 /* --- Broadcast ---------------------------------------------------------------------------- */
 
-/* A piece a step, through root's buffers. */
+/* One piece per step, through root's buffers. */
 static int broadcast_pieces(struct ddp_group *group, char *data, size_t bytes, int root,
 			    const struct ddp_watch *watch, struct ddp_error *error)
 {
@@ -502,23 +505,23 @@ static int broadcast_pieces(struct ddp_group *group, char *data, size_t bytes, i
 	return 0;
 }
 
-/* Longer than a buffer: straight from root's memory, if that is in a region. */
+/* Data longer than a buffer: copy it directly from root's memory, if that is in a region. */
 static int broadcast_long(struct ddp_group *group, char *data, size_t bytes, int root,
 			  const struct ddp_watch *watch, struct ddp_error *error)
 {
 	struct ddp_span place;
 	int status;
 
-	tell_span(group, data, bytes);
+	publish_span(group, data, bytes);
 	status = ddp_step(group, watch, error);
 	if (status < 0)
 		return status;
-	place = hear_span(group, root);
+	place = read_span(group, root);
 	if (!place.region)
 		return broadcast_pieces(group, data, bytes, root, watch, error);
 	if (group->index != root)
 		memcpy(data, ddp_span_memory(group, place.region, root, place.at), bytes);
-	return ddp_step(group, watch, error); /* root may change it again */
+	return ddp_step(group, watch, error); /* root may overwrite it only now */
 }
 
 static int broadcast(struct ddp_group *group, char *data, size_t bytes, int root,
@@ -563,27 +566,29 @@ static int gather_pieces(struct ddp_group *group, const char *send, char *recv, 
 	return 0;
 }
 
-/* Longer than a buffer: straight from everybody's memory, if all of it is in regions. */
+/*
+ * Data longer than a buffer: copy it directly from the members' memory, if all of it is in regions.
+ */
 static int gather_long(struct ddp_group *group, const char *send, char *recv, size_t bytes,
 		       const struct ddp_watch *watch, struct ddp_error *error)
 {
 	int status;
 
-	tell_span(group, send, bytes);
+	publish_span(group, send, bytes);
 	status = ddp_step(group, watch, error);
 	if (status < 0)
 		return status;
 	for (int m = 0; m < group->size; m++)
-		if (!hear_span(group, m).region)
+		if (!read_span(group, m).region)
 			return gather_pieces(group, send, recv, bytes, watch, error);
 	for (int m = 0; m < group->size; m++) {
-		struct ddp_span place = hear_span(group, m);
+		struct ddp_span place = read_span(group, m);
 
 		if (m != group->index)
 			memcpy(recv + (size_t)m * bytes,
 			       ddp_span_memory(group, place.region, m, place.at), bytes);
 	}
-	return ddp_step(group, watch, error); /* who sent may change it again */
+	return ddp_step(group, watch, error); /* the senders may overwrite it only now */
 }
 
 static int all_gather(struct ddp_group *group, const char *send, char *recv, size_t bytes,

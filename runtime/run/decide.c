@@ -7,10 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/*
- * Seconds of the job's time that are not worth another attempt if the job can be requeued. Programs that stop in time by
- * themselves, and do not record why, need no more; how long the attempt took says nothing, since it may have started late.
- */
+/* A program that stops in so many seconds before the end of the job's time may do so to save its state in time. */
 enum { LAST = 120 };
 
 const char *run_end_name(enum run_end end)
@@ -38,8 +35,8 @@ static struct run_decision decide(enum run_act act, int status, int nodes, const
 }
 
 /*
- * Where checkpoints are known they alone count: a rank that dies at the same line each time, an hour later each time, is
- * no reason to stop. A node that was lost says nothing of the program, and no more does a refusal.
+ * If checkpoints are known, only they count: a rank that fails at the same line again, but an hour later each time, is no reason to
+ * stop. The loss of a node, or a refusal, says nothing about the program.
  */
 static bool is_stuck(const struct run_past *past, int count)
 {
@@ -58,12 +55,21 @@ static bool is_stuck(const struct run_past *past, int count)
 	return true;
 }
 
+/*
+ * Whether the end of the job's time may be why the attempt failed, although no record says so. An attempt that took less time than is
+ * left crashed, and a requeue would not help.
+ */
+static bool is_near_end(const struct run_past *last)
+{
+	return last->left < LAST && last->took > last->left;
+}
+
 struct run_decision run_decide(const struct run_rules *rules, const struct run_past *past,
 			       int count, const struct run_nodes *nodes)
 {
 	const struct run_past *last = &past[count < RUN_SAME ? count - 1 : RUN_SAME - 1];
 	int least = rules->min_nodes ? rules->min_nodes : nodes->wanted;
-	/* Ranks may end well when a hang is ended, or beside a node that is lost. */
+	/* Ranks may exit with status 0 when a hang is ended, or on the other nodes when one is lost. */
 	int bad = last->status ? last->status : RUN_STATUS_BAD;
 
 	switch (last->end) {
@@ -98,7 +104,7 @@ struct run_decision run_decide(const struct run_rules *rules, const struct run_p
 		return decide(RUN_STOP, RUN_STATUS_STUCK, 0, "%d attempts in a row %s", RUN_SAME,
 			      last->saved >= 0 ? "left no newer checkpoint"
 					       : "ended at the same point");
-	if (rules->requeue && last->left < LAST)
+	if (rules->requeue && is_near_end(last))
 		return decide(RUN_REQUEUE, last->status, 0, "%.0f s are left of the job's time",
 			      last->left);
 	if (count > rules->restarts)

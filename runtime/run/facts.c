@@ -1,24 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "facts.h"
+
 #include <dirent.h>
-#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/command.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/xalloc.h"
 #include "contract.h"
-#include "facts.h"
-#include "nodes.h"
-
-#define RANKS_MOST (1 << 17)
 
 enum {
-	FILE_LIMIT = 1 << 20, /* bytes */
-	DUMP_LIMIT = 1 << 24, /* of a dump, which has half a megabyte as a rule */
+	RANKS_MOST = 1 << 17,
+	FILE_LIMIT = 1 << 20,  /* bytes */
+	DECODE_LIMIT = 20,     /* seconds for all dumps */
+	MOST_DUMPS = 1000,     /* that extend the limit */
+	DUMPS_PER_SECOND = 10, /* that extend the limit by a second */
+	ARRIVAL_BYTES = 1024,  /* bytes of the decoder's output per rank */
 };
 
 struct ddp_shown facts_signal(int number)
@@ -41,105 +47,154 @@ struct ddp_shown facts_signal(int number)
 	return ddp_show("signal %d", number);
 }
 
-const char *facts_how_name(enum facts_how how)
-{
-	static const char *const names[] = {[FACTS_UNKNOWN] = "",
-					    [FACTS_EXIT] = "exit",
-					    [FACTS_SIGNAL] = "signal",
-					    [FACTS_OOM] = "oom",
-					    [FACTS_NODE] = "node",
-					    [FACTS_SLURMSTEPD] = "slurmstepd",
-					    [FACTS_CANCELLED] = "cancelled",
-					    [FACTS_LATE] = "late"};
-
-	return names[how];
-}
-
 bool facts_is_kind(const struct facts *facts, const char *kind)
 {
 	return facts->kind && strcmp(facts->kind, kind) == 0;
 }
 
-/* --- Room -------------------------------------------------------------------------------- */
+/* --- Memory ------------------------------------------------------------------------------ */
 
-/* [rank], of which there may be more than was known. Returns NULL where there is no memory, or no such rank. */
+/* Room for [more] elements of [size] bytes behind [count], all zero. */
+static void *extend(void *old, size_t count, size_t more, size_t size)
+{
+	void *new = ddp_xcalloc(count + more, size, "the report");
+
+	if (count)
+		memcpy(new, old, count * size);
+	free(old);
+	return new;
+}
+
+/* Free [memory] with [facts]. Returns it. */
+static void *keep(struct facts *facts, void *memory)
+{
+	size_t count = facts->kept_count++;
+
+	/* The list is as long as the next power of two. */
+	if ((count & (count - 1)) == 0)
+		facts->kept = extend(facts->kept, count, count + 1, sizeof(*facts->kept));
+	facts->kept[count] = memory;
+	return memory;
+}
+
+static char *keep_copy(struct facts *facts, const char *text, size_t length)
+{
+	char *copy = keep(facts, ddp_xcalloc(length + 1, 1, "the report"));
+
+	memcpy(copy, text, length);
+	return copy;
+}
+
+/* [rank], which may be a new one. Returns NULL if [rank] is no valid rank. */
 static struct facts_rank *rank_at(struct facts *facts, double rank)
 {
-	size_t had = (size_t)facts->size, size;
-	struct ddp_arrival *arrivals;
-	struct facts_rank *ranks;
+	size_t had = (size_t)facts->size, more;
 
 	if (!(rank >= 0 && rank < RANKS_MOST))
 		return NULL;
-	if (rank < facts->size)
-		return &facts->ranks[(int)rank];
-	size = (size_t)rank + 1;
-	ranks = realloc(facts->ranks, size * sizeof(*ranks));
-	if (ranks)
-		facts->ranks = ranks;
-	arrivals = realloc(facts->arrivals, size * sizeof(*arrivals));
-	if (arrivals)
-		facts->arrivals = arrivals;
-	if (!ranks || !arrivals)
-		return NULL;
-	memset(ranks + had, 0, (size - had) * sizeof(*ranks));
-	memset(arrivals + had, 0, (size - had) * sizeof(*arrivals));
-	for (; had < size; had++)
-		ranks[had].beat = -1;
-	facts->size = (int)size;
-	return &ranks[size - 1];
+	if (rank >= facts->size) {
+		more = (size_t)rank + 1 - had;
+		facts->ranks = extend(facts->ranks, had, more, sizeof(*facts->ranks));
+		facts->arrivals = extend(facts->arrivals, had, more, sizeof(*facts->arrivals));
+		facts->size = (int)rank + 1;
+		for (; had < (size_t)facts->size; had++)
+			facts->ranks[had].heartbeat_age = -1;
+	}
+	return &facts->ranks[(int)rank];
 }
 
 struct facts_node *facts_node(struct facts *facts, const char *name)
 {
-	struct facts_node *known;
+	size_t count = (size_t)facts->known_count;
 
 	for (int i = 0; i < facts->known_count; i++)
 		if (strcmp(facts->known[i].name, name) == 0)
 			return &facts->known[i];
-	known = realloc(facts->known, ((size_t)facts->known_count + 1) * sizeof(*known));
-	if (!known)
-		return NULL;
-	facts->known = known;
-	known += facts->known_count++;
-	*known = (struct facts_node){.silent = false};
-	snprintf(known->name, sizeof(known->name), "%s", name);
-	return known;
-}
-
-static void free_list(char **list)
-{
-	for (size_t i = 0; list && list[i]; i++)
-		free(list[i]);
-	free(list);
+	facts->known = extend(facts->known, count, 1, sizeof(*facts->known));
+	snprintf(facts->known[count].name, sizeof(facts->known[count].name), "%s", name);
+	facts->known_count++;
+	return &facts->known[count];
 }
 
 void facts_free(struct facts *facts)
 {
-	for (int i = 0; i < facts->size; i++) {
-		free(facts->ranks[i].message);
-		free(facts->ranks[i].traceback);
-		free(facts->ranks[i].tail);
-		free(facts->ranks[i].command);
-	}
-	for (int i = 0; i < facts->known_count; i++) {
-		free(facts->known[i].state);
-		free(facts->known[i].reason);
-	}
+	for (size_t i = 0; i < facts->kept_count; i++)
+		free(facts->kept[i]);
+	free(facts->kept);
 	free(facts->ranks);
 	free(facts->arrivals);
 	free(facts->known);
-	flight_free(&facts->flight);
-	free(facts->tail);
-	free(facts->run_id);
-	free(facts->kind);
-	free(facts->next);
-	free(facts->next_why);
-	free(facts->refusal);
-	free_list(facts->command);
-	free_list(facts->nodes);
-	free_list(facts->next_nodes);
 	*facts = (struct facts){.first = -1};
+}
+
+/* The content of file [name] in the directory, [size] bytes and a zero byte; NULL if it cannot be read. */
+static char *read_text(struct facts *facts, const char *name, size_t *size)
+{
+	char path[PATH_MAX + 300], *text = NULL;
+
+	snprintf(path, sizeof(path), "%s/%s", facts->dir, name);
+	return ddp_file_read(path, FILE_LIMIT, &text, size, NULL) == 0 ? keep(facts, text) : NULL;
+}
+
+/* --- JSON -------------------------------------------------------------------------------- */
+
+/* A member of an object, which may have a value of one of several types. A value of another type is skipped. */
+struct member {
+	const char *key;
+	double *number;
+	const char **string;
+	const char ***list;	      /* of strings */
+	const struct member *members; /* of an object */
+	void (*element)(struct facts *facts,
+			struct ddp_json *json); /* reads an element of a list */
+};
+
+static const char **read_list(struct facts *facts, struct ddp_json *json)
+{
+	size_t count = 0;
+	char **list = ddp_xcalloc(1, sizeof(*list), "the report");
+
+	ddp_json_open(json, '[');
+	for (bool first = true; ddp_json_more(json, ']', first); first = false) {
+		char *text = ddp_json_peek(json) == '"' ? ddp_json_string(json) : NULL;
+
+		if (!text) {
+			(void)ddp_json_skip(json);
+			continue;
+		}
+		list = extend(list, count + 1, 1, sizeof(*list));
+		list[count++] = text;
+	}
+	return keep(facts, list);
+}
+
+/* Read an object with [members], the last of which has no key. Unknown members are skipped. */
+static void read_members(struct facts *facts, struct ddp_json *json, const struct member *members)
+{
+	ddp_json_open(json, '{');
+	for (bool first = true; ddp_json_more(json, '}', first); first = false) {
+		const char *key = ddp_json_key(json);
+		const struct member *member = members;
+		char type = ddp_json_peek(json);
+
+		while (key && member->key && strcmp(member->key, key) != 0)
+			member++;
+		if (member->string && type == '"') {
+			*member->string = ddp_json_string(json);
+		} else if (member->number && type && strchr("-0123456789", type)) {
+			(void)ddp_json_real(json, member->number);
+		} else if (member->list && type == '[') {
+			*member->list = read_list(facts, json);
+		} else if (member->members && type == '{') {
+			read_members(facts, json, member->members);
+		} else if (member->element && type == '[') {
+			ddp_json_open(json, '[');
+			for (bool one = true; ddp_json_more(json, ']', one); one = false)
+				member->element(facts, json);
+		} else {
+			(void)ddp_json_skip(json);
+		}
+	}
 }
 
 /* --- attempt.json -------------------------------------------------------------------------- */
@@ -151,123 +206,53 @@ void facts_free(struct facts *facts)
  *      "nodes": ["n1", "n2"], "ranks": 4, "started": 1795000000.25, "ended": 1795000012.5, "status": 137,
  *      "kind": "exit|signal|node|hang|cancelled|timelimit|steplimit|preempted|warned|stopped|refused",
  *      "refusal": "execve(): train: No such file or directory",
- *      "tasks": [{"rank": 2, "node": "n2", "how": "exit|signal|oom|node|cancelled|late", "code": 9, "time": 1795000012.5}],
+ *      "tasks": [{"rank": 2, "node": "n2", "how": "exit|signal|oom|late", "code": 9, "time": 1795000012.5}],
  *      "silent_nodes": ["n2"], "quiet": 300.0,
  *      "next": "restart|requeue|stop", "next_nodes": ["n1"], "next_ranks": 2, "next_after": 0.12, "next_why": ""}
  *
- * Times are seconds since 1970. tasks are in the order in which srun told of them.
+ * Times are seconds since 1970. tasks are in the order of srun's messages.
  */
 
-/* A string, or NULL where another value is, which is skipped. */
-static char *take_string(struct ddp_json *json)
+static void read_silent(struct facts *facts, struct ddp_json *json)
 {
-	const char *text;
+	const char *name = ddp_json_string(json);
 
-	if (ddp_json_peek(json) != '"') {
-		(void)ddp_json_skip(json);
-		return NULL;
-	}
-	text = ddp_json_string(json);
-	return text ? strdup(text) : NULL;
+	if (name)
+		facts_node(facts, name)->silent = true;
 }
 
-/* The later of two members of one name counts. */
-static void put_string(struct ddp_json *json, char **text)
+/* srun's first message about a rank counts. */
+static void read_task(struct facts *facts, struct ddp_json *json)
 {
-	free(*text);
-	*text = take_string(json);
+	static const char none[] = "";
+	const char *node = none, *how = none;
+	double number = -1, code = 0, time = 0;
+	const struct member members[] = {{"rank", .number = &number}, {"code", .number = &code},
+					 {"time", .number = &time},   {"node", .string = &node},
+					 {"how", .string = &how},     {.key = NULL}};
+	struct facts_rank *rank;
+	int order = 1;
+
+	read_members(facts, json, members);
+	rank = json->wrong ? NULL : rank_at(facts, number);
+	if (!rank || rank->order > 0)
+		return;
+	for (int i = 0; i < facts->size; i++)
+		order += facts->ranks[i].order > 0;
+	for (enum facts_how at = FACTS_UNKNOWN; at < FACTS_HOW_COUNT; at++)
+		if (strcmp(facts_how_name(at), how) == 0)
+			rank->how = at;
+	rank->code = (int)code;
+	rank->time = time;
+	rank->order = order;
+	if (*node)
+		snprintf(rank->node, sizeof(rank->node), "%s", node);
 }
 
-static void put_list(struct ddp_json *json, char ***list)
-{
-	size_t count = 0;
-	char **more;
-
-	free_list(*list);
-	*list = calloc(1, sizeof(**list));
-	ddp_json_open(json, '[');
-	for (bool first = true; ddp_json_more(json, ']', first); first = false) {
-		char *text = take_string(json);
-
-		more = text && *list ? realloc(*list, (count + 2) * sizeof(*more)) : NULL;
-		if (!more) {
-			free(text);
-			continue;
-		}
-		*list = more;
-		more[count++] = text;
-		more[count] = NULL;
-	}
-}
-
-static void take_silent(struct facts *facts, struct ddp_json *json)
-{
-	struct facts_node *node;
-	char **names = NULL;
-
-	put_list(json, &names);
-	for (size_t i = 0; names && names[i]; i++)
-		if ((node = facts_node(facts, names[i])))
-			node->silent = true;
-	free_list(names);
-}
-
-static enum facts_how find_how(const char *word)
-{
-	for (enum facts_how how = FACTS_UNKNOWN; word && how <= FACTS_LATE; how++)
-		if (strcmp(facts_how_name(how), word) == 0)
-			return how;
-	return FACTS_UNKNOWN;
-}
-
-/* srun tells of a rank once; what it says later is an echo. */
-static void take_task(struct facts *facts, struct ddp_json *json, int *order)
-{
-	char *node = NULL, *how = NULL;
-	double rank = -1, code = 0, time = 0;
-	struct facts_rank *of;
-
-	ddp_json_open(json, '{');
-	for (bool first = true; ddp_json_more(json, '}', first); first = false) {
-		const char *key = ddp_json_key(json);
-
-		if (!key)
-			break;
-		if (strcmp(key, "rank") == 0)
-			(void)ddp_json_real(json, &rank);
-		else if (strcmp(key, "code") == 0)
-			(void)ddp_json_real(json, &code);
-		else if (strcmp(key, "time") == 0)
-			(void)ddp_json_real(json, &time);
-		else if (strcmp(key, "node") == 0)
-			put_string(json, &node);
-		else if (strcmp(key, "how") == 0)
-			put_string(json, &how);
-		else
-			(void)ddp_json_skip(json);
-	}
-	of = json->wrong ? NULL : rank_at(facts, rank);
-	if (of && of->order == 0) {
-		of->how = find_how(how);
-		of->code = (int)code;
-		of->time = time;
-		of->order = ++*order;
-		if (node)
-			snprintf(of->node, sizeof(of->node), "%s", node);
-	}
-	free(node);
-	free(how);
-}
-
-static void read_attempt(struct facts *facts, char *text, size_t size)
+static void read_attempt(struct facts *facts)
 {
 	double ranks = 0;
-	const struct {
-		const char *key;
-		double *number;
-		char **string;
-		char ***list;
-	} members[] = {
+	const struct member members[] = {
 		{"run_id", .string = &facts->run_id},
 		{"job", .number = &facts->job},
 		{"step", .number = &facts->step},
@@ -281,384 +266,474 @@ static void read_attempt(struct facts *facts, char *text, size_t size)
 		{"status", .number = &facts->status},
 		{"kind", .string = &facts->kind},
 		{"refusal", .string = &facts->refusal},
+		{"tasks", .element = read_task},
+		{"silent_nodes", .element = read_silent},
 		{"quiet", .number = &facts->quiet},
 		{"next", .string = &facts->next},
 		{"next_nodes", .list = &facts->next_nodes},
 		{"next_ranks", .number = &facts->next_ranks},
 		{"next_after", .number = &facts->next_after},
 		{"next_why", .string = &facts->next_why},
+		{.key = NULL},
 	};
 	struct ddp_json json;
-	int order = 0;
+	size_t size;
+	char *text = read_text(facts, "attempt.json", &size);
 
+	if (!text)
+		return;
 	ddp_json_start(&json, text, size);
-	ddp_json_open(&json, '{');
-	for (bool first = true; ddp_json_more(&json, '}', first); first = false) {
-		const char *key = ddp_json_key(&json);
-		size_t i = 0;
-
-		if (!key)
-			break;
-		while (i < sizeof(members) / sizeof(members[0]) && strcmp(members[i].key, key) != 0)
-			i++;
-		if (strcmp(key, "silent_nodes") == 0) {
-			take_silent(facts, &json);
-		} else if (strcmp(key, "tasks") == 0) {
-			ddp_json_open(&json, '[');
-			for (bool one = true; ddp_json_more(&json, ']', one); one = false)
-				take_task(facts, &json, &order);
-		} else if (i == sizeof(members) / sizeof(members[0]) ||
-			   (members[i].number && ddp_json_peek(&json) == 'n')) {
-			(void)ddp_json_skip(&json);
-		} else if (members[i].number) {
-			(void)ddp_json_real(&json, members[i].number);
-		} else if (members[i].string) {
-			put_string(&json, members[i].string);
-		} else {
-			put_list(&json, members[i].list);
-		}
-	}
+	read_members(facts, &json, members);
 	if (ranks >= 1)
 		(void)rank_at(facts, ranks - 1);
 }
 
 /* --- Files of one rank --------------------------------------------------------------------- */
 
+struct file {
+	struct facts *facts;
+	struct facts_rank *rank;
+	char *text; /* a zero byte follows its [size] bytes */
+	size_t size;
+};
+
 /* "n1 4711": the plugin. */
-static void read_task(struct facts_rank *rank, char *text, size_t size)
+static void read_place(struct file *file)
 {
-	(void)size;
-	if (!rank->node[0])
-		(void)sscanf(text, "%127s %ld", rank->node, &rank->pid);
-	else
-		(void)sscanf(text, "%*s %ld", &rank->pid);
-}
+	char node[FACTS_NAME];
 
-static void take_extra(struct facts_rank *rank, struct ddp_json *json)
-{
-	char *stamp = NULL;
-
-	ddp_json_open(json, '{');
-	for (bool first = true; ddp_json_more(json, '}', first); first = false) {
-		const char *key = ddp_json_key(json);
-
-		if (!key)
-			break;
-		if (strcmp(key, "py_callstack") == 0)
-			put_string(json, &rank->traceback);
-		else if (strcmp(key, "timestamp") != 0)
-			(void)ddp_json_skip(json);
-		else if (ddp_json_peek(json) == '"')
-			put_string(json, &stamp);
-		else
-			(void)ddp_json_real(json, &rank->raised);
-	}
-	if (stamp)
-		rank->raised = strtod(stamp, NULL);
-	free(stamp);
-}
-
-static void take_message(struct facts_rank *rank, struct ddp_json *json)
-{
-	if (ddp_json_peek(json) != '{') {
-		put_string(json, &rank->message);
-		return;
-	}
-	ddp_json_open(json, '{');
-	for (bool first = true; ddp_json_more(json, '}', first); first = false) {
-		const char *key = ddp_json_key(json);
-
-		if (!key)
-			break;
-		if (strcmp(key, "message") == 0)
-			put_string(json, &rank->message);
-		else if (strcmp(key, "extraInfo") == 0 && ddp_json_peek(json) == '{')
-			take_extra(rank, json);
-		else
-			(void)ddp_json_skip(json);
-	}
+	(void)sscanf(file->text, "%127s %ld", file->rank->node[0] ? node : file->rank->node,
+		     &file->rank->pid);
 }
 
 /* {"message": {"message": "Type: text", "extraInfo": {"py_callstack": "", "timestamp": "1"}}}, or {"message": "text"}. */
-static void read_error(struct facts_rank *rank, char *text, size_t size)
+static void read_error(struct file *file)
 {
+	struct facts_rank *rank = file->rank;
+	const char *stamp = NULL;
+	const struct member extra[] = {{"py_callstack", .string = &rank->traceback},
+				       {"timestamp", .string = &stamp, .number = &rank->raised},
+				       {.key = NULL}};
+	const struct member inner[] = {{"message", .string = &rank->message},
+				       {"extraInfo", .members = extra},
+				       {.key = NULL}};
+	const struct member outer[] = {{"message", .string = &rank->message, .members = inner},
+				       {.key = NULL}};
 	struct ddp_json json;
+	struct ddp_text cut = {.data = NULL};
 
-	ddp_json_start(&json, text, size);
-	ddp_json_open(&json, '{');
-	for (bool first = true; ddp_json_more(&json, '}', first); first = false) {
-		const char *key = ddp_json_key(&json);
-
-		if (!key)
-			break;
-		if (strcmp(key, "message") == 0)
-			take_message(rank, &json);
-		else
-			(void)ddp_json_skip(&json);
+	ddp_json_start(&json, file->text, file->size);
+	read_members(file->facts, &json, outer);
+	if (stamp)
+		rank->raised = strtod(stamp, NULL);
+	/* The process may have been killed while it wrote the file. */
+	if (json.wrong && !rank->message) {
+		ddp_text_add(&cut, "an error file that says no more: %s", json.wrong);
+		rank->message = keep(file->facts, cut.data);
 	}
-	/* The process may have been killed in the middle of it. */
-	if (json.wrong && !rank->message &&
-	    asprintf(&rank->message, "an error file that says no more: %s", json.wrong) < 0)
-		rank->message = NULL;
 }
 
-void facts_stopped(const char *dir, char *why, size_t size)
+/* Without zero bytes, and without the lines of Slurm between those of ranks, which the report replaces. */
+static const char *clean_output(char *text, size_t size)
 {
-	static const char stopped[] = "stopped: ";
-	struct facts_rank rank = {.message = NULL};
-	struct ddp_text plain = {.data = NULL};
-	char path[PATH_MAX + 16], *text = NULL;
-	size_t length;
-
-	*why = '\0';
-	snprintf(path, sizeof(path), "%s/" DDP_DIR_ERROR "0.json", dir);
-	if (*dir && ddp_file_read(path, FILE_LIMIT, &text, &length, NULL) == 0)
-		read_error(&rank, text, length);
-	if (rank.message && strncmp(rank.message, stopped, strlen(stopped)) == 0) {
-		ddp_text_plain(&plain, rank.message + strlen(stopped));
-		snprintf(why, size, "%s", plain.data ? plain.data : "");
-	}
-	ddp_text_free(&plain);
-	free(rank.message);
-	free(rank.traceback);
-	free(text);
-}
-
-/* A line of srun's or of a slurmstepd's; from Slurm 25.05 on these begin with the time, which may be a rank's own way too. */
-static bool is_slurms(const char *line)
-{
-	static const char *const begins[] = {"srun: ", "slurmstepd", "salloc: "};
-	static const char *const tells[] = {"execve(): ", "*** STEP "};
-	int length = 0;
-
-	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
-		if (strncmp(line, begins[i], strlen(begins[i])) == 0)
-			return true;
-	(void)sscanf(line, "[%*d-%*d-%*dT%*d:%*d:%*d.%*d] error: %n", &length);
-	for (size_t i = 0; i < sizeof(tells) / sizeof(tells[0]) && length > 0; i++)
-		if (strncmp(line + length, tells[i], strlen(tells[i])) == 0)
-			return true;
-	return false;
-}
-
-/* Without the lines that Slurm wrote between those of ranks: the report says better what they say. */
-static void drop_slurms(char *text)
-{
+	struct pattern_part part[PATTERN_PARTS];
 	char *out = text;
 
+	for (size_t i = 0; i < size; i++)
+		if (!text[i])
+			text[i] = '?';
 	for (char *line = text, *next; *line; line = next) {
 		size_t length = strcspn(line, "\n");
 
 		next = line + length + (line[length] == '\n');
-		if (is_slurms(line))
+		if (pattern_find(PATTERN_OUTPUT, line, length, part) == LINE_SLURM)
 			continue;
 		memmove(out, line, (size_t)(next - line));
 		out += next - line;
 	}
 	*out = '\0';
+	return text;
 }
 
-static char *copy_output(char *text, size_t size)
+static void read_tail(struct file *file)
 {
-	for (size_t i = 0; i < size; i++)
-		if (!text[i])
-			text[i] = '?';
-	drop_slurms(text);
-	return strdup(text);
+	file->rank->tail = clean_output(file->text, file->size);
 }
 
-static void read_tail(struct facts_rank *rank, char *text, size_t size)
+static void read_process(struct file *file)
 {
-	rank->tail = copy_output(text, size);
-}
+	struct facts_rank *rank = file->rank;
 
-static void read_process(struct facts_rank *rank, char *text, size_t size)
-{
-	char *rest = NULL;
-
-	(void)size;
-	for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+	for (char *line, *rest = file->text; (line = strsep(&rest, "\n"));) {
 		if (strncmp(line, "command ", 8) == 0 && !rank->command)
-			rank->command = strdup(line + 8);
+			rank->command = line + 8;
 		(void)sscanf(line, "pid %ld", &rank->pid);
 		(void)sscanf(line, "node %127s", rank->node);
 		(void)sscanf(line, "state %c", &rank->state);
 		(void)sscanf(line, "wchan %127s", rank->wchan);
 		(void)sscanf(line, "parent %31s", rank->parent);
-		(void)sscanf(line, "beat %lf", &rank->beat);
+		(void)sscanf(line, "beat %lf", &rank->heartbeat_age);
 	}
 }
 
-static void read_stacks(struct facts_rank *rank, char *text, size_t size)
+static void read_stacks(struct file *file)
 {
-	(void)text;
-	rank->stacks = size > 0;
+	file->rank->stacks = file->size > 0;
 }
 
-static const struct {
-	const char *prefix, *suffix;
-	void (*read)(struct facts_rank *rank, char *text, size_t size);
-} files[] = {
-	{DDP_DIR_TASK, "", read_task},	  {DDP_DIR_ERROR, ".json", read_error},
-	{"tail-", ".txt", read_tail},	  {"proc-", ".txt", read_process},
-	{"stacks-", ".txt", read_stacks}, {"rank-", "", NULL},
-	{DDP_DIR_DUMP, "", NULL},
-};
+static void read_record(struct file *file)
+{
+	ddp_arrival_read(file->text, &file->facts->arrivals[file->rank - file->facts->ranks]);
+}
 
 /* Read [name], if it is a file of a rank. */
-static void read_file(struct facts *facts, const char *name)
+static void read_rank_file(struct facts *facts, const char *name)
 {
-	char path[PATH_MAX + 300], *text = NULL, *end;
-	struct facts_rank *rank = NULL;
-	unsigned long number;
-	size_t kind, size;
-	bool dump;
+	static const struct {
+		const char *prefix, *suffix;
+		void (*read)(struct file *file);
+	} kinds[] = {
+		{DDP_DIR_TASK, "", read_place},	  {DDP_DIR_ERROR, ".json", read_error},
+		{"tail-", ".txt", read_tail},	  {"proc-", ".txt", read_process},
+		{"stacks-", ".txt", read_stacks}, {"rank-", "", read_record},
+		{DDP_DIR_DUMP, "", NULL},
+	};
 
-	for (kind = 0; kind < sizeof(files) / sizeof(files[0]) && !rank; kind++) {
-		size_t n = strlen(files[kind].prefix);
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		struct file file = {.facts = facts};
+		size_t n = strlen(kinds[i].prefix);
+		double number;
+		char *end;
 
-		if (strncmp(name, files[kind].prefix, n) != 0 || name[n] < '0' || name[n] > '9')
+		if (strncmp(name, kinds[i].prefix, n) != 0 || name[n] < '0' || name[n] > '9')
 			continue;
-		number = strtoul(name + n, &end, 10);
-		if (strcmp(end, files[kind].suffix) == 0)
-			rank = rank_at(facts, (double)number);
+		number = (double)strtoul(name + n, &end, 10);
+		file.rank = strcmp(end, kinds[i].suffix) == 0 ? rank_at(facts, number) : NULL;
+		if (file.rank && !kinds[i].read)
+			facts->dumps++;
+		else if (file.rank && (file.text = read_text(facts, name, &file.size)))
+			kinds[i].read(&file);
 	}
-	if (!rank)
+}
+
+void facts_stopped(const char *dir, char *why, size_t size)
+{
+	struct facts facts = {.first = -1};
+	struct pattern_part part[PATTERN_PARTS];
+	struct ddp_text plain = {.data = NULL};
+	const char *message;
+
+	*why = '\0';
+	snprintf(facts.dir, sizeof(facts.dir), "%s", dir);
+	if (*dir)
+		read_rank_file(&facts, DDP_DIR_ERROR "0.json");
+	message = facts.size > 0 ? facts.ranks[0].message : NULL;
+	if (message &&
+	    pattern_find(PATTERN_MESSAGE, message, strlen(message), part) == LINE_STOPPED) {
+		ddp_text_plain(&plain, part[1].text);
+		snprintf(why, size, "%s", plain.data ? plain.data : "");
+	}
+	ddp_text_free(&plain);
+	facts_free(&facts);
+}
+
+/* --- Dumps of PyTorch's flight recorder ------------------------------------------------------ */
+
+/* Whether [path] is a file that only root or the owner of ddp-run can have written. */
+static bool is_trusted(const char *path)
+{
+	struct stat self, info;
+
+	return stat("/proc/self/exe", &self) == 0 && stat(path, &info) == 0 &&
+	       S_ISREG(info.st_mode) && !(info.st_mode & S_IWOTH) &&
+	       (info.st_uid == 0 || info.st_uid == self.st_uid) && access(path, R_OK) == 0;
+}
+
+/*
+ * Put the path of decode-dumps into [path]: beside ddp-run, as in a build tree; else in the installation that ddp-run is in, which may
+ * have been moved; else in DDP_LIBEXEC_DIR.
+ */
+static void find_decoder(char path[PATH_MAX])
+{
+	static const char *const places[] = {"decode-dumps", "../libexec/" PACKAGE "/decode-dumps"};
+
+	for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+		if (nodes_find_beside(places[i], path, PATH_MAX) && is_trusted(path))
+			return;
+	snprintf(path, PATH_MAX, "%s", DDP_LIBEXEC_DIR "/decode-dumps");
+}
+
+/* Put the reason why dumps were not decoded into [why] of [size] bytes; "" if they were. */
+static void explain_decoder(const struct ddp_command_said *said, double limit, const char *path,
+			    char *why, size_t size)
+{
+	*why = '\0';
+	if (said->timed_out)
+		snprintf(why, size, "python3 took more than %g s", limit);
+	else if (said->status == 127)
+		snprintf(why, size, "no python3 on this host");
+	else if (said->status > 128)
+		snprintf(why, size, "python3 was killed by %s",
+			 facts_signal(said->status - 128).text);
+	else if (said->status != 0 && access(path, R_OK) != 0)
+		snprintf(why, size, "%.90s is missing", path);
+	else if (said->status != 0)
+		snprintf(why, size, "python3 ended with exit status %d", said->status);
+}
+
+/* The decoder's JSON text of [size] bytes. Sets facts->undecoded if it failed. */
+static char *decode_dumps(struct facts *facts, size_t *size)
+{
+	/* Several reports are made on an attempt; decode once. */
+	static struct {
+		char dir[PATH_MAX], why[sizeof(facts->undecoded)];
+		int size, dumps;
+		struct ddp_text out;
+	} last;
+	int counted = facts->dumps < MOST_DUMPS ? facts->dumps : MOST_DUMPS;
+	double limit = DECODE_LIMIT + counted / DUMPS_PER_SECOND;
+	const struct ddp_command how = {
+		.limit = limit, .grace = 1, .most = ((size_t)facts->size + 1) * ARRIVAL_BYTES};
+	struct ddp_command_said said;
+	char path[PATH_MAX], ranks[16];
+	/* With -I and -S, Python imports its own modules only. */
+	char *const argv[] = {"python3", "-I", "-S", path, facts->dir, ranks, NULL};
+
+	if (strcmp(last.dir, facts->dir) != 0 || last.size != facts->size ||
+	    last.dumps != facts->dumps) {
+		find_decoder(path);
+		snprintf(ranks, sizeof(ranks), "%d", facts->size);
+		ddp_command_run(argv, &how, &said);
+		explain_decoder(&said, limit, path, last.why, sizeof(last.why));
+		ddp_text_free(&last.out);
+		ddp_text_put(&last.out, said.out.data ? said.out.data : "", said.out.size);
+		ddp_command_said_free(&said);
+		memcpy(last.dir, facts->dir, sizeof(last.dir));
+		last.size = facts->size;
+		last.dumps = facts->dumps;
+	}
+	memcpy(facts->undecoded, last.why, sizeof(facts->undecoded));
+	*size = last.out.size;
+	return keep_copy(facts, last.out.data, last.out.size);
+}
+
+/* Read an object of the decoder's list: the collective that a rank was in. */
+static void read_arrival(struct facts *facts, struct ddp_json *json)
+{
+	double rank = -1, there = 0, waits = 0, sequence = 0;
+	const char *last = "";
+	const struct member members[] = {
+		{"rank", .number = &rank},   {"there", .number = &there},
+		{"waits", .number = &waits}, {"sequence", .number = &sequence},
+		{"last", .string = &last},   {.key = NULL}};
+
+	read_members(facts, json, members);
+	if (json->wrong || rank < 0 || rank >= facts->size || sequence < 0)
 		return;
-	kind--;
-	dump = strcmp(files[kind].prefix, DDP_DIR_DUMP) == 0;
-	facts->dumps += dump;
-	snprintf(path, sizeof(path), "%s/%s", facts->dir, name);
-	if (ddp_file_read(path, dump ? DUMP_LIMIT : FILE_LIMIT, &text, &size, NULL) != 0)
+	facts->arrivals[(int)rank] = (struct ddp_arrival){
+		.there = there != 0,
+		.waits = waits != 0,
+		.sequence = sequence < 0x1p64 ? (uint64_t)sequence : UINT64_MAX};
+	snprintf(facts->arrivals[(int)rank].last, sizeof(facts->arrivals[0].last), "%s", last);
+}
+
+/* Read the ranks' arrivals from the dumps, unless a rank left a record of libddp. */
+static void read_dumps(struct facts *facts)
+{
+	struct ddp_json json;
+	size_t size;
+	char *text;
+
+	for (int i = 0; i < facts->size; i++)
+		if (facts->arrivals[i].there)
+			return;
+	if (facts->dumps == 0)
 		return;
-	if (files[kind].read)
-		files[kind].read(rank, text, size);
-	else if (dump)
-		(void)flight_read(&facts->flight, (int)(rank - facts->ranks), text, size);
-	else
-		ddp_arrival_read(text, &facts->arrivals[rank - facts->ranks]);
-	free(text);
+	text = decode_dumps(facts, &size);
+	if (facts->undecoded[0])
+		return;
+	ddp_json_start(&json, text, size);
+	ddp_json_open(&json, '[');
+	for (bool first = true; ddp_json_more(&json, ']', first); first = false) {
+		/* Ranks that the list does not have are not in its process group. */
+		for (int i = 0; i < facts->size && first; i++)
+			facts->arrivals[i].outside = true;
+		read_arrival(facts, &json);
+	}
+	if (!ddp_json_end(&json)) {
+		memset(facts->arrivals, 0, (size_t)facts->size * sizeof(*facts->arrivals));
+		snprintf(facts->undecoded, sizeof(facts->undecoded),
+			 "the output of python3 is not valid");
+	}
 }
 
 /* --- Files about nodes ----------------------------------------------------------------------- */
 
-/* A copy of nodes_field(), which here goes on to [end]; NULL: there is none, or it says nothing. */
-static char *copy_field(const char *line, const char *key, const char *end)
-{
-	size_t size;
-	const char *at = nodes_field(line, key, &size);
-
-	return size > 0 ? strndup(at, strcspn(at, end)) : NULL;
-}
-
 void facts_read_nodes(struct facts *facts)
 {
-	char path[PATH_MAX + 16], *text = NULL, *rest = NULL;
 	size_t size;
+	char *text = read_text(facts, "nodes.txt", &size);
 
-	snprintf(path, sizeof(path), "%s/nodes.txt", facts->dir);
-	if (ddp_file_read(path, FILE_LIMIT, &text, &size, NULL) != 0)
-		return;
-	for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-		char *name = copy_field(line, "NodeName", " ");
-		struct facts_node *node = name ? facts_node(facts, name) : NULL;
+	for (char *line; (line = strsep(&text, "\n"));) {
+		const char *at = nodes_field(line, "NodeName", &size), *stamp;
+		struct facts_node *node =
+			size > 0 ? facts_node(facts, keep_copy(facts, at, size)) : NULL;
 
-		if (node) {
-			free(node->state);
-			free(node->reason);
-			node->state = copy_field(line, "State", " ");
-			/* "Not responding [slurm@2026-11-23T13:00:00]", before what follows it. */
-			node->reason = copy_field(line, "Reason", "]");
-			if (node->reason && strchr(node->reason, '[')) {
-				char *stamp = strrchr(node->reason, '[');
-
-				*stamp = '\0';
-				while (stamp > node->reason && stamp[-1] == ' ')
-					*--stamp = '\0';
-			}
-		}
-		free(name);
+		if (!node)
+			continue;
+		at = nodes_field(line, "State", &size);
+		node->state = size > 0 ? keep_copy(facts, at, size) : NULL;
+		at = nodes_field(line, "Reason", &size);
+		node->reason = NULL;
+		if (size == 0)
+			continue;
+		/* "Not responding [slurm@2026-11-23T13:00:00]", before what follows it. */
+		size = strcspn(at, "]");
+		stamp = memrchr(at, '[', size);
+		if (stamp)
+			for (size = (size_t)(stamp - at); size > 0 && at[size - 1] == ' ';)
+				size--;
+		node->reason = keep_copy(facts, at, size);
 	}
-	free(text);
 }
 
 /* "memory-n1.txt". */
 static void read_memory(struct facts *facts, const char *name)
 {
-	size_t n = strlen("memory-"), length = strlen(name);
-	char path[PATH_MAX + 300], *text = NULL, *node_name;
+	size_t n = strlen("memory-"), length = strlen(name), size;
 	struct facts_node *node;
-	size_t size;
+	char *text;
 
 	if (strncmp(name, "memory-", n) != 0 || length < n + 5 ||
 	    strcmp(name + length - 4, ".txt") != 0)
 		return;
-	node_name = strndup(name + n, length - n - 4);
-	node = node_name ? facts_node(facts, node_name) : NULL;
-	free(node_name);
-	snprintf(path, sizeof(path), "%s/%s", facts->dir, name);
-	if (node && ddp_file_read(path, FILE_LIMIT, &text, &size, NULL) == 0)
-		(void)sscanf(text, "oom_kill %ld", &node->kills);
-	free(text);
+	node = facts_node(facts, keep_copy(facts, name + n, length - n - 4));
+	text = read_text(facts, name, &size);
+	if (text)
+		(void)sscanf(text, "oom_kill %ld", &node->oom_kills);
 }
 
-/* --- All of it ------------------------------------------------------------------------------- */
+/* --- Messages -------------------------------------------------------------------------------- */
 
-static int read_directory(struct facts *facts, struct ddp_error *error)
+/*
+ * The error message in [tail], output of one rank: the last exception that Python or C++ did not catch, else the last line of libddp, with
+ * [libddp] set. With [rank], output of all ranks, the last line of libddp on that rank; -1: none.
+ */
+static const char *find_message(struct facts *facts, const char *tail, int rank, bool *libddp)
 {
-	DIR *dir = opendir(facts->dir);
-	struct dirent *entry;
+	struct pattern_part part[PATTERN_PARTS], found = {NULL, 0};
+	char label[32];
+	bool inside = false;
 
+	*libddp = rank >= 0;
+	snprintf(label, sizeof(label), "%d@", rank);
+	for (const char *line = tail; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+		size_t length = strcspn(line, "\n");
+		enum pattern_meaning meaning = pattern_find(PATTERN_OUTPUT, line, length, part);
+		bool is_label = rank < 0 || (meaning == LINE_LIBDDP &&
+					     strncmp(part[1].text, label, strlen(label)) == 0);
+
+		if (!is_label)
+			continue;
+		if (meaning == LINE_TRACEBACK) {
+			inside = true;
+		} else if (meaning == LINE_CPP) {
+			found = part[1];
+			*libddp = false;
+		} else if (inside && length > 0 && *line != ' ' && *line != '\t') {
+			found = (struct pattern_part){line, length};
+			inside = *libddp = false;
+		} else if (meaning == LINE_LIBDDP && (!found.text || *libddp)) {
+			found = part[2];
+			*libddp = true;
+		}
+	}
+	while (found.length > 0 && strchr("\r ", found.text[found.length - 1]))
+		found.length--;
+	*libddp = *libddp && found.length > 0;
+	return found.length ? keep_copy(facts, found.text, found.length) : NULL;
+}
+
+/* Complete the place and the message of rank [number] with libddp's record and the output. */
+static void complete_rank(struct facts *facts, int number)
+{
+	const struct ddp_arrival *arrival = &facts->arrivals[number];
+	struct facts_rank *rank = &facts->ranks[number];
+
+	if (!rank->node[0])
+		snprintf(rank->node, sizeof(rank->node), "%s", arrival->host);
+	if (rank->pid == 0)
+		rank->pid = arrival->pid;
+	if (rank->message)
+		return;
+	if (arrival->reason[0] && strcmp(arrival->reason, "SIGTERM") != 0) {
+		rank->message = arrival->reason;
+		rank->libddp = true;
+		return;
+	}
+	if (rank->tail && rank->order > 0)
+		rank->message = find_message(facts, rank->tail, -1, &rank->libddp);
+	if (!rank->message && facts->tail && rank->order > 0)
+		rank->message = find_message(facts, facts->tail, number, &rank->libddp);
+}
+
+/* --- The directory --------------------------------------------------------------------------- */
+
+int facts_read(struct facts *facts, const char *path, struct ddp_error *error)
+{
+	static const char *none[] = {NULL};
+	DIR *dir = opendir(path);
+	struct dirent *entry;
+	bool records = false;
+	size_t size;
+	char *text;
+
+	*facts = (struct facts){.first = -1, .command = none, .nodes = none, .next_nodes = none};
 	if (!dir)
-		return ddp_error_errno(error, DDP_ERR_FILE, "cannot open %s", facts->dir);
+		return ddp_error_errno(error, DDP_ERR_FILE, "cannot open %s", path);
+	snprintf(facts->dir, sizeof(facts->dir), "%s", path);
+	read_attempt(facts);
+	text = read_text(facts, "tail.txt", &size);
+	facts->tail = text ? clean_output(text, size) : NULL;
 	while ((entry = readdir(dir))) {
-		read_file(facts, entry->d_name);
+		read_rank_file(facts, entry->d_name);
 		read_memory(facts, entry->d_name);
 		facts->ras = facts->ras || strcmp(entry->d_name, "ras.txt") == 0;
 	}
 	closedir(dir);
 	ddp_arrival_keep_last_world(facts->arrivals, facts->size);
-	return 0;
-}
-
-/* A list that nobody gave is an empty one. */
-static int fill_lists(struct facts *facts)
-{
-	char ***const lists[] = {&facts->command, &facts->nodes, &facts->next_nodes};
-
-	for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
-		if (!*lists[i] && !(*lists[i] = calloc(1, sizeof(char *))))
-			return -1;
-	return 0;
-}
-
-int facts_read(struct facts *facts, const char *dir, struct ddp_error *error)
-{
-	char path[PATH_MAX + 16], *text = NULL;
-	size_t size;
-	int status;
-
-	*facts = (struct facts){.first = -1};
-	if (snprintf(facts->dir, sizeof(facts->dir), "%s", dir) >= (int)sizeof(facts->dir))
-		return ddp_error_set(error, DDP_ERR_FILE, "%.200s... is too long", dir);
-	snprintf(path, sizeof(path), "%s/attempt.json", dir);
-	if (ddp_file_read(path, FILE_LIMIT, &text, &size, NULL) == 0)
-		read_attempt(facts, text, size);
-	free(text);
-	text = NULL;
-	snprintf(path, sizeof(path), "%s/tail.txt", dir);
-	if (ddp_file_read(path, FILE_LIMIT, &text, &size, NULL) == 0)
-		facts->tail = copy_output(text, size);
-	free(text);
-	status = read_directory(facts, error);
-	if (status == 0 && fill_lists(facts) < 0)
-		status =
-			ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the report on %s", dir);
-	if (status < 0) {
-		facts_free(facts);
-		return status;
-	}
 	facts_read_nodes(facts);
-	facts_judge(facts);
+	read_dumps(facts);
+	for (int i = 0; i < facts->size; i++) {
+		complete_rank(facts, i);
+		records = records || facts->arrivals[i].there;
+	}
+	if (records)
+		ddp_arrival_describe(facts->arrivals, facts->size, facts->collectives,
+				     sizeof(facts->collectives));
 	return 0;
+}
+
+void ddp_evidence_discard(const char *dir)
+{
+	DIR *open = opendir(dir);
+	char above[PATH_MAX];
+	struct dirent *entry;
+	char *slash;
+
+	if (!open)
+		return;
+	while ((entry = readdir(open)))
+		if (entry->d_name[0] != '.')
+			(void)unlinkat(dirfd(open), entry->d_name, 0);
+	closedir(open);
+	if (rmdir(dir) < 0 || snprintf(above, sizeof(above), "%s", dir) >= (int)sizeof(above))
+		return;
+	slash = strrchr(above, '/');
+	if (!slash)
+		return;
+	*slash = '\0';
+	slash = strrchr(above, '/');
+	if (strcmp(slash ? slash + 1 : above, DDP_DIR_PARENT) == 0)
+		(void)rmdir(above);
 }

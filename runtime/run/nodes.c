@@ -3,6 +3,7 @@
 
 #include "nodes.h"
 
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,15 +11,132 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-#include "base/text.h"
+#include "base/command.h"
+#include "base/settings.h"
 #include "base/xalloc.h"
+#include "patterns.h"
+
+extern char **environ;
 
 enum {
-	PROBES = 64,	   /* at once */
-	STATE_SIZE = 8192, /* bytes of scontrol's line about a node, at most */
-	ASK_LIMIT = 10	   /* seconds for an answer of slurmctld */
+	PROBES = 64,		/* at once */
+	OUTPUT_LIMIT = 1 << 18, /* bytes of a command's output */
+	STATE_SIZE = 8192,	/* bytes of scontrol's line about a node, at most */
+	ASK_LIMIT = 10		/* seconds for an answer of slurmctld */
 };
+
+/* --- Commands ---------------------------------------------------------------------------------- */
+
+static bool begins(const char *text, const char *with)
+{
+	return strncmp(text, with, strlen(with)) == 0;
+}
+
+/*
+ * Whether [variable] is ddp's; or, with [requests], asks for resources, which srun would ask for again and refuse for a step beside the
+ * user's, as SLURM_NTASKS_PER_GPU. The variables that are kept say where Slurm is.
+ */
+static bool is_dropped(const char *variable, bool requests)
+{
+	static const char *const kept[] = {
+		"SLURM_CONF=",	  "SLURM_CLUSTER_NAME=", "SLURM_WORKING_CLUSTER=",
+		"SLURM_STEPMGR=", "SLURM_HET_SIZE=",	 "SLURM_JWT=",
+		"SLURM_SACK_"};
+
+	if (begins(variable, "SLURM_DDP") || strstr(variable, "SPANK_OPTION_ddp"))
+		return true;
+	for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
+		if (begins(variable, kept[i]))
+			return false;
+	return requests && begins(variable, "SLURM_");
+}
+
+static void drop_variables(bool requests)
+{
+	for (size_t i = 0; environ[i];) {
+		char name[256];
+
+		if (!is_dropped(environ[i], requests) ||
+		    snprintf(name, sizeof(name), "%.*s", (int)strcspn(environ[i], "="),
+			     environ[i]) >= (int)sizeof(name) ||
+		    unsetenv(name) < 0)
+			i++;
+	}
+}
+
+static void drop_ours(void)
+{
+	drop_variables(false);
+}
+
+void nodes_drop_requests(void)
+{
+	drop_variables(true);
+}
+
+static int run_command(char *const argv[], double limit, size_t most, void (*prepare)(void),
+		       struct ddp_text *out)
+{
+	const struct ddp_command how = {
+		.limit = limit,
+		.grace = 1, /* srun ends its step on SIGTERM, if it can */
+		.most = most,
+		.merged = true,
+		.prepare = prepare,
+	};
+	struct ddp_command_said said;
+
+	ddp_command_run(argv, &how, &said);
+	if (said.out.data)
+		ddp_text_put(out, said.out.data, said.out.size);
+	ddp_command_said_free(&said);
+	return said.timed_out ? -1 : said.status;
+}
+
+int evidence_run(char *const argv[], double limit, struct ddp_text *out)
+{
+	return run_command(argv, limit, OUTPUT_LIMIT, drop_ours, out);
+}
+
+const char *nodes_field(const char *answer, const char *key, size_t *size)
+{
+	size_t length = strlen(key);
+
+	for (const char *at = answer; (at = strstr(at, key)); at += length) {
+		if ((at != answer && at[-1] != ' ' && at[-1] != '\n') || at[length] != '=')
+			continue;
+		at += length + 1;
+		*size = strcspn(at, " \n");
+		return at;
+	}
+	*size = 0;
+	return "";
+}
+
+double nodes_seconds(const char *answer, const char *key)
+{
+	size_t size;
+	const char *field = nodes_field(answer, key, &size), *dash = memchr(field, '-', size);
+	int hours, minutes, seconds;
+
+	if (sscanf(dash ? dash + 1 : field, "%d:%d:%d", &hours, &minutes, &seconds) != 3)
+		return INFINITY;
+	return (dash ? atoi(field) : 0) * 86400.0 + hours * 3600.0 + minutes * 60.0 + seconds;
+}
+
+double nodes_date(const char *answer, const char *key)
+{
+	struct tm date = {.tm_isdst = -1};
+	size_t size;
+
+	return strptime(nodes_field(answer, key, &size), "%Y-%m-%dT%H:%M:%S", &date)
+		       ? (double)mktime(&date)
+		       : 0;
+}
+
+/* --- Lists ------------------------------------------------------------------------------------- */
 
 void nodes_add(struct node_list *list, const char *name)
 {
@@ -59,67 +177,176 @@ char *nodes_joined(const struct node_list *list)
 
 void nodes_expand(struct node_list *list, const char *hosts, size_t size)
 {
-	struct ddp_text out = {.data = NULL};
-	char *copy = ddp_xcalloc(size + 1, 1, "names of nodes");
-	char *const argv[] = {"scontrol", "show", "hostnames", copy, NULL};
-	char *rest, *name;
+	struct ddp_text names = {.data = NULL}, out = {.data = NULL};
+	bool simple = !memchr(hosts, '[', size);
 
-	memcpy(copy, hosts, size);
-	if (!strchr(copy, '[')) {
-		for (rest = copy; (name = strsep(&rest, ","));)
-			if (*name)
-				nodes_add(list, name);
-	} else if (evidence_run(argv, ASK_LIMIT, &out) == 0 && out.data) {
-		for (rest = out.data; (name = strsep(&rest, "\n"));)
-			if (*name)
-				nodes_add(list, name);
+	ddp_text_put(&names, hosts, size);
+	if (!simple) {
+		char *const argv[] = {"scontrol", "show", "hostnames", names.data, NULL};
+
+		if (evidence_run(argv, ASK_LIMIT, &out) != 0)
+			ddp_text_clear(&out);
+	}
+	for (char *rest = simple ? names.data : out.data, *name; (name = strsep(&rest, ",\n"));)
+		if (*name)
+			nodes_add(list, name);
+	ddp_text_free(&out);
+	ddp_text_free(&names);
+}
+
+/* Whether no step can run on a node in this state: "DOWN*", "IDLE+NOT_RESPONDING". */
+static bool is_gone(const char *state, size_t size)
+{
+	static const char *const gone[] = {"DOWN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "*"};
+
+	for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
+		if (memmem(state, size, gone[i], strlen(gone[i])))
+			return true;
+	return false;
+}
+
+/*
+ * Add the nodes of scontrol's [lines] that are of the job and not gone to [left], and the drained ones of them to [drained]. With [gone],
+ * those that are gone are added to it and to [left].
+ */
+static void read_states(const struct node_list *of_job, struct node_list *left,
+			struct node_list *drained, struct node_list *gone, char *lines)
+{
+	for (char *line; (line = strsep(&lines, "\n"));) {
+		size_t name_length, state_length;
+		const char *name = nodes_field(line, "NodeName", &name_length);
+		const char *state = nodes_field(line, "State", &state_length);
+		char copy[FACTS_NAME];
+
+		snprintf(copy, sizeof(copy), "%.*s", (int)name_length, name);
+		if (name_length == 0 || (is_gone(state, state_length) && !gone))
+			continue;
+		if (is_gone(state, state_length))
+			nodes_add(gone, copy);
+		else if (!nodes_have(of_job, copy))
+			continue;
+		nodes_add(left, copy);
+		if (drained && memmem(state, state_length, "DRAIN", strlen("DRAIN")))
+			nodes_add(drained, copy);
+	}
+}
+
+struct node_list nodes_of_job(const char *job, char *state, size_t size, struct node_list *drained,
+			      struct node_list *gone)
+{
+	char *const ask_job[] = {"scontrol", "-o", "show", "job", (char *)job, NULL};
+	struct ddp_text out = {.data = NULL}, names = {.data = NULL}, states = {.data = NULL};
+	struct node_list all = {.name = NULL}, left = {.name = NULL};
+	const char *own = ddp_getenv("SLURM_JOB_ID", "SLURM_JOBID", NULL);
+	const char *began = ddp_getenv("SLURM_JOB_NODELIST", "SLURM_NODELIST", NULL);
+	const char *field;
+	size_t length;
+
+	snprintf(state, size, "%s", "");
+	if (evidence_run(ask_job, ASK_LIMIT, &out) == 0 && out.data) {
+		field = nodes_field(out.data, "JobState", &length);
+		snprintf(state, size, "%.*s", (int)length, field);
+		field = nodes_field(out.data, "NodeList", &length);
+		/* Slurm removes a node that is down from a job with --no-kill. */
+		if (gone && own && strcmp(own, job) == 0 && began)
+			ddp_text_add(&names, "%s,", began);
+		ddp_text_put(&names, field, length);
+		if (length > 0 && strncmp(field, "(null)", 6) != 0)
+			nodes_expand(&all, field, length);
+	}
+	if (all.count > 0) {
+		/* In Slurm's short form: a list of all names may be too long for a command's argument. */
+		char *const ask_nodes[] = {"scontrol", "-o", "show", "node", names.data, NULL};
+
+		if (run_command(ask_nodes, ASK_LIMIT, (all.count + 1) * STATE_SIZE, drop_ours,
+				&states) == 0)
+			read_states(&all, &left, drained, gone, states.data);
+		else
+			snprintf(state, size, "%s", "");
 	}
 	ddp_text_free(&out);
-	free(copy);
+	ddp_text_free(&names);
+	ddp_text_free(&states);
+	nodes_free(&all);
+	return left;
 }
 
-const char *nodes_field(const char *answer, const char *key, size_t *size)
+/* --- Steps of ddp-run -------------------------------------------------------------------------- */
+
+/* The path of ddp-run's executable, which nodes find at the same place. Returns false if it is not known. */
+static bool find_self(char *path, size_t size)
 {
-	size_t length = strlen(key);
+	ssize_t n = readlink("/proc/self/exe", path, size - 1);
 
-	for (const char *at = answer; (at = strstr(at, key)); at += length) {
-		if ((at != answer && at[-1] != ' ' && at[-1] != '\n') || at[length] != '=')
-			continue;
-		at += length + 1;
-		*size = strcspn(at, " \n");
-		return at;
-	}
-	*size = 0;
-	return "";
+	if (n >= 0)
+		path[n] = '\0';
+	return n >= 0;
 }
 
-double nodes_seconds(const char *answer, const char *key)
+bool nodes_find_beside(const char *name, char *path, size_t size)
 {
-	size_t size;
-	const char *field = nodes_field(answer, key, &size), *dash = memchr(field, '-', size);
-	int hours, minutes, seconds;
+	char self[PATH_MAX];
+	char *slash = find_self(self, sizeof(self)) ? strrchr(self, '/') : NULL;
 
-	if (sscanf(dash ? dash + 1 : field, "%d:%d:%d", &hours, &minutes, &seconds) != 3)
-		return INFINITY;
-	return (dash ? atoi(field) : 0) * 86400.0 + hours * 3600.0 + minutes * 60.0 + seconds;
+	return slash &&
+	       (size_t)snprintf(path, size, "%.*s/%s", (int)(slash - self), self, name) < size;
 }
 
-double nodes_date(const char *answer, const char *key)
+/*
+ * Run [program], a list of words that ends with NULL, once on each of [nodes], "n1,n2", in a step of [job] beside its others;
+ * [loud] is srun's -Q or -v. Returns what evidence_run() does of srun.
+ */
+static int run_on_nodes(const char *loud, const char *job, const char *nodes, char *const program[],
+			double limit, struct ddp_text *out)
 {
-	struct tm date = {.tm_isdst = -1};
-	size_t size;
+	char of[64], at[32], count[32];
+	char *argv[32] = {"srun",	  (char *)loud,		 of,
+			  "--overlap",	  "--gres=none",	 "--mpi=none",
+			  "--input=none", "--cpu-bind=none",	 "--kill-on-bad-exit=0",
+			  "--wait=0",	  "--export=ALL",	 at,
+			  count,	  "--ntasks-per-node=1", "--job-name=" EVIDENCE_STEP,
+			  "-w",		  (char *)nodes};
+	size_t words = 0;
+	unsigned names = 1;
 
-	return strptime(nodes_field(answer, key, &size), "%Y-%m-%dT%H:%M:%S", &date)
-		       ? (double)mktime(&date)
-		       : 0;
+	for (const char *p = nodes; *p; p++)
+		names += *p == ',';
+	snprintf(of, sizeof(of), "--jobid=%.40s", job);
+	snprintf(at, sizeof(at), "--nodes=%u", names);
+	snprintf(count, sizeof(count), "--ntasks=%u", names);
+	while (argv[words])
+		words++;
+	while (*program && words + 1 < sizeof(argv) / sizeof(argv[0]))
+		argv[words++] = *program++;
+	return run_command(argv, limit, OUTPUT_LIMIT, nodes_drop_requests, out);
 }
 
-/* --- Who answers ------------------------------------------------------------------------------- */
+int ddp_evidence_gather(const char *dir, const char *job, const char *step, const char *nodes,
+			double limit, struct ddp_error *error)
+{
+	char self[PATH_MAX], seconds[32];
+	char *const program[] = {self,	       "--gather", (char *)dir, (char *)job,
+				 (char *)step, seconds,	   NULL};
+	struct ddp_text out = {.data = NULL};
+	int status;
 
-struct answer {
-	enum evidence_found found;
-	char why[256];
-};
+	if (!find_self(self, sizeof(self)))
+		return ddp_error_errno(error, DDP_ERR_SYSTEM, "cannot find ddp-run itself");
+	snprintf(seconds, sizeof(seconds), "%.1f", limit * 0.8);
+	status = run_on_nodes("-Q", job, nodes, program, limit, &out);
+	if (status == -1)
+		status = ddp_error_set(error, DDP_ERR_TIMEOUT,
+				       "not all of nodes %.200s told what their ranks do in %g s",
+				       nodes, limit);
+	else if (status != 0)
+		status = ddp_error_set(error, DDP_ERR_SYSTEM,
+				       "srun on nodes %.200s ended with %d: %.500s", nodes, status,
+				       out.data ? out.data : "");
+	ddp_text_free(&out);
+	return status;
+}
+
+enum answer { HAS_NONE, HAS_RANKS, IS_SILENT, IS_UNASKED };
 
 struct probe {
 	const struct node_list *nodes;
@@ -127,27 +354,81 @@ struct probe {
 	bool kill;
 	double limit;
 	atomic_size_t next;
-	struct answer *answer; /* of each */
+	struct {
+		enum answer answer;
+		char why[256];
+	} * result; /* of each node */
 };
+
+/*
+ * Whether the node was missed by srun -v, which printed [text], and failed or had to be [ended]: Slurm made the step, and srun then did
+ * not reach the node. If it was not, [why] of [size] bytes is srun's last error.
+ */
+static bool is_missed(const char *text, bool ended, char *why, size_t size)
+{
+	struct pattern_part part[PATTERN_PARTS];
+	bool missed = false;
+
+	snprintf(why, size, "Slurm does not answer");
+	for (const char *line = text, *end; *line; line = *end ? end + 1 : end) {
+		enum pattern_meaning meaning;
+
+		end = line + strcspn(line, "\n");
+		meaning = pattern_find(PATTERN_SRUN, line, (size_t)(end - line), part);
+		missed = missed || meaning == LINE_LAUNCH_FAILED || meaning == LINE_NODE_LOST ||
+			 (ended && meaning == LINE_LAUNCHING);
+		if (meaning == LINE_FATAL || begins(line, "srun: error: "))
+			snprintf(why, size, "%.*s", (int)(end - line), line);
+	}
+	return missed;
+}
+
+static void probe_node(struct probe *probe, size_t i)
+{
+	char self[PATH_MAX], script[64];
+	char *const program[] = {"sh",
+				 "-c",
+				 script,
+				 self,
+				 probe->kill ? "--sweep" : "--look",
+				 (char *)probe->job,
+				 (char *)probe->step,
+				 NULL};
+	struct ddp_text out = {.data = NULL};
+	int status = 127;
+
+	/* A node that cannot run ddp-run answers all the same, and may have processes. */
+	snprintf(script, sizeof(script), "\"$0\" \"$@\"; [ $? -ne %d ] || exit %d",
+		 NODES_NO_PROCESS, NODES_NO_PROCESS);
+	if (find_self(self, sizeof(self)))
+		status = run_on_nodes("-v", probe->job, probe->nodes->name[i], program,
+				      probe->limit, &out);
+	if (status == NODES_NO_PROCESS)
+		probe->result[i].answer = HAS_NONE;
+	else if (status == 0)
+		probe->result[i].answer = HAS_RANKS;
+	else
+		probe->result[i].answer =
+			is_missed(out.data ? out.data : "", status == -1, probe->result[i].why,
+				  sizeof(probe->result[i].why))
+				? IS_SILENT
+				: IS_UNASKED;
+	ddp_text_free(&out);
+}
 
 static void *probe_nodes(void *data)
 {
 	struct probe *probe = data;
 
-	for (size_t i; (i = atomic_fetch_add(&probe->next, 1)) < probe->nodes->count;) {
-		struct answer *answer = &probe->answer[i];
-
-		answer->found = evidence_look_for(probe->job, probe->step, probe->nodes->name[i],
-						  probe->kill, probe->limit, answer->why,
-						  sizeof(answer->why));
-	}
+	for (size_t i; (i = atomic_fetch_add(&probe->next, 1)) < probe->nodes->count;)
+		probe_node(probe, i);
 	return NULL;
 }
 
-/* Of nodes that could not be asked: Slurm may have given them up, and refuses steps on them. */
-static void look_for_given_up(const char *job, struct nodes_answers *answers)
+/* Nodes that could not be asked because Slurm starts no more steps on them are silent. */
+static void find_gone(const char *job, struct nodes_answers *answers)
 {
-	struct node_list unasked = answers->unasked, left = nodes_of_job(job, NULL, 0, NULL);
+	struct node_list unasked = answers->unasked, left = nodes_of_job(job, NULL, 0, NULL, NULL);
 
 	if (left.count > 0) {
 		answers->unasked = (struct node_list){.name = NULL};
@@ -168,7 +449,7 @@ void nodes_probe(const struct node_list *nodes, const char *job, const char *ste
 	size_t count = nodes->count < PROBES ? nodes->count : PROBES, started = 0;
 	pthread_t threads[PROBES];
 
-	probe.answer = ddp_xcalloc(nodes->count + 1, sizeof(*probe.answer), "probes");
+	probe.result = ddp_xcalloc(nodes->count + 1, sizeof(*probe.result), "probes");
 	while (started < count && pthread_create(&threads[started], NULL, probe_nodes, &probe) == 0)
 		started++;
 	if (started == 0)
@@ -176,92 +457,21 @@ void nodes_probe(const struct node_list *nodes, const char *job, const char *ste
 	for (size_t i = 0; i < started; i++)
 		pthread_join(threads[i], NULL);
 	for (size_t i = 0; i < nodes->count; i++) {
-		const struct answer *answer = &probe.answer[i];
-
-		answers->with_ranks += answer->found == EVIDENCE_SOME;
-		if (answer->found == EVIDENCE_SILENT)
+		answers->with_ranks += probe.result[i].answer == HAS_RANKS;
+		if (probe.result[i].answer == IS_SILENT)
 			nodes_add(&answers->silent, nodes->name[i]);
-		if (answer->found != EVIDENCE_UNKNOWN)
+		if (probe.result[i].answer != IS_UNASKED)
 			continue;
 		nodes_add(&answers->unasked, nodes->name[i]);
-		snprintf(answers->why, sizeof(answers->why), "%s", answer->why);
+		memcpy(answers->why, probe.result[i].why, sizeof(answers->why));
 	}
-	free(probe.answer);
+	free(probe.result);
 	if (answers->unasked.count > 0)
-		look_for_given_up(job, answers);
+		find_gone(job, answers);
 }
 
 void nodes_answers_free(struct nodes_answers *answers)
 {
 	nodes_free(&answers->silent);
 	nodes_free(&answers->unasked);
-}
-
-/* --- The job ----------------------------------------------------------------------------------- */
-
-/* "DOWN*", "IDLE+NOT_RESPONDING": no step can run there. */
-static bool is_gone(const char *state, size_t size)
-{
-	static const char *const gone[] = {"DOWN", "FAIL", "NOT_RESPONDING", "POWERED_DOWN", "*"};
-	char text[128];
-
-	snprintf(text, sizeof(text), "%.*s", (int)size, state);
-	for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
-		if (strstr(text, gone[i]))
-			return true;
-	return false;
-}
-
-/* Those of a list of nodes' lines that are not gone, and of them the drained ones. */
-static void read_states(struct node_list *left, struct node_list *drained, char *lines)
-{
-	for (char *line; (line = strsep(&lines, "\n"));) {
-		size_t name_length, state_length;
-		const char *name = nodes_field(line, "NodeName", &name_length);
-		const char *state = nodes_field(line, "State", &state_length);
-		char copy[FACTS_NAME];
-
-		snprintf(copy, sizeof(copy), "%.*s", (int)name_length, name);
-		if (name_length == 0 || is_gone(state, state_length))
-			continue;
-		nodes_add(left, copy);
-		if (drained && memmem(state, state_length, "DRAIN", strlen("DRAIN")))
-			nodes_add(drained, copy);
-	}
-}
-
-struct node_list nodes_of_job(const char *job, char *state, size_t size, struct node_list *drained)
-{
-	char *const ask_job[] = {"scontrol", "-o", "show", "job", (char *)job, NULL};
-	struct ddp_text out = {.data = NULL}, states = {.data = NULL};
-	struct node_list all = {.name = NULL}, left = {.name = NULL};
-	const char *field = "";
-	size_t length = 0;
-
-	if (size > 0)
-		*state = '\0';
-	if (evidence_run(ask_job, ASK_LIMIT, &out) == 0 && out.data) {
-		field = nodes_field(out.data, "JobState", &length);
-		if (size > 0)
-			snprintf(state, size, "%.*s", (int)length, field);
-		field = nodes_field(out.data, "NodeList", &length);
-		if (length > 0 && strncmp(field, "(null)", 6) != 0)
-			nodes_expand(&all, field, length);
-	}
-	if (all.count > 0) {
-		/* As Slurm writes it, since the names of all may be too long for a word of a command. */
-		char *names = ddp_xcalloc(length + 1, 1, "names of nodes");
-		char *const ask_nodes[] = {"scontrol", "-o", "show", "node", names, NULL};
-
-		memcpy(names, field, length);
-		if (evidence_ask(ask_nodes, ASK_LIMIT, (all.count + 1) * STATE_SIZE, &states) == 0)
-			read_states(&left, drained, states.data);
-		else if (size > 0)
-			*state = '\0';
-		free(names);
-	}
-	ddp_text_free(&out);
-	ddp_text_free(&states);
-	nodes_free(&all);
-	return left;
 }

@@ -16,7 +16,7 @@ int main(void)
 		ddp_roff_print(row->name);
 		printf("\\fR");
 		if (*row->argument)
-			printf(" \\fI%s\\fR", row->argument);
+			printf("%s\\fI%s\\fR", *row->argument == '[' ? "" : " ", row->argument);
 		putchar('\n');
 		ddp_roff_print(row->help);
 		puts(".");

@@ -12,7 +12,9 @@
 #include "base/text.h"
 
 #define KIND_FLAG RUN_OPTION_FLAG
+#define KIND_WORDS RUN_OPTION_WORDS
 #define KIND_COUNT RUN_OPTION_NUMBER
+#define KIND_PART RUN_OPTION_PART
 #define KIND_TIME RUN_OPTION_TIME
 #define KIND_TEXT RUN_OPTION_TEXT
 
@@ -25,7 +27,7 @@ const struct run_option_row run_option_rows[RUN_OPTION_COUNT] = {
 
 enum { EXIT_USAGE = 2, HELP_COLUMN = 20 };
 
-/* Of each option the first sentence. */
+/* Prints the first sentence of each option's help. */
 static void print_help(void)
 {
 	puts("usage: ddp-run [OPTION...] [SRUN'S OPTION...] program [argument...]\n"
@@ -35,7 +37,8 @@ static void print_help(void)
 		const struct run_option_row *row = &run_option_rows[i];
 		const char *end = strstr(row->help, ". ");
 		size_t length = end ? (size_t)(end - row->help) : strlen(row->help);
-		int column = printf("  --%s %s", row->name, row->argument);
+		int column = printf("  --%s%s%s", row->name, *row->argument == '[' ? "" : " ",
+				    row->argument);
 
 		(void)ddp_print_words(column, HELP_COLUMN, row->help, length);
 		putchar('\n');
@@ -50,11 +53,12 @@ static void print_help(void)
 	     "do not requeue; 94 too few nodes are left.");
 }
 
-/* Digits, with a fraction and a unit for a TIME. Returns whether it is one, with the number in [value]. */
+/* Digits, with a fraction and a unit for a TIME. Returns false if [text] is something else, or less than the lowest. */
 static bool read_number(const struct run_option_row *row, const char *text, double *value)
 {
 	bool time = row->kind == RUN_OPTION_TIME;
-	size_t length = strspn(text, time ? "0123456789." : "0123456789");
+	bool part = row->kind == RUN_OPTION_PART;
+	size_t length = strspn(text, time || part ? "0123456789." : "0123456789");
 	char *end;
 
 	if (length == 0 || length > 12)
@@ -70,10 +74,49 @@ static bool read_number(const struct run_option_row *row, const char *text, doub
 			end++;
 		}
 	}
-	return !*end && *value >= row->lowest && *value <= 1e9;
+	return !*end && *value >= row->lowest && *value <= (part ? 1 : 1e9);
 }
 
-/* [from] is what the value was given by. */
+/* Whether [list], words separated by commas, has [word] of [length] bytes. */
+static bool list_has(const char *list, const char *word, size_t length)
+{
+	for (const char *at = list; *at; at += strspn(at, ",")) {
+		size_t size = strcspn(at, ",");
+
+		if (size == length && strncmp(at, word, length) == 0)
+			return true;
+		at += size;
+	}
+	return false;
+}
+
+bool run_options_have_word(const struct run_options *options, enum run_option_id id,
+			   const char *word)
+{
+	const char *text = options->text[id];
+
+	return text && list_has(text, word, strlen(word));
+}
+
+/* Whether the option of [row], whose argument is "[=A,B]", knows all words of [text]. */
+static bool knows_words(const struct run_option_row *row, const char *text)
+{
+	char known[64];
+
+	snprintf(known, sizeof(known), "%.*s", (int)strcspn(row->argument + 2, "]"),
+		 row->argument + 2);
+	for (const char *at = text;; at++) {
+		size_t length = strcspn(at, ",");
+
+		if (length == 0 || !list_has(known, at, length))
+			return false;
+		at += length;
+		if (!*at)
+			return true;
+	}
+}
+
+/* [from] is the option or variable that has the value, for messages. */
 static bool set(struct run_options *options, int id, const char *from, const char *text)
 {
 	const struct run_option_row *row = &run_option_rows[id];
@@ -89,18 +132,33 @@ static bool set(struct run_options *options, int id, const char *from, const cha
 		options->number[id] = 1;
 		return true;
 	}
+	if (row->kind == RUN_OPTION_WORDS) {
+		options->number[id] = 1;
+		if (!text || knows_words(row, text))
+			return true;
+		fprintf(stderr, "ddp-run: %s=%s: give --%s%s\n", from, text, row->name,
+			row->argument);
+		return false;
+	}
 	if (read_number(row, text, &options->number[id]))
 		return true;
-	if (row->kind == RUN_OPTION_TIME)
+	if (row->kind == RUN_OPTION_TIME && row->lowest > 0)
+		fprintf(stderr,
+			"ddp-run: %s %s: give at least %g s, in seconds, or as a number with s, m or h\n",
+			from, text, row->lowest);
+	else if (row->kind == RUN_OPTION_TIME)
 		fprintf(stderr, "ddp-run: %s %s: give seconds, or a number with s, m or h\n", from,
 			text);
+	else if (row->kind == RUN_OPTION_PART)
+		fprintf(stderr, "ddp-run: %s %s: give a number from %g to 1\n", from, text,
+			row->lowest);
 	else
 		fprintf(stderr, "ddp-run: %s %s: give a whole number from %.0f on\n", from, text,
 			row->lowest);
 	return false;
 }
 
-/* The option that [word] is, with its value in [value], NULL: none; RUN_OPTION_COUNT: none of ours. */
+/* The option that [word] is, and its [value], NULL: none; RUN_OPTION_COUNT: not an option of ddp-run. */
 static int find(const char *word, const char **value)
 {
 	size_t length = strcspn(word, "=");
@@ -154,7 +212,7 @@ int run_options_parse(struct run_options *options, char **argv)
 				return EXIT_USAGE;
 			}
 			value = "";
-		} else if (!value) {
+		} else if (!value && run_option_rows[id].kind != RUN_OPTION_WORDS) {
 			value = at[1];
 			if (!value) {
 				fprintf(stderr, "ddp-run: %s: give a %s\n", from,

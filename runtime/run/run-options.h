@@ -14,7 +14,14 @@ enum run_option_id {
 	RUN_OPTION_COUNT
 };
 
-enum run_option_kind { RUN_OPTION_FLAG, RUN_OPTION_NUMBER, RUN_OPTION_TIME, RUN_OPTION_TEXT };
+enum run_option_kind {
+	RUN_OPTION_FLAG,
+	RUN_OPTION_WORDS,
+	RUN_OPTION_NUMBER,
+	RUN_OPTION_PART,
+	RUN_OPTION_TIME,
+	RUN_OPTION_TEXT
+};
 
 struct run_option_row {
 	const char *name, *argument;
@@ -26,17 +33,20 @@ struct run_option_row {
 extern const struct run_option_row run_option_rows[RUN_OPTION_COUNT];
 
 struct run_options {
-	const char *text[RUN_OPTION_COUNT]; /* as given; NULL: not, and there is no default */
-	double number
-		[RUN_OPTION_COUNT]; /* of counts, times (in seconds) and flags; 0 where there is none */
-	char **rest;		    /* what is srun's: its options, the program, its arguments */
+	const char *text[RUN_OPTION_COUNT]; /* as given, or the default; NULL: neither */
+	double number[RUN_OPTION_COUNT];    /* of counts, times (seconds) and flags; 0: neither */
+	char **rest;			    /* srun's options, the program, its arguments */
 };
 
 /*
- * Read [argv]: options of ours come first, and end at the first word that is none. --help and --version are answered on stdout.
- * Returns -1 to go on, else the exit status; what is wrong was told in one line on stderr.
+ * Read [argv]. ddp-run's options end at the first word that is no option of the table. --help and --version print to stdout.
+ * Returns -1 to continue, else the exit status, after a line on stderr about an error.
  */
 int run_options_parse(struct run_options *options, char **argv);
+
+/* Whether option [id] of kind WORDS was given, with [word]. */
+bool run_options_have_word(const struct run_options *options, enum run_option_id id,
+			   const char *word);
 
 /* Whether [word], "--name" or "--name=value", is an option of the table. */
 bool run_options_have(const char *word);

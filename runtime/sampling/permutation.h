@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * permutation.h - torch.randperm on the CPU, number for number
+ * permutation.h - torch.randperm on the CPU, with the same results
+ *
+ * sampling/ implements ddp.h's samplers. It calls base/ only. Start reading in sampler.c.
  */
 #ifndef DDP_SAMPLING_PERMUTATION_H
 #define DDP_SAMPLING_PERMUTATION_H
@@ -8,20 +10,20 @@
 #include "base/error.h"
 
 /*
- * From this many entries on PyTorch draws 64 bits for each, in another way. Older releases do
- * not, 1.13 among them: with these the order of so large a set is not ours.
+ * From this many entries on PyTorch uses another algorithm, with 64 random bits per entry. Older
+ * releases, among them 1.13, do not; the orders of such large sets differ from theirs.
  */
 #define DDP_PERMUTATION_LARGE (UINT32_MAX / 20)
 
 struct ddp_permutation {
 	uint64_t count;
-	uint32_t *narrow; /* the entries, where they fit */
-	uint64_t *wide;	  /* else */
+	uint32_t *narrow; /* the entries, if they fit 32 bits */
+	uint64_t *wide;	  /* the entries otherwise */
 };
 
 /*
- * Memory for [count] entries: 4 bytes each up to 2^32 of them, else 8.
- * Returns 0, or DDP_ERR_MEMORY with a text that says how much was asked for.
+ * Allocate [count] entries: 4 bytes each up to 2^32 entries, else 8.
+ * Returns 0, or DDP_ERR_MEMORY with a text that names the size.
  */
 int ddp_permutation_create(struct ddp_permutation *permutation, uint64_t count,
 			   struct ddp_error *error);
@@ -29,11 +31,11 @@ int ddp_permutation_create(struct ddp_permutation *permutation, uint64_t count,
 /* Free the entries; a permutation of zeros is legal. */
 void ddp_permutation_destroy(struct ddp_permutation *permutation);
 
-/* As ddp_permutation_draw, whatever the count: the two ways that it chooses from, for tests. */
+/* The two algorithms for any count, for tests. */
 void ddp_permutation_draw_small(struct ddp_permutation *permutation, uint64_t seed);
 void ddp_permutation_draw_large(struct ddp_permutation *permutation, uint64_t seed);
 
-/* Entry [position], which is below the count. */
+/* Entry [position], which must be below the count. */
 static inline uint64_t ddp_permutation_get(const struct ddp_permutation *permutation,
 					   uint64_t position)
 {

@@ -46,7 +46,7 @@ static void put(struct ddp_permutation *permutation, uint64_t position, uint64_t
 void ddp_permutation_draw_small(struct ddp_permutation *permutation, uint64_t seed)
 {
 	struct ddp_mt19937 generator;
-	uint64_t count = permutation->count, taken;
+	uint64_t count = permutation->count, chosen;
 
 	for (uint64_t i = 0; i < count; i++)
 		put(permutation, i, i);
@@ -54,9 +54,9 @@ void ddp_permutation_draw_small(struct ddp_permutation *permutation, uint64_t se
 	for (uint64_t i = 0; i + 1 < count; i++) {
 		uint64_t other = i + ddp_mt19937_next(&generator) % (count - i);
 
-		taken = ddp_permutation_get(permutation, other);
+		chosen = ddp_permutation_get(permutation, other);
 		put(permutation, other, ddp_permutation_get(permutation, i));
-		put(permutation, i, taken);
+		put(permutation, i, chosen);
 	}
 }
 
@@ -66,7 +66,8 @@ void ddp_permutation_draw_large(struct ddp_permutation *permutation, uint64_t se
 
 	ddp_mt19937_seed(&generator, seed);
 	for (uint64_t i = 0; i < permutation->count; i++) {
-		uint64_t other = ddp_mt19937_next64(&generator) % (i + 1);
+		uint64_t high = ddp_mt19937_next(&generator);
+		uint64_t other = (high << 32 | ddp_mt19937_next(&generator)) % (i + 1);
 
 		if (other != i)
 			put(permutation, i, ddp_permutation_get(permutation, other));
@@ -74,7 +75,6 @@ void ddp_permutation_draw_large(struct ddp_permutation *permutation, uint64_t se
 	}
 }
 
-/* The order of [seed]. */
 static void permutation_draw(struct ddp_permutation *permutation, uint64_t seed)
 {
 	if (permutation->count < DDP_PERMUTATION_LARGE)
@@ -84,46 +84,46 @@ static void permutation_draw(struct ddp_permutation *permutation, uint64_t seed)
 }
 
 /*
- * Position p of an epoch's order is sample order[p mod samples], so that positions from
- * [samples] on are PyTorch's padding: the order over again. Positions from [base] on are dealt
- * like cards: number k of rank r is base + k * ranks + r.
+ * Position p of an epoch's order is sample order[p mod samples], so that positions from [samples]
+ * on are PyTorch's padding, which repeats the order. Positions from [base] on are distributed round
+ * robin: sample k of rank r is at base + k * ranks + r.
  */
 struct ddp_sampler {
 	struct ddp_sampler_options options;
-	struct ddp_permutation order; /* of [drawn], if [ordered] */
+	struct ddp_permutation order; /* of epoch [drawn], if [ordered] */
 	uint64_t drawn;
 	bool ordered;
 
 	uint64_t epoch;
-	uint64_t base;	/* where this epoch began, not 0 after a seek */
-	uint64_t share; /* samples of this rank from there to the end */
-	uint64_t taken; /* of these */
+	uint64_t base;	   /* first position of this epoch, not 0 after a seek */
+	uint64_t share;	   /* samples of this rank from [base] to the end */
+	uint64_t returned; /* samples of the share already returned */
 };
 
-static uint64_t ranks(const struct ddp_sampler *sampler)
+static uint64_t rank_count(const struct ddp_sampler *sampler)
 {
 	return (uint64_t)sampler->options.ranks;
 }
 
-/* How many of [left] samples are this rank's. */
-static uint64_t deal(const struct ddp_sampler_options *options, uint64_t left)
+/* This rank's share of [left] samples. */
+static uint64_t compute_share(const struct ddp_sampler_options *options, uint64_t left)
 {
-	uint64_t hands = (uint64_t)options->ranks, rest = left % hands;
+	uint64_t ranks = (uint64_t)options->ranks, remainder = left % ranks;
 
 	if (options->exact)
-		return left / hands + ((uint64_t)options->rank < rest);
-	return left / hands + (rest > 0 && !options->drop_last);
+		return left / ranks + ((uint64_t)options->rank < remainder);
+	return left / ranks + (remainder > 0 && !options->drop_last);
 }
 
 static void start(struct ddp_sampler *sampler, uint64_t epoch, uint64_t position)
 {
 	sampler->epoch = epoch;
 	sampler->base = position;
-	sampler->share = deal(&sampler->options, sampler->options.samples - position);
-	sampler->taken = 0;
+	sampler->share = compute_share(&sampler->options, sampler->options.samples - position);
+	sampler->returned = 0;
 }
 
-static int check(const struct ddp_sampler_options *options, struct ddp_error *error)
+static int check_options(const struct ddp_sampler_options *options, struct ddp_error *error)
 {
 	if (options->size != sizeof(*options))
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
@@ -150,7 +150,7 @@ int ddp_sampler_create(struct ddp_sampler **result, const struct ddp_sampler_opt
 	int status;
 
 	*result = NULL;
-	status = check(options, error);
+	status = check_options(options, error);
 	if (status < 0)
 		return status;
 	sampler = calloc(1, sizeof(*sampler));
@@ -179,10 +179,10 @@ void ddp_sampler_destroy(struct ddp_sampler *sampler)
 
 uint64_t ddp_sampler_length(const struct ddp_sampler *sampler)
 {
-	return deal(&sampler->options, sampler->options.samples);
+	return compute_share(&sampler->options, sampler->options.samples);
 }
 
-/* Drawn when the first sample of an epoch is asked for: it takes a while with many. */
+/* Draw the epoch's order when its first sample is requested, since it is slow for many samples. */
 static void draw(struct ddp_sampler *sampler)
 {
 	if (!sampler->options.shuffle || (sampler->ordered && sampler->drawn == sampler->epoch))
@@ -194,7 +194,7 @@ static void draw(struct ddp_sampler *sampler)
 
 size_t ddp_sampler_take(struct ddp_sampler *sampler, uint64_t *indices, size_t count)
 {
-	uint64_t left = sampler->share - sampler->taken, samples = sampler->options.samples;
+	uint64_t left = sampler->share - sampler->returned, samples = sampler->options.samples;
 
 	if (count == 0)
 		return 0;
@@ -211,7 +211,7 @@ size_t ddp_sampler_take(struct ddp_sampler *sampler, uint64_t *indices, size_t c
 		indices[i] = sampler->options.shuffle
 				     ? ddp_permutation_get(&sampler->order, position)
 				     : position;
-		sampler->taken++;
+		sampler->returned++;
 	}
 	return count;
 }
@@ -233,7 +233,7 @@ uint64_t ddp_sampler_epoch(const struct ddp_sampler *sampler)
 
 uint64_t ddp_sampler_position(const struct ddp_sampler *sampler)
 {
-	uint64_t position = sampler->base + sampler->taken * ranks(sampler);
+	uint64_t position = sampler->base + sampler->returned * rank_count(sampler);
 
 	return position < sampler->options.samples ? position : sampler->options.samples;
 }
@@ -246,7 +246,7 @@ int ddp_sampler_seek(struct ddp_sampler *sampler, uint64_t epoch, uint64_t posit
 	if (position > samples)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "sampler: position %llu of epoch %llu is beyond its %llu "
-				     "samples; was this another data set?",
+				     "samples; is this another data set?",
 				     (unsigned long long)position, (unsigned long long)epoch,
 				     (unsigned long long)samples);
 	start(sampler, epoch, position);
@@ -255,5 +255,6 @@ int ddp_sampler_seek(struct ddp_sampler *sampler, uint64_t epoch, uint64_t posit
 
 uint64_t ddp_sampler_order(const struct ddp_sampler *sampler)
 {
-	return sampler->base + sampler->taken * ranks(sampler) + (uint64_t)sampler->options.rank;
+	return sampler->base + sampler->returned * rank_count(sampler) +
+	       (uint64_t)sampler->options.rank;
 }

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * checkpoint.c - checkpoints: their names and files, and how ranks write and read them together
- */
+/* checkpoint.c - checkpoints: names, files, and how the ranks write and read them together */
 #include "config.h"
 
 #include <dirent.h>
@@ -22,14 +20,14 @@
 #include "base/file.h"
 #include "base/type.h"
 #include "checkpoint.h"
-#include "comm/ddp-private.h"
+#include "comm/comm.h"
 #include "tensors.h"
 
 /* --- Agreement among ranks --------------------------------------------------------------- */
 
-enum { CHUNK_SIZE = 64 << 20 }; /* each is a collective with the time limit of one */
+/* bytes per broadcast, so that each finishes within the time limit of a collective */
+enum { CHUNK_SIZE = 64 << 20 };
 
-/* What the ranks are to agree on, one item after the other. */
 struct items {
 	const struct ddp_tensor *tensors;
 	size_t count;
@@ -42,7 +40,7 @@ static uint64_t hash_text(const char *text)
 	return ddp_hash(DDP_HASH_INIT, text, strlen(text) + 1);
 }
 
-/* A tensor, or behind these the key of a pair. */
+/* Describe item [i]: a tensor or, after the tensors, the key of a pair. Returns its hash. */
 static uint64_t describe(const void *owner, size_t i, char line[DDP_ITEM_LINE])
 {
 	const struct items *items = owner;
@@ -68,7 +66,6 @@ static uint64_t describe(const void *owner, size_t i, char line[DDP_ITEM_LINE])
 	return ddp_hash(hash, tensor->shape, (size_t)tensor->dimensions * sizeof(tensor->shape[0]));
 }
 
-/* Whether this rank's own arguments make sense. */
 static int check_items(const struct items *items, struct ddp_error *error)
 {
 	for (size_t i = 0; i < items->count; i++) {
@@ -91,12 +88,12 @@ static int check_items(const struct items *items, struct ddp_error *error)
 }
 
 /*
- * Check that all ranks have [tensors], with data, and [pairs] of the same names, types, shapes
- * and keys, in the same order. Collective.
+ * Check that all ranks have the same [tensors] (names, types, shapes, with data) and the same keys
+ * in [pairs], in the same order. Collective.
  * Returns the same on all ranks, with one rank's text: 0; DDP_ERR_MISMATCH; DDP_ERR_ARGUMENT.
  */
-static int tensors_agree(struct ddp *ddp, const struct ddp_tensor *tensors, size_t count,
-			 const struct ddp_pair *pairs, size_t pair_count)
+static int check_tensors_agree(struct ddp *ddp, const struct ddp_tensor *tensors, size_t count,
+			       const struct ddp_pair *pairs, size_t pair_count)
 {
 	const struct items given = {tensors, count, pairs, pair_count};
 	const struct ddp_items items = {&given, count + pair_count, describe};
@@ -107,26 +104,25 @@ static int tensors_agree(struct ddp *ddp, const struct ddp_tensor *tensors, size
 }
 
 /*
- * Let all ranks end a call with what rank 0 has in [error], which concerns no peer. Collective.
- * Returns its status, which may be 0 and then is no end.
+ * Fail on all ranks with rank 0's [error], if it has one. Collective.
+ * Returns 0, or the status of the error.
  */
-static int error_share(struct ddp *ddp, const struct ddp_error *error)
+static int share_error(struct ddp *ddp, const struct ddp_error *error)
 {
 	struct ddp_error shared = *error;
 	int status = ddp_broadcast(ddp, &shared, sizeof(shared), 0);
 
 	if (status < 0 || shared.status == DDP_OK)
 		return status;
-	ddp->error = shared;
-	return ddp_fail_call(ddp, shared.status);
+	return ddp_fail_with(ddp, shared.status, "%s", shared.text);
 }
 
 /*
- * Copy the data of rank 0 to all: that of [file], which is rank 0's alone, or, where that is NULL
- * on rank 0, what it has itself. They agree. Collective.
+ * Copy rank 0's data to all ranks: the data of [file], which only rank 0 has, or, if that is NULL
+ * on rank 0, its own [tensors]. The ranks' tensors must agree. Collective.
  */
-static int tensors_send(struct ddp *ddp, const struct ddp_tensor *tensors, size_t count,
-			const struct ddp_tensors *file)
+static int broadcast_tensors(struct ddp *ddp, const struct ddp_tensor *tensors, size_t count,
+			     const struct ddp_tensors *file)
 {
 	int status = 0;
 
@@ -151,14 +147,14 @@ static int tensors_send(struct ddp *ddp, const struct ddp_tensor *tensors, size_
 
 int ddp_tensors_broadcast(struct ddp *ddp, const struct ddp_tensor *tensors, size_t count)
 {
-	int status = tensors_agree(ddp, tensors, count, NULL, 0);
+	int status = check_tensors_agree(ddp, tensors, count, NULL, 0);
 
-	return status < 0 ? status : tensors_send(ddp, tensors, count, NULL);
+	return status < 0 ? status : broadcast_tensors(ddp, tensors, count, NULL);
 }
 
 /* --- Names ------------------------------------------------------------------------------- */
 
-enum { NAME_SIZE = 64 }; /* bytes of a file name, its end included */
+enum { NAME_SIZE = 64 }; /* bytes of a file name with its terminating zero */
 
 static void make_name(char name[NAME_SIZE], uint64_t step)
 {
@@ -166,8 +162,8 @@ static void make_name(char name[NAME_SIZE], uint64_t step)
 }
 
 /*
- * Whether [name] begins as the name of a checkpoint does, in just the way that we write it.
- * Returns what follows it, or NULL.
+ * Parse the start of [name] as the canonical name of a checkpoint.
+ * Returns the text after it, or NULL.
  */
 static const char *parse_name(const char *name, uint64_t *step)
 {
@@ -184,7 +180,7 @@ static const char *parse_name(const char *name, uint64_t *step)
 	return strncmp(name, want, strlen(want)) == 0 ? name + strlen(want) : NULL;
 }
 
-/* Larger steps first. */
+/* Sorts in descending order. */
 static int compare_steps(const void *a, const void *b)
 {
 	uint64_t one = *(const uint64_t *)a, other = *(const uint64_t *)b;
@@ -197,7 +193,7 @@ int ddp_checkpoint_list(const char *directory, uint64_t **steps, size_t *count,
 {
 	DIR *dir = opendir(directory);
 	const struct dirent *entry;
-	size_t room = 0;
+	size_t capacity = 0;
 	int status = 0;
 
 	*steps = NULL;
@@ -208,13 +204,13 @@ int ddp_checkpoint_list(const char *directory, uint64_t **steps, size_t *count,
 		return ddp_error_errno(error, DDP_ERR_FILE, "cannot read directory %s", directory);
 	while (errno = 0, (entry = readdir(dir)) != NULL) {
 		uint64_t step, *list = *steps;
-		const char *rest = parse_name(entry->d_name, &step);
+		const char *suffix = parse_name(entry->d_name, &step);
 
-		if (!rest || *rest)
+		if (!suffix || *suffix)
 			continue;
-		if (*count == room) {
-			room = room ? 2 * room : 16;
-			list = reallocarray(list, room, sizeof(*list));
+		if (*count == capacity) {
+			capacity = capacity ? 2 * capacity : 16;
+			list = reallocarray(list, capacity, sizeof(*list));
 		}
 		if (!list) {
 			status = ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory", directory);
@@ -238,10 +234,16 @@ out:
 	return status;
 }
 
-/* Seconds without a change after which the writer of a temporary is taken for dead, if it is not known. */
+/*
+ * Seconds without a change after which the writer of a temporary file is assumed to have ended, if
+ * that is unknown.
+ */
 enum { LEFTOVER_AGE = 600 };
 
-/* Whether [name] is a temporary of a checkpoint whose writer died. Clocks of nodes may differ by some minutes. */
+/*
+ * Whether [name] is a checkpoint's temporary file whose writer was killed. The nodes' clocks may
+ * differ by minutes.
+ */
 static bool is_leftover(int dir, const char *name)
 {
 	uint64_t step;
@@ -256,7 +258,6 @@ static bool is_leftover(int dir, const char *name)
 	return dead || info.st_mtime < time(NULL) - LEFTOVER_AGE;
 }
 
-/* Remove the temporaries of killed writers in [directory], this user's only. */
 static void checkpoint_sweep(const char *directory, const struct ddp_log *log)
 {
 	DIR *dir = opendir(directory);
@@ -295,16 +296,19 @@ int ddp_checkpoint_path(char *path, size_t size, const char *directory, uint64_t
 /* --- Skipped files ------------------------------------------------------------------------ */
 
 /*
- * The last files that loads of this process skipped. Files and not steps, as another process may save a step again.
- * Threads may load and save at the same time.
+ * The last files that loads in this process skipped, as files and not as steps, since another
+ * process may save a step again. Threads may load and save at the same time.
  */
 static struct {
 	pthread_mutex_t lock;
 	struct stat files[64];
-	size_t count; /* of all that were added */
+	size_t count; /* number of files ever added */
 } skipped = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Find [file] among the skipped files. If it is not there, add it if [add]. Returns whether it was there. */
+/*
+ * Find [file] among the skipped files. If it is missing, add it if [add]. Returns whether it was
+ * found.
+ */
 static bool find_skipped(const struct stat *file, bool add)
 {
 	const size_t capacity = sizeof(skipped.files) / sizeof(*skipped.files);
@@ -324,13 +328,12 @@ static bool find_skipped(const struct stat *file, bool add)
 	return found;
 }
 
-/* Get the properties of the file at [path], or those of a link without a target. */
+/* Get the properties of the file at [path], or of the link if its target is missing. */
 static bool identify(const char *path, struct stat *file)
 {
 	return stat(path, file) == 0 || lstat(path, file) == 0;
 }
 
-/* Whether the file that is at [path] now is one that this process skipped. */
 static bool was_skipped(const char *path)
 {
 	struct stat file;
@@ -340,7 +343,7 @@ static bool was_skipped(const char *path)
 
 /* --- Saving and loading ------------------------------------------------------------------- */
 
-/* Remove what is too old beside [step]. Nothing here makes a save fail. */
+/* Remove checkpoints older than [step], except the newest [keep] - 1. Errors are only logged. */
 static void prune(const char *directory, uint64_t step, int keep, const struct ddp_log *log)
 {
 	struct ddp_error error;
@@ -350,15 +353,15 @@ static void prune(const char *directory, uint64_t step, int keep, const struct d
 	int kept = 1; /* the one of [step] */
 
 	if (ddp_checkpoint_list(directory, &steps, &count, &error) < 0) {
-		ddp_log_print(log, DDP_LEVEL_WARNING, "state", "old checkpoints stay: %s",
-			      error.text);
+		ddp_log_print(log, DDP_LEVEL_WARNING, "state",
+			      "old checkpoints are not removed: %s", error.text);
 		return;
 	}
 	for (size_t i = 0; i < count; i++) {
 		if (steps[i] >= step ||
 		    ddp_checkpoint_path(path, sizeof(path), directory, steps[i], NULL) < 0)
 			continue;
-		/* A skipped one stays, but is not counted, until there are enough others. */
+		/* A skipped one is kept but not counted, until enough others are kept. */
 		if (kept < keep && was_skipped(path))
 			continue;
 		if (kept++ < keep)
@@ -381,7 +384,8 @@ int ddp_checkpoint_write(const char *directory, uint64_t step, const struct ddp_
 	if (!all)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory", directory);
 	if (keep < 0) {
-		status = ddp_error_set(error, DDP_ERR_ARGUMENT, "%s: %d checkpoints to keep",
+		status = ddp_error_set(error, DDP_ERR_ARGUMENT,
+				       "%s: cannot keep %d checkpoints: must be 0 or more",
 				       directory, keep);
 		goto out;
 	}
@@ -403,9 +407,9 @@ out:
 	return status;
 }
 
-/* Whether [file], at [path], is the sound checkpoint of [step]. Returns 0 or why it is not. */
-static int check(const struct ddp_tensors *file, const char *path, uint64_t step,
-		 struct ddp_error *error)
+/* Check that [file], at [path], is a sound checkpoint of [step]. Returns 0 or an error. */
+static int check_file(const struct ddp_tensors *file, const char *path, uint64_t step,
+		      struct ddp_error *error)
 {
 	const char *says = ddp_tensors_metadata(file, DDP_CHECKPOINT_STEP);
 	char text[24];
@@ -423,21 +427,24 @@ static int check(const struct ddp_tensors *file, const char *path, uint64_t step
 	return 0;
 }
 
-/* Returns 0 with [file], or why the checkpoint of [step] is of no use. */
+/* Returns 0 with [file], or an error if the checkpoint of [step] is not usable. */
 static int open_sound(struct ddp_tensors **file, const char *directory, uint64_t step,
 		      struct ddp_error *error)
 {
 	char path[PATH_MAX];
 	int status = ddp_checkpoint_path(path, sizeof(path), directory, step, error);
 	struct stat info;
-	/* Read before the file is opened: a file that replaces it later does not count as skipped. */
+	/*
+	 * Read before the file is opened, so that a file that replaces it later does not count as
+	 * skipped.
+	 */
 	bool known = status == 0 && identify(path, &info);
 
 	*file = NULL;
 	if (status == 0)
 		status = ddp_tensors_open(file, path, error);
 	if (status == 0)
-		status = check(*file, path, step, error);
+		status = check_file(*file, path, step, error);
 	if (status < 0) {
 		ddp_tensors_close(*file);
 		*file = NULL;
@@ -448,8 +455,8 @@ static int open_sound(struct ddp_tensors **file, const char *directory, uint64_t
 }
 
 /*
- * Rename the damaged checkpoint of [step], so that a save does not count it as kept. At best effort. If another program
- * saved the step again meanwhile, that file stays.
+ * Rename the damaged checkpoint of [step], so that later saves do not count it as kept; at best
+ * effort. A file that another program has saved again in the meantime is not renamed.
  */
 static void set_aside(const char *directory, uint64_t step, const struct ddp_log *log)
 {
@@ -471,7 +478,8 @@ int ddp_checkpoint_open(struct ddp_tensors **file, uint64_t *step, const char *d
 {
 	struct ddp_error why = {DDP_OK, ""}, newest = {DDP_OK, ""};
 	uint64_t *steps;
-	size_t count, damaged = 0; /* the steps of damaged checkpoints are moved to the front */
+	/* the steps of damaged checkpoints are moved to the start of [steps] */
+	size_t count, damaged = 0;
 	int status = ddp_checkpoint_list(directory, &steps, &count, error);
 
 	*file = NULL;
@@ -504,7 +512,7 @@ out:
 	return status;
 }
 
-/* Names for a message, as many as there is room for. */
+/* Names for a message; those that do not fit are replaced by "...". */
 struct names {
 	char text[400];
 	size_t used;
@@ -513,13 +521,14 @@ struct names {
 static void add_name(struct names *names, const char *name)
 {
 	static const char more[] = ", ...";
-	size_t room = sizeof(names->text) - names->used;
+	size_t space = sizeof(names->text) - names->used;
 	int size;
 
-	if (room == 0)
+	if (space == 0)
 		return;
-	size = snprintf(names->text + names->used, room, "%s%.100s", names->used ? ", " : "", name);
-	if (size < 0 || (size_t)size + sizeof(more) > room) {
+	size = snprintf(names->text + names->used, space, "%s%.100s", names->used ? ", " : "",
+			name);
+	if (size < 0 || (size_t)size + sizeof(more) > space) {
 		strcpy(names->text + names->used, more);
 		names->used = sizeof(names->text);
 		return;
@@ -537,21 +546,21 @@ static bool same_shape(const struct ddp_tensor *one, const struct ddp_tensor *ot
 	return true;
 }
 
-static int tell_shape(const struct ddp_tensors *file, const char *name,
-		      const struct ddp_tensor *theirs, const struct ddp_tensor *ours,
-		      struct ddp_error *error)
+static int set_shape_error(const struct ddp_tensors *file, const char *name,
+			   const struct ddp_tensor *found, const struct ddp_tensor *expected,
+			   struct ddp_error *error)
 {
 	char shapes[2][DDP_TENSOR_SHAPE];
 
-	ddp_tensor_shape(theirs, shapes[0]);
-	ddp_tensor_shape(ours, shapes[1]);
+	ddp_tensor_shape(found, shapes[0]);
+	ddp_tensor_shape(expected, shapes[1]);
 	return ddp_error_set(error, DDP_ERR_FORMAT, "%s: tensor \"%.200s\" is %.20s %s, not %s %s",
-			     name, ours->name, ddp_tensors_type(file, theirs), shapes[0],
-			     ddp_type_name(ours->type), shapes[1]);
+			     name, expected->name, ddp_tensors_type(file, found), shapes[0],
+			     ddp_type_name(expected->type), shapes[1]);
 }
 
-static int tell_names(const char *name, const struct names *missing, const struct names *extra,
-		      struct ddp_error *error)
+static int set_names_error(const char *name, const struct names *missing, const struct names *extra,
+			   struct ddp_error *error)
 {
 	return ddp_error_set(error, DDP_ERR_FORMAT, "%s:%s%s%s%s%s", name,
 			     missing->used ? " missing: " : "", missing->text,
@@ -578,13 +587,13 @@ int ddp_checkpoint_match(const struct ddp_tensors *file, const char *name,
 		}
 		wanted[found - list] = true;
 		if (status == 0 && !same_shape(found, &tensors[i]))
-			status = tell_shape(file, name, found, &tensors[i], error);
+			status = set_shape_error(file, name, found, &tensors[i], error);
 	}
 	for (size_t i = 0; i < there; i++)
 		if (!wanted[i])
 			add_name(&extra, list[i].name);
 	if (missing.used || extra.used)
-		status = tell_names(name, &missing, &extra, error);
+		status = set_names_error(name, &missing, &extra, error);
 	free(wanted);
 	return status;
 }
@@ -600,19 +609,19 @@ int ddp_checkpoint_save(struct ddp *ddp, const char *directory, uint64_t step,
 
 	if (status < 0)
 		return status;
-	if (ddp->world.rank == 0)
+	if (ddp_world(ddp)->rank == 0)
 		ddp_checkpoint_write(directory, step, tensors, count, metadata, pairs, keep,
-				     &ddp->log, &error);
-	return error_share(ddp, &error);
+				     ddp_handle_log(ddp), &error);
+	return share_error(ddp, &error);
 }
 
-/* What rank 0 found. */
+/* Result of rank 0's search, as broadcast to all ranks. */
 struct finding {
 	uint64_t found, step;
-	uint64_t bytes; /* of the metadata's values */
+	uint64_t bytes; /* of the packed metadata values */
 };
 
-/* A value as it travels: whether there is one, and the text with its end. */
+/* Bytes of a packed value: a flag whether it exists, and the text with its terminating zero. */
 static size_t value_bytes(const char *value)
 {
 	return value ? 2 + strlen(value) : 2;
@@ -639,14 +648,13 @@ static void unpack(const char *buffer, struct ddp_pair *metadata, size_t pairs)
 	}
 }
 
-/* Rank 0's search. What it comes to is in [finding] and [error]. */
 static void search(struct ddp *ddp, const char *directory, const struct ddp_tensor *tensors,
 		   size_t count, const struct ddp_pair *metadata, size_t pairs,
 		   struct ddp_tensors **file, struct finding *finding, struct ddp_error *error)
 {
 	char name[NAME_SIZE];
 
-	if (ddp_checkpoint_open(file, &finding->step, directory, &ddp->log, error) <= 0)
+	if (ddp_checkpoint_open(file, &finding->step, directory, ddp_handle_log(ddp), error) <= 0)
 		return;
 	finding->found = 1;
 	make_name(name, finding->step);
@@ -655,7 +663,7 @@ static void search(struct ddp *ddp, const char *directory, const struct ddp_tens
 		finding->bytes += value_bytes(ddp_tensors_metadata(*file, metadata[i].key));
 }
 
-/* Bring the metadata's values, [bytes] in all, from rank 0's [file] to all. */
+/* Broadcast the values of [metadata], [bytes] when packed, from rank 0's [file]. */
 static int send_metadata(struct ddp *ddp, const struct ddp_tensors *file, size_t bytes,
 			 struct ddp_pair *metadata, size_t pairs)
 {
@@ -667,9 +675,8 @@ static int send_metadata(struct ddp *ddp, const struct ddp_tensors *file, size_t
 	buffer = ddp_keep(ddp, bytes);
 	if (!buffer) {
 		ddp_abort(ddp, "no memory for the metadata of a checkpoint");
-		ddp_error_set(&ddp->error, DDP_ERR_MEMORY, "no memory for %zu bytes of metadata",
-			      bytes);
-		return ddp_fail_call(ddp, DDP_ERR_MEMORY);
+		return ddp_fail_with(ddp, DDP_ERR_MEMORY, "no memory for %zu bytes of metadata",
+				     bytes);
 	}
 	if (file)
 		pack(buffer, file, metadata, pairs);
@@ -686,20 +693,20 @@ int ddp_checkpoint_load(struct ddp *ddp, const char *directory, uint64_t *step,
 	struct ddp_error error = {DDP_OK, ""};
 	struct ddp_tensors *file = NULL;
 	struct finding finding = {0, 0, 0};
-	int status = tensors_agree(ddp, tensors, count, metadata, pairs);
+	int status = check_tensors_agree(ddp, tensors, count, metadata, pairs);
 
 	if (status < 0)
 		return status;
-	if (ddp->world.rank == 0)
+	if (ddp_world(ddp)->rank == 0)
 		search(ddp, directory, tensors, count, metadata, pairs, &file, &finding, &error);
 	status = ddp_broadcast(ddp, &finding, sizeof(finding), 0);
 	if (status == 0 && finding.found)
 		status = send_metadata(ddp, file, (size_t)finding.bytes, metadata, pairs);
 	if (status == 0)
-		status = error_share(ddp, &error);
+		status = share_error(ddp, &error);
 	if (status < 0 || !finding.found)
 		goto out;
-	status = tensors_send(ddp, tensors, count, file);
+	status = broadcast_tensors(ddp, tensors, count, file);
 	if (status == 0) {
 		*step = finding.step;
 		status = 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An event file is records of: the length (8 bytes), its checksum, an Event message of protobuf,
- * its checksum. Little endian; the checksums are CRC-32C, masked as TensorFlow does.
+ * An event file is a sequence of records: the length (8 bytes), its checksum, an Event message of
+ * protobuf, its checksum. Little endian; the checksums are CRC-32C, masked as in TensorFlow.
  */
 #include "config.h"
 
@@ -23,24 +23,24 @@
 enum {
 	BUFFER_SIZE = 65536,
 	TAG_SIZE = 1024,	      /* bytes of the longest tag */
-	RECORD_SIZE = TAG_SIZE + 128, /* of the longest record */
+	RECORD_SIZE = TAG_SIZE + 128, /* bytes of the longest record */
 };
 
-/* Points are in the file at most so long after they were added, if more are added. */
+/* Nanoseconds after which ddp_events_scalar() writes buffered points to the file. */
 #define FLUSH_PERIOD (UINT64_C(10) * 1000000000)
 
 struct ddp_events {
 	int fd;
 	char *path;
-	struct ddp_error error; /* the first */
-	bool broken;		/* nothing more can be written */
-	uint64_t flushed;	/* when, on ddp_now()'s clock */
-	off_t written;		/* bytes of whole records in the file */
+	struct ddp_error error; /* the first one */
+	bool broken;		/* a write failed; nothing more is written */
+	uint64_t flushed;	/* time of the last flush, on ddp_now()'s clock */
+	off_t written;		/* bytes of complete records in the file */
 	size_t used;
 	char buffer[BUFFER_SIZE];
 };
 
-/* A message being put together; its room is known to do. */
+/* A protobuf message under construction. RECORD_SIZE is enough for every message. */
 struct message {
 	size_t size;
 	char data[RECORD_SIZE];
@@ -59,7 +59,7 @@ static void put_varint(struct message *message, uint64_t number)
 	message->data[message->size++] = (char)number;
 }
 
-/* Kinds of fields of protobuf. */
+/* Wire types of protobuf. */
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
 
 static void put_key(struct message *message, unsigned field, unsigned kind)
@@ -102,9 +102,9 @@ void ddp_events_flush(struct ddp_events *events)
 	events->flushed = ddp_now();
 	if (!events->broken && ddp_file_write_all(events->fd, events->buffer, events->used) < 0) {
 		fail(events, DDP_ERR_FILE, "cannot write");
-		/* Half a record would make readers take the file for damaged. */
+		/* Readers would treat the file as damaged if it ended in a partial record. */
 		if (ftruncate(events->fd, events->written) < 0)
-			fail(events, DDP_ERR_FILE, "cannot shorten");
+			fail(events, DDP_ERR_FILE, "cannot truncate");
 		events->broken = true;
 	}
 	if (!events->broken)
@@ -190,9 +190,10 @@ void ddp_events_scalar(struct ddp_events *events, const char *tag, int64_t step,
 		return;
 	if (size == 0 || size > TAG_SIZE || !ddp_utf8_valid(tag)) {
 		if (events->error.status == DDP_OK)
-			ddp_error_set(&events->error, DDP_ERR_ARGUMENT,
-				      "%s: \"%.100s\" cannot be a tag: 1 to %d bytes of UTF-8 can",
-				      events->path, tag, TAG_SIZE);
+			ddp_error_set(
+				&events->error, DDP_ERR_ARGUMENT,
+				"%s: \"%.100s\" cannot be a tag: must be 1 to %d bytes of UTF-8",
+				events->path, tag, TAG_SIZE);
 		return;
 	}
 	put_field(&scalar, 1, tag, size);

@@ -13,7 +13,7 @@
 #include "base/type.h"
 #include "tensors.h"
 
-/* Returns where the digits of the checksum are to be. */
+/* Returns the offset of the checksum's digits in [text]. */
 static size_t put_metadata(struct ddp_text *text, const struct ddp_pair *metadata, size_t pairs,
 			   bool checksum)
 {
@@ -56,8 +56,11 @@ static void put_tensor(struct ddp_text *text, const struct ddp_tensor *tensor, u
 	*at += bytes;
 }
 
-/* The format's own writer: larger types first, so that all are aligned, in this order. */
-static int place_of(enum ddp_type type)
+/*
+ * Order of types as in the format's reference writer: large elements first, so that all data is
+ * aligned.
+ */
+static int type_order(enum ddp_type type)
 {
 	static const int places[DDP_TYPE_COUNT] = {
 		[DDP_I64] = 0,	[DDP_F64] = 1, [DDP_F32] = 2, [DDP_I32] = 3,
@@ -74,10 +77,10 @@ static int compare_names(const void *a, const void *b)
 	return strcmp((*one)->name, (*other)->name);
 }
 
-static int compare_places(const void *a, const void *b)
+static int compare_file_order(const void *a, const void *b)
 {
 	const struct ddp_tensor *const *one = a, *const *other = b;
-	int first = place_of((*one)->type), second = place_of((*other)->type);
+	int first = type_order((*one)->type), second = type_order((*other)->type);
 
 	return first != second ? first - second : compare_names(a, b);
 }
@@ -141,9 +144,9 @@ out:
 	return status;
 }
 
-/* Put [tensors] into [sorted] in the order of the file. */
-static int sort(const char *path, const struct ddp_tensor *tensors, size_t count,
-		const struct ddp_tensor **sorted, struct ddp_error *error)
+/* Check [tensors] and list them in file order in [sorted]. */
+static int sort_tensors(const char *path, const struct ddp_tensor *tensors, size_t count,
+			const struct ddp_tensor **sorted, struct ddp_error *error)
 {
 	uint64_t total = 0;
 
@@ -160,11 +163,11 @@ static int sort(const char *path, const struct ddp_tensor *tensors, size_t count
 			return ddp_error_set(error, DDP_ERR_ARGUMENT,
 					     "%s: tensor \"%.200s\" is there twice", path,
 					     sorted[i]->name);
-	qsort(sorted, count, sizeof(*sorted), compare_places);
+	qsort(sorted, count, sizeof(*sorted), compare_file_order);
 	return 0;
 }
 
-/* The header, with its length before it; [digits] as put_metadata(). */
+/* Write the header and its length to [text]; [digits] is the result of put_metadata(). */
 static int make_header(struct ddp_text *text, const char *path, const struct ddp_tensor **sorted,
 		       size_t count, const struct ddp_pair *metadata, size_t pairs, bool checksum,
 		       size_t *digits, struct ddp_error *error)
@@ -233,7 +236,7 @@ int ddp_tensors_write(const char *path, const struct ddp_tensor *tensors, size_t
 				       count);
 		goto out;
 	}
-	status = sort(path, tensors, count, sorted, error);
+	status = sort_tensors(path, tensors, count, sorted, error);
 	if (status == 0)
 		status = check_pairs(path, metadata, pairs, checksum, error);
 	if (status == 0)

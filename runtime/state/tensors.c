@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * tensors.c - safetensors files that are read
- */
+/* tensors.c - reading of safetensors files */
 #include "config.h"
 
 #include <fcntl.h>
@@ -29,7 +27,10 @@ void ddp_tensor_shape(const struct ddp_tensor *tensor, char text[DDP_TENSOR_SHAP
 	snprintf(text + used, DDP_TENSOR_SHAPE - used, "]");
 }
 
-/* As the format's own reader: each product on the way counts, also where a later 0 ends it. */
+/*
+ * Like the format's reference reader, fails if any partial product overflows, even if a later
+ * factor is 0.
+ */
 static bool count_elements(const struct ddp_tensor *tensor, uint64_t *count)
 {
 	*count = 1;
@@ -61,17 +62,16 @@ uint64_t ddp_tensor_count(const struct ddp_tensor *tensor)
 /* --- The header -------------------------------------------------------------------------- */
 
 struct ddp_header {
-	struct ddp_tensor *tensors; /* by place in the file; data is NULL */
-	uint64_t *begin;	    /* where the data of each lies */
-	const char **types;	    /* as the file calls them */
+	struct ddp_tensor *tensors; /* in file order; data is NULL */
+	uint64_t *begin;	    /* file offset of each tensor's data */
+	const char **types;	    /* type names in the file */
 	size_t count;
-	struct ddp_tensor **names; /* by name */
-	struct ddp_pair *pairs;	   /* by key */
-	size_t pair_count, pair_room;
-	char *text; /* where all texts lie */
+	struct ddp_tensor **names; /* sorted by name */
+	struct ddp_pair *pairs;	   /* sorted by key */
+	size_t pair_count, pair_capacity;
+	char *text; /* owns all strings */
 };
 
-/* A tensor as the header lists it, before the order of the data is known. */
 struct entry {
 	struct ddp_tensor tensor;
 	const char *type;
@@ -80,21 +80,24 @@ struct entry {
 
 struct entries {
 	struct entry *list;
-	size_t count, room;
+	size_t count, capacity;
 };
 
 static const char out_of_memory[] = "no memory";
 
-/* Room for one more in [list] of [count] elements of [size] bytes. Returns it, or NULL. */
-static void *grow(void *list, size_t count, size_t *room, size_t size)
+/*
+ * Make space for one more element in [list], which has [count] elements of [size] bytes. Returns
+ * the list, or NULL.
+ */
+static void *grow(void *list, size_t count, size_t *capacity, size_t size)
 {
-	size_t more = *room ? 2 * *room : 16;
+	size_t more = *capacity ? 2 * *capacity : 16;
 
-	if (count < *room)
+	if (count < *capacity)
 		return list;
 	list = reallocarray(list, more, size);
 	if (list)
-		*room = more;
+		*capacity = more;
 	return list;
 }
 
@@ -102,8 +105,8 @@ static void read_metadata(struct ddp_header *header, struct ddp_json *json)
 {
 	ddp_json_open(json, '{');
 	for (bool first = true; ddp_json_more(json, '}', first); first = false) {
-		struct ddp_pair *list =
-			grow(header->pairs, header->pair_count, &header->pair_room, sizeof(*list));
+		struct ddp_pair *list = grow(header->pairs, header->pair_count,
+					     &header->pair_capacity, sizeof(*list));
 		struct ddp_pair pair = {.key = ddp_json_key(json)};
 
 		if (!list) {
@@ -160,21 +163,21 @@ static void read_member(struct ddp_json *json, struct entry *entry, unsigned *se
 {
 	static const char *const names[] = {"dtype", "shape", "data_offsets"};
 	const char *key = ddp_json_key(json);
-	unsigned which = 0;
+	unsigned index = 0;
 
 	if (!key)
 		return;
-	while (which < 3 && strcmp(key, names[which]) != 0)
-		which++;
-	if (which == 3 || *seen & 1u << which) {
-		ddp_json_fail(json, which == 3 ? "a member that a tensor does not have"
+	while (index < 3 && strcmp(key, names[index]) != 0)
+		index++;
+	if (index == 3 || *seen & 1u << index) {
+		ddp_json_fail(json, index == 3 ? "a member that a tensor does not have"
 					       : "a member of a tensor twice");
 		return;
 	}
-	*seen |= 1u << which;
-	if (which == 0)
+	*seen |= 1u << index;
+	if (index == 0)
 		entry->type = ddp_json_string(json);
-	else if (which == 1)
+	else if (index == 1)
 		read_shape(json, &entry->tensor);
 	else
 		read_offsets(json, entry);
@@ -182,7 +185,7 @@ static void read_member(struct ddp_json *json, struct entry *entry, unsigned *se
 
 static void read_tensor(struct ddp_json *json, struct entries *entries, const char *name)
 {
-	struct entry *list = grow(entries->list, entries->count, &entries->room, sizeof(*list));
+	struct entry *list = grow(entries->list, entries->count, &entries->capacity, sizeof(*list));
 	struct entry entry = {.tensor = {.name = name, .type = DDP_TYPE_COUNT}};
 	unsigned seen = 0;
 
@@ -226,7 +229,7 @@ static void read_all(struct ddp_header *header, struct ddp_json *json, struct en
 	ddp_json_end(json);
 }
 
-static int compare_places(const void *a, const void *b)
+static int compare_offsets(const void *a, const void *b)
 {
 	const struct entry *one = a, *other = b;
 
@@ -234,7 +237,7 @@ static int compare_places(const void *a, const void *b)
 		return one->begin < other->begin ? -1 : 1;
 	if (one->end != other->end)
 		return one->end < other->end ? -1 : 1;
-	/* Names lie in the text in the header's order. */
+	/* The names are in the header's text, in its order. */
 	return one->tensor.name < other->tensor.name ? -1 : 1;
 }
 
@@ -262,7 +265,7 @@ static int check_shape(const struct entry *entry, const char *path, struct ddp_e
 				     "%s: tensor \"%.200s\" has %d dimensions, libddp can do %d",
 				     path, tensor->name, tensor->dimensions, DDP_DIMENSIONS);
 	if (tensor->type == DDP_TYPE_COUNT)
-		return 0; /* what its elements need is not known */
+		return 0; /* the size of its elements is unknown */
 	if (!ddp_tensor_bytes(tensor, &bytes))
 		return ddp_error_set(error, DDP_ERR_FORMAT,
 				     "%s: the shape of tensor \"%.200s\" is too large", path,
@@ -276,9 +279,9 @@ static int check_shape(const struct entry *entry, const char *path, struct ddp_e
 	return 0;
 }
 
-/* The data of all tensors, in the order of their places, is all there is. */
-static int check_places(const struct entries *entries, uint64_t data, const char *path,
-			struct ddp_error *error)
+/* Check that the tensors' data covers the file's data without gaps or overlaps. */
+static int check_offsets(const struct entries *entries, uint64_t data, const char *path,
+			 struct ddp_error *error)
 {
 	uint64_t at = 0;
 	int status;
@@ -289,8 +292,8 @@ static int check_places(const struct entries *entries, uint64_t data, const char
 		if (entry->end < entry->begin || entry->begin != at)
 			return ddp_error_set(
 				error, DDP_ERR_FORMAT,
-				"%s: tensor \"%.200s\" lies at [%llu, %llu), %llu is where the one "
-				"before it ends",
+				"%s: tensor \"%.200s\" is at [%llu, %llu), not at %llu, the end of the "
+				"tensor before it",
 				path, entry->tensor.name, (unsigned long long)entry->begin,
 				(unsigned long long)entry->end, (unsigned long long)at);
 		if (entry->end > data)
@@ -312,15 +315,14 @@ static int check_places(const struct entries *entries, uint64_t data, const char
 	return 0;
 }
 
-/* Move [entries] into the header's lists. Returns false where memory is out. */
 static bool fill_lists(struct ddp_header *header, const struct entries *entries)
 {
-	size_t count = entries->count, room = count ? count : 1;
+	size_t count = entries->count, capacity = count ? count : 1;
 
-	header->tensors = calloc(room, sizeof(*header->tensors));
-	header->begin = calloc(room, sizeof(*header->begin));
-	header->types = calloc(room, sizeof(*header->types));
-	header->names = calloc(room, sizeof(*header->names));
+	header->tensors = calloc(capacity, sizeof(*header->tensors));
+	header->begin = calloc(capacity, sizeof(*header->begin));
+	header->types = calloc(capacity, sizeof(*header->types));
+	header->names = calloc(capacity, sizeof(*header->names));
 	if (!header->tensors || !header->begin || !header->types || !header->names)
 		return false;
 	for (size_t i = 0; i < count; i++) {
@@ -336,7 +338,8 @@ static bool fill_lists(struct ddp_header *header, const struct entries *entries)
 	return true;
 }
 
-static int check_twice(const struct ddp_header *header, const char *path, struct ddp_error *error)
+static int check_duplicates(const struct ddp_header *header, const char *path,
+			    struct ddp_error *error)
 {
 	for (size_t i = 1; i < header->count; i++)
 		if (strcmp(header->names[i - 1]->name, header->names[i]->name) == 0)
@@ -360,11 +363,11 @@ static int report(const struct ddp_json *json, const char *path, struct ddp_erro
 }
 
 /*
- * Read the header in [text] of [size] bytes, which becomes the header's own whatever happens,
- * of the file [path] that holds [data] bytes after it.
- * A tensor of a type that libddp lacks has type DDP_TYPE_COUNT.
+ * Parse the header in [text], [size] bytes, of the file [path] with [data] bytes after the header.
+ * [header] owns [text] afterwards, even after an error. A tensor of a type that libddp does not
+ * support gets type DDP_TYPE_COUNT.
  * Returns 0; DDP_ERR_FORMAT with a text that names [path] and the tensor or the byte;
- * DDP_ERR_UNSUPPORTED; DDP_ERR_MEMORY. header_free() is needed in any case.
+ * DDP_ERR_UNSUPPORTED; DDP_ERR_MEMORY. header_free() is needed in every case.
  */
 static int header_read(struct ddp_header *header, char *text, size_t size, uint64_t data,
 		       const char *path, struct ddp_error *error)
@@ -383,12 +386,12 @@ static int header_read(struct ddp_header *header, char *text, size_t size, uint6
 		goto out;
 	}
 	if (entries.count > 0)
-		qsort(entries.list, entries.count, sizeof(*entries.list), compare_places);
-	status = check_places(&entries, data, path, error);
+		qsort(entries.list, entries.count, sizeof(*entries.list), compare_offsets);
+	status = check_offsets(&entries, data, path, error);
 	if (status < 0)
 		goto out;
 	if (fill_lists(header, &entries))
-		status = check_twice(header, path, error);
+		status = check_duplicates(header, path, error);
 	else
 		status = ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory for its header", path);
 out:
@@ -416,13 +419,13 @@ struct ddp_tensors {
 	char *path;
 	int fd;
 	size_t size; /* of the file */
-	size_t data; /* where the data begins */
-	char *map;   /* the whole file */
+	size_t data; /* file offset of the data */
+	char *map;   /* mapping of the whole file */
 };
 
 enum { CHUNK_SIZE = 1 << 20 };
 
-/* Open [path] and learn its size. A pipe or a device is no file to wait for. */
+/* Open [path] and get its size. O_NONBLOCK: opening a pipe or device must not block. */
 static int open_file(struct ddp_tensors *tensors, const char *path, struct ddp_error *error)
 {
 	struct stat info;
@@ -441,7 +444,6 @@ static int open_file(struct ddp_tensors *tensors, const char *path, struct ddp_e
 	return 0;
 }
 
-/* How long the header is. */
 static int read_length(struct ddp_tensors *tensors, uint64_t *length, struct ddp_error *error)
 {
 	*length = 0;
@@ -566,7 +568,10 @@ const char *ddp_tensors_type(const struct ddp_tensors *tensors, const struct ddp
 	return tensors->header.types[tensor - tensors->header.tensors];
 }
 
-/* Put zeros where [chunk], at [offset] in the file, holds digits of the checksum at [digits]. */
+/*
+ * Set the digits of the checksum, at file offset [digits], to '0' in [chunk], which was read at
+ * [offset].
+ */
 static void blank(char *chunk, size_t size, size_t offset, size_t digits)
 {
 	for (size_t i = digits; i < digits + DDP_CHECKSUM_DIGITS; i++)
@@ -584,7 +589,7 @@ int ddp_tensors_verify(const struct ddp_tensors *tensors, struct ddp_error *erro
 
 	if (!chunk)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory", tensors->path);
-	/* A string begins in the header's copy where it begins in the file. */
+	/* A string has the same offset in the header's copy as in the file. */
 	if (value)
 		digits = DDP_HEADER_START + (size_t)(value - tensors->header.text);
 	for (size_t offset = 0; offset < tensors->size; offset += size) {

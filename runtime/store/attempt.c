@@ -21,18 +21,21 @@
 #include "base/watch.h"
 
 enum {
-	DIGITS = 16, /* of an attempt */
-	TRIES = 20,  /* to make what others remove */
+	DIGITS = 16, /* hexadecimal digits of an attempt's number */
+	TRIES = 20,  /* retries while another process removes the same directory */
 	DAY = 24 * 60 * 60,
-	AHEAD = 8192, /* bytes of a table that are read at once */
+	AHEAD = 8192, /* bytes of a table per read, at least */
 };
 
-/* Nanoseconds by which the clocks of processes and of files go on, at most. */
+/* Nanoseconds: coarsest tick of the clocks behind file timestamps and process start times. */
 #define CLOCK_STEP 20000000
 
 /* --- Names ------------------------------------------------------------------------------ */
 
-/* A decimal number as we write it, up to [end]. Returns what follows, or NULL. */
+/*
+ * Parse a decimal number without leading zeros, followed by [end]. Returns the text after it, or
+ * NULL.
+ */
 static const char *parse_number(const char *text, char end, uint32_t *number)
 {
 	uint64_t value = 0;
@@ -62,7 +65,7 @@ static const char *parse_attempt(const char *name, uint64_t *attempt)
 	return name[DIGITS] == '.' ? name + DIGITS + 1 : NULL;
 }
 
-/* What [suffix], the text behind "A.", says that a file is. */
+/* Returns the kind of the file with [suffix], the part of its name after "A.". */
 static enum ddp_name parse_suffix(const char *suffix, uint32_t *number)
 {
 	if (strcmp(suffix, "ranks") == 0)
@@ -73,6 +76,8 @@ static enum ddp_name parse_suffix(const char *suffix, uint32_t *number)
 		return DDP_NAME_ABORT;
 	if (strncmp(suffix, "table.", 6) == 0 && parse_number(suffix + 6, '\0', number))
 		return DDP_NAME_TABLE;
+	if (strcmp(suffix, "socket") == 0)
+		return DDP_NAME_SOCKET;
 	if (strcmp(suffix, "now") == 0 ||
 	    (strncmp(suffix, "abort.", 6) == 0 && parse_number(suffix + 6, '\0', number)))
 		return DDP_NAME_OTHER;
@@ -101,9 +106,9 @@ enum ddp_name ddp_attempt_parse(const char *name, uint64_t *attempt, uint32_t *f
 
 bool ddp_attempt_parse_rank(const char *name, uint32_t *fence, uint32_t *rank)
 {
-	const char *rest = parse_number(name, '.', fence);
+	const char *suffix = parse_number(name, '.', fence);
 
-	return rest && parse_number(rest, '\0', rank);
+	return suffix && parse_number(suffix, '\0', rank);
 }
 
 char *ddp_attempt_path(char *path, const char *directory, uint64_t attempt, const char *format, ...)
@@ -121,28 +126,32 @@ char *ddp_attempt_path(char *path, const char *directory, uint64_t attempt, cons
 
 /* --- The directory ---------------------------------------------------------------------- */
 
-/* That the open directory is this user's, and no other can write in it. Returns 0 or DDP_ERR_FILE. */
-static int look_at_directory(int fd, const char *directory, struct ddp_error *error)
+/*
+ * Check that the open directory belongs to this user and that no other user can write to it.
+ * Returns 0 or DDP_ERR_FILE.
+ */
+static int check_owner_and_mode(int fd, const char *directory, struct ddp_error *error)
 {
 	struct stat info;
 
 	if (fstat(fd, &info) < 0)
-		return ddp_error_errno(error, DDP_ERR_FILE, "cannot look at the rendezvous %s",
-				       directory);
+		return ddp_error_errno(error, DDP_ERR_FILE,
+				       "cannot stat the rendezvous directory %s", directory);
 	if (info.st_uid != geteuid())
 		return ddp_error_set(error, DDP_ERR_FILE,
 				     "the rendezvous %s belongs to user %u, this process to %u",
 				     directory, info.st_uid, geteuid());
 	if (info.st_mode & (S_IWGRP | S_IWOTH))
-		return ddp_error_set(error, DDP_ERR_FILE,
-				     "others can write in the rendezvous %s: chmod 700 it",
-				     directory);
+		return ddp_error_set(
+			error, DDP_ERR_FILE,
+			"other users can write to the rendezvous directory %s: chmod 700 it",
+			directory);
 	return 0;
 }
 
 /*
- * Open directory [name] in [at], which is made where it is not [own], and look at it.
- * Returns 0, or DDP_ERR_FILE with errno ENOENT where it is worth another try.
+ * Open and check directory [name] in [at]. Without [own] it is created if missing.
+ * Returns 0 or DDP_ERR_FILE; errno ENOENT then means that a retry may succeed.
  */
 static int check_directory(int at, const char *name, bool own, const char *directory,
 			   struct ddp_error *error)
@@ -163,19 +172,38 @@ static int check_directory(int at, const char *name, bool own, const char *direc
 					     directory);
 		return status;
 	}
-	status = look_at_directory(fd, directory, error);
+	status = check_owner_and_mode(fd, directory, error);
 	close(fd);
 	errno = 0;
 	return status;
 }
 
-/* The way there, which nobody else may be able to change, and the directory. */
-static int walk_to(const char *directory, bool own, struct ddp_error *error)
+/*
+ * Report that the directory in which srun created .ddp is not mounted for this process: it is missing,
+ * or has no .ddp.
+ * Returns DDP_ERR_FILE.
+ */
+static int set_not_mounted_error(const char *directory, const char *why, struct ddp_error *error)
+{
+	const char *parent = strstr(directory, "/.ddp/");
+	int length = parent > directory ? (int)(parent - directory) : 1;
+
+	return ddp_error_set(
+		error, DDP_ERR_FILE,
+		"%.300s; in a container, mount %.*s at the same path: pyxis "
+		"--container-mounts=%.*s, podman -v %.*s:%.*s, Apptainer or Charliecloud -b",
+		why, length, directory, length, directory, length, directory, length, directory);
+}
+
+/* Check [directory], and that no other user can change the path that leads to it. */
+static int check_path(const char *directory, bool own, struct ddp_error *error)
 {
 	struct ddp_walk walk = {.make = !own};
 	char name[NAME_MAX + 1];
 	int at = ddp_walk_above(&walk, directory, name), status, number;
 
+	if (at < 0 && own && errno == ENOENT && strstr(directory, "/.ddp/"))
+		return set_not_mounted_error(directory, walk.why, error);
 	if (at < 0)
 		return ddp_error_set(error, DDP_ERR_FILE, "%s", walk.why);
 	status = check_directory(at, name, own, directory, error);
@@ -193,9 +221,9 @@ int ddp_attempts_directory(const char *directory, bool own, struct ddp_error *er
 	if (strlen(directory) + DDP_NAME_SIZE >= PATH_MAX)
 		return ddp_error_set(error, DDP_ERR_FILE, "the rendezvous %.100s... is too long",
 				     directory);
-	/* Those who leave an earlier attempt may be removing it at this moment. */
+	/* Ranks that leave an earlier attempt may be removing the directory at the same time. */
 	for (int i = 0; i < TRIES && status < 0; i++) {
-		status = walk_to(directory, own, error);
+		status = check_path(directory, own, error);
 		if (status < 0 && (own || errno != ENOENT))
 			break;
 		if (status < 0)
@@ -206,7 +234,7 @@ int ddp_attempts_directory(const char *directory, bool own, struct ddp_error *er
 	return status;
 }
 
-static void note(struct ddp_attempts *list, const char *name)
+static void add_name(struct ddp_attempts *list, const char *name)
 {
 	struct ddp_attempt *entry = list->attempts;
 	uint64_t attempt = 0;
@@ -240,7 +268,7 @@ int ddp_attempts_list(const char *directory, struct ddp_attempts *list, struct d
 	list->count = 0;
 	if (dir) {
 		for (errno = 0; (entry = readdir(dir)); errno = 0)
-			note(list, entry->d_name);
+			add_name(list, entry->d_name);
 		number = errno;
 		closedir(dir);
 	}
@@ -260,10 +288,10 @@ const struct ddp_attempt *ddp_attempts_find(const struct ddp_attempts *list, uin
 	return NULL;
 }
 
-/* --- How old an attempt is --------------------------------------------------------------- */
+/* --- Age of an attempt ------------------------------------------------------------------- */
 
-/* When this process began, in nanoseconds since boot; 0 where that is not known. */
-static uint64_t process_began(void)
+/* Start time of this process in nanoseconds since boot; 0 if unknown. */
+static uint64_t process_start(void)
 {
 	unsigned long long began = 0;
 	long ticks = sysconf(_SC_CLK_TCK);
@@ -273,7 +301,7 @@ static uint64_t process_began(void)
 
 	if (!file || ticks <= 0)
 		return 0;
-	/* The command's name may hold anything; what follows its last ')' is regular. */
+	/* The command's name may contain any character, so parse after its last ')'. */
 	end = fgets(line, sizeof(line), file) ? strrchr(line, ')') : NULL;
 	fclose(file);
 	if (!end || sscanf(end + 1,
@@ -284,10 +312,12 @@ static uint64_t process_began(void)
 	return began * (1000000000u / (uint64_t)ticks);
 }
 
-/* For how long at least this process is what it is: a rank that looks for its world. */
-static int64_t age(uint64_t left)
+/*
+ * Lower bound of the nanoseconds since this process started or, unless [left] is 0, since [left].
+ */
+static int64_t process_age(uint64_t left)
 {
-	uint64_t began = process_began(), whole, since;
+	uint64_t began = process_start(), whole, since;
 	struct timespec now;
 
 	if (began == 0 || clock_gettime(CLOCK_BOOTTIME, &now) < 0)
@@ -297,7 +327,7 @@ static int64_t age(uint64_t left)
 	return (int64_t)(since < whole ? since : whole) - CLOCK_STEP;
 }
 
-static int64_t modified(const struct stat *info)
+static int64_t modified_ns(const struct stat *info)
 {
 	return (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
 }
@@ -305,7 +335,8 @@ static int64_t modified(const struct stat *info)
 bool ddp_attempt_is_younger(const char *directory, uint64_t attempt, uint64_t process,
 			    uint64_t left)
 {
-	int64_t since = age(left); /* first: a pause between the clocks makes the attempt older */
+	/* read before the file times, so that a delay makes the attempt look older */
+	int64_t since = process_age(left);
 	char path[PATH_MAX];
 	struct stat hello, now;
 	int64_t old;
@@ -316,18 +347,21 @@ bool ddp_attempt_is_younger(const char *directory, uint64_t attempt, uint64_t pr
 	ddp_attempt_path(path, directory, process, ".now");
 	known = ddp_file_write(path, NULL, 0, 0, false, NULL) == 0 && stat(path, &now) == 0;
 	(void)unlink(path);
-	/* A file system that keeps whole seconds cannot tell. */
+	/* Timestamps in whole seconds are too coarse for a comparison. */
 	known = known && (now.st_mtim.tv_nsec != 0 || hello.st_mtim.tv_nsec != 0);
 	if (!known)
 		return false;
-	old = modified(&now) - modified(&hello);
-	/* A time in the future was set by a node with another clock (Lustre, GPFS): the age is not known. */
+	old = modified_ns(&now) - modified_ns(&hello);
+	/*
+	 * A time in the future was set by a node with another clock (Lustre, GPFS): the age is
+	 * unknown.
+	 */
 	return old > -CLOCK_STEP && old < since;
 }
 
-/* --- Removing --------------------------------------------------------------------------- */
+/* --- Removal ---------------------------------------------------------------------------- */
 
-/* Ranks that do not know yet may be writing into it: their file comes with the next try. */
+/* Retries because ranks that have not noticed the removal yet may still create files. */
 static void remove_directory(const char *path)
 {
 	for (int i = 0; i < TRIES && rmdir(path) < 0 && errno != ENOENT; i++) {
@@ -343,7 +377,10 @@ static void remove_directory(const char *path)
 	}
 }
 
-/* Whether rank 0 of [attempt] left in peace not long ago, so that its last ranks clear it away. */
+/*
+ * Whether rank 0 left [attempt] cleanly within the last day. The attempt's last rank then removes
+ * it.
+ */
 static bool is_ending(const char *directory, uint64_t attempt)
 {
 	char path[PATH_MAX];
@@ -352,6 +389,15 @@ static bool is_ending(const char *directory, uint64_t attempt)
 	if (stat(ddp_attempt_path(path, directory, attempt, ".ranks/hello"), &info) == 0)
 		return false;
 	return stat(ddp_attempt_path(path, directory, attempt, ".ranks"), &info) == 0 &&
+	       info.st_mtime > time(NULL) - DAY;
+}
+
+/* Whether the socket [name] may belong to a rank that started before rank 0. */
+static bool is_recent(int directory, const char *name)
+{
+	struct stat info;
+
+	return fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
 	       info.st_mtime > time(NULL) - DAY;
 }
 
@@ -368,7 +414,8 @@ void ddp_attempts_sweep(const char *directory)
 	while ((entry = readdir(dir))) {
 		enum ddp_name kind = ddp_attempt_parse(entry->d_name, &attempt, &fence);
 
-		if (kind == DDP_NAME_FOREIGN || is_ending(directory, attempt))
+		if (kind == DDP_NAME_FOREIGN || is_ending(directory, attempt) ||
+		    (kind == DDP_NAME_SOCKET && is_recent(dirfd(dir), entry->d_name)))
 			continue;
 		if (unlinkat(dirfd(dir), entry->d_name, 0) == 0 || errno == ENOENT)
 			continue;
@@ -377,6 +424,26 @@ void ddp_attempts_sweep(const char *directory)
 							  entry->d_name + DIGITS));
 	}
 	closedir(dir);
+}
+
+void ddp_attempts_remove_sockets(const char *directory, uint64_t attempt)
+{
+	struct stat hello, info;
+	char path[PATH_MAX];
+	struct dirent *entry;
+	uint32_t fence;
+	DIR *dir;
+
+	if (stat(ddp_attempt_path(path, directory, attempt, ".ranks/hello"), &hello) < 0)
+		return;
+	dir = opendir(directory);
+	while (dir && (entry = readdir(dir)))
+		if (ddp_attempt_parse(entry->d_name, &attempt, &fence) == DDP_NAME_SOCKET &&
+		    fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    modified_ns(&info) < modified_ns(&hello))
+			(void)unlinkat(dirfd(dir), entry->d_name, 0);
+	if (dir)
+		closedir(dir);
 }
 
 void ddp_attempts_leave(const char *directory, bool own, uint64_t attempt, uint32_t fence)
@@ -402,7 +469,7 @@ void ddp_attempts_leave(const char *directory, bool own, uint64_t attempt, uint3
 
 /* --- Tables: writing -------------------------------------------------------------------- */
 
-/* Where a rank's record, head and body, is in the table's file; little endian there. */
+/* File offset and size of a rank's record (head and body), little endian. */
 struct entry {
 	uint64_t offset;
 	uint32_t size, check;
@@ -410,7 +477,9 @@ struct entry {
 
 _Static_assert(sizeof(struct entry) == 16, "an entry has no holes");
 
-/* An entry of another attempt, or at another rank's place, has another checksum. */
+/*
+ * The checksum covers the attempt and the rank, so an entry from another attempt or position fails.
+ */
 static uint32_t check_entry(const struct entry *entry, uint64_t attempt, uint32_t rank)
 {
 	uint64_t number = htole64(attempt);
@@ -451,10 +520,9 @@ uint8_t *ddp_table_encode(const struct ddp_record *head, const struct iovec *rec
 
 /* --- Tables: reading -------------------------------------------------------------------- */
 
-/* A piece of the file in memory. */
 struct window {
 	uint8_t *data;
-	size_t room, size;
+	size_t capacity, size;
 	uint64_t offset;
 };
 
@@ -467,8 +535,8 @@ struct ddp_table {
 };
 
 /*
- * Have [size] bytes from [offset] on, which lie within the file, in [window]. More are read than
- * that: a rank that asks for its neighbours reads them together.
+ * Point [data] to the [size] bytes at [offset], which must be within the file. Reads at least AHEAD
+ * bytes at once, so that the next ranks' entries and records need no read of their own.
  */
 static int fetch(struct ddp_table *table, struct window *window, uint64_t offset, size_t size,
 		 const uint8_t **data, struct ddp_error *error)
@@ -479,14 +547,14 @@ static int fetch(struct ddp_table *table, struct window *window, uint64_t offset
 		window->size = 0;
 		if (want > table->size - offset)
 			want = (size_t)(table->size - offset);
-		if (want > window->room) {
+		if (want > window->capacity) {
 			uint8_t *more = realloc(window->data, want);
 
 			if (!more)
 				return ddp_error_set(error, DDP_ERR_MEMORY, "no memory to read %s",
 						     table->path);
 			window->data = more;
-			window->room = want;
+			window->capacity = want;
 		}
 		if (ddp_file_read_at(table->fd, window->data, want, offset) < 0)
 			return errno == ENODATA
@@ -541,13 +609,17 @@ int ddp_table_get(struct ddp_table *table, int rank, struct ddp_record *record,
 		return status;
 	if (record->kind != DDP_RECORD_OF_RANK || record->attempt != head->attempt ||
 	    record->fence != head->fence || record->rank != (uint32_t)rank)
-		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: not what it should be",
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s: contains the record of another rank, fence or attempt",
 				     table->path);
 	*body = data + DDP_RECORD_HEAD;
 	return 0;
 }
 
-/* The head is what we wait for, and the index and our own record are there. */
+/*
+ * Check that the head matches [mine]'s attempt and fence, and that index and own record are
+ * complete.
+ */
 static int check_table(struct ddp_table *table, const struct ddp_record *mine,
 		       struct ddp_error *error)
 {

@@ -2,69 +2,70 @@
 /*
  * file-store.c - the method "file": ranks meet in a directory that all nodes see
  *
- * THE PROTOCOL. Rank 0 draws a random number A for its attempt to meet, clears away what lies in
- * the directory, and makes A.ranks/ with a file `hello` in it, in one piece (attempt.h has the
- * names). The other ranks list the directory until they see an attempt, and write their record
- * into it: who they are, a random number of their process, and what they put. Rank 0 gathers
- * the records in a table, which it publishes as one file; a rank takes part from the moment that
- * it reads a table with its own process's number in it. Later fences are the same, in A alone.
- * So for each fence rank 0 reads a record of each rank, each rank lists a short directory a few
- * times and reads what it asks for out of the table: the work of all ranks together grows with
- * their number, not faster. Every file is written under another name, closed and renamed, so
- * that nobody sees half of one. Nothing is ever locked, and nothing is waited for by looking for
- * its name. A rank that waits for a second changes the directories that it lists: a client may keep a listing that
- * misses what was created within one tick of the server's clock.
+ * PROTOCOL (attempt.h lists the files).
+ *   1. Rank 0 draws a random number A for this attempt, sweeps old files out of the directory, and
+ *      creates A.ranks/ with a file "hello" in it, with one rename.
+ *   2. The other ranks list the directory until they see an attempt. Each writes its record into
+ *      A.ranks/: its identity, a random number of its process, and the values it put.
+ *   3. Rank 0 gathers the records and publishes them as one file, the table. A rank belongs to the
+ *      attempt once it has read a table that contains its own process's random number.
+ *   4. Later fences repeat steps 2 and 3 in A alone.
+ * For each fence rank 0 reads one record per rank, and every other rank lists a short directory a
+ * few times and reads from the table what it needs, so that the total work grows linearly with the
+ * number of ranks. Every file is written under a temporary name, closed and renamed, so that no
+ * reader sees an incomplete one. There are no locks, and no rank waits by opening a name that does
+ * not exist yet. A rank that has waited for a second changes the directories that it lists: an NFS
+ * client may keep a listing that misses a file created within the same tick of the server's clock.
  *
- * WHO IS THERE. A rank has always one file at least in A.ranks/: rank 0 its hello, another one
- * the record of its last fence, removed when that of the next is written. What a fence needs is
- * gone after the next: its table is removed when all records of the next are there, since who
- * wrote one has opened the table before. At the end each rank removes its file and then tries
- * to remove A.ranks/, which works for the last one alone; that one removes the rest. Nobody
- * waits for it, and the table of the last fence stays readable for those that have it open.
+ * LIFE OF THE FILES. Every rank always has at least one file in A.ranks/: rank 0 its hello, another
+ * rank the record of its last fence, removed once that of the next fence is written. The table of a
+ * fence is removed when all records of the next one have arrived, since a rank opens the table
+ * before it writes its next record. At the end each rank removes its file and tries to remove
+ * A.ranks/, which succeeds for the last rank only; that rank removes the remaining files. No rank
+ * waits for this, and the last table stays readable for ranks that have it open.
  *
- * WHAT MAY LIE THERE FROM BEFORE. The directory may be one that earlier attempts used, as a plain
- * srun's name for it comes back with each try; and under the plugin as well, where a step runs
- * two programs one after the other. So whether the directory is our own decides who makes and
- * removes it, and nothing else. At the moment that rank 0 begins, there may be:
- *   - A killed attempt, at any stage. Rank 0 sweeps it. A rank that comes before rank 0 does may
- *     take it for the present one and write a record into it; that is harmless, as nobody
- *     gathers there, and when the new attempt shows, it goes over to that. Where the old attempt
- *     has a table or was given up already, and is older than this process, it cannot be the one
- *     to come, and is passed by; where it is younger, this rank is the one that was missed, and
- *     is told so at once. (Ages are differences of file times. One NFS server sets them all; on Lustre and GPFS each node
- *     sets its own, so the nodes' clocks must differ by less than the time between two attempts.) A table
- *     of the old attempt cannot name the new process, so it is never taken for the answer.
- *   - An attempt that ends well while its last ranks are slower than the next program's rank 0:
- *     they may not have opened the last table yet. Its rank 0 has taken its hello away: such an
- *     attempt is neither swept nor joined; its last rank removes it.
- *   - The next attempt, while a rank still waits for the table of this one's last fence: rank 0
- *     may be that much faster. A rank that sees a new attempt looks for its table once more
- *     before it joins, so that its record never gets into the next world's table.
- *   - A rank of a killed attempt that still lives. Its attempt is swept under its feet, which it
- *     sees at its next fence, and it is refused. If it gives up its attempt, that is written
- *     under the old number.
- *   - Half-made directories (A.new) and temporary files, which are swept; foreign names, which
- *     are left alone and not looked at.
+ * FILES OF OTHER ATTEMPTS. The directory may have been used before: under plain srun, every restart
+ * of a step has the same name, and a step under the plugin can run two programs one after the
+ * other. identity->own decides who creates and removes the directory, and nothing else. When rank 0
+ * starts, the directory may contain:
+ *   - A killed attempt, at any stage. Rank 0 sweeps it. A rank that starts before rank 0 may write
+ *     its record into it; that is harmless, as no rank 0 gathers there, and the rank moves to the
+ *     new attempt as soon as it sees it. An old attempt that has a table or was aborted, and is
+ *     older than this process, is skipped. If it is younger, it failed for lack of this rank, which
+ *     joins it and so reports that error at once. (Ages are differences of file times. One NFS
+ *     server sets them all; on Lustre and GPFS each node sets its own, so the nodes' clocks must
+ *     differ by less than the time between two attempts.) A table of the old attempt cannot contain
+ *     the new process's number, so no rank accepts it.
+ *   - An attempt that ended cleanly, but whose last ranks are slower than rank 0 of the next
+ *     program: they may not have opened the last table yet. Its rank 0 has removed its hello. Such
+ *     an attempt is neither swept nor joined; its last rank removes it.
+ *   - The next attempt, while this rank still waits for the table of the current one's last fence.
+ *     A rank that sees a new attempt therefore checks for its table once more before it joins, so
+ *     that its record cannot get into the next attempt's table.
+ *   - A rank of a killed attempt that is still running. At its next fence it finds its attempt
+ *     swept, and fails. If it aborts, it writes that under the old number.
+ *   - Incomplete directories (A.new) and temporary files, which are swept, and unknown names, which
+ *     are ignored.
  *
- * WHAT MAY GO WRONG WHILE THEY MEET.
- *   - Rank 0 dies before it publishes: the others run out of time, name it, and tell whether
- *     anybody else is missing. Another process that takes its place begins a new attempt, to
- *     which those go over that were not in a table yet.
- *   - Another rank dies before its record is written: rank 0, and every other, names it when
- *     time is out. After it: this fence succeeds, the next one names it, with its node.
- *   - A rank dies and its process begins anew: too late for the attempt, as its table (or the
- *     lack of it) does not name the new process. It is refused, or runs out of time.
- *   - Two jobs use one directory: the later rank 0 sweeps the earlier one's attempt, whose ranks
- *     see that and are refused; records say which job they are of, so none is taken into the
- *     other's table. If they even claim to be the same job, one of two processes of the same
- *     rank finds a table that it joined naming the other, and gives the attempt up.
- *   - The world's size differs, or the release: rank 0 refuses the record, the others the table.
- *   - The directory is removed, read-only or full, a file is damaged: the rank that sees it says
- *     the path and what is wrong, and gives the attempt up where that can still be written: an
- *     empty file will do where there is no room for a text.
- * Whoever gives up links its text to A.abort, so that the first one stands, and every waiting
- * rank sees it in the listing. After that, and after kills, the files stay: srun removes them
- * with the directory, or the next attempt's rank 0 does.
+ * FAILURES DURING A RENDEZVOUS.
+ *   - Rank 0 dies before it publishes: the others time out, name it, and report whether other ranks
+ *     are missing. A replacement process starts a new attempt, which ranks join that are not in a
+ *     table yet.
+ *   - Another rank dies before its record is written: all ranks name it after the timeout. If it
+ *     dies later, this fence succeeds, and the next one names it, with its node.
+ *   - A rank is restarted: its new process is too late for the attempt, whose table has the old
+ *     process's number or does not have the rank. It fails or times out.
+ *   - Two jobs use one directory: the later rank 0 sweeps the earlier attempt, whose ranks notice
+ *     and fail. Records contain a hash of the job's name, so that none gets into the other job's
+ *     table. If both claim the same name, one of two processes with the same rank finds the other's
+ *     number in the table, and aborts.
+ *   - The number of ranks or the release differs: rank 0 rejects the record, other ranks the table.
+ *   - The directory is removed, read-only or full, or a file is damaged: the rank that notices
+ *     reports the path and the error, and aborts if that can still be written; an empty abort file
+ *     is enough if the disk is full.
+ * A rank aborts by linking its text to A.abort, so that the first text stays, and every waiting
+ * rank sees it in the listing. After an abort or a kill the files stay: srun removes them with the
+ * directory, or rank 0 of the next attempt does.
  */
 #include "config.h"
 
@@ -83,52 +84,56 @@
 #include "store.h"
 
 enum {
-	TRIES = 20, /* to begin, while others leave */
-	NAMED = 16, /* ranks in a message; of the others it says how many */
+	TRIES = 20, /* retries of begin() while the ranks of an earlier attempt leave */
+	NAMED = 16, /* missing ranks listed in a message; the others are counted */
 };
 
 /* Nanoseconds. */
 #define FIRST_PAUSE 200000u
-#define APART 10000u	   /* between ranks that come at once, about */
-#define RECORD_TIME 30000u /* about what rank 0 needs for a record: before that nobody need look */
+#define ARRIVAL_GAP 10000u	  /* assumed time between the arrivals of two ranks */
+#define RECORD_TIME 30000u	  /* estimated time that rank 0 needs per record */
 #define CHANGE_PERIOD 1000000000u /* of change_period(), at least */
-#define PATIENCE 200000000u	  /* between one attempt and the next, and for a lagging server */
+#define LAG_LIMIT 200000000u	  /* how long a missing directory is tolerated */
 
 struct file_store {
 	struct ddp_store base;
-	struct ddp_record mine; /* fence: the next one; attempt: ours, once [joined] */
+	struct ddp_record mine; /* fence: the next one; attempt: once [joined] */
 	const char *directory;
 	bool own;
-	bool joined;		   /* a file of this rank is in the attempt */
-	bool accepted;		   /* a table of it named this process, or we began it */
-	bool delivered;		   /* our record of this fence is there */
-	struct ddp_attempts known; /* where [ranks] is set: joined once, or passed by */
-	uint64_t missed;	   /* since when the directory was not there, 0: it is */
-	bool *here;		   /* which ranks were seen at this fence */
-	struct iovec *records;	   /* rank 0's: of each rank at this fence */
-	uint32_t missing;	   /* rank 0's: how many of them it has not yet */
-	struct ddp_table *table;   /* of the last fence */
-	char zero[96];		   /* "rank 0 on n1 (process 77)", once its hello was read */
-	char passed[160];	   /* why the last attempt that was passed by is not the one */
+	bool joined;	/* the attempt has a file of this rank */
+	bool accepted;	/* a table contains this process, or this is rank 0 */
+	bool delivered; /* the record for this fence is written */
+	/* attempts listed before; [ranks] set: joined once, or skipped */
+	struct ddp_attempts known;
+	uint64_t missed;	 /* time since when the directory is missing, 0: it exists */
+	bool *arrived;		 /* per rank: seen at this fence */
+	struct iovec *records;	 /* rank 0 only: each rank's record for this fence */
+	uint32_t missing;	 /* rank 0 only: records not yet read */
+	struct ddp_table *table; /* of the last fence */
+	char rank0[96];		 /* "rank 0 on n1 (process 77)", from its hello */
+	char skipped[160];	 /* why the last skipped attempt did not match */
 };
 
 /* --- Waiting ---------------------------------------------------------------------------- */
 
-/* A wait that looks at things again and again, less and less often. */
+/* The pauses of a polling loop, each longer than the one before. */
 struct pause {
 	uint64_t next, longest; /* nanoseconds */
 };
 
-/* The first pause is [first] nanoseconds; the longest one grows with [size], for the server. */
+/*
+ * The first pause takes [first] nanoseconds. The longest grows with [size], to limit the server's
+ * load.
+ */
 static struct pause pause_start(uint64_t first, uint32_t size)
 {
-	/* All ranks together look about 20,000 times a second at most. */
+	/* At most 20,000 polls per second by all ranks together. */
 	uint64_t longest = (size > 1000 ? size : 1000) * UINT64_C(50000);
 
 	return (struct pause){first < longest ? first : longest, longest};
 }
 
-/* Ask [watch], then sleep. Returns what ddp_watch_check() says. */
+/* Sleep for the next pause, checking [watch]. Returns the result of ddp_watch_check(). */
 static int pause_for(struct pause *pause, const struct ddp_watch *watch, struct ddp_error *error)
 {
 	uint64_t left = pause->next;
@@ -151,12 +156,11 @@ static int pause_for(struct pause *pause, const struct ddp_watch *watch, struct 
 /* --- The files of an attempt ------------------------------------------------------------- */
 
 /*
- * Write [record] as one of [kind] with [body]. Returns 0, or DDP_ERR_FILE with errno.
+ * Write [record] with [kind] and [body]. Returns 0, or DDP_ERR_FILE with errno.
  *
- * It is not synced. Closing a file is what shows it to other nodes (NFS), and says that the disk
- * is full; none need survive a power failure, and a torn one is refused by its checksum.
- * Thousands of syncs at once would be all that a file system does: with them 64 ranks on ext4
- * needed three times as long to meet.
+ * The file is not synced: close() makes it visible to other nodes (NFS) and reports a full disk, no
+ * record needs to survive a power failure, and a torn one fails its checksum. With syncs, 64 ranks
+ * on ext4 needed three times as long to meet.
  */
 static int write_record(const char *path, struct ddp_record record, enum ddp_record_kind kind,
 			const void *body, size_t size, struct ddp_error *error)
@@ -170,7 +174,7 @@ static int write_record(const char *path, struct ddp_record record, enum ddp_rec
 	return ddp_file_write(path, parts, 2, 0, false, error);
 }
 
-/* What rank 0 said when it began [attempt]. Returns 0; 1 where it is not there; DDP_ERR_x. */
+/* Read the hello of [attempt]. Returns 0; 1 if it does not exist; DDP_ERR_x. */
 static int read_hello(const struct file_store *store, uint64_t attempt, struct ddp_record *hello)
 {
 	char path[PATH_MAX];
@@ -188,7 +192,7 @@ static int read_hello(const struct file_store *store, uint64_t attempt, struct d
 	return status;
 }
 
-/* Write this rank's record. Returns 0; 1 where the attempt is gone, or being swept; DDP_ERR_FILE. */
+/* Write this rank's record. Returns 0; 1 if the attempt was removed; DDP_ERR_FILE. */
 static int deliver(struct file_store *store, struct ddp_error *error)
 {
 	const struct ddp_values *values = &store->base.values;
@@ -212,7 +216,9 @@ static int deliver(struct file_store *store, struct ddp_error *error)
 	return 0;
 }
 
-/* Where the table of this fence is, open it in place of the last. Returns 1, 0 or DDP_ERR_x. */
+/*
+ * If the table of this fence exists, open it in place of the last one. Returns 1, 0 or DDP_ERR_x.
+ */
 static int open_table(struct file_store *store, struct ddp_error *error)
 {
 	struct ddp_table *table;
@@ -230,7 +236,7 @@ static int open_table(struct file_store *store, struct ddp_error *error)
 	return 1;
 }
 
-/* Give up, at best effort; the first one to do so stands. */
+/* Abort the attempt, at best effort. The first rank's text stays. */
 static void file_abort(struct ddp_store *base, const char *text)
 {
 	const struct file_store *store = (struct file_store *)base;
@@ -244,17 +250,17 @@ static void file_abort(struct ddp_store *base, const char *text)
 	ddp_attempt_path(file, store->directory, mine->attempt, ".abort.%u", mine->rank);
 	if (write_record(file, *mine, DDP_RECORD_OF_ABORT, text, strlen(text), NULL) == 0) {
 		if (link(file, path) < 0 && errno != EEXIST && access(path, F_OK) < 0)
-			(void)rename(file, path); /* a file system without links */
+			(void)rename(file, path); /* the file system has no hard links */
 		(void)unlink(file);
 		return;
 	}
-	/* A full disk may still have room for a name. */
+	/* A full disk may still have space for a name. */
 	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd >= 0)
 		close(fd);
 }
 
-/* Put who gave up, and why, into base.abort; nothing if that is not there after all. */
+/* Copy the text of A.abort, if the file exists, to base.abort. */
 static void read_abort(struct file_store *store)
 {
 	char path[PATH_MAX], *text = store->base.abort;
@@ -272,12 +278,15 @@ static void read_abort(struct file_store *store)
 			 data + DDP_RECORD_HEAD);
 	else
 		snprintf(text, DDP_ERROR_SIZE,
-			 "a rank gave up and could not write why in %.900s; is the disk full?",
+			 "a rank aborted and could not write why to %.900s; is the disk full?",
 			 path);
 	free(data);
 }
 
-/* Whether our attempt was given up, by [list]. Returns 0, or DDP_ERR_ABORTED with who and why. */
+/*
+ * If [list] shows that this attempt was aborted, return DDP_ERR_ABORTED with the aborting rank's
+ * text; else 0.
+ */
 static int check_aborted(struct file_store *store, const struct ddp_attempts *list,
 			 struct ddp_error *error)
 {
@@ -289,7 +298,7 @@ static int check_aborted(struct file_store *store, const struct ddp_attempts *li
 	return *text ? ddp_error_set(error, DDP_ERR_ABORTED, "%s", text) : 0;
 }
 
-static void file_hear_abort(struct ddp_store *base)
+static void file_poll_abort(struct ddp_store *base)
 {
 	struct file_store *store = (struct file_store *)base;
 	struct ddp_attempts list;
@@ -298,10 +307,13 @@ static void file_hear_abort(struct ddp_store *base)
 		(void)check_aborted(store, &list, NULL);
 }
 
-/* --- Who is late, what is gone ------------------------------------------------------------ */
+/* --- Missing ranks and removed files ------------------------------------------------------ */
 
-/* Note in store->here who has a file for this fence. Returns 0, or -1 if that cannot be seen. */
-static int list_here(struct file_store *store)
+/*
+ * Set store->arrived for ranks with a file for this fence. Returns 0, or -1 if they cannot be
+ * listed.
+ */
+static int list_arrived(struct file_store *store)
 {
 	struct dirent *entry;
 	char path[PATH_MAX];
@@ -312,74 +324,76 @@ static int list_here(struct file_store *store)
 		return -1;
 	while ((entry = readdir(dir))) {
 		if (strcmp(entry->d_name, "hello") == 0)
-			store->here[0] = true;
+			store->arrived[0] = true;
 		else if (ddp_attempt_parse_rank(entry->d_name, &fence, &rank) &&
 			 fence == store->mine.fence && rank < store->mine.size)
-			store->here[rank] = true;
+			store->arrived[rank] = true;
 	}
 	closedir(dir);
 	return 0;
 }
 
 /*
- * "2 of 8 ranks did not arrive in 30 s: ranks 3, 7", with their nodes where the last fence told
- * them; "" where all are here.
+ * Write "2 of 8 ranks did not arrive in 30 s: ranks 3, 7" to [text], with the ranks' nodes if the
+ * last table has them; "" if all have arrived.
  */
-static void name_late(const struct file_store *store, double limit, char *text, size_t room)
+static void format_missing(const struct file_store *store, double limit, char *text,
+			   size_t capacity)
 {
 	uint32_t size = store->mine.size, late = 0, named = 0;
 	size_t used;
 
 	for (uint32_t rank = 0; rank < size; rank++)
-		late += !store->here[rank];
+		late += !store->arrived[rank];
 	*text = '\0';
 	if (late == 0)
 		return;
-	used = (size_t)snprintf(text, room, "%u of %u ranks did not arrive in %g s: rank%s", late,
-				size, limit, late > 1 ? "s" : "");
-	for (uint32_t rank = 0; rank < size && named < NAMED && used + 100 <= room; rank++) {
+	used = (size_t)snprintf(text, capacity, "%u of %u ranks did not arrive in %g s: rank%s",
+				late, size, limit, late > 1 ? "s" : "");
+	for (uint32_t rank = 0; rank < size && named < NAMED && used + 100 <= capacity; rank++) {
 		struct ddp_record record;
 		const uint8_t *body;
 
-		if (store->here[rank])
+		if (store->arrived[rank])
 			continue;
-		used += (size_t)snprintf(text + used, room - used, "%s %u", named ? "," : "", rank);
+		used += (size_t)snprintf(text + used, capacity - used, "%s %u", named ? "," : "",
+					 rank);
 		if (store->table &&
 		    ddp_table_get(store->table, (int)rank, &record, &body, NULL) == 0)
-			used += (size_t)snprintf(text + used, room - used, " on %s", record.host);
+			used += (size_t)snprintf(text + used, capacity - used, " on %s",
+						 record.host);
 		named++;
 	}
 	if (named < late)
-		snprintf(text + used, room - used, " and %u more", late - named);
+		snprintf(text + used, capacity - used, " and %u more", late - named);
 }
 
-/* Say in [error] that the time is over, and for whom. Returns DDP_ERR_TIMEOUT. */
-static int say_late(struct file_store *store, double limit, struct ddp_error *error)
+static int set_timeout_error(struct file_store *store, double limit, struct ddp_error *error)
 {
 	char late[DDP_ERROR_SIZE / 2] = "";
 
 	if (!store->joined)
 		return ddp_error_set(error, DDP_ERR_TIMEOUT,
 				     "rank 0 did not arrive in %g s%s%s (rendezvous %.400s)", limit,
-				     *store->passed ? "; " : "", store->passed, store->directory);
-	if (store->mine.rank == 0 || list_here(store) == 0)
-		name_late(store, limit, late, sizeof(late));
+				     *store->skipped ? "; " : "", store->skipped, store->directory);
+	if (store->mine.rank == 0 || list_arrived(store) == 0)
+		format_missing(store, limit, late, sizeof(late));
 	if (store->mine.rank == 0)
 		return ddp_error_set(error, DDP_ERR_TIMEOUT, "%s (rendezvous %.400s)", late,
 				     store->directory);
 	if (*late)
 		return ddp_error_set(error, DDP_ERR_TIMEOUT,
-				     "%s; %s waits for them or is gone (rendezvous %.400s)", late,
-				     store->zero, store->directory);
+				     "%s; %s is waiting for them or has ended (rendezvous %.400s)",
+				     late, store->rank0, store->directory);
 	return ddp_error_set(error, DDP_ERR_TIMEOUT,
-			     "%s did not publish what the ranks put in %g s (rendezvous %.400s)",
-			     store->zero, limit, store->directory);
+			     "%s did not publish the table within %g s (rendezvous %.400s)",
+			     store->rank0, limit, store->directory);
 }
 
 /*
- * The attempt's directory, or all of them, was not there.
- * Returns DDP_ERR_MISMATCH where another rank 0 took its place; else 0, as this may be a file
- * system that lags, and DDP_ERR_FILE when it has been so for a while.
+ * Handle a missing attempt or rendezvous directory.
+ * Returns DDP_ERR_MISMATCH if another rank 0 has replaced the attempt; DDP_ERR_FILE if the
+ * directory has been missing for LAG_LIMIT; else 0, since the file system may lag.
  */
 static int check_missing(struct file_store *store, struct ddp_error *error)
 {
@@ -392,21 +406,21 @@ static int check_missing(struct file_store *store, struct ddp_error *error)
 		if (list.attempts[i].ranks && list.attempts[i].number != store->mine.attempt &&
 		    read_hello(store, list.attempts[i].number, &hello) == 0)
 			return ddp_error_set(error, DDP_ERR_MISMATCH,
-					     "another process (%u on %s) has begun as rank 0 in "
+					     "another process (%u on %s) has started as rank 0 in "
 					     "%s and removed what was there; do two jobs use it?",
 					     hello.pid, hello.host, store->directory);
 	if (store->missed == 0)
 		store->missed = ddp_now();
-	if (ddp_now() - store->missed < PATIENCE)
+	if (ddp_now() - store->missed < LAG_LIMIT)
 		return 0;
 	return ddp_error_set(error, DDP_ERR_FILE,
 			     "%s/%016" PRIx64 ".ranks was removed while the ranks were using it",
 			     store->directory, store->mine.attempt);
 }
 
-/* --- Rank 0: begin an attempt ------------------------------------------------------------- */
+/* --- Rank 0: start an attempt ------------------------------------------------------------- */
 
-/* Make A.ranks with a hello in it. Returns 0, or DDP_ERR_FILE with errno. */
+/* Create A.ranks with a hello in it. Returns 0, or DDP_ERR_FILE with errno. */
 static int make_ranks(const struct file_store *store, struct ddp_error *error)
 {
 	uint64_t attempt = store->mine.attempt;
@@ -430,13 +444,13 @@ static int make_ranks(const struct file_store *store, struct ddp_error *error)
 	return 0;
 }
 
-/* Clear away and begin. Returns 0 or DDP_ERR_x. */
+/* Sweep the directory and start an attempt. Returns 0 or DDP_ERR_x. */
 static int begin(struct file_store *store, struct ddp_error *error)
 {
 	int status = DDP_ERR_FILE;
 
 	store->mine.attempt = store->mine.process;
-	/* The last rank of an earlier attempt may be removing the directory at this moment. */
+	/* The last rank of an earlier attempt may be removing the directory at the same time. */
 	for (int i = 0; i < TRIES && status < 0; i++) {
 		status = ddp_attempts_directory(store->directory, store->own, error);
 		if (status < 0)
@@ -455,8 +469,8 @@ static int begin(struct file_store *store, struct ddp_error *error)
 
 /* --- Rank 0: read all records, publish the table ------------------------------------------ */
 
-/* Returns 1 when [rank]'s record was taken, 0 where it cannot be had yet, or DDP_ERR_x. */
-static int take(struct file_store *store, uint32_t rank, struct ddp_error *error)
+/* Returns 1 when [rank]'s record was read, 0 if it is not there yet, or DDP_ERR_x. */
+static int read_record(struct file_store *store, uint32_t rank, struct ddp_error *error)
 {
 	const struct ddp_record *mine = &store->mine;
 	struct ddp_record record;
@@ -481,36 +495,42 @@ static int take(struct file_store *store, uint32_t rank, struct ddp_error *error
 		return status;
 	}
 	store->records[rank] = (struct iovec){data, size};
-	store->here[rank] = true;
+	store->arrived[rank] = true;
 	return 1;
 }
 
-/* A name in A.ranks. Returns 1 when a record was taken, 0, or DDP_ERR_x. */
-static int take_name(struct file_store *store, const char *name, struct ddp_error *error)
+/*
+ * Read the record called [name] in A.ranks, if it is a missing one. Returns 1 when it was read, 0,
+ * or DDP_ERR_x.
+ */
+static int read_named_record(struct file_store *store, const char *name, struct ddp_error *error)
 {
 	const struct ddp_record *mine = &store->mine;
 	uint32_t fence, rank;
 
 	if (!ddp_attempt_parse_rank(name, &fence, &rank) || rank == 0)
 		return 0;
-	if (fence == mine->fence && (rank >= mine->size || !store->here[rank]))
-		return take(store, rank, error);
-	/* Before a process writes for a fence, it removes its file of the one before the last. */
+	if (fence == mine->fence && (rank >= mine->size || !store->arrived[rank]))
+		return read_record(store, rank, error);
+	/*
+	 * A running process never keeps a record this old: it removes each one after writing the
+	 * next.
+	 */
 	if (rank < mine->size && (uint64_t)fence + 2 < mine->fence)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
-				     "rank %u began anew, with fence %u, while the others are at "
+				     "rank %u was restarted at fence %u, while the others are at "
 				     "fence %u",
 				     rank, fence, mine->fence);
 	return 0;
 }
 
-/* Look once for what is new. Returns how many records were taken, or DDP_ERR_x. */
-static int take_new(struct file_store *store, struct ddp_error *error)
+/* Read all records that have arrived since the last call. Returns their number, or DDP_ERR_x. */
+static int read_new_records(struct file_store *store, struct ddp_error *error)
 {
 	struct ddp_attempts list;
 	struct dirent *entry;
 	char path[PATH_MAX];
-	int status = ddp_attempts_list(store->directory, &list, error), taken = 0;
+	int status = ddp_attempts_list(store->directory, &list, error), count = 0;
 	DIR *dir;
 
 	if (status == 0)
@@ -526,14 +546,14 @@ static int take_new(struct file_store *store, struct ddp_error *error)
 	store->missed = 0;
 	while (status >= 0 && (entry = readdir(dir)))
 		if (entry->d_type == DT_REG || entry->d_type == DT_UNKNOWN) {
-			status = take_name(store, entry->d_name, error);
-			taken += status > 0;
+			status = read_named_record(store, entry->d_name, error);
+			count += status > 0;
 		}
 	closedir(dir);
-	return status < 0 ? status : taken;
+	return status < 0 ? status : count;
 }
 
-/* Make the table. Returns 1 or DDP_ERR_x. */
+/* Write and open the table. Returns 1 or DDP_ERR_x. */
 static int publish(struct file_store *store, struct ddp_error *error)
 {
 	const struct ddp_record *mine = &store->mine;
@@ -558,15 +578,14 @@ static int publish(struct file_store *store, struct ddp_error *error)
 	return status;
 }
 
-/* Rank 0's own record, the first. */
-static int take_own(struct file_store *store, struct ddp_error *error)
+static int encode_own_record(struct file_store *store, struct ddp_error *error)
 {
 	struct iovec *own = &store->records[0];
 
 	own->iov_base = ddp_values_encode(&store->base.values, &store->mine, &own->iov_len);
 	if (!own->iov_base)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the record of rank 0");
-	store->here[0] = true;
+	store->arrived[0] = true;
 	store->missing = store->mine.size - 1;
 	return 0;
 }
@@ -579,42 +598,48 @@ static void free_records(struct file_store *store)
 	}
 }
 
-/* Look once. Returns 1 when the fence is over, 0 when not, or DDP_ERR_x. */
+/* Poll once. Returns 1 when the fence is complete, 0 if not, or DDP_ERR_x. */
 static int gather(struct file_store *store, struct pause *pause, struct ddp_error *error)
 {
 	uint64_t began = ddp_now(), took;
-	int taken = take_new(store, error);
+	int count = read_new_records(store, error);
 
-	if (taken < 0)
-		return taken;
-	store->missing -= (uint32_t)taken;
+	if (count < 0)
+		return count;
+	store->missing -= (uint32_t)count;
 	if (store->missing == 0)
 		return publish(store, error);
 	took = ddp_now() - began;
-	/* A long listing is not for every moment: let some come, and rest twice as long. */
-	if (taken > 0)
-		pause->next = FIRST_PAUSE + store->missing * (uint64_t)APART;
+	/*
+	 * Large listings are expensive: wait for further arrivals, and twice as long as a listing
+	 * takes.
+	 */
+	if (count > 0)
+		pause->next = FIRST_PAUSE + store->missing * (uint64_t)ARRIVAL_GAP;
 	if (pause->next < 2 * took)
 		pause->next = 2 * took;
 	return 0;
 }
 
-/* --- The others: join an attempt, wait for the table ---------------------------------------- */
+/* --- Other ranks: join an attempt, wait for the table --------------------------------------- */
 
-/* When this process last left a store; that one is not of its time any more. 0: never. */
+/*
+ * When this process last closed a store, on ddp_now()'s clock; that store's attempt is old now. 0:
+ * never.
+ */
 static _Atomic uint64_t last_left;
 
-static void pass(struct file_store *store, const char *what, const struct ddp_record *hello)
+static void set_skipped(struct file_store *store, const char *what, const struct ddp_record *hello)
 {
-	snprintf(store->passed, sizeof(store->passed), "%s rank 0, process %u on %s, is there",
+	snprintf(store->skipped, sizeof(store->skipped), "found only %s rank 0, process %u on %s",
 		 what, hello->pid, hello->host);
 }
 
 /*
- * Whether [entry], seen for the first time, is one to meet in.
- * Returns 1; 0 if not; -1 if that is not to be seen yet, or its rank 0 has left in peace.
+ * Whether [entry], a new attempt, is one to join.
+ * Returns 1; 0 if not; -1 if unknown: its hello is not visible yet, or rank 0 has left cleanly.
  */
-static int judge(struct file_store *store, const struct ddp_attempt *entry)
+static int check_attempt(struct file_store *store, const struct ddp_attempt *entry)
 {
 	struct ddp_record hello;
 	int status = read_hello(store, entry->number, &hello);
@@ -622,26 +647,27 @@ static int judge(struct file_store *store, const struct ddp_attempt *entry)
 	if (status > 0)
 		return -1;
 	if (status < 0) {
-		snprintf(store->passed, sizeof(store->passed), "its hello is damaged");
+		snprintf(store->skipped, sizeof(store->skipped),
+			 "the hello of an attempt is damaged");
 		return 0;
 	}
 	if (hello.job != store->mine.job) {
-		pass(store, "another job's", &hello);
+		set_skipped(store, "another job's", &hello);
 		return 0;
 	}
-	/* What began before us, and is beyond its beginning, is not for us. */
+	/* An attempt that started before this process and already has a table is an earlier one. */
 	if ((entry->table >= 0 || entry->aborted) &&
 	    !ddp_attempt_is_younger(store->directory, entry->number, store->mine.process,
 				    last_left)) {
-		pass(store, "an earlier attempt's", &hello);
+		set_skipped(store, "an earlier attempt's", &hello);
 		return 0;
 	}
-	snprintf(store->zero, sizeof(store->zero), "rank 0 on %s (process %u)", hello.host,
+	snprintf(store->rank0, sizeof(store->rank0), "rank 0 on %s (process %u)", hello.host,
 		 hello.pid);
 	return 1;
 }
 
-/* Whether [entry] is an attempt that this rank has not looked at yet. */
+/* Whether [entry] is an attempt that this rank has not judged yet. */
 static bool is_new(const struct file_store *store, const struct ddp_attempt *entry)
 {
 	const struct ddp_attempt *known = ddp_attempts_find(&store->known, entry->number);
@@ -650,10 +676,10 @@ static bool is_new(const struct file_store *store, const struct ddp_attempt *ent
 }
 
 /*
- * Put this rank's record into [attempt], and take it out of the one where it was.
- * Returns 0; 1 where [attempt] is gone already; DDP_ERR_FILE.
+ * Write this rank's record into [attempt], and remove it from the attempt joined before.
+ * Returns 0; 1 if [attempt] no longer exists; DDP_ERR_FILE.
  */
-static int go_over(struct file_store *store, uint64_t attempt, struct ddp_error *error)
+static int join_attempt(struct file_store *store, uint64_t attempt, struct ddp_error *error)
 {
 	struct ddp_record *mine = &store->mine;
 	uint64_t old = mine->attempt;
@@ -661,7 +687,10 @@ static int go_over(struct file_store *store, uint64_t attempt, struct ddp_error 
 	char path[PATH_MAX];
 	int status;
 
-	/* Where the record cannot be written, that can be told to those who are there. */
+	/*
+	 * Set first, so that an error in writing the record can be published to the attempt's other
+	 * ranks.
+	 */
 	mine->attempt = attempt;
 	store->joined = true;
 	status = deliver(store, error);
@@ -676,9 +705,11 @@ static int go_over(struct file_store *store, uint64_t attempt, struct ddp_error 
 	return status;
 }
 
-/* Take the table, if [list] has it. Returns 1 when the fence is over, 0 when not, or DDP_ERR_x. */
-static int take_table(struct file_store *store, const struct ddp_attempts *list,
-		      struct ddp_error *error)
+/*
+ * Open the table, if [list] has it. Returns 1 when the fence is complete, 0 if not, or DDP_ERR_x.
+ */
+static int open_listed_table(struct file_store *store, const struct ddp_attempts *list,
+			     struct ddp_error *error)
 {
 	const struct ddp_attempt *entry = ddp_attempts_find(list, store->mine.attempt);
 	int status = check_aborted(store, list, error);
@@ -689,14 +720,14 @@ static int take_table(struct file_store *store, const struct ddp_attempts *list,
 }
 
 /*
- * Go over to what is new in [list]. Returns as take_table().
+ * Join the new attempts in [list], the last one for good. Returns as open_listed_table().
  *
- * The new attempt may be that of the next world already: rank 0 has published this one's table,
- * left, and begun again, all since we looked for the table. It did so in this order, so a
- * listing that begins after the new attempt was seen has that table for sure.
+ * A new attempt may already be the one of the next program: since the last poll, rank 0 may have
+ * published the current table, left, and started again. It does so in this order, so a listing that
+ * starts after the new attempt was seen is certain to contain the table.
  */
-static int take_attempts(struct file_store *store, struct ddp_attempts *list,
-			 struct ddp_error *error)
+static int join_new_attempts(struct file_store *store, struct ddp_attempts *list,
+			     struct ddp_error *error)
 {
 	struct ddp_attempts again;
 	bool any = false;
@@ -711,16 +742,16 @@ static int take_attempts(struct file_store *store, struct ddp_attempts *list,
 		if (status > 0)
 			return 0;
 		if (status == 0)
-			status = take_table(store, &again, error);
+			status = open_listed_table(store, &again, error);
 	}
 	for (int i = 0; i < list->count && status == 0; i++) {
 		struct ddp_attempt *entry = &list->attempts[i];
-		int good = is_new(store, entry) ? judge(store, entry) : 0;
+		int joinable = is_new(store, entry) ? check_attempt(store, entry) : 0;
 
-		if (good > 0)
-			status = go_over(store, entry->number, error);
-		/* What is not to be seen, or gone again, is looked at the next time. */
-		if (good < 0 || status > 0) {
+		if (joinable > 0)
+			status = join_attempt(store, entry->number, error);
+		/* Try an attempt that could not be judged or joined again at the next poll. */
+		if (joinable < 0 || status > 0) {
 			entry->ranks = false;
 			status = 0;
 		}
@@ -729,26 +760,29 @@ static int take_attempts(struct file_store *store, struct ddp_attempts *list,
 	return status;
 }
 
-/* Look once. Returns 1 when the fence is over, 0 when not, or DDP_ERR_x. */
-static int look_for_table(struct file_store *store, struct ddp_error *error)
+/* Poll once. Returns 1 when the fence is complete, 0 if not, or DDP_ERR_x. */
+static int poll_table(struct file_store *store, struct ddp_error *error)
 {
 	const struct ddp_attempt *entry;
 	struct ddp_attempts list;
 	int status = ddp_attempts_list(store->directory, &list, error);
 
 	if (status > 0 && !store->own && !store->accepted) {
-		/* Who left an earlier attempt removed it; making it is what shows it on NFS, too. */
+		/*
+		 * The ranks of an earlier attempt removed the directory. On NFS, creating it also
+		 * refreshes this client's view.
+		 */
 		store->joined = false;
 		return ddp_attempts_directory(store->directory, false, error);
 	}
 	if (status > 0)
 		return check_missing(store, error);
 	if (status == 0)
-		status = take_table(store, &list, error);
+		status = open_listed_table(store, &list, error);
 	if (status != 0)
 		return status;
 	if (!store->accepted)
-		return take_attempts(store, &list, error);
+		return join_new_attempts(store, &list, error);
 	entry = ddp_attempts_find(&list, store->mine.attempt);
 	status = !entry || !entry->ranks;
 	if (status == 0 && !store->delivered)
@@ -764,9 +798,9 @@ static int join(struct file_store *store, struct pause *pause, struct ddp_error 
 {
 	uint32_t size = store->mine.size;
 	bool before = store->delivered;
-	int status = look_for_table(store, error);
+	int status = poll_table(store, error);
 
-	/* Once the record is there, rank 0 needs its time for all of them. */
+	/* Rank 0 needs time to read all records. */
 	if (status == 0 && store->delivered && !before)
 		*pause = pause_start(FIRST_PAUSE + size * (uint64_t)RECORD_TIME, size);
 	return status;
@@ -778,8 +812,13 @@ static int file_probe(const struct ddp_identity *identity, struct ddp_error *err
 {
 	if (*identity->directory)
 		return 1;
-	ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-		      "no directory that all ranks share is known; srun --ddp gives one");
+	ddp_error_set(
+		error, DDP_ERR_UNSUPPORTED, "no directory shared by all ranks is known; %s",
+		identity->source == DDP_SOURCE_PLUGIN
+			? "srun --ddp found none that the tasks see: in a container, mount the "
+			  "working directory (pyxis --container-mounts, podman -v, Apptainer or "
+			  "Charliecloud -b), or name a directory with --ddp-rdzv=DIR"
+			: "srun --ddp creates one");
 	return 0;
 }
 
@@ -789,11 +828,13 @@ static void leave(const struct file_store *store)
 	uint32_t last = mine->fence > 0 ? mine->fence - 1 : 0;
 	char path[PATH_MAX];
 
-	if (mine->rank == 0)
+	if (mine->rank == 0) {
+		ddp_attempts_remove_sockets(store->directory, mine->attempt);
 		ddp_attempt_path(path, store->directory, mine->attempt, ".ranks/hello");
-	else
+	} else {
 		ddp_attempt_path(path, store->directory, mine->attempt, ".ranks/%u.%u",
 				 store->delivered ? mine->fence : last, mine->rank);
+	}
 	(void)unlink(path);
 	ddp_attempts_leave(store->directory, store->own, mine->attempt, last);
 }
@@ -803,7 +844,7 @@ static void destroy(struct file_store *store)
 	if (!store)
 		return;
 	ddp_table_close(store->table);
-	free(store->here);
+	free(store->arrived);
 	free(store->records);
 	free(store);
 }
@@ -812,7 +853,9 @@ static void file_close(struct ddp_store *base, bool clean)
 {
 	struct file_store *store = (struct file_store *)base;
 
-	/* Before it is removed: of an open file NFS would keep a name in the directory. */
+	/*
+	 * Close it before its removal: NFS keeps a name (.nfs*) in the directory for an open file.
+	 */
 	ddp_table_close(store->table);
 	store->table = NULL;
 	if (clean && store->joined)
@@ -821,7 +864,12 @@ static void file_close(struct ddp_store *base, bool clean)
 	destroy(store);
 }
 
-/* Nothing waits before the first fence. */
+int ddp_store_make_directory(const struct ddp_identity *identity, struct ddp_error *error)
+{
+	return ddp_attempts_directory(identity->directory, identity->own, error);
+}
+
+/* Does not wait for other ranks. */
 static int file_open(struct ddp_store **base, const struct ddp_identity *identity,
 		     const struct ddp_watch *watch, struct ddp_error *error)
 {
@@ -830,7 +878,7 @@ static int file_open(struct ddp_store **base, const struct ddp_identity *identit
 	int status;
 
 	(void)watch;
-	if (!store || !(store->here = calloc(size, sizeof(*store->here))) ||
+	if (!store || !(store->arrived = calloc(size, sizeof(*store->arrived))) ||
 	    (identity->rank == 0 && !(store->records = calloc(size, sizeof(*store->records))))) {
 		destroy(store);
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the rendezvous");
@@ -841,7 +889,7 @@ static int file_open(struct ddp_store **base, const struct ddp_identity *identit
 	if (status == 0 && identity->rank == 0)
 		status = begin(store, error);
 	else if (status == 0)
-		status = ddp_attempts_directory(identity->directory, identity->own, error);
+		status = ddp_store_make_directory(identity, error);
 	if (status < 0)
 		destroy(store);
 	else
@@ -850,8 +898,9 @@ static int file_open(struct ddp_store **base, const struct ddp_identity *identit
 }
 
 /*
- * Nanoseconds between two changes by this rank. All ranks but rank 0 make at most 200 a second
- * together. Rank 0 makes one a second in a world of any size: no other rank lists ".ranks".
+ * Nanoseconds between two calls of change_listed() that have an effect. All ranks but rank 0 change
+ * the directory at most 200 times a second together; rank 0 once a second, as only it lists
+ * ".ranks".
  */
 static uint64_t change_period(const struct file_store *store)
 {
@@ -883,21 +932,24 @@ static int file_fence(struct ddp_store *base, const struct ddp_watch *watch,
 	struct file_store *store = (struct file_store *)base;
 	struct pause pause = pause_start(FIRST_PAUSE, store->mine.size);
 	uint64_t due = ddp_now() + change_period(store);
-	bool zero = store->mine.rank == 0;
+	bool is_rank0 = store->mine.rank == 0;
 	int status;
 
 	store->missed = 0;
-	memset(store->here, 0, store->mine.size * sizeof(*store->here));
-	status = zero ? take_own(store, error) : 0;
+	memset(store->arrived, 0, store->mine.size * sizeof(*store->arrived));
+	status = is_rank0 ? encode_own_record(store, error) : 0;
 	while (status == 0) {
-		status = zero ? gather(store, &pause, error) : join(store, &pause, error);
+		status = is_rank0 ? gather(store, &pause, error) : join(store, &pause, error);
 		if (status == 0)
 			status = pause_for(&pause, watch, error);
 		if (status == 0)
 			change_listed(store, &due);
 	}
+	/* Accept ranks that arrived during the last pause. */
 	if (status == DDP_ERR_TIMEOUT && !*error->text)
-		say_late(store, watch->limit, error);
+		status = is_rank0 ? gather(store, &pause, error) : join(store, &pause, error);
+	if (status == 0)
+		status = set_timeout_error(store, watch->limit, error);
 	free_records(store);
 	if (status < 0)
 		return status;
@@ -925,6 +977,6 @@ const struct ddp_store_method ddp_store_file = {
 	.fence = file_fence,
 	.read = file_read,
 	.abort = file_abort,
-	.hear_abort = file_hear_abort,
+	.poll_abort = file_poll_abort,
 	.close = file_close,
 };

@@ -2,16 +2,16 @@
 /*
  * pmix-store.c - the method "pmix": ranks meet through the PMIx server that started them
  *
- * What a rank puts travels as one record, the same as in the method "file", under a key of its
- * fence; PMIx's collecting fence brings all of them to every node. The fence is one that does
- * not block, and is polled, so that time limits and aborts hold. PMIx cannot take a fence back:
- * after a failure its state is left to it and the process is expected to end. Nor does it tell
- * who is missing. Giving up is an event to the namespace; how far it goes is the server's
- * matter: Slurm 22.05 delivers it on the same node alone.
+ * Each rank puts one record per fence (record.h) under a key that contains the fence's number.
+ * PMIx's collecting fence copies all records to every node. The fence does not block; it is polled,
+ * so that time limits and aborts work. PMIx cannot cancel a fence, so after a failure the store
+ * does not finalize PMIx, and the process is expected to end. PMIx does not report which ranks are
+ * missing. An abort is an event to the namespace. How far it travels depends on the server: Slurm
+ * 22.05 delivers it only to ranks on the same node.
  */
 #include "config.h"
 
-/* Its inline functions are not written for our warnings. */
+/* PMIx's inline functions do not compile cleanly with this project's warnings. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wconversion"
 #pragma GCC diagnostic ignored "-Wsign-conversion"
@@ -29,28 +29,32 @@
 
 enum { GET_SECONDS = 30 };
 
-/* An operation that PMIx ends from its own thread, and that may outlive us. */
+/*
+ * An operation that PMIx completes from its own thread, possibly after its caller stopped waiting.
+ */
 struct pending {
-	_Atomic int users; /* us and PMIx; the last one frees it */
+	_Atomic int users; /* the caller and PMIx; the last one frees the structure */
 	_Atomic bool done;
 	pmix_status_t status;
-	size_t handler; /* of events, where that is what was asked for */
+	size_t handler; /* set when an event handler was registered */
 };
 
 struct pmix_store {
 	struct ddp_store base;
 	pmix_proc_t me;
 	struct ddp_record mine; /* fence: the next one */
-	pmix_value_t *found;	/* what was read last */
-	bool initialised, listens;
+	pmix_value_t *found;	/* the value returned by the last PMIx_Get() */
+	bool initialised, is_listening;
 	size_t handler;
 };
 
-/* PMIx is one for a process, and so is what its events say. */
+/* Global, since PMIx and its events exist once per process. */
 static char abort_text[DDP_ERROR_SIZE];
-static _Atomic int abort_state; /* 0: none, 1: being written, 2: there */
+static _Atomic int abort_state; /* 0: none, 1: being written, 2: valid */
 
-/* Keys are never used again, so that no world of this process reads another's. */
+/*
+ * Fence numbers are never used twice, so that two worlds of this process cannot mix up their keys.
+ */
 static uint32_t next_fence;
 
 /* --- Waiting ---------------------------------------------------------------------------- */
@@ -70,7 +74,7 @@ static void pending_drop(struct pending *pending)
 		free(pending);
 }
 
-/* In PMIx's thread. */
+/* Called in PMIx's thread. */
 static void pending_end(pmix_status_t status, void *data)
 {
 	struct pending *pending = data;
@@ -87,7 +91,7 @@ static int check_abort(struct ddp_error *error)
 	return ddp_error_set(error, DDP_ERR_ABORTED, "%s", abort_text);
 }
 
-/* Returns 0 when [pending] is done, or DDP_ERR_x; DDP_ERR_TIMEOUT may be without a text. */
+/* Returns 0 when [pending] is done, or DDP_ERR_x; DDP_ERR_TIMEOUT may have no text. */
 static int pending_wait(const struct pending *pending, const struct ddp_watch *watch,
 			struct ddp_error *error)
 {
@@ -106,7 +110,7 @@ static int pending_wait(const struct pending *pending, const struct ddp_watch *w
 	return pending->done ? 0 : status;
 }
 
-/* --- The beginning ---------------------------------------------------------------------- */
+/* --- Opening ---------------------------------------------------------------------------- */
 
 static int pmix_probe(const struct ddp_identity *identity, struct ddp_error *error)
 {
@@ -122,10 +126,11 @@ static int pmix_probe(const struct ddp_identity *identity, struct ddp_error *err
 	return 1;
 }
 
-/* An event came, in PMIx's thread. The first one stands. */
-static void hear(size_t handler, pmix_status_t code, const pmix_proc_t *source, pmix_info_t info[],
-		 size_t count, pmix_info_t *results, size_t result_count,
-		 pmix_event_notification_cbfunc_fn_t next, void *data)
+/* Event handler, called in PMIx's thread. Only the first abort counts. */
+static void on_abort_event(size_t handler, pmix_status_t code, const pmix_proc_t *source,
+			   pmix_info_t info[], size_t count, pmix_info_t *results,
+			   size_t result_count, pmix_event_notification_cbfunc_fn_t next,
+			   void *data)
 {
 	int none = 0;
 
@@ -152,7 +157,7 @@ static void listen_done(pmix_status_t status, size_t handler, void *data)
 	pending_end(status, pending);
 }
 
-/* Without it we do not hear of others that give up; that is no reason not to go on. */
+/* Failure is ignored: the store works without abort events. */
 static void listen_for_aborts(struct pmix_store *store, const struct ddp_watch *watch)
 {
 	struct pending *pending = pending_start();
@@ -160,15 +165,15 @@ static void listen_for_aborts(struct pmix_store *store, const struct ddp_watch *
 
 	if (!pending)
 		return;
-	PMIx_Register_event_handler(&code, 1, NULL, 0, hear, listen_done, pending);
+	PMIx_Register_event_handler(&code, 1, NULL, 0, on_abort_event, listen_done, pending);
 	if (pending_wait(pending, watch, NULL) == 0 && pending->status == PMIX_SUCCESS) {
-		store->listens = true;
+		store->is_listening = true;
 		store->handler = pending->handler;
 	}
 	pending_drop(pending);
 }
 
-/* What the server says of us must be what the environment says. */
+/* Check that PMIx and the environment agree on rank and number of ranks. */
 static int check_job(const struct pmix_store *store, struct ddp_error *error)
 {
 	const struct ddp_record *mine = &store->mine;
@@ -181,7 +186,7 @@ static int check_job(const struct pmix_store *store, struct ddp_error *error)
 	rc = PMIx_Get(&job, PMIX_JOB_SIZE, NULL, 0, &value);
 	if (rc != PMIX_SUCCESS || !value)
 		return ddp_error_set(error, DDP_ERR_ENGINE,
-				     "PMIx does not say how many ranks there are: %s",
+				     "PMIx does not report the number of ranks: %s",
 				     PMIx_Error_string(rc));
 	size = value->type == PMIX_UINT32 ? value->data.uint32 : 0;
 	PMIX_VALUE_RELEASE(value);
@@ -194,7 +199,7 @@ static int check_job(const struct pmix_store *store, struct ddp_error *error)
 	return 0;
 }
 
-static void release(struct pmix_store *store)
+static void release_found(struct pmix_store *store)
 {
 	if (store->found)
 		PMIX_VALUE_RELEASE(store->found);
@@ -205,10 +210,10 @@ static void pmix_close(struct ddp_store *base, bool clean)
 {
 	struct pmix_store *store = (struct pmix_store *)base;
 
-	release(store);
-	if (store->listens)
+	release_found(store);
+	if (store->is_listening)
 		PMIx_Deregister_event_handler(store->handler, NULL, NULL);
-	/* It may wait for what did not come; and the process is about to end. */
+	/* After a failure PMIx_Finalize() may wait for ranks that have ended. */
 	if (store->initialised && clean && !base->broken)
 		PMIx_Finalize(NULL, 0);
 	free(store);
@@ -253,7 +258,6 @@ static void fence_key(char key[PMIX_MAX_KEYLEN + 1], uint32_t fence)
 	snprintf(key, PMIX_MAX_KEYLEN, "ddp.fence.%u", fence);
 }
 
-/* Hand this rank's record to the server. */
 static int deliver(const struct pmix_store *store, struct ddp_error *error)
 {
 	char key[PMIX_MAX_KEYLEN + 1];
@@ -295,7 +299,7 @@ static int wait_for_all(const struct pmix_store *store, const struct ddp_watch *
 	PMIX_LOAD_PROCID(&all, store->me.nspace, PMIX_RANK_WILDCARD);
 	PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
 	rc = PMIx_Fence_nb(&all, 1, &info, 1, pending_end, pending);
-	/* The fence has ended already, and PMIx does not call pending_end(). */
+	/* The fence has completed already, and PMIx does not call pending_end(). */
 	if (rc == PMIX_OPERATION_SUCCEEDED) {
 		pending_end(PMIX_SUCCESS, pending);
 	} else if (rc != PMIX_SUCCESS) {
@@ -323,7 +327,7 @@ static int pmix_read(struct ddp_store *base, int rank, const uint8_t **body, siz
 	pmix_info_t info;
 	pmix_proc_t proc;
 
-	release(store);
+	release_found(store);
 	fence_key(key, store->mine.fence - 1);
 	PMIX_LOAD_PROCID(&proc, store->me.nspace, (pmix_rank_t)rank);
 	PMIX_INFO_LOAD(&info, PMIX_TIMEOUT, &seconds, PMIX_INT);
@@ -332,15 +336,16 @@ static int pmix_read(struct ddp_store *base, int rank, const uint8_t **body, siz
 		return ddp_error_set(error, DDP_ERR_ENGINE, "PMIx_Get of %s of rank %d: %s", key,
 				     rank, PMIx_Error_string(rc));
 	if (store->found->type != PMIX_BYTE_OBJECT)
-		return ddp_error_set(error, DDP_ERR_FORMAT, "PMIx's %s of rank %d is not ours", key,
-				     rank);
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "PMIx's %s of rank %d is not a record of libddp", key, rank);
 	bytes = &store->found->data.bo;
 	snprintf(name, sizeof(name), "PMIx's record of rank %d", rank);
 	status = ddp_record_read(&record, &store->mine, bytes->bytes, bytes->size, name, error);
 	if (status < 0)
 		return status;
 	if (record.rank != (uint32_t)rank || record.fence != store->mine.fence - 1)
-		return ddp_error_set(error, DDP_ERR_FORMAT, "%s is another's", name);
+		return ddp_error_set(error, DDP_ERR_FORMAT,
+				     "%s was written by another rank or for another fence", name);
 	*body = (const uint8_t *)bytes->bytes + DDP_RECORD_HEAD;
 	*length = record.length;
 	return 0;
@@ -359,17 +364,17 @@ static int pmix_fence(struct ddp_store *base, const struct ddp_watch *watch,
 	if (status == 0)
 		status = wait_for_all(store, watch, error);
 	store->mine.fence++;
-	/* A rank of another release or job is to be seen here: rank 0 has one of everything. */
+	/* Rank 0's record shows whether its release and job match. */
 	if (status == 0)
 		status = pmix_read(base, 0, &body, &length, error);
 	if (status == DDP_ERR_TIMEOUT && !*error->text)
 		ddp_error_set(error, status,
-			      "not all of %u ranks arrived in %g s (PMIx does not tell which)",
+			      "not all of %u ranks arrived in %g s (PMIx does not report which)",
 			      store->mine.size, watch->limit);
 	return status;
 }
 
-/* --- Giving up -------------------------------------------------------------------------- */
+/* --- Aborting --------------------------------------------------------------------------- */
 
 static void pmix_abort(struct ddp_store *base, const char *text)
 {
@@ -394,14 +399,17 @@ static void pmix_abort(struct ddp_store *base, const char *text)
 		while (!pending->done && ddp_watch_check(&watch, NULL) == 0)
 			ddp_watch_sleep(&watch, 1000000);
 out:
-	/* PMIx reads the infos until it is done; after two seconds they are left to it. */
+	/*
+	 * PMIx reads the infos until the operation is done. If that takes over two seconds, they
+	 * are leaked.
+	 */
 	if (info && (!pending || pending->done))
 		PMIX_INFO_FREE(info, 2);
 	if (pending)
 		pending_drop(pending);
 }
 
-static void pmix_hear_abort(struct ddp_store *store)
+static void pmix_poll_abort(struct ddp_store *store)
 {
 	if (abort_state == 2)
 		snprintf(store->abort, sizeof(store->abort), "%s", abort_text);
@@ -417,6 +425,6 @@ DDP_API const struct ddp_store_method ddp_module = {
 	.fence = pmix_fence,
 	.read = pmix_read,
 	.abort = pmix_abort,
-	.hear_abort = pmix_hear_abort,
+	.poll_abort = pmix_poll_abort,
 	.close = pmix_close,
 };

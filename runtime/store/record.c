@@ -11,9 +11,9 @@
 #include "base/checksum.h"
 #include "record.h"
 
-#define MAGIC UINT32_C(0x1e706464) /* "ddp" and a byte that no text has */
+#define MAGIC UINT32_C(0x1e706464) /* "ddp" and 0x1e, which is not a printable character */
 
-/* A head as it is written, little endian. This never changes; new things go into bodies. */
+/* A head in a file, little endian. This layout never changes; new fields go into bodies. */
 struct head {
 	uint32_t magic;
 	uint16_t format, kind;
@@ -21,7 +21,7 @@ struct head {
 	uint32_t rank, size, fence, pid;
 	uint64_t length;
 	uint32_t check, zero;
-	char release[24], host[64]; /* zeros after the text */
+	char release[24], host[64]; /* zero padded */
 	uint32_t head_check, zero_too;
 };
 
@@ -80,7 +80,7 @@ void ddp_record_encode(const struct ddp_record *record, uint8_t bytes[DDP_RECORD
 	memcpy(bytes, &head, sizeof(head));
 }
 
-/* Texts end up in messages: what is not plain ASCII does not. */
+/* Replace everything but printable ASCII, since the text is printed in messages. */
 static void get_text(const char *from, char *text, size_t size)
 {
 	snprintf(text, size, "%.*s", (int)size - 1, from);
@@ -134,7 +134,7 @@ int ddp_record_match(const struct ddp_record *record, const struct ddp_record *m
 	if (record->job != mine->job)
 		return ddp_error_set(error, DDP_ERR_MISMATCH,
 				     "rank %u on %s (process %u) and rank %u on %s (process %u) "
-				     "are of different jobs, but have the same rendezvous",
+				     "are of different jobs, but use the same rendezvous",
 				     record->rank, record->host, record->pid, mine->rank,
 				     mine->host, mine->pid);
 	if (record->size != mine->size)
@@ -157,7 +157,7 @@ int ddp_record_read(struct ddp_record *record, const struct ddp_record *mine, co
 		return status;
 	if (record->length != size - DDP_RECORD_HEAD)
 		return ddp_error_set(error, DDP_ERR_FORMAT,
-				     "%s: it has %zu bytes, its head says %llu", name, size,
+				     "%s: has %zu bytes, but its head says %llu", name, size,
 				     (unsigned long long)record->length + DDP_RECORD_HEAD);
 	if (ddp_crc32c(0, (const uint8_t *)data + DDP_RECORD_HEAD, size - DDP_RECORD_HEAD) !=
 	    record->check)
@@ -169,8 +169,8 @@ int ddp_record_read(struct ddp_record *record, const struct ddp_record *mine, co
 /* --- Keys and values: length of the key, key, length of the value, value ----------------- */
 
 /*
- * Point [value] to the [size] bytes that [key] has in [body].
- * Returns 1; 0 if there is no such key; -1 if [body] is no list of keys and values.
+ * Find [key] in [body], and point [value] to its [size] bytes.
+ * Returns 1; 0 if the key is missing; -1 if [body] is not a list of keys and values.
  */
 static int find(const uint8_t *body, size_t length, const char *key, const uint8_t **value,
 		size_t *size)
@@ -215,7 +215,7 @@ int ddp_values_put(struct ddp_values *values, const char *key, const void *value
 				     "rendezvous: key \"%s\" was put twice before one fence", key);
 	if (size > DDP_STORE_VALUE - values->bytes || values->count >= DDP_STORE_KEYS)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "rendezvous: no room for key \"%s\" with %zu bytes: between "
+				     "rendezvous: key \"%s\" with %zu bytes does not fit: between "
 				     "two fences a rank may put %d keys and %d bytes",
 				     key, size, DDP_STORE_KEYS, DDP_STORE_VALUE);
 	body = realloc(values->body, values->size + 1 + key_size + sizeof(bytes) + size);

@@ -8,11 +8,11 @@
 #include "base/settings.h"
 #include "store.h"
 
-/* --- The method "single": a world of one rank, which meets itself ------------------------- */
+/* --- The method "single": one rank, no communication -------------------------------------- */
 
 struct single {
 	struct ddp_store base;
-	struct ddp_values last; /* before the fence */
+	struct ddp_values last; /* put before the last fence */
 };
 
 static int single_probe(const struct ddp_identity *identity, struct ddp_error *error)
@@ -69,7 +69,7 @@ static void single_abort(struct ddp_store *store, const char *text)
 			 store->identity->host, text);
 }
 
-static void single_hear_abort(struct ddp_store *store)
+static void single_poll_abort(struct ddp_store *store)
 {
 	(void)store;
 }
@@ -89,17 +89,17 @@ static const struct ddp_store_method single_method = {
 	.fence = single_fence,
 	.read = single_read,
 	.abort = single_abort,
-	.hear_abort = single_hear_abort,
+	.poll_abort = single_poll_abort,
 	.close = single_close,
 };
 
-/* --- Which method ----------------------------------------------------------------------- */
+/* --- Choice of the method --------------------------------------------------------------- */
 
-/* In the order in which they are tried. */
+/* In the order of preference. */
 static const struct row {
 	const char *name;
 	const struct ddp_store_method *method; /* NULL: in a module */
-	const char *variable; /* that the environment has wherever a module is worth opening */
+	const char *variable; /* The module is opened only if this variable is set. */
 	const char *hint;
 } rows[] = {
 	{"file", &ddp_store_file, NULL, NULL},
@@ -109,7 +109,7 @@ static const struct row {
 
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-/* Returns the method of [row] if it works here, or NULL with why not. */
+/* Returns the method of [row] if it works in this job, or NULL with the reason in [error]. */
 static const struct ddp_store_method *probe(const struct row *row,
 					    const struct ddp_identity *identity,
 					    const struct ddp_log *log, struct ddp_error *error)
@@ -140,12 +140,12 @@ static const struct ddp_store_method *forced(const char *name, bool by_caller,
 		method = probe(&rows[i], identity, log, &why);
 		if (!method)
 			ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				      "%s%s: the ranks cannot meet that way: %.900s",
+				      "%s%s: the ranks cannot meet with this method: %.900s",
 				      by_caller ? "method " : "DDP_METHOD=", name, why.text);
 		return method;
 	}
 	ddp_error_set(error, by_caller ? DDP_ERR_ARGUMENT : DDP_ERR_ENVIRONMENT,
-		      "%s%.100s: give one of file, pmix, single",
+		      "%s%.100s: the methods are file, pmix and single",
 		      by_caller ? "method " : "DDP_METHOD=", name);
 	return NULL;
 }
@@ -158,7 +158,7 @@ static const struct ddp_store_method *first(const struct ddp_identity *identity,
 	struct ddp_error why = {0};
 	size_t used = 0;
 
-	/* A rank alone has nobody to meet, whatever else would work. */
+	/* Even if another method would work. */
 	if (identity->size == 1)
 		return &single_method;
 	for (int i = 0; i < ROWS; i++) {
@@ -170,7 +170,8 @@ static const struct ddp_store_method *first(const struct ddp_identity *identity,
 						 i ? "; " : "", rows[i].name, why.text);
 	}
 	ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-		      "there is no way for the %d ranks to meet: %.900s", identity->size, text);
+		      "no rendezvous method works for these %d ranks: %.900s", identity->size,
+		      text);
 	return NULL;
 }
 
@@ -178,7 +179,7 @@ int ddp_store_open(struct ddp_store **store, const char *name, const struct ddp_
 		   const struct ddp_log *log, const struct ddp_watch *watch,
 		   struct ddp_error *error)
 {
-	const char *wish = name ? name : ddp_setting_get(DDP_SET_DDP_METHOD);
+	const char *requested = name ? name : ddp_setting_get(DDP_SET_DDP_METHOD);
 	const struct ddp_store_method *method;
 	struct ddp_error local;
 	int status;
@@ -186,8 +187,8 @@ int ddp_store_open(struct ddp_store **store, const char *name, const struct ddp_
 	if (!error)
 		error = &local;
 	*store = NULL;
-	method = *wish ? forced(wish, name != NULL, identity, log, error)
-		       : first(identity, log, error);
+	method = *requested ? forced(requested, name != NULL, identity, log, error)
+			    : first(identity, log, error);
 	if (!method)
 		return error->status;
 	if (log)
@@ -202,7 +203,7 @@ int ddp_store_open(struct ddp_store **store, const char *name, const struct ddp_
 	return status;
 }
 
-/* --- What all methods have in common ------------------------------------------------------ */
+/* --- Functions common to all methods ------------------------------------------------------ */
 
 int ddp_store_put(struct ddp_store *store, const char *key, const void *value, size_t size,
 		  struct ddp_error *error)
@@ -242,7 +243,7 @@ int ddp_store_get(struct ddp_store *store, int rank, const char *key, void *valu
 
 	if (!store->fenced)
 		return ddp_error_set(error, DDP_ERR_STATE,
-				     "rendezvous: nothing can be had before the first fence");
+				     "rendezvous: no value can be read before the first fence");
 	if (rank < 0 || rank >= store->identity->size)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
 				     "rendezvous: there is no rank %d of %d", rank,
@@ -261,7 +262,7 @@ void ddp_store_abort(struct ddp_store *store, const char *text)
 const char *ddp_store_aborted(struct ddp_store *store)
 {
 	if (!*store->abort)
-		store->method->hear_abort(store);
+		store->method->poll_abort(store);
 	return *store->abort ? store->abort : NULL;
 }
 

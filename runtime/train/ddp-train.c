@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ddp-train.c - MNIST and CIFAR on all ranks of a step */
+/* ddp-train.c - main program: options, launch, training */
 #include "config.h"
 
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-/* SIGTERM and others are the trainer's: it stops at the end of a step. */
+/* libddp must not handle SIGTERM and others: the trainer stops at the end of a step. */
 static int train(const struct options *options)
 {
 	struct ddp_options settings = DDP_OPTIONS_INIT;
@@ -27,10 +27,13 @@ static int train(const struct options *options)
 	status = trainer_run(ddp, options);
 	failed = status > TRAINER_DIVERGED;
 	fflush(NULL);
-	/* The launcher removes the records that a summary of libddp's would name. */
+	/*
+	 * Under a launcher, skip libddp's failure summary: it would name records that the launcher
+	 * removes.
+	 */
 	if (!failed || !launch_is_launched())
 		ddp_destroy(ddp);
-	/* A call into the driver that hangs in another thread is not for its destructors to find. */
+	/* Do not run destructors: another thread may hang in a call to the driver. */
 	if (failed) {
 		fflush(NULL);
 		_exit(status);
@@ -38,7 +41,7 @@ static int train(const struct options *options)
 	return status;
 }
 
-/* Before anything is computed: with far too many threads, even the first step takes minutes. */
+/* Warn before computing: with far too many threads, even the first step takes minutes. */
 static void check_threads(const struct options *options, int ranks)
 {
 	unsigned long long threads = option_count(options, OPTION_THREADS),
@@ -64,9 +67,9 @@ int main(int argc, char **argv)
 		return ddp_stdio_flush("ddp-train") < 0 ? EXIT_FAILED : 0;
 	if (verdict != OPTIONS_RUN)
 		return EXIT_USAGE;
-	/* A reader of the log that leaves is no reason to stop training. */
+	/* Continue if the reader of the log ends. */
 	signal(SIGPIPE, SIG_IGN);
-	/* A write beyond "ulimit -f" fails with EFBIG, and the message names the file. */
+	/* Writing beyond "ulimit -f" then fails with EFBIG, and the message names the file. */
 	signal(SIGXFSZ, SIG_IGN);
 	count = launch_count(&options);
 	if (count < 0)

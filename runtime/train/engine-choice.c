@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine-choice.c - the engines that there are, and one for all ranks, before anything is opened
+ * engine-choice.c - available engines, and the choice of one for all ranks
  *
- * The CPU's engine is always there, others are modules of their own. Ranks that compute on GPUs and ranks that do not
- * cannot sum gradients together, and those that share a GPU need memory that they share too. So each rank says what
- * it has, and all decide alike.
+ * The CPU engine is built in; other engines are modules. All ranks must use the same engine: ranks on GPUs
+ * and ranks on CPUs cannot sum gradients together, and ranks that share a GPU must also share
+ * memory. Each rank reports what it has, and all make the same choice.
  */
 #include "config.h"
 
@@ -40,8 +40,7 @@ const struct engine_class *engine_find(const char *name, const struct ddp_log *l
 		return &engine_cpu;
 	if (strcmp(name, "cuda") == 0)
 		return open_module(name, log, error);
-	ddp_error_set(error, DDP_ERR_UNSUPPORTED, "no engine is called %s: use auto, cpu or cuda",
-		      name);
+	ddp_error_set(error, DDP_ERR_UNSUPPORTED, "unknown engine %s: use auto, cpu or cuda", name);
 	return NULL;
 }
 
@@ -56,15 +55,15 @@ bool engine_has_driver(struct ddp_error *error)
 
 enum { OFFER_DEVICES = 64 };
 
-/* What a rank has to compute on. */
+/* What a rank can compute on. */
 struct offer {
-	struct ddp_error error; /* why it has no GPU */
-	int32_t driver;		/* there is one on its node */
-	int32_t wants;		/* --engine, as a place in its list of words */
+	struct ddp_error error; /* reason why it has no GPU */
+	int32_t driver;		/* there is a driver on its node, or it was given a GPU */
+	int32_t wants;		/* index of --engine in its list of values */
 	struct sharing_seat seat;
 };
 
-enum { WANTS_AUTO, WANTS_CPU, WANTS_CUDA }; /* as options.def has them */
+enum { WANTS_AUTO, WANTS_CPU, WANTS_CUDA }; /* in the order of train-options.def */
 
 /* --- This rank ----------------------------------------------------------------------------- */
 
@@ -74,11 +73,11 @@ static int refuse_index(int index, int count, struct ddp_error *error)
 
 	return ddp_error_set(
 		error, DDP_ERR_UNSUPPORTED,
-		"GPU %d is to be used, but %d %s here (CUDA_VISIBLE_DEVICES is %s%.200s)", index,
-		count, count == 1 ? "is" : "are", visible ? "" : "unset", visible ? visible : "");
+		"this rank's GPU is number %d, but only %d %s visible (CUDA_VISIBLE_DEVICES is %s%.200s)",
+		index, count, count == 1 ? "is" : "are", visible ? "" : "unset",
+		visible ? visible : "");
 }
 
-/* Which of the devices of [class] is this rank's. */
 static int find_device(const struct engine_class *class, int index, char *name,
 		       struct ddp_error *error)
 {
@@ -88,7 +87,7 @@ static int find_device(const struct engine_class *class, int index, char *name,
 	if (index < 0)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
 				     "no GPU is visible: ask Slurm for one, as with "
-				     "--gres=gpu:1, or look at CUDA_VISIBLE_DEVICES");
+				     "--gres=gpu:1, or check CUDA_VISIBLE_DEVICES");
 	if (!class->devices)
 		return 0;
 	count = class->devices(names, OFFER_DEVICES, error);
@@ -101,7 +100,7 @@ static int find_device(const struct engine_class *class, int index, char *name,
 	return 0;
 }
 
-/* Returns the engine for GPUs, or NULL where this rank cannot have it. */
+/* Returns the GPU engine, or NULL with the reason in [offer]. */
 static const struct engine_class *find_engine(const struct run *run, struct offer *offer)
 {
 	const struct engine_class *class = NULL;
@@ -110,7 +109,7 @@ static const struct engine_class *find_engine(const struct run *run, struct offe
 	if (ddp_log_open(&log, NULL) == 0)
 		ddp_log_name(&log, run->world->rank, run->world->host);
 	offer->wants = option_word(run->options, OPTION_ENGINE);
-	sharing_look(&offer->seat, run->world);
+	sharing_fill_seat(&offer->seat, run->world);
 	if (offer->wants == WANTS_CPU) {
 		ddp_error_set(&offer->error, DDP_ERR_UNSUPPORTED,
 			      "it was started with --engine cpu");
@@ -123,20 +122,22 @@ static const struct engine_class *find_engine(const struct run *run, struct offe
 		offer->error.status = 0;
 	else
 		class = NULL;
-	/* Who was given a GPU is told that it is not used, also where no driver knows of any. */
+	/*
+	 * A rank that was given a GPU gets a warning if it is not used, even if there is no driver.
+	 */
 	offer->driver = offer->driver || run->world->device >= 0;
 	return class;
 }
 
 /* --- All ranks ----------------------------------------------------------------------------- */
 
-/* What keeps all ranks from GPUs; "" if nothing does. */
-struct hindrance {
+/* Reason why the ranks cannot use GPUs; "": none. */
+struct obstacle {
 	char text[DDP_ERROR_SIZE];
 };
 
-/* The first rank that has no GPU is named, unless there is but one. */
-static bool find_missing(const struct offer *offers, int size, struct hindrance *hindrance)
+/* Finds the first rank that has no GPU. The reason names it if there are several ranks. */
+static bool find_missing(const struct offer *offers, int size, struct obstacle *obstacle)
 {
 	for (int rank = 0; rank < size; rank++) {
 		const struct offer *offer = &offers[rank];
@@ -144,21 +145,20 @@ static bool find_missing(const struct offer *offers, int size, struct hindrance 
 		if (offer->error.status >= 0)
 			continue;
 		if (size == 1)
-			snprintf(hindrance->text, sizeof(hindrance->text), "%s", offer->error.text);
+			snprintf(obstacle->text, sizeof(obstacle->text), "%s", offer->error.text);
 		else
-			snprintf(hindrance->text, sizeof(hindrance->text),
-				 "rank %d on %.63s: %.800s", rank, offer->seat.host,
-				 offer->error.text);
+			snprintf(obstacle->text, sizeof(obstacle->text), "rank %d on %.63s: %.800s",
+				 rank, offer->seat.host, offer->error.text);
 		return true;
 	}
 	return false;
 }
 
 /*
- * Where ranks share GPUs they join what they sum with now, while all can still do without. What is wrong with it
- * is the same on all ranks. Virtual ranks are summed in host memory.
+ * Connects the devices of ranks that share GPUs, while CPUs are still a choice. Errors are equal on
+ * all ranks. Not needed for virtual ranks, which are summed in host memory.
  */
-static int join(struct run *run, const struct sharing_seat *seats, struct hindrance *hindrance)
+static int join(struct run *run, const struct sharing_seat *seats, struct obstacle *obstacle)
 {
 	struct ddp_error error;
 	bool shared = false;
@@ -172,22 +172,22 @@ static int join(struct run *run, const struct sharing_seat *seats, struct hindra
 	if (status < 0 && ddp_is_peer_error(status))
 		return ddp_error_set(&run->error, status, "%s", error.text);
 	if (status < 0)
-		snprintf(hindrance->text, sizeof(hindrance->text), "%s", error.text);
+		snprintf(obstacle->text, sizeof(obstacle->text), "%s", error.text);
 	return 0;
 }
 
-/* What of it all ranks share, once they compute on GPUs. */
+/* Sets the shares of GPUs and their description. */
 static void note_sharing(struct run *run, struct sharing_seat *seats)
 {
 	int size = run->world->size;
 
 	sharing_divide(seats, size);
-	sharing_tell(seats, size, run->sharing, sizeof(run->sharing));
+	sharing_describe(seats, size, run->sharing, sizeof(run->sharing));
 	run->share = seats[run->world->rank].share;
 }
 
-/* Why not GPUs. */
-static int take_cpus(struct run *run, const struct offer *offers, const struct hindrance *hindrance)
+/* Chooses CPUs, or fails if a rank requires a GPU. */
+static int choose_cpus(struct run *run, const struct offer *offers, const struct obstacle *obstacle)
 {
 	bool cuda = false, driver = false;
 
@@ -199,33 +199,31 @@ static int take_cpus(struct run *run, const struct offer *offers, const struct h
 	if (cuda) {
 		run->shared = true;
 		return ddp_error_set(&run->error, DDP_ERR_UNSUPPORTED, "--engine cuda: %s",
-				     hindrance->text);
+				     obstacle->text);
 	}
-	/* That a machine without GPUs has none is no news. */
+	/* On a machine without a driver this is expected and needs no warning. */
 	if (driver)
-		snprintf(run->why, sizeof(run->why), "computing on CPUs: %s", hindrance->text);
+		snprintf(run->why, sizeof(run->why), "computing on CPUs: %s", obstacle->text);
 	return 0;
 }
 
-/* [seats]: room for all. */
 static int decide(struct run *run, const struct engine_class *class, const struct offer *offers,
 		  struct sharing_seat *seats)
 {
 	int size = run->world->size;
-	struct hindrance hindrance = {""};
+	struct obstacle obstacle = {""};
 	int status;
 
 	for (int rank = 0; rank < size; rank++)
 		seats[rank] = offers[rank].seat;
 	run->class = class;
-	if (find_missing(offers, size, &hindrance) ||
-	    sharing_hinders(seats, size, hindrance.text, sizeof(hindrance.text)))
-		return take_cpus(run, offers, &hindrance);
-	status = join(run, seats, &hindrance);
+	if (find_missing(offers, size, &obstacle))
+		return choose_cpus(run, offers, &obstacle);
+	status = join(run, seats, &obstacle);
 	if (status < 0)
 		return status;
-	if (*hindrance.text)
-		return take_cpus(run, offers, &hindrance);
+	if (*obstacle.text)
+		return choose_cpus(run, offers, &obstacle);
 	note_sharing(run, seats);
 	return 0;
 }
@@ -233,8 +231,8 @@ static int decide(struct run *run, const struct engine_class *class, const struc
 int run_find_engine(struct run *run)
 {
 	size_t size = (size_t)run->world->size;
-	struct offer mine, *offers = ddp_xcalloc(size, sizeof(*offers), "what ranks compute on");
-	struct sharing_seat *seats = ddp_xcalloc(size, sizeof(*seats), "what ranks compute on");
+	struct offer mine, *offers = ddp_xcalloc(size, sizeof(*offers), "devices of all ranks");
+	struct sharing_seat *seats = ddp_xcalloc(size, sizeof(*seats), "devices of all ranks");
 	const struct engine_class *class;
 	int status;
 

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine.h - what trains a model: the CPU's (cpu/), or a module with one of its own
+ * engine.h - interface of engines, which compute the steps of a training
  *
- * An engine does whole steps: forward, backward with the sums of gradients under way, optimizer.
- * It knows nothing of epochs, files and people; the trainer knows nothing of kernels.
+ * train/ is the program ddp-train, a client of libddp: it calls ddp.h, base/ and its own
+ * directories. net/, data/ and optim/ serve every engine. cpu/ and cuda/ are engines, which fill
+ * the table below; cpu/ is built in, cuda/ is a module. report/ shows a run. The files in train/
+ * itself are the trainer, which calls all of these. Start reading in run.h, then loop.c.
+ *
+ * An engine computes whole steps: forward pass, backward pass with concurrent sums of gradients,
+ * optimizer. It knows nothing of epochs, files and output. The trainer knows nothing of kernels.
  */
 #ifndef TRAIN_ENGINE_H
 #define TRAIN_ENGINE_H
@@ -15,12 +20,12 @@
 
 #define ENGINE_VERSION 6
 
-struct engine; /* an engine's own */
+struct engine; /* defined by each engine */
 
 enum engine_phase {
 	ENGINE_DATA,	/* reading, cropping, copying samples */
-	ENGINE_COMPUTE, /* forward, backward, optimizer */
-	ENGINE_REDUCE,	/* waiting for sums of gradients (and for SyncBatchNorm's) */
+	ENGINE_COMPUTE, /* forward and backward pass, optimizer */
+	ENGINE_REDUCE,	/* waiting for sums of gradients (and of SyncBatchNorm) */
 	ENGINE_PHASES
 };
 
@@ -31,35 +36,35 @@ struct engine_setup {
 	struct model *model;
 	struct set *train, *test; /* test may be NULL */
 	const struct optim *optim;
-	size_t batch;		   /* samples of a step at most, of this rank or of one part */
-	size_t parts;		   /* virtual ranks of this rank; 0: none */
-	size_t test_batch;	   /* of an evaluation */
-	enum ddp_type type;	   /* of activations: DDP_F32, DDP_BF16, DDP_F16 */
-	float smoothing;	   /* of labels */
-	double clip;		   /* the norm that gradients are clipped to; 0: not */
+	size_t batch;	    /* samples per step at most, of this rank or of one virtual rank */
+	size_t parts;	    /* virtual ranks of this rank; 0: none */
+	size_t test_batch;  /* samples per call of evaluate() at most */
+	enum ddp_type type; /* of activations: DDP_F32, DDP_BF16, DDP_F16 */
+	float smoothing;
+	double clip;		   /* maximum norm of the gradients; 0: no clipping */
 	bool sync_norm;		   /* SyncBatchNorm */
-	bool exact;		   /* direct convolutions alone, no gradients skipped */
-	bool tf32;		   /* f32 may be multiplied as tf32, where the engine has it */
-	bool deterministic;	   /* the same bits every time, where that is not so anyway */
-	bool no_dropout;	   /* for comparisons */
-	int threads;		   /* of this rank; 0: what its CPUs allow */
-	double share;		   /* of its device's memory that this rank may have; 0: all */
+	bool exact;		   /* use direct convolutions only, and skip no gradients */
+	bool tf32;		   /* allow tf32 for products of f32, if the engine supports it */
+	bool deterministic;	   /* equal bits in every run; some engines always have them */
+	bool no_dropout;	   /* for tests */
+	int threads;		   /* of this rank; 0: by its CPUs or OMP_NUM_THREADS */
+	double share;		   /* fraction of the device's memory for this rank; 0: all */
 	const char *choices;	   /* algorithms that an earlier run chose; NULL: choose now */
-	struct ddp_scaler *scaler; /* of fp16; NULL elsewhere */
-	/* A line for people, of what takes long; NULL: nobody reads it. Of rank 0 alone. */
+	struct ddp_scaler *scaler; /* fp16 only, else NULL */
+	/* Prints a line before an operation that takes long. Set on rank 0 only. */
 	void (*say)(void *listener, const char *text);
 	void *listener;
 };
 
 /*
- * What all ranks did in the steps that have ended and were not told before. An engine may be some
- * steps behind, as many on all ranks: it tells of a step in a later call, or in settle().
+ * Results, over all ranks, of steps that have finished. Each step is reported once. An engine may
+ * run several steps ahead, as many on all ranks, and report a step in a later call or in settle().
  */
 struct engine_step {
-	uint64_t steps;	  /* how many; 0: none has ended meanwhile */
-	uint64_t skipped; /* of these: the loss scale overflowed, nothing was changed */
-	bool stop;	  /* a rank wants to stop: all stop, after the step that was begun last */
-	double loss;	  /* sum over the samples of all ranks */
+	uint64_t steps;	  /* number of steps; 0: none has finished since the last report */
+	uint64_t skipped; /* of these: steps whose gradients overflowed and that changed nothing */
+	bool stop;   /* a rank wants to stop: all ranks stop after the last step that was started */
+	double loss; /* sum over the samples of all ranks */
 	uint64_t hits, samples;
 	double seconds[ENGINE_PHASES]; /* of this rank */
 };
@@ -68,81 +73,89 @@ struct engine_class {
 	struct ddp_module_head head; /* kind "engine"; name "cpu", "cuda" */
 
 	/*
-	 * Gradients are in memory of the engine's, and summed there: model_create() allocates none. Those of virtual
-	 * ranks are model_create()'s in any case: libddp sums them in host memory.
+	 * The engine allocates and sums the gradients, so model_create() does not. Gradients of
+	 * virtual ranks are always in model_create()'s memory, as libddp sums them on the host.
 	 */
 	bool device_gradients;
 
-	/* Whether this machine has what it needs, else why not. NULL: it always has. */
+	/* Whether this machine can run the engine; if not, [error] has the reason. NULL: always. */
 	bool (*available)(struct ddp_error *error);
 
 	/*
-	 * The devices that this process sees: how many, and what the first [most] of them are,
-	 * "GPU-..." or "MIG-...", the same text for whoever sees the same device. Opens none.
-	 * Returns their number, or a DDP_ERR_x with why there is none. NULL: there is nothing to count.
+	 * Counts the devices that this process sees, and names the first [most] of them: "GPU-..."
+	 * or "MIG-...", the same text in every process that sees the device. Opens no device.
+	 * Returns the number, or DDP_ERR_x with the reason why there is none. NULL: not supported.
 	 */
 	int (*devices)(char (*names)[ENGINE_DEVICE_NAME], int most, struct ddp_error *error);
 
 	/*
-	 * Let ranks that share devices find out whether they can sum there, before anything else is opened. The
-	 * same on all ranks, but where one is lost. NULL: nothing is needed for that. Collective.
+	 * Checks that ranks that share devices can sum there, before anything else is opened. The
+	 * result is equal on all ranks unless a rank was lost. NULL: not needed. Collective.
 	 */
 	int (*join)(struct ddp *ddp, struct ddp_error *error);
 
 	/*
-	 * Compile the graph of setup->model. Names in the error what cannot be done here.
+	 * Compiles the graph of setup->model. On failure, [error] names what is not supported.
 	 * Collective.
 	 */
 	int (*open)(struct engine **engine, const struct engine_setup *setup,
 		    struct ddp_error *error);
 
 	/*
-	 * What steps will come, as far as is known: over [batch], setup->batch samples of this rank in each and what is
-	 * left in the last, of each other rank as many, with [rates]. A step that comes otherwise is as good, and slower.
-	 * NULL: of no use here. Not with several parts. Collective.
+	 * Announces the next steps: [batch] has this rank's samples of all of them, setup->batch
+	 * per step and the remainder in the last; the other ranks have as many. [rates] has their
+	 * learning rates. Other steps are allowed, but slower. NULL: not needed. Not called with
+	 * virtual ranks. Collective.
 	 */
 	int (*expect)(struct engine *engine, const struct batch *batch, const double *rates,
 		      struct ddp_error *error);
 
 	/*
-	 * One step over [batch], which may be empty on a rank, with learning rate [rate]; [global]
-	 * samples of all ranks take part, [step] counts optimizer steps from 1; where steps are under way
-	 * it is what it will be if none of them is skipped, and an engine that skips counts itself from
-	 * the last push() on. With several parts [batch] is that of each, one after the other, equally many samples, and
-	 * a forward and backward pass is over one of them. The loss is the mean over all samples of all ranks.
-	 * [stop]: this rank wants to stop. Collective.
+	 * Runs or enqueues one step over [batch], which may be empty on some ranks. [global]:
+	 * samples of all ranks. The loss is the mean over them. [step]: number of the optimizer
+	 * step, from 1, assuming that no step under way is skipped; an engine that skips steps
+	 * corrects it from the last push() on. [rate]: learning rate. [stop]: this rank wants to
+	 * stop.
+	 *
+	 * With virtual ranks, [batch] has the samples of each, equally many, one after the other.
+	 * Each gets a separate forward and backward pass. Collective.
 	 */
 	int (*step)(struct engine *engine, const struct batch *batch, size_t global, uint64_t step,
 		    double rate, bool stop, struct engine_step *done, struct ddp_error *error);
 
 	/*
-	 * Wait for the steps that are under way; [done] as above. NULL: none ever is. Before the
-	 * model, setup->scaler or the clock are looked at. Collective.
+	 * Waits for the steps under way and reports them in [done]. Must be called before the
+	 * model, setup->scaler or the clock are read. NULL: steps are never under way after step().
+	 * Collective.
 	 */
 	int (*settle)(struct engine *engine, struct engine_step *done, struct ddp_error *error);
 
 	/*
-	 * Add [batch] of the test set to [evaluation], without dropout and with NORM's running
-	 * statistics. Not collective.
+	 * Adds the results of [batch] of the test set to [evaluation], without dropout and with the
+	 * running statistics of BatchNorm. Not collective.
 	 */
 	int (*evaluate)(struct engine *engine, const struct batch *batch,
 			struct ddp_evaluation *evaluation, struct ddp_error *error);
 
 	/*
-	 * push: the model in host memory was changed by others. pull: bring it up to date for them,
-	 * before an evaluation or a checkpoint; running statistics are rank 0's then, unless they
-	 * are synchronised. Collective, both.
+	 * push: read the model in host memory, after it was changed there. pull: update the model
+	 * in host memory, for an evaluation or a checkpoint. Running statistics are then rank 0's,
+	 * unless they are synchronised. Both are collective.
 	 */
 	int (*push)(struct engine *engine, struct ddp_error *error);
 	int (*pull)(struct engine *engine, struct ddp_error *error);
 
-	/* "oneDNN 2.6.3, AVX-512"; algorithms chosen, for the log and for setup->choices. */
+	/* For people: "oneDNN 2.6.3, AVX-512". */
 	const char *(*describe)(const struct engine *engine);
+	/*
+	 * Algorithms that were chosen, for checkpoints and setup->choices; NULL: chosen at every
+	 * start.
+	 */
 	const char *(*choices)(const struct engine *engine);
 
 	/*
-	 * The device, "GPU 0, NVIDIA H200", and the most bytes of its memory that were used; NULL: the
-	 * CPUs, and the process's own.
+	 * Name of the device ("GPU 0, NVIDIA H200"), and peak use of its memory in bytes. NULL: the
+	 * engine uses CPUs and the process's memory.
 	 */
 	const char *(*device)(const struct engine *engine);
 	uint64_t (*memory)(const struct engine *engine);
@@ -150,19 +163,19 @@ struct engine_class {
 	void (*close)(struct engine *engine);
 };
 
-/* The engine of CPUs; always there. */
+/* The engine for CPUs, always available. */
 extern const struct engine_class engine_cpu;
 
 /*
- * The engine called [name], "cpu" or "cuda", if this machine has what it needs.
- * Returns NULL with DDP_ERR_UNSUPPORTED and why, or what to install.
+ * The engine [name], "cpu" or "cuda". Returns NULL with DDP_ERR_UNSUPPORTED if this machine cannot
+ * run it, with the reason or what to install.
  */
 const struct engine_class *engine_find(const char *name, const struct ddp_log *log,
 				       struct ddp_error *error);
 
 /*
- * Whether this node has a driver for GPUs, which is loaded, and not asked for anything. Where it
- * has none, a module for them is not worth opening: its libraries are large.
+ * Returns whether a GPU driver is installed on this node, by loading its library; no function of it
+ * is called. Without a driver, the engine's module, whose libraries are large, need not be loaded.
  */
 bool engine_has_driver(struct ddp_error *error);
 

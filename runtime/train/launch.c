@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.c - ranks without Slurm: how many, where each computes, what becomes of them
+ * launch.c - start of ranks without Slurm: their number, their devices, and waiting for them
  *
- * A process that has asked CUDA for anything must not fork: so a child asks for GPUs, and ends. The directory where
- * the ranks meet has a lock that says whether the launcher lives; it appears under its name when it is locked already,
- * so that no other launcher takes a directory that is being made for an abandoned one.
+ * A process that has called CUDA must not fork. So a child process counts the GPUs, and ends. The
+ * directory of the rendezvous has a file "lock", which the launcher keeps locked. It is locked
+ * before it gets this name, so that another launcher does not take a new directory for an abandoned
+ * one.
  */
 #include "config.h"
 
@@ -34,7 +35,7 @@
 #include "base/xalloc.h"
 #include "engine.h"
 
-#define MARK "DDP_TRAIN_LAUNCH" /* "shared" or "each", for ranks that launch_ranks() started */
+#define MARK "DDP_TRAIN_LAUNCH" /* set to "shared" or "each" for ranks started by launch_ranks() */
 #define VISIBLE "CUDA_VISIBLE_DEVICES"
 #define SHARE "DDP_SHARE"
 #define PREFIX "ddp-train-"
@@ -42,7 +43,7 @@
 enum {
 	RANKS_BY_DEFAULT = 8,
 	EXIT_USAGE = 2,
-	PATIENCE = 60, /* seconds for a driver that has to wake its cards */
+	DRIVER_TIMEOUT_S = 60, /* seconds for a driver that has to initialise its GPUs */
 };
 
 /* --- CPUs ---------------------------------------------------------------------------------- */
@@ -85,8 +86,8 @@ int launch_cpus(void)
 }
 
 /*
- * From here on use part [rank] of [count] of the CPUs alone, whole cores where there are enough;
- * with more ranks than CPUs, some share one. Where that fails, nothing changes.
+ * Binds this process to part [rank] of [count] of its CPUs, in whole cores if there are enough.
+ * With more ranks than CPUs, some ranks share one. On failure nothing changes.
  */
 static void bind_cpus(int rank, int count)
 {
@@ -113,8 +114,8 @@ static void bind_cpus(int rank, int count)
 
 /* --- GPUs ---------------------------------------------------------------------------------- */
 
-/* In a child: how many GPUs there are. */
-static int ask_engine(void)
+/* Counts the GPUs. Called in a child process. */
+static int count_gpus(void)
 {
 	const struct engine_class *class;
 
@@ -126,30 +127,30 @@ static int ask_engine(void)
 }
 
 /*
- * What the child says; one that crashes has no GPU, nor has one that hangs. It is not its exit status that tells, which
- * is lost where SIGCHLD is ignored.
+ * Reads the number from the child. A child that crashes or hangs counts as no GPU. The exit status
+ * is not used, as it is lost if SIGCHLD is ignored.
  */
-static int hear(int fd, pid_t child)
+static int read_count(int fd, pid_t child)
 {
 	struct pollfd ready = {.fd = fd, .events = POLLIN};
-	bool hangs = poll(&ready, 1, PATIENCE * 1000) == 0;
+	bool hangs = poll(&ready, 1, DRIVER_TIMEOUT_S * 1000) == 0;
 	int count = 0;
 
 	if (hangs) {
 		fprintf(stderr,
-			"ddp-train: the driver did not say within %d s how many GPUs there are: "
-			"taken for none\n",
-			PATIENCE);
+			"ddp-train: the GPU driver did not answer within %d s; "
+			"continuing without GPUs\n",
+			DRIVER_TIMEOUT_S);
 		kill(child, SIGKILL);
 	}
 	if (hangs || read(fd, &count, sizeof(count)) != sizeof(count) || count < 0)
 		count = 0;
-	/* Who hangs in a driver may not even be killed. */
+	/* A process that hangs in a driver may not even react to SIGKILL. */
 	waitpid(child, NULL, hangs ? WNOHANG : 0);
 	return count;
 }
 
-/* Entry [index] of the list at [list], counted around; its length, or 0. */
+/* Finds entry [index] of the comma-separated [list]. Returns its length, or 0 if there is none. */
 static size_t entry(const char *list, int index, const char **start)
 {
 	for (; index > 0; index--) {
@@ -161,7 +162,10 @@ static size_t entry(const char *list, int index, const char **start)
 	return strcspn(list, ",");
 }
 
-/* How many entries a list of MIG slices has, of which a process can use one alone; 0: no such. */
+/*
+ * Number of MIG slices in CUDA_VISIBLE_DEVICES, or 0 if it lists none. CUDA lets a process use one
+ * slice only.
+ */
 static int count_slices(void)
 {
 	const char *list = getenv(VISIBLE), *start;
@@ -174,29 +178,32 @@ static int count_slices(void)
 	return count;
 }
 
-/* How many GPUs, or slices of such, ranks on this machine may use. No device is opened. */
+/* Number of GPUs or MIG slices for ranks on this machine. Opens no device. */
 static int count_devices(void)
 {
 	int ends[2], count = 0, slices = count_slices();
 	pid_t child;
 
-	/* In a job without GPUs those of the node belong to others. */
+	/* In a job without GPUs, those of the node belong to other jobs. */
 	if ((!getenv(VISIBLE) && ddp_getenv("SLURM_JOB_ID", NULL)) || pipe(ends) < 0)
 		return 0;
 	fflush(NULL);
 	child = fork();
 	if (child == 0) {
-		count = ask_engine();
+		count = count_gpus();
 		_exit(write(ends[1], &count, sizeof(count)) == sizeof(count) ? 0 : 1);
 	}
 	close(ends[1]);
 	if (child > 0)
-		count = hear(ends[0], child);
+		count = read_count(ends[0], child);
 	close(ends[0]);
 	return count > 0 && slices > 0 ? slices : count;
 }
 
-/* What of each GPU this process may have (DDP_SHARE), 1: all. Returns false after a line on stderr: it is no part. */
+/*
+ * Reads this process's share of each GPU (DDP_SHARE), by default 1. Returns false after an error
+ * message if it is invalid.
+ */
 static bool read_share(double *share)
 {
 	const char *mine = ddp_getenv(SHARE, NULL);
@@ -210,15 +217,15 @@ static bool read_share(double *share)
 		return true;
 	fprintf(stderr,
 		"ddp-train: " SHARE
-		"=%.100s is not a part of a GPU, more than 0 and at most 1; set "
-		"it right or unset it\n",
+		"=%.100s is not a part of a GPU; set it to a number above 0 and at "
+		"most 1, or unset it\n",
 		mine);
 	return false;
 }
 
 /*
- * In a rank before it is run, which is one of [count] on [devices] GPUs (0: not known, or none): where others
- * have the same one it gets, of [share], which is theirs together, a part as large as theirs.
+ * Called in the child that becomes rank [rank] of [count] on [devices] GPUs (0: unknown or none).
+ * Ranks on one GPU get equal parts of [share].
  */
 static void share_device(int rank, int count, int devices, double share)
 {
@@ -229,8 +236,8 @@ static void share_device(int rank, int count, int devices, double share)
 }
 
 /*
- * In a rank before it is run: of MIG slices in CUDA_VISIBLE_DEVICES it sees its own alone, since a
- * process can use but one; other lists stay, and the rank's own is the one of its local rank.
+ * Called in the child that becomes rank [rank]. If CUDA_VISIBLE_DEVICES lists MIG slices, reduces
+ * it to one slice. Other lists stay, and the rank chooses its GPU by its local rank.
  */
 static void show_device(int rank)
 {
@@ -245,11 +252,11 @@ static void show_device(int rank)
 	}
 }
 
-/* --- The directory where the ranks meet ------------------------------------------------------ */
+/* --- Rendezvous directory -------------------------------------------------------------------- */
 
 struct directory {
 	char path[PATH_MAX];
-	int lock; /* held as long as the launcher lives */
+	int lock; /* locked file, open until the launcher ends */
 };
 
 static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *at)
@@ -265,7 +272,7 @@ static void remove_tree(const char *path)
 	nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Below what they are. */
+/* Directory in which launchers create theirs. */
 static const char *base(void)
 {
 	const char *given = getenv("TMPDIR");
@@ -273,7 +280,7 @@ static const char *base(void)
 	return given && *given == '/' ? given : "/tmp";
 }
 
-/* Whether [path] is a directory of ours whose launcher is gone. */
+/* Whether [path] is a directory of this user whose launcher has ended. */
 static bool is_abandoned(const char *path)
 {
 	char lock[PATH_MAX + 8];
@@ -292,8 +299,8 @@ static bool is_abandoned(const char *path)
 	return gone;
 }
 
-/* Remove those of launchers that were killed. */
-static void sweep(void)
+/* Removes directories of launchers that were killed. */
+static void remove_abandoned(void)
 {
 	size_t length = strlen(PREFIX "XXXXXX");
 	DIR *directory = opendir(base());
@@ -312,7 +319,7 @@ static void sweep(void)
 		closedir(directory);
 }
 
-static int take_lock(struct directory *directory)
+static int create_lock(struct directory *directory)
 {
 	char fresh[PATH_MAX + 16], lock[PATH_MAX + 16];
 
@@ -334,25 +341,28 @@ static void destroy_directory(struct directory *directory)
 	}
 }
 
-/* Returns 0, or -1 after a line on stderr. */
+/* Returns 0, or -1 after an error message. */
 static int create_directory(struct directory *directory)
 {
 	directory->lock = -1;
-	sweep();
+	remove_abandoned();
 	if (snprintf(directory->path, PATH_MAX, "%s/" PREFIX "XXXXXX", base()) < PATH_MAX &&
-	    mkdtemp(directory->path) && take_lock(directory) == 0)
+	    mkdtemp(directory->path) && create_lock(directory) == 0)
 		return 0;
 	fprintf(stderr,
-		"ddp-train: no directory for the ranks to meet in %s: %s; let TMPDIR name another "
-		"one\n",
+		"ddp-train: cannot create a directory for the ranks in %s: %s; set TMPDIR to "
+		"another one\n",
 		base(), strerror(errno));
 	destroy_directory(directory);
 	return -1;
 }
 
-/* --- How many ------------------------------------------------------------------------------- */
+/* --- Number of ranks ------------------------------------------------------------------------ */
 
-/* A task of srun's; batch scripts and interactive shells have no step, or one of its own kind. */
+/*
+ * Whether this process is a task of srun. In batch scripts and interactive shells the step is
+ * unset, or has one of Slurm's special numbers.
+ */
 static bool is_task(void)
 {
 	const char *step = ddp_getenv("SLURM_STEP_ID", NULL);
@@ -379,7 +389,7 @@ bool launch_shares_batch(void)
 	return mark && strcmp(mark, "shared") == 0;
 }
 
-/* Of how many ranks the one that this process is. */
+/* Number of ranks of the world that this process belongs to. */
 static long world_size(void)
 {
 	const char *size = ddp_getenv("DDP_SIZE", "WORLD_SIZE", "SLURM_STEP_NUM_TASKS", NULL);
@@ -387,7 +397,7 @@ static long world_size(void)
 	return size ? strtol(size, NULL, 10) : 1;
 }
 
-/* One for each of what computes: GPUs, or else CPUs, [most] of these at most. */
+/* Number of GPUs or, without GPUs, of CPUs, but at most [most] CPUs. */
 static int count_places(const struct options *options, int most)
 {
 	const char *engine = option_text(options, OPTION_ENGINE);
@@ -396,13 +406,13 @@ static int count_places(const struct options *options, int most)
 
 	if (devices > 0)
 		return devices;
-	/* One rank is enough to say that there is no GPU. */
+	/* One rank suffices to report that there is no GPU. */
 	if (strcmp(engine, "cuda") == 0)
 		return 1;
 	return cpus < most ? cpus : most;
 }
 
-/* As many as there are places, but so that each has the same number of samples. */
+/* One rank per GPU or CPU, reduced until the batch can be divided evenly. */
 static int count_by_default(const struct options *options)
 {
 	uint64_t batch = option_count(options, OPTION_GLOBAL_BATCH);
@@ -445,18 +455,21 @@ int launch_gpus(const struct options *options)
 	return count_devices();
 }
 
-/* --- One rank --------------------------------------------------------------------------------- */
+/* --- A rank ----------------------------------------------------------------------------------- */
 
-/* What torchrun would set; what an outer step left is not about this rank. */
+/*
+ * Sets the variables that torchrun would set, and unsets those that describe the rank of an outer
+ * step.
+ */
 static void set_environment(int rank, int count, bool shared, const char *directory)
 {
-	static const char *const gone[] = {"DDP_RANK",	     "DDP_SIZE",       "DDP_LOCAL_RANK",
-					   "DDP_LOCAL_SIZE", "DDP_NODE_RANK",  "DDP_JOB",
-					   "DDP_ATTEMPT",    "SLURM_DDP_STEP", "MASTER_PORT"};
+	static const char *const stale[] = {"DDP_RANK",	      "DDP_SIZE",	"DDP_LOCAL_RANK",
+					    "DDP_LOCAL_SIZE", "DDP_NODE_RANK",	"DDP_JOB",
+					    "DDP_ATTEMPT",    "SLURM_DDP_STEP", "MASTER_PORT"};
 	const char *end = ddp_getenv("DDP_END_TIME", NULL);
 
-	for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
-		unsetenv(gone[i]);
+	for (size_t i = 0; i < sizeof(stale) / sizeof(stale[0]); i++)
+		unsetenv(stale[i]);
 	if (end)
 		setenv("SLURM_JOB_END_TIME", end, 1);
 	setenv("RANK", ddp_show("%d", rank).text, 1);
@@ -474,21 +487,21 @@ static void set_environment(int rank, int count, bool shared, const char *direct
 struct launch {
 	struct directory directory;
 	sigset_t signals, before;
-	pid_t *pids; /* 0: ended */
+	pid_t *pids; /* by rank; 0: ended */
 	int count, running, devices;
-	double share;	   /* of a GPU, for all of its ranks */
-	int passed;	   /* the last signal that was passed on, 0: none */
-	int interrupts;	   /* SIGINTs so far */
-	int status;	   /* for this process */
-	bool blamed;	   /* status is that of a rank that failed by itself */
-	uint64_t deadline; /* when the others are ended, UINT64_MAX: never */
-	int severity;	   /* of what they are ended by: SIGTERM first */
+	double share; /* of each GPU, for all of its ranks */
+	int passed;   /* last signal that was passed on; 0: none */
+	int interrupts;
+	int status;	   /* exit status for this process */
+	bool is_cause;	   /* [status] is from a rank whose error was its own */
+	uint64_t deadline; /* time at which the other ranks are ended; UINT64_MAX: none */
+	int severity;	   /* signals sent to end the ranks so far: SIGTERM, then SIGKILL */
 };
 
 static void become_rank(const struct launch *launch, int rank, bool shared, pid_t parent,
 			char **argv)
 {
-	/* With no launcher nobody would pass signals on, nor tell who failed. */
+	/* Without the launcher no one would pass on signals or report failures, so end with it. */
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
 		_exit(1);
 	sigprocmask(SIG_SETMASK, &launch->before, NULL);
@@ -501,7 +514,7 @@ static void become_rank(const struct launch *launch, int rank, bool shared, pid_
 	_exit(1);
 }
 
-/* --- All of them ------------------------------------------------------------------------------- */
+/* --- All ranks --------------------------------------------------------------------------------- */
 
 static void signal_all(const struct launch *launch, int number)
 {
@@ -510,13 +523,12 @@ static void signal_all(const struct launch *launch, int number)
 			kill(launch->pids[i], number);
 }
 
-/* The others have [seconds] to notice, and to say it. */
 static void set_deadline(struct launch *launch, uint64_t seconds)
 {
 	launch->deadline = ddp_now() + seconds * 1000000000u;
 }
 
-/* An error that a rank was told of by others is less of a reason than one of its own. */
+/* Whether [status] is an error that a rank learned from another rank, which is not the cause. */
 static bool is_echo(int status)
 {
 	for (int error = DDP_ERR_MISMATCH; error <= DDP_ERR_TIMEOUT; error++)
@@ -535,11 +547,11 @@ static void note_end(struct launch *launch, int rank, int result)
 	if (WIFSIGNALED(result) && launch->severity == 0 && WTERMSIG(result) != launch->passed)
 		fprintf(stderr, "ddp-train: rank %d was killed by signal %d (%s)\n", rank,
 			WTERMSIG(result), strsignal(WTERMSIG(result)));
-	if (status == 0 || (launch->blamed && launch->status != 0))
+	if (status == 0 || (launch->is_cause && launch->status != 0))
 		return;
 	if (launch->status == 0 || own)
 		launch->status = status;
-	launch->blamed = own;
+	launch->is_cause = own;
 	if (launch->deadline == UINT64_MAX && launch->severity == 0)
 		set_deadline(launch, 10);
 }
@@ -556,10 +568,11 @@ static void reap(struct launch *launch)
 }
 
 /*
- * A key of the terminal is sent to all of its foreground processes, the ranks among them. SIGHUP is sent to the
- * session's leader alone when the terminal is closed, and to the others only once the leader has ended.
+ * The terminal sends signals of keys to all foreground processes, including the ranks. When a
+ * terminal is closed, SIGHUP is sent to the session's leader only, and to other processes only
+ * after the leader has ended.
  */
-static void pass_on(struct launch *launch, const siginfo_t *info)
+static void pass_signal(struct launch *launch, const siginfo_t *info)
 {
 	launch->passed = info->si_signo;
 	launch->interrupts += info->si_signo == SIGINT;
@@ -569,7 +582,7 @@ static void pass_on(struct launch *launch, const siginfo_t *info)
 		signal_all(launch, info->si_signo);
 }
 
-static void end_them(struct launch *launch)
+static void end_ranks(struct launch *launch)
 {
 	signal_all(launch, launch->severity == 0 ? SIGTERM : SIGKILL);
 	launch->severity++;
@@ -592,13 +605,16 @@ static void wait_all(struct launch *launch)
 		if (number == SIGCHLD)
 			reap(launch);
 		else if (number > 0)
-			pass_on(launch, &info);
+			pass_signal(launch, &info);
 		else if (errno == EAGAIN && ddp_now() >= launch->deadline)
-			end_them(launch);
+			end_ranks(launch);
 	}
 }
 
-/* A signal that the caller ignores, such as SIGHUP after nohup, stays ignored. */
+/*
+ * Blocks the signals to wait for. Signals that are ignored, such as SIGHUP under nohup, stay
+ * ignored.
+ */
 static void block_signals(struct launch *launch)
 {
 	static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT};
@@ -609,7 +625,7 @@ static void block_signals(struct launch *launch)
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
 		if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
 			sigaddset(&launch->signals, numbers[i]);
-	/* Who ignores SIGCHLD has no children to wait for. */
+	/* Children of a process that ignores SIGCHLD cannot be waited for. */
 	signal(SIGCHLD, SIG_DFL);
 	sigprocmask(SIG_BLOCK, &launch->signals, &launch->before);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * launch.h - ranks without Slurm: for who used DataParallel
+ * launch.h - start of ranks on this machine, without Slurm
  */
 #ifndef TRAIN_LAUNCH_H
 #define TRAIN_LAUNCH_H
@@ -8,42 +8,45 @@
 #include "train-options.h"
 
 /*
- * Whether this process is a rank already: started by srun, torchrun or launch_ranks(). "srun -n1"
- * is: one rank, as asked for.
+ * Whether this process is a rank, started by srun, torchrun or launch_ranks(). "srun -n1" starts
+ * one rank.
  */
 bool launch_is_rank(void);
 
-/* Whether launch_ranks() started it. */
+/* Whether launch_ranks() started this process. */
 bool launch_is_launched(void);
 
 /*
- * Whether launch_ranks() started this rank without being told how many: the ranks are parts of
- * what would be one process, and share the samples of --batch.
+ * Whether launch_ranks() started this process, and the user gave no number of ranks. Then --batch
+ * is the batch of all ranks together.
  */
 bool launch_shares_batch(void);
 
 /*
- * How many ranks [options] ask for on this machine: 1 needs no launching. Returns -1 after a line
- * on stderr where they contradict who started this process.
+ * Number of ranks on this machine that [options] ask for; 1: no launch. Returns -1 after an error
+ * message if [options] conflict with the launcher that started this process.
  */
 int launch_count(const struct options *options);
 
-/* How many CPUs this process may use: 1 at least. */
+/* Number of CPUs that this process may use, at least 1. */
 int launch_cpus(void);
 
 /*
- * How many GPUs of this machine the ranks that [options] ask for by number may use, perhaps less than ranks;
- * 0: none, or ranks were not given by number, and no two have the same GPU.
+ * Number of GPUs of this machine for the ranks, if [options] give a number of ranks; it may be less
+ * than that. 0: no GPU, or each rank gets a GPU of its own.
  */
 int launch_gpus(const struct options *options);
 
 /*
- * Run this program [count] times as the ranks of a world on this machine, each with its part of
- * the CPUs and one of [devices] GPUs (0: not known, or none), of its own where there are enough, and wait for
- * all; [shared] is for launch_shares_batch(). Signals are passed on; when a rank fails the others get the time to
- * say why, then they are ended; none is left behind, also where this process is killed, nor a file (where it is
- * killed: not beyond the next launch).
- * Returns the exit status for this process: of the first rank that failed, else 0.
+ * Runs this program [count] times as the ranks of a world on this machine, and waits for all of
+ * them. Each rank gets a part of the CPUs and one of [devices] GPUs (0: unknown or none), of its
+ * own if there are enough. [shared]: launch_shares_batch() is true in the ranks.
+ *
+ * Signals are passed on to the ranks. When a rank fails, the others get 10 s to report it, then
+ * they are ended. No rank outlives this process, even if it is killed. Its directory is then
+ * removed by the next launch.
+ *
+ * Returns the exit status for this process: that of the first rank that failed, else 0.
  */
 int launch_ranks(int count, int devices, bool shared, char **argv);
 

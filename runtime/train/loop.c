@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop.c - steps, epochs and evaluations
+ * loop.c - training loop: steps, epochs and evaluations
  */
 #include "config.h"
 
@@ -13,41 +13,26 @@
 #include "base/xalloc.h"
 #include "run.h"
 
-uint64_t run_global_batch(const struct run *run)
-{
-	return (uint64_t)run->batch * (uint64_t)run->dealt;
-}
+/* --- Step ------------------------------------------------------------------------------------ */
 
-/* What is left of the order is dealt evenly, its tail filled up. */
-uint64_t run_steps(const struct run *run)
-{
-	uint64_t left = set_info(run->train)->samples - run->progress.position;
-	uint64_t mine = (left + run->dealt - 1) / run->dealt;
-
-	return run->progress.step + (mine + run->batch - 1) / run->batch;
-}
-
-/* --- A step ---------------------------------------------------------------------------------- */
-
-/* Up to [most] of the next samples of each part, with their places in the order. */
-static size_t take_samples(struct run *run, size_t most)
+/* Gets up to [most] next samples of each part, and their positions in the epoch's order. */
+static size_t get_samples(struct run *run, size_t most)
 {
 	size_t count = 0;
 
 	for (size_t part = 0; part < run->parts; part++) {
 		uint64_t order = ddp_sampler_order(run->samplers[part]);
-		size_t taken = ddp_sampler_take(run->samplers[part], run->indices + count, most);
+		size_t received = ddp_sampler_take(run->samplers[part], run->indices + count, most);
 
-		for (size_t i = 0; i < taken; i++)
-			run->orders[count++] = order + i * (uint64_t)run->dealt;
+		for (size_t i = 0; i < received; i++)
+			run->orders[count++] = order + i * (uint64_t)run->total_parts;
 	}
 	return count;
 }
 
-/* Let all parts go on where the run is. */
 static int seek(struct run *run)
 {
-	const struct progress *progress = &run->progress;
+	const struct run_progress *progress = &run->progress;
 	int status = 0;
 
 	for (size_t part = 0; status == 0 && part < run->parts; part++)
@@ -58,7 +43,7 @@ static int seek(struct run *run)
 
 static void begin_step(struct run *run)
 {
-	struct progress *progress = &run->progress;
+	struct run_progress *progress = &run->progress;
 
 	progress->step++;
 	progress->total++;
@@ -66,10 +51,10 @@ static void begin_step(struct run *run)
 	run->pending++;
 }
 
-/* One warning in a run, with the last step that has ended. */
+/* Prints one warning per run, with the number of the last finished step. */
 static void warn_diverged(struct run *run)
 {
-	const struct progress *progress = &run->progress;
+	const struct run_progress *progress = &run->progress;
 
 	if (run->diverged)
 		return;
@@ -81,31 +66,38 @@ static void warn_diverged(struct run *run)
 		ddp_show_count((double)(progress->step - run->pending)).text, progress->epoch + 1);
 }
 
-/* What the engine told of steps that have ended, each of them once. */
+/* Adds the steps that the engine reports as finished. It reports each step once. */
 static int end_steps(struct run *run, const struct engine_step *done)
 {
-	struct progress *progress = &run->progress;
+	struct throughput *throughput = &run->throughput;
+	struct run_progress *progress = &run->progress;
 
 	if (done->steps > run->pending || done->skipped > done->steps)
-		return ddp_error_set(&run->error, DDP_ERR_ENGINE,
-				     "engine %s: tells of %llu steps, %llu of them skipped, where "
-				     "%llu are under way",
-				     run->class->head.name, (unsigned long long)done->steps,
-				     (unsigned long long)done->skipped,
-				     (unsigned long long)run->pending);
+		return ddp_error_set(
+			&run->error, DDP_ERR_ENGINE,
+			"engine %s reported %llu finished steps (%llu skipped), but only "
+			"%llu were started",
+			run->class->head.name, (unsigned long long)done->steps,
+			(unsigned long long)done->skipped, (unsigned long long)run->pending);
 	run->pending -= done->steps;
 	progress->updates += done->steps - done->skipped;
 	progress->loss += done->loss;
 	progress->hits += done->hits;
 	progress->samples += done->samples;
 	run->stop.agreed = run->stop.agreed || done->stop;
-	throughput_add(run, done);
+	for (int phase = 0; phase < ENGINE_PHASES; phase++)
+		throughput->mine.work.seconds[phase] += done->seconds[phase];
+	throughput->loss += done->loss;
+	throughput->hits += done->hits;
+	throughput->samples += done->samples;
+	throughput->steps += done->steps;
 	if (!isfinite(done->loss) && !done->skipped)
 		warn_diverged(run);
 	return 0;
 }
 
-int run_settle(struct run *run)
+/* Wait until the engine has reported all started steps, so that the model, the sums and the clock include them. Collective. */
+static int settle(struct run *run)
 {
 	struct engine_step done = {.steps = 0};
 	int status = 0;
@@ -116,23 +108,27 @@ int run_settle(struct run *run)
 		status = end_steps(run, &done);
 	if (status < 0 || run->pending == 0)
 		return status;
-	return ddp_error_set(&run->error, DDP_ERR_ENGINE, "engine %s: did not tell of %llu steps",
+	return ddp_error_set(&run->error, DDP_ERR_ENGINE,
+			     "engine %s did not report %llu steps as finished",
 			     run->class->head.name, (unsigned long long)run->pending);
 }
 
-static struct batch take_batch(struct run *run, size_t most)
+static struct batch get_batch(struct run *run, size_t most)
 {
 	return (struct batch){
 		.indices = run->indices,
 		.orders = run->orders,
-		.count = take_samples(run, most),
+		.count = get_samples(run, most),
 		.seed = run->seed,
 		.epoch = run->progress.epoch,
 		.augment = !option_flag(run->options, OPTION_NO_AUGMENT),
 	};
 }
 
-/* Samples of [batch] without those that the epoch's end repeats, so that all ranks have equally many. */
+/*
+ * Number of samples in [batch], without those that are repeated at the end of the epoch to give all
+ * ranks the same number.
+ */
 static size_t count_new(const struct run *run, const struct batch *batch)
 {
 	uint64_t samples = set_info(run->train)->samples;
@@ -145,8 +141,8 @@ static size_t count_new(const struct run *run, const struct batch *batch)
 
 static int step(struct run *run, uint64_t steps)
 {
-	struct progress *progress = &run->progress;
-	struct batch batch = take_batch(run, run->batch);
+	struct run_progress *progress = &run->progress;
+	struct batch batch = get_batch(run, run->batch);
 	struct engine_step done = {.stop = false};
 	double rate = schedule_rate(&run->schedule, progress->epoch, progress->step, steps);
 	int status = run->class->step(run->engine, &batch, batch.count * (size_t)run->world->size,
@@ -158,13 +154,19 @@ static int step(struct run *run, uint64_t steps)
 	begin_step(run);
 	ddp_beat(run->ddp);
 	status = end_steps(run, &done);
-	return status < 0 ? status : throughput_step(run, count_new(run, &batch), steps);
+	if (status < 0 || !throughput_is_due(run, count_new(run, &batch)))
+		return status;
+	/* With --log-every, a line includes all steps up to its own. */
+	if (run->throughput.target <= 0)
+		status = settle(run);
+	return status < 0 ? status : throughput_flush(run, steps);
 }
 
-/* --- The test set --------------------------------------------------------------------------- */
+/* --- Evaluation ----------------------------------------------------------------------------- */
 
 /*
- * Running statistics are rank 0's, as PyTorch has it; with SyncBatchNorm all ranks have the same.
+ * Copies rank 0's running statistics to all ranks, as PyTorch does. With SyncBatchNorm they are
+ * already equal.
  */
 static int share_buffers(struct run *run)
 {
@@ -192,7 +194,7 @@ static int evaluate_part(struct run *run, size_t part, struct ddp_evaluation *ev
 
 	options.samples = set_info(run->test)->samples;
 	options.rank = run->world->rank * (int)run->parts + (int)part;
-	options.ranks = (int)run->dealt;
+	options.ranks = (int)run->total_parts;
 	options.shuffle = false;
 	options.exact = true;
 	status = ddp_sampler_create(&sampler, &options, &run->error);
@@ -203,14 +205,17 @@ static int evaluate_part(struct run *run, size_t part, struct ddp_evaluation *ev
 	return status;
 }
 
-/* All parts of all ranks, in their order, so that whoever has which does not matter. Collective. */
+/*
+ * Adds the results of all parts in the same order, so that the sum does not depend on the number of
+ * ranks. Collective.
+ */
 static int add_parts(struct run *run, const struct ddp_evaluation *parts,
 		     struct ddp_evaluation *evaluation)
 {
-	struct ddp_evaluation *all = ddp_xcalloc(run->dealt, sizeof(*all), "an evaluation");
+	struct ddp_evaluation *all = ddp_xcalloc(run->total_parts, sizeof(*all), "an evaluation");
 	int status = ddp_all_gather(run->ddp, parts, all, run->parts * sizeof(*all));
 
-	for (size_t i = 0; status == 0 && i < run->dealt; i++) {
+	for (size_t i = 0; status == 0 && i < run->total_parts; i++) {
 		evaluation->loss += all[i].loss;
 		evaluation->top1 += all[i].top1;
 		evaluation->top5 += all[i].top5;
@@ -220,12 +225,15 @@ static int add_parts(struct run *run, const struct ddp_evaluation *parts,
 	return status;
 }
 
-/* Sums over the test set, the same on all ranks, and the seconds they took. Collective. */
+/*
+ * Evaluates the test set on all ranks. Sets the sums, which are equal on all ranks, and the time it
+ * took. Collective.
+ */
 static int evaluate_all(struct run *run, struct ddp_evaluation *evaluation, double *seconds)
 {
 	struct ddp_evaluation *parts = ddp_xcalloc(run->parts, sizeof(*parts), "an evaluation");
 	double begin = ddp_seconds();
-	int status = run_settle(run);
+	int status = settle(run);
 
 	if (status == 0)
 		status = share_buffers(run);
@@ -243,20 +251,21 @@ static int evaluate_all(struct run *run, struct ddp_evaluation *evaluation, doub
 	return status < 0 ? run_pass_on(run, status) : 0;
 }
 
-/* --- An epoch -------------------------------------------------------------------------------- */
+/* --- Epoch ----------------------------------------------------------------------------------- */
 
-/* Whether a checkpoint is due in the middle of an epoch. */
-static bool is_due(const struct run *run)
+/* Whether a checkpoint is due. The one after an epoch's or the training's last step is written after the evaluation. */
+static bool is_due(const struct run *run, uint64_t steps)
 {
 	uint64_t every = option_count(run->options, OPTION_CHECKPOINT_STEPS);
+	const struct run_progress *progress = &run->progress;
 
-	return every > 0 && run->progress.total % every == 0;
+	return every > 0 && progress->total % every == 0 && progress->step < steps &&
+	       progress->total < run->limit;
 }
 
-/* Tell the engine what the rest of the epoch is, if it wants to know. */
 static int expect_steps(struct run *run, uint64_t steps)
 {
-	const struct progress *progress = &run->progress;
+	const struct run_progress *progress = &run->progress;
 	uint64_t left = steps - progress->step;
 	struct batch batch;
 	double *rates;
@@ -268,7 +277,7 @@ static int expect_steps(struct run *run, uint64_t steps)
 	for (uint64_t i = 0; i < left; i++)
 		rates[i] =
 			schedule_rate(&run->schedule, progress->epoch, progress->step + i, steps);
-	batch = take_batch(run, run->most);
+	batch = get_batch(run, run->most);
 	status = run->class->expect(run->engine, &batch, rates, &run->error);
 	free(rates);
 	if (status < 0)
@@ -276,10 +285,10 @@ static int expect_steps(struct run *run, uint64_t steps)
 	return seek(run);
 }
 
-/* A checkpoint is no training: its time is left out of the beat. */
+/* Writes a checkpoint between steps. Its time is not part of the interval. */
 static int save_between(struct run *run)
 {
-	int status = run_settle(run);
+	int status = settle(run);
 	double begin = ddp_seconds();
 
 	if (status == 0)
@@ -288,101 +297,102 @@ static int save_between(struct run *run)
 	return status;
 }
 
-/* Steps until the epoch or the training ends, or ranks want to stop; none is under way then. */
+/*
+ * Trains until the epoch or the training ends, or all ranks agree to stop. No step is under way
+ * afterwards.
+ */
 static int train_steps(struct run *run, uint64_t steps)
 {
-	struct progress *progress = &run->progress;
+	struct run_progress *progress = &run->progress;
 	int status = 0;
 
-	throughput_skip(run);
+	run->throughput.begin = ddp_seconds();
 	while (status == 0 && progress->step < steps && progress->total < run->limit &&
 	       !run->stop.agreed) {
 		status = step(run, steps);
-		if (status == 0 && is_due(run) && progress->step < steps)
+		if (status == 0 && is_due(run, steps))
 			status = save_between(run);
 	}
 	if (status == 0)
-		status = run_settle(run);
+		status = settle(run);
 	return status < 0 ? status : throughput_flush(run, steps);
 }
 
-/* Note an evaluation as the best one, if it is; its weights are kept then. It is not if the loss or a weight is not finite. */
-static int keep_best(struct run *run, struct report_epoch *told)
+/* Saves the model if this evaluation is the best one and all losses and weights are finite. */
+static int keep_best(struct run *run, struct report_epoch *report)
 {
-	struct progress *progress = &run->progress;
+	struct run_progress *progress = &run->progress;
 	int status;
 
-	told->best = !run->not_finite && (progress->best_epoch == 0 || told->top1 > progress->best);
-	if (!told->best)
+	report->best =
+		!run->not_finite && (progress->best_epoch == 0 || report->top1 > progress->best);
+	if (!report->best)
 		return 0;
 	status = run_save_model(run, ".best");
 	if (status < 0)
 		return status;
-	progress->best = told->top1;
+	progress->best = report->top1;
 	progress->best_epoch = progress->epoch + 1;
 	return 0;
 }
 
-/* Means over the test set. */
-static void tell_test(struct report_epoch *told, const struct ddp_evaluation *evaluation)
+static void set_test_means(struct report_epoch *report, const struct ddp_evaluation *evaluation)
 {
 	double samples = (double)evaluation->samples;
 
-	told->evaluated = true;
-	told->loss = evaluation->loss / samples;
-	told->top1 = (double)evaluation->top1 / samples;
-	told->top5 = (double)evaluation->top5 / samples;
-	told->test_samples = evaluation->samples;
+	report->evaluated = true;
+	report->loss = evaluation->loss / samples;
+	report->top1 = (double)evaluation->top1 / samples;
+	report->top5 = (double)evaluation->top5 / samples;
+	report->test_samples = evaluation->samples;
 }
 
 /*
- * Set run->not_finite, the same on all ranks. The weights are checked too: a maximum of NaN and 0 is 0, so that ReLU and
- * pooling hide weights that are NaN, and the loss may become finite again.
+ * Set run->not_finite and run->lost, the same on all ranks. The weights are checked too: a maximum of NaN and 0 is 0, so
+ * that ReLU and pooling hide weights that are NaN, and the loss may become finite again.
  */
 static int check_finite(struct run *run, double loss)
 {
-	const struct model *model = run->model;
 	int status = run->class->pull(run->engine, &run->error);
 
-	run->not_finite = !isfinite(loss);
-	for (size_t i = 0; i < model->count && !run->not_finite; i++)
-		run->not_finite = !isfinite(model->values[i]);
+	run->lost = !model_is_finite(run->model);
+	run->not_finite = run->lost || !isfinite(loss);
 	return status;
 }
 
 static int evaluate(struct run *run)
 {
-	const struct progress *progress = &run->progress;
+	const struct run_progress *progress = &run->progress;
 	double samples = (double)progress->samples;
 	struct ddp_evaluation evaluation;
-	struct report_epoch told = {
+	struct report_epoch report = {
 		.epoch = progress->epoch + 1,
 		.total = progress->total,
 		.train_loss = progress->loss / samples,
 		.train_top1 = (double)progress->hits / samples,
 		.samples = progress->samples,
 	};
-	int status = evaluate_all(run, &evaluation, &told.evaluation);
+	int status = evaluate_all(run, &evaluation, &report.evaluation);
 
 	if (status < 0)
 		return status;
-	if (told.samples > set_info(run->train)->samples)
-		told.samples = set_info(run->train)->samples;
-	tell_test(&told, &evaluation);
-	status = check_finite(run, told.train_loss + told.loss);
+	if (report.samples > set_info(run->train)->samples)
+		report.samples = set_info(run->train)->samples;
+	set_test_means(&report, &evaluation);
+	status = check_finite(run, report.train_loss + report.loss);
 	if (status < 0)
 		return status;
 	if (run->not_finite)
 		warn_diverged(run);
-	status = keep_best(run, &told);
-	report_epoch(run->report, &told);
+	status = keep_best(run, &report);
+	report_epoch(run->report, &report);
 	return status;
 }
 
 /* The epoch is over if all its steps are done; --steps may end the training before. */
 static int finish_epoch(struct run *run, bool whole)
 {
-	struct progress *progress = &run->progress;
+	struct run_progress *progress = &run->progress;
 	int status = evaluate(run);
 
 	if (status < 0)
@@ -411,7 +421,7 @@ static int train_epoch(struct run *run)
 		return finish_epoch(run, run->progress.step == steps);
 	if (!run->checkpoint.directory)
 		report_warn(run->report,
-			    "nothing is kept of this training: there is no --checkpoint");
+			    "the state of this training is not saved: --checkpoint is not set");
 	status = stop_explain(run);
 	return status < 0 ? status : run_save(run);
 }
@@ -421,15 +431,23 @@ static bool is_finished(const struct run *run)
 	return run->progress.epoch >= run->epochs || run->progress.total >= run->limit;
 }
 
+/* Describes the end of a training that was not stopped. */
+static const char *name_end(const struct run *run, bool finished_before)
+{
+	if (finished_before)
+		return "finished before";
+	return is_finished(run) ? "finished" : "ended early";
+}
+
 int run_train(struct run *run)
 {
 	bool finished = is_finished(run);
 	int status = finished ? check_finite(run, 0) : 0;
 
-	snprintf(run->stop.reason, sizeof(run->stop.reason), "%s",
-		 finished ? "finished before" : "finished");
-	while (status == 0 && !is_finished(run) && !run->stop.agreed)
+	while (status == 0 && !is_finished(run) && !run->stop.agreed && !run->lost)
 		status = train_epoch(run);
+	if (!run->stop.agreed)
+		snprintf(run->stop.reason, sizeof(run->stop.reason), "%s", name_end(run, finished));
 	if (status == 0)
 		status = throughput_end(run);
 	if (status == 0 && !run->stop.agreed)
@@ -440,20 +458,20 @@ int run_train(struct run *run)
 int run_evaluate(struct run *run)
 {
 	struct ddp_evaluation evaluation;
-	struct report_epoch told = {
+	struct report_epoch report = {
 		.epoch = run->progress.best_epoch,
 		.total = run->progress.total,
 		.train_loss = (double)NAN,
 		.train_top1 = (double)NAN,
 	};
-	int status = evaluate_all(run, &evaluation, &told.evaluation);
+	int status = evaluate_all(run, &evaluation, &report.evaluation);
 
 	if (status < 0)
 		return status;
-	tell_test(&told, &evaluation);
-	report_epoch(run->report, &told);
+	set_test_means(&report, &evaluation);
+	report_epoch(run->report, &report);
 	snprintf(run->stop.reason, sizeof(run->stop.reason), "evaluated");
-	run->progress.best = told.top1;
-	status = check_finite(run, told.loss);
+	run->progress.best = report.top1;
+	status = check_finite(run, report.loss);
 	return status < 0 ? status : throughput_end(run);
 }

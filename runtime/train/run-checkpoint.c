@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run-checkpoint.c - a run as the metadata of a checkpoint, which is saved and gone on from
+ * run-checkpoint.c - saves a run as a checkpoint with metadata, and resumes it
  */
 #include "config.h"
 
@@ -21,30 +21,32 @@
 #include "base/settings.h"
 #include "run.h"
 
-/* What describes the training, what it is made of, where it is; then come the options that matter. */
-#define FIELDS(X)                     \
-	X(NETWORK, "network")         \
-	X(CLASSES, "classes")         \
-	X(OPTIMIZER, "optimizer")     \
-	X(SEED, "seed")               \
-	X(IMAGES, "images")           \
-	X(DATA, "data")               \
-	X(RANKS, "ranks")             \
-	X(BATCH, "batch")             \
-	X(EPOCH, "epoch")             \
-	X(POSITION, "position")       \
-	X(STEP, "step")               \
-	X(UPDATES, "updates")         \
-	X(LOSS, "loss")               \
-	X(HITS, "hits")               \
-	X(SAMPLES, "samples")         \
-	X(BEST, "best")               \
-	X(BEST_EPOCH, "best-epoch")   \
-	X(SCALE, "scale")             \
-	X(GOOD_STEPS, "good-steps")   \
-	X(ENGINE, "engine")           \
-	X(CHOICES_CPU, "choices-cpu") \
-	X(CHOICES_CUDA, "choices-cuda")
+/*
+ * Metadata: the network and its data first, then the position. The options that affect the result
+ * follow.
+ */
+#define FIELDS(X)                   \
+	X(NETWORK, "network")       \
+	X(CLASSES, "classes")       \
+	X(OPTIMIZER, "optimizer")   \
+	X(SEED, "seed")             \
+	X(IMAGES, "images")         \
+	X(DATA, "data")             \
+	X(RANKS, "ranks")           \
+	X(BATCH, "batch")           \
+	X(EPOCH, "epoch")           \
+	X(POSITION, "position")     \
+	X(STEP, "step")             \
+	X(UPDATES, "updates")       \
+	X(LOSS, "loss")             \
+	X(HITS, "hits")             \
+	X(SAMPLES, "samples")       \
+	X(BEST, "best")             \
+	X(BEST_EPOCH, "best-epoch") \
+	X(SCALE, "scale")           \
+	X(GOOD_STEPS, "good-steps") \
+	X(ENGINE, "engine")         \
+	X(CHOICES, "choices-cpu")
 
 enum field {
 #define FIELD_ENUM(id, name) FIELD_##id,
@@ -68,17 +70,14 @@ static const char *const keys[] = {
 #undef OPTION
 };
 
-/* Engines whose choices are kept, in the order of their fields. */
-static const char *const engines[CHECKPOINT_ENGINES] = {"cpu", "cuda"};
-
-/* The struct must stay where it is: pairs point into it, and into the run. */
+/* Must not be moved: pairs point into it, and into the run. */
 struct state {
 	struct ddp_pair pairs[(int)FIELD_COUNT + (int)OPTION_COUNT];
 	size_t count;
 	char values[FIELD_COUNT][128];
 };
 
-/* --- What a run is now ----------------------------------------------------------------------- */
+/* --- Writing metadata ------------------------------------------------------------------------ */
 
 static void put(struct state *state, enum field field, const char *format, ...) DDP_FORMAT(3, 4);
 static void put(struct state *state, enum field field, const char *format, ...)
@@ -95,33 +94,25 @@ static void put_count(struct state *state, enum field field, uint64_t value)
 	put(state, field, "%llu", (unsigned long long)value);
 }
 
-/* Digits enough to read back the same number. */
+/* Enough digits to read the same number back. */
 static void put_number(struct state *state, enum field field, double value)
 {
 	put(state, field, "%.17g", value);
 }
 
-const char *run_choices(const struct run *run)
+/* Algorithms of this engine, or those in the checkpoint if the engine stores none. */
+static const char *choices_of(const struct run *run)
 {
-	for (int i = 0; i < CHECKPOINT_ENGINES; i++)
-		if (strcmp(run->class->head.name, engines[i]) == 0)
-			return run->checkpoint.choices[i];
-	return NULL;
-}
-
-/* The engine's own, or what an earlier one with engine number [i] chose. */
-static const char *choices_of(const struct run *run, int i)
-{
-	if (run->engine && strcmp(run->class->head.name, engines[i]) == 0)
+	if (run->engine && run->class->choices)
 		return run->class->choices(run->engine);
-	return run->checkpoint.choices[i];
+	return run->checkpoint.choices;
 }
 
-/* The engine may be missing. */
+/* [run->engine] may be NULL. */
 static void fill(struct state *state, const struct run *run)
 {
 	const struct set_info *info = set_info(run->train);
-	const struct progress *progress = &run->progress;
+	const struct run_progress *progress = &run->progress;
 
 	put(state, FIELD_NETWORK, "%s", run->net->name);
 	put_count(state, FIELD_CLASSES, (uint64_t)info->classes);
@@ -144,9 +135,8 @@ static void fill(struct state *state, const struct run *run)
 	put_count(state, FIELD_GOOD_STEPS, (uint64_t)run->scaler.good_steps);
 	put(state, FIELD_ENGINE, "%s", run->class->head.name);
 	for (int i = 0; i < FIELD_COUNT; i++)
-		state->pairs[i] = (struct ddp_pair){
-			keys[i], i < FIELD_CHOICES_CPU ? state->values[i]
-						       : choices_of(run, i - FIELD_CHOICES_CPU)};
+		state->pairs[i] = (struct ddp_pair){keys[i], i == FIELD_CHOICES ? choices_of(run)
+										: state->values[i]};
 	state->count = FIELD_COUNT;
 	for (int i = 0; i < OPTION_COUNT; i++)
 		if (option_matters((enum option_id)i))
@@ -155,9 +145,9 @@ static void fill(struct state *state, const struct run *run)
 						  option_text(run->options, (enum option_id)i)};
 }
 
-/* --- What it was ----------------------------------------------------------------------------- */
+/* --- Reading metadata ------------------------------------------------------------------------ */
 
-/* The values of a file replace those of [state]; its own remain in state->values. */
+/* Values read from a file replace state->pairs. The run's own stay in state->values. */
 static const char *get(const struct state *state, enum field field)
 {
 	return state->pairs[field].value ? state->pairs[field].value : "";
@@ -165,10 +155,11 @@ static const char *get(const struct state *state, enum field field)
 
 static void refuse_metadata(struct run *run, const struct state *state, enum field field)
 {
-	ddp_error_set(&run->error, DDP_ERR_FORMAT,
-		      "the newest checkpoint in %s is none of ddp-train's: its metadata %s is "
-		      "\"%.40s\"; give another directory, or --fresh to begin anew",
-		      run->checkpoint.directory, fields[field], get(state, field));
+	ddp_error_set(
+		&run->error, DDP_ERR_FORMAT,
+		"the newest checkpoint in %s was not written by ddp-train: its metadata %s is "
+		"\"%.40s\"; give another directory, or --fresh to start over",
+		run->checkpoint.directory, fields[field], get(state, field));
 }
 
 static double get_number(struct run *run, const struct state *state, enum field field)
@@ -194,11 +185,11 @@ static uint64_t get_count(struct run *run, const struct state *state, enum field
 	return value;
 }
 
-/* Returns 0, or DDP_ERR_FORMAT where a value is missing or no number. */
-static int take_progress(struct run *run, const struct state *state, uint64_t step)
+/* Returns 0, or DDP_ERR_FORMAT if a value is missing or malformed. */
+static int read_progress(struct run *run, const struct state *state, uint64_t step)
 {
 	uint64_t images = set_info(run->train)->samples;
-	struct progress *progress = &run->progress;
+	struct run_progress *progress = &run->progress;
 
 	ddp_error_clear(&run->error);
 	progress->total = step;
@@ -216,7 +207,7 @@ static int take_progress(struct run *run, const struct state *state, uint64_t st
 	return run->error.status;
 }
 
-/* A value as people read it: of those that count something. */
+/* Formats a value for people: counts with separators. */
 static const char *show(enum field field, const char *value, struct ddp_shown *shown)
 {
 	if (field != FIELD_IMAGES && field != FIELD_RANKS && field != FIELD_BATCH)
@@ -225,7 +216,7 @@ static const char *show(enum field field, const char *value, struct ddp_shown *s
 	return shown->text;
 }
 
-/* Returns 0, or DDP_ERR_ARGUMENT with what is not of this training. */
+/* Returns 0, or DDP_ERR_ARGUMENT with a property in which the checkpoint's training differs. */
 static int check_training(struct run *run, const struct state *state)
 {
 	static const struct {
@@ -247,7 +238,7 @@ static int check_training(struct run *run, const struct state *state)
 			return ddp_error_set(
 				&run->error, DDP_ERR_ARGUMENT,
 				"the checkpoint in %s is of another training: %s %s, not %s; %s, "
-				"or another directory, or --fresh to begin anew",
+				"or another directory, or --fresh to start over",
 				run->checkpoint.directory, fields[field],
 				show(field, get(state, field), &was),
 				show(field, state->values[field], &now), rows[i].remedy);
@@ -255,8 +246,9 @@ static int check_training(struct run *run, const struct state *state)
 	return 0;
 }
 
-/* "--lr 0.05 (was 0.1)" for each of the options that are not as they were. */
-static void tell_changes(const struct run *run, const struct state *state, struct ddp_text *story)
+/* Adds "--lr 0.05 (was 0.1)" for each value that has changed. */
+static void describe_changes(const struct run *run, const struct state *state,
+			     struct ddp_text *summary)
 {
 	static const struct {
 		enum field field;
@@ -273,7 +265,7 @@ static void tell_changes(const struct run *run, const struct state *state, struc
 		struct ddp_shown shown[2];
 
 		if (strcmp(was, now) != 0)
-			ddp_text_add(story, ", %s%s%s (was %s)", show(field, now, &shown[0]),
+			ddp_text_add(summary, ", %s%s%s (was %s)", show(field, now, &shown[0]),
 				     *rows[i].unit ? " " : "", rows[i].unit,
 				     show(field, was, &shown[1]));
 	}
@@ -286,12 +278,12 @@ static void tell_changes(const struct run *run, const struct state *state, struc
 		if (i == OPTION_BATCH || i == OPTION_GLOBAL_BATCH || i == OPTION_ENGINE || !was ||
 		    strcmp(now, was) == 0)
 			continue;
-		ddp_text_add(story, ", --%s %s (was %s)", option_rows[i].name, *now ? now : "off",
+		ddp_text_add(summary, ", --%s %s (was %s)", option_rows[i].name, *now ? now : "off",
 			     *was ? was : "off");
 	}
 }
 
-/* --- One run for a directory ----------------------------------------------------------------- */
+/* --- Lock on the directory ------------------------------------------------------------------- */
 
 /*
  * Rank 0 holds a lock of fcntl() on DIR/.lock from the start of a run to its end. It works across nodes, also on NFS,
@@ -302,20 +294,20 @@ static void tell_changes(const struct run *run, const struct state *state, struc
  * After the death of a node, a server may keep its locks: NFSv4 for about 90 s, NFSv3 until the node is up again. Slurm
  * and ddp-run end an attempt before they start the next one, so the next one replaces the file of an earlier attempt.
  */
-struct owner {
+struct lock_owner {
 	char job[256], host[72];
-	int attempt; /* how often Slurm requeued the job */
-	int restart; /* how often ddp-run started the program again */
+	int attempt; /* number of times that Slurm requeued the job */
+	int restart; /* number of times that ddp-run restarted the program */
 	long pid;
 };
 
 /* A killed process may need some time to release its lock. */
 enum { LOCK_TRIES = 100, LOCK_PAUSE_MS = 100 };
 
-static struct owner this_owner(const struct run *run)
+static struct lock_owner this_owner(const struct run *run)
 {
 	const char *restart = ddp_getenv("DDP_RESTART", NULL);
-	struct owner owner = {.attempt = run->world->attempt, .pid = (long)getpid()};
+	struct lock_owner owner = {.attempt = run->world->attempt, .pid = (long)getpid()};
 
 	owner.restart = restart ? (int)strtol(restart, NULL, 10) : 0;
 	snprintf(owner.job, sizeof(owner.job), "%s", run->world->job);
@@ -323,7 +315,7 @@ static struct owner this_owner(const struct run *run)
 	return owner;
 }
 
-static bool read_owner(int fd, struct owner *owner)
+static bool read_owner(int fd, struct lock_owner *owner)
 {
 	char text[512];
 	ssize_t size = pread(fd, text, sizeof(text) - 1, 0);
@@ -333,8 +325,8 @@ static bool read_owner(int fd, struct owner *owner)
 		      owner->host, &owner->pid) == 5;
 }
 
-/* At best effort: it is the lock that counts. */
-static void write_owner(int fd, const struct owner *owner)
+/* Errors are ignored, as the lock does not depend on the text. */
+static void write_owner(int fd, const struct lock_owner *owner)
 {
 	char text[512];
 	int size = snprintf(text, sizeof(text), "%s %d %d %s %ld\n", owner->job, owner->attempt,
@@ -345,7 +337,8 @@ static void write_owner(int fd, const struct owner *owner)
 }
 
 /* Whether [owner] is an earlier attempt of [own]: under srun a job is "cluster.job.step", with a new step each time. */
-static bool is_earlier(const struct owner *owner, const struct owner *own, const struct run *run)
+static bool is_earlier(const struct lock_owner *owner, const struct lock_owner *own,
+		       const struct run *run)
 {
 	const char *step = strrchr(own->job, '.');
 	bool under_srun = strncmp(run->world->source, "srun", 4) == 0;
@@ -365,7 +358,7 @@ static bool is_at(int fd, const char *path)
 	       open.st_ino == there.st_ino;
 }
 
-static int refuse_locked(struct run *run, const char *path, const struct owner *owner)
+static int refuse_locked(struct run *run, const char *path, const struct lock_owner *owner)
 {
 	const char *directory = run->checkpoint.directory;
 	char remedy[PATH_MAX + 128] = "";
@@ -387,7 +380,7 @@ static int refuse_locked(struct run *run, const char *path, const struct owner *
  * Lock [path]. Returns a descriptor, without a lock if the file system has none, or -1 with errno set: EAGAIN if another
  * process has the lock; [known]: [owner] says which.
  */
-static int lock_file(struct run *run, const char *path, struct owner *owner, bool *known)
+static int lock_file(struct run *run, const char *path, struct lock_owner *owner, bool *known)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 	int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
@@ -397,13 +390,13 @@ static int lock_file(struct run *run, const char *path, struct owner *owner, boo
 		return -1;
 	if (fcntl(fd, F_SETLK, &lock) == 0) {
 		if (is_at(fd, path))
-			return fd; /* else it was replaced in the meantime */
+			return fd; /* else the file was replaced in the meantime */
 	} else if (errno == EAGAIN || errno == EACCES) {
 		*known = read_owner(fd, owner) && is_at(fd, path);
 	} else {
 		ddp_log(run->ddp, DDP_LEVEL_INFO, "train",
-			"cannot lock %s: %s; nothing keeps other runs from the directory", path,
-			strerror(errno));
+			"cannot lock %s: %s; other runs can use the directory at the same time",
+			path, strerror(errno));
 		return fd;
 	}
 	close(fd);
@@ -416,8 +409,8 @@ static int lock_directory(struct run *run)
 {
 	const struct timespec pause = {0, LOCK_PAUSE_MS * 1000000L};
 	struct run_checkpoint *checkpoint = &run->checkpoint;
-	const struct owner own = this_owner(run);
-	struct owner owner;
+	const struct lock_owner own = this_owner(run);
+	struct lock_owner owner;
 	char path[PATH_MAX];
 	bool known;
 	int fd;
@@ -441,9 +434,9 @@ static int lock_directory(struct run *run)
 	return 0;
 }
 
-/* --- Going on -------------------------------------------------------------------------------- */
+/* --- Resume ---------------------------------------------------------------------------------- */
 
-/* Before hours are spent on what cannot be written. */
+/* Checks that the model can be written, before the training starts. */
 static int check_model(struct run *run)
 {
 	const char *file = option_text(run->options, OPTION_SAVE_MODEL);
@@ -459,7 +452,7 @@ static int check_model(struct run *run)
 	return ddp_error_errno(&run->error, DDP_ERR_FILE, "--save-model %s", file);
 }
 
-/* Rank 0 looks at where it is to write. */
+/* Checks and locks the directories that rank 0 will write to. */
 static int prepare(struct run *run)
 {
 	struct run_checkpoint *checkpoint = &run->checkpoint;
@@ -479,7 +472,7 @@ static int prepare(struct run *run)
 				   &run->error);
 }
 
-/* All ranks read the same file; with options of their own they may judge it differently. */
+/* All ranks read the same file, but may have different options, so they agree on each check. */
 static int load(struct run *run, const struct model_tensors *tensors)
 {
 	struct run_checkpoint *checkpoint = &run->checkpoint;
@@ -494,19 +487,17 @@ static int load(struct run *run, const struct model_tensors *tensors)
 		return 0;
 	if (status < 0 && status != DDP_ERR_FORMAT)
 		return run_pass_on_shared(run, status);
-	/* That it is of another network says more than which tensors differ. */
+	/* A mismatch of the training explains more than a list of tensors that differ. */
 	if (run_agree(run, check_training(run, &state)) < 0)
 		return run->error.status;
 	if (status < 0)
 		return run_pass_on_shared(run, status);
-	if (run_agree(run, take_progress(run, &state, step)) < 0)
+	if (run_agree(run, read_progress(run, &state, step)) < 0)
 		return run->error.status;
-	ddp_text_add(&checkpoint->story, "resumed from the checkpoint of step %s in %s",
+	ddp_text_add(&checkpoint->summary, "resumed from the checkpoint of step %s in %s",
 		     ddp_show_count((double)step).text, checkpoint->directory);
-	tell_changes(run, &state, &checkpoint->story);
-	/* Algorithms are an engine's own; those of the others are kept for a run on these. */
-	for (int i = 0; i < CHECKPOINT_ENGINES; i++)
-		checkpoint->choices[i] = state.pairs[FIELD_CHOICES_CPU + i].value;
+	describe_changes(run, &state, &checkpoint->summary);
+	checkpoint->choices = state.pairs[FIELD_CHOICES].value;
 	model_tensors_import(tensors, run->model, (int64_t)step);
 	checkpoint->any = checkpoint->resumed = true;
 	checkpoint->saved = step;
@@ -541,19 +532,17 @@ void run_checkpoint_close(struct run_checkpoint *checkpoint)
 	if (checkpoint->lock > 0)
 		close(checkpoint->lock - 1);
 	free(checkpoint->old);
-	ddp_text_free(&checkpoint->story);
+	ddp_text_free(&checkpoint->summary);
 }
 
-/* --- Saving ---------------------------------------------------------------------------------- */
+/* --- Save ------------------------------------------------------------------------------------ */
 
-/* The model as tensors of rank 0, after all steps that were begun; nothing on the others. */
+/* The model as tensors on rank 0; no tensors on other ranks. No step is under way. */
 static int export(struct run *run, struct model_tensors *tensors, bool optimizer)
 {
-	int status = run_settle(run);
+	int status = run->class->pull(run->engine, &run->error);
 
 	*tensors = (struct model_tensors){.list = NULL};
-	if (status == 0)
-		status = run->class->pull(run->engine, &run->error);
 	if (status == 0 && run->world->rank == 0) {
 		model_tensors_create(tensors, run->model, optimizer);
 		model_tensors_export(tensors, run->model, (int64_t)run->progress.total);
@@ -561,7 +550,7 @@ static int export(struct run *run, struct model_tensors *tensors, bool optimizer
 	return run_agree(run, status);
 }
 
-/* Now that there is a newer one, of this run. */
+/* Removes the earlier training's checkpoints. Called after a checkpoint of this run was written. */
 static void remove_old(struct run_checkpoint *checkpoint)
 {
 	char path[PATH_MAX];
@@ -584,6 +573,14 @@ int run_save(struct run *run)
 	if (!checkpoint->directory || (checkpoint->any && checkpoint->saved == run->progress.total))
 		return 0;
 	status = export(run, &tensors, true);
+	run->lost = status == 0 && !model_is_finite(run->model);
+	if (run->lost) {
+		/* It would replace a checkpoint from which the training can be resumed. */
+		model_tensors_destroy(&tensors);
+		report_say(run->report, "no checkpoint of step %s: a weight is not finite",
+			   ddp_show_count((double)run->progress.total).text);
+		return 0;
+	}
 	if (status == 0) {
 		fill(&state, run);
 		status = ddp_checkpoint_save(run->ddp, checkpoint->directory, run->progress.total,
@@ -636,7 +633,7 @@ int run_save_model(struct run *run, const char *suffix)
 	return status;
 }
 
-void run_tell_kept(const struct run *run, struct ddp_text *text)
+void run_describe_kept(const struct run *run, struct ddp_text *text)
 {
 	const struct run_checkpoint *checkpoint = &run->checkpoint;
 	const char *file = option_text(run->options, OPTION_SAVE_MODEL);
@@ -645,15 +642,15 @@ void run_tell_kept(const struct run *run, struct ddp_text *text)
 
 	if (checkpoint->any)
 		ddp_text_add(text,
-			     "the checkpoint of step %s in %s is kept: the same command%s goes on "
-			     "from there",
+			     "the checkpoint of step %s in %s is kept: the same command%s resumes "
+			     "from it",
 			     ddp_show_count((double)checkpoint->saved).text, checkpoint->directory,
 			     fresh ? " without --fresh" : "");
 	else if (checkpoint->directory)
-		ddp_text_add(text, "there is no checkpoint in %s yet: the same command begins anew",
+		ddp_text_add(text, "there is no checkpoint in %s yet: the same command starts over",
 			     checkpoint->directory);
 	else
-		ddp_text_add(text, "no checkpoint is kept: --checkpoint DIR asks for them");
+		ddp_text_add(text, "no checkpoint is kept: use --checkpoint DIR to write them");
 	snprintf(best, sizeof(best), "%s.best", file);
 	if (*file && run->progress.best_epoch > 0 && access(best, F_OK) == 0)
 		ddp_text_add(text, "; %s has the weights after epoch %u", best,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run-checkpoint.h - what is left of a run: checkpoints and models
+ * run-checkpoint.h - checkpoints and saved models of a run
  */
 #ifndef TRAIN_RUN_CHECKPOINT_H
 #define TRAIN_RUN_CHECKPOINT_H
@@ -9,56 +9,60 @@
 
 struct run;
 
-/* Where a training is: what a checkpoint keeps besides the model. The same on all ranks. */
-struct progress {
+/* Position of a training: what a checkpoint stores besides the model. Equal on all ranks. */
+struct run_progress {
 	unsigned epoch;	   /* from 0 */
-	uint64_t position; /* of all ranks together in its order */
-	uint64_t step;	   /* of the epoch, begun */
-	uint64_t total;	   /* since the beginning */
-	uint64_t updates;  /* of the weights: steps that have ended and were not skipped */
-	double loss;	   /* sum over the samples of the epoch, of steps that have ended */
+	uint64_t position; /* in the epoch's order, of all ranks together */
+	uint64_t step;	   /* of the epoch: steps that were started */
+	uint64_t total;	   /* steps since the start of the training */
+	uint64_t updates;  /* optimizer steps: finished steps that were not skipped */
+	double loss;	   /* sum over the samples of the epoch, of finished steps */
 	uint64_t hits, samples;
-	double best;	     /* of the test set */
+	double best;	     /* best accuracy on the test set */
 	unsigned best_epoch; /* from 1; 0: none yet */
 };
 
-enum { CHECKPOINT_ENGINES = 2 }; /* that checkpoints have algorithms of: "cpu", "cuda" */
-
 struct run_checkpoint {
-	const char *directory; /* of checkpoints, NULL: none */
-	int lock;	       /* descriptor of the lock on it + 1, 0: none */
-	/* What the runs before the newest checkpoint chose, with each engine; NULL: nothing. */
-	const char *choices[CHECKPOINT_ENGINES];
-	uint64_t saved; /* total of the newest checkpoint of this run */
-	bool any;	/* there is one */
-	bool resumed;	/* it was there before this run */
-	bool failed;	/* what ends this run is that one, or a model, cannot be written */
+	const char *directory; /* of the checkpoints; NULL: none */
+	int lock;	       /* descriptor of the lock file + 1; 0: none */
+	const char *choices; /* algorithms of the CPU engine in the newest checkpoint; NULL: none */
+	uint64_t saved;	     /* step of the newest checkpoint of this run */
+	bool any;	     /* there is a checkpoint */
+	bool resumed;	     /* this run resumed from a checkpoint */
+	bool failed;	     /* the run ends because a checkpoint or a model cannot be written */
 	/*
-	 * Checkpoints that a fresh run puts an end to, once it has one of its own: its steps begin at 0 again, so
-	 * that the newest file would still be one of the old run's. Rank 0's.
+	 * Steps of the checkpoints of an earlier training, with --fresh. They are removed after
+	 * this run's first checkpoint, as one of them would otherwise be the newest. On rank 0
+	 * only.
 	 */
 	uint64_t *old;
 	size_t old_count;
-	struct ddp_text story; /* of what was found: for the log, when there is one */
+	struct ddp_text summary; /* what was resumed, for the log */
 };
 
 /*
- * Go on from the newest checkpoint, if there is one and the options do not say otherwise: fills
- * model, progress, scaler. Refuses one of another training. Collective.
+ * Resumes from the newest checkpoint, if there is one and the options allow it: sets the model,
+ * progress and scaler. Fails if the checkpoint is of another training. Collective.
  */
 int run_resume(struct run *run);
 
-/* The algorithms that run->class chose before the checkpoint that this run goes on from, or NULL. */
-const char *run_choices(const struct run *run);
-
-/* Write a checkpoint, unless this step has one. Collective. */
+/*
+ * Writes a checkpoint, unless there is one of this step. No step may be under way in this function
+ * and the next. Collective.
+ */
 int run_save(struct run *run);
 
-/* Write the weights to --save-model's file and [suffix], if it was given. Collective. */
+/*
+ * Writes the weights to the file of --save-model with [suffix] appended, if the option was given.
+ * Collective.
+ */
 int run_save_model(struct run *run, const char *suffix);
 
-/* Add what is kept of the training where it cannot go on, and how somebody can. Of rank 0. */
-void run_tell_kept(const struct run *run, struct ddp_text *text);
+/*
+ * Adds a sentence to [text] about the checkpoint and the model that are kept after a failure, and
+ * how to continue. On rank 0.
+ */
+void run_describe_kept(const struct run *run, struct ddp_text *text);
 
 void run_checkpoint_close(struct run_checkpoint *checkpoint);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * setup.c - from options to a run that can take its first step
+ * setup.c - prepares a run for its first step, from the options
  */
 #include "config.h"
 
@@ -13,7 +13,7 @@
 #include "launch.h"
 #include "run.h"
 
-/* Before there is a report; its lines go there too. */
+/* Prints a line before the report is opened. */
 static void say(void *listener, const char *text)
 {
 	const struct options *options = listener;
@@ -32,7 +32,7 @@ static bool is_cifar(const struct run *run)
 	return strcmp(run->options->net, "cifar") == 0;
 }
 
-/* What the files are; a rank that sees others than the rest is found by set_open(). */
+/* Finds the kind of the data set. If a rank has different files, set_open() fails. */
 static int find_kind(struct run *run, enum set_kind *kind)
 {
 	const char *directory = option_text(run->options, OPTION_DATA);
@@ -53,7 +53,7 @@ static int find_kind(struct run *run, enum set_kind *kind)
 			     *kind == SET_MNIST ? "mnist" : "cifar");
 }
 
-/* Of a drawn set whose training part has [samples]; 0: as many as published. */
+/* Samples of the synthetic test set if the training set has [samples]; 0: as published. */
 static uint64_t test_samples(uint64_t samples)
 {
 	return (samples + 5) / 6;
@@ -79,7 +79,7 @@ static uint64_t free_memory(void)
 	return known ? sum * 1024 : UINT64_MAX;
 }
 
-/* Refuse drawn images that cannot fit in memory; if they are large, print how large before they are drawn. */
+/* Fails if synthetic images cannot fit into memory. Prints a line before large ones are drawn. */
 static int check_memory(struct run *run, enum set_kind kind, uint64_t samples)
 {
 	uint64_t bytes =
@@ -129,19 +129,19 @@ static int open_sets(struct run *run)
 
 /* --- Batches --------------------------------------------------------------------------------- */
 
-/* What samples are dealt to: the ranks, or virtual ones, of which each has equally many. */
-static int deal(struct run *run)
+/* Sets the number of parts: ranks or virtual ranks, equally many on each rank. */
+static int set_parts(struct run *run)
 {
 	size_t ranks = (size_t)run->world->size, virtual, less;
 
 	virtual = option_count(run->options, OPTION_VIRTUAL_RANKS);
 	run->virtual = virtual > 0;
-	run->dealt = run->virtual ? virtual : ranks;
-	run->parts = run->dealt / ranks;
+	run->total_parts = run->virtual ? virtual : ranks;
+	run->parts = run->total_parts / ranks;
 	run->threads = (int)option_count(run->options, OPTION_THREADS);
 	if (!run->virtual)
 		return 0;
-	/* Another number of threads gives other sums within a layer. */
+	/* The number of threads affects the sums within a layer. */
 	if (run->threads == 0)
 		run->threads = 1;
 	run->shared = true;
@@ -168,7 +168,8 @@ static int refuse_batch(struct run *run, uint64_t total, uint64_t ranks)
 {
 	const char *what = run->virtual ? "virtual ranks" : "ranks";
 	uint64_t less = total - total % ranks;
-	struct ddp_shown given = ddp_show_count((double)total), of = ddp_show_count((double)ranks),
+	struct ddp_shown given = ddp_show_count((double)total),
+			 parts = ddp_show_count((double)ranks),
 			 below = ddp_show_count((double)less),
 			 above = ddp_show_count((double)(less + ranks));
 
@@ -177,16 +178,16 @@ static int refuse_batch(struct run *run, uint64_t total, uint64_t ranks)
 		return ddp_error_set(
 			&run->error, DDP_ERR_ARGUMENT,
 			"%s samples a step are too few for %s %s; give %s, or more of them",
-			given.text, of.text, what, above.text);
+			given.text, parts.text, what, above.text);
 	return ddp_error_set(&run->error, DDP_ERR_ARGUMENT,
 			     "%s samples a step cannot be dealt evenly to %s %s: %s or %s can",
-			     given.text, of.text, what, below.text, above.text);
+			     given.text, parts.text, what, below.text, above.text);
 }
 
-/* All ranks have the same number of samples, and all find the same to be wrong. */
+/* Sets the batch of each part. All ranks compute the same result, also in case of an error. */
 static int set_batch(struct run *run)
 {
-	uint64_t ranks = run->dealt, rest;
+	uint64_t ranks = run->total_parts, remainder;
 	uint64_t total = option_count(run->options, OPTION_GLOBAL_BATCH);
 	uint64_t samples = (set_info(run->train)->samples + ranks - 1) / ranks;
 
@@ -194,8 +195,8 @@ static int set_batch(struct run *run)
 	run->test_batch = option_count(run->options, OPTION_TEST_BATCH);
 	if (total == 0 && launch_shares_batch())
 		total = run->batch;
-	rest = total % ranks;
-	if (rest != 0)
+	remainder = total % ranks;
+	if (remainder != 0)
 		return refuse_batch(run, total, ranks);
 	if (total > 0)
 		run->batch = total / ranks;
@@ -206,18 +207,18 @@ static int set_batch(struct run *run)
 
 static int create_buffers(struct run *run)
 {
-	size_t epoch = (set_info(run->train)->samples + run->dealt - 1) / run->dealt;
+	size_t epoch = (set_info(run->train)->samples + run->total_parts - 1) / run->total_parts;
 	size_t most = epoch > run->test_batch ? epoch : run->test_batch;
-	size_t room = most * run->parts;
+	size_t count = most * run->parts;
 	struct ddp_sampler_options options = DDP_SAMPLER_OPTIONS_INIT;
 	int status = 0;
 
 	run->most = most;
-	run->indices = ddp_xcalloc(room, sizeof(*run->indices), "the order of samples");
-	run->orders = ddp_xcalloc(room, sizeof(*run->orders), "the order of samples");
+	run->indices = ddp_xcalloc(count, sizeof(*run->indices), "the order of samples");
+	run->orders = ddp_xcalloc(count, sizeof(*run->orders), "the order of samples");
 	run->samplers = ddp_xcalloc(run->parts, sizeof(struct ddp_sampler *), "samplers");
 	options.samples = set_info(run->train)->samples;
-	options.ranks = (int)run->dealt;
+	options.ranks = (int)run->total_parts;
 	options.seed = run->seed;
 	for (size_t i = 0; status == 0 && i < run->parts; i++) {
 		options.rank = run->world->rank * (int)run->parts + (int)i;
@@ -252,7 +253,7 @@ static void set_optimizer(struct run *run)
 	};
 }
 
-/* In the order of --wire's words. */
+/* in the order of --wire's values */
 static enum ddp_type wire_type(const struct options *options)
 {
 	static const enum ddp_type types[] = {DDP_F32, DDP_BF16, DDP_F16};
@@ -260,7 +261,18 @@ static enum ddp_type wire_type(const struct options *options)
 	return types[option_word(options, OPTION_WIRE)];
 }
 
-/* All ranks read the same file, or find out that they did not. */
+/*
+ * run_agree() for [status] of a collective function. These three errors may be one rank's while others wait in the
+ * function, so they end the run without an agreement. Collective.
+ */
+static int agree_likely(struct run *run, int status)
+{
+	bool own = status == DDP_ERR_MEMORY || status == DDP_ERR_SYSTEM || status == DDP_ERR_ENGINE;
+
+	return own ? status : run_agree(run, status);
+}
+
+/* Reads the initial weights on all ranks, and checks that they are equal. */
 static int read_weights(struct run *run)
 {
 	struct model_tensors tensors = {.list = NULL};
@@ -290,11 +302,11 @@ static int create_model(struct run *run)
 	status =
 		model_create(&run->model, run->ddp, run->graph, optim_slots(&run->optim),
 			     wire_type(run->options), run->class->device_gradients && !run->virtual,
-			     run->virtual ? run->dealt : 0, &run->error);
-	status = run_agree_likely(run, status);
-	/* An engine with memory of its own has no use for it. */
+			     run->virtual ? run->total_parts : 0, &run->error);
+	status = agree_likely(run, status);
+	/* Other engines keep the values in their own memory. */
 	if (status == 0 && run->class == &engine_cpu)
-		status = run_agree_likely(run, model_share(run->model, run->ddp, &run->error));
+		status = agree_likely(run, model_share(run->model, run->ddp, &run->error));
 	if (status < 0)
 		return status;
 	model_init(run->model, run->seed);
@@ -305,22 +317,22 @@ static int create_model(struct run *run)
 
 /* --- Engine -------------------------------------------------------------------------------- */
 
-/* In the order of --amp's words: auto, off, tf32, bf16, fp16. */
+/* in the order of --amp's values: auto, off, tf32, bf16, fp16 */
 static const struct {
 	enum ddp_type type;
 	bool tf32;
 } precisions[] = {
 	{DDP_F32, true}, {DDP_F32, false}, {DDP_F32, true}, {DDP_BF16, false}, {DDP_F16, false}};
 
-/* Who did not ask for it does without where there is none. */
-static bool takes_tf32(const struct run *run)
+/* tf32 by default, if the engine is not the CPU's. */
+static bool uses_tf32(const struct run *run)
 {
 	int word = option_word(run->options, OPTION_AMP);
 
 	return precisions[word].tf32 && (word != 0 || run->class != &engine_cpu);
 }
 
-/* What CPUs cannot do was perhaps meant for a GPU. */
+/* Appends the reason for using CPUs, as the option may have been meant for a GPU. */
 static void add_why(struct run *run)
 {
 	struct ddp_error error = run->error;
@@ -344,14 +356,14 @@ static int open_engine(struct run *run)
 		.smoothing = (float)option_number(options, OPTION_SMOOTHING),
 		.clip = option_number(options, OPTION_CLIP),
 		.sync_norm = option_flag(options, OPTION_SYNC_NORM),
-		/* Timing would choose other algorithms in another run. */
+		/* Timing may choose other algorithms in another run. */
 		.exact = run->virtual || strcmp(option_text(options, OPTION_CONV), "exact") == 0,
-		.tf32 = takes_tf32(run),
+		.tf32 = uses_tf32(run),
 		.deterministic = option_flag(options, OPTION_DETERMINISTIC),
 		.no_dropout = option_flag(options, OPTION_NO_DROPOUT),
 		.threads = run->threads,
 		.share = run->share,
-		.choices = run_choices(run),
+		.choices = run->class->choices ? run->checkpoint.choices : NULL,
 	};
 	int status;
 
@@ -363,11 +375,11 @@ static int open_engine(struct run *run)
 	status = run->class->open(&run->engine, &setup, &run->error);
 	if (status == DDP_ERR_UNSUPPORTED && *run->why)
 		add_why(run);
-	status = run_agree_likely(run, status);
+	status = agree_likely(run, status);
 	return status < 0 ? status : run->class->push(run->engine, &run->error);
 }
 
-/* --- All of it ------------------------------------------------------------------------------- */
+/* --- Whole setup ----------------------------------------------------------------------------- */
 
 static void read_options(struct run *run)
 {
@@ -388,7 +400,7 @@ int run_open(struct run *run)
 	int status;
 
 	read_options(run);
-	if ((status = run_find_engine(run)) < 0 || (status = deal(run)) < 0 ||
+	if ((status = run_find_engine(run)) < 0 || (status = set_parts(run)) < 0 ||
 	    (status = open_sets(run)) < 0 || (status = set_batch(run)) < 0 ||
 	    (status = run_agree(run, create_buffers(run))) < 0 ||
 	    (status = create_model(run)) < 0 || (status = run_resume(run)) < 0 ||

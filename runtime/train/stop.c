@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stop.c - who is asked to stop finishes its step first
+ * stop.c - on a signal, finish the current step, write a checkpoint and stop
  *
- * Signals are blocked in all threads and taken by one of their own. A handler would do harm: kernels
- * of oneDNN (2.6, f32) use the stack pointer for data, so that the frame of a handler that runs
- * in a thread that computes overwrites whatever it points to.
+ * Signals are blocked in all threads, and one thread waits for them. Signal handlers would corrupt
+ * memory: kernels of oneDNN (2.6, f32) use the stack pointer for data, so the frame of a handler in
+ * a computing thread overwrites what it points to.
  */
 #include "config.h"
 
@@ -20,18 +20,21 @@
 #include "base/watch.h"
 #include "run.h"
 
-static atomic_int stop_signal;	/* the first one that came */
-static atomic_bool stop_polite; /* there are steps to finish */
+static atomic_int stop_signal;	/* the first signal received */
+static atomic_bool stop_polite; /* finish the step before stopping */
 static sigset_t stop_signals;
 
-/* In stop_explain(): 0 no reason, 1 the job's time, more than this a signal. */
+/* stop_explain(): 0: no reason; 1: the job's time limit; above STOP_SIGNAL: a signal */
 enum { STOP_SIGNAL = 1000 };
 
-/* Nanoseconds in which one key stroke may come twice, from the terminal and from the launcher. */
-#define TWICE 300000000u
+/*
+ * ns; within this time a second SIGINT is taken as the same key stroke, sent by both terminal and
+ * launcher
+ */
+#define KEY_REPEAT_NS 300000000u
 
-/* What the signal does to a program that does not expect it. */
-static void leave(int number)
+/* Ends the program by the default action of the signal. */
+static void end_by_signal(int number)
 {
 	sigset_t one;
 
@@ -42,7 +45,7 @@ static void leave(int number)
 	raise(number);
 }
 
-static void *take_signals(void *unused)
+static void *wait_for_signals(void *unused)
 {
 	uint64_t interrupted = 0, now;
 	int number, none;
@@ -53,8 +56,8 @@ static void *take_signals(void *unused)
 			continue;
 		now = ddp_now();
 		if (!atomic_load(&stop_polite) ||
-		    (number == SIGINT && interrupted && now - interrupted > TWICE))
-			leave(number);
+		    (number == SIGINT && interrupted && now - interrupted > KEY_REPEAT_NS))
+			end_by_signal(number);
 		if (number == SIGINT && !interrupted)
 			interrupted = now;
 		none = 0;
@@ -74,8 +77,8 @@ void stop_watch(void)
 		if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
 			sigaddset(&stop_signals, numbers[i]);
 	pthread_sigmask(SIG_BLOCK, &stop_signals, NULL);
-	/* Without the thread they end the program, as they would if nobody cared. */
-	if (pthread_create(&thread, NULL, take_signals, NULL) == 0)
+	/* Without the thread, the signals keep their default actions. */
+	if (pthread_create(&thread, NULL, wait_for_signals, NULL) == 0)
 		pthread_detach(thread);
 	else
 		pthread_sigmask(SIG_UNBLOCK, &stop_signals, NULL);
@@ -110,12 +113,12 @@ static const char *signal_name(int number)
 	return "a signal";
 }
 
-/* Ranks may have different reasons; one is enough, and a signal tells more. */
+/* Ranks may have different reasons. A signal takes precedence, as it is the more specific one. */
 int stop_explain(struct run *run)
 {
 	int number = atomic_load(&stop_signal);
 	int32_t mine = number ? STOP_SIGNAL + number : time_is_up(&run->stop);
-	const struct progress *progress = &run->progress;
+	const struct run_progress *progress = &run->progress;
 	char why[64];
 	int status;
 
@@ -133,7 +136,10 @@ int stop_explain(struct run *run)
 	return 0;
 }
 
-/* The file is for exceptions, so a launcher that does not know the word "stopped" shows the message. */
+/*
+ * The file's format is meant for exceptions. A launcher that does not parse "stopped" shows the
+ * message.
+ */
 void stop_record(const struct run *run)
 {
 	const char *path = ddp_getenv("TORCHELASTIC_ERROR_FILE", NULL);

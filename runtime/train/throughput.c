@@ -13,11 +13,11 @@
 #include "launch.h"
 #include "run.h"
 
-enum { DEVICE_WIDTH = 32 }; /* of a device's name in a table */
+enum { DEVICE_WIDTH = 32 }; /* columns of a device's name in a table */
 
-/* --- Who the ranks are ----------------------------------------------------------------------- */
+/* --- Locations of the ranks ------------------------------------------------------------------ */
 
-/* "CPUs 0-3,8": those that this process may use. */
+/* "CPUs 0-3,8": the CPUs that this process may use. */
 static void name_cpus(char *text, size_t size)
 {
 	cpu_set_t set;
@@ -27,8 +27,8 @@ static void name_cpus(char *text, size_t size)
 		ddp_list_cpus(&set, text + used, size - used);
 }
 
-/* "GPU 0, NVIDIA H200" without what every GPU has in its name, so that a table stays narrow. */
-static void name_device(const char *device, char *text, size_t size)
+/* Removes words that all names of GPUs have, to keep tables narrow. */
+static void shorten_device_name(const char *device, char *text, size_t size)
 {
 	static const char *const words[] = {"NVIDIA ", "GeForce ", "Tesla "};
 	size_t used = 0;
@@ -46,8 +46,8 @@ static void name_device(const char *device, char *text, size_t size)
 	text[used < DEVICE_WIDTH ? used : DEVICE_WIDTH] = '\0';
 }
 
-/* The most memory of the device, or of the process where there is none. */
-static uint64_t resident(const struct run *run)
+/* Peak memory of the device or, on CPUs, of the process. */
+static uint64_t get_peak_memory(const struct run *run)
 {
 	struct rusage usage;
 
@@ -62,7 +62,7 @@ static void describe(const struct run *run, struct report_place *mine)
 
 	snprintf(mine->node, sizeof(mine->node), "%s", run->world->host);
 	if (class->device)
-		name_device(class->device(run->engine), mine->device, sizeof(mine->device));
+		shorten_device_name(class->device(run->engine), mine->device, sizeof(mine->device));
 	else
 		name_cpus(mine->device, sizeof(mine->device));
 	mine->threads = run->threads ? run->threads : class->device ? 1 : launch_cpus();
@@ -76,16 +76,17 @@ int throughput_open(struct run *run)
 	struct report_place mine;
 	int status;
 
-	throughput->interval = option_count(run->options, OPTION_LOG_EVERY);
+	throughput->next_steps = option_count(run->options, OPTION_LOG_EVERY);
 	throughput->live = strcmp(progress, "on") == 0 ||
 			   (strcmp(progress, "auto") == 0 && isatty(STDERR_FILENO));
-	throughput->target = throughput->interval ? 0 : throughput->live ? 0.25 : 1;
-	if (throughput->interval == 0)
-		throughput->interval = 1;
-	throughput->cards = ddp_xcalloc(ranks, sizeof(*throughput->cards), "what ranks do");
-	throughput->places = ddp_xcalloc(ranks, sizeof(*throughput->places), "what ranks do");
-	throughput->beat = ddp_xcalloc(ranks, sizeof(*throughput->beat), "what ranks do");
-	throughput->whole = ddp_xcalloc(ranks, sizeof(*throughput->whole), "what ranks do");
+	throughput->target = throughput->next_steps ? 0 : throughput->live ? 0.25 : 1;
+	if (throughput->next_steps == 0)
+		throughput->next_steps = 1;
+	throughput->all = ddp_xcalloc(ranks, sizeof(*throughput->all), "progress of all ranks");
+	throughput->places =
+		ddp_xcalloc(ranks, sizeof(*throughput->places), "progress of all ranks");
+	throughput->last = ddp_xcalloc(ranks, sizeof(*throughput->last), "progress of all ranks");
+	throughput->whole = ddp_xcalloc(ranks, sizeof(*throughput->whole), "progress of all ranks");
 	memset(&mine, 0, sizeof(mine));
 	describe(run, &mine);
 	status = ddp_all_gather(run->ddp, &mine, throughput->places, sizeof(mine));
@@ -94,51 +95,46 @@ int throughput_open(struct run *run)
 
 void throughput_close(struct throughput *throughput)
 {
-	free(throughput->cards);
+	free(throughput->all);
 	free(throughput->places);
-	free(throughput->beat);
+	free(throughput->last);
 	free(throughput->whole);
 }
 
-/* --- Beats ----------------------------------------------------------------------------------- */
+/* --- Intervals ------------------------------------------------------------------------------- */
 
-void throughput_skip(struct run *run)
-{
-	run->throughput.begin = ddp_seconds();
-}
-
-/* As many steps as take the time between two beats; not many more at once than before. */
-static uint64_t next_interval(const struct throughput *throughput, double seconds)
+/* Number of steps that take [target] seconds, at most 8 times the last number. */
+static uint64_t count_next_steps(const struct throughput *throughput, double seconds)
 {
 	double steps =
 		(double)throughput->steps * throughput->target / (seconds > 1e-9 ? seconds : 1e-9);
-	double most = 8 * (double)throughput->interval;
+	double most = 8 * (double)throughput->next_steps;
 
 	if (throughput->target <= 0 || throughput->steps == 0)
-		return throughput->interval;
+		return throughput->next_steps;
 	steps = steps < most ? steps : most;
 	return steps < 1 ? 1 : (uint64_t)steps;
 }
 
-/* Gather the ranks' cards, and begin new ones. */
+/* Exchanges the counters of all ranks, and resets this rank's. */
 static int gather(struct run *run, double seconds)
 {
 	struct throughput *throughput = &run->throughput;
 	int status;
 
-	throughput->mine.work.resident = resident(run);
-	throughput->mine.interval = next_interval(throughput, seconds);
-	status = ddp_all_gather(run->ddp, &throughput->mine, throughput->cards,
+	throughput->mine.work.resident = get_peak_memory(run);
+	throughput->mine.next_steps = count_next_steps(throughput, seconds);
+	status = ddp_all_gather(run->ddp, &throughput->mine, throughput->all,
 				sizeof(throughput->mine));
 	if (status < 0)
 		return run_pass_on(run, status);
-	throughput->interval = throughput->cards[0].interval;
+	throughput->next_steps = throughput->all[0].next_steps;
 	memset(&throughput->mine, 0, sizeof(throughput->mine));
 	for (int i = 0; i < run->world->size; i++) {
-		const struct report_work *work = &throughput->cards[i].work;
+		const struct report_work *work = &throughput->all[i].work;
 		struct report_work *whole = &throughput->whole[i];
 
-		throughput->beat[i] = *work;
+		throughput->last[i] = *work;
 		for (int phase = 0; phase < ENGINE_PHASES; phase++)
 			whole->seconds[phase] += work->seconds[phase];
 		whole->evaluation += work->evaluation;
@@ -148,16 +144,19 @@ static int gather(struct run *run, double seconds)
 	return 0;
 }
 
-/* Steps that were begun and have not ended had a rate of their own: it is not told before its step is. */
-static int beat(struct run *run, uint64_t steps)
+/* Steps under way are not in the report, so it has the learning rate of the last finished step. */
+static int end_interval(struct run *run, uint64_t steps)
 {
 	struct throughput *throughput = &run->throughput;
-	const struct progress *progress = &run->progress;
+	const struct run_progress *progress = &run->progress;
 	double now = ddp_seconds(), seconds = now - throughput->begin;
 	uint64_t samples = set_info(run->train)->samples;
-	/* Repeated at the end of the epoch, so that all ranks have equally many samples; not counted. */
+	/*
+	 * Samples repeated at the end of the epoch, to give all ranks the same number, are not
+	 * counted.
+	 */
 	uint64_t repeated = progress->samples > samples ? progress->samples - samples : 0;
-	struct report_beat told = {
+	struct report_interval interval_report = {
 		.epoch = progress->epoch + 1,
 		.step = progress->step - run->pending,
 		.total = progress->total - run->pending,
@@ -167,15 +166,15 @@ static int beat(struct run *run, uint64_t steps)
 				      progress->step - run->pending - 1, steps),
 		.samples = throughput->samples - repeated,
 		.seconds = seconds,
-		.work = throughput->beat,
+		.work = throughput->last,
 	};
 	int status = gather(run, seconds);
 
 	if (status < 0)
 		return status;
 	if (strcmp(option_text(run->options, OPTION_AMP), "fp16") == 0)
-		told.scale = (double)run->scaler.scale;
-	report_beat(run->report, &told);
+		interval_report.scale = (double)run->scaler.scale;
+	report_interval(run->report, &interval_report);
 	throughput->steps = 0;
 	throughput->begin = now;
 	throughput->loss = 0;
@@ -183,35 +182,18 @@ static int beat(struct run *run, uint64_t steps)
 	return 0;
 }
 
-void throughput_add(struct run *run, const struct engine_step *done)
+bool throughput_is_due(struct run *run, size_t count)
 {
 	struct throughput *throughput = &run->throughput;
-
-	for (int phase = 0; phase < ENGINE_PHASES; phase++)
-		throughput->mine.work.seconds[phase] += done->seconds[phase];
-	throughput->loss += done->loss;
-	throughput->hits += done->hits;
-	throughput->samples += done->samples;
-	throughput->steps += done->steps;
-}
-
-int throughput_step(struct run *run, size_t count, uint64_t steps)
-{
-	struct throughput *throughput = &run->throughput;
-	bool fixed = throughput->target <= 0;
-	int status = 0;
+	uint64_t begun = throughput->target <= 0 ? run->pending : 0;
 
 	throughput->mine.work.samples += count;
-	if (throughput->steps + (fixed ? run->pending : 0) < throughput->interval)
-		return 0;
-	if (fixed)
-		status = run_settle(run);
-	return status < 0 ? status : beat(run, steps);
+	return throughput->steps + begun >= throughput->next_steps;
 }
 
 int throughput_flush(struct run *run, uint64_t steps)
 {
-	return run->throughput.steps > 0 ? beat(run, steps) : 0;
+	return run->throughput.steps > 0 ? end_interval(run, steps) : 0;
 }
 
 int throughput_end(struct run *run)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * throughput.h - what all ranks did since the last beat, for the report
+ * throughput.h - progress of all ranks in intervals, for the report
  *
- * A beat is one all-gather of a few numbers. Rank 0 says in it how many steps the next one is
- * away, so that beats come about once a second whatever a step takes.
+ * Steps are grouped into intervals of about one second. At the end of each, the ranks all-gather
+ * their counters. Rank 0 also sends the number of steps of the next interval, so that its duration
+ * does not depend on the duration of a step.
  */
 #ifndef TRAIN_THROUGHPUT_H
 #define TRAIN_THROUGHPUT_H
@@ -13,45 +14,43 @@
 
 struct run;
 
-/* What a rank tells at a beat. */
-struct throughput_card {
+/* Counters that a rank sends. */
+struct throughput_counters {
 	struct report_work work;
-	uint64_t interval; /* rank 0's word: steps to the next beat */
+	uint64_t next_steps; /* from rank 0: steps in the next interval */
 };
 
 struct throughput {
-	struct throughput_card mine, *cards; /* since the last beat: of this rank, of all */
-	struct report_place *places;	     /* of all ranks */
-	struct report_work *beat, *whole;    /* of all: since the last beat, of the run */
-	uint64_t interval;
-	uint64_t steps; /* that have ended since the last beat */
-	bool live;	/* they are shown in a live line */
-	double target;	/* seconds between two beats; 0: a fixed number of steps */
-	double begin;	/* of the time since the last beat */
-	double loss;	/* of all ranks, since the last beat */
+	struct throughput_counters mine, *all; /* of this rank, and of all ranks */
+	struct report_place *places;	       /* of all ranks */
+	struct report_work *last, *whole; /* of all ranks: in the last interval, and in the run */
+	uint64_t next_steps;
+	uint64_t steps; /* finished in this interval */
+	bool live;	/* a live line is shown */
+	double target;	/* duration of an interval in seconds; 0: a fixed number of steps */
+	double begin;	/* start of the interval */
+	double loss;	/* sums over all ranks in this interval */
 	uint64_t hits, samples;
 };
 
-/* Collect who the ranks are. Collective. */
+/* Collects the locations of the ranks. Collective. */
 int throughput_open(struct run *run);
 void throughput_close(struct throughput *throughput);
 
-/* Time that is no training's: the next beat counts from now. */
-void throughput_skip(struct run *run);
-
-/* What the engine told of steps that have ended. */
-void throughput_add(struct run *run, const struct engine_step *done);
+/*
+ * Counts a step, with [count] samples of this rank, repeated ones excluded. Returns true on all
+ * ranks if the interval is complete. Only finished steps count, unless the user gave the number of
+ * steps per interval.
+ */
+bool throughput_is_due(struct run *run, size_t count);
 
 /*
- * After each step of an epoch of [steps], of which [count] samples, without repeated ones, were this rank's. A beat tells
- * of the steps that have ended; where people said how many steps are in one, it waits for these. Collective.
+ * Ends the interval and reports it, if a step has finished in it. The epoch has [steps] steps.
+ * Collective.
  */
-int throughput_step(struct run *run, size_t count, uint64_t steps);
-
-/* A beat with the steps since the last one, if there were any; none is under way. Collective. */
 int throughput_flush(struct run *run, uint64_t steps);
 
-/* Bring the numbers of the whole run up to date. Collective. */
+/* Updates the totals of the run. Collective. */
 int throughput_end(struct run *run);
 
 #endif /* TRAIN_THROUGHPUT_H */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train-options-doc - print the options as part of ddp-train(1) */
+/* train-options-doc - prints the options as a section of ddp-train(1) */
 #include "config.h"
 
 #include <stdio.h>

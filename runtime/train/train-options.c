@@ -13,7 +13,7 @@
 #include "base/settings.h"
 #include "base/text.h"
 
-/* What train-options.def says of a kind: it, and between what its values are. */
+/* Kinds of options in train-options.def, with the range of their values. */
 #define KIND_FLAG OPTION_KIND_FLAG, 0, 0
 #define KIND_TEXT OPTION_KIND_TEXT, 0, 0
 #define KIND_WORD OPTION_KIND_WORD, 0, 0
@@ -29,8 +29,8 @@ const struct option_row option_rows[OPTION_COUNT] = {
 
 const char *const option_nets[OPTION_NETS] = {"mnist", "cifar"};
 
-/* What PyTorch's scripts call options of ours, from far off: for who types these from habit. */
-#define ELSEWHERE(X)                     \
+/* Names that PyTorch's scripts use for these options, for suggestions. */
+#define ALIASES(X)                       \
 	X("batch-size", BATCH)           \
 	X("test-batch-size", TEST_BATCH) \
 	X("learning-rate", RATE)         \
@@ -40,23 +40,23 @@ const char *const option_nets[OPTION_NETS] = {"mnist", "cifar"};
 	X("resume", CHECKPOINT)          \
 	X("nproc-per-node", RANKS)
 
-/* Of all options, of two that have no row, and what others call them. */
+/* All options, two without a row, and the names in ALIASES. */
 static const char *const names[] = {
 #define OPTION(id, name, ...) name,
 #include "train-options.def"
 #undef OPTION
 	"help", "version",
 #define THEIRS(name, id) name,
-	ELSEWHERE(THEIRS)};
+	ALIASES(THEIRS)};
 
 enum { OPTION_HELP = OPTION_COUNT, OPTION_VERSION, NAMES };
 
 #define OURS(name, id) OPTION_##id,
-static const enum option_id elsewhere[] = {ELSEWHERE(OURS)};
+static const enum option_id alias_ids[] = {ALIASES(OURS)};
 
-/* --- Complaints ---------------------------------------------------------------------------- */
+/* --- Error messages ------------------------------------------------------------------------ */
 
-/* Whether another rank says the same: all read the same command line. */
+/* Whether another rank prints the message: all ranks have the same command line. */
 static bool is_silent(void)
 {
 	const char *rank = ddp_getenv("DDP_RANK", "RANK", "SLURM_PROCID", NULL);
@@ -75,7 +75,7 @@ static void print_line(const char *prefix, const char *format, va_list arguments
 	fprintf(stderr, "ddp-train: %s%s\n", prefix, text);
 }
 
-/* A line on stderr, unless another rank says it. Returns false, for callers to return. */
+/* Prints a line on stderr, unless another rank does. Returns false, for the caller to return. */
 static bool complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static bool complain(const char *format, ...)
 {
@@ -103,26 +103,29 @@ static int least(int a, int b)
 	return a < b ? a : b;
 }
 
-/* Letters to insert, remove, change or swap with their neighbour to make [b] of [a]. */
+/*
+ * Edit distance: letters to insert, remove, change or swap with a neighbour to turn [a] into [b].
+ */
 static int distance(const char *a, const char *b)
 {
-	int far[NAME_SIZE][NAME_SIZE];
+	int steps[NAME_SIZE][NAME_SIZE];
 	size_t i, j;
 
 	for (i = 0; i <= strlen(a); i++)
 		for (j = 0; j <= strlen(b); j++) {
-			far[i][j] = (int)(i + j);
+			steps[i][j] = (int)(i + j);
 			if (i == 0 || j == 0)
 				continue;
-			far[i][j] = least(far[i - 1][j], far[i][j - 1]) + 1;
-			far[i][j] = least(far[i][j], far[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
+			steps[i][j] = least(steps[i - 1][j], steps[i][j - 1]) + 1;
+			steps[i][j] =
+				least(steps[i][j], steps[i - 1][j - 1] + (a[i - 1] != b[j - 1]));
 			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-				far[i][j] = least(far[i][j], far[i - 2][j - 2] + 1);
+				steps[i][j] = least(steps[i][j], steps[i - 2][j - 2] + 1);
 		}
-	return far[i - 1][j - 1];
+	return steps[i - 1][j - 1];
 }
 
-/* Which of [count] names is nearest to [text]; -1: none is near. */
+/* Index of the name most similar to [text]; -1: none is similar. */
 static int nearest(const char *text, size_t length, const char *const *among, size_t count)
 {
 	int best = (int)length / 3 + 2, found = -1;
@@ -132,10 +135,10 @@ static int nearest(const char *text, size_t length, const char *const *among, si
 		return -1;
 	snprintf(word, sizeof(word), "%.*s", (int)length, text);
 	for (size_t i = 0; i < count; i++) {
-		int far = distance(word, among[i]);
+		int steps = distance(word, among[i]);
 
-		if (far < best) {
-			best = far;
+		if (steps < best) {
+			best = steps;
 			found = (int)i;
 		}
 	}
@@ -144,7 +147,7 @@ static int nearest(const char *text, size_t length, const char *const *among, si
 
 /* --- Values -------------------------------------------------------------------------------- */
 
-/* Digits alone, or for a NUMBER what strtod knows, but no sign, nan, inf or 0x. */
+/* Parses digits or, for a NUMBER, what strtod() accepts except signs, nan, inf and hexadecimal. */
 static bool read_number(enum option_kind kind, const char *text, double *value)
 {
 	bool count = kind == OPTION_KIND_COUNT;
@@ -171,7 +174,7 @@ static bool check_number(const struct option_row *row, const char *text)
 			row->lowest);
 }
 
-/* The place of [text] among the words of [list], "a|b|c"; -1: none of them. */
+/* Index of [text] in [list], "a|b|c"; -1: not in the list. */
 static int find_word(const char *list, const char *text)
 {
 	size_t length = strlen(text);
@@ -215,7 +218,7 @@ static bool check_text(const struct option_row *row, const char *text)
 	return true;
 }
 
-/* [value] is NULL for a FLAG alone. */
+/* [value] is NULL for flags only. */
 static bool set(struct options *options, int id, const char *value)
 {
 	const struct option_row *row = &option_rows[id];
@@ -250,9 +253,9 @@ static bool set_net(struct options *options, const char *text)
 
 /* --- The command line ---------------------------------------------------------------------- */
 
-enum { LONG = 256 }; /* and above: options by their names, for getopt_long(); below: letters */
+enum { LONG = 256 }; /* codes of getopt_long(): from LONG on for long names, below for letters */
 
-/* The option that getopt_long() calls [code]; NAMES: none. */
+/* The option for getopt_long()'s [code], or NAMES. */
 static int find_code(int code)
 {
 	if (code >= LONG)
@@ -263,7 +266,7 @@ static int find_code(int code)
 	return code == 'h' ? OPTION_HELP : NAMES;
 }
 
-/* [word] begins with "--" and no option's name, or with more than one's. */
+/* Reports [word], "--" and a name that no option or more than one option has. */
 static bool complain_name(const char *word)
 {
 	const char *text = word + 2;
@@ -278,14 +281,14 @@ static bool complain_name(const char *word)
 	if (used > 0)
 		return complain("--%.*s: which one: %s?", (int)length, text, list);
 	if (near >= NAMES)
-		near = (int)elsewhere[near - NAMES];
+		near = (int)alias_ids[near - NAMES];
 	if (near >= 0)
 		return complain("--%.*s: no such option; did you mean --%s?", (int)length, text,
 				names[near]);
 	return complain("--%.*s: no such option; --help lists them", (int)length, text);
 }
 
-/* What getopt_long() says with [code] is wrong with [word]. */
+/* Reports the error that getopt_long() found in [word] and returned as [code]. */
 static bool complain_option(int code, const char *word)
 {
 	int id = find_code(optopt);
@@ -296,12 +299,12 @@ static bool complain_option(int code, const char *word)
 		return complain("--%s: the value is missing: --%s %s", names[id], names[id],
 				option_rows[id].argument);
 	if (id < NAMES)
-		return complain("--%s%s: it takes no value", names[id], strchr(word, '='));
+		return complain("--%s%s: this option has no value", names[id], strchr(word, '='));
 	return complain("-%c: no such option; --help lists them", optopt);
 }
 
-/* Words in the order that they have; [asked]: for help, for the version. */
-static bool take_all(struct options *options, int argc, char **argv, bool asked[2])
+/* Parses all arguments in any order. [asked]: --help and --version were given. */
+static bool parse_all(struct options *options, int argc, char **argv, bool asked[2])
 {
 	struct option longs[NAMES + 1] = {{NULL, 0, NULL, 0}};
 	char letters[2 * OPTION_COUNT + 8] = "-:h";
@@ -335,24 +338,25 @@ static bool take_all(struct options *options, int argc, char **argv, bool asked[
 	return good;
 }
 
-/* --- What goes together -------------------------------------------------------------------- */
+/* --- Combinations of options --------------------------------------------------------------- */
 
-/* Option [id] was given, and what it belongs to is not so. */
+/* Checks that option [owner], to which option [id] belongs, has value [word]. */
 static bool check_owner(const struct options *options, enum option_id id, enum option_id owner,
 			const char *word)
 {
 	if (!options->given[id] || strcmp(options->values[owner], word) == 0)
 		return true;
-	return complain("--%s is of --%s %s, and this is %s", names[id], names[owner], word,
+	return complain("--%s is for --%s %s only, and this is %s", names[id], names[owner], word,
 			options->values[owner]);
 }
 
-/* Option [id] was given, and network [net], whose layers or images it concerns, is not the one that is trained. */
+/* Checks that option [id], which only network [net] supports, is not given for another one. */
 static bool check_net(const struct options *options, enum option_id id, enum option_net net)
 {
 	if (!options->given[id] || options->net == option_nets[net])
 		return true;
-	return complain("--%s is of %s, and this is %s", names[id], option_nets[net], options->net);
+	return complain("--%s is for %s only, and this is %s", names[id], option_nets[net],
+			options->net);
 }
 
 static bool check_checkpoint(const struct options *options)
@@ -366,16 +370,16 @@ static bool check_checkpoint(const struct options *options)
 	if (!options->given[OPTION_EVALUATE])
 		return true;
 	if (options->given[OPTION_INIT] == options->given[OPTION_CHECKPOINT])
-		return complain("--evaluate: what? Give --init FILE or --checkpoint DIR%s",
+		return complain("--evaluate needs --init FILE or --checkpoint DIR%s",
 				options->given[OPTION_INIT] ? ", not both" : "");
 	if (options->given[OPTION_FRESH] || options->given[OPTION_SAVE_MODEL])
 		return complain(
-			"--evaluate trains nothing: --%s cannot go with it",
+			"--evaluate trains nothing and cannot be combined with --%s",
 			names[options->given[OPTION_FRESH] ? OPTION_FRESH : OPTION_SAVE_MODEL]);
 	return true;
 }
 
-/* A file that two options write, or that one would read after another has written it. */
+/* Checks that no file is written by two options, or overwritten before it is read. */
 static bool check_files(const struct options *options)
 {
 	static const enum option_id files[] = {OPTION_REPORT, OPTION_LOG_JSON, OPTION_SAVE_MODEL,
@@ -386,7 +390,7 @@ static bool check_files(const struct options *options)
 		for (size_t j = i + 1; j < count; j++) {
 			const char *file = options->values[files[i]];
 
-			/* A model may take the place of the one that it began with. */
+			/* A saved model may replace the one that was the start. */
 			if (files[i] != OPTION_SAVE_MODEL && *file && strcmp(file, "-") != 0 &&
 			    strcmp(file, options->values[files[j]]) == 0)
 				return complain(
@@ -399,22 +403,23 @@ static bool check_files(const struct options *options)
 static bool check_all(const struct options *options)
 {
 	if (options->given[OPTION_BATCH] && option_count(options, OPTION_GLOBAL_BATCH) > 0)
-		return complain("--batch %s and --global-batch %s: give one of them; --batch is of "
-				"each rank, --global-batch of all together",
+		return complain("--batch %s and --global-batch %s: give only one; --batch is for "
+				"each rank, --global-batch for all ranks together",
 				options->values[OPTION_BATCH],
 				options->values[OPTION_GLOBAL_BATCH]);
 	if (options->given[OPTION_SAMPLES] && options->given[OPTION_DATA])
-		return complain("--samples is of drawn images, and --data %s has files",
+		return complain("--samples is for drawn images, but --data %s has files",
 				options->values[OPTION_DATA]);
 	if (option_count(options, OPTION_VIRTUAL_RANKS) > 0 &&
 	    option_flag(options, OPTION_SYNC_NORM))
-		return complain("--sync-bn cannot go with --virtual-ranks: statistics are those of "
-				"each virtual rank");
+		return complain("--sync-bn cannot be combined with --virtual-ranks, which compute "
+				"their statistics separately");
 	if (option_count(options, OPTION_VIRTUAL_RANKS) > 0 &&
 	    option_word(options, OPTION_WIRE) != 0)
-		return complain("--wire %s cannot go with --virtual-ranks: its sums travel as "
-				"doubles, so that they are exact",
-				options->values[OPTION_WIRE]);
+		return complain(
+			"--wire %s cannot be combined with --virtual-ranks, whose gradients "
+			"are sent as doubles for exact sums",
+			options->values[OPTION_WIRE]);
 	if (options->given[OPTION_NESTEROV] && option_word(options, OPTION_NESTEROV) == 0 &&
 	    !(option_number(options, OPTION_MOMENTUM) > 0))
 		return complain("--nesterov on needs a momentum, and --momentum is %s",
@@ -429,7 +434,7 @@ static bool check_all(const struct options *options)
 	       check_files(options);
 }
 
-/* --- Help, out of the table --------------------------------------------------------------- */
+/* --- Help, generated from the table ------------------------------------------------------- */
 
 enum { COLUMN = 29 };
 
@@ -441,7 +446,10 @@ static const char examples[] =
 	"  srun -N8 --ddp ddp-train cifar -a bf16 -c state -r report.html\n"
 	"  ddp-train cifar --evaluate -i model.safetensors\n";
 
-/* "  -b, --batch N", and what it is: the first phrase, or all of it with the default. */
+/*
+ * Prints an option and the first phrase of its help or, with [all], the whole help and the default
+ * [standard].
+ */
 static void print_option(const struct option_row *row, bool all, const char *standard)
 {
 	const char *end = strstr(row->help, "; ");
@@ -463,7 +471,7 @@ static void print_option(const struct option_row *row, bool all, const char *sta
 	putchar('\n');
 }
 
-/* The options that have no letter, by their names alone. */
+/* Prints the names of the options that have no letter. */
 static void print_others(int section)
 {
 	char text[64];
@@ -508,9 +516,9 @@ static void print_help_of(enum option_net net)
 	printf("\n%s", examples);
 }
 
-/* --- All of it ------------------------------------------------------------------------------- */
+/* --- Parser ---------------------------------------------------------------------------------- */
 
-/* The network's defaults are those of its own optimizer. */
+/* The network's default rate and decay are for its default optimizer. Other optimizers have their own. */
 static void set_defaults(struct options *options, enum option_net net)
 {
 	static const char *const rates[] = {"0.05", "0.001", "1.0"};
@@ -536,7 +544,7 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 	enum option_net net;
 
 	*options = (struct options){.net = NULL};
-	if (!take_all(options, argc, argv, asked))
+	if (!parse_all(options, argc, argv, asked))
 		return OPTIONS_WRONG;
 	net = options->net == option_nets[OPTION_CIFAR] ? OPTION_CIFAR : OPTION_MNIST;
 	if (asked[0] || asked[1]) {
@@ -558,7 +566,7 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 	return check_all(options) ? OPTIONS_RUN : OPTIONS_WRONG;
 }
 
-/* --- What was parsed ------------------------------------------------------------------------- */
+/* --- Access to values ------------------------------------------------------------------------ */
 
 const char *option_text(const struct options *options, enum option_id id)
 {

@@ -10,7 +10,7 @@
 
 #include "ddp.h"
 
-/* train-options.def has the sections before its rows. */
+/* train-options.def defines the sections before the options. */
 enum option_id {
 #define OPTION(id, ...) OPTION_##id,
 #include "train-options.def"
@@ -33,7 +33,7 @@ enum option_kind {
 	OPTION_KIND_WORD
 };
 
-/* The networks, in the order of the defaults. */
+/* Networks, in the order of option_row.defaults. */
 enum option_net { OPTION_MNIST, OPTION_CIFAR, OPTION_NETS };
 
 struct option_row {
@@ -41,7 +41,7 @@ struct option_row {
 	char letter;	  /* 0: none */
 	const char *argument;
 	enum option_kind kind;
-	double lowest, highest; /* of numbers */
+	double lowest, highest; /* for numbers */
 	const char *defaults[OPTION_NETS];
 	enum option_section section;
 	const char *help;
@@ -56,28 +56,28 @@ struct options {
 	bool given[OPTION_COUNT];
 };
 
-/* What to do after parsing. */
+/* How to proceed after parsing. */
 enum options_verdict { OPTIONS_RUN, OPTIONS_DONE, OPTIONS_WRONG };
 
 /*
- * Read the command line. What was not given has the default of the network, or of the optimizer
- * that was given. Of ranks that srun or torchrun started the first alone speaks. --help and --version are answered on
- * stdout. A wrong option, argument, value or combination is told in one line on stderr: what, its value, what would be
- * right (the nearest name where one is near).
+ * Parses the command line. Options that are not given get the default of the network, or of the
+ * optimizer if one was given. Prints --help and --version on stdout. Prints one line on stderr
+ * about a wrong option, argument, value or combination: the object, its value and a remedy, such as
+ * the most similar name. Of ranks started by srun or torchrun, only the first prints.
  */
 enum options_verdict options_parse(struct options *options, int argc, char **argv);
 
 /* Print "ddp-train: warning: " and a line on stderr. Of ranks that srun or torchrun started, only the first prints it. */
 void options_warn(const char *format, ...) DDP_FORMAT(1, 2);
 
-/* Of an option that was parsed, so that these cannot fail. */
-const char *option_text(const struct options *options, enum option_id id); /* "" : not given */
+/* Values of an option. They were checked by options_parse(). */
+const char *option_text(const struct options *options, enum option_id id); /* "": not given */
 uint64_t option_count(const struct options *options, enum option_id id);
 double option_number(const struct options *options, enum option_id id);
 bool option_flag(const struct options *options, enum option_id id);
-int option_word(const struct options *options, enum option_id id); /* its place in the list */
+int option_word(const struct options *options, enum option_id id); /* index in the list of words */
 
-/* Whether what the option says changes the numbers that come out: it goes into checkpoints. */
+/* Whether the option affects the results, so that it is stored in checkpoints. */
 bool option_matters(enum option_id id);
 
 #endif /* TRAIN_OPTIONS_H */

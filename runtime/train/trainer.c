@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trainer.c - a run from its first line to its end, and the errors that all ranks must have
+ * trainer.c - a run from its first line of output to its exit status
  */
 #include "config.h"
 
@@ -13,39 +13,9 @@
 #include "base/xalloc.h"
 #include "run.h"
 
-/* --- Errors -------------------------------------------------------------------------------- */
-
-int run_pass_on(struct run *run, int status)
-{
-	return ddp_error_set(&run->error, status, "%s", ddp_error(run->ddp));
-}
-
-int run_pass_on_shared(struct run *run, int status)
-{
-	run->shared = !ddp_is_peer_error(status);
-	return run_pass_on(run, status);
-}
-
-int run_agree(struct run *run, int status)
-{
-	if (status < 0 && ddp_is_peer_error(status))
-		return status;
-	if (run->world->size == 1)
-		return status < 0 ? status : 0;
-	status = ddp_agree(run->ddp, status, run->error.text);
-	return status < 0 ? run_pass_on_shared(run, status) : 0;
-}
-
-int run_agree_likely(struct run *run, int status)
-{
-	bool own = status == DDP_ERR_MEMORY || status == DDP_ERR_SYSTEM || status == DDP_ERR_ENGINE;
-
-	return own ? status : run_agree(run, status);
-}
-
 /*
- * One line for each thing that went wrong: who has it tells it, and those who wait for this rank.
- * What another rank told them, ranks but the first do not repeat.
+ * Prints the error of a run and aborts the ranks that wait for this one. An error that several
+ * ranks have is printed once: by the rank where it occurred or, if all have it, by rank 0.
  */
 static int report_failure(struct run *run, int status)
 {
@@ -60,7 +30,7 @@ static int report_failure(struct run *run, int status)
 	return ddp_exit_status(status);
 }
 
-/* --- What is said before the first step ---------------------------------------------------- */
+/* --- Output before the first step ---------------------------------------------------------- */
 
 struct texts {
 	char title[256], engine[256];
@@ -68,7 +38,7 @@ struct texts {
 	struct report_pair pairs[OPTION_COUNT];
 };
 
-/* The command line, as a shell would take it. */
+/* The command line, quoted for a shell. */
 static void read_command(struct ddp_text *command)
 {
 	static const char harmless[] =
@@ -76,9 +46,9 @@ static void read_command(struct ddp_text *command)
 		"%+,-./:=@_";
 	FILE *file = fopen("/proc/self/cmdline", "re");
 	char *word = NULL;
-	size_t room = 0;
+	size_t size = 0;
 
-	while (file && getdelim(&word, &room, '\0', file) > 0) {
+	while (file && getdelim(&word, &size, '\0', file) > 0) {
 		bool plain = *word && word[strspn(word, harmless)] == '\0';
 
 		ddp_text_add(command, "%s%s", command->size ? " " : "", plain ? word : "'");
@@ -120,7 +90,7 @@ static int open_report(struct run *run)
 	size_t batch = (size_t)run_global_batch(run),
 	       samples = (size_t)set_info(run->train)->samples;
 	struct texts texts;
-	struct report_run told = {
+	struct report_run info = {
 		.title = texts.title,
 		.engine = texts.engine,
 		.job = run->world->job,
@@ -138,16 +108,16 @@ static int open_report(struct run *run)
 	};
 	int status;
 
-	told.end = told.end < run->limit ? told.end : run->limit;
+	info.end = info.end < run->limit ? info.end : run->limit;
 	fill_texts(run, &texts);
-	told.command = texts.command.data;
-	status = report_open(&run->report, &sinks, &told, &run->error);
+	info.command = texts.command.data;
+	status = report_open(&run->report, &sinks, &info, &run->error);
 	ddp_text_free(&texts.command);
 	return status;
 }
 
-/* Open the report of rank 0 and say what is about to happen. Collective. */
-static int introduce(struct run *run)
+/* Opens the report on rank 0 and prints what is about to run. Collective. */
+static int report_start(struct run *run)
 {
 	int status = run->world->rank == 0 ? open_report(run) : 0;
 
@@ -158,25 +128,27 @@ static int introduce(struct run *run)
 		report_warn(run->report, "%s", run->why);
 	if (*run->sharing)
 		report_say(run->report, "%s", run->sharing);
+	if (*ddp_device_path(run->ddp))
+		report_say(run->report, "gradients: %s", ddp_device_path(run->ddp));
 	if (run->checkpoint.resumed)
-		report_say(run->report, "%s", run->checkpoint.story.data);
+		report_say(run->report, "%s", run->checkpoint.summary.data);
 	if (run->checkpoint.resumed && *option_text(run->options, OPTION_INIT))
 		report_warn(run->report, "--init %s is not used: the checkpoint has the weights",
 			    option_text(run->options, OPTION_INIT));
 	if (run->checkpoint.old_count > 0)
 		report_say(run->report,
-			   "%zu checkpoints in %s are of an earlier training: they go "
-			   "when there is a new one",
+			   "%zu checkpoints in %s are of an earlier training: they will "
+			   "be removed after the first new one",
 			   run->checkpoint.old_count, run->checkpoint.directory);
 	return 0;
 }
 
-/* --- The end --------------------------------------------------------------------------------- */
+/* --- End ------------------------------------------------------------------------------------- */
 
-static void say_end(struct run *run)
+static void report_summary(struct run *run)
 {
 	const char *model = option_text(run->options, OPTION_SAVE_MODEL);
-	struct report_end told = {
+	struct report_end info = {
 		.reason = run->stop.reason,
 		.best_top1 = run->progress.best,
 		.best_epoch = run->progress.best_epoch,
@@ -185,14 +157,14 @@ static void say_end(struct run *run)
 		.model = *model && !run->stop.agreed && !run->checkpoint.failed ? model : NULL,
 	};
 
-	report_end(run->report, &told);
+	report_end(run->report, &info);
 }
 
 /*
- * A checkpoint or a model cannot be written, which all ranks know: what they did is told as at any end, and with the
- * error what is kept of it.
+ * For a checkpoint or model that cannot be written, an error that all ranks have: prints the
+ * summary as at the end of a training, and appends what is kept to the error.
  */
-static void say_unsaved(struct run *run)
+static void report_unsaved(struct run *run)
 {
 	struct ddp_error error = run->error;
 	struct ddp_text kept = {.data = NULL};
@@ -200,27 +172,27 @@ static void say_unsaved(struct run *run)
 	snprintf(run->stop.reason, sizeof(run->stop.reason), "ended by an error at step %s",
 		 ddp_show_count((double)run->progress.total).text);
 	if (throughput_end(run) == 0)
-		say_end(run);
-	run_tell_kept(run, &kept);
+		report_summary(run);
+	run_describe_kept(run, &kept);
 	ddp_error_set(&run->error, error.status, "%.500s; %.500s", error.text,
 		      kept.failed ? "" : kept.data);
 	ddp_text_free(&kept);
 }
 
 /*
- * A report that rank 0 could not write is an error of all ranks, so that none waits for it when the connections are
- * closed. Collective. Returns the exit status.
+ * Ends a run without an error. A report that rank 0 could not write is an error of all ranks, so
+ * that no rank waits for another when connections are closed. Collective. Returns the exit status.
  */
-static int end_well(struct run *run)
+static int finish(struct run *run)
 {
 	char *reason = run->stop.reason;
-	bool diverged = !run->stop.agreed && run->not_finite;
+	bool diverged = run->lost || (!run->stop.agreed && run->not_finite);
 	int status;
 
 	if (diverged)
 		snprintf(reason + strlen(reason), sizeof(run->stop.reason) - strlen(reason),
 			 ", but the loss or a weight is not finite");
-	say_end(run);
+	report_summary(run);
 	status = report_close(run->report, &run->error);
 	run->report = NULL;
 	status = run_agree(run, status);
@@ -228,7 +200,7 @@ static int end_well(struct run *run)
 		status = report_failure(run, status);
 	else
 		status = ddp_exit_status(status);
-	if (!run->stop.agreed)
+	if (!run->stop.agreed || diverged)
 		return status == 0 && diverged ? TRAINER_DIVERGED : status;
 	if (run->world->rank == 0)
 		stop_record(run);
@@ -240,7 +212,7 @@ static int run_all(struct run *run)
 	int status = run_open(run);
 
 	if (status == 0)
-		status = introduce(run);
+		status = report_start(run);
 	if (status < 0)
 		return status;
 	if (option_flag(run->options, OPTION_EVALUATE))
@@ -262,10 +234,10 @@ int trainer_run(struct ddp *ddp, const struct options *options)
 	stop_politely();
 	status = run_all(run);
 	if (status == 0) {
-		status = end_well(run);
+		status = finish(run);
 	} else {
 		if (run->checkpoint.failed)
-			say_unsaved(run);
+			report_unsaved(run);
 		status = report_failure(run, status);
 	}
 	run_close(run);

@@ -2,9 +2,9 @@
 /*
  * exchange.h - the messages of one call of a column
  *
- * All functions that return int return a negative DDP_ERR_x when the call has failed. By then
- * the other members were told, and all that was begun is cancelled: neither messages nor data
- * are used any longer. The text is kept and reaches the caller in ddp_exchange_end().
+ * All functions that return int return a negative DDP_ERR_x if the call has failed. Before they do, they send a
+ * note to the other members and cancel all messages: neither messages nor data are used any longer.
+ * The text of the error is kept for ddp_exchange_end().
  */
 #ifndef DDP_WIDE_EXCHANGE_H
 #define DDP_WIDE_EXCHANGE_H
@@ -13,9 +13,7 @@
 
 struct ddp_message {
 	struct ddp_host_request request;
-	struct ddp_message *next;
-	uint64_t tag;
-	size_t bytes; /* that must come, of a receive */
+	size_t bytes; /* of a receive: that must arrive */
 	int member;
 	bool receive;
 };
@@ -24,10 +22,11 @@ struct ddp_exchange {
 	const struct ddp_column *column;
 	const struct ddp_column_call *call;
 	const struct ddp_watch *watch;
-	struct ddp_message *open; /* begun, end not seen */
-	uint64_t busy;		  /* when something happened last */
-	uint64_t looked;	  /* when the watch and the engine were last asked */
-	bool told;		  /* the others know why */
+	uint64_t tag;	  /* of all messages of the call */
+	uint64_t now;	  /* end of the last step */
+	uint64_t busy;	  /* last progress */
+	uint64_t checked; /* last call of the watch and of the engine's event() */
+	bool noted;	  /* another rank has reported the failure to all */
 	struct ddp_error error;
 };
 
@@ -35,27 +34,27 @@ void ddp_exchange_start(struct ddp_exchange *exchange, const struct ddp_column *
 			const struct ddp_column_call *call, const struct ddp_watch *watch);
 
 /*
- * Begin to send to [member], or to receive exactly [bytes] from it. [step] counts the messages
- * from this sender to this receiver in the call. [message] stays until its end was seen.
+ * Start to send to [member], or to receive exactly [bytes] from it. Messages of a pair arrive in order.
+ * [message] is in use until ddp_exchange_test() or ddp_exchange_wait() has reported its end.
  */
 int ddp_exchange_send(struct ddp_exchange *exchange, struct ddp_message *message, int member,
-		      uint32_t step, const void *data, size_t bytes);
+		      const void *data, size_t bytes);
 int ddp_exchange_recv(struct ddp_exchange *exchange, struct ddp_message *message, int member,
-		      uint32_t step, void *data, size_t bytes);
+		      void *data, size_t bytes);
 
-/* Whether [message] has ended well: 1, 0 if not yet. */
+/* Returns 1 if [message] is complete, 0 if it is not yet. */
 int ddp_exchange_test(struct ddp_exchange *exchange, struct ddp_message *message);
 
 /*
- * Let time pass: move things on, rest if there is nothing to do, look at what ends a wait.
- * [message] is what is waited for, and whom to blame.
+ * Make progress, wait if none can be made, and check what may end the wait: the watch, and peers that failed.
+ * [message] is the one that the caller waits for; an error names its member.
  */
 int ddp_exchange_step(struct ddp_exchange *exchange, const struct ddp_message *message);
 
 /* Wait for the end of [message]. */
 int ddp_exchange_wait(struct ddp_exchange *exchange, struct ddp_message *message);
 
-/* The end of the call. Returns [status], if that is negative with the text in [error]. */
+/* End the call. Returns [status], if it is negative with the text in [error]. */
 int ddp_exchange_end(const struct ddp_exchange *exchange, int status, struct ddp_error *error);
 
 #endif /* DDP_WIDE_EXCHANGE_H */

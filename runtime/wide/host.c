@@ -4,7 +4,9 @@
 
 #include <string.h>
 
-#include "tcp.h"
+#include "tcp-private.h"
+
+const char *const ddp_host_engine_names[] = {"tcp", "mpi", NULL};
 
 const struct ddp_host_engine *ddp_host_engine_find(const char *name, const struct ddp_log *log,
 						   struct ddp_error *error)

@@ -1,29 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mpi.c - the engine between groups over MPI (ddp_mpi.so), for fabrics that UCX does not serve
+ * mpi.c - the engine between groups over MPI (ddp_mpi.so), for fabrics
  *
- * The ranks of a column have two communicators of their own: one for data, one for letters, which
- * are said out of turn. Data is received in the order in which it was sent, from any tag: a tag of
- * MPI's is too short for ours, so it is a hash of it, which is compared afterwards.
+ * The ranks of a column have two communicators: one for messages, one for control messages (a note
+ * that a rank aborts, a liveness query and its answer). A tag of MPI has 15 bits everywhere, so it is
+ * a hash of the tag of host.h, which is compared on arrival.
  *
- * MPI has no deadlines. What begins and ends it waits for other ranks, and is made in a thread
- * that can be left behind; all else is begun, and asked about from time to time. These calls wait
- * for nobody, but where a peer is gone one of them may never come back: a guard looks at how long
- * they take. When MPI holds memory that its owner wants back, it is not called any more, and ends
- * with the process.
+ * Failures are MPI's: when a call of MPI returns an error, this rank reports the call and MPI's text,
+ * and leaves the process. A call that does not return is not noticed here, but by the other
+ * ranks, when their time limit is over.
  */
 #include "config.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <limits.h>
 #include <mpi.h>
-#if HAVE_DECL_MPIX_COMM_ACK_FAILED
-#include <mpi-ext.h>
-#endif
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,694 +23,311 @@
 #include "base/bounded.h"
 #include "host.h"
 
-/*
- * How long a clean end waits for the goodbyes of the peers, on busy nodes, too: without them MPI is not ended, and its
- * launcher may take that for a failure. What follows them is waited for, too.
- */
-#define GOODBYE UINT64_C(5000000000)
-#define FINALIZE 10.0
-/* How long letters may take to leave at any other end, and a request that is given up to end by itself. */
-#define POSTING 50000000u
-#define PATIENCE 20000000u
-/* What a peer sent before its goodbye may come as much later than that. */
-#define GRACE 200000000u
-/* Microseconds that a rank stays after a failure: Slurm ends the others with it, and the guard of one has to hear why. */
-#define LINGER 1500000u
-/* MPI has nothing to wait on: a wait looks again after so long. */
-#define NAP 100000u
-/* How often the guard looks; after how many looks at one call it asks whether others have given up. */
-#define GUARD_PERIOD 100000000u
-#define LONG_CALL 10
+/* Nanoseconds between two polls of a wait: MPI has no descriptor to wait on. */
+#define POLL_NS 100000u
+/* Nanoseconds that a cancelled message, and notes at the end, may take. */
+#define FLUSH_NS 50000000u
+/* Microseconds that a rank stays after a failure: its end may end the step before others have reported. */
+#define LINGER_US 1500000u
 
 #ifdef OPEN_MPI
+#define IS_OPEN_MPI true
 #define LAUNCHER "srun --mpi=pmix"
 static const char *const launched[] = {"PMIX_RANK", "OMPI_COMM_WORLD_RANK", NULL};
 #else
+#define IS_OPEN_MPI false
 #define LAUNCHER "srun --mpi=pmi2"
 static const char *const launched[] = {"PMI_RANK", "PMI_FD", "PMI_PORT", "PMIX_RANK", NULL};
 #endif
 
-/* What a rank publishes: who it is to MPI. */
+/* What a rank publishes. */
 struct card {
 	uint32_t magic;
 	int32_t rank; /* of MPI_COMM_WORLD */
 };
 
-enum { CARD_MAGIC = 0x69706d64 };
+enum { CARD_MAGIC = 0x69706d64, TAG_BITS = 15 };
 
-/* A letter's tag. */
-enum letter_kind { LETTER_NOTE, LETTER_BYE, LETTER_ASK, LETTER_ANSWER };
+/* Tags of control messages. */
+enum control { CONTROL_NOTE, CONTROL_ASK, CONTROL_ANSWER };
 
 struct peer {
-	int rank;     /* of MPI_COMM_WORLD, -1: not connected */
-	int place;    /* in our communicators */
-	uint64_t bye; /* when it left in peace, 0: it has not */
-	bool failed;  /* a message from or to it did */
+	int place; /* in our communicators, -1: not in this column */
 	bool answered;
 };
 
-/* Something that MPI was asked for: a message, or a letter. */
+/* What belongs to a request of MPI. */
 struct slot {
-	struct ddp_host_request *request; /* NULL: a letter */
-	char *letter;			  /* that goes out */
-	uint64_t tag, mask;		  /* of a receive */
+	struct ddp_host_request *request; /* NULL: a control message */
+	uint64_t tag;
 	bool receive;
 };
 
-enum { INBOX = 0 }; /* the slot in which letters come in */
+enum { INBOX = 0 }; /* the slot that receives control messages */
 
-/* What watches over the thread that calls MPI. The lock is of all that follows it. */
-struct guard {
-	struct ddp_watch watch; /* of the owner; its deadline is not used */
-	ddp_host_end *end;
-	pthread_t thread;
-	bool runs;
-	pthread_mutex_t lock;
-	pthread_cond_t changed;
-	uint64_t calls; /* that began */
-	bool inside;	/* MPI is in the last of them */
-	bool over;	/* the thread is to end */
-};
+/* Requests of one call of a column at most, and control messages to each peer: a note, a query, answers. */
+#define SLOTS(size) (64 + 4 * (size))
 
 struct ddp_host {
-	const struct ddp_log *log;
 	int rank, size;
-	bool ours;		   /* we began MPI, and end it */
-	bool joined;		   /* there are communicators */
-	bool frozen;		   /* MPI is not to be called any more */
-	struct ddp_bounded *stuck; /* a call that has not come back */
-	struct guard guard;
-	struct card card;
+	bool ours;	  /* libddp initialized MPI and finalizes it */
+	bool frozen;	  /* MPI must not be called any more */
+	const char *call; /* the last one, for the report of an error */
+	void *owner;	  /* of [end] */
+	ddp_host_end *end;
+	int own; /* rank of MPI_COMM_WORLD */
 
-	struct peer *peers; /* [size] */
-	int *members;	    /* [count_members], their ranks in our communicators' order */
-	int count_members;
-	MPI_Comm data, letters;
-	int tag_bits;
+	struct peer *peers;	    /* [size] */
+	int *members;		    /* [size]: ranks, in the order of our communicators */
+	MPI_Comm messages, control; /* MPI_COMM_NULL before meet() */
 
-	int count, room; /* slots */
+	int count; /* of slots and requests that are in use */
 	struct slot *slots;
 	MPI_Request *requests;
-	MPI_Status *statuses;
-	int *ended;
 
-	int posted; /* letters on their way */
-	bool byes;
-	int lost; /* the first peer with which a message failed, -1: none */
-	bool dead; /* MPI says that it has died, and Slurm, which MPI tells, is about to end the job */
-	char why[MPI_MAX_ERROR_STRING];
-	int noted; /* who sent the note, -1: none */
+	int noted; /* rank of the first note, or -1 */
 	char note[DDP_HOST_NOTE], inbox[DDP_HOST_NOTE];
+	char own_note[DDP_HOST_NOTE]; /* the first that this rank sent */
 };
 
-/* --- Calls that wait for nobody, and may not come back ------------------------------------ */
+/* --- Calls -------------------------------------------------------------------------------- */
 
-/* The thread that is in MPI, 0: none. */
-static atomic_uintptr_t in_mpi;
+static struct ddp_host *current; /* for the error handler, which cannot be given an argument */
 
-/* MPI writes to peers that are gone, which ends nobody; what else writes to nobody ends as by default. */
-static void pipe_broke(int number)
+#define CALL(host, function, ...) ((host)->call = #function, function(__VA_ARGS__))
+
+static bool is_truncation(int code)
 {
-	if (atomic_load(&in_mpi) == (uintptr_t)pthread_self())
-		return;
-	signal(number, SIG_DFL);
-	raise(number);
-}
+	int class;
 
-static void survive_pipes(void)
-{
-	struct sigaction action;
-
-	sigaction(SIGPIPE, NULL, &action);
-	if (action.sa_handler == SIG_DFL)
-		signal(SIGPIPE, pipe_broke);
-}
-
-static void enter(struct ddp_host *host)
-{
-	pthread_mutex_lock(&host->guard.lock);
-	host->guard.calls++;
-	host->guard.inside = true;
-	pthread_mutex_unlock(&host->guard.lock);
-	atomic_store(&in_mpi, (uintptr_t)pthread_self());
-}
-
-/* MPI has come back. Where the guard has given it up, this waits for the end. */
-static void leave(struct ddp_host *host)
-{
-	atomic_store(&in_mpi, 0);
-	pthread_mutex_lock(&host->guard.lock);
-	host->guard.inside = false;
-	pthread_mutex_unlock(&host->guard.lock);
+	return MPI_Error_class(code, &class) == MPI_SUCCESS && class == MPI_ERR_TRUNCATE;
 }
 
 /*
- * MPI is in a call for so long. With the lock, and the caller in MPI, all that is its own is the
- * guard's for the while; it does not call MPI.
+ * A call of MPI has failed: report it and leave the process, also if a message is longer than its receive: Open MPI
+ * may have written all of it, behind the end of the receive's buffer.
  */
-static void look_at_call(struct ddp_host *host, double seconds)
+static void fail(MPI_Comm *communicator, int *code, ...)
 {
-	const struct ddp_watch *watch = &host->guard.watch;
-	struct ddp_error error = {0};
-	int status = 0;
+	struct ddp_host *host = current;
+	char why[MPI_MAX_ERROR_STRING] = "", text[DDP_HOST_NOTE];
+	int length;
 
+	(void)communicator;
+	if (!host || host->frozen)
+		return;
 	host->frozen = true;
-	if (watch->check)
-		status = watch->check(watch->owner, &error);
-	if (status == 0 && seconds >= watch->limit)
-		status = ddp_error_set(&error, DDP_ERR_TIMEOUT,
-				       "MPI did not come back from a call in %g s", watch->limit);
-	if (status < 0)
-		host->guard.end(watch->owner, status, error.text);
-	host->frozen = false;
+	MPI_Error_string(*code, why, &length);
+	snprintf(text, sizeof(text), "%s: %s%s", host->call, why,
+		 is_truncation(*code) ? "; a rank sent more than another one expects" : "");
+	host->end(host->owner, is_truncation(*code) ? DDP_ERR_MISMATCH : DDP_ERR_PEER, text);
 }
 
-/* It counts looks, not time: a process that is stopped is in no call for longer. */
-static void *keep_guard(void *argument)
+static void set_error_handler(MPI_Comm communicator)
 {
-	struct ddp_host *host = argument;
-	struct guard *guard = &host->guard;
-	uint64_t call = 0;
-	int looks = 0;
+	MPI_Errhandler handler;
 
-	pthread_mutex_lock(&guard->lock);
-	while (!guard->over) {
-		uint64_t until = ddp_now() + GUARD_PERIOD;
-
-		looks = guard->inside && guard->calls == call ? looks + 1 : 0;
-		call = guard->calls;
-		if (looks >= LONG_CALL)
-			look_at_call(host, looks * (GUARD_PERIOD * 1e-9));
-		pthread_cond_timedwait(&guard->changed, &guard->lock,
-				       &(struct timespec){(time_t)(until / 1000000000u),
-							  (long)(until % 1000000000u)});
-	}
-	pthread_mutex_unlock(&guard->lock);
-	return NULL;
+	MPI_Comm_create_errhandler(fail, &handler);
+	MPI_Comm_set_errhandler(communicator, handler);
+	MPI_Errhandler_free(&handler);
 }
 
-static int start_guard(struct ddp_host *host, struct ddp_error *error)
-{
-	struct guard *guard = &host->guard;
+/* --- Control messages --------------------------------------------------------------------- */
 
-	errno = ddp_thread_start(&guard->thread, keep_guard, host);
-	if (errno)
-		return ddp_error_errno(error, DDP_ERR_SYSTEM, "cannot start a thread");
-	guard->runs = true;
-	return 0;
+static bool has_slot(const struct ddp_host *host)
+{
+	return host->count < SLOTS(host->size);
 }
 
-static void stop_guard(struct guard *guard)
+static void receive_control(struct ddp_host *host)
 {
-	if (!guard->runs)
+	CALL(host, MPI_Irecv, host->inbox, sizeof(host->inbox), MPI_BYTE, MPI_ANY_SOURCE,
+	     MPI_ANY_TAG, host->control, &host->requests[INBOX]);
+}
+
+/* [text] is not copied. */
+static void send_control(struct ddp_host *host, int peer, enum control kind, const char *text)
+{
+	if (host->control == MPI_COMM_NULL || host->frozen || peer == host->rank ||
+	    host->peers[peer].place < 0 || !has_slot(host))
 		return;
-	pthread_mutex_lock(&guard->lock);
-	guard->over = true;
-	pthread_cond_signal(&guard->changed);
-	pthread_mutex_unlock(&guard->lock);
-	pthread_join(guard->thread, NULL);
-	guard->runs = false;
-}
-
-/* --- Slots ---------------------------------------------------------------------------- */
-
-/* A free slot at the end of the list, NULL: no memory. It counts when MPI has its request. */
-static struct slot *new_slot(struct ddp_host *host)
-{
-	int room = host->room ? 2 * host->room : 32;
-	void *slots, *requests, *statuses, *ended;
-
-	if (host->count < host->room)
-		return &host->slots[host->count];
-	if ((slots = realloc(host->slots, (size_t)room * sizeof(*host->slots))))
-		host->slots = slots;
-	if ((requests = realloc(host->requests, (size_t)room * sizeof(MPI_Request))))
-		host->requests = requests;
-	if ((statuses = realloc(host->statuses, (size_t)room * sizeof(MPI_Status))))
-		host->statuses = statuses;
-	if ((ended = realloc(host->ended, (size_t)room * sizeof(int))))
-		host->ended = ended;
-	if (!slots || !requests || !statuses || !ended)
-		return NULL;
-	host->room = room;
-	return &host->slots[host->count];
-}
-
-static int find_slot(const struct ddp_host *host, const struct ddp_host_request *request)
-{
-	int i = host->count;
-
-	while (--i >= 0 && host->slots[i].request != request)
-		;
-	return i;
-}
-
-static uint64_t hash_of(const struct ddp_host *host, uint64_t tag)
-{
-	return tag * UINT64_C(0x9e3779b97f4a7c15) >> (64 - host->tag_bits);
-}
-
-static bool has_left(const struct peer *peer)
-{
-	return peer->failed || (peer->bye && ddp_now() - peer->bye >= GRACE);
-}
-
-/* A call of MPI's failed on [peer]. Returns what that is for us. */
-static int blame(struct ddp_host *host, int peer, int code)
-{
-	int class = MPI_ERR_OTHER, length;
-
-	MPI_Error_class(code, &class);
-	if (class == MPI_ERR_TRUNCATE)
-		return DDP_ERR_MISMATCH;
-	host->peers[peer].failed = true;
-	if (host->lost < 0 && !host->peers[peer].bye) {
-		host->lost = peer;
-		MPI_Error_string(code, host->why, &length);
-#if HAVE_DECL_MPIX_COMM_ACK_FAILED
-		host->dead = class == MPIX_ERR_PROC_FAILED;
-#endif
-	}
-	return DDP_ERR_PEER;
-}
-
-/*
- * Over ob1 Open MPI 5 ends the process that loses a peer, unless its fault tolerance is on: then it says who has died.
- * That leaves no other way to a fabric than ob1, and is asked for where ob1 was chosen.
- */
-static void ask_for_deaths(void)
-{
-#if HAVE_DECL_MPIX_COMM_ACK_FAILED
-	const char *pml = getenv("OMPI_MCA_pml");
-
-	if (pml && strcmp(pml, "ob1") == 0)
-		setenv("OMPI_MCA_mpi_ft_enable", "1", 0);
-#endif
-}
-
-/*
- * A receive from anybody, as that of letters, tells of a death, and goes on once MPI is told that it was seen.
- * Returns whether [code] was that.
- */
-static bool look_at_deaths(struct ddp_host *host, int code)
-{
-#if HAVE_DECL_MPIX_COMM_ACK_FAILED
-	MPI_Group dead, all;
-	int count, place, known;
-
-	if (code != MPIX_ERR_PROC_FAILED_PENDING)
-		return false;
-	enter(host);
-	MPIX_Comm_get_failed(host->letters, &dead);
-	MPI_Comm_group(host->letters, &all);
-	MPI_Group_size(dead, &count);
-	for (int i = 0; i < count; i++) {
-		MPI_Group_translate_ranks(dead, 1, &i, all, &place);
-		blame(host, host->members[place], MPIX_ERR_PROC_FAILED);
-	}
-	MPIX_Comm_ack_failed(host->letters, count, &known);
-	MPI_Group_free(&all);
-	MPI_Group_free(&dead);
-	leave(host);
-	return true;
-#else
-	(void)host;
-	(void)code;
-	return false;
-#endif
-}
-
-/* --- Letters -------------------------------------------------------------------------- */
-
-static void await_letter(struct ddp_host *host)
-{
-	int code;
-
-	enter(host);
-	code = MPI_Irecv(host->inbox, sizeof(host->inbox), MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG,
-			 host->letters, &host->requests[INBOX]);
-	leave(host);
-	if (code != MPI_SUCCESS)
-		host->requests[INBOX] = MPI_REQUEST_NULL;
-}
-
-/* Send one, if [peer] can be reached; [text] may be NULL. */
-static void send_letter(struct ddp_host *host, int peer, enum letter_kind kind, const char *text)
-{
-	size_t size = text ? strnlen(text, DDP_HOST_NOTE - 1) : 0;
-	struct slot *slot;
-	int code;
-
-	if (!host->joined || host->frozen || host->peers[peer].rank < 0 ||
-	    has_left(&host->peers[peer]) || !(slot = new_slot(host)))
-		return;
-	*slot = (struct slot){.letter = malloc(size + 1)};
-	if (!slot->letter)
-		return;
-	if (size)
-		memcpy(slot->letter, text, size);
-	enter(host);
-	code = MPI_Isend(slot->letter, (int)size, MPI_BYTE, host->peers[peer].place, (int)kind,
-			 host->letters, &host->requests[host->count]);
-	leave(host);
-	if (code != MPI_SUCCESS) {
-		free(slot->letter);
-		return;
-	}
+	host->slots[host->count] = (struct slot){0};
+	CALL(host, MPI_Isend, text, (int)strlen(text), MPI_BYTE, host->peers[peer].place, (int)kind,
+	     host->control, &host->requests[host->count]);
 	host->count++;
-	host->posted++;
 }
 
-static void letter_came(struct ddp_host *host, const MPI_Status *status)
+static void handle_control(struct ddp_host *host, const MPI_Status *status)
 {
 	int sender = host->members[status->MPI_SOURCE], size = 0;
 
 	MPI_Get_count(status, MPI_BYTE, &size);
-	switch ((enum letter_kind)status->MPI_TAG) {
-	case LETTER_NOTE:
+	switch ((enum control)status->MPI_TAG) {
+	case CONTROL_NOTE:
 		if (host->noted < 0)
 			snprintf(host->note, sizeof(host->note), "%.*s", size, host->inbox);
 		if (host->noted < 0)
 			host->noted = sender;
 		break;
-	case LETTER_BYE:
-		host->peers[sender].bye = ddp_now();
-		host->byes = true;
+	case CONTROL_ASK:
+		send_control(host, sender, CONTROL_ANSWER, "");
 		break;
-	case LETTER_ASK:
-		send_letter(host, sender, LETTER_ANSWER, NULL);
-		break;
-	case LETTER_ANSWER:
+	case CONTROL_ANSWER:
 		host->peers[sender].answered = true;
 		break;
 	}
 }
 
-/* --- Messages ------------------------------------------------------------------------- */
+/* --- Messages ----------------------------------------------------------------------------- */
 
-static void message_ended(struct ddp_host *host, const struct slot *slot, const MPI_Status *status,
-			  int code)
+static int hash_of(uint64_t tag)
 {
-	struct ddp_host_request *request = slot->request;
+	return (int)(tag * UINT64_C(0x9e3779b97f4a7c15) >> (64 - TAG_BITS));
+}
+
+/* The request at [at] has ended; the last one takes its slot. */
+static void end_request(struct ddp_host *host, int at, const MPI_Status *status)
+{
+	const struct slot slot = host->slots[at];
+	struct ddp_host_request *request = slot.request;
 	int cancelled = 0, size = 0;
 
-	if (code != MPI_SUCCESS) {
-		request->status = blame(host, request->peer, code);
+	if (at == INBOX) {
+		handle_control(host, status);
+		receive_control(host);
 		return;
 	}
+	host->count--;
+	host->slots[at] = host->slots[host->count];
+	host->requests[at] = host->requests[host->count];
+	if (!request)
+		return;
 	MPI_Test_cancelled(status, &cancelled);
-	if (cancelled) {
-		request->status =
-			has_left(&host->peers[request->peer]) ? DDP_ERR_PEER : DDP_ERR_ABORTED;
-		return;
-	}
-	if (slot->receive) {
-		/* Where the hash is another one, so are the bits that the caller looks at. */
-		bool same = (uint64_t)status->MPI_TAG == hash_of(host, slot->tag);
-
+	if (slot.receive && !cancelled) {
 		MPI_Get_count(status, MPI_BYTE, &size);
 		request->bytes = (size_t)size;
-		request->tag = same ? slot->tag : slot->tag ^ ~slot->mask;
+		request->tag = status->MPI_TAG == hash_of(slot.tag) ? slot.tag : ~slot.tag;
 	}
-	request->status = 1;
+	request->status = cancelled ? DDP_ERR_ABORTED : 1;
 }
 
-static void end_slot(struct ddp_host *host, int i, const MPI_Status *status, int code)
+static int progress(struct ddp_host *host)
 {
-	struct slot slot = host->slots[i];
+	int at, ended = 1, happened = 0;
+	MPI_Status status;
 
-	if (i == INBOX) {
-		if (look_at_deaths(host, code))
-			return;
-		if (code == MPI_SUCCESS)
-			letter_came(host, status);
-		await_letter(host);
-	} else if (slot.request) {
-		message_ended(host, &slot, status, code);
-	} else {
-		free(slot.letter);
-		host->posted--;
+	while (host->count > 0 && !host->frozen) {
+		CALL(host, MPI_Testany, host->count, host->requests, &at, &ended, &status);
+		if (!ended || at == MPI_UNDEFINED)
+			break;
+		end_request(host, at, &status);
+		happened = 1;
 	}
+	return happened;
 }
 
-/* The last slots take the places of those that have ended. */
-static void close_gaps(struct ddp_host *host)
-{
-	for (int i = host->count - 1; i > INBOX; i--)
-		if (host->requests[i] == MPI_REQUEST_NULL) {
-			host->count--;
-			host->slots[i] = host->slots[host->count];
-			host->requests[i] = host->requests[host->count];
-		}
-}
-
-static void cancel_slot(struct ddp_host *host, int i)
-{
-	enter(host);
-	MPI_Cancel(&host->requests[i]);
-	leave(host);
-}
-
-/* End the receives from peers that have left: what they sent before has had its time to come. */
-static void end_receives(struct ddp_host *host)
-{
-	for (int i = INBOX + 1; i < host->count; i++) {
-		const struct slot *slot = &host->slots[i];
-
-		if (slot->receive && has_left(&host->peers[slot->request->peer]))
-			cancel_slot(host, i);
-	}
-}
-
-static int mpi_progress(struct ddp_host *host)
-{
-	int ended = 0, code;
-
-	if (!host->joined || host->frozen)
-		return 0;
-	if (host->byes)
-		end_receives(host);
-	enter(host);
-	code = MPI_Testsome(host->count, host->requests, &ended, host->ended, host->statuses);
-	leave(host);
-	if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) {
-		host->frozen = true;
-		return 0;
-	}
-	if (ended == MPI_UNDEFINED || ended == 0)
-		return 0;
-	for (int i = 0; i < ended; i++)
-		end_slot(host, host->ended[i], &host->statuses[i],
-			 code == MPI_SUCCESS ? MPI_SUCCESS : host->statuses[i].MPI_ERROR);
-	close_gaps(host);
-	return 1;
-}
-
-/* Begin a message. [at] is the receiver's memory, or the sender's, which is only read. */
-static int begin(struct ddp_host *host, int peer, struct slot what, void *at, size_t bytes,
+/* Start a message. [data] is the receiver's buffer, or the sender's, which is only read. */
+static int start(struct ddp_host *host, int peer, struct slot slot, void *data, size_t bytes,
 		 struct ddp_error *error)
 {
-	struct ddp_host_request *request = what.request;
-	struct slot *slot = new_slot(host);
-	MPI_Request *handle = &host->requests[host->count];
-	int place = host->peers[peer].place, code;
+	int place = host->peers[peer].place;
 
-	request->peer = peer;
-	request->status = 0;
-	if (!slot)
+	slot.request->status = 0;
+	if (!has_slot(host))
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a message");
-	if (bytes > INT_MAX)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "a message of %zu bytes is too long for MPI", bytes);
-	if (!host->joined || host->frozen || has_left(&host->peers[peer])) {
-		request->status = DDP_ERR_PEER;
-		return 0;
-	}
-	*slot = what;
-	enter(host);
-	code = what.receive
-		       ? MPI_Irecv(at, (int)bytes, MPI_BYTE, place, MPI_ANY_TAG, host->data, handle)
-		       : MPI_Isend(at, (int)bytes, MPI_BYTE, place, (int)hash_of(host, what.tag),
-				   host->data, handle);
-	leave(host);
-	if (code == MPI_SUCCESS)
-		host->count++;
+	host->slots[host->count] = slot;
+	if (slot.receive)
+		CALL(host, MPI_Irecv, data, (int)bytes, MPI_BYTE, place, MPI_ANY_TAG,
+		     host->messages, &host->requests[host->count]);
 	else
-		request->status = blame(host, peer, code);
+		CALL(host, MPI_Isend, data, (int)bytes, MPI_BYTE, place, hash_of(slot.tag),
+		     host->messages, &host->requests[host->count]);
+	host->count++;
 	return 0;
 }
 
 static int mpi_send(struct ddp_host *host, int peer, uint64_t tag, const void *data, size_t bytes,
 		    struct ddp_host_request *request, struct ddp_error *error)
 {
-	return begin(host, peer, (struct slot){.request = request, .tag = tag},
+	return start(host, peer, (struct slot){.request = request, .tag = tag},
 		     (void *)(uintptr_t)data, bytes, error);
 }
 
-static int mpi_recv(struct ddp_host *host, int peer, uint64_t tag, uint64_t mask, void *data,
-		    size_t bytes, struct ddp_host_request *request, struct ddp_error *error)
+static int mpi_recv(struct ddp_host *host, int peer, uint64_t tag, void *data, size_t bytes,
+		    struct ddp_host_request *request, struct ddp_error *error)
 {
-	return begin(host, peer,
-		     (struct slot){.request = request, .tag = tag, .mask = mask, .receive = true},
+	return start(host, peer, (struct slot){.request = request, .tag = tag, .receive = true},
 		     data, bytes, error);
 }
 
-static void mpi_idle(struct ddp_host *host, uint64_t nanoseconds)
+static int mpi_progress(struct ddp_host *host, uint64_t nanoseconds)
 {
-	(void)host;
-	nanosleep(&(struct timespec){.tv_nsec = nanoseconds < NAP ? (long)nanoseconds : NAP}, NULL);
+	int happened = progress(host);
+
+	if (!happened && nanoseconds)
+		nanosleep(&(struct timespec){.tv_nsec = nanoseconds < POLL_NS ? (long)nanoseconds
+									      : POLL_NS},
+			  NULL);
+	return happened;
 }
 
-/* Let letters leave. */
-static void post_letters(struct ddp_host *host)
+static bool has_messages(const struct ddp_host *host)
 {
-	uint64_t until = ddp_now() + POSTING;
-
-	while (host->joined && !host->frozen && host->posted > 0 && ddp_now() < until)
-		mpi_progress(host);
+	for (int i = 0; i < host->count; i++)
+		if (host->slots[i].request)
+			return true;
+	return false;
 }
 
-/*
- * MPI gives a receive back as long as nothing has come for it, and a send never. What it does not
- * give back, it does not get to touch: nobody calls it again.
- */
-static void mpi_cancel(struct ddp_host *host, struct ddp_host_request *request)
+/* MPI returns a receive that nothing has arrived for. It is not called again while it holds other memory. */
+static void mpi_cancel(struct ddp_host *host)
 {
-	uint64_t until = ddp_now() + PATIENCE;
-	int i = find_slot(host, request);
+	uint64_t until = ddp_now() + FLUSH_NS;
 
-	if (request->status != 0)
-		return;
-	if (i >= 0 && host->slots[i].receive && !host->frozen)
-		cancel_slot(host, i);
-	while (request->status == 0 && !host->frozen && !host->dead && ddp_now() < until)
-		mpi_progress(host);
-	if (request->status == 0 && !host->dead)
-		post_letters(host);
-	if (request->status != 0)
-		return;
-	host->frozen = true;
-	request->status = DDP_ERR_ABORTED;
-	ddp_log_print(host->log, DDP_LEVEL_DEBUG, "mpi",
-		      "a message from or to rank %d cannot be cancelled: MPI is left as it is",
-		      request->peer);
+	for (int i = INBOX + 1; i < host->count && !host->frozen; i++)
+		if (host->slots[i].receive)
+			CALL(host, MPI_Cancel, &host->requests[i]);
+	while (has_messages(host) && !host->frozen && ddp_now() < until)
+		progress(host);
+	host->frozen = host->frozen || has_messages(host);
 }
 
-/* --- Begin and end, which wait for others ------------------------------------------------- */
+/* --- Start and end ------------------------------------------------------------------------ */
 
-static const int guarded[] = {SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGHUP};
-enum { GUARDED = sizeof(guarded) / sizeof(guarded[0]) };
-
-/* What handles signal [number] but for UCX, which takes some where MPI is linked with it, and has them given back. */
-static struct sigaction handler_of(int number)
+static void initialize(void *argument)
 {
-	void (*give_back)(int number) = NULL;
-	struct sigaction action;
-	void *library;
-	Dl_info info;
-
-	sigaction(number, NULL, &action);
-	if (!dladdr((void *)(uintptr_t)action.sa_handler, &info) ||
-	    !strstr(info.dli_fname, "/libucs.so"))
-		return action;
-	library = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-	if (library)
-		give_back = (void (*)(int))(uintptr_t)dlsym(library, "ucs_debug_disable_signal");
-	if (give_back)
-		give_back(number);
-	if (library)
-		dlclose(library);
-	sigaction(number, NULL, &action);
-	return action;
-}
-
-/* MPI, and what it loads, may set handlers of signals; they are the program's. */
-static void begin_mpi(void *argument)
-{
-	struct sigaction before[GUARDED];
 	int provided;
 
 	(void)argument;
-	for (int i = 0; i < GUARDED; i++)
-		before[i] = handler_of(guarded[i]);
-	if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) == MPI_SUCCESS)
-		MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-	for (int i = 0; i < GUARDED; i++)
-		sigaction(guarded[i], &before[i], NULL);
+	MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
 }
 
-static void end_mpi(void *argument)
+/* Called in a thread that can be left behind. Signal handlers that MPI, and what it loads, set are undone. */
+static void initialize_bounded(void *argument)
 {
-	struct ddp_host *host = *(struct ddp_host **)argument;
-
-	if (host->joined) {
-		MPI_Cancel(&host->requests[INBOX]);
-		MPI_Wait(&host->requests[INBOX], MPI_STATUS_IGNORE);
-		MPI_Comm_free(&host->letters);
-		MPI_Comm_free(&host->data);
-	}
-	if (host->ours)
-		MPI_Finalize();
+	ddp_module_keep_handlers(initialize, argument);
 }
 
-struct joining {
-	struct ddp_host *host;
-	int code;
-};
-
-/* The ranks of the column, in our order, in communicators that no message of the program's is in. */
-static void join_column(void *argument)
-{
-	struct joining *joining = argument;
-	struct ddp_host *host = joining->host;
-	MPI_Group world, group;
-	int *ranks = calloc((size_t)host->count_members, sizeof(*ranks));
-
-	joining->code = MPI_ERR_NO_MEM;
-	if (!ranks)
-		return;
-	for (int i = 0; i < host->count_members; i++)
-		ranks[i] = host->peers[host->members[i]].rank;
-	MPI_Comm_group(MPI_COMM_WORLD, &world);
-	MPI_Group_incl(world, host->count_members, ranks, &group);
-	free(ranks);
-	joining->code = MPI_Comm_create_group(MPI_COMM_WORLD, group, 0, &host->data);
-	if (joining->code == MPI_SUCCESS) {
-		MPI_Comm_set_errhandler(host->data, MPI_ERRORS_RETURN);
-		joining->code = MPI_Comm_dup(host->data, &host->letters);
-	}
-	if (joining->code == MPI_SUCCESS)
-		MPI_Comm_set_errhandler(host->letters, MPI_ERRORS_RETURN);
-	MPI_Group_free(&group);
-	MPI_Group_free(&world);
-}
-
-/* --- Open --------------------------------------------------------------------------------- */
-
-/* "Open MPI v4.1.4" or "MPICH Version: 4.0.2", of the library that is here. */
-static void name_library(char *name, size_t size)
-{
-	char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
-	int length;
-
-	MPI_Get_library_version(text, &length);
-	text[strcspn(text, ",\n")] = '\0';
-	for (char *at = text; *at; at++)
-		if (*at == '\t')
-			*at = ' ';
-	snprintf(name, size, "%s", text);
-}
-
-/* Open MPI's components look for it among the symbols that all can see. */
+/* Open MPI's components look for it among the symbols that are visible everywhere. */
 static void show_library(void)
 {
-	void *inside = dlsym(RTLD_DEFAULT, "MPI_Init_thread");
 	Dl_info info;
 
-	if (!inside)
-		inside = (void *)(uintptr_t)MPI_Init_thread;
-	if (dladdr(inside, &info))
+	if (dladdr((void *)(uintptr_t)MPI_Init_thread, &info))
 		(void)dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+}
+
+/* "Open MPI v4.1.4" or "MPICH Version: 4.0.2", of the library that is loaded. */
+static void mpi_describe(struct ddp_host *host, char *name, size_t size)
+{
+	char text[MPI_MAX_LIBRARY_VERSION_STRING] = "", *tab;
+	int length;
+
+	(void)host;
+	MPI_Get_library_version(text, &length);
+	while ((tab = strchr(text, '\t')))
+		*tab = ' ';
+	snprintf(name, size, "%.*s", (int)strcspn(text, ",\n"), text);
 }
 
 static int no_launcher(const struct ddp_host *host, int ranks, struct ddp_error *error)
@@ -737,13 +344,8 @@ static int check_library(struct ddp_error *error)
 	char name[80];
 	int flag;
 
-	name_library(name, sizeof(name));
-#ifdef OPEN_MPI
-	flag = strncmp(name, "Open MPI", 8) == 0;
-#else
-	flag = strncmp(name, "Open MPI", 8) != 0;
-#endif
-	if (!flag)
+	mpi_describe(NULL, name, sizeof(name));
+	if ((strncmp(name, "Open MPI", 8) == 0) != IS_OPEN_MPI)
 		return ddp_error_set(
 			error, DDP_ERR_UNSUPPORTED,
 			"the program has %s, libddp was built for another MPI: configure "
@@ -759,10 +361,10 @@ static int check_library(struct ddp_error *error)
 	return 0;
 }
 
-/* Begin MPI, unless the program has. */
-static int begin_world(struct ddp_host *host, const struct ddp_watch *watch,
-		       struct ddp_error *error)
+/* Initialize MPI, unless the program has. */
+static int start_mpi(struct ddp_host *host, const struct ddp_watch *watch, struct ddp_error *error)
 {
+	struct ddp_bounded *left = NULL;
 	int begun, status, i = 0;
 	char nothing = 0;
 
@@ -773,10 +375,11 @@ static int begin_world(struct ddp_host *host, const struct ddp_watch *watch,
 		i++;
 	if (!launched[i])
 		return no_launcher(host, 1, error);
-	host->ours = true;
-	ask_for_deaths();
 	ddp_error_clear(error);
-	status = ddp_bounded_call(&host->stuck, begin_mpi, &nothing, sizeof(nothing), watch, error);
+	status = ddp_bounded_call(&left, initialize_bounded, &nothing, sizeof(nothing), watch,
+				  error);
+	ddp_bounded_leave(left);
+	host->ours = status == 0;
 	if (status == DDP_ERR_TIMEOUT && !*error->text)
 		return ddp_error_set(error, status,
 				     "MPI_Init did not come back in %g s: not all ranks called it",
@@ -784,9 +387,9 @@ static int begin_world(struct ddp_host *host, const struct ddp_watch *watch,
 	return status;
 }
 
-static int look_at_world(struct ddp_host *host, struct ddp_error *error)
+static int check_world(struct ddp_host *host, struct ddp_error *error)
 {
-	int level, ranks, found, *bound;
+	int level, ranks;
 
 	MPI_Query_thread(&level);
 	if (level < MPI_THREAD_SERIALIZED)
@@ -796,260 +399,211 @@ static int look_at_world(struct ddp_host *host, struct ddp_error *error)
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
 	if (ranks < host->size)
 		return no_launcher(host, ranks, error);
-	MPI_Comm_rank(MPI_COMM_WORLD, &ranks);
-	host->card = (struct card){CARD_MAGIC, ranks};
-	MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &bound, &found);
-	for (host->tag_bits = 15; found && host->tag_bits < 30; host->tag_bits++)
-		if (*bound >> (host->tag_bits + 1) == 0)
-			break;
+	MPI_Comm_rank(MPI_COMM_WORLD, &host->own);
 	return 0;
 }
 
-static int mpi_address(struct ddp_host *host, const void **data, size_t *size,
-		       struct ddp_error *error)
+static void free_host(struct ddp_host *host)
 {
-	(void)error;
-	*data = &host->card;
-	*size = sizeof(host->card);
-	return 0;
-}
-
-static int mpi_connect(struct ddp_host *host, int peer, const void *data, size_t size,
-		       struct ddp_error *error)
-{
-	struct card card;
-
-	if (size != sizeof(card) || memcpy(&card, data, size) != &card || card.magic != CARD_MAGIC)
-		return ddp_error_set(error, DDP_ERR_MISMATCH,
-				     "rank %d uses another engine than MPI", peer);
-	if (card.rank == host->card.rank)
-		return ddp_error_set(
-			error, DDP_ERR_ENVIRONMENT,
-			"rank %d and rank %d are both rank %d of MPI_COMM_WORLD: begin the job "
-			"with one " LAUNCHER,
-			host->rank, peer, card.rank);
-	host->peers[peer].rank = card.rank;
-	return 0;
-}
-
-/* MPI itself knows its ranks from strangers, or does not. */
-static int mpi_pass(struct ddp_host *host, const void **data, size_t *size, struct ddp_error *error)
-{
-	return mpi_address(host, data, size, error);
-}
-
-static int mpi_admit(struct ddp_host *host, int peer, const void *data, size_t size,
-		     struct ddp_error *error)
-{
-	if (size == sizeof(struct card) &&
-	    ((const struct card *)data)->rank == host->peers[peer].rank)
-		return 0;
-	return ddp_error_set(error, DDP_ERR_FORMAT, "rank %d: a damaged pass of MPI", peer);
-}
-
-static int mpi_meet(struct ddp_host *host, const struct ddp_watch *watch, struct ddp_error *error)
-{
-	struct joining joining = {.host = host};
-	int status;
-
-	host->peers[host->rank].rank = host->card.rank;
-	for (int i = 0; i < host->size; i++)
-		if (host->peers[i].rank >= 0) {
-			host->peers[i].place = host->count_members;
-			host->members[host->count_members++] = i;
-		}
-	if (host->count_members == 1)
-		return 0;
-	ddp_error_clear(error);
-	status = ddp_bounded_call(&host->stuck, join_column, &joining, sizeof(joining), watch,
-				  error);
-	if (status == DDP_ERR_TIMEOUT && !*error->text)
-		return ddp_error_set(error, status,
-				     "not all of %d ranks came to MPI's group in %g s",
-				     host->count_members, watch->limit);
-	if (status == 0 && joining.code != MPI_SUCCESS)
-		status = ddp_error_set(error, DDP_ERR_ENGINE, "MPI cannot make a group of %d ranks",
-				       host->count_members);
-	if (status == 0 && !new_slot(host))
-		status = ddp_error_set(error, DDP_ERR_MEMORY, "no memory for MPI");
-	if (status == 0)
-		status = start_guard(host, error);
-	if (status < 0)
-		return status;
-	host->slots[host->count++] = (struct slot){.receive = true};
-	host->joined = true;
-	await_letter(host);
-	return 0;
-}
-
-/* --- Others ------------------------------------------------------------------------------- */
-
-static int mpi_broken(struct ddp_host *host, int *peer, char *why, size_t size)
-{
-	if (host->lost < 0)
-		return 0;
-	*peer = host->lost;
-	snprintf(why, size, "%s", host->why);
-	return host->dead ? 2 : 1;
-}
-
-static void mpi_note(struct ddp_host *host, int peer, const char *text)
-{
-	send_letter(host, peer, LETTER_NOTE, text);
-}
-
-static int mpi_noted(struct ddp_host *host, int *peer, char *text, size_t size)
-{
-	if (host->noted < 0)
-		return 0;
-	*peer = host->noted;
-	snprintf(text, size, "%s", host->note);
-	return 1;
-}
-
-static void mpi_ask(struct ddp_host *host, int peer)
-{
-	host->peers[peer].answered = false;
-	send_letter(host, peer, LETTER_ASK, NULL);
-}
-
-static bool mpi_answered(struct ddp_host *host, int peer)
-{
-	return host->peers[peer].answered;
-}
-
-static void mpi_describe(struct ddp_host *host, char *text, size_t size)
-{
-	(void)host;
-	name_library(text, size);
-}
-
-/* --- Close -------------------------------------------------------------------------------- */
-
-static bool all_said_bye(const struct ddp_host *host)
-{
-	for (int i = 0; i < host->count_members; i++)
-		if (host->members[i] != host->rank && !host->peers[host->members[i]].bye)
-			return false;
-	return true;
-}
-
-/* Returns whether all are well: MPI can then end without waiting for who does not come. */
-static bool say_bye(struct ddp_host *host)
-{
-	uint64_t until = ddp_now() + GOODBYE;
-
-	for (int i = 0; i < host->count_members; i++)
-		if (host->members[i] != host->rank)
-			send_letter(host, host->members[i], LETTER_BYE, NULL);
-	while ((host->posted > 0 || !all_said_bye(host)) && !host->frozen && ddp_now() < until)
-		if (!mpi_progress(host))
-			mpi_idle(host, NAP);
-	return host->posted == 0 && all_said_bye(host) && !host->frozen;
-}
-
-static bool end_world(struct ddp_host *host)
-{
-	struct ddp_watch watch = ddp_watch_start(FINALIZE, NULL, NULL);
-
-	return ddp_bounded_call(&host->stuck, end_mpi, &host, sizeof(host), &watch, NULL) == 0;
-}
-
-static void mpi_close(struct ddp_host *host, bool clean)
-{
-	if (!host)
-		return;
-	if (clean)
-		clean = say_bye(host);
-	else
-		post_letters(host);
-	stop_guard(&host->guard);
-	/* What MPI still holds, it keeps: also where the process goes on. */
-	if (host->stuck || (clean ? !end_world(host) : host->joined)) {
-		ddp_bounded_leave(host->stuck);
-		return;
-	}
-	pthread_cond_destroy(&host->guard.changed);
-	pthread_mutex_destroy(&host->guard.lock);
 	free(host->slots);
 	free(host->requests);
-	free(host->statuses);
-	free(host->ended);
 	free(host->members);
 	free(host->peers);
 	free(host);
 }
 
-static void prepare_guard(struct guard *guard, const struct ddp_watch *watch, ddp_host_end *end)
+static void mpi_close(struct ddp_host *host, bool clean)
 {
-	pthread_condattr_t attributes;
+	uint64_t until = ddp_now() + FLUSH_NS;
 
-	guard->watch = *watch;
-	guard->end = end;
-	pthread_mutex_init(&guard->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&guard->changed, &attributes);
-	pthread_condattr_destroy(&attributes);
+	if (!host)
+		return;
+	/* MPI keeps what it holds: the process ends without MPI_Finalize(), which waits for all ranks. */
+	if (!clean) {
+		while (!host->frozen && host->count > INBOX + 1 && ddp_now() < until)
+			progress(host);
+		host->frozen = true;
+		return;
+	}
+	if (host->control != MPI_COMM_NULL) {
+		MPI_Cancel(&host->requests[INBOX]);
+		MPI_Waitall(host->count, host->requests, MPI_STATUSES_IGNORE);
+		MPI_Comm_free(&host->control);
+		MPI_Comm_free(&host->messages);
+	}
+	current = NULL;
+	if (host->ours)
+		MPI_Finalize();
+	free_host(host);
 }
 
-static int mpi_open(struct ddp_host **opened, int rank, int size, const struct ddp_watch *watch,
-		    ddp_host_end *end, const struct ddp_log *log, struct ddp_error *error)
+static int mpi_open(struct ddp_host **opened, const struct ddp_host_setup *setup,
+		    struct ddp_host_card *card, struct ddp_error *error)
 {
 	struct ddp_host *host = calloc(1, sizeof(*host));
-	int status;
+	int size = setup->size, status;
 
 	*opened = NULL;
 	if (host) {
 		host->peers = calloc((size_t)size, sizeof(*host->peers));
 		host->members = calloc((size_t)size, sizeof(*host->members));
+		host->slots = calloc((size_t)SLOTS(size), sizeof(*host->slots));
+		host->requests = calloc((size_t)SLOTS(size), sizeof(*host->requests));
 	}
-	if (!host || !host->peers || !host->members) {
-		free(host ? host->peers : NULL);
-		free(host);
+	if (!host || !host->peers || !host->members || !host->slots || !host->requests) {
+		if (host)
+			free_host(host);
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for MPI");
 	}
 	for (int i = 0; i < size; i++)
-		host->peers[i].rank = -1;
-	host->log = log;
-	host->rank = rank;
+		host->peers[i].place = -1;
+	host->rank = setup->rank;
 	host->size = size;
-	host->lost = host->noted = -1;
-	prepare_guard(&host->guard, watch, end);
-	survive_pipes();
+	host->owner = setup->watch->owner;
+	host->end = setup->end;
+	host->messages = host->control = MPI_COMM_NULL;
+	host->noted = -1;
 	show_library();
 	status = check_library(error);
 	if (status == 0)
-		status = begin_world(host, watch, error);
+		status = start_mpi(host, setup->watch, error);
 	if (status == 0)
-		status = look_at_world(host, error);
-	if (status < 0)
-		mpi_close(host, false);
-	else
-		*opened = host;
+		status = check_world(host, error);
+	if (status < 0) {
+		free_host(host); /* MPI holds nothing of it yet */
+		return status;
+	}
+	card->rank = setup->rank;
+	card->bytes = sizeof(struct card);
+	memcpy(card->data, &(struct card){CARD_MAGIC, host->own}, sizeof(struct card));
+	*opened = host;
+	return 0;
+}
+
+/* Put the rank of MPI_COMM_WORLD that [card] names into [worlds]. */
+static int read_card(const struct ddp_host *host, const struct ddp_host_card *card, int *worlds,
+		     struct ddp_error *error)
+{
+	struct card its;
+
+	memcpy(&its, card->data, sizeof(its));
+	if (card->bytes != sizeof(its) || its.magic != CARD_MAGIC)
+		return ddp_error_set(error, DDP_ERR_MISMATCH,
+				     "rank %d uses another engine than MPI", card->rank);
+	if (its.rank == host->own)
+		return ddp_error_set(
+			error, DDP_ERR_ENVIRONMENT,
+			"rank %d and rank %d are both rank %d of MPI_COMM_WORLD: begin the job "
+			"with one " LAUNCHER,
+			host->rank, card->rank, its.rank);
+	worlds[card->rank] = its.rank;
+	return 0;
+}
+
+/* Make the communicators of the ranks of MPI_COMM_WORLD [ranks], in which no message of the program is. */
+static void make_communicators(struct ddp_host *host, const int *ranks, int count)
+{
+	MPI_Group world, group;
+
+	current = host;
+	if (host->ours)
+		set_error_handler(MPI_COMM_WORLD);
+	MPI_Comm_group(MPI_COMM_WORLD, &world);
+	MPI_Group_incl(world, count, ranks, &group);
+	CALL(host, MPI_Comm_create_group, MPI_COMM_WORLD, group, 0, &host->messages);
+	set_error_handler(host->messages);
+	CALL(host, MPI_Comm_dup, host->messages, &host->control);
+	set_error_handler(host->control);
+	MPI_Group_free(&group);
+	MPI_Group_free(&world);
+	host->slots[host->count++] = (struct slot){.receive = true};
+	receive_control(host);
+}
+
+static int mpi_meet(struct ddp_host *host, const struct ddp_host_card *cards, int count,
+		    const struct ddp_watch *watch, struct ddp_error *error)
+{
+	int *worlds = malloc((size_t)host->size * sizeof(*worlds));
+	int status = 0, place = 0;
+
+	(void)watch;
+	if (!worlds)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for MPI");
+	for (int i = 0; i < host->size; i++)
+		worlds[i] = i == host->rank ? host->own : -1;
+	for (int i = 0; i < count && status == 0; i++)
+		status = read_card(host, &cards[i], worlds, error);
+	/* The order in the communicators is that of the ranks, on each rank. */
+	for (int i = 0; i < host->size && status == 0; i++) {
+		if (worlds[i] < 0)
+			continue;
+		host->members[place] = i;
+		host->peers[i].place = place;
+		worlds[place++] = worlds[i];
+	}
+	if (status == 0 && count > 0)
+		make_communicators(host, worlds, place);
+	free(worlds);
 	return status;
+}
+
+/* --- Failures ----------------------------------------------------------------------------- */
+
+static void send_to_all(struct ddp_host *host, enum control kind, const char *text)
+{
+	for (int i = 0; i < host->size; i++)
+		send_control(host, i, kind, text);
+}
+
+/* Peers keep the first note, so that a further one is not sent. */
+static void mpi_note(struct ddp_host *host, const char *text)
+{
+	if (*host->own_note)
+		return;
+	snprintf(host->own_note, sizeof(host->own_note), "%s", text);
+	send_to_all(host, CONTROL_NOTE, host->own_note);
+}
+
+/* No peer is reported as lost: its loss ends this process, see fail(). */
+static enum ddp_host_event mpi_event(struct ddp_host *host, int *peer, char *text, size_t size)
+{
+	if (host->noted < 0)
+		return DDP_HOST_QUIET;
+	*peer = host->noted;
+	snprintf(text, size, "%s", host->note);
+	return DDP_HOST_NOTED;
+}
+
+static int mpi_silent(struct ddp_host *host, bool ask, int *first)
+{
+	int silent = 0;
+
+	for (int i = 0; i < host->size && ask; i++)
+		host->peers[i].answered = i == host->rank || host->peers[i].place < 0;
+	if (ask)
+		send_to_all(host, CONTROL_ASK, "");
+	for (int i = host->size - 1; i >= 0; i--)
+		if (!host->peers[i].answered) {
+			*first = i;
+			silent++;
+		}
+	return silent;
 }
 
 DDP_API const struct ddp_host_engine ddp_module = {
 	.head = {DDP_MODULE_MAGIC, DDP_HOST_VERSION, sizeof(struct ddp_host_engine), "wide", "mpi",
 		 PACKAGE_VERSION},
-	.linger = LINGER,
+	.linger = LINGER_US,
+	.all_peers = true,
 	.open = mpi_open,
-	.address = mpi_address,
-	.connect = mpi_connect,
-	.pass = mpi_pass,
-	.admit = mpi_admit,
 	.meet = mpi_meet,
 	.send = mpi_send,
 	.recv = mpi_recv,
 	.progress = mpi_progress,
-	.idle = mpi_idle,
 	.cancel = mpi_cancel,
-	.broken = mpi_broken,
+	.event = mpi_event,
 	.note = mpi_note,
-	.noted = mpi_noted,
-	.ask = mpi_ask,
-	.answered = mpi_answered,
+	.silent = mpi_silent,
 	.describe = mpi_describe,
 	.close = mpi_close,
 };

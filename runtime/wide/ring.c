@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* ring.c - collectives of a column: rings and chains for large data, recursive doubling and trees for small data */
 #include "config.h"
 
 #include <string.h>
 
 #include "exchange.h"
 
-/* Pieces on their way at a time, in each direction. */
+/* Pieces that are sent, or received, at the same time. */
 enum { WINDOW = 4 };
 
-/* Up to here latency counts and data goes as a whole; beyond it goes in pieces of CHUNK. */
+/* Data of at most SMALL bytes is sent as a whole, since latency counts; larger data in pieces of CHUNK bytes. */
 #define SMALL (64u << 10)
-#define CHUNK (256u << 10)
+#define CHUNK (128u << 10)
 
 _Static_assert(DDP_COLUMN_SCRATCH_FULL == WINDOW * CHUNK, "scratch of a full window");
 
-/* --- A pipe: large data on its way through a column, piece by piece ------------------- */
+/* --- A pipeline: large data moves through a column in pieces ---------------------------- */
 
 /*
- * A member takes parts from one neighbour and passes parts to the other. A vector is cut into
- * parts, parts into pieces; a piece is passed on as soon as it is here, while the next ones
- * are on their way. Rings and chains differ in which parts go where, and that is all that this
- * file has to be told.
+ * A member receives parts of a vector from the member before it and sends parts to the one after it. Parts are
+ * cut into pieces. A piece is forwarded as soon as it has arrived, while the next ones are in flight. Rings and
+ * chains differ only in the parts that they receive and send.
  */
 
-/* Part p of [count] is from offsets[p] to offsets[p+1]; or, offsets NULL, all of one length. */
+/* Part p of [count] is from offsets[p] to offsets[p+1]; or, if [offsets] is NULL, each has [length] bytes of [total]. */
 struct parts {
 	int count;
 	const size_t *offsets;
 	size_t length, total;
 };
 
-/* Walks through [left] parts downwards from [part], piece by piece. */
+/* Position in a sequence of parts, in descending order, with [left] parts after this one. */
 struct walk {
 	int part, left;
-	int step; /* how many parts were behind this one */
-	size_t at, end;
+	int step;	/* parts of the sequence before this one */
+	size_t at, end; /* bytes of the part that are left */
 };
 
 struct piece {
@@ -47,22 +47,21 @@ struct pipe {
 	struct ddp_exchange *exchange;
 	struct parts parts;
 	char *data;
-	size_t chunk;	     /* of a piece, at most */
-	int from, to;	     /* members */
-	int own;	     /* this many of the parts that go out are here at the start */
-	int combine;	     /* this many of the parts that come in are combined with ours */
-	ddp_kernel *kernel;  /* how */
-	size_t element;	     /* bytes */
-	char *scratch;	     /* WINDOW chunks, if [combine] */
-	struct walk in, out; /* begun with begin_walk() */
+	size_t chunk;	     /* bytes of a piece at most */
+	struct walk in, out; /* parts to receive and to send */
+	int own;     /* the first [own] parts to send are here at the start, others arrive before */
+	int combine; /* the first [combine] parts to receive are combined with this member's */
+	ddp_kernel *kernel;
+	size_t element; /* bytes */
+	char *scratch;	/* WINDOW chunks, if [combine] */
 
 	struct piece in_window[WINDOW], out_window[WINDOW];
 	uint64_t in_begun, in_done, out_begun, out_done;
-	uint64_t out_own;   /* pieces that went out without having come in */
-	uint64_t in_placed; /* pieces begun that come to where they stay */
+	uint64_t out_own;   /* own pieces that were sent */
+	uint64_t in_placed; /* pieces that are received directly into [data] */
 };
 
-/* --- Which piece is next -------------------------------------------------------------- */
+/* --- The next piece --------------------------------------------------------------------- */
 
 static size_t part_begin(const struct parts *parts, int part)
 {
@@ -74,15 +73,15 @@ static size_t part_begin(const struct parts *parts, int part)
 	return begin < parts->total ? begin : parts->total;
 }
 
-/* [walk] is to go through [steps] parts of the ring of [count], downwards from [part]. */
-static void begin_walk(struct walk *walk, int part, int steps, int count)
+/* The sequence of [steps] parts downwards from [part], modulo [count]. */
+static struct walk walk_from(int part, int steps, int count)
 {
-	/* One before the first, with nothing left of it. */
-	*walk = (struct walk){.part = (part + 1) % count, .left = steps, .step = -1};
+	/* At the end of the part before the first. */
+	return (struct walk){.part = (part + 1) % count, .left = steps, .step = -1};
 }
 
-/* Whether there is a further piece; walk->step is then the number of its part. */
-static bool walk_more(const struct parts *parts, struct walk *walk)
+/* Whether there is a further piece. Sets walk->step to the number of its part in the sequence. */
+static bool has_piece(const struct parts *parts, struct walk *walk)
 {
 	while (walk->at == walk->end) {
 		if (walk->left == 0)
@@ -96,14 +95,18 @@ static bool walk_more(const struct parts *parts, struct walk *walk)
 	return true;
 }
 
-static void walk_take(struct walk *walk, size_t chunk, struct piece *piece)
+static void next_piece(struct walk *walk, size_t chunk, struct piece *piece)
 {
 	piece->at = walk->at;
 	piece->bytes = walk->end - walk->at < chunk ? walk->end - walk->at : chunk;
 	walk->at += piece->bytes;
 }
 
-/* --- Begin ---------------------------------------------------------------------------- */
+/* The member at [distance], which may be negative. */
+static int neighbour(const struct ddp_column *column, int distance)
+{
+	return (column->index + column->size + distance) % column->size;
+}
 
 static char *scratch_of(const struct pipe *pipe, uint64_t number)
 {
@@ -111,9 +114,8 @@ static char *scratch_of(const struct pipe *pipe, uint64_t number)
 }
 
 /*
- * The next piece to come goes to scratch, or to its place. In the latter case our own version
- * of it, which was sent before, must have left: the k-th piece that is placed is the k-th one
- * that was sent.
+ * Start to receive the next piece, to scratch if it is combined, else to its place. There this member's own version
+ * may still be read by the send of it: the k-th piece that is placed waits for the end of the k-th send.
  */
 static int begin_receive(struct pipe *pipe)
 {
@@ -121,47 +123,46 @@ static int begin_receive(struct pipe *pipe)
 	bool combine;
 	int status;
 
-	if (pipe->in_begun - pipe->in_done == WINDOW || !walk_more(&pipe->parts, &pipe->in))
+	if (pipe->in_begun - pipe->in_done == WINDOW || !has_piece(&pipe->parts, &pipe->in))
 		return 0;
 	combine = pipe->in.step < pipe->combine;
 	if (pipe->combine && !combine && pipe->out_done <= pipe->in_placed)
 		return 0;
-	walk_take(&pipe->in, pipe->chunk, piece);
+	next_piece(&pipe->in, pipe->chunk, piece);
 	status = ddp_exchange_recv(
-		pipe->exchange, &piece->message, pipe->from, (uint32_t)pipe->in_begun,
+		pipe->exchange, &piece->message, neighbour(pipe->exchange->column, -1),
 		combine ? scratch_of(pipe, pipe->in_begun) : pipe->data + piece->at, piece->bytes);
 	pipe->in_begun++;
 	pipe->in_placed += !combine;
 	return status < 0 ? status : 1;
 }
 
-/* The next piece to go: one of our own, or the oldest that came and was not passed on. */
+/* Start to send the next piece: an own one, or the oldest that has arrived and was not forwarded. */
 static int begin_send(struct pipe *pipe)
 {
 	struct piece *piece = &pipe->out_window[pipe->out_begun % WINDOW];
 	bool own;
 	int status;
 
-	if (pipe->out_begun - pipe->out_done == WINDOW || !walk_more(&pipe->parts, &pipe->out))
+	if (pipe->out_begun - pipe->out_done == WINDOW || !has_piece(&pipe->parts, &pipe->out))
 		return 0;
 	own = pipe->out.step < pipe->own;
 	if (!own && pipe->out_begun - pipe->out_own >= pipe->in_done)
 		return 0;
-	walk_take(&pipe->out, pipe->chunk, piece);
-	status = ddp_exchange_send(pipe->exchange, &piece->message, pipe->to,
-				   (uint32_t)pipe->out_begun, pipe->data + piece->at, piece->bytes);
+	next_piece(&pipe->out, pipe->chunk, piece);
+	status = ddp_exchange_send(pipe->exchange, &piece->message,
+				   neighbour(pipe->exchange->column, 1), pipe->data + piece->at,
+				   piece->bytes);
 	pipe->out_begun++;
 	pipe->out_own += own;
 	return status < 0 ? status : 1;
 }
 
-/* --- End ------------------------------------------------------------------------------ */
-
-/* What came from before us in the ring is the first operand. */
-static void combine(const struct pipe *pipe, const struct piece *piece, const char *came)
+/* Combine a piece: the first operand is what arrived, from members before this one. */
+static void combine(const struct pipe *pipe, const struct piece *piece, const char *arrived)
 {
 	void *to[] = {pipe->data + piece->at};
-	const void *from[] = {came, pipe->data + piece->at};
+	const void *from[] = {arrived, pipe->data + piece->at};
 
 	pipe->kernel(to, 1, from, 2, piece->bytes / pipe->element, 1);
 }
@@ -196,19 +197,17 @@ static int end_send(struct pipe *pipe)
 	return status;
 }
 
-/* --- Run ------------------------------------------------------------------------------ */
-
-/* Everything that can be done now, a little of each. Returns whether anything could. */
-static int turn(struct pipe *pipe)
+/* Do all that can be done now. Returns 1 if anything was done, 0, or a DDP_ERR_x. */
+static int run_once(struct pipe *pipe)
 {
-	static int (*const parts[])(struct pipe *) = {begin_receive, begin_send, end_send,
+	static int (*const steps[])(struct pipe *) = {begin_receive, begin_send, end_send,
 						      end_receive};
 	int done = 0;
 
-	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
 		int status;
 
-		while ((status = parts[i](pipe)) > 0)
+		while ((status = steps[i](pipe)) > 0)
 			done = 1;
 		if (status < 0)
 			return status;
@@ -216,17 +215,15 @@ static int turn(struct pipe *pipe)
 	return done;
 }
 
-/* Run it all. Returns 0, or what the exchange returned. */
+/* Returns 0, or a DDP_ERR_x of the exchange. */
 static int run_pipe(struct pipe *pipe)
 {
 	int status;
 
-	pipe->in_begun = pipe->in_done = pipe->out_begun = pipe->out_done = 0;
-	pipe->out_own = pipe->in_placed = 0;
 	do {
 		const struct piece *piece;
 
-		status = turn(pipe);
+		status = run_once(pipe);
 		if (status != 0)
 			continue;
 		if (pipe->in_done < pipe->in_begun)
@@ -240,65 +237,92 @@ static int run_pipe(struct pipe *pipe)
 	return status;
 }
 
+/*
+ * Receive [bytes] from member [from] to [in], and send as many bytes of [out] to member [to]; a member of -1 is none.
+ * Returns 0, or a DDP_ERR_x of the exchange.
+ */
+static int move(struct ddp_exchange *exchange, int from, void *in, int to, const void *out,
+		size_t bytes)
+{
+	struct ddp_message received, sent;
+	int status = 0;
+
+	if (from >= 0)
+		status = ddp_exchange_recv(exchange, &received, from, in, bytes);
+	if (to >= 0 && status == 0)
+		status = ddp_exchange_send(exchange, &sent, to, out, bytes);
+	if (from >= 0 && status == 0)
+		status = ddp_exchange_wait(exchange, &received);
+	if (to >= 0 && status == 0)
+		status = ddp_exchange_wait(exchange, &sent);
+	return status;
+}
+
+/* --- Partners ------------------------------------------------------------------------- */
+
+static void add_partner(int partner, int index, int *partners, int *count)
+{
+	for (int i = 0; i < *count; i++)
+		if (partners[i] == partner)
+			return;
+	if (partner != index)
+		partners[(*count)++] = partner;
+}
+
+/* The largest power of two that is at most [size]. */
+static int power_below(int size)
+{
+	int power = 1;
+
+	while (power <= size / 2)
+		power *= 2;
+	return power;
+}
+
+/* The member with number [self] in recursive doubling, after [extra] members were folded in. */
+static int member_at(int self, int extra)
+{
+	return self < extra ? 2 * self : self + extra;
+}
+
+int ddp_column_partners(int size, int index, int partners[static DDP_COLUMN_PARTNERS])
+{
+	int power = power_below(size), extra = size - power, count = 0;
+	int self = index < 2 * extra ? index / 2 : index - extra;
+
+	for (int distance = 1; distance < size; distance *= 2) {
+		add_partner((index + distance) % size, index, partners, &count);
+		add_partner((index + size - distance) % size, index, partners, &count);
+	}
+	if (index < 2 * extra)
+		add_partner(index ^ 1, index, partners, &count);
+	if (index < 2 * extra && index % 2)
+		return count;
+	for (int bit = 1; bit < power; bit *= 2)
+		add_partner(member_at(self ^ bit, extra), index, partners, &count);
+	return count;
+}
+
 /* --- All-reduce ----------------------------------------------------------------------- */
 
 struct reduction {
 	struct ddp_exchange exchange;
 	struct ddp_column *column;
 	char *data;
-	size_t count, bytes, element;
+	size_t count, bytes;
 	ddp_kernel *kernel;
 };
 
-/* Swap the data with [member]'s; combine both with the lower member's first. */
-static int swap_and_combine(struct reduction *reduction, int member)
+/* Receive [member]'s data, with [both] while sending this member's, and combine both; the lower member's is first. */
+static int combine_with(struct reduction *reduction, int member, bool both)
 {
 	struct ddp_column *column = reduction->column;
-	struct ddp_exchange *exchange = &reduction->exchange;
-	struct ddp_message in, out;
 	bool first = column->index < member;
 	void *to[] = {reduction->data};
 	const void *from[] = {first ? reduction->data : column->scratch,
 			      first ? column->scratch : reduction->data};
-	int status;
-
-	status = ddp_exchange_recv(exchange, &in, member, 0, column->scratch, reduction->bytes);
-	if (status == 0)
-		status = ddp_exchange_send(exchange, &out, member, 0, reduction->data,
-					   reduction->bytes);
-	if (status == 0)
-		status = ddp_exchange_wait(exchange, &in);
-	if (status == 0)
-		status = ddp_exchange_wait(exchange, &out);
-	if (status == 0)
-		reduction->kernel(to, 1, from, 2, reduction->count, 1);
-	return status;
-}
-
-static int send_to(struct ddp_exchange *exchange, int member, const void *data, size_t bytes)
-{
-	struct ddp_message message;
-	int status = ddp_exchange_send(exchange, &message, member, 0, data, bytes);
-
-	return status < 0 ? status : ddp_exchange_wait(exchange, &message);
-}
-
-static int take_from(struct ddp_exchange *exchange, int member, void *data, size_t bytes)
-{
-	struct ddp_message message;
-	int status = ddp_exchange_recv(exchange, &message, member, 0, data, bytes);
-
-	return status < 0 ? status : ddp_exchange_wait(exchange, &message);
-}
-
-/* An even member of the first pairs: take in what its odd neighbour has. */
-static int fold_in(struct reduction *reduction)
-{
-	struct ddp_column *column = reduction->column;
-	void *to[] = {reduction->data};
-	const void *from[] = {reduction->data, column->scratch};
-	int status = take_from(&reduction->exchange, column->index + 1, column->scratch,
-			       reduction->bytes);
+	int status = move(&reduction->exchange, member, column->scratch, both ? member : -1,
+			  reduction->data, reduction->bytes);
 
 	if (status == 0)
 		reduction->kernel(to, 1, from, 2, reduction->count, 1);
@@ -306,47 +330,41 @@ static int fold_in(struct reduction *reduction)
 }
 
 /*
- * Recursive doubling. Members beyond a power of two are folded into their even neighbours
- * first, so that what is left is a power of two, in the order of the column: the sum is a
- * tree over neighbours, the same on all members.
+ * Recursive doubling. Members beyond a power of two are first folded into their even neighbours, so that a power of
+ * two of members is left, in the order of the column. The sum is a tree over neighbours, the same on all members.
  */
 static int reduce_small(struct reduction *reduction)
 {
-	struct ddp_column *column = reduction->column;
 	struct ddp_exchange *exchange = &reduction->exchange;
-	int power = 1, extra, self, status = 0;
+	size_t bytes = reduction->bytes;
+	int index = reduction->column->index, status = 0;
+	int power = power_below(reduction->column->size), extra = reduction->column->size - power;
+	bool folded = index < 2 * extra;
+	int self = folded ? index / 2 : index - extra;
 
-	while (power <= column->size / 2)
-		power *= 2;
-	extra = column->size - power;
-	if (column->index < 2 * extra && column->index % 2) {
-		status = send_to(exchange, column->index - 1, reduction->data, reduction->bytes);
+	if (folded && index % 2) {
+		status = move(exchange, -1, NULL, index - 1, reduction->data, bytes);
 		return status < 0 ? status
-				  : take_from(exchange, column->index - 1, reduction->data,
-					      reduction->bytes);
+				  : move(exchange, index - 1, reduction->data, -1, NULL, bytes);
 	}
-	if (column->index < 2 * extra)
-		status = fold_in(reduction);
-	self = column->index < 2 * extra ? column->index / 2 : column->index - extra;
-	for (int bit = 1; bit < power && status == 0; bit *= 2) {
-		int other = self ^ bit;
-
-		status = swap_and_combine(reduction, other < extra ? 2 * other : other + extra);
-	}
-	if (column->index < 2 * extra && status == 0)
-		status = send_to(exchange, column->index + 1, reduction->data, reduction->bytes);
+	if (folded)
+		status = combine_with(reduction, index + 1, false);
+	for (int bit = 1; bit < power && status == 0; bit *= 2)
+		status = combine_with(reduction, member_at(self ^ bit, extra), true);
+	if (folded && status == 0)
+		status = move(exchange, -1, NULL, index + 1, reduction->data, bytes);
 	return status;
 }
 
 /*
- * Ring: for size-1 steps a part comes, ours is added, and it goes on, until each part is
- * complete at one member; for size-1 more steps complete parts go round. Part p is summed in
- * the order of the ring from member p on.
+ * Ring. For size-1 steps a part arrives, this member's is added, and the sum is forwarded, until each part is
+ * complete on one member; for size-1 more steps complete parts are forwarded. Part p is summed in the order of the
+ * ring from member p on.
  */
 static int reduce_large(struct reduction *reduction)
 {
 	struct ddp_column *column = reduction->column;
-	int size = column->size, index = column->index;
+	int size = column->size, steps = 2 * (size - 1);
 	size_t length = (reduction->bytes + (size_t)size - 1) / (size_t)size;
 	size_t chunk = column->scratch_bytes / WINDOW / 64 * 64;
 	struct pipe pipe = {
@@ -354,17 +372,15 @@ static int reduce_large(struct reduction *reduction)
 		.parts = {size, NULL, (length + 63) / 64 * 64, reduction->bytes},
 		.data = reduction->data,
 		.chunk = chunk < CHUNK ? chunk : CHUNK,
-		.from = (index + size - 1) % size,
-		.to = (index + 1) % size,
+		.in = walk_from(neighbour(column, -1), steps, size),
+		.out = walk_from(column->index, steps, size),
 		.own = 1,
 		.combine = size - 1,
 		.kernel = reduction->kernel,
-		.element = reduction->element,
+		.element = reduction->bytes / reduction->count,
 		.scratch = column->scratch,
 	};
 
-	begin_walk(&pipe.out, index, 2 * (size - 1), size);
-	begin_walk(&pipe.in, (index + size - 1) % size, 2 * (size - 1), size);
 	return run_pipe(&pipe);
 }
 
@@ -377,7 +393,6 @@ int ddp_column_all_reduce(struct ddp_column *column, const struct ddp_column_cal
 		.data = data,
 		.count = count,
 		.bytes = count * ddp_type_size(type),
-		.element = ddp_type_size(type),
 		.kernel = ddp_kernel_get(type, op, column->simd),
 	};
 	bool small = reduction.bytes <= SMALL && reduction.bytes <= column->scratch_bytes;
@@ -396,24 +411,21 @@ int ddp_column_all_reduce(struct ddp_column *column, const struct ddp_column_cal
 
 /* --- Broadcast ------------------------------------------------------------------------ */
 
-/* A tree: who has the data gives it to members half as far away each time. */
+/* A tree: a member that has the data sends it to members at half the distance each time. */
 static int broadcast_small(struct ddp_exchange *exchange, void *data, size_t bytes, int root)
 {
-	const struct ddp_column *column = exchange->column;
 	struct ddp_message messages[32];
-	int size = column->size, sent = 0, status = 0, bit = 1;
-	int self = (column->index + size - root) % size; /* distance from the root */
+	int size = exchange->column->size, sent = 0, status = 0, bit = 1;
+	int self = (exchange->column->index + size - root) % size; /* distance from the root */
 
 	while (bit < size && !(self & bit))
 		bit *= 2;
 	if (self)
-		status = take_from(exchange, (self - bit + root) % size, data, bytes);
+		status = move(exchange, (self - bit + root) % size, data, -1, NULL, bytes);
 	while ((bit /= 2) > 0 && status == 0)
-		if (self + bit < size) {
-			status = ddp_exchange_send(exchange, &messages[sent],
-						   (self + bit + root) % size, 0, data, bytes);
-			sent += status == 0;
-		}
+		if (self + bit < size)
+			status = ddp_exchange_send(exchange, &messages[sent++],
+						   (self + bit + root) % size, data, bytes);
 	for (int i = 0; i < sent && status == 0; i++)
 		status = ddp_exchange_wait(exchange, &messages[i]);
 	return status;
@@ -422,20 +434,17 @@ static int broadcast_small(struct ddp_exchange *exchange, void *data, size_t byt
 /* A chain from the root on; every link carries the data once, all at the same time. */
 static int broadcast_large(struct ddp_exchange *exchange, void *data, size_t bytes, int root)
 {
-	const struct ddp_column *column = exchange->column;
-	int size = column->size, self = (column->index + size - root) % size;
+	int size = exchange->column->size, self = (exchange->column->index + size - root) % size;
 	struct pipe pipe = {
 		.exchange = exchange,
 		.parts = {1, NULL, bytes, bytes},
 		.data = data,
 		.chunk = CHUNK,
-		.from = (column->index + size - 1) % size,
-		.to = (column->index + 1) % size,
+		.in = walk_from(0, self > 0, 1),
+		.out = walk_from(0, self + 1 < size, 1),
 		.own = self == 0,
 	};
 
-	begin_walk(&pipe.out, 0, self + 1 < size, 1);
-	begin_walk(&pipe.in, 0, self > 0, 1);
 	return run_pipe(&pipe);
 }
 
@@ -446,61 +455,45 @@ int ddp_column_broadcast(struct ddp_column *column, const struct ddp_column_call
 	struct ddp_exchange exchange;
 	int status;
 
-	if (column->size == 1)
-		return 0;
 	ddp_exchange_start(&exchange, column, call, watch);
 	status = bytes <= SMALL ? broadcast_small(&exchange, data, bytes, root)
 				: broadcast_large(&exchange, data, bytes, root);
 	return ddp_exchange_end(&exchange, status, error);
 }
 
-/* --- All-gather and barrier ----------------------------------------------------------- */
+/* --- All-gather and barrier ------------------------------------------------------------- */
 
 int ddp_column_all_gather(struct ddp_column *column, const struct ddp_column_call *call, void *recv,
 			  const size_t *offsets, const struct ddp_watch *watch,
 			  struct ddp_error *error)
 {
-	int size = column->size, index = column->index;
+	int size = column->size;
 	struct ddp_exchange exchange;
 	struct pipe pipe = {
 		.exchange = &exchange,
 		.parts = {size, offsets, 0, 0},
 		.data = recv,
 		.chunk = CHUNK,
-		.from = (index + size - 1) % size,
-		.to = (index + 1) % size,
+		.in = walk_from(neighbour(column, -1), size - 1, size),
+		.out = walk_from(column->index, size - 1, size),
 		.own = 1,
 	};
 
-	if (size == 1)
-		return 0;
 	ddp_exchange_start(&exchange, column, call, watch);
-	begin_walk(&pipe.out, index, size - 1, size);
-	begin_walk(&pipe.in, pipe.from, size - 1, size);
 	return ddp_exchange_end(&exchange, run_pipe(&pipe), error);
 }
 
-/* Dissemination: after round k a member has heard, by others, of 2^k before it. */
+/* Dissemination: after round k a member knows, directly or not, that the 2^k members before it have entered. */
 int ddp_column_barrier(struct ddp_column *column, const struct ddp_column_call *call,
 		       const struct ddp_watch *watch, struct ddp_error *error)
 {
 	struct ddp_exchange exchange;
-	int size = column->size, status = 0;
+	int status = 0;
+	char nothing;
 
 	ddp_exchange_start(&exchange, column, call, watch);
-	for (int distance = 1; distance < size && status == 0; distance *= 2) {
-		struct ddp_message in, out;
-		char nothing;
-
-		status = ddp_exchange_recv(&exchange, &in, (column->index + size - distance) % size,
-					   0, &nothing, 0);
-		if (status == 0)
-			status = ddp_exchange_send(
-				&exchange, &out, (column->index + distance) % size, 0, &nothing, 0);
-		if (status == 0)
-			status = ddp_exchange_wait(&exchange, &in);
-		if (status == 0)
-			status = ddp_exchange_wait(&exchange, &out);
-	}
+	for (int distance = 1; distance < column->size && status == 0; distance *= 2)
+		status = move(&exchange, neighbour(column, -distance), &nothing,
+			      neighbour(column, distance), &nothing, 0);
 	return ddp_exchange_end(&exchange, status, error);
 }

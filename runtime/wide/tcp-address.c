@@ -47,12 +47,6 @@ static bool is_loopback(const struct ddp_tcp_address *address)
 		address->v6.sin6_addr.s6_addr[12] == IN_LOOPBACKNET);
 }
 
-/* A link-local address means something on its own link only. */
-static bool is_link_local(const struct ddp_tcp_address *address)
-{
-	return address->any.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address->v6.sin6_addr);
-}
-
 bool ddp_tcp_same_host(const struct ddp_tcp_address *a, const struct ddp_tcp_address *b)
 {
 	if (a->any.sa_family != b->any.sa_family)
@@ -83,7 +77,7 @@ static bool list_selects(const char *list, const char *name)
 	return excludes;
 }
 
-static bool can_use(const struct ifaddrs *interface)
+bool ddp_tcp_can_use(const struct ifaddrs *interface)
 {
 	const struct sockaddr *address = interface->ifa_addr;
 
@@ -118,7 +112,7 @@ static bool find_interface(const struct ifaddrs *interfaces, const char *list,
 		bool loopback = (i->ifa_flags & IFF_LOOPBACK) != 0;
 
 		/* A list that excludes interfaces does not mean the loopback. */
-		if (!can_use(i) || (list && !list_selects(list, i->ifa_name)) ||
+		if (!ddp_tcp_can_use(i) || (list && !list_selects(list, i->ifa_name)) ||
 		    (loopback && (!list || *list == '^')))
 			continue;
 		if (!found)
@@ -134,20 +128,20 @@ static bool find_interface(const struct ifaddrs *interfaces, const char *list,
 	return found != NULL;
 }
 
-/* Set the name of the interface that has [address]. */
-static void name_interface(const struct ifaddrs *interfaces, struct ddp_tcp_address *address)
+/* The entry of [interfaces] that has [address]; NULL if there is none. */
+static const struct ifaddrs *find_owner(const struct ifaddrs *interfaces,
+					const struct ddp_tcp_address *address)
 {
 	struct ddp_tcp_address candidate;
 
 	for (const struct ifaddrs *i = interfaces; i; i = i->ifa_next) {
-		if (!can_use(i))
+		if (!ddp_tcp_can_use(i))
 			continue;
 		copy_address(&candidate, i);
-		if (ddp_tcp_same_host(&candidate, address)) {
-			memcpy(address->interface, candidate.interface, sizeof(address->interface));
-			return;
-		}
+		if (ddp_tcp_same_host(&candidate, address))
+			return i;
 	}
+	return NULL;
 }
 
 /* The interfaces that are up, for a message: "lo, eth0". */
@@ -159,9 +153,10 @@ static void list_interfaces(const struct ifaddrs *interfaces, char *text, size_t
 	for (const struct ifaddrs *i = interfaces; i; i = i->ifa_next) {
 		const struct ifaddrs *same = interfaces;
 
-		while (same != i && (!can_use(same) || strcmp(same->ifa_name, i->ifa_name) != 0))
+		while (same != i &&
+		       (!ddp_tcp_can_use(same) || strcmp(same->ifa_name, i->ifa_name) != 0))
 			same = same->ifa_next;
-		if (same == i && can_use(i) && used < size)
+		if (same == i && ddp_tcp_can_use(i) && used < size)
 			used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "",
 						 i->ifa_name);
 	}
@@ -184,7 +179,9 @@ static bool find_route(const struct addrinfo *target, struct ddp_tcp_address *ad
 	close(fd);
 	if (found)
 		*port_of(address) = 0;
-	return found;
+	/* A link-local address means something on its own link only. */
+	return found && !(address->any.sa_family == AF_INET6 &&
+			  IN6_IS_ADDR_LINKLOCAL(&address->v6.sin6_addr));
 }
 
 /* Whether [name] itself says that it is this host: then all ranks are here. */
@@ -208,10 +205,45 @@ static bool find_route_to_master(struct ddp_tcp_address *address)
 	for (int f = 0; f < 2 && !found; f++)
 		for (const struct addrinfo *i = list; i && !found; i = i->ai_next)
 			found = i->ai_family == families[f] && find_route(i, address) &&
-				!is_link_local(address) &&
 				(!is_loopback(address) || spells_loopback(master));
 	freeaddrinfo(list);
 	return found;
+}
+
+/* The bits of [netmask] that are set from its start on. */
+static int prefix_of(const struct sockaddr *netmask)
+{
+	const uint8_t *bytes =
+		netmask->sa_family == AF_INET
+			? (const void *)&((const struct sockaddr_in *)(const void *)netmask)
+				  ->sin_addr
+			: (const void *)&((const struct sockaddr_in6 *)(const void *)netmask)
+				  ->sin6_addr;
+	int most = netmask->sa_family == AF_INET ? 32 : 128, prefix = 0;
+
+	while (prefix < most && (bytes[prefix / 8] << prefix % 8 & 0x80))
+		prefix++;
+	return prefix;
+}
+
+void ddp_tcp_network_text(const struct ddp_tcp_address *address, char text[static DDP_TCP_TEXT])
+{
+	bool v4 = address->any.sa_family == AF_INET;
+	struct ddp_tcp_address network = *address;
+	uint8_t *bytes = v4 ? (void *)&network.v4.sin_addr : (void *)&network.v6.sin6_addr;
+	struct ifaddrs *interfaces = NULL;
+	const struct ifaddrs *owner;
+	int prefix;
+
+	if (getifaddrs(&interfaces) < 0)
+		interfaces = NULL;
+	owner = find_owner(interfaces, address);
+	prefix = owner && owner->ifa_netmask ? prefix_of(owner->ifa_netmask) : v4 ? 32 : 128;
+	freeifaddrs(interfaces);
+	for (int bit = prefix; bit < (v4 ? 32 : 128); bit++)
+		bytes[bit / 8] &= (uint8_t) ~(0x80 >> bit % 8);
+	inet_ntop(network.any.sa_family, bytes, text, DDP_TCP_TEXT);
+	snprintf(text + strlen(text), DDP_TCP_TEXT - strlen(text), "/%d", prefix);
 }
 
 int ddp_tcp_address_choose(struct ddp_tcp_address *address, struct ddp_error *error)
@@ -220,6 +252,7 @@ int ddp_tcp_address_choose(struct ddp_tcp_address *address, struct ddp_error *er
 		ddp_getenv("DDP_SOCKET_IFNAME", NULL) ? "DDP_SOCKET_IFNAME" : "NCCL_SOCKET_IFNAME";
 	const char *list = ddp_getenv(variable, NULL);
 	struct ifaddrs *interfaces = NULL;
+	const struct ifaddrs *owner;
 	char names[256];
 	int status = 0;
 
@@ -234,7 +267,10 @@ int ddp_tcp_address_choose(struct ddp_tcp_address *address, struct ddp_error *er
 					       variable, list, names);
 		}
 	} else if (find_route_to_master(address)) {
-		name_interface(interfaces, address);
+		owner = find_owner(interfaces, address);
+		if (owner)
+			snprintf(address->interface, sizeof(address->interface), "%s",
+				 owner->ifa_name);
 	} else if (!find_interface(interfaces, NULL, address)) {
 		*address = (struct ddp_tcp_address){
 			.v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)},

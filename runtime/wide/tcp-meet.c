@@ -83,12 +83,11 @@ struct handshake {
 
 struct meeting {
 	struct ddp_tcp_meeting *public;
-	struct handshake *ours;		       /* [count]: to partners, if this rank connects */
-	struct handshake theirs[MOST_PENDING]; /* from anybody */
-	struct pollfd *polled;
-	struct handshake **polled_handshakes;
-	int missing;  /* partners without a socket */
-	int rejected; /* connections that proved nothing */
+	struct handshake *ours;	  /* [count]: to partners, if this rank connects */
+	struct handshake *theirs; /* [MOST_PENDING]: from anybody; behind [ours] */
+	struct pollfd *polled;	  /* one for each handshake, and the listener */
+	int missing;		  /* partners without a socket */
+	int rejected;		  /* connections that proved nothing */
 	char rejected_from[DDP_TCP_TEXT];
 };
 
@@ -99,24 +98,19 @@ static bool connects(int rank, int partner)
 
 /* --- Proofs ------------------------------------------------------------------------------- */
 
-static void pair_key(const struct ddp_tcp_card *listening, const struct ddp_tcp_card *connecting,
-		     uint8_t key[static DDP_HASH_SIZE])
-{
-	ddp_keyed_hash(listening->secret, connecting->secret, DDP_HASH_SIZE, key);
-}
-
 /* The proof of the side that has [role], "connect" or "listen ". */
 static void make_proof(const struct ddp_tcp_meeting *meeting, const struct handshake *handshake,
 		       const char role[8], uint8_t proof[static DDP_HASH_SIZE])
 {
-	const struct ddp_tcp_card *partner = &handshake->partner->card;
+	const struct ddp_tcp_card *partner = &handshake->partner->card, *own = &meeting->own;
 	bool connecting = handshake->hello.from == meeting->rank;
 	struct transcript transcript = {.hello = handshake->hello};
 	uint8_t key[DDP_HASH_SIZE];
 
 	memcpy(transcript.role, role, sizeof(transcript.role));
 	memcpy(transcript.challenge, handshake->challenge, NONCE);
-	pair_key(connecting ? partner : &meeting->own, connecting ? &meeting->own : partner, key);
+	ddp_keyed_hash((connecting ? partner : own)->secret, (connecting ? own : partner)->secret,
+		       DDP_HASH_SIZE, key);
 	ddp_keyed_hash(key, &transcript, sizeof(transcript), proof);
 }
 
@@ -254,13 +248,6 @@ static void start_connecting(const struct ddp_tcp_meeting *meeting, struct hands
 
 static int send_hello(const struct ddp_tcp_meeting *meeting, struct handshake *handshake)
 {
-	int code = 0;
-	socklen_t size = sizeof(code);
-
-	if (getsockopt(handshake->fd, SOL_SOCKET, SO_ERROR, &code, &size) < 0 || code) {
-		errno = code ? code : errno;
-		return -1;
-	}
 	handshake->hello = (struct hello){
 		.magic = DDP_TCP_MAGIC, .from = meeting->rank, .to = handshake->partner->rank};
 	if (getrandom(handshake->hello.nonce, NONCE, 0) != NONCE)
@@ -315,22 +302,30 @@ static void reject(struct meeting *meeting, struct handshake *handshake)
 	drop(handshake);
 }
 
-/* A free entry; else the one that the oldest connection without a HELLO, or else the oldest, had. */
-static struct handshake *make_entry(struct meeting *meeting)
+/* Reject the oldest connection without a HELLO, else the oldest. Returns its entry, or NULL if none is pending. */
+static struct handshake *reject_oldest(struct meeting *meeting)
 {
 	struct handshake *oldest = NULL;
 
 	for (int i = 0; i < MOST_PENDING; i++) {
 		struct handshake *entry = &meeting->theirs[i];
 
-		if (entry->fd < 0)
-			return entry;
-		if (!oldest || entry->stage < oldest->stage ||
-		    (entry->stage == oldest->stage && entry->since < oldest->since))
+		if (entry->fd >= 0 &&
+		    (!oldest || entry->stage < oldest->stage ||
+		     (entry->stage == oldest->stage && entry->since < oldest->since)))
 			oldest = entry;
 	}
-	reject(meeting, oldest);
+	if (oldest)
+		reject(meeting, oldest);
 	return oldest;
+}
+
+static struct handshake *make_entry(struct meeting *meeting)
+{
+	for (int i = 0; i < MOST_PENDING; i++)
+		if (meeting->theirs[i].fd < 0)
+			return &meeting->theirs[i];
+	return reject_oldest(meeting);
 }
 
 static struct ddp_tcp_partner *find_partner(const struct ddp_tcp_meeting *meeting,
@@ -382,18 +377,6 @@ static void continue_theirs(struct meeting *meeting, struct handshake *handshake
 		finish(meeting, handshake);
 }
 
-/* accept4() lacks descriptors or memory: reject a connection that is pending, or fail if none is. */
-static int handle_shortage(struct meeting *meeting, int code, struct ddp_error *error)
-{
-	for (int i = 0; i < MOST_PENDING; i++)
-		if (meeting->theirs[i].fd >= 0) {
-			reject(meeting, &meeting->theirs[i]);
-			return 0;
-		}
-	return ddp_error_set(error, DDP_ERR_ENGINE, "cannot accept a connection: %s",
-			     strerror(code));
-}
-
 static int accept_all(struct meeting *meeting, struct ddp_error *error)
 {
 	for (int i = 0; i < MOST_PENDING; i++) {
@@ -404,7 +387,10 @@ static int accept_all(struct meeting *meeting, struct ddp_error *error)
 				 SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (new.fd < 0 &&
 		    (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
-			return handle_shortage(meeting, errno, error);
+			return reject_oldest(meeting)
+				       ? 0
+				       : ddp_error_errno(error, DDP_ERR_ENGINE,
+							 "cannot accept a connection");
 		if (new.fd < 0)
 			return 0;
 		entry = make_entry(meeting);
@@ -436,7 +422,7 @@ static int cannot_connect(const struct ddp_tcp_meeting *meeting,
 
 	return ddp_error_set(error, DDP_ERR_ENGINE,
 			     "no connection from %s (%s) to rank %d on %s at %s (%s): %s; "
-			     "DDP_SOCKET_IFNAME selects network interfaces",
+			     "DDP_SOCKET_IFNAME selects network interfaces, DDP_TCP_PORTS ports",
 			     meeting->own.node, meeting->own.address.interface, partner->rank,
 			     partner->card.node,
 			     ddp_tcp_address_text(&partner->card.address, there),
@@ -451,9 +437,6 @@ static int check_tries(const struct meeting *meeting, uint64_t now, struct ddp_e
 	for (int i = 0; i < public->count; i++) {
 		const struct handshake *handshake = &meeting->ours[i];
 
-		if (!connects(public->rank, public->partners[i].rank) ||
-		    handshake->stage == STAGE_DONE)
-			continue;
 		if (handshake->stage == STAGE_CONNECT && now - handshake->since > CONNECT_NS)
 			return cannot_connect(public, handshake->partner,
 					      "no answer; a firewall may drop the packets", error);
@@ -488,43 +471,29 @@ static int report_missing(const struct meeting *meeting, struct ddp_error *error
 			     public->own.address.interface, public->watch->limit);
 }
 
-static void add_poll(struct meeting *meeting, int *count, int fd, short events,
-		     struct handshake *handshake)
-{
-	meeting->polled[*count] = (struct pollfd){.fd = fd, .events = events};
-	meeting->polled_handshakes[*count] = handshake;
-	++*count;
-}
-
 /* Wait for events for at most [milliseconds] and handle them. */
 static int handle_events(struct meeting *meeting, int milliseconds, struct ddp_error *error)
 {
-	int count = 0;
+	struct pollfd *listener = meeting->polled, *polled = listener + 1;
+	int ours = meeting->public->count, count = ours + MOST_PENDING;
 
-	add_poll(meeting, &count, meeting->public->listener, POLLIN, NULL);
-	for (int i = 0; i < meeting->public->count; i++)
-		if (meeting->ours[i].fd >= 0)
-			add_poll(meeting, &count, meeting->ours[i].fd,
-				 meeting->ours[i].stage == STAGE_CONNECT ? POLLOUT : POLLIN,
-				 &meeting->ours[i]);
-	for (int i = 0; i < MOST_PENDING; i++)
-		if (meeting->theirs[i].fd >= 0)
-			add_poll(meeting, &count, meeting->theirs[i].fd, POLLIN,
-				 &meeting->theirs[i]);
-	if (poll(meeting->polled, (nfds_t)count, milliseconds) <= 0)
-		return 0;
-	for (int i = 1; i < count; i++) {
-		struct handshake *handshake = meeting->polled_handshakes[i];
-
-		if (!meeting->polled[i].revents)
-			continue;
-		if (handshake >= meeting->theirs && handshake < meeting->theirs + MOST_PENDING)
-			continue_theirs(meeting, handshake);
-		else
-			continue_ours(meeting, handshake);
-	}
+	/* Linux refuses more entries than descriptors may be open. */
+	while (count > 0 && meeting->ours[count - 1].fd < 0)
+		count--;
+	*listener = (struct pollfd){.fd = meeting->public->listener, .events = POLLIN};
+	for (int i = 0; i < count; i++)
+		polled[i] = (struct pollfd){
+			.fd = meeting->ours[i].fd,
+			.events = meeting->ours[i].stage == STAGE_CONNECT ? POLLOUT : POLLIN};
+	if (poll(meeting->polled, (nfds_t)count + 1, milliseconds) < 0 && errno != EINTR)
+		return ddp_error_errno(error, DDP_ERR_ENGINE, "poll");
+	for (int i = 0; i < count; i++)
+		if (polled[i].revents && i < ours)
+			continue_ours(meeting, &meeting->ours[i]);
+		else if (polled[i].revents)
+			continue_theirs(meeting, &meeting->ours[i]);
 	/* Last, since it may reuse the entries of connections that were polled. */
-	return meeting->polled[0].revents ? accept_all(meeting, error) : 0;
+	return listener->revents ? accept_all(meeting, error) : 0;
 }
 
 static int run_meeting(struct meeting *meeting, struct ddp_error *error)
@@ -537,8 +506,7 @@ static int run_meeting(struct meeting *meeting, struct ddp_error *error)
 		uint64_t now = ddp_now();
 
 		for (int i = 0; i < public->count; i++)
-			if (connects(public->rank, public->partners[i].rank) &&
-			    meeting->ours[i].stage == STAGE_IDLE && meeting->ours[i].since <= now)
+			if (meeting->ours[i].stage == STAGE_IDLE && meeting->ours[i].since <= now)
 				start_connecting(public, &meeting->ours[i]);
 		status = handle_events(meeting, 20, error);
 		now = ddp_now();
@@ -560,24 +528,28 @@ int ddp_tcp_meet(struct ddp_tcp_meeting *public, struct ddp_error *error)
 	size_t count = (size_t) public->count;
 	struct meeting meeting = {
 		.public = public,
-		.ours = calloc(count + 1, sizeof(*meeting.ours)),
+		.ours = calloc(count + MOST_PENDING, sizeof(*meeting.ours)),
 		.polled = calloc(count + MOST_PENDING + 1, sizeof(*meeting.polled)),
-		.polled_handshakes =
-			calloc(count + MOST_PENDING + 1, sizeof(*meeting.polled_handshakes)),
 		.missing = public->count,
 	};
 	int status;
 
 	ddp_error_clear(error);
-	for (int i = 0; i < MOST_PENDING; i++)
-		meeting.theirs[i].fd = -1;
-	if (!meeting.ours || !meeting.polled || !meeting.polled_handshakes) {
+	if (!meeting.ours || !meeting.polled) {
 		status = ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %d connections",
 				       public->count);
 		goto out;
 	}
-	for (int i = 0; i < public->count; i++)
-		meeting.ours[i] = (struct handshake){.fd = -1, .partner = &public->partners[i]};
+	meeting.theirs = meeting.ours + count;
+	for (size_t i = 0; i < count; i++)
+		meeting.ours[i] = (struct handshake){
+			.fd = -1,
+			.partner = &public->partners[i],
+			.stage = connects(public->rank, public->partners[i].rank) ? STAGE_IDLE
+										  : STAGE_DONE,
+		};
+	for (int i = 0; i < MOST_PENDING; i++)
+		meeting.theirs[i].fd = -1;
 	status = run_meeting(&meeting, error);
 	for (int i = 0; i < public->count; i++)
 		drop(&meeting.ours[i]);
@@ -593,6 +565,5 @@ out:
 	public->listener = -1;
 	free(meeting.ours);
 	free(meeting.polled);
-	free(meeting.polled_handshakes);
 	return status;
 }

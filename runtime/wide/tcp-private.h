@@ -15,6 +15,8 @@
 #include "base/keyed-hash.h"
 #include "host.h"
 
+extern const struct ddp_host_engine ddp_tcp_engine;
+
 /* --- tcp-address.c ------------------------------------------------------------------------ */
 
 struct ddp_tcp_address {
@@ -49,6 +51,14 @@ bool ddp_tcp_same_host(const struct ddp_tcp_address *a, const struct ddp_tcp_add
  * Returns 0; DDP_ERR_ENVIRONMENT if no interface that is up matches the user's list.
  */
 int ddp_tcp_address_choose(struct ddp_tcp_address *address, struct ddp_error *error);
+
+struct ifaddrs;
+
+/* Whether an entry of getifaddrs() has an address that other nodes may reach: up, IPv4 or IPv6, not link-local. */
+bool ddp_tcp_can_use(const struct ifaddrs *interface);
+
+/* The network of [address], which is one of this node: "10.0.0.0/24". */
+void ddp_tcp_network_text(const struct ddp_tcp_address *address, char text[static DDP_TCP_TEXT]);
 
 /*
  * Open a socket that listens on [address], on a port of DDP_TCP_PORTS if that is set, else on one

@@ -13,14 +13,15 @@
  *
  * All but DATA are control frames. They are sent between two DATA frames, before those that wait.
  * A message that arrives before its receive is kept, up to STASH_MOST bytes per connection; beyond
- * that the connection is not read until a receive takes one. A connection that ends without BYE is
- * lost.
+ * that the connection is not read until a receive takes one: in a chain of broadcasts a rank can be
+ * ahead of the next one by any number of bytes. A connection that ends without BYE is lost.
  */
 #include "config.h"
 
 #include <errno.h>
 #include <linux/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,12 +31,10 @@
 #include <unistd.h>
 
 #include "tcp-private.h"
-#include "tcp.h"
 
 enum {
-	STAGING = 16 << 10,	/* bytes read at once beside those that have a place */
-	STASH_MOST = 256 << 20, /* bytes of messages without a receive, per connection */
-	CONTROL_MOST = 8 << 10, /* bytes of control frames that wait, per connection */
+	STAGING = 16 << 10,	       /* bytes read at once beside those that have a place */
+	STASH_MOST = DDP_HOST_MESSAGE, /* bytes of messages without a receive, per connection */
 	SEND_VECTOR = 16,
 };
 
@@ -47,7 +46,7 @@ enum {
 
 /* Nanoseconds that a clean end waits for the partners' BYE, and that notes may take at another end. */
 #define GOODBYE_NS UINT64_C(800000000)
-#define POSTING_NS UINT64_C(50000000)
+#define FLUSH_NS UINT64_C(50000000)
 
 enum frame_kind {
 	FRAME_DATA = 1,
@@ -66,14 +65,13 @@ struct frame {
 
 _Static_assert(sizeof(struct frame) == 24, "bytes of a header");
 
-/* A message that is sent or received; one for each request. */
+/* A message that is sent or received, or a control frame that is sent. */
 struct transfer {
 	struct transfer *next;
-	struct ddp_host_request *request; /* NULL: cancelled */
+	struct ddp_host_request *request; /* NULL: a control frame, in the stash, or cancelled */
 	struct frame frame;
-	char *data; /* of the caller; a copy of ours if [owned] */
-	bool owned;
-	bool complete; /* of the stash: all of it has arrived */
+	char *data;    /* the buffer of the caller, or, without a request, behind this struct */
+	bool complete; /* in the stash: all of it has arrived */
 };
 
 struct queue {
@@ -87,8 +85,6 @@ struct connection {
 	size_t stashed;	    /* bytes */
 
 	size_t sent; /* of the first send: header and payload */
-	char *control;
-	size_t control_bytes, control_sent;
 
 	/* The frame that arrives: its header, then where its payload goes. */
 	struct frame frame;
@@ -97,8 +93,8 @@ struct connection {
 	size_t arrived;		 /* bytes of the payload */
 	char note[DDP_HOST_NOTE];
 
-	char *staging; /* bytes that were read and not handled, from [begin] to [end] */
-	size_t begin, end;
+	char staging[STAGING]; /* the first [staged] bytes were read and not handled */
+	size_t staged;
 
 	bool blocked; /* the stash is full */
 	bool answered;
@@ -107,14 +103,13 @@ struct connection {
 };
 
 struct ddp_host {
-	const struct ddp_log *log;
+	struct ddp_host *next; /* of [connected_hosts] */
 	int rank, size;
 	struct ddp_tcp_meeting meeting; /* until meet() */
 	struct connection *connections; /* [count] */
 	int count;
-	int *index; /* [size]: of a rank's connection, or -1 */
+	int *index; /* [size]: of a partner's connection */
 	struct pollfd *polled;
-	struct transfer *spare;
 	uint64_t served;  /* when all connections were last polled */
 	uint64_t checked; /* when the hosts were last checked */
 	double limit;	  /* seconds of a wait */
@@ -150,39 +145,27 @@ static struct transfer *take_first(struct queue *queue)
 	return transfer;
 }
 
-static struct transfer *new_transfer(struct ddp_host *host, struct ddp_host_request *request)
+/* Allocate a transfer with capacity for [bytes] behind it, where its data is. */
+static struct transfer *new_transfer(size_t bytes)
 {
-	struct transfer *transfer = host->spare;
+	struct transfer *transfer = malloc(sizeof(*transfer) + bytes);
 
 	if (transfer)
-		host->spare = transfer->next;
-	else if (!(transfer = malloc(sizeof(*transfer))))
-		return NULL;
-	*transfer = (struct transfer){.request = request};
+		*transfer = (struct transfer){.data = (char *)(transfer + 1)};
 	return transfer;
 }
 
-static void release(struct ddp_host *host, struct transfer *transfer)
+static void finish(struct transfer *transfer, int status)
 {
-	if (transfer->owned)
-		free(transfer->data);
-	transfer->next = host->spare;
-	host->spare = transfer;
-}
-
-static void finish(struct ddp_host *host, struct transfer *transfer, int status)
-{
-	if (transfer->request) {
-		transfer->request->engine = NULL;
+	if (transfer->request)
 		transfer->request->status = status;
-	}
-	release(host, transfer);
+	free(transfer);
 }
 
-static void finish_all(struct ddp_host *host, struct queue *queue, int status)
+static void finish_all(struct queue *queue, int status)
 {
 	while (queue->first)
-		finish(host, take_first(queue), status);
+		finish(take_first(queue), status);
 }
 
 /* --- The end of a connection -------------------------------------------------------------- */
@@ -193,39 +176,42 @@ static void lose(struct ddp_host *host, struct connection *connection, const cha
 		return;
 	connection->closed = true;
 	connection->target = NULL;
+	connection->sent = 0;
 	if (!connection->bye && host->lost < 0) {
 		host->lost = (int)(connection - host->connections);
 		snprintf(host->why, sizeof(host->why), "%s", why);
 	}
-	finish_all(host, &connection->sends, DDP_ERR_PEER);
+	finish_all(&connection->sends, DDP_ERR_PEER);
 	/* A complete message that waits for its receive was sent before the end. */
-	finish_all(host, &connection->receives, DDP_ERR_PEER);
+	finish_all(&connection->receives, DDP_ERR_PEER);
 }
 
 /* --- Sending ------------------------------------------------------------------------------ */
 
+/* Queue a control frame before the messages that wait, but behind one that is half sent. */
 static void send_control(struct connection *connection, enum frame_kind kind, int rank,
 			 const char *text)
 {
-	size_t bytes = text ? strnlen(text, DDP_HOST_NOTE - 1) : 0;
-	struct frame frame = {.kind = kind, .rank = rank, .bytes = bytes};
-	char *at;
+	size_t bytes = strnlen(text, DDP_HOST_NOTE - 1);
+	struct transfer **link = &connection->sends.first, *transfer;
 
-	if (connection->closed || connection->bye ||
-	    connection->control_bytes + sizeof(frame) + bytes > CONTROL_MOST)
+	if (connection->closed || connection->bye || !(transfer = new_transfer(bytes)))
 		return;
-	if (!connection->control && !(connection->control = malloc(CONTROL_MOST)))
-		return;
-	at = connection->control + connection->control_bytes;
-	memcpy(at, &frame, sizeof(frame));
-	if (bytes)
-		memcpy(at + sizeof(frame), text, bytes);
-	connection->control_bytes += sizeof(frame) + bytes;
+	transfer->frame = (struct frame){.kind = kind, .rank = rank, .bytes = bytes};
+	memcpy(transfer->data, text, bytes);
+	if (connection->sent)
+		link = &(*link)->next;
+	while (*link && (*link)->frame.kind != FRAME_DATA)
+		link = &(*link)->next;
+	transfer->next = *link;
+	*link = transfer;
+	if (!transfer->next)
+		connection->sends.end = &transfer->next;
 }
 
 static bool has_output(const struct connection *connection)
 {
-	return !connection->closed && (connection->sends.first || connection->control_bytes);
+	return !connection->closed && connection->sends.first;
 }
 
 /* Add [size] bytes of [data], but the first [skip] of them, to [vector]. Returns what is left of [skip]. */
@@ -237,48 +223,24 @@ static size_t add_vector(struct iovec *vector, int *count, void *data, size_t si
 	return 0;
 }
 
-/* Whether control frames are sent next: they go between two messages, and once begun they are completed. */
-static bool sends_control(const struct connection *connection)
-{
-	return connection->control_sent || (connection->control_bytes && connection->sent == 0);
-}
-
 /* Fill [vector] with the bytes to send next. Returns its number of entries. */
 static int fill_vector(struct connection *connection, struct iovec *vector)
 {
 	size_t skip = connection->sent;
 	int count = 0;
 
-	if (sends_control(connection)) {
-		vector[0] = (struct iovec){connection->control + connection->control_sent,
-					   connection->control_bytes - connection->control_sent};
-		return 1;
-	}
 	for (struct transfer *transfer = connection->sends.first;
 	     transfer && count + 2 <= SEND_VECTOR; transfer = transfer->next) {
 		skip = add_vector(vector, &count, &transfer->frame, sizeof(transfer->frame), skip);
 		skip = add_vector(vector, &count, transfer->data, transfer->frame.bytes, skip);
-		if (connection->control_bytes)
-			break;
 	}
 	return count;
 }
 
-/* [bytes] were sent. */
-static void account(struct ddp_host *host, struct connection *connection, size_t bytes)
+/* Bytes of header and payload. */
+static size_t size_of(const struct transfer *transfer)
 {
-	if (sends_control(connection)) {
-		connection->control_sent += bytes;
-		if (connection->control_sent == connection->control_bytes)
-			connection->control_sent = connection->control_bytes = 0;
-		return;
-	}
-	connection->sent += bytes;
-	while (connection->sends.first &&
-	       connection->sent >= sizeof(struct frame) + connection->sends.first->frame.bytes) {
-		connection->sent -= sizeof(struct frame) + connection->sends.first->frame.bytes;
-		finish(host, take_first(&connection->sends), 1);
-	}
+	return sizeof(transfer->frame) + transfer->frame.bytes;
 }
 
 /* Send what the kernel accepts. Returns whether anything was sent. */
@@ -302,94 +264,95 @@ static bool push(struct ddp_host *host, struct connection *connection)
 			if (errno != EPIPE && errno != ECONNRESET)
 				lose(host, connection, strerror(errno));
 			else
-				finish_all(host, &connection->sends, DDP_ERR_PEER);
-			connection->control_bytes = connection->control_sent = 0;
+				finish_all(&connection->sends, DDP_ERR_PEER);
 			connection->sent = 0;
 			return true;
 		}
-		account(host, connection, (size_t)sent);
+		connection->sent += (size_t)sent;
+		while (connection->sends.first &&
+		       connection->sent >= size_of(connection->sends.first)) {
+			connection->sent -= size_of(connection->sends.first);
+			finish(take_first(&connection->sends), 1);
+		}
 		happened = true;
 	}
 	return happened;
 }
 
-/* --- Receiving ---------------------------------------------------------------------------- */
-
-/* A message is complete: give it to the receive that it belongs to. */
-static void deliver(struct ddp_host *host, struct transfer *receive, const struct frame *frame)
+/* Send a control frame to all connections but [except]. */
+static void send_to_all(struct ddp_host *host, const struct connection *except,
+			enum frame_kind kind, int rank, const char *text)
 {
-	struct ddp_host_request *request = receive->request;
-
-	if (request) {
-		request->tag = frame->tag;
-		request->bytes = frame->bytes;
-	}
-	finish(host, receive,
-	       request && frame->bytes > receive->frame.bytes ? DDP_ERR_MISMATCH : 1);
+	for (int i = 0; i < host->count; i++)
+		if (&host->connections[i] != except) {
+			send_control(&host->connections[i], kind, rank, text);
+			push(host, &host->connections[i]);
+		}
 }
 
-/* Give complete messages of the stash to receives. */
-static void empty_stash(struct ddp_host *host, struct connection *connection)
+/* --- Receiving ---------------------------------------------------------------------------- */
+
+/* A message is complete: end the receive that it belongs to. */
+static void deliver(struct transfer *receive, const struct frame *frame)
+{
+	receive->request->tag = frame->tag;
+	receive->request->bytes = frame->bytes;
+	finish(receive, frame->bytes > receive->frame.bytes ? DDP_ERR_MISMATCH : 1);
+}
+
+/* Move complete messages of the stash to receives. */
+static void empty_stash(struct connection *connection)
 {
 	while (connection->stash.first && connection->receives.first &&
 	       connection->stash.first->complete) {
 		struct transfer *message = take_first(&connection->stash);
 		struct transfer *receive = take_first(&connection->receives);
 
-		if (receive->request && message->frame.bytes <= receive->frame.bytes &&
-		    message->frame.bytes)
+		if (message->frame.bytes && message->frame.bytes <= receive->frame.bytes)
 			memcpy(receive->data, message->data, message->frame.bytes);
 		connection->stashed -= message->frame.bytes;
-		deliver(host, receive, &message->frame);
-		release(host, message);
+		deliver(receive, &message->frame);
+		free(message);
 	}
 }
 
-/* Keep a message that has no receive yet. Returns false if the connection must wait for one. */
-static bool stash(struct ddp_host *host, struct connection *connection)
+static bool is_frame(const struct frame *frame)
 {
-	size_t bytes = connection->frame.bytes;
-	struct transfer *message;
-
-	if (connection->stashed && connection->stashed + bytes > STASH_MOST)
-		return false;
-	message = new_transfer(host, NULL);
-	if (!message)
-		return false;
-	message->data = bytes ? malloc(bytes) : NULL;
-	if (bytes && !message->data) {
-		release(host, message);
-		return false;
-	}
-	message->owned = true;
-	message->frame = connection->frame;
-	connection->stashed += bytes;
-	append(&connection->stash, message);
-	connection->target = message;
-	return true;
+	if (frame->kind == FRAME_DATA)
+		return frame->bytes <= STASH_MOST;
+	return frame->kind > FRAME_DATA && frame->kind <= FRAME_BYE && frame->bytes < DDP_HOST_NOTE;
 }
 
-/* The header of a frame is there: decide where its payload goes. Returns false to wait. */
+/*
+ * The header of a frame has arrived: decide where its payload goes. Returns false if the frame cannot be
+ * received now, or ends the connection.
+ */
 static bool start_frame(struct ddp_host *host, struct connection *connection)
 {
-	struct transfer *receive = connection->receives.first;
+	const struct frame *frame = &connection->frame;
+	struct transfer *target = connection->receives.first;
 
-	connection->arrived = 0;
-	connection->target = NULL;
-	if (connection->frame.kind != FRAME_DATA) {
-		if (connection->frame.kind < FRAME_DATA || connection->frame.kind > FRAME_BYE ||
-		    connection->frame.bytes >= DDP_HOST_NOTE) {
-			lose(host, connection, "it sent a frame that is none");
-			return false;
-		}
-	} else if (!receive || connection->stash.first) {
-		if (!stash(host, connection)) {
-			connection->blocked = true;
-			return false;
-		}
-	} else if (connection->frame.bytes <= receive->frame.bytes) {
-		connection->target = receive;
+	if (!is_frame(frame)) {
+		lose(host, connection, "it sent a malformed frame");
+		return false;
 	}
+	if (frame->kind != FRAME_DATA || (target && frame->bytes > target->frame.bytes)) {
+		target = NULL;
+	} else if (!target) {
+		connection->blocked = connection->stashed + frame->bytes > STASH_MOST;
+		if (connection->blocked)
+			return false;
+		target = new_transfer(frame->bytes);
+		if (!target) {
+			lose(host, connection, "out of memory");
+			return false;
+		}
+		target->frame = *frame;
+		connection->stashed += frame->bytes;
+		append(&connection->stash, target);
+	}
+	connection->arrived = 0;
+	connection->target = target;
 	connection->in_frame = true;
 	return true;
 }
@@ -403,11 +366,7 @@ static void receive_note(struct ddp_host *host, struct connection *connection)
 	connection->note[connection->frame.bytes] = '\0';
 	host->noted = rank >= 0 && rank < host->size ? rank : connection->peer;
 	memcpy(host->note, connection->note, sizeof(host->note));
-	for (int i = 0; i < host->count; i++)
-		if (&host->connections[i] != connection) {
-			send_control(&host->connections[i], FRAME_NOTE, host->noted, host->note);
-			push(host, &host->connections[i]);
-		}
+	send_to_all(host, connection, FRAME_NOTE, host->noted, host->note);
 }
 
 /* The payload of a frame is complete. */
@@ -419,18 +378,18 @@ static void end_frame(struct ddp_host *host, struct connection *connection)
 	connection->target = NULL;
 	switch ((enum frame_kind)connection->frame.kind) {
 	case FRAME_DATA:
-		if (target && target->owned) {
+		if (target && !target->request) {
 			target->complete = true;
-			empty_stash(host, connection);
+			empty_stash(connection);
 		} else if (connection->receives.first) {
-			deliver(host, take_first(&connection->receives), &connection->frame);
+			deliver(take_first(&connection->receives), &connection->frame);
 		}
 		break;
 	case FRAME_NOTE:
 		receive_note(host, connection);
 		break;
 	case FRAME_ASK:
-		send_control(connection, FRAME_ANSWER, host->rank, NULL);
+		send_control(connection, FRAME_ANSWER, host->rank, "");
 		push(host, connection);
 		break;
 	case FRAME_ANSWER:
@@ -445,7 +404,9 @@ static void end_frame(struct ddp_host *host, struct connection *connection)
 /* Where the rest of the payload goes; NULL: nowhere. */
 static char *place_of(struct connection *connection)
 {
-	if (connection->target && (connection->target->owned || connection->target->request))
+	if (connection->arrived == connection->frame.bytes)
+		return NULL;
+	if (connection->target)
 		return connection->target->data + connection->arrived;
 	if (connection->frame.kind == FRAME_NOTE)
 		return connection->note + connection->arrived;
@@ -455,9 +416,10 @@ static char *place_of(struct connection *connection)
 /* Handle the bytes that were read. */
 static void parse(struct ddp_host *host, struct connection *connection)
 {
+	const char *at = connection->staging, *end = at + connection->staged;
+
 	while (!connection->closed) {
-		size_t have = connection->end - connection->begin;
-		const char *at = connection->staging + connection->begin;
+		size_t have = (size_t)(end - at);
 
 		if (!connection->in_frame) {
 			if (have < sizeof(struct frame))
@@ -465,7 +427,7 @@ static void parse(struct ddp_host *host, struct connection *connection)
 			memcpy(&connection->frame, at, sizeof(struct frame));
 			if (!start_frame(host, connection))
 				break;
-			connection->begin += sizeof(struct frame);
+			at += sizeof(struct frame);
 		} else {
 			size_t left = connection->frame.bytes - connection->arrived;
 			size_t some = left < have ? left : have;
@@ -473,71 +435,45 @@ static void parse(struct ddp_host *host, struct connection *connection)
 
 			if (place && some)
 				memcpy(place, at, some);
-			connection->begin += some;
+			at += some;
 			connection->arrived += some;
 			if (some < left)
 				break;
 			end_frame(host, connection);
 		}
 	}
-	if (connection->begin == connection->end) {
-		connection->begin = connection->end = 0;
-	} else if (connection->begin) {
-		memmove(connection->staging, connection->staging + connection->begin,
-			connection->end - connection->begin);
-		connection->end -= connection->begin;
-		connection->begin = 0;
-	}
+	connection->staged = (size_t)(end - at);
+	memmove(connection->staging, at, connection->staged);
 }
 
-/* Read once, payload directly to its place. Returns bytes, 0 if there are none, -1 at the end. */
-static ssize_t read_some(struct ddp_host *host, struct connection *connection, size_t *asked)
-{
-	struct iovec vector[2];
-	char *place = connection->in_frame ? place_of(connection) : NULL;
-	size_t direct = place ? connection->frame.bytes - connection->arrived : 0;
-	int count = 0;
-	ssize_t got;
-
-	/* Bytes in the staging buffer are the beginning of a header: none of a payload is there. */
-	if (direct)
-		vector[count++] = (struct iovec){place, direct};
-	vector[count++] =
-		(struct iovec){connection->staging + connection->end, STAGING - connection->end};
-	*asked = direct + STAGING - connection->end;
-	do
-		got = readv(connection->fd, vector, count);
-	while (got < 0 && errno == EINTR);
-	if (got < 0 && errno == EAGAIN)
-		return 0;
-	if (got <= 0) {
-		lose(host, connection, got < 0 ? strerror(errno) : "it has left");
-		return -1;
-	}
-	if ((size_t)got <= direct) {
-		connection->arrived += (size_t)got;
-	} else {
-		connection->arrived += direct;
-		connection->end += (size_t)got - direct;
-	}
-	return got;
-}
-
-/* Read what has arrived. Returns whether anything had. */
+/* Read what has arrived, payload directly to its place. Returns whether anything had. */
 static bool pull(struct ddp_host *host, struct connection *connection)
 {
 	bool happened = false;
 
 	while (!connection->closed && !connection->blocked) {
-		size_t asked;
-		ssize_t got = read_some(host, connection, &asked);
+		char *place = connection->in_frame ? place_of(connection) : NULL;
+		size_t direct = place ? connection->frame.bytes - connection->arrived : 0;
+		size_t free_bytes = STAGING - connection->staged;
+		/* Bytes in the staging buffer are the beginning of a header: none of a payload is there. */
+		struct iovec vector[] = {{place, direct},
+					 {connection->staging + connection->staged, free_bytes}};
+		ssize_t got = readv(connection->fd, vector + !direct, direct ? 2 : 1);
 
-		if (got == 0)
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0 && errno == EAGAIN)
 			break;
 		happened = true;
-		if (got > 0)
-			parse(host, connection);
-		if (got < (ssize_t)asked)
+		if (got <= 0) {
+			lose(host, connection, got < 0 ? strerror(errno) : "it has left");
+			break;
+		}
+		if ((size_t)got > direct)
+			connection->staged += (size_t)got - direct;
+		connection->arrived += (size_t)got < direct ? (size_t)got : direct;
+		parse(host, connection);
+		if ((size_t)got < direct + free_bytes)
 			break;
 	}
 	return happened;
@@ -545,14 +481,10 @@ static bool pull(struct ddp_host *host, struct connection *connection)
 
 /* --- The engine's functions --------------------------------------------------------------- */
 
+/* [peer] is a partner: the collectives send to no other rank. */
 static struct connection *connection_to(struct ddp_host *host, int peer)
 {
-	return host->index[peer] >= 0 ? &host->connections[host->index[peer]] : NULL;
-}
-
-static int no_connection(int peer, struct ddp_error *error)
-{
-	return ddp_error_set(error, DDP_ERR_STATE, "there is no connection to rank %d", peer);
+	return &host->connections[host->index[peer]];
 }
 
 static int tcp_send(struct ddp_host *host, int peer, uint64_t tag, const void *data, size_t bytes,
@@ -561,48 +493,41 @@ static int tcp_send(struct ddp_host *host, int peer, uint64_t tag, const void *d
 	struct connection *connection = connection_to(host, peer);
 	struct transfer *transfer;
 
-	if (!connection)
-		return no_connection(peer, error);
-	request->peer = peer;
 	request->status = 0;
 	if (connection->closed || connection->bye) {
 		request->status = DDP_ERR_PEER;
 		return 0;
 	}
-	transfer = new_transfer(host, request);
+	transfer = new_transfer(0);
 	if (!transfer)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a message");
+	transfer->request = request;
 	transfer->frame = (struct frame){.kind = FRAME_DATA, .tag = tag, .bytes = bytes};
 	transfer->data = (char *)(uintptr_t)data;
-	request->engine = transfer;
 	append(&connection->sends, transfer);
 	if (connection->sends.first == transfer)
 		push(host, connection);
 	return 0;
 }
 
-static int tcp_recv(struct ddp_host *host, int peer, uint64_t tag, uint64_t mask, void *data,
-		    size_t bytes, struct ddp_host_request *request, struct ddp_error *error)
+static int tcp_recv(struct ddp_host *host, int peer, uint64_t tag, void *data, size_t bytes,
+		    struct ddp_host_request *request, struct ddp_error *error)
 {
 	struct connection *connection = connection_to(host, peer);
 	struct transfer *transfer;
 
 	(void)tag; /* messages arrive in the order of their receives; the caller compares tags */
-	(void)mask;
-	if (!connection)
-		return no_connection(peer, error);
-	request->peer = peer;
 	request->status = 0;
-	transfer = new_transfer(host, request);
+	transfer = new_transfer(0);
 	if (!transfer)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for a message");
+	transfer->request = request;
 	transfer->frame.bytes = bytes;
 	transfer->data = data;
-	request->engine = transfer;
 	append(&connection->receives, transfer);
-	empty_stash(host, connection);
+	empty_stash(connection);
 	if (connection->closed) {
-		finish_all(host, &connection->receives, DDP_ERR_PEER);
+		finish_all(&connection->receives, DDP_ERR_PEER);
 	} else if (connection->blocked) {
 		connection->blocked = false;
 		parse(host, connection);
@@ -612,8 +537,8 @@ static int tcp_recv(struct ddp_host *host, int peer, uint64_t tag, uint64_t mask
 
 /*
  * Whether the peer's host has acknowledged nothing for half of the limit, neither data nor the probes of
- * an idle connection. A peer that does not read closes its window; then data waits here, and
- * nothing is on its way.
+ * an idle connection. A peer that does not read closes its window; then data waits here, nothing is
+ * on its way, and its host answers each probe of the window.
  */
 static bool is_host_silent(const struct ddp_host *host, const struct connection *connection)
 {
@@ -623,7 +548,7 @@ static bool is_host_silent(const struct ddp_host *host, const struct connection 
 
 	return getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
 	       info.tcpi_last_ack_recv > patience_ms &&
-	       (info.tcpi_unacked > 0 || info.tcpi_notsent_bytes == 0);
+	       (info.tcpi_unacked > 0 || info.tcpi_notsent_bytes == 0 || info.tcpi_probes > 1);
 }
 
 static void check_hosts(struct ddp_host *host, uint64_t now)
@@ -668,12 +593,12 @@ static bool serve(struct ddp_host *host, uint64_t nanoseconds)
 	return happened;
 }
 
-static int tcp_progress(struct ddp_host *host)
+static int tcp_progress(struct ddp_host *host, uint64_t nanoseconds)
 {
 	bool happened = false;
 
-	if (ddp_now() - host->served >= SERVE_NS)
-		return serve(host, 0);
+	if (nanoseconds || ddp_now() - host->served >= SERVE_NS)
+		return serve(host, nanoseconds);
 	for (int i = 0; i < host->count; i++) {
 		struct connection *connection = &host->connections[i];
 
@@ -685,96 +610,86 @@ static int tcp_progress(struct ddp_host *host)
 	return happened;
 }
 
-static void tcp_idle(struct ddp_host *host, uint64_t nanoseconds)
+/* Drop messages that wait. One that is half sent is completed from a copy, so that the frames after it stay whole. */
+static void cancel_sends(struct ddp_host *host, struct connection *connection)
 {
-	serve(host, nanoseconds);
-}
+	struct transfer **link = &connection->sends.first, *first = *link, *copy;
 
-/*
- * A receive of which nothing has arrived leaves the queue; the payload of one that has begun is
- * discarded. A message that is half sent is copied, so that the frames after it stay whole.
- */
-static void tcp_cancel(struct ddp_host *host, struct ddp_host_request *request)
-{
-	struct transfer *transfer = request->engine;
-	struct connection *connection = connection_to(host, request->peer);
-	struct queue *queues[] = {&connection->sends, &connection->receives};
-
-	if (request->status != 0 || !transfer)
-		return;
-	transfer->request = NULL;
-	request->engine = NULL;
-	request->status = DDP_ERR_ABORTED;
-	if (transfer == connection->target)
-		return;
-	if (transfer == connection->sends.first && connection->sent) {
-		char *copy = malloc(transfer->frame.bytes);
-
-		if (copy)
-			memcpy(copy, transfer->data, transfer->frame.bytes);
-		else
+	if (connection->sent && first->request) {
+		copy = new_transfer(first->frame.bytes);
+		if (!copy) {
 			lose(host, connection, "out of memory");
-		if (copy) {
-			transfer->data = copy;
-			transfer->owned = true;
+			return;
 		}
-		return;
+		copy->frame = first->frame;
+		if (copy->frame.bytes)
+			memcpy(copy->data, first->data, copy->frame.bytes);
+		copy->next = first;
+		*link = copy;
 	}
-	for (int i = 0; i < 2; i++)
-		for (struct transfer **link = &queues[i]->first; *link; link = &(*link)->next)
-			if (*link == transfer) {
-				*link = transfer->next;
-				if (!transfer->next)
-					queues[i]->end = link;
-				release(host, transfer);
-				return;
-			}
+	while (*link) {
+		struct transfer *transfer = *link;
+
+		if (transfer->request) {
+			*link = transfer->next;
+			finish(transfer, DDP_ERR_ABORTED);
+		} else {
+			link = &transfer->next;
+		}
+	}
+	connection->sends.end = link;
 }
 
-static int tcp_broken(struct ddp_host *host, int *peer, char *why, size_t size)
+static void tcp_cancel(struct ddp_host *host)
 {
+	for (int i = 0; i < host->count; i++) {
+		struct connection *connection = &host->connections[i];
+
+		cancel_sends(host, connection);
+		/* The rest of a message that has started to arrive is discarded. */
+		if (connection->target && connection->target->request)
+			connection->target = NULL;
+		finish_all(&connection->receives, DDP_ERR_ABORTED);
+	}
+}
+
+static enum ddp_host_event tcp_event(struct ddp_host *host, int *peer, char *text, size_t size)
+{
+	if (host->noted >= 0) {
+		*peer = host->noted;
+		snprintf(text, size, "%s", host->note);
+		return DDP_HOST_NOTED;
+	}
 	if (host->lost < 0)
-		return 0;
+		return DDP_HOST_QUIET;
 	*peer = host->connections[host->lost].peer;
-	snprintf(why, size, "%s", host->why);
-	return 1;
+	snprintf(text, size, "%s", host->why);
+	return DDP_HOST_LOST;
 }
 
-static void tcp_note(struct ddp_host *host, int peer, const char *text)
+static void tcp_note(struct ddp_host *host, const char *text)
 {
-	struct connection *connection = connection_to(host, peer);
-
-	if (!connection)
-		return;
-	send_control(connection, FRAME_NOTE, host->rank, text);
-	push(host, connection);
+	send_to_all(host, NULL, FRAME_NOTE, host->rank, text);
 }
 
-static int tcp_noted(struct ddp_host *host, int *peer, char *text, size_t size)
+static int tcp_silent(struct ddp_host *host, bool ask, int *first)
 {
-	if (host->noted < 0)
-		return 0;
-	*peer = host->noted;
-	snprintf(text, size, "%s", host->note);
-	return 1;
-}
+	int silent = 0;
 
-static void tcp_ask(struct ddp_host *host, int peer)
-{
-	struct connection *connection = connection_to(host, peer);
+	for (int i = 0; i < host->count && ask; i++)
+		host->connections[i].answered = false;
+	if (ask)
+		send_to_all(host, NULL, FRAME_ASK, host->rank, "");
+	for (int i = 0; i < host->count; i++) {
+		const struct connection *connection = &host->connections[i];
 
-	if (!connection)
-		return;
-	connection->answered = false;
-	send_control(connection, FRAME_ASK, host->rank, NULL);
-	push(host, connection);
-}
-
-static bool tcp_answered(struct ddp_host *host, int peer)
-{
-	const struct connection *connection = connection_to(host, peer);
-
-	return !connection || connection->answered || connection->bye;
+		/* The answer of a peer that is ahead waits behind its messages. */
+		if (connection->answered || connection->bye || connection->blocked)
+			continue;
+		if (silent++ == 0 || connection->peer < *first)
+			*first = connection->peer;
+	}
+	return silent;
 }
 
 static void tcp_describe(struct ddp_host *host, char *text, size_t size)
@@ -782,35 +697,142 @@ static void tcp_describe(struct ddp_host *host, char *text, size_t size)
 	const struct ddp_tcp_address *address = &host->meeting.own.address;
 	char where[DDP_TCP_TEXT];
 
-	snprintf(text, size, "TCP (%s, %s, %d connections)", address->interface,
-		 ddp_tcp_address_text(address, where), host->count);
+	snprintf(text, size, "TCP (%s, %s, %d connection%s)", address->interface,
+		 ddp_tcp_address_text(address, where), host->count, host->count == 1 ? "" : "s");
 }
 
-/* --- The beginning and the end ------------------------------------------------------------ */
+/* --- Forked children ---------------------------------------------------------------------- */
 
-static void tcp_close(struct ddp_host *host, bool clean);
+/*
+ * A child that a rank forks (a data loader's worker) closes its copies of the sockets. With them a
+ * connection would outlive the rank, and its peers would notice its end at their time limit only.
+ */
+static pthread_mutex_t connected_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ddp_host *connected_hosts; /* of this process */
 
-static int tcp_open(struct ddp_host **made, int rank, int size, const struct ddp_watch *watch,
-		    ddp_host_end *end, const struct ddp_log *log, struct ddp_error *error)
+static void before_fork(void)
+{
+	pthread_mutex_lock(&connected_lock);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&connected_lock);
+}
+
+static void after_fork_in_child(void)
+{
+	for (struct ddp_host *host = connected_hosts; host; host = host->next)
+		for (int i = 0; i < host->count; i++) {
+			close(host->connections[i].fd);
+			host->connections[i].fd = -1;
+			host->connections[i].closed = true;
+		}
+	after_fork();
+}
+
+static void handle_forks(void)
+{
+	pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
+static void add_connected(struct ddp_host *host)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, handle_forks);
+	pthread_mutex_lock(&connected_lock);
+	host->next = connected_hosts;
+	connected_hosts = host;
+	pthread_mutex_unlock(&connected_lock);
+}
+
+static void remove_connected(const struct ddp_host *host)
+{
+	struct ddp_host **link = &connected_hosts;
+
+	pthread_mutex_lock(&connected_lock);
+	while (*link && *link != host)
+		link = &(*link)->next;
+	if (*link)
+		*link = host->next;
+	pthread_mutex_unlock(&connected_lock);
+}
+
+/* --- Start and end ------------------------------------------------------------------------ */
+
+/* Whether bytes wait to be sent; or, with [goodbyes], whether a partner has neither sent BYE nor left. */
+static bool is_busy(const struct ddp_host *host, bool goodbyes)
+{
+	for (int i = 0; i < host->count; i++) {
+		const struct connection *connection = &host->connections[i];
+
+		if (goodbyes ? !connection->bye && !connection->closed : has_output(connection))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * A socket that is closed with unread bytes resets its connection, and what the peer has not read
+ * is lost: so the last frames are read before.
+ */
+static void flush(struct ddp_host *host, bool clean)
+{
+	uint64_t until = ddp_now() + (clean ? GOODBYE_NS : FLUSH_NS);
+
+	for (int i = 0; i < host->count && clean; i++)
+		send_control(&host->connections[i], FRAME_BYE, host->rank, "");
+	while (is_busy(host, false) && ddp_now() < until)
+		serve(host, DDP_WATCH_PERIOD);
+	for (int i = 0; i < host->count; i++)
+		shutdown(host->connections[i].fd, SHUT_WR);
+	while (clean && is_busy(host, true) && ddp_now() < until)
+		serve(host, DDP_WATCH_PERIOD);
+	if (!clean)
+		serve(host, 0);
+}
+
+static void tcp_close(struct ddp_host *host, bool clean)
+{
+	if (!host)
+		return;
+	flush(host, clean);
+	remove_connected(host);
+	if (host->meeting.listener >= 0)
+		close(host->meeting.listener);
+	for (int i = 0; i < host->count; i++) {
+		struct connection *connection = &host->connections[i];
+
+		finish_all(&connection->sends, DDP_ERR_ABORTED);
+		finish_all(&connection->receives, DDP_ERR_ABORTED);
+		finish_all(&connection->stash, DDP_ERR_ABORTED);
+		close(connection->fd);
+	}
+	free(host->meeting.partners);
+	free(host->connections);
+	free(host->polled);
+	free(host->index);
+	free(host);
+}
+
+static int tcp_open(struct ddp_host **made, const struct ddp_host_setup *setup,
+		    struct ddp_host_card *card, struct ddp_error *error)
 {
 	struct ddp_host *host = calloc(1, sizeof(*host));
 	struct ddp_tcp_card *own;
 	int status = 0;
 
-	(void)end;
 	*made = NULL;
-	if (!host || !(host->index = malloc((size_t)size * sizeof(int)))) {
+	if (!host || !(host->index = malloc((size_t)setup->size * sizeof(int)))) {
 		free(host);
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %d ranks", size);
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %d ranks", setup->size);
 	}
-	for (int i = 0; i < size; i++)
-		host->index[i] = -1;
-	host->log = log;
-	host->rank = rank;
-	host->size = size;
+	host->rank = setup->rank;
+	host->size = setup->size;
 	host->lost = host->noted = -1;
 	host->meeting =
-		(struct ddp_tcp_meeting){.rank = rank, .listener = -1, .watch = watch, .log = log};
+		(struct ddp_tcp_meeting){.rank = setup->rank, .listener = -1, .log = setup->log};
 	own = &host->meeting.own;
 	own->magic = DDP_TCP_MAGIC;
 	gethostname(own->node, sizeof(own->node) - 1);
@@ -824,65 +846,29 @@ static int tcp_open(struct ddp_host **made, int rank, int size, const struct ddp
 		tcp_close(host, false);
 		return status;
 	}
+	_Static_assert(sizeof(*own) <= DDP_HOST_CARD, "bytes of a card");
+	card->rank = setup->rank;
+	card->bytes = sizeof(*own);
+	memcpy(card->data, own, sizeof(*own));
 	*made = host;
 	return 0;
 }
 
-static int tcp_address(struct ddp_host *host, const void **data, size_t *size,
-		       struct ddp_error *error)
+static int read_card(struct ddp_tcp_partner *partner, const struct ddp_host_card *card,
+		     struct ddp_error *error)
 {
-	(void)error;
-	*data = &host->meeting.own;
-	*size = sizeof(host->meeting.own);
-	return 0;
-}
-
-static int tcp_connect(struct ddp_host *host, int peer, const void *data, size_t size,
-		       struct ddp_error *error)
-{
-	size_t count = (size_t)host->meeting.count + 1;
-	struct ddp_tcp_partner *partners =
-		realloc(host->meeting.partners, count * sizeof(*partners));
-	struct ddp_tcp_partner *partner;
-
-	if (!partners)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %zu connections", count);
-	host->meeting.partners = partners;
-	partner = &partners[count - 1];
-	*partner = (struct ddp_tcp_partner){.rank = peer, .fd = -1};
-	if (size == sizeof(partner->card))
-		memcpy(&partner->card, data, size);
+	*partner = (struct ddp_tcp_partner){.rank = card->rank, .fd = -1};
+	if (card->bytes == sizeof(partner->card))
+		memcpy(&partner->card, card->data, card->bytes);
 	if (partner->card.magic != DDP_TCP_MAGIC ||
 	    (partner->card.address.any.sa_family != AF_INET &&
 	     partner->card.address.any.sa_family != AF_INET6))
 		return ddp_error_set(error, DDP_ERR_FORMAT,
 				     "rank %d published a damaged address, or runs another "
 				     "release of libddp",
-				     peer);
+				     card->rank);
 	partner->card.node[sizeof(partner->card.node) - 1] = '\0';
 	partner->card.address.interface[sizeof(partner->card.address.interface) - 1] = '\0';
-	host->meeting.count = (int)count;
-	return 0;
-}
-
-/* Partners prove who they are with the secrets of their addresses. */
-static int tcp_pass(struct ddp_host *host, const void **data, size_t *size, struct ddp_error *error)
-{
-	(void)host;
-	(void)error;
-	*data = "";
-	*size = 0;
-	return 0;
-}
-
-static int tcp_admit(struct ddp_host *host, int peer, const void *data, size_t size,
-		     struct ddp_error *error)
-{
-	(void)host;
-	(void)peer;
-	(void)data;
-	(void)size;
-	(void)error;
 	return 0;
 }
 
@@ -897,10 +883,6 @@ static int make_connections(struct ddp_host *host, struct ddp_error *error)
 	for (size_t i = 0; i < count; i++) {
 		struct connection *connection = &host->connections[i];
 
-		connection->staging = malloc(STAGING);
-		if (!connection->staging)
-			return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %zu connections",
-					     count);
 		connection->fd = host->meeting.partners[i].fd;
 		connection->peer = host->meeting.partners[i].rank;
 		host->meeting.partners[i].fd = -1;
@@ -913,89 +895,33 @@ static int make_connections(struct ddp_host *host, struct ddp_error *error)
 	return 0;
 }
 
-static int tcp_meet(struct ddp_host *host, const struct ddp_watch *watch, struct ddp_error *error)
+static int tcp_meet(struct ddp_host *host, const struct ddp_host_card *cards, int count,
+		    const struct ddp_watch *watch, struct ddp_error *error)
 {
-	int status;
+	struct ddp_tcp_meeting *meeting = &host->meeting;
+	int status = 0;
 
-	host->meeting.watch = watch;
 	host->limit = watch->limit;
-	status = ddp_tcp_meet(&host->meeting, error);
+	meeting->watch = watch;
+	meeting->partners = calloc((size_t)count + 1, sizeof(*meeting->partners));
+	if (!meeting->partners)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for %d connections", count);
+	for (; meeting->count < count && status == 0; meeting->count++)
+		status = read_card(&meeting->partners[meeting->count], &cards[meeting->count],
+				   error);
+	if (status == 0)
+		status = ddp_tcp_meet(meeting, error);
 	if (status == 0)
 		status = make_connections(host, error);
-	for (int i = 0; i < host->meeting.count; i++)
-		if (host->meeting.partners[i].fd >= 0)
-			close(host->meeting.partners[i].fd);
-	free(host->meeting.partners);
-	host->meeting.partners = NULL;
-	host->meeting.count = 0;
+	for (int i = 0; i < meeting->count; i++)
+		if (meeting->partners[i].fd >= 0)
+			close(meeting->partners[i].fd);
+	free(meeting->partners);
+	meeting->partners = NULL;
+	meeting->count = 0;
+	if (status == 0)
+		add_connected(host);
 	return status;
-}
-
-/* Whether a partner has neither said BYE nor ended its connection. */
-static bool is_somebody_there(const struct ddp_host *host)
-{
-	for (int i = 0; i < host->count; i++)
-		if (!host->connections[i].bye && !host->connections[i].closed)
-			return true;
-	return false;
-}
-
-static bool has_any_output(const struct ddp_host *host)
-{
-	for (int i = 0; i < host->count; i++)
-		if (has_output(&host->connections[i]))
-			return true;
-	return false;
-}
-
-/*
- * A socket that is closed with unread bytes resets its connection, and what the peer has not read
- * is lost: so the last frames are read before.
- */
-static void part(struct ddp_host *host, bool clean)
-{
-	uint64_t until = ddp_now() + (clean ? GOODBYE_NS : POSTING_NS);
-
-	for (int i = 0; i < host->count && clean; i++)
-		send_control(&host->connections[i], FRAME_BYE, host->rank, NULL);
-	while (has_any_output(host) && ddp_now() < until)
-		serve(host, DDP_WATCH_PERIOD);
-	for (int i = 0; i < host->count; i++)
-		shutdown(host->connections[i].fd, SHUT_WR);
-	while (clean && is_somebody_there(host) && ddp_now() < until)
-		serve(host, DDP_WATCH_PERIOD);
-	if (!clean)
-		serve(host, 0);
-}
-
-static void tcp_close(struct ddp_host *host, bool clean)
-{
-	struct transfer *next;
-
-	if (!host)
-		return;
-	part(host, clean);
-	if (host->meeting.listener >= 0)
-		close(host->meeting.listener);
-	for (int i = 0; i < host->count; i++) {
-		struct connection *connection = &host->connections[i];
-
-		finish_all(host, &connection->sends, DDP_ERR_ABORTED);
-		finish_all(host, &connection->receives, DDP_ERR_ABORTED);
-		finish_all(host, &connection->stash, DDP_ERR_ABORTED);
-		close(connection->fd);
-		free(connection->control);
-		free(connection->staging);
-	}
-	for (; host->spare; host->spare = next) {
-		next = host->spare->next;
-		free(host->spare);
-	}
-	free(host->meeting.partners);
-	free(host->connections);
-	free(host->polled);
-	free(host->index);
-	free(host);
 }
 
 const struct ddp_host_engine ddp_tcp_engine = {
@@ -1006,21 +932,14 @@ const struct ddp_host_engine ddp_tcp_engine = {
 		 .name = "tcp",
 		 .release = PACKAGE_VERSION},
 	.open = tcp_open,
-	.address = tcp_address,
-	.connect = tcp_connect,
-	.pass = tcp_pass,
-	.admit = tcp_admit,
 	.meet = tcp_meet,
 	.send = tcp_send,
 	.recv = tcp_recv,
 	.progress = tcp_progress,
-	.idle = tcp_idle,
 	.cancel = tcp_cancel,
-	.broken = tcp_broken,
+	.event = tcp_event,
 	.note = tcp_note,
-	.noted = tcp_noted,
-	.ask = tcp_ask,
-	.answered = tcp_answered,
+	.silent = tcp_silent,
 	.describe = tcp_describe,
 	.close = tcp_close,
 };

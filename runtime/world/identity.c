@@ -565,21 +565,61 @@ static uint64_t host_tag(const struct ddp_view *view)
 	return ddp_hash(tag, &view->around->parent, sizeof(view->around->parent));
 }
 
+/* Whether the variables of env:// came without torchrun's own, as when they are typed in a shell for each rank. */
+static bool is_by_hand(const struct ddp_view *view)
+{
+	static const char prefix[] = "TORCHELASTIC_";
+
+	for (char *const *env = view->env; env && *env; env++)
+		if (strncmp(*env, prefix, sizeof(prefix) - 1) == 0)
+			return false;
+	return true;
+}
+
+/*
+ * Ranks that were started by hand have no common parent, and share what their user gave all of them: DDP_JOB, else
+ * MASTER_ADDR and MASTER_PORT. Returns false if the world has one rank, which meets nobody, or neither was given.
+ */
+static bool hand_key(const struct ddp_view *view, const struct ddp_identity *id,
+		     char key[static DDP_WORD_SIZE])
+{
+	const char *job = ddp_variable_get(view->env, DDP_NAME(DDP_JOB));
+	const char *address = ddp_variable_get(view->env, DDP_NAME(MASTER_ADDR));
+	const char *port = ddp_variable_get(view->env, DDP_NAME(MASTER_PORT));
+	char name[512];
+
+	if (id->size == 1 || !is_by_hand(view))
+		return false;
+	if (job && view->contract != DDP_CONTRACT_FOREIGN) {
+		ddp_place_word(job, key);
+		return true;
+	}
+	if (!address || !port)
+		return false;
+	snprintf(name, sizeof(name), "%.255s-%.32s", address, port);
+	ddp_place_word(name, key);
+	return true;
+}
+
 static int place_torchrun(const struct ddp_view *view, struct ddp_identity *id,
 			  struct ddp_error *error)
 {
 	const char *run = ddp_variable_get(view->env, "TORCHELASTIC_RUN_ID");
 	const char *port = ddp_variable_get(view->env, "MASTER_PORT");
 	char run_word[DDP_WORD_SIZE], port_word[DDP_WORD_SIZE], step[DDP_WORD_SIZE];
-	char tag[32] = "", name[256];
+	char key[DDP_WORD_SIZE], tag[32] = "", name[256];
+	bool by_hand = hand_key(view, id, key);
 	int status;
 
 	ddp_place_word(run ? run : "none", run_word);
 	ddp_place_word(port ? port : "0", port_word);
 	if (id->local_size == id->size)
 		snprintf(tag, sizeof(tag), "-%016llx", (unsigned long long)host_tag(view));
-	snprintf(id->job, sizeof(id->job), "%s-%s%s", run_word, port_word, tag);
-	snprintf(name, sizeof(name), "%s%s", run_word, tag);
+	if (by_hand)
+		snprintf(id->job, sizeof(id->job), "%s", key);
+	else
+		snprintf(id->job, sizeof(id->job), "%s-%s%s", run_word, port_word, tag);
+	snprintf(name, sizeof(name), "%s%s", by_hand ? key : run_word, by_hand ? "" : tag);
 	if (view->in_step) {
 		step_word(view, step);
 		status = place_step_records(view, cluster_name(view), step, id, error);
@@ -588,7 +628,11 @@ static int place_torchrun(const struct ddp_view *view, struct ddp_identity *id,
 	}
 	if (status < 0)
 		return status;
-	snprintf(name, sizeof(name), "torchrun-%s-%s.%d%s", run_word, port_word, id->attempt, tag);
+	if (by_hand)
+		snprintf(name, sizeof(name), "env-%s.%d", key, id->attempt);
+	else
+		snprintf(name, sizeof(name), "torchrun-%s-%s.%d%s", run_word, port_word,
+			 id->attempt, tag);
 	return ddp_place_directory(view, name, id, error);
 }
 

@@ -2,6 +2,9 @@
 /*
  * identity.h - who am I, out of the environment
  *
+ * world/ finds rank, size, node, device and share of this process. It calls base/ only. Start reading at
+ * ddp_identity_read(); variables.h has the rules for single variables.
+ *
  * Pure: a list of NAME=VALUE in, decisions out. In this order: the plugin's contract
  * (contract.h), plain srun's SLURM_*, torchrun's variables, a single rank.
  */

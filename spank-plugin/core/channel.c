@@ -16,7 +16,7 @@ struct field {
 	size_t offset, size;
 };
 
-/* One row of the table; [type] is its kind. */
+/* A row of the table; [type] is the kind of the field. */
 #define FIELD(name, type)                                                                 \
 	{                                                                                 \
 		.key = #name, .kind = type, .offset = offsetof(struct ddp_channel, name), \
@@ -105,7 +105,7 @@ static int hex(char c)
 	return -1;
 }
 
-/* Undo ddp_list_add's escapes in the [n] bytes at [p]. */
+/* Undo the escapes of ddp_list_add() in the [n] bytes at [p]. */
 static int unescape(const char *p, size_t n, char *value, size_t size)
 {
 	size_t used = 0;
@@ -212,10 +212,11 @@ int ddp_channel_decode(const char *text, struct ddp_channel *channel, struct ddp
 
 	memset(channel, 0, sizeof(*channel));
 	if (n != sizeof(version) - 1 || memcmp(text, version, n) != 0)
-		return ddp_fail(message,
-				"srun's plugin speaks version \"%.*s\" of %s, this node's speaks "
-				"\"%s\"; install the same slurm-ddp on both",
-				n < 20 ? (int)n : 20, text, DDP_CHANNEL_NAME, version);
+		return ddp_fail(
+			message,
+			"srun's plugin uses version \"%.*s\" of %s, this node's plugin uses "
+			"\"%s\"; install the same slurm-ddp on both",
+			n < 20 ? (int)n : 20, text, DDP_CHANNEL_NAME, version);
 	for (const char *p = text + n; *p == ';';) {
 		const char *key = ++p, *equals;
 		const struct field *f;
@@ -240,8 +241,11 @@ int ddp_channel_directory_name(const struct ddp_channel *channel, char *name, si
 			  channel->step, channel->attempt, channel->nonce);
 }
 
-/* What "n1:8,n2:16" says of [node], or "8" of any; its length in [length]. Returns NULL where it says nothing. */
-static const char *of_node(const char *list, const char *node, size_t *length)
+/*
+ * Find the entry of [node] in "n1:8,n2:16", or "8" for any node; [length] gets its length. Returns
+ * NULL if there is none.
+ */
+static const char *find_node_entry(const char *list, const char *node, size_t *length)
 {
 	size_t n = strlen(node);
 
@@ -262,7 +266,7 @@ static const char *of_node(const char *list, const char *node, size_t *length)
 uint32_t ddp_channel_shards(const struct ddp_channel *channel, const char *node)
 {
 	size_t length;
-	const char *text = of_node(channel->shards, node, &length);
+	const char *text = find_node_entry(channel->shards, node, &length);
 	uint64_t shards;
 
 	if (text && ddp_parse_number_n(text, length, 1, UINT32_MAX, &shards) == 0)
@@ -275,7 +279,7 @@ uint32_t ddp_channel_shards(const struct ddp_channel *channel, const char *node)
 const char *ddp_channel_parts(const struct ddp_channel *channel, const char *node, char *parts)
 {
 	size_t length;
-	const char *text = of_node(channel->parts, node, &length);
+	const char *text = find_node_entry(channel->parts, node, &length);
 
 	if (!text || ddp_format(parts, DDP_NAME_SIZE, "%.*s", (int)length, text) < 0)
 		parts[0] = '\0';

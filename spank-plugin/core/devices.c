@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Variables that hold the list, in the order in which they are looked for. */
+/* Variables with the list of devices, in the order of precedence. */
 static const char *const list_names[] = {
 	"CUDA_VISIBLE_DEVICES",
 	"ROCR_VISIBLE_DEVICES",
@@ -21,22 +21,25 @@ enum {
 	GPUS_MAX = 64
 };
 
-/* How the tasks of a step were bound, from Slurm's text of --gpu-bind. */
+/* How the step's tasks were bound to GPUs, parsed from Slurm's text of --gpu-bind. */
 struct binding {
 	enum { BIND_OTHER, BIND_SINGLE, BIND_PER_TASK, BIND_MAP, BIND_MASK, BIND_NONE } kind;
-	uint32_t count;	 /* of single:N and per_task:N */
-	bool shards;	 /* per_task of shards, not of gpus */
+	uint32_t count;	 /* N of single:N and per_task:N */
+	bool shards;	 /* per_task counts shards, not GPUs */
 	const char *map; /* "0,1,1" */
 };
 
-/* So many of a GPU's shards. */
+/* Shards of one GPU: [num] of [den]. */
 struct part {
 	uint64_t num, den;
 };
 
-/* --- Slurm's texts of GRES ------------------------------------------------------------- */
+/* --- Slurm's GRES strings -------------------------------------------------------------- */
 
-/* The number at the end of one element, "gpu:a100:4(S:0-1)", "gres/gpu:a100=4" or "shard:1K". */
+/*
+ * Returns the number at the end of one element: "gpu:a100:4(S:0-1)", "gres/gpu:a100=4" or
+ * "shard:1K".
+ */
 static uint64_t gres_count(const char *begin, const char *end)
 {
 	const char *paren = memchr(begin, '(', (size_t)(end - begin));
@@ -56,7 +59,7 @@ static uint64_t gres_count(const char *begin, const char *end)
 	return n * unit;
 }
 
-/* Step past one element; commas inside parentheses belong to it. */
+/* Returns the end of the element at [p]. A comma in parentheses does not end it. */
 static const char *gres_end(const char *p)
 {
 	int depth = 0;
@@ -66,7 +69,7 @@ static const char *gres_end(const char *p)
 	return p;
 }
 
-/* Does the element at [p] carry [name], also as "gres:shard:2" or "gres/shard:2"? */
+/* Whether the element at [p] has [name], also as "gres:shard:2" or "gres/shard:2". */
 static bool gres_named(const char *p, const char *name)
 {
 	size_t n = strlen(name);
@@ -76,7 +79,7 @@ static bool gres_named(const char *p, const char *name)
 	return strncmp(p, name, n) == 0 && (p[n] == ':' || p[n] == '=' || p[n] == ',' || !p[n]);
 }
 
-/* What the elements of [name] have together; [gres] may be NULL. */
+/* Sum of the elements with [name]; [gres] may be NULL. */
 static uint64_t gres_sum(const char *gres, const char *name)
 {
 	uint64_t sum = 0;
@@ -106,7 +109,10 @@ static const char *find_list(char *const *env, const char **name)
 	return NULL;
 }
 
-/* Devices in a list: indices, UUIDs or MIG names. CUDA stops at the first invalid one. */
+/*
+ * Number of devices in a list of indices, UUIDs or MIG names. As in CUDA, the first invalid one
+ * ends the list.
+ */
 static uint32_t count_devices(const char *list)
 {
 	uint32_t n = 0;
@@ -120,7 +126,6 @@ static uint32_t count_devices(const char *list)
 	return n;
 }
 
-/* Devices of the step on this node. */
 static uint32_t count_on_node(const struct ddp_device_facts *facts, const char *step_list)
 {
 	const char *global = ddp_env_filled(facts->step_env, "SLURM_STEP_GPUS");
@@ -167,13 +172,13 @@ static void read_binding(char *const *env, struct binding *bind)
 		bind->kind = BIND_OTHER;
 }
 
-/* Numbers i below [n] with i mod [modulus] == [rest]. */
-static uint32_t count_congruent(uint32_t n, uint32_t modulus, uint32_t rest)
+/* How many numbers i below [n] have i mod [modulus] == [remainder]. */
+static uint32_t count_congruent(uint32_t n, uint32_t modulus, uint32_t remainder)
 {
-	return n > rest ? (n - rest - 1) / modulus + 1 : 0;
+	return n > remainder ? (n - remainder - 1) / modulus + 1 : 0;
 }
 
-/* Entry [i] of "0,1*2,3": Slurm starts again at its end. Returns its number, or -1. */
+/* Entry [i] of "0,1*2,3", which Slurm repeats. Returns the entry, or -1. */
 static int64_t map_entry(const char *map, uint32_t i)
 {
 	uint32_t length = 0;
@@ -215,7 +220,7 @@ static uint32_t neighbours_in_map(const char *map, uint32_t local_id, uint32_t l
 	return n;
 }
 
-/* Tasks on this task's device where each sees only what it was bound to. */
+/* Number of tasks on this task's device, if each task sees only the devices it was bound to. */
 static uint32_t neighbours_bound(const struct ddp_device_facts *facts,
 				 const struct ddp_devices *devices)
 {
@@ -226,7 +231,7 @@ static uint32_t neighbours_bound(const struct ddp_device_facts *facts,
 	if (bind.kind == BIND_PER_TASK && !bind.shards)
 		return 1;
 	if (bind.kind == BIND_SINGLE && gpus > 0) {
-		/* Blocks of [count] tasks go to the GPUs in turn. */
+		/* blocks of [count] tasks are assigned to the GPUs in turn */
 		uint32_t mine = facts->local_id / bind.count % gpus, n = 0;
 
 		for (uint32_t i = 0; i < size; i++)
@@ -242,14 +247,14 @@ static uint32_t neighbours_bound(const struct ddp_device_facts *facts,
 	return size <= gpus && devices->visible == 1 ? 1 : 0;
 }
 
-/* Tasks on this task's device, itself included; 0: not known. */
+/* Number of tasks on this task's device, including itself; 0: unknown. */
 static uint32_t neighbours_of(const struct ddp_device_facts *facts, const struct ddp_devices *d)
 {
 	uint32_t size = facts->local_size;
 	struct binding bind;
 
 	read_binding(facts->task_env, &bind);
-	/* Under a mask, a task that sees every device may meet one that sees fewer. */
+	/* With a mask, a task that sees every device may share one with a task that sees fewer. */
 	if (d->bound || bind.kind == BIND_MASK)
 		return neighbours_bound(facts, d);
 	if (d->visible == 0)
@@ -258,13 +263,13 @@ static uint32_t neighbours_of(const struct ddp_device_facts *facts, const struct
 				  : count_congruent(size, d->visible, facts->local_id % d->visible);
 }
 
-/* Would two tasks be on one device here, if the node had [size] of them? */
+/* Whether two tasks would share a device if the node had [size] tasks. */
 static bool is_crowded(const struct ddp_device_facts *facts, const struct ddp_devices *d,
 		       uint64_t size)
 {
 	struct ddp_device_facts each = *facts;
 
-	/* However they are bound. */
+	/* Independent of the binding. */
 	if (d->visible > 0 && d->on_node > 0 && size > d->on_node)
 		return true;
 	each.local_size = size < TASKS_MAX ? (uint32_t)size : TASKS_MAX;
@@ -287,7 +292,10 @@ static bool is_first_crowded(const struct ddp_device_facts *facts, const struct 
 	       !is_crowded(facts, d, earlier);
 }
 
-/* "2" or "a100:2" up to Slurm 23.02; among all that a task has from then on: "cpu:2,gres/gpu:a100:2". */
+/*
+ * Formats: "2" or "a100:2" up to Slurm 23.02; later "cpu:2,gres/gpu:a100:2", among a task's other
+ * resources.
+ */
 static uint32_t gpus_per_task(char *const *env)
 {
 	const char *text = ddp_env_filled(env, "SLURM_GPUS_PER_TASK");
@@ -299,7 +307,27 @@ static uint32_t gpus_per_task(char *const *env)
 	return n <= UINT32_MAX ? (uint32_t)n : 0;
 }
 
-/* Choose the index, and what LOCAL_RANK says by default. */
+/*
+ * Whether this node's tasks leave GPUs unused. Each task uses one GPU, unless Slurm bound several
+ * to it. Steps with shards do not count, since Slurm chooses the GPUs of shards.
+ */
+static bool is_idle(const struct ddp_device_facts *facts, const struct ddp_devices *d)
+{
+	return d->visible > 0 && facts->local_size < d->on_node && !(d->bound && d->visible > 1) &&
+	       gpus_per_task(facts->task_env) <= 1 &&
+	       !ddp_env_get(facts->step_env, "SLURM_SHARDS_ON_NODE");
+}
+
+static bool is_first_idle(const struct ddp_device_facts *facts, const struct ddp_devices *d)
+{
+	const char *tasks = ddp_env_get(facts->task_env, "SLURM_STEP_TASKS_PER_NODE");
+
+	if (!d->idle || facts->local_id != 0 || facts->local_size < 2)
+		return false;
+	return facts->node_id == 0 ||
+	       (tasks && !ddp_tasks_within(tasks, facts->node_id, 2, d->on_node));
+}
+
 static void choose_device(const struct ddp_device_facts *facts, struct ddp_devices *d)
 {
 	uint32_t id = facts->local_id, size = facts->local_size;
@@ -335,7 +363,7 @@ static void set_share(struct ddp_devices *d, uint64_t num, uint64_t den)
 	d->share_den = den;
 }
 
-/* One "1/4". Returns 0, or -1 if it is none. */
+/* Parse "1/4". Returns 0, or -1 if it is malformed. */
 static int read_part(const char *begin, size_t length, struct part *part)
 {
 	const char *slash = memchr(begin, '/', length);
@@ -348,9 +376,9 @@ static int read_part(const char *begin, size_t length, struct part *part)
 }
 
 /*
- * Find the part of this task's device, which is the task's [device]th of the step's. The parts are the job's:
- * they are the step's where that has all of them.
- * Returns 0, or -1 where it is not known.
+ * Find the part for this task's device, number [device] of the step's devices. [parts] is the
+ * job's; it is also the step's if the step has all shards of the job.
+ * Returns 0, or -1 if unknown.
  */
 static int find_part(const struct ddp_device_facts *facts, const struct ddp_devices *d,
 		     uint64_t shards, struct part *part)
@@ -373,7 +401,7 @@ static int find_part(const struct ddp_device_facts *facts, const struct ddp_devi
 	return !d->bound && i == d->on_node && sum == shards ? 0 : -1;
 }
 
-/* Shards are tokens of the step; a task's part is what falls on its GPU over its neighbours. */
+/* Shards belong to the step. A task's share is the part of its GPU divided by the tasks on it. */
 static void decide_share(const struct ddp_device_facts *facts, struct ddp_devices *d)
 {
 	const char *text = ddp_env_get(facts->step_env, "SLURM_SHARDS_ON_NODE");
@@ -391,7 +419,7 @@ static void decide_share(const struct ddp_device_facts *facts, struct ddp_device
 		else
 			set_share(d, 1, d->neighbours);
 	} else if (bind.kind == BIND_PER_TASK && bind.shards) {
-		/* Each task has tokens of its own, which Slurm may take from several GPUs. */
+		/* Each task has its own shards, possibly on several GPUs. */
 		if (capacity == 0)
 			d->share_reason = DDP_SHARE_NO_CAPACITY;
 		else if (d->visible > 1)
@@ -406,12 +434,15 @@ static void decide_share(const struct ddp_device_facts *facts, struct ddp_device
 	} else if (capacity == 0) {
 		d->share_reason = DDP_SHARE_NO_CAPACITY;
 	} else if (d->on_node == 0 || (d->on_node > 1 && shards < capacity * d->on_node)) {
-		/* From Slurm 23.11 on, a step may have one shard of a GPU and four of another. */
+		/* Since Slurm 23.11 a step may have one shard of a GPU and four of another. */
 		d->share_reason = DDP_SHARE_NO_PARTS;
 	} else if (d->neighbours == 0) {
 		d->share_reason = DDP_SHARE_NO_NEIGHBOURS;
 	} else {
-		/* A capacity that is too small must not give each neighbour the whole GPU. */
+		/*
+		 * If the administrator's capacity is too small, do not give each task the whole
+		 * GPU.
+		 */
 		set_share(d, shards < capacity ? shards : capacity, capacity * d->neighbours);
 	}
 }
@@ -428,8 +459,8 @@ void ddp_devices_decide(const struct ddp_device_facts *facts, struct ddp_devices
 	if (!task_list && step_list &&
 	    (bind.kind == BIND_NONE || ddp_env_get(facts->step_env, "SLURM_SHARDS_ON_NODE"))) {
 		/*
-		 * Slurm knows no binding for shards, and before 23.11 no "none" for GPUs
-		 * either: it then takes the devices away.
+		 * Slurm has no binding for shards, and before 23.11 no "none" for GPUs; in these
+		 * cases it removes the variable.
 		 */
 		devices->restore_name = step_name;
 		devices->restore_value = step_list;
@@ -443,6 +474,8 @@ void ddp_devices_decide(const struct ddp_device_facts *facts, struct ddp_devices
 	if (!devices->gpus)
 		devices->gpus = step_list ? step_list : "";
 	devices->crowd_first = is_first_crowded(facts, devices);
+	devices->idle = is_idle(facts, devices);
+	devices->idle_first = is_first_idle(facts, devices);
 	decide_share(facts, devices);
 }
 
@@ -473,7 +506,7 @@ uint32_t ddp_gres_shards_per_gpu(const char *gres)
 	return (uint32_t)(shards / gpus);
 }
 
-/* Add the parts in one element's parentheses, GPU by GPU. Returns 0 or -1. */
+/* Add the parts in one element's parentheses to those of each GPU. Returns 0 or -1. */
 static int add_parts(const char *begin, const char *end, struct part *parts, size_t max)
 {
 	const char *p = memchr(begin, '(', (size_t)(end - begin));

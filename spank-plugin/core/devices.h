@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * devices.h - which GPU a task uses, and how much of it
+ * devices.h - which GPU a task uses, and its share of it
  *
- * Slurm says it in variables only. The list of devices exists twice: the step's, the same for
- * all tasks of a node, and the task's, after binding. SLURM_STEP_GPUS holds indices that are
- * global to the node; CUDA_VISIBLE_DEVICES may be relative to the task's cgroup, so it never
- * tells whether two tasks share a GPU.
+ * Slurm provides this only in variables. There are two lists of devices: the step's, which is the
+ * same for all tasks of a node, and the task's, after binding. SLURM_STEP_GPUS has the node's own
+ * indices. CUDA_VISIBLE_DEVICES may be relative to the task's cgroup, so it does not show whether
+ * two tasks share a GPU.
  */
 #ifndef DDP_CORE_DEVICES_H
 #define DDP_CORE_DEVICES_H
@@ -19,70 +19,71 @@ enum ddp_local_rank_mode { DDP_LOCAL_RANK_AUTO, DDP_LOCAL_RANK_TASK, DDP_LOCAL_R
 enum ddp_share_mode { DDP_SHARE_AUTO, DDP_SHARE_OFF, DDP_SHARE_TORCH };
 
 struct ddp_device_facts {
-	char *const *step_env; /* as user_init saw it: before binding */
-	char *const *task_env; /* as task_init sees it: after binding */
+	char *const *step_env; /* in user_init, before binding */
+	char *const *task_env; /* in task_init, after binding */
 	uint32_t local_id, local_size;
 	uint32_t node_id;	 /* SLURM_NODEID */
-	uint32_t shards_per_gpu; /* 0: not known */
-	const char
-		*parts; /* of the node's GPUs that the job has, "1/4+4/4"; NULL or "": not known */
+	uint32_t shards_per_gpu; /* 0: unknown */
+	const char *parts; /* the job's parts of the node's GPUs, "1/4+4/4"; NULL or "": unknown */
 	enum ddp_local_rank_mode mode;
 };
 
 enum ddp_share_reason {
 	DDP_SHARE_KNOWN,
-	DDP_SHARE_NO_DEVICE,	 /* nothing to share */
-	DDP_SHARE_NO_CAPACITY,	 /* shards per GPU are not known */
-	DDP_SHARE_NO_PARTS,	 /* how many of the shards each of several GPUs has is not known */
-	DDP_SHARE_NO_NEIGHBOURS, /* how many tasks the binding put on this GPU is not known */
+	DDP_SHARE_NO_DEVICE,	 /* there is no device */
+	DDP_SHARE_NO_CAPACITY,	 /* the number of shards per GPU is unknown */
+	DDP_SHARE_NO_PARTS,	 /* the distribution of the shards over several GPUs is unknown */
+	DDP_SHARE_NO_NEIGHBOURS, /* the number of tasks bound to this GPU is unknown */
 };
 
 struct ddp_devices {
-	uint32_t visible;    /* devices that the task sees */
-	int64_t device;	     /* index to use among them, -1: none */
-	uint32_t local_rank; /* what LOCAL_RANK says */
-	uint32_t on_node;    /* distinct devices of the step on this node */
-	uint32_t neighbours; /* tasks on this task's device, itself included; 0: not known */
-	bool crowd_first;    /* see below */
-	bool bound;	     /* the task sees fewer devices than the step has here */
-	bool wraps;	     /* fewer devices than tasks: they are dealt out in turn */
-	uint64_t share_num, share_den; /* the share as a fraction; den 0: not known */
+	uint32_t visible;    /* number of devices that the task sees */
+	int64_t device;	     /* index of its device among them, -1: none */
+	uint32_t local_rank; /* value of LOCAL_RANK */
+	uint32_t on_node;    /* number of the step's devices on this node */
+	uint32_t neighbours; /* tasks on this task's device, including itself; 0: unknown */
+	bool crowd_first;    /* see ddp_devices_decide() */
+	bool idle;	     /* this node's tasks leave some of the step's GPUs unused */
+	bool idle_first;     /* see ddp_devices_decide() */
+	bool bound;	     /* the task sees fewer devices than the step has on this node */
+	bool wraps;	     /* there are fewer devices than tasks, which use them in turn */
+	uint64_t share_num, share_den; /* the share as a fraction; den 0: unknown */
 	enum ddp_share_reason share_reason;
-	const char *gpus;	   /* the step's on this node, by Slurm's numbers or their names */
-	const char *restore_name;  /* variable that Slurm erased, to be put back; NULL: none */
+	const char *gpus; /* the step's devices on this node, by Slurm's numbers or their names */
+	const char *restore_name;  /* variable that Slurm removed, to be restored; NULL: none */
 	const char *restore_value; /* points into step_env */
 };
 
 /*
- * Decide. [crowd_first] is set for one task of a step where two tasks share a device somewhere: local
- * task 0 of the first node where that is so, as far as this node can tell from its own devices and from
- * how many tasks the others have. The pointers in [devices] live as long as the environments of [facts].
+ * Decide on [devices] from [facts]. If two tasks of the step share a device on some node,
+ * [crowd_first] is set for one task of the step: local task 0 of the first such node, as far as
+ * this node can infer that from its own devices and from the other nodes' numbers of tasks. If a
+ * GPU is idle on a node with several tasks, [idle_first] is set for one task of the step in the
+ * same way. The pointers in [devices] are valid as long as the environments in [facts].
  */
 void ddp_devices_decide(const struct ddp_device_facts *facts, struct ddp_devices *devices);
 
 /*
- * Write the share as a decimal number, rounded down, so that the shares of one GPU never
- * add up to more than 1: "0.5", "0.333333", "1".
- * Returns 0, or -1 where the share is not known.
+ * Write the share as a decimal number, rounded down, so that the shares of one GPU never add up to
+ * more than 1: "0.5", "0.333333", "1".
+ * Returns 0, or -1 if the share is unknown.
  */
 int ddp_share_print(const struct ddp_devices *devices, char *buf, size_t size);
 
 /*
- * Read the GPUs and shards of a node from Slurm's text of it, "gpu:a100:4(S:0-1),shard:64".
- * Returns the shards of one GPU, or 0 where there are none or they do not divide evenly.
+ * Parse a node's GPUs and shards in Slurm's format, "gpu:a100:4(S:0-1),shard:64".
+ * Returns the shards per GPU; 0 if there are none or they do not divide evenly.
  */
 uint32_t ddp_gres_shards_per_gpu(const char *gres);
 
 /*
- * Write the parts that a job's text of one node, "shard:6(1/4,4/4,1/4,0/4)", gives it of each GPU that it has
- * any of: "1/4+4/4+1/4".
- * Returns how many, or 0 with "" where the text says none or they do not fit.
+ * Parse a job's shards on one node, "shard:6(1/4,4/4,1/4,0/4)", and write the parts of each GPU
+ * with at least one shard: "1/4+4/4+1/4".
+ * Returns the number of parts; 0 with "" if there are none or they do not fit.
  */
 size_t ddp_gres_parts(const char *gres, char *parts, size_t size);
 
-/*
- * Returns true if [gres] (a node's or a step's text) has an element of the name "shard".
- */
+/* Returns true if [gres], of a node or a step, has an element named "shard". */
 bool ddp_gres_has_shards(const char *gres);
 
 #endif /* DDP_CORE_DEVICES_H */

@@ -53,7 +53,7 @@ size_t ddp_ports_reserved(const char *list, uint32_t *ports, size_t n)
 	return found;
 }
 
-/* FNV-1a, then a finalizer: neighbouring job ids must not give neighbouring ports. */
+/* FNV-1a and a finalizer, so that neighbouring job ids do not give neighbouring ports. */
 uint64_t ddp_step_hash(const char *cluster, uint32_t job, uint32_t step, uint32_t attempt)
 {
 	char text[512];
@@ -67,8 +67,8 @@ uint64_t ddp_step_hash(const char *cluster, uint32_t job, uint32_t step, uint32_
 	return h ^ (h >> 31);
 }
 
-/* The even ports of a range whose successor lies in it too. */
-static uint32_t pairs(struct ddp_port_range range)
+/* Number of even ports in [range] whose successor is in it, too. */
+static uint32_t count_pairs(struct ddp_port_range range)
 {
 	uint32_t lo = range.lo + (range.lo & 1);
 
@@ -86,12 +86,12 @@ uint32_t ddp_port_compute(struct ddp_port_range range, struct ddp_port_range eph
 	if (above.lo <= ephemeral.hi)
 		above.lo = ephemeral.hi + 1;
 	if (range.hi < ephemeral.lo)
-		above.hi = 0; /* all of it is below already */
-	n_below = below.hi >= below.lo ? pairs(below) : 0;
-	n_above = above.hi >= above.lo ? pairs(above) : 0;
+		above.hi = 0; /* [below] has the whole range */
+	n_below = below.hi >= below.lo ? count_pairs(below) : 0;
+	n_above = above.hi >= above.lo ? count_pairs(above) : 0;
 	if (n_below + n_above == 0) {
 		below = range;
-		n_below = pairs(range);
+		n_below = count_pairs(range);
 	}
 	if (n_below + n_above == 0)
 		return range.lo;
@@ -112,15 +112,16 @@ int ddp_address_choose(const char *name, const char *addr, const char *suffix, c
 int ddp_suffix_check(const char *suffix, const char *what, struct ddp_message *message)
 {
 	if (*suffix == '\0')
-		return ddp_fail(message,
-				"%s is empty; give what follows the node's name, as in -ib", what);
+		return ddp_fail(
+			message,
+			"%s is empty; set it to the text after the node's name, such as -ib", what);
 	if (strlen(suffix) > 64)
 		return ddp_fail(message, "%s is longer than 64 characters", what);
 	for (const char *p = suffix; *p; p++)
 		if (!isalnum((unsigned char)*p) && !strchr(".-_", *p))
 			return ddp_fail(
 				message,
-				"%s=%s: a host name has letters, digits, '.', '-' and '_' alone",
+				"%s=%s: a host name has letters, digits, '.', '-' and '_' only",
 				what, suffix);
 	return 0;
 }

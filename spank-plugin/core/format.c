@@ -91,7 +91,7 @@ const char *ddp_env_filled(char *const *env, const char *name)
 	return value && *value ? value : NULL;
 }
 
-/* --- The directory that --ddp-rdzv names ------------------------------------------------- */
+/* --- Template of --ddp-rdzv -------------------------------------------------------------- */
 
 static bool is_placeholder(char c)
 {
@@ -116,7 +116,7 @@ int ddp_template_check(const char *template, const char *what, struct ddp_messag
 					what, template, *p);
 		if (*p == '%' && !is_placeholder(*++p))
 			return ddp_fail(message,
-					"%s=%.200s: '%%' stands only before j (job), s (step), "
+					"%s=%.200s: '%%' must be followed by j (job), s (step), "
 					"u (user) or n (rank 0's node)",
 					what, template);
 	}

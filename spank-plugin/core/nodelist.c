@@ -11,7 +11,7 @@
 
 enum { NODES_MAX = 1000000, DIGITS_MAX = 18 };
 
-/* One range of a bracket, "01-03" or "7"; the width keeps leading zeros. */
+/* One range in a bracket, "01-03" or "7"; the width preserves leading zeros. */
 struct range {
 	uint64_t lo, hi;
 	int width;
@@ -40,7 +40,7 @@ static int parse_range(const char *begin, const char *end, struct range *range)
 	return range->hi - range->lo < NODES_MAX ? 0 : -1;
 }
 
-/* The next range of [group], whose text ends at group->at. Returns 0 or -1. */
+/* Parse the range at group->at, and move that to its end. Returns 0 or -1. */
 static int next_range(struct ddp_nodelist_group *group)
 {
 	const char *end = find(group->at, group->end, ',');
@@ -55,7 +55,7 @@ static int next_range(struct ddp_nodelist_group *group)
 	return 0;
 }
 
-/* How many names [group] stands for; it is at its first then. Returns 0 or -1. */
+/* Count the names that [group] stands for, and move to its first one. Returns 0 or -1. */
 static int count_group(struct ddp_nodelist_group *group, size_t *count)
 {
 	*count = 0;
@@ -72,8 +72,8 @@ static int count_group(struct ddp_nodelist_group *group, size_t *count)
 	return next_range(group);
 }
 
-/* To the next number. Returns false where [group] is at its first again. */
-static bool turn(struct ddp_nodelist_group *group)
+/* Move to the next number. Returns false if [group] wrapped around to its first. */
+static bool next_number(struct ddp_nodelist_group *group)
 {
 	bool over = group->number == group->last && group->at == group->end;
 
@@ -82,11 +82,11 @@ static bool turn(struct ddp_nodelist_group *group)
 		return true;
 	}
 	group->at = over ? group->begin : group->at + 1;
-	(void)next_range(group); /* it was read before */
+	(void)next_range(group); /* cannot fail: it was parsed before */
 	return !over;
 }
 
-/* Read the element that begins at [p], with how many names it has; a comma inside brackets does not end it. */
+/* Parse the element at [p] and count its names. A comma in brackets does not end it. */
 static int parse_element(const char *p, struct ddp_nodelist *e)
 {
 	size_t count;
@@ -119,7 +119,6 @@ static int parse_element(const char *p, struct ddp_nodelist *e)
 	return e->end > e->begin ? 0 : -1;
 }
 
-/* Write the name that [e] is at. */
 static int print_element(const struct ddp_nodelist *e, char *name, size_t size)
 {
 	const char *p = e->begin;
@@ -152,7 +151,6 @@ void ddp_nodelist_begin(struct ddp_nodelist *list, const char *text)
 	list->count = 0;
 }
 
-/* Over to the next element. */
 static int open_element(struct ddp_nodelist *list)
 {
 	if (!list->next || parse_element(list->next, list) < 0)
@@ -161,11 +159,11 @@ static int open_element(struct ddp_nodelist *list)
 	return 0;
 }
 
-/* The last bracket turns fastest, as in Slurm. */
+/* As in Slurm, the last bracket changes fastest. */
 static void advance(struct ddp_nodelist *list)
 {
 	list->count--;
-	for (size_t g = list->n_groups; g-- > 0 && !turn(&list->groups[g]);)
+	for (size_t g = list->n_groups; g-- > 0 && !next_number(&list->groups[g]);)
 		;
 }
 
@@ -211,7 +209,7 @@ bool ddp_nodelist_is_plain(const char *text)
 		int width = group->width;
 
 		group->at++;
-		(void)next_range(group); /* parsed before */
+		(void)next_range(group); /* cannot fail: it was parsed before */
 		if (group->number <= last || group->width != width)
 			return false;
 	}
@@ -234,7 +232,7 @@ long ddp_nodelist_count(const char *text)
 	return (long)count;
 }
 
-/* Read one "2(x3)", or "2", which is the same as "2(x1)", that ends at [end]. */
+/* Parse one element, "2(x3)" or "2" (the same as "2(x1)"), which ends at [end]. */
 static int parse_tasks(const char *begin, const char *end, uint64_t *tasks, uint64_t *times)
 {
 	const char *open = find(begin, end, '(');
@@ -286,6 +284,24 @@ int ddp_tasks_most(const char *tasks, uint64_t nodes, uint64_t *most)
 			break;
 	}
 	return seen < nodes ? -1 : 0;
+}
+
+bool ddp_tasks_within(const char *tasks, uint64_t nodes, uint64_t least, uint64_t limit)
+{
+	const char *stop = tasks + strlen(tasks), *end = tasks;
+	uint64_t seen = 0, value, times;
+
+	for (const char *p = tasks; seen < nodes; p = end + 1) {
+		end = find(p, stop, ',');
+		if (parse_tasks(p, end, &value, &times) < 0)
+			return false;
+		if (value >= least && value < limit)
+			return true;
+		seen += times;
+		if (end == stop)
+			break;
+	}
+	return false;
 }
 
 int ddp_order_print(const uint32_t *nodes, size_t count, char *order, size_t size)

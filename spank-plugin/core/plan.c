@@ -15,14 +15,14 @@
 
 struct ddp_share_setting {
 	enum ddp_variable variable;
-	const char *why; /* for --ddp-verbose */
+	const char *why; /* reason, for --ddp-verbose */
 	char value[64];
 };
 
 /* --- Tasks -------------------------------------------------------------------------------- */
 
-static int read_one(char *const *env, const char *name, uint32_t *value,
-		    struct ddp_message *message)
+static int read_number(char *const *env, const char *name, uint32_t *value,
+		       struct ddp_message *message)
 {
 	const char *text = ddp_env_get(env, name);
 	uint64_t number;
@@ -49,7 +49,7 @@ int ddp_task_read(char *const *env, uint32_t local_size, const char *order, stru
 	};
 
 	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
-		if (read_one(env, wanted[i].name, wanted[i].value, message) < 0)
+		if (read_number(env, wanted[i].name, wanted[i].value, message) < 0)
 			return -1;
 	if (id.rank >= id.size)
 		return ddp_fail(message, "SLURM_PROCID=%u is not below SLURM_STEP_NUM_TASKS=%u",
@@ -63,7 +63,7 @@ int ddp_task_read(char *const *env, uint32_t local_size, const char *order, stru
 				id.node_id, id.nodes);
 	if (ddp_order_place(order, id.node_id, &id.node_rank) < 0 || id.node_rank >= id.nodes)
 		return ddp_fail(message,
-				"srun's order of the nodes, \"%.200s\", does not go with node "
+				"srun's order of the nodes, \"%.200s\", does not match node "
 				"SLURM_NODEID=%u of %u",
 				order, id.node_id, id.nodes);
 	*task = id;
@@ -100,9 +100,9 @@ bool ddp_is_launcher(const char *program)
 	return strncmp(name, "hydra_", 6) == 0;
 }
 
-/* --- A rank's share of its GPU, in the words of each framework --------------------------- */
+/* --- A rank's share of its GPU, for each framework --------------------------------------- */
 
-static bool wanted(const struct ddp_facts *facts, enum ddp_framework_when when)
+static bool applies(const struct ddp_facts *facts, enum ddp_framework_when when)
 {
 	switch (when) {
 	case DDP_WHEN_SHARED:
@@ -115,8 +115,8 @@ static bool wanted(const struct ddp_facts *facts, enum ddp_framework_when when)
 	return false;
 }
 
-/* Did the user say it by one of [names], between which are blanks? */
-static bool said_otherwise(char *const *env, const char *names)
+/* Whether the user set one of the blank-separated variables [names]. */
+static bool has_users_setting(char *const *env, const char *names)
 {
 	char name[64];
 
@@ -129,7 +129,7 @@ static bool said_otherwise(char *const *env, const char *names)
 	return false;
 }
 
-/* At least 1: to a limit of 0, programs and MPS give another meaning. */
+/* At least 1, since programs and MPS interpret a limit of 0 differently. */
 static unsigned long long part_of(const struct ddp_devices *dev, uint64_t whole)
 {
 	uint64_t part = whole * dev->share_num / dev->share_den;
@@ -150,9 +150,8 @@ static int print_percent(const struct ddp_devices *dev, char *buf, size_t size)
 	return ddp_format(end, size - (size_t)(end - buf), "%%");
 }
 
-/* Returns 0, or -1 where there is nothing to say. */
-static int print(const struct ddp_facts *facts, const struct ddp_framework *row, char *buf,
-		 size_t size)
+static int print_setting(const struct ddp_facts *facts, const struct ddp_framework *row, char *buf,
+			 size_t size)
 {
 	const struct ddp_devices *dev = &facts->devices;
 	char fraction[32];
@@ -178,11 +177,11 @@ static int print(const struct ddp_facts *facts, const struct ddp_framework *row,
 }
 
 /*
- * What frameworks.def says for this task. All numbers are rounded down, so that those of the ranks of
- * one GPU never add up to more than it has, but none to 0. What the user said by another name is
- * left out.
- * Returns how many there are, at most DDP_FRAMEWORK_COUNT; 0 where the GPU is the task's alone or the
- * share is not known.
+ * List the variables of frameworks.def for this task. All numbers are rounded down, so that those
+ * of one GPU's ranks never add up to more than the whole, but never to 0. Settings that the user
+ * made through another variable are omitted.
+ * Returns their number, at most DDP_FRAMEWORK_COUNT; 0 if the task has the whole GPU or the share
+ * is unknown.
  */
 static size_t share_settings(const struct ddp_facts *facts, struct ddp_share_setting *settings)
 {
@@ -197,8 +196,8 @@ static size_t share_settings(const struct ddp_facts *facts, struct ddp_share_set
 		struct ddp_share_setting *s = &settings[n];
 
 		*s = (struct ddp_share_setting){.variable = row->variable, .why = why[row->when]};
-		if (wanted(facts, row->when) && !said_otherwise(facts->task_env, row->unless) &&
-		    print(facts, row, s->value, sizeof(s->value)) == 0)
+		if (applies(facts, row->when) && !has_users_setting(facts->task_env, row->unless) &&
+		    print_setting(facts, row, s->value, sizeof(s->value)) == 0)
 			n++;
 	}
 	return n;
@@ -206,11 +205,10 @@ static size_t share_settings(const struct ddp_facts *facts, struct ddp_share_set
 
 /* --- The plan ---------------------------------------------------------------------------- */
 
-/* A plan in the making. */
 struct builder {
 	const struct ddp_facts *facts;
 	struct ddp_plan *plan;
-	bool failed; /* out of memory or room */
+	bool failed; /* out of memory or space */
 };
 
 void ddp_plan_clear(struct ddp_plan *plan)
@@ -242,8 +240,8 @@ const char *ddp_users_value(char *const *env, const char *name)
 	return value;
 }
 
-static void change(struct builder *b, const char *name, enum ddp_action action, const char *value,
-		   const char *why)
+static void add_change(struct builder *b, const char *name, enum ddp_action action,
+		       const char *value, const char *why)
 {
 	struct ddp_plan *plan = b->plan;
 	char *copy = value ? strdup(value) : NULL;
@@ -257,7 +255,7 @@ static void change(struct builder *b, const char *name, enum ddp_action action, 
 }
 
 static void __attribute__((format(printf, 3, 4)))
-note(struct builder *b, enum ddp_speaker speaker, const char *format, ...)
+add_note(struct builder *b, enum ddp_speaker speaker, const char *format, ...)
 {
 	struct ddp_plan *plan = b->plan;
 	char *text = NULL;
@@ -275,7 +273,6 @@ note(struct builder *b, enum ddp_speaker speaker, const char *format, ...)
 	plan->notes[plan->n_notes++] = (struct ddp_note){speaker, text};
 }
 
-/* Set a variable whatever it was. */
 static void __attribute__((format(printf, 4, 5)))
 set(struct builder *b, enum ddp_variable variable, const char *why, const char *format, ...)
 {
@@ -290,33 +287,34 @@ set(struct builder *b, enum ddp_variable variable, const char *why, const char *
 		b->failed = true;
 		return;
 	}
-	change(b, ddp_variable_info(variable)->name, DDP_ACTION_SET, value, why);
+	add_change(b, ddp_variable_info(variable)->name, DDP_ACTION_SET, value, why);
 }
 
-/* Set a variable unless the user did; a container's own value counts as the user's. */
-static void polite(struct builder *b, enum ddp_variable variable, const char *why,
-		   const char *value)
+/* Set a variable unless the user did. A value set by a container counts as the user's. */
+static void set_default(struct builder *b, enum ddp_variable variable, const char *why,
+			const char *value)
 {
 	const char *name = ddp_variable_info(variable)->name;
 	const char *users = ddp_users_value(b->facts->task_env, name);
 
 	if (users)
-		change(b, name, DDP_ACTION_KEEP, users, "yours");
+		add_change(b, name, DDP_ACTION_KEEP, users, "yours");
 	else
-		change(b, name, DDP_ACTION_SET, value, why);
+		add_change(b, name, DDP_ACTION_SET, value, why);
 }
 
-static void polite_number(struct builder *b, enum ddp_variable variable, const char *why,
-			  uint64_t value)
+static void set_default_number(struct builder *b, enum ddp_variable variable, const char *why,
+			       uint64_t value)
 {
 	char digits[24];
 
 	snprintf(digits, sizeof(digits), "%llu", (unsigned long long)value);
-	polite(b, variable, why, digits);
+	set_default(b, variable, why, digits);
 }
 
-/* An identity variable; a value that the user had is gone, so say it. */
-static void identify(struct builder *b, enum ddp_variable variable, const char *why, uint32_t value)
+/* Set an identity variable, and note that a value of the user is replaced. */
+static void set_identity(struct builder *b, enum ddp_variable variable, const char *why,
+			 uint32_t value)
 {
 	const char *name = ddp_variable_info(variable)->name;
 	const char *old = ddp_env_filled(b->facts->step_env, name);
@@ -325,10 +323,10 @@ static void identify(struct builder *b, enum ddp_variable variable, const char *
 
 	if (old && !nested && b->facts->task.rank == 0 &&
 	    (ddp_parse_number(old, 0, UINT32_MAX, &number) < 0 || number != value))
-		note(b, DDP_SPEAKER_STEP,
-		     "%s=%s of your environment is replaced: --ddp sets it to %u "
-		     "for this task",
-		     name, old, value);
+		add_note(b, DDP_SPEAKER_STEP,
+			 "%s=%s of your environment is replaced: --ddp sets it to %u "
+			 "for this task",
+			 name, old, value);
 	set(b, variable, why, "%u", value);
 }
 
@@ -337,15 +335,15 @@ static void plan_identity(struct builder *b)
 	const struct ddp_task *id = &b->facts->task;
 	const struct ddp_devices *dev = &b->facts->devices;
 
-	identify(b, DDP_VAR_RANK, "SLURM_PROCID", id->rank);
-	identify(b, DDP_VAR_WORLD_SIZE, "SLURM_STEP_NUM_TASKS", id->size);
-	identify(b, DDP_VAR_LOCAL_RANK, "local task id or device index", dev->local_rank);
-	identify(b, DDP_VAR_LOCAL_WORLD_SIZE, "tasks on this node", id->local_size);
-	identify(b, DDP_VAR_NODE_RANK, "nodes by the first rank on each", id->node_rank);
-	identify(b, DDP_VAR_GROUP_RANK, "NODE_RANK", id->node_rank);
-	identify(b, DDP_VAR_GROUP_WORLD_SIZE, "SLURM_STEP_NUM_NODES", id->nodes);
-	identify(b, DDP_VAR_ROLE_RANK, "RANK", id->rank);
-	identify(b, DDP_VAR_ROLE_WORLD_SIZE, "WORLD_SIZE", id->size);
+	set_identity(b, DDP_VAR_RANK, "SLURM_PROCID", id->rank);
+	set_identity(b, DDP_VAR_WORLD_SIZE, "SLURM_STEP_NUM_TASKS", id->size);
+	set_identity(b, DDP_VAR_LOCAL_RANK, "local task id or device index", dev->local_rank);
+	set_identity(b, DDP_VAR_LOCAL_WORLD_SIZE, "tasks on this node", id->local_size);
+	set_identity(b, DDP_VAR_NODE_RANK, "nodes by the first rank on each", id->node_rank);
+	set_identity(b, DDP_VAR_GROUP_RANK, "NODE_RANK", id->node_rank);
+	set_identity(b, DDP_VAR_GROUP_WORLD_SIZE, "SLURM_STEP_NUM_NODES", id->nodes);
+	set_identity(b, DDP_VAR_ROLE_RANK, "RANK", id->rank);
+	set_identity(b, DDP_VAR_ROLE_WORLD_SIZE, "WORLD_SIZE", id->size);
 	set(b, DDP_VAR_ROLE_NAME, "torchrun's default", "default");
 
 	set(b, DDP_VAR_DDP_RANK, "RANK", "%u", id->rank);
@@ -359,13 +357,13 @@ static void plan_identity(struct builder *b)
 }
 
 struct ports {
-	uint32_t master, ras; /* ras 0: none to be had */
+	uint32_t master, ras; /* ras 0: none */
 	const char *from;
 };
 
 /*
- * What srun chose, unless Slurm reserved ports: it tells the tasks of a step which, and srun
- * would have to ask for them.
+ * Use srun's ports, unless Slurm reserved ports. Slurm passes those to the tasks; srun would have
+ * to query them.
  */
 static struct ports choose_ports(const struct ddp_facts *facts)
 {
@@ -379,8 +377,8 @@ static struct ports choose_ports(const struct ddp_facts *facts)
 }
 
 /*
- * The endpoint. What counts as the user's value is decided on the step's environment, since a
- * container's hook may have put something into the task's meanwhile.
+ * Set the endpoint. The user's values are taken from the step's environment, since a container's
+ * hook may have changed the task's.
  */
 static void plan_endpoint(struct builder *b)
 {
@@ -391,20 +389,20 @@ static void plan_endpoint(struct builder *b)
 	char text[DDP_NAME_SIZE + 32];
 
 	if (address)
-		change(b, DDP_NAME(MASTER_ADDR), DDP_ACTION_KEEP, address, "yours");
+		add_change(b, DDP_NAME(MASTER_ADDR), DDP_ACTION_KEEP, address, "yours");
 	else
 		set(b, DDP_VAR_MASTER_ADDR, "rank 0's node", "%s", ch->address);
 	if (port)
-		change(b, DDP_NAME(MASTER_PORT), DDP_ACTION_KEEP, port, "yours");
+		add_change(b, DDP_NAME(MASTER_PORT), DDP_ACTION_KEEP, port, "yours");
 	else
 		set(b, DDP_VAR_MASTER_PORT, ports.from, "%u", ports.master);
 	if (ports.ras) {
 		snprintf(text, sizeof(text), "localhost:%u", ports.ras);
-		polite(b, DDP_VAR_NCCL_RAS_ADDR, "a port of this step's own", text);
+		set_default(b, DDP_VAR_NCCL_RAS_ADDR, "a port of this step's own", text);
 	}
 	if (ch->magic) {
 		snprintf(text, sizeof(text), "0x%016llx", (unsigned long long)ch->magic);
-		polite(b, DDP_VAR_NCCL_SOCKET_MAGIC, "drawn by srun", text);
+		set_default(b, DDP_VAR_NCCL_SOCKET_MAGIC, "drawn for this step", text);
 	}
 }
 
@@ -415,7 +413,7 @@ static const char *planned(const struct builder *b, const char *name)
 	return c && c->value ? c->value : "";
 }
 
-/* JAX takes numbers of processes from Slurm, by itself, and a port from the job's number. */
+/* JAX reads the numbers of processes from Slurm itself, but derives a port from the job id. */
 static void plan_jax(struct builder *b)
 {
 	const char *address = planned(b, DDP_NAME(MASTER_ADDR));
@@ -424,7 +422,7 @@ static void plan_jax(struct builder *b)
 
 	snprintf(text, sizeof(text), "%s%.255s%s:%.8s", bare ? "[" : "", address, bare ? "]" : "",
 		 planned(b, DDP_NAME(MASTER_PORT)));
-	polite(b, DDP_VAR_JAX_COORDINATOR_ADDRESS, "MASTER_ADDR:MASTER_PORT", text);
+	set_default(b, DDP_VAR_JAX_COORDINATOR_ADDRESS, "MASTER_ADDR:MASTER_PORT", text);
 }
 
 static void plan_step(struct builder *b)
@@ -444,18 +442,21 @@ static void plan_rendezvous(struct builder *b)
 	const char *directory = f->channel->directory;
 
 	if (!f->directory_seen) {
-		note(b, DDP_SPEAKER_STEP,
-		     "no rendezvous directory: %s; DDP_INIT_METHOD stays unset, "
-		     "env:// is not concerned",
-		     f->directory_problem);
+		if (!*f->directory_problem)
+			return;
+		add_note(b, DDP_SPEAKER_STEP,
+			 "no rendezvous directory: %s; DDP_INIT_METHOD stays unset, "
+			 "env:// is not concerned",
+			 f->directory_problem);
 		return;
 	}
-	set(b, DDP_VAR_DDP_RENDEZVOUS, "made by srun", "%s", directory);
+	set(b, DDP_VAR_DDP_RENDEZVOUS, "made for this step", "%s", directory);
 	if (!ddp_path_fits_url(directory)) {
-		note(b, DDP_SPEAKER_STEP,
-		     "%s has '?', '#', '%%' or a line break in it, which a URL cannot carry: "
-		     "DDP_INIT_METHOD stays unset; choose another directory with --ddp-rdzv=DIR",
-		     directory);
+		add_note(
+			b, DDP_SPEAKER_STEP,
+			"%s has '?', '#', '%%' or a line break in it, which a URL cannot carry: "
+			"DDP_INIT_METHOD stays unset; choose another directory with --ddp-rdzv=DIR",
+			directory);
 		return;
 	}
 	set(b, DDP_VAR_DDP_INIT_METHOD, "PyTorch's FileStore", "file://%s/%s?rank=%u&world_size=%u",
@@ -464,7 +465,7 @@ static void plan_rendezvous(struct builder *b)
 	    DDP_DIR_STORE);
 }
 
-/* One task on each node: people start torchrun there, which reads these. */
+/* With one task per node, users often start torchrun, which reads these variables. */
 static void plan_torchrun(struct builder *b)
 {
 	const struct ddp_task *id = &b->facts->task;
@@ -472,18 +473,38 @@ static void plan_torchrun(struct builder *b)
 
 	if (id->size != id->nodes || id->local_size != 1 || b->facts->channel->standalone)
 		return;
-	polite_number(b, DDP_VAR_PET_NNODES, "one task on each node", id->nodes);
-	polite_number(b, DDP_VAR_PET_NODE_RANK, "NODE_RANK", id->node_rank);
+	set_default_number(b, DDP_VAR_PET_NNODES, "one task on each node", id->nodes);
+	set_default_number(b, DDP_VAR_PET_NODE_RANK, "NODE_RANK", id->node_rank);
 	if (b->facts->devices.visible > 0)
-		polite_number(b, DDP_VAR_PET_NPROC_PER_NODE, "devices that the task sees",
-			      b->facts->devices.visible);
-	polite(b, DDP_VAR_PET_MASTER_ADDR, "MASTER_ADDR", planned(b, DDP_NAME(MASTER_ADDR)));
-	polite(b, DDP_VAR_PET_MASTER_PORT, "MASTER_PORT", planned(b, DDP_NAME(MASTER_PORT)));
-	polite(b, DDP_VAR_PET_RDZV_BACKEND, "no agreement is needed", "static");
+		set_default_number(b, DDP_VAR_PET_NPROC_PER_NODE, "devices that the task sees",
+				   b->facts->devices.visible);
+	set_default(b, DDP_VAR_PET_MASTER_ADDR, "MASTER_ADDR", planned(b, DDP_NAME(MASTER_ADDR)));
+	set_default(b, DDP_VAR_PET_MASTER_PORT, "MASTER_PORT", planned(b, DDP_NAME(MASTER_PORT)));
+	set_default(b, DDP_VAR_PET_RDZV_BACKEND, "no agreement is needed", "static");
 	snprintf(endpoint, sizeof(endpoint), "%.255s:%.8s", planned(b, DDP_NAME(MASTER_ADDR)),
 		 planned(b, DDP_NAME(MASTER_PORT)));
-	polite(b, DDP_VAR_PET_RDZV_ENDPOINT, "MASTER_ADDR:MASTER_PORT", endpoint);
-	polite(b, DDP_VAR_PET_RDZV_ID, "DDP_JOB", planned(b, DDP_NAME(DDP_JOB)));
+	set_default(b, DDP_VAR_PET_RDZV_ENDPOINT, "MASTER_ADDR:MASTER_PORT", endpoint);
+	set_default(b, DDP_VAR_PET_RDZV_ID, "DDP_JOB", planned(b, DDP_NAME(DDP_JOB)));
+}
+
+enum { FEW_CPUS = 4, ENOUGH_CPUS = 8 }; /* for a rank with a GPU and its data loaders */
+
+/*
+ * With --ddp-verbose: recommend more CPUs if ranks with GPUs have few and the node has more than
+ * they use.
+ */
+static void advise_cpus(struct builder *b, uint64_t threads)
+{
+	const struct ddp_facts *f = b->facts;
+	uint64_t each = f->node_cpus / f->task.local_size;
+
+	if (f->channel->verbose && f->devices.device >= 0 && threads < FEW_CPUS && each > threads)
+		add_note(b, DDP_SPEAKER_STEP,
+			 "%s: %llu CPU%s for each rank with a GPU, of %u on the node; "
+			 "--cpus-per-task=%llu gives its data loaders more, if they are free",
+			 f->host, (unsigned long long)threads, threads == 1 ? "" : "s",
+			 f->node_cpus,
+			 (unsigned long long)(each < ENOUGH_CPUS ? each : ENOUGH_CPUS));
 }
 
 static void plan_threads(struct builder *b)
@@ -493,7 +514,8 @@ static void plan_threads(struct builder *b)
 
 	if (ddp_parse_number(ddp_env_get(f->task_env, "SLURM_CPUS_PER_TASK"), 1, UINT32_MAX,
 			     &threads) == 0) {
-		polite_number(b, DDP_VAR_OMP_NUM_THREADS, "SLURM_CPUS_PER_TASK", threads);
+		set_default_number(b, DDP_VAR_OMP_NUM_THREADS, "SLURM_CPUS_PER_TASK", threads);
+		advise_cpus(b, threads);
 		return;
 	}
 	threads = f->cpu_mask;
@@ -503,29 +525,54 @@ static void plan_threads(struct builder *b)
 		if (threads == 0 || node < threads)
 			threads = node;
 	}
-	polite_number(b, DDP_VAR_OMP_NUM_THREADS, "CPUs of this task", threads ? threads : 1);
+	threads = threads ? threads : 1;
+	set_default_number(b, DDP_VAR_OMP_NUM_THREADS, "CPUs of this task", threads);
+	advise_cpus(b, threads);
+}
+
+/*
+ * Note GPUs that no task uses. A node's only task may start a process for each GPU, as torchrun
+ * does.
+ */
+static void plan_idle(struct builder *b)
+{
+	const struct ddp_facts *f = b->facts;
+	const struct ddp_devices *dev = &f->devices;
+
+	if (dev->idle_first)
+		add_note(b, DDP_SPEAKER_NODE,
+			 "%s: %u tasks for %u GPUs; --ntasks-per-node=%u uses all", f->host,
+			 f->task.local_size, dev->on_node, dev->on_node);
+	else if (dev->idle && f->task.local_size == 1 && f->channel->verbose)
+		add_note(
+			b, DDP_SPEAKER_STEP,
+			"%s: 1 task for %u GPUs; --ntasks-per-node=%u uses all, unless the task starts "
+			"a process for each, like torchrun",
+			f->host, dev->on_node, dev->on_node);
 }
 
 static void note_unknown_share(struct builder *b)
 {
 	switch (b->facts->devices.share_reason) {
 	case DDP_SHARE_NO_CAPACITY:
-		note(b, DDP_SPEAKER_STEP,
-		     "how many shards a GPU of %s has is not known, DDP_SHARE stays "
-		     "unset; the administrator can say it with shards_per_gpu=N in plugstack.conf",
-		     b->facts->host);
+		add_note(
+			b, DDP_SPEAKER_STEP,
+			"how many shards a GPU of %s has is not known, DDP_SHARE stays "
+			"unset; the administrator can say it with shards_per_gpu=N in plugstack.conf",
+			b->facts->host);
 		break;
 	case DDP_SHARE_NO_PARTS:
-		note(b, DDP_SPEAKER_STEP,
-		     "how many of this step's shards on %s each of its %u GPUs has is not known, "
-		     "DDP_SHARE stays unset; Slurm says it for a step that has all shards of its "
-		     "job and gives them to no task alone",
-		     b->facts->host, b->facts->devices.on_node);
+		add_note(
+			b, DDP_SPEAKER_STEP,
+			"how many of this step's shards on %s each of its %u GPUs has is not known, "
+			"DDP_SHARE stays unset; Slurm says it for a step that has all shards of its "
+			"job and gives them to no task alone",
+			b->facts->host, b->facts->devices.on_node);
 		break;
 	case DDP_SHARE_NO_NEIGHBOURS:
-		note(b, DDP_SPEAKER_STEP,
-		     "how many tasks this --gpu-bind puts on one GPU is not known, "
-		     "DDP_SHARE stays unset");
+		add_note(b, DDP_SPEAKER_STEP,
+			 "how many tasks this --gpu-bind puts on one GPU is not known, "
+			 "DDP_SHARE stays unset");
 		break;
 	case DDP_SHARE_KNOWN:
 	case DDP_SHARE_NO_DEVICE:
@@ -549,12 +596,13 @@ static void plan_share(struct builder *b)
 	set(b, DDP_VAR_DDP_SHARE, "this rank's part of its device", "%s", share);
 	n = share_settings(f, settings);
 	for (size_t i = 0; i < n; i++)
-		polite(b, settings[i].variable, settings[i].why, settings[i].value);
+		set_default(b, settings[i].variable, settings[i].why, settings[i].value);
 }
 
 /*
- * NCCL refuses ranks that share a GPU, ten seconds later and in other words. Programs on libddp do
- * without it there, but only our own are known by their name; and who has set NCCL's switch knows.
+ * NCCL refuses ranks that share a GPU, ten seconds later and with another message. libddp's
+ * programs do not use NCCL then, but only this project's own programs can be recognized. A user who
+ * set NCCL's variable knows about it.
  */
 static void plan_crowd(struct builder *b)
 {
@@ -564,25 +612,40 @@ static void plan_crowd(struct builder *b)
 	if (!dev->crowd_first || ddp_is_ours(f->program) ||
 	    ddp_users_value(f->task_env, "NCCL_MULTI_RANK_GPU_ENABLE"))
 		return;
-	note(b, DDP_SPEAKER_NODE,
-	     "%s: %u ranks on GPU%s %.100s%s: NCCL refuses that (\"Duplicate GPU detected\"), so "
-	     "PyTorch needs the backend gloo, or NCCL 2.30 or later with "
-	     "NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0; ddp-train and libddp do without",
-	     f->host, f->task.local_size, strchr(dev->gpus, ',') ? "s" : "", dev->gpus,
-	     strchr(dev->gpus, ',') ? ", more than one on a GPU" : "");
+	add_note(
+		b, DDP_SPEAKER_NODE,
+		"%s: %u ranks on GPU%s %.100s%s: NCCL refuses that (\"Duplicate GPU detected\"), so "
+		"PyTorch needs the backend gloo, or NCCL 2.30 or later with "
+		"NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0; ddp-train and libddp do without",
+		f->host, f->task.local_size, strchr(dev->gpus, ',') ? "s" : "", dev->gpus,
+		strchr(dev->gpus, ',') ? ", more than one on a GPU" : "");
 }
 
-/* Lightning refuses a Slurm step without this variable, unless torchrun seems to run it. */
+/*
+ * Lightning fails in a Slurm step without SLURM_NTASKS_PER_NODE, and ignores Slurm in an
+ * interactive job, where it imports mpi4py, whose MPI_Init aborts. It uses neither if torchrun
+ * seems to run it.
+ */
 static void plan_lightning(struct builder *b)
 {
 	const struct ddp_channel *ch = b->facts->channel;
+	char *const *env = b->facts->task_env;
+	const char *job_name = ddp_env_get(env, "SLURM_JOB_NAME");
+	bool interactive =
+		job_name && (strcmp(job_name, "bash") == 0 || strcmp(job_name, "interactive") == 0);
+	bool missing = b->facts->task.size > 1 && !ddp_env_get(env, "SLURM_NTASKS_PER_NODE");
 
-	if (b->facts->task.size > 1 && !ddp_env_get(b->facts->task_env, "SLURM_NTASKS_PER_NODE"))
-		polite(b, DDP_VAR_TORCHELASTIC_RUN_ID, "SLURM_NTASKS_PER_NODE is missing",
-		       ch->run && ch->run_id[0] ? ch->run_id : planned(b, DDP_NAME(DDP_JOB)));
+	if (missing || interactive)
+		set_default(b, DDP_VAR_TORCHELASTIC_RUN_ID,
+			    missing ? "SLURM_NTASKS_PER_NODE is missing"
+				    : "SLURM_JOB_NAME is that of an interactive job",
+			    ch->run && ch->run_id[0] ? ch->run_id : planned(b, DDP_NAME(DDP_JOB)));
 }
 
-/* Under ddp-run: which attempt this is, how it shows that it goes on, and where it leaves what went wrong. */
+/*
+ * Under ddp-run, set the number of the attempt, the heartbeat file, and the paths for failure
+ * records.
+ */
 static void plan_run(struct builder *b)
 {
 	const struct ddp_facts *f = b->facts;
@@ -592,20 +655,20 @@ static void plan_run(struct builder *b)
 	if (!ch->run)
 		return;
 	set(b, DDP_VAR_DDP_RESTART, "ddp-run", "%u", ch->restart);
-	polite_number(b, DDP_VAR_TORCHELASTIC_RESTART_COUNT, "ddp-run", ch->restart);
-	polite_number(b, DDP_VAR_TORCHELASTIC_MAX_RESTARTS, "ddp-run", ch->restarts_max);
+	set_default_number(b, DDP_VAR_TORCHELASTIC_RESTART_COUNT, "ddp-run", ch->restart);
+	set_default_number(b, DDP_VAR_TORCHELASTIC_MAX_RESTARTS, "ddp-run", ch->restarts_max);
 	if (!f->directory_seen)
 		return;
 	set(b, DDP_VAR_DDP_HEARTBEAT, "ddp-run looks at it", "%s/" DDP_DIR_BEAT "%u", ch->directory,
 	    f->task.rank);
 	snprintf(path, sizeof(path), "%s/" DDP_DIR_PIPE, ch->directory);
-	polite(b, DDP_VAR_TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "ddp-run asks there", path);
+	set_default(b, DDP_VAR_TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "ddp-run asks there", path);
 	if (!ch->failed[0])
 		return;
 	snprintf(path, sizeof(path), "%s/" DDP_DIR_ERROR "%u.json", ch->failed, f->task.rank);
-	polite(b, DDP_VAR_TORCHELASTIC_ERROR_FILE, "ddp-run reports it", path);
+	set_default(b, DDP_VAR_TORCHELASTIC_ERROR_FILE, "ddp-run reports it", path);
 	snprintf(path, sizeof(path), "%s/" DDP_DIR_DUMP, ch->failed);
-	polite(b, DDP_VAR_TORCH_FR_DUMP_TEMP_FILE, "ddp-run reports it", path);
+	set_default(b, DDP_VAR_TORCH_FR_DUMP_TEMP_FILE, "ddp-run reports it", path);
 }
 
 static void plan_devices(struct builder *b)
@@ -617,18 +680,19 @@ static void plan_devices(struct builder *b)
 
 	snprintf(gpus, sizeof(gpus), "%u", dev->on_node);
 	if (dev->restore_name)
-		change(b, dev->restore_name, DDP_ACTION_SET, dev->restore_value,
-		       "erased by Slurm for this --gpu-bind");
+		add_change(b, dev->restore_name, DDP_ACTION_SET, dev->restore_value,
+			   "erased by Slurm for this --gpu-bind");
 	if (dev->wraps)
-		note(b, DDP_SPEAKER_NODE, "%s: %u tasks on %u devices, which they share in turn",
-		     b->facts->host, id->local_size, dev->visible);
+		add_note(b, DDP_SPEAKER_NODE,
+			 "%s: %u tasks on %u devices, which they share in turn", b->facts->host,
+			 id->local_size, dev->visible);
 	if (dev->bound && dev->on_node > 1 && id->local_size > 1)
-		note(b, DDP_SPEAKER_STEP,
-		     "each task sees its own device alone, so NVLink and CUDA "
-		     "peer-to-peer between tasks of a node can be lost; "
-		     "%s%.10s%s keeps them",
-		     shards ? "--gres=shard:" : "--gpus-per-node=", shards ? shards : gpus,
-		     shards ? "" : " --gpu-bind=none");
+		add_note(b, DDP_SPEAKER_STEP,
+			 "each task sees its own device alone, so NVLink and CUDA "
+			 "peer-to-peer between tasks of a node can be lost; "
+			 "%s%.10s%s keeps them",
+			 shards ? "--gres=shard:" : "--gpus-per-node=", shards ? shards : gpus,
+			 shards ? "" : " --gpu-bind=none");
 }
 
 static void plan_warnings(struct builder *b)
@@ -636,15 +700,16 @@ static void plan_warnings(struct builder *b)
 	const char *tasks = ddp_env_get(b->facts->task_env, "SLURM_STEP_TASKS_PER_NODE");
 
 	if (b->facts->task.rank == 0 && tasks && ddp_tasks_uneven(tasks) == 1)
-		note(b, DDP_SPEAKER_STEP,
-		     "the nodes have different numbers of tasks (%s): right for "
-		     "--ddp, wrong for code that computes a node as rank / LOCAL_WORLD_SIZE",
-		     tasks);
+		add_note(b, DDP_SPEAKER_STEP,
+			 "the nodes have different numbers of tasks (%s): right for "
+			 "--ddp, wrong for code that computes a node as rank / LOCAL_WORLD_SIZE",
+			 tasks);
 }
 
 /*
- * What an outer --ddp step left and this step does not set: it would be taken for this step's.
- * TORCHELASTIC_USE_AGENT_STORE=True would make every rank of env:// a client of no server.
+ * Unset variables that an outer --ddp step left and this step does not set, so that they are not
+ * mistaken for this step's. TORCHELASTIC_USE_AGENT_STORE=True would make every rank of env:// a
+ * client without a server.
  */
 static void plan_sweep(struct builder *b)
 {
@@ -656,13 +721,13 @@ static void plan_sweep(struct builder *b)
 		if (ddp_plan_find(b->plan, info->name) || !ddp_env_get(env, info->name))
 			continue;
 		if (info->kind == DDP_KIND_OURS || !ddp_users_value(env, info->name))
-			change(b, info->name, DDP_ACTION_UNSET, NULL, "of another step");
+			add_change(b, info->name, DDP_ACTION_UNSET, NULL, "of another step");
 	}
 	if (ddp_env_get(env, "TORCHELASTIC_USE_AGENT_STORE"))
-		change(b, "TORCHELASTIC_USE_AGENT_STORE", DDP_ACTION_UNSET, NULL,
-		       "no agent serves this step");
+		add_change(b, "TORCHELASTIC_USE_AGENT_STORE", DDP_ACTION_UNSET, NULL,
+			   "no agent serves this step");
 	if (ddp_env_get(env, DDP_CHANNEL_NAME))
-		change(b, DDP_CHANNEL_NAME, DDP_ACTION_UNSET, NULL, "of this step alone");
+		add_change(b, DDP_CHANNEL_NAME, DDP_ACTION_UNSET, NULL, "of this step alone");
 }
 
 static bool is_chosen(const char *name)
@@ -703,6 +768,7 @@ int ddp_plan_make(const struct ddp_facts *facts, struct ddp_plan *plan, struct d
 	plan_devices(&b);
 	plan_share(&b);
 	plan_crowd(&b);
+	plan_idle(&b);
 	plan_torchrun(&b);
 	plan_threads(&b);
 	plan_lightning(&b);
@@ -732,10 +798,10 @@ int ddp_plan_refuse(char *const *task_env, const char *why, struct ddp_plan *pla
 		const char *name = ddp_variable_info(misleading[i])->name;
 
 		if (ddp_env_get(task_env, name))
-			change(&b, name, DDP_ACTION_UNSET, NULL, "--ddp failed");
+			add_change(&b, name, DDP_ACTION_UNSET, NULL, "--ddp failed");
 	}
 	if (ddp_env_get(task_env, DDP_CHANNEL_NAME))
-		change(&b, DDP_CHANNEL_NAME, DDP_ACTION_UNSET, NULL, "of this step alone");
+		add_change(&b, DDP_CHANNEL_NAME, DDP_ACTION_UNSET, NULL, "of this step alone");
 	if (b.failed) {
 		ddp_plan_clear(plan);
 		return -1;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan.h - what the plugin does to one task: facts in, decisions out
+ * plan.h - decisions of the plugin for one task
  *
- * plan.c turns the facts of a task into a list of changes to its environment and a list
- * of lines to say. Nothing here asks, opens or sets anything, so every rule of ddp(7) can be
- * tried without Slurm.
+ * plan.c turns the facts of a task into a list of changes to its environment and a list of notes to
+ * print. It does no I/O and changes nothing itself, so that every rule of ddp(7) can be tested
+ * without Slurm.
  */
 #ifndef DDP_CORE_PLAN_H
 #define DDP_CORE_PLAN_H
@@ -14,19 +14,20 @@
 #include "devices.h"
 
 /*
- * Which task of the step this is, from the environment as it stands at task_init, and at no
- * earlier time: before that, SLURM_PROCID is the batch script's. In a heterogeneous step these
- * variables count over all components, which SPANK's own items do not.
+ * The task's position in the step, from its environment in task_init. Earlier, SLURM_PROCID is the
+ * batch script's. In a heterogeneous step these variables count over all components, unlike SPANK's
+ * items.
  */
 struct ddp_task {
 	uint32_t rank, size;		 /* in the step */
 	uint32_t local_rank, local_size; /* among the step's tasks on this node */
-	uint32_t node_rank, nodes;	 /* this node in the step, by the first rank on each */
-	uint32_t node_id;		 /* the same in Slurm's order, SLURM_NODEID */
+	/* of this node in the step; nodes are numbered by their first ranks */
+	uint32_t node_rank, nodes;
+	uint32_t node_id; /* the same in Slurm's order, SLURM_NODEID */
 };
 
 /*
- * Read [task] from [env]; [local_size] comes from Slurm's own count, [order] is the channel's.
+ * Read [task] from [env]; [local_size] is Slurm's own count, [order] the channel's.
  * Returns 0, or -1 with a message that names the variable and its value.
  */
 int ddp_task_read(char *const *env, uint32_t local_size, const char *order, struct ddp_task *task,
@@ -36,31 +37,32 @@ struct ddp_facts {
 	struct ddp_task task;
 	struct ddp_devices devices;
 	const struct ddp_channel *channel;
-	char *const *step_env;	       /* as user_init saw it: the user's own values */
-	char *const *task_env;	       /* as task_init sees it */
+	char *const *step_env;	       /* in user_init: the user's own values */
+	char *const *task_env;	       /* in task_init */
 	const char *host;	       /* this node's name */
-	bool directory_seen;	       /* the rendezvous directory is the one that srun made */
-	const char *directory_problem; /* why it is not, for people */
-	const char *program;	       /* what the task will run, or "" */
+	uint32_t node_cpus;	       /* CPUs of this node, 0: unknown */
+	bool directory_seen;	       /* the rendezvous directory is visible */
+	const char *directory_problem; /* why it is not, for messages; "": none is needed */
+	const char *program;	       /* the task's program, or "" */
 	bool mps;		       /* an MPS daemon serves this task */
-	uint64_t gpu_memory;	       /* of one GPU of this node in MiB, 0: not known */
-	uint32_t cpu_mask;	       /* CPUs of the task's mask, 0: not known */
+	uint64_t gpu_memory;	       /* MiB of one GPU of this node, 0: unknown */
+	uint32_t cpu_mask;	       /* number of CPUs in the task's mask, 0: unknown */
 };
 
 enum ddp_action {
 	DDP_ACTION_SET,
 	DDP_ACTION_UNSET,
-	DDP_ACTION_KEEP, /* the user's value stays */
+	DDP_ACTION_KEEP, /* keep the user's value */
 };
 
 struct ddp_change {
 	const char *name;
 	enum ddp_action action;
-	char *value;	 /* NULL where the action is UNSET */
-	const char *why; /* for --ddp-verbose */
+	char *value;	 /* NULL for UNSET */
+	const char *why; /* reason, for --ddp-verbose */
 };
 
-/* Who says a line, so that it is said once. */
+/* Which task prints a note, so that it is printed once. */
 enum ddp_speaker {
 	DDP_SPEAKER_STEP, /* rank 0 */
 	DDP_SPEAKER_NODE, /* local task 0 of each node */
@@ -81,49 +83,46 @@ struct ddp_plan {
 };
 
 /*
- * Decide everything for a task.
- * Returns 0 with a plan that ddp_plan_clear must free, or -1 with a message and no plan.
+ * Make the plan for a task.
+ * Returns 0 with a plan to be freed by ddp_plan_clear(), or -1 with a message and no plan.
  */
 int ddp_plan_make(const struct ddp_facts *facts, struct ddp_plan *plan,
 		  struct ddp_message *message);
 
 /*
- * The plan for a task that must not train: DDP_ERROR says [why], and what would let it believe
- * that it is a world of one is removed from [task_env].
- * Returns 0 with a plan that ddp_plan_clear must free, or -1 out of memory.
+ * Make the plan for a task that must not train: sets DDP_ERROR to [why], and removes variables from
+ * [task_env] with which the task could believe to be a world of one.
+ * Returns 0 with a plan to be freed by ddp_plan_clear(), or -1 if memory is short.
  */
 int ddp_plan_refuse(char *const *task_env, const char *why, struct ddp_plan *plan);
 
 /*
- * The change that [plan] has for [name].
+ * Find the change of [name] in [plan].
  * Returns a pointer into [plan], or NULL.
  */
 const struct ddp_change *ddp_plan_find(const struct ddp_plan *plan, const char *name);
 
-/* Free what the plan holds; a plan of zeros is legal. */
+/* Free the plan's memory; a plan of zeros is legal. */
 void ddp_plan_clear(struct ddp_plan *plan);
 
 /*
- * The user's own value of [name] in [env]: one that is not empty and that no outer --ddp step
- * had put there.
+ * Find the user's own value of [name] in [env]: not empty, and not set by an outer --ddp step.
  * Returns a pointer into [env], or NULL.
  */
 const char *ddp_users_value(char *const *env, const char *name);
 
-/* --- Programs that start the real ranks themselves ------------------------------------------ */
+/* --- Programs that start ranks themselves ------------------------------------------------- */
 
 /*
- * Tell whether [program], a name or a path, is a daemon that starts the real ranks itself: mpirun
- * inside a batch job runs "srun orted", a step with one daemon per node and no ranks, which inherits
- * #SBATCH --ddp all the same.
- * Returns true or false.
+ * Returns whether [program], a name or a path, is a daemon that starts ranks itself. For example,
+ * mpirun in a batch job runs "srun orted", a step with one daemon per node and no ranks, which
+ * inherits #SBATCH --ddp nevertheless.
  */
 bool ddp_is_launcher(const char *program);
 
 /*
- * Tell whether [program], a name or a path, comes with slurm-ddp and sums what ranks on one GPU
- * have without NCCL.
- * Returns true or false.
+ * Returns whether [program], a name or a path, is part of slurm-ddp and can sum data of ranks that
+ * share a GPU without NCCL.
  */
 bool ddp_is_ours(const char *program);
 

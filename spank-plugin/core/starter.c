@@ -11,12 +11,12 @@ enum kind { OTHER, TORCHRUN, ACCELERATE, DEEPSPEED, SHELL };
 
 struct starter {
 	enum kind kind;
-	char *const *options; /* of it, up to the user's own program */
+	char *const *options; /* its options, up to the user's program */
 	const char *name;
 };
 
 static const struct {
-	const char *name; /* of the program, or of Python's module */
+	const char *name; /* of the program or the Python module */
 	enum kind kind;
 } starters[] = {
 	{"torchrun", TORCHRUN},
@@ -53,7 +53,7 @@ static bool is_one_of(const char *word, const char *words)
 	return false;
 }
 
-/* "env A=1 program" is the program. */
+/* Skip "env A=1" before the program. */
 static char *const *skip_env(char *const *argv)
 {
 	if (!*argv || strcmp(base_name(*argv), "env") != 0)
@@ -64,7 +64,7 @@ static char *const *skip_env(char *const *argv)
 	return argv;
 }
 
-/* "python3 -u -m module" and "python3 /where/program" are module and program. */
+/* Skip "python3 -u -m" before a module, or "python3" before a program. */
 static char *const *skip_python(char *const *argv)
 {
 	if (!*argv || strncmp(base_name(*argv), "python", 6) != 0)
@@ -92,15 +92,15 @@ static struct starter find_starter(char *const *argv)
 	for (size_t i = 0; i < sizeof(starters) / sizeof(starters[0]); i++)
 		if (strcmp(found.name, starters[i].name) == 0)
 			found.kind = starters[i].kind;
-	/* "accelerate config" and its kind start nothing. */
+	/* Other commands, such as "accelerate config", start nothing. */
 	if (strcmp(found.name, "accelerate") == 0 &&
 	    (!*found.options || strcmp(*found.options++, "launch") != 0))
 		found.kind = OTHER;
 	return found;
 }
 
-/* torchrun takes '-' and '_' for the same. */
-static bool same_option(const char *word, const char *name, size_t length)
+/* torchrun treats '-' and '_' in option names as equal. */
+static bool is_same_option(const char *word, const char *name, size_t length)
 {
 	for (size_t i = 0; i < length; i++)
 		if (word[i] != name[i] && !(i >= 2 && word[i] == '_' && name[i] == '-'))
@@ -108,7 +108,7 @@ static bool same_option(const char *word, const char *name, size_t length)
 	return name[length] == '\0';
 }
 
-/* The value of [name] among the options before the user's program; "" for a flag, NULL where it is not. */
+/* Value of option [name] before the user's program; "" for a flag, NULL if it is missing. */
 static const char *option(char *const *options, const char *name)
 {
 	static const char flags[] = "--standalone --no-python --no_python --run-path --run_path "
@@ -118,7 +118,7 @@ static const char *option(char *const *options, const char *name)
 		size_t n = strcspn(*options, "=");
 		bool flag = is_one_of(*options, flags);
 
-		if (same_option(*options, name, n)) {
+		if (is_same_option(*options, name, n)) {
 			if ((*options)[n])
 				return *options + n + 1;
 			return flag || !options[1] ? "" : options[1];
@@ -136,7 +136,9 @@ bool ddp_starter_is_standalone(char *const *argv)
 	return found.kind == TORCHRUN && option(found.options, "--standalone");
 }
 
-/* Whether torchrun will be a world by itself, as far as it was not told of others. */
+/*
+ * Whether torchrun will start a world without other nodes, because no option or variable names any.
+ */
 static bool is_alone(const struct starter *torchrun, char *const *env)
 {
 	const char *nodes = option(torchrun->options, "--nnodes");
@@ -146,17 +148,17 @@ static bool is_alone(const struct starter *torchrun, char *const *env)
 	return !nodes || strcmp(nodes, "1") == 0 || strcmp(nodes, "1:1") == 0;
 }
 
-#define ALLOW "; --ddp-launcher=allow lets it be"
+#define ALLOW "; --ddp-launcher=allow permits it"
 
-static enum ddp_verdict judge_torchrun(const struct starter *torchrun, char *const *env,
+static enum ddp_verdict check_torchrun(const struct starter *torchrun, char *const *env,
 				       uint32_t tasks, uint32_t nodes, struct ddp_message *message)
 {
 	if (tasks > 1 && option(torchrun->options, "--standalone")) {
 		(void)ddp_fail(
 			message,
 			"torchrun --standalone: each of the %u tasks would train a world of its own; "
-			"leave --standalone out and write --ntasks-per-node=1, --ddp tells torchrun where "
-			"the nodes meet" ALLOW,
+			"leave --standalone out and write --ntasks-per-node=1; --ddp sets torchrun's "
+			"rendezvous" ALLOW,
 			tasks);
 		return DDP_VERDICT_REFUSE;
 	}
@@ -172,34 +174,34 @@ static enum ddp_verdict judge_torchrun(const struct starter *torchrun, char *con
 	return DDP_VERDICT_FINE;
 }
 
-static enum ddp_verdict judge_accelerate(const struct starter *accelerate, uint32_t tasks,
+static enum ddp_verdict check_accelerate(const struct starter *accelerate, uint32_t tasks,
 					 struct ddp_message *message)
 {
 	if (tasks == 1 || option(accelerate->options, "--num-machines"))
 		return DDP_VERDICT_FINE;
 	(void)ddp_fail(
 		message,
-		"accelerate launch reads nothing of --ddp: each of the %u tasks trains a world of its own; "
-		"leave it out (srun --ddp python3 train.py), or give it --num_machines, --machine_rank, "
+		"accelerate launch ignores the variables of --ddp: each of the %u tasks trains a world of "
+		"its own; leave accelerate out (srun --ddp python3 train.py), or set --num_machines, --machine_rank, "
 		"--main_process_ip and --main_process_port",
 		tasks);
 	return DDP_VERDICT_TELL;
 }
 
-static enum ddp_verdict judge_deepspeed(uint32_t tasks, struct ddp_message *message)
+static enum ddp_verdict check_deepspeed(uint32_t tasks, struct ddp_message *message)
 {
 	if (tasks == 1)
 		return DDP_VERDICT_FINE;
 	(void)ddp_fail(
 		message,
-		"deepspeed starts ranks of its own, by a hostfile or on its node alone: each of the %u tasks "
-		"does; leave it out (srun --ddp python3 train.py --deepspeed)",
+		"each of the %u tasks runs deepspeed, which starts ranks itself, by a hostfile or on its "
+		"node only; leave deepspeed out (srun --ddp python3 train.py --deepspeed)",
 		tasks);
 	return DDP_VERDICT_TELL;
 }
 
-/* A shell that reads commands, rather than a script or "-c". */
-static enum ddp_verdict judge_shell(const struct starter *shell, uint32_t tasks, uint32_t restarts,
+/* Check for a shell that reads commands, rather than a script or "-c". */
+static enum ddp_verdict check_shell(const struct starter *shell, uint32_t tasks, uint32_t restarts,
 				    struct ddp_message *message)
 {
 	for (char *const *word = shell->options; *word; word++)
@@ -208,21 +210,21 @@ static enum ddp_verdict judge_shell(const struct starter *shell, uint32_t tasks,
 	if (restarts > 0) {
 		(void)ddp_fail(
 			message,
-			"%s is a rank, and ddp-run starts it again where the last command in it failed; for a "
+			"%s is a rank, and ddp-run starts it again if its last command failed; for a "
 			"session use salloc, and write ddp-run before each program",
 			shell->name);
 		return DDP_VERDICT_TELL;
 	}
 	(void)ddp_fail(
 		message,
-		"%s is a rank, and what you start in it is the same rank of this world of %u, which may wait "
-		"for others; for a session, leave --ddp out here and write srun --ddp before each program",
+		"%s is a rank, and programs that you start in it are the same rank of this world of %u, and may wait "
+		"for the other ranks; for a session, leave --ddp out here and write srun --ddp before each program",
 		shell->name, tasks);
 	return DDP_VERDICT_TELL;
 }
 
-/* Under ddp-run there is nothing left for it to do; and where it starts ranks again itself, two do. */
-static enum ddp_verdict judge_restarts(const struct starter *starter, char *const *env,
+/* Under ddp-run such a starter is not needed; and if it restarts ranks itself, both do. */
+static enum ddp_verdict check_restarts(const struct starter *starter, char *const *env,
 				       uint32_t restarts, struct ddp_message *message)
 {
 	const char *own = option(starter->options, "--max-restarts");
@@ -234,15 +236,15 @@ static enum ddp_verdict judge_restarts(const struct starter *starter, char *cons
 	if (own && strcmp(own, "0") != 0)
 		(void)ddp_fail(
 			message,
-			"where a rank fails, %s starts the ranks of its node again (--max-restarts %.16s), and when "
-			"that is used up ddp-run starts the whole step again (--restarts %u); one of the two is enough: "
+			"if a rank fails, %s starts the ranks of its node again (--max-restarts %.16s), and after "
+			"these restarts ddp-run starts the whole step again (--restarts %u); one of the two is enough: "
 			"write ddp-run python3 train.py, with a task for each rank, or leave --max-restarts out",
 			starter->name, own, restarts);
 	else
 		(void)ddp_fail(
 			message,
-			"where a rank fails, %s ends, and ddp-run starts the whole step again (--restarts %u); for "
-			"that %s is not needed: write ddp-run python3 train.py, with a task for each rank",
+			"if a rank fails, %s ends, and ddp-run starts the whole step again (--restarts %u); "
+			"%s is not needed for this: write ddp-run python3 train.py, with a task for each rank",
 			starter->name, restarts, starter->name);
 	return DDP_VERDICT_TELL;
 }
@@ -255,19 +257,19 @@ enum ddp_verdict ddp_starter_judge(char *const *argv, char *const *env, uint32_t
 
 	switch (found.kind) {
 	case TORCHRUN:
-		verdict = judge_torchrun(&found, env, tasks, nodes, message);
+		verdict = check_torchrun(&found, env, tasks, nodes, message);
 		break;
 	case ACCELERATE:
-		verdict = judge_accelerate(&found, tasks, message);
+		verdict = check_accelerate(&found, tasks, message);
 		break;
 	case DEEPSPEED:
-		verdict = judge_deepspeed(tasks, message);
+		verdict = check_deepspeed(tasks, message);
 		break;
 	case SHELL:
-		return judge_shell(&found, tasks, restarts, message);
+		return check_shell(&found, tasks, restarts, message);
 	case OTHER:
 		return DDP_VERDICT_FINE;
 	}
-	return verdict == DDP_VERDICT_FINE ? judge_restarts(&found, env, restarts, message)
+	return verdict == DDP_VERDICT_FINE ? check_restarts(&found, env, restarts, message)
 					   : verdict;
 }

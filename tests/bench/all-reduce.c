@@ -89,7 +89,8 @@ static void join(struct rank *rank, struct board *board, int index, int size)
 	} else {
 		while (!board->ready)
 			usleep(100);
-		status = ddp_group_attach(&rank->group, &options, board->ticket, &rank->error);
+		status = ddp_group_attach(&rank->group, &options, board->ticket, &rank->watch,
+					  &rank->error);
 	}
 	if (status < 0 || ddp_group_meet(rank->group, &rank->watch, &rank->error) < 0)
 		die(rank->error.text);

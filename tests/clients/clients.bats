@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The frameworks of README's table "With ...", each in the version that it names and nobody's patches, take one step
+# The frameworks of README's table "Frameworks", each in the version that it names and nobody's patches, take one step
 # of training on two nodes with two ranks each (clients.py), by the line of the table. And what PyTorch's flight
 # recorder writes of collectives that one rank does not come to, which the report of ddp-run is to tell (recorder.py).
 #

@@ -5,7 +5,7 @@ recorder.py all: rank 2 does not come to the fifth collective of all ranks. reco
 second one of the pair that it is with rank 0, and so neither comes to the fifth of all.
 
 They stand in real collectives of gloo, and PyTorch's own recorder writes the dumps. What answers ddp-run at the pipe is
-a thread here, since PyTorch has one for NCCL alone. tests/fuzz/corpus/flight has dumps of the former.
+a thread here, since PyTorch has one for NCCL alone. tests/runtime/dumps has dumps of the former.
 """
 import datetime
 import os

@@ -5,11 +5,13 @@
  * For ddp-info on clusters whose GPUs are device nodes: it is built as libcuda.so.1 and as libnvidia-ml.so.1.
  * Each GPU of a node has 64 GiB, of which DRIVER_HELD (0) are held by others, and a context takes half of one.
  * A GPU's number is that of Slurm, through CUDA_VISIBLE_DEVICES. DRIVER_MPS is what it says of MPS; unset:
- * it does not know the question. DRIVER_MODE is its compute mode. DRIVER_STATUS is what it says to everything.
+ * it does not know the question. DRIVER_FAULT is a fault of one node, "n2 product". DRIVER_MODE is its compute mode. DRIVER_STATUS is what it says to everything.
  */
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define API __attribute__((visibility("default")))
 
@@ -83,6 +85,10 @@ API int cuDeviceTotalMem_v2(size_t *bytes, int device)
 API int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
 	(void)device;
+	if (attribute == 16 || attribute == 75) { /* multiprocessors, and the version */
+		*value = attribute == 16 ? 2 : 8;
+		return 0;
+	}
 	*value =
 		number_of(attribute == 20 ? "DRIVER_MODE" : "DRIVER_MPS", attribute == 20 ? 0 : -1);
 	return *value >= 0 ? 0 : 1;
@@ -125,6 +131,129 @@ API int cuMemcpyDtoH_v2(void *host, unsigned long long device, size_t bytes)
 	return 0;
 }
 
+/* --- What a preflight calls ---------------------------------------------------------------- */
+
+/* Whether DRIVER_FAULT is [fault] of this node: "n2 product". */
+static int has_fault(const char *fault)
+{
+	const char *text = getenv("DRIVER_FAULT"), *node = getenv("SLURMD_NODENAME");
+	size_t length = node ? strlen(node) : 0;
+
+	return text && node && strncmp(text, node, length) == 0 && text[length] == ' ' &&
+	       strcmp(text + length + 1, fault) == 0;
+}
+
+API int cuDeviceGetCount(int *count)
+{
+	const char *list = getenv("CUDA_VISIBLE_DEVICES");
+
+	for (*count = list && *list; list && *list; list++)
+		*count += *list == ',';
+	*count -= has_fault("missing");
+	return 0;
+}
+
+API int cuCtxSynchronize(void)
+{
+	return has_fault("hang") ? (int)pause() : 0;
+}
+
+API int cuMemAlloc_v2(unsigned long long *device, size_t bytes)
+{
+	*device = (uintptr_t)malloc(bytes);
+	return *device ? 0 : 2;
+}
+
+API int cuMemFree_v2(unsigned long long device)
+{
+	free((void *)(uintptr_t)device);
+	return 0;
+}
+
+API int cuMemAllocHost_v2(void **host, size_t bytes)
+{
+	*host = malloc(bytes);
+	return *host ? 0 : 2;
+}
+
+API int cuMemFreeHost(void *host)
+{
+	free(host);
+	return 0;
+}
+
+/* The kernel is written to the file DRIVER_KERNEL. */
+API int cuModuleLoadData(void **module, const void *text)
+{
+	static char place;
+	const char *name = getenv("DRIVER_KERNEL");
+	FILE *file = name ? fopen(name, "w") : NULL;
+
+	if (file) {
+		fputs(text, file);
+		fclose(file);
+	}
+	*module = &place;
+	return 0;
+}
+
+API int cuModuleGetFunction(void **function, void *module, const char *name)
+{
+	*function = module;
+	return strcmp(name, "product") == 0 ? 0 : 500;
+}
+
+static float from_bf16(uint32_t bits)
+{
+	float value;
+
+	bits <<= 16;
+	memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+/* Element [i] of 8 (the left matrix) or 4 (the right one) that a lane holds. */
+static float element(const uint32_t *words, int i)
+{
+	return from_bf16(i % 2 ? words[i / 2] >> 16 : words[i / 2] & 0xffff);
+}
+
+/*
+ * The kernel of info/preflight-gpu.c: each warp multiplies matrices of 16 x 16 and 16 x 8, whose fragments the lanes hold as PTX's
+ * mma.m16n8k16 has them, so many times.
+ */
+API int cuLaunchKernel(void *function, unsigned blocks, unsigned y, unsigned z, unsigned threads,
+		       unsigned block_y, unsigned block_z, unsigned shared, void *stream,
+		       void **arguments, void **extra)
+{
+	const uint32_t *words = (const uint32_t *)(uintptr_t) * (unsigned long long *)arguments[0];
+	float *out = (float *)(uintptr_t) * (unsigned long long *)arguments[1];
+	float left[16][16], right[16][8], sum[16][8] = {{0}};
+
+	(void)function, (void)y, (void)z, (void)block_y, (void)block_z, (void)shared, (void)stream,
+		(void)extra;
+	for (int lane = 0; lane < 32; lane++) {
+		for (int i = 0; i < 8; i++)
+			left[lane / 4 + (i % 4 < 2 ? 0 : 8)]
+			    [lane % 4 * 2 + i % 2 + (i < 4 ? 0 : 8)] = element(words + lane * 6, i);
+		for (int i = 0; i < 4; i++)
+			right[lane % 4 * 2 + i % 2 + (i < 2 ? 0 : 8)][lane / 4] =
+				element(words + lane * 6 + 4, i);
+	}
+	for (int i = 0; i < 16; i++)
+		for (int j = 0; j < 8; j++)
+			for (int k = 0; k < 16; k++)
+				sum[i][j] +=
+					left[i][k] * right[k][j] * (float)*(unsigned *)arguments[2];
+	for (unsigned thread = 0; thread < blocks * threads; thread++)
+		for (int i = 0; i < 16; i++)
+			out[thread * 16 + (unsigned)i] = sum[thread % 32 / 4 + (i % 4 < 2 ? 0 : 8)]
+							    [thread % 4 * 2 + (unsigned)i % 2];
+	if (has_fault("product"))
+		out[77]++;
+	return 0;
+}
+
 /* --- libnvidia-ml --------------------------------------------------------------------------- */
 
 struct nvml_memory {
@@ -156,5 +285,43 @@ API int nvmlDeviceGetMemoryInfo(void *handle, struct nvml_memory *memory)
 	memory->used = ((unsigned long long)number_of("DRIVER_HELD", 0) << 30) +
 		       ((unsigned long long)number_of("DRIVER_CONTEXTS", 0) << 29);
 	memory->free = (64ull << 30) - memory->used;
+	return 0;
+}
+
+API int nvmlDeviceGetTotalEccErrors(void *handle, int type, int counter, unsigned long long *count)
+{
+	(void)handle, (void)counter;
+	*count = type == 1 && has_fault("ECC") ? 2 : 0;
+	return 0;
+}
+
+API int nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *uncorrected,
+				  unsigned *pending, unsigned *failed)
+{
+	(void)handle;
+	*corrected = *uncorrected = 0;
+	*pending = (unsigned)has_fault("pending");
+	*failed = (unsigned)has_fault("remap");
+	return 0;
+}
+
+API int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, unsigned long long *reasons)
+{
+	(void)handle;
+	*reasons = has_fault("hot") ? 0x40 : 0x1; /* 1: idle */
+	return 0;
+}
+
+API int nvmlDeviceGetCurrPcieLinkWidth(void *handle, unsigned *width)
+{
+	(void)handle;
+	*width = has_fault("width") ? 4 : 16;
+	return 0;
+}
+
+API int nvmlDeviceGetMaxPcieLinkWidth(void *handle, unsigned *width)
+{
+	(void)handle;
+	*width = 16;
 	return 0;
 }

@@ -49,7 +49,7 @@ s.bind(("", int(sys.argv[1])))
 s.listen()
 print("up", flush=True)
 time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
-	within 10 grep -q up "$TOP/listener"
+	within 60 grep -q up "$TOP/listener"
 }
 
 # --- ports -----------------------------------------------------------------------------
@@ -165,7 +165,7 @@ time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 	try mc sbatch -W -o job.out --wrap 'timeout -s TERM 1 srun --ddp sleep 600; echo "status $?"; ls -A'
 	same "$rc" 0
 	has "$(cat "$WORK/job.out")" "^status 124$"
-	within 10 gone "$WORK/.ddp"
+	within 60 gone "$WORK/.ddp"
 }
 
 @test "a requeued job has a fresh directory, counts its attempts and leaves nothing of the first" {
@@ -181,7 +181,7 @@ time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 of.0
 1 1
 of.1"
-	within 10 gone "$WORK/.ddp"
+	within 60 gone "$WORK/.ddp"
 }
 
 # --- slurmctld does not answer -----------------------------------------------------------
@@ -242,7 +242,7 @@ unanswered()
 	same "$out" "0 127.0.0.1 UNSET
 1"
 	has_not "$err" ddp:
-	within 10 gone "$WORK/.ddp"
+	within 60 gone "$WORK/.ddp"
 }
 
 @test "slurmctld does not answer: a step laid out by hand has no rank, and the message says what to do" {
@@ -448,12 +448,12 @@ long_directory()
 	within 30 no_jobs
 	same "$(ls -A "$WORK")" ""
 	"$minicluster" down
-	within 10 nothing_runs
+	within 60 nothing_runs
 	gone "$MINICLUSTER_DIR"
 	has_not "$(cat /proc/mounts)" "$TOP"
 	has_not "$(find /tmp -maxdepth 1 -name 'minicluster-port-*' -printf '%l\n')" "^$MINICLUSTER_DIR$"
 	# What others have there for a moment goes.
-	within 10 no_shared_memory
+	within 60 no_shared_memory
 }
 
 no_shared_memory()

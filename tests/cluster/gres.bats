@@ -49,6 +49,34 @@ lost="ddp: each task sees its own device alone, so NVLink and CUDA peer-to-peer 
 	got=$(show "$names" -N1 -w n1 -n2 --gres=gpu:4 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1,2,3
 1@n1 LOCAL_RANK=1 DDP_DEVICE=1 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1,2,3"
+	same "$(told)" "ddp: n1: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all"
+}
+
+@test "more GPUs than tasks on two nodes: one warning" {
+	show LOCAL_RANK -N2 --ntasks-per-node=2 --gres=gpu:4 --ddp
+	same "$(told)" "ddp: n1: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all"
+	# What it advises.
+	show LOCAL_RANK -N2 --ntasks-per-node=4 --gres=gpu:4 --ddp
+	same "$(told)" ''
+}
+
+@test "one task for several GPUs: a line of --ddp-verbose alone" {
+	show LOCAL_RANK -N2 --ntasks-per-node=1 --gres=gpu:4 --ddp
+	same "$(told)" ''
+	show LOCAL_RANK -N2 --ntasks-per-node=1 --gres=gpu:4 --ddp --ddp-verbose
+	same "$(told | grep 'for 4 GPUs')" "ddp: n1: 1 task for 4 GPUs; --ntasks-per-node=4 uses all, unless the task starts a process for each, like torchrun"
+}
+
+@test "few CPUs for each rank with a GPU: --ddp-verbose recommends --cpus-per-task" {
+	cpus=$(getconf _NPROCESSORS_ONLN)
+	((cpus > 1)) || skip "this host has one CPU"
+	advised=$((cpus < 8 ? cpus : 8))
+	show LOCAL_RANK -N1 -w n1 -n1 --gres=gpu:1 -c1 --ddp --ddp-verbose
+	same "$(told | grep 'for each rank')" "ddp: n1: 1 CPU for each rank with a GPU, of $cpus on the node; --cpus-per-task=$advised gives its data loaders more, if they are free"
+	show LOCAL_RANK -N1 -w n1 -n1 --gres=gpu:1 -c4 --ddp --ddp-verbose
+	has_not "$(told)" 'for each rank'
+	show LOCAL_RANK -N1 -w n1 -n1 -c1 --ddp --ddp-verbose
+	has_not "$(told)" 'for each rank'
 }
 
 @test "more tasks than GPUs: in turn, with a part of each, told once a node" {
@@ -77,6 +105,28 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=UNSET DDP_SHARE=UNSET CUDA_VISIBLE_DEVICES=UNSET DDP_LOCAL_RANK=0 XLA_PYTHON_CLIENT_MEM_FRACTION=UNSET
 1@n1 LOCAL_RANK=1 DDP_DEVICE=UNSET DDP_SHARE=UNSET CUDA_VISIBLE_DEVICES=UNSET DDP_LOCAL_RANK=1 XLA_PYTHON_CLIENT_MEM_FRACTION=UNSET"
 	same "$(told)" ""
+}
+
+@test "ddp-info: GPUs that no task uses, and few CPUs" {
+	install_runtime
+	try mc srun -N2 --ntasks-per-node=2 --gres=gpu:4 --ddp ddp-info --no-test
+	same "$rc" 0
+	same "$(grep -c '^warning: .*--ntasks-per-node' <<<"$out")" 1
+	has "$out" '^warning: n1: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all$'
+	# The same without --ddp.
+	try mc srun -N2 --ntasks-per-node=2 --gres=gpu:4 ddp-info --no-test
+	has "$out" '^warning: n1: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all$'
+	try mc srun -N2 --ntasks-per-node=1 --gres=gpu:4 --ddp ddp-info --no-test --strict
+	same "$rc" 0
+	has "$out" '^advice: n1: 1 task for 4 GPUs; --ntasks-per-node=4 uses all, unless the task starts a process for each, like torchrun$'
+	try mc srun -N2 --ntasks-per-node=2 --gpus-per-task=2 --ddp ddp-info --no-test
+	has_not "$out" ' for [0-9]+ GPUs'
+	try mc srun -N1 -w n1 -n4 --gres=gpu:4 --ddp ddp-info --no-test
+	has_not "$out" ' for [0-9]+ GPUs'
+	cpus=$(getconf _NPROCESSORS_ONLN)
+	((cpus > 1)) || return 0
+	try mc srun -N1 -w n1 -n1 --gres=gpu:1 -c1 --ddp ddp-info --no-test
+	has "$out" "^advice: n1: 1 CPU for each rank with a GPU, of $cpus on the node; --cpus-per-task=$((cpus < 8 ? cpus : 8)) gives its data loaders more, if they are free$"
 }
 
 # --- Whole GPUs, bound ----------------------------------------------------------------

@@ -153,19 +153,24 @@ mc_in()
 	(cd "$1" && shift && as_user timeout -k 5 "${MC_SECONDS:-120}" "$minicluster" run "$@")
 }
 
-# Wait until a command succeeds, for so many seconds and no longer.
+# within SECONDS COMMAND...: wait until COMMAND succeeds. It runs at most five times a second, since many commands start
+# several processes.
 within()
 {
-	local end=$((SECONDS + $1))
+	local end=$((SECONDS + $1)) pause=0.05
 	shift
 	until "$@"; do
 		if [ "$SECONDS" -ge "$end" ]; then
 			printf 'in vain: %s\n' "$*" >&2
 			return 1
 		fi
-		sleep 0.05
+		sleep "$pause"
+		pause=0.2
 	done
 }
+
+# squeue -h, without the processes that mc starts: for commands that are polled.
+queue() { SLURM_CONF=$MINICLUSTER_DIR/slurm.conf timeout -k 5 120 squeue -h "$@"; }
 
 # Submit a batch job with these arguments of sbatch and wait until it is gone, which is quicker
 # than sbatch -W. $job is its id, $out what it printed.
@@ -181,7 +186,7 @@ batch()
 gone()
 {
 	local left
-	left=$(mc squeue -h -j "$1" 2>&1) || grep -q 'Invalid job id' <<<"$left" || return 1
+	left=$(queue -j "$1" 2>&1) || grep -q 'Invalid job id' <<<"$left" || return 1
 	[ -z "$left" ] || grep -q 'Invalid job id' <<<"$left"
 }
 
@@ -249,7 +254,7 @@ slurmd_n2()
 
 n2_answers() { [ "$(mc sinfo -h -n n2 -o %t)" = idle ] && mc srun -Q -w n2 -t 1 true 2>/dev/null; }
 
-no_jobs() { [ -z "$(mc squeue -h)" ]; }
+no_jobs() { [ -z "$(queue)" ]; }
 
 # For teardown(): nothing that this test began goes on.
 end_jobs()
@@ -278,7 +283,7 @@ os.chmod(sys.argv[1], 0o666)
 at.listen()
 signal.pause()' "$socket"
 	listener=$!
-	within 10 grep -q "$socket" /proc/net/unix
+	within 60 grep -q "$socket" /proc/net/unix
 }
 
 # The daemon goes, and leaves its socket.
@@ -290,17 +295,19 @@ stop_listening()
 	unset listener
 }
 
-# For setup_file(): libddp and its programs, where every user can read them.
+# For setup_file(): libddp and its programs, where every user can read them. libtool links again in the build directory, so suites
+# that run at the same time take turns.
 install_runtime()
 {
-	make -C "$DDP_BUILDDIR/runtime" install DESTDIR="$TOP/inst" >"$TOP/install.log" 2>&1
+	flock "$DDP_BUILDDIR/Makefile" make -C "$DDP_BUILDDIR/runtime" install DESTDIR="$TOP/inst" >"$TOP/install.log" 2>&1 ||
+		{ tail -n 20 "$TOP/install.log" >&2; return 1; }
 	INST=$(find "$TOP/inst" -name ddp.pc)
 	INST=${INST%/lib*/pkgconfig/ddp.pc}
-	DDP_MODULES=$(dirname "$(find "$INST" -name ddp_ucx.so)")
+	DDP_MODULES=$(dirname "$(find "$INST" -name ddp_onednn.so)")
 	LD_LIBRARY_PATH=$(dirname "$(find "$INST" -name libddp.so)")
 	PATH=$INST/bin:$PATH
 	# Everything between "nodes" stays on this host.
-	export INST DDP_MODULES LD_LIBRARY_PATH PATH UCX_NET_DEVICES=lo
+	export INST DDP_MODULES LD_LIBRARY_PATH PATH DDP_SOCKET_IFNAME=lo
 }
 
 # run_once OPTION...: ddp-run, for one attempt; $dir is where the report is then, $text the report.

@@ -21,8 +21,8 @@ setup_file()
 
 teardown_file() { cluster_down; }
 
-# What UCX or we would leave; other programs on this host have their own.
-shared_memory() { find /dev/shm \( -name 'ucx_*' -o -name '*ddp*' \) -user "$(as_user id -un)"; }
+# Segments that libddp would leave; other programs on this host have their own.
+shared_memory() { find /dev/shm -name '*ddp*' -user "$(as_user id -un)"; }
 
 setup() { shm=$(shared_memory); }
 
@@ -41,10 +41,10 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 # --- ddp-info -------------------------------------------------------------------------
 
 # bats test_tags=release
-@test "ddp-info under srun --ddp: two nodes, met by files, UCX between them, sums exact" {
+@test "ddp-info under srun --ddp: two nodes, met by files, TCP between them, sums exact" {
 	try mc srun -N2 --ntasks-per-node=2 --ddp ddp-info --max-bytes 1M
 	same "$rc" 0
-	has "$out" '4 ranks on 2 nodes, started by srun --ddp, met by file, between nodes: ucx$'
+	has "$out" '4 ranks on 2 nodes, started by srun --ddp, met by file, between nodes: tcp$'
 	same "$(rows "$out")" "0 n1 0/2
 1 n1 1/2
 2 n2 0/2
@@ -105,10 +105,25 @@ for row in json.load(sys.stdin)["ranks"]:
 	has_not "$out" WRONG
 }
 
-@test "without the engine, two nodes are refused, by its name" {
-	DDP_MODULES=/nonexistent DDP_TIMEOUT=20 try mc srun -N2 -n2 --ddp ddp-info
+@test "an engine whose module is missing is refused, by its name" {
+	DDP_WIDE=mpi DDP_MODULES=/nonexistent DDP_TIMEOUT=20 try mc srun -N2 -n2 --ddp ddp-info
 	[ "$rc" -ne 0 ]
-	has "$err" 'no engine ucx: .*/nonexistent/ddp_ucx.so'
+	has "$err" 'no engine mpi: .*/nonexistent/ddp_mpi.so'
+}
+
+@test "DDP_WIDE=ucx is refused with a line that names tcp and mpi" {
+	DDP_WIDE=ucx DDP_TIMEOUT=20 try mc srun -N2 -n2 --ddp ddp-info
+	[ "$rc" -ne 0 ]
+	has "$err" 'DDP_WIDE=ucx: must be one of tcp, mpi'
+}
+
+@test "a network interface that one rank does not have is refused there, and ends the others" {
+	DDP_TIMEOUT=60 try mc srun -N2 -n2 --kill-on-bad-exit=0 --ddp \
+		sh -c 'if [ "$RANK" = 1 ]; then export DDP_SOCKET_IFNAME=nowhere9; fi; exec ddp-info'
+	[ "$rc" -ne 0 ]
+	has "$err" '^ddp\[1@n2\]: DDP_SOCKET_IFNAME=nowhere9 selects no interface; those with an address are '
+	has "$err" '^ddp\[0@n1\]: .*DDP_SOCKET_IFNAME=nowhere9 selects no interface'
+	has_not "$err" 'in 60 s'
 }
 
 @test "plain srun, without the plugin's variables" {
@@ -171,8 +186,9 @@ for row in json.load(sys.stdin)["ranks"]:
 import json, sys
 d = json.load(sys.stdin)
 print(d["size"], d["nodes"], d["wide"], [r["node"] for r in d["ranks"]],
-      [t["wrong_elements"] for t in d["selftest"]], d["ranks"][1]["endpoint_reached"])' <<<"$out")" \
-		"2 2 ucx ['n1', 'n2'] [0, 0, 0, 0] True"
+      [t["wrong_elements"] for t in d["selftest"]], d["ranks"][1]["endpoint_reached"],
+      d["ranks"][1]["transport"].split(":")[0])' <<<"$out")" \
+		"2 2 tcp ['n1', 'n2'] [0, 0, 0, 0] True TCP (lo, 127.0.0.1"
 }
 
 @test "ddp-info --strict: warnings are in the exit status" {

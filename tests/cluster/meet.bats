@@ -48,6 +48,36 @@ nothing_left() { same "$(ls -A "$WORK")" ""; }
 	nothing_left
 }
 
+# typed RANK OPTION...: meet, as if a user typed the variables of env:// in a shell and started it there.
+typed()
+{
+	local rank=$1
+	shift
+	(cd "$WORK" && as_user env RANK="$rank" WORLD_SIZE=2 LOCAL_RANK="$rank" LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost \
+		MASTER_PORT=12345 DDP_RENDEZVOUS="$WORK" bash -c '"$@"; exit' - "$MEET" "$@")
+}
+
+typed_twice()
+{
+	typed 0 &
+	typed 1
+	wait $!
+}
+
+@test "RANK and MASTER_* typed in two shells, also after both ranks were killed" {
+	local pids
+	typed 0 3>&- &
+	typed 1 -w 60000 3>&- &
+	within 20 sh -c 'ls "$0"/.ddp/env-*/*.ranks/hello' "$WORK"
+	mapfile -t pids < <(pgrep -f "^$MEET")
+	same "${#pids[@]}" 2
+	kill -9 "${pids[@]}"
+	wait
+	try typed_twice
+	met 2 file
+	nothing_left
+}
+
 @test "two programs in one step, one after the other" {
 	try mc srun -N2 -n4 --ddp sh -c '"$0" && "$0"' "$MEET"
 	same "$rc" 0

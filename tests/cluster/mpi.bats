@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# MPI as the engine between nodes: the claims of libddp.bats for UCX, and what MPI alone needs.
+# MPI as the engine between nodes: the claims of libddp.bats for TCP, and what MPI alone needs.
 #
 # shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
@@ -81,23 +81,21 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	has_not "$out" WRONG
 }
 
-# Gradients go over it from a thread of their own; what it carries is what UCX carries.
-@test "ddp-train: the same weights as over UCX, to the bit" {
-	[ -e "$DDP_MODULES/ddp_ucx.so" ] || skip "built without UCX"
-	for wide in ucx mpi; do
+# Gradients go over it from a thread of their own; what it carries is what TCP carries.
+@test "ddp-train: the same weights as over TCP, to the bit" {
+	for wide in tcp mpi; do
 		DDP_WIDE=$wide try_mc srun -N2 --ntasks-per-node=2 --mpi="$MPI" --ddp ddp-train mnist --samples 512 \
 			--epochs 1 --seed 3 --save-model "$WORK/$wide.safetensors"
 		same "$rc" 0
 	done
-	cmp "$WORK/ucx.safetensors" "$WORK/mpi.safetensors"
+	cmp "$WORK/tcp.safetensors" "$WORK/mpi.safetensors"
 }
 
-@test "ddp-train --virtual-ranks: the same weights over MPI as over UCX, on one rank, two and four" {
+@test "ddp-train --virtual-ranks: the same weights over MPI as over TCP, on one rank, two and four" {
 	local layout
-	[ -e "$DDP_MODULES/ddp_ucx.so" ] || skip "built without UCX"
 	train=(ddp-train mnist --samples 256 -e 1 -b 8 --seed 3 --virtual-ranks 4)
 	mc srun -N1 -n1 --ddp "${train[@]}" -q -m one
-	for wide in ucx mpi; do
+	for wide in tcp mpi; do
 		for layout in '-N2 -n2' '-N4 -n4' '-N2 --ntasks-per-node=2'; do
 			# shellcheck disable=SC2086 # words
 			DDP_WIDE=$wide mc srun $layout --mpi="$MPI" --ddp "${train[@]}" -q -m other
@@ -174,46 +172,19 @@ ends()
 		has "$(cat "$WORK"/.ddp/failed-*/rank-*)" "rank $2 on n[1-4]"
 }
 
-# Slurm may end the others before one of them can say why: so more than once.
+# Failures are MPI's: whether a rank can still report the lost one depends on the MPI.
 # bats test_tags=release
-@test "a rank is killed in an all-reduce: the others name it and end, on two nodes and on four" {
+@test "a rank killed in an all-reduce ends the others, on two nodes and on four" {
 	export DDP_TIMEOUT=5
-	for layout in '-N2 --ntasks-per-node=2' '-N4 -n4'; do
-		# shellcheck disable=SC2086 # words
-		ends KILL 3 $layout || ends KILL 3 $layout || ends KILL 3 $layout
-	done
-}
-
-# ob1 of Open MPI 5 ends who loses a peer, and the job, if it is not to be tolerant; other MPIs do not know the variable.
-@test "a rank is killed in an all-reduce, and MPI is not asked who: the others end" {
-	export DDP_TIMEOUT=5 OMPI_MCA_mpi_ft_enable=0
+	end KILL 3 -N2 --ntasks-per-node=2
 	end KILL 3 -N4 -n4
 }
 
-# Whom a loaded machine keeps from running for a second is as late as who is stopped: so more than once.
+# On a loaded machine a rank that runs may be as late as the stopped one: so up to three times.
 @test "a rank is stopped: named when DDP_TIMEOUT is over, on two nodes and on four" {
 	export DDP_TIMEOUT=3
 	for layout in '-N2 --ntasks-per-node=2' '-N4 -n4'; do
 		# shellcheck disable=SC2086 # words
 		ends STOP 2 $layout || ends STOP 2 $layout || ends STOP 2 $layout
 	done
-}
-
-# Rank 3 comes back from MPI no more, and has $1 seconds; the others have $2.
-stuck()
-{
-	endless -N4 -n4 sh -c "if [ \$RANK = 3 ]; then DDP_TIMEOUT=$1; else DDP_TIMEOUT=$2; fi; export DDP_TIMEOUT; exec '$ENDLESS'"
-	kill -USR1 "$(<"$WORK/up-3")"
-	within 20 ended
-	wait || true
-}
-
-@test "MPI does not come back: the rank ends when DDP_TIMEOUT is over, or when others have given up" {
-	compile mpi-stuck endless.c mpi-stuck.c
-	ENDLESS=$TOP/mpi-stuck
-	stuck 3 90
-	has "$(<"$TOP/said")" '^ddp\[3@n4\]: MPI did not come back from a call in 3 s$'
-	has "$(cat "$WORK"/.ddp/failed-*/rank-3)" 's: MPI did not come back'
-	stuck 90 3
-	has "$(<"$TOP/said")" '^ddp\[3@n4\]: .*rank 3 on n4 did not answer in all-reduce'
 }

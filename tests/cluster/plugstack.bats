@@ -45,7 +45,7 @@ UNSET UNSET"
 	same "$(not_waiting <"$WORK/job.out" | grep -v '^srun: error: n.: task 0: Exited with exit code 1$')" "batch
 step
 status 1"
-	within 10 no_jobs
+	within 60 no_jobs
 	nodes_are_well
 }
 
@@ -97,7 +97,7 @@ unset_all="RANK=UNSET WORLD_SIZE=UNSET LOCAL_RANK=UNSET MASTER_ADDR=UNSET MASTER
 	same "$rc" 0
 	same "$(tail -n 1 "$WORK/job.out")" "status 1"
 	[ ! -e "$WORK/ran" ]
-	within 10 no_jobs
+	within 60 no_jobs
 	nodes_are_well
 }
 
@@ -241,10 +241,10 @@ precedence()
 	cp "$TOP/plugstack.conf" "$MINICLUSTER_DIR/plugstack.conf"
 	mc scancel "$job" || true
 	within 30 resumed n1
-	within 10 no_jobs
+	within 60 no_jobs
 	# 24.11 keeps the reason until the node has its next job.
 	mc srun -w n1 true
-	within 10 no_jobs
+	within 60 no_jobs
 	nodes_are_well
 }
 
@@ -312,7 +312,7 @@ another_release()
 	cp "$TOP/plugstack.conf" "$MINICLUSTER_DIR/plugstack.conf"
 	start_slurmd n2
 	within 60 n2_answers
-	within 10 no_jobs
+	within 60 no_jobs
 	nodes_are_well
 }
 
@@ -364,7 +364,7 @@ srun -N2 --ddp touch ran; echo \"status \$?\"; srun -N1 -n1 echo after"
 	same "$(not_waiting <"$WORK/job.out" | tail -n 2)" "status 1
 after"
 	[ ! -e "$WORK/ran" ]
-	within 10 no_jobs
+	within 60 no_jobs
 	nodes_are_well
 }
 

@@ -567,11 +567,11 @@ node n2"
 @test "Ctrl-C twice cleans up" {
 	begin_step -N2
 	kill -INT "$srun"
-	within 5 grep -q 'interrupt (one more within 1 sec to abort)' "$TOP/step.err"
+	within 60 grep -q 'interrupt (one more within 1 sec to abort)' "$TOP/step.err"
 	kill -INT "$srun"
 	wait $! || status=$?
 	[ "${status-0}" -ne 0 ]
-	within 10 gone "$WORK/.ddp"
+	within 60 gone "$WORK/.ddp"
 }
 
 @test "SIGTERM to srun cleans up" {
@@ -579,7 +579,7 @@ node n2"
 	kill -TERM "$srun"
 	wait $! || status=$?
 	[ "${status-0}" -ne 0 ]
-	within 10 gone "$WORK/.ddp"
+	within 60 gone "$WORK/.ddp"
 }
 
 @test "scancel of the step cleans up" {
@@ -587,7 +587,7 @@ node n2"
 	mc scancel "$step"
 	wait $! || status=$?
 	[ "${status-0}" -ne 0 ]
-	within 10 gone "$WORK/.ddp"
+	within 60 gone "$WORK/.ddp"
 }
 
 # --- leftovers ---------------------------------------------------------------------------
@@ -597,7 +597,7 @@ node n2"
 	job=$(mc squeue -h -o %i)
 	begin_step --jobid="$job" --overlap -n1
 	kill_srun
-	within 10 gone "/proc/$srun"
+	within 60 gone "/proc/$srun"
 	# The tasks are still there, and so is their directory.
 	try mc srun --jobid="$job" --overlap -n1 --ddp true
 	same "$rc:$err" "0:"
@@ -643,9 +643,9 @@ node n2"
 pid = os.fork() or os._exit(0)
 print(pid, flush=True)
 time.sleep(60)' >"$TOP/zombie"
-	within 5 test -s "$TOP/zombie"
+	within 60 test -s "$TOP/zombie"
 	pid=$(cat "$TOP/zombie")
-	within 5 grep -q '^State:.Z' "/proc/$pid/status"
+	within 60 grep -q '^State:.Z' "/proc/$pid/status"
 	began=$(awk '{ print $22 }' "/proc/$pid/stat")
 	dir=$(leftover 0123456789abcdef -e "s/;pid=4194304/;pid=$pid/" -e "s/;began=[0-9]*/;began=$began/")
 	grep -q ";pid=$pid;" "$dir/step"

@@ -6,7 +6,11 @@ load lib
 
 options=(--nodes 4 --gpus 0 --conf KillWait=5 --conf SlurmdTimeout=300)
 
-start() { "$minicluster" up --plugin "$TOP/ddp.so" "${options[@]}" "$@" >"$TOP/up.log" 2>&1; }
+# The reason why it does not start is in the log.
+start()
+{
+	"$minicluster" up --plugin "$TOP/ddp.so" "${options[@]}" "$@" >"$TOP/up.log" 2>&1 || { cat "$TOP/up.log" >&2; return 1; }
+}
 
 setup_file()
 {
@@ -109,6 +113,7 @@ first()
 	same "$rc" 0
 	has "$out" '^next: started again'
 	has_not "$out" 'stopped on request'
+	has "$out" '^rank 1 on n2, pid [0-9]+, failed first: exit status 9$'
 }
 
 @test "the number of restarts, also by SLURM_DDP_RESTARTS; the status is srun's" {
@@ -158,6 +163,10 @@ first()
 	same "$(grep -c 'error: execve' <<<"$out")" 4
 	has "$out" '^execve\(\): nosuch-program: No such file or directory$'
 	has_not "$out" 'also failed'
+	batch --hang 9 -o nosuch/file -N4 true
+	same "$rc" 1
+	same "$(grep -c 'Could not open stdout file' <<<"$out")" 2
+	has "$out" '^next: stopped: it would fail in the same way again$'
 	rm -rf "$WORK/.ddp"
 	batch --nosuch-option true
 	same "$(grep -c 'unrecognized option' <<<"$out")" 1
@@ -231,6 +240,10 @@ first()
 	try mc "$DDP_RUN" $(printf -- '--restarts %d ' {1..40}) -lN 1 -n1 --wait=0 bash -c 'echo "$1 of $#"' name one two
 	same "$rc" 0
 	same "$out" '0: one of 2'
+	# shellcheck disable=SC2016
+	try mc "$DDP_RUN" --spare-nodes 1 -N2 -n2 bash -c 'echo "$RANK of $WORLD_SIZE: $SLURM_JOB_NODELIST"'
+	same "$rc" 0
+	same "$(sort <<<"$out")" $'0 of 2: n[1-3]\n1 of 2: n[1-3]'
 	as_user mkdir "$WORK/here.sub"
 	try mc "$DDP_RUN" -N1 -n1 -D here.sub pwd
 	same "$rc $out" "0 $WORK/here.sub"
@@ -330,6 +343,20 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	has "$(<"$WORK/job.out")" '^next: stopped: it was told to end$'
 }
 
+# KillWait is 5 s here, and srun is killed 10 s later if ranks of a step that failed are still there.
+@test "SIGTERM to ddp-run: ranks that need longer than KillWait to end have the time" {
+	instead scancel 'echo "$@" >>scancel.out'
+	{
+		within 60 test -e "$WORK/here.0.0" && within 60 test -e "$WORK/here.0.1"
+		pkill -TERM -f "^$DDP_RUN -N2"
+	} 3>&- &
+	PATH=$WORK/bin:$PATH batch -N2 -n2 bash -c 'trap "asked=1" TERM; touch "here.0.$RANK"; until [ "${asked-}" ]; do sleep 0.1; done
+		for ((i = 0; i < 180 + 30 * RANK; i++)); do sleep 0.1; done; exit 7'
+	wait
+	has "$out" '^next: stopped: it was told to end$'
+	same "$(sed 's/[0-9]*[.]0/JOB.0/' "$WORK/scancel.out")" '-Q JOB.0 --signal=TERM'
+}
+
 @test "SIGUSR1 and SIGUSR2 by way of the batch script, to the ranks once; those that fail then are not started again" {
 	local job signal
 	for signal in USR1 USR2; do
@@ -379,6 +406,19 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	has_not "$(<"$WORK/batch.out")" 'ranks alone'
 }
 
+@test "sbatch's --signal, at a time before the attempt or the job began: a crash is not taken for ended by it" {
+	# 4 minutes are left of an hour, as Slurm would say later.
+	instead scontrol 'case $* in "-o show job"*) scontrol "$@" | sed "s/TimeLimit=[^ ]*/TimeLimit=00:04:00/"; exit ;; esac'
+	SBATCH_SIGNAL=USR2@300 PATH=$WORK/bin:$PATH BATCH='--requeue -t 60' batch --requeue -N1 -n1 bash -c 'exit $((1 - DDP_RESTART))'
+	same "$rc" 0
+	same "$(report 0 kind next)" '"exit" "restart"'
+	rm -rf "$WORK/.ddp"
+	SBATCH_SIGNAL=USR2@300 BATCH='--requeue -t 2' batch --requeue -N1 -n1 bash -c 'exit $((1 - DDP_RESTART))'
+	same "$rc" 0
+	has "$out" '^ddp-run: Slurm sends --signal=USR2@300 when the job starts, whose time limit is not longer: '
+	same "$(report 0 kind next)" '"exit" "restart"'
+}
+
 @test "a job that was requeued often, without a checkpoint from its last run, is not requeued again" {
 	local job
 	rm -rf "$WORK/points"; as_user mkdir "$WORK/points"
@@ -398,6 +438,9 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	within 60 is_requeued "$job"
 	mc scancel "$job"
 	rm -r "$WORK/points"
+	unset DDP_CHECKPOINT
+	job=$(RUN='--requeue --max-requeues 0' leaves USR1 3 -o unset.out)
+	within 60 grep -qs "and DDP_CHECKPOINT is not set: it is not requeued again" "$WORK/unset.out"
 }
 
 # The number of the array is the number of this task, too.
@@ -538,7 +581,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 @test "a rank that is stopped: a hang, with evidence, and another attempt" {
 	batch --hang 3 --grace 1 -n2 -N2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -eq 0 ] || kill -STOP $$; sleep 61'
 	same "$rc" 0
-	has "$out" '^ddp-run: nothing has moved in step [0-9]+.0 for [3-9] s: ending it$'
+	has "$out" '^ddp-run: nothing has moved in step [0-9]+.0 for [0-9]+ s: ending it$'
 	same "$(report 0 kind next)" '"hang" "restart"'
 	ls "$WORK"/.ddp/failed-*/proc-1.txt
 }
@@ -608,16 +651,16 @@ beside()
 
 @test "--hang: a job that is suspended, and a ddp-run that is stopped, do not hang" {
 	local pid rc=0
-	mc salloc -Q -N2 -J waits "$DDP_RUN" --hang 3 bash -c 'for i in {1..14}; do echo $i; sleep 1; done' >"$WORK/waits.out" 2>&1 &
+	mc salloc -Q -N2 -J waits "$DDP_RUN" --hang 8 bash -c 'for i in {1..14}; do echo $i; sleep 1; done' >"$WORK/waits.out" 2>&1 &
 	pid=$!
 	within 30 grep -qs '^2$' "$WORK/waits.out"
 	"$minicluster" run scontrol suspend "$(mc squeue -h -o %A -n waits)"
-	sleep 6
+	sleep 11
 	"$minicluster" run scontrol resume "$(mc squeue -h -o %A -n waits)"
 	within 30 grep -q '^4$' "$WORK/waits.out"
-	pkill -STOP -f "^$DDP_RUN --hang 3"
-	sleep 6
-	pkill -CONT -f "^$DDP_RUN --hang 3"
+	pkill -STOP -f "^$DDP_RUN --hang 8"
+	sleep 11
+	pkill -CONT -f "^$DDP_RUN --hang 8"
 	wait $pid || rc=$?
 	same "$(tail -n 1 "$WORK/waits.out")" 14
 	same "$rc" 0
@@ -718,8 +761,13 @@ beside()
 		sort "$WORK/logs/attempt-1/rank-$rank.log" | cmp - "$TOP/wanted"
 	done
 	has "$(cat "$WORK"/logs/attempt-0/*)" '^I am 1$'
-	SLURM_RESTART_COUNT=2 mc salloc -Q -N2 "$DDP_RUN" --logs logs -n2 bash -c 'echo "back as $RANK"' >/dev/null
-	same "$(cat "$WORK"/logs/requeue-2/attempt-0/rank-1.log)" 'back as 1'
+	# A requeued job that submits another hands its own count to it.
+	SLURM_RESTART_COUNT=7 mc salloc -Q -N2 "$DDP_RUN" --logs again -n2 bash -c 'echo "I am $RANK"' >/dev/null
+	same "$(cat "$WORK"/again/attempt-0/rank-1.log)" 'I am 1'
+	instead scontrol 'case $* in *"show job"*) scontrol "$@" | sed "s/Restarts=[^ ]*/Restarts=2/"; exit ;; esac'
+	PATH=$WORK/bin:$PATH mc salloc -Q -N2 "$DDP_RUN" --logs again -n2 bash -c 'echo "back as $RANK"' >/dev/null
+	same "$(cat "$WORK"/again/requeue-2/attempt-0/rank-1.log)" 'back as 1'
+	rm -r "$WORK/again"
 	# On their way all bytes are as the ranks wrote them, too; of long lines Slurm mixes pieces.
 	same "$(sed '1,/^all of it/d' "$WORK/job.out" | wc -c)" "$(cat "$WORK"/logs/attempt-1/* | wc -c)"
 }
@@ -856,7 +904,7 @@ stubborn='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 1 ] ||
 	same "$(report 0 kind)" '"exit"'
 	has_not "$out" 'Force|Killed'
 	rm -rf "$WORK/.ddp"
-	batch --hang 3 -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; exec env -i sleep 61'
+	batch --hang 3 -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; exec env -i LANG=C sleep 61'
 	same "$rc" 0
 	same "$(sed -n 's/^state //p' "$WORK"/.ddp/failed-*/proc-*.txt)" $'S\nS'
 }
@@ -966,6 +1014,9 @@ lose()
 	done
 }
 
+# What ranks do whose node will be lost: print a line now and then until it is, so that --hang ends no attempt before.
+awake='(until [ -e "here.lost.$DDP_RESTART" ]; do echo; sleep 0.5; done) & exec sleep'
+
 none_sleeps() { [ -z "$(sleeping "61\.$1")" ]; }
 
 # lose_on RANKS NODE [ATTEMPT]: lose it once so many ranks sleep, in that attempt.
@@ -976,13 +1027,15 @@ lose_on()
 		sleep 0.1
 	done
 	lose "$2"
+	touch "$WORK/here.lost.${3-0}"
 }
 
+# bats test_tags=lost
 @test "a node is lost: noticed by the probe, and fewer nodes go on with as many ranks each" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
 	lose_on 8 n3 &
-	BATCH='--ntasks-per-node=2' batch --hang 3 --min-nodes 2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
+	BATCH='--ntasks-per-node=2' batch --hang 8 --min-nodes 2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; '"$awake 61"
 	wait
 	same "$rc" 0
 	has "$out" '^ddp-run: node n3 does not answer$'
@@ -990,11 +1043,12 @@ lose_on()
 	same "$(report 0 kind next next_nodes next_ranks)" '"node" "restart" ["n1", "n2", "n4"] 6'
 }
 
+# bats test_tags=lost
 @test "two nodes are lost at once" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
 	lose_on 4 'n[24]' &
-	batch --hang 3 --min-nodes 2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
+	batch --hang 8 --min-nodes 2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; '"$awake 61"
 	wait
 	same "$rc" 0
 	same "$(grep -c '^rank . of 2 on n[13]$' <<<"$out")" 2
@@ -1002,6 +1056,7 @@ lose_on()
 }
 
 # It has come back meanwhile, and Slurm never knew that it was away.
+# bats test_tags=lost
 @test "a node is lost, and another, and the first again" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
@@ -1012,7 +1067,7 @@ lose_on()
 		lose_on 3 n2 1
 		lose_on 3 n3 2
 	} 3>&- &
-	batch --hang 3 --min-nodes 2 bash -c '[ "$DDP_RESTART" -lt 3 ] || exit 0; exec sleep 61.$DDP_RESTART'
+	batch --hang 8 --min-nodes 2 bash -c '[ "$DDP_RESTART" -lt 3 ] || exit 0; '"$awake 61."'$DDP_RESTART'
 	wait
 	same "$rc" 0
 	for attempt in 0 1 2; do
@@ -1023,45 +1078,62 @@ lose_on()
 "node" ["n1", "n4"]'
 }
 
+# bats test_tags=lost
 @test "a node is lost: a spare takes its place" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
 	lose_on 3 n2 &
-	batch --hang 3 --spare-nodes 1 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
+	batch --hang 8 --spare-nodes 1 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; '"$awake 61"
 	wait
 	same "$rc" 0
 	same "$(grep -c '^rank . of 3 on n[134]$' <<<"$out")" 5
 	same "$(report 0 kind next_nodes)" '"node" ["n1", "n3", "n4"]'
 }
 
+# bats test_tags=lost
 @test "a node is lost: a node that -w leaves out, and one of another ddp-run, is no spare" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
 	beside
 	lose_on 2 n3 &
-	batch --hang 3 --min-nodes 1 -w n2,n3 -N2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
+	batch --hang 8 --min-nodes 1 -w n2,n3 -N2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; '"$awake 61"
 	wait
 	same "$rc" 0
 	same "$(report 0 kind next_nodes next_ranks)" '"node" ["n2"] 1'
 	again
 	rm -rf "$WORK/.ddp" "$WORK"/here.*
 	lose_on 2 n2 &
-	batch --hang 3 -N2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; exec sleep 61'
+	batch --hang 8 -N2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; '"$awake 61"
 	wait
 	same "$rc" 0
 	same "$(report 0 kind next_nodes)" '"node" ["n3", "n4"]'
+	has "$out" '^ddp-run: other steps of job [0-9]+ run on n1: not used as spares$'
 }
 
+# bats test_tags=lost
+@test "a node is lost: a node before --relative is no spare" {
+	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
+	touch "$WORK/lost"
+	lose_on 2 n3 &
+	batch --hang 8 -r 1 -N2 -n2 bash -c 'echo "rank $RANK on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; '"$awake 61"
+	wait
+	same "$rc" 0
+	same "$(report 0 kind next_nodes)" '"node" ["n2", "n4"]'
+	has "$out" '^rank 1 on n4$'
+}
+
+# bats test_tags=lost
 @test "a node is lost, and none may be missing: exit status 94" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
 	lose_on 4 n4 &
-	batch --hang 3 bash -c 'exec sleep 61'
+	batch --hang 8 bash -c "$awake 61"
 	wait
 	same "$rc" 94
 	has "$out" 'next: stopped: 3 nodes are left, and 4 are needed'
 }
 
+# bats test_tags=lost
 @test "a spare replaces a node that is drained, and a node whose rank fails first in two attempts in a row" {
 	{
 		within 60 test -e "$WORK/here.0.1"
@@ -1084,7 +1156,20 @@ lose_on()
 	same "$rc" 0
 }
 
+# bats test_tags=lost
+@test "a step on each node that watches it: a node that only such a step uses is a spare" {
+	printf '#!/bin/bash\nfor i in 1 2 3 4; do srun --overlap -N1 -n1 -w n$i sleep 63 & done\n' >"$WORK/watched"
+	# shellcheck disable=SC2016
+	printf 'until [ "$(squeue -hs -j "$SLURM_JOB_ID" -o %%j | grep -c "^sleep$")" -eq 4 ]; do sleep 0.1; done\n%s "$@"\nrc=$?\nscancel "$SLURM_JOB_ID".{0..3}\nwait\nexit $rc\n' "$DDP_RUN" >>"$WORK/watched"
+	chmod 755 "$WORK/watched"
+	DDP_RUN=$WORK/watched batch --spare-nodes 2 bash -c '[ "$SLURMD_NODENAME" != n2 ] || exit $((3 + DDP_RESTART)); [ "$DDP_RESTART" -lt 2 ] || exit 0; exec sleep 61'
+	same "$rc" 0
+	same "$(report 1 next_nodes)" '["n1", "n3"]'
+	has_not "$out" 'other steps'
+}
+
 # On a new cluster: after a job of another test, sinfo calls an idle node mixed for up to a minute, and slurmd_n2 waits for it.
+# bats test_tags=lost
 @test "a node that does not have the program: a spare takes its place" {
 	need_root
 	again
@@ -1101,6 +1186,7 @@ lose_on()
 	rm -r "$WORK/local"
 }
 
+# bats test_tags=lost
 @test "slurmd is killed and nothing else of its node: the next attempt finds out, and a spare takes its place" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"

@@ -17,11 +17,18 @@ setup_file()
 	for library in libcuda.so.1 libnvidia-ml.so.1; do
 		cc -shared -fPIC -Wall -Werror -o "$TOP/driver/$library" "$DDP_SRCDIR/tests/cluster/driver.c"
 	done
-	# Engines whose GPUs are host memory, for --device.
-	make -C "$DDP_BUILDDIR/tests/runtime" host/ddp_shard.la host/ddp_nccl.la >"$TOP/make.log" 2>&1
+	# Engines whose GPUs are host memory, for --device and ddp-train.
+	make -C "$DDP_BUILDDIR/tests/runtime" host/ddp_gpu.la host/ddp_nccl.la >"$TOP/make.log" 2>&1
 	mkdir -m 755 "$TOP/modules"
 	install -m 755 "$DDP_MODULES"/ddp_*.so "$TOP/modules"
 	install -m 755 "$DDP_BUILDDIR"/tests/runtime/host/.libs/ddp_*.so "$TOP/modules"
+	# Without a C++ compiler there is no emulated GPU.
+	if make -C "$DDP_BUILDDIR/tests/emulated" libemulated.la >>"$TOP/make.log" 2>&1; then
+		make -C "$DDP_BUILDDIR/tests/train" emulated_cuda.la >>"$TOP/make.log" 2>&1
+		install -m 755 "$DDP_BUILDDIR/tests/train/.libs/emulated_cuda.so" "$TOP/modules/ddp_cuda.so"
+	else
+		rm -f "$TOP/modules/ddp_cuda.so"
+	fi
 	# So would a daemon.
 	export CUDA_MPS_PIPE_DIRECTORY=$TOP/mps
 }
@@ -63,8 +70,8 @@ turns="by time-slicing: their kernels take turns"
 	try mc srun -N2 --ntasks-per-node=2 --gres=shard:4 --ddp ddp-info --no-test
 	same "$rc" 0
 	same "$(lines)" "2 ranks (0-1) share GPU 0 of n1 $turns; 0.25 of it each; by agreement, nothing enforces it; likewise 1 more GPU"
-	has "$out" '^rank  node  local +pid  CPUs +device  share  shared by  endpoint reached$'
-	has "$out" '^ +3  n2 +1/2 .* 0 +0\.25  2-3 +-$'
+	has "$out" '^rank  node  local +pid  CPUs +device  share  shared by  between nodes +endpoint reached$'
+	has "$out" '^ +3  n2 +1/2 .* 0 +0\.25  2-3 .* -$'
 	try mc srun -N1 -w n1 -n3 --gres=gpu:2 --ddp ddp-info --no-test
 	same "$(lines)" "2 ranks (0,2) share GPU 0 of n1 $turns; 0.5 of it each; by agreement, nothing enforces it"
 	# Bound to a GPU each, all see theirs as number 0.
@@ -208,25 +215,21 @@ device()
 		bash -c 'DDP_HOST_GPU=$SLURM_NODEID exec ddp-info --device --max-bytes 64K'
 }
 
-exact() { sed '1,/^in memory of GPUs:$/d' <<<"$out" | grep -c 'GB/s  exact$'; }
+exact() { sed '1,/^in memory of GPUs, .*:$/d' <<<"$out" | grep -c 'GB/s  exact$'; }
 
-@test "--device: ranks on one GPU sum on it, and over two nodes" {
+@test "--device: sums of ranks on one GPU are staged, also over two nodes and without shared memory" {
 	device -N1 -n4 --gres=shard:4
 	same "$rc" 0
+	has "$out" '^in memory of GPUs, staged through host memory, 4 ranks share GPU 0 on '
 	same "$(exact)" 5
 	has_not "$out" WRONG
 	device -N2 --ntasks-per-node=2 --gres=shard:4
 	same "$rc" 0
 	same "$(exact)" 5
 	has_not "$out" WRONG
-}
-
-@test "--device where ranks on one GPU share no memory: the table, then why not" {
 	DDP_LOCAL=off device -N1 -n2 --gres=shard:2
-	[ "$rc" -ne 0 ]
-	has "$(warned)" "^warning: ranks 0 and 1 share $gpu0 on n1 and, with DDP_LOCAL=off, no memory: "
-	has_not "$out" all-reduce
-	has "$err" '^ddp\[[01]@n1\]: .*ranks 0 and 1 .* share no memory.*DDP_LOCAL'
+	same "$rc" 0
+	same "$(exact)" 5
 }
 
 @test "--device without an engine, and where there is no device" {
@@ -238,6 +241,95 @@ exact() { sed '1,/^in memory of GPUs:$/d' <<<"$out" | grep -c 'GB/s  exact$'; }
 	try mc srun -N1 -n2 --ddp ddp-info --device
 	[ "$rc" -ne 0 ]
 	has "$err" 'no device is visible to this rank; ask Slurm for one'
+}
+
+# --- ddp-train on emulated GPUs --------------------------------------------------------
+
+# train RANKS OPTION...: a short training by ranks that share one emulated GPU, or with --engine cpu by CPUs.
+train()
+{
+	DDP_MODULES=$TOP/modules try mc srun -N1 -w n1 -n"$1" --gres=shard:4 --ddp \
+		ddp-train mnist --samples 52 -b 4 --test-batch 4 -e 1 --seed 3 --amp off --deterministic --engine cuda "${@:2}"
+}
+
+need_emulation() { [ -e "$TOP/modules/ddp_cuda.so" ] || skip "built without a C++ compiler"; }
+
+# near LIMIT A B: the values of two models, relative to their length. The CPUs' kernels add in another order.
+near()
+{
+	/usr/bin/python3 -c '
+import array, sys
+def values(path):
+    data = open(path, "rb").read()
+    return array.array("f", data[8 + int.from_bytes(data[:8], "little"):])
+a, b = map(values, sys.argv[2:])
+apart = (sum((x - y) ** 2 for x, y in zip(a, b)) / sum(x * x for x in a)) ** 0.5
+print(f"{sys.argv[3]} is {apart:.1e} from {sys.argv[2]}")
+sys.exit(len(a) != len(b) or not 0 < apart < float(sys.argv[1]))' "$@"
+}
+
+@test "ddp-train: virtual ranks have the same weights on four, two and one ranks of a GPU, and nearly those of CPUs" {
+	need_emulation
+	local ranks
+	for ranks in 4 2 1; do
+		train "$ranks" --virtual-ranks 4 -m "on-$ranks"
+		same "$rc" 0
+		has "$out" 'GPU 0, emulated'
+		cmp "$WORK/on-4" "$WORK/on-$ranks"
+	done
+	train 4 --virtual-ranks 4 --engine cpu -m on-cpus
+	same "$rc" 0
+	near 1e-4 "$WORK/on-4" "$WORK/on-cpus"
+}
+
+@test "ddp-train: staged sums of four ranks of a GPU, and nearly the weights of CPUs" {
+	need_emulation
+	train 4 -m on-gpu
+	same "$rc" 0
+	has "$out" 'gradients: staged through host memory, 4 ranks share GPU 0 on '
+	train 4 --engine cpu -m on-cpus
+	same "$rc" 0
+	near 1e-4 "$WORK/on-gpu" "$WORK/on-cpus"
+}
+
+# killed OPTION...: one of four ranks is killed at any time, then one at any time after the first checkpoint; the same
+# command continues, to the same weights.
+killed()
+{
+	local began pid round
+	train 4 "$@" -e 4 -m undisturbed
+	same "$rc" 0
+	for round in 1 2; do
+		began=$SECONDS
+		train 4 "$@" -e 4 -c state --checkpoint-steps 1 -m model &
+		within 60 some_ranks
+		[ "$round" -eq 1 ] || within 60 has_checkpoint
+		sleep "0.$RANDOM"
+		pid=$(ranks | shuf -n 1 | cut -d' ' -f1)
+		[ -z "$pid" ] || kill -9 "$pid" || true # all may have ended
+		echo "round $round: killed ${pid:-nobody}"
+		wait "$!"
+		# No rank hangs until mc ends it.
+		[ $((SECONDS - began)) -lt 100 ]
+	done
+	train 4 "$@" -e 4 -c state --checkpoint-steps 1 -m model
+	same "$rc" 0
+	has "$out" '^resumed from the checkpoint of step '
+	cmp "$WORK/undisturbed" "$WORK/model"
+}
+
+has_checkpoint() { [ -n "$(find "$WORK/state" -name "checkpoint-*.safetensors" 2>/dev/null)" ]; }
+
+some_ranks() { [ -n "$(ranks)" ]; }
+
+@test "ddp-train: a killed rank of a shared GPU, virtual ranks" {
+	need_emulation
+	killed --virtual-ranks 4
+}
+
+@test "ddp-train: a killed rank of a shared GPU, staged sums" {
+	need_emulation
+	killed
 }
 
 @test "ddp-shard.job: who shares what, and a training" {

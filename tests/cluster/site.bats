@@ -63,6 +63,7 @@ row() { has "$out" "^$1 +$2 +$3 +$4"; }
 		row ok "$(here), n\[1-3\]" arguments ports=62000-62999
 		row ok "$(here), n\[1-3\]" ports '62000-62999, .*, overlap no others$'
 		row ok 'n\[1-3\]' step 'srun --ddp made the task a rank'
+		row ok 'n\[1-3\]' network '127.0.0.0/8, by interface lo'
 		row ok 'n\[1-3\]' slurmd 'slurmd is of Slurm '
 		row ok 'n\[1-3\]' shards 'gpu:2.*shard:8.*: 4 shards of each GPU$'
 		same "$(tail -n 1 <<<"$out")" "0 wrong, 0 warnings"
@@ -73,6 +74,29 @@ row() { has "$out" "^$1 +$2 +$3 +$4"; }
 import json, sys
 rows = json.load(sys.stdin)["check"]
 print({row["verdict"] for row in rows}, [row["nodes"] for row in rows if row["what"] == "step"])' <<<"$out")" "{'ok'} ['n[2-3]']"
+}
+
+# network INTERFACE ADDRESS: the verdict on the network of a host that has these interfaces and lo.
+network()
+{
+	DDP_SOCKET_IFNAME=${IFNAME-} unshare --net bash -ec '
+		while (($#)); do
+			ip link add "$1" type veth peer name "far-$1"
+			ip link set "far-$1" up
+			[ -z "$2" ] || ip address add "$2" dev "$1"
+			ip link set "$1" up
+			shift 2
+		done
+		ddp-info --check-node "DdpCheckStep=1
+"' bash "$@" | tr '\t' ' ' | grep -o '[0-2] network .*'
+}
+
+@test "the network between nodes: an interface of containers and one without an address are warned of" {
+	((EUID == 0)) || skip "needs root, to make a network namespace"
+	same "$(network eth7 10.1.2.3/20)" "0 network 10.1.0.0/20, by interface eth7 "
+	has "$(network docker0 172.17.0.1/16)" '^1 network ranks would use docker0 \(172.17.0.0/16\), .* set DDP_SOCKET_IFNAME'
+	has "$(network eth7 10.1.2.3/20 ib0 "")" '^1 network ranks would use eth7 \(10.1.0.0/20\), as ib0 has no address .*DDP_WIDE=mpi'
+	has "$(IFNAME=nowhere network eth7 10.1.2.3/20)" '^2 network DDP_SOCKET_IFNAME=nowhere selects no interface; .* eth7 '
 }
 
 @test "without srun: this host alone" {
@@ -101,6 +125,25 @@ print({row["verdict"] for row in rows}, [row["nodes"] for row in rows if row["wh
 	check -w n1
 	same "$rc" 1
 	row WRONG "$(here), n1" ddp.so "$TOP/ddp.so belongs to user $(id -u nobody), "
+}
+
+@test "files that root alone can read, as umask 077 makes them, are wrong" {
+	need_root
+	mkdir "$TOP/p-conf" "$TOP/p-lib"
+	cp "$TOP/ddp.so" "$TOP/p-lib/ddp.so"
+	echo "optional $TOP/p-lib/ddp.so" >"$TOP/p-conf/zz-ddp.conf"
+	echo "include $TOP/p-conf/*.conf" >"$MINICLUSTER_DIR/plugstack.conf"
+	check --here
+	has_not "$out" 'users cannot read'
+	chmod 700 "$TOP/p-conf"
+	chmod 640 "$TOP/p-lib/ddp.so"
+	check -w n1
+	same "$rc" 1
+	row WRONG "$(here), n1" plugstack.conf "$TOP/p-conf has mode 0700, so users cannot read $TOP/p-conf/zz-ddp.conf; every srun reads it"
+	row WRONG "$(here), n1" ddp.so "$TOP/p-lib/ddp.so has mode 0640, so users cannot read $TOP/p-lib/ddp.so; "
+	chgrp nogroup "$TOP/p-lib/ddp.so"
+	check --here
+	has_not "$out" 'users cannot read .*ddp.so'
 }
 
 @test "ports in SrunPortRange and MpiParams" {

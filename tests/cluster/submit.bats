@@ -184,7 +184,7 @@ inner_names="RANK WORLD_SIZE LOCAL_WORLD_SIZE DDP_JOB MASTER_PORT PET_NNODES TOR
 1@n1 RANK=1 WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 DDP_JOB=${job%.0}.1
 2@n1 RANK=2 WORLD_SIZE=3 LOCAL_WORLD_SIZE=3 DDP_JOB=${job%.0}.1"
 	rest=$(sed 's/.* MASTER_PORT/MASTER_PORT/' <<<"$inner" | sort -u)
-	has "$rest" "^MASTER_PORT=[0-9]+ PET_NNODES=UNSET TORCHELASTIC_RUN_ID=UNSET SLURM_DDP_STEP=UNSET DDP_RENDEZVOUS=/"
+	has "$rest" "^MASTER_PORT=[0-9]+ PET_NNODES=UNSET TORCHELASTIC_RUN_ID=${job%.0}.1 SLURM_DDP_STEP=UNSET DDP_RENDEZVOUS=/"
 	same "$(wc -l <<<"$rest")" 1
 	has_not "$rest" "MASTER_PORT=$port "
 	has_not "$rest" "DDP_RENDEZVOUS=$directory\$"
@@ -282,7 +282,7 @@ refused()
 		refused $command '--ddp-rdzv=/a?b' \
 			"--ddp-rdzv=/a?b: '?' cannot be part of a rendezvous URL; choose another directory"
 		refused $command --ddp-master-suffix=a/b \
-			"--ddp-master-suffix=a/b: a host name has letters, digits, '.', '-' and '_' alone"
+			"--ddp-master-suffix=a/b: a host name has letters, digits, '.', '-' and '_' only"
 	done
 	same "$(mc squeue -h)" ""
 }
@@ -381,8 +381,8 @@ fake_torchrun()
 	same "$(grep -v 'ddp: rank 0 on n1: ' <<<"$err" | grep ddp:)" \
 		"ddp: rank 1 of 2 on n2: local 0 of 1, LOCAL_RANK=0, device -, share -"
 	# What would let a stranger in is in nobody's output.
-	has "$err" "ddp: rank 0 on n1: set DDP_RENDEZVOUS=$WORK/\.ddp/[^ ]*-\* \(made by srun\)"
-	has "$err" 'ddp: rank 0 on n1: set NCCL_SOCKET_MAGIC \(drawn by srun\)$'
+	has "$err" "ddp: rank 0 on n1: set DDP_RENDEZVOUS=$WORK/\.ddp/[^ ]*-\* \(made for this step\)"
+	has "$err" 'ddp: rank 0 on n1: set NCCL_SOCKET_MAGIC \(drawn for this step\)$'
 	has_not "$err" '[0-9a-f]{16}'
 	# Every variable once.
 	same "$(sed -n 's/^ddp: rank 0 on n1: [a-z]* \([A-Z_]*\).*/\1/p' <<<"$err" | sort | uniq -d)" ""

@@ -53,7 +53,7 @@ goes_on()
 {
 	try mc srun -N2 -n2 --ddp "${TRAIN[@]}" -c state --checkpoint-steps 5 -m model
 	same "$rc" 0
-	has "$out" 'goes on from step [0-9]+ of 96'
+	has "$out" 'resumes from step [0-9]+ of 96'
 	cmp "$WORK/model" "$TOP/model"
 }
 

@@ -54,7 +54,7 @@ survives()
 	shift
 	: >"$TOP/lost"
 	mc srun -N1 -n1 --ddp ddp-train "$@" --virtual-ranks 12 -q -m undisturbed
-	printf '#!/bin/bash\nexec ddp-run --hang 10 --min-nodes 2 ddp-train %s --virtual-ranks 12 -q -c state --checkpoint-steps 2 -m model\n' "$*" \
+	printf '#!/bin/bash\nexec ddp-run --hang 20 --min-nodes 2 ddp-train %s --virtual-ranks 12 -q -c state --checkpoint-steps 2 -m model\n' "$*" \
 		>"$WORK/job"
 	mc sbatch -Q -W --no-kill -N4 -o job.out job &
 	local job=$!
@@ -75,7 +75,7 @@ survives()
 	mc srun -N1 -n1 --ddp ddp-train mnist --samples 960 -e 4 -b 4 --seed 3 --virtual-ranks 12 -q -m undisturbed
 	cat >"$WORK/job" <<-'END'
 		#!/bin/bash
-		ddp-run --requeue --hang 10 --min-nodes 3 sh -c 'echo "begun by $WORLD_SIZE"; exec ddp-train "$@"' - \
+		ddp-run --requeue --hang 20 --min-nodes 3 sh -c 'echo "begun by $WORLD_SIZE"; exec ddp-train "$@"' - \
 			mnist --samples 960 -e 4 -b 4 --seed 3 --virtual-ranks 12 -q -c state --checkpoint-steps 2 -m model && echo "well done"
 	END
 	mc sbatch -Q --requeue --no-kill --open-mode=append -N4 -o job.out job

@@ -19,7 +19,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-// Without this valgrind takes a change to a stack nearby for a very large frame.
+// Otherwise valgrind mistakes a switch to an adjacent stack for a very large frame.
 #if defined(__has_include)
 #if __has_include(<valgrind/valgrind.h>)
 #include <valgrind/valgrind.h>
@@ -29,7 +29,7 @@
 #define VALGRIND_STACK_REGISTER(start, end) 0
 #endif
 
-// Of functions that change stacks: AddressSanitizer is told by hand.
+// For functions that switch stacks, which inform AddressSanitizer explicitly.
 #define SWITCHES __attribute__((noinline, no_sanitize("address")))
 
 host_index threadIdx, blockIdx, blockDim, gridDim;
@@ -39,9 +39,9 @@ namespace
 
 enum { STACK = 1 << 17 };
 
-// A stack that one can leave and come back to. The scheduler's is the caller's own.
+// A stack that can be left and resumed. The scheduler's is the caller's own.
 struct fiber {
-	void *place[5]; // of __builtin_setjmp, which has no system call as swapcontext has
+	void *place[5]; // for __builtin_setjmp(), which makes no system call, unlike swapcontext()
 	char *stack;
 	const void *bottom;
 	size_t size;
@@ -49,14 +49,13 @@ struct fiber {
 	bool begun, ended;
 };
 
-unsigned waits; // of threads for the grid in front of theirs
 std::vector<std::unique_ptr<fiber>> fibers;
 fiber scheduler;
 fiber *current;
 const std::function<void()> *running;
 bool meeting;
 
-// --- Switching --------------------------------------------------------------------------------
+// --- Switch between fibers ----------------------------------------------------------------- */
 
 void leave(fiber *from, fiber *to)
 {
@@ -78,7 +77,7 @@ void arrived(fiber *at, fiber *from)
 #endif
 }
 
-// A fiber never ends: when its thread has, it waits for the next block's.
+// A fiber never ends. After its thread has ended, it waits for the next block.
 void live()
 {
 	arrived(current, &scheduler);
@@ -140,18 +139,8 @@ void prepare(size_t threads)
 
 void set_indices(unsigned blocks, unsigned threads)
 {
-	waits = 0;
 	gridDim = {blocks, 1, 1};
 	blockDim = {threads, 1, 1};
-}
-
-void must_have_waited(unsigned blocks, unsigned threads)
-{
-	if (waits == blocks * threads)
-		return;
-	fprintf(stderr, "a kernel of %u x %u threads: %u of them began with GRID_WAIT()\n", blocks,
-		threads, waits);
-	abort();
 }
 
 unsigned run_to_barrier(unsigned threads, bool reverse)
@@ -168,7 +157,7 @@ unsigned run_to_barrier(unsigned threads, bool reverse)
 	return ended;
 }
 
-// All fibers from barrier to barrier; either all are at one, or all have ended.
+// Runs all fibers from barrier to barrier, until all are at a barrier or all have ended.
 void run_block(unsigned threads)
 {
 	unsigned ended = 0;
@@ -197,11 +186,6 @@ void __syncthreads()
 	arrived(self, &scheduler);
 }
 
-void host_grid_wait()
-{
-	waits++;
-}
-
 void host_not_aligned(const void *address, int bytes)
 {
 	fprintf(stderr, "a kernel moves %d bytes at once at %p\n", bytes, address);
@@ -214,7 +198,6 @@ void host_run_each(unsigned blocks, unsigned threads, const std::function<void()
 	for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++)
 		for (threadIdx.x = 0; threadIdx.x < threads; threadIdx.x++)
 			body();
-	must_have_waited(blocks, threads);
 }
 
 void host_run_blocks(unsigned blocks, unsigned threads, const std::function<void()> &body)
@@ -230,10 +213,9 @@ void host_run_blocks(unsigned blocks, unsigned threads, const std::function<void
 		run_block(threads);
 	}
 	meeting = false;
-	must_have_waited(blocks, threads);
 }
 
-// So that nobody takes the stacks for leaks.
+// Frees the stacks, so that they are not reported as leaks.
 static struct stacks {
 	~stacks()
 	{

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda-on-host.h - kernels run by the CPU, so that what they compute can be tested where no GPU is
+ * cuda-on-host.h - runs kernels on the CPU, to test their results without a GPU
  *
- * Stands for CUDA's compiler in runtime/gpu/launch.cuh. Blocks run one after the other, from the first or from
- * the last one on, in turns; the threads of a block that meet are fibers, which change places at __syncthreads(). That finds wrong indices, wrong
- * bounds (with a sanitizer), missing barriers between fibers that run in order and in reverse, and wrong numbers. It
- * does not find races within a warp, or what a GPU's libraries do: tests/gpu does.
+ * Replaces CUDA's compiler in runtime/gpu/launch.cuh. Blocks run one after the other, alternately
+ * in ascending and descending order. The threads of a block that uses barriers are fibers, which
+ * are switched at __syncthreads(). Tests find wrong indices, accesses out of bounds (with a
+ * sanitizer), missing barriers between fibers that run in both orders, and wrong results. They do
+ * not find races within a warp, or errors in a GPU's libraries: tests/gpu does.
  */
 #ifndef CUDA_ON_HOST_H
 #define CUDA_ON_HOST_H
@@ -34,10 +35,12 @@ struct host_index {
 
 extern host_index threadIdx, blockIdx, blockDim, gridDim;
 
-/* All threads of the block are here. Where threads do not meet (LAUNCH_EACH) it ends the test. */
+/*
+ * Waits for all threads of the block. In kernels without barriers (LAUNCH_EACH) it ends the test.
+ */
 void __syncthreads();
 
-/* Rounded once each, whatever the compiler may contract. */
+/* Each operation is rounded, even if the compiler may contract expressions. */
 static inline float __fmul_rn(float a, float b)
 {
 	volatile float c = a * b;
@@ -102,7 +105,10 @@ template <typename T> static inline T __ldcg(const T *from)
 	return *from;
 }
 
-/* What a GPU's loads and stores of [BYTES] want of an address; else the test ends. */
+/*
+ * Checks that an address has the alignment that a GPU needs for accesses of [BYTES]; otherwise ends
+ * the test.
+ */
 [[noreturn]] void host_not_aligned(const void *address, int bytes);
 
 template <int BYTES> static inline const void *host_aligned(const void *address)
@@ -143,17 +149,13 @@ static inline void store(number_f16 *to, float value)
 
 /* --- Launches --------------------------------------------------------------------------------- */
 
-/* Each thread's first statement; the test ends where a kernel has none. */
-void host_grid_wait();
-#define GRID_WAIT() host_grid_wait()
-
-/* Do it now, or when the graph is launched that [stream] is captured into (device-host.c). */
+/* Runs the launch now, or with the graph into which [stream] is captured (device-host.c). */
 extern "C" void host_submit(void *stream, void (*call)(void *), void (*forget)(void *), void *data);
 
 void host_run_each(unsigned blocks, unsigned threads, const std::function<void()> &body);
 void host_run_blocks(unsigned blocks, unsigned threads, const std::function<void()> &body);
 
-/* Arguments are copied when the launch is enqueued, as CUDA does. */
+/* Copies the arguments when the launch is enqueued, as CUDA does. */
 template <typename... P, typename... A>
 static inline void host_launch(bool meet, void (*kernel)(P...), size_t blocks, size_t threads,
 			       void *stream, A... arguments)

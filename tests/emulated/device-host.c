@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device.h without a GPU: memory of the host, and the queues of queue-host.h.
+ * device-host.c - device.h without a GPU, with host memory and the queues of queue-host.h
  *
- *	DDP_SEED		what the order of the work depends on (else it is printed)
- *	DDP_EMULATED_MEMORY	bytes that the card has
- *	DDP_EMULATED_CONTEXT	bytes of these that each process takes as such
- *	DDP_EMULATED_GPUS	how many there are; 0: no driver
- *	DDP_EMULATED_HANGS	1: from now on nothing that is enqueued is done
- *
- * Memory that was freed is NaN in every type and is kept for a while, so that whoever still uses it is
- * found: readers by their results, writers when it is given up; AddressSanitizer finds both at once.
+ *   DDP_SEED              seed of the order of work (printed if not set)
+ *   DDP_EMULATED_MEMORY   bytes of the GPU
+ *   DDP_EMULATED_CONTEXT  bytes of these that each process's context takes
+ *   DDP_EMULATED_GPUS     number of GPUs; 0: no driver
+ *   DDP_EMULATED_HANGS    1: from now on enqueued work is not done
  */
 #include "config.h"
 
@@ -22,18 +19,16 @@
 #include "ledger.h"
 #include "queue-host.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-#define ASAN true
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ASAN true
-#endif
-#endif
-#ifndef ASAN
-#define ASAN false
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+
+void device_guard(void *memory, size_t bytes)
+{
+	ASAN_POISON_MEMORY_REGION(memory, bytes);
+}
 #endif
 
-enum { ALIGNMENT = 256, POISON = 0xff };
+enum { ALIGNMENT = 256 };
 
 struct device {
 	struct device_info info;
@@ -42,7 +37,7 @@ struct device {
 	struct queues *queues;
 };
 
-/* --- Opening ------------------------------------------------------------------------------ */
+/* --- Open --------------------------------------------------------------------------------- */
 
 static uint64_t setting(const char *name, uint64_t otherwise)
 {
@@ -130,51 +125,8 @@ int device_open(struct device **device, int index, double share, struct ddp_erro
 	return status;
 }
 
-/* --- Memory that was freed ---------------------------------------------------------------- */
-
-/* Of all devices, so that a device that is closed and opened again has no secrets. */
-enum { KEPT = 32, KEPT_BYTES = 1 << 26 };
-
-static struct kept {
-	uint8_t *memory;
-	size_t bytes;
-} kept[KEPT];
-static int kept_next;
-
-static void give_up(struct kept *entry)
-{
-	for (size_t i = 0; i < entry->bytes; i++) {
-		if (entry->memory[i] != POISON) {
-			fprintf(stderr,
-				"emulated GPU: byte %zu of %zu was written after device_free()\n",
-				i, entry->bytes);
-			abort();
-		}
-	}
-	free(entry->memory);
-	*entry = (struct kept){NULL, 0};
-}
-
-static void keep(void *memory, size_t bytes)
-{
-	memset(memory, POISON, bytes);
-	if (!ASAN && bytes <= KEPT_BYTES / KEPT) {
-		give_up(&kept[kept_next]);
-		kept[kept_next] = (struct kept){memory, bytes};
-		kept_next = (kept_next + 1) % KEPT;
-		return;
-	}
-	free(memory);
-}
-
-static void __attribute__((destructor)) give_all_up(void)
-{
-	for (int i = 0; i < KEPT; i++)
-		give_up(&kept[i]);
-}
-
-/* Work that fails is given up; what waits for another rank is looked at for a second. */
-bool device_rests(const struct device *device)
+/* Failed work is aborted. Work that waits for another rank is polled for a second. */
+bool device_is_idle(const struct device *device)
 {
 	bool rests = !device || (!hangs() && queues_rest(device->queues));
 
@@ -183,7 +135,7 @@ bool device_rests(const struct device *device)
 		rests = queues_rest(device->queues);
 	}
 	if (!rests)
-		fprintf(stderr, "emulated GPU: what is under way is left behind\n");
+		fprintf(stderr, "emulated GPU: unfinished work is left\n");
 	return rests;
 }
 
@@ -194,9 +146,9 @@ void device_close(struct device *device)
 	if (!device || hangs())
 		return;
 	queues_destroy(device->queues);
-	while (ledger_take(&device->ledger, NULL, &entry)) {
+	while (ledger_remove(&device->ledger, NULL, &entry)) {
 		if (entry.kind != LEDGER_OTHERS)
-			keep(entry.memory, entry.bytes);
+			free(entry.memory);
 	}
 	free(device);
 }
@@ -216,15 +168,13 @@ void *device_stream(const struct device *device, enum device_stream stream)
 static int take_memory(struct device *device, void **memory, size_t bytes, enum ledger_kind kind,
 		       const char *what, struct ddp_error *error)
 {
-	size_t whole = bytes ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
+	/* Not rounded up, so that AddressSanitizer detects an access to the byte after the end. */
+	size_t whole = bytes ? bytes : 1;
 
-	/* Not rounded up under AddressSanitizer, which then sees the first byte behind. */
-	if (ASAN)
-		whole = bytes ? bytes : 1;
 	*memory = NULL;
 	if (posix_memalign(memory, ALIGNMENT, whole))
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory on the host for %s", what);
-	ledger_add(&device->ledger, *memory, bytes ? bytes : 1, kind);
+	ledger_add(&device->ledger, *memory, whole, kind);
 	memset(*memory, 0, whole);
 	return 0;
 }
@@ -235,7 +185,7 @@ int device_may(struct device *device, size_t bytes, const char *what, const char
 	if (ledger_allows(&device->ledger, &device->info, bytes))
 		return 0;
 	return ledger_refuse(&device->ledger, &device->info, device->info.total, bytes, what,
-			     remedy, error);
+			     remedy, "emulated", error);
 }
 
 int device_alloc(struct device *device, void **memory, size_t bytes, const char *what,
@@ -253,7 +203,7 @@ int device_alloc_host(struct device *device, void **memory, size_t bytes, const 
 	return take_memory(device, memory, bytes, LEDGER_HOST, what, error);
 }
 
-/* As cudaFree() does, after all that was enqueued: some of it may use the memory. */
+/* As cudaFree(), after all enqueued work, which may use the memory. */
 void device_free(struct device *device, void *memory)
 {
 	struct ledger_entry entry;
@@ -261,32 +211,17 @@ void device_free(struct device *device, void *memory)
 	if (!memory)
 		return;
 	queues_drain(device->queues, NULL);
-	if (!ledger_take(&device->ledger, memory, &entry)) {
-		fputs("emulated GPU: device_free() of what device_alloc() did not give\n", stderr);
+	if (!ledger_remove(&device->ledger, memory, &entry)) {
+		fputs("emulated GPU: device_free() of memory that is not from device_alloc()\n",
+		      stderr);
 		abort();
 	}
-	keep(entry.memory, entry.bytes);
+	free(entry.memory);
 }
 
 void device_count(struct device *device, void *memory, size_t bytes)
 {
 	ledger_add(&device->ledger, memory, bytes, LEDGER_OTHERS);
-}
-
-bool host_uncount(struct device *device, void *memory)
-{
-	const struct ledger_entry *entry = ledger_find(&device->ledger, memory);
-	struct ledger_entry taken;
-
-	if (!entry || entry->kind != LEDGER_OTHERS)
-		return false;
-	queues_drain(device->queues, NULL);
-	return ledger_take(&device->ledger, memory, &taken);
-}
-
-void device_uncount(struct device *device, void *memory)
-{
-	(void)host_uncount(device, memory);
 }
 
 size_t device_context(const struct device *device)
@@ -324,7 +259,10 @@ static int copy_now(void *data, struct ddp_error *error)
 	return 0;
 }
 
-/* Whether [bytes] at [memory] are the host's own; what begins in an allocation must end in it. */
+/*
+ * Whether the [bytes] at [memory] are ordinary host memory. A range that starts in an allocation
+ * must end in it.
+ */
 static int is_pageable(const struct device *device, const void *memory, size_t bytes,
 		       struct ddp_error *error)
 {
@@ -373,7 +311,7 @@ int device_copy(struct device *device, enum device_stream stream, void *to, cons
 	return status || !wait ? status : queues_wait(device->queues, stream, error);
 }
 
-/* --- Order, graphs ------------------------------------------------------------------------ */
+/* --- Order and graphs --------------------------------------------------------------------- */
 
 int device_order(struct device *device, enum device_stream later, enum device_stream earlier,
 		 struct ddp_error *error)
@@ -386,25 +324,25 @@ int device_ended(struct device *device, enum device_stream stream, struct ddp_er
 	return hangs() ? 0 : queues_ended(device->queues, stream, error);
 }
 
-void device_patience(struct device *device, double seconds)
+void device_set_timeout(struct device *device, double seconds)
 {
 	device->patience = seconds;
 }
 
-/* Time that passes without anything is none of a test's. */
-static int wait_in_vain(const struct device *device, struct ddp_error *error)
+/* Returns the timeout at once, so that tests do not wait for it. */
+static int wait_for_timeout(const struct device *device, struct ddp_error *error)
 {
 	while (!(device->patience > 0))
 		pause();
 	return ddp_error_set(error, DDP_ERR_ENGINE,
-			     "GPU %d: what was under way did not end in %g s (DDP_TIMEOUT)",
+			     "GPU %d: work did not finish within %g s (DDP_TIMEOUT)",
 			     device->info.index, device->patience);
 }
 
 int device_wait(struct device *device, enum device_stream stream, struct ddp_error *error)
 {
 	if (hangs())
-		return wait_in_vain(device, error);
+		return wait_for_timeout(device, error);
 	return queues_wait(device->queues, stream, error);
 }
 
@@ -454,7 +392,7 @@ static void forget_kernel(void *data)
 	free(kernel);
 }
 
-/* Of cuda-on-host.h. */
+/* Declared in cuda-on-host.h. */
 void host_submit(void *stream, void (*call)(void *), void (*forget)(void *), void *data);
 
 void host_submit(void *stream, void (*call)(void *), void (*forget)(void *), void *data)

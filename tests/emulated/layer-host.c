@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layer.h without a GPU: the CPU's loops in plain C
+ * layer-host.c - layer.h without a GPU, with the CPU's loops in plain C
  *
- * What is read is widened to f32, results are rounded once. The work is done when the stream comes to it, and spoils
- * its scratch memory. A plan is the number of the plans that were chosen before it.
+ * Input is converted to f32, and results are rounded once. The work runs when the stream reaches
+ * it, and overwrites its scratch memory. There is one plan. With DDP_EMULATED_CHOOSES=0, choosing
+ * it is an error on this rank.
  */
 #include "config.h"
 
@@ -16,11 +17,10 @@
 #include "number-host.h"
 #include "queue-host.h"
 
-enum { SCRATCH = 1024 };
+enum { SCRATCH = 1024, PLAN = 3 };
 
 struct layers {
 	struct device *device;
-	int chosen;
 };
 
 struct layer {
@@ -30,10 +30,11 @@ struct layer {
 	bool bias, first, dense;
 	size_t batch, test_batch;
 	size_t channels;
-	size_t reads, gives, weights; /* elements of an image, of its results, of all weights */
+	/* elements of an input image, of its results, and of all weights */
+	size_t reads, gives, weights;
 	struct math_layer *math;
-	float *x, *y, *w, *b; /* widened */
-	int users;	      /* the owner, and work that is not forgotten */
+	float *x, *y, *w, *b; /* as f32 */
+	int users;	      /* the owner, and work that still refers to it */
 };
 
 /* --- Numbers ------------------------------------------------------------------------------ */
@@ -103,21 +104,20 @@ static void measure(struct layer *layer, const struct layer_options *options)
 			 (size_t)options->in;
 }
 
-/* As layer.c does: one that is known, or another one. */
-static void choose(struct layers *layers, const struct layer_options *options, struct plans *plans)
+static int choose(const struct layer_options *options, int32_t chosen[LAYER_PASSES],
+		  struct ddp_error *error)
 {
-	char label[96], key[PLANS_KEY], plan[PLANS_PLAN];
+	const char *chooses = getenv("DDP_EMULATED_CHOOSES");
 
-	snprintf(label, sizeof(label), "%s.forward", options->name);
-	snprintf(key, sizeof(key), "forward %s%s, %zu MiB", options->name,
-		 plans->shared ? " shared" : "", plans->memory >> 20);
-	if (!plans_find(plans, key, plan))
-		snprintf(plan, sizeof(plan), "%d", layers->chosen++);
-	plans_take(plans, label, key, plan);
+	if (chosen[LAYER_FORWARD] != LAYER_CHOOSE || (chooses && strcmp(chooses, "0") == 0))
+		return ddp_error_set(error, DDP_ERR_ENGINE, "%s: plan %d is not the plan of rank 0",
+				     options->name, chosen[LAYER_FORWARD]);
+	chosen[LAYER_FORWARD] = PLAN;
+	return 0;
 }
 
 int layer_create(struct layer **layer, struct layers *layers, const struct layer_options *options,
-		 struct plans *plans, struct ddp_error *error)
+		 size_t memory, int32_t chosen[LAYER_PASSES], struct ddp_error *error)
 {
 	size_t most = options->batch > options->test_batch ? options->batch : options->test_batch;
 	struct math_options math = {.height = options->height,
@@ -137,6 +137,7 @@ int layer_create(struct layer **layer, struct layers *layers, const struct layer
 	struct layer *made = calloc(1, sizeof(*made));
 	int status;
 
+	(void)memory;
 	*layer = NULL;
 	if (!made)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory", options->name);
@@ -158,8 +159,8 @@ int layer_create(struct layer **layer, struct layers *layers, const struct layer
 	status = math_plain.create(&made->math, &math, error);
 	if (!status && (!made->x || !made->y || !made->w || !made->b))
 		status = ddp_error_set(error, DDP_ERR_MEMORY, "%s: no memory", options->name);
-	if (!status && !options->dense)
-		choose(layers, options, plans);
+	if (!status && !options->dense && chosen[LAYER_FORWARD] != PLAN)
+		status = choose(options, chosen, error);
 	if (status)
 		layer_destroy(made);
 	else

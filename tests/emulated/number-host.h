@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * number-host.h - numbers of 16 bits, for C and C++, where compilers may have no such type
+ * number-host.h - 16-bit floating point numbers for C and C++, as compilers may lack these types
  *
- * To the nearest, to the even one of two; subnormal numbers, infinities and NaN as they should be.
+ * Conversions round to nearest even, and support subnormal numbers, infinities and NaN.
  */
 #ifndef NUMBER_HOST_H
 #define NUMBER_HOST_H
@@ -61,7 +61,7 @@ static inline uint16_t number_to_f16(float value)
 		return (uint16_t)(sign | 0x7e00u);
 	if (rest >= 0x47800000u)
 		return (uint16_t)(sign | 0x7c00u);
-	/* What is left of a sum with 0.5 is in steps of the smallest number there is, 2^-24. */
+	/* Adding 0.5 rounds to a multiple of 2^-24, the smallest subnormal number. */
 	if (rest < 0x38800000u)
 		return (uint16_t)(sign | (number_bits(number_of_bits(rest) + 0.5f) - 0x3f000000u));
 	return (uint16_t)(sign | (rest + 0xfffu + (rest >> 13 & 1u) - 0x38000000u) >> 13);

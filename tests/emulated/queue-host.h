@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * queue-host.h - streams and graphs without a GPU, as unfriendly as a GPU may be
+ * queue-host.h - streams and graphs without a GPU, with the most unfavourable order of work
  *
- * Work is done when somebody waits, and never before it has to be; of all that could come next, chance
- * decides (DDP_SEED). Only the order within a stream, queues_order() and waits hold: where one of
- * these is missing, data are wrong for some seeds. That is what the emulation is for.
+ * Work is done only when a caller waits. If several operations may run next, the choice is random
+ * (DDP_SEED). Only the order within a stream, queues_order() and waits is guaranteed. If one of
+ * these is missing in the program, data is wrong for some seeds.
  *
- * COLLECTIVE work of a rank is done in the order in which it was submitted, over all streams: each
- * waits for other ranks, which do the same. One thread uses a set of queues.
+ * COLLECTIVE work of a rank is done in the order of submission, over all streams, as it waits for
+ * other ranks, which do the same. Only one thread may use a set of queues.
  *
- * What kernels get as their stream is a struct host_stream (tests/runtime/host-stream.h), too: libddp's engines
- * over host memory enqueue on it.
+ * The stream that kernels get is also a struct host_stream (tests/runtime/host-stream.h), on which
+ * libddp's modules over host memory enqueue work.
  */
 #ifndef QUEUE_HOST_H
 #define QUEUE_HOST_H
@@ -22,8 +22,9 @@
 struct queues;
 
 /*
- * [call] does it, every time, and returns 0 then, QUEUE_LATER where it is to be called again, since another rank has
- * not come; or an error. [forget] frees [data] when it is never done again.
+ * [call] does the work, each time it is run. It returns 0, QUEUE_LATER to be called again because
+ * another rank has not arrived, or an error. [forget] frees [data] when the work will not be run
+ * again.
  */
 enum { QUEUE_LATER = 1 };
 struct queue_work {
@@ -33,22 +34,25 @@ struct queue_work {
 	bool collective;
 };
 
-/* Returns NULL without memory. */
+/* Returns NULL if there is no memory. */
 struct queues *queues_create(uint64_t seed);
 
-/* What was not done will never be. NULL is legal. */
+/* Discards work that is not done. NULL is legal. */
 void queues_destroy(struct queues *queues);
 
-/* What kernels and stand-ins get as their stream. */
+/* The stream argument for kernels and emulated functions. */
 void *queues_stream(struct queues *queues, enum device_stream stream);
 
-/* Enqueue or, where the stream is captured, record. [work] is owned by the queue, also on failure. */
+/*
+ * Enqueues [work] or, if the stream is captured, records it. The queue owns [work], also on
+ * failure.
+ */
 void queues_submit(void *stream, const struct queue_work *work);
 
 /* Whether the stream is being captured. */
 bool queues_captured(const struct queues *queues, enum device_stream stream);
 
-/* device_order(), device_ended(), device_capture_...() and so on. */
+/* Implement device_order(), device_ended(), device_capture_...() and so on. */
 int queues_order(struct queues *queues, enum device_stream later, enum device_stream earlier,
 		 struct ddp_error *error);
 int queues_ended(struct queues *queues, enum device_stream stream, struct ddp_error *error);
@@ -57,16 +61,13 @@ int queues_capture_begin(struct queues *queues, struct ddp_error *error);
 int queues_capture_end(struct queues *queues, struct device_graph **graph, struct ddp_error *error);
 int queues_launch(struct queues *queues, struct device_graph *graph, struct ddp_error *error);
 
-/* Do a few things that may be done now, or none. Returns the first failure of what was done, ever. */
+/* Runs a random number of operations that may run. Returns the first error so far. */
 int queues_poke(struct queues *queues, struct ddp_error *error);
 
-/* Do all. */
+/* Runs all operations. */
 int queues_drain(struct queues *queues, struct ddp_error *error);
 
-/* Do all that may be done without another rank that has not come by then. Returns whether it was all. */
+/* Runs all operations that do not wait for another rank. Returns whether none is left. */
 bool queues_rest(struct queues *queues);
-
-/* device_uncount(), after all work; false where [memory] was never counted. */
-bool host_uncount(struct device *device, void *memory);
 
 #endif /* QUEUE_HOST_H */

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_runtime - runtime/train/cuda/device.c as it calls CUDA: on a runtime that does nothing but note and fail */
+/*
+ * test_runtime.c - calls of train/cuda/device.c, on a CUDA runtime that records them and fails on
+ * request
+ */
 #include <string.h>
 
 #include "device.h"
@@ -25,7 +28,7 @@ static struct device *sound(void)
 	return device_open(&device, 1, 0, &error) ? NULL : device;
 }
 
-/* --- Opening ------------------------------------------------------------------------------ */
+/* --- Open --------------------------------------------------------------------------------- */
 
 static void test_available(void)
 {
@@ -33,7 +36,7 @@ static void test_available(void)
 	ok(device_available(&error) && fake_count("device") == 0, "a sound GPU is not opened");
 	fake.driver = 9020;
 	ok(!device_available(&error) && error.status == DDP_ERR_UNSUPPORTED &&
-		   says("knows CUDA 9.2") && says("install a newer driver"),
+		   says("supports CUDA 9.2") && says("install a newer driver"),
 	   "an old driver: %s", error.text);
 	fake_reset();
 	fake.count = 0;
@@ -79,28 +82,7 @@ static void test_open(void)
 	   "one too many: %s", error.text);
 }
 
-/* Each call in turn fails: the error is told, and nothing is left behind. */
-static void test_open_failures(void)
-{
-	int calls, told = 0, clean = 0;
-	struct device *device = sound();
-
-	calls = fake.calls;
-	device_close(device);
-	for (int i = 1; i <= calls; i++) {
-		fake_reset();
-		fake.fail_at = i;
-		fake.result = cudaErrorECCUncorrectable;
-		told += device_open(&device, 1, 0, &error) == DDP_ERR_ENGINE && !device &&
-			says("drain the node");
-		clean += fake.objects == 0;
-	}
-	ok(calls >= 9 && told == calls, "each of %d calls of device_open() may fail: %d told, %s",
-	   calls, told, error.text);
-	ok(clean == calls, "nothing is left");
-}
-
-/* --- What of its share a rank has ------------------------------------------------------------ */
+/* --- Shares of memory ------------------------------------------------------------------------ */
 
 static void test_share(void)
 {
@@ -118,28 +100,27 @@ static void test_share(void)
 	device_close(device);
 	fake.free = fake.total - 100 * MIB;
 	device_open(&device, 0, 0.25, &error);
-	ok(device_context(device) == 100 * MIB, "but no more than what is used at all");
+	ok(device_context(device) == 100 * MIB, "at most the memory in use");
 	device_close(device);
 	fake.free = 60 * GIB;
 	fake.held = 600 * MIB;
 	device_open(&device, 0, 0.25, &error);
 	OK_STATUS(device_alloc(device, &memory, 20 * GIB - 600 * MIB + 1, "a test", NULL, &error),
-		  DDP_ERR_MEMORY, &error, "a share less what CUDA takes, and a byte");
+		  DDP_ERR_MEMORY, &error, "one byte more than the share without CUDA");
 	ok(says("may have 20.0 GiB and uses 600 MiB (600 MiB of it for CUDA): 1 bytes too "
-		"little; or let it have more (DDP_SHARE, fewer ranks on this GPU)"),
+		"little; or give it a larger share (DDP_SHARE, fewer ranks on this GPU)"),
 	   "%s", error.text);
 	OK_STATUS(device_alloc(device, &memory, 20 * GIB - 600 * MIB, "a test", NULL, &error), 0,
-		  &error, "without the byte it is there");
+		  &error, "one byte less is enough");
 	device_free(device, memory);
 	fake.held = 3 * GIB;
 	device_measure(device);
-	ok(device_context(device) == 3 * GIB, "what libraries took meanwhile is found");
+	ok(device_context(device) == 3 * GIB, "memory that libraries have allocated is found");
 	device_count(device, &fake, 10 * GIB);
 	OK_STATUS(device_may(device, 7 * GIB + 1, "sums", NULL, &error), DDP_ERR_MEMORY, &error,
 		  "what libddp allocated counts too");
 	OK_STATUS(device_alloc(device, &memory, 7 * GIB, "sums", NULL, &error), 0, &error,
 		  "to the byte");
-	device_uncount(device, &fake);
 	fake.held = 0;
 	device_measure(device);
 	ok(device_context(device) == 3 * GIB, "libraries give nothing back");
@@ -172,107 +153,70 @@ static void test_errors(void)
 		ok(says(rows[i].says) && says("GPU 1 (NVIDIA Fake): enqueuing a kernel"), "%s",
 		   error.text);
 	}
-	OK_STATUS(device_check(device, "a kernel", &error), 0, &error, "an error is told once");
+	OK_STATUS(device_check(device, "a kernel", &error), 0, &error, "an error is reported once");
 	device_close(device);
 }
 
-/* --- Memory and copies -------------------------------------------------------------------- */
+/* --- Failing calls ---------------------------------------------------------------------- */
 
-static void test_alloc(void)
+/* The engine's calls on a device, up to the first error. */
+static int use_device(struct device *device)
 {
-	struct device *device = sound();
+	struct device_graph *graph = NULL;
 	void *memory, *pinned;
-	size_t most;
-	int at = fake.calls;
+	char host[8] = "";
+	int status = device_alloc(device, &memory, 8, "a test", NULL, &error);
 
-	OK_STATUS(device_alloc(device, &memory, 1000, "a test", NULL, &error), 0, &error,
-		  "an allocation");
-	ok(fake_called(at, "malloc 1000") && fake_called(at + 1, "set 0 1000 in 1") &&
-		   fake_called(at + 2, "wait 1"),
-	   "is cleared, and waited for");
-	OK_STATUS(device_alloc_host(device, &pinned, 8, "a test", &error), 0, &error,
-		  "pinned memory");
-	ok(device_used(device, &most) == 1000 && most == 1000, "is not counted");
-	OK_STATUS(device_alloc(device, &memory, 70 * GIB, "weights", "lower --batch", &error),
-		  DDP_ERR_MEMORY, &error, "more than is free");
-	ok(!memory && says("weights") &&
-		   says("70.0 GiB wanted, of 80.0 GiB only 60.0 GiB is free") &&
-		   says("lower --batch"),
-	   "%s", error.text);
-	fake.fail = "set";
-	fake.result = cudaErrorLaunchFailure;
-	OK_STATUS(device_alloc(device, &memory, 5, "a test", NULL, &error), DDP_ERR_ENGINE, &error,
-		  "a card that fails");
-	ok(!memory && device_used(device, NULL) == 1000, "gives nothing");
-	device_close(device);
-	ok(fake.objects == 0, "what was not freed goes with the device");
-}
-
-static void test_copy(void)
-{
-	struct device *device = sound();
-	void *memory, *pinned;
-	char host[8];
-	int at;
-
-	device_alloc(device, &memory, 8, "a test", NULL, &error);
-	device_alloc_host(device, &pinned, 8, "a test", &error);
-	at = fake.calls;
-	device_copy(device, DEVICE_REDUCE, memory, host, 8, &error);
-	device_copy(device, DEVICE_REDUCE, host, memory, 8, &error);
-	ok(fake_called(at, "copy 8 in 3") && fake_called(at + 1, "wait 3") &&
-		   fake_called(at + 2, "copy 8 in 3") && fake_called(at + 3, "wait 3"),
-	   "a copy of the host's own memory is waited for, either way");
-	device_copy(device, DEVICE_REDUCE, memory, pinned, 8, &error);
-	ok(fake.calls == at + 5, "one of pinned memory is not");
-	device_close(device);
-}
-
-/* --- Ends and graphs ---------------------------------------------------------------------- */
-
-static void test_ended(void)
-{
-	struct device *device = sound();
-
-	ok(device_ended(device, DEVICE_REDUCE, &error) == 1, "a stream has ended");
-	fake.busy = true;
-	ok(device_ended(device, DEVICE_REDUCE, &error) == 0 && fake.last == cudaSuccess,
-	   "or not yet");
-	fake.busy = false;
-	fake.fail = "wait";
-	fake.result = cudaErrorECCUncorrectable;
-	OK_STATUS(device_ended(device, DEVICE_REDUCE, &error), DDP_ERR_ENGINE, &error,
-		  "or the card has failed");
-	device_close(device);
-}
-
-static void test_graph(void)
-{
-	static const char *const calls[] = {"captured", "nodes", "instantiate", "upload"};
-	struct device *device = sound();
-	struct device_graph *graph;
-	int failed = 0;
-
-	device_capture_begin(device, &error);
-	OK_STATUS(device_capture_end(device, &graph, &error), 0, &error, "a graph is recorded");
-	ok(fake_count("capture 1 2") == 1 && fake_count("instantiate 8") == 1 &&
-		   device_graph_nodes(graph) == 7,
-	   "relaxed, and each node has the priority of its stream");
+	if (status == 0)
+		status = device_alloc_host(device, &pinned, 8, "a test", &error);
+	if (status == 0)
+		status = device_copy(device, DEVICE_REDUCE, memory, host, 8, &error);
+	if (status == 0)
+		status = device_copy(device, DEVICE_REDUCE, memory, pinned, 8, &error);
+	if (status == 0)
+		status = device_order(device, DEVICE_COMPUTE, DEVICE_REDUCE, &error);
+	if (status == 0)
+		status = device_capture_begin(device, &error);
+	if (status == 0)
+		status = device_capture_end(device, &graph, &error);
+	if (status == 0)
+		status = device_launch(device, graph, &error);
+	if (status == 0)
+		status = device_wait(device, DEVICE_COMPUTE, &error);
+	if (status == 0)
+		status = device_ended(device, DEVICE_REDUCE, &error);
 	device_graph_destroy(graph);
-	for (int i = 0; i < 4; i++) {
-		fake.fail = calls[i];
-		fake.result = cudaErrorStreamCaptureUnjoined;
-		device_capture_begin(device, &error);
-		failed += device_capture_end(device, &graph, &error) == DDP_ERR_ENGINE && !graph;
-	}
-	ok(failed == 4, "what may fail is told: %s", error.text);
-	device_close(device);
-	ok(fake.objects == 0, "nothing is left of these");
+	return status < 0 ? status : 0;
 }
 
-/* --- What never ends -------------------------------------------------------------------------- */
+static int use(void)
+{
+	struct device *device;
+	int status = device_open(&device, 1, 0, &error);
 
-/* A stream that never ends is waited for so long and no longer, wherever one is. */
+	if (status == 0)
+		status = use_device(device);
+	device_close(device);
+	return status;
+}
+
+static void test_failures(void)
+{
+	fake_reset();
+	OK_STATUS(use(), 0, &error, "memory, copies, a graph and waits");
+	ok(fake.objects == 0, "device_close() leaves nothing");
+	ok(fake_count("set 0 8 in 1") == 1, "memory is cleared");
+	ok(fake_count("copy 8 in 3") == 2 && fake_count("wait 3") >= 1,
+	   "a copy of pageable memory is waited for");
+	ok(fake_count("capture 1 2") == 1 && fake_count("instantiate 8") == 1,
+	   "captures are relaxed, and nodes have the priority of their stream");
+	ok(fake_fail_each(use, &error, "drain the node"),
+	   "a failure of any call is reported and leaves nothing");
+}
+
+/* --- Work that never ends --------------------------------------------------------------------- */
+
+/* Every wait for a stream that never ends has the time limit. */
 static void test_patience(void)
 {
 	struct device *device = sound();
@@ -280,14 +224,14 @@ static void test_patience(void)
 	char host[8];
 
 	device_alloc(device, &memory, 8, "a test", NULL, &error);
-	device_patience(device, 0.05);
+	device_set_timeout(device, 0.05);
 	OK_STATUS(device_wait(device, DEVICE_COMPUTE, &error), 0, &error,
-		  "what ends is waited for");
+		  "a wait for work that ends");
 	fake.busy = true;
 	OK_STATUS(device_wait(device, DEVICE_COMPUTE, &error), DDP_ERR_ENGINE, &error,
-		  "and what never does for a while");
-	ok(says("GPU 1 (NVIDIA Fake): ") && says("did not end in 0.05 s") && says("Xid"), "%s",
-	   error.text);
+		  "a wait for work that never ends has a limit");
+	ok(says("GPU 1 (NVIDIA Fake): ") && says("did not finish within 0.05 s") && says("Xid"),
+	   "%s", error.text);
 	OK_STATUS(device_copy(device, DEVICE_REDUCE, memory, host, 8, &error), DDP_ERR_ENGINE,
 		  &error, "likewise a copy that waits");
 	OK_STATUS(device_alloc(device, &memory, 8, "a test", NULL, &error), DDP_ERR_ENGINE, &error,
@@ -299,39 +243,21 @@ static void test_patience(void)
 	ok(fake.objects == 0, "nothing is left");
 }
 
-static void test_close(void)
-{
-	struct device *device = sound();
-	int before = fake.objects;
-
-	ok(device_rests(device) && device_rests(NULL) && fake.sleeps == 0, "a device rests");
-	fake.busy = true;
-	device_close(device);
-	ok(fake.sleeps > 0 && fake.objects == before,
-	   "one whose work never ends is left behind after a while");
-	device_close(NULL);
-}
-
-/* For LeakSanitizer: what a close leaves behind on purpose. */
+/* For LeakSanitizer: memory that device_close() does not free if work never ends. */
 const char *__lsan_default_suppressions(void) __attribute__((visibility("default")));
 
 const char *__lsan_default_suppressions(void)
 {
-	return "leak:test_close\nleak:test_patience\n";
+	return "leak:test_patience\n";
 }
 
 int main(void)
 {
 	test_available();
 	test_open();
-	test_open_failures();
 	test_share();
 	test_errors();
-	test_alloc();
-	test_copy();
-	test_ended();
-	test_graph();
+	test_failures();
 	test_patience();
-	test_close();
 	return tap_end();
 }

@@ -150,6 +150,28 @@ whole()
 	[ -z "$(ls -A "$DIR")" ]
 }
 
+@test "a directory in which this user cannot write is named" {
+	chmod 555 "$DIR"
+	chmod a+rX "$SERVED" "$SERVED/sums"
+	user=()
+	[ "$(id -u)" -ne 0 ] || user=(setpriv --reuid=nobody --regid=nogroup --clear-groups)
+	run "${user[@]}" "$GET" --url "$URL" --sums "$SERVED/sums" mnist "$DIR"
+	chmod 755 "$DIR"
+	[ "$status" -eq 1 ]
+	[ "$output" = "ddp-get-data: cannot write in $DIR" ]
+}
+
+@test "a part is kept if the network fails while it is continued" {
+	head -c 100000 "$SERVED/files/one.gz" >"$DIR/one.gz.part"
+	run "$GET" --url http://127.0.0.1:1 --sums "$SERVED/sums" mnist "$DIR"
+	[ "$status" -eq 1 ]
+	[[ $output == *"the received part is kept in $DIR/one.gz.part, run this again to continue"* ]]
+	[ "$(stat -c %s "$DIR/one.gz.part")" -eq 100000 ]
+	run get "$DIR"
+	[ "$status" -eq 0 ]
+	whole "$DIR"
+}
+
 @test "wget does as well as curl" {
 	type -P wget >/dev/null || skip "no wget here"
 	mkdir "$DIR/bin" "$DIR/data"

@@ -2,8 +2,7 @@
 #
 # Two hosts with addresses of their own, and the cable between them is pulled.
 #
-# The hosts are network namespaces which hosts.bash makes (root). Needs $DDP_BUILDDIR with tests/runtime/column and
-# the module ddp_ucx.so.
+# The hosts are network namespaces which hosts.bash makes (root). Needs $DDP_BUILDDIR with tests/runtime/column.
 #
 # shellcheck disable=SC2154 # rc and out come from run
 

@@ -143,7 +143,7 @@ def insider(peer, address):
     with open(f"{sys.argv[4]}/0", "rb") as file:
         card = bytearray(file.read())
     card[8:40] = b"1" * 32
-    for name, data in (("1", card), ("pass1", b"")):
+    for name, data in (("1", card),):
         with open(f"{sys.argv[4]}/.{name}", "wb") as file:
             file.write(data)
         os.rename(f"{sys.argv[4]}/.{name}", f"{sys.argv[4]}/{name}")

@@ -54,6 +54,22 @@ users_files()
 	find "$DIR/out" | grep -v '/slurm-ddp_1_amd64\.[a-z]*$' | sort | diff "$DIR/before" -
 }
 
+@test "package: --output is relative to the caller's directory" {
+	stub_deb
+	cd "$DIR"
+	run "$TREE/contrib/package" deb --output out
+	[ "$status" -eq 0 ]
+	[ "$output" = "$DIR/out/slurm-ddp_1_amd64.deb" ]
+}
+
+@test "package: a path with a blank is refused before the build" {
+	stub_deb
+	run "$TREE/contrib/package" deb --output "$DIR/a b"
+	[ "$status" -eq 1 ]
+	[ "$output" = "package: cannot build in '$DIR/a b': give a path without blanks, quotes and parentheses with --output" ]
+	[ ! -e "$DIR/a b" ]
+}
+
 @test "package rpm: files in the output directory that it did not make are kept" {
 	stub rpm </dev/null
 	stub rpmbuild <<-'END'
@@ -79,13 +95,31 @@ users_files()
 	[ -e "$TREE/built.o" ]
 }
 
+@test "package tarball, wheel: a build that fails names its log, and leaves files in the output directory" {
+	printf '#!/bin/sh\necho no compiler >&2\nexit 1\n' >"$TREE/configure"
+	chmod 755 "$TREE/configure"
+	users_files
+	for kind in tarball wheel; do
+		run "$TREE/contrib/package" $kind --output "$DIR/out"
+		[ "$status" -eq 1 ]
+		[[ $output == "package: the build failed, see $DIR/out/build."*/log ]]
+		grep -qx 'no compiler' "${output##* }"
+		rm -r "$DIR"/out/build.*
+		find "$DIR/out" | sort | diff "$DIR/before" -
+	done
+}
+
 @test "quickstart: a path with a blank, or one too long for Slurm, is refused before the build" {
 	mv "$TREE" "$DIR/a b"
 	run "$DIR/a b/contrib/quickstart"
 	[ "$status" -eq 1 ]
-	[ "$output" = "quickstart: cannot build in '$DIR/a b': move the clone to a path without blanks and quotes" ]
+	[ "$output" = "quickstart: cannot build in '$DIR/a b': move the clone to a path without blanks, quotes and parentheses" ]
 	[ ! -e "$DIR/a b/build" ]
-	mv "$DIR/a b" "$TREE"
+	mv "$DIR/a b" "$DIR/a(1)"
+	run "$DIR/a(1)/contrib/quickstart"
+	[ "$status" -eq 1 ]
+	[[ $output == "quickstart: cannot build in '$DIR/a(1)': "* ]]
+	mv "$DIR/a(1)" "$TREE"
 	long=$DIR/$(printf '%060d' 0)
 	mkdir "$long"
 	TMPDIR=$long run "$TREE/contrib/quickstart"
@@ -103,6 +137,15 @@ users_files()
 	chmod 755 "$TREE"
 	[ "$status" -eq 1 ]
 	[[ $output == "quickstart: cannot make build/: "*" cannot write in $TREE; use a clone of your own" ]]
+}
+
+@test "quickstart: a second one in the same clone is refused, and the log of the first is kept" {
+	mkdir "$TREE/build"
+	echo first >"$TREE/build/quickstart.log"
+	run flock "$TREE/build/quickstart.log" "$TREE/contrib/quickstart" --install build
+	[ "$status" -eq 1 ]
+	[ "$output" = "quickstart: another quickstart is at work in $TREE: wait until it has ended" ]
+	[ "$(cat "$TREE/build/quickstart.log")" = first ]
 }
 
 @test "quickstart --install: an unknown group is refused, and nothing is installed" {

@@ -1,188 +1,348 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is done to each element by itself, against loops that say the same. All results are exact. */
-#include <float.h>
+/* Elementwise kernels, conversions, dropout and pools against plain C. All results but means are exact. */
+#include "harness.h"
+#include "net/dropout.h"
 
-#include "arrays.h"
+/* --- ReLU and sums ---------------------------------------------------------------------- */
 
-/* Around a pack, and around what a block does. */
+/* Around the elements of one vector access, of one thread and of one block. */
 static const size_t counts[] = {0, 1, 3, 4, 7, 8, 9, 255, 1024, 2048, 2049, 5003};
 
-/* Small numbers with many zeros, and now and then what compares like nothing else. */
-static void fill_rare(struct array *array, uint64_t *random)
-{
-	const double rare[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, -0.0, 0x1p-24};
-
-	for (size_t i = 0; i < array->count; i++)
-		array_put(array, i,
-			  draw(random, 30) ? ((double)draw(random, 1 << 12) - (1 << 11)) / 64
-					   : rare[draw(random, ROWS(rare))]);
-	array_send(array);
-}
-
-/* --- One or two arrays to one ------------------------------------------------------------------ */
-
-enum act { RELU, RELU_BACK, DROPOUT_BACK, ADD, ADD_RELU, ACTS };
-
-static const char *const acts[] = {"relu", "relu, back", "relu and dropout, back", "add",
-				   "add and relu"};
+enum { RELU, RELU_BACK, DROPOUT_BACK, ADD, ADD_RELU };
 
 static const float scale = 1 / 0.7f;
 
-static void act(enum act act, const struct array *a, const struct array *b, const struct array *y)
+static float plain_act(int kind, float a, float b)
 {
-	size_t count = y->count;
-	enum ddp_type type = y->type;
+	float sum = kind == RELU ? a : a + b;
 
-	if (act == RELU)
-		kernel_relu(arrays_stream, a->data, y->data, count, type);
-	else if (act == RELU_BACK)
-		kernel_relu_back(arrays_stream, a->data, b->data, 1, y->data, count, type);
-	else if (act == DROPOUT_BACK)
-		kernel_relu_back(arrays_stream, a->data, b->data, scale, y->data, count, type);
+	if (kind == RELU_BACK || kind == DROPOUT_BACK)
+		return b > 0 ? (kind == DROPOUT_BACK ? a * scale : a) : 0;
+	return kind != ADD && sum < 0 ? 0 : sum;
+}
+
+/* The bits of the skew are those of a, b and y; the result replaces a or b, or is separate. */
+static void check_act(const struct point *p)
+{
+	size_t count = counts[p->size], place = ((size_t)p->size + p->skew) % 3;
+	struct array *a = array_rare(p->type, count, p->skew & 1);
+	struct array *b = array_rare(p->type, count, p->skew >> 1 & 1);
+	struct array *y = array_new(p->type, count, p->skew >> 2);
+	const float *first = host_copy(a->values, count * sizeof(float));
+	const float *second = host_copy(b->values, count * sizeof(float));
+
+	y = place == 1 ? a : place == 2 && p->kind != RELU ? b : y;
+	if (p->kind == RELU)
+		kernel_relu(stream, a->data, y->data, count, p->type);
+	else if (p->kind == RELU_BACK || p->kind == DROPOUT_BACK)
+		kernel_relu_back(stream, a->data, b->data, p->kind == RELU_BACK ? 1 : scale,
+				 y->data, count, p->type);
 	else
-		kernel_add(arrays_stream, a->data, b->data, y->data, count, act == ADD_RELU, type);
-}
-
-static float plain_act(enum act act, float a, float b)
-{
-	float sum = act == RELU ? a : a + b;
-
-	if (act == RELU_BACK || act == DROPOUT_BACK)
-		return b > 0 ? (act == DROPOUT_BACK ? a * scale : a) : 0;
-	return act != ADD && sum < 0 ? 0 : sum;
-}
-
-/* Where the result goes: to an array of its own, or over the first or second. */
-enum place { APART, FIRST, SECOND, PLACES };
-
-/* [skew] is of a, b and y: 1, 2 and 4. */
-static void check_act(enum act what, enum ddp_type type, size_t count, unsigned skew,
-		      enum place place)
-{
-	struct array a = array_make(type, count, skew & 1),
-		     b = array_make(type, count, skew >> 1 & 1);
-	struct array apart = array_make(type, count, skew >> 2);
-	struct array *y = place == APART ? &apart : place == FIRST ? &a : &b;
-	uint64_t random = arrays_seed + count;
-	float *first = malloc((count + 1) * sizeof(*first));
-	float *second = malloc((count + 1) * sizeof(*second));
-
-	fill_rare(&a, &random);
-	fill_rare(&b, &random);
-	array_fill_with(&apart, 77);
-	memcpy(first, a.values, count * sizeof(*first));
-	memcpy(second, b.values, count * sizeof(*second));
-	act(what, &a, &b, y);
+		kernel_add(stream, a->data, b->data, y->data, count, p->kind == ADD_RELU, p->type);
 	array_fetch(y);
 	for (size_t i = 0; i < count; i++)
-		array_exact(acts[what], y, i, (double)plain_act(what, first[i], second[i]));
-	free(first);
-	free(second);
-	array_free(&a);
-	array_free(&b);
-	array_free(&apart);
+		expect_exact("element", y, i, (double)plain_act(p->kind, first[i], second[i]));
 }
 
-static void test_act(enum act what, enum ddp_type type)
-{
-	unsigned places = what == RELU ? SECOND : PLACES;
+/* --- Conversions ------------------------------------------------------------------------ */
 
-	for (int c = 0; c < ROWS(counts); c += arrays_stride())
-		for (unsigned skew = 0; skew < 8; skew++)
-			check_act(what, type, counts[c], skew,
-				  (enum place)(((unsigned)c + skew) % places));
-	array_row("%s: %s, of 0 to 5003, aligned and not, in place and not", acts[what],
-		  arrays_name(type));
-}
-
-/* --- From type to type -------------------------------------------------------------------------- */
-
-/* Halfway between two numbers of a type, on both sides of that; too large, too small, no number. */
-static double edge(uint64_t *random)
+/* Halfway between two numbers of a type and next to that; the largest, the smallest, infinite and NaN. */
+static double edge(void)
 {
 	const double edges[] = {
 		1 + 0x1p-8,	1 + 0x3p-8,  1 + 0x1p-11, 1 + 0x3p-11,	    65504,
 		65519.99,	65520,	     -65520,	  0x1p-24,	    0x1p-25,
 		0x1.000002p-25, -0x1.8p-24,  0x1p-14,	  0x1p-126,	    0x1p-133,
 		0x1.8p-134,	(double)NAN, -0.0,	  (double)INFINITY, (double)FLT_MAX};
-	double value = edges[draw(random, ROWS(edges))];
+	double value = edges[draw(ROWS(edges))];
 
-	return draw(random, 2) ? value : (double)nextafterf((float)value, 1);
+	return draw(2) ? value : (double)nextafterf((float)value, 1);
 }
 
-static double narrowed(double value, enum ddp_type type)
+static void check_narrow(const struct point *p)
 {
-	if (type == DDP_BF16 && fabs(value) >= 0x1.ffp127)
-		return copysign((double)INFINITY, value);
-	return value;
-}
-
-static void check_narrow(enum ddp_type type, size_t count)
-{
-	struct array from = array_make(DDP_F32, count, 0), to = array_make(type, count, 0);
-	struct array back = array_make(DDP_F32, count, 0);
-	uint64_t random = arrays_seed + count;
+	size_t count = counts[p->size];
+	struct array *from = array_new(DDP_F32, count, 0), *to = array_new(p->type, count, 0);
+	struct array *back = array_new(DDP_F32, count, 0);
 
 	for (size_t i = 0; i < count; i++)
-		array_put(&from, i,
-			  draw(&random, 3) ? ldexp((double)draw(&random, 1 << 24) - (1 << 23),
-						   (int)draw(&random, 40) - 40)
-					   : edge(&random));
-	array_send(&from);
-	array_fill_with(&to, 77);
-	array_fill_with(&back, 77);
-	kernel_narrow(arrays_stream, from.data, to.data, count, type);
-	kernel_widen(arrays_stream, to.data, back.data, count, type);
-	array_fetch(&to);
-	array_fetch(&back);
-	for (size_t i = 0; i < count; i++) {
-		array_exact("narrow", &to, i, narrowed((double)from.values[i], type));
-		array_exact("and wide again", &back, i, (double)to.values[i]);
-	}
-	array_free(&from);
-	array_free(&to);
-	array_free(&back);
+		array_put(from, i, draw(3) ? ldexp(draw_unit(), (int)draw(40) - 17) : edge());
+	array_send(from);
+	kernel_narrow(stream, from->data, to->data, count, p->type);
+	kernel_widen(stream, to->data, back->data, count, p->type);
+	array_fetch(to);
+	array_fetch(back);
+	expect_all("narrowed element", to, from->values);
+	expect_all("widened element", back, to->values);
 }
 
-static void test_narrow(enum ddp_type type)
-{
-	for (size_t count = 0; count < 12; count++)
-		check_narrow(type, count);
-	check_narrow(type, 1031);
-	array_row("narrow and widen: %s", arrays_name(type));
-}
-
-/* Each number that there is. */
-static void test_widen(enum ddp_type type)
+/* All numbers of a type. */
+static void check_widen(const struct point *p)
 {
 	enum { ALL = 1 << 16 };
-	uint16_t *bits = malloc(ALL * sizeof(*bits));
-	struct array to = array_make(DDP_F32, ALL, 0);
-	void *from;
+	struct array *from = array_new(p->type, ALL, 0), *to = array_new(DDP_F32, ALL, 0);
+	uint16_t *bits = host_new(ALL * sizeof(*bits));
 
 	for (int i = 0; i < ALL; i++)
 		bits[i] = (uint16_t)i;
-	from = bytes_make(ALL * sizeof(*bits), bits);
-	kernel_widen(arrays_stream, from, to.data, ALL, type);
-	array_fetch(&to);
-	for (size_t i = 0; i < ALL; i++)
-		array_exact("wide", &to, i, (double)value16(bits[i], type));
-	array_row("widen: %s, all 65536", arrays_name(type));
-	device_free(arrays_device, from);
-	array_free(&to);
-	free(bits);
+	if (p->type == DDP_F32)
+		return;
+	device_move(from->data, bits, ALL * sizeof(*bits));
+	kernel_widen(stream, from->data, to->data, ALL, p->type);
+	array_fetch(from);
+	array_fetch(to);
+	expect_all("widened number", to, from->values);
 }
 
-int main(void)
+/* --- Dropout ---------------------------------------------------------------------------- */
+
+enum { BATCH = 5 };
+
+static const size_t elements[] = {1, 7, 8, 127, 128, 130, 1000, 2056, 4100};
+static const float rates[] = {0.5f, 0.25f, 0.1f, 0.7f, 0x1p-16f, 1 - 0x1p-16f};
+
+struct draws {
+	struct dropout plain;
+	struct kernel_dropout kernel;
+	uint64_t orders[BATCH];
+	void *device_order, *device_orders;
+};
+
+/* Seeds, epochs and orders use all their bits. Orders of samples beyond [count] are not in memory. */
+static struct draws draws_new(float rate, uint32_t count)
 {
-	if (!arrays_begin("kernels of elements"))
-		return tap_failed ? tap_end() : EXIT_SUCCESS;
-	for (int t = 0; t < ROWS(arrays_types); t++) {
-		for (enum act what = RELU; what < ACTS; what++)
-			test_act(what, arrays_types[t]);
-		test_narrow(arrays_types[t]);
-		if (arrays_types[t] != DDP_F32)
-			test_widen(arrays_types[t]);
+	struct draws draws = {.plain = {.layer = draw(100)}};
+	struct kernel_order order = {.count = count};
+
+	dropout_set_rate(&draws.plain, rate);
+	order.seed = draws.plain.seed = draw64();
+	order.epoch = draws.plain.epoch = (uint64_t)draw(UINT32_MAX) >> draw(32);
+	for (int i = 0; i < BATCH; i++)
+		draws.orders[i] = (uint64_t)draw(UINT32_MAX) << draw(24);
+	draws.kernel = (struct kernel_dropout){draws.plain.limit, draws.plain.planes,
+					       draws.plain.scale, draws.plain.layer};
+	draws.device_order = device_new(sizeof(order), &order);
+	draws.device_orders = device_new(count * sizeof(*draws.orders), draws.orders);
+	return draws;
+}
+
+/* A rate, and samples of some elements; 0, 3 or all samples are there; in place and not. */
+static void check_dropout(const struct point *p)
+{
+	static const uint32_t samples[] = {0, 3, BATCH};
+	size_t each = elements[p->size % ROWS(elements)];
+
+	for (int c = 0; c < ROWS(samples); c++) {
+		size_t there = samples[c] * each;
+		struct draws draws = draws_new(rates[p->size / ROWS(elements)], samples[c]);
+		struct array *x = array_rare(p->type, BATCH * each, p->skew), *y = x;
+		uint8_t *keep = host_new(there / 8 + 1);
+		const float *before;
+
+		for (size_t i = there; i < x->count; i++)
+			array_put(x, i, 0);
+		array_send(x);
+		before = host_copy(x->values, x->count * sizeof(*before));
+		if ((p->size + c) % 3)
+			y = array_new(p->type, x->count, p->skew);
+		kernel_dropout(stream, &draws.kernel, draws.device_order, draws.device_orders,
+			       BATCH, each, x->data, y->data, p->type);
+		array_fetch(y);
+		dropout_draw(&draws.plain, draws.orders, samples[c], each, keep);
+		for (size_t i = 0; i < x->count; i++) {
+			bool kept = i < there && keep[i / 8] >> i % 8 & 1;
+
+			expect_exact("element", y, i,
+				     kept ? (double)(before[i] * draws.plain.scale) : 0);
+		}
 	}
-	return arrays_end();
+}
+
+/* --- Maximum pools ---------------------------------------------------------------------- */
+
+static const struct {
+	size_t batch;
+	struct kernel_pool pool;
+} pools[] = {
+	{1, {2, 2, 1, 2}},   {3, {5, 7, 3, 2}},	  {2, {9, 8, 10, 2}},	{2, {24, 24, 64, 2}},
+	{2, {7, 7, 100, 2}}, {1, {4, 3, 512, 2}}, {2, {10, 11, 16, 3}}, {2, {3, 9, 5, 1}},
+	{1, {14, 13, 8, 4}}, {2, {1, 5, 8, 2}},	  {3, {6, 6, 24, 6}},	{9, {48, 47, 512, 2}},
+};
+
+struct layer {
+	struct kernel_pool pool;
+	size_t batch, rows, columns, channels, results;
+	struct array *x, *y, *dy, *dx;
+	uint8_t *which; /* on the device */
+};
+
+static struct layer layer_new(const struct point *p, size_t batch)
+{
+	struct kernel_pool pool = pools[p->size].pool;
+	struct layer l = {.pool = pool, .batch = batch, .channels = (size_t)pool.channels};
+
+	l.rows = (size_t)(pool.height / pool.size);
+	l.columns = (size_t)(pool.width / pool.size);
+	l.results = batch * l.rows * l.columns * l.channels;
+	l.x = array_rare(p->type, batch * (size_t)pool.height * (size_t)pool.width * l.channels,
+			 p->skew);
+	l.dx = array_new(p->type, l.x->count, p->skew);
+	l.y = array_new(p->type, l.results, p->skew);
+	l.dy = array_random(p->type, l.results, p->skew, 0);
+	l.which = device_new(l.results, NULL);
+	return l;
+}
+
+/* The index in x of element [k] of the window of result [i]. */
+static size_t pixel(const struct layer *l, size_t i, size_t k)
+{
+	size_t size = (size_t)l->pool.size, place = i / l->channels;
+	size_t column = place % l->columns * size + k % size;
+	size_t row = place / l->columns % l->rows * size + k / size;
+	size_t image = place / l->columns / l->rows;
+
+	return ((image * (size_t)l->pool.height + row) * (size_t)l->pool.width + column) *
+		       l->channels +
+	       i % l->channels;
+}
+
+/* As PyTorch's loop: a later element replaces the best if it is greater, or NaN. */
+static size_t plain_which(const struct layer *l, size_t i)
+{
+	size_t best = 0;
+
+	for (size_t k = 1; k < (size_t)(l->pool.size * l->pool.size); k++) {
+		float next = l->x->values[pixel(l, i, k)];
+
+		if (next > l->x->values[pixel(l, i, best)] || isnan(next))
+			best = k;
+	}
+	return best;
+}
+
+/*
+ * Without a ReLU in front, and with one; then the sums of channels are the gradient of a bias. The last shape fills a
+ * GPU; it is checked once for each type.
+ */
+static void check_max_pool(const struct point *p)
+{
+	for (int relu = 0; relu < 2 && (p->size < ROWS(pools) - 1 || !p->skew); relu++) {
+		struct layer l = layer_new(p, pools[p->size].batch);
+		struct array *sums = array_new(DDP_F32, l.channels, 0);
+		float *want = host_new(l.x->count * sizeof(*want));
+		double *totals = host_new(l.channels * sizeof(*totals));
+		uint8_t *which = host_new(l.results);
+		struct kernel_scratch scratch =
+			scratch_new(kernel_sums_bytes(l.x->count / l.channels, l.channels));
+
+		kernel_max_pool(stream, &l.pool, NULL, NULL, NULL, l.batch, l.x->data, l.y->data,
+				l.which, p->type);
+		kernel_max_pool_back(stream, &l.pool, l.batch, l.dy->data, l.which,
+				     relu ? l.y->data : NULL, 1, l.dx->data, &scratch,
+				     relu ? sums->data : NULL, p->type);
+		array_fetch(l.y);
+		array_fetch(l.dx);
+		array_fetch(sums);
+		device_move(which, l.which, l.results);
+		for (size_t i = 0; i < l.results; i++) {
+			size_t best = plain_which(&l, i), from = pixel(&l, i, best);
+
+			expect_exact("maximum", l.y, i, (double)l.x->values[from]);
+			expect(which[i] == best, "place of maximum %zu is %d, want %zu", i,
+			       which[i], best);
+			want[from] = !relu || l.y->values[i] > 0 ? l.dy->values[i] : 0;
+		}
+		expect_all("gradient", l.dx, want);
+		for (size_t i = 0; i < l.dx->count; i++)
+			totals[i % l.channels] += (double)want[i];
+		for (size_t c = 0; relu && c < l.channels; c++)
+			expect_near("sum of channel", sums, c, totals[c], 1e-4);
+	}
+}
+
+/* A pool with dropout behind it in one launch has the bits of the two launches. */
+static void check_pool_dropout(const struct point *p)
+{
+	struct layer one = layer_new(p, BATCH), two = one;
+	struct draws draws = draws_new(p->skew ? 0.4f : 0.25f, BATCH);
+	size_t each = one.results / BATCH;
+	struct array *pooled = array_new(p->type, one.results, p->skew);
+	struct array *slopes = array_new(p->type, one.results, p->skew);
+	uint8_t *which[2] = {host_new(one.results), host_new(one.results)};
+
+	two.y = array_new(p->type, one.results, p->skew);
+	two.dx = array_new(p->type, one.dx->count, p->skew);
+	two.which = device_new(one.results, NULL);
+	kernel_max_pool(stream, &one.pool, &draws.kernel, draws.device_order, draws.device_orders,
+			BATCH, one.x->data, one.y->data, one.which, p->type);
+	kernel_max_pool_back(stream, &one.pool, BATCH, one.dy->data, one.which, one.y->data,
+			     draws.kernel.scale, one.dx->data, NULL, NULL, p->type);
+	kernel_max_pool(stream, &two.pool, NULL, NULL, NULL, BATCH, two.x->data, pooled->data,
+			two.which, p->type);
+	kernel_dropout(stream, &draws.kernel, draws.device_order, draws.device_orders, BATCH, each,
+		       pooled->data, two.y->data, p->type);
+	kernel_dropout(stream, &draws.kernel, draws.device_order, draws.device_orders, BATCH, each,
+		       two.dy->data, slopes->data, p->type);
+	kernel_max_pool_back(stream, &two.pool, BATCH, slopes->data, two.which, pooled->data, 1,
+			     two.dx->data, NULL, NULL, p->type);
+	array_fetch(one.y);
+	array_fetch(two.y);
+	array_fetch(one.dx);
+	array_fetch(two.dx);
+	device_move(which[0], one.which, one.results);
+	device_move(which[1], two.which, one.results);
+	expect_all("result", one.y, two.y->values);
+	expect_all("gradient", one.dx, two.dx->values);
+	expect(memcmp(which[0], which[1], one.results) == 0, "places of maxima differ");
+}
+
+/* --- Average pools ---------------------------------------------------------------------- */
+
+/* Images, rows of each, channels. */
+static const size_t averages[][3] = {
+	{1, 1, 1}, {3, 49, 3}, {2, 16, 512}, {33, 16, 64}, {5, 7, 100}, {4, 9, 10},
+};
+
+static void check_average(const struct point *p)
+{
+	size_t batch = averages[p->size][0], rows = averages[p->size][1];
+	size_t channels = averages[p->size][2];
+	struct array *x = array_random(p->type, batch * rows * channels, p->skew, 1);
+	struct array *y = array_new(p->type, batch * channels, p->skew);
+	struct array *dx = array_new(p->type, x->count, p->skew);
+
+	kernel_average_pool(stream, batch, rows, channels, x->data, y->data, p->type);
+	kernel_average_pool_back(stream, batch, rows, channels, y->data, dx->data, p->type);
+	array_fetch(y);
+	array_fetch(dx);
+	for (size_t i = 0; i < y->count; i++) {
+		size_t first = i / channels * rows * channels + i % channels;
+		double sum = 0;
+
+		for (size_t r = 0; r < rows; r++) {
+			sum += (double)x->values[first + r * channels];
+			expect_near("gradient", dx, first + r * channels,
+				    (double)y->values[i] / (double)rows, 2e-7);
+		}
+		expect_near("mean", y, i, sum / (double)rows, 1e-6);
+	}
+}
+
+static const struct test tests[] = {
+	{"relu", check_act, ROWS(counts), 8, .kind = RELU},
+	{"relu backwards", check_act, ROWS(counts), 8, .kind = RELU_BACK},
+	{"relu and dropout backwards", check_act, ROWS(counts), 8, .kind = DROPOUT_BACK},
+	{"add", check_act, ROWS(counts), 8, .kind = ADD},
+	{"add and relu", check_act, ROWS(counts), 8, .kind = ADD_RELU},
+	{"narrow and widen", check_narrow, ROWS(counts), .skews = 1},
+	{"widen all numbers", check_widen, 1, .skews = 1},
+	{"dropout", check_dropout, ROWS(elements) * ROWS(rates), .skews = 2},
+	{"maximum pool", check_max_pool, ROWS(pools), .skews = 2},
+	{"maximum pool and dropout", check_pool_dropout, ROWS(pools) - 1, .skews = 2},
+	{"average pool", check_average, ROWS(averages), .skews = 2},
+};
+
+int main(int argc, char **argv)
+{
+	return harness_run(argc, argv, tests, ROWS(tests));
 }

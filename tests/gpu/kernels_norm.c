@@ -1,276 +1,436 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* BatchNorm's values and gradients, and the gradient of a bias, against plain sums in doubles. */
-#include "shapes.h"
+/* BatchNorm: statistics of one rank and of several, values, gradients; sums of columns. Against sums in doubles. */
+#include "harness.h"
 
-/* --- Values ------------------------------------------------------------------------------- */
+/* Images in memory, rows of each, channels, and images that count. */
+static const struct shape {
+	size_t batch, rows, channels;
+	uint32_t count;
+} shapes[] = {
+	{1, 1, 1, 1},	  {3, 1, 3, 3},	    {4, 5, 10, 3},   {8, 16, 64, 8},	{8, 15, 64, 5},
+	{5, 7, 100, 2},	  {4, 4, 512, 4},   {9, 2, 2100, 8}, {64, 49, 3, 33},	{4, 4, 64, 0},
+	{30, 81, 64, 29}, {70, 64, 16, 55}, {3, 1025, 8, 3}, {20, 10, 255, 19},
+};
 
-/* All that a layer has. */
+static struct kernel_order *order_new(uint32_t count)
+{
+	const struct kernel_order order = {.count = count};
+
+	return device_new(sizeof(order), &order);
+}
+
+/* --- Moments ---------------------------------------------------------------------------- */
+
+/* Running statistics, and where kernel_norm_measure() and _combine() write them. */
+struct measured {
+	struct array *statistics, *running[2];
+	struct kernel_measured to;
+};
+
+static struct measured measured_new(size_t channels)
+{
+	struct measured m = {array_new(DDP_F32, 1 + 2 * channels, 0),
+			     {array_random(DDP_F32, channels, 0, 3),
+			      array_random(DDP_F32, channels, 0, 3)},
+			     {NULL, NULL, NULL, NULL}};
+
+	m.to = (struct kernel_measured){NULL, m.statistics->data, m.running[0]->data,
+					m.running[1]->data};
+	return m;
+}
+
+static void measured_fetch(struct measured *m)
+{
+	array_fetch(m->statistics);
+	array_fetch(m->running[0]);
+	array_fetch(m->running[1]);
+}
+
+/*
+ * Values around 600 with deviations below 1, of which sums of squares in f32 would say nothing; images that do not
+ * count are 1e4. A second launch, whose blocks may end in another order, has the same bits; and statistics in one
+ * launch are those of kernel_norm_combine().
+ */
+static void check_moments(const struct point *p)
+{
+	const struct shape *shape = &shapes[p->size];
+	size_t channels = shape->channels, all = shape->batch * shape->rows;
+	size_t rows = shape->count * shape->rows;
+	struct kernel_norm norm = {shape->rows, channels, 1e-5f, 0.1f};
+	struct array *x =
+		array_random(p->type, all * channels, p->skew, p->type == DDP_F32 ? 600 : 2);
+	struct array *moments = array_new(DDP_F32, 1 + 2 * channels, 0);
+	struct array *again = array_new(DDP_F32, moments->count, 0);
+	struct measured one = measured_new(channels), two = measured_new(channels);
+	const struct kernel_measured to[] = {{moments->data, NULL, NULL, NULL},
+					     {again->data, NULL, NULL, NULL}};
+	struct kernel_order *order = order_new(shape->count);
+	struct kernel_scratch scratch = scratch_new(kernel_sums_bytes(all, channels));
+
+	for (size_t i = rows * channels; i < x->count; i++)
+		array_put(x, i, 1e4);
+	array_send(x);
+	for (int i = 0; i < 2; i++) {
+		device_move(two.running[i]->data, one.running[i]->values, channels * sizeof(float));
+		kernel_norm_measure(stream, &norm, order, shape->batch, x->data, &scratch, &to[i],
+				    p->type);
+	}
+	kernel_norm_combine(stream, &norm, moments->data, 1, &one.to);
+	kernel_norm_measure(stream, &norm, order, shape->batch, x->data, &scratch, &two.to,
+			    p->type);
+	array_fetch(moments);
+	array_fetch(again);
+	measured_fetch(&one);
+	measured_fetch(&two);
+	expect_exact("number", moments, 0, (double)rows);
+	for (size_t c = 0; c < channels; c++) {
+		double mean = 0, m2 = 0;
+
+		for (size_t r = 0; r < rows; r++)
+			mean += (double)x->values[r * channels + c] / (double)rows;
+		for (size_t r = 0; r < rows; r++)
+			m2 += pow((double)x->values[r * channels + c] - mean, 2);
+		expect_near("mean", moments, 1 + c, mean, 1.2e-7 * fabs(mean) + 1e-7);
+		expect_near("sum of squares", moments, 1 + channels + c, m2, 1e-6 * m2 + 1e-12);
+	}
+	expect_all("moment of a second launch", again, moments->values);
+	expect_all("statistic in one launch", two.statistics, one.statistics->values);
+	for (int i = 0; i < 2; i++)
+		expect_all("running value in one launch", two.running[i], one.running[i]->values);
+}
+
+/* --- Statistics of several ranks -------------------------------------------------------- */
+
+enum { RANKS = 4, CHANNELS = 300, PITCH = 1 + 2 * CHANNELS };
+
+static const struct kernel_norm wide_norm = {7, CHANNELS, 1e-5f, 0.1f};
+
+/* Values that each rank has. */
+static const struct {
+	int ranks;
+	double counts[RANKS];
+} worlds[] = {
+	{1, {96}}, {1, {1}}, {1, {0}}, {4, {96, 32, 1, 64}}, {4, {0, 40, 0, 7}}, {4, {0, 0, 0, 0}},
+};
+
+/* The CPU's engine moves running values by these operations, each rounded. */
+static float moved(float running, double value)
+{
+	volatile float kept = (1 - 0.1f) * running, new = 0.1f * (float)value;
+
+	return kept + new;
+}
+
+/* Moments of all ranks, whose means differ. */
+static struct array *moments_new(int world)
+{
+	size_t ranks = (size_t)worlds[world].ranks;
+	struct array *moments = array_random(DDP_F32, ranks * PITCH, 0, 1000);
+
+	for (size_t i = 0; i < moments->count; i++) {
+		double count = worlds[world].counts[i / PITCH];
+
+		if (i % PITCH == 0)
+			array_put(moments, i, count);
+		else if (count == 0)
+			array_put(moments, i, 0);
+		else if (i % PITCH > CHANNELS)
+			array_put(moments, i, draw(1000) * count / 500.);
+	}
+	array_send(moments);
+	return moments;
+}
+
+/* Channel [c] as if all values were on one rank; returns their number. */
+static double plain_combine(int world, const float *moments, size_t c, double *mean, double *m2)
+{
+	double n = 0;
+
+	*mean = *m2 = 0;
+	for (int rank = 0; rank < worlds[world].ranks; rank++)
+		n += worlds[world].counts[rank];
+	for (int rank = 0; rank < worlds[world].ranks && n > 0; rank++)
+		*mean +=
+			worlds[world].counts[rank] * (double)moments[rank * PITCH + 1 + (int)c] / n;
+	for (int rank = 0; rank < worlds[world].ranks; rank++) {
+		const float *own = moments + rank * PITCH + 1 + c;
+
+		*m2 += (double)own[CHANNELS] +
+		       worlds[world].counts[rank] * pow((double)own[0] - *mean, 2);
+	}
+	return n;
+}
+
+/* With skew 1 the running values are NULL, and remain; they also remain if no rank has a value. */
+static void check_combine(const struct point *p)
+{
+	struct array *moments = moments_new(p->size);
+	struct measured m = measured_new(CHANNELS);
+	const float *before[] = {host_copy(m.running[0]->values, CHANNELS * sizeof(float)),
+				 host_copy(m.running[1]->values, CHANNELS * sizeof(float))};
+
+	if (p->skew)
+		m.to.running_mean = m.to.running_variance = NULL;
+	kernel_norm_combine(stream, &wide_norm, moments->data, worlds[p->size].ranks, &m.to);
+	measured_fetch(&m);
+	for (size_t c = 0; c < CHANNELS; c++) {
+		double mean, m2, n = plain_combine(p->size, moments->values, c, &mean, &m2);
+		bool moves = !p->skew && n > 0;
+
+		expect_exact("number", m.statistics, 0, n);
+		expect_near("mean", m.statistics, 1 + c, mean, 1e-7 * fabs(mean));
+		expect_near("inverse", m.statistics, 1 + CHANNELS + c,
+			    n > 0 ? 1 / sqrt(m2 / n + (double)1e-5f) : 0, n > 0 ? 4e-5 : 0);
+		m2 /= n > 1 ? n - 1 : 1;
+		expect_near("running mean", m.running[0], c,
+			    (double)(moves ? moved(before[0][c], mean) : before[0][c]),
+			    moves ? 3e-5 : 0);
+		expect_near("running variance", m.running[1], c,
+			    (double)(moves ? moved(before[1][c], m2) : before[1][c]),
+			    moves ? 2e-7 * (1 + m2) : 0);
+	}
+}
+
+static void check_fixed(const struct point *p)
+{
+	struct measured m = measured_new(CHANNELS);
+
+	(void)p;
+	kernel_norm_fixed(stream, &wide_norm, &m.to);
+	array_fetch(m.statistics);
+	for (size_t c = 0; c < CHANNELS; c++) {
+		double inverse = 1 / sqrt((double)m.running[1]->values[c] + (double)1e-5f);
+
+		expect_exact("mean", m.statistics, 1 + c, (double)m.running[0]->values[c]);
+		expect_near("inverse", m.statistics, 1 + CHANNELS + c, inverse, 1e-7 * inverse);
+	}
+}
+
+/* --- Values and gradients --------------------------------------------------------------- */
+
 struct layer {
 	struct kernel_norm norm;
-	struct array x, y, dy, out, statistics, scale, shift, sums;
-	struct kernel_order *order;
+	size_t batch;
+	struct array *x, *y, *dy, *out, *statistics, *scale, *shift, *sums;
+	struct kernel_normed normed;
 	struct kernel_scratch scratch;
 };
 
-static void layer_make(struct layer *l, const struct shape *shape, enum ddp_type type, size_t skew)
+static struct layer layer_new(const struct point *p)
 {
-	struct array *arrays[] = {&l->x, &l->y, &l->dy, &l->out};
+	const struct shape *shape = &shapes[p->size];
 	size_t rows = shape->batch * shape->rows, channels = shape->channels;
-	uint64_t random = arrays_seed;
+	struct layer l = {.norm = {shape->rows, channels, 1e-5f, 0.1f}, .batch = shape->batch};
 
-	l->norm = (struct kernel_norm){shape->rows, channels, 1e-5f, 0.1f};
-	for (int i = 0; i < ROWS(arrays); i++) {
-		*arrays[i] = array_make(type, rows * channels, skew);
-		array_fill(arrays[i], i ? 0 : 10, &random);
-	}
-	l->statistics = array_make(DDP_F32, 1 + 2 * channels, 0);
-	l->scale = array_make(DDP_F32, channels, 0);
-	l->shift = array_make(DDP_F32, channels, 0);
-	l->sums = array_make(DDP_F32, 2 * channels, 0);
-	array_fill(&l->statistics, 10, &random);
+	l.x = array_random(p->type, rows * channels, p->skew, 10);
+	l.y = array_random(p->type, rows * channels, p->skew, 0);
+	l.dy = array_random(p->type, rows * channels, p->skew, 0);
+	l.out = array_new(p->type, rows * channels, p->skew);
+	l.statistics = array_random(DDP_F32, 1 + 2 * channels, 0, 10);
 	for (size_t c = 0; c < channels; c++)
-		array_put(&l->statistics, 1 + channels + c, 0.5 + draw(&random, 1000) / 500.);
-	array_put(&l->statistics, 0, (double)(2 * shape->count * shape->rows));
-	array_send(&l->statistics);
-	array_fill(&l->scale, 0, &random);
-	array_fill(&l->shift, 0, &random);
-	array_fill(&l->sums, 0, &random);
-	l->order = order_make(shape->count);
-	l->scratch = scratch_make(kernel_sums_bytes(rows, channels));
-}
-
-static void layer_free(struct layer *l)
-{
-	struct array *arrays[] = {&l->x,	  &l->y,     &l->dy,	&l->out,
-				  &l->statistics, &l->scale, &l->shift, &l->sums};
-
-	for (int i = 0; i < ROWS(arrays); i++)
-		array_free(arrays[i]);
-	device_free(arrays_device, l->order);
-	scratch_free(&l->scratch);
+		array_put(l.statistics, 1 + channels + c, 0.5 + draw(1000) / 500.);
+	array_put(l.statistics, 0, (double)(2 * shape->count * shape->rows));
+	array_send(l.statistics);
+	l.scale = array_random(DDP_F32, channels, 0, 0);
+	l.shift = array_random(DDP_F32, channels, 0, 0);
+	l.sums = array_random(DDP_F32, 2 * channels, 0, 0);
+	l.normed =
+		(struct kernel_normed){l.x->data, l.statistics->data, l.scale->data, l.shift->data};
+	l.scratch = scratch_new(kernel_sums_bytes(rows, channels));
+	return l;
 }
 
 static double layer_inverse(const struct layer *l, size_t i)
 {
-	size_t channels = l->norm.channels;
-
-	return (double)l->statistics.values[1 + channels + i % channels];
+	return (double)l->statistics->values[1 + l->norm.channels + i % l->norm.channels];
 }
 
-/* Element [i] of [x], normalised. */
-static double layer_hat(const struct layer *l, const float *x, size_t i)
+/* Element [i] of x, normalized. */
+static double layer_hat(const struct layer *l, size_t i)
 {
-	return ((double)x[i] - (double)l->statistics.values[1 + i % l->norm.channels]) *
+	return ((double)l->x->values[i] - (double)l->statistics->values[1 + i % l->norm.channels]) *
 	       layer_inverse(l, i);
 }
 
-static struct kernel_normed layer_normed(const struct layer *l)
+/* y becomes the result of kernel_norm_apply() with a ReLU. */
+static void layer_apply(struct layer *l)
 {
-	return (struct kernel_normed){l->x.data, l->statistics.data, l->scale.data, l->shift.data};
+	kernel_norm_apply(stream, &l->norm, l->batch, &l->normed, NULL, true, l->y->data,
+			  l->x->type);
+	array_fetch(l->y);
 }
 
-/* The gradient that the ReLU lets through. */
-static double layer_passed(const struct layer *l, const float *dy, size_t i, bool relu)
+/* With and without ReLU, with and without a sum. */
+static void check_apply(const struct point *p)
 {
-	return !relu || l->y.values[i] > 0 ? (double)dy[i] : 0;
-}
+	struct layer l = layer_new(p);
 
-static void check_apply(const struct layer *l, const struct array *y, const float *add, bool relu)
-{
-	for (size_t i = 0; i < y->count; i++) {
-		size_t c = i % l->norm.channels;
-		double want = layer_hat(l, l->x.values, i) * (double)l->scale.values[c] +
-			      (double)l->shift.values[c] + (add ? (double)add[i] : 0);
-
-		array_near("y", y, i, relu && want < 0 ? 0 : want, 3e-6);
-	}
-}
-
-static void test_apply(const struct shape *shape, enum ddp_type type, size_t skew)
-{
 	for (int i = 0; i < 4; i++) {
-		bool relu = i & 1, plus = i & 2;
-		struct kernel_normed normed;
-		struct layer l;
+		bool relu = i & 1, add = i & 2;
 
-		layer_make(&l, shape, type, skew);
-		normed = layer_normed(&l);
-		kernel_norm_apply(arrays_stream, &l.norm, shape->batch, &normed,
-				  plus ? l.dy.data : NULL, relu, l.out.data, type);
-		array_fetch(&l.out);
-		check_apply(&l, &l.out, plus ? l.dy.values : NULL, relu);
-		layer_free(&l);
+		kernel_norm_apply(stream, &l.norm, l.batch, &l.normed, add ? l.dy->data : NULL,
+				  relu, l.out->data, p->type);
+		array_fetch(l.out);
+		for (size_t k = 0; k < l.out->count; k++) {
+			size_t c = k % l.norm.channels;
+			double want = layer_hat(&l, k) * (double)l.scale->values[c] +
+				      (double)l.shift->values[c] +
+				      (add ? (double)l.dy->values[k] : 0);
+
+			expect_near("result", l.out, k, relu && want < 0 ? 0 : want, 3e-6);
+		}
 	}
-	array_row("normalised: %s", shape_name(shape, type, skew));
 }
 
-/* NaN and what is too large for f16 stay what they are, with a ReLU too. */
-static void test_apply_rare(void)
+/* NaN remains NaN, and a result that is too large for f16 is infinite, with a ReLU too. */
+static void check_apply_rare(const struct point *p)
 {
-	const struct shape shape = {1, 2, 8, 1};
-	struct kernel_normed normed;
-	struct layer l;
+	struct layer l = layer_new(p);
+	size_t last = l.x->count - 1;
 
-	layer_make(&l, &shape, DDP_F16, 0);
-	normed = layer_normed(&l);
-	array_put(&l.x, 3, (double)NAN);
-	array_put(&l.x, 4, 65504);
-	array_send(&l.x);
-	array_fill_with(&l.scale, 30);
-	kernel_norm_apply(arrays_stream, &l.norm, 1, &normed, NULL, true, l.out.data, DDP_F16);
-	array_fetch(&l.out);
-	array_exact("NaN", &l.out, 3, (double)NAN);
-	array_exact("too large", &l.out, 4, (double)INFINITY);
-	array_row("normalised: NaN stays, and f16 overflows to infinity");
-	layer_free(&l);
+	array_put(l.x, 0, (double)NAN);
+	array_put(l.x, last, p->type == DDP_F16 ? 65504 : 3e38);
+	array_send(l.x);
+	array_set(l.scale, 30);
+	kernel_norm_apply(stream, &l.norm, l.batch, &l.normed, NULL, true, l.out->data, p->type);
+	array_fetch(l.out);
+	expect_exact("overflow", l.out, last, (double)INFINITY);
+	if (last > 0)
+		expect_exact("NaN", l.out, 0, (double)NAN);
 }
 
-static void check_sums(const struct layer *l, const float *dy, bool relu)
+/*
+ * Sums of the gradient [dy], with [relu] where y is above 0, and of its products with x. A block adds the sums of its
+ * threads in f32, up to 256 one after another; a row that is missing changes a sum by more than the bound.
+ */
+static void expect_sums(const struct layer *l, const float *dy, bool relu)
 {
 	size_t channels = l->norm.channels;
 
 	for (size_t c = 0; c < channels; c++) {
-		double sum = 0, dot = 0, scale = 0;
+		double sum = 0, dot = 0, size = 0;
 
-		for (size_t i = c; i < l->x.count; i += channels) {
-			double value = layer_passed(l, dy, i, relu);
+		for (size_t i = c; i < l->x->count; i += channels) {
+			double value = !relu || l->y->values[i] > 0 ? (double)dy[i] : 0;
 
 			sum += value;
-			dot += value * layer_hat(l, l->x.values, i);
-			scale += fabs(value);
+			dot += value * layer_hat(l, i);
+			size += fabs(value);
 		}
-		array_near("a sum", &l->sums, c, sum, 3e-7 * scale);
-		array_near("a sum with x", &l->sums, channels + c, dot, 3e-6 * scale);
+		expect_near("sum", l->sums, c, sum, 1e-6 * size);
+		expect_near("sum with x", l->sums, channels + c, dot, 3e-6 * size);
 	}
-}
-
-/* [y] becomes what kernel_norm_apply() makes of x. */
-static void layer_apply(struct layer *l, size_t batch)
-{
-	const struct kernel_normed normed = layer_normed(l);
-
-	kernel_norm_apply(arrays_stream, &l->norm, batch, &normed, NULL, true, l->y.data,
-			  l->x.type);
-	array_fetch(&l->y);
 }
 
 /*
- * With and without a ReLU behind, which is known from y or, AGAIN, from x; dz in another place, in dy's,
- * or nowhere; of dy alone, and of it and y.
+ * Without a ReLU behind, with one that is known from y, and with one that is computed from x; dz in another place, in
+ * the place of dy, or nowhere; of dy alone, and of dy + y.
  */
-static void test_sums(const struct shape *shape, enum ddp_type type, size_t skew)
+static void check_sums(const struct point *p)
 {
-	enum { NONE, FROM_Y, AGAIN, RELUS };
+	enum { NONE, FROM_Y, FROM_X, RELUS };
 	enum { OTHER, SAME, NOWHERE, PLACES };
+	struct layer l = layer_new(p);
+	size_t bytes = l.dy->count * sizeof(float);
+	const float *before = host_copy(l.dy->values, bytes);
+	float *dy = host_new(bytes);
+	struct kernel_normed normed = l.normed;
 
 	for (int i = 0; i < RELUS * PLACES * 2; i++) {
-		int relu = i % RELUS, place = i / RELUS % PLACES;
-		bool twice = i >= RELUS * PLACES;
-		struct kernel_normed normed;
-		struct array *dz;
-		struct layer l;
-		float *dy, *before;
+		int relu = i / PLACES / 2, place = i % PLACES;
+		bool more = i / PLACES % 2;
+		struct array *dz = place == SAME ? l.dy : l.out;
 
-		layer_make(&l, shape, type, skew);
-		dz = place == SAME ? &l.dy : &l.out;
-		normed = layer_normed(&l);
-		if (relu == AGAIN)
-			layer_apply(&l, shape->batch);
-		else
-			normed.shift = NULL;
-		dy = malloc(l.dy.count * sizeof(*dy) + 1);
-		before = malloc(l.dy.count * sizeof(*dy) + 1);
-		memcpy(dy, l.dy.values, l.dy.count * sizeof(*dy));
-		memcpy(before, dy, l.dy.count * sizeof(*dy));
-		for (size_t k = 0; twice && k < l.dy.count; k++)
-			dy[k] = (float)rounded((double)(dy[k] + l.y.values[k]), type);
-		kernel_norm_sums(arrays_stream, &l.norm, shape->batch, &normed,
-				 relu == FROM_Y ? l.y.data : NULL, l.dy.data,
-				 twice ? l.y.data : NULL, place == NOWHERE ? NULL : dz->data,
-				 &l.scratch, l.sums.data, type);
-		array_fetch(&l.sums);
-		array_fetch(&l.dy);
-		array_fetch(&l.out);
-		check_sums(&l, dy, relu);
-		for (size_t k = 0; k < l.dy.count; k++) {
+		if (relu == FROM_X)
+			layer_apply(&l);
+		normed.shift = relu == FROM_X ? l.shift->data : NULL;
+		memcpy(l.dy->values, before, bytes);
+		array_send(l.dy);
+		for (size_t k = 0; k < l.dy->count; k++)
+			dy[k] = (float)(more ? rounded((double)(before[k] + l.y->values[k]),
+						       p->type)
+					     : (double)before[k]);
+		kernel_norm_sums(stream, &l.norm, l.batch, &normed,
+				 relu == FROM_Y ? l.y->data : NULL, l.dy->data,
+				 more ? l.y->data : NULL, place == NOWHERE ? NULL : dz->data,
+				 &l.scratch, l.sums->data, p->type);
+		array_fetch(l.sums);
+		array_fetch(l.dy);
+		array_fetch(l.out);
+		expect_sums(&l, dy, relu != NONE);
+		for (size_t k = 0; k < l.dy->count; k++) {
 			if (place != NOWHERE)
-				array_exact("dz", dz, k, layer_passed(&l, dy, k, relu));
+				expect_exact("dz", dz, k,
+					     relu == NONE || l.y->values[k] > 0 ? (double)dy[k]
+										: 0);
 			if (place != SAME)
-				array_exact("dy", &l.dy, k, (double)before[k]);
+				expect_exact("dy", l.dy, k, (double)before[k]);
 		}
-		free(before);
-		free(dy);
-		layer_free(&l);
 	}
-	array_row("sums: %s", shape_name(shape, type, skew));
 }
 
-static void test_back(const struct shape *shape, enum ddp_type type, size_t skew)
+/* In place or not; from dz, or from dy with the ReLU computed from x again. */
+static void check_back(const struct point *p)
 {
-	size_t channels = shape->channels, there = shape->count * shape->rows * channels;
-	double n = (double)(2 * shape->count * shape->rows);
+	size_t channels = shapes[p->size].channels;
+	size_t there = shapes[p->size].count * shapes[p->size].rows * channels;
+	double n = (double)(2 * shapes[p->size].count * shapes[p->size].rows);
 
 	for (int i = 0; i < 4; i++) {
-		bool same = i & 1, again = i & 2;
-		struct kernel_normed normed;
-		struct layer l;
-		float *dz;
+		bool same = i & 1, from_x = i & 2;
+		struct layer l = layer_new(p);
+		struct array *dx = same ? l.dy : l.out;
+		const float *dz = host_copy(l.dy->values, l.dy->count * sizeof(float));
 
-		layer_make(&l, shape, type, skew);
-		normed = layer_normed(&l);
-		if (!again)
-			normed.shift = NULL;
-		dz = malloc(l.dy.count * sizeof(*dz) + 1);
-		memcpy(dz, l.dy.values, l.dy.count * sizeof(*dz));
-		layer_apply(&l, shape->batch);
-		kernel_norm_back(arrays_stream, &l.norm, l.order, shape->batch, &normed,
-				 l.sums.data, l.dy.data, same ? l.dy.data : l.out.data, type);
-		array_fetch(&l.dy);
-		array_fetch(&l.out);
-		for (size_t k = 0; k < l.dy.count; k++) {
-			double sum = (double)l.sums.values[k % channels];
-			double dot = (double)l.sums.values[channels + k % channels];
-			double want = layer_passed(&l, dz, k, again) - sum / n -
-				      layer_hat(&l, l.x.values, k) * dot / n;
+		layer_apply(&l);
+		if (!from_x)
+			l.normed.shift = NULL;
+		kernel_norm_back(stream, &l.norm, order_new(shapes[p->size].count), l.batch,
+				 &l.normed, l.sums->data, l.dy->data, dx->data, p->type);
+		array_fetch(dx);
+		for (size_t k = 0; k < dx->count; k++) {
+			double sum = (double)l.sums->values[k % channels];
+			double dot = (double)l.sums->values[channels + k % channels];
+			double own = !from_x || l.y->values[k] > 0 ? (double)dz[k] : 0;
+			double want = own - sum / n - layer_hat(&l, k) * dot / n;
 
-			want *= (double)l.scale.values[k % channels] * layer_inverse(&l, k);
-			array_near("dx", same ? &l.dy : &l.out, k, k < there ? want : 0, 1e-5);
+			want *= (double)l.scale->values[k % channels] * layer_inverse(&l, k);
+			expect_near("dx", dx, k, k < there ? want : 0, 1e-5);
 		}
-		free(dz);
-		layer_free(&l);
 	}
-	array_row("backwards: %s", shape_name(shape, type, skew));
 }
 
-static void test_column_sums(const struct shape *shape, enum ddp_type type, size_t skew)
+static void check_column_sums(const struct point *p)
 {
-	struct layer l;
+	const struct shape *shape = &shapes[p->size];
+	struct layer l = layer_new(p);
 
-	layer_make(&l, shape, type, skew);
-	kernel_column_sums(arrays_stream, l.dy.data, shape->batch * shape->rows, shape->channels,
-			   &l.scratch, l.sums.data, type);
-	array_fetch(&l.sums);
+	kernel_column_sums(stream, l.dy->data, shape->batch * shape->rows, shape->channels,
+			   &l.scratch, l.sums->data, p->type);
+	array_fetch(l.sums);
 	for (size_t c = 0; c < shape->channels; c++) {
-		double sum = 0, scale = 0;
+		double sum = 0, size = 0;
 
-		for (size_t i = c; i < l.dy.count; i += shape->channels) {
-			sum += (double)l.dy.values[i];
-			scale += fabs((double)l.dy.values[i]);
+		for (size_t i = c; i < l.dy->count; i += shape->channels) {
+			sum += (double)l.dy->values[i];
+			size += fabs((double)l.dy->values[i]);
 		}
-		array_near("a sum", &l.sums, c, sum, 3e-7 * scale);
+		expect_near("sum", l.sums, c, sum, 1e-6 * size);
 	}
-	array_row("sums of columns: %s", shape_name(shape, type, skew));
-	layer_free(&l);
 }
 
-int main(void)
+static const struct test tests[] = {
+	{"moments", check_moments, ROWS(shapes), .skews = 2},
+	{"statistics of ranks", check_combine, ROWS(worlds), .skews = 2, .f32_alone = true},
+	{"statistics for evaluation", check_fixed, 1, .skews = 1, .f32_alone = true},
+	{"values", check_apply, ROWS(shapes), .skews = 2},
+	{"NaN and overflow", check_apply_rare, ROWS(shapes), .skews = 1},
+	{"sums", check_sums, ROWS(shapes), .skews = 2},
+	{"gradients", check_back, ROWS(shapes), .skews = 2},
+	{"sums of columns", check_column_sums, ROWS(shapes), .skews = 2},
+};
+
+int main(int argc, char **argv)
 {
-	if (!arrays_begin("kernels of BatchNorm"))
-		return tap_failed ? tap_end() : EXIT_SUCCESS;
-	each_shape(test_apply);
-	test_apply_rare();
-	each_shape(test_sums);
-	each_shape(test_back);
-	each_shape(test_column_sums);
-	return arrays_end();
+	return harness_run(argc, argv, tests, ROWS(tests));
 }

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From a data set's bytes to a batch: the device's against batch_images(), to the bit; and the step that begins. Needs
- * train/data/batch.c and base/random.c.
+ * kernel_gather(): images of a batch have the bits of batch_images(); labels, orders, and the step that begins.
  */
-#include "arrays.h"
 #include "data/batch.h"
+#include "harness.h"
 #include "optim/loop.h"
 
-/* --- A set -------------------------------------------------------------------------------------- */
-
+/* A set of random images, in place of train/data/set.c. */
 enum { IMAGES = 11, BATCH = 7 };
 
 struct set {
-	size_t bytes; /* of an image */
+	size_t bytes; /* per image */
 	uint8_t *pixels;
 };
 
@@ -21,22 +19,11 @@ const uint8_t *set_image(struct set *set, uint64_t index)
 	return set->pixels + index * set->bytes;
 }
 
-/* batch.c wants it, for labels. */
+/* For batch.c. */
 int set_label(const struct set *set, uint64_t index)
 {
 	return (int)((index + set->bytes) % 10);
 }
-
-static struct set set_make(size_t bytes, uint64_t *random)
-{
-	struct set set = {bytes, malloc(IMAGES * bytes + 1)};
-
-	for (size_t i = 0; i < IMAGES * bytes; i++)
-		set.pixels[i] = (uint8_t)draw(random, 256);
-	return set;
-}
-
-/* --- Networks ----------------------------------------------------------------------------------- */
 
 static const struct net nets[] = {
 	{.channels = 1, .height = 28, .width = 28, .mean = {0.1307f}, .deviation = {0.3081f}},
@@ -64,201 +51,153 @@ static const struct net nets[] = {
 	{.channels = 2, .height = 1, .width = 1, .deviation = {1, 1}, .pad = 1, .flip = true},
 };
 
-struct draws {
-	uint64_t indices[BATCH], orders[BATCH];
-	uint32_t narrow[BATCH]; /* the indices again */
-	uint64_t seed, epoch;
+struct job {
+	const struct net *net;
+	struct set set;
+	uint64_t indices[BATCH];
+	uint64_t orders[BATCH], seed, epoch;
+	size_t count; /* samples that are there */
+	bool augment;
 };
 
-/* All bits of what random numbers depend on. */
-static struct draws draws_make(uint64_t *random)
+static struct job job_new(const struct net *net, size_t count, bool augment)
 {
-	struct draws draws;
+	struct job job = {.net = net, .count = count, .augment = augment};
 
+	job.set.bytes = (size_t)net->channels * (size_t)net->height * (size_t)net->width;
+	job.set.pixels = host_new(IMAGES * job.set.bytes);
+	for (size_t i = 0; i < IMAGES * job.set.bytes; i++)
+		job.set.pixels[i] = (uint8_t)draw(256);
 	for (int i = 0; i < BATCH; i++) {
-		draws.narrow[i] = draw(random, IMAGES);
-		draws.indices[i] = draws.narrow[i];
-		draws.orders[i] = (uint64_t)draw(random, UINT32_MAX) << draw(random, 24);
+		job.indices[i] = draw(IMAGES);
+		job.orders[i] = (uint64_t)draw(UINT32_MAX) << draw(24);
 	}
-	draws.seed = (uint64_t)draw(random, UINT32_MAX) << 32 | draw(random, UINT32_MAX);
-	draws.epoch = (uint64_t)draw(random, UINT32_MAX) >> draw(random, 32);
-	return draws;
+	job.seed = draw64();
+	job.epoch = (uint64_t)draw(UINT32_MAX) >> draw(32);
+	return job;
 }
 
-/* What batch_images() makes of them, and behind that black images. */
-static float *plain_images(const struct net *net, struct set *set, const struct draws *draws,
-			   size_t count, bool augment)
+/* batch_images(), and black images behind the samples that are there. */
+static float *plain_images(struct job *job)
 {
-	uint8_t *black = calloc(set->bytes, 1);
-	struct set night = {0, black};
-	struct batch batch = {draws->indices, draws->orders, count,
-			      draws->seed,    draws->epoch,  augment};
-	float *images = malloc(BATCH * set->bytes * sizeof(*images));
+	struct set black = {0, host_new(job->set.bytes)};
+	struct batch batch = {job->indices, job->orders, job->count,
+			      job->seed,    job->epoch,	 job->augment};
+	float *images = host_new(BATCH * job->set.bytes * sizeof(*images));
 
-	batch_images(net, set, &batch, images, DDP_F32);
-	batch.count = BATCH - count;
+	batch_images(job->net, &job->set, &batch, images, DDP_F32);
+	batch.count = BATCH - job->count;
 	batch.augment = false;
-	batch_images(net, &night, &batch, images + count * set->bytes, DDP_F32);
-	free(black);
+	batch_images(job->net, &black, &batch, images + job->count * job->set.bytes, DDP_F32);
 	return images;
 }
 
-/* Device memory of a test, in one piece each. */
-struct there {
-	void *pixels, *labels, *indices, *places, *corrections;
-	struct kernel_step *step;
-	int32_t *batch_labels;
-	uint64_t *batch_orders;
-	struct kernel_result *results;
-};
-
-static struct kernel_images images_of(const struct net *net, const struct there *there)
+static struct kernel_images images_new(const struct job *job)
 {
+	const struct net *net = job->net;
+	uint8_t labels[IMAGES];
 	struct kernel_images images = {.channels = net->channels,
 				       .height = net->height,
 				       .width = net->width,
 				       .pad = net->pad,
-				       .flip = net->flip,
-				       .pixels = there->pixels,
-				       .labels = there->labels};
+				       .flip = net->flip};
 
+	for (uint64_t i = 0; i < IMAGES; i++)
+		labels[i] = (uint8_t)set_label(&job->set, i);
 	memcpy(images.mean, net->mean, sizeof(images.mean));
 	memcpy(images.deviation, net->deviation, sizeof(images.deviation));
+	images.pixels = device_new(IMAGES * job->set.bytes, job->set.pixels);
+	images.labels = device_new(sizeof(labels), labels);
 	return images;
 }
 
-enum { SEQUENCE = 3 * KERNEL_SLOTS + 5, UPDATES = 41, FIRST = 38 };
+/* The optimizer's step UPDATES + 1 has corrections[UPDATES + 1 - FIRST_STEP]. */
+enum { SEQUENCE = 3 * KERNEL_SLOTS + 5, UPDATES = 41, FIRST_STEP = 38 };
 static const double rate = 0.123;
 
-/* The optimizer's step UPDATES + 1 is corrections[UPDATES + 1 - FIRST]. */
-static struct there there_make(const struct set *set, const struct draws *draws, size_t count,
-			       bool augment)
+static struct kernel_step *step_new(const struct job *job, const uint32_t **indices)
 {
+	struct optim_correction corrections[UPDATES + 2 - FIRST_STEP] = {{0}};
+	uint32_t narrow[BATCH];
 	struct kernel_step step = {.order = {.count = 77}};
-	struct optim_correction corrections[UPDATES + 2 - FIRST] = {{0}};
-	struct ddp_error error = {0, ""};
-	struct there there;
-	uint8_t labels[IMAGES];
-	void *results = NULL;
 
-	for (uint64_t i = 0; i < IMAGES; i++)
-		labels[i] = (uint8_t)set_label(set, i);
-	corrections[UPDATES + 1 - FIRST] = (struct optim_correction){0.7, 0.3f};
-	there.pixels = bytes_make(IMAGES * set->bytes, set->pixels);
-	there.labels = bytes_make(sizeof(labels), labels);
-	there.indices = bytes_make(count * sizeof(*draws->narrow), draws->narrow);
-	there.places = bytes_make(count * sizeof(*draws->orders), draws->orders);
-	there.corrections = bytes_make(sizeof(corrections), corrections);
-	there.batch_labels = bytes_make(BATCH * sizeof(*there.batch_labels), NULL);
-	there.batch_orders = bytes_make(BATCH * sizeof(*there.batch_orders), NULL);
+	for (int i = 0; i < BATCH; i++)
+		narrow[i] = (uint32_t)job->indices[i];
+	corrections[UPDATES + 1 - FIRST_STEP] = (struct optim_correction){0.7, 0.3f};
+	*indices = device_new(job->count * sizeof(*narrow), narrow);
 	step.next = (struct kernel_next){
-		.seed = draws->seed,
-		.epoch = draws->epoch,
+		.seed = job->seed,
+		.epoch = job->epoch,
 		.sequence = SEQUENCE,
-		.augment = augment,
-		.entry = {rate, 0.99f, 0.25f, (uint32_t)count},
-		.indices = there.indices,
-		.places = there.places,
-		.corrections = augment ? there.corrections : NULL,
-		.first = FIRST,
+		.augment = job->augment,
+		.entry = {rate, 0.99f, 0.25f, (uint32_t)job->count},
+		.indices = *indices,
+		.places = device_new(job->count * sizeof(*job->orders), job->orders),
+		.corrections = job->augment ? device_new(sizeof(corrections), corrections) : NULL,
+		.first = FIRST_STEP,
 		.state = {.scale = 3, .updates = UPDATES},
 	};
-	there.step = bytes_make(sizeof(step), &step);
-	arrays_check(device_alloc_host(arrays_device, &results,
-				       KERNEL_SLOTS * sizeof(*there.results), "a test", &error),
-		     &error);
-	there.results = memset(results, 0, KERNEL_SLOTS * sizeof(*there.results));
-	there.results[SEQUENCE % KERNEL_SLOTS].stop = augment;
-	return there;
+	return device_new(sizeof(step), &step);
 }
 
-static void there_free(const struct there *there)
-{
-	device_free(arrays_device, there->pixels);
-	device_free(arrays_device, there->labels);
-	device_free(arrays_device, there->indices);
-	device_free(arrays_device, there->places);
-	device_free(arrays_device, there->corrections);
-	device_free(arrays_device, there->batch_labels);
-	device_free(arrays_device, there->batch_orders);
-	device_free(arrays_device, there->step);
-	device_free(arrays_device, there->results);
-}
-
-/* Labels and places of the batch, and the step under way. */
-static void check_rest(const struct there *there, const struct set *set, const struct draws *draws,
-		       size_t count, bool augment)
+static void expect_step(const struct job *job, const struct kernel_step *step,
+			const uint32_t *indices)
 {
 	struct kernel_step now;
-	int32_t labels[BATCH];
-	uint64_t orders[BATCH];
-	bool good;
 
-	bytes_fetch(labels, there->batch_labels, sizeof(labels));
-	bytes_fetch(orders, there->batch_orders, sizeof(orders));
-	bytes_fetch(&now, there->step, sizeof(now));
-	for (size_t i = 0; i < BATCH; i++) {
-		int label = i < count ? set_label(set, draws->indices[i]) : 0;
-
-		if (labels[i] != label)
-			array_differs("a label", i, labels[i], label, 0);
-		if (orders[i] != (i < count ? draws->orders[i] : 0))
-			array_differs("a place", i, (double)orders[i], (double)draws->orders[i], 0);
-	}
-	good = now.order.count == count && now.order.share == 0.25f &&
-	       now.order.seed == draws->seed && now.order.epoch == draws->epoch &&
-	       now.order.stop == augment && now.state.scale == 3 && now.state.updates == UPDATES &&
-	       now.next.indices == there->indices;
-	if (augment)
-		good = good && now.order.pace.rate == (float)-(rate / 0.7) &&
-		       now.order.pace.root == 0.3f && now.order.pace.shrink == 0.99f;
-	if (!good)
-		array_differs("the step under way", 0, 0, 1, 0);
+	device_move(&now, step, sizeof(now));
+	expect(now.order.count == job->count && now.order.share == 0.25f &&
+		       now.order.seed == job->seed && now.order.epoch == job->epoch &&
+		       now.order.stop == job->augment && now.state.scale == 3 &&
+		       now.state.updates == UPDATES && now.next.indices == indices,
+	       "the order of the step is wrong");
+	if (job->augment)
+		expect(now.order.pace.rate == (float)-(rate / 0.7) && now.order.pace.root == 0.3f &&
+			       now.order.pace.shrink == 0.99f,
+		       "the step's learning rate or corrections are wrong");
 }
 
-static void check_gather(const struct net *net, enum ddp_type type, size_t skew, size_t count,
-			 bool augment, uint64_t *random)
+static void check_job(struct job *job, const struct point *p)
 {
-	size_t bytes = (size_t)net->channels * (size_t)net->height * (size_t)net->width;
-	struct set set = set_make(bytes, random);
-	struct draws draws = draws_make(random);
-	struct there there = there_make(&set, &draws, count, augment);
-	struct kernel_images images = images_of(net, &there);
-	struct array x = array_make(type, BATCH * bytes, skew);
-	float *want = plain_images(net, &set, &draws, count, augment);
+	struct array *x = array_new(p->type, BATCH * job->set.bytes, p->skew);
+	struct kernel_images images = images_new(job);
+	const uint32_t *indices;
+	struct kernel_step *step = step_new(job, &indices);
+	struct kernel_result *results = pinned_new(KERNEL_SLOTS * sizeof(*results));
+	int32_t labels[BATCH], *device_labels = device_new(sizeof(labels), NULL);
+	uint64_t orders[BATCH], *device_orders = device_new(sizeof(orders), NULL);
 
-	array_fill_with(&x, 77);
-	kernel_gather(arrays_stream, &images, there.step, there.results, BATCH, x.data,
-		      there.batch_labels, there.batch_orders, x.type);
-	array_fetch(&x);
-	for (size_t i = 0; i < x.count; i++)
-		array_exact("a number of an image", &x, i, (double)want[i]);
-	check_rest(&there, &set, &draws, count, augment);
-	free(want);
-	free(set.pixels);
-	there_free(&there);
-	array_free(&x);
+	results[SEQUENCE % KERNEL_SLOTS].stop = job->augment;
+	kernel_gather(stream, &images, step, results, BATCH, x->data, device_labels, device_orders,
+		      p->type);
+	array_fetch(x);
+	device_move(labels, device_labels, sizeof(labels));
+	device_move(orders, device_orders, sizeof(orders));
+	expect_all("pixel", x, plain_images(job));
+	for (size_t i = 0; i < BATCH; i++) {
+		bool there = i < job->count;
+
+		expect(labels[i] == (there ? set_label(&job->set, job->indices[i]) : 0),
+		       "label %zu is %d", i, labels[i]);
+		expect(orders[i] == (there ? job->orders[i] : 0), "order %zu is wrong", i);
+	}
+	expect_step(job, step, indices);
 }
 
-static void test_gather(const struct net *net, enum ddp_type type)
+static void check_gather(const struct point *p)
 {
 	static const size_t counts[] = {0, 1, 5, BATCH};
-	uint64_t random = arrays_seed;
 
-	for (int c = 0; c < ROWS(counts); c++)
-		for (size_t skew = 0; skew < 2; skew++)
-			for (int augment = 0; augment < 2; augment++)
-				check_gather(net, type, skew, counts[c], augment, &random);
-	array_row("gather: %s, %d x %d x %d, 0 to %d of %d", arrays_name(type), net->channels,
-		  net->height, net->width, BATCH, BATCH);
+	for (int i = 0; i < 2 * ROWS(counts); i++) {
+		struct job job = job_new(&nets[p->size], counts[i / 2], i % 2);
+
+		check_job(&job, p);
+	}
 }
 
-int main(void)
+static const struct test tests[] = {{"gather", check_gather, ROWS(nets), .skews = 2}};
+
+int main(int argc, char **argv)
 {
-	if (!arrays_begin("kernels of samples"))
-		return tap_failed ? tap_end() : EXIT_SUCCESS;
-	for (int t = 0; t < ROWS(arrays_types); t++)
-		for (int n = 0; n < ROWS(nets); n++)
-			test_gather(&nets[n], arrays_types[t]);
-	return arrays_end();
+	return harness_run(argc, argv, tests, ROWS(tests));
 }

@@ -1,348 +1,356 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ddp-train on a GPU: train.py BUILD [--small] [--ranks] [--sharing] [--engine NAME]
+"""Runs of ddp-train on one GPU: train.py PART BUILD [small]; PART is train, ranks or sharing. Prints TAP.
 
-Checkpoints that move between engines, what is refused, a killed training; with --ranks instead two
-ranks on one GPU that pose as two hosts, and one of these killed; with --sharing ranks that share it.
-Prints TAP.
+    train    one rank: types, checkpoints between CPU and GPU, a killed training
+    ranks    two ranks that pose as two hosts to NCCL (NCCL_HOSTID), so that it accepts one GPU for both
+    sharing  ranks that share the GPU: sums staged through host memory, and NCCL's switch for shared GPUs
+
+Most of it is MATRIX: each row is a run and the run that must have the same losses.
 """
 
-import argparse
+import atexit
+import json
+import math
 import os
-import random
+import pathlib
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 
-from runs import Run, apart, good_run, note, ok, skip
-import runs
+PART, BUILD = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
+SMALL = "small" in sys.argv  # few steps, for emulated GPUs
+LIMIT = 100  # seconds that a run may take
+STOPPED = 3  # exit status of a rank that was asked to stop
 
-# Rates at which two roundings stay together.
-PLAIN = ["--log-every", 1, "--optimizer", "sgd", "--lr", 0.02, "--warmup", 0,
-         "--threads", 1, "--amp", "off"]
-NETS = {"mnist": ["mnist", "--samples", 600, "--batch", 16, *PLAIN],
-        "cifar": ["cifar", "--samples", 60, "--batch", 4, "--test-batch", 5, "--no-augment", *PLAIN,
-                  "--lr", 0.0001]}
+# At these rates, two ways of rounding stay together.
+PLAIN = ["--log-every", 1, "--optimizer", "sgd", "--warmup", 0, "--threads", 1, "--amp", "off"]
+NETS = {"mnist": ["mnist", "--samples", 600, *PLAIN, "--lr", 0.02],
+        "cifar": ["cifar", "--samples", 60, "--test-batch", 5, "--no-augment", *PLAIN, "--lr", 0.0001]}
+# Samples per step of all ranks, and steps.
+SIZES = {"mnist": (16, 20), "cifar": (8, 2 if SMALL else 10)}
 
-LONG = bool(os.environ.get("DDP_LONG"))
-STOPPED = 3  # the exit status of who was told to
+# part, net, options, ranks, mode, reference, limit of the losses' relative distance (0: equal)
+# mode: "alone", "hosts" (two hosts to NCCL), "staged", or "switch" (NCCL_MULTI_RANK_GPU_ENABLE)
+# reference: "one" rank with the whole batch, "cpus" as many ranks on CPUs, "again" the same once more, None: the loss falls
+MATRIX = [
+    *[("train", "mnist", ["--amp", amp], 1, "alone", None, 0) for amp in ("off", "tf32", "bf16", "fp16")],
+    ("train", "mnist", ["--deterministic"], 1, "alone", "again", 0),
+    ("ranks", "mnist", [], 2, "hosts", "one", 1e-3),
+    ("ranks", "cifar", ["--sync-bn"], 2, "hosts", "one", 1e-3),
+    *[("sharing", "mnist", [], ranks, "staged", "one", 1e-3) for ranks in (2, 4, 8)],
+    *[("sharing", "mnist", [], ranks, "switch", "one", 1e-3) for ranks in (2, 4, 8)],
+    ("sharing", "mnist", ["--wire", "bf16"], 4, "staged", "one", 3e-2),
+    ("sharing", "cifar", ["--sync-bn"], 4, "staged", "one", 1e-3),
+    # BatchNorm over a rank's own samples is another network than over all samples.
+    ("sharing", "cifar", [], 4, "staged", "cpus", 1e-3),
+    *[("sharing", "mnist", ["--amp", amp], 4, "staged", None, 0) for amp in ("tf32", "fp16")],
+    ("sharing", "mnist", ["--amp", "bf16", "--deterministic"], 4, "staged", "again", 0),
+    ("sharing", "mnist", ["--virtual-ranks", 4, "--deterministic"], 4, "staged", "one", 0),
+    ("sharing", "mnist", ["--virtual-ranks", 4, "--deterministic", "--amp", "bf16"], 2, "staged", "one", 0),
+    ("sharing", "cifar", ["--virtual-ranks", 4, "--deterministic", "--amp", "auto"], 4, "staged", "one", 0),
+]
 
-arguments = None
+count = failed = 0
+started = []  # runs
 
 
-def run(text, words, **more):
-    return good_run(text, arguments.build, words, **more)
+@atexit.register
+def end_all():
+    for run in started:
+        run.kill()
+
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def ok(good, text):
+    global count, failed
+    count, failed = count + 1, failed + (not good)
+    print(f"{'ok' if good else 'not ok'} {count} - {text}", flush=True)
+    return good
+
+
+def note(text):
+    for line in text.strip().splitlines()[-12:]:
+        print(f"# {line}", flush=True)
+
+
+class Run:
+    """[ranks] processes of ddp-train; rank 0 writes a log in JSON."""
+
+    def __init__(self, words, ranks=1, mode="staged", **more):
+        self.directory = tempfile.TemporaryDirectory(prefix="ddp-gpu-run.")
+        top = pathlib.Path(self.directory.name)
+        self.log, self.outputs, self.processes = top / "log", [], []
+        words = [BUILD / "ddp-train", *words, "--progress", "off", "--log-json", self.log]
+        if ranks == 1 and "-n" not in words:
+            words += ["-n", 1]
+        started.append(self)
+        for rank in range(ranks):
+            self.outputs.append(top / f"out{rank}")
+            with open(self.outputs[-1], "w") as out:
+                self.processes.append(subprocess.Popen(
+                    list(map(str, words)), env=self.environment(top, rank, ranks, mode, more), stdout=out,
+                    stderr=subprocess.STDOUT, start_new_session=True))
+
+    @staticmethod
+    def environment(top, rank, ranks, mode, more):
+        kept = {name: value for name, value in os.environ.items()
+                if not name.startswith(("SLURM_", "DDP_", "TORCHELASTIC_"))}
+        kept.update(DDP_MODULES=os.environ.get("DDP_MODULES", str(BUILD)), DDP_TIMEOUT="60")
+        kept.setdefault("CUDA_VISIBLE_DEVICES", "0")
+        if ranks > 1:
+            kept.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks),
+                        GROUP_RANK="0", GROUP_WORLD_SIZE="1", TORCHELASTIC_RUN_ID="gpu",
+                        TORCHELASTIC_RESTART_COUNT="0", TORCHELASTIC_MAX_RESTARTS="0", MASTER_ADDR="127.0.0.1",
+                        MASTER_PORT="7", DDP_RENDEZVOUS=str(top), NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")
+        if mode == "hosts":
+            kept["NCCL_HOSTID"] = f"ddp-test-{rank}"
+        if mode == "switch":
+            kept["NCCL_MULTI_RANK_GPU_ENABLE"] = "1"
+        kept.update(more)
+        return kept
+
+    def wait(self, limit=LIMIT):
+        """The exit statuses; a process that does not end is killed, and its status is None."""
+        statuses, end = [], time.monotonic() + limit
+        for process in self.processes:
+            try:
+                statuses.append(process.wait(max(0.1, end - time.monotonic())))
+            except subprocess.TimeoutExpired:
+                statuses.append(None)
+        self.kill()
+        return statuses
+
+    def kill(self):
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def output(self):
+        return "".join(path.read_text(errors="replace") for path in self.outputs)
+
+    def entries(self, event=None):
+        """Entries of the log so far; its last line may be incomplete."""
+        lines = self.log.read_text().splitlines(keepends=True) if self.log.exists() else []
+        entries = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [e for e in entries if event in (None, e["event"])]
+
+    def losses(self):
+        """{step: loss}; a loss that is not finite is null in the log."""
+        return {e["total"]: math.nan if e["loss"] is None else e["loss"] for e in self.entries("step")}
+
+    def engine(self):
+        return (self.entries("run") or [{"engine": "none"}])[0]["engine"]
+
+    def reached(self, step):
+        """Waits until [step] is in the log; returns False if a rank ends before that."""
+        end = time.monotonic() + LIMIT
+        while time.monotonic() < end and all(p.poll() is None for p in self.processes):
+            if max(self.losses(), default=0) >= step:
+                return True
+            time.sleep(0.02)
+        return max(self.losses(), default=0) >= step
+
+
+def good_run(text, words, **more):
+    """A run whose ranks all end with 0, or None, after a failed test."""
+    run = Run(words, **more)
+    statuses = run.wait()
+    if all(status == 0 for status in statuses):
+        return run
+    ok(False, f"{text}: ended with {statuses}")
+    note(run.output())
+    return None
+
+
+def distance(one, other):
+    """The largest relative distance of two series of losses; infinite if steps are missing or a loss is not finite."""
+    if not one or one.keys() != other.keys() or not all(map(math.isfinite, [*one.values(), *other.values()])):
+        return float("inf")
+    return max(abs(one[step] - other[step]) / abs(other[step]) for step in one)
+
+
+# --- The matrix ------------------------------------------------------------------------------
+
+
+def words_of(net, options, ranks, engine):
+    batch, steps = SIZES[net]
+    words = [*NETS[net], "--steps", steps, "--engine", engine]
+    if "--virtual-ranks" in options:
+        return [*words, "--batch", batch // options[options.index("--virtual-ranks") + 1], *options]
+    return [*words, "--batch", batch // ranks, *options]
+
+
+def check_row(net, options, ranks, mode, reference, limit):
+    name = f"{net} {' '.join(map(str, options))}: {ranks} ranks, {mode}".replace(" :", ":").replace("1 ranks, ", "")
+    words = words_of(net, options, ranks, "cuda")
+    run = good_run(name, words, ranks=ranks, mode=mode)
+    if not run:
+        return
+    losses = run.losses()
+    if mode == "staged":
+        ok(f"{ranks} ranks share GPU 0" in run.output(), f"{name}: the output names the path")
+    if reference is None:
+        values = list(losses.values())
+        ok(values and values[-1] < values[0], f"{name}: the loss falls")
+        return
+    if reference == "again":
+        other = good_run(f"{name}, again", words, ranks=ranks, mode=mode)
+    elif reference == "cpus":
+        other = good_run(f"{name}, on CPUs", words_of(net, options, ranks, "cpu"), ranks=ranks)
+    else:
+        more = [word for word in options if word not in ("--wire", "bf16")] if "--wire" in options else options
+        other = good_run(f"{name}, one rank", words_of(net, more, 1, "cuda"))
+    if other:
+        far = distance(losses, other.losses())
+        ok(far <= limit, f"{name}: {len(losses)} losses, distance {far:.1e} from those of '{reference}', limit {limit:.0e}")
 
 
 # --- One rank --------------------------------------------------------------------------------
 
 
-def relay(net, words, steps, engines):
-    """The losses of a training that goes from engine to engine, each for [steps] more."""
+def relay(net, steps, engines):
+    """The losses of a training that moves from engine to engine, with [steps] on each."""
     losses = {}
     with tempfile.TemporaryDirectory(prefix="ddp-gpu-state.") as state:
         for leg, engine in enumerate(engines):
-            done = run(f"{net}: {steps} steps with --engine {engine}",
-                       [*words, "--engine", engine, "--steps", steps * (leg + 1),
-                        "--checkpoint", state])
+            done = good_run(f"{net}: {steps} steps with --engine {engine}",
+                            [*NETS[net], "--batch", 4, "--engine", engine, "--steps", steps * (leg + 1),
+                             "--checkpoint", state])
             if not done:
-                return None
-            if not ok(done.engine().startswith(engine), f"{net}: leg {leg + 1} is on {done.engine()}"):
-                return None
+                return {}
+            ok(done.engine().startswith(engine), f"{net}: part {leg + 1} is on {done.engine()}")
             losses.update(done.losses())
     return losses
 
 
 def test_checkpoints():
-    """A training from CPU to GPU and back has the losses of one that stays."""
-    for net, words in NETS.items():
-        steps = 2 if arguments.small and net == "cifar" else 10
-        gpu = arguments.engine
-        one = relay(net, words, 3 * steps, ["cpu"])
-        other = relay(net, words, steps, ["cpu", gpu, "cpu"])
-        if one is None or other is None:
-            continue
-        far = apart(other, one)
-        ok(far < 1e-3, f"{net}: {len(one)} losses from CPU to {gpu} and back, apart {far:.1e}")
-
-
-def test_types():
-    """Each type of activations trains."""
-    for amp in ("off", "tf32", "bf16", "fp16"):
-        done = run(f"mnist, --amp {amp}",
-                   [*NETS["mnist"], "--engine", arguments.engine, "--amp", amp, "--steps", 30])
-        if done:
-            losses = list(done.losses().values())
-            ok(len(losses) == 30 and losses[-1] < losses[0],
-               f"mnist, --amp {amp}: the loss goes from {losses[0]:.4f} to {losses[-1]:.4f}")
-
-
-def test_deterministic():
-    """Two runs with --deterministic have the same losses, to the last digit."""
-    words = [*NETS["mnist"], "--engine", arguments.engine, "--deterministic", "--steps", 20]
-    one, other = (run("mnist, --deterministic", words) for _ in range(2))
-    if one and other:
-        ok(one.losses() == other.losses(), "mnist, --deterministic: two runs are equal")
+    """A training that moves from CPU to GPU and back has the losses of one that stays."""
+    for net, (_, steps) in SIZES.items():
+        far = distance(relay(net, steps, ["cpu", "cuda", "cpu"]), relay(net, 3 * steps, ["cpu"]))
+        ok(far < 1e-3, f"{net}: losses from CPU to GPU and back, distance {far:.1e}")
 
 
 def test_hidden():
-    """Without a visible GPU --engine cuda is refused with a reason, and auto takes the CPU."""
+    """Without a visible GPU, --engine cuda is refused with a reason, and auto uses the CPU."""
     words = [*NETS["mnist"], "--steps", 2]
-    refused = Run(arguments.build, [*words, "--engine", "cuda"], CUDA_VISIBLE_DEVICES="")
-    statuses, said = refused.wait(), refused.said()
-    ok(statuses[0] not in (0, None) and "GPU" in said, "no GPU is visible: --engine cuda says so")
-    note(said)
-    taken = Run(arguments.build, [*words, "--engine", "auto"], CUDA_VISIBLE_DEVICES="")
-    ok(taken.wait() == [0] and taken.engine().startswith("cpu"),
-       "no GPU is visible: --engine auto takes the CPU")
+    refused = Run([*words, "--engine", "cuda"], CUDA_VISIBLE_DEVICES="")
+    ok(refused.wait()[0] not in (0, None) and "GPU" in refused.output(), "no GPU is visible: an error says so")
+    note(refused.output())
+    auto = Run([*words, "--engine", "auto"], CUDA_VISIBLE_DEVICES="")
+    ok(auto.wait() == [0] and auto.engine().startswith("cpu"), "no GPU is visible: --engine auto uses the CPU")
 
 
-def test_killed():
-    """Killed in a step, it goes on from its last checkpoint."""
-    words = [*NETS["mnist"], "--engine", arguments.engine]
+# --- Kills -----------------------------------------------------------------------------------
+
+
+def check_killed(ranks, victim, first, state, mode="staged"):
+    """Rank [victim] is killed after step [first]; the others end. Returns the last step."""
+    run = Run([*NETS["mnist"], "--engine", "cuda", "--batch", 16 // ranks, "--checkpoint", state, "--checkpoint-steps",
+               5, "--steps", 1000000, "--epochs", 1000000], ranks=ranks, mode=mode, DDP_TIMEOUT="15")
+    if not ok(run.reached(first), f"{ranks} ranks train to step {first}"):
+        note(run.output())
+        run.kill()
+        return None
+    os.kill(run.processes[victim].pid, signal.SIGKILL)
+    statuses = run.wait(60)
+    others = [rank for rank in range(ranks) if rank != victim]
+    ended = all(statuses[rank] not in (0, None) for rank in others)
+    # NCCL reports only that a peer is gone.
+    named = mode == "hosts" or any(f"rank {victim}" in run.outputs[rank].read_text(errors="replace") for rank in others)
+    if others and not ok(ended and named, f"rank {victim} of {ranks} is killed: the others end with "
+                         f"{[statuses[rank] for rank in others]}, and name it if sums are staged"):
+        note(run.output())
+    return max(run.losses())
+
+
+def test_kills(ranks, victims, resume, mode="staged"):
+    """After each kill, the next run continues from the last checkpoint, at last on [resume] ranks."""
     with tempfile.TemporaryDirectory(prefix="ddp-gpu-state.") as state:
-        first = Run(arguments.build, [*words, "--checkpoint", state, "--checkpoint-steps", 5,
-                                      "--steps", 100000, "--epochs", 100000])
-        came = first.reached(12)
-        first.kill()
-        if not ok(came, "a training to be killed"):
-            note(first.said())
-            return
-        before = max(first.losses())
-        again = run("the next one", [*words, "--checkpoint", state, "--steps", before + 10,
-                                     "--epochs", 100000])
-        if again:
-            begin = min(again.losses(), default=0)
-            ok(5 < begin <= before + 6, f"killed after {before} steps, it went on with step {begin}")
+        last = 12
+        for victim in victims:
+            last = check_killed(ranks, victim, last, state, mode)
+            if last is None:
+                return
+            last += 8
+        for after in resume:
+            again = good_run(f"the next run, on {after}", [
+                *NETS["mnist"], "--engine", "cuda", "--batch", 16 // after, "--checkpoint", state, "--steps", last + 10,
+                "--epochs", 1000000], ranks=after, mode=mode)
+            if again:
+                first = min(again.losses(), default=0)
+                ok(5 < first <= last, f"the next run, on {after}, continues with step {first}")
+            last += 20
 
 
-# --- Two ranks on one GPU --------------------------------------------------------------------
+# --- Memory ----------------------------------------------------------------------------------
 
 
-def test_two_ranks():
-    """Two ranks train as one with a batch twice as large."""
-    for net, more in (("mnist", []), ("cifar", ["--sync-bn"])):
-        batch, steps = (16, 10) if net == "mnist" else (4, 2 if arguments.small else 10)
-        words = [*NETS[net], "--engine", arguments.engine, "--steps", steps, *more]
-        one = run(f"{net}: one rank", [*words, "--batch", batch])
-        two = run(f"{net}: two ranks", [*words, "--batch", batch // 2], ranks=2)
-        if one and two:
-            far = apart(two.losses(), one.losses())
-            ok(far < 1e-3, f"{net} {' '.join(more)}: losses of two ranks and of one, apart {far:.1e}")
-
-
-def test_lost_rank():
-    """One of two is killed: the other ends in time, and names it."""
-    two = Run(arguments.build, [*NETS["mnist"], "--engine", arguments.engine, "--steps", 1000000,
-                                "--epochs", 1000000], ranks=2, DDP_TIMEOUT="15")
-    if not ok(two.reached(20), "two ranks train"):
-        note(two.said())
-        two.kill()
-        return
-    os.kill(two.processes[1].pid, signal.SIGKILL)
-    statuses = two.wait(40)
-    said = two.outputs[0].read_text(errors="replace")
-    ok(statuses[0] not in (0, None), f"rank 1 is killed: rank 0 ends with {statuses[0]}")
-    ok("rank 1" in said, "and names it")
-    note(said)
-
-
-# --- Ranks that share one GPU --------------------------------------------------------------------
-
-
-def shared_run(text, words, ranks):
-    return run(text, [*words, "--engine", arguments.engine], ranks=ranks, posing=False)
-
-
-# Each rank is a process with a context of its own, and the driver makes one after the other: some 1 s each with
-# the libraries. So there are few without DDP_LONG.
-SIZES = {"mnist": (2, 4, 8), "wire": (4,), "cifar": (4,), "sync": (2, 4, 8)} if LONG else \
-    {"mnist": (2, 8), "wire": (4,), "cifar": (4,), "sync": (4,)}
-
-
-def test_shared():
-    """Ranks that share a GPU, up to 8, train as one with a batch as large as all of theirs."""
-    ones = {}
-    for net, more, sizes in (("mnist", [], SIZES["mnist"]), ("mnist", ["--wire", "bf16"], SIZES["wire"]),
-                             ("cifar", ["--sync-bn"], SIZES["sync"]), ("cifar", [], SIZES["cifar"])):
-        batch, steps = (16, 20) if net == "mnist" else (8, 2 if arguments.small else 20)
-        words = [*NETS[net], "--steps", steps]
-        # BatchNorm over a rank's own samples is another network than over all of them.
-        alone = net == "mnist" or more
-        if alone and net not in ones:
-            ones[net] = run(f"{net}: one rank", [*words, "--engine", arguments.engine, "--batch", batch])
-        for ranks in sizes:
-            one = ones[net] if alone else run(
-                "cifar: as many ranks on CPUs",
-                [*words, "--engine", "cpu", "--batch", batch // ranks], ranks=ranks)
-            many = shared_run(f"{net}: {ranks} ranks share a GPU",
-                              [*words, *more, "--batch", batch // ranks], ranks)
-            if not one or not many:
-                continue
-            far, most = apart(many.losses(), one.losses()), 3e-2 if "bf16" in more else 1e-3
-            ok(far < most, f"{net} {' '.join(more)}: losses of {ranks} ranks that share a GPU and "
-               f"of one, apart {far:.1e}")
-            ok(f"{ranks} ranks share GPU 0" in many.said(), "what is shared is said")
-
-
-def test_shared_types():
-    """Each type of activations, and the same bits from run to run with --deterministic."""
-    ranks = 4
-    for amp in ("bf16", "fp16", "tf32", "off"):
-        words = [*NETS["mnist"], "--batch", 4, "--amp", amp, "--steps", 20, "--deterministic"]
-        done = [shared_run(f"mnist, --amp {amp}: {ranks} ranks", words, ranks)
-                for _ in range(2 if LONG or amp == "bf16" else 1)]
-        if all(done):
-            losses = list(done[0].losses().values())
-            ok(len(losses) == 20 and losses[-1] < losses[0],
-               f"mnist, --amp {amp}: {ranks} ranks learn")
-        if all(done[1:]) and done[1:]:
-            ok(done[0].losses() == done[1].losses(), f"mnist, --amp {amp}: two runs are equal")
-
-
-def test_virtual():
-    """With --virtual-ranks one rank and several that share a GPU have the same losses, to the last digit."""
-    for net, more in (("mnist", []), ("mnist", ["--amp", "bf16"]), ("cifar", ["--amp", "auto"])):
-        steps = 20 if net == "mnist" else 2 if arguments.small else 10
-        words = [*NETS[net], "--batch", 2, "--virtual-ranks", 4, "--deterministic", "--steps", steps, *more]
-        done = [shared_run(f"{net}: {ranks} ranks, 4 virtual ones", words, ranks)
-                for ranks in ((1, 2, 4) if LONG else (1, 4))]
-        if all(done):
-            ok(len(done[0].losses()) == steps and all(one.losses() == done[0].losses() for one in done),
-               f"{net} {' '.join(more)}: four virtual ranks have the same losses on one rank and on several")
-
-
-def ask_card(*what):
-    """Lines of nvidia-smi, or none where it is not here or says nothing."""
+def ask_driver(*query):
+    """Rows that nvidia-smi prints; none if it is not here or fails."""
     try:
-        done = subprocess.run(["nvidia-smi", *what, "--format=csv,noheader,nounits"],
-                              capture_output=True, text=True, timeout=20, check=True)
+        done = subprocess.run(["nvidia-smi", *query, "--format=csv,noheader,nounits"], capture_output=True, text=True,
+                              timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
     return [line.split(", ") for line in done.stdout.splitlines() if line.strip()]
 
 
-def test_shared_memory():
-    """What each of four ranks has of the GPU, as it says itself and as the driver does, is within a quarter."""
-    ranks, share = 4, 0.25
-    total = [int(line[0]) << 20 for line in ask_card("--query-gpu=memory.total")][:1] or [8 << 30]
-    words = [*NETS["mnist"], "--engine", arguments.engine, "--batch", 4, "--epochs", 100000]
-    many = Run(arguments.build, [*words, "--steps", 1000000], ranks=ranks, posing=False)
-    # An epoch is over: by then libraries have loaded the kernels of an evaluation too, and graphs are uploaded.
-    many.reached(60)
-    held = {int(line[0]): int(line[1]) << 20 for line in ask_card("--query-compute-apps=pid,used_memory")
-            if line[1].isdigit()}
-    many.processes[1].terminate()
-    statuses = many.wait()
-    if not ok(statuses == [STOPPED] * ranks,
-              f"{ranks} ranks in their shares, of which one is told to stop, end with {statuses}"):
-        note(many.said())
+def test_memory():
+    """Each of four ranks uses at most a quarter of the GPU, as it reports itself and as the driver counts."""
+    total = [int(row[0]) << 20 for row in ask_driver("--query-gpu=memory.total")][:1] or [8 << 30]
+    run = Run([*NETS["mnist"], "--engine", "cuda", "--batch", 4, "--epochs", 100000, "--steps", 1000000], ranks=4)
+    run.reached(60)  # an epoch: kernels of an evaluation are loaded too
+    held = {int(row[0]): int(row[1]) << 20 for row in ask_driver("--query-compute-apps=pid,used_memory")
+            if row[1].isdigit()}
+    run.processes[1].terminate()
+    statuses = run.wait()
+    if not ok(statuses == [STOPPED] * 4, f"one of 4 ranks is asked to stop: all end with {statuses}"):
+        note(run.output())
         return
-    said = [rank["resident"] for entry in many.entries() for rank in entry.get("ranks", [])
-            if "resident" in rank]
-    ok(len(said) >= ranks and 0 < max(said) <= share * total[0],
-       f"each of {ranks} ranks says it has at most {max(said, default=0) >> 20} MiB of "
-       f"{total[0] >> 20}")
-    mine = [held[process.pid] for process in many.processes if process.pid in held]
-    if mine:
-        # A rank says what it allocated and what its context took at first. Kernels that libraries load later come
-        # on top, some hundred MiB of them, and so do graphs.
-        ok(max(mine) <= share * total[0] and max(mine) <= max(said) + (512 << 20),
-           f"the driver counts {max(mine) >> 20} MiB for one of them at most, itself {max(said) >> 20}")
-    else:
-        skip("what the driver counts for each rank", "nvidia-smi shows none of them")
+    reported = [rank["resident"] for entry in run.entries() for rank in entry.get("ranks", []) if "resident" in rank]
+    ok(len(reported) >= 4 and 0 < max(reported) <= total[0] / 4,
+       f"4 ranks report at most {max(reported, default=0) >> 20} MiB each, of {total[0] >> 20}")
+    counted = [held[process.pid] for process in run.processes if process.pid in held]
+    if counted:
+        # Beyond what a rank reports: kernels that libraries load later, and graphs.
+        ok(max(counted) <= total[0] / 4 and max(counted) <= max(reported) + (512 << 20),
+           f"the driver counts at most {max(counted) >> 20} MiB for each")
 
 
-def test_shared_launched():
-    """ddp-train -n 4 deals four ranks to what GPUs there are; each stays in its part."""
-    done = run("ddp-train -n 4", [*NETS["mnist"], "--engine", arguments.engine, "--steps", 20, "-n", 4])
-    if done:
-        ok("4 ranks share GPU 0, a quarter of its memory each" in done.said(),
-           "ddp-train -n 4 on one GPU: a quarter for each")
-    words = [*NETS["mnist"], "--engine", arguments.engine, "--steps", 2]
-    little = Run(arguments.build, words, ranks=2, posing=False, DDP_SHARE="0.000001")
+def test_launched():
+    """ddp-train -n 4 on one GPU gives each rank a quarter; a share that is too small is refused."""
+    words = [*NETS["mnist"], "--engine", "cuda", "--steps", 20]
+    run = good_run("ddp-train -n 4", [*words, "-n", 4])
+    if run:
+        ok("4 ranks share GPU 0, a quarter of its memory each" in run.output(), "ddp-train -n 4: a quarter for each")
+    little = Run(words, ranks=2, DDP_SHARE="0.000001")
     statuses = little.wait()
-    said = little.said()
-    # Who asks first refuses: the memory that ranks share (device/shard-gpu.c), or the engine's own (train/cuda).
-    ok(all(status not in (0, None) for status in statuses) and "no room for" in said and
-       ("this rank's share is" in said or "this rank may have" in said),
-       "a share that is too small is refused with what is missing")
-    note(said)
+    ok(all(status not in (0, None) for status in statuses) and "this rank may have" in little.output(),
+       "a share that is too small is refused; the error names the need")
+    note(little.output())
 
 
-def kill_one(victim, ranks, steps, words, state):
-    """One of [ranks] that share a GPU is killed at a random time after [steps] steps: the others leave."""
-    many = Run(arguments.build, [*words, "--checkpoint", state, "--checkpoint-steps", 5,
-                                 "--steps", 1000000, "--epochs", 1000000],
-               ranks=ranks, posing=False, DDP_TIMEOUT="15")
-    if not ok(many.reached(steps), f"{ranks} ranks that share a GPU train to step {steps}"):
-        note(many.said())
-        many.kill()
-        return None
-    time.sleep(random.random() / 10)
-    os.kill(many.processes[victim].pid, signal.SIGKILL)
-    statuses = many.wait(60)
-    others = [status for rank, status in enumerate(statuses) if rank != victim]
-    good = ok(all(status not in (0, None) for status in others),
-              f"rank {victim} of {ranks} is killed: the others end with {others}")
-    said = [path.read_text(errors="replace") for path in many.outputs]
-    gone = [int(line[0]) for line in ask_card("--query-compute-apps=pid")]
-    ok(not any(process.pid in gone for process in many.processes), "none of them is left on the GPU")
-    named = [f"rank {victim}" in text for rank, text in enumerate(said) if rank != victim]
-    if not ok(any(named), "and it is named") or not good:
-        note(many.said())
-    return max(many.losses()) if good else None
-
-
-def test_shared_killed():
-    """Leader and followers are killed in turn; each time the next run goes on from the checkpoint."""
-    ranks = 4
-    words = [*NETS["mnist"], "--batch", 4, "--engine", arguments.engine]
-    turns = arguments.kills or (10 if LONG else 2 if arguments.small else 4)
-    seed = random.randrange(1 << 30)
-    print(f"# kills with seed {seed}", flush=True)
-    random.seed(seed)
-    with tempfile.TemporaryDirectory(prefix="ddp-gpu-state.") as state:
-        steps = 12
-        for turn in range(turns):
-            victim = 0 if turn % 2 == 0 else random.randrange(1, ranks)
-            before = kill_one(victim, ranks, steps, words, state)
-            if before is None:
-                return
-            steps = before + 8
-        # On as many ranks as it was, and alone: both have what was there.
-        for count in (ranks, 1):
-            again = run(f"the next one, on {count}", [*words, "--batch", 16 // count, "--checkpoint",
-                        state, "--steps", steps + 10, "--epochs", 1000000], ranks=count, posing=False)
-            if again:
-                begin = min(again.losses(), default=0)
-                ok(5 < begin <= steps + 6, f"killed after {before} steps, it went on with step {begin}")
-                steps += 20
-
-
-def main():
-    global arguments
-    parser = argparse.ArgumentParser()
-    parser.add_argument("build")
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--ranks", action="store_true")
-    parser.add_argument("--sharing", action="store_true")
-    parser.add_argument("--kills", type=int, default=0, help="of ranks that share a GPU")
-    parser.add_argument("--engine", default="cuda")
-    arguments = parser.parse_args()
-    if arguments.ranks:
-        tests = (test_two_ranks, test_lost_rank)
-    elif arguments.sharing:
-        tests = (test_shared, test_shared_launched, test_shared_killed, test_shared_memory,
-                 test_shared_types, test_virtual)
-    else:
-        tests = (test_checkpoints, test_types, test_deterministic, test_hidden, test_killed)
-    for test in tests:
-        test()
-    print(f"1..{runs.count}")
-    sys.exit(runs.failed > 0)
-
-
-if __name__ == "__main__":
-    main()
+rows = [row for part, *row in MATRIX if part == PART]
+for row in rows:
+    if row[3] != "switch":
+        check_row(*row)
+if PART == "train":
+    test_checkpoints()
+    test_hidden()
+    test_kills(1, [0], [1])
+elif PART == "ranks":
+    test_kills(2, [1], [2], mode="hosts")
+else:
+    test_launched()
+    test_memory()
+    test_kills(4, [0, 2, 3], [4, 1])
+    for row in rows:  # at last, since NVIDIA's documentation says that it may hang
+        if row[3] == "switch":
+            check_row(*row)
+print(f"1..{count}")
+sys.exit(failed > 0)

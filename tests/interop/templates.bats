@@ -9,14 +9,17 @@ load torch
 
 setup_file()
 {
-	torch_up --nodes 2 --gpus 2 --shards 8
+	torch_up --nodes 2 --cpus 8 --gpus 2 --shards 8
 	mkdir -m 755 "$WORK/job-templates"
 	cp "$DDP_SRCDIR"/job-templates/*.job "$WORK/job-templates"
 	"$DDP_BUILDDIR/libtool" --quiet --mode=install install -m 755 \
 		"$DDP_BUILDDIR/job-templates/ddp-ranks" "$DDP_BUILDDIR/runtime/run/ddp-run" "$WORK/job-templates/"
+	install -m 755 -d "$TOP/prefix/bin"
+	install -m 755 "$WORK"/job-templates/ddp-r* "$TOP/prefix/bin"
 	[ "$(id -u)" -ne 0 ] || chown -R nobody "$WORK/job-templates"
-	make -C "$DDP_BUILDDIR/job-templates" install-data jobtemplatedir="$TOP/installed" >"$TOP/install.log" 2>&1
-	INSTALLED=$TOP/installed
+	make -C "$DDP_BUILDDIR/job-templates" install-data \
+		jobtemplatedir="$TOP/prefix/share/slurm-ddp/job-templates" >"$TOP/install.log" 2>&1
+	INSTALLED=$TOP/prefix/share/slurm-ddp/job-templates
 	export INSTALLED
 }
 
@@ -25,6 +28,7 @@ teardown_file() { cluster_down; }
 teardown()
 {
 	rm -f "$WORK"/*.out "$WORK"/*.pt
+	[ -z "${other_cluster_is_up-}" ] || { other_cluster_down; return; }
 	# Nothing stays of the steps but what the job was to write.
 	same "$(ls -A "$WORK")" job-templates
 }
@@ -62,11 +66,23 @@ rank node local rank device share
 1 n2 0 - -"
 }
 
+@test "ddp.job by bash, in an allocation without --cpus-per-task" {
+	try mc salloc -N2 bash job-templates/ddp.job ddp-ranks
+	same "$rc" 0
+	has "$out" '2 ranks on 2 nodes'
+}
+
 @test "elastic.job: one node of two is a spare" {
 	submit --nodes=2 job-templates/elastic.job ddp-ranks
 	same "$(table)" "JOB: 1 rank on 1 node
 rank node local rank device share
 0 n1 0 - -"
+}
+
+@test "elastic.job with --gres=gpu:2: a rank for each GPU" {
+	submit --nodes=2 --gres=gpu:2 job-templates/elastic.job sh -c 'echo "$RANK $WORLD_SIZE $LOCAL_RANK $OMP_NUM_THREADS"'
+	same "$(sort <<<"$output")" "0 2 0 2
+1 2 1 2"
 }
 
 @test "ddp.job with --gres=gpu:1" {
@@ -77,14 +93,40 @@ rank node local rank device share
 1 n2 0 0 1"
 }
 
-@test "ddp.job with --gres=gpu:2 --ntasks-per-node=2" {
-	submit --gres=gpu:2 --ntasks-per-node=2 job-templates/ddp.job ddp-ranks
+@test "ddp.job with --gres=gpu:2: a rank for each GPU" {
+	submit --gres=gpu:2 job-templates/ddp.job ddp-ranks
 	same "$(table)" "JOB: 4 ranks on 2 nodes
 rank node local rank device share
 0 n1 0 0 1
 1 n1 1 1 1
 2 n2 0 0 1
 3 n2 1 1 1"
+}
+
+@test "ddp.job with --gres=gpu:2 --ntasks-per-node=1: as many ranks as the user says" {
+	submit --gres=gpu:2 --ntasks-per-node=1 job-templates/ddp.job ddp-ranks
+	has "$output" '2 ranks on 2 nodes'
+}
+
+@test "ddp.job with fewer cores than GPUs: the option that is missing is named" {
+	local status=0
+	submit --gres=gpu:2 --cpus-per-task=1 job-templates/ddp.job ddp-ranks 2>/dev/null || status=$?
+	same "$status" 1
+	same "$output" 'ddp: 2 ranks and 1 cores on a node; submit with --cpus-per-task=8'
+}
+
+@test "an installation that is not in PATH: ddp.job finds its programs" {
+	submit --chdir=/ --output="$WORK/%x-%j.out" "$INSTALLED/ddp.job" ddp-ranks
+	has "$output" '2 ranks on 2 nodes'
+}
+
+@test "a template that was copied alone runs the example of the installation in PATH" {
+	mkdir "$WORK/alone"
+	cp "$INSTALLED/torch-ddp.job" "$WORK/alone"
+	[ "$(id -u)" -ne 0 ] || chown -R nobody "$WORK/alone"
+	PATH=$TOP/prefix/bin:$PATH submit --nodes=1 --gres=gpu:1 alone/torch-ddp.job
+	rm -r "$WORK/alone"
+	has "$output" '^ok world=1 sum=0$'
 }
 
 @test "ddp.job with a program that fails on one node: the other ends, and the job has failed" {
@@ -122,8 +164,26 @@ rank node local rank device share
 	has "$output" '^ok world=4 sum=6$'
 }
 
+# on_cpus TEMPLATE OPTION...: a copy of it for nodes without GPUs, edited as its comment says; prints its path.
+on_cpus()
+{
+	local copy=$INSTALLED/cpu-${1##*/}
+	sed "s/^#SBATCH --cpus-per-gpu=.*/#SBATCH ${*:2}/" "$1" >"$copy"
+	grep -q "^#SBATCH ${*:2}\$" "$copy"
+	echo "$copy"
+}
+
+# Four nodes of eight GPUs.
+@test "torch-ddp.job with --nodes=4 --gres=gpu:8: 32 ranks with four cores each" {
+	other_cluster --nodes 4 --cpus 32 --gpus 8
+	need_gpus
+	submit --nodes=4 --gres=gpu:8 "$INSTALLED/torch-ddp.job" \
+		-c 'import os; e = os.environ; print(*(e[n] for n in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "OMP_NUM_THREADS")))'
+	same "$(sort -n <<<"$output")" "$(for rank in {0..31}; do echo "$rank $((rank % 8)) 32 4"; done)"
+}
+
 @test "torch-ddp.job" {
-	submit "$INSTALLED/torch-ddp.job"
+	submit --gres=gpu:2 "$INSTALLED/torch-ddp.job"
 	has "$output" '^epoch 2: loss 0\.[0-9]+, accuracy (9[0-9]\.[0-9]|100\.0) %$'
 	has "$output" '^ok world=4 sum=6$'
 	test -s "$WORK/torch-ddp.pt"
@@ -144,7 +204,7 @@ rank node local rank device share
 }
 
 @test "torch-ddp.job with a program and its arguments" {
-	submit job-templates/torch-ddp.job -c 'import os, sys; print(os.environ["RANK"], sys.argv[1:])' \
+	submit "$(on_cpus "$INSTALLED/torch-ddp.job" --ntasks-per-node=2 --cpus-per-task=1)" -c 'import os, sys; print(os.environ["RANK"], sys.argv[1:])' \
 		--epochs 1
 	same "$(sort <<<"$output")" "0 ['--epochs', '1']
 1 ['--epochs', '1']
@@ -153,14 +213,14 @@ rank node local rank device share
 }
 
 @test "torch-file.job" {
-	submit "$INSTALLED/torch-file.job"
+	submit --gres=gpu:2 "$INSTALLED/torch-file.job"
 	has "$output" '^form method: loss 0\.0'
 	has "$output" '^form file: loss 0\.0'
 	same "$(grep -cx 'ok world=4 sum=6' <<<"$output")" 2
 }
 
 @test "torch-spawn.job" {
-	submit "$INSTALLED/torch-spawn.job"
+	submit "$(on_cpus "$INSTALLED/torch-spawn.job" --cpus-per-task=2)"
 	has "$output" '^2 nodes with 2 ranks each: loss 0\.0'
 	has "$output" '^ok world=4 sum=6$'
 }
@@ -173,7 +233,7 @@ rank node local rank device share
 
 @test "torchrun.job without GPUs, with a program and its arguments" {
 	torchrun_works
-	submit job-templates/torchrun.job --nproc_per_node=2 "$PY/checks.py"
+	submit "$(on_cpus "$INSTALLED/torchrun.job" --cpus-per-task=2)" --nproc_per_node=2 "$PY/checks.py"
 	same "$(grep '^rank' <<<"$output" | sort)" "rank 0 of 4 on n1: sum 10, local rank 0
 rank 1 of 4 on n1: sum 10, local rank 1
 rank 2 of 4 on n2: sum 10, local rank 0

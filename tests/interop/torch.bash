@@ -32,6 +32,8 @@ torch_up()
 {
 	"$PYTHON" -c 'import torch.distributed' 2>/dev/null || { no_torch; return 1; }
 	cluster_up "$@" || return 1
+	# Several imports of PyTorch beside other tests take more than two minutes on two cores.
+	export MC_SECONDS=400
 	PY=$TOP/py
 	mkdir -m 755 "$PY" "$TOP/tmp"
 	chmod 1777 "$TOP/tmp"

@@ -115,7 +115,7 @@ def compare_refusals():
         "type": {**state, "fc2.bias": torch.zeros(10, dtype=torch.float64)},
     }
     texts = {
-        "missing": "no tensor fc1.bias",
+        "missing": "tensor fc1.bias is missing",
         "wrapped": "model.module.state_dict()",
         "shape": "conv2.weight has shape [64, 32, 9], the network's has [64, 32, 3, 3]",
         "transposed": "fc2.weight has shape [128, 10], the network's has [10, 128]",

@@ -21,7 +21,7 @@ setup_file()
 	ln -s /usr/bin/minicluster "$TOP/minicluster" # where lib looks for it
 	mkdir "$WORK"
 	chown nobody "$WORK"
-	export TOP WORK MINICLUSTER_DIR UCX_NET_DEVICES=lo
+	export TOP WORK MINICLUSTER_DIR DDP_SOCKET_IFNAME=lo
 	gone_again
 	rm -f /etc/slurm/plugstack.conf
 }
@@ -57,7 +57,7 @@ works()
 	cluster_with_line
 	try mc srun -N2 --ntasks-per-node=2 --ddp ddp-info --max-bytes 64K
 	same "$rc" 0
-	has "$out" 'started by srun --ddp, met by file, between nodes: ucx$'
+	has "$out" 'started by srun --ddp, met by file, between nodes: tcp$'
 	has_not "$out" WRONG
 	try mc srun -N2 --ntasks-per-node=2 --ddp ddp-train mnist --samples 256 --epochs 1
 	same "$rc" 0

@@ -22,7 +22,7 @@
 #include "base/settings.h"
 #include "wide/ring.h"
 
-enum { MOST = 64 };
+enum { MOST = 1024 };
 
 struct member {
 	struct ddp_log log;
@@ -100,37 +100,32 @@ static size_t learn(const char *directory, const char *what, int rank, void *dat
 static void meet(struct member *member, int rank, int size, const char *directory)
 {
 	struct ddp_column *column = &member->column;
-	static char peer[DDP_HOST_PASS];
+	static struct ddp_host_card cards[MOST];
+	int partners[MOST], count;
 	struct ddp_error error = {0};
 	struct ddp_watch watch = ddp_watch_start(60, NULL, NULL);
-	const void *address;
-	size_t length;
+	const struct ddp_host_setup setup = {rank, size, &watch, end, &member->log};
+	struct ddp_host_card own;
 
 	check(ddp_log_open(&member->log, &error), &error);
 	column->engine =
 		ddp_host_engine_find(ddp_setting_get(DDP_SET_DDP_WIDE), &member->log, &error);
 	if (!column->engine)
 		die(&error);
-	check(column->engine->open(&column->host, rank, size, &watch, end, &member->log, &error),
-	      &error);
-	check(column->engine->address(column->host, &address, &length, &error), &error);
-	publish(directory, "", rank, address, length);
-	for (int i = 0; i < size; i++) {
+	check(column->engine->open(&column->host, &setup, &own, &error), &error);
+	publish(directory, "", rank, own.data, own.bytes);
+	count = ddp_column_partners(size, rank, partners);
+	for (int i = 0; i < size; i++)
 		member->ranks[i] = i;
-		if (i == rank)
-			continue;
-		length = learn(directory, "", i, peer, sizeof(peer));
-		check(column->engine->connect(column->host, i, peer, length, &error), &error);
+	if (column->engine->all_peers)
+		for (int i = count = 0; i < size; i++)
+			if (i != rank)
+				partners[count++] = i;
+	for (int i = 0; i < count; i++) {
+		cards[i].rank = partners[i];
+		cards[i].bytes = learn(directory, "", partners[i], cards[i].data, DDP_HOST_CARD);
 	}
-	check(column->engine->pass(column->host, &address, &length, &error), &error);
-	publish(directory, "pass", rank, address, length);
-	for (int i = 0; i < size; i++) {
-		if (i == rank)
-			continue;
-		length = learn(directory, "pass", i, peer, sizeof(peer));
-		check(column->engine->admit(column->host, i, peer, length, &error), &error);
-	}
-	check(column->engine->meet(column->host, &watch, &error), &error);
+	check(column->engine->meet(column->host, cards, count, &watch, &error), &error);
 	column->index = rank;
 	column->size = size;
 	column->ranks = member->ranks;

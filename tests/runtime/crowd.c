@@ -123,7 +123,7 @@ void wait_for_stage(int rank, int stage)
 		milliseconds(1);
 }
 
-bool is_waiting(const char *directory, int rank)
+static bool is_waiting_at(const char *directory, int fence, int rank)
 {
 	struct ddp_attempts list;
 	char path[PATH_MAX];
@@ -131,8 +131,13 @@ bool is_waiting(const char *directory, int rank)
 	if (ddp_attempts_list(directory, &list, NULL) != 0 || list.count == 0)
 		return false;
 	ddp_attempt_path(path, directory, list.attempts[0].number,
-			 rank == 0 ? ".ranks/hello" : ".ranks/0.%d", rank);
+			 rank == 0 ? ".ranks/hello" : ".ranks/%d.%d", fence, rank);
 	return access(path, F_OK) == 0;
+}
+
+bool is_waiting(const char *directory, int rank)
+{
+	return is_waiting_at(directory, 0, rank);
 }
 
 void wait_for_record(const char *directory, int rank)
@@ -281,11 +286,35 @@ void meet_often(struct rank *rank)
 	meet_times(rank, 4);
 }
 
-/* As meet_twice, with little time. */
-void meet_in_short(struct rank *rank)
+static int last_fence;
+
+/* The time of [owner] is over once all ranks of begin_few() wait in the last fence. */
+static int is_over(void *owner, struct ddp_error *error)
 {
-	rank->watch = ddp_watch_start(0.3, NULL, NULL);
+	const struct rank *rank = owner;
+	int fence = rank->report->fences;
+
+	(void)error;
+	for (int i = 0; i < RANKS; i++)
+		if (reports[i].comes &&
+		    !(i == 0 && fence > 0 ? stage_of(0) >= fence
+					  : is_waiting_at(rank->identity.directory, fence, i)))
+			return 0;
+	return fence < last_fence ? 0 : DDP_ERR_TIMEOUT;
+}
+
+static void meet_until_over(struct rank *rank)
+{
+	rank->watch = ddp_watch_start(60, is_over, rank);
 	meet_times(rank, 2);
+}
+
+void begin_few(const char *directory, int first, int count, int size, int fence)
+{
+	last_fence = fence;
+	for (int i = first; i < first + count; i++)
+		reports[i].comes = true;
+	begin_ranks(directory, false, first, count, size, meet_until_over);
 }
 
 bool put_record(struct rank *rank, uint64_t attempt, struct ddp_record record)

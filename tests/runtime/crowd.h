@@ -24,6 +24,7 @@ struct report {
 	bool torn;	    /* got one that no rank put, or from two worlds' ranks of one number */
 	char worlds[RANKS]; /* 'a' + the world of each rank's values; 0: all were empty */
 	int exit;	    /* wait status */
+	bool comes;	    /* started by begin_few() */
 	pid_t process;
 };
 
@@ -55,6 +56,9 @@ struct rank make_rank(const char *directory, bool own, int number, int size);
 /* Run [run] as a process of its own for [rank]; or for ranks [first] and on of a world of [size]. */
 void begin(struct rank *rank, deed run);
 void begin_ranks(const char *directory, bool own, int first, int count, int size, deed run);
+
+/* Start ranks that meet twice; their time limit ends once all ranks started here wait in [fence]. */
+void begin_few(const char *directory, int first, int count, int size, int fence);
 
 /* Wait for the processes of those ranks to end. */
 void end(int first, int count);
@@ -94,11 +98,10 @@ void meet_times(struct rank *rank, int fences);
  */
 bool put_record(struct rank *rank, uint64_t attempt, struct ddp_record record);
 
-/* Deeds: meet once, twice, four times; twice in 0.3 s; twice, and then not close as if well. */
+/* Deeds: meet once, twice, four times; twice, and then not close as if well. */
 void meet_once(struct rank *rank);
 void meet_twice(struct rank *rank);
 void meet_often(struct rank *rank);
-void meet_in_short(struct rank *rank);
 void wait_and_tell(struct rank *rank);
 
 /* Deeds that end with SIGKILL: open; open and meet once. */

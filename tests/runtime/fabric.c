@@ -8,13 +8,14 @@
 
 #include "fabric.h"
 #include "unit.h"
+#include "wide/ring.h"
 
 enum { EAGER = 256 }; /* bytes up to which a send ends at once */
 
 struct parcel {
 	struct parcel *next;
-	int from;
-	uint64_t tag, mask;
+	int from, owner; /* sender; member that began it */
+	uint64_t tag;
 	size_t bytes;
 	int result;
 	const char *data;		  /* the sender's, or [copy] */
@@ -63,18 +64,14 @@ struct fabric *fabric_create(int size, uint64_t seed)
 	return fabric;
 }
 
-static int free_list(struct parcel *parcel)
+static void free_list(struct parcel *parcel)
 {
-	int count = 0;
-
 	while (parcel) {
 		struct parcel *next = parcel->next;
 
-		count += parcel->request != NULL;
 		free(parcel);
 		parcel = next;
 	}
-	return count;
 }
 
 void fabric_destroy(struct fabric *fabric)
@@ -139,14 +136,13 @@ int fabric_open(struct fabric *fabric)
 
 /* --- Messages; the lock is held ----------------------------------------------------------- */
 
-/* The first of [list] that goes with [parcel], taken out of it. */
-static struct parcel *match(struct parcel **list, const struct parcel *parcel, bool wanted)
+/* The first of [list] that belongs to [parcel], taken out of it. */
+static struct parcel *match(struct parcel **list, const struct parcel *parcel)
 {
 	for (; *list; list = &(*list)->next) {
 		struct parcel *other = *list;
-		uint64_t mask = wanted ? other->mask : parcel->mask;
 
-		if (other->from == parcel->from && ((other->tag ^ parcel->tag) & mask) == 0) {
+		if (other->from == parcel->from) {
 			*list = other->next;
 			return other;
 		}
@@ -174,14 +170,14 @@ static void deliver(struct ddp_host *to, struct parcel *message, struct parcel *
 	end(to, wanted, fits ? 1 : DDP_ERR_MISMATCH);
 }
 
-/* Behind all that have the same sender and tag, else anywhere. */
+/* Behind all that have the same sender, else anywhere. */
 static void put(struct fabric *fabric, struct parcel **list, struct parcel *parcel)
 {
 	struct parcel **link = list;
 	uint32_t jump = unit_random(&fabric->random, 4);
 
 	for (struct parcel **at = list; *at; at = &(*at)->next)
-		if ((*at)->from == parcel->from && (*at)->tag == parcel->tag)
+		if ((*at)->from == parcel->from)
 			link = &(*at)->next;
 	for (; jump && *link; jump--)
 		link = &(*link)->next;
@@ -189,26 +185,41 @@ static void put(struct fabric *fabric, struct parcel **list, struct parcel *parc
 	*link = parcel;
 }
 
-static struct parcel *parcel_of(int from, uint64_t tag, size_t bytes,
+static struct parcel *parcel_of(const struct ddp_host *owner, int from, uint64_t tag, size_t bytes,
 				struct ddp_host_request *request)
 {
 	struct parcel *parcel = calloc(1, sizeof(*parcel));
 
 	parcel->from = from;
+	parcel->owner = owner->rank;
 	parcel->tag = tag;
 	parcel->bytes = bytes;
 	parcel->request = request;
 	return parcel;
 }
 
+/* Connections exist between the partners of a column only. */
+static void check_partner(const struct ddp_host *host, int peer)
+{
+	int partners[DDP_COLUMN_PARTNERS];
+	int count = ddp_column_partners(host->fabric->size, host->rank, partners);
+
+	while (count > 0 && partners[count - 1] != peer)
+		count--;
+	if (count == 0) {
+		fprintf(stderr, "member %d sends to %d, which is no partner\n", host->rank, peer);
+		abort();
+	}
+}
+
 static int fabric_send(struct ddp_host *host, int peer, uint64_t tag, const void *data,
 		       size_t bytes, struct ddp_host_request *request, struct ddp_error *error)
 {
 	struct fabric *fabric = host->fabric;
-	struct parcel *message = parcel_of(host->rank, tag, bytes, request), *wanted = NULL;
+	struct parcel *message = parcel_of(host, host->rank, tag, bytes, request), *wanted = NULL;
 
 	(void)error;
-	request->peer = peer;
+	check_partner(host, peer);
 	request->status = 0;
 	message->data = data;
 	if (bytes <= EAGER) {
@@ -220,7 +231,7 @@ static int fabric_send(struct ddp_host *host, int peer, uint64_t tag, const void
 	}
 	pthread_mutex_lock(&fabric->lock);
 	if (!host->dropped[peer])
-		wanted = match(&fabric->hosts[peer].wanted, message, true);
+		wanted = match(&fabric->hosts[peer].wanted, message);
 	if (host->dropped[peer])
 		put(fabric, &host->came, message); /* nobody looks for it there */
 	else if (wanted)
@@ -244,21 +255,19 @@ static int overlaps(const struct parcel *list, int rank, const struct parcel *wa
 	return count;
 }
 
-static int fabric_recv(struct ddp_host *host, int peer, uint64_t tag, uint64_t mask, void *data,
-		       size_t bytes, struct ddp_host_request *request, struct ddp_error *error)
+static int fabric_recv(struct ddp_host *host, int peer, uint64_t tag, void *data, size_t bytes,
+		       struct ddp_host_request *request, struct ddp_error *error)
 {
-	struct parcel *wanted = parcel_of(peer, tag, bytes, request), *message;
+	struct parcel *wanted = parcel_of(host, peer, tag, bytes, request), *message;
 
 	(void)error;
-	request->peer = peer;
 	request->status = 0;
-	wanted->mask = mask;
 	wanted->place = data;
 	pthread_mutex_lock(&host->fabric->lock);
 	for (int i = 0; i < host->fabric->size; i++)
 		host->fabric->overlaps += overlaps(host->fabric->hosts[i].came, host->rank, wanted);
 	host->fabric->overlaps += overlaps(host->ended, host->rank, wanted);
-	message = match(&host->came, wanted, false);
+	message = match(&host->came, wanted);
 	if (message)
 		deliver(host, message, wanted);
 	else
@@ -268,35 +277,36 @@ static int fabric_recv(struct ddp_host *host, int peer, uint64_t tag, uint64_t m
 	return 0;
 }
 
-static bool take_out(struct parcel **list, const struct ddp_host_request *request)
+/* Remove the parcels of [list] whose request is of [rank]. */
+static void take_out(struct parcel **list, int rank)
 {
-	for (; *list; list = &(*list)->next) {
+	while (*list) {
 		struct parcel *parcel = *list;
 
-		if (parcel->request != request)
+		if (!parcel->request || parcel->owner != rank) {
+			list = &parcel->next;
 			continue;
+		}
+		parcel->request->status = DDP_ERR_ABORTED;
 		*list = parcel->next;
 		free(parcel);
-		return true;
 	}
-	return false;
 }
 
-static void fabric_cancel(struct ddp_host *host, struct ddp_host_request *request)
+static void fabric_cancel(struct ddp_host *host)
 {
 	pthread_mutex_lock(&host->fabric->lock);
 	for (int i = 0; i < host->fabric->size; i++) {
-		take_out(&host->fabric->hosts[i].came, request);
-		take_out(&host->fabric->hosts[i].wanted, request);
-		take_out(&host->fabric->hosts[i].ended, request);
+		take_out(&host->fabric->hosts[i].came, host->rank);
+		take_out(&host->fabric->hosts[i].wanted, host->rank);
+		take_out(&host->fabric->hosts[i].ended, host->rank);
 	}
-	request->status = DDP_ERR_ABORTED;
 	pthread_mutex_unlock(&host->fabric->lock);
 }
 
 /* --- Time and faults ----------------------------------------------------------------------- */
 
-static int fabric_progress(struct ddp_host *host)
+static int handle_ended(struct ddp_host *host)
 {
 	struct fabric *fabric = host->fabric;
 	struct parcel *parcel;
@@ -324,10 +334,13 @@ static int fabric_progress(struct ddp_host *host)
 	return happened;
 }
 
-static void fabric_idle(struct ddp_host *host, uint64_t nanoseconds)
+static int fabric_progress(struct ddp_host *host, uint64_t nanoseconds)
 {
+	int happened = handle_ended(host);
 	struct timespec until;
 
+	if (happened || !nanoseconds)
+		return happened;
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_nsec += (long)MIN(nanoseconds, 1000000);
 	until.tv_sec += until.tv_nsec / 1000000000;
@@ -336,29 +349,37 @@ static void fabric_idle(struct ddp_host *host, uint64_t nanoseconds)
 	if (!host->ended)
 		pthread_cond_timedwait(&host->fabric->news, &host->fabric->lock, &until);
 	pthread_mutex_unlock(&host->fabric->lock);
+	return 0;
 }
 
-static int fabric_broken(struct ddp_host *host, int *peer, char *why, size_t size)
+static enum ddp_host_event fabric_event(struct ddp_host *host, int *peer, char *text, size_t size)
 {
-	int broken = 0;
+	enum ddp_host_event event = DDP_HOST_QUIET;
 
 	pthread_mutex_lock(&host->fabric->lock);
-	for (int i = 0; i < host->fabric->size && !broken; i++)
+	for (int i = 0; i < host->fabric->size && event == DDP_HOST_QUIET; i++)
 		if (i != host->rank && host->fabric->hosts[i].broken) {
 			*peer = i;
-			snprintf(why, size, "cut on purpose");
-			broken = 1;
+			snprintf(text, size, "cut on purpose");
+			event = DDP_HOST_LOST;
 		}
+	if (host->noted >= 0) {
+		*peer = host->noted;
+		snprintf(text, size, "%s", host->note);
+		event = DDP_HOST_NOTED;
+	}
 	pthread_mutex_unlock(&host->fabric->lock);
-	return broken;
+	return event;
 }
 
-static void fabric_note(struct ddp_host *host, int peer, const char *text)
+static void fabric_note(struct ddp_host *host, const char *text)
 {
-	struct ddp_host *to = &host->fabric->hosts[peer];
-
 	pthread_mutex_lock(&host->fabric->lock);
-	if (to->noted < 0) {
+	for (int i = 0; i < host->fabric->size; i++) {
+		struct ddp_host *to = &host->fabric->hosts[i];
+
+		if (to == host || to->noted >= 0)
+			continue;
 		to->noted = host->rank;
 		snprintf(to->note, sizeof(to->note), "%s", text);
 	}
@@ -366,46 +387,34 @@ static void fabric_note(struct ddp_host *host, int peer, const char *text)
 	pthread_mutex_unlock(&host->fabric->lock);
 }
 
-static int fabric_noted(struct ddp_host *host, int *peer, char *text, size_t size)
+static int fabric_silent(struct ddp_host *host, bool ask, int *first)
 {
-	int noted;
+	int silent = 0;
 
 	pthread_mutex_lock(&host->fabric->lock);
-	noted = host->noted >= 0;
-	*peer = host->noted;
-	snprintf(text, size, "%s", host->note);
-	pthread_mutex_unlock(&host->fabric->lock);
-	return noted;
-}
-
-static void fabric_ask(struct ddp_host *host, int peer)
-{
-	pthread_mutex_lock(&host->fabric->lock);
-	host->answered[peer] = false;
-	host->fabric->hosts[peer].asked[host->rank] = true;
+	for (int i = host->fabric->size - 1; i >= 0; i--) {
+		if (i == host->rank)
+			continue;
+		if (ask) {
+			host->answered[i] = false;
+			host->fabric->hosts[i].asked[host->rank] = true;
+		}
+		if (!host->answered[i]) {
+			*first = i;
+			silent++;
+		}
+	}
 	pthread_cond_broadcast(&host->fabric->news);
 	pthread_mutex_unlock(&host->fabric->lock);
-}
-
-static bool fabric_answered(struct ddp_host *host, int peer)
-{
-	bool answered;
-
-	pthread_mutex_lock(&host->fabric->lock);
-	answered = host->answered[peer];
-	pthread_mutex_unlock(&host->fabric->lock);
-	return answered;
+	return silent;
 }
 
 const struct ddp_host_engine fabric_engine = {
 	.send = fabric_send,
 	.recv = fabric_recv,
 	.progress = fabric_progress,
-	.idle = fabric_idle,
 	.cancel = fabric_cancel,
-	.broken = fabric_broken,
+	.event = fabric_event,
 	.note = fabric_note,
-	.noted = fabric_noted,
-	.ask = fabric_ask,
-	.answered = fabric_answered,
+	.silent = fabric_silent,
 };

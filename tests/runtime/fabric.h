@@ -3,7 +3,7 @@
  * fabric.h - an engine between threads, with faults on demand
  *
  * Large messages are read from the sender's memory when the receive meets them, so that memory
- * which is touched too early shows. Messages arrive in any order between tags.
+ * which is touched too early shows. Messages of different senders arrive in any order.
  */
 #ifndef DDP_TESTS_FABRIC_H
 #define DDP_TESTS_FABRIC_H

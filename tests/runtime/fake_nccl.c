@@ -426,7 +426,6 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataT
 			  send, recv, count);
 }
 
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 1)
 NCCL(ncclMemAlloc, (void **memory, size_t bytes),
      allocate("ncclMemAlloc", memory, bytes) ? ncclUnhandledCudaError : ncclSuccess)
 NCCL(ncclMemFree, (void *memory),
@@ -443,7 +442,6 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes,
 
 NCCL(ncclCommDeregister, (const ncclComm_t comm, void *handle),
      (keep(-1), nccl("ncclCommDeregister")))
-#endif
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * members.h - a group for a test: ranks as threads or as processes
+ * members.h - a group for a test: ranks as threads, as processes, or as processes in user and pid
+ * namespaces of their own
  *
  * A body runs in each member. What it finds wrong it says by member_fail(); Check's own
  * assertions belong to the thread and process that runs the test.
@@ -9,6 +10,8 @@
 #define DDP_TESTS_MEMBERS_H
 
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,6 +19,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,9 +39,15 @@ enum { MEMBERS = 8 };
 #define MEMBERS_THREADS_ONLY 0
 #endif
 
-enum way { THREADS, PROCESSES };
+enum way { THREADS, PROCESSES, CONTAINERS };
 
-static const char *const way_names[] = {"threads", "processes"};
+static const char *const way_names[] = {"threads", "processes", "containers"};
+
+/* Of the group's socket; "": none. */
+static char members_directory[256];
+
+/* System call that is missing in containers; 0: none. */
+static int members_missing;
 
 /* Seen by all members, whatever they are. */
 struct board {
@@ -83,6 +93,7 @@ static inline struct ddp_group_options member_options(const struct member *membe
 					    .size = member->size,
 					    .ranks = member_ranks,
 					    .host = "n2",
+					    .directory = members_directory,
 					    .log = &log};
 
 	ddp_simd_choose(&options.simd, NULL);
@@ -103,7 +114,8 @@ static inline void member_run(struct member *member)
 	} else {
 		while (!atomic_load(&board->ready))
 			usleep(100);
-		status = ddp_group_attach(&member->group, &options, board->ticket, &member->error);
+		status = ddp_group_attach(&member->group, &options, board->ticket, &member->watch,
+					  &member->error);
 	}
 	if (status == 0)
 		status = ddp_group_meet(member->group, &member->watch, &member->error);
@@ -121,6 +133,52 @@ static inline void *member_thread(void *argument)
 	return NULL;
 }
 
+/* From here on system call [number] fails with [error]. Returns whether that is possible. */
+static inline bool forbid_call(int number, int error)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {ROWS(filter), filter};
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/* Continue in a process in new namespaces; not in their first one, since SIGKILL does not end that. */
+static inline void enter_container(void)
+{
+	int status;
+
+	if (unshare(CLONE_NEWUSER | CLONE_NEWPID) < 0)
+		_exit(1);
+	for (int i = 0; i < 2; i++) {
+		pid_t pid = fork();
+
+		if (pid == 0)
+			continue;
+		waitpid(pid, &status, 0);
+		/* The first process of a namespace ends all others in it. */
+		while (wait(NULL) > 0)
+			;
+		_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 99);
+	}
+}
+
+/* Whether this host lets this user make namespaces. */
+static inline bool has_containers(void)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0)
+		_exit(unshare(CLONE_NEWUSER | CLONE_NEWPID) < 0);
+	return waitpid(pid, &status, 0) == pid && status == 0;
+}
+
 static inline void member_processes(struct member *members, int size)
 {
 	pid_t pids[MEMBERS];
@@ -129,7 +187,11 @@ static inline void member_processes(struct member *members, int size)
 	for (int m = 0; m < size; m++) {
 		pids[m] = fork();
 		if (pids[m] == 0) {
-			alarm(60); /* nobody is left behind */
+			if (members[m].way == CONTAINERS)
+				enter_container();
+			if (members_missing && !forbid_call(members_missing, ENOSYS))
+				_exit(1);
+			alarm(600); /* nobody is left behind */
 			member_run(&members[m]);
 			_exit(0);
 		}
@@ -176,7 +238,7 @@ static inline struct board *members_run(enum way way, int size, double limit,
 					     .board = board,
 					     .watch = ddp_watch_start(limit, NULL, NULL),
 					     .body = body};
-	if (way == PROCESSES)
+	if (way != THREADS)
 		member_processes(members, size);
 	else
 		member_threads(members, size);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl-host.c - ddp_nccl.so over host memory: collectives between processes of one machine
+ * nccl-host.c - ddp_nccl.so over host memory: collectives between processes of one machine; and, compiled with
+ * WITHOUT_NCCL, ddp_gpu.so, of which nobody calls these
  *
  * Its ranks meet in a memfd of the first, through /proc, so that nothing is left. Its card says which GPU a
  * rank is on: DDP_HOST_GPU, where it is unset one for all. What it says of failures is as little as NCCL says, or
@@ -20,9 +21,9 @@
 #include <unistd.h>
 
 #include "base/checksum.h"
+#include "base/kernel.h"
 #include "device/device-engine.h"
 #include "host-stream.h"
-#include "local/kernel.h"
 
 enum { RANKS = 16, SLOT = 64 << 10, MEMORIES = 64, NCCL = 22809 };
 
@@ -50,8 +51,6 @@ struct ddp_device {
 	unsigned long issued; /* collectives that are in no graph, */
 	atomic_ulong served;  /* of whatever stream: one after the other */
 	void *memories[MEMORIES];
-	void (*warn)(void *owner);
-	void *owner;
 	atomic_bool given_up;
 	atomic_int failed; /* status, once [failure] is there */
 	struct ddp_error failure;
@@ -63,8 +62,6 @@ static void fail(struct ddp_device *device, int status, const char *why)
 {
 	if (atomic_load(&device->failed))
 		return;
-	if (device->warn)
-		device->warn(device->owner);
 	ddp_error_set(&device->failure, status, "rank %d, device %d: %s", device->rank,
 		      device->index, why);
 	atomic_store(&device->failed, status);
@@ -105,20 +102,6 @@ static bool all_have(struct ddp_device *device, int ring)
 		fail_if_gone(device, rank);
 	}
 	return all;
-}
-
-/* Wait for all to take the next step of hosts; false: it is given up. */
-static bool step(struct ddp_device *device, const struct ddp_watch *watch)
-{
-	take_step(device, HOST);
-	for (int looks = 0; !all_have(device, HOST); looks++) {
-		if (ddp_watch_check(watch, NULL) < 0)
-			fail(device, DDP_ERR_TIMEOUT, "a rank did not come");
-		if (atomic_load(&device->given_up) || atomic_load(&device->failed))
-			return false;
-		host_rest(looks > 100 ? 500 : 20);
-	}
-	return true;
 }
 
 /* --- Collectives, as deeds ---------------------------------------------------------------- */
@@ -354,12 +337,31 @@ static int host_count(void *stream, uint64_t *counter, uint64_t *word, struct dd
 
 /* --- The way there ------------------------------------------------------------------------- */
 
-static int host_open(struct ddp_device **device, int rank, int size, int index,
-		     const struct ddp_log *log, struct ddp_error *error)
+static void describe(struct ddp_device_card *card)
 {
-	struct ddp_device *new = calloc(1, sizeof(*new));
+	const char *gpu = getenv("DDP_HOST_GPU"), *host = getenv("NCCL_HOSTID");
+
+#ifndef WITHOUT_NCCL
+	card->version = getenv("NCCL_MULTI_RANK_GPU_ENABLE") ? 23003 : NCCL;
+#endif
+	card->boot = host ? ddp_hash(DDP_HASH_INIT, host, strlen(host)) : 1;
+	card->bytes = (uint64_t)1 << 30;
+	snprintf(card->uuid, sizeof(card->uuid), "GPU-%s", gpu ? gpu : "host");
+	gethostname(card->host, sizeof(card->host) - 1);
+}
+
+static int host_open(struct ddp_device **device, struct ddp_device_card *card, int rank, int size,
+		     int index, const struct ddp_log *log, struct ddp_error *error)
+{
+	struct ddp_device *new;
 
 	(void)log;
+	*device = NULL;
+#ifdef WITHOUT_NCCL
+	if (host_fails("open"))
+		return ddp_error_set(error, DDP_ERR_UNSUPPORTED, "open() fails, as asked");
+#endif
+	new = calloc(1, sizeof(*new));
 	*device = new;
 	if (!new || size > RANKS)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no room for %d ranks", size);
@@ -370,22 +372,8 @@ static int host_open(struct ddp_device **device, int rank, int size, int index,
 	new->own = host_stream_open();
 	for (int i = 0; i < RANKS; i++)
 		new->pidfds[i] = -1;
+	describe(card);
 	return ddp_simd_choose(&new->simd, error);
-}
-
-static int host_card(struct ddp_device *device, struct ddp_device_card *card,
-		     struct ddp_error *error)
-{
-	const char *gpu = getenv("DDP_HOST_GPU"), *host = getenv("NCCL_HOSTID");
-
-	(void)error;
-	memset(card, 0, sizeof(*card));
-	card->rank = device->rank;
-	card->version = NCCL;
-	card->boot = host ? ddp_hash(DDP_HASH_INIT, host, strlen(host)) : 1;
-	snprintf(card->uuid, sizeof(card->uuid), "GPU-%s", gpu ? gpu : "host");
-	gethostname(card->host, sizeof(card->host) - 1);
-	return 0;
 }
 
 static int host_identity(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
@@ -456,6 +444,22 @@ static int host_alloc(struct ddp_device *device, size_t bytes, void **memory,
 	return 0;
 }
 
+#ifndef WITHOUT_NCCL
+
+/* Wait for all to take the next step of hosts; false: it is given up. */
+static bool step(struct ddp_device *device, const struct ddp_watch *watch)
+{
+	take_step(device, HOST);
+	for (int looks = 0; !all_have(device, HOST); looks++) {
+		if (ddp_watch_check(watch, NULL) < 0)
+			fail(device, DDP_ERR_TIMEOUT, "a rank did not come");
+		if (atomic_load(&device->given_up) || atomic_load(&device->failed))
+			return false;
+		host_rest(looks > 100 ? 500 : 20);
+	}
+	return true;
+}
+
 /* Refused where it is asked to fail; all ranks come. */
 static int host_enroll(struct ddp_device *device, void *memory, bool known,
 		       struct ddp_error *refused, const struct ddp_watch *watch,
@@ -471,6 +475,8 @@ static int host_enroll(struct ddp_device *device, void *memory, bool known,
 	status = host_health(device, error);
 	return status ? status : ddp_error_set(error, DDP_ERR_ABORTED, "given up");
 }
+
+#endif
 
 static int host_free(struct ddp_device *device, void *memory, struct ddp_error *error)
 {
@@ -488,24 +494,95 @@ static int host_free(struct ddp_device *device, void *memory, struct ddp_error *
 
 /* --- The end ------------------------------------------------------------------------------- */
 
-static int host_wait(struct ddp_device *device, void *stream, const struct ddp_watch *watch,
-		     struct ddp_error *error)
-{
-	while (!host_stream_idle(stream_of(device, stream))) {
-		int status = ddp_watch_check(watch, error);
+#ifdef WITHOUT_NCCL
 
+static bool host_captured(struct ddp_device *device, void *stream)
+{
+	struct host_stream *of = stream_of(device, stream);
+
+	return of->class->captured(of);
+}
+
+#endif
+
+static bool has_come(const uint64_t *word, uint64_t value)
+{
+	return word && __atomic_load_n(word, __ATOMIC_ACQUIRE) >= value;
+}
+
+static int host_await(struct ddp_device *device, void *stream, const uint64_t *word, uint64_t value,
+		      const struct ddp_watch *watch, struct ddp_error *error)
+{
+	struct host_stream *of = stream_of(device, stream);
+
+	if (of->class->captured(of))
+		return ddp_error_set(error, DDP_ERR_STATE,
+				     "the stream is captured into a CUDA graph");
+	for (;;) {
+		bool ended;
+		int status;
+
+		if (host_fails("wait"))
+			return ddp_error_set(error, DDP_ERR_ENGINE, "a stream broke, as asked");
+		/* An emulated stream that is asked may do all of its work: too low a [value] would not be noticed after that. */
+		if (has_come(word, value))
+			return 0;
+		ended = host_stream_idle(of);
+		if (has_come(word, value))
+			return 0;
+		if (ended)
+			break;
+		status = ddp_watch_check(watch, error);
 		if (status < 0)
 			return status;
 		host_rest(100);
 	}
-	return host_health(device, error);
+	return word ? ddp_error_set(error, DDP_ERR_ENGINE, "a stream has ended too early")
+		    : host_health(device, error);
 }
 
-static void host_warn(struct ddp_device *device, void (*call)(void *owner), void *owner)
+static int host_wait(struct ddp_device *device, void *stream, const struct ddp_watch *watch,
+		     struct ddp_error *error)
 {
-	device->warn = call;
-	device->owner = owner;
+	return host_await(device, stream, NULL, 0, watch, error);
 }
+
+#ifdef WITHOUT_NCCL
+
+static int host_pin(struct ddp_device *device, void *memory, size_t bytes, struct ddp_error *error)
+{
+	(void)device, (void)memory, (void)bytes;
+	if (host_fails("pin"))
+		return ddp_error_set(error, DDP_ERR_ENGINE, "not pinned, as asked");
+	return 0;
+}
+
+struct copying {
+	void *to;
+	const void *from;
+	size_t bytes;
+};
+
+static bool run_copy(void *room)
+{
+	const struct copying *it = room;
+
+	memmove(it->to, it->from, it->bytes);
+	return true;
+}
+
+static int host_copy(struct ddp_device *device, void *to, const void *from, size_t bytes,
+		     void *stream, struct ddp_error *error)
+{
+	struct copying copying = {to, from, bytes};
+
+	if (host_fails("copy"))
+		return ddp_error_set(error, DDP_ERR_ENGINE, "not copied, as asked");
+	host_stream_add(stream_of(device, stream), run_copy, &copying, sizeof(copying));
+	return 0;
+}
+
+#else
 
 static bool host_abort(struct ddp_device *device, double seconds)
 {
@@ -515,11 +592,17 @@ static bool host_abort(struct ddp_device *device, double seconds)
 	return true;
 }
 
+#endif
+
 static void host_close(struct ddp_device *device)
 {
 	if (!device)
 		return;
 	atomic_store(&device->given_up, true);
+#ifdef WITHOUT_NCCL
+	while (!host_stream_idle(device->own))
+		host_rest(100);
+#endif
 	if (!host_stream_close(device->own))
 		return;
 	for (int i = 0; i < RANKS; i++)
@@ -535,25 +618,32 @@ static void host_close(struct ddp_device *device)
 }
 
 DDP_API const struct ddp_device_engine ddp_module = {
+#ifdef WITHOUT_NCCL
+	.head = {DDP_MODULE_MAGIC, DDP_DEVICE_VERSION, sizeof(struct ddp_device_engine), "device",
+		 "gpu", PACKAGE_VERSION},
+	.pin = host_pin,
+	.copy = host_copy,
+	.captured = host_captured,
+	.await = host_await,
+#else
 	.head = {DDP_MODULE_MAGIC, DDP_DEVICE_VERSION, sizeof(struct ddp_device_engine), "device",
 		 "nccl", PACKAGE_VERSION},
+	.enroll = host_enroll,
+	.health = host_health,
+	.abort = host_abort,
+#endif
 	.open = host_open,
-	.card = host_card,
 	.identity = host_identity,
 	.connect = host_connect,
 	.all_reduce = host_all_reduce,
 	.broadcast = host_broadcast,
 	.all_gather = host_all_gather,
 	.alloc = host_alloc,
-	.enroll = host_enroll,
 	.free = host_free,
 	.stream = host_own,
 	.order = host_order,
 	.convert = host_convert,
 	.count = host_count,
 	.wait = host_wait,
-	.health = host_health,
-	.warn = host_warn,
-	.abort = host_abort,
 	.close = host_close,
 };

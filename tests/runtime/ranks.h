@@ -3,7 +3,7 @@
  * ranks.h - real ranks for tests: processes with the variables that torchrun sets
  *
  * A layout says how many ranks each node has: "2,1" is three ranks on two nodes, which then talk
- * over UCX as two machines would. Each rank runs in a directory of the test's own, with its
+ * over TCP as two machines would. Each rank runs in a directory of the test's own, with its
  * stderr in a file.
  */
 #ifndef DDP_TESTS_RANKS_H
@@ -62,7 +62,7 @@ static inline void ranks_environment(int rank, int size, int local, int count, i
 	setenv("MASTER_ADDR", "127.0.0.1", 1);
 	setenv("MASTER_PORT", "7", 1);
 	/* Nothing leaves this machine. */
-	setenv("UCX_NET_DEVICES", "lo", 1);
+	setenv("DDP_SOCKET_IFNAME", "lo", 1);
 	/* Who hangs says so before Check's own limit ends the test without a word. */
 	setenv("DDP_TIMEOUT", "240", 0);
 }
@@ -151,7 +151,7 @@ static inline void ranks_run(const char *layout, int (*body)(int rank))
 		      rank < 0 ? 0 : ranks.statuses[rank], rank < 0 ? "" : ranks.text[rank]);
 }
 
-/* Files that UCX or we would leave; others on this host have their own. */
+/* Files that libddp would leave; other programs on this host have their own. */
 static inline int ranks_shared_files(void)
 {
 	DIR *directory = opendir("/dev/shm");
@@ -159,7 +159,7 @@ static inline int ranks_shared_files(void)
 	int count = 0;
 
 	while (directory && (entry = readdir(directory)))
-		count += strncmp(entry->d_name, "ucx_", 4) == 0 || strstr(entry->d_name, "ddp");
+		count += strstr(entry->d_name, "ddp") != NULL;
 	if (directory)
 		closedir(directory);
 	return count;

@@ -155,13 +155,12 @@ TEST(test_poll)
 	struct owner owner = {0, 0};
 	struct ddp_watch watch = ddp_watch_start(0.05, ask, &owner);
 	struct ddp_poll poll = {0};
-	int looks = 0, status;
+	int status;
 
 	while ((status = ddp_watch_poll(&watch, &poll, NULL)) == 0)
-		looks++;
+		;
 	ck_assert_int_eq(status, DDP_ERR_TIMEOUT);
 	ck_assert_uint_ge(ddp_now(), watch.deadline);
-	ck_assert_int_ge(looks, 200);
 	ck_assert_int_le(owner.asked, 1 + 50 / 10);
 	ck_assert_int_eq(ddp_watch_poll(&watch, &poll, NULL), DDP_ERR_TIMEOUT);
 	watch = ddp_watch_start(3600, ask, &owner);

@@ -239,7 +239,7 @@ TEST_ROWS(test_sweep, leftovers)
 	struct stat info;
 
 	if (leftovers[_i].link)
-		ck_assert_int_eq(symlink("/dev/null", path), 0);
+		ck_assert_int_eq(symlink("nothing", path), 0);
 	else
 		fclose(fopen(path, "w"));
 	set_age(path, leftovers[_i].age);
@@ -618,37 +618,34 @@ static const struct {
 	const char *name;
 	struct ddp_tensor tensors[3];
 	size_t count;
-	const char *pieces[4];
+	const char *pieces;
 } matches[] = {
-	{"same", {{"a", DDP_F32, 2, {2, 3}, NULL}, {"b", DDP_I64, 0, {0}, NULL}}, 2, {NULL}},
-	{"another order",
-	 {{"b", DDP_I64, 0, {0}, NULL}, {"a", DDP_F32, 2, {2, 3}, NULL}},
-	 2,
-	 {NULL}},
-	{"nothing", {{NULL, DDP_F32, 0, {0}, NULL}}, 0, {"file: not expected: b, a", NULL}},
-	{"extra", {{"b", DDP_I64, 0, {0}, NULL}}, 1, {"file: not expected: a", NULL}},
+	{"same", {{"a", DDP_F32, 2, {2, 3}, NULL}, {"b", DDP_I64, 0, {0}, NULL}}, 2, NULL},
+	{"another order", {{"b", DDP_I64, 0, {0}, NULL}, {"a", DDP_F32, 2, {2, 3}, NULL}}, 2, NULL},
+	{"nothing", {{NULL, DDP_F32, 0, {0}, NULL}}, 0, "file: not expected: b, a"},
+	{"extra", {{"b", DDP_I64, 0, {0}, NULL}}, 1, "file: not expected: a"},
 	{"missing",
 	 {{"a", DDP_F32, 2, {2, 3}, NULL},
 	  {"b", DDP_I64, 0, {0}, NULL},
 	  {"c", DDP_I64, 0, {0}, NULL}},
 	 3,
-	 {"file: missing: c", NULL}},
+	 "file: missing: c"},
 	{"both",
 	 {{"a", DDP_F32, 2, {2, 3}, NULL}, {"c", DDP_I64, 0, {0}, NULL}},
 	 2,
-	 {"file: missing: c; not expected: b", NULL}},
+	 "file: missing: c; not expected: b"},
 	{"type",
 	 {{"a", DDP_F16, 2, {2, 3}, NULL}, {"b", DDP_I64, 0, {0}, NULL}},
 	 2,
-	 {"tensor \"a\" is F32 [2, 3], not F16 [2, 3]", NULL}},
+	 "tensor \"a\" is F32 [2, 3], not F16 [2, 3]"},
 	{"shape",
 	 {{"a", DDP_F32, 2, {3, 2}, NULL}, {"b", DDP_I64, 0, {0}, NULL}},
 	 2,
-	 {"tensor \"a\" is F32 [2, 3], not F32 [3, 2]", NULL}},
+	 "tensor \"a\" is F32 [2, 3], not F32 [3, 2]"},
 	{"dimensions",
 	 {{"a", DDP_F32, 2, {2, 3}, NULL}, {"b", DDP_I64, 1, {1}, NULL}},
 	 2,
-	 {"tensor \"b\" is I64 [], not I64 [1]", NULL}},
+	 "tensor \"b\" is I64 [], not I64 [1]"},
 };
 
 TEST_ROWS(test_match, matches)
@@ -666,8 +663,8 @@ TEST_ROWS(test_match, matches)
 	unit_number(name, "status",
 		    ddp_checkpoint_match(file, "file", matches[_i].tensors, matches[_i].count,
 					 &error),
-		    matches[_i].pieces[0] ? DDP_ERR_FORMAT : 0);
-	unit_pieces(name, error.text, matches[_i].pieces);
+		    matches[_i].pieces ? DDP_ERR_FORMAT : 0);
+	unit_has(name, error.text, matches[_i].pieces);
 	ddp_tensors_close(file);
 }
 

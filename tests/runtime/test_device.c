@@ -12,193 +12,139 @@
 #include <unistd.h>
 
 #include "device/cards.h"
-#include "device/shard-protocol.h"
 #include "unit.h"
 
-/* --- Before they form a communicator ----------------------------------------------------- */
+/* --- Which path sums take ---------------------------------------------------------------- */
 
 #define UUID "GPU-01234567-89ab-cdef-0123-456789abcdef"
 #define SLICE "MIG-01234567-89ab-cdef-0123-456789abcde0"
 
+#define CARD(RANK, VERSION, ID, HOST, BOOT, ...)                                                \
+	{                                                                                       \
+		.rank = (RANK), .version = (VERSION), .uuid = ID, .host = HOST, .boot = (BOOT), \
+		__VA_ARGS__                                                                     \
+	}
+
+/* One card of each rank; status 1: staged, for the reason [pieces]. */
 static const struct {
 	const char *name;
 	int count;
 	struct ddp_device_card cards[4];
-	int32_t groups[4]; /* that share memory */
 	int status;
 	const char *pieces[6];
-} preflights[] = {
-	{"alone", 1, {{0, 22809, UUID, "n1", 1}}, {0}, 0, {NULL}},
+} choices[] = {
+	{"alone", 1, {CARD(0, 22809, UUID, "n1", 1, )}, 0, {NULL}},
+	{"alone without NCCL",
+	 1,
+	 {CARD(0, 0, UUID, "n1", 1, )},
+	 1,
+	 {"rank 0 on n1 cannot use NCCL"}},
 	{"two devices of a host",
 	 2,
-	 {{0, 22809, UUID, "n1", 1}, {1, 22809, UUID "0", "n1", 1}},
-	 {0},
-	 0,
-	 {NULL}},
-	{"two devices of a host whose ranks share no memory",
-	 2,
-	 {{0, 22809, UUID, "n1", 1}, {1, 22809, UUID "0", "n1", 1}},
-	 {0, 1},
+	 {CARD(0, 22809, UUID, "n1", 1, .bus = "1"), CARD(1, 22809, UUID "0", "n1", 1, .bus = "2")},
 	 0,
 	 {NULL}},
 	{"another version",
 	 3,
-	 {{0, 22809, "a", "n1", 1}, {1, 22809, "b", "n1", 1}, {2, 22703, "c", "n2", 2}},
-	 {0, 0, 1},
+	 {CARD(0, 22809, "a", "n1", 1, ), CARD(1, 22809, "b", "n1", 1, ),
+	  CARD(2, 22703, "c", "n2", 2, )},
 	 DDP_ERR_MISMATCH,
 	 {"rank 0 on n1", "2.28.9", "rank 2 on n2", "2.27.3"}},
-	{"one device twice",
+	{"one device twice, another one once",
 	 3,
-	 {{0, 22809, "GPU-a", "n1", 1}, {1, 22809, UUID, "n2", 2}, {2, 22809, UUID, "n2", 2}},
-	 {0, 1, 1},
-	 0,
-	 {NULL}},
-	{"one device twice, and no shared memory",
-	 3,
-	 {{0, 22809, "GPU-a", "n1", 1}, {1, 22809, UUID, "n2", 2}, {2, 22809, UUID, "n2", 2}},
-	 {0, 1, 2},
-	 DDP_ERR_MISMATCH,
-	 {"ranks 1 and 2 on n2", UUID, "DDP_LOCAL", "--gpus-per-task=1", "MIG slice"}},
+	 {CARD(0, 22809, "GPU-a", "n1", 1, ), CARD(1, 22809, UUID, "n2", 2, .index = 3),
+	  CARD(2, 22809, UUID, "n2", 2, .index = 3)},
+	 1,
+	 {"2 ranks share GPU 3 on n2"}},
 	{"one device in two containers",
 	 2,
-	 {{0, 22809, UUID, "box1", 7}, {1, 22809, UUID, "box2", 7}},
-	 {0, 1},
-	 DDP_ERR_MISMATCH,
-	 {"ranks 0 and 1"}},
-	{"one device told apart by NCCL_HOSTID",
+	 {CARD(0, 22809, UUID, "box1", 7, ), CARD(1, 22809, UUID, "box2", 7, )},
+	 1,
+	 {"2 ranks share GPU 0 on box1"}},
+	{"one device that NCCL_HOSTID makes two",
 	 2,
-	 {{0, 22809, UUID, "n1", 7}, {1, 22809, UUID, "n1", 8}},
-	 {0, 1},
+	 {CARD(0, 22809, UUID, "n1", 7, ), CARD(1, 22809, UUID, "n1", 8, )},
 	 0,
 	 {NULL}},
 	{"slices of one device",
 	 2,
-	 {{0, 22809, SLICE, "n1", 1}, {1, 22809, SLICE "1", "n1", 1}},
-	 {0, 1},
+	 {CARD(0, 22809, SLICE, "n1", 1, .bus = "1"),
+	  CARD(1, 22809, SLICE "1", "n1", 1, .bus = "1")},
+	 1,
+	 {"2 ranks have MIG slices of one GPU on n1"}},
+	{"slices of one device with a newer NCCL",
+	 2,
+	 {CARD(0, 23102, SLICE, "n1", 1, .bus = "1"),
+	  CARD(1, 23102, SLICE "1", "n1", 1, .bus = "1")},
+	 1,
+	 {"2 ranks have MIG slices of one GPU on n1"}},
+	{"slices of one device, with NCCL's switch",
+	 2,
+	 {CARD(0, 23102, SLICE, "n1", 1, .bus = "1", .multi_rank = 1),
+	  CARD(1, 23102, SLICE "1", "n1", 1, .bus = "1", .multi_rank = 1)},
+	 0,
+	 {"2 ranks have MIG slices of one GPU on n1"}},
+	{"slices of two devices",
+	 2,
+	 {CARD(0, 22809, SLICE, "n1", 1, .bus = "1"),
+	  CARD(1, 22809, SLICE "1", "n1", 1, .bus = "2")},
 	 0,
 	 {NULL}},
-	{"one slice twice, and no shared memory",
+	{"one slice three times",
+	 3,
+	 {CARD(0, 22809, SLICE, "n1", 1, ), CARD(1, 22809, SLICE, "n1", 1, ),
+	  CARD(2, 22809, SLICE, "n1", 1, )},
+	 1,
+	 {"3 ranks share a MIG slice on n1"}},
+	{"one device, and two versions, of which none is used",
 	 2,
-	 {{0, 22809, SLICE, "n1", 1}, {1, 22809, SLICE, "n1", 1}},
-	 {0, 1},
-	 DDP_ERR_MISMATCH,
-	 {SLICE}},
-	{"the version first",
+	 {CARD(0, 22809, UUID, "n1", 1, ), CARD(1, 21800, UUID, "n1", 1, )},
+	 1,
+	 {"2 ranks share GPU 0"}},
+	{"NCCL for several ranks of a device",
 	 2,
-	 {{0, 22809, UUID, "n1", 1}, {1, 21800, UUID, "n1", 1}},
-	 {0, 1},
-	 DDP_ERR_MISMATCH,
-	 {"2.18.0"}},
+	 {CARD(0, 23003, UUID, "n1", 1, .multi_rank = 1),
+	  CARD(1, 23003, UUID, "n1", 1, .multi_rank = 1)},
+	 0,
+	 {NULL}},
+	{"NCCL for several ranks of a device, by one rank's wish",
+	 2,
+	 {CARD(0, 23003, UUID, "n1", 1, .multi_rank = 1), CARD(1, 23003, UUID, "n1", 1, )},
+	 1,
+	 {"2 ranks share GPU 0"}},
+	{"NCCL for several ranks of a device, before it could",
+	 2,
+	 {CARD(0, 22809, UUID, "n1", 1, .multi_rank = 1),
+	  CARD(1, 22809, UUID, "n1", 1, .multi_rank = 1)},
+	 1,
+	 {"2 ranks share GPU 0"}},
 };
 
-static int check(const struct ddp_device_card *cards, const int32_t *groups, int count,
-		 struct ddp_error *error)
-{
-	struct ddp_place places[DDP_SHARD_MEMBERS + 1];
-	struct ddp_topology *sharing;
-	int status;
-
-	for (int rank = 0; groups && rank < count; rank++)
-		places[rank].group = groups[rank];
-	status = ddp_sharing_create(&sharing, cards, groups ? places : NULL, count, error);
-	ck_assert_int_eq(sharing == NULL, status < 0);
-	ddp_topology_destroy(sharing);
-	return status;
-}
-
-TEST_ROWS(test_preflight, preflights)
+TEST_ROWS(test_choices, choices)
 {
 	struct ddp_error error = {0, ""};
+	char why[128] = "";
 	int status =
-		check(preflights[_i].cards, preflights[_i].groups, preflights[_i].count, &error);
+		ddp_cards_choose(choices[_i].cards, choices[_i].count, why, sizeof(why), &error);
 
-	unit_number(preflights[_i].name, "status", status, preflights[_i].status);
-	unit_pieces(preflights[_i].name, error.text, preflights[_i].pieces);
-	unit_number(preflights[_i].name, "status without a text",
-		    check(preflights[_i].cards, preflights[_i].groups, preflights[_i].count, NULL),
-		    preflights[_i].status);
+	unit_number(choices[_i].name, "status", status, choices[_i].status);
+	unit_pieces(choices[_i].name, status < 0 ? error.text : why, choices[_i].pieces);
 }
 
-TEST(test_preflight_of_endless_texts)
+TEST(test_choice_of_endless_texts)
 {
-	static const int32_t groups[] = {0, 1};
 	struct ddp_device_card cards[2];
 	struct ddp_error error = {0, ""};
+	char why[128];
 
 	memset(cards, 'x', sizeof(cards));
-	ck_assert_int_eq(check(cards, groups, 2, &error), DDP_ERR_MISMATCH);
+	cards[0].multi_rank = cards[1].multi_rank = 0;
+	ck_assert_int_eq(ddp_cards_choose(cards, 2, why, sizeof(why), &error), 1);
+	ck_assert_uint_lt(strlen(why), sizeof(why));
+	cards[1].boot = 1;
+	cards[1].version = 1;
+	ck_assert_int_eq(ddp_cards_choose(cards, 2, why, sizeof(why), &error), DDP_ERR_MISMATCH);
 	ck_assert_uint_lt(strlen(error.text), sizeof(error.text));
-}
-
-TEST(test_preflight_of_many)
-{
-	struct ddp_device_card cards[DDP_SHARD_MEMBERS + 1];
-	struct ddp_error error = {0, ""};
-
-	for (int rank = 0; rank <= DDP_SHARD_MEMBERS; rank++)
-		cards[rank] = (struct ddp_device_card){rank, 22809, UUID, "n1", 1};
-	ck_assert_int_eq(check(cards, NULL, DDP_SHARD_MEMBERS, &error), 0);
-	ck_assert_int_eq(check(cards, NULL, DDP_SHARD_MEMBERS + 1, &error), DDP_ERR_MISMATCH);
-	UNIT_SAYS("many", error.text, "64", "from 0 to 64", UUID);
-}
-
-/* --- Which ranks are on one device, from what they tell of it ------------------------------ */
-
-/* Letters are devices, of one host; a capital is the same device as another kernel has it. */
-static const struct {
-	const char *devices;
-	bool shared;
-	int shards;
-	const char *places; /* shard and member of each rank */
-} shared[] = {
-	{"a", false, 1, "00"},
-	{"ab", false, 2, "0010"},
-	{"aa", true, 1, "0001"},
-	{"aaaaaaaa", true, 1, "0001020304050607"},
-	{"aabb", true, 2, "00011011"},
-	{"abab", true, 2, "00100111"},
-	{"abbccc", true, 3, "001011202122"},
-	{"baab", true, 2, "00101101"},
-	{"aA", false, 2, "0010"},
-	{"aAaA", true, 2, "00100111"},
-	{"abcdefgha", true, 8, "001020304050607001"},
-};
-
-static void write_cards(const char *devices, struct ddp_device_card *cards)
-{
-	for (int rank = 0; devices[rank]; rank++) {
-		bool other = devices[rank] < 'a';
-
-		cards[rank] = (struct ddp_device_card){.rank = rank, .boot = other ? 2 : 1};
-		snprintf(cards[rank].uuid, sizeof(cards[rank].uuid), "GPU-%c",
-			 other ? devices[rank] + 'a' - 'A' : devices[rank]);
-	}
-}
-
-TEST_ROWS(test_places, shared)
-{
-	struct ddp_device_card cards[16];
-	struct ddp_topology *sharing;
-	const char *row = shared[_i].devices;
-	int size = (int)strlen(row);
-
-	write_cards(row, cards);
-	ck_assert_int_eq(ddp_sharing_create(&sharing, cards, NULL, size, NULL), 0);
-	unit_number(row, "shared", sharing->groups < sharing->size, shared[_i].shared);
-	unit_number(row, "shards", sharing->groups, shared[_i].shards);
-	for (int rank = 0; rank < size; rank++) {
-		const struct ddp_place *place = &sharing->places[rank];
-
-		unit_number(row, "shard", place->group, shared[_i].places[2 * rank] - '0');
-		unit_number(row, "member", place->member, shared[_i].places[2 * rank + 1] - '0');
-		unit_number(row, "rank", ddp_topology_rank(sharing, place->group, place->member),
-			    rank);
-		ck_assert_int_lt(place->member, ddp_topology_members(sharing, place->group));
-	}
-	unit_number(row, "all", sharing->first[sharing->groups], size);
-	unit_number(row, "leader", ddp_topology_rank(sharing, 0, 0), 0);
-	ddp_topology_destroy(sharing);
-	ddp_topology_destroy(NULL);
 }
 
 #ifdef HAVE_NCCL
@@ -221,6 +167,7 @@ extern char **environ;
 static const struct ddp_log quiet = {.level = DDP_LEVEL_ERROR};
 
 static struct ddp_device *device;
+static struct ddp_device_card card;
 static struct ddp_device *volatile left_behind; /* with a thread that hangs; for leak checkers */
 static struct fake_nccl *fake;
 static int threads_before;
@@ -274,7 +221,9 @@ static void open_rank(int rank, int size)
 {
 	struct ddp_error error = {0, ""};
 
-	ck_assert_msg(ENGINE->open(&device, rank, size, 0, &quiet, &error) == 0, "%s", error.text);
+	card = (struct ddp_device_card){.rank = rank};
+	ck_assert_msg(ENGINE->open(&device, &card, rank, size, 0, &quiet, &error) == 0, "%s",
+		      error.text);
 }
 
 static int connect_within(double limit, struct ddp_error *error)
@@ -333,7 +282,14 @@ static const struct {
 	const char *pieces[5];
 } refusals[] = {
 	{"no driver", 0, 0, 22809, 0, NULL, DDP_ERR_UNSUPPORTED, {"no CUDA driver", "libcuda"}},
-	{"old driver", 9020, 1, 22809, 0, NULL, DDP_ERR_UNSUPPORTED, {"knows CUDA 9.2", "needs"}},
+	{"old driver",
+	 9020,
+	 1,
+	 22809,
+	 0,
+	 NULL,
+	 DDP_ERR_UNSUPPORTED,
+	 {"supports CUDA 9.2", "needs"}},
 	{"no device", 99990, 0, 22809, 0, NULL, DDP_ERR_UNSUPPORTED, {"no GPU is", "--gres"}},
 	{"no such device",
 	 99990,
@@ -343,7 +299,7 @@ static const struct {
 	 NULL,
 	 DDP_ERR_ENVIRONMENT,
 	 {"rank 1", "device 3", "1 is here", "DDP_DEVICE"}},
-	{"old NCCL", 99990, 1, 21705, 0, NULL, DDP_ERR_UNSUPPORTED, {"2.17.5", "2.18"}},
+	{"old NCCL", 99990, 1, 21805, 0, NULL, DDP_ERR_UNSUPPORTED, {"2.18.5", "2.19.1"}},
 	{"no stream",
 	 99990,
 	 1,
@@ -379,7 +335,7 @@ TEST_ROWS(test_open_refuses, refusals)
 	fake->devices = refusals[_i].devices;
 	fake->version = refusals[_i].version;
 	fake->fail = refusals[_i].fail;
-	status = ENGINE->open(&device, 1, 2, refusals[_i].index, &quiet, &error);
+	status = ENGINE->open(&device, &card, 1, 2, refusals[_i].index, &quiet, &error);
 	unit_number(refusals[_i].name, "status", status, refusals[_i].status);
 	unit_pieces(refusals[_i].name, error.text, refusals[_i].pieces);
 	ck_assert_ptr_null(device);
@@ -406,12 +362,12 @@ TEST(test_leave)
 
 TEST(test_card)
 {
-	struct ddp_device_card plain, named, again;
+	struct ddp_device_card plain, named;
 	char host[64] = "";
 
 	gethostname(host, sizeof(host) - 1);
 	open_rank(3, 4);
-	ck_assert_int_eq(ENGINE->card(device, &plain, NULL), 0);
+	plain = card;
 	ck_assert_int_eq(plain.rank, 3);
 	ck_assert_int_eq(plain.version, 22809);
 	ck_assert_str_eq(plain.uuid, "GPU-64f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
@@ -421,7 +377,7 @@ TEST(test_card)
 	setenv("NCCL_HOSTID", "other", 1);
 	fake->mig = true;
 	open_rank(2, 4);
-	ck_assert_int_eq(ENGINE->card(device, &named, NULL), 0);
+	named = card;
 	ck_assert_str_eq(named.uuid, "MIG-65f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff");
 	ck_assert_str_eq(named.host, host);
 	ck_assert_uint_ne(named.boot, plain.boot);
@@ -429,8 +385,7 @@ TEST(test_card)
 
 	setenv("NCCL_HOSTID", "another", 1);
 	open_rank(2, 4);
-	ck_assert_int_eq(ENGINE->card(device, &again, NULL), 0);
-	ck_assert_uint_ne(again.boot, named.boot);
+	ck_assert_uint_ne(card.boot, named.boot);
 	close_clean();
 }
 
@@ -474,7 +429,7 @@ TEST(test_order)
 
 TEST(test_old_library)
 {
-	fake->version = 21800;
+	fake->version = 21901;
 	open_connected(1);
 	ck_assert_str_eq(fake_nccl_comm_name(), "");
 	ck_assert_int_eq(fake_nccl_count("ncclAllReduce"), 0);
@@ -508,7 +463,7 @@ static int gone(void *owner, struct ddp_error *error)
 
 TEST(test_init_ended_by_owner)
 {
-	char why[] = "rank 0 gave up";
+	char why[] = "rank 0 aborted";
 	struct ddp_watch watch = ddp_watch_start(30, gone, why);
 	uint8_t id[DDP_DEVICE_ID] = {'i'};
 	struct ddp_error error = {0, ""};
@@ -535,27 +490,16 @@ TEST(test_connecting_hangs)
 	close_lost();
 }
 
-static const struct {
-	const char *name, *story;
-	bool mig;
-	const char *piece;
-} explanations[] = {
-	{"any", "no route to host", false, "no route to host; NCCL_DEBUG=INFO"},
-	{"duplicate", "Duplicate GPU detected", false, "one rank per GPU"},
-	{"slices", "Duplicate GPU detected", true, "two MIG slices of one GPU"},
-};
-
-TEST_ROWS(test_init_fails, explanations)
+TEST(test_init_fails)
 {
 	struct ddp_error error = {0, ""};
 
-	fake->mig = explanations[_i].mig;
 	open_rank(0, 2);
-	fake->story = explanations[_i].story;
+	fake->story = "no route to host";
 	fake->fail = "ncclCommInitRankConfig";
 	ck_assert_int_eq(connect_within(30, &error), DDP_ERR_ENGINE);
-	UNIT_SAYS(explanations[_i].name, error.text, "communicator of 2 ranks",
-		  explanations[_i].piece);
+	UNIT_SAYS("text", error.text, "communicator of 2 ranks",
+		  "no route to host; NCCL_DEBUG=INFO");
 	close_lost();
 }
 
@@ -782,11 +726,11 @@ TEST(test_enqueue_hangs)
 	struct ddp_error error = {0, ""};
 
 	open_rank(0, 1);
-	ck_assert_int_eq(connect_within(0.2, &error), 0);
+	ck_assert_int_eq(connect_within(4, &error), 0);
 	fake->hang = "ncclAllReduce";
 	ck_assert_int_eq(sum(9, &error), DDP_ERR_TIMEOUT);
 	UNIT_SAYS("text", error.text, "all-reduce 1 of 9 F32", "could not be enqueued",
-		  "limit 0.2 s");
+		  "limit 4 s");
 	ck_assert(ENGINE->abort(device, 30));
 	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 1);
 	close_lost();
@@ -874,10 +818,6 @@ static const struct {
 	 21901,
 	 {"ncclMemAlloc", "ncclCommRegister", "ncclCommDeregister", "ncclMemFree"},
 	 {"ncclCommDeregister", "ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"}},
-	{"plain",
-	 21800,
-	 {"cudaMalloc", "cudaFree"},
-	 {"ncclCommFinalize", "ncclCommDestroy", "cudaFree"}},
 };
 
 TEST_ROWS(test_memory, methods)
@@ -907,8 +847,6 @@ TEST_ROWS(test_memory_captured, methods)
 	struct ddp_watch watch = seconds(30);
 	struct ddp_error refused = {0, ""};
 	void *memory, *unregistered;
-	bool plain = strcmp(methods[_i].name, "plain") == 0;
-	const char *release = plain ? "cudaFree" : "ncclMemFree";
 	int released;
 
 	fake->version = methods[_i].version;
@@ -919,15 +857,14 @@ TEST_ROWS(test_memory_captured, methods)
 	fake->capturing = true;
 	ck_assert_int_eq(sum(100, NULL), 0);
 	fake->capturing = false;
-	released = fake_nccl_count(release);
+	released = fake_nccl_count("ncclMemFree");
 	ck_assert_int_eq(ENGINE->free(device, unregistered, NULL), 0);
-	ck_assert_int_eq(fake_nccl_count(release), released + 1);
+	ck_assert_int_eq(fake_nccl_count("ncclMemFree"), released + 1);
 	ck_assert_int_eq(ENGINE->free(device, memory, NULL), 0);
 	ck_assert_int_eq(ENGINE->free(device, memory, NULL), DDP_ERR_ARGUMENT);
-	/* Without registration no memory is kept. */
-	ck_assert_int_eq(fake_nccl_count(release), released + 1 + plain);
+	ck_assert_int_eq(fake_nccl_count("ncclMemFree"), released + 1);
 	close_clean();
-	ck_assert(plain || fake_nccl_called(methods[_i].end));
+	ck_assert(fake_nccl_called(methods[_i].end));
 }
 
 static const char *const registrations[] = {"ncclCommWindowRegister", "ncclCommRegister"};
@@ -1009,7 +946,8 @@ TEST(test_real_module)
 	engine = ddp_module_open("nccl", "device", DDP_DEVICE_VERSION, sizeof(*engine), &quiet,
 				 &error);
 	ck_assert_msg(engine != NULL, "%s", error.text);
-	ck_assert_int_eq(engine->open(&device, 0, 1, 0, &quiet, &error), DDP_ERR_UNSUPPORTED);
+	ck_assert_int_eq(engine->open(&device, &card, 0, 1, 0, &quiet, &error),
+			 DDP_ERR_UNSUPPORTED);
 	UNIT_SAYS("text", error.text, "engine nccl: no ");
 	ck_assert_ptr_null(device);
 	no_thread_left();

@@ -9,17 +9,19 @@
 
 #include <limits.h>
 #include <stdarg.h>
+#include <sys/mman.h>
 
+#include "comm/ddp-private.h"
 #include "comm/recorder.h"
 #include "ranks.h"
 
 /*
  * Most of the time of such a test is spent in waiting until a limit is over, so worlds are started together.
  */
-enum { WORLDS = 10 };
+enum { WORLDS = 20 };
 
 /* Of each wait, in seconds: enough for the start of all of them. */
-#define LIMIT "6"
+#define LIMIT "20"
 
 enum stage { BEFORE, JOINED, REDUCING };
 enum ending { KILLED, STOPPED, LEFT };
@@ -160,16 +162,15 @@ static void check_fault(struct ranks *ranks)
 	unit_remove(ranks->directory);
 }
 
-TEST_LOOP(test_faults, 0, (ROWS(faults) + WORLDS - 1) / WORLDS)
+TEST(test_faults)
 {
 	static struct ranks ranks[ROWS(faults)];
-	int from = _i * WORLDS, to = from + WORLDS < ROWS(faults) ? from + WORLDS : ROWS(faults);
 
-	for (int i = from; i < to; i++) {
+	for (int i = 0; i < ROWS(faults); i++) {
 		fault = &faults[i];
 		ranks_start(&ranks[i], fault->layout, body);
 	}
-	for (int i = from; i < to; i++) {
+	for (int i = 0; i < ROWS(faults); i++) {
 		fault = &faults[i];
 		check_fault(&ranks[i]);
 	}
@@ -452,6 +453,75 @@ TEST(test_sigterm_to_a_forked_worker_writes_no_record)
 	unit_remove(ranks.directory);
 }
 
+/* Rank 1 is killed, and its worker, which has copies of its descriptors, lives on. */
+static pid_t *orphan;
+
+static int body_orphan(int rank)
+{
+	struct ddp *ddp = ranks_join();
+	pid_t worker = rank == 1 ? fork() : 0;
+
+	if (rank == 1 && worker == 0)
+		for (;;)
+			pause();
+	if (rank == 1) {
+		*orphan = worker;
+		raise(SIGKILL);
+	}
+	RANK_OK(ddp, ddp_barrier(ddp));
+	return 0;
+}
+
+TEST(test_killed_rank_is_noticed_though_its_worker_lives)
+{
+	static struct ranks ranks;
+
+	orphan = mmap(NULL, sizeof(*orphan), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	ck_assert_ptr_ne(orphan, MAP_FAILED);
+	setenv("DDP_TIMEOUT", "20", 1);
+	ranks_start(&ranks, "1,1", body_orphan);
+	ranks_wait(&ranks, false);
+	ck_assert_int_eq(kill(*orphan, SIGKILL), 0);
+	munmap(orphan, sizeof(*orphan));
+	unit_pieces("rank 0", ranks.text[0],
+		    (const char *[]){"lost the connection to rank 1", NULL});
+	ck_assert_int_eq(ranks.statuses[0], ddp_exit_status(DDP_ERR_PEER));
+}
+
+/*
+ * Six groups, in which 0 and 3 exchange no messages. Group 0 waits first, the others 12 s later, and rank 4
+ * of group 3 never. The time of rank 1 is up first; it waits for the report that rank 0 receives.
+ */
+static int body_skew(int rank)
+{
+	struct ddp *ddp = ranks_join();
+
+	if (rank > 1)
+		sleep(12);
+	if (rank == 4)
+		raise(SIGSTOP);
+	RANK_OK(ddp, ddp_barrier(ddp));
+	return 0;
+}
+
+TEST(test_silent_rank_is_named_by_groups_that_waited_longer)
+{
+	static struct ranks ranks;
+
+	setenv("DDP_TIMEOUT", "20", 1);
+	ranks_start(&ranks, "2,1,1,1,1,1", body_skew);
+	for (int rank = 0; rank < ranks.size; rank++)
+		if (rank != 4)
+			waitid(P_PID, (id_t)ranks.pids[rank], &(siginfo_t){0}, WEXITED | WNOWAIT);
+	kill(ranks.pids[4], SIGKILL);
+	ranks_wait(&ranks, false);
+	for (int rank = 0; rank < ranks.size; rank++)
+		if (rank != 4)
+			unit_pieces("rank", ranks.text[rank],
+				    (const char *[]){"rank 4 on ", " did not answer", NULL});
+}
+
 /* --- Whose directory it is --------------------------------------------------------------- */
 
 /* Records are written into .ddp of this user alone: a stranger's must not lead them to other files. */
@@ -562,6 +632,63 @@ TEST(test_heart)
 	unit_remove(top);
 }
 
+/* --- A slow rank ------------------------------------------------------------------------- */
+
+static const struct {
+	int size;
+	struct ddp_pace paces[5]; /* of ranks */
+	int slow;
+	uint32_t median; /* of the others */
+} paces[] = {
+	{2, {{100, 5000}, {4000, 5000}}, 1, 100},
+	{2, {{3500, 5000}, {4000, 5000}}, -1, 3500}, /* not more than a tenth of the time */
+	{2, {{3499, 5000}, {4000, 5000}}, 1, 3499},
+	{3, {{4900, 5000}, {100, 5000}, {200, 5000}}, 0, 200},
+	{5, {{10, 5000}, {20, 5000}, {30, 5000}, {4000, 5000}, {3900, 5000}}, 3, 30},
+	{5, {{2000, 5000}, {2000, 5000}, {2000, 5000}, {2000, 5000}, {2000, 5000}}, -1, 2000},
+	{2, {{0, 900}, {800, 900}}, -1, 0}, /* too short a time */
+};
+
+TEST_ROWS(test_slow_find, paces)
+{
+	uint32_t median;
+
+	ck_assert_int_eq(ddp_slow_find(paces[_i].paces, paces[_i].size, &median), paces[_i].slow);
+	ck_assert_uint_eq(median, paces[_i].median);
+}
+
+/* Rank 2 works for 40 ms between collectives, the others hardly. In the end rank 1 aborts. */
+static int body_slow(int rank)
+{
+	struct ddp *ddp = ranks_join();
+	float x = 0;
+
+	for (int i = 0; i < 240; i++) {
+		usleep(rank == 2 ? 40000 : 1000);
+		RANK_OK(ddp, ddp_all_reduce(ddp, &x, &x, 1, DDP_F32, DDP_SUM));
+	}
+	if (rank == 1)
+		ddp_abort(ddp, "enough");
+	else
+		(void)ddp_barrier(ddp);
+	ddp_exit(ddp);
+	return 0;
+}
+
+TEST(test_slow_rank_is_named_in_the_log_and_in_the_record)
+{
+	struct ranks ranks;
+
+	ranks_start(&ranks, "2,1", body_slow);
+	ranks_wait(&ranks, true);
+	ck_assert_msg(strstr(ranks.text[0], "rank 2 on ") && strstr(ranks.text[0], " is slow: "),
+		      "%s", ranks.text[0]);
+	ck_assert_int_eq(count_pieces(ranks.text[0], " is slow: "), 1);
+	ck_assert_ptr_null(strstr(ranks.text[1], " is slow: "));
+	ck_assert_msg(record_says(&ranks, "rank-0", "slow: rank 2 on "), "no record of it");
+	unit_remove(ranks.directory);
+}
+
 /* --- Killed at any moment ---------------------------------------------------------------- */
 
 static void kill_some(uint64_t *state)
@@ -596,7 +723,7 @@ TEST(test_random_kills)
 	uint64_t state = unit_seed(1);
 	int files = ranks_shared_files();
 
-	for (int rounds = getenv("DDP_LONG") ? 20 : 2; rounds > 0; rounds--)
+	for (int rounds = getenv("DDP_LONG") ? 10 : 1; rounds > 0; rounds--)
 		kill_some(&state);
 	ranks_await_shared_files(files);
 }

@@ -20,9 +20,10 @@ static void cards_good(struct info_card cards[4])
 		card->rank = rank;
 		card->node_rank = rank / 2;
 		card->local_rank = rank % 2;
-		card->local_size = 2;
+		card->local_size = card->group_size = 2;
 		CPU_SET(2 * (size_t)(rank % 2), &card->cpus);
 		CPU_SET(2 * (size_t)(rank % 2) + 1, &card->cpus);
+		card->own_cpus = 2;
 		card->visible = 2;
 		card->device = rank % 2;
 		card->reached = rank == 2 ? 1 : -1;
@@ -35,27 +36,18 @@ static void cards_good(struct info_card cards[4])
 	}
 }
 
-static void cards_nothing(struct info_card *cards)
-{
-	(void)cards;
-}
+#define CHANGE(name, ...)                         \
+	static void name(struct info_card *cards) \
+	{                                         \
+		__VA_ARGS__;                      \
+	}
+
+CHANGE(cards_nothing, (void)cards)
 
 /* Ranks 2 and 3 are on one GPU; have half of it each; and it has 64 GiB, of which so many, or all, are free. */
-static void cards_one_gpu(struct info_card *cards)
-{
-	memcpy(cards[3].uuid, cards[2].uuid, sizeof(cards[3].uuid));
-}
-
-static void cards_one_gpu_shared(struct info_card *cards)
-{
-	cards_one_gpu(cards);
-	cards[2].share = cards[3].share = 0.5;
-}
-
-static void cards_same_uuid_elsewhere(struct info_card *cards)
-{
-	memcpy(cards[2].uuid, cards[0].uuid, sizeof(cards[2].uuid));
-}
+CHANGE(cards_one_gpu, memcpy(cards[3].uuid, cards[2].uuid, sizeof(cards[3].uuid)))
+CHANGE(cards_one_gpu_shared, cards_one_gpu(cards); cards[2].share = cards[3].share = 0.5)
+CHANGE(cards_same_uuid_elsewhere, memcpy(cards[2].uuid, cards[0].uuid, sizeof(cards[2].uuid)))
 
 static void cards_halves(struct info_card *cards, uint64_t free)
 {
@@ -64,10 +56,7 @@ static void cards_halves(struct info_card *cards, uint64_t free)
 	cards[2].free = cards[3].free = free << 30;
 }
 
-static void cards_enough_free(struct info_card *cards)
-{
-	cards_halves(cards, 64);
-}
+CHANGE(cards_enough_free, cards_halves(cards, 64))
 
 /* All ranks look for a daemon of MPS at one place, and find this. */
 static void cards_with_daemon(struct info_card *cards, enum ddp_mps_state state)
@@ -87,13 +76,14 @@ static char *cards_print_ranks(void (*report)(const struct info_report *, struct
 				  .job = "tux.1.0",
 				  .source = "srun --ddp",
 				  .method = "file",
-				  .wide = "ucx"};
-	struct info_warnings found;
-	struct info_report facts = {&world, cards, &found, test};
+				  .wide = "tcp"};
+	struct info_warnings found, advice;
+	struct info_report facts = {&world, cards, &found, &advice, test};
 	struct ddp_text text = {.data = NULL};
 
 	info_sharing_find(cards, ranks);
 	info_warn(cards, ranks, &found);
+	info_advise(cards, ranks, &advice);
 	report(&facts, &text);
 	return text.data;
 }
@@ -106,12 +96,7 @@ static char *cards_print(void (*report)(const struct info_report *, struct ddp_t
 
 /* --- Warnings ---------------------------------------------------------------------------- */
 
-static void too_much(struct info_card *cards)
-{
-	cards_one_gpu(cards);
-	cards[2].share = 0.5;
-	cards[3].share = 0.7;
-}
+CHANGE(too_much, cards_one_gpu(cards); cards[2].share = 0.5; cards[3].share = 0.7)
 
 static void thirds(struct info_card *cards)
 {
@@ -123,40 +108,11 @@ static void thirds(struct info_card *cards)
 	}
 }
 
-static void less_free(struct info_card *cards)
-{
-	cards_halves(cards, 40);
-}
-
-static void tiny(struct info_card *cards)
-{
-	cards_halves(cards, 64);
-	cards[3].share = 1.0 / 256;
-	cards[2].context = 512 << 20;
-}
-
-static void stale(struct info_card *cards)
-{
-	cards_with_daemon(cards, DDP_MPS_STALE);
-}
-
-static void vain(struct info_card *cards)
-{
-	cards_with_daemon(cards, DDP_MPS_NONE);
-	cards[1].threads = 25;
-}
-
-static void left_out(struct info_card *cards)
-{
-	cards_with_daemon(cards, DDP_MPS_SERVES);
-	cards[1].client = 0;
-}
-
-static void kept_apart(struct info_card *cards)
-{
-	cards_one_gpu_shared(cards);
-	cards[2].apart = cards[0].apart = 1;
-}
+CHANGE(less_free, cards_halves(cards, 40))
+CHANGE(tiny, cards_halves(cards, 64); cards[3].share = 1.0 / 256; cards[2].context = 512 << 20)
+CHANGE(stale, cards_with_daemon(cards, DDP_MPS_STALE))
+CHANGE(vain, cards_with_daemon(cards, DDP_MPS_NONE); cards[1].threads = 25)
+CHANGE(left_out, cards_with_daemon(cards, DDP_MPS_SERVES); cards[1].client = 0)
 
 static void one_at_a_time(struct info_card *cards)
 {
@@ -165,16 +121,8 @@ static void one_at_a_time(struct info_card *cards)
 		cards[rank].exclusive = 1;
 }
 
-static void one_at_a_time_mps(struct info_card *cards)
-{
-	one_at_a_time(cards);
-	cards[2].client = cards[3].client = 1;
-}
-
-static void refused(struct info_card *cards)
-{
-	snprintf(cards[3].trouble, sizeof(cards[3].trouble), "no such thing (999)");
-}
+CHANGE(one_at_a_time_mps, one_at_a_time(cards); cards[2].client = cards[3].client = 1)
+CHANGE(refused, snprintf(cards[3].trouble, sizeof(cards[3].trouble), "no such thing (999)"))
 
 static void own_gpu_alone(struct info_card *cards)
 {
@@ -209,53 +157,48 @@ static void no_way(struct info_card *cards)
 	snprintf(cards[2].why_not, sizeof(cards[2].why_not), "No route to host");
 }
 
-static void other_driver(struct info_card *cards)
+CHANGE(less_shm, cards[1].shm = cards[3].shm = 64 << 20; cards[0].shm = UINT64_C(4) << 30)
+CHANGE(other_driver, snprintf(cards[3].libraries, sizeof(cards[3].libraries), "CUDA driver 12.4"))
+
+static void four_gpus(struct info_card *cards)
 {
-	snprintf(cards[3].libraries, sizeof(cards[3].libraries), "CUDA driver 12.4");
+	for (int rank = 0; rank < 4; rank++)
+		cards[rank].whole = cards[rank].visible = 4;
 }
+
+CHANGE(own_pairs, four_gpus(cards); cards[1].device = cards[3].device = 2)
 
 static const struct {
 	const char *name;
 	void (*change)(struct info_card *cards);
 	int count;
-	const char *pieces[5];
+	const char *pieces;
 } warnings[] = {
-	{"all well", cards_nothing, 0, {NULL}},
-	{"two ranks on a GPU", cards_one_gpu, 1, {"ranks 2 and 3", "GPU-2", "n2", "--gres=shard"}},
-	{"shares of more than there is",
-	 too_much,
-	 1,
-	 {"ranks 2-3 on GPU-2 on n2", "1.2 ", "DDP_SHARE"}},
-	{"shares of a whole, rounded", thirds, 0, {NULL}},
-	{"less is free", less_free, 1, {"ranks 2-3 may take 64.0 GiB of GPU-2 on n2", "40.0 GiB"}},
-	{"as much is free", cards_enough_free, 0, {NULL}},
-	{"no room for a context", tiny, 1, {"rank 3's share of GPU-2 on n2 is 256 MiB", "512 MiB"}},
-	{"no memory in common",
-	 kept_apart,
-	 1,
-	 {"ranks 2 and 3 share GPU-2 on n2", "DDP_LOCAL=off"}},
-	{"exclusive mode", one_at_a_time, 1, {"GPU-2 on n2", "exclusive mode", "ranks 2-3 share"}},
-	{"exclusive mode under MPS", one_at_a_time_mps, 0, {NULL}},
-	{"a daemon that is gone",
-	 stale,
-	 1,
-	 {"/tmp/mps on n1", "without MPS", "nvidia-cuda-mps-control"}},
-	{"limits and no daemon",
-	 vain,
-	 1,
-	 {"rank 1 on n1", DDP_MPS_THREADS, "limit nothing", "/tmp/mps"}},
-	{"a daemon of somebody else",
-	 left_out,
-	 1,
-	 {"/tmp/mps on n1", "rank 1 runs without", "GPU-1"}},
-	{"a driver that refuses", refused, 1, {"rank 3 on n2", "device 1", "no such thing (999)"}},
-	{"two ranks on a GPU, shares", cards_one_gpu_shared, 0, {NULL}},
-	{"one name on two nodes", cards_same_uuid_elsewhere, 0, {NULL}},
-	{"own GPU alone", own_gpu_alone, 1, {"rank 0 on n1", "--gpu-bind=none"}},
-	{"uneven", three_and_one, 1, {"n1 has 3", "n2 has 1", "--ntasks-per-node"}},
-	{"one CPU", same_cpu, 1, {"2 ranks on n1", "1 CPU ", "--cpus-per-task"}},
-	{"no way", no_way, 1, {"n1:1234", "from n2", "No route", "--ddp-master-suffix"}},
-	{"other driver", other_driver, 1, {"rank 3 on n2", "12.4", "13.0"}},
+	{"two tasks for four GPUs", four_gpus, 1,
+	 "n1: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all"},
+	{"two GPUs for each of two tasks", own_pairs, 0, NULL},
+	{"all well", cards_nothing, 0, NULL},
+	{"two ranks on a GPU", cards_one_gpu, 1, "ranks 2 and 3|GPU-2|n2|--gres=shard"},
+	{"shares of more than there is", too_much, 1, "ranks 2-3 on GPU-2 on n2|1.2 |DDP_SHARE"},
+	{"shares of a whole, rounded", thirds, 0, NULL},
+	{"less is free", less_free, 1, "ranks 2-3 may take 64.0 GiB of GPU-2 on n2|40.0 GiB"},
+	{"as much is free", cards_enough_free, 0, NULL},
+	{"no room for a context", tiny, 1, "rank 3's share of GPU-2 on n2 is 256 MiB|512 MiB"},
+	{"exclusive mode", one_at_a_time, 1, "GPU-2 on n2|exclusive mode|ranks 2-3 share"},
+	{"exclusive mode under MPS", one_at_a_time_mps, 0, NULL},
+	{"a daemon that is gone", stale, 1, "/tmp/mps on n1|without MPS|nvidia-cuda-mps-control"},
+	{"limits and no daemon", vain, 1,
+	 "rank 1 on n1|" DDP_MPS_THREADS "|limit nothing|/tmp/mps"},
+	{"a daemon of somebody else", left_out, 1, "/tmp/mps on n1|rank 1 runs without|GPU-1"},
+	{"a driver that refuses", refused, 1, "rank 3 on n2|device 1|no such thing (999)"},
+	{"two ranks on a GPU, shares", cards_one_gpu_shared, 0, NULL},
+	{"one name on two nodes", cards_same_uuid_elsewhere, 0, NULL},
+	{"own GPU alone", own_gpu_alone, 1, "rank 0 on n1|--gpu-bind=none"},
+	{"uneven", three_and_one, 1, "n1 has 3|n2 has 1|--ntasks-per-node"},
+	{"one CPU", same_cpu, 1, "2 ranks on n1|1 CPU |--cpus-per-task"},
+	{"no way", no_way, 1, "n1:1234|from n2|No route|--ddp-master-suffix"},
+	{"small /dev/shm", less_shm, 1, "/dev/shm of rank 1 on n1 has 64 MiB|--shm-size"},
+	{"other driver", other_driver, 1, "rank 3 on n2|12.4|13.0"},
 };
 
 TEST_ROWS(test_warning, warnings)
@@ -271,7 +214,67 @@ TEST_ROWS(test_warning, warnings)
 		      warnings[_i].name, got.count, warnings[_i].count,
 		      got.count ? got.text[0] : "");
 	if (got.count)
-		unit_pieces(warnings[_i].name, got.text[0], warnings[_i].pieces);
+		unit_has(warnings[_i].name, got.text[0], warnings[_i].pieces);
+}
+
+static void one_each(struct info_card *cards)
+{
+	for (int rank = 0; rank < 4; rank++) {
+		cards[rank].node_rank = rank;
+		cards[rank].local_rank = cards[rank].device = 0;
+		cards[rank].local_size = 1;
+	}
+}
+
+CHANGE(one_for_four, one_each(cards); four_gpus(cards))
+
+static void many_cpus(struct info_card *cards)
+{
+	for (int rank = 0; rank < 4; rank++)
+		cards[rank].node_cpus = 64;
+}
+
+static void no_gpus(struct info_card *cards)
+{
+	many_cpus(cards);
+	for (int rank = 0; rank < 4; rank++)
+		cards[rank].device = -1;
+}
+
+CHANGE(five_cpus, cards[0].node_cpus = 5)
+CHANGE(six_cpus, cards[0].node_cpus = 6)
+
+static const struct {
+	const char *name;
+	void (*change)(struct info_card *cards);
+	const char *text; /* NULL: there is none */
+} advice[] = {
+	{"nothing known", cards_nothing, NULL},
+	{"one task for four GPUs", one_for_four,
+	 "n1: 1 task for 4 GPUs; --ntasks-per-node=4 uses all, unless the task starts a process for "
+	 "each, like torchrun"},
+	{"few CPUs", many_cpus,
+	 "n1: 2 CPUs for each rank with a GPU, of 64 on the node; --cpus-per-task=8 gives its data "
+	 "loaders more, if they are free"},
+	{"few CPUs, one more for each", six_cpus,
+	 "n1: 2 CPUs for each rank with a GPU, of 6 on the node; --cpus-per-task=3 gives its data "
+	 "loaders more, if they are free"},
+	{"few CPUs, none for each", five_cpus, NULL},
+	{"few CPUs, no GPU", no_gpus, NULL},
+};
+
+TEST_ROWS(test_advice, advice)
+{
+	struct info_warnings got, warned;
+	struct info_card cards[4];
+
+	cards_good(cards);
+	advice[_i].change(cards);
+	info_sharing_find(cards, 4);
+	info_warn(cards, 4, &warned);
+	info_advise(cards, 4, &got);
+	unit_number(advice[_i].name, "warnings", warned.count, 0);
+	unit_text(advice[_i].name, "advice", got.count ? got.text[0] : NULL, advice[_i].text);
 }
 
 /* --- The report -------------------------------------------------------------------------- */
@@ -279,7 +282,7 @@ TEST_ROWS(test_warning, warnings)
 TEST(test_table)
 {
 	static const char *const pieces[] = {
-		"tux.1.0: 4 ranks on 2 nodes, started by srun --ddp, met by file, between nodes: ucx",
+		"tux.1.0: 4 ranks on 2 nodes, started by srun --ddp, met by file, between nodes: tcp",
 		"rank  node  local",
 		"GPU-3",
 		"yes",
@@ -290,7 +293,8 @@ TEST(test_table)
 
 	cards_good(cards);
 	text = cards_print(info_report_table, cards, NULL);
-	ck_assert_ptr_null(strstr(text, "share"));
+	ck_assert_ptr_null(strstr(text, "  share"));
+	ck_assert_ptr_nonnull(strstr(text, "\nwithin nodes: shared memory\n"));
 	ck_assert_ptr_null(strstr(text, "warning"));
 	ck_assert_ptr_null(strstr(text, "all-reduce"));
 	free(text);
@@ -301,10 +305,38 @@ TEST(test_table)
 	free(text);
 }
 
+/* Of each rank, how many share its memory, and the line on it. */
+static const struct {
+	int sizes[4];
+	const char *line;
+} within[] = {
+	{{2, 2, 2, 2}, "within nodes: shared memory\n"},
+	{{2, 2, 1, 1}, "within nodes: shared memory; tcp on n2\n"},
+	{{1, 1, 1, 1}, "within nodes: tcp\n"},
+};
+
+TEST_ROWS(test_within_nodes, within)
+{
+	struct info_card cards[4];
+	char *text;
+
+	cards_good(cards);
+	for (int rank = 0; rank < 4; rank++)
+		cards[rank].group_size = within[_i].sizes[rank];
+	text = cards_print(info_report_table, cards, NULL);
+	UNIT_SAYS(within[_i].line, text, within[_i].line);
+	free(text);
+	for (int rank = 0; rank < 4; rank++)
+		cards[rank].local_size = 1;
+	text = cards_print(info_report_table, cards, NULL);
+	ck_assert_ptr_null(strstr(text, "within"));
+	free(text);
+}
+
 TEST(test_selftest_lines)
 {
 	static const struct info_selftest test = {
-		false, 2, {{4, 1e-6, 5e-7, 0}, {4 << 20, 1e-3, 9e-4, 17}}};
+		false, "", 2, {{4, 1e-6, 5e-7, 0}, {4 << 20, 1e-3, 9e-4, 17}}};
 	static const char *const table[] = {"4 B ",	 "exact", "4 MiB ", "WRONG in 17 elements",
 					    "4.19 GB/s", NULL};
 	static const char *const json[] = {"\"selftest\": [", "\"wrong_elements\": 17",
@@ -357,31 +389,12 @@ static void all_limited(struct info_card *cards)
 	snprintf(cards[3].memory_limit, sizeof(cards[3].memory_limit), "32G");
 }
 
-static void memory_limited(struct info_card *cards)
-{
-	all_limited(cards);
-	cards[2].threads = 0;
-}
-
-static void limits_differ(struct info_card *cards)
-{
-	limited(cards);
-	cards[3].threads = 12.5;
-	cards[3].share = 0.125;
-}
-
-static void one_unlimited(struct info_card *cards)
-{
-	limited(cards);
-	cards[3].threads = 0;
-}
+CHANGE(memory_limited, all_limited(cards); cards[2].threads = 0)
+CHANGE(limits_differ, limited(cards); cards[3].threads = 12.5; cards[3].share = 0.125)
+CHANGE(one_unlimited, limited(cards); cards[3].threads = 0)
 
 /* The driver knows better than a socket. */
-static void not_a_client(struct info_card *cards)
-{
-	limited(cards);
-	cards[2].client = cards[3].client = 0;
-}
+CHANGE(not_a_client, limited(cards); cards[2].client = cards[3].client = 0)
 
 static void client(struct info_card *cards)
 {
@@ -390,11 +403,7 @@ static void client(struct info_card *cards)
 	cards[2].client = cards[3].client = 1;
 }
 
-static void stale_limited(struct info_card *cards)
-{
-	limited(cards);
-	cards_with_daemon(cards, DDP_MPS_STALE);
-}
+CHANGE(stale_limited, limited(cards); cards_with_daemon(cards, DDP_MPS_STALE))
 
 static void two_gpus(struct info_card *cards)
 {
@@ -414,11 +423,7 @@ static void by_slot(struct info_card *cards)
 	}
 }
 
-static void part_of_own(struct info_card *cards)
-{
-	cards[1].share = 0.25;
-	cards[1].total = UINT64_C(64) << 30;
-}
+CHANGE(part_of_own, cards[1].share = 0.25; cards[1].total = UINT64_C(64) << 30)
 
 static const struct {
 	const char *name;

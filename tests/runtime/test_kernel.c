@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "local/kernel.h"
+#include "base/kernel.h"
 #include "unit.h"
 
 enum { SOURCES = 8, TARGETS = 3, LARGEST = 1031, ROOM = (LARGEST + 8) * 8, GUARD = 0x5a };
@@ -548,7 +548,7 @@ TEST(test_choose)
 	}
 	setenv("DDP_SIMD", "mmx", 1);
 	ck_assert_int_eq(ddp_simd_choose(&simd, &error), DDP_ERR_ENVIRONMENT);
-	ck_assert_str_eq(error.text, "DDP_SIMD=mmx: give one of plain, avx2, avx512");
+	ck_assert_str_eq(error.text, "DDP_SIMD=mmx: must be one of plain, avx2, avx512");
 	unsetenv("DDP_SIMD");
 	ck_assert_int_eq(ddp_simd_choose(&simd, &error), 0);
 	ck_assert_int_ge(simd, best);

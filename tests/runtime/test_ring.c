@@ -507,4 +507,32 @@ TEST(test_scratch)
 	column_close(members);
 }
 
+/* --- Partners --------------------------------------------------------------------------------- */
+
+static bool is_partner(int size, int index, int other)
+{
+	int partners[DDP_COLUMN_PARTNERS];
+	int count = ddp_column_partners(size, index, partners);
+
+	for (int i = 0; i < count; i++)
+		if (partners[i] == other)
+			return true;
+	return false;
+}
+
+TEST(test_partners_are_mutual_and_few)
+{
+	for (int size = 1; size <= 1030; size += size < 70 ? 1 : 137)
+		for (int index = 0; index < size; index++) {
+			int partners[DDP_COLUMN_PARTNERS];
+			int count = ddp_column_partners(size, index, partners);
+
+			ck_assert_msg(count <= 3 * 11, "%d of %d: %d partners", index, size, count);
+			for (int i = 0; i < count; i++)
+				ck_assert_msg(is_partner(size, partners[i], index),
+					      "%d of %d is no partner of %d", index, size,
+					      partners[i]);
+		}
+}
+
 UNIT_MAIN("ring", NULL)

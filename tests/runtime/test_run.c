@@ -8,8 +8,10 @@
 #include "base/file.h"
 #include "run/decide.h"
 #include "run/nodes.h"
-#include "run/srun-line.h"
-#include "run/tails.h"
+#include "run/patterns.h"
+#include "run/relay.h"
+#include "run/srun-options.h"
+#include "run/srun-output.h"
 
 #include "unit.h"
 
@@ -29,262 +31,147 @@
 		.end = RUN_END_##end_, .status = 1, .point = "p", .saved = saved_ \
 	}
 
-#define LEFT(left_)                                                          \
-	{                                                                    \
-		.end = RUN_END_EXIT, .status = 3, .saved = -1, .left = left_ \
+#define LEFT(took_, left_)                                                                  \
+	{                                                                                   \
+		.end = RUN_END_EXIT, .status = 3, .saved = -1, .took = took_, .left = left_ \
 	}
 
+#define WANT(act_, status_, nodes_) .want = {.act = RUN_##act_, .status = status_, .nodes = nodes_}
+#define LEFT_NODES(wanted_, usable_, fixed_) \
+	.nodes = {.wanted = wanted_, .usable = usable_, .fixed = fixed_}
+
+/* Without nodes, all four nodes of the first attempt are left. */
 static const struct decide_row {
 	const char *name;
 	struct run_rules rules;
 	struct run_past past[5];
-	int wanted, usable;
-	bool fixed;
-	enum run_act act;
-	int status, nodes;
+	struct run_decision want;
+	struct run_nodes nodes;
 } decide_rows[] = {
-	{"a good end", {3, 0, false}, {A(GOOD, 0, "")}, 4, 4, false, RUN_STOP, 0, 0},
-	{"a rank fails", {3, 0, false}, {A(EXIT, 7, "x")}, 4, 4, false, RUN_RESTART, 7, 4},
-	{"no restarts are wanted", {0, 0, false}, {A(EXIT, 7, "x")}, 4, 4, false, RUN_STOP, 7, 0},
-	{"a hang whose ranks end well",
-	 {0, 0, false},
-	 {A(HANG, 0, "x")},
-	 4,
-	 4,
-	 false,
-	 RUN_STOP,
-	 1,
-	 0},
+	{"a good end", {3, 0, false}, {A(GOOD, 0, "")}, WANT(STOP, 0, 0)},
+	{"a rank fails", {3, 0, false}, {A(EXIT, 7, "x")}, WANT(RESTART, 7, 4)},
+	{"no restarts are wanted", {0, 0, false}, {A(EXIT, 7, "x")}, WANT(STOP, 7, 0)},
+	{"a hang whose ranks end well", {0, 0, false}, {A(HANG, 0, "x")}, WANT(STOP, 1, 0)},
 	{"a lost node, and the others end well",
 	 {0, 0, false},
 	 {A(NODE, 0, "x")},
-	 4,
-	 4,
-	 false,
-	 RUN_STOP,
-	 1,
-	 0},
+	 WANT(STOP, 1, 0)},
 	{"the last restart",
 	 {1, 0, false},
 	 {A(EXIT, 7, "x"), A(SIGNAL, 137, "y")},
-	 4,
-	 4,
-	 false,
-	 RUN_STOP,
-	 137,
-	 0},
-	{"what is refused", {3, 0, true}, {A(REFUSED, 2, "")}, 4, 4, false, RUN_STOP, 2, 0},
+	 WANT(STOP, 137, 0)},
+	{"what is refused", {3, 0, true}, {A(REFUSED, 2, "")}, WANT(STOP, 2, 0)},
 	{"what is refused after it had run",
 	 {3, 0, false},
 	 {A(EXIT, 7, "x"), AGAIN(2), AGAIN(2)},
-	 4,
-	 4,
-	 false,
-	 RUN_RESTART,
-	 2,
-	 4},
+	 WANT(RESTART, 2, 4)},
 	{"refusals are no point",
 	 {9, 0, false},
 	 {SAVED(EXIT, 10), {.end = RUN_END_REFUSED, .again = true, .saved = 10}, SAVED(EXIT, 10)},
-	 4,
-	 4,
-	 false,
-	 RUN_RESTART,
-	 1,
-	 4},
+	 WANT(RESTART, 1, 4)},
 	{"refusals to the last restart",
 	 {2, 0, false},
 	 {A(EXIT, 7, "x"), AGAIN(2), AGAIN(2)},
-	 4,
-	 4,
-	 false,
-	 RUN_STOP,
-	 2,
-	 0},
-	{"what is cancelled", {3, 0, true}, {A(CANCELLED, 143, "")}, 4, 4, false, RUN_STOP, 143, 0},
-	{"a time limit", {3, 0, false}, {A(TIME_LIMIT, 143, "")}, 4, 4, false, RUN_STOP, 143, 0},
+	 WANT(STOP, 2, 0)},
+	{"what is cancelled", {3, 0, true}, {A(CANCELLED, 143, "")}, WANT(STOP, 143, 0)},
+	{"a time limit", {3, 0, false}, {A(TIME_LIMIT, 143, "")}, WANT(STOP, 143, 0)},
 	{"the time limit of the step, with --requeue",
 	 {3, 0, true},
 	 {A(STEP_LIMIT, 0, "")},
-	 4,
-	 4,
-	 false,
-	 RUN_RESTART,
-	 1,
-	 4},
-	{"another job in its place",
-	 {3, 0, true},
-	 {A(PREEMPTED, 143, "")},
-	 4,
-	 4,
-	 false,
-	 RUN_REQUEUE,
-	 143,
-	 0},
-	{"it, with --requeue",
-	 {3, 0, true},
-	 {A(TIME_LIMIT, 143, "")},
-	 4,
-	 4,
-	 false,
-	 RUN_REQUEUE,
-	 143,
-	 0},
-	{"a warning", {3, 0, false}, {A(WARNED, 3, "x")}, 4, 4, false, RUN_STOP, 3, 0},
-	{"a warning, with --requeue",
-	 {3, 0, true},
-	 {A(WARNED, 0, "")},
-	 4,
-	 4,
-	 false,
-	 RUN_REQUEUE,
-	 0,
-	 0},
-	{"a stop on request", {3, 0, false}, {A(STOPPED, 3, "x")}, 4, 4, false, RUN_STOP, 3, 0},
+	 WANT(RESTART, 1, 4)},
+	{"another job in its place", {3, 0, true}, {A(PREEMPTED, 143, "")}, WANT(REQUEUE, 143, 0)},
+	{"it, with --requeue", {3, 0, true}, {A(TIME_LIMIT, 143, "")}, WANT(REQUEUE, 143, 0)},
+	{"a warning", {3, 0, false}, {A(WARNED, 3, "x")}, WANT(STOP, 3, 0)},
+	{"a warning, with --requeue", {3, 0, true}, {A(WARNED, 0, "")}, WANT(REQUEUE, 0, 0)},
+	{"a stop on request", {3, 0, false}, {A(STOPPED, 3, "x")}, WANT(STOP, 3, 0)},
 	{"a stop on request, with --requeue",
 	 {0, 0, true},
 	 {A(STOPPED, 3, "x")},
-	 4,
-	 4,
-	 false,
-	 RUN_REQUEUE,
-	 3,
-	 0},
-	{"near the job's end", {0, 0, true}, {LEFT(119)}, 4, 4, false, RUN_REQUEUE, 3, 0},
-	{"near it without --requeue", {3, 0, false}, {LEFT(9)}, 4, 4, false, RUN_RESTART, 3, 4},
-	{"long before it", {3, 0, true}, {LEFT(120)}, 4, 4, false, RUN_RESTART, 3, 4},
+	 WANT(REQUEUE, 3, 0)},
+	{"near the job's end", {0, 0, true}, {LEFT(120, 119)}, WANT(REQUEUE, 3, 0)},
+	{"after the job's end", {0, 0, true}, {LEFT(0.1, -1)}, WANT(REQUEUE, 3, 0)},
+	{"a crash at the start, near the job's end",
+	 {3, 0, true},
+	 {LEFT(1, 119)},
+	 WANT(RESTART, 3, 4)},
+	{"the last of such crashes", {0, 0, true}, {LEFT(1, 119)}, WANT(STOP, 3, 0)},
+	{"near it without --requeue", {3, 0, false}, {LEFT(99, 9)}, WANT(RESTART, 3, 4)},
+	{"long before it", {3, 0, true}, {LEFT(999, 120)}, WANT(RESTART, 3, 4)},
 	{"two at one point",
 	 {9, 0, false},
 	 {A(EXIT, 1, "x"), A(EXIT, 1, "x")},
-	 4,
-	 4,
-	 false,
-	 RUN_RESTART,
-	 1,
-	 4},
+	 WANT(RESTART, 1, 4)},
 	{"three at one point",
 	 {9, 0, true},
 	 {A(EXIT, 1, "x"), A(EXIT, 1, "x"), A(HANG, 1, "x")},
-	 4,
-	 4,
-	 false,
-	 RUN_STOP,
-	 RUN_STATUS_STUCK,
-	 0},
+	 WANT(STOP, RUN_STATUS_STUCK, 0)},
 	{"three, but not in a row",
 	 {9, 0, false},
 	 {A(EXIT, 1, "x"), A(EXIT, 1, "x"), A(EXIT, 1, "y"), A(EXIT, 1, "x")},
-	 4,
-	 4,
-	 false,
-	 RUN_RESTART,
-	 1,
-	 4},
+	 WANT(RESTART, 1, 4)},
 	{"three without a point",
 	 {9, 0, false},
 	 {A(EXIT, 1, ""), A(EXIT, 1, ""), A(EXIT, 1, "")},
-	 4,
-	 4,
-	 false,
-	 RUN_RESTART,
-	 1,
-	 4},
+	 WANT(RESTART, 1, 4)},
 	{"three lost nodes are no point",
 	 {9, 0, false},
 	 {A(NODE, 1, "x"), A(NODE, 1, "x"), A(NODE, 1, "x")},
-	 4,
-	 4,
-	 false,
-	 RUN_RESTART,
-	 1,
-	 4},
+	 WANT(RESTART, 1, 4)},
 	{"one point, newer checkpoints",
 	 {9, 0, false},
 	 {SAVED(EXIT, 10), SAVED(EXIT, 10), SAVED(EXIT, 11)},
-	 4,
-	 4,
-	 false,
-	 RUN_RESTART,
-	 1,
-	 4},
+	 WANT(RESTART, 1, 4)},
 	{"no newer checkpoint",
 	 {9, 0, false},
 	 {SAVED(EXIT, 10), SAVED(SIGNAL, 10), SAVED(EXIT, 10)},
-	 4,
-	 4,
-	 false,
-	 RUN_STOP,
-	 RUN_STATUS_STUCK,
-	 0},
+	 WANT(STOP, RUN_STATUS_STUCK, 0)},
 	{"a lost node, a spare",
 	 {3, 0, false},
 	 {A(NODE, 137, "")},
-	 3,
-	 3,
-	 false,
-	 RUN_RESTART,
-	 137,
-	 3},
+	 WANT(RESTART, 137, 3),
+	 LEFT_NODES(3, 3, false)},
 	{"a lost node, fewer will do",
 	 {3, 2, false},
 	 {A(NODE, 137, "")},
-	 4,
-	 3,
-	 false,
-	 RUN_RESTART,
-	 137,
-	 3},
+	 WANT(RESTART, 137, 3),
+	 LEFT_NODES(4, 3, false)},
 	{"a lost node, fewer will not do",
 	 {3, 0, false},
 	 {A(NODE, 137, "")},
-	 4,
-	 3,
-	 false,
-	 RUN_STOP,
-	 RUN_STATUS_NODES,
-	 0},
+	 WANT(STOP, RUN_STATUS_NODES, 0),
+	 LEFT_NODES(4, 3, false)},
 	{"below the least",
 	 {3, 2, false},
 	 {A(NODE, 137, "")},
-	 4,
-	 1,
-	 false,
-	 RUN_STOP,
-	 RUN_STATUS_NODES,
-	 0},
+	 WANT(STOP, RUN_STATUS_NODES, 0),
+	 LEFT_NODES(4, 1, false)},
 	{"below the least, requeued",
 	 {3, 2, true},
 	 {A(NODE, 137, "")},
-	 4,
-	 1,
-	 false,
-	 RUN_REQUEUE,
-	 RUN_STATUS_NODES,
-	 0},
+	 WANT(REQUEUE, RUN_STATUS_NODES, 0),
+	 LEFT_NODES(4, 1, false)},
 	{"a fixed number of ranks",
 	 {3, 2, false},
 	 {A(NODE, 137, "")},
-	 4,
-	 3,
-	 true,
-	 RUN_STOP,
-	 RUN_STATUS_NODES,
-	 0},
+	 WANT(STOP, RUN_STATUS_NODES, 0),
+	 LEFT_NODES(4, 3, true)},
 };
 
 TEST_ROWS(test_decisions, decide_rows)
 {
 	const struct decide_row *row = &decide_rows[_i];
-	struct run_nodes nodes = {row->wanted, row->usable, row->fixed, "they are uneven"};
+	struct run_nodes nodes =
+		row->nodes.wanted ? row->nodes : (struct run_nodes){4, 4, false, NULL};
 	struct run_decision decision;
 	int count = 0;
 
+	nodes.why = "they are uneven";
 	while (count < 5 && (row->past[count].status || row->past[count].end || !count))
 		count++;
 	decision = run_decide(&row->rules, row->past + (count < RUN_SAME ? 0 : count - RUN_SAME),
 			      count, &nodes);
-	ck_assert_msg(decision.act == row->act && decision.status == row->status &&
-			      decision.nodes == row->nodes && decision.why[0],
+	ck_assert_msg(decision.act == row->want.act && decision.status == row->want.status &&
+			      decision.nodes == row->want.nodes && decision.why[0],
 		      "%s: act %d, status %d, %d nodes: %s", row->name, decision.act,
 		      decision.status, decision.nodes, decision.why);
 }
@@ -457,217 +344,178 @@ TEST(test_options_that_salloc_has_too)
 	free(salloc.option);
 }
 
-/* --- What srun says ---------------------------------------------------------------------------- */
+/* --- Messages of srun -------------------------------------------------------------------------- */
 
-static void say(struct srun_said *said, const char *text)
+#define ABORTED "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
+#define CANCELLED "slurmstepd-n1: error: *** STEP 4.0 ON n1 CANCELLED AT 2026"
+
+/* Lines of srun's stderr, and what describe() makes of them. */
+static const struct said_row {
+	const char *name, *lines, *want;
+	const char *step, *program;
+	int rank; /* the rank that wrote the lines, from 1; 0: srun */
+	bool mixed, stays, nodes;
+} said_rows[] = {
+	{"how tasks ended",
+	 "loss 0.1\n"
+	 "srun: error: n3: task 2: Segmentation fault (core dumped)\n"
+	 "srun: error: n1: tasks 0-1,4: Exited with exit code 3\n"
+	 "srun: error: n1: task 7: Out Of Memory\n"
+	 "srun: error: n1: task x: Killed\n"
+	 "srun: error: n1: task 8: became a frog\n"
+	 "srun: error: Node failure on n2\n"
+	 "srun: error: Task launch for StepId=4.0 failed on node n5: Communication connection failure\n"
+	 "srun: error: Application launch failed: Communication connection failure\n" CANCELLED
+	 "-11-23T14:19:07 ***\n",
+	 .want = "2@n3 signal 11, 0@n1 exit 3, 1@n1 exit 3, 4@n1 exit 3, 7@n1 oom 0, lost n2, missed n5, "},
+	{"a rank may have started an srun, whose tasks are not ours",
+	 "srun: error: n1: task 7: Killed\nsrun: forcing job termination\n", .want = "", .rank = 1},
+	{"a rank's slurmstepd, with the label of the rank",
+	 "slurmstepd-n1: error: execve(): x: No such file or directory\n",
+	 .want = "not found (execve(): x: No such file or directory), ", .rank = 1},
+	{"another step",
+	 "slurmstepd-n1: error: *** STEP 14.2 ON n1 CANCELLED AT 2026 DUE TO TIME LIMIT ***\n"
+	 "slurmstepd-n1: error: *** STEP 4.1 ON n1 CANCELLED AT 2026 DUE TO PREEMPTION ***\n"
+	 "slurmstepd-n1: error: *** STEP 14.10 ON n1 CANCELLED AT 2026 ***\n"
+	 "srun: sending Ctrl-C to StepId=14.2\n"
+	 "srun: Terminating StepId=14.2\n"
+	 "slurmstepd-n1: error: execve(): trains: No such file or directory\n"
+	 "slurmstepd-n1: error: execve(): train/me: No such file or directory\n",
+	 .want = "", .step = "14.1", .program = "bin/train"},
+	{"our step, by its number",
+	 "slurmstepd-n1: error: execve(): /work/bin/train: Permission denied\n"
+	 "srun: launch/slurm: _step_signal: Terminating StepId=14.1\n"
+	 "[2026-11-23T14:19:07.123] error: *** STEP 14.1 ON n1 CANCELLED AT 2026 ***\n",
+	 .want = "not found (execve(): /work/bin/train: Permission denied), ending, cancelled, ",
+	 .step = "14.1", .program = "bin/train"},
+	{"a directory as the program",
+	 "slurmstepd-n1: error: execve(): /work/./train/slurm_bcast_4.0_n1: No such file or directory\n",
+	 .want = "not found (execve(): /work/./train/slurm_bcast_4.0_n1: No such file or directory), ",
+	 .program = "./train/"},
+	{"a file of --output", "srun: error: Could not open stdout file: Permission denied\n",
+	 .want = "no file (Could not open stdout file: Permission denied), "},
+	{"a step of the program loses a node",
+	 ABORTED "srun: error: Node failure on n9\n"
+		 "srun: error: Task launch for StepId=4.1 failed on node n8: Timeout\n",
+	 .want = "aborted, ", .step = "4.0", .mixed = true, .nodes = true},
+	{"our step loses a node", "srun: error: Node failure on n2\n", .want = "lost n2, ",
+	 .step = "4.0", .mixed = true, .nodes = true},
+	{"tasks of another step are dropped if they are mixed with ours",
+	 "srun: error: n2: task 0: Exited with exit code 3\n"
+	 "srun: error: n1: tasks 0-1: Killed\n"
+	 "srun: Terminating StepId=4.0\n"
+	 "srun: error: n2: task 2: Terminated\n",
+	 .want = "0@n1 signal 9, 1@n1 signal 9, 2@n2 signal 15, ending, ", .step = "4.0",
+	 .mixed = true},
+	{"and else not",
+	 "srun: error: n2: task 0: Exited with exit code 3\n"
+	 "srun: error: n1: tasks 0-1: Killed\n"
+	 "srun: Terminating StepId=4.0\n"
+	 "srun: error: n2: task 2: Terminated\n",
+	 .want = "0@n2 exit 3, 0@n1 signal 9, 1@n1 signal 9, 2@n2 signal 15, ending, ",
+	 .step = "4.0"},
+	{"tasks that failed before others were late",
+	 "srun: error: n1: task 0: Exited with exit code 3\n"
+	 "srun: error: n2: task 2: Exited with exit code 4\n"
+	 "srun: First task exited 2s ago\n"
+	 "srun: StepId=4.0 task 1: running\n"
+	 "srun: Terminating StepId=4.0\n",
+	 .want = "0@n1 exit 3, 2@n2 exit 4, 1@ late 2, ending, late, ", .step = "4.0",
+	 .mixed = true, .stays = true},
+	{"a time limit", CANCELLED " DUE TO TIME LIMIT ***\n", .want = "cancelled, limit, "},
+	{"preemption", CANCELLED " DUE TO PREEMPTION ***\n", .want = "cancelled, preempted, "},
+	{"the step is cancelled before a task fails", ABORTED "srun: error: n1: task 0: Killed\n",
+	 .want = "0@n1 signal 9, cancelled, aborted, "},
+	{"the step ends for an error of srun",
+	 "srun: error: Application launch failed: Invalid node name specified\n" ABORTED,
+	 .want = ""},
+	{"srun loses a slurmstepd",
+	 "srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node 2\n" ABORTED
+		 CANCELLED " ***\n",
+	 .want = "broken, "},
+	{"srun does not reach a node",
+	 "srun: error: Task launch for StepId=4.0 failed on node n5: Communication connection failure\n" ABORTED
+		 CANCELLED " ***\n",
+	 .want = "missed n5, "},
+	{"one Ctrl-C",
+	 "srun: interrupt (one more within 1 sec to abort)\nsrun: StepId=5.0 tasks 0-1: running\n",
+	 .want = ""},
+	{"two", "srun: sending Ctrl-C to StepId=5.0\nsrun: error: n2: task 1: Interrupt\n",
+	 .want = "1@n2 signal 2, cancelled, "},
+	{"SIGTERM to srun", "srun: forcing job termination\n" ABORTED,
+	 .want = "cancelled, aborted, forced, "},
+	{"ranks that still run after --wait",
+	 "srun: First task exited 60s ago\n"
+	 "srun: StepId=4.0 task 7: running\n"
+	 "srun: StepId=5.0 tasks 1,3: running\n"
+	 "srun: StepId=5.0 tasks 0,2: exited\n"
+	 "srun: Terminating StepId=5.0\n" ABORTED
+	 "slurmstepd-n1: error: *** STEP 5.0 ON n1 CANCELLED AT 2026 ***\n",
+	 .want = "1@ late 60, 3@ late 60, ending, late, ", .step = "5.0"},
+};
+
+static void describe(const struct srun_said *said, struct ddp_text *text)
 {
-	/* In two pieces, as it may come. */
-	srun_hear(said, -1, text, 5, 1.5);
-	srun_hear(said, -1, text + 5, strlen(text + 5), 2.5);
+	const struct {
+		bool is;
+		const char *name;
+	} flags[] = {{said->ending, "ending, "},       {said->late, "late, "},
+		     {said->broken, "broken, "},       {said->cancelled, "cancelled, "},
+		     {said->aborted, "aborted, "},     {said->limit, "limit, "},
+		     {said->preempted, "preempted, "}, {said->forced, "forced, "}};
+
+	for (size_t i = 0; i < said->count; i++)
+		ddp_text_add(text, "%d@%s %s %d, ", said->task[i].rank, said->task[i].node,
+			     facts_how_name(said->task[i].how), said->task[i].code);
+	for (size_t i = 0; i < said->lost.count; i++)
+		ddp_text_add(text, "lost %s, ", said->lost.name[i]);
+	for (size_t i = 0; i < said->missed.count; i++)
+		ddp_text_add(text, "missed %s, ", said->missed.name[i]);
+	if (said->not_found || said->no_file)
+		ddp_text_add(text, "%s (%s), ", said->no_file ? "no file" : "not found",
+			     said->refusal);
+	for (int i = 0; i < ROWS(flags); i++)
+		ddp_text_add(text, "%s", flags[i].is ? flags[i].name : "");
+	ck_assert_int_eq(srun_lost_node(said),
+			 said->broken || said->lost.count || said->missed.count);
 }
 
-TEST(test_how_tasks_ended)
-{
-	struct srun_said said = {.task = NULL};
-
-	say(&said,
-	    "loss 0.1\n"
-	    "srun: error: n3: task 2: Segmentation fault (core dumped)\n"
-	    "srun: error: n1: tasks 0-1,4: Exited with exit code 3\n"
-	    "srun: error: n1: task 7: Out Of Memory\n"
-	    "srun: error: n1: task x: Killed\n"
-	    "srun: error: n1: task 8: became a frog\n"
-	    "srun: error: Node failure on n2\n"
-	    "srun: error: Task launch for StepId=4.0 failed on node n5: Communication connection failure\n"
-	    "srun: error: Application launch failed: Communication connection failure\n"
-	    "slurmstepd-n1: error: *** STEP 4.0 ON n1 CANCELLED AT 2026-11-23T14:19:07 ***\n");
-	ck_assert_uint_eq(said.count, 5);
-	ck_assert_int_eq(said.task[0].rank, 2);
-	ck_assert_str_eq(said.task[0].node, "n3");
-	ck_assert_int_eq(said.task[0].how, FACTS_SIGNAL);
-	ck_assert_int_eq(said.task[0].code, 11);
-	ck_assert_int_eq(said.task[1].how, FACTS_EXIT);
-	ck_assert_int_eq(said.task[1].code, 3);
-	ck_assert_int_eq(said.task[2].rank, 1);
-	ck_assert_int_eq(said.task[3].rank, 4);
-	ck_assert_int_eq(said.task[4].how, FACTS_OOM);
-	ck_assert_uint_eq(said.lost.count, 1);
-	ck_assert_str_eq(said.lost.name[0], "n2");
-	ck_assert_uint_eq(said.missed.count, 1);
-	ck_assert_str_eq(said.missed.name[0], "n5");
-	ck_assert(!said.cancelled && !said.limit && !said.not_found);
-	srun_said_free(&said);
-}
-
-/* A rank may have started a step of its own, whose srun speaks of other tasks. */
-TEST(test_what_a_rank_says_is_not_sruns)
-{
-	static const char words[] = "srun: error: n1: task 7: Killed\n",
-			  node[] = "slurmstepd-n1: error: execve(): x: No such file or directory\n";
-	struct srun_said said = {.task = NULL};
-
-	srun_hear(&said, 2, words, strlen(words), 1);
-	ck_assert_uint_eq(said.count, 0);
-	srun_hear(&said, 2, node, strlen(node), 1);
-	ck_assert(said.not_found);
-	srun_hear(&said, -1, words, strlen(words), 1);
-	ck_assert_uint_eq(said.count, 1);
-	srun_said_free(&said);
-}
-
-/* With or without a label: its node says nothing of whose step it is but in the words themselves. */
-TEST(test_what_another_step_says_is_not_ours)
-{
-	struct srun_said said = {.step = "14.1", .program = "bin/train"};
-
-	say(&said,
-	    "slurmstepd-n1: error: *** STEP 14.2 ON n1 CANCELLED AT 2026 DUE TO TIME LIMIT ***\n"
-	    "slurmstepd-n1: error: *** STEP 4.1 ON n1 CANCELLED AT 2026 DUE TO PREEMPTION ***\n"
-	    "slurmstepd-n1: error: *** STEP 14.10 ON n1 CANCELLED AT 2026 ***\n"
-	    "srun: sending Ctrl-C to StepId=14.2\n"
-	    "srun: Terminating StepId=14.2\n"
-	    "slurmstepd-n1: error: execve(): trains: No such file or directory\n"
-	    "slurmstepd-n1: error: execve(): train/me: No such file or directory\n");
-	ck_assert(!said.cancelled && !said.limit && !said.preempted && !said.ending &&
-		  !said.not_found);
-	say(&said, "slurmstepd-n1: error: execve(): /work/bin/train: Permission denied\n");
-	ck_assert(said.not_found);
-	say(&said, "srun: launch/slurm: _step_signal: Terminating StepId=14.1\n");
-	ck_assert(said.ending && !said.cancelled);
-	say(&said, "[2026-11-23T14:19:07.123] error: *** STEP 14.1 ON n1 CANCELLED AT 2026 ***\n");
-	ck_assert(said.cancelled && !said.limit);
-	srun_said_free(&said);
-}
-
-TEST(test_a_step_of_the_program_loses_a_node)
+TEST_ROWS(test_messages_of_srun, said_rows)
 {
 	static char names[][FACTS_NAME] = {"n1", "n2"};
 	const struct node_list nodes = {names, 2};
-	struct srun_said said = {.step = "4.0", .nodes = &nodes, .mixed = true};
+	const struct said_row *row = &said_rows[_i];
+	struct srun_said said = {.step = row->step,
+				 .program = row->program,
+				 .nodes = row->nodes ? &nodes : NULL,
+				 .mixed = row->mixed,
+				 .stays = row->stays};
+	struct ddp_text text = {.data = NULL};
 
-	say(&said, "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
-		   "srun: error: Node failure on n9\n"
-		   "srun: error: Task launch for StepId=4.1 failed on node n8: Timeout\n");
-	ck_assert(!srun_lost_node(&said) && !said.cancelled && said.aborted);
-	say(&said, "srun: error: Node failure on n2\n");
-	ck_assert(srun_lost_node(&said));
+	/* In two pieces, as it may come. */
+	srun_hear(&said, row->rank - 1, row->lines, 5, 1.5);
+	srun_hear(&said, row->rank - 1, row->lines + 5, strlen(row->lines + 5), 2.5);
+	describe(&said, &text);
+	unit_text(row->name, "what srun said", text.data, row->want);
+	ddp_text_free(&text);
 	srun_said_free(&said);
-}
-
-TEST(test_tasks_of_another_step_are_dropped)
-{
-	static const char words[] = "srun: error: n2: task 0: Exited with exit code 3\n"
-				    "srun: error: n1: tasks 0-1: Killed\n"
-				    "srun: Terminating StepId=4.0\n"
-				    "srun: error: n2: task 2: Terminated\n";
-	struct srun_said mixed = {.step = "4.0", .mixed = true}, said = {.step = "4.0"};
-
-	say(&mixed, words);
-	ck_assert_uint_eq(mixed.count, 3);
-	ck_assert_str_eq(mixed.task[0].node, "n1");
-	ck_assert_int_eq(mixed.task[2].rank, 2);
-	srun_said_free(&mixed);
-	say(&said, words);
-	ck_assert_uint_eq(said.count, 4);
-	srun_said_free(&said);
-}
-
-TEST(test_who_ended_the_step)
-{
-	struct srun_said said = {.task = NULL};
-
-	say(&said,
-	    "slurmstepd: error: *** STEP 4.0 ON n1 CANCELLED AT 2026 DUE TO TIME LIMIT ***\n");
-	ck_assert(said.cancelled && said.limit && !said.preempted && !said.not_found);
-	srun_said_free(&said);
-	say(&said,
-	    "slurmstepd: error: *** STEP 4.0 ON n1 CANCELLED AT 2026 DUE TO PREEMPTION ***\n");
-	ck_assert(said.cancelled && !said.limit && said.preempted);
-	srun_said_free(&said);
-	say(&said, "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
-		   "srun: error: n1: task 0: Killed\n");
-	ck_assert(said.cancelled && !said.limit && !said.not_found);
-	srun_said_free(&said);
-	say(&said, "srun: error: Application launch failed: Invalid node name specified\n"
-		   "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n");
-	ck_assert(!said.cancelled && !said.limit && !said.not_found);
-	srun_said_free(&said);
-	for (int i = 0; i < 3; i++) {
-		static const char *const lost[] = {
-			"step_launch_notify_io_failure: aborting, io error with slurmstepd on node 2",
-			"Aborting, step missing and io error on node 1",
-			"Task launch for StepId=4.0 failed on node n5: Communication connection failure",
-		};
-
-		say(&said, "srun: error: ");
-		say(&said, lost[i]);
-		say(&said,
-		    "\nsrun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
-		    "slurmstepd-n1: error: *** STEP 4.0 ON n1 CANCELLED AT 2026 ***\n");
-		ck_assert(!said.cancelled && said.broken == (i < 2));
-		srun_said_free(&said);
-	}
-	say(&said, "srun: interrupt (one more within 1 sec to abort)\n"
-		   "srun: StepId=5.0 tasks 0-1: running\n");
-	ck_assert(!said.cancelled);
-	say(&said, "srun: sending Ctrl-C to StepId=5.0\nsrun: error: n2: task 1: Interrupt\n");
-	ck_assert(said.cancelled && !said.limit);
-	srun_said_free(&said);
-	say(&said, "srun: forcing job termination\n"
-		   "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n");
-	ck_assert(said.cancelled && said.forced);
-	srun_said_free(&said);
-	said.step = "5.0";
-	say(&said, "srun: First task exited 60s ago\n"
-		   "srun: StepId=4.0 task 7: running\n"
-		   "srun: StepId=5.0 tasks 1,3: running\n"
-		   "srun: StepId=5.0 tasks 0,2: exited\n"
-		   "srun: Terminating StepId=5.0\n"
-		   "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
-		   "slurmstepd-n1: error: *** STEP 5.0 ON n1 CANCELLED AT 2026 ***\n");
-	ck_assert(said.late && said.ending && !said.cancelled);
-	ck_assert_uint_eq(said.count, 2);
-	ck_assert(said.task[0].rank == 1 && said.task[0].how == FACTS_LATE &&
-		  said.task[0].code == 60 && said.task[1].rank == 3);
-	srun_said_free(&said);
-	say(&said, "slurmstepd-n1: error: execve(): nosuch: No such file or directory\n");
-	ck_assert(said.not_found && !said.cancelled);
-	srun_said_free(&said);
-}
-
-/* Of steps on one node, by srun -v. */
-TEST(test_whether_a_node_was_missed)
-{
-	static const char launched[] = "srun: jobid 2: nodes(4):`n[1-4]', cpu counts: 1(x4)\n"
-				       "srun: launching StepId=2.0 on host n3, 1 tasks: 0\n",
-			  missed[] = "srun: error: Task launch for StepId=2.0 failed on node n3: "
-				     "Communication connection failure\n"
-				     "srun: Job step aborted\n",
-			  refused[] = "srun: fatal: --ntasks-per-node is mutually exclusive with "
-				      "--ntasks-per-gpu and SLURM_NTASKS_PER_GPU\n",
-			  down[] = "srun: error: Unable to confirm allocation for job 2: Unable to "
-				   "contact slurm controller (connect failure)\nsrun: Check\n";
-	char why[256];
-
-	ck_assert(srun_missed_node(launched, true));
-	ck_assert(!srun_missed_node(launched, false));
-	ck_assert(srun_missed_node(missed, false));
-	ck_assert(!srun_missed_node("", true));
-	ck_assert(!srun_missed_node(refused, false));
-	ck_assert(!srun_missed_node(down, true));
-	srun_reason(refused, why, sizeof(why));
-	ck_assert_str_eq(why, "srun: fatal: --ntasks-per-node is mutually exclusive with "
-			      "--ntasks-per-gpu and SLURM_NTASKS_PER_GPU");
-	srun_reason(down, why, sizeof(why));
-	ck_assert_str_eq(why, "srun: error: Unable to confirm allocation for job 2: Unable to "
-			      "contact slurm controller (connect failure)");
-	srun_reason("", why, sizeof(why));
-	ck_assert_str_eq(why, "Slurm does not answer");
 }
 
 /* --- What Slurm says --------------------------------------------------------------------------- */
 
-/* scontrol, of a job that has many nodes: two of them are gone. */
+/* Put a shell script in place of command [name] for this test, in directory [dir]. */
+static void put_command(const char *dir, const char *name, const char *script)
+{
+	struct iovec part = {(char *)script, strlen(script)};
+	char path[128], search[4096];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	ck_assert_int_eq(ddp_file_write(path, &part, 1, 0755, false, NULL), 0);
+	snprintf(search, sizeof(search), "%s:%s", dir, getenv("PATH"));
+	setenv("PATH", search, 1);
+}
+
+/* Of a job with many nodes, two are gone. */
 TEST(test_nodes_of_a_large_job)
 {
 	static const char scontrol[] =
@@ -680,16 +528,12 @@ TEST(test_nodes_of_a_large_job)
 		"	printf \"NodeName=%s Arch=x86_64 OS=%01000d State=%s ThreadsPerCore=1\\n\", $1, 0, state }' ;;\n"
 		"*) exit 1 ;;\n"
 		"esac\n";
-	struct iovec part = {(char *)scontrol, strlen(scontrol)};
-	char dir[64], path[128], search[4096], state[32];
+	char dir[64], state[32];
 	struct node_list left, drained = {.name = NULL};
 
 	unit_directory(dir, sizeof(dir));
-	snprintf(path, sizeof(path), "%s/scontrol", dir);
-	ck_assert_int_eq(ddp_file_write(path, &part, 1, 0755, false, NULL), 0);
-	snprintf(search, sizeof(search), "%s:%s", dir, getenv("PATH"));
-	setenv("PATH", search, 1);
-	left = nodes_of_job("5", state, sizeof(state), &drained);
+	put_command(dir, "scontrol", scontrol);
+	left = nodes_of_job("5", state, sizeof(state), &drained, NULL);
 	ck_assert_str_eq(state, "RUNNING");
 	ck_assert_uint_eq(left.count, 998);
 	ck_assert_str_eq(left.name[6], "n0008");
@@ -700,6 +544,72 @@ TEST(test_nodes_of_a_large_job)
 	nodes_free(&left);
 	nodes_free(&drained);
 	unit_remove(dir);
+}
+
+/* What srun -v prints for a step on node n1, and what that says about the node. */
+static const struct probe_row {
+	const char *name, *script;
+	size_t with_ranks, silent, unasked;
+	const char *why;
+} probe_rows[] = {
+	{"has processes", "exit 0", 1, 0, 0, ""},
+	{"has none", "exit 3", 0, 0, 0, ""},
+	{"fails after the launch",
+	 "echo 'srun: launching StepId=2.0 on host n1, 1 tasks: 0' >&2; exit 1", 0, 0, 1,
+	 "Slurm does not answer"},
+	{"cannot be reached",
+	 "echo 'srun: error: Task launch for StepId=2.0 failed on node n1: Communication connection failure'; exit 1",
+	 0, 1, 0, ""},
+	{"fails", "echo 'srun: error: Node failure on n1'; exit 1", 0, 1, 0, ""},
+	{"the step is refused",
+	 "echo 'srun: fatal: --ntasks-per-node is mutually exclusive with --ntasks-per-gpu'; exit 1",
+	 0, 0, 1, "srun: fatal: --ntasks-per-node is mutually exclusive with --ntasks-per-gpu"},
+	{"slurmctld does not answer",
+	 "printf 'srun: error: Unable to confirm allocation for job 2\nsrun: Check\n'; exit 1", 0,
+	 0, 1, "srun: error: Unable to confirm allocation for job 2"},
+};
+
+TEST_ROWS(test_what_a_node_answers, probe_rows)
+{
+	const struct probe_row *row = &probe_rows[_i];
+	struct nodes_answers answers = {.with_ranks = 0};
+	struct node_list nodes = {.name = NULL};
+	char dir[64], script[512];
+
+	unit_directory(dir, sizeof(dir));
+	snprintf(script, sizeof(script), "#!/bin/sh\n%s\n", row->script);
+	put_command(dir, "srun", script);
+	put_command(dir, "scontrol", "#!/bin/sh\nexit 1\n");
+	nodes_add(&nodes, "n1");
+	nodes_probe(&nodes, "2", "0", false, 20, &answers);
+	unit_number(row->name, "with ranks", (int64_t)answers.with_ranks, (int64_t)row->with_ranks);
+	unit_number(row->name, "silent", (int64_t)answers.silent.count, (int64_t)row->silent);
+	unit_number(row->name, "unasked", (int64_t)answers.unasked.count, (int64_t)row->unasked);
+	unit_text(row->name, "why", answers.why, row->why);
+	nodes_answers_free(&answers);
+	nodes_free(&nodes);
+	unit_remove(dir);
+}
+
+/* --- Lines of other programs ------------------------------------------------------------------- */
+
+/* Each example is recognized by its row, or by an earlier one of the same meaning. */
+TEST(test_each_pattern_matches_its_example)
+{
+	struct pattern_part part[PATTERN_PARTS];
+
+	for (const struct pattern *row = patterns; row < patterns + patterns_count; row++) {
+		size_t length = strlen(row->example), parts = 1;
+
+		for (const char *at = row->text; (at = strchr(at, '%')); at++)
+			parts++;
+		ck_assert_uint_le(parts, PATTERN_PARTS);
+		ck_assert_msg(pattern_match(row->text, row->example, length, part),
+			      "\"%s\" does not match \"%s\"", row->text, row->example);
+		unit_number(row->example, "meaning",
+			    pattern_find(row->source, row->example, length, part), row->meaning);
+		ck_assert_ptr_nonnull(row->printed_by);
+	}
 }
 
 /* --- What ranks printed ------------------------------------------------------------------------ */
@@ -743,7 +653,7 @@ TEST(test_a_long_line_has_no_label)
 
 static void take_tails(void *data, int rank, const char *bytes, size_t size)
 {
-	tails_take(data, rank, bytes, size);
+	tails_add(data, rank, bytes, size);
 }
 
 static void read_text(const char *path, char *text, size_t size)
@@ -811,7 +721,7 @@ TEST(test_a_tail_is_the_last_of_much)
 	for (int i = 0; i < 5000; i++) {
 		snprintf(line, sizeof(line), "line %d\n", i);
 		all += strlen(line);
-		tails_take(tails, 3, line, strlen(line));
+		tails_add(tails, 3, line, strlen(line));
 		if (i % 7 == 0)
 			tails_log(tails);
 	}
@@ -844,7 +754,7 @@ TEST(test_files_of_many_ranks_begin_anew)
 		for (int part = 0; part < 2; part++)
 			for (int rank = 0; rank < 300; rank++) {
 				snprintf(got, sizeof(got), "%d of %d\n", part, rank);
-				tails_take(tails, rank, got, strlen(got));
+				tails_add(tails, rank, got, strlen(got));
 				tails_log(tails);
 			}
 		tails_destroy(tails);
@@ -860,7 +770,7 @@ TEST(test_files_of_many_ranks_begin_anew)
 	ck_assert_int_eq(unlink(path), 0);
 	ck_assert_int_eq(symlink("rank-1.log", path), 0);
 	tails = tails_create(dir);
-	tails_take(tails, 0, "x\n", 2);
+	tails_add(tails, 0, "x\n", 2);
 	tails_log(tails);
 	tails_destroy(tails);
 	read_text(path, got, sizeof(got));

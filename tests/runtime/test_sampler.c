@@ -3,7 +3,6 @@
 
 #include <ddp.h>
 
-#include "base/checksum.h"
 #include "base/random.h"
 #include "sampling/permutation.h"
 #include "unit.h"
@@ -79,7 +78,7 @@ TEST(test_wide_order)
 	ddp_permutation_destroy(&narrow);
 }
 
-/* --- PyTorch's lists -------------------------------------------------------------------- */
+/* --- Lists; tests/interop compares many with PyTorch's ---------------------------------------------------------------- */
 
 static const struct {
 	const char *name;
@@ -93,53 +92,16 @@ static const struct {
 } lists[] = {
 	{"seed 0", 10, 0, 1, 0, 0, true, PAD, 10, {4, 1, 7, 5, 3, 9, 0, 8, 6, 2}},
 	{"seed 42", 10, 0, 1, 42, 0, true, PAD, 10, {2, 6, 1, 8, 4, 5, 0, 9, 3, 7}},
-	{"seed 1", 10, 0, 1, 1, 0, true, PAD, 10, {5, 6, 1, 2, 0, 8, 9, 3, 7, 4}},
-	{"seed 0, epoch 1", 10, 0, 1, 0, 1, true, PAD, 10, {5, 6, 1, 2, 0, 8, 9, 3, 7, 4}},
-	{"seed 2^32+1", 10, 0, 1, 4294967297, 0, true, PAD, 10, {5, 6, 1, 2, 0, 8, 9, 3, 7, 4}},
-	{"seed 2^63+7",
-	 10,
-	 0,
-	 1,
-	 UINT64_C(9223372036854775815),
-	 0,
-	 true,
-	 PAD,
-	 10,
-	 {5, 0, 3, 4, 1, 7, 9, 6, 8, 2}},
-	{"seed 2^32-1, epoch 2",
-	 10,
-	 0,
-	 1,
-	 UINT32_MAX,
-	 2,
-	 true,
-	 PAD,
-	 10,
-	 {5, 6, 1, 2, 0, 8, 9, 3, 7, 4}},
-	{"epoch 0, rank 0", 10, 0, 3, 0, 0, true, PAD, 4, {4, 5, 0, 2}},
-	{"epoch 0, rank 1", 10, 1, 3, 0, 0, true, PAD, 4, {1, 3, 8, 4}},
-	{"epoch 0, rank 2", 10, 2, 3, 0, 0, true, PAD, 4, {7, 9, 6, 1}},
-	{"epoch 1, rank 0", 10, 0, 3, 0, 1, true, PAD, 4, {5, 2, 9, 4}},
 	{"epoch 1, rank 1", 10, 1, 3, 0, 1, true, PAD, 4, {6, 0, 3, 5}},
-	{"epoch 1, rank 2", 10, 2, 3, 0, 1, true, PAD, 4, {1, 8, 7, 6}},
-	{"drop, rank 0", 10, 0, 3, 0, 0, true, DROP, 3, {4, 5, 0}},
-	{"drop, rank 1", 10, 1, 3, 0, 0, true, DROP, 3, {1, 3, 8}},
 	{"drop, rank 2", 10, 2, 3, 0, 0, true, DROP, 3, {7, 9, 6}},
 	{"exact, rank 0", 10, 0, 3, 0, 0, true, EXACT, 4, {4, 5, 0, 2}},
 	{"exact, rank 1", 10, 1, 3, 0, 0, true, EXACT, 3, {1, 3, 8}},
 	{"exact, rank 2", 10, 2, 3, 0, 0, true, EXACT, 3, {7, 9, 6}},
-	{"in order", 10, 1, 3, 0, 7, false, PAD, 4, {1, 4, 7, 0}},
-	{"in order, drop", 10, 2, 3, 0, 7, false, DROP, 3, {2, 5, 8}},
 	{"in order, exact", 10, 1, 3, 0, 7, false, EXACT, 3, {1, 4, 7}},
-	{"2 for 5 ranks, rank 0", 2, 0, 5, 0, 0, true, PAD, 1, {0}},
-	{"2 for 5 ranks, rank 1", 2, 1, 5, 0, 0, true, PAD, 1, {1}},
 	{"2 for 5 ranks, rank 4", 2, 4, 5, 0, 0, true, PAD, 1, {0}},
-	{"2 for 7 ranks, rank 5", 2, 5, 7, 0, 1, true, PAD, 1, {0}},
-	{"2 for 7 ranks, rank 6", 2, 6, 7, 0, 1, true, PAD, 1, {1}},
 	{"2 for 5 ranks, drop", 2, 0, 5, 0, 0, true, DROP, 0, {0}},
 	{"2 for 5 ranks, exact, rank 1", 2, 1, 5, 0, 0, true, EXACT, 1, {1}},
 	{"2 for 5 ranks, exact, rank 2", 2, 2, 5, 0, 0, true, EXACT, 0, {0}},
-	{"1 for 3 ranks", 1, 2, 3, 0, 0, true, PAD, 1, {0}},
 	{"none", 0, 0, 3, 0, 0, true, PAD, 0, {0}},
 	{"none, drop", 0, 1, 3, 0, 0, true, DROP, 0, {0}},
 	{"none, in order", 0, 1, 3, 0, 0, false, EXACT, 0, {0}},
@@ -160,40 +122,6 @@ TEST_ROWS(test_list, lists)
 		unit_number(name, "sample", (int64_t)index, (int64_t)lists[_i].want[i]);
 	}
 	ck_assert_int_eq(ddp_sampler_next(sampler, &index), 0);
-	ddp_sampler_destroy(sampler);
-}
-
-static const struct {
-	const char *name;
-	uint64_t samples;
-	uint64_t hash; /* FNV-1a of torch.randperm's numbers, 64 bits each, little endian */
-	uint64_t first[5];
-} hashes[] = {
-	{"60000", 60000, UINT64_C(0xc7c1e74f57935fb9), {36044, 10678, 57327, 55074, 21567}},
-	{"50000", 50000, UINT64_C(0x4090b833ef6748d), {36044, 49165, 37807, 11341, 6091}},
-};
-
-TEST_ROWS(test_hash, hashes)
-{
-	size_t count = (size_t)hashes[_i].samples, got = 0;
-	struct ddp_sampler *sampler = open_sampler(count, 0, 1, 0, true, PAD);
-	uint64_t *order = calloc(count, sizeof(*order));
-	uint64_t hash = DDP_HASH_INIT;
-
-	ck_assert(order);
-	while (got < count)
-		got += ddp_sampler_take(sampler, order + got, 7001);
-	ck_assert_uint_eq(ddp_sampler_take(sampler, order, 1), 0);
-	for (size_t i = 0; i < 5; i++)
-		ck_assert_uint_eq(order[i], hashes[_i].first[i]);
-	for (size_t i = 0; i < 8 * count; i++) {
-		uint8_t byte = (uint8_t)(order[i / 8] >> 8 * (i % 8));
-
-		hash = ddp_hash(hash, &byte, 1);
-	}
-	ck_assert_msg(hash == hashes[_i].hash, "%s: hash 0x%llx", hashes[_i].name,
-		      (unsigned long long)hash);
-	free(order);
 	ddp_sampler_destroy(sampler);
 }
 
@@ -264,44 +192,6 @@ TEST(test_seek_end)
 }
 
 /* --- Properties ------------------------------------------------------------------------- */
-
-/* PyTorch's __iter__, word for word, given the permutation. Returns the length. */
-static size_t by_the_book(const uint64_t *order, size_t samples, size_t ranks, bool drop,
-			  uint64_t *mine, size_t rank)
-{
-	size_t each = drop ? samples / ranks : (samples + ranks - 1) / ranks;
-	size_t total = each * ranks, count = 0;
-
-	for (size_t i = rank; i < total; i += ranks)
-		mine[count++] = order[i % samples];
-	ck_assert_uint_eq(count, each);
-	return each;
-}
-
-TEST(test_against_the_book)
-{
-	uint64_t state = unit_seed(20240917), order[200], mine[200], got[201];
-
-	for (int round = 0; round < 300; round++) {
-		size_t samples = 1 + unit_random(&state, 200), ranks = 1 + unit_random(&state, 20);
-		size_t rank = unit_random(&state, (uint32_t)ranks), count;
-		uint64_t seed = unit_random(&state, UINT32_MAX), epoch = unit_random(&state, 9);
-		bool drop = unit_random(&state, 2), shuffle = unit_random(&state, 2);
-		struct ddp_sampler *all = open_sampler(samples, 0, 1, seed, shuffle, PAD);
-		struct ddp_sampler *one = open_sampler(samples, (int)rank, (int)ranks, seed,
-						       shuffle, drop ? DROP : PAD);
-
-		ddp_sampler_set_epoch(all, epoch);
-		ddp_sampler_set_epoch(one, epoch);
-		ck_assert_uint_eq(ddp_sampler_take(all, order, samples), samples);
-		count = by_the_book(order, samples, ranks, drop, mine, rank);
-		ck_assert_uint_eq(ddp_sampler_length(one), count);
-		ck_assert_uint_eq(ddp_sampler_take(one, got, 201), count);
-		ck_assert_mem_eq(got, mine, count * sizeof(*mine));
-		ddp_sampler_destroy(one);
-		ddp_sampler_destroy(all);
-	}
-}
 
 /* What a run has seen: how often each sample, and how many of these were padding. */
 struct seen {
@@ -402,37 +292,26 @@ TEST(test_resume_same)
 
 /* --- Refused ---------------------------------------------------------------------------- */
 
+#define OPTIONS(...)                                            \
+	{                                                       \
+		sizeof(struct ddp_sampler_options), __VA_ARGS__ \
+	}
+
 static const struct {
 	const char *name;
 	struct ddp_sampler_options options;
 	int status;
-	const char *pieces[4];
+	const char *pieces;
 } refused[] = {
-	{"size", {7, 10, 0, 1, 0, true, false, false}, DDP_ERR_ARGUMENT, {"7 bytes"}},
-	{"no ranks",
-	 {sizeof(refused[0].options), 10, 0, 0, 0, true, false, false},
-	 DDP_ERR_ARGUMENT,
-	 {"rank 0 of 0"}},
-	{"rank",
-	 {sizeof(refused[0].options), 10, 2, 2, 0, true, false, false},
-	 DDP_ERR_ARGUMENT,
-	 {"rank 2 of 2"}},
-	{"rank -1",
-	 {sizeof(refused[0].options), 10, -1, 2, 0, true, false, false},
-	 DDP_ERR_ARGUMENT,
-	 {"rank -1 of 2"}},
-	{"both",
-	 {sizeof(refused[0].options), 10, 0, 2, 0, true, true, true},
-	 DDP_ERR_ARGUMENT,
-	 {"exact", "drop_last"}},
-	{"samples",
-	 {sizeof(refused[0].options), UINT64_MAX, 0, 2, 0, false, false, false},
-	 DDP_ERR_ARGUMENT,
-	 {"18446744073709551615 samples"}},
-	{"memory",
-	 {sizeof(refused[0].options), UINT64_MAX / 8, 0, 2, 0, true, false, false},
-	 DDP_ERR_MEMORY,
-	 {"2305843009213693951 samples", "8 bytes"}},
+	{"size", {7, 10, 0, 1, 0, true, false, false}, DDP_ERR_ARGUMENT, "7 bytes"},
+	{"no ranks", OPTIONS(10, 0, 0, 0, true, false, false), DDP_ERR_ARGUMENT, "rank 0 of 0"},
+	{"rank", OPTIONS(10, 2, 2, 0, true, false, false), DDP_ERR_ARGUMENT, "rank 2 of 2"},
+	{"rank -1", OPTIONS(10, -1, 2, 0, true, false, false), DDP_ERR_ARGUMENT, "rank -1 of 2"},
+	{"both", OPTIONS(10, 0, 2, 0, true, true, true), DDP_ERR_ARGUMENT, "exact|drop_last"},
+	{"samples", OPTIONS(UINT64_MAX, 0, 2, 0, false, false, false), DDP_ERR_ARGUMENT,
+	 "18446744073709551615 samples"},
+	{"memory", OPTIONS(UINT64_MAX / 8, 0, 2, 0, true, false, false), DDP_ERR_MEMORY,
+	 "2305843009213693951 samples|8 bytes"},
 };
 
 TEST_ROWS(test_refused, refused)
@@ -443,7 +322,7 @@ TEST_ROWS(test_refused, refused)
 	unit_number(refused[_i].name, "status",
 		    ddp_sampler_create(&sampler, &refused[_i].options, &error), refused[_i].status);
 	ck_assert_ptr_null(sampler);
-	unit_pieces(refused[_i].name, error.text, refused[_i].pieces);
+	unit_has(refused[_i].name, error.text, refused[_i].pieces);
 	ck_assert_int_eq(ddp_sampler_create(&sampler, &refused[_i].options, NULL),
 			 refused[_i].status);
 	ddp_sampler_destroy(NULL);

@@ -156,57 +156,6 @@ TEST_ROWS(test_unscale, divisions)
 	ck_assert(!ddp_scaler_unscale(&scaler, NULL, 0));
 }
 
-/* --- Moments ---------------------------------------------------------------------------- */
-
-/* One channel; what the values 1..count of each part, shifted, would have. */
-static const struct {
-	const char *name;
-	size_t parts;
-	struct {
-		double count;
-		float mean, m2;
-	} in[4];
-	double count;
-	float mean, m2;
-} combined[] = {
-	{"one", 1, {{5, 3, 10}}, 5, 3, 10},
-	/* 0 2 | 10: mean 4, deviations 16 4 36 */
-	{"unequal", 2, {{2, 1, 2}, {1, 10, 0}}, 3, 4, 56},
-	{"an empty one", 3, {{2, 1, 2}, {0, NAN, INFINITY}, {1, 10, 0}}, 3, 4, 56},
-	{"empty ones first", 4, {{0, NAN, NAN}, {0, 7, 7}, {2, 1, 2}, {1, 10, 0}}, 3, 4, 56},
-	{"all empty", 2, {{0, NAN, NAN}, {0, 7, 7}}, 0, 0, 0},
-	/* A variance of 1 around a million: sums of squares in float would lose it. */
-	{"far from zero", 2, {{1024, 1e6f, 1024}, {1024, 1e6f, 1024}}, 2048, 1e6f, 2048},
-	{"apart", 2, {{1024, 1e6f, 1024}, {1024, 1e6f + 2, 1024}}, 2048, 1e6f + 1, 4096},
-};
-
-TEST_ROWS(test_combine, combined)
-{
-	size_t channels = 3, bytes = ddp_moments_bytes(channels);
-	char *data = calloc(combined[_i].parts, bytes);
-	float mean[3], m2[3];
-	double count;
-
-	ck_assert_ptr_nonnull(data);
-	for (size_t i = 0; i < combined[_i].parts; i++) {
-		float values[6] = {combined[_i].in[i].mean, combined[_i].in[i].mean, 0,
-				   combined[_i].in[i].m2,   combined[_i].in[i].m2,   0};
-
-		memcpy(data + i * bytes, &combined[_i].in[i].count, sizeof(double));
-		memcpy(data + i * bytes + sizeof(double), values, sizeof(values));
-	}
-	ddp_moments_combine(data, combined[_i].parts, channels, &count, mean, m2);
-	ck_assert_double_eq(count, combined[_i].count);
-	for (int i = 0; i < 2; i++) {
-		ck_assert_msg(mean[i] == combined[_i].mean, "%s: mean %a", combined[_i].name,
-			      (double)mean[i]);
-		ck_assert_msg(m2[i] == combined[_i].m2, "%s: m2 %a", combined[_i].name,
-			      (double)m2[i]);
-	}
-	ck_assert(mean[2] == 0 && m2[2] == 0);
-	free(data);
-}
-
 /* --- Evaluation: one row ---------------------------------------------------------------- */
 
 #define CLASSES 7

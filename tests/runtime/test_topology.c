@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <ctype.h>
+
 #include "comm/topology.h"
 #include "unit.h"
 
 enum { MOST = 8 };
 
-/* A world as a string: for each rank its node, as a letter; "abab" is dealt in turn. */
+/* A world as a string: for each rank its node, as a letter; "abab" is dealt in turn; "aaBB" shares no memory on node b. */
 struct row {
 	const char *name, *nodes;
 	bool shares;
@@ -22,6 +24,12 @@ static const struct row rows[] = {
 	{"uneven", "aaab", true, 2, 1, {0, 1, 2, 3}},
 	{"uneven, in turn", "abcab", true, 3, 1, {0, 3, 1, 4, 2}},
 	{"not sharing", "aab", false, 3, 1, {0, 1, 2}},
+	{"one node does not", "aaBB", true, 3, 1, {0, 1, 2, 3}},
+	{"the first does not", "AAbb", true, 3, 1, {0, 1, 2, 3}},
+	{"one does not, in turn", "aBaB", true, 3, 1, {0, 2, 1, 3}},
+	{"none does", "AABB", true, 4, 1, {0, 1, 2, 3}},
+	{"none does, in turn", "BABA", true, 4, 1, {0, 1, 2, 3}},
+	{"one rank does not", "aabB", true, 3, 1, {0, 1, 2, 3}},
 };
 
 static int make_cards(const char *nodes, bool shares, struct ddp_card *cards)
@@ -29,17 +37,22 @@ static int make_cards(const char *nodes, bool shares, struct ddp_card *cards)
 	int size = (int)strlen(nodes), count = 0;
 
 	for (int rank = 0; rank < size; rank++)
-		if (nodes[rank] - 'a' + 1 > count)
-			count = nodes[rank] - 'a' + 1;
+		if (tolower(nodes[rank]) - 'a' + 1 > count)
+			count = tolower(nodes[rank]) - 'a' + 1;
 	for (int rank = 0; rank < size; rank++) {
-		cards[rank] = (struct ddp_card){
-			.node_rank = nodes[rank] - 'a', .node_count = count, .shares = shares};
+		int node = tolower(nodes[rank]);
+
+		cards[rank] =
+			(struct ddp_card){.node_rank = node - 'a',
+					  .node_count = count,
+					  .sharing = shares ? DDP_SHARING_AUTO : DDP_SHARING_OFF,
+					  .shares = shares && islower(nodes[rank])};
 		for (int other = 0; other < size; other++) {
-			cards[rank].local_size += nodes[other] == nodes[rank];
-			cards[rank].local_rank += other < rank && nodes[other] == nodes[rank];
+			cards[rank].local_size += tolower(nodes[other]) == node;
+			cards[rank].local_rank += other < rank && tolower(nodes[other]) == node;
 		}
 		cards[rank].host[0] = 'n';
-		cards[rank].host[1] = nodes[rank];
+		cards[rank].host[1] = (char)node;
 	}
 	return size;
 }
@@ -111,7 +124,12 @@ static void more_nodes(struct ddp_card *cards)
 
 static void one_does_not_share(struct ddp_card *cards)
 {
-	cards[2].shares = 0;
+	cards[2].sharing = DDP_SHARING_OFF;
+}
+
+static void no_such_word(struct ddp_card *cards)
+{
+	cards[1].sharing = 3;
 }
 
 static void beyond_its_node(struct ddp_card *cards)
@@ -124,14 +142,16 @@ static void beyond_its_node(struct ddp_card *cards)
 static const struct {
 	const char *name;
 	void (*change)(struct ddp_card *cards);
-	const char *pieces[4];
+	const char *pieces;
 } refusals[] = {
-	{"twice the same", other_local, {"ranks 0 and 1", "local rank 0", "na"}},
-	{"larger node", larger_node, {"rank 2 on nb", "3 ranks", "2 ranks"}},
-	{"no such node", no_such_node, {"rank 3 on nb", "node 2 of 2"}},
-	{"more nodes", more_nodes, {"3 nodes", "no rank"}},
-	{"one does not share", one_does_not_share, {"DDP_LOCAL", "rank 2 on nb", "off"}},
-	{"beyond its node", beyond_its_node, {"rank 3 on nb", "local rank 3"}},
+	{"twice the same", other_local, "ranks 0 and 1|local rank 0|na"},
+	{"larger node", larger_node, "rank 2 on nb|3 ranks|2 ranks"},
+	{"no such node", no_such_node, "rank 3 on nb|node 2 of 2"},
+	{"more nodes", more_nodes, "3 nodes|no rank"},
+	{"another DDP_LOCAL", one_does_not_share,
+	 "DDP_LOCAL differs: rank 2 on nb has off, rank 0 on na has auto"},
+	{"no such word", no_such_word, "rank 1 on na runs another release"},
+	{"beyond its node", beyond_its_node, "rank 3 on nb|local rank 3"},
 };
 
 TEST_ROWS(test_refusal, refusals)
@@ -144,7 +164,7 @@ TEST_ROWS(test_refusal, refusals)
 	refusals[_i].change(cards);
 	ck_assert_int_eq(ddp_topology_create(&topology, cards, size, &error), DDP_ERR_MISMATCH);
 	ck_assert_ptr_null(topology);
-	unit_pieces(refusals[_i].name, error.text, refusals[_i].pieces);
+	unit_has(refusals[_i].name, error.text, refusals[_i].pieces);
 }
 
 UNIT_MAIN("topology", NULL)

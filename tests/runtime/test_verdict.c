@@ -1,498 +1,251 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The report on a failed attempt, of directories as ranks, Slurm and ddp-run leave them.
- */
+/* Who failed first, from facts alone. */
 #include "config.h"
 
 #include "run/verdict.h"
 #include "unit.h"
 
-#define HEAD                                                                               \
-	"{\"run_id\":\"r\",\"job\":12,\"step\":3,\"attempt\":0,\"restarts\":3,"            \
-	"\"command\":[\"python3\",\"train.py\"],\"nodes\":[\"n1\",\"n2\"],\"ranks\":4,"    \
-	"\"started\":1795000000.25,\"ended\":1795000012.5,\"status\":1,\"kind\":\"exit\"," \
-	"\"later\":[{\"a\":[null,true,-1.5e3]}],\"tasks\":["
-#define END(rank, node, how, code, time)                                                \
-	"{\"rank\":" #rank ",\"node\":\"" node "\",\"how\":\"" how "\",\"code\":" #code \
-	",\"time\":17950000" #time "}"
-#define NEXT                                                                                     \
-	"],\"next\":\"restart\",\"next_nodes\":[\"n1\",\"n2\"],\"next_ranks\":4,\"next_after\":" \
-	"0.12}"
-#define HANG                                                                                 \
-	"{\"job\":12,\"step\":3,\"attempt\":1,\"restarts\":3,\"ranks\":3,\"kind\":\"hang\"," \
-	"\"quiet\":20"
+#define EXIT(code_) .how = FACTS_EXIT, .code = code_
+#define KILLED(signal_) .how = FACTS_SIGNAL, .code = signal_
+#define AT(order_, time_) .order = order_, .time = 1795000000 + time_
+#define LIBDDP(message_) .message = message_, .libddp = true
+#define PEER "RuntimeError: Connection closed by peer [127.0.0.1]:3456"
+#define ALIVE .state = 'S', .heartbeat_age = -1
 
-#define RECORD(rank, reason, last) RECORD_IN(rank, "", reason, last)
-#define RECORD_IN(rank, world, reason, last)                                                      \
-	"rank " #rank " of 3 on n1, pid 70" #rank ", " world "job c.12.3\nafter 7.250 s: " reason \
-	"\n"                                                                                      \
-	"#16 barrier, begun 6.000 s, ended 6.001 s\n#17 all-reduce 1000 F32 sum, begun 6.500 s"   \
-	", " last "\n"
-
-/* A dump of PyTorch's flight recorder that has no zero byte: that of the all-reduce of this sequence, in this state. */
-#define SHORT(size, text) "\x8c" size text
-#define DUMP(sequence, size, state)                                                               \
-	"\x80\4}" SHORT("\7", "entries") "]}(" SHORT("\x0d", "process_group") SHORT("\1", "0")    \
-		SHORT("\x0a", "default_pg") "\x86" SHORT(                                         \
-			"\x11", "collective_seq_id") "K" sequence SHORT("\x0e", "profiling_name") \
-			SHORT("\x0f", "nccl:all_reduce") SHORT("\5", "state")                     \
-				SHORT(size, state) "uas."
-#define LATE \
-	"[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=17) ran for 10014 milliseconds"
-
-struct file {
-	const char *name, *text;
-};
-
-/* What is in the directory, what the report says and does not say, what report.json says, and the point. */
 static const struct row {
-	const char *name;
-	struct file files[8];
-	const char *text[10], *never[4], *json[10], *point;
+	const char *name, *kind, *silent; /* silent: a node that does not answer */
+	struct facts_rank ranks[4];	  /* of three, the last is not used */
+	int missing;			  /* bits of ranks that did not arrive in the collective */
+	int first, follows;		  /* follows: bits of ranks */
+	enum facts_how how;		  /* of the first rank */
+	const char *why;
 } rows[] = {
-	{"an exception that @record caught",
-	 {{"attempt.json",
-	   HEAD END(2, "n2", "exit", 1, 10.5) "," END(0, "n1", "exit", 1, 10.6) "," END(
-		   1, "n1", "signal", 15, 10.7) "," END(3, "n2", "signal", 15, 10.7) NEXT},
-	  {"task-2", "n2 4711\n"},
-	  {"error-2.json",
-	   "{\"message\": {\"message\": \"ValueError: loss is 17\", \"extraInfo\": {\"py_callstack\": "
-	   "\"Traceback (most recent call last):\\n  File \\\"train.py\\\", line 3\\nValueError: loss "
-	   "is 17\\n\", \"timestamp\": \"1795000010\"}, \"errorCode\": 1}}"},
-	  {"tail-2.txt",
-	   "epoch 1\nTraceback (most recent call last):\nValueError: loss is 17\nbye\n"},
-	  {"tail-0.txt", "Traceback (most recent call last):\n  File \"x\"\nRuntimeError: "
-			 "[../gloo/pair.cc:598] Connection closed by peer [127.0.0.1]:3\n"}},
-	 {"step 12.3, attempt 1 of 4, failed at ", ", 10.2 s after its start\n",
-	  "\nrank 2 on n2, pid 4711, failed first: exit status 1\n    Traceback",
-	  "\n    ValueError: loss is 17\n  its last lines:\n    epoch 1\n    bye\n",
-	  "\nfollowed: rank 0: exit status 1, RuntimeError: [../gloo/pair.cc:598] Connection closed",
-	  "\nfollowed: ranks 1,3: killed by SIGTERM, ended with the step\n",
-	  "\nnext: started again on n1,n2 with 4 ranks, 0.12 s later\n"},
-	 {"also failed"},
-	 {"\"job\": 12, \"step\": 3, \"attempt\": 0, \"restarts\": 3, \"kind\": \"exit\"",
-	  "\"command\": [\"python3\", \"train.py\"]",
-	  "\"first\": {\"rank\": 2, \"node\": \"n2\", \"pid\": 4711, \"how\": \"exit\", \"code\": 1, "
-	  "\"time\": 1795000010.5, \"follows\": false",
-	  "\"message\": \"ValueError: loss is 17\", \"raised\": 1795000010, \"traceback\": "
-	  "[\"Traceback (most recent call last):\", ",
-	  "\"tail\": [\"epoch 1\", ",
-	  "{\"rank\": 1, \"node\": \"n1\", \"pid\": null, \"how\": \"signal\", \"code\": 15, "
-	  "\"signal\": \"SIGTERM\", \"time\": 1795000010.7, \"follows\": true, \"why\": \"ended with "
-	  "the step\"",
-	  "\"next\": \"restart\", \"next_nodes\": [\"n1\", \"n2\"], \"next_ranks\": 4, "
-	  "\"next_after\": 0.12"},
-	 "rank 2, exit status 1: ValueError: loss is #"},
-	{"an error file of one text; the earlier exception counts, not who ended earlier",
-	 {{"attempt.json",
-	   HEAD END(0, "n1", "exit", 1, 10.5) "," END(1, "n1", "exit", 1, 10.6) NEXT},
-	  {"error-0.json", "{\"message\": {\"message\": \"KeyError: later\", \"extraInfo\": "
-			   "{\"timestamp\": \"1795000010\"}}}"},
-	  {"error-1.json", "{\"message\": {\"message\": \"KeyError: earlier\", \"extraInfo\": "
-			   "{\"timestamp\": 1795000009}}}"},
-	  {"error-2.json", "{\"message\": \"a text\"}"}},
-	 {"\nrank 1 on n1, failed first: exit status 1\n  KeyError: earlier\n",
-	  "\nalso failed: rank 0 on n1: exit status 1, KeyError: later\n",
-	  "\nalso failed: rank 2: failed, a text\n"},
-	 {"followed"},
-	 {"\"message\": \"a text\""},
-	 "rank 1, exit status 1: KeyError: earlier"},
-	{"a signal; others that say nothing ended later",
-	 {{"attempt.json",
-	   HEAD END(0, "n1", "exit", 1, 10.5) "," END(3, "n2", "signal", 11, 10.6) NEXT}},
-	 {"\nrank 3 on n2, failed first: killed by SIGSEGV\n",
-	  "\nfollowed: rank 0: exit status 1, ended later\n"},
-	 {NULL},
-	 {"\"first\": {\"rank\": 3, \"node\": \"n2\", \"pid\": null, \"how\": \"signal\", \"code\": 11, "
-	  "\"signal\": \"SIGSEGV\""},
-	 "rank 3, killed by SIGSEGV"},
-	{"srun loses a slurmstepd, and kills the others: it is told of the ends of these alone",
-	 {{"attempt.json",
-	   "{\"job\":12,\"step\":3,\"ranks\":3,\"status\":137,\"kind\":\"node\",\"tasks\":[" END(
-		   2, "n3", "signal", 9, 10.5) "," END(0, "n1", "signal", 9, 10.5) "]}"},
-	  {"task-1", "n2 4711\n"}},
-	 {"\nrank 1 on n2, pid 4711, failed first: lost with its slurmstepd\n",
-	  "\nfollowed: ranks 0,2: killed by SIGKILL, ended later\n"},
-	 {NULL},
-	 {"\"first\": {\"rank\": 1, \"node\": \"n2\", \"pid\": 4711, \"how\": \"slurmstepd\""},
-	 "rank 1, lost with its slurmstepd"},
-	{"the same, with ranks that tell of another: that one",
-	 {{"attempt.json",
-	   "{\"job\":12,\"step\":3,\"ranks\":3,\"status\":1,\"kind\":\"node\",\"tasks\":[" END(
-		   0, "n1", "exit", 1, 10.5) "]}"},
-	  {"tail-0.txt", "ddp[0@n1]: rank 2 on n3 is gone\n"}},
-	 {"\nrank 2, failed first: lost with its slurmstepd, others name it\n"},
-	 {NULL},
-	 {NULL},
-	 NULL},
-	{"killed with the step, long after",
-	 {{"attempt.json",
-	   HEAD END(0, "n1", "exit", 3, 10.5) "," END(3, "n2", "signal", 9, 40.6) NEXT}},
-	 {"\nrank 0 on n1, failed first: exit status 3\n",
-	  "\nfollowed: rank 3: killed by SIGKILL, ended with the step\n"},
-	 {NULL},
-	 {NULL},
-	 "rank 0, exit status 3"},
-	{"a rank that still ran after srun's --wait, and was killed for that",
-	 {{"attempt.json",
-	   HEAD END(1, "", "late", 60, 70.5) "," END(1, "n2", "signal", 9, 71.5) NEXT},
-	  {"task-1", "n2 4711\n"}},
-	 {"\nrank 1 on n2, pid 4711, failed first: ran 60 s longer than another rank\n"},
-	 {"also failed", "followed"},
-	 {"\"how\": \"late\""},
-	 "rank 1, ran 60 s longer than another rank"},
-	{"out of memory, and how many the cgroup counts",
-	 {{"attempt.json", HEAD END(1, "n1", "oom", 0, 10.5) NEXT},
-	  {"nodes.txt", "NodeName=n1 State=MIXED ThreadsPerCore=1\n"},
-	  {"memory-n1.txt", "oom_kill 2\n"}},
-	 {"\nrank 1 on n1, failed first: killed for want of memory\n",
-	  "\nnode n1: the job's cgroup counts 2 processes killed for want of memory\n"},
-	 {NULL},
-	 {"\"how\": \"oom\"",
-	  "{\"node\": \"n1\", \"silent\": false, \"state\": \"MIXED\", \"reason\": null, \"oom_kills\": 2}"},
-	 "rank 1, killed for want of memory"},
-	{"libddp's records: one gave up, others name it",
-	 {{"attempt.json",
-	   HEAD END(0, "n1", "exit", 69, 10.5) "," END(2, "n1", "exit", 70, 10.6) NEXT},
-	  {"rank-0", RECORD(0, "rank 2 on n1 gave up: cannot open /data", "failed: aborted")},
-	  {"rank-1", RECORD(1, "SIGTERM", "not ended")},
-	  {"rank-2", "rank 2 of 3 on n1, pid 702, job c.12.3\nafter 7.2 s: cannot open /data\n#16 "
-		     "barrier, begun 6.000 s, ended 6.001 s\n"},
-	  {"rank-3", RECORD(3, "SIGTERM", "not ended")}},
-	 {"\nrank 2 on n1, pid 702, failed first: exit status 70\n  cannot open /data\n",
-	  "\nfollowed: rank 0: exit status 69, rank 2 on n1 gave up: cannot open /data\n",
-	  "\ncollectives: did not arrive in #17 all-reduce 1000 F32 sum: rank 2\n"},
-	 {NULL},
-	 {"\"collective\": \"#17 all-reduce 1000 F32 sum\", \"waits\": true, \"missing\": false",
-	  "\"collective\": \"#16 barrier\", \"waits\": false, \"missing\": true",
-	  "\"collectives\": \"did not arrive in #17 all-reduce 1000 F32 sum: rank 2\""},
-	 "rank 2, exit status 70: cannot open /data"},
-	{"libddp's words in the output; who all name is first, though it says nothing",
-	 {{"attempt.json",
-	   HEAD END(0, "n1", "exit", 66, 10.5) "," END(1, "n1", "exit", 66, 10.6) NEXT},
-	  {"tail-0.txt",
-	   "ddp[0@n1]: rank 3 on n2 did not arrive in 30 s (3 of 4 did)\nddp[0@n1]: did "
-	   "not arrive in #17 barrier: rank 3; records are in /x\n"},
-	  {"tail-1.txt",
-	   "ddp[1@n1]: from rank 0 on n1: rank 3 on n2 did not arrive in 30 s (3 of 4 did)\n"}},
-	 {"\nrank 3, failed first: ended, others name it\n",
-	  "\nfollowed: rank 0: exit status 66, rank 3 on n2 did not arrive in 30 s (3 of 4 did)\n",
-	  "\nfollowed: rank 1: exit status 66, from rank 0 on n1: rank 3 on n2 did not arrive"},
-	 {NULL},
-	 {NULL},
-	 "rank 3, ended"},
-	{"output of all ranks together",
-	 {{"attempt.json",
-	   HEAD END(0, "n1", "exit", 66, 10.5) "," END(1, "n1", "exit", 84, 10.6) NEXT},
-	  {"tail.txt",
-	   "epoch 1\nddp[0@n1]: rank 1 on n1 gave up: no data\nsrun: error: x\nddp[1@n1]: no data\nend\nsrun: y\n"
-	   "[2026-11-24T12:23:54.145] error: execve(): x: No such file\n[2026-11-24T12:23:54.145] error: loss\n"}},
-	 {"\nrank 1 on n1, failed first: exit status 84\n  no data\n  the last lines of all ranks:\n    epoch "
-	  "1\n    ddp[0@n1]: rank 1 on n1 gave up: no data\n    ddp[1@n1]: no data\n    end\n"
-	  "    [2026-11-24T12:23:54.145] error: loss\nfollowed:",
-	  "\nfollowed: rank 0: exit status 66, rank 1 on n1 gave up: no data\n"},
-	 {NULL},
-	 {"\"tail\": [\"epoch 1\", ", "\"message\": \"no data\""},
-	 "rank 1, exit status 84: no data"},
-	{"a lost node, and what Slurm says of it",
-	 {{"attempt.json",
-	   "{\"job\":12,\"step\":3,\"ranks\":2,\"kind\":\"node\",\"silent_nodes\":[\"n2\"],\"tasks\":[" END(
-		   0, "n1", "signal", 15, 10.5) "]}"},
-	  {"task-1", "n2 4712\n"},
-	  {"nodes.txt",
-	   "NodeName=n2 Arch=x86_64 State=DOWN*+DRAIN ThreadsPerCore=1 Reason=Not responding "
-	   "[slurm@2026-11-23T13:00:00]\n"}},
-	 {"\nrank 1 on n2, pid 4712, failed first: lost with its node\n",
-	  "\nfollowed: rank 0: killed by SIGTERM, ended with the step\n",
-	  "\nnode n2: does not answer, Slurm says DOWN*+DRAIN (Not responding)\n"},
-	 {NULL},
-	 {"{\"node\": \"n2\", \"silent\": true, \"state\": \"DOWN*+DRAIN\", \"reason\": \"Not "
-	  "responding\", \"oom_kills\": 0}"},
-	 "rank 1, lost with its node"},
-	{"a hang: a rank that is stopped",
-	 {{"attempt.json", HANG ",\"tasks\":[" END(0, "n1", "signal", 15, 10.5) "]}"},
-	  {"proc-0.txt",
-	   "node n1\npid 700\nstate S\nwchan futex_wait\nbeat 21.500\ncommand ./a\n\nName:\ta\n"},
-	  {"proc-2.txt", "node n1\npid 702\nstate T\nwchan do_signal_stop\ncommand ./a\n"},
-	  {"stacks-2.txt", "--- pid 702, a\n#0 pause ()\n"},
-	  {"fr-0", "x"},
-	  {"fr-1", "x"}},
-	 {"attempt 2 of 4, hung: nothing moved for 20.0 s\n",
-	  "\nrank 2 on n1, pid 702: it is stopped\n",
-	  "\n  rank 0 on n1, pid 700: state S in futex_wait, heart beat 21.5 s before\n",
-	  "\n  rank 2 on n1, pid 702: state T in do_signal_stop, stacks-2.txt\n",
-	  "\nPyTorch's flight recorder left 2 dumps: torchfrtrace --prefix fr- "},
-	 {"followed", "failed first"},
-	 {"\"first\": {\"rank\": 2,",
-	  "\"state\": \"T\", \"wchan\": \"do_signal_stop\", \"command\": "
-	  "\"./a\", \"stacks\": true",
-	  "\"quiet\": 20", "\"beat\": 21.5", "\"flight_recorder_dumps\": 2"},
-	 "rank 2, hangs"},
-	{"a hang: a rank that is not in the collective",
-	 {{"attempt.json", HANG "}"},
-	  {"rank-0", RECORD(0, "SIGTERM", "not ended")},
-	  {"rank-2", RECORD(2, "SIGTERM", "not ended")}},
-	 {"\nrank 1: it did not arrive in #17 all-reduce 1000 F32 sum: rank 1\n"},
-	 {NULL},
-	 {"\"first\": {\"rank\": 1,"},
-	 "rank 1, hangs"},
-	{"a hang: a record that an earlier program of the step left",
-	 {{"attempt.json", HANG "}"},
-	  {"rank-0", RECORD_IN(0, "world 1795000000000000002, ", "SIGTERM", "not ended")},
-	  {"rank-1", RECORD_IN(1, "world 1795000000000000001, ", "no more data", "not ended")},
-	  {"rank-2", RECORD_IN(2, "world 1795000000000000002, ", "SIGTERM", "not ended")}},
-	 {"\nrank 1: it did not arrive in #17 all-reduce 1000 F32 sum: rank 1\n"},
-	 {"no more data"},
-	 {"\"first\": {\"rank\": 1,"},
-	 "rank 1, hangs"},
-	{"a hang: PyTorch's dumps, of which one cannot be read",
-	 {{"attempt.json", HANG "}"},
-	  {"proc-1.txt", "node n1\npid 701\nstate S\n"},
-	  {"fr-0", DUMP("\x11", "\7", "started")},
-	  {"fr-1", "x"},
-	  {"fr-2", DUMP("\x11", "\7", "started")}},
-	 {"\nrank 1 on n1, pid 701: it did not arrive in #17 nccl:all_reduce: rank 1\n",
-	  "\ncollectives: did not arrive in #17 nccl:all_reduce: rank 1\n",
-	  "\nPyTorch's flight recorder left 3 dumps: torchfrtrace --prefix fr- "},
-	 {NULL},
-	 {"\"first\": {\"rank\": 1,",
-	  "\"collective\": \"#17 nccl:all_reduce\", \"waits\": true, \"missing\": false",
-	  "\"missing\": true", "\"collectives\": \"did not arrive in #17 nccl:all_reduce: rank 1\"",
-	  "\"flight_recorder_dumps\": 3"},
-	 "rank 1, hangs"},
-	{"PyTorch's time limit: those who waited are not first, but who did not come",
-	 {{"attempt.json", HEAD END(0, "n1", "signal", 6,
-				    10.5) "," END(1, "n1", "signal", 15,
-						  10.6) "," END(2, "n1", "signal", 6, 10.7) NEXT},
-	  {"tail-0.txt", "  what():  " LATE "\n"},
-	  {"tail-2.txt", "  what():  " LATE "\n"},
-	  {"fr-0", DUMP("\x11", "\7", "started")},
-	  {"fr-1", DUMP("\x10", "\x9", "completed")},
-	  {"fr-2", DUMP("\x11", "\7", "started")},
-	  {"fr-3", DUMP("\x11", "\7", "started")}},
-	 {"\nrank 1 on n1, failed first: killed by SIGTERM, it did not arrive in #17 nccl:all_reduce: rank 1\n",
-	  "\nfollowed: ranks 0,2: killed by SIGABRT, [Rank 0] Watchdog caught",
-	  "\ncollectives: did not arrive in #17 nccl:all_reduce: rank 1\n"},
-	 {NULL},
-	 {"\"first\": {\"rank\": 1,",
-	  "\"collective\": \"#16 nccl:all_reduce\", \"waits\": false, \"missing\": true"},
-	 "rank 1, killed by SIGTERM"},
-	{"libddp's own records count more than PyTorch's dumps",
-	 {{"attempt.json", HANG "}"},
-	  {"rank-0", RECORD(0, "SIGTERM", "not ended")},
-	  {"rank-1", RECORD(1, "SIGTERM", "not ended")},
-	  {"fr-1", DUMP("\x10", "\x9", "completed")},
-	  {"fr-2", DUMP("\x11", "\7", "started")}},
-	 {"\nrank 2: it did not arrive in #17 all-reduce 1000 F32 sum: rank 2\n"},
-	 {NULL},
-	 {"\"first\": {\"rank\": 2,"},
-	 "rank 2, hangs"},
-	{"a hang: a process that is gone",
-	 {{"attempt.json", HANG "}"}, {"proc-1.txt", "node n1\npid 701\nstate -\n"}},
-	 {"\nrank 1 on n1, pid 701: it has no process on its node any more\n",
-	  "\n  rank 1 on n1, pid 701: no process\n"},
-	 {NULL},
-	 {NULL},
-	 "rank 1, hangs"},
-	{"a hang: a slurmstepd that is gone",
-	 {{"attempt.json", HANG "}"},
-	  {"proc-0.txt", "node n1\npid 700\nstate S\nparent slurmstepd\n"},
-	  {"proc-1.txt", "node n2\npid 701\nstate S\nparent systemd\n"}},
-	 {"\nrank 1 on n2, pid 701: the slurmstepd that started it is gone\n"},
-	 {NULL},
-	 {NULL},
-	 "rank 1, hangs"},
-	{"a hang of which nobody knows why",
-	 {{"attempt.json", HANG "}"}, {"proc-1.txt", "node n1\npid 701\nstate S\n"}},
-	 {"\nno rank stands out\n"},
-	 {NULL},
-	 {"\"first\": null"},
-	 ""},
-	{"output with control characters, progress bars and colours",
-	 {{"attempt.json", HEAD END(0, "n1\\u001b[2J", "exit", 1, 10.5) NEXT},
-	  {"error-0.json", "{\"message\": \"\\u001b]0;title\\u0007\\nbad\"}"},
-	  {"tail-0.txt", "  1%\r 50%\r 99%\n\x1b[1mbold\x1b[0m\a\b \xc2\x9b \xff\n\ttab\n"},
-	  {"nodes.txt", "NodeName=n1 State=\x1b[2JIDLE Reason=a\rb [root@x]\n"}},
-	 {"\n     99%\n", "\n    bold?? ? \xef\xbf\xbd\n", "\n        tab\n"},
-	 {"50%"},
-	 {"\"tail\": [\" 99%\", \"bold\\u0007\\b "},
-	 NULL},
-	{"C++ that nobody caught",
-	 {{"attempt.json", HEAD END(1, "n1", "signal", 6, 10.5) NEXT},
-	  {"tail-1.txt",
-	   "terminate called after throwing an instance of 'std::runtime_error'\n  what():  "
-	   "no such device\n"}},
-	 {"failed first: killed by SIGABRT\n  no such device\n"},
-	 {NULL},
-	 {"\"message\": \"no such device\""},
-	 "rank 1, killed by SIGABRT: no such device"},
-	{"an error file that was cut off",
-	 {{"attempt.json", HEAD END(1, "n1", "signal", 9, 10.5) NEXT},
-	  {"error-1.json", "{\"message\": {\"message\": \"Value"}},
-	 {"\n  an error file that says no more: a string without an end\n"},
-	 {NULL},
-	 {NULL},
-	 NULL},
-	{"the time limit is no failure of a rank",
-	 {{"attempt.json",
-	   "{\"kind\":\"timelimit\",\"tasks\":[" END(0, "n1", "signal", 15, 10.5) "]}"}},
-	 {"reached the job's time limit"},
-	 {"failed first"},
-	 {"\"first\": null"},
-	 ""},
-	{"a rank that fails after a warning is named",
-	 {{"attempt.json",
-	   "{\"kind\":\"warned\",\"tasks\":[" END(0, "n1", "signal", 10, 10.5) "]}"}},
-	 {"ended after a warning", "failed first: killed by SIGUSR1"},
-	 {NULL},
-	 {"\"kind\": \"warned\""},
-	 "rank 0, killed by SIGUSR1"},
-	{"files that are not what they should be",
-	 {{"attempt.json", "[1, 2"},
-	  {"rank-99999999999999999999", "x"},
-	  {"rank-1", "no record"},
-	  {"error-3.json", "{}"},
-	  {"task-0", "\n"},
-	  {"nodes.txt", "NodeName= State\nx\n"},
-	  {"memory-.txt", "oom_kill x"}},
-	 {"attempt 1 of 1, failed\n", "no rank told why\n"},
-	 {NULL},
-	 {"\"size\": 4, \"first\": null"},
-	 ""},
-	{"nothing at all",
-	 {{NULL, NULL}},
-	 {"attempt 1 of 1, failed\n"},
-	 {NULL},
-	 {"\"size\": 0"},
-	 ""},
+	{"the earliest message of srun",
+	 "exit",
+	 NULL,
+	 {{EXIT(1), AT(2, 11), .message = "b"}, {EXIT(1), AT(1, 10), .message = "a"}},
+	 .first = 1,
+	 .how = FACTS_EXIT},
+	{"an exception and a message of srun",
+	 "exit",
+	 NULL,
+	 {{EXIT(1), AT(1, 10), .message = "b"}, {EXIT(1), AT(2, 11), .message = "a", .raised = 8}},
+	 .first = 0,
+	 .how = FACTS_EXIT},
+	{"the earliest exception counts more than the earliest message of srun",
+	 "exit",
+	 NULL,
+	 {{EXIT(1), AT(1, 10), .message = "b", .raised = 9},
+	  {EXIT(1), AT(2, 11), .message = "a", .raised = 8}},
+	 .first = 1,
+	 .how = FACTS_EXIT},
+	{"of two at the same time, the first that srun reported",
+	 "exit",
+	 NULL,
+	 {{EXIT(1), AT(2, 10), .message = "b"}, {EXIT(1), AT(1, 10), .message = "a"}},
+	 .first = 1,
+	 .how = FACTS_EXIT},
+	{"an exit without a message may be the effect of a signal that srun reports later",
+	 "signal",
+	 NULL,
+	 {{EXIT(1), AT(1, 10)}, {KILLED(11), AT(2, 10.5)}},
+	 .first = 1,
+	 .follows = 1,
+	 .how = FACTS_SIGNAL},
+	{"a shell's exit status for a signal is a signal",
+	 "exit",
+	 NULL,
+	 {{EXIT(1), AT(1, 10)}, {EXIT(139), AT(2, 10.5)}},
+	 .first = 1,
+	 .follows = 1,
+	 .how = FACTS_EXIT},
+	{"a lost connection follows",
+	 "exit",
+	 NULL,
+	 {{EXIT(1), AT(1, 10), .message = PEER}, {EXIT(1), AT(2, 11), .message = "KeyError: x"}},
+	 .first = 1,
+	 .follows = 1,
+	 .how = FACTS_EXIT},
+	{"a stop on request follows",
+	 "exit",
+	 NULL,
+	 {{EXIT(3), AT(1, 10), .message = "stopped: SIGTERM"}, {EXIT(9), AT(2, 11)}},
+	 .first = 1,
+	 .follows = 1,
+	 .how = FACTS_EXIT},
+	{"SIGTERM, and SIGKILL more than a second later, end a rank with the step",
+	 "exit",
+	 NULL,
+	 {{KILLED(15), AT(1, 10)}, {EXIT(2), AT(2, 10)}, {KILLED(9), AT(3, 11.5)}},
+	 .first = 1,
+	 .follows = 1 | 4,
+	 .how = FACTS_EXIT},
+	{"SIGKILL within a second is the failure",
+	 "signal",
+	 NULL,
+	 {{EXIT(1), AT(1, 10)}, {KILLED(9), AT(2, 10.5)}},
+	 .first = 1,
+	 .follows = 1,
+	 .how = FACTS_SIGNAL},
+	{"out of memory",
+	 "signal",
+	 NULL,
+	 {{.how = FACTS_OOM, AT(1, 10)}, {KILLED(15), AT(2, 11)}},
+	 .first = 0,
+	 .follows = 2,
+	 .how = FACTS_OOM},
+	{"libddp's exit status for a lost peer follows, also without a message",
+	 "exit",
+	 NULL,
+	 {{EXIT(64 - DDP_ERR_PEER), AT(1, 10)}, {EXIT(70), AT(2, 11), LIBDDP("cannot open /data")}},
+	 .first = 1,
+	 .follows = 1,
+	 .how = FACTS_EXIT},
+	{"if all follow, the rank that most of them name",
+	 "exit",
+	 NULL,
+	 {{EXIT(66), AT(1, 10), LIBDDP("rank 2 on n2 is gone")},
+	  {EXIT(66), AT(2, 10), LIBDDP("from rank 0 on n1: rank 2 on n2 is gone")},
+	  {KILLED(15), AT(3, 11)}},
+	 .first = 2,
+	 .follows = 1 | 2,
+	 .how = FACTS_SIGNAL,
+	 .why = "others name it"},
+	{"rank 0, which others name",
+	 "exit",
+	 NULL,
+	 {{KILLED(15), AT(3, 11)}, {EXIT(66), AT(1, 10), LIBDDP("rank 0 on n1 is gone")}},
+	 .first = 0,
+	 .follows = 2,
+	 .how = FACTS_SIGNAL,
+	 .why = "others name it"},
+	{"if all follow and name none, a rank that did not arrive",
+	 "signal",
+	 NULL,
+	 {{KILLED(15), AT(1, 10)}, {KILLED(15), AT(2, 10)}, {KILLED(15), AT(3, 11)}},
+	 .missing = 4,
+	 .first = 2,
+	 .follows = 1 | 2,
+	 .how = FACTS_SIGNAL,
+	 .why = "it did not arrive"},
+	{"if all follow and none is missing, the earliest",
+	 "signal",
+	 NULL,
+	 {{KILLED(15), AT(2, 10)}, {KILLED(15), AT(1, 10)}},
+	 .first = 1,
+	 .follows = 1,
+	 .how = FACTS_SIGNAL},
+	{"a rank of a lost node counts more than a message",
+	 "node",
+	 "n2",
+	 {{EXIT(1), AT(1, 10), .node = "n1", .message = "x"}, {.node = "n2"}},
+	 .first = 1,
+	 .how = FACTS_NODE},
+	{"a lost slurmstepd: the rank that srun did not report",
+	 "node",
+	 NULL,
+	 {{KILLED(9), AT(1, 10)}, {.pid = 7}, {KILLED(9), AT(2, 10)}},
+	 .first = 1,
+	 .follows = 1 | 4,
+	 .how = FACTS_SLURMSTEPD},
+	{"nobody failed if the job's time was over",
+	 "timelimit",
+	 NULL,
+	 {{KILLED(15), AT(1, 10)}},
+	 .first = -1,
+	 .follows = 1},
+	{"nothing is known", NULL, NULL, {{.pid = 0}}, .first = -1},
+	{"a hang: a node that does not answer counts more than a stopped rank",
+	 "hang",
+	 "n2",
+	 {{.node = "n1", .state = 'T', .heartbeat_age = -1}, {.node = "n2", .heartbeat_age = -1}},
+	 .first = 1,
+	 .why = "its node does not answer"},
+	{"a hang: a stopped rank, although the end of the step killed it",
+	 "hang",
+	 NULL,
+	 {{ALIVE, KILLED(15), AT(1, 10)},
+	  {.state = 'T', .heartbeat_age = -1, KILLED(9), AT(2, 12)}},
+	 .missing = 1,
+	 .first = 1,
+	 .how = FACTS_SIGNAL,
+	 .why = "it is stopped"},
+	{"a hang: a lost parent",
+	 "hang",
+	 NULL,
+	 {{ALIVE, .parent = "slurmstepd"}, {ALIVE, .parent = "systemd"}},
+	 .first = 1,
+	 .why = "the slurmstepd that started it is gone"},
+	{"a hang: a rank that did not arrive counts more than an old heartbeat",
+	 "hang",
+	 NULL,
+	 {{.state = 'S', .heartbeat_age = 60}, {.state = 'S', .heartbeat_age = 1}},
+	 .missing = 2,
+	 .first = 1,
+	 .why = "it did not arrive"},
+	{"a hang: a heartbeat that is more than five seconds older than another",
+	 "hang",
+	 NULL,
+	 {{.state = 'D', .heartbeat_age = 3},
+	  {.state = 'S', .heartbeat_age = 9},
+	  {.heartbeat_age = -1}},
+	 .first = 1,
+	 .why = "its heart beat last 9 s ago, those of others later"},
+	{"a hang: a rank that waits in the kernel, if heartbeats do not differ",
+	 "hang",
+	 NULL,
+	 {{.state = 'S', .heartbeat_age = 3},
+	  {.state = 'D', .heartbeat_age = 7},
+	  {.heartbeat_age = -1}},
+	 .first = 1,
+	 .why = "it waits in the kernel, for a disk or a file server"},
+	{"a hang: rank 0 waits in the kernel",
+	 "hang",
+	 NULL,
+	 {{.state = 'D', .heartbeat_age = -1}, {ALIVE}},
+	 .first = 0,
+	 .why = "it waits in the kernel, for a disk or a file server"},
+	{"a hang: the node of rank 0 does not answer",
+	 "hang",
+	 "n1",
+	 {{.node = "n1", .heartbeat_age = -1}, {ALIVE}},
+	 .first = 0,
+	 .why = "its node does not answer"},
+	{"a hang of which no rank stands out",
+	 "hang",
+	 NULL,
+	 {{ALIVE}, {ALIVE}, {ALIVE}},
+	 .first = -1},
 };
 
-static void put_file(const char *dir, const char *name, const char *text)
-{
-	char path[256];
-	FILE *file;
-
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	file = fopen(path, "w");
-	ck_assert(file && fputs(text, file) >= 0 && fclose(file) == 0);
-}
-
-static char *get_file(const char *dir, const char *name, char *text, size_t size)
-{
-	char path[256];
-	FILE *file;
-	size_t n;
-
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	file = fopen(path, "r");
-	ck_assert_msg(file, "%s is not there", path);
-	n = fread(text, 1, size - 1, file);
-	ck_assert(n < size - 1 && fclose(file) == 0);
-	text[n] = '\0';
-	return text;
-}
-
-/* A terminal only ever gets lines. */
-static void check_harmless(const char *row, const char *text)
-{
-	for (const char *at = text; *at; at++)
-		ck_assert_msg((unsigned char)*at >= 0x20 || *at == '\n', "%s: byte %d in %s", row,
-			      *at, text);
-	ck_assert_msg(!strstr(text, "\xc2\x9b"), "%s: CSI in %s", row, text);
-}
-
-TEST_ROWS(test_report, rows)
+TEST_ROWS(test_decisions, rows)
 {
 	const struct row *row = &rows[_i];
-	char dir[64], text[16384], screen[16384] = "", again[16384] = "", point[512];
-	struct ddp_error error = {0};
-	FILE *file;
+	struct facts_rank ranks[4];
+	struct ddp_arrival arrivals[3] = {{.there = false}};
+	struct facts_node node = {.silent = row->silent != NULL};
+	struct facts facts = {.kind = row->kind,
+			      .size = 3,
+			      .ranks = ranks,
+			      .arrivals = arrivals,
+			      .known = &node,
+			      .known_count = 1,
+			      .collectives = "did not arrive"};
+	int follows = 0;
 
-	unit_directory(dir, sizeof(dir));
-	/* Nobody asks the Slurm of this machine about n1. */
-	put_file(dir, "nodes.txt", "");
-	for (int i = 0; i < ROWS(row->files) && row->files[i].name; i++)
-		put_file(dir, row->files[i].name, row->files[i].text);
-
-	file = fmemopen(screen, sizeof(screen), "w");
-	ck_assert_int_eq(ddp_verdict_write(dir, file, &error), 0);
-	fclose(file);
-	get_file(dir, "report.txt", text, sizeof(text));
-	ck_assert_str_eq(text, screen);
-	check_harmless(row->name, text);
-	unit_pieces(row->name, text, row->text);
-	for (const char *const *never = row->never; *never; never++)
-		ck_assert_msg(!strstr(text, *never), "%s: %s says \"%s\"", row->name, text, *never);
-	unit_pieces(row->name, get_file(dir, "report.json", text, sizeof(text)), row->json);
-
-	file = fmemopen(again, sizeof(again), "w");
-	ck_assert_int_eq(ddp_verdict_explain(dir, file, &error), 0);
-	fclose(file);
-	ck_assert_str_eq(again, screen);
-	ck_assert_int_eq(ddp_verdict_point(dir, point, sizeof(point), NULL, 0, &error), 0);
-	if (row->point)
-		unit_text(row->name, "point", point, row->point);
-	unit_remove(dir);
-}
-
-/* What differs from one attempt to the next is not in the point; what is another failure is. */
-TEST(test_point)
-{
-	static const char *const messages[] = {"at 0x7f12, pid 12: late by 3.25 s",
-					       "at 0x7a1, pid 4: late by 17.5 s",
-					       "at 0x7a1: early"};
-	char dir[64], text[256], points[3][256], small[12];
-	struct ddp_error error = {0};
-
-	unit_directory(dir, sizeof(dir));
-	put_file(dir, "attempt.json", HEAD END(0, "n1", "exit", 1, 10.5) NEXT);
-	for (int i = 0; i < 3; i++) {
-		snprintf(text, sizeof(text), "{\"message\": \"%s\"}", messages[i]);
-		put_file(dir, "error-0.json", text);
-		ck_assert_int_eq(
-			ddp_verdict_point(dir, points[i], sizeof(points[i]), NULL, 0, &error), 0);
-	}
-	ck_assert_str_eq(points[0], "rank 0, exit status 1: at #x#f#, pid #: late by #.# s");
-	ck_assert_str_ne(points[1], points[2]);
-	ck_assert_int_eq(ddp_verdict_point(dir, small, sizeof(small), NULL, 0, &error), 0);
-	ck_assert_str_eq(small, "rank 0, exi");
-	unit_remove(dir);
-}
-
-TEST(test_missing)
-{
-	struct ddp_error error = {0};
-	char point[16];
-
-	ck_assert_int_eq(ddp_verdict_write("/nowhere", NULL, &error), DDP_ERR_FILE);
-	UNIT_SAYS("write", error.text, "cannot open /nowhere: No such file or directory");
-	ck_assert_int_eq(ddp_verdict_explain("/nowhere", NULL, NULL), DDP_ERR_FILE);
-	ck_assert_int_eq(ddp_verdict_point("/nowhere", point, sizeof(point), NULL, 0, NULL),
-			 DDP_ERR_FILE);
-	ck_assert_str_eq(point, "");
-}
-
-/* Of an attempt that ended well nothing stays, but what others have beside it. */
-TEST(test_discard)
-{
-	char top[64], path[128], other[128];
-
-	unit_directory(top, sizeof(top));
-	snprintf(path, sizeof(path), "%s/.ddp", top);
-	ck_assert_int_eq(mkdir(path, 0700), 0);
-	snprintf(other, sizeof(other), "%s/.ddp/failed-1.1", top);
-	ck_assert_int_eq(mkdir(other, 0700), 0);
-	snprintf(path, sizeof(path), "%s/.ddp/failed-1.0", top);
-	ck_assert_int_eq(mkdir(path, 0700), 0);
-	put_file(path, "task-0", "n1 1\n");
-	ddp_evidence_discard(path);
-	ck_assert_int_eq(access(path, F_OK), -1);
-	ck_assert_int_eq(access(other, F_OK), 0);
-	ddp_evidence_discard(other);
-	snprintf(path, sizeof(path), "%s/.ddp", top);
-	ck_assert_int_eq(access(path, F_OK), -1);
-	ck_assert_int_eq(access(top, F_OK), 0);
-	unit_remove(top);
+	memcpy(ranks, row->ranks, sizeof(ranks));
+	snprintf(node.name, sizeof(node.name), "%s", row->silent ? row->silent : "n9");
+	for (int i = 0; i < 3; i++)
+		arrivals[i].missing = row->missing >> i & 1;
+	verdict_judge(&facts);
+	unit_number(row->name, "first", facts.first, row->first);
+	for (int i = 0; i < 3; i++)
+		follows |= ranks[i].follows << i;
+	unit_number(row->name, "ranks that follow", follows, row->follows);
+	if (row->first < 0)
+		return;
+	unit_number(row->name, "how", ranks[facts.first].how, row->how);
+	unit_text(row->name, "why", ranks[facts.first].why, row->why ? row->why : "");
 }
 
 UNIT_MAIN("verdict", NULL)

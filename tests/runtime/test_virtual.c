@@ -292,9 +292,9 @@ RANKS_TEST(test_refused, three)
 
 	options.virtual_ranks = 4;
 	refuse(ddp, options, DDP_ERR_ARGUMENT,
-	       "3 ranks cannot share 4 virtual ranks evenly: start 2 ranks, or give 6 virtual");
+	       "3 ranks cannot share 4 virtual ranks evenly: start 2 ranks, or use 6 virtual");
 	options.virtual_ranks = 1026;
-	refuse(ddp, options, DDP_ERR_ARGUMENT, "1024 at most");
+	refuse(ddp, options, DDP_ERR_ARGUMENT, "at most 1024");
 	options.virtual_ranks = 3;
 	options.wire = DDP_BF16;
 	refuse(ddp, options, DDP_ERR_ARGUMENT, "type on the wire");

@@ -22,8 +22,8 @@
 #include "unit.h"
 #include "wide/ring.h"
 
-#if HAVE_DECL_MPIX_COMM_ACK_FAILED
-/* Open MPI 5 and its PMIx do not free all at their end; with other MPIs every leak counts. */
+#ifdef HAVE_MPI
+/* Open MPI 5 and its PMIx do not free all at their end. */
 const char *__lsan_default_suppressions(void) __attribute__((visibility("default")));
 
 const char *__lsan_default_suppressions(void)
@@ -43,10 +43,7 @@ static const struct engine {
 	const char *name, *described[2];
 	const char *launcher; /* NULL: none is needed */
 } engines[] = {
-	{"tcp", {"TCP (lo, 127.0.0.1", " connections)"}, NULL},
-#ifdef HAVE_UCX
-	{"ucx", {"UCX 1.", "(tcp"}, NULL},
-#endif
+	{"tcp", {"TCP (lo, 127.0.0.1", " connection"}, NULL},
 #ifdef HAVE_MPIRUN
 	{"mpi", {"MPI", "."}, MPIRUN},
 #endif
@@ -148,27 +145,28 @@ static int give_up(struct member *member)
 	return 1;
 }
 
-/* What each tells the others goes through the test, which sends all of it to each. */
-struct words {
-	size_t lengths[MOST];
-	char all[MOST][DDP_HOST_ADDRESS];
-};
-
-static void tell_all(struct member *member, const void *data, size_t length, struct words *words)
+/* The cards of all go through the test, which sends all of them to each. */
+static void tell_all(struct member *member, const struct ddp_host_card *own,
+		     struct ddp_host_card cards[static MOST])
 {
-	char own[DDP_HOST_ADDRESS] = "";
-
-	if (length)
-		memcpy(own, data, length);
-	all_of(member->wire, &length, sizeof(length), true);
-	all_of(member->wire, own, sizeof(own), true);
-	all_of(member->wire, words, sizeof(*words), false);
+	all_of(member->wire, (void *)(uintptr_t)own, sizeof(*own), true);
+	all_of(member->wire, cards, MOST * sizeof(*cards), false);
 }
 
-/* A library that does not come back: no process here has one. */
+static const char
+	*expected_end; /* part of the text of a good end(), which is reported on [end_wire] */
+static int end_wire;
+
+/* A library that does not return. */
 static void end(void *owner, int status, const char *text)
 {
 	(void)owner;
+	if (expected_end && status == DDP_ERR_MISMATCH && strstr(text, expected_end)) {
+		status = 0;
+		all_of(end_wire, &status, sizeof(status), true);
+		sleep(2); /* as ddp_exit() lingers, so that the launcher does not end other ranks */
+		_exit(0);
+	}
 	fprintf(stderr, "process %d: %s\n", getpid(), text);
 	_exit(ddp_exit_status(status));
 }
@@ -177,32 +175,18 @@ static int meet(struct member *member, int rank, int size)
 {
 	struct ddp_column *column = &member->column;
 	struct ddp_watch watch = ddp_watch_start(30, NULL, NULL);
-	struct words words;
-	size_t length;
-	const void *data;
+	const struct ddp_host_setup setup = {rank, size, &watch, end, &member->log};
+	struct ddp_host_card own = {.rank = rank}, cards[MOST];
 	struct ddp_error *error = &member->error;
 
-	watch.limit = member->limit; /* of a call that MPI does not come back from */
 	column->engine = ddp_host_engine_find(engine->name, NULL, error);
-	if (!column->engine ||
-	    column->engine->open(&column->host, rank, size, &watch, end, &member->log, error) < 0 ||
-	    column->engine->address(column->host, &data, &length, error) < 0)
+	if (!column->engine || column->engine->open(&column->host, &setup, &own, error) < 0)
 		return give_up(member);
-	tell_all(member, data, length, &words);
-	for (int i = 0; i < size; i++) {
-		member->ranks[i] = i;
-		if (i != rank && column->engine->connect(column->host, i, words.all[i],
-							 words.lengths[i], error) < 0)
-			return give_up(member);
-	}
-	if (column->engine->pass(column->host, &data, &length, error) < 0)
-		return give_up(member);
-	tell_all(member, data, length, &words);
+	tell_all(member, &own, cards);
 	for (int i = 0; i < size; i++)
-		if (i != rank && column->engine->admit(column->host, i, words.all[i],
-						       words.lengths[i], error) < 0)
-			return give_up(member);
-	if (column->engine->meet(column->host, &watch, error) < 0)
+		member->ranks[i] = i;
+	memmove(&cards[rank], &cards[rank + 1], (size_t)(size - rank - 1) * sizeof(*cards));
+	if (column->engine->meet(column->host, cards, size - 1, &watch, error) < 0)
 		return give_up(member);
 	column->index = rank;
 	column->size = size;
@@ -272,9 +256,10 @@ static struct process start(member_run *run, int rank, int size, double limit)
 
 /* --- Processes that a launcher of MPI starts ----------------------------------------------------- */
 
-static member_run run_all, run_until, run_other, run_note, run_leave, run_left, run_guest;
-static member_run *const runs[] = {run_all,   run_until, run_other, run_note,
-				   run_leave, run_left,	 run_guest};
+static member_run run_all, run_until, run_other, run_longer, run_longer_pieces, run_note, run_leave,
+	run_left, run_guest, run_overdue;
+static member_run *const runs[] = {run_all,  run_until, run_other, run_longer, run_longer_pieces,
+				   run_note, run_leave, run_left,  run_guest,  run_overdue};
 static pid_t launcher;
 /* Its own place for files: one that is killed leaves them, in the way of the next with its process id. */
 static char launcher_files[256];
@@ -381,14 +366,12 @@ static void end_launcher(bool clean)
 
 static void introduce(struct process *processes, int size)
 {
-	struct words words = {.lengths = {0}};
+	struct ddp_host_card cards[MOST] = {{0}};
 
-	for (int i = 0; i < size; i++) {
-		all_of(processes[i].wire, &words.lengths[i], sizeof(words.lengths[i]), false);
-		all_of(processes[i].wire, words.all[i], sizeof(words.all[i]), false);
-	}
 	for (int i = 0; i < size; i++)
-		all_of(processes[i].wire, &words, sizeof(words), true);
+		all_of(processes[i].wire, &cards[i], sizeof(cards[i]), false);
+	for (int i = 0; i < size; i++)
+		all_of(processes[i].wire, cards, sizeof(cards), true);
 }
 
 static void begin(struct process *processes, member_run *run, int size, double limit)
@@ -397,8 +380,7 @@ static void begin(struct process *processes, member_run *run, int size, double l
 		launch(processes, run, size, limit);
 	for (int i = 0; i < size && !engine->launcher; i++)
 		processes[i] = start(run, i, size, limit);
-	introduce(processes, size); /* addresses */
-	introduce(processes, size); /* passes */
+	introduce(processes, size);
 }
 
 /* All that is left of a process: its exit status. */
@@ -568,9 +550,8 @@ static void under_way(struct process *processes, int size)
 }
 
 /*
- * UCX tells of a lost connection, and so does Open MPI 5: it is not waited for until the limit is over, which would
- * be DDP_ERR_TIMEOUT, in other words. Of two ranks that have not talked over MPI before, one may not answer the
- * other in time.
+ * TCP reports a lost connection at once, and not when the limit is over, which would be DDP_ERR_TIMEOUT, in other words.
+ * Of two ranks that have not talked over MPI before, one may not answer the other in time.
  */
 static const struct {
 	const char *name, *engine;
@@ -587,22 +568,6 @@ static const struct {
 	 "rank 1 on n1 did not answer in all-reduce #"},
 	{"tcp, stop, 4", "tcp", SIGSTOP, 4, 0.4, DDP_ERR_TIMEOUT,
 	 "rank 1 on n1 did not answer in all-reduce #"},
-	{"kill -9, 2", "ucx", SIGKILL, 2, 50, DDP_ERR_PEER,
-	 "lost the connection to rank 1 on n1 in all-reduce #"},
-	{"kill -9, 3", "ucx", SIGKILL, 3, 50, DDP_ERR_PEER,
-	 "the connection to rank 1 on n1 in all-reduce #"},
-	{"kill -9, 4", "ucx", SIGKILL, 4, 50, DDP_ERR_PEER,
-	 "the connection to rank 1 on n1 in all-reduce #"},
-	{"stop, 2", "ucx", SIGSTOP, 2, 0.4, DDP_ERR_TIMEOUT,
-	 "rank 1 on n1 did not answer in all-reduce #"},
-	{"stop, 4", "ucx", SIGSTOP, 4, 0.4, DDP_ERR_TIMEOUT,
-	 "rank 1 on n1 did not answer in all-reduce #"},
-#if defined(HAVE_MPIRUN) && HAVE_DECL_MPIX_COMM_ACK_FAILED
-	{"mpi, kill -9, 2", "mpi", SIGKILL, 2, 50, DDP_ERR_PEER,
-	 "lost the connection to rank 1 on n1 in all-reduce #"},
-	{"mpi, kill -9, 4", "mpi", SIGKILL, 4, 50, DDP_ERR_PEER,
-	 "the connection to rank 1 on n1 in all-reduce #"},
-#endif
 	{"mpi, stop, 2", "mpi", SIGSTOP, 2, 0.4, DDP_ERR_TIMEOUT,
 	 "rank 1 on n1 did not answer in all-reduce #"},
 	{"mpi, stop, 4", "mpi", SIGSTOP, 4, 0.4, DDP_ERR_TIMEOUT, "rank 1 on n1"},
@@ -638,12 +603,23 @@ TEST_ROWS(test_loss, losses)
 	end_launcher(false);
 }
 
-#if defined(HAVE_MPIRUN) && !HAVE_DECL_MPIX_COMM_ACK_FAILED
+#ifdef HAVE_MPIRUN
+/* Open MPI 4.1 sometimes does not return from a call after a peer was lost. Nothing in such a process can end it. */
+static void end_if_stuck(const struct process *process)
+{
+	struct pollfd report = {.fd = process->wire, .events = POLLIN};
+
+	if (poll(&report, 1, 60000) != 0)
+		return;
+	fprintf(stderr, "process %d does not return from MPI: killed\n", (int)process->id);
+	kill(process->id, SIGKILL);
+}
+
 /*
- * Other MPIs end a process that has lost a peer, do not come back to it, or let it wait in vain: it ends. Where it can
- * say why, one of two names the other; of four, the one that MPI does not come back to answers as little as the dead.
+ * MPI ends a process that has lost a peer, lets it wait in vain, so that it ends at its time limit, or does not return to
+ * it. A report that it still writes names a rank of the other side, or the call of MPI that failed.
  */
-TEST_LOOP(test_death, 0, 4)
+TEST_LOOP(test_death, 0, unit_rows(1, 2))
 {
 	struct process processes[MOST] = {{0}};
 	int size = _i % 2 ? 4 : 2;
@@ -655,6 +631,7 @@ TEST_LOOP(test_death, 0, 4)
 	for (int i = 0; i < size; i++) {
 		struct report report;
 
+		end_if_stuck(&processes[i]);
 		if (read(processes[i].wire, &report, sizeof(report)) == sizeof(report))
 			unit_pieces("death", report.text,
 				    (const char *[]){size == 2 ? "rank 1 on n1" : "on n",
@@ -689,6 +666,44 @@ TEST_LOOP(test_other, 0, ENGINES)
 	all_run(run_other, 2, false);
 }
 
+/*
+ * Rank 1's messages are longer than rank 0 expects: both name the other one, unless its note is faster. Over MPI
+ * rank 0 leaves the process.
+ */
+static int reduce_longer(struct member *member, size_t count)
+{
+	float *data;
+	int status;
+
+	expected_end = "sent more than another one expects";
+	end_wire = member->wire;
+	count <<= member->column.index;
+	data = calloc(count, sizeof(*data));
+	status = reduce(member, data, count);
+	free(data);
+	if ((status != DDP_ERR_MISMATCH && status != DDP_ERR_ABORTED) ||
+	    (!strstr(member->error.text, "rank 1 on n1 sent more than ") &&
+	     !strstr(member->error.text, "rank 0 on n0 made another call than all-reduce #1")))
+		return give_up(member);
+	leave(member, false);
+	return 0;
+}
+
+static int run_longer(struct member *member)
+{
+	return reduce_longer(member, 1);
+}
+
+static int run_longer_pieces(struct member *member)
+{
+	return reduce_longer(member, 40000);
+}
+
+TEST_LOOP(test_other_count, 0, 2 * ENGINES)
+{
+	all_run(use_of(_i) ? run_longer_pieces : run_longer, 2, false);
+}
+
 /* --- Notes and ends --------------------------------------------------------------------------- */
 
 static int run_note(struct member *member)
@@ -698,9 +713,7 @@ static int run_note(struct member *member)
 	if (index == 1) {
 		if (barrier(member) < 0)
 			return give_up(member);
-		for (int i = 0; i < member->column.size; i++)
-			if (i != 1)
-				member->column.engine->note(member->column.host, i, "enough");
+		member->column.engine->note(member->column.host, "enough");
 		leave(member, false);
 		return 0;
 	}
@@ -730,7 +743,8 @@ static int run_leave(struct member *member)
 		return give_up(member);
 	all_of(member->wire, "b", 1, true);
 	all_of(member->wire, text, 1, false); /* the test says when */
-	good = !member->column.engine->broken(member->column.host, &peer, text, sizeof(text));
+	good = member->column.engine->event(member->column.host, &peer, text, sizeof(text)) ==
+	       DDP_HOST_QUIET;
 	leave(member, true);
 	return !good;
 }
@@ -773,6 +787,8 @@ static int run_left(struct member *member)
 TEST_LOOP(test_left, 0, ENGINES)
 {
 	use_of(_i);
+	if (engine->launcher)
+		return; /* MPI waits in MPI_Finalize() for the other ranks */
 	all_run(run_left, 2, false);
 }
 
@@ -800,30 +816,213 @@ TEST_LOOP(test_guest, 0, ENGINES)
 	all_run(run_guest, 2, true);
 }
 
+/* --- A message that comes when the time is up --------------------------------------------------- */
+
+/*
+ * The time limit of rank 1 has passed before it first polls, as if the process had been stopped. Rank 0 sends all that
+ * rank 1 waits for. Rank 0 has no other work after the barrier, and so answers within the second that it gets.
+ */
+static int run_overdue(struct member *member)
+{
+	struct ddp_column_call call;
+	struct ddp_watch watch;
+	size_t bytes = 32 << 20;
+	char *data = malloc(bytes);
+	bool good;
+
+	memset(data, member->column.index, bytes);
+	good = barrier(member) == 0;
+	call = call_of(member, "broadcast", 0);
+	watch = ddp_watch_start(member->limit, NULL, NULL);
+	if (member->column.index == 1)
+		watch.deadline = ddp_now();
+	good = good &&
+	       ddp_column_broadcast(&member->column, &call, data, bytes, 0, &watch,
+				    &member->error) == 0 &&
+	       data[0] == 0 && memcmp(data, data + 1, bytes - 1) == 0 && barrier(member) == 0;
+	free(data);
+	if (!good)
+		return give_up(member);
+	leave(member, true);
+	return 0;
+}
+
+TEST_LOOP(test_overdue, 0, ENGINES)
+{
+	use_of(_i);
+	all_run(run_overdue, 2, true);
+}
+
+/* --- A cancelled call ---------------------------------------------------------------------------- */
+
+enum { HALF_SENT = 64 << 20 };
+
+/* The first report of a peer within 30 s. */
+static enum ddp_host_event await_event(const struct ddp_host_engine *tcp, struct ddp_host *host)
+{
+	uint64_t until = ddp_now() + UINT64_C(30000000000);
+	enum ddp_host_event event;
+	char text[DDP_HOST_NOTE];
+	int peer;
+
+	do {
+		tcp->progress(host, DDP_WATCH_PERIOD);
+		event = tcp->event(host, &peer, text, sizeof(text));
+	} while (event == DDP_HOST_QUIET && ddp_now() < until);
+	return event;
+}
+
+/*
+ * Rank 1 cancels a message that is half sent, reuses its memory, and sends a note. Rank 0 receives the
+ * whole message with its old bytes, then the note.
+ */
+static int run_cancel(struct member *member)
+{
+	const struct ddp_host_engine *tcp = member->column.engine;
+	struct ddp_host *host = member->column.host;
+	struct ddp_host_request request;
+	char *data = malloc(HALF_SENT), word;
+	bool good;
+
+	if (member->column.index == 1) {
+		memset(data, 'a', HALF_SENT);
+		tcp->send(host, 0, 0, data, HALF_SENT, &request, &member->error);
+		good = request.status == 0;
+		tcp->cancel(host);
+		good = good && request.status == DDP_ERR_ABORTED;
+		memset(data, 'b', HALF_SENT);
+		tcp->note(host, "enough");
+		all_of(member->wire, "c", 1, true);
+		good = await_event(tcp, host) == DDP_HOST_NOTED && good;
+	} else {
+		all_of(member->wire, &word, 1, false);
+		tcp->recv(host, 1, 0, data, HALF_SENT, &request, &member->error);
+		good = await_event(tcp, host) == DDP_HOST_NOTED && request.status == 1 &&
+		       data[0] == 'a' && memcmp(data, data + 1, HALF_SENT - 1) == 0;
+		tcp->note(host, "it is here");
+	}
+	free(data);
+	leave(member, good);
+	return !good;
+}
+
+TEST(test_tcp_cancelled_send_arrives_whole)
+{
+	struct process processes[2];
+	char word;
+
+	use(&engines[0]);
+	begin(processes, run_cancel, 2, 30);
+	all_of(processes[1].wire, &word, 1, false);
+	all_of(processes[0].wire, "g", 1, true);
+	all_well(processes, 2);
+}
+
+/* --- A peer that is ahead ----------------------------------------------------------------------- */
+
+enum { AHEAD = 300, MEGABYTE = 1 << 20 };
+
+/* Read from rank 1 until nothing arrives for a second, and ask it. Returns whether it counts as answering. */
+static bool is_answered(const struct ddp_host_engine *tcp, struct ddp_host *host)
+{
+	uint64_t second = UINT64_C(1000000000), last = ddp_now(), until = last + 30 * second;
+	int silent, peer;
+
+	while (ddp_now() - last < second && ddp_now() < until)
+		if (tcp->progress(host, 0) > 0)
+			last = ddp_now();
+	silent = tcp->silent(host, true, &peer);
+	while (silent && ddp_now() < until) {
+		tcp->progress(host, DDP_WATCH_PERIOD);
+		silent = tcp->silent(host, false, &peer);
+	}
+	return !silent;
+}
+
+/* Rank 1 sends more than rank 0 keeps, and rank 0 begins to receive later. */
+static int run_ahead(struct member *member)
+{
+	const struct ddp_host_engine *tcp = member->column.engine;
+	struct ddp_host *host = member->column.host;
+	struct ddp_host_request request;
+	int *data = calloc(1, MEGABYTE), *last = data + MEGABYTE / sizeof(*data) - 1;
+	bool sends = member->column.index == 1, good = sends || is_answered(tcp, host);
+
+	for (int i = 0; i < AHEAD && good; i++) {
+		*last = sends ? i : -1;
+		if (sends)
+			tcp->send(host, 0, 0, data, MEGABYTE, &request, &member->error);
+		else
+			tcp->recv(host, 1, 0, data, MEGABYTE, &request, &member->error);
+		while (request.status == 0)
+			tcp->progress(host, DDP_WATCH_PERIOD);
+		good = request.status == 1 && *last == i;
+	}
+	free(data);
+	leave(member, good);
+	return !good;
+}
+
+TEST(test_tcp_peer_ahead)
+{
+	use(&engines[0]);
+	all_run(run_ahead, 2, true);
+}
+
 /* --- TCP without a partner, and with settings that cannot be used --------------------------------- */
+
+/* Ranks 0 and 1 in this process. */
+static void open_pair(const struct ddp_host_engine *tcp, const struct ddp_watch *watch,
+		      struct ddp_host *hosts[2], struct ddp_host_card cards[2])
+{
+	static const struct ddp_log log = {.level = DDP_LEVEL_ERROR};
+	struct ddp_host_setup setup = {0, 2, watch, end, &log};
+	struct ddp_error error;
+
+	for (; setup.rank < 2; setup.rank++)
+		ck_assert_int_eq(tcp->open(&hosts[setup.rank], &setup, &cards[setup.rank], &error),
+				 0);
+}
 
 TEST(test_tcp_partner_missing)
 {
 	const struct ddp_host_engine *tcp = ddp_host_engine_find("tcp", NULL, NULL);
-	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
-	struct ddp_watch watch = ddp_watch_start(0.2, NULL, NULL);
+	struct ddp_watch watch = ddp_watch_start(60, NULL, NULL);
 	struct ddp_host *hosts[2];
+	struct ddp_host_card cards[2];
 	struct ddp_error error;
-	const void *card;
-	size_t size;
 
-	for (int i = 0; i < 2; i++)
-		ck_assert_int_eq(tcp->open(&hosts[i], i, 2, &watch, end, &log, &error), 0);
-	ck_assert_int_eq(tcp->address(hosts[1], &card, &size, &error), 0);
-	ck_assert_int_eq(tcp->connect(hosts[0], 1, card, size - 1, &error), DDP_ERR_FORMAT);
+	open_pair(tcp, &watch, hosts, cards);
+	cards[1].bytes--;
+	ck_assert_int_eq(tcp->meet(hosts[0], &cards[1], 1, &watch, &error), DDP_ERR_FORMAT);
 	unit_pieces("damaged", error.text, (const char *[]){"rank 1", "damaged address", NULL});
-	ck_assert_int_eq(tcp->connect(hosts[0], 1, card, size, &error), 0);
-	ck_assert_int_eq(tcp->meet(hosts[0], &watch, &error), DDP_ERR_TIMEOUT);
+	cards[1].bytes++;
+	watch = ddp_watch_start(0.2, NULL, NULL);
+	ck_assert_int_eq(tcp->meet(hosts[0], &cards[1], 1, &watch, &error), DDP_ERR_TIMEOUT);
 	unit_pieces("missing", error.text,
 		    (const char *[]){"rank 1 on ",
 				     " did not connect to 127.0.0.1:", ", lo) in 0.2 s", NULL});
 	for (int i = 0; i < 2; i++)
 		tcp->close(hosts[i], false);
+}
+
+TEST(test_tcp_partner_refuses)
+{
+	const struct ddp_host_engine *tcp = ddp_host_engine_find("tcp", NULL, NULL);
+	struct ddp_watch watch = ddp_watch_start(60, NULL, NULL);
+	struct ddp_host *hosts[2];
+	struct ddp_host_card cards[2];
+	struct ddp_error error;
+
+	open_pair(tcp, &watch, hosts, cards);
+	tcp->close(hosts[0], false);
+	ck_assert_int_eq(tcp->meet(hosts[1], &cards[0], 1, &watch, &error), DDP_ERR_ENGINE);
+	unit_pieces("refused", error.text,
+		    (const char *[]){"no connection from ", " (lo) to rank 0 on ",
+				     " at 127.0.0.1:", " (lo): Connection refused; ",
+				     "DDP_SOCKET_IFNAME selects network interfaces, ",
+				     "DDP_TCP_PORTS ports", NULL});
+	tcp->close(hosts[1], false);
 }
 
 static const struct {
@@ -837,31 +1036,36 @@ static const struct {
 	{"DDP_TCP_PORTS", "1-70000", "DDP_TCP_PORTS=1-70000: give two ports"},
 };
 
-TEST_ROWS(test_tcp_refuses_setting, refusals)
+/* Rank 0 of 2 cannot open engine [name], since its environment does not allow it. */
+static struct ddp_error refuse(const char *name)
 {
-	const struct ddp_host_engine *tcp = ddp_host_engine_find("tcp", NULL, NULL);
 	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
 	struct ddp_watch watch = ddp_watch_start(30, NULL, NULL);
+	const struct ddp_host_setup setup = {0, 2, &watch, end, &log};
+	const struct ddp_host_engine *which;
+	struct ddp_host_card card;
 	struct ddp_error error;
 	struct ddp_host *host;
 
-	setenv(refusals[_i].name, refusals[_i].value, 1);
-	ck_assert_int_eq(tcp->open(&host, 0, 2, &watch, end, &log, &error), DDP_ERR_ENVIRONMENT);
+	which = ddp_host_engine_find(name, NULL, &error);
+	ck_assert_msg(which, "%s", error.text);
+	ck_assert_int_eq(which->open(&host, &setup, &card, &error), DDP_ERR_ENVIRONMENT);
 	ck_assert_ptr_null(host);
-	unit_pieces(refusals[_i].value, error.text, (const char *[]){refusals[_i].text, NULL});
+	return error;
+}
+
+TEST_ROWS(test_tcp_refuses_setting, refusals)
+{
+	setenv(refusals[_i].name, refusals[_i].value, 1);
+	UNIT_SAYS(refusals[_i].value, refuse("tcp").text, refusals[_i].text);
 }
 
 TEST(test_tcp_port_range_is_full)
 {
-	const struct ddp_host_engine *tcp = ddp_host_engine_find("tcp", NULL, NULL);
-	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
-	struct ddp_watch watch = ddp_watch_start(30, NULL, NULL);
 	struct sockaddr_in taken = {.sin_family = AF_INET,
 				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t size = sizeof(taken);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	struct ddp_error error;
-	struct ddp_host *host;
 	char range[32];
 
 	ck_assert_int_eq(bind(fd, (struct sockaddr *)&taken, size), 0);
@@ -869,81 +1073,25 @@ TEST(test_tcp_port_range_is_full)
 	ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&taken, &size), 0);
 	snprintf(range, sizeof(range), "%d-%d", ntohs(taken.sin_port), ntohs(taken.sin_port));
 	setenv("DDP_TCP_PORTS", range, 1);
-	ck_assert_int_eq(tcp->open(&host, 0, 2, &watch, end, &log, &error), DDP_ERR_ENVIRONMENT);
-	unit_pieces("full", error.text,
-		    (const char *[]){range, "none of these ports is free on lo", NULL});
+	UNIT_SAYS("full", refuse("tcp").text, range, "none of these ports is free on lo");
 	close(fd);
 }
-
-#ifdef HAVE_UCX
-/* --- Nobody comes ------------------------------------------------------------------------------- */
-
-TEST(test_nobody)
-{
-	const struct ddp_host_engine *ucx;
-	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
-	struct ddp_watch watch = ddp_watch_start(0.2, NULL, NULL);
-	const int32_t pass[] = {0, 0, 0, 0, 0, 4242}; /* to rank 0, from a port */
-	struct ddp_error error;
-	struct ddp_host *host;
-
-	ucx = ddp_host_engine_find("ucx", NULL, &error);
-	ck_assert_msg(ucx, "%s", error.text);
-	ck_assert_int_eq(ucx->open(&host, 0, 3, &watch, end, &log, &error), 0);
-	ck_assert_int_eq(ucx->admit(host, 2, pass, 5, &error), DDP_ERR_FORMAT);
-	unit_pieces("damaged", error.text, (const char *[]){"rank 2", "damaged pass", NULL});
-	ck_assert_int_eq(ucx->admit(host, 2, pass, sizeof(pass), &error), 0);
-	ck_assert_int_eq(ucx->meet(host, &watch, &error), DDP_ERR_TIMEOUT);
-	ck_assert_str_eq(error.text, "rank 2 did not connect to this one in 0.2 s");
-	ucx->close(host, false);
-}
-
-/* --- No way -------------------------------------------------------------------------------------- */
-
-TEST(test_no_device)
-{
-	const struct ddp_host_engine *ucx;
-	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
-	struct ddp_watch watch = ddp_watch_start(30, NULL, NULL);
-	struct ddp_error error;
-	struct ddp_host *host;
-
-	ck_assert_int_eq(setenv("UCX_NET_DEVICES", "nowhere9", 1), 0);
-	ucx = ddp_host_engine_find("ucx", NULL, &error);
-	ck_assert_msg(ucx, "%s", error.text);
-	ck_assert_int_eq(ucx->open(&host, 0, 2, &watch, end, &log, &error), DDP_ERR_ENGINE);
-	ck_assert_ptr_null(host);
-	unit_pieces("no device", error.text,
-		    (const char *[]){"UCX 1.", "UCX_NET_DEVICES is nowhere9", NULL});
-}
-#endif
 
 #ifdef HAVE_MPI
 TEST(test_no_launcher)
 {
 	static const char *const variables[] = {"PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
 						"PMI_FD", "PMI_PORT"};
-	const struct ddp_host_engine *mpi;
-	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
-	struct ddp_watch watch = ddp_watch_start(30, NULL, NULL);
-	struct ddp_error error;
-	struct ddp_host *host;
 
 	for (int i = 0; i < ROWS(variables); i++)
 		unsetenv(variables[i]);
-	mpi = ddp_host_engine_find("mpi", NULL, &error);
-	ck_assert_msg(mpi, "%s", error.text);
-	ck_assert_int_eq(mpi->open(&host, 0, 2, &watch, end, &log, &error), DDP_ERR_ENVIRONMENT);
-	ck_assert_ptr_null(host);
-	unit_pieces("no launcher", error.text,
-		    (const char *[]){"not started for the 2 ranks of the job but for 1",
-				     "srun --mpi=", NULL});
+	UNIT_SAYS("no launcher", refuse("mpi").text,
+		  "not started for the 2 ranks of the job but for 1", "srun --mpi=");
 }
 #endif
 
 int main(int argc, char **argv)
 {
-	setenv("UCX_NET_DEVICES", "lo", 1);
 	setenv("DDP_SOCKET_IFNAME", "lo", 1);
 	if (argc == 6 && strcmp(argv[1], "member") == 0) {
 		for (int i = 0; i < ENGINES; i++)

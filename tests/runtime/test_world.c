@@ -2,8 +2,11 @@
 /* ddp_init() and the collectives, between real processes, in one group and in several */
 #include "config.h"
 
+#include <errno.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
 
+#include "members.h"
 #include "ranks.h"
 
 /* One group; two; uneven; one rank each; more ranks than this machine has cores. */
@@ -21,7 +24,7 @@ RANKS_TEST(test_world, layouts)
 	RANK_CHECK(world->local_rank == atoi(getenv("LOCAL_RANK")));
 	RANK_CHECK(world->node_rank == atoi(getenv("GROUP_RANK")));
 	RANK_CHECK(strcmp(world->method, world->size > 1 ? "file" : "single") == 0);
-	RANK_CHECK(strcmp(world->wide, world->node_count > 1 ? "ucx" : "none") == 0);
+	RANK_CHECK(strcmp(world->wide, world->node_count > 1 ? "tcp" : "none") == 0);
 	RANK_CHECK(ddp_status(ddp) == 0 && ddp_error(ddp)[0] == '\0');
 }
 
@@ -275,6 +278,64 @@ TEST(test_local_off)
 {
 	ranks_run("3", body_local_off);
 	ranks_run("2,1", body_local_off);
+}
+
+static int body_no_memfd(int rank)
+{
+	RANK_CHECK(forbid_call(SYS_memfd_create, EPERM)); /* as a container may */
+	return body_apart(rank);
+}
+
+/* The leader of each node warns. */
+TEST(test_no_memfd)
+{
+	static struct ranks ranks;
+
+	ranks_start(&ranks, "2,2", body_no_memfd);
+	ranks_wait(&ranks, false);
+	for (int rank = 0; rank < 4; rank++) {
+		ck_assert_msg(ranks.statuses[rank] == 0, "rank %d:\n%s", rank, ranks.text[rank]);
+		if (rank % 2 == 0)
+			unit_has("leader", ranks.text[rank],
+				 "the 2 ranks of |use tcp among themselves instead of shared "
+				 "memory: |memfd_create: Operation not permitted");
+		else
+			ck_assert_str_eq(ranks.text[rank], "");
+	}
+}
+
+/* --- Containers of their own ------------------------------------------------------------- */
+
+#define RENDEZVOUS ".ddp/torchrun-test-7.0"
+
+/*
+ * As the last rank of an earlier world does, rank 0 removes the directory that the leader of the
+ * other node has made, unless its socket is in it. Rank 2 does not make it meanwhile.
+ */
+static int body_removed(int rank)
+{
+	if (rank == 0) {
+		while (rmdir(RENDEZVOUS) < 0 && errno == ENOENT)
+			;
+		RANK_CHECK(mkdir("removed", 0700) == 0);
+	} else {
+		while (rank == 2 && access("removed", F_OK) < 0)
+			usleep(1000);
+		enter_container();
+	}
+	setenv("DDP_LOCAL", "on", 1);
+	ddp_destroy(ranks_join());
+	return 0;
+}
+
+TEST(test_directory_removed_before_rank_0_begins)
+{
+	if (!has_containers()) {
+		printf("no containers: this user may make no namespaces\n");
+		return;
+	}
+	for (int i = 0; i < 20; i++)
+		ranks_run("1,2", body_removed);
 }
 
 /* --- Misuse ------------------------------------------------------------------------------ */

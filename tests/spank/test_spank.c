@@ -7,8 +7,6 @@
  */
 #include "config.h"
 
-#include <dlfcn.h>
-
 #include <slurm/slurm.h>
 
 #include "spank_test.h"
@@ -136,66 +134,6 @@ TEST_ROWS(test_asked, asked)
 	fake_step_clear(&step);
 }
 
-/* How a wrong value reads is for tests/unit; here, that each hook refuses it, in one line. */
-static const struct {
-	const char *option, *value, *pieces;
-} wrong[] = {
-	{"ddp-port", "0", "--ddp-port=0|1 to 65535|P or LO-HI"},
-	{"ddp-port", NULL, "--ddp-port needs a value|P|LO-HI"},
-	{"ddp-port", "", "--ddp-port needs a value"},
-	{"ddp-port", "(null)", "--ddp-port needs a value"},
-	{"ddp-share", "half", "--ddp-share=half|auto|off|torch"},
-};
-
-TEST_ROWS(test_wrong_option, wrong)
-{
-	static const spank_context_t contexts[] = {S_CTX_LOCAL, S_CTX_ALLOCATOR};
-
-	for (int i = 0; i < ROWS(contexts); i++) {
-		struct spank_handle *p = fake_process(contexts[i], "submit", NULL);
-
-		fake_hook(p, "init");
-		ck_assert_msg(fake_option(p, wrong[_i].option, wrong[_i].value) == -1,
-			      "--%s=%s is taken", wrong[_i].option, wrong[_i].value);
-		expect_pieces(wrong[_i].option, FAKE_ERROR, wrong[_i].pieces);
-		expect_said(wrong[_i].option, FAKE_ANY, "", 1);
-		expect_said(wrong[_i].option, FAKE_ERROR, "ddp: ", 1);
-		fake_forget();
-		fake_process_end(p);
-	}
-}
-
-static const struct {
-	const char *env, *pieces;
-} wrong_env[] = {
-	{"SLURM_DDP=maybe", "SLURM_DDP=maybe|neither 1 nor 0"},
-	{"SLURM_DDP_PORT=x", "SLURM_DDP_PORT=x|1 to 65535"},
-};
-
-TEST_ROWS(test_wrong_env, wrong_env)
-{
-	struct fake_step step = {
-		.options = "--ddp", .env = wrong_env[_i].env, .components = {{.layout = "n1:0,1"}}};
-	struct spank_handle *sbatch;
-	const char *row = wrong_env[_i].env;
-
-	ck_assert_msg(fake_run(&step) == -1, "%s is taken", row);
-	expect_pieces(row, FAKE_ERROR, wrong_env[_i].pieces);
-	expect_said(row, FAKE_ANY, "", 1);
-	/* Where plugstack.conf says "optional", the tasks start all the same. */
-	if (!fake_option_refused(&step))
-		expect_refused(row, &step, "");
-	fake_step_clear(&step);
-	fake_forget();
-
-	sbatch = fake_process(S_CTX_ALLOCATOR, "submit", NULL);
-	fake_hook(sbatch, "init");
-	fake_option(sbatch, "ddp", NULL);
-	ck_assert_int_eq(fake_hook(sbatch, "init_post_opt"), -1);
-	expect_pieces(row, FAKE_ERROR, wrong_env[_i].pieces);
-	fake_process_end(sbatch);
-}
-
 /* Slurm drops an option without usage, or one whose argument is optional in its own way. */
 TEST(test_registered)
 {
@@ -273,29 +211,6 @@ TEST(test_slurmd)
 	expect_silence("prolog");
 }
 
-/* A line of plugstack.conf that cannot be used, at srun's host or at a node's. */
-TEST(test_wrong_argument)
-{
-	const char *row = "rdzvv=/x";
-	struct fake_step step = {
-		.options = "--ddp", .srun_conf = row, .components = {{.layout = "n1:0,1 n2:2"}}};
-
-	ck_assert_int_eq(fake_run(&step), -1);
-	expect_pieces(row, FAKE_ERROR, "plugstack.conf|rdzvv=/x|spank-ddp(8)");
-	expect_said(row, FAKE_ANY, "", 1);
-	if (!fake_option_refused(&step))
-		expect_refused(row, &step, "plugstack.conf");
-	fake_step_clear(&step);
-	fake_forget();
-
-	step.srun_conf = NULL;
-	step.stepd_conf = row;
-	ck_assert_int_eq(fake_run(&step), 0);
-	expect_refused(row, &step, "plugstack.conf");
-	expect_said(row, FAKE_ERROR, "", 2);
-	fake_step_clear(&step);
-}
-
 static const uint32_t special_steps[] = {SLURM_BATCH_SCRIPT, SLURM_EXTERN_CONT,
 					 SLURM_INTERACTIVE_STEP, SLURM_PENDING_STEP};
 
@@ -309,38 +224,6 @@ TEST_ROWS(test_special_step, special_steps)
 	ck_assert_int_eq(unit_entries("."), 0);
 	expect_silence("special");
 	fake_step_clear(&step);
-}
-
-/* srun's host lacks the plugin, and a batch script's environment has another step's plan. */
-TEST(test_stale_plan)
-{
-	struct fake_step step = {.components = {{"n1:0 n2:1"}}};
-
-	ck_assert_int_eq(fake_srun(&step), 0);
-	fake_env_set(&step.launched[0], "SLURM_DDP_STEP",
-		     "v1;nonce=0123456789abcdef;complete=1;cluster=alpha;job=4711;step=9;node=n9;"
-		     "address=n9;port=901");
-	fake_nodes(&step);
-	for (uint32_t r = 0; r < 2; r++)
-		expect_vars("stale", &step, r, "-RANK -MASTER_ADDR -DDP_ERROR");
-	expect_silence("stale");
-	fake_srun_exit(&step);
-	fake_step_clear(&step);
-}
-
-TEST(test_hidden)
-{
-	static const char *const names[] = {"ddp_plan_refuse",	   "ddp_say_error",
-					    "ddp_stepd_init",	   "ddp_values_set",
-					    "ddp_rendezvous_make", "options"};
-	struct spank_handle *p = fake_process(S_CTX_LOCAL, "submit", NULL);
-
-	for (int i = 0; i < ROWS(names); i++)
-		ck_assert_msg(!dlsym(p->plugin, names[i]), "the plugin exports %s", names[i]);
-	ck_assert_str_eq((const char *)dlsym(p->plugin, "plugin_type"), "spank");
-	ck_assert_uint_eq(*(const uint32_t *)dlsym(p->plugin, "plugin_version"),
-			  SLURM_VERSION_NUMBER);
-	fake_process_end(p);
 }
 
 /* No file stays open, no thread is started, whatever becomes of the step. */

@@ -179,7 +179,7 @@ TEST(test_secrets)
 	ck_assert_ptr_nonnull(fake_var(&step, 0, "NCCL_SOCKET_MAGIC"));
 	expect_said("verbose", FAKE_ANY, digits, 0);
 	expect_said("verbose", FAKE_ANY, fake_var(&step, 0, "NCCL_SOCKET_MAGIC"), 0);
-	expect_pieces("verbose", FAKE_LOG, "set DDP_RENDEZVOUS=/|-* (made by srun)");
+	expect_pieces("verbose", FAKE_LOG, "set DDP_RENDEZVOUS=/|-* (made for this step)");
 	ck_assert_int_eq(rename(".ddp", "hidden"), 0);
 	fake_forget();
 	for (uint32_t r = 0; r < 2; r++) {
@@ -192,36 +192,6 @@ TEST(test_secrets)
 	ck_assert_ptr_null(strstr(fake_var(&step, 0, "DDP_ERROR"), digits));
 	ck_assert_int_eq(rename("hidden", ".ddp"), 0);
 	end(&step);
-}
-
-/* --- Programs that start ranks themselves -------------------------------------------------- */
-
-/* What each does is in tests/unit; here, that srun refuses or tells, and that it can be allowed. */
-TEST(test_starters)
-{
-	char *torchrun[] = {"/opt/bin/torchrun", "--standalone", "train.py", NULL};
-	char *accelerate[] = {"accelerate", "launch", "train.py", NULL};
-	struct fake_step step = {
-		.options = "--ddp", .program = torchrun, .components = {{"n1:0 n2:1"}}};
-
-	ck_assert_int_eq(fake_srun(&step), -1);
-	expect_pieces("refused", FAKE_ERROR, "torchrun --standalone|--ddp-launcher=allow");
-	expect_said("refused", FAKE_ANY, "", 1);
-	ck_assert_ptr_nonnull(strstr(fake_env_get(step.launched[0], "SLURM_DDP_STEP"), ";stop=1;"));
-	end(&step);
-	fake_forget();
-	step.options = "--ddp --ddp-launcher=allow";
-	ck_assert_int_eq(fake_run(&step), 0);
-	expect_vars("allowed", &step, 1, "RANK=1 -PET_NNODES -PET_RDZV_BACKEND -DDP_ERROR");
-	expect_silence("allowed");
-	fake_step_clear(&step);
-	step.options = "--ddp";
-	step.program = accelerate;
-	ck_assert_int_eq(fake_run(&step), 0);
-	expect_vars("told", &step, 1, "RANK=1 PET_NNODES=2 -DDP_ERROR");
-	expect_said("told", FAKE_LOG, "accelerate launch reads nothing of --ddp", 1);
-	expect_said("told", FAKE_ANY, "", 1);
-	fake_step_clear(&step);
 }
 
 /* --- Questions to slurmctld ---------------------------------------------------------------- */
@@ -307,28 +277,6 @@ TEST(test_capacity_questions)
 	for (uint32_t r = 0; r < 5; r++)
 		expect_var("five nodes", &step, r, "DDP_SHARE", r == 3 ? "0.25" : "0.5");
 	fake_step_clear(&step);
-}
-
-TEST(test_no_slurmctld)
-{
-	struct fake_step one = {.options = "--ddp", .components = {{"n1:0,1"}}};
-	struct fake_step many = {
-		.options = "--ddp", .env = "SLURM_DISTRIBUTION=arbitrary", .components = {four}};
-
-	fake_slurmctld.down = true;
-	ck_assert_int_eq(fake_run(&one), 0);
-	for (uint32_t r = 0; r < 2; r++)
-		expect_vars("one node", &one, r,
-			    "MASTER_ADDR=n1 WORLD_SIZE=2 -DDP_ERROR -DDP_END_TIME");
-	expect_silence("one node");
-	fake_step_clear(&one);
-
-	ck_assert_int_eq(fake_run(&many), -1);
-	expect_pieces("many", FAKE_ERROR, "slurmctld|rank 0 of step 4711.0|MASTER_ADDR");
-	expect_said("many", FAKE_ANY, "", 1);
-	expect_refused("many", &many, "slurmctld");
-	ck_assert_int_eq(unit_entries("."), 0);
-	fake_step_clear(&many);
 }
 
 /* --- Refusals at the nodes ---------------------------------------------------------------- */
@@ -653,17 +601,6 @@ TEST(test_many_leftovers)
 		ck_assert_int_eq(unit_entries(".ddp"), left > 0 ? left : -1);
 		fake_step_clear(&step);
 	}
-}
-
-/* A step without --ddp cleans nothing up. */
-TEST(test_unasked_leftover)
-{
-	const char *path = make_leftover(0);
-	struct fake_step step = {.components = {{"n1:0,1"}}};
-
-	ck_assert_int_eq(fake_run(&step), 0);
-	ck_assert_int_eq(access(path, F_OK), 0);
-	fake_step_clear(&step);
 }
 
 /* A link under a leftover's name leads nowhere. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * array.h - arrays that end where memory does, for tests of kernels
+ * array.h - arrays with guards at both ends, for tests of kernels
  *
- * Behind the last element comes a page that may not be touched, in front of the first one bytes
- * that must stay. So where an array begins, and its alignment, follow from its size.
+ * The last element is followed by an inaccessible page. The first element is preceded by bytes that
+ * must not change. The address of an array, and thus its alignment, depends on its size.
  */
 #ifndef DDP_TESTS_ARRAY_H
 #define DDP_TESTS_ARRAY_H
@@ -17,7 +17,10 @@
 
 enum { GUARD = 0x5a, GUARDS = 128, PAGE = 4096 };
 
-/* Without the mark on its way that each of Check's assertions leaves: for inner loops. */
+/*
+ * As ck_assert_msg(), but without the message that Check sends for every assertion; for inner
+ * loops.
+ */
 #define REQUIRE(condition, ...)                    \
 	do {                                       \
 		if (!(condition))                  \
@@ -63,7 +66,7 @@ static inline float bf16_value(uint16_t bits)
 	return value;
 }
 
-/* To nearest, ties to even. */
+/* Rounds to nearest even. */
 static inline uint16_t bf16_bits(float value)
 {
 	uint32_t bits, low;
@@ -93,14 +96,14 @@ static inline void array_put(struct array *array, size_t i, float value)
 		((float *)array->data)[i] = value;
 }
 
-/* From -1 to 1 around [middle]. */
+/* Random values from -1 to 1 around [middle]. */
 static inline void array_fill(struct array *array, float middle, uint64_t *random)
 {
 	for (size_t i = 0; i < array->count; i++)
 		array_put(array, i, middle + (float)unit_random(random, 1 << 24) / (1 << 23) - 1);
 }
 
-/* Small integers, which are often equal, and now and then [rare]. */
+/* Small integers, which are often equal, and sometimes [rare]. */
 static inline void array_fill_rare(struct array *array, float rare, uint64_t *random)
 {
 	for (size_t i = 0; i < array->count; i++)
@@ -108,7 +111,7 @@ static inline void array_fill_rare(struct array *array, float rare, uint64_t *ra
 			  unit_random(random, 20) == 0 ? rare : (float)unit_random(random, 7) - 3);
 }
 
-/* [want] itself, rounded to the array's type. */
+/* The element equals [want], rounded to the array's type. */
 static inline void array_exact(const char *row, const struct array *array, size_t i, float want)
 {
 	float got = array_get(array, i);
@@ -119,7 +122,7 @@ static inline void array_exact(const char *row, const struct array *array, size_
 		row, i, (double)got, (double)want);
 }
 
-/* Within [part] of [scale]; bf16 within what one rounding adds. */
+/* The element is within [part] of [scale]; in bf16 plus one rounding. */
 static inline void array_near(const char *row, const struct array *array, size_t i, double want,
 			      double scale, double part)
 {
@@ -130,12 +133,12 @@ static inline void array_near(const char *row, const struct array *array, size_t
 		i, got, want, off, bound);
 }
 
-/* --- Which kernels, of which type ----------------------------------------------------------- */
+/* --- Kernels and types ---------------------------------------------------------------------- */
 
 static enum ddp_simd kernels_best;
 static uint64_t kernels_seed = 1;
 
-/* A loop test's _i to a table that this CPU, or valgrind, has, and a type. */
+/* Maps a loop test's _i to a table that this CPU (or valgrind) supports, and a type. */
 static inline const struct kernels *kernels_of(int i, enum ddp_type *type)
 {
 	*type = i % 2 ? DDP_BF16 : DDP_F32;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * duo.h - the CPU's engine and the CUDA engine on an emulated GPU, side by side
+ * duo.h - the CPU engine and the CUDA engine on an emulated GPU, for comparison
  *
- * Both train a model of their own with equal values on the same batches: short, full, and on some
- * ranks empty ones.
+ * Each trains a model of its own with equal values and batches. Batches are short, full and, on
+ * some ranks, empty.
  */
 #ifndef DDP_TESTS_DUO_H
 #define DDP_TESTS_DUO_H
@@ -16,12 +16,12 @@
 enum { DUO_RANKS = 8, DUO_BATCHES = 4 };
 
 struct duo {
-	struct workshop shop;	   /* with the CPU's */
-	struct engine_setup setup; /* of the other; to be changed before duo_engines() */
+	struct workshop shop;	   /* with the CPU engine */
+	struct engine_setup setup; /* of the CUDA engine; may be changed before duo_engines() */
 	struct model *model;
 	struct engine *engine;
 	struct ddp_scaler scaler;
-	uint64_t steps[2]; /* begun: of the CPU's engine, of the other */
+	uint64_t steps[2]; /* started by the CPU engine and by the CUDA engine */
 };
 
 static inline void duo_copy(struct model *to, const struct model *from)
@@ -33,8 +33,8 @@ static inline void duo_copy(struct model *to, const struct model *from)
 }
 
 /*
- * The GPU of this rank, before duo_open(): ranks of one letter share it. What libddp does between ranks there it does
- * by its engines over host memory, of tests/runtime (HOST_MODULES).
+ * Sets this rank's GPU; ranks with equal letters share it. To be called before duo_open(). libddp's
+ * device collectives are those of tests/runtime over host memory (HOST_MODULES).
  */
 static inline void duo_seat(const char *modules, char gpu)
 {
@@ -74,7 +74,7 @@ static inline void duo_pull(struct duo *duo)
 	workshop_must(engine_cuda.pull(duo->engine, &error), "pull", error.text);
 }
 
-/* The other engine alone. */
+/* Opens the CUDA engine only. */
 static inline void duo_engine(struct duo *duo)
 {
 	struct ddp_error error;
@@ -102,7 +102,7 @@ static inline void duo_close(struct duo *duo)
 	workshop_close(&duo->shop);
 }
 
-/* What rank [rank] has of step [step]; all ranks of [size] together. */
+/* Samples of rank [rank] in step [step], and of all [size] ranks. */
 static inline size_t duo_count(uint64_t step, int rank)
 {
 	static const size_t counts[DUO_BATCHES][DUO_RANKS] = {{8, 5, 0, 3, 8, 1, 7, 8},
@@ -144,7 +144,7 @@ static inline void duo_add(struct engine_step *sum, const struct engine_step *do
 	sum->samples += done->samples;
 }
 
-/* One step of one of the engines. */
+/* Runs one step of one engine. */
 static inline struct engine_step duo_step(struct duo *duo, bool other, double rate, bool stop)
 {
 	const struct engine_class *class = other ? &engine_cuda : &engine_cpu;
@@ -169,7 +169,7 @@ static inline struct engine_step duo_settle(struct duo *duo)
 	return done;
 }
 
-/* [count] steps, and all that they told. */
+/* Runs [count] steps and returns their summed results. */
 static inline struct engine_step duo_steps(struct duo *duo, bool other, int count, double rate)
 {
 	struct engine_step sum = {0}, done;
@@ -185,7 +185,7 @@ static inline struct engine_step duo_steps(struct duo *duo, bool other, int coun
 	return sum;
 }
 
-/* The distance of two arrays, relative to the length of the first. */
+/* Distance of two arrays, relative to the length of the first. */
 static inline double duo_distance(const float *a, const float *b, size_t count)
 {
 	double apart = 0, length = 0;
@@ -197,7 +197,7 @@ static inline double duo_distance(const float *a, const float *b, size_t count)
 	return apart > 0 ? sqrt(apart / length) : apart;
 }
 
-/* The largest distance of the arrays of two models: values, slots, running statistics. */
+/* Largest distance of the arrays of two models: values, slots, running statistics. */
 static inline double duo_apart(const struct model *a, const struct model *b)
 {
 	double apart = duo_distance(a->values, b->values, a->count);
@@ -207,9 +207,9 @@ static inline double duo_apart(const struct model *a, const struct model *b)
 	return fmax(apart, duo_distance(a->buffers, b->buffers, a->buffer_count));
 }
 
-/* What the engines told of the same steps. */
-static inline void duo_told(const char *row, const struct engine_step *want,
-			    const struct engine_step *got, double tolerance)
+/* Compares the results that the engines reported for the same steps. */
+static inline void duo_compare_results(const char *row, const struct engine_step *want,
+				       const struct engine_step *got, double tolerance)
 {
 	unit_number(row, "steps", (int64_t)got->steps, (int64_t)want->steps);
 	unit_number(row, "skipped", (int64_t)got->skipped, 0);

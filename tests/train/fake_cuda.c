@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake_cuda.c - an engine that says it is CUDA's: the CPU's, whose results come late
+ * fake_cuda.c - a GPU engine for tests, which computes with the CPU engine and reports results late
  *
- * It tells of a step FAKE_LAG steps later, FAKE_BURST of them at once; with --amp fp16 it skips a
- * step after each FAKE_GOOD good ones. It sees the devices that FAKE_DEVICES counts (those of
- * CUDA_VISIBLE_DEVICES, where that is set), but none on rank FAKE_NONE. What the trainer must not
- * do with an engine that is behind is an error, and so is a step that was not foretold.
+ * It reports a step FAKE_LAG steps later, FAKE_BURST steps at a time. With --amp fp16 it skips a
+ * step after every FAKE_GOOD good ones. It has FAKE_DEVICES devices, or those of
+ * CUDA_VISIBLE_DEVICES if set, but none on rank FAKE_NONE. It returns an error if the trainer makes
+ * calls that are not allowed while steps are under way, or a step that was not announced.
  *
- * Ranks that share a device join libddp's engines for that, which tests/runtime has over host memory; FAKE_BARE=R is a
- * rank that has no ddp_shard.so, FAKE_LOST=R one that is killed before it joins.
+ * Ranks that share a device use libddp's modules for that, which tests/runtime provides over host
+ * memory. FAKE_BARE=R: rank R lacks ddp_gpu.so. FAKE_LOST=R: rank R is killed before it joins.
  */
 #include "config.h"
 
@@ -26,22 +26,22 @@ struct fake {
 	struct engine *cpu;
 	struct engine_setup setup;
 	uint64_t lag, burst, good;
-	uint64_t updates;	  /* steps that were not skipped, whether told or not */
-	uint64_t told;		  /* of these */
-	struct ddp_scaler scaler; /* as it is on the device: ahead of the trainer's */
-	bool anew;		  /* since push() there was no step */
+	uint64_t updates;	  /* steps that were not skipped, reported or not */
+	uint64_t reported;	  /* of these, reported */
+	struct ddp_scaler scaler; /* state on the device, newer than the trainer's */
+	bool pushed;		  /* no step since push() */
 	struct {
 		struct engine_step step;
 		struct ddp_scaler scaler;
 	} ring[FAKE_MOST];
-	uint64_t begun, ended; /* told */
-	float *kept;	       /* the model before a step that is skipped */
+	uint64_t begun, ended; /* started; reported */
+	float *kept;	       /* copy of the model before a step that is skipped */
 	struct {
 		uint64_t *indices, *orders;
 		double *rates;
-		struct batch batch; /* of these, all that is left */
-		size_t steps;	    /* that have come */
-	} foretold;
+		struct batch batch; /* the announced steps that remain */
+		size_t steps;	    /* steps that have been run */
+	} announced;
 	char describe[128], device[64];
 };
 
@@ -79,7 +79,7 @@ static bool fake_available(struct ddp_error *error)
 	return false;
 }
 
-/* CUDA shows one slice to a process, the first. */
+/* CUDA shows only the first MIG slice to a process. */
 static int fake_devices(char (*names)[ENGINE_DEVICE_NAME], int most, struct ddp_error *error)
 {
 	const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -104,7 +104,7 @@ static int fake_devices(char (*names)[ENGINE_DEVICE_NAME], int most, struct ddp_
 	return seen;
 }
 
-/* What it opens lies beside this module; [bare] has all but ddp_shard.so. */
+/* Loads modules from the directory of this module; [bare] lacks ddp_gpu.so. */
 static int fake_join(struct ddp *ddp, struct ddp_error *error)
 {
 	char bare[4096];
@@ -119,14 +119,14 @@ static int fake_join(struct ddp *ddp, struct ddp_error *error)
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
 }
 
-/* --- What will come --------------------------------------------------------------------------- */
+/* --- Announced steps -------------------------------------------------------------------------- */
 
 static void forget(struct fake *fake)
 {
-	free(fake->foretold.indices);
-	free(fake->foretold.orders);
-	free(fake->foretold.rates);
-	memset(&fake->foretold, 0, sizeof(fake->foretold));
+	free(fake->announced.indices);
+	free(fake->announced.orders);
+	free(fake->announced.rates);
+	memset(&fake->announced, 0, sizeof(fake->announced));
 }
 
 static void *copy_of(const void *from, size_t bytes)
@@ -143,39 +143,39 @@ static int fake_expect(struct engine *engine, const struct batch *batch, const d
 	size_t each = fake->setup.batch, bytes = batch->count * sizeof(uint64_t);
 
 	forget(fake);
-	fake->foretold.indices = copy_of(batch->indices, bytes);
-	fake->foretold.orders = copy_of(batch->orders, bytes);
-	fake->foretold.rates = copy_of(rates, (batch->count + each - 1) / each * sizeof(*rates));
-	fake->foretold.batch = *batch;
-	fake->foretold.batch.indices = fake->foretold.indices;
-	fake->foretold.batch.orders = fake->foretold.orders;
-	if (fake->foretold.indices && fake->foretold.orders && fake->foretold.rates)
+	fake->announced.indices = copy_of(batch->indices, bytes);
+	fake->announced.orders = copy_of(batch->orders, bytes);
+	fake->announced.rates = copy_of(rates, (batch->count + each - 1) / each * sizeof(*rates));
+	fake->announced.batch = *batch;
+	fake->announced.batch.indices = fake->announced.indices;
+	fake->announced.batch.orders = fake->announced.orders;
+	if (fake->announced.indices && fake->announced.orders && fake->announced.rates)
 		return 0;
 	return ddp_error_set(error, DDP_ERR_MEMORY, "no memory");
 }
 
-static int check_foretold(struct fake *fake, const struct batch *batch, size_t global, double rate,
-			  struct ddp_error *error)
+static int check_announced(struct fake *fake, const struct batch *batch, size_t global, double rate,
+			   struct ddp_error *error)
 {
-	struct batch *left = &fake->foretold.batch;
+	struct batch *left = &fake->announced.batch;
 	size_t count = left->count < fake->setup.batch ? left->count : fake->setup.batch;
 	size_t bytes = count * sizeof(uint64_t);
 
 	if (count == 0 || batch->count != count ||
 	    global != count * (size_t)ddp_world(fake->setup.ddp)->size ||
-	    rate != fake->foretold.rates[fake->foretold.steps] || batch->seed != left->seed ||
+	    rate != fake->announced.rates[fake->announced.steps] || batch->seed != left->seed ||
 	    batch->epoch != left->epoch || batch->augment != left->augment ||
 	    memcmp(batch->indices, left->indices, bytes) != 0 ||
 	    memcmp(batch->orders, left->orders, bytes) != 0)
-		return ddp_error_set(error, DDP_ERR_ENGINE, "a step that was not foretold");
+		return ddp_error_set(error, DDP_ERR_ENGINE, "a step that was not announced");
 	left->indices += count;
 	left->orders += count;
 	left->count -= count;
-	fake->foretold.steps++;
+	fake->announced.steps++;
 	return 0;
 }
 
-/* --- Opening -------------------------------------------------------------------------------- */
+/* --- Open and close ------------------------------------------------------------------------- */
 
 static void fake_close(struct engine *engine)
 {
@@ -208,7 +208,7 @@ static int fake_open(struct engine **engine, const struct engine_setup *setup,
 	struct fake *fake;
 	int status;
 
-	if (setup->choices && strncmp(setup->choices, "fake", 4) != 0)
+	if (setup->choices)
 		return ddp_error_set(error, DDP_ERR_ENGINE, "choices of another engine: %s",
 				     setup->choices);
 	fake = calloc(1, sizeof(*fake));
@@ -218,7 +218,6 @@ static int fake_open(struct engine **engine, const struct engine_setup *setup,
 	fake->lag = setting("FAKE_LAG", 0);
 	fake->burst = setting("FAKE_BURST", 1);
 	fake->good = setting("FAKE_GOOD", 4);
-	cpu.choices = NULL;
 	cpu.tf32 = false;
 	cpu.type = DDP_F32;
 	cpu.scaler = NULL;
@@ -250,8 +249,8 @@ static void copy_model(struct fake *fake, bool back)
 	}
 }
 
-/* The oldest [count] steps that were not told of. */
-static void tell(struct fake *fake, uint64_t count, struct engine_step *done)
+/* Reports the oldest [count] steps that were not reported yet. */
+static void report(struct fake *fake, uint64_t count, struct engine_step *done)
 {
 	memset(done, 0, sizeof(*done));
 	for (; count > 0; count--, fake->ended++) {
@@ -265,7 +264,7 @@ static void tell(struct fake *fake, uint64_t count, struct engine_step *done)
 		done->samples += one->samples;
 		for (int phase = 0; phase < ENGINE_PHASES; phase++)
 			done->seconds[phase] += one->seconds[phase];
-		fake->told += 1 - one->skipped;
+		fake->reported += 1 - one->skipped;
 		if (fake->setup.scaler)
 			*fake->setup.scaler = fake->ring[fake->ended % FAKE_MOST].scaler;
 	}
@@ -273,13 +272,13 @@ static void tell(struct fake *fake, uint64_t count, struct engine_step *done)
 
 static int check_step(struct fake *fake, uint64_t step, struct ddp_error *error)
 {
-	if (fake->anew)
-		fake->told = fake->updates = step - 1;
-	fake->anew = false;
-	if (step == fake->told + (fake->begun - fake->ended) + 1)
+	if (fake->pushed)
+		fake->reported = fake->updates = step - 1;
+	fake->pushed = false;
+	if (step == fake->reported + (fake->begun - fake->ended) + 1)
 		return 0;
 	return ddp_error_set(error, DDP_ERR_ENGINE, "step %llu, after %llu and %llu under way",
-			     (unsigned long long)step, (unsigned long long)fake->told,
+			     (unsigned long long)step, (unsigned long long)fake->reported,
 			     (unsigned long long)(fake->begun - fake->ended));
 }
 
@@ -292,7 +291,7 @@ static int fake_step(struct engine *engine, const struct batch *batch, size_t gl
 	int status = check_step(fake, step, error);
 
 	if (status == 0)
-		status = check_foretold(fake, batch, global, rate, error);
+		status = check_announced(fake, batch, global, rate, error);
 	if (skip)
 		copy_model(fake, false);
 	if (status == 0)
@@ -309,7 +308,7 @@ static int fake_step(struct engine *engine, const struct batch *batch, size_t gl
 	if (fake->setup.scaler)
 		ddp_scaler_update(&fake->scaler, skip);
 	fake->ring[fake->begun++ % FAKE_MOST].scaler = fake->scaler;
-	tell(fake, fake->begun - fake->ended >= fake->lag + fake->burst ? fake->burst : 0, done);
+	report(fake, fake->begun - fake->ended >= fake->lag + fake->burst ? fake->burst : 0, done);
 	return 0;
 }
 
@@ -318,7 +317,7 @@ static int fake_settle(struct engine *engine, struct engine_step *done, struct d
 	struct fake *fake = fake_of(engine);
 
 	(void)error;
-	tell(fake, fake->begun - fake->ended, done);
+	report(fake, fake->begun - fake->ended, done);
 	return 0;
 }
 
@@ -346,7 +345,7 @@ static int fake_push(struct engine *engine, struct ddp_error *error)
 
 	if (fake->setup.scaler)
 		fake->scaler = *fake->setup.scaler;
-	fake->anew = true;
+	fake->pushed = true;
 	return status < 0 ? status : engine_cpu.push(fake->cpu, error);
 }
 
@@ -358,17 +357,11 @@ static int fake_pull(struct engine *engine, struct ddp_error *error)
 	return status < 0 ? status : engine_cpu.pull(fake->cpu, error);
 }
 
-/* --- What it says --------------------------------------------------------------------------- */
+/* --- Properties ----------------------------------------------------------------------------- */
 
 static const char *fake_describe(const struct engine *engine)
 {
 	return fake_of(engine)->describe;
-}
-
-static const char *fake_choices(const struct engine *engine)
-{
-	(void)engine;
-	return "fake 7";
 }
 
 static const char *fake_device(const struct engine *engine)
@@ -396,7 +389,6 @@ DDP_API const struct engine_class ddp_module = {
 	.push = fake_push,
 	.pull = fake_pull,
 	.describe = fake_describe,
-	.choices = fake_choices,
 	.device = fake_device,
 	.memory = fake_memory,
 	.close = fake_close,

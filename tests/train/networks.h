@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * networks.h - small networks for tests of the engine, with every kind of layer in every company
+ * networks.h - small networks for tests of engines, with every kind of layer in various
+ * combinations
  */
 #ifndef DDP_TESTS_NETWORKS_H
 #define DDP_TESTS_NETWORKS_H
@@ -20,7 +21,7 @@
 		.count = sizeof(table) / sizeof(table[0]), \
 	}
 
-/* What mnist's is made of; conv2's gradients may come from lists. */
+/* The layers of mnist. Gradients of conv2 may be computed from lists. */
 static const struct net_layer mnist_layers[] = {
 	{.kind = NET_MAX_POOL, .size = 2},
 	{.kind = NET_CONV, .name = "conv1", .outputs = 32, .size = 3, .stride = 1, .bias = true},
@@ -36,7 +37,7 @@ static const struct net_layer mnist_layers[] = {
 };
 NETWORK(like_mnist, mnist_layers);
 
-/* The same without dropout and bias, of sizes that fill no vector. */
+/* Without dropout and bias, with sizes that do not fill a vector. */
 static const struct net_layer odd_layers[] = {
 	{.kind = NET_MAX_POOL, .size = 4},
 	{.kind = NET_CONV, .name = "conv1", .outputs = 16, .size = 2, .stride = 1},
@@ -47,7 +48,7 @@ static const struct net_layer odd_layers[] = {
 };
 NETWORK(odd, odd_layers);
 
-/* What the residual network is made of: both kinds of block. */
+/* The layers of the residual network, with both kinds of block. */
 static const struct net_layer residual_layers[] = {
 	{.kind = NET_MAX_POOL, .size = 4},
 	{.kind = NET_CONV, .name = "conv1", .outputs = 4, .size = 3, .stride = 1, .pad = 1},
@@ -74,7 +75,10 @@ static const struct net_layer residual_layers[] = {
 };
 NETWORK(residual, residual_layers);
 
-/* Additions of what is read elsewhere too, of a value and itself, of the image; ReLU alone. */
+/*
+ * Additions of values with several readers, of a value and itself, and of the image; ReLU on its
+ * own.
+ */
 static const struct net_layer tangled_layers[] = {
 	{.kind = NET_MAX_POOL, .size = 4},
 	{.kind = NET_NORM, .name = "n1"},

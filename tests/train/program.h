@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * program.h - ddp-train itself, as its tests run it: in a directory of the test's own
+ * program.h - runs ddp-train in a directory of the test
  */
 #ifndef DDP_TESTS_PROGRAM_H
 #define DDP_TESTS_PROGRAM_H
@@ -29,7 +29,10 @@ struct program {
 
 static char program_path[4096], program_directory[64];
 
-/* Run in a new directory, which TMPDIR is too, outside of any Slurm, and without GPUs. */
+/*
+ * Creates a directory, which is also TMPDIR, and enters it. Unsets the variables of Slurm and hides
+ * GPUs.
+ */
 static void program_begin(void)
 {
 	static const char *const gone[] = {"DDP_RANK",	     "DDP_SIZE",     "DDP_JOB",
@@ -42,7 +45,7 @@ static void program_begin(void)
 	for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++)
 		unsetenv(gone[i]);
 	setenv("CUDA_VISIBLE_DEVICES", "", 1);
-	/* LeakSanitizer dies where it looks through the threads of libgomp, which oneDNN has. */
+	/* LeakSanitizer crashes when it scans the threads of libgomp, which oneDNN uses. */
 	snprintf(relative, sizeof(relative), "%s:detect_leaks=0", asan ? asan : "");
 	setenv("ASAN_OPTIONS", relative, 1);
 	snprintf(relative, sizeof(relative), "%s/runtime/train/ddp-train", top ? top : "../..");
@@ -53,7 +56,7 @@ static void program_begin(void)
 	setenv("TMPDIR", program_directory, 1);
 }
 
-/* [path] of the build tree as [name]. */
+/* Links [path] of the build tree as [name]. */
 static inline void program_borrow(const char *path, const char *name)
 {
 	char target[PATH_MAX];
@@ -63,8 +66,8 @@ static inline void program_borrow(const char *path, const char *name)
 }
 
 /*
- * In the directory "modules": all modules that are not there yet, but the GPU's is [cuda] of tests/train. The program
- * takes them from there.
+ * Creates a directory "modules" with all modules, and [cuda] of tests/train as the GPU engine.
+ * ddp-train loads them from there.
  */
 static inline void program_modules(const char *cuda)
 {
@@ -104,7 +107,7 @@ static inline void program_redirect(const char *path, int stream)
 	close(fd);
 }
 
-/* Start ddp-train with the words of [line], blanks between them, in a process group of its own. */
+/* Starts ddp-train with the blank-separated arguments in [line], in a process group of its own. */
 static inline void program_start(struct program *program, const char *line)
 {
 	static char words[4096];
@@ -121,7 +124,7 @@ static inline void program_start(struct program *program, const char *line)
 	if (program->pid > 0)
 		return;
 	setpgid(0, 0);
-	signal(SIGTERM, SIG_DFL); /* Check has handlers of its own */
+	signal(SIGTERM, SIG_DFL); /* Check installs handlers */
 	signal(SIGINT, SIG_DFL);
 	program_redirect("output", STDOUT_FILENO);
 	program_redirect("errors", STDERR_FILENO);
@@ -150,7 +153,7 @@ static inline void program_wait(struct program *program)
 	program_read("errors", program->errors);
 }
 
-/* Run it to its end, which must be [want]. */
+/* Runs ddp-train to its end, and checks that its status is [want]. */
 static inline void program_run(struct program *program, int want, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 static inline void program_run(struct program *program, int want, const char *format, ...)
@@ -167,7 +170,7 @@ static inline void program_run(struct program *program, int want, const char *fo
 		      program->status, want, program->output, program->errors);
 }
 
-/* Whether [text] is one line, after the warning that a machine has fewer CPUs than the test has ranks. */
+/* Whether [text] is one line, not counting a warning that there are fewer CPUs than ranks. */
 static inline bool program_is_one_line(const char *text)
 {
 	const char *end = strchr(text, '\n');
@@ -178,7 +181,7 @@ static inline bool program_is_one_line(const char *text)
 	return end && !end[1];
 }
 
-/* How many entries of [path] begin with [prefix]. */
+/* Number of entries of [path] that start with [prefix]. */
 static inline int program_count_files(const char *path, const char *prefix)
 {
 	DIR *directory = opendir(path);
@@ -199,14 +202,14 @@ static inline void program_sleep(int milliseconds)
 	nanosleep(&pause, NULL);
 }
 
-/* Wait until [path] has [count] entries with [prefix]; the test's own limit ends it otherwise. */
+/* Waits until [path] has [count] entries with [prefix]. The test's time limit ends the wait. */
 static inline void program_await(const char *path, const char *prefix, int count)
 {
 	while (program_count_files(path, prefix) < count)
 		program_sleep(5);
 }
 
-/* The children of [parent], at most [most] of them. Returns how many. */
+/* Finds at most [most] children of [parent]. Returns their number. */
 static inline int program_children(pid_t parent, pid_t *children, int most)
 {
 	DIR *proc = opendir("/proc");
@@ -247,7 +250,7 @@ static inline double program_number(const char *line, const char *key)
 	return strtod(at + strlen(name), NULL);
 }
 
-/* The [key] of all objects of [event] in [path]. Returns how many. */
+/* Reads [key] of all objects of [event] in [path]. Returns their number. */
 static inline int program_numbers(const char *path, const char *event, const char *key,
 				  double *numbers, int most)
 {
@@ -262,7 +265,7 @@ static inline int program_numbers(const char *path, const char *event, const cha
 	return count;
 }
 
-/* Whether two files are there and equal, bit for bit. */
+/* Whether two files exist and are equal. */
 static inline bool program_same_file(const char *one, const char *two)
 {
 	char a[4096], b[4096];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report-demo - a run that never was, so that its report can be looked at
+ * report-demo - creates the report of a simulated run, to look at it
  *
- *	report-demo DIRECTORY [RANKS [MILLISECONDS [NAME]]]
+ * report-demo DIRECTORY [RANKS [MILLISECONDS [NAME]]]
  *
- * Writes report.html, log.jsonl and event files into DIRECTORY, with so many milliseconds between
- * two beats. On a terminal it shows the live line. NAME stands in all texts that a user chooses.
+ * Writes report.html, log.jsonl and event files to DIRECTORY, with MILLISECONDS between two
+ * intervals. On a terminal it shows the live line. NAME is used for all texts that a user can set.
  */
 #include "config.h"
 
@@ -17,19 +17,19 @@
 
 #include "report/report.h"
 
-enum { EPOCHS = 12, STEPS = 469, EVERY = 12, BATCH = 64 /* of a rank */, MOST = 4096 };
+enum { EPOCHS = 12, STEPS = 469, EVERY = 12, BATCH = 64 /* per rank */, MOST = 4096 };
 
 static struct report_pair configuration[] = {
 	{"net", "mnist"}, {"data", ""}, {"epochs", "12"}, {"batch", "64"}, {"lr", "1.0"}};
 
 static struct report *report;
 static struct report_place places[MOST];
-static struct report_work beats[MOST], alls[MOST];
+static struct report_work intervals[MOST], alls[MOST];
 static int ranks;
 static long pause_e3;
 static double now;
 
-/* -1 to 1, the same in every run. */
+/* From -1 to 1, equal in every run. */
 static double noise(void)
 {
 	static uint64_t state = 1;
@@ -38,7 +38,10 @@ static double noise(void)
 	return (double)(int32_t)(state >> 32) / 2147483648.0;
 }
 
-/* Rank 3 runs hot for a while; the slowest one sets the pace. Returns the seconds that it takes. */
+/*
+ * Fills the ranks' work; rank 3 is slow for a while. Returns the duration, which the slowest rank
+ * determines.
+ */
 static double fill_ranks(double done, unsigned steps)
 {
 	double slowest = 0;
@@ -48,28 +51,28 @@ static double fill_ranks(double done, unsigned steps)
 
 		if (rank == 3 && done > 0.35 && done < 0.6)
 			work *= 1.22;
-		beats[rank].seconds[ENGINE_DATA] = 0.02 * work;
-		beats[rank].seconds[ENGINE_COMPUTE] = 0.98 * work;
+		intervals[rank].seconds[ENGINE_DATA] = 0.02 * work;
+		intervals[rank].seconds[ENGINE_COMPUTE] = 0.98 * work;
 		slowest = fmax(slowest, work);
 	}
 	for (int rank = 0; rank < ranks; rank++) {
-		double *seconds = beats[rank].seconds;
+		double *seconds = intervals[rank].seconds;
 
-		beats[rank].samples = (uint64_t)steps * BATCH;
+		intervals[rank].samples = (uint64_t)steps * BATCH;
 		seconds[ENGINE_REDUCE] =
 			slowest * 1.012 - seconds[ENGINE_DATA] - seconds[ENGINE_COMPUTE];
 		for (int phase = 0; phase < ENGINE_PHASES; phase++)
 			alls[rank].seconds[phase] += seconds[phase];
-		alls[rank].samples += beats[rank].samples;
+		alls[rank].samples += intervals[rank].samples;
 	}
 	return slowest * 1.02;
 }
 
-static void tell_beat(unsigned epoch, uint64_t step, unsigned steps)
+static void report_steps(unsigned epoch, uint64_t step, unsigned steps)
 {
 	uint64_t total = (epoch - 1) * STEPS + step;
 	double loss = 0.018 + 2.28 * exp(-(double)total / 55) + 0.21 * exp(-(double)total / 900);
-	struct report_beat beat = {
+	struct report_interval interval = {
 		.epoch = epoch,
 		.step = step,
 		.total = total,
@@ -78,15 +81,15 @@ static void tell_beat(unsigned epoch, uint64_t step, unsigned steps)
 		.rate = pow(0.7, epoch - 1),
 		.samples = (uint64_t)steps * BATCH * (uint64_t)ranks,
 		.seconds = fill_ranks((double)total / (EPOCHS * STEPS), steps),
-		.work = beats,
+		.work = intervals,
 	};
 
-	now += beat.seconds;
-	report_beat(report, &beat);
+	now += interval.seconds;
+	report_interval(report, &interval);
 	usleep((useconds_t)(1000 * pause_e3));
 }
 
-static void tell_epoch(unsigned number)
+static void report_one_epoch(unsigned number)
 {
 	double error = 0.0078 + 0.016 * exp(-(number - 1.0) / 2.2) + 0.0004 * noise();
 	struct report_epoch epoch = {
@@ -105,8 +108,8 @@ static void tell_epoch(unsigned number)
 	};
 
 	for (uint64_t step = EVERY; step <= STEPS; step += EVERY)
-		tell_beat(number, step, EVERY);
-	tell_beat(number, STEPS, STEPS % EVERY);
+		report_steps(number, step, EVERY);
+	report_steps(number, STEPS, STEPS % EVERY);
 	now += epoch.evaluation + 0.3;
 	for (int rank = 0; rank < ranks; rank++)
 		alls[rank].evaluation += epoch.evaluation;
@@ -126,11 +129,11 @@ static void fill_places(const char *name)
 		snprintf(one->device, sizeof(one->device), "CPUs %d-%d", rank % 4 * 2,
 			 rank % 4 * 2 + 1);
 		one->threads = 2;
-		beats[rank].resident = alls[rank].resident = (uint64_t)(61 + rank % 3) << 20;
+		intervals[rank].resident = alls[rank].resident = (uint64_t)(61 + rank % 3) << 20;
 	}
 }
 
-static int tell_run(const char *directory, const char *name)
+static int report_run(const char *directory, const char *name)
 {
 	struct ddp_error error = {0};
 	char json[512], page[512];
@@ -171,7 +174,7 @@ static int tell_run(const char *directory, const char *name)
 	}
 	report_say(report, "%s", name ? name : "conv1: direct, conv2: Winograd forward");
 	for (unsigned epoch = 1; epoch <= EPOCHS; epoch++)
-		tell_epoch(epoch);
+		report_one_epoch(epoch);
 	end.seconds = now;
 	report_end(report, &end);
 	return report_close(report, NULL) < 0;
@@ -189,5 +192,5 @@ int main(int argc, char **argv)
 	}
 	mkdir(argv[1], 0777);
 	fill_places(name);
-	return tell_run(argv[1], name);
+	return report_run(argv[1], name);
 }

@@ -36,58 +36,9 @@ static uint16_t rounded(float value)
 	return (uint16_t)(bits + (below > 0x8000 || (below == 0x8000 && bits & 1)));
 }
 
-/* --- Levels ----------------------------------------------------------------------------- */
+/* --- Crops ------------------------------------------------------------------------------ */
 
-/* What PyTorch makes of byte/255, less the mean, by the deviation; and of that in bfloat16. */
-static const struct {
-	const struct net *net;
-	int channel, byte;
-	float level, bf16;
-} levels[] = {
-	{&digits, 0, 0, -0x1.b264e2p-2f, -0x1.b2p-2f},
-	{&digits, 0, 1, -0x1.a55c40p-2f, -0x1.a6p-2f},
-	{&digits, 0, 128, 0x1.347af4p+0f, 0x1.34p+0f},
-	{&digits, 0, 255, 0x1.69267ap+1f, 0x1.6ap+1f},
-	{&objects, 0, 0, -0x1.fd4e26p+0f, -0x1.fep+0f},
-	{&objects, 0, 128, 0x1.5e4280p-5f, 0x1.5ep-5f},
-	{&objects, 0, 255, 0x1.0790e6p+1f, 0x1.08p+1f},
-	{&objects, 1, 1, -0x1.f6d4aap+0f, -0x1.f6p+0f},
-	{&objects, 1, 255, 0x1.1030c8p+1f, 0x1.10p+1f},
-};
-
-/* Each pixel of the batch that has the byte of the row has its level. */
-TEST_ROWS(test_levels, levels)
-{
-	const struct net *net = levels[_i].net;
-	struct set *set = open_set(net == &digits ? SET_MNIST : SET_CIFAR10);
-	uint64_t index, order = 0;
-	struct batch batch = {.indices = &index, .orders = &order, .count = 1};
-	static float f32[ROOM];
-	static uint16_t bf16[ROOM];
-	int area = net->height * net->width, seen = 0;
-
-	for (index = 0; index < SAMPLES; index++) {
-		const uint8_t *plane = set_image(set, index) + levels[_i].channel * area;
-
-		batch_images(net, set, &batch, f32, DDP_F32);
-		batch_images(net, set, &batch, bf16, DDP_BF16);
-		for (int i = 0; i < area; i++) {
-			int at = i * net->channels + levels[_i].channel;
-
-			if (plane[i] != levels[_i].byte)
-				continue;
-			ck_assert(f32[at] == levels[_i].level);
-			ck_assert_int_eq(bf16[at], rounded(levels[_i].bf16));
-			seen++;
-		}
-	}
-	ck_assert_int_gt(seen, 0);
-	set_close(set);
-}
-
-/* --- Places ----------------------------------------------------------------------------- */
-
-/* The byte that belongs at (y, x): of the padded image, cropped, then mirrored. */
+/* The byte expected at (y, x) of the image after padding, cropping and mirroring. */
 static uint8_t expected(const struct net *net, const uint8_t *image, struct batch_crop crop,
 			int channel, int y, int x)
 {
@@ -117,7 +68,7 @@ static void check_image(const struct net *net, const uint8_t *image, struct batc
 	}
 }
 
-/* Every crop that can be, in both types, against the padded image. */
+/* Compares every possible crop, in both types, with the padded image. */
 TEST(test_crops)
 {
 	enum { COUNT = 1200, PLACES = 9 * 9 * 2 };
@@ -149,12 +100,12 @@ TEST(test_crops)
 		batch_images(&objects, set, &batch, bf16, DDP_BF16);
 		check_image(&objects, set_image(set, index), crop, f32, bf16);
 	}
-	/* So many draws miss a given one of 162 places once in 1700 times: few are missing. */
+	/* A given one of the 162 crops is missing with probability 1/1700, so few are missing. */
 	ck_assert_int_ge(places, PLACES - 4);
 	set_close(set);
 }
 
-/* What is done to a sample follows from seed, epoch and order; not from its batch or index. */
+/* The crop of a sample depends on seed, epoch and order, but not on its batch or index. */
 TEST(test_random)
 {
 	uint64_t indices[2] = {7, 9}, orders[2] = {100, 101};
@@ -181,7 +132,7 @@ TEST(test_random)
 		ck_assert_int_gt(differ[what], 150);
 }
 
-/* Without augment, and for a network that asks for none, images are taken as they are. */
+/* Without augment, and for networks without augmentation, images are not changed. */
 TEST(test_plain)
 {
 	uint64_t index = 3, order = 8;
@@ -194,7 +145,7 @@ TEST(test_plain)
 	ck_assert(crop.top == 0 && crop.left == 0 && !crop.mirrored);
 }
 
-/* Images and labels of a batch lie in its order. */
+/* Images and labels are in the order of the batch. */
 TEST(test_order)
 {
 	static const struct batch_crop whole = {0, 0, false};

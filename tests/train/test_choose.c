@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Algorithms: chosen by time on rank 0, remembered, restored, and given up where a rank lacks one.
- * The library is the plain loops with a second algorithm, which is the first one, but slower or
- * faster as the test says, and which some ranks refuse.
+ * test_choose.c - choice of algorithms: timed on rank 0, stored, restored, and rejected if a rank
+ * lacks one
+ *
+ * The library is the plain loops with a second algorithm. It is equal to the first one but slower
+ * or faster, and some ranks reject it.
  */
 #include "config.h"
 
@@ -15,14 +17,14 @@
 
 static struct {
 	bool refuses; /* the second algorithm */
-	bool slow[2]; /* an algorithm takes a while */
-	int chosen;   /* of the forward pass of the layer that was asked last */
-	int runs;     /* of the forward pass */
+	bool slow[2]; /* by algorithm */
+	int chosen;   /* algorithm of the forward pass of the last layer */
+	int runs;     /* runs of the forward pass */
 	char said[128];
 	const char *names[2];
 } library;
 
-/* In work: waiting is not counted. */
+/* Uses CPU time, as waiting is not counted. */
 static void take_a_while(void)
 {
 	clock_t begin = clock();
@@ -81,7 +83,10 @@ static void say(void *listener, const char *text)
 	snprintf(listener, sizeof(library.said), "%s", text);
 }
 
-/* What an engine chooses, in memory that the caller frees; NULL: choose now. */
+/*
+ * The engine's choices, in memory that the caller frees; [before]: setup->choices, NULL: choose
+ * now.
+ */
 static char *choices_of(const struct math *math, const char *before, bool exact)
 {
 	struct workshop shop;
@@ -126,7 +131,7 @@ static void end(void)
 	unit_remove(directory);
 }
 
-/* The faster one is taken, and taken again without a run where that is known. */
+/* The faster algorithm is chosen, and chosen again from the memo without timing. */
 TEST_LOOP(test_fastest, 0, 2)
 {
 	struct math math = make_library();
@@ -141,7 +146,7 @@ TEST_LOOP(test_fastest, 0, 2)
 	expect(&math, NULL, false, _i == 0 ? ALL("quick") : ALL("direct"));
 	ck_assert_int_eq(library.runs, 0);
 	ck_assert_str_eq(library.said, "");
-	/* A name that the library has no more is as good as none. */
+	/* A name that the library does not have is ignored. */
 	library.names[1 - _i] = "other";
 	expect(&math, NULL, false, _i == 0 ? ALL("direct") : ALL("quick"));
 	ck_assert_int_gt(library.runs, 0);
@@ -161,7 +166,9 @@ static int instantly_too(struct math_layer *layer, size_t count, const void *x, 
 	return 0;
 }
 
-/* Dense passes that take no time beat lists, which beat the plain loops. */
+/*
+ * Dense passes that take no time are faster than lists, and lists are faster than the plain loops.
+ */
 TEST(test_dense)
 {
 	struct math math = math_plain;
@@ -186,7 +193,7 @@ static const struct {
 	 SOME("direct", "direct", "dense", "direct")},
 };
 
-/* What an earlier run chose is taken as it is, and no time is measured. */
+/* Choices of an earlier run are used without timing. */
 TEST_ROWS(test_restored, restored)
 {
 	struct math math = make_library();
@@ -206,7 +213,7 @@ TEST(test_exact)
 	ck_assert_int_eq(library.runs, 0);
 }
 
-/* Rank 1's CPU lacks what rank 0 finds fastest. */
+/* Rank 1's CPU lacks rank 0's fastest algorithm. */
 static int one_refuses(int rank)
 {
 	struct math math = make_library();
@@ -217,7 +224,7 @@ static int one_refuses(int rank)
 	return 0;
 }
 
-/* Rank 1's library counts them the other way round. */
+/* Rank 1's library numbers the algorithms in the opposite order. */
 static int one_differs(int rank)
 {
 	struct math math = make_library();
@@ -236,7 +243,7 @@ TEST(test_ranks)
 	ranks_run("2", one_differs);
 }
 
-/* --- The memo --------------------------------------------------------------------------------- */
+/* --- Memo ------------------------------------------------------------------------------------- */
 
 static void write_file(const char *text)
 {
@@ -260,14 +267,14 @@ static const struct {
 	{TITLE "a b\tone\n", "one"},
 	{TITLE "a\tno\na b\tone\na b\ttwo\n", "one"},
 	{TITLE "a bc\tno\n", NULL},
-	{TITLE "a b\tone", NULL}, /* torn */
+	{TITLE "a b\tone", NULL}, /* incomplete */
 	{TITLE "a b\ta value that is longer than the room for it\n", NULL},
 	{"slurm-ddp algorithms 2\na b\tone\n", NULL},
 	{"", NULL},
 	{"\n", NULL},
 };
 
-/* What is foreign or torn counts as nothing, and is replaced. */
+/* A file that is incomplete or from another program is ignored and replaced. */
 TEST_ROWS(test_memo, files)
 {
 	struct memo memo;
@@ -288,7 +295,7 @@ TEST_ROWS(test_memo, files)
 	memo_close(&memo);
 }
 
-/* Without a place for it nothing is kept, and nothing fails. */
+/* Without a directory for the memo nothing is stored, and nothing fails. */
 TEST(test_no_memo)
 {
 	struct memo memo;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls of the CUDA engine, on a GPU that is emulated: what comes later than it was asked for, what is
- * handed over, what is refused.
+ * test_cuda_calls.c - methods of the CUDA engine on an emulated GPU: late results, announced steps,
+ * errors
  */
 #include "config.h"
 
@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "cuda/layer.h"
 #include "duo.h"
 #include "networks.h"
 
@@ -17,7 +16,7 @@ enum { STEPS = 20 };
 
 /* --- A GPU that hangs ------------------------------------------------------------------------------- */
 
-/* One rank waits for nobody who could be told of: it has the time limit all the same, and ends. */
+/* A single rank also has the time limit, although there is no other rank to report. */
 TEST_LOOP(test_hangs, 0, 2)
 {
 	struct ddp_error error = {0, ""};
@@ -38,19 +37,19 @@ TEST_LOOP(test_hangs, 0, 2)
 				 : engine_cuda.pull(duo.engine, &error);
 	}
 	unit_number("hangs", "status", status, DDP_ERR_ENGINE);
-	ck_assert_msg(strstr(error.text, "GPU 0: what was under way did not end in 300 s") &&
+	ck_assert_msg(strstr(error.text, "GPU 0: work did not finish within 300 s") &&
 			      strstr(error.text, "; 3 steps have ended, "),
 		      "%s", error.text);
 	engine_cuda.close(duo.engine);
-	_exit(0); /* what hangs is left behind */
+	_exit(0); /* leave without waiting for the GPU */
 }
 
 /* --- Loss scaling -------------------------------------------------------------------------------- */
 
-/* A scale that overflows is lowered until it does not; until then nothing changes. */
+/* A scale that overflows is lowered until it does not overflow. Skipped steps change nothing. */
 TEST(test_overflow)
 {
-	struct engine_step told;
+	struct engine_step report;
 	struct duo duo;
 	float *before;
 	size_t bytes;
@@ -65,17 +64,17 @@ TEST(test_overflow)
 	bytes = duo.model->count * sizeof(float);
 	before = malloc(bytes);
 	memcpy(before, duo.model->values, bytes);
-	told = duo_steps(&duo, true, 1, 0.1);
-	unit_number("too large", "skipped", (int64_t)told.skipped, 1);
+	report = duo_steps(&duo, true, 1, 0.1);
+	unit_number("too large", "skipped", (int64_t)report.skipped, 1);
 	duo_pull(&duo);
 	ck_assert(memcmp(before, duo.model->values, bytes) == 0);
 	ck_assert_float_eq(duo.scaler.scale, ldexpf(1, 30));
-	told = duo_steps(&duo, true, 7, 0.1);
-	/* 2^30 and 2^20 at most are too large as well; then it grows after four good steps. */
-	ck_assert_uint_le(told.skipped, 2);
-	unit_number("lowered", "steps", (int64_t)told.steps, 7);
-	ck_assert_float_eq(duo.scaler.scale, ldexpf(2, 30 - 10 * (int)told.skipped));
-	unit_number("lowered", "good steps", duo.scaler.good_steps, 7 - (int)told.skipped - 4);
+	report = duo_steps(&duo, true, 7, 0.1);
+	/* 2^30 overflows, and perhaps 2^20; then the scale grows after four good steps. */
+	ck_assert_uint_le(report.skipped, 2);
+	unit_number("lowered", "steps", (int64_t)report.steps, 7);
+	ck_assert_float_eq(duo.scaler.scale, ldexpf(2, 30 - 10 * (int)report.skipped));
+	unit_number("lowered", "good steps", duo.scaler.good_steps, 7 - (int)report.skipped - 4);
 	duo_pull(&duo);
 	ck_assert(memcmp(before, duo.model->values, bytes) != 0);
 	free(before);
@@ -84,7 +83,7 @@ TEST(test_overflow)
 
 /* --- Lag ------------------------------------------------------------------------------------------- */
 
-/* Steps are told in order, each once, as many calls later each time. */
+/* Each step is reported once, in order, and always the same number of calls later. */
 TEST(test_lag)
 {
 	struct engine_step sum = {0}, done, want;
@@ -106,13 +105,13 @@ TEST(test_lag)
 	unit_number("settled", "steps", (int64_t)done.steps, lag);
 	duo_add(&sum, &done);
 	want = duo_steps(&duo, false, STEPS, 0.01);
-	duo_told("all", &want, &sum, 1e-6);
+	duo_compare_results("all", &want, &sum, 1e-6);
 	done = duo_settle(&duo);
 	unit_number("settled again", "steps", (int64_t)done.steps, 0);
 	duo_close(&duo);
 }
 
-/* What is under way when the model is pulled is told later, and is in the model. */
+/* Steps under way at a pull are in the model, and are reported later. */
 TEST(test_pull)
 {
 	struct engine_step done;
@@ -130,31 +129,34 @@ TEST(test_pull)
 	duo_close(&duo);
 }
 
-/* --- What is foretold ------------------------------------------------------------------------------- */
+/* --- Announced steps -------------------------------------------------------------------------------- */
 
-enum { FORETOLD = 21, FORETOLD_STEPS = 3 };
+enum { ANNOUNCED = 21, ANNOUNCED_STEPS = 3 };
 
-/* An epoch of two full batches and a short one; [turn] is what is done with what was foretold. */
-static void train_epoch(struct duo *duo, int turn, bool foretell)
+/*
+ * Trains an epoch of two full batches and a short one. [turn] selects a deviation from the
+ * announced steps.
+ */
+static void train_epoch(struct duo *duo, int turn, bool announce)
 {
-	double rates[FORETOLD_STEPS] = {1e-3, 2e-3, 5e-4};
-	struct batch all = workshop_batch(&duo->shop, 3, FORETOLD);
+	double rates[ANNOUNCED_STEPS] = {1e-3, 2e-3, 5e-4};
+	struct batch all = workshop_batch(&duo->shop, 3, ANNOUNCED);
 	struct engine_step done;
 	struct ddp_error error;
 
 	all.epoch = (uint64_t)turn;
 	all.augment = true;
-	if (foretell)
+	if (announce)
 		workshop_must(engine_cuda.expect(duo->engine, &all, rates, &error), "expect",
 			      error.text);
 	if (turn == 1)
-		rates[1] = 3e-3; /* the second step is another one, and so is what comes then */
-	for (size_t i = 0; i < FORETOLD_STEPS; i++) {
+		rates[1] = 3e-3; /* deviate from the announced second step */
+	for (size_t i = 0; i < ANNOUNCED_STEPS; i++) {
 		struct batch batch = all;
 
 		batch.indices += i * WORKSHOP_BATCH;
 		batch.orders += i * WORKSHOP_BATCH;
-		batch.count = i < 2 ? WORKSHOP_BATCH : FORETOLD - 2 * WORKSHOP_BATCH;
+		batch.count = i < 2 ? WORKSHOP_BATCH : ANNOUNCED - 2 * WORKSHOP_BATCH;
 		batch.seed += turn == 2 && i == 0;
 		if (turn == 3 && i == 1) {
 			duo_settle(duo);
@@ -168,13 +170,13 @@ static void train_epoch(struct duo *duo, int turn, bool foretell)
 	}
 }
 
-/* Steps that were foretold, and those that were not although others were, are the same to the bit. */
-TEST(test_foretold)
+/* Announced steps, steps without announcement, and steps that deviate have equal bits. */
+TEST(test_announced)
 {
 	struct duo duos[2];
 
-	for (int foretell = 0; foretell < 2; foretell++) {
-		struct duo *duo = &duos[foretell];
+	for (int announce = 0; announce < 2; announce++) {
+		struct duo *duo = &duos[announce];
 
 		duo_open(duo, &like_mnist, DDP_F32);
 		duo->shop.optim = optim_default(OPTIM_ADAMW);
@@ -184,7 +186,7 @@ TEST(test_foretold)
 		duo->scaler.interval = 3;
 		duo_engine(duo);
 		for (int turn = 0; turn < 6; turn++)
-			train_epoch(duo, turn, foretell && turn != 4);
+			train_epoch(duo, turn, announce && turn != 4);
 		duo_settle(duo);
 		duo_pull(duo);
 	}
@@ -235,7 +237,10 @@ static void hand_over(const struct model *from, struct model *to)
 	model_tensors_destroy(&tensors);
 }
 
-/* CPU, GPU, CPU: as if it had been the CPU all the time. The step's number goes along. */
+/*
+ * A model that moves from the CPU to the GPU and back, with its step number, equals one that stayed
+ * on the CPU.
+ */
 TEST(test_moves)
 {
 	struct duo duo, plain;
@@ -263,7 +268,7 @@ TEST(test_moves)
 	duo_close(&duo);
 }
 
-/* --- What is told and refused ------------------------------------------------------------------------ */
+/* --- Messages and errors ----------------------------------------------------------------------------- */
 
 TEST(test_tells)
 {
@@ -274,47 +279,30 @@ TEST(test_tells)
 	UNIT_SAYS("describe", engine_cuda.describe(duo.engine), "CUDA 13.0", "sm_90");
 	UNIT_SAYS("device", engine_cuda.device(duo.engine), "GPU 0, ");
 	ck_assert_uint_gt(engine_cuda.memory(duo.engine), duo.model->count * 4 * sizeof(float));
-	ck_assert_ptr_nonnull(engine_cuda.choices(duo.engine));
 	duo_close(&duo);
 }
 
-/*
- * What was chosen is kept for other runs, unless all runs are to be alike. What a training had before it went on counts
- * more, and stays its own where a busy GPU chose it.
- */
-TEST(test_plans)
+static void say(void *listener, const char *text)
 {
-	char cache[] = "/tmp/ddp-plans.XXXXXX", path[64], had[512] = "";
-	struct memo memo;
+	snprintf(listener, 128, "%s", text);
+}
+
+/* The one line printed at the start has the time to choose plans. */
+TEST(test_start_is_timed)
+{
+	char text[128] = "", unit;
+	double seconds = -1;
 	struct duo duo;
 
-	ck_assert_ptr_nonnull(mkdtemp(cache));
-	setenv("XDG_CACHE_HOME", cache, 1);
-	for (int i = 0; i < 4; i++) {
-		char key[PLANS_KEY], plan[PLANS_PLAN], saved[PLANS_PLAN] = "none";
-		const char *chosen;
-
-		duo_open(&duo, &like_mnist, DDP_F32);
-		duo.setup.deterministic = i == 0;
-		duo.setup.choices = i == 3 ? had : NULL;
-		duo_engine(&duo);
-		chosen = engine_cuda.choices(duo.engine);
-		ck_assert_int_eq(sscanf(chosen, "%*[^=]=%255[^:]: %255[^\n]", key, plan), 2);
-		memo_open(&memo);
-		memo_find(&memo, key, saved, sizeof(saved));
-		memo_close(&memo);
-		if (i < 3)
-			unit_text("plans", "saved", saved, i == 0 ? "none" : plan);
-		else
-			ck_assert(strncmp(chosen, had, strlen(had)) == 0 && !strstr(saved, "77"));
-		snprintf(had, sizeof(had), "%.*s: 77 busy\n", (int)strcspn(chosen, ":"), chosen);
-		duo_close(&duo);
-	}
-	snprintf(path, sizeof(path), "%s/slurm-ddp/algorithms", cache);
-	ck_assert_int_eq(remove(path), 0);
-	snprintf(path, sizeof(path), "%s/slurm-ddp", cache);
-	ck_assert_int_eq(rmdir(path), 0);
-	ck_assert_int_eq(rmdir(cache), 0);
+	duo_open(&duo, &like_mnist, DDP_F32);
+	duo.setup.say = say;
+	duo.setup.listener = text;
+	duo_engine(&duo);
+	ck_assert_msg(sscanf(text, "plans of convolutions chosen in %lf %c", &seconds, &unit) ==
+				      2 &&
+			      seconds >= 0 && unit == 's',
+		      "%s", text);
+	duo_close(&duo);
 }
 
 static void refuse(struct duo *duo, int status, const char *const *pieces)
@@ -346,7 +334,7 @@ TEST(test_refused)
 	batch.indices = &beyond;
 	ck_assert_int_eq(engine_cuda.step(duo.engine, &batch, 1, 1, 0, false, &done, &error),
 			 DDP_ERR_ARGUMENT);
-	UNIT_SAYS("beyond the set", error.text, "sample 24 of ", ": there is none");
+	UNIT_SAYS("beyond the set", error.text, "sample 24 of ", " does not exist");
 	duo_close(&duo);
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans of convolutions, for GPUs that are not there
+ * test_cuda_plans.c - plans of convolutions, on a machine without GPUs
  *
- * cuDNN builds plans for the properties of a GPU, given as text: so graphs are seen by its heuristics and engines
- * here, though nothing runs. And plans as text, which need neither.
+ * cuDNN builds plans for a GPU's properties, given as text. So its heuristics and engines check the
+ * graphs, although nothing runs.
  */
 #include "config.h"
 
@@ -14,13 +14,13 @@
 #include "net/net.h"
 #include "unit.h"
 
-enum { SKIPPED = 77, LIST = 4 };
+enum { SKIPPED = 77 };
 
 /* --- GPUs ----------------------------------------------------------------------------------- */
 
 static const struct card {
 	const char *name;
-	int clock, cache; /* of the memory; bytes of level 2 */
+	int clock, cache; /* of the memory; bytes of the L2 cache */
 	size_t memory;
 } cards[] = {
 	{"NVIDIA H100 80GB HBM3", 2619000, 50 << 20, 85029158912},
@@ -31,7 +31,7 @@ enum { CARDS = sizeof(cards) / sizeof(cards[0]) };
 
 static struct conv_gpu gpus[CARDS];
 
-/* As cuDNN 9.19 reads them; the names are not documented: cuDNN says which it misses. */
+/* Keys as read by cuDNN 9.19. They are not documented; cuDNN names missing ones. */
 static cudnnStatus_t describe_gpu(const struct card *card, struct conv_gpu *gpu)
 {
 	cudnnBackendDescriptor_t *it = &gpu->properties;
@@ -58,7 +58,7 @@ static cudnnStatus_t describe_gpu(const struct card *card, struct conv_gpu *gpu)
 	return status == CUDNN_STATUS_SUCCESS ? cudnnBackendFinalize(*it) : status;
 }
 
-/* --- Our networks --------------------------------------------------------------------------- */
+/* --- Networks ------------------------------------------------------------------------------- */
 
 static const struct kind {
 	const char *name;
@@ -71,7 +71,7 @@ static const struct kind {
 	{"f16", DDP_F16, false},
 };
 
-/* By the network's tables; [batch] is also that of tests. */
+/* From the network's table; [batch] is also the test batch. */
 static struct layer_options options_of(const struct graph_node *node, const struct kind *kind,
 				       bool deterministic, size_t batch)
 {
@@ -96,31 +96,34 @@ static struct layer_options options_of(const struct graph_node *node, const stru
 }
 
 /*
- * There is a plan that is not cuDNN's last resort, and with tensor cores where nothing is timed and they may be used:
- * not with one channel. It can be built, and built again from its text.
+ * There must be a plan with the requested arithmetic, within its memory. If nothing is timed and
+ * tensor cores are allowed, it must use them, except with one channel. Its number must give the
+ * same plan again.
  */
 static void check_pass(const struct layer_options *options, enum layer_pass pass, const char *kind,
 		       const struct card *card, const struct conv_gpu *gpu)
 {
 	struct conv_problem problem = conv_problem(options, pass, card->memory);
 	bool exact = options->type == DDP_F32 && !options->tf32;
-	char list[LIST][PLANS_PLAN], why[CONV_WHY] = "", title[256], name[512];
-	int count = conv_propose(&problem, gpu, list, LIST, why);
-	struct conv_plan *plan;
+	char why[CONV_WHY] = "", title[256], name[512];
+	struct conv_plan *plan = conv_plan_create(&problem, gpu, 0, CONV_TRIES, why), *again;
+	const struct conv_candidate *it;
 
 	conv_title(&problem, title, sizeof(title));
 	snprintf(name, sizeof(name), "%s, %s, %s", card->name, kind, title);
-	if (count == 0)
-		ck_abort_msg("%s: no plan: %s", name, why);
-	if (strtol(list[0], NULL, 10) == 0)
-		ck_abort_msg("%s: only engine 0 within %zu MiB", name, problem.workspace >> 20);
-	plan = conv_plan_create(&problem, gpu, list[0], why);
 	if (!plan)
-		ck_abort_msg("%s: %s: %s", name, list[0], why);
-	if (plan->workspace > problem.workspace || (exact && plan->tensor_cores) ||
-	    (options->deterministic && !exact && options->in > 1 && !plan->tensor_cores))
-		ck_abort_msg("%s: %s: %zu bytes of scratch memory, tensor cores: %d", name, list[0],
-			     plan->workspace, plan->tensor_cores);
+		ck_abort_msg("%s: no plan: %s", name, why);
+	for (it = plan->list; it < plan->list + plan->count; it++)
+		if (it->workspace > problem.workspace || (exact && it->tensor_cores) ||
+		    (it == plan->list && options->deterministic && !exact && options->in > 1 &&
+		     !it->tensor_cores))
+			ck_abort_msg("%s: proposal %d: %zu bytes of scratch memory, tensor cores: "
+				     "%d",
+				     name, it->number, it->workspace, it->tensor_cores);
+	again = conv_plan_create(&problem, gpu, it[-1].number, 1, why);
+	ck_assert_msg(again && again->count == 1 && again->list[0].number == it[-1].number,
+		      "%s: proposal %d is not found again", name, it[-1].number);
+	conv_plan_destroy(again);
 	conv_plan_destroy(plan);
 }
 
@@ -164,7 +167,7 @@ static void check_network(const struct net *net, size_t batch, const struct kind
 	graph_destroy(graph);
 }
 
-/* All batches take a minute: else the least, a usual one and the largest usual one. */
+/* All batches take a minute, so by default only the smallest, a usual and the largest usual one. */
 TEST_ROWS(test_networks, kinds)
 {
 	struct net *mnist = net_create("mnist", 0), *cifar = net_create("cifar", 0);
@@ -183,7 +186,7 @@ TEST_ROWS(test_networks, kinds)
 	net_destroy(cifar);
 }
 
-/* --- What may not be taken ------------------------------------------------------------------ */
+/* --- Rejected proposals --------------------------------------------------------------------- */
 
 static struct layer_options layer1(enum ddp_type type)
 {
@@ -199,166 +202,105 @@ static struct layer_options layer1(enum ddp_type type)
 				      .batch = 512};
 }
 
-/* Of a rank that may have little memory. */
 TEST(test_scratch_is_limited)
 {
 	struct layer_options options = layer1(DDP_F32);
 	struct conv_problem large = conv_problem(&options, LAYER_BACK_DATA, (size_t)64 << 30);
 	struct conv_problem small = conv_problem(&options, LAYER_BACK_DATA, (size_t)1 << 30);
-	struct device_info info = {.major = 9};
-	char list[LIST][PLANS_PLAN], why[CONV_WHY], keys[2][PLANS_KEY];
+	struct conv_plan *plans[2];
+	char why[CONV_WHY];
 
 	ck_assert_uint_eq(small.workspace, (size_t)128 << 20);
-	ck_assert_int_gt(conv_propose(&large, &gpus[0], list, LIST, why), 0);
-	ck_assert_ptr_null(conv_plan_create(&small, &gpus[0], list[0], why));
-	ck_assert_msg(strstr(why, "bytes of scratch memory"), "%s", why);
-	ck_assert_int_gt(conv_propose(&small, &gpus[0], list, LIST, why), 0);
-	ck_assert_int_eq(strtol(list[0], NULL, 10), 0);
-	conv_key(&large, &info, false, keys[0]);
-	conv_key(&small, &info, false, keys[1]);
-	ck_assert_str_ne(keys[0], keys[1]);
+	plans[0] = conv_plan_create(&large, &gpus[0], 0, 1, why);
+	plans[1] = conv_plan_create(&small, &gpus[0], 0, 1, why);
+	ck_assert(plans[0] && plans[1]);
+	ck_assert_uint_gt(plans[0]->list[0].workspace, small.workspace);
+	ck_assert_uint_le(plans[1]->list[0].workspace, small.workspace);
+	ck_assert(!conv_is_same(&large, &small));
+	conv_plan_destroy(plans[0]);
+	conv_plan_destroy(plans[1]);
 }
 
-TEST(test_tf32_is_refused)
+/* After conv_plan_keep(), the list has only the kept plan. */
+TEST(test_keep)
 {
-	struct layer_options tf32 = layer1(DDP_F32), exact = tf32;
-	struct conv_problem problem, other;
-	char list[LIST][PLANS_PLAN], why[CONV_WHY];
+	struct layer_options options = layer1(DDP_BF16);
+	struct conv_problem problem = conv_problem(&options, LAYER_FORWARD, (size_t)64 << 30);
+	char why[CONV_WHY];
+	struct conv_plan *plan = conv_plan_create(&problem, &gpus[1], 0, CONV_TRIES, why);
+	int last;
 
-	tf32.tf32 = true;
-	problem = conv_problem(&tf32, LAYER_FORWARD, (size_t)64 << 30);
-	other = conv_problem(&exact, LAYER_FORWARD, (size_t)64 << 30);
-	ck_assert_int_gt(conv_propose(&problem, &gpus[1], list, LIST, why), 0);
-	ck_assert_ptr_null(conv_plan_create(&other, &gpus[1], list[0], why));
-	ck_assert_msg(strstr(why, "arithmetic"), "%s", why);
+	ck_assert_ptr_nonnull(plan);
+	ck_assert_int_eq(plan->count, CONV_TRIES);
+	last = plan->list[CONV_TRIES - 1].number;
+	conv_plan_keep(plan, CONV_TRIES - 1);
+	ck_assert_int_eq(plan->count, 1);
+	ck_assert_int_eq(plan->list[0].number, last);
+	conv_plan_destroy(plan);
 }
 
-static const char *const nonsense[] = {"9999",	   "0 43:1", "28 2:12345 3:999", "0 5000:1", "",
-				       "whole 28", "28 2",   "28 slow"};
-
-TEST_ROWS(test_nonsense_is_refused, nonsense)
+TEST(test_bad_graph_is_reported)
 {
 	struct layer_options options = layer1(DDP_BF16);
 	struct conv_problem problem = conv_problem(&options, LAYER_FORWARD, (size_t)64 << 30);
 	char why[CONV_WHY] = "";
 
-	ck_assert_ptr_null(conv_plan_create(&problem, &gpus[1], nonsense[_i], why));
-	ck_assert_msg(strstr(why, "CUDNN_STATUS_"), "%s: %s", nonsense[_i], why);
-}
-
-TEST(test_bad_graph_is_told)
-{
-	struct layer_options options = layer1(DDP_BF16);
-	struct conv_problem problem = conv_problem(&options, LAYER_FORWARD, (size_t)64 << 30);
-	char list[LIST][PLANS_PLAN], why[CONV_WHY] = "";
-
 	options.pad = -1;
-	ck_assert_int_eq(conv_propose(&problem, &gpus[1], list, LIST, why), 0);
+	ck_assert_ptr_null(conv_plan_create(&problem, &gpus[1], 0, CONV_TRIES, why));
 	ck_assert_msg(strstr(why, "CUDNN_STATUS_"), "%s", why);
 }
 
-/* --- Text ----------------------------------------------------------------------------------- */
+/* --- Layers of equal shape ------------------------------------------------------------------- */
 
 static const struct {
-	const char *name, *pass, *key;
-	enum ddp_type type;
-	bool tf32, deterministic, shared;
-} keys[] = {
-	{"bf16", "forward",
-	 "forward 512x32x32x64 to 64, 3x3, stride 1, pad 1, bias, ReLU; BF16; sm_90, cuDNN ",
-	 DDP_BF16, false, false, false},
-	{"tf32 is of f32 alone", "forward",
-	 "forward 512x32x32x64 to 64, 3x3, stride 1, pad 1, bias, ReLU; F16; sm_90, cuDNN ",
-	 DDP_F16, true, false, false},
-	{"tf32", "forward",
-	 "forward 512x32x32x64 to 64, 3x3, stride 1, pad 1, bias, ReLU; F32 as tf32; sm_90 "
-	 "shared, cuDNN ",
-	 DDP_F32, true, false, true},
-	{"backwards there is no bias", "back-data",
-	 "back-data 512x32x32x64 to 64, 3x3, stride 1, pad 1; BF16, deterministic; sm_90, cuDNN ",
-	 DDP_BF16, false, true, false},
+	const char *name;
+	enum layer_pass passes[2];
+	size_t test_batch;
+	bool bias, relu, tf32; /* of the second layer */
+	bool same;
+} pairs[] = {
+	{"twice the same", {LAYER_FORWARD, LAYER_FORWARD}, 0, false, false, false, true},
+	{"a test of the same batch", {LAYER_FORWARD, LAYER_TEST}, 512, false, false, false, true},
+	{"a test of another batch", {LAYER_FORWARD, LAYER_TEST}, 100, false, false, false, false},
+	{"two passes", {LAYER_FORWARD, LAYER_BACK_DATA}, 0, false, false, false, false},
+	{"a bias", {LAYER_FORWARD, LAYER_FORWARD}, 0, true, false, false, false},
+	{"a bias, backwards", {LAYER_BACK_DATA, LAYER_BACK_DATA}, 0, true, true, false, true},
+	{"a ReLU without bias is no part",
+	 {LAYER_FORWARD, LAYER_FORWARD},
+	 0,
+	 false,
+	 true,
+	 false,
+	 true},
+	{"tf32", {LAYER_FORWARD, LAYER_FORWARD}, 0, false, false, true, false},
 };
 
-TEST_ROWS(test_key, keys)
+TEST_ROWS(test_same, pairs)
 {
-	struct layer_options options = layer1(keys[_i].type);
-	struct device_info info = {.major = 9};
-	struct conv_problem problem;
-	char key[PLANS_KEY];
+	struct layer_options one = layer1(DDP_F32), other = one;
+	struct conv_problem problems[2];
 
-	options.bias = options.relu = true;
-	options.tf32 = keys[_i].tf32;
-	options.deterministic = keys[_i].deterministic;
-	problem = conv_problem(&options, *keys[_i].pass == 'f' ? LAYER_FORWARD : LAYER_BACK_DATA,
-			       (size_t)1 << 30);
-	conv_key(&problem, &info, keys[_i].shared, key);
-	ck_assert_msg(strncmp(key, keys[_i].key, strlen(keys[_i].key)) == 0, "%s", key);
-	ck_assert_msg(strcmp(key + strlen(key) - strlen(", 128 MiB"), ", 128 MiB") == 0, "%s", key);
+	other.name = "layer2";
+	other.test_batch = pairs[_i].test_batch;
+	other.bias = pairs[_i].bias;
+	other.relu = pairs[_i].relu;
+	other.tf32 = pairs[_i].tf32;
+	problems[0] = conv_problem(&one, pairs[_i].passes[0], (size_t)1 << 30);
+	problems[1] = conv_problem(&other, pairs[_i].passes[1], (size_t)1 << 30);
+	unit_number(pairs[_i].name, "same", conv_is_same(&problems[0], &problems[1]),
+		    pairs[_i].same);
+	unit_number(pairs[_i].name, "same", conv_is_same(&problems[1], &problems[0]),
+		    pairs[_i].same);
 }
 
-/* [plan] is what is found; NULL: nothing. */
-static const struct {
-	const char *name, *taken, *known, *key, *plan;
-} finds[] = {
-	{"nothing is known", NULL, NULL, "k", NULL},
-	{"nothing is known yet", NULL, "", "k", NULL},
-	{"with knobs", NULL, "conv2.forward=k: 38 2:1 13:64\n", "k", "38 2:1 13:64"},
-	{"of another layer", NULL, "a=k: 1\nb.back-data=l: 2\n", "l", "2"},
-	{"the last is the newest", NULL, "a=k: 1\nb=k: 2\n", "k", "2"},
-	{"what this run took counts", "a=k: 1\n", "a=k: 2\n", "k", "1"},
-	{"without the last line's end", NULL, "a=k: 3", "k", "3"},
-	{"a key that begins so", NULL, "a=kk: 1\n", "k", NULL},
-	{"a key in a name", NULL, "k: 1\n", "k", NULL},
-	{"a key in another line", NULL, "a\n=k: 1\n", "k", "1"},
-	{"a damaged line hides none", NULL, "a=k: 1\nb=k: \nc=k\n", "k", "1"},
-	{"choices of CPUs", NULL, "conv2 forward winograd, conv2 gradients list", "conv2", NULL},
-	{"cut short", NULL, "a=k:", "k", NULL},
-};
-
-TEST_ROWS(test_find, finds)
-{
-	char taken[64] = "", known[64] = "", plan[PLANS_PLAN] = "untouched";
-	struct plans plans = {.known = finds[_i].known ? known : NULL,
-			      .taken.data = finds[_i].taken ? taken : NULL};
-	bool found;
-
-	snprintf(taken, sizeof(taken), "%s", finds[_i].taken ? finds[_i].taken : "");
-	snprintf(known, sizeof(known), "%s", finds[_i].known ? finds[_i].known : "");
-	found = plans_find(&plans, finds[_i].key, plan);
-	unit_number(finds[_i].name, "found", found, finds[_i].plan != NULL);
-	unit_text(finds[_i].name, "plan", plan, finds[_i].plan ? finds[_i].plan : "untouched");
-}
-
-TEST(test_take)
-{
-	struct memo memo = {NULL, false};
-	struct plans plans = {.memo = &memo};
-	char plan[PLANS_PLAN];
-
-	memo_add(&memo, "k", "5");
-	memo_add(&memo, "l", "6");
-	plans_take(&plans, "a.forward", "k", "1 2:3");
-	plans_take(&plans, "b.forward", "k", "7");
-	plans_take(&plans, "b.test", "l", "4 busy");
-	ck_assert_str_eq(plans.taken.data, "a.forward=k: 1 2:3\nb.test=l: 4 busy\n");
-	ddp_text_free(&plans.taken);
-	ck_assert(plans_find(&plans, "k", plan));
-	ck_assert_str_eq(plan, "1 2:3");
-	/* One that was timed on a busy GPU replaces none. */
-	ck_assert(plans_find(&plans, "l", plan));
-	ck_assert_str_eq(plan, "6");
-	ck_assert(!plans_find(&plans, "m", plan));
-	free(memo.text);
-}
-
-/* cuDNN loads its engines when it is first asked: once here, and not in the process of each test. */
+/* cuDNN loads its engines on first use, which is slow: do it once before the tests are forked. */
 static void load_engines(void)
 {
 	struct layer_options options = layer1(DDP_F16);
 	struct conv_problem problem = conv_problem(&options, LAYER_FORWARD, 0);
-	char list[1][PLANS_PLAN], why[CONV_WHY];
+	char why[CONV_WHY];
 
-	conv_propose(&problem, &gpus[0], list, 1, why);
+	conv_plan_destroy(conv_plan_create(&problem, &gpus[0], 0, 1, why));
 }
 
 int main(void)

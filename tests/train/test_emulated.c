@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ddp-train itself on emulated GPUs: virtual ranks, whose weights are the same to the bit on any number of ranks and
- * GPUs, together and one after the other.
+ * test_emulated.c - ddp-train on emulated GPUs
+ *
+ * The weights of virtual ranks have equal bits on any number of ranks and GPUs, also if a run is
+ * resumed on others. Ranks that share a GPU are tested with one of them killed.
  */
 #include "config.h"
 
@@ -11,16 +13,16 @@
 
 static struct program program; /* too large for a stack */
 
-/* The last batch of mnist's epoch is a smaller one; cifar has BatchNorm and augmentation. */
+/* mnist's last batch of an epoch is a short one; cifar has BatchNorm and augmentation. */
 static const struct {
 	const char *line;
-	int steps, ranks; /* in all; at most */
+	int steps, ranks; /* total; maximum */
 } rows[] = {
-	{"mnist --samples 52 -b 4 --virtual-ranks 4 --test-batch 4", 5, 4},
 	{"cifar --samples 6 -b 1 --virtual-ranks 2 --test-batch 1", 2, 2},
+	{"mnist --samples 52 -b 4 --virtual-ranks 4 --test-batch 4", 5, 4},
 };
 
-/* [ranks] of [gpus], up to [steps]. */
+/* Trains with [ranks] on [gpus], up to [steps]. */
 static void train(int row, const char *gpus, int ranks, int steps, const char *more)
 {
 	setenv("CUDA_VISIBLE_DEVICES", gpus, 1);
@@ -46,21 +48,52 @@ static void check(const char *what)
 		      what, test_loss("log"), test_loss("log-0"));
 }
 
-TEST_ROWS(test_virtual_ranks, rows)
+TEST_LOOP(test_virtual_ranks, 0, unit_rows(1, ROWS(rows)))
 {
 	int steps = rows[_i].steps, ranks = rows[_i].ranks;
 
 	train(_i, "0,1,2,3", ranks, steps, "-m reference.st --log-json log-0");
 	train(_i, "0", 1, steps, "-m model.st --log-json log");
 	check("one rank");
-	train(_i, "0", 2, steps, "-m model.st --log-json log");
-	check("two ranks that share a GPU");
+	for (int sharing = 2; sharing <= ranks; sharing += 2) {
+		train(_i, "0", sharing, steps, "-m model.st --log-json log");
+		check("ranks that share a GPU");
+	}
 	train(_i, "0,1,2,3", ranks, steps / 2, "-c state");
 	train(_i, "0", 1, steps, "-c state -m model.st --log-json log");
 	check("two runs of other numbers of ranks");
 }
 
-/* What is not deterministic is refused, in one line that says what to add. */
+static const char *const killed[] = {"--virtual-ranks 4", ""};
+
+/*
+ * One of four ranks that share a GPU is killed at a random time. The same command resumes, and
+ * gives equal weights.
+ */
+TEST_LOOP(test_killed, 0, unit_rows(1, ROWS(killed)))
+{
+	uint64_t seed = unit_seed((uint64_t)getpid());
+	char line[512];
+	pid_t ranks[4];
+	int count;
+
+	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+	snprintf(line, sizeof(line),
+		 "mnist --samples 52 -b 4 --test-batch 4 --engine cuda --deterministic --steps 5 "
+		 "-n 4 -q %s",
+		 killed[_i]);
+	program_run(&program, 0, "%s -m reference.st --log-json log-0", line);
+	strcat(line, " -c state --checkpoint-steps 1 -m model.st --log-json log");
+	program_start(&program, line);
+	program_sleep((int)unit_random(&seed, 3000));
+	count = program_children(program.pid, ranks, 4);
+	kill(count > 0 ? ranks[unit_random(&seed, (uint32_t)count)] : program.pid, SIGKILL);
+	program_wait(&program);
+	program_run(&program, 0, "%s", line);
+	check("killed and continued");
+}
+
+/* Options that are not deterministic are rejected, with a remedy. */
 TEST(test_refused)
 {
 	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
@@ -70,7 +103,7 @@ TEST(test_refused)
 	ck_assert_ptr_eq(strchr(program.errors, '\n'), strrchr(program.errors, '\n'));
 }
 
-/* Without virtual ranks it stays as it was: a step is a graph. */
+/* Without virtual ranks a step is a graph. */
 TEST(test_plain)
 {
 	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
@@ -81,10 +114,12 @@ TEST(test_plain)
 static void begin_all(void)
 {
 	program_begin();
+	ck_assert_int_eq(mkdir("modules", 0700), 0);
+	program_borrow(HOST_MODULES "/ddp_gpu.so", "modules/ddp_gpu.so");
 	program_modules("emulated_cuda");
 }
 
-/* Each test in a directory of its own. */
+/* Creates a directory for each test. */
 static void begin(void)
 {
 	char name[] = "test-XXXXXX";

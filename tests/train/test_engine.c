@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whole steps of the CPU's engine with the plain loops, which are everywhere: losses and gradients
- * against networks in doubles, and against themselves on other ranks, batches and ways.
+ * test_engine.c - steps of the CPU engine with the plain loops
+ *
+ * Losses and gradients are compared with other numbers of ranks, batches and algorithms. test_cuda
+ * compares them with those of the CUDA engine, and tests/interop with PyTorch in double precision.
  */
 #include "config.h"
 
@@ -10,13 +12,12 @@
 
 #include "networks.h"
 #include "ranks.h"
-#include "reference.h"
 #include "workshop.h"
 
 static const struct {
 	const char *name;
 	const struct net *net;
-	double rate; /* with which it learns */
+	double rate; /* learning rate */
 } nets[] = {
 	{"like mnist", &like_mnist, 0.1},
 	{"odd", &odd, 0.05},
@@ -24,76 +25,7 @@ static const struct {
 	{"tangled", &tangled, 0.005},
 };
 
-/* --- Gradients ------------------------------------------------------------------------------ */
-
-static double largest(const float *values, size_t count)
-{
-	double most = 0;
-
-	for (size_t i = 0; i < count; i++)
-		most = fmax(most, fabs((double)values[i]));
-	return most;
-}
-
-/*
- * Some elements of each parameter, from the first to the last. What is small because large terms
- * cancel, as before a BatchNorm, has the error of these.
- */
-static void compare_slopes(const char *row, struct workshop *shop, struct reference *reference)
-{
-	double all = largest(shop->model->grads, shop->model->count);
-
-	for (size_t p = 0; p < shop->graph->parameter_count; p++) {
-		const struct graph_parameter *parameter = &shop->graph->parameters[p];
-		const float *got = model_gradient(shop->model, p);
-		double most = largest(got, parameter->count);
-
-		for (int i = 0; i < 6; i++) {
-			size_t at = (parameter->count - 1) * (size_t)i / 5;
-			double want = reference_slope(reference, p, at) / (double)reference->count;
-
-			ck_assert_msg(fabs((double)got[at] - want) <= 1e-5 * most + 1e-6 * all,
-				      "%s, %zu samples: slope of %s[%zu] is %.9g, want %.9g "
-				      "(largest %.3g)",
-				      row, reference->count, parameter->name, at, (double)got[at],
-				      want, most);
-		}
-	}
-}
-
-static void compare_step(const char *row, struct workshop *shop, size_t from, size_t count)
-{
-	struct batch batch = workshop_batch(shop, from, count);
-	struct reference *reference =
-		reference_create(shop->model, shop->set, &batch, shop->labels + from);
-	struct engine_step done = workshop_step(shop, from, count, count, 0);
-	double loss;
-
-	reference->smoothing = (double)shop->setup.smoothing;
-	loss = reference_loss(reference);
-	ck_assert_msg(fabs(done.loss - loss) <= 2e-6 * loss, "%s: loss of %zu is %.9g, want %.9g",
-		      row, count, done.loss, loss);
-	unit_number(row, "hits", (int64_t)done.hits, (int64_t)reference_hits(reference));
-	unit_number(row, "samples", (int64_t)done.samples, (int64_t)count);
-	compare_slopes(row, shop, reference);
-	reference_destroy(reference);
-}
-
-/* Full and short batches, in one engine. */
-TEST_ROWS(test_gradients, nets)
-{
-	static const size_t counts[] = {WORKSHOP_BATCH, 5, WORKSHOP_BATCH};
-	struct workshop shop;
-
-	workshop_open(&shop, nets[_i].net);
-	shop.setup.smoothing = 0.1f;
-	workshop_engine(&shop, &math_plain);
-	for (size_t i = 0; i < 3; i++)
-		compare_step(nets[_i].name, &shop, 3 * i, counts[i]);
-	workshop_close(&shop);
-}
-
-/* --- Itself in another way ------------------------------------------------------------------- */
+/* --- Other ways to the same gradient --------------------------------------------------------- */
 
 /* The gradients of a step, in memory that the caller frees. */
 static float *slopes_of(struct workshop *shop, size_t from, size_t count, size_t global)
@@ -120,7 +52,7 @@ static float *slopes_with(const struct net *net, enum ddp_type type, bool exact)
 	return slopes;
 }
 
-/* The distance of two gradients, relative to their length. */
+/* Distance of two gradients, relative to their length. */
 static double distance(const float *a, const float *b, size_t count)
 {
 	double apart = 0, length = 0;
@@ -143,7 +75,7 @@ static size_t count_of(const struct net *net)
 	return count;
 }
 
-/* Two runs agree to the bit: nothing is left over from what was in memory. */
+/* Two runs have equal bits, whatever was in memory. */
 TEST_ROWS(test_again, nets)
 {
 	size_t bytes = count_of(nets[_i].net) * sizeof(float);
@@ -156,8 +88,9 @@ TEST_ROWS(test_again, nets)
 }
 
 /*
- * In bfloat16, with 8 digits, the last layer's gradient is the same but for rounding. Others also
- * change where a ReLU or a maximum is decided otherwise, yet point the same way.
+ * In bfloat16, with 8 bits of precision, the last layer's gradient differs only by rounding. In
+ * earlier layers some ReLUs and maxima are decided differently, but the gradient has about the same
+ * direction.
  */
 TEST_ROWS(test_bf16, nets)
 {
@@ -177,7 +110,7 @@ TEST_ROWS(test_bf16, nets)
 	free(got);
 }
 
-/* Lists leave zeros out and add in another order: the same within rounding, not to the bit. */
+/* Lists leave out zeros and add in another order, so results are close but not equal. */
 TEST_ROWS(test_lists, nets)
 {
 	size_t count = count_of(nets[_i].net);
@@ -186,7 +119,7 @@ TEST_ROWS(test_lists, nets)
 	double apart = distance(dense, listed, count);
 
 	ck_assert_msg(apart < 1e-6, "%s: lists are %.3g away", nets[_i].name, apart);
-	/* The first two networks have one: it must have been used. */
+	/* Only the first two networks can use lists, and must have. */
 	ck_assert((apart > 0) == (_i < 2));
 	free(dense);
 	free(listed);
@@ -194,7 +127,7 @@ TEST_ROWS(test_lists, nets)
 
 /* --- Ranks ------------------------------------------------------------------------------------- */
 
-/* What one rank got for all samples; ranks are forked and have it too. */
+/* Results of one rank for all samples, inherited by forked ranks. */
 static struct {
 	const struct net *net;
 	float *slopes;
@@ -202,7 +135,7 @@ static struct {
 	uint64_t hits;
 } one;
 
-/* Uneven parts, the last of which is empty with four ranks. */
+/* Uneven parts; with four ranks the last one is empty. */
 static const size_t parts[] = {0, 3, 7, WORKSHOP_BATCH, WORKSHOP_BATCH};
 
 static int part_of_all(int rank)
@@ -233,7 +166,7 @@ static int part_of_all(int rank)
 	return 0;
 }
 
-/* A batch gives the same gradient however many ranks share it, dropout included. */
+/* A batch gives the same gradient on any number of ranks, including dropout. */
 TEST_ROWS(test_ranks, nets)
 {
 	struct workshop shop;
@@ -253,7 +186,7 @@ TEST_ROWS(test_ranks, nets)
 	free(one.slopes);
 }
 
-/* Without synchronisation running statistics are of each rank's own, until rank 0's are pulled. */
+/* Without synchronisation, running statistics differ between ranks until rank 0's are pulled. */
 static int pull_statistics(int rank)
 {
 	struct workshop shop;
@@ -279,15 +212,13 @@ TEST(test_pull)
 
 /* --- Evaluation --------------------------------------------------------------------------------- */
 
-/* By running statistics and without dropout, in pieces that fit the memory of a small batch. */
+/* Evaluation in smaller pieces gives the same sums. test_cuda compares them with the CUDA engine. */
 TEST_ROWS(test_evaluation, nets)
 {
-	struct ddp_evaluation got = {0};
-	struct reference *reference;
+	struct ddp_evaluation got[2] = {{0}};
 	struct workshop shop;
 	struct batch batch;
 	struct ddp_error error;
-	double loss;
 
 	workshop_open(&shop, nets[_i].net);
 	shop.setup.batch = 2;
@@ -295,52 +226,20 @@ TEST_ROWS(test_evaluation, nets)
 	workshop_engine(&shop, &math_plain);
 	workshop_step(&shop, 0, 2, 2, 0);
 	batch = workshop_batch(&shop, 0, WORKSHOP_SAMPLES);
-	reference = reference_create(shop.model, shop.set, &batch, shop.labels);
-	reference->dropout = false;
-	reference->running = shop.model->buffers;
-	loss = reference_loss(reference);
-	shop.engine->piece = 7;
-	ck_assert_int_eq(engine_cpu.evaluate(shop.engine, &batch, &got, &error), 0);
-	ck_assert_msg(fabs(got.loss - loss) < 2e-6 * loss, "%s: loss is %.9g, want %.9g",
-		      nets[_i].name, got.loss, loss);
-	unit_number(nets[_i].name, "hits", (int64_t)got.top1, (int64_t)reference_hits(reference));
-	unit_number(nets[_i].name, "samples", (int64_t)got.samples, WORKSHOP_SAMPLES);
-	reference_destroy(reference);
-	workshop_close(&shop);
-}
-
-/* PyTorch's: a tenth of the way from 0 to the mean, from 1 to the unbiased variance. */
-TEST(test_running)
-{
-	struct workshop shop;
-	struct reference *reference;
-	struct batch batch;
-	const struct graph_node *node;
-	double sum = 0, squares = 0, rows;
-
-	workshop_open(&shop, &residual);
-	workshop_engine(&shop, &math_plain);
-	batch = workshop_batch(&shop, 0, WORKSHOP_BATCH);
-	reference = reference_create(shop.model, shop.set, &batch, shop.labels);
-	reference_loss(reference);
-	workshop_step(&shop, 0, WORKSHOP_BATCH, WORKSHOP_BATCH, 0);
-	node = &shop.graph->nodes[2];
-	rows = WORKSHOP_BATCH * node->in.height * node->in.width;
-	for (int r = 0; r < (int)rows; r++)
-		sum += reference->values[1][r * node->in.channels];
-	for (int r = 0; r < (int)rows; r++)
-		squares += pow(reference->values[1][r * node->in.channels] - sum / rows, 2);
-	ck_assert_double_eq_tol((double)model_buffer(shop.model, (size_t)node->mean)[0],
-				0.1 * sum / rows, 1e-6);
-	ck_assert_double_eq_tol((double)model_buffer(shop.model, (size_t)node->variance)[0],
-				0.9 + 0.1 * squares / (rows - 1), 1e-6);
-	reference_destroy(reference);
+	for (int i = 0; i < 2; i++) {
+		if (i)
+			shop.engine->piece = 3;
+		ck_assert_int_eq(engine_cpu.evaluate(shop.engine, &batch, &got[i], &error), 0);
+		unit_number(nets[_i].name, "samples", (int64_t)got[i].samples, WORKSHOP_SAMPLES);
+	}
+	ck_assert_double_eq_tol(got[0].loss, got[1].loss, 1e-6 * got[0].loss);
+	unit_number(nets[_i].name, "hits", (int64_t)got[1].top1, (int64_t)got[0].top1);
 	workshop_close(&shop);
 }
 
 /* --- Training ------------------------------------------------------------------------------------ */
 
-/* The optimizer's step is taken with these gradients, clipped without the word behind them. */
+/* The optimizer uses these gradients, clipped by a norm without the step vector. */
 TEST(test_update)
 {
 	struct workshop shop;
@@ -397,7 +296,7 @@ static int cpus_of_this(void)
 	return CPU_COUNT(&cpus);
 }
 
-/* Ranks that may use the same CPUs divide them; each has one thread at least. */
+/* Ranks that may use the same CPUs divide them. Each has at least one thread. */
 static int threads_shared(int rank)
 {
 	int cpus = cpus_of_this(), threads = 0;
@@ -412,7 +311,7 @@ static int threads_shared(int rank)
 	return 0;
 }
 
-/* Rank 0 keeps to one CPU, rank 1 to the others: neither takes from the other. */
+/* Rank 0 is bound to one CPU and rank 1 to the others, so they do not share. */
 static int threads_apart(int rank)
 {
 	int all = cpus_of_this(), threads = 0;
@@ -439,7 +338,7 @@ TEST(test_threads)
 	ranks_run("2", threads_apart);
 }
 
-/* The gradient with the library that an ordinary start finds, and what it says of itself. */
+/* The gradient and description of the library that is used by default. */
 static float *slopes_by_module(const struct net *net, char *describe, size_t size)
 {
 	struct ddp_error error;
@@ -457,14 +356,17 @@ static float *slopes_by_module(const struct net *net, char *describe, size_t siz
 
 static bool has_threads;
 
-/* LeakSanitizer dies where it looks through the threads of libgomp, which oneDNN has. It asks this at the end. */
+/*
+ * LeakSanitizer crashes when it scans the threads of libgomp, which oneDNN uses. It calls this at
+ * the end.
+ */
 int __lsan_is_turned_off(void);
 __attribute__((visibility("default"))) int __lsan_is_turned_off(void)
 {
 	return has_threads;
 }
 
-/* Whatever library computes, and whatever algorithms it finds fastest. */
+/* Any library and any chosen algorithm gives the gradient. */
 TEST_ROWS(test_module, nets)
 {
 	char describe[256], cache[] = "/tmp/ddp-engine.XXXXXX";
@@ -486,7 +388,7 @@ TEST_ROWS(test_module, nets)
 	free(got);
 }
 
-/* Without the module the plain loops do it, and the log says so. */
+/* Without the module the plain loops are used, with a warning. */
 static int plain_warns(int rank)
 {
 	char describe[256];
@@ -510,7 +412,7 @@ TEST(test_fallback)
 	UNIT_SAYS("warning", ranks.text[0], "oneDNN", "slower", "install libdnnl");
 }
 
-/* --- What is refused ------------------------------------------------------------------------------- */
+/* --- Errors ---------------------------------------------------------------------------------------- */
 
 TEST(test_refused)
 {

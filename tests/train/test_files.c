@@ -13,7 +13,7 @@
 
 enum { SAMPLES = 5, IMAGE = 784, IMAGES = 16 + SAMPLES * IMAGE, LABELS = 8 + SAMPLES };
 
-/* --- Making files ----------------------------------------------------------------------- */
+/* --- Creating files --------------------------------------------------------------------- */
 
 struct bytes {
 	uint8_t *data;
@@ -28,7 +28,7 @@ static struct bytes bytes_new(size_t size)
 	return bytes;
 }
 
-/* What lies at place [i] of an image or record: recognisable. */
+/* The value of byte [i] of a sample. */
 static uint8_t pixel(uint64_t sample, size_t i)
 {
 	return (uint8_t)(sample * 59 + i * 7 + i / 256);
@@ -56,7 +56,7 @@ static struct bytes idx_labels(void)
 	return bytes;
 }
 
-/* [records] of CIFAR with [labels] bytes before the image, from sample [first] on. */
+/* [records] CIFAR records with [labels] label bytes each, from sample [first] on. */
 static struct bytes cifar_records(uint64_t first, size_t records, size_t labels)
 {
 	size_t record = labels + 3072;
@@ -94,7 +94,7 @@ static struct bytes packed(struct bytes plain)
 #endif
 }
 
-/* Append a member to the archive [tar]. */
+/* Appends a member to the archive [tar]. */
 static void tar_add(struct bytes *tar, const char *name, struct bytes file)
 {
 	size_t padded = (file.size + 511) / 512 * 512;
@@ -125,7 +125,7 @@ static void tar_end(struct bytes *tar)
 	tar->size += 1024;
 }
 
-/* A file of the test's directory [under]. */
+/* Writes a file to the subdirectory [under] of the test's directory. */
 static void put(const char *under, const char *name, struct bytes bytes)
 {
 	char path[128];
@@ -157,7 +157,7 @@ static struct set *open_good(enum set_kind kind, bool test, const char *under)
 	return set;
 }
 
-/* It fails with the one line [want], in which "@" stands for the directory. */
+/* Opening must fail with the line [want], in which "@" is the test's directory. */
 static void open_bad(enum set_kind kind, bool test, const char *under, int status, const char *want)
 {
 	const char *directory = scratch(under);
@@ -235,13 +235,13 @@ TEST(test_title)
 
 enum which { IMAGES_FILE, LABELS_FILE };
 
-/* One file is not as it should be. */
+/* Sets with one wrong file. */
 static const struct {
 	const char *under;
 	enum which which;
-	bool pack;    /* after the change */
-	int at, byte; /* one byte is another; at -1: none */
-	int size;     /* and the file so long; 0: as it is */
+	bool pack;    /* gzip after the change */
+	int at, byte; /* replaces one byte; at -1: none */
+	int size;     /* size of the file; 0: unchanged */
 	const char *want;
 } damages[] = {
 	{"magic", IMAGES_FILE, false, 3, 1, 0,
@@ -282,7 +282,7 @@ static const struct {
 	{"gz-short", IMAGES_FILE, true, -1, 0, IMAGES - 1,
 	 "@/train-images-idx3-ubyte: ends at byte 3935 unpacked, expected 3936"},
 	{"gz-long", LABELS_FILE, true, -1, 0, LABELS + 1,
-	 "@/train-labels-idx1-ubyte: goes on after byte 13 unpacked, expected its end there"},
+	 "@/train-labels-idx1-ubyte: continues after byte 13 unpacked, expected its end there"},
 	{"gz-label", LABELS_FILE, true, 12, 255, 0,
 	 "@/train-labels-idx1-ubyte: byte 12: label 255 of image 4, expected 0 to 9"},
 	{"gz-header", LABELS_FILE, true, -1, 0, 6,
@@ -333,11 +333,11 @@ TEST(test_mnist_missing)
 	open_bad(SET_MNIST, false, "half", DDP_ERR_FORMAT, "@/train-labels-idx1-ubyte: not a file");
 }
 
-/* --- Gzipped files that are damaged ----------------------------------------------------- */
+/* --- Damaged gzipped files -------------------------------------------------------------- */
 
 #ifdef HAVE_ZLIB
 
-/* Training images of these bytes fail as told. */
+/* Opening training images with these bytes must fail with the formatted line. */
 static DDP_FORMAT(3, 4) void gz_bad(const char *under, struct bytes images, const char *format, ...)
 {
 	char want[512];
@@ -373,7 +373,7 @@ TEST(test_gz_length)
 	       bytes.size);
 }
 
-/* Cut anywhere, it is told; no cut is taken for a whole file. */
+/* A truncated file is detected at any length. */
 TEST(test_gz_cut)
 {
 	struct bytes whole = packed(idx_images());
@@ -397,12 +397,12 @@ TEST(test_gz_tail)
 	memcpy(bytes.data + bytes.size, "\0x", 3);
 	bytes.size += 3;
 	gz_bad("tail", bytes,
-	       "@/train-images-idx3-ubyte.gz: goes on after byte %zu of the gzipped file, expected "
+	       "@/train-images-idx3-ubyte.gz: continues after byte %zu of the gzipped file, expected "
 	       "its end there",
 	       bytes.size - 3);
 }
 
-/* [size] bytes of [from], from [at] on. */
+/* The [size] bytes of [from] at [at]. */
 static struct bytes cut(struct bytes from, size_t at, size_t size)
 {
 	struct bytes bytes = bytes_new(size);
@@ -411,12 +411,12 @@ static struct bytes cut(struct bytes from, size_t at, size_t size)
 	return bytes;
 }
 
-/* As gzip(1): members follow one another, some of them empty, and zeros may follow the last. */
+/* As in gzip(1): a file may have several members, some of them empty, and zeros at the end. */
 TEST(test_gz_members)
 {
 	struct bytes whole = idx_images(), all = {NULL, 0};
 
-	/* Within the header, at the end of an image, and within an image. */
+	/* Divide in the header, at the end of an image and within an image. */
 	for (int i = 0; i < 5; i++) {
 		static const size_t begins[] = {0, 7, 7, 16 + IMAGE, 16 + 2 * IMAGE + 5, IMAGES};
 		struct bytes part = packed(cut(whole, begins[i], begins[i + 1] - begins[i]));
@@ -436,7 +436,7 @@ TEST(test_gz_members)
 		put("members", "train-labels-idx1-ubyte", idx_labels());
 		check_mnist(open_good(SET_MNIST, false, "members"));
 	}
-	all.size -= 1; /* the last member is cut */
+	all.size -= 1; /* truncate the last member */
 	gz_bad("members-cut", all,
 	       "@/train-images-idx3-ubyte.gz is damaged at byte %zu of the gzipped file: it was cut "
 	       "off; fetch it again",
@@ -639,7 +639,7 @@ TEST(test_detect)
 
 /* --- Ranks ------------------------------------------------------------------------------ */
 
-/* Every rank sees the same set, plain or unpacked by one of them. */
+/* Every rank sees the same set, mapped or unpacked by one of the ranks. */
 static int read_together(int rank)
 {
 	static const char *const unders[] = {"rplain", "rgz", "rtar"};
@@ -689,7 +689,7 @@ TEST_ROWS(test_ranks_read, layouts)
 	ranks_run(layouts[_i], read_together);
 }
 
-/* What one of them finds wrong all say, and none waits for the others. */
+/* An error on one rank is reported by all, and none waits for the others. */
 static int fail_together(int rank)
 {
 	struct ddp *ddp = ranks_join();
@@ -702,7 +702,7 @@ static int fail_together(int rank)
 	RANK_CHECK(strstr(error.text, "rank 1 on ") == error.text);
 	RANK_CHECK(strstr(error.text, "/rbad/train-labels-idx1-ubyte: byte 8: label 77 of image 0, "
 				      "expected 0 to 9"));
-	/* The file is missing for all: nobody is named. */
+	/* The file is missing on all ranks, so no rank is named. */
 	options.test = true;
 	options.directory = scratch("rplain");
 	RANK_CHECK(set_open(&set, &options, &error) == DDP_ERR_FILE);
@@ -713,7 +713,7 @@ static int fail_together(int rank)
 	return 0;
 }
 
-/* The damage is found by the one who unpacks; all say it. */
+/* The rank that unpacks finds the damage; all report it. */
 static int unpack_badly(int rank)
 {
 	struct ddp *ddp = ranks_join();

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels of the CPU against loops that say the same, for each instruction set. */
+/* test_kernels.c - the CPU engine's kernels against simple loops, for each instruction set */
 #include "config.h"
 
 #include "array.h"
 
 static const size_t counts[] = {0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 100, 1027};
 
-/* --- One element at a time ------------------------------------------------------------------ */
+/* --- Element by element --------------------------------------------------------------------- */
 
 static float max0(float value)
 {
@@ -18,7 +18,7 @@ static bool bit(const struct array *keep, size_t i)
 	return ((const uint8_t *)keep->data)[i / 8] >> i % 8 & 1;
 }
 
-/* Three arrays of [count], with what is not finite, and bits for each element. */
+/* Three arrays of [count] with some values that are not finite, and a mask. */
 struct elements {
 	struct array a, b, y, bits;
 	uint64_t random;
@@ -131,7 +131,7 @@ TEST_LOOP(test_convert, 0, KERNELS_ROWS)
 		struct array back = array_make(DDP_F32, counts[k]);
 		uint64_t random = kernels_seed;
 
-		for (size_t i = 0; i < from.count * 4; i++) /* any bits */
+		for (size_t i = 0; i < from.count * 4; i++) /* random bits */
 			((uint8_t *)from.data)[i] = (uint8_t)unit_random(&random, 256);
 		if (counts[k] > 2)
 			array_put(&from, counts[k] / 2, NAN);
@@ -159,7 +159,7 @@ static const struct {
 	{1, 8, 3, 17}, {2, 2, 9, 40}, {2, 1, 4, 16}, {1, 24, 24, 64},
 };
 
-/* Element of the four pixels of pooled result [i]. */
+/* Index of pixel [k] in the window of pooled result [i]. */
 static size_t pool_pixel(int p, size_t i, size_t k)
 {
 	size_t width = (size_t)pools[p].width, channels = (size_t)pools[p].channels;
@@ -284,7 +284,7 @@ static const struct {
 	{"one class", 3, 1, 0.1f, 1}, {"large logits", 9, 100, 0, 300},
 };
 
-/* PyTorch's: (1 - s) * nll + s * mean of -log p. */
+/* As in PyTorch: (1 - s) * nll + s * mean of -log p. */
 static double want_loss(const float *row, size_t label, size_t classes, double s, double *p)
 {
 	double top = -INFINITY, sum = 0, smooth = 0;
@@ -352,7 +352,7 @@ TEST(test_loss_special)
 		}
 }
 
-/* --- Choosing ------------------------------------------------------------------------------- */
+/* --- Choice of the kernels ------------------------------------------------------------------ */
 
 TEST(test_choose)
 {
@@ -368,7 +368,7 @@ TEST(test_choose)
 	UNIT_SAYS("choose", error.text, "DDP_SIMD", "mmx");
 }
 
-/* --- BatchNorm, against sums in f64 ---------------------------------------------------------- */
+/* --- BatchNorm, against sums in double precision --------------------------------------------- */
 
 /* Rows and channels. */
 static const size_t shapes[][2] = {
@@ -417,7 +417,7 @@ static double norms_hat(const struct norms *t, size_t i)
 	return ((double)array_get(&t->x, i) - (double)t->norm.mean[c]) * (double)t->norm.inverse[c];
 }
 
-/* With a mean of 1000 deviations, sums of squares in f32 would say nothing. */
+/* The mean is 1000 deviations, so that sums of squares in f32 would fail. */
 TEST_LOOP(test_moments, 0, KERNELS_ROWS)
 {
 	enum ddp_type type;
@@ -476,7 +476,7 @@ TEST_LOOP(test_norm, 0, 8 * ((int)kernels_best + 1))
 	}
 }
 
-/* The gradient that counts. */
+/* The masked gradient. */
 static double norms_passed(const struct norms *t, size_t i, bool relu)
 {
 	return !relu || array_get(&t->y, i) > 0 ? (double)array_get(&t->dy, i) : 0;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An engine that is some steps behind, and one that not all ranks can have: the trainer with a module
- * of the test's own (fake_cuda.c), which computes as the CPU's engine does, so that whatever it does
- * the numbers must be those of the CPU.
+ * test_lag.c - the trainer with an engine that reports steps late, and with ranks that lack the
+ * engine
+ *
+ * The engine is the module fake_cuda.c, which computes as the CPU engine does. So the results must
+ * equal those of the CPU engine.
  */
 #include "config.h"
 
@@ -12,7 +14,7 @@
 
 #include "program.h"
 
-/* 10 steps of 32 samples in each of 2 epochs, each with a rate of its own. */
+/* 10 steps of 32 samples in each of 2 epochs; each step has another rate. */
 #define TRAINING "mnist --conv exact --samples 320 -e 2 --global-batch 32 -t 1 --warmup 2"
 #define LONG_TRAINING "mnist --conv exact --samples 640 -e 2 --global-batch 32 -t 1 --warmup 2"
 
@@ -20,19 +22,19 @@ enum { STEPS = 64, ALL_STEPS = 20 };
 
 static struct program program; /* too large for a stack */
 
-/* --- A place with a fake GPU ------------------------------------------------------------------ */
+/* --- Test directory with a fake GPU ----------------------------------------------------------- */
 
-/* Those of shared GPUs over host memory: in "bare" all but the one that sums there. */
+/* Links the modules for device memory that use host memory. Directory "bare" lacks ddp_gpu.so. */
 static void make_host_modules(void)
 {
 	ck_assert_int_eq(mkdir("bare", 0700), 0);
 	program_borrow(HOST_MODULES "/ddp_nccl.so", "bare/ddp_nccl.so");
 	program_borrow(HOST_MODULES "/ddp_nccl.so", "modules/ddp_nccl.so");
-	program_borrow(HOST_MODULES "/ddp_shard.so", "modules/ddp_shard.so");
+	program_borrow(HOST_MODULES "/ddp_gpu.so", "modules/ddp_gpu.so");
 	setenv("DDP_HOST_GPU", "a", 1);
 }
 
-/* All modules as they are but the GPU's, which is the fake one; it is the driver, too. */
+/* Links all modules, with the fake engine as the GPU's, and as the driver library. */
 static void make_modules(void)
 {
 	program_begin();
@@ -58,7 +60,7 @@ static void begin_all(void)
 	program_run(&program, 0, TRAINING " --engine cuda -n 2 -q --steps 1");
 }
 
-/* Each test in a directory of its own, beside the reference. */
+/* Creates a directory for each test, next to the reference run. */
 static void begin(void)
 {
 	char name[] = "test-XXXXXX";
@@ -74,15 +76,15 @@ static void check_model(const char *what, const char *reference)
 		      what, reference);
 }
 
-/* --- Behind ----------------------------------------------------------------------------------- */
+/* --- Late results ----------------------------------------------------------------------------- */
 
 static const struct {
 	const char *name, *lag, *burst;
 } lags[] = {
 	{"no lag", "0", "1"},
-	{"one step behind", "1", "1"},
-	{"eight steps behind", "8", "1"},
 	{"some steps at once", "5", "3"},
+	{"eight steps behind", "8", "1"},
+	{"one step behind", "1", "1"},
 };
 
 static void set_lag(int row)
@@ -91,7 +93,7 @@ static void set_lag(int row)
 	setenv("FAKE_BURST", lags[row].burst, 1);
 }
 
-/* [reference] is the log of a training beside the test's own directory. */
+/* Compares with [reference], the log of a run outside of the test's directory. */
 static void check_numbers_of(const char *reference, const char *what, const char *event,
 			     const char *key, int want)
 {
@@ -110,8 +112,8 @@ static void check_numbers(const char *what, const char *event, const char *key, 
 	check_numbers_of("../reference.json", what, event, key, want);
 }
 
-/* Line by line and sum by sum what an engine tells that is not behind. */
-TEST_ROWS(test_sums, lags)
+/* Each line of the log and each sum equals that of an engine without lag. */
+TEST_LOOP(test_sums, 0, unit_rows(2, ROWS(lags)))
 {
 	set_lag(_i);
 	program_run(&program, 0,
@@ -127,22 +129,22 @@ TEST_ROWS(test_sums, lags)
 	check_numbers(lags[_i].name, "end", "samples", 1);
 }
 
-/* Lines when it is time for them tell of steps that have ended, each step in one of them. */
-TEST_ROWS(test_beats, lags)
+/* Lines of timed intervals include finished steps only, each step in one line. */
+TEST_LOOP(test_intervals, 0, unit_rows(2, ROWS(lags)))
 {
 	double totals[STEPS], samples[STEPS], losses[STEPS], each[STEPS], all = 0, before = 0;
 	double rates[STEPS], wanted[STEPS];
-	int beats;
+	int intervals;
 
 	set_lag(_i);
 	program_run(&program, 0, TRAINING " --engine cuda -n 2 -q --log-json log");
-	beats = program_numbers("log", "step", "total", totals, STEPS);
-	ck_assert_int_eq(program_numbers("log", "step", "samples", samples, STEPS), beats);
-	ck_assert_int_eq(program_numbers("log", "step", "loss", losses, STEPS), beats);
-	ck_assert_int_eq(program_numbers("log", "step", "lr", rates, STEPS), beats);
+	intervals = program_numbers("log", "step", "total", totals, STEPS);
+	ck_assert_int_eq(program_numbers("log", "step", "samples", samples, STEPS), intervals);
+	ck_assert_int_eq(program_numbers("log", "step", "loss", losses, STEPS), intervals);
+	ck_assert_int_eq(program_numbers("log", "step", "lr", rates, STEPS), intervals);
 	program_numbers("../reference.json", "step", "loss", each, STEPS);
 	program_numbers("../reference.json", "step", "lr", wanted, STEPS);
-	for (int i = 0; i < beats; i++) {
+	for (int i = 0; i < intervals; i++) {
 		double loss = 0;
 
 		for (int step = (int)before; step < (int)totals[i]; step++)
@@ -162,12 +164,12 @@ TEST_ROWS(test_beats, lags)
 	check_numbers(lags[_i].name, "epoch", "train_loss", 2);
 }
 
-/* --- Stopping and going on -------------------------------------------------------------------- */
+/* --- Stopping and resuming -------------------------------------------------------------------- */
 
-/* Steps that are under way when a checkpoint is due, or a signal comes, are in what is kept. */
-TEST_LOOP(test_stopped, 2, ROWS(lags))
+/* Steps under way at a checkpoint or a signal are in the checkpoint. */
+TEST_LOOP(test_stopped, 1, unit_rows(2, 3))
 {
-	/* Long enough that a signal comes before its end. */
+	/* Long enough to receive the signal before its end. */
 	static const char line[] = LONG_TRAINING
 		" --engine cuda -n 2 -c state --checkpoint-steps 4 -m model.st --progress off";
 	pid_t ranks[4];
@@ -191,7 +193,7 @@ TEST_LOOP(test_stopped, 2, ROWS(lags))
 	check_numbers_of("../long.json", lags[_i].name, "epoch", "train_loss", 2);
 }
 
-/* The metadata [key] of the newest checkpoint in state. */
+/* Reads the metadata [key] of the newest checkpoint in state. */
 static void metadata(const char *path, const char *key, char *value, size_t size)
 {
 	struct ddp_tensors *file;
@@ -203,8 +205,8 @@ static void metadata(const char *path, const char *key, char *value, size_t size
 	ddp_tensors_close(file);
 }
 
-/* Loss scaling is the device's own matter: what is kept of it is as of the last step. */
-TEST_LOOP(test_skipped, 2, ROWS(lags))
+/* The device has the loss scale; a checkpoint has its value after the last step. */
+TEST_LOOP(test_skipped, 1, 2)
 {
 	static const char training[] =
 		TRAINING " --engine cuda --amp fp16 -n 2 -q -c state -m model.st";
@@ -222,15 +224,18 @@ TEST_LOOP(test_skipped, 2, ROWS(lags))
 	program_run(&program, 0, "%s", training);
 	check_model(lags[_i].name, "../skipped.st");
 	metadata(last, "train.updates", value, sizeof(value));
-	unit_text(lags[_i].name, "updates", value, "16"); /* four of five */
+	unit_text(lags[_i].name, "updates", value, "16"); /* four of five steps */
 	metadata(last, "train.good-steps", value, sizeof(value));
 	unit_text(lags[_i].name, "good steps", value, "0");
 	metadata(last, "train.scale", value, sizeof(value));
 	unit_text(lags[_i].name, "scale", value, "4096"); /* 65536 halved four times */
 }
 
-/* From the CPU to the GPU and back; each finds what it chose itself. */
-TEST_LOOP(test_moved, 2, ROWS(lags))
+/*
+ * A run that moves from the CPU to the GPU and back. The CPU engine gets its own choices, the other
+ * engine none.
+ */
+TEST_LOOP(test_moved, 1, 2)
 {
 	static const char last[] = "state/checkpoint-0000000020.safetensors";
 	char value[64];
@@ -242,239 +247,114 @@ TEST_LOOP(test_moved, 2, ROWS(lags))
 	program_run(&program, 0, TRAINING " --engine cpu -n 2 -c state -m model.st");
 	ck_assert_ptr_nonnull(strstr(program.output, ", cpu engine (was cuda)"));
 	check_model(lags[_i].name, "../reference.st");
-	metadata(last, "train.choices-cuda", value, sizeof(value));
-	unit_text(lags[_i].name, "choices", value, "fake 7");
 	metadata(last, "train.choices-cpu", value, sizeof(value));
 	ck_assert_msg(strncmp(value, "conv1 forward direct", 20) == 0, "%s: choices of the CPU: %s",
 		      lags[_i].name, value);
 }
 
-/* --- Which engine ------------------------------------------------------------------------------ */
+/* --- Choice of the engine ---------------------------------------------------------------------- */
 
 #define SHORT "mnist --conv exact --samples 64 -e 1 -t 1 "
 
 static const struct {
 	const char *name;
-	const char *env[6]; /* names and values */
+	const char *env; /* "NAME=VALUE -NAME": set and unset */
 	const char *line;
 	int status;
-	const char *out[5]; /* pieces of what is said; those that begin with "!" must be missing */
-	const char *err[5];
+	const char *out, *err; /* expected pieces; those that start with "!" must be missing */
 } choices[] = {
-	{"all have one",
-	 {NULL},
-	 SHORT "-n 2",
-	 0,
-	 {"2 ranks on 1 node, cuda: fake", "GPU 0, Fake 9000 ", "GPU 1, Fake 9000 ", "12.1 GiB",
-	  NULL},
-	 {"!computing on CPUs", NULL}},
-	{"one has none",
-	 {"FAKE_NONE", "1"},
-	 SHORT "-n 2",
-	 0,
-	 {"cpu: ", NULL},
-	 {"warning: computing on CPUs: rank 1 on ", ": the driver is for CUDA 9.2", NULL}},
-	{"one has none, and must",
-	 {"FAKE_NONE", "1"},
-	 SHORT "-n 2 --engine cuda",
-	 67,
-	 {NULL},
-	 {"--engine cuda: rank 1 on ", ": the driver is for CUDA 9.2", NULL}},
-	{"none is visible",
-	 {"CUDA_VISIBLE_DEVICES", ""},
-	 SHORT "-n 2",
-	 0,
-	 {NULL},
-	 {"warning: computing on CPUs: rank 0 on ", ": no GPU is visible: ", "--gres=gpu:1", NULL}},
-	{"less than the list says",
-	 {"FAKE_DEVICES", "1"},
-	 SHORT "-n 2 --engine cuda",
-	 67,
-	 {NULL},
-	 {"rank 1 on ", "GPU 1 is to be used, but 1 is here", "is 0,1,2,3", NULL}},
-	{"one for two",
-	 {"CUDA_VISIBLE_DEVICES", "3"},
-	 SHORT "-n 2",
-	 0,
-	 {"2 ranks share GPU 0, half of its memory each, by time-slicing",
-	  "2 ranks on 1 node, cuda: fake", "share 0.500", NULL},
-	 {"!computing on CPUs", NULL}},
-	{"three for two with a share",
-	 {"CUDA_VISIBLE_DEVICES", "0,1", "DDP_SHARE", "0.5"},
-	 SHORT "-n 3 -b 4",
-	 0,
-	 {"2 ranks share GPU 0, a quarter of its memory each, by time-slicing", "share 0.250",
-	  NULL},
-	 {NULL}},
-	{"one for two without memory",
-	 {"CUDA_VISIBLE_DEVICES", "3", "DDP_LOCAL", "off"},
-	 SHORT "-n 2",
-	 0,
-	 {NULL},
-	 {"computing on CPUs: ranks 0 and 1 are both on GPU-fake-3 of ", "(DDP_LOCAL=off)", NULL}},
-	{"one for two without memory that must",
-	 {"CUDA_VISIBLE_DEVICES", "3", "DDP_LOCAL", "off"},
-	 SHORT "-n 2 --engine cuda",
-	 67,
-	 {NULL},
-	 {"--engine cuda: ranks 0 and 1 are both on GPU-fake-3 of ", "(DDP_LOCAL=off)", NULL}},
-	{"one for two, of which one cannot sum there",
-	 {"CUDA_VISIBLE_DEVICES", "3", "FAKE_BARE", "1"},
-	 SHORT "-n 2",
-	 0,
-	 {"2 ranks on 1 node, cpu: ", "!2 ranks share", NULL},
-	 {"computing on CPUs: rank 1 on ", "which needs libddp's module ddp_shard.so: ", NULL}},
+	{"all have one", NULL, SHORT "-n 2", 0,
+	 "2 ranks on 1 node, cuda: fake|GPU 0, Fake 9000 |GPU 1, Fake 9000 |12.1 GiB",
+	 "!computing on CPUs"},
+	{"one has none", "FAKE_NONE=1", SHORT "-n 2", 0,
+	 "cpu: ", "warning: computing on CPUs: rank 1 on |: the driver is for CUDA 9.2"},
+	{"one has none, and must", "FAKE_NONE=1", SHORT "-n 2 --engine cuda", 67, NULL,
+	 "--engine cuda: rank 1 on |: the driver is for CUDA 9.2"},
+	{"none is visible", "CUDA_VISIBLE_DEVICES=", SHORT "-n 2", 0, NULL,
+	 "warning: computing on CPUs: rank 0 on |: no GPU is visible: |--gres=gpu:1"},
+	{"less than the list says", "FAKE_DEVICES=1", SHORT "-n 2 --engine cuda", 67, NULL,
+	 "rank 1 on |this rank's GPU is number 1, but only 1 is visible|is 0,1,2,3"},
+	{"one for two", "CUDA_VISIBLE_DEVICES=3", SHORT "-n 2", 0,
+	 "2 ranks share GPU 0, half of its memory each, by time-slicing|2 ranks on 1 node, cuda: fake|share 0.500",
+	 "!computing on CPUs"},
+	{"three for two with a share", "CUDA_VISIBLE_DEVICES=0,1 DDP_SHARE=0.5", SHORT "-n 3 -b 4",
+	 0, "2 ranks share GPU 0, a quarter of its memory each, by time-slicing|share 0.250", NULL},
+	{"one for two without shared memory", "CUDA_VISIBLE_DEVICES=3 DDP_LOCAL=off", SHORT "-n 2",
+	 0, "2 ranks share GPU 0|2 ranks on 1 node, cuda: fake", "!computing on CPUs"},
+	{"one for two, of which one cannot sum there", "CUDA_VISIBLE_DEVICES=3 FAKE_BARE=1",
+	 SHORT "-n 2", 0, "2 ranks on 1 node, cpu: |!2 ranks share",
+	 "computing on CPUs: rank 1 on |ddp_gpu.so"},
 	{"one for two, of which one cannot sum there and must",
-	 {"CUDA_VISIBLE_DEVICES", "3", "FAKE_BARE", "0"},
-	 SHORT "-n 2 --engine cuda",
-	 67,
-	 {NULL},
-	 {"--engine cuda: rank 0 on ",
-	  ": ranks of this job share GPUs, which needs libddp's module ddp_shard.so: ",
-	  "one rank per GPU", NULL}},
+	 "CUDA_VISIBLE_DEVICES=3 FAKE_BARE=0", SHORT "-n 2 --engine cuda", 67, NULL,
+	 "--engine cuda: rank 0 on |ddp_gpu.so"},
 	{"one for three, which one of them cannot open",
-	 {"CUDA_VISIBLE_DEVICES", "3", "DDP_HOST_FAIL", "open:1:1"},
-	 SHORT "-n 3 -b 4",
-	 0,
-	 {"3 ranks on 1 node, cpu: ", NULL},
-	 {"computing on CPUs: rank 1 on ", "open() fails, as asked", NULL}},
+	 "CUDA_VISIBLE_DEVICES=3 DDP_HOST_FAIL=open:1:1", SHORT "-n 3 -b 4", 0,
+	 "3 ranks on 1 node, cpu: ", "computing on CPUs: rank 1 on |open() fails, as asked"},
 	{"one for three, which one of them cannot open and must",
-	 {"CUDA_VISIBLE_DEVICES", "3", "DDP_HOST_FAIL", "open:2:1"},
-	 SHORT "-n 3 -b 4 --engine cuda",
-	 67,
-	 {NULL},
-	 {"--engine cuda: rank 2 on ", "open() fails, as asked", NULL}},
-	{"one each, where nothing is shared",
-	 {"FAKE_BARE", "1"},
-	 SHORT "-n 2 --engine cuda",
-	 0,
-	 {"2 ranks on 1 node, cuda: fake", NULL},
-	 {NULL}},
-	{"one for one",
-	 {"CUDA_VISIBLE_DEVICES", "3"},
-	 SHORT,
-	 0,
-	 {"1 rank", "cuda: fake", NULL},
-	 {NULL}},
-	{"not wanted",
-	 {NULL},
-	 SHORT "-n 2 --engine cpu",
-	 0,
-	 {"cpu: ", "!computing on", NULL},
-	 {NULL}},
-	{"broken for one",
-	 {"FAKE_DEVICES", "0"},
-	 SHORT "--engine cuda",
-	 67,
-	 {NULL},
-	 {"--engine cuda: all GPUs are broken", NULL}},
-	{"no driver, where GPUs were given",
-	 {"LD_LIBRARY_PATH", ""},
-	 SHORT "-n 2",
-	 0,
-	 {"cpu: ", NULL},
-	 {"computing on CPUs: rank 0 on ", ": no driver for GPUs", NULL}},
-	{"no driver, and nobody spoke of GPUs",
-	 {"LD_LIBRARY_PATH", "", "CUDA_VISIBLE_DEVICES", NULL},
-	 SHORT "-n 2",
-	 0,
-	 {"cpu: ", NULL},
-	 {"!computing on CPUs", NULL}},
-	{"no driver, and must, of those that are here",
-	 {"DDP_MODULES", "/nowhere"},
-	 SHORT "--engine cuda",
-	 67,
-	 {NULL},
-	 {"--engine cuda: no engine cuda: ", "install it", NULL}},
-	{"what a CPU cannot do",
-	 {"FAKE_NONE", "1"},
-	 SHORT "-n 2 --amp fp16",
-	 67,
-	 {NULL},
-	 {"a CPU trains in f32 or bf16", "computing on CPUs: rank 1 on ", "CUDA 9.2", NULL}},
-	/* How many ranks. */
-	{"one for each", {NULL}, SHORT, 0, {"4 ranks on 1 node, cuda: fake", NULL}, {NULL}},
-	{"one for each that is there",
-	 {"CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b"},
-	 SHORT "-n all",
-	 0,
-	 {"2 ranks on 1 node, cuda: fake", NULL},
-	 {NULL}},
-	{"which share a batch",
-	 {"CUDA_VISIBLE_DEVICES", "1,2,3"},
-	 SHORT,
-	 0,
-	 {"2 ranks on 1 node, cuda: fake", "64 samples a step", NULL},
-	 {NULL}},
-	{"or not",
-	 {"CUDA_VISIBLE_DEVICES", "1,2,3"},
-	 SHORT "-n all -b 16",
-	 0,
-	 {"3 ranks on 1 node, cuda: fake", "48 samples a step", NULL},
-	 {NULL}},
-	{"a slice for each",
-	 {"CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b"},
-	 SHORT "-n all",
-	 0,
-	 {"2 ranks on 1 node, cuda: fake", "GPU 0, Fake 9000 ", "!GPU 1", NULL},
-	 {NULL}},
-	{"one slice for two",
-	 {"CUDA_VISIBLE_DEVICES", "MIG-a,MIG-b"},
-	 SHORT "-n 3 -b 4",
-	 0,
-	 {"2 ranks share a MIG slice, half of its memory each, by time-slicing", NULL},
-	 {NULL}},
-	/* In a job without GPUs those of the node belong to others. */
-	{"a job's",
-	 {"SLURM_JOB_ID", "5", "CUDA_VISIBLE_DEVICES", NULL},
-	 SHORT,
-	 0,
-	 {"!cuda", NULL},
-	 {"computing on CPUs: ", "no GPU is visible", NULL}},
-	/* What is asked of it. */
-	{"precision that nobody named",
-	 {NULL},
-	 SHORT "-n 1",
-	 0,
-	 {"fake, 0 behind, tf32", NULL},
-	 {NULL}},
-	{"f32 and nothing less",
-	 {NULL},
-	 SHORT "-n 1 --amp off",
-	 0,
-	 {"fake, 0 behind", "!tf32", NULL},
-	 {NULL}},
-	{"precision",
-	 {NULL},
-	 SHORT "-n 1 --amp tf32 --deterministic",
-	 0,
-	 {"fake, 0 behind, tf32, deterministic, exact", NULL},
-	 {NULL}},
+	 "CUDA_VISIBLE_DEVICES=3 DDP_HOST_FAIL=open:2:1", SHORT "-n 3 -b 4 --engine cuda", 67, NULL,
+	 "--engine cuda: rank 2 on |open() fails, as asked"},
+	{"one each, where nothing is shared", "FAKE_BARE=1", SHORT "-n 2 --engine cuda", 0,
+	 "2 ranks on 1 node, cuda: fake", NULL},
+	{"one for one", "CUDA_VISIBLE_DEVICES=3", SHORT, 0, "1 rank|cuda: fake", NULL},
+	{"not wanted", NULL, SHORT "-n 2 --engine cpu", 0, "cpu: |!computing on", NULL},
+	{"broken for one", "FAKE_DEVICES=0", SHORT "--engine cuda", 67, NULL,
+	 "--engine cuda: all GPUs are broken"},
+	{"no driver, where GPUs were given", "LD_LIBRARY_PATH=", SHORT "-n 2", 0,
+	 "cpu: ", "computing on CPUs: rank 0 on |: no driver for GPUs"},
+	{"no driver, and nobody spoke of GPUs", "LD_LIBRARY_PATH= -CUDA_VISIBLE_DEVICES",
+	 SHORT "-n 2", 0, "cpu: ", "!computing on CPUs"},
+	{"no driver, and must, of those that are here", "DDP_MODULES=/nowhere",
+	 SHORT "--engine cuda", 67, NULL, "--engine cuda: no engine cuda: |install it"},
+	{"what a CPU cannot do", "FAKE_NONE=1", SHORT "-n 2 --amp fp16", 67, NULL,
+	 "a CPU trains in f32 or bf16|computing on CPUs: rank 1 on |CUDA 9.2"},
+	/* Number of ranks. */
+	{"one for each", NULL, SHORT, 0, "4 ranks on 1 node, cuda: fake", NULL},
+	{"one for each that is there", "CUDA_VISIBLE_DEVICES=GPU-a,GPU-b", SHORT "-n all", 0,
+	 "2 ranks on 1 node, cuda: fake", NULL},
+	{"which share a batch", "CUDA_VISIBLE_DEVICES=1,2,3", SHORT, 0,
+	 "2 ranks on 1 node, cuda: fake|64 samples a step", NULL},
+	{"or not", "CUDA_VISIBLE_DEVICES=1,2,3", SHORT "-n all -b 16", 0,
+	 "3 ranks on 1 node, cuda: fake|48 samples a step", NULL},
+	{"a slice for each", "CUDA_VISIBLE_DEVICES=MIG-a,MIG-b", SHORT "-n all", 0,
+	 "2 ranks on 1 node, cuda: fake|GPU 0, Fake 9000 |!GPU 1", NULL},
+	{"one slice for two", "CUDA_VISIBLE_DEVICES=MIG-a,MIG-b", SHORT "-n 3 -b 4", 0,
+	 "2 ranks share a MIG slice, half of its memory each, by time-slicing", NULL},
+	/* In a job without GPUs, those of the node belong to other jobs. */
+	{"a job's", "SLURM_JOB_ID=5 -CUDA_VISIBLE_DEVICES", SHORT, 0, "!cuda",
+	 "computing on CPUs: |no GPU is visible"},
+	/* Options of the engine. */
+	{"precision that nobody named", NULL, SHORT "-n 1", 0, "fake, 0 behind, tf32", NULL},
+	{"f32 and nothing less", NULL, SHORT "-n 1 --amp off", 0, "fake, 0 behind|!tf32", NULL},
+	{"precision", NULL, SHORT "-n 1 --amp tf32 --deterministic", 0,
+	 "fake, 0 behind, tf32, deterministic, exact", NULL},
 };
 
-static void check_pieces(const char *what, const char *text, const char *const *pieces)
+static void check_pieces(const char *what, const char *text, const char *pieces)
 {
-	for (int i = 0; i < 5 && pieces[i]; i++) {
-		bool want = *pieces[i] != '!';
+	char copy[512];
 
-		ck_assert_msg((strstr(text, pieces[i] + !want) != NULL) == want,
-			      "%s: \"%s\" is %s:\n%s", what, pieces[i] + !want,
+	snprintf(copy, sizeof(copy), "%s", pieces ? pieces : "");
+	for (char *piece = strtok(copy, "|"); piece; piece = strtok(NULL, "|")) {
+		bool want = *piece != '!';
+
+		ck_assert_msg((strstr(text, piece + !want) != NULL) == want,
+			      "%s: \"%s\" is %s:\n%s", what, piece + !want,
 			      want ? "missing" : "there", text);
 	}
 }
 
 TEST_ROWS(test_choice, choices)
 {
-	const char *const *env = choices[_i].env;
+	struct unit_words words;
 
 	set_lag(0);
-	for (int i = 0; env[i]; i += 2)
-		if (env[i + 1])
-			setenv(env[i], env[i + 1], 1);
+	for (char **env = unit_words(&words, choices[_i].env ? choices[_i].env : ""); *env; env++)
+		if (**env == '-')
+			unsetenv(*env + 1);
 		else
-			unsetenv(env[i]);
-	if (strcmp(choices[_i].name, "no driver") == 0 && dlopen("libcuda.so.1", RTLD_LAZY))
-		return; /* this machine has one */
+			putenv(*env);
+	if (strncmp(choices[_i].name, "no driver", 9) == 0 && dlopen("libcuda.so.1", RTLD_LAZY))
+		return; /* this machine has a driver */
 	program_run(&program, choices[_i].status, "%s", choices[_i].line);
 	check_pieces(choices[_i].name, program.output, choices[_i].out);
 	check_pieces(choices[_i].name, program.errors, choices[_i].err);
@@ -483,7 +363,7 @@ TEST_ROWS(test_choice, choices)
 			      choices[_i].name, program.errors);
 }
 
-/* Whoever is started with SIGCHLD ignored counts GPUs all the same. */
+/* A process started with SIGCHLD ignored can still count GPUs. */
 TEST(test_ignored)
 {
 	FILE *script = fopen("ignoring", "w");
@@ -499,7 +379,7 @@ TEST(test_ignored)
 		      program.output);
 }
 
-/* A rank that is lost is no reason for the CPUs. */
+/* A lost rank is an error, not a reason to use CPUs. */
 TEST(test_lost)
 {
 	set_lag(0);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks without Slurm: how many, who they are, what becomes of them. The ranks are this program
- * again, which is what launch_ranks() starts: main() sees by the environment that it is one.
+ * test_launch.c - ranks without Slurm: their number, identity and ends
+ *
+ * launch_ranks() starts this program again as the ranks. main() recognises a rank by its
+ * environment.
  */
 #include "config.h"
 
@@ -16,7 +18,7 @@
 
 enum { LAUNCH_MOST = 8 };
 
-/* --- What a rank does, by its first argument ------------------------------------------------- */
+/* --- Behaviour of a rank, by its first argument ---------------------------------------------- */
 
 static int join_world(int ranks)
 {
@@ -35,8 +37,8 @@ static int join_world(int ranks)
 	return 0;
 }
 
-/* A file for each CPU of this rank. */
-static int tell_cpus(int rank)
+/* Creates a file for each CPU of this rank. */
+static int record_cpus(int rank)
 {
 	cpu_set_t set;
 	char name[64];
@@ -50,8 +52,8 @@ static int tell_cpus(int rank)
 	return 0;
 }
 
-/* A file that is called as this rank's share, in thousandths. */
-static int tell_share(int rank)
+/* Creates a file named by this rank's share in thousandths. */
+static int record_share(int rank)
 {
 	const char *share = getenv("DDP_SHARE");
 	char name[64];
@@ -76,13 +78,13 @@ static void on_signal(int number)
 	got = number;
 }
 
-/* Say that it is there, and end with the number of the signal that comes. */
-static int await_signal(int rank, bool deaf)
+/* Creates a file, waits for a signal, and exits with its number. */
+static int await_signal(int rank, bool blocks_signals)
 {
 	static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-		signal(numbers[i], deaf ? SIG_IGN : on_signal);
+		signal(numbers[i], blocks_signals ? SIG_IGN : on_signal);
 	mark("ready", rank);
 	while (!got)
 		program_sleep(5);
@@ -98,10 +100,11 @@ static int be_rank(const char *what)
 	if (strcmp(what, "shared") == 0)
 		return launch_shares_batch() ? 7 : 8;
 	if (strcmp(what, "cpus") == 0)
-		return tell_cpus(rank);
+		return record_cpus(rank);
 	if (strcmp(what, "shares") == 0)
-		return tell_share(rank);
-	if (strcmp(what, "second") == 0) /* one fails, the others soon, because of it */
+		return record_share(rank);
+	/* one rank fails; the others fail soon after, with an error that names it */
+	if (strcmp(what, "second") == 0)
 		return rank == 1 ? (program_sleep(100), 5) : ddp_exit_status(DDP_ERR_ABORTED);
 	if (strcmp(what, "dies") == 0 && rank == 1)
 		raise(SIGKILL);
@@ -109,7 +112,7 @@ static int be_rank(const char *what)
 		return 6;
 	if (strcmp(what, "deaf") == 0)
 		return await_signal(rank, true);
-	if (strcmp(what, "late") == 0) { /* does not notice, but leaves when it is asked */
+	if (strcmp(what, "late") == 0) { /* does not notice the failure, but exits on SIGTERM */
 		if (rank == 1)
 			return 6;
 		signal(SIGTERM, on_signal);
@@ -122,11 +125,11 @@ static int be_rank(const char *what)
 	return 0;
 }
 
-/* --- Launching ----------------------------------------------------------------------------- */
+/* --- Start --------------------------------------------------------------------------------- */
 
-static int devices; /* that ranks are told of */
+static int devices; /* number of devices passed to launch_ranks() */
 
-/* Start [count] ranks that do [what], from a process of its own, whose id is returned. */
+/* Starts [count] ranks that do [what], in a child process. Returns its id. */
 static pid_t launch(int count, bool shared, const char *what)
 {
 	char *argv[] = {(char *)"test_launch", (char *)what, NULL};
@@ -153,7 +156,7 @@ static int result(pid_t pid)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-/* Nothing is left of the directory where they met. */
+/* The rendezvous directory was removed. */
 static void check_clean(void)
 {
 	ck_assert_int_eq(program_count_files(program_directory, "ddp-train-"), 0);
@@ -172,7 +175,7 @@ TEST(test_shared)
 	ck_assert(!launch_shares_batch());
 }
 
-/* Each CPU belongs to some rank, and to one alone where there are enough. */
+/* Each CPU belongs to a rank, and to one only if there are enough. */
 TEST_LOOP(test_cpus, 1, 4)
 {
 	cpu_set_t set;
@@ -192,9 +195,9 @@ TEST_LOOP(test_cpus, 1, 4)
 	}
 }
 
-/* Ranks are dealt to GPUs in turn; those of one GPU divide what the launcher has of it. */
+/* GPUs are assigned to ranks in turn. Ranks on one GPU divide the launcher's share of it. */
 static const struct {
-	const char *name, *share; /* the launcher's, NULL: not known */
+	const char *name, *share; /* the launcher's DDP_SHARE; NULL: unset */
 	int ranks, devices;
 	const char *want[4]; /* of the first ranks */
 } divisions[] = {
@@ -218,7 +221,7 @@ TEST_ROWS(test_shares, divisions)
 			      divisions[_i].name, divisions[_i].want[i]);
 }
 
-/* What is no part of a GPU would look like one when it is divided. */
+/* An invalid DDP_SHARE is rejected, as its parts could look valid. */
 TEST_LOOP(test_no_share, 0, 5)
 {
 	static const char *const wrong[] = {"2", "0", "-0.5", "0.5x", "half"};
@@ -230,8 +233,10 @@ TEST_LOOP(test_no_share, 0, 5)
 	check_clean();
 }
 
-/* A status of its own counts more than what other ranks said because of it. */
-TEST(test_blame)
+/*
+ * The status of an error of a rank's own is preferred to those of ranks that report the lost peer.
+ */
+TEST(test_cause)
 {
 	ck_assert_int_eq(result(launch(4, false, "second")), 5);
 	check_clean();
@@ -243,7 +248,7 @@ TEST(test_killed_rank)
 	char text[PROGRAM_TEXT];
 
 	program_await(".", "ready-0", 1);
-	/* Before that SIGTERM would be what ends rank 1. */
+	/* Wait for it, as SIGTERM would otherwise end rank 1. */
 	do {
 		program_sleep(5);
 		program_read("errors", text);
@@ -253,7 +258,7 @@ TEST(test_killed_rank)
 	check_clean();
 }
 
-/* Who does not notice that another one failed is ended. */
+/* A rank that does not notice another one's failure is ended. */
 TEST(test_late)
 {
 	ck_assert_int_eq(result(launch(3, false, "late")), 6);
@@ -272,7 +277,7 @@ TEST_ROWS(test_signals, signals)
 	check_clean();
 }
 
-/* A terminal that is closed sends SIGHUP to the session's leader alone. */
+/* A closed terminal sends SIGHUP to the session's leader only. */
 TEST(test_hangup)
 {
 	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), slave;
@@ -302,7 +307,10 @@ TEST(test_hangup)
 	check_clean();
 }
 
-/* Killed itself, it takes its ranks along, even deaf ones; its directory goes with the next. */
+/*
+ * If the launcher is killed, its ranks end too, even if they block signals. The next launcher
+ * removes its directory.
+ */
 TEST(test_killed)
 {
 	pid_t pid = launch(3, false, "deaf"), ranks[LAUNCH_MOST];
@@ -319,7 +327,7 @@ TEST(test_killed)
 	check_clean();
 }
 
-/* The directory of a launcher that lives is left alone by another one. */
+/* A launcher does not remove the directory of another one that is alive. */
 TEST(test_two)
 {
 	pid_t pid = launch(2, false, "wait");
@@ -343,14 +351,14 @@ TEST(test_no_directory)
 	ck_assert_ptr_nonnull(strstr(text, "TMPDIR"));
 }
 
-/* --- How many ------------------------------------------------------------------------------- */
+/* --- Number of ranks ------------------------------------------------------------------------ */
 
 static const struct {
 	const char *name;
 	const char *env[8]; /* names and values */
 	const char *words[4];
 	bool rank;
-	int count; /* -2: as many CPUs, up to 8, as divide the batch */
+	int count; /* -2: as many as CPUs, at most 8, that divide the batch */
 } counts[] = {
 	{"alone", {NULL}, {"mnist"}, false, -2},
 	{"three", {NULL}, {"mnist", "-n", "3"}, false, 3},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The convolutions and dense layers of ddp_onednn.so, and the plain ones, against loops in double. */
+/* test_math.c - layers of ddp_onednn.so and the plain ones, against loops in double precision */
 #include "config.h"
 
 #include <math.h>
@@ -8,15 +8,15 @@
 #include "cpu/math.h"
 #include "unit.h"
 
-/* Of the largest value: f32 sums, and Winograd's, whose transforms lose more. */
+/* Tolerances relative to the largest value: f32 sums, and Winograd, whose transforms round more. */
 #define EXACT 1e-5
 #define WINOGRAD 2e-4
-/* Of each value, where it is rounded to bf16. */
+/* Tolerance relative to each value, rounded to bf16. */
 #define BF16 (1.0 / 256)
 
 /*
- * LeakSanitizer dies where it looks through the threads of libgomp, which oneDNN has: their leaks are
- * valgrind's to find. AddressSanitizer asks this of every program.
+ * LeakSanitizer crashes when it scans the threads of libgomp, which oneDNN uses; valgrind finds
+ * leaks instead. AddressSanitizer calls this in every program.
  */
 const char *__asan_default_options(void);
 __attribute__((visibility("default"))) const char *__asan_default_options(void)
@@ -57,7 +57,7 @@ static const struct row rows[] = {
 
 #define BATCH 5
 
-/* One layer with what it reads and what is expected; arrays of values are in double. */
+/* A layer with its input and expected results, in double precision. */
 struct trial {
 	const struct math *math;
 	const struct row *row;
@@ -65,7 +65,7 @@ struct trial {
 	int out_height, out_width;
 	size_t image_in, image_out, weight_count; /* elements */
 	double *x, *dy, *weights, *bias;
-	double *y, *dx, *dweights, *dbias; /* for the count that expect() was given */
+	double *y, *dx, *dweights, *dbias; /* for the count given to expect() */
 	float *own_weights, *own_bias;
 };
 
@@ -79,7 +79,7 @@ static const struct math *module(void)
 	return math;
 }
 
-/* --- Numbers ---------------------------------------------------------------------------- */
+/* --- Random numbers --------------------------------------------------------------------- */
 
 static uint64_t seed;
 
@@ -140,9 +140,9 @@ static double unpack(const void *packed, size_t i, enum ddp_type type)
 	return value;
 }
 
-/* --- What is expected ------------------------------------------------------------------- */
+/* --- Expected results ------------------------------------------------------------------- */
 
-/* Weights are given as f32; in bf16 the arithmetic of oneDNN sees them rounded. */
+/* Weights are given in f32. In bf16, oneDNN's arithmetic uses rounded ones. */
 static void trial_draw(struct trial *trial)
 {
 	const struct row *row = trial->row;
@@ -191,7 +191,7 @@ static void trial_close(struct trial *trial)
 	free(trial->own_bias);
 }
 
-/* All that one output, at [i] of y, says about the passes. */
+/* Adds the terms of one output, at [i] of y, to the results of all passes. */
 static void expect_one(struct trial *trial, size_t i, size_t image, int top, int left, int o)
 {
 	const struct row *row = trial->row;
@@ -232,7 +232,7 @@ static void expect(struct trial *trial, size_t count)
 						   w * row->stride - row->pad, o);
 }
 
-/* [each]: of each value; [most]: of the largest. */
+/* Tolerances: [each] relative to each value, [most] relative to the largest. */
 static void compare(const struct trial *trial, const char *what, const void *got,
 		    enum ddp_type type, const double *want, size_t count, double most)
 {
@@ -249,7 +249,7 @@ static void compare(const struct trial *trial, const char *what, const void *got
 	}
 }
 
-/* --- What it does ----------------------------------------------------------------------- */
+/* --- Checks ----------------------------------------------------------------------------- */
 
 static int threads = 1;
 
@@ -281,7 +281,7 @@ static struct math_layer *layer_open(const struct trial *trial)
 	return layer;
 }
 
-/* Arrays are filled with a value that no pass may leave, or add to. */
+/* Memory with a value that no pass may keep or add to. */
 static void *dirty(size_t count, enum ddp_type type)
 {
 	void *array = zeros(count, ddp_type_size(type));
@@ -290,7 +290,7 @@ static void *dirty(size_t count, enum ddp_type type)
 	return array;
 }
 
-/* Nothing is written behind the [count] that were asked for. */
+/* Nothing is written after the first [count] images. */
 static void check_rest(const void *array, size_t count, size_t all, enum ddp_type type)
 {
 	const char *bytes = array;
@@ -377,7 +377,7 @@ static void check_all(struct math_layer *layer, const struct trial *trial, size_
 	}
 }
 
-/* Whether [type] is for this CPU; if it is not, that is said. */
+/* Whether the library supports [type] on this CPU; if not, it gives the reason. */
 static bool has(const struct math *math, enum ddp_type type)
 {
 	struct ddp_error error = {0};
@@ -403,7 +403,7 @@ static void check_row(const struct math *math, const struct row *row, enum ddp_t
 	trial_close(&trial);
 }
 
-/* How often the tests of oneDNN run: not at all where it is not built. */
+/* Number of runs of oneDNN's tests: none if it is not built. */
 #ifdef HAVE_ONEDNN
 enum { ONEDNN = 1 };
 #else
@@ -428,7 +428,7 @@ TEST_LOOP(passes_two_threads, 2, ONEDNN * 5)
 	threads = 1;
 }
 
-/* Check runs each test in a process of its own, so oneDNN has not looked at this yet. */
+/* Check runs each test in a new process, in which oneDNN has not read this variable yet. */
 TEST_LOOP(passes_avx2, 0, ROWS(rows) * ONEDNN)
 {
 	ck_assert_int_eq(setenv("DNNL_MAX_CPU_ISA", "AVX2", 1), 0);
@@ -436,7 +436,7 @@ TEST_LOOP(passes_avx2, 0, ROWS(rows) * ONEDNN)
 	check_row(module(), &rows[_i], DDP_F32);
 }
 
-/* One layer, asked for more counts than it keeps primitives for, and again. */
+/* One layer with more counts than it keeps primitives for, some of them twice. */
 static void check_counts(const struct math *math, const struct row *row)
 {
 	static const size_t counts[] = {5, 1, 3, 2, 4, 1, 5, 0, 2};
@@ -461,7 +461,7 @@ TEST_LOOP(several_counts, 0, ROWS(counted) * ONEDNN)
 	check_counts(module(), &rows[counted[_i]]);
 }
 
-/* What is computed follows the weights of the last load, in all passes. */
+/* All passes use the weights of the last load. */
 static void check_reload(enum ddp_type type, int row)
 {
 	const struct math *math = module();
@@ -549,7 +549,7 @@ TEST_LOOP(refused, 0, ONEDNN)
 	math->destroy(NULL);
 }
 
-/* A CPU without instructions for bf16 has reference or emulated implementations alone. */
+/* A CPU without bf16 instructions has only reference or emulated implementations. */
 TEST_LOOP(refused_bf16, 0, ONEDNN * 2)
 {
 	static const char *const levels[] = {"AVX2", "AVX512_CORE"};
@@ -562,7 +562,7 @@ TEST_LOOP(refused_bf16, 0, ONEDNN * 2)
 	UNIT_SAYS(levels[_i], error.text, "oneDNN", "bf16");
 }
 
-/* --- The plain loops, which take any layer --------------------------------------------------- */
+/* --- Plain loops, which support any layer ---------------------------------------------------- */
 
 TEST_ROWS(plain, rows)
 {

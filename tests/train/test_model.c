@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A network's numbers in memory and in files, with real ranks */
+/*
+ * test_model.c - models in memory and in checkpoints, with real ranks. Initial values and files:
+ * tests/interop
+ */
 #include "config.h"
 
-#include "base/random.h"
 #include "net/model.h"
 #include "optim/optim.h"
-#include "parameters.h"
 #include "ranks.h"
 
 static const char *const layouts[] = {"1", "2", "1,1"};
 
-/* A rank's model of network [name]. */
+/* A rank's model of the network [name]. */
 struct bench {
 	struct ddp *ddp;
 	struct net *net;
@@ -20,7 +21,7 @@ struct bench {
 
 static struct ddp_error problem;
 
-/* [call] must return 0, with its error in [problem]. */
+/* [call] must return 0; its error is in [problem]. */
 #define BENCH_OK(call)                                                                    \
 	do {                                                                              \
 		if ((call) < 0) {                                                         \
@@ -51,9 +52,9 @@ static int teardown(struct bench *bench)
 	return 0;
 }
 
-/* --- Where everything lies --------------------------------------------------------------- */
+/* --- Layout in memory -------------------------------------------------------------------- */
 
-/* Marks for each element whose it is: 0 for a gap. */
+/* Marks each element with its parameter; 0: a gap. */
 static uint8_t *owners(const struct model *model)
 {
 	uint8_t *owner = calloc(model->count, 1);
@@ -80,11 +81,11 @@ static void check_places(const struct bench *bench)
 		used += owner[i];
 	free(owner);
 	RANK_CHECK(used == bench->graph->weights);
-	/* Nothing but gaps beside them, and the word at the end. */
+	/* Only gaps are in between, and the step vector follows. */
 	RANK_CHECK(model->count - used < 16 * bench->graph->parameter_count);
 	RANK_CHECK(ddp_gradients_all(model->gradients, &all) == model->grads);
-	RANK_CHECK(model->word == model->grads + model->count);
-	RANK_CHECK(all == model->count + MODEL_WORD);
+	RANK_CHECK(model->step_vector == model->grads + model->count);
+	RANK_CHECK(all == model->count + MODEL_STEP_SIZE);
 	RANK_CHECK((uintptr_t)model->values % 64 == 0 && (uintptr_t)model->grads % 64 == 0);
 	RANK_CHECK((uintptr_t)model->slots[0] % 64 == 0 && !model->slots[1]);
 }
@@ -106,7 +107,7 @@ TEST_ROWS(test_places, layouts)
 	ranks_run(layouts[_i], body_places);
 }
 
-/* --- A step ------------------------------------------------------------------------------ */
+/* --- Step -------------------------------------------------------------------------------- */
 
 static void write_gradients(const struct model *model, int rank)
 {
@@ -116,9 +117,9 @@ static void write_gradients(const struct model *model, int rank)
 		for (size_t i = 0; i < model->graph->parameters[p].count; i++)
 			gradient[i] = (float)((rank + 1) * (int)(1 + (p + i) % 7));
 	}
-	model->word[MODEL_STOP] = rank == 0;
-	model->word[MODEL_LOSS] = 0.5f + (float)rank;
-	model->word[MODEL_SAMPLES] = 64;
+	model->step_vector[MODEL_STOP] = rank == 0;
+	model->step_vector[MODEL_LOSS] = 0.5f + (float)rank;
+	model->step_vector[MODEL_SAMPLES] = 64;
 }
 
 static void sum(const struct bench *bench)
@@ -130,7 +131,7 @@ static void sum(const struct bench *bench)
 	RANK_OK(bench->ddp, ddp_gradients_finish(model->gradients));
 }
 
-/* The sum of all ranks', not their mean; the word too. */
+/* Gradients and step vector are summed over all ranks, not averaged. */
 static void check_sums(const struct bench *bench, int size)
 {
 	const struct model *model = bench->model;
@@ -142,13 +143,13 @@ static void check_sums(const struct bench *bench, int size)
 		for (size_t i = 0; i < bench->graph->parameters[p].count; i++)
 			RANK_CHECK(gradient[i] == (float)(ranks * (int)(1 + (p + i) % 7)));
 	}
-	RANK_CHECK(model->word[MODEL_STOP] == 1);
-	RANK_CHECK(model->word[MODEL_LOSS] == 0.5f * (float)(size * size));
-	RANK_CHECK(model->word[MODEL_HITS] == 0);
-	RANK_CHECK(model->word[MODEL_SAMPLES] == (float)(64 * size));
+	RANK_CHECK(model->step_vector[MODEL_STOP] == 1);
+	RANK_CHECK(model->step_vector[MODEL_LOSS] == 0.5f * (float)(size * size));
+	RANK_CHECK(model->step_vector[MODEL_HITS] == 0);
+	RANK_CHECK(model->step_vector[MODEL_SAMPLES] == (float)(64 * size));
 }
 
-/* Gaps are zero in every array, whatever the optimizer did. */
+/* Gaps stay zero in every array. */
 static void check_gaps(const struct model *model)
 {
 	uint8_t *owner = owners(model);
@@ -191,9 +192,9 @@ TEST_ROWS(test_step, layouts)
 	ranks_run(layouts[_i], body_step);
 }
 
-/* --- One copy for all -------------------------------------------------------------------- */
+/* --- Shared copy ------------------------------------------------------------------------- */
 
-/* Parts follow one another from 0 to the end, begin with lines of the cache, and are about equal. */
+/* Parts cover the array without gaps, start at cache lines, and have about equal lengths. */
 TEST(test_parts)
 {
 	static const size_t counts[] = {1, 15, 16, 17, 64, 1000, 1199888};
@@ -229,7 +230,7 @@ static void step_part(struct bench *bench, const struct optim *optim, uint64_t s
 	RANK_OK(bench->ddp, ddp_barrier(bench->ddp));
 }
 
-/* Ranks that update a part each have, after each step, what each would have got by itself. */
+/* Ranks that each update a part get the same values as a rank that updates all. */
 static int body_share(int rank)
 {
 	struct bench bench = setup("mnist", 2);
@@ -266,58 +267,6 @@ TEST_LOOP(test_share, 0, 5)
 	ranks_run(shapes[_i], body_share);
 }
 
-/* --- Initial values ---------------------------------------------------------------------- */
-
-/* What graph_init() draws, here in the layout of engines. */
-static void check_drawn(const struct model *model, const struct parameter_row *rows)
-{
-	const struct graph *graph = model->graph;
-	struct ddp_mt19937 random;
-
-	ddp_mt19937_seed(&random, 1);
-	for (size_t p = 0; p < graph->parameter_count; p++) {
-		size_t bytes = graph->parameters[p].count * sizeof(float);
-		float *want = malloc(bytes), *got = malloc(bytes);
-
-		RANK_CHECK(want && got);
-		graph_init(graph, p, &random, want);
-		graph_export(graph, p, got, model_value(model, p));
-		RANK_CHECK(memcmp(got, want, bytes) == 0);
-		RANK_CHECK(got[0] == rows[p].first);
-		free(got);
-		free(want);
-	}
-}
-
-static void check_init(const char *name, const struct parameter_row *rows)
-{
-	struct bench bench = setup(name, 0);
-	struct model *model = bench.model;
-
-	model_init(model, 1);
-	check_drawn(model, rows);
-	for (size_t b = 0; b < bench.graph->buffer_count; b++) {
-		bool mean = strstr(bench.graph->buffers[b].name, ".running_mean");
-
-		for (size_t i = 0; i < bench.graph->buffers[b].count; i++)
-			RANK_CHECK(model_buffer(model, b)[i] == (mean ? 0.0f : 1.0f));
-	}
-	teardown(&bench);
-}
-
-static int body_init(int rank)
-{
-	(void)rank;
-	check_init("mnist", mnist_rows);
-	check_init("cifar", cifar_rows);
-	return 0;
-}
-
-TEST(test_init)
-{
-	ranks_run("1", body_init);
-}
-
 /* --- Tensors ----------------------------------------------------------------------------- */
 
 static void number(float *to, size_t count, float from)
@@ -326,7 +275,7 @@ static void number(float *to, size_t count, float from)
 		to[i] = from + (float)i;
 }
 
-/* Other numbers in each parameter, slot and buffer. */
+/* Sets different numbers in each parameter, slot and buffer. */
 static void number_all(const struct model *model)
 {
 	const struct graph *graph = model->graph;
@@ -362,7 +311,7 @@ static const struct ddp_tensor *find(const struct model_tensors *tensors, const 
 	_exit(98);
 }
 
-/* PyTorch's layout: [o][c][place], where the model has [o][place][c]. */
+/* PyTorch's layout is [o][c][position]; the model's is [o][position][c]. */
 static void check_layout(const struct model_tensors *tensors)
 {
 	const float *conv = find(tensors, "layer1.0.conv1.weight")->data;
@@ -393,7 +342,7 @@ static int body_tensors(int rank)
 	check_layout(&tensors);
 	model_tensors_import(&tensors, other, 4700);
 	check_same(bench.model, other);
-	/* Steps are added to the file's num_batches_tracked. */
+	/* num_batches_tracked is the file's value plus the steps. */
 	model_tensors_export(&tensors, other, 20);
 	RANK_CHECK(tensors.steps == 31);
 	model_tensors_destroy(&tensors);
@@ -407,7 +356,7 @@ TEST(test_tensors)
 	ranks_run("1", body_tensors);
 }
 
-/* As the trainer does it: all ranks write and read one checkpoint. */
+/* All ranks write and read a checkpoint, as in the trainer. */
 static int body_checkpoint(int rank)
 {
 	struct bench bench = setup("mnist", 2);
@@ -438,98 +387,6 @@ static int body_checkpoint(int rank)
 TEST_ROWS(test_checkpoint, layouts)
 {
 	ranks_run(layouts[_i], body_checkpoint);
-}
-
-/* --- Files of weights -------------------------------------------------------------------- */
-
-/* Wrong in one way each; the first is right. */
-enum damage { RIGHT, MORE, MISSING, WRAPPED, SHAPE, RANK, TYPE };
-
-static const struct {
-	enum damage damage;
-	const char *pieces[4];
-} files[] = {
-	{RIGHT, {NULL}},
-	{MORE, {NULL}},
-	{MISSING, {"weights.st: ", "no tensor bn1.running_var"}},
-	{WRAPPED, {"weights.st: ", "no tensor conv1.weight", "model.module.state_dict()"}},
-	{SHAPE, {"weights.st: ", "fc.weight has shape [512, 10]", "network's has [10, 512]"}},
-	{RANK, {"weights.st: ", "bn1.weight has shape [64, 1]", "network's has [64]"}},
-	{TYPE, {"weights.st: ", "fc.bias is I32, not F32"}},
-};
-
-static struct ddp_tensor *tensor_called(const struct model_tensors *tensors, const char *name)
-{
-	return tensors->list + (find(tensors, name) - tensors->list);
-}
-
-/* Returns how many tensors the file is to have. */
-static size_t damage_tensors(struct model_tensors *tensors, enum damage damage)
-{
-	static char wrapped[] = "module.conv1.weight";
-	struct ddp_tensor *tensor;
-
-	if (damage == MISSING) {
-		*tensor_called(tensors, "bn1.running_var") = tensors->list[tensors->count - 1];
-		return tensors->count - 1;
-	}
-	if (damage == WRAPPED)
-		tensor_called(tensors, "conv1.weight")->name = wrapped;
-	if (damage == TYPE)
-		tensor_called(tensors, "fc.bias")->type = DDP_I32;
-	if (damage == SHAPE) {
-		tensor = tensor_called(tensors, "fc.weight");
-		tensor->shape[0] = 512;
-		tensor->shape[1] = 10;
-	}
-	if (damage == RANK) {
-		tensor = tensor_called(tensors, "bn1.weight");
-		tensor->dimensions = 2;
-		tensor->shape[1] = 1;
-	}
-	return tensors->count;
-}
-
-/* The model into a file, MORE with its slot, which is then read by another model. */
-static void check_file(const struct bench *bench, enum damage damage, const char *const *pieces)
-{
-	struct model *other, *untouched;
-	struct model_tensors tensors;
-	int status;
-
-	BENCH_OK(model_create(&other, bench->ddp, bench->graph, 0, DDP_F32, false, 0, &problem));
-	BENCH_OK(
-		model_create(&untouched, bench->ddp, bench->graph, 0, DDP_F32, false, 0, &problem));
-	model_tensors_create(&tensors, bench->model, damage == MORE);
-	model_tensors_export(&tensors, bench->model, 7);
-	BENCH_OK(ddp_tensors_save("weights.st", tensors.list, damage_tensors(&tensors, damage),
-				  NULL, 0, &problem));
-	status = model_read(other, "weights.st", &problem);
-	RANK_CHECK(status == (pieces[0] ? DDP_ERR_FORMAT : 0));
-	for (; *pieces; pieces++)
-		RANK_CHECK(strstr(problem.text, *pieces));
-	check_same(status == 0 ? bench->model : untouched, other);
-	model_tensors_destroy(&tensors);
-	model_destroy(untouched);
-	model_destroy(other);
-}
-
-static int body_files(int rank)
-{
-	struct bench bench = setup("cifar", 1);
-
-	(void)rank;
-	number_all(bench.model);
-	for (int i = 0; i < ROWS(files); i++)
-		check_file(&bench, files[i].damage, files[i].pieces);
-	RANK_CHECK(model_read(bench.model, "nothing.st", &problem) == DDP_ERR_FILE);
-	RANK_CHECK(strstr(problem.text, "nothing.st"));
-	return teardown(&bench);
-}
-
-TEST(test_files)
-{
-	ranks_run("1", body_files);
 }
 
 int main(void)

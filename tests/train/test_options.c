@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of ddp-train: what it takes, what it refuses, and in which words. */
+/* test_options.c - command line of ddp-train: accepted and rejected options, and messages */
 #include "config.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static int count_words(const char *const *words)
 	return count;
 }
 
-/* Parse "ddp-train" and [words]. */
+/* Parses "ddp-train" and [words]. */
 static enum options_verdict parse(struct options *options, const char *const *words)
 {
 	static const char *argv[WORDS + 2];
@@ -31,7 +31,7 @@ static enum options_verdict parse(struct options *options, const char *const *wo
 	return options_parse(options, count_words(words) + 1, (char **)argv);
 }
 
-/* What parsing [words] prints to [stream], into [text]; returns the verdict. */
+/* Parses [words] and copies what is printed to [stream] to [text]. Returns the verdict. */
 static int printed(const char *const *words, int stream, char *text, size_t size)
 {
 	struct options options;
@@ -59,7 +59,7 @@ static int printed(const char *const *words, int stream, char *text, size_t size
 	return WEXITSTATUS(status);
 }
 
-/* --- Taken --------------------------------------------------------------------------------- */
+/* --- Accepted ------------------------------------------------------------------------------ */
 
 static const struct {
 	const char *words[WORDS];
@@ -85,7 +85,7 @@ static const struct {
 	{{"mnist", "--log-json", "-"}, OPTION_LOG_JSON, "-"},
 	{{"mnist", "--ranks", "all"}, OPTION_RANKS, "all"},
 	{{"mnist", "--seed", "9000000000000000000"}, OPTION_SEED, "9000000000000000000"},
-	/* Another optimizer brings its own rate and decay, unless they are given. */
+	/* Another optimizer has other defaults of rate and decay. */
 	{{"mnist", "-o", "adamw"}, OPTION_RATE, "0.001"},
 	{{"mnist", "-o", "adamw"}, OPTION_DECAY, "0.01"},
 	{{"mnist", "-o", "adamw", "--lr", "2"}, OPTION_RATE, "2"},
@@ -96,7 +96,8 @@ static const struct {
 	{{"mnist"}, OPTION_WARMUP, "0"},
 	{{"cifar"}, OPTION_WARMUP, "1"},
 	{{"cifar", "-o", "sgd"}, OPTION_DECAY, "0.0005"},
-	{{"cifar", "--momentum", "0"}, OPTION_MOMENTUM, "0"}, /* --nesterov on was not given */
+	/* the default --nesterov on does not conflict */
+	{{"cifar", "--momentum", "0"}, OPTION_MOMENTUM, "0"},
 	{{"cifar", "-o", "adadelta"}, OPTION_RATE, "1.0"},
 	{{"cifar", "-o", "adadelta"}, OPTION_DECAY, "0"},
 	{{"mnist", "--global-batch", "0", "-b", "3"}, OPTION_BATCH, "3"},
@@ -140,7 +141,7 @@ TEST(test_values)
 	ck_assert_str_eq(option_text(&options, OPTION_DATA), "");
 }
 
-/* --- Refused, in one line -------------------------------------------------------------------- */
+/* --- Rejected, with one line ----------------------------------------------------------------- */
 
 static const struct {
 	const char *words[WORDS];
@@ -162,7 +163,7 @@ static const struct {
 	{{"mnist", "--hlep"}, {"did you mean --help?", NULL}},
 	{{"mnist", "--st", "3"}, {"--st: which one: --steps, --step-size, --stop-before?", NULL}},
 	{{"mnist", "-x"}, {"-x: no such option", "--help", NULL}},
-	{{"mnist", "--quiet=yes"}, {"--quiet=yes: it takes no value", NULL}},
+	{{"mnist", "--quiet=yes"}, {"--quiet=yes: this option has no value", NULL}},
 	{{"mnist", "--batch"}, {"--batch: the value is missing: --batch N", NULL}},
 	{{"mnist", "-b"}, {"--batch: the value is missing", NULL}},
 	{{"mnist", "--batch="}, {"--batch", "a whole number from 1 to 65536", NULL}},
@@ -190,7 +191,7 @@ static const struct {
 	{{"mnist", "--data", ""}, {"--data: the DIR is empty", NULL}},
 	{{"mnist", "-n", "0"}, {"--ranks 0", "from 1 to 1024, or all", NULL}},
 	{{"mnist", "-n", "some"}, {"--ranks some", "or all", NULL}},
-	/* What does not go together. */
+	/* Combinations. */
 	{{"mnist", "-b", "3", "--global-batch", "6"}, {"--batch 3 and --global-batch 6", NULL}},
 	{{"mnist", "-d", "x", "--samples", "6"}, {"--samples", "--data x", NULL}},
 	{{"mnist", "-r", "f", "-m", "f"},
@@ -203,13 +204,14 @@ static const struct {
 	{{"mnist", "--keep", "3"}, {"--keep needs --checkpoint DIR", NULL}},
 	{{"mnist", "--fresh"}, {"--fresh needs --checkpoint DIR", NULL}},
 	{{"mnist", "--stop-before", "3"}, {"--stop-before needs --checkpoint DIR", NULL}},
-	{{"mnist", "--momentum", "0.5"}, {"--momentum is of --optimizer sgd", "adadelta", NULL}},
-	{{"cifar", "--gamma", "0.5"}, {"--gamma is of --schedule step", "cosine", NULL}},
+	{{"mnist", "--momentum", "0.5"},
+	 {"--momentum is for --optimizer sgd only", "adadelta", NULL}},
+	{{"cifar", "--gamma", "0.5"}, {"--gamma is for --schedule step only", "cosine", NULL}},
 	{{"cifar", "--nesterov", "on", "--momentum", "0"},
 	 {"--nesterov on needs a momentum", "--momentum is 0", NULL}},
-	{{"mnist", "--sync-bn"}, {"--sync-bn is of cifar, and this is mnist", NULL}},
-	{{"mnist", "--no-augment"}, {"--no-augment is of cifar, and this is mnist", NULL}},
-	{{"cifar", "--no-dropout"}, {"--no-dropout is of mnist, and this is cifar", NULL}},
+	{{"mnist", "--sync-bn"}, {"--sync-bn is for cifar only, and this is mnist", NULL}},
+	{{"mnist", "--no-augment"}, {"--no-augment is for cifar only, and this is mnist", NULL}},
+	{{"cifar", "--no-dropout"}, {"--no-dropout is for mnist only, and this is cifar", NULL}},
 };
 
 TEST_ROWS(test_refused, refused)
@@ -226,7 +228,7 @@ TEST_ROWS(test_refused, refused)
 		      text);
 }
 
-/* All ranks read the same command line, and one says what is wrong with it. */
+/* Of ranks with the same command line, only one prints the error. */
 TEST_LOOP(test_one_speaks, 0, 3)
 {
 	static const char *const names[] = {"DDP_RANK", "RANK", "SLURM_PROCID"};
@@ -247,7 +249,7 @@ TEST_LOOP(test_one_speaks, 0, 3)
 
 /* --- Help -------------------------------------------------------------------------------------- */
 
-/* The lines of [text]; none is longer than a terminal's. */
+/* Counts the lines of [text], and checks that they fit on a terminal. */
 static int count_lines(const char *text)
 {
 	int lines = 0;
@@ -262,7 +264,7 @@ static int count_lines(const char *text)
 	return lines;
 }
 
-/* Every option is on it, and it fits on a screen. */
+/* The help has every option, and at most [most] lines. */
 static void check_help(const char *const *words, int most)
 {
 	static char text[16384];
@@ -287,7 +289,7 @@ TEST(test_help)
 	check_help(letter, 40);
 	check_help(all, 200);
 	printed(all, STDOUT_FILENO, text, sizeof(text));
-	ck_assert_ptr_nonnull(strstr(text, "together without these [64]"));
+	ck_assert_ptr_nonnull(strstr(text, "together [64]"));
 }
 
 TEST(test_version)
@@ -299,7 +301,7 @@ TEST(test_version)
 	ck_assert_str_eq(text, "ddp-train " PACKAGE_VERSION "\n");
 }
 
-/* Defaults are values that could have been given. */
+/* Defaults are valid values. */
 TEST_LOOP(test_defaults, 0, 2)
 {
 	static const char *const nets[] = {"mnist", "cifar"};
@@ -315,7 +317,7 @@ TEST_LOOP(test_defaults, 0, 2)
 		snprintf(name, sizeof(name), "--%s", option_rows[i].name);
 		words[1] = name;
 		words[2] = option_text(&options, (enum option_id)i);
-		/* Those that belong to something else are refused for that alone. */
+		/* Options that belong to another one are rejected for that reason only. */
 		if (parse(&again, words) == OPTIONS_RUN)
 			ck_assert_str_eq(option_text(&again, (enum option_id)i), words[2]);
 		else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is computed together, and where it lies; which elements dropout leaves.
+ * test_program.c - operations and memory plan of compiled networks; dropout masks
  */
 #include "config.h"
 
@@ -11,14 +11,14 @@
 #include "unit.h"
 
 static const struct {
-	const char *name; /* of ours, or the test's */
+	const char *name; /* of a predefined network or one of networks.h */
 	const struct net *net;
 	int ops, pools, lists, again;
-	double most; /* bytes of training for each image, in f32 */
+	double most; /* bytes per image for training in f32, at most */
 } rows[] = {
-	/* conv1, conv2, pool, dropout, fc1, dropout, fc2 */
+	/* Operations: conv1, conv2, pool, dropout, fc1, dropout, fc2. */
 	{"mnist", NULL, 7, 1, 1, 0, 284e3},
-	/* 20 convolutions and as many BatchNorms, with their additions, pool, fc */
+	/* 20 convolutions and as many BatchNorms with their additions, a pool and fc. */
 	{"cifar", NULL, 42, 0, 0, 4, 4.1e6},
 	{"like mnist", &like_mnist, 8, 1, 1, 0, 60e3},
 	{"odd", &odd, 5, 1, 1, 0, 10e3},
@@ -129,7 +129,10 @@ static void check_areas(const char *row, const struct program *program, enum pro
 	}
 }
 
-/* An engine that wants none of the CPU's ways has each value as a whole, and its areas as aligned. */
+/*
+ * For an engine without the CPU's options, each value has an area of the whole batch, with the
+ * requested alignment.
+ */
 TEST_ROWS(test_plain, rows)
 {
 	struct program_options options = {.type = DDP_BF16, .dropout = true, .alignment = 256};
@@ -164,7 +167,7 @@ TEST_ROWS(test_plain, rows)
 	discard(&compiled);
 }
 
-/* What is used at the same time lies apart, in no more memory than is said here. */
+/* Areas in use at the same time do not overlap, and the memory is within the returned size. */
 TEST_ROWS(test_areas, rows)
 {
 	static const size_t images[] = {1, 3, 64};
@@ -186,14 +189,14 @@ TEST_ROWS(test_areas, rows)
 	discard(&compiled);
 }
 
-/* What a pool and its dropout have is one: values, and gradients. */
+/* Values and gradients of a pool and its dropout share areas. */
 static void check_in_place(const struct program *program, int a, int b)
 {
 	ck_assert_int_eq(program->values[a].data, program->values[b].data);
 	ck_assert_int_eq(program->values[a].gradient, program->values[b].gradient);
 }
 
-/* Of mnist's two dropouts one is behind a pool, which does both, and one behind a dense layer. */
+/* Of mnist's two dropouts, one is done by the pool before it, and one follows a dense layer. */
 TEST_ROWS(test_drop_masks, rows)
 {
 	struct program_options options = {.type = DDP_F32, .dropout = true, .drop_masks = true};
@@ -223,7 +226,7 @@ TEST_ROWS(test_drop_masks, rows)
 	discard(&compiled);
 }
 
-/* A layer that is to have none has none, and all passes of its own. */
+/* A layer for which lists are disabled has none, and runs all passes. */
 TEST(test_dense)
 {
 	static const bool dense[] = {[3] = true, [10] = false};
@@ -263,7 +266,7 @@ static bool bit_of(const uint8_t *keep, size_t at)
 	return keep[at / 8] >> at % 8 & 1;
 }
 
-/* As many are dropped as the rate says, within five standard deviations. */
+/* The share of dropped elements is the rate, within five standard deviations. */
 TEST_ROWS(test_rate, rates)
 {
 	struct dropout dropout = {.seed = 1, .epoch = 2, .layer = 3};
@@ -284,7 +287,7 @@ TEST_ROWS(test_rate, rates)
 		      "%g dropped of %g at %g", dropped, all, rate);
 }
 
-/* A sample's bits are its own, whichever batch it is in, and others' are others. */
+/* A sample's mask does not depend on its batch, and differs from other samples' masks. */
 TEST_LOOP(test_alone, 0, 7)
 {
 	static const size_t counts[] = {1, 7, 32, 37, 128, 129, 1000};

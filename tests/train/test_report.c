@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_report.c - what people and programs are told of a training */
+/* test_report.c - output about a training: lines, live line, JSON, page */
 #include "config.h"
 
 #include <fcntl.h>
@@ -50,11 +50,11 @@ static struct report_run run_of(const char *title)
 	};
 }
 
-/* Every 10 steps a beat of one second; rank 2 works 10 % more than the others. */
-static void tell_beat(struct report *report, uint64_t total, double loss)
+/* Every 10 steps an interval of one second; rank 2 works 10 % more than the others. */
+static void report_steps(struct report *report, uint64_t total, double loss)
 {
 	struct report_work ranks[RANKS] = {0};
-	struct report_beat beat = {
+	struct report_interval interval = {
 		.epoch = (unsigned)((total - 1) / STEPS) + 1,
 		.step = (total - 1) % STEPS + 1,
 		.total = total,
@@ -71,7 +71,7 @@ static void tell_beat(struct report *report, uint64_t total, double loss)
 		ranks[rank].seconds[ENGINE_COMPUTE] = rank == 2 ? 0.88 : 0.8;
 		ranks[rank].seconds[ENGINE_REDUCE] = rank == 2 ? 0.02 : 0.1;
 	}
-	report_beat(report, &beat);
+	report_interval(report, &interval);
 }
 
 static void tell_epoch(struct report *report, unsigned number, double loss)
@@ -120,7 +120,7 @@ static void tell_all(struct report *report)
 		   "every line ends at 100 columns",
 		   "what is left is in the next one, behind two blanks, at a comma where it can");
 	for (uint64_t total = 10; total <= EPOCHS * STEPS; total += 10) {
-		tell_beat(report, total, 1.0 / (double)total);
+		report_steps(report, total, 1.0 / (double)total);
 		if (total % STEPS == 0)
 			tell_epoch(report, (unsigned)(total / STEPS), 0.2104);
 	}
@@ -134,9 +134,9 @@ static void tell_little(struct report *report)
 	report_end(report, &end);
 }
 
-/* Tell a run, in a child whose stdout and stderr are [out] and [err]. */
-static int tell_in_child(const struct report_options *options, int out, int err,
-			 void (*told)(struct report *report))
+/* Reports a run in a child process with stdout [out] and stderr [err]. */
+static int report_in_child(const struct report_options *options, int out, int err,
+			   void (*report_all)(struct report *report))
 {
 	struct report_run run = run_of("a run");
 	struct report *report;
@@ -150,7 +150,7 @@ static int tell_in_child(const struct report_options *options, int out, int err,
 		dup2(err, STDERR_FILENO);
 		if (report_open(&report, options, &run, NULL) < 0)
 			_exit(50);
-		told(report);
+		report_all(report);
 		_exit(report_close(report, NULL) < 0 ? 60 : 0);
 	}
 	ck_assert_int_eq(waitpid(child, &status, 0), child);
@@ -160,7 +160,7 @@ static int tell_in_child(const struct report_options *options, int out, int err,
 
 static int tell_run(const struct report_options *options, int out, int err)
 {
-	return tell_in_child(options, out, err, tell_all);
+	return report_in_child(options, out, err, tell_all);
 }
 
 static char *read_all(const char *name)
@@ -187,7 +187,7 @@ static int count_of(const char *text, const char *what)
 	return count;
 }
 
-/* --- Lines and the table ---------------------------------------------------------------- */
+/* --- Lines and table -------------------------------------------------------------------- */
 
 TEST(lines_say_all_and_stderr_nothing)
 {
@@ -271,8 +271,8 @@ TEST(json_on_stdout_is_alone_there)
 /* --- The live line ---------------------------------------------------------------------- */
 
 /*
- * The other end of a pty: what would be on the screen. It knows what a live line may use: carriage
- * return, line feed, clear to the end of the line, colours. Anything else is strange.
+ * The master side of a pty, which emulates a screen. It knows what the live line uses: carriage
+ * return, line feed, clear to the end of the line, colours. Anything else fails the test.
  */
 enum { TERMINAL_COLUMNS = 600, TERMINAL_LINES = 65536 };
 
@@ -280,17 +280,17 @@ struct terminal {
 	size_t width;
 	int fd;
 	pthread_t reader;
-	char cells[TERMINAL_COLUMNS][5]; /* the line of the cursor: a character each */
+	char cells[TERMINAL_COLUMNS][5]; /* the cursor's line, one character each */
 	size_t at;			 /* the cursor's column */
-	size_t widest;			 /* columns that a line which was not ended has taken */
+	size_t widest;			 /* columns of the widest unfinished line */
 	bool colours, strange;
-	char last[4 * TERMINAL_COLUMNS]; /* the live line when it was last whole */
-	char lines[TERMINAL_LINES];	 /* those that were ended */
-	size_t ended;			 /* bytes of them */
-	char line[4 * TERMINAL_COLUMNS]; /* what terminal_line() gave */
+	char last[4 * TERMINAL_COLUMNS]; /* the last complete live line */
+	char lines[TERMINAL_LINES];	 /* finished lines */
+	size_t ended;			 /* bytes in [lines] */
+	char line[4 * TERMINAL_COLUMNS]; /* result of terminal_line() */
 };
 
-/* The line of the cursor without the blanks at its end. */
+/* The cursor's line without trailing blanks. */
 static const char *terminal_line(struct terminal *terminal)
 {
 	size_t end = 0, used = 0;
@@ -311,8 +311,8 @@ static void terminal_clear(struct terminal *terminal, size_t from)
 		terminal->cells[i][0] = '\0';
 }
 
-/* The line is about to be changed: it is as wide now as it was meant to be. */
-static void terminal_look(struct terminal *terminal)
+/* Records the line before it is changed, when it is complete. */
+static void terminal_record(struct terminal *terminal)
 {
 	if (terminal_line(terminal)[0])
 		memcpy(terminal->last, terminal->line, sizeof(terminal->last));
@@ -320,7 +320,7 @@ static void terminal_look(struct terminal *terminal)
 		terminal->widest = terminal->at;
 }
 
-/* Returns the bytes of the escape sequence at [text]. */
+/* Returns the length of the escape sequence at [text]. */
 static size_t terminal_escape(struct terminal *terminal, const char *text)
 {
 	size_t size = 1;
@@ -348,7 +348,7 @@ static size_t terminal_put(struct terminal *terminal, const char *text)
 		return terminal_escape(terminal, text);
 	if (*text == '\r') {
 		if (text[1] != '\n')
-			terminal_look(terminal);
+			terminal_record(terminal);
 		terminal->at = 0;
 	} else if (*text == '\n') {
 		terminal->ended += (size_t)snprintf(terminal->lines + terminal->ended,
@@ -372,7 +372,7 @@ static void *terminal_read(void *argument)
 	size_t used = 0;
 	ssize_t got;
 
-	/* The pty says EIO when the last one of the other side is gone. */
+	/* read() returns EIO when the other side is closed. */
 	while (used < sizeof(text) - 1 &&
 	       (got = read(terminal->fd, text + used, sizeof(text) - 1 - used)) > 0)
 		used += (size_t)got;
@@ -382,7 +382,7 @@ static void *terminal_read(void *argument)
 	return NULL;
 }
 
-/* Read what is written to the pty with master [fd], until its other side is closed. */
+/* Reads the output on the pty with master [fd], until its other side is closed. */
 static void terminal_start(struct terminal *terminal, int fd)
 {
 	terminal->fd = fd;
@@ -398,7 +398,7 @@ static const struct screen {
 	const char *name, *term, *locale;
 	bool colour;
 	unsigned short width;
-	bool shared; /* stdout is the terminal too */
+	bool shared; /* stdout is the terminal, too */
 	const char *shows, *lacks;
 } screens[] = {
 	{"20", "xterm", "C.UTF-8", true, 20, false, "epoch 4/4  100/100", "loss"},
@@ -412,7 +412,7 @@ static const struct screen {
 	{"1", "xterm", "C.UTF-8", true, 1, false, "", "epoch"},
 };
 
-/* The last thing that the line said before it was taken away. */
+/* Checks the last content of the live line before it was removed. */
 static void check_screen(const struct screen *row, struct terminal *terminal)
 {
 	ck_assert_msg(terminal->widest < row->width, "%s: %zu columns", row->name,
@@ -461,25 +461,25 @@ TEST_ROWS(live_line_fits_and_goes, screens)
 
 /* --- The JSON log ----------------------------------------------------------------------- */
 
-/* A run into the file "log", with what [told] tells. Returns what is in the file then. */
-static char *log_of(bool append, void (*told)(struct report *report))
+/* Writes a run reported by [report_all] to the file "log". Returns the file's content. */
+static char *log_of(bool append, void (*report_all)(struct report *report))
 {
 	struct report_options options = {.json = scratch("log"), .quiet = true, .append = append};
 	struct report_run run = run_of("a \"title\"\\\n\x01\xff é");
 	struct report *report;
 
 	ck_assert_int_eq(report_open(&report, &options, &run, NULL), 0);
-	told(report);
+	report_all(report);
 	ck_assert_int_eq(report_close(report, NULL), 0);
 	return read_all("log");
 }
 
 static void tell_numbers(struct report *report)
 {
-	tell_beat(report, 10, 0.1);
-	tell_beat(report, 20, NAN);
-	tell_beat(report, 30, -INFINITY);
-	tell_beat(report, 40, 1.0 / 3);
+	report_steps(report, 10, 0.1);
+	report_steps(report, 20, NAN);
+	report_steps(report, 30, -INFINITY);
+	report_steps(report, 40, 1.0 / 3);
 }
 
 TEST(json_has_numbers_in_full_and_null_for_none)
@@ -501,7 +501,7 @@ TEST(json_has_numbers_in_full_and_null_for_none)
 	free(text);
 }
 
-static void tell_one(struct report *report)
+static void report_one_run(struct report *report)
 {
 	report_say(report, "one");
 }
@@ -511,10 +511,10 @@ static void tell_two(struct report *report)
 	report_say(report, "two");
 }
 
-/* A run that goes on adds to the log, without the half line of one that was killed. */
+/* A resumed run appends to the log, after removing an incomplete line. */
 TEST(json_is_added_to_when_a_run_goes_on)
 {
-	char *text = log_of(false, tell_one);
+	char *text = log_of(false, report_one_run);
 	FILE *file;
 
 	free(text);
@@ -533,12 +533,12 @@ TEST(json_is_added_to_when_a_run_goes_on)
 	free(text);
 }
 
-/* --- What cannot be written ------------------------------------------------------------- */
+/* --- Write errors ----------------------------------------------------------------------- */
 
 static const struct full {
 	const char *name, *json, *page, *events;
 	bool out;
-	const char *told;
+	const char *message;
 } fulls[] = {
 	{"log", "/dev/full", NULL, NULL, false, "cannot write the log /dev/full: No space left"},
 	{"stdout", NULL, NULL, NULL, true, "cannot write to stdout: No space left"},
@@ -553,17 +553,17 @@ TEST_ROWS(full_disk_is_told_once_and_stops_nothing, fulls)
 
 	ck_assert_int_eq(tell_run(&options, out, err), 60);
 	text = read_all("err");
-	ck_assert_msg(strstr(text, row->told), "%s: %s", row->name, text);
+	ck_assert_msg(strstr(text, row->message), "%s: %s", row->name, text);
 	ck_assert_int_eq(count_of(text, "\n"), 1);
 	free(text);
 	close(out);
 	close(err);
 }
 
-/* The directory of the page is gone in the end. */
-static void tell_gone(struct report *report)
+/* The page's directory is removed before the end. */
+static void report_without_directory(struct report *report)
 {
-	tell_beat(report, 10, 1);
+	report_steps(report, 10, 1);
 	unlink(scratch("gone/page.html"));
 	rmdir(scratch("gone"));
 	tell_end(report, "finished");
@@ -576,7 +576,7 @@ TEST(what_was_not_written_is_not_announced)
 	char *text;
 
 	ck_assert_int_eq(mkdir(scratch("gone"), 0700), 0);
-	ck_assert_int_eq(tell_in_child(&options, out, err, tell_gone), 60);
+	ck_assert_int_eq(report_in_child(&options, out, err, report_without_directory), 60);
 	text = read_all("out");
 	ck_assert_ptr_nonnull(strstr(text, "\nlog         "));
 	ck_assert_ptr_null(strstr(text, "\nreport "));
@@ -588,7 +588,7 @@ TEST(what_was_not_written_is_not_announced)
 	close(err);
 }
 
-/* A page that has no room any more leaves the last one that had. */
+/* If the disk is full, the last complete page is kept. */
 TEST(full_disk_leaves_the_last_page)
 {
 	struct report_options options = {.page = scratch("page.html")};
@@ -605,7 +605,7 @@ TEST(full_disk_leaves_the_last_page)
 	getrlimit(RLIMIT_FSIZE, &limit);
 	limit.rlim_cur = 4096;
 	setrlimit(RLIMIT_FSIZE, &limit);
-	tell_beat(report, 10, 1);
+	report_steps(report, 10, 1);
 	tell_epoch(report, 1, 1);
 	tell_epoch(report, 2, 1);
 	limit.rlim_cur = limit.rlim_max;
@@ -644,7 +644,7 @@ TEST_ROWS(wrong_place_is_told_before_the_training, wrongs)
 
 /* --- The page --------------------------------------------------------------------------- */
 
-/* A run of which the page stays as after a crash, with beats up to step [last]. */
+/* The page of a run that ended without report_end(), with intervals up to step [last]. */
 static char *page_of(uint64_t begin, uint64_t last, bool append, double bad)
 {
 	struct report_options options = {
@@ -655,7 +655,7 @@ static char *page_of(uint64_t begin, uint64_t last, bool append, double bad)
 	run.begin = begin;
 	ck_assert_int_eq(report_open(&report, &options, &run, NULL), 0);
 	for (uint64_t total = begin + 10; total <= last; total += 10)
-		tell_beat(report, total, total == 150 ? bad : 1.0 / (double)total);
+		report_steps(report, total, total == 150 ? bad : 1.0 / (double)total);
 	tell_epoch(report, (unsigned)(last / STEPS), 0.5);
 	ck_assert_int_eq(report_close(report, NULL), 0);
 	return read_all("page.html");
@@ -690,7 +690,7 @@ TEST(page_takes_texts_as_texts)
 				     "\"title\": \"\\u003cscript>alert(\\\"1\\\")\\u003c/script>"
 				     "\\u003c!--&'\\u001b[31m\xef\xbf\xbd\""));
 	ck_assert_int_eq(count_of(page, "</script>"), 2);
-	/* Nothing is asked for: the only addresses are the names of formats. */
+	/* The page loads nothing: the only addresses are names of formats. */
 	ck_assert_int_eq(count_of(page, "http"), count_of(page, "http-equiv"));
 	ck_assert_int_eq(count_of(page, "src=") + count_of(page, "href="), 0);
 	free(page);
@@ -702,11 +702,11 @@ TEST_LOOP(page_has_null_where_the_loss_is_not_finite, 0, 2)
 	char *page = page_of(0, 300, false, bad[_i]);
 
 	ck_assert_ptr_nonnull(strstr(page, "\"total\": 150, \"loss\": null, "));
-	ck_assert_int_eq(count_of(page, ": null, "), 1 + 3); /* no reason, no files yet */
+	ck_assert_int_eq(count_of(page, ": null, "), 1 + 3); /* no reason and no files yet */
 	free(page);
 }
 
-/* What an earlier run told after its checkpoint is told anew. */
+/* Steps of an earlier run after its checkpoint are replaced. */
 TEST(page_goes_on_with_the_run)
 {
 	char *page = page_of(0, 300, false, NAN);
@@ -728,14 +728,14 @@ TEST(page_goes_on_with_the_run)
 	free(page);
 }
 
-/* A training that was finished before has nothing to tell but that. */
+/* A training that was finished before reports only that. */
 TEST(nothing_trained_has_no_table)
 {
 	struct report_options options = {.json = "-"};
 	int out = create("out"), err = create("err");
 	char *text;
 
-	ck_assert_int_eq(tell_in_child(&options, out, err, tell_little), 0);
+	ck_assert_int_eq(report_in_child(&options, out, err, tell_little), 0);
 	text = read_all("err");
 	ck_assert_str_eq(text, "\nfinished before: nothing was trained in 0.5 s\n\n");
 	free(text);
@@ -754,7 +754,7 @@ TEST(long_run_takes_no_more_memory)
 	run.epochs = 4000;
 	ck_assert_int_eq(report_open(&report, &options, &run, NULL), 0);
 	for (uint64_t total = 1; total <= 40000; total++) {
-		tell_beat(report, total, 1.0 / (double)total);
+		report_steps(report, total, 1.0 / (double)total);
 		if (total % 200 == 0)
 			report_say(report, "line %llu", (unsigned long long)total);
 		if (total % 100 == 0 && total <= 30000)
@@ -773,11 +773,11 @@ TEST(long_run_takes_no_more_memory)
 	free(page);
 }
 
-TEST(no_beat_no_epoch_no_rank_is_fine)
+TEST(no_interval_no_epoch_no_rank_is_fine)
 {
 	struct report_options options = {.page = scratch("page.html"), .json = scratch("log")};
 	struct report_run run = {.title = "t", .ranks = 1, .nodes = 1};
-	struct report_beat beat = {.epoch = 1};
+	struct report_interval interval = {.epoch = 1};
 	struct report_epoch epoch = {.epoch = 1};
 	struct report_end end = {.reason = NULL};
 	struct report *report;
@@ -785,13 +785,13 @@ TEST(no_beat_no_epoch_no_rank_is_fine)
 	options.quiet = true;
 	ck_assert_int_eq(report_open(&report, &options, &run, NULL), 0);
 	report_epoch(report, &epoch);
-	report_beat(report, &beat);
-	report_beat(report, &beat);
+	report_interval(report, &interval);
+	report_interval(report, &interval);
 	report_epoch(report, &epoch);
 	report_end(report, &end);
 	ck_assert_int_eq(report_close(report, NULL), 0);
 
-	report_beat(NULL, &beat);
+	report_interval(NULL, &interval);
 	report_epoch(NULL, &epoch);
 	report_say(NULL, "%d", 1);
 	report_end(NULL, &end);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whole trainings by the real program: the number of ranks does not matter, nor does a death; who
- * is told to stop stops and goes on; what is wrong is said in one line.
+ * test_runs.c - whole trainings by ddp-train
  *
- * With exact convolutions: the others are chosen by timing, anew in each run.
+ * The results do not depend on the number of ranks or on kills. A run stops on a signal and can be
+ * resumed. Errors are one line. The convolutions are exact, as others are chosen by timing in each
+ * run.
  */
 #include "config.h"
 
@@ -22,9 +23,9 @@ static struct program program; /* too large for a stack */
 
 static uint64_t state; /* of random numbers */
 
-/* --- The undisturbed run, once ---------------------------------------------------------------- */
+/* --- Reference run ---------------------------------------------------------------------------- */
 
-static int milliseconds; /* that it took */
+static int milliseconds; /* duration of the reference run */
 
 static void begin_all(void)
 {
@@ -41,7 +42,7 @@ static void begin_all(void)
 		(int)((end.tv_sec - begin.tv_sec) * 1000 + (end.tv_nsec - begin.tv_nsec) / 1000000);
 }
 
-/* Each test in a directory of its own, beside the reference. */
+/* Creates a directory for each test, next to the reference run. */
 static void begin(void)
 {
 	char name[] = "test-XXXXXX";
@@ -67,7 +68,7 @@ static void check_reference(const char *what, const char *reference)
 		      "%s: the best weights are not those of the undisturbed run", what);
 }
 
-/* stderr of the last run is one line, which has [piece]. */
+/* stderr of the last run is one line that contains [piece]. */
 static void check_one_line(const char *piece)
 {
 	const char *text = program.errors;
@@ -76,11 +77,11 @@ static void check_one_line(const char *piece)
 		      "not one line with \"%s\":\n%s", piece, text);
 }
 
-/* --- What a run tells ----------------------------------------------------------------------- */
+/* --- Output of a run ------------------------------------------------------------------------ */
 
 enum { STEPS = 64 };
 
-/* How far the weights of two models are from each other, relative to their size. */
+/* Distance of the weights of two models, relative to their size. */
 static double difference(const char *one, const char *two)
 {
 	struct ddp_tensors *files[2];
@@ -108,10 +109,11 @@ static double difference(const char *one, const char *two)
 /* --- The number of ranks ---------------------------------------------------------------------- */
 
 /*
- * Sums in another order are off by a last bit, and where two pixels of a pool are as near as that another one gets the
- * gradient: a few in a million do, each worth less than a ten-thousandth of its layer's weights here. Not with Adadelta,
- * whose first steps are as large for the smallest gradients: in five steps one such pixel is worth a thousandth of the
- * loss (seen with oneDNN 3.7).
+ * Sums in another order differ by rounding. If two pixels of a max-pool are that close, the
+ * gradient goes to another pixel. This happens to a few in a million, each worth less than a
+ * ten-thousandth of its layer's weights here. Adadelta is not used, as its first steps are equally
+ * large for the smallest gradients: in five steps one such pixel changes the loss by a thousandth
+ * (seen with oneDNN 3.7). Losses differ by 5e-5 at step 20 on AMD EPYC with oneDNN 2.6.
  */
 TEST(test_ranks)
 {
@@ -129,16 +131,16 @@ TEST(test_ranks)
 	}
 	for (int i = 1; i < 3; i++) {
 		for (int step = 0; step < 20; step++)
-			ck_assert_msg(fabs(losses[i][step] / losses[0][step] - 1) < 1e-5,
+			ck_assert_msg(fabs(losses[i][step] / losses[0][step] - 1) < 1e-4,
 				      "step %d: loss %.9g with %d ranks, %.9g with 1", step + 1,
 				      losses[i][step], 1 << i, losses[0][step]);
 		ck_assert_double_lt(difference("model-0", i == 1 ? "model-1" : "model-2"), 1e-3);
 	}
-	/* It learns. */
+	/* The training makes progress. */
 	ck_assert_double_lt(losses[0][19], 0.9 * losses[0][0]);
 }
 
-/* Without -n the ranks share --batch, however many there are. */
+/* Without -n the ranks share --batch, whatever their number is. */
 TEST(test_shared)
 {
 	double batch[2];
@@ -151,7 +153,7 @@ TEST(test_shared)
 	ck_assert(batch[0] == 32);
 }
 
-/* Where nobody watches: a file. */
+/* stderr is a file, not a terminal. */
 TEST(test_progress)
 {
 	static const char *const words[] = {"auto", "on", "off"};
@@ -170,7 +172,10 @@ TEST(test_again)
 	check_reference("the same again", "../reference.st");
 }
 
-/* An epoch whose loss or weights are not finite is never the best; the run says so in one warning, its last line and its status. */
+/*
+ * An epoch whose loss or weights are not finite is never the best one. The run reports it in one
+ * warning, its last line and its status.
+ */
 TEST(test_diverged)
 {
 	static const char line[] =
@@ -178,22 +183,23 @@ TEST(test_diverged)
 
 	program_run(&program, 0, "%s-e 1", line);
 	ck_assert_int_eq(rename("model.st.best", "first.st"), 0);
-	program_run(&program, 4, "%s-e 3 --lr 1e38 --log-json log", line);
+	program_run(&program, 4, "%s-e 3 --lr 1e38 --log-json log --checkpoint-steps 3", line);
 	ck_assert_int_eq(access("model.st.best", F_OK), -1);
 	ck_assert_ptr_nonnull(
-		strstr(program.output, "\nfinished, but the loss or a weight is not finite: "));
+		strstr(program.output, "\nended early, but the loss or a weight is not finite: "));
 	ck_assert_ptr_nonnull(strstr(program.output, ", after epoch 1\n"));
 	check_one_line("ddp-train: warning: the loss or a weight is not finite any more, at step ");
 	program_read("log", program.output);
 	ck_assert_ptr_nonnull(strstr(program.output, "may help\", \"warning\": true"));
 	ck_assert_ptr_null(strstr(program.output, "\"best\": true"));
-	program_run(&program, 4, "%s-e 3 --lr 1e38", line);
-	ck_assert_ptr_nonnull(strstr(
-		program.output, "\nfinished before, but the loss or a weight is not finite: "));
+	/* The newest checkpoint is the one before, from which a run with a smaller rate resumes. */
+	program_run(&program, 0, "%s-e 3 --log-json log", line);
+	program_read("log", program.output);
+	ck_assert_ptr_nonnull(strstr(program.output, "resumed from the checkpoint of step 10 in "));
 }
 
-/* The last samples of an epoch, which are repeated so that ranks have equally many, are not counted. */
-TEST_LOOP(test_samples, 1, 6)
+/* Samples that are repeated at the end of an epoch are not counted. */
+TEST_LOOP(test_samples, 1, unit_rows(3, 6))
 {
 	double number[2];
 
@@ -230,23 +236,46 @@ TEST(test_too_many_threads)
 	check_one_line(" threads of 2 ranks share ");
 }
 
-/* --- What cannot be written -------------------------------------------------------------------- */
+/* --- Write errors ------------------------------------------------------------------------------ */
 
 static const struct {
 	const char *options, *want;
-	bool out; /* to stdout, else to the options' file */
+	bool out; /* to stdout, else to the file in the options */
 } unwritten[] = {
 	{"-n 2", "ddp-train: warning: cannot write to stdout: No space left on device; ", true},
 	{"-n 2 -q --log-json full",
 	 "ddp-train: warning: cannot write the log full: No space left on device; ", false},
 };
 
-/* Rank 0 says it, and the others end with the same status instead of waiting for rank 0. */
+/* Rank 0 reports the error. The others end with the same status, without waiting for rank 0. */
 TEST_ROWS(test_unwritten, unwritten)
 {
 	ck_assert_int_eq(symlink("/dev/full", unwritten[_i].out ? "output" : "full"), 0);
 	program_run(&program, 77, "mnist --samples 64 -e 1 -t 1 %s", unwritten[_i].options);
 	check_one_line(unwritten[_i].want);
+}
+
+/* A FIFO whose reader ends is an error; the run does not wait. */
+TEST(test_fifo)
+{
+	char byte;
+	int fd;
+
+	ck_assert_int_eq(mkfifo("fifo", 0600), 0);
+	program_run(&program, 77, "mnist --samples 64 -e 1 -n 1 -q --log-json fifo");
+	check_one_line("cannot write the log fifo: no process reads this FIFO; ");
+	fd = open("fifo", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+	program_start(&program, "mnist --samples 64 -e 1000000 -n 1 -q --log-json fifo");
+	while (read(fd, &byte, 1) != 1)
+		program_sleep(5);
+	close(fd);
+	do {
+		program_sleep(5);
+		program_read("errors", program.errors);
+	} while (!strchr(program.errors, '\n'));
+	kill(program.pid, SIGTERM);
+	program_wait(&program);
+	ck_assert_ptr_nonnull(strstr(program.errors, "cannot write the log fifo: Broken pipe; "));
 }
 
 TEST_LOOP(test_unwritten_help, 0, 3)
@@ -258,7 +287,7 @@ TEST_LOOP(test_unwritten_help, 0, 3)
 	check_one_line("ddp-train: cannot write to stdout: No space left on device\n");
 }
 
-/* "ulimit -f": an error that names the reason, not a signal. */
+/* "ulimit -f": an error with the reason, not a signal. */
 TEST(test_file_limit)
 {
 	struct rlimit limit = {.rlim_cur = 100 << 10, .rlim_max = RLIM_INFINITY};
@@ -267,17 +296,20 @@ TEST(test_file_limit)
 	program_start(&program, "mnist --samples 64 -e 1 -n 2 -q -m model.st");
 	program_wait(&program);
 	ck_assert_msg(program.status > 64 && program.status < 128, "%d", program.status);
-	ck_assert_msg(strstr(program.errors, ": File too large\n") &&
+	ck_assert_msg(strstr(program.errors, ": File too large") &&
 			      !strstr(program.errors, "killed by"),
 		      "%s", program.errors);
 }
 
-/* --- Deaths ------------------------------------------------------------------------------------ */
+/* --- Kills ------------------------------------------------------------------------------------- */
 
-enum { ROUNDS = 5, ROUNDS_LONG = 50 };
+enum { ROUNDS_SHORT = 1, ROUNDS = 5, ROUNDS_LONG = 50 };
 
-/* kill -9 of a rank, or of all, at any time; what goes on ends as if nothing had been. */
-TEST_LOOP(test_killed, 0, getenv("DDP_LONG") ? ROUNDS_LONG : ROUNDS)
+/*
+ * After a kill -9 of one rank or all ranks at a random time, the resumed run has the reference's
+ * weights.
+ */
+TEST_LOOP(test_killed, 0, getenv("DDP_LONG") ? ROUNDS_LONG : unit_rows(ROUNDS_SHORT, ROUNDS))
 {
 	static const char line[] = TRAINING " -n 2 -q -c state --checkpoint-steps 3 -m model.st";
 	uint64_t seed = state + (uint64_t)_i * 2;
@@ -298,12 +330,12 @@ TEST_LOOP(test_killed, 0, getenv("DDP_LONG") ? ROUNDS_LONG : ROUNDS)
 	check_reference("killed and gone on", "../reference.st");
 }
 
-/* --- Stopping ----------------------------------------------------------------------------------- */
+/* --- Stop by a signal --------------------------------------------------------------------------- */
 
 static const struct {
 	const char *name;
 	int number;
-	bool one; /* to one rank alone */
+	bool one; /* send it to one rank only */
 } stops[] = {
 	{"SIGTERM", SIGTERM, false},
 	{"SIGUSR1", SIGUSR1, false},
@@ -313,7 +345,7 @@ static const struct {
 
 TEST_ROWS(test_stopped, stops)
 {
-	/* Long enough that a signal comes before its end. */
+	/* Long enough to receive the signal before its end. */
 	static const char line[] =
 		LONG_TRAINING " -n 2 -c state --checkpoint-steps 4 -m model.st --progress off";
 	pid_t ranks[4];
@@ -338,7 +370,7 @@ TEST_ROWS(test_stopped, stops)
 	check_reference(stops[_i].name, "../long.st");
 }
 
-/* Who cannot wait for the end of a long step says so twice. */
+/* A second SIGINT ends the run before the end of a long step. */
 TEST(test_impatient)
 {
 	program_start(&program, "cifar --conv exact -b 512 -t 1 -n 1 --log-json log");
@@ -352,8 +384,8 @@ TEST(test_impatient)
 }
 
 /*
- * A checkpoint is no promise of a number of ranks: the next steps are those of the undisturbed run.
- * Later ones are too, but rounding grows.
+ * A run may resume with another number of ranks. Its next steps equal those of the reference; later
+ * ones differ by growing rounding errors.
  */
 TEST_LOOP(test_elsewhere, 0, 2)
 {
@@ -372,7 +404,7 @@ TEST_LOOP(test_elsewhere, 0, 2)
 			      numbers[_i], wanted[13 + i]);
 }
 
-/* When the job's time is nearly over, after one more step. */
+/* The run stops shortly before the job's time limit, after the current step. */
 TEST(test_time)
 {
 	char when[32];
@@ -398,23 +430,21 @@ TEST(test_finished)
 }
 
 static const struct {
-	const char *obstacle; /* a directory where a file is to be */
+	const char *obstacle; /* a directory at the path of a file to be written */
 	const char *options, *output, *errors;
 } unsaved[] = {
 	{"state/checkpoint-0000000015.safetensors", "-c state --checkpoint-steps 5 -m model.st",
 	 "\ncheckpoint  state\n",
-	 "; the checkpoint of step 10 in state is kept: the same command without --fresh goes on from "
-	 "there; model.st.best has the weights after epoch 1\n"},
+	 "; the checkpoint of step 10 in state is kept: the same command without --fresh resumes from "
+	 "it; model.st.best has the weights after epoch 1\n"},
 	{"state/checkpoint-0000000005.safetensors", "-c state --checkpoint-steps 5 -m model.st",
 	 "ended by an error at step 5: ",
-	 "; there is no checkpoint in state yet: the same command begins anew\n"},
+	 "; there is no checkpoint in state yet: the same command starts over\n"},
 	{"model.st.best", "-m model.st", "ended by an error at step ",
-	 "; no checkpoint is kept: --checkpoint DIR asks for them\n"},
-	{"model.st", "-m model.st -c state", "\ncheckpoint  state\n",
-	 "without --fresh goes on from there; model.st.best has the weights after epoch "},
+	 "; no checkpoint is kept: use --checkpoint DIR to write them\n"},
 };
 
-/* What cannot be written ends the run with all that others end with, and with how to go on. */
+/* If a file cannot be written, the run prints its summary, and how to continue. */
 TEST_ROWS(test_unsaved, unsaved)
 {
 	ck_assert_int_eq(mkdir("state", 0700), 0);
@@ -427,19 +457,20 @@ TEST_ROWS(test_unsaved, unsaved)
 	ck_assert_ptr_nonnull(strstr(program.errors, unsaved[_i].obstacle));
 	ck_assert_msg(strstr(program.errors, unsaved[_i].errors), "%s", program.errors);
 	ck_assert_msg(strchr(program.errors, '\n')[1] == '\0', "not one line:\n%s", program.errors);
-	/* With room again. */
+	/* After the obstacle is removed. */
 	ck_assert_int_eq(rmdir(unsaved[_i].obstacle), 0);
 	program_run(&program, 0, TRAINING " -n 2 -q -m model.st %s", unsaved[_i].options);
 	check_reference("gone on with room", "../reference.st");
 }
 
-/* Found before the first step, not when the first checkpoint or the model is written. */
+/* Errors found before the first step, not when the first checkpoint or the model is written. */
 static const struct {
 	const char *name;
 	mode_t kind; /* of "there" */
 	const char *options, *error;
 } unwritable[] = {
 	{"no permission", S_IFDIR, "-c there", "there"},
+	{"a directory as model", S_IFDIR, "-m there", "cannot write there: it is a directory"},
 	{"a device as model", S_IFCHR, "-m there", "cannot write there: it is not a plain file"},
 	{"a FIFO as model", S_IFIFO, "-m there", "cannot write there: it is not a plain file"},
 	{"a device as page", S_IFCHR, "-r there", "cannot write there: it is not a plain file"},
@@ -450,7 +481,7 @@ TEST_ROWS(test_unwritable, unwritable)
 	mode_t kind = unwritable[_i].kind;
 	struct stat info;
 
-	/* Root may write in every directory, but nobody may create a file in this one. */
+	/* Root may write to every directory, but no file can be created in this one. */
 	if (kind != S_IFDIR)
 		(void)mknod("there", kind | 0600, kind == S_IFCHR ? 0xeeee : 0);
 	else if (geteuid() == 0)
@@ -458,7 +489,7 @@ TEST_ROWS(test_unwritable, unwritable)
 	else
 		ck_assert_int_eq(mkdir("there", 0500), 0);
 	if (stat("there", &info) < 0)
-		return; /* only root can make a device, and not in every container */
+		return; /* only root can create a device, and not in every container */
 	program_run(&program, 77, TRAINING " -n 2 %s", unwritable[_i].options);
 	UNIT_SAYS(unwritable[_i].name, program.errors, unwritable[_i].error);
 	ck_assert_msg(!strstr(program.output, "epoch"), "%s: it trained:\n%s", unwritable[_i].name,
@@ -468,7 +499,7 @@ TEST_ROWS(test_unwritable, unwritable)
 	ck_assert_int_eq(program_count_files(".", "there"), 1);
 }
 
-/* The process that has a lock on [path], 0: none. */
+/* The process that holds the lock on [path]; 0: none. */
 static pid_t lock_owner(const char *path)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -480,7 +511,7 @@ static pid_t lock_owner(const char *path)
 	return lock.l_type == F_UNLCK ? 0 : lock.l_pid;
 }
 
-/* A run locks its directory, and the lock ends with it. */
+/* A run locks its directory until it ends. */
 TEST(test_lock)
 {
 	pid_t ranks[4], owner;
@@ -496,18 +527,16 @@ TEST(test_lock)
 	program_run(&program, 0, "mnist --samples 320 -b 16 -t 1 -n 2 -q -c state --steps 1");
 }
 
-/* Process 17 on node n9 has the lock. */
+/* Process 17 on node n9 holds the lock. */
 static const struct {
 	const char *owner;
 	int status;
-	const char *pieces[4];
+	const char *pieces;
 } locked[] = {
-	{"tux.41.7 0 0 n9 17",
-	 77,
-	 {"--checkpoint state is in use by process 17 on n9, job tux.41.7", "remove state/.lock",
-	  NULL}},
-	/* Its node died, and ddp-run started the program again: the server may keep the lock. */
-	{"tux.42.7 0 0 n9 17", 0, {NULL}},
+	{"tux.41.7 0 0 n9 17", 77,
+	 "--checkpoint state is in use by process 17 on n9, job tux.41.7|remove state/.lock"},
+	/* Its node died and ddp-run restarted the program; the server may keep the lock. */
+	{"tux.42.7 0 0 n9 17", 0, NULL},
 };
 
 TEST_ROWS(test_locked, locked)
@@ -528,18 +557,20 @@ TEST_ROWS(test_locked, locked)
 	for (int i = 0; i < ROWS(contract); i++)
 		setenv(contract[i][0], contract[i][1], 1);
 	program_run(&program, locked[_i].status, "mnist --samples 64 -e 1 -b 16 -q -c state");
-	unit_pieces(owner, program.errors, locked[_i].pieces);
+	unit_has(owner, program.errors, locked[_i].pieces);
 	ck_assert_int_eq(program_count_files("state", "checkpoint-"), locked[_i].status == 0);
 	if (locked[_i].status == 0)
 		return;
-	/* Who only reads needs no lock; there is nothing to read yet. */
+	/* An evaluation needs no lock; there is no checkpoint yet. */
 	program_run(&program, 77, "mnist --samples 64 -q -c state --evaluate");
 	UNIT_SAYS(owner, program.errors, "there is no checkpoint in state");
 	close(fd);
 	program_run(&program, 0, "mnist --samples 64 -e 1 -b 16 -q -c state");
 }
 
-/* A fresh run ends the old one when it has something of its own, though its steps are fewer. */
+/*
+ * A fresh run replaces the old checkpoints after its first own one, although its steps are lower.
+ */
 TEST(test_fresh)
 {
 	program_run(&program, 0, "mnist --samples 64 -e 3 -b 32 -n 1 -q -c state");
@@ -561,7 +592,7 @@ TEST(test_changes)
 	ck_assert_ptr_null(strstr(program.output, "--seed"));
 }
 
-/* The saved model is as good as the run said. */
+/* The saved model has the accuracy that the run reported. */
 TEST(test_evaluate)
 {
 	double wanted[4], got[4];
@@ -574,7 +605,7 @@ TEST(test_evaluate)
 	ck_assert_msg(got[0] == wanted[1], "loss %.9g, but %.9g while training", got[0], wanted[1]);
 }
 
-/* Weights from elsewhere are where the training begins. */
+/* A training starts from the given weights. */
 TEST(test_init)
 {
 	double one[STEPS], two[STEPS];
@@ -598,7 +629,7 @@ static int64_t batches_of(const char *path)
 	return batches;
 }
 
-/* Training steps are counted on in a file's num_batches_tracked, as by PyTorch's load_state_dict(). */
+/* Steps are added to a file's num_batches_tracked, as after PyTorch's load_state_dict(). */
 TEST(test_init_batches)
 {
 	static const char line[] = "cifar --samples 8 -b 4 -n 2 -e 1 -q -m model.st";
@@ -611,12 +642,12 @@ TEST(test_init_batches)
 	ck_assert_int_eq(batches_of("model.st"), 4);
 }
 
-/* --- The same bits on any number of ranks -------------------------------------------------------- */
+/* --- Equal bits on any number of ranks ----------------------------------------------------------- */
 
-/* The last batch of an epoch is a smaller one. */
+/* The last batch of an epoch is a short one. */
 static const struct {
 	const char *line;
-	int steps, ranks; /* in all; at most */
+	int steps, ranks; /* total; maximum */
 } virtuals[] = {
 	{"mnist --samples 330 -e 2 -b 8 --virtual-ranks 4", 22, 4},
 	{"mnist --samples 330 -e 1 -b 8 --virtual-ranks 4 --amp bf16 --clip 1 -o adamw", 11, 4},
@@ -629,13 +660,18 @@ static void check_virtual(const char *what)
 		      "%s: the weights are not those of the undisturbed run", what);
 }
 
-/* By one rank, which works through all; by several, together and over the engine; and by one number after the other. */
-TEST_ROWS(test_virtual_ranks, virtuals)
+/*
+ * Runs with one rank, with several ranks, over the TCP engine, and resumed with other numbers of
+ * ranks.
+ */
+TEST_LOOP(test_virtual_ranks, 0, unit_rows(1, ROWS(virtuals)))
 {
 	const char *line = virtuals[_i].line;
 	int steps = virtuals[_i].steps, ranks = virtuals[_i].ranks;
 	double losses[2][STEPS];
 
+	if (strstr(line, "bf16") && system("grep -qw avx512_bf16 /proc/cpuinfo") != 0)
+		return; /* oneDNN supports bf16 on such CPUs only */
 	program_run(&program, 0, "%s --steps %d -n %d -q -m reference.st --log-json log-0", line,
 		    steps, ranks);
 	program_run(&program, 0, "%s --steps %d -n 1 -q -m model.st --log-json log-1", line, steps);
@@ -648,51 +684,46 @@ TEST_ROWS(test_virtual_ranks, virtuals)
 		ck_assert_msg(losses[i][0] == losses[0][0], "%s: test losses %.17g and %.17g", line,
 			      losses[0][0], losses[1][0]);
 	}
-#ifdef HAVE_UCX
 	setenv("DDP_LOCAL", "off", 1);
 	program_run(&program, 0, "%s --steps %d -n 2 -q -m model.st", line, steps);
 	unsetenv("DDP_LOCAL");
 	check_virtual("two ranks that share no memory");
-#endif
 	program_run(&program, 0, "%s --steps %d -n %d -q -c state", line, steps / 3, ranks);
 	program_run(&program, 0, "%s --steps %d -n 1 -q -c state", line, 2 * steps / 3);
 	program_run(&program, 0, "%s --steps %d -n 2 -q -c state -m model.st", line, steps);
 	check_virtual("three runs of other numbers of ranks");
 }
 
-/* --- Refused ------------------------------------------------------------------------------------ */
+/* --- Rejected options --------------------------------------------------------------------------- */
 
 static const struct {
 	const char *line;
 	int status;
-	const char *pieces[5];
+	const char *pieces;
 } refused[] = {
-	{"mnist --bach 3", 2, {"did you mean --batch?", NULL}},
-	{"mnist -n 2 --global-batch 33", 65, {"33 samples", "2 ranks", "32 or 34", NULL}},
-	{"mnist -n 3 --global-batch 2", 65, {"2 samples", "3 ranks", NULL}},
-	{"mnist -n 3 --virtual-ranks 4",
-	 65,
-	 {"--virtual-ranks 4", "3 ranks", "start 2 ranks", "--virtual-ranks 6", NULL}},
-	{"mnist -n 2 --virtual-ranks 4 --global-batch 6",
-	 65,
-	 {"6 samples", "4 virtual ranks", "4 or 8", NULL}},
-	{"mnist -n 2 --virtual-ranks 4 --wire bf16", 2, {"--wire bf16", "--virtual-ranks", NULL}},
-	{"cifar -n 2 --virtual-ranks 4 --sync-bn", 2, {"--sync-bn", "--virtual-ranks", NULL}},
-	{"mnist -n 2 -d nowhere", 77, {"nowhere", NULL}},
-	{"mnist -n 2 -i nowhere", 77, {"nowhere", "No such file", NULL}},
-	{"mnist -n 2 -i ../reference.json", 78, {"reference.json", NULL}},
-	{"cifar -n 2 --samples 64 -i ../reference.st", 78, {"reference.st", NULL}},
-	{"mnist -n 2 -m nowhere/model", 77, {"--save-model nowhere/model", NULL}},
-	{"mnist -n 2 -c /proc/nowhere", 77, {"/proc/nowhere", NULL}},
-	{"mnist -n 2 --log-json nowhere/log", 77, {"nowhere/log", NULL}},
-	{"mnist -n 2 --evaluate -c nowhere", 77, {"no checkpoint in nowhere", NULL}},
-	{"mnist -n 2 --amp fp16 --samples 64", 67, {"--amp", NULL}},
-	{"mnist -n 2 --amp tf32 --samples 64", 67, {"--amp tf32 is of GPUs", "--amp=off", NULL}},
-	{"mnist -n 2 --engine cuda --samples 64", 67, {"--engine cuda: rank 0 on ", NULL}},
-	{"cifar -n 2 --samples 64 -c ../state", 65, {"network mnist, not cifar", "--fresh", NULL}},
-	{"mnist -n 2 --samples 64 -c ../state", 65, {"images 320, not 64", NULL}},
-	{TRAINING " -n 2 -c ../state --seed 4", 65, {"seed 1, not 4", "--seed", NULL}},
-	{TRAINING " -n 2 -c ../state -o sgd", 65, {"optimizer adadelta, not sgd", NULL}},
+	{"mnist --bach 3", 2, "did you mean --batch?"},
+	{"mnist -n 2 --global-batch 33", 65, "33 samples|2 ranks|32 or 34"},
+	{"mnist -n 3 --global-batch 2", 65, "2 samples|3 ranks"},
+	{"mnist -n 3 --virtual-ranks 4", 65,
+	 "--virtual-ranks 4|3 ranks|start 2 ranks|--virtual-ranks 6"},
+	{"mnist -n 2 --virtual-ranks 4 --global-batch 6", 65, "6 samples|4 virtual ranks|4 or 8"},
+	{"mnist -n 2 --virtual-ranks 4 --wire bf16", 2, "--wire bf16|--virtual-ranks"},
+	{"cifar -n 2 --virtual-ranks 4 --sync-bn", 2, "--sync-bn|--virtual-ranks"},
+	{"mnist -n 2 -d nowhere", 77, "nowhere"},
+	{"mnist -n 2 -i nowhere", 77, "nowhere|No such file"},
+	{"mnist -n 2 -i ../reference.json", 78, "reference.json"},
+	{"cifar -n 2 --samples 64 -i ../reference.st", 78, "reference.st"},
+	{"mnist -n 2 -m nowhere/model", 77, "--save-model nowhere/model"},
+	{"mnist -n 2 -c /proc/nowhere", 77, "/proc/nowhere"},
+	{"mnist -n 2 --log-json nowhere/log", 77, "nowhere/log"},
+	{"mnist -n 2 --evaluate -c nowhere", 77, "no checkpoint in nowhere"},
+	{"mnist -n 2 --amp fp16 --samples 64", 67, "--amp"},
+	{"mnist -n 2 --amp tf32 --samples 64", 67, "--amp=tf32 needs a GPU|--amp=off"},
+	{"mnist -n 2 --engine cuda --samples 64", 67, "--engine cuda: rank 0 on "},
+	{"cifar -n 2 --samples 64 -c ../state", 65, "network mnist, not cifar|--fresh"},
+	{"mnist -n 2 --samples 64 -c ../state", 65, "images 320, not 64"},
+	{TRAINING " -n 2 -c ../state --seed 4", 65, "seed 1, not 4|--seed"},
+	{TRAINING " -n 2 -c ../state -o sgd", 65, "optimizer adadelta, not sgd"},
 };
 
 TEST_ROWS(test_refused, refused)
@@ -703,7 +734,7 @@ TEST_ROWS(test_refused, refused)
 		program_run(&program, 0, TRAINING " -n 1 -q -c ../state --steps 1");
 	program_run(&program, refused[_i].status, "%s", refused[_i].line);
 	text = program.errors;
-	unit_pieces(refused[_i].line, text, refused[_i].pieces);
+	unit_has(refused[_i].line, text, refused[_i].pieces);
 	ck_assert_msg(program_is_one_line(text), "%s: not one line:\n%s", refused[_i].line, text);
 }
 

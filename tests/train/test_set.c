@@ -5,7 +5,7 @@
 #include "data/set.h"
 #include "ranks.h"
 
-/* --- Drawn sets ------------------------------------------------------------------------- */
+/* --- Synthetic sets --------------------------------------------------------------------- */
 
 static const struct {
 	const char *name;
@@ -53,7 +53,7 @@ TEST_ROWS(test_drawn_info, drawn)
 	set_close(set);
 }
 
-/* Whatever is asked for first, an image is that of its seed and index, and stays in its place. */
+/* An image depends on its seed and index, not on the order of access, and stays at its address. */
 TEST_ROWS(test_drawn_images, drawn)
 {
 	struct set_options options = {.kind = drawn[_i].options.kind, .samples = 50, .seed = 9};
@@ -77,7 +77,7 @@ TEST_ROWS(test_drawn_images, drawn)
 	set_close(set);
 }
 
-/* No image for testing is one for training: not even at the same place. */
+/* Test images differ from all training images. */
 TEST(test_drawn_streams)
 {
 	struct set_options options = {.kind = SET_MNIST, .samples = 20, .seed = 4};
@@ -107,8 +107,8 @@ TEST(test_drawn_too_many)
 /* --- Ranks ------------------------------------------------------------------------------ */
 
 /*
- * The ranks of a node draw into one memory, each from another end; all see the same, which is
- * what each would draw for itself.
+ * The ranks of a node draw into shared memory, in different orders. All see the same images as a
+ * rank that draws alone.
  */
 static int draw_together(int rank)
 {
@@ -137,7 +137,7 @@ TEST_ROWS(test_ranks_draw, layouts)
 	ranks_run(layouts[_i], draw_together);
 }
 
-/* Ranks that were given different options are told so. */
+/* Ranks with different options get an error. */
 static int draw_apart(int rank)
 {
 	struct ddp *ddp = ranks_join();

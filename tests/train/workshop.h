@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * workshop.h - a network, a model, drawn digits and an engine, for tests of these together
+ * workshop.h - a network, a model, synthetic digits and an engine, for tests that need all of them
  */
 #ifndef DDP_TESTS_WORKSHOP_H
 #define DDP_TESTS_WORKSHOP_H
@@ -16,14 +16,15 @@ struct workshop {
 	struct model *model;
 	struct set *set;
 	struct optim optim;
-	/* To be changed before workshop_engine(). It has choices, so that none is timed. */
+	/*
+	 * May be changed before workshop_engine(). It has choices, so that no algorithms are timed.
+	 */
 	struct engine_setup setup;
 	struct engine *engine;
 	uint64_t indices[WORKSHOP_SAMPLES], orders[WORKSHOP_SAMPLES];
-	int32_t labels[WORKSHOP_SAMPLES];
 };
 
-/* What fails is said, and ends the test or the rank. */
+/* Ends the test or the rank with a message if [status] is an error. */
 static inline void workshop_must(int status, const char *what, const char *text)
 {
 	if (status < 0)
@@ -45,7 +46,9 @@ static inline void workshop_open(struct workshop *shop, const struct net *net)
 		      "model", error.text);
 	workshop_must(set_open(&shop->set, &options, &error), "set", error.text);
 	model_init(shop->model, 1);
-	/* BatchNorm's ones and zeros would hide what is not multiplied or added. */
+	/*
+	 * With BatchNorm's initial ones and zeros, a missing product or sum would not be noticed.
+	 */
 	for (size_t i = 0; i < shop->graph->parameter_count; i++) {
 		float *value = model_value(shop->model, i);
 
@@ -56,7 +59,6 @@ static inline void workshop_open(struct workshop *shop, const struct net *net)
 	for (uint64_t i = 0; i < WORKSHOP_SAMPLES; i++) {
 		shop->indices[i] = i;
 		shop->orders[i] = 1000 - 7 * i;
-		shop->labels[i] = set_label(shop->set, i);
 	}
 	shop->optim = optim_default(OPTIM_SGD);
 	shop->setup = (struct engine_setup){.ddp = shop->ddp,
@@ -88,7 +90,10 @@ static inline struct batch workshop_batch(const struct workshop *shop, size_t fr
 			      .epoch = 2};
 }
 
-/* A step over samples [from] and on, as [global] samples of all ranks; [rate] 0 changes nothing. */
+/*
+ * Runs a step over the [count] samples from [from] on, of [global] samples of all ranks. With
+ * [rate] 0 the model does not change.
+ */
 static inline struct engine_step workshop_step(struct workshop *shop, size_t from, size_t count,
 					       size_t global, double rate)
 {

@@ -44,43 +44,23 @@ static void scene_init(struct scene *s)
 }
 
 /* What differs from the plain scene. */
+#define DIFFER(name, ...)                 \
+	static void name(struct scene *s) \
+	{                                 \
+		__VA_ARGS__;              \
+	}
 
-static void rank0(struct scene *s)
-{
-	s->facts.task.rank = s->facts.task.local_rank = 0;
-}
-
-static void one_per_node(struct scene *s)
-{
-	s->facts.task = (struct ddp_task){1, 2, 0, 1, 1, 2, 1};
-}
-
-static void alone(struct scene *s)
-{
-	s->facts.task = (struct ddp_task){0, 1, 0, 1, 0, 1, 0};
-}
-
-static void uneven_one(struct scene *s)
-{
-	s->facts.task = (struct ddp_task){3, 4, 0, 1, 1, 2, 1};
-}
+DIFFER(rank0, s->facts.task.rank = s->facts.task.local_rank = 0)
+DIFFER(one_per_node, s->facts.task = (struct ddp_task){1, 2, 0, 1, 1, 2, 1})
+DIFFER(alone, s->facts.task = (struct ddp_task){0, 1, 0, 1, 0, 1, 0})
+DIFFER(uneven_one, s->facts.task = (struct ddp_task){3, 4, 0, 1, 1, 2, 1})
 
 /* As many nodes as tasks are counted, and yet two tasks are here. */
-static void two_of_two(struct scene *s)
-{
-	s->facts.task = (struct ddp_task){1, 2, 1, 2, 0, 2, 0};
-}
+DIFFER(two_of_two, s->facts.task = (struct ddp_task){1, 2, 1, 2, 0, 2, 0})
 
 /* The one task of a second component: counted over both, as Slurm does. */
-static void component(struct scene *s)
-{
-	s->facts.task = (struct ddp_task){2, 3, 0, 1, 1, 2, 1};
-}
-
-static void three_here(struct scene *s)
-{
-	s->facts.task = (struct ddp_task){0, 4, 0, 3, 0, 2, 0};
-}
+DIFFER(component, s->facts.task = (struct ddp_task){2, 3, 0, 1, 1, 2, 1})
+DIFFER(three_here, s->facts.task = (struct ddp_task){0, 4, 0, 3, 0, 2, 0})
 
 static void no_directory(struct scene *s)
 {
@@ -88,30 +68,11 @@ static void no_directory(struct scene *s)
 	s->facts.directory_problem = "n1 does not have /home/ann/.ddp";
 }
 
-static void odd_directory(struct scene *s)
-{
-	strcpy(s->channel.directory, "/home/ann/50%/.ddp/x");
-}
-
-static void query_directory(struct scene *s)
-{
-	strcpy(s->channel.directory, "/home/ann/what?/.ddp/x");
-}
-
-static void split_directory(struct scene *s)
-{
-	strcpy(s->channel.directory, "/home/ann/a\nb/.ddp/x");
-}
-
-static void no_ras(struct scene *s)
-{
-	s->channel.ras_port = 0;
-}
-
-static void reserved(struct scene *s)
-{
-	s->channel.reserved_first = 1;
-}
+DIFFER(odd_directory, strcpy(s->channel.directory, "/home/ann/50%/.ddp/x"))
+DIFFER(query_directory, strcpy(s->channel.directory, "/home/ann/what?/.ddp/x"))
+DIFFER(split_directory, strcpy(s->channel.directory, "/home/ann/a\nb/.ddp/x"))
+DIFFER(no_ras, s->channel.ras_port = 0)
+DIFFER(reserved, s->channel.reserved_first = 1)
 
 static void attempt_2(struct scene *s)
 {
@@ -122,103 +83,29 @@ static void attempt_2(struct scene *s)
 	strcpy(s->channel.failed, FAILED);
 }
 
-static void attempt_unfailed(struct scene *s)
-{
-	attempt_2(s);
-	s->channel.failed[0] = '\0';
-}
-
-static void attempt_blind(struct scene *s)
-{
-	attempt_2(s);
-	no_directory(s);
-}
-
-static void end_time(struct scene *s)
-{
-	s->channel.end_time = 1800000000123;
-}
-
-static void mask_of_6(struct scene *s)
-{
-	s->facts.cpu_mask = 6;
-}
-
-static void capacity_3_alone(struct scene *s)
-{
-	one_per_node(s);
-	s->devices.shards_per_gpu = 3;
-}
-
-static void share_off(struct scene *s)
-{
-	s->channel.share = DDP_SHARE_OFF;
-}
-
-static void share_torch(struct scene *s)
-{
-	s->channel.share = DDP_SHARE_TORCH;
-}
-
-static void parts_3_2(struct scene *s)
-{
-	s->devices.parts = "3/4+2/4";
-}
-
-static void capacity_4(struct scene *s)
-{
-	s->devices.shards_per_gpu = 4;
-}
-
-static void capacity_64_one_per_node(struct scene *s)
-{
-	one_per_node(s);
-	s->devices.shards_per_gpu = 64;
-}
-
-static void mps(struct scene *s)
-{
-	s->facts.mps = true;
-}
-
-static void mps_tiny(struct scene *s)
-{
-	s->facts.mps = true;
-	s->devices.shards_per_gpu = 1000;
-}
-
-static void mps_memory(struct scene *s)
-{
-	s->facts.mps = true;
-	s->facts.gpu_memory = 81559;
-}
-
-static void mps_memory_tiny(struct scene *s)
-{
-	mps_tiny(s);
-	s->facts.gpu_memory = 100;
-}
-
-static void memory_alone(struct scene *s)
-{
-	s->facts.gpu_memory = 81559;
-}
-
-static void train(struct scene *s)
-{
-	rank0(s);
-	s->facts.program = "ddp-train";
-}
-
-static void three_on_node_1(struct scene *s)
-{
-	s->facts.task = (struct ddp_task){1, 4, 0, 3, 1, 2, 1};
-}
-
-static void mode_task(struct scene *s)
-{
-	s->devices.mode = DDP_LOCAL_RANK_TASK;
-}
+DIFFER(attempt_unfailed, attempt_2(s); s->channel.failed[0] = '\0')
+DIFFER(attempt_blind, attempt_2(s); no_directory(s))
+DIFFER(end_time, s->channel.end_time = 1800000000123)
+DIFFER(mask_of_6, s->facts.cpu_mask = 6)
+DIFFER(capacity_3_alone, one_per_node(s); s->devices.shards_per_gpu = 3)
+DIFFER(share_off, s->channel.share = DDP_SHARE_OFF)
+DIFFER(share_torch, s->channel.share = DDP_SHARE_TORCH)
+DIFFER(parts_3_2, s->devices.parts = "3/4+2/4")
+DIFFER(capacity_4, s->devices.shards_per_gpu = 4)
+DIFFER(capacity_64_one_per_node, one_per_node(s); s->devices.shards_per_gpu = 64)
+DIFFER(mps, s->facts.mps = true)
+DIFFER(mps_tiny, s->facts.mps = true; s->devices.shards_per_gpu = 1000)
+DIFFER(mps_memory, s->facts.mps = true; s->facts.gpu_memory = 81559)
+DIFFER(mps_memory_tiny, mps_tiny(s); s->facts.gpu_memory = 100)
+DIFFER(memory_alone, s->facts.gpu_memory = 81559)
+DIFFER(train, rank0(s); s->facts.program = "ddp-train")
+DIFFER(three_on_node_1, s->facts.task = (struct ddp_task){1, 4, 0, 3, 1, 2, 1})
+DIFFER(node_2, s->facts.task = (struct ddp_task){2, 4, 0, 2, 1, 2, 1}; s->facts.host = "n2")
+DIFFER(verbose_alone, s->facts.task = (struct ddp_task){0, 2, 0, 1, 0, 2, 0};
+       s->channel.verbose = 1)
+DIFFER(verbose_64_cpus, rank0(s); s->channel.verbose = 1; s->facts.node_cpus = 64)
+DIFFER(verbose_7_cpus, verbose_64_cpus(s); s->facts.node_cpus = 7)
+DIFFER(mode_task, s->devices.mode = DDP_LOCAL_RANK_TASK)
 
 static void long_cluster(struct scene *s)
 {
@@ -237,6 +124,7 @@ static void long_cluster(struct scene *s)
 #define NESTED " DDP_JOB=big.42.6 DDP_OURS=MASTER_PORT=5;PET_NNODES=2;OMP_NUM_THREADS=3"
 #define ONE " CUDA_VISIBLE_DEVICES=0 SLURM_STEP_GPUS=0"
 #define TWO " CUDA_VISIBLE_DEVICES=0,1 SLURM_STEP_GPUS=0,1"
+#define FOUR " CUDA_VISIBLE_DEVICES=0,1,2,3 SLURM_STEP_GPUS=0,1,2,3"
 #define ERASED " SLURM_SHARDS_ON_NODE=2 SLURMD_TRES_BIND=gpu:single:1"
 #define BOUND " CUDA_VISIBLE_DEVICES=1 SLURM_STEP_GPUS=1 SLURMD_TRES_BIND=gpu:single:1"
 #define HALF ONE " SLURM_SHARDS_ON_NODE=4"
@@ -379,6 +267,12 @@ static const struct row {
 	{"missing", "", NULL, "TORCHELASTIC_RUN_ID=big.42.7"},
 	{"there", "SLURM_NTASKS_PER_NODE=2", NULL, "!TORCHELASTIC_RUN_ID"},
 	{"one task needs none", "", alone, "!TORCHELASTIC_RUN_ID"},
+	{"a job of salloc -J interactive", "SLURM_NTASKS_PER_NODE=2 SLURM_JOB_NAME=interactive",
+	 NULL, "TORCHELASTIC_RUN_ID=big.42.7"},
+	{"one task in a job named bash", "SLURM_JOB_NAME=bash", alone,
+	 "TORCHELASTIC_RUN_ID=big.42.7"},
+	{"a job of another name", "SLURM_NTASKS_PER_NODE=2 SLURM_JOB_NAME=bashful", NULL,
+	 "!TORCHELASTIC_RUN_ID"},
 	{"the user's", "TORCHELASTIC_RUN_ID=mine", NULL, "~TORCHELASTIC_RUN_ID=mine"},
 	{"ours of an outer step",
 	 "SLURM_NTASKS_PER_NODE=2 TORCHELASTIC_RUN_ID=a.1.1"
@@ -432,6 +326,30 @@ static const struct row {
 	 "LOCAL_RANK=1 DDP_LOCAL_RANK=1 DDP_DEVICE=1 DDP_SHARE=1"
 	 " !XLA_PYTHON_CLIENT_MEM_FRACTION !CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 	 " !PYTORCH_CUDA_ALLOC_CONF !CUDA_VISIBLE_DEVICES"},
+	{"two tasks on four", FOUR, rank0, "LOCAL_RANK=0 DDP_DEVICE=0",
+	 .note = "n1: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all"},
+	{"two tasks on four, task 1: task 0 prints it", FOUR, NULL, "LOCAL_RANK=1"},
+	{"two tasks on four, node 2: node 1 prints it", FOUR " SLURM_STEP_TASKS_PER_NODE=2(x2)",
+	 node_2, "LOCAL_RANK=0"},
+	{"two tasks on four, node 2: node 1 has four", FOUR " SLURM_STEP_TASKS_PER_NODE=4,2",
+	 node_2, "LOCAL_RANK=0", .note = "n2: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all"},
+	{"two tasks on four, node 2: node 1 may have a torchrun",
+	 FOUR " SLURM_STEP_TASKS_PER_NODE=1,2", node_2, "LOCAL_RANK=0",
+	 .note = "n2: 2 tasks for 4 GPUs"},
+	{"two tasks on four, by wish", FOUR " SLURM_GPUS_PER_TASK=2", rank0, "DDP_DEVICE=0"},
+	{"two tasks on shards of four", FOUR " SLURM_SHARDS_ON_NODE=16", rank0, "DDP_DEVICE=0",
+	 .note = "shards_per_gpu=N"},
+	{"one task on four", FOUR, one_per_node, "PET_NPROC_PER_NODE=4"},
+	{"one task on four, verbose", FOUR, verbose_alone, "PET_NPROC_PER_NODE=4",
+	 .note = "n1: 1 task for 4 GPUs; --ntasks-per-node=4 uses all, unless the task starts a process "
+		 "for each"},
+	{"few CPUs", TWO, verbose_64_cpus, "OMP_NUM_THREADS=1",
+	 .note = "n1: 1 CPU for each rank with a GPU, of 64 on the node; --cpus-per-task=8 gives"},
+	{"few CPUs of few", TWO " SLURM_CPUS_PER_TASK=2", verbose_7_cpus, "OMP_NUM_THREADS=2",
+	 .note = "n1: 2 CPUs for each rank with a GPU, of 7 on the node; --cpus-per-task=3 gives"},
+	{"few CPUs, no more on the node", TWO " SLURM_CPUS_PER_TASK=3", verbose_7_cpus, ""},
+	{"enough CPUs", TWO " SLURM_CPUS_PER_TASK=4", verbose_64_cpus, ""},
+	{"few CPUs, no GPU", "", verbose_64_cpus, ""},
 	{"bound", TWO, NULL,
 	 "LOCAL_RANK=0 DDP_LOCAL_RANK=1 DDP_DEVICE=0 DDP_SHARE=1 !CUDA_VISIBLE_DEVICES",
 	 .note = "--gpus-per-node=2 --gpu-bind=none keeps them", .task_env = BOUND},

@@ -271,9 +271,13 @@ struct setting {
 	enum ddp_source source;
 };
 
-#define PLUGSTACK DDP_FROM_PLUGSTACK
-#define ENVIRONMENT DDP_FROM_ENVIRONMENT
-#define COMMAND DDP_FROM_COMMAND
+#define FROM(source, option, text)                        \
+	{                                                 \
+		DDP_OPT_##option, text, DDP_FROM_##source \
+	}
+#define PLUGSTACK(option, text) FROM(PLUGSTACK, option, text)
+#define ENVIRONMENT(option, text) FROM(ENVIRONMENT, option, text)
+#define COMMAND(option, text) FROM(COMMAND, option, text)
 
 /* plugstack.conf, environment, command line: the later wins, in whatever order they are read. */
 static const struct {
@@ -283,51 +287,30 @@ static const struct {
 	const char *want;
 } precedence[] = {
 	{"all three",
-	 {{DDP_OPT_RDZV, "/p", PLUGSTACK},
-	  {DDP_OPT_RDZV, "/e", ENVIRONMENT},
-	  {DDP_OPT_RDZV, "/c", COMMAND}},
+	 {PLUGSTACK(RDZV, "/p"), ENVIRONMENT(RDZV, "/e"), COMMAND(RDZV, "/c")},
 	 3,
 	 "dir=/c"},
 	{"all three, backwards",
-	 {{DDP_OPT_RDZV, "/c", COMMAND},
-	  {DDP_OPT_RDZV, "/e", ENVIRONMENT},
-	  {DDP_OPT_RDZV, "/p", PLUGSTACK}},
+	 {COMMAND(RDZV, "/c"), ENVIRONMENT(RDZV, "/e"), PLUGSTACK(RDZV, "/p")},
 	 3,
 	 "dir=/c"},
 	{"environment over plugstack",
-	 {{DDP_OPT_SHARE, "torch", ENVIRONMENT}, {DDP_OPT_SHARE, "off", PLUGSTACK}},
+	 {ENVIRONMENT(SHARE, "torch"), PLUGSTACK(SHARE, "off")},
 	 2,
 	 "share=2"},
-	{"plugstack alone", {{DDP_OPT_SHARE, "off", PLUGSTACK}}, 1, "share=1"},
-	{"back to the default",
-	 {{DDP_OPT_SHARE, "auto", COMMAND}, {DDP_OPT_SHARE, "off", PLUGSTACK}},
-	 2,
-	 ""},
-	{"the last of a source",
-	 {{DDP_OPT_PORT, "1", COMMAND}, {DDP_OPT_PORT, "2", COMMAND}},
-	 2,
-	 "ports=2-2"},
-	{"--no-ddp over SLURM_DDP",
-	 {{DDP_OPT_NO_DDP, NULL, COMMAND}, {DDP_OPT_DDP, "1", ENVIRONMENT}},
-	 2,
-	 ""},
-	{"--ddp over SLURM_DDP=0",
-	 {{DDP_OPT_DDP, NULL, COMMAND}, {DDP_OPT_DDP, "0", ENVIRONMENT}},
-	 2,
-	 "on"},
-	{"--ddp --no-ddp", {{DDP_OPT_DDP, NULL, COMMAND}, {DDP_OPT_NO_DDP, NULL, COMMAND}}, 2, ""},
-	{"--no-ddp --ddp",
-	 {{DDP_OPT_NO_DDP, NULL, COMMAND}, {DDP_OPT_DDP, NULL, COMMAND}},
-	 2,
-	 "on"},
+	{"plugstack alone", {PLUGSTACK(SHARE, "off")}, 1, "share=1"},
+	{"back to the default", {COMMAND(SHARE, "auto"), PLUGSTACK(SHARE, "off")}, 2, ""},
+	{"the last of a source", {COMMAND(PORT, "1"), COMMAND(PORT, "2")}, 2, "ports=2-2"},
+	{"--no-ddp over SLURM_DDP", {COMMAND(NO_DDP, NULL), ENVIRONMENT(DDP, "1")}, 2, ""},
+	{"--ddp over SLURM_DDP=0", {COMMAND(DDP, NULL), ENVIRONMENT(DDP, "0")}, 2, "on"},
+	{"--ddp --no-ddp", {COMMAND(DDP, NULL), COMMAND(NO_DDP, NULL)}, 2, ""},
+	{"--no-ddp --ddp", {COMMAND(NO_DDP, NULL), COMMAND(DDP, NULL)}, 2, "on"},
 	{"user's and site's ports are two",
-	 {{DDP_OPT_PORT, "7", COMMAND}, {DDP_OPT_PORTS, "62000-62001", PLUGSTACK}},
+	 {COMMAND(PORT, "7"), PLUGSTACK(PORTS, "62000-62001")},
 	 2,
 	 "ports=7-7 site=62000-62001"},
 	{"one option does not shadow another",
-	 {{DDP_OPT_DDP, NULL, COMMAND},
-	  {DDP_OPT_VERBOSE, "1", ENVIRONMENT},
-	  {DDP_OPT_MASTER_SUFFIX, "-ib", PLUGSTACK}},
+	 {COMMAND(DDP, NULL), ENVIRONMENT(VERBOSE, "1"), PLUGSTACK(MASTER_SUFFIX, "-ib")},
 	 3,
 	 "on verbose suffix=-ib"},
 };

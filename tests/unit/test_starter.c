@@ -51,7 +51,7 @@ static const struct {
 	{"deepspeed train.py", 1, 1, DDP_VERDICT_FINE, NULL},
 	{"bash", 1, 1, DDP_VERDICT_TELL, "bash is a rank"},
 	{"/bin/zsh -l", 4, 2, DDP_VERDICT_TELL,
-	 "zsh is a rank, and what you start in it is the same rank of this world of 4"},
+	 "zsh is a rank, and programs that you start in it are the same rank of this world of 4"},
 	{"bash --norc -i", 1, 1, DDP_VERDICT_TELL, "srun --ddp before each program"},
 	{"bash -c true", 2, 1, DDP_VERDICT_FINE, NULL},
 	{"bash -lc true", 2, 1, DDP_VERDICT_FINE, NULL},
@@ -117,7 +117,7 @@ static const struct {
 	{"bash train.sh", DDP_VERDICT_FINE, NULL},
 	{"torchrun train.py", DDP_VERDICT_TELL, "torchrun ends, and ddp-run starts the whole step"},
 	{"torchrun --max_restarts=0 train.py --max-restarts=9", DDP_VERDICT_TELL,
-	 "again (--restarts 3); for that torchrun is not needed"},
+	 "again (--restarts 3); torchrun is not needed for this"},
 	{"torchrun --max-restarts 2 train.py", DDP_VERDICT_TELL,
 	 "torchrun starts the ranks of its node again (--max-restarts 2), and"},
 	{"python3 -m torch.distributed.run --max_restarts=2 train.py", DDP_VERDICT_TELL,
@@ -127,7 +127,7 @@ static const struct {
 	 "accelerate starts the ranks"},
 	{"accelerate launch train.py", DDP_VERDICT_TELL, "a world of its own"},
 	{"torchrun --standalone train.py", DDP_VERDICT_REFUSE, "a world of its own"},
-	{"bash -i", DDP_VERDICT_TELL, "ddp-run starts it again where the last command"},
+	{"bash -i", DDP_VERDICT_TELL, "ddp-run starts it again if its last command"},
 };
 
 TEST_ROWS(test_restarts, restarted)

@@ -13,32 +13,19 @@ static const struct {
 	const char *name;
 	const char *env;
 	uint32_t local_size;
-	struct ddp_task want; /* rank, size, local_rank, local_size, node_rank, nodes, node_id */
+	const char *want; /* rank/size local_rank/local_size node_rank/nodes node_id */
 	const char *order;
 } good[] = {
-	{"alone", STEP("0", "1", "0", "0", "1"), 1, {0, 1, 0, 1, 0, 1, 0}, ""},
-	{"last of 2x2", STEP("3", "4", "1", "1", "2"), 2, {3, 4, 1, 2, 1, 2, 1}, ""},
-	{"cyclic: rank 1 is the first of the second node",
-	 STEP("1", "4", "0", "1", "2"),
-	 2,
-	 {1, 4, 0, 2, 1, 2, 1},
-	 ""},
+	{"alone", STEP("0", "1", "0", "0", "1"), 1, "0/1 0/1 0/1 0", ""},
+	{"last of 2x2", STEP("3", "4", "1", "1", "2"), 2, "3/4 1/2 1/2 1", ""},
+	{"cyclic: rank 1 is the first of the second node", STEP("1", "4", "0", "1", "2"), 2,
+	 "1/4 0/2 1/2 1", ""},
 	{"arbitrary: rank 0 on the second node, by an srun that knows no order",
-	 STEP("0", "4", "0", "1", "2"),
-	 2,
-	 {0, 4, 0, 2, 1, 2, 1},
-	 ""},
-	{"the same by srun's order",
-	 STEP("0", "4", "0", "1", "2"),
-	 2,
-	 {0, 4, 0, 2, 0, 2, 1},
-	 "1,0"},
-	{"uneven, 3 and 1", STEP("3", "4", "0", "1", "2"), 1, {3, 4, 0, 1, 1, 2, 1}, ""},
-	{"second component of a heterogeneous step, 2 tasks and 1",
-	 STEP("2", "3", "0", "1", "2"),
-	 1,
-	 {2, 3, 0, 1, 1, 2, 1},
-	 ""},
+	 STEP("0", "4", "0", "1", "2"), 2, "0/4 0/2 1/2 1", ""},
+	{"the same by srun's order", STEP("0", "4", "0", "1", "2"), 2, "0/4 0/2 0/2 1", "1,0"},
+	{"uneven, 3 and 1", STEP("3", "4", "0", "1", "2"), 1, "3/4 0/1 1/2 1", ""},
+	{"second component of a heterogeneous step, 2 tasks and 1", STEP("2", "3", "0", "1", "2"),
+	 1, "2/3 0/1 1/2 1", ""},
 };
 
 TEST_ROWS(test_good, good)
@@ -47,17 +34,14 @@ TEST_ROWS(test_good, good)
 	struct ddp_message message = {""};
 	struct unit_words words;
 	struct ddp_task id;
+	char got[128];
 
 	ck_assert_int_eq(ddp_task_read(unit_words(&words, good[_i].env), good[_i].local_size,
 				       good[_i].order, &id, &message),
 			 0);
-	unit_number(name, "rank", id.rank, good[_i].want.rank);
-	unit_number(name, "size", id.size, good[_i].want.size);
-	unit_number(name, "local rank", id.local_rank, good[_i].want.local_rank);
-	unit_number(name, "local size", id.local_size, good[_i].want.local_size);
-	unit_number(name, "node rank", id.node_rank, good[_i].want.node_rank);
-	unit_number(name, "nodes", id.nodes, good[_i].want.nodes);
-	unit_number(name, "node id", id.node_id, good[_i].want.node_id);
+	snprintf(got, sizeof(got), "%u/%u %u/%u %u/%u %u", id.rank, id.size, id.local_rank,
+		 id.local_size, id.node_rank, id.nodes, id.node_id);
+	unit_text(name, "task", got, good[_i].want);
 	unit_text(name, "message", message.text, "");
 }
 
@@ -65,51 +49,32 @@ static const struct {
 	const char *name;
 	const char *env;
 	uint32_t local_size;
-	const char *pieces[3];
+	const char *pieces;
 } bad[] = {
 	{"no PROCID",
-	 "SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_STEP_NUM_NODES=1",
-	 1,
-	 {"SLURM_PROCID", "did not set"}},
-	{"no NUM_TASKS",
-	 "SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_STEP_NUM_NODES=1",
-	 1,
-	 {"SLURM_STEP_NUM_TASKS", "did not set"}},
+	 "SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_STEP_NUM_NODES=1", 1,
+	 "SLURM_PROCID|did not set"},
+	{"no NUM_TASKS", "SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_STEP_NUM_NODES=1", 1,
+	 "SLURM_STEP_NUM_TASKS|did not set"},
 	{"no LOCALID",
-	 "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_NODEID=0 SLURM_STEP_NUM_NODES=1",
-	 1,
-	 {"SLURM_LOCALID", "did not set"}},
+	 "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_NODEID=0 SLURM_STEP_NUM_NODES=1", 1,
+	 "SLURM_LOCALID|did not set"},
 	{"no NODEID",
-	 "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_STEP_NUM_NODES=1",
-	 1,
-	 {"SLURM_NODEID", "did not set"}},
-	{"no NUM_NODES",
-	 "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_NODEID=0",
-	 1,
-	 {"SLURM_STEP_NUM_NODES", "did not set"}},
-	{"not a number",
-	 STEP("0", "four", "0", "0", "1"),
-	 1,
-	 {"SLURM_STEP_NUM_TASKS=four", "not a number"}},
-	{"empty", STEP("", "1", "0", "0", "1"), 1, {"SLURM_PROCID=", "not a number"}},
-	{"too large a number",
-	 STEP("4294967296", "1", "0", "0", "1"),
-	 1,
-	 {"SLURM_PROCID=4294967296"}},
-	{"rank beyond",
-	 STEP("4", "4", "0", "0", "1"),
-	 4,
-	 {"SLURM_PROCID=4", "SLURM_STEP_NUM_TASKS=4"}},
-	{"local rank beyond", STEP("3", "4", "2", "0", "1"), 2, {"SLURM_LOCALID=2", "2 tasks"}},
-	{"more on the node than in the step",
-	 STEP("0", "2", "0", "0", "1"),
-	 3,
-	 {"3 tasks on this node of 2"}},
-	{"no task on the node", STEP("0", "2", "0", "0", "1"), 0, {"SLURM_LOCALID=0"}},
-	{"node beyond",
-	 STEP("0", "2", "0", "2", "2"),
-	 1,
-	 {"SLURM_NODEID=2", "SLURM_STEP_NUM_NODES=2"}},
+	 "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_STEP_NUM_NODES=1", 1,
+	 "SLURM_NODEID|did not set"},
+	{"no NUM_NODES", "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_LOCALID=0 SLURM_NODEID=0", 1,
+	 "SLURM_STEP_NUM_NODES|did not set"},
+	{"not a number", STEP("0", "four", "0", "0", "1"), 1,
+	 "SLURM_STEP_NUM_TASKS=four|not a number"},
+	{"empty", STEP("", "1", "0", "0", "1"), 1, "SLURM_PROCID=|not a number"},
+	{"too large a number", STEP("4294967296", "1", "0", "0", "1"), 1,
+	 "SLURM_PROCID=4294967296"},
+	{"rank beyond", STEP("4", "4", "0", "0", "1"), 4, "SLURM_PROCID=4|SLURM_STEP_NUM_TASKS=4"},
+	{"local rank beyond", STEP("3", "4", "2", "0", "1"), 2, "SLURM_LOCALID=2|2 tasks"},
+	{"more on the node than in the step", STEP("0", "2", "0", "0", "1"), 3,
+	 "3 tasks on this node of 2"},
+	{"no task on the node", STEP("0", "2", "0", "0", "1"), 0, "SLURM_LOCALID=0"},
+	{"node beyond", STEP("0", "2", "0", "2", "2"), 1, "SLURM_NODEID=2|SLURM_STEP_NUM_NODES=2"},
 };
 
 TEST_ROWS(test_bad, bad)
@@ -122,7 +87,7 @@ TEST_ROWS(test_bad, bad)
 	ck_assert_int_eq(ddp_task_read(unit_words(&words, bad[_i].env), bad[_i].local_size, "", &id,
 				       &message),
 			 -1);
-	unit_pieces(bad[_i].name, message.text, bad[_i].pieces);
+	unit_has(bad[_i].name, message.text, bad[_i].pieces);
 	ck_assert_mem_eq(&id, &untouched, sizeof(id));
 }
 

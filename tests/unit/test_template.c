@@ -20,19 +20,19 @@ static const struct {
 
 static const struct {
 	const char *template;
-	const char *pieces[4];
+	const char *pieces;
 } bad[] = {
-	{"", {"--ddp-rdzv", "empty", "give a directory"}},
-	{"/a?b", {"--ddp-rdzv=/a?b", "'?'", "choose another directory"}},
-	{"/a#b", {"--ddp-rdzv=/a#b", "'#'", "choose another directory"}},
-	{"/a%", {"--ddp-rdzv=/a%", "%", "j (job)"}},
-	{"/a%%b", {"--ddp-rdzv=/a%%b", "s (step)"}},
-	{"/a%x", {"--ddp-rdzv=/a%x", "u (user)"}},
-	{"/a%J", {"--ddp-rdzv=/a%J", "n (rank 0's node)"}},
-	{"/a% j", {"--ddp-rdzv=/a% j", "%"}},
-	{"/a\nb", {"--ddp-rdzv", "control character"}},
-	{"/a\tb", {"--ddp-rdzv", "control character"}},
-	{"/a\x7f", {"--ddp-rdzv", "control character"}},
+	{"", "--ddp-rdzv|empty|give a directory"},
+	{"/a?b", "--ddp-rdzv=/a?b|'?'|choose another directory"},
+	{"/a#b", "--ddp-rdzv=/a#b|'#'|choose another directory"},
+	{"/a%", "--ddp-rdzv=/a%|%|j (job)"},
+	{"/a%%b", "--ddp-rdzv=/a%%b|s (step)"},
+	{"/a%x", "--ddp-rdzv=/a%x|u (user)"},
+	{"/a%J", "--ddp-rdzv=/a%J|n (rank 0's node)"},
+	{"/a% j", "--ddp-rdzv=/a% j|%"},
+	{"/a\nb", "--ddp-rdzv|control character"},
+	{"/a\tb", "--ddp-rdzv|control character"},
+	{"/a\x7f", "--ddp-rdzv|control character"},
 };
 
 static const struct ddp_template_values all = {
@@ -55,7 +55,7 @@ TEST_ROWS(test_bad, bad)
 	struct ddp_message message = {""};
 
 	ck_assert_int_eq(ddp_template_check(bad[_i].template, "--ddp-rdzv", &message), -1);
-	unit_pieces(bad[_i].template, message.text, bad[_i].pieces);
+	unit_has(bad[_i].template, message.text, bad[_i].pieces);
 }
 
 /* However long the value, the message still ends with the remedy. */

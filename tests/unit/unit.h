@@ -42,6 +42,15 @@
 	}                                                            \
 	START_TEST(name)
 
+/*
+ * Rows to run of a table of [all]: the first [few] if DDP_SHORT is set, as contrib/check does under sanitizers, to which
+ * rows that run the same code with other numbers show nothing new.
+ */
+static inline int unit_rows(int few, int all)
+{
+	return getenv("DDP_SHORT") ? few : all;
+}
+
 /* Behind the last test: run them all; [use] adds what they stand on, NULL: nothing. */
 #define UNIT_MAIN(name, use)                \
 	int main(void)                      \
@@ -109,6 +118,17 @@ static inline void unit_pieces(const char *row, const char *text, const char *co
 	for (; *pieces; pieces++)
 		ck_assert_msg(strstr(text, *pieces), "%s: \"%s\" does not say \"%s\"", row, text,
 			      *pieces);
+}
+
+/* As unit_pieces(), with a text of pieces that '|' separates. NULL: none. */
+static inline void unit_has(const char *row, const char *text, const char *pieces)
+{
+	for (char piece[512]; pieces && *pieces; pieces += *pieces == '|') {
+		snprintf(piece, sizeof(piece), "%.*s", (int)strcspn(pieces, "|"), pieces);
+		ck_assert_msg(strstr(text, piece), "%s: \"%s\" does not say \"%s\"", row, text,
+			      piece);
+		pieces += strlen(piece);
+	}
 }
 
 /* As unit_pieces(), with the pieces as arguments. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * autotune.c - what is fastest here: an algorithm for each pass of a layer, lists or dense gradients
+ * autotune.c - choice of the fastest algorithm of each pass of a layer, and between lists and dense
+ * gradients
  *
- * Rank 0 measures, or remembers an earlier run; all ranks do as it says, since algorithms round
- * differently. What was chosen is told as text, "conv2 forward winograd, conv2 gradients list": a
- * layer, what of it, and how.
+ * Algorithms round differently, so all ranks must use the same: rank 0 measures, or reads the
+ * result of an earlier run from the memo, and broadcasts it. Choices are written as text: "conv2
+ * forward winograd, conv2 gradients list". An item is a layer, a pass and the choice.
  */
 #include "config.h"
 
@@ -42,7 +43,7 @@ static void read_model_name(char *name, size_t size)
 		fclose(file);
 }
 
-/* [what] of [op], and all that its time depends on: a key of the memo. */
+/* Composes the memo's key for [what] of [op], with everything that its time depends on. */
 static void make_key(const struct engine *engine, const struct program_op *op, const char *what,
 		     char key[KEY])
 {
@@ -60,7 +61,7 @@ static void make_key(const struct engine *engine, const struct program_op *op, c
 		op->piece, engine->threads, what);
 }
 
-/* Copy to [choice] what [choices] say of [what] of layer [layer]; it stays if they say nothing. */
+/* Copies the choice for [what] of layer [layer] from [choices] to [choice], if it is there. */
 static void restore(const char *choices, const char *layer, const char *what, char choice[CHOICE])
 {
 	char begin[CHOICE + GRAPH_NAME];
@@ -76,16 +77,19 @@ static void restore(const char *choices, const char *layer, const char *what, ch
 	}
 }
 
-/* --- Time ---------------------------------------------------------------------------------- */
+/* --- Timing -------------------------------------------------------------------------------- */
 
-/* Seconds after which the time of a run is known; what no further run will make up for; runs. */
+/*
+ * seconds after which the time of a run is known well enough; factor to the best time beyond which
+ * another run cannot win; runs
+ */
 #define ENOUGH 20e-3
 #define FAR 1.5
 enum { RUNS = 3 };
 
 /*
- * A clock for work of the engine. Of one thread it is the time that it had, which others on the
- * machine do not lengthen; of several, which wait for each other, that of the clock.
+ * Clock for timing. With one thread, the CPU time of the thread, which other processes do not
+ * affect. With several threads, which wait for each other, wall time.
  */
 static double seconds_of(const struct engine *engine)
 {
@@ -99,8 +103,8 @@ static double seconds_of(const struct engine *engine)
 typedef int work(const void *what);
 
 /*
- * The shortest of a few runs, after one that makes what it needs; less of them where one is long
- * enough to be measured well, or far from [best]. -1: it cannot run.
+ * Time of the shortest of a few runs, after a warm-up run. Stops early if a run is long enough to
+ * measure, or much slower than [best]. Returns -1 if it cannot run.
  */
 static double shortest(const struct engine *engine, work *run, const void *what, double best)
 {
@@ -123,8 +127,8 @@ static double shortest(const struct engine *engine, work *run, const void *what,
 }
 
 /*
- * The time of the fastest algorithm of [pass] of [layer], with these parameters; its number goes to
- * [chosen]. -1, with 0: none runs.
+ * Time of the fastest algorithm of [pass] of [layer], and its number in [chosen]. Returns -1, with
+ * number 0, if none can run.
  */
 static double fastest(const struct engine *engine, struct math_layer *layer, enum math_pass pass,
 		      const float *weights, const float *bias, work *run, const void *what,
@@ -151,29 +155,29 @@ static double fastest(const struct engine *engine, struct math_layer *layer, enu
 /* --- Lists or dense gradients ---------------------------------------------------------------- */
 
 /*
- * Whether the gradients of a convolution before a max-pool come from the list of what it left, or
- * from dense passes over all of it: the results are the same but for rounding, and which is faster
- * depends on the CPU, as one that multiplies matrices in bfloat16 does better with dense ones.
- * Both are tried on made-up values, as many of them zero as in a network that learns.
+ * The gradients of a convolution before a max-pool are computed either from the list of its nonzero
+ * output gradients, or by dense passes over all of them. The results are equal except for rounding.
+ * Which is faster depends on the CPU: one with bfloat16 matrix instructions is faster with dense
+ * passes. Both are timed on random values with the share of zeros that a network in training has.
  */
 
 enum { LIST_IMAGES = 32, ARRAYS = 9, ALIGN = 64 };
 
 static const char gradients_of[] = "gradients", list[] = "list", dense[] = "dense";
 
-/* Both ways and what they work on. */
+/* Data for timing both. */
 struct trial {
 	const struct engine *engine;
 	const struct program_op *op;
-	bool wanted; /* the gradient of what the convolution reads */
+	bool wanted; /* the gradient of the convolution's input is needed */
 	size_t images;
-	size_t read, pooled;  /* elements */
-	float rate;	      /* of the dropout */
-	char *x, *dx, *dy;    /* of the convolution, */
-	char *end, *gradient; /* of what follows it */
+	size_t read, pooled; /* elements of the input and of the pooled results */
+	float rate;	     /* of the dropout */
+	char *x, *dx, *dy;   /* input of the convolution, its gradient, and the output's gradient */
+	char *end, *gradient; /* output of the max-pool, and its gradient */
 	uint8_t *which, *keep;
 	float *weights, *bias;
-	void *arrays[ARRAYS]; /* all of them */
+	void *arrays[ARRAYS]; /* all allocations */
 	int array_count;
 	struct kernel_list *list;
 	struct kernel_window window;
@@ -188,7 +192,7 @@ static void *zeros(struct trial *trial, size_t bytes)
 		       memset(ddp_xaligned(ALIGN, whole, "timing layers"), 0, whole);
 }
 
-/* [part] of 4 are positive, of the others [other]. */
+/* Fills [to] with positive values in a [part] / 4 of the elements, and [other] elsewhere. */
 static void fill(const struct trial *trial, char *to, size_t count, uint32_t part, float other)
 {
 	size_t size = ddp_type_size(trial->engine->setup.type);
@@ -269,7 +273,7 @@ static int run_list(const void *what)
 	return 0;
 }
 
-/* What goes with dense passes: the way back through dropout, pool and ReLU. */
+/* The other kernels of the dense backward pass: dropout, pool and ReLU. */
 static int run_masks(const void *what)
 {
 	const struct trial *trial = what;
@@ -329,7 +333,7 @@ static bool is_dense_faster(const struct engine *engine, const struct program_op
 	return faster;
 }
 
-/* On rank 0: setup->choices, the memo, or a trial. */
+/* Decides for [op] on rank 0, from setup->choices, the memo or a measurement. */
 static bool choose_dense(const struct engine *engine, const struct program_op *op,
 			 struct memo *memo)
 {
@@ -372,7 +376,6 @@ int engine_choose_lists(struct engine *engine, struct ddp_error *error)
 
 static const char *const pass_names[MATH_PASSES] = {"forward", "backward data", "backward weights"};
 
-/* One pass of one operation. */
 struct site {
 	struct engine *engine;
 	int index;
@@ -399,13 +402,13 @@ static int *number_of(const struct site *site)
 	return &site->engine->units[site->index].choices[site->pass];
 }
 
-/* Its place among those of all sites. */
+/* Index of the site in arrays over all sites. */
 static size_t place_of(const struct site *site)
 {
 	return (size_t)site->index * MATH_PASSES + site->pass;
 }
 
-/* How many there are to choose from. */
+/* Number of algorithms to choose from; 1 if the pass does not run. */
 static int algorithms(const struct site *site)
 {
 	const struct program_op *op = op_of(site);
@@ -422,7 +425,6 @@ static const char *algorithm(const struct site *site, int number)
 	return site->engine->math->algorithm(layer_of(site), site->pass, number);
 }
 
-/* The number of [name], -1 where it is not known here. */
 static int find(const struct site *site, const char *name)
 {
 	for (int i = 0; i < algorithms(site); i++) {
@@ -437,7 +439,7 @@ static int choose(const struct site *site, int number, struct ddp_error *error)
 	return site->engine->math->choose(layer_of(site), site->pass, number, error);
 }
 
-/* As a step does it, in the step's memory. */
+/* Runs the pass as in a step, in the step's memory. */
 static int run_site(const void *what)
 {
 	const struct site *site = what;
@@ -481,7 +483,7 @@ static int measure(const struct site *site)
 	return chosen;
 }
 
-/* It takes a while, and nothing is seen of it. */
+/* Report that startup takes longer than usual. */
 static void announce(const struct engine *engine, int count)
 {
 	const struct engine_setup *setup = &engine->setup;
@@ -495,7 +497,9 @@ static void announce(const struct engine *engine, int count)
 	setup->say(setup->listener, text);
 }
 
-/* Whether the memo has [name] for [site]; else it is empty. [key]: where to note it. */
+/*
+ * Reads the algorithm of [site] from the memo. Otherwise [name] is empty. Sets [key] in both cases.
+ */
 static bool remembered(const struct site *site, const struct memo *memo, char key[KEY],
 		       char name[CHOICE])
 {
@@ -507,8 +511,8 @@ static bool remembered(const struct site *site, const struct memo *memo, char ke
 }
 
 /*
- * On rank 0: the name of an algorithm for each site, from setup->choices, the memo or a
- * measurement. It stays empty where there is but one, or the choices say nothing.
+ * Sets the name of the algorithm of each site on rank 0, from setup->choices, the memo or a
+ * measurement. A name stays empty if there is one algorithm only, or setup->choices lacks it.
  */
 static void choose_names(struct engine *engine, char (*names)[CHOICE])
 {
@@ -535,7 +539,7 @@ static void choose_names(struct engine *engine, char (*names)[CHOICE])
 	{
 		char *name = names[place_of(&site)];
 
-		/* One of the same shape may have been measured meanwhile. */
+		/* A site of the same shape may have been measured in this loop. */
 		if (choices || algorithms(&site) <= 1 || remembered(&site, &memo, key, name))
 			continue;
 		snprintf(name, CHOICE, "%s", algorithm(&site, measure(&site)));
@@ -544,7 +548,10 @@ static void choose_names(struct engine *engine, char (*names)[CHOICE])
 	memo_close(&memo);
 }
 
-/* Let all ranks take rank 0's [names]; where one cannot, all take the exact algorithm, number 0. */
+/*
+ * All ranks use rank 0's [names]. A site whose algorithm a rank cannot use gets the exact
+ * algorithm, number 0, on all ranks.
+ */
 static int agree(struct engine *engine, char (*names)[CHOICE], int32_t *can, size_t count,
 		 struct ddp_error *error)
 {

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine-private.h - what the CPU's engine is made of, for its files and tests
+ * engine-private.h - internals of the CPU engine, for its files and tests
+ *
+ * cpu/ trains on CPUs. It calls ddp.h, base/, net/, data/, optim/ and a library for convolutions
+ * and matrix products (math.h). Start reading in engine.c (open, step), then pass.c (operations).
+ * kernels.h has the engine's own kernels.
  */
 #ifndef TRAIN_ENGINE_PRIVATE_H
 #define TRAIN_ENGINE_PRIVATE_H
@@ -12,15 +16,15 @@
 #include "net/dropout.h"
 #include "net/program.h"
 
-/* What an operation has besides its row of the program. */
+/* State of an operation, in addition to its row of the program. */
 struct unit {
 	struct math_layer *math;
 	int choices[MATH_PASSES];
 	struct kernel_list *list;
-	struct kernel_window window; /* of the list */
+	struct kernel_window window;
 	struct dropout dropout;
-	float *mean, *inverse; /* NORM: of the batch */
-	double rows;	       /* NORM: behind these */
+	float *mean, *inverse; /* NORM: mean and 1/deviation of the batch */
+	double rows;	       /* NORM: rows over which these were computed */
 };
 
 struct engine {
@@ -28,67 +32,72 @@ struct engine {
 	const struct math *math;
 	const struct kernels *kernels;
 	struct program *program;
-	struct unit *units; /* of each operation */
+	struct unit *units; /* by operation */
 	enum program_mode mode;
-	bool back; /* on the way back: values that are computed again lie elsewhere */
+	bool back; /* in the backward pass, where recomputed values are in other areas */
 
-	char *memory; /* of all areas */
+	char *memory;
 	size_t bytes;
-	size_t piece;	/* images of the test set that are evaluated at once */
-	float *scratch; /* four values for each channel of the widest layer */
+	size_t piece;	/* images of the test set per forward pass of an evaluation */
+	float *scratch; /* four floats for each channel of the widest layer */
 	size_t channels;
 	int threads;
-	size_t part; /* which of setup->parts is at work */
+	size_t part; /* index of the virtual rank that is running */
 
-	bool stale;	/* the layers have not seen the model's values */
-	bool sync_norm; /* and there are others */
+	bool stale;	/* the layers must reload the model's values */
+	bool sync_norm; /* SyncBatchNorm, with several ranks */
 	double seconds[ENGINE_PHASES];
-	bool *lists, *dense; /* of each node: may have a list; goes without */
+	bool *lists, *dense; /* by node: a list is possible; dense passes are used */
 	char describe[256];
 	struct ddp_text choices;
 };
 
-/* engine_cpu.open() with [math]. Collective. */
+/* As engine_cpu.open(), with the library [math]. Collective. */
 int engine_create(struct engine **engine, const struct engine_setup *setup, const struct math *math,
 		  struct ddp_error *error);
 
-/* What value [index] and its gradient are now. */
+/* Addresses of a value, its gradient and an area in the current mode. */
 void *engine_value(const struct engine *engine, int index);
 void *engine_gradient(const struct engine *engine, int index);
 void *engine_area(const struct engine *engine, int area);
 
-/* The last error of the handle, as one of this call. Returns [status]. */
+/* Copies the last error of the ddp handle to [error]. Returns [status]. */
 int engine_fail(const struct engine *engine, int status, struct ddp_error *error);
 
 /*
- * Algorithms: setup->choices, or for each layer and pass that has several what was fastest on rank
- * 0, now or in an earlier run. Fills choices. Collective.
+ * Chooses the algorithm of each pass of each layer: from setup->choices or, without it, the fastest
+ * one on rank 0, measured now or in an earlier run. Fills engine->choices. Collective.
  */
 int engine_choose(struct engine *engine, struct ddp_error *error);
 
 /*
- * Likewise between lists and dense passes, before there are layers: fills lists and dense.
+ * Chooses between lists and dense passes, before the layers are created. Fills lists and dense.
  * Collective.
  */
 int engine_choose_lists(struct engine *engine, struct ddp_error *error);
 
-/* The convolution at [node] as the kernels of lists know it, and whether they can do it. */
+/* The convolution at [node] in the form that the list kernels use. */
 struct kernel_window engine_window(const struct graph_node *node);
 
-/* What the CPU's engine wants of its program, with all lists that are possible. */
+/* The CPU engine's options for program_create(). [lists]: use all lists that are possible. */
 struct program_options engine_program_options(enum ddp_type type, bool dropout, bool lists);
 
-/* What the library is told of the layer of [op]. */
+/* The library's options for the layer of [op]. */
 struct math_options engine_math_options(const struct engine *engine, const struct program_op *op);
 
-/* Threads for this rank where it may use what its CPUs allow. Collective. */
+/* Computes this rank's number of threads from OMP_NUM_THREADS or its CPUs. Collective. */
 int engine_threads(struct ddp *ddp, int *threads, struct ddp_error *error);
 
-/* All operations over [count] images. [batch]: what dropout draws; NULL: evaluation. */
+/*
+ * Runs all operations over [count] images. [batch]: seed and samples for dropout; NULL: evaluation.
+ */
 int engine_forward(struct engine *engine, const struct batch *batch, size_t count,
 		   struct ddp_error *error);
 
-/* From the gradient of the last value to those of all parameters, each told as ready. */
+/*
+ * Runs the backward pass from the gradient of the last value. Reports each parameter's gradient to
+ * libddp when it is complete.
+ */
 int engine_backward(struct engine *engine, size_t count, struct ddp_error *error);
 
 #endif /* TRAIN_ENGINE_PRIVATE_H */

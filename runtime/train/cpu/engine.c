@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An engine before its first step: what it is made of, and how much memory that takes.
+ * engine.c - the CPU engine: threads, memory plan, step and evaluation
  */
 #include "config.h"
 
@@ -16,17 +16,17 @@
 #include "base/xalloc.h"
 #include "engine-private.h"
 
-/* --- Before the first step --------------------------------------------------------------- */
+/* --- Open -------------------------------------------------------------------------------- */
 
 enum { PAGE = 2 << 20 };
 
-/* Bytes that stay in the second cache of any CPU with AVX2 or more, with some room left. */
+/* bytes that fit into the second-level cache of every CPU with AVX2 or more */
 enum { CACHE = 1 << 20 };
 
-/* An evaluation may need so much although training does not. */
-static const size_t least_memory = (size_t)8 << 20;
+/* minimum limit, as an evaluation may need this much although training needs less */
+static const size_t test_memory_min = (size_t)8 << 20;
 
-/* In large pages where the system has them for who asks. */
+/* Allocates the memory, in huge pages if the system provides them on request. */
 static int allocate(struct engine *engine, struct ddp_error *error)
 {
 	size_t bytes = (engine->bytes + PAGE - 1) / PAGE * PAGE;
@@ -41,14 +41,14 @@ static int allocate(struct engine *engine, struct ddp_error *error)
 	return 0;
 }
 
-/* The test set is evaluated in pieces that need no more memory than training. */
+/* Plans memory. The test set is evaluated in pieces small enough to need no more than training. */
 static void place(struct engine *engine)
 {
 	const struct engine_setup *setup = &engine->setup;
 	size_t limit, need, pieces = 1;
 
 	engine->bytes = program_place(engine->program, PROGRAM_TRAIN, setup->batch);
-	limit = engine->bytes > least_memory ? engine->bytes : least_memory;
+	limit = engine->bytes > test_memory_min ? engine->bytes : test_memory_min;
 	for (;; pieces++) {
 		engine->piece = (setup->test_batch + pieces - 1) / pieces;
 		need = program_place(engine->program, PROGRAM_TEST, engine->piece);
@@ -57,35 +57,6 @@ static void place(struct engine *engine)
 	}
 	if (need > engine->bytes)
 		engine->bytes = need;
-}
-
-struct math_options engine_math_options(const struct engine *engine, const struct program_op *op)
-{
-	const struct net_layer *layer = op->node->layer;
-	struct graph_shape in = op->node->in;
-	size_t batch = engine->setup.batch;
-	struct math_options options = {
-		.height = in.height,
-		.width = in.width,
-		.in = in.channels,
-		.out = op->node->out.channels,
-		.size = layer->size,
-		.stride = layer->stride > 0 ? layer->stride : 1,
-		.pad = layer->pad,
-		.dense = layer->kind == NET_DENSE,
-		.bias = op->node->bias >= 0,
-		.relu = op->relu,
-		.first = !engine->program->values[op->input].wanted,
-		.type = engine->setup.type,
-		.batch = engine->piece > batch ? engine->piece : batch,
-		.threads = engine->threads,
-	};
-
-	if (options.dense) {
-		options.in = (int)graph_size(in);
-		options.height = options.width = options.size = 1;
-	}
-	return options;
 }
 
 static int create_math(struct engine *engine, int index, struct ddp_error *error)
@@ -126,12 +97,6 @@ static int create_unit(struct engine *engine, int index, struct ddp_error *error
 	return 0;
 }
 
-struct kernel_window engine_window(const struct graph_node *node)
-{
-	return (struct kernel_window){node->in.height, node->in.width, node->in.channels,
-				      node->out.channels, node->layer->size};
-}
-
 static bool engine_has_list(const struct graph_node *node)
 {
 	struct kernel_window window = engine_window(node);
@@ -152,7 +117,7 @@ struct program_options engine_program_options(enum ddp_type type, bool dropout, 
 	};
 }
 
-/* With all lists that are possible, and then without those that are slower. */
+/* Compiles the program with all possible lists, then again without those that are slower. */
 static int compile(struct engine *engine, struct ddp_error *error)
 {
 	const struct engine_setup *setup = &engine->setup;
@@ -187,15 +152,15 @@ static int create_units(struct engine *engine, struct ddp_error *error)
 }
 
 /*
- * How many threads a rank may use: what OMP_NUM_THREADS says, which srun --ddp and torchrun set;
- * else its CPUs, divided among the ranks of the node that may run on some of them too.
+ * Threads of a rank: OMP_NUM_THREADS, which srun --ddp and torchrun set. Without it, the CPUs that
+ * the rank may use, divided by the number of the node's ranks that may use some of them too.
  */
 struct seat {
 	int node;
 	cpu_set_t cpus;
 };
 
-static int sharers(const struct seat *seats, int count, const struct seat *mine)
+static int count_sharers(const struct seat *seats, int count, const struct seat *mine)
 {
 	int found = 0;
 
@@ -208,8 +173,8 @@ static int sharers(const struct seat *seats, int count, const struct seat *mine)
 	return found > 0 ? found : 1;
 }
 
-/* The number that OMP_NUM_THREADS begins with, 0: none. */
-static int told_threads(void)
+/* Returns the number at the start of OMP_NUM_THREADS, or 0. */
+static int read_omp_num_threads(void)
 {
 	const char *text = getenv("OMP_NUM_THREADS");
 	long number = text ? strtol(text, NULL, 10) : 0;
@@ -222,17 +187,17 @@ int engine_threads(struct ddp *ddp, int *threads, struct ddp_error *error)
 	const struct ddp_world *world = ddp_world(ddp);
 	struct seat mine = {.node = world->node_rank};
 	struct seat *seats = ddp_xcalloc((size_t)world->size, sizeof(*seats), "the CPU engine");
-	int status, told = told_threads(), cpus;
+	int status, omp_threads = read_omp_num_threads(), cpus;
 
 	CPU_ZERO(&mine.cpus);
-	/* More CPUs than fit: one thread, until somebody says --threads. */
+	/* Machine with more CPUs than cpu_set_t holds: one thread, unless --threads is given. */
 	if (sched_getaffinity(0, sizeof(mine.cpus), &mine.cpus) < 0)
 		CPU_SET(0, &mine.cpus);
 	status = ddp_all_gather(ddp, &mine, seats, sizeof(mine));
-	cpus = CPU_COUNT(&mine.cpus) / sharers(seats, world->size, &mine);
+	cpus = CPU_COUNT(&mine.cpus) / count_sharers(seats, world->size, &mine);
 	*threads = cpus > 1 ? cpus : 1;
-	if (told > 0)
-		*threads = told;
+	if (omp_threads > 0)
+		*threads = omp_threads;
 	free(seats);
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
 }
@@ -246,7 +211,7 @@ static int check(const struct engine *engine, struct ddp_error *error)
 				     ddp_type_name(engine->setup.type));
 	if (engine->setup.tf32)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "--amp tf32 is of GPUs: a CPU trains in f32 or bf16; use "
+				     "--amp=tf32 needs a GPU: a CPU trains in f32 or bf16; use "
 				     "--amp=bf16 or --amp=off");
 	if (engine->math->has(engine->setup.type, error))
 		return 0;
@@ -309,21 +274,16 @@ int engine_create(struct engine **result, const struct engine_setup *setup, cons
 	return 0;
 }
 
-/* --- Steps ------------------------------------------------------------------------------- */
-
-int engine_fail(const struct engine *engine, int status, struct ddp_error *error)
-{
-	return ddp_error_set(error, status, "%s", ddp_error(engine->setup.ddp));
-}
-
 static int cpu_open(struct engine **engine, const struct engine_setup *setup,
 		    struct ddp_error *error)
 {
 	struct ddp_error missing;
 	const struct math *math;
 
-	/* Threads that wait for the next layer would keep other ranks from their CPU. libgomp reads
-	 * this when it is loaded. */
+	/*
+	 * OMP threads that spin while they wait would take CPU time from other ranks. libgomp reads
+	 * this variable when it is loaded.
+	 */
 	setenv("OMP_WAIT_POLICY", "passive", 0);
 	math = ddp_module_open("onednn", "math", MATH_VERSION, sizeof(*math), NULL, &missing);
 	if (!math) {
@@ -336,7 +296,7 @@ static int cpu_open(struct engine **engine, const struct engine_setup *setup,
 	return engine_create(engine, setup, math, error);
 }
 
-/* --- A step ------------------------------------------------------------------------------------ */
+/* --- Step -------------------------------------------------------------------------------------- */
 
 static const struct net *net_of(const struct engine *engine)
 {
@@ -350,7 +310,7 @@ static void read_batch(struct engine *engine, struct set *set, const struct batc
 	batch_labels(set, batch, engine_area(engine, engine->program->labels));
 }
 
-/* The last value in f32, for [count] images. */
+/* The last value as f32, for [count] images. */
 static float *logits(const struct engine *engine, size_t count)
 {
 	const struct program *program = engine->program;
@@ -363,13 +323,16 @@ static float *logits(const struct engine *engine, size_t count)
 	return wide;
 }
 
-/* Loss and hits into the word, and the gradient of the last value. */
+/*
+ * Computes loss and hits, stores them in the step vector, and computes the gradient of the last
+ * value.
+ */
 static void loss(const struct engine *engine, size_t count, size_t global)
 {
 	const struct program *program = engine->program;
 	const struct program_value *result = program_result(program);
 	float *gradients = engine_area(engine, program->logit_gradients);
-	float *word = engine->setup.model->word;
+	float *word = engine->setup.model->step_vector;
 	uint64_t hits = 0;
 	double sum;
 
@@ -384,7 +347,7 @@ static void loss(const struct engine *engine, size_t count, size_t global)
 	word[MODEL_SAMPLES] = (float)count;
 }
 
-/* With the last part: the sums of all ranks. */
+/* Waits for the sums over all ranks. With virtual ranks, they start with the last one. */
 static int finish(struct engine *engine, struct ddp_error *error)
 {
 	struct model *model = engine->setup.model;
@@ -397,20 +360,22 @@ static int finish(struct engine *engine, struct ddp_error *error)
 	return status < 0 ? engine_fail(engine, status, error) : 0;
 }
 
-/* What the sums say of the step; the word is none of the gradients from here on. */
-static void take_word(const struct engine *engine, struct engine_step *done)
+/* Reads the summed step vector and clears it, so that clipping does not count it as a gradient. */
+static void read_step_vector(const struct engine *engine, struct engine_step *done)
 {
 	struct model *model = engine->setup.model;
 
 	done->steps = 1;
-	done->stop = model->word[MODEL_STOP] > 0;
-	done->loss = (double)model->word[MODEL_LOSS];
-	done->hits = (uint64_t)(model->word[MODEL_HITS] + 0.5f);
-	done->samples = (uint64_t)(model->word[MODEL_SAMPLES] + 0.5f);
-	memset(model->word, 0, MODEL_WORD * sizeof(float));
+	done->stop = model->step_vector[MODEL_STOP] > 0;
+	done->loss = (double)model->step_vector[MODEL_LOSS];
+	done->hits = (uint64_t)(model->step_vector[MODEL_HITS] + 0.5f);
+	done->samples = (uint64_t)(model->step_vector[MODEL_SAMPLES] + 0.5f);
+	memset(model->step_vector, 0, MODEL_STEP_SIZE * sizeof(float));
 }
 
-/* Where values are shared, this rank's part of them, and none goes on before all are done. */
+/*
+ * Updates the parameters. If they are shared, each rank updates its part and waits for the others.
+ */
 static int optimize(struct engine *engine, uint64_t step, double rate, struct ddp_error *error)
 {
 	const struct engine_setup *setup = &engine->setup;
@@ -447,7 +412,7 @@ static int check_count(const struct batch *batch, size_t most, struct ddp_error 
 			     batch->count, most);
 }
 
-/* Forward and backward over [batch], that of one part. */
+/* Forward and backward pass over the [batch] of one part. */
 static int pass(struct engine *engine, const struct batch *batch, size_t global, bool stop,
 		struct ddp_error *error)
 {
@@ -458,7 +423,7 @@ static int pass(struct engine *engine, const struct batch *batch, size_t global,
 		return status;
 	read_batch(engine, engine->setup.train, batch);
 	engine->seconds[ENGINE_DATA] += ddp_seconds() - begin;
-	engine->setup.model->word[MODEL_STOP] = stop;
+	engine->setup.model->step_vector[MODEL_STOP] = stop;
 	status = engine_forward(engine, batch, batch->count, error);
 	if (status == 0) {
 		loss(engine, batch->count, global > 0 ? global : 1);
@@ -486,7 +451,7 @@ static int cpu_step(struct engine *engine, const struct batch *batch, size_t glo
 		part.orders += part.orders ? part.count : 0;
 	}
 	if (status == 0) {
-		take_word(engine, done);
+		read_step_vector(engine, done);
 		status = optimize(engine, step, rate, error);
 	}
 	if (status < 0)
@@ -497,7 +462,7 @@ static int cpu_step(struct engine *engine, const struct batch *batch, size_t glo
 	return 0;
 }
 
-/* --- Evaluation and the rest ---------------------------------------------------------------------- */
+/* --- Evaluation and other methods ----------------------------------------------------------------- */
 
 static int evaluate_piece(struct engine *engine, const struct batch *batch,
 			  struct ddp_evaluation *evaluation, struct ddp_error *error)

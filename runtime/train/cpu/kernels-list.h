@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels-list.h - a convolution's gradients from those of its results that are not zero
+ * kernels-list.h - a convolution's gradients, computed from the list of its nonzero output
+ * gradients
  *
- * For each of these, a window of 3 x 3 pixels takes part: its products with what was read are
- * added to the gradient of one output channel's weights, and those with these weights to the
- * gradient of what was read. Either sum stays in registers as long as possible: of weights while
- * one channel's gradients are visited (by bands of rows that stay in the first cache), of what
- * was read while all channels of one place are.
+ * Each listed gradient affects a window of 3 x 3 input pixels. Its products with the input are
+ * added to the gradient of one output channel's weights. Its products with the weights are added to
+ * the gradient of the input. Sums stay in registers as long as possible. For weights that is while
+ * the gradients of one channel are visited, in bands of rows that fit into the first-level cache.
+ * For the input it is while all channels of one pixel are visited.
  */
-enum { TAPS = 9, LINE = 64, LINES = 8 /* asked for at a time */ };
+enum { TAPS = 9, LINE = 64, LINES = 8 /* prefetched at a time */ };
 
-/* --- Which are not zero --------------------------------------------------------------------- */
+/* --- Make the list -------------------------------------------------------------------------- */
 
-/* What to list: dy, and what says which of it is not zero. */
+/* Source of a list: dy, and the arrays that determine which of its elements are nonzero. */
 struct source {
 	const void *dy, *y;
 	const uint8_t *which, *keep;
@@ -27,7 +28,10 @@ INLINE v_f32 source_value(const struct source *source, size_t at, size_t n, bool
 	return source->keep ? only(spread(some_bits(source->keep, at, n)), value) : value;
 }
 
-/* Channels from [c] on, as many as a word has bits, of the pooled pixel whose first is [at]. */
+/*
+ * Lists the channels from [c] on, at most KERNEL_WORD, of the pooled pixel whose channel 0 is at
+ * [at].
+ */
 INLINE void list_word(const struct source *source, size_t at, size_t c, size_t out, float *values,
 		      uint64_t *bits, float *sums, bool half)
 {
@@ -35,7 +39,7 @@ INLINE void list_word(const struct source *source, size_t at, size_t c, size_t o
 	uint64_t filled = 0, right = 0, down = 0;
 
 	for (size_t k = 0; c < end; c += LANES, k += LANES) {
-		size_t n = some(c, end);
+		size_t n = count_in_vector(c, end);
 		v_f32 value = source_value(source, at + c, n, half);
 		v_i32 which = load_bytes(source->which + at + c, n);
 
@@ -82,12 +86,12 @@ static TARGET void list(const struct kernel_window *window, size_t images, const
 	FOR_TYPE(list_all, (size_t)window->out, images, &source, list, bias);
 }
 
-/* --- Blocks --------------------------------------------------------------------------------- */
+/* --- Blocks of input channels --------------------------------------------------------------- */
 
 /*
- * Channels that are read go in blocks, as many as there are registers for: within a block all
- * distances are constants. [rows] rows of [in] channels become in / width blocks of rows of
- * [width].
+ * Input channels are divided into blocks of as many as fit into registers, so that all distances
+ * within a block are constants. [rows] rows of [in] channels become in / width blocks, each with
+ * [rows] rows of [width].
  */
 enum { VECTORS = LANES == 16 ? 2 : 1 };
 
@@ -113,7 +117,7 @@ INLINE void block_join(const float *from, size_t rows, size_t in, size_t width, 
 				store(to, r * in + b + c, load(from, 0, false), half);
 }
 
-/* The three rows of a window, [row] elements from one to the next. */
+/* The three rows of a window, [row] elements apart. */
 INLINE void window_rows(const float *first, size_t row, const float *rows[3])
 {
 	rows[0] = first;
@@ -124,28 +128,28 @@ INLINE void window_rows(const float *first, size_t row, const float *rows[3])
 	KEEP(rows[2]);
 }
 
-/* Memory that is needed later, and is asked for piece by piece while others compute. */
-struct later {
+/* Memory to prefetch piece by piece during the computation. */
+struct prefetch {
 	const char *next, *end;
 };
 
-INLINE void later_ask(struct later *later)
+INLINE void prefetch_lines(struct prefetch *prefetch)
 {
-	for (int i = 0; i < LINES && later->next < later->end; i++, later->next += LINE)
-		__builtin_prefetch(later->next, 0, 2);
+	for (int i = 0; i < LINES && prefetch->next < prefetch->end; i++, prefetch->next += LINE)
+		__builtin_prefetch(prefetch->next, 0, 2);
 }
 
-/* Image [i], the next one, of [bytes] each; none behind the last. */
-INLINE struct later later_image(const void *images, size_t i, size_t count, size_t bytes)
+/* The image [i] of [bytes] bytes; empty if there is none. */
+INLINE struct prefetch prefetch_image(const void *images, size_t i, size_t count, size_t bytes)
 {
 	const char *next = (const char *)images + i * bytes;
 
-	return (struct later){next, i < count ? next + bytes : next};
+	return (struct prefetch){next, i < count ? next + bytes : next};
 }
 
-/* --- Weights -------------------------------------------------------------------------------- */
+/* --- Gradient of the weights ---------------------------------------------------------------- */
 
-/* The pixels where the windows of LANES channels' gradients begin, of pooled pixel [p]. */
+/* Start pixels of the windows of the gradients of LANES channels of pooled pixel [p]. */
 INLINE v_i32 window_pixels(const struct kernel_list *list, size_t p, size_t c, int32_t first,
 			   int32_t width)
 {
@@ -156,7 +160,10 @@ INLINE v_i32 window_pixels(const struct kernel_list *list, size_t p, size_t c, i
 	return first + (right & 1) + (down & width);
 }
 
-/* [n] gradients, of pooled pixel [at] of image [i] on, behind what LANES channels have. */
+/*
+ * Appends the nonzero gradients of [n] pooled pixels of image [i], from [at] on, to the arrays of
+ * LANES channels.
+ */
 INLINE void band_append(struct kernel_list *list, size_t width, size_t i, size_t at, size_t n,
 			size_t c)
 {
@@ -171,7 +178,7 @@ INLINE void band_append(struct kernel_list *list, size_t width, size_t i, size_t
 	transpose(place);
 	UNROLL
 	for (size_t k = 0; k < LANES; k++) {
-		size_t to = (c + k) * list->room + list->filled[c + k];
+		size_t to = (c + k) * list->channel_size + list->filled[c + k];
 		uint32_t bits = bits_of((v_f32)value[k] != 0);
 
 		compress(list->channel + to, value[k], bits);
@@ -180,7 +187,7 @@ INLINE void band_append(struct kernel_list *list, size_t width, size_t i, size_t
 	}
 }
 
-/* The gradients of [rows] pooled rows from [h] on of image [i], by channels. */
+/* Sorts the gradients of [rows] pooled rows of image [i], from row [h] on, by channel. */
 INLINE void band_fill(struct kernel_list *list, size_t width, size_t i, size_t h, size_t rows)
 {
 	size_t begin = h * list->columns, end = begin + rows * list->columns;
@@ -188,10 +195,10 @@ INLINE void band_fill(struct kernel_list *list, size_t width, size_t i, size_t h
 	memset(list->filled, 0, list->pitch * sizeof(*list->filled));
 	for (size_t at = begin; at < end; at += LANES)
 		for (size_t c = 0; c < list->pitch; c += LANES)
-			band_append(list, width, i, at, some(at, end), c);
+			band_append(list, width, i, at, count_in_vector(at, end), c);
 }
 
-/* All [count] gradients of one channel. */
+/* Adds the products of all [count] gradients of one channel. */
 INLINE void channel_weights(const float *x, size_t width, const float *values,
 			    const uint32_t *places, size_t count, float *weights, size_t vectors)
 {
@@ -218,33 +225,32 @@ INLINE void channel_weights(const float *x, size_t width, const float *values,
 }
 
 INLINE void band_weights(const struct kernel_list *list, const struct kernel_window *window,
-			 const float *x, float *weights, size_t vectors, struct later *later)
+			 const float *x, float *weights, size_t vectors, struct prefetch *prefetch)
 {
 	size_t width = (size_t)window->width, block = vectors * LANES;
 
 	for (size_t b = 0; b < (size_t)window->in; b += block) {
 		for (size_t c = 0; c < (size_t)window->out; c++, weights += TAPS * block) {
-			later_ask(later);
-			channel_weights(x, width, list->channel + c * list->room,
-					list->place + c * list->room, list->filled[c], weights,
-					vectors);
+			prefetch_lines(prefetch);
+			channel_weights(x, width, list->channel + c * list->channel_size,
+					list->place + c * list->channel_size, list->filled[c],
+					weights, vectors);
 		}
 		x += (size_t)window->height * width * block;
 	}
 }
 
-/* Image [i], of which [x] is what was read, in blocks. */
 INLINE void image_weights(struct kernel_list *list, const struct kernel_window *window, size_t i,
-			  const float *x, struct later *later)
+			  const float *x, struct prefetch *prefetch)
 {
 	for (size_t h = 0; h < list->rows; h += list->band) {
 		size_t rows = list->rows - h < list->band ? list->rows - h : list->band;
 
 		band_fill(list, (size_t)window->width, i, h, rows);
 		if (block_width((size_t)window->in) == VECTORS * LANES)
-			band_weights(list, window, x, list->weights, VECTORS, later);
+			band_weights(list, window, x, list->weights, VECTORS, prefetch);
 		else
-			band_weights(list, window, x, list->weights, 1, later);
+			band_weights(list, window, x, list->weights, 1, prefetch);
 	}
 }
 
@@ -257,7 +263,7 @@ static TARGET void list_weights(const struct kernel_window *window, struct kerne
 
 	memset(list->weights, 0, taps * in * sizeof(*weights));
 	for (size_t i = 0; i < images; i++) {
-		struct later later = later_image(x, i + 1, images, bytes);
+		struct prefetch prefetch = prefetch_image(x, i + 1, images, bytes);
 		const void *from = (const char *)x + i * bytes;
 
 		if (type == DDP_BF16)
@@ -265,14 +271,16 @@ static TARGET void list_weights(const struct kernel_window *window, struct kerne
 		else if (in > block)
 			block_split(from, pixels, in, block, list->image, false);
 		image_weights(list, window, i, type == DDP_BF16 || in > block ? list->image : from,
-			      &later);
+			      &prefetch);
 	}
 	block_join(list->weights, taps, in, block, weights, false);
 }
 
-/* --- What was read -------------------------------------------------------------------------- */
+/* --- Gradient of the input ------------------------------------------------------------------ */
 
-/* [value] times [weights] to the window that begins at [sums], of four rows of four. */
+/*
+ * Adds [value] times [weights] to the window that starts at [sums], in an array of 4 x 4 vectors.
+ */
 INLINE void window_add(v_f32 *sums, v_f32 value, const float *weights)
 {
 	KEEP(weights);
@@ -285,8 +293,8 @@ INLINE void window_add(v_f32 *sums, v_f32 value, const float *weights)
 }
 
 /*
- * All channels' gradients of one pooled pixel, for LANES of the channels that were read. [pitch]
- * elements from pixel to pixel of dx.
+ * Adds the gradients of all output channels at one pooled pixel to LANES input channels. [pitch]:
+ * elements between pixels of dx.
  */
 INLINE void pixel_data(const uint64_t *bits, size_t words, const float *values,
 		       const float *weights, float *dx, size_t row, size_t pitch)
@@ -311,22 +319,21 @@ INLINE void pixel_data(const uint64_t *bits, size_t words, const float *values,
 		store(rows[t / 4], t % 4 * pitch, sums[t], false);
 }
 
-/* LANES channels of what image [i] read. */
 INLINE void image_data(const struct kernel_list *list, size_t width, size_t i, const float *weights,
-		       float *dx, size_t pitch, struct later *later)
+		       float *dx, size_t pitch, struct prefetch *prefetch)
 {
 	size_t p = i * list->rows * list->columns;
 
 	for (size_t h = 0; h < list->rows; h++)
 		for (size_t w = 0; w < list->columns; w++, p++) {
-			later_ask(later);
+			prefetch_lines(prefetch);
 			pixel_data(list->bits + p * list->words * 4, list->words,
 				   list->values + p * list->pitch, weights,
 				   dx + (2 * h * width + 2 * w) * pitch, width * pitch, pitch);
 		}
 }
 
-/* An image's [count] sums to its part of dx, while they are in the cache. */
+/* Converts and masks an image's [count] sums while they are in the cache. */
 INLINE void image_done(const float *sums, const void *y, void *dx, size_t count, bool half)
 {
 	for (size_t i = 0; i < count; i += LANES) {
@@ -347,13 +354,14 @@ static TARGET void list_data(const struct kernel_window *window, struct kernel_l
 	block_split(weights, taps, in, LANES, list->weights, false);
 	for (size_t i = 0; i < images; i++) {
 		const void *from = y ? (const char *)y + i * bytes : NULL;
-		struct later later = later_image(dx, i + 1, images, bytes);
+		struct prefetch prefetch = prefetch_image(dx, i + 1, images, bytes);
 		void *to = (char *)dx + i * bytes;
 		float *sums = type == DDP_BF16 ? list->image : to;
 
 		memset(sums, 0, image * sizeof(*sums));
 		for (size_t b = 0; b < in; b += LANES)
-			image_data(list, width, i, list->weights + b * taps, sums + b, in, &later);
+			image_data(list, width, i, list->weights + b * taps, sums + b, in,
+				   &prefetch);
 		if (type == DDP_BF16)
 			image_done(sums, from, to, image, true);
 		else if (y)

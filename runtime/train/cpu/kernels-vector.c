@@ -2,15 +2,15 @@
 /*
  * kernels-vector.c - the kernels of one instruction set
  *
- * [half]: what is in memory is bf16; it is a constant wherever it comes from, so that no code
- * asks.
+ * [half]: data in memory is bf16, else f32. It is a constant after inlining, so kernels do not
+ * branch on it.
  */
 #include "config.h"
 
 #include "base/vector.h"
 #include "kernels.h"
 
-/* [function], whose last parameter then is a constant. */
+/* Calls [function] with a constant last parameter [half]. */
 #define FOR_TYPE(function, ...)                       \
 	do {                                          \
 		if (type == DDP_BF16)                 \
@@ -19,19 +19,18 @@
 			function(__VA_ARGS__, false); \
 	} while (0)
 
-/* One rounding where the instructions have it. */
+/* Compiled to a fused multiply-add if the CPU has it. */
 INLINE v_f32 multiply_add(v_f32 a, v_f32 b, v_f32 c)
 {
 	return a * b + c;
 }
 
-/* max(0, value); NaN stays. */
+/* max(0, value); NaN is kept. */
 INLINE v_f32 positive(v_f32 value)
 {
 	return only(~(value <= 0), value);
 }
 
-/* Elements [at] and following of an array. */
 INLINE v_f32 load(const void *from, size_t at, bool half)
 {
 	if (half)
@@ -47,7 +46,7 @@ INLINE void store(void *to, size_t at, v_f32 value, bool half)
 		store_f32((float *)to + at, value);
 }
 
-/* [value] came out of memory of this type: there is nothing to round. */
+/* Stores a [value] that was loaded from memory of the same type and needs no rounding. */
 INLINE void store_same(void *to, size_t at, v_f32 value, bool half)
 {
 	if (half)
@@ -57,7 +56,7 @@ INLINE void store_same(void *to, size_t at, v_f32 value, bool half)
 		store(to, at, value, false);
 }
 
-/* Of them [n] alone, at most LANES; the others are 0. */
+/* As above, for the first [n] elements, at most LANES. The others are loaded as 0. */
 INLINE v_f32 load_some(const void *from, size_t at, size_t n, bool half)
 {
 	size_t size = half ? 2 : 4;
@@ -111,7 +110,7 @@ INLINE void store_bytes(uint8_t *to, size_t n, v_i32 value)
 	memcpy(to, &part, n);
 }
 
-/* Bits [at] to [at] + n of [bits], and zeros; no byte is read that has none of them. */
+/* The [n] bits of [bits] from bit [at] on. Bytes without any of them are not read. */
 INLINE uint32_t some_bits(const uint8_t *bits, size_t at, size_t n)
 {
 	uint32_t word = 0;
@@ -121,19 +120,19 @@ INLINE uint32_t some_bits(const uint8_t *bits, size_t at, size_t n)
 	return word >> at % 8 & ((1u << n) - 1);
 }
 
-/* Elements that the vector from [at] on has of [count]. */
-INLINE size_t some(size_t at, size_t count)
+/* Number of elements in the vector that starts at [at] of an array of [count]. */
+INLINE size_t count_in_vector(size_t at, size_t count)
 {
 	return count - at < LANES ? count - at : LANES;
 }
 
-/* --- One element at a time ------------------------------------------------------------------ */
+/* --- Element by element --------------------------------------------------------------------- */
 
 INLINE void mask_all(const void *x, void *y, const uint8_t *keep, float scale, size_t count,
 		     bool half)
 {
 	for (size_t i = 0; i < count; i += LANES) {
-		size_t n = some(i, count);
+		size_t n = count_in_vector(i, count);
 		v_i32 kept = spread(some_bits(keep, i, n));
 
 		store_some(y, i, n, only(kept, load_some(x, i, n, half) * scale), half);
@@ -149,7 +148,7 @@ static TARGET void mask(const void *x, void *y, const uint8_t *keep, float scale
 INLINE void relu_back_all(const void *dy, const void *y, void *dx, size_t count, bool half)
 {
 	for (size_t i = 0; i < count; i += LANES) {
-		size_t n = some(i, count);
+		size_t n = count_in_vector(i, count);
 		v_i32 passed = load_some(y, i, n, half) > 0;
 
 		store_same_some(dx, i, n, only(passed, load_some(dy, i, n, half)), half);
@@ -165,7 +164,7 @@ static TARGET void relu_back(const void *dy, const void *y, void *dx, size_t cou
 INLINE void relu_all(const void *x, void *y, size_t count, bool half)
 {
 	for (size_t i = 0; i < count; i += LANES) {
-		size_t n = some(i, count);
+		size_t n = count_in_vector(i, count);
 
 		store_same_some(y, i, n, positive(load_some(x, i, n, half)), half);
 	}
@@ -179,7 +178,7 @@ static TARGET void relu(const void *x, void *y, size_t count, enum ddp_type type
 INLINE void add_all(const void *a, const void *b, void *y, size_t count, bool relu, bool half)
 {
 	for (size_t i = 0; i < count; i += LANES) {
-		size_t n = some(i, count);
+		size_t n = count_in_vector(i, count);
 		v_f32 sum = load_some(a, i, n, half) + load_some(b, i, n, half);
 
 		store_some(y, i, n, relu ? positive(sum) : sum, half);
@@ -199,7 +198,7 @@ static TARGET void narrow(const float *from, void *to, size_t count, enum ddp_ty
 		return;
 	}
 	for (size_t i = 0; i < count; i += LANES) {
-		size_t n = some(i, count);
+		size_t n = count_in_vector(i, count);
 
 		store_some(to, i, n, load_some(from, i, n, false), true);
 	}
@@ -212,22 +211,25 @@ static TARGET void widen(const void *from, float *to, size_t count, enum ddp_typ
 		return;
 	}
 	for (size_t i = 0; i < count; i += LANES) {
-		size_t n = some(i, count);
+		size_t n = count_in_vector(i, count);
 
 		store_some(to, i, n, load_some(from, i, n, true), false);
 	}
 }
 
-/* --- Max-pooling of 2 x 2, and means over whole images --------------------------------------- */
+/* --- 2 x 2 max-pooling, and means over whole images ------------------------------------------ */
 
-/* A window's four pixels begin at row[0], row[0] + channels, row[1], row[1] + channels. */
+/*
+ * The channels of the window's four pixels start at [at], at + channels, at + row and at + row +
+ * channels.
+ */
 INLINE void max_window(const void *x, size_t at, size_t row, size_t channels, void *y, size_t to,
 		       uint8_t *which, bool half)
 {
 	const size_t pixels[] = {at, at + channels, at + row, at + row + channels};
 
 	for (size_t c = 0; c < channels; c += LANES) {
-		size_t n = some(c, channels);
+		size_t n = count_in_vector(c, channels);
 		v_f32 best = load_some(x, pixels[0] + c, n, half);
 		v_i32 index = {0};
 
@@ -269,7 +271,7 @@ INLINE void max_window_back(const void *dy, size_t from, const uint8_t *which, v
 	const size_t pixels[] = {at, at + channels, at + row, at + row + channels};
 
 	for (size_t c = 0; c < channels; c += LANES) {
-		size_t n = some(c, channels);
+		size_t n = count_in_vector(c, channels);
 		v_f32 value = load_some(dy, from + c, n, half);
 		v_i32 index = load_bytes(which + from + c, n);
 
@@ -308,7 +310,7 @@ INLINE void average_pool_all(const void *x, void *y, size_t images, size_t rows,
 
 	for (size_t i = 0; i < images; i++)
 		for (size_t c = 0; c < channels; c += LANES) {
-			size_t n = some(c, channels);
+			size_t n = count_in_vector(c, channels);
 			v_f32 sum = {0};
 
 			for (size_t r = 0; r < rows; r++)
@@ -330,7 +332,7 @@ INLINE void average_pool_back_all(const void *dy, void *dx, size_t images, size_
 
 	for (size_t i = 0; i < images; i++)
 		for (size_t c = 0; c < channels; c += LANES) {
-			size_t n = some(c, channels);
+			size_t n = count_in_vector(c, channels);
 			v_f32 value = load_some(dy, i * channels + c, n, half) * part;
 
 			for (size_t r = 0; r < rows; r++)
@@ -347,12 +349,12 @@ static TARGET void average_pool_back(const void *dy, void *dx, size_t images, si
 /* --- BatchNorm ------------------------------------------------------------------------------- */
 
 /*
- * Sums over rows go in blocks that stay in the first cache: within one in f32, over blocks in
- * f64. Channels go in strips whose values fit on the stack.
+ * Sums over rows are computed in blocks that fit into the first-level cache: in f32 within a block
+ * and in f64 over the blocks. Channels are divided into strips whose values fit on the stack.
  */
 enum { STRIP = 512, BLOCK = 16384 /* bytes of f32 */ };
 
-/* The rows of a block of [width] channels: few enough for sums in f32. */
+/* Rows of a block of [width] channels, few enough for sums in f32. */
 INLINE size_t block_rows(size_t width)
 {
 	size_t rows = BLOCK / (4 * width);
@@ -360,9 +362,11 @@ INLINE size_t block_rows(size_t width)
 	return rows < 16 ? 16 : rows > 64 ? 64 : rows;
 }
 
-/* Of each channel of a strip, one value of a block (with what f32 lost), or of all blocks. */
+/*
+ * Per channel of a strip: the value of one block, with its rounding error, and the sum over blocks.
+ */
 struct strip {
-	float here[STRIP], rest[STRIP];
+	float here[STRIP], error[STRIP];
 	double sums[STRIP];
 };
 
@@ -387,20 +391,20 @@ INLINE void strip_add(struct strip *strip, size_t width)
 		store_sum(strip->sums + c, load_sum(strip->sums + c) + load_wide(strip->here + c));
 }
 
-/* [rows] rows, [width] channels from [at] on, [pitch] elements from row to row. */
+/* [rows] rows of [width] channels from [at] on; [pitch] is the distance between rows. */
 struct block {
 	size_t at, rows, width, pitch;
 };
 
-/* The second pass corrects what the first one rounded. */
+/* The second pass corrects the rounding error of the mean. */
 INLINE void block_moments(const struct block *block, const void *x, struct strip *mean,
 			  struct strip *m2, bool half)
 {
 	float part = 1 / (float)block->rows;
 
 	for (size_t c = 0; c < block->width; c += LANES) {
-		size_t n = some(c, block->width);
-		v_f32 sum = {0}, rest = {0}, squares = {0};
+		size_t n = count_in_vector(c, block->width);
+		v_f32 sum = {0}, error = {0}, squares = {0};
 
 		for (size_t r = 0; r < block->rows; r++)
 			sum += load_some(x, block->at + r * block->pitch + c, n, half);
@@ -408,16 +412,16 @@ INLINE void block_moments(const struct block *block, const void *x, struct strip
 		for (size_t r = 0; r < block->rows; r++) {
 			v_f32 off = load_some(x, block->at + r * block->pitch + c, n, half) - sum;
 
-			rest += off;
+			error += off;
 			squares = multiply_add(off, off, squares);
 		}
 		store(mean->here, c, sum, false);
-		store(mean->rest, c, rest * part, false);
-		store(m2->here, c, squares - rest * rest * part, false);
+		store(mean->error, c, error * part, false);
+		store(m2->here, c, squares - error * error * part, false);
 	}
 }
 
-/* The values of a block of [rows] with those of [before] rows before it. */
+/* Combines the moments of a block of [rows] rows with those of the [before] rows before it. */
 INLINE void strip_join(struct strip *mean, struct strip *m2, size_t width, double rows,
 		       double before)
 {
@@ -425,7 +429,7 @@ INLINE void strip_join(struct strip *mean, struct strip *m2, size_t width, doubl
 
 	strip_add(m2, width);
 	for (size_t c = 0; c < width; c += LANES / 2) {
-		v_f64 apart = load_wide(mean->here + c) + load_wide(mean->rest + c) -
+		v_f64 apart = load_wide(mean->here + c) + load_wide(mean->error + c) -
 			      load_sum(mean->sums + c);
 
 		store_sum(mean->sums + c, load_sum(mean->sums + c) + apart * part);
@@ -471,7 +475,7 @@ INLINE void norm_all(const struct kernel_norm *norm, const void *x, const void *
 
 	for (size_t r = 0; r < norm->rows; r++)
 		for (size_t c = 0; c < channels; c += LANES) {
-			size_t n = some(c, channels), at = r * channels + c;
+			size_t n = count_in_vector(c, channels), at = r * channels + c;
 			v_f32 factor = load_some(norm->inverse, c, n, false) *
 				       load_some(norm->scale, c, n, false);
 			v_f32 off = load_some(x, at, n, half) - load_some(norm->mean, c, n, false);
@@ -490,7 +494,7 @@ static TARGET void norm(const struct kernel_norm *norm, const void *x, const voi
 	FOR_TYPE(norm_all, norm, x, add, y, relu);
 }
 
-/* Element [at]'s gradient, where y lets it through. */
+/* The gradient of elements from [at] on, masked where y <= 0. */
 INLINE v_f32 passed(const void *dy, const void *y, size_t at, size_t n, bool half)
 {
 	v_f32 value = load_some(dy, at, n, half);
@@ -502,7 +506,7 @@ INLINE void block_sums(const struct block *block, const float *mean, const void 
 		       const void *dy, float *sums, float *dots, bool half)
 {
 	for (size_t c = 0; c < block->width; c += LANES) {
-		size_t n = some(c, block->width);
+		size_t n = count_in_vector(c, block->width);
 		v_f32 sum = {0}, dot = {0}, middle = load_some(mean, c, n, false);
 
 		for (size_t r = 0; r < block->rows; r++) {
@@ -574,16 +578,16 @@ INLINE void norm_back_strip(const struct kernel_norm *norm, const struct coeffic
 {
 	for (size_t r = 0; r < norm->rows; r++)
 		for (size_t c = 0; c < width; c += LANES) {
-			size_t n = some(c, width), at = r * norm->channels + from + c;
+			size_t n = count_in_vector(c, width), at = r * norm->channels + from + c;
 			v_f32 value = passed(dy, y, at, n, half);
 			v_f32 off = load_some(x, at, n, half) -
 				    load_some(norm->mean, from + c, n, false);
-			v_f32 rest = value - load(by->middle, c, false);
+			v_f32 error = value - load(by->middle, c, false);
 
 			if (dy_out)
 				store_same_some(dy_out, at, n, value, half);
-			rest = multiply_add(-off, load(by->slope, c, false), rest);
-			store_some(dx, at, n, rest * load(by->factor, c, false), half);
+			error = multiply_add(-off, load(by->slope, c, false), error);
+			store_some(dx, at, n, error * load(by->factor, c, false), half);
 		}
 }
 

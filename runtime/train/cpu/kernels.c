@@ -7,7 +7,7 @@
 
 #include "kernels.h"
 
-/* Bytes of an image that stay in the first cache while all channels visit them. */
+/* bytes of an image that stay in the first-level cache while all channels read them */
 enum { BAND = 34 << 10, LINE = 64 };
 
 const struct kernels *const kernels_tables[DDP_SIMD_COUNT] = {&kernels_plain, &kernels_avx2,
@@ -30,7 +30,7 @@ bool kernels_has_list(const struct kernel_window *window)
 		       UINT32_MAX;
 }
 
-/* Zeros that begin where cache lines do: vectors that cross lines take twice the time. */
+/* Allocates zeroed memory aligned to cache lines. Vectors that cross a line take twice as long. */
 static void *list_memory(size_t count, size_t size)
 {
 	size_t bytes = (count * size + LINE) / LINE * LINE;
@@ -39,7 +39,6 @@ static void *list_memory(size_t count, size_t size)
 	return memory ? memset(memory, 0, bytes) : NULL;
 }
 
-/* How [list] is laid out for [window]. */
 static void list_place(struct kernel_list *list, const struct kernel_window *window, size_t images)
 {
 	size_t row = (size_t)window->width * (size_t)window->in * sizeof(float);
@@ -51,7 +50,7 @@ static void list_place(struct kernel_list *list, const struct kernel_window *win
 	list->pitch = KERNEL_WHOLE(window->out);
 	list->words = (list->pitch + KERNEL_WORD - 1) / KERNEL_WORD;
 	list->band = fit < 4 ? 1 : (fit - 2) / 2;
-	list->room = KERNEL_WHOLE(list->band * list->columns);
+	list->channel_size = KERNEL_WHOLE(list->band * list->columns);
 }
 
 int kernel_list_create(struct kernel_list **list, const struct kernel_window *window, size_t images,
@@ -64,8 +63,8 @@ int kernel_list_create(struct kernel_list **list, const struct kernel_window *wi
 	*list = NULL;
 	if (!kernels_has_list(window))
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "no list of gradients for a %d x %d convolution of %d "
-				     "channels: 3 x 3 and a multiple of 16 are possible",
+				     "a %d x %d convolution of %d channels cannot use a list of "
+				     "gradients, which needs 3 x 3 and a multiple of 16 channels",
 				     window->size, window->size, window->in);
 	made = calloc(1, sizeof(*made));
 	if (!made)
@@ -77,8 +76,8 @@ int kernel_list_create(struct kernel_list **list, const struct kernel_window *wi
 	made->pixels = list_memory(made->rows * made->columns, sizeof(*made->pixels));
 	made->image = list_memory(image, sizeof(*made->image));
 	made->weights = list_memory((size_t)window->out * 9 * (size_t)window->in, sizeof(float));
-	made->channel = list_memory(made->pitch * made->room, sizeof(*made->channel));
-	made->place = list_memory(made->pitch * made->room, sizeof(*made->place));
+	made->channel = list_memory(made->pitch * made->channel_size, sizeof(*made->channel));
+	made->place = list_memory(made->pitch * made->channel_size, sizeof(*made->place));
 	made->filled = list_memory(made->pitch, sizeof(*made->filled));
 	if (!made->values || !made->bits || !made->pixels || !made->image || !made->weights ||
 	    !made->channel || !made->place || !made->filled)
@@ -115,7 +114,7 @@ size_t kernel_list_count(const struct kernel_list *list)
 
 /* --- Loss ----------------------------------------------------------------------------------- */
 
-/* The first of the largest; NaN is larger than all. */
+/* Index of the first of the largest values. NaN is larger than all numbers. */
 static size_t row_largest(const float *row, size_t classes)
 {
 	size_t best = 0;
@@ -126,25 +125,25 @@ static size_t row_largest(const float *row, size_t classes)
 	return best;
 }
 
-/* Of one row; a few classes for each image of the batch, so f64 costs nothing. */
+/* Loss of one row, in f64: classes are few, so its cost does not matter. */
 static double row_loss(const float *row, size_t label, size_t classes, double smoothing,
 		       double scale, float *gradient, uint64_t *hits)
 {
 	size_t best = row_largest(row, classes);
-	double top = (double)row[best], sum = 0, mean = 0, rest;
+	double top = (double)row[best], sum = 0, mean = 0, log_sum;
 
 	for (size_t k = 0; k < classes; k++) {
 		sum += exp((double)row[k] - top);
 		mean += ((double)row[k] - top) / (double)classes;
 	}
-	rest = log(sum);
+	log_sum = log(sum);
 	for (size_t k = 0; k < classes && gradient; k++) {
 		double want = smoothing / (double)classes + (k == label ? 1 - smoothing : 0);
 
-		gradient[k] = (float)(scale * (exp((double)row[k] - top - rest) - want));
+		gradient[k] = (float)(scale * (exp((double)row[k] - top - log_sum) - want));
 	}
 	*hits += best == label;
-	return rest - (1 - smoothing) * ((double)row[label] - top) -
+	return log_sum - (1 - smoothing) * ((double)row[label] - top) -
 	       (smoothing > 0 ? smoothing * mean : 0);
 }
 

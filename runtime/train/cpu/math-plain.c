@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Convolutions and dense layers without a library: loops over vectors of output channels. All
- * arithmetic is f32, whatever the type of activations: an image is widened before it is used.
+ * math-plain.c - convolutions and dense layers as loops in plain C, over vectors of output channels
  *
- * Forward and the gradient of data are one loop, gather(): each result is a sum over taps, which
- * are a place of the source and a matrix of the window. Those matrices are packed by load().
+ * All arithmetic is f32. Images of another type are converted before use.
+ *
+ * The forward pass and the gradient of the input share one loop, gather(). Each result is a sum
+ * over taps, each of which multiplies one position of the source with one matrix of the window.
+ * load() packs the matrices.
  */
 #include "config.h"
 
@@ -17,14 +19,16 @@
 
 enum { WIDTH = 16, ALIGNMENT = 64 };
 
-/* What the compiler makes of it depends on the CPU that it compiles for; the results do not. */
+/* Compiled to the vector instructions of the target CPU. Results do not depend on them. */
 typedef float vector __attribute__((vector_size(WIDTH * sizeof(float))));
 
-/* One direction: matrices of [from] x [to] for each place of the window, [to] in vectors. */
+/*
+ * One direction: a matrix of [from] x [to] for each position of the window, with [to] in vectors.
+ */
 struct side {
 	int from, to;
-	size_t vectors;	 /* that hold [to] */
-	vector *weights; /* vectors, window, from */
+	size_t vectors;	 /* to hold [to] channels */
+	vector *weights; /* order: vectors, window, from */
 };
 
 struct math_layer {
@@ -32,9 +36,9 @@ struct math_layer {
 	int height, width; /* of the results */
 	struct side forward, back;
 	vector *bias;	/* forward.vectors */
-	vector *sums;	/* of one gradient of weights: from x 1 */
-	float *image;	/* what is read, widened */
-	float *results; /* one image's, or its gradient, widened */
+	vector *sums;	/* one output vector's gradient of weights: window x from */
+	float *image;	/* an input image as f32 */
+	float *results; /* results of one image, or their gradient, as f32 */
 };
 
 /* --- Types of activations ---------------------------------------------------------------- */
@@ -54,7 +58,7 @@ static void widen(const void *from, float *to, size_t count, enum ddp_type type)
 	}
 }
 
-/* To the nearest, to the even one of two. */
+/* Rounds to nearest even. */
 static void narrow(const float *from, void *to, size_t count, enum ddp_type type)
 {
 	uint16_t *halves = to;
@@ -72,7 +76,7 @@ static const char *const_bytes(const void *base, size_t elements, enum ddp_type 
 	return (const char *)base + elements * ddp_type_size(type);
 }
 
-/* --- A layer ------------------------------------------------------------------------------ */
+/* --- Create and load ---------------------------------------------------------------------- */
 
 static size_t window(const struct math_layer *layer)
 {
@@ -148,7 +152,7 @@ static int plain_create(struct math_layer **result, const struct math_options *o
 	return 0;
 }
 
-/* Weights are O, H, W, I. */
+/* Packs the weights, which are O, H, W, I. */
 static int plain_load(struct math_layer *layer, const float *weights, const float *bias,
 		      struct ddp_error *error)
 {
@@ -175,9 +179,8 @@ static int plain_load(struct math_layer *layer, const float *weights, const floa
 	return 0;
 }
 
-/* --- Forward and the gradient of data ------------------------------------------------------ */
+/* --- Forward pass and gradient of the input ------------------------------------------------ */
 
-/* sum += row x matrix */
 static void add_product(vector *sum, const float *row, const vector *matrix, int count)
 {
 	vector even = *sum, odd = {0};
@@ -192,7 +195,7 @@ static void add_product(vector *sum, const float *row, const vector *matrix, int
 	*sum = even + odd;
 }
 
-/* The place of the source that tap [tap] of result [at] reads, -1: none. */
+/* The source position that tap [tap] of result [at] reads, or -1 for the padding. */
 static int source_forward(const struct math_options *options, int at, int tap, int limit)
 {
 	int place = at * options->stride + tap - options->pad;
@@ -213,7 +216,7 @@ struct plane {
 	int height, width;
 };
 
-/* One vector of channels of the result at (row, column). */
+/* Computes one vector of channels of the result at (row, column). */
 static void gather_one(const struct math_layer *layer, const struct side *side,
 		       const vector *weights, struct plane source, const float *from, int row,
 		       int column, vector *sum)
@@ -236,7 +239,7 @@ static void gather_one(const struct math_layer *layer, const struct side *side,
 	}
 }
 
-/* One image of results [to], from one image of sources [from]; [bias]: where sums begin. */
+/* Computes one image [to] from one image [from]. [bias]: initial values of the sums. */
 static void gather(const struct math_layer *layer, const struct side *side, struct plane source,
 		   const float *from, struct plane result, float *to, const vector *bias, bool relu)
 {
@@ -300,9 +303,11 @@ static int plain_back_data(struct math_layer *layer, size_t count, const void *d
 	return 0;
 }
 
-/* --- The gradient of weights ---------------------------------------------------------------- */
+/* --- Gradient of the weights ---------------------------------------------------------------- */
 
-/* What tap (y, x) of one image gives to the gradients of a vector of output channels. */
+/*
+ * Adds the products of tap (y, x) of one image to the gradients of one vector of output channels.
+ */
 static void add_tap(const struct math_layer *layer, int y, int x, const float *dy, int channels,
 		    vector *sums)
 {
@@ -323,7 +328,7 @@ static void add_tap(const struct math_layer *layer, int y, int x, const float *d
 	}
 }
 
-/* Add the sums to the gradients of output channels [o] and on, and begin anew. */
+/* Adds the sums to the gradients of the output channels from [o] on, and clears them. */
 static void flush(struct math_layer *layer, int o, int channels, float *weights)
 {
 	size_t count = window(layer) * (size_t)layer->options.in;
@@ -366,7 +371,7 @@ static void widen_pair(struct math_layer *layer, size_t i, const void *x, const 
 	      type);
 }
 
-/* A convolution's sums are of one image each, and then of these, which loses fewer digits. */
+/* A convolution sums each image first, then the images, which rounds less. */
 static int plain_back_weights(struct math_layer *layer, size_t count, const void *x, const void *dy,
 			      float *weights, float *bias, struct ddp_error *error)
 {
@@ -393,7 +398,7 @@ static int plain_back_weights(struct math_layer *layer, size_t count, const void
 	return 0;
 }
 
-/* --- The table ----------------------------------------------------------------------------- */
+/* --- Table of methods ---------------------------------------------------------------------- */
 
 static const char *plain_describe(void)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * math.h - convolutions and dense layers of the CPU engine
+ * math.h - interface to libraries for convolutions and dense layers of the CPU engine
  *
- * The heavy arithmetic comes from a module (ddp_onednn.so) or, without it, from loops in plain C
- * (math_plain), which are the reference. Parameters and their gradients are always f32, in the
- * plain layouts of graph.h; what a library keeps in layouts of its own stays in here.
- * Activations are N, H, W, C in [type].
+ * The library is a module (ddp_onednn.so). Without it, loops in plain C (math_plain) are used,
+ * which are also the reference for tests. Parameters and their gradients are f32, in the layouts of
+ * graph.h. Layouts of the library are not visible outside of it. Activations are N, H, W, C in
+ * [type].
  */
 #ifndef TRAIN_MATH_H
 #define TRAIN_MATH_H
@@ -14,19 +14,21 @@
 
 #define MATH_VERSION 1
 
-/* A convolution, or with a window as large as the image and no padding, a dense layer. */
+/*
+ * A convolution. A dense layer is a convolution with a window of the image's size and no padding.
+ */
 struct math_options {
-	int height, width, in; /* of what it reads; a dense layer: 1, 1, inputs */
+	int height, width, in; /* of the input; a dense layer: 1, 1, inputs */
 	int out, size, stride, pad;
 	bool dense;
-	bool bias, relu;    /* relu: forward ends with it */
-	bool first;	    /* nobody wants the gradient of what it reads */
+	bool bias, relu;    /* relu: the forward pass ends with it */
+	bool first;	    /* the gradient of its input is not needed */
 	enum ddp_type type; /* of activations: DDP_F32 or DDP_BF16 */
-	size_t batch;	    /* images at most */
+	size_t batch;	    /* capacity in images */
 	int threads;
 };
 
-/* The height or width of what is written, where that of what is read is [size]. */
+/* Height or width of the output for a height or width [size] of the input. */
 static inline int math_out_size(const struct math_options *options, int size)
 {
 	return (size + 2 * options->pad - options->size) / options->stride + 1;
@@ -34,38 +36,43 @@ static inline int math_out_size(const struct math_options *options, int size)
 
 enum math_pass { MATH_FORWARD, MATH_BACK_DATA, MATH_BACK_WEIGHTS, MATH_PASSES };
 
-struct math_layer; /* the library's own */
+struct math_layer; /* defined by the library */
 
 struct math {
 	struct ddp_module_head head; /* kind "math"; name "onednn", "plain" */
 
-	/* "oneDNN 2.6.3", with the instructions it uses. Constant memory. */
+	/* "oneDNN 2.6.3" and the instructions in use. Constant memory. */
 	const char *(*describe)(void);
 
-	/* Whether activations of [type] are fast here; false: refuse, with the reason in [error]. */
+	/* Whether activations of [type] are fast on this CPU; if not, [error] has the reason. */
 	bool (*has)(enum ddp_type type, struct ddp_error *error);
 
 	/*
-	 * Make a layer. Nothing whose implementation is a reference one is taken: that is refused
-	 * with its name, for every type.
+	 * Creates a layer. Fails, naming the implementation, if oneDNN would use one of its slow
+	 * reference implementations.
 	 */
 	int (*create)(struct math_layer **layer, const struct math_options *options,
 		      struct ddp_error *error);
 
 	/*
-	 * Algorithms of [pass]: their number, at least 1, and the name of each ("direct",
-	 * "winograd"). Number 0 is the exact one and is used until another one is chosen.
+	 * Number of algorithms of [pass] (at least 1), the name of each ("direct", "winograd"), and
+	 * the choice of one. Number 0 is the exact one, and the initial choice.
 	 */
 	int (*algorithms)(const struct math_layer *layer, enum math_pass pass);
 	const char *(*algorithm)(const struct math_layer *layer, enum math_pass pass, int number);
 	int (*choose)(struct math_layer *layer, enum math_pass pass, int number,
 		      struct ddp_error *error);
 
-	/* The parameters have changed; [bias] may be NULL. They stay there until the next load. */
+	/*
+	 * Sets the parameters; [bias] may be NULL. The arrays must stay valid until the next load.
+	 */
 	int (*load)(struct math_layer *layer, const float *weights, const float *bias,
 		    struct ddp_error *error);
 
-	/* For the first [count] images; primitives for a new count are made when first needed. */
+	/*
+	 * Forward pass of the first [count] images. Primitives for a new count are created on first
+	 * use.
+	 */
 	int (*forward)(struct math_layer *layer, size_t count, const void *x, void *y,
 		       struct ddp_error *error);
 

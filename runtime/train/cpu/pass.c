@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pass.c - the operations of a program, forwards and backwards
+ * pass.c - forward and backward pass of the operations of a program
  */
 #include "config.h"
 
@@ -10,12 +10,55 @@
 #include "base/watch.h"
 #include "engine-private.h"
 
+/* --- Functions for autotune.c and engine.c ------------------------------------------------ */
+
+struct math_options engine_math_options(const struct engine *engine, const struct program_op *op)
+{
+	const struct net_layer *layer = op->node->layer;
+	struct graph_shape in = op->node->in;
+	size_t batch = engine->setup.batch;
+	struct math_options options = {
+		.height = in.height,
+		.width = in.width,
+		.in = in.channels,
+		.out = op->node->out.channels,
+		.size = layer->size,
+		.stride = layer->stride > 0 ? layer->stride : 1,
+		.pad = layer->pad,
+		.dense = layer->kind == NET_DENSE,
+		.bias = op->node->bias >= 0,
+		.relu = op->relu,
+		.first = !engine->program->values[op->input].wanted,
+		.type = engine->setup.type,
+		.batch = engine->piece > batch ? engine->piece : batch,
+		.threads = engine->threads,
+	};
+
+	if (options.dense) {
+		options.in = (int)graph_size(in);
+		options.height = options.width = options.size = 1;
+	}
+	return options;
+}
+
+struct kernel_window engine_window(const struct graph_node *node)
+{
+	return (struct kernel_window){node->in.height, node->in.width, node->in.channels,
+				      node->out.channels, node->layer->size};
+}
+
+int engine_fail(const struct engine *engine, int status, struct ddp_error *error)
+{
+	return ddp_error_set(error, status, "%s", ddp_error(engine->setup.ddp));
+}
+
 /* --- BatchNorm --------------------------------------------------------------------------- */
 
 /*
- * BatchNorm as PyTorch's: a batch is normalised by its biased variance, the running variance is of
- * the unbiased ones. With SyncBatchNorm's rules means, variances and the sums of the backward
- * pass are over all ranks; the gradients of scale and shift are this rank's part.
+ * BatchNorm with PyTorch's definitions: a batch is normalised with its biased variance, and the
+ * running variance averages the unbiased one. With SyncBatchNorm the means, the variances and the
+ * sums of the backward pass are over all ranks. The gradients of scale and shift are this rank's
+ * share.
  */
 
 #define EPSILON 1e-5
@@ -37,7 +80,9 @@ static struct kernel_norm norm_of(const struct engine *engine, int index, size_t
 	};
 }
 
-/* Over this rank's rows or all ranks': means, and sums of squares in [m2]. */
+/*
+ * Computes means and sums of squared deviations [m2], over the rows of this rank or of all ranks.
+ */
 static int measure(struct engine *engine, int index, const struct kernel_norm *norm, float *m2,
 		   struct ddp_error *error)
 {
@@ -84,7 +129,10 @@ static void invert(const struct kernel_norm *norm, const float *variance, double
 		norm->inverse[c] = (float)(1 / sqrt((double)variance[c] / divisor + EPSILON));
 }
 
-/* BatchNorm of operation [index]; [train]: by the batch's statistics, and the running ones move. */
+/*
+ * BatchNorm of operation [index]. [train]: normalise with the batch's statistics and update the
+ * running ones; otherwise normalise with the running ones.
+ */
 static int norm_forward(struct engine *engine, int index, size_t count, bool train,
 			struct ddp_error *error)
 {
@@ -111,7 +159,7 @@ static int norm_forward(struct engine *engine, int index, size_t count, bool tra
 	return 0;
 }
 
-static void norm_again(const struct engine *engine, int index, size_t count)
+static void recompute_norm(const struct engine *engine, int index, size_t count)
 {
 	const struct program_op *op = &engine->program->ops[index];
 	struct kernel_norm norm = norm_of(engine, index, count);
@@ -120,7 +168,7 @@ static void norm_again(const struct engine *engine, int index, size_t count)
 			      engine_value(engine, op->output), op->relu, engine->setup.type);
 }
 
-/* The two sums of each channel, and with them the gradients of shift and scale. */
+/* Computes the two sums of each channel, which are also the gradients of shift and scale. */
 static int sum(struct engine *engine, int index, const struct kernel_norm *norm, const void *y,
 	       struct ddp_error *error)
 {
@@ -169,15 +217,17 @@ static int norm_backward(struct engine *engine, int index, size_t count, void *d
 	return 0;
 }
 
-/* --- Max-pooling of windows of any size, which no network of ours has yet ----------------------- */
+/* --- Max-pooling with windows other than 2 x 2 -------------------------------------------------- */
 
 /*
- * As the kernels' for 2 x 2: N, H, W, C; strides are as large as windows; what does not fill one is
- * left out; the first of equal ones counts, and nan is larger than all. [which] is the place in
- * the window, whose size is at most 15.
+ * Same rules as the kernels for 2 x 2: layout N, H, W, C; the stride is the window's size;
+ * incomplete windows are left out; the first of equal maxima counts, and nan is the largest value.
+ * [which] is the position in the window. No predefined network uses this.
+ *
+ * The window's size is at most 15, so that the position fits into a byte.
  */
 struct pool {
-	int height, width, channels; /* of what it reads */
+	int height, width, channels;
 	int size;
 };
 
@@ -201,7 +251,7 @@ static void copy(void *to, size_t to_at, const void *from, size_t from_at, enum 
 		((uint16_t *)to)[to_at] = ((const uint16_t *)from)[from_at];
 }
 
-/* The elements before channel 0 of the pixel that is place [which] of window (row, column). */
+/* Offset of channel 0 of the pixel at position [which] of window (row, column). */
 static size_t pixel(const struct pool *pool, size_t image, int row, int column, int which)
 {
 	int y = row * pool->size + which / pool->size, x = column * pool->size + which % pool->size;
@@ -219,7 +269,7 @@ static int largest(const struct pool *pool, const void *x, size_t image, int row
 	for (int i = 1; i < pool->size * pool->size; i++) {
 		float value = value_of(x, pixel(pool, image, row, column, i) + channel, type);
 
-		/* A nan is not left for another one. */
+		/* Once a nan was found, keep it. */
 		if (best == best && !(value <= best)) {
 			best = value;
 			which = i;
@@ -246,7 +296,7 @@ static void pool_forward(const struct pool *pool, size_t images, const void *x, 
 	}
 }
 
-/* dx is all zeros but for dy where it came from. */
+/* dx is dy at the positions of the maxima, and zero elsewhere. */
 static void pool_back(const struct pool *pool, size_t images, const void *dy, const uint8_t *which,
 		      void *dx, enum ddp_type type)
 {
@@ -265,7 +315,7 @@ static void pool_back(const struct pool *pool, size_t images, const void *dy, co
 	}
 }
 
-/* --- Forwards ---------------------------------------------------------------------------- */
+/* --- Forward pass ------------------------------------------------------------------------ */
 
 void *engine_area(const struct engine *engine, int area)
 {
@@ -280,7 +330,7 @@ void *engine_value(const struct engine *engine, int index)
 										: value->data);
 }
 
-/* The layers' own copies of parameters, once after each change. */
+/* Load the model's parameters into the library's layers after a change. */
 static int load(struct engine *engine, struct ddp_error *error)
 {
 	for (int i = 0; engine->stale && i < engine->program->op_count; i++) {
@@ -302,14 +352,14 @@ static int load(struct engine *engine, struct ddp_error *error)
 	return 0;
 }
 
-/* Element 0 of image [image] of value [index]. */
+/* Address of image [image] of value [index]. */
 static char *image_of(const struct engine *engine, int index, size_t image)
 {
 	return (char *)engine_value(engine, index) +
 	       image * engine->program->values[index].elements * ddp_type_size(engine->setup.type);
 }
 
-/* Of [x], which holds [count] images, into those from [image] on. */
+/* Max-pools the [count] images at [x] into the output's images from [image] on. */
 static void max_pool(const struct engine *engine, const struct program_op *op, const void *x,
 		     size_t image, size_t count)
 {
@@ -326,7 +376,9 @@ static void max_pool(const struct engine *engine, const struct program_op *op, c
 		pool_forward(&pool, count, x, y, which, engine->setup.type);
 }
 
-/* A convolution and the max-pool behind it, in pieces of one size, but for one image. */
+/*
+ * Runs a convolution and the max-pool after it, in pieces whose sizes differ by at most one image.
+ */
 static int pooled(const struct engine *engine, int index, size_t count, struct ddp_error *error)
 {
 	const struct program_op *op = &engine->program->ops[index];
@@ -373,8 +425,8 @@ static void drop(struct engine *engine, int index, const struct batch *batch, si
 			      keep, dropout->scale, count * elements, engine->setup.type);
 }
 
-/* What evaluation has for dropout. */
-static void pass_on(const struct engine *engine, const struct program_op *op, size_t count)
+/* Dropout in an evaluation: copies the input. */
+static void copy_input(const struct engine *engine, const struct program_op *op, size_t count)
 {
 	const char *x = engine_value(engine, op->input);
 	char *y = engine_value(engine, op->output);
@@ -385,8 +437,8 @@ static void pass_on(const struct engine *engine, const struct program_op *op, si
 		__builtin_memcpy(y, x, bytes);
 }
 
-static int run(struct engine *engine, int index, const struct batch *batch, size_t count,
-	       struct ddp_error *error)
+static int run_forward(struct engine *engine, int index, const struct batch *batch, size_t count,
+		       struct ddp_error *error)
 {
 	const struct program_op *op = &engine->program->ops[index];
 	const struct kernels *kernels = engine->kernels;
@@ -419,7 +471,7 @@ static int run(struct engine *engine, int index, const struct batch *batch, size
 		if (batch)
 			drop(engine, index, batch, count);
 		else
-			pass_on(engine, op, count);
+			copy_input(engine, op, count);
 		break;
 	}
 	return 0;
@@ -432,26 +484,26 @@ int engine_forward(struct engine *engine, const struct batch *batch, size_t coun
 
 	engine->back = false;
 	for (int i = 0; status == 0 && i < engine->program->op_count; i++)
-		status = run(engine, i, batch, count, error);
+		status = run_forward(engine, i, batch, count, error);
 	return status;
 }
 
-/* --- Backwards --------------------------------------------------------------------------- */
+/* --- Backward pass ----------------------------------------------------------------------- */
 
 /*
- * The gradient of an operation's output is masked in place by the ReLU that ends it, and lies
- * there until it is passed on; after that nobody looks at it.
+ * The ReLU that ends an operation masks the gradient of the operation's output in place. The
+ * gradient is not read again after it was passed on to the operation's inputs.
  */
 
-/* An operation on its way back. */
 struct back {
 	struct engine *engine;
 	const struct program_op *op;
 	struct unit *unit;
 	int index;
 	size_t count;
-	void *dy; /* of what is written first */
-	void *dx; /* where the input's gradient goes: NULL, its place, or the temporary one */
+	/* gradient of the output of the operation or, with a list, of the last one in it */
+	void *dy;
+	void *dx; /* gradient of the input: NULL if not needed, its area, or the temporary area */
 };
 
 void *engine_gradient(const struct engine *engine, int index)
@@ -459,7 +511,7 @@ void *engine_gradient(const struct engine *engine, int index)
 	return engine_area(engine, engine->program->values[index].gradient);
 }
 
-static size_t all_of(const struct back *back, int value)
+static size_t count_elements(const struct back *back, int value)
 {
 	return back->count * back->engine->program->values[value].elements;
 }
@@ -470,7 +522,10 @@ static int ready(const struct back *back, int parameter)
 	double begin = ddp_seconds();
 	int status;
 
-	/* With statistics of all ranks nothing may be under way while these are summed. */
+	/*
+	 * SyncBatchNorm's all-reduce must not run while gradients are being summed; see
+	 * ready_all().
+	 */
 	if (parameter < 0 || engine->sync_norm)
 		return 0;
 	status = ddp_gradients_ready(engine->setup.model->gradients, (size_t)parameter + 1);
@@ -478,7 +533,7 @@ static int ready(const struct back *back, int parameter)
 	return status;
 }
 
-/* Parameters become ready from the last to the first. */
+/* Reports the operation's parameters as ready, from the last to the first. */
 static int both_ready(const struct back *back, struct ddp_error *error)
 {
 	int status = ready(back, back->op->node->bias);
@@ -493,7 +548,7 @@ static float *gradient_of(const struct back *back, int parameter)
 	return parameter < 0 ? NULL : model_gradient(back->engine->setup.model, (size_t)parameter);
 }
 
-/* A rank that has no samples for this step. */
+/* For a rank without samples in this step. */
 static void clear_parameters(const struct back *back)
 {
 	const struct graph *graph = back->engine->setup.model->graph;
@@ -515,7 +570,7 @@ static int dense(const struct back *back, struct ddp_error *error)
 
 	if (op->relu && !op->masked)
 		engine->kernels->relu_back(back->dy, engine_value(engine, op->output), back->dy,
-					   all_of(back, op->output), engine->setup.type);
+					   count_elements(back, op->output), engine->setup.type);
 	status = engine->math->back_weights(back->unit->math, back->count, x, back->dy,
 					    gradient_of(back, op->node->weight),
 					    gradient_of(back, op->node->bias), error);
@@ -566,12 +621,12 @@ static int math(const struct back *back, struct ddp_error *error)
 		return both_ready(back, error);
 	}
 	if (input->again != PROGRAM_NONE)
-		norm_again(back->engine, input->maker, back->count);
+		recompute_norm(back->engine, input->maker, back->count);
 	return back->op->listed ? listed(back, error) : dense(back, error);
 }
 
-/* Let the gradient that lies in [dy] be the addend's, or part of it. */
-static void pass_back(const struct back *back)
+/* Adds or copies the gradient in [dy] to the gradient of the second input. */
+static void pass_to_other(const struct back *back)
 {
 	const struct engine *engine = back->engine;
 	int other = back->op->other;
@@ -581,10 +636,11 @@ static void pass_back(const struct back *back)
 		return;
 	to = engine_gradient(engine, other);
 	if (back->op->accumulate_other)
-		engine->kernels->add(back->dy, to, to, all_of(back, other), false,
+		engine->kernels->add(back->dy, to, to, count_elements(back, other), false,
 				     engine->setup.type);
 	else if (to != back->dy)
-		memcpy(to, back->dy, all_of(back, other) * ddp_type_size(engine->setup.type));
+		memcpy(to, back->dy,
+		       count_elements(back, other) * ddp_type_size(engine->setup.type));
 }
 
 static int norm(const struct back *back, struct ddp_error *error)
@@ -594,7 +650,7 @@ static int norm(const struct back *back, struct ddp_error *error)
 	if (status == 0)
 		status = both_ready(back, error);
 	if (status == 0)
-		pass_back(back);
+		pass_to_other(back);
 	return status;
 }
 
@@ -602,13 +658,13 @@ static void add(const struct back *back)
 {
 	const struct engine *engine = back->engine;
 	const struct program_op *op = back->op;
-	size_t all = all_of(back, op->output);
+	size_t all = count_elements(back, op->output);
 	enum ddp_type type = engine->setup.type;
 
 	if (op->relu)
 		engine->kernels->relu_back(back->dy, engine_value(engine, op->output), back->dy,
 					   all, type);
-	pass_back(back);
+	pass_to_other(back);
 	if (!back->dx)
 		return;
 	if (op->accumulate)
@@ -626,7 +682,7 @@ static void max_pool_back(const struct back *back)
 
 	if (back->op->masks)
 		engine->kernels->relu_back(back->dy, engine_value(engine, back->op->output),
-					   back->dy, all_of(back, back->op->output),
+					   back->dy, count_elements(back, back->op->output),
 					   engine->setup.type);
 	if (pool.size == 2)
 		engine->kernels->max_pool_back(back->dy, which, back->dx, back->count, in.height,
@@ -652,7 +708,7 @@ static int run_back(const struct back *back, struct ddp_error *error)
 		break;
 	case PROGRAM_RELU:
 		engine->kernels->relu_back(back->dy, engine_value(engine, op->output), back->dx,
-					   all_of(back, op->output), type);
+					   count_elements(back, op->output), type);
 		break;
 	case PROGRAM_MAX_POOL:
 		max_pool_back(back);
@@ -664,13 +720,14 @@ static int run_back(const struct back *back, struct ddp_error *error)
 		break;
 	case PROGRAM_DROPOUT:
 		engine->kernels->mask(back->dy, back->dx, engine_area(engine, op->keep),
-				      back->unit->dropout.scale, all_of(back, op->output), type);
+				      back->unit->dropout.scale, count_elements(back, op->output),
+				      type);
 		break;
 	}
 	return 0;
 }
 
-static int run_op(struct engine *engine, int index, size_t count, struct ddp_error *error)
+static int run_op_back(struct engine *engine, int index, size_t count, struct ddp_error *error)
 {
 	const struct program *program = engine->program;
 	const struct program_op *op = &program->ops[index];
@@ -687,13 +744,13 @@ static int run_op(struct engine *engine, int index, size_t count, struct ddp_err
 	if (status == 0 && op->temporary != PROGRAM_NONE) {
 		void *to = engine_gradient(engine, op->input);
 
-		engine->kernels->add(back.dx, to, to, all_of(&back, op->input), false,
+		engine->kernels->add(back.dx, to, to, count_elements(&back, op->input), false,
 				     engine->setup.type);
 	}
 	return status;
 }
 
-/* All that were kept back, from the last to the first. */
+/* Reports all parameters, from the last to the first, if ready() could not. */
 static int ready_all(struct engine *engine, struct ddp_error *error)
 {
 	const struct model *model = engine->setup.model;
@@ -710,7 +767,7 @@ int engine_backward(struct engine *engine, size_t count, struct ddp_error *error
 
 	engine->back = true;
 	for (int i = engine->program->op_count - 1; status == 0 && i >= 0; i--)
-		status = run_op(engine, i, count, error);
+		status = run_op_back(engine, i, count, error);
 	if (status == 0 && engine->sync_norm) {
 		double begin = ddp_seconds();
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,25 +9,25 @@
 #include "base/xalloc.h"
 #include "conv-plan.h"
 
-/* Scratch memory: a base, which cublasLt has too, and a part of the rank's memory that it never exceeds. */
+/* Limits of scratch memory: a base, as for cublasLt, and a fraction of the rank's memory. */
 #define WORKSPACE_BASE ((size_t)32 << 20)
 enum { WORKSPACE_PART = 8 };
 
-/* What lies in the engine's arenas is aligned to more. More knobs than an engine has, more proposals than heuristics. */
-enum { ALIGNMENT = 16, KNOBS = 44, RESULTS = 40 };
+/* ALIGNMENT: the engine's arenas have a larger one. RESULTS: more than heuristics propose. */
+enum { ALIGNMENT = 16, RESULTS = 40 };
 
-/* Between the operations of a graph, never in memory. */
+/* Intermediate tensors of a graph, which are not stored in memory. */
 enum { INNER_SUM = CONV_TENSORS, INNER_BIASED };
 
-/* The bias, and the ReLU behind it, are part of the forward pass. */
+/* Only the forward pass includes the bias and the ReLU. */
 static bool has_bias(const struct conv_problem *problem)
 {
 	return problem->pass <= LAYER_TEST && problem->options->bias;
 }
 
-/* --- Sizes and names ------------------------------------------------------------------------ */
+/* --- Sizes and titles ----------------------------------------------------------------------- */
 
-/* As cuDNN orders them, N, C, H, W or O, I, H, W; the memory is N, H, W, C. */
+/* In cuDNN's order, N, C, H, W or O, I, H, W. The strides describe N, H, W, C. */
 struct shape {
 	int64_t sizes[4];
 };
@@ -75,41 +74,32 @@ struct conv_problem conv_problem(const struct layer_options *options, enum layer
 	return it;
 }
 
-static void describe(const struct conv_problem *problem, char *text, size_t size)
-{
-	const struct layer_options *o = problem->options;
-
-	snprintf(text, size, "%zux%dx%dx%d to %d, %dx%d, stride %d, pad %d", problem->batch,
-		 o->height, o->width, o->in, o->out, o->size, o->size, o->stride, o->pad);
-}
-
 void conv_title(const struct conv_problem *problem, char *text, size_t size)
 {
 	static const char *const passes[] = {"forward pass", "forward pass of tests",
 					     "gradient of data", "gradient of weights"};
 	const struct layer_options *o = problem->options;
-	char shape[128];
 
-	describe(problem, shape, sizeof(shape));
-	snprintf(text, size, "%s, %s (%s, %s%s)", o->name, passes[problem->pass], shape,
-		 ddp_type_name(o->type), o->deterministic ? ", deterministic" : "");
+	snprintf(text, size, "%s, %s (%zux%dx%dx%d to %d, %dx%d, stride %d, pad %d, %s%s)", o->name,
+		 passes[problem->pass], problem->batch, o->height, o->width, o->in, o->out, o->size,
+		 o->size, o->stride, o->pad, ddp_type_name(o->type),
+		 o->deterministic ? ", deterministic" : "");
 }
 
-void conv_key(const struct conv_problem *problem, const struct device_info *info, bool shared,
-	      char key[PLANS_KEY])
+bool conv_is_same(const struct conv_problem *one, const struct conv_problem *other)
 {
-	static const char *const passes[] = {"forward", "forward", "back-data", "back-weights"};
-	const struct layer_options *o = problem->options;
-	bool bias = has_bias(problem);
-	char shape[128];
+	const struct layer_options *a = one->options, *b = other->options;
+	bool forward = one->pass <= LAYER_TEST;
 
-	describe(problem, shape, sizeof(shape));
-	snprintf(key, PLANS_KEY, "%s %s%s%s; %s%s%s; sm_%d%d%s, cuDNN %zu, %zu MiB",
-		 passes[problem->pass], shape, bias ? ", bias" : "",
-		 bias && o->relu ? ", ReLU" : "", ddp_type_name(o->type),
-		 o->type == DDP_F32 && o->tf32 ? " as tf32" : "",
-		 o->deterministic ? ", deterministic" : "", info->major, info->minor,
-		 shared ? " shared" : "", cudnnGetVersion(), problem->workspace >> 20);
+	if (forward ? other->pass > LAYER_TEST : one->pass != other->pass)
+		return false;
+	if (forward && (a->bias != b->bias || (a->bias && a->relu != b->relu)))
+		return false;
+	return one->batch == other->batch && one->workspace == other->workspace &&
+	       a->height == b->height && a->width == b->width && a->in == b->in &&
+	       a->out == b->out && a->size == b->size && a->stride == b->stride &&
+	       a->pad == b->pad && a->type == b->type && a->tf32 == b->tf32 &&
+	       a->deterministic == b->deterministic;
 }
 
 /* --- Descriptors ---------------------------------------------------------------------------- */
@@ -126,23 +116,23 @@ static void check(struct conv_parts *parts, cudnnStatus_t status, const char *wh
 		 *said ? ": " : "", said);
 }
 
-static bool works(const struct conv_parts *parts)
+static bool is_ok(const struct conv_parts *parts)
 {
 	return parts->status == CUDNN_STATUS_SUCCESS;
 }
 
-/* NULL after a failure. */
+/* Returns NULL after a failure. */
 static cudnnBackendDescriptor_t add(struct conv_parts *parts, cudnnBackendDescriptorType_t type)
 {
 	cudnnBackendDescriptor_t it = NULL;
 
-	if (!works(parts))
+	if (!is_ok(parts))
 		return NULL;
 	check(parts,
 	      parts->count < CONV_PARTS ? cudnnBackendCreateDescriptor(type, &it)
 					: CUDNN_STATUS_INTERNAL_ERROR,
 	      "descriptor");
-	if (works(parts))
+	if (is_ok(parts))
 		parts->list[parts->count++] = it;
 	return it;
 }
@@ -154,7 +144,7 @@ static void set(struct conv_parts *parts, cudnnBackendDescriptor_t it,
 	char what[64];
 
 	snprintf(what, sizeof(what), "setting attribute %d", (int)name);
-	if (works(parts))
+	if (is_ok(parts))
 		check(parts, cudnnBackendSetAttribute(it, name, type, count, values), what);
 }
 
@@ -173,24 +163,24 @@ static void set_number(struct conv_parts *parts, cudnnBackendDescriptor_t it,
 static cudnnBackendDescriptor_t finish(struct conv_parts *parts, cudnnBackendDescriptor_t it,
 				       const char *what)
 {
-	if (works(parts))
+	if (is_ok(parts))
 		check(parts, cudnnBackendFinalize(it), what);
 	return it;
 }
 
-/* Up to [room] values; returns how many, 0 after a failure. */
+/* Gets up to [capacity] values. Returns their number, 0 after a failure. */
 static int64_t get(struct conv_parts *parts, cudnnBackendDescriptor_t it,
-		   cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t room,
-		   void *values)
+		   cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+		   int64_t capacity, void *values)
 {
 	int64_t count = 0;
 	char what[64];
 
-	if (!works(parts))
+	if (!is_ok(parts))
 		return 0;
 	snprintf(what, sizeof(what), "asking for attribute %d", (int)name);
-	check(parts, cudnnBackendGetAttribute(it, name, type, room, &count, values), what);
-	return !works(parts) ? 0 : count < room ? count : room;
+	check(parts, cudnnBackendGetAttribute(it, name, type, capacity, &count, values), what);
+	return !is_ok(parts) ? 0 : count < capacity ? count : capacity;
 }
 
 static void empty(struct conv_parts *parts)
@@ -219,7 +209,7 @@ static cudnnBackendDescriptor_t add_tensor(struct conv_parts *parts, int64_t num
 	return finish(parts, it, "tensor");
 }
 
-/* A tensor of the caller's. */
+/* A tensor in the caller's memory. */
 static cudnnBackendDescriptor_t add_outer(struct conv_parts *parts,
 					  const struct conv_problem *problem,
 					  enum conv_tensor tensor)
@@ -232,7 +222,7 @@ static cudnnBackendDescriptor_t add_outer(struct conv_parts *parts,
 	return add_tensor(parts, tensor, shape_of(problem, tensor), of);
 }
 
-/* Between operations sums are f32. */
+/* Intermediate tensors are f32. */
 static cudnnBackendDescriptor_t add_inner(struct conv_parts *parts,
 					  const struct conv_problem *problem, int64_t number)
 {
@@ -257,7 +247,6 @@ static cudnnBackendDescriptor_t add_window(struct conv_parts *parts, const struc
 	return finish(parts, it, "convolution");
 }
 
-/* How the attributes of the three operations are called. */
 struct words {
 	cudnnBackendDescriptorType_t type;
 	cudnnBackendAttributeName_t window, x, weights, y, alpha, beta;
@@ -303,7 +292,7 @@ static cudnnBackendDescriptor_t add_convolution(struct conv_parts *parts,
 	return finish(parts, it, words->what);
 }
 
-/* y = mode(x), or of x and [b]. */
+/* y = mode(x), or mode(x, b) if [b] is not NULL. */
 static cudnnBackendDescriptor_t add_pointwise(struct conv_parts *parts, cudnnPointwiseMode_t mode,
 					      cudnnBackendDescriptor_t x,
 					      cudnnBackendDescriptor_t b,
@@ -333,7 +322,7 @@ static cudnnBackendDescriptor_t add_pointwise(struct conv_parts *parts, cudnnPoi
 	return finish(parts, it, "pointwise operation");
 }
 
-/* The graph, finished; NULL with the failure in [parts]. */
+/* Returns the finalized graph, or NULL with the error in [parts]. */
 static cudnnBackendDescriptor_t add_graph(struct conv_parts *parts,
 					  const struct conv_problem *problem,
 					  const struct conv_gpu *gpu)
@@ -357,12 +346,12 @@ static cudnnBackendDescriptor_t add_graph(struct conv_parts *parts,
 		set(parts, it, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
 		    &gpu->handle);
 	finish(parts, it, "graph");
-	return works(parts) ? it : NULL;
+	return is_ok(parts) ? it : NULL;
 }
 
 /* --- Engines -------------------------------------------------------------------------------- */
 
-/* What an engine says of its arithmetic: a bit for each of cuDNN's notes. */
+/* Reads the engine's numerical notes, as a bit mask. */
 static unsigned int read_notes(struct conv_parts *parts, cudnnBackendDescriptor_t engine)
 {
 	cudnnBackendNumericalNote_t list[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -386,10 +375,11 @@ static bool is_exact(const struct layer_options *options)
 }
 
 /*
- * Sums are f32 throughout; Winograd's larger tiles lose more digits than a test of gradients allows. An engine that
- * multiplies f32 in tensor cores rounds to tf32 before.
+ * Whether the arithmetic is acceptable: sums in f32, and no large Winograd tiles, whose errors
+ * exceed the tolerance of gradient tests. If exact f32 products are requested, tensor cores are not
+ * allowed, as they round f32 to tf32.
  */
-static bool may_take(const struct layer_options *options, unsigned int notes)
+static bool is_acceptable(const struct layer_options *options, unsigned int notes)
 {
 	if (has(notes, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) ||
 	    has(notes, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6) ||
@@ -401,193 +391,143 @@ static bool may_take(const struct layer_options *options, unsigned int notes)
 				      !has(notes, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
 }
 
-/*
- * Where the order of heuristics is not ours. Engine 0 is cuDNN's last resort, which needs no memory and is slow. Where
- * nothing is timed an engine that uses tensor cores goes before others, which are proposed first for windows of 1x1
- * with a stride.
- */
-enum { RANK_FIRST, RANK_PLAIN, RANK_LAST, RANKS };
+/* --- Plans ---------------------------------------------------------------------------------- */
 
-static int rank_of(const struct layer_options *options, unsigned int notes, int64_t engine)
+struct engine_notes {
+	bool usable;	/* has the requested arithmetic, and scratch memory within the limit */
+	bool preferred; /* see sweeps */
+	bool tensor_cores;
+};
+
+/* Engine 0 is cuDNN's last resort: it needs no scratch memory, and is slow. */
+static struct engine_notes read_engine(const struct conv_problem *problem,
+				       cudnnBackendDescriptor_t config)
 {
-	if (engine == 0)
-		return RANK_LAST;
-	if (options->deterministic && !is_exact(options) &&
-	    !has(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE))
-		return RANK_PLAIN;
-	return RANK_FIRST;
-}
-
-/* --- Proposals ------------------------------------------------------------------------------ */
-
-static void read_knobs(struct conv_parts *parts, cudnnBackendDescriptor_t config, int64_t engine,
-		       char text[PLANS_PLAN])
-{
-	size_t length = (size_t)snprintf(text, PLANS_PLAN, "%" PRId64, engine);
-	cudnnBackendDescriptor_t list[KNOBS];
-	int64_t count;
-
-	for (int i = 0; i < KNOBS; i++)
-		list[i] = add(parts, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
-	count = get(parts, config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-		    KNOBS, list);
-	for (int64_t i = 0; i < count && length < PLANS_PLAN; i++) {
-		cudnnBackendKnobType_t kind = 0;
-		int64_t value = 0;
-
-		get(parts, list[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1,
-		    &kind);
-		get(parts, list[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &value);
-		length += (size_t)snprintf(text + length, PLANS_PLAN - length, " %d:%" PRId64,
-					   (int)kind, value);
-	}
-	if (length >= PLANS_PLAN)
-		check(parts, CUDNN_STATUS_INTERNAL_ERROR, "an engine with so many knobs");
-}
-
-/* Its rank and text; RANKS: it cannot be read, or may not be taken. */
-static int read_config(cudnnBackendDescriptor_t config, const struct conv_problem *problem,
-		       char text[PLANS_PLAN])
-{
+	const struct layer_options *options = problem->options;
 	struct conv_parts parts = {.count = 0};
 	cudnnBackendDescriptor_t engine = add(&parts, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
 	int64_t bytes = 0, number = 0;
+	struct engine_notes it;
 	unsigned int notes;
-	bool fits;
 
 	get(&parts, config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engine);
 	get(&parts, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &number);
 	get(&parts, config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
 	notes = read_notes(&parts, engine);
-	fits = may_take(problem->options, notes) && (size_t)bytes <= problem->workspace;
-	if (fits)
-		read_knobs(&parts, config, number, text);
-	fits = fits && works(&parts);
+	it.usable = is_ok(&parts) && is_acceptable(options, notes) &&
+		    (size_t)bytes <= problem->workspace;
+	it.tensor_cores = has(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+	it.preferred =
+		number != 0 && (!options->deterministic || is_exact(options) || it.tensor_cores);
 	empty(&parts);
-	return fits ? rank_of(problem->options, notes, number) : RANKS;
+	return it;
 }
 
-/* What one kind of heuristics proposes. */
-static int ask(const struct conv_problem *problem, const struct conv_gpu *gpu,
-	       cudnnBackendHeurMode_t mode, char (*list)[PLANS_PLAN], int room, char why[CONV_WHY])
+/* Builds the plan of a proposal. A failure affects only this proposal. */
+static void build(struct conv_plan *plan, cudnnBackendDescriptor_t config, int number,
+		  bool tensor_cores, char why[CONV_WHY])
 {
 	struct conv_parts parts = {.count = 0};
-	cudnnBackendDescriptor_t it, results[RESULTS], graph = add_graph(&parts, problem, gpu);
-	char texts[RESULTS][PLANS_PLAN];
-	int ranks[RESULTS], count = 0;
-	int64_t found;
-
-	it = add(&parts, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-	set_part(&parts, it, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
-	set(&parts, it, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-	if (gpu->properties)
-		set_part(&parts, it, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, gpu->properties);
-	finish(&parts, it, "heuristics");
-	for (int i = 0; i < RESULTS; i++)
-		results[i] = add(&parts, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-	found = get(&parts, it, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-		    RESULTS, results);
-	for (int64_t i = 0; i < found; i++)
-		ranks[i] = read_config(results[i], problem, texts[i]);
-	for (int rank = RANK_FIRST; rank < RANKS; rank++)
-		for (int64_t i = 0; i < found && count < room; i++)
-			if (ranks[i] == rank)
-				strcpy(list[count++], texts[i]);
-	snprintf(why, CONV_WHY, "%s", works(&parts) ? "no engine that may be taken" : parts.text);
-	empty(&parts);
-	return count;
-}
-
-int conv_propose(const struct conv_problem *problem, const struct conv_gpu *gpu,
-		 char (*list)[PLANS_PLAN], int room, char why[CONV_WHY])
-{
-	int count = ask(problem, gpu, CUDNN_HEUR_MODE_A, list, room, why);
-
-	return count > 0 ? count : ask(problem, gpu, CUDNN_HEUR_MODE_FALLBACK, list, room, why);
-}
-
-/* --- Plans ---------------------------------------------------------------------------------- */
-
-/* The engine of [text], and its knobs. */
-static cudnnBackendDescriptor_t add_config(struct conv_parts *parts, cudnnBackendDescriptor_t graph,
-					   const struct conv_gpu *gpu, const char *text,
-					   unsigned int *notes)
-{
-	cudnnBackendDescriptor_t it, engine, knobs[KNOBS];
-	int count = 0, length = 0, kind;
-	int64_t number = 0, value;
-
-	if (sscanf(text, "%" SCNd64 "%n", &number, &length) != 1)
-		check(parts, CUDNN_STATUS_BAD_PARAM, "the text of a plan");
-	engine = add(parts, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-	set_part(parts, engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
-	set_number(parts, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, number);
-	if (gpu->properties)
-		set_part(parts, engine, CUDNN_ATTR_ENGINE_DEVICEPROP, gpu->properties);
-	finish(parts, engine, "engine");
-	*notes = read_notes(parts, engine);
-	for (text += length; count < KNOBS; text += length) {
-		cudnnBackendKnobType_t type;
-
-		if (sscanf(text, " %d:%" SCNd64 "%n", &kind, &value, &length) != 2)
-			break;
-		type = (cudnnBackendKnobType_t)kind;
-		knobs[count] = add(parts, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
-		set(parts, knobs[count], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1,
-		    &type);
-		set_number(parts, knobs[count], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, value);
-		finish(parts, knobs[count++], "knob");
-	}
-	if (*text != '\0' && strcmp(text, " busy") != 0)
-		check(parts, CUDNN_STATUS_BAD_PARAM, "the text of a plan");
-	it = add(parts, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-	set_part(parts, it, CUDNN_ATTR_ENGINECFG_ENGINE, engine);
-	if (count > 0)
-		set(parts, it, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-		    count, knobs);
-	return finish(parts, it, "configuration of an engine");
-}
-
-struct conv_plan *conv_plan_create(const struct conv_problem *problem, const struct conv_gpu *gpu,
-				   const char *text, char why[CONV_WHY])
-{
-	struct conv_plan *plan = ddp_xcalloc(1, sizeof(*plan), "a plan of a convolution");
-	struct conv_parts *parts = &plan->parts;
-	cudnnBackendDescriptor_t config;
-	unsigned int notes = 0;
+	cudnnBackendDescriptor_t it = add(&parts, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
 	int64_t bytes = 0;
 
+	set_part(&parts, it, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
+	finish(&parts, it, "plan");
+	get(&parts, it, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &bytes);
+	if (is_ok(&parts) && (size_t)bytes <= plan->problem.workspace) {
+		plan->list[plan->count++] =
+			(struct conv_candidate){it, (size_t)bytes, number, tensor_cores};
+		return;
+	}
+	snprintf(why, CONV_WHY, "%s",
+		 is_ok(&parts) ? "no engine within the scratch memory" : parts.text);
+	empty(&parts);
+}
+
+/* Adds candidates from one kind of heuristics, in its order from number [first] on. */
+static void propose(struct conv_plan *plan, const struct conv_gpu *gpu, cudnnBackendHeurMode_t mode,
+		    bool only_preferred, int first, int most, char why[CONV_WHY])
+{
+	struct conv_parts *parts = &plan->parts;
+	cudnnBackendDescriptor_t it, results[RESULTS], graph;
+	int64_t found;
+
+	graph = add_graph(parts, &plan->problem, gpu);
+	it = add(parts, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+	set_part(parts, it, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+	set(parts, it, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+	if (gpu->properties)
+		set_part(parts, it, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, gpu->properties);
+	finish(parts, it, "heuristics");
+	for (int i = 0; i < RESULTS; i++)
+		results[i] = add(parts, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+	found = get(parts, it, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+		    RESULTS, results);
+	snprintf(why, CONV_WHY, "%s",
+		 is_ok(parts) ? "no engine has the arithmetic and fits the scratch memory"
+			      : parts->text);
+	for (int64_t i = 0; i < found && plan->count < most; i++) {
+		int number = (int)((first + i) % found);
+		struct engine_notes notes = read_engine(&plan->problem, results[number]);
+
+		if (notes.usable && (notes.preferred || !only_preferred))
+			build(plan, results[number], number, notes.tensor_cores, why);
+	}
+}
+
+/*
+ * Passes over the proposals, until one yields a plan. Engines that are not preferred are engine 0
+ * and, with --deterministic (no timing), engines without tensor cores, which the heuristics propose
+ * first for 1x1 windows with a stride.
+ */
+static const struct {
+	cudnnBackendHeurMode_t mode;
+	bool only_preferred;
+} sweeps[] = {
+	{CUDNN_HEUR_MODE_A, true},
+	{CUDNN_HEUR_MODE_A, false},
+	{CUDNN_HEUR_MODE_FALLBACK, false},
+};
+
+struct conv_plan *conv_plan_create(const struct conv_problem *problem, const struct conv_gpu *gpu,
+				   int first, int most, char why[CONV_WHY])
+{
+	struct conv_plan *plan = ddp_xcalloc(1, sizeof(*plan), "a plan of a convolution");
+
 	plan->problem = *problem;
-	config = add_config(parts, add_graph(parts, problem, gpu), gpu, text, &notes);
-	plan->plan = add(parts, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-	set_part(parts, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
-	finish(parts, plan->plan, "plan");
-	get(parts, plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
-	    &bytes);
-	plan->workspace = (size_t)bytes;
-	plan->tensor_cores = has(notes, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
-	if (!works(parts))
-		snprintf(why, CONV_WHY, "%s", parts->text);
-	else if (!may_take(problem->options, notes))
-		snprintf(why, CONV_WHY, "the engine's arithmetic is not what was asked for");
-	else if (plan->workspace > problem->workspace)
-		snprintf(why, CONV_WHY, "it needs %zu bytes of scratch memory, %zu are allowed",
-			 plan->workspace, problem->workspace);
-	else
+	plan->options = *problem->options;
+	plan->problem.options = &plan->options;
+	for (size_t i = 0; i < sizeof(sweeps) / sizeof(sweeps[0]) && plan->count == 0; i++) {
+		empty(&plan->parts);
+		plan->parts.status = CUDNN_STATUS_SUCCESS;
+		propose(plan, gpu, sweeps[i].mode, sweeps[i].only_preferred, first, most, why);
+	}
+	if (plan->count > 0)
 		return plan;
 	conv_plan_destroy(plan);
 	return NULL;
+}
+
+void conv_plan_keep(struct conv_plan *plan, int index)
+{
+	for (int i = 0; i < plan->count; i++)
+		if (i != index)
+			cudnnBackendDestroyDescriptor(plan->list[i].plan);
+	plan->list[0] = plan->list[index];
+	plan->count = 1;
 }
 
 void conv_plan_destroy(struct conv_plan *plan)
 {
 	if (!plan)
 		return;
+	for (int i = 0; i < plan->count; i++)
+		cudnnBackendDestroyDescriptor(plan->list[i].plan);
 	empty(&plan->parts);
 	free(plan);
 }
 
-cudnnStatus_t conv_plan_run(const struct conv_plan *plan, cudnnHandle_t handle, void *stream,
+cudnnStatus_t conv_plan_run(const struct conv_plan *plan, int index, cudnnHandle_t handle,
 			    void *tensors[CONV_TENSORS], void *workspace)
 {
 	const int64_t numbers[] = {CONV_X, CONV_WEIGHTS, CONV_Y, CONV_BIAS};
@@ -603,9 +543,7 @@ cudnnStatus_t conv_plan_run(const struct conv_plan *plan, cudnnHandle_t handle, 
 	finish(&parts, pack, "pointers");
 	status = parts.status;
 	if (status == CUDNN_STATUS_SUCCESS)
-		status = cudnnSetStream(handle, stream);
-	if (status == CUDNN_STATUS_SUCCESS)
-		status = cudnnBackendExecute(handle, plan->plan, pack);
+		status = cudnnBackendExecute(handle, plan->list[index].plan, pack);
 	empty(&parts);
 	return status;
 }

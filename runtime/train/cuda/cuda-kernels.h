@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda-kernels.h - what the CUDA engine computes itself
+ * cuda-kernels.h - the CUDA engine's own kernels
  *
- * Each function enqueues on [stream] and returns; device_check() tells whether it could. Pointers are to
- * device memory unless they say otherwise. Activations are N, H, W, C in [type] (f32, bf16, f16);
- * arithmetic is f32 and results are rounded once. All are deterministic: sums in a fixed order, no atomic
- * additions.
+ * Each function enqueues a kernel on [stream] and returns; device_check() reports launch errors.
+ * Pointers are to device memory unless stated otherwise. Activations are N, H, W, C in [type] (f32,
+ * bf16, f16). Arithmetic is f32, and results are rounded once. All kernels are deterministic: they
+ * sum in a fixed order, without atomic additions.
  *
- * A STEP'S NUMBERS lie in device memory, in struct kernel_step, and not in
- * arguments: a captured graph is launched for every step. A batch has room for [batch] samples, of which
- * order->count are there; what belongs to the others is computed too, but their images are black, their
- * gradients zero, and they do not count in means: so they leave no trace.
+ * STEP DATA. What differs between steps is not in arguments but in device memory, in struct
+ * kernel_step, because a captured graph is launched for every step. A batch has a capacity of
+ * [batch] samples, of which order->count are used. The unused ones are computed too, but their
+ * images are black, their gradients are zero, and they do not count in means, so they have no
+ * effect.
  *
- * The sources (*.cu) are CUDA C++ with gpu/launch.cuh's macros, so that tests can compile them for the host.
+ * The sources (*.cu) are CUDA C++ with the macros of gpu/launch.cuh, so that tests can compile them
+ * for the host.
  */
 #ifndef TRAIN_CUDA_KERNELS_H
 #define TRAIN_CUDA_KERNELS_H
@@ -28,8 +30,8 @@ extern "C" {
 #endif
 
 /*
- * Memory that kernels need for themselves, and counters for blocks to see which of them is last: zeros, as each
- * kernel leaves them. Of one kernel at a time.
+ * Scratch memory for one kernel at a time. [tickets] are counters by which blocks find out which of
+ * them is the last. They must be zero, and kernels reset them.
  */
 enum { KERNEL_TICKETS = 33 };
 struct kernel_scratch {
@@ -37,66 +39,71 @@ struct kernel_scratch {
 	unsigned *tickets;
 };
 
-/* --- What a step is told, and what it tells ----------------------------------------------------- */
+/* --- Step data and results ---------------------------------------------------------------------- */
 
 /*
- * Steps that are known lie in tables on the device: of each step an entry, of each of its samples an index in the set
- * and a place in the epoch's order. The first kernel of a step, kernel_gather(), makes what comes next the step under
- * way, and the last, kernel_optimize(), leaves behind what comes then. So the host need not tell a step anything but
- * whether it wants to stop.
+ * Tables on the device describe the announced steps: an entry for each step, and for each of its
+ * samples the index in the set and the position in the epoch's order. kernel_gather(), the first
+ * kernel of a step, makes the next entry the current one. kernel_optimize(), the last kernel,
+ * selects the entry after it. So the host writes nothing for a step, except whether it wants to
+ * stop.
  */
 struct kernel_entry {
-	double rate;	/* the learning rate */
-	float shrink;	/* AdamW's, of this rate: optim_shrink() */
+	double rate;
+	float shrink;	/* AdamW: optim_shrink() for this rate */
 	float share;	/* 1 / samples of all ranks */
 	uint32_t count; /* samples of this rank */
 };
 
-/* By the host's pow(), which a device does not repeat to the bit. */
+/* Computed with the host's pow(), as the device's rounds differently. */
 struct optim_correction;
 
-/* Of the step under way. */
 struct kernel_order {
 	uint64_t seed, epoch;
 	float share;
 	uint32_t count, stop; /* this rank wants to stop */
 	struct {
-		float rate, root, shrink; /* struct optim_numbers' */
+		float rate, root, shrink; /* as in struct optim_numbers */
 	} pace;
 };
 
-/* From step to step. The scale is 1 where there is no loss scaling. */
+/* State kept from step to step. The scale is 1 without loss scaling. */
 struct kernel_state {
 	float scale;
 	double growth, backoff;
-	int32_t interval, good_steps; /* as struct ddp_scaler; interval 0: no loss scaling */
+	int32_t interval, good_steps; /* as in struct ddp_scaler; interval 0: no loss scaling */
 	uint64_t updates;	      /* optimizer steps done */
 };
 
 struct kernel_next {
-	uint64_t seed, epoch, sequence; /* steps from 1 */
+	uint64_t seed, epoch, sequence; /* number of the step, from 1 */
 	uint32_t augment;
 	struct kernel_entry entry;
-	/* On the device: its samples, and the entries of the steps behind it. */
+	/* On the device: the step's samples, and the entries of the steps after it. */
 	const uint32_t *indices;
 	const uint64_t *places;
-	const struct kernel_entry *rest;
-	/* [i] is of optimizer step first + i: when steps may be skipped, only the device knows which one this
-	 * is. NULL: nothing is optimized. */
+	const struct kernel_entry *following;
+	/*
+	 * Element [i] is for optimizer step first + i. If steps can be skipped, only the device
+	 * knows the number of optimizer steps. NULL: no optimizer.
+	 */
 	const struct optim_correction *corrections;
 	uint64_t first;
 	struct kernel_state state;
 };
 
-/* On the device. Kernels read what is under way alone, but for the first and the last, which write in turn. */
+/*
+ * Step data on the device. Only the first and the last kernel of a step write it. The others read
+ * order and state.
+ */
 struct kernel_step {
 	struct kernel_order order;
 	struct kernel_state state;
 	struct kernel_next next;
 };
 
-/* Between host and device, in memory of device_alloc_host(): of the last so many steps. */
-enum { KERNEL_WORD = 4 }; /* stop, loss, hits, samples: the beginning of model.h's word */
+/* Results of the last KERNEL_SLOTS steps, in memory of device_alloc_host(). */
+enum { KERNEL_WORD = 4 }; /* stop, loss, hits, samples: the start of model.h's step vector */
 enum { KERNEL_SLOTS = 16 };
 struct kernel_result {
 	uint32_t stop;		 /* from the host, before the step: this rank wants to stop */
@@ -104,7 +111,7 @@ struct kernel_result {
 	uint32_t skipped;
 	float scale;
 	int32_t good_steps;
-	uint64_t updates;  /* optimizer steps done, with this one */
+	uint64_t updates;  /* optimizer steps done, including this one */
 	uint64_t sequence; /* written last */
 };
 
@@ -120,10 +127,10 @@ struct kernel_images {
 };
 
 /*
- * step->next becomes the step under way, and its images x, as batch_images() makes them, to the bit in f32: crop and
- * mirror by ddp_random(), normalised, N, H, W, C. So do its samples' labels and places in the epoch's order become
- * [labels] and [orders]; those of samples that are not there are 0. The results' slot of the step says whether this
- * rank wants to stop; NULL: nobody does.
+ * Makes step->next the current step and writes its images to [x], its labels to [labels] and its
+ * positions in the epoch's order to [orders]. Images are cropped and mirrored by ddp_random(),
+ * normalised, and N, H, W, C; in f32 their bits equal those of batch_images(). Labels and positions
+ * of unused samples are 0. Reads the stop request from the step's slot of [results]; NULL: none.
  */
 void kernel_gather(void *stream, const struct kernel_images *images, struct kernel_step *step,
 		   const struct kernel_result *results, size_t batch, void *x, int32_t *labels,
@@ -131,57 +138,43 @@ void kernel_gather(void *stream, const struct kernel_images *images, struct kern
 
 /* --- Loss --------------------------------------------------------------------------------------- */
 
-/* Softmax and cross entropy, as kernels.h of the CPU has them. */
+/* Softmax and cross entropy, as in the CPU's kernels.h. */
 struct kernel_loss {
 	const struct kernel_order *order;
 	const struct kernel_state *state;
 	const int32_t *labels;
 	uint32_t batch, classes;
 	float smoothing;
-	float *word; /* {stop, loss, hits, count} of this rank, unscaled: written */
+	float *word; /* output: {stop, loss, hits, count} of this rank, unscaled */
 };
 /*
- * [gradients] is the gradient of the sum of losses times order->share and state->scale, 0 for samples that are not
- * there. kernel_loss_bytes(): of [scratch].
+ * [gradients]: gradient of the sum of losses, times order->share and state->scale; 0 for unused
+ * samples. kernel_loss_bytes(): bytes of scratch memory.
  */
-size_t kernel_loss_bytes(size_t batch, size_t classes);
+size_t kernel_loss_bytes(size_t batch);
 void kernel_loss(void *stream, const struct kernel_loss *loss, const void *logits, void *gradients,
 		 const struct kernel_scratch *scratch, enum ddp_type type);
 
-/*
- * A dense layer, the loss behind it, and the layer's way back, in one launch: x is batch x inputs and
- * weights are classes x inputs in [type]. With [drop] dx goes back through a dropout of that scale, which made x,
- * and the ReLU in front of it, as kernel_relu_back() does. Of what is in between nothing is
- * rounded to [type], nor is it left anywhere.
- */
-struct kernel_last {
-	uint32_t inputs;
-	const void *x, *weights;
-	const float *bias;
-	void *dx;
-	float *weight_gradients, *bias_gradients; /* their gradients */
-	float drop;				  /* 0: none */
-};
-bool kernel_last_fits(size_t inputs, size_t classes);
-size_t kernel_last_bytes(size_t batch, size_t inputs, size_t classes); /* of scratch */
-void kernel_last(void *stream, const struct kernel_loss *loss, const struct kernel_last *layer,
-		 const struct kernel_scratch *scratch, enum ddp_type type);
+/* --- Element by element ------------------------------------------------------------------------- */
 
-/* --- Elements ----------------------------------------------------------------------------------- */
-
-/* All of these may be in place. */
+/* In these functions, results and arguments may be the same array. */
 void kernel_relu(void *stream, const void *x, void *y, size_t count, enum ddp_type type);
-/* dx = dy * scale where y > 0, else 0: with a scale other than 1 back through dropout and the ReLU in front of it at
- * once, where y is what dropout made of the ReLU's results. Nothing is drawn again. */
+/*
+ * dx = dy * scale where y > 0, else 0. With a scale other than 1, this is the backward pass of a
+ * ReLU and the dropout after it, where y is the result of dropout. No random numbers are needed.
+ */
 void kernel_relu_back(void *stream, const void *dy, const void *y, float scale, void *dx,
 		      size_t count, enum ddp_type type);
-/* y = a + b, and with [relu] max(0, that). */
+/* y = a + b; with [relu] max(0, a + b). */
 void kernel_add(void *stream, const void *a, const void *b, void *y, size_t count, bool relu,
 		enum ddp_type type);
 void kernel_narrow(void *stream, const float *from, void *to, size_t count, enum ddp_type type);
 void kernel_widen(void *stream, const void *from, float *to, size_t count, enum ddp_type type);
 
-/* Dropout as dropout.h says it; forwards and backwards alike, since what is drawn depends on the place. */
+/*
+ * Dropout as specified in dropout.h. Forward and backward pass are the same function, as the mask
+ * depends only on the element's position.
+ */
 struct kernel_dropout {
 	uint32_t limit;
 	int planes;
@@ -195,21 +188,23 @@ void kernel_dropout(void *stream, const struct kernel_dropout *dropout,
 /* --- Pools -------------------------------------------------------------------------------------- */
 
 struct kernel_pool {
-	int height, width, channels, size; /* of what is read; windows side by side */
+	int height, width, channels, size; /* of the input; windows do not overlap */
 };
 
 /*
- * [which] says which element of its window it was: the first of equal ones; NaN beats all. With [dropout], unless
- * NULL, behind it, to the bit as one after the other.
+ * [which]: position of the maximum in its window. The first of equal values counts; NaN is larger
+ * than all numbers. If [dropout] is not NULL, it is applied to the results, with the same bits as a
+ * separate call.
  */
 void kernel_max_pool(void *stream, const struct kernel_pool *pool,
 		     const struct kernel_dropout *dropout, const struct kernel_order *order,
 		     const uint64_t *orders, size_t batch, const void *x, void *y, uint8_t *which,
 		     enum ddp_type type);
 /*
- * Back through dropout of that [scale] (1: none), pool and, with [y], which is what came out of the pool or of dropout
- * behind it, the ReLU in front: dx, all of which is written, gets dy * scale where y > 0. [sums], unless NULL: of
- * each channel of dx, the gradient of a bias in front; with kernel_sums_bytes() of scratch.
+ * Backward pass of, in this order, dropout with [scale] (1: none), the pool and, if [y] is not
+ * NULL, the ReLU before the pool. [y] is the result of the pool, or of dropout. All of dx is
+ * written: dy * scale where y > 0. If [sums] is not NULL, it gets the sum of each channel of dx,
+ * the gradient of a bias; this needs kernel_sums_bytes() of scratch memory.
  */
 void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t batch,
 			  const void *dy, const uint8_t *which, const void *y, float scale,
@@ -222,19 +217,23 @@ void kernel_average_pool_back(void *stream, size_t batch, size_t rows, size_t ch
 
 /* --- BatchNorm ---------------------------------------------------------------------------------- */
 
-/* [rows] of one image; [statistics]: n, then [channels] means and as many 1 / deviations. */
+/*
+ * [rows] of one image. [statistics] in the functions below: n, then [channels] means and [channels]
+ * values of 1 / deviation.
+ */
 struct kernel_norm {
 	size_t rows, channels;
 	float epsilon, momentum;
 };
 
-/* Bytes of scratch that the kernels of BatchNorm and kernel_column_sums() need for so many rows. */
+/* Bytes of scratch memory that BatchNorm's kernels and kernel_column_sums() need for [rows]. */
 size_t kernel_sums_bytes(size_t rows, size_t channels);
 
 /*
- * What becomes of a batch's values. [moments] NULL: statistics, and the running values move, unless NULL, as
- * PyTorch's do (the unbiased variance). Else moments, which other ranks get: the number of values behind each channel,
- * [channels] means, [channels] sums of squared deviations; without the cancellation of sums of squares.
+ * Outputs for a batch. If [moments] is NULL: statistics, and the running values are updated unless
+ * NULL, as in PyTorch (with the unbiased variance). Otherwise only moments, for other ranks: the
+ * number of values per channel, [channels] means, [channels] sums of squared deviations, computed
+ * without the cancellation of sums of squares.
  */
 struct kernel_measured {
 	float *moments, *statistics, *running_mean, *running_variance;
@@ -243,90 +242,88 @@ void kernel_norm_measure(void *stream, const struct kernel_norm *norm,
 			 const struct kernel_order *order, size_t batch, const void *x,
 			 const struct kernel_scratch *scratch, const struct kernel_measured *to,
 			 enum ddp_type type);
-/* The moments of [ranks], one after the other, become statistics, in this order, in double: of one rank to the bit
- * what kernel_norm_measure() makes of it. */
+/*
+ * Combines the moments of [ranks] ranks, in this order and in double precision, to statistics. With
+ * one rank the bits equal those of kernel_norm_measure().
+ */
 void kernel_norm_combine(void *stream, const struct kernel_norm *norm, const float *moments,
 			 int ranks, const struct kernel_measured *to);
-/* For evaluation: statistics of the running values. */
+/* For an evaluation: computes statistics from the running values. */
 void kernel_norm_fixed(void *stream, const struct kernel_norm *norm,
 		       const struct kernel_measured *to);
-/* What makes x into y = (x - mean) * inverse * scale + shift. */
+/* Operands of y = (x - mean) * inverse * scale + shift. */
 struct kernel_normed {
 	const void *x;
 	const float *statistics, *scale, *shift;
 };
-/* That y [+ add], and with [relu] max(0, that). May be in place. */
+/* y as above, plus [add] unless NULL; with [relu] max(0, that). y may be equal to x or add. */
 void kernel_norm_apply(void *stream, const struct kernel_norm *norm, size_t batch,
 		       const struct kernel_normed *normed, const void *add, bool relu, void *y,
 		       enum ddp_type type);
 /*
- * dz = dy, with [more], unless NULL, dy + more, as far as a ReLU let it through that came right behind: where [y],
- * unless NULL, is above 0; or, with normed->shift and no [y], where kernel_norm_apply() of [normed] is, which
- * need not be read then. With neither there was no ReLU. May be in place; NULL: not wanted.
- * sums: [channels] of dz, [channels] of dz * (x - mean) * inverse. These are the gradients of shift and scale.
+ * dz = dy, plus [more] unless NULL, masked by a ReLU after BatchNorm. The mask is y > 0 if [y] is
+ * not NULL. Otherwise, if normed->shift is not NULL, the mask is computed from x, and y is not
+ * read. Otherwise there is no ReLU. dz may be equal to dy; NULL: not written. [sums]: [channels]
+ * sums of dz, which are the gradient of shift, and [channels] sums of dz * (x - mean) * inverse,
+ * the gradient of scale.
  */
 void kernel_norm_sums(void *stream, const struct kernel_norm *norm, size_t batch,
 		      const struct kernel_normed *normed, const void *y, const void *dy,
 		      const void *more, void *dz, const struct kernel_scratch *scratch, float *sums,
 		      enum ddp_type type);
-/* dx = scale * inverse * (dz - sums[c] / n - xhat * sums[channels + c] / n), 0 for samples that are not
- * there. [sums] are of all ranks. May be in place. With normed->shift, unless NULL, it reads dy in place of
- * dz, and does again what a ReLU without [y] did. */
+/*
+ * dx = scale * inverse * (dz - sums[c] / n - xhat * sums[channels + c] / n); 0 for unused samples.
+ * [sums] are over all ranks. dx may be equal to dz. If normed->shift is not NULL, [dz] is dy, and
+ * the ReLU's mask is computed from x.
+ */
 void kernel_norm_back(void *stream, const struct kernel_norm *norm,
 		      const struct kernel_order *order, size_t batch,
 		      const struct kernel_normed *normed, const float *sums, const void *dz,
 		      void *dx, enum ddp_type type);
 
-/* sums[c] of [rows] of [channels], into f32: the gradient of a bias. */
+/* sums[c] over [rows] rows of [channels], in f32: the gradient of a bias. */
 void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channels,
 			const struct kernel_scratch *scratch, float *sums, enum ddp_type type);
 
-/* --- The first convolution ---------------------------------------------------------------------- */
+/* --- First convolution -------------------------------------------------------------------------- */
 
-/* Of one channel, windows of 3 x 3, stride 1, no padding, up to 64 outputs, eights of them, which lie at multiples of
- * 16 bytes: too thin for matrix units. */
+/*
+ * From one channel to 32, with 3 x 3 windows, stride 1 and no padding, which has too few channels
+ * for matrix units. Outputs are aligned to 16 bytes.
+ */
+enum { KERNEL_FIRST_OUT = 32, KERNEL_FIRST_SIZE = 3 };
 struct kernel_first {
-	int height, width, out; /* of what is read */
+	int height, width; /* of the input */
 };
-bool kernel_first_fits(int channels, int out, int size, int stride, int pad);
-size_t kernel_first_bytes(const struct kernel_first *first, size_t batch); /* of scratch */
+size_t kernel_first_bytes(const struct kernel_first *first, size_t batch); /* of scratch memory */
 void kernel_first(void *stream, const struct kernel_first *first, size_t batch, const void *x,
 		  const float *weights, const float *bias, bool relu, void *y, enum ddp_type type);
-/* Gradients of weights (O, H, W) and bias; [y], unless NULL, masks dy by y > 0. */
+/* Gradients of weights (O, H, W) and bias. If [y] is not NULL, dy is masked by y > 0. */
 void kernel_first_back(void *stream, const struct kernel_first *first, size_t batch, const void *x,
 		       const void *dy, const void *y, const struct kernel_scratch *scratch,
 		       float *weights, float *bias, enum ddp_type type);
 
 /* --- Optimizer ---------------------------------------------------------------------------------- */
 
-/*
- * Gradients are where they were computed: in [wide], or, of each unit of KERNEL_UNIT elements with a bit in [marks], in
- * [narrow], in [type] and at the same index. [marks] is NULL where all are wide.
- */
-enum { KERNEL_UNIT = 16 };
-struct kernel_gradients {
-	const float *wide;
-	const void *narrow;
-	const uint32_t *marks;
-};
-
-/* Whether all gradients are finite, and their 2-norm before the loss scale came in. */
+/* The 2-norm of the unscaled gradients, and whether any is not finite. */
 struct kernel_norm2 {
 	double norm;
 	uint32_t overflow;
 };
 size_t kernel_norm2_bytes(size_t count);
-void kernel_norm2(void *stream, const struct kernel_gradients *gradients, size_t count,
+void kernel_norm2(void *stream, const float *gradients, size_t count,
 		  const struct kernel_state *state, const struct kernel_scratch *scratch,
-		  struct kernel_norm2 *norm2, enum ddp_type type);
+		  struct kernel_norm2 *norm2);
 
 /*
- * optim_step() for [count] elements, to the bit, of gradients divided by the loss scale and clipped to [clip] (0: not);
- * nothing where [norm2] tells of an overflow and there is a loss scale. [norm2]: NULL where there is neither. [narrow],
- * unless NULL, gets the values in [type].
+ * optim_step() for [count] elements with equal bits, on gradients divided by the loss scale and
+ * clipped to the norm [clip] (0: not clipped). Does nothing if there is a loss scale and [norm2]
+ * reports an overflow. [norm2] is NULL without clipping and loss scale. If [narrow] is not NULL, it
+ * gets the values in [type].
  *
- * And the end of the step: scale and good_steps move as ddp_scaler_update() moves them, step->next is what comes, and
- * the step's slot of the results, host memory, gets [word] and the state: while the last values are on their way.
+ * Also ends the step: updates scale and good_steps as ddp_scaler_update() does, advances
+ * step->next, and writes [word] and the state to the step's slot of the results in host memory.
+ * This overlaps with the writing of the last values.
  */
 struct optim;
 struct kernel_end {
@@ -337,8 +334,8 @@ struct kernel_end {
 	struct kernel_result *results;
 };
 void kernel_optimize(void *stream, const struct optim *optim, const struct kernel_end *end,
-		     float *values, const struct kernel_gradients *gradients, float *const slots[2],
-		     void *narrow, size_t count, enum ddp_type type);
+		     float *values, const float *gradients, float *const slots[2], void *narrow,
+		     size_t count, enum ddp_type type);
 
 #ifdef __cplusplus
 }

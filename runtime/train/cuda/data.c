@@ -10,14 +10,14 @@
 #include "data.h"
 #include "optim/loop.h"
 
-/* --- The table ---------------------------------------------------------------------------------- */
+/* --- Table of steps ----------------------------------------------------------------------------- */
 
 static size_t steps_of(size_t samples, size_t each)
 {
 	return samples > each ? (samples + each - 1) / each : 1;
 }
 
-/* First comes struct kernel_next. Behind the last entry there is one of zeros. */
+/* The table starts with struct kernel_next. After the last entry there is an entry of zeros. */
 static struct data_layout layout_of(size_t samples, size_t steps)
 {
 	struct data_layout layout;
@@ -31,7 +31,6 @@ static struct data_layout layout_of(size_t samples, size_t steps)
 	return layout;
 }
 
-/* Arrays of the table at [memory]. */
 static struct kernel_entry *entries(const struct data *data, uint8_t *memory)
 {
 	return (void *)(memory + data->layout.entries);
@@ -52,7 +51,7 @@ static uint32_t *indices(const struct data *data, uint8_t *memory)
 	return (void *)(memory + data->layout.indices);
 }
 
-/* --- Opening ------------------------------------------------------------------------------------ */
+/* --- Open --------------------------------------------------------------------------------------- */
 
 static struct kernel_images images_of(const struct net *net)
 {
@@ -69,15 +68,30 @@ static struct kernel_images images_of(const struct net *net)
 	return images;
 }
 
+/* Sets the device pointers; see device_part(). [table]: bytes of the table. */
+static void divide(struct data *data, size_t samples, size_t table, struct device_parts *parts)
+{
+	data->images.pixels = device_part(parts, samples * data->bytes);
+	data->images.labels = device_part(parts, samples);
+	data->table = device_part(parts, table);
+	data->step = device_part(parts, sizeof(*data->step));
+	data->block.orders = device_part(parts, data->setup.batch * sizeof(uint64_t));
+	data->block.labels = device_part(parts, data->setup.batch * sizeof(int32_t));
+}
+
 int data_open(struct data **result, const struct data_setup *setup, struct ddp_error *error)
 {
-	static const char told[] = "what steps are told", smaller[] = "lower --batch";
+	static const char remedy[] =
+		"the whole set must fit into the GPU's memory: train with fewer images (--samples of a "
+		"drawn set), or on CPUs (--engine cpu)";
 	const struct set_info *info = set_info(setup->set);
 	struct data *data = *result = ddp_xcalloc(1, sizeof(*data), "a data set on a GPU");
-	struct device_taking taking = {setup->device, 0, error};
+	struct device_parts parts = {NULL, 0};
 	size_t samples = setup->samples > setup->batch ? setup->samples : setup->batch;
 	size_t bytes = layout_of(samples, steps_of(samples, setup->batch)).bytes;
+	void *memory, *host;
 	char what[640];
+	int status;
 
 	if (info->samples > UINT32_MAX)
 		return ddp_error_set(error, DDP_ERR_ARGUMENT,
@@ -88,27 +102,25 @@ int data_open(struct data **result, const struct data_setup *setup, struct ddp_e
 	data->images = images_of(setup->net);
 	data->bytes = (size_t)info->channels * (size_t)info->height * (size_t)info->width;
 	snprintf(what, sizeof(what), "the images of %s", info->title);
-	data->images.pixels = device_take(
-		&taking, info->samples * data->bytes, what,
-		"the whole set lies on the GPU: train with fewer images (--samples of a "
-		"drawn set), or on CPUs (--engine cpu)");
-	data->images.labels = device_take(&taking, info->samples, "labels", NULL);
-	data->host = device_take_host(&taking, bytes, told);
-	data->table = device_take(&taking, bytes, told, NULL);
-	data->step = device_take(&taking, sizeof(*data->step), told, NULL);
-	data->block.orders = device_take(&taking, setup->batch * sizeof(uint64_t), told, smaller);
-	data->block.labels = device_take(&taking, setup->batch * sizeof(int32_t), told, smaller);
-	if (taking.status == 0)
-		data->block.order = &data->step->order;
-	return taking.status;
+	divide(data, info->samples, bytes, &parts);
+	status = device_alloc(setup->device, &memory, parts.bytes, what, remedy, error);
+	if (status == 0)
+		status = device_alloc_host(setup->device, &host, bytes, "tables of steps", error);
+	if (status < 0)
+		return status;
+	parts = (struct device_parts){memory, 0};
+	divide(data, info->samples, bytes, &parts);
+	data->host = host;
+	data->block.order = &data->step->order;
+	return 0;
 }
 
-/* --- The set ------------------------------------------------------------------------------------ */
+/* --- Copy of the set ---------------------------------------------------------------------------- */
 
 enum { PIECE = 4 << 20 };
 
-/* By way of a piece of the host's memory: in a file images have other things between them. */
-static int bring(struct data *data, struct ddp_error *error)
+/* Copies the images to the device in pieces, as they are not contiguous in a file. */
+static int copy_set(struct data *data, struct ddp_error *error)
 {
 	const struct data_setup *setup = &data->setup;
 	uint64_t samples = set_info(setup->set)->samples, most = PIECE / data->bytes, count;
@@ -134,7 +146,7 @@ static int bring(struct data *data, struct ddp_error *error)
 					     error);
 	}
 	free(piece);
-	data->there = status == 0;
+	data->is_copied = status == 0;
 	return status;
 }
 
@@ -153,7 +165,7 @@ static int set_samples(struct data *data, const struct batch *batch, size_t coun
 	for (size_t i = 0; i < count; i++) {
 		if (batch->indices[i] >= info->samples)
 			return ddp_error_set(error, DDP_ERR_ARGUMENT,
-					     "sample %" PRIu64 " of %s: there is none",
+					     "sample %" PRIu64 " of %s does not exist",
 					     batch->indices[i], info->title);
 		indices(data, data->host)[i] = (uint32_t)batch->indices[i];
 		places(data, data->host)[i] = place_of(batch, i);
@@ -172,13 +184,13 @@ static struct kernel_entry entry_of(const struct data *data, size_t count, size_
 				     .count = (uint32_t)count};
 }
 
-int data_foretell(struct data *data, const struct batch *batch, size_t each, const double *rates,
+int data_announce(struct data *data, const struct batch *batch, size_t each, const double *rates,
 		  size_t global, struct ddp_error *error)
 {
 	size_t most = data->setup.samples, ranks = (size_t)data->setup.ranks;
 	size_t samples = batch->count <= most ? batch->count : most / each * each;
 	size_t steps = steps_of(samples, each);
-	int status = data->there ? 0 : bring(data, error);
+	int status = data->is_copied ? 0 : copy_set(data, error);
 
 	data->count = 0;
 	data->layout = layout_of(samples, steps);
@@ -219,7 +231,7 @@ bool data_is_next(const struct data *data, const struct batch *batch, size_t glo
 	return true;
 }
 
-/* Of all steps that may come: the first of the optimizer's behind [updates], and so on. */
+/* Computes the corrections of all steps that may come, from optimizer step [updates] + 1 on. */
 static void set_corrections(struct data *data, uint64_t updates)
 {
 	size_t count = data->count - data->next + KERNEL_SLOTS;
@@ -245,7 +257,7 @@ int data_send(struct data *data, uint64_t sequence, uint64_t updates,
 	next->entry = *entry;
 	next->indices = indices(data, data->table) + data->sample;
 	next->places = places(data, data->table) + data->sample;
-	next->rest = entries(data, data->table) + data->next + 1;
+	next->following = entries(data, data->table) + data->next + 1;
 	if (state)
 		next->state = *state;
 	status = device_copy(data->setup.device, DEVICE_COMPUTE, data->table, data->host,
@@ -265,7 +277,7 @@ void data_gather(const struct data *data, const struct kernel_result *results, s
 		      results, batch, x, data->block.labels, data->block.orders, type);
 }
 
-void data_pass(struct data *data)
+void data_advance(struct data *data)
 {
 	data->sample += entries(data, data->host)[data->next].count;
 	data->next++;

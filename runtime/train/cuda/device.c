@@ -12,10 +12,10 @@
 #include "base/xalloc.h"
 #include "ledger.h"
 
-/* Of a process that has a context and little more, with the libraries that a training loads. */
+/* Memory that a CUDA context takes with the libraries that a training loads. */
 #define USUAL_CONTEXT ((size_t)512 << 20)
 
-/* How long device_close() waits for work that is under way, in steps of so many nanoseconds; steps of other waits. */
+/* device_close(): maximum number of polls and their interval; interval of polls elsewhere. */
 enum { CLOSE_STEPS = 5000, CLOSE_NANOSECONDS = 1000000, WAIT_NANOSECONDS = 50000 };
 
 struct device {
@@ -23,8 +23,8 @@ struct device {
 	char who[DDP_CARD_WHO]; /* "GPU 1 (NVIDIA H200)", for messages */
 	struct ledger ledger;
 	cudaStream_t streams[DEVICE_STREAMS];
-	cudaEvent_t ordered[DEVICE_STREAMS]; /* device_order()'s, by the earlier stream */
-	double patience;		     /* seconds of a wait, 0: any */
+	cudaEvent_t ordered[DEVICE_STREAMS]; /* events of device_order(), by the earlier stream */
+	double timeout_s;		     /* of a waiting call; 0: none */
 };
 
 struct device_graph {
@@ -32,14 +32,14 @@ struct device_graph {
 	size_t nodes;
 };
 
-/* Returns 0, or what CUDA's [result] means for people, in [error], after what was being done. */
-static int told(const struct device *device, cudaError_t result, const char *what,
-		struct ddp_error *error)
+/* Returns 0, or the error for CUDA's [result]. [what]: the operation, for the message. */
+static int cuda_error(const struct device *device, cudaError_t result, const char *what,
+		      struct ddp_error *error)
 {
 	return ddp_card_error(device->who, result, error, "%s", what);
 }
 
-/* --- Which there are --------------------------------------------------------------------------- */
+/* --- List of GPUs ------------------------------------------------------------------------------ */
 
 bool device_available(struct ddp_error *error)
 {
@@ -74,21 +74,21 @@ int device_list(char (*uuids)[DEVICE_UUID], int most, struct ddp_error *error)
 	return status < 0 ? status : count;
 }
 
-/* --- Opening ----------------------------------------------------------------------------------- */
+/* --- Open -------------------------------------------------------------------------------------- */
 
 /*
- * What CUDA's context takes, which is there now and nothing else of ours: as the driver counts it for this
- * process. Where it does not (in containers it may not see its own processes), it is no more than what all
- * processes have together; and since others may have started at the same time, no more than what is usual.
+ * Determines how much memory CUDA's context takes: what the driver counts for this process, as
+ * nothing else is allocated yet. The driver does not count in containers that hide processes. Then
+ * it is estimated: the usual size, but no more than all processes use together.
  */
-static int look_at_memory(struct device *device, double share, struct ddp_error *error)
+static int measure_memory(struct device *device, double share, struct ddp_error *error)
 {
 	struct device_info *info = &device->info;
 	size_t available = 0, held, all;
 	cudaError_t result = cudaMemGetInfo(&available, &info->total);
 
 	if (result != cudaSuccess)
-		return told(device, result, "asking for its memory", error);
+		return cuda_error(device, result, "asking for its memory", error);
 	held = ddp_card_held(info->uuid);
 	all = info->total > available ? info->total - available : 0;
 	if (held == 0)
@@ -110,7 +110,7 @@ static int make_streams(struct device *device, struct ddp_error *error)
 		if (result == cudaSuccess)
 			result = cudaEventCreateWithFlags(&device->ordered[i], plain);
 	}
-	return told(device, result, "making streams", error);
+	return cuda_error(device, result, "making streams", error);
 }
 
 static int open_card(struct device *device, double share, struct ddp_error *error)
@@ -119,8 +119,8 @@ static int open_card(struct device *device, double share, struct ddp_error *erro
 	int status = ddp_card_check("cuda", "this rank", info->index, error);
 
 	if (!status)
-		status = told(device, cudaSetDevice(info->index), "opening it", error);
-	/* Whoever waits leaves the processor to others: there is one for each rank, if that. */
+		status = cuda_error(device, cudaSetDevice(info->index), "opening it", error);
+	/* Sleep instead of spinning while waiting, as there may be only one CPU per rank. */
 	if (!status && cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) != cudaSuccess)
 		(void)cudaGetLastError();
 	if (!status)
@@ -128,7 +128,7 @@ static int open_card(struct device *device, double share, struct ddp_error *erro
 	if (status)
 		return status;
 	snprintf(device->who, sizeof(device->who), "GPU %d (%s)", info->index, info->name);
-	status = look_at_memory(device, share, error);
+	status = measure_memory(device, share, error);
 	return status ? status : make_streams(device, error);
 }
 
@@ -158,9 +158,9 @@ void *device_stream(const struct device *device, enum device_stream stream)
 	return device->streams[stream];
 }
 
-/* --- Closing ----------------------------------------------------------------------------------- */
+/* --- Close ------------------------------------------------------------------------------------- */
 
-/* Nothing was left under way, or it failed, and CUDA frees what it has without waiting. */
+/* Returns false while work is under way. After an error, CUDA frees its objects without waiting. */
 static bool is_idle(const struct device *device)
 {
 	bool idle = true;
@@ -172,7 +172,7 @@ static bool is_idle(const struct device *device)
 	return idle;
 }
 
-bool device_rests(const struct device *device)
+bool device_is_idle(const struct device *device)
 {
 	struct timespec pause = {0, CLOSE_NANOSECONDS};
 
@@ -186,7 +186,7 @@ bool device_rests(const struct device *device)
 	return false;
 }
 
-static void give_back(const struct ledger_entry *entry)
+static void free_entry(const struct ledger_entry *entry)
 {
 	if (entry->kind == LEDGER_DEVICE)
 		(void)cudaFree(entry->memory);
@@ -201,10 +201,10 @@ void device_close(struct device *device)
 
 	if (!device)
 		return;
-	if (!device_rests(device))
+	if (!device_is_idle(device))
 		return;
-	while (ledger_take(&device->ledger, NULL, &entry))
-		give_back(&entry);
+	while (ledger_remove(&device->ledger, NULL, &entry))
+		free_entry(&entry);
 	for (int i = 0; i < DEVICE_STREAMS; i++) {
 		if (device->ordered[i])
 			(void)cudaEventDestroy(device->ordered[i]);
@@ -215,15 +215,15 @@ void device_close(struct device *device)
 	free(device);
 }
 
-/* --- Waiting ----------------------------------------------------------------------------------- */
+/* --- Wait -------------------------------------------------------------------------------------- */
 
-void device_patience(struct device *device, double seconds)
+void device_set_timeout(struct device *device, double seconds)
 {
-	device->patience = seconds;
+	device->timeout_s = seconds;
 }
 
-/* cudaStreamSynchronize() would never come back from a GPU that hangs. */
-static int await(struct device *device, cudaStream_t stream, struct ddp_error *error)
+/* Polls, as cudaStreamSynchronize() would not return from a GPU that hangs. */
+static int poll_stream(struct device *device, cudaStream_t stream, struct ddp_error *error)
 {
 	const struct timespec nap = {0, WAIT_NANOSECONDS};
 	double begin = ddp_seconds();
@@ -231,21 +231,21 @@ static int await(struct device *device, cudaStream_t stream, struct ddp_error *e
 
 	while ((result = cudaStreamQuery(stream)) == cudaErrorNotReady) {
 		(void)cudaGetLastError();
-		if (device->patience > 0 && ddp_seconds() - begin >= device->patience)
+		if (device->timeout_s > 0 && ddp_seconds() - begin >= device->timeout_s)
 			return ddp_error_set(
 				error, DDP_ERR_ENGINE,
-				"%s: what was under way did not end in %g s (DDP_TIMEOUT): it "
+				"%s: work did not finish within %g s (DDP_TIMEOUT): the GPU "
 				"hangs; see the kernel's log for Xid, and drain the node if that "
 				"happens again",
-				device->who, device->patience);
+				device->who, device->timeout_s);
 		nanosleep(&nap, NULL);
 	}
-	return told(device, result, "work that was under way failed", error);
+	return cuda_error(device, result, "asynchronous work failed", error);
 }
 
 int device_wait(struct device *device, enum device_stream stream, struct ddp_error *error)
 {
-	return await(device, device->streams[stream], error);
+	return poll_stream(device, device->streams[stream], error);
 }
 
 int device_check(struct device *device, const char *what, struct ddp_error *error)
@@ -255,14 +255,18 @@ int device_check(struct device *device, const char *what, struct ddp_error *erro
 
 /* --- Memory ------------------------------------------------------------------------------------ */
 
-static int refuse_memory(struct device *device, size_t bytes, const char *what, const char *remedy,
-			 struct ddp_error *error)
+static int refuse_memory(struct device *device, cudaError_t result, size_t bytes, const char *what,
+			 const char *remedy, struct ddp_error *error)
 {
 	size_t available = 0, total;
+	char said[128];
 
+	snprintf(said, sizeof(said), "%s (%s)", cudaGetErrorString(result),
+		 cudaGetErrorName(result));
 	(void)cudaMemGetInfo(&available, &total);
 	(void)cudaGetLastError();
-	return ledger_refuse(&device->ledger, &device->info, available, bytes, what, remedy, error);
+	return ledger_refuse(&device->ledger, &device->info, available, bytes, what, remedy, said,
+			     error);
 }
 
 int device_may(struct device *device, size_t bytes, const char *what, const char *remedy,
@@ -270,7 +274,7 @@ int device_may(struct device *device, size_t bytes, const char *what, const char
 {
 	if (ledger_allows(&device->ledger, &device->info, bytes))
 		return 0;
-	return refuse_memory(device, bytes, what, remedy, error);
+	return refuse_memory(device, cudaSuccess, bytes, what, remedy, error);
 }
 
 int device_alloc(struct device *device, void **memory, size_t bytes, const char *what,
@@ -287,14 +291,15 @@ int device_alloc(struct device *device, void **memory, size_t bytes, const char 
 		return status;
 	result = cudaMalloc(&made, whole);
 	if (result == cudaErrorMemoryAllocation)
-		return refuse_memory(device, bytes, what, remedy, error);
+		return refuse_memory(device, result, bytes, what, remedy, error);
 	if (result != cudaSuccess)
 		return ddp_card_error(device->who, result, error, "allocating %zu bytes for %s",
 				      bytes, what);
 	ledger_add(&device->ledger, made, whole, LEDGER_DEVICE);
-	status = told(device, cudaMemsetAsync(made, 0, whole, stream), "clearing memory", error);
+	status = cuda_error(device, cudaMemsetAsync(made, 0, whole, stream), "clearing memory",
+			    error);
 	if (!status)
-		status = await(device, stream, error);
+		status = poll_stream(device, stream, error);
 	/* cudaFree() would wait for a GPU that hangs. */
 	if (status && cudaStreamQuery(stream) != cudaErrorNotReady)
 		device_free(device, made);
@@ -325,20 +330,13 @@ void device_free(struct device *device, void *memory)
 {
 	struct ledger_entry entry;
 
-	if (memory && ledger_take(&device->ledger, memory, &entry))
-		give_back(&entry);
+	if (memory && ledger_remove(&device->ledger, memory, &entry))
+		free_entry(&entry);
 }
 
 void device_count(struct device *device, void *memory, size_t bytes)
 {
 	ledger_add(&device->ledger, memory, bytes, LEDGER_OTHERS);
-}
-
-void device_uncount(struct device *device, void *memory)
-{
-	struct ledger_entry entry;
-
-	(void)ledger_take(&device->ledger, memory, &entry);
 }
 
 size_t device_used(const struct device *device, size_t *most)
@@ -353,7 +351,10 @@ size_t device_context(const struct device *device)
 	return device->ledger.context;
 }
 
-/* What the driver counts for this process and we did not allocate; it may round what we did. */
+/*
+ * Attributes to CUDA what the driver counts for this process and this file did not allocate. The
+ * driver may round up allocations.
+ */
 void device_measure(struct device *device)
 {
 	size_t held = ddp_card_held(device->info.uuid);
@@ -365,9 +366,9 @@ void device_measure(struct device *device)
 /* --- Copies ------------------------------------------------------------------------------------ */
 
 /*
- * Of pageable memory CUDA promises neither way that it is done with it on return: it "may be", where the
- * driver stages it, and is not where the GPU reads the host's memory itself. So it is waited for. In a graph
- * there is no such copy: the emulation refuses it.
+ * Copies of pageable memory may return before they are done: CUDA promises it neither way, and it
+ * happens if the GPU reads host memory directly. So wait for them. They are not used in graphs, and
+ * the emulation rejects them there.
  */
 int device_copy(struct device *device, enum device_stream stream, void *to, const void *from,
 		size_t bytes, struct ddp_error *error)
@@ -381,13 +382,13 @@ int device_copy(struct device *device, enum device_stream stream, void *to, cons
 		ddp_card_error(device->who, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, on),
 			       error, "copying %zu bytes", bytes);
 	if (!status && !(ledger_find(&device->ledger, to) && ledger_find(&device->ledger, from)))
-		status = await(device, on, error);
+		status = poll_stream(device, on, error);
 	return status;
 }
 
 /* --- Order ------------------------------------------------------------------------------------- */
 
-/* An event may be set again as soon as somebody was told to wait for it: its old meaning stays with that. */
+/* An event may be recorded again as soon as a stream waits for it; that wait is not affected. */
 int device_order(struct device *device, enum device_stream later, enum device_stream earlier,
 		 struct ddp_error *error)
 {
@@ -399,7 +400,7 @@ int device_order(struct device *device, enum device_stream later, enum device_st
 	result = cudaEventRecord(event, device->streams[earlier]);
 	if (result == cudaSuccess)
 		result = cudaStreamWaitEvent(device->streams[later], event, 0);
-	return told(device, result, "putting streams in order", error);
+	return cuda_error(device, result, "putting streams in order", error);
 }
 
 int device_ended(struct device *device, enum device_stream stream, struct ddp_error *error)
@@ -409,7 +410,7 @@ int device_ended(struct device *device, enum device_stream stream, struct ddp_er
 	if (result != cudaErrorNotReady)
 		return result == cudaSuccess
 			       ? 1
-			       : told(device, result, "work that was under way failed", error);
+			       : cuda_error(device, result, "asynchronous work failed", error);
 	(void)cudaGetLastError();
 	return 0;
 }
@@ -417,18 +418,18 @@ int device_ended(struct device *device, enum device_stream stream, struct ddp_er
 /* --- Graphs ------------------------------------------------------------------------------------ */
 
 /*
- * Relaxed: libraries that allocate or ask meanwhile break no capture, neither in this thread nor in
- * those of NCCL and of watchdogs.
+ * Relaxed mode: calls of libraries during the capture, in this thread or in threads of NCCL, do not
+ * invalidate it.
  */
 int device_capture_begin(struct device *device, struct ddp_error *error)
 {
 	cudaError_t result = cudaStreamBeginCapture(device->streams[DEVICE_COMPUTE],
 						    cudaStreamCaptureModeRelaxed);
 
-	return told(device, result, "beginning to record a graph", error);
+	return cuda_error(device, result, "beginning to record a graph", error);
 }
 
-/* Nodes have priorities of their own, as the streams had them that they came from. */
+/* Nodes keep the priorities of the streams on which they were captured. */
 int device_capture_end(struct device *device, struct device_graph **graph, struct ddp_error *error)
 {
 	const unsigned int flags = cudaGraphInstantiateFlagUseNodePriority;

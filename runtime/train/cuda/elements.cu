@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * elements.cu - what is done to each element by itself
+ * elements.cu - element-wise operations
  *
- * All are bound by memory: each element is read and written once, 16 bytes by a thread and neighbours by
- * neighbours, so that a full card has more bytes under way than it needs. Arrays that do not begin at a
- * multiple of 16 bytes go number by number; the last few numbers are one thread's.
+ * All are bound by memory. Each element is read and written once, 16 bytes per thread and adjacent
+ * for adjacent threads, so enough bytes are in flight. Arrays that are not aligned to 16 bytes are
+ * processed element by element. One thread processes the last incomplete pack.
  */
 #include "cuda-kernels.h"
 #include "gpu/launch.cuh"
@@ -31,7 +31,6 @@ template <int ACT> static __device__ inline float acted(float a, float b, float 
 template <int ACT, typename FROM, typename TO, int V>
 static __global__ void elements(const FROM *a, const FROM *b, TO *y, size_t count, float scale)
 {
-	GRID_WAIT();
 	pack_each<V>(thread_index() * V, count, [&](auto n, size_t at) {
 		pack<FROM, n.value> first = pack_load<n.value>(a + at);
 		pack<FROM, n.value> second = ACT <= RELU ? first : pack_load<n.value>(b + at);
@@ -42,9 +41,9 @@ static __global__ void elements(const FROM *a, const FROM *b, TO *y, size_t coun
 	});
 }
 
-/* --- One or two arrays to one ------------------------------------------------------------------ */
+/* --- One or two arrays to one array ------------------------------------------------------------ */
 
-/* Where there is no second array, [b] is [a]. */
+/* With only one array, [b] is equal to [a]. */
 template <int ACT>
 static void act(void *stream, const void *a, const void *b, void *y, size_t count, float scale,
 		enum ddp_type type)
@@ -74,9 +73,9 @@ void kernel_add(void *stream, const void *a, const void *b, void *y, size_t coun
 		act<ADD>(stream, a, b, y, count, 1, type);
 }
 
-/* --- From type to type -------------------------------------------------------------------------- */
+/* --- Conversions -------------------------------------------------------------------------------- */
 
-/* Four by a thread, 16 bytes of f32: arenas and their views are aligned to more. */
+/* Four elements per thread, 16 bytes of f32. Arenas and their views are aligned to more. */
 template <typename FROM, typename TO>
 static void convert(void *stream, const FROM *from, TO *to, size_t count)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine-cuda.c - the engine of GPUs: what it is made of before its first step, and its end
+ * engine-cuda.c - the GPU engine: open, memory and close
  *
- * Steps are step.c's, operations walk.c's, the data set's way to the device data.c's.
+ * step.c has the steps, walk.c the operations, data.c the data set on the device.
  */
 #include "config.h"
 
@@ -16,32 +16,9 @@
 #include "cuda-engine.h"
 #include "engine-cuda.h"
 
-/* --- Joining the other ranks ------------------------------------------------------------- */
+/* --- Connection to the other ranks ------------------------------------------------------- */
 
-/*
- * Sums over ranks are libddp's: of gradients (ddp_gradients), on REDUCE while COMPUTE goes on with earlier
- * layers; where they may not be in its graph, behind all layers. One rank needs no device of libddp's, and no
- * communicator; nor do virtual ranks, whose sums are in host memory (step.c).
- */
-
-int cuda_told(const struct engine *engine, int status, struct ddp_error *error)
-{
-	const char *text = ddp_error(engine->setup.ddp);
-	const uint64_t *ended = engine->setup.parts > 0 ? NULL : engine->memory.progress;
-	uint64_t begun;
-
-	if (status >= 0)
-		return 0;
-	if (!ended)
-		return ddp_error_set(error, status, "%s", text);
-	begun = engine->launched * ddp_gradients_buckets(engine->setup.model->gradients);
-	return ddp_error_set(error, status,
-			     "%s (of the sums of gradients %llu have ended, and %llu were begun at "
-			     "most)",
-			     text, (unsigned long long)*ended, (unsigned long long)begun);
-}
-
-/* Join libddp's engine between devices, once; one rank needs none. Collective. */
+/* Connects the devices of all ranks, once. Not needed for one rank. Collective. */
 static int cuda_join(struct ddp *ddp, struct ddp_error *error)
 {
 	int status = ddp_world(ddp)->size == 1 ? 0 : ddp_device_join(ddp);
@@ -49,57 +26,26 @@ static int cuda_join(struct ddp *ddp, struct ddp_error *error)
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(ddp)) : 0;
 }
 
-static void cuda_sums_free(struct engine *engine, void *memory)
-{
-	if (!memory || engine->ranks == 1)
-		return;
-	device_uncount(engine->device, memory);
-	(void)ddp_device_free(engine->setup.ddp, memory);
-}
-
-/* --- Gradients ---------------------------------------------------------------------------------- */
-
-int cuda_sums_ready(struct engine *engine, int parameter, struct ddp_error *error)
-{
-	size_t index = parameter == CUDA_WORD ? 0 : (size_t)parameter + 1;
-
-	if (parameter == -1 || engine->sums_later)
-		return 0;
-	return cuda_told(engine,
-			 ddp_gradients_ready_on(engine->setup.model->gradients, index,
-						cuda_stream(engine)),
-			 error);
-}
-
-int cuda_sums_finish(struct engine *engine, struct ddp_error *error)
-{
-	return cuda_told(engine,
-			 ddp_gradients_finish_on(engine->setup.model->gradients,
-						 cuda_stream(engine)),
-			 error);
-}
-
 /* --- Memory ------------------------------------------------------------------------------ */
 
-/*
- * What of the device's memory the engine takes, and what to lower where it is too much.
- */
+/* Remedies for allocations that fail. */
 
 static const char smaller_batch[] = "lower --batch";
-static const char narrower[] = "take a smaller network, or an optimizer that keeps less";
+static const char smaller_model[] =
+	"use a smaller network, or an optimizer with fewer values per parameter";
 
 static size_t larger(size_t a, size_t b)
 {
 	return a > b ? a : b;
 }
 
-/* Of a NORM, in floats: arrays begin at multiples of 64. */
+/* Size of a NORM's statistics in floats, rounded up to a multiple of 64. */
 static size_t statistics_of(size_t channels)
 {
 	return (1 + 2 * channels + 63) / 64 * 64;
 }
 
-/* --- Scratch ------------------------------------------------------------------------------------ */
+/* --- Scratch memory ----------------------------------------------------------------------------- */
 
 static size_t math_scratch(const struct engine *engine, const struct program_op *op,
 			   const struct unit *unit)
@@ -118,13 +64,8 @@ static size_t math_scratch(const struct engine *engine, const struct program_op 
 static size_t scratch_bytes(const struct engine *engine)
 {
 	size_t most = kernel_norm2_bytes(engine->setup.model->count);
-	size_t classes = program_result(engine->program)->elements, inputs;
-	const struct program *program = engine->program;
 
-	inputs = program->values[program->ops[program->op_count - 1].input].elements;
-	most = larger(most, kernel_loss_bytes(engine->setup.batch, classes));
-	if (kernel_last_fits(inputs, classes))
-		most = larger(most, kernel_last_bytes(engine->setup.batch, inputs, classes));
+	most = larger(most, kernel_loss_bytes(engine->setup.batch));
 	for (int i = 0; i < engine->program->op_count; i++) {
 		const struct program_op *op = &engine->program->ops[i];
 		const struct unit *unit = &engine->units[i];
@@ -140,176 +81,158 @@ static size_t scratch_bytes(const struct engine *engine)
 
 /* --- Allocation --------------------------------------------------------------------------------- */
 
-/* For sums over ranks. Collective. */
-static void *take_shared(struct engine *engine, struct device_taking *taking, size_t bytes)
+/* Elements of the largest weight whose gradient cuDNN writes in the type of activations. */
+static size_t most_narrow(const struct engine *engine)
 {
-	static const char what[] = "sums over ranks";
-	void *place = NULL;
-
-	if (engine->ranks == 1)
-		return device_take(taking, bytes, what, NULL);
-	if (taking->status == 0)
-		taking->status = device_may(engine->device, bytes, what, NULL, taking->error);
-	if (taking->status == 0)
-		taking->status = cuda_told(
-			engine, ddp_device_alloc(engine->setup.ddp, bytes, &place), taking->error);
-	if (taking->status == 0)
-		device_count(engine->device, place, bytes);
-	return place;
-}
-
-/* A bit for each unit of a narrow gradient. */
-static void mark_narrow(const struct engine *engine, uint32_t *marks)
-{
-	const struct model *model = engine->setup.model;
+	size_t most = 0;
 
 	for (int i = 0; i < engine->program->op_count; i++) {
 		int weight = engine->program->ops[i].node->weight;
-		size_t begin, end;
 
-		if (!engine->units[i].narrow)
-			continue;
-		begin = model->offsets[weight] / KERNEL_UNIT;
-		end = (model->offsets[weight] + model->graph->parameters[weight].count - 1) /
-		      KERNEL_UNIT;
-		for (size_t unit = begin; unit <= end; unit++)
-			marks[unit / 32] |= UINT32_C(1) << unit % 32;
+		if (engine->units[i].narrow)
+			most = larger(most, engine->setup.model->graph->parameters[weight].count);
 	}
+	return most;
 }
 
-static void take_marks(struct engine *engine, struct device_taking *taking, const char *what)
-{
-	size_t words = engine->setup.model->count / KERNEL_UNIT / 32 + 1;
-	uint32_t *marks = ddp_xcalloc(words, sizeof(*marks), what);
-	size_t bytes = words * sizeof(*marks);
-
-	mark_narrow(engine, marks);
-	engine->memory.marks = device_take(taking, bytes, what, NULL);
-	if (taking->status == 0)
-		taking->status = device_copy(engine->device, DEVICE_COMPUTE, engine->memory.marks,
-					     marks, bytes, taking->error);
-	free(marks);
-}
-
-static void take_model(struct engine *engine, struct device_taking *taking)
-{
-	const struct model *model = engine->setup.model;
-	struct cuda_memory *memory = &engine->memory;
-	size_t floats = model->count * sizeof(float);
-	size_t bytes = model->count * ddp_type_size(engine->setup.type);
-	static const char gradients[] = "gradients in the type of activations";
-
-	memory->values = device_take(taking, floats, "parameters", narrower);
-	for (int i = 0; i < MODEL_SLOTS; i++) {
-		if (model->slots[i])
-			memory->slots[i] =
-				device_take(taking, floats, "the optimizer's values", narrower);
-	}
-	memory->buffers = device_take(taking, model->buffer_count * sizeof(float),
-				      "running statistics", narrower);
-	if (engine->setup.type == DDP_F32)
-		return;
-	memory->narrow =
-		device_take(taking, bytes, "parameters in the type of activations", narrower);
-	memory->narrow_gradients = device_take(taking, bytes, gradients, narrower);
-	/* Of several ranks, or virtual ones, what is summed is wide: nothing is marked. */
-	if (engine->ranks == 1 && engine->setup.parts == 0)
-		take_marks(engine, taking, gradients);
-}
-
-/*
- * Where BatchNorm's sums are on COMPUTE and no graph has any, gradients' are there, too, in one order with them. Those
- * of virtual ranks lie as in the model's memory.
- */
-static void take_gradients(struct engine *engine, struct device_taking *taking)
+/* Gradients of virtual ranks have the layout of the model's memory. */
+static size_t gradient_bytes(const struct engine *engine)
 {
 	struct ddp_gradients *gradients = engine->setup.model->gradients;
-	enum device_stream stream = engine->manner == CUDA_BY_CALL ? DEVICE_COMPUTE : DEVICE_REDUCE;
-	struct cuda_memory *memory = &engine->memory;
+	size_t count;
 
-	if (engine->setup.parts > 0) {
-		size_t all;
-
-		(void)ddp_gradients_all(gradients, &all);
-		memory->gradients = device_take(taking, all * sizeof(float), "gradients", NULL);
-		return;
-	}
-	memory->gradients = take_shared(engine, taking, ddp_gradients_bytes(gradients));
-	if (taking->status == 0)
-		taking->status =
-			cuda_told(engine,
-				  ddp_gradients_place(gradients, memory->gradients,
-						      device_stream(engine->device, stream),
-						      memory->progress),
-				  taking->error);
+	if (engine->setup.parts == 0)
+		return ddp_gradients_bytes(gradients);
+	(void)ddp_gradients_all(gradients, &count);
+	return count * sizeof(float);
 }
 
-static void take_norms(struct engine *engine, struct device_taking *taking)
+/* Allocations, each of which holds several arrays. */
+struct kinds {
+	struct device_parts model;
+	struct device_parts
+		/* device memory allocated by libddp, for sums over ranks; gradients come first */
+		summed;
+	struct device_parts host;
+};
+
+static void divide_norms(struct engine *engine, struct device_parts *model,
+			 struct device_parts *summed)
 {
-	static const char what[] = "statistics of BatchNorm";
 	struct cuda_memory *memory = &engine->memory;
-	size_t each = statistics_of(engine->channels) * sizeof(float), all = 0;
-	int count = engine->program->op_count;
-	float *statistics;
+	size_t each = statistics_of(engine->channels) * sizeof(float);
 
 	if (engine->channels == 0)
 		return;
-	for (int i = 0; i < count; i++)
-		all += statistics_of(engine->units[i].norm.channels);
-	statistics = device_take(taking, all * sizeof(float), what, NULL);
-	memory->moments = device_take(taking, each, what, NULL);
-	memory->sums = engine->sync_norm ? take_shared(engine, taking, each)
-					 : device_take(taking, each, what, NULL);
-	if (engine->sync_norm)
-		memory->gathered = take_shared(engine, taking, (size_t)engine->ranks * each);
-	for (int i = 0; i < count && taking->status == 0; i++) {
-		engine->units[i].statistics = statistics;
-		statistics += statistics_of(engine->units[i].norm.channels);
+	for (int i = 0; i < engine->program->op_count; i++) {
+		struct unit *unit = &engine->units[i];
+
+		unit->statistics =
+			device_part(model, statistics_of(unit->norm.channels) * sizeof(float));
 	}
+	memory->moments = device_part(model, each);
+	memory->sums = device_part(summed, each);
+	if (engine->sync_norm)
+		memory->gathered = device_part(summed, (size_t)engine->ranks * each);
 }
 
-static void take_logits(struct engine *engine, struct device_taking *taking)
+/* Sets all pointers except areas and scratch; see device_part(). */
+static void divide(struct engine *engine, struct kinds *kinds)
 {
-	static const char what[] = "results of the test set";
+	const struct model *model = engine->setup.model;
+	struct device_parts *own = &kinds->model;
+	struct device_parts *summed = engine->ranks > 1 ? &kinds->summed : own;
 	struct cuda_memory *memory = &engine->memory;
-	size_t bytes = engine->piece * program_result(engine->program)->elements * sizeof(float);
+	size_t floats = model->count * sizeof(float), size = ddp_type_size(engine->setup.type);
+	size_t results = engine->piece * program_result(engine->program)->elements * sizeof(float);
+	bool narrow = engine->setup.type != DDP_F32;
 
-	if (engine->piece == 0)
-		return;
-	memory->logits_host = device_take_host(taking, bytes, what);
-	if (engine->setup.type != DDP_F32)
-		memory->logits = device_take(taking, bytes, what, NULL);
-	engine->labels = ddp_xcalloc(engine->piece, sizeof(*engine->labels), "labels");
+	memory->gradients = device_part(summed, gradient_bytes(engine));
+	memory->values = device_part(own, floats);
+	for (int i = 0; i < MODEL_SLOTS; i++)
+		memory->slots[i] = model->slots[i] ? device_part(own, floats) : NULL;
+	memory->buffers = device_part(own, model->buffer_count * sizeof(float));
+	memory->narrow = narrow ? device_part(own, model->count * size) : NULL;
+	memory->narrow_gradient = narrow ? device_part(own, most_narrow(engine) * size) : NULL;
+	memory->logits = narrow ? device_part(own, results) : NULL;
+	memory->norm2 = device_part(own, sizeof(*memory->norm2));
+	memory->tickets = device_part(own, KERNEL_TICKETS * sizeof(*memory->tickets));
+	divide_norms(engine, own, summed);
+	memory->results = device_part(&kinds->host, KERNEL_SLOTS * sizeof(*memory->results));
+	memory->progress = device_part(&kinds->host, sizeof(*memory->progress));
+	memory->logits_host = device_part(&kinds->host, results);
+}
+
+/* Allocates memory for sums over ranks. Collective. */
+static int alloc_summed(struct engine *engine, size_t bytes, void **memory, struct ddp_error *error)
+{
+	int status = device_may(engine->device, bytes, "gradients", smaller_model, error);
+
+	if (status == 0)
+		status = cuda_fail(engine, ddp_device_alloc(engine->setup.ddp, bytes, memory),
+				   error);
+	if (status == 0)
+		device_count(engine->device, *memory, bytes);
+	return status;
+}
+
+static int alloc_kinds(struct engine *engine, struct ddp_error *error)
+{
+	struct kinds bytes = {{NULL, 0}, {NULL, 0}, {NULL, 0}};
+	void *model, *summed = NULL, *host;
+	int status;
+
+	divide(engine, &bytes);
+	status = device_alloc(engine->device, &model, bytes.model.bytes,
+			      "the model and the optimizer's values", smaller_model, error);
+	if (status == 0)
+		status = device_alloc_host(engine->device, &host, bytes.host.bytes,
+					   "results of steps", error);
+	if (status == 0 && engine->ranks > 1)
+		status = alloc_summed(engine, bytes.summed.bytes, &summed, error);
+	/* On an error, set all pointers to NULL, so that nothing is freed. */
+	bytes = (struct kinds){{status == 0 ? model : NULL, 0},
+			       {status == 0 ? summed : NULL, 0},
+			       {status == 0 ? host : NULL, 0}};
+	divide(engine, &bytes);
+	return status;
 }
 
 /*
- * Device memory for all of it, once the units are there: what is missing is told with what to
- * lower. The largest part comes last: it is what can be lowered. Collective.
+ * Passes the gradients' memory and stream to libddp. The stream is COMPUTE if there is no graph and
+ * BatchNorm sums on COMPUTE too, so that both are in one order.
  */
-static int cuda_memory_open(struct engine *engine, struct ddp_error *error)
+static int place_gradients(struct engine *engine, struct ddp_error *error)
 {
-	struct device_taking taking = {engine->device, 0, error};
-	struct cuda_memory *memory = &engine->memory;
-	char what[64];
+	enum device_stream stream = engine->manner == CUDA_BY_CALL ? DEVICE_COMPUTE : DEVICE_REDUCE;
 
-	take_model(engine, &taking);
-	memory->norm2 = device_take(&taking, sizeof(*memory->norm2), "the state of steps", NULL);
-	memory->tickets = device_take(&taking, KERNEL_TICKETS * sizeof(*memory->tickets),
-				      "the state of steps", NULL);
-	memory->results = device_take_host(&taking, KERNEL_SLOTS * sizeof(*memory->results),
-					   "what steps tell");
-	memory->progress =
-		device_take_host(&taking, sizeof(*memory->progress), "the count of sums");
-	take_gradients(engine, &taking);
-	take_norms(engine, &taking);
-	take_logits(engine, &taking);
-	/* By now libraries have loaded what they need. */
+	if (engine->setup.parts > 0)
+		return 0;
+	return cuda_fail(
+		engine,
+		ddp_gradients_place(engine->setup.model->gradients, engine->memory.gradients,
+				    device_stream(engine->device, stream), engine->memory.progress),
+		error);
+}
+
+/* Allocates activations last, as they are the largest part and can be reduced with --batch. */
+static int open_areas(struct engine *engine, struct ddp_error *error)
+{
+	struct cuda_memory *memory = &engine->memory;
+	void *areas = NULL;
+	char what[64];
+	int status;
+
+	/* Libraries are loaded by now, so their memory is known. */
 	device_measure(engine->device);
-	memory->scratch = device_take(&taking, scratch_bytes(engine),
-				      "scratch memory of convolutions", smaller_batch);
+	status = device_alloc(engine->device, &memory->scratch, scratch_bytes(engine),
+			      "scratch memory of convolutions", smaller_batch, error);
 	snprintf(what, sizeof(what), "activations of %zu samples", engine->setup.batch);
-	memory->areas = device_take(&taking, memory->areas_bytes, what, smaller_batch);
-	return taking.status;
+	if (status == 0)
+		status = device_alloc(engine->device, &areas, memory->areas_bytes, what,
+				      smaller_batch, error);
+	memory->areas = areas;
+	return status;
 }
 
 /* --- Opening ----------------------------------------------------------------------------- */
@@ -317,11 +240,8 @@ static int cuda_memory_open(struct engine *engine, struct ddp_error *error)
 #define EPSILON 1e-5f
 #define MOMENTUM 0.1f
 
-/* Of areas: what vector loads and cuDNN's fastest plans want, and a line of the cache. */
-enum { ALIGNMENT = 256 };
-
-/* An evaluation may need so much although training does not. */
-static const size_t least_memory = (size_t)32 << 20;
+/* minimum limit, as an evaluation may need this much although training needs less */
+static const size_t test_memory_min = (size_t)32 << 20;
 
 static int open_device(struct engine *engine, struct ddp_error *error)
 {
@@ -334,10 +254,10 @@ static int open_device(struct engine *engine, struct ddp_error *error)
 
 	if (status < 0)
 		return status;
-	device_patience(engine->device, world->timeout);
+	device_set_timeout(engine->device, world->timeout);
 	info = device_info(engine->device);
 	snprintf(engine->name, sizeof(engine->name), "GPU %d, %s", info->index, info->name);
-	/* Whether f32 is multiplied with all of its digits, and how to have it otherwise. */
+	/* Mention how f32 is multiplied, and the option for the alternative. */
 	snprintf(engine->describe, sizeof(engine->describe), "%s, CUDA %d.%d, sm_%d%d%s",
 		 layers_describe(), info->cuda / 1000, info->cuda % 1000 / 10, info->major,
 		 info->minor,
@@ -349,7 +269,7 @@ static int open_device(struct engine *engine, struct ddp_error *error)
 
 /* --- Operations --------------------------------------------------------------------------------- */
 
-/* The test set is evaluated in pieces that need no more memory than training. */
+/* Plans memory. The test set is evaluated in pieces small enough to need no more than training. */
 static void place(struct engine *engine)
 {
 	const struct engine_setup *setup = &engine->setup;
@@ -357,7 +277,7 @@ static void place(struct engine *engine)
 	size_t *bytes = &engine->memory.areas_bytes;
 
 	*bytes = program_place(engine->program, PROGRAM_TRAIN, setup->batch);
-	limit = *bytes > least_memory ? *bytes : least_memory;
+	limit = *bytes > test_memory_min ? *bytes : test_memory_min;
 	for (;; pieces++) {
 		engine->piece = (most + pieces - 1) / pieces;
 		need = program_place(engine->program, PROGRAM_TEST, engine->piece);
@@ -391,7 +311,7 @@ static void create_dropout(const struct program_op *op, struct unit *unit)
 						.layer = (uint32_t)op->layer};
 }
 
-/* A max-pool that masks for a layer's ReLU has the gradient of that layer's bias at hand. */
+/* A max-pool that applies a layer's ReLU mask also computes the gradient of that layer's bias. */
 static void share_sums(struct engine *engine)
 {
 	const struct program_op *ops = engine->program->ops;
@@ -442,7 +362,7 @@ static int compile(struct engine *engine, struct ddp_error *error)
 	struct program_options options = {
 		.type = setup->type,
 		.dropout = !setup->no_dropout,
-		.alignment = ALIGNMENT,
+		.alignment = DEVICE_ALIGNMENT,
 		.drop_masks = true,
 		.joins = true,
 	};
@@ -454,8 +374,8 @@ static int compile(struct engine *engine, struct ddp_error *error)
 }
 
 /*
- * Activations that can never fit are refused before cuDNN is asked for plans of their size: by the
- * device, whose message has all the numbers. Kernels count elements in 32 bits.
+ * Fails if activations cannot fit into the GPU's memory, before cuDNN is asked for plans.
+ * device_may() reports the sizes. Kernels count elements in 32 bits.
  */
 static int check_size(struct engine *engine, struct ddp_error *error)
 {
@@ -473,7 +393,7 @@ static int check_size(struct engine *engine, struct ddp_error *error)
 	return device_may(engine->device, engine->memory.areas_bytes, what, smaller_batch, error);
 }
 
-/* --- Sets --------------------------------------------------------------------------------------- */
+/* --- Data sets ---------------------------------------------------------------------------------- */
 
 static int open_set(struct engine *engine, struct data **data, struct set *set,
 		    struct ddp_error *error)
@@ -481,14 +401,14 @@ static int open_set(struct engine *engine, struct data **data, struct set *set,
 	const struct engine_setup *setup = &engine->setup;
 	const struct ddp_world *world = ddp_world(setup->ddp);
 	uint64_t samples = set_info(set)->samples, ranks = (uint64_t)engine->ranks;
-	bool train = data == &engine->train, foretold = train && setup->parts == 0;
+	bool train = data == &engine->train, announced = train && setup->parts == 0;
 	const struct data_setup wanted = {
 		.device = engine->device,
 		.set = set,
 		.net = setup->model->graph->net,
 		.optim = train ? setup->optim : NULL,
 		.batch = train ? setup->batch : engine->piece,
-		.samples = foretold ? (samples + ranks - 1) / ranks : 0,
+		.samples = announced ? (samples + ranks - 1) / ranks : 0,
 		.first = samples * (uint64_t)world->local_rank / (uint64_t)world->local_size,
 		.ranks = engine->ranks,
 	};
@@ -504,10 +424,11 @@ static int open_sets(struct engine *engine, struct ddp_error *error)
 		engine->memory.state = &engine->train->step->state;
 	if (status < 0 || engine->piece == 0)
 		return status;
+	engine->labels = ddp_xcalloc(engine->piece, sizeof(*engine->labels), "labels");
 	return open_set(engine, &engine->test, engine->setup.test, error);
 }
 
-/* --- All of it ---------------------------------------------------------------------------------- */
+/* --- Open and close ----------------------------------------------------------------------------- */
 
 static int open_all(struct engine *engine, struct ddp_error *error)
 {
@@ -524,34 +445,37 @@ static int open_all(struct engine *engine, struct ddp_error *error)
 		engine->manner = CUDA_ONE_GRAPH;
 	else
 		engine->manner = engine->sync_norm ? CUDA_BY_CALL : CUDA_TWO_GRAPHS;
-	status = cuda_memory_open(engine, error);
-	return status == 0 ? open_sets(engine, error) : status;
+	if ((status = alloc_kinds(engine, error)) < 0 ||
+	    (status = place_gradients(engine, error)) < 0 ||
+	    (status = open_sets(engine, error)) < 0)
+		return status;
+	return open_areas(engine, error);
 }
 
-/* What CUDA and its libraries hold: they wait for the device before they give it back. */
+/* Frees the objects of CUDA and its libraries, which wait for the device. */
 static void close_device(struct engine *engine)
 {
 	for (int i = 0; engine->units && i < engine->program->op_count; i++)
 		layer_destroy(engine->units[i].layer);
 	layers_close(engine->layers);
-	if (engine->sync_norm) {
-		cuda_sums_free(engine, engine->memory.gathered);
-		cuda_sums_free(engine, engine->memory.sums);
-	}
-	cuda_sums_free(engine, engine->memory.gradients);
+	if (engine->ranks > 1 && engine->memory.gradients)
+		(void)ddp_device_free(engine->setup.ddp, engine->memory.gradients);
 	device_close(engine->device);
 }
 
 /*
- * Graphs go first: they hold the communicator's collectives, and one that is under way is freed when
- * it has ended. A world that is lost gives its sums up then, whereby they end. Behind one that never does the
- * rest is left to the end of the process.
+ * Destroys graphs first, as they hold the communicator's collectives. In a lost world libddp aborts
+ * its sums, so that they end. If work on the device does not end, the objects are left to the end
+ * of the process.
  */
 static void cuda_close(struct engine *engine)
 {
 	if (!engine)
 		return;
-	/* NCCL gives nothing up before the graphs that hold its collectives are gone. */
+	/*
+	 * ncclCommAbort() needs the graphs that contain its collectives to be destroyed first, so
+	 * only check here.
+	 */
 	if (engine->ranks > 1 && !engine->broken)
 		engine->broken = ddp_device_check(engine->setup.ddp) < 0;
 	if (!engine->broken)
@@ -560,14 +484,13 @@ static void cuda_close(struct engine *engine)
 		device_graph_destroy(engine->graphs[i]);
 	if (engine->broken && engine->ranks > 1)
 		(void)ddp_device_free(engine->setup.ddp, NULL);
-	if (device_rests(engine->device))
+	if (device_is_idle(engine->device))
 		close_device(engine);
 	program_destroy(engine->program);
 	free(engine->train);
 	free(engine->test);
 	free(engine->labels);
 	free(engine->units);
-	ddp_text_free(&engine->plans.taken);
 	free(engine);
 }
 
@@ -592,16 +515,11 @@ static int cuda_open(struct engine **result, const struct engine_setup *setup,
 	return 0;
 }
 
-/* --- The class --------------------------------------------------------------------------- */
+/* --- Engine class ------------------------------------------------------------------------ */
 
 static const char *cuda_describe(const struct engine *engine)
 {
 	return engine->describe;
-}
-
-static const char *cuda_choices(const struct engine *engine)
-{
-	return engine->plans.taken.data ? engine->plans.taken.data : "";
 }
 
 static const char *cuda_device(const struct engine *engine)
@@ -641,12 +559,11 @@ const struct engine_class engine_cuda = {
 	.push = cuda_push,
 	.pull = cuda_pull,
 	.describe = cuda_describe,
-	.choices = cuda_choices,
 	.device = cuda_device,
 	.memory = cuda_used,
 	.close = cuda_close,
 };
 
-/* What ddp_module_open() looks for. */
+/* Symbol for ddp_module_open(). */
 extern const struct engine_class ddp_module
 	__attribute__((alias("engine_cuda"), visibility("default")));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine-cuda.h - the engine of GPUs, as the module ddp_cuda.so has it
+ * engine-cuda.h - the GPU engine's class, exported by ddp_cuda.so
  */
 #ifndef TRAIN_CUDA_ENGINE_CUDA_H
 #define TRAIN_CUDA_ENGINE_CUDA_H
@@ -9,7 +9,7 @@
 
 extern const struct engine_class engine_cuda;
 
-/* Nodes of the graph that is launched for a step; 0: there is none yet. */
+/* Number of nodes of the graphs launched per step; 0: not captured yet. */
 size_t cuda_nodes(const struct engine *engine);
 
 #endif /* TRAIN_CUDA_ENGINE_CUDA_H */

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * first.cu - the first convolution, of one channel and windows of 3 x 3
+ * first.cu - the first convolution: one input channel, 3 x 3 windows
  *
- * Two launches, where cuDNN has tensor cores only behind a copy to 8 channels, and four launches (doc/roofline.md).
+ * It takes two launches. cuDNN uses tensor cores only after a copy to 8 channels, which takes four
+ * launches (doc/roofline.md).
  *
- * Forwards a thread makes 8 outputs of 4 pixels side by side: of each weight it uses 4 times what it
- * reads from shared memory, of each pixel 8 times. With 32 outputs and windows of 3 x 3 a result of 16 bits
- * costs 9 multiplications, so a card of 4.8 TB/s and 60 TFLOP/s is bound by either about equally:
- * 22 MB and 100 million multiplications for 512 images of 28 x 28. Batches of 64 are bound by the
- * launch and by the latency of the weights.
+ * Forward: a thread computes 8 outputs of 4 adjacent pixels. It uses each weight read from shared
+ * memory 4 times, and each pixel 8 times. With 32 outputs and 3 x 3 windows, a 16-bit result costs
+ * 9 multiplications. So a card with 4.8 TB/s and 60 TFLOP/s is bound about equally by memory and
+ * arithmetic: 22 MB and 100 million multiplications for 512 images of 28 x 28. Batches of 64 are
+ * bound by the launch and the latency of loading the weights.
  *
- * For the gradients of weights and bias a thread has all weights of 4 outputs, and 7 pixels side by side (26 are
- * four groups) at a time. That is bound by arithmetic, as each value read is used 9 times or more.
+ * Gradients of weights and bias: a thread has all weights of 4 outputs, and 7 adjacent pixels at a
+ * time (26 pixels are four groups). This is bound by arithmetic, as each value is used at least 9
+ * times.
  */
 #include "cuda-kernels.h"
 #include "gpu/launch.cuh"
@@ -21,9 +23,9 @@
 
 /* --- Pixels ------------------------------------------------------------------------------------ */
 
-enum { SIZE = 3, TAPS = SIZE * SIZE };
+enum { OUT = KERNEL_FIRST_OUT, SIZE = KERNEL_FIRST_SIZE, TAPS = SIZE * SIZE };
 
-/* Groups of pixels side by side, in the results of an image. */
+/* Groups of adjacent pixels in the results of an image. */
 struct groups {
 	uint32_t rows, columns, across;
 };
@@ -36,7 +38,7 @@ static inline struct groups groups_of(const struct kernel_first *first, int pixe
 	return {rows, columns, (columns + (uint32_t)pixels - 1) / (uint32_t)pixels};
 }
 
-/* The first pixel of group [index], in the image and among the results. */
+/* Position of a group's first pixel. */
 struct group {
 	uint32_t image, row, column;
 };
@@ -53,13 +55,13 @@ static __device__ inline struct group group_of(const struct groups *groups, uint
 	return group;
 }
 
-/* Its number among the results of all images. */
+/* Index of that pixel in the results of all images. */
 static __device__ inline size_t result_of(const struct groups *groups, const struct group *group)
 {
 	return ((size_t)group->image * groups->rows + group->row) * groups->columns + group->column;
 }
 
-/* N pixels of the image, side by side; what lies beyond its edge is 0, and belongs to no result. */
+/* Loads N adjacent pixels of an image. Pixels beyond its edge are 0; no result uses them. */
 template <typename T, int N>
 static __device__ inline void pixels_load(const struct kernel_first *first,
 					  const struct group *group, size_t row, const T *x,
@@ -74,34 +76,26 @@ static __device__ inline void pixels_load(const struct kernel_first *first,
 		pixels[i] = group->column + (unsigned)i < width ? load(x + i) : 0;
 }
 
-/* --- Forwards ---------------------------------------------------------------------------------- */
+/* --- Forward pass ------------------------------------------------------------------------------ */
 
-enum { MOST_OUT = 64 };
-enum { PLANES = 8, PIXELS = 4 };
+enum { PLANES = 8, PIXELS = 4, PACKS = OUT / PLANES };
 
-bool kernel_first_fits(int channels, int out, int size, int stride, int pad)
-{
-	return channels == 1 && stride == 1 && pad == 0 && out > 0 && out <= MOST_OUT &&
-	       out % PLANES == 0 && size == SIZE;
-}
-
-/* A block's weights, output by output for each place of the window. */
+/* A block's weights, with the outputs of each position of the window adjacent. */
 struct taps {
-	alignas(16) float weights[TAPS][MOST_OUT];
-	alignas(16) float bias[MOST_OUT];
+	alignas(16) float weights[TAPS][OUT];
+	alignas(16) float bias[OUT];
 };
 
-static __device__ inline void taps_load(struct taps *taps, unsigned out, const float *weights,
-					const float *bias)
+static __device__ inline void taps_load(struct taps *taps, const float *weights, const float *bias)
 {
-	for (unsigned i = threadIdx.x; i < TAPS * out; i += LAUNCH_THREADS)
-		taps->weights[i / out][i % out] = weights[i % out * TAPS + i / out];
-	if (threadIdx.x < out)
+	for (unsigned i = threadIdx.x; i < TAPS * OUT; i += LAUNCH_THREADS)
+		taps->weights[i / OUT][i % OUT] = weights[i % OUT * TAPS + i / OUT];
+	if (threadIdx.x < OUT)
 		taps->bias[threadIdx.x] = bias[threadIdx.x];
 	__syncthreads();
 }
 
-/* N outputs that lie side by side, by as many loads or stores of 16 bytes as they take. */
+/* Loads or stores N adjacent outputs, in as few accesses of 16 bytes as possible. */
 template <typename T, int N>
 static __device__ inline void outputs_load(const T *from, float (&to)[N])
 {
@@ -150,15 +144,13 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
 	first_forward(struct kernel_first first, struct groups groups, uint32_t count, const T *x,
 		      const float *weights, const float *bias, bool relu, T *y)
 {
-	GRID_WAIT();
 	SHARED struct taps taps;
-	const uint32_t packs = (uint32_t)first.out / PLANES;
 	uint32_t index = (uint32_t)thread_index();
-	struct group group = group_of(&groups, index / packs, PIXELS);
-	int plane = (int)(index % packs) * PLANES;
+	struct group group = group_of(&groups, index / PACKS, PIXELS);
+	int plane = (int)(index % PACKS) * PLANES;
 	float sums[PIXELS][PLANES], start[PLANES];
 
-	taps_load(&taps, (unsigned)first.out, weights, bias);
+	taps_load(&taps, weights, bias);
 	if (index >= count)
 		return;
 	outputs_load(taps.bias + plane, start);
@@ -171,9 +163,9 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS)
 		pixels_load(&first, &group, (size_t)row, x, pixels);
 		taps_row(&taps, row, plane, pixels, sums);
 	}
-	y += result_of(&groups, &group) * (size_t)first.out + (size_t)plane;
+	y += result_of(&groups, &group) * OUT + (size_t)plane;
 	UNROLL
-	for (int p = 0; p < PIXELS; p++, y += first.out) {
+	for (int p = 0; p < PIXELS; p++, y += OUT) {
 		UNROLL
 		for (int o = 0; o < PLANES; o++)
 			sums[p][o] = relu ? rectified(sums[p][o]) : sums[p][o];
@@ -186,76 +178,69 @@ void kernel_first(void *stream, const struct kernel_first *first, size_t batch, 
 		  const float *weights, const float *bias, bool relu, void *y, enum ddp_type type)
 {
 	struct groups groups = groups_of(first, PIXELS);
-	size_t packs = (size_t)(first->out / PLANES);
-	uint32_t count = (uint32_t)(batch * groups.rows * groups.across * packs);
+	uint32_t count = (uint32_t)(batch * groups.rows * groups.across * PACKS);
 
 	WITH_TYPE(type, T,
 		  LAUNCH_BLOCKS((first_forward<T>), launch_blocks(count), LAUNCH_THREADS, stream,
 				*first, groups, count, (const T *)x, weights, bias, relu, (T *)y))
 }
 
-/* --- Backwards --------------------------------------------------------------------------------- */
+/* --- Backward pass ----------------------------------------------------------------------------- */
 
-enum { BACK_PLANES = 4, BACK_PIXELS = 7, BACK_PARTS = 264 /* 2 on each of 132 processors */ };
+/*
+ * ACROSS adjacent threads of a block have different outputs. LANES such rows of threads have
+ * different groups of pixels.
+ */
+enum { BACK_PLANES = 4, BACK_PIXELS = 7, BACK_PARTS = 264 /* 2 for each of 132 multiprocessors */ };
+enum { ACROSS = OUT / BACK_PLANES, LANES = LAUNCH_THREADS / ACROSS };
 
-/* A block's threads: [across] side by side have other outputs, [lanes] of such rows other groups of pixels. */
+/* A part has the gradients of the weights, then those of the biases. */
+enum { BACK_COLUMNS = OUT * (TAPS + 1) };
+
 struct back {
 	struct kernel_first first;
 	struct groups groups;
-	uint32_t count; /* groups of all images */
-	unsigned across, lanes, parts;
+	uint32_t count; /* groups in all images */
+	unsigned parts;
 };
 
 static struct back back_of(const struct kernel_first *first, size_t batch)
 {
-	struct back back = {*first, groups_of(first, BACK_PIXELS), 0, 1, LAUNCH_THREADS, 1};
+	struct back back = {*first, groups_of(first, BACK_PIXELS), 0, 1};
 	uint32_t blocks, each;
 
-	while (back.across * BACK_PLANES < (unsigned)first->out) {
-		back.across *= 2;
-		back.lanes /= 2;
-	}
 	back.count = (uint32_t)(batch * back.groups.rows * back.groups.across);
-	blocks = (back.count + back.lanes - 1) / back.lanes;
+	blocks = (back.count + LANES - 1) / LANES;
 	each = (blocks + BACK_PARTS - 1) / BACK_PARTS;
 	if (blocks > 0)
 		back.parts = (blocks + each - 1) / each;
 	return back;
 }
 
-/* Of each part: the weights' gradients, then the bias's. */
-static size_t back_columns(const struct kernel_first *first)
-{
-	return (size_t)(first->out * (TAPS + 1));
-}
-
 size_t kernel_first_bytes(const struct kernel_first *first, size_t batch)
 {
-	return partial_bytes(back_of(first, batch).parts, back_columns(first));
+	return partial_bytes(back_of(first, batch).parts, BACK_COLUMNS);
 }
 
 /*
- * A thread sums the gradients of the weights of 4 outputs, tap by tap, and of these outputs' biases. dy counts where
- * y > 0, unless that is NULL.
+ * Each thread sums the gradients of the weights and biases of 4 outputs. dy counts where y > 0, or
+ * everywhere if y is NULL.
  */
 template <typename T>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, 2)
 	first_back(struct back back, const T *x, const T *dy, const T *y, struct partial partial,
 		   float *weights, float *bias)
 {
-	GRID_WAIT();
-	const int out = back.first.out, plane = (int)(threadIdx.x % back.across) * BACK_PLANES;
-	const uint32_t lane = threadIdx.x / back.across, step = gridDim.x * back.lanes;
+	const uint32_t plane = threadIdx.x % ACROSS * BACK_PLANES, lane = threadIdx.x / ACROSS;
 	float sums[(TAPS + 1) * BACK_PLANES] = {};
 
-	for (uint32_t i = blockIdx.x * back.lanes + lane; i < back.count && plane < out;
-	     i += step) {
+	for (uint32_t i = blockIdx.x * LANES + lane; i < back.count; i += gridDim.x * LANES) {
 		struct group group = group_of(&back.groups, i, BACK_PIXELS);
-		size_t at = result_of(&back.groups, &group) * (size_t)out + (size_t)plane;
+		size_t at = result_of(&back.groups, &group) * OUT + plane;
 		float dz[BACK_PIXELS][BACK_PLANES] = {};
 
 		UNROLL
-		for (int p = 0; p < BACK_PIXELS; p++, at += (size_t)out) {
+		for (int p = 0; p < BACK_PIXELS; p++, at += OUT) {
 			float values[BACK_PLANES] = {1, 1, 1, 1};
 
 			if (group.column + (unsigned)p >= back.groups.columns)
@@ -284,15 +269,13 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, 2)
 			}
 		}
 	}
-	partial_block(sums, back.across, [&](unsigned k, unsigned thread, float sum) {
-		int o = (int)(thread * BACK_PLANES + k % BACK_PLANES), tap = (int)(k / BACK_PLANES);
+	partial_block(sums, ACROSS, [&](unsigned k, unsigned thread, float sum) {
+		unsigned o = thread * BACK_PLANES + k % BACK_PLANES, tap = k / BACK_PLANES;
 
-		if (o < out)
-			partial.rows[blockIdx.x * partial.columns +
-				     (unsigned)(tap == TAPS ? out * TAPS + o : o * TAPS + tap)] =
-				sum;
+		partial.rows[blockIdx.x * BACK_COLUMNS +
+			     (tap == TAPS ? OUT * TAPS + o : o * TAPS + tap)] = sum;
 	});
-	partial_sums(&partial, blockIdx.x, weights, (size_t)(out * TAPS), bias);
+	partial_sums(&partial, blockIdx.x, weights, OUT * TAPS, bias);
 }
 
 void kernel_first_back(void *stream, const struct kernel_first *first, size_t batch, const void *x,
@@ -300,7 +283,7 @@ void kernel_first_back(void *stream, const struct kernel_first *first, size_t ba
 		       float *weights, float *bias, enum ddp_type type)
 {
 	struct back back = back_of(first, batch);
-	struct partial partial = partial_of(scratch, back.parts, back_columns(first), 1);
+	struct partial partial = partial_of(scratch, back.parts, BACK_COLUMNS, 1);
 
 	WITH_TYPE(type, T,
 		  LAUNCH_BLOCKS((first_back<T>), back.parts, LAUNCH_THREADS, stream, back,

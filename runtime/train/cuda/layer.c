@@ -12,52 +12,50 @@
 #include "cuda-kernels.h"
 #include "layer.h"
 
-/* NVIDIA's headers are not written for these. */
+/* NVIDIA's headers cause these warnings. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wundef"
 #pragma GCC diagnostic ignored "-Wstrict-prototypes"
 #include <cublasLt.h>
 #pragma GCC diagnostic pop
 
-/* Since 9.8 a plan needs no handle until it runs. */
+/* Since 9.8, plans are built without a handle. */
 #if CUDNN_VERSION < 90800
 #error "cuDNN 9.8 or newer is needed"
 #endif
 enum { OLDEST = 90800 };
 
+/* Plans are timed in rounds: a graph of RUNS runs. The fastest round counts. */
+enum { ROUNDS = 4, RUNS = 4 };
+
 /*
- * How many proposals are timed, in rounds of so many runs in one graph; the fastest round counts. Heuristics are right
- * about the first in most cases, and within the first few nearly always.
+ * Handles, shared by all layers of a device. A handle takes device memory and tens of milliseconds
+ * to create.
  */
-enum { TRIES = 4, ROUNDS = 4, RUNS = 4 };
-
-/* Where rounds of one plan differ so much, all were disturbed. */
-#define BUSY 1.5f
-
-/* One pair for all layers of a device: a handle costs memory there, and tens of milliseconds. */
 struct layers {
 	struct device *device;
+	struct conv_plan *plans; /* chosen plans, one per distinct problem */
 	cudnnHandle_t cudnn;
 	cublasLtHandle_t cublas;
 };
 
-/* A product of matrices by cublasLt, described once and run many times. */
+/* A cublasLt matrix product, described once and run many times. */
 struct product {
 	cublasLtMatmulDescOpaque_t description;
 	cublasLtMatrixLayoutOpaque_t a, b, d;
 	cublasLtMatmulAlgo_t algorithm;
 	size_t workspace;
-	bool sums; /* the bias's gradient comes with that of the weights */
+	bool sums; /* also computes the gradient of the bias */
 };
 
 struct layer {
 	struct layer_options options;
 	struct layers *layers;
-	struct conv_plan *plans[LAYER_PASSES]; /* of a convolution: */
+	struct conv_plan *plans[LAYER_PASSES]; /* of a convolution; owned by [layers] */
 	struct product products[LAYER_PASSES]; /* of a dense layer */
 };
 
-/* --- Failures ------------------------------------------------------------------------------- */
+/* --- Errors --------------------------------------------------------------------------------- */
 
 const char *layers_describe(void)
 {
@@ -78,7 +76,7 @@ static int failed(const struct layers *layers, int code, const char *what, const
 			     text);
 }
 
-/* What fails for want of memory is told as such: its remedy is another. */
+/* Allocation failures get DDP_ERR_MEMORY, as their remedy is different. */
 static int cudnn_failed(const struct layers *layers, cudnnStatus_t status, const char *what,
 			struct ddp_error *error)
 {
@@ -126,7 +124,12 @@ int layers_open(struct layers **result, struct device *device, struct ddp_error 
 	if (cudnnGetVersion() < OLDEST)
 		status = ddp_error_set(error, DDP_ERR_UNSUPPORTED,
 				       "%s is too old: 9.8 or newer is needed", layers_describe());
-	if (status == 0 && (dnn = cudnnCreate(&layers->cudnn)) != CUDNN_STATUS_SUCCESS)
+	if (status == 0)
+		dnn = cudnnCreate(&layers->cudnn);
+	/* Set the stream before a capture begins. */
+	if (status == 0 && dnn == CUDNN_STATUS_SUCCESS)
+		dnn = cudnnSetStream(layers->cudnn, device_stream(device, DEVICE_COMPUTE));
+	if (dnn != CUDNN_STATUS_SUCCESS)
 		status = cudnn_failed(layers, dnn, "opening the library", error);
 	if (status == 0 && (blas = cublasLtCreate(&layers->cublas)) != CUBLAS_STATUS_SUCCESS)
 		status = cublas_failed(layers, blas, "opening the library", error);
@@ -141,6 +144,12 @@ void layers_close(struct layers *layers)
 {
 	if (!layers)
 		return;
+	while (layers->plans) {
+		struct conv_plan *plan = layers->plans;
+
+		layers->plans = plan->next;
+		conv_plan_destroy(plan);
+	}
 	if (layers->cublas)
 		cublasLtDestroy(layers->cublas);
 	if (layers->cudnn)
@@ -150,56 +159,72 @@ void layers_close(struct layers *layers)
 
 /* --- Timing plans --------------------------------------------------------------------------- */
 
-static int run_plan(const struct layers *layers, const struct conv_plan *plan,
-		    void *tensors[CONV_TENSORS], void *scratch, struct ddp_error *error)
+/* [problem]: for the message. */
+static int run_plan(const struct layers *layers, const struct conv_problem *problem,
+		    const struct conv_plan *plan, int index, void *tensors[CONV_TENSORS],
+		    void *scratch, struct ddp_error *error)
 {
-	void *stream = device_stream(layers->device, DEVICE_COMPUTE);
-	cudnnStatus_t status = conv_plan_run(plan, layers->cudnn, stream, tensors, scratch);
+	cudnnStatus_t status = conv_plan_run(plan, index, layers->cudnn, tensors, scratch);
 	char title[256];
 
 	if (status == CUDNN_STATUS_SUCCESS)
 		return 0;
-	conv_title(&plan->problem, title, sizeof(title));
+	conv_title(problem, title, sizeof(title));
 	return cudnn_failed(layers, status, title, error);
 }
 
-/* What is tried, and memory that it runs on. */
+/* The candidate to time, and memory for it. */
 struct trial {
 	const struct layers *layers;
 	struct conv_plan *plan;
-	void *tensors[CONV_TENSORS], *scratch;
+	int index;
+	void *memory, *tensors[CONV_TENSORS], *scratch;
 	cudaEvent_t begin, end;
 };
 
-static int open_trial(struct trial *trial, const struct conv_problem *problem, size_t scratch,
-		      struct ddp_error *error)
+/* Sets the pointers; see device_part(). */
+static void divide(struct trial *trial, struct device_parts *parts)
 {
-	static const char what[] = "trying the plans of a convolution", remedy[] = "lower --batch";
-	struct device_taking taking = {trial->layers->device, 0, error};
+	const struct conv_plan *plan = trial->plan;
+	size_t scratch = 0;
 
+	for (int i = 0; i < plan->count; i++)
+		if (plan->list[i].workspace > scratch)
+			scratch = plan->list[i].workspace;
 	for (int i = CONV_X; i < CONV_TENSORS; i++)
-		trial->tensors[i] = device_take(&taking, conv_bytes(problem, (enum conv_tensor)i),
-						what, remedy);
-	trial->scratch = device_take(&taking, scratch, what, remedy);
+		trial->tensors[i] =
+			device_part(parts, conv_bytes(&plan->problem, (enum conv_tensor)i));
+	trial->scratch = device_part(parts, scratch);
+}
+
+static int open_trial(struct trial *trial, struct ddp_error *error)
+{
+	static const char what[] = "trying the plans of a convolution";
+	struct device *device = trial->layers->device;
+	struct device_parts parts = {NULL, 0};
+	int status;
+
+	divide(trial, &parts);
+	status = device_alloc(device, &trial->memory, parts.bytes, what, "lower --batch", error);
+	parts = (struct device_parts){trial->memory, 0};
+	divide(trial, &parts);
 	(void)cudaEventCreate(&trial->begin);
 	(void)cudaEventCreate(&trial->end);
-	return taking.status < 0 ? taking.status : device_check(taking.device, what, error);
+	return status < 0 ? status : device_check(device, what, error);
 }
 
 static void close_trial(struct trial *trial)
 {
 	struct device *device = trial->layers->device;
 
-	for (int i = CONV_X; i < CONV_TENSORS; i++)
-		device_free(device, trial->tensors[i]);
-	device_free(device, trial->scratch);
+	device_free(device, trial->memory);
 	if (trial->begin)
 		cudaEventDestroy(trial->begin);
 	if (trial->end)
 		cudaEventDestroy(trial->end);
 }
 
-/* [runs] of it, and wait for them; with [graph] they are recorded. */
+/* Runs the plan [runs] times and waits; with [graph], captures the runs instead. */
 static int try_plan(struct trial *trial, int runs, struct device_graph **graph,
 		    struct ddp_error *error)
 {
@@ -209,15 +234,15 @@ static int try_plan(struct trial *trial, int runs, struct device_graph **graph,
 	if (status < 0)
 		return status;
 	for (int i = 0; i < runs && status == 0; i++)
-		status =
-			run_plan(trial->layers, trial->plan, trial->tensors, trial->scratch, error);
+		status = run_plan(trial->layers, &trial->plan->problem, trial->plan, trial->index,
+				  trial->tensors, trial->scratch, error);
 	if (!graph)
 		return status < 0 ? status : device_wait(device, DEVICE_COMPUTE, error);
 	ended = device_capture_end(device, graph, status < 0 ? NULL : error);
 	return status < 0 ? status : ended;
 }
 
-/* Milliseconds of one launch. */
+/* Measures one launch in milliseconds. */
 static int time_launch(struct trial *trial, struct device_graph *graph, float *time,
 		       struct ddp_error *error)
 {
@@ -235,10 +260,10 @@ static int time_launch(struct trial *trial, struct device_graph *graph, float *t
 }
 
 /*
- * The fastest and the slowest of a few rounds as a step will run it, in a graph; what a kernel needs is loaded by a run
- * outside of one, and the graph itself by a first launch, which does not count.
+ * Time of the fastest of a few rounds, in a graph as in a step. A run outside of a graph loads
+ * kernels, and the first launch, which loads the graph, does not count.
  */
-static int time_plan(struct trial *trial, float *best, float *worst, struct ddp_error *error)
+static int time_plan(struct trial *trial, float *best, struct ddp_error *error)
 {
 	struct device_graph *graph = NULL;
 	float time = 0;
@@ -246,41 +271,35 @@ static int time_plan(struct trial *trial, float *best, float *worst, struct ddp_
 
 	if (status == 0)
 		status = try_plan(trial, RUNS, &graph, error);
-	*best = *worst = 0;
+	*best = 0;
 	for (int round = 0; round <= ROUNDS && status == 0; round++) {
 		status = time_launch(trial, graph, &time, error);
 		*best = round <= 1 || time < *best ? time : *best;
-		*worst = round <= 1 || time > *worst ? time : *worst;
 	}
 	device_graph_destroy(graph);
 	return status;
 }
 
-/* --- Choosing a plan ------------------------------------------------------------------------ */
+/* --- Choice of a plan ----------------------------------------------------------------------- */
 
 /*
- * The fastest of [count] plans, by its index. Those that do not run or cannot be captured are out; the last one's error
- * is told where none is left. Where nothing may depend on the time, the first that runs.
+ * Returns the index of the fastest candidate. Candidates that fail to run or to be captured are
+ * left out; if all fail, returns the last error. With --deterministic, returns the first that runs.
  */
-static int choose(struct trial *trial, struct conv_plan **plans, int count, bool *busy,
-		  struct ddp_error *error)
+static int find_fastest(struct trial *trial, struct ddp_error *error)
 {
-	float least = 0, best, worst;
+	const struct conv_plan *plan = trial->plan;
+	float least = 0, best;
 	int chosen = -1, status = 0;
 
-	for (int i = 0; i < count; i++) {
-		if (!plans[i])
-			continue;
-		trial->plan = plans[i];
-		status = time_plan(trial, &best, &worst, error);
-		if (status < 0)
-			continue;
-		*busy = *busy || worst > BUSY * best;
-		if (chosen >= 0 && best >= least)
+	for (int i = 0; i < plan->count; i++) {
+		trial->index = i;
+		status = time_plan(trial, &best, error);
+		if (status < 0 || (chosen >= 0 && best >= least))
 			continue;
 		chosen = i;
 		least = best;
-		if (plans[i]->problem.options->deterministic)
+		if (plan->options.deterministic)
 			break;
 	}
 	if (chosen < 0)
@@ -289,72 +308,73 @@ static int choose(struct trial *trial, struct conv_plan **plans, int count, bool
 	return chosen;
 }
 
-/* One that was not known; [text] is what it is. */
-static int find_plan(const struct layers *layers, const struct conv_problem *problem,
-		     struct conv_plan **plan, char text[PLANS_PLAN], struct ddp_error *error)
+/* Chooses one of the candidates and destroys the others. */
+static int choose(const struct layers *layers, struct conv_plan *plan, struct ddp_error *error)
 {
-	const struct conv_gpu gpu = {.handle = layers->cudnn};
-	struct trial trial = {.layers = layers};
-	char list[TRIES][PLANS_PLAN], why[CONV_WHY], title[256], said[CONV_WHY + 64];
-	int status = 0, built = 0, count = conv_propose(problem, &gpu, list, TRIES, why);
-	struct conv_plan *plans[TRIES] = {NULL};
-	size_t scratch = 0;
-	bool busy = false;
+	struct trial trial = {.layers = layers, .plan = plan};
+	int status = open_trial(&trial, error);
 
-	for (int i = 0; i < count; i++) {
-		plans[i] = conv_plan_create(problem, &gpu, list[i], why);
-		if (plans[i] && plans[i]->workspace > scratch)
-			scratch = plans[i]->workspace;
-		built += plans[i] != NULL;
-	}
-	if (built > 0) {
-		status = open_trial(&trial, problem, scratch, error);
-		if (status == 0)
-			status = choose(&trial, plans, count, &busy, error);
-		close_trial(&trial);
-	} else {
-		conv_title(problem, title, sizeof(title));
-		snprintf(said, sizeof(said), "%s has no plan: %s", layers_describe(), why);
-		status = failed(layers, DDP_ERR_UNSUPPORTED, title, said, error);
-	}
-	if (status >= 0) {
-		snprintf(text, PLANS_PLAN, "%s%s", list[status],
-			 busy && !problem->options->deterministic ? " busy" : "");
-		*plan = plans[status];
-		plans[status] = NULL;
-	}
-	for (int i = 0; i < count; i++)
-		conv_plan_destroy(plans[i]);
-	return status < 0 ? status : 0;
+	if (status == 0)
+		status = find_fastest(&trial, error);
+	close_trial(&trial);
+	if (status < 0)
+		return status;
+	conv_plan_keep(plan, status);
+	return 0;
 }
 
-static int make_plan(struct layer *layer, enum layer_pass pass, struct plans *plans,
-		     struct ddp_error *error)
+/* Builds proposal [number] or, with LAYER_CHOOSE, the fastest of the first ones. */
+static int make_plan(struct layers *layers, const struct conv_problem *problem, int32_t number,
+		     struct conv_plan **result, struct ddp_error *error)
 {
-	static const char *const passes[] = {"forward", "test", "back-data", "back-weights"};
-	const struct layers *layers = layer->layers;
 	const struct conv_gpu gpu = {.handle = layers->cudnn};
-	struct conv_problem problem = conv_problem(&layer->options, pass, plans->memory);
-	char key[PLANS_KEY], text[PLANS_PLAN], label[96], why[CONV_WHY];
+	bool known = number != LAYER_CHOOSE;
+	char why[CONV_WHY], title[256], said[CONV_WHY + 64];
+	struct conv_plan *plan =
+		conv_plan_create(problem, &gpu, known ? number : 0, known ? 1 : CONV_TRIES, why);
 	int status = 0;
 
-	conv_key(&problem, device_info(layers->device), plans->shared, key);
-	if (plans_find(plans, key, text))
-		layer->plans[pass] = conv_plan_create(&problem, &gpu, text, why);
-	if (!layer->plans[pass])
-		status = find_plan(layers, &problem, &layer->plans[pass], text, error);
-	snprintf(label, sizeof(label), "%s.%s", layer->options.name, passes[pass]);
-	if (status == 0)
-		plans_take(plans, label, key, text);
-	return status;
+	if (!plan) {
+		conv_title(problem, title, sizeof(title));
+		snprintf(said, sizeof(said), "%s has no plan: %s", layers_describe(), why);
+		return failed(layers, DDP_ERR_UNSUPPORTED, title, said, error);
+	}
+	if (!known)
+		status = choose(layers, plan, error);
+	if (status < 0) {
+		conv_plan_destroy(plan);
+		return status;
+	}
+	plan->next = layers->plans;
+	layers->plans = plan;
+	*result = plan;
+	return 0;
+}
+
+static int find_plan(struct layer *layer, enum layer_pass pass, size_t memory, int32_t *number,
+		     struct ddp_error *error)
+{
+	struct conv_problem problem = conv_problem(&layer->options, pass, memory);
+	struct conv_plan *plan = layer->layers->plans;
+	int status = 0;
+
+	while (plan && !conv_is_same(&plan->problem, &problem))
+		plan = plan->next;
+	if (!plan)
+		status = make_plan(layer->layers, &problem, *number, &plan, error);
+	if (status < 0)
+		return status;
+	layer->plans[pass] = plan;
+	*number = plan->list[0].number;
+	return 0;
 }
 
 /* --- Dense layers --------------------------------------------------------------------------- */
 
-/* Views of arenas lie at multiples of 64 bytes in f32, so of 32 in half of that. */
+/* Views in arenas are aligned to 64 bytes in f32, hence to 32 in 16-bit types. */
 enum { ALIGNMENT = 32 };
 
-/* What cublasLt is said to want at most on recent GPUs. */
+/* cublasLt's recommended maximum for recent GPUs. */
 static const size_t most_workspace = (size_t)32 << 20;
 
 #define TRY(call)                                   \
@@ -376,8 +396,8 @@ static cublasStatus_t set_bias(struct product *product, const void *bias)
 		&product->description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
 }
 
-static cublasStatus_t lay_out(cublasLtMatrixLayoutOpaque_t *layout, enum ddp_type type, size_t rows,
-			      size_t columns, bool turned)
+static cublasStatus_t init_layout(cublasLtMatrixLayoutOpaque_t *layout, enum ddp_type type,
+				  size_t rows, size_t columns, bool turned)
 {
 	cudaDataType_t of = type == DDP_BF16  ? CUDA_R_16BF
 			    : type == DDP_F16 ? CUDA_R_16F
@@ -389,8 +409,8 @@ static cublasStatus_t lay_out(cublasLtMatrixLayoutOpaque_t *layout, enum ddp_typ
 }
 
 /*
- * By the first suggestion, with [epilogue]. Partial sums are added up in f32, and in one order: not in the output's
- * type, and not in place in the order in which they are ready.
+ * Selects the heuristics' first algorithm with [epilogue]. Partial sums must be added in f32 and in
+ * a fixed order, not in the output's type or in order of completion.
  */
 static cublasStatus_t suggest(struct product *product, cublasLtHandle_t handle,
 			      cublasLtEpilogue_t epilogue)
@@ -437,13 +457,13 @@ static cublasLtEpilogue_t epilogue_of(const struct layer_options *options)
 }
 
 /*
- * cublasLt counts columns first: to it, a matrix of ours is its transpose. So y' = W x', dx' = W' dy', dW' = x' dy:
- * primes as cublasLt sees what lies row by row. Gradients of weights are f32.
+ * cublasLt uses column-major order, so row-major matrices are transposed for it. In its terms: y' =
+ * W x', dx' = W' dy', dW' = x' dy. Gradients of weights are f32.
  */
 static cublasStatus_t make_product(struct product *product, const struct layer_options *options,
 				   enum layer_pass pass, cublasLtHandle_t handle)
 {
-	/* Heuristics look at the alignment of a pointer to the bias, and not at what is there. */
+	/* Heuristics use the alignment of the bias pointer, but do not read the bias. */
 	const void *bias = (const void *)(uintptr_t)ALIGNMENT; // NOLINT
 	size_t batch = pass == LAYER_TEST ? options->test_batch : options->batch;
 	size_t in = (size_t)options->in, out = (size_t)options->out;
@@ -460,12 +480,12 @@ static cublasStatus_t make_product(struct product *product, const struct layer_o
 	TRY(set(product, CUBLASLT_MATMUL_DESC_TRANSB, weights ? CUBLAS_OP_T : CUBLAS_OP_N));
 	if (options->bias && (forward || weights))
 		TRY(set_bias(product, bias));
-	TRY(lay_out(&product->a, type, rows, inner, forward));
-	TRY(lay_out(&product->b, type, inner, columns, weights));
-	TRY(lay_out(&product->d, weights ? DDP_F32 : type, rows, columns, false));
+	TRY(init_layout(&product->a, type, rows, inner, forward));
+	TRY(init_layout(&product->b, type, inner, columns, weights));
+	TRY(init_layout(&product->d, weights ? DDP_F32 : type, rows, columns, false));
 	if (forward)
 		return suggest(product, handle, epilogue_of(options));
-	/* Sums over dy, which is B, are not there for all types and shapes. */
+	/* BGRADB (sums over dy, operand B) is not supported for all types and shapes. */
 	if (weights && options->bias)
 		product->sums =
 			suggest(product, handle, CUBLASLT_EPILOGUE_BGRADB) == CUBLAS_STATUS_SUCCESS;
@@ -473,7 +493,9 @@ static cublasStatus_t make_product(struct product *product, const struct layer_o
 			     : suggest(product, handle, CUBLASLT_EPILOGUE_DEFAULT);
 }
 
-/* Forwards a is the weights, b is x; backwards the weights and dy, or x and dy. */
+/*
+ * Operands a and b: weights and x (forward), weights and dy (back data), x and dy (back weights).
+ */
 static cublasStatus_t run_product(struct product *product, const struct layers *layers,
 				  const void *a, const void *b, const void *bias, void *d,
 				  void *workspace)
@@ -510,7 +532,7 @@ static bool has_pass(const struct layer_options *options, enum layer_pass pass)
 }
 
 int layer_create(struct layer **result, struct layers *layers, const struct layer_options *options,
-		 struct plans *plans, struct ddp_error *error)
+		 size_t memory, int32_t chosen[LAYER_PASSES], struct ddp_error *error)
 {
 	struct layer *layer = ddp_xcalloc(1, sizeof(*layer), "a layer");
 	int status = 0;
@@ -525,7 +547,7 @@ int layer_create(struct layer **result, struct layers *layers, const struct laye
 		if (has_pass(options, pass) && options->dense)
 			made = make_product(&layer->products[pass], options, pass, layers->cublas);
 		else if (has_pass(options, pass))
-			status = make_plan(layer, pass, plans, error);
+			status = find_plan(layer, pass, memory, &chosen[pass], error);
 		if (made != CUBLAS_STATUS_SUCCESS)
 			status = product_failed(layer, pass, made, error);
 	}
@@ -538,10 +560,6 @@ int layer_create(struct layer **result, struct layers *layers, const struct laye
 
 void layer_destroy(struct layer *layer)
 {
-	if (!layer)
-		return;
-	for (int pass = 0; pass < LAYER_PASSES; pass++)
-		conv_plan_destroy(layer->plans[pass]);
 	free(layer);
 }
 
@@ -551,14 +569,14 @@ size_t layer_scratch(const struct layer *layer)
 
 	for (int pass = 0; pass < LAYER_PASSES; pass++) {
 		const struct conv_plan *plan = layer->plans[pass];
-		size_t bytes = plan ? plan->workspace : layer->products[pass].workspace;
+		size_t bytes = plan ? plan->list[0].workspace : layer->products[pass].workspace;
 
 		most = bytes > most ? bytes : most;
 	}
 	return most;
 }
 
-/* Of cuDNN's packs of pointers one is written to. */
+/* The pointers are not const, as one of the tensors is written. */
 static int run(struct layer *layer, enum layer_pass pass, const void *x, const void *weights,
 	       const void *bias, const void *y, void *scratch, struct ddp_error *error)
 {
@@ -574,8 +592,11 @@ static int run(struct layer *layer, enum layer_pass pass, const void *x, const v
 						       : CONV_Y];
 	cublasStatus_t status;
 
-	if (!layer->options.dense)
-		return run_plan(layers, layer->plans[pass], tensors, scratch, error);
+	if (!layer->options.dense) {
+		const struct conv_problem problem = conv_problem(&layer->options, pass, 0);
+
+		return run_plan(layers, &problem, layer->plans[pass], 0, tensors, scratch, error);
+	}
 	status = run_product(&layer->products[pass], layers, a, b, bias, d, scratch);
 	return status == CUBLAS_STATUS_SUCCESS ? 0 : product_failed(layer, pass, status, error);
 }
@@ -589,7 +610,7 @@ int layer_forward(struct layer *layer, bool test, const void *x, const void *wei
 	struct device *device = layer->layers->device;
 	int status = run(layer, pass, x, weights, bias, y, scratch, error);
 
-	/* cuDNN has no graph of a ReLU alone for some shapes. */
+	/* For some shapes, cuDNN has no graph with a ReLU and no bias. */
 	if (status < 0 || o->dense || o->bias || !o->relu)
 		return status;
 	kernel_relu(device_stream(device, DEVICE_COMPUTE), y, y,

@@ -20,13 +20,15 @@ int ledger_limit(const struct ledger *ledger, struct device_info *info, size_t a
 	size_t spare = info->total / 32 < 1536 * MIB ? info->total / 32 : 1536 * MIB;
 
 	info->limit = share > 0 && share < 1 ? (size_t)(share * (double)info->total) : info->total;
-	/* Without a share nobody says how much is needed: allocations will. */
+	/*
+	 * Without a share the required size is unknown; allocations will fail if it is too small.
+	 */
 	if (!(share > 0) || had + spare >= info->limit)
 		return 0;
 	return ddp_error_set(
 		error, DDP_ERR_MEMORY,
 		"GPU %d (%s): this rank's share is %s of %s, but only %s is free, %s too little; "
-		"end what else runs there (nvidia-smi shows it), or take another GPU",
+		"end other processes on it (see nvidia-smi), or use another GPU",
 		info->index, info->name, TEXT(info->limit), TEXT(info->total), TEXT(available),
 		TEXT(info->limit - had));
 }
@@ -37,9 +39,11 @@ bool ledger_allows(const struct ledger *ledger, const struct device_info *info, 
 }
 
 int ledger_refuse(const struct ledger *ledger, const struct device_info *info, size_t available,
-		  size_t bytes, const char *what, const char *remedy, struct ddp_error *error)
+		  size_t bytes, const char *what, const char *remedy, const char *said,
+		  struct ddp_error *error)
 {
-	static const char larger[] = "; or let it have more (DDP_SHARE, fewer ranks on this GPU)";
+	static const char larger[] =
+		"; or give it a larger share (DDP_SHARE, fewer ranks on this GPU)";
 	size_t used = ledger->used + ledger->context;
 	char context[64] = "", limits[256];
 
@@ -50,10 +54,11 @@ int ledger_refuse(const struct ledger *ledger, const struct device_info *info, s
 			 "this rank may have %s and uses %s%s: %s too little", TEXT(info->limit),
 			 TEXT(used), context, TEXT(used + bytes - info->limit));
 	else
-		snprintf(limits, sizeof(limits), "of %s only %s is free; this rank uses %s%s",
+		snprintf(limits, sizeof(limits),
+			 "CUDA error: %s; of %s only %s is free; this rank uses %s%s", said,
 			 TEXT(info->total), TEXT(available), TEXT(used), context);
 	return ddp_error_set(
-		error, DDP_ERR_MEMORY, "GPU %d (%s): no room for %s: %s wanted, %s%s%s%s",
+		error, DDP_ERR_MEMORY, "GPU %d (%s): no memory for %s: %s needed, %s%s%s%s",
 		info->index, info->name, what, TEXT(bytes), limits, remedy && *remedy ? "; " : "",
 		remedy ? remedy : "",
 		ledger_allows(ledger, info, bytes) || info->limit >= info->total ? "" : larger);
@@ -61,7 +66,7 @@ int ledger_refuse(const struct ledger *ledger, const struct device_info *info, s
 
 void ledger_add(struct ledger *ledger, void *memory, size_t bytes, enum ledger_kind kind)
 {
-	struct ledger_entry *entry = ddp_xcalloc(1, sizeof(*entry), "what a GPU's memory is for");
+	struct ledger_entry *entry = ddp_xcalloc(1, sizeof(*entry), "records of a GPU's memory");
 
 	*entry = (struct ledger_entry){ledger->entries, memory, bytes, kind};
 	ledger->entries = entry;
@@ -83,7 +88,7 @@ const struct ledger_entry *ledger_find(const struct ledger *ledger, const void *
 	return NULL;
 }
 
-bool ledger_take(struct ledger *ledger, const void *memory, struct ledger_entry *entry)
+bool ledger_remove(struct ledger *ledger, const void *memory, struct ledger_entry *entry)
 {
 	struct ledger_entry **link = &ledger->entries, *found;
 
@@ -98,24 +103,4 @@ bool ledger_take(struct ledger *ledger, const void *memory, struct ledger_entry 
 	if (entry->kind != LEDGER_HOST)
 		ledger->used -= entry->bytes;
 	return true;
-}
-
-void *device_take(struct device_taking *taking, size_t bytes, const char *what, const char *remedy)
-{
-	void *memory = NULL;
-
-	if (taking->status == 0)
-		taking->status =
-			device_alloc(taking->device, &memory, bytes, what, remedy, taking->error);
-	return memory;
-}
-
-void *device_take_host(struct device_taking *taking, size_t bytes, const char *what)
-{
-	void *memory = NULL;
-
-	if (taking->status == 0)
-		taking->status =
-			device_alloc_host(taking->device, &memory, bytes, what, taking->error);
-	return memory;
 }

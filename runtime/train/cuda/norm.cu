@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * norm.cu - BatchNorm, and sums over rows of channels
+ * norm.cu - BatchNorm, and sums over the rows of channels
  *
- * Kernels over values are bound by memory: they read each byte once (a block of 512 x 32 x 32 x 64 bf16 is
- * 67 MB), have four to eight instructions for an element, and 16 to 48 KiB under way on each processor.
- * Sums are of parts of the rows, one a block, and the last blocks add these up (partial.cuh): for each sum
- * one launch.
+ * Kernels over values are bound by memory. They read each byte once (a block of 512 x 32 x 32 x 64
+ * bf16 is 67 MB), have four to eight instructions per element, and keep 16 to 48 KiB in flight on
+ * each multiprocessor. Sums are made in one launch: each block sums a part of the rows, and the
+ * last blocks add the parts (partial.cuh).
  *
- * A block has [across] threads side by side, each with a pack of channels that it keeps, and [down] rows
- * of such threads; it does rows first + lane, first + lane + down, ... of its part, and loads several of
- * them at once: that many loads under way for each thread hide the memory's latency. What belongs to a
- * channel is loaded once for all rows of a thread. The division depends on sizes alone, never on the
- * card or on the number of samples there: sums are the same bits everywhere.
+ * A block has [across] adjacent threads, each with a fixed pack of channels, and [down] rows of
+ * such threads. A thread processes rows first + lane, first + lane + down, ... of its part. It
+ * loads several rows at once, to hide the latency of memory, and the values of its channels once
+ * for all rows. The partition depends only on sizes, not on the card or the number of samples used,
+ * so sums have the same bits everywhere.
  */
 #include <math.h>
 
@@ -21,8 +21,10 @@
 #include "gpu/pack.cuh"
 #include "partial.cuh"
 
-/* Rows that a thread loads at once, and how many it has at least; parts of arrays that are not summed: four
- * waves of blocks, so the last is short. */
+/*
+ * Rows that a thread loads at once, and minimum rows per thread. PARTS: limit for arrays that are
+ * not summed; four waves of blocks, so that the last one is short.
+ */
 enum { SUM_ROWS = 4, SUM_ROWS_BACK = 2, SUM_LEAST = 8 };
 enum { APPLY_ROWS = 4, BACK_ROWS = 2, LEAST = 4, PARTS = 2048 };
 
@@ -30,13 +32,13 @@ enum { APPLY_ROWS = 4, BACK_ROWS = 2, LEAST = 4, PARTS = 2048 };
 
 struct rows {
 	size_t rows, channels;
-	size_t part;	/* rows of one */
+	size_t part;	/* rows per part */
 	unsigned parts; /* blocks for the same channels */
 	unsigned slabs; /* blocks for the same rows */
 	unsigned across, down;
 };
 
-/* A part has [least] rows for each thread, unless that makes more than [most] parts. */
+/* Each thread gets at least [least] rows of a part. There are at most [most] parts. */
 static inline struct rows rows_divide(size_t count, size_t channels, int pack, size_t least,
 				      size_t most)
 {
@@ -66,19 +68,19 @@ static inline size_t rows_blocks(const struct rows *rows)
 	return (size_t)rows->parts * rows->slabs;
 }
 
-/* Where a thread is: its first channel, and its rows from first + lane on, below [end]. */
+/* Position of a thread: its first channel, and its rows from first + lane on, below [end]. */
 struct place {
 	size_t channel, first, end;
 	unsigned part, lane;
 };
 
-/* The first channel of thread [lane] of those side by side. */
+/* First channel of the [lane]th of the adjacent threads. */
 static __device__ inline size_t rows_channel(const struct rows *rows, int pack, unsigned lane)
 {
 	return ((size_t)(blockIdx.x % rows->slabs) * rows->across + lane) * (size_t)pack;
 }
 
-/* Of the rows only the first [present] count. */
+/* Only the first [present] rows count. */
 static __device__ inline struct place rows_place(const struct rows *rows, int pack, size_t present)
 {
 	struct place place;
@@ -92,13 +94,12 @@ static __device__ inline struct place rows_place(const struct rows *rows, int pa
 	return place;
 }
 
-/* Element [channel] of row [row], and of the [i]-th row of the same thread from there on. */
+/* Offset of element [channel] of row [row], or of the thread's [i]th row after it. */
 static __device__ inline size_t rows_at(const struct rows *rows, size_t row, int i, size_t channel)
 {
 	return (row + (size_t)i * rows->down) * rows->channels + channel;
 }
 
-/* Packs of N rows. */
 template <typename T, int V, int N>
 static __device__ inline void rows_load(const void *x, const struct rows *rows, size_t row,
 					size_t channel, pack<T, V> (&packs)[N])
@@ -108,7 +109,10 @@ static __device__ inline void rows_load(const void *x, const struct rows *rows, 
 		packs[i] = pack_load<V>((const T *)x + rows_at(rows, row, i, channel));
 }
 
-/* f(constant<N>, row) for N rows of the thread at once, then f(constant<1>, row) for those that are left. */
+/*
+ * Calls f(constant<N>, row) for N rows of the thread at once, then f(constant<1>, row) for the
+ * remaining ones.
+ */
 template <int N, typename F>
 static __device__ inline void rows_each(const struct rows *rows, const struct place *place,
 					const F &f)
@@ -121,7 +125,10 @@ static __device__ inline void rows_each(const struct rows *rows, const struct pl
 		f(constant<1>(), row);
 }
 
-/* What belongs to the channels of a thread: y = (x - mean) * factor + shift, 0 where [normed] does not say. */
+/*
+ * Values of a thread's channels: y = (x - mean) * factor + shift. factor and shift are 0 if
+ * [normed] lacks them.
+ */
 template <int V> struct line {
 	float mean[V], factor[V], shift[V];
 };
@@ -143,7 +150,7 @@ static __device__ inline struct line<V> line_of(const struct rows *rows, size_t 
 	return line;
 }
 
-/* Not contracted, so that the way back, which does it again, sees what the way forward saw. */
+/* Not contracted to fma, so that the backward pass computes the same value as the forward pass. */
 template <int V>
 static __device__ inline float line_at(const struct line<V> &line, int v, float off)
 {
@@ -153,8 +160,8 @@ static __device__ inline float line_at(const struct line<V> &line, int v, float 
 /* --- Moments ---------------------------------------------------------------------------------- */
 
 /*
- * Of [count] values, less [base]: their mean, and the sum of squared deviations from it. The base is the
- * column's first value: where a mean is large, means of what is left round like deviations.
+ * Mean and sum of squared deviations of [count] values minus [base]. The base is the channel's
+ * first value, so that a large mean does not cause rounding errors.
  */
 template <typename T, int V> struct moments {
 	pack<T, V> base;
@@ -162,8 +169,8 @@ template <typename T, int V> struct moments {
 };
 
 /*
- * Join N more values of each channel: their own mean comes first, then their deviations from it, so nothing
- * large is ever subtracted from something as large; then Chan's formula, with one division for all channels.
+ * Adds N values per channel: computes their mean, then the deviations from it, which avoids
+ * cancellation, and combines both with Chan's formula. One division serves all channels.
  */
 template <typename T, int V, int N>
 static __device__ inline void moments_join(struct moments<T, V> *all, const pack<T, V> (&values)[N])
@@ -190,7 +197,7 @@ static __device__ inline void moments_join(struct moments<T, V> *all, const pack
 	all->count += (float)N;
 }
 
-/* The same of [down] threads that have counts[lane] values each: the mean of all, then the deviations. */
+/* Combines the moments of [down] threads with counts[lane] values each. */
 static __device__ inline void moments_of_lanes(const float *means, const float *m2s,
 					       const float *counts, const struct rows *rows,
 					       float *mean, float *m2)
@@ -210,13 +217,13 @@ static __device__ inline void moments_of_lanes(const float *means, const float *
 	*m2 = squares;
 }
 
-/* As the CPU's engine moves them, each operation rounded by itself. */
+/* Updates a running value with the CPU engine's sequence of roundings. */
 static __device__ inline void running_move(float *running, float value, float momentum)
 {
 	*running = __fadd_rn(__fmul_rn(1 - momentum, *running), __fmul_rn(momentum, value));
 }
 
-/* Of no values: 0 and 0, so that what is normalised by them stays finite. */
+/* Without values, sets mean and inverse to 0, so that results stay finite. */
 static __device__ inline void statistics_set(const struct kernel_norm *norm, size_t c, double n,
 					     double mean, double m2,
 					     const struct kernel_measured *to)
@@ -233,9 +240,10 @@ static __device__ inline void statistics_set(const struct kernel_norm *norm, siz
 			     norm->momentum);
 }
 
-/* Moments are f32 on their way to other ranks, so they are so for one rank too. */
-static __device__ inline void moments_tell(const struct kernel_norm *norm, size_t c, size_t present,
-					   float mean, float m2, const struct kernel_measured *to)
+/* Moments are rounded to f32 for other ranks, so they are also rounded with one rank. */
+static __device__ inline void moments_store(const struct kernel_norm *norm, size_t c,
+					    size_t present, float mean, float m2,
+					    const struct kernel_measured *to)
 {
 	if (!to->moments) {
 		statistics_set(norm, c, (double)(float)present, (double)mean, (double)m2, to);
@@ -248,8 +256,9 @@ static __device__ inline void moments_tell(const struct kernel_norm *norm, size_
 }
 
 /*
- * Of the parts' means and squared deviations: sums of all values and of their squares, less the base. In double
- * that loses nothing: the base is one of n values, so no further from their mean than sqrt(n) deviations.
+ * Converts the means and squared deviations of the parts to sums of values and of squares, minus
+ * the base. In double precision this loses nothing, as the base is one of the n values and differs
+ * from their mean by at most sqrt(n) deviations.
  */
 struct moments_term {
 	struct rows rows;
@@ -276,14 +285,13 @@ struct moments_term {
 	}
 };
 
-/* A part leaves means, then squared deviations, less the base. */
+/* Each part stores means, then squared deviations, both relative to the base. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, 4)
 	norm_measure(struct rows rows, struct kernel_norm norm, const struct kernel_order *order,
 		     const T *x, struct partial partial, struct kernel_measured to)
 {
-	GRID_WAIT();
-	/* Of each thread; columns begin in other banks. */
+	/* by thread; padded, so that columns start in different banks */
 	SHARED float means[V][LAUNCH_THREADS + 8], m2s[V][LAUNCH_THREADS + 8];
 	SHARED float counts[LAUNCH_THREADS];
 	size_t present = order->count * norm.rows, channels = norm.channels;
@@ -323,7 +331,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, 4)
 			row[channels + c] = m2;
 		} else {
 			mean += present ? load(x + c) : 0;
-			moments_tell(&norm, c, present, mean, m2, &to);
+			moments_store(&norm, c, present, mean, m2, &to);
 		}
 	}
 	if (rows.parts == 1 || !partial_last(&partial, place.part, term))
@@ -334,7 +342,7 @@ static __global__ void __launch_bounds__(LAUNCH_THREADS, 4)
 		double m2 = partial_total(&partial, channels + c, term) - sum * mean;
 		double base = present ? (double)load(x + c) : 0;
 
-		moments_tell(&norm, c, present, (float)(mean + base), m2 < 0 ? 0 : (float)m2, &to);
+		moments_store(&norm, c, present, (float)(mean + base), m2 < 0 ? 0 : (float)m2, &to);
 	}
 }
 
@@ -357,7 +365,6 @@ void kernel_norm_measure(void *stream, const struct kernel_norm *norm,
 static __global__ void norm_combine(struct kernel_norm norm, const float *moments, int ranks,
 				    struct kernel_measured to)
 {
-	GRID_WAIT();
 	size_t c = thread_index(), channels = norm.channels;
 	double n = 0, mean = 0, m2 = 0;
 
@@ -384,7 +391,6 @@ void kernel_norm_combine(void *stream, const struct kernel_norm *norm, const flo
 
 static __global__ void norm_fixed(struct kernel_norm norm, struct kernel_measured to)
 {
-	GRID_WAIT();
 	size_t c = thread_index(), channels = norm.channels;
 
 	if (c >= channels)
@@ -402,14 +408,13 @@ void kernel_norm_fixed(void *stream, const struct kernel_norm *norm,
 	LAUNCH_EACH(norm_fixed, norm->channels, stream, *norm, *to);
 }
 
-/* --- Forwards --------------------------------------------------------------------------------- */
+/* --- Forward pass ----------------------------------------------------------------------------- */
 
-/* All loads first: y may be x, or what is added. */
+/* Loads come first, as y may be equal to x or add. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
 	norm_apply(struct rows rows, struct kernel_normed normed, const T *add, bool relu, T *y)
 {
-	GRID_WAIT();
 	struct place place = rows_place(&rows, V, rows.rows);
 	struct line<V> line;
 
@@ -450,19 +455,22 @@ void kernel_norm_apply(void *stream, const struct kernel_norm *norm, size_t batc
 /* --- Sums ------------------------------------------------------------------------------------- */
 
 /*
- * What is summed: dy, or dy + more rounded, where a ReLU let through, and with [normed] that times
- * (x - mean) * inverse.
+ * Terms of the sums: dy, or the rounded dy + more, masked by the ReLU; with [normed] also
+ * multiplied by (x - mean) * inverse.
  */
 struct terms {
 	struct kernel_normed normed;
 	const void *dy, *more, *y;
-	void *dz; /* NULL: nobody wants it */
+	void *dz; /* NULL: not needed */
 };
 
-/* Kinds of sums: of columns; with x; and with a ReLU that is done again. */
+/* Kinds of sums: of columns; with x; and with a ReLU whose mask is recomputed. */
 enum { PLAIN, WITH_X, AGAIN };
 
-/* The terms of N rows, to the sums of dz, and of dz * (x - mean) behind these. All loads first: [dz] may be [dy]. */
+/*
+ * Adds the terms of N rows to the sums of dz, followed by those of dz * (x - mean). Loads come
+ * first, as dz may be equal to dy.
+ */
 template <typename T, int V, int KIND, int N>
 static __device__ inline void terms_add(const struct terms *terms, const struct rows *rows,
 					size_t row, size_t channel, const struct line<V> &line,
@@ -507,12 +515,11 @@ static __device__ inline void terms_add(const struct terms *terms, const struct 
 	}
 }
 
-/* Of a part [channels] sums, or twice as many: to [sums] where there is no other. */
+/* Sums [channels] or 2 x [channels] columns of a part; to [to] if there is only one part. */
 template <typename T, int V, int KIND>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, KIND == AGAIN ? 3 : 4)
 	sums_of(struct rows rows, struct terms terms, struct partial partial, float *to)
 {
-	GRID_WAIT();
 	constexpr int N = KIND == PLAIN ? (int)SUM_ROWS : (int)SUM_ROWS_BACK;
 	struct place place = rows_place(&rows, V, rows.rows);
 	float *row = rows.parts > 1 ? partial.rows + place.part * partial.columns : to;
@@ -567,8 +574,8 @@ void kernel_norm_sums(void *stream, const struct kernel_norm *norm, size_t batch
 		      const void *more, void *dz, const struct kernel_scratch *scratch, float *sums,
 		      enum ddp_type type)
 {
-	bool again = !y && normed->shift, same = !y && !again && !more && dz == dy;
-	const struct terms terms = {*normed, dy, more, y, same ? NULL : dz};
+	bool again = !y && normed->shift, is_unchanged = !y && !again && !more && dz == dy;
+	const struct terms terms = {*normed, dy, more, y, is_unchanged ? NULL : dz};
 
 	(again ? sums_launch<AGAIN> : sums_launch<WITH_X>)(stream, batch * norm->rows,
 							   norm->channels, &terms, scratch, sums,
@@ -584,18 +591,17 @@ void kernel_column_sums(void *stream, const void *dy, size_t rows, size_t channe
 	sums_launch<PLAIN>(stream, rows, channels, &terms, scratch, sums, type);
 }
 
-/* --- Backwards -------------------------------------------------------------------------------- */
+/* --- Backward pass ---------------------------------------------------------------------------- */
 
 /*
- * dx = (dz - middle - (x - mean) * slope) * factor, and 0 in rows of samples that are not there. All loads
- * first: dx may be x or dz.
+ * dx = (dz - middle - (x - mean) * slope) * factor; 0 in rows of unused samples. Loads come first,
+ * as dx may be equal to x or dz.
  */
 template <typename T, int V, bool AGAIN>
 static __global__ void __launch_bounds__(LAUNCH_THREADS, AGAIN ? 3 : 4)
 	norm_back(struct rows rows, size_t image, const struct kernel_order *order,
 		  struct kernel_normed normed, const float *sums, const T *dz, T *dx)
 {
-	GRID_WAIT();
 	struct place place = rows_place(&rows, V, rows.rows);
 	const float *statistics = normed.statistics;
 	float part = statistics[0] > 0 ? 1 / statistics[0] : 0, middle[V], slope[V];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * optimizer.cu - the end of a step: the size of the gradient, the loss scale, the new values
+ * optimizer.cu - the end of a step: norm of the gradient, loss scale, optimizer
  *
- * Bits are those of optim/loop-vector.c and gradient/statistics.c: what is rounded twice there is so
- * here, by __fmul_rn() and its like, and fmaf() is fused() of base/vector.h.
+ * The bits equal those of optim/loop-vector.c and gradient/statistics.c: where they round twice,
+ * __fmul_rn() and similar functions are used here, and fmaf() is fused() of base/vector.h.
  *
- * Elements are taken by fours: 16 bytes are what a thread moves best. All arrays are aligned to that.
+ * A thread processes four elements, 16 bytes. All arrays are aligned to 16 bytes.
  */
 #include "cuda-kernels.h"
 
@@ -24,30 +24,17 @@ static __device__ inline bool is_finite(float value)
 	return (__float_as_uint(value) & 0x7f800000u) != 0x7f800000u;
 }
 
-/* What gradients are multiplied by, to be those of the loss. */
+/* Factor that undoes the loss scale. */
 static __device__ inline float inverse_of(float scale)
 {
 	return (float)(1 / (double)scale);
 }
 
-/* Gradients [first] to [first] + V. A unit has whole fours. */
-template <typename T, int V>
-static __device__ inline pack<float, V> take(const struct kernel_gradients &gradients, size_t first)
-{
-	const size_t unit = first / KERNEL_UNIT;
-	pack<T, V> narrow;
-
-	if (!gradients.marks || !(gradients.marks[unit / 32] >> unit % 32 & 1))
-		return pack_load<V>(gradients.wide + first);
-	narrow = pack_load<V>((const T *)gradients.narrow + first);
-	return pack_of<float, V>([&](int v) { return narrow[v]; });
-}
-
-/* --- The size of the gradient ------------------------------------------------------------------- */
+/* --- Norm of the gradient ----------------------------------------------------------------------- */
 
 enum { NORM_BLOCKS = 256, NORM_SHARE = 16 };
 
-/* Depends on the count alone, and so does the order of the sum. */
+/* The number of blocks, and so the order of the sum, depends only on [count]. */
 static size_t norm_blocks(size_t count)
 {
 	size_t blocks = launch_blocks((count + NORM_SHARE - 1) / NORM_SHARE);
@@ -55,32 +42,30 @@ static size_t norm_blocks(size_t count)
 	return blocks < NORM_BLOCKS ? blocks : (size_t)NORM_BLOCKS;
 }
 
-/* Sums of squares, and of how many threads have seen something that is not finite. */
-template <typename T>
-static __global__ void norm_parts(struct kernel_gradients gradients, size_t count,
+/* Sums the squares, and the number of threads that found a value that is not finite. */
+static __global__ void norm_parts(const float *gradients, size_t count,
 				  const struct kernel_state *state, struct partial_pair *parts,
 				  unsigned *ticket, struct kernel_norm2 *norm2)
 {
-	GRID_WAIT();
 	size_t stride = (size_t)gridDim.x * blockDim.x * FOUR;
 	float inverse = inverse_of(state->scale);
 	struct partial_pair part = {0, 0};
-	bool odd = false;
+	bool found_not_finite = false;
 
 	UNROLL_4
 	for (size_t i = thread_index() * FOUR; i < count; i += stride)
 		pack_each<FOUR>(i, count, [&](auto n, size_t at) {
-			pack<float, n.value> taken = take<T, n.value>(gradients, at);
+			pack<float, n.value> loaded = pack_load<n.value>(gradients + at);
 
 			UNROLL
 			for (int v = 0; v < n.value; v++) {
-				double value = (double)__fmul_rn(taken[v], inverse);
+				double value = (double)__fmul_rn(loaded[v], inverse);
 
 				part.first += value * value;
-				odd |= !is_finite(taken[v]);
+				found_not_finite |= !is_finite(loaded[v]);
 			}
 		});
-	part.second = odd;
+	part.second = found_not_finite;
 	if (partial_pair_sum(&part, parts, ticket) && threadIdx.x == 0) {
 		norm2->norm = sqrt(part.first);
 		norm2->overflow = part.second > 0;
@@ -92,15 +77,14 @@ size_t kernel_norm2_bytes(size_t count)
 	return norm_blocks(count) * sizeof(struct partial_pair);
 }
 
-void kernel_norm2(void *stream, const struct kernel_gradients *gradients, size_t count,
+void kernel_norm2(void *stream, const float *gradients, size_t count,
 		  const struct kernel_state *state, const struct kernel_scratch *scratch,
-		  struct kernel_norm2 *norm2, enum ddp_type type)
+		  struct kernel_norm2 *norm2)
 {
 	struct partial_pair *parts = (struct partial_pair *)scratch->memory;
 
-	WITH_TYPE(type, T,
-		  LAUNCH_BLOCKS((norm_parts<T>), norm_blocks(count), LAUNCH_THREADS, stream,
-				*gradients, count, state, parts, scratch->tickets, norm2))
+	LAUNCH_BLOCKS(norm_parts, norm_blocks(count), LAUNCH_THREADS, stream, gradients, count,
+		      state, parts, scratch->tickets, norm2);
 }
 
 /* --- The end of a step --------------------------------------------------------------------------- */
@@ -128,9 +112,9 @@ static __device__ inline bool overflowed(const struct kernel_end &end)
 }
 
 /*
- * Stores to host memory arrive in any order unless a fence for the whole system stands between them; they are
- * volatile so that each is one store, made once, where it stands. The host reads the sequence first (acquire),
- * and when it is the one it waits for, the rest is there.
+ * Writes the result to host memory. Only a system-wide fence orders these stores. They are
+ * volatile, so that each is done exactly once. The host reads [sequence] with acquire semantics; if
+ * it is the expected one, the other members are complete.
  */
 static __device__ void report_step(const struct kernel_end &end, bool overflow)
 {
@@ -147,7 +131,10 @@ static __device__ void report_step(const struct kernel_end &end, bool overflow)
 	result->sequence = next.sequence;
 }
 
-/* By one thread. What is under way stays as it is, since the other threads read it. */
+/*
+ * Ends the step. Runs in one thread and does not change the current step's data, which other
+ * threads read.
+ */
 static __device__ void finish(const struct kernel_end &end, bool overflow)
 {
 	struct kernel_next &next = end.step->next;
@@ -159,10 +146,10 @@ static __device__ void finish(const struct kernel_end &end, bool overflow)
 	next.sequence++;
 	next.indices += next.entry.count;
 	next.places += next.entry.count;
-	next.entry = *next.rest++;
+	next.entry = *next.following++;
 }
 
-/* --- The rules ----------------------------------------------------------------------------------- */
+/* --- Update rules -------------------------------------------------------------------------------- */
 
 struct element {
 	float value, gradient, slot[2];
@@ -174,12 +161,12 @@ static __device__ inline void add_decay(const struct optim_numbers &numbers, str
 		at.gradient = fmaf(at.value, numbers.decay, at.gradient);
 }
 
-/* Slot [slot] becomes a mean of squares of [factor]. */
+/* Updates slot [slot], a running mean of squares of [factor]. */
 static __device__ inline void mean(const struct optim_numbers &numbers, int slot,
 				   struct element &at, float factor)
 {
-	at.slot[slot] = fmaf(__fmul_rn(numbers.take[slot], factor), factor,
-			     __fmul_rn(at.slot[slot], numbers.keep[slot]));
+	at.slot[slot] = fmaf(__fmul_rn(numbers.new_factor[slot], factor), factor,
+			     __fmul_rn(at.slot[slot], numbers.old_factor[slot]));
 }
 
 struct rule_sgd {
@@ -215,8 +202,8 @@ struct rule_adamw {
 	{
 		float divisor, change;
 
-		at.slot[0] =
-			fmaf(at.gradient, numbers.take[0], __fmul_rn(at.slot[0], numbers.keep[0]));
+		at.slot[0] = fmaf(at.gradient, numbers.new_factor[0],
+				  __fmul_rn(at.slot[0], numbers.old_factor[0]));
 		mean(numbers, 1, at, at.gradient);
 		divisor =
 			__fadd_rn(__fdiv_rn(__fsqrt_rn(at.slot[1]), numbers.root), numbers.epsilon);
@@ -242,19 +229,18 @@ struct rule_adadelta {
 	}
 };
 
-/* --- The step ------------------------------------------------------------------------------------ */
+/* --- Step ---------------------------------------------------------------------------------------- */
 
-/* What a step works on: arguments of its kernel. */
 struct step {
-	struct optim_numbers numbers; /* without the pace */
+	struct optim_numbers numbers; /* without the members of order->pace */
 	struct kernel_end end;
 	float *values;
-	struct kernel_gradients gradients;
+	const float *gradients;
 	float *slots[2];
 	size_t count;
 };
 
-/* As clip_grad_norm_: at most 1; nan where the norm is nan, so that it is not taken for a good one. */
+/* As clip_grad_norm_: at most 1. NaN if the norm is NaN, so that the error stays visible. */
 static __device__ inline float clip_factor(const struct step &step)
 {
 	double factor = step.end.clip > 0 ? step.end.clip / (step.end.norm2->norm + 1e-6) : 1;
@@ -264,7 +250,6 @@ static __device__ inline float clip_factor(const struct step &step)
 
 template <class RULE, typename T> static __global__ void optimize(struct step step, T *narrow)
 {
-	GRID_WAIT();
 	const struct kernel_order &order = step.end.step->order;
 	struct optim_numbers numbers = step.numbers;
 	bool overflow = overflowed(step.end);
@@ -276,13 +261,13 @@ template <class RULE, typename T> static __global__ void optimize(struct step st
 	pack_each<FOUR>(thread_index() * FOUR, step.count, [&](auto n, size_t at) {
 		constexpr int V = n.value;
 		pack<float, V> value = pack_load<V>(step.values + at), slot[2] = {};
-		pack<float, V> gradient = take<T, V>(step.gradients, at);
+		pack<float, V> gradient = pack_load<V>(step.gradients + at);
 		float inverse, factor;
 
 		UNROLL
 		for (int s = 0; s < RULE::SLOTS; s++)
 			slot[s] = pack_load<V>(step.slots[s] + at);
-		/* While these are on their way. */
+		/* Overlaps with the loads. */
 		inverse = inverse_of(step.end.step->state.scale);
 		factor = clip_factor(step);
 		numbers.rate = order.pace.rate;
@@ -318,10 +303,10 @@ static void launch(void *stream, const struct step &step, void *narrow, enum ddp
 }
 
 void kernel_optimize(void *stream, const struct optim *optim, const struct kernel_end *end,
-		     float *values, const struct kernel_gradients *gradients, float *const slots[2],
-		     void *narrow, size_t count, enum ddp_type type)
+		     float *values, const float *gradients, float *const slots[2], void *narrow,
+		     size_t count, enum ddp_type type)
 {
-	struct step step = {optim_numbers_of(optim, 1, 0), *end, values, *gradients,
+	struct step step = {optim_numbers_of(optim, 1, 0), *end, values, gradients,
 			    {slots[0], slots[1]},	   count};
 
 	if (optim->kind == OPTIM_ADAMW)

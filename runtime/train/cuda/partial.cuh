@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * partial.cuh - sums of many blocks, added up by the last of these
+ * partial.cuh - sums over many blocks, added by the last of them
  *
- * Each of [parts] leaves a row of [columns] partial sums. The parts lie in groups: the last block of a
- * group adds up the group's rows, in double, and the last of the groups' adds up these sums. Chance
- * decides which block is last, and not what it adds or in which order: the bits are always the same. No block
- * waits for another one, so they need not be on the card at the same time.
+ * Each of [parts] parts stores a row of [columns] partial sums. Parts are divided into groups. The
+ * last block of a group to finish adds the group's rows in double precision, and the last of these
+ * blocks adds the groups' sums. Which block is last varies, but not what is added and in which
+ * order, so the bits are always the same. No block waits for another one, so they need not run at
+ * the same time.
  */
 #ifndef TRAIN_CUDA_PARTIAL_CUH
 #define TRAIN_CUDA_PARTIAL_CUH
@@ -14,19 +15,19 @@
 #include "gpu/launch.cuh"
 #include "gpu/pack.cuh"
 
-/* On a card with 132 processors one wave of blocks of 256 threads, 4 on each. */
+/* One wave of blocks of 256 threads on a card with 132 multiprocessors, 4 on each. */
 enum { PARTIAL_PARTS = 512, PARTIAL_GROUPS = KERNEL_TICKETS - 1, PARTIAL_FEW = 16 };
 
 struct partial {
-	float *rows;	/* of parts */
-	double *groups; /* sums of groups, behind them */
+	float *rows;	/* of the parts */
+	double *groups; /* sums of the groups, after the rows */
 	unsigned *tickets;
 	size_t columns;
-	unsigned parts, members; /* of a group */
-	unsigned blocks;	 /* that have a part together */
+	unsigned parts, members; /* parts per group */
+	unsigned blocks;	 /* blocks per part */
 };
 
-/* Parts in a group: few are one group, of more there are about as many groups as parts in each. */
+/* Number of parts per group: one group if there are few parts, else about the square root. */
 static inline unsigned partial_members(unsigned parts)
 {
 	unsigned members = PARTIAL_FEW;
@@ -45,7 +46,7 @@ static inline size_t partial_rows_bytes(size_t parts, size_t columns)
 	return (parts * columns * sizeof(float) + 15) / 16 * 16;
 }
 
-/* Of scratch memory, for [parts] or fewer. */
+/* Bytes of scratch memory for at most [parts]. */
 static inline size_t partial_bytes(size_t parts, size_t columns)
 {
 	return partial_rows_bytes(parts, columns) + PARTIAL_GROUPS * columns * sizeof(double);
@@ -71,9 +72,9 @@ static __device__ inline unsigned partial_groups(const struct partial *partial)
 }
 
 /*
- * Whether this block is the last of all, to all of its threads, which all call it when they have
- * written to the row of [part]: then partial_total() has the sums of columns. [term] is (part, column) of what is
- * added, which it reads by load_fresh().
+ * Returns whether this block is the last one, to all of its threads. All threads must call it after
+ * writing the row of [part]. In the last block partial_total() then returns the sum of each column.
+ * [term]: function of (part, column) that returns a summand, which it must read with load_fresh().
  */
 template <typename TERM>
 static __device__ inline bool partial_last(const struct partial *partial, unsigned part,
@@ -118,11 +119,11 @@ static __device__ inline double partial_total(const struct partial *partial, siz
 }
 
 /*
- * The sums of the rows as they are: of the first [split] columns to [to], of the others to [rest], by the last block,
- * which is told that it is. All threads call it when they have written to the row of [part].
+ * Sums the rows: the first [split] columns to [to], the others to [others]. Returns true in the
+ * last block, which writes the sums. All threads must call it after writing the row of [part].
  */
 static __device__ inline bool partial_sums(const struct partial *partial, unsigned part, float *to,
-					   size_t split = SIZE_MAX, float *rest = NULL)
+					   size_t split = SIZE_MAX, float *others = NULL)
 {
 	auto term = [&](unsigned row, size_t column) {
 		return (double)load_fresh(partial->rows + row * partial->columns + column);
@@ -131,18 +132,21 @@ static __device__ inline bool partial_sums(const struct partial *partial, unsign
 	if (!partial_last(partial, part, term))
 		return false;
 	for (size_t c = threadIdx.x; c < partial->columns; c += LAUNCH_THREADS)
-		*(c < split ? to + c : rest + (c - split)) = (float)partial_total(partial, c, term);
+		*(c < split ? to + c : others + (c - split)) =
+			(float)partial_total(partial, c, term);
 	return true;
 }
 
 /*
- * The first step of that, within a block of LAUNCH_THREADS of which [across] side by side have other columns: the sum
- * of value [k] over the threads that have the columns of thread [lane] < [across] goes to to(k, lane, sum).
+ * Sums within a block of LAUNCH_THREADS, of which [across] adjacent threads have different columns.
+ * Calls to(k, lane, sum) with the sum of value [k] over all threads with the columns of thread
+ * [lane] < [across].
  */
 template <int N, typename TO>
 static __device__ inline void partial_block(const float (&values)[N], unsigned across, const TO &to)
 {
-	SHARED float all[N][LAUNCH_THREADS + 8]; /* columns begin in other banks */
+	/* padded, so that columns start in different banks */
+	SHARED float all[N][LAUNCH_THREADS + 8];
 
 	UNROLL
 	for (int k = 0; k < N; k++)
@@ -158,7 +162,7 @@ static __device__ inline void partial_block(const float (&values)[N], unsigned a
 	}
 }
 
-/* --- Two sums of all threads ------------------------------------------------------------------- */
+/* --- Two sums over all threads ----------------------------------------------------------------- */
 
 struct partial_pair {
 	double first, second;
@@ -170,17 +174,10 @@ struct partial_pair {
 	}
 };
 
-/* Of what each block has left in [blocks], by the last of them. All threads call it. */
-static __device__ inline struct partial_pair partial_pairs(const struct partial_pair *blocks)
-{
-	struct partial_pair sum = {0, 0};
-
-	for (unsigned i = threadIdx.x; i < gridDim.x; i += LAUNCH_THREADS)
-		sum += {load_fresh(&blocks[i].first), load_fresh(&blocks[i].second)};
-	return lanes_sum<LAUNCH_THREADS>(sum);
-}
-
-/* Each thread's [pair] becomes the sum of all, in the last block, which is told that it is. All threads call it. */
+/*
+ * Replaces [pair] by the sum over all threads. Only the last block gets the sum, and returns true. All
+ * threads must call it.
+ */
 static __device__ inline bool partial_pair_sum(struct partial_pair *pair,
 					       struct partial_pair *blocks, unsigned *ticket)
 {
@@ -191,7 +188,10 @@ static __device__ inline bool partial_pair_sum(struct partial_pair *pair,
 		blocks[blockIdx.x] = *pair;
 	if (!last_block(ticket, gridDim.x))
 		return false;
-	*pair = partial_pairs(blocks);
+	*pair = {0, 0};
+	for (unsigned i = threadIdx.x; i < gridDim.x; i += LAUNCH_THREADS)
+		*pair += {load_fresh(&blocks[i].first), load_fresh(&blocks[i].second)};
+	*pair = lanes_sum<LAUNCH_THREADS>(*pair);
 	return true;
 }
 

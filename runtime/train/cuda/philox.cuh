@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * philox.cuh - ddp_random() on the device: the same words
+ * philox.cuh - ddp_random() on the device, with the same results
  *
- * Twenty products of 32 x 32 bits and as many exclusive ors, nothing in memory: a fifth of a
- * microsecond for whoever waits for it.
+ * It takes twenty products of 32 x 32 bits and as many exclusive ors, and no memory: about 0.2
+ * microseconds of latency.
  */
 #ifndef TRAIN_CUDA_PHILOX_CUH
 #define TRAIN_CUDA_PHILOX_CUH

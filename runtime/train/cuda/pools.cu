@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pools.cu - pools, dropout, and dropout behind a max-pool
+ * pools.cu - pools, dropout, and max-pools followed by dropout
  *
- * All are bound by memory: each byte is read and written once, 16 bytes at a time where rows of channels
- * allow it, neighbours by neighbours. A max-pool reads size x size packs per thread, all under way at
- * once; behind it dropout reads nothing, and there is one launch less to wait for. Where batches are small,
- * what remains is the launch.
+ * All are bound by memory. Each byte is read and written once, 16 bytes at a time if the rows of
+ * channels allow it, and adjacent for adjacent threads. A max-pool reads size x size packs per
+ * thread, all in flight at the same time. A dropout after it needs no further memory access and no
+ * further launch. Small batches are bound by the launch.
  *
- * Indices are divided in 32 bits, which takes a fifth of the time that 64 do: the engine refuses batches
- * whose values have more elements.
+ * Indices are divided in 32 bits, which takes a fifth of the time of 64 bits. The engine rejects
+ * batches with more elements.
  */
 #include "cuda-kernels.h"
 #include "gpu/launch.cuh"
@@ -18,12 +18,12 @@
 
 /* --- Windows ---------------------------------------------------------------------------------- */
 
-/* The window of a thread: its first channel, and where it is in the image. */
+/* Window of a thread: its first channel and its position. */
 struct window {
 	uint32_t channel, row, column, image;
 };
 
-/* Result [place] of an image of [columns] windows side by side. */
+/* The window of result [place] of an image with [columns] windows per row. */
 static __device__ inline struct window window_of(const struct kernel_pool *pool, uint32_t image,
 						 uint32_t place, uint32_t columns)
 {
@@ -32,7 +32,7 @@ static __device__ inline struct window window_of(const struct kernel_pool *pool,
 	return {place % channels, index / columns, index % columns, image};
 }
 
-/* Pixel [y], [x] of the window, in the images: it may lie outside of its own. */
+/* Offset of pixel [y], [x] of the window. The pixel may be outside of the image. */
 static __device__ inline size_t window_pixel(const struct kernel_pool *pool,
 					     const struct window *window, int y, int x)
 {
@@ -46,22 +46,22 @@ static __device__ inline size_t window_pixel(const struct kernel_pool *pool,
 /* --- Dropout ------------------------------------------------------------------------------------ */
 
 /*
- * What is drawn for 128 elements is drawn once, by one thread of the block for each of its planes, while
- * the block's numbers are on their way; a block has a draw for each of its threads at most, and usually a
- * warp's. A thread has V elements of a sample, side by side; blocks are of LAUNCH_THREADS.
+ * Random numbers of 128 elements are drawn once per block, one plane by one thread, while the data
+ * is being loaded. A block draws at most one plane per thread, usually one warp's worth. A thread
+ * has V adjacent elements of a sample. Blocks have LAUNCH_THREADS threads.
  */
-enum { GROUP = 128, PLANES = 16 }; /* dropout.h */
+enum { GROUP = 128, PLANES = 16 }; /* see dropout.h */
 
-/* Of a block. */
+/* groups per block */
 template <int V> static constexpr uint32_t GROUPS = LAUNCH_THREADS *V / GROUP;
 
-/* What is drawn, and for what: the samples' groups lie one sample after the other. */
+/* Parameters of the random numbers. Groups are ordered by sample. */
 struct draw {
 	struct kernel_dropout dropout;
 	const struct kernel_order *order;
 	const uint64_t *orders;
-	uint32_t samples, elements; /* of a sample: its last group may have fewer than 128 */
-	uint32_t groups;	    /* of a sample */
+	uint32_t samples, elements; /* per sample; its last group may have fewer than 128 */
+	uint32_t groups;	    /* per sample */
 };
 
 static inline struct draw draw_of(const struct kernel_dropout *dropout,
@@ -85,10 +85,9 @@ static inline size_t draw_blocks(const struct draw *draw, int pack)
 	return ((size_t)draw->samples * draw->groups + groups - 1) / groups;
 }
 
-/* A thread's elements. */
 struct share {
-	uint32_t group, element; /* of the block, of the group */
-	uint32_t sample, place;	 /* of the sample */
+	uint32_t group, element; /* in the block; in the group */
+	uint32_t sample, place;	 /* in the sample */
 	bool there;
 };
 
@@ -106,7 +105,10 @@ template <int V> static __device__ inline struct share share_of(const struct dra
 	return share;
 }
 
-/* From bit 0 on, a 1 for each of the thread's elements that is dropped. All threads call it. */
+/*
+ * Returns a mask with bit 0 for the thread's first element, 1 if the element is dropped. All
+ * threads must call it.
+ */
 template <int V>
 static __device__ inline uint32_t share_dropped(const struct draw *draw, struct share share)
 {
@@ -134,7 +136,6 @@ static __device__ inline uint32_t share_dropped(const struct draw *draw, struct 
 
 template <typename T, int V> static __global__ void drop(struct draw draw, const T *x, T *y)
 {
-	GRID_WAIT();
 	struct share share = share_of<V>(&draw);
 	size_t at = (size_t)share.sample * draw.elements + share.place;
 	pack<T, V> numbers;
@@ -163,14 +164,13 @@ void kernel_dropout(void *stream, const struct kernel_dropout *dropout,
 				(const T *)x, (T *)y))
 }
 
-/* --- Max-pool, with a dropout behind it ---------------------------------------------------------- */
+/* --- Max-pool, optionally followed by dropout ---------------------------------------------------- */
 
-/* SIZE 0: any. The first of equal ones wins, and what is no number. */
+/* SIZE 0: any size. The first of equal values counts; NaN is larger than all numbers. */
 template <typename T, int V, int SIZE>
 static __global__ void max_pool(struct kernel_pool pool, struct draw draw, const T *x, T *y,
 				uint8_t *which)
 {
-	GRID_WAIT();
 	const int size = SIZE ? SIZE : pool.size;
 	struct share share = share_of<V>(&draw);
 	struct window window =
@@ -219,10 +219,10 @@ void kernel_max_pool(void *stream, const struct kernel_pool *pool,
 	})
 }
 
-/* [rows] x [columns] windows in an image, with those that stick out; [each]: elements of all of these. */
+/* [rows] x [columns] windows per image, including incomplete ones; [each]: elements of these. */
 struct pool_back {
 	uint32_t rows, columns, each;
-	size_t count; /* of all images */
+	size_t count; /* elements in all images */
 	const void *dy, *y;
 	const uint8_t *which;
 	float scale;
@@ -230,14 +230,13 @@ struct pool_back {
 };
 
 /*
- * A window sends its gradient back to one pixel and zeros to the others: to all where it sticks out. SUMS: all
- * windows of a thread have the same channels.
+ * A window passes its gradient to one pixel and zeros to the others. Incomplete windows get zeros.
+ * SUMS: all windows of a thread have the same channels.
  */
 template <typename T, int V, bool SUMS>
 static __global__ void max_pool_back(struct kernel_pool pool, struct pool_back back,
 				     struct partial partial, float *to)
 {
-	GRID_WAIT();
 	const uint32_t rows = (uint32_t)(pool.height / pool.size);
 	const uint32_t columns = (uint32_t)(pool.width / pool.size);
 	float sums[V] = {};
@@ -318,14 +317,16 @@ void kernel_max_pool_back(void *stream, const struct kernel_pool *pool, size_t b
 				   channels, scratch, sums, type);
 }
 
-/* --- Average ---------------------------------------------------------------------------------- */
+/* --- Average pool ----------------------------------------------------------------------------- */
 
-/* A thread has one pack of channels in all rows of an image: it sums them, or writes all of them BACK. */
+/*
+ * A thread has one pack of channels in all rows of an image. It sums the rows or, with BACK, writes
+ * all of them.
+ */
 template <typename T, int V, bool BACK>
 static __global__ void average_pool(uint32_t count, uint32_t rows, uint32_t channels, const T *from,
 				    T *to)
 {
-	GRID_WAIT();
 	const float part = 1 / (float)rows;
 	uint32_t index = (uint32_t)thread_index(), packs = channels / V;
 	size_t image = index / packs, channel = index % packs * V;

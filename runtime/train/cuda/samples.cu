@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * samples.cu - from a data set's bytes to a batch
+ * samples.cu - converts bytes of a data set to the images of a batch
  *
- * A number of a batch takes a byte to read and two or four to write, 16 at a time: for 512 images of
- * CIFAR 1.5 MB and 3 MB, which is less than a launch takes. What a thread waits for is the chain of order,
- * index and bytes, two after the other; meanwhile it draws its crop, alike for all threads of an image.
+ * An element takes one byte to read and two or four to write, 16 elements per thread. For 512
+ * images of CIFAR that is 1.5 MB and 3 MB, which takes less time than a launch. The latency is that
+ * of two dependent loads, the index and the bytes. In the meantime a thread computes its crop,
+ * which is equal for all threads of an image.
  */
 #include "data/batch.h"
 extern "C" {
@@ -15,7 +16,7 @@ extern "C" {
 #include "gpu/pack.cuh"
 #include "philox.cuh"
 
-/* What batch_crop() says. */
+/* As batch_crop(). */
 struct crop {
 	int top, left;
 	bool mirrored;
@@ -37,7 +38,7 @@ static __device__ inline struct crop crop_of(const struct kernel_images *images,
 	return crop;
 }
 
-/* A number of a result, N, H, W, C. */
+/* Position of an element of an image, H, W, C. */
 struct spot {
 	int row, column, channel;
 };
@@ -62,7 +63,7 @@ static __device__ inline struct spot spot_next(const struct kernel_images *image
 	return spot;
 }
 
-/* Black beyond the edge. */
+/* Black outside of the image. */
 static __device__ inline uint8_t pixel_of(const struct kernel_images *images, const uint8_t *image,
 					  struct crop crop, struct spot spot)
 {
@@ -74,14 +75,14 @@ static __device__ inline uint8_t pixel_of(const struct kernel_images *images, co
 	return image[(spot.channel * images->height + y) * images->width + x];
 }
 
-/* Chosen, and not looked up, since an array of arguments that is looked into goes to memory. */
+/* Selects a value without indexing, as an argument array that is indexed is copied to memory. */
 static __device__ inline float channel_of(const float values[4], int channel)
 {
 	return channel < 2 ? (channel < 1 ? values[0] : values[1])
 			   : (channel < 3 ? values[2] : values[3]);
 }
 
-/* Two divisions and a difference, each rounded: as the host and torchvision do. */
+/* Two divisions and one difference, each rounded, as on the host and in torchvision. */
 static __device__ inline float level_of(const struct kernel_images *images, uint8_t pixel,
 					int channel)
 {
@@ -92,8 +93,8 @@ static __device__ inline float level_of(const struct kernel_images *images, uint
 }
 
 /*
- * By one thread; what is next stays as it is, since the other threads read it. The host's word is read where it is,
- * in its memory, and not kept: volatile.
+ * Makes the next step the current one. Runs in one thread and does not change [next], which other
+ * threads read. Volatile: the host writes the stop request.
  */
 static __device__ void begin(struct kernel_step *step, const volatile struct kernel_result *results)
 {
@@ -116,7 +117,7 @@ static __device__ void begin(struct kernel_step *step, const volatile struct ker
 	step->state = next->state;
 }
 
-/* Where a batch goes. An image is [packs] packs of x. */
+/* Destination of a batch. An image has [packs] packs of elements. */
 struct target {
 	void *x;
 	int32_t *labels;
@@ -124,12 +125,11 @@ struct target {
 	uint32_t batch, packs;
 };
 
-/* Bytes first: all of a thread's are under way at once. */
+/* Loads all bytes of a thread first, so that their latencies overlap. */
 template <typename T, int V>
 static __global__ void gather(struct kernel_images images, struct kernel_step *step,
 			      const struct kernel_result *results, struct target to)
 {
-	GRID_WAIT();
 	const struct kernel_next *next = &step->next;
 	uint32_t index = (uint32_t)thread_index();
 	uint32_t sample = index / to.packs, element = index % to.packs * V;

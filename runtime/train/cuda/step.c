@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A step is enqueued, and told of some steps later. The host never waits for the device in the loop but to be so
- * many steps ahead and no more. It looks at what the steps tell; only where nothing comes for long is the device
- * asked, and then libddp, which knows how long it may take and who is missing.
+ * step.c - steps, evaluation, and copies of the model between host and device
+ *
+ * A step is enqueued, and its result is read some steps later. The host waits for the device only
+ * to limit the number of steps under way. It polls the results in host memory. If no result arrives
+ * for a while, it asks the device for errors, and then waits through libddp, which has a time limit
+ * and names missing ranks.
  */
 #include "config.h"
 
@@ -15,34 +18,41 @@
 #include "base/watch.h"
 #include "cuda-engine.h"
 
-/* --- What a step is ----------------------------------------------------------------------------- */
+/* --- Parts of a step ---------------------------------------------------------------------------- */
 
-/* The norm is asked for where it, or whether it is a number, matters. */
+/* Enqueues the optimizer. The norm is computed only for clipping and loss scaling. */
 static int optimize(struct engine *engine, struct ddp_error *error)
 {
 	const struct engine_setup *setup = &engine->setup;
 	const struct cuda_memory *memory = &engine->memory;
-	bool asked = setup->clip > 0 || engine->scaling;
+	bool needs_norm = setup->clip > 0 || engine->scaling;
 	struct kernel_scratch scratch = cuda_scratch(engine);
 	size_t count = setup->model->count;
-	struct kernel_gradients gradients = {memory->gradients, memory->narrow_gradients,
-					     memory->marks};
 	struct kernel_end end = {.step = engine->train->step,
-				 .norm2 = asked ? memory->norm2 : NULL,
+				 .norm2 = needs_norm ? memory->norm2 : NULL,
 				 .clip = setup->clip,
 				 .word = memory->gradients + count,
 				 .results = memory->results};
 	void *stream = cuda_stream(engine);
 
-	if (asked)
-		kernel_norm2(stream, &gradients, count, memory->state, &scratch, memory->norm2,
-			     setup->type);
-	kernel_optimize(stream, setup->optim, &end, memory->values, &gradients, memory->slots,
-			memory->narrow, count, setup->type);
+	if (needs_norm)
+		kernel_norm2(stream, memory->gradients, count, memory->state, &scratch,
+			     memory->norm2);
+	kernel_optimize(stream, setup->optim, &end, memory->values, memory->gradients,
+			memory->slots, memory->narrow, count, setup->type);
 	return device_check(engine->device, "the optimizer", error);
 }
 
-/* From the images to the gradients. */
+/* Makes COMPUTE wait for the sums of all gradients. */
+static int finish_sums(struct engine *engine, struct ddp_error *error)
+{
+	return cuda_fail(engine,
+			 ddp_gradients_finish_on(engine->setup.model->gradients,
+						 cuda_stream(engine)),
+			 error);
+}
+
+/* Enqueues everything from the images to the gradients. */
 static int backwards(struct engine *engine, struct ddp_error *error)
 {
 	int status;
@@ -56,10 +66,10 @@ static int backwards(struct engine *engine, struct ddp_error *error)
 	if (status < 0)
 		return status;
 	status = cuda_backward(engine, error);
-	return status == 0 && !engine->sums_later ? cuda_sums_finish(engine, error) : status;
+	return status == 0 && !engine->finish_later ? finish_sums(engine, error) : status;
 }
 
-/* All of a step on COMPUTE and REDUCE. */
+/* Enqueues a whole step on COMPUTE and REDUCE. */
 static int enqueue(struct engine *engine, struct ddp_error *error)
 {
 	int status = backwards(engine, error);
@@ -87,23 +97,23 @@ static int capture(struct engine *engine, int (*part)(struct engine *, struct dd
 }
 
 /*
- * Both graphs, before one is launched: making a graph may wait for the device, which may then wait for no sum that some
- * rank has yet to enqueue.
+ * Captures both graphs before one is launched. A capture may wait for the device, which must then
+ * not depend on a sum that another rank has yet to enqueue.
  */
 static int capture_all(struct engine *engine, struct ddp_error *error)
 {
 	bool two = engine->manner == CUDA_TWO_GRAPHS;
 	int status;
 
-	engine->sums_later = two;
+	engine->finish_later = two;
 	status = capture(engine, two ? backwards : enqueue, &engine->graphs[0], error);
-	engine->sums_later = false;
+	engine->finish_later = false;
 	return status == 0 && two ? capture(engine, optimize, &engine->graphs[1], error) : status;
 }
 
 /*
- * The first step of all is done as it comes: libraries load what they need, and NCCL connects, neither
- * of which may be while a graph is made. It counts as any other.
+ * Enqueues the first step directly. Libraries load and NCCL connects in it, which is not possible
+ * during a capture.
  */
 static int launch(struct engine *engine, struct ddp_error *error)
 {
@@ -117,17 +127,18 @@ static int launch(struct engine *engine, struct ddp_error *error)
 		status = device_launch(engine->device, engine->graphs[0], error);
 	if (status < 0 || engine->manner == CUDA_ONE_GRAPH)
 		return status;
-	status = cuda_sums_finish(engine, error);
+	status = finish_sums(engine, error);
 	return status == 0 ? device_launch(engine->device, engine->graphs[1], error) : status;
 }
 
-/* --- Waiting ------------------------------------------------------------------------------------- */
+/* --- Wait for results ---------------------------------------------------------------------------- */
 
-/* Seconds in which a step is looked for without sleep, and in which libddp is not asked. */
-static const double spin = 200e-6, patience = 1;
-enum { NAP = 50000 /* nanoseconds */ };
+/* seconds: polling without sleep; limit after which libddp waits */
+static const double spin = 200e-6, poll_limit = 1;
+enum { POLL_PAUSE_NS = 50000 /* nanoseconds */ };
 
-int cuda_break(struct engine *engine, int status)
+/* Sets engine->broken if [status] is an error. Returns [status]. */
+static int break_engine(struct engine *engine, int status)
 {
 	if (status < 0)
 		engine->broken = true;
@@ -141,31 +152,31 @@ int cuda_wait(struct engine *engine, struct ddp_error *error)
 
 	if (engine->ranks > 1) {
 		status = ddp_device_wait(engine->setup.ddp, cuda_stream(engine));
-		return cuda_break(engine, cuda_told(engine, status, error));
+		return break_engine(engine, cuda_fail(engine, status, error));
 	}
 	status = device_wait(engine->device, DEVICE_COMPUTE, &inner);
 	if (status == 0)
 		return 0;
 	if (engine->launched > 0)
-		ddp_error_set(error, status, "%.900s; %llu steps have ended, %llu were begun",
-			      inner.text, (unsigned long long)engine->told,
+		ddp_error_set(error, status, "%.900s; %llu steps have ended, %llu were started",
+			      inner.text, (unsigned long long)engine->results_read,
 			      (unsigned long long)engine->launched);
 	else
 		ddp_error_set(error, status, "%s", inner.text);
-	return cuda_break(engine, status);
+	return break_engine(engine, status);
 }
 
 /*
- * For loops that look whether something has come: give the processor away for a moment. After a second of
- * that since [begin] it is cuda_wait(), and 1 is returned: it must have come then.
+ * Pauses a polling loop that started at [begin]. After one second it calls cuda_wait() instead and
+ * returns 1: the result must then be there.
  */
 static int pause_for(struct engine *engine, double begin, struct ddp_error *error)
 {
 	double waited = ddp_seconds() - begin;
-	struct timespec nap = {0, NAP};
+	struct timespec nap = {0, POLL_PAUSE_NS};
 	int status;
 
-	if (waited >= patience) {
+	if (waited >= poll_limit) {
 		status = cuda_wait(engine, error);
 		return status < 0 ? status : 1;
 	}
@@ -176,8 +187,11 @@ static int pause_for(struct engine *engine, double begin, struct ddp_error *erro
 	return 0;
 }
 
-/* A skipped step's loss may be no number: its overflow is what was skipped for. */
-static void hold(struct engine *engine, const struct kernel_result *result)
+/*
+ * Adds the result of a step. The loss of a skipped step may not be finite, as gradients have
+ * overflowed.
+ */
+static void add_result(struct engine *engine, const struct kernel_result *result)
 {
 	struct engine_step *held = &engine->held;
 	double loss = (double)result->word[MODEL_LOSS];
@@ -192,28 +206,28 @@ static void hold(struct engine *engine, const struct kernel_result *result)
 }
 
 /*
- * What a step told counts once no sum is known to have been given up: one that was lets its stream go on. With
- * one graph a sum that fails ends nothing, and nothing is told.
+ * Returns an error if a sum was aborted, as the stream then continues with wrong values. With one
+ * graph, a failed sum stops the step and no result arrives.
  */
-static int trust(struct engine *engine, struct ddp_error *error)
+static int check_sums(struct engine *engine, struct ddp_error *error)
 {
 	if (engine->manner == CUDA_ONE_GRAPH || engine->setup.parts > 0)
 		return 0;
-	return cuda_told(engine, ddp_device_check(engine->setup.ddp), error);
+	return cuda_fail(engine, ddp_device_check(engine->setup.ddp), error);
 }
 
-/* The oldest step that was not told, if it has ended. */
+/* Reads the result of the oldest step under way, if it is there. */
 static bool collect(struct engine *engine)
 {
-	uint64_t sequence = engine->told + 1;
+	uint64_t sequence = engine->results_read + 1;
 	const struct kernel_result *result = &engine->memory.results[sequence % KERNEL_SLOTS];
 
-	/* It is written last, by the device: what is read after it is of the same step. */
+	/* The device writes [sequence] last, so the other members are complete. */
 	if (__atomic_load_n(&result->sequence, __ATOMIC_ACQUIRE) != sequence)
 		return false;
 	engine->last = *result;
 	engine->updates = result->updates;
-	engine->told = sequence;
+	engine->results_read = sequence;
 	return true;
 }
 
@@ -223,7 +237,7 @@ static int wait_for_one(struct engine *engine, struct ddp_error *error)
 	int ended = 0;
 
 	while (!collect(engine)) {
-		/* The device is asked when nothing has come for a while: whether it works. */
+		/* After some time without a result, check the device for errors. */
 		int status = ddp_seconds() - begin < spin
 				     ? 0
 				     : device_ended(engine->device, DEVICE_COMPUTE, error);
@@ -232,46 +246,47 @@ static int wait_for_one(struct engine *engine, struct ddp_error *error)
 			return status;
 		if (ended > 0)
 			return ddp_error_set(error, DDP_ERR_ENGINE,
-					     "CUDA engine: a step has ended and told nothing");
+					     "CUDA engine: a step has ended without a result");
 		ended = pause_for(engine, begin, error);
 		if (ended < 0)
 			return ended;
 	}
-	ended = trust(engine, error);
+	ended = check_sums(engine, error);
 	if (ended < 0)
 		return ended;
-	hold(engine, &engine->last);
+	add_result(engine, &engine->last);
 	return 0;
 }
 
-int cuda_catch_up(struct engine *engine, size_t most, struct ddp_error *error)
+/* Waits until at most [most] steps are under way. Adds their results. */
+static int catch_up(struct engine *engine, size_t most, struct ddp_error *error)
 {
 	int status = 0;
 
-	while (status == 0 && engine->launched - engine->told > most)
+	while (status == 0 && engine->launched - engine->results_read > most)
 		status = wait_for_one(engine, error);
-	return cuda_break(engine, status);
+	return break_engine(engine, status);
 }
 
-/* --- What it is told ---------------------------------------------------------------------------- */
+/* --- Data of a step ----------------------------------------------------------------------------- */
 
-/* data_foretell() of training: the device has to have read what was sent before. */
-static int foretell(struct engine *engine, const struct batch *batch, size_t each,
+/* data_announce() for training. The device must have read the last table. */
+static int announce(struct engine *engine, const struct batch *batch, size_t each,
 		    const double *rates, size_t global, struct ddp_error *error)
 {
-	int status = engine->told < engine->sent ? cuda_wait(engine, error) : 0;
+	int status = engine->results_read < engine->table_step ? cuda_wait(engine, error) : 0;
 
 	return status < 0 ? status
-			  : data_foretell(engine->train, batch, each, rates, global, error);
+			  : data_announce(engine->train, batch, each, rates, global, error);
 }
 
 int cuda_expect(struct engine *engine, const struct batch *batch, const double *rates,
 		struct ddp_error *error)
 {
-	return cuda_break(engine, foretell(engine, batch, engine->setup.batch, rates, 0, error));
+	return break_engine(engine, announce(engine, batch, engine->setup.batch, rates, 0, error));
 }
 
-/* Of the first step after a push, which is the optimizer's [step]. */
+/* The state of the first step after a push. [step]: its number of the optimizer step. */
 static struct kernel_state first_state(const struct engine *engine, uint64_t step)
 {
 	const struct ddp_scaler *scaler = engine->setup.scaler;
@@ -287,21 +302,21 @@ static struct kernel_state first_state(const struct engine *engine, uint64_t ste
 	return state;
 }
 
-/* Step [sequence] goes to the device, unless it is there. */
+/* Sends the table of steps to the device, unless it is there. */
 static int send(struct engine *engine, uint64_t sequence, uint64_t step, struct ddp_error *error)
 {
 	struct kernel_state state = first_state(engine, step);
 
-	if (engine->anew)
+	if (engine->pushed)
 		engine->updates = state.updates;
 	else if (engine->train->sent)
 		return 0;
-	engine->sent = sequence;
-	return data_send(engine->train, sequence, engine->updates, engine->anew ? &state : NULL,
+	engine->table_step = sequence;
+	return data_send(engine->train, sequence, engine->updates, engine->pushed ? &state : NULL,
 			 error);
 }
 
-/* --- The calls ------------------------------------------------------------------------------------ */
+/* --- Methods -------------------------------------------------------------------------------------- */
 
 static int begin_step(struct engine *engine, const struct batch *batch, size_t global,
 		      uint64_t step, double rate, bool stop, struct ddp_error *error)
@@ -311,34 +326,36 @@ static int begin_step(struct engine *engine, const struct batch *batch, size_t g
 	int status = 0;
 
 	if (!data_is_next(data, batch, global, rate))
-		status = foretell(engine, batch, batch->count, &rate, global > 0 ? global : 1,
+		status = announce(engine, batch, batch->count, &rate, global > 0 ? global : 1,
 				  error);
 	if (status == 0)
 		status = send(engine, sequence, step, error);
 	if (status < 0)
 		return status;
-	/* The step reads it when it begins; that which had the slot has been told. */
+	/*
+	 * The step reads this when it starts. The result that used the slot before has been read.
+	 */
 	engine->memory.results[sequence % KERNEL_SLOTS].stop = stop;
 	status = launch(engine, error);
 	if (status < 0)
 		return status;
-	data_pass(data);
+	data_advance(data);
 	engine->launched = sequence;
-	engine->anew = false;
+	engine->pushed = false;
 	return 0;
 }
 
 /* --- Virtual ranks ------------------------------------------------------------------------------- */
 
 /*
- * Their gradients are summed in host memory. There ddp_gradients has sums that are the same bits on any number of
- * ranks, over shared memory, UCX and MPI, whether ranks share GPUs or not; sums of whole numbers over NCCL would need
- * the same once more in kernels, the gradients of all of a rank's virtual ranks on the device, and a fallback for
- * where there is no NCCL. The price is the way to the host and back. Next to it launches cost little, so a
- * pass is enqueued call by call, without a graph, and behind each the host waits.
+ * Gradients of virtual ranks are summed in host memory. There, ddp_gradients makes sums with equal
+ * bits on any number of ranks, over shared memory, TCP and MPI, also if ranks share GPUs. Sums over
+ * NCCL would need exact integer sums in kernels, memory on the device for the gradients of all
+ * virtual ranks, and a fallback without NCCL. The cost is the copy to the host and back. Compared
+ * to that launches are cheap, so a pass is enqueued without a graph, and the host waits for each.
  */
 
-/* What lies in the device's gradients, the step's word with it, to the model's, or back. */
+/* Copies gradients and the step vector from the device to the model's memory, or back ([up]). */
 static int copy_gradients(struct engine *engine, bool up, struct ddp_error *error)
 {
 	float *device = engine->memory.gradients, *host;
@@ -349,29 +366,38 @@ static int copy_gradients(struct engine *engine, bool up, struct ddp_error *erro
 			   count * sizeof(float), error);
 }
 
-/* One virtual rank's gradients into the sums, which are there with the last one; [reduce]: the seconds of that. */
+/*
+ * Computes one virtual rank's gradients and adds them to the sums. Adds the time of the sums to
+ * [reduce].
+ */
 static int pass(struct engine *engine, double *reduce, struct ddp_error *error)
 {
 	double begin;
 	int status;
 
-	engine->sums_later = true;
+	engine->finish_later = engine->by_host = true;
 	status = backwards(engine, error);
-	engine->sums_later = false;
-	/* A copy to memory that is not pinned waits in the driver, which knows no time limit. */
+	engine->finish_later = engine->by_host = false;
+	/*
+	 * A copy to memory that is not pinned waits in the driver, without a time limit, so wait
+	 * before it.
+	 */
 	if (status == 0)
 		status = cuda_wait(engine, error);
 	begin = ddp_seconds();
 	if (status == 0)
 		status = copy_gradients(engine, false, error);
 	if (status == 0)
-		status = cuda_told(engine, ddp_gradients_finish(engine->setup.model->gradients),
+		status = cuda_fail(engine, ddp_gradients_finish(engine->setup.model->gradients),
 				   error);
 	*reduce += ddp_seconds() - begin;
 	return status;
 }
 
-/* A step over [batch], the samples of each part one after the other. Each is a table for itself. */
+/*
+ * Runs a step over [batch], which has the samples of each part one after the other. Each part gets
+ * a separate table.
+ */
 static int begin_parts(struct engine *engine, const struct batch *batch, size_t global,
 		       uint64_t step, double rate, bool stop, double *reduce,
 		       struct ddp_error *error)
@@ -384,7 +410,7 @@ static int begin_parts(struct engine *engine, const struct batch *batch, size_t 
 	part.count /= parts;
 	engine->memory.results[sequence % KERNEL_SLOTS].stop = stop;
 	for (engine->part = 0; status == 0 && engine->part < parts; engine->part++) {
-		status = foretell(engine, &part, part.count, &rate, global > 0 ? global : 1, error);
+		status = announce(engine, &part, part.count, &rate, global > 0 ? global : 1, error);
 		if (status == 0)
 			status = send(engine, sequence, step, error);
 		if (status == 0)
@@ -399,11 +425,11 @@ static int begin_parts(struct engine *engine, const struct batch *batch, size_t 
 	if (status < 0)
 		return status;
 	engine->launched = sequence;
-	engine->anew = false;
+	engine->pushed = false;
 	return 0;
 }
 
-static void hand_over(struct engine *engine, struct engine_step *done)
+static void return_results(struct engine *engine, struct engine_step *done)
 {
 	*done = engine->held;
 	memset(&engine->held, 0, sizeof(engine->held));
@@ -424,11 +450,11 @@ int cuda_step(struct engine *engine, const struct batch *batch, size_t global, u
 		begun = ddp_seconds();
 	}
 	if (status < 0)
-		return cuda_break(engine, status);
-	status = cuda_catch_up(engine, lag, error);
+		return break_engine(engine, status);
+	status = catch_up(engine, lag, error);
 	if (status < 0)
 		return status;
-	hand_over(engine, done);
+	return_results(engine, done);
 	done->seconds[ENGINE_DATA] = begun - begin;
 	done->seconds[ENGINE_REDUCE] = reduce;
 	done->seconds[ENGINE_COMPUTE] = ddp_seconds() - begun - reduce;
@@ -438,17 +464,171 @@ int cuda_step(struct engine *engine, const struct batch *batch, size_t global, u
 int cuda_settle(struct engine *engine, struct engine_step *done, struct ddp_error *error)
 {
 	double begin = ddp_seconds();
-	int status = cuda_catch_up(engine, 0, error);
+	int status = catch_up(engine, 0, error);
 
 	memset(done, 0, sizeof(*done));
 	if (status < 0)
 		return status;
-	hand_over(engine, done);
+	return_results(engine, done);
 	done->seconds[ENGINE_COMPUTE] = ddp_seconds() - begin;
-	/* After a push the scale is what was pushed. */
-	if (engine->scaling && engine->last.sequence > 0 && !engine->anew) {
+	/* After a push, the scaler has the value that was pushed. */
+	if (engine->scaling && engine->last.sequence > 0 && !engine->pushed) {
 		engine->setup.scaler->scale = engine->last.scale;
 		engine->setup.scaler->good_steps = engine->last.good_steps;
 	}
 	return 0;
+}
+
+/* --- Push and pull ------------------------------------------------------------------------------ */
+
+/* Copies all arrays of the model to the device ([up]) or to the host. */
+static int copy_all(struct engine *engine, bool up, struct ddp_error *error)
+{
+	const struct model *model = engine->setup.model;
+	const struct cuda_memory *memory = &engine->memory;
+	const struct {
+		float *host, *device;
+		size_t count;
+	} arrays[] = {
+		{model->values, memory->values, model->count},
+		{model->slots[0], memory->slots[0], model->count},
+		{model->slots[1], memory->slots[1], model->count},
+		{model->buffers, memory->buffers, model->buffer_count},
+	};
+	int status = 0;
+
+	for (size_t i = 0; status == 0 && i < sizeof(arrays) / sizeof(arrays[0]); i++) {
+		if (arrays[i].host && arrays[i].count > 0)
+			status = device_copy(engine->device, DEVICE_COMPUTE,
+					     up ? arrays[i].device : arrays[i].host,
+					     up ? arrays[i].host : arrays[i].device,
+					     arrays[i].count * sizeof(float), error);
+	}
+	return status;
+}
+
+static int push(struct engine *engine, struct ddp_error *error)
+{
+	const struct model *model = engine->setup.model;
+	const struct cuda_memory *memory = &engine->memory;
+	int status = catch_up(engine, 0, error);
+
+	if (status == 0)
+		status = copy_all(engine, true, error);
+	if (status < 0)
+		return status;
+	if (memory->narrow)
+		kernel_narrow(cuda_stream(engine), memory->values, memory->narrow, model->count,
+			      engine->setup.type);
+	engine->pushed = true;
+	return device_check(engine->device, "the model's values", error);
+}
+
+int cuda_push(struct engine *engine, struct ddp_error *error)
+{
+	return break_engine(engine, push(engine, error));
+}
+
+/* Copies rank 0's running statistics to all ranks, as with models in host memory. */
+static int share_buffers(struct engine *engine, struct ddp_error *error)
+{
+	const struct model *model = engine->setup.model;
+	size_t bytes = model->buffer_count * sizeof(float);
+	int status;
+
+	if (engine->sync_norm || ddp_world(engine->setup.ddp)->size == 1 || bytes == 0)
+		return 0;
+	status = ddp_broadcast(engine->setup.ddp, model->buffers, bytes, 0);
+	if (status < 0)
+		return ddp_error_set(error, status, "%s", ddp_error(engine->setup.ddp));
+	return device_copy(engine->device, DEVICE_COMPUTE, engine->memory.buffers, model->buffers,
+			   bytes, error);
+}
+
+static int pull(struct engine *engine, struct ddp_error *error)
+{
+	int status = catch_up(engine, 0, error);
+
+	if (status == 0)
+		status = cuda_wait(engine, error);
+	if (status == 0)
+		status = copy_all(engine, false, error);
+	return status == 0 ? share_buffers(engine, error) : status;
+}
+
+int cuda_pull(struct engine *engine, struct ddp_error *error)
+{
+	return break_engine(engine, pull(engine, error));
+}
+
+/* --- Evaluation --------------------------------------------------------------------------------- */
+
+static int forward(struct engine *engine, const struct batch *batch, struct ddp_error *error)
+{
+	const double rate = 0;
+	int status = data_announce(engine->test, batch, batch->count, &rate, 1, error);
+
+	if (status == 0)
+		status = data_send(engine->test, 1, 0, NULL, error);
+	if (status < 0)
+		return status;
+	engine->mode = PROGRAM_TEST;
+	engine->batch = engine->piece;
+	engine->block = engine->test->block;
+	data_gather(engine->test, NULL, engine->batch, cuda_value(engine, PROGRAM_IMAGE),
+		    engine->setup.type);
+	return cuda_forward(engine, error);
+}
+
+/* Copies the logits of the first [count] images to host memory, and waits. */
+static int fetch(struct engine *engine, size_t count, struct ddp_error *error)
+{
+	const struct program_value *result = program_result(engine->program);
+	const struct cuda_memory *memory = &engine->memory;
+	const void *logits = cuda_area(engine, result->data);
+	size_t all = count * result->elements;
+	int status;
+
+	if (engine->setup.type != DDP_F32) {
+		kernel_widen(cuda_stream(engine), logits, memory->logits, all, engine->setup.type);
+		logits = memory->logits;
+	}
+	status = device_copy(engine->device, DEVICE_COMPUTE, memory->logits_host, logits,
+			     all * sizeof(float), error);
+	return status == 0 ? cuda_wait(engine, error) : status;
+}
+
+static int evaluate_piece(struct engine *engine, const struct batch *batch,
+			  struct ddp_evaluation *evaluation, struct ddp_error *error)
+{
+	int status = forward(engine, batch, error);
+
+	if (status == 0)
+		status = fetch(engine, batch->count, error);
+	if (status < 0)
+		return status;
+	batch_labels(engine->setup.test, batch, engine->labels);
+	ddp_evaluation_add(evaluation, engine->memory.logits_host, engine->labels, batch->count,
+			   program_result(engine->program)->elements);
+	return 0;
+}
+
+int cuda_evaluate(struct engine *engine, const struct batch *batch,
+		  struct ddp_evaluation *evaluation, struct ddp_error *error)
+{
+	int status = 0;
+
+	for (size_t done = 0; status == 0 && done < batch->count;) {
+		struct batch part = *batch;
+		size_t left = batch->count - done;
+
+		part.count = left < engine->piece ? left : engine->piece;
+		part.indices += done;
+		if (part.orders)
+			part.orders += done;
+		status = evaluate_piece(engine, &part, evaluation, error);
+		done += part.count;
+	}
+	engine->mode = PROGRAM_TRAIN;
+	return break_engine(engine, status);
 }

@@ -1,15 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * walk.c - a program's operations, from the first to the last and back
+ * walk.c - enqueues a program's operations, forward and backward
  *
- * As the CPU's: the gradient of an operation's output is masked in place by the ReLU that ends it,
- * and lies there until it is passed on; after that nobody looks at it.
+ * As in the CPU engine, the ReLU that ends an operation masks the gradient of the operation's
+ * output in place. The gradient is not read again after it was passed on to the operation's inputs.
  */
 #include "config.h"
 
 #include "cuda-engine.h"
 
-/* --- Where things are --------------------------------------------------------------------------- */
+/* --- Sums over ranks ------------------------------------------------------------------------------ */
+
+/*
+ * libddp sums gradients over ranks (ddp_gradients): on REDUCE while COMPUTE continues with earlier
+ * layers, or after all layers if the graph cannot contain sums. A single rank needs no sums.
+ * Virtual ranks are summed in host memory (step.c).
+ */
+
+/* index of the step vector, which follows the gradients, in place of a parameter */
+enum { STEP_VECTOR = -2 };
+
+int cuda_fail(const struct engine *engine, int status, struct ddp_error *error)
+{
+	const char *text = ddp_error(engine->setup.ddp);
+	const uint64_t *ended = engine->setup.parts > 0 ? NULL : engine->memory.progress;
+	uint64_t begun;
+
+	if (status >= 0)
+		return 0;
+	if (!ended)
+		return ddp_error_set(error, status, "%s", text);
+	begun = engine->launched * ddp_gradients_buckets(engine->setup.model->gradients);
+	return ddp_error_set(error, status,
+			     "%s (%llu sums of gradients have ended, and at most %llu were "
+			     "started)",
+			     text, (unsigned long long)*ended, (unsigned long long)begun);
+}
+
+/*
+ * Reports to libddp that the gradient of [parameter] (-1: none) is enqueued on COMPUTE. Does
+ * nothing with engine->by_host.
+ */
+static int sum_ready(struct engine *engine, int parameter, struct ddp_error *error)
+{
+	size_t index = parameter == STEP_VECTOR ? 0 : (size_t)parameter + 1;
+
+	if (parameter == -1 || engine->by_host)
+		return 0;
+	return cuda_fail(engine,
+			 ddp_gradients_ready_on(engine->setup.model->gradients, index,
+						cuda_stream(engine)),
+			 error);
+}
+
+/* --- Addresses ---------------------------------------------------------------------------------- */
 
 void *cuda_area(const struct engine *engine, int area)
 {
@@ -21,7 +65,7 @@ void *cuda_value(const struct engine *engine, int index)
 	return cuda_area(engine, engine->program->values[index].data);
 }
 
-/* The gradient of value [index]; parameters and their gradients, NULL for -1. */
+/* Gradient of value [index]; parameters and their gradients, NULL for -1. */
 static void *gradient_of(const struct engine *engine, int index)
 {
 	return cuda_area(engine, engine->program->values[index].gradient);
@@ -41,7 +85,7 @@ static float *parameter_gradient(const struct engine *engine, int parameter)
 	return parameter < 0 ? NULL : engine->memory.gradients + offsets[parameter];
 }
 
-/* A weight in the type of activations. */
+/* A parameter in the type of activations. */
 static const void *weight_of(const struct engine *engine, int parameter)
 {
 	const char *narrow = engine->memory.narrow;
@@ -51,7 +95,6 @@ static const void *weight_of(const struct engine *engine, int parameter)
 	return narrow + engine->setup.model->offsets[parameter] * ddp_type_size(engine->setup.type);
 }
 
-/* Of the whole batch. */
 static size_t elements_of(const struct engine *engine, int index)
 {
 	return engine->batch * engine->program->values[index].elements;
@@ -67,9 +110,8 @@ void *cuda_stream(const struct engine *engine)
 	return device_stream(engine->device, DEVICE_COMPUTE);
 }
 
-/* --- An operation ------------------------------------------------------------------------------- */
+/* --- State of an operation ---------------------------------------------------------------------- */
 
-/* What its kernels are given. */
 struct walk {
 	struct engine *engine;
 	const struct program_op *op;
@@ -84,9 +126,9 @@ struct walk {
 	void *stream;
 	enum ddp_type type;
 
-	/* On the way back. */
+	/* Backward pass only. */
 	void *dy;
-	void *dx; /* where the input's gradient goes: NULL, its place, or the temporary one */
+	void *dx; /* gradient of the input: NULL if not needed, its area, or the temporary area */
 };
 
 static struct walk walk_at(struct engine *engine, int index)
@@ -114,26 +156,26 @@ static int copy(const struct walk *at, void *to, const void *from, size_t bytes,
 	return device_copy(at->engine->device, DEVICE_COMPUTE, to, from, bytes, error);
 }
 
-/* Parameters become ready from the last to the first. */
+/* Reports the operation's parameters as ready, from the last to the first. */
 static int both_ready(struct engine *engine, const struct program_op *op, struct ddp_error *error)
 {
-	int status = cuda_sums_ready(engine, op->node->bias, error);
+	int status = sum_ready(engine, op->node->bias, error);
 
-	return status < 0 ? status : cuda_sums_ready(engine, op->node->weight, error);
+	return status < 0 ? status : sum_ready(engine, op->node->weight, error);
 }
 
 /* --- BatchNorm ---------------------------------------------------------------------------------- */
 
 /*
- * As train/cpu/kernels-vector.c has them. What ranks tell each other goes on COMPUTE, behind the sums of
- * gradients that are under way: a communicator does one thing at a time, in one order on all ranks.
+ * As in cpu/pass.c. Exchanges between ranks are enqueued on COMPUTE, after the sums of gradients
+ * under way: a communicator runs one collective at a time, in the same order on all ranks.
  */
 static float *running(const struct engine *engine, int buffer)
 {
 	return engine->memory.buffers + engine->setup.model->buffer_offsets[buffer];
 }
 
-/* The means and variances of the batch, of this rank or of all, in the unit's statistics. */
+/* Computes the statistics of the batch, of this rank or of all ranks. */
 static int measure(const struct walk *at, const struct kernel_measured *to, struct ddp_error *error)
 {
 	const struct kernel_norm *norm = &at->unit->norm;
@@ -146,7 +188,7 @@ static int measure(const struct walk *at, const struct kernel_measured *to, stru
 			    at->engine->sync_norm ? &moments : to, at->type);
 	if (!at->engine->sync_norm)
 		return 0;
-	status = cuda_told(at->engine,
+	status = cuda_fail(at->engine,
 			   ddp_device_all_gather(at->engine->setup.ddp, memory->moments,
 						 memory->gathered, bytes, at->stream),
 			   error);
@@ -170,7 +212,9 @@ static int norm_forward(const struct walk *at, struct ddp_error *error)
 	const struct kernel_normed normed = normed_of(at);
 	int other = at->op->other, status = 0;
 
-	/* Those of virtual rank 0, which rank 0 has and all get from it. */
+	/*
+	 * Running statistics are those of virtual rank 0, which rank 0 has and sends to all ranks.
+	 */
 	if (engine->mode == PROGRAM_TRAIN && engine->part > 0)
 		to.running_mean = to.running_variance = NULL;
 	if (engine->mode == PROGRAM_TRAIN)
@@ -186,10 +230,10 @@ static int norm_forward(const struct walk *at, struct ddp_error *error)
 }
 
 /*
- * The sums of this rank become those of all; in [memory.sums], since gradients are this rank's. Behind
- * what REDUCE has begun in this step.
+ * Sums BatchNorm's backward sums over all ranks, in memory.sums, as the gradients must stay those
+ * of this rank. Runs after sums that REDUCE has started in this step.
  */
-static int share(const struct walk *at, const float **sums, struct ddp_error *error)
+static int sum_over_ranks(const struct walk *at, const float **sums, struct ddp_error *error)
 {
 	struct engine *engine = at->engine;
 	size_t count = 2 * at->unit->norm.channels;
@@ -198,13 +242,13 @@ static int share(const struct walk *at, const float **sums, struct ddp_error *er
 
 	if (*sums != all)
 		status = copy(at, all, *sums, count * sizeof(float), error);
-	/* A graph that REDUCE is not yet part of knows nothing of it: it is tied to it first. */
+	/* During a capture, REDUCE must be part of the graph before COMPUTE can wait for it. */
 	if (status == 0 && engine->manner != CUDA_BY_CALL)
 		status = device_order(engine->device, DEVICE_REDUCE, DEVICE_COMPUTE, error);
 	if (status == 0 && engine->manner != CUDA_BY_CALL)
 		status = device_order(engine->device, DEVICE_COMPUTE, DEVICE_REDUCE, error);
 	if (status == 0)
-		status = cuda_told(engine,
+		status = cuda_fail(engine,
 				   ddp_device_all_reduce(engine->setup.ddp, all, all, count,
 							 DDP_F32, DDP_SUM, at->stream),
 				   error);
@@ -213,8 +257,9 @@ static int share(const struct walk *at, const float **sums, struct ddp_error *er
 }
 
 /*
- * What a ReLU behind let through BatchNorm's kernels know from x, where nothing was added before it: neither
- * is y read nor, unless there are two gradients, dy written. Else somebody else wants dy as the ReLU leaves it.
+ * If nothing was added between BatchNorm and the ReLU after it, the kernels compute the ReLU's mask
+ * from x. Then y is not read, and dy is written only if two gradients are added. Otherwise the
+ * masked dy is needed for the addition's other input.
  */
 static int norm_backward(const struct walk *at, struct ddp_error *error)
 {
@@ -230,19 +275,19 @@ static int norm_backward(const struct walk *at, struct ddp_error *error)
 	const float *sums = mine;
 	int second = engine->program->values[op->output].second, status = 0;
 	void *more = second == PROGRAM_NONE ? NULL : cuda_area(engine, second);
-	bool again = op->relu && !y && !more;
+	bool recompute = op->relu && !y && !more;
 
 	if (!op->relu || y)
 		normed.shift = NULL;
 	kernel_norm_sums(at->stream, norm, at->batch, &normed, y, at->dy, more,
-			 again ? NULL : at->dy, &at->scratch, mine, at->type);
+			 recompute ? NULL : at->dy, &at->scratch, mine, at->type);
 	if (mine != shift)
 		status = copy(at, shift, mine, bytes, error);
 	if (status == 0 && mine != shift)
 		status = copy(at, scale, mine + norm->channels, bytes, error);
 	if (status == 0 && engine->sync_norm)
-		status = share(at, &sums, error);
-	if (!again)
+		status = sum_over_ranks(at, &sums, error);
+	if (!recompute)
 		normed.shift = NULL;
 	if (status == 0 && at->dx)
 		kernel_norm_back(at->stream, norm, at->order, at->batch, &normed, sums, at->dy,
@@ -272,19 +317,15 @@ static int weights_backward(const struct walk *at, struct ddp_error *error)
 	struct engine *engine = at->engine;
 	const struct model *model = engine->setup.model;
 	int weight = at->op->node->weight, status;
-	float *gradients = parameter_gradient(engine, weight),
+	float *gradient = parameter_gradient(engine, weight),
 	      *sums = parameter_gradient(engine, at->op->node->bias);
-	char *narrow = engine->memory.narrow_gradients;
-	bool is_narrow = at->unit->narrow;
+	void *narrow = at->unit->narrow ? engine->memory.narrow_gradient : NULL;
 
-	if (is_narrow)
-		narrow += model->offsets[weight] * ddp_type_size(at->type);
-	status = layer_back_weights(at->unit->layer, at->x, at->dy,
-				    is_narrow ? (void *)narrow : gradients, sums,
-				    at->scratch.memory, error);
-	/* What is summed over ranks is f32: ddp.h's views. */
-	if (status == 0 && is_narrow && !engine->memory.marks)
-		kernel_widen(at->stream, narrow, gradients, model->graph->parameters[weight].count,
+	status = layer_back_weights(at->unit->layer, at->x, at->dy, narrow ? narrow : gradient,
+				    sums, at->scratch.memory, error);
+	/* Sums over ranks and the optimizer read f32. */
+	if (status == 0 && narrow)
+		kernel_widen(at->stream, narrow, gradient, model->graph->parameters[weight].count,
 			     at->type);
 	return status;
 }
@@ -327,7 +368,7 @@ static struct kernel_pool pool_of(const struct walk *at)
 				    at->op->node->layer->size};
 }
 
-/* In training, with the dropout behind it. */
+/* In training, includes the dropout after the pool. */
 static void max_pool_forward(const struct walk *at)
 {
 	bool drops = at->op->dropout != PROGRAM_NONE && at->engine->mode == PROGRAM_TRAIN;
@@ -351,7 +392,7 @@ static void max_pool_backward(const struct walk *at)
 			     at->type);
 }
 
-/* An evaluation drops nothing. */
+/* In an evaluation, copies the input. */
 static int dropout_forward(const struct walk *at, struct ddp_error *error)
 {
 	if (at->engine->mode == PROGRAM_TEST)
@@ -364,7 +405,10 @@ static int dropout_forward(const struct walk *at, struct ddp_error *error)
 	return 0;
 }
 
-/* Where a ReLU was before it, its results say what it left: nothing is drawn again. A pool undoes both. */
+/*
+ * A dropout after a ReLU derives the mask from its results, without random numbers. The backward
+ * pass of an inner dropout is part of its pool's.
+ */
 static void dropout_backward(const struct walk *at)
 {
 	if (at->op->inner)
@@ -377,34 +421,7 @@ static void dropout_backward(const struct walk *at)
 			       at->all / at->batch, at->dy, at->dx, at->type);
 }
 
-/* --- Forwards ---------------------------------------------------------------------------------- */
-
-/*
- * The last layer, where one kernel does it with the loss and its own way back, and with a dropout in front of
- * it that masks: NULL where it does not. [undone] is that dropout or NULL.
- */
-static const struct program_op *last_of(const struct engine *engine,
-					const struct program_op **undone)
-{
-	const struct program *program = engine->program;
-	const struct program_op *op = &program->ops[program->op_count - 1];
-	const struct program_value *input = &program->values[op->input];
-
-	*undone = NULL;
-	if (engine->mode != PROGRAM_TRAIN || op->kind != PROGRAM_MATH || op->relu ||
-	    op->node->layer->kind != NET_DENSE || op->node->bias < 0 || !input->wanted ||
-	    op->temporary != PROGRAM_NONE ||
-	    !kernel_last_fits(input->elements, program_result(program)->elements))
-		return NULL;
-	for (int i = 0; i < program->op_count - 1; i++) {
-		const struct program_op *before = &program->ops[i];
-
-		if (before->output == op->input && before->kind == PROGRAM_DROPOUT &&
-		    before->masks && !before->inner && input->readers == 1)
-			*undone = before;
-	}
-	return op;
-}
+/* --- Forward pass ------------------------------------------------------------------------------ */
 
 static int forward(const struct walk *at, struct ddp_error *error)
 {
@@ -438,10 +455,9 @@ static int forward(const struct walk *at, struct ddp_error *error)
 
 int cuda_forward(struct engine *engine, struct ddp_error *error)
 {
-	const struct program_op *undone;
-	int count = engine->program->op_count - (last_of(engine, &undone) != NULL), status = 0;
+	int status = 0;
 
-	for (int i = 0; status == 0 && i < count; i++) {
+	for (int i = 0; status == 0 && i < engine->program->op_count; i++) {
 		struct walk at = walk_at(engine, i);
 
 		status = forward(&at, error);
@@ -451,10 +467,10 @@ int cuda_forward(struct engine *engine, struct ddp_error *error)
 	return status;
 }
 
-/* --- Backwards --------------------------------------------------------------------------------- */
+/* --- Backward pass ----------------------------------------------------------------------------- */
 
-/* Let the gradient that lies in [dy] be that of [value], or with [accumulate] part of it. */
-static int pass_on(const struct walk *at, int value, bool accumulate, struct ddp_error *error)
+/* Copies the gradient in [dy] to that of [value] or, with [accumulate], adds it. */
+static int pass_gradient(const struct walk *at, int value, bool accumulate, struct ddp_error *error)
 {
 	struct engine *engine = at->engine;
 	size_t count;
@@ -482,14 +498,14 @@ static int backward(const struct walk *at, struct ddp_error *error)
 	case PROGRAM_NORM:
 		status = norm_backward(at, error);
 		if (status == 0)
-			status = pass_on(at, op->other, op->accumulate_other, error);
+			status = pass_gradient(at, op->other, op->accumulate_other, error);
 		break;
 	case PROGRAM_ADD:
 		if (op->relu)
 			kernel_relu_back(at->stream, at->dy, at->y, 1, at->dy, at->all, at->type);
-		status = pass_on(at, op->other, op->accumulate_other, error);
+		status = pass_gradient(at, op->other, op->accumulate_other, error);
 		if (status == 0)
-			status = pass_on(at, op->input, op->accumulate, error);
+			status = pass_gradient(at, op->input, op->accumulate, error);
 		break;
 	case PROGRAM_RELU:
 		kernel_relu_back(at->stream, at->dy, at->y, 1, at->dx, at->all, at->type);
@@ -532,9 +548,7 @@ static int backward_op(struct engine *engine, int index, struct ddp_error *error
 	return status < 0 ? status : device_check(engine->device, op->name, error);
 }
 
-/* The loss, or with it the last layer and its way back. */
-static void close_forward(struct engine *engine, const struct program_op *op,
-			  const struct program_op *undone)
+static void compute_loss(struct engine *engine)
 {
 	const struct program_value *result = program_result(engine->program);
 	const struct kernel_loss loss = {
@@ -547,41 +561,20 @@ static void close_forward(struct engine *engine, const struct program_op *op,
 		.word = engine->memory.gradients + engine->setup.model->count,
 	};
 	struct kernel_scratch scratch = cuda_scratch(engine);
-	struct kernel_last last;
 
-	if (!op) {
-		kernel_loss(cuda_stream(engine), &loss, cuda_area(engine, result->data),
-			    cuda_area(engine, result->gradient), &scratch, engine->setup.type);
-		return;
-	}
-	last = (struct kernel_last){
-		.inputs = (uint32_t)engine->program->values[op->input].elements,
-		.x = cuda_value(engine, op->input),
-		.weights = weight_of(engine, op->node->weight),
-		.bias = parameter_of(engine, op->node->bias),
-		.dx = gradient_of(engine, undone ? undone->input : op->input),
-		.weight_gradients = parameter_gradient(engine, op->node->weight),
-		.bias_gradients = parameter_gradient(engine, op->node->bias),
-	};
-	if (undone)
-		last.drop = engine->units[undone - engine->program->ops].dropout.scale;
-	kernel_last(cuda_stream(engine), &loss, &last, &scratch, engine->setup.type);
+	kernel_loss(cuda_stream(engine), &loss, cuda_area(engine, result->data),
+		    cuda_area(engine, result->gradient), &scratch, engine->setup.type);
 }
 
 int cuda_backward(struct engine *engine, struct ddp_error *error)
 {
-	const struct program_op *undone, *last = last_of(engine, &undone);
-	int count = engine->program->op_count - (last != NULL), status;
+	int status;
 
-	close_forward(engine, last, undone);
+	compute_loss(engine);
 	status = device_check(engine->device, "the loss", error);
 	if (status == 0)
-		status = cuda_sums_ready(engine, CUDA_WORD, error);
-	if (status == 0 && last)
-		status = both_ready(engine, last, error);
-	for (int i = count - 1; status == 0 && i >= 0; i--) {
-		if (&engine->program->ops[i] != undone)
-			status = backward_op(engine, i, error);
-	}
+		status = sum_ready(engine, STEP_VECTOR, error);
+	for (int i = engine->program->op_count - 1; status == 0 && i >= 0; i--)
+		status = backward_op(engine, i, error);
 	return status;
 }

@@ -6,13 +6,13 @@
 #include "base/type.h"
 #include "batch.h"
 
-/* What each value of a pixel becomes, f32 or bf16, channel by channel. */
+/* Value of each pixel after normalisation, per channel. */
 union levels {
 	float f32[NET_CHANNELS][256];
 	uint16_t bf16[NET_CHANNELS][256];
 };
 
-/* In the order of torchvision's ToTensor and Normalize, so that not a bit differs. */
+/* Same sequence of operations as torchvision's ToTensor and Normalize, for equal bits. */
 static void levels_fill(union levels *levels, const struct net *net, enum ddp_type type)
 {
 	for (int channel = 0; channel < net->channels; channel++) {
@@ -43,9 +43,11 @@ struct batch_crop batch_crop(const struct net *net, const struct batch *batch, s
 	return crop;
 }
 
-/* The columns of a cropped image that have a pixel, and where in its row the first one is. */
+/*
+ * Columns of a cropped image that are inside the original, and the original's column of the first.
+ */
 struct span {
-	int begin, end; /* [begin, end) */
+	int begin, end; /* range [begin, end) */
 	ptrdiff_t first, step;
 };
 
@@ -66,7 +68,7 @@ static struct span span_of(const struct net *net, struct batch_crop crop)
 	return span;
 }
 
-/* One row of one channel: pixels of [from] in the columns of [span], black beside them. */
+/* Writes one row of one channel: pixels of [from] in the columns of [span], black elsewhere. */
 #define DEFINE_ROW(name, element)                                                            \
 	static void name(const element *level, const uint8_t *from, const struct span *span, \
 			 ptrdiff_t width, ptrdiff_t channels, element *to)                   \
@@ -84,7 +86,7 @@ static struct span span_of(const struct net *net, struct batch_crop crop)
 DEFINE_ROW(row_f32, float)
 DEFINE_ROW(row_bf16, uint16_t)
 
-/* Channels of a pixel lie side by side; planes of the source one after the other. */
+/* Converts an image from planes (C, H, W) to channels last (H, W, C). */
 static void image(const struct net *net, const union levels *levels, const uint8_t *from,
 		  struct batch_crop crop, void *to, enum ddp_type type)
 {

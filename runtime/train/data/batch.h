@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * batch.h - samples as a network reads them
+ * batch.h - the images and labels of a step, in the network's format
  */
 #ifndef TRAIN_BATCH_H
 #define TRAIN_BATCH_H
@@ -8,21 +8,21 @@
 #include "net/net.h"
 #include "set.h"
 
-/* Samples of one step and rank. */
+/* Samples of one rank in one step. */
 struct batch {
-	const uint64_t *indices; /* in the set */
-	const uint64_t *orders;	 /* their places in the epoch's order: counters of random numbers */
+	const uint64_t *indices; /* of the samples in the set */
+	const uint64_t *orders;	 /* positions in the epoch's order: counters of random numbers */
 	size_t count;
 	uint64_t seed, epoch;
-	bool augment; /* crop and flip, as the network's table says */
+	bool augment; /* crop and mirror at random, as the network's table says */
 };
 
-/* Layers of random numbers (ddp_random) that are not a network's: see ddp.h. */
+/* Layer numbers of ddp_random() for purposes other than a network's layers; see ddp.h. */
 enum { BATCH_LAYER_CROP = 0x10000 };
 
 /*
- * Which part of sample [i] of [batch] is taken: the offset of the crop, -pad to pad, and whether
- * it is mirrored. Depends on (seed, epoch, order) alone; zeros without augment.
+ * The random crop of sample [i] of [batch]: its offset, -pad to pad, and whether it is mirrored. It
+ * depends on (seed, epoch, order) only, and is all zeros unless augment is set.
  */
 struct batch_crop {
 	int top, left;
@@ -31,8 +31,9 @@ struct batch_crop {
 struct batch_crop batch_crop(const struct net *net, const struct batch *batch, size_t i);
 
 /*
- * The images of [batch], N, H, W, C, normalised by [net]'s mean and deviation; pixels beyond the
- * edge are black before normalising, as in torchvision. [type] is DDP_F32 or DDP_BF16.
+ * Writes the images of [batch] as N, H, W, C, normalised with [net]'s mean and deviation. Pixels
+ * outside of the image are black before the normalisation, as in torchvision. [type] is DDP_F32 or
+ * DDP_BF16.
  */
 void batch_images(const struct net *net, struct set *set, const struct batch *batch, void *images,
 		  enum ddp_type type);

@@ -10,10 +10,10 @@
 
 /* --- Random numbers ------------------------------------------------------------------------ */
 
-/* Layers of ddp_random() that drawing takes, far from those of networks and batches. */
+/* layer numbers of ddp_random() used here, distinct from those of networks and batches */
 enum { LABELS = 0x20000, DIGIT, DIGIT_NOISE, OBJECT, OBJECT_NOISE };
 
-/* A stream of them that depends on (seed, index, layer) alone. */
+/* A stream of random numbers for (seed, index, layer). */
 struct dice {
 	uint64_t seed, index;
 	uint32_t layer, block;
@@ -30,19 +30,19 @@ static uint32_t dice_word(struct dice *dice)
 	return dice->words[--dice->left];
 }
 
-/* A whole number below [limit]. */
+/* An integer from 0 to [limit] - 1. */
 static int dice_below(struct dice *dice, int limit)
 {
 	return (int)(((uint64_t)dice_word(dice) * (uint64_t)limit) >> 32);
 }
 
-/* A number from [low] to [high], all equally likely. */
+/* Uniformly distributed between [low] and [high]. */
 static float dice_between(struct dice *dice, float low, float high)
 {
 	return low + (high - low) * ddp_random_uniform(dice_word(dice));
 }
 
-/* As dice_between(), but the middle is likelier than the ends. */
+/* Between [low] and [high] with a triangular distribution. */
 static float dice_near(struct dice *dice, float low, float high)
 {
 	float sum = ddp_random_uniform(dice_word(dice)) + ddp_random_uniform(dice_word(dice));
@@ -50,7 +50,10 @@ static float dice_near(struct dice *dice, float low, float high)
 	return low + (high - low) * 0.5f * sum;
 }
 
-/* Noise of the image, 0 to 255, for each of its bytes: of [layer], so that it is cheap. */
+/*
+ * Random bytes for the image's pixels. They come from a [layer] of their own, 16 per call of
+ * ddp_random(), which is fast.
+ */
 static void dice_noise(const struct dice *dice, uint32_t layer, uint8_t *noise, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i += 16) {
@@ -94,13 +97,13 @@ int draw_label(uint64_t seed, uint64_t index, int classes)
 	return labels[index % (uint64_t)classes];
 }
 
-/* --- Digits: strokes to points ------------------------------------------------------------- */
+/* --- Digits: strokes ----------------------------------------------------------------------- */
 
 enum { VARIANTS = 3, STROKES = 3, POINTS = 14, PIECES = 3 };
 
 /*
- * How people write the ten digits: strokes of points, x from 0 to 60, y from 0 (top) to 100. "~": a
- * curve through them; "-": a line from one to the next.
+ * Handwritten shapes of the ten digits, as strokes. x is 0 to 60, y is 0 (top) to 100. "~": a curve
+ * through the points; "-": lines between the points.
  */
 static const char *const glyphs[10][VARIANTS][STROKES] = {
 	{{"~ 30,0 9,16 0,50 9,84 30,100 51,84 60,50 51,16 30,0"},
@@ -129,19 +132,19 @@ struct point {
 	float x, y;
 };
 
-/* Points of one stroke, joined by lines. */
+/* A stroke as a sequence of lines between points. */
 struct path {
 	int count;
 	struct point points[POINTS * PIECES];
 };
 
-/* How this digit is bent: a linear map, and two waves that move points sideways. */
+/* Distortion of a digit: a linear map, and two waves that displace points. */
 struct bend {
 	float xx, xy, yx, yy;
 	float depth[2], pitch[2], phase[2];
 };
 
-/* A point of the curve through four points, between the second and the third. */
+/* A point between p[1] and p[2] on a Catmull-Rom curve. */
 static struct point curve_point(const struct point p[4], float t)
 {
 	float a = t * (-0.5f + t * (1.0f - 0.5f * t));
@@ -167,7 +170,7 @@ static void path_curve(struct path *path, const struct point *points, int count)
 	path->points[path->count++] = points[count - 1];
 }
 
-/* The stroke as this writer's hand makes it: no two are alike. */
+/* Writes [stroke] with random displacements of its points. */
 static void path_write(struct path *path, const char *stroke, struct dice *dice)
 {
 	struct point points[POINTS];
@@ -186,7 +189,7 @@ static void path_write(struct path *path, const char *stroke, struct dice *dice)
 	memcpy(path->points, points, (size_t)count * sizeof(points[0]));
 }
 
-/* --- Digits: bending ----------------------------------------------------------------------- */
+/* --- Digits: distortion -------------------------------------------------------------------- */
 
 static struct bend bend_draw(struct dice *dice)
 {
@@ -209,7 +212,7 @@ static struct bend bend_draw(struct dice *dice)
 	return bend;
 }
 
-/* Nearly a sine; [turns] are not negative. */
+/* Approximates a sine with period 1. [turns] must not be negative. */
 static float wave(float turns)
 {
 	float t = turns - (float)(int)turns - 0.5f;
@@ -226,16 +229,18 @@ static struct point bend_point(const struct bend *bend, struct point p)
 	return (struct point){x, y};
 }
 
-/* How far from the middle it may lie along one axis, whose half it takes is [half]. */
-static float shift(struct dice *dice, float half, float room)
+/*
+ * Random position of the digit on one axis, on which it extends [half] to both sides of its middle.
+ */
+static float shift(struct dice *dice, float half, float space)
 {
-	float limit = least(3.5f, room - half);
+	float limit = least(3.5f, space - half);
 
 	return (float)DRAW_DIGIT * 0.5f + dice_near(dice, -limit, limit);
 }
 
-/* Move what was written near the middle, and make it smaller where it would touch the edges. */
-static void paths_place(struct path *paths, int count, float room, struct dice *dice)
+/* Move the digit to near the centre, and shrink it if it would touch the edges. */
+static void paths_place(struct path *paths, int count, float space, struct dice *dice)
 {
 	struct point low = {1e9f, 1e9f}, high = {-1e9f, -1e9f}, half;
 	float scale, x, y;
@@ -249,26 +254,26 @@ static void paths_place(struct path *paths, int count, float room, struct dice *
 		}
 	}
 	half = (struct point){(high.x - low.x) * 0.5f, (high.y - low.y) * 0.5f};
-	scale = least(1.0f, room / most(half.x, half.y));
-	x = shift(dice, half.x * scale, room) - (low.x + half.x) * scale;
-	y = shift(dice, half.y * scale, room) - (low.y + half.y) * scale;
+	scale = least(1.0f, space / most(half.x, half.y));
+	x = shift(dice, half.x * scale, space) - (low.x + half.x) * scale;
+	y = shift(dice, half.y * scale, space) - (low.y + half.y) * scale;
 	for (int i = 0; i < count; i++)
 		for (int j = 0; j < paths[i].count; j++)
 			paths[i].points[j] = (struct point){paths[i].points[j].x * scale + x,
 							    paths[i].points[j].y * scale + y};
 }
 
-/* --- Digits: ink --------------------------------------------------------------------------- */
+/* --- Digits: pixels ------------------------------------------------------------------------ */
 
 static int clamp(int value, int low, int high)
 {
 	return value < low ? low : value > high ? high : value;
 }
 
-/* Squares of distances from the middle of each pixel to the nearest stroke. */
+/* Squared distance of each pixel's centre from the nearest stroke. */
 typedef float canvas[DRAW_DIGIT][DRAW_DIGIT];
 
-/* Columns are all visited: so many at once are no dearer than a few. */
+/* Visits all columns, so that the loop is vectorised. */
 static void canvas_line(canvas squares, struct point a, struct point b, float reach)
 {
 	float dx = b.x - a.x, dy = b.y - a.y, over = 1.0f / (dx * dx + dy * dy + 1e-6f);
@@ -294,7 +299,9 @@ static void canvas_line(canvas squares, struct point a, struct point b, float re
 	}
 }
 
-/* Pixels from distances: ink of [radius] with soft edges, over paper that is not quite black. */
+/*
+ * Converts distances to pixels: lines of [radius] with soft edges on a noisy, nearly black ground.
+ */
 static void canvas_ink(canvas squares, float radius, struct dice *dice, uint8_t *image)
 {
 	const float *square = &squares[0][0];
@@ -353,7 +360,7 @@ struct color {
 	float c[COLORS];
 };
 
-/* A square of the image, turned: middle, and what a pixel to the right adds to (u, v). */
+/* A rotated square of the image: its centre, and the change of (u, v) per pixel to the right. */
 struct place {
 	float x, y, right_u, right_v;
 };
@@ -368,7 +375,7 @@ static float length(float u, float v)
 	return sqrtf(u * u + v * v);
 }
 
-/* How far inside shape [kind] a point is, about 1 across; negative outside. */
+/* Distance of a point from the edge of shape [kind], of radius about 1; negative outside. */
 static float shape(int kind, float u, float v)
 {
 	float a = magnitude(u), b = magnitude(v);
@@ -392,14 +399,14 @@ static float shape(int kind, float u, float v)
 		return least(0.9f - a, 0.22f - magnitude(b - 0.5f));
 	case 8: /* corner */
 		return least(least(0.75f - a, 0.75f - b), most(-0.28f - u, -0.28f - v));
-	default: /* star with four tips */
+	default: /* four-pointed star */
 		return 0.8f * (1.0f - sqrtf(a) - sqrtf(b)) + 0.08f;
 	}
 }
 
 /* --- Objects: textures --------------------------------------------------------------------- */
 
-/* A wave of period 1 between 0 and 1, with corners. */
+/* A triangle wave with period 1, between 0 and 1. */
 static float zigzag(float t)
 {
 	t -= (float)(int)(t + 64.0f) - 64.0f;
@@ -411,7 +418,7 @@ static float hard(float value)
 	return value > 0.5f ? 1.0f : 0.0f;
 }
 
-/* Which part of the second colour texture [kind] has at a point. */
+/* Share of the second colour at a point of texture [kind]. */
 static float texture(int kind, float u, float v, float inside)
 {
 	switch (kind) {
@@ -425,15 +432,15 @@ static float texture(int kind, float u, float v, float inside)
 		return hard(zigzag(1.3f * u)) != hard(zigzag(1.3f * v)) ? 1.0f : 0.0f;
 	case 4: /* dots */
 		return hard(0.22f + 0.5f * zigzag(2.0f * u) * zigzag(2.0f * v));
-	case 5: /* from one to the other */
+	case 5: /* gradient */
 		return least(most(0.5f + 0.6f * u, 0.0f), 1.0f);
 	case 6: /* rings */
 		return hard(zigzag(2.2f * length(u, v)));
-	case 7: /* an edge */
+	case 7: /* outline */
 		return inside < 0.12f ? 1.0f : 0.0f;
-	case 8: /* halves */
+	case 8: /* two halves */
 		return u + v > 0.0f ? 1.0f : 0.0f;
-	default: /* a net */
+	default: /* grid */
 		return zigzag(2.2f * u) > 0.72f || zigzag(2.2f * v) > 0.72f ? 1.0f : 0.0f;
 	}
 }
@@ -449,7 +456,7 @@ static struct color color_draw(struct dice *dice)
 	return color;
 }
 
-/* A colour that can be told from [other]. */
+/* A colour that contrasts with [other]. */
 static struct color color_apart(struct dice *dice, const struct color *other)
 {
 	struct color color = color_draw(dice);
@@ -462,7 +469,6 @@ static struct color color_apart(struct dice *dice, const struct color *other)
 	return color;
 }
 
-/* What is there before anything is drawn over it. */
 static struct color color_at(const float *image, struct place place)
 {
 	struct color color;
@@ -486,7 +492,7 @@ static struct place place_draw(struct dice *dice, float margin, float least_radi
 	return place;
 }
 
-/* From one colour to another, in a random direction. */
+/* Fills the image with a gradient between two colours in a random direction. */
 static void paint_ground(float *image, struct dice *dice)
 {
 	struct color from = color_draw(dice), to = color_draw(dice);
@@ -505,7 +511,7 @@ static void paint_ground(float *image, struct dice *dice)
 	}
 }
 
-/* A shape of texture [kind] in two colours; its edges are as soft as pixels are large. */
+/* Paints shape [form] with texture [kind] in two colours, with antialiased edges. */
 static void paint_shape(float *image, struct place place, int form, int kind,
 			const struct color colors[2])
 {
@@ -535,7 +541,7 @@ static void paint_shape(float *image, struct place place, int form, int kind,
 	}
 }
 
-/* Small things of any kind, which say nothing about the class. */
+/* Paints small random shapes that do not depend on the class. */
 static void paint_clutter(float *image, struct dice *dice)
 {
 	int count = dice_below(dice, CLUTTER + 1);
@@ -549,7 +555,7 @@ static void paint_clutter(float *image, struct dice *dice)
 	}
 }
 
-/* Bytes, with noise of a random strength and a random light over all. */
+/* Converts the picture to bytes, with random noise and brightness. */
 static void develop(const float *picture, struct dice *dice, uint8_t *image)
 {
 	float strength = dice_between(dice, 5, 50), light = dice_between(dice, 0.7f, 1.05f);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draw.h - images for who has no data: each a pure function of (seed, index)
+ * draw.h - synthetic images, for runs without a data set
  *
- * Digits in MNIST's shape are strokes under random distortion; the CIFAR-shaped set has a kind of
- * shape (with 100 classes, of shape and texture) for each class, over clutter and noise. Hard
- * enough that a wrong gradient shows: a linear model stays far behind the networks.
+ * Each image is a function of (seed, index). Digits in MNIST's format are strokes with random
+ * distortions. Images in CIFAR's format show one kind of shape per class (with 100 classes: shape
+ * and texture) over clutter and noise. They are hard enough to reveal a wrong gradient: a linear
+ * model is much less accurate than the networks.
  *
- * The bytes are the same on all machines: of libm only what rounds correctly is used, and the
- * source is compiled without fused multiply-add.
+ * The bytes are equal on all machines. Only those functions of libm are used that round correctly,
+ * and the file is compiled without fused multiply-add.
  */
 #ifndef TRAIN_DRAW_H
 #define TRAIN_DRAW_H
@@ -15,21 +16,27 @@
 #include <stdint.h>
 
 enum {
-	DRAW_CLASSES = 100, /* at most */
-	DRAW_DIGIT = 28,    /* pixels on a side */
+	DRAW_CLASSES = 100, /* maximum */
+	DRAW_DIGIT = 28,    /* pixels per side */
 	DRAW_OBJECT = 32
 };
 
-/* The class of sample [index]: every class equally often, in a random order. */
+/* The class of sample [index]. Classes are equally frequent and in random order. */
 int draw_label(uint64_t seed, uint64_t index, int classes);
 
-/* The same for all samples of a block of [classes]: block 0 has samples 0 to classes - 1. */
+/*
+ * The classes of all samples of block [block], which has [classes] samples. Block 0 starts at
+ * sample 0.
+ */
 void draw_labels(uint64_t seed, uint64_t block, int classes, uint8_t *labels);
 
-/* 28 x 28 bytes, the digit draw_label(seed, index, 10). */
+/* Draws the digit draw_label(seed, index, 10) in 28 x 28 bytes. */
 void draw_digit(uint64_t seed, uint64_t index, uint8_t *image);
 
-/* 3 x 32 x 32 bytes, of class draw_label(seed, index, [classes]); 10 or 100 classes. */
+/*
+ * Draws an object of class draw_label(seed, index, [classes]) in 3 x 32 x 32 bytes. [classes] is 10
+ * or 100.
+ */
 void draw_object(uint64_t seed, uint64_t index, int classes, uint8_t *image);
 
 #endif /* TRAIN_DRAW_H */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * set.c - drawn sets, and published ones: MNIST's IDX files, the binary versions of CIFAR
+ * set.c - published data sets (MNIST's IDX files, CIFAR's binary version) and synthetic ones
  *
- * A plain file stays where it is mapped. What is gzipped or in an archive is unpacked by one rank
- * of each node, into memory of the node.
+ * Plain files are used where they are mapped. One rank of each node unpacks gzipped files and
+ * archives into memory that the node's ranks share.
  */
 #include "config.h"
 
@@ -26,15 +26,15 @@
 
 enum { SET_PARTS = 5 };
 
-/* One file, or member of an archive: what of it is read, and where that lies in the end. */
+/* A file or member of an archive: which bytes are read, and their address in memory. */
 struct set_file {
 	struct source *source;	/* NULL: a member of the archive */
-	const char *member;	/* its name there */
-	uint64_t first, length; /* of the bytes that are read */
+	const char *member;	/* its name in the archive */
+	uint64_t first, length; /* offset and number of the bytes that are read */
 	const uint8_t *bytes;
 };
 
-/* Samples that follow each other. */
+/* A contiguous range of samples. */
 struct set_part {
 	const uint8_t *images, *labels;
 	uint64_t samples;
@@ -44,32 +44,32 @@ struct set {
 	struct set_info info;
 	char title[512];
 	enum set_kind kind;
-	struct set_part parts[SET_PARTS]; /* those behind the last have no samples */
-	size_t image_bytes;		  /* of one image */
+	struct set_part parts[SET_PARTS]; /* unused ones have no samples */
+	size_t image_bytes;
 	size_t image_stride, label_stride;
 	struct ddp *ddp; /* NULL: this process alone */
-	void *memory;	 /* of the node, for what is unpacked or drawn */
+	void *memory;	 /* of the node, for unpacked or synthetic images */
 	size_t memory_bytes;
 
-	/* A set of files. */
+	/* Published sets only. */
 	struct set_file files[SET_PARTS];
 	struct source *archive;
 
-	/* A drawn set. */
-	uint64_t seed;		/* of this part: testing has another than training */
-	_Atomic uint8_t *drawn; /* whether image [i] is there; NULL: a set of files */
-	uint8_t *canvas;	/* the images */
-	uint8_t *labels;	/* this rank's own */
+	/* Synthetic sets only. */
+	uint64_t seed;		/* different for training and testing */
+	_Atomic uint8_t *drawn; /* whether image [i] was drawn; NULL: a published set */
+	uint8_t *canvas;
+	uint8_t *labels; /* of this rank, not shared */
 };
 
-/* --- What the ranks share ------------------------------------------------------------------ */
+/* --- Shared memory and agreement of the ranks ---------------------------------------------- */
 
-struct report {
+struct count_report {
 	uint64_t number;
 	char host[64];
 };
 
-/* As ddp_agree() with [error]'s text; of this process alone it is [status]. Collective. */
+/* As ddp_agree() with [error]'s text; without ranks returns [status]. Collective. */
 static int agree(struct set *set, int status, struct ddp_error *error)
 {
 	if (!set->ddp)
@@ -78,8 +78,11 @@ static int agree(struct set *set, int status, struct ddp_error *error)
 	return status < 0 ? ddp_error_set(error, status, "%s", ddp_error(set->ddp)) : 0;
 }
 
-/* Where ranks have different numbers, the first that differs from rank 0's. Returns 0 or the error. */
-static int compare(const struct report *reports, int size, const char *what,
+/*
+ * Returns 0 if all ranks have the same number, else an error that names the first rank that differs
+ * from rank 0.
+ */
+static int compare(const struct count_report *reports, int size, const char *what,
 		   struct ddp_error *error)
 {
 	for (int i = 1; i < size; i++)
@@ -93,19 +96,19 @@ static int compare(const struct report *reports, int size, const char *what,
 }
 
 /*
- * All ranks fail where [number], called [what], differs between them. Collective.
- * Returns 0, DDP_ERR_MISMATCH or what ddp_all_gather() returns.
+ * Fails on all ranks if [number], called [what] in the message, is not equal on all ranks.
+ * Collective. Returns 0, DDP_ERR_MISMATCH or an error of ddp_all_gather().
  */
 static int compare_number(struct set *set, const char *what, uint64_t number,
 			  struct ddp_error *error)
 {
 	const struct ddp_world *world = set->ddp ? ddp_world(set->ddp) : NULL;
-	struct report own = {.number = number}, *reports;
+	struct count_report own = {.number = number}, *reports;
 	int status;
 
 	if (!world)
 		return 0;
-	reports = ddp_xcalloc((size_t)world->size, sizeof(own), "what ranks say of a data set");
+	reports = ddp_xcalloc((size_t)world->size, sizeof(own), "counts of all ranks");
 	snprintf(own.host, sizeof(own.host), "%s", world->host);
 	status = ddp_all_gather(set->ddp, &own, reports, sizeof(own));
 	if (status < 0)
@@ -117,8 +120,8 @@ static int compare_number(struct set *set, const char *what, uint64_t number,
 }
 
 /*
- * Have set->memory, of [bytes], zeroed, for the ranks that share memory. Collective.
- * Returns 0, DDP_ERR_MEMORY, or what ddp_shared_create() returns.
+ * Allocates set->memory, [bytes] of zeros, shared by the ranks of a node. Collective. Returns 0,
+ * DDP_ERR_MEMORY or an error of ddp_shared_create().
  */
 static int create_memory(struct set *set, size_t bytes, struct ddp_error *error)
 {
@@ -136,9 +139,9 @@ static int create_memory(struct set *set, size_t bytes, struct ddp_error *error)
 	return ddp_error_errno(error, DDP_ERR_MEMORY, "%zu bytes for a data set", bytes);
 }
 
-/* --- Drawn sets ---------------------------------------------------------------------------- */
+/* --- Synthetic sets ------------------------------------------------------------------------ */
 
-/* Samples as published, for training and for testing. */
+/* Image format and published numbers of samples for training and testing. */
 static const struct shape {
 	int channels, side, classes;
 	uint64_t samples[2];
@@ -148,7 +151,7 @@ static const struct shape {
 	[SET_CIFAR100] = {3, DRAW_OBJECT, 100, {50000, 10000}},
 };
 
-/* Sets for testing are drawn from another seed: no image of one is in the other. */
+/* Combined with the seed for the test part, so that it has other images than the training part. */
 static const uint64_t test_seed = UINT64_C(0x5bd1e9955bd1e995);
 
 uint64_t set_drawn_bytes(enum set_kind kind, uint64_t samples)
@@ -158,7 +161,7 @@ uint64_t set_drawn_bytes(enum set_kind kind, uint64_t samples)
 	return samples * (uint64_t)(1 + shape->channels * shape->side * shape->side);
 }
 
-/* In memory there is first a byte for each image, then the images. */
+/* The memory starts with one byte per image (drawn or not). Images follow. */
 static int open_drawn(struct set *set, const struct set_options *options, struct ddp_error *error)
 {
 	uint64_t samples =
@@ -195,8 +198,8 @@ static int open_drawn(struct set *set, const struct set_options *options, struct
 }
 
 /*
- * Ranks that draw the same image at once copy the same bytes to the same place: who sees that it
- * is drawn sees it whole.
+ * Ranks that draw the same image at the same time write equal bytes to the same address. The flag
+ * is set afterwards, so a rank that sees it sees the whole image.
  */
 static const uint8_t *draw_image(struct set *set, uint64_t index)
 {
@@ -214,19 +217,22 @@ static const uint8_t *draw_image(struct set *set, uint64_t index)
 	return image;
 }
 
-/* --- Published files: finding ------------------------------------------------------------------------------- */
+/* --- Published files: search -------------------------------------------------------------------------------- */
 
 static const struct layout {
 	const char *title;
-	const char *below[2]; /* where the files are, in the directory */
-	const char *archive;  /* that they came in */
-	/* For training, for testing. MNIST: spellings of the images; CIFAR: all files. */
+	const char *below[2]; /* subdirectories in which the files may be */
+	const char *archive;  /* name of the archive that has the files */
+	/*
+	 * File names for training and for testing. MNIST: spellings of the images' file; CIFAR: all
+	 * files.
+	 */
 	const char *names[2][SET_PARTS + 1];
-	uint64_t most[2]; /* samples of a file */
-	size_t labels;	  /* bytes before an image */
+	uint64_t most[2]; /* samples per file at most */
+	size_t labels;	  /* label bytes before each image */
 } layouts[SET_KINDS] = {
 	[SET_MNIST] = {"MNIST",
-		       {"", "MNIST/raw/"}, /* as torchvision has it */
+		       {"", "MNIST/raw/"}, /* as in torchvision */
 		       NULL,
 		       {{"train-images-idx3-ubyte", "train-images.idx3-ubyte"},
 			{"t10k-images-idx3-ubyte", "t10k-images.idx3-ubyte"}},
@@ -253,8 +259,8 @@ static const char *const mnist_labels[2][2] = {
 	{"t10k-labels-idx1-ubyte", "t10k-labels.idx1-ubyte"},
 };
 
-/* The versions of CIFAR that others read. */
-static const char *const foreign[] = {
+/* Versions of CIFAR for other programs, which are not supported. */
+static const char *const unsupported[] = {
 	"cifar-10-batches-py",	  "cifar-10-python.tar.gz",  "cifar-10-batches-mat",
 	"cifar-10-matlab.tar.gz", "cifar-100-python",	     "cifar-100-python.tar.gz",
 	"cifar-100-matlab",	  "cifar-100-matlab.tar.gz", NULL};
@@ -266,7 +272,7 @@ static bool is_there(char path[PATH_MAX], const char *directory, const char *bel
 	return access(path, F_OK) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
-/* The [path] of a file with one of [count] names, also gzipped. */
+/* Finds a file with one of [count] names, plain or gzipped. Sets [path]. */
 static bool find(const struct layout *layout, const char *directory, const char *const *names,
 		 int count, char path[PATH_MAX])
 {
@@ -278,7 +284,7 @@ static bool find(const struct layout *layout, const char *directory, const char 
 	return false;
 }
 
-static bool holds(const struct layout *layout, const char *directory)
+static bool has_data_set(const struct layout *layout, const char *directory)
 {
 	int spellings = layout->archive ? 1 : 2;
 	char path[PATH_MAX];
@@ -302,10 +308,10 @@ int set_detect(const char *directory, enum set_kind first, struct ddp_error *err
 	for (int i = 0; i < SET_KINDS; i++) {
 		int kind = ((int)first + i) % SET_KINDS;
 
-		if (holds(&layouts[kind], directory))
+		if (has_data_set(&layouts[kind], directory))
 			return kind;
 	}
-	for (const char *const *name = foreign; *name; name++)
+	for (const char *const *name = unsupported; *name; name++)
 		if (is_there(path, directory, "", *name, ""))
 			return ddp_error_set(error, DDP_ERR_FILE,
 					     "%s is not the binary version of CIFAR, which alone "
@@ -318,7 +324,7 @@ int set_detect(const char *directory, enum set_kind first, struct ddp_error *err
 			     directory);
 }
 
-/* "[path]", or "[archive]: [member]". */
+/* Composes "[path]" or "[archive]: [member]" for messages. */
 static const char *file_name(const struct set *set, const struct set_file *file,
 			     char text[PATH_MAX])
 {
@@ -331,10 +337,10 @@ static const char *file_name(const struct set *set, const struct set_file *file,
 
 /* --- Published files: unpacking ----------------------------------------------------------------------------- */
 
-/* Memory of a node for files that are unpacked: the bytes of each begin at a multiple of 64. */
+/* A node's memory for unpacked files. Each file starts at a multiple of 64 bytes. */
 struct unpacked {
-	_Atomic uint32_t taken;	     /* by the rank that fills it */
-	uint64_t lengths[SET_PARTS]; /* as they turned out */
+	_Atomic uint32_t taken;	     /* set by the rank that fills the memory */
+	uint64_t lengths[SET_PARTS]; /* of each file after unpacking */
 	_Alignas(64) uint8_t bytes[];
 };
 
@@ -348,7 +354,7 @@ static uint64_t padded(uint64_t length)
 	return (length + 63) / 64 * 64;
 }
 
-/* Where the bytes of file [number] are among those unpacked; behind the last: how many they are. */
+/* Offset of file [number] in the unpacked bytes. SET_PARTS: the total size. */
 static uint64_t place_of(const struct set *set, int number)
 {
 	uint64_t place = 0;
@@ -368,8 +374,8 @@ static int unpack_files(struct set *set, struct unpacked *unpacked, struct ddp_e
 
 		if (!is_packed(set, file))
 			continue;
-		got = source_take(file->source, unpacked->bytes + place_of(set, i), file->length,
-				  error);
+		got = source_read_some(file->source, unpacked->bytes + place_of(set, i),
+				       file->length, error);
 		status = got < 0 ? (int)got : source_finish(file->source, error);
 		if (status < 0)
 			return status;
@@ -408,7 +414,7 @@ static int unpack_member(struct set *set, const struct source_member *member,
 static int unpack_archive(struct set *set, struct unpacked *unpacked, struct ddp_error *error)
 {
 	struct source_member member;
-	int64_t rest;
+	int64_t bytes_left;
 	int status;
 
 	while ((status = source_member(set->archive, &member, error)) == 1) {
@@ -418,10 +424,10 @@ static int unpack_archive(struct set *set, struct unpacked *unpacked, struct ddp
 	}
 	if (status < 0)
 		return status;
-	/* To the end of the file: only there has gzip its checksum. */
-	rest = source_take(set->archive, NULL, UINT64_MAX, error);
-	if (rest < 0)
-		return (int)rest;
+	/* Read to the end of the file, where gzip's checksum is. */
+	bytes_left = source_read_some(set->archive, NULL, UINT64_MAX, error);
+	if (bytes_left < 0)
+		return (int)bytes_left;
 	for (int i = 0; i < SET_PARTS; i++)
 		if (set->files[i].member && unpacked->lengths[i] == 0)
 			return ddp_error_set(error, DDP_ERR_FORMAT, "%s: has no %s in it",
@@ -429,8 +435,8 @@ static int unpack_archive(struct set *set, struct unpacked *unpacked, struct ddp
 	return 0;
 }
 
-/* Have the largest [bytes] that a rank has, on all. Collective. Returns 0 or the error. */
-static int find_most(struct set *set, size_t *bytes, struct ddp_error *error)
+/* Sets [bytes] to the maximum over all ranks. Collective. Returns 0 or an error. */
+static int find_maximum(struct set *set, size_t *bytes, struct ddp_error *error)
 {
 	int64_t most = (int64_t)*bytes;
 	int status = set->ddp ? ddp_all_reduce(set->ddp, &most, &most, 1, DDP_I64, DDP_MAX) : 0;
@@ -440,20 +446,20 @@ static int find_most(struct set *set, size_t *bytes, struct ddp_error *error)
 }
 
 /*
- * The files are open (or [status] says why not): have the bytes of all in place, unpacked where
- * they must be. Collective.
+ * Unpacks the files that are packed, and sets the address of each file's bytes. [status] is the
+ * result of opening them on this rank. Collective.
  */
 static int load_files(struct set *set, int status, struct ddp_error *error)
 {
 	struct unpacked *unpacked = NULL;
 	const uint8_t *place = NULL;
-	size_t room = place_of(set, SET_PARTS);
+	size_t packed_bytes = place_of(set, SET_PARTS);
 
 	status = agree(set, status, error);
 	if (status == 0)
-		status = find_most(set, &room, error);
-	if (status == 0 && room > 0) {
-		status = create_memory(set, sizeof(*unpacked) + room, error);
+		status = find_maximum(set, &packed_bytes, error);
+	if (status == 0 && packed_bytes > 0) {
+		status = create_memory(set, sizeof(*unpacked) + packed_bytes, error);
 		if (status < 0)
 			return status;
 		unpacked = set->memory;
@@ -488,8 +494,9 @@ static uint32_t big_endian(const uint8_t *bytes)
 }
 
 /*
- * Read the header of an IDX file of bytes in so many [dimensions], all but the first of [side];
- * the first becomes [count]. A plain file must be as long as that says.
+ * Reads the header of an IDX file of bytes. Checks that it has [dimensions] dimensions, all but the
+ * first of size [side], and that a plain file has the size that follows. Sets [count] to the first
+ * dimension.
  */
 static int read_header(struct source *source, int dimensions, uint32_t side, uint32_t *count,
 		       struct ddp_error *error)
@@ -531,7 +538,7 @@ static int read_header(struct source *source, int dimensions, uint32_t side, uin
 			     source->path, source->size, expected, *count, bytes, size);
 }
 
-/* File 0 has the images, file 1 the labels. */
+/* Opens file 0, the images, or file 1, the labels. */
 static int open_mnist_file(struct set *set, int which, const struct set_options *options,
 			   uint32_t *count, struct ddp_error *error)
 {
@@ -575,7 +582,7 @@ static int open_mnist(struct set *set, const struct set_options *options, struct
 			     set->files[0].source->path);
 }
 
-/* What was unpacked can have turned out shorter than the header said. */
+/* Sets the addresses of samples. An unpacked file may be shorter than its header says. */
 static int place_mnist(struct set *set, const uint64_t expected[2], struct ddp_error *error)
 {
 	set->image_stride = set->image_bytes;
@@ -597,7 +604,10 @@ static int place_mnist(struct set *set, const uint64_t expected[2], struct ddp_e
 
 /* --- Published files: CIFAR --------------------------------------------------------------------------------- */
 
-/* Records of labels, the last of which is meant, and an image: as many as published or fewer. */
+/*
+ * Checks that the file has whole records (label bytes and an image), at least one and at most
+ * [most].
+ */
 static int check_length(const struct set *set, const struct set_file *file, uint64_t most,
 			struct ddp_error *error)
 {
@@ -639,7 +649,7 @@ static int open_archive(struct set *set, const struct layout *layout,
 	return source_open(&set->archive, path, error);
 }
 
-/* Files in the directory, where the first of them is there; else the archive. */
+/* Opens the files in the directory or, if the first one is not there, the archive. */
 static int open_cifar(struct set *set, const struct set_options *options, struct ddp_error *error)
 {
 	const struct layout *layout = &layouts[options->kind];
@@ -689,7 +699,7 @@ static int place_cifar(struct set *set, const struct set_options *options, struc
 	return status;
 }
 
-/* --- Published files: opening ------------------------------------------------------------------------------- */
+/* --- Published files: open ---------------------------------------------------------------------------------- */
 
 static int check_labels(const struct set *set, int number, struct ddp_error *error)
 {
@@ -711,7 +721,7 @@ static int check_labels(const struct set *set, int number, struct ddp_error *err
 	return 0;
 }
 
-/* Published files. Collective. */
+/* Opens a published set. Collective. */
 static int open_files(struct set *set, const struct set_options *options, struct ddp_error *error)
 {
 	bool mnist = options->kind == SET_MNIST;
@@ -732,7 +742,7 @@ static int open_files(struct set *set, const struct set_options *options, struct
 	return status < 0 ? status : compare_number(set, "images", set->info.samples, error);
 }
 
-/* --- Sets ---------------------------------------------------------------------------------- */
+/* --- Open, close and access ---------------------------------------------------------------- */
 
 int set_open(struct set **set, const struct set_options *options, struct ddp_error *error)
 {
@@ -776,7 +786,7 @@ const struct set_info *set_info(const struct set *set)
 	return &set->info;
 }
 
-/* The part that has sample [index], which becomes its place there. */
+/* Finds the part with sample [index], and makes [index] relative to it. */
 static const struct set_part *part_of(const struct set *set, uint64_t *index)
 {
 	const struct set_part *part = set->parts;

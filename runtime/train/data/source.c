@@ -39,7 +39,7 @@ static void unpack_end(struct source *source)
 	free(source->gzipped);
 }
 
-/* How far in the file zlib is. */
+/* Offset of zlib's next input byte. */
 static size_t packed_offset(const struct source *source)
 {
 	return (size_t)(source->gzipped->next_in - source->map);
@@ -48,7 +48,7 @@ static size_t packed_offset(const struct source *source)
 static int unpack_failed(const struct source *source, int status, struct ddp_error *error)
 {
 	const z_stream *stream = source->gzipped;
-	const char *why = stream->msg ? stream->msg : "it makes no sense";
+	const char *why = stream->msg ? stream->msg : "invalid data";
 
 	if (status == Z_MEM_ERROR)
 		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory to unpack %s", source->path);
@@ -59,9 +59,9 @@ static int unpack_failed(const struct source *source, int status, struct ddp_err
 }
 
 /*
- * At the end of a member: begin the next one. A gzipped file may have several, which pigz and cat make, and zeros after
- * the last.
- * Returns Z_OK, Z_STREAM_END at the end of the file, or Z_DATA_ERROR if something else follows.
+ * Continues after the end of a gzip member. A file may have several members (from pigz or cat), and
+ * zeros after the last one. Returns Z_OK, Z_STREAM_END at the end of the file, or Z_DATA_ERROR if
+ * other data follows.
  */
 static int unpack_next(struct source *source)
 {
@@ -74,7 +74,7 @@ static int unpack_next(struct source *source)
 	return at == end ? Z_STREAM_END : Z_DATA_ERROR;
 }
 
-/* As source_take(). After the last member the file must end. */
+/* As source_read_some(). Nothing but zeros may follow the last member. */
 static int64_t unpack(struct source *source, uint8_t *to, uint64_t bytes, struct ddp_error *error)
 {
 	z_stream *stream = source->gzipped;
@@ -100,7 +100,7 @@ static int64_t unpack(struct source *source, uint8_t *to, uint64_t bytes, struct
 		return (int64_t)done;
 	return ddp_error_set(
 		error, DDP_ERR_FORMAT,
-		"%s: goes on after byte %zu of the gzipped file, expected its end there",
+		"%s: continues after byte %zu of the gzipped file, expected its end there",
 		source->path, packed_offset(source));
 }
 
@@ -132,7 +132,7 @@ static int64_t unpack(struct source *source, uint8_t *to, uint64_t bytes, struct
 
 static int map_file(struct source *source, struct ddp_error *error)
 {
-	/* Without O_NONBLOCK the open of a FIFO waits for a writer. */
+	/* Without O_NONBLOCK, opening a FIFO would wait for a writer. */
 	int fd = open(source->path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), status = 0;
 	struct stat info;
 
@@ -190,7 +190,7 @@ void source_close(struct source *source)
 
 /* --- Reading ------------------------------------------------------------------------------- */
 
-int64_t source_take(struct source *source, void *to, uint64_t bytes, struct ddp_error *error)
+int64_t source_read_some(struct source *source, void *to, uint64_t bytes, struct ddp_error *error)
 {
 	uint64_t left = source->size - source->at;
 	int64_t got;
@@ -211,7 +211,7 @@ int source_read(struct source *source, void *to, uint64_t bytes, const char *wha
 		struct ddp_error *error)
 {
 	uint64_t begin = source->at;
-	int64_t got = source_take(source, to, bytes, error);
+	int64_t got = source_read_some(source, to, bytes, error);
 
 	if (got < 0)
 		return (int)got;
@@ -228,12 +228,12 @@ int source_finish(struct source *source, struct ddp_error *error)
 {
 	uint64_t at = source->at;
 	uint8_t byte;
-	int64_t got = source_take(source, &byte, 1, error);
+	int64_t got = source_read_some(source, &byte, 1, error);
 
 	if (got <= 0)
 		return (int)got;
 	return ddp_error_set(error, DDP_ERR_FORMAT,
-			     "%s: goes on after byte %" PRIu64 "%s, expected its end there",
+			     "%s: continues after byte %" PRIu64 "%s, expected its end there",
 			     source->path, at, source->gzipped ? " unpacked" : "");
 }
 
@@ -241,7 +241,10 @@ int source_finish(struct source *source, struct ddp_error *error)
 
 enum { BLOCK = 512, NAME = 100, SIZE_AT = 124, SIZE = 12, SUM_AT = 148, SUM = 8, KIND_AT = 156 };
 
-/* Octal digits, after blanks and before a blank or zero. Returns -1 where it is something else. */
+/*
+ * Parses an octal number that may be preceded by blanks and must end at a blank, a zero byte or the
+ * field's end. Returns -1 on a syntax error.
+ */
 static int64_t octal(const char *field, int width)
 {
 	int64_t value = 0;
@@ -268,7 +271,7 @@ int source_member(struct source *source, struct source_member *member, struct dd
 		return status;
 	if (memcmp(block, blank, BLOCK) == 0)
 		return 0;
-	/* The sum is of all bytes, those of the sum itself taken for blanks. */
+	/* The checksum is the sum of the header's bytes, with blanks in place of the checksum. */
 	for (int i = 0; i < BLOCK; i++)
 		sum += i >= SUM_AT && i < SUM_AT + SUM ? ' ' : (uint8_t)block[i];
 	if (octal(block + SUM_AT, SUM) != sum)

@@ -25,8 +25,8 @@ void dropout_set_rate(struct dropout *dropout, float rate)
 }
 
 /*
- * 128 elements at once: [less] says of each whether its digits so far, from the last one on, are
- * below those of the limit.
+ * Draws the mask of 128 elements. less: for each element, whether its digits so far, read from the
+ * last one, are a smaller number than the same digits of the limit.
  */
 static void draw_group(const struct dropout *dropout, uint64_t order, uint32_t group,
 		       uint32_t keep[WORDS])
@@ -46,7 +46,10 @@ static void draw_group(const struct dropout *dropout, uint64_t order, uint32_t g
 		keep[w] = ~less[w];
 }
 
-/* Add [count] bits, 32 at most, behind bit [at]; bytes behind are zero. */
+/*
+ * Writes the low [count] bits (at most 32) of [bits] at bit offset [at]. The bytes there must be
+ * zero.
+ */
 static void append(uint8_t *keep, size_t at, uint32_t bits, size_t count)
 {
 	uint64_t shifted = count < 32 ? bits & ((1u << count) - 1) : bits;

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dropout.h - which elements dropout leaves
+ * dropout.h - random masks of dropout layers
  *
- * A function of seed, epoch, the sample's place in the epoch's order, the layer and the element:
- * the same for every rank, batch, machine and engine. This is what each engine must draw:
+ * The mask is a function of the seed, the epoch, the sample's position in the epoch's order, the
+ * layer and the element. It does not depend on the number of ranks, the batch size, the machine or
+ * the engine. Every engine must draw exactly this:
  *
- * The rate is T / 2^16 with a whole T (rounded; at least 1, at most 65535). Take the zeros off the
- * end of T's binary digits: T = t x 2^z with an odd t, which has d = 16 - z digits behind the point.
- * Elements of a sample (H, W, C) go in groups of 128; group g has d planes of 128 bits,
+ * The rate is T / 2^16 with an integer T (rounded; at least 1, at most 65535). Divide T by two
+ * until it is odd: T = t x 2^z. Then t / 2^d, with d = 16 - z, is the rate in d binary digits. The
+ * elements (H, W, C) of a sample are divided into groups of 128. Group g has d planes of 128 random
+ * bits each:
  *
- *	plane p = ddp_random(seed, epoch, order, layer, g x d + p), layer: the node's number,
+ *   plane p = ddp_random(seed, epoch, order, layer, g x d + p)
  *
- * of which element e has bit e % 32 of word e % 128 / 32. Its bits of planes 0 to d - 1, plane 0
- * first, are the digits of a number u below 2^d: the element is dropped if u < t. So rates of one
- * half and one quarter, as networks have, take one and two bits for each element.
+ * where layer is the node's number. The bit of element e is bit e % 32 of word e % 128 / 32. Its
+ * bits in planes 0 to d - 1, plane 0 first, are the binary digits of a number u < 2^d. The element
+ * is dropped if u < t. A rate of 1/2 thus takes one bit per element, and a rate of 1/4 two.
  */
 #ifndef TRAIN_DROPOUT_H
 #define TRAIN_DROPOUT_H
@@ -24,17 +26,18 @@
 struct dropout {
 	uint32_t limit; /* t */
 	int planes;	/* d */
-	float scale;	/* 1 / (1 - rate), of the rate that was rounded */
+	float scale;	/* 1 / (1 - rate), with the rounded rate */
 	uint64_t seed, epoch;
 	uint32_t layer;
 };
 
-/* The part of [dropout] that follows from [rate], between 0 and 1. */
+/* Sets limit, planes and scale for [rate], which is between 0 and 1. */
 void dropout_set_rate(struct dropout *dropout, float rate);
 
 /*
- * A bit for each of [count] elements of the samples at [orders]: element e of sample i is bit k % 8
- * of byte k / 8 for k = i x count + e, and 1 where it stays. Bits beyond the last are 0.
+ * Draws the masks of [count] elements of each sample in [orders]. Element e of sample i has bit k %
+ * 8 of byte k / 8, with k = i x count + e. The bit is 1 if the element is kept. Bits after the last
+ * element are 0.
  */
 void dropout_draw(const struct dropout *dropout, const uint64_t *orders, size_t samples,
 		  size_t count, uint8_t *keep);

@@ -10,10 +10,10 @@
 #include "base/xalloc.h"
 #include "graph.h"
 
-/* Far beyond any network, and products of four of them fit an int64_t. */
+/* Limit of sizes. Products of four of them fit into int64_t. */
 enum { LARGEST = 32767 };
 
-/* The longest name that a parameter or buffer adds to its layer's. */
+/* longest suffix that a layer's parameter or buffer adds to its name */
 #define LONGEST_SUFFIX ".num_batches_tracked"
 
 size_t graph_size(struct graph_shape shape)
@@ -33,7 +33,7 @@ static const char *kind_name(enum net_kind kind)
 	return kind >= 0 && kind < NET_KINDS ? names[kind] : "layer of no known kind";
 }
 
-/* Returns DDP_ERR_ARGUMENT, with layer [node] named before the text. */
+/* Returns DDP_ERR_ARGUMENT with a text that starts with the network and layer [node]. */
 static int refuse_layer(const struct graph *graph, size_t node, struct ddp_error *error,
 			const char *format, ...) __attribute__((format(printf, 4, 5)));
 
@@ -94,7 +94,7 @@ static int add_buffer(struct graph *graph, int node, const char *suffix, int cou
 	return (int)graph->buffer_count++;
 }
 
-/* --- Each kind of layer ------------------------------------------------------------------ */
+/* --- Shapes of each kind of layer -------------------------------------------------------- */
 
 static int place_conv(struct graph *graph, size_t i, struct ddp_error *error)
 {
@@ -108,7 +108,8 @@ static int place_conv(struct graph *graph, size_t i, struct ddp_error *error)
 		return refuse_layer(graph, i, error, "%d channels are not 1 to %d", layer->outputs,
 				    LARGEST);
 	if (layer->size < 1 || layer->stride < 1 || layer->pad < 0 || layer->pad >= layer->size)
-		return refuse_layer(graph, i, error, "window %d, stride %d, padding %d",
+		return refuse_layer(graph, i, error,
+				    "window %d, stride %d and padding %d are not possible",
 				    layer->size, layer->stride, layer->pad);
 	if (layer->size > height || layer->size > width)
 		return refuse_layer(graph, i, error, "a window of %d does not fit %d x %d",
@@ -190,21 +191,21 @@ static int place_add(struct graph *graph, size_t i, struct ddp_error *error)
 	struct graph_shape other;
 
 	if (back < 1 || (size_t)back > i)
-		return refuse_layer(graph, i, error, "the other layer, %d back, does not exist",
-				    back);
+		return refuse_layer(graph, i, error,
+				    "the second input, %d layers back, does not exist", back);
 	node->other = (int)i - back;
 	graph->nodes[node->other].readers++;
 	other = graph->nodes[node->other].out;
 	if (other.height != node->in.height || other.width != node->in.width ||
 	    other.channels != node->in.channels)
-		return refuse_layer(graph, i, error, "%d x %d x %d and %d x %d x %d",
+		return refuse_layer(graph, i, error, "cannot add %d x %d x %d and %d x %d x %d",
 				    node->in.height, node->in.width, node->in.channels,
 				    other.height, other.width, other.channels);
 	return 0;
 }
 
 static const struct {
-	bool named; /* has parameters */
+	bool named; /* has parameters, which need a name */
 	int (*place)(struct graph *graph, size_t node, struct ddp_error *error);
 } kinds[NET_KINDS] = {
 	[NET_CONV] = {true, place_conv},	  [NET_DENSE] = {true, place_dense},
@@ -213,26 +214,26 @@ static const struct {
 	[NET_DROPOUT] = {false, place_dropout},	  [NET_ADD] = {false, place_add},
 };
 
-/* --- The whole --------------------------------------------------------------------------- */
+/* --- Whole graph ------------------------------------------------------------------------- */
 
 static int check_name(const struct graph *graph, size_t i, struct ddp_error *error)
 {
 	const struct net_layer *layer = &graph->net->layers[i];
 
 	if (layer->kind < 0 || layer->kind >= NET_KINDS)
-		return refuse_layer(graph, i, error, "kind %d", (int)layer->kind);
+		return refuse_layer(graph, i, error, "unknown kind %d", (int)layer->kind);
 	if (!kinds[layer->kind].named)
 		return 0;
 	if (!layer->name || !*layer->name)
 		return refuse_layer(graph, i, error, "its parameters need a name");
 	if (strlen(layer->name) + sizeof(LONGEST_SUFFIX) > GRAPH_NAME)
-		return refuse_layer(graph, i, error, "the name is longer than %zu letters",
+		return refuse_layer(graph, i, error, "its name is longer than %zu characters",
 				    GRAPH_NAME - sizeof(LONGEST_SUFFIX));
 	for (size_t k = 0; k < i; k++) {
 		const struct net_layer *other = &graph->net->layers[k];
 
 		if (kinds[other->kind].named && strcmp(other->name, layer->name) == 0)
-			return refuse_layer(graph, i, error, "layer %zu has this name too", k);
+			return refuse_layer(graph, i, error, "layer %zu has the same name", k);
 	}
 	return 0;
 }
@@ -255,7 +256,8 @@ static int place(struct graph *graph, size_t i, struct ddp_error *error)
 				    .mean = -1,
 				    .variance = -1};
 	if (back < 1 || (size_t)back > i + 1)
-		return refuse_layer(graph, i, error, "it reads %d back, before the image", back);
+		return refuse_layer(graph, i, error,
+				    "its input, %d layers back, is before the image", back);
 	if (node->input >= 0) {
 		node->in = graph->nodes[node->input].out;
 		graph->nodes[node->input].readers++;
@@ -274,33 +276,37 @@ static int check_input(const struct net *net, struct ddp_error *error)
 	if (net->channels < 1 || net->channels > NET_CHANNELS || net->height < 1 ||
 	    net->height > LARGEST || net->width < 1 || net->width > LARGEST || net->pad < 0 ||
 	    net->pad > LARGEST)
-		return ddp_error_set(error, DDP_ERR_ARGUMENT,
-				     "network %s reads %d x %d x %d, with %d around it", net->name,
-				     net->height, net->width, net->channels, net->pad);
+		return ddp_error_set(
+			error, DDP_ERR_ARGUMENT,
+			"network %s: images of %d x %d x %d with padding %d are not possible",
+			net->name, net->height, net->width, net->channels, net->pad);
 	for (int i = 0; i < net->channels; i++) {
 		if (!(net->deviation[i] > 0))
-			return ddp_error_set(error, DDP_ERR_ARGUMENT,
-					     "network %s: deviation %g of channel %d", net->name,
-					     (double)net->deviation[i], i);
+			return ddp_error_set(
+				error, DDP_ERR_ARGUMENT,
+				"network %s: deviation %g of channel %d is not above 0", net->name,
+				(double)net->deviation[i], i);
 	}
 	return 0;
 }
 
-/* Each layer but the last is read, and the last one's results are the logits. */
+/* Checks that each layer but the last is read, and that the last one has one value per class. */
 static int check_output(const struct graph *graph, struct ddp_error *error)
 {
 	size_t last = graph->node_count - 1;
 	struct graph_shape out = graph->nodes[last].out;
 
 	if (graph->parameter_count == 0)
-		return refuse_layer(graph, last, error, "there is nothing to train up to here");
+		return refuse_layer(graph, last, error, "the network has no parameters");
 	for (size_t i = 0; i < last; i++) {
 		if (graph->nodes[i].readers == 0)
 			return refuse_layer(graph, i, error, "no layer reads it");
 	}
 	if (out.height != 1 || out.width != 1 || out.channels != graph->net->classes)
-		return refuse_layer(graph, last, error, "%d x %d x %d are no logits of %d classes",
-				    out.height, out.width, out.channels, graph->net->classes);
+		return refuse_layer(
+			graph, last, error,
+			"its output %d x %d x %d is not one value for each of %d classes",
+			out.height, out.width, out.channels, graph->net->classes);
 	return 0;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * graph.h - what follows from a table of layers: shapes, parameters, buffers
+ * graph.h - shapes, parameters and buffers that follow from a table of layers
  *
- * LAYOUT. Everything that engines share is channels last: activations are N, H, W, C; weights of
- * convolutions O, H, W, I; columns of a dense layer that reads an image are in the order H, W, C.
- * Files have PyTorch's order (O, I, H, W and C, H, W); graph_export() and graph_import() go
- * between the two, and nothing else does.
+ * LAYOUT. All engines store channels last: activations are N, H, W, C; weights of convolutions are
+ * O, H, W, I. The columns of a dense layer that reads an image are in the order H, W, C. Files have
+ * PyTorch's order (O, I, H, W and C, H, W). Only graph_export() and graph_import() convert between
+ * the two.
  */
 #ifndef TRAIN_GRAPH_H
 #define TRAIN_GRAPH_H
@@ -19,14 +19,14 @@ struct graph_shape {
 	int height, width, channels;
 };
 
-/* A layer, placed. */
+/* A layer with its shapes and its position in the graph. */
 struct graph_node {
 	const struct net_layer *layer;
-	int input, other; /* nodes that it reads; -1: the image (other: none) */
-	int readers;	  /* how many nodes read it */
+	int input, other; /* nodes that it reads; -1: the input image (other: none) */
+	int readers;	  /* number of nodes that read it */
 	struct graph_shape in, out;
-	int weight, bias;   /* its parameters (NORM: scale and shift), -1: none */
-	int mean, variance; /* NORM's buffers, -1: none */
+	int weight, bias;   /* indices of its parameters (NORM: scale and shift); -1: none */
+	int mean, variance; /* indices of NORM's buffers; -1: none */
 };
 
 enum graph_role { GRAPH_CONV_WEIGHT, GRAPH_DENSE_WEIGHT, GRAPH_BIAS, GRAPH_SCALE, GRAPH_SHIFT };
@@ -38,12 +38,13 @@ struct graph_parameter {
 	enum graph_role role;
 	int node;
 	int dimensions;
-	int64_t shape[4]; /* PyTorch's */
+	int64_t shape[4]; /* in PyTorch's order */
 	size_t count;
-	struct graph_shape fan; /* what one output reads: the window and channels, or the image */
+	/* input of one output element: window x channels, or the whole image */
+	struct graph_shape fan;
 };
 
-/* Running statistics of one NORM: values that train without gradients. */
+/* Running statistics of a NORM layer. They are updated without gradients. */
 struct graph_buffer {
 	char name[GRAPH_NAME]; /* "bn1.running_mean" */
 	int node;
@@ -62,28 +63,28 @@ struct graph {
 	size_t weights; /* elements of all parameters */
 };
 
-/* The elements of one image at [shape]. */
+/* Number of elements of one image of [shape]. */
 size_t graph_size(struct graph_shape shape);
 
 /*
- * Place [net], which must outlive it. Returns 0, or DDP_ERR_ARGUMENT with the layer at which the
- * table contradicts itself.
+ * Creates the graph of [net], which must outlive it. Returns 0, or DDP_ERR_ARGUMENT with the layer
+ * at which the table is inconsistent.
  */
 int graph_create(struct graph **graph, const struct net *net, struct ddp_error *error);
 void graph_destroy(struct graph *graph);
 
 /*
- * Parameter [index], or an optimizer's value for each element of it, from the layout of engines
- * to PyTorch's and back. [from] and [to] do not overlap.
+ * Convert parameter [index], or an optimizer's array of the same shape, from the engines' layout to
+ * PyTorch's (export) and back (import). [from] and [to] must not overlap.
  */
 void graph_export(const struct graph *graph, size_t index, float *to, const float *from);
 void graph_import(const struct graph *graph, size_t index, float *to, const float *from);
 
 /*
- * PyTorch's initial values of parameter [index] after those before it were drawn from [random],
- * in PyTorch's layout: kaiming_uniform(a=sqrt 5) weights, uniform biases, ones and zeros of NORM.
- * The same bits as PyTorch's on CPUs with AVX2; elsewhere PyTorch rounds once more, which is up to
- * one ulp of the largest value that may be drawn.
+ * Fills [to] with PyTorch's initial values of parameter [index], in PyTorch's layout:
+ * kaiming_uniform(a=sqrt 5) weights, uniform biases, ones and zeros for NORM. [random] must have
+ * drawn the parameters before it. The bits equal those of PyTorch on CPUs with AVX2. On other CPUs
+ * PyTorch rounds once more, which differs by at most one ulp of the largest possible value.
  */
 struct ddp_mt19937;
 void graph_init(const struct graph *graph, size_t index, struct ddp_mt19937 *random, float *to);

@@ -13,10 +13,10 @@
 
 static const char name[] = "/algorithms";
 
-/* More than thousands of shapes need. */
+/* bytes of the file at most, enough for thousands of layer shapes */
 enum { LIMIT = 1 << 20 };
 
-/* The directory, and with [name] behind it the whole path. */
+/* Composes the path of the cache directory followed by [file]. */
 static bool find_path(const char *file, char path[PATH_MAX])
 {
 	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -78,8 +78,8 @@ bool memo_find(const struct memo *memo, const char *key, char *value, size_t siz
 void memo_add(struct memo *memo, const char *key, const char *value)
 {
 	char *text = NULL;
-	const char *rest = memo->text ? memo->text + strlen(TITLE) : "";
-	int size = asprintf(&text, TITLE "%s\t%s\n%s", key, value, rest);
+	const char *older = memo->text ? memo->text + strlen(TITLE) : "";
+	int size = asprintf(&text, TITLE "%s\t%s\n%s", key, value, older);
 
 	if (size < 0 || size > LIMIT) {
 		if (size >= 0)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memo.h - what was measured on this kind of machine, kept between runs
+ * memo.h - cache file for measurements of this kind of machine, kept between runs
  *
- * A file of lines "key TAB value" in $XDG_CACHE_HOME/slurm-ddp or ~/.cache/slurm-ddp. It is a help
- * and no more: a file that cannot be read, written or understood is as good as none, and of two runs
- * that write at once one is remembered.
+ * The file has lines "key TAB value" and is in $XDG_CACHE_HOME/slurm-ddp or ~/.cache/slurm-ddp. It
+ * is only a cache: a file that cannot be read, written or parsed is ignored. If two runs write it
+ * at the same time, the last one wins.
  */
 #ifndef TRAIN_MEMO_H
 #define TRAIN_MEMO_H
@@ -13,20 +13,23 @@
 #include <stddef.h>
 
 struct memo {
-	char *text; /* NULL: nothing is remembered */
+	char *text; /* content of the file; NULL: empty */
 	bool changed;
 };
 
-/* Never fails: without a file it is empty. */
+/* Reads the cache file. Never fails: without a readable file the memo is empty. */
 void memo_open(struct memo *memo);
 
-/* Whether there is a value of [key] that fits into [size] bytes: then it is copied to [value]. */
+/*
+ * Copies the value of [key] to [value]. Returns false if there is none, or if it does not fit into
+ * [size] bytes.
+ */
 bool memo_find(const struct memo *memo, const char *key, char *value, size_t size);
 
-/* From now on [value] is that of [key]. Neither has tabs or line ends. */
+/* Adds or replaces the value of [key]. Neither may contain tabs or line ends. */
 void memo_add(struct memo *memo, const char *key, const char *value);
 
-/* Write what has changed, and free the memory. */
+/* Writes the file if a value was added, and frees the memory. */
 void memo_close(struct memo *memo);
 
 #endif /* TRAIN_MEMO_H */

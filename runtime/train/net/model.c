@@ -14,10 +14,10 @@
 #include "graph.h"
 #include "model.h"
 
-/* Of arrays, as of libddp's views. */
+/* bytes, as of libddp's views */
 enum { ALIGNMENT = 64 };
 
-/* An error of [ddp]'s in words of its own. */
+/* Copies the error text of [ddp] to [error]. */
 static int pass_on(const struct ddp *ddp, int status, struct ddp_error *error)
 {
 	return ddp_error_set(error, status, "%s", ddp_error(ddp));
@@ -33,8 +33,8 @@ static float *zeros(size_t count)
 /* --- Create ------------------------------------------------------------------------------ */
 
 /*
- * The word is listed first, so that it is ready last: it lies behind all others, in the bucket
- * that is summed last.
+ * Buckets are filled from the end of the list. The step vector is first in the list, so that it is
+ * ready last, in the bucket that is summed last.
  */
 static int create_gradients(struct model *model, struct ddp *ddp, bool device, size_t virtual_ranks,
 			    struct ddp_error *error)
@@ -45,7 +45,7 @@ static int create_gradients(struct model *model, struct ddp *ddp, bool device, s
 		ddp_xcalloc(graph->parameter_count + 1, sizeof(*list), "the network");
 	int status;
 
-	list[0] = (struct ddp_parameter){"step", MODEL_WORD};
+	list[0] = (struct ddp_parameter){"step", MODEL_STEP_SIZE};
 	for (size_t i = 0; i < graph->parameter_count; i++)
 		list[i + 1] = (struct ddp_parameter){graph->parameters[i].name,
 						     graph->parameters[i].count};
@@ -62,21 +62,22 @@ static int create_gradients(struct model *model, struct ddp *ddp, bool device, s
 	return status;
 }
 
-/* Where libddp put the parameters. */
+/* Read the offsets that libddp chose for the parameters. */
 static int find_offsets(struct model *model, struct ddp_error *error)
 {
 	const struct graph *graph = model->graph;
 	size_t all;
 
 	model->grads = ddp_gradients_all(model->gradients, &all);
-	model->word = ddp_gradients_view(model->gradients, 0);
+	model->step_vector = ddp_gradients_view(model->gradients, 0);
 	model->count = ddp_gradients_offset(model->gradients, 0);
 	for (size_t i = 0; i < graph->parameter_count; i++) {
 		model->offsets[i] = ddp_gradients_offset(model->gradients, i + 1);
 		if (model->offsets[i] + graph->parameters[i].count > model->count)
-			return ddp_error_set(error, DDP_ERR_STATE,
-					     "network %s: the gradient of %s lies behind the word",
-					     graph->net->name, graph->parameters[i].name);
+			return ddp_error_set(
+				error, DDP_ERR_STATE,
+				"network %s: the gradient of %s is placed after the step vector",
+				graph->net->name, graph->parameters[i].name);
 	}
 	return 0;
 }
@@ -125,7 +126,7 @@ int model_create(struct model **result, struct ddp *ddp, const struct graph *gra
 	return 0;
 }
 
-/* What is shared goes with ddp_destroy(). */
+/* Shared arrays are freed by ddp_destroy(). */
 static void free_array(const struct model *model, float *array)
 {
 	if (!model->shared)
@@ -147,7 +148,7 @@ void model_destroy(struct model *model)
 	free(model);
 }
 
-/* --- Share ------------------------------------------------------------------------------- */
+/* --- Shared memory ----------------------------------------------------------------------- */
 
 int model_share(struct model *model, struct ddp *ddp, struct ddp_error *error)
 {
@@ -181,7 +182,7 @@ void model_part(size_t count, int rank, int ranks, size_t *begin, size_t *end)
 	*end = *end < count ? *end : count;
 }
 
-/* --- Look -------------------------------------------------------------------------------- */
+/* --- Accessors --------------------------------------------------------------------------- */
 
 float *model_value(const struct model *model, size_t index)
 {
@@ -198,7 +199,7 @@ float *model_buffer(const struct model *model, size_t index)
 	return model->buffers + model->buffer_offsets[index];
 }
 
-/* --- Begin ------------------------------------------------------------------------------- */
+/* --- Start values ------------------------------------------------------------------------ */
 
 void model_init(struct model *model, uint64_t seed)
 {
@@ -220,12 +221,20 @@ void model_init(struct model *model, uint64_t seed)
 	}
 }
 
+bool model_is_finite(const struct model *model)
+{
+	for (size_t i = 0; i < model->count; i++)
+		if (!isfinite(model->values[i]))
+			return false;
+	return true;
+}
+
 /* --- Initial values ---------------------------------------------------------------------- */
 
 /*
- * Uniform in [-bound, bound), as Tensor.uniform_ draws. The last multiplication and addition are
- * rounded once, as PyTorch's code for CPUs with AVX2 does it; that for others rounds twice, which
- * is one rounding of a number as large as the bound apart.
+ * Uniform in [-bound, bound), as drawn by Tensor.uniform_. The last multiplication and addition are
+ * rounded once (fma), as in PyTorch's code for CPUs with AVX2. PyTorch's code for other CPUs rounds
+ * twice; the results differ by at most one ulp of [bound].
  */
 static void draw(struct ddp_mt19937 *random, double bound, float *to, size_t count)
 {
@@ -244,7 +253,7 @@ static void fill(float *to, size_t count, float value)
 		to[i] = value;
 }
 
-/* kaiming_uniform_(a=sqrt(5)), in the steps in which PyTorch computes it. */
+/* kaiming_uniform_(a=sqrt(5)), computed with PyTorch's sequence of operations. */
 static double weight_bound(size_t fan)
 {
 	double slope = sqrt(5), gain = sqrt(2 / (1 + slope * slope));
@@ -276,7 +285,6 @@ void graph_init(const struct graph *graph, size_t index, struct ddp_mt19937 *ran
 
 /* --- Layout ------------------------------------------------------------------------------ */
 
-/* For each of [outputs]: [rows] x [columns] turned over. */
 static void transpose(float *to, const float *from, size_t outputs, size_t rows, size_t columns)
 {
 	for (size_t o = 0; o < outputs; o++) {
@@ -289,8 +297,12 @@ static void transpose(float *to, const float *from, size_t outputs, size_t rows,
 	}
 }
 
-/* What one output reads is an image of places by channels here, of channels by places there. */
-static void turn(const struct graph *graph, size_t index, float *to, const float *from, bool out)
+/*
+ * Converts between positions x channels (engines) and channels x positions (PyTorch) for each
+ * output.
+ */
+static void convert_layout(const struct graph *graph, size_t index, float *to, const float *from,
+			   bool out)
 {
 	const struct graph_parameter *parameter = &graph->parameters[index];
 	size_t channels = (size_t)parameter->fan.channels;
@@ -307,22 +319,23 @@ static void turn(const struct graph *graph, size_t index, float *to, const float
 
 void graph_export(const struct graph *graph, size_t index, float *to, const float *from)
 {
-	turn(graph, index, to, from, true);
+	convert_layout(graph, index, to, from, true);
 }
 
 void graph_import(const struct graph *graph, size_t index, float *to, const float *from)
 {
-	turn(graph, index, to, from, false);
+	convert_layout(graph, index, to, from, false);
 }
 
 /* --- Tensors with PyTorch's names -------------------------------------------------------- */
 
-/* The longest: "optimizer.1." before a parameter's. */
+/* longest tensor name: "optimizer.1." and a parameter's name */
 enum { NAME = GRAPH_NAME + 16 };
 
 /*
- * The list is in the order of parameters, slots, buffers, counters. Memory has all names first,
- * then the numbers of all tensors but the counters, which all are tensors->steps.
+ * Sizes of the list and its memory. The list has parameters, slots, buffers and counters, in this
+ * order. The memory has all names, then the values of all tensors except the counters. The counters
+ * share tensors->steps.
  */
 struct plan {
 	size_t parameters, slots, buffers, counters;
@@ -343,9 +356,9 @@ static struct plan plan_of(const struct model *model, bool optimizer)
 	return plan;
 }
 
-/* --- The list ---------------------------------------------------------------------------- */
+/* --- List of tensors --------------------------------------------------------------------- */
 
-/* What is filled in: the next tensor with its name and data. */
+/* Position at which the next tensor, its name and its data are added. */
 struct cursor {
 	struct ddp_tensor *tensor;
 	char *name;
@@ -424,15 +437,15 @@ void model_tensors_destroy(struct model_tensors *tensors)
 	*tensors = (struct model_tensors){0};
 }
 
-/* --- Their numbers ----------------------------------------------------------------------- */
+/* --- Values of tensors ------------------------------------------------------------------- */
 
-/* An array of the model for the [group]th parameters of the list: the values, then the slots. */
+/* The model's array for the [group]th group of parameters in the list: values, then slots. */
 static float *array_of(const struct model *model, size_t group)
 {
 	return group == 0 ? model->values : model->slots[group - 1];
 }
 
-/* How many groups of parameters [tensors] has. */
+/* Number of groups of parameters in [tensors]: 1, and one for each slot. */
 static size_t groups_of(const struct model_tensors *tensors, const struct model *model)
 {
 	struct plan plan = plan_of(model, false);
@@ -479,7 +492,7 @@ void model_tensors_import(const struct model_tensors *tensors, struct model *mod
 	model->batches = tensors->steps - steps;
 }
 
-/* --- Reading them from a file ------------------------------------------------------------ */
+/* --- Reading from a file ----------------------------------------------------------------- */
 
 enum { SHAPE_TEXT = 128 };
 
@@ -496,7 +509,10 @@ static const char *shape_text(char *text, const struct ddp_tensor *tensor)
 	return text;
 }
 
-/* People save the wrapper instead of what it wraps. */
+/*
+ * Returns whether the file was saved from the DistributedDataParallel wrapper, whose names have the
+ * prefix "module.".
+ */
 static bool is_wrapped(const struct ddp_tensors *file, const char *name)
 {
 	char wrapped[GRAPH_NAME + 8];
@@ -505,7 +521,7 @@ static bool is_wrapped(const struct ddp_tensors *file, const char *name)
 	return ddp_tensors_find(file, wrapped);
 }
 
-/* The tensor of [file] that [want] asks for, by name, type and shape. */
+/* Finds the tensor of [file] with the name, type and shape of [want]. */
 static int find(const struct ddp_tensors *file, const char *path, const struct ddp_tensor *want,
 		const struct ddp_tensor **found, struct ddp_error *error)
 {
@@ -513,15 +529,15 @@ static int find(const struct ddp_tensors *file, const char *path, const struct d
 	char here[SHAPE_TEXT], there[SHAPE_TEXT];
 
 	if (!got)
-		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: there is no tensor %s%s", path,
-				     want->name,
-				     is_wrapped(file, want->name)
-					     ? ", but a module's: save model.module.state_dict()"
-					     : "");
+		return ddp_error_set(
+			error, DDP_ERR_FORMAT, "%s: tensor %s is missing%s", path, want->name,
+			is_wrapped(file, want->name)
+				? ", but one with the prefix \"module.\": save model.module.state_dict()"
+				: "");
 	if (got->type != want->type)
 		return ddp_error_set(error, DDP_ERR_FORMAT, "%s: %s is %s, not %s", path,
 				     want->name,
-				     got->type == DDP_TYPE_COUNT ? "of a type that is not known"
+				     got->type == DDP_TYPE_COUNT ? "of an unknown type"
 								 : ddp_type_name(got->type),
 				     ddp_type_name(want->type));
 	if (got->dimensions != want->dimensions ||
@@ -542,7 +558,7 @@ int model_read(struct model *model, const char *path, struct ddp_error *error)
 	for (size_t i = 0; status == 0 && i < tensors.count; i++) {
 		const struct ddp_tensor *want = &tensors.list[i], *found;
 
-		/* A counter; files of other writers need not have it. */
+		/* num_batches_tracked: optional, as other writers omit it. */
 		if (want->data == &tensors.steps) {
 			found = ddp_tensors_find(file, want->name);
 			if (found && found->type == DDP_I64 && ddp_tensor_count(found) == 1)

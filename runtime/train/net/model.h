@@ -1,87 +1,96 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model.h - a network's numbers in host memory: parameters, gradients, optimizer, buffers
+ * model.h - a network's parameters, gradients, optimizer state and buffers in host memory
  *
- * All arrays of one value for each parameter element are laid out as libddp lays out the
- * gradients (ddp_gradients_all), so that an optimizer is one loop over all. The CPU engine trains
- * in this memory; an engine with memory of its own pushes and pulls.
+ * All arrays that have one value per parameter element use libddp's layout of the gradients
+ * (ddp_gradients_all()), so that an optimizer step is one loop over flat arrays. The CPU engine
+ * trains in this memory. An engine with memory of its own copies from it (push) and to it (pull).
  *
- * SHARED. After model_share(), where all ranks share memory, there is one copy of values and slots for all
- * of them: each updates a part (model_part()), and looks at the others' when all are done.
+ * SHARED. After model_share(), if all ranks share memory, there is one copy of values and optimizer
+ * slots. Each rank updates one part of them (model_part()) and reads the other parts after all
+ * ranks have updated theirs.
  *
- * THE WORD. Behind the gradients travels a small vector that every step sums for free: whether a
- * rank was asked to stop, the loss, hits and samples.
+ * STEP VECTOR. The gradients are followed by a small vector that is summed with them in every step.
+ * It carries stop requests, the loss, hits and samples.
  */
 #ifndef TRAIN_MODEL_H
 #define TRAIN_MODEL_H
 
 #include "graph.h"
 
-enum model_word {
-	MODEL_STOP, /* ranks that want to stop */
-	MODEL_LOSS, /* sum over samples, 0 unless it is put there */
+enum model_step {
+	MODEL_STOP, /* number of ranks that want to stop */
+	MODEL_LOSS, /* sum over samples; 0 unless the engine sets it */
 	MODEL_HITS,
 	MODEL_SAMPLES,
-	MODEL_WORD = 16
+	MODEL_STEP_SIZE = 16
 };
 
 enum { MODEL_SLOTS = 2 };
 
 struct model {
 	const struct graph *graph;
-	struct ddp_gradients *gradients; /* parameters of the graph are 1 .. parameter_count */
-	float *grads;			 /* all of them in one piece; NULL: on a device */
-	float *values;			 /* parameters, where their gradients are in grads */
-	float *slots[MODEL_SLOTS];	 /* the optimizer's; NULL beyond what it needs */
-	size_t count;			 /* elements of these arrays that are trained */
-	bool shared;			 /* values and slots, by all ranks */
-	size_t *offsets;		 /* of each parameter in them */
-	float *word;			 /* MODEL_WORD elements of grads, beyond count, or NULL */
-	enum ddp_type wire;		 /* of gradients on their way between ranks */
-	float *buffers;			 /* all buffers, one after the other */
+	/* index 0 is the step vector; the graph's parameters are 1 .. parameter_count */
+	struct ddp_gradients *gradients;
+	float *grads;  /* all gradients, contiguous; NULL: they are on a device */
+	float *values; /* parameters, at the offsets of their gradients in grads */
+	/* optimizer state; NULL for slots that the optimizer does not need */
+	float *slots[MODEL_SLOTS];
+	size_t count;	 /* trained elements of each of these arrays */
+	bool shared;	 /* values and slots are shared by all ranks */
+	size_t *offsets; /* of each parameter in these arrays */
+	float *step_vector; /* the step vector, MODEL_STEP_SIZE elements of grads after [count]; or NULL */
+	enum ddp_type wire; /* type of gradients sent between ranks */
+	float *buffers;	    /* all buffers, contiguous */
 	size_t *buffer_offsets;
-	size_t buffer_count; /* elements */
-	int64_t batches;     /* num_batches_tracked that the training began with */
-	float *scratch;	     /* of the largest parameter, until model_init() */
+	size_t buffer_count; /* elements of all buffers */
+	int64_t batches;     /* num_batches_tracked at the start of the training */
+	float *scratch;	     /* space for the largest parameter, freed by model_init() */
 };
 
 /*
- * Memory for [graph], which must outlive it, with so many optimizer [slots], zeroed. [wire] is
- * the type of gradients on their way between nodes; with [device] an engine places them on its own;
- * [virtual_ranks] as in ddp.h, 0: none. Collective.
+ * Allocates zeroed memory for [graph], which must outlive it, and [slots] optimizer slots. [wire]
+ * is the type of gradients sent between nodes. With [device] the engine allocates the gradients.
+ * [virtual_ranks] is as in ddp.h; 0: none. Collective.
  */
 int model_create(struct model **model, struct ddp *ddp, const struct graph *graph, int slots,
 		 enum ddp_type wire, bool device, size_t virtual_ranks, struct ddp_error *error);
 
-/* Before ddp_destroy(). NULL is legal. */
+/* Must be called before ddp_destroy(). NULL is legal. */
 void model_destroy(struct model *model);
 
 /*
- * One copy of values and slots, zeroed, for all ranks, if there are several and all share memory; else
- * nothing changes. All ranks put the same into them, as below and from files. Right after
- * model_create(). Collective.
+ * Replaces values and slots by one zeroed copy for all ranks, if there are several ranks and all
+ * share memory. Otherwise changes nothing. Afterwards all ranks write equal values into it
+ * (model_init(), files). To be called right after model_create(). Collective.
  */
 int model_share(struct model *model, struct ddp *ddp, struct ddp_error *error);
 
 /*
- * The part of the arrays that rank [rank] of [ranks] updates: from [begin] to before [end]. Parts are as
- * equal as lines of the cache allow, and together they are everything. Pure.
+ * Computes the range [begin, end) of the arrays that [rank] of [ranks] updates. The ranges cover
+ * the arrays and have equal lengths up to one cache line.
  */
 void model_part(size_t count, int rank, int ranks, size_t *begin, size_t *end);
 
-/* PyTorch's initial values for manual_seed([seed]), and buffers at their beginning. Once. */
+/*
+ * Sets parameters to PyTorch's initial values for manual_seed([seed]), and buffers to theirs. May
+ * be called once.
+ */
 void model_init(struct model *model, uint64_t seed);
 
-/* Of parameter [index]: its values, its gradient. */
+/* Returns false if a parameter has a nan or an infinity. */
+bool model_is_finite(const struct model *model);
+
+/* Values and gradient of parameter [index], and values of buffer [index]. */
 float *model_value(const struct model *model, size_t index);
 float *model_gradient(const struct model *model, size_t index);
 float *model_buffer(const struct model *model, size_t index);
 
 /*
- * The numbers as tensors with PyTorch's names and layout, for files: parameters, buffers
- * ("bn1.num_batches_tracked" too, all with the value [steps]), and where [optimizer], its slots as
- * "optimizer.0.conv1.weight". The tensors have memory of their own, and the struct must stay where
- * it is: [steps] is the data of those counters, and has what a file says after a load.
+ * The model as tensors with PyTorch's names and layout, for files: parameters, buffers (also
+ * "bn1.num_batches_tracked", which all have the value [steps]) and, with [optimizer], the slots as
+ * "optimizer.0.conv1.weight". The tensors own their memory. The struct must not be moved: tensors
+ * point to [steps]. After a file was loaded, [steps] has the file's value.
  */
 struct model_tensors {
 	struct ddp_tensor *list;
@@ -93,14 +102,17 @@ struct model_tensors {
 void model_tensors_create(struct model_tensors *tensors, const struct model *model, bool optimizer);
 void model_tensors_destroy(struct model_tensors *tensors);
 
-/* Copy the model's numbers into the tensors, or the tensors' into the model, after so many [steps] of the training. */
+/*
+ * Copy from the model to the tensors (export) or from the tensors to the model (import), after
+ * [steps] steps of the training.
+ */
 void model_tensors_export(struct model_tensors *tensors, const struct model *model, int64_t steps);
 void model_tensors_import(const struct model_tensors *tensors, struct model *model, int64_t steps);
 
 /*
- * Read parameters and buffers from a safetensors file with PyTorch's names, on every rank.
- * Returns 0, or an error that names file and tensor: missing, of another shape or type; the model
- * is as it was then. What else the file has does not matter.
+ * Reads parameters and buffers from a safetensors file with PyTorch's names, on every rank. Tensors
+ * that the model does not have are ignored. Returns 0, or an error that names the file and the
+ * tensor that is missing or has another shape or type. After an error the model is unchanged.
  */
 int model_read(struct model *model, const char *path, struct ddp_error *error);
 

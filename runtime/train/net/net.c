@@ -7,7 +7,7 @@
 #include "base/xalloc.h"
 #include "net.h"
 
-/* --- Of pytorch/examples/mnist ------------------------------------------------------------- */
+/* --- MNIST: pytorch/examples/mnist --------------------------------------------------------- */
 
 static const struct net_layer mnist_layers[] = {
 	{.kind = NET_CONV, .name = "conv1", .outputs = 32, .size = 3, .stride = 1, .bias = true},
@@ -35,7 +35,7 @@ static const struct net mnist = {
 	.count = sizeof(mnist_layers) / sizeof(mnist_layers[0]),
 };
 
-/* --- ResNet-18 for small images ------------------------------------------------------------ */
+/* --- CIFAR: ResNet-18 for small images ----------------------------------------------------- */
 
 #define CONV(module, channels, window, step, around)                                   \
 	{                                                                              \
@@ -50,7 +50,7 @@ static const struct net mnist = {
 	{                        \
 		.kind = NET_RELU \
 	}
-/* Of the layer before it and the one that lies [distance] back. */
+/* Sum of the layer before it and the layer [distance] back. */
 #define ADD(distance)                              \
 	{                                          \
 		.kind = NET_ADD, .other = distance \
@@ -60,11 +60,13 @@ static const struct net mnist = {
 	CONV(block ".conv1", channels, 3, step, 1), NORM(block ".bn1"), RELU, \
 		CONV(block ".conv2", channels, 3, 1, 1), NORM(block ".bn2")
 
-/* torchvision's BasicBlock, with what it read added to its result. */
+/* torchvision's BasicBlock: adds the block's input to its result. */
 #define BLOCK(block, channels) BRANCH(block, channels, 1), ADD(6), RELU
 
-/* One that halves the image: what it read is brought to the new shape, by a convolution that
- * reads six layers back. */
+/*
+ * BasicBlock that halves the image. A 1 x 1 convolution brings the block's input, which is six
+ * layers back, to the new shape.
+ */
 #define BLOCK_HALVING(block, channels)          \
 	BRANCH(block, channels, 2),             \
 		{.kind = NET_CONV,              \
@@ -106,7 +108,7 @@ static const struct net cifar = {
 	.count = sizeof(cifar_layers) / sizeof(cifar_layers[0]),
 };
 
-/* --- All of them ---------------------------------------------------------------------------- */
+/* --- Table of networks ---------------------------------------------------------------------- */
 
 static const struct net *const nets[] = {&mnist, &cifar};
 static const char *const names[] = {"mnist", "cifar", NULL};
@@ -115,7 +117,7 @@ enum { NETS = sizeof(nets) / sizeof(nets[0]) };
 
 _Static_assert(sizeof(names) / sizeof(names[0]) == NETS + 1, "each network has its name");
 
-/* A network with layers of its own, in one piece of memory. */
+/* A network and its layers, in one allocation. */
 struct copy {
 	struct net net;
 	struct net_layer layers[];

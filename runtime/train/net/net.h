@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * net.h - networks are tables of layers
+ * net.h - networks as tables of layers
  *
- * A table names each layer as PyTorch's module does and says which layers it reads; graph.h makes
- * shapes and parameters of it, engines compile that. A new network is a new table and a
- * name in net.c; nothing else knows it.
+ * net/ has the networks, their numbers in host memory and the order of their operations, for every
+ * engine. It calls ddp.h and base/. Start reading here, then graph.h, model.h and program.h.
+ *
+ * A table names each layer as PyTorch's module does and says which layers it reads. graph.h derives
+ * shapes and parameters from it, and engines compile the graph. To add a network, add a table and
+ * its name to net.c.
  */
 #ifndef TRAIN_NET_H
 #define TRAIN_NET_H
@@ -13,51 +16,52 @@
 #include <stddef.h>
 
 enum net_kind {
-	NET_CONV,  /* convolution, square window, equal padding on all sides */
-	NET_DENSE, /* fully connected; flattens what it reads, in PyTorch's order (C, H, W) */
+	NET_CONV,  /* convolution with a square window and equal padding on all sides */
+	NET_DENSE, /* fully connected; flattens its input in PyTorch's order (C, H, W) */
 	NET_NORM,  /* BatchNorm2d: eps 1e-5, momentum 0.1, affine, running statistics */
 	NET_RELU,
-	NET_MAX_POOL,	  /* window without padding, stride as large as it */
-	NET_AVERAGE_POOL, /* over the whole image: channels remain */
-	NET_DROPOUT,	  /* elements, not channels */
-	NET_ADD,	  /* of two layers of one shape */
+	NET_MAX_POOL,	  /* window without padding; the stride is the window's size */
+	NET_AVERAGE_POOL, /* over the whole image; keeps the channels */
+	NET_DROPOUT,	  /* drops elements, not channels */
+	NET_ADD,	  /* sum of two layers of equal shape */
 	NET_KINDS
 };
 
 struct net_layer {
 	enum net_kind kind;
-	const char *name;      /* of PyTorch's module; NULL where there are no parameters */
+	const char *name;      /* of PyTorch's module; NULL for layers without parameters */
 	int outputs;	       /* channels of a convolution, outputs of a dense layer */
-	int size, stride, pad; /* of the window; of a pool: size alone */
-	bool bias;	       /* of a convolution or dense layer */
-	float rate;	       /* of dropout: the part that is set to zero */
-	int back;	       /* reads the layer so many before this one; 0 stands for 1 */
-	int other;	       /* the second one that NET_ADD reads, likewise, never 0 */
+	int size, stride, pad; /* of the window; pools have a size only */
+	bool bias;	       /* for convolutions and dense layers */
+	float rate;	       /* dropout: fraction of elements that are set to zero */
+	int back;  /* distance to the layer that it reads; 0 means 1, the layer before */
+	int other; /* NET_ADD: distance to the second layer that it reads; never 0 */
 };
 
-#define NET_CHANNELS 4 /* of an input image at most */
+#define NET_CHANNELS 4 /* channels of an input image at most */
 
-/* The output of the last layer are the logits. */
+/* A network. The output of the last layer is the logits. */
 struct net {
-	const char *name; /* what the user says: "mnist", "cifar" */
+	const char *name; /* for --net: "mnist", "cifar" */
 	const char *title;
-	int channels, height, width; /* of the input */
+	int channels, height, width; /* of the input image */
 	int classes;
-	float mean[NET_CHANNELS], deviation[NET_CHANNELS]; /* of pixels from 0 to 1 */
-	int pad;   /* training crops at random out of the image with so much around it; 0: no */
-	bool flip; /* training mirrors every other image */
+	/* of each channel, for pixels from 0 to 1 */
+	float mean[NET_CHANNELS], deviation[NET_CHANNELS];
+	int pad;   /* training crops at random from the image with this padding; 0: no crop */
+	bool flip; /* training mirrors images at random, with probability 1/2 */
 	const struct net_layer *layers;
 	size_t count;
 };
 
 /*
- * The network called [name] with so many [classes] (0: its own number).
- * Returns it, in memory that net_destroy() frees, or NULL if there is none.
+ * Creates the network [name] with [classes] classes (0: its default). Returns NULL if there is no
+ * such network. Free it with net_destroy().
  */
 struct net *net_create(const char *name, int classes);
 void net_destroy(struct net *net);
 
-/* The names of all networks, NULL-terminated. */
+/* Names of all networks, NULL-terminated. */
 const char *const *net_names(void);
 
 #endif /* TRAIN_NET_H */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * program.c - a graph compiled into operations: which there are, where gradients go, who shares memory
+ * program.c - compiles a graph into operations, connects gradients and plans memory
  */
 #include "config.h"
 
@@ -10,11 +10,11 @@
 #include "base/xalloc.h"
 #include "program.h"
 
-/* --- Places in memory -------------------------------------------------------------------- */
+/* --- Memory plan ------------------------------------------------------------------------- */
 
 /*
- * Rooms in as little memory as a simple rule gives: the largest first, each at the lowest place
- * where it meets none that is used at the same time.
+ * Areas are placed greedily, the largest first. Each gets the lowest offset where it overlaps no
+ * placed area that is in use at the same time.
  */
 
 static size_t size_of(const struct program *program, const struct program_area *area, size_t images)
@@ -29,17 +29,17 @@ static bool is_used(const struct program_area *area, enum program_mode mode)
 	return area->first[mode] <= area->last[mode];
 }
 
-/* Larger than all that were placed so far. */
-static const size_t nowhere = SIZE_MAX;
+/* offset of an area that is not placed; larger than every offset */
+static const size_t unplaced = SIZE_MAX;
 
-static bool meets(const struct program_area *a, const struct program_area *b,
-		  enum program_mode mode)
+static bool overlaps(const struct program_area *a, const struct program_area *b,
+		     enum program_mode mode)
 {
-	return is_used(b, mode) && b->offset[mode] != nowhere && a->first[mode] <= b->last[mode] &&
+	return is_used(b, mode) && b->offset[mode] != unplaced && a->first[mode] <= b->last[mode] &&
 	       b->first[mode] <= a->last[mode];
 }
 
-/* The end of one that is in the way of [area] at [offset], 0: none is. */
+/* Returns the end of an area that overlaps [area] at [offset], or 0 if there is none. */
 static size_t obstacle(const struct program *program, const struct program_area *area,
 		       size_t offset, enum program_mode mode, size_t images)
 {
@@ -49,14 +49,14 @@ static size_t obstacle(const struct program *program, const struct program_area 
 		const struct program_area *at = &program->areas[i];
 		size_t bytes = size_of(program, at, images);
 
-		if (meets(area, at, mode) && at->offset[mode] < end &&
+		if (overlaps(area, at, mode) && at->offset[mode] < end &&
 		    offset < at->offset[mode] + bytes)
 			return at->offset[mode] + bytes;
 	}
 	return 0;
 }
 
-/* Whatever is in the way leaves no place before its end: so none is missed. */
+/* Nothing fits before the end of an overlapping area, so the search may continue there. */
 static size_t find_offset(const struct program *program, const struct program_area *area,
 			  enum program_mode mode, size_t images)
 {
@@ -75,7 +75,7 @@ static struct program_area *largest_left(struct program *program, enum program_m
 	for (int i = 0; i < program->area_count; i++) {
 		struct program_area *area = &program->areas[i];
 
-		if (is_used(area, mode) && area->offset[mode] == nowhere &&
+		if (is_used(area, mode) && area->offset[mode] == unplaced &&
 		    (!largest ||
 		     size_of(program, area, images) > size_of(program, largest, images)))
 			largest = area;
@@ -89,7 +89,7 @@ size_t program_place(struct program *program, enum program_mode mode, size_t ima
 	size_t all = 0;
 
 	for (int i = 0; i < program->area_count; i++)
-		program->areas[i].offset[mode] = nowhere;
+		program->areas[i].offset[mode] = unplaced;
 	while ((area = largest_left(program, mode, images))) {
 		size_t offset = find_offset(program, area, mode, images);
 		size_t end = offset + size_of(program, area, images);
@@ -100,16 +100,15 @@ size_t program_place(struct program *program, enum program_mode mode, size_t ima
 	return all;
 }
 
-/* --- Gradients, and when each area is used ----------------------------------------------- */
+/* --- Gradients, and the times at which areas are in use ---------------------------------- */
 
 /*
- * Where values and gradients lie. What may be computed in place is: ReLU and dropout by
- * themselves, since nobody looks at what they read any more, and backwards whatever is element by
- * element. A gradient that two operations give is written by the first of them, from the end, and
- * added to by the other.
+ * ReLU and dropout on their own are computed in place, because no other operation reads their
+ * input. So are all element-wise operations of the backward pass. If two operations produce a
+ * gradient of one value, the first (counted from the end) writes it and the other adds to it.
  */
 
-/* A value is large that is so great a part of all. */
+/* A value is large if it has at least 1 / LARGE of all elements. */
 enum { LARGE = 64 };
 
 static int program_area(struct program *program, size_t bytes, size_t fixed)
@@ -124,7 +123,6 @@ static int program_area(struct program *program, size_t bytes, size_t fixed)
 	return program->area_count++;
 }
 
-/* One that holds what value [index] does. */
 static int value_area(struct program *program, int index)
 {
 	return program_area(program, program->values[index].elements * ddp_type_size(program->type),
@@ -169,9 +167,9 @@ static void place_values(struct program *program, const struct program_options *
 	}
 }
 
-/* --- Lists ---------------------------------------------------------------------------------- */
+/* --- Gradient lists and fused pools --------------------------------------------------------- */
 
-/* The operation that reads [value] alone, if it is of [kind]. */
+/* The operation that reads [value], if there is only one and it is of [kind]. */
 static int reader_of(const struct program *program, int value, enum program_kind kind)
 {
 	if (program->values[value].readers != 1)
@@ -183,7 +181,7 @@ static int reader_of(const struct program *program, int value, enum program_kind
 	return PROGRAM_NONE;
 }
 
-/* So many images that what is read and what is pooled of them stay in [cache] bytes. */
+/* Number of images whose convolution results and pooled results fit into [cache] bytes. */
 static size_t piece_of(const struct program *program, const struct program_op *op, size_t cache)
 {
 	size_t each = program->values[op->input].elements + program->values[op->output].elements;
@@ -232,7 +230,7 @@ static void make_list(struct program *program, struct program_op *op)
 		program->ops[dropout].skipped = true;
 }
 
-/* Let [op] do the part of a ReLU before it, while the gradient that it makes is at hand. */
+/* Let [op] apply the ReLU mask of the operation before it to the gradient that it computes. */
 static void mask_before(struct program *program, struct program_op *op)
 {
 	for (int i = 0; i < program->op_count; i++) {
@@ -259,7 +257,10 @@ static void find_lists(struct program *program, const struct program_options *op
 	}
 }
 
-/* What dropout leaves is above zero where the ReLU's result is, be it behind a max-pool. */
+/*
+ * Dropout's kept results are above zero exactly where the ReLU's are, also if a max-pool is in
+ * between.
+ */
 static void mask_by_dropout(struct program *program)
 {
 	for (int i = 0; i < program->op_count; i++) {
@@ -284,12 +285,13 @@ int program_gradient(const struct program *program, const struct program_op *op)
 	return program->ops[op->dropout != PROGRAM_NONE ? op->dropout : op->pool].output;
 }
 
-/* --- Again ---------------------------------------------------------------------------------- */
+/* --- Values recomputed in the backward pass ------------------------------------------------- */
 
 /*
- * What a BatchNorm makes for a convolution alone is soon made again from what it read, which is kept
- * in any case. That is done for the large ones: each holds memory from the beginning of a step to
- * its end. In bfloat16 they hold half as much, and steps are so short that the time would show.
+ * A BatchNorm result that only a convolution reads is recomputed from the BatchNorm's input, which
+ * is kept anyway. This saves memory that would be held from the forward to the backward pass, so it
+ * is done for large values. Not in bfloat16: the memory is half as large, and the steps are so
+ * short that the recomputation would slow them down noticeably.
  */
 static void find_again(struct program *program)
 {
@@ -313,10 +315,10 @@ static void find_again(struct program *program)
 /* --- Gradients ------------------------------------------------------------------------------ */
 
 /*
- * Where the gradient of [value] goes that an operation makes: [area], or one of its own.
- * Returns whether there is one already, to be added to.
+ * Sets the gradient of [value] to [area], or to a new area. Returns true if it already has one, to
+ * which the operation must add.
  */
-static bool give_gradient(struct program *program, int value, int area)
+static bool assign_gradient(struct program *program, int value, int area)
 {
 	if (program->values[value].gradient != PROGRAM_NONE)
 		return true;
@@ -324,8 +326,11 @@ static bool give_gradient(struct program *program, int value, int area)
 	return false;
 }
 
-/* BatchNorm and additions pass the gradient on to [other] in its place, where that is free. */
-static void give_gradients(struct program *program, struct program_op *op)
+/*
+ * Assigns areas to the gradients of the inputs of [op]. BatchNorm and additions reuse the area of
+ * their own gradient for [other] if it is free.
+ */
+static void assign_gradients(struct program *program, struct program_op *op)
 {
 	int own = program->values[program_gradient(program, op)].gradient;
 	bool in_place = op->kind == PROGRAM_NORM || op->kind == PROGRAM_ADD ||
@@ -333,12 +338,12 @@ static void give_gradients(struct program *program, struct program_op *op)
 	bool both = op->other != PROGRAM_NONE && program->values[op->other].wanted;
 
 	if (both) {
-		op->accumulate_other = give_gradient(program, op->other, own);
+		op->accumulate_other = assign_gradient(program, op->other, own);
 		in_place = op->kind == PROGRAM_ADD && op->accumulate_other;
 	}
 	if (!program->values[op->input].wanted)
 		return;
-	op->accumulate = give_gradient(program, op->input, in_place ? own : PROGRAM_NONE);
+	op->accumulate = assign_gradient(program, op->input, in_place ? own : PROGRAM_NONE);
 	if (op->accumulate && op->kind != PROGRAM_ADD)
 		op->temporary = value_area(program, op->input);
 }
@@ -347,7 +352,7 @@ static int connect_gradients(struct program *program, struct ddp_error *error)
 {
 	const struct program_op *end = &program->ops[program->op_count - 1];
 
-	give_gradient(program, end->output, PROGRAM_NONE);
+	assign_gradient(program, end->output, PROGRAM_NONE);
 	for (int i = program->op_count - 1; i >= 0; i--) {
 		struct program_op *op = &program->ops[i];
 
@@ -355,15 +360,18 @@ static int connect_gradients(struct program *program, struct ddp_error *error)
 			continue;
 		if (program->values[program_gradient(program, op)].gradient == PROGRAM_NONE)
 			return ddp_error_set(error, DDP_ERR_ARGUMENT,
-					     "layer %d (%s): nobody reads what it computes",
-					     op->layer, op->name);
-		give_gradients(program, op);
+					     "layer %d (%s): no layer uses its output", op->layer,
+					     op->name);
+		assign_gradients(program, op);
 	}
 	return 0;
 }
 
-/* The last gradient that is given to what a BatchNorm made is not added to the others before it. */
-static void leave_sums(struct program *program)
+/*
+ * If two gradients of a BatchNorm's output would be added, leave the later one in its own area:
+ * BatchNorm's backward pass adds them.
+ */
+static void leave_second_gradients(struct program *program)
 {
 	for (int i = 0; i < program->op_count; i++) {
 		struct program_op *op = &program->ops[i];
@@ -431,7 +439,7 @@ static void touch_list(struct program *program, const struct program_op *op, int
 		touch(program, program->ops[op->dropout].keep, PROGRAM_TRAIN, time);
 }
 
-/* A value on the way back. */
+/* The value as the backward pass reads it: the recomputed one, if there is one. */
 static void touch_kept(struct program *program, int value, int time)
 {
 	if (program->values[value].again != PROGRAM_NONE)
@@ -440,7 +448,7 @@ static void touch_kept(struct program *program, int value, int time)
 		touch_value(program, value, PROGRAM_TRAIN, time);
 }
 
-/* What each kind of operation looks at again. */
+/* Marks the areas that the backward pass of [op] uses. */
 static void touch_back(struct program *program, const struct program_op *op, int time)
 {
 	if (op->kind == PROGRAM_MATH || op->kind == PROGRAM_NORM)
@@ -487,7 +495,7 @@ static void set_times(struct program *program)
 	}
 }
 
-/* Where gradients go and who shares areas; when each area is used. */
+/* Assigns areas to values and gradients, and computes when each is in use. */
 static int program_connect(struct program *program, const struct program_options *options,
 			   struct ddp_error *error)
 {
@@ -509,7 +517,7 @@ static int program_connect(struct program *program, const struct program_options
 	if (status < 0)
 		return status;
 	if (options->joins)
-		leave_sums(program);
+		leave_second_gradients(program);
 	result = program_result(program);
 	program->labels = program_area(program, sizeof(int32_t), 0);
 	program->logits = result->data;
@@ -525,20 +533,16 @@ static int program_connect(struct program *program, const struct program_options
 
 /* --- Operations -------------------------------------------------------------------------- */
 
-/*
- * From nodes to operations: what is computed together.
- */
-
-/* Rooms that an operation needs at most, and a program besides. */
+/* areas per operation at most, and areas of the whole program */
 enum { AREAS_EACH = 8, AREAS_MORE = 8 };
 
 enum { ALIGNMENT = 64 };
 
-/* What is known of a node while operations are made. */
+/* State of a node while operations are made. */
 struct place {
-	int reader; /* the only node that reads it, PROGRAM_NONE: none or several */
-	int head;   /* the first node of the operation that ends with this one */
-	bool inner; /* another one ends its operation */
+	int reader; /* the only node that reads it; PROGRAM_NONE: none or several */
+	int head;   /* first node of the operation that ends with this node */
+	bool inner; /* a later node ends its operation */
 	int value;
 };
 
@@ -573,7 +577,9 @@ static void find_readers(struct builder *builder)
 	}
 }
 
-/* The node that reads [node] alone, if it is of [kind] and not taken. */
+/*
+ * The node that reads [node], if it is the only one, of [kind], and not part of another operation.
+ */
 static int next_of(const struct builder *builder, int node, enum net_kind kind)
 {
 	int next = builder->places[node].reader;
@@ -584,7 +590,6 @@ static int next_of(const struct builder *builder, int node, enum net_kind kind)
 	return next;
 }
 
-/* The operation that ends with [last] ends with [next] instead. */
 static int extend(struct builder *builder, int last, int next)
 {
 	builder->places[next].head = builder->places[last].head;
@@ -592,8 +597,8 @@ static int extend(struct builder *builder, int last, int next)
 	return next;
 }
 
-/* Of two BatchNorms that an addition reads, the later one takes it. */
-static bool takes_addition(const struct builder *builder, int norm, int add)
+/* If both inputs of an addition are BatchNorms, the addition is fused with the later one. */
+static bool fuses_addition(const struct builder *builder, int norm, int add)
 {
 	const struct graph_node *node = &builder->graph->nodes[add];
 	int other = node->input == norm ? node->other : node->input;
@@ -611,7 +616,7 @@ static void fuse(struct builder *builder)
 		if (builder->places[i].head != i)
 			continue;
 		next = kind == NET_NORM ? next_of(builder, last, NET_ADD) : PROGRAM_NONE;
-		if (next != PROGRAM_NONE && takes_addition(builder, i, next))
+		if (next != PROGRAM_NONE && fuses_addition(builder, i, next))
 			last = extend(builder, last, next);
 		next = next_of(builder, last, NET_RELU);
 		if (next != PROGRAM_NONE &&
@@ -658,7 +663,10 @@ static int add_value(struct program *program, struct graph_shape shape)
 	return program->value_count++;
 }
 
-/* What BatchNorm [head], which ends with [last], adds to its results. */
+/*
+ * The second input of the addition that is fused with BatchNorm [head]; [last] is the operation's
+ * last node.
+ */
 static int addend(const struct builder *builder, int head, int last)
 {
 	for (int node = head; node != last;) {

@@ -6,7 +6,7 @@
 
 #include "dnnl.h"
 
-/* --- Descriptors of memory: a struct in version 2, an object in version 3 ---------------- */
+/* --- Memory descriptors: a struct in version 2, an object in version 3 ------------------- */
 
 #if DNNL_VERSION_MAJOR >= 3
 dnnl_status_t descriptor_make(struct descriptor *descriptor, const struct form *form)
@@ -47,7 +47,7 @@ void descriptor_free(struct descriptor *descriptor)
 }
 #endif
 
-/* --- Descriptors of primitives: two steps in version 2, one in version 3 ------------------- */
+/* --- Primitive descriptors: two steps in version 2, one in version 3 ----------------------- */
 
 const char *implementation_name(const_dnnl_primitive_desc_t descriptor)
 {
@@ -107,7 +107,7 @@ static dnnl_status_t append_relu(dnnl_post_ops_t operations)
 	return dnnl_post_ops_append_eltwise(operations, dnnl_eltwise_relu, 0.0f, 0.0f);
 }
 
-static dnnl_status_t pass_over(dnnl_primitive_desc_t *result, const char *skip)
+static dnnl_status_t skip_implementation(dnnl_primitive_desc_t *result, const char *skip)
 {
 	dnnl_status_t status = dnnl_success;
 
@@ -121,8 +121,8 @@ static dnnl_status_t pass_over(dnnl_primitive_desc_t *result, const char *skip)
 }
 #else
 /*
- * A name and not a number of an implementation: where the first ones are in oneDNN's cache of
- * primitives, the iterator of version 2.6 gives them twice.
+ * Implementations to skip are given by name, not by number: the iterator of version 2.6 returns
+ * those in oneDNN's primitive cache twice.
  */
 static dnnl_status_t pick(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
 			  const_dnnl_op_desc_t operation, const struct request *r,
@@ -202,8 +202,8 @@ static dnnl_status_t append_relu(dnnl_post_ops_t operations)
 	return dnnl_post_ops_append_eltwise(operations, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
 }
 
-/* pick() did. */
-static dnnl_status_t pass_over(dnnl_primitive_desc_t *result, const char *skip)
+/* Not needed: pick() has skipped it. */
+static dnnl_status_t skip_implementation(dnnl_primitive_desc_t *result, const char *skip)
 {
 	(void)result;
 	(void)skip;
@@ -211,7 +211,7 @@ static dnnl_status_t pass_over(dnnl_primitive_desc_t *result, const char *skip)
 }
 #endif
 
-/* The caller lends the scratchpad; the attributes copy the post-operations. */
+/* The scratchpad is provided by the caller. The attributes hold a copy of the post-operations. */
 static dnnl_status_t attributes_make(dnnl_primitive_attr_t *attributes, bool relu)
 {
 	dnnl_post_ops_t operations = NULL;
@@ -243,5 +243,5 @@ dnnl_status_t request_ask(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
 					: ask_convolution(result, engine, request, attributes);
 	if (attributes)
 		dnnl_primitive_attr_destroy(attributes);
-	return status == dnnl_success ? pass_over(result, request->skip) : status;
+	return status == dnnl_success ? skip_implementation(result, request->skip) : status;
 }

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dnnl.h - what differs between oneDNN 2 and 3
+ * dnnl.h - common interface to oneDNN 2 and 3
  *
- * Descriptors of memory are structs in version 2 and objects in version 3, those of primitives are
- * made in two steps or in one. Nothing else here knows which version it is.
+ * onednn/ is the module ddp_onednn.so, which fills the table of cpu/math.h. It calls base/ and
+ * oneDNN. Start reading in onednn.c, then primitive.h.
+ *
+ * Memory descriptors are structs in version 2 and objects in version 3. Primitive descriptors are
+ * made in two steps in version 2 and in one step in version 3. Other files do not depend on the
+ * version.
  */
 #ifndef TRAIN_ONEDNN_DNNL_H
 #define TRAIN_ONEDNN_DNNL_H
@@ -19,7 +23,7 @@ typedef const_dnnl_memory_desc_t descriptor_t;
 typedef const dnnl_memory_desc_t *descriptor_t;
 #endif
 
-/* What a descriptor of memory is to be; [dimensions] 0: there is none. */
+/* Parameters of a memory descriptor; [dimensions] 0: none. */
 struct form {
 	int dimensions;
 	dnnl_dims_t sizes;
@@ -36,25 +40,25 @@ dnnl_status_t descriptor_make(struct descriptor *descriptor, const struct form *
 descriptor_t descriptor_of(const struct descriptor *descriptor);
 void descriptor_free(struct descriptor *descriptor);
 
-/* A primitive that is asked for; a dense layer has no [algorithm], [stride] and [pad]. */
+/* Parameters of a primitive descriptor. Dense layers have no [algorithm], [stride] and [pad]. */
 struct request {
 	enum math_pass pass;
 	bool dense, relu;
-	descriptor_t x, weights, bias, y; /* or their gradients; of forms that may be "any" */
+	descriptor_t x, weights, bias, y; /* or their gradients; the layout may be "any" */
 	dnnl_alg_kind_t algorithm;
 	dnnl_dims_t stride, pad;
-	dnnl_primitive_desc_t hint; /* of the forward pass, for the others */
-	const char *skip;	    /* an implementation not to take, or NULL */
+	dnnl_primitive_desc_t hint; /* descriptor of the forward pass, for the other passes */
+	const char *skip;	    /* name of an implementation to skip, or NULL */
 };
 
 /*
- * The descriptor of the first implementation that fits and is not to be skipped, on [engine], with
- * a scratchpad of the caller's. Returns dnnl_unimplemented where there is none.
+ * Creates the descriptor of the first suitable implementation that is not skipped, on [engine]. The
+ * scratchpad is provided by the caller. Returns dnnl_unimplemented if there is none.
  */
 dnnl_status_t request_ask(dnnl_primitive_desc_t *result, dnnl_engine_t engine,
 			  const struct request *request);
 
-/* Of the implementation: "brgconv:avx512_core". */
+/* Name of the implementation: "brgconv:avx512_core". */
 const char *implementation_name(const_dnnl_primitive_desc_t descriptor);
 
 #endif /* TRAIN_ONEDNN_DNNL_H */

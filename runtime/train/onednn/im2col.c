@@ -6,7 +6,7 @@
 #include "base/type.h"
 #include "im2col.h"
 
-/* GCC vectorises loops of unknown length at -O3 alone. */
+/* GCC vectorises loops of unknown length only at -O3. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define VECTORISED __attribute__((optimize("O3")))
 #else
@@ -37,7 +37,6 @@ struct im2col im2col_begin(struct primitive_options *options)
 	return im2col;
 }
 
-/* Elements of an image. */
 static size_t image_size(const struct im2col *im2col)
 {
 	return (size_t)im2col->height * (size_t)im2col->width * (size_t)im2col->in;
@@ -56,8 +55,8 @@ size_t im2col_scratch(const struct im2col *im2col)
 }
 
 /*
- * The part of a window's row that lies in the image: elements [from] to [to] of it are those from
- * [at] of the image. None where to <= from.
+ * The part of a window's row that is inside the image: elements [from] to [to] of the row are those
+ * from [at] on of the image. Empty if to <= from.
  */
 struct run {
 	int from, to;
@@ -77,7 +76,7 @@ static struct run run_find(const struct im2col *im2col, int top, int left)
 
 typedef void copy_run(void *images, void *rows, const struct run *run, int length, size_t size);
 
-/* Call [copy] for each row of each window of one image. Returns the rows behind it. */
+/* Calls [copy] for each row of each window of an image. Returns the end of the rows. */
 static char *image_walk(const struct im2col *im2col, copy_run *copy, void *image, char *rows,
 			size_t size)
 {

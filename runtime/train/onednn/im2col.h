@@ -2,9 +2,9 @@
 /*
  * im2col.h - a convolution as a dense layer
  *
- * One row for each output pixel with all that its window sees, in the order of the weights (H, W, I):
- * then the convolution is a product of two matrices. Where images are small and weights large that
- * is faster than oneDNN's convolutions, although the rows repeat what windows share.
+ * Each output pixel becomes a row of all elements in its window, in the order of the weights (H, W,
+ * I). The convolution is then a matrix product. For small images with large weights this is faster
+ * than oneDNN's convolutions, although rows repeat the elements that windows share.
  */
 #ifndef TRAIN_ONEDNN_IM2COL_H
 #define TRAIN_ONEDNN_IM2COL_H
@@ -16,17 +16,17 @@ struct im2col {
 	int height, width, in, size, stride, pad;
 	int out_height, out_width;
 	enum ddp_type type; /* of images */
-	enum ddp_type row;  /* rows of gradients are f32, since windows share pixels */
+	enum ddp_type row;  /* of rows; rows of gradients are f32, because windows share pixels */
 };
 
-/* That of [options], which become those of the dense layer. */
+/* Returns the im2col of [options], and changes [options] to those of the dense layer. */
 struct im2col im2col_begin(struct primitive_options *options);
 
-/* Bytes of all rows; and of what im2col_back() needs besides. */
+/* Bytes of all rows, and bytes of scratch memory for im2col_back(). */
 size_t im2col_bytes(const struct im2col *im2col);
 size_t im2col_scratch(const struct im2col *im2col);
 
-/* From images to rows, and gradients of rows to those of images. */
+/* Convert images to rows, and gradients of rows to gradients of images. */
 void im2col_gather(const struct im2col *im2col, const void *images, void *rows);
 void im2col_back(const struct im2col *im2col, const void *rows, void *images, void *scratch);
 

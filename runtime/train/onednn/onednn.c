@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * onednn.c - layers by oneDNN, as a module
+ * onednn.c - module for convolutions and dense layers with oneDNN
  *
- * Each pass of a layer has variants to choose from, and for each number of images a job: a
- * primitive and what surrounds it. Outside all arrays are plain; where a primitive wants others, or
- * rows of windows instead of images, its job turns what it reads before and what it writes after, in
+ * Each pass of a layer has variants to choose from. For each number of images it has a job: a
+ * primitive and the conversions around it. The caller's arrays have plain layouts. If a primitive
+ * uses other layouts, or rows of windows instead of images, the job converts input and output in
  * scratch memory.
  */
 #include "config.h"
@@ -17,27 +17,30 @@
 #include "base/type.h"
 #include "im2col.h"
 
-/* --- What there is ------------------------------------------------------------------------- */
+/* --- Types --------------------------------------------------------------------------------- */
 
 enum {
-	VARIANTS = 8, /* of a pass at most */
+	VARIANTS = 8, /* maximum per pass */
 	VARIANT_NAME = 16,
-	/* Numbers of images that a pass keeps jobs for: of training, of evaluation, their tails. */
+	/*
+	 * number of image counts for which a pass keeps jobs: training, evaluation and their
+	 * remainders
+	 */
 	JOBS = 6,
 	ALIGN = 64
 };
 
-/* Variants of one kind: oneDNN's implementations of it, in its order, [most] of them at most: 1 or 2. */
+/* Variants of one kind: oneDNN's first implementations of it, at most [most] (1 or 2). */
 struct family {
 	const char *name;
 	bool dense, winograd, columns;
-	bool any_images, any_weights; /* as primitive_options has them */
+	bool any_images, any_weights; /* as in primitive_options */
 	int most;
 };
 
 /*
- * Dense layers take the caller's layout: what is saved by a layout of oneDNN's own is less than
- * the reorder of the weights costs (measured, f32 and bf16, at 64 images).
+ * Dense layers keep the caller's layout: oneDNN's own layout saves less time than the reorder of
+ * the weights takes (measured in f32 and bf16 with 64 images).
  */
 static const struct family families[] = {
 	{"direct", false, false, false, false, true, 2},
@@ -48,38 +51,38 @@ static const struct family families[] = {
 	{"packed", true, false, false, false, true, 1},
 };
 
-/* A way to do a pass. */
 struct variant {
 	char name[VARIANT_NAME]; /* "direct", "direct2", "blocked", "winograd", "columns" */
 	const struct family *family;
-	const char *skip; /* the implementation of the variant before it, or NULL */
+	const char *skip; /* name of the implementation of the preceding variant, or NULL */
 	char implementation[PRIMITIVE_NAME]; /* for the largest number of images */
-	bool turns;			     /* there are reorders around it */
+	bool converts;			     /* needs conversions of its arrays */
 };
 
 /*
- * The weights in a layout that primitives want: those that want the same one share it. It is made
- * anew when it is first used after a load.
+ * A copy of the weights in a layout of primitives, shared by those with equal layouts. It is filled
+ * on first use after a load.
  */
 struct copy {
 	struct copy *next;
 	size_t users;
-	struct primitive *enter; /* from the caller's weights to it */
+	struct primitive *enter; /* reorder from the caller's weights */
 	void *data;
 	bool fresh;
 };
 
 struct job {
-	struct job *next; /* the one used last in front */
+	struct job *next; /* the most recently used job comes first */
 	size_t count;	  /* images */
 	struct primitive *primitive;
 	enum array result;
-	struct primitive *turns[ARRAYS]; /* NULL: the caller's array is used as it is */
-	size_t offsets[ARRAYS];		 /* of turned arrays in scratch memory */
-	size_t bytes;			 /* of scratch memory */
+	struct primitive
+		*reorders[ARRAYS]; /* reorders; NULL: the caller's array is used directly */
+	size_t offsets[ARRAYS];	   /* of converted arrays in scratch memory */
+	size_t bytes;		   /* of scratch memory */
 	bool has_columns;
 	struct im2col columns;
-	struct copy *copy; /* NULL: the weights that it reads, if any, are the caller's */
+	struct copy *copy; /* NULL: the job uses the caller's weights, or none */
 };
 
 struct pass {
@@ -90,17 +93,17 @@ struct pass {
 
 struct math_layer {
 	struct math_options options;
-	const float *weights, *bias; /* the caller's, plain; NULL: nothing loaded */
+	const float *weights, *bias; /* the caller's, in plain layout; NULL: not loaded */
 	struct copy *copies;
 	struct pass passes[MATH_PASSES];
 };
 
 /* --- Variants ---------------------------------------------------------------------------- */
 
-/* Rows of windows that are no more than so many bytes are worth a trial. */
+/* Limit of the bytes of rows of windows (im2col); above it the variant is not tried. */
 #define COLUMNS ((size_t)80 << 20)
 
-/* What to ask for, for [count] images. With columns these are filled. */
+/* Options of the primitive for [count] images. Sets [columns] for im2col. */
 static struct primitive_options variant_options(const struct variant *variant,
 						const struct math_options *layer,
 						enum math_pass pass, size_t count,
@@ -117,13 +120,16 @@ static struct primitive_options variant_options(const struct variant *variant,
 
 	if (family->columns) {
 		*columns = im2col_begin(&options);
-		/* Gradients of weights as the caller has them: as fast, the reorder saved. */
+		/*
+		 * Gradients of weights stay in the caller's layout, which is as fast and saves a
+		 * reorder.
+		 */
 		options.any_weights = pass != MATH_BACK_WEIGHTS;
 	}
 	return options;
 }
 
-/* The next of [family]; [skip]: not the one that was found last. */
+/* Finds a variant of [family]; [skip]: another one than the last found. */
 static int variant_find(struct pass *found, const struct family *family, bool skip,
 			const struct math_options *layer, enum math_pass pass,
 			struct ddp_error *error)
@@ -145,25 +151,24 @@ static int variant_find(struct pass *found, const struct family *family, bool sk
 	if (rc)
 		return rc;
 	memcpy(variant->implementation, offer.name, PRIMITIVE_NAME);
-	variant->turns = !offer.plain || family->columns;
+	variant->converts = !offer.plain || family->columns;
 	return 0;
 }
 
-/* Whether the last variant does the same as one before it: not worth a choice. */
-static bool known(const struct pass *found)
+static bool is_known(const struct pass *found)
 {
 	const struct variant *last = &found->variants[found->variant_count];
 
 	for (const struct variant *variant = found->variants; variant < last; variant++)
 		if (strcmp(variant->implementation, last->implementation) == 0 &&
-		    variant->turns == last->turns)
+		    variant->converts == last->converts)
 			return true;
 	return false;
 }
 
 /*
- * The ways in which oneDNN does [pass] of [layer], the exact one that suits most first.
- * Returns 0, or the error of that first one: at least one there is.
+ * Finds the variants of [pass] of [layer]. The first one is exact. Returns 0, or the error of the
+ * first one if there is none.
  */
 static int variants_find(struct pass *found, const struct math_options *layer, enum math_pass pass,
 			 struct ddp_error *error)
@@ -174,7 +179,7 @@ static int variants_find(struct pass *found, const struct math_options *layer, e
 		const struct family *family = &families[i];
 		bool first = found->variant_count == 0;
 
-		/* A dense layer needs one way alone. */
+		/* A dense layer needs one variant only. */
 		if (family->dense != layer->dense || (layer->dense && !first))
 			continue;
 		for (int number = 0; number < family->most; number++) {
@@ -183,7 +188,7 @@ static int variants_find(struct pass *found, const struct math_options *layer, e
 
 			if (rc && rc != DDP_ERR_UNSUPPORTED)
 				return rc;
-			if (rc || known(found))
+			if (rc || is_known(found))
 				break;
 			found->variant_count++;
 		}
@@ -195,22 +200,21 @@ static int variants_find(struct pass *found, const struct math_options *layer, e
 
 /* --- Memory -------------------------------------------------------------------------------- */
 
-static size_t up(size_t bytes)
+static size_t round_up(size_t bytes)
 {
 	return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
 /*
- * What a layer needs while it computes: one piece for all layers of a thread, as large as the
- * largest wish so far. Layers compute one after another, and what one left warm in the cache serves
- * the next. It goes with the last layer.
+ * Scratch memory, one block for all layers of a thread, with the size of the largest request so
+ * far. Layers run one after the other, so it stays in the cache. It is freed with the last layer.
  */
 static _Thread_local struct {
 	char *data;
 	size_t size, layers;
 } scratch;
 
-/* Bytes that are kept while algorithms change: pages that are new cost more than some of these. */
+/* Bytes to keep when algorithms change, as new pages cost time. */
 #define KEPT ((size_t)64 << 20)
 
 static void scratch_free(void)
@@ -220,12 +224,12 @@ static void scratch_free(void)
 	scratch.size = 0;
 }
 
-/* At least [size] bytes, or NULL. */
-static char *scratch_take(size_t size)
+/* Returns at least [size] bytes, or NULL. */
+static char *scratch_get(size_t size)
 {
 	if (scratch.size < size || !scratch.data) {
 		scratch_free();
-		scratch.data = aligned_alloc(ALIGN, up(size ? size : 1));
+		scratch.data = aligned_alloc(ALIGN, round_up(size ? size : 1));
 		scratch.size = scratch.data ? size : 0;
 	}
 	return scratch.data;
@@ -243,11 +247,11 @@ static void copy_free(struct copy *copy)
 }
 
 /*
- * Have a copy for [primitive]. Returns 0, with NULL in [copy] where it takes the caller's, or as
- * primitive_create().
+ * Finds or creates the copy of the weights for [primitive]. Returns 0, and sets NULL if the
+ * caller's weights can be used; errors as primitive_create().
  */
-static int copy_take(struct copy **copy, struct math_layer *layer,
-		     const struct primitive *primitive, struct ddp_error *error)
+static int copy_get(struct copy **copy, struct math_layer *layer, const struct primitive *primitive,
+		    struct ddp_error *error)
 {
 	struct primitive *enter;
 	struct copy *made;
@@ -263,11 +267,11 @@ static int copy_take(struct copy **copy, struct math_layer *layer,
 		return rc;
 	made = calloc(1, sizeof(*made));
 	if (made)
-		*made = (struct copy){.next = layer->copies,
-				      .users = 1,
-				      .enter = enter,
-				      .data = aligned_alloc(ALIGN,
-							    up(primitive_bytes(enter, ARRAY_Y)))};
+		*made = (struct copy){
+			.next = layer->copies,
+			.users = 1,
+			.enter = enter,
+			.data = aligned_alloc(ALIGN, round_up(primitive_bytes(enter, ARRAY_Y)))};
 	else
 		primitive_destroy(enter);
 	if (!made || !made->data) {
@@ -302,14 +306,17 @@ static int copy_refresh(struct copy *copy, const float *weights, char *own, stru
 
 /* --- Jobs -------------------------------------------------------------------------------- */
 
-/* Have [bytes] of scratch memory for [array]. */
+/* Reserves [bytes] of scratch memory for [array]. */
 static void job_place(struct job *job, enum array array, size_t bytes)
 {
 	job->offsets[array] = job->bytes;
-	job->bytes += up(bytes);
+	job->bytes += round_up(bytes);
 }
 
-/* What primitives need, and behind it the arrays that are turned. */
+/*
+ * Creates the conversions and divides the scratch memory: first the primitives', then the converted
+ * arrays.
+ */
 static int job_fill(struct job *job, struct math_layer *layer, struct ddp_error *error)
 {
 	size_t need = primitive_bytes(job->primitive, ARRAY_SCRATCH), bytes;
@@ -318,13 +325,13 @@ static int job_fill(struct job *job, struct math_layer *layer, struct ddp_error 
 		int rc = 0;
 
 		if (i == ARRAY_WEIGHTS && i != job->result)
-			rc = copy_take(&job->copy, layer, job->primitive, error);
+			rc = copy_get(&job->copy, layer, job->primitive, error);
 		else if (i != ARRAY_BIAS && !(i == ARRAY_X && job->has_columns))
-			rc = primitive_reorder(&job->turns[i], job->primitive, i, i != job->result,
-					       error);
+			rc = primitive_reorder(&job->reorders[i], job->primitive, i,
+					       i != job->result, error);
 		if (rc)
 			return rc;
-		bytes = job->turns[i] ? primitive_bytes(job->turns[i], ARRAY_SCRATCH) : 0;
+		bytes = job->reorders[i] ? primitive_bytes(job->reorders[i], ARRAY_SCRATCH) : 0;
 		need = bytes > need ? bytes : need;
 	}
 	bytes = job->copy ? primitive_bytes(job->copy->enter, ARRAY_SCRATCH) : 0;
@@ -332,7 +339,7 @@ static int job_fill(struct job *job, struct math_layer *layer, struct ddp_error 
 	bytes = job->has_columns ? im2col_scratch(&job->columns) : 0;
 	job_place(job, ARRAY_SCRATCH, bytes > need ? bytes : need);
 	for (enum array i = 0; i < ARRAY_SCRATCH; i++)
-		if (job->turns[i])
+		if (job->reorders[i])
 			job_place(job, i, primitive_bytes(job->primitive, i));
 	if (job->has_columns)
 		job_place(job, ARRAY_X, im2col_bytes(&job->columns));
@@ -343,17 +350,17 @@ static void job_destroy(struct job *job, struct math_layer *layer)
 {
 	if (!job)
 		return;
-	/* One that was tried may have wished for much more than those that stay. */
+	/* A variant that was only tried may have needed much more than the others. */
 	if (job->bytes >= scratch.size && scratch.size > KEPT)
 		scratch_free();
 	copy_drop(job->copy, layer);
 	for (int i = 0; i < ARRAYS; i++)
-		primitive_destroy(job->turns[i]);
+		primitive_destroy(job->reorders[i]);
 	primitive_destroy(job->primitive);
 	free(job);
 }
 
-/* Returns 0 or as primitive_create(). */
+/* Creates a job. Returns 0 or as primitive_create(). */
 static int job_create(struct job **job, struct math_layer *layer, enum math_pass pass,
 		      const struct variant *variant, size_t count, struct ddp_error *error)
 {
@@ -380,15 +387,15 @@ static int job_create(struct job **job, struct math_layer *layer, enum math_pass
 	return rc;
 }
 
-/* [array] from where the caller has it to where the primitive does, or back. */
-static int job_turn(struct job *job, enum array array, void *from, void *to, char *own,
-		    struct ddp_error *error)
+/* Converts [array] from the caller's to the primitive's layout, or back. */
+static int job_convert(struct job *job, enum array array, void *from, void *to, char *own,
+		       struct ddp_error *error)
 {
 	void *const data[ARRAYS] = {[ARRAY_X] = from, [ARRAY_Y] = to, [ARRAY_SCRATCH] = own};
 	bool columns = array == ARRAY_X && job->has_columns;
 
-	if (job->turns[array])
-		return primitive_run(job->turns[array], data, error);
+	if (job->reorders[array])
+		return primitive_run(job->reorders[array], data, error);
 	if (columns && array == job->result)
 		im2col_back(&job->columns, from, to, own);
 	else if (columns)
@@ -396,14 +403,11 @@ static int job_turn(struct job *job, enum array array, void *from, void *to, cha
 	return 0;
 }
 
-/*
- * Compute, with the caller's arrays in [data].
- * Returns 0 or as primitive_run(), or DDP_ERR_MEMORY.
- */
+/* Runs the job on the caller's arrays [data]. Returns 0, as primitive_run(), or DDP_ERR_MEMORY. */
 static int job_run(struct job *job, const float *weights, void *const data[ARRAYS],
 		   struct ddp_error *error)
 {
-	char *own = scratch_take(job->bytes);
+	char *own = scratch_get(job->bytes);
 	void *arrays[ARRAYS];
 	int rc = 0;
 
@@ -413,24 +417,25 @@ static int job_run(struct job *job, const float *weights, void *const data[ARRAY
 	if (job->copy)
 		rc = copy_refresh(job->copy, weights, own, error);
 	for (enum array i = 0; i < ARRAYS && rc == 0; i++) {
-		bool turned = job->turns[i] || (i == ARRAY_X && job->has_columns);
+		bool turned = job->reorders[i] || (i == ARRAY_X && job->has_columns);
 
 		arrays[i] = turned || i == ARRAY_SCRATCH ? own + job->offsets[i] : data[i];
 		if (turned && i != job->result)
-			rc = job_turn(job, i, data[i], arrays[i], own, error);
+			rc = job_convert(job, i, data[i], arrays[i], own, error);
 	}
 	if (job->result != ARRAY_WEIGHTS)
 		arrays[ARRAY_WEIGHTS] = job->copy ? job->copy->data : (void *)weights;
 	if (rc == 0)
 		rc = primitive_run(job->primitive, arrays, error);
 	if (rc == 0)
-		rc = job_turn(job, job->result, arrays[job->result], data[job->result], own, error);
+		rc = job_convert(job, job->result, arrays[job->result], data[job->result], own,
+				 error);
 	return rc;
 }
 
 /* --- Layers ------------------------------------------------------------------------------ */
 
-/* Of oneDNN's OpenMP, where it has that; the number is one of the calling thread. */
+/* Defined if oneDNN uses OpenMP. The number applies to the calling thread. */
 extern void omp_set_num_threads(int count) __attribute__((weak));
 
 static void threads_set(const struct math_layer *layer)
@@ -439,7 +444,7 @@ static void threads_set(const struct math_layer *layer)
 		omp_set_num_threads(layer->options.threads > 0 ? layer->options.threads : 1);
 }
 
-/* Drop all jobs behind the first [keep]. */
+/* Destroys all jobs after the first [keep]. */
 static void jobs_trim(struct math_layer *layer, struct pass *pass, int keep)
 {
 	struct job **link = &pass->jobs;
@@ -525,7 +530,7 @@ static int layer_load(struct math_layer *layer, const float *weights, const floa
 	return 0;
 }
 
-/* The job of [pass] for [count] images, in front of the others: there already, or made now. */
+/* Finds or creates the job of [pass] for [count] images, and moves it to the front. */
 static int job_find(struct math_layer *layer, enum math_pass pass, size_t count,
 		    struct ddp_error *error)
 {
@@ -542,7 +547,7 @@ static int job_find(struct math_layer *layer, enum math_pass pass, size_t count,
 	} else {
 		jobs_trim(layer, of, JOBS - 1);
 		rc = job_create(&job, layer, pass, chosen, count, error);
-		/* The chosen one is not to be had for so many images. */
+		/* The chosen variant does not support this number of images. */
 		if (rc == DDP_ERR_UNSUPPORTED && of->chosen)
 			rc = job_create(&job, layer, pass, &of->variants[0], count, error);
 		if (rc)
@@ -584,7 +589,7 @@ static int layer_back_data(struct math_layer *layer, size_t count, const void *d
 
 	if (layer->options.first)
 		return ddp_error_set(error, DDP_ERR_STATE,
-				     "the first layer has no gradient of what it reads");
+				     "the first layer has no gradient of its input");
 	return count ? layer_run(layer, MATH_BACK_DATA, count, data, error) : 0;
 }
 
@@ -606,13 +611,13 @@ static int layer_back_weights(struct math_layer *layer, size_t count, const void
 	return 0;
 }
 
-/* --- The module ---------------------------------------------------------------------------- */
+/* --- Module -------------------------------------------------------------------------------- */
 
 /*
- * Whether a usual convolution has native instructions in all passes. bf16 without them is f32
- * arithmetic with conversions: slower than f32.
+ * Whether a typical convolution has native instructions in all passes. Without them, bf16 is
+ * emulated with f32 arithmetic and slower than f32.
  */
-static bool native(enum ddp_type type, struct primitive_offer *offer)
+static bool is_native(enum ddp_type type, struct primitive_offer *offer)
 {
 	struct primitive_options options = {.layer = {.height = 16,
 						      .width = 16,
@@ -644,16 +649,17 @@ static bool has_type(enum ddp_type type, struct ddp_error *error)
 
 	if (type != DDP_F32 && type != DDP_BF16) {
 		ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-			      "%s does not train in %s on a CPU; take bf16 or f32",
+			      "%s does not train in %s on a CPU; use bf16 or f32",
 			      primitive_library(), ddp_type_name((uint32_t)type));
 		return false;
 	}
-	if (native(type, &offer))
+	if (is_native(type, &offer))
 		return true;
-	ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-		      "this CPU has no instructions for %s that %s uses (it takes \"%s\")%s",
-		      type == DDP_F32 ? "f32" : "bf16", primitive_library(), offer.name,
-		      type == DDP_F32 ? "" : "; take f32");
+	ddp_error_set(
+		error, DDP_ERR_UNSUPPORTED,
+		"this CPU has no instructions for %s that %s supports (it would use \"%s\")%s",
+		type == DDP_F32 ? "f32" : "bf16", primitive_library(), offer.name,
+		type == DDP_F32 ? "" : "; use f32");
 	return false;
 }
 

@@ -15,16 +15,16 @@
 #define TEXT 160
 
 struct primitive {
-	char text[TEXT]; /* for errors */
+	char text[TEXT];
 	struct primitive_options options;
 	dnnl_primitive_desc_t descriptor;
 	dnnl_primitive_t it;
-	dnnl_memory_t memory[ARRAYS]; /* NULL: it has no such array */
+	dnnl_memory_t memory[ARRAYS]; /* NULL: the primitive lacks the array */
 	int names[ARRAYS];	      /* DNNL_ARG_x */
 	void *data[ARRAYS];
 };
 
-/* --- The library ------------------------------------------------------------------------ */
+/* --- Library ---------------------------------------------------------------------------- */
 
 static dnnl_engine_t engine;
 static dnnl_stream_t stream;
@@ -55,21 +55,21 @@ const char *primitive_library(void)
 	return library;
 }
 
-/* --- Failures --------------------------------------------------------------------------- */
+/* --- Errors ----------------------------------------------------------------------------- */
 
 static int dnnl_error(struct ddp_error *error, dnnl_status_t status, const char *text,
 		      const char *call)
 {
 	if (status == dnnl_unimplemented)
 		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
-				     "oneDNN %s has nothing for %s on a CPU with %s", version, text,
-				     instructions);
+				     "oneDNN %s does not support %s on a CPU with %s", version,
+				     text, instructions);
 	return ddp_error_set(error, status == dnnl_out_of_memory ? DDP_ERR_MEMORY : DDP_ERR_ENGINE,
 			     "oneDNN %s, %s: %.*s says \"%s\"", version, text,
 			     (int)strcspn(call, "("), call, dnnl_status2str(status));
 }
 
-/* Run a call of oneDNN; in failure [rc] is set and the rest is skipped. */
+/* Calls a oneDNN function. On failure sets [rc] and jumps to out. */
 #define TRY(call)                                                        \
 	do {                                                             \
 		dnnl_status_t try_status = (call);                       \
@@ -97,7 +97,7 @@ static void describe(char *text, const struct primitive_options *options)
 			 layer->size, layer->stride, layer->pad, type);
 }
 
-/* --- What to ask for --------------------------------------------------------------------- */
+/* --- Parameters -------------------------------------------------------------------------- */
 
 static dnnl_data_type_t type_of(enum ddp_type type)
 {
@@ -113,7 +113,7 @@ static struct form form_images(const struct primitive_options *options, int chan
 			     .tag = options->layer.dense ? dnnl_nc : dnnl_nhwc};
 }
 
-/* As the caller has [array]. */
+/* The caller's layout of [array]. */
 static struct form form_plain(const struct primitive_options *options, enum array array)
 {
 	const struct math_options *layer = &options->layer;
@@ -141,7 +141,7 @@ static struct form form_plain(const struct primitive_options *options, enum arra
 	return form;
 }
 
-/* As the primitive is asked to take it. */
+/* The layout of [array] that the primitive is requested with. */
 static struct form form_asked(const struct primitive_options *options, enum array array)
 {
 	struct form form = form_plain(options, array);
@@ -154,7 +154,10 @@ static struct form form_asked(const struct primitive_options *options, enum arra
 	return form;
 }
 
-/* The descriptor of the pass that [options] name; backward passes want the forward one as hint. */
+/*
+ * Creates the descriptor of the pass in [options]. Backward passes need the forward pass's
+ * descriptor as hint.
+ */
 static dnnl_status_t ask(dnnl_primitive_desc_t *result, const struct primitive_options *options,
 			 dnnl_primitive_desc_t hint)
 {
@@ -201,7 +204,7 @@ static dnnl_status_t ask_with_hint(dnnl_primitive_desc_t *result,
 	forward.skip = NULL;
 	forward.layer.relu = false;
 	forward.any_images = forward.any_weights = true;
-	/* No hint is right where oneDNN has the backward pass alone. */
+	/* oneDNN may support only the backward pass; it then accepts no hint. */
 	if (ask(&hint, &forward, NULL) != dnnl_success)
 		hint = NULL;
 	status = ask(result, options, hint);
@@ -218,7 +221,7 @@ struct role {
 	int index;
 };
 
-/* What oneDNN calls each array. */
+/* oneDNN's name of each array. */
 #define SCRATCH [ARRAY_SCRATCH] = {DNNL_ARG_SCRATCHPAD, dnnl_query_scratchpad_md, 0}
 static const struct role roles[MATH_PASSES][ARRAYS] = {
 	[MATH_FORWARD] = {[ARRAY_X] = {DNNL_ARG_SRC, dnnl_query_src_md, 0},
@@ -265,7 +268,7 @@ static dnnl_status_t make_memory(struct primitive *primitive, int array, const s
 	return dnnl_memory_create(&primitive->memory[array], layout, engine, DNNL_MEMORY_NONE);
 }
 
-/* The descriptor's implementation is worth having. */
+/* Rejects reference implementations, and those without Winograd if that was requested. */
 static int check(const struct primitive *primitive, struct ddp_error *error)
 {
 	const char *name = implementation_name(primitive->descriptor);
@@ -276,12 +279,12 @@ static int check(const struct primitive *primitive, struct ddp_error *error)
 				     "that on a CPU with %s",
 				     version, primitive->text, name, instructions);
 	if (primitive->options.winograd && !strstr(name, "wino"))
-		return ddp_error_set(error, DDP_ERR_UNSUPPORTED, "oneDNN %s, %s: \"%s\" is not it",
-				     version, primitive->text, name);
+		return ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+				     "oneDNN %s, %s: \"%s\" does not use Winograd", version,
+				     primitive->text, name);
 	return 0;
 }
 
-/* From the descriptor to something that runs. */
 static int finish(struct primitive *primitive, const struct role *arrays, struct ddp_error *error)
 {
 	const char *text = primitive->text;
@@ -305,7 +308,6 @@ static struct primitive *begin(const struct primitive_options *options, struct d
 	return primitive;
 }
 
-/* One that does not run yet. */
 static int begin_pass(struct primitive **primitive, const struct primitive_options *options,
 		      struct ddp_error *error)
 {

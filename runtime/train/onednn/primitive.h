@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * primitive.h - oneDNN's primitives as the layers need them
+ * primitive.h - oneDNN's primitives in the form that the layers need
  *
- * One for a pass of a layer and a number of images, with its memory objects; it owns no data. One
- * thread at a time uses it.
+ * A primitive is for one pass of a layer and one number of images. It has memory objects, but owns
+ * no data. Only one thread may use it at a time.
  */
 #ifndef TRAIN_ONEDNN_PRIMITIVE_H
 #define TRAIN_ONEDNN_PRIMITIVE_H
 
 #include "cpu/math.h"
 
-/* The arrays of a pass, or their gradients; of a reorder: from ARRAY_X to ARRAY_Y. */
+/* Arrays of a pass, or their gradients. A reorder goes from ARRAY_X to ARRAY_Y. */
 enum array { ARRAY_X, ARRAY_WEIGHTS, ARRAY_BIAS, ARRAY_Y, ARRAY_SCRATCH, ARRAYS };
 
 struct primitive_options {
@@ -18,16 +18,17 @@ struct primitive_options {
 	enum math_pass pass;
 	size_t count; /* images */
 	bool winograd;
-	bool wide;		      /* what is read, or its gradient, is f32 */
-	bool any_images, any_weights; /* the primitive chooses how they lie in memory */
-	const char *skip;	      /* an implementation not to take, or NULL */
+	bool wide;		      /* the input, or its gradient, is f32 */
+	bool any_images, any_weights; /* oneDNN chooses the layout */
+	const char *skip;	      /* name of an implementation to skip, or NULL */
 };
 
 struct primitive;
 
 /*
- * Make it. Returns 0; DDP_ERR_UNSUPPORTED where oneDNN has none, or a reference one alone;
- * DDP_ERR_MEMORY or DDP_ERR_ENGINE, with the primitive, its shape and oneDNN's word.
+ * Creates a primitive. Returns 0, DDP_ERR_UNSUPPORTED if oneDNN has none or only a reference
+ * implementation, DDP_ERR_MEMORY or DDP_ERR_ENGINE, with the primitive, its shape and oneDNN's
+ * text.
  */
 int primitive_create(struct primitive **primitive, const struct primitive_options *options,
 		     struct ddp_error *error);
@@ -35,36 +36,36 @@ void primitive_destroy(struct primitive *primitive);
 
 #define PRIMITIVE_NAME 64
 
-/* What oneDNN would take. */
+/* Properties of the implementation that oneDNN would use. */
 struct primitive_offer {
 	char name[PRIMITIVE_NAME]; /* "brgconv:avx512_core" */
-	bool plain;		   /* what is read and written lies as the caller has it */
+	bool plain;		   /* input and output have the caller's layout */
 };
 
-/* Ask for a primitive without making it, which costs little. Returns as primitive_create(). */
+/*
+ * Finds the implementation without creating the primitive, which is fast. Returns as
+ * primitive_create().
+ */
 int primitive_probe(const struct primitive_options *options, struct primitive_offer *offer,
 		    struct ddp_error *error);
 
 /*
- * Make the reorder between the caller's [array] (plain; weights f32) and that of [of]: [enter] goes
- * from the caller's, else back to it.
- * Returns 0, with NULL where the two are one; or as primitive_create().
+ * Creates the reorder between the caller's layout of [array] (plain; weights in f32) and the layout
+ * of [of]. [enter]: from the caller's layout, else to it. Returns 0 and sets NULL if the layouts
+ * are equal; errors as primitive_create().
  */
 int primitive_reorder(struct primitive **primitive, const struct primitive *of, enum array array,
 		      bool enter, struct ddp_error *error);
 
 size_t primitive_bytes(const struct primitive *primitive, enum array array);
 
-/* Whether what [reorder] writes is laid out as the weights of [of]. */
+/* Whether the output of [reorder] has the layout of the weights of [of]. */
 bool primitive_fits(const struct primitive *reorder, const struct primitive *of);
 
-/*
- * Compute. [data]: NULL where the pass has no such array.
- * Returns 0 or DDP_ERR_ENGINE.
- */
+/* Runs the primitive. [data]: NULL for arrays that the pass lacks. Returns 0 or DDP_ERR_ENGINE. */
 int primitive_run(struct primitive *primitive, void *const data[ARRAYS], struct ddp_error *error);
 
-/* "oneDNN 2.6.3, AVX512_CORE_BF16", of the library that is loaded. */
+/* Version of the loaded library and the CPU's instructions: "oneDNN 2.6.3, AVX512_CORE_BF16". */
 const char *primitive_library(void);
 
 #endif /* TRAIN_ONEDNN_PRIMITIVE_H */

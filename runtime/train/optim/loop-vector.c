@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop-vector.c - the loops of one instruction set
+ * loop-vector.c - optimizer steps of one instruction set
  *
- * Compiled with -ffp-contract=off: operators round by themselves.
+ * Compiled with -ffp-contract=off, so that each operator rounds.
  */
 #include "config.h"
 
 #include "base/vector.h"
 #include "loop.h"
 
-/* Of a vector of elements: value, gradient, the two slots. */
+/* A vector of elements: value, gradient and slots. */
 struct lanes {
 	v_f32 value, gradient, slot[2];
 };
@@ -22,11 +22,12 @@ INLINE void add_decay(const struct optim_numbers *numbers, struct lanes *at)
 		at->gradient = fused(at->value, all(numbers->decay), at->gradient);
 }
 
-/* A running mean of [factor] times [other], in the order of Tensor.addcmul_. */
+/* Running mean of [factor] times [other], with the order of operations of Tensor.addcmul_. */
 INLINE v_f32 mean(const struct optim_numbers *numbers, int slot, v_f32 old, v_f32 factor,
 		  v_f32 other)
 {
-	return fused(all(numbers->take[slot]) * factor, other, old * all(numbers->keep[slot]));
+	return fused(all(numbers->new_factor[slot]) * factor, other,
+		     old * all(numbers->old_factor[slot]));
 }
 
 INLINE void sgd_element(const struct optim_numbers *numbers, struct lanes *at)
@@ -50,8 +51,8 @@ INLINE void adamw_element(const struct optim_numbers *numbers, struct lanes *at)
 {
 	v_f32 divisor;
 
-	at->slot[0] =
-		fused(at->gradient, all(numbers->take[0]), at->slot[0] * all(numbers->keep[0]));
+	at->slot[0] = fused(at->gradient, all(numbers->new_factor[0]),
+			    at->slot[0] * all(numbers->old_factor[0]));
 	at->slot[1] = mean(numbers, 1, at->slot[1], at->gradient, at->gradient);
 	divisor = root(at->slot[1]) / all(numbers->root) + all(numbers->epsilon);
 	at->value = at->value * all(numbers->shrink) + all(numbers->rate) * at->slot[0] / divisor;
@@ -68,7 +69,7 @@ INLINE void adadelta_element(const struct optim_numbers *numbers, struct lanes *
 	at->value = fused(delta, all(numbers->rate), at->value);
 }
 
-/* --- Over arrays ------------------------------------------------------------------------- */
+/* --- Loops over arrays ------------------------------------------------------------------- */
 
 INLINE void run(update *element, int slots, const struct optim_numbers *numbers,
 		float *restrict values, const float *restrict gradients, float *restrict first,
@@ -92,21 +93,21 @@ INLINE void run(update *element, int slots, const struct optim_numbers *numbers,
 			store_f32(second + i, at.slot[1]);
 	}
 	if (i < count) {
-		size_t rest = (count - i) * sizeof(float);
+		size_t bytes_left = (count - i) * sizeof(float);
 
 		at = (struct lanes){0};
-		memcpy(&at.value, values + i, rest);
-		memcpy(&at.gradient, gradients + i, rest);
+		memcpy(&at.value, values + i, bytes_left);
+		memcpy(&at.gradient, gradients + i, bytes_left);
 		if (slots > 0)
-			memcpy(&at.slot[0], first + i, rest);
+			memcpy(&at.slot[0], first + i, bytes_left);
 		if (slots > 1)
-			memcpy(&at.slot[1], second + i, rest);
+			memcpy(&at.slot[1], second + i, bytes_left);
 		element(numbers, &at);
-		memcpy(values + i, &at.value, rest);
+		memcpy(values + i, &at.value, bytes_left);
 		if (slots > 0)
-			memcpy(first + i, &at.slot[0], rest);
+			memcpy(first + i, &at.slot[0], bytes_left);
 		if (slots > 1)
-			memcpy(second + i, &at.slot[1], rest);
+			memcpy(second + i, &at.slot[1], bytes_left);
 	}
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop.h - a step of each optimizer over flat arrays, for each instruction set
+ * loop.h - optimizer steps over flat arrays, for each instruction set
  *
- * All give the same bits: each operation is rounded as PyTorch's kernels round it on processors
- * that multiply and add in one. Arrays are as optim_step() has them.
+ * All give equal bits. Each operation is rounded like PyTorch's kernels on processors with fused
+ * multiply-add. Arrays are as in optim_step().
  */
 #ifndef TRAIN_OPTIM_LOOP_H
 #define TRAIN_OPTIM_LOOP_H
@@ -11,21 +11,21 @@
 #include "base/simd.h"
 #include "optim.h"
 
-/* What does not differ between elements; 0 and 1 where an optimizer lacks it. */
+/* Numbers that are equal for all elements; 0 or 1 if the optimizer does not use them. */
 struct optim_numbers {
-	float decay;		/* added to the gradient, times the value */
-	float momentum;		/* SGD */
-	bool nesterov;		/* SGD */
-	float shrink;		/* AdamW: of the value */
-	float keep[2], take[2]; /* of running means: of the old mean, of the new value */
-	float root;		/* AdamW: the square root of the second bias correction */
+	float decay;	/* weight decay: times the value, added to the gradient */
+	float momentum; /* SGD */
+	bool nesterov;	/* SGD */
+	float shrink;	/* AdamW: factor of the value */
+	float old_factor[2], new_factor[2]; /* running means: of the old mean, of the new value */
+	float root;			    /* AdamW: square root of the second bias correction */
 	float epsilon;
-	float rate; /* negative */
+	float rate; /* negative learning rate */
 };
 
 /*
- * What AdamW's numbers have of the step alone, and of the rate alone; those of others: 1, 0 and 0. [first]
- * divides the rate.
+ * AdamW: the part of the numbers that depends only on the step ([first] divides the rate), and the
+ * part that depends only on the rate. Other optimizers: 1, 0 and 0.
  */
 struct optim_correction {
 	double first;
@@ -35,8 +35,8 @@ struct optim_correction optim_correction(const struct optim *optim, uint64_t ste
 float optim_shrink(const struct optim *optim, double rate);
 
 /*
- * Those of [step], computed as Python does it, and each rounded to f32 where a tensor meets it. Only
- * shrink, root and rate depend on the step and the rate.
+ * The numbers of [step], computed in double as in Python, and rounded to f32 where PyTorch applies
+ * them to a tensor. Only shrink, root and rate depend on the step and the rate.
  */
 struct optim_numbers optim_numbers_of(const struct optim *optim, uint64_t step, double rate);
 
@@ -49,7 +49,7 @@ struct optim_loops {
 
 extern const struct optim_loops optim_plain, optim_avx2, optim_avx512;
 
-/* Of each instruction set, by enum ddp_simd. */
+/* Indexed by enum ddp_simd. */
 extern const struct optim_loops *const optim_loops[DDP_SIMD_COUNT];
 
 #endif /* TRAIN_OPTIM_LOOP_H */

@@ -31,13 +31,13 @@ struct optim_numbers optim_numbers_of(const struct optim *optim, uint64_t step, 
 					.rate = (float)-(rate / correction.first)};
 
 	if (optim->kind == OPTIM_ADAMW) {
-		numbers.keep[0] = (float)optim->beta1;
-		numbers.take[0] = (float)(1 - optim->beta1);
-		numbers.keep[1] = (float)optim->beta2;
-		numbers.take[1] = (float)(1 - optim->beta2);
+		numbers.old_factor[0] = (float)optim->beta1;
+		numbers.new_factor[0] = (float)(1 - optim->beta1);
+		numbers.old_factor[1] = (float)optim->beta2;
+		numbers.new_factor[1] = (float)(1 - optim->beta2);
 	} else {
-		numbers.keep[0] = numbers.keep[1] = (float)optim->rho;
-		numbers.take[0] = numbers.take[1] = (float)(1 - optim->rho);
+		numbers.old_factor[0] = numbers.old_factor[1] = (float)optim->rho;
+		numbers.new_factor[0] = numbers.new_factor[1] = (float)(1 - optim->rho);
 	}
 	return numbers;
 }
@@ -79,7 +79,7 @@ void optim_step(const struct optim *optim, uint64_t step, double rate, float *va
 	const struct optim_loops *loops;
 	enum ddp_simd simd;
 
-	/* What is wrong with DDP_SIMD has been told by then. */
+	/* An invalid DDP_SIMD was already reported. */
 	ddp_simd_choose(&simd, NULL);
 	loops = optim_loops[simd];
 	switch (optim->kind) {
@@ -110,7 +110,7 @@ const char *const *schedule_names(void)
 	return schedule_words;
 }
 
-/* One multiplication after the other, whose roundings a power would not repeat. */
+/* Repeated multiplication, as pow() would round differently. */
 static double step_rate(const struct schedule *schedule, unsigned epoch)
 {
 	double rate = schedule->rate;
@@ -139,7 +139,7 @@ static double epoch_rate(const struct schedule *schedule, unsigned epoch)
 double schedule_rate(const struct schedule *schedule, unsigned epoch, uint64_t step, uint64_t steps)
 {
 	double rate = epoch_rate(schedule, epoch);
-	/* The end of the step, so that the first one already learns. */
+	/* At the end of the step, so that the first step has a rate above zero. */
 	double done = epoch + (steps > 0 ? (double)(step + 1) / (double)steps : 0);
 
 	return done < schedule->warmup ? rate * done / schedule->warmup : rate;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * optim.h - PyTorch's optimizers and schedules, over flat arrays
+ * optim.h - PyTorch's optimizers and learning rate schedules, over flat arrays
+ *
+ * optim/ calls base/ only. Start reading here; loop.h has the steps for each instruction set.
  */
 #ifndef TRAIN_OPTIM_H
 #define TRAIN_OPTIM_H
@@ -11,10 +13,10 @@
 
 enum optim_kind { OPTIM_SGD, OPTIM_ADAMW, OPTIM_ADADELTA, OPTIM_KINDS };
 
-/* Numbers are in double, as Python's are: what becomes f32 is a result such as 1 - beta1. */
+/* Numbers are double, as in Python. Only results such as 1 - beta1 are rounded to f32. */
 struct optim {
 	enum optim_kind kind;
-	double decay;	     /* weight decay: of the gradient, or of the weight (AdamW) */
+	double decay; /* weight decay: added to the gradient or, in AdamW, applied to the weight */
 	double momentum;     /* SGD */
 	bool nesterov;	     /* SGD */
 	double beta1, beta2; /* AdamW */
@@ -22,20 +24,20 @@ struct optim {
 	double epsilon;	     /* AdamW, Adadelta */
 };
 
-/* Names as the user says them: "sgd", "adamw", "adadelta"; NULL-terminated. */
+/* Names for --optimizer: "sgd", "adamw", "adadelta"; NULL-terminated. */
 const char *const *optim_names(void);
 
-/* PyTorch's defaults of [kind]. */
+/* PyTorch's defaults for [kind]. */
 struct optim optim_default(enum optim_kind kind);
 
-/* How many further values for each element [optim] keeps: 0 to 2. */
+/* Number of slots, additional values per element, that [optim] needs: 0 to 2. */
 int optim_slots(const struct optim *optim);
 
 /*
- * One step with learning rate [rate]: [step] counts from 1, and slots are zero before the first.
- * As PyTorch's, element by element in f32; the order of elements does not matter, nor do the
- * processor's instructions. What is zero with a gradient of zero stays zero. Arrays do not
- * overlap; it is fastest where they are aligned to 64.
+ * Runs one step with learning rate [rate]. [step] counts from 1; slots must be zero before the
+ * first step. The results equal PyTorch's, element by element in f32, for any order of elements and
+ * any instruction set. Elements with value, gradient and slots of zero stay zero. Arrays must not
+ * overlap; alignment to 64 bytes is fastest.
  */
 void optim_step(const struct optim *optim, uint64_t step, double rate, float *values,
 		const float *gradients, float *const slots[2], size_t count);
@@ -44,18 +46,18 @@ enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_COSINE, SCHEDULE
 
 struct schedule {
 	enum schedule_kind kind;
-	double rate;	 /* the initial one */
-	double gamma;	 /* STEP: factor, */
-	unsigned every;	 /* once in so many epochs */
-	unsigned epochs; /* COSINE: zero after so many */
-	double warmup;	 /* epochs in which the rate rises linearly to the schedule's */
+	double rate;	 /* initial rate */
+	double gamma;	 /* STEP: factor */
+	unsigned every;	 /* epochs per multiplication by gamma */
+	unsigned epochs; /* COSINE: number of epochs, after which the rate is zero */
+	double warmup;	 /* epochs of linear warmup */
 };
 
 const char *const *schedule_names(void); /* "constant", "step", "cosine" */
 
 /*
- * The rate of step [step] (from 0) of [steps] in [epoch] (from 0): PyTorch's StepLR (a product,
- * in double) or CosineAnnealingLR, stepped once an epoch; with warm-up, that linear part.
+ * The rate of step [step] of [steps] in epoch [epoch], both from 0: PyTorch's StepLR (as a product
+ * in double) or CosineAnnealingLR, stepped once per epoch; during warmup, a fraction of it.
  */
 double schedule_rate(const struct schedule *schedule, unsigned epoch, uint64_t step,
 		     uint64_t steps);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# embed.awk - page.html with its style and script inside, as C strings: before the run, and after it
+# embed.awk - page.html with its style and script inlined, as two C strings: before and after the data
 #
 #	awk -v dir=DIRECTORY -f embed.awk DIRECTORY/page.html >page-assets.h
 
@@ -20,7 +20,7 @@ function file(name, tag,    line)
 BEGIN { print "static const char page_before[] =" }
 /href="page\.css"/ { file("page.css", "style"); next }
 /src="page\.js"/ { file("page.js", "script"); next }
-/^<!-- / { next } # those are for readers of the source
+/^<!-- / { next } # comments of the source
 /@RUN@/ { print ";\nstatic const char page_after[] ="; next }
 { text($0) }
 END { print ";" }

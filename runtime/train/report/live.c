@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * live.c - one line of the terminal, rewritten in place
+ * live.c - a line on the terminal that is rewritten in place
  *
- * Each time it is one write(), so it does not flicker, and it is never as wide as the terminal, so
- * it does not wrap. The cursor stays visible: once the line is hidden the terminal is as it was.
+ * Each update is one write(), so the line does not flicker. It is narrower than the terminal, so it
+ * does not wrap. The cursor is not hidden: after live_hide() the terminal is unchanged.
  */
 #include "config.h"
 
@@ -21,32 +21,33 @@
 
 enum { WIDEST = 500, BAR_LEAST = 8, BAR_MOST = 26, GAP = 2 };
 
-/* From left to right. */
+/* from left to right */
 enum field { EPOCH, STEP, BAR, SPEED, LOSS, RIGHT, LEFT, SLOWEST, FIELDS };
 
-/* The most important first: a narrow line goes without the last ones. */
+/* By importance: a narrow terminal shows the first ones only. */
 static const enum field by_weight[FIELDS] = {EPOCH, STEP, LOSS, LEFT, SPEED, RIGHT, BAR, SLOWEST};
 
 struct live {
-	bool escapes; /* the terminal knows how to clear to the end of a line */
+	bool escapes; /* the terminal can clear to the end of a line */
 	bool utf8, colour;
-	char fields[FIELDS][96]; /* "": nothing to say; the bar is drawn from [done] */
-	size_t widths[FIELDS];	 /* of the last line, so that the next one does not tremble */
-	double done;		 /* share of the epoch */
-	bool alarm;		 /* the slowest rank is worth a look */
+	char fields[FIELDS][96]; /* "": not shown; the bar is drawn from [done] */
+	/* widths of the last line; fields do not shrink, so that they do not move */
+	size_t widths[FIELDS];
+	double done; /* fraction of the epoch */
+	bool alarm;  /* highlight the slowest rank */
 	const struct report_run *run;
-	double *work;	   /* seconds of each rank for a sample */
-	uint64_t total;	   /* steps, at the last beat */
-	double pace;	   /* seconds of a step */
-	double evaluation; /* seconds of the last one */
+	double *work;	   /* by rank: seconds per sample */
+	uint64_t total;	   /* steps at the last interval */
+	double pace;	   /* seconds per step */
+	double evaluation; /* seconds of the last evaluation */
 	size_t drawn;	   /* columns on the terminal now */
-	bool any;	   /* there was a beat */
+	bool any;	   /* there was an interval */
 	struct ddp_text line;
 };
 
 /* --- The line --------------------------------------------------------------------------- */
 
-/* [width] columns, caps included, as many of them full as [done] says. */
+/* Draws a bar of [width] columns, including its caps, filled to [done]. */
 static void put_bar(struct live *live, size_t width)
 {
 	static const char *const eighths[] = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"};
@@ -76,8 +77,11 @@ static void put_field(struct live *live, enum field field, size_t width)
 		     (int)(width - ddp_text_columns(string)), "", string, alarm ? "\033[0m" : "");
 }
 
-/* Which fields fit into [room] columns, in [widths]; 0: not shown. Returns the columns they take. */
-static size_t choose(struct live *live, size_t room, size_t widths[FIELDS])
+/*
+ * Chooses the fields that fit into [columns]. Sets [widths] (0: not shown). Returns the columns
+ * used.
+ */
+static size_t choose(struct live *live, size_t columns, size_t widths[FIELDS])
 {
 	size_t used = 0;
 
@@ -85,19 +89,19 @@ static size_t choose(struct live *live, size_t room, size_t widths[FIELDS])
 		enum field field = by_weight[i];
 		size_t width = ddp_text_columns(live->fields[field]), gap = used ? GAP : 0;
 
-		/* The last one on the line moves nothing. */
+		/* The last field may shrink, as no other field is after it. */
 		if (width > 0 && width < live->widths[field] && field != SLOWEST)
 			width = live->widths[field];
 		live->widths[field] = width;
 		if (field == BAR)
 			width = BAR_LEAST;
-		widths[field] = width > 0 && used + gap + width <= room ? width : 0;
+		widths[field] = width > 0 && used + gap + width <= columns ? width : 0;
 		if (widths[field])
 			used += gap + width;
 	}
 	if (widths[BAR]) {
-		size_t more =
-			room - used < BAR_MOST - BAR_LEAST ? room - used : BAR_MOST - BAR_LEAST;
+		size_t more = columns - used < BAR_MOST - BAR_LEAST ? columns - used
+								    : BAR_MOST - BAR_LEAST;
 
 		widths[BAR] += more;
 		used += more;
@@ -105,10 +109,10 @@ static size_t choose(struct live *live, size_t room, size_t widths[FIELDS])
 	return used;
 }
 
-/* Add the line, at most [room] columns. Returns how many it takes. */
-static size_t compose(struct live *live, size_t room)
+/* Composes the line in at most [columns]. Returns the columns used. */
+static size_t compose(struct live *live, size_t columns)
 {
-	size_t widths[FIELDS], used = choose(live, room, widths);
+	size_t widths[FIELDS], used = choose(live, columns, widths);
 	const char *gap = "";
 
 	for (int field = 0; field < FIELDS; field++) {
@@ -133,8 +137,8 @@ static bool says_utf8(void)
 	return locale && (strcasestr(locale, "utf-8") || strcasestr(locale, "utf8"));
 }
 
-/* Columns that may be written; the last one of a terminal may wrap, so that it is left alone. */
-static size_t live_room(void)
+/* Usable columns. The last one is left free, as writing to it wraps the line on some terminals. */
+static size_t usable_columns(void)
 {
 	const char *columns = getenv("COLUMNS");
 	struct winsize size;
@@ -149,7 +153,7 @@ static size_t live_room(void)
 	return (size_t)(width > WIDEST ? WIDEST : width) - 1;
 }
 
-/* A job in the background leaves the terminal to others. */
+/* Returns false for a background process group, which must not write to the terminal. */
 static bool live_allowed(void)
 {
 	pid_t group = tcgetpgrp(STDERR_FILENO);
@@ -171,7 +175,7 @@ void live_show(struct live *live)
 		return;
 	ddp_text_clear(&live->line);
 	ddp_text_add(&live->line, "\r");
-	columns = compose(live, live_room());
+	columns = compose(live, usable_columns());
 	if (live->escapes)
 		ddp_text_add(&live->line, "\033[K");
 	else if (live->drawn > columns)
@@ -193,12 +197,12 @@ void live_hide(struct live *live)
 	live_write(live);
 }
 
-/* --- What it says ----------------------------------------------------------------------- */
+/* --- Fields ----------------------------------------------------------------------------- */
 
 #define FIELD(live, which, ...) \
 	snprintf((live)->fields[which], sizeof((live)->fields[which]), __VA_ARGS__)
 
-/* Over the last few beats: one alone is noise. */
+/* Finds the slowest rank by averages over the last few intervals. */
 static void set_slowest(struct live *live, const struct report_work *work)
 {
 	struct ddp_text node = {.data = NULL};
@@ -216,7 +220,7 @@ static void set_slowest(struct live *live, const struct report_work *work)
 	most = live->work[slowest];
 	if (!(sum > 0) || !isfinite(sum))
 		return;
-	/* Than the others on average. */
+	/* compared with the mean of the other ranks */
 	excess = most * (live->run->ranks - 1) / fmax(sum - most, 1e-12) - 1;
 	ddp_text_plain(&node, live->run->places[slowest].node);
 	FIELD(live, SLOWEST, "slowest %.64s:%d (+%.0f %%)", node.data ? node.data : "", slowest,
@@ -225,34 +229,34 @@ static void set_slowest(struct live *live, const struct report_work *work)
 	ddp_text_free(&node);
 }
 
-static void set_left(struct live *live, const struct report_beat *beat)
+static void set_left(struct live *live, const struct report_interval *interval)
 {
-	uint64_t steps = live->run->end > beat->total ? live->run->end - beat->total : 0;
+	uint64_t steps = live->run->end > interval->total ? live->run->end - interval->total : 0;
 	unsigned epochs =
-		live->run->epochs >= beat->epoch ? live->run->epochs - beat->epoch + 1 : 0;
-	uint64_t since = beat->total > live->total ? beat->total - live->total : 1;
-	double now = beat->seconds / (double)since;
+		live->run->epochs >= interval->epoch ? live->run->epochs - interval->epoch + 1 : 0;
+	uint64_t since = interval->total > live->total ? interval->total - live->total : 1;
+	double now = interval->seconds / (double)since;
 
 	live->pace = live->any ? 0.8 * live->pace + 0.2 * now : now;
-	live->total = beat->total;
+	live->total = interval->total;
 	FIELD(live, LEFT, "left %s",
 	      show_clock((double)steps * live->pace + epochs * live->evaluation).text);
 }
 
-void live_beat(struct live *live, const struct report_beat *beat)
+void live_interval(struct live *live, const struct report_interval *interval)
 {
 	if (!live)
 		return;
-	live->done = live->run->steps ? (double)beat->step / (double)live->run->steps : 0;
-	FIELD(live, EPOCH, "epoch %u/%u", beat->epoch, live->run->epochs);
-	FIELD(live, STEP, "%s/%s", ddp_show_count((double)beat->step).text,
+	live->done = live->run->steps ? (double)interval->step / (double)live->run->steps : 0;
+	FIELD(live, EPOCH, "epoch %u/%u", interval->epoch, live->run->epochs);
+	FIELD(live, STEP, "%s/%s", ddp_show_count((double)interval->step).text,
 	      ddp_show_count((double)live->run->steps).text);
-	FIELD(live, SPEED, "%s img/s", ddp_show_count(sink_speed(beat)).text);
-	FIELD(live, LOSS, "loss %s", show_loss(beat->loss).text);
-	FIELD(live, RIGHT, "acc %s", show_percent(beat->top1).text);
-	set_left(live, beat);
-	if (beat->work && live->run->ranks > 1)
-		set_slowest(live, beat->work);
+	FIELD(live, SPEED, "%s img/s", ddp_show_count(sink_speed(interval)).text);
+	FIELD(live, LOSS, "loss %s", show_loss(interval->loss).text);
+	FIELD(live, RIGHT, "acc %s", show_percent(interval->top1).text);
+	set_left(live, interval);
+	if (interval->work && live->run->ranks > 1)
+		set_slowest(live, interval->work);
 	live->any = true;
 	live_show(live);
 }

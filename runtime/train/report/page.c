@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * page.c - the run as one HTML file that needs nothing else
+ * page.c - the run as one self-contained HTML file
  *
- * The file is page.html with its style and script inside, which draws what lies in the middle: the
- * lines of the stream. A run of any length fits: where there are too many steps, neighbours are
- * summed up, and of epochs and of what was said the newest are kept.
+ * The file is page.html with its style and script inlined. The script draws the data in the middle,
+ * which is lines of the stream. Its size is limited: if there are too many steps, adjacent points
+ * are merged, and only the newest epochs and log lines are kept.
  */
 #include "config.h"
 
@@ -20,39 +20,40 @@
 
 enum {
 	POINTS = 512, /* steps */
-	RANKS = 64,   /* with speeds of their own */
-	LINES = 200,  /* of epochs, and of what was said */
+	RANKS = 64,   /* ranks with speeds of their own */
+	LINES = 200,  /* epochs, and log lines */
 	LIMIT = 16 << 20,
 };
 
 struct point {
-	struct report_beat beat;
-	double low[2], high[2]; /* of the losses and of the top1 that came together */
-	float speeds[RANKS]; /* of each rank by itself; of too many the least, median, greatest */
+	struct report_interval interval;
+	double low[2], high[2]; /* of the losses and top1 merged into this point */
+	/* speed of each rank; with more than RANKS: minimum, median, maximum */
+	float speeds[RANKS];
 };
 
 struct kept {
-	char *lines[LINES]; /* at their number modulo the room */
-	size_t count;	    /* ever */
+	char *lines[LINES]; /* ring buffer */
+	size_t count;	    /* total added */
 };
 
 struct page {
 	const char *path;
 	const struct report_run *run;
-	char *line;	/* of the run */
-	double *sorted; /* room for a speed of each rank */
+	char *line;	/* stream_run()'s line */
+	double *sorted; /* space for the speed of each rank */
 	struct kept epochs, says;
 	struct point points[POINTS];
 	size_t used;
-	uint64_t merge; /* beats that come together in a point */
-	uint64_t taken; /* of them in the last one */
+	uint64_t merge;	     /* intervals per point */
+	uint64_t last_count; /* intervals in the last point */
 };
 
-/* --- What happened ---------------------------------------------------------------------- */
+/* --- Events ----------------------------------------------------------------------------- */
 
 static void merge(struct point *into, const struct point *from)
 {
-	sink_add(&into->beat, &from->beat);
+	sink_add(&into->interval, &from->interval);
 	for (int i = 0; i < 2; i++) {
 		into->low[i] = fmin(into->low[i], from->low[i]);
 		into->high[i] = fmax(into->high[i], from->high[i]);
@@ -71,26 +72,27 @@ static void halve(struct page *page)
 	}
 	page->used = POINTS / 2;
 	page->merge *= 2;
-	page->taken = page->merge;
+	page->last_count = page->merge;
 }
 
 static void add_point(struct page *page, const struct point *point)
 {
-	if (page->used > 0 && page->taken < page->merge) {
+	if (page->used > 0 && page->last_count < page->merge) {
 		merge(&page->points[page->used - 1], point);
-		page->taken++;
+		page->last_count++;
 		return;
 	}
 	if (page->used == POINTS)
 		halve(page);
 	page->points[page->used++] = *point;
-	page->taken = 1;
+	page->last_count = 1;
 }
 
-static struct point point_of(const struct report_beat *beat)
+static struct point point_of(const struct report_interval *interval)
 {
-	return (struct point){
-		.beat = *beat, .low = {beat->loss, beat->top1}, .high = {beat->loss, beat->top1}};
+	return (struct point){.interval = *interval,
+			      .low = {interval->loss, interval->top1},
+			      .high = {interval->loss, interval->top1}};
 }
 
 static int ascending(const void *a, const void *b)
@@ -100,7 +102,10 @@ static int ascending(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-/* How fast each rank is by itself: all wait for the slowest, so that their steps take the same. */
+/*
+ * Sets the speed of each rank's own work, without waiting. Times with waiting are equal on all
+ * ranks.
+ */
 static void set_speeds(struct page *page, struct point *point, const struct report_work *work)
 {
 	int ranks = page->run->ranks;
@@ -120,20 +125,20 @@ static void set_speeds(struct page *page, struct point *point, const struct repo
 		point->speeds[i] = (float)page->sorted[places[i]];
 }
 
-void page_beat(struct page *page, const struct report_beat *beat)
+void page_interval(struct page *page, const struct report_interval *interval)
 {
 	struct point point;
 
 	if (!page)
 		return;
-	point = point_of(beat);
-	if (beat->work && page->run->ranks > 1)
-		set_speeds(page, &point, beat->work);
+	point = point_of(interval);
+	if (interval->work && page->run->ranks > 1)
+		set_speeds(page, &point, interval->work);
 	add_point(page, &point);
 }
 
-/* A line that there is no memory for is left out. */
-static void keep(struct kept *kept, const char *line, size_t size)
+/* Adds a line; leaves it out if there is no memory. */
+static void add_kept_line(struct kept *kept, const char *line, size_t size)
 {
 	char *copy = strndup(line, size), **place = &kept->lines[kept->count % LINES];
 
@@ -147,13 +152,13 @@ static void keep(struct kept *kept, const char *line, size_t size)
 void page_epoch(struct page *page, const struct ddp_text *line)
 {
 	if (page && !line->failed)
-		keep(&page->epochs, line->data, line->size);
+		add_kept_line(&page->epochs, line->data, line->size);
 }
 
 void page_say(struct page *page, const struct ddp_text *line)
 {
 	if (page && !line->failed)
-		keep(&page->says, line->data, line->size);
+		add_kept_line(&page->says, line->data, line->size);
 }
 
 /* --- The file --------------------------------------------------------------------------- */
@@ -171,7 +176,7 @@ static void put_point(struct ddp_text *out, const struct page *page, const struc
 	int ranks = page->run->ranks, speeds = ranks > RANKS ? 3 : ranks > 1 ? ranks : 0;
 
 	ddp_text_add(out, "{\"event\": \"step\"");
-	stream_step(out, &point->beat);
+	stream_step(out, &point->interval);
 	if (page->merge > 1) {
 		put_pair(out, "low", point->low);
 		put_pair(out, "high", point->high);
@@ -217,9 +222,9 @@ int page_write(struct page *page, const struct ddp_text *line, bool last, struct
 	return status;
 }
 
-/* --- An earlier page, for a run that goes on -------------------------------------------- */
+/* --- Data of an earlier page, for a resumed run ----------------------------------------- */
 
-/* The number of [key] in [line]; NaN where it is null, or not there. */
+/* The number of [key] in [line]; NaN if it is null or missing. */
 static double field(const char *line, const char *end, const char *key)
 {
 	char name[32];
@@ -236,10 +241,10 @@ static uint64_t whole(double number)
 	return number >= 0 && number < 1e15 ? (uint64_t)number : 0;
 }
 
-static void keep_step(struct page *page, const char *line, const char *end, double total)
+static void add_earlier_step(struct page *page, const char *line, const char *end, double total)
 {
 	double scale = field(line, end, "scale");
-	struct report_beat beat = {
+	struct report_interval interval = {
 		.epoch = (unsigned)whole(field(line, end, "epoch")),
 		.step = whole(field(line, end, "step")),
 		.total = whole(total),
@@ -250,13 +255,16 @@ static void keep_step(struct page *page, const char *line, const char *end, doub
 		.samples = whole(field(line, end, "samples")),
 		.seconds = field(line, end, "seconds"),
 	};
-	struct point point = point_of(&beat);
+	struct point point = point_of(&interval);
 
 	add_point(page, &point);
 }
 
-/* What was trained after the checkpoint is trained again. A file that is no page of ours has no such lines. */
-static void keep_earlier(struct page *page, uint64_t begin)
+/*
+ * Reads the points and epochs up to step [begin]. Later steps are trained again. Files that are not
+ * pages have no such lines.
+ */
+static void read_earlier_page(struct page *page, uint64_t begin)
 {
 	static const char step[] = "{\"event\": \"step\"", epoch[] = "{\"event\": \"epoch\"";
 	char *text;
@@ -270,14 +278,14 @@ static void keep_earlier(struct page *page, uint64_t begin)
 		if (!(total >= 0 && total <= (double)begin))
 			continue;
 		if (strncmp(line, step, strlen(step)) == 0)
-			keep_step(page, line, end, total);
+			add_earlier_step(page, line, end, total);
 		else if (strncmp(line, epoch, strlen(epoch)) == 0)
-			keep(&page->epochs, line, (size_t)(end + 1 - line));
+			add_kept_line(&page->epochs, line, (size_t)(end + 1 - line));
 	}
 	free(text);
 }
 
-/* --- Begin and end ---------------------------------------------------------------------- */
+/* --- Open and close --------------------------------------------------------------------- */
 
 struct page *page_open(const char *path, bool append, const struct report_run *run,
 		       const struct ddp_text *line)
@@ -290,7 +298,7 @@ struct page *page_open(const char *path, bool append, const struct report_run *r
 	page->line = ddp_xstrdup(line->failed ? "" : line->data, "a report's page");
 	page->sorted = ddp_xcalloc((size_t)run->ranks, sizeof(*page->sorted), "a report's page");
 	if (append && run->begin > 0)
-		keep_earlier(page, run->begin);
+		read_earlier_page(page, run->begin);
 	return page;
 }
 

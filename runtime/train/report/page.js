@@ -1,16 +1,16 @@
 "use strict";
 
-/* What happened: a JSON object a line, as in the log; steps may be sums of several. */
-const told = document.getElementById("run").textContent.split("\n")
+/* The run's data: one JSON object per line, as in the log. A step may be the sum of several. */
+const lines = document.getElementById("run").textContent.split("\n")
 	.filter((line) => line.trim()).map((line) => JSON.parse(line));
-const all = (event) => told.filter((one) => one.event === event);
+const all = (event) => lines.filter((one) => one.event === event);
 const [run] = all("run"), steps = all("step"), epochs = all("epoch"), says = all("say");
 const [now] = [...all("end"), ...all("now")], [leftOut] = all("left_out");
 const ranks = now.ranks.map((rank, i) => ({ ...run.ranks[i], ...rank }));
-const NAMED = 8; /* ranks with colours of their own */
-const SHOWN = 64; /* ranks with bars of their own */
+const NAMED = 8; /* ranks with a colour each */
+const SHOWN = 64; /* ranks with a bar each */
 
-/* --- Texts and numbers ---------------------------------------------------------------------- */
+/* --- Formatting ----------------------------------------------------------------------------- */
 
 class Html extends String {}
 
@@ -22,7 +22,7 @@ function escape(value) {
 	return String(value).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
 }
 
-/* html`<b>${text}</b>`: what is put in is a text, unless it was made like this itself. */
+/* html`<b>${text}</b>`: escapes inserted values, except results of html itself. */
 const html = (parts, ...values) => new Html(String.raw({ raw: parts }, ...values.map(escape)));
 
 const number = (value, digits) => value.toLocaleString("en",
@@ -54,12 +54,12 @@ function bytes(value) {
 	return mebi < 10240 ? number(mebi, mebi < 9.95 ? 1 : 0) + " MiB" : number(mebi / 1024, 1) + " GiB";
 }
 
-/* --- Axes: where a value is, from 0 to 1, and which values have a label ---------------------- */
+/* --- Axes: position of a value (0 to 1), and labels ------------------------------------------ */
 
-/* Labels closer than this, as a share of the axis, would touch. */
+/* minimum distance of labels, as a fraction of the axis */
 const CLOSEST = 0.085;
 
-/* [ticks]: [value, label]; [scale] of a value lies between [low] and [high]. */
+/* [ticks]: [value, label]. [scale] maps values to the range from [low] to [high]. */
 function axis(scale, low, high, ticks, note = "") {
 	const place = (value) => Math.min(Math.max((scale(value) - low) / (high - low), -0.5), 1.5);
 	const kept = [];
@@ -71,13 +71,13 @@ function axis(scale, low, high, ticks, note = "") {
 	return { place, ticks: kept, note };
 }
 
-/* The least of 1, 2, 5 times a power of ten that is at least [least]. */
+/* Smallest of 1, 2, 5 times a power of ten that is not below [least]. */
 function roundStep(least) {
 	const power = 10 ** Math.floor(Math.log10(least));
 	return power * ([1, 2, 5].find((step) => power * step >= least * (1 - 1e-9)) || 10);
 }
 
-/* [low] and [high] widened to round numbers; labels show values times [factor]. */
+/* Axis from [low] to [high], extended to round numbers. Labels show values times [factor]. */
 function roundAxis(low, high, factor = 1, note = "") {
 	const top = high > low ? high : low + (Math.abs(low) || 1), step = roundStep((top - low) / 5);
 	const first = Math.floor(low / step + 1e-9), last = Math.ceil(top / step - 1e-9);
@@ -93,7 +93,7 @@ function roundAxis(low, high, factor = 1, note = "") {
 
 const fromZero = (low, high) => roundAxis(0, high);
 
-/* By logarithm where values above 0 differ much, else round from 0. */
+/* Logarithmic if all values are positive and differ much; otherwise linear, from 0. */
 function lossAxis(low, high) {
 	if (!(low > 0 && high / low >= 15))
 		return roundAxis(Math.min(low, 0), high);
@@ -105,9 +105,9 @@ function lossAxis(low, high) {
 	return axis(scale, scale(low) - room, scale(high) + room, ticks, "logarithmic");
 }
 
-/* Shares of right answers; by what is missing to 1 where the best are near: 0.9, 0.99, 0.999. */
+/* Axis of accuracies. If the best are near 1, logarithmic in the error: 0.9, 0.99, 0.999. */
 function rightAxis(low, high, values) {
-	/* What is all right has no error left: it is drawn a little above the rest. */
+	/* An accuracy of 1 has no logarithm: it is drawn slightly above the others. */
 	const best = Math.min(0.99999, values.filter((value) => value < 1).pop() || low);
 	if (best <= 0.95 || low >= 0.9)
 		return roundAxis(low, Math.min(high, 1), 100, "top 1, %");
@@ -118,11 +118,11 @@ function rightAxis(low, high, values) {
 		ticks.filter(([value]) => 1 - value >= least), "top 1, %, spread by the errors left");
 }
 
-/* Of all charts: steps, or epochs where there are some. */
+/* Horizontal axis of all charts: steps, or epochs if there are several. */
 function stepAxis() {
 	const places = [...steps, ...epochs].map((one) => one.total);
 	const high = Math.max(...places, 1), first = Math.min(...places, high);
-	/* A run from the beginning is shown from there, also by one that goes on with it. */
+	/* Start at step 0 if the data does, also for a resumed run. */
 	const low = run.begin === 0 || first < 0.05 * high ? 0 : Math.min(first, high - 1);
 	const unit = high - low >= 1.5 * run.steps ? run.steps : 1, ticks = [];
 	const step = Math.max(roundStep((high - low) / unit / 8), 1);
@@ -135,15 +135,17 @@ function stepAxis() {
 /* --- Charts --------------------------------------------------------------------------------- */
 
 /*
- * The drawing stretches with the page while lines and letters keep their size: curves are in an
- * SVG of 1000 by 1000 that is scaled without its strokes, all else is placed by percentages.
+ * Charts stretch with the page, but lines and text keep their size. Curves are in an SVG of 1000 x
+ * 1000 that is scaled without its strokes. Everything else is placed by percentages.
  */
 const x = stepAxis();
 const finite = (points) => points.filter((point) => point[1] !== null);
 const last = (list) => list[list.length - 1];
-const drawn = []; /* of each chart: what a pointer reads out */
+const drawn = []; /* data of each chart for the pointer's readout */
 
-/* [points]: [step, value], null: a gap; [held]: a value is of all steps since the last point. */
+/*
+ * [points]: [step, value]; null: a gap. [held]: a value applies to all steps since the last point.
+ */
 function path(points, y, held) {
 	let text = "", pen = false;
 	for (const [step, value] of points) {
@@ -157,7 +159,7 @@ function path(points, y, held) {
 	return text;
 }
 
-/* [rows]: [step, least, greatest]. */
+/* [rows]: [step, minimum, maximum]. */
 function band(rows, y) {
 	const there = path(rows.map(([step, , high]) => [step, high]), y);
 	return there + path(rows.map(([step, low]) => [step, low]).reverse(), y).replace("M", "L") + "Z";
@@ -185,8 +187,8 @@ const legend = (rows) => html`<span class="legend">${rows.map(([tone, name]) =>
 	html`<span><i class="${tone}"></i>${name}</span> `)}</span>`;
 
 /*
- * A figure, or nothing without a point. [scale] makes the axis of the values, which are sorted;
- * series are {name, tone, points}, and held, dots, band, or faint: one of many.
+ * A figure, or nothing if there are no points. [scale] makes the vertical axis from sorted values.
+ * A series has {name, tone, points} and may have held, dots, band or faint (one of many).
  */
 function chart(id, title, scale, given, { note = "", unit = "", factor = 1 } = {}) {
 	const series = given.filter((one) => finite(one.points).length);
@@ -216,7 +218,7 @@ function chart(id, title, scale, given, { note = "", unit = "", factor = 1 } = {
 			${count(points.find((point) => point[1] === null)[0])} on</p>`)}</figure>`;
 }
 
-/* Values near the pointer, or where the arrow keys are. */
+/* Shows the values at the pointer, or at the position moved by the arrow keys. */
 function readOut({ id, y, show, series }) {
 	const frame = document.querySelector(`#${id} .frame`), box = document.querySelector(`#${id} .read`);
 	const main = series[0].points, marks = document.createElementNS(frame.namespaceURI, "g");
@@ -232,7 +234,7 @@ function readOut({ id, y, show, series }) {
 	};
 	const read = (i) => {
 		const [step] = main[i], place = x.place(step), across = 100 * place + "%";
-		/* A test far from here has nothing to say about here. */
+		/* Leave out values that are far from this step, such as a test's. */
 		const near = series.map((one) => ({ ...one, point: one.points[nearest(one.points, place)] }))
 			.filter(({ point }) => far(point, place) < 0.06);
 		at = i;
@@ -264,11 +266,11 @@ function readOut({ id, y, show, series }) {
 	});
 }
 
-/* --- Which charts there are ----------------------------------------------------------------- */
+/* --- List of charts ------------------------------------------------------------------------- */
 
 const curve = (rows, key) => rows.map((one) => [one.total, one[key]]);
 
-/* [i]: its place in the extremes of a step that is a sum. */
+/* [i]: index in the minima and maxima of merged steps. */
 function trainAndTest(key, i) {
 	const rows = steps.filter((one) => one.low && one.low[i] !== null);
 	return [{ name: "train", tone: "c0", points: curve(steps, key),
@@ -277,14 +279,14 @@ function trainAndTest(key, i) {
 		points: curve(epochs.filter((one) => one.evaluated), "test_" + key) }];
 }
 
-/* The first value too is of the steps before it. */
+/* The first value applies to the steps before it, too. */
 function heldChart(id, title, key, tone) {
 	const points = curve(steps.filter((one) => key in one), key);
 	return chart(id, title, fromZero, [{ name: title, tone, held: true,
 		points: points.length ? [[x.low, points[0][1]], ...points] : [] }]);
 }
 
-/* What a rank does in its own work: all wait for the slowest, so that their steps take the same. */
+/* Seconds of a rank's own work. Times with waiting are equal on all ranks. */
 const work = (rank) => rank.data + rank.compute;
 
 function ranksChart() {
@@ -293,14 +295,14 @@ function ranksChart() {
 	const each = run.size > SHOWN ? [] : run.ranks.map(({ node, rank }) =>
 		({ name: `${node}:${rank}`, tone: "c" + rank, points: of((speeds) => speeds[rank]) }));
 	const own = "img/s in its own work, without waiting for the others";
-	/* Differences between ranks are small: the axis need not begin at 0. */
+	/* Speeds of ranks are similar, so the axis need not start at 0. */
 	const scale = (low, high) => roundAxis(low > 0.5 * high ? low - 0.1 * (high - low) : 0, high);
 	if (run.size <= NAMED)
 		return chart("ranks-speed", "Speed of each rank", scale, each, { note: own, unit: " img/s" });
 	const sorted = (part) => of((speeds) =>
 		[...speeds].sort((a, b) => a - b)[Math.floor(part * (speeds.length - 1))]);
 	const [least, median, most] = [sorted(0), sorted(0.5), sorted(1)];
-	/* Which of many curves hangs lowest cannot be seen. */
+	/* With many curves the lowest cannot be identified, so name the slowest rank. */
 	const slowest = ranks.filter((rank) => rank.samples > 0)
 		.sort((a, b) => work(b) / b.samples - work(a) / a.samples)[0];
 	return chart("ranks-speed", "Speed of each rank", scale, [
@@ -311,12 +313,12 @@ function ranksChart() {
 		note: own + (slowest ? `; the slowest over all is ${slowest.node}:${slowest.rank}` : "") });
 }
 
-/* --- Where the time went -------------------------------------------------------------------- */
+/* --- Time by activity ----------------------------------------------------------------------- */
 
 const PARTS = { "compute": "compute", "all-reduce": "all_reduce", "data": "data",
 	"evaluation": "evaluation", "other": "other" };
 
-/* Shares of the run's time. Clocks that disagree a little do not make shares of more than all. */
+/* Shares of the run's time. Their sum is limited to 1 if clocks differ slightly. */
 function shares(rank) {
 	const known = work(rank) + rank.all_reduce + rank.evaluation;
 	const seconds = Math.max(now.seconds, known, 1e-9), times = { ...rank, other: seconds - known };
@@ -347,7 +349,7 @@ function timesFigure() {
 
 /* --- Tables --------------------------------------------------------------------------------- */
 
-/* [heads]: those of words end with "<"; [rows]: [class, cells]. */
+/* [heads]: names of text columns end with "<". [rows]: [class, cells]. */
 function table(id, title, heads, rows, note) {
 	const cell = (i) => heads[i].endsWith("<") ? "w" : "";
 	return html`<section id="${id}"><h2>${title}</h2><div class="scroll"><table><thead><tr>
@@ -357,7 +359,7 @@ function table(id, title, heads, rows, note) {
 		</tbody></table></div><p class="sub">${note}</p></section>`;
 }
 
-const some = (number, what) => number ? `The first ${count(number)} ${what} are left out here.` : "";
+const some = (number, what) => number ? `The first ${count(number)} ${what} are not shown.` : "";
 
 function epochsTable() {
 	const heads = ["epoch", "train loss", "train top 1", "test loss", "test top 1", "test top 5",
@@ -390,21 +392,21 @@ function ranksTable() {
 		"evaluation and checkpoints left out; shares are of all the time");
 }
 
-/* --- The page ------------------------------------------------------------------------------- */
+/* --- Page ----------------------------------------------------------------------------------- */
 
 const pairs = (id, title, kind, rows) => rows.length ? html`<section id="${id}"><h2>${title}</h2>
 	<dl class="pairs ${kind}">${rows.map(([key, value]) =>
 	html`<div><dt>${key}</dt><dd>${value || "–"}</dd></div>`)}</dl></section>` : "";
 
 function header() {
-	const facts = [run.job && "job " + run.job, run.engine, "begun " + date(run.time), run.begin &&
-		`went on from step ${count(run.begin)}; times and ranks are from there on`];
-	const stood = epochs.length ? `after epoch ${last(epochs).epoch} of ${run.epochs}`
+	const facts = [run.job && "job " + run.job, run.engine, "started " + date(run.time), run.begin &&
+		`resumed at step ${count(run.begin)}; times and ranks are since then`];
+	const position = epochs.length ? `after epoch ${last(epochs).epoch} of ${run.epochs}`
 		: "before the end of the first epoch";
 	const state = now.event === "end" ?
 		html`<p class="state ${now.reason === "finished" ? "good" : "early"}">${now.reason}</p>`
-		: html`<p class="state going">not ended</p><p class="sub">This is how it stood at
-			${date(now.time)}, ${stood}. The page is written anew after each epoch.</p>`;
+		: html`<p class="state going">not ended</p><p class="sub">State at
+			${date(now.time)}, ${position}. The page is rewritten after each epoch.</p>`;
 	return html`<header><h1>${run.title}</h1>${state}
 		<p class="sub">${facts.filter((fact) => fact).join(" · ")}</p>
 		<p class="command"><code>${run.command || ""}</code></p></header>`;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report.c - who is told what, and the lines for people: a log and the table at the end
+ * report.c - passes events to the sinks; prints the log's lines and the final table
  *
- * What is for programs and for a browser is made by stream.c and page.c, the live line by live.c.
+ * stream.c writes JSON, page.c the HTML page, and live.c the live line.
  */
 #include "config.h"
 
@@ -22,101 +22,32 @@ enum sink { SINK_LINES, SINK_JSON, SINK_EVENTS, SINK_PAGE, SINKS };
 
 struct report {
 	struct report_options options;
-	struct report_run run; /* without its texts */
-	bool lines, beats;     /* go to stdout; beats do not where the live line shows them */
+	struct report_run run; /* its texts are NULL */
+	/* what is printed on stdout; intervals are not if the live line shows them */
+	bool lines, intervals;
 	struct live *live;
 	struct stream *stream;
 	struct ddp_events *events;
 	struct page *page;
-	double opened;		       /* on ddp_seconds()'s clock */
-	struct report_beat untold;     /* what no line has told yet */
-	struct report_beat epoch, all; /* of this epoch; of the run */
-	uint64_t told_step;	       /* in the epoch, of the last line */
-	struct report_end best;	       /* so far, for a page in between */
-	bool told[SINKS];	       /* that it cannot be written */
-	bool failed[SINKS];	       /* the last time */
-	struct ddp_error error, why;   /* the first such; of the last call that failed */
+	double opened;			   /* ddp_seconds() at report_open() */
+	struct report_interval unprinted;  /* intervals that are in no printed line yet */
+	struct report_interval epoch, all; /* sums over this epoch, and over the run */
+	uint64_t printed_step;		   /* step in the epoch of the last printed line */
+	struct report_end best;		   /* so far, for the page before the end */
+	bool reported[SINKS];		   /* its write error was printed */
+	bool failed[SINKS];		   /* its last write failed */
+	struct ddp_error error, why;	   /* the first write error; the error of the last call */
 	struct ddp_text out, json;
 };
-
-/* --- What sinks share ---------------------------------------------------------------- */
-
-void sink_add(struct report_beat *sum, const struct report_beat *beat)
-{
-	double before = (double)sum->samples, now = (double)beat->samples;
-	struct report_beat both = *beat;
-
-	if (before > 0) {
-		both.loss = (sum->loss * before + beat->loss * now) / (before + now);
-		both.top1 = (sum->top1 * before + beat->top1 * now) / (before + now);
-		both.samples += sum->samples;
-		both.seconds += sum->seconds;
-	}
-	*sum = both;
-}
-
-double sink_speed(const struct report_beat *beat)
-{
-	return beat->seconds > 0 ? (double)beat->samples / beat->seconds : 0;
-}
-
-double sink_work(const struct report_work *work)
-{
-	return work->seconds[ENGINE_DATA] + work->seconds[ENGINE_COMPUTE];
-}
-
-/* --- Numbers for people: lines and the live line ------------------------------------- */
-
-struct ddp_shown show_loss(double loss)
-{
-	double size = fabs(loss);
-
-	if (isnan(loss))
-		return ddp_show("nan");
-	return ddp_show(size == 0 || (size >= 0.001 && size < 10000) ? "%.4f" : "%.3g", loss);
-}
-
-struct ddp_shown show_percent(double fraction)
-{
-	return isnan(fraction) ? ddp_show("nan") : ddp_show("%.2f %%", 100 * fraction);
-}
-
-/* [seconds] in whole ones, 0 to a hundred years. */
-static long whole(double seconds)
-{
-	return seconds > 0 ? (long)(fmin(seconds, 3.2e9) + 0.5) : 0;
-}
-
-/* "0.9 s", "4 min 05 s", "2 h 07 min" */
-static struct ddp_shown show_seconds(double seconds)
-{
-	long all = whole(seconds);
-
-	if (!(seconds >= 59.95))
-		return ddp_show("%.1f s", seconds > 0 ? seconds : 0);
-	if (all < 3600)
-		return ddp_show("%ld min %02ld s", all / 60, all % 60);
-	if (all < 86400)
-		return ddp_show("%ld h %02ld min", all / 3600, all / 60 % 60);
-	return ddp_show("%ld d %ld h", all / 86400, all / 3600 % 24);
-}
-
-struct ddp_shown show_clock(double seconds)
-{
-	long all = whole(seconds);
-
-	if (all < 3600)
-		return ddp_show("%ld:%02ld", all / 60, all % 60);
-	if (all < 360000)
-		return ddp_show("%ld:%02ld:%02ld", all / 3600, all / 60 % 60, all % 60);
-	return ddp_show("%ld d", all / 86400);
-}
 
 /* --- Lines for people ---------------------------------------------------------------- */
 
 enum { WIDEST = 100 }; /* columns of a line */
 
-/* Where a line of [most] columns ends that [text] begins with: behind a phrase, or else a word. */
+/*
+ * Returns the end of a line of at most [most] columns at the start of [text]: after a punctuation
+ * mark or, without one, after a word.
+ */
 static const char *line_end(const char *text, size_t most)
 {
 	const char *at = text, *word = NULL, *phrase = NULL;
@@ -134,7 +65,7 @@ static const char *line_end(const char *text, size_t most)
 	return phrase ? phrase : word;
 }
 
-/* A line of words, perhaps of others: what is wider than 100 columns goes on in lines that are indented. */
+/* Prints [line], wrapped at 100 columns with an indent. Control characters are escaped. */
 static void print_line(struct ddp_text *out, const char *line)
 {
 	struct ddp_text plain = {.data = NULL};
@@ -169,21 +100,21 @@ static void print_run(struct ddp_text *out, const struct report_run *run)
 			     plural(run->epochs), ddp_show_count((double)run->steps).text,
 			     ddp_show_count((double)run->batch).text);
 	if (run->begin && run->begin < run->end)
-		ddp_text_add(out, "goes on from step %s of %s\n",
+		ddp_text_add(out, "resumes from step %s of %s\n",
 			     ddp_show_count((double)run->begin).text,
 			     ddp_show_count((double)run->end).text);
 }
 
-static void print_beat(struct ddp_text *out, const struct report_run *run,
-		       const struct report_beat *beat)
+static void print_interval(struct ddp_text *out, const struct report_run *run,
+			   const struct report_interval *interval)
 {
-	ddp_text_add(out, "epoch %u step %s/%s loss %s top1 %s %s img/s lr %.6g", beat->epoch,
-		     ddp_show_count((double)beat->step).text,
-		     ddp_show_count((double)run->steps).text, show_loss(beat->loss).text,
-		     show_percent(beat->top1).text, ddp_show_count(sink_speed(beat)).text,
-		     beat->rate);
-	if (beat->scale > 0)
-		ddp_text_add(out, " scale %g", beat->scale);
+	ddp_text_add(out, "epoch %u step %s/%s loss %s top1 %s %s img/s lr %.6g", interval->epoch,
+		     ddp_show_count((double)interval->step).text,
+		     ddp_show_count((double)run->steps).text, show_loss(interval->loss).text,
+		     show_percent(interval->top1).text, ddp_show_count(sink_speed(interval)).text,
+		     interval->rate);
+	if (interval->scale > 0)
+		ddp_text_add(out, " scale %g", interval->scale);
 	ddp_text_add(out, "\n");
 }
 
@@ -197,11 +128,11 @@ static void print_test(struct ddp_text *out, const struct report_epoch *epoch, b
 		     show_seconds(epoch->evaluation).text);
 }
 
-/* [part]: the beats of the epoch. */
+/* [part]: sum of the intervals of the epoch. */
 static void print_epoch(struct ddp_text *out, const struct report_epoch *epoch,
-			const struct report_beat *part)
+			const struct report_interval *part)
 {
-	if (epoch->samples == 0) { /* nothing was trained */
+	if (epoch->samples == 0) {
 		if (epoch->evaluated)
 			print_test(out, epoch, true);
 		return;
@@ -219,7 +150,7 @@ static void print_epoch(struct ddp_text *out, const struct report_epoch *epoch,
 	ddp_text_add(out, "\n");
 }
 
-/* --- The table ----------------------------------------------------------------------- */
+/* --- Final table --------------------------------------------------------------------- */
 
 static void add_name(struct ddp_text *cells, const char *name)
 {
@@ -227,15 +158,15 @@ static void add_name(struct ddp_text *cells, const char *name)
 	ddp_text_add(cells, "\t");
 }
 
-/* A row of a run of [seconds], [training] of which were training. */
+/* Adds a row for a run of [seconds], of which [training] were training. */
 static void add_row(struct ddp_text *cells, const char *number, const struct report_place *place,
 		    const struct report_work *work, double seconds, double training)
 {
 	const double parts[] = {work->seconds[ENGINE_DATA], work->seconds[ENGINE_COMPUTE],
 				work->seconds[ENGINE_REDUCE], work->evaluation};
-	struct report_beat own = {.samples = work->samples, .seconds = training};
+	struct report_interval own = {.samples = work->samples, .seconds = training};
 	double known = parts[0] + parts[1] + parts[2] + parts[3];
-	/* Clocks that disagree a little do not make shares of more than all. */
+	/* Keeps the sum of shares at 100 % if clocks differ slightly. */
 	double part = 100 / fmax(fmax(seconds, known), 1e-9);
 
 	ddp_text_add(cells, "%s\t", number);
@@ -273,7 +204,7 @@ static void print_table(struct ddp_text *out, const struct report_run *run, doub
 
 		add_row(&cells, ddp_show("%d", rank).text, &run->places[rank], one, seconds,
 			training);
-		/* Sums, and means of the times. */
+		/* sums, and mean times */
 		for (int phase = 0; phase < ENGINE_PHASES; phase++)
 			all.seconds[phase] += one->seconds[phase] / run->ranks;
 		all.evaluation += one->evaluation / run->ranks;
@@ -290,7 +221,7 @@ static void print_table(struct ddp_text *out, const struct report_run *run, doub
 	ddp_text_free(&cells);
 }
 
-/* --- The end ------------------------------------------------------------------------- */
+/* --- End of the run ------------------------------------------------------------------ */
 
 static void print_file(struct ddp_text *out, const char *what, const char *path)
 {
@@ -301,12 +232,12 @@ static void print_file(struct ddp_text *out, const char *what, const char *path)
 	ddp_text_add(out, "\n");
 }
 
-/* Who did what, and where the results are; what could not be written is not announced. */
+/* Prints the summary, the table and the files. Files that could not be written are left out. */
 static void print_end(struct report *report, const struct report_end *end)
 {
 	const struct report_options *options = &report->options;
 	const struct report_run *run = &report->run;
-	const struct report_beat *all = &report->all;
+	const struct report_interval *all = &report->all;
 	struct ddp_text *out = &report->out;
 	bool evaluated = run->work && run->work[0].evaluation > 0;
 
@@ -329,12 +260,12 @@ static void print_end(struct report *report, const struct report_end *end)
 	print_file(out, "model", end->model);
 	print_file(out, "report", report->failed[SINK_PAGE] ? NULL : options->page);
 	print_file(out, "curves", report->failed[SINK_EVENTS] ? NULL : options->events);
-	print_file(out, "log", report->told[SINK_JSON] ? NULL : options->json);
+	print_file(out, "log", report->reported[SINK_JSON] ? NULL : options->json);
 }
 
 /* --- Writing ------------------------------------------------------------------------- */
 
-/* Write report->out to [fd], around the live line. */
+/* Writes report->out to [fd], with the live line hidden meanwhile. */
 static int report_write(struct report *report, int fd)
 {
 	int status = 0;
@@ -358,7 +289,10 @@ static void print_warning(struct report *report, const char *line)
 	(void)report_write(report, STDERR_FILENO);
 }
 
-/* [status] is what [sink] returned, with report->why: a failure is told, once. */
+/*
+ * Handles the [status] of a call to [sink], whose text is in report->why. Prints a warning at the
+ * sink's first error.
+ */
 static void report_check(struct report *report, enum sink sink, int status)
 {
 	char line[DDP_ERROR_SIZE + 32];
@@ -368,14 +302,14 @@ static void report_check(struct report *report, enum sink sink, int status)
 		return;
 	if (report->error.status == 0)
 		report->error = report->why;
-	if (report->told[sink])
+	if (report->reported[sink])
 		return;
-	report->told[sink] = true;
-	snprintf(line, sizeof(line), "%s; the training goes on", report->why.text);
+	report->reported[sink] = true;
+	snprintf(line, sizeof(line), "%s; the training continues", report->why.text);
 	print_warning(report, line);
 }
 
-/* Lines to stdout, the last table to stderr where stdout is for programs. */
+/* Prints report->out. If stdout has JSON, the final table goes to stderr. */
 static void report_print(struct report *report, int fd)
 {
 	int status = 0;
@@ -386,7 +320,6 @@ static void report_print(struct report *report, int fd)
 	report_check(report, SINK_LINES, status);
 }
 
-/* The line in report->json, to the log. */
 static void report_stream(struct report *report)
 {
 	if (report->stream)
@@ -394,7 +327,7 @@ static void report_stream(struct report *report)
 			     stream_write(report->stream, &report->json, &report->why));
 }
 
-/* The page as it stands, or as it ends. */
+/* Writes the page with its current or final state. */
 static int report_page(struct report *report, const struct report_end *end)
 {
 	struct ddp_text line = {.data = NULL};
@@ -410,7 +343,7 @@ static int report_page(struct report *report, const struct report_end *end)
 
 /* --- TensorBoard --------------------------------------------------------------------- */
 
-/* The share of [phase] in the time that all ranks spent in steps. */
+/* Share of [phase] in the time that all ranks spent in steps. */
 static double share(const struct report_work *work, int ranks, int phase)
 {
 	double part = 0, all = 0;
@@ -423,24 +356,25 @@ static double share(const struct report_work *work, int ranks, int phase)
 	return all > 0 ? part / all : 0;
 }
 
-static void write_beat_events(struct ddp_events *events, const struct report_run *run,
-			      const struct report_beat *beat)
+static void write_interval_events(struct ddp_events *events, const struct report_run *run,
+				  const struct report_interval *interval)
 {
 	static const char *const tags[ENGINE_PHASES] = {
 		[ENGINE_DATA] = "time/data",
 		[ENGINE_COMPUTE] = "time/compute",
 		[ENGINE_REDUCE] = "time/all_reduce",
 	};
-	int64_t step = (int64_t)beat->total;
+	int64_t step = (int64_t)interval->total;
 
-	ddp_events_scalar(events, "train/loss", step, beat->loss);
-	ddp_events_scalar(events, "train/top1", step, beat->top1);
-	ddp_events_scalar(events, "train/lr", step, beat->rate);
-	ddp_events_scalar(events, "train/images_per_second", step, sink_speed(beat));
-	if (beat->scale > 0)
-		ddp_events_scalar(events, "train/loss_scale", step, beat->scale);
-	for (int phase = 0; beat->work && phase < ENGINE_PHASES; phase++)
-		ddp_events_scalar(events, tags[phase], step, share(beat->work, run->ranks, phase));
+	ddp_events_scalar(events, "train/loss", step, interval->loss);
+	ddp_events_scalar(events, "train/top1", step, interval->top1);
+	ddp_events_scalar(events, "train/lr", step, interval->rate);
+	ddp_events_scalar(events, "train/images_per_second", step, sink_speed(interval));
+	if (interval->scale > 0)
+		ddp_events_scalar(events, "train/loss_scale", step, interval->scale);
+	for (int phase = 0; interval->work && phase < ENGINE_PHASES; phase++)
+		ddp_events_scalar(events, tags[phase], step,
+				  share(interval->work, run->ranks, phase));
 }
 
 static void write_epoch_events(struct ddp_events *events, const struct report_epoch *epoch)
@@ -455,7 +389,7 @@ static void write_epoch_events(struct ddp_events *events, const struct report_ep
 	ddp_events_flush(events);
 }
 
-/* --- Begin and end ------------------------------------------------------------------- */
+/* --- Open and close ------------------------------------------------------------------ */
 
 static bool json_on_stdout(const struct report *report)
 {
@@ -488,7 +422,7 @@ static void open_screen(struct report *report)
 	if (report->options.live && !report->options.quiet)
 		report->live = live_open(&report->run);
 	report->lines = !report->options.quiet && !json_on_stdout(report);
-	report->beats = report->lines && (!report->live || !isatty(STDOUT_FILENO));
+	report->intervals = report->lines && (!report->live || !isatty(STDOUT_FILENO));
 }
 
 int report_open(struct report **opened, const struct report_options *options,
@@ -536,44 +470,44 @@ int report_close(struct report *report, struct ddp_error *error)
 	return status;
 }
 
-/* --- What happened ------------------------------------------------------------------- */
+/* --- Events -------------------------------------------------------------------------- */
 
 /*
- * Whether a line is due. A log is read for years: about LINES of them tell of an epoch, or one
- * each minute of a long one; the first step is told at once.
+ * Whether to print a line: about LINES per epoch, at least one per minute, and one at the first
+ * step of each epoch.
  */
-static bool line_is_due(const struct report *report, const struct report_beat *beat)
+static bool line_is_due(const struct report *report, const struct report_interval *interval)
 {
 	enum { LINES = 20 };
 	uint64_t steps = report->run.steps, part = steps > LINES ? steps / LINES : 1;
 
-	if (report->options.every || beat->step == 1 || beat->step == steps)
+	if (report->options.every || interval->step == 1 || interval->step == steps)
 		return true;
-	return (beat->step - 1) / part != (report->told_step - 1) / part ||
-	       report->untold.seconds >= 60;
+	return (interval->step - 1) / part != (report->printed_step - 1) / part ||
+	       report->unprinted.seconds >= 60;
 }
 
-void report_beat(struct report *report, const struct report_beat *beat)
+void report_interval(struct report *report, const struct report_interval *interval)
 {
 	if (!report)
 		return;
-	sink_add(&report->untold, beat);
-	sink_add(&report->epoch, beat);
-	sink_add(&report->all, beat);
-	live_beat(report->live, beat);
-	if (report->beats && line_is_due(report, beat)) {
-		print_beat(&report->out, &report->run, &report->untold);
+	sink_add(&report->unprinted, interval);
+	sink_add(&report->epoch, interval);
+	sink_add(&report->all, interval);
+	live_interval(report->live, interval);
+	if (report->intervals && line_is_due(report, interval)) {
+		print_interval(&report->out, &report->run, &report->unprinted);
 		report_print(report, STDOUT_FILENO);
-		report->told_step = beat->step;
-		report->untold = (struct report_beat){0};
+		report->printed_step = interval->step;
+		report->unprinted = (struct report_interval){0};
 	}
 	if (report->stream) {
 		ddp_text_clear(&report->json);
-		stream_beat(&report->json, &report->run, beat);
+		stream_interval(&report->json, &report->run, interval);
 		report_stream(report);
 	}
-	write_beat_events(report->events, &report->run, beat);
-	page_beat(report->page, beat);
+	write_interval_events(report->events, &report->run, interval);
+	page_interval(report->page, interval);
 }
 
 void report_epoch(struct report *report, const struct report_epoch *epoch)
@@ -595,7 +529,7 @@ void report_epoch(struct report *report, const struct report_epoch *epoch)
 		report->best.best_epoch = epoch->epoch;
 	}
 	report->best.seconds = ddp_seconds() - report->opened;
-	report->epoch = (struct report_beat){0};
+	report->epoch = (struct report_interval){0};
 	report_check(report, SINK_PAGE, report_page(report, &report->best));
 }
 
@@ -637,13 +571,13 @@ void report_warn(struct report *report, const char *format, ...)
 	va_end(arguments);
 }
 
-void report_end(struct report *report, const struct report_end *told)
+void report_end(struct report *report, const struct report_end *given)
 {
 	struct report_end end;
 
 	if (!report)
 		return;
-	end = *told;
+	end = *given;
 	end.reason = end.reason ? end.reason : "ended";
 	live_close(report->live);
 	report->live = NULL;

@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report.h - what people see of a training: a live line, a log, a table, a page, curves
+ * report.h - output about a training: live line, log, table, HTML page, JSON and TensorBoard files
  *
- * Rank 0 alone has a report; NULL is legal in all functions but open. The trainer tells what
- * happened; each sink (terminal, plain lines, JSON lines, TensorBoard, HTML page) shows it in its
- * own way.
+ * report/ calls base/ and ddp.h's event files. Start reading in report.c; sink.h declares the
+ * outputs (sinks).
  *
- * Lines go to stdout, the live line and warnings to stderr. A sink that cannot write (a full disk)
- * tells so once, on stderr, and tries on; training is never stopped by it.
+ * Only rank 0 has a report. NULL is legal in all functions except report_open(). The trainer
+ * reports events, and each sink (terminal, plain lines, JSON lines, TensorBoard, HTML page) formats
+ * them.
  *
- * One rate is told everywhere: samples of all ranks by seconds of training, which evaluation and
- * checkpoints are left out of. Shares of right answers (top1, top5) are fractions, 0 to 1. What is
- * not finite is shown as nan or inf, and is null in JSON.
+ * Lines go to stdout; the live line and warnings go to stderr. If a sink cannot write (full disk),
+ * one warning is printed on stderr. The sink tries again at the next event, and the training
+ * continues.
+ *
+ * Speed is the samples of all ranks divided by the seconds of training, without evaluation and
+ * checkpoints. Accuracies (top1, top5) are fractions, 0 to 1. Values that are not finite are
+ * printed as nan or inf, and as null in JSON.
+ *
+ * An interval is the time between two progress reports, about a second; see throughput.h.
  */
 #ifndef TRAIN_REPORT_H
 #define TRAIN_REPORT_H
@@ -20,70 +26,74 @@
 
 struct report;
 
-/* Names of files are read until the report is closed. */
+/* File names must stay valid until the report is closed. */
 struct report_options {
-	const char *json;   /* --log-json FILE, "-": stdout instead of lines; "": none */
+	/* --log-json FILE; "-": stdout, which then has no other lines; "": none */
+	const char *json;
 	const char *page;   /* --report FILE; "": none */
 	const char *events; /* directory of event files; "": none */
-	bool live;	    /* a live line on stderr */
-	bool quiet;	    /* no lines but warnings and the last table, no live line */
-	bool append;	    /* a run that goes on: the JSON file and the page are added to */
-	bool every;	    /* a line for each beat; else about twenty an epoch */
+	bool live;	    /* show a live line on stderr */
+	bool quiet;	    /* print only warnings and the final table */
+	bool append;	    /* a resumed run: append to the JSON file and the page */
+	bool every;	    /* print a line for each interval; else about twenty per epoch */
 };
 
 struct report_pair {
-	const char *key, *value; /* configuration, in the order of the table of options */
+	const char *key, *value; /* configuration, in the order of the option table */
 };
 
-/* Where a rank is. */
+/* Location of a rank. */
 struct report_place {
 	char node[64];
 	char device[64]; /* "CPUs 0-1", "GPU 0" */
 	int threads;
 };
 
-/* What a rank did, since the last beat or in the whole run. */
+/* Work of a rank, in the last interval or in the whole run. */
 struct report_work {
 	double seconds[ENGINE_PHASES];
-	double evaluation; /* seconds of it */
+	double evaluation; /* seconds in evaluations */
 	uint64_t samples;
-	uint64_t resident; /* bytes, at most so far */
+	uint64_t resident; /* peak memory so far, in bytes */
 };
 
 struct report_run {
-	const char *title;   /* "mnist: 1,199,882 parameters, 60,000 drawn digits" */
-	const char *command; /* the command line */
-	const char *engine;  /* "cpu: oneDNN 2.6.3, AVX-512" */
+	const char *title; /* "mnist: 1,199,882 parameters, 60,000 drawn digits" */
+	const char *command;
+	const char *engine; /* "cpu: oneDNN 2.6.3, AVX-512" */
 	const char *job;
 	int ranks, nodes;
 	const struct report_pair *configuration;
 	size_t configuration_count;
 	unsigned epochs;
-	uint64_t steps; /* of an epoch */
-	size_t batch;	/* of all ranks */
-	uint64_t begin; /* step at which this run goes on, 0: new */
-	uint64_t end;	/* step at which it is over */
-	/* Of each rank: read until the report is closed. What it did is since the run began. */
+	uint64_t steps; /* per epoch */
+	size_t batch;	/* samples per step, of all ranks */
+	uint64_t begin; /* step at which this run resumes; 0: new */
+	uint64_t end;	/* step at which it ends */
+	/*
+	 * Arrays by rank that must stay valid until the report is closed. Work is since the start
+	 * of the run.
+	 */
 	const struct report_place *places;
 	const struct report_work *work;
 };
 
-/* Since the last beat, over all ranks. */
-struct report_beat {
+/* An interval, over all ranks. */
+struct report_interval {
 	unsigned epoch;			/* from 1 */
-	uint64_t step;			/* in the epoch, from 1 */
-	uint64_t total;			/* since the beginning of the training */
-	double loss, top1;		/* means over the samples since the last beat */
+	uint64_t step;			/* in the epoch, from 1; the last one of the interval */
+	uint64_t total;			/* the same, since the start of the training */
+	double loss, top1;		/* means over the samples of the interval */
 	double rate;			/* learning rate */
-	double scale;			/* loss scale, 0: none */
-	uint64_t samples;		/* since the last beat */
-	double seconds;			/* of training, since the last beat */
-	const struct report_work *work; /* of each rank; NULL: not known */
+	double scale;			/* loss scale; 0: none */
+	uint64_t samples;		/* in the interval */
+	double seconds;			/* of training in the interval */
+	const struct report_work *work; /* by rank; NULL: unknown */
 };
 
 struct report_epoch {
 	unsigned epoch;
-	uint64_t total; /* steps since the beginning */
+	uint64_t total; /* steps since the start of the training */
 	double train_loss, train_top1;
 	uint64_t samples; /* 0: nothing was trained */
 	bool evaluated;
@@ -97,32 +107,33 @@ struct report_end {
 	const char *reason; /* "finished", "stopped by SIGTERM at step 120 of epoch 3" */
 	double best_top1;
 	unsigned best_epoch;
-	double seconds; /* wall time of this run, evaluation and checkpoints included */
+	double seconds; /* wall time of this run, with evaluations and checkpoints */
 	const char *checkpoint, *model; /* paths; NULL: none */
 };
 
 /*
- * Begin all that [options] ask for: files are made, the lines about the run are printed. Texts of
- * [run] are read here alone.
- * Returns 0, or DDP_ERR_FILE (a file cannot be written; nothing was begun) or DDP_ERR_MEMORY.
+ * Opens the sinks that [options] name: creates files and prints the lines about the run. Texts in
+ * [run] are not read later. Returns 0, DDP_ERR_FILE (a file cannot be written; nothing was opened)
+ * or DDP_ERR_MEMORY.
  */
 int report_open(struct report **report, const struct report_options *options,
 		const struct report_run *run, struct ddp_error *error);
-void report_beat(struct report *report, const struct report_beat *beat);
+void report_interval(struct report *report, const struct report_interval *interval);
 
-/* After the epoch's last beat. */
+/* After the epoch's last interval. */
 void report_epoch(struct report *report, const struct report_epoch *epoch);
 
-/* A line of the log: checkpoint written, going on from, engine's choices. */
+/* Adds a line to the log: a checkpoint, a resume, the engine's choices. */
 void report_say(struct report *report, const char *format, ...) DDP_FORMAT(2, 3);
 
-/* A warning: one line on stderr, quiet or not, and in the log like those of report_say(). */
+/* Prints a warning on stderr, also with quiet, and adds it to the log as report_say() does. */
 void report_warn(struct report *report, const char *format, ...) DDP_FORMAT(2, 3);
 void report_end(struct report *report, const struct report_end *end);
 
 /*
- * Without report_end() before, the page and the JSON file stay without an end, as after a crash.
- * Returns 0, or what could not be written, in [error]: it was also told at once.
+ * Closes the report. Without report_end() before, the page and the JSON file have no end, as after
+ * a crash. Returns 0 or the status of the first write error, with its text in [error]. The error
+ * was already printed.
  */
 int report_close(struct report *report, struct ddp_error *error);
 

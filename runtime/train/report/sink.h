@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sink.h - the places that a report goes to, for report.c
+ * sink.h - internal interface of the outputs (sinks) of report.c
  *
- * A sink that cannot write returns why; report.c tells it, once.
+ * A sink that cannot write returns an error. report.c prints it once.
  */
 #ifndef TRAIN_REPORT_SINK_H
 #define TRAIN_REPORT_SINK_H
@@ -10,84 +10,85 @@
 #include "base/text.h"
 #include "report.h"
 
-/* --- report.c: what several sinks derive from what they are told, and show alike ------------------------ */
+/* --- sink.c: sums and rates of intervals; formatting of numbers -------------------------- */
 
-/* Add [beat] to [sum], whose means are of its samples. */
-void sink_add(struct report_beat *sum, const struct report_beat *beat);
+/* Adds [interval] to [sum]. Means are weighted by samples. */
+void sink_add(struct report_interval *sum, const struct report_interval *interval);
 
 struct ddp_shown show_loss(double loss);	/* "0.0812", "nan" */
 struct ddp_shown show_percent(double fraction); /* "98.03 %" */
+struct ddp_shown show_seconds(double seconds);	/* "0.9 s", "4 min 05 s", "2 h 07 min" */
 struct ddp_shown show_clock(double seconds);	/* "0:42", "1:02:03" */
 
-/* Samples a second; 0 where nothing was measured. */
-double sink_speed(const struct report_beat *beat);
+/* Samples per second; 0 if nothing was measured. */
+double sink_speed(const struct report_interval *interval);
 
-/* Seconds that a rank worked, without waiting for others. */
+/* Seconds of a rank's own work, without waiting for other ranks. */
 double sink_work(const struct report_work *work);
 
-/* --- live.c: one line of stderr, rewritten in place ------------------------------------- */
+/* --- live.c: a line on stderr that is rewritten in place -------------------------------- */
 
 struct live;
 
-/* [run] is read until close. NULL is legal below. */
+/* [run] must stay valid until live_close(). NULL is legal below. */
 struct live *live_open(const struct report_run *run);
-void live_beat(struct live *live, const struct report_beat *beat);
+void live_interval(struct live *live, const struct report_interval *interval);
 
-/* How long an evaluation took: a part of the time left. */
+/* Records how long an evaluation took, for the estimate of the remaining time. */
 void live_epoch(struct live *live, const struct report_epoch *epoch);
 
-/* Take the line away before others write; show it again after. */
+/* Remove the line before other output on the terminal, and show it again afterwards. */
 void live_hide(struct live *live);
 void live_show(struct live *live);
 void live_close(struct live *live);
 
 /* --- stream.c: the run as JSON lines ----------------------------------------------------- */
 
-/* Each adds a line. */
+/* Each function adds one line to [out]. */
 void stream_run(struct ddp_text *out, const struct report_run *run);
-void stream_beat(struct ddp_text *out, const struct report_run *run,
-		 const struct report_beat *beat);
+void stream_interval(struct ddp_text *out, const struct report_run *run,
+		     const struct report_interval *interval);
 void stream_epoch(struct ddp_text *out, const struct report_epoch *epoch,
-		  const struct report_beat *part);
+		  const struct report_interval *part);
 void stream_say(struct ddp_text *out, const char *line, bool warning);
 
-/* [all]: the beats of the run. Without a reason the event is "now": how the run stands. */
+/* [all]: sum of the run's intervals. Without end->reason the event is "now", the current state. */
 void stream_end(struct ddp_text *out, const struct report_run *run, const struct report_end *end,
-		const struct report_beat *all);
+		const struct report_interval *all);
 
-/* The fields of a beat without its ranks', each after a comma. */
-void stream_step(struct ddp_text *out, const struct report_beat *beat);
+/* Adds the fields of an interval, without those of the ranks, each after a comma. */
+void stream_step(struct ddp_text *out, const struct report_interval *interval);
 
-struct stream; /* the lines in a file */
+struct stream; /* writes lines to a file */
 
-/* [path] "-": stdout. Returns 0 or DDP_ERR_FILE. */
+/* Opens [path]; "-": stdout. Returns 0 or DDP_ERR_FILE. */
 int stream_open(struct stream **stream, const char *path, bool append, struct ddp_error *error);
 
 /*
- * Write whole [lines] at once, so that a reader never waits for the rest of one.
- * Returns 0, DDP_ERR_FILE or DDP_ERR_MEMORY.
+ * Writes complete [lines] in one call, so that a reader gets whole lines. Returns 0, DDP_ERR_FILE
+ * or DDP_ERR_MEMORY.
  */
 int stream_write(struct stream *stream, const struct ddp_text *lines, struct ddp_error *error);
 int stream_close(struct stream *stream, struct ddp_error *error);
 
-/* --- page.c: the run as one HTML file that needs nothing else --------------------------- */
+/* --- page.c: the run as one self-contained HTML file ------------------------------------ */
 
 struct page;
 
 /*
- * [path] and [run] are read until close. [line] is the stream's of the run. With [append] what the page in the
- * file tells up to [run]'s beginning is kept. NULL is legal below.
+ * [path] and [run] must stay valid until page_close(). [line] is stream_run()'s. With [append],
+ * keeps the data of an existing page up to the step at which [run] resumes. NULL is legal below.
  */
 struct page *page_open(const char *path, bool append, const struct report_run *run,
 		       const struct ddp_text *line);
-void page_beat(struct page *page, const struct report_beat *beat);
+void page_interval(struct page *page, const struct report_interval *interval);
 
-/* Lines of the stream. */
+/* Add a line of the stream. */
 void page_epoch(struct page *page, const struct ddp_text *line);
 void page_say(struct page *page, const struct ddp_text *line);
 
 /*
- * Write the page as a whole, with [line] of the stream at its end, perhaps for the last time.
+ * Writes the whole page, with [line] of the stream at its end. [last]: no further write follows.
  * Returns 0, DDP_ERR_FILE or DDP_ERR_MEMORY.
  */
 int page_write(struct page *page, const struct ddp_text *line, bool last, struct ddp_error *error);

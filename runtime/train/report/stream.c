@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stream.c - the run as JSON: an object a line, numbers in full
+ * stream.c - the run as JSON, one object per line, with unrounded numbers
  *
- * --log-json keeps all lines; a page (page.c) has the same ones, but for steps, which it sums up.
+ * --log-json writes all lines. A page (page.c) has the same lines, except that its steps are
+ * merged.
  */
 #include "config.h"
 
@@ -89,31 +90,32 @@ void stream_run(struct ddp_text *out, const struct report_run *run)
 	ddp_text_add(out, "}\n");
 }
 
-void stream_step(struct ddp_text *out, const struct report_beat *beat)
+void stream_step(struct ddp_text *out, const struct report_interval *interval)
 {
-	ddp_put_count(out, "epoch", beat->epoch);
-	ddp_put_count(out, "step", beat->step);
-	ddp_put_count(out, "total", beat->total);
-	ddp_put_number(out, "loss", beat->loss);
-	ddp_put_number(out, "top1", beat->top1);
-	ddp_put_number(out, "lr", beat->rate);
-	if (beat->scale > 0)
-		ddp_put_number(out, "scale", beat->scale);
-	ddp_put_count(out, "samples", beat->samples);
-	ddp_put_number(out, "seconds", beat->seconds);
-	ddp_put_number(out, "images_per_second", sink_speed(beat));
+	ddp_put_count(out, "epoch", interval->epoch);
+	ddp_put_count(out, "step", interval->step);
+	ddp_put_count(out, "total", interval->total);
+	ddp_put_number(out, "loss", interval->loss);
+	ddp_put_number(out, "top1", interval->top1);
+	ddp_put_number(out, "lr", interval->rate);
+	if (interval->scale > 0)
+		ddp_put_number(out, "scale", interval->scale);
+	ddp_put_count(out, "samples", interval->samples);
+	ddp_put_number(out, "seconds", interval->seconds);
+	ddp_put_number(out, "images_per_second", sink_speed(interval));
 }
 
-void stream_beat(struct ddp_text *out, const struct report_run *run, const struct report_beat *beat)
+void stream_interval(struct ddp_text *out, const struct report_run *run,
+		     const struct report_interval *interval)
 {
 	begin(out, "step");
-	stream_step(out, beat);
-	put_work(out, beat->work, run->ranks);
+	stream_step(out, interval);
+	put_work(out, interval->work, run->ranks);
 	ddp_text_add(out, "}\n");
 }
 
 void stream_epoch(struct ddp_text *out, const struct report_epoch *epoch,
-		  const struct report_beat *part)
+		  const struct report_interval *part)
 {
 	begin(out, "epoch");
 	ddp_put_count(out, "epoch", epoch->epoch);
@@ -144,7 +146,7 @@ void stream_say(struct ddp_text *out, const char *line, bool warning)
 }
 
 void stream_end(struct ddp_text *out, const struct report_run *run, const struct report_end *end,
-		const struct report_beat *all)
+		const struct report_interval *all)
 {
 	begin(out, end->reason ? "end" : "now");
 	ddp_put_string(out, "reason", end->reason);
@@ -165,10 +167,10 @@ void stream_end(struct ddp_text *out, const struct report_run *run, const struct
 struct stream {
 	const char *path;
 	int fd;
-	off_t size; /* bytes of whole lines in a regular file; -1: of another kind */
+	off_t size; /* bytes of complete lines in a regular file; -1: another kind of file */
 };
 
-/* A run that was killed may have left half a line: it goes. Returns -1 with errno set. */
+/* Removes an incomplete line at the end, as a killed run may leave. Returns -1 with errno set. */
 static int drop_half_line(int fd, off_t *size)
 {
 	off_t end = *size;
@@ -189,23 +191,38 @@ static int drop_half_line(int fd, off_t *size)
 static int open_file(struct stream *stream, bool append)
 {
 	struct stat info;
+	bool fifo;
 
 	if (strcmp(stream->path, "-") == 0) {
 		stream->fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
 		return stream->fd;
 	}
-	/* Readable too, to look for half a line. */
-	stream->fd = open(stream->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	/*
+	 * A regular file is opened for reading too, to find an incomplete line. A FIFO is not: the
+	 * run itself would count as its reader, and writes would block when the real reader has
+	 * ended.
+	 */
+	fifo = stat(stream->path, &info) == 0 && S_ISFIFO(info.st_mode);
+	stream->fd = open(stream->path,
+			  (fifo ? O_WRONLY | O_NONBLOCK : O_RDWR | O_CREAT | O_APPEND) | O_CLOEXEC,
+			  0666);
 	if (stream->fd < 0 || fstat(stream->fd, &info) < 0)
 		return -1;
+	if (fifo)
+		return fcntl(stream->fd, F_SETFL, 0);
 	if (!S_ISREG(info.st_mode))
 		return 0;
 	stream->size = append ? info.st_size : 0;
 	return append ? drop_half_line(stream->fd, &stream->size) : ftruncate(stream->fd, 0);
 }
 
-static int refuse(const struct stream *stream, struct ddp_error *error)
+static int log_error(const struct stream *stream, struct ddp_error *error)
 {
+	if (errno == ENXIO)
+		return ddp_error_set(error, DDP_ERR_FILE,
+				     "cannot write the log %s: no process reads this FIFO; start "
+				     "the reader first",
+				     stream->path);
 	return ddp_error_errno(error, DDP_ERR_FILE, "cannot write the log %s", stream->path);
 }
 
@@ -217,7 +234,7 @@ int stream_open(struct stream **opened, const char *path, bool append, struct dd
 	*opened = NULL;
 	*stream = (struct stream){.path = path, .fd = -1, .size = -1};
 	if (open_file(stream, append) < 0) {
-		status = refuse(stream, error);
+		status = log_error(stream, error);
 		stream_close(stream, NULL);
 		return status;
 	}
@@ -241,7 +258,7 @@ int stream_write(struct stream *stream, const struct ddp_text *lines, struct ddp
 	if (stream->size >= 0 && ftruncate(stream->fd, stream->size) < 0)
 		stream->size = -1;
 	errno = number;
-	return refuse(stream, error);
+	return log_error(stream, error);
 }
 
 int stream_close(struct stream *stream, struct ddp_error *error)
@@ -251,7 +268,7 @@ int stream_close(struct stream *stream, struct ddp_error *error)
 	if (!stream)
 		return 0;
 	if (stream->fd >= 0 && close(stream->fd) < 0)
-		status = refuse(stream, error);
+		status = log_error(stream, error);
 	free(stream);
 	return status;
 }

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpu.c - ddp_gpu.so: memory, streams and copies of one GPU, for sums that are staged through host memory
+ *
+ * It needs no NCCL and knows no other rank, so nothing on its streams waits for one.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bounded.h"
+#include "cuda-calls.h"
+
+/* Seconds that ending streams and freeing memory may take. */
+#define CLOSE_SECONDS 10.0
+
+struct block {
+	struct block *next;
+	void *base;
+};
+
+struct ddp_device {
+	const struct ddp_log *log;
+	int index;
+	char who[48]; /* "rank 1, device 0", for messages */
+	cudaStream_t stream;
+	cudaEvent_t waited;	       /* wait()'s own */
+	struct block *memory, *pinned; /* of the device; of the host */
+};
+
+#define TRY(device, ...) DDP_CARD_TRY((device)->who, __VA_ARGS__)
+
+/* What [call] of CUDA's gives while the device is current, as ddp_card_error() has it. */
+#define ON_DEVICE(device, call, ...)                                              \
+	__extension__({                                                           \
+		int was_ = ddp_card_enter((device)->index);                       \
+		int status_ = ddp_card_error((device)->who, (call), __VA_ARGS__); \
+                                                                                  \
+		ddp_card_leave((device)->index, was_);                            \
+		status_;                                                          \
+	})
+
+static cudaStream_t stream_of(const struct ddp_device *device, void *stream)
+{
+	return stream ? (cudaStream_t)stream : device->stream;
+}
+
+/* --- Memory ------------------------------------------------------------------------------- */
+
+static int note(struct block **list, void *base, struct ddp_error *error)
+{
+	struct block *block = malloc(sizeof(*block));
+
+	if (!block)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory to note device memory");
+	*block = (struct block){*list, base};
+	*list = block;
+	return 0;
+}
+
+static int take_memory(struct ddp_device *device, size_t bytes, void **memory,
+		       struct ddp_error *error)
+{
+	cudaError_t result;
+	int status;
+
+	TRY(device, cudaMalloc(memory, bytes), error, "allocating %zu bytes", bytes);
+	result = cudaMemsetAsync(*memory, 0, bytes, device->stream);
+	if (result == cudaSuccess)
+		result = cudaStreamSynchronize(device->stream);
+	status = ddp_card_error(device->who, result, error, "clearing %zu bytes", bytes);
+	if (!status)
+		status = note(&device->memory, *memory, error);
+	if (status) {
+		(void)cudaFree(*memory);
+		*memory = NULL;
+	}
+	return status;
+}
+
+static int alloc_memory(struct ddp_device *device, size_t bytes, void **memory,
+			const struct ddp_watch *watch, struct ddp_error *error)
+{
+	int was = ddp_card_enter(device->index), status;
+
+	(void)watch;
+	*memory = NULL;
+	status = take_memory(device, bytes, memory, error);
+	ddp_card_leave(device->index, was);
+	return status;
+}
+
+static int free_memory(struct ddp_device *device, void *memory, struct ddp_error *error)
+{
+	struct block **link = &device->memory, *found;
+
+	if (!memory)
+		return 0;
+	while (*link && (*link)->base != memory)
+		link = &(*link)->next;
+	found = *link;
+	if (!found)
+		return ddp_error_set(error, DDP_ERR_ARGUMENT, "%s: %p is no memory of the engine",
+				     device->who, memory);
+	*link = found->next;
+	free(found);
+	return ON_DEVICE(device, cudaFree(memory), error, "freeing memory");
+}
+
+/* Kernels write words there, so the device must have them at the host's addresses. */
+static int pin_now(struct ddp_device *device, void *memory, size_t bytes, struct ddp_error *error)
+{
+	const unsigned int flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
+	void *there = NULL;
+	int status;
+
+	TRY(device, cudaHostRegister(memory, bytes, flags), error,
+	    "pinning %zu bytes of the host for sums that are staged", bytes);
+	status = ddp_card_error(device->who, cudaHostGetDevicePointer(&there, memory, 0), error,
+				"mapping pinned memory");
+	if (!status && there != memory)
+		status = ddp_error_set(error, DDP_ERR_UNSUPPORTED,
+				       "%s: it has pinned memory at another address than the host",
+				       device->who);
+	if (!status)
+		status = note(&device->pinned, memory, error);
+	if (status)
+		(void)cudaHostUnregister(memory);
+	return status;
+}
+
+static int pin(struct ddp_device *device, void *memory, size_t bytes, struct ddp_error *error)
+{
+	int was = ddp_card_enter(device->index), status = pin_now(device, memory, bytes, error);
+
+	ddp_card_leave(device->index, was);
+	return status;
+}
+
+static int copy(struct ddp_device *device, void *to, const void *from, size_t bytes, void *stream,
+		struct ddp_error *error)
+{
+	if (bytes == 0)
+		return 0;
+	return ON_DEVICE(device,
+			 cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault,
+					 stream_of(device, stream)),
+			 error, "copying %zu bytes", bytes);
+}
+
+/* --- Waiting ------------------------------------------------------------------------------ */
+
+/* Until [event] has come, or [word] has reached [value] before it. */
+static int poll_event(struct ddp_device *device, cudaEvent_t event, const uint64_t *word,
+		      uint64_t value, const struct ddp_watch *watch, struct ddp_error *error)
+{
+	struct ddp_poll poll = {0};
+	cudaError_t result;
+	int status;
+
+	for (;;) {
+		result = ddp_cuda_query(event);
+		if (word && __atomic_load_n(word, __ATOMIC_ACQUIRE) >= value)
+			return 0;
+		if (result == cudaSuccess && !word)
+			return 0;
+		if (result == cudaSuccess)
+			return ddp_error_set(error, DDP_ERR_ENGINE,
+					     "%s: a stream has ended before it copied gradients",
+					     device->who);
+		if (result != cudaErrorNotReady)
+			return ddp_card_error(device->who, result, error, "waiting for the stream");
+		status = ddp_watch_poll(watch, &poll, error);
+		if (status == DDP_ERR_TIMEOUT && !(error && error->text[0]))
+			return ddp_error_set(error, status, "%s: the stream did not end in %g s",
+					     device->who, watch->limit);
+		if (status < 0)
+			return status;
+	}
+}
+
+/* await() reports an error of the stream. */
+static bool is_captured(struct ddp_device *device, void *stream)
+{
+	enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+
+	if (cudaStreamIsCapturing(stream_of(device, stream), &status) != cudaSuccess)
+		(void)cudaGetLastError();
+	return status != cudaStreamCaptureStatusNone;
+}
+
+static int await(struct ddp_device *device, void *stream, const uint64_t *word, uint64_t value,
+		 const struct ddp_watch *watch, struct ddp_error *error)
+{
+	struct ddp_error cause = {0, ""};
+	int status, was;
+
+	if (word && __atomic_load_n(word, __ATOMIC_ACQUIRE) >= value)
+		return 0;
+	was = ddp_card_enter(device->index);
+	status = ddp_cuda_record(device->who, device->waited, stream_of(device, stream), &cause);
+	ddp_card_leave(device->index, was);
+	if (!status)
+		status = poll_event(device, device->waited, word, value, watch, &cause);
+	if (status && error)
+		*error = cause;
+	return status;
+}
+
+static int wait_stream(struct ddp_device *device, void *stream, const struct ddp_watch *watch,
+		       struct ddp_error *error)
+{
+	return await(device, stream, NULL, 0, watch, error);
+}
+
+/* --- Opening and closing ------------------------------------------------------------------- */
+
+static void forget(struct block *list, cudaError_t (*release)(void *))
+{
+	while (list) {
+		struct block *next = list->next;
+
+		(void)release(list->base);
+		free(list);
+		list = next;
+	}
+}
+
+static void end(void *arguments)
+{
+	struct ddp_device *device = *(struct ddp_device **)arguments;
+
+	(void)cudaSetDevice(device->index);
+	/* After a failure copies may still be under way, also on streams of the caller. */
+	(void)cudaDeviceSynchronize();
+	forget(device->memory, cudaFree);
+	forget(device->pinned, cudaHostUnregister);
+	if (device->waited)
+		(void)cudaEventDestroy(device->waited);
+	if (device->stream)
+		(void)cudaStreamDestroy(device->stream);
+	(void)cudaGetLastError();
+}
+
+static void close_device(struct ddp_device *device)
+{
+	if (!device)
+		return;
+	if (!ddp_bounded_try(end, &device, sizeof(device), CLOSE_SECONDS)) {
+		ddp_log_print(device->log, DDP_LEVEL_WARNING, "gpu",
+			      "device %d: work on it does not end and is left behind",
+			      device->index);
+		return;
+	}
+	free(device);
+}
+
+static int open_device(struct ddp_device **device, struct ddp_device_card *card, int rank, int size,
+		       int index, const struct ddp_log *log, struct ddp_error *error)
+{
+	struct ddp_device *new;
+	int status, was;
+	char who[32];
+
+	(void)size;
+	*device = NULL;
+	snprintf(who, sizeof(who), "rank %d", rank);
+	status = ddp_card_check("gpu", who, index, error);
+	if (status)
+		return status;
+	new = calloc(1, sizeof(*new));
+	if (!new)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the engine gpu");
+	new->index = index;
+	new->log = log;
+	snprintf(new->who, sizeof(new->who), "rank %d, device %d", rank, index);
+	was = ddp_card_enter(index);
+	status = ddp_cuda_take(new->who, index, card, &new->stream, &new->waited, error);
+	ddp_card_leave(index, was);
+	if (status) {
+		close_device(new);
+		return status;
+	}
+	*device = new;
+	return 0;
+}
+
+static void *get_stream(struct ddp_device *device)
+{
+	return device->stream;
+}
+
+DDP_API const struct ddp_device_engine ddp_module = {
+	.head = {DDP_MODULE_MAGIC, DDP_DEVICE_VERSION, sizeof(struct ddp_device_engine), "device",
+		 "gpu", PACKAGE_VERSION},
+	.open = open_device,
+	.alloc = alloc_memory,
+	.free = free_memory,
+	.stream = get_stream,
+	.order = ddp_cuda_order,
+	.convert = ddp_cuda_convert,
+	.count = ddp_cuda_count,
+	.pin = pin,
+	.copy = copy,
+	.captured = is_captured,
+	.await = await,
+	.wait = wait_stream,
+	.close = close_device,
+};

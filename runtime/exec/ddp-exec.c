@@ -1,0 +1,793 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ddp-exec.c - srun ddp-exec PROGRAM: what srun --ddp sets, on clusters without the plugin
+ *
+ *	1. Each task finds out from its environment which task of which step it is (place.c).
+ *	2. The tasks meet in a directory, and send rank 0 the numbers of their nodes (meet.c).
+ *	3. Rank 0 decides as the plugin does in srun: address, port, rendezvous directory. The others read the record.
+ *	4. Each task makes the plan of its environment, as the plugin does in slurmstepd (spank-plugin/core/plan.c), and becomes
+ *	   the program. No process stays behind.
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/checksum.h"
+#include "base/command.h"
+#include "base/file.h"
+#include "base/hide.h"
+#include "base/mps.h"
+#include "base/settings.h"
+#include "contract.h"
+#include "core/nodelist.h"
+#include "core/starter.h"
+#include "exec-options.h"
+#include "meet.h"
+#include "place.h"
+#include "rendezvous.h"
+#include "step-choices.h"
+#include "task.h"
+
+extern char **environ;
+
+enum {
+	EXIT_USAGE = 2,
+	EXIT_CANNOT = 126, /* of sh: the program cannot be executed */
+	EXIT_MISSING = 127,
+	LINE_SIZE = 3 * DDP_PATH_SIZE,
+	SHARED_SIZE = 60000, /* of the record, in the store */
+	JOBS_LIMIT = 5,	     /* seconds for squeue */
+	GPUS_MAX = 1024,     /* of a node */
+	BLIND_NODES_MAX = 4, /* that print that they do not see the directory */
+};
+
+#define MEET_LIMIT 120.0 /* seconds; DDP_TIMEOUT overrides it */
+
+static struct exec_options options;
+static struct ddp_channel channel;
+static struct ddp_rendezvous rdzv = {.parent = -1}; /* of rank 0 */
+static struct ddp_task task = {.size = 1, .local_size = 1, .nodes = 1};
+static uint32_t *local_ranks; /* task.local_size many */
+static char host[DDP_NAME_SIZE];
+static char *run_file;	/* where ddp-run reads which step this is; NULL: ddp-run did not start it */
+static char **step_env; /* what the plugin sees before Slurm binds tasks to devices */
+
+/* --- Lines ------------------------------------------------------------------------------- */
+
+static void __attribute__((format(printf, 3, 0)))
+print_line(FILE *stream, const char *name, const char *format, va_list ap)
+{
+	static char raw[LINE_SIZE], line[LINE_SIZE];
+
+	vsnprintf(raw, sizeof(raw), format, ap);
+	ddp_hide(raw);
+	ddp_escape(raw, line, sizeof(line));
+	fprintf(stream, "%s: %s\n", name, line);
+}
+
+static void __attribute__((format(printf, 1, 2))) say(const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	print_line(options.given[EXEC_OPTION_PRINT] ? stdout : stderr, "ddp", format, ap);
+	va_end(ap);
+}
+
+/* Prints an error. All tasks make the same ones, unless it is of this [one] task. */
+static void __attribute__((format(printf, 2, 3))) complain(bool one, const char *format, ...)
+{
+	const char *rank = ddp_env_filled(environ, "SLURM_PROCID");
+	va_list ap;
+
+	if (!one && rank && strcmp(rank, "0") != 0)
+		return;
+	va_start(ap, format);
+	print_line(stderr, "ddp-exec", format, ap);
+	va_end(ap);
+}
+
+/* --- What ddp-run says ------------------------------------------------------------------- */
+
+/* The program, and each step that it starts, must not read the variables as its own. */
+static int read_run(struct ddp_channel *ch, struct ddp_message *message)
+{
+	const char *file = ddp_env_filled(environ, DDP_RUN_FILE);
+	int rv = ddp_step_read_run(ch, environ, message);
+
+	if (file && !(run_file = strdup(file)))
+		rv = ddp_fail(message, "out of memory");
+	ddp_step_drop_run();
+	return rv;
+}
+
+/* Report the step to ddp-run, as the plugin in srun does. */
+static void report_step(void)
+{
+	struct ddp_text text = {.data = NULL};
+	struct ddp_error error;
+	const char *nodes = ddp_env_filled(environ, "SLURM_STEP_NODELIST");
+	char *slash = run_file ? strrchr(run_file, '/') : NULL;
+
+	if (!slash)
+		return;
+	ddp_text_add(&text, "job %u\nstep %u\n", channel.job, channel.step);
+	if (channel.failed[0])
+		ddp_text_add(&text, "failed %s\nrendezvous %s\n", channel.failed,
+			     channel.directory);
+	if (nodes)
+		ddp_text_add(&text, "nodes %s\nranks %u\n", nodes, task.size);
+	*slash = '\0';
+	if (ddp_file_write_text(run_file, slash + 1, &text, &error) < 0)
+		say("cannot report the step to ddp-run: %s", error.text);
+	ddp_text_free(&text);
+}
+
+/* --- Rank 0 decides ----------------------------------------------------------------------- */
+
+/* In the child: the user's squeue defaults would hide jobs. */
+static void remove_squeue_variables(void)
+{
+	char **kept = environ;
+
+	for (char **entry = environ; *entry; entry++)
+		if (strncmp(*entry, "SQUEUE_", 7) != 0 &&
+		    strncmp(*entry, "SLURM_CLUSTERS=", 15) != 0)
+			*kept++ = *entry;
+	*kept = NULL;
+}
+
+/*
+ * The user's jobs that have not ended, one number a line, of all partitions. Slurm is asked once. Returns NULL if it
+ * does not answer.
+ */
+static const char *users_jobs(void)
+{
+	static struct ddp_command_said said;
+	static bool asked;
+	const struct ddp_command how = {
+		.limit = JOBS_LIMIT, .grace = 1, .prepare = remove_squeue_variables};
+	char user[24];
+	char *const argv[] = {"squeue", "-h", "-a", "--local",
+			      "-u",	user, "-t", "PD,R,S,CG,CF,ST,SI,SO,RQ,RS",
+			      "-o",	"%A", NULL};
+
+	snprintf(user, sizeof(user), "%u", geteuid());
+	if (!asked)
+		ddp_command_run(argv, &how, &said);
+	asked = true;
+	return said.status != 0 ? NULL : said.out.data ? said.out.data : "";
+}
+
+static bool has_line(const char *line, uint32_t job)
+{
+	char number[16];
+	int n = snprintf(number, sizeof(number), "%u", job);
+
+	while (*line) {
+		if (strncmp(line, number, (size_t)n) == 0 && strchr("\n ", line[n]))
+			return true;
+		line += strcspn(line, "\n");
+		line += *line == '\n';
+	}
+	return false;
+}
+
+/*
+ * Whether the [job] has ended, and its steps with it. Not without an answer of Slurm, and not by a list that does not have
+ * this job, which runs.
+ */
+static bool has_ended(uint32_t job, uint32_t step)
+{
+	const char *jobs = users_jobs();
+
+	(void)step;
+	return jobs && has_line(jobs, channel.job) && !has_line(jobs, job);
+}
+
+/* The order of the nodes by the first rank on each: as Slurm numbers them, unless tasks were laid out otherwise. */
+static int find_order(struct meet *meet, struct ddp_message *message)
+{
+	uint32_t *nodes = calloc(task.nodes, sizeof(*nodes));
+	bool *seen = calloc(task.nodes, sizeof(*seen));
+	struct meet_card card;
+	size_t count = 0;
+	int rv = nodes && seen ? 0 : ddp_fail(message, "out of memory");
+
+	for (uint32_t rank = 0; rv == 0 && rank < task.size; rank++) {
+		rv = meet_read(meet, (int)rank, &card, message);
+		if (rv == 0 && card.node_id >= task.nodes)
+			rv = ddp_fail(message,
+				      "SLURM_NODEID=%u of rank %u is not below the step's %u nodes",
+				      card.node_id, rank, task.nodes);
+		if (rv == 0 && !seen[card.node_id]) {
+			seen[card.node_id] = true;
+			nodes[count++] = card.node_id;
+		}
+	}
+	if (rv == 0 && ddp_order_print(nodes, count, channel.order, sizeof(channel.order)) < 0)
+		say("the order of this step's nodes is too long: NODE_RANK counts them by "
+		    "SLURM_NODEID");
+	free(nodes);
+	free(seen);
+	return rv;
+}
+
+static void choose_port(void)
+{
+	const char *list = ddp_env_filled(environ, "SLURM_STEP_RESV_PORTS");
+	uint32_t reserved[2] = {0, 0};
+
+	if (ddp_step_choose_port(&channel, &options.values, environ, say) && list &&
+	    ddp_ports_reserved(list, reserved, 2) > 0)
+		ddp_step_set_port(&channel, reserved[0], reserved[1], "reserved by Slurm");
+}
+
+static int choose_address(struct ddp_message *message)
+{
+	const char *users = ddp_users_value(environ, DDP_NAME(MASTER_ADDR));
+
+	if (!users)
+		return place_own_address(channel.node, options.values.suffix, channel.address,
+					 sizeof(channel.address), message);
+	if (ddp_format(channel.address, sizeof(channel.address), "%s", users) < 0)
+		return ddp_fail(message, "MASTER_ADDR=%.100s... is too long", users);
+	return 0;
+}
+
+/* Returns 0, also without a directory if none was asked for, or -1 with a message. */
+static int make_directory(const char *base, struct ddp_message *message)
+{
+	if (ddp_rendezvous_make(&rdzv, base, &channel, message) == 0)
+		return 0;
+	if (channel.base_asked)
+		return -1;
+	return ddp_format(channel.no_directory, sizeof(channel.no_directory), "%s", message->text);
+}
+
+/* --- A task's own ---------------------------------------------------------------------- */
+
+/* Mark the numbers of [list], "0,2", in [seen]. Returns false if it is something else. */
+static bool mark_gpus(bool seen[GPUS_MAX], const char *list)
+{
+	while (*list) {
+		size_t n = strcspn(list, ",");
+		uint64_t number;
+
+		if (ddp_parse_number_n(list, n, 0, GPUS_MAX - 1, &number) < 0)
+			return false;
+		seen[number] = true;
+		list += n;
+		list += *list == ',';
+	}
+	return true;
+}
+
+/* Write the numbers that are marked in [seen], as Slurm does. Returns how many there are. */
+static uint32_t list_gpus(const bool seen[GPUS_MAX], char *list, size_t size)
+{
+	uint32_t count = 0;
+
+	*list = '\0';
+	for (unsigned i = 0; i < GPUS_MAX; i++)
+		if (seen[i])
+			snprintf(list + strlen(list), size - strlen(list), "%s%u",
+				 count++ ? "," : "", i);
+	return count;
+}
+
+/* Replace variables of step_env by [gpus] for all devices of the step on this node, whose global numbers are [known] or not. */
+static int replace_devices(const char *gpus, bool known)
+{
+	static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+					    "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"};
+	size_t kept = 0;
+
+	for (size_t i = 0; step_env[i]; i++) {
+		const char *name = strncmp(step_env[i], "SLURM_STEP_GPUS=", 16) == 0
+					   ? "SLURM_STEP_GPUS"
+					   : NULL;
+		bool drop = name && !known;
+
+		for (size_t n = 0; n < sizeof(names) / sizeof(names[0]) && !name; n++) {
+			size_t length = strlen(names[n]);
+
+			if (strncmp(step_env[i], names[n], length) == 0 &&
+			    step_env[i][length] == '=')
+				name = names[n];
+		}
+		if (drop)
+			continue;
+		step_env[kept] = step_env[i];
+		if (name && asprintf(&step_env[kept], "%s=%s", name, gpus) < 0)
+			return -1;
+		kept++;
+	}
+	step_env[kept] = NULL;
+	return 0;
+}
+
+/*
+ * Slurm has bound this task to devices already. Those of the step on this node are what its tasks have together, or, if some
+ * are bound to none, as many as SLURM_GPUS_ON_NODE says.
+ */
+static int make_step_env(struct meet *meet, struct ddp_message *message)
+{
+	const char *own = ddp_env_filled(environ, "SLURM_STEP_GPUS");
+	const char *number = ddp_env_filled(environ, "SLURM_GPUS_ON_NODE");
+	bool seen[GPUS_MAX] = {false}, known;
+	char all[8 * GPUS_MAX];
+	uint64_t on_node = 0;
+	struct meet_card card;
+	size_t n = 0;
+
+	while (environ[n])
+		n++;
+	step_env = calloc(n + 1, sizeof(*step_env));
+	if (!step_env)
+		return ddp_fail(message, "out of memory");
+	memcpy(step_env, environ, n * sizeof(*step_env));
+	if (!own || !mark_gpus(seen, own))
+		return 0;
+	for (uint32_t i = 0; meet && i < task.local_size; i++) {
+		if (meet_read(meet, (int)local_ranks[i], &card, message) < 0)
+			return -1;
+		(void)mark_gpus(seen, card.gpus);
+	}
+	(void)ddp_parse_number(number, 1, GPUS_MAX, &on_node);
+	known = list_gpus(seen, all, sizeof(all)) >= on_node;
+	if (!known) {
+		for (uint64_t i = 0; i < GPUS_MAX; i++)
+			seen[i] = i < on_node;
+		(void)list_gpus(seen, all, sizeof(all));
+	}
+	if ((!known || strcmp(all, own) != 0) && replace_devices(all, known) < 0)
+		return ddp_fail(message, "out of memory");
+	return 0;
+}
+
+/* From Slurm 23.02 on slurmstepd sets it from the step's credential; before that srun does not set it. */
+static void find_end_time(void)
+{
+	(void)ddp_parse_number(ddp_env_filled(environ, "SLURM_JOB_END_TIME"), 1, INT64_MAX,
+			       &channel.end_time);
+}
+
+static int make_plan(struct ddp_facts *facts, struct ddp_plan *plan, const char *problem,
+		     struct ddp_message *message)
+{
+	static char parts[DDP_NAME_SIZE];
+	const char *program = options.program[0] ? options.program[0] : "";
+	const char *slash = strrchr(program, '/');
+
+	if (ddp_order_place(channel.order, task.node_id, &task.node_rank) < 0 ||
+	    task.node_rank >= task.nodes)
+		return ddp_fail(message,
+				"the order of the nodes, \"%.200s\", does not match node "
+				"SLURM_NODEID=%u of %u",
+				channel.order, task.node_id, task.nodes);
+	*facts = (struct ddp_facts){
+		.task = task,
+		.channel = &channel,
+		.step_env = step_env,
+		.task_env = environ,
+		.host = host,
+		.directory_seen = !problem,
+		.directory_problem = problem,
+		.program = slash ? slash + 1 : program,
+		.mps = ddp_mps_look(ddp_mps_directory(
+			       ddp_env_get(environ, DDP_MPS_PIPE_DIRECTORY))) == DDP_MPS_SERVES,
+		.cpu_mask = ddp_task_cpus(),
+		.node_cpus = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN),
+	};
+	ddp_devices_decide(
+		&(struct ddp_device_facts){
+			.step_env = step_env,
+			.task_env = environ,
+			.local_id = task.local_rank,
+			.local_size = task.local_size,
+			.node_id = task.node_id,
+			.shards_per_gpu = ddp_channel_shards(&channel, host),
+			.parts = ddp_channel_parts(&channel, host, parts),
+			.mode = options.values.local_rank,
+		},
+		&facts->devices);
+	return ddp_plan_make(facts, plan, message);
+}
+
+static int apply(const struct ddp_plan *plan, struct ddp_message *message)
+{
+	for (size_t i = 0; i < plan->n_changes; i++) {
+		const struct ddp_change *c = &plan->changes[i];
+		int rv = c->action == DDP_ACTION_UNSET ? unsetenv(c->name)
+						       : setenv(c->name, c->value, 1);
+
+		if (rv < 0)
+			return ddp_fail(message, "cannot set %s: %s", c->name, strerror(errno));
+	}
+	return 0;
+}
+
+/* --- A task of a step ------------------------------------------------------------------- */
+
+static uint32_t number_of(const char *name)
+{
+	uint64_t number = 0;
+
+	(void)ddp_parse_number(ddp_env_filled(environ, name), 0, UINT32_MAX, &number);
+	return (uint32_t)number;
+}
+
+static int describe(struct ddp_message *message)
+{
+	const char *cluster = ddp_env_filled(environ, "SLURM_CLUSTER_NAME");
+	const char *node = ddp_env_filled(environ, "SLURMD_NODENAME");
+
+	if (!node && gethostname(host, sizeof(host) - 1) < 0)
+		strcpy(host, "this node");
+	if (node)
+		(void)ddp_format(host, sizeof(host), "%s", node);
+	channel.local_rank = options.values.local_rank;
+	channel.share = options.values.share;
+	channel.verbose = options.values.verbose || options.given[EXEC_OPTION_PRINT];
+	channel.complete = 1;
+	channel.attempt = number_of("SLURM_RESTART_COUNT");
+	channel.step = number_of("SLURM_STEP_ID");
+	channel.job = place_job(environ, host);
+	(void)ddp_format(channel.from, sizeof(channel.from), "%s", host);
+	(void)ddp_format(channel.node, sizeof(channel.node), "%s", host);
+	ddp_step_find_user(&channel, options.values.directory);
+	find_end_time();
+	if (ddp_format(channel.cluster, sizeof(channel.cluster), "%s",
+		       cluster ? cluster : "cluster") < 0)
+		return ddp_fail(message, "SLURM_CLUSTER_NAME=%.100s... is too long", cluster);
+	return ddp_step_check_port(environ, message);
+}
+
+/* The directory below which rank 0 makes the rendezvous, [base], the same for all tasks, and theirs to meet in, [meeting]. */
+static int choose_directories(char *base, char *meeting, struct ddp_message *message)
+{
+	const char *nodes = ddp_env_filled(environ, "SLURM_STEP_NODELIST");
+	struct ddp_template_values with = {.user = channel.user};
+	char job[16], step[16];
+	uint64_t tag;
+
+	if (ddp_step_choose_base(&channel, options.values.directory,
+				 ddp_env_filled(environ, "HOME"), message) < 0)
+		return -1;
+	if (!channel.base[0])
+		return ddp_fail(message, "the working directory is not known");
+	snprintf(job, sizeof(job), "%u", place_job(environ, NULL));
+	snprintf(step, sizeof(step), "%u", channel.step);
+	with.job = job;
+	with.step = step;
+	if (!channel.base_asked)
+		(void)ddp_format(base, DDP_PATH_SIZE, "%s", channel.base);
+	else if (ddp_template_expand(channel.base, &with, base, DDP_PATH_SIZE, message) < 0)
+		return -1;
+	/* Steps of two components of a heterogeneous job may have one number. */
+	tag = ddp_hash(DDP_HASH_INIT, channel.cluster, strlen(channel.cluster));
+	tag = ddp_hash(tag, nodes ? nodes : "", nodes ? strlen(nodes) : 0);
+	if (ddp_format(meeting, DDP_PATH_SIZE,
+		       "%s/" DDP_DIR_PARENT "/" DDP_DIR_EXEC "%s.%s.%u-%08x", base, job, step,
+		       channel.attempt, (unsigned)(tag >> 32)) < 0)
+		return ddp_fail(message, "the path %.200s... is too long", base);
+	return 0;
+}
+
+/* Rank 0, whose record the others wait for. An error becomes the record's problem. */
+static int lead(struct meet *meet, const char *base, struct ddp_facts *facts, struct ddp_plan *plan,
+		struct ddp_message *message)
+{
+	if ((meet && find_order(meet, message) < 0) || choose_address(message) < 0)
+		return -1;
+	if (ddp_step_draw_secrets(&channel) < 0)
+		return ddp_fail(message, "cannot draw random numbers: %s", strerror(errno));
+	choose_port();
+	if (make_directory(base, message) < 0 ||
+	    make_plan(facts, plan, channel.directory[0] ? NULL : channel.no_directory, message) < 0)
+		return -1;
+	if (ddp_task_check_port(facts, plan, message) < 0)
+		return -1;
+	/* No program starts before ddp-run can know. */
+	report_step();
+	return 0;
+}
+
+/* Another rank, with the record that rank 0 has made. */
+static int follow(struct ddp_facts *facts, struct ddp_plan *plan, struct ddp_message *message)
+{
+	struct ddp_message why = {""};
+	static struct ddp_message problem;
+
+	if (channel.problem[0])
+		return ddp_fail(message, "%s", channel.problem);
+	if (!channel.directory[0])
+		problem = (struct ddp_message){""};
+	else if (ddp_rendezvous_check(channel.directory, channel.nonce, &why) < 0)
+		ddp_fail(&problem,
+			 "node %s does not share %s with %s, where rank 0 runs (%s); give "
+			 "a shared one with --ddp-rdzv=DIR",
+			 host, channel.directory, channel.node, why.text);
+	if (make_plan(facts, plan,
+		      !channel.directory[0] ? channel.no_directory
+		      : problem.text[0]	    ? problem.text
+					    : NULL,
+		      message) < 0)
+		return -1;
+	/* As in the plugin: a thousand nodes need not print the same. */
+	if (problem.text[0] && task.local_rank == 0 &&
+	    (task.node_rank < BLIND_NODES_MAX || channel.verbose))
+		say("no rendezvous directory: %s; DDP_INIT_METHOD stays unset", problem.text);
+	return 0;
+}
+
+/* Rank 0's record goes to all. Returns 0, or -1 with a message, also if rank 0 has a problem. */
+static int agree(struct meet *meet, const char *base, struct ddp_facts *facts,
+		 struct ddp_plan *plan, struct ddp_message *message)
+{
+	uint32_t local_rank = channel.local_rank, share = channel.share, verbose = channel.verbose;
+	static char text[SHARED_SIZE];
+	struct ddp_message shared = {""};
+	int rv = 0;
+
+	rv = make_step_env(meet, message);
+	if (task.rank == 0) {
+		if (rv == 0)
+			rv = lead(meet, base, facts, plan, message);
+		if (rv < 0)
+			(void)ddp_format(channel.problem, sizeof(channel.problem), "%s",
+					 message->text);
+		if (meet && ddp_channel_encode(&channel, text, sizeof(text)) < 0)
+			rv = ddp_fail(message, "the step's record does not fit");
+	}
+	if (meet && meet_share(meet, text, sizeof(text), &shared) < 0)
+		return rv < 0 ? rv : ddp_fail(message, "%s", shared.text);
+	if (task.rank == 0 || rv < 0)
+		return rv;
+	if (ddp_channel_decode(text, &channel, message) < 0)
+		return -1;
+	channel.local_rank = local_rank;
+	channel.share = share;
+	channel.verbose = verbose;
+	return follow(facts, plan, message);
+}
+
+/* The tasks could not meet. What each can find out alone is the same for all, unless it says otherwise. */
+static int guess(const char *why, struct ddp_facts *facts, struct ddp_plan *plan,
+		 struct ddp_message *message)
+{
+	const char *users = ddp_users_value(environ, DDP_NAME(MASTER_ADDR));
+
+	if (channel.base_asked)
+		return ddp_fail(message, "%s", why);
+	(void)ddp_format(channel.no_directory, sizeof(channel.no_directory), "%s", why);
+	if (!users &&
+	    place_first_node(environ, &task, channel.node, sizeof(channel.node), message) < 0)
+		return -1;
+	if (users)
+		(void)ddp_format(channel.address, sizeof(channel.address), "%s", users);
+	else
+		(void)ddp_address_choose(channel.node, "", options.values.suffix, channel.address,
+					 sizeof(channel.address));
+	if (!users && !place_resolves(channel.address))
+		return ddp_fail(
+			message,
+			"%s; if a task starts later, set DDP_TIMEOUT to more seconds; if the nodes "
+			"do not share this directory, give another with --ddp-rdzv=DIR, or set "
+			"MASTER_ADDR (%s, the name of rank 0's node, does not resolve here)",
+			why, channel.address);
+	choose_port();
+	if (make_step_env(NULL, message) < 0 ||
+	    make_plan(facts, plan, channel.no_directory, message) < 0 ||
+	    ddp_task_check_port(facts, plan, message) < 0)
+		return -1;
+	if (task.rank == 0)
+		report_step();
+	return 0;
+}
+
+/* With --print nobody uses the directory. Wait for all, then remove it. */
+static void clean_up(struct meet *meet)
+{
+	static char text[SHARED_SIZE];
+	struct ddp_message message;
+
+	if (options.given[EXEC_OPTION_PRINT] && (!meet || meet_share(meet, text, 1, &message) == 0))
+		ddp_rendezvous_remove(&rdzv);
+	else if (task.rank == 0)
+		ddp_rendezvous_sweep(&rdzv, &channel, has_ended);
+}
+
+static double meet_limit(void)
+{
+	struct ddp_error error;
+	double seconds;
+
+	if (!ddp_env_filled(environ, "DDP_TIMEOUT") ||
+	    ddp_setting_seconds(DDP_SET_DDP_TIMEOUT, &seconds, &error) < 0)
+		return MEET_LIMIT;
+	return seconds;
+}
+
+static int set_up_task(struct ddp_facts *facts, struct ddp_plan *plan, struct ddp_message *message)
+{
+	static char base[DDP_PATH_SIZE], meeting[DDP_PATH_SIZE];
+	const char *gpus = ddp_env_filled(environ, "SLURM_STEP_GPUS");
+	static struct meet_card card;
+	struct ddp_message why = {""};
+	struct meet *meet = NULL;
+	char job[DDP_NAME_SIZE + 64];
+	int rv;
+
+	if (place_read_task(environ, &task, &local_ranks, message) < 0 || describe(message) < 0)
+		return -1;
+	/* As in the plugin: a rank whose slurmstepd was killed ends with it. The program's execve() keeps that. */
+	if (number_of("SLURM_TASK_PID") == (uint32_t)getpid())
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	channel.standalone = ddp_starter_is_standalone(options.program);
+	card.node_id = task.node_id;
+	(void)ddp_format(card.gpus, sizeof(card.gpus), "%s", gpus ? gpus : "");
+	snprintf(job, sizeof(job), "%s.%u.%u", channel.cluster, place_job(environ, NULL),
+		 channel.step);
+	if (choose_directories(base, meeting, &why) < 0 ||
+	    (task.size > 1 && meet_open(&meet, (int)task.rank, (int)task.size, host, job, meeting,
+					meet_limit(), &card, &why) < 0))
+		return guess(why.text, facts, plan, message);
+	rv = agree(meet, base, facts, plan, message);
+	if (rv == 0) {
+		clean_up(meet);
+		if (channel.failed[0] && facts->directory_seen)
+			ddp_rendezvous_enlist(channel.failed, task.rank, host);
+	} else {
+		ddp_rendezvous_remove(&rdzv);
+	}
+	meet_close(meet);
+	return rv;
+}
+
+/* --- One rank without a step -------------------------------------------------------------- */
+
+static int set_up_alone(struct ddp_facts *facts, struct ddp_plan *plan, struct ddp_message *message)
+{
+	if (describe(message) < 0)
+		return -1;
+	channel.job = (uint32_t)getpid();
+	(void)ddp_format(channel.address, sizeof(channel.address), "localhost");
+	if (ddp_step_draw_secrets(&channel) < 0)
+		return ddp_fail(message, "cannot draw random numbers: %s", strerror(errno));
+	choose_port();
+	if (make_step_env(NULL, message) < 0 || make_plan(facts, plan, "", message) < 0)
+		return -1;
+	return ddp_task_check_port(facts, plan, message);
+}
+
+/* --- The program --------------------------------------------------------------------------- */
+
+/* Whether there is a file of the [name] that execvp() looks for. It reports EACCES also for a directory of PATH that is closed. */
+static bool is_there(const char *name)
+{
+	const char *path = getenv("PATH");
+	char file[DDP_PATH_SIZE];
+	struct stat st;
+
+	if (strchr(name, '/'))
+		return true;
+	for (const char *at = path ? path : ""; *at; at += *at == ':') {
+		size_t n = strcspn(at, ":");
+
+		if (ddp_format(file, sizeof(file), "%.*s/%s", (int)n, at, name) == 0 &&
+		    stat(file, &st) == 0)
+			return true;
+		at += n;
+	}
+	return false;
+}
+
+static int run_program(char **argv)
+{
+	int error;
+
+	execvp(argv[0], argv);
+	error = errno == EACCES && !is_there(argv[0]) ? ENOENT : errno;
+	complain(true, "%s%scannot start %s: %s", host, host[0] ? ": " : "", argv[0],
+		 strerror(error));
+	return error == ENOENT ? EXIT_MISSING : EXIT_CANNOT;
+}
+
+/* torchrun and the like, whose tasks would each be a world. Returns false if the program is refused. */
+static bool judge_program(void)
+{
+	uint32_t tasks = number_of("SLURM_STEP_NUM_TASKS"),
+		 nodes = number_of("SLURM_STEP_NUM_NODES");
+	struct ddp_message judged = {""};
+	enum ddp_verdict verdict;
+
+	if (!options.program[0])
+		return true;
+	verdict = ddp_starter_judge(options.program, environ, tasks, nodes, channel.restarts_max,
+				    &judged);
+	if (verdict == DDP_VERDICT_REFUSE && !options.values.launcher_allowed) {
+		complain(false, "%s", judged.text);
+		return false;
+	}
+	if (verdict == DDP_VERDICT_TELL && channel.restart == 0 && number_of("SLURM_PROCID") == 0)
+		say("%s", judged.text);
+	return true;
+}
+
+static int set_up(enum place place)
+{
+	struct ddp_message message = {""};
+	struct ddp_facts facts;
+	struct ddp_plan plan = {.n_changes = 0};
+	int rv;
+
+	if (read_run(&channel, &message) < 0) {
+		complain(false, "%s", message.text);
+		return EXIT_USAGE;
+	}
+	if (place == PLACE_TASK && !judge_program())
+		return EXIT_FAILURE;
+	rv = place == PLACE_TASK ? set_up_task(&facts, &plan, &message)
+				 : set_up_alone(&facts, &plan, &message);
+	if (rv == 0) {
+		ddp_task_say_plan(&facts, &plan, say);
+		rv = apply(&plan, &message);
+	}
+	if (rv < 0)
+		complain(!channel.problem[0], "%s", message.text);
+	ddp_plan_clear(&plan);
+	return rv < 0 ? EXIT_FAILURE : 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct ddp_message message = {""};
+	enum place place;
+	int status;
+
+	(void)argc;
+	ddp_stdio_open();
+	if (exec_options_parse(&options, argv, environ, &message) < 0) {
+		complain(false, "%s", message.text);
+		return EXIT_USAGE;
+	}
+	if (options.given[EXEC_OPTION_HELP])
+		exec_options_print_help();
+	else if (options.given[EXEC_OPTION_VERSION])
+		printf("ddp-exec %s\n", PACKAGE_VERSION);
+	if (options.given[EXEC_OPTION_HELP] || options.given[EXEC_OPTION_VERSION])
+		return ddp_stdio_flush("ddp-exec") < 0 ? EXIT_FAILURE : 0;
+	if (!options.program[0] && !options.given[EXEC_OPTION_PRINT]) {
+		complain(false,
+			 "no program is given: srun ddp-exec [OPTION...] program [argument...]");
+		return EXIT_USAGE;
+	}
+	place = place_find(environ, &message);
+	if (place == PLACE_WRONG) {
+		complain(true, "%s", message.text);
+		return EXIT_USAGE;
+	}
+	if (place == PLACE_TASK && place_is_set_up(environ)) {
+		if (options.given[EXEC_OPTION_PRINT])
+			say("the variables of this step are set already: srun --ddp-verbose prints them");
+	} else if (!options.program[0] || !ddp_is_launcher(options.program[0])) {
+		status = set_up(place);
+		if (status != 0)
+			return status;
+	}
+	if (options.given[EXEC_OPTION_PRINT])
+		return ddp_stdio_flush("ddp-exec") < 0 ? EXIT_FAILURE : 0;
+	return run_program(options.program);
+}

@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "node-tests.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/watch.h"
+#include "contract.h"
+
+#define COPY_BYTES \
+	((size_t)16 << 20) /* of each thread: with the copy more than its part of a cache */
+#define COPY_PIECE ((size_t)1 << 20) /* is timed */
+#define COPY_TIME 0.3		     /* seconds */
+#define PRODUCT_TIME 0.6
+#define PAIR_TIME 0.4
+#define PAIR_BYTES ((size_t)1 << 18)
+
+enum {
+	SIDE = 96, /* of the matrices */
+	THREADS_MOST = 1024,
+	PAIR_SUMS = 4,		/* all-reduces until the time is compared */
+	SPACE_LEAST = 16 << 20, /* bytes that must be free */
+	PATH_SIZE = 4096
+};
+
+static int rank;
+
+void info_preflight_say(const char *event, const char *test, const char *kind, double value,
+			const char *unit, const char *format, ...)
+{
+	char text[512], number[40] = "";
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	for (char *at = text; *at; at++)
+		if (*at == '\t' || *at == '\n')
+			*at = ' ';
+	if (!isnan(value))
+		snprintf(number, sizeof(number), "%.6f", value);
+	printf("ddp-preflight\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", rank, event, test, kind, number, unit,
+	       text);
+	fflush(stdout);
+}
+
+static void begin(const char *test)
+{
+	info_preflight_say("begin", test, "", (double)NAN, "", "%s", "");
+}
+
+static void say_fact(const char *test, double value, const char *unit)
+{
+	info_preflight_say("fact", test, "", value, unit, "%s", "");
+}
+
+/* --- Memory and CPUs --------------------------------------------------------------------------- */
+
+/* A product with whole numbers: exact in any order. */
+static float left[SIDE][SIDE], right[SIDE][SIDE], product[SIDE][SIDE];
+
+struct thread {
+	pthread_t id;
+	void *(*run)(void *thread);
+	double end; /* of the test, by ddp_seconds() */
+	double best; /* seconds of the quickest piece of work: short enough that other processes seldom interrupt it */
+	double cpu, took; /* seconds of CPU, and in all */
+	size_t wrong;	  /* elements */
+};
+
+static void fill_matrices(void)
+{
+	for (int i = 0; i < SIDE; i++)
+		for (int j = 0; j < SIDE; j++) {
+			left[i][j] = (float)((i * 7 + j * 3) % 17 - 8);
+			right[i][j] = (float)((i * 5 + j * 11) % 13 - 6);
+		}
+	for (int i = 0; i < SIDE; i++)
+		for (int j = 0; j < SIDE; j++) {
+			int sum = 0;
+
+			for (int k = 0; k < SIDE; k++)
+				sum += (int)left[i][k] * (int)right[k][j];
+			product[i][j] = (float)sum;
+		}
+}
+
+static void multiply(float out[SIDE][SIDE])
+{
+	memset(out, 0, sizeof(product));
+	for (int i = 0; i < SIDE; i++)
+		for (int k = 0; k < SIDE; k++)
+			for (int j = 0; j < SIDE; j++)
+				out[i][j] += left[i][k] * right[k][j];
+#ifdef PREFLIGHT_FAULT
+	/* For tests of ddp-run: the node that the variable names computes wrongly. */
+	const char *node = getenv("SLURMD_NODENAME"), *wrong = getenv("DDP_PREFLIGHT_FAULT");
+
+	if (node && wrong && strcmp(node, wrong) == 0)
+		out[SIDE / 2][SIDE / 3] += 1;
+#endif
+}
+
+static size_t count_wrong(float out[SIDE][SIDE])
+{
+	size_t wrong = 0;
+
+	for (int i = 0; i < SIDE; i++)
+		for (int j = 0; j < SIDE; j++)
+			wrong += out[i][j] != product[i][j];
+	return wrong;
+}
+
+static double thread_seconds(void)
+{
+	struct timespec time;
+
+	return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) < 0 ? 0 : ddp_date(&time);
+}
+
+static void *run_product(void *data)
+{
+	struct thread *thread = data;
+	double cpu = thread_seconds(), started = ddp_seconds();
+	static _Thread_local float out[SIDE][SIDE];
+
+	for (double now = started; now < thread->end;) {
+		multiply(out);
+		thread->best = fmin(thread->best, ddp_seconds() - now);
+		thread->wrong += count_wrong(out);
+		now = ddp_seconds();
+	}
+	thread->cpu = thread_seconds() - cpu;
+	thread->took = ddp_seconds() - started;
+	return NULL;
+}
+
+static void *run_copy(void *data)
+{
+	struct thread *thread = data;
+	char *from = malloc(COPY_BYTES), *to = malloc(COPY_BYTES);
+
+	if (from && to) {
+		memset(from, 1, COPY_BYTES);
+		memset(to, 2, COPY_BYTES);
+		for (size_t at = 0, done = 0; done < COPY_BYTES || ddp_seconds() < thread->end;
+		     done += COPY_PIECE) {
+			double started = ddp_seconds();
+
+			memcpy(to + at, from + at, COPY_PIECE);
+			thread->best = fmin(thread->best, ddp_seconds() - started);
+			from[at] = to[at + 1]; /* the copy is used */
+			at = (at + COPY_PIECE) % COPY_BYTES;
+		}
+	}
+	free(from);
+	free(to);
+	return NULL;
+}
+
+/* Run [count] threads for [seconds], and add up how often a second each does its piece of work at best. */
+static double run_threads(struct thread *threads, int count, void *(*run)(void *), double seconds)
+{
+	double end = ddp_seconds() + seconds, rate = 0;
+	int started = 0;
+
+	for (; started < count; started++) {
+		threads[started] = (struct thread){.end = end, .best = (double)INFINITY};
+		if (pthread_create(&threads[started].id, NULL, run, &threads[started]) != 0)
+			break;
+	}
+	for (int i = 0; i < started; i++) {
+		pthread_join(threads[i].id, NULL);
+		rate += 1 / threads[i].best;
+	}
+	return rate;
+}
+
+/* Write the number of CPUs that this process may use, and their name: rates of one kind are compared. Returns the number. */
+static int describe_cpus(char *kind, size_t size)
+{
+	FILE *file = fopen("/proc/cpuinfo", "re");
+	char line[256], name[64] = "";
+	cpu_set_t set;
+	int count = 1;
+
+	if (sched_getaffinity(0, sizeof(set), &set) == 0)
+		count = CPU_COUNT(&set);
+	while (file && !*name && fgets(line, sizeof(line), file))
+		(void)sscanf(line, "model name%*[ \t:]%63[^\t\n]", name);
+	if (file)
+		fclose(file);
+	snprintf(kind, size, "%d x %s", count, *name ? name : "CPU");
+	return count < THREADS_MOST ? count : THREADS_MOST;
+}
+
+/* How often cores have been throttled since the node started, of Intel's CPUs; -1: the kernel does not say. */
+static double count_throttled(void)
+{
+	double sum = -1;
+
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		char path[96];
+		long long count;
+		FILE *file;
+
+		snprintf(path, sizeof(path),
+			 "/sys/devices/system/cpu/cpu%d/thermal_throttle/core_throttle_count", cpu);
+		file = fopen(path, "re");
+		if (!file)
+			break;
+		if (fscanf(file, "%lld", &count) == 1)
+			sum = (sum < 0 ? 0 : sum) + (double)count;
+		fclose(file);
+	}
+	return sum;
+}
+
+static void test_cpus(void)
+{
+	static struct thread threads[THREADS_MOST];
+	char kind[96];
+	int count = describe_cpus(kind, sizeof(kind));
+	double throttled = count_throttled(), rate, cpu = 0, took = 0;
+	size_t wrong = 0;
+
+	begin("memory");
+	rate = run_threads(threads, count, run_copy, COPY_TIME);
+	info_preflight_say("rate", "memory", kind, rate * 2 * COPY_PIECE * 1e-9, "GB/s", "%s", "");
+	begin("product");
+	fill_matrices();
+	rate = run_threads(threads, count, run_product, PRODUCT_TIME);
+	for (int i = 0; i < count; i++) {
+		wrong += threads[i].wrong;
+		cpu += threads[i].cpu;
+		took += threads[i].took;
+	}
+	throttled = count_throttled() - throttled;
+	if (wrong > 0)
+		info_preflight_say("failed", "product", kind, (double)NAN, "",
+				   "%zu elements of matrix products on CPUs are wrong", wrong);
+	else if (throttled > 0)
+		info_preflight_say("rate", "product", kind, rate * 2 * SIDE * SIDE * SIDE * 1e-9,
+				   "GFLOP/s", "CPUs were throttled %.0f times", throttled);
+	else
+		info_preflight_say("rate", "product", kind, rate * 2 * SIDE * SIDE * SIDE * 1e-9,
+				   "GFLOP/s", "%s", "");
+	if (took > 0)
+		info_preflight_say("rate", "CPU time", kind, 100 * cpu / took, "%", "%s", "");
+}
+
+/* --- Files and clock --------------------------------------------------------------------------- */
+
+static void test_space(const char *test, const char *path)
+{
+	struct statvfs space;
+	double bytes;
+
+	begin(test);
+	if (statvfs(path, &space) < 0) {
+		info_preflight_say("failed", test, "", (double)NAN, "", "%s: %s", path,
+				   strerror(errno));
+		return;
+	}
+	bytes = (double)space.f_bavail * (double)space.f_frsize;
+	if (bytes < SPACE_LEAST)
+		info_preflight_say("failed", test, "", bytes / (1 << 20), "MiB", "%s is full",
+				   path);
+	else
+		say_fact(test, bytes / (1 << 20), "MiB");
+}
+
+/* Find [name] as execvp() does. Returns false, with errno, if there is none. */
+static bool find_program(const char *name, char path[PATH_SIZE])
+{
+	const char *list = getenv("PATH");
+
+	snprintf(path, PATH_SIZE, "%s", name);
+	if (strchr(name, '/'))
+		return true;
+	for (; list && *list; list += strspn(list, ":")) {
+		int length = (int)strcspn(list, ":");
+
+		snprintf(path, PATH_SIZE, "%.*s/%s", length, list, name);
+		if (access(path, X_OK) == 0)
+			return true;
+		list += length;
+	}
+	errno = ENOENT;
+	return false;
+}
+
+/* The file is read, since NFS checks rights only then. */
+static void test_files(char *const *files)
+{
+	for (int i = 0; files[i]; i++) {
+		char path[PATH_SIZE], byte;
+		int fd = -1;
+
+		begin("program");
+		if (i > 0)
+			snprintf(path, sizeof(path), "%s", files[i]);
+		if ((i > 0 || find_program(files[i], path)) &&
+		    (fd = open(path, O_RDONLY | O_CLOEXEC)) >= 0 && read(fd, &byte, 1) >= 0 &&
+		    (i > 0 || access(path, X_OK) == 0))
+			info_preflight_say("fact", "program", files[i], (double)NAN, "", "%s", "");
+		else
+			info_preflight_say("failed", "program", files[i], (double)NAN, "",
+					   "cannot read %s: %s", files[i], strerror(errno));
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
+/* [launch] is the time that the launch host sent: the delay until now counts as offset, which ddp-run corrects. */
+static void test_clock(double launch)
+{
+	if (launch > 0)
+		info_preflight_say("fact", "clock", "", ddp_date(NULL) - launch, "s", "%s", "");
+}
+
+static void test_node(char *const *files, double launch)
+{
+	test_clock(launch);
+	test_files(files);
+	test_space("directory", ".");
+	test_space("/dev/shm", "/dev/shm");
+	test_cpus();
+	info_preflight_gpus();
+}
+
+/* --- All-reduce -------------------------------------------------------------------------------- */
+
+/* What this process is in the step. */
+static const char *rendezvous;
+static double phase_limit;
+
+static void set_number(const char *name, int value)
+{
+	setenv(name, ddp_show("%d", value).text, 1);
+}
+
+/* Describe a world of [size] nodes with a rank each, which meet in [directory], for ddp_init(). */
+static void set_world(int number, int size, const char *directory)
+{
+	set_number(DDP_NAME(DDP_RANK), number);
+	set_number(DDP_NAME(RANK), number);
+	set_number(DDP_NAME(DDP_NODE_RANK), number);
+	set_number(DDP_NAME(DDP_SIZE), size);
+	set_number(DDP_NAME(WORLD_SIZE), size);
+	set_number(DDP_NAME(GROUP_WORLD_SIZE), size);
+	set_number(DDP_NAME(DDP_LOCAL_RANK), 0);
+	set_number(DDP_NAME(DDP_LOCAL_SIZE), 1);
+	setenv(DDP_NAME(DDP_RENDEZVOUS), directory, 1);
+	unsetenv(DDP_NAME(DDP_DEVICE));
+	unsetenv(DDP_NAME(DDP_SHARE));
+	unsetenv(DDP_NAME(DDP_HEARTBEAT));
+	/* They are of the whole step. */
+	unsetenv("SLURM_PROCID");
+	unsetenv("SLURM_STEP_NUM_TASKS");
+}
+
+static int check_sum(struct ddp *ddp, float *data, size_t count, size_t *wrong)
+{
+	const struct ddp_world *world = ddp_world(ddp);
+	size_t size = (size_t)world->size, ranks = 0;
+	int status;
+
+	/* Small whole numbers: the sums of up to 60,000 nodes are exact. */
+	for (size_t i = 0; i < size; i++)
+		ranks += i % 8;
+	for (size_t i = 0; i < count; i++)
+		data[i] = (float)(i % 251 + (size_t)world->rank % 8);
+	status = ddp_all_reduce(ddp, data, data, count, DDP_F32, DDP_SUM);
+	for (size_t i = 0; i < count && status == 0; i++)
+		*wrong += data[i] != (float)(i % 251 * size + ranks);
+	return status;
+}
+
+/* Time one all-reduce: the slowest rank's seconds are everybody's. */
+static int time_sum(struct ddp *ddp, float *data, size_t count, double *seconds)
+{
+	double started = ddp_seconds();
+	int status = ddp_all_reduce(ddp, data, data, count, DDP_F32, DDP_MAX);
+
+	*seconds = ddp_seconds() - started;
+	return status;
+}
+
+/* Bytes a second of the quickest all-reduce within some time: others may use the network and the CPUs. */
+static int measure(struct ddp *ddp, float *data, double *rate)
+{
+	double best = (double)INFINITY, started = ddp_seconds(), took = 0, seconds;
+	int status = 0;
+
+	while (status == 0 && took < PAIR_TIME) {
+		for (int i = 0; i < PAIR_SUMS && status == 0; i++) {
+			status = time_sum(ddp, data, PAIR_BYTES / sizeof(float), &seconds);
+			best = fmin(best, seconds);
+		}
+		took = ddp_seconds() - started;
+		/* All ranks end together. */
+		if (status == 0)
+			status = ddp_all_reduce(ddp, &took, &took, 1, DDP_F64, DDP_MAX);
+	}
+	if (status == 0)
+		status = ddp_all_reduce(ddp, &best, &best, 1, DDP_F64, DDP_MAX);
+	*rate = (double)PAIR_BYTES / best;
+	return status;
+}
+
+static int reduce(struct ddp *ddp, size_t *wrong, double *rate)
+{
+	float *data = malloc(PAIR_BYTES);
+	int status =
+		data ? check_sum(ddp, data, PAIR_BYTES / sizeof(float), wrong) : DDP_ERR_MEMORY;
+
+	if (status == 0)
+		status = measure(ddp, data, rate);
+	free(data);
+	return status;
+}
+
+/* Rank [number] of [size]: those with the same [name] meet. */
+static void test_world(const char *test, const char *name, int number, int size)
+{
+	struct ddp_options options = DDP_OPTIONS_INIT;
+	char directory[PATH_SIZE];
+	struct ddp *ddp = NULL;
+	size_t wrong = 0;
+	double rate = 0;
+	int status;
+
+	begin(test);
+	snprintf(directory, sizeof(directory), "%s/%s", rendezvous, name);
+	if (mkdir(directory, 0700) < 0 && errno != EEXIST) {
+		info_preflight_say("failed", test, "", (double)NAN, "", "cannot make %s: %s",
+				   directory, strerror(errno));
+		return;
+	}
+	set_world(number, size, directory);
+	options.timeout = phase_limit;
+	options.no_signals = true;
+	status = ddp_init(&ddp, &options);
+	if (status == 0)
+		status = reduce(ddp, &wrong, &rate);
+	if (wrong > 0)
+		info_preflight_say("failed", test, "", (double)NAN, "",
+				   "%zu elements of a sum are wrong", wrong);
+	else if (status == 0)
+		info_preflight_say("rate", test, "", rate * 1e-6, "MB/s", "%s", "");
+	else
+		info_preflight_say(status == DDP_ERR_TIMEOUT ? "silent" : "failed", test, "",
+				   (double)NAN, "", "%s",
+				   ddp ? ddp_error(ddp) : ddp_strerror(status));
+	ddp_destroy(ddp);
+}
+
+/* Entry [index] of the numbers in [list]; their count, less those below 0, in [count]. Returns -1 if there is none. */
+static int read_entry(const char *list, int index, int *count)
+{
+	int entry = -1;
+	char *end;
+
+	*count = 0;
+	for (int i = 0;; i++, list = end) {
+		long value = strtol(list, &end, 10);
+
+		if (end == list)
+			return entry;
+		*count += value >= 0;
+		if (i == index)
+			entry = (int)value;
+	}
+}
+
+/* --- Commands ---------------------------------------------------------------------------------- */
+
+static void obey(const char *command, char *const *files)
+{
+	char word[16], name[64];
+	int phase, used = 0, count, entry;
+	double launch;
+
+	if (sscanf(command, "%15s %d %lf %lf%n", word, &phase, &phase_limit, &launch, &used) < 4)
+		return;
+	entry = read_entry(command + used, rank, &count);
+	if (strcmp(word, "node") == 0) {
+		if (entry >= 0)
+			test_node(files, launch);
+	} else if (entry >= 0 && !rendezvous) {
+		info_preflight_say("untested", word, "", (double)NAN, "",
+				   "the nodes share no directory, see --ddp-rdzv");
+	} else if (entry >= 0 && strcmp(word, "pair") == 0) {
+		snprintf(name, sizeof(name), "pair-%d-%d", phase, entry < rank ? entry : rank);
+		test_world("pair", name, entry < rank, 2);
+	} else if (entry >= 0 && strcmp(word, "all") == 0) {
+		snprintf(name, sizeof(name), "all-%d", phase);
+		test_world("all", name, entry, count);
+	}
+	info_preflight_say("done", "", "", phase, "", "%s", "");
+}
+
+int info_preflight(char *const *files)
+{
+	const char *node = getenv("SLURMD_NODENAME");
+	const char *number = getenv(DDP_NAME(DDP_RANK)) ?: getenv("SLURM_PROCID");
+	const char *directory = getenv(DDP_NAME(DDP_RENDEZVOUS));
+	char host[256] = "", *line = NULL;
+	bool directed = false;
+	size_t size = 0;
+
+	rank = number ? atoi(number) : 0;
+	rendezvous = directory ? strdup(directory) : NULL;
+	(void)gethostname(host, sizeof(host) - 1);
+	info_preflight_say("hello", "", "", ddp_date(NULL), "", "%s", node ? node : host);
+	while (getline(&line, &size, stdin) > 0) {
+		directed = true;
+		obey(line, files);
+	}
+	if (!directed)
+		test_node(files, 0);
+	free(line);
+	return 0;
+}

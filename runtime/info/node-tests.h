@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * node-tests.h - ddp-info --preflight: the tests of one node, directed by ddp-run (run/preflight.c) through srun
+ *
+ * One process runs on each node. Its results are lines on stdout, written as they come, so that a node that hangs or dies loses only its
+ * own. Fields are separated by tabs:
+ *
+ *	ddp-preflight <rank> <event> <test> <kind> <value> <unit> <text>
+ *
+ * Events: hello (text: the node's name; value: its time), begin (a test begins), done (value: the phase), and results: rate (ddp-run
+ * compares those of one test and kind), fact (in order), slow, failed, silent (a peer did not answer), untested (text: why).
+ *
+ * Commands are lines on stdin, the same for all nodes; LIMIT is in seconds, TIME is that of the launch host:
+ *
+ *	node <phase> LIMIT TIME e0 e1 ...  tests of the node, if the number of its rank is not -1
+ *	pair <phase> LIMIT TIME p0 p1 ...  all-reduce with a partner: that of rank 0, of rank 1, ...; -1: none
+ *	all <phase> LIMIT TIME r0 r1 ...   all-reduce of the ranks that have a number in it; -1: none
+ *
+ * At the end of stdin the process ends. Without any command it runs the tests of the node first.
+ */
+#ifndef DDP_INFO_NODE_TESTS_H
+#define DDP_INFO_NODE_TESTS_H
+
+#include "base/text.h"
+
+/* [files] end with NULL: the program, and what else must be readable on each node. Returns the exit status. */
+int info_preflight(char *const *files);
+
+/* Print a line, [value] NAN: none. May be called by several threads. */
+void info_preflight_say(const char *event, const char *test, const char *kind, double value,
+			const char *unit, const char *format, ...) DDP_FORMAT(6, 7);
+
+/* preflight-gpu.c: the tests of all GPUs that this process sees. Prints nothing if Slurm gave it none and there is no driver. */
+void info_preflight_gpus(void);
+
+#endif /* DDP_INFO_NODE_TESTS_H */

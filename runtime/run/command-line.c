@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "ddp-run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "base/xalloc.h"
+#include "options.h"
+
+#define HANG_DEFAULT 600.0 /* seconds */
+
+enum { EXIT_USAGE = 2, HELP_LIMIT = 10 /* seconds */ };
+
+/* --- srun's options ---------------------------------------------------------------------------- */
+
+static bool read_help(struct srun_options *options, const char *command)
+{
+	char *const argv[] = {(char *)command, "--help", NULL};
+	struct ddp_text out = {.data = NULL};
+	bool good = evidence_run(argv, HELP_LIMIT, &out) == 0 && out.data;
+
+	if (good)
+		srun_options_read(options, out.data, strcmp(command, "salloc") == 0);
+	else
+		fprintf(stderr, "ddp-run: %s --help gave no answer: is Slurm installed here?\n",
+			command);
+	ddp_text_free(&out);
+	return good;
+}
+
+/* Without the plugin srun has none of its options. ddp-exec has them, and is beside ddp-run, on all nodes. */
+static bool find_exec(struct launch *launch)
+{
+	char option[64];
+
+	if (srun_has(&launch->srun, "ddp"))
+		return true;
+	for (int id = 0; id < DDP_OPT_COUNT; id++) {
+		const struct ddp_option *o = ddp_option((enum ddp_option_id)id);
+
+		if (!o->option || id == DDP_OPT_DDP || id == DDP_OPT_NO_DDP)
+			continue;
+		snprintf(option, sizeof(option), "--%s%s", o->option, o->argument ? "=" : "");
+		srun_options_add(&launch->srun, option);
+	}
+	if (nodes_find_beside("ddp-exec", launch->exec, sizeof(launch->exec)) &&
+	    access(launch->exec, X_OK) == 0)
+		return true;
+	fprintf(stderr,
+		"ddp-run: srun has no --ddp, and %s is not there: install ddp-exec beside ddp-run, or the plugin of slurm-ddp\n",
+		launch->exec);
+	return false;
+}
+
+const char *launch_option(const struct launch *launch, const char *name, const char *variable)
+{
+	const char *value = variable ? getenv(variable) : NULL;
+
+	(void)srun_given(&launch->srun, launch->words, name, &value);
+	return value;
+}
+
+/* srun numbers the tasks of each component of a heterogeneous step from 0 in its messages. */
+static bool is_heterogeneous(const struct launch *launch)
+{
+	/* --pack-group is the name of --het-group in older releases. srun still accepts it. */
+	const char *groups = launch_option(launch, "het-group", NULL);
+	const char *packs = launch_option(launch, "pack-group", NULL);
+
+	for (char **at = launch->words; *at; at++)
+		if (strcmp(*at, ":") == 0)
+			return true;
+	return (groups && strpbrk(groups, ",-")) || (packs && strpbrk(packs, ",-"));
+}
+
+/* Whether srun's option [name] names a file or "none". Output of "all" tasks or of the number of a task is written to srun's. */
+static bool goes_to_file(const struct launch *launch, const char *name, const char *variable)
+{
+	const char *value = launch_option(launch, name, variable);
+
+	return value && strcmp(value, "all") != 0 && value[strspn(value, "0123456789")];
+}
+
+/* Whether the step has one rank, as far as the command line shows. */
+static bool is_one_rank(const struct launch *launch)
+{
+	const char *tasks = launch_option(launch, "ntasks", NULL);
+
+	if (!tasks && !launch_option(launch, "nodes", NULL) &&
+	    !launch_option(launch, "ntasks-per-node", NULL))
+		tasks = getenv("SLURM_NTASKS");
+	return tasks && strcmp(tasks, "1") == 0;
+}
+
+/* srun's labels name the rank, unless srun does something else with the output than to pass whole lines on. */
+static bool choose_output(struct launch *launch)
+{
+	static const struct {
+		const char *name, *variable;
+	} unlabelled[] = {{"pty", NULL},
+			  {"output", "SLURM_STDOUTMODE"},
+			  {"error", "SLURM_STDERRMODE"},
+			  {"unbuffered", "SLURM_UNBUFFEREDIO"}};
+	const char *logs = launch->options.text[RUN_OPTION_LOGS];
+
+	for (size_t i = 0; i < sizeof(unlabelled) / sizeof(unlabelled[0]); i++) {
+		if (!launch_option(launch, unlabelled[i].name, unlabelled[i].variable))
+			continue;
+		launch->output = i == 0 ? OUTPUT_TERMINAL : OUTPUT_MIXED;
+		if (logs)
+			fprintf(stderr,
+				"ddp-run: --logs %s: with srun's --%s nothing tells whose output is whose: leave one of them out\n",
+				logs, unlabelled[i].name);
+		return !logs;
+	}
+	launch->output = launch_option(launch, "label", "SLURM_LABELIO") ? OUTPUT_KEEP_LABELS
+			 : is_one_rank(launch)				 ? OUTPUT_ONE_RANK
+									 : OUTPUT_LABELLED;
+	return true;
+}
+
+bool launch_parse(struct launch *launch)
+{
+	const char *hang = launch->options.text[RUN_OPTION_HANG], *stay;
+	const char *unknown;
+
+	launch->words = launch->options.rest;
+	if (!read_help(&launch->srun, "srun") || !find_exec(launch))
+		return false;
+	unknown = srun_unknown(&launch->srun, launch->words);
+	if (unknown && run_options_have(unknown)) {
+		fprintf(stderr, "ddp-run: %s: options of ddp-run come before those of srun\n",
+			unknown);
+		return false;
+	}
+	if (unknown && strcmp(unknown, "--ddp") == 0) {
+		fprintf(stderr,
+			"ddp-run: leave --ddp out: this srun does not have it, and ddp-run starts "
+			"ddp-exec instead\n");
+		return false;
+	}
+	if (is_heterogeneous(launch)) {
+		fprintf(stderr,
+			"ddp-run: srun does not tell which rank of a heterogeneous step fails: use --multi-prog instead, or srun --ddp\n");
+		return false;
+	}
+	if (launch->options.number[RUN_OPTION_PREFLIGHT] > 0 &&
+	    (launch_option(launch, "het-group", NULL) ||
+	     launch_option(launch, "pack-group", NULL))) {
+		fprintf(stderr,
+			"ddp-run: --preflight: not with --het-group: it tests the nodes of a job that has one component: leave one of them out\n");
+		return false;
+	}
+	if (launch->exec[0] && launch_option(launch, "multi-prog", NULL)) {
+		fprintf(stderr,
+			"ddp-run: --multi-prog needs srun --ddp, which this srun does not have: start one program, which chooses by RANK\n");
+		return false;
+	}
+	launch->program = srun_program(&launch->srun, launch->words);
+	if (!launch_option(launch, "multi-prog", NULL) &&
+	    !launch_option(launch, "bcast", "SLURM_BCAST"))
+		launch->program_name = launch->words[launch->program];
+	stay = launch_option(launch, "kill-on-bad-exit", NULL);
+	launch->ranks_stay = stay && *stay && atoi(stay) == 0;
+	launch->stdout_to_file = goes_to_file(launch, "output", "SLURM_STDOUTMODE");
+	launch->stderr_to_file = goes_to_file(launch, "error", "SLURM_STDERRMODE");
+	launch->hang_s = hang ? launch->options.number[RUN_OPTION_HANG] : HANG_DEFAULT;
+	launch->grace_s = launch->options.number[RUN_OPTION_GRACE];
+	if (!choose_output(launch))
+		return false;
+	launch->needs_heartbeat =
+		!hang || launch->stdout_to_file || launch->output == OUTPUT_TERMINAL;
+	return true;
+}
+
+/* --- The command lines of srun and salloc ------------------------------------------------------- */
+
+static size_t count_words(char **words)
+{
+	size_t count = 0;
+
+	while (words[count])
+		count++;
+	return count;
+}
+
+/* Words of a command: [count], and some of ddp-run. */
+static char **new_words(size_t count)
+{
+	return ddp_xcalloc(count + 16, sizeof(char *), "words of a command");
+}
+
+/* How many words the option at [word] has, if it is --relative; else 0. */
+static size_t relative_words(const struct launch *launch, char *word)
+{
+	char *pair[] = {word, (char *)"0", NULL};
+	const char *value;
+
+	/* Of several letters in one word, as -lr1, the others count. */
+	if (word[0] == '-' && word[1] != '-' && word[1] != 'r')
+		return 0;
+	return srun_given(&launch->srun, pair, "relative", &value)
+		       ? srun_program(&launch->srun, pair)
+		       : 0;
+}
+
+/* Whether [word] is an option that ddp-exec has and srun does not. */
+static bool is_for_exec(const struct launch *launch, const char *word)
+{
+	return launch->exec[0] && strncmp(word, "--ddp-", strlen("--ddp-")) == 0;
+}
+
+/*
+ * ddp-run's options come first, so that the user's override them; but nodes that it has chosen come last. srun refuses --relative
+ * together with a list of nodes. Without the plugin ddp-exec starts the program, with the plugin's options.
+ */
+char **launch_words(const struct launch *launch, int number)
+{
+	bool to_file = launch->stdout_to_file || launch->stderr_to_file;
+	size_t all = count_words(launch->words), count = 0, moved = 0;
+	char **words = new_words(all), **for_exec = new_words(all), **at = launch->words;
+
+	words[count++] = "srun";
+	if (!launch->exec[0])
+		words[count++] = "--ddp";
+	words[count++] = "--kill-on-bad-exit=1";
+	words[count++] = "--wait=0";
+	if (launch->output == OUTPUT_LABELLED)
+		words[count++] = "--label";
+	if (launch->overlap)
+		words[count++] = "--overlap";
+	if (number > 0 && to_file && !launch_option(launch, "open-mode", "SLURM_OPEN_MODE"))
+		words[count++] = "--open-mode=append";
+	while (at < launch->words + launch->program && strcmp(*at, "--") != 0) {
+		char *pair[] = {*at, (char *)"0", NULL};
+		size_t length = srun_program(&launch->srun, pair);
+		bool dropped = launch->nodes_option[0] && launch->list_option &&
+			       relative_words(launch, *at) > 0;
+
+		for (size_t i = 0; i < length; i++)
+			if (is_for_exec(launch, *at))
+				for_exec[moved++] = at[i];
+			else if (!dropped)
+				words[count++] = at[i];
+		at += length;
+	}
+	if (launch->nodes_option[0]) {
+		words[count++] = (char *)launch->nodes_option;
+		if (launch->tasks_option[0])
+			words[count++] = (char *)launch->tasks_option;
+		if (launch->list_option)
+			words[count++] = launch->list_option;
+	}
+	while (at < launch->words + launch->program)
+		words[count++] = *at++;
+	if (launch->exec[0]) {
+		words[count++] = (char *)launch->exec;
+		for (size_t i = 0; i < moved; i++)
+			words[count++] = for_exec[i];
+		words[count++] = "--";
+	}
+	while (*at)
+		words[count++] = *at++;
+	free(for_exec);
+	return words;
+}
+
+/*
+ * An option of salloc with [more] nodes besides the [nodes] of the step. --ntasks and --gpus are totals of all nodes: salloc would
+ * allocate no more nodes than tasks.
+ */
+static char *add_nodes(char *option, int nodes, int more)
+{
+	static const char *const totals[] = {"--ntasks=", "--gpus="};
+	char *changed;
+
+	for (size_t i = 0; i < sizeof(totals) / sizeof(totals[0]) && more > 0; i++) {
+		const char *number = option + strlen(totals[i]);
+
+		if (strncmp(option, totals[i], strlen(totals[i])) == 0 &&
+		    !number[strspn(number, "0123456789")] &&
+		    asprintf(&changed, "%s%d", totals[i],
+			     (atoi(number) + nodes - 1) / nodes * (nodes + more)) >= 0)
+			return changed;
+	}
+	return option;
+}
+
+int launch_allocate(const struct launch *launch, char **argv)
+{
+	int more = (int)launch->options.number[RUN_OPTION_SPARE_NODES], nodes = 0;
+	const char *value = launch_option(launch, "nodes", NULL);
+	struct srun_options salloc;
+	char **shared, **words, self[PATH_MAX], option[32];
+	size_t count = 0;
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (n < 0 || !read_help(&salloc, "salloc"))
+		return EXIT_USAGE;
+	self[n] = '\0';
+	if (value && !value[strspn(value, "0123456789")])
+		nodes = atoi(value);
+	if (more > 0 && nodes < 1) {
+		fprintf(stderr,
+			"ddp-run: --spare-nodes without an allocation: give srun's -N, as a number\n");
+		return EXIT_USAGE;
+	}
+	shared = srun_shared(&launch->srun, launch->words, &salloc);
+	words = new_words(count_words(shared) + count_words(argv));
+	words[count++] = "salloc";
+	words[count++] = "--no-kill";
+	/* srun changes the directory. If salloc did as well, a relative path would count twice. */
+	for (char **at = shared; *at; at++)
+		if (strncmp(*at, "--chdir=", strlen("--chdir=")) != 0)
+			words[count++] = add_nodes(*at, nodes, more);
+	if (more > 0) {
+		snprintf(option, sizeof(option), "--nodes=%d", nodes + more);
+		words[count++] = option;
+	}
+	words[count++] = self;
+	for (char **at = argv + 1; *at; at++)
+		words[count++] = *at;
+	execvp(words[0], words);
+	fprintf(stderr, "ddp-run: cannot start salloc: %s\n", strerror(errno));
+	return 127;
+}

@@ -1,0 +1,920 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * event-loop.c - the event loop around one srun
+ *
+ * States of an attempt, in the order in which it passes through them. In each of them srun's exit ends the attempt.
+ *
+ *	STARTING   srun waits for resources. The message of the plugin, or of ddp-exec, that a step began: RUNNING.
+ *	RUNNING    Ranks run. srun reports a failure, ddp-run receives SIGTERM or SIGHUP, or nothing moves (--hang): ENDING.
+ *	ENDING     Slurm or scancel has sent the ranks SIGTERM. They do not end in time, or a node is lost: KILLING.
+ *	KILLING    scancel has sent the ranks SIGKILL. srun does not end in time: LEAVING.
+ *	LEAVING    srun was killed. Processes of the step that are left are killed on each node by a step of their own.
+ *
+ * EVENT_TABLE lists the events that move it on.
+ */
+#include "config.h"
+
+#include "ddp-run.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/text.h"
+#include "base/watch.h"
+#include "contract.h"
+#include "facts.h"
+
+/* Seconds. */
+#define TURN 0.25	  /* of the loop */
+#define PROBE_AFTER 2.0	  /* after a rank failed: do the nodes answer? */
+#define PROBE_LIMIT 8.0	  /* for a node to answer */
+#define GATHER_LIMIT 20.0 /* for evidence of a hang */
+#define KILLED_AFTER 1.0  /* for ranks to end after SIGKILL */
+#define LOST_WAIT 3.0	  /* for the rest of a step that has lost a node */
+#define LOST_LEAVE 0.5	  /* and after SIGKILL for it */
+#define KILL_MARGIN 10.0  /* after Slurm's KillWait */
+#define STEP_LIMIT 5.0	  /* for Slurm to describe a step */
+#define CANCEL_LIMIT 2.0  /* for scancel, which otherwise waits for lost nodes */
+#define HANG_GRACE 2.0	  /* between SIGTERM and SIGKILL for ranks that hang */
+#define ASK_MOST 60.0	  /* between questions about the step's nodes */
+#define SWEEP_AGAIN 5.0	  /* until nodes that could not be asked are asked again */
+#define SIGINT_AGAIN 2.0  /* srun ends the ranks on two SIGINT in a second, by a clock of seconds */
+#define SAME_SIGNAL 1.0	  /* timeout(1) signals its child, and again the process group */
+#define SIGNAL_EARLY 60.0 /* Slurm may send the signal of --signal so much early */
+#define ANNOUNCED_FOR 1800.0 /* SIGUSR1 or SIGUSR2 explains an end, or comes before the job's end */
+
+enum { SWEEPS = 5 };
+
+enum state { STARTING, RUNNING, ENDING, KILLING, LEAVING };
+
+/*
+ * Events are raised at a time that may be in the future, so a timer is an event, too. In each turn of the loop the first event of this
+ * table that is due in the present state is handled. The others wait. While Slurm ends the whole job none is handled: Slurm then signals
+ * the ranks itself, and starts no step by which a node could be probed.
+ *
+ * X(name, first and last state, handler)
+ */
+#define EVENT_TABLE(X)                                                                            \
+	X(NO_STEP, STARTING, STARTING, on_no_step) /* in the time of --hang, for restarts */      \
+	X(NODES, RUNNING, KILLING, on_nodes)	 /* Slurm did not say which nodes the step has */ \
+	X(FAILURE, RUNNING, KILLING, on_failure) /* srun reported it */                           \
+	X(HANG, RUNNING, RUNNING, on_hang)	 /* no output for the time of --hang */           \
+	X(PROBE, ENDING, KILLING, on_probe)	 /* do the nodes answer? ever less often */       \
+	X(KILL, ENDING, ENDING, on_kill)	 /* after --grace, or when a node is lost */      \
+	X(LEAVE, ENDING, KILLING, on_leave)	 /* after KillWait, or if no process is left */
+
+#define EVENT(name, first, last, handler) name,
+enum event { EVENT_TABLE(EVENT) EVENTS };
+#undef EVENT
+
+struct run {
+	const struct launch *launch;
+	struct attempt *attempt, *last;
+	enum state state;
+	double due[EVENTS]; /* 0: not raised; INFINITY: handled */
+	double nodes_wait_s, probe_wait_s;
+	pid_t srun;
+	int step_fd;		  /* for the plugin's message that a step began; -1: closed */
+	char step_file[PATH_MAX]; /* for that of ddp-exec; "": none, or it was read */
+	char step[80];		  /* "4.0" */
+	struct relay relay;
+	bool has_heartbeat;
+	bool reported_unknown; /* nodes that could not be probed */
+	bool hung;
+	bool srun_killed; /* by another process than ddp-run */
+	int last_signal;  /* that was passed on */
+	double last_signal_at, sigint_at;
+	double announced_at; /* when SIGUSR1 or SIGUSR2 came; 0: none did */
+};
+
+static int signals = -1;
+static bool end_requested; /* by a signal, and Slurm is not ending the job */
+static bool announced;	   /* by SIGUSR1 or SIGUSR2, while no attempt ran: Slurm will end the job */
+
+/* --- srun -------------------------------------------------------------------------------------- */
+
+/* Whether this process has a controlling terminal. */
+static bool has_terminal(void)
+{
+	int fd = open("/dev/tty", O_RDWR | O_CLOEXEC);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0 || tcgetpgrp(STDIN_FILENO) >= 0 || tcgetpgrp(STDOUT_FILENO) >= 0 ||
+	       tcgetpgrp(STDERR_FILENO) >= 0;
+}
+
+/*
+ * SIGTERM or SIGHUP to the process group, as from timeout(1), would make srun kill the ranks at once. At a terminal srun must stay
+ * in the group, for Ctrl-C, Ctrl-Z and input.
+ */
+void attempt_prepare_child(pid_t parent)
+{
+	sigset_t none;
+
+	if (!has_terminal())
+		setpgid(0, 0);
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	if (getppid() != parent)
+		_exit(127);
+	signal(SIGPIPE, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Write the path of [directory]/.ddp to [path], and make it. Returns whether files can be created in it. */
+static bool make_parent(char path[PATH_MAX - 64], const char *directory)
+{
+	if (snprintf(path, PATH_MAX - 64, "%s/" DDP_DIR_PARENT, directory) >= PATH_MAX - 64)
+		return false;
+	(void)mkdir(path, 0700);
+	return access(path, W_OK | X_OK) == 0;
+}
+
+/*
+ * Name the file in which rank 0's ddp-exec reports the step. It must be in a directory that all nodes share: the working directory, or the
+ * home directory if files cannot be created there.
+ */
+static void name_step_file(struct run *run)
+{
+	char directory[PATH_MAX - 80], parent[PATH_MAX - 64];
+	const char *home = getenv("HOME");
+
+	if (!run->launch->exec[0] || !getcwd(directory, sizeof(directory)))
+		return;
+	if (!make_parent(parent, directory) && (!home || !make_parent(parent, home)))
+		return;
+	snprintf(run->step_file, sizeof(run->step_file), "%s/run-%.32s.%d.%d", parent, job.id,
+		 (int)getpid(), run->attempt->number);
+}
+
+static bool start_srun(struct run *run)
+{
+	const struct launch *launch = run->launch;
+	char **words = launch_words(launch, run->attempt->number);
+	int step[2], out[2], err[2];
+	bool relayed = launch->output != OUTPUT_TERMINAL;
+	pid_t parent = getpid();
+
+	name_step_file(run);
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, step) < 0 ||
+	    (relayed && (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0)))
+		return false;
+	run->srun = fork();
+	if (run->srun == 0) {
+		attempt_prepare_child(parent);
+		setenv(DDP_RUN_RESTART, ddp_show("%d", run->attempt->number).text, 1);
+		setenv(DDP_RUN_RESTARTS_MAX,
+		       ddp_show("%.0f", launch->options.number[RUN_OPTION_RESTARTS]).text, 1);
+		if (run->step_file[0])
+			setenv(DDP_RUN_FILE, run->step_file, 1);
+		else
+			setenv(DDP_RUN_FD, ddp_show("%d", step[1]).text, 1);
+		setenv(DDP_RUN_ID, job.id, 1);
+		unsetenv("SLURM_DDP_RESTARTS");
+		fcntl(step[1], F_SETFD, 0);
+		if (relayed) {
+			dup2(out[1], STDOUT_FILENO);
+			dup2(err[1], STDERR_FILENO);
+		}
+		execvp(words[0], words);
+		fprintf(stderr, "ddp-run: cannot start srun: %s\n", strerror(errno));
+		_exit(127);
+	}
+	free(words);
+	close(step[1]);
+	run->step_fd = step[0];
+	if (relayed) {
+		close(out[1]);
+		close(err[1]);
+		relay_start(&run->relay, (int[]){out[0], err[0]});
+	}
+	return run->srun > 0;
+}
+
+/* Returns false when srun has ended, with its status in the attempt. */
+static bool is_running(struct run *run)
+{
+	int status;
+	pid_t ended = waitpid(run->srun, &status, WNOHANG);
+
+	if (ended == 0 || (ended < 0 && errno == EINTR))
+		return true;
+	if (ended == run->srun) {
+		run->attempt->status =
+			WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+		run->srun_killed = WIFSIGNALED(status) && !run->attempt->abandoned;
+	}
+	return false;
+}
+
+/* --- Events ------------------------------------------------------------------------------------ */
+
+/* Raise [event] in [seconds], unless it was raised before. */
+static void raise_in(struct run *run, enum event event, double seconds)
+{
+	if (run->due[event] == 0)
+		run->due[event] = ddp_seconds() + seconds;
+}
+
+static void set_state(struct run *run, enum state state)
+{
+	if (run->state < state)
+		run->state = state;
+}
+
+/* scancel for the step. [option]: the signal for the ranks; NULL: Slurm ends the step. */
+static void cancel(const struct run *run, const char *option)
+{
+	char *argv[] = {"scancel", "-Q", (char *)run->step, (char *)option, NULL};
+	struct ddp_text out = {.data = NULL};
+
+	(void)evidence_run(argv, CANCEL_LIMIT, &out);
+	ddp_text_free(&out);
+}
+
+static void set_ending(struct run *run)
+{
+	set_state(run, ENDING);
+	raise_in(run, PROBE, PROBE_AFTER);
+	if (run->launch->grace_s > 0)
+		raise_in(run, KILL, run->launch->grace_s);
+}
+
+/* Slurm ends the ranks of a step that failed. Ranks that only received a signal have more time. */
+static void on_failure(struct run *run)
+{
+	double kill_s;
+
+	set_ending(run);
+	if (run->launch->grace_s <= 0)
+		kill_s = job_kill_wait();
+	else /* a signal may have started the time of --grace */
+		kill_s = run->state < KILLING ? run->due[KILL] - ddp_seconds() : 0;
+	raise_in(run, LEAVE, kill_s + KILL_MARGIN);
+}
+
+/*
+ * srun waits without end for nodes that are busy. Before the first attempt they may run other steps of the user; later it is what
+ * is left of the last step, as a rule.
+ */
+static void on_no_step(struct run *run)
+{
+	double limit = run->launch->hang_s;
+
+	if (job_update() || job.suspended) {
+		run->due[NO_STEP] = ddp_seconds() + limit;
+		return;
+	}
+	fprintf(stderr, "ddp-run: Slurm has started no step for %.0f s: ending srun\n", limit);
+	kill(run->srun, SIGKILL);
+}
+
+/* Ask Slurm for the nodes and the number of ranks of the step. */
+static void on_nodes(struct run *run)
+{
+	struct attempt *attempt = run->attempt;
+	struct ddp_text out = {.data = NULL};
+	char *const argv[] = {"scontrol", "-o", "show", "step", run->step, NULL};
+	size_t size;
+
+	if (evidence_run(argv, STEP_LIMIT, &out) == 0 && out.data) {
+		const char *field = nodes_field(out.data, "NodeList", &size);
+
+		if (size > 0)
+			nodes_expand(&attempt->nodes, field, size);
+		field = nodes_field(out.data, "Tasks", &size);
+		attempt->ranks = size > 0 && attempt->nodes.count > 0 ? atoi(field) : 0;
+	}
+	ddp_text_free(&out);
+	if (attempt->nodes.count > 0) {
+		attempt->said.nodes = &attempt->nodes;
+		run->due[NODES] = INFINITY;
+		return;
+	}
+	run->nodes_wait_s = fmin(2 * run->nodes_wait_s + 1, ASK_MOST);
+	run->due[NODES] = ddp_seconds() + run->nodes_wait_s;
+}
+
+static void report_unknown(struct run *run, const struct node_list *nodes, const char *why)
+{
+	char *names;
+
+	if (run->reported_unknown)
+		return;
+	run->reported_unknown = true;
+	names = nodes_joined(nodes);
+	fprintf(stderr, "ddp-run: whether %s %s is not known: %s\n",
+		nodes->count ? names : "the step's nodes", nodes->count == 1 ? "answers" : "answer",
+		why);
+	free(names);
+}
+
+/* Add those of [nodes] that do not answer to the silent ones. Returns how many may still have processes of the step. */
+static size_t probe_nodes(struct run *run, const struct node_list *nodes)
+{
+	struct attempt *attempt = run->attempt;
+	struct nodes_answers said = {.with_ranks = 0};
+	size_t busy;
+
+	nodes_probe(nodes, attempt->job, attempt->step, false, PROBE_LIMIT, &said);
+	busy = said.with_ranks + said.silent.count + said.unasked.count;
+	for (size_t i = 0; i < said.silent.count; i++) {
+		fprintf(stderr, "ddp-run: node %s does not answer\n", said.silent.name[i]);
+		nodes_add(&attempt->silent, said.silent.name[i]);
+	}
+	if (said.unasked.count > 0)
+		report_unknown(run, &said.unasked, said.why);
+	nodes_answers_free(&said);
+	return busy;
+}
+
+/*
+ * srun waits without end for tasks of nodes that do not answer, and of a slurmstepd that was killed, also if no process of the step
+ * is left.
+ */
+static void probe(struct run *run)
+{
+	struct attempt *attempt = run->attempt;
+
+	if (attempt->nodes.count == 0)
+		on_nodes(run);
+	if (job.unanswered || attempt->nodes.count == 0) {
+		report_unknown(run, &attempt->nodes, "Slurm does not answer");
+		return;
+	}
+	if (probe_nodes(run, &attempt->nodes) == 0)
+		run->due[LEAVE] = ddp_seconds() + LOST_WAIT;
+	if (attempt->silent.count > 0)
+		raise_in(run, KILL, LOST_WAIT);
+}
+
+static void on_probe(struct run *run)
+{
+	run->probe_wait_s = run->probe_wait_s > 0 ? 2 * run->probe_wait_s : PROBE_AFTER;
+	run->due[PROBE] = ddp_seconds() + run->probe_wait_s;
+	if (run->attempt->silent.count == 0 && !job_update())
+		probe(run);
+}
+
+static void on_kill(struct run *run)
+{
+	cancel(run, "--signal=KILL");
+	set_state(run, KILLING);
+	run->due[PROBE] = ddp_seconds() + KILLED_AFTER;
+	if (run->attempt->silent.count > 0)
+		run->due[LEAVE] = ddp_seconds() + LOST_LEAVE;
+}
+
+static void on_leave(struct run *run)
+{
+	kill(run->srun, SIGKILL);
+	cancel(run, NULL);
+	set_state(run, LEAVING);
+	run->attempt->abandoned = true;
+}
+
+/* The time of the last heartbeat is that of its file, which is opened since NFS caches the attributes of other files. */
+static void read_heartbeats(struct run *run)
+{
+	DIR *dir = run->attempt->heartbeats[0] ? opendir(run->attempt->heartbeats) : NULL;
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir))) {
+		struct stat st;
+		int fd;
+
+		if (strncmp(entry->d_name, DDP_DIR_BEAT, strlen(DDP_DIR_BEAT)) != 0)
+			continue;
+		fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		if (fd >= 0 && fstat(fd, &st) == 0) {
+			double at = ddp_seconds() - fmax(ddp_date(NULL) - ddp_date(&st.st_mtim), 0);
+
+			run->has_heartbeat = true;
+			if (at > run->relay.active_at)
+				run->relay.active_at = at;
+		}
+		if (fd >= 0)
+			close(fd);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static struct node_list answering_nodes(const struct attempt *attempt)
+{
+	struct node_list answering = {.name = NULL};
+
+	for (size_t i = 0; i < attempt->nodes.count; i++)
+		if (!nodes_have(&attempt->silent, attempt->nodes.name[i]))
+			nodes_add(&answering, attempt->nodes.name[i]);
+	return answering;
+}
+
+static void end_hang(struct run *run, double quiet_s)
+{
+	struct attempt *attempt = run->attempt;
+	struct node_list answering;
+	struct ddp_error error;
+	char *names;
+
+	run->hung = true;
+	attempt->quiet_s = quiet_s;
+	fprintf(stderr, "ddp-run: nothing has moved in step %s for %.0f s: ending it\n", run->step,
+		quiet_s);
+	probe(run);
+	answering = answering_nodes(attempt);
+	names = nodes_joined(&answering);
+	if (attempt->dir[0] && answering.count > 0 &&
+	    ddp_evidence_gather(attempt->dir, attempt->job, attempt->step, names, GATHER_LIMIT,
+				&error) < 0)
+		fprintf(stderr, "ddp-run: %s\n", error.text);
+	free(names);
+	nodes_free(&answering);
+	/* On SIGTERM a rank of libddp records in which call it hangs; a stopped one needs SIGCONT for that. */
+	cancel(run, "--signal=CONT");
+	cancel(run, "--signal=TERM");
+	on_failure(run);
+	raise_in(run, KILL, HANG_GRACE);
+}
+
+static void on_hang(struct run *run)
+{
+	double limit = run->launch->hang_s, now = ddp_seconds(), quiet_s;
+
+	if (now - run->relay.active_at >= limit)
+		read_heartbeats(run);
+	quiet_s = now - run->relay.active_at;
+	run->due[HANG] = fmax(run->relay.active_at + limit, now + TURN);
+	if (quiet_s < limit || (run->launch->needs_heartbeat && !run->has_heartbeat) ||
+	    job_update())
+		return;
+	/* Under salloc the ranks of a suspended job are stopped, but not ddp-run. */
+	if (job.suspended)
+		run->relay.active_at = now;
+	else
+		end_hang(run, quiet_s);
+}
+
+#define EVENT(name, first, last, handler) {first, last, handler},
+static const struct {
+	enum state first, last;
+	void (*handler)(struct run *run);
+} events[EVENTS] = {EVENT_TABLE(EVENT)};
+#undef EVENT
+
+static void handle_event(struct run *run)
+{
+	double now = ddp_seconds();
+
+	if (run->relay.failed_at > 0)
+		raise_in(run, FAILURE, 0);
+	for (int i = 0; i < EVENTS && !job.ending; i++)
+		if (run->due[i] > 0 && run->due[i] <= now && events[i].first <= run->state &&
+		    run->state <= events[i].last) {
+			run->due[i] = INFINITY;
+			events[i].handler(run);
+			return;
+		}
+}
+
+/* Read the nodes and the number of ranks, if the [message] has them. Slurm does not say them once the step has ended. */
+static bool read_nodes(struct attempt *attempt, const char *message)
+{
+	static const char key[] = "\nnodes ", count[] = "\nranks ";
+	const char *nodes = strstr(message, key), *ranks = nodes ? strstr(nodes, count) : NULL;
+
+	if (!ranks)
+		return false;
+	nodes += strlen(key);
+	nodes_expand(&attempt->nodes, nodes, strcspn(nodes, "\n"));
+	attempt->ranks = attempt->nodes.count > 0 ? atoi(ranks + strlen(count)) : 0;
+	attempt->said.nodes = attempt->nodes.count > 0 ? &attempt->nodes : NULL;
+	return attempt->nodes.count > 0;
+}
+
+static void begin_step(struct run *run, const char *message)
+{
+	struct attempt *attempt = run->attempt;
+	double began;
+
+	if (sscanf(message, "job %31s step %31s failed %4095[^\n] rendezvous %4095[^\n]",
+		   attempt->job, attempt->step, attempt->dir, attempt->heartbeats) < 2)
+		return;
+	snprintf(run->step, sizeof(run->step), "%s.%s", attempt->job, attempt->step);
+	attempt->said.step = run->step;
+	set_state(run, RUNNING);
+	began = ddp_date(NULL);
+	if (!read_nodes(attempt, message))
+		on_nodes(run);
+	if (run->last) {
+		run->last->next_after_s = began - run->last->ended;
+		attempt_report(run->launch, run->last, NULL);
+	}
+	run->relay.active_at = ddp_seconds();
+	if (run->launch->hang_s > 0)
+		raise_in(run, HANG, run->launch->hang_s);
+}
+
+/* The plugin writes its message about a step by one write(). */
+static void read_step(struct run *run)
+{
+	static char message[2 * PATH_MAX + 128];
+	ssize_t n = read(run->step_fd, message, sizeof(message) - 1);
+
+	if (n < 0 && errno == EINTR)
+		return;
+	close(run->step_fd);
+	run->step_fd = -1;
+	if (n <= 0)
+		return;
+	message[n] = '\0';
+	begin_step(run, message);
+}
+
+/* Whether the directory of [path] lists its name: NFS shows a changed listing long before it finds a name that was missing once. */
+static bool is_listed(const char *path)
+{
+	const char *name = strrchr(path, '/') + 1;
+	char directory[PATH_MAX];
+	struct dirent *entry;
+	bool found = false;
+	DIR *dir;
+
+	snprintf(directory, sizeof(directory), "%.*s", (int)(name - path), path);
+	dir = opendir(directory);
+	while (dir && !found && (entry = readdir(dir)))
+		found = strcmp(entry->d_name, name) == 0;
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+/* Read the report of ddp-exec, if it is there: a file of this user, written under another name and then renamed. */
+static void read_step_file(struct run *run)
+{
+	static char message[2 * PATH_MAX + 128];
+	struct stat st;
+	ssize_t n = -1;
+	int fd;
+
+	if (!run->step_file[0] || !is_listed(run->step_file))
+		return;
+	fd = open(run->step_file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid())
+		n = read(fd, message, sizeof(message) - 1);
+	if (fd >= 0)
+		close(fd);
+	(void)unlink(run->step_file);
+	run->step_file[0] = '\0';
+	if (n <= 0)
+		return;
+	message[n] = '\0';
+	begin_step(run, message);
+}
+
+/* --- Signals ----------------------------------------------------------------------------------- */
+
+void attempt_begin(void)
+{
+	static const int handled[] = {SIGTERM, SIGHUP,	SIGINT,	 SIGQUIT,
+				      SIGUSR1, SIGUSR2, SIGCONT, SIGCHLD};
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < sizeof(handled) / sizeof(handled[0]); i++)
+		sigaddset(&set, handled[i]);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/*
+ * A terminal sends its signals to srun, too. After one SIGINT srun only prints the state of the ranks; after another within a
+ * second it ends them and prints so, unless it has --quiet. Under --pty a terminal sends none. SIGTERM and SIGHUP would make srun
+ * end the ranks at once, so scancel sends them to the ranks, and srun stays until they have ended.
+ *
+ * SIGUSR1 and SIGUSR2 warn of the job's end. srun passes them on to the ranks; before there are any they would kill it, or be lost.
+ *
+ * [run] is NULL if no attempt runs.
+ */
+static void handle_signal(struct run *run, const struct signalfd_siginfo *info)
+{
+	int number = (int)info->ssi_signo;
+	bool step = run && run->state >= RUNNING;
+
+	if (number == SIGUSR1 || number == SIGUSR2) {
+		if (run) {
+			run->announced_at = ddp_seconds();
+			kill(run->srun, step ? number : SIGTERM);
+		} else {
+			announced = true;
+		}
+		return;
+	}
+	if ((!run || number == SIGTERM || number == SIGHUP) && job_update()) {
+		if (run && !step)
+			kill(run->srun, number);
+		return;
+	}
+	if (!run || number != SIGINT || run->launch->output == OUTPUT_TERMINAL ||
+	    ddp_seconds() - run->sigint_at < SIGINT_AGAIN)
+		end_requested = true;
+	if (!run)
+		return;
+	if (number == SIGINT)
+		run->sigint_at = ddp_seconds();
+	if (number == SIGINT || number == SIGQUIT || !step) {
+		if (info->ssi_code != SI_KERNEL) /* a terminal's */
+			kill(run->srun, number);
+		return;
+	}
+	cancel(run, number == SIGTERM ? "--signal=TERM" : "--signal=HUP");
+	set_ending(run);
+}
+
+static void read_signals(struct run *run)
+{
+	struct signalfd_siginfo info;
+
+	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		int number = (int)info.ssi_signo;
+
+		/* Until SIGCONT ddp-run was stopped, and did not read output. */
+		if (run)
+			read_step_file(run);
+		if (run && number == SIGCONT)
+			run->relay.active_at = ddp_seconds();
+		if (number == SIGCONT || number == SIGCHLD ||
+		    (run && number != SIGINT && number == run->last_signal &&
+		     ddp_seconds() - run->last_signal_at < SAME_SIGNAL))
+			continue;
+		handle_signal(run, &info);
+		if (run) {
+			run->last_signal = number;
+			run->last_signal_at = ddp_seconds();
+		}
+	}
+}
+
+enum run_end attempt_end_requested(void)
+{
+	read_signals(NULL);
+	if (job.preempted)
+		return RUN_END_PREEMPTED;
+	if (job.timed_out)
+		return RUN_END_TIME_LIMIT;
+	if (end_requested || job.ending)
+		return RUN_END_CANCELLED;
+	return announced ? RUN_END_WARNED : RUN_END_GOOD;
+}
+
+void attempt_wait(double seconds)
+{
+	double end = ddp_seconds() + seconds, left;
+
+	while (!attempt_end_requested() && (left = end - ddp_seconds()) > 0) {
+		struct pollfd wait = {.fd = signals, .events = POLLIN};
+
+		(void)poll(&wait, 1, (int)(left * 1000) + 1);
+	}
+}
+
+/* --- The end of an attempt --------------------------------------------------------------------- */
+
+/* Whether SIGUSR1, SIGUSR2 or sbatch's --signal explain the end: a rank failed after one, or Slurm was about to end the job. */
+static bool is_announced(const struct run *run)
+{
+	const struct attempt *attempt = run->attempt;
+	double took = attempt->ended - attempt->started;
+
+	/* It does not if its time was before the attempt began. */
+	if (job.signal_s > 0 && job.left_s < job.signal_s + SIGNAL_EARLY &&
+	    job.left_s + took > job.signal_s)
+		return true;
+	return run->announced_at > 0 && ddp_seconds() - run->announced_at < ANNOUNCED_FOR &&
+	       (attempt->status != 0 || job.left_s < ANNOUNCED_FOR);
+}
+
+/* Whether no rank failed before rank 0 ended, or the first did as rank 0. Slurm ends rank 0 for one that failed, too. */
+static bool is_first_as_rank_0(const struct srun_said *said)
+{
+	const struct srun_task *first = said->task;
+
+	for (size_t i = 0; i < said->count; i++)
+		if (said->task[i].rank == 0)
+			return i == 0 ||
+			       (first->how == FACTS_EXIT && said->task[i].how == FACTS_EXIT &&
+				said->task[i].code == first->code);
+	return said->count == 0;
+}
+
+/* The first rule that holds says how the attempt ended. */
+static enum run_end find_end(const struct run *run)
+{
+	const struct attempt *attempt = run->attempt;
+	const struct srun_said *said = &attempt->said;
+	/* If Slurm has not answered, a time limit counts as the job's, and not as that of srun's --time. */
+	bool job_limit = job.timed_out || job.ending || job.unanswered || !(job.left_s > 0);
+	/* Slurm cancels a step by killing the ranks. With another status, a step that the program started was cancelled. */
+	bool cancelled =
+		attempt->step[0] && (said->cancelled || (said->aborted && attempt->status > 128));
+	bool good = attempt->status == 0 && !job.ending && !attempt->stop_reason[0] && !said->late;
+	bool was_announced = is_announced(run);
+	const struct {
+		bool holds;
+		enum run_end end;
+	} rules[] = {
+		{said->preempted || job.preempted, RUN_END_PREEMPTED},
+		{job.timed_out || (said->limit && job_limit), RUN_END_TIME_LIMIT},
+		{attempt->silent.count > 0 || said->lost.count > 0, RUN_END_NODE},
+		{run->hung, RUN_END_HANG},
+		{said->limit && !end_requested, RUN_END_STEP_LIMIT},
+		{good && !was_announced, RUN_END_GOOD},
+		{!good && (end_requested || job.ending || cancelled), RUN_END_CANCELLED},
+		{was_announced, RUN_END_WARNED},
+		{attempt->abandoned && !run->srun_killed, RUN_END_NODE},
+		{!attempt->step[0] || said->not_found, RUN_END_REFUSED},
+		{said->late, RUN_END_EXIT},
+		{attempt->stop_reason[0] && is_first_as_rank_0(said), RUN_END_STOPPED},
+		{said->count > 0 && said->task[0].how != FACTS_EXIT, RUN_END_SIGNAL},
+		{said->count == 0 && attempt->status > 128, RUN_END_SIGNAL},
+		{true, RUN_END_EXIT},
+	};
+	size_t i = 0;
+
+	while (!rules[i].holds)
+		i++;
+	return rules[i].end;
+}
+
+/*
+ * Slurm cannot end ranks of a slurmstepd that was killed or hangs, and the next attempt needs their GPUs and memory. While Slurm does
+ * not answer, a step that kills them cannot be started.
+ */
+static void kill_leftovers(const struct run *run)
+{
+	const struct attempt *attempt = run->attempt;
+	struct node_list left = answering_nodes(attempt);
+
+	for (int i = 0; left.count > 0; i++) {
+		struct nodes_answers said = {.with_ranks = 0};
+
+		nodes_probe(&left, attempt->job, attempt->step, true, PROBE_LIMIT, &said);
+		nodes_free(&left);
+		nodes_free(&said.silent);
+		left = said.unasked;
+		if (i == SWEEPS - 1 || left.count == 0 || attempt_end_requested())
+			break;
+		attempt_wait(SWEEP_AGAIN);
+		cancel(run, NULL);
+	}
+	nodes_free(&left);
+}
+
+void attempt_remove_rendezvous(const char *path)
+{
+	char *paths[] = {(char *)path, NULL};
+	FTS *tree = strstr(path, "/" DDP_DIR_PARENT "/")
+			    ? fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL)
+			    : NULL;
+
+	for (FTSENT *entry; tree && (entry = fts_read(tree));)
+		if (entry->fts_info == FTS_DP)
+			(void)rmdir(entry->fts_path);
+		else if (entry->fts_info != FTS_D)
+			(void)unlink(entry->fts_path);
+	if (tree)
+		fts_close(tree);
+	(void)rmdir(DDP_DIR_PARENT);
+}
+
+/* What is done after srun has ended, before the end is judged. */
+static void clean_up(struct run *run)
+{
+	struct attempt *attempt = run->attempt;
+	struct srun_said *said = &attempt->said;
+	struct pollfd wait = {.fd = run->step_fd, .events = POLLIN};
+
+	if (run->step_fd >= 0 && poll(&wait, 1, 0) > 0)
+		read_step(run);
+	if (run->step_fd >= 0)
+		close(run->step_fd);
+	read_step_file(run);
+	relay_end(&run->relay);
+	/* ddp-exec reports a step once its tasks have met. If one was lost before, srun has named the step. */
+	if (run->launch->exec[0] && !attempt->step[0] &&
+	    sscanf(said->named, "%31[0-9].%31[0-9]", attempt->job, attempt->step) != 2)
+		attempt->job[0] = attempt->step[0] = '\0';
+	if (run->srun_killed && attempt->step[0] && !job_update()) {
+		fprintf(stderr, "ddp-run: srun was killed: ending step %s\n", run->step);
+		cancel(run, NULL);
+		attempt->abandoned = true;
+	}
+	/* srun then has ended, but Slurm waits for the slurmstepd that was killed. */
+	if (said->broken && attempt->status != 0)
+		attempt->abandoned = true;
+	if (attempt->abandoned)
+		kill_leftovers(run);
+	attempt->ended = ddp_date(NULL);
+	/* srun that could not open a file exits before any rank has started. */
+	if (said->no_file && said->count == 0 && attempt->status == 1)
+		said->not_found = true;
+	if (said->aborted || said->cancelled || said->limit || run->announced_at > 0 ||
+	    job.requeue_id[0])
+		(void)job_update();
+	/* A slurmd that was killed without its slurmstepd is noticed when the next step begins. */
+	if (said->missed.count > 0 && attempt->silent.count == 0 && !job.ending)
+		(void)probe_nodes(run, &said->missed);
+	facts_stopped(attempt->dir, attempt->stop_reason, sizeof(attempt->stop_reason));
+	if (run->launch->exec[0])
+		attempt_remove_rendezvous(attempt->heartbeats);
+}
+
+/* --- An attempt -------------------------------------------------------------------------------- */
+
+static void loop(struct run *run)
+{
+	while (is_running(run)) {
+		struct pollfd wait[] = {{.fd = signals, .events = POLLIN},
+					{.fd = run->step_fd, .events = POLLIN}};
+
+		if (poll(wait, 2, (int)(TURN * 1000)) > 0) {
+			if (wait[1].revents)
+				read_step(run);
+			if (wait[0].revents)
+				read_signals(run);
+		}
+		read_step_file(run);
+		handle_event(run);
+	}
+}
+
+static struct tails *create_tails(const char *dir, int number)
+{
+	char logs[PATH_MAX], requeue[32] = "";
+
+	if (!dir)
+		return tails_create(NULL);
+	if (job.requeues > 0)
+		snprintf(requeue, sizeof(requeue), "/requeue-%d", job.requeues);
+	snprintf(logs, sizeof(logs), "%s%s/attempt-%d", dir, requeue, number);
+	return tails_create(logs);
+}
+
+void attempt_run(const struct launch *launch, int number, struct attempt *last,
+		 struct attempt *attempt)
+{
+	bool mixed = launch->output != OUTPUT_LABELLED && launch->output != OUTPUT_KEEP_LABELS;
+	struct run run = {
+		.launch = launch,
+		.attempt = attempt,
+		.last = last,
+		.step_fd = -1,
+		.relay = {.output = launch->output,
+			  .tails = create_tails(launch->options.text[RUN_OPTION_LOGS], number),
+			  .said = &attempt->said}};
+
+	*attempt = (struct attempt){.number = number,
+				    .started = ddp_date(NULL),
+				    .status = 1,
+				    .next_after_s = -1,
+				    .said = {.program = launch->program_name,
+					     .stays = launch->ranks_stay,
+					     .mixed = mixed}};
+	if (number > 0 && launch->hang_s > 0)
+		raise_in(&run, NO_STEP, launch->hang_s);
+	if (start_srun(&run))
+		loop(&run);
+	else
+		fprintf(stderr, "ddp-run: cannot start srun: %s\n", strerror(errno));
+	clean_up(&run);
+	attempt->end = find_end(&run);
+	attempt->said.forced = attempt->said.forced && !end_requested;
+	if (attempt->end != RUN_END_GOOD)
+		attempt_write(launch, attempt, run.relay.tails);
+	attempt->said.step = NULL;
+	attempt->said.nodes = NULL;
+	tails_destroy(run.relay.tails);
+}
+
+void attempt_free(struct attempt *attempt)
+{
+	nodes_free(&attempt->nodes);
+	nodes_free(&attempt->silent);
+	nodes_free(&attempt->unable);
+	srun_said_free(&attempt->said);
+}

@@ -1,0 +1,753 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "failure-report.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/hide.h"
+#include "base/xalloc.h"
+#include "inspect.h"
+#include "verdict.h"
+
+/* One screen: lines of each part, and columns. */
+enum {
+	TAIL_LINES = 20,
+	TRACEBACK_LINES = 14,
+	NAMED = 6, /* ranks that failed too, and groups of ranks that followed */
+	HUNG = 16, /* ranks that hung */
+	WIDEST = 160,
+	NODES_ASKED = 16,
+};
+
+/* --- Texts of others --------------------------------------------------------------------------- */
+
+struct lines {
+	char *text, **line;
+	size_t count;
+};
+
+static void lines_free(struct lines *lines)
+{
+	free(lines->text);
+	free(lines->line);
+}
+
+/* Remove the sequences that move a terminal's cursor or colour its text, which begin with ESC. */
+static void drop_escapes(char *line)
+{
+	char *out = line;
+
+	for (const char *at = line; *at; at++) {
+		if (*at != '\x1b') {
+			*out++ = *at;
+			continue;
+		}
+		if (at[1] == '[') {
+			at += 2;
+			at += strspn(at, "0123456789;:<=>? !\"#$%&'()*+,-./");
+		} else if (at[1]) {
+			at++;
+		}
+		if (!*at)
+			break;
+	}
+	*out = '\0';
+}
+
+/* The visible part of a line that a progress bar has overwritten again and again. */
+static char *last_state(char *line)
+{
+	size_t length = strlen(line);
+	char *back;
+
+	while (length > 0 && line[length - 1] == '\r')
+		line[--length] = '\0';
+	back = strrchr(line, '\r');
+	return back ? back + 1 : line;
+}
+
+/* The last [most] lines of [text], as a terminal shows them; none of "" and NULL. */
+static struct lines lines_of(const char *text, size_t most)
+{
+	struct lines lines = {.text = ddp_xstrdup(text ? text : "", "the report")};
+	size_t count = 0;
+	char *rest, *line;
+
+	for (const char *at = lines.text; *at; at++)
+		count += *at == '\n' || !at[1];
+	lines.line = ddp_xcalloc(count + 1, sizeof(*lines.line), "the report");
+	for (rest = lines.text; (line = strsep(&rest, "\n")) && (rest || *line);) {
+		if (count-- > most)
+			continue;
+		line = last_state(line);
+		drop_escapes(line);
+		lines.line[lines.count++] = line;
+	}
+	return lines;
+}
+
+/* Whether [line] is one of [lines]. */
+static bool is_in(const struct lines *lines, const char *line)
+{
+	for (size_t i = 0; i < lines->count; i++)
+		if (strcmp(lines->line[i], line) == 0)
+			return true;
+	return false;
+}
+
+/* [line] for a terminal, in up to WIDEST columns, with blanks for tabs; ddp_show() says how long .text lives. */
+struct plain {
+	char text[4 * WIDEST + 32];
+};
+
+static struct plain plain(const char *line)
+{
+	struct ddp_text cut = {.data = NULL}, out = {.data = NULL};
+	size_t columns = 0, length;
+	struct plain plain;
+
+	for (size_t left = strlen(line); left > 0 && columns < WIDEST;
+	     line += length, left -= length) {
+		length = ddp_utf8_length(line, left);
+		length = length ? length : 1;
+		if (*line == '\t')
+			ddp_text_put(&cut, "    ", 4);
+		else
+			ddp_text_put(&cut, line, length);
+		columns += *line == '\t' ? 4 : 1;
+	}
+	ddp_text_add(&cut, "%s", *line ? "..." : "");
+	ddp_text_plain(&out, cut.data ? cut.data : "");
+	snprintf(plain.text, sizeof(plain.text), "%s", out.data ? out.data : "");
+	ddp_text_free(&cut);
+	ddp_text_free(&out);
+	return plain;
+}
+
+static void put_lines(struct ddp_text *out, const char *before, const struct lines *lines)
+{
+	for (size_t i = 0; i < lines->count; i++)
+		ddp_text_add(out, "%s%s\n", before, plain(lines->line[i]).text);
+}
+
+/* --- Words ------------------------------------------------------------------------------------- */
+
+static const char *plural(double count)
+{
+	return count == 1 ? "" : "s";
+}
+
+/* "14:02:11", in this host's time zone. */
+static struct ddp_shown show_time(double seconds)
+{
+	time_t whole = (time_t)seconds;
+	struct tm broken;
+	char text[32] = "";
+
+	if (localtime_r(&whole, &broken))
+		strftime(text, sizeof(text), "%H:%M:%S", &broken);
+	return ddp_show("%s", text);
+}
+
+/* "12.3 s", "4 min". */
+static struct ddp_shown show_seconds(double seconds)
+{
+	if (seconds >= 600)
+		return ddp_show("%.0f min", seconds / 60);
+	return ddp_show("%.*f s", seconds < 1 ? 2 : 1, seconds);
+}
+
+/* How a rank ended: "killed by SIGSEGV". */
+static struct ddp_shown show_end(const struct facts_rank *rank)
+{
+	static const struct {
+		const char *before, *after;
+	} words[] = {
+#define FACTS_HOW(id, name, before, after) {before, after},
+		FACTS_HOWS(FACTS_HOW)
+#undef FACTS_HOW
+	};
+	const char *before = words[rank->how].before, *after = words[rank->how].after;
+
+	if (rank->how == FACTS_UNKNOWN)
+		return ddp_show(rank->message ? "failed" : "ended");
+	if (rank->how == FACTS_SIGNAL)
+		return ddp_show("%s%s", before, facts_signal(rank->code).text);
+	return after ? ddp_show("%s%d%s", before, rank->code, after) : ddp_show("%s", before);
+}
+
+/* --- report.txt -------------------------------------------------------------------------------- */
+
+static void put_place(struct ddp_text *out, int number, const struct facts_rank *rank)
+{
+	ddp_text_add(out, "rank %d", number);
+	if (rank->node[0])
+		ddp_text_add(out, " on %s", plain(rank->node).text);
+	if (rank->pid > 0)
+		ddp_text_add(out, ", pid %ld", rank->pid);
+}
+
+static void put_head(struct ddp_text *out, const struct facts *facts)
+{
+	static const struct {
+		const char *kind, *words;
+	} kinds[] = {{"cancelled", "was cancelled"},
+		     {"timelimit", "reached the job's time limit"},
+		     {"steplimit", "reached the time limit of its step"},
+		     {"preempted", "made room for another job"},
+		     {"warned", "ended after a warning"},
+		     {"refused", "was not started"}};
+	const struct facts_rank *first = facts->first >= 0 ? &facts->ranks[facts->first] : NULL;
+	double when = first && first->time > 0 ? first->time : facts->ended;
+	const char *words = "failed";
+
+	ddp_text_add(out, "ddp-run: ");
+	if (facts->job > 0)
+		ddp_text_add(out, "step %.0f.%.0f, ", facts->job, facts->step);
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (facts_is_kind(facts, kinds[i].kind))
+			words = kinds[i].words;
+	ddp_text_add(out, "attempt %.0f of %.0f, ", facts->attempt + 1, facts->restarts + 1);
+	if (facts_is_kind(facts, "hang"))
+		ddp_text_add(out, "hung: nothing moved for %s", show_seconds(facts->quiet).text);
+	else
+		ddp_text_add(out, "%s", words);
+	if (when > 0)
+		ddp_text_add(out, " at %s", show_time(when).text);
+	if (when > 0 && facts->started > 0 && when >= facts->started)
+		ddp_text_add(out, ", %s after its start", show_seconds(when - facts->started).text);
+	ddp_text_add(out, "\n");
+}
+
+/* The last lines of [rank], or of all ranks if it left none, without the lines of [traceback], which were shown. */
+static void put_output(struct ddp_text *out, const struct facts *facts,
+		       const struct facts_rank *rank, const struct lines *traceback)
+{
+	bool own = rank && rank->tail;
+	struct lines tail = lines_of(own ? rank->tail : facts->tail, TAIL_LINES);
+	size_t count = 0;
+
+	for (size_t i = 0; i < tail.count; i++)
+		if (!is_in(traceback, tail.line[i]))
+			tail.line[count++] = tail.line[i];
+	tail.count = count;
+	if (count > 0)
+		ddp_text_add(out, "  %s last line%s%s:\n", own ? "its" : "the",
+			     plural((double)count), own ? "" : " of all ranks");
+	put_lines(out, "    ", &tail);
+	lines_free(&tail);
+}
+
+static void put_first(struct ddp_text *out, const struct facts *facts)
+{
+	bool hang = facts_is_kind(facts, "hang");
+	const struct facts_rank *rank;
+	struct lines traceback, message;
+
+	if (facts->refusal)
+		ddp_text_add(out, "%s\n", plain(facts->refusal).text);
+	if (facts->first < 0) {
+		if (hang)
+			ddp_text_add(out, "no rank stands out\n");
+		else if (!facts->kind || facts_is_kind(facts, "exit") ||
+			 facts_is_kind(facts, "signal"))
+			ddp_text_add(out, "srun's exit status is %.0f, and no rank told why\n",
+				     facts->status);
+		put_output(out, facts, NULL, &(struct lines){.count = 0});
+		return;
+	}
+	rank = &facts->ranks[facts->first];
+	put_place(out, facts->first, rank);
+	if (!hang)
+		ddp_text_add(out, ", failed first: %s", show_end(rank).text);
+	ddp_text_add(out, "%s%s\n", hang ? ": " : rank->why[0] ? ", " : "", plain(rank->why).text);
+	message = lines_of(rank->message, TRACEBACK_LINES);
+	traceback = lines_of(rank->traceback, TRACEBACK_LINES);
+	if (message.count > 0 && !is_in(&traceback, message.line[0]))
+		put_lines(out, "  ", &message);
+	put_lines(out, "    ", &traceback);
+	if (rank->tail || traceback.count == 0)
+		put_output(out, facts, rank, &traceback);
+	lines_free(&message);
+	lines_free(&traceback);
+}
+
+/* Ranks that failed too and do not follow, as far as is known. */
+static void put_others(struct ddp_text *out, const struct facts *facts)
+{
+	const char *what = facts_is_kind(facts, "refused") ? "not started" : "also failed";
+	int count = 0;
+
+	for (int i = 0; i < facts->size; i++) {
+		const struct facts_rank *rank = &facts->ranks[i];
+
+		if (i == facts->first || rank->follows || (rank->order == 0 && !rank->message) ||
+		    facts_is_kind(facts, "hang") || count++ >= NAMED)
+			continue;
+		ddp_text_add(out, "%s: ", what);
+		put_place(out, i, rank);
+		ddp_text_add(out, ": %s%s%s\n", show_end(rank).text, rank->message ? ", " : "",
+			     plain(rank->message ? rank->message : "").text);
+	}
+	if (count > NAMED)
+		ddp_text_add(out, "%s: %d more\n", what, count - NAMED);
+}
+
+/* Ranks that followed in the same way as [like]. */
+struct group {
+	const struct facts_rank *ranks, *like;
+};
+
+static bool is_like(const void *set, int number)
+{
+	const struct group *group = set;
+	const struct facts_rank *like = group->like, *rank = &group->ranks[number];
+
+	return rank->follows && rank->how == like->how && rank->code == like->code &&
+	       strcmp(rank->why, like->why) == 0;
+}
+
+static void put_followers(struct ddp_text *out, const struct facts *facts)
+{
+	char numbers[120];
+	int groups = 0;
+
+	for (int i = 0; i < facts->size; i++) {
+		struct group group = {facts->ranks, &facts->ranks[i]};
+		bool shown = !facts->ranks[i].follows;
+
+		for (int before = 0; before < i && !shown; before++)
+			shown = is_like(&group, before);
+		if (shown || groups++ >= NAMED)
+			continue;
+		ddp_list_numbers(is_like, &group, facts->size, numbers, sizeof(numbers));
+		ddp_text_add(out, "followed: rank%s %s: %s, %s\n",
+			     strpbrk(numbers, ",-") ? "s" : "", numbers, show_end(group.like).text,
+			     plain(group.like->why).text);
+	}
+	if (groups > NAMED)
+		ddp_text_add(out, "followed: others, in %d more ways\n", groups - NAMED);
+}
+
+/* What each inspected rank of a hang does. */
+static void put_hung(struct ddp_text *out, const struct facts *facts)
+{
+	int count = 0;
+
+	for (int i = 0; i < facts->size; i++) {
+		const struct facts_rank *rank = &facts->ranks[i];
+
+		if (!rank->state || count++ >= HUNG)
+			continue;
+		ddp_text_add(out, "  ");
+		put_place(out, i, rank);
+		if (rank->state == '-')
+			ddp_text_add(out, ": no process");
+		else
+			ddp_text_add(out, ": state %c", rank->state);
+		if (rank->wchan[0] && strcmp(rank->wchan, "0") != 0)
+			ddp_text_add(out, " in %s", plain(rank->wchan).text);
+		if (rank->heartbeat_age >= 0)
+			ddp_text_add(out, ", heart beat %s before",
+				     show_seconds(rank->heartbeat_age).text);
+		if (rank->stacks)
+			ddp_text_add(out, ", stacks-%d.txt", i);
+		ddp_text_add(out, "\n");
+	}
+	if (count > HUNG)
+		ddp_text_add(out, "  and %d ranks more\n", count - HUNG);
+}
+
+/* Whether its state says only that a node runs jobs, or will: "MIXED+PLANNED". */
+static bool is_well(const struct facts_node *node)
+{
+	static const char *const well[] = {"ALLOCATED", "MIXED", "IDLE", "COMPLETING", "PLANNED"};
+	const size_t count = sizeof(well) / sizeof(well[0]);
+
+	for (const char *at = node->state; at && *at; at += *at == '+') {
+		size_t i = 0, length = strcspn(at, "+");
+
+		while (i < count &&
+		       (strlen(well[i]) != length || strncmp(at, well[i], length) != 0))
+			i++;
+		if (i == count)
+			return false;
+		at += length;
+	}
+	return true;
+}
+
+static void put_nodes(struct ddp_text *out, const struct facts *facts)
+{
+	for (int i = 0; i < facts->known_count; i++) {
+		const struct facts_node *node = &facts->known[i];
+		bool state = node->silent ? node->state != NULL : !is_well(node);
+
+		if (!node->silent && !state && node->oom_kills == 0)
+			continue;
+		ddp_text_add(out, "node %s:%s", plain(node->name).text,
+			     node->silent ? " does not answer" : "");
+		if (state)
+			ddp_text_add(out, "%s Slurm says %s", node->silent ? "," : "",
+				     plain(node->state).text);
+		if (state && node->reason)
+			ddp_text_add(out, " (%s)", plain(node->reason).text);
+		if (node->oom_kills > 0)
+			ddp_text_add(
+				out,
+				"%s the job's cgroup counts %ld process%s killed for want of memory",
+				node->silent || state ? "," : "", node->oom_kills,
+				node->oom_kills == 1 ? "" : "es");
+		ddp_text_add(out, "\n");
+	}
+}
+
+static void put_next(struct ddp_text *out, const struct facts *facts)
+{
+	static const struct {
+		const char *act, *words;
+	} acts[] = {{"restart", "started again"},
+		    {"requeue", "given back to Slurm"},
+		    {"stop", "stopped"}};
+	const char *words = facts->next;
+
+	if (!facts->next)
+		return;
+	for (size_t i = 0; i < sizeof(acts) / sizeof(acts[0]); i++)
+		if (strcmp(acts[i].act, facts->next) == 0)
+			words = acts[i].words;
+	ddp_text_add(out, "next: %s", plain(words).text);
+	for (const char **node = facts->next_nodes; *node; node++)
+		ddp_text_add(out, "%s%s", node == facts->next_nodes ? " on " : ",",
+			     plain(*node).text);
+	if (facts->next_ranks > 0)
+		ddp_text_add(out, " with %.0f rank%s", facts->next_ranks,
+			     plural(facts->next_ranks));
+	if (facts->next_after > 0)
+		ddp_text_add(out, ", %s later", show_seconds(facts->next_after).text);
+	if (facts->next_why && *facts->next_why)
+		ddp_text_add(out, ": %s", plain(facts->next_why).text);
+	ddp_text_add(out, "\n");
+}
+
+/* The report, with secrets replaced; shown on [screen] too, NULL: nowhere. */
+static void put_text(struct ddp_text *out, const struct facts *facts, FILE *screen)
+{
+	put_head(out, facts);
+	put_first(out, facts);
+	put_others(out, facts);
+	put_followers(out, facts);
+	if (facts->collectives[0] &&
+	    strcmp(facts->collectives, "no rank waits in a collective") != 0)
+		ddp_text_add(out, "collectives: %s\n", plain(facts->collectives).text);
+	if (facts->size > 0 && facts->arrivals[0].slow[0])
+		ddp_text_add(out, "before: %s\n", plain(facts->arrivals[0].slow).text);
+	put_hung(out, facts);
+	put_nodes(out, facts);
+	if (facts->dumps > 0) {
+		ddp_text_add(out, "PyTorch's flight recorder left %d dump%s", facts->dumps,
+			     plural(facts->dumps));
+		if (facts->undecoded[0])
+			ddp_text_add(out, ", not decoded (%s)", facts->undecoded);
+		ddp_text_add(out, ": torchfrtrace --prefix fr- %s\n", plain(facts->dir).text);
+	}
+	if (facts->ras)
+		ddp_text_add(out, "NCCL's RAS told of its communicators: ras.txt\n");
+	put_next(out, facts);
+	ddp_text_add(out, "all of it: ddp-run --explain %s\n", plain(facts->dir).text);
+	if (!out->data)
+		return;
+	ddp_hide(out->data);
+	out->size = strlen(out->data);
+	if (screen) {
+		fputs(out->data, screen);
+		fflush(screen);
+	}
+}
+
+/* --- report.json ------------------------------------------------------------------------------- */
+
+static void json_list(struct ddp_text *out, const char *key, const char *const *list)
+{
+	ddp_put_begin(out, key, '[');
+	for (size_t i = 0; list[i]; i++)
+		ddp_put_string(out, NULL, list[i]);
+	ddp_text_add(out, "]");
+}
+
+static void json_lines(struct ddp_text *out, const char *key, const char *text, size_t most)
+{
+	struct lines lines = lines_of(text, most);
+
+	lines.line[lines.count] = NULL;
+	json_list(out, key, (const char *const *)lines.line);
+	lines_free(&lines);
+}
+
+static void json_word(struct ddp_text *out, const char *key, const char *word)
+{
+	ddp_put_string(out, key, word && *word ? word : NULL);
+}
+
+/* [number], or null if it is 0: not known. */
+static void json_known(struct ddp_text *out, const char *key, double number)
+{
+	if (number == 0)
+		ddp_put_string(out, key, NULL);
+	else if (number > 0 && number < 1e15 && number == (double)(uint64_t)number)
+		ddp_put_count(out, key, (uint64_t)number);
+	else
+		ddp_put_number(out, key, number);
+}
+
+static void json_rank(struct ddp_text *out, const struct facts *facts, int number)
+{
+	const struct facts_rank *rank = &facts->ranks[number];
+	const struct ddp_arrival *arrival = &facts->arrivals[number];
+
+	ddp_put_count(out, "rank", (uint64_t)number);
+	json_word(out, "node", rank->node);
+	json_known(out, "pid", (double)rank->pid);
+	json_word(out, "how", facts_how_name(rank->how));
+	if (rank->how == FACTS_EXIT || rank->how == FACTS_SIGNAL)
+		ddp_put_number(out, "code", rank->code);
+	if (rank->how == FACTS_SIGNAL)
+		ddp_put_string(out, "signal", facts_signal(rank->code).text);
+	json_known(out, "time", rank->time);
+	ddp_put_bool(out, "follows", rank->follows);
+	json_word(out, "why", rank->why);
+	json_word(out, "message", rank->message);
+	if (arrival->there) {
+		json_word(out, "collective", arrival->last);
+		ddp_put_bool(out, "waits", arrival->waits);
+	}
+	if (facts->collectives[0])
+		ddp_put_bool(out, "missing", arrival->missing);
+	if (!rank->state)
+		return;
+	ddp_put_string(out, "state", (const char[]){rank->state, '\0'});
+	json_word(out, "wchan", rank->wchan);
+	json_word(out, "command", rank->command);
+	if (rank->heartbeat_age >= 0)
+		ddp_put_number(out, "beat", rank->heartbeat_age);
+	ddp_put_bool(out, "stacks", rank->stacks);
+}
+
+static void json_first(struct ddp_text *out, const struct facts *facts)
+{
+	const struct facts_rank *rank = facts->first < 0 ? NULL : &facts->ranks[facts->first];
+
+	if (!rank) {
+		ddp_put_string(out, "first", NULL);
+		return;
+	}
+	ddp_put_begin(out, "first", '{');
+	json_rank(out, facts, facts->first);
+	json_known(out, "raised", rank->raised);
+	json_lines(out, "traceback", rank->traceback, SIZE_MAX);
+	json_lines(out, "tail", rank->tail, TAIL_LINES);
+	ddp_text_add(out, "}");
+}
+
+static void json_nodes(struct ddp_text *out, const struct facts *facts)
+{
+	ddp_put_begin(out, "nodes_concerned", '[');
+	for (int i = 0; i < facts->known_count; i++) {
+		const struct facts_node *node = &facts->known[i];
+
+		ddp_put_begin(out, NULL, '{');
+		ddp_put_string(out, "node", node->name);
+		ddp_put_bool(out, "silent", node->silent);
+		ddp_put_string(out, "state", node->state);
+		ddp_put_string(out, "reason", node->reason);
+		ddp_put_count(out, "oom_kills", (uint64_t)node->oom_kills);
+		ddp_text_add(out, "}");
+	}
+	ddp_text_add(out, "]");
+}
+
+static void put_json(struct ddp_text *out, const struct facts *facts)
+{
+	ddp_put_begin(out, NULL, '{');
+	json_word(out, "run_id", facts->run_id);
+	json_known(out, "job", facts->job);
+	ddp_put_number(out, "step", facts->step);
+	ddp_put_number(out, "attempt", facts->attempt);
+	ddp_put_number(out, "restarts", facts->restarts);
+	json_word(out, "kind", facts->kind);
+	ddp_put_number(out, "status", facts->status);
+	json_known(out, "started", facts->started);
+	json_known(out, "ended", facts->ended);
+	json_known(out, "quiet", facts->quiet);
+	json_list(out, "command", facts->command);
+	json_list(out, "nodes", facts->nodes);
+	ddp_put_count(out, "size", (uint64_t)facts->size);
+	json_first(out, facts);
+	ddp_put_begin(out, "ranks", '[');
+	for (int i = 0; i < facts->size; i++) {
+		ddp_put_begin(out, NULL, '{');
+		json_rank(out, facts, i);
+		ddp_text_add(out, "}");
+	}
+	ddp_text_add(out, "]");
+	json_lines(out, "tail", facts->tail, TAIL_LINES);
+	json_word(out, "collectives", facts->collectives);
+	if (facts->size > 0)
+		json_word(out, "slow", facts->arrivals[0].slow);
+	json_nodes(out, facts);
+	ddp_put_count(out, "flight_recorder_dumps", (uint64_t)facts->dumps);
+	ddp_put_bool(out, "ras", facts->ras);
+	json_word(out, "refusal", facts->refusal);
+	json_word(out, "next", facts->next);
+	json_list(out, "next_nodes", facts->next_nodes);
+	json_known(out, "next_ranks", facts->next_ranks);
+	json_known(out, "next_after", facts->next_after);
+	json_word(out, "next_why", facts->next_why);
+	ddp_text_add(out, "}\n");
+}
+
+/* --- Nodes that the failure concerns ----------------------------------------------------------- */
+
+/* Add [name] unless Slurm would read it as a list or an option. */
+static void add_node(struct node_list *list, const char *name)
+{
+	if (*name && *name != '-' && !strpbrk(name, ",[] ") && list->count < NODES_ASKED)
+		nodes_add(list, name);
+}
+
+static int write_text(const struct facts *facts, const char *name, const struct ddp_text *text,
+		      struct ddp_error *error)
+{
+	if (text->failed)
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the report on %s",
+				     facts->dir);
+	return ddp_file_write_text(facts->dir, name, text, error);
+}
+
+/* Ask Slurm about them, and leave its answer in nodes.txt; nothing if there are none, or if that file is there already. */
+static void ask_nodes(struct facts *facts)
+{
+	struct node_list list = {.name = NULL};
+	struct ddp_text out = {.data = NULL};
+	char path[PATH_MAX + 16], job[32], *names;
+	long kills;
+
+	snprintf(path, sizeof(path), "%s/nodes.txt", facts->dir);
+	if (access(path, F_OK) == 0)
+		return;
+	/* The job's cgroup on this node, if it is one of the job's. */
+	snprintf(job, sizeof(job), "%.0f", facts->job);
+	kills = facts->job > 0 ? inspect_memory(facts->dir, job) : 0;
+	if (kills > 0)
+		facts_node(facts, inspect_node())->oom_kills = kills;
+	for (int i = 0; i < facts->known_count; i++)
+		add_node(&list, facts->known[i].name);
+	if (facts->first >= 0)
+		add_node(&list, facts->ranks[facts->first].node);
+	for (int i = 0; i < facts->size; i++)
+		if (facts->ranks[i].how == FACTS_NODE)
+			add_node(&list, facts->ranks[i].node);
+	names = nodes_joined(&list);
+	if (list.count > 0) {
+		char *const argv[] = {"scontrol", "-o", "show", "node", names, NULL};
+
+		if (evidence_run(argv, 5, &out) == 0 && out.size > 0)
+			(void)write_text(facts, "nodes.txt", &out, NULL);
+		facts_read_nodes(facts);
+	}
+	free(names);
+	nodes_free(&list);
+	ddp_text_free(&out);
+}
+
+/* --- Reports ----------------------------------------------------------------------------------- */
+
+static int read_facts(struct facts *facts, const char *dir, struct ddp_error *error)
+{
+	int status = facts_read(facts, dir, error);
+
+	if (status == 0)
+		verdict_judge(facts);
+	return status;
+}
+
+int ddp_verdict_explain(const char *dir, FILE *screen, struct ddp_error *error)
+{
+	struct ddp_text text = {.data = NULL};
+	struct facts facts;
+	int status = read_facts(&facts, dir, error);
+
+	if (status < 0)
+		return status;
+	put_text(&text, &facts, screen);
+	if (text.failed)
+		status =
+			ddp_error_set(error, DDP_ERR_MEMORY, "no memory for the report on %s", dir);
+	ddp_text_free(&text);
+	facts_free(&facts);
+	return status;
+}
+
+int ddp_verdict_write(const char *dir, FILE *screen, struct ddp_error *error)
+{
+	struct ddp_text text = {.data = NULL}, json = {.data = NULL};
+	struct facts facts;
+	int status = read_facts(&facts, dir, error);
+
+	if (status < 0)
+		return status;
+	ask_nodes(&facts);
+	put_text(&text, &facts, screen);
+	put_json(&json, &facts);
+	status = write_text(&facts, "report.txt", &text, error);
+	if (status == 0)
+		status = write_text(&facts, "report.json", &json, error);
+	ddp_text_free(&text);
+	ddp_text_free(&json);
+	facts_free(&facts);
+	return status;
+}
+
+int ddp_verdict_point(const char *dir, char *point, size_t size, char *node, size_t node_size,
+		      struct ddp_error *error)
+{
+	const struct facts_rank *rank;
+	struct facts facts;
+	size_t used;
+	int status = read_facts(&facts, dir, error);
+
+	point[0] = '\0';
+	snprintf(node, node_size, "%s", "");
+	if (status < 0)
+		return status;
+	if (facts.first >= 0) {
+		rank = &facts.ranks[facts.first];
+		/* A rank that is late may be healthy, and wait for one that has ended. */
+		if (rank->how != FACTS_LATE)
+			snprintf(node, node_size, "%s", rank->node);
+		snprintf(point, size, "rank %d, %s%s", facts.first,
+			 facts_is_kind(&facts, "hang") ? "hangs" : show_end(rank).text,
+			 rank->message ? ": " : "");
+		/* Numbers differ between attempts: a pid, an address, a duration. */
+		used = strlen(point);
+		for (const char *at = rank->message ? rank->message : "";
+		     *at && *at != '\n' && used + 2 < size; at++) {
+			bool digit = isdigit((unsigned char)*at);
+
+			if (digit && point[used - 1] == '#')
+				continue;
+			point[used++] = (char)(digit			     ? '#'
+					       : iscntrl((unsigned char)*at) ? '?'
+									     : *at);
+		}
+		point[used] = '\0';
+	}
+	facts_free(&facts);
+	return 0;
+}

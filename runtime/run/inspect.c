@@ -1,0 +1,670 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "inspect.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/watch.h"
+#include "base/xalloc.h"
+#include "contract.h"
+#include "nodes.h"
+
+/* Of all architectures. */
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#define SYS_pidfd_send_signal 424
+#endif
+
+enum {
+	OUTPUT_LIMIT = 1 << 18, /* bytes of a file about a rank */
+	PROCESSES = 4096,	/* of the step on a node */
+	STACKS = 3,		/* processes of a rank whose stacks are read */
+};
+
+/* --- Processes --------------------------------------------------------------------------------- */
+
+struct process {
+	long pid, parent;
+	int rank;
+	char state;
+	char name[32];
+	bool task;	   /* Slurm started it; it is no child of a task */
+	bool asked;	   /* for a dump of PyTorch's flight recorder */
+	char *environment; /* /proc/<pid>/environ, with its size */
+	size_t size;
+};
+
+/* The processes of a step on this node. */
+struct step {
+	const char *job, *step;
+	struct process *all;
+	int count;
+};
+
+/* The content of /proc/[pid]/[name], freed by free(); NULL if it cannot be opened. */
+static char *read_proc(long pid, const char *name, size_t *size)
+{
+	struct ddp_text text = {.data = NULL};
+	char path[64], piece[4096];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%ld/%s", pid, name);
+	file = fopen(path, "re");
+	if (!file)
+		return NULL;
+	ddp_text_put(&text, "", 0);
+	for (size_t n; (n = fread(piece, 1, sizeof(piece), file)) > 0;)
+		ddp_text_put(&text, piece, n);
+	fclose(file);
+	*size = text.size;
+	return text.data;
+}
+
+/* The number of the next entry of a directory of processes or threads; 0: there is none, and the directory is closed. */
+static long next_number(DIR *dir)
+{
+	struct dirent *entry;
+
+	while (dir && (entry = readdir(dir)))
+		if (isdigit((unsigned char)entry->d_name[0]))
+			return atol(entry->d_name);
+	if (dir)
+		closedir(dir);
+	return 0;
+}
+
+/* The value of variable [name] of the process; NULL: it has none. */
+static const char *variable(const struct process *process, const char *name)
+{
+	const char *at = process->environment, *end = at + process->size;
+	size_t n = strlen(name);
+
+	for (; at < end; at += strlen(at) + 1)
+		if (strncmp(at, name, n) == 0 && at[n] == '=')
+			return at + n + 1;
+	return NULL;
+}
+
+static bool has_value(const struct process *process, const char *name, const char *value)
+{
+	const char *has = variable(process, name);
+
+	return has && value ? strcmp(has, value) == 0 : has == value;
+}
+
+/* Read "4711 (python3) S 4700 ...", whose name may have any characters. */
+static bool read_stat(struct process *process)
+{
+	size_t size;
+	char *text = read_proc(process->pid, "stat", &size);
+	char *open = text ? strchr(text, '(') : NULL, *close = text ? strrchr(text, ')') : NULL;
+	bool good = open && close > open &&
+		    sscanf(close + 1, " %c %ld", &process->state, &process->parent) == 2;
+
+	if (good)
+		snprintf(process->name, sizeof(process->name), "%.*s", (int)(close - open - 1),
+			 open + 1);
+	free(text);
+	return good;
+}
+
+/* Whether process [pid] is the slurmstepd of step [step] of job [job], by the title that slurmstepd sets. */
+static bool is_slurmstepd(long pid, const char *job, const char *step)
+{
+	char title[128];
+	size_t size;
+	char *command = read_proc(pid, "cmdline", &size);
+	bool is;
+
+	snprintf(title, sizeof(title), "slurmstepd: [%.40s.%.40s]", job, step);
+	is = command && strncmp(command, title, strlen(title)) == 0;
+	free(command);
+	return is;
+}
+
+bool evidence_in_step(const char *job, const char *step)
+{
+	struct process process = {.pid = getppid()};
+	char part[128], *cgroup;
+	size_t size;
+	bool is;
+
+	for (; process.pid > 1 && read_stat(&process); process.pid = process.parent)
+		if (strcmp(process.name, "slurmstepd") == 0)
+			return is_slurmstepd(process.pid, job, step);
+	/* The parents cannot be read, or a daemon has replaced them. */
+	snprintf(part, sizeof(part), "/job_%.40s/step_%.40s/", job, step);
+	cgroup = read_proc(getpid(), "cgroup", &size);
+	is = cgroup && strstr(cgroup, part);
+	free(cgroup);
+	return is;
+}
+
+/* Whether a parent, up to the process that Slurm started, began without variable [name], as far as they can be read. */
+static bool is_new_here(const char *name)
+{
+	struct process process = {.pid = getppid()};
+	bool lacks = false;
+
+	while (!lacks && process.pid > 1 && read_stat(&process) &&
+	       strcmp(process.name, "slurmstepd") != 0) {
+		process.environment = read_proc(process.pid, "environ", &process.size);
+		lacks = process.environment && !variable(&process, name);
+		free(process.environment);
+		process.pid = process.parent;
+	}
+	return lacks;
+}
+
+const char *evidence_launcher(void)
+{
+	static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+					    "MV2_COMM_WORLD_RANK", "TORCHELASTIC_RUN_ID"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (getenv(names[i]) && is_new_here(names[i]))
+			return names[i];
+	return NULL;
+}
+
+/*
+ * Whether [process] is the step's, of this cluster and node: clusters may share a host, each with a job 1, a step 0 and a node n1, and all
+ * nodes of a private cluster do. Only such a process may be killed. Its environment is set then, and freed by free().
+ */
+static bool is_of_step(struct process *process, const char *job, const char *step)
+{
+	const char *node = getenv("SLURMD_NODENAME"), *rank;
+
+	process->environment = read_proc(process->pid, "environ", &process->size);
+	if (!process->environment)
+		return false;
+	rank = variable(process, "SLURM_PROCID");
+	if (rank && has_value(process, "SLURM_JOB_ID", job) &&
+	    has_value(process, "SLURM_STEP_ID", step) &&
+	    has_value(process, "SLURM_CLUSTER_NAME", getenv("SLURM_CLUSTER_NAME")) &&
+	    has_value(process, "SLURM_CONF", getenv("SLURM_CONF")) &&
+	    (!node || has_value(process, "SLURMD_NODENAME", node)) && read_stat(process)) {
+		process->rank = atoi(rank);
+		return true;
+	}
+	free(process->environment);
+	process->environment = NULL;
+	return false;
+}
+
+/*
+ * Whether [pid] is a task of the step that hides its environment: it has no variable of Slurm, or cannot be read, and its parent is the
+ * step's slurmstepd. It may belong to another cluster on this host, so it must not be killed. Sets [process], without an environment.
+ */
+static bool is_hidden_task(struct process *process, long pid, const char *job, const char *step)
+{
+	bool is = false;
+
+	*process = (struct process){.pid = pid};
+	process->environment = read_proc(pid, "environ", &process->size);
+	if ((!process->environment || !variable(process, "SLURM_PROCID")) && read_stat(process) &&
+	    !strchr("ZX", process->state))
+		is = is_slurmstepd(process->parent, job, step);
+	free(process->environment);
+	process->environment = NULL;
+	process->size = 0;
+	return is;
+}
+
+static bool has_hidden_task(const char *job, const char *step)
+{
+	DIR *dir = opendir("/proc");
+	struct process process;
+	bool has = false;
+
+	for (long pid; (pid = next_number(dir));)
+		has = has || is_hidden_task(&process, pid, job, step);
+	return has;
+}
+
+static struct step find_step(const char *job, const char *step)
+{
+	struct step found = {job, step, ddp_xcalloc(PROCESSES + 1, sizeof(*found.all), "processes"),
+			     0};
+	DIR *dir = opendir("/proc");
+
+	for (long pid; (pid = next_number(dir));) {
+		struct process process = {.pid = pid};
+
+		if (found.count < PROCESSES && is_of_step(&process, job, step))
+			found.all[found.count++] = process;
+	}
+	for (int i = 0; i < found.count; i++) {
+		found.all[i].task = true;
+		for (int k = 0; k < found.count; k++)
+			if (found.all[k].pid == found.all[i].parent &&
+			    found.all[k].rank == found.all[i].rank)
+				found.all[i].task = false;
+	}
+	return found;
+}
+
+static void free_step(struct step *step)
+{
+	for (int i = 0; i < step->count; i++)
+		free(step->all[i].environment);
+	free(step->all);
+}
+
+/* --- What a rank does -------------------------------------------------------------------------- */
+
+static void __attribute__((format(printf, 3, 4)))
+write_text(const char *dir, const struct ddp_text *text, const char *format, ...);
+static void write_text(const char *dir, const struct ddp_text *text, const char *format, ...)
+{
+	char name[FACTS_NAME + 32];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(name, sizeof(name), format, arguments);
+	va_end(arguments);
+	if (text->size > 0 && !text->failed)
+		(void)ddp_file_write_text(dir, name, text, NULL);
+}
+
+const char *inspect_node(void)
+{
+	static char name[FACTS_NAME];
+	const char *node = getenv("SLURMD_NODENAME");
+
+	if (!name[0] && (node || gethostname(name, sizeof(name) - 1) == 0))
+		snprintf(name, sizeof(name), "%s", node ? node : name);
+	return name;
+}
+
+/* Seconds since its last heartbeat; less than 0: it never had one. */
+static double heartbeat_age(const struct process *process)
+{
+	const char *path = variable(process, DDP_NAME(DDP_HEARTBEAT));
+	struct stat st;
+	double age;
+
+	if (!path || stat(path, &st) < 0)
+		return -1;
+	age = ddp_date(NULL) - ddp_date(&st.st_mtim);
+	return age > 0 ? age : 0;
+}
+
+static void add_file(struct ddp_text *out, long pid, const char *name)
+{
+	size_t size;
+	char *text = read_proc(pid, name, &size);
+
+	if (text)
+		ddp_text_put(out, text, size);
+	free(text);
+}
+
+/* Write proc-<rank>.txt: the process, its command, and of each thread its number, where in the kernel it waits, and its name. */
+static void write_process(const char *dir, const struct process *process)
+{
+	struct ddp_text out = {.data = NULL};
+	double age = heartbeat_age(process);
+	char path[64], name[64], *command;
+	size_t size = 0;
+	DIR *threads;
+
+	ddp_text_add(&out, "node %s\npid %ld\nstate %c\nwchan ", inspect_node(), process->pid,
+		     process->state);
+	add_file(&out, process->pid, "wchan");
+	ddp_text_add(&out, "\nparent ");
+	add_file(&out, process->parent, "comm");
+	if (age >= 0)
+		ddp_text_add(&out, "beat %.3f\n", age);
+	command = read_proc(process->pid, "cmdline", &size);
+	for (size_t i = 0; i + 1 < size; i++)
+		if (!command[i] || command[i] == '\n')
+			command[i] = ' ';
+	ddp_text_add(&out, "command %s\n\n", command ? command : "");
+	free(command);
+	add_file(&out, process->pid, "status");
+	snprintf(path, sizeof(path), "/proc/%ld/task", process->pid);
+	threads = opendir(path);
+	for (long thread; (thread = next_number(threads));) {
+		if (out.size >= OUTPUT_LIMIT)
+			continue;
+		ddp_text_add(&out, "thread %ld ", thread);
+		snprintf(name, sizeof(name), "task/%ld/wchan", thread);
+		add_file(&out, process->pid, name);
+		ddp_text_add(&out, " ");
+		snprintf(name, sizeof(name), "task/%ld/comm", thread);
+		add_file(&out, process->pid, name);
+	}
+	write_text(dir, &out, "proc-%d.txt", process->rank);
+	ddp_text_free(&out);
+}
+
+/* Write about ranks that ran here by the plugin's record and were not found: one that hides its environment, or has no process. */
+static void write_others(const char *dir, const struct step *step)
+{
+	DIR *open = opendir(dir);
+	struct dirent *entry;
+
+	while (open && (entry = readdir(open))) {
+		struct ddp_text out = {.data = NULL};
+		struct process hidden;
+		char path[PATH_MAX + 300], *text = NULL, node[FACTS_NAME] = "";
+		int rank, i = 0;
+		long pid = 0;
+		size_t size;
+
+		if (sscanf(entry->d_name, DDP_DIR_TASK "%d", &rank) != 1)
+			continue;
+		while (i < step->count && step->all[i].rank != rank)
+			i++;
+		snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name);
+		if (i < step->count || ddp_file_read(path, OUTPUT_LIMIT, &text, &size, NULL) != 0 ||
+		    sscanf(text, "%127s %ld", node, &pid) != 2 ||
+		    strcmp(node, inspect_node()) != 0) {
+			/* It was found, or ran elsewhere. */
+		} else if (is_hidden_task(&hidden, pid, step->job, step->step)) {
+			hidden.rank = rank;
+			write_process(dir, &hidden);
+		} else {
+			ddp_text_add(&out, "node %s\npid %ld\nstate -\n", node, pid);
+			write_text(dir, &out, "proc-%d.txt", rank);
+		}
+		free(text);
+		ddp_text_free(&out);
+	}
+	if (open)
+		closedir(open);
+}
+
+static void add_stacks(struct ddp_text *out, const struct process *process, double end)
+{
+	char pid[24];
+	char *const spy[] = {"py-spy", "dump", "--pid", pid, NULL};
+	char *const gdb[] = {"gdb",
+			     "-nx",
+			     "-batch",
+			     "-p",
+			     pid,
+			     "-ex",
+			     "set pagination off",
+			     "-ex",
+			     "thread apply all bt 40",
+			     NULL};
+	size_t before = out->size;
+	int status = 127;
+
+	snprintf(pid, sizeof(pid), "%ld", process->pid);
+	ddp_text_add(out, "--- pid %ld, %s\n", process->pid, process->name);
+	if (strncmp(process->name, "python", 6) == 0)
+		status = evidence_run(spy, end - ddp_seconds(), out);
+	if (status != 0 && ddp_seconds() < end)
+		status = evidence_run(gdb, end - ddp_seconds(), out);
+	if (status != 127)
+		return;
+	/* Neither is there. */
+	out->size = before;
+	if (out->data)
+		out->data[before] = '\0';
+}
+
+static void write_stacks(const char *dir, const struct step *step, int rank, double end)
+{
+	struct ddp_text out = {.data = NULL};
+	int count = 0;
+
+	for (int i = 0; i < step->count && count < STACKS && ddp_seconds() < end; i++)
+		if (step->all[i].rank == rank) {
+			add_stacks(&out, &step->all[i], end);
+			count++;
+		}
+	write_text(dir, &out, "stacks-%d.txt", rank);
+	ddp_text_free(&out);
+}
+
+/* --- PyTorch's flight recorder, NCCL's RAS, the cgroup ------------------------------------------- */
+
+/* Write a byte into its pipe, which makes PyTorch write a dump within a second or so. Returns whether the pipe has a reader. */
+static bool ask_recorder(const struct process *process)
+{
+	const char *stem = variable(process, DDP_NAME(TORCH_NCCL_DEBUG_INFO_PIPE_FILE));
+	char path[PATH_MAX + 32];
+	struct stat st;
+	bool asked;
+	int fd;
+
+	if (!stem ||
+	    snprintf(path, sizeof(path), "%s%d.pipe", stem, process->rank) >= (int)sizeof(path))
+		return false;
+	fd = open(path, O_WRONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	asked = fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) && write(fd, "1", 1) == 1;
+	close(fd);
+	return asked;
+}
+
+/* Whether each rank that was asked for its dump has left it. */
+static bool has_dumps(const char *dir, const struct step *step)
+{
+	char path[PATH_MAX + 32];
+
+	for (int i = 0; i < step->count; i++) {
+		snprintf(path, sizeof(path), "%s/" DDP_DIR_DUMP "%d", dir, step->all[i].rank);
+		if (step->all[i].asked && access(path, F_OK) < 0)
+			return false;
+	}
+	return true;
+}
+
+/* Connect to "localhost:61235"; each later wait lasts [limit] seconds at most. Returns -1 on failure. */
+static int connect_to(const char *address, double limit)
+{
+	const long whole = (long)limit;
+	const struct timeval wait = {whole, (suseconds_t)((limit - (double)whole) * 1e6)};
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+	struct addrinfo *found = NULL;
+	char host[256];
+	const char *port = address ? strrchr(address, ':') : NULL;
+	int fd = -1;
+
+	if (!port ||
+	    snprintf(host, sizeof(host), "%.*s", (int)(port - address), address) >=
+		    (int)sizeof(host) ||
+	    getaddrinfo(host, port + 1, &hints, &found) != 0)
+		return -1;
+	for (struct addrinfo *at = found; at && fd < 0; at = at->ai_next) {
+		fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, 0);
+		if (fd >= 0 && (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof(wait)) < 0 ||
+				setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)) < 0 ||
+				connect(fd, at->ai_addr, at->ai_addrlen) < 0)) {
+			close(fd);
+			fd = -1;
+		}
+	}
+	freeaddrinfo(found);
+	return fd;
+}
+
+/* Write the answer of NCCL's RAS at [address], a text that ends with the connection, into ras.txt, until [end]. */
+static void write_ras(const char *dir, const char *address, double end)
+{
+	static const char question[] = "verbose status\n";
+	double limit = end - ddp_seconds();
+	struct ddp_text out = {.data = NULL};
+	char piece[4096];
+	ssize_t n;
+	/* A limit of 0 would be none for the socket. */
+	int fd = limit > 0.01 ? connect_to(address, limit) : -1;
+
+	if (fd < 0)
+		return;
+	if (send(fd, question, strlen(question), MSG_NOSIGNAL) == (ssize_t)strlen(question))
+		while (ddp_seconds() < end && (n = recv(fd, piece, sizeof(piece), 0)) > 0)
+			if (out.size + (size_t)n <= OUTPUT_LIMIT)
+				ddp_text_put(&out, piece, (size_t)n);
+	close(fd);
+	write_text(dir, &out, "ras.txt");
+	ddp_text_free(&out);
+}
+
+/* Cut "/slurm/uid_1/job_5/step_0", or v2's "/system.slice/slurmstepd.scope/job_5/step_0/user/task_0", behind the job. */
+static bool cut_at_job(char *path, const char *job)
+{
+	char word[64], *at;
+
+	snprintf(word, sizeof(word), "/job_%.40s", job);
+	at = strstr(path, word);
+	if (!at || (at[strlen(word)] && at[strlen(word)] != '/'))
+		return false;
+	at[strlen(word)] = '\0';
+	return true;
+}
+
+/* The number of processes that the kernel killed in control group [path], by its file [name]; 0 if that does not say. */
+static long count_kills(const char *path, const char *name)
+{
+	char full[PATH_MAX], line[128];
+	long kills = 0;
+	FILE *file;
+
+	snprintf(full, sizeof(full), "%.3900s/%s", path, name);
+	file = fopen(full, "re");
+	while (file && fgets(line, sizeof(line), file))
+		(void)sscanf(line, "oom_kill %ld", &kills);
+	if (file)
+		fclose(file);
+	return kills;
+}
+
+/* The same of the groups below it as well, steps and tasks, which v2 includes in the count. */
+static long sum_kills(const char *path, int depth)
+{
+	long kills = count_kills(path, "memory.oom_control");
+	DIR *dir = depth > 0 ? opendir(path) : NULL;
+	struct dirent *entry;
+	char below[PATH_MAX];
+
+	while (dir && (entry = readdir(dir)))
+		if (entry->d_type == DT_DIR && entry->d_name[0] != '.' &&
+		    snprintf(below, sizeof(below), "%.3600s/%s", path, entry->d_name) > 0)
+			kills += sum_kills(below, depth - 1);
+	if (dir)
+		closedir(dir);
+	return kills;
+}
+
+long inspect_memory(const char *dir, const char *job)
+{
+	FILE *file = fopen("/proc/self/cgroup", "re");
+	struct ddp_text out = {.data = NULL};
+	char line[2304], full[2400];
+	long kills = 0;
+
+	while (file && fgets(line, sizeof(line), file)) {
+		char *path = strchr(line, '/');
+		bool v1 = strstr(line, ":memory:");
+
+		line[strcspn(line, "\n")] = '\0';
+		if (!path || !cut_at_job(path, job))
+			continue;
+		snprintf(full, sizeof(full), "/sys/fs/cgroup%s%s", v1 ? "/memory" : "", path);
+		if (v1)
+			kills += sum_kills(full, 4);
+		else if (strncmp(line, "0::", 3) == 0)
+			kills += count_kills(full, "memory.events");
+	}
+	if (file)
+		fclose(file);
+	if (kills > 0) {
+		ddp_text_add(&out, "oom_kill %ld\n", kills);
+		write_text(dir, &out, "memory-%s.txt", inspect_node());
+		ddp_text_free(&out);
+	}
+	return kills;
+}
+
+/* --- --look, --sweep, --gather ------------------------------------------------------------------- */
+
+/* Kill process [pid], unless its number was given to a process of another step since it was found. */
+static void kill_process(long pid, const char *job, const char *step)
+{
+	int fd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0);
+	struct process now = {.pid = pid};
+
+	if (is_of_step(&now, job, step)) {
+		if (fd >= 0)
+			(void)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
+		else
+			kill((pid_t)pid, SIGKILL);
+	}
+	free(now.environment);
+	if (fd >= 0)
+		close(fd);
+}
+
+int ddp_evidence_look_main(int argc, char **argv)
+{
+	struct step step;
+	bool found;
+
+	if (argc != 4) {
+		fprintf(stderr, "ddp-run %s is for ddp-run itself: JOB STEP\n", argv[1]);
+		return 2;
+	}
+	step = find_step(argv[2], argv[3]);
+	for (int i = 0; i < step.count && strcmp(argv[1], "--sweep") == 0; i++)
+		kill_process(step.all[i].pid, argv[2], argv[3]);
+	found = step.count > 0 || has_hidden_task(argv[2], argv[3]);
+	free_step(&step);
+	return found ? 0 : NODES_NO_PROCESS;
+}
+
+int ddp_evidence_main(int argc, char **argv)
+{
+	double limit = argc == 6 ? strtod(argv[5], NULL) : 0, end = ddp_seconds() + limit;
+	struct process *task, *behind;
+	const char *dir = argv[2];
+	struct step step;
+
+	if (!(limit > 0)) {
+		fputs("ddp-run --gather is for ddp-run itself: DIR JOB STEP SECONDS\n", stderr);
+		return 2;
+	}
+	alarm((unsigned)limit + 2);
+	step = find_step(argv[3], argv[4]);
+	behind = step.all + step.count;
+	for (task = step.all; task < behind; task++)
+		if (task->task)
+			write_process(dir, task);
+	write_others(dir, &step);
+	(void)inspect_memory(dir, argv[3]);
+	for (task = step.all; task < behind; task++)
+		task->asked = task->task && ask_recorder(task);
+	/* One process answers for the whole job. */
+	for (task = step.all; task < behind; task++)
+		if (task->task && task->rank == 0)
+			write_ras(dir, variable(task, DDP_NAME(NCCL_RAS_ADDR)),
+				  end - limit * 3 / 4);
+	for (task = step.all; task < behind; task++)
+		if (task->task)
+			write_stacks(dir, &step, task->rank, end);
+	/* Dumps come from a thread that polls once a second. */
+	while (!has_dumps(dir, &step) && ddp_seconds() < end)
+		usleep(50000);
+	free_step(&step);
+	return 0;
+}

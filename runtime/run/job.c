@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "ddp-run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/settings.h"
+#include "base/text.h"
+
+enum {
+	ANSWER_LIMIT = 10,  /* seconds, for questions before the first attempt */
+	UPDATE_LIMIT = 5,   /* seconds, while ranks run */
+	REQUEUE_LIMIT = 30, /* seconds */
+	SIGNAL_TIME = 60,   /* seconds: sbatch's default for --signal */
+	KILL_WAIT = 30	    /* seconds: Slurm's default */
+};
+
+struct run_job job = {.left_s = INFINITY};
+
+/* --- How it was submitted ---------------------------------------------------------------------- */
+
+struct submission {
+	struct ddp_text line;	    /* the command line of sbatch or salloc; empty: not known */
+	struct ddp_text directives; /* the "#SBATCH" lines of the script */
+	bool has_script;
+};
+
+/* [answer] of scontrol has the command line from Slurm 25.11 on. Before that only the accounting has it, if there is one. */
+static void read_submission(struct submission *given, const char *answer)
+{
+	char *const sacct[] = {"sacct",	     "-X", "-n",	   "-P", "-o",
+			       "SubmitLine", "-j", (char *)job.id, NULL};
+	char *const scontrol[] = {"scontrol", "write", "batch_script", (char *)job.id, "-", NULL};
+	static const char key[] = "\n   SubmitLine=";
+	struct ddp_text accounting = {.data = NULL}, script = {.data = NULL};
+	const char *found = strstr(answer, key);
+
+	if (found)
+		found += strlen(key);
+	else if (evidence_run(sacct, ANSWER_LIMIT, &accounting) == 0)
+		found = accounting.data;
+	if (found)
+		ddp_text_put(&given->line, found, strcspn(found, "\n"));
+	given->has_script = evidence_run(scontrol, ANSWER_LIMIT, &script) == 0 && script.data;
+	for (char *rest = given->has_script ? script.data : NULL, *line;
+	     (line = strsep(&rest, "\n"));)
+		if (strncmp(line, "#SBATCH", strlen("#SBATCH")) == 0)
+			ddp_text_add(&given->directives, "%s\n", line);
+	ddp_text_free(&accounting);
+	ddp_text_free(&script);
+}
+
+/* Copy the last value of --signal in [text] into [value] of 64 bytes. */
+static void find_signal(const char *text, char *value)
+{
+	for (const char *at = text; at && (at = strstr(at, "--signal")); at++)
+		(void)sscanf(at, "--signal%*[= ]%63[^ \t\r\n]", value);
+}
+
+/*
+ * The time in seconds before the job's end at which Slurm signals the ranks, but not ddp-run: --signal without "B:". Without it, or
+ * if that time is not after the job's start, 0. A line says what the option means for --requeue.
+ */
+static double signal_time(const struct submission *given, const char *answer)
+{
+	const char *variable = getenv("SBATCH_SIGNAL"), *colon, *time;
+	char value[64] = "";
+	double seconds;
+
+	find_signal(given->directives.data, value);
+	if (variable)
+		snprintf(value, sizeof(value), "%s", variable);
+	find_signal(given->line.data, value);
+	colon = strchr(value, ':');
+	if (!*value || (colon && memchr(value, 'B', (size_t)(colon - value))))
+		return 0;
+	time = strchr(value, '@');
+	seconds = time ? atof(time + 1) : SIGNAL_TIME;
+	if (seconds >= nodes_seconds(answer, "TimeLimit")) {
+		fprintf(stderr,
+			"ddp-run: Slurm sends --signal=%s when the job starts, whose time limit is not longer: an attempt that ends then is not "
+			"taken for ended by it\n",
+			value);
+		return 0;
+	}
+	fprintf(stderr,
+		"ddp-run: Slurm sends --signal=%s to the ranks alone, so an attempt that ends then is taken for ended by it; with "
+		"--signal=B:%s and \"exec ddp-run\" ddp-run receives it, and passes it on\n",
+		value, colon ? colon + 1 : value);
+	return seconds;
+}
+
+/* Whether a word of [text] may be --no-kill or contain -k. */
+static bool may_have_no_kill(const char *text)
+{
+	static const char blank[] = " \t\r\n";
+
+	for (const char *word = text; word && *word; word += strcspn(word, blank)) {
+		word += strspn(word, blank);
+		if (strncmp(word, "--no-k", 6) == 0 ||
+		    (word[0] == '-' && word[1] != '-' && memchr(word, 'k', strcspn(word, blank))))
+			return true;
+	}
+	return false;
+}
+
+/* Without --no-kill Slurm ends a job that loses a node, and ddp-run with it. Print that, if all options of the job are known. */
+static void warn_of_kill(const struct submission *given)
+{
+	const char *line = given->line.data ? given->line.data : "";
+	bool batch = strstr(line, "sbatch");
+
+	if ((batch ? !given->has_script : !strstr(line, "salloc")) ||
+	    getenv(batch ? "SBATCH_NO_KILL" : "SALLOC_NO_KILL") || may_have_no_kill(line) ||
+	    (batch && may_have_no_kill(given->directives.data)))
+		return;
+	fprintf(stderr,
+		"ddp-run: job %s was submitted without --no-kill: when it loses a node Slurm ends all of it, and neither --min-nodes nor "
+		"--spare-nodes helps: add %s\n",
+		job.id, batch ? "#SBATCH --no-kill" : "salloc's --no-kill");
+}
+
+static bool can_requeue(const char *answer)
+{
+	size_t size;
+
+	if (*nodes_field(answer, "BatchFlag", &size) != '1')
+		fprintf(stderr,
+			"ddp-run: --requeue: job %s is no batch job, which Slurm could start again: leave it out, or use sbatch\n",
+			job.id);
+	else if (*nodes_field(answer, "Requeue", &size) == '0')
+		fprintf(stderr,
+			"ddp-run: --requeue: Slurm may not requeue job %s: add #SBATCH --requeue\n",
+			job.id);
+	else
+		return true;
+	return false;
+}
+
+/* The JobId of one task of a job array is also the number of the array: scontrol requeue would requeue all its tasks. */
+static void set_requeue_id(const char *answer)
+{
+	size_t job_size, task_size;
+	const char *array = nodes_field(answer, "ArrayJobId", &job_size);
+	const char *task = nodes_field(answer, "ArrayTaskId", &task_size);
+
+	if (task_size > 0)
+		snprintf(job.requeue_id, sizeof(job.requeue_id), "%.*s_%.*s", (int)job_size, array,
+			 (int)task_size, task);
+	else
+		snprintf(job.requeue_id, sizeof(job.requeue_id), "%s", job.id);
+}
+
+/* Set requeue_id, unless the job was requeued as often as the options allow; then print that. */
+static void allow_requeue(const struct run_options *options, double saved, const char *answer)
+{
+	if (run_may_requeue(job.requeues, (int)options->number[RUN_OPTION_MAX_REQUEUES], saved,
+			    nodes_date(answer, "SubmitTime"), nodes_seconds(answer, "TimeLimit"))) {
+		set_requeue_id(answer);
+		return;
+	}
+	fprintf(stderr,
+		"ddp-run: job %s was requeued %d times, and DDP_CHECKPOINT %s: it is not requeued again, see --max-requeues\n",
+		job.id, job.requeues,
+		ddp_getenv("DDP_CHECKPOINT", NULL)
+			? "has no checkpoint from the last time that it ran"
+			: "is not set");
+}
+
+bool job_check(const struct run_options *options, double saved)
+{
+	const double *number = options->number;
+	bool requeue = number[RUN_OPTION_REQUEUE] != 0;
+	bool lose = number[RUN_OPTION_MIN_NODES] > 0 || number[RUN_OPTION_SPARE_NODES] > 0;
+	char *const show[] = {"scontrol", "show", "job", (char *)job.id, NULL};
+	struct submission given = {.has_script = false};
+	struct ddp_text out = {.data = NULL};
+	const char *answer, *restarts;
+	bool allowed;
+	size_t size;
+
+	if (!requeue && !lose && !options->text[RUN_OPTION_LOGS])
+		return true;
+	answer = evidence_run(show, ANSWER_LIMIT, &out) == 0 && out.data ? out.data : "";
+	/* SLURM_RESTART_COUNT may come from the requeued job that submitted this one. */
+	restarts = nodes_field(answer, "Restarts", &size);
+	job.requeues = atoi(size > 0 ? restarts : ddp_getenv("SLURM_RESTART_COUNT", NULL) ?: "0");
+	allowed = !requeue || can_requeue(answer);
+	if (allowed && requeue)
+		allow_requeue(options, saved, answer);
+	if (allowed && (lose || job.requeue_id[0]))
+		read_submission(&given, answer);
+	if (job.requeue_id[0])
+		job.signal_s = signal_time(&given, answer);
+	if (allowed && lose)
+		warn_of_kill(&given);
+	ddp_text_free(&given.line);
+	ddp_text_free(&given.directives);
+	ddp_text_free(&out);
+	return allowed;
+}
+
+/* --- Its state --------------------------------------------------------------------------------- */
+
+/* Whether steps of a job in [state] run or may still start. */
+static bool has_steps(const char *state, size_t size)
+{
+	static const char *const live[] = {"RUNNING",  "SUSPENDED", "CONFIGURING",
+					   "RESIZING", "SIGNALING", "STOPPED"};
+
+	for (size_t i = 0; i < sizeof(live) / sizeof(live[0]); i++)
+		if (size == strlen(live[i]) && strncmp(state, live[i], size) == 0)
+			return true;
+	return false;
+}
+
+bool job_update(void)
+{
+	char *const argv[] = {"scontrol", "-o", "show", "job", (char *)job.id, NULL};
+	struct ddp_text out = {.data = NULL};
+	const char *field;
+	bool over;
+	size_t size;
+
+	job.unanswered = evidence_run(argv, UPDATE_LIMIT, &out) != 0 || !out.data;
+	if (!job.unanswered) {
+		field = nodes_field(out.data, "JobState", &size);
+		job.suspended = size > 0 && (strncmp(field, "SUSPENDED", size) == 0 ||
+					     strncmp(field, "STOPPED", size) == 0);
+		over = size > 0 && !has_steps(field, size);
+		field = nodes_field(out.data, "Reason", &size);
+		if (over && strncmp(field, "TimeLimit", strlen("TimeLimit")) == 0)
+			job.timed_out = true;
+		/* During the grace time of its partition a preempted job is still running. */
+		field = nodes_field(out.data, "PreemptTime", &size);
+		if (size > 0 && strncmp(field, "None", size) != 0)
+			job.preempted = true;
+		job.ending = job.ending || over || job.preempted;
+		job.left_s =
+			nodes_seconds(out.data, "TimeLimit") - nodes_seconds(out.data, "RunTime");
+		if (over && (job.timed_out || job.preempted))
+			job_requeue();
+	}
+	ddp_text_free(&out);
+	return job.ending;
+}
+
+void job_requeue(void)
+{
+	static bool requeued;
+	char *const argv[] = {"scontrol", "requeue", job.requeue_id, NULL};
+	struct ddp_text out = {.data = NULL};
+	int status;
+
+	if (requeued || !job.requeue_id[0])
+		return;
+	requeued = true;
+	status = evidence_run(argv, REQUEUE_LIMIT, &out);
+	/* A job that is pending was requeued by Slurm. */
+	if (status == 0 || (out.data && strstr(out.data, "pending")))
+		fprintf(stderr, "ddp-run: job %s is given back to Slurm\n", job.requeue_id);
+	else
+		fprintf(stderr, "ddp-run: scontrol requeue %s failed: %s\n", job.requeue_id,
+			out.data ? out.data : "no answer");
+	ddp_text_free(&out);
+}
+
+double job_kill_wait(void)
+{
+	static double seconds = -1;
+	char *const argv[] = {"scontrol", "show", "config", NULL};
+	struct ddp_text out = {.data = NULL};
+	const char *value = NULL;
+
+	if (seconds >= 0)
+		return seconds;
+	if (evidence_run(argv, UPDATE_LIMIT, &out) == 0 && out.data &&
+	    (value = strstr(out.data, "\nKillWait")))
+		value = strchr(value, '=');
+	seconds = value ? atof(value + 1) : KILL_WAIT;
+	ddp_text_free(&out);
+	return seconds;
+}

@@ -1,0 +1,571 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* next-nodes.c - which nodes of the job the next attempt runs on: those of the last that are left, and spares */
+#include "config.h"
+
+#include "ddp-run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/settings.h"
+#include "base/text.h"
+#include "base/xalloc.h"
+#include "failure-report.h"
+
+enum {
+	ASKS = 5,	  /* questions until Slurm answers one */
+	ASK_AGAIN = 5,	  /* seconds until the next question */
+	STEPS_LIMIT = 10, /* seconds for Slurm to list steps */
+	ANSWER_LIMIT = 8  /* seconds for a node that did not answer before */
+};
+
+static void add_all(struct node_list *list, const struct node_list *more)
+{
+	for (size_t i = 0; i < more->count; i++)
+		nodes_add(list, more->name[i]);
+}
+
+/* nodes_of_job(), repeated while Slurm does not answer. */
+static struct node_list ask_nodes(char state[32], struct node_list *drained, struct node_list *gone)
+{
+	struct node_list all;
+
+	for (int i = 1;; i++) {
+		all = nodes_of_job(job.id, state, 32, drained, gone);
+		if (*state || i == ASKS || attempt_end_requested())
+			return all;
+		nodes_free(&all);
+		attempt_wait(ASK_AGAIN);
+	}
+}
+
+static void set_option(char option[32], const char *name, int value)
+{
+	snprintf(option, 32, "--%s=%d", name, value);
+}
+
+bool nodes_reserve_spares(struct launch *launch)
+{
+	int spares = (int)launch->options.number[RUN_OPTION_SPARE_NODES], count, use;
+	const char *nodes = launch_option(launch, "nodes", NULL);
+	const char *tasks = launch_option(launch, "ntasks", NULL) ? NULL : getenv("SLURM_NTASKS");
+	bool preflight = launch->options.number[RUN_OPTION_PREFLIGHT] > 0;
+	struct node_list all, gone = {.name = NULL};
+	char state[32];
+
+	if (spares == 0)
+		return true;
+	/* The preflight replaces those that are gone. */
+	all = ask_nodes(state, NULL, preflight ? &gone : NULL);
+	count = (int)all.count;
+	use = count - spares;
+	nodes_free(&all);
+	nodes_free(&gone);
+	if (nodes && atoi(nodes) <= use)
+		return true;
+	if (nodes) {
+		fprintf(stderr,
+			"ddp-run: --spare-nodes %d: job %s has %d nodes, of which -N takes %d\n",
+			spares, job.id, count, atoi(nodes));
+	} else if (use < 1) {
+		fprintf(stderr,
+			"ddp-run: --spare-nodes %d: job %s has %d nodes: none would be left\n",
+			spares, job.id, count);
+	} else if (tasks && atoi(tasks) % count != 0) {
+		fprintf(stderr,
+			"ddp-run: --spare-nodes %d: %s tasks are not the same number on each of %d nodes: give srun's -N and -n\n",
+			spares, tasks, count);
+	} else {
+		set_option(launch->nodes_option, "nodes", use);
+		if (tasks)
+			set_option(launch->tasks_option, "ntasks", atoi(tasks) / count * use);
+		return true;
+	}
+	return false;
+}
+
+/* --- Spares ------------------------------------------------------------------------------------ */
+
+/*
+ * If [line] of scontrol is about a running step of the job that ddp-run did not start: copy its name into [name], and add its nodes
+ * to [nodes].
+ */
+static bool read_other_step(const struct launch *launch, const char *line, char name[FACTS_NAME],
+			    struct node_list *nodes)
+{
+	size_t id_size, state_size, name_size, size;
+	const char *id = nodes_field(line, "StepId", &id_size);
+	const char *state = nodes_field(line, "State", &state_size);
+	const char *field = nodes_field(line, "Name", &name_size);
+	const char *dot = memchr(id, '.', id_size);
+	char step[32];
+
+	if (!dot || strncmp(state, "RUNNING", state_size) != 0)
+		return false;
+	snprintf(name, FACTS_NAME, "%.*s", (int)name_size, field);
+	snprintf(step, sizeof(step), "%.*s", (int)(id + id_size - dot - 1), dot + 1);
+	if (strspn(step, "0123456789") != strlen(step) || nodes_have(&launch->steps, step) ||
+	    strcmp(name, EVIDENCE_STEP) == 0)
+		return false;
+	field = nodes_field(line, "NodeList", &size);
+	nodes_expand(nodes, field, size);
+	return true;
+}
+
+/*
+ * Add to [reserved] the nodes on which other steps of the job run. A step that shares a node with the [last] attempt reserves none, nor
+ * does a step of the same name: such steps monitor the nodes, as one step on all of them, or one on each. If [last] is NULL, no attempt
+ * has run, and only a step on all nodes of the job, [all], is one that monitors.
+ */
+static void add_step_nodes(const struct launch *launch, const struct node_list *last,
+			   const struct node_list *all, struct node_list *reserved)
+{
+	char *const show[] = {"scontrol", "-o", "show", "step", (char *)job.id, NULL};
+	struct node_list monitors = {.name = NULL}; /* names of such steps */
+	struct ddp_text out = {.data = NULL};
+
+	(void)evidence_run(show, STEPS_LIMIT, &out);
+	for (int pass = 0; pass < 2; pass++) {
+		char *lines = ddp_xstrdup(out.data ? out.data : "", "steps of the job");
+
+		for (char *rest = lines, *line; (line = strsep(&rest, "\n"));) {
+			struct node_list nodes = {.name = NULL};
+			char name[FACTS_NAME];
+			bool other = read_other_step(launch, line, name, &nodes);
+
+			for (size_t i = 0; i < nodes.count && other; i++)
+				if (pass == 0 && (last ? nodes_have(last, nodes.name[i])
+						       : nodes.count >= all->count))
+					nodes_add(&monitors, name);
+				else if (pass == 1 && !nodes_have(&monitors, name))
+					nodes_add(reserved, nodes.name[i]);
+			nodes_free(&nodes);
+		}
+		free(lines);
+	}
+	nodes_free(&monitors);
+	ddp_text_free(&out);
+}
+
+/* Add the nodes that [hosts] names, if it is a list: a name with a slash is a file of names. */
+static void add_hosts(struct node_list *list, const char *hosts)
+{
+	if (hosts && !strchr(hosts, '/'))
+		nodes_expand(list, hosts, strlen(hosts));
+}
+
+/* A number of srun's option [name], or of the [variable] that stands for it; 0: neither is given. */
+static int number_of(const struct launch *launch, const char *name, const char *variable)
+{
+	const char *value = launch_option(launch, name, variable);
+
+	return value ? atoi(value) : 0;
+}
+
+/* The number of nodes of the first attempt as srun would choose it of [all], as far as that is known. */
+static int count_planned(const struct launch *launch, const struct node_list *all)
+{
+	int nodes = number_of(launch, "nodes", NULL),
+	    ranks = number_of(launch, "ntasks", "SLURM_NTASKS");
+
+	if (launch->nodes_option[0])
+		nodes = atoi(strchr(launch->nodes_option, '=') + 1);
+	if (launch->tasks_option[0])
+		ranks = atoi(strchr(launch->tasks_option, '=') + 1);
+	if (nodes == 0 || nodes > (int)all->count)
+		nodes = (int)all->count;
+	return ranks > 0 && ranks < nodes ? ranks : nodes;
+}
+
+/*
+ * Which of [all] nodes, besides those of the [last] attempt, are no spares: nodes of other steps, those that -w does not name or -x
+ * names, and those before --relative. If [last] is NULL, no attempt has run.
+ */
+static struct node_list find_reserved(const struct launch *launch, const struct node_list *last,
+				      const struct node_list *all)
+{
+	struct node_list reserved = {.name = NULL}, wanted = {.name = NULL},
+			 of_job = {.name = NULL};
+	const char *named = launch_option(launch, "nodelist", NULL);
+	const char *relative = launch_option(launch, "relative", NULL);
+
+	add_step_nodes(launch, last, all, &reserved);
+	/* The first attempt waits for nodes that it needs. */
+	if (!last && (int)(all->count - reserved.count) < count_planned(launch, all))
+		nodes_free(&reserved);
+	if (reserved.count > 0) {
+		char *names = nodes_joined(&reserved);
+
+		fprintf(stderr, "ddp-run: other steps of job %s run on %s: not %s\n", job.id, names,
+			last ? "used as spares" : "tested");
+		free(names);
+	}
+	if (relative)
+		add_hosts(&of_job, ddp_getenv("SLURM_JOB_NODELIST", "SLURM_NODELIST", NULL));
+	for (size_t i = 0; i < of_job.count && (int)i < atoi(relative); i++)
+		nodes_add(&reserved, of_job.name[i]);
+	add_hosts(&reserved, launch_option(launch, "exclude", NULL));
+	add_hosts(&wanted, named);
+	/* srun adds nodes to a list of fewer than it needs. */
+	if (named && (strchr(named, '/') || wanted.count >= launch->first.count))
+		for (size_t i = 0; i < all->count; i++)
+			if (!nodes_have(&wanted, all->name[i]))
+				nodes_add(&reserved, all->name[i]);
+	nodes_free(&of_job);
+	nodes_free(&wanted);
+	return reserved;
+}
+
+/* Set usable: the nodes of the last attempt that are left, then spares; those to avoid come last. */
+static void find_usable(struct launch *launch, const struct attempt *attempt)
+{
+	const struct node_list *last = attempt->nodes.count ? &attempt->nodes : &launch->list;
+	const struct node_list *lost = &attempt->said.lost;
+	struct node_list all, reserved, gone = {.name = NULL}, doubtful = {.name = NULL};
+	struct nodes_answers said = {.with_ranks = 0};
+	char state[32];
+
+	all = ask_nodes(state, &launch->avoid, NULL);
+	if (!*state) {
+		fprintf(stderr,
+			"ddp-run: Slurm does not say which nodes job %s has: those of the last attempt are taken\n",
+			job.id);
+		add_all(&all, last);
+	}
+	reserved = find_reserved(launch, last, &all);
+	for (size_t i = 0; i < all.count; i++) {
+		const char *name = all.name[i];
+
+		if (nodes_have(last, name))
+			continue;
+		if (nodes_have(&reserved, name))
+			nodes_add(&gone, name);
+		else if (nodes_have(&launch->bad, name))
+			nodes_add(&doubtful, name);
+	}
+	if (doubtful.count > 0)
+		nodes_probe(&doubtful, job.id, "0", false, ANSWER_LIMIT, &said);
+	add_all(&gone, &said.silent);
+	for (size_t i = 0; i < lost->count; i++)
+		fprintf(stderr, "ddp-run: node %s is lost\n", lost->name[i]);
+	add_all(&launch->bad, lost);
+	add_all(&launch->bad, &attempt->silent);
+	add_all(&gone, lost);
+	add_all(&gone, &attempt->silent);
+	add_all(&gone, &attempt->unable);
+	add_all(&gone, &launch->failed);
+	nodes_free(&launch->usable);
+	for (int order = 0; order < 4; order++)
+		for (size_t i = 0; i < all.count; i++) {
+			const char *name = all.name[i];
+
+			if (!nodes_have(&gone, name) &&
+			    order == 2 * nodes_have(&launch->avoid, name) + !nodes_have(last, name))
+				nodes_add(&launch->usable, name);
+		}
+	nodes_answers_free(&said);
+	nodes_free(&doubtful);
+	nodes_free(&reserved);
+	nodes_free(&all);
+	nodes_free(&gone);
+}
+
+/* --- After an attempt -------------------------------------------------------------------------- */
+
+/*
+ * If only some nodes cannot start the program, it is missing there. They are replaced, if the job has enough others. Their tasks exit
+ * with the error number of execve(); slurmstepd's message names the node in some releases only.
+ */
+static void check_unable(struct launch *launch, struct attempt *attempt)
+{
+	int least = (int)launch->options.number[RUN_OPTION_MIN_NODES];
+	const struct srun_said *said = &attempt->said;
+	char *names;
+
+	for (size_t i = 0; i < said->count; i++)
+		if (said->task[i].how == FACTS_EXIT && said->task[i].code == said->task[0].code)
+			nodes_add(&attempt->unable, said->task[i].node);
+	if (attempt->unable.count == 0 || attempt->unable.count >= attempt->nodes.count)
+		return;
+	find_usable(launch, attempt);
+	if ((int)launch->usable.count < (least ? least : (int)launch->first.count))
+		return;
+	names = nodes_joined(&attempt->unable);
+	fprintf(stderr, "ddp-run: the program cannot be started on %s\n", names);
+	free(names);
+	add_all(&launch->avoid, &attempt->unable);
+	attempt->end = RUN_END_NODE;
+}
+
+bool nodes_check_refusal(struct launch *launch, struct attempt *attempt)
+{
+	const struct node_list *last = launch->list.count ? &launch->list : &launch->first;
+	struct node_list all;
+	bool gone = false;
+	char state[32];
+
+	if (attempt->end != RUN_END_REFUSED)
+		return false;
+	if (attempt->said.not_found)
+		check_unable(launch, attempt);
+	/* Before any step has run, srun refuses what the user requested. */
+	if (attempt->said.not_found || attempt->number == 0)
+		return false;
+	all = ask_nodes(state, NULL, NULL);
+	for (size_t i = 0; i < last->count; i++)
+		gone = gone || !nodes_have(&all, last->name[i]);
+	nodes_free(&all);
+	if (*state && gone)
+		attempt->end = RUN_END_NODE;
+	return attempt->end == RUN_END_REFUSED && (!*state || strcmp(state, "RUNNING") == 0);
+}
+
+/* Why the next attempt cannot have another number of nodes; NULL: it can. */
+static const char *why_fixed(const struct launch *launch)
+{
+	if (launch->ranks == 0 || launch->first.count == 0)
+		return "Slurm did not say how many ranks there were";
+	if (launch->ranks % (int)launch->first.count != 0)
+		return "they had different numbers of ranks";
+	if (launch_option(launch, "multi-prog", NULL))
+		return "--multi-prog numbers the ranks";
+	return NULL;
+}
+
+struct run_nodes nodes_count(struct launch *launch, const struct attempt *attempt)
+{
+	int wanted = (int)launch->first.count;
+	struct run_nodes nodes = {.wanted = wanted, .usable = wanted};
+
+	if (attempt->end == RUN_END_NODE) {
+		find_usable(launch, attempt);
+		nodes.usable = (int)launch->usable.count;
+		nodes.why = why_fixed(launch);
+		nodes.fixed = nodes.why != NULL;
+	}
+	return nodes;
+}
+
+/* Let the next attempt have the first [count] of [nodes]. */
+static void use_nodes(struct launch *launch, const struct node_list *nodes, size_t count)
+{
+	int ranks = launch->ranks, first = (int)launch->first.count;
+	char *names;
+
+	nodes_free(&launch->list);
+	for (size_t i = 0; i < count; i++)
+		nodes_add(&launch->list, nodes->name[i]);
+	set_option(launch->nodes_option, "nodes", (int)count);
+	if (ranks > 0)
+		set_option(launch->tasks_option, "ntasks",
+			   ranks % first == 0 ? ranks / first * (int)count : ranks);
+	names = nodes_joined(&launch->list);
+	free(launch->list_option);
+	if (asprintf(&launch->list_option, "--nodelist=%s", names) < 0)
+		launch->list_option = NULL;
+	free(names);
+}
+
+/* After an attempt that lost no node: whether a spare is better than a node that is drained, or [bad]. Then sets usable. */
+static bool can_replace(struct launch *launch, const struct attempt *attempt, const char *bad)
+{
+	char state[32];
+	struct node_list drained = {.name = NULL};
+	struct node_list all = nodes_of_job(job.id, state, sizeof(state), &drained, NULL);
+	bool avoided = false, replaced = false;
+
+	nodes_free(&all);
+	add_all(&launch->avoid, &drained);
+	if (bad)
+		nodes_add(&launch->avoid, bad);
+	for (size_t i = 0; i < attempt->nodes.count; i++)
+		avoided = avoided || nodes_have(&launch->avoid, attempt->nodes.name[i]);
+	if (*state && avoided) {
+		find_usable(launch, attempt);
+		for (size_t i = attempt->nodes.count; i < launch->usable.count; i++) {
+			const char *name = launch->usable.name[i];
+
+			if (!nodes_have(&attempt->nodes, name))
+				continue;
+			replaced = true;
+			fprintf(stderr, "ddp-run: node %s is replaced: %s\n", name,
+				nodes_have(&drained, name) ? "Slurm has drained it"
+				: bad && strcmp(bad, name) == 0
+					? "its ranks failed first in two attempts in a row"
+					: "it was slow in the preflight, or its ranks failed first before");
+		}
+	}
+	nodes_free(&drained);
+	return replaced;
+}
+
+/* --- Preflight --------------------------------------------------------------------------------- */
+
+/* Set the nodes and the number of ranks of the first attempt as srun would choose them of [all], as far as that is known. */
+static void plan_first(struct launch *launch, const struct node_list *all)
+{
+	int nodes = count_planned(launch, all), ranks = number_of(launch, "ntasks", "SLURM_NTASKS");
+	int each = number_of(launch, "ntasks-per-node", "SLURM_NTASKS_PER_NODE");
+	bool by_gpu = launch_option(launch, "ntasks-per-gpu", "SLURM_NTASKS_PER_GPU");
+
+	if (launch->tasks_option[0])
+		ranks = atoi(strchr(launch->tasks_option, '=') + 1);
+	launch->ranks = ranks ? ranks : by_gpu ? 0 : nodes * (each ? each : 1);
+	for (int i = 0; i < nodes; i++)
+		nodes_add(&launch->first, all->name[i]);
+}
+
+/* The nodes of the job that the first attempt may have. Those of them that are down, or do not respond, are added to [gone]. */
+static struct node_list find_eligible(struct launch *launch, struct node_list *gone)
+{
+	struct node_list all, reserved, all_gone = {.name = NULL}, eligible = {.name = NULL};
+	char state[32];
+
+	all = ask_nodes(state, &launch->avoid, &all_gone);
+	reserved = find_reserved(launch, NULL, &all);
+	for (size_t i = 0; i < all.count; i++)
+		if (!nodes_have(&reserved, all.name[i]))
+			nodes_add(&eligible, all.name[i]);
+	for (size_t i = 0; i < all_gone.count; i++)
+		if (nodes_have(&eligible, all_gone.name[i]))
+			nodes_add(gone, all_gone.name[i]);
+	nodes_free(&all_gone);
+	nodes_free(&all);
+	nodes_free(&reserved);
+	return eligible;
+}
+
+/* Exclude the nodes that were [found]: failed ones for good, slow ones if others are left. */
+static void exclude(struct launch *launch, const struct preflight_found *found)
+{
+	add_all(&launch->failed, &found->failed);
+	add_all(&launch->avoid, &found->slow);
+}
+
+static struct run_decision decide_first(struct launch *launch, const struct run_rules *rules,
+					const struct node_list *eligible)
+{
+	const struct run_past past = {.end = RUN_END_NODE, .left = INFINITY};
+	struct run_rules first = *rules;
+	struct run_nodes nodes;
+
+	plan_first(launch, eligible);
+	for (int avoided = 0; avoided < 2; avoided++)
+		for (size_t i = 0; i < eligible->count; i++)
+			if (!nodes_have(&launch->failed, eligible->name[i]) &&
+			    nodes_have(&launch->avoid, eligible->name[i]) == avoided)
+				nodes_add(&launch->usable, eligible->name[i]);
+	first.restarts = 1;
+	nodes = (struct run_nodes){.wanted = (int)launch->first.count,
+				   .usable = (int)launch->usable.count,
+				   .why = why_fixed(launch)};
+	nodes.fixed = nodes.why != NULL;
+	return run_decide(&first, &past, 1, &nodes);
+}
+
+/* Whether a node that srun may choose for the first attempt has failed, or is slow and can be replaced. */
+static bool must_choose(const struct launch *launch, size_t count)
+{
+	struct node_list best = {.name = launch->usable.name, .count = count};
+
+	for (size_t i = 0; i < launch->first.count; i++)
+		if (!nodes_have(&best, launch->first.name[i]))
+			return true;
+	return launch->failed.count > 0;
+}
+
+int nodes_preflight(struct launch *launch, const struct run_rules *rules)
+{
+	struct node_list gone = {.name = NULL}, eligible = find_eligible(launch, &gone);
+	struct preflight_found found = {.failed = {.name = NULL}};
+	struct run_past past = {.status = RUN_STATUS_BAD};
+	struct run_decision decision;
+	char *names;
+
+	if (eligible.count > 0)
+		(void)preflight_run(launch, &eligible, &gone, NULL, &found);
+	exclude(launch, &found);
+	decision = decide_first(launch, rules, &eligible);
+	past.end = attempt_end_requested();
+	if (past.end != RUN_END_GOOD)
+		decision = run_decide(rules, &past, 1, &(struct run_nodes){.wanted = 1});
+	if (decision.act != RUN_RESTART) {
+		fprintf(stderr, "ddp-run: not started: %s\n", decision.why);
+	} else if (must_choose(launch, (size_t)decision.nodes)) {
+		use_nodes(launch, &launch->usable, (size_t)decision.nodes);
+		names = nodes_joined(&launch->list);
+		fprintf(stderr, "ddp-run: the first attempt runs on %s\n", names);
+		free(names);
+	} else {
+		/* srun chooses, and its step says what the first attempt has. */
+		nodes_free(&launch->first);
+		launch->ranks = 0;
+	}
+	nodes_free(&eligible);
+	nodes_free(&gone);
+	nodes_free(&found.failed);
+	nodes_free(&found.slow);
+	if (decision.act == RUN_REQUEUE)
+		job_requeue();
+	return decision.act == RUN_RESTART ? -1 : decision.status;
+}
+
+/* Whether the first error of [attempt] is one of a GPU, and not of a program that uses it. */
+static bool is_gpu_fault(const struct attempt *attempt)
+{
+	static const char *const faults[] = {
+		"ECC",	  "Xid",      "fallen off the bus",	"GPU is lost",
+		"NVLink", "hardware", "no CUDA-capable device", "CUDA_ERROR_SYSTEM_NOT_READY"};
+	char point[512];
+
+	if (!attempt->dir[0] ||
+	    ddp_verdict_point(attempt->dir, point, sizeof(point), NULL, 0, NULL) < 0)
+		return false;
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+		if (strstr(point, faults[i]))
+			return true;
+	return false;
+}
+
+void nodes_preflight_again(struct launch *launch, struct attempt *attempt)
+{
+	bool failed = attempt->end == RUN_END_EXIT || attempt->end == RUN_END_SIGNAL ||
+		      attempt->end == RUN_END_HANG;
+	struct node_list nodes = {.name = NULL};
+	struct preflight_found found = {.failed = {.name = NULL}};
+
+	if (attempt_end_requested() ||
+	    !(attempt->end == RUN_END_NODE || (failed && is_gpu_fault(attempt))))
+		return;
+	for (size_t i = 0; i < attempt->nodes.count; i++)
+		if (!nodes_have(&attempt->silent, attempt->nodes.name[i]) &&
+		    !nodes_have(&attempt->said.lost, attempt->nodes.name[i]))
+			nodes_add(&nodes, attempt->nodes.name[i]);
+	if (nodes.count > 0)
+		(void)preflight_run(launch, &nodes, &(struct node_list){.name = NULL}, attempt->dir,
+				    &found);
+	exclude(launch, &found);
+	if (found.failed.count > 0)
+		attempt->end = RUN_END_NODE;
+	nodes_free(&nodes);
+	nodes_free(&found.failed);
+	nodes_free(&found.slow);
+}
+
+void nodes_choose(struct launch *launch, struct attempt *attempt, const char *bad)
+{
+	int count = attempt->decision.nodes;
+	bool listed = attempt->nodes.count > 0 && !launch_option(launch, "relative", NULL);
+
+	if (attempt->end == RUN_END_NODE && count > 0) {
+		use_nodes(launch, &launch->usable, (size_t)count);
+		launch->overlap = true;
+	} else if (listed && attempt->end != RUN_END_REFUSED && can_replace(launch, attempt, bad)) {
+		use_nodes(launch, &launch->usable, attempt->nodes.count);
+	} else if (listed && launch->overlap) {
+		/* With --overlap srun may choose the nodes of another step. */
+		use_nodes(launch, &attempt->nodes, attempt->nodes.count);
+	}
+	attempt->next_nodes = launch->list.count > 0 ? &launch->list : &attempt->nodes;
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "preflight-report.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+
+#define FILE_NAME "preflight.json"
+
+enum { REPORT_LIMIT = 64 << 20 };
+
+static const char *node_name(const struct preflight_results *results, int node)
+{
+	return results->nodes->name[node];
+}
+
+static void add_value(struct ddp_text *cells, double value, const char *unit)
+{
+	if (!isnan(value))
+		ddp_text_add(cells, "%.*f %s", fabs(value) < 10 ? 2 : 0, value, unit);
+}
+
+static void add_cells(struct ddp_text *cells, const struct preflight_results *results,
+		      const struct preflight_row *row)
+{
+	ddp_text_plain(cells, row->node < 0 ? "all" : node_name(results, row->node));
+	if (row->partner >= 0) {
+		ddp_text_add(cells, ", ");
+		ddp_text_plain(cells, node_name(results, row->partner));
+	}
+	ddp_text_add(cells, "\t%s\t", row->test);
+	add_value(cells, row->value, row->unit);
+	ddp_text_add(cells, "\t");
+	if (row->verdict == PREFLIGHT_SLOW)
+		add_value(cells, row->median, row->unit);
+	ddp_text_add(cells, "\t%s\t", preflight_word(row->verdict));
+	ddp_text_plain(cells, row->text);
+	ddp_text_add(cells, "\t");
+}
+
+/* One line for all rows with the test and kind of row [first] that are in order. Returns false if an earlier row has had it. */
+static bool add_summary(struct ddp_text *cells, const struct preflight_results *results,
+			size_t first)
+{
+	const struct preflight_row *of = &results->rows[first];
+	double low = (double)INFINITY, high = -(double)INFINITY;
+	size_t count = 0;
+
+	for (size_t i = 0; i < results->count; i++) {
+		const struct preflight_row *row = &results->rows[i];
+
+		if (row->verdict != PREFLIGHT_OK || strcmp(row->test, of->test) != 0 ||
+		    strcmp(row->kind, of->kind) != 0)
+			continue;
+		if (i < first)
+			return false;
+		count++;
+		low = fmin(low, row->value);
+		high = fmax(high, row->value);
+	}
+	ddp_text_add(cells, "%zu %s\t%s\t", count,
+		     of->partner >= 0			? count == 1 ? "pair" : "pairs"
+		     : strncmp(of->test, "GPU", 3) == 0 ? count == 1 ? "GPU" : "GPUs"
+		     : strcmp(of->test, "program") == 0 ? count == 1 ? "file" : "files"
+		     : count == 1			? "node"
+							: "nodes",
+		     of->test);
+	if (low < high)
+		ddp_text_add(cells, "%.*f to ", fabs(low) < 10 ? 2 : 0, low);
+	if (low <= high)
+		add_value(cells, high, of->unit);
+	ddp_text_add(cells, "\t");
+	add_value(cells, of->median, of->unit);
+	ddp_text_add(cells, "\t%s\t\t", preflight_word(PREFLIGHT_OK));
+	return true;
+}
+
+static size_t count_nodes(const struct preflight_results *results, enum preflight_verdict verdict)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < results->nodes->count; i++)
+		count += results->verdicts[i] == verdict;
+	return count;
+}
+
+/* Rows that are in order share one line for each test; each other row has a line. */
+static void add_table(struct ddp_text *text, const struct preflight_results *results)
+{
+	static const struct ddp_table_column columns[] = {{.head = "node", .words = true},
+							  {.head = "test", .words = true},
+							  {.head = "measured"},
+							  {.head = "median"},
+							  {.head = "verdict", .words = true},
+							  {.head = "remark", .words = true}};
+	struct ddp_text cells = {.data = NULL};
+
+	for (size_t i = 0; i < results->count; i++)
+		if (results->rows[i].verdict == PREFLIGHT_OK)
+			(void)add_summary(&cells, results, i);
+	if (*results->all.test)
+		add_cells(&cells, results, &results->all);
+	if (*results->untested)
+		ddp_text_add(&cells, "pairs\tpair\t\t\tnot tested\t%s\t", results->untested);
+	for (size_t i = 0; i < results->count; i++)
+		if (results->rows[i].verdict != PREFLIGHT_OK)
+			add_cells(&cells, results, &results->rows[i]);
+	ddp_text_table(text, columns, sizeof(columns) / sizeof(columns[0]), &cells, SIZE_MAX);
+	ddp_text_free(&cells);
+}
+
+/* Whether [row] is a reason to drain a node: CPU time depends on other jobs, and few values say little about one of them. */
+static bool is_drain_reason(const struct preflight_row *row)
+{
+	return row->verdict > PREFLIGHT_SLOW || !row->is_rate ||
+	       (row->compared >= PREFLIGHT_SPREAD_LEAST && strcmp(row->test, "CPU time") != 0);
+}
+
+/*
+ * The worst row of a node that has failed, or is slow; else a pair that counts for it. With [drain] it is a reason to drain the node: NULL:
+ * there is none.
+ */
+static const struct preflight_row *find_reason(const struct preflight_results *results, int node,
+					       bool drain)
+{
+	const struct preflight_row *reason = NULL;
+
+	for (size_t i = 0; i < results->count; i++) {
+		const struct preflight_row *row = &results->rows[i];
+
+		if ((row->node == node || row->partner == node) &&
+		    (!drain || (row->verdict != PREFLIGHT_OK && is_drain_reason(row))) &&
+		    (!reason || row->verdict > reason->verdict ||
+		     (row->verdict == reason->verdict && row->partner < 0 && reason->partner >= 0)))
+			reason = row;
+	}
+	return reason;
+}
+
+static void add_reason(struct ddp_text *text, const struct preflight_row *row)
+{
+	ddp_text_add(text, "%s%s: ", row->test, row->partner >= 0 ? "s" : "");
+	if (*row->text) {
+		ddp_text_plain(text, row->text);
+	} else if (row->verdict == PREFLIGHT_SLOW) {
+		add_value(text, row->value, row->unit);
+		ddp_text_add(text, ", median ");
+		add_value(text, row->median, row->unit);
+	} else {
+		ddp_text_add(text, "%s", preflight_word(row->verdict));
+	}
+}
+
+/* The first row that is a bad pair which counts for neither of its nodes. */
+static const struct preflight_row *find_unassigned(const struct preflight_results *results)
+{
+	for (size_t i = 0; i < results->count; i++) {
+		const struct preflight_row *row = &results->rows[i];
+
+		enum preflight_verdict least =
+			row->verdict > PREFLIGHT_FAILED ? PREFLIGHT_FAILED : row->verdict;
+
+		if (row->partner >= 0 && least > PREFLIGHT_OK &&
+		    results->verdicts[row->node] < least && results->verdicts[row->partner] < least)
+			return row;
+	}
+	return NULL;
+}
+
+static void add_report(struct ddp_text *text, const struct preflight_results *results)
+{
+	size_t failed =
+		count_nodes(results, PREFLIGHT_FAILED) + count_nodes(results, PREFLIGHT_SILENT);
+	size_t slow = count_nodes(results, PREFLIGHT_SLOW);
+	const struct preflight_row *pair = find_unassigned(results);
+
+	ddp_text_add(text, "preflight of %zu node%s in %.1f s", results->nodes->count,
+		     results->nodes->count == 1 ? "" : "s", results->took);
+	if (results->rounds_wanted > 0)
+		ddp_text_add(text, ", %d of %d rounds of pairs", results->rounds,
+			     results->rounds_wanted);
+	ddp_text_add(text, ": %zu failed, %zu slow\n", failed, slow);
+	add_table(text, results);
+	for (size_t i = 0; i < results->nodes->count; i++) {
+		const struct preflight_row *reason = find_reason(results, (int)i, false),
+					   *drain = find_reason(results, (int)i, true);
+
+		if (results->verdicts[i] == PREFLIGHT_OK || !reason)
+			continue;
+		ddp_text_add(text, "node %s %s: ", node_name(results, (int)i),
+			     results->verdicts[i] == PREFLIGHT_SLOW ? "is slow" : "has failed");
+		add_reason(text, reason);
+		ddp_text_add(text, "\n");
+		if (!drain)
+			continue;
+		ddp_text_add(
+			text,
+			"  an administrator would type: scontrol update nodename=%s state=drain reason=\"",
+			node_name(results, (int)i));
+		add_reason(text, drain);
+		ddp_text_add(text, "\"\n");
+	}
+	if (pair)
+		ddp_text_add(
+			text,
+			"nodes %s and %s: which of them is the reason for the result of their pair is not known\n",
+			node_name(results, pair->node), node_name(results, pair->partner));
+}
+
+static void put_row(struct ddp_text *text, const struct preflight_results *results,
+		    const struct preflight_row *row)
+{
+	ddp_put_begin(text, NULL, '{');
+	ddp_put_string(text, "node", row->node < 0 ? NULL : node_name(results, row->node));
+	if (row->partner >= 0)
+		ddp_put_string(text, "partner", node_name(results, row->partner));
+	ddp_put_string(text, "test", row->test);
+	ddp_put_string(text, "kind", row->kind);
+	ddp_put_number(text, "value", row->value);
+	ddp_put_string(text, "unit", row->unit);
+	ddp_put_number(text, "median", row->median);
+	ddp_put_string(text, "verdict", preflight_word(row->verdict));
+	ddp_put_string(text, "text", row->text);
+	ddp_text_add(text, "}");
+}
+
+static void write_json(const struct preflight_results *results, const char *dir, const char *report)
+{
+	struct ddp_text text = {.data = NULL};
+	struct ddp_error error;
+
+	ddp_put_begin(&text, NULL, '{');
+	ddp_put_number(&text, "seconds", results->took);
+	ddp_put_count(&text, "rounds", (uint64_t)results->rounds);
+	if (*results->untested)
+		ddp_put_string(&text, "untested", results->untested);
+	ddp_put_number(&text, "slow", results->slow);
+	ddp_put_begin(&text, "nodes", '{');
+	for (size_t i = 0; i < results->nodes->count; i++)
+		ddp_put_string(&text, node_name(results, (int)i),
+			       preflight_word(results->verdicts[i]));
+	ddp_text_add(&text, "}");
+	ddp_put_begin(&text, "tests", '[');
+	for (size_t i = 0; i < results->count; i++)
+		put_row(&text, results, &results->rows[i]);
+	if (*results->all.test)
+		put_row(&text, results, &results->all);
+	ddp_text_add(&text, "]");
+	ddp_put_string(&text, "report", report);
+	ddp_text_add(&text, "}\n");
+	if (!text.failed && ddp_file_write_text(dir, FILE_NAME, &text, &error) < 0)
+		fprintf(stderr, "ddp-run: %s\n", error.text);
+	ddp_text_free(&text);
+}
+
+bool preflight_report(const struct preflight_results *results, const char *dir)
+{
+	bool good = results->all.verdict == PREFLIGHT_OK;
+	struct ddp_text text = {.data = NULL};
+
+	for (size_t i = 0; i < results->count; i++)
+		good = good && results->rows[i].verdict == PREFLIGHT_OK;
+	add_report(&text, results);
+	if (!text.failed) {
+		fprintf(stderr, "ddp-run: %s", text.data);
+		if (*dir)
+			write_json(results, dir, text.data);
+	}
+	ddp_text_free(&text);
+	return good;
+}
+
+bool preflight_explain(const char *dir, FILE *screen)
+{
+	char path[PATH_MAX + 32], *data = NULL, *report = NULL;
+	struct ddp_json json;
+	size_t size;
+
+	snprintf(path, sizeof(path), "%s/" FILE_NAME, dir);
+	if (ddp_file_read(path, REPORT_LIMIT, &data, &size, NULL) != 0)
+		return false;
+	ddp_json_start(&json, data, size);
+	ddp_json_open(&json, '{');
+	for (bool first = true; ddp_json_more(&json, '}', first); first = false) {
+		const char *key = ddp_json_key(&json);
+
+		if (key && strcmp(key, "report") == 0)
+			report = ddp_json_string(&json);
+		else
+			(void)ddp_json_skip(&json);
+	}
+	if (report)
+		fputs(report, screen);
+	free(data);
+	return report != NULL;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "preflight-verdict.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/xalloc.h"
+
+#define SPREADS 2.0 /* below the median is slow, in standard deviations */
+
+const char *preflight_word(enum preflight_verdict verdict)
+{
+	static const char *const words[] = {
+#define PREFLIGHT_VERDICT(name, word) word,
+		PREFLIGHT_VERDICTS(PREFLIGHT_VERDICT)
+#undef PREFLIGHT_VERDICT
+	};
+
+	return words[verdict];
+}
+
+/* --- The tournament ---------------------------------------------------------------------------- */
+
+int preflight_rounds(int nodes, bool full)
+{
+	int all = nodes < 2 ? 0 : nodes - 1 + nodes % 2, rounds = 1;
+
+	for (int reached = 1; reached < nodes; reached *= 2)
+		rounds++;
+	return full || rounds > all ? all : rounds;
+}
+
+/* The circle method: the last of an even number of places stays, the others move on by one each round. */
+void preflight_pairs(int nodes, int round, int *partner)
+{
+	int places = nodes + nodes % 2, circle = places - 1;
+
+	for (int i = 0; i < nodes; i++) {
+		/* Those whose numbers add up to 2 * round, modulo the circle, meet. */
+		int other =
+			i == circle ? round % circle : (2 * (round % circle) + circle - i) % circle;
+
+		if (other == i)
+			other = circle;
+		partner[i] = other < nodes ? other : -1;
+	}
+}
+
+/* --- Medians ----------------------------------------------------------------------------------- */
+
+static bool is_compared(const struct preflight_row *row)
+{
+	return row->is_rate && row->verdict < PREFLIGHT_FAILED && !isnan(row->value);
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+	const struct preflight_row *x = *(struct preflight_row *const *)a,
+				   *y = *(struct preflight_row *const *)b;
+	int order = strcmp(x->test, y->test);
+
+	if (order == 0)
+		order = strcmp(x->kind, y->kind);
+	return order ? order : (x->value > y->value) - (x->value < y->value);
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The standard deviation of [count] sorted rows, by the median of their distances from [median]: a few outliers do not change it. */
+static double find_spread(struct preflight_row *const *sorted, size_t count, double median)
+{
+	double *distances = ddp_xcalloc(count, sizeof(*distances), "distances"), spread;
+
+	for (size_t i = 0; i < count; i++)
+		distances[i] = fabs(sorted[i]->value - median);
+	qsort(distances, count, sizeof(*distances), compare_numbers);
+	spread = 1.4826 * distances[count / 2];
+	free(distances);
+	return spread;
+}
+
+/* Judge rows of one test and kind. Of two values the median is the larger. */
+static void mark_group(struct preflight_row **sorted, size_t count, double slow)
+{
+	double median = sorted[count / 2]->value, limit = slow * median;
+
+	if (count >= PREFLIGHT_SPREAD_LEAST)
+		limit = fmin(limit, fmax(median - SPREADS * find_spread(sorted, count, median),
+					 limit / 3));
+	for (size_t i = 0; i < count; i++) {
+		sorted[i]->median = median;
+		sorted[i]->compared = count;
+		sorted[i]->verdict = sorted[i]->value < limit ? PREFLIGHT_SLOW : PREFLIGHT_OK;
+	}
+}
+
+static void mark_slow(struct preflight_row *rows, size_t count, double slow)
+{
+	struct preflight_row **sorted =
+		ddp_xcalloc(count + 1, sizeof(struct preflight_row *), "rows");
+	size_t compared = 0, first = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		rows[i].median = (double)NAN;
+		if (is_compared(&rows[i]))
+			sorted[compared++] = &rows[i];
+	}
+	qsort(sorted, compared, sizeof(struct preflight_row *), compare_rows);
+	for (size_t i = 1; i <= compared; i++)
+		if (i == compared || strcmp(sorted[i]->test, sorted[first]->test) != 0 ||
+		    strcmp(sorted[i]->kind, sorted[first]->kind) != 0) {
+			mark_group(sorted + first, i - first, slow);
+			first = i;
+		}
+	free(sorted);
+}
+
+/* --- Nodes ------------------------------------------------------------------------------------- */
+
+/* Pairs of a node: how many were tested, and how many of them are bad. */
+struct pairs {
+	int all, bad;
+};
+
+/* Whether [row] is a pair of two nodes whose verdicts do not explain it. */
+static bool is_open(const struct preflight_row *row, const enum preflight_verdict *verdicts,
+		    enum preflight_verdict level)
+{
+	return row->partner >= 0 && verdicts[row->node] < level && verdicts[row->partner] < level;
+}
+
+static void count_pairs(const struct preflight_row *rows, size_t count,
+			const enum preflight_verdict *verdicts, enum preflight_verdict level,
+			struct pairs *pairs)
+{
+	for (size_t i = 0; i < count; i++) {
+		bool bad = rows[i].verdict >= level;
+
+		if (!is_open(&rows[i], verdicts, level))
+			continue;
+		pairs[rows[i].node].all++;
+		pairs[rows[i].partner].all++;
+		pairs[rows[i].node].bad += bad;
+		pairs[rows[i].partner].bad += bad;
+	}
+}
+
+/* The node with most bad pairs has caused them, if these are enough; then the next, without its pairs; and so on. */
+static void find_causes(const struct preflight_row *rows, size_t count, int nodes,
+			enum preflight_verdict level, enum preflight_verdict *verdicts)
+{
+	struct pairs *pairs = ddp_xcalloc((size_t)nodes + 1, sizeof(*pairs), "pairs of nodes");
+	int worst;
+
+	do {
+		memset(pairs, 0, (size_t)nodes * sizeof(*pairs));
+		count_pairs(rows, count, verdicts, level, pairs);
+		worst = -1;
+		for (int i = 0; i < nodes; i++)
+			if (pairs[i].bad >= 2 && 2 * pairs[i].bad >= pairs[i].all &&
+			    (worst < 0 || pairs[i].bad > pairs[worst].bad))
+				worst = i;
+		if (worst >= 0)
+			verdicts[worst] = level;
+	} while (worst >= 0);
+	free(pairs);
+}
+
+void preflight_judge(struct preflight_row *rows, size_t count, int nodes, double slow,
+		     enum preflight_verdict *verdicts)
+{
+	mark_slow(rows, count, slow);
+	for (int i = 0; i < nodes; i++)
+		verdicts[i] = PREFLIGHT_OK;
+	for (size_t i = 0; i < count; i++)
+		if (rows[i].partner < 0 && rows[i].verdict > verdicts[rows[i].node])
+			verdicts[rows[i].node] = rows[i].verdict;
+	find_causes(rows, count, nodes, PREFLIGHT_FAILED, verdicts);
+	find_causes(rows, count, nodes, PREFLIGHT_SLOW, verdicts);
+}

@@ -1,0 +1,978 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * preflight.c - run ddp-info --preflight on nodes, direct it, and judge what it measured
+ *
+ * One step of Slurm runs one process on each node. ddp-run sends commands to all of them through srun's stdin and reads their results
+ * from srun's stdout; info/node-tests.h has the protocol. Phases, each of which ends when all nodes have answered, or at its limit:
+ *
+ *	1. start    Each process prints its node's name. The time counts from the first one on. If srun cannot start one, it ends the step: the
+ *	            tests begin again without that node.
+ *	2. node     Tests of the node. If a value is slow, again, on that node alone.
+ *	3. pairs    Rounds of pairs. A node that has failed takes part in no more of them. Slow pairs again.
+ *	4. all      One all-reduce of the nodes that are left.
+ */
+#include "config.h"
+
+#include "ddp-run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/watch.h"
+#include "base/xalloc.h"
+#include "contract.h"
+#include "facts.h"
+#include "patterns.h"
+#include "preflight-report.h"
+
+/* Seconds. */
+#define TURN 0.2	  /* of the loop */
+#define TOTAL 30.0	  /* for all tests */
+#define ROUND_MORE 2.0	  /* for each round of =full */
+#define ANSWER_MORE 1.5	  /* after the limit of a test, for the answer to arrive */
+#define LEFT_LEAST 3.0	  /* for one more round */
+#define LEAVE 3.0	  /* for srun to end */
+#define STATES_LIMIT 10.0 /* for Slurm to say the states of nodes */
+#define CLOCK_MOST 1.0	  /* between the clocks of a node and of this host */
+
+enum { FIELDS = 8, REPEATS = 4 /* of a test that is slow */ };
+
+struct peer {
+	int rank;	 /* -1: it has not started */
+	int done;	 /* the last phase that it has ended; -1: none */
+	bool out;	 /* it has failed, or did not answer: it takes part in nothing more */
+	char gone[160];	 /* why no process is started on it; "": one is */
+	bool asked;	 /* it is part of the phase */
+	char begun[24];	 /* the last test that it began */
+	double heard_at; /* when its last line came, by ddp_seconds() */
+};
+
+struct flight {
+	struct launch *launch;
+	struct preflight_results results;
+	size_t room;	   /* for rows */
+	struct peer *peer; /* of each node */
+	int *partners;	   /* of each node in this phase; -1: none */
+	int *node_of;	   /* of each rank; -1: not known */
+
+	pid_t srun;
+	int to, from, step_fd; /* its stdin, its output, the plugin's message */
+	struct ddp_text input;
+	bool ended;	/* srun has closed its output */
+	bool aborted;	/* srun could not start a process, and ends the step */
+	bool stopping;	/* ddp-run ends the step */
+	bool cut_short; /* too little time was left to begin again */
+	bool shared; /* all nodes have the same error: the other results are of interest only if a node has failed */
+	char dir[PATH_MAX];  /* failure directory; "": none */
+	char meet[PATH_MAX]; /* without the plugin: rendezvous directory */
+	char why[256];	     /* srun's last error */
+
+	int phase;
+	size_t phase_rows;		/* rows before it */
+	double phase_time, phase_limit; /* the limit is that of each test */
+	double limit, end;		/* of all tests; the end by ddp_seconds() */
+};
+
+static bool is_strict(const struct launch *launch)
+{
+	return run_options_have_word(&launch->options, RUN_OPTION_PREFLIGHT, "strict");
+}
+
+/* --- Rows -------------------------------------------------------------------------------------- */
+
+static struct preflight_row *add_row(struct flight *flight, int node, int partner, const char *test)
+{
+	struct preflight_row *row;
+
+	if (flight->results.count == flight->room) {
+		size_t room = 2 * flight->room + 64;
+		struct preflight_row *rows = ddp_xcalloc(room, sizeof(*rows), "results");
+
+		memcpy(rows, flight->results.rows, flight->results.count * sizeof(*rows));
+		free(flight->results.rows);
+		flight->results.rows = rows;
+		flight->room = room;
+	}
+	row = &flight->results.rows[flight->results.count++];
+	*row = (struct preflight_row){.node = node, .partner = partner, .value = (double)NAN};
+	snprintf(row->test, sizeof(row->test), "%s", test);
+	return row;
+}
+
+/* Each GPU has separate rows, whose texts begin with "GPU <number>". */
+static bool is_same_item(const char *a, const char *b)
+{
+	size_t length = strcspn(a, ":");
+
+	return length == strcspn(b, ":") && strncmp(a, b, length) == 0;
+}
+
+/* The row for a result, which is added if this phase, or one that it repeats, has none yet. */
+static struct preflight_row *find_row(struct flight *flight, int node, int partner,
+				      char *const field[5])
+{
+	bool gpu = strncmp(field[0], "GPU", 3) == 0;
+	int low = partner >= 0 && partner < node ? partner : node,
+	    high = partner < node ? node : partner;
+
+	for (size_t i = flight->phase_rows; i < flight->results.count; i++) {
+		struct preflight_row *row = &flight->results.rows[i];
+
+		if (row->node == low && row->partner == (partner < 0 ? -1 : high) &&
+		    strcmp(row->test, field[0]) == 0 && strcmp(row->kind, field[1]) == 0 &&
+		    (!gpu || is_same_item(row->text, field[4])))
+			return row;
+	}
+	return add_row(flight, low, partner < 0 ? -1 : high, field[0]);
+}
+
+static void set_silent(struct flight *flight, struct preflight_row *row)
+{
+	row->verdict = PREFLIGHT_SILENT;
+	row->value = (double)NAN;
+	snprintf(row->text, sizeof(row->text), "no answer in %.0f s", flight->phase_limit);
+}
+
+/*
+ * The offset of a node's clock. The node has subtracted the time of the command from that at which it received it: a bound from above. The
+ * bound from below is its time, less that at which its answer arrived here.
+ */
+static void judge_clock(const struct flight *flight, struct preflight_row *row)
+{
+	double high = row->value, low = high + flight->phase_time - ddp_date(NULL);
+
+	row->value = (low + high) / 2;
+	if (low <= CLOCK_MOST && high >= -CLOCK_MOST)
+		return;
+	row->verdict = PREFLIGHT_SLOW;
+	snprintf(row->text, sizeof(row->text), "its clock is %.1f s %s", fabs(row->value),
+		 row->value > 0 ? "ahead" : "behind");
+}
+
+/* --- Lines of nodes ---------------------------------------------------------------------------- */
+
+static enum preflight_verdict read_event(const char *event)
+{
+	return strcmp(event, "slow") == 0     ? PREFLIGHT_SLOW
+	       : strcmp(event, "failed") == 0 ? PREFLIGHT_FAILED
+	       : strcmp(event, "silent") == 0 ? PREFLIGHT_SILENT
+					      : PREFLIGHT_OK;
+}
+
+/* [field]: test, kind, value, unit and text of a result. Of two results the worse is kept; of two rates the better one. */
+static void read_result(struct flight *flight, struct preflight_row *row, const char *event,
+			char *const field[5])
+{
+	enum preflight_verdict verdict = read_event(event);
+	double value = *field[2] ? strtod(field[2], NULL) : (double)NAN;
+	bool is_rate = strcmp(event, "rate") == 0;
+
+	if (verdict < row->verdict && !(is_rate && row->is_rate))
+		return;
+	if (is_rate && row->is_rate && value < row->value)
+		return;
+	row->verdict = verdict;
+	row->is_rate = is_rate;
+	row->value = value;
+	snprintf(row->kind, sizeof(row->kind), "%s", field[1]);
+	snprintf(row->unit, sizeof(row->unit), "%s", field[3]);
+	snprintf(row->text, sizeof(row->text), "%s", field[4]);
+	if (verdict == PREFLIGHT_SILENT)
+		set_silent(flight, row);
+	if (strcmp(row->test, "clock") == 0)
+		judge_clock(flight, row);
+}
+
+static void read_test(struct flight *flight, int node, const char *event, char *const field[5])
+{
+	bool is_pair = strcmp(field[0], "pair") == 0;
+	int partner = is_pair ? flight->partners[node] : -1;
+
+	if (strcmp(event, "untested") == 0) {
+		snprintf(flight->results.untested, sizeof(flight->results.untested), "%s",
+			 field[4]);
+	} else if (strcmp(field[0], "all") == 0) {
+		snprintf(flight->results.all.test, sizeof(flight->results.all.test), "all");
+		read_result(flight, &flight->results.all, event, field);
+	} else if (!is_pair || partner >= 0) {
+		read_result(flight, find_row(flight, node, partner, field), event, field);
+	}
+}
+
+static int find_node(const struct flight *flight, const char *name)
+{
+	for (size_t i = 0; i < flight->results.nodes->count; i++)
+		if (strcmp(flight->results.nodes->name[i], name) == 0)
+			return (int)i;
+	return -1;
+}
+
+/* "n5: Communication connection failure". */
+static void read_launch_failure(struct flight *flight, const char *text)
+{
+	char name[FACTS_NAME];
+	size_t length = strcspn(text, ":");
+	int node;
+
+	snprintf(name, sizeof(name), "%.*s", (int)length, text);
+	node = find_node(flight, name);
+	if (node < 0)
+		return;
+	snprintf(flight->peer[node].gone, sizeof(flight->peer[node].gone),
+		 "srun cannot start a process%s", text + length);
+	flight->aborted = !flight->stopping;
+}
+
+static void read_srun_line(struct flight *flight, const char *line)
+{
+	struct pattern_part part[PATTERN_PARTS];
+
+	if (pattern_find(PATTERN_SRUN, line, strlen(line), part) == LINE_LAUNCH_FAILED)
+		read_launch_failure(flight, part[2].text);
+	if (strncmp(line, "srun: error: ", strlen("srun: error: ")) == 0)
+		snprintf(flight->why, sizeof(flight->why), "%s", line);
+}
+
+static void read_line(struct flight *flight, char *line)
+{
+	char *field[FIELDS], *rest = line;
+	int count = 0, rank, node;
+
+	if (strncmp(line, "ddp-preflight\t", strlen("ddp-preflight\t")) != 0) {
+		read_srun_line(flight, line);
+		return;
+	}
+	while (count < FIELDS && (field[count] = strsep(&rest, "\t")))
+		count++;
+	rank = count == FIELDS ? atoi(field[1]) : -1;
+	if (rank < 0 || rank >= (int)flight->results.nodes->count)
+		return;
+	if (strcmp(field[2], "hello") == 0 && (node = find_node(flight, field[7])) >= 0) {
+		flight->node_of[rank] = node;
+		flight->peer[node].rank = rank;
+	}
+	node = flight->node_of[rank];
+	if (node < 0)
+		return;
+	flight->peer[node].heard_at = ddp_seconds();
+	if (strcmp(field[2], "hello") == 0)
+		return;
+	if (strcmp(field[2], "done") == 0)
+		flight->peer[node].done = atoi(field[5]);
+	else if (strcmp(field[2], "begin") == 0)
+		snprintf(flight->peer[node].begun, sizeof(flight->peer[node].begun), "%s",
+			 field[3]);
+	else
+		read_test(flight, node, field[2], field + 3);
+}
+
+static void read_lines(struct flight *flight)
+{
+	char buffer[16384], *end;
+	ssize_t n = read(flight->from, buffer, sizeof(buffer));
+
+	if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
+		flight->ended = true;
+	if (n <= 0)
+		return;
+	ddp_text_put(&flight->input, buffer, (size_t)n);
+	while (flight->input.size > 0 &&
+	       (end = memchr(flight->input.data, '\n', flight->input.size))) {
+		size_t used = (size_t)(end - flight->input.data) + 1;
+
+		*end = '\0';
+		read_line(flight, flight->input.data);
+		memmove(flight->input.data, end + 1, flight->input.size - used);
+		flight->input.size -= used;
+	}
+}
+
+/* The plugin's message about the step; see contract.h. */
+static void read_step(struct flight *flight)
+{
+	char message[2 * PATH_MAX + 128];
+	ssize_t n = read(flight->step_fd, message, sizeof(message) - 1);
+
+	close(flight->step_fd);
+	flight->step_fd = -1;
+	if (n <= 0)
+		return;
+	message[n] = '\0';
+	(void)sscanf(message, "job %*s step %*s failed %4095[^\n]", flight->dir);
+}
+
+/* --- Phases ------------------------------------------------------------------------------------ */
+
+static bool has_any_started(const struct flight *flight)
+{
+	for (size_t i = 0; i < flight->results.nodes->count; i++)
+		if (flight->peer[i].rank >= 0)
+			return true;
+	return false;
+}
+
+static bool has_started(const struct flight *flight)
+{
+	for (size_t i = 0; i < flight->results.nodes->count; i++)
+		if (flight->peer[i].rank < 0 && !*flight->peer[i].gone)
+			return false;
+	return true;
+}
+
+/* Whether each node that is asked has ended the phase, or its present test has lasted too long. */
+static bool is_done(const struct flight *flight)
+{
+	double late = ddp_seconds() - flight->phase_limit - ANSWER_MORE;
+
+	for (size_t i = 0; i < flight->results.nodes->count; i++) {
+		const struct peer *peer = &flight->peer[i];
+
+		if (peer->asked && peer->done < flight->phase && peer->heard_at > late)
+			return false;
+	}
+	return true;
+}
+
+/* Read lines until [is_reached], srun ends, ddp-run is to end, or [seconds] are over. */
+static void wait_for(struct flight *flight, double seconds,
+		     bool (*is_reached)(const struct flight *flight))
+{
+	double end = ddp_seconds() + seconds;
+
+	while (!flight->ended && !flight->aborted && !is_reached(flight) && ddp_seconds() < end &&
+	       !attempt_end_requested()) {
+		struct pollfd wait[] = {{.fd = flight->from, .events = POLLIN},
+					{.fd = flight->step_fd, .events = POLLIN}};
+
+		if (poll(wait, 2, (int)(TURN * 1000)) <= 0)
+			continue;
+		if (wait[1].revents)
+			read_step(flight);
+		if (wait[0].revents)
+			read_lines(flight);
+	}
+}
+
+static double left_s(const struct flight *flight)
+{
+	return flight->end - ddp_seconds();
+}
+
+static bool can_go_on(const struct flight *flight)
+{
+	return left_s(flight) > LEFT_LEAST && !flight->ended && !flight->aborted &&
+	       !attempt_end_requested();
+}
+
+static void judge(struct flight *flight)
+{
+	preflight_judge(flight->results.rows, flight->results.count,
+			(int)flight->results.nodes->count,
+			flight->launch->options.number[RUN_OPTION_PREFLIGHT_SLOW],
+			flight->results.verdicts);
+}
+
+/*
+ * Run a phase. [entries] are the numbers of the command, one of each node; nodes whose number is -1 are not asked. With [repeated] its
+ * results are compared with those of all phases before. If srun is stopped, and its stdin full, the command is lost, and no node answers.
+ */
+static void run_phase(struct flight *flight, const char *word, const int *entries, bool repeated)
+{
+	struct ddp_text command = {.data = NULL};
+
+	flight->phase++;
+	flight->phase_rows = repeated ? 0 : flight->results.count;
+	flight->phase_limit = fmax(fmin(flight->limit, left_s(flight)) / 3, 1);
+	flight->phase_time = ddp_date(NULL);
+	for (size_t i = 0; i < flight->results.nodes->count; i++) {
+		flight->peer[i].asked = entries[i] >= 0;
+		flight->peer[i].heard_at = ddp_seconds();
+	}
+	ddp_text_add(&command, "%s %d %.1f %.6f", word, flight->phase, flight->phase_limit,
+		     flight->phase_time);
+	for (size_t rank = 0; rank < flight->results.nodes->count; rank++)
+		ddp_text_add(&command, " %d",
+			     flight->node_of[rank] < 0 ? -1 : entries[flight->node_of[rank]]);
+	ddp_text_add(&command, "\n");
+	if (!command.failed)
+		(void)!write(flight->to, command.data, command.size);
+	ddp_text_free(&command);
+	wait_for(flight, fmax(left_s(flight), flight->phase_limit + ANSWER_MORE), is_done);
+	for (size_t i = 0; i < flight->results.nodes->count && !flight->ended && !flight->aborted;
+	     i++) {
+		struct peer *peer = &flight->peer[i];
+
+		if (!peer->asked || peer->done >= flight->phase || attempt_end_requested())
+			continue;
+		set_silent(flight, add_row(flight, (int)i, -1, *peer->begun ? peer->begun : word));
+		peer->out = true;
+	}
+	judge(flight);
+	for (size_t i = 0; i < flight->results.nodes->count; i++)
+		flight->peer[i].out |= flight->results.verdicts[i] >= PREFLIGHT_FAILED;
+}
+
+/* Numbers for a command, all of them -1. */
+static int *new_entries(const struct flight *flight)
+{
+	int *entries = ddp_xcalloc(flight->results.nodes->count, sizeof(int), "numbers of nodes");
+
+	memset(entries, -1, flight->results.nodes->count * sizeof(int));
+	return entries;
+}
+
+/* All nodes that take part, numbered from 0. Returns how many. */
+static int number_nodes(const struct flight *flight, int *entries)
+{
+	int count = 0;
+
+	for (size_t i = 0; i < flight->results.nodes->count; i++)
+		if (!flight->peer[i].out)
+			entries[i] = count++;
+	return count;
+}
+
+static void pair(struct flight *flight, int *entries, int node, int partner)
+{
+	flight->partners[node] = partner;
+	flight->partners[partner] = node;
+	entries[node] = flight->peer[partner].rank;
+	entries[partner] = flight->peer[node].rank;
+}
+
+static void run_round(struct flight *flight, const int *alive, int count, int round)
+{
+	int *places = ddp_xcalloc((size_t)count, sizeof(int), "places"),
+	    *entries = new_entries(flight);
+
+	preflight_pairs(count, round, places);
+	for (int i = 0; i < count; i++)
+		if (places[i] > i && !flight->peer[alive[i]].out &&
+		    !flight->peer[alive[places[i]]].out)
+			pair(flight, entries, alive[i], alive[places[i]]);
+	run_phase(flight, "pair", entries, false);
+	free(places);
+	free(entries);
+}
+
+static void run_pairs(struct flight *flight)
+{
+	const struct run_options *options = &flight->launch->options;
+	bool full = run_options_have_word(options, RUN_OPTION_PREFLIGHT, "full");
+	int *entries = new_entries(flight), *alive = new_entries(flight);
+	int count = number_nodes(flight, entries);
+
+	for (size_t i = 0; i < flight->results.nodes->count; i++)
+		if (entries[i] >= 0)
+			alive[entries[i]] = (int)i;
+	flight->results.rounds_wanted = preflight_rounds(count, full);
+	if (full && !options->text[RUN_OPTION_PREFLIGHT_LIMIT])
+		flight->end += ROUND_MORE * flight->results.rounds_wanted;
+	while (flight->results.rounds < flight->results.rounds_wanted && can_go_on(flight) &&
+	       !*flight->results.untested) {
+		run_round(flight, alive, count, flight->results.rounds);
+		flight->results.rounds += !*flight->results.untested;
+	}
+	free(entries);
+	free(alive);
+}
+
+/* Measure again what is slow, [of_pairs] or of nodes: others may have disturbed it. The better value counts. Returns whether there was any. */
+static bool repeat_slow(struct flight *flight, bool of_pairs)
+{
+	int *entries = new_entries(flight), count = 0;
+
+	for (size_t i = 0; i < flight->results.count; i++) {
+		const struct preflight_row *row = &flight->results.rows[i];
+
+		if (row->verdict != PREFLIGHT_SLOW || !row->is_rate ||
+		    (row->partner >= 0) != of_pairs || flight->peer[row->node].out ||
+		    entries[row->node] >= 0 ||
+		    (of_pairs && (flight->peer[row->partner].out || entries[row->partner] >= 0)))
+			continue;
+		if (of_pairs)
+			pair(flight, entries, row->node, row->partner);
+		else
+			entries[row->node] = 0;
+		count++;
+	}
+	if (count > 0)
+		run_phase(flight, of_pairs ? "pair" : "node", entries, true);
+	free(entries);
+	return count > 0;
+}
+
+/* How many nodes have answered in the first phase. */
+static int count_tested(const struct flight *flight)
+{
+	int count = 0;
+
+	for (size_t i = 0; i < flight->results.nodes->count; i++)
+		count += flight->peer[i].done >= 0;
+	return count;
+}
+
+/* Whether [row] is an error of a file, and all tested nodes have it alike. */
+static bool is_shared(const struct flight *flight, const struct preflight_row *row)
+{
+	int count = 0;
+
+	if (row->verdict != PREFLIGHT_FAILED ||
+	    (strcmp(row->test, "program") != 0 && strcmp(row->test, "directory") != 0))
+		return false;
+	for (size_t i = 0; i < flight->results.count; i++) {
+		const struct preflight_row *other = &flight->results.rows[i];
+
+		count += other->verdict == PREFLIGHT_FAILED &&
+			 strcmp(other->test, row->test) == 0 && strcmp(other->text, row->text) == 0;
+	}
+	return count == count_tested(flight);
+}
+
+/*
+ * If all tested nodes fail alike to read the program, or their directory is full, that is no fault of the nodes: print a line, and remove
+ * these rows. Returns whether there were any: then the program fails, and no pairs are tested.
+ */
+static bool drop_shared(struct flight *flight)
+{
+	struct preflight_results *results = &flight->results;
+	bool *shared = ddp_xcalloc(results->count + 1, sizeof(*shared), "results");
+	bool is_program, printed[2] = {false, false};
+	size_t kept = 0;
+
+	for (size_t i = 0; i < results->count; i++) {
+		shared[i] = is_shared(flight, &results->rows[i]);
+		flight->shared |= shared[i];
+	}
+	for (size_t i = 0; i < results->count; i++) {
+		const struct preflight_row *row = &results->rows[i];
+
+		if (!shared[i]) {
+			results->rows[kept++] = *row;
+			continue;
+		}
+		is_program = strcmp(row->test, "program") == 0;
+		if (!printed[is_program])
+			fprintf(stderr,
+				"ddp-run: --preflight: %s on all nodes: an error of the %s, not of the nodes\n",
+				row->text, is_program ? "command" : "file system");
+		printed[is_program] = true;
+	}
+	results->count = kept;
+	free(shared);
+	judge(flight);
+	return flight->shared;
+}
+
+static void run_phases(struct flight *flight)
+{
+	int *entries = new_entries(flight);
+
+	flight->limit = flight->launch->options.number[RUN_OPTION_PREFLIGHT_LIMIT];
+	if (flight->limit <= 0)
+		flight->limit = TOTAL;
+	/* Slurm may need some time to start the step: it says nothing about the nodes. */
+	wait_for(flight, flight->limit, has_any_started);
+	if (flight->end <= 0)
+		flight->end = ddp_seconds() + flight->limit;
+	flight->phase_limit = flight->limit / 3;
+	if (!has_any_started(flight)) {
+		free(entries);
+		return;
+	}
+	wait_for(flight, flight->phase_limit, has_started);
+	for (size_t i = 0; i < flight->results.nodes->count && !flight->ended && !flight->aborted;
+	     i++)
+		if (flight->peer[i].rank < 0 && !flight->peer[i].out) {
+			flight->peer[i].out = true;
+			set_silent(flight, add_row(flight, (int)i, -1, "start"));
+		}
+	if (number_nodes(flight, entries) > 0)
+		run_phase(flight, "node", entries, false);
+	if (!flight->aborted && drop_shared(flight)) {
+		free(entries);
+		return;
+	}
+	for (int i = 0; i < REPEATS && can_go_on(flight) && repeat_slow(flight, false); i++)
+		;
+	run_pairs(flight);
+	for (int i = 0; i < REPEATS && can_go_on(flight) && repeat_slow(flight, true); i++)
+		;
+	memset(entries, -1, flight->results.nodes->count * sizeof(int));
+	if (number_nodes(flight, entries) > 1 && can_go_on(flight) && !*flight->results.untested)
+		run_phase(flight, "all", entries, false);
+	free(entries);
+}
+
+/* --- srun -------------------------------------------------------------------------------------- */
+
+static void add_option(char **words, size_t *count, const char *name, const char *value)
+{
+	char *word;
+
+	if (value && asprintf(&word, "--%s=%s", name, value) >= 0)
+		words[(*count)++] = word;
+}
+
+/* [launch]'s program, and its first argument if that is a file, as of an interpreter; nothing if the program is in a container. */
+static void add_files(char **words, size_t *count, const struct launch *launch)
+{
+	char *const *program = &launch->words[launch->program];
+
+	if (!launch->program_name || launch_option(launch, "container", "SLURM_CONTAINER") ||
+	    launch_option(launch, "container-image", "SLURM_CONTAINER_IMAGE"))
+		return;
+	words[(*count)++] = "--";
+	words[(*count)++] = program[0];
+	if (program[0] && program[1] && access(program[1], R_OK) == 0)
+		words[(*count)++] = program[1];
+}
+
+/* The directory in which nodes meet, as the user gave it; NULL: not given. */
+static const char *find_base(const struct launch *launch)
+{
+	return launch_option(launch, "ddp-rdzv", "SLURM_DDP_RDZV");
+}
+
+/*
+ * Without the plugin ddp-run makes the directories, and the processes of the tests are ranks that were started by hand. ddp-exec would wait
+ * for all nodes.
+ */
+static void set_directories(struct flight *flight, char name[64])
+{
+	const char *base = find_base(flight->launch);
+	char here[PATH_MAX / 2] = "", directory[PATH_MAX - 128];
+
+	snprintf(name, 64, "preflight-%.32s-%d", job.id, (int)getpid());
+	if ((!base || *base != '/') && !getcwd(here, sizeof(here)))
+		return;
+	if (snprintf(directory, sizeof(directory), "%s%s%s", here, base && *here ? "/" : "",
+		     base ? base : "") >= (int)sizeof(directory))
+		return;
+	snprintf(flight->meet, sizeof(flight->meet), "%s/" DDP_DIR_PARENT, directory);
+	(void)mkdir(flight->meet, 0700);
+	snprintf(flight->dir, sizeof(flight->dir), "%s/" DDP_DIR_PARENT "/" DDP_DIR_FAILED "%s",
+		 directory, name);
+	snprintf(flight->meet, sizeof(flight->meet), "%s/" DDP_DIR_PARENT "/%s", directory, name);
+	if (mkdir(flight->meet, 0700) < 0 || (mkdir(flight->dir, 0700) < 0 && errno != EEXIST))
+		flight->meet[0] = flight->dir[0] = '\0';
+}
+
+/* The nodes on which processes are started. */
+static struct node_list find_present(const struct flight *flight)
+{
+	struct node_list nodes = {.name = NULL};
+
+	for (size_t i = 0; i < flight->results.nodes->count; i++)
+		if (!*flight->peer[i].gone)
+			nodes_add(&nodes, flight->results.nodes->name[i]);
+	return nodes;
+}
+
+static char **preflight_words(const struct flight *flight)
+{
+	char info[PATH_MAX];
+	static const char *const fixed[] = {"--overlap",	   "--mpi=none",
+					    "--input=all",	   "--cpu-bind=none",
+					    "--no-kill",	   "--wait=0",
+					    "--export=ALL",	   "--kill-on-bad-exit=0",
+					    "--ntasks-per-node=1", ("--job-name=" EVIDENCE_STEP)};
+	char **words = ddp_xcalloc(40, sizeof(char *), "words of srun");
+	struct node_list nodes = find_present(flight);
+	const char *number = ddp_xstrdup(ddp_show("%zu", nodes.count).text, "words of srun");
+	const struct launch *launch = flight->launch;
+	size_t count = 0;
+
+	words[count++] = "srun";
+	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
+		words[count++] = (char *)fixed[i];
+	add_option(words, &count, "jobid", job.id);
+	add_option(words, &count, "nodes", number);
+	add_option(words, &count, "ntasks", number);
+	add_option(words, &count, "nodelist", nodes_joined(&nodes));
+	nodes_free(&nodes);
+	if (!launch->exec[0]) {
+		words[count++] = "--ddp";
+		add_option(words, &count, "ddp-rdzv", find_base(launch));
+	}
+	add_option(words, &count, "chdir", launch_option(launch, "chdir", "SLURM_WORKING_DIR"));
+	(void)nodes_find_beside("ddp-info", info, sizeof(info));
+	words[count++] = ddp_xstrdup(info, "words of srun");
+	words[count++] = "--preflight";
+	add_files(words, &count, launch);
+	return words;
+}
+
+static bool start(struct flight *flight)
+{
+	int in[2], out[2], step[2];
+	char name[64];
+	pid_t parent = getpid();
+	char **words = preflight_words(flight);
+
+	if (pipe2(in, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0 ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, step) < 0)
+		return false;
+	if (flight->launch->exec[0])
+		set_directories(flight, name);
+	flight->srun = fork();
+	if (flight->srun == 0) {
+		attempt_prepare_child(parent);
+		nodes_drop_requests();
+		if (*flight->meet) {
+			setenv(DDP_NAME(DDP_JOB), name, 1);
+			setenv(DDP_NAME(DDP_RENDEZVOUS), flight->meet, 1);
+		}
+		setenv(DDP_RUN_RESTART, "0", 1);
+		setenv(DDP_RUN_RESTARTS_MAX, "0", 1);
+		setenv(DDP_RUN_ID, job.id, 1);
+		setenv(DDP_RUN_FD, ddp_show("%d", step[1]).text, 1);
+		fcntl(step[1], F_SETFD, 0);
+		dup2(in[0], STDIN_FILENO);
+		dup2(out[1], STDOUT_FILENO);
+		dup2(out[1], STDERR_FILENO);
+		execvp(words[0], words);
+		fprintf(stderr, "srun: error: cannot start srun: %s\n", strerror(errno));
+		_exit(127);
+	}
+	close(in[0]);
+	close(out[1]);
+	close(step[1]);
+	flight->to = in[1];
+	flight->from = out[0];
+	flight->step_fd = step[0];
+	fcntl(flight->to, F_SETFL, O_NONBLOCK);
+	return flight->srun > 0;
+}
+
+static bool never(const struct flight *flight)
+{
+	(void)flight;
+	return false;
+}
+
+/* Whether srun has ended within [seconds]. */
+static bool has_ended(struct flight *flight, double seconds)
+{
+	double end = ddp_seconds() + seconds;
+
+	wait_for(flight, seconds, never);
+	while (waitpid(flight->srun, NULL, WNOHANG) == 0) {
+		if (ddp_seconds() > end)
+			return false;
+		usleep(20000);
+	}
+	return true;
+}
+
+/* End srun: it ends at the end of its input, if all nodes do. Returns whether Slurm may consider the step as running. */
+static bool stop(struct flight *flight)
+{
+	bool left;
+
+	close(flight->to);
+	flight->stopping = true;
+	flight->aborted = false;
+	left = !has_ended(flight, LEAVE);
+	/* On SIGTERM it ends the step. */
+	if (left && kill(flight->srun, SIGTERM) == 0 && !has_ended(flight, LEAVE)) {
+		kill(flight->srun, SIGKILL);
+		(void)waitpid(flight->srun, NULL, 0);
+	}
+	close(flight->from);
+	if (flight->step_fd >= 0)
+		close(flight->step_fd);
+	if (*flight->meet)
+		attempt_remove_rendezvous(flight->meet);
+	return left;
+}
+
+/* --- A preflight ------------------------------------------------------------------------------- */
+
+static void set_found(const struct flight *flight, struct preflight_found *found)
+{
+	enum preflight_verdict failed =
+		is_strict(flight->launch) ? PREFLIGHT_SLOW : PREFLIGHT_FAILED;
+
+	for (size_t i = 0; i < flight->results.nodes->count; i++)
+		if (flight->results.verdicts[i] >= failed)
+			nodes_add(&found->failed, flight->results.nodes->name[i]);
+		else if (flight->results.verdicts[i] == PREFLIGHT_SLOW)
+			nodes_add(&found->slow, flight->results.nodes->name[i]);
+}
+
+static bool has_failed(const struct flight *flight)
+{
+	for (size_t i = 0; i < flight->results.nodes->count; i++)
+		if (flight->results.verdicts[i] >= PREFLIGHT_FAILED)
+			return true;
+	return false;
+}
+
+static void free_flight(struct flight *flight)
+{
+	free(flight->peer);
+	free(flight->node_of);
+	free(flight->partners);
+	free(flight->results.verdicts);
+	free(flight->results.rows);
+	ddp_text_free(&flight->input);
+}
+
+/* Set why no process is started on the nodes [gone], by their states. */
+static void set_gone(struct flight *flight, const struct node_list *gone)
+{
+	char *names = nodes_joined(gone);
+	char *const show[] = {"scontrol", "-o", "show", "node", names, NULL};
+	struct ddp_text out = {.data = NULL};
+
+	if (gone->count > 0)
+		(void)evidence_run(show, STATES_LIMIT, &out);
+	for (size_t i = 0; i < flight->results.nodes->count; i++)
+		if (nodes_have(gone, flight->results.nodes->name[i]))
+			snprintf(flight->peer[i].gone, sizeof(flight->peer[i].gone),
+				 "Slurm says that it is down");
+	for (char *rest = out.data, *line; (line = strsep(&rest, "\n"));) {
+		char name[FACTS_NAME];
+		size_t size;
+		const char *field = nodes_field(line, "NodeName", &size);
+		int node;
+
+		snprintf(name, sizeof(name), "%.*s", (int)size, field);
+		node = find_node(flight, name);
+		field = nodes_field(line, "State", &size);
+		if (node >= 0 && size > 0)
+			snprintf(flight->peer[node].gone, sizeof(flight->peer[node].gone),
+				 "Slurm says %.*s", (int)size, field);
+	}
+	ddp_text_free(&out);
+	free(names);
+}
+
+/* Forget the results of a step that srun aborted, and all processes. Nodes that are gone have failed. */
+static void begin_again(struct flight *flight)
+{
+	flight->phase = -1;
+	flight->results.count = 0;
+	flight->results.rounds = flight->results.rounds_wanted = 0;
+	flight->results.all.test[0] = '\0';
+	flight->results.all.verdict = PREFLIGHT_OK;
+	flight->ended = flight->stopping = false;
+	ddp_text_clear(&flight->input);
+	for (size_t i = 0; i < flight->results.nodes->count; i++) {
+		struct peer *peer = &flight->peer[i];
+		struct preflight_row *row;
+
+		flight->node_of[i] = -1;
+		peer->rank = peer->done = -1;
+		peer->begun[0] = '\0';
+		peer->out = *peer->gone;
+		if (!peer->out)
+			continue;
+		row = add_row(flight, (int)i, -1, "start");
+		row->verdict = PREFLIGHT_FAILED;
+		memcpy(row->text, peer->gone, sizeof(row->text));
+	}
+}
+
+/* Start the step and run the phases; again, while there is time, without nodes on which srun cannot start a process. */
+static bool run_tests(struct flight *flight)
+{
+	struct node_list present;
+	bool again, ended;
+
+	do {
+		begin_again(flight);
+		if (!start(flight))
+			return false;
+		run_phases(flight);
+		ended = flight->ended;
+		again = flight->aborted;
+		flight->launch->overlap |= stop(flight) || again;
+		flight->ended = ended;
+		present = find_present(flight);
+		/* Of nodes that are tested no more, only the failed starts are known. */
+		if (again && present.count > 0 && flight->end > 0 && left_s(flight) <= LEFT_LEAST) {
+			begin_again(flight);
+			judge(flight);
+			flight->cut_short = true;
+		}
+		again = again && present.count > 0 && !flight->cut_short &&
+			!attempt_end_requested();
+		nodes_free(&present);
+		if (again && *flight->dir) {
+			ddp_evidence_discard(flight->dir);
+			flight->dir[0] = '\0';
+		}
+	} while (again);
+	return true;
+}
+
+bool preflight_check(void)
+{
+	char info[PATH_MAX] = "ddp-info";
+
+	if (nodes_find_beside("ddp-info", info, sizeof(info)) && access(info, X_OK) == 0)
+		return true;
+	fprintf(stderr, "ddp-run: --preflight: cannot run %s: install it beside ddp-run\n", info);
+	return false;
+}
+
+bool preflight_run(struct launch *launch, const struct node_list *nodes,
+		   const struct node_list *gone, const char *dir, struct preflight_found *found)
+{
+	struct flight flight = {
+		.launch = launch,
+		.results = {.nodes = nodes,
+			    .all = {.node = -1,
+				    .partner = -1,
+				    .value = (double)NAN,
+				    .median = (double)NAN},
+			    .slow = launch->options.number[RUN_OPTION_PREFLIGHT_SLOW]},
+		.step_fd = -1,
+		.phase = -1};
+	double started = ddp_seconds();
+	bool has_result, keep = false;
+
+	flight.peer = ddp_xcalloc(nodes->count, sizeof(*flight.peer), "nodes");
+	flight.results.verdicts =
+		ddp_xcalloc(nodes->count, sizeof(*flight.results.verdicts), "nodes");
+	flight.node_of = new_entries(&flight);
+	flight.partners = new_entries(&flight);
+	set_gone(&flight, gone);
+	if (!run_tests(&flight)) {
+		fprintf(stderr, "ddp-run: --preflight: cannot start srun: %s\n", strerror(errno));
+		free_flight(&flight);
+		return false;
+	}
+	flight.results.took = ddp_seconds() - started;
+	has_result = (flight.cut_short || (!flight.ended && has_any_started(&flight))) &&
+		     !attempt_end_requested();
+	if (has_result && flight.shared && !has_failed(&flight)) {
+		has_result = false;
+	} else if (has_result) {
+		keep = !preflight_report(&flight.results, dir && *dir ? dir : flight.dir);
+		set_found(&flight, found);
+	} else {
+		for (size_t i = 0; i < gone->count; i++)
+			nodes_add(&found->failed, gone->name[i]);
+		fprintf(stderr, "ddp-run: --preflight: the tests did not run to their end%s%s%s\n",
+			*flight.why ? ": " : "", flight.why,
+			dir || attempt_end_requested() ? "" : "; the program starts without them");
+	}
+	if (*flight.dir && keep && !(dir && *dir))
+		fprintf(stderr, "ddp-run: all results are in %s\n", flight.dir);
+	else if (*flight.dir)
+		ddp_evidence_discard(flight.dir);
+	free_flight(&flight);
+	return has_result;
+}

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "relay.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/text.h"
+#include "base/watch.h"
+#include "base/xalloc.h"
+
+enum {
+	TAIL = 8 << 10,	 /* bytes of a rank that are kept, and up to half as many more */
+	RANKS = 1 << 20, /* at most */
+	OPEN_MOST = 256, /* files that stay open */
+};
+
+struct tail {
+	struct ddp_text text;
+	size_t logged; /* bytes of the text that were written to the rank's file */
+	int file;      /* its descriptor plus 1; 0: it is not open */
+	bool created;
+};
+
+struct tails {
+	pthread_mutex_t lock;
+	char *logs;
+	bool log_failed;
+	struct ddp_text all;
+	struct tail *tail; /* of each rank */
+	int count, open;
+};
+
+struct tails *tails_create(const char *logs)
+{
+	struct tails *tails = ddp_xcalloc(1, sizeof(*tails), "tails of output");
+	struct ddp_error error;
+
+	pthread_mutex_init(&tails->lock, NULL);
+	if (!logs)
+		return tails;
+	tails->logs = ddp_xstrdup(logs, "--logs");
+	tails->log_failed = ddp_file_mkdirs(logs, 0777, &error) < 0;
+	if (tails->log_failed)
+		fprintf(stderr, "ddp-run: --logs: %s\n", error.text);
+	return tails;
+}
+
+void tails_destroy(struct tails *tails)
+{
+	if (!tails)
+		return;
+	for (int i = 0; i < tails->count; i++) {
+		if (tails->tail[i].file > 0)
+			close(tails->tail[i].file - 1);
+		ddp_text_free(&tails->tail[i].text);
+	}
+	ddp_text_free(&tails->all);
+	free(tails->tail);
+	free(tails->logs);
+	pthread_mutex_destroy(&tails->lock);
+	free(tails);
+}
+
+static struct tail *tail_of(struct tails *tails, int rank)
+{
+	if (rank >= tails->count) {
+		int count = 2 * rank + 16;
+		struct tail *more = ddp_xcalloc((size_t)count, sizeof(*more), "tails of output");
+
+		if (tails->count)
+			memcpy(more, tails->tail, (size_t)tails->count * sizeof(*more));
+		free(tails->tail);
+		tails->tail = more;
+		tails->count = count;
+	}
+	return &tails->tail[rank];
+}
+
+/* A file of an earlier run is truncated. Beyond the limit of open files it is closed after each write. */
+static int open_log(struct tails *tails, struct tail *tail, const char *path)
+{
+	int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC;
+	int fd = open(path, flags | (tail->created ? O_APPEND : O_TRUNC), 0666);
+
+	tail->created = tail->created || fd >= 0;
+	if (fd >= 0 && tails->open < OPEN_MOST) {
+		tails->open++;
+		tail->file = fd + 1;
+	}
+	return fd;
+}
+
+static void log_tail(struct tails *tails, int rank)
+{
+	struct tail *tail = &tails->tail[rank];
+	size_t from = tail->logged;
+	char path[PATH_MAX];
+	int fd = tail->file - 1;
+
+	tail->logged = tail->text.size;
+	if (!tails->logs || tails->log_failed || from == tail->text.size)
+		return;
+	snprintf(path, sizeof(path), "%s/rank-%d.log", tails->logs, rank);
+	if (fd < 0)
+		fd = open_log(tails, tail, path);
+	if (fd < 0 || ddp_file_write_all(fd, tail->text.data + from, tail->text.size - from) < 0) {
+		fprintf(stderr, "ddp-run: --logs: cannot write %s: %s\n", path, strerror(errno));
+		tails->log_failed = true;
+	}
+	if (fd >= 0 && tail->file == 0)
+		close(fd);
+}
+
+static bool is_long(const struct ddp_text *text)
+{
+	return text->size > TAIL + TAIL / 2;
+}
+
+/* Keep the last bytes, from the beginning of a line if none is too long. */
+static void shorten(struct ddp_text *text)
+{
+	const char *end = text->data + text->size, *from = end - TAIL;
+	const char *line = memchr(from, '\n', TAIL / 2);
+
+	from = line ? line + 1 : from;
+	text->size = (size_t)(end - from);
+	memmove(text->data, from, text->size + 1);
+}
+
+void tails_add(struct tails *tails, int rank, const char *bytes, size_t size)
+{
+	pthread_mutex_lock(&tails->lock);
+	ddp_text_put(&tails->all, bytes, size);
+	if (is_long(&tails->all))
+		shorten(&tails->all);
+	if (rank >= 0 && rank < RANKS) {
+		struct tail *tail = tail_of(tails, rank);
+
+		ddp_text_put(&tail->text, bytes, size);
+		if (is_long(&tail->text)) {
+			log_tail(tails, rank);
+			shorten(&tail->text);
+			tail->logged = tail->text.size;
+		}
+	}
+	pthread_mutex_unlock(&tails->lock);
+}
+
+void tails_log(struct tails *tails)
+{
+	pthread_mutex_lock(&tails->lock);
+	for (int i = 0; tails->logs && i < tails->count; i++)
+		log_tail(tails, i);
+	pthread_mutex_unlock(&tails->lock);
+}
+
+int tails_write(struct tails *tails, const char *dir, int rank, struct ddp_error *error)
+{
+	const struct ddp_text *text = &tails->all;
+	char name[32] = "tail.txt";
+	int status = 0;
+
+	pthread_mutex_lock(&tails->lock);
+	if (rank != TAILS_ALL) {
+		text = rank < tails->count ? &tails->tail[rank].text : NULL;
+		snprintf(name, sizeof(name), "tail-%d.txt", rank);
+	}
+	if (text && text->size > 0)
+		status = ddp_file_write_text(dir, name, text, error);
+	pthread_mutex_unlock(&tails->lock);
+	return status;
+}
+
+/* --- Passing it on ------------------------------------------------------------------------------ */
+
+/* [rank] -1: srun itself, or not known. */
+static void read_bytes(void *data, int rank, const char *bytes, size_t size)
+{
+	struct relay_stream *stream = data;
+	struct relay *relay = stream->relay;
+
+	memcpy(stream->plain + stream->size, bytes, size);
+	stream->size += size;
+	tails_add(relay->tails, rank, bytes, size);
+	/* Without labels, srun's own messages look like rank 0's output. */
+	if (stream->to == STDERR_FILENO)
+		srun_hear(relay->said, relay->output == OUTPUT_ONE_RANK ? -1 : rank, bytes, size,
+			  stream->date);
+}
+
+static void check_failure(struct relay *relay)
+{
+	const struct srun_said *said = relay->said;
+	bool task_ends_step = !said->mixed && !said->stays;
+
+	if (relay->failed_at == 0 &&
+	    (said->ending || srun_lost_node(said) || (task_ends_step && said->count > 0)))
+		relay->failed_at = ddp_seconds();
+}
+
+/* A thread of each stream: a write blocks as long as the reader of ddp-run's output does not read. */
+static void *relay_stream(void *data)
+{
+	struct relay_stream *stream = data;
+	struct relay *relay = stream->relay;
+	enum output output = relay->output;
+	static _Thread_local char bytes[1 << 16], plain[sizeof(bytes) + sizeof(stream->labels)];
+	bool writable = true;
+
+	stream->plain = plain;
+	for (;;) {
+		struct pollfd wait = {.fd = stream->from, .events = POLLIN};
+		bool over = relay->srun_ended;
+		ssize_t n;
+
+		/* Processes that outlive srun may keep the pipe open. */
+		if (poll(&wait, 1, over ? 0 : 100) == 0) {
+			if (over)
+				break;
+			continue;
+		}
+		n = read(stream->from, bytes, sizeof(bytes));
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		relay->active_at = ddp_seconds();
+		stream->date = ddp_date(NULL);
+		stream->size = 0;
+		if (output == OUTPUT_LABELLED || output == OUTPUT_KEEP_LABELS)
+			srun_unlabel(&stream->labels, bytes, (size_t)n, read_bytes, stream);
+		else
+			read_bytes(stream, output == OUTPUT_ONE_RANK ? 0 : TAILS_ALL, bytes,
+				   (size_t)n);
+		tails_log(relay->tails);
+		writable = writable &&
+			   (output == OUTPUT_LABELLED
+				    ? ddp_file_write_all(stream->to, plain, stream->size)
+				    : ddp_file_write_all(stream->to, bytes, (size_t)n)) >= 0;
+		if (stream->to == STDERR_FILENO)
+			check_failure(relay);
+	}
+	return NULL;
+}
+
+void relay_start(struct relay *relay, const int from[2])
+{
+	for (int i = 0; i < 2; i++) {
+		struct relay_stream *stream = &relay->stream[i];
+
+		*stream = (struct relay_stream){.relay = relay, .from = from[i], .to = i + 1};
+		stream->started = pthread_create(&stream->thread, NULL, relay_stream, stream) == 0;
+		if (!stream->started)
+			fprintf(stderr, "ddp-run: no thread for output: %s\n", strerror(errno));
+	}
+}
+
+void relay_end(struct relay *relay)
+{
+	relay->srun_ended = true;
+	for (int i = 0; i < 2; i++) {
+		if (relay->stream[i].started)
+			pthread_join(relay->stream[i].thread, NULL);
+		if (relay->stream[i].relay)
+			close(relay->stream[i].from);
+	}
+}

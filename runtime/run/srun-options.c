@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "srun-options.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "base/xalloc.h"
+
+/* Read "  -A, --account=name   text" or "      --nice[=value]". Returns false if [line] is something else. */
+static bool read_option(struct srun_option *option, const char *line)
+{
+	size_t length;
+
+	*option = (struct srun_option){.letter = 0};
+	line += strspn(line, " \t");
+	if (line[0] == '-' && isalnum((unsigned char)line[1]) && line[2] == ',') {
+		option->letter = line[1];
+		line += 3 + strspn(line + 3, " ");
+	}
+	if (strncmp(line, "--", 2) != 0)
+		return false;
+	line += 2;
+	length = strspn(line, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_");
+	if (length == 0 || length >= sizeof(option->name))
+		return false;
+	memcpy(option->name, line, length);
+	option->takes = line[length] == '='		       ? SRUN_VALUE
+			: strncmp(line + length, "[=", 2) == 0 ? SRUN_OPTIONAL
+							       : SRUN_NOTHING;
+	/* The help does not show the values of these options; of --container in Slurm 22.05 only. */
+	if (strcmp(option->name, "container") == 0 && option->takes == SRUN_NOTHING &&
+	    line[length] == ' ' && line[length + 1] == ' ')
+		option->takes = SRUN_VALUE;
+	if (strcmp(option->name, "kill-on-bad-exit") == 0 || strcmp(option->name, "no-kill") == 0)
+		option->takes = SRUN_OPTIONAL;
+	return true;
+}
+
+/* The option [name], or the only one that begins so, or that is [letter]; NULL: none. */
+static const struct srun_option *find_option(const struct srun_options *options, const char *name,
+					     size_t length, char letter)
+{
+	const struct srun_option *found = NULL;
+
+	for (size_t i = 0; i < options->count; i++) {
+		const struct srun_option *option = &options->option[i];
+
+		if (letter) {
+			if (option->letter == letter)
+				return option;
+		} else if (strncmp(option->name, name, length) == 0) {
+			if (!option->name[length])
+				return option;
+			if (found)
+				return NULL;
+			found = option;
+		}
+	}
+	return found;
+}
+
+bool srun_has(const struct srun_options *options, const char *name)
+{
+	const struct srun_option *found = find_option(options, name, strlen(name), 0);
+
+	return found && strcmp(found->name, name) == 0;
+}
+
+/*
+ * Options that the help texts of Slurm 20.11 to 26.05 do not list, list with some task plugins only, or list in another form (slurm_opt.c,
+ * srun's and salloc's opt.c); those of srun and salloc, and those of srun alone.
+ */
+static const char *const unlisted[] = {"--cluster=",
+				       "--context=",
+				       "--extra=",
+				       "-B, --extra-node-info=",
+				       "--gid=",
+				       "--hint=",
+				       "--mem-bind=",
+				       "--network=",
+				       "-F, --nodefile=",
+				       "--prefer=",
+				       "--resources=",
+				       "--ntasks-per-gpu=",
+				       "--ntasks-per-tres=",
+				       "--segment=",
+				       "--uid=",
+				       "--tasks-per-node=",
+				       "--accel-bind=",
+				       "--cpu-bind=",
+				       "--cpu_bind=",
+				       "--msg-timeout=",
+				       "--open-mode=",
+				       "--pack-group=",
+				       "--treewidth="};
+enum { OF_BOTH = 16, UNLISTED = sizeof(unlisted) / sizeof(unlisted[0]) };
+
+void srun_options_read(struct srun_options *options, const char *help, bool salloc)
+{
+	size_t lines = 1;
+
+	for (const char *at = help; *at; at++)
+		lines += *at == '\n';
+	*options = (struct srun_options){
+		.option =
+			ddp_xcalloc(lines + UNLISTED, sizeof(*options->option), "srun's options")};
+	for (const char *at = help; at; at = strchr(at, '\n')) {
+		at += *at == '\n';
+		options->count += read_option(&options->option[options->count], at);
+	}
+	for (size_t i = 0; i < (salloc ? OF_BOTH : UNLISTED); i++) {
+		struct srun_option *option = &options->option[options->count];
+
+		options->count +=
+			read_option(option, unlisted[i]) && !srun_has(options, option->name);
+	}
+}
+
+void srun_options_add(struct srun_options *options, const char *text)
+{
+	struct srun_option *list = ddp_xcalloc(options->count + 1, sizeof(*list), "srun's options");
+
+	if (options->count > 0)
+		memcpy(list, options->option, options->count * sizeof(*list));
+	free(options->option);
+	options->option = list;
+	options->count += read_option(&list[options->count], text);
+}
+
+/* Reads the options of a command line, one after the other. */
+struct reader {
+	const struct srun_options *options;
+	char **at;			  /* the next word */
+	const char *letters;		  /* left of the last word; NULL: it is a long option */
+	const struct srun_option *option; /* that was read; NULL: srun does not have it */
+	const char *value;		  /* its value; NULL: none */
+};
+
+/* Read an option. Returns false if there is none left: at "--", at the program, or at the end. */
+static bool read_next(struct reader *reader)
+{
+	reader->value = NULL;
+	if (!reader->letters || !*reader->letters) {
+		const char *word = *reader->at;
+
+		if (!word || word[0] != '-' || !word[1] || strcmp(word, "--") == 0)
+			return false;
+		reader->at++;
+		reader->letters = word[1] == '-' ? NULL : word + 1;
+		if (!reader->letters) {
+			size_t length = strcspn(word + 2, "=");
+
+			reader->option = find_option(reader->options, word + 2, length, 0);
+			if (word[2 + length])
+				reader->value = word + 3 + length;
+		}
+	}
+	if (reader->letters) {
+		reader->option = find_option(reader->options, "", 0, *reader->letters++);
+		if (reader->option && reader->option->takes != SRUN_NOTHING) {
+			if (*reader->letters)
+				reader->value = reader->letters + (*reader->letters == '=');
+			reader->letters = NULL;
+		}
+	}
+	if (!reader->value && reader->option && reader->option->takes == SRUN_VALUE && *reader->at)
+		reader->value = *reader->at++;
+	return true;
+}
+
+size_t srun_program(const struct srun_options *options, char **words)
+{
+	struct reader reader = {.options = options, .at = words};
+
+	while (read_next(&reader))
+		;
+	return (size_t)(reader.at - words) + (*reader.at && strcmp(*reader.at, "--") == 0);
+}
+
+bool srun_given(const struct srun_options *options, char **words, const char *name,
+		const char **value)
+{
+	struct reader reader = {.options = options, .at = words};
+	bool given = false;
+
+	while (read_next(&reader))
+		if (reader.option && strcmp(reader.option->name, name) == 0) {
+			given = true;
+			*value = reader.value ? reader.value : "";
+		}
+	return given;
+}
+
+const char *srun_unknown(const struct srun_options *options, char **words)
+{
+	struct reader reader = {.options = options, .at = words};
+
+	while (read_next(&reader))
+		if (!reader.option && !reader.letters)
+			return reader.at[-1];
+	return NULL;
+}
+
+char **srun_shared(const struct srun_options *options, char **words,
+		   const struct srun_options *others)
+{
+	struct reader reader = {.options = options, .at = words};
+	size_t most = 1, count = 0;
+	char **list;
+
+	while (read_next(&reader))
+		most++;
+	list = ddp_xcalloc(most, sizeof(*list), "salloc's options");
+	reader = (struct reader){.options = options, .at = words};
+	while (read_next(&reader)) {
+		struct ddp_text text = {.data = NULL};
+
+		if (!reader.option || !srun_has(others, reader.option->name))
+			continue;
+		ddp_text_add(&text, "--%s", reader.option->name);
+		if (reader.value)
+			ddp_text_add(&text, "=%s", reader.value);
+		list[count++] = ddp_xstrdup(text.data ? text.data : "", "salloc's options");
+		ddp_text_free(&text);
+	}
+	return list;
+}

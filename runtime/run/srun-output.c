@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "srun-output.h"
+
+#include <ctype.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/xalloc.h"
+
+/* --- Labels ------------------------------------------------------------------------------------ */
+
+/* Bytes of a line that Slurm sends at once. */
+enum { PIECE = 1024 };
+
+/* The text behind the label of "  12: text"; NULL: the line has no label. */
+static const char *skip_label(const char *line, int *rank)
+{
+	int length = 0;
+
+	if (strspn(line, " ") == strcspn(line, "0123456789") &&
+	    sscanf(line, "%9d:%n", rank, &length) == 1 && length > 0 && line[length] == ' ')
+		return line + length + 1;
+	return NULL;
+}
+
+/* Pass on the line so far, which may have [ended]. */
+static void pass_line(struct srun_labels *labels, bool ended, srun_output *output, void *data)
+{
+	const char *from = NULL;
+	size_t size = labels->length;
+	int rank = -1;
+
+	labels->line[size] = '\0';
+	if (ended && !labels->cut)
+		from = skip_label(labels->line, &rank);
+	if (from) {
+		size -= (size_t)(from - labels->line);
+		/* The rank did not write the end of line behind a whole piece. */
+		size -= size == PIECE + 1;
+	}
+	output(data, from ? rank : -1, from ? from : labels->line, size);
+	labels->length = 0;
+	labels->cut = !ended;
+}
+
+void srun_unlabel(struct srun_labels *labels, const char *bytes, size_t size, srun_output *output,
+		  void *data)
+{
+	for (const char *end = bytes + size; bytes < end; bytes++) {
+		labels->line[labels->length++] = *bytes;
+		if (*bytes == '\n' || labels->length == sizeof(labels->line) - 1)
+			pass_line(labels, *bytes == '\n', output, data);
+	}
+}
+
+/* --- Messages ---------------------------------------------------------------------------------- */
+
+/* The signal whose strsignal() text [text] begins with; 0: none. */
+static int find_signal(const char *text)
+{
+	for (int i = 1; i < SIGRTMIN; i++) {
+		const char *name = strsignal(i);
+
+		if (name && strncmp(text, name, strlen(name)) == 0)
+			return i;
+	}
+	return 0;
+}
+
+/* Add [task] for each number of "s 0-1,3", or of " 2". */
+static void add_tasks(struct srun_said *said, const char *numbers, struct srun_task task)
+{
+	char *end;
+
+	for (const char *at = strchr(numbers, ' '); at; at = *end == ',' ? end + 1 : NULL) {
+		long first = strtol(at, &end, 10), last = first;
+
+		if (end == at || first < 0)
+			return;
+		if (*end == '-')
+			last = strtol(end + 1, &end, 10);
+		for (long i = first; i <= last && last < 1 << 20; i++) {
+			if (said->count == said->room) {
+				struct srun_task *more;
+
+				said->room = said->room ? 2 * said->room : 64;
+				more = ddp_xcalloc(said->room, sizeof(*more), "failed tasks");
+				if (said->count)
+					memcpy(more, said->task, said->count * sizeof(*more));
+				free(said->task);
+				said->task = more;
+			}
+			task.rank = (int)i;
+			said->task[said->count++] = task;
+		}
+	}
+}
+
+/* Tasks [part] 2 of node 1 ended in the way that 3 says. */
+static void read_tasks(struct srun_said *said, const struct pattern_part *part, double now)
+{
+	struct srun_task task = {.time = now};
+	struct pattern_part code[PATTERN_PARTS];
+
+	/* The first colon of the line is that behind the node. */
+	if (memchr(part[1].text, ':', part[1].length))
+		return;
+	said->last = said->count;
+	switch (pattern_find(PATTERN_END, part[3].text, part[3].length, code)) {
+	case LINE_EXITED:
+		task.how = FACTS_EXIT;
+		task.code = atoi(code[1].text);
+		break;
+	case LINE_OOM:
+		task.how = FACTS_OOM;
+		break;
+	default:
+		task.how = FACTS_SIGNAL;
+		task.code = find_signal(part[3].text);
+		if (task.code == 0)
+			return;
+	}
+	snprintf(task.node, sizeof(task.node), "%.*s", (int)part[1].length, part[1].text);
+	add_tasks(said, part[2].text, task);
+}
+
+/* Add [node] to [list] if it may be one of our step's. */
+static void add_node(const struct srun_said *said, struct node_list *list, const char *node)
+{
+	const struct node_list *ours = said->nodes;
+	char name[FACTS_NAME];
+
+	snprintf(name, sizeof(name), "%.*s", (int)strcspn(node, " \t,;:"), node);
+	if (!ours || nodes_have(ours, name))
+		nodes_add(list, name);
+}
+
+/* Whether [id], "4.0 ON n1", is of our step, as far as that is known. */
+static bool is_ours(const struct srun_said *said, const char *id)
+{
+	const char *ours = said->step;
+	size_t length = ours ? strlen(ours) : 0;
+
+	return !ours || (strncmp(id, ours, length) == 0 && !isdigit((unsigned char)id[length]));
+}
+
+/* Whether [text] may be about our program: "/bin/x: No such file or directory", "bad interpreter(/bin/y): ". */
+static bool is_program(const struct srun_said *said, const char *text)
+{
+	const char *name = said->program ? strrchr(said->program, '/') : NULL;
+	const char *end = strstr(text, ": "), *begin = end;
+
+	name = name ? name + 1 : said->program;
+	/* srun changes the name of a directory. */
+	if (!name || !*name || strncmp(text, "bad interpreter(", strlen("bad interpreter(")) == 0)
+		return true;
+	while (begin && begin > text && begin[-1] != '/')
+		begin--;
+	return begin && (size_t)(end - begin) == strlen(name) &&
+	       strncmp(begin, name, strlen(name)) == 0;
+}
+
+/*
+ * The line before named the task for which srun ends the step. If messages about other steps are mixed with ours, earlier lines were about
+ * those. With --kill-on-bad-exit=0 srun ends the step for late tasks only, and earlier lines are about our step.
+ */
+static void read_ending(struct srun_said *said)
+{
+	if (said->mixed && !said->stays && !said->ending && said->last < said->count) {
+		said->count -= said->last;
+		memmove(said->task, said->task + said->last, said->count * sizeof(*said->task));
+	}
+	said->ending = true;
+}
+
+bool srun_lost_node(const struct srun_said *said)
+{
+	return said->broken || said->lost.count > 0 || said->missed.count > 0;
+}
+
+/* Ranks may print messages of an srun that they started. */
+static void name_step(struct srun_said *said, int rank, const char *step)
+{
+	if (!said->named[0] && rank < 0 && !said->mixed)
+		snprintf(said->named, sizeof(said->named), "%.60s", step);
+}
+
+static void read_line(struct srun_said *said, int rank, const char *line, double now)
+{
+	struct pattern_part part[PATTERN_PARTS];
+	enum pattern_meaning meaning = pattern_find(PATTERN_SRUN, line, strlen(line), part);
+
+	if (rank >= 0 && strncmp(line, "srun: ", strlen("srun: ")) == 0)
+		return;
+	if (strncmp(line, "srun: error: ", strlen("srun: error: ")) == 0)
+		said->errors = true;
+	switch (meaning) {
+	case LINE_NO_FILE:
+		said->no_file = true;
+		snprintf(said->refusal, sizeof(said->refusal), "%s",
+			 line + strlen("srun: error: "));
+		break;
+	case LINE_NODE_LOST:
+		add_node(said, &said->lost, part[1].text);
+		break;
+	case LINE_LAUNCH_FAILED:
+		if (strncmp(part[1].text, "StepId=", strlen("StepId=")) == 0)
+			name_step(said, rank, part[1].text + strlen("StepId="));
+		add_node(said, &said->missed, part[2].text);
+		break;
+	case LINE_SLURMSTEPD_LOST:
+		said->broken = true;
+		break;
+	case LINE_TASKS:
+		read_tasks(said, part, now);
+		break;
+	case LINE_INTERRUPTED:
+		said->cancelled = said->cancelled || is_ours(said, part[1].text);
+		break;
+	case LINE_FORCED:
+		said->forced = true;
+		break;
+	case LINE_FIRST_EXITED:
+		said->wait = atoi(part[1].text);
+		break;
+	case LINE_LATE:
+		if (said->wait <= 0 || !is_ours(said, part[1].text))
+			break;
+		said->late = true;
+		said->last = said->count;
+		add_tasks(said, part[2].text,
+			  (struct srun_task){.how = FACTS_LATE, .code = said->wait, .time = now});
+		break;
+	case LINE_ABORTED:
+		/* Slurm's own line, LINE_CANCELLED, may not come through. Without an error of srun, slurmctld ended the step. */
+		said->aborted = said->aborted || (!said->errors && !said->late);
+		said->cancelled = said->cancelled || (said->aborted && !said->mixed);
+		break;
+	case LINE_ENDING:
+		name_step(said, rank, part[2].text);
+		if (is_ours(said, part[2].text))
+			read_ending(said);
+		break;
+	case LINE_TIME_LIMIT:
+	case LINE_PREEMPTED:
+	case LINE_CANCELLED:
+		if (!is_ours(said, part[2].text))
+			break;
+		said->cancelled = said->cancelled || (said->count == 0 && !srun_lost_node(said));
+		said->limit = said->limit || meaning == LINE_TIME_LIMIT;
+		said->preempted = said->preempted || meaning == LINE_PREEMPTED;
+		break;
+	case LINE_NOT_STARTED:
+		if (said->not_found || !is_program(said, part[2].text))
+			break;
+		said->not_found = true;
+		snprintf(said->refusal, sizeof(said->refusal), "execve(): %s", part[2].text);
+		break;
+	default:
+		break;
+	}
+}
+
+void srun_hear(struct srun_said *said, int rank, const char *bytes, size_t size, double now)
+{
+	for (size_t i = 0; i < size; i++) {
+		if (bytes[i] != '\n') {
+			if (said->length < sizeof(said->line) - 1)
+				said->line[said->length++] = bytes[i] ? bytes[i] : '?';
+			continue;
+		}
+		said->line[said->length] = '\0';
+		said->length = 0;
+		read_line(said, rank, said->line, now);
+	}
+}
+
+void srun_said_free(struct srun_said *said)
+{
+	free(said->task);
+	nodes_free(&said->lost);
+	nodes_free(&said->missed);
+	*said = (struct srun_said){.task = NULL};
+}

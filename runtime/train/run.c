@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run.c - errors and sizes of a run */
+#include "config.h"
+
+#include "run.h"
+
+int run_pass_on(struct run *run, int status)
+{
+	return ddp_error_set(&run->error, status, "%s", ddp_error(run->ddp));
+}
+
+int run_pass_on_shared(struct run *run, int status)
+{
+	run->shared = !ddp_is_peer_error(status);
+	return run_pass_on(run, status);
+}
+
+int run_agree(struct run *run, int status)
+{
+	if (status < 0 && ddp_is_peer_error(status))
+		return status;
+	if (run->world->size == 1)
+		return status < 0 ? status : 0;
+	status = ddp_agree(run->ddp, status, run->error.text);
+	return status < 0 ? run_pass_on_shared(run, status) : 0;
+}
+
+uint64_t run_global_batch(const struct run *run)
+{
+	return (uint64_t)run->batch * (uint64_t)run->total_parts;
+}
+
+/* The samples that remain are divided evenly, the last share padded. */
+uint64_t run_steps(const struct run *run)
+{
+	uint64_t left = set_info(run->train)->samples - run->progress.position;
+	uint64_t mine = (left + run->total_parts - 1) / run->total_parts;
+
+	return run->progress.step + (mine + run->batch - 1) / run->batch;
+}

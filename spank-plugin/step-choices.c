@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "step-choices.h"
+
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "core/plan.h"
+#include "rendezvous.h"
+
+/* --- The directory ----------------------------------------------------------------------- */
+
+/* Two random numbers, since NCCL sends its own one unencrypted. */
+int ddp_step_read_run(struct ddp_channel *channel, char *const *env, struct ddp_message *message)
+{
+	const struct {
+		const char *name;
+		uint32_t *value;
+	} numbers[] = {{DDP_RUN_RESTART, &channel->restart},
+		       {DDP_RUN_RESTARTS_MAX, &channel->restarts_max}};
+	const char *id = ddp_env_filled(env, DDP_RUN_ID);
+	uint64_t number;
+	int rv = 0;
+
+	for (size_t i = 0; rv == 0 && i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		const char *text = ddp_env_filled(env, numbers[i].name);
+
+		if (!text)
+			continue;
+		if (ddp_parse_number(text, 0, UINT32_MAX, &number) < 0)
+			rv = ddp_fail(message, "%s=%.100s is no number; ddp-run sets it: unset it",
+				      numbers[i].name, text);
+		channel->run = 1;
+		*numbers[i].value = (uint32_t)number;
+	}
+	if (id && ddp_format(channel->run_id, sizeof(channel->run_id), "%s", id) < 0)
+		rv = ddp_fail(message,
+			      DDP_RUN_ID "=%.100s... is too long; ddp-run sets it: unset it", id);
+	return rv;
+}
+
+void ddp_step_drop_run(void)
+{
+	static const char *const names[] = {DDP_RUN_RESTART, DDP_RUN_RESTARTS_MAX, DDP_RUN_ID,
+					    DDP_RUN_FD, DDP_RUN_FILE};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		unsetenv(names[i]);
+}
+
+int ddp_step_draw_secrets(struct ddp_channel *ch)
+{
+	uint64_t random[2];
+
+	if (getrandom(random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random))
+		return -1;
+	ch->magic = random[1] | 1;
+	return ddp_format(ch->nonce, sizeof(ch->nonce), "%016llx", (unsigned long long)random[0]);
+}
+
+/*
+ * Choose a directory if the user did not: the working directory or, if other users could replace it
+ * (as in a project directory that its group can write to), the home directory. If neither is
+ * usable, a later check reports it.
+ */
+static const char *choose_default(const char *cwd, const char *home)
+{
+	struct ddp_message message;
+
+	if (!home || *home != '/' || ddp_rendezvous_usable(cwd, &message) == 0 ||
+	    ddp_rendezvous_usable(home, &message) < 0)
+		return cwd;
+	return home;
+}
+
+int ddp_step_choose_base(struct ddp_channel *ch, const char *wanted, const char *home,
+			 struct ddp_message *message)
+{
+	char cwd[DDP_PATH_SIZE / 2];
+
+	ch->base_asked = *wanted != '\0';
+	if (*wanted == '/')
+		return ddp_format(ch->base, sizeof(ch->base), "%s", wanted);
+	if (!getcwd(cwd, sizeof(cwd))) {
+		if (*wanted)
+			return ddp_fail(message,
+					"the working directory is not known (%s); give "
+					"--ddp-rdzv an absolute path",
+					strerror(errno));
+		ch->base[0] = '\0';
+		return 0;
+	}
+	if (*wanted && strpbrk(cwd, "?#%"))
+		return ddp_fail(message,
+				"%s: a rendezvous URL cannot carry '?', '#' or '%%'; give "
+				"--ddp-rdzv an absolute path without them",
+				cwd);
+	if (!*wanted)
+		return ddp_format(ch->base, sizeof(ch->base), "%s", choose_default(cwd, home));
+	return ddp_format(ch->base, sizeof(ch->base), "%s/%s", cwd, wanted);
+}
+
+void ddp_step_find_user(struct ddp_channel *ch, const char *wanted)
+{
+	const struct passwd *pw = strstr(wanted, "%u") ? getpwuid(geteuid()) : NULL;
+
+	if (!pw || ddp_format(ch->user, sizeof(ch->user), "%s", pw->pw_name) < 0)
+		(void)ddp_format(ch->user, sizeof(ch->user), "%u", geteuid());
+}
+
+/* --- The port ----------------------------------------------------------------------------- */
+
+int ddp_step_check_port(char *const *env, struct ddp_message *message)
+{
+	const char *port = ddp_users_value(env, DDP_NAME(MASTER_PORT));
+	uint64_t number;
+
+	if (port && ddp_parse_number(port, 1, 65535, &number) < 0)
+		return ddp_fail(message,
+				"MASTER_PORT=%.100s in your environment is not a port, 1 to "
+				"65535; unset it and one is chosen",
+				port);
+	return 0;
+}
+
+/* The kernel's range for outgoing connections, which a listener should avoid. */
+static struct ddp_port_range ephemeral_range(void)
+{
+	struct ddp_port_range range = {32768, 60999};
+	FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
+	unsigned lo, hi;
+
+	if (file) {
+		if (fscanf(file, "%u %u", &lo, &hi) == 2 && lo <= hi)
+			range = (struct ddp_port_range){lo, hi};
+		fclose(file);
+	}
+	return range;
+}
+
+void ddp_step_set_port(struct ddp_channel *ch, uint32_t port, uint32_t ras_port, const char *from)
+{
+	ch->port = port;
+	ch->ras_port = ras_port <= 65535 ? ras_port : 0;
+	(void)ddp_format(ch->port_from, sizeof(ch->port_from), "%s", from);
+}
+
+bool ddp_step_choose_port(struct ddp_channel *ch, const struct ddp_values *values, char *const *env,
+			  void (*say)(const char *format, ...))
+{
+	const char *users = ddp_users_value(env, DDP_NAME(MASTER_PORT));
+	uint64_t hash = ddp_step_hash(ch->cluster, ch->job, ch->step, ch->attempt);
+	bool optional = values->source[DDP_OPT_PORT] != DDP_FROM_DEFAULT;
+	struct ddp_port_range range = optional ? values->ports : values->site_ports;
+	uint32_t computed = ddp_port_compute(range, ephemeral_range(), hash);
+	uint64_t number;
+
+	if (users && ddp_parse_number(users, 1, 65535, &number) == 0) {
+		if (optional)
+			say("MASTER_PORT=%s of your environment is used, --ddp-port is not", users);
+		ddp_step_set_port(ch, (uint32_t)number, (uint32_t)number + 1, "yours");
+		return false;
+	}
+	ddp_step_set_port(ch, computed, computed + 1, optional ? "--ddp-port" : "computed");
+	return !optional;
+}

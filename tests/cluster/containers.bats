@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+# One container for each task: the ranks of a node share memory, or use TCP among themselves if they cannot.
+#
+# shellcheck disable=SC2154 # rc, out and err come from try
+# shellcheck disable=SC2016 # the variables in single quotes are for the shell of the task
+
+load lib
+
+TRAIN=(ddp-train mnist --samples 1000 -e 1 -b 16 --conv exact -q -m)
+
+setup_file()
+{
+	cluster_up --nodes 2
+	install_runtime
+	make_root
+	make_wrappers
+	# Not the cache in the user's home directory.
+	export XDG_CACHE_HOME=$WORK/.cache
+	mc srun -N2 --ntasks-per-node=2 --ddp "${TRAIN[@]}" "$WORK/shared" >"$TOP/shared.log"
+	mc srun -N2 --ntasks-per-node=2 --ddp env DDP_LOCAL=off "${TRAIN[@]}" "$WORK/apart" >"$TOP/apart.log"
+	mv "$WORK/shared" "$WORK/apart" "$TOP"
+}
+
+teardown_file() { cluster_down; }
+
+teardown()
+{
+	end_jobs
+	rm -rf "${WORK:?}"/* "$WORK"/.ddp
+}
+
+# $ROOT: a root file system with our programs in /ddp, and the libraries that these need.
+make_root()
+{
+	local file
+	ROOT=$TOP/root
+	mkdir -m 755 "$ROOT" "$ROOT"/{bin,dev,etc,home,proc,root,sys,tmp,usr,usr/bin}
+	mkdir -p "$ROOT$WORK"
+	cp -a "$INST" "$ROOT/ddp"
+	cp "$(command -v sh)" "$(command -v sleep)" "$ROOT/bin"
+	ldd "$ROOT"/bin/* "$ROOT"/ddp/bin/ddp-{info,train} "$DDP_MODULES"/ddp_onednn.so |
+		grep -o '/[^ ]*' | grep -v '[:]$' | sort -u >"$TOP/libraries"
+	while read -r file; do
+		[[ $file != "$INST"/* ]] || continue
+		mkdir -p "$ROOT$(dirname "$file")"
+		cp -L "$file" "$ROOT$file"
+	done <"$TOP/libraries"
+	echo "root:x:0:0:root:/root:/bin/sh" >"$ROOT/etc/passwd"
+	# Charliecloud mounts its own in their place.
+	touch "$ROOT"/etc/{group,hosts,resolv.conf}
+	chmod -R a+rX "$ROOT"
+	export ROOT
+}
+
+# wrapper NAME <SCRIPT: $TOP/NAME PROGRAM... runs a program in a container.
+wrapper()
+{
+	{
+		echo '#!/bin/sh'
+		echo 'unset DDP_MODULES LD_LIBRARY_PATH'
+		echo 'PATH=/ddp/bin:/bin:$PATH'
+		cat
+	} >"$TOP/$1"
+	chmod 755 "$TOP/$1"
+}
+
+# One container for each task: bubblewrap's without and with a Unix socket, by a seccomp filter.
+make_wrappers()
+{
+	local bwrap="bwrap --ro-bind $ROOT / --proc /proc --dev /dev --bind $WORK $WORK --chdir $WORK"
+	bwrap="$bwrap --unshare-user --unshare-pid --unshare-ipc"
+	no_unix_sockets >"$TOP/filter"
+	chmod 644 "$TOP/filter"
+	wrapper in-bwrap <<<"exec $bwrap -- \"\$@\""
+	wrapper in-bwrap-without-sockets <<<"exec $bwrap --seccomp 9 9<$TOP/filter -- \"\$@\""
+	# On n2 alone.
+	wrapper in-bwrap-n2-without-sockets <<<"
+if [ \"\$SLURMD_NODENAME\" = n2 ]; then exec $bwrap --seccomp 9 9<$TOP/filter -- \"\$@\"; fi
+exec $bwrap -- \"\$@\""
+	wrapper in-bwrap-unmounted <<<"exec ${bwrap/--bind $WORK $WORK --chdir $WORK/--chdir /} -- \"\$@\""
+	wrapper in-charliecloud <<<"exec ch-run -b $WORK:$WORK -c $WORK $ROOT -- \"\$@\""
+	wrapper in-podman <<<"exec podman --runtime runc --root $TOP/podman/root.\$SLURM_PROCID \\
+	--runroot $TOP/podman/run.\$SLURM_PROCID --storage-driver vfs --cgroup-manager=cgroupfs run --rm \\
+	--ulimit nofile=1024:1024 --ulimit nproc=1000:1000 --network=host --env-host -v $WORK:$WORK -w $WORK \\
+	--rootfs $ROOT \"\$@\""
+}
+
+# A filter in the kernel's form: socket(AF_UNIX) fails with EPERM. Numbers of x86-64.
+no_unix_sockets()
+{
+	/usr/bin/python3 -c '
+import struct, sys
+LOAD, EQUAL, RETURN = 0x20, 0x15, 0x06
+for code, yes, no, value in (
+        (LOAD, 0, 0, 0), (EQUAL, 0, 3, 41),       # the call is socket()
+        (LOAD, 0, 0, 16), (EQUAL, 0, 1, 1),       # its first argument is AF_UNIX
+        (RETURN, 0, 0, 0x00050001), (RETURN, 0, 0, 0x7fff0000)):
+    sys.stdout.buffer.write(struct.pack("=HBBI", code, yes, no, value))'
+}
+
+needs_bwrap()
+{
+	command -v bwrap >/dev/null || skip "bubblewrap is not installed"
+	as_user "$TOP/in-bwrap" sh -c : || skip "this host lets bubblewrap make no container"
+}
+
+needs_x86() { [ "$(uname -m)" = x86_64 ] || skip "the filter is for x86-64"; }
+
+# shares_memory WRAPPER: four ranks in containers do what they do without.
+shares_memory()
+{
+	try mc srun -N2 --ntasks-per-node=2 --ddp "$TOP/$1" ddp-info --max-bytes 65536
+	same "$rc" 0
+	same "$err" ""
+	has "$out" '4 ranks on 2 nodes, started by srun --ddp, met by file, between nodes: tcp$'
+	has "$out" '^within nodes: shared memory$'
+	same "$(grep -c ' exact$' <<<"$out")" 5
+	echo "$out" >"$TOP/info"
+	try mc srun -N2 --ntasks-per-node=2 --ddp "$TOP/$1" "${TRAIN[@]}" model
+	same "$rc" 0
+	same "$err" ""
+	cmp "$WORK/model" "$TOP/shared"
+	[ ! -e "$WORK/.ddp" ]
+}
+
+@test "bubblewrap, with pid, ipc and user namespaces of each task: shared memory, the same bits" {
+	needs_bwrap
+	shares_memory in-bwrap
+}
+
+@test "Charliecloud: shared memory, the same bits" {
+	command -v ch-run >/dev/null || skip "charliecloud-runtime is not installed"
+	export USER=nobody
+	as_user "$TOP/in-charliecloud" sh -c : || skip "this host lets Charliecloud make no container"
+	shares_memory in-charliecloud
+}
+
+@test "without the plugin too, in a directory that the ranks make and remove" {
+	needs_bwrap
+	try mc srun -N2 --ntasks-per-node=2 "$TOP/in-bwrap" ddp-info --no-test
+	same "$rc" 0
+	has "$out" '4 ranks on 2 nodes, started by srun, met by file, between nodes: tcp$'
+	has "$out" '^within nodes: shared memory$'
+	[ ! -e "$WORK/.ddp" ]
+}
+
+@test "no Unix sockets: TCP within nodes, one warning for each node, the bits of DDP_LOCAL=off" {
+	needs_bwrap
+	needs_x86
+	try mc srun -N2 --ntasks-per-node=2 --ddp "$TOP/in-bwrap-without-sockets" ddp-info --max-bytes 65536
+	same "$rc" 0
+	has "$out" '^within nodes: tcp$'
+	same "$(grep -c ' exact$' <<<"$out")" 5
+	same "$(wc -l <<<"$err")" 2
+	has "$err" '^ddp\[0@n1\]: warning: the 2 ranks of n1 use tcp among themselves instead of shared memory: rank 1 on n1 cannot share the memory of rank 0: .*--security-opt'
+	has "$err" '^ddp\[2@n2\]: warning: the 2 ranks of n2 use tcp .* rank 3 on n2 '
+	try mc srun -N2 --ntasks-per-node=2 --ddp "$TOP/in-bwrap-without-sockets" "${TRAIN[@]}" model
+	same "$rc" 0
+	same "$(wc -l <<<"$err")" 2
+	cmp "$WORK/model" "$TOP/apart"
+}
+
+@test "one node alone without Unix sockets: TCP there, found after the ranks met" {
+	needs_bwrap
+	needs_x86
+	try mc srun -N1 -w n2 -n3 --ddp "$TOP/in-bwrap-without-sockets" ddp-info --max-bytes 65536
+	same "$rc" 0
+	has "$out" '3 ranks on 1 node, .* between nodes: tcp$'
+	has "$out" '^within nodes: tcp$'
+	same "$(grep -c ' exact$' <<<"$out")" 5
+	same "$(wc -l <<<"$err")" 1
+}
+
+@test "Unix sockets on one of two nodes: shared memory there, the same result" {
+	needs_bwrap
+	needs_x86
+	try mc srun -N2 --ntasks-per-node=2 --ddp "$TOP/in-bwrap-n2-without-sockets" ddp-info --max-bytes 65536
+	same "$rc" 0
+	has "$out" '^within nodes: shared memory; tcp on n2$'
+	same "$(grep -c ' exact$' <<<"$out")" 5
+	same "$(wc -l <<<"$err")" 1
+	has "$err" '^ddp\[2@n2\]: warning: the 2 ranks of n2 use tcp'
+}
+
+@test "DDP_LOCAL=on: sharing, or an error that says why" {
+	needs_bwrap
+	needs_x86
+	try mc srun -N2 --ntasks-per-node=2 --ddp env DDP_LOCAL=on "$TOP/in-bwrap" ddp-info --no-test
+	same "$rc" 0
+	has "$out" '^within nodes: shared memory$'
+	try mc srun -N2 --ntasks-per-node=2 --ddp env DDP_LOCAL=on "$TOP/in-bwrap-without-sockets" ddp-info --no-test
+	[ "$rc" -ne 0 ]
+	has "$err" 'rank [13] on n[12] cannot share the memory of rank [02]: .*--security-opt.*DDP_LOCAL=auto'
+	# Rank 0 fails because of n2, while its socket is there.
+	try mc srun -N2 --ntasks-per-node=2 env DDP_LOCAL=on "$TOP/in-bwrap-n2-without-sockets" ddp-info --no-test
+	[ "$rc" -ne 0 ]
+	same "$(find "$WORK/.ddp" -name '*.socket')" ""
+}
+
+@test "ranks that meet by PMIx: shared memory through the directory of srun --ddp, TCP without one" {
+	needs_bwrap
+	needs_pmix
+	local bwrap=(env DDP_METHOD=pmix bwrap --dev-bind / / --unshare-user --unshare-pid --proc /proc)
+	try mc srun --mpi=pmix -N2 --ntasks-per-node=2 --ddp "${bwrap[@]}" ddp-info --max-bytes 65536
+	same "$rc" 0
+	has "$out" 'met by pmix, between nodes: tcp$'
+	has "$out" '^within nodes: shared memory$'
+	try mc srun --mpi=pmix -N2 --ntasks-per-node=2 "${bwrap[@]}" ddp-info --max-bytes 65536
+	same "$rc" 0
+	has "$out" '^within nodes: tcp$'
+	same "$(grep -c ' exact$' <<<"$out")" 5
+	same "$(grep -c 'need a rendezvous directory that all of them mount' <<<"$err")" 2
+}
+
+# The process of rank 1, as the host numbers it.
+rank_1() { ranks | awk '$2 == 1 { print $1; found = 1 } END { exit !found }'; }
+
+trains() { rank_1 >/dev/null && grep -q '^epoch 2:' "$TOP/said"; }
+
+@test "a rank killed in its container is named by the others" {
+	needs_bwrap
+	background env -C "$WORK" DDP_TIMEOUT=300 timeout -k 5 100 "$minicluster" run srun -K0 -N2 --ntasks-per-node=2 --ddp \
+		"$TOP/in-bwrap" ddp-train mnist --samples 1000 -e 1000000 -b 16 >"$TOP/said" 2>&1
+	within 60 trains
+	kill -9 "$(rank_1)"
+	wait $! || true
+	has "$(<"$TOP/said")" 'rank 1 on n1 \(pid [0-9]+\) is gone'
+}
+
+@test "obstacles in a container have their remedies: nothing mounted, a name that does not resolve" {
+	needs_bwrap
+	try mc srun -N2 --ntasks-per-node=2 --ddp "$TOP/in-bwrap-unmounted" ddp-info --no-test
+	[ "$rc" -ne 0 ]
+	has "$err" "cannot open $WORK/.ddp: No such file or directory; in a container, mount $WORK at the same path: pyxis --container-mounts=$WORK, podman -v $WORK:$WORK, "
+	# As if a plugin for containers had a view of its own, which ddp.so then says.
+	try mc srun -N2 --ntasks-per-node=2 --ddp env -u DDP_RENDEZVOUS -u DDP_INIT_METHOD -u DDP_INIT_FILE ddp-info --no-test
+	[ "$rc" -ne 0 ]
+	has "$err" 'no directory shared by all ranks is known; srun --ddp found none that the tasks see: in a container, mount .*--ddp-rdzv=DIR'
+	try mc env MASTER_ADDR=nowhere.invalid srun -N2 --ntasks-per-node=2 --ddp "$TOP/in-bwrap" ddp-info
+	same "$rc" 0
+	has "$out" "^warning: rank 0's endpoint nowhere.invalid:.* cannot be reached from n1: .*a container needs /etc/hosts of its host"
+}
+
+@test "podman: shared memory, the same bits" {
+	command -v podman >/dev/null && command -v runc >/dev/null || skip "podman and runc are not installed"
+	[ "$(id -u)" -eq 0 ] || skip "needs root"
+	mkdir -p "$TOP/podman"
+	SLURM_PROCID=0 "$TOP/in-podman" sh -c : || skip "this host lets podman make no container"
+	mc() { (cd "$WORK" && timeout -k 5 "${MC_SECONDS:-120}" "$minicluster" run "$@"); }
+	chown root "$WORK"
+	shares_memory in-podman
+	has "$(<"$TOP/info")" '^warning: /dev/shm of rank 0 on n1 has 6[0-9] MiB, .*--shm-size'
+	chown nobody "$WORK"
+}

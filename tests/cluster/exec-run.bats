@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+# ddp-run in a Slurm that does not have the plugin: ddp-exec stands before the program, and all else is as in run.bats.
+# shellcheck disable=SC2016,SC2154
+
+load lib
+
+setup_file()
+{
+	cluster_up --plugstack none --nodes 3 --gpus 0 --conf KillWait=5 --conf SlurmdTimeout=300
+	install -m 755 "$DDP_BUILDDIR"/runtime/run/ddp-run "$DDP_BUILDDIR"/runtime/exec/ddp-exec "$TOP"
+	export DDP_RUN=$TOP/ddp-run
+	cat >"$WORK/rank.sh" <<-'END'
+		# Rank 1 does $1 in the first attempt, once all ranks are there; these sleep.
+		echo "rank $RANK of $WORLD_SIZE restart $DDP_RESTART on $SLURMD_NODENAME $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS"
+		[ "$DDP_RESTART" -eq 0 ] || exit 0
+		touch "here.$RANK"
+		until [ "$(ls here.* | wc -l)" -eq "$WORLD_SIZE" ]; do sleep 0.05; done
+		[ "$RANK" -eq 1 ] || exec sleep 61
+		sleep 0.5
+		case $1 in
+		kill) kill -9 $$ ;;
+		stop) touch "$DDP_HEARTBEAT"; kill -STOP $$ ;;
+		lose) exec sleep 61 ;;
+		esac
+	END
+	chmod 755 "$WORK/rank.sh"
+}
+
+teardown_file() { cluster_down; }
+
+teardown()
+{
+	[ -e "$WORK/lost" ] || end_jobs
+	rm -rf "$WORK"/.ddp "$WORK"/here.* "$WORK"/*.out
+}
+
+# A batch job of 3 nodes with ddp-run and these arguments: its output in $out, its exit status in $rc.
+batch()
+{
+	printf '#!/bin/bash\n"%s" "$@"\necho $? >rc.tmp\nmv rc.tmp rc\n' "$DDP_RUN" >"$WORK/job"
+	rm -f "$WORK/rc"
+	mc sbatch -Q --no-kill -N3 -o job.out ./job "$@"
+	within 120 test -e "$WORK/rc" || { cat "$WORK/job.out" >&2; return 1; }
+	rc=$(<"$WORK/rc") out=$(<"$WORK/job.out")
+	cp "$WORK/job.out" "$TOP/err"
+}
+
+ranks() { grep -c "^rank . of $1 restart $2 on n. $2/3\$" <<<"$out"; }
+
+# Nothing but the report stays.
+only_report() { has "$(ls -A "$WORK/.ddp")" '^failed-mini[0-9]+-[0-9]+\.0$' && same "$(find "$WORK/.ddp" -mindepth 1 -maxdepth 1 | wc -l)" 1; }
+
+# bats test_tags=release
+@test "a rank that is killed: a report that names it, and another attempt" {
+	batch bash rank.sh kill
+	same "$rc:$(ranks 3 0):$(ranks 3 1)" 0:3:3
+	has "$out" '^rank 1 on n2, pid [0-9]+, failed first: killed by SIGKILL$'
+	has "$out" '^next: started again'
+	only_report
+	same "$(mc "$DDP_RUN" --explain "$WORK"/.ddp/failed-*)" "$(cat "$WORK"/.ddp/failed-*/report.txt)"
+}
+
+@test "a working directory that is not writable: the report of a failure is in the home directory" {
+	need_root
+	as_user mkdir -m 755 "$WORK/home"
+	mkdir -m 755 "$TOP/closed"
+	try mc env HOME="$WORK/home" sh -c 'cd "$0" && exec salloc -Q --no-kill -w n1 -N1 -n2 "$@"' "$TOP/closed" "$DDP_RUN" \
+		sh -c 'echo $DDP_RESTART; [ $DDP_RESTART -gt 0 ] || [ $RANK -ne 1 ] || kill -9 $$; sleep 1'
+	same "$rc" 0
+	has_not "$err" 'cannot report|has no directory'
+	has "$err" '^rank 1 on n1, pid [0-9]+, failed first: killed by SIGKILL$'
+	has "$(ls "$WORK/home/.ddp")" '^failed-mini[0-9]+-[0-9]+\.0$'
+	rm -rf "$WORK/home" "$TOP/closed"
+}
+
+@test "a rank that is stopped: a hang, with evidence, and another attempt" {
+	batch --hang 3 bash rank.sh stop
+	same "$rc:$(ranks 3 0):$(ranks 3 1)" 0:3:3
+	has "$out" '^ddp-run: nothing has moved in step [0-9]+\.0 for 3 s: ending it$'
+	has "$out" '^rank 1 on n2, pid [0-9]+: it is stopped$'
+	only_report
+}
+
+@test "options of the plugin are those of ddp-exec; a port for each attempt" {
+	batch -N2 -n2 --ddp-master-suffix=.fast --ddp-port 61000-65000 bash -c 'echo "$DDP_RESTART $MASTER_ADDR $MASTER_PORT"; exit $((1 - DDP_RESTART))'
+	same "$rc" 0
+	same "$(grep -c '^0 n1\.fast 6[0-9]*$' <<<"$out"):$(grep -c '^1 n1\.fast 6[0-9]*$' <<<"$out")" 2:2
+	same "$(grep '^[01] n1\.fast' <<<"$out" | cut -d ' ' -f 3 | sort -u | wc -l)" 2
+}
+
+@test "SIGTERM to ddp-run reaches each rank once, and there is no other attempt" {
+	cat >"$WORK/term.sh" <<-'END'
+		trap 'echo told >>"here.$RANK"; exit 3' TERM
+		echo up >>"here.$RANK"
+		for ((i = 0; i < 600; i++)); do sleep 0.1; done
+	END
+	printf '#!/bin/bash\nexec %s bash term.sh\n' "$DDP_RUN" >"$WORK/job"
+	id=$(mc sbatch --parsable -N3 -o term.out job)
+	within 60 sh -c '[ "$(cat "$0"/here.? | wc -l)" -eq 3 ]' "$WORK"
+	mc scancel --batch --signal=TERM "$id"
+	within 60 gone "$id"
+	same "$(cat "$WORK"/here.? | sort | uniq -c | xargs)" "3 told 3 up"
+}
+
+@test "a program that is not there is not tried again" {
+	batch nosuch-program
+	same "$rc" 127
+	has "$out" '^execve\(\): nosuch-program: No such file or directory$'
+	has "$out" '^next: stopped: it would fail in the same way again$'
+	same "$(grep -c '^ddp-exec: n.: ' <<<"$out")" 3
+}
+
+@test "--multi-prog, --ddp, and a ddp-exec that is missing: refused in one line" {
+	try mc salloc -Q -n1 "$DDP_RUN" --multi-prog programs
+	same "$rc:$err" "2:ddp-run: --multi-prog needs srun --ddp, which this srun does not have: start one program, which chooses by RANK"
+	try mc salloc -Q -n1 "$DDP_RUN" --ddp true
+	same "$rc:$err" "2:ddp-run: leave --ddp out: this srun does not have it, and ddp-run starts ddp-exec instead"
+	mkdir "$TOP/alone"
+	install -m 755 "$DDP_RUN" "$TOP/alone"
+	try mc salloc -Q -n1 "$TOP/alone/ddp-run" true
+	same "$rc:$err" "2:ddp-run: srun has no --ddp, and $TOP/alone/ddp-exec is not there: install ddp-exec beside ddp-run, or the plugin of slurm-ddp"
+}
+
+has_checkpoint() { [ -n "$(find "$WORK/state" -name '*.safetensors' 2>/dev/null)" ]; }
+
+@test "ddp-train: a rank that is killed is named, and training continues from the checkpoint" {
+	install_runtime
+	DDP_RUN=$INST/bin/ddp-run
+	(
+		within 100 has_checkpoint
+		read -r _ pid < <(cat "$WORK"/.ddp/failed-*/task-1)
+		kill -9 "$pid"
+	) 3>&- &
+	batch -N2 -n2 ddp-train mnist --epochs 5 --samples 6000 --checkpoint state
+	wait
+	same "$rc" 0
+	has "$out" '^rank 1 on n2, pid [0-9]+, failed first: killed by SIGKILL$'
+	has "$out" '^next: started again'
+	rm -rf "$WORK/state"
+}
+
+@test "attempts of a moment: the nodes of each are known, and a bad one is replaced" {
+	batch --spare-nodes 1 bash -c '[ "$SLURMD_NODENAME" != n2 ] || exit $((3 + DDP_RESTART)); [ "$DDP_RESTART" -lt 2 ] || exit 0; exec sleep 61'
+	same "$rc" 0
+	has "$out" '^ddp-run: node n2 is replaced: its ranks failed first in two attempts in a row$'
+}
+
+@test "ranks that cannot meet: ddp-run knows the step all the same" {
+	# Others may write in the working directory, and there is no home.
+	mkdir -m 777 "$WORK/open"
+	chmod 777 "$WORK/open"
+	export MASTER_ADDR=localhost USER_HOME=/nonexistent TMPDIR=$WORK/open
+	batch -N2 -n2 --chdir=open bash -c 'echo "$RANK at $DDP_RESTART, ${DDP_RENDEZVOUS-none}"; exit $((1 - DDP_RESTART))'
+	unset MASTER_ADDR USER_HOME TMPDIR
+	rm -r "$WORK/open"
+	same "$rc" 0
+	has "$out" '^ddp-run: step [0-9]+\.0, attempt 1 of 4, failed at '
+	same "$(grep -c '^[01] at [01], none$' <<<"$out")" 4
+}
+
+# The last one: the job that lost a node is completing for minutes.
+# bats test_tags=release
+@test "a node that is lost: noticed by the probe, and the others continue" {
+	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
+	touch "$WORK/lost"
+	(
+		within 60 sh -c '[ "$(ls "$0"/here.* | wc -l)" -eq 3 ]' "$WORK"
+		read -r _ pid < <(cat "$WORK"/.ddp/failed-*/task-2)
+		stepd=$(ps -o ppid= "$pid")
+		kill -9 "$(<"$MINICLUSTER_DIR/slurmd-n3.pid")" "${stepd// /}" "$pid"
+	) >/dev/null 3>&- &
+	batch --hang 3 --min-nodes 2 bash rank.sh lose
+	wait
+	same "$rc" 0
+	has "$out" '^ddp-run: node n3 does not answer$'
+	same "$(ranks 3 0):$(ranks 2 1)" 3:2
+}

@@ -1,0 +1,465 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# ddp-run --preflight: each injected fault is found, named and excluded, and a clean cluster has none.
+#
+# The nodes share one host, and its CPUs.
+#
+# shellcheck disable=SC2016 # the task's shell expands single-quoted texts
+# shellcheck disable=SC2154 # try() sets rc, out and err
+
+load lib
+
+options=(--nodes 8 --gpus 2 --conf KillWait=5 --conf SlurmdTimeout=300)
+
+setup_file()
+{
+	cluster_up "${options[@]}"
+	install_runtime
+	# A driver whose GPUs are emulated; see driver.c.
+	mkdir -m 755 "$TOP/driver"
+	for library in libcuda.so.1 libnvidia-ml.so.1; do
+		cc -shared -fPIC -Wall -Werror -o "$TOP/driver/$library" "$DDP_SRCDIR/tests/cluster/driver.c"
+	done
+	# ddp-info whose product is wrong on the node that DDP_PREFLIGHT_FAULT names.
+	mkdir -m 755 "$TOP/wrong"
+	cp "$INST/bin/ddp-run" "$TOP/wrong"
+	(
+		cd "$DDP_BUILDDIR/runtime/info" || exit
+		cc -std=gnu11 -O2 -DHAVE_CONFIG_H -DPREFLIGHT_FAULT -I"$DDP_BUILDDIR" -I"$DDP_SRCDIR/runtime" -o "$TOP/wrong/ddp-info" \
+			ddp-info.o "$DDP_SRCDIR/runtime/info/node-tests.c" .libs/libinfo.a ../base/.libs/libbase.a \
+			-L"$LD_LIBRARY_PATH" -lddp -ldl -lm -lpthread
+	) >"$TOP/make.log" 2>&1 || cat "$TOP/make.log" >&2
+}
+
+teardown_file() { cluster_down; }
+
+# Slurm waits for a node that died, so the cluster is started again.
+teardown()
+{
+	echo "optional $TOP/ddp.so" >"$MINICLUSTER_DIR/plugstack.conf"
+	[[ -z ${stopped-} ]] || kill -CONT "$stopped" || true
+	if [[ -e $TOP/lost ]]; then
+		"$minicluster" down >/dev/null
+		"$minicluster" up --plugin "$TOP/ddp.so" "${options[@]}" >"$TOP/up.log" 2>&1
+	else
+		end_jobs
+	fi
+	rm -rf "$TOP/lost" "$WORK/.ddp" "${WORK:?}"/*
+}
+
+# preflight NODES OPTION...: ddp-run --preflight in a job of so many nodes. What it printed is also in $err.
+preflight()
+{
+	local nodes=$1
+	shift
+	try mc salloc -Q --no-kill -N"$nodes" "${DDP_RUN:-ddp-run}" "$@"
+}
+
+# The nodes on which the program ran.
+nodes() { sort -u <<<"$out" | tr '\n' ' '; }
+
+# The process of the tests on node $1, once it is there.
+tests_on()
+{
+	local pid
+	for pid in $(pgrep -f '^[^ ]*ddp-info --preflight'); do
+		! tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "SLURMD_NODENAME=$1" || found=$pid
+	done
+	[[ -n ${found-} ]]
+}
+
+# during NODE COMMAND...: run it with the processes of the tests on NODE and its slurmstepd, once they run.
+during()
+{
+	local found
+	within 60 tests_on "$1"
+	shift
+	"$@" "$found" "$(awk '/^PPid/ { print $2 }' "/proc/$found/status")"
+}
+
+# Verdicts of preflight.json: "n3 failed".
+verdicts()
+{
+	/usr/bin/python3 -c '
+import glob, json, sys
+for name in glob.glob(sys.argv[1] + "/.ddp/failed-*/preflight.json"):
+    print(*sorted(f"{node} {verdict}" for node, verdict in json.load(open(name))["nodes"].items() if verdict != "ok"))' "$WORK"
+}
+
+# bats test_tags=release
+@test "a clean cluster: all tests are in order, no node is excluded, and nothing is left" {
+	preflight 8 --preflight sh -c 'echo $SLURMD_NODENAME'
+	same "$rc" 0
+	same "$(nodes)" "n1 n2 n3 n4 n5 n6 n7 n8 "
+	has "$err" '^ddp-run: preflight of 8 nodes in [0-9.]+ s, 4 of 4 rounds of pairs: 0 failed, '
+	has "$err" '^8 files +program .* ok'
+	has "$err" '^[4-8] nodes +product +.* GFLOP/s .* ok'
+	has "$err" '^[0-9]+ pairs +pair +.* MB/s .* ok'
+	has "$err" '^all +all +.* MB/s .* ok'
+	has_not "$err" 'has failed|no answer|GPU'
+}
+
+@test "all pairs with =full; one node has no pairs" {
+	preflight 4 --preflight=full true
+	same "$rc" 0
+	has "$err" '3 of 3 rounds of pairs: 0 failed'
+	preflight 1 --preflight true
+	same "$rc" 0
+	has "$err" '^ddp-run: preflight of 1 node in [0-9.]+ s: 0 failed'
+	has_not "$err" 'pair'
+}
+
+@test "a wrong product: the node is replaced by a spare, named, and reported again by --explain" {
+	DDP_RUN=$TOP/wrong/ddp-run DDP_PREFLIGHT_FAULT=n3 preflight 8 --preflight --spare-nodes 1 sh -c 'echo $SLURMD_NODENAME'
+	same "$rc" 0
+	same "$(nodes)" "n1 n2 n4 n5 n6 n7 n8 "
+	has "$err" '^n3 +product .* failed +[0-9]+ elements of matrix products on CPUs are wrong$'
+	has "$err" '^node n3 has failed: product: [0-9]+ elements'
+	has "$err" 'an administrator would type: scontrol update nodename=n3 state=drain reason="product: '
+	same "$(verdicts)" "n3 failed"
+	same "$(mc ddp-run --explain "$WORK"/.ddp/failed-*)" "$(sed -n 's/^ddp-run: preflight/preflight/; /^preflight/,/^  an admin/p' <<<"$err")"
+	# ddp-run never drains a node.
+	same "$(mc sinfo -h -o %T | sort -u | grep -c drain)" 0
+}
+
+@test "a failed node without a spare: exit status 94, or fewer nodes with --min-nodes" {
+	export DDP_RUN=$TOP/wrong/ddp-run DDP_PREFLIGHT_FAULT=n3
+	preflight 4 --preflight sh -c 'echo $SLURMD_NODENAME'
+	same "$rc" 94
+	same "$out" ''
+	has "$err" '^ddp-run: not started: 3 nodes are left, and 4 are needed$'
+	preflight 4 --preflight --min-nodes 3 -n4 sh -c 'echo $SLURMD_NODENAME $SLURM_NTASKS'
+	same "$rc" 0
+	same "$(nodes)" "n1 3 n2 3 n4 3 "
+}
+
+@test "a node whose slurmstepd and tests are stopped does not hang the job" {
+	during n5 kill -STOP >"$TOP/stop" 2>&1 3>&- &
+	during_pid=$!
+	preflight 8 --preflight --spare-nodes 1 sh -c 'echo $SLURMD_NODENAME'
+	stopped=$(tests_on n5 && echo "$found")
+	wait "$during_pid"
+	same "$rc" 0
+	same "$(nodes)" "n1 n2 n3 n4 n6 n7 n8 "
+	has "$err" '^n5 .* no answer +no answer in [0-9]+ s$'
+	same "$(verdicts)" "n5 no answer"
+	touch "$TOP/lost"
+}
+
+@test "a node that dies during the tests is excluded" {
+	kill_node() { kill -9 "$(cat "$MINICLUSTER_DIR/slurmd-n6.pid")" "$@"; }
+	during n6 kill_node >"$TOP/kill" 2>&1 3>&- &
+	preflight 8 --preflight --spare-nodes 1 sh -c 'echo $SLURMD_NODENAME'
+	touch "$TOP/lost"
+	same "$rc" 0
+	same "$(nodes)" "n1 n2 n3 n4 n5 n7 n8 "
+	# If srun is still starting tasks, it aborts the tests, and the first attempt finds the node.
+	has "$err" '^node n6 has failed: |^ddp-run: node n6 does not answer$'
+}
+
+# held NODES OPTION...: as preflight, but ddp-run starts in the job once release is called.
+held()
+{
+	local nodes=$1
+	shift
+	cat >"$WORK/hold" <<-'END'
+		# Slurm delays the first step of a job until all nodes respond.
+		srun true
+		touch "$0.begun"
+		while ! [ -e "$0.end" ]; do sleep 0.1; done
+		exec ddp-run "$@"
+	END
+	touch "$TOP/lost"
+	(try mc salloc -Q --no-kill -N"$nodes" sh "$WORK/hold" "$@" && exit "$rc") 3>&- &
+	held_pid=$!
+	within 60 test -e "$WORK/hold.begun"
+}
+
+release()
+{
+	as_user touch "$WORK/hold.end"
+	rc=0
+	wait "$held_pid" || rc=$?
+	out=$(<"$TOP/out") err=$(<"$TOP/err")
+}
+
+@test "a node whose slurmd is dead at the start is replaced, and the others are tested" {
+	held 4 --preflight --spare-nodes 1 -N3 sh -c 'echo $SLURMD_NODENAME'
+	kill -9 "$(cat "$MINICLUSTER_DIR/slurmd-n2.pid")"
+	release
+	same "$rc" 0
+	same "$(nodes)" "n1 n3 n4 "
+	has "$err" '^ddp-run: preflight of 4 nodes in [0-9.]+ s, 3 of 3 rounds of pairs: 1 failed, '
+	has "$err" '^n2 +start .* failed +srun cannot start a process: '
+	has "$err" '^[1-3] nodes? +product .* ok'
+	has "$err" '^node n2 has failed: start: '
+	has "$err" '^ddp-run: the first attempt runs on n1,n3,n4$'
+}
+
+@test "a node that does not respond, as Slurm says, is replaced" {
+	held 4 --preflight --spare-nodes 1 -N3 sh -c 'echo $SLURMD_NODENAME'
+	kill -9 "$(cat "$MINICLUSTER_DIR/slurmd-n2.pid")"
+	"$minicluster" run scontrol update nodename=n2 state=noresp
+	release
+	same "$rc" 0
+	same "$(nodes)" "n1 n3 n4 "
+	has "$err" '^n2 +start .* failed +Slurm says [A-Z+]+(NOT_RESPONDING|\*)$'
+	has "$err" '^node n2 has failed: start: Slurm says '
+}
+
+@test "a node that Slurm has removed from the job is replaced, or ends the run" {
+	held 4 --preflight --spare-nodes 1 -N3 sh -c 'echo $SLURMD_NODENAME'
+	"$minicluster" run scontrol update nodename=n2 state=down reason=test
+	release
+	same "$rc" 0
+	same "$(nodes)" "n1 n3 n4 "
+	has "$err" '^n2 +start .* failed +Slurm says DOWN'
+	rm "$WORK"/hold*
+	held 4 --preflight sh -c 'echo $SLURMD_NODENAME'
+	"$minicluster" run scontrol update nodename=n4 state=down reason=test
+	release
+	same "$rc:$out" "94:"
+	has "$err" '^ddp-run: not started: 3 nodes are left, and 4 are needed$'
+}
+
+@test "a full /dev/shm, and a program that is missing, on one node" {
+	need_root
+	mkdir "$WORK/bin"
+	printf '#!/bin/sh\necho $SLURMD_NODENAME\n' >"$WORK/bin/program"
+	chmod -R 755 "$WORK/bin"
+	touch "$TOP/lost"
+	slurmd_n2 "mount -t tmpfs -o size=1m none /dev/shm && mount -t tmpfs none '$WORK/bin'"
+	preflight 8 --preflight --spare-nodes 1 bin/program
+	same "$rc" 0
+	same "$(nodes)" "n1 n3 n4 n5 n6 n7 n8 "
+	has "$err" '^n2 +/dev/shm +1.00 MiB .* failed +/dev/shm is full$'
+	has "$err" '^n2 +program .* failed +cannot read bin/program: No such file or directory$'
+}
+
+@test "a program that is missing on all nodes is an error of the command" {
+	preflight 3 --preflight --restarts 0 ./nosuch
+	same "$rc" 2
+	has "$err" '^ddp-run: --preflight: cannot read ./nosuch: No such file or directory on all nodes: an error of the command, not of the nodes$'
+	has_not "$err" 'drain|has failed|are left'
+	has "$err" 'execve\(\): .*/nosuch: No such file or directory'
+}
+
+@test "a directory that is full on all nodes is an error of the file system" {
+	need_root
+	as_user mkdir "$WORK/full"
+	mount -t tmpfs -o size=1m,mode=777 none "$WORK/full"
+	DDP_RUN="sh" preflight 3 -c 'cd full && exec ddp-run --preflight --ddp-rdzv="$OLDPWD" sh -c "echo \$SLURMD_NODENAME"'
+	umount -l "$WORK/full"
+	same "$rc" 0
+	same "$(nodes)" "n1 n2 n3 "
+	has "$err" '^ddp-run: --preflight: \. is full on all nodes: an error of the file system, not of the nodes$'
+	has_not "$err" 'drain|has failed|are left'
+}
+
+@test "a preflight is not for a component of a heterogeneous job" {
+	try mc salloc -Q -N1 ddp-run --preflight --het-group=0 true
+	same "$rc" 2
+	same "$err" 'ddp-run: --preflight: not with --het-group: it tests the nodes of a job that has one component: leave one of them out'
+}
+
+@test "nodes on which another step runs are not tested, unless the attempt needs them" {
+	cat >"$WORK/two.sh" <<-'END'
+		srun -N2 -n2 --job-name=other sh -c 'touch "began.$SLURM_PROCID"; while ! [ -e end ]; do sleep 0.1; done' &
+		while ! [ -e began.0 ] || ! [ -e began.1 ]; do sleep 0.1; done
+		ddp-run --preflight -N2 -n2 sh -c 'echo $SLURMD_NODENAME'
+		rc=$?
+		ddp-run --preflight --preflight-limit 15 -N4 -n4 --overlap true
+		touch end
+		wait
+		exit "$rc"
+	END
+	try mc salloc -Q --no-kill -N4 sh two.sh
+	same "$rc" 0
+	same "$(nodes)" "n3 n4 "
+	has "$err" '^ddp-run: other steps of job [0-9]+ run on n1,n2: not tested$'
+	has "$err" '^ddp-run: preflight of 2 nodes in '
+	has "$err" '^ddp-run: preflight of 4 nodes in '
+}
+
+@test "without the plugin: the same tests, and the same report" {
+	cp "$DDP_BUILDDIR/runtime/exec/ddp-exec" "$TOP/wrong"
+	: >"$MINICLUSTER_DIR/plugstack.conf"
+	preflight 3 --preflight sh -c 'echo $SLURMD_NODENAME'
+	same "$rc" 0
+	same "$(nodes)" "n1 n2 n3 "
+	has "$err" '^[0-9] pairs? +pair +.* MB/s .* ok'
+	has "$err" '^all +all +.* MB/s .* ok'
+	DDP_RUN=$TOP/wrong/ddp-run DDP_PREFLIGHT_FAULT=n3 preflight 3 --preflight --min-nodes 2 sh -c 'echo $SLURMD_NODENAME'
+	same "$rc" 0
+	same "$(nodes)" "n1 n2 "
+	same "$(verdicts)" "n3 failed"
+	same "$(find "$WORK/.ddp" -mindepth 1 -maxdepth 1 ! -name 'failed-*')" ""
+}
+
+@test "after an attempt that ended by a fault of a GPU its nodes are tested again" {
+	cat >"$WORK/rank.py" <<-'END'
+		import json, os, sys
+		if os.environ["DDP_RESTART"] == "0" and os.environ["RANK"] == "2":
+		    with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:
+		        json.dump({"message": {"message": "CUDA error: uncorrectable ECC error encountered", "extraInfo": {"timestamp": "1"}}}, file)
+		    sys.exit(1)
+		print(os.environ["SLURMD_NODENAME"])
+	END
+	preflight 4 --preflight -N3 /usr/bin/python3 rank.py
+	same "$rc" 0
+	has "$err" '^ddp-run: preflight of 4 nodes'
+	has "$err" '^ddp-run: preflight of 3 nodes'
+	# If other processes disturbed the first tests, they have a directory as well.
+	has "$(for dir in "$WORK"/.ddp/failed-*; do mc ddp-run --explain "$dir"; done)" '^preflight of 3 nodes'
+}
+
+# gpus FAULT OPTION...: a preflight of three nodes with two emulated GPUs each; FAULT is as in driver.c.
+gpus()
+{
+	local fault=$1
+	shift
+	need_gpus
+	export LD_LIBRARY_PATH=$TOP/driver:$LD_LIBRARY_PATH DRIVER_KERNEL=$WORK/kernel
+	DRIVER_FAULT=$fault try mc salloc -Q --no-kill --gres=gpu:2 -N3 ddp-run --preflight "$@" sh -c 'echo $SLURMD_NODENAME'
+}
+
+@test "GPUs: they compute, their kernel is valid, and a wrong product is found" {
+	gpus "n2 product" --spare-nodes 1
+	same "$rc" 0
+	same "$(nodes)" "n1 n3 "
+	has "$err" '^[2-6] GPUs +GPU copy .* GB/s .* ok'
+	has "$err" '^4 GPUs +GPU product .* TFLOP/s .* ok'
+	has "$err" '^n2 +GPU product .* failed +GPU [01]: 1 elements of bf16 products are wrong$'
+	if command -v ptxas >/dev/null; then
+		ptxas -arch=sm_80 -o /dev/null "$WORK/kernel"
+	fi
+}
+
+@test "GPUs: one that is missing, and one with ECC errors" {
+	gpus "n2 missing"
+	same "$rc" 94
+	has "$err" '^n2 +devices .* failed +the driver finds 1 of 2 GPUs$'
+	gpus "n3 ECC"
+	same "$rc" 94
+	has "$err" '^n3 +GPU state .* failed +GPU 0: 2 uncorrected ECC errors$'
+}
+
+@test "GPUs: a hot one is reported as slow, and has failed with =strict" {
+	gpus "n3 hot" --spare-nodes 0
+	same "$rc" 0
+	same "$(nodes)" "n1 n2 n3 "
+	has "$err" '^node n3 is slow: GPU state: GPU [01]: its clocks are reduced for temperature$'
+	need_gpus
+	DRIVER_FAULT="n3 hot" try mc salloc -Q --no-kill --gres=gpu:2 -N3 ddp-run --preflight=strict true
+	same "$rc" 94
+}
+
+@test "GPUs: one that hangs does not hang the job" {
+	gpus "n2 hang" --min-nodes 2
+	same "$rc" 0
+	same "$(nodes)" "n1 n3 "
+	has "$err" '^n2 +GPU product .* no answer +no answer in [0-9]+ s$'
+	touch "$TOP/lost"
+}
+
+# network FAULT: in a network namespace, a cluster whose nodes n1 to n5 have interfaces v1 to v5, and a preflight while all that n2 sends
+# and receives is "slow" (10 Mbit/s, and 50 ms later if the kernel has netem) or is dropped ("drop").
+network()
+{
+	need_root
+	((EUID == 0)) || skip "needs root, to make a network namespace"
+	cat >"$WORK/network.sh" <<-'END'
+		set -e
+		. "$DDP_SRCDIR/tests/cluster/lib.bash"
+		ip link set lo up mtu 1500
+		for i in 1 2 3 4 5; do
+			ip link add "v$i" type veth peer name "w$i"
+			ip addr add "10.9.0.$i/32" dev "v$i"
+			ip link set "v$i" up
+			ip link set "w$i" up
+		done
+		case $1 in
+		slow)
+			tc qdisc add dev lo root handle 1: htb default 10 || exit 77
+			tc class add dev lo parent 1: classid 1:10 htb rate 100gbit quantum 200000
+			tc class add dev lo parent 1: classid 1:20 htb rate 10mbit
+			tc qdisc add dev lo parent 1:20 netem delay 50ms || echo "no netem: no delay"
+			for end in dst src; do
+				tc filter add dev lo parent 1: protocol ip u32 match ip "$end" 10.9.0.2/32 flowid 1:20
+			done ;;
+		drop)
+			iptables -A OUTPUT -d 10.9.0.2 -j DROP || exit 77
+			iptables -A OUTPUT -s 10.9.0.2 -j DROP ;;
+		esac
+		trap cluster_down EXIT
+		cluster_up --nodes 5 --gpus 0 --conf TaskProlog="$PROLOG"
+		unset DDP_SOCKET_IFNAME
+		mc salloc -Q -N5 ddp-run --preflight --spare-nodes 1 sh -c 'echo on $SLURMD_NODENAME'
+	END
+	printf '#!/bin/sh\necho "export DDP_SOCKET_IFNAME==v${SLURMD_NODENAME#n}"\n' >"$TOP/prolog"
+	chmod 755 "$TOP/prolog"
+	try env PROLOG="$TOP/prolog" TMPDIR="${TOP%/*}" unshare --net bash "$WORK/network.sh" "$1"
+	[[ $rc != 77 ]] || skip "the kernel cannot do that to a network: $err"
+	same "$rc" 0
+	same "$(grep '^on ' <<<"$out" | sort | tr '\n' ' ')" "on n1 on n3 on n4 on n5 "
+}
+
+@test "a slow link: its node is slow, and its partners are not" {
+	network slow
+	has "$err" ': 0 failed, '
+	has "$err" '^n., n. +pair +[0-9.]+ MB/s +[0-9]+ MB/s +slow'
+	has "$err" '^node n2 is slow: pairs: '
+	has_not "$err" 'nodes? n2 and|and n2:'
+}
+
+@test "a link that drops everything: its node has failed" {
+	network drop
+	has "$err" ': 1 failed, '
+	has "$err" '^node n2 has failed: pairs: no answer in [0-9]+ s$'
+	has_not "$err" 'nodes? n2 and|and n2:'
+}
+
+@test "nodes that share no directory: their pairs are not tested" {
+	DDP_RUN="sh" preflight 3 -c 'cd / && HOME=/nonexistent exec ddp-run --preflight sh -c "echo \$SLURMD_NODENAME"'
+	same "$rc" 0
+	same "$(nodes)" "n1 n2 n3 "
+	has "$err" '^ddp-run: preflight of 3 nodes in [0-9.]+ s, 0 of 3 rounds of pairs: 0 failed, '
+	has "$err" '^pairs +pair +.* not tested +the nodes share no directory, see --ddp-rdzv$'
+	has_not "$err" ' pairs? +pair|^all '
+}
+
+@test "tests whose step is cancelled: the program starts without them" {
+	end_step() { "$minicluster" run scancel "$(queue -o %A).0"; }
+	during n2 end_step >"$TOP/end" 2>&1 3>&- &
+	preflight 3 --preflight sh -c 'echo $SLURMD_NODENAME'
+	same "$rc" 0
+	same "$(nodes)" "n1 n2 n3 "
+	has "$err" '^ddp-run: --preflight: the tests did not run to their end(: srun: error: .*)?; the program starts without them$'
+}
+
+@test "SIGTERM during the tests: they end, and no attempt begins" {
+	end_run() { kill -TERM "$(pgrep -xf "ddp-run --preflight touch $WORK/started")"; }
+	during n2 end_run >"$TOP/end" 2>&1 3>&- &
+	preflight 3 --preflight touch "$WORK/started"
+	same "$rc" 1
+	has "$err" '^ddp-run: --preflight: the tests did not run to their end$'
+	has "$err" '^ddp-run: not started: it was told to end$'
+	[ ! -e "$WORK/started" ]
+}
+
+@test "wrong options are refused" {
+	for wrong in '--preflight=x|--preflight=x: give --preflight\[=full,strict\]' '--preflight-slow 2|--preflight-slow 2: give a number from 0.01 to 1' \
+		'--preflight=|--preflight=: give --preflight\[=full,strict\]' '--preflight=strict,|--preflight=strict,: give --preflight\[=full,strict\]' \
+		'--preflight-limit 3s|--preflight-limit 3s: give at least 15 s, in seconds, or as a number with s, m or h'; do
+		# shellcheck disable=SC2086
+		try ddp-run ${wrong%|*} true
+		same "$rc" 2
+		has "$err" "^ddp-run: ${wrong#*|}$"
+	done
+	install -m 755 "$INST/bin/ddp-run" "$WORK"
+	try mc salloc -Q -N1 "$WORK/ddp-run" --preflight true
+	same "$rc:$err" "2:ddp-run: --preflight: cannot run $WORK/ddp-info: install it beside ddp-run"
+	try ddp-info --preflight --json
+	same "$rc" 2
+	has "$err" '^ddp-info: --preflight goes with no other option'
+}

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# An installation without root: a prefix that was copied to another directory, and a wheel. They are made from
+# $DDP_BUILDDIR, or are what contrib/package made, if DDP_TARBALL and DDP_WHEEL name that.
+#
+# shellcheck disable=SC2016,SC2154 # readelf prints $ORIGIN; status and output come from run
+
+setup_file()
+{
+	SRC=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
+	DDP_BUILDDIR=${DDP_BUILDDIR:-$SRC}
+	DIR=$(mktemp -d "${TMPDIR:-/tmp}/ddp-installation.XXXXXX")
+	export SRC DDP_BUILDDIR DIR
+	mkdir "$DIR/dest"
+	if [ -n "${DDP_TARBALL-}" ]; then
+		tar -C "$DIR/dest" -xzf "$DDP_TARBALL"
+	else
+		flock "$DDP_BUILDDIR/Makefile" make -C "$DDP_BUILDDIR/runtime" install DESTDIR="$DIR/dest" >"$DIR/install.log" 2>&1
+	fi
+	prefix=$(find "$DIR/dest" -name ddp-train)
+	cp -a "${prefix%/bin/ddp-train}" "$DIR/copy"
+	rm -r "$DIR/dest"
+	wheel=${DDP_WHEEL:-$(SOURCE_DATE_EPOCH=0 python3 "$SRC/contrib/package.d/wheel.py" "$DIR/copy" 0.1.0 \
+		"py3-none-linux_$(uname -m)" "$DIR")}
+	/usr/bin/python3 -m venv "$DIR/venv"
+	env -i PATH="$PATH" "$DIR/venv/bin/pip" --disable-pip-version-check install --no-index "$wheel" >"$DIR/pip.log"
+}
+
+teardown_file() { rm -rf "$DIR"; }
+
+# bare COMMAND...: without any variable but PATH, as a user who sets none has it.
+bare() { env -i PATH="$PATH" "$@"; }
+
+# trains BIN ROOT: ddp-train and ddp-info of directory BIN, and the modules under ROOT whose libraries this host has.
+trains()
+{
+	local module engine=''
+	module=$(find "$2" -name ddp_onednn.so)
+	[ -z "$module" ] || ldd "$module" | grep -q 'not found' || engine='oneDNN [0-9.]+, '
+	run bare "$1/ddp-train" mnist -n 1 --samples 256 --epochs 1
+	[ "$status" -eq 0 ]
+	grep -Eq "^1 rank on 1 node, cpu: $engine" <<<"$output"
+	run bare "$1/ddp-info" --max-bytes 64K
+	[ "$status" -eq 0 ]
+	grep -q ' 1 rank on 1 node, ' <<<"$output"
+}
+
+# decodes BIN: ddp-run of directory BIN and its decoder.
+decodes()
+{
+	rm -rf "$DIR/failed"
+	mkdir "$DIR/failed"
+	echo 'n1 1' >"$DIR/failed/task-0"
+	for rank in 0 1 2; do
+		cp "$SRC/tests/runtime/dumps/gloo-$rank" "$DIR/failed/fr-$rank"
+	done
+	run bare "$1/ddp-run" --explain "$DIR/failed"
+	[ "$status" -eq 0 ]
+	[[ $output == *'did not arrive in #5 gloo:all_reduce 100 Float: rank 2'* ]]
+}
+
+@test "a copied prefix: ddp-train finds libddp and its modules" {
+	trains "$DIR/copy/bin" "$DIR/copy"
+}
+
+@test "a copied prefix: its programs do not name the directory that they were installed in" {
+	readelf -d "$DIR"/copy/bin/ddp-{info,train} >"$DIR/dynamic"
+	[ "$(grep -c 'RUNPATH.*\[\$ORIGIN/\.\./lib[^]:]*\]$' "$DIR/dynamic")" -eq 2 ]
+}
+
+@test "a copied prefix: ddp-run finds the decoder of flight recorder dumps" {
+	decodes "$DIR/copy/bin"
+}
+
+@test "a wheel in a fresh environment: every program is on its PATH and works" {
+	(cd "$DIR/copy/bin" && for program in *; do [ -x "$DIR/venv/bin/$program" ]; done)
+	trains "$DIR/venv/bin" "$DIR/venv"
+	decodes "$DIR/venv/bin"
+	# Arguments and the exit status are the program's own.
+	run bare "$DIR/venv/bin/ddp-train" mnist --epochs 'a b'
+	[ "$status" -eq 2 ]
+	[[ $output == *'a b'* ]]
+}
+
+@test "a wheel: modules look for CUDA, cuDNN and NCCL in the nvidia-* wheels beside it" {
+	[ -n "${DDP_WHEEL-}" ] || skip 'DDP_WHEEL names no wheel of contrib/package'
+	module=$(find "$DIR/venv" -name ddp_mpi.so)
+	[ -n "$module" ] || skip 'built without MPI'
+	[[ $(readelf -d "$module") == *'[$ORIGIN/../../../nvidia/cu13/lib:'*'/nvidia/nccl/lib]'* ]]
+	[[ $(cd "${module%/*}/../../.." && pwd) == */site-packages ]]
+}
+
+@test "a wheel: uninstalled, nothing of it is left" {
+	"$DIR/venv/bin/pip" --disable-pip-version-check uninstall -y slurm-ddp >>"$DIR/pip.log"
+	[ -z "$(find "$DIR/venv" -type f -name '*ddp*')" ]
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which nodes failed or are slow, by measurements alone; and which pairs meet. */
+#include "config.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "run/preflight-report.h"
+#include "unit.h"
+
+enum { NODES = 8, ROWS = 16 };
+
+#define RATE(node_, test_, value_)                                                            \
+	{                                                                                     \
+		.node = node_, .partner = -1, .test = test_, .is_rate = true, .value = value_ \
+	}
+#define KIND(node_, kind_, value_)                                                               \
+	{                                                                                        \
+		.node = node_, .partner = -1, .test = "product", .kind = kind_, .is_rate = true, \
+		.value = value_                                                                  \
+	}
+#define PAIR(node_, partner_, value_)                                                \
+	{                                                                            \
+		.node = node_, .partner = partner_, .test = "pair", .is_rate = true, \
+		.value = value_                                                      \
+	}
+#define BAD(node_, partner_, verdict_)                                            \
+	{                                                                         \
+		.node = node_, .partner = partner_, .test = "pair", .value = NAN, \
+		.verdict = PREFLIGHT_##verdict_                                   \
+	}
+#define FACT(node_, verdict_)                                                  \
+	{                                                                      \
+		.node = node_, .partner = -1, .test = "program", .value = NAN, \
+		.verdict = PREFLIGHT_##verdict_                                \
+	}
+
+static const struct {
+	const char *name;
+	int nodes;
+	struct preflight_row rows[ROWS];
+	const char *verdicts; /* of each node: "." ok, "s" slow, "f" failed, "n" no answer */
+	const char *marks;    /* of each row, the same */
+} rows[] = {
+	{"nodes at one speed",
+	 3,
+	 {RATE(0, "memory", 10), RATE(1, "memory", 9), RATE(2, "memory", 11)},
+	 "...",
+	 "..."},
+	{"one node below 0.8 of the median",
+	 3,
+	 {RATE(0, "memory", 10), RATE(1, "memory", 7.9), RATE(2, "memory", 10)},
+	 ".s.",
+	 ".s."},
+	{"one at 0.8 of it",
+	 3,
+	 {RATE(0, "memory", 10), RATE(1, "memory", 8), RATE(2, "memory", 10)},
+	 "...",
+	 "..."},
+	{"two nodes: the median is the faster",
+	 2,
+	 {RATE(0, "memory", 10), RATE(1, "memory", 5)},
+	 ".s",
+	 ".s"},
+	{"one node is compared with nothing", 1, {RATE(0, "memory", 1)}, ".", "."},
+	{"hardware of two kinds",
+	 4,
+	 {KIND(0, "a", 10), KIND(1, "a", 10), KIND(2, "b", 1), KIND(3, "b", 1)},
+	 "....",
+	 "...."},
+	{"tests are not compared with one another",
+	 2,
+	 {RATE(0, "memory", 10), RATE(1, "memory", 10), RATE(0, "product", 1),
+	  RATE(1, "product", 1)},
+	 "..",
+	 "...."},
+	{"a failed test, and one without an answer",
+	 3,
+	 {FACT(0, FAILED), FACT(1, OK), FACT(2, SILENT)},
+	 "f.n",
+	 "f.n"},
+	{"a failed value does not move the median",
+	 3,
+	 {RATE(0, "memory", 10),
+	  RATE(1, "memory", 9),
+	  {.node = 2,
+	   .partner = -1,
+	   .test = "memory",
+	   .is_rate = true,
+	   .value = 1000,
+	   .verdict = PREFLIGHT_FAILED}},
+	 "..f",
+	 "..f"},
+	{"slow with two partners: these are not",
+	 4,
+	 {PAIR(0, 1, 1), PAIR(2, 3, 10), PAIR(0, 2, 1), PAIR(1, 3, 10), PAIR(0, 3, 10),
+	  PAIR(1, 2, 10)},
+	 "s...",
+	 "s.s..."},
+	{"one slow pair of four nodes counts for neither",
+	 4,
+	 {PAIR(0, 1, 1), PAIR(2, 3, 10), PAIR(0, 2, 10), PAIR(1, 3, 10), PAIR(0, 3, 10),
+	  PAIR(1, 2, 10)},
+	 "....",
+	 "s....."},
+	{"two slow nodes, which meet",
+	 6,
+	 {PAIR(0, 1, 1), PAIR(2, 3, 10), PAIR(4, 5, 10), PAIR(0, 2, 1), PAIR(1, 3, 1),
+	  PAIR(2, 4, 10), PAIR(3, 5, 10), PAIR(2, 5, 10), PAIR(0, 4, 1), PAIR(1, 5, 1),
+	  PAIR(3, 4, 10)},
+	 "ss....",
+	 "s..ss...ss."},
+	{"values that scatter: none is slow",
+	 5,
+	 {RATE(0, "memory", 10), RATE(1, "memory", 7), RATE(2, "memory", 13), RATE(3, "memory", 9),
+	  RATE(4, "memory", 12)},
+	 ".....",
+	 "....."},
+	{"values that scatter, and one far below",
+	 5,
+	 {RATE(0, "memory", 10), RATE(1, "memory", 1), RATE(2, "memory", 11.5),
+	  RATE(3, "memory", 9), RATE(4, "memory", 11)},
+	 ".s...",
+	 ".s..."},
+	{"values that scatter widely, of which two are far below",
+	 6,
+	 {RATE(0, "memory", 10), RATE(1, "memory", 1), RATE(2, "memory", 18), RATE(3, "memory", 1),
+	  RATE(4, "memory", 12), RATE(5, "memory", 19)},
+	 ".s.s..",
+	 ".s.s.."},
+	{"slow with two of six partners, of which four are fast",
+	 8,
+	 {PAIR(0, 1, 1), PAIR(0, 2, 1), PAIR(0, 3, 10), PAIR(0, 4, 10), PAIR(0, 5, 10),
+	  PAIR(0, 6, 10), PAIR(1, 2, 10), PAIR(1, 3, 10), PAIR(2, 3, 10)},
+	 "........",
+	 "ss......."},
+	{"two nodes: a slow pair is compared with nothing", 2, {PAIR(0, 1, 1)}, "..", "."},
+	{"two nodes that do not reach each other: neither", 2, {BAD(0, 1, FAILED)}, "..", "f"},
+	{"a node that no partner reaches",
+	 3,
+	 {BAD(0, 1, SILENT), PAIR(1, 2, 10), BAD(0, 2, FAILED)},
+	 "f..",
+	 "n.f"},
+	{"a failed node explains its pairs",
+	 4,
+	 {FACT(0, FAILED), BAD(0, 1, FAILED), BAD(0, 2, FAILED), BAD(1, 2, FAILED), PAIR(1, 3, 10),
+	  PAIR(2, 3, 10)},
+	 "f...",
+	 "ffff.."},
+	{"a slow node explains slow pairs, but no failed ones",
+	 4,
+	 {RATE(0, "memory", 1), RATE(1, "memory", 10), RATE(2, "memory", 10), RATE(3, "memory", 10),
+	  PAIR(0, 1, 1), PAIR(0, 2, 1), PAIR(1, 2, 10), PAIR(2, 3, 10), BAD(1, 3, FAILED)},
+	 "s...",
+	 "s...ss..f"},
+};
+
+static char letter(enum preflight_verdict verdict)
+{
+	return ".sfn"[verdict];
+}
+
+TEST_ROWS(judge, rows)
+{
+	enum preflight_verdict verdicts[NODES];
+	struct preflight_row judged[ROWS];
+	char got[ROWS + 1] = "", marks[ROWS + 1] = "";
+	size_t count = strlen(rows[_i].marks);
+
+	memcpy(judged, rows[_i].rows, sizeof(judged));
+	preflight_judge(judged, count, rows[_i].nodes, 0.8, verdicts);
+	for (int i = 0; i < rows[_i].nodes; i++)
+		got[i] = letter(verdicts[i]);
+	for (size_t i = 0; i < count; i++)
+		marks[i] = letter(judged[i].verdict);
+	ck_assert_msg(strcmp(got, rows[_i].verdicts) == 0 && strcmp(marks, rows[_i].marks) == 0,
+		      "%s: nodes \"%s\", rows \"%s\"", rows[_i].name, got, marks);
+}
+
+#define MARKED(node_, test_, verdict_, is_rate_, compared_)                                      \
+	{                                                                                        \
+		.node = node_, .partner = -1, .test = test_, .verdict = PREFLIGHT_##verdict_,    \
+		.is_rate = is_rate_, .compared = compared_, .value = 1, .median = 2, .unit = "x" \
+	}
+
+static const struct {
+	const char *name;
+	struct preflight_row rows[3];
+	size_t count;
+	const char *untested, *pieces[3], *never;
+} reports[] = {
+	{"a slow node of five is drained",
+	 {MARKED(0, "memory", SLOW, true, 5)},
+	 1,
+	 "",
+	 {"\nnode n1 is slow: memory: 1.00 x, median 2.00 x\n  an administrator would type: ",
+	  "reason=\"memory: 1.00 x, median 2.00 x\"\n"},
+	 "not tested"},
+	{"a slow node of four is not drained",
+	 {MARKED(0, "memory", SLOW, true, 4)},
+	 1,
+	 "",
+	 {"\nnode n1 is slow: memory: "},
+	 "drain"},
+	{"a node that shares its CPUs is not drained",
+	 {MARKED(0, "CPU time", SLOW, true, 8)},
+	 1,
+	 "",
+	 {"\nnode n1 is slow: CPU time: "},
+	 "drain"},
+	{"a node that shares its CPUs and has slow memory is drained for its memory",
+	 {MARKED(0, "CPU time", SLOW, true, 8), MARKED(0, "memory", SLOW, true, 8)},
+	 2,
+	 "",
+	 {"reason=\"memory: "},
+	 "reason=\"CPU"},
+	{"a node is drained for a slow clock",
+	 {MARKED(0, "clock", SLOW, false, 0)},
+	 1,
+	 "",
+	 {"reason=\"clock: "},
+	 "not tested"},
+	{"one file is not \"files\"",
+	 {MARKED(0, "program", OK, false, 0), MARKED(0, "memory", FAILED, false, 0)},
+	 2,
+	 "",
+	 {"\n1 file ", "reason=\"memory: failed\"\n"},
+	 "files"},
+	{"pairs that were not tested",
+	 {MARKED(0, "memory", FAILED, false, 0)},
+	 1,
+	 "no directory",
+	 {", 0 of 3 rounds of pairs: ", "\npairs ", "not tested  no directory"},
+	 "3 of 3"},
+};
+
+TEST_ROWS(report, reports)
+{
+	char name[1][FACTS_NAME] = {"n1"}, directory[PATH_MAX], *text = NULL;
+	const struct node_list nodes = {.name = name, .count = 1};
+	enum preflight_verdict verdict = PREFLIGHT_OK;
+	struct preflight_row judged[3];
+	struct preflight_results results = {.nodes = &nodes,
+					    .verdicts = &verdict,
+					    .rows = judged,
+					    .count = reports[_i].count,
+					    .rounds_wanted = 3};
+	size_t size;
+	FILE *screen = open_memstream(&text, &size);
+
+	memcpy(judged, reports[_i].rows, sizeof(judged));
+	snprintf(results.untested, sizeof(results.untested), "%s", reports[_i].untested);
+	for (size_t i = 0; i < results.count; i++)
+		if (judged[i].verdict > verdict)
+			verdict = judged[i].verdict;
+	unit_directory(directory, sizeof(directory));
+	ck_assert(!preflight_report(&results, directory));
+	ck_assert(preflight_explain(directory, screen));
+	fclose(screen);
+	for (int i = 0; i < 3 && reports[_i].pieces[i]; i++)
+		UNIT_SAYS(reports[_i].name, text, reports[_i].pieces[i]);
+	ck_assert_msg(!strstr(text, reports[_i].never), "%s: \"%s\" is in %s", reports[_i].name,
+		      reports[_i].never, text);
+	free(text);
+	unit_remove(directory);
+}
+
+/* Each pair once in all rounds, and a partner's partner is oneself. */
+TEST_LOOP(pairs, 1, 33)
+{
+	int nodes = _i, rounds = preflight_rounds(nodes, true), partner[33];
+	bool met[33][33] = {{false}};
+
+	for (int round = 0; round < rounds; round++) {
+		int alone = 0;
+
+		preflight_pairs(nodes, round, partner);
+		for (int i = 0; i < nodes; i++) {
+			int other = partner[i];
+
+			alone += other < 0;
+			if (other < 0)
+				continue;
+			ck_assert(other < nodes && other != i && partner[other] == i &&
+				  !met[i][other]);
+			met[i][other] = true;
+		}
+		ck_assert_int_eq(alone, nodes % 2);
+	}
+	for (int i = 0; i < nodes; i++)
+		for (int j = 0; j < nodes; j++)
+			ck_assert(met[i][j] == (i != j));
+}
+
+TEST(rounds)
+{
+	static const int wanted[][3] = {{1, 0, 0}, {2, 1, 1}, {3, 3, 3},       {4, 3, 3},
+					{8, 4, 7}, {9, 5, 9}, {1000, 11, 999}, {1024, 11, 1023}};
+
+	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+		ck_assert_int_eq(preflight_rounds(wanted[i][0], false), wanted[i][1]);
+		ck_assert_int_eq(preflight_rounds(wanted[i][0], true), wanted[i][2]);
+	}
+}
+
+UNIT_MAIN("preflight", NULL)

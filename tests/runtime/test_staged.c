@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Ranks that share GPUs: what their staged collectives give is what those of host memory give, to the bit. Ranks are real
+ * processes, the device is host memory whose streams are late on purpose (nccl-host.c).
+ */
+#include "config.h"
+
+#include "gpus.h"
+
+/* One GPU; some of unequal size; ranks dealt in turns; nodes; GPUs that a rank has to itself. */
+static const struct gpus_layout layouts[] = {
+	{"1", "a"},	 {"2", "aa"},	   {"3", "aaa"},	{"4", "aaaa"},	{"5", "aaaaa"},
+	{"6", "aaaaaa"}, {"7", "aaaaaaa"}, {"8", "aaaaaaaa"},	{"5", "aabbb"}, {"5", "ababa"},
+	{"6", "abbccc"}, {"2,3", "aabbb"}, {"3,1,2", "aabcdd"}, {"1,1", "aa"}};
+
+enum { MEMORY = 1 << 20, MARGIN = 64 };
+
+/* --- All-reduce -------------------------------------------------------------------------- */
+
+/* Where a sum takes its numbers from, and puts them. */
+enum place { DIRECT, DIRECT_ODD, FOREIGN, FOREIGN_ODD };
+
+static const struct {
+	enum place send, recv;
+	bool same;
+} ways[] = {
+	{DIRECT, DIRECT, true},		  {DIRECT, DIRECT, false},	{FOREIGN, DIRECT, false},
+	{DIRECT, FOREIGN, false},	  {FOREIGN, FOREIGN, true},	{FOREIGN, FOREIGN, false},
+	{FOREIGN_ODD, FOREIGN_ODD, true}, {FOREIGN_ODD, DIRECT, false}, {DIRECT, DIRECT_ODD, false},
+};
+
+static const size_t counts[] = {0, 1, 3, 7, 129, 1001, 65537};
+
+struct memories {
+	char *direct, *foreign; /* halves: to send from, and to receive in */
+	void *stream;
+};
+
+static char *find(const struct memories *memories, enum place place, bool receive)
+{
+	char *base = place == DIRECT || place == DIRECT_ODD ? memories->direct : memories->foreign;
+
+	base += receive ? MEMORY + MARGIN : MARGIN;
+	return place == DIRECT_ODD || place == FOREIGN_ODD ? base + 1 : base;
+}
+
+/* The sum of [count], between margins that stay as they are. */
+static void reduce_and_check(struct ddp *ddp, const struct memories *memories, int way,
+			     size_t count, enum ddp_type type, enum ddp_op op, unsigned int salt)
+{
+	char *recv = find(memories, ways[way].recv, true);
+	char *send = ways[way].same ? recv : find(memories, ways[way].send, false);
+	size_t bytes = count * ddp_type_size(type);
+	void *stream = salt % 2 ? memories->stream : NULL;
+	char *room = malloc(bytes + 2 * MARGIN), *want = malloc(bytes + 2 * MARGIN);
+
+	RANK_CHECK(room && want);
+	memset(want, 0x5a, bytes + 2 * MARGIN);
+	gpus_in(recv - MARGIN, want, bytes + 2 * MARGIN);
+	gpus_values(room, type, count, ddp_world(ddp)->rank, salt);
+	gpus_in(send, room, bytes);
+	RANK_OK(ddp, ddp_device_all_reduce(ddp, send, recv, count, type, op, stream));
+	gpus_expect(ddp, want + MARGIN, type, op, count, salt);
+	RANK_OK(ddp, ddp_device_wait(ddp, stream));
+	gpus_out(room, recv - MARGIN, bytes + 2 * MARGIN);
+	RANK_CHECK(memcmp(room, want, bytes + 2 * MARGIN) == 0);
+	free(room);
+	free(want);
+}
+
+static void get_memories(struct ddp *ddp, struct memories *memories)
+{
+	void *direct;
+
+	RANK_OK(ddp, ddp_device_alloc(ddp, 2 * (MEMORY + MARGIN), &direct));
+	memories->direct = direct;
+	memories->foreign = gpus_foreign(2 * (MEMORY + MARGIN));
+	memories->stream = gpus_stream();
+}
+
+static void give_memories(struct ddp *ddp, struct memories *memories)
+{
+	RANK_OK(ddp, ddp_device_free(ddp, memories->direct));
+	gpus_foreign_free(memories->foreign);
+	gpus_stream_close(memories->stream);
+}
+
+/* Types and operations of a layout: some of them, others for the next layout; all with DDP_LONG. */
+static int first_kind, kind_step = 1;
+
+GPUS_BODY(body_all_reduce)
+{
+	struct memories memories;
+	unsigned int salt = 0;
+
+	RANK_CHECK(ddp_device_captures(ddp) == !gpus_shared());
+	RANK_CHECK(strncmp(ddp_device_path(ddp), gpus_shared() ? "staged" : "NCCL 2.28.9", 6) == 0);
+	get_memories(ddp, &memories);
+	for (int kind = first_kind; kind < (int)DDP_TYPE_COUNT * DDP_OP_COUNT; kind += kind_step)
+		for (int i = 0; i < ROWS(counts); i++, salt++) {
+			enum ddp_type type = (enum ddp_type)(kind / DDP_OP_COUNT);
+			size_t most = MEMORY / 2 / ddp_type_size(type);
+
+			reduce_and_check(ddp, &memories, (int)(salt * 5 % ROWS(ways)),
+					 counts[i] < most ? counts[i] : most, type,
+					 (enum ddp_op)(kind % DDP_OP_COUNT), salt);
+		}
+	for (int way = 0; way < ROWS(ways); way++)
+		reduce_and_check(ddp, &memories, way, 1001, DDP_F32, DDP_SUM, salt++);
+	give_memories(ddp, &memories);
+}
+
+TEST_ROWS(test_all_reduce, layouts)
+{
+	kind_step = getenv("DDP_LONG") ? 1 : 4;
+	first_kind = _i % kind_step;
+	gpus_run(&layouts[_i], body_all_reduce);
+}
+
+static const struct gpus_layout some[] = {{"3", "aaa"}, {"5", "aabbb"}, {"2,1", "aab"}};
+
+/* More than one piece of the pinned memory, and not whole ones. */
+GPUS_TEST(test_large, some)
+{
+	enum { COUNT = (9 << 20) / 4 + 5 };
+	float *data = gpus_foreign(COUNT * sizeof(float));
+	float *want = malloc(COUNT * sizeof(float));
+
+	RANK_CHECK(want);
+	gpus_values(data, DDP_F32, COUNT, rank, 3);
+	RANK_OK(ddp, ddp_device_all_reduce(ddp, data, data, COUNT, DDP_F32, DDP_SUM, NULL));
+	gpus_expect(ddp, want, DDP_F32, DDP_SUM, COUNT, 3);
+	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
+	RANK_CHECK(memcmp(data, want, COUNT * sizeof(float)) == 0);
+	RANK_CHECK(ddp_device_all_reduce(ddp, data, data, SIZE_MAX / 2, DDP_F32, DDP_SUM, NULL) ==
+		   DDP_ERR_ARGUMENT);
+	RANK_CHECK(ddp_device_all_gather(ddp, data, data, SIZE_MAX / 2 + 1, NULL) ==
+		   DDP_ERR_ARGUMENT);
+	RANK_CHECK(ddp_device_broadcast(ddp, data, 1, ddp_world(ddp)->size, NULL) ==
+		   DDP_ERR_ARGUMENT);
+	RANK_CHECK(ddp_device_free(ddp, data) == DDP_ERR_ARGUMENT);
+	gpus_foreign_free(data);
+	free(want);
+}
+
+/* NCCL's switch for shared devices; libddp turns NVLS off, which would fail. */
+GPUS_BODY(body_switch)
+{
+	const char *nvls = getenv("NCCL_NVLS_ENABLE");
+
+	(void)rank;
+	RANK_CHECK(ddp_device_captures(ddp));
+	RANK_CHECK(strncmp(ddp_device_path(ddp), "NCCL 2.30.3, ", 13) == 0);
+	RANK_CHECK(strstr(ddp_device_path(ddp), "2 ranks share "));
+	RANK_CHECK(nvls && strcmp(nvls, "0") == 0);
+}
+
+TEST(test_switch)
+{
+	setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+	gpus_run(&some[2], body_switch);
+	unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+}
+
+/* --- Broadcast and all-gather -------------------------------------------------------------- */
+
+enum { LARGE = 4 << 20 };
+static const size_t sizes[] = {0, 1, 7, 8, 9, 1003, LARGE + 13};
+
+static void broadcast_and_check(struct ddp *ddp, char *data, size_t bytes, int root,
+				unsigned int salt)
+{
+	char *room = malloc(bytes + 1), *want = malloc(bytes + 1);
+
+	RANK_CHECK(room && want);
+	gpus_values(want, DDP_U8, bytes, root, salt);
+	gpus_values(room, DDP_U8, bytes, ddp_world(ddp)->rank, salt);
+	room[bytes] = want[bytes] = 7;
+	gpus_in(data, room, bytes + 1);
+	RANK_OK(ddp, ddp_device_broadcast(ddp, data, bytes, root, NULL));
+	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
+	gpus_out(room, data, bytes + 1);
+	RANK_CHECK(memcmp(room, want, bytes + 1) == 0);
+	free(room);
+	free(want);
+}
+
+static void gather_and_check(struct ddp *ddp, char *data, size_t bytes, bool in_place,
+			     unsigned int salt)
+{
+	size_t size = (size_t)ddp_world(ddp)->size, rank = (size_t)ddp_world(ddp)->rank;
+	char *room = malloc(size * bytes + 1), *want = malloc(size * bytes + 1);
+	char *send = in_place ? data + rank * bytes : gpus_foreign(bytes);
+
+	RANK_CHECK(room && want);
+	memset(room, 0x33, size * bytes + 1);
+	memcpy(want, room, size * bytes + 1);
+	gpus_in(data, room, size * bytes + 1);
+	for (size_t i = 0; i < size; i++)
+		gpus_values(want + i * bytes, DDP_U8, bytes, (int)i, salt);
+	gpus_in(send, want + rank * bytes, bytes);
+	RANK_OK(ddp, ddp_device_all_gather(ddp, send, data, bytes, NULL));
+	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
+	gpus_out(room, data, size * bytes + 1);
+	RANK_CHECK(memcmp(room, want, size * bytes + 1) == 0);
+	if (!in_place)
+		gpus_foreign_free(send);
+	free(room);
+	free(want);
+}
+
+static const struct gpus_layout bytes_layouts[] = {
+	{"2", "aa"}, {"3", "aaa"}, {"4", "abbb"}, {"3,1", "abac"}};
+
+GPUS_TEST(test_bytes, bytes_layouts)
+{
+	size_t size = (size_t)ddp_world(ddp)->size;
+	size_t most = sizes[ROWS(sizes) - 1] * size + 16;
+	char *memories[2] = {NULL, gpus_foreign(most)};
+	unsigned int salt = 0;
+	void *direct;
+
+	RANK_OK(ddp, ddp_device_alloc(ddp, most, &direct));
+	memories[0] = direct;
+	for (int i = 0; i < ROWS(sizes); i++)
+		for (int kind = 0; kind < 2; kind++) {
+			/* More than a piece once for each: by the last root, and in all parts together. */
+			bool large = sizes[i] > LARGE;
+			size_t part = large ? sizes[i] / size + 1 : sizes[i];
+
+			for (int root = large ? (int)size - 1 : 0; root < (int)size; root++, salt++)
+				broadcast_and_check(ddp, memories[kind] + salt % 9, sizes[i], root,
+						    salt);
+			gather_and_check(ddp, memories[kind], part, salt % 2, salt);
+			gather_and_check(ddp, memories[kind], part, salt % 2 == 0, salt + 1);
+		}
+	RANK_OK(ddp, ddp_device_free(ddp, direct));
+	gpus_foreign_free(memories[1]);
+}
+
+/* --- Many sums --------------------------------------------------------------------------- */
+
+static const struct gpus_layout ahead[] = {
+	{"2", "aa"}, {"4", "aaaa"}, {"8", "aaaaaaaa"}, {"4", "aabb"}, {"2,1", "aab"}};
+
+GPUS_TEST(test_ahead, ahead)
+{
+	enum { TURNS = 300, COUNT = 5 };
+	static float want[COUNT], got[COUNT];
+	void *memory;
+	float *data;
+
+	RANK_OK(ddp, ddp_device_alloc(ddp, TURNS * COUNT * sizeof(float), &memory));
+	data = memory;
+	for (int turn = 0; turn < TURNS; turn++) {
+		gpus_values(got, DDP_F32, COUNT, rank, (unsigned int)turn);
+		gpus_in(data + turn * COUNT, got, sizeof(got));
+	}
+	for (int turn = 0; turn < TURNS; turn++)
+		RANK_OK(ddp, ddp_device_all_reduce(ddp, data + turn * COUNT, data + turn * COUNT,
+						   COUNT, DDP_F32, DDP_SUM, NULL));
+	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
+	for (int turn = 0; turn < TURNS; turn++) {
+		gpus_expect(ddp, want, DDP_F32, DDP_SUM, COUNT, (unsigned int)turn);
+		gpus_out(got, data + turn * COUNT, sizeof(got));
+		RANK_CHECK(memcmp(got, want, sizeof(got)) == 0);
+	}
+	RANK_OK(ddp, ddp_device_free(ddp, memory));
+}
+
+/* Results go into the next turn, which may be on another stream. */
+GPUS_TEST(test_streams, some)
+{
+	void *streams[] = {NULL, gpus_stream(), gpus_stream()};
+	uint8_t *data[2] = {NULL, gpus_foreign(1)}, value, want = 0;
+	uint8_t size = (uint8_t)ddp_world(ddp)->size;
+	void *memory;
+
+	RANK_OK(ddp, ddp_device_alloc(ddp, 1, &memory));
+	data[0] = memory;
+	value = (uint8_t)(rank + 1);
+	gpus_in(data[0], &value, 1);
+	for (uint8_t i = 0; i < size; i++)
+		want = (uint8_t)(want + i + 1);
+	for (int turn = 0; turn < 60; turn++) {
+		RANK_OK(ddp, ddp_device_all_reduce(ddp, data[turn % 2], data[(turn + 1) % 2], 1,
+						   DDP_U8, DDP_SUM, streams[turn / 3 % 3]));
+		want = turn > 0 ? (uint8_t)(want * size) : want;
+	}
+	RANK_OK(ddp, ddp_device_wait(ddp, streams[59 / 3 % 3]));
+	gpus_out(&value, data[0], 1);
+	RANK_CHECK(value == want);
+	gpus_stream_close(streams[1]);
+	gpus_stream_close(streams[2]);
+	RANK_OK(ddp, ddp_device_free(ddp, memory));
+	gpus_foreign_free(data[1]);
+}
+
+/* --- Captures ------------------------------------------------------------------------------ */
+
+GPUS_TEST(test_capture, some)
+{
+	void *stream = gpus_stream();
+	float *data = gpus_foreign(sizeof(*data));
+
+	*data = 1;
+	gpus_stream_capture(stream, true);
+	RANK_CHECK(ddp_device_all_reduce(ddp, data, data, 1, DDP_F32, DDP_SUM, stream) ==
+		   DDP_ERR_STATE);
+	RANK_CHECK(strstr(ddp_error(ddp), "captured") && strstr(ddp_error(ddp), "CUDA graph"));
+	RANK_CHECK(ddp_device_broadcast(ddp, data, 4, 0, stream) == DDP_ERR_STATE);
+	RANK_CHECK(ddp_device_all_gather(ddp, data, data, 0, stream) == DDP_ERR_STATE);
+	RANK_CHECK(ddp_device_wait(ddp, stream) == DDP_ERR_STATE);
+	gpus_stream_capture(stream, false);
+	RANK_OK(ddp, ddp_device_all_reduce(ddp, data, data, 1, DDP_F32, DDP_SUM, stream));
+	RANK_OK(ddp, ddp_device_wait(ddp, stream));
+	RANK_CHECK(*data == (float)ddp_world(ddp)->size);
+	gpus_stream_close(stream);
+	gpus_foreign_free(data);
+}
+
+/* --- What is left ---------------------------------------------------------------------------- */
+
+static void alloc_and_free(struct ddp *ddp)
+{
+	void *memory[8];
+
+	for (int i = 0; i < 8; i++) {
+		RANK_OK(ddp, ddp_device_alloc(ddp, (size_t)1 << (2 * i), &memory[i]));
+		RANK_OK(ddp,
+			ddp_device_all_reduce(ddp, memory[i], memory[i], 1, DDP_U8, DDP_MAX, NULL));
+	}
+	for (int i = 0; i < 7; i++)
+		RANK_OK(ddp, ddp_device_free(ddp, memory[(i * 3) % 7]));
+	RANK_OK(ddp, ddp_device_free(ddp, memory[7]));
+	RANK_OK(ddp, ddp_device_free(ddp, NULL));
+}
+
+static int body_left(int rank)
+{
+	struct ddp *ddp = gpus_join();
+	void *left;
+
+	(void)rank;
+	for (int i = 0; i < 5; i++)
+		alloc_and_free(ddp);
+	RANK_OK(ddp, ddp_device_alloc(ddp, 100, &left));
+	RANK_OK(ddp, ddp_device_all_reduce(ddp, left, left, 25, DDP_F32, DDP_SUM, NULL));
+	ddp_destroy(ddp); /* with memory */
+	return 0;
+}
+
+TEST_ROWS(test_left, some)
+{
+	gpus_run(&some[_i], body_left);
+}
+
+/* --- The share --------------------------------------------------------------------------------- */
+
+static int body_share(int rank)
+{
+	struct ddp *ddp;
+	void *memory, *more;
+
+	setenv("DDP_SHARE", rank == 1 ? "0.25" : "0.5", 1);
+	ddp = gpus_join();
+	for (int i = 0; i < 3; i++) {
+		RANK_OK(ddp, ddp_device_alloc(ddp, 200 << 20, &memory));
+		RANK_CHECK(ddp_device_alloc(ddp, 60 << 20, &more) == DDP_ERR_MEMORY && !more);
+		RANK_CHECK(strstr(ddp_error(ddp), "rank 1") && strstr(ddp_error(ddp), "60 MiB") &&
+			   strstr(ddp_error(ddp), "256 MiB") && strstr(ddp_error(ddp), "200 MiB"));
+		RANK_OK(ddp, ddp_device_free(ddp, memory));
+	}
+	ddp_destroy(ddp);
+	return 0;
+}
+
+static const struct gpus_layout both_paths[] = {{"2", "aa"}, {"2", "ab"}};
+
+TEST_ROWS(test_share, both_paths)
+{
+	gpus_run(&both_paths[_i], body_share);
+}
+
+UNIT_MAIN("staged", gpus_use)
