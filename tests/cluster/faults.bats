@@ -29,8 +29,7 @@ setup() { RANDOM=$((${DDP_SEED:-$$} % 32768)); }
 begin_again()
 {
 	xargs -r kill -9 <"$TOP/stopped" 2>/dev/null || true
-	"$minicluster" down >/dev/null
-	"$minicluster" up --plugin "$TOP/ddp.so" "${options[@]}" >"$TOP/up.log" 2>&1
+	restart_cluster "${options[@]}" || return
 	rm -rf "$WORK"/{state,model,rc,job.out,.ddp}
 	: >"$TOP/stopped"
 }

@@ -38,10 +38,26 @@ cluster_up()
 	fi
 	export TOP WORK MINICLUSTER_DIR
 	export SHOW=$TOP/show
+	start_cluster "$@"
+}
+
+# Start the cluster of cluster_up() with these options of "minicluster up"; print its log if that fails.
+start_cluster()
+{
 	"$minicluster" up --plugin "$TOP/ddp.so" "$@" >"$TOP/up.log" 2>&1 || {
 		cat "$TOP/up.log" >&2
 		return 1
 	}
+}
+
+# For teardown(): replace the cluster by a new one. Slurm keeps a lost node busy for minutes.
+restart_cluster()
+{
+	"$minicluster" down >"$TOP/up.log" 2>&1 || {
+		cat "$TOP/up.log" >&2
+		return 1
+	}
+	start_cluster "$@"
 }
 
 cluster_down()

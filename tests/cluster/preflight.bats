@@ -39,8 +39,7 @@ teardown()
 	echo "optional $TOP/ddp.so" >"$MINICLUSTER_DIR/plugstack.conf"
 	[[ -z ${stopped-} ]] || kill -CONT "$stopped" || true
 	if [[ -e $TOP/lost ]]; then
-		"$minicluster" down >/dev/null
-		"$minicluster" up --plugin "$TOP/ddp.so" "${options[@]}" >"$TOP/up.log" 2>&1
+		restart_cluster "${options[@]}"
 	else
 		end_jobs
 	fi

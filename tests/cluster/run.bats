@@ -6,12 +6,6 @@ load lib
 
 options=(--nodes 4 --gpus 0 --conf KillWait=5 --conf SlurmdTimeout=300)
 
-# The reason why it does not start is in the log.
-start()
-{
-	"$minicluster" up --plugin "$TOP/ddp.so" "${options[@]}" "$@" >"$TOP/up.log" 2>&1 || { cat "$TOP/up.log" >&2; return 1; }
-}
-
 setup_file()
 {
 	cluster_up "${options[@]}"
@@ -42,8 +36,7 @@ teardown_file() { cluster_down; }
 teardown()
 {
 	if [[ -e $WORK/lost ]]; then
-		"$minicluster" down >/dev/null
-		start
+		restart_cluster "${options[@]}" || return
 	else
 		end_jobs
 	fi
@@ -561,9 +554,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 # Slurm sends SIGTERM to the ranks alone, and ends the job when the grace time is over.
 @test "preemption by a higher partition: nothing is started again, and the job goes on later" {
 	local job status
-	touch "$WORK/lost"
-	"$minicluster" down >/dev/null
-	start --conf PreemptType=preempt/partition_prio --conf PreemptMode=REQUEUE
+	again --conf PreemptType=preempt/partition_prio --conf PreemptMode=REQUEUE
 	"$minicluster" run scontrol update PartitionName=main GraceTime=20 OverSubscribe=NO
 	"$minicluster" run scontrol create PartitionName=high Nodes=ALL State=UP PriorityTier=9 PreemptMode=OFF
 	for status in 0 3; do
@@ -857,8 +848,7 @@ submitted()
 again()
 {
 	touch "$WORK/lost"
-	"$minicluster" down >/dev/null
-	start "$@"
+	restart_cluster "${options[@]}" "$@"
 }
 
 # What ranks do that have to be killed, so that nodes are asked before the step is over.

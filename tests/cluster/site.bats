@@ -103,7 +103,7 @@ network()
 	check --here
 	same "$rc" 0
 	row ok "$(here)" ddp.so "$TOP/ddp.so"
-	has_not "$out" 'n[1-3]'
+	has_not "$out" ' n[1-3] '
 }
 
 @test "required is a warning; a wrong argument and a library of somebody else are wrong" {

@@ -7,10 +7,12 @@
 
 load lib
 
-# Slurm itself would not notice a lost node in the time of a test.
+# Slurm itself does not notice a lost node within the test: SlurmdTimeout.
+options=(--nodes 4 --gpus 0 --conf KillWait=5 --conf SlurmdTimeout=300)
+
 setup_file()
 {
-	cluster_up --nodes 4 --gpus 0 --conf KillWait=5 --conf SlurmdTimeout=300
+	cluster_up "${options[@]}"
 	install_runtime
 	# What the user has in a home directory is not looked at.
 	export XDG_CACHE_HOME=$WORK/.cache
@@ -20,12 +22,10 @@ teardown_file() { cluster_down; }
 
 setup() { [ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"; }
 
-# For Slurm a lost node is busy for minutes.
 teardown()
 {
-	"$minicluster" down >/dev/null
-	"$minicluster" up --plugin "$TOP/ddp.so" --nodes 4 --gpus 0 --conf KillWait=5 --conf SlurmdTimeout=300 \
-		>"$TOP/up.log" 2>&1
+	[ -n "$BATS_TEST_COMPLETED" ] || cat "$WORK/job.out" >&2
+	restart_cluster "${options[@]}" || return
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 }
 
