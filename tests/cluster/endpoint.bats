@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-# Where rank 0 listens: MASTER_ADDR and MASTER_PORT.
+# MASTER_ADDR and MASTER_PORT: which address and port the plugin chooses for rank 0's listener.
 # shellcheck disable=SC2016,SC2154
 
 load lib
 
-# Ports named here lie between those of minicluster (up to 29999) and the ephemeral ones.
+# The ports in these tests are between those of minicluster (up to 29999) and the kernel's ephemeral range.
 setup_file()
 {
 	cluster_up --nodes 3 --cpus 8 --gpus 0
-	# Addresses of their own, so that each tells its node. All of 127/8 is this machine.
+	# Each node gets an address of its own in 127.0.0.0/8, which is all this host.
 	sed -i 's/^\(NodeName=n\([23]\) .*NodeAddr=127\.0\.0\.\)1 /\1\2 /' "$MINICLUSTER_DIR/slurm.conf"
 	"$minicluster" run scontrol reconfigure
 }
 teardown_file() { cluster_down; }
 teardown() { other_cluster_down; }
 
-told() { grep '^ddp:' "$TOP/err"; }
+plugin_messages() { grep '^ddp:' "$TOP/err"; }
 
-# value NAME LINES: what the lines agree on, "?" if they do not.
+# value NAME LINES: the value of NAME if all lines have the same, else "?".
 value()
 {
 	local values
@@ -35,7 +35,7 @@ value()
 }
 
 # bats test_tags=release
-@test "an address that scontrol alone changed: MASTER_ADDR is slurm.conf's, to which srun goes" {
+@test "NodeAddr changed by scontrol only: MASTER_ADDR is the address in slurm.conf, which srun uses too" {
 	"$minicluster" run scontrol update nodename=n2 nodeaddr=127.0.0.9
 	got=$(show MASTER_ADDR -w 'n[2-3]' -N2 -n2 --ddp)
 	"$minicluster" run scontrol update nodename=n2 nodeaddr=127.0.0.2
@@ -43,7 +43,7 @@ value()
 1@n3 MASTER_ADDR=127.0.0.2"
 }
 
-@test "-m arbitrary: rank 0's node is not the first of the list" {
+@test "-m arbitrary: MASTER_ADDR is that of rank 0's node, not of the first node in the list" {
 	printf '%s\n' n3 n1 n2 | as_user tee "$WORK/hosts" >/dev/null
 	got=$(SLURM_HOSTFILE=$WORK/hosts show "MASTER_ADDR SLURM_STEP_NODELIST" -n3 -m arbitrary --ddp)
 	same "$got" "0@n3 MASTER_ADDR=127.0.0.3 SLURM_STEP_NODELIST=n[1-3]
@@ -51,17 +51,17 @@ value()
 2@n2 MASTER_ADDR=127.0.0.3 SLURM_STEP_NODELIST=n[1-3]"
 }
 
-@test "heterogeneous step: rank 0's node is the first component's" {
+@test "heterogeneous step: MASTER_ADDR is that of the first component's node" {
 	got=$(mc salloc -Q -w 'n[1-2]' -N2 -n2 srun --ddp -n1 -w n2 "$SHOW" MASTER_ADDR : \
 		-n1 -w n1 "$SHOW" MASTER_ADDR | sort)
 	same "$got" "0@n2 MASTER_ADDR=127.0.0.2
 1@n1 MASTER_ADDR=127.0.0.2"
 }
 
-@test "a job that was shrunk: rank 0's node is not the first of SLURM_NODELIST" {
+@test "a job after a node was removed: MASTER_ADDR is that of rank 0's node, not of the first in SLURM_NODELIST" {
 	local conf node
 	other_cluster --nodes 4 --gpus 0
-	# Names of two forms, which a list and the nodes of a step sort differently.
+	# Node names of different forms: a node list and the step layout sort them differently.
 	conf=$MINICLUSTER_DIR/slurm.conf
 	for daemon in slurmctld slurmd-n1 slurmd-n2 slurmd-n3 slurmd-n4; do
 		kill "$(<"$MINICLUSTER_DIR/$daemon.pid")"
@@ -84,19 +84,19 @@ value()
 
 idle_nodes() { [ "$(mc sinfo -h -N -t idle -o %N | wc -l)" -eq "$1" ]; }
 
-@test "a step on one node of a larger job has that node's address" {
+@test "a step on one node of a larger job: MASTER_ADDR is that node's address" {
 	got=$(mc salloc -Q -w 'n[1-3]' -N3 -n3 srun -N1 -n1 -w n2 --ddp "$SHOW" MASTER_ADDR)
 	same "$got" "0@n2 MASTER_ADDR=127.0.0.2"
 }
 
-@test "--ddp-master-suffix: the node's name and the suffix" {
+@test "--ddp-master-suffix and SLURM_DDP_MASTER_SUFFIX: MASTER_ADDR is the node's name with the suffix" {
 	got=$(show MASTER_ADDR -w 'n[2-3]' -N2 -n2 --ddp --ddp-master-suffix=-ib)
 	same "$got" "0@n2 MASTER_ADDR=n2-ib
 1@n3 MASTER_ADDR=n2-ib"
 	same "$(SLURM_DDP_MASTER_SUFFIX=.x show MASTER_ADDR -w n1 -N1 -n1 --ddp)" "0@n1 MASTER_ADDR=n1.x"
 }
 
-@test "MASTER_ADDR and MASTER_PORT of the user's own win, for torchrun too" {
+@test "MASTER_ADDR and MASTER_PORT in the user's environment are kept, also in PET_RDZV_ENDPOINT" {
 	got=$(MASTER_ADDR=my.host MASTER_PORT=4321 show "MASTER_ADDR MASTER_PORT PET_RDZV_ENDPOINT" \
 		-w 'n[1-2]' -N2 -n2 --ddp --ddp-master-suffix=-ib)
 	same "$got" "0@n1 MASTER_ADDR=my.host MASTER_PORT=4321 PET_RDZV_ENDPOINT=my.host:4321
@@ -107,7 +107,7 @@ idle_nodes() { [ "$(mc sinfo -h -N -t idle -o %N | wc -l)" -eq "$1" ]; }
 # --- Port -----------------------------------------------------------------------------
 
 # bats test_tags=release
-@test "MASTER_PORT is the first port that Slurm reserved, NCCL's RAS has the second" {
+@test "ports reserved by Slurm: the first is MASTER_PORT, the second is in NCCL_RAS_ADDR" {
 	got=$(show "MASTER_PORT NCCL_RAS_ADDR SLURM_STEP_RESV_PORTS" -w 'n[1-2]' -N2 -n2 --ddp)
 	first=$(value SLURM_STEP_RESV_PORTS "$got" | grep -o '^[0-9]*')
 	has "$first" '^[1-9][0-9]+$'
@@ -115,7 +115,7 @@ idle_nodes() { [ "$(mc sinfo -h -N -t idle -o %N | wc -l)" -eq "$1" ]; }
 	same "$(value NCCL_RAS_ADDR "$got")" "localhost:$((first + 1))"
 }
 
-@test "--resv-ports=1: one port is the store's, none is left for RAS" {
+@test "--resv-ports=1: the port is MASTER_PORT, and NCCL_RAS_ADDR is unset" {
 	got=$(show "MASTER_PORT NCCL_RAS_ADDR SLURM_STEP_RESV_PORTS" -N1 -n1 --resv-ports=1 --ddp)
 	port=$(value SLURM_STEP_RESV_PORTS "$got")
 	has "$port" '^[1-9][0-9]+$'
@@ -123,7 +123,7 @@ idle_nodes() { [ "$(mc sinfo -h -N -t idle -o %N | wc -l)" -eq "$1" ]; }
 	same "$(value NCCL_RAS_ADDR "$got")" UNSET
 }
 
-@test "--ddp-port=P is the port, odd or not; in the environment too" {
+@test "--ddp-port=P sets the port, even or odd, and has priority over SLURM_DDP_PORT" {
 	same "$(show "MASTER_PORT NCCL_RAS_ADDR" -w n1 -N1 -n1 --ddp --ddp-port=4445)" \
 		"0@n1 MASTER_PORT=4445 NCCL_RAS_ADDR=localhost:4446"
 	same "$(SLURM_DDP_PORT=4447 show MASTER_PORT -w n1 -N1 -n1 --ddp)" "0@n1 MASTER_PORT=4447"
@@ -131,13 +131,13 @@ idle_nodes() { [ "$(mc sinfo -h -N -t idle -o %N | wc -l)" -eq "$1" ]; }
 		"0@n1 MASTER_PORT=4449"
 }
 
-@test "MASTER_PORT of the user's own wins over --ddp-port, with a line" {
+@test "MASTER_PORT in the user's environment has priority over --ddp-port, with a message" {
 	got=$(MASTER_PORT=4321 show MASTER_PORT -w n1 -N1 -n1 --ddp --ddp-port=4445)
 	same "$got" "0@n1 MASTER_PORT=4321"
-	same "$(told)" "ddp: MASTER_PORT=4321 of your environment is used, --ddp-port is not"
+	same "$(plugin_messages)" "ddp: MASTER_PORT=4321 of your environment is used, --ddp-port is not"
 }
 
-@test "MASTER_PORT of the user's own that is no port is refused" {
+@test "a MASTER_PORT in the user's environment that is no port is refused" {
 	MASTER_PORT=70000 try mc srun -N1 -n1 --ddp true
 	[ "$rc" -ne 0 ]
 	has "$err" "^srun: error: ddp: MASTER_PORT=70000 in your environment is not a port, 1 to 65535; unset it and one is chosen$"
@@ -145,9 +145,9 @@ idle_nodes() { [ "$(mc sinfo -h -N -t idle -o %N | wc -l)" -eq "$1" ]; }
 
 # --- The computed port ----------------------------------------------------------------
 
-# compute LO HI CLUSTER.JOB.STEP ATTEMPT: the port, by the words of core/endpoint.c and not by
-# its code: FNV-1a over "job.step.attempt.cluster", the mixer of splitmix64, an even port of the
-# range whose successor is in it, not in the kernel's ephemeral range.
+# compute LO HI CLUSTER.JOB.STEP ATTEMPT: the expected port. Written from the comment in core/endpoint.c, not from its code:
+# FNV-1a over "job.step.attempt.cluster", mixed as in splitmix64, selects an even port. The port and its successor are in the
+# range, and outside of the kernel's ephemeral range if possible.
 compute()
 {
 	/usr/bin/python3 - "$@" <<-'END'
@@ -169,7 +169,7 @@ compute()
 	END
 }
 
-# Steps of two jobs; each must have the port that "compute" has.
+# check_computed LO HI OPTION...: steps of two jobs have the ports that compute() prints.
 check_computed()
 {
 	local lo=$1 hi=$2 id port
@@ -188,42 +188,42 @@ check_computed()
 	same "$(wc -l <"$TOP/ports")" 6
 }
 
-@test "--ddp-port=LO-HI: an even port of the range, computed" {
+@test "--ddp-port=LO-HI: an even port of the range, computed from job, step and cluster" {
 	check_computed 31001 31999 --ddp-port=31001-31999
-	# Six of 499: all the same would be no hash.
+	# Six ports out of 499: nearly all must differ.
 	[ "$(sort -u "$TOP/ports" | wc -l)" -gt 3 ]
 }
 
 # bats test_tags=release
-@test "where Slurm reserves none, the port is computed, from 61000-65533" {
+@test "without ports reserved by Slurm, the port is computed in 61000-65533" {
 	other_cluster --nodes 1 --gpus 0 --conf MpiParams=
 	same "$(show SLURM_STEP_RESV_PORTS -n1)" "0@n1 SLURM_STEP_RESV_PORTS=UNSET"
 	check_computed 61000 65533
 	[ "$(sort -u "$TOP/ports" | wc -l)" -gt 3 ]
 }
 
-@test "ports= in plugstack.conf does not hold where Slurm reserves ports" {
+@test "ports= in plugstack.conf is ignored if Slurm reserves ports" {
 	plugin_arguments ports=32000-32100
 	got=$(show "MASTER_PORT SLURM_STEP_RESV_PORTS" -n1 --ddp)
 	same "$(value MASTER_PORT "$got")" "$(value SLURM_STEP_RESV_PORTS "$got" | grep -o '^[0-9]*')"
 }
 
-@test "a range that reaches into the ephemeral ports is used outside of them" {
+@test "a range that overlaps the ephemeral ports: the port is outside of them" {
 	read -r first last </proc/sys/net/ipv4/ip_local_port_range
 	[ "$first" -gt 3000 ] || skip "the ephemeral range begins at $first"
 	check_computed $((first - 40)) $((first + 1000)) "--ddp-port=$((first - 40))-$((first + 1000))"
 	[ "$(sort -n "$TOP/ports" | tail -n 1)" -lt "$first" ]
-	# All of it within: then there is no choice.
+	# A range completely inside the ephemeral ports is used as it is.
 	[ "$last" -gt $((first + 100)) ] || return 0
 	check_computed $((first + 2)) $((first + 100)) "--ddp-port=$((first + 2))-$((first + 100))"
 }
 
-@test "a range of one pair and of one port" {
+@test "--ddp-port with a range that has one even port, and with a range of one port" {
 	same "$(show MASTER_PORT -w n1 -N1 -n1 --ddp --ddp-port=31001-31003)" "0@n1 MASTER_PORT=31002"
 	same "$(show MASTER_PORT -w n1 -N1 -n1 --ddp --ddp-port=31001-31001)" "0@n1 MASTER_PORT=31001"
 }
 
-@test "another attempt has another port" {
+@test "a restarted job has another port" {
 	same "$(show "DDP_ATTEMPT" -w n1 -N1 -n1 --ddp)" "0@n1 DDP_ATTEMPT=0"
 	got=$(mc salloc -Q -w n1 -N1 -n1 env SLURM_RESTART_COUNT=3 srun --ddp --ddp-port=31000-31999 \
 		"$SHOW" DDP_JOB DDP_ATTEMPT MASTER_PORT)
@@ -232,12 +232,12 @@ check_computed()
 	same "$(value MASTER_PORT "$got")" "$wanted"
 }
 
-# --- At the same time -----------------------------------------------------------------
+# --- Concurrent steps and jobs --------------------------------------------------------
 
-# A task that prints its port once [count] tasks are in [directory], so that all live at once.
-meet()
+# Writes the script print-port COUNT DIRECTORY, which prints its port when COUNT tasks run at the same time.
+write_print_port()
 {
-	as_user tee "$WORK/meet" >/dev/null <<-'END'
+	as_user tee "$WORK/print-port" >/dev/null <<-'END'
 		#!/bin/bash
 		: >"$2/$SLURM_JOB_ID.$SLURM_STEP_ID"
 		for ((i = 0; i < 600; i++)); do
@@ -250,15 +250,15 @@ meet()
 		done
 		exit 1
 	END
-	as_user chmod +x "$WORK/meet"
+	as_user chmod +x "$WORK/print-port"
 }
 
-@test "two steps of one job at the same time have two ports, ten times" {
-	meet
+@test "two concurrent steps of one job have different ports, ten times" {
+	write_print_port
 	mc salloc -Q -w n1 -N1 -n2 bash -c 'for i in {1..10}; do
 		mkdir step.$i
-		srun --ddp --exact -n1 ./meet 2 step.$i >step.$i.a &
-		srun --ddp --exact -n1 ./meet 2 step.$i >step.$i.b || exit 1
+		srun --ddp --exact -n1 ./print-port 2 step.$i >step.$i.a &
+		srun --ddp --exact -n1 ./print-port 2 step.$i >step.$i.b || exit 1
 		wait $! || exit 1
 	done' 2>"$TOP/err"
 	for i in {1..10}; do
@@ -267,30 +267,30 @@ meet()
 	done
 }
 
-# JAX's own detection takes the port from the job's number: two steps meet there.
-@test "JAX: two steps of one job have two coordinators, each its step's MASTER_PORT, or the user's" {
+# JAX's own Slurm detection derives the port from the job id, so two steps of a job would use the same.
+@test "JAX_COORDINATOR_ADDRESS: the step's MASTER_ADDR and MASTER_PORT, or the user's value" {
 	got=$(mc salloc -Q -N1 -n2 bash -c 'for i in 1 2; do srun -n1 --ddp "$@" & done; wait' - \
 		"$SHOW" MASTER_ADDR MASTER_PORT JAX_COORDINATOR_ADDRESS)
 	same "$(sed -n 's/.* MASTER_ADDR=\(.*\) MASTER_PORT=\(.*\) JAX_COORDINATOR_ADDRESS=\1:\2$/\2/p' <<<"$got" | sort -u | wc -l)" 2
 	same "$(JAX_COORDINATOR_ADDRESS=me:5 show JAX_COORDINATOR_ADDRESS -N1 -n1 --ddp)" "0@n1 JAX_COORDINATOR_ADDRESS=me:5"
 }
 
-@test "two jobs on one node at the same time have two ports, ten times" {
-	meet
+@test "two concurrent jobs on one node have different ports, ten times" {
+	write_print_port
 	for i in {1..10}; do
 		as_user mkdir "$WORK/job.$i"
-		mc srun --ddp -w n1 -N1 -n1 ./meet 2 "job.$i" >"$TOP/a" 2>/dev/null &
+		mc srun --ddp -w n1 -N1 -n1 ./print-port 2 "job.$i" >"$TOP/a" 2>/dev/null &
 		first=$!
-		mc srun --ddp -w n1 -N1 -n1 ./meet 2 "job.$i" >"$TOP/b" 2>/dev/null
+		mc srun --ddp -w n1 -N1 -n1 ./print-port 2 "job.$i" >"$TOP/b" 2>/dev/null
 		wait $first
 		same "$(cat "$TOP/a" "$TOP/b" | grep -c '^[1-9][0-9]*$')" 2
 		same "$(sort -u "$TOP/a" "$TOP/b" | wc -l)" 2
 	done
 }
 
-# --- It works -------------------------------------------------------------------------
+# --- Connecting -----------------------------------------------------------------------
 
-@test "rank 1 reaches rank 0 at MASTER_ADDR:MASTER_PORT, by nodes whose names do not resolve" {
+@test "rank 1 connects to rank 0 at MASTER_ADDR and MASTER_PORT on nodes whose names do not resolve" {
 	as_user tee "$WORK/call.py" >/dev/null <<-'END'
 		import os, socket, time
 		end = time.monotonic() + 30

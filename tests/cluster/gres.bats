@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# GPUs and shards, as Slurm really gives them to tasks.
+# The plugin's devices and shares for the GPUs and shards that a real Slurm assigns to tasks.
 # shellcheck disable=SC2154
 
 load lib
@@ -12,11 +12,11 @@ teardown() { other_cluster_down; }
 
 names="LOCAL_RANK DDP_DEVICE DDP_SHARE CUDA_VISIBLE_DEVICES"
 
-# What the tasks were told, without the channels of Slurm's own.
-told() { grep '^ddp:' "$TOP/err"; }
+# The plugin's messages among all that srun printed.
+plugin_messages() { grep '^ddp:' "$TOP/err"; }
 
-# crowd NODE RANKS GPUS: the line about NCCL where ranks share a GPU.
-crowd()
+# nccl_warning NODE RANKS GPUS: the warning that NCCL refuses several ranks on one GPU.
+nccl_warning()
 {
 	local several=''
 	[[ $3 != *,* ]] || several=', more than one on a GPU'
@@ -24,47 +24,46 @@ crowd()
 		"$1" "$2" "${several:+s}" "$3" "$several"
 }
 
-lost="ddp: each task sees its own device alone, so NVLink and CUDA peer-to-peer between tasks of a node can be lost"
+no_peer_to_peer="ddp: each task sees its own device alone, so NVLink and CUDA peer-to-peer between tasks of a node can be lost"
 
 # --- Whole GPUs -----------------------------------------------------------------------
 
 # bats test_tags=release
-@test "gpu:2 for two tasks a node: each its own device, both visible" {
+@test "--gres=gpu:2 for two tasks a node: each task has its own device and sees both" {
 	got=$(show "$names" -N2 --ntasks-per-node=2 --gres=gpu:2 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1
 1@n1 LOCAL_RANK=1 DDP_DEVICE=1 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1
 2@n2 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1
 3@n2 LOCAL_RANK=1 DDP_DEVICE=1 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1"
-	same "$(told)" ""
+	same "$(plugin_messages)" ""
 }
 
-@test "--gpus=2 and --gpus-per-node=2 are the same request" {
+@test "--gpus=2 and --gpus-per-node=2 give the same devices" {
 	want="0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1
 1@n1 LOCAL_RANK=1 DDP_DEVICE=1 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1"
 	same "$(show "$names" -N1 -w n1 -n2 --gpus=2 --ddp)" "$want"
 	same "$(show "$names" -N1 -w n1 -n2 --gpus-per-node=2 --ddp)" "$want"
 }
 
-@test "more GPUs than tasks: each task the one of its number" {
+@test "more GPUs than tasks: LOCAL_RANK selects the device, one warning counts both" {
 	got=$(show "$names" -N1 -w n1 -n2 --gres=gpu:4 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1,2,3
 1@n1 LOCAL_RANK=1 DDP_DEVICE=1 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1,2,3"
-	same "$(told)" "ddp: n1: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all"
+	same "$(plugin_messages)" "ddp: n1: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all"
 }
 
-@test "more GPUs than tasks on two nodes: one warning" {
+@test "more GPUs than tasks on two nodes: one warning, none with the advised --ntasks-per-node" {
 	show LOCAL_RANK -N2 --ntasks-per-node=2 --gres=gpu:4 --ddp
-	same "$(told)" "ddp: n1: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all"
-	# What it advises.
+	same "$(plugin_messages)" "ddp: n1: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all"
 	show LOCAL_RANK -N2 --ntasks-per-node=4 --gres=gpu:4 --ddp
-	same "$(told)" ''
+	same "$(plugin_messages)" ''
 }
 
-@test "one task for several GPUs: a line of --ddp-verbose alone" {
+@test "one task for several GPUs: only --ddp-verbose mentions it" {
 	show LOCAL_RANK -N2 --ntasks-per-node=1 --gres=gpu:4 --ddp
-	same "$(told)" ''
+	same "$(plugin_messages)" ''
 	show LOCAL_RANK -N2 --ntasks-per-node=1 --gres=gpu:4 --ddp --ddp-verbose
-	same "$(told | grep 'for 4 GPUs')" "ddp: n1: 1 task for 4 GPUs; --ntasks-per-node=4 uses all, unless the task starts a process for each, like torchrun"
+	same "$(plugin_messages | grep 'for 4 GPUs')" "ddp: n1: 1 task for 4 GPUs; --ntasks-per-node=4 uses all, unless the task starts a process for each, like torchrun"
 }
 
 @test "few CPUs for each rank with a GPU: --ddp-verbose recommends --cpus-per-task" {
@@ -72,14 +71,14 @@ lost="ddp: each task sees its own device alone, so NVLink and CUDA peer-to-peer 
 	((cpus > 1)) || skip "this host has one CPU"
 	advised=$((cpus < 8 ? cpus : 8))
 	show LOCAL_RANK -N1 -w n1 -n1 --gres=gpu:1 -c1 --ddp --ddp-verbose
-	same "$(told | grep 'for each rank')" "ddp: n1: 1 CPU for each rank with a GPU, of $cpus on the node; --cpus-per-task=$advised gives its data loaders more, if they are free"
+	same "$(plugin_messages | grep 'for each rank')" "ddp: n1: 1 CPU for each rank with a GPU, of $cpus on the node; --cpus-per-task=$advised gives its data loaders more, if they are free"
 	show LOCAL_RANK -N1 -w n1 -n1 --gres=gpu:1 -c4 --ddp --ddp-verbose
-	has_not "$(told)" 'for each rank'
+	has_not "$(plugin_messages)" 'for each rank'
 	show LOCAL_RANK -N1 -w n1 -n1 -c1 --ddp --ddp-verbose
-	has_not "$(told)" 'for each rank'
+	has_not "$(plugin_messages)" 'for each rank'
 }
 
-@test "more tasks than GPUs: in turn, with a part of each, told once a node" {
+@test "more tasks than GPUs: tasks share the GPUs in turn, with one warning for each node" {
 	got=$(show "$names" -N2 --ntasks-per-node=3 --gres=gpu:2 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.5 CUDA_VISIBLE_DEVICES=0,1
 1@n1 LOCAL_RANK=1 DDP_DEVICE=1 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1
@@ -87,12 +86,12 @@ lost="ddp: each task sees its own device alone, so NVLink and CUDA peer-to-peer 
 3@n2 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.5 CUDA_VISIBLE_DEVICES=0,1
 4@n2 LOCAL_RANK=1 DDP_DEVICE=1 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1
 5@n2 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.5 CUDA_VISIBLE_DEVICES=0,1"
-	same "$(told | sort)" "$(crowd n1 3 0,1)
+	same "$(plugin_messages | sort)" "$(nccl_warning n1 3 0,1)
 ddp: n1: 3 tasks on 2 devices, which they share in turn
 ddp: n2: 3 tasks on 2 devices, which they share in turn"
 }
 
-@test "gpu:2 without --ntasks-per-node: Slurm packs 3 and 1, each node for itself" {
+@test "--gres=gpu:2 without --ntasks-per-node: with 3 tasks on one node and 1 on the other, each node computes its own shares" {
 	got=$(show "LOCAL_RANK DDP_DEVICE DDP_SHARE" -N2 -n4 --gres=gpu:2 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.5
 1@n1 LOCAL_RANK=1 DDP_DEVICE=1 DDP_SHARE=1
@@ -100,20 +99,19 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 3@n2 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1"
 }
 
-@test "no GRES at all: no device, no share, LOCAL_RANK is the local task" {
+@test "without GRES: no device, no share, and LOCAL_RANK is SLURM_LOCALID" {
 	got=$(show "$names DDP_LOCAL_RANK XLA_PYTHON_CLIENT_MEM_FRACTION" -N1 -w n1 -n2 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=UNSET DDP_SHARE=UNSET CUDA_VISIBLE_DEVICES=UNSET DDP_LOCAL_RANK=0 XLA_PYTHON_CLIENT_MEM_FRACTION=UNSET
 1@n1 LOCAL_RANK=1 DDP_DEVICE=UNSET DDP_SHARE=UNSET CUDA_VISIBLE_DEVICES=UNSET DDP_LOCAL_RANK=1 XLA_PYTHON_CLIENT_MEM_FRACTION=UNSET"
-	same "$(told)" ""
+	same "$(plugin_messages)" ""
 }
 
-@test "ddp-info: GPUs that no task uses, and few CPUs" {
+@test "ddp-info warns of GPUs that no task uses and of few CPUs, with and without --ddp" {
 	install_runtime
 	try mc srun -N2 --ntasks-per-node=2 --gres=gpu:4 --ddp ddp-info --no-test
 	same "$rc" 0
 	same "$(grep -c '^warning: .*--ntasks-per-node' <<<"$out")" 1
 	has "$out" '^warning: n1: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all$'
-	# The same without --ddp.
 	try mc srun -N2 --ntasks-per-node=2 --gres=gpu:4 ddp-info --no-test
 	has "$out" '^warning: n1: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all$'
 	try mc srun -N2 --ntasks-per-node=1 --gres=gpu:4 --ddp ddp-info --no-test --strict
@@ -132,54 +130,54 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 # --- Whole GPUs, bound ----------------------------------------------------------------
 
 # bats test_tags=release
-@test "--gpus-per-task=1: each task sees one device, which is its number 0; told once" {
+@test "--gpus-per-task=1: each task sees one device, its device 0, with one warning about peer-to-peer access" {
 	got=$(show "$names DDP_LOCAL_RANK" -N2 --ntasks-per-node=2 --gpus-per-task=1 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0 DDP_LOCAL_RANK=0
 1@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=1 DDP_LOCAL_RANK=1
 2@n2 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0 DDP_LOCAL_RANK=0
 3@n2 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=1 DDP_LOCAL_RANK=1"
-	same "$(told)" "$lost; --gpus-per-node=2 --gpu-bind=none keeps them"
+	same "$(plugin_messages)" "$no_peer_to_peer; --gpus-per-node=2 --gpu-bind=none keeps them"
 }
 
-@test "what that line advises gives each task its device and all of them to see" {
+@test "--gpu-bind=none, as that warning advises: each task has its own device and sees all" {
 	got=$(show "$names" -N1 -w n1 -n2 --gpus-per-node=2 --gpu-bind=none --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1
 1@n1 LOCAL_RANK=1 DDP_DEVICE=1 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1"
-	same "$(told)" ""
+	same "$(plugin_messages)" ""
 }
 
-@test "--gpus-per-task=2 on 4 GPUs: two devices each, the first is the one to use" {
+@test "--gpus-per-task=2 on 4 GPUs: each task sees two devices and uses the first" {
 	got=$(show "$names" -N1 -w n1 -n2 --gpus-per-task=2 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1
 1@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=2,3"
-	has "$(told)" "--gpus-per-node=4 --gpu-bind=none keeps them"
+	has "$(plugin_messages)" "--gpus-per-node=4 --gpu-bind=none keeps them"
 }
 
-# srun alone does not tell its tasks of --gpus-per-task; a job of sbatch or salloc has it.
+# Only tasks in a job of sbatch or salloc have --gpus-per-task in their environment, not those of srun alone.
 # bats test_tags=release
-@test "--gpus-per-task=2 of the job, a step without its binding: the first of each task's pair" {
+@test "--gpus-per-task=2 in salloc, with --gpu-bind=none in the step: each task uses the first device of its pair" {
 	got=$(mc salloc -Q -N1 -w n1 -n2 --gpus-per-task=2 \
 		srun --gpu-bind=none --ddp "$SHOW" LOCAL_RANK DDP_DEVICE DDP_SHARE CUDA_VISIBLE_DEVICES | sort)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1,2,3
 1@n1 LOCAL_RANK=1 DDP_DEVICE=2 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1,2,3"
 }
 
-@test "--gpus-per-task=1 for one task a node: nothing is lost, nothing is told" {
+@test "--gpus-per-task=1 for one task a node: no warning about peer-to-peer access" {
 	got=$(show "$names" -N2 -n2 --gpus-per-task=1 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0
 1@n2 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0"
-	same "$(told)" ""
+	same "$(plugin_messages)" ""
 }
 
-@test "--gpu-bind=single:1: one device each, also from --ntasks-per-gpu" {
+@test "--gpu-bind=single:1 and --ntasks-per-gpu=1: one device for each task" {
 	want="0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0
 1@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=1"
 	same "$(show "$names" -N1 -w n1 -n2 --gres=gpu:2 --gpu-bind=single:1 --ddp)" "$want"
-	same "$(told)" "$lost; --gpus-per-node=2 --gpu-bind=none keeps them"
+	same "$(plugin_messages)" "$no_peer_to_peer; --gpus-per-node=2 --gpu-bind=none keeps them"
 	same "$(show "$names" -N1 -w n1 -n2 --gpus=2 --ntasks-per-gpu=1 --ddp)" "$want"
 }
 
-@test "--gpu-bind=single:1 with three tasks on two GPUs: the third shares the first" {
+@test "--gpu-bind=single:1 with three tasks on two GPUs: the third task shares the first GPU" {
 	got=$(show "$names" -N1 -w n1 -n3 --gres=gpu:2 --gpu-bind=single:1 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.5 CUDA_VISIBLE_DEVICES=0
 1@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=1
@@ -194,12 +192,12 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 3@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.5 CUDA_VISIBLE_DEVICES=1"
 }
 
-# The nodes have no affinity of CPUs and GPUs, so each is equally close.
-@test "--gpu-bind=closest where all are close binds nothing" {
+# These nodes have no CPU affinity of GPUs, so all GPUs are equally close.
+@test "--gpu-bind=closest with equally close GPUs: each task sees all" {
 	got=$(show "$names" -N1 -w n1 -n2 --gres=gpu:2 --gpu-bind=closest --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1
 1@n1 LOCAL_RANK=1 DDP_DEVICE=1 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0,1"
-	same "$(told)" ""
+	same "$(plugin_messages)" ""
 }
 
 @test "--gpu-bind=map_gpu: shares follow the map" {
@@ -215,37 +213,37 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 3@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.333333 CUDA_VISIBLE_DEVICES=0"
 }
 
-@test "--gpu-bind=mask_gpu: tasks may meet on a GPU, so no share is promised" {
+@test "--gpu-bind=mask_gpu: DDP_SHARE is unset, as tasks may share a GPU" {
 	got=$(show "$names" -N1 -w n1 -n2 --gres=gpu:2 --gpu-bind=mask_gpu:0x3,0x1 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=UNSET CUDA_VISIBLE_DEVICES=0,1
 1@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=UNSET CUDA_VISIBLE_DEVICES=0"
-	has "$(told)" "how many tasks this --gpu-bind puts on one GPU is not known, DDP_SHARE stays unset"
+	has "$(plugin_messages)" "how many tasks this --gpu-bind puts on one GPU is not known, DDP_SHARE stays unset"
 }
 
 # --- Shards ---------------------------------------------------------------------------
 
 # bats test_tags=release
-@test "shard:2 of 4 for one task: half a GPU" {
+@test "--gres=shard:2 with 4 shards a GPU: a share of one half" {
 	got=$(show "$names" -N1 -w n1 -n1 --gres=shard:2 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.5 CUDA_VISIBLE_DEVICES=0"
 }
 
-@test "shard:4 of 4 for four tasks: a quarter of one GPU each" {
+@test "--gres=shard:4 for four tasks: each has a quarter of one GPU" {
 	got=$(show "$names" -N1 -w n1 -n4 --gres=shard:4 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.25 CUDA_VISIBLE_DEVICES=0
 1@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.25 CUDA_VISIBLE_DEVICES=0
 2@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.25 CUDA_VISIBLE_DEVICES=0
 3@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.25 CUDA_VISIBLE_DEVICES=0"
-	same "$(told)" "$(crowd n1 4 0)"
+	same "$(plugin_messages)" "$(nccl_warning n1 4 0)"
 }
 
-@test "shard:1 for two tasks: Slurm lets fewer shards than tasks through" {
+@test "--gres=shard:1 for two tasks: each has half a shard" {
 	got=$(show "$names" -N1 -w n1 -n2 --gres=shard:1 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.125 CUDA_VISIBLE_DEVICES=0
 1@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.125 CUDA_VISIBLE_DEVICES=0"
 }
 
-@test "shard:2 on two nodes with 3 and 1 tasks: each node divides its own" {
+@test "--gres=shard:2 with 3 tasks on one node and 1 on the other: each node divides its own shards" {
 	got=$(show "DDP_DEVICE DDP_SHARE" -N2 -n4 --gres=shard:2 --ddp)
 	same "$got" "0@n1 DDP_DEVICE=0 DDP_SHARE=0.166666
 1@n1 DDP_DEVICE=0 DDP_SHARE=0.166666
@@ -253,24 +251,24 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 3@n2 DDP_DEVICE=0 DDP_SHARE=0.5"
 }
 
-@test "a step's part of the job's shards is what counts" {
+@test "DDP_SHARE follows the step's shards, not the job's" {
 	got=$(mc salloc -Q -N1 -n2 --gres=shard:4 srun --overlap --gres=shard:1 -n2 --ddp \
 		"$SHOW" DDP_SHARE | sort)
 	same "$got" "0@n1 DDP_SHARE=0.125
 1@n1 DDP_SHARE=0.125"
 }
 
-# Slurm gives tasks of a bound shard step no device at all. With --gpu-bind=none, slurmstepd
-# 22.05.8 itself crashes on such a step, with the plugin or without.
-@test "a shard step with --gpu-bind gets back the device that Slurm erased" {
+# With --gpu-bind, Slurm erases CUDA_VISIBLE_DEVICES of a shard step. --gpu-bind=none cannot be tested:
+# slurmstepd 22.05.8 crashes on such a step, with and without the plugin.
+@test "a shard step with --gpu-bind: the plugin restores the CUDA_VISIBLE_DEVICES that Slurm erased" {
 	want="0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.25 CUDA_VISIBLE_DEVICES=0
 1@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.25 CUDA_VISIBLE_DEVICES=0"
 	same "$(show "$names" -N1 -w n1 -n2 --gres=shard:2 --gpu-bind=closest --ddp)" "$want"
 	same "$(show "$names" -N1 -w n1 -n2 --gres=shard:2 --gpu-bind=single:1 --ddp)" "$want"
-	same "$(told)" "$(crowd n1 2 0)"
+	same "$(plugin_messages)" "$(nccl_warning n1 2 0)"
 }
 
-@test "128 shards on 2 GPUs, -N2 -n2: shard:64 is the whole GPU, shard:32 half of it" {
+@test "64 shards a GPU, one task a node: --gres=shard:64 is a share of 1, --gres=shard:32 one half" {
 	other_cluster --nodes 2 --gpus 2 --shards 128
 	got=$(show "$names" -N2 -n2 --gres=shard:64 --ddp)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0
@@ -280,14 +278,14 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 1@n2 DDP_SHARE=0.5 XLA_PYTHON_CLIENT_MEM_FRACTION=0.5"
 }
 
-@test "shards_per_gpu in plugstack.conf says nothing where Slurm's own numbers do" {
+@test "shards_per_gpu in plugstack.conf is ignored if Slurm has the number" {
 	plugin_arguments shards_per_gpu=100
 	same "$(show DDP_SHARE -N1 -w n1 -n1 --gres=shard:2 --ddp)" "0@n1 DDP_SHARE=0.5"
 }
 
 # --- Options and variables ------------------------------------------------------------
 
-@test "--ddp-local-rank=task: LOCAL_RANK is the task, DDP_DEVICE stays right" {
+@test "--ddp-local-rank=task: LOCAL_RANK is SLURM_LOCALID, DDP_DEVICE does not change" {
 	got=$(show "$names" -N1 -w n1 -n2 --gpus-per-task=1 --ddp --ddp-local-rank=task)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=0
 1@n1 LOCAL_RANK=1 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=1"
@@ -297,7 +295,7 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 2@n1 LOCAL_RANK=2 DDP_DEVICE=0"
 }
 
-@test "--ddp-local-rank=device: LOCAL_RANK is DDP_DEVICE, or the task without one" {
+@test "--ddp-local-rank=device: LOCAL_RANK is DDP_DEVICE, or SLURM_LOCALID without a device" {
 	got=$(mc salloc -Q -N1 -w n1 -n2 --gpus-per-task=2 srun --gpu-bind=none --ddp \
 		--ddp-local-rank=device "$SHOW" LOCAL_RANK DDP_DEVICE DDP_LOCAL_RANK | sort)
 	same "$got" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_LOCAL_RANK=0
@@ -309,7 +307,7 @@ ddp: n2: 3 tasks on 2 devices, which they share in turn"
 
 share_names="DDP_SHARE XLA_PYTHON_CLIENT_MEM_FRACTION PYTORCH_CUDA_ALLOC_CONF CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
-@test "a shared GPU is told to JAX; to PyTorch only with --ddp-share=torch; off: to nobody" {
+@test "memory limit of a shared GPU: set for JAX, for PyTorch with --ddp-share=torch, for neither with --ddp-share=off" {
 	shard="-N1 -w n1 -n1 --gres=shard:1 --ddp"
 	# shellcheck disable=SC2086
 	got=$(show "$share_names" $shard)
@@ -322,18 +320,18 @@ share_names="DDP_SHARE XLA_PYTHON_CLIENT_MEM_FRACTION PYTORCH_CUDA_ALLOC_CONF CU
 	same "$got" "0@n1 DDP_SHARE=UNSET XLA_PYTHON_CLIENT_MEM_FRACTION=UNSET PYTORCH_CUDA_ALLOC_CONF=UNSET CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=UNSET"
 }
 
-@test "a whole GPU sets no framework's limit, even with --ddp-share=torch" {
+@test "a whole GPU: no memory limit for any framework, even with --ddp-share=torch" {
 	got=$(show "$share_names" -N1 -w n1 -n1 --gres=gpu:1 --ddp --ddp-share=torch)
 	same "$got" "0@n1 DDP_SHARE=1 XLA_PYTHON_CLIENT_MEM_FRACTION=UNSET PYTORCH_CUDA_ALLOC_CONF=UNSET CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=UNSET"
 }
 
-@test "limits of the user's own win" {
+@test "memory limits in the user's environment are kept" {
 	got=$(XLA_PYTHON_CLIENT_MEM_FRACTION=.9 PYTORCH_CUDA_ALLOC_CONF=backend:native \
 		show "$share_names" -N1 -w n1 -n1 --gres=shard:1 --ddp --ddp-share=torch)
 	same "$got" "0@n1 DDP_SHARE=0.25 XLA_PYTHON_CLIENT_MEM_FRACTION=.9 PYTORCH_CUDA_ALLOC_CONF=backend:native CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=UNSET"
 }
 
-@test "where an MPS daemon serves the node, its limit follows the share" {
+@test "an MPS daemon on the node: CUDA_MPS_ACTIVE_THREAD_PERCENTAGE follows the share" {
 	as_user mkdir -p "$WORK/mps"
 	as_user mkfifo "$WORK/mps/control"
 	got=$(CUDA_MPS_PIPE_DIRECTORY=$WORK/mps show "$share_names" -N1 -w n1 -n3 --gres=shard:4 --ddp)
@@ -343,8 +341,8 @@ share_names="DDP_SHARE XLA_PYTHON_CLIENT_MEM_FRACTION PYTORCH_CUDA_ALLOC_CONF CU
 2@n1 $row"
 }
 
-# Slurm takes the variable away on nodes that have GPUs, so this needs nodes without.
-@test "devices that the user names by UUID or MIG are counted and kept" {
+# Nodes without GPUs, since Slurm removes the user's CUDA_VISIBLE_DEVICES on nodes with GPUs.
+@test "CUDA_VISIBLE_DEVICES with UUIDs or MIG devices is kept, and its devices are counted" {
 	other_cluster --nodes 2 --gpus 0
 	export CUDA_VISIBLE_DEVICES=GPU-8f2c-01,GPU-8f2c-02
 	same "$(show "$names" -N1 -w n1 -n2 --ddp)" "0@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=1 CUDA_VISIBLE_DEVICES=GPU-8f2c-01,GPU-8f2c-02
@@ -354,9 +352,9 @@ share_names="DDP_SHARE XLA_PYTHON_CLIENT_MEM_FRACTION PYTORCH_CUDA_ALLOC_CONF CU
 1@n1 LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.5 CUDA_VISIBLE_DEVICES=MIG-9a17-01"
 }
 
-# Reads what "show" printed; adds up the shares by node and GPU, in millionths. The nodes do not
-# constrain devices, so a list has the GPUs' own numbers.
-most_shared()
+# Reads the output of show; prints the largest sum of shares on one GPU, in millionths. The nodes do not constrain
+# devices, so CUDA_VISIBLE_DEVICES has the GPUs' own numbers.
+largest_sum_of_shares()
 {
 	awk '{
 		node = $1; sub(/.*@/, "", node)
@@ -369,11 +367,11 @@ most_shared()
 	} END { print most + 0 }'
 }
 
-@test "the shares of one GPU never add up to more than 1" {
+@test "the shares of one GPU add up to at most 1" {
 	while read -r request; do
 		# shellcheck disable=SC2086
 		got=$(show "$names" -N1 -w n1 $request --ddp)
-		most=$(most_shared <<<"$got")
+		most=$(largest_sum_of_shares <<<"$got")
 		if [ "$most" -gt 1000000 ] || [ "$most" -lt 700000 ]; then
 			printf '%s: %s millionths in\n%s\n' "$request" "$most" "$got" >&2
 			return 1
@@ -389,14 +387,14 @@ most_shared()
 		-n2 --gpus-per-task=2
 		-n2 --gpus-per-task=2 --gpu-bind=none
 	END
-	# Not known is allowed, more than there is is not.
+	# DDP_SHARE may be unset here.
 	got=$(show "$names" -N1 -w n1 -n3 --gres=gpu:2 --gpu-bind=mask_gpu:0x2,0x3,0x1 --ddp)
-	[ "$(most_shared <<<"$got")" -le 1000000 ]
+	[ "$(largest_sum_of_shares <<<"$got")" -le 1000000 ]
 }
 
-# From 23.11 on; beside another job that has three shards of one GPU.
+# Slurm 23.11 and later. Another job has three shards of one GPU.
 # bats test_tags=release
-@test "shards of several GPUs in one step: each rank's share is the part of its own GPU" {
+@test "shards of several GPUs in one step: DDP_SHARE is the rank's part of its own GPU, unset for a part of the job's shards" {
 	need_gpus
 	slurm_at_least 23.11 || skip "this Slurm gives a job the shards of one GPU alone"
 	other_cluster --nodes 1 --cpus 8 --gpus 4 --shards 16 --conf SelectTypeParameters=CR_Core,MULTIPLE_SHARING_GRES_PJ
@@ -406,7 +404,7 @@ most_shared()
 	same "$got" "0@n1 DDP_DEVICE=0 DDP_SHARE=0.25
 1@n1 DDP_DEVICE=1 DDP_SHARE=1
 2@n1 DDP_DEVICE=2 DDP_SHARE=0.25"
-	# Of some of the job's shards nobody knows where they are.
+	# Which GPU has how many of them is not known for a part of the job's shards.
 	got=$(mc salloc -Q -n2 --gres=shard:6 srun --gres=shard:5 --ddp "$SHOW" DDP_SHARE 2>"$TOP/err" | sort)
 	same "$got" "0@n1 DDP_SHARE=UNSET
 1@n1 DDP_SHARE=UNSET"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Who a task is, in every shape of a step.
+# Identity variables of a task (RANK, WORLD_SIZE, LOCAL_RANK, NODE_RANK, torchrun's and ours) for every layout of a step.
 # shellcheck disable=SC2001,SC2016,SC2086,SC2154
 
 load lib
@@ -10,7 +10,7 @@ teardown() { other_cluster_down; }
 
 names="WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK GROUP_WORLD_SIZE"
 
-# Lines of $names from rows "rank node world local-rank local-world node-rank nodes".
+# Turns rows "rank node world local-rank local-world node-rank nodes" into the lines that show prints for $names.
 rows()
 {
 	while read -r rank node world local local_world node_rank nodes; do
@@ -20,14 +20,14 @@ rows()
 	done
 }
 
-told() { grep '^ddp:' "$TOP/err"; }
+plugin_messages() { grep '^ddp:' "$TOP/err"; }
 
 uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WORLD_SIZE"
 
 # --- Distributions --------------------------------------------------------------------
 
 # bats test_tags=release
-@test "block: ranks fill a node, then the next" {
+@test "default distribution: block-wise ranks, no message" {
 	got=$(show "$names" -w 'n[1-2]' -N2 --ntasks-per-node=2 --ddp)
 	same "$got" "$(rows <<-END
 		0 n1 4 0 2 0 2
@@ -36,11 +36,11 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 		3 n2 4 1 2 1 2
 	END
 	)"
-	same "$(told)" ""
+	same "$(plugin_messages)" ""
 }
 
 # bats test_tags=release
-@test "-m cyclic: ranks go round the nodes" {
+@test "-m cyclic: consecutive ranks are on different nodes" {
 	got=$(show "$names" -w 'n[1-2]' -N2 --ntasks-per-node=2 -m cyclic --ddp)
 	same "$got" "$(rows <<-END
 		0 n1 4 0 2 0 2
@@ -51,7 +51,7 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 	)"
 }
 
-@test "-m plane=2: ranks go round in twos" {
+@test "-m plane=2: pairs of ranks alternate between nodes" {
 	got=$(show "$names" -w 'n[1-2]' -N2 -n8 -m plane=2 --ddp)
 	same "$got" "$(rows <<-END
 		0 n1 8 0 4 0 2
@@ -66,7 +66,7 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 	)"
 }
 
-@test "-m arbitrary: ranks where SLURM_HOSTFILE says, rank 0 on the last node" {
+@test "-m arbitrary: ranks follow SLURM_HOSTFILE, rank 0 on the last node of the list" {
 	printf '%s\n' n3 n1 n1 n2 n2 n3 | as_user tee "$WORK/hosts" >/dev/null
 	got=$(SLURM_HOSTFILE=$WORK/hosts show "$names" -n6 -m arbitrary --ddp)
 	same "$got" "$(rows <<-END
@@ -78,11 +78,11 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 		5 n3 6 1 2 0 3
 	END
 	)"
-	same "$(told)" ""
+	same "$(plugin_messages)" ""
 }
 
 # bats test_tags=release
-@test "-m arbitrary, a task on each node: nodes by their ranks, for torchrun, libddp and DDP_NODE_RANK alike" {
+@test "-m arbitrary, one task a node: node ranks follow the ranks, in torchrun's variables and ours" {
 	printf '%s\n' n4 n2 n3 n1 | as_user tee "$WORK/hosts" >/dev/null
 	got=$(SLURM_HOSTFILE=$WORK/hosts show "PET_NODE_RANK NODE_RANK DDP_NODE_RANK SLURM_NODEID" -n4 -m arbitrary --ddp)
 	same "$got" "0@n4 PET_NODE_RANK=0 NODE_RANK=0 DDP_NODE_RANK=0 SLURM_NODEID=3
@@ -92,7 +92,7 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 }
 
 # bats test_tags=release
-@test "stepmgr, from 24.05 on: the job's own manager of steps knows rank 0's node" {
+@test "stepmgr, Slurm 24.05 and later: MASTER_ADDR is that of rank 0's node" {
 	slurm_at_least 24.05 || skip "this Slurm has none"
 	other_cluster --nodes 3 --gpus 0 --conf SlurmctldParameters=enable_stepmgr --conf PrologFlags=contain
 	try mc salloc -Q -N3 --stepmgr srun -Q -N2 -w n2,n3 --ddp "$SHOW" RANK NODE_RANK WORLD_SIZE MASTER_ADDR DDP_ERROR
@@ -101,7 +101,7 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 }
 
 # bats test_tags=release
-@test "tasks laid out by the topology, from 26.05 on: nodes by their ranks" {
+@test "tasks ordered by topology, Slurm 26.05 and later: node ranks follow the ranks" {
 	slurm_at_least 26.05 || skip "this Slurm lays tasks out in the order of the nodes' names"
 	other_cluster --nodes 4 --gpus 0
 	echo TopologyPlugin=topology/tree >>"$MINICLUSTER_DIR/slurm.conf"
@@ -116,9 +116,9 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 3@n2 PET_NODE_RANK=3 NODE_RANK=3 DDP_NODE_RANK=3 SLURM_NODEID=1"
 }
 
-# All nodes of the job, and those of the components, each in an order of its own.
+# The nodes of the job and of each component are in different orders.
 # bats test_tags=release
-@test "heterogeneous step, each component laid out by hand" {
+@test "heterogeneous step with -m arbitrary in both components: node ranks follow the ranks" {
 	printf '%s\n' n2 n1 | as_user tee "$WORK/hosts" >/dev/null
 	printf '%s\n' n4 n3 | as_user tee "$WORK/hosts2" >/dev/null
 	got=$(mc salloc -Q -N4 -n4 sh -c 'srun --ddp -m arbitrary -w n2,n1 -n2 "$@" : -m arbitrary -w n4,n3 -n2 "$@"' \
@@ -129,7 +129,7 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 3@n3 NODE_RANK=3 GROUP_RANK=3 SLURM_NODEID=2"
 }
 
-@test "uneven nodes: right numbers, told once" {
+@test "different numbers of tasks on nodes: correct variables, one warning" {
 	got=$(show "$names" -w 'n[1-2]' -N2 -n4 --ddp)
 	same "$got" "$(rows <<-END
 		0 n1 4 0 3 0 2
@@ -138,10 +138,10 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 		3 n2 4 0 1 1 2
 	END
 	)"
-	same "$(told)" "ddp: the nodes have different numbers of tasks (3,1): $uneven"
+	same "$(plugin_messages)" "ddp: the nodes have different numbers of tasks (3,1): $uneven"
 }
 
-@test "four nodes, one task on each" {
+@test "four nodes, one task on each: NODE_RANK equals RANK" {
 	got=$(show "$names" -N4 -n4 --ddp)
 	same "$got" "$(rows <<-END
 		0 n1 4 0 1 0 4
@@ -152,7 +152,7 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 	)"
 }
 
-@test "a step on some of the job's nodes counts its own" {
+@test "a step on two of four nodes: WORLD_SIZE and NODE_RANK count the step's nodes only" {
 	got=$(mc salloc -Q -N4 -n8 srun -N2 -n2 -w 'n[2,4]' --ddp "$SHOW" $names | sort)
 	same "$got" "$(rows <<-END
 		0 n2 2 0 1 0 2
@@ -161,7 +161,7 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 	)"
 }
 
-@test "--overcommit: more tasks than CPUs" {
+@test "--overcommit, more tasks than CPUs: correct variables" {
 	got=$(show "$names" -N1 -w n1 -n6 -O --ddp)
 	same "$got" "$(rows <<-END
 		0 n1 6 0 6 0 1
@@ -174,12 +174,12 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 	)"
 }
 
-@test "a single task is a world of one" {
+@test "a step with one task: WORLD_SIZE is 1" {
 	got=$(show "$names" -N1 -w n1 -n1 --ddp)
 	same "$got" "$(rows <<<"0 n1 1 0 1 0 1")"
 }
 
-@test "the same by torchrun's other names and by ours" {
+@test "torchrun's ROLE variables and the DDP variables have the same values" {
 	got=$(show "ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME DDP_RANK DDP_SIZE DDP_LOCAL_RANK DDP_LOCAL_SIZE DDP_NODE_RANK" \
 		-w 'n[1-2]' -N2 -n3 -m cyclic --ddp)
 	same "$got" "0@n1 ROLE_RANK=0 ROLE_WORLD_SIZE=3 ROLE_NAME=default DDP_RANK=0 DDP_SIZE=3 DDP_LOCAL_RANK=0 DDP_LOCAL_SIZE=2 DDP_NODE_RANK=0
@@ -189,10 +189,11 @@ uneven="right for --ddp, wrong for code that computes a node as rank / LOCAL_WOR
 
 # --- Heterogeneous --------------------------------------------------------------------
 
-# All of "rows", and the values that the ranks share must be one each.
+# The variables of $names, and those that must be equal on all ranks.
 het_names="$names MASTER_ADDR MASTER_PORT DDP_JOB DDP_RENDEZVOUS DDP_ERROR"
 
-agree()
+# expect_shared LINES EXPECTED MASTER_ADDR: the ranks have the EXPECTED identity, and one value each of the shared variables.
+expect_shared()
 {
 	local shared
 	shared=$(sed 's/.* MASTER_ADDR=/MASTER_ADDR=/' <<<"$1" | sort -u)
@@ -201,44 +202,44 @@ agree()
 	same "$(wc -l <<<"$shared")" 1
 }
 
-@test "heterogeneous step in a plain allocation, rank 0 on n2" {
+@test "heterogeneous step in a plain allocation, rank 0 on n2: one world" {
 	got=$(mc salloc -Q -w 'n[1-2]' -N2 --ntasks-per-node=2 \
 		srun --ddp --ddp-master-suffix=.fast -n2 -w n2 "$SHOW" $het_names : \
 		-n1 -w n1 "$SHOW" $het_names 2>"$TOP/err" | sort -n)
-	agree "$got" "$(rows <<-END
+	expect_shared "$got" "$(rows <<-END
 		0 n2 3 0 2 0 2
 		1 n2 3 1 2 0 2
 		2 n1 3 0 1 1 2
 	END
 	)" n2.fast
-	same "$(told)" "ddp: the nodes have different numbers of tasks (1,2): $uneven"
+	same "$(plugin_messages)" "ddp: the nodes have different numbers of tasks (1,2): $uneven"
 }
 
-@test "heterogeneous srun that makes its own job" {
+@test "heterogeneous srun that allocates its own job: one world" {
 	got=$(mc srun --ddp --ddp-master-suffix=.fast -w n3 -n1 "$SHOW" $het_names : \
 		-w n1 -n1 "$SHOW" $het_names 2>"$TOP/err" | sort -n)
-	agree "$got" "$(rows <<-END
+	expect_shared "$got" "$(rows <<-END
 		0 n3 2 0 1 0 2
 		1 n1 2 0 1 1 2
 	END
 	)" n3.fast
 }
 
-@test "heterogeneous job of salloc, two components, rank 0 on n3" {
+@test "heterogeneous salloc, two components, rank 0 on n3: one world, no message" {
 	got=$(mc salloc -Q -w n3 -n1 : -w n1 -n1 srun --het-group=0,1 --ddp \
 		--ddp-master-suffix=.fast "$SHOW" $het_names 2>"$TOP/err" | sort -n)
-	agree "$got" "$(rows <<-END
+	expect_shared "$got" "$(rows <<-END
 		0 n3 2 0 1 0 2
 		1 n1 2 0 1 1 2
 	END
 	)" n3.fast
-	same "$(told)" ""
+	same "$(plugin_messages)" ""
 }
 
-@test "heterogeneous job, three components" {
+@test "heterogeneous salloc, three components: one world" {
 	got=$(mc salloc -Q -w n4 -n1 : -w n1 -n2 : -w n2 -n1 srun --het-group=0-2 --ddp \
 		--ddp-master-suffix=.fast "$SHOW" $het_names 2>"$TOP/err" | sort -n)
-	agree "$got" "$(rows <<-END
+	expect_shared "$got" "$(rows <<-END
 		0 n4 4 0 1 0 3
 		1 n1 4 0 2 1 3
 		2 n1 4 1 2 1 3
@@ -248,7 +249,7 @@ agree()
 }
 
 # bats test_tags=release
-@test "heterogeneous job of sbatch: #SBATCH --ddp reaches all components" {
+@test "heterogeneous sbatch: #SBATCH --ddp of the first component applies to all" {
 	as_user tee "$WORK/het.job" >/dev/null <<-END
 		#!/bin/bash
 		#SBATCH --ddp --ddp-master-suffix=.fast -w n2 -n1
@@ -257,7 +258,7 @@ agree()
 		srun --het-group=0,1 $SHOW $het_names
 	END
 	batch het.job
-	agree "$(sort -n <<<"$out" | grep -v ^ddp:)" "$(rows <<-END
+	expect_shared "$(sort -n <<<"$out" | grep -v ^ddp:)" "$(rows <<-END
 		0 n2 3 0 1 0 2
 		1 n1 3 0 2 1 2
 		2 n1 3 1 2 1 2
@@ -265,12 +266,12 @@ agree()
 	)" n2.fast
 }
 
-# srun calls its plugins for whichever component is the first to start, not for the one with rank 0.
-@test "heterogeneous srun, over and over: always rank 0's node, also with --het-group=1,2" {
+# srun calls the plugin for the component that starts first, which is not always the one with rank 0.
+@test "heterogeneous srun, five times and with --het-group=1,2: MASTER_ADDR is always that of rank 0's node" {
 	for _ in 1 2 3 4 5; do
 		got=$(mc srun --ddp --ddp-master-suffix=.fast -w n3 -n1 "$SHOW" $het_names : \
 			-w n2 -n1 "$SHOW" $het_names : -w n1 -n1 "$SHOW" $het_names 2>"$TOP/err" | sort -n)
-		agree "$got" "$(rows <<-END
+		expect_shared "$got" "$(rows <<-END
 			0 n3 3 0 1 0 3
 			1 n2 3 0 1 1 3
 			2 n1 3 0 1 2 3
@@ -284,34 +285,34 @@ agree()
 	has "$got" "^1@n1 RANK=1 MASTER_ADDR=127.0.0.1 DDP_RENDEZVOUS=$WORK/job\.$id/\.ddp/[^ ]+ SLURM_JOB_ID=$id$"
 }
 
-@test "a step of one component of a heterogeneous job is a world of its own" {
+@test "a step on one component of a heterogeneous job is a world of its own" {
 	got=$(mc salloc -Q -w n3 -n1 : -w n1 -n2 srun --het-group=1 --ddp \
 		--ddp-master-suffix=.fast "$SHOW" $het_names | sort -n)
-	agree "$got" "$(rows <<-END
+	expect_shared "$got" "$(rows <<-END
 		0 n1 2 0 2 0 1
 		1 n1 2 1 2 0 1
 	END
 	)" n1.fast
 }
 
-# --- The environment that srun takes along --------------------------------------------
+# --- Environment passed by srun -------------------------------------------------------
 
 # bats test_tags=release
-@test "--export=NONE: all is set none the less" {
+@test "--export=NONE: the plugin sets all variables" {
 	got=$(show "$het_names" -w 'n[1-2]' -N2 -n2 --ddp --ddp-master-suffix=.fast --export=NONE)
-	agree "$got" "$(rows <<-END
+	expect_shared "$got" "$(rows <<-END
 		0 n1 2 0 1 0 2
 		1 n2 2 0 1 1 2
 	END
 	)" n1.fast
 }
 
-@test "--export=VAR: all is set, and VAR alone is the user's" {
+@test "--export=ONE: the plugin sets all variables, and of the user's only ONE is passed" {
 	got=$(ONE=1 TWO=2 show "$het_names ONE TWO" -N1 -w n1 -n1 --ddp --ddp-master-suffix=.fast --export=ONE)
 	has "$got" "^0@n1 WORLD_SIZE=1 RANK=0 .* DDP_ERROR=UNSET ONE=1 TWO=UNSET$"
 }
 
-@test "--preserve-env: the step's numbers, not the job's" {
+@test "--preserve-env: identity follows the step's size, not the job's" {
 	got=$(mc salloc -Q -w 'n[1-2]' -N2 -n6 srun -N1 -n1 --preserve-env --ddp \
 		"$SHOW" SLURM_NTASKS SLURM_NNODES $names)
 	same "$got" "0@n1 SLURM_NTASKS=6 SLURM_NNODES=2 $(rows <<<"0 n1 1 0 1 0 1" | cut -d ' ' -f 2-)"
@@ -328,24 +329,24 @@ agree()
 2@n1 LOCAL_WORLD_SIZE=3 RANK=2"
 }
 
-@test "identity of the user's own is replaced, and each told once" {
+@test "identity variables in the user's environment are replaced, with one message for each" {
 	got=$(RANK=5 WORLD_SIZE=2 DDP_ERROR=old show "RANK WORLD_SIZE DDP_ERROR" -N1 -w n1 -n2 --ddp)
 	same "$got" "0@n1 RANK=0 WORLD_SIZE=2 DDP_ERROR=UNSET
 1@n1 RANK=1 WORLD_SIZE=2 DDP_ERROR=UNSET"
-	same "$(told)" "ddp: RANK=5 of your environment is replaced: --ddp sets it to 0 for this task"
+	same "$(plugin_messages)" "ddp: RANK=5 of your environment is replaced: --ddp sets it to 0 for this task"
 }
 
 # bats test_tags=release
-@test "without --ddp nothing is set, changed or told" {
+@test "without --ddp nothing is set, changed or printed" {
 	got=$(RANK=5 TORCHELASTIC_USE_AGENT_STORE=True show \
 		"RANK WORLD_SIZE MASTER_ADDR DDP_JOB SLURM_DDP_STEP TORCHELASTIC_USE_AGENT_STORE" -N1 -w n1 -n1)
 	same "$got" "0@n1 RANK=5 WORLD_SIZE=UNSET MASTER_ADDR=UNSET DDP_JOB=UNSET SLURM_DDP_STEP=UNSET TORCHELASTIC_USE_AGENT_STORE=True"
-	same "$(told)" ""
+	same "$(plugin_messages)" ""
 }
 
-# --- Defaults that help ---------------------------------------------------------------
+# --- Defaults for frameworks ----------------------------------------------------------
 
-@test "OMP_NUM_THREADS: -c, else the task's part of the CPUs, else the user's own" {
+@test "OMP_NUM_THREADS: the user's value, else -c, else an equal part of the CPUs" {
 	same "$(show OMP_NUM_THREADS -N1 -w n1 -n2 -c2 --ddp)" "0@n1 OMP_NUM_THREADS=2
 1@n1 OMP_NUM_THREADS=2"
 	same "$(show OMP_NUM_THREADS -N1 -w n1 -n3 --ddp)" "0@n1 OMP_NUM_THREADS=1
@@ -354,14 +355,14 @@ agree()
 	same "$(OMP_NUM_THREADS=7 show OMP_NUM_THREADS -N1 -w n1 -n1 -c2 --ddp)" "0@n1 OMP_NUM_THREADS=7"
 }
 
-@test "OMP_NUM_THREADS: never more than the CPUs that the task may run on" {
+@test "OMP_NUM_THREADS is at most the number of CPUs in the task's affinity mask" {
 	mask=$(mc srun -N1 -w n1 -n1 --exclusive /usr/bin/python3 -c 'import os; print(len(os.sched_getaffinity(0)))')
 	got=$(mc salloc -Q -N1 -w n1 -n4 srun -n1 --overlap --ddp "$SHOW" SLURM_CPUS_ON_NODE OMP_NUM_THREADS)
 	cpus=$(sed -n 's/.*SLURM_CPUS_ON_NODE=\([0-9]*\).*/\1/p' <<<"$got")
 	same "$got" "0@n1 SLURM_CPUS_ON_NODE=$cpus OMP_NUM_THREADS=$((mask < cpus ? mask : cpus))"
 }
 
-@test "NCCL: a port and a number of this step's own, or the user's" {
+@test "NCCL_RAS_ADDR and NCCL_SOCKET_MAGIC differ between steps, and the user's values are kept" {
 	got=$(show "NCCL_RAS_ADDR NCCL_SOCKET_MAGIC" -w 'n[1-2]' -N2 -n2 --ddp)
 	has "$got" "^0@n1 NCCL_RAS_ADDR=localhost:[1-9][0-9]+ NCCL_SOCKET_MAGIC=0x[0-9a-f]{16}$"
 	same "$(cut -d ' ' -f 2- <<<"$got" | sort -u | wc -l)" 1
@@ -371,7 +372,7 @@ agree()
 	same "$got" "0@n1 NCCL_RAS_ADDR=here:1 NCCL_SOCKET_MAGIC=2"
 }
 
-@test "TORCHELASTIC_RUN_ID only where SLURM_NTASKS_PER_NODE is missing" {
+@test "TORCHELASTIC_RUN_ID is set only if SLURM_NTASKS_PER_NODE is missing" {
 	got=$(show "DDP_JOB TORCHELASTIC_RUN_ID" -N1 -w n1 -n2 --ddp)
 	id=$(sed -n 's/^0@n1 DDP_JOB=\([^ ]*\).*/\1/p' <<<"$got")
 	has "$id" '^mini[0-9]+\.[0-9]+\.0$'
@@ -392,7 +393,7 @@ agree()
 pet="PET_NNODES PET_NODE_RANK PET_NPROC_PER_NODE PET_MASTER_ADDR PET_MASTER_PORT PET_RDZV_BACKEND PET_RDZV_ENDPOINT PET_RDZV_ID"
 
 # bats test_tags=release
-@test "one task on each node: what a bare torchrun reads" {
+@test "one task on each node: PET variables for a torchrun without arguments" {
 	need_gpus
 	got=$(show "MASTER_PORT DDP_JOB $pet" -w 'n[1-2]' -N2 -n2 --gres=gpu:2 --ddp --ddp-master-suffix=.fast)
 	port=$(sed -n 's/^0@n1 MASTER_PORT=\([0-9]*\) .*/\1/p' <<<"$got")
@@ -405,7 +406,7 @@ pet="PET_NNODES PET_NODE_RANK PET_NPROC_PER_NODE PET_MASTER_ADDR PET_MASTER_PORT
 	same "$got" "$(<"$TOP/want")"
 }
 
-@test "torchrun's variables: not for several tasks a node, no number of devices without any, the user's win" {
+@test "PET variables: unset for several tasks a node, no PET_NPROC_PER_NODE without GPUs, the user's values are kept" {
 	got=$(show "$pet" -N1 -w n1 -n2 --ddp)
 	unset_all=$(sed 's/\(PET_[A-Z_]*\)/\1=UNSET/g' <<<"$pet")
 	same "$got" "0@n1 $unset_all
@@ -415,9 +416,9 @@ pet="PET_NNODES PET_NODE_RANK PET_NPROC_PER_NODE PET_MASTER_ADDR PET_MASTER_PORT
 	same "$got" "0@n1 PET_NPROC_PER_NODE=8 PET_RDZV_BACKEND=c10d"
 }
 
-# --- Job, attempt, end ----------------------------------------------------------------
+# --- Job id, attempt, end time --------------------------------------------------------
 
-@test "DDP_JOB is cluster.job.step, and so of this step alone" {
+@test "DDP_JOB is cluster.job.step, so it differs between steps" {
 	got=$(mc salloc -Q -N1 -w n1 -n1 bash -c '
 		echo "$SLURM_CLUSTER_NAME.$SLURM_JOB_ID"
 		srun --ddp "$0" DDP_JOB
@@ -438,19 +439,19 @@ pet="PET_NNODES PET_NODE_RANK PET_NPROC_PER_NODE PET_MASTER_ADDR PET_MASTER_PORT
 }
 
 # bats test_tags=release
-@test "a cluster without shards: slurmctld is asked for the job up to 22.05, whose tasks do not know its end" {
-	questions=1
-	! slurm_at_least 23.02 || questions=0
+@test "without shards the plugin queries slurmctld for the job once up to Slurm 22.05, and never later" {
+	expected=1
+	! slurm_at_least 23.02 || expected=0
 	got=$(mc salloc -Q -N1 -w n1 -n1 -t 7 bash -c '
-		asked() { sdiag | sed -n "s/^\tREQUEST_JOB_INFO_SINGLE .* count:\([0-9]*\) .*/\1/p"; }
+		job_queries() { sdiag | sed -n "s/^\tREQUEST_JOB_INFO_SINGLE .* count:\([0-9]*\) .*/\1/p"; }
 		scontrol -o show job "$SLURM_JOB_ID" >/dev/null
-		before=$(asked)
+		before=$(job_queries)
 		srun --ddp true
-		echo $(($(asked) - before))')
-	same "$got" "$questions"
+		echo $(($(job_queries) - before))')
+	same "$got" "$expected"
 }
 
-@test "DDP_ATTEMPT counts requeues, and DDP_JOB stays" {
+@test "DDP_ATTEMPT counts requeues, DDP_JOB does not change" {
 	as_user tee "$WORK/again.job" >/dev/null <<-END
 		#!/bin/bash
 		srun --ddp $SHOW DDP_ATTEMPT DDP_JOB >>again.out
@@ -460,9 +461,9 @@ pet="PET_NNODES PET_NODE_RANK PET_NPROC_PER_NODE PET_MASTER_ADDR PET_MASTER_PORT
 	job=$(mc sbatch --parsable --requeue -N1 -w n1 -n1 -o /dev/null again.job)
 	within 30 grep -q DDP_ATTEMPT=0 "$WORK/again.out"
 	mc scontrol requeue "$job"
-	# A requeued job waits for its credentials to expire, unless somebody may hurry it; but in the
-	# second in which the old ones were revoked, slurmd takes the new ones for them.
-	within 30 waits_to_begin "$job"
+	# Slurm holds a requeued job until its credentials expire, unless starttime is changed. Not earlier than 2 s: slurmd
+	# rejects credentials that are issued in the second in which it revoked the old ones.
+	within 30 is_held "$job"
 	"$minicluster" run scontrol update "jobid=$job" starttime=now+2
 	within 60 grep -q DDP_ATTEMPT=1 "$WORK/again.out"
 	within 60 gone "$job"
@@ -472,7 +473,7 @@ pet="PET_NNODES PET_NODE_RANK PET_NPROC_PER_NODE PET_MASTER_ADDR PET_MASTER_PORT
 0@n1 DDP_ATTEMPT=1 DDP_JOB=$id"
 }
 
-waits_to_begin()
+is_held()
 {
 	[ "$(mc squeue -h -o '%T %r' -j "$1")" = "PENDING BeginTime" ]
 }

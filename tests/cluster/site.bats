@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp-info --check: what it says of this host and of every node, well installed and with defects made for it.
-# tests/runtime/test_site.c has what files alone say.
+# ddp-info --check on this host and on every node: a correct installation, and one with each defect. What depends on files
+# alone is in tests/runtime/test_site.c.
 #
 # shellcheck disable=SC2154 # rc, out and err come from try
 
@@ -9,7 +9,7 @@ load lib
 setup_file()
 {
 	[ "$(tr "\t" - </proc/sys/net/ipv4/ip_local_port_range)" = 32768-60999 ] || skip "this host has ports of its own"
-	# A node's own view: its tasks have another SLURM_CONF, if there is one.
+	# TaskProlog, so that a test can set SLURM_CONF on single nodes: it exports that of the file nN.conf.
 	PROLOG=$(mktemp -d "${TMPDIR:-/tmp}/ddp-test.XXXXXX")
 	export PROLOG
 	printf '#!/bin/sh\nconf=%s/$SLURMD_NODENAME.conf\n[ ! -e "$conf" ] || echo "export SLURM_CONF=$conf"\n' "$PROLOG" >"$PROLOG/prolog"
@@ -39,29 +39,29 @@ teardown()
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp "$PROLOG"/n?.conf "$TOP"/p-*
 }
 
-# Runs as root where the tests do, as administrators would; srun leaves nothing where we are.
-check() { try in_top "$minicluster" run timeout -k 5 120 ddp-info --check "$@"; }
+# Runs as the tests do, as root if possible, in a directory in which srun --ddp leaves nothing.
+check() { try in_top_dir "$minicluster" run timeout -k 5 120 ddp-info --check "$@"; }
 
-# The same by another slurm.conf.
-check_by() { try in_top env SLURM_CONF="$1" timeout -k 5 120 ddp-info --check "${@:2}"; }
+# The same with another slurm.conf.
+check_by() { try in_top_dir env SLURM_CONF="$1" timeout -k 5 120 ddp-info --check "${@:2}"; }
 
-in_top() { (cd "$TOP" && "$@"); }
+in_top_dir() { (cd "$TOP" && "$@"); }
 
-here() { uname -n | sed 's/\..*//'; }
+host_name() { uname -n | sed 's/\..*//'; }
 
-# row VERDICT ON WHAT FINDING: there is such a row.
+# row VERDICT NODES CHECK FINDING: the output has this row.
 row() { has "$out" "^$1 +$2 +$3 +$4"; }
 
 # bats test_tags=release
-@test "well installed: every row is ok, by root and by a user, and as JSON" {
+@test "a correct installation: every row is ok, for root, for a user and with --json" {
 	for user in "" as_user; do
 		rc=0
-		out=$(in_top $user "$minicluster" run ddp-info --check) || rc=$?
+		out=$(in_top_dir $user "$minicluster" run ddp-info --check) || rc=$?
 		same "$rc" 0
-		row ok "$(here), n\[1-3\]" plugstack.conf "$MINICLUSTER_DIR/plugstack.conf:1: optional $TOP/ddp.so$"
-		row ok "$(here), n\[1-3\]" ddp.so "$TOP/ddp.so is for Slurm [0-9.]+, as is here"
-		row ok "$(here), n\[1-3\]" arguments ports=62000-62999
-		row ok "$(here), n\[1-3\]" ports '62000-62999, .*, overlap no others$'
+		row ok "$(host_name), n\[1-3\]" plugstack.conf "$MINICLUSTER_DIR/plugstack.conf:1: optional $TOP/ddp.so$"
+		row ok "$(host_name), n\[1-3\]" ddp.so "$TOP/ddp.so is for Slurm [0-9.]+, as is here"
+		row ok "$(host_name), n\[1-3\]" arguments ports=62000-62999
+		row ok "$(host_name), n\[1-3\]" ports '62000-62999, .*, overlap no others$'
 		row ok 'n\[1-3\]' step 'srun --ddp made the task a rank'
 		row ok 'n\[1-3\]' network '127.0.0.0/8, by interface lo'
 		row ok 'n\[1-3\]' slurmd 'slurmd is of Slurm '
@@ -76,7 +76,7 @@ rows = json.load(sys.stdin)["check"]
 print({row["verdict"] for row in rows}, [row["nodes"] for row in rows if row["what"] == "step"])' <<<"$out")" "{'ok'} ['n[2-3]']"
 }
 
-# network INTERFACE ADDRESS: the verdict on the network of a host that has these interfaces and lo.
+# network INTERFACE ADDRESS...: the row on the network, on a host with these interfaces and lo only.
 network()
 {
 	DDP_SOCKET_IFNAME=${IFNAME-} unshare --net bash -ec '
@@ -91,7 +91,7 @@ network()
 "' bash "$@" | tr '\t' ' ' | grep -o '[0-2] network .*'
 }
 
-@test "the network between nodes: an interface of containers and one without an address are warned of" {
+@test "network row: warnings about a container's interface and an InfiniBand interface without address, an error if DDP_SOCKET_IFNAME matches none" {
 	((EUID == 0)) || skip "needs root, to make a network namespace"
 	same "$(network eth7 10.1.2.3/20)" "0 network 10.1.0.0/20, by interface eth7 "
 	has "$(network docker0 172.17.0.1/16)" '^1 network ranks would use docker0 \(172.17.0.0/16\), .* set DDP_SOCKET_IFNAME'
@@ -99,35 +99,35 @@ network()
 	has "$(IFNAME=nowhere network eth7 10.1.2.3/20)" '^2 network DDP_SOCKET_IFNAME=nowhere selects no interface; .* eth7 '
 }
 
-@test "without srun: this host alone" {
+@test "--here checks this host only, without srun" {
 	check --here
 	same "$rc" 0
-	row ok "$(here)" ddp.so "$TOP/ddp.so"
+	row ok "$(host_name)" ddp.so "$TOP/ddp.so"
 	has_not "$out" ' n[1-3] '
 }
 
-@test "required is a warning; a wrong argument and a library of somebody else are wrong" {
+@test "plugstack.conf with required is a warning; an unknown argument and a ddp.so that others can write or own are errors" {
 	echo "required $TOP/ddp.so ports=62000-62999" >"$MINICLUSTER_DIR/plugstack.conf"
 	check
 	same "$rc" 0
-	row warning "$(here), n\[1-3\]" plugstack.conf '.*:1: required .*; write optional'
+	row warning "$(host_name), n\[1-3\]" plugstack.conf '.*:1: required .*; write optional'
 	check --strict
 	same "$rc" 3
 	plugin_arguments rdvz=/x
 	chmod 757 "$TOP/ddp.so"
 	check
 	same "$rc" 1
-	row WRONG "$(here), n\[1-3\]" arguments '.*:1: there is no argument "rdvz=/x"; '
-	row WRONG "$(here), n\[1-3\]" ddp.so "$TOP/ddp.so is writable for everybody"
+	row WRONG "$(host_name), n\[1-3\]" arguments '.*:1: there is no argument "rdvz=/x"; '
+	row WRONG "$(host_name), n\[1-3\]" ddp.so "$TOP/ddp.so is writable for everybody"
 	need_root
 	chmod 755 "$TOP/ddp.so"
 	chown nobody "$TOP/ddp.so"
 	check -w n1
 	same "$rc" 1
-	row WRONG "$(here), n1" ddp.so "$TOP/ddp.so belongs to user $(id -u nobody), "
+	row WRONG "$(host_name), n1" ddp.so "$TOP/ddp.so belongs to user $(id -u nobody), "
 }
 
-@test "files that root alone can read, as umask 077 makes them, are wrong" {
+@test "plugstack.conf and ddp.so that only root can read are errors" {
 	need_root
 	mkdir "$TOP/p-conf" "$TOP/p-lib"
 	cp "$TOP/ddp.so" "$TOP/p-lib/ddp.so"
@@ -139,23 +139,23 @@ network()
 	chmod 640 "$TOP/p-lib/ddp.so"
 	check -w n1
 	same "$rc" 1
-	row WRONG "$(here), n1" plugstack.conf "$TOP/p-conf has mode 0700, so users cannot read $TOP/p-conf/zz-ddp.conf; every srun reads it"
-	row WRONG "$(here), n1" ddp.so "$TOP/p-lib/ddp.so has mode 0640, so users cannot read $TOP/p-lib/ddp.so; "
+	row WRONG "$(host_name), n1" plugstack.conf "$TOP/p-conf has mode 0700, so users cannot read $TOP/p-conf/zz-ddp.conf; every srun reads it"
+	row WRONG "$(host_name), n1" ddp.so "$TOP/p-lib/ddp.so has mode 0640, so users cannot read $TOP/p-lib/ddp.so; "
 	chgrp nogroup "$TOP/p-lib/ddp.so"
 	check --here
 	has_not "$out" 'users cannot read .*ddp.so'
 }
 
-@test "ports in SrunPortRange and MpiParams" {
+@test "plugin ports that overlap SrunPortRange and MpiParams are a warning" {
 	local base
 	base=$(sed -n 's/^SlurmctldPort=//p' "$MINICLUSTER_DIR/slurm.conf")
 	plugin_arguments "ports=$((base + 50))-61010"
 	check -w n1
 	same "$rc" 0
-	row warning "$(here), n1" ports "$((base + 50))-61010, .*, and MpiParams [0-9]+-[0-9]+ and SrunPortRange 61000-61099 overlap"
+	row warning "$(host_name), n1" ports "$((base + 50))-61010, .*, and MpiParams [0-9]+-[0-9]+ and SrunPortRange 61000-61099 overlap"
 }
 
-@test "a plugin of another release, and none" {
+@test "a ddp.so for another Slurm release, and a missing one, are errors" {
 	spank_plugin p-old <<-'C'
 		#include <slurm/slurm_version.h>
 		#include <slurm/spank.h>
@@ -168,28 +168,28 @@ network()
 	echo "optional $TOP/p-lib/ddp.so" >"$MINICLUSTER_DIR/plugstack.conf"
 	check
 	same "$rc" 1
-	row WRONG "$(here), n\[1-3\]" srun 'srun does not know --ddp'
-	row WRONG "$(here), n\[1-3\]" ddp.so "$TOP/p-lib/ddp.so is for Slurm 20.02, and Slurm here is "
+	row WRONG "$(host_name), n\[1-3\]" srun 'srun does not know --ddp'
+	row WRONG "$(host_name), n\[1-3\]" ddp.so "$TOP/p-lib/ddp.so is for Slurm 20.02, and Slurm here is "
 	row WRONG 'n\[1-3\]' slurmd '.*, ddp.so is for 20.02'
 	rm "$TOP/p-lib/ddp.so"
 	check -w n1
 	same "$rc" 1
-	row WRONG "$(here), n1" ddp.so "cannot read $TOP/p-lib/ddp.so: No such file or directory; install the package slurm-ddp here"
+	row WRONG "$(host_name), n1" ddp.so "cannot read $TOP/p-lib/ddp.so: No such file or directory; install the package slurm-ddp here"
 }
 
-@test "nodes that differ: by the files that commands read there, and by those that slurmd reads" {
+@test "nodes whose plugstack.conf differs: for commands on the node, and for slurmd" {
 	mkdir "$TOP/p-n2" "$TOP/p-n3"
 	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/p-n2/plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$PROLOG/n2.conf"
 	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/p-n3/plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$PROLOG/n3.conf"
 	echo "optional $TOP/ddp.so ports=63000-63999" >"$TOP/p-n2/plugstack.conf"
 	check
 	same "$rc" 1
-	row ok "$(here), n1" arguments ports=62000-62999
+	row ok "$(host_name), n1" arguments ports=62000-62999
 	row warning n2 arguments 'ports=63000-63999; elsewhere it is: ports=62000-62999; '
 	row WRONG n3 plugstack.conf "no line of $TOP/p-n3/plugstack.conf loads ddp.so"
 	row ok 'n\[1-3\]' step 'srun --ddp'
 	rm "$PROLOG"/n?.conf
-	# From here on srun has a plugstack.conf of its own, and slurmd another.
+	# From host_name on srun and slurmd read different plugstack.conf files.
 	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/p-n2/plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$TOP/p-srun.conf"
 	echo "optional $TOP/ddp.so" >"$MINICLUSTER_DIR/plugstack.conf"
 	check_by "$TOP/p-srun.conf" -w n1
@@ -202,14 +202,14 @@ network()
 	check_by "$TOP/p-srun.conf" -w n1
 	same "$rc" 1
 	row WRONG n1 step 'disabled by its line in plugstack.conf on this node: there is no argument "nonsense"'
-	# No task runs then, and what Slurm prints is all there is.
+	# With required no task starts, so the row shows what Slurm printed.
 	echo "required $TOP/ddp.so nonsense" >"$MINICLUSTER_DIR/plugstack.conf"
 	check_by "$TOP/p-srun.conf"
 	same "$rc" 1
 	row WRONG 'n\[1-3\]' node 'disabled by its line in plugstack.conf on this node: there is no argument "nonsense"'
 }
 
-@test "a node without ddp.so, and one without ddp-info" {
+@test "a node without ddp.so, and a node without ddp-info, are errors" {
 	need_root
 	mkdir "$TOP/p-lib"
 	cp "$TOP/ddp.so" "$TOP/p-lib"
@@ -217,7 +217,7 @@ network()
 	slurmd_n2 "mount -t tmpfs none '$TOP/p-lib'"
 	check
 	same "$rc" 1
-	row ok "$(here), n\[1,3\]" ddp.so "$TOP/p-lib/ddp.so is for Slurm"
+	row ok "$(host_name), n\[1,3\]" ddp.so "$TOP/p-lib/ddp.so is for Slurm"
 	row WRONG n2 ddp.so "cannot read $TOP/p-lib/ddp.so: No such file or directory; install the package slurm-ddp here"
 	row WRONG n2 step 'slurmd started the task without the plugin'
 	row ok 'n\[1,3\]' step 'srun --ddp made the task a rank'
@@ -229,7 +229,7 @@ network()
 	slurmd_n2 true
 }
 
-@test "a directory of rdzv= that one node cannot write, or that is missing" {
+@test "rdzv= with a directory that one node cannot write to, and with a missing one, are errors" {
 	need_root
 	mkdir -m 1777 "$TOP/p-base"
 	mkdir "$TOP/p-base/cwd"
@@ -242,24 +242,24 @@ network()
 	try mc srun -w n2 -N1 --ddp "$SHOW" RANK
 	same "${out#*@n2 }" RANK=UNSET
 	has "$err" 'ddp: node n2 does not share .* \(tasks cannot write in it: Read-only file system\)'
-	# Without rdzv= the base is where we are.
+	# Without rdzv= the base is the working directory.
 	cp "$TOP/plugstack.conf" "$MINICLUSTER_DIR/plugstack.conf"
 	out=$(cd "$TOP/p-base/cwd" && "$minicluster" run ddp-info --check)
 	row warning n2 step 'srun --ddp made the task a rank; the directory of this call is not shared; elsewhere it is: '
 	slurmd_n2 true
-	# srun of root does not make it, for root alone.
+	# srun as root does not create the base directory, which would belong to root.
 	plugin_arguments "ports=62000-62999 rdzv=$TOP/p-base/%u"
 	rmdir "$TOP/p-base/cwd" "$TOP/p-base"
 	check
 	same "$rc" 1
 	[ ! -e "$TOP/p-base" ]
-	row WRONG "$(here), n\[1-3\]" rendezvous "rdzv=.*: cannot open $TOP/p-base: No such file"
+	row WRONG "$(host_name), n\[1-3\]" rendezvous "rdzv=.*: cannot open $TOP/p-base: No such file"
 	row WRONG 'n\[1-3\]' step "$TOP/p-base does not exist, and rdzv=$TOP/p-base/%u of plugstack.conf needs it"
 }
 
-@test "a node that is drained and one that is busy are a row each" {
+@test "a drained and an allocated node are a warning each" {
 	mc sbatch -w n1 --exclusive -o /dev/null --wrap 'sleep 300'
-	within 20 state n1 allocated
+	within 20 node_has_state n1 allocated
 	"$minicluster" run scontrol update nodename=n3 state=drain reason=test
 	check
 	"$minicluster" run scontrol update nodename=n3 state=resume
@@ -271,34 +271,34 @@ network()
 	same "$rc" 0
 	row warning n1 node 'Unable to allocate resources: .*; ask when it is free'
 	end_jobs
-	within 20 state n3 idle
+	within 20 node_has_state n3 idle
 }
 
-state() { [ "$(mc sinfo -h -N -n "$1" -o %T)" = "$2" ]; }
+node_has_state() { [ "$(mc sinfo -h -N -n "$1" -o %T)" = "$2" ]; }
 
-@test "who may not submit is told so, and sees this host; slurmctld that does not answer is a row" {
+@test "a user who may not submit gets a warning and the rows of this host; a slurmctld that does not answer is an error" {
 	"$minicluster" run scontrol update partitionname=main AllowGroups=daemon
 	rc=0
-	out=$(in_top as_user "$minicluster" run ddp-info --check) || rc=$?
+	out=$(in_top_dir as_user "$minicluster" run ddp-info --check) || rc=$?
 	"$minicluster" run scontrol update partitionname=main AllowGroups=ALL
 	same "$rc" 0
-	row ok "$(here)" ddp.so "$TOP/ddp.so"
+	row ok "$(host_name)" ddp.so "$TOP/ddp.so"
 	has "$out" '^warning .* node +(no node was asked|Unable to allocate)'
 	sed 's/^SlurmctldPort=.*/SlurmctldPort=1/' "$MINICLUSTER_DIR/slurm.conf" >"$TOP/p-none.conf"
 	check_by "$TOP/p-none.conf" --limit 2
 	same "$rc" 1
-	row WRONG "$(here)" slurmctld 'it does not answer: '
-	row ok "$(here)" plugstack.conf ".*: optional $TOP/ddp.so"
+	row WRONG "$(host_name)" slurmctld 'it does not answer: '
+	row ok "$(host_name)" plugstack.conf ".*: optional $TOP/ddp.so"
 }
 
-@test "inside a job: its nodes are asked, by a step" {
+@test "inside a job: only its nodes are checked, by a step" {
 	mc salloc -N2 ddp-info --check >"$TOP/out" 2>"$TOP/err"
 	out=$(<"$TOP/out")
 	row ok 'n\[1-2\]' step 'srun --ddp made'
 	has_not "$out" n3
 }
 
-@test "nodes that no partition has all of: one srun for each, and -p names one" {
+@test "nodes in different partitions: all are checked; -p selects one partition" {
 	"$minicluster" run scontrol create partitionname=two nodes=n3
 	"$minicluster" run scontrol update partitionname=main nodes=n[1-2]
 	check
@@ -307,7 +307,7 @@ state() { [ "$(mc sinfo -h -N -n "$1" -o %T)" = "$2" ]; }
 	check -p two
 	same "$rc" 0
 	row ok n3 step 'srun --ddp made'
-	"$minicluster" run scontrol update partitionname=two state=down
+	"$minicluster" run scontrol update partitionname=two node_has_state=down
 	check
 	same "$rc" 0
 	row ok 'n\[1-2\]' step 'srun --ddp made'
@@ -316,7 +316,7 @@ state() { [ "$(mc sinfo -h -N -n "$1" -o %T)" = "$2" ]; }
 	"$minicluster" run scontrol update partitionname=main nodes=n[1-3]
 }
 
-@test "options that do not go together, or are nothing" {
+@test "invalid combinations of options, and unknown arguments, are refused" {
 	for arguments in "--check --device" "--check --no-test" "-w n1" "--check --here -p main" "--check --limit 0" "--check x"; do
 		# shellcheck disable=SC2086
 		try ddp-info $arguments
@@ -325,8 +325,8 @@ state() { [ "$(mc sinfo -h -N -n "$1" -o %T)" = "$2" ]; }
 	done
 }
 
-# The last one: Slurm needs a while until it believes that the node is there again.
-@test "a node that does not answer is a row, and no hang" {
+# The last test: Slurm needs a while until it uses the stopped node again.
+@test "a node that does not answer is an error, within --limit" {
 	stopped=$(<"$MINICLUSTER_DIR/slurmd-n2.pid")
 	kill -STOP "$stopped"
 	check --limit 20
