@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the line in plugstack.conf does: optional and required, arguments, a plugin that is
-# missing, wrong, or there on one side alone.
+# Each form of the plugin's line in plugstack.conf: optional and required, its arguments, and a plugin that is missing, for
+# another Slurm release, or installed on the submit host or the nodes only.
 #
-# shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
+# shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
 
 load lib
 
 setup_file()
 {
-	# Seven shards do not divide among two GPUs, so shards_per_gpu= has something to say; and no
-	# ports are reserved, so ports= has.
+	# 7 shards cannot be divided evenly by 2 GPUs, and Slurm reserves no ports, so that shards_per_gpu= and ports= are used.
 	cluster_up --nodes 2 --gpus 2 --shards 7 --conf MpiParams=
 	cp "$MINICLUSTER_DIR/plugstack.conf" "$TOP/plugstack.conf"
-	# What srun reads where it has a plugstack.conf of its own; the nodes keep theirs.
+	# A second slurm.conf, with a plugstack.conf for srun only.
 	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/submit-plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$TOP/submit.conf"
 }
 
@@ -25,15 +24,15 @@ teardown()
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp "$TOP"/p-* "$TOP"/plugstack.conf.d
 }
 
-# The plugstack.conf of all, or of srun alone.
+# Write the lines of plugstack.conf for all, or for submit only; submit runs a command with the latter.
 plugstack() { printf '%s\n' "$@" >"$MINICLUSTER_DIR/plugstack.conf"; }
 submit_plugstack() { printf '%s\n' "$@" >"$TOP/submit-plugstack.conf"; }
 submit() { mc env SLURM_CONF="$TOP/submit.conf" "$@"; }
-lines() { grep -c "$2" <<<"$1" || true; }
+count_lines() { grep -c "$2" <<<"$1" || true; }
 
-nodes_are_well() { same "$(mc sinfo -h -N -o '%N %t %E' | sort)" "n1 idle none
+nodes_are_idle() { same "$(mc sinfo -h -N -o '%N %t %E' | sort)" "n1 idle none
 n2 idle none"; }
-# The step of a plain srun and the job of a plain sbatch know nothing of the plugin.
+# srun and sbatch without --ddp work, and set and print nothing.
 plain_works()
 {
 	try mc srun -N2 sh -c 'echo "${RANK-UNSET} ${DDP_ERROR-UNSET}"'
@@ -46,10 +45,10 @@ UNSET UNSET"
 step
 status 1"
 	within 60 no_jobs
-	nodes_are_well
+	nodes_are_idle
 }
 
-trains() { same "$(sort <<<"$out")" "0@n1 RANK=0 WORLD_SIZE=2 DDP_ERROR=UNSET
+expect_ranks() { same "$(sort <<<"$out")" "0@n1 RANK=0 WORLD_SIZE=2 DDP_ERROR=UNSET
 1@n2 RANK=1 WORLD_SIZE=2 DDP_ERROR=UNSET"; }
 
 refusal=(RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT)
@@ -57,15 +56,15 @@ unset_all="RANK=UNSET WORLD_SIZE=UNSET LOCAL_RANK=UNSET MASTER_ADDR=UNSET MASTER
 
 # --- arguments -------------------------------------------------------------------------
 
-@test "required: a plain srun and a step with --ddp work" {
+@test "required: a plain srun and a --ddp step work" {
 	plugstack "required $TOP/ddp.so"
 	plain_works
 	try mc srun -N2 --ddp "$SHOW" RANK WORLD_SIZE DDP_ERROR
 	same "$rc:$err" "0:"
-	trains
+	expect_ranks
 }
 
-@test "a wrong argument, optional: silent without --ddp, one message and no rank with it" {
+@test "a wrong argument, optional: no effect without --ddp; with it one message and DDP_ERROR instead of ranks" {
 	for argument in nonsense nonsense=1 ports=abc ports ports= 'rdzv=a?b' master_suffix=a/b local_rank=x share=x shards_per_gpu=0 shards_per_gpu=x; do
 		plugstack "optional $TOP/ddp.so $argument"
 		try mc srun -N2 true
@@ -85,12 +84,12 @@ unset_all="RANK=UNSET WORLD_SIZE=UNSET LOCAL_RANK=UNSET MASTER_ADDR=UNSET MASTER
 	same "$(wc -l <<<"$err")" 1
 }
 
-@test "a wrong argument, required: silent without --ddp, one message and an exit status with it" {
+@test "a wrong argument, required: no effect without --ddp; with it one message and a failed srun" {
 	plugstack "required $TOP/ddp.so nonsense=1"
 	plain_works
 	try mc srun -N2 --ddp touch ran
 	same "$rc:$out" "1:"
-	same "$(lines "$err" 'error: ddp:')" 1
+	same "$(count_lines "$err" 'error: ddp:')" 1
 	has "$err" '^srun: error: ddp: disabled by its line in plugstack.conf on this host: there is no argument "nonsense=1"; .*; tell your administrator$'
 	[ ! -e "$WORK/ran" ]
 	try mc sbatch -W -o job.out --ddp --wrap 'srun -N1 touch ran; echo "status $?"'
@@ -98,11 +97,11 @@ unset_all="RANK=UNSET WORLD_SIZE=UNSET LOCAL_RANK=UNSET MASTER_ADDR=UNSET MASTER
 	same "$(tail -n 1 "$WORK/job.out")" "status 1"
 	[ ! -e "$WORK/ran" ]
 	within 60 no_jobs
-	nodes_are_well
+	nodes_are_idle
 }
 
-# One row for each argument of the table that has an option: set in plugstack.conf, then in the
-# environment, then on the command line; each wins over those before it.
+# precedence ARGUMENT VARIABLE OPTION EXPECTED SRUN_OPTIONS VARIABLES VALUES: sets three values in plugstack.conf, the environment
+# and on the command line, one after the other. Each overrides those before it. EXPECTED and VALUES are separated by "|".
 precedence()
 {
 	local name=$1 variable=$2 option=$3 expected=$4 step=$5 variables=$6
@@ -124,30 +123,30 @@ precedence()
 	}
 }
 
-@test "rdzv=: plugstack.conf, environment, command line" {
+@test "rdzv= in plugstack.conf is overridden by the environment, and that by the command line" {
 	precedence rdzv SLURM_DDP_RDZV --ddp-rdzv \
 		"0@n. DDP_RENDEZVOUS=$WORK/a/\.ddp/.*|0@n. DDP_RENDEZVOUS=$WORK/b/\.ddp/.*|0@n. DDP_RENDEZVOUS=$WORK/c/\.ddp/.*" \
 		-N1 DDP_RENDEZVOUS "$WORK/a|$WORK/b|$WORK/c"
 }
 
-@test "master_suffix=: plugstack.conf, environment, command line" {
+@test "master_suffix= in plugstack.conf is overridden by the environment, and that by the command line" {
 	precedence master_suffix SLURM_DDP_MASTER_SUFFIX --ddp-master-suffix \
 		"0@n2 MASTER_ADDR=n2-a|0@n2 MASTER_ADDR=n2-b|0@n2 MASTER_ADDR=n2-c" "-w n2" MASTER_ADDR "-a|-b|-c"
 }
 
-# Two ranks on a GPU would be told about NCCL, unless they know.
-@test "local_rank=: plugstack.conf, environment, command line" {
+# NCCL_MULTI_RANK_GPU_ENABLE=1 suppresses the warning about two ranks on one GPU.
+@test "local_rank= in plugstack.conf is overridden by the environment, and that by the command line" {
 	NCCL_MULTI_RANK_GPU_ENABLE=1 precedence local_rank SLURM_DDP_LOCAL_RANK --ddp-local-rank \
 		"1@n1 LOCAL_RANK=1|1@n1 LOCAL_RANK=0|1@n1 LOCAL_RANK=1" "-w n1 -n2 --gres=gpu:1" LOCAL_RANK "task|device|task"
 }
 
-@test "share=: plugstack.conf, environment, command line" {
+@test "share= in plugstack.conf is overridden by the environment, and that by the command line" {
 	NCCL_MULTI_RANK_GPU_ENABLE=1 precedence share SLURM_DDP_SHARE --ddp-share \
 		"1@n1 DDP_SHARE=UNSET PYTORCH_CUDA_ALLOC_CONF=UNSET|1@n1 DDP_SHARE=0\.5 PYTORCH_CUDA_ALLOC_CONF=UNSET|1@n1 DDP_SHARE=0\.5 PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:0\.5" \
 		"-w n1 -n2 --gres=gpu:1" "DDP_SHARE PYTORCH_CUDA_ALLOC_CONF" "off|auto|torch"
 }
 
-@test "ports=: of the site; --ddp-port and SLURM_DDP_PORT win over it" {
+@test "ports= in plugstack.conf is overridden by SLURM_DDP_PORT, --ddp-port and MASTER_PORT" {
 	plugstack "optional $TOP/ddp.so ports=61000-61001"
 	try mc srun -N2 --ddp "$SHOW" MASTER_PORT
 	same "$rc:$err" "0:"
@@ -165,12 +164,12 @@ precedence()
 	same "$err" "ddp: MASTER_PORT=63003 of your environment is used, --ddp-port is not"
 }
 
-@test "shards_per_gpu=: where Slurm's own numbers do not say it" {
+@test "shards_per_gpu= is used if Slurm's configuration does not have the number" {
 	try mc srun --gres=shard:1 --ddp "$SHOW" DDP_DEVICE DDP_SHARE XLA_PYTHON_CLIENT_MEM_FRACTION
 	same "$rc" 0
 	same "${out#*@n? }" "DDP_DEVICE=0 DDP_SHARE=UNSET XLA_PYTHON_CLIENT_MEM_FRACTION=UNSET"
 	has "$err" "^ddp: how many shards a GPU of n[12] has is not known, DDP_SHARE stays unset; the administrator can say it with shards_per_gpu=N in plugstack.conf$"
-	same "$(lines "$err" ddp:)" 1
+	same "$(count_lines "$err" ddp:)" 1
 	plugstack "optional $TOP/ddp.so shards_per_gpu=4"
 	NCCL_MULTI_RANK_GPU_ENABLE=1 try mc srun -N1 -n2 --gres=shard:2 --ddp "$SHOW" DDP_SHARE
 	same "$rc:$err" "0:"
@@ -178,14 +177,14 @@ precedence()
 1@n DDP_SHARE=0.25"
 }
 
-@test "several arguments, blanks between them, and a comment" {
+@test "plugstack.conf line with several arguments, blanks, tabs and a comment" {
 	plugstack "# the site's" "optional   $TOP/ddp.so  master_suffix=-ib	ports=61000-61001   # more"
 	try mc srun -w n1 --ddp "$SHOW" MASTER_ADDR MASTER_PORT
 	same "$rc:$err" "0:"
 	same "$out" "0@n1 MASTER_ADDR=n1-ib MASTER_PORT=61000"
 }
 
-@test "zz-ddp.conf as the build makes it works through an include line" {
+@test "the zz-ddp.conf of the build works through an include line" {
 	mkdir "$TOP/plugstack.conf.d"
 	sed -E "s|^(optional) [^ ]*/ddp.so$|\1 $TOP/ddp.so|" "$DDP_BUILDDIR/spank-plugin/zz-ddp.conf" >"$TOP/plugstack.conf.d/zz-ddp.conf"
 	grep -qx "optional $TOP/ddp.so" "$TOP/plugstack.conf.d/zz-ddp.conf"
@@ -193,31 +192,31 @@ precedence()
 	plain_works
 	try mc srun -N2 --ddp "$SHOW" RANK WORLD_SIZE DDP_ERROR
 	same "$rc:$err" "0:"
-	trains
-	# srun of a host without the include line has no such option.
+	expect_ranks
+	# Without the include line srun has no such option.
 	plugstack ""
 	try mc srun --ddp true
 	[ "$rc" -ne 0 ]
 	has "$err" "unrecognized option '--ddp'"
 }
 
-# --- a plugin that cannot be loaded ------------------------------------------------------
+# --- A plugin that cannot be loaded ------------------------------------------------------
 
-@test "a missing plugin, optional: srun says so and works; --ddp is no option" {
+@test "a missing plugin, optional: srun works and prints a message; --ddp is unknown" {
 	plugstack "optional $TOP/p-none.so"
 	try mc srun -N2 hostname
 	same "$rc" 0
 	same "$(wc -l <<<"$out")" 2
-	# Slurm 25.11 no longer says it.
+	# Slurm 25.11 prints no message.
 	has_not "$(grep -v p-none.so <<<"$err" || true)" .
 	try mc srun --ddp touch ran
 	[ "$rc" -ne 0 ]
 	has "$err" "srun: unrecognized option '--ddp'"
 	[ ! -e "$WORK/ran" ]
-	nodes_are_well
+	nodes_are_idle
 }
 
-@test "a missing plugin, required: every srun of that host ends" {
+@test "a missing plugin, required: every srun of that host fails" {
 	plugstack "required $TOP/p-none.so"
 	for ddp in "" --ddp; do
 		# shellcheck disable=SC2086
@@ -226,10 +225,10 @@ precedence()
 		has "$err" "srun: error: .*p-none.so"
 		[ ! -e "$WORK/ran" ]
 	done
-	nodes_are_well
+	nodes_are_idle
 }
 
-# What spank-ddp(8) warns of: this is Slurm's doing, before anything of ours is loaded.
+# Slurm does this before it loads the plugin. spank-ddp(8) warns of it.
 @test "a missing plugin on a node, required: a plain batch job drains the node" {
 	plugstack "required $TOP/p-none.so"
 	submit_plugstack ""
@@ -242,10 +241,10 @@ precedence()
 	mc scancel "$job" || true
 	within 30 resumed n1
 	within 60 no_jobs
-	# 24.11 keeps the reason until the node has its next job.
+	# Slurm 24.11 keeps the drain reason until the node's next job.
 	mc srun -w n1 true
 	within 60 no_jobs
-	nodes_are_well
+	nodes_are_idle
 }
 
 drained() { has "$(mc sinfo -h -N -n "$1" -o %T)" 'drain' 2>/dev/null; }
@@ -256,7 +255,7 @@ resumed()
 	[ "$(mc sinfo -h -N -n "$1" -o %T)" = idle ]
 }
 
-# The plugin of another Slurm release: the version is all that Slurm looks at first.
+# A plugin for another Slurm release. Slurm checks the version before anything else.
 another_release()
 {
 	spank_plugin p-old <<-'C'
@@ -268,7 +267,7 @@ another_release()
 	C
 }
 
-@test "a plugin of another release, optional: srun says so and works; --ddp is no option" {
+@test "a plugin for another release, optional: srun works and prints a message; --ddp is unknown" {
 	another_release
 	plugstack "optional $TOP/p-old.so"
 	try mc srun -N2 hostname
@@ -279,10 +278,10 @@ another_release()
 	[ "$rc" -ne 0 ]
 	has "$err" "srun: unrecognized option '--ddp'"
 	[ ! -e "$WORK/ran" ]
-	nodes_are_well
+	nodes_are_idle
 }
 
-@test "a plugin of another release, required: every srun of that host ends" {
+@test "a plugin for another release, required: every srun of that host fails" {
 	another_release
 	plugstack "required $TOP/p-old.so"
 	for ddp in "" --ddp; do
@@ -292,10 +291,10 @@ another_release()
 		has "$err" "Incompatible Slurm plugin .*p-old.so version \(20.02.7\)"
 		[ ! -e "$WORK/ran" ]
 	done
-	nodes_are_well
+	nodes_are_idle
 }
 
-@test "missing or of another release on a node, required: slurmd does not start there" {
+@test "a plugin missing or for another release on a node, required: slurmd does not start" {
 	another_release
 	local pid name
 	pid=$(<"$MINICLUSTER_DIR/slurmd-n2.pid")
@@ -313,12 +312,12 @@ another_release()
 	start_slurmd n2
 	within 60 n2_answers
 	within 60 no_jobs
-	nodes_are_well
+	nodes_are_idle
 }
 
-# --- the two sides differ ------------------------------------------------------------------
+# --- Different lines for srun and slurmd ---------------------------------------------------
 
-@test "a wrong argument on the nodes alone, optional: a message, DDP_ERROR and no rank" {
+@test "a wrong argument on the nodes only, optional: one message for each node, and DDP_ERROR instead of ranks" {
 	submit_plugstack "optional $TOP/ddp.so"
 	plugstack "optional $TOP/ddp.so nonsense=1"
 	try submit srun -N2 true
@@ -327,20 +326,19 @@ another_release()
 	same "$rc" 0
 	same "$(sed 's/.*@n. //' <<<"$out" | sort -u)" "$unset_all"
 	same "$(wc -l <<<"$out")" 4
-	# One line from each node, not from each task.
 	for node in n1 n2; do
 		has "$err" "^slurmstepd-$node: error: ddp: disabled by its line in plugstack.conf on this node: there is no argument \"nonsense=1\"; "
 	done
 	same "$(wc -l <<<"$err")" 2
 	try submit srun --ddp sh -c 'echo "$DDP_ERROR"; ls -A'
 	same "slurmstepd-n1: error: ddp: $(head -n 1 <<<"$out")" "$err"
-	# srun had made the directory, and clears it away.
+	# Only the directory that srun made is there, and srun removes it.
 	same "$(tail -n +2 <<<"$out")" .ddp
 	same "$(ls -A "$WORK")" ""
-	nodes_are_well
+	nodes_are_idle
 }
 
-@test "a wrong argument on the nodes alone, required: the tasks do not run, the node stays up" {
+@test "a wrong argument on the nodes only, required: no task runs, and the nodes stay up" {
 	submit_plugstack "required $TOP/ddp.so"
 	plugstack "required $TOP/ddp.so nonsense=1"
 	try submit srun -N2 true
@@ -352,10 +350,10 @@ another_release()
 	done
 	[ ! -e "$WORK/ran" ]
 	same "$(ls -A "$WORK")" ""
-	nodes_are_well
+	nodes_are_idle
 }
 
-@test "required: a failing srun --ddp inside a batch job fails the step, not the job or the node" {
+@test "a wrong argument on the nodes, required, in a batch job: the --ddp step fails, the job and the nodes do not" {
 	plugstack "required $TOP/ddp.so nonsense=1"
 	submit_plugstack "required $TOP/ddp.so"
 	try mc sbatch -W -N2 -o job.out --wrap "export SLURM_CONF=$TOP/submit.conf
@@ -365,10 +363,10 @@ srun -N2 --ddp touch ran; echo \"status \$?\"; srun -N1 -n1 echo after"
 after"
 	[ ! -e "$WORK/ran" ]
 	within 60 no_jobs
-	nodes_are_well
+	nodes_are_idle
 }
 
-@test "a wrong argument at srun alone: the tasks learn it" {
+@test "a wrong argument at srun only: one message, and DDP_ERROR instead of ranks" {
 	submit_plugstack "optional $TOP/ddp.so nonsense=1"
 	try submit srun -N2 --ddp "$SHOW" "${refusal[@]}"
 	same "$rc" 0
@@ -378,11 +376,9 @@ after"
 	has "$err" "^srun: error: ddp: disabled by its line in plugstack.conf on this host"
 }
 
-# Slurm 22.05 hands a node without the plugin the option of a plugin that it does not have, and
-# drops it without a word to the user: slurmd's log alone has it. No code of ours runs there, so
-# nothing can be said or set; what the tasks have is srun's SLURM_DDP_STEP, by which a program
-# can tell this case from a plain srun.
-@test "the plugin at srun alone: nothing is set, and SLURM_DDP_STEP tells it" {
+# Slurm 22.05 passes the option to slurmd, which ignores it and writes only to its own log. The plugin does not run on the node,
+# so it cannot set DDP_ERROR. A program can detect this case by srun's SLURM_DDP_STEP.
+@test "the plugin at srun only: tasks get SLURM_DDP_STEP and nothing else" {
 	submit_plugstack "optional $TOP/ddp.so"
 	plugstack ""
 	try submit srun -N2 --ddp "$SHOW" "${refusal[@]}" DDP_RANK DDP_ERROR
@@ -394,10 +390,10 @@ after"
 	same "$out" "v1
 .ddp"
 	same "$(ls -A "$WORK")" ""
-	nodes_are_well
+	nodes_are_idle
 }
 
-@test "the plugin on the nodes alone: --ddp is no option, and nothing happens otherwise" {
+@test "the plugin on the nodes only: --ddp is unknown, and SLURM_DDP=1 has no effect" {
 	submit_plugstack ""
 	try submit srun --ddp touch ran
 	[ "$rc" -ne 0 ]
@@ -409,31 +405,31 @@ after"
 1@n2 RANK=UNSET DDP_RANK=UNSET DDP_ERROR=UNSET"
 }
 
-# Only an srun with the plugin hands the job's option on, so the nodes do not learn of it.
-@test "sbatch --ddp, and srun in the job has no plugin: nothing is set" {
+# Only an srun with the plugin passes the job's option to the nodes.
+@test "sbatch --ddp with an srun that has no plugin: tasks get no variables" {
 	submit_plugstack ""
 	try mc sbatch -W -N2 -o job.out --ddp --wrap "export SLURM_CONF=$TOP/submit.conf
 srun -N2 $SHOW ${refusal[*]} DDP_ERROR"
 	same "$rc" 0
 	same "$(not_waiting <"$WORK/job.out" | sort)" "0@n1 $unset_all DDP_ERROR=UNSET
 1@n2 $unset_all DDP_ERROR=UNSET"
-	nodes_are_well
+	nodes_are_idle
 }
 
-@test "the line twice, as in plugstack.conf and in plugstack.conf.d: once is enough" {
+@test "the plugin's line twice: everything is done and printed once" {
 	plugstack "optional $TOP/ddp.so" "optional $TOP/ddp.so"
 	plain_works
 	try mc srun -N2 --ddp --ddp-rdzv=%n --ddp-verbose "$SHOW" RANK WORLD_SIZE DDP_ERROR
 	same "$rc" 0
-	trains
-	same "$(lines "$err" "ddp: rank 0 on n1: set RANK=0 ")" 1
-	same "$(lines "$err" "ddp: rank 1 of 2 ")" 1
+	expect_ranks
+	same "$(count_lines "$err" "ddp: rank 0 on n1: set RANK=0 ")" 1
+	same "$(count_lines "$err" "ddp: rank 1 of 2 ")" 1
 	has_not "$err" error
-	# Not even the default directory may fail for it.
+	# Nor does an unwritable default directory count twice.
 	chmod 555 "$WORK"
 	try mc srun -N2 --ddp "$SHOW" RANK WORLD_SIZE DDP_ERROR
 	chmod 755 "$WORK"
 	same "$rc" 0
-	trains
-	same "$(lines "$err" ddp:)" 1
+	expect_ranks
+	same "$(count_lines "$err" ddp:)" 1
 }

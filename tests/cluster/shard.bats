@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Ranks that share GPUs, as Slurm really shares them: how much each may use, what it is told, and ddp-train on it.
+# Ranks that share GPUs under a real Slurm: their shares, warnings and limits, jobs side by side, and ddp-train.
 #
-# gres.bats has every way to ask for GPUs, also for shards of several in one step, which Slurm 22.05 does not give;
-# sharing.bats has what ddp-info says.
+# gres.bats has the other ways to request GPUs, and shards of several GPUs in one step, which Slurm 22.05 does not have.
+# sharing.bats has ddp-info's report.
 #
-# shellcheck disable=SC2086,SC2154 # requests are words; rc, out and err come from try
+# shellcheck disable=SC2086,SC2154 # requests are split into words; rc, out and err come from try
 
 load lib
 
@@ -13,7 +13,7 @@ setup_file()
 	cluster_up --nodes 2 --cpus 8 --gpus 4 --shards 32 --plugin-args gpu_memory=40G
 	install_runtime
 	export XDG_CACHE_HOME=$WORK/.cache
-	# A daemon of the machine's own would be found.
+	# Hides an MPS daemon of this host.
 	export CUDA_MPS_PIPE_DIRECTORY=$TOP/mps
 }
 
@@ -28,12 +28,12 @@ teardown()
 	rm -rf "$TOP/mps" "${WORK:?}"/* "$WORK"/.ddp
 }
 
-# What the tasks were told about NCCL.
-told() { grep -c 'Duplicate GPU detected' "$TOP/err" || true; }
+# Number of warnings that NCCL refuses several ranks on one GPU.
+nccl_warnings() { grep -c 'Duplicate GPU detected' "$TOP/err" || true; }
 
-# dealt NUMERATOR DENOMINATOR RANKS GPUS: "RANK DEVICE SHARE" of ranks that are dealt out to GPUs in turn, of
-# each of which the step has a part; computed without the plugin.
-dealt()
+# expected_shares NUMERATOR DENOMINATOR RANKS GPUS: "RANK DEVICE SHARE" of each rank, computed without the plugin. Ranks are
+# assigned to GPUs in turn, and the step has NUMERATOR/DENOMINATOR of each GPU.
+expected_shares()
 {
 	awk -v num="$1" -v den="$2" -v ranks="$3" -v gpus="$4" 'BEGIN {
 		for (r = 0; r < ranks; r++)
@@ -45,10 +45,10 @@ dealt()
 	}'
 }
 
-# The same of what "show" printed.
-as_dealt() { sed -E 's/^([0-9]+)@n1 DDP_DEVICE=([0-9]+) DDP_SHARE=([0-9.]+)$/\1 \2 \3/'; }
+# Turns the output of show into the same form.
+as_expected() { sed -E 's/^([0-9]+)@n1 DDP_DEVICE=([0-9]+) DDP_SHARE=([0-9.]+)$/\1 \2 \3/'; }
 
-@test "1 to 8 ranks on 1 to 4 whole GPUs" {
+@test "1 to 8 ranks on 1 to 4 whole GPUs: devices in turn, equal shares of each, a warning if ranks share one" {
 	local gpus ranks
 	cat >"$WORK/all" <<-'END'
 		for gpus in 1 2 3 4; do
@@ -61,14 +61,14 @@ as_dealt() { sed -E 's/^([0-9]+)@n1 DDP_DEVICE=([0-9]+) DDP_SHARE=([0-9.]+)$/\1 
 	mc salloc -Q -N1 -w n1 -n8 --gres=gpu:4 bash all
 	for gpus in 1 2 3 4; do
 		for ranks in 1 2 3 4 5 6 7 8; do
-			same "$(sort -n "$WORK/got-$gpus-$ranks" | as_dealt)" "$(dealt 1 1 $ranks $gpus)"
+			same "$(sort -n "$WORK/got-$gpus-$ranks" | as_expected)" "$(expected_shares 1 1 $ranks $gpus)"
 			cp "$WORK/err-$gpus-$ranks" "$TOP/err"
-			same "$(told)" "$((ranks > gpus))"
+			same "$(nccl_warnings)" "$((ranks > gpus))"
 		done
 	done
 }
 
-@test "1 to 8 ranks on 1 to 8 of the 8 shards of a GPU, more of them than shards too" {
+@test "1 to 8 ranks on 1, 3 and 8 of a GPU's 8 shards: equal shares, also with more ranks than shards" {
 	local shards ranks
 	cat >"$WORK/all" <<-'END'
 		for shards in 1 3 8; do
@@ -81,39 +81,39 @@ as_dealt() { sed -E 's/^([0-9]+)@n1 DDP_DEVICE=([0-9]+) DDP_SHARE=([0-9.]+)$/\1 
 	mc salloc -Q -N1 -w n1 -n8 --gres=shard:8 bash all
 	for shards in 1 3 8; do
 		for ranks in 1 2 3 5 8; do
-			same "$(sort -n "$WORK/got-$shards-$ranks" | as_dealt)" "$(dealt $shards 8 $ranks 1)"
+			same "$(sort -n "$WORK/got-$shards-$ranks" | as_expected)" "$(expected_shares $shards 8 $ranks 1)"
 			cp "$WORK/err-$shards-$ranks" "$TOP/err"
-			same "$(told)" "$((ranks > 1))"
+			same "$(nccl_warnings)" "$((ranks > 1))"
 		done
 	done
 }
 
-@test "the line about NCCL: where, how many, what to do; once a step, and on one line" {
+@test "the NCCL warning names node, ranks, GPU and remedy, once a step and on one line" {
 	show RANK -N2 --ntasks-per-node=3 --gres=shard:4 --ddp >"$TOP/out"
 	same "$(<"$TOP/err")" 'ddp: n1: 3 ranks on GPU 0: NCCL refuses that ("Duplicate GPU detected"), so PyTorch needs the backend gloo, or NCCL 2.30 or later with NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_NVLS_ENABLE=0; ddp-train and libddp do without'
 	same "$(wc -l <"$TOP/out")" 6
 }
 
-@test "the line about NCCL comes from the node that shares, wherever it is" {
+@test "the NCCL warning comes from the node whose ranks share a GPU, be it the first or the second" {
 	show RANK -N2 -n4 --gres=gpu:2 --ddp >"$TOP/out"
 	has "$(<"$TOP/err")" '^ddp: n1: 3 ranks on GPUs 0,1, more than one on a GPU: NCCL'
-	same "$(told)" 1
+	same "$(nccl_warnings)" 1
 	printf 'n1\nn2\nn2\nn2\n' >"$WORK/hosts"
 	try mc env SLURM_HOSTFILE="$WORK/hosts" srun --distribution=arbitrary -n4 --gres=gpu:2 --ddp "$SHOW" RANK
 	has "$err" '^ddp: n2: 3 ranks on GPUs 0,1, more than one on a GPU: NCCL'
-	same "$(told)" 1
+	same "$(nccl_warnings)" 1
 }
 
-@test "no line about NCCL: a GPU each, one rank on a part, and for who has NCCL's switch" {
+@test "no NCCL warning for one rank on each GPU, for one rank on a part, and with NCCL_MULTI_RANK_GPU_ENABLE=1" {
 	show RANK -N2 --ntasks-per-node=2 --gres=gpu:2 --ddp >/dev/null
-	same "$(told)" 0
+	same "$(nccl_warnings)" 0
 	show RANK -N2 --ntasks-per-node=1 --gres=shard:1 --ddp >/dev/null
-	same "$(told)" 0
+	same "$(nccl_warnings)" 0
 	NCCL_MULTI_RANK_GPU_ENABLE=1 show RANK -N1 -n2 --gres=shard:1 --ddp >/dev/null
-	same "$(told)" 0
+	same "$(nccl_warnings)" 0
 }
 
-# A job of three shards for two ranks that says what it has, and waits until it may end.
+# Starts a job with three shards for two ranks, which write their variables to held-RANK and wait for the file go.
 hold()
 {
 	cat >"$WORK/hold" <<-END
@@ -126,13 +126,13 @@ hold()
 	within 60 test -e "$WORK/held-1"
 }
 
-@test "two jobs on one GPU at a time: each has its own part, and all of them are not more than the GPU" {
+@test "two concurrent jobs on one GPU: each has its own shares, and together they do not exceed the GPU" {
 	hold
 	same "$(show "DDP_SHARE CUDA_VISIBLE_DEVICES XLA_PYTHON_CLIENT_MEM_FRACTION" -N1 -w n1 -n3 --gres=shard:5 --ddp)" \
 		"0@n1 DDP_SHARE=0.208333 CUDA_VISIBLE_DEVICES=0 XLA_PYTHON_CLIENT_MEM_FRACTION=0.208333
 1@n1 DDP_SHARE=0.208333 CUDA_VISIBLE_DEVICES=0 XLA_PYTHON_CLIENT_MEM_FRACTION=0.208333
 2@n1 DDP_SHARE=0.208333 CUDA_VISIBLE_DEVICES=0 XLA_PYTHON_CLIENT_MEM_FRACTION=0.208333"
-	# The other has not ended meanwhile, and has what it had.
+	# The first job still runs, with the same shares.
 	same "$(mc squeue -h -j "$other" -o %T)" RUNNING
 	touch "$WORK/go"
 	within 60 gone "$other"
@@ -141,7 +141,7 @@ hold()
 1@n1 DDP_SHARE=0.1875 CUDA_VISIBLE_DEVICES=0 XLA_PYTHON_CLIENT_MEM_FRACTION=0.1875"
 }
 
-@test "two users' jobs on one GPU at a time" {
+@test "two concurrent jobs of two users on one GPU: the shares follow each job's shards" {
 	hold
 	try as_other_user "$minicluster" run srun -D / -N1 -w n1 -n1 --gres=shard:4 --ddp "$SHOW" DDP_SHARE CUDA_VISIBLE_DEVICES
 	same "$out" "0@n1 DDP_SHARE=0.5 CUDA_VISIBLE_DEVICES=0"
@@ -150,8 +150,7 @@ hold()
 	within 60 gone "$other"
 }
 
-# The daemon's socket in a directory of the user's alone: who looks as root sees it too, who looks as another user
-# does not.
+# Starts an MPS daemon's socket in a directory that only the user can read.
 listen()
 {
 	as_user mkdir -m 700 "$WORK/mps"
@@ -160,7 +159,7 @@ listen()
 
 mps_names="DDP_SHARE CUDA_MPS_ACTIVE_THREAD_PERCENTAGE CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 
-@test "MPS: threads and memory follow the share, rounded down; the user's own stay" {
+@test "MPS: limits of threads and memory follow the share, rounded down, and the user's values are kept" {
 	listen
 	export CUDA_MPS_PIPE_DIRECTORY=$WORK/mps
 	same "$(show "$mps_names" -N1 -w n1 -n3 --gres=shard:8 --ddp)" \
@@ -172,24 +171,24 @@ mps_names="DDP_SHARE CUDA_MPS_ACTIVE_THREAD_PERCENTAGE CUDA_MPS_PINNED_DEVICE_ME
 		"0@n1 DDP_SHARE=0.25 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=70 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G"
 }
 
-@test "MPS: nothing of it on a whole GPU, under a daemon that is gone, or under one that only root can see" {
-	local nothing="CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=UNSET CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=UNSET"
+@test "no MPS limits for a whole GPU, with a dead daemon's socket, and with a directory that the user cannot read" {
+	local no_limits="CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=UNSET CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=UNSET"
 	listen
 	export CUDA_MPS_PIPE_DIRECTORY=$WORK/mps
-	same "$(show "$mps_names" -N1 -w n1 -n1 --gres=gpu:1 --ddp)" "0@n1 DDP_SHARE=1 $nothing"
+	same "$(show "$mps_names" -N1 -w n1 -n1 --gres=gpu:1 --ddp)" "0@n1 DDP_SHARE=1 $no_limits"
 	stop_listening
-	same "$(show "$mps_names" -N1 -w n1 -n1 --gres=shard:2 --ddp)" "0@n1 DDP_SHARE=0.25 $nothing"
-	# The plugin must not look with root's eyes.
+	same "$(show "$mps_names" -N1 -w n1 -n1 --gres=shard:2 --ddp)" "0@n1 DDP_SHARE=0.25 $no_limits"
+	# Root could read this one, so the plugin must check as the user.
 	[ "$(id -u)" -eq 0 ] || return 0
 	mkdir -m 700 "$TOP/mps"
 	mkfifo "$TOP/mps/control"
 	export CUDA_MPS_PIPE_DIRECTORY=$TOP/mps
-	same "$(show "$mps_names" -N1 -w n1 -n1 --gres=shard:2 --ddp)" "0@n1 DDP_SHARE=0.25 $nothing"
+	same "$(show "$mps_names" -N1 -w n1 -n1 --gres=shard:2 --ddp)" "0@n1 DDP_SHARE=0.25 $no_limits"
 	chmod 755 "$TOP/mps"
 	has "$(show "$mps_names" -N1 -w n1 -n1 --gres=shard:2 --ddp)" 'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25'
 }
 
-@test "ddp-train on shards: on CPUs where no driver is, which it says in one line; nothing of NCCL" {
+@test "ddp-train on shards without a CUDA driver: trains on CPUs with one warning" {
 	[ ! -e /dev/nvidiactl ] || skip "this machine has GPUs"
 	try mc srun -N1 -w n1 -n4 --gres=shard:8 --ddp ddp-train mnist --samples 400 -e 1 -b 20
 	same "$rc" 0
@@ -199,7 +198,7 @@ mps_names="DDP_SHARE CUDA_MPS_ACTIVE_THREAD_PERCENTAGE CUDA_MPS_PINNED_DEVICE_ME
 	has "$out" '^epoch 1: train loss '
 }
 
-@test "ddp-shard.job trains as it is" {
+@test "ddp-shard.job trains unchanged, and stops on SIGUSR1 with a checkpoint" {
 	install -m 644 "$DDP_SRCDIR/job-templates/ddp-shard.job" "$WORK"
 	job=$(mc sbatch --parsable ddp-shard.job)
 	within 90 grep -q '^epoch 1 step ' "$WORK/ddp-shard-$job.out"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# What ddp-info tells ranks that share a GPU: with no driver, with one that tells of GPUs (driver.c), with MPS.
+# What ddp-info reports about ranks that share a GPU: without a driver, with a stub driver (driver.c), and with MPS.
 #
-# shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
+# shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
 
 load lib
@@ -10,26 +10,25 @@ setup_file()
 {
 	cluster_up --nodes 2 --cpus 8 --gpus 2 --shards 16
 	install_runtime
-	# A driver of the machine's own would be found: one without functions is none.
+	# Hides a driver of this host: a library without functions is no driver.
 	mkdir -m 755 "$TOP/driver" "$TOP/none"
 	cc -shared -o "$TOP/none/libcuda.so.1" -x c /dev/null
 	export LD_LIBRARY_PATH=$TOP/none:$LD_LIBRARY_PATH
 	for library in libcuda.so.1 libnvidia-ml.so.1; do
 		cc -shared -fPIC -Wall -Werror -o "$TOP/driver/$library" "$DDP_SRCDIR/tests/cluster/driver.c"
 	done
-	# Engines whose GPUs are host memory, for --device and ddp-train.
+	# Engines whose GPU memory is host memory, for --device and ddp-train.
 	make -C "$DDP_BUILDDIR/tests/runtime" host/ddp_gpu.la host/ddp_nccl.la >"$TOP/make.log" 2>&1
 	mkdir -m 755 "$TOP/modules"
 	install -m 755 "$DDP_MODULES"/ddp_*.so "$TOP/modules"
 	install -m 755 "$DDP_BUILDDIR"/tests/runtime/host/.libs/ddp_*.so "$TOP/modules"
-	# Without a C++ compiler there is no emulated GPU.
 	if make -C "$DDP_BUILDDIR/tests/emulated" libemulated.la >>"$TOP/make.log" 2>&1; then
 		make -C "$DDP_BUILDDIR/tests/train" emulated_cuda.la >>"$TOP/make.log" 2>&1
 		install -m 755 "$DDP_BUILDDIR/tests/train/.libs/emulated_cuda.so" "$TOP/modules/ddp_cuda.so"
 	else
 		rm -f "$TOP/modules/ddp_cuda.so"
 	fi
-	# So would a daemon.
+	# Hides an MPS daemon of this host.
 	export CUDA_MPS_PIPE_DIRECTORY=$TOP/mps
 }
 
@@ -44,65 +43,65 @@ teardown()
 	rm -rf "$TOP/mps" "${WORK:?}"/* "$WORK/.ddp"
 }
 
-# tell SRUN-OPTION...: ddp-info with the driver that tells of GPUs.
-tell()
+# info SRUN_OPTION...: runs ddp-info with the stub driver.
+info()
 {
 	LD_LIBRARY_PATH=$TOP/driver:$LD_LIBRARY_PATH try mc srun "$@" --ddp ddp-info --no-test
 	same "$rc" 0
 }
 
-# The daemon's socket where all users see it.
+# Starts an MPS daemon's socket that all users may open.
 listen()
 {
 	mkdir -m 755 "$TOP/mps"
 	mps_listen "$TOP/mps/control" background_as_is
 }
 
-# What is between the rows of the ranks and what looks wrong; and that, but for this machine's few CPUs.
-lines() { grep -E '^([0-9]+ ranks \(|rank [0-9]+ shares )' <<<"$out" || true; }
-warned() { grep '^warning: ' <<<"$out" | grep -vE ' share [0-9]+ CPUs?' || true; }
+# The lines about shared GPUs in ddp-info's output; and its warnings, except those about this host's few CPUs.
+sharing_lines() { grep -E '^([0-9]+ ranks \(|rank [0-9]+ shares )' <<<"$out" || true; }
+warnings() { grep '^warning: ' <<<"$out" | grep -vE ' share [0-9]+ CPUs?' || true; }
 
 gpu0=GPU-a0a0a0a0-a0a0-a0a0-a0a0-a0a0a0a0a0a0
 gpu1=GPU-a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1
 turns="by time-slicing: their kernels take turns"
 
-@test "no driver: Slurm's number of the GPU says who shares it" {
+@test "without a driver: ranks that share a GPU are found by Slurm's index of it" {
 	try mc srun -N2 --ntasks-per-node=2 --gres=shard:4 --ddp ddp-info --no-test
 	same "$rc" 0
-	same "$(lines)" "2 ranks (0-1) share GPU 0 of n1 $turns; 0.25 of it each; by agreement, nothing enforces it; likewise 1 more GPU"
+	same "$(sharing_lines)" "2 ranks (0-1) share GPU 0 of n1 $turns; 0.25 of it each; by agreement, nothing enforces it; likewise 1 more GPU"
 	has "$out" '^rank  node  local +pid  CPUs +device  share  shared by  between nodes +endpoint reached$'
 	has "$out" '^ +3  n2 +1/2 .* 0 +0\.25  2-3 .* -$'
 	try mc srun -N1 -w n1 -n3 --gres=gpu:2 --ddp ddp-info --no-test
-	same "$(lines)" "2 ranks (0,2) share GPU 0 of n1 $turns; 0.5 of it each; by agreement, nothing enforces it"
-	# Bound to a GPU each, all see theirs as number 0.
+	same "$(sharing_lines)" "2 ranks (0,2) share GPU 0 of n1 $turns; 0.5 of it each; by agreement, nothing enforces it"
+	# With --gpu-bind each rank's GPU has index 0, though they are different GPUs.
 	try mc srun -N1 -w n1 -n2 --gres=gpu:2 --gpu-bind=single:1 --ddp ddp-info --no-test
-	same "$(lines)" ""
+	same "$(sharing_lines)" ""
 }
 
-@test "a driver: the GPU by its UUID, and the bytes of a share" {
-	tell -N1 -w n1 -n4 --gres=shard:4
-	same "$(lines)" "4 ranks (0-3) share $gpu0 on n1 $turns; 0.125 of it each, 8.0 of 64.0 GiB; by agreement, nothing enforces it"
-	same "$(warned)" ""
+@test "with a driver: the GPU's UUID, and the share in bytes" {
+	info -N1 -w n1 -n4 --gres=shard:4
+	same "$(sharing_lines)" "4 ranks (0-3) share $gpu0 on n1 $turns; 0.125 of it each, 8.0 of 64.0 GiB; by agreement, nothing enforces it"
+	same "$(warnings)" ""
 }
 
-@test "one rank on a part of a GPU" {
-	tell -N1 -w n1 -n1 --gres=shard:2
-	same "$(lines)" "rank 0 shares $gpu0 on n1 by time-slicing: its own and others' kernels take turns; 0.25 of it, 16.0 of 64.0 GiB; by agreement, nothing enforces it"
+@test "one rank on a part of a GPU: its share, and that other jobs may use the rest" {
+	info -N1 -w n1 -n1 --gres=shard:2
+	same "$(sharing_lines)" "rank 0 shares $gpu0 on n1 by time-slicing: its own and others' kernels take turns; 0.25 of it, 16.0 of 64.0 GiB; by agreement, nothing enforces it"
 }
 
-@test "whole GPUs, a rank each: not a word of sharing" {
-	tell -N1 -w n1 -n2 --gres=gpu:2
-	same "$(lines)" ""
+@test "whole GPUs, one rank on each: no line about sharing" {
+	info -N1 -w n1 -n2 --gres=gpu:2
+	same "$(sharing_lines)" ""
 	has_not "$out" 'shared by'
 }
 
-@test "whole GPUs, two ranks each" {
-	tell -N1 -w n1 -n4 --gres=gpu:2
-	same "$(lines)" "2 ranks (0,2) share $gpu0 on n1 $turns; 0.5 of it each, 32.0 of 64.0 GiB; by agreement, nothing enforces it; likewise 1 more GPU"
+@test "whole GPUs, two ranks on each: shares of one half" {
+	info -N1 -w n1 -n4 --gres=gpu:2
+	same "$(sharing_lines)" "2 ranks (0,2) share $gpu0 on n1 $turns; 0.5 of it each, 32.0 of 64.0 GiB; by agreement, nothing enforces it; likewise 1 more GPU"
 	has "$out" "$gpu1 +0\.5  1,3\$"
 }
 
-@test "two jobs on one GPU: each sees its own ranks and its own part" {
+@test "two jobs on one GPU: each job lists its own ranks and shares only" {
 	cat >"$WORK/job" <<-END
 		#!/bin/bash
 		#SBATCH -N1 -w n1 -n2 --gres=shard:2
@@ -111,62 +110,62 @@ turns="by time-slicing: their kernels take turns"
 	END
 	other=$(mc sbatch --parsable -o other "$WORK/job")
 	within 60 test -e "$WORK/here-1"
-	tell -N1 -w n1 -n2 --gres=shard:4
+	info -N1 -w n1 -n2 --gres=shard:4
 	touch "$WORK/go"
 	within 60 gone "$other"
-	has "$(lines)" "^2 ranks \(0-1\) share $gpu0 on n1 $turns; 0\.25 of it each, 16\.0 of"
+	has "$(sharing_lines)" "^2 ranks \(0-1\) share $gpu0 on n1 $turns; 0\.25 of it each, 16\.0 of"
 	has "$(<"$WORK/other")" "^2 ranks \(0-1\) share $gpu0 on n1 $turns; 0\.125 of it each, 8\.0 of"
 }
 
-@test "MPS: the plugin sets the limit of threads, and the line has it" {
+@test "MPS: the report has the thread limit that the plugin sets" {
 	listen
-	tell -N1 -w n1 -n4 --gres=shard:8
-	same "$(lines)" "4 ranks (0-3) share $gpu0 on n1 through MPS (threads limited to 25 %); 0.25 of it each, 16.0 of 64.0 GiB; MPS enforces the limit of threads, memory is kept to by agreement"
-	same "$(warned)" ""
+	info -N1 -w n1 -n4 --gres=shard:8
+	same "$(sharing_lines)" "4 ranks (0-3) share $gpu0 on n1 through MPS (threads limited to 25 %); 0.25 of it each, 16.0 of 64.0 GiB; MPS enforces the limit of threads, memory is kept to by agreement"
+	same "$(warnings)" ""
 }
 
-@test "MPS with a limit of memory" {
+@test "MPS with a memory limit: the report has both limits" {
 	listen
-	CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=16G,1=1G tell -N1 -w n1 -n4 --gres=shard:8
-	same "$(lines)" "4 ranks (0-3) share $gpu0 on n1 through MPS (threads limited to 25 %, memory to 16G); 0.25 of it each, 16.0 of 64.0 GiB; MPS enforces both limits"
+	CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=16G,1=1G info -N1 -w n1 -n4 --gres=shard:8
+	same "$(sharing_lines)" "4 ranks (0-3) share $gpu0 on n1 through MPS (threads limited to 25 %, memory to 16G); 0.25 of it each, 16.0 of 64.0 GiB; MPS enforces both limits"
 }
 
-@test "MPS whose daemon is gone: said, and not counted on" {
+@test "MPS with a dead daemon's socket: a warning, and sharing by time-slicing" {
 	listen
 	stop_listening
-	tell -N1 -w n1 -n4 --gres=shard:8
-	has "$(lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
-	has "$(warned)" "^warning: the MPS daemon of $TOP/mps on n1 is gone and left its socket: programs run without MPS; "
+	info -N1 -w n1 -n4 --gres=shard:8
+	has "$(sharing_lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
+	has "$(warnings)" "^warning: the MPS daemon of $TOP/mps on n1 is gone and left its socket: programs run without MPS; "
 }
 
-@test "MPS of another user, whose socket is his own" {
+@test "MPS daemons of other users, with and without access, are ignored" {
 	[ "$(id -u)" -eq 0 ] || skip "a second user needs root"
 	listen
-	chmod 600 "$TOP/mps/control" # root's, who does not let others in
-	tell -N1 -w n1 -n4 --gres=shard:8
-	has "$(lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
-	has_not "$(warned)" 'is gone'
+	chmod 600 "$TOP/mps/control" # root's, without access for the user
+	info -N1 -w n1 -n4 --gres=shard:8
+	has "$(sharing_lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
+	has_not "$(warnings)" 'is gone'
 	chmod 666 "$TOP/mps/control"
-	chown daemon "$TOP/mps/control" # anybody's, in /tmp
-	tell -N1 -w n1 -n4 --gres=shard:8
-	has "$(lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
+	chown daemon "$TOP/mps/control" # another user's, with access
+	info -N1 -w n1 -n4 --gres=shard:8
+	has "$(sharing_lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
 }
 
-@test "MPS that does not serve this GPU: the driver knows" {
+@test "MPS daemon that does not serve this GPU: a warning, as the driver reports no MPS" {
 	listen
-	DRIVER_MPS=0 tell -N1 -w n1 -n4 --gres=shard:8
-	has "$(lines)" "share $gpu0 on n1 $turns; "
-	has "$(warned)" "^warning: an MPS daemon is at $TOP/mps on n1, and rank 0 runs without it, says the driver"
+	DRIVER_MPS=0 info -N1 -w n1 -n4 --gres=shard:8
+	has "$(sharing_lines)" "share $gpu0 on n1 $turns; "
+	has "$(warnings)" "^warning: an MPS daemon is at $TOP/mps on n1, and rank 0 runs without it, says the driver"
 }
 
-@test "GPUs for one process at a time: without MPS" {
-	DRIVER_MODE=3 tell -N1 -w n1 -n2 --gres=shard:2
-	has "$(warned)" "^warning: $gpu0 on n1 is for one process at a time \(exclusive mode\), without MPS, and ranks 0-1 share it: "
+@test "GPUs in exclusive mode that ranks share without MPS: a warning" {
+	DRIVER_MODE=3 info -N1 -w n1 -n2 --gres=shard:2
+	has "$(warnings)" "^warning: $gpu0 on n1 is for one process at a time \(exclusive mode\), without MPS, and ranks 0-1 share it: "
 }
 
-@test "a share of more than is free, and one that no context fits in" {
-	DRIVER_HELD=60 tell -N1 -w n1 -n4 --gres=shard:4
-	has "$(warned)" "^warning: ranks 0-3 may take 32\.0 GiB of $gpu0 on n1, and 4\.0 GiB are free: "
+@test "shares larger than the free memory, and too small for a CUDA context: a warning each" {
+	DRIVER_HELD=60 info -N1 -w n1 -n4 --gres=shard:4
+	has "$(warnings)" "^warning: ranks 0-3 may take 32\.0 GiB of $gpu0 on n1, and 4\.0 GiB are free: "
 	cat >"$WORK/little" <<-'END'
 		#!/bin/bash
 		[ "$SLURM_PROCID" != 2 ] || export DDP_SHARE=0.005
@@ -174,25 +173,25 @@ turns="by time-slicing: their kernels take turns"
 	END
 	chmod 755 "$WORK/little"
 	LD_LIBRARY_PATH=$TOP/driver:$LD_LIBRARY_PATH try mc srun -N1 -w n1 -n4 --gres=shard:4 --ddp "$WORK/little"
-	has "$(warned)" "^warning: rank 2's share of $gpu0 on n1 is 328 MiB, and a CUDA context alone takes 512 MiB; "
+	has "$(warnings)" "^warning: rank 2's share of $gpu0 on n1 is 328 MiB, and a CUDA context alone takes 512 MiB; "
 }
 
-@test "shares of more than a GPU, set by hand" {
+@test "shares set by the user that add up to more than the GPU: a warning" {
 	cat >"$WORK/greedy" <<-'END'
 		#!/bin/bash
 		DDP_SHARE=0.5 exec ddp-info --no-test
 	END
 	chmod 755 "$WORK/greedy"
 	try mc srun -N1 -w n1 -n4 --gres=shard:4 --ddp "$WORK/greedy"
-	has "$(warned)" '^warning: ranks 0-3 on GPU 0 of n1 have shares of 2 together, more than there is; '
+	has "$(warnings)" '^warning: ranks 0-3 on GPU 0 of n1 have shares of 2 together, more than there is; '
 }
 
-@test "a driver that refuses: what it says" {
-	DRIVER_STATUS=805 tell -N1 -w n1 -n2 --gres=shard:2
-	has "$(warned)" '^warning: rank 0 on n1 cannot use device 0, says the CUDA driver: MPS client failed to connect \(805\)$'
+@test "an error of the CUDA driver is reported with its text" {
+	DRIVER_STATUS=805 info -N1 -w n1 -n2 --gres=shard:2
+	has "$(warnings)" '^warning: rank 0 on n1 cannot use device 0, says the CUDA driver: MPS client failed to connect \(805\)$'
 }
 
-@test "--json has the same" {
+@test "--json has the mode, ranks, shares and limits of the shared GPU" {
 	listen
 	LD_LIBRARY_PATH=$TOP/driver:$LD_LIBRARY_PATH try mc srun -N1 -w n1 -n4 --gres=shard:8 --ddp \
 		ddp-info --no-test --json
@@ -206,9 +205,9 @@ print({(rank["memory_total"], rank["memory_share"]) for rank in d["ranks"]}, d["
 {(68719476736, 17179869184)} 536870912"
 }
 
-# --- Sums in memory of GPUs -----------------------------------------------------------
+# --- All-reduce in GPU memory ---------------------------------------------------------
 
-# device SRUN-OPTION...: each node has one GPU that is host memory.
+# device SRUN_OPTION...: runs ddp-info --device; each node has one GPU, whose memory is host memory.
 device()
 {
 	DDP_MODULES=$TOP/modules LD_LIBRARY_PATH=$TOP/driver:$LD_LIBRARY_PATH try mc srun "$@" --ddp \
@@ -217,7 +216,7 @@ device()
 
 exact() { sed '1,/^in memory of GPUs, .*:$/d' <<<"$out" | grep -c 'GB/s  exact$'; }
 
-@test "--device: sums of ranks on one GPU are staged, also over two nodes and without shared memory" {
+@test "--device: all-reduce of ranks on one GPU is staged and exact, on one and two nodes and without shared memory" {
 	device -N1 -n4 --gres=shard:4
 	same "$rc" 0
 	has "$out" '^in memory of GPUs, staged through host memory, 4 ranks share GPU 0 on '
@@ -232,7 +231,7 @@ exact() { sed '1,/^in memory of GPUs, .*:$/d' <<<"$out" | grep -c 'GB/s  exact$'
 	same "$(exact)" 5
 }
 
-@test "--device without an engine, and where there is no device" {
+@test "--device fails if the engine is missing, and if the rank has no device" {
 	LD_LIBRARY_PATH=$TOP/driver:$LD_LIBRARY_PATH DDP_MODULES=/nonexistent \
 		try mc srun -N1 -n2 --gres=shard:2 --ddp ddp-info --device
 	[ "$rc" -ne 0 ]
@@ -245,7 +244,7 @@ exact() { sed '1,/^in memory of GPUs, .*:$/d' <<<"$out" | grep -c 'GB/s  exact$'
 
 # --- ddp-train on emulated GPUs --------------------------------------------------------
 
-# train RANKS OPTION...: a short training by ranks that share one emulated GPU, or with --engine cpu by CPUs.
+# train RANKS OPTION...: a short training by ranks that share one emulated GPU, or that use CPUs with --engine cpu.
 train()
 {
 	DDP_MODULES=$TOP/modules try mc srun -N1 -w n1 -n"$1" --gres=shard:4 --ddp \
@@ -254,7 +253,7 @@ train()
 
 need_emulation() { [ -e "$TOP/modules/ddp_cuda.so" ] || skip "built without a C++ compiler"; }
 
-# near LIMIT A B: the values of two models, relative to their length. The CPUs' kernels add in another order.
+# near LIMIT A B: models A and B differ, by less than LIMIT relative to A. The CPU kernels add in another order.
 near()
 {
 	/usr/bin/python3 -c '
@@ -268,7 +267,7 @@ print(f"{sys.argv[3]} is {apart:.1e} from {sys.argv[2]}")
 sys.exit(len(a) != len(b) or not 0 < apart < float(sys.argv[1]))' "$@"
 }
 
-@test "ddp-train: virtual ranks have the same weights on four, two and one ranks of a GPU, and nearly those of CPUs" {
+@test "ddp-train --virtual-ranks: equal weights for four, two and one ranks on a GPU, nearly equal on CPUs" {
 	need_emulation
 	local ranks
 	for ranks in 4 2 1; do
@@ -282,7 +281,7 @@ sys.exit(len(a) != len(b) or not 0 < apart < float(sys.argv[1]))' "$@"
 	near 1e-4 "$WORK/on-4" "$WORK/on-cpus"
 }
 
-@test "ddp-train: staged sums of four ranks of a GPU, and nearly the weights of CPUs" {
+@test "ddp-train with four ranks on a GPU: staged sums, weights nearly equal to those of CPUs" {
 	need_emulation
 	train 4 -m on-gpu
 	same "$rc" 0
@@ -292,9 +291,9 @@ sys.exit(len(a) != len(b) or not 0 < apart < float(sys.argv[1]))' "$@"
 	near 1e-4 "$WORK/on-gpu" "$WORK/on-cpus"
 }
 
-# killed OPTION...: one of four ranks is killed at any time, then one at any time after the first checkpoint; the same
-# command continues, to the same weights.
-killed()
+# recovers OPTION...: kills one of four ranks at a random time, then one at a random time after the first checkpoint. Each time the
+# same command resumes, and in the end has the weights of a run without failures.
+recovers()
 {
 	local began pid round
 	train 4 "$@" -e 4 -m undisturbed
@@ -306,10 +305,10 @@ killed()
 		[ "$round" -eq 1 ] || within 60 has_checkpoint
 		sleep "0.$RANDOM"
 		pid=$(ranks | shuf -n 1 | cut -d' ' -f1)
-		[ -z "$pid" ] || kill -9 "$pid" || true # all may have ended
+		[ -z "$pid" ] || kill -9 "$pid" || true # the ranks may have ended
 		echo "round $round: killed ${pid:-nobody}"
 		wait "$!"
-		# No rank hangs until mc ends it.
+		# If a rank hung, mc would have ended the command after 120 s.
 		[ $((SECONDS - began)) -lt 100 ]
 	done
 	train 4 "$@" -e 4 -c state --checkpoint-steps 1 -m model
@@ -322,24 +321,23 @@ has_checkpoint() { [ -n "$(find "$WORK/state" -name "checkpoint-*.safetensors" 2
 
 some_ranks() { [ -n "$(ranks)" ]; }
 
-@test "ddp-train: a killed rank of a shared GPU, virtual ranks" {
+@test "ddp-train --virtual-ranks on a shared GPU resumes after a rank is killed, with the same weights" {
 	need_emulation
-	killed --virtual-ranks 4
+	recovers --virtual-ranks 4
 }
 
-@test "ddp-train: a killed rank of a shared GPU, staged sums" {
+@test "ddp-train with staged sums on a shared GPU resumes after a rank is killed, with the same weights" {
 	need_emulation
-	killed
+	recovers
 }
 
-@test "ddp-shard.job: who shares what, and a training" {
+@test "ddp-shard.job reports shares, trains, and runs a program given as argument instead" {
 	install -m 644 "$DDP_SRCDIR/job-templates/ddp-shard.job" "$WORK/"
 	sed -i "s/--epochs 2/& --samples 400 --conv exact/" "$WORK/ddp-shard.job"
 	export XDG_CACHE_HOME=$WORK/.cache
 	batch --nodes=1 --gres=shard:4 --ntasks-per-node=4 "$WORK/ddp-shard.job"
 	has "$out" "^4 ranks \(0-3\) share GPU 0 of n1 $turns; "
 	has "$out" '^finished: '
-	# A program of the user's takes its place.
 	batch --nodes=1 --gres=shard:2 --ntasks-per-node=1 "$WORK/ddp-shard.job" printenv DDP_SHARE
 	same "$out" 0.25
 }

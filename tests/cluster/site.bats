@@ -307,7 +307,7 @@ node_has_state() { [ "$(mc sinfo -h -N -n "$1" -o %T)" = "$2" ]; }
 	check -p two
 	same "$rc" 0
 	row ok n3 step 'srun --ddp made'
-	"$minicluster" run scontrol update partitionname=two node_has_state=down
+	"$minicluster" run scontrol update partitionname=two state=down
 	check
 	same "$rc" 0
 	row ok 'n\[1-2\]' step 'srun --ddp made'

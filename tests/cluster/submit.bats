@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The ways into a --ddp step: srun, sbatch, salloc, the environment, and one from within another.
+# All ways to start a --ddp step: srun, sbatch, salloc, environment variables, and from within another step.
 # shellcheck disable=SC2001,SC2016,SC2030,SC2031,SC2086,SC2154
 
 load lib
@@ -8,14 +8,14 @@ setup_file() { cluster_up --nodes 2 --cpus 8 --gpus 0; }
 teardown_file() { cluster_down; }
 teardown() { other_cluster_down; }
 
-# An executable of the user's, from standard input.
+# script NAME <TEXT: writes an executable file of the user.
 script()
 {
 	as_user tee "$WORK/$1" >/dev/null
 	as_user chmod +x "$WORK/$1"
 }
 
-# The lines of tasks, without messages.
+# The lines that show printed, without messages.
 tasks() { grep '^[0-9]*@' <<<"$1" | sort -n; }
 
 ranks="0@n1 RANK=0 WORLD_SIZE=2
@@ -23,13 +23,13 @@ ranks="0@n1 RANK=0 WORLD_SIZE=2
 no_ranks="0@n1 RANK=UNSET WORLD_SIZE=UNSET
 1@n2 RANK=UNSET WORLD_SIZE=UNSET"
 
-# Any of our variables in the output of "env", but for what the caller's own shell has.
+# Matches the plugin's variables in the output of env, except those that a user's shell may have.
 ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP_STEP|DDP_(RANK|SIZE|JOB|OURS|RENDEZVOUS|INIT_METHOD|ERROR))='
 
 # --- sbatch ---------------------------------------------------------------------------
 
 # bats test_tags=release
-@test "#SBATCH --ddp reaches every srun of the script, and the script itself gets nothing" {
+@test "#SBATCH --ddp applies to every srun in the script, and sets nothing in the script itself" {
 	script a.job <<-END
 		#!/bin/bash
 		#SBATCH -N2 -n2 --ddp
@@ -45,25 +45,25 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 	same "$(sed '1,/second/d' <<<"$out" | sort)" "$ranks"
 }
 
-@test "sbatch --ddp on the command line" {
+@test "sbatch --ddp on the command line applies to the script's srun" {
 	batch -N2 -n2 --ddp --wrap "srun $SHOW RANK WORLD_SIZE"
 	same "$(sort <<<"$out")" "$ranks"
 }
 
-@test "without --ddp a batch job has nothing, and one of its sruns may ask for itself" {
+@test "without sbatch --ddp nothing is set, and one srun of the script can have --ddp" {
 	batch -N2 -n2 --wrap "srun $SHOW RANK WORLD_SIZE; echo; srun --ddp $SHOW RANK WORLD_SIZE"
 	same "$(sed '/^$/,$d' <<<"$out" | sort)" "$no_ranks"
 	same "$(sed '1,/^$/d' <<<"$out" | sort)" "$ranks"
 }
 
-@test "srun --no-ddp: this step alone does without, and nothing is told" {
+@test "srun --no-ddp excludes one step of a --ddp job, without a message" {
 	batch -N2 -n2 --ddp --ddp-port=4444 \
 		--wrap "srun --no-ddp $SHOW RANK WORLD_SIZE; echo; srun $SHOW RANK WORLD_SIZE"
 	same "$(sed '/^$/,$d' <<<"$out" | sort)" "$no_ranks"
 	same "$(sed '1,/^$/d' <<<"$out" | sort)" "$ranks"
 }
 
-@test "SLURM_DDP=1 of sbatch and of srun; SLURM_DDP=0 and --no-ddp against it" {
+@test "SLURM_DDP=1 works like --ddp for sbatch and srun; --ddp and --no-ddp have priority over it" {
 	SLURM_DDP=1 batch -N2 -n2 --wrap "srun $SHOW RANK WORLD_SIZE"
 	same "$(sort <<<"$out")" "$ranks"
 	same "$(SLURM_DDP=1 show "RANK WORLD_SIZE" -N2 -n2)" "$ranks"
@@ -73,7 +73,7 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 	same "$(SLURM_DDP=0 show "RANK WORLD_SIZE" -N2 -n2 --ddp)" "$ranks"
 }
 
-@test "options of sbatch reach the sruns inside, whose own win" {
+@test "plugin options of sbatch apply to the script's sruns, whose own options have priority" {
 	script b.job <<-END
 		#!/bin/bash
 		#SBATCH -N2 -n2 --ddp --ddp-port=4444 --ddp-master-suffix=-ib --ddp-rdzv=shared
@@ -87,7 +87,7 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 	has "$out" "^1@n2 MASTER_ADDR=n1-opa MASTER_PORT=5555 $where\.1\.0-"
 }
 
-@test "job array: each job is a world of its own" {
+@test "job array: each array task is a world of its own" {
 	batch -a 1-3 -N2 -n2 --ddp -o 'array.%a' --wrap "srun $SHOW RANK WORLD_SIZE DDP_JOB MASTER_PORT DDP_RENDEZVOUS"
 	for i in 1 2 3; do
 		same "$(sed 's/ DDP_JOB.*//' "$WORK/array.$i" | sort)" "$ranks"
@@ -97,7 +97,7 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 	same "$(cat "$WORK"/array.[123] | sed 's/.* DDP_RENDEZVOUS=//' | sort -u | wc -l)" 3
 }
 
-@test "several steps of a job at once: each its own job name, port and directory" {
+@test "concurrent steps of a job have different DDP_JOB, ports and directories, which are removed" {
 	script several.job <<-END
 		#!/bin/bash
 		#SBATCH -N2 -n6 --ntasks-per-node=3 --ddp
@@ -106,7 +106,7 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 		done
 		wait
 	END
-	# Until all six tasks live, so that the steps surely overlap.
+	# Waits until all six tasks run, so that the steps overlap.
 	script hold <<-'END'
 		#!/bin/bash
 		mkdir -p "$1"
@@ -124,13 +124,12 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 	for field in 3 4 5; do
 		same "$(cut -d ' ' -f $field <<<"$out" | sort -u | wc -l)" 3
 	done
-	# And nothing is left of them.
 	[ ! -e "$WORK/.ddp" ]
 }
 
 # --- salloc and terminals -------------------------------------------------------------
 
-@test "salloc --ddp: its shell gets nothing, every srun in it is set up" {
+@test "salloc --ddp applies to every srun in its shell, and sets nothing in the shell itself" {
 	got=$(mc salloc -Q -N2 -n2 --ddp --ddp-port=4444 bash -c '
 		env
 		srun "$0" RANK WORLD_SIZE
@@ -140,8 +139,8 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 	same "$(tasks "$(<"$TOP/err")")" "$no_ranks"
 }
 
-@test "srun --pty: an interactive step is a rank like any other" {
-	# script(1) runs it in $SHELL, a variable that a CI's shell may lack, or else in the user's, who is nobody.
+@test "srun --pty --ddp: the interactive task is a rank" {
+	# script(1) runs $SHELL, which may be unset in CI, or else the user's login shell, and nobody has none.
 	got=$(cd "$WORK" && SHELL=/bin/bash as_user timeout -k 5 60 script -qec \
 		"$minicluster run srun --pty -N1 -w n1 -n1 --ddp bash -c 'test -t 0 && $SHOW RANK WORLD_SIZE'" \
 		/dev/null </dev/null | tr -d '\r')
@@ -149,14 +148,14 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 }
 
 # bats test_tags=release
-@test "salloc with an interactive step: the shell on the node is no rank, its sruns have them" {
+@test "salloc --ddp with use_interactive_step: its shell is no rank, the tasks of its srun are" {
 	other_cluster --nodes 2 --gpus 0 --conf LaunchParameters=use_interactive_step
 	script typed <<-END
 		test -n "\$SLURM_NODEID" && echo "shell on \$SLURMD_NODENAME, rank \${RANK-none} \${SLURM_DDP_STEP-none}"
 		srun $SHOW RANK WORLD_SIZE
 		exit
 	END
-	# Slurm starts the interactive step as `srun ... $SHELL`, a variable that a CI's shell may lack.
+	# Slurm starts the interactive step as srun ... $SHELL, which may be unset in CI.
 	got=$(cd "$WORK" && SHELL=/bin/bash as_user timeout -k 5 60 \
 		script -qec "$minicluster run salloc -Q -N2 -n2 --ddp" \
 		/dev/null <"$WORK/typed" | tr -d '\r')
@@ -165,11 +164,11 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 	has "$got" '1@n2 RANK=1 WORLD_SIZE=2$'
 }
 
-# --- From within another step ---------------------------------------------------------
+# --- Nested steps ---------------------------------------------------------------------
 
 inner_names="RANK WORLD_SIZE LOCAL_WORLD_SIZE DDP_JOB MASTER_PORT PET_NNODES TORCHELASTIC_RUN_ID SLURM_DDP_STEP"
 
-@test "srun --ddp inside a task of a --ddp step: a world of its own, nothing is taken for the user's" {
+@test "srun --ddp in a task of a --ddp step: a world of its own, and no inherited value counts as the user's" {
 	script outer <<-END
 		#!/bin/bash
 		[ "\$SLURM_PROCID" = 0 ] || exit 0
@@ -191,7 +190,7 @@ inner_names="RANK WORLD_SIZE LOCAL_WORLD_SIZE DDP_JOB MASTER_PORT PET_NNODES TOR
 	same "$(<"$WORK/inner.err")" ""
 }
 
-@test "what the user set for the outer step holds for the inner one too" {
+@test "variables that the user set for the outer step apply to the inner step too" {
 	script outer <<-END
 		#!/bin/bash
 		srun --overlap -n1 --ddp $SHOW MASTER_ADDR MASTER_PORT OMP_NUM_THREADS
@@ -200,7 +199,7 @@ inner_names="RANK WORLD_SIZE LOCAL_WORLD_SIZE DDP_JOB MASTER_PORT PET_NNODES TOR
 	has "$got" "^0@n1 MASTER_ADDR=my\.host MASTER_PORT=[0-9]+ OMP_NUM_THREADS=3$"
 }
 
-@test "srun without --ddp inside a --ddp step is left alone" {
+@test "srun without --ddp in a --ddp step keeps the inherited variables" {
 	script outer <<-END
 		#!/bin/bash
 		echo "\$RANK \$WORLD_SIZE \$DDP_JOB"
@@ -213,7 +212,7 @@ inner_names="RANK WORLD_SIZE LOCAL_WORLD_SIZE DDP_JOB MASTER_PORT PET_NNODES TOR
 1@n1 RANK=0 WORLD_SIZE=1 DDP_JOB=$job SLURM_DDP_STEP=UNSET"
 }
 
-@test "sbatch from inside a --ddp step: the new job's step has its own world and endpoint" {
+@test "sbatch in a task of a --ddp step: the new job's step has a world and an endpoint of its own" {
 	script outer <<-END
 		#!/bin/bash
 		[ "\$SLURM_PROCID" = 0 ] || exit 0
@@ -235,7 +234,7 @@ inner_names="RANK WORLD_SIZE LOCAL_WORLD_SIZE DDP_JOB MASTER_PORT PET_NNODES TOR
 	same "$(wc -l <<<"$rest")" 1
 }
 
-@test "a step that starts the daemons of an MPI is left alone" {
+@test "a step that starts the daemons of an MPI launcher gets no variables" {
 	for name in orted prted hydra_bstrap_proxy; do
 		as_user cp "$SHOW" "$WORK/$name"
 		try mc srun -N1 -w n1 -n2 --ddp "./$name" RANK WORLD_SIZE MASTER_PORT DDP_JOB SLURM_DDP_STEP
@@ -247,16 +246,16 @@ inner_names="RANK WORLD_SIZE LOCAL_WORLD_SIZE DDP_JOB MASTER_PORT PET_NNODES TOR
 	has "$(mc srun -N1 -w n1 -n1 --ddp ./orted-not RANK)" RANK=0
 }
 
-@test "mpirun in a job with --ddp: its ranks are MPI's own" {
+@test "mpirun in a --ddp job: the plugin sets nothing for its ranks" {
 	type mpirun >/dev/null 2>&1 || skip "no mpirun here"
 	batch -N2 -n2 --ddp --wrap "mpirun -n 2 $SHOW RANK WORLD_SIZE"
 	has "$out" '^[0-9]*@n[12] RANK=UNSET WORLD_SIZE=UNSET$'
 	has_not "$out" 'RANK=[0-9]'
 }
 
-# --- Mistakes -------------------------------------------------------------------------
+# --- Wrong values ---------------------------------------------------------------------
 
-# refused COMMAND OPTION LINE: the exit status is not 0, and one line of ours says what is wrong.
+# refused COMMAND OPTION LINE: COMMAND fails, and prints LINE as the plugin's only message.
 refused()
 {
 	local command=$1 option=$2 line=$3
@@ -271,7 +270,7 @@ refused()
 	same "$(grep 'ddp: ' <<<"$err")" "$command: error: ddp: $line"
 }
 
-@test "a wrong value is refused by srun, sbatch and salloc, in one line with the remedy" {
+@test "srun, sbatch and salloc refuse a wrong option value with one line that has the remedy" {
 	for command in srun sbatch salloc; do
 		refused $command --ddp-port=foo \
 			"--ddp-port=foo is not a port or a range of ports; write P or LO-HI, 1 to 65535"
@@ -287,7 +286,7 @@ refused()
 	same "$(mc squeue -h)" ""
 }
 
-@test "#SBATCH --ddp-port=foo is refused too" {
+@test "sbatch refuses a wrong option value in #SBATCH" {
 	script wrong.job <<-'END'
 		#!/bin/bash
 		#SBATCH --ddp --ddp-port=foo
@@ -298,7 +297,7 @@ refused()
 	has "$err" '^sbatch: error: ddp: --ddp-port=foo is not a port'
 }
 
-@test "a wrong default in the environment is told to a --ddp step, whose task must not train" {
+@test "a wrong value in an environment variable: an error for a --ddp step, and DDP_ERROR instead of a rank" {
 	try env SLURM_DDP_PORT=foo "$BASH" -c ':'
 	SLURM_DDP_PORT=foo try mc srun -N1 -w n1 -n1 --ddp "$SHOW" RANK DDP_ERROR
 	line="SLURM_DDP_PORT=foo is not a port or a range of ports; write P or LO-HI, 1 to 65535"
@@ -308,7 +307,7 @@ refused()
 	has "$err" "^srun: error: ddp: SLURM_DDP=maybe is neither 1 nor 0"
 }
 
-@test "a wrong default is of no concern to whom does not ask for --ddp" {
+@test "without --ddp a wrong value in an environment variable is ignored" {
 	SLURM_DDP_PORT=foo try mc srun -N1 -w n1 -n1 "$SHOW" RANK DDP_ERROR SLURM_DDP_STEP
 	same "$rc $out" "0 0@n1 RANK=UNSET DDP_ERROR=UNSET SLURM_DDP_STEP=UNSET"
 	has_not "$err" ddp:
@@ -317,7 +316,7 @@ refused()
 	has_not "$err" ddp:
 }
 
-@test "an option without --ddp does nothing, and that is told" {
+@test "a plugin option without --ddp has no effect, with a message" {
 	try mc srun -N1 -w n1 -n1 --ddp-port=4444 "$SHOW" RANK MASTER_PORT
 	same "$rc $out" "0 0@n1 RANK=UNSET MASTER_PORT=UNSET"
 	same "$(grep ddp: <<<"$err")" "ddp: --ddp-port does nothing without --ddp"
@@ -325,9 +324,9 @@ refused()
 	same "$out" "ddp: --ddp-verbose does nothing without --ddp"
 }
 
-# --- Programs that start ranks themselves ------------------------------------------------
+# --- Launchers ------------------------------------------------------------------------
 
-# A torchrun, to see whether it runs and with which variables.
+# Writes a torchrun that records that it ran, and prints variables.
 fake_torchrun()
 {
 	as_user tee "$WORK/torchrun" >/dev/null <<-END
@@ -338,10 +337,10 @@ fake_torchrun()
 	as_user chmod +x "$WORK/torchrun"
 }
 
-@test "torchrun whose tasks would be worlds of their own is refused, and runs nowhere; or is let be" {
+@test "torchrun in several tasks of a node, or with --standalone on several, is refused before it runs; --ddp-launcher=allow runs it" {
 	fake_torchrun
 	for arguments in "-N2 --ntasks-per-node=2 ./torchrun" "-N1 -n2 ./torchrun" "-N2 -n2 ./torchrun --standalone"; do
-		# shellcheck disable=SC2086
+	# shellcheck disable=SC2086
 		try mc srun --ddp $arguments
 		same "$rc:$out" "1:"
 		same "$(grep -c 'srun: error: ddp: torchrun' <<<"$err")" 1
@@ -359,7 +358,7 @@ fake_torchrun()
 	rm "$WORK/torchrun" "$WORK/ran"
 }
 
-@test "a shell that waits for commands is told of in one line, a script is not" {
+@test "a shell without arguments as the program gets a message, a shell with a script does not" {
 	try mc srun -n2 --ddp bash <<<'exit 0'
 	same "$rc:$(grep -c ddp: <<<"$err")" 0:1
 	has "$err" 'ddp: bash is a rank, .* write srun --ddp before each program$'
@@ -367,9 +366,9 @@ fake_torchrun()
 	same "$rc:$err" 0:
 }
 
-# --- Saying what was done -------------------------------------------------------------
+# --- Messages -------------------------------------------------------------------------
 
-@test "--ddp-verbose, also abbreviated: all of rank 0 with reasons, a line for each other rank" {
+@test "--ddp-verbose, also abbreviated: each variable of rank 0 with its reason, one line for each other rank" {
 	try mc srun -N2 -n2 --ddp --ddp-verb "$SHOW" DDP_JOB MASTER_PORT
 	id=$(sed -n 's/^0@n1 DDP_JOB=\([^ ]*\) .*/\1/p' <<<"$out")
 	port=$(sed -n 's/^0@n1 .* MASTER_PORT=//p' <<<"$out")
@@ -380,27 +379,27 @@ fake_torchrun()
 	done
 	same "$(grep -v 'ddp: rank 0 on n1: ' <<<"$err" | grep ddp:)" \
 		"ddp: rank 1 of 2 on n2: local 0 of 1, LOCAL_RANK=0, device -, share -"
-	# What would let a stranger in is in nobody's output.
+	# The values that admit a process to the job, the nonce and NCCL's number, are not printed.
 	has "$err" "ddp: rank 0 on n1: set DDP_RENDEZVOUS=$WORK/\.ddp/[^ ]*-\* \(made for this step\)"
 	has "$err" 'ddp: rank 0 on n1: set NCCL_SOCKET_MAGIC \(drawn for this step\)$'
 	has_not "$err" '[0-9a-f]{16}'
-	# Every variable once.
+	# Each variable has one line.
 	same "$(sed -n 's/^ddp: rank 0 on n1: [a-z]* \([A-Z_]*\).*/\1/p' <<<"$err" | sort | uniq -d)" ""
 }
 
-@test "--ddp-verbose tells the user's own from ours, and where the port is from" {
+@test "--ddp-verbose distinguishes the user's values, and names the source of the port" {
 	MASTER_ADDR=my.host SLURM_DDP_VERBOSE=1 try mc srun -N1 -w n1 -n1 --ddp --ddp-port=4444 true
 	has "$err" '^ddp: rank 0 on n1: kept MASTER_ADDR=my\.host \(yours\)$'
 	has "$err" '^ddp: rank 0 on n1: set MASTER_PORT=4444 \(--ddp-port\)$'
 }
 
-@test "without --ddp-verbose an ordinary step says nothing" {
+@test "without --ddp-verbose a --ddp step prints nothing" {
 	try mc srun -N2 -n2 --ddp true
 	same "$rc$out" 0
 	has_not "$err" ddp:
 }
 
-@test "srun, sbatch and salloc --help list each option" {
+@test "srun, sbatch and salloc list each plugin option in --help" {
 	for command in srun sbatch salloc; do
 		try mc $command --help
 		for option in --ddp --no-ddp --ddp-rdzv=DIR '--ddp-port=P\|LO-HI' --ddp-master-suffix=S \
@@ -410,9 +409,9 @@ fake_torchrun()
 	done
 }
 
-@test "what --ddp could not use is refused before anything starts, from the environment too" {
+@test "a wrong value in an environment variable, and an unusable --ddp-rdzv, are refused before anything starts" {
 	for command in "srun true" "sbatch --wrap=true" "salloc true"; do
-		# shellcheck disable=SC2086
+	# shellcheck disable=SC2086
 		SLURM_DDP_PORT=x try mc ${command% *} --ddp ${command#* }
 		has "$err" "error: ddp: SLURM_DDP_PORT=x is not a port or a range of ports; write P or LO-HI, 1 to 65535$"
 		[ "$rc" -ne 0 ]

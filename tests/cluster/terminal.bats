@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# ddp-run at a terminal, as srun.
+# ddp-run at a terminal behaves like srun: Ctrl-C, --quiet, --unbuffered, --pty.
 
 load lib
 
@@ -22,7 +22,7 @@ teardown()
 	same "$(ls -A "$WORK")" ''
 }
 
-# at_terminal [PATTERN KEYS]... -- COMMAND...: $out is what the terminal showed, $rc the exit status.
+# at_terminal [PATTERN KEYS]... -- COMMAND...: runs COMMAND under terminal.py. $out is what it printed, $rc its exit status.
 at_terminal()
 {
 	local script=()
@@ -34,7 +34,7 @@ at_terminal()
 
 ctrl_c=$'\x03'
 
-@test "Ctrl-C once: srun tells of the tasks, the program goes on, and still is started again when it fails" {
+@test "Ctrl-C once: srun lists the tasks, the program continues, and a later failure is still restarted" {
 	# shellcheck disable=SC2016
 	at_terminal 'up 0' "$ctrl_c" 'srun: interrupt \(one more within 1 sec to abort\)' $'go\n' -- \
 		"$DDP_RUN" -N1 -n1 bash -c 'echo "up $DDP_RESTART"; [ "$DDP_RESTART" -eq 1 ] || { read -r line; echo "got $line"; exit 3; }'
@@ -44,7 +44,7 @@ ctrl_c=$'\x03'
 	has "$out" '^up 1$'
 }
 
-@test "Ctrl-C once and a good end: nothing else is said, and nothing is left" {
+@test "Ctrl-C once and a successful end: ddp-run prints nothing and leaves no files" {
 	# shellcheck disable=SC2016
 	at_terminal up "$ctrl_c" 'srun: interrupt' $'go\n' -- "$DDP_RUN" -N2 -n2 bash -c 'echo up; read -r line'
 	same "$rc" 0
@@ -52,9 +52,9 @@ ctrl_c=$'\x03'
 	[ ! -e "$WORK/.ddp" ]
 }
 
-# srun sends the ranks SIGINT, and SIGKILL right after it. These ignore the first, so that it is one end each time.
+# srun sends SIGINT and right after it SIGKILL. The ranks ignore SIGINT, so that the exit status is always that of SIGKILL.
 # bats test_tags=release
-@test "Ctrl-C twice: the end, with srun's words and exit status, and no other attempt" {
+@test "Ctrl-C twice ends the run with srun's message and exit status, without another attempt" {
 	local command wanted='' of
 	for command in "salloc -Q -N1 srun --ddp --kill-on-bad-exit=1" "salloc -Q -N1 $DDP_RUN" "$DDP_RUN -N1"; do
 		# shellcheck disable=SC2086,SC2016
@@ -66,7 +66,7 @@ ctrl_c=$'\x03'
 	has "$out" '^next: stopped: it was told to end'
 }
 
-@test "Ctrl-C twice under srun's --quiet, which does not say what it does: the end too" {
+@test "Ctrl-C twice with srun's --quiet ends the run, though srun prints nothing" {
 	# shellcheck disable=SC2016
 	at_terminal 'up 0' "$ctrl_c" $'(tick\n){3}' "$ctrl_c" -- salloc -Q -N1 \
 		"$DDP_RUN" --quiet bash -c 'trap "" INT; echo "up $RANK"; while :; do echo tick; sleep 0.1; done'
@@ -74,7 +74,7 @@ ctrl_c=$'\x03'
 	has "$out" '^next: stopped: it was told to end'
 }
 
-@test "a bar of progress, with srun's --unbuffered: each byte as it is, and before its line ends" {
+@test "with srun's --unbuffered a progress bar appears byte by byte, before its line ends" {
 	# shellcheck disable=SC2016
 	at_terminal $'50%\r' $'go\n' -- salloc -Q -N1 \
 		"$DDP_RUN" --unbuffered bash -c 'printf "10%%\r50%%\r"; read -r line; printf "99%%\r%s\n" "$line"'
@@ -82,7 +82,7 @@ ctrl_c=$'\x03'
 	same "$out" $'10%\r50%\r99%\rgo'
 }
 
-@test "--pty: a shell to type into, whose silence is no hang, and whose end is reported" {
+@test "--pty: a shell takes input, --hang does not count its silence, and its exit status is reported" {
 	# shellcheck disable=SC2016
 	at_terminal ready $'sleep 3; echo $((6 * 7)); tty -s && exit 5\n' -- salloc -Q -N1 \
 		"$DDP_RUN" --restarts 0 --hang 1 --pty bash --norc -c 'echo ready; read -r line; eval "$line"'

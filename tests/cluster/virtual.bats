@@ -1,20 +1,20 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# ddp-train --virtual-ranks under ddp-run: a training that loses nodes for good goes on with fewer, and has the weights of
-# one that nobody disturbed, to the bit.
+# ddp-train --virtual-ranks under ddp-run: a training that loses nodes continues on the remaining ones, and its weights are
+# bit-equal to those of an undisturbed training.
 #
 # shellcheck disable=SC2154 # rc, out and err come from try
 
 load lib
 
-# Slurm itself does not notice a lost node within the test: SlurmdTimeout.
+# Slurm must not notice a lost node during the test, hence SlurmdTimeout.
 options=(--nodes 4 --gpus 0 --conf KillWait=5 --conf SlurmdTimeout=300)
 
 setup_file()
 {
 	cluster_up "${options[@]}"
 	install_runtime
-	# What the user has in a home directory is not looked at.
+	# Ignore a cache in the user's home directory.
 	export XDG_CACHE_HOME=$WORK/.cache
 }
 
@@ -29,17 +29,17 @@ teardown()
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 }
 
-# Rank 2 in attempt $1: its process and its node.
+# victim ATTEMPT: process id and node of rank 2 in this attempt.
 victim() { ranks | awk -v attempt="$1" '$2 == 2 && $3 == attempt { print $1, $4; found = 1 } END { exit !found }'; }
 
-has_newer() { find "$WORK/state" -name 'checkpoint-*.safetensors' -newer "$TOP/begun" 2>/dev/null | grep -q .; }
+has_newer() { find "$WORK/state" -name 'checkpoint-*.safetensors' -newer "$TOP/started" 2>/dev/null | grep -q .; }
 
-# In attempt $1, once it has left a checkpoint: kill -9 of rank 2, and of slurmstepd and slurmd of its node.
+# lose_in ATTEMPT: once this attempt has written a checkpoint, kills rank 2, and slurmstepd and slurmd of its node.
 lose_in()
 {
 	local pid node
 	within 90 victim "$1" >/dev/null
-	touch "$TOP/begun"
+	touch "$TOP/started"
 	within 90 has_newer
 	read -r pid node < <(victim "$1")
 	pkill -KILL -f "^slurmd .*$MINICLUSTER_DIR/.* -N $node$"
@@ -47,7 +47,7 @@ lose_in()
 	echo "$node" >>"$TOP/lost"
 }
 
-# survives LOST LINE...: a training by one rank, and one by four nodes of which so many are lost one after the other.
+# survives LOST OPTION...: trains with one rank, and on four nodes of which LOST are killed one after the other.
 survives()
 {
 	local lost=$1 attempt
@@ -70,12 +70,12 @@ survives()
 	cmp "$WORK/undisturbed" "$WORK/model"
 }
 
-@test "mnist: four nodes, then three, then too few, and after a requeue four again" {
+@test "mnist on four nodes, then three; after a requeue, as two are too few, on four again: the same weights" {
 	: >"$TOP/lost"
 	mc srun -N1 -n1 --ddp ddp-train mnist --samples 960 -e 4 -b 4 --seed 3 --virtual-ranks 12 -q -m undisturbed
 	cat >"$WORK/job" <<-'END'
 		#!/bin/bash
-		ddp-run --requeue --hang 20 --min-nodes 3 sh -c 'echo "begun by $WORLD_SIZE"; exec ddp-train "$@"' - \
+		ddp-run --requeue --hang 20 --min-nodes 3 sh -c 'echo "started by $WORLD_SIZE"; exec ddp-train "$@"' - \
 			mnist --samples 960 -e 4 -b 4 --seed 3 --virtual-ranks 12 -q -c state --checkpoint-steps 2 -m model && echo "well done"
 	END
 	mc sbatch -Q --requeue --no-kill --open-mode=append -N4 -o job.out job
@@ -86,11 +86,11 @@ survives()
 		start_slurmd "$node"
 	done
 	within 200 grep -q '^well done$' "$WORK/job.out"
-	same "$(grep '^begun by ' "$WORK/job.out")" "$(printf 'begun by %d\n' 4 4 4 4 3 3 3 4 4 4 4)"
+	same "$(grep '^started by ' "$WORK/job.out")" "$(printf 'started by %d\n' 4 4 4 4 3 3 3 4 4 4 4)"
 	cmp "$WORK/undisturbed" "$WORK/model"
 }
 
-# Dropout; then augmentation and BatchNorm.
-@test "mnist: four nodes, then three" { survives 1 mnist --samples 960 -e 4 -b 4 --seed 3; }
+# MNIST covers dropout; ResNet-18 augmentation and BatchNorm.
+@test "mnist on four nodes, then three: the same weights" { survives 1 mnist --samples 960 -e 4 -b 4 --seed 3; }
 
-@test "ResNet-18: four nodes, then three, then two" { survives 2 cifar --samples 120 -e 2 -b 2 --seed 3; }
+@test "ResNet-18 on four nodes, then three, then two: the same weights" { survives 2 cifar --samples 120 -e 2 -b 2 --seed 3; }
