@@ -89,8 +89,8 @@ TEST(test_empty)
 	ck_assert_mem_eq(&got, &zero, sizeof(got));
 }
 
-/* It fits as soon as there is room, and is refused, never cut, before. */
-TEST(test_encode_room)
+/* ddp_channel_encode() fails on a buffer that is too small. It does not truncate. */
+TEST(test_encode_small_buffer)
 {
 	char text[sizeof(full)];
 	struct ddp_channel channel;
@@ -182,11 +182,11 @@ TEST(test_list)
 	ck_assert_int_eq(ddp_list_get("XA=1", "A", value, sizeof(value)), -1);
 }
 
-TEST(test_list_room)
+TEST(test_list_small_buffer)
 {
 	char list[16] = "A=1", value[4];
 
-	/* ";B=%3B" ends at byte 9 of 16, ";C=%3B" would need 17 with the end. */
+	/* ";B=%3B" ends at byte 9 of the 16; ";C=1%3B2" would end at byte 17. */
 	ck_assert_int_eq(ddp_list_add(list, sizeof(list), "B", ";"), 0);
 	ck_assert_str_eq(list, "A=1;B=%3B");
 	ck_assert_int_eq(ddp_list_add(list, sizeof(list), "C", "1;2"), -1);
@@ -215,7 +215,7 @@ TEST(test_directory)
 
 static const struct {
 	const char *shards, *node;
-	uint32_t want, with_site; /* where the administrator says 32 */
+	uint32_t want, with_site; /* with_site: result if plugstack.conf has shards_per_gpu=32 */
 } capacities[] = {
 	{"8", "n1", 8, 8},
 	{"", "n1", 0, 32},

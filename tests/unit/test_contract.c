@@ -11,7 +11,7 @@
 #define DIRECTORY "/home/ann/.ddp/big-42.7.1-0123456789abcdef"
 #define FAILED "/home/ann/.ddp/failed-42.7.1"
 
-/* All that a task's plan is made of; a scene starts as rank 1 of 4 on 2 nodes, without devices. */
+/* The input of one task's plan. scene_init() makes it rank 1 of 4 on 2 nodes, without devices. */
 struct scene {
 	struct unit_words step_env, task_env;
 	struct ddp_channel channel;
@@ -43,7 +43,7 @@ static void scene_init(struct scene *s)
 	s->facts.program = "python3";
 }
 
-/* What differs from the plain scene. */
+/* Functions that change one thing in a scene. */
 #define DIFFER(name, ...)                 \
 	static void name(struct scene *s) \
 	{                                 \
@@ -55,10 +55,16 @@ DIFFER(one_per_node, s->facts.task = (struct ddp_task){1, 2, 0, 1, 1, 2, 1})
 DIFFER(alone, s->facts.task = (struct ddp_task){0, 1, 0, 1, 0, 1, 0})
 DIFFER(uneven_one, s->facts.task = (struct ddp_task){3, 4, 0, 1, 1, 2, 1})
 
-/* As many nodes as tasks are counted, and yet two tasks are here. */
+/*
+ * Two tasks on this node, although the step has as many nodes as tasks (heterogeneous components
+ * that share a node).
+ */
 DIFFER(two_of_two, s->facts.task = (struct ddp_task){1, 2, 1, 2, 0, 2, 0})
 
-/* The one task of a second component: counted over both, as Slurm does. */
+/*
+ * The only task of a step's second component. Rank, size and nodes are counted over both
+ * components, as in Slurm.
+ */
 DIFFER(component, s->facts.task = (struct ddp_task){2, 3, 0, 1, 1, 2, 1})
 DIFFER(three_here, s->facts.task = (struct ddp_task){0, 4, 0, 3, 0, 2, 0})
 
@@ -115,11 +121,12 @@ static void long_cluster(struct scene *s)
 }
 
 /*
- * A row: the environment of the step (and of the task, where that differs), what else is
- * different, and what must be in the plan:
- *     A=1    set          ~A=1   kept, the user's      -A   unset         !A   not mentioned
- * and a piece of the only note; NULL: there is none. [crowd] is a piece of a last one, of which there
- * is one a step, about NCCL.
+ * A row: the environment of the step (and [task_env], if the task's differs), a function that
+ * changes the scene, and the expected plan:
+ *     A=1    set          ~A=1   kept, because the user set it      -A   unset         !A   not
+ *     in the plan
+ * [note] is a part of the only note (NULL: no note). [crowd] is a part of the note about NCCL
+ * and several ranks on one GPU, which is the last note and printed once per step.
  */
 #define NESTED " DDP_JOB=big.42.6 DDP_OURS=MASTER_PORT=5;PET_NNODES=2;OMP_NUM_THREADS=3"
 #define ONE " CUDA_VISIBLE_DEVICES=0 SLURM_STEP_GPUS=0"
@@ -129,7 +136,7 @@ static void long_cluster(struct scene *s)
 #define BOUND " CUDA_VISIBLE_DEVICES=1 SLURM_STEP_GPUS=1 SLURMD_TRES_BIND=gpu:single:1"
 #define HALF ONE " SLURM_SHARDS_ON_NODE=4"
 
-/* A row leaves out what is not in it. */
+/* Rows omit the members that are NULL. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"
 
 static const struct row {
@@ -138,12 +145,12 @@ static const struct row {
 	const char *want, *note, *task_env, *crowd;
 } rows[] = {
 	/* --- plain --- */
-	{"identity, and nothing that is not known", "", NULL,
+	{"identity; unknown values are not set", "", NULL,
 	 "RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2"
 	 " NODE_RANK=0 GROUP_RANK=0 GROUP_WORLD_SIZE=2 ROLE_RANK=1"
 	 " ROLE_WORLD_SIZE=4 ROLE_NAME=default !DDP_DEVICE !DDP_SHARE"
 	 " !DDP_END_TIME !DDP_ERROR !CUDA_VISIBLE_DEVICES !PET_NNODES"},
-	{"our own names", "", NULL,
+	{"variables DDP_*", "", NULL,
 	 "DDP_RANK=1 DDP_SIZE=4 DDP_LOCAL_RANK=1 DDP_LOCAL_SIZE=2"
 	 " DDP_NODE_RANK=0 DDP_JOB=big.42.7 DDP_ATTEMPT=1 DDP_RENDEZVOUS=" DIRECTORY
 	 " DDP_INIT_METHOD=file://" DIRECTORY
@@ -154,20 +161,20 @@ static const struct row {
 	 " ROLE_WORLD_SIZE=3 DDP_RANK=2 DDP_SIZE=3 DDP_INIT_METHOD=file://" DIRECTORY
 	 "/store?rank=2&world_size=3 !PET_NNODES"},
 	{"end of the job", "", end_time, "DDP_END_TIME=1800000000123"},
-	{"values that cannot be longer", "", long_cluster, "PET_NNODES=2"},
+	{"values of the maximum length", "", long_cluster, "PET_NNODES=2"},
 
 	/* --- identity --- */
-	{"a differing value is replaced, and said once", "RANK=9", rank0, "RANK=0",
+	{"a different value is replaced and reported by rank 0", "RANK=9", rank0, "RANK=0",
 	 .note = "RANK=9 of your environment is replaced: --ddp sets it to 0"},
-	{"by rank 0 alone", "RANK=9", NULL, "RANK=1"},
-	{"the same value is no news", "RANK=0 WORLD_SIZE=4", rank0, "RANK=0 WORLD_SIZE=4"},
-	{"the same number neither", "RANK=00", rank0, "RANK=0"},
-	{"empty is nothing", "WORLD_SIZE=", rank0, "WORLD_SIZE=4"},
-	{"no number", "WORLD_SIZE=auto", rank0, "WORLD_SIZE=4",
+	{"a different value is not reported by rank 1", "RANK=9", NULL, "RANK=1"},
+	{"the same value is not reported", "RANK=0 WORLD_SIZE=4", rank0, "RANK=0 WORLD_SIZE=4"},
+	{"the same number, written differently, is not reported", "RANK=00", rank0, "RANK=0"},
+	{"an empty value is not reported", "WORLD_SIZE=", rank0, "WORLD_SIZE=4"},
+	{"a value that is not a number is reported", "WORLD_SIZE=auto", rank0, "WORLD_SIZE=4",
 	 .note = "WORLD_SIZE=auto of your environment"},
-	{"of an outer --ddp step", "RANK=9" NESTED, rank0, "RANK=0"},
-	{"what a container put there is not yours", "", rank0, "RANK=0", .task_env = "RANK=9"},
-	{"our names are replaced in silence", "DDP_RANK=9 DDP_SIZE=9", rank0,
+	{"values of an outer --ddp step are not reported", "RANK=9" NESTED, rank0, "RANK=0"},
+	{"values that a container set are not reported", "", rank0, "RANK=0", .task_env = "RANK=9"},
+	{"DDP_* of the environment are replaced without a note", "DDP_RANK=9 DDP_SIZE=9", rank0,
 	 "DDP_RANK=0 DDP_SIZE=4"},
 
 	/* --- endpoint --- */
@@ -175,9 +182,9 @@ static const struct row {
 	 "MASTER_ADDR=10.0.0.1 MASTER_PORT=61234 NCCL_RAS_ADDR=localhost:61235"},
 	{"the user's address", "MASTER_ADDR=me", NULL, "~MASTER_ADDR=me MASTER_PORT=61234"},
 	{"the user's port", "MASTER_PORT=29500", NULL, "MASTER_ADDR=10.0.0.1 ~MASTER_PORT=29500"},
-	{"empty is not the user's", "MASTER_ADDR= MASTER_PORT=", NULL,
+	{"an empty address or port counts as unset", "MASTER_ADDR= MASTER_PORT=", NULL,
 	 "MASTER_ADDR=10.0.0.1 MASTER_PORT=61234"},
-	{"what a container put there is not the user's", "", NULL,
+	{"an address or port that a container set is replaced", "", NULL,
 	 "MASTER_ADDR=10.0.0.1 MASTER_PORT=61234",
 	 .task_env = "MASTER_ADDR=localhost MASTER_PORT=1"},
 	{"JAX", "", NULL, "JAX_COORDINATOR_ADDRESS=10.0.0.1:61234"},
@@ -193,40 +200,43 @@ static const struct row {
 	 "~NCCL_RAS_ADDR=h:1 ~NCCL_SOCKET_MAGIC=0x1 !NCCL_DEBUG"},
 	{"reserved by Slurm", "", reserved, "MASTER_PORT=18001 NCCL_RAS_ADDR=localhost:18002",
 	 .task_env = "SLURM_STEP_RESV_PORTS=18001-18003"},
-	{"one reserved by Slurm", "", reserved, "MASTER_PORT=18001 !NCCL_RAS_ADDR",
+	{"one port reserved by Slurm", "", reserved, "MASTER_PORT=18001 !NCCL_RAS_ADDR",
 	 .task_env = "SLURM_STEP_RESV_PORTS=18001"},
 	{"reserved, malformed", "", reserved, "MASTER_PORT=61234 NCCL_RAS_ADDR=localhost:61235",
 	 .task_env = "SLURM_STEP_RESV_PORTS=x"},
-	{"reserved, and srun knew better", "", NULL,
+	{"reserved, but srun chose a computed port", "", NULL,
 	 "MASTER_PORT=61234 NCCL_RAS_ADDR=localhost:61235",
 	 .task_env = "SLURM_STEP_RESV_PORTS=18001-18003"},
-	{"reserved, and the user's", "MASTER_PORT=29500", reserved, "~MASTER_PORT=29500",
+	{"reserved, but the user set a port", "MASTER_PORT=29500", reserved, "~MASTER_PORT=29500",
 	 .task_env = "MASTER_PORT=29500 SLURM_STEP_RESV_PORTS=18001-18003"},
 	{"torchrun follows the user's endpoint", "MASTER_ADDR=me MASTER_PORT=7", one_per_node,
 	 "PET_MASTER_ADDR=me PET_MASTER_PORT=7 PET_RDZV_ENDPOINT=me:7"},
 
 	/* --- nested --- */
-	{"inherited values are ours", "MASTER_PORT=5 OMP_NUM_THREADS=3" NESTED, mask_of_6,
+	{"unchanged values of the outer step are replaced",
+	 "MASTER_PORT=5 OMP_NUM_THREADS=3" NESTED, mask_of_6,
 	 "MASTER_PORT=61234 OMP_NUM_THREADS=6"},
-	{"changed in between, they are the user's", "MASTER_PORT=6 OMP_NUM_THREADS=4" NESTED,
-	 mask_of_6, "~MASTER_PORT=6 ~OMP_NUM_THREADS=4"},
-	{"not on the list, they always were", "MASTER_ADDR=me" NESTED, NULL, "~MASTER_ADDR=me"},
-	{"stale PET_* are swept", "PET_NNODES=2" NESTED, NULL, "-PET_NNODES"},
+	{"values that the user changed inside the outer step are kept",
+	 "MASTER_PORT=6 OMP_NUM_THREADS=4" NESTED, mask_of_6, "~MASTER_PORT=6 ~OMP_NUM_THREADS=4"},
+	{"values that are not in DDP_OURS are the user's", "MASTER_ADDR=me" NESTED, NULL,
+	 "~MASTER_ADDR=me"},
+	{"PET_* of the outer step are unset", "PET_NNODES=2" NESTED, NULL, "-PET_NNODES"},
 	{"PET_* that the user changed stay", "PET_NNODES=3" NESTED, NULL, "!PET_NNODES"},
-	{"the user's own PET_* stay", "PET_NNODES=2", NULL, "!PET_NNODES"},
+	{"PET_* that the user set stay", "PET_NNODES=2", NULL, "!PET_NNODES"},
 	{"stale error", "DDP_ERROR=no_port", NULL, "-DDP_ERROR"},
 	{"stale device, share and end", "DDP_DEVICE=1 DDP_SHARE=0.5 DDP_END_TIME=5", NULL,
 	 "-DDP_DEVICE -DDP_SHARE -DDP_END_TIME"},
 	{"stale rendezvous", "DDP_RENDEZVOUS=/x DDP_INIT_METHOD=file:///x DDP_INIT_FILE=x",
 	 no_directory, "-DDP_RENDEZVOUS -DDP_INIT_METHOD -DDP_INIT_FILE",
 	 .note = "n1 does not have /home/ann/.ddp"},
-	{"escaped on the list", "MASTER_ADDR=a;b DDP_OURS=MASTER_ADDR=a%3Bb", NULL,
+	{"value escaped in DDP_OURS", "MASTER_ADDR=a;b DDP_OURS=MASTER_ADDR=a%3Bb", NULL,
 	 "MASTER_ADDR=10.0.0.1"},
-	{"the channel ends here", "SLURM_DDP_STEP=v1;job=42", NULL, "-SLURM_DDP_STEP"},
-	{"no agent serves this step", "TORCHELASTIC_USE_AGENT_STORE=True", NULL,
+	{"SLURM_DDP_STEP is unset", "SLURM_DDP_STEP=v1;job=42", NULL, "-SLURM_DDP_STEP"},
+	{"TORCHELASTIC_USE_AGENT_STORE is unset", "TORCHELASTIC_USE_AGENT_STORE=True", NULL,
 	 "-TORCHELASTIC_USE_AGENT_STORE"},
-	{"nor is it mentioned without", "", NULL, "!TORCHELASTIC_USE_AGENT_STORE"},
-	{"the list names what was chosen, and nothing kept", "MASTER_ADDR=me", no_ras,
+	{"TORCHELASTIC_USE_AGENT_STORE is not in the plan if it was not set", "", NULL,
+	 "!TORCHELASTIC_USE_AGENT_STORE"},
+	{"DDP_OURS lists the values that --ddp set, not the kept ones", "MASTER_ADDR=me", no_ras,
 	 "DDP_OURS=MASTER_PORT=61234;NCCL_SOCKET_MAGIC=0xf390917721ec893e;"
 	 "JAX_COORDINATOR_ADDRESS=me:61234;OMP_NUM_THREADS=1;"
 	 "TORCHELASTIC_RUN_ID=big.42.7"},
@@ -236,37 +246,40 @@ static const struct row {
 	 "PET_NNODES=2 PET_NODE_RANK=1 !PET_NPROC_PER_NODE PET_MASTER_ADDR=10.0.0.1"
 	 " PET_MASTER_PORT=61234 PET_RDZV_BACKEND=static"
 	 " PET_RDZV_ENDPOINT=10.0.0.1:61234 PET_RDZV_ID=big.42.7"},
-	{"with its devices", TWO, one_per_node, "PET_NPROC_PER_NODE=2 LOCAL_RANK=0"},
-	{"one task in all", ONE, alone, "PET_NNODES=1 PET_NODE_RANK=0 PET_NPROC_PER_NODE=1"},
-	{"the user's stay", "PET_NPROC_PER_NODE=8 PET_RDZV_BACKEND=c10d PET_RDZV_ID=mine" TWO,
-	 one_per_node,
+	{"one task on each node, with GPUs", TWO, one_per_node,
+	 "PET_NPROC_PER_NODE=2 LOCAL_RANK=0"},
+	{"one task", ONE, alone, "PET_NNODES=1 PET_NODE_RANK=0 PET_NPROC_PER_NODE=1"},
+	{"PET_* of the user stay",
+	 "PET_NPROC_PER_NODE=8 PET_RDZV_BACKEND=c10d PET_RDZV_ID=mine" TWO, one_per_node,
 	 "~PET_NPROC_PER_NODE=8 ~PET_RDZV_BACKEND=c10d ~PET_RDZV_ID=mine PET_NNODES=2"},
-	{"ours of an outer step do not",
+	{"PET_* of an outer step are replaced",
 	 "PET_NNODES=2 PET_NODE_RANK=0 DDP_JOB=a.1.1 DDP_OURS=PET_NNODES=2;PET_NODE_RANK=0",
 	 one_per_node, "PET_NNODES=2 PET_NODE_RANK=1"},
 	{"two tasks on each node", TWO, NULL,
 	 "!PET_NNODES !PET_NODE_RANK !PET_NPROC_PER_NODE !PET_MASTER_ADDR"
 	 " !PET_MASTER_PORT !PET_RDZV_BACKEND !PET_RDZV_ENDPOINT !PET_RDZV_ID"},
 	{"two components on one node", "", two_of_two, "!PET_NNODES !PET_RDZV_ID"},
-	{"one task here, three there", TWO, uneven_one, "!PET_NNODES !PET_RDZV_ID"},
+	{"one task on this node, three on the other", TWO, uneven_one, "!PET_NNODES !PET_RDZV_ID"},
 
 	/* --- threads --- */
 	{"CPUs per task", "SLURM_CPUS_PER_TASK=5 SLURM_CPUS_ON_NODE=4", mask_of_6,
 	 "OMP_NUM_THREADS=5"},
-	{"the mask", "SLURM_CPUS_ON_NODE=64", mask_of_6, "OMP_NUM_THREADS=6"},
-	{"the node's CPUs over its tasks", "SLURM_CPUS_ON_NODE=8", mask_of_6, "OMP_NUM_THREADS=4"},
-	{"without a mask", "SLURM_CPUS_ON_NODE=8", NULL, "OMP_NUM_THREADS=4"},
-	{"the mask alone", "", mask_of_6, "OMP_NUM_THREADS=6"},
+	{"the CPU mask, smaller than the node", "SLURM_CPUS_ON_NODE=64", mask_of_6,
+	 "OMP_NUM_THREADS=6"},
+	{"the node's CPUs divided by its tasks", "SLURM_CPUS_ON_NODE=8", mask_of_6,
+	 "OMP_NUM_THREADS=4"},
+	{"no CPU mask", "SLURM_CPUS_ON_NODE=8", NULL, "OMP_NUM_THREADS=4"},
+	{"only the CPU mask is known", "", mask_of_6, "OMP_NUM_THREADS=6"},
 	{"more tasks than CPUs", "SLURM_CPUS_ON_NODE=1", mask_of_6, "OMP_NUM_THREADS=1"},
 	{"nothing is known", "", NULL, "OMP_NUM_THREADS=1"},
-	{"nonsense is nothing", "SLURM_CPUS_PER_TASK=0 SLURM_CPUS_ON_NODE=x", mask_of_6,
+	{"invalid values are ignored", "SLURM_CPUS_PER_TASK=0 SLURM_CPUS_ON_NODE=x", mask_of_6,
 	 "OMP_NUM_THREADS=6"},
 	{"the user's", "OMP_NUM_THREADS=2 SLURM_CPUS_PER_TASK=5", NULL, "~OMP_NUM_THREADS=2"},
 
 	/* --- lightning --- */
-	{"missing", "", NULL, "TORCHELASTIC_RUN_ID=big.42.7"},
-	{"there", "SLURM_NTASKS_PER_NODE=2", NULL, "!TORCHELASTIC_RUN_ID"},
-	{"one task needs none", "", alone, "!TORCHELASTIC_RUN_ID"},
+	{"SLURM_NTASKS_PER_NODE missing", "", NULL, "TORCHELASTIC_RUN_ID=big.42.7"},
+	{"SLURM_NTASKS_PER_NODE set", "SLURM_NTASKS_PER_NODE=2", NULL, "!TORCHELASTIC_RUN_ID"},
+	{"one task needs no SLURM_NTASKS_PER_NODE", "", alone, "!TORCHELASTIC_RUN_ID"},
 	{"a job of salloc -J interactive", "SLURM_NTASKS_PER_NODE=2 SLURM_JOB_NAME=interactive",
 	 NULL, "TORCHELASTIC_RUN_ID=big.42.7"},
 	{"one task in a job named bash", "SLURM_JOB_NAME=bash", alone,
@@ -274,16 +287,16 @@ static const struct row {
 	{"a job of another name", "SLURM_NTASKS_PER_NODE=2 SLURM_JOB_NAME=bashful", NULL,
 	 "!TORCHELASTIC_RUN_ID"},
 	{"the user's", "TORCHELASTIC_RUN_ID=mine", NULL, "~TORCHELASTIC_RUN_ID=mine"},
-	{"ours of an outer step",
+	{"value of an outer step",
 	 "SLURM_NTASKS_PER_NODE=2 TORCHELASTIC_RUN_ID=a.1.1"
 	 " DDP_OURS=TORCHELASTIC_RUN_ID=a.1.1",
 	 NULL, "-TORCHELASTIC_RUN_ID"},
 
 	/* --- rendezvous --- */
-	{"not there", "", no_directory,
+	{"directory missing", "", no_directory,
 	 "!DDP_RENDEZVOUS !DDP_INIT_METHOD !DDP_INIT_FILE MASTER_PORT=61234",
 	 .note = "no rendezvous directory: n1 does not have /home/ann/.ddp"},
-	{"per cent", "", odd_directory,
+	{"percent sign", "", odd_directory,
 	 "DDP_RENDEZVOUS=/home/ann/50%/.ddp/x !DDP_INIT_METHOD !DDP_INIT_FILE",
 	 .note = "choose another directory with --ddp-rdzv=DIR"},
 	{"question mark", "", query_directory,
@@ -298,22 +311,22 @@ static const struct row {
 	 "DDP_RESTART=2 TORCHELASTIC_RESTART_COUNT=2 TORCHELASTIC_MAX_RESTARTS=3 TORCHELASTIC_RUN_ID=big.42.run"
 	 " TORCHELASTIC_ERROR_FILE=" FAILED "/error-1.json TORCH_FR_DUMP_TEMP_FILE=" FAILED "/fr-"
 	 " TORCH_NCCL_DEBUG_INFO_PIPE_FILE=" DIRECTORY "/pipe- DDP_HEARTBEAT=" DIRECTORY "/beat-1"},
-	{"Lightning finds Slurm as it is", "SLURM_NTASKS_PER_NODE=2", attempt_2,
+	{"Lightning detects Slurm", "SLURM_NTASKS_PER_NODE=2", attempt_2,
 	 "DDP_RESTART=2 !TORCHELASTIC_RUN_ID"},
-	{"the user's own",
+	{"the user's values",
 	 "TORCHELASTIC_ERROR_FILE=/e TORCH_FR_DUMP_TEMP_FILE=/f TORCHELASTIC_RESTART_COUNT=7"
 	 " DDP_HEARTBEAT=/h",
 	 attempt_2,
 	 "~TORCHELASTIC_ERROR_FILE=/e ~TORCH_FR_DUMP_TEMP_FILE=/f ~TORCHELASTIC_RESTART_COUNT=7"
 	 " DDP_HEARTBEAT=" DIRECTORY "/beat-1 DDP_RESTART=2"},
-	{"nowhere to leave things", "", attempt_unfailed,
+	{"no directory for failure records", "", attempt_unfailed,
 	 "DDP_RESTART=2 DDP_HEARTBEAT=" DIRECTORY "/beat-1 !TORCHELASTIC_ERROR_FILE"
 	 " !TORCH_FR_DUMP_TEMP_FILE"},
-	{"no directory at all", "", attempt_blind,
+	{"no rendezvous directory", "", attempt_blind,
 	 "DDP_RESTART=2 TORCHELASTIC_RESTART_COUNT=2 !DDP_HEARTBEAT !TORCHELASTIC_ERROR_FILE"
 	 " !TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
 	 .note = "no rendezvous directory"},
-	{"no step inside takes them for its own",
+	{"variables of an attempt are unset in an inner step",
 	 "DDP_RESTART=2 DDP_HEARTBEAT=/h TORCHELASTIC_ERROR_FILE=/e TORCHELASTIC_RESTART_COUNT=2"
 	 " DDP_OURS=TORCHELASTIC_ERROR_FILE=/e;TORCHELASTIC_RESTART_COUNT=2",
 	 NULL, "-DDP_RESTART -DDP_HEARTBEAT -TORCHELASTIC_ERROR_FILE -TORCHELASTIC_RESTART_COUNT"},
@@ -328,15 +341,15 @@ static const struct row {
 	 " !PYTORCH_CUDA_ALLOC_CONF !CUDA_VISIBLE_DEVICES"},
 	{"two tasks on four", FOUR, rank0, "LOCAL_RANK=0 DDP_DEVICE=0",
 	 .note = "n1: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all"},
-	{"two tasks on four, task 1: task 0 prints it", FOUR, NULL, "LOCAL_RANK=1"},
-	{"two tasks on four, node 2: node 1 prints it", FOUR " SLURM_STEP_TASKS_PER_NODE=2(x2)",
-	 node_2, "LOCAL_RANK=0"},
+	{"two tasks on four, task 1: task 0 prints the note", FOUR, NULL, "LOCAL_RANK=1"},
+	{"two tasks on four, node 2: node 1 prints the note",
+	 FOUR " SLURM_STEP_TASKS_PER_NODE=2(x2)", node_2, "LOCAL_RANK=0"},
 	{"two tasks on four, node 2: node 1 has four", FOUR " SLURM_STEP_TASKS_PER_NODE=4,2",
 	 node_2, "LOCAL_RANK=0", .note = "n2: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all"},
-	{"two tasks on four, node 2: node 1 may have a torchrun",
+	{"two tasks on four, node 2: node 1 may run torchrun",
 	 FOUR " SLURM_STEP_TASKS_PER_NODE=1,2", node_2, "LOCAL_RANK=0",
 	 .note = "n2: 2 tasks for 4 GPUs"},
-	{"two tasks on four, by wish", FOUR " SLURM_GPUS_PER_TASK=2", rank0, "DDP_DEVICE=0"},
+	{"two tasks on four, as requested", FOUR " SLURM_GPUS_PER_TASK=2", rank0, "DDP_DEVICE=0"},
 	{"two tasks on shards of four", FOUR " SLURM_SHARDS_ON_NODE=16", rank0, "DDP_DEVICE=0",
 	 .note = "shards_per_gpu=N"},
 	{"one task on four", FOUR, one_per_node, "PET_NPROC_PER_NODE=4"},
@@ -345,27 +358,29 @@ static const struct row {
 		 "for each"},
 	{"few CPUs", TWO, verbose_64_cpus, "OMP_NUM_THREADS=1",
 	 .note = "n1: 1 CPU for each rank with a GPU, of 64 on the node; --cpus-per-task=8 gives"},
-	{"few CPUs of few", TWO " SLURM_CPUS_PER_TASK=2", verbose_7_cpus, "OMP_NUM_THREADS=2",
+	{"few CPUs on a small node", TWO " SLURM_CPUS_PER_TASK=2", verbose_7_cpus,
+	 "OMP_NUM_THREADS=2",
 	 .note = "n1: 2 CPUs for each rank with a GPU, of 7 on the node; --cpus-per-task=3 gives"},
-	{"few CPUs, no more on the node", TWO " SLURM_CPUS_PER_TASK=3", verbose_7_cpus, ""},
+	{"few CPUs, the node has no more", TWO " SLURM_CPUS_PER_TASK=3", verbose_7_cpus, ""},
 	{"enough CPUs", TWO " SLURM_CPUS_PER_TASK=4", verbose_64_cpus, ""},
 	{"few CPUs, no GPU", "", verbose_64_cpus, ""},
 	{"bound", TWO, NULL,
 	 "LOCAL_RANK=0 DDP_LOCAL_RANK=1 DDP_DEVICE=0 DDP_SHARE=1 !CUDA_VISIBLE_DEVICES",
 	 .note = "--gpus-per-node=2 --gpu-bind=none keeps them", .task_env = BOUND},
-	{"bound, of shards: whole GPUs are not what is advised", TWO " SLURM_SHARDS_ON_NODE=8",
+	{"bound, with shards: the note does not advise whole GPUs", TWO " SLURM_SHARDS_ON_NODE=8",
 	 capacity_4, "LOCAL_RANK=0 DDP_LOCAL_RANK=1", .note = "; --gres=shard:8 keeps them",
 	 .task_env = BOUND " SLURM_SHARDS_ON_NODE=8"},
 	{"bound, one task here: no peer to lose", TWO, one_per_node, "LOCAL_RANK=0",
 	 .task_env = BOUND},
-	{"bound, LOCAL_RANK by wish", TWO, mode_task, "LOCAL_RANK=1 DDP_DEVICE=0",
+	{"bound, LOCAL_RANK as requested", TWO, mode_task, "LOCAL_RANK=1 DDP_DEVICE=0",
 	 .note = "peer-to-peer", .task_env = BOUND},
 	{"three on two", TWO, three_here,
 	 "LOCAL_RANK=0 DDP_DEVICE=0 DDP_SHARE=0.5 XLA_PYTHON_CLIENT_MEM_FRACTION=0.5",
 	 .note = "n1: 3 tasks on 2 devices",
 	 .crowd = "n1: 3 ranks on GPUs 0,1, more than one on a GPU: "},
-	{"erased by Slurm, put back", ONE " SLURM_SHARDS_ON_NODE=2", capacity_4,
-	 "CUDA_VISIBLE_DEVICES=0 DDP_DEVICE=0 LOCAL_RANK=0 DDP_SHARE=0.25", .task_env = ERASED},
+	{"CUDA_VISIBLE_DEVICES removed by Slurm is restored", ONE " SLURM_SHARDS_ON_NODE=2",
+	 capacity_4, "CUDA_VISIBLE_DEVICES=0 DDP_DEVICE=0 LOCAL_RANK=0 DDP_SHARE=0.25",
+	 .task_env = ERASED},
 
 	/* --- shares --- */
 	{"half of one GPU", HALF, capacity_4,
@@ -375,7 +390,7 @@ static const struct row {
 	 capacity_64_one_per_node, "DDP_SHARE=0.5 LOCAL_RANK=0 PET_NPROC_PER_NODE=1"},
 	{"two tasks on a whole GPU", ONE, NULL, "DDP_SHARE=0.5"},
 	{"off", ONE, share_off, "!DDP_SHARE !XLA_PYTHON_CLIENT_MEM_FRACTION DDP_DEVICE=0"},
-	{"off sweeps an outer step's", ONE " DDP_SHARE=0.5", share_off, "-DDP_SHARE"},
+	{"off unsets the share of an outer step", ONE " DDP_SHARE=0.5", share_off, "-DDP_SHARE"},
 	{"torch", ONE, share_torch,
 	 "DDP_SHARE=0.5 PYTORCH_CUDA_ALLOC_CONF=per_process_memory_fraction:0.5"},
 	{"torch, a whole GPU each", TWO, share_torch, "DDP_SHARE=1 !PYTORCH_CUDA_ALLOC_CONF"},
@@ -390,62 +405,65 @@ static const struct row {
 	 "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1M"},
 	{"MPS, the user's memory", ONE " CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G", mps_memory,
 	 "~CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50"},
-	{"memory is known, no MPS", ONE, memory_alone, "!CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"},
-	{"every framework that no version of which stops", ONE " SLURM_SHARDS_ON_NODE=1",
+	{"memory known, no MPS", ONE, memory_alone, "!CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"},
+	{"frameworks of which no version rejects the variable", ONE " SLURM_SHARDS_ON_NODE=1",
 	 capacity_3_alone,
 	 "DDP_SHARE=0.333333 XLA_PYTHON_CLIENT_MEM_FRACTION=0.333333"
 	 " CUPY_GPU_MEMORY_LIMIT=33.3333% TF_FORCE_GPU_ALLOW_GROWTH=true"
 	 " FLAGS_fraction_of_gpu_memory_to_use=0.333333 !PYTORCH_CUDA_ALLOC_CONF"},
-	{"what the user said stays, each by itself",
+	{"each value of the user is kept, the others are set",
 	 ONE " CUPY_GPU_MEMORY_LIMIT=90% TF_FORCE_GPU_ALLOW_GROWTH=false", NULL,
 	 "~CUPY_GPU_MEMORY_LIMIT=90% ~TF_FORCE_GPU_ALLOW_GROWTH=false"
 	 " FLAGS_fraction_of_gpu_memory_to_use=0.5"},
-	{"JAX, by its new name: both are an error", ONE " XLA_CLIENT_MEM_FRACTION=.9", NULL,
+	{"JAX, new name set by the user: both names are an error",
+	 ONE " XLA_CLIENT_MEM_FRACTION=.9", NULL,
 	 "!XLA_PYTHON_CLIENT_MEM_FRACTION CUPY_GPU_MEMORY_LIMIT=50%"},
-	{"PyTorch, by its new name", ONE " PYTORCH_ALLOC_CONF=expandable_segments:True",
+	{"PyTorch, new name set by the user", ONE " PYTORCH_ALLOC_CONF=expandable_segments:True",
 	 share_torch, "!PYTORCH_CUDA_ALLOC_CONF DDP_SHARE=0.5"},
-	{"PyTorch, by AMD's name", ONE " PYTORCH_HIP_ALLOC_CONF=expandable_segments:True",
-	 share_torch, "!PYTORCH_CUDA_ALLOC_CONF"},
-	{"the user's",
+	{"PyTorch, AMD's name set by the user",
+	 ONE " PYTORCH_HIP_ALLOC_CONF=expandable_segments:True", share_torch,
+	 "!PYTORCH_CUDA_ALLOC_CONF"},
+	{"the user's values",
 	 ONE " XLA_PYTHON_CLIENT_MEM_FRACTION=.9 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=70", mps,
 	 "DDP_SHARE=0.5 ~XLA_PYTHON_CLIENT_MEM_FRACTION=.9"
 	 " ~CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=70"},
 	{"the user's allocator", ONE " PYTORCH_CUDA_ALLOC_CONF=x:1", share_torch,
 	 "~PYTORCH_CUDA_ALLOC_CONF=x:1"},
-	{"shards of a GPU not known", HALF, NULL, "!DDP_SHARE", .note = "shards_per_gpu=N"},
+	{"number of shards per GPU unknown", HALF, NULL, "!DDP_SHARE", .note = "shards_per_gpu=N"},
 	{"shards of two GPUs", TWO " SLURM_SHARDS_ON_NODE=3", capacity_4, "!DDP_SHARE",
 	 .note = "each of its 2 GPUs has is not known"},
-	{"shards on two GPUs, in parts", TWO " SLURM_SHARDS_ON_NODE=5", parts_3_2, "DDP_SHARE=0.5"},
-	{"shards of each task's own",
-	 ONE " SLURM_SHARDS_ON_NODE=4 SLURMD_TRES_BIND=gres/shard:per_task:2", capacity_4,
+	{"shards on two GPUs, the number on each known", TWO " SLURM_SHARDS_ON_NODE=5", parts_3_2,
 	 "DDP_SHARE=0.5"},
+	{"shards per task", ONE " SLURM_SHARDS_ON_NODE=4 SLURMD_TRES_BIND=gres/shard:per_task:2",
+	 capacity_4, "DDP_SHARE=0.5"},
 
-	/* NCCL and several ranks on a GPU: one line a step. */
-	{"two on one", ONE, rank0, "DDP_SHARE=0.5", .crowd = "n1: 2 ranks on GPU 0: "},
-	{"said by the first alone", ONE, NULL, "DDP_SHARE=0.5"},
-	{"a GPU each", TWO, rank0, "DDP_SHARE=1"},
+	/* NCCL and several ranks on a GPU: one note per step. */
+	{"two ranks on one GPU", ONE, rank0, "DDP_SHARE=0.5", .crowd = "n1: 2 ranks on GPU 0: "},
+	{"two ranks on one GPU, rank 1: rank 0 prints the note", ONE, NULL, "DDP_SHARE=0.5"},
+	{"one GPU per rank", TWO, rank0, "DDP_SHARE=1"},
 	{"one rank on a part of a GPU", ONE " SLURM_SHARDS_ON_NODE=32", capacity_64_one_per_node,
 	 "DDP_SHARE=0.5"},
-	{"ddp-train does without NCCL there", ONE, train, "DDP_SHARE=0.5"},
-	{"who has NCCL's switch knows", ONE " NCCL_MULTI_RANK_GPU_ENABLE=1", rank0,
-	 "!NCCL_MULTI_RANK_GPU_ENABLE"},
-	{"no share is known, and yet they share", HALF, rank0, "!DDP_SHARE",
+	{"ddp-train does not use NCCL on shared GPUs", ONE, train, "DDP_SHARE=0.5"},
+	{"no note if the user set NCCL_MULTI_RANK_GPU_ENABLE", ONE " NCCL_MULTI_RANK_GPU_ENABLE=1",
+	 rank0, "!NCCL_MULTI_RANK_GPU_ENABLE"},
+	{"two ranks on one GPU, share unknown", HALF, rank0, "!DDP_SHARE",
 	 .note = "shards_per_gpu=N", .crowd = "n1: 2 ranks on GPU 0: "},
-	{"a later node, where the first has as many", ONE " SLURM_STEP_TASKS_PER_NODE=3(x2)",
+	{"second node, the first has as many tasks", ONE " SLURM_STEP_TASKS_PER_NODE=3(x2)",
 	 three_on_node_1, "LOCAL_WORLD_SIZE=3"},
-	{"a later node, where the first has one", ONE " SLURM_STEP_TASKS_PER_NODE=1,3",
+	{"second node, the first has one task", ONE " SLURM_STEP_TASKS_PER_NODE=1,3",
 	 three_on_node_1, "LOCAL_WORLD_SIZE=3", .crowd = "n1: 3 ranks on GPU 0: "},
-	{"a later node, and nobody knows", ONE, three_on_node_1, "LOCAL_WORLD_SIZE=3"},
-	{"a name for a number", "CUDA_VISIBLE_DEVICES=MIG-8f2c", rank0, "DDP_SHARE=0.5",
+	{"second node, tasks per node unknown", ONE, three_on_node_1, "LOCAL_WORLD_SIZE=3"},
+	{"a GPU named by UUID", "CUDA_VISIBLE_DEVICES=MIG-8f2c", rank0, "DDP_SHARE=0.5",
 	 .crowd = "n1: 2 ranks on GPU MIG-8f2c: "},
 
 	/* --- warnings --- */
-	{"uneven", "SLURM_STEP_TASKS_PER_NODE=3,1", three_here, "LOCAL_WORLD_SIZE=3",
-	 .note = "different numbers of tasks (3,1)"},
-	{"uneven, said by rank 0 alone", "SLURM_STEP_TASKS_PER_NODE=3,1", uneven_one,
-	 "LOCAL_WORLD_SIZE=1"},
+	{"different numbers of tasks per node", "SLURM_STEP_TASKS_PER_NODE=3,1", three_here,
+	 "LOCAL_WORLD_SIZE=3", .note = "different numbers of tasks (3,1)"},
+	{"different numbers of tasks per node, rank 3: rank 0 prints the note",
+	 "SLURM_STEP_TASKS_PER_NODE=3,1", uneven_one, "LOCAL_WORLD_SIZE=1"},
 	{"even", "SLURM_STEP_TASKS_PER_NODE=2(x2)", rank0, "LOCAL_WORLD_SIZE=2"},
-	{"unreadable is not uneven", "SLURM_STEP_TASKS_PER_NODE=x", rank0, "LOCAL_WORLD_SIZE=2"},
+	{"invalid SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE=x", rank0,
+	 "LOCAL_WORLD_SIZE=2"},
 };
 
 static void row_plan(const struct row *row, struct scene *s, struct ddp_plan *plan)
@@ -507,7 +525,7 @@ static const struct ddp_variable_info *in_table(const char *name)
 	return NULL;
 }
 
-/* What is touched beside the table: three names, each for its one reason. */
+/* Variables outside contract.def: three are allowed, each under one condition. */
 static void check_outside(const struct row *row, const struct scene *s, const struct ddp_change *c)
 {
 	if (strcmp(c->name, "CUDA_VISIBLE_DEVICES") == 0) {
@@ -521,7 +539,7 @@ static void check_outside(const struct row *row, const struct scene *s, const st
 	ck_assert(c->action == DDP_ACTION_UNSET);
 }
 
-/* What holds for any plan. */
+/* Rules that hold for every plan. */
 static void check_sane(const struct row *row, const struct scene *s, const struct ddp_plan *plan)
 {
 	for (size_t i = 0; i < plan->n_changes; i++) {
@@ -551,7 +569,10 @@ static void check_sane(const struct row *row, const struct scene *s, const struc
 	}
 }
 
-/* An inner step, started with all that this task has, finds nothing in it that is the user's. */
+/*
+ * An --ddp step started inside this task, with its environment, must not take any value that
+ * this plan set for the user's.
+ */
 static void check_inner(const struct row *row, const struct ddp_plan *plan)
 {
 	char list[DDP_CHANNEL_SIZE];
@@ -575,7 +596,7 @@ static void check_inner(const struct row *row, const struct ddp_plan *plan)
 	}
 }
 
-/* What will happen and what to do, in one line. */
+/* The note names the effect, the remedies and the NCCL version, on one line. */
 static void check_crowd(const struct row *row, const struct ddp_note *note)
 {
 	const char *const pieces[] = {row->crowd,
@@ -626,7 +647,7 @@ static void mark_set(const struct ddp_plan *plan, bool *set)
 	}
 }
 
-/* No row of contract.def is dead. */
+/* Some row sets each variable of contract.def. */
 TEST(test_every_variable)
 {
 	bool set[DDP_VAR_COUNT] = {false};
@@ -648,7 +669,7 @@ TEST(test_every_variable)
 			      ddp_variable_info((enum ddp_variable)v)->name);
 }
 
-/* The examples of the manual are what is set: a share of 0.25 of a GPU with 80 GiB. */
+/* The manual's examples are what a plan sets for a share of 0.25 of a GPU with 80 GiB. */
 TEST_LOOP(test_examples, 0, DDP_FRAMEWORK_COUNT)
 {
 	const struct ddp_framework *row = ddp_framework(_i);
@@ -674,7 +695,7 @@ TEST_LOOP(test_examples, 0, DDP_FRAMEWORK_COUNT)
 	ddp_plan_clear(&plan);
 }
 
-/* Names that belong to others; setting them would break those. */
+/* Variables of MPI, PMI, Horovod, Slurm and NCCL that --ddp must never set. */
 TEST(test_never)
 {
 	static const char *const never[] = {"OMPI_",	"PMI",	  "NCCL_COMM_ID",
@@ -692,7 +713,7 @@ TEST(test_never)
 	}
 }
 
-/* Everything that can be wrong at once: each is said, by whom it should be. */
+/* All notes at once: those about the node are printed by each node, the others once per step. */
 TEST(test_notes)
 {
 	char **env;
@@ -728,10 +749,10 @@ static const struct {
 	size_t changes;
 } refusals[] = {
 	{"nothing inherited", "HOME=/", "DDP_ERROR=no_luck !RANK !SLURM_DDP_STEP", 1},
-	{"what would make a world of one",
+	{"variables that would form a world of one rank are unset",
 	 "RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 MASTER_ADDR=n1 MASTER_PORT=1 HOME=/",
 	 "DDP_ERROR=no_luck -RANK -WORLD_SIZE -LOCAL_RANK -MASTER_ADDR -MASTER_PORT !HOME", 6},
-	{"ours of an outer step",
+	{"DDP_* of an outer step are unset",
 	 "DDP_RANK=0 DDP_SIZE=1 DDP_INIT_METHOD=x DDP_INIT_FILE=x DDP_RENDEZVOUS=x SLURM_DDP_STEP=v1",
 	 "DDP_ERROR=no_luck -DDP_RANK -DDP_SIZE -DDP_INIT_METHOD -DDP_INIT_FILE -DDP_RENDEZVOUS"
 	 " -SLURM_DDP_STEP",
@@ -761,11 +782,15 @@ static const struct {
 	{"empty", {"MASTER_PORT="}, NULL},
 	{"ours", {"MASTER_PORT=1", "DDP_OURS=MASTER_PORT=1"}, NULL},
 	{"ours, changed", {"MASTER_PORT=2", "DDP_OURS=MASTER_PORT=1"}, "2"},
-	{"another is ours", {"MASTER_PORT=1", "DDP_OURS=XMASTER_PORT=1;MASTER_PORTS=1"}, "1"},
-	{"ours among others", {"MASTER_PORT=1", "DDP_OURS=A=2;MASTER_PORT=1;B=3"}, NULL},
+	{"only similar names are in the list",
+	 {"MASTER_PORT=1", "DDP_OURS=XMASTER_PORT=1;MASTER_PORTS=1"},
+	 "1"},
+	{"ours, with other names in the list",
+	 {"MASTER_PORT=1", "DDP_OURS=A=2;MASTER_PORT=1;B=3"},
+	 NULL},
 	{"ours, escaped", {"MASTER_PORT=a b", "DDP_OURS=MASTER_PORT=a%20b"}, NULL},
 	{"ours, empty", {"MASTER_PORT=1", "DDP_OURS="}, "1"},
-	{"ours, spoilt", {"MASTER_PORT=1", "DDP_OURS=MASTER_PORT=%"}, "1"},
+	{"ours, invalid escape", {"MASTER_PORT=1", "DDP_OURS=MASTER_PORT=%"}, "1"},
 };
 
 TEST_ROWS(test_users, values)

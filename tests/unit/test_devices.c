@@ -17,13 +17,16 @@
 
 enum { AUTO = DDP_LOCAL_RANK_AUTO, TASK = DDP_LOCAL_RANK_TASK, DEVICE = DDP_LOCAL_RANK_DEVICE };
 
-/* A task; what Slurm set for its step on this node and then for it (NULL: the same); and what follows. */
+/*
+ * Rows: a task, the variables that Slurm set for its step on this node, those of the task (NULL:
+ * the same), and the expected decision.
+ */
 static const struct {
 	const char *name;
 	uint32_t local_id, local_size, shards_per_gpu;
 	int mode; /* --ddp-local-rank */
 	const char *step_env, *task_env;
-	const char *parts; /* of the node's GPUs that the job has */
+	const char *parts; /* number of the job's shards on each GPU */
 	const char *want;
 } rows[] = {
 	/* The requests tried on Slurm 22.05, on nodes of 2 GPUs with 4 shards each. */
@@ -71,7 +74,7 @@ static const struct {
 	{"-N2 -n2 --gres=shard:32 of 64", 0, 1, 64, AUTO, ONE " SLURM_SHARDS_ON_NODE=32", NULL,
 	 NULL, "1 of 1, device 0, local rank 0, 1 on it, share 0.5"},
 
-	/* Binding by the documented rules, and by newer Slurms. */
+	/* Bindings as the documentation describes them, and bindings of newer Slurm releases. */
 	{"--gpus-per-task=2, 1, devices constrained", 1, 2, 0, AUTO, FOUR,
 	 ON("0,1", "2,3") PER_TASK(2) " SLURM_GPUS_PER_TASK=2", NULL,
 	 "2 of 4, device 0, local rank 0, 1 on it, bound, share 1"},
@@ -159,7 +162,7 @@ static const struct {
 	{"single:0 is no count", 0, 3, 0, AUTO, TWO, ON("0", "0") " SLURMD_TRES_BIND=gpu:single:0",
 	 NULL, "1 of 2, device 0, local rank 0, unknown on it, bound, neighbours not known"},
 
-	/* Shards on several GPUs, which newer Slurms allow. */
+	/* Shards on several GPUs, which newer Slurm releases allow. */
 	{"4 on 2 GPUs, 2 tasks, 1", 1, 2, 4, AUTO, TWO " SLURM_SHARDS_ON_NODE=4", NULL, "2/4+2/4",
 	 "2 of 2, device 1, local rank 1, 1 on it, share 0.5"},
 	{"4 on 2 GPUs, 4 tasks, 3", 3, 4, 4, AUTO, TWO " SLURM_SHARDS_ON_NODE=4", NULL, "2/4+2/4",
@@ -213,7 +216,7 @@ static const struct {
 	{"whole GPUs, erased for another reason, are not put back", 1, 2, 0, AUTO, TWO, SINGLE(1),
 	 NULL, "0 of 2, no device, local rank 1, nothing to share"},
 
-	/* Lists of all shapes, no list, and --ddp-local-rank. */
+	/* Other shapes of the list, no list, and --ddp-local-rank. */
 	{"no GRES at all", 0, 1, 0, AUTO, "", NULL, NULL,
 	 "0 of 0, no device, local rank 0, nothing to share"},
 	{"no GRES at all, 3 of 4", 3, 4, 0, AUTO, "", NULL, NULL,
@@ -291,7 +294,7 @@ static void show_share(const struct ddp_devices *d)
 		show(", %s", reasons[d->share_reason]);
 }
 
-/* The whole decision as one line. */
+/* Formats the decision as one line. */
 static const char *show_devices(const struct ddp_devices *d)
 {
 	shown[0] = '\0';
@@ -364,13 +367,13 @@ TEST_ROWS(test_print, fractions)
 	ck_assert_int_eq(ddp_share_print(&d, buf, want ? strlen(want) : 1), -1);
 }
 
-/* One node at random: tasks, GPUs, a way of binding, and shards of it or whole GPUs. */
+/* A random node: its tasks, its GPUs, and either a binding of whole GPUs or shards. */
 struct node {
-	uint32_t tasks, gpus, shards, capacity; /* shards 0: whole GPUs */
-	char parts[64];				/* of the GPUs, as slurmctld says them */
+	uint32_t tasks, gpus, shards, capacity; /* shards == 0: whole GPUs */
+	char parts[64];				/* shards on each GPU, in slurmctld's format */
 	enum { FREE, BIND_SINGLE, BIND_MAP } bind;
-	uint32_t count;	 /* of single */
-	uint32_t map[8]; /* of map_gpu */
+	uint32_t count;	 /* N of gpu:single:N */
+	uint32_t map[8]; /* list of gpu:map_gpu */
 	uint32_t map_length;
 };
 
@@ -442,7 +445,7 @@ static void decide_task(const struct node *node, uint32_t id, struct ddp_devices
 			   d);
 }
 
-/* What is printed, in millionths. */
+/* The printed share, in millionths. */
 static uint64_t millionths(const struct ddp_devices *d)
 {
 	char text[16] = "", digits[8] = "000000";
@@ -459,8 +462,8 @@ static uint64_t millionths(const struct ddp_devices *d)
 }
 
 /*
- * The shares of one GPU never add up to more than 1, and are not needlessly small; and task 0, no other,
- * knows whether there are two on one.
+ * The shares of one GPU add up to at most 1, and to about 1 for most GPUs. Exactly one task,
+ * task 0, has crowd_first set if several tasks share a GPU.
  */
 TEST(test_sum)
 {
@@ -499,7 +502,10 @@ TEST(test_sum)
 	ck_assert_int_gt(filled, 2000);
 }
 
-/* Tasks with shards of their own, placed by Slurm where there is room. */
+/*
+ * SLURMD_TRES_BIND=gres/shard:per_task:N: Slurm places each task on a GPU that has N shards
+ * left. Their shares add up to at most 1.
+ */
 TEST(test_sum_per_task)
 {
 	static const char *const lists[] = {"CUDA_VISIBLE_DEVICES=0", "CUDA_VISIBLE_DEVICES=1",
@@ -605,9 +611,9 @@ TEST_ROWS(test_parts, details)
 	unit_number(name, "parts", (int64_t)ddp_gres_parts(gres, parts, sizeof(parts)),
 		    (int64_t)details[_i].count);
 	unit_text(name, "parts", parts, details[_i].parts);
-	unit_number(name, "parts without room",
+	unit_number(name, "count with a small buffer",
 		    (int64_t)ddp_gres_parts(gres, parts, strlen(details[_i].parts) ?: 1), 0);
-	unit_text(name, "parts without room", parts, "");
+	unit_text(name, "parts with a small buffer", parts, "");
 }
 
 TEST_ROWS(test_gres, texts)

@@ -105,35 +105,35 @@ static const struct {
 	{DEFAULT, LINUX, 2266, 65532},
 	{DEFAULT, LINUX, 2267, 61000},
 	{DEFAULT, LINUX, UINT64_MAX, 61000 + 2 * (UINT64_MAX % 2267)},
-	/* wholly below, with the ephemeral range right above */
+	/* range below the ephemeral range */
 	{{20001, 20006}, LINUX, 0, 20002},
 	{{20001, 20006}, LINUX, 1, 20004},
 	{{20001, 20006}, LINUX, 2, 20002},
 	{{32764, 32767}, LINUX, 3, 32766},
-	/* below, and then above */
+	/* the even ports are on both sides */
 	{{32764, 61003}, LINUX, 0, 32764},
 	{{32764, 61003}, LINUX, 1, 32766},
 	{{32764, 61003}, LINUX, 2, 61000},
 	{{32764, 61003}, LINUX, 3, 61002},
 	{{32764, 61003}, LINUX, 4, 32764},
-	/* the pair must not reach into the ephemeral range */
+	/* neither port of the pair may be ephemeral */
 	{{32766, 61001}, {32767, 60999}, 0, 61000},
 	{{32766, 61001}, {32767, 60999}, 1, 61000},
 	{{1, 65535}, {3, 65533}, 0, 65534},
-	/* cut in its middle by an odd end */
+	/* an ephemeral range that ends at an even port inside the range */
 	{{60000, 61003}, {32768, 60998}, 0, 61000},
 	{{60000, 61003}, {32768, 60998}, 1, 61002},
-	/* nothing is left outside, so inside */
+	/* the whole range is ephemeral */
 	{{40000, 40003}, LINUX, 0, 40000},
 	{{40000, 40003}, LINUX, 1, 40002},
 	{{1024, 65535}, {1, 65535}, 5, 1034},
 	{LINUX, LINUX, 1, 32770},
-	/* one port */
+	/* a range of one port */
 	{{29500, 29500}, LINUX, 12345, 29500},
 	{{29501, 29501}, LINUX, 12345, 29501},
 	{{40001, 40001}, LINUX, 12345, 40001},
 	{{65535, 65535}, LINUX, 12345, 65535},
-	/* nothing is known of the ephemeral range */
+	/* ephemeral range unknown */
 	{{61000, 61003}, {0, 0}, 1, 61002},
 };
 
@@ -149,7 +149,10 @@ TEST_ROWS(test_compute, computed)
 		    computed[_i].port);
 }
 
-/* Even, with its successor in the range, and outside the ephemeral one wherever that is possible. */
+/*
+ * The port is even, its successor is in the range, and neither is ephemeral if the range allows
+ * it.
+ */
 TEST(test_compute_property)
 {
 	uint64_t state = 0x5eed;
@@ -166,7 +169,10 @@ TEST(test_compute_property)
 		ck_assert_uint_eq(port % 2, 0);
 		ck_assert_uint_ge(port, range.lo);
 		ck_assert_uint_lt(port, range.hi);
-		/* room for a pair on one side: 3 ports have one whatever the parity */
+		/*
+		 * 3 ports on one side of the ephemeral range always contain an even one with its
+		 * successor
+		 */
 		if (range.lo + 3 <= ephemeral.lo || range.hi >= ephemeral.hi + 3)
 			ck_assert(port + 1 < ephemeral.lo || port > ephemeral.hi);
 	}
@@ -189,7 +195,7 @@ static void check_spread(const char *row, uint64_t (*hash)(uint32_t i))
 	}
 	for (int i = 0; i < 32; i++)
 		chi += ((double)hits[i] - 2000) * ((double)hits[i] - 2000) / 2000;
-	/* 31 degrees of freedom: beyond 61.1 once in a thousand, below 8.9 as rarely */
+	/* 31 degrees of freedom: chi square exceeds 61.1 with a probability of 0.001 */
 	ck_assert_msg(chi < 61.1, "%s: chi square is %.1f", row, chi);
 }
 
@@ -248,13 +254,14 @@ TEST(test_hash_differs)
 	for (size_t i = 1; i < n; i++)
 		ck_assert(h[i] != h[i - 1]);
 	ck_assert(ddp_step_hash("c", 1, 11, 0) != ddp_step_hash("c", 11, 1, 0));
-	/* the same today, tomorrow and on every machine */
+	/* the hash is the same on every machine and in every version */
 	ck_assert_uint_eq(ddp_step_hash("c", 7, 0, 0), 0x70296c4aa021e924);
 }
 
 /*
- * Steps that run on one node at the same time: with the default range of 2267 pairs, two steps meet
- * once in 2267 times. Of the 100 pairs of neighbouring steps of each of 1000 jobs that is 44.
+ * Steps that run on one node at the same time: with the default range of 2267 pairs, 1 of 2267
+ * pairs of steps gets the same port. 100 pairs of successive steps in each of 1000 jobs: 44 are
+ * expected.
  */
 TEST(test_collisions)
 {

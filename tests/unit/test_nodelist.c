@@ -8,7 +8,7 @@
 
 static const struct {
 	const char *list;
-	const char *names; /* all of them, a comma behind each */
+	const char *names; /* all names, each followed by a comma */
 } lists[] = {
 	{"n1", "n1,"},
 	{"login", "login,"},
@@ -127,7 +127,7 @@ TEST(test_broken_from_the_start)
 	ck_assert_int_eq(ddp_nodelist_count(NULL), -1);
 }
 
-/* The largest list that is allowed, and a name that just fits. */
+/* The longest list that is accepted, and the longest name. */
 TEST(test_limits)
 {
 	char name[8];
@@ -163,7 +163,7 @@ static const struct {
 static const struct {
 	const char *tasks;
 	uint64_t nodes;
-	int64_t most; /* -1: refused */
+	int64_t most; /* -1: error */
 } mosts[] = {
 	{"2(x3),1", 0, 0},   {"2(x3),1", 1, 2},	 {"2(x3),1", 4, 2},   {"2(x3),1", 5, -1},
 	{"1,3", 1, 1},	     {"1,3", 2, 3},	 {"1(x2),7,2", 2, 1}, {"1(x2),7,2", 3, 7},
@@ -184,7 +184,10 @@ TEST_ROWS(test_uneven, tasks)
 	unit_number(tasks[_i].tasks, "uneven", ddp_tasks_uneven(tasks[_i].tasks), tasks[_i].uneven);
 }
 
-/* Nodes by the first rank on each, and where each node stands then. */
+/*
+ * Node ids in the order of the first rank on each. ddp_order_place() returns a node's position
+ * in this order.
+ */
 static const struct {
 	const char *order;
 	uint32_t count, nodes[8];
@@ -209,9 +212,9 @@ TEST_ROWS(test_order, orders)
 		unit_text("order", "text", order, orders[_i].order);
 		ck_assert_int_eq(ddp_order_place(order, orders[_i].nodes[i], &place), 0);
 		unit_number(order, "place", place, i);
-		/* A node of a component that srun could not ask for. */
+		/* A node of another component, which the order does not contain, keeps its id. */
 		ck_assert_int_eq(ddp_order_place(order, n + i, &place), 0);
-		unit_number(order, "place of another", place, n + i);
+		unit_number(order, "place of a node outside the order", place, n + i);
 		for (size_t size = 1; size <= strlen(orders[_i].order); size++) {
 			ck_assert_int_eq(ddp_order_print(orders[_i].nodes, n, order, size), -1);
 			ck_assert_str_eq(order, "");

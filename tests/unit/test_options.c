@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Every row can be set somehow, has its texts, and shares no name with another. */
+/* Each row has a way to be set and its texts, and no name appears twice. */
 TEST(test_table)
 {
 	for (int i = 0; i < DDP_OPT_COUNT; i++) {
@@ -101,7 +101,7 @@ static void __attribute__((format(printf, 1, 2))) show_one(const char *format, .
 	va_end(ap);
 }
 
-/* All values as one text, so that a row says what changed and what did not. */
+/* Formats the options that differ from their defaults. */
 static const char *show(const struct ddp_values *v)
 {
 	shown[0] = '\0';
@@ -180,7 +180,7 @@ TEST_ROWS(test_good, good)
 	unit_text(good[_i].text, "message", message.text, "");
 }
 
-/* The message names the option, the value and what to do. */
+/* The error message contains the option, the value and the remedy. */
 static const struct {
 	enum ddp_option_id id;
 	const char *text;
@@ -245,7 +245,7 @@ TEST_ROWS(test_bad, bad)
 	ck_assert_mem_eq(&v, &before, sizeof(v));
 }
 
-/* A value of any length leaves the remedy in the message. */
+/* The message ends with the remedy, however long the value is. */
 TEST(test_long)
 {
 	char text[8000];
@@ -279,7 +279,10 @@ struct setting {
 #define ENVIRONMENT(option, text) FROM(ENVIRONMENT, option, text)
 #define COMMAND(option, text) FROM(COMMAND, option, text)
 
-/* plugstack.conf, environment, command line: the later wins, in whatever order they are read. */
+/*
+ * The command line has precedence over the environment, and that over plugstack.conf, in any
+ * order of reading.
+ */
 static const struct {
 	const char *name;
 	struct setting settings[4];
@@ -290,7 +293,7 @@ static const struct {
 	 {PLUGSTACK(RDZV, "/p"), ENVIRONMENT(RDZV, "/e"), COMMAND(RDZV, "/c")},
 	 3,
 	 "dir=/c"},
-	{"all three, backwards",
+	{"all three, in reverse order",
 	 {COMMAND(RDZV, "/c"), ENVIRONMENT(RDZV, "/e"), PLUGSTACK(RDZV, "/p")},
 	 3,
 	 "dir=/c"},
@@ -305,7 +308,7 @@ static const struct {
 	{"--ddp over SLURM_DDP=0", {COMMAND(DDP, NULL), ENVIRONMENT(DDP, "0")}, 2, "on"},
 	{"--ddp --no-ddp", {COMMAND(DDP, NULL), COMMAND(NO_DDP, NULL)}, 2, ""},
 	{"--no-ddp --ddp", {COMMAND(NO_DDP, NULL), COMMAND(DDP, NULL)}, 2, "on"},
-	{"user's and site's ports are two",
+	{"the port ranges of the user and of the site are separate",
 	 {COMMAND(PORT, "7"), PLUGSTACK(PORTS, "62000-62001")},
 	 2,
 	 "ports=7-7 site=62000-62001"},
@@ -329,7 +332,7 @@ TEST_ROWS(test_precedence, precedence)
 	unit_text(precedence[_i].name, "values", show(&v), precedence[_i].want);
 }
 
-/* A wrong value is an error even where a stronger one is there already. */
+/* A wrong value is an error even if a source of higher precedence has set the option. */
 TEST(test_weaker_is_checked)
 {
 	struct ddp_message message = {""};
@@ -348,7 +351,7 @@ static const struct {
 	int rc;
 	const char *want;
 	const char *pieces[3];
-	bool command; /* --ddp was given */
+	bool command; /* --ddp is on the command line */
 } environments[] = {
 	{.name = "nothing", .env = {"HOME=/root"}, .want = ""},
 	{.name = "all",
@@ -381,10 +384,10 @@ static const struct {
 	 .rc = -1,
 	 .want = "on",
 	 .pieces = {"SLURM_DDP_SHARE=all", "choose one of auto|off|torch"}},
-	{.name = "wrong word of a default that nobody uses",
+	{.name = "wrong values without --ddp are ignored",
 	 .env = {"SLURM_DDP_SHARE=all", "SLURM_DDP_PORT=x", "SLURM_DDP_VERBOSE=1"},
 	 .want = "verbose"},
-	{.name = "and where it is switched off",
+	{.name = "wrong values with SLURM_DDP=0 are ignored",
 	 .env = {"SLURM_DDP=0", "SLURM_DDP_PORT=x", "SLURM_DDP_RDZV=/s"},
 	 .want = "dir=/s"},
 };
@@ -423,10 +426,15 @@ static const struct {
 	 {NULL}},
 	{"an equals sign in the value", {"rdzv=/s/a=b"}, 1, 0, "dir=/s/a=b", {NULL}},
 	{"unknown", {"colour=red"}, 1, -1, "", {"\"colour=red\"", "spank-ddp(8)"}},
-	{"option's name is no argument", {"ddp-rdzv=/s"}, 1, -1, "", {"\"ddp-rdzv=/s\""}},
-	{"beginning of a name", {"rdz=/s"}, 1, -1, "", {"\"rdz=/s\""}},
-	{"more than a name", {"rdzvs=/s"}, 1, -1, "", {"\"rdzvs=/s\""}},
-	{"ddp cannot be switched on for all", {"ddp"}, 1, -1, "", {"\"ddp\""}},
+	{"the name of the srun option is not an argument",
+	 {"ddp-rdzv=/s"},
+	 1,
+	 -1,
+	 "",
+	 {"\"ddp-rdzv=/s\""}},
+	{"an abbreviated name", {"rdz=/s"}, 1, -1, "", {"\"rdz=/s\""}},
+	{"a name with a suffix", {"rdzvs=/s"}, 1, -1, "", {"\"rdzvs=/s\""}},
+	{"ddp is not an argument", {"ddp"}, 1, -1, "", {"\"ddp\""}},
 	{"no value", {"rdzv"}, 1, -1, "", {"rdzv needs a value", "DIR"}},
 	{"empty value", {"rdzv="}, 1, -1, "", {"rdzv needs a value", "DIR"}},
 	{"empty", {""}, 1, -1, "", {"\"\""}},

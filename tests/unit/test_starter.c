@@ -5,7 +5,7 @@
 #include "unit.h"
 
 static const struct {
-	const char *command; /* words, a blank between them */
+	const char *command; /* separated by spaces */
 	uint32_t tasks, nodes;
 	enum ddp_verdict verdict;
 	const char *says;
@@ -26,7 +26,7 @@ static const struct {
 	 "torchrun"},
 	{"torchrun --nnodes=1 train.py", 2, 1, DDP_VERDICT_REFUSE, "torchrun starts"},
 	{"torchrun --nnodes 1:1 train.py", 2, 1, DDP_VERDICT_REFUSE, "torchrun starts"},
-	/* One who knows: each task is what torchrun calls a node. */
+	/* More torchrun nodes than one: the user knows that each task is a node for torchrun. */
 	{"torchrun --nnodes=4 --rdzv-backend=c10d --rdzv-endpoint=h:1 train.py", 4, 2,
 	 DDP_VERDICT_FINE, NULL},
 	{"torchrun --nnodes 1:4 train.py", 4, 2, DDP_VERDICT_FINE, NULL},
@@ -93,7 +93,7 @@ TEST_ROWS(test_commands, commands)
 		    strstr(row, "--standalone train.py") && !strstr(row, "--rdzv-id"));
 }
 
-/* Who sets PET_NNODES knows; what an outer step of ours set says nothing. */
+/* No refusal if the user set PET_NNODES; a value that an outer --ddp step set does not count. */
 TEST(test_nodes)
 {
 	static const char *const users[] = {"PET_NNODES=4", NULL};
@@ -107,7 +107,7 @@ TEST(test_nodes)
 			 DDP_VERDICT_REFUSE);
 }
 
-/* Under ddp-run, which starts them again 3 times, in a step of 2 tasks on 2 nodes. */
+/* Verdicts under ddp-run --restarts 3, for a step of 2 tasks on 2 nodes. */
 static const struct {
 	const char *command;
 	enum ddp_verdict verdict;

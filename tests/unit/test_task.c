@@ -4,7 +4,7 @@
 #include "plan.h"
 #include "unit.h"
 
-/* The words of PROCID, STEP_NUM_TASKS, LOCALID, NODEID and STEP_NUM_NODES. */
+/* A task's environment. */
 #define STEP(rank, size, local, node, nodes)                                       \
 	"SLURM_PROCID=" rank " SLURM_STEP_NUM_TASKS=" size " SLURM_LOCALID=" local \
 	" SLURM_NODEID=" node " SLURM_STEP_NUM_NODES=" nodes
@@ -91,7 +91,7 @@ TEST_ROWS(test_bad, bad)
 	ck_assert_mem_eq(&id, &untouched, sizeof(id));
 }
 
-/* An order that is none, and one of another step. */
+/* Orders that are malformed, or of a step with other nodes. */
 TEST_LOOP(test_bad_order, 0, 3)
 {
 	static const char *const orders[] = {"x", "1,0,", "2,3,1"};

@@ -58,7 +58,7 @@ TEST_ROWS(test_bad, bad)
 	unit_has(bad[_i].template, message.text, bad[_i].pieces);
 }
 
-/* However long the value, the message still ends with the remedy. */
+/* The message ends with the remedy, however long the value is. */
 TEST(test_long)
 {
 	struct ddp_message message = {""};

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unit.h - what all tests with Check share: rows, random numbers, files of their own
+ * unit.h - shared by all tests that use Check: tables of rows, random numbers, temporary files
  *
- * One program a noun, one table of rows a question. A row's name is in the message, so a
- * failure says which row it was.
+ * Most tests are tables of rows. A row's name is part of the failure message.
  */
 #ifndef DDP_TESTS_UNIT_H
 #define DDP_TESTS_UNIT_H
@@ -23,8 +22,8 @@
 #define ROWS(table) ((int)(sizeof(table) / sizeof((table)[0])))
 
 /*
- * A test is where it stands: nothing else names it. Check runs it in a process of its own, as often as it
- * says, with the number in _i: once, for each row of [table], from [first] up to [end].
+ * Defines and registers a test. Check runs each iteration in a child process, with the number in
+ * _i: TEST() once, TEST_ROWS() for each row of [table], TEST_LOOP() from [first] to [end] - 1.
  */
 #define TEST(name) TEST_LOOP(name, 0, 1)
 #define TEST_ROWS(name, table) TEST_LOOP(name, 0, ROWS(table))
@@ -43,22 +42,23 @@
 	START_TEST(name)
 
 /*
- * Rows to run of a table of [all]: the first [few] if DDP_SHORT is set, as contrib/check does under sanitizers, to which
- * rows that run the same code with other numbers show nothing new.
+ * Number of rows to run of a table of [all] rows: the first [few] if DDP_SHORT is set.
+ * contrib/check sets it under sanitizers, for tables whose rows run the same code with other
+ * numbers.
  */
 static inline int unit_rows(int few, int all)
 {
 	return getenv("DDP_SHORT") ? few : all;
 }
 
-/* Behind the last test: run them all; [use] adds what they stand on, NULL: nothing. */
+/* Defines main(). [use] adds fixtures to the test case; NULL: none. */
 #define UNIT_MAIN(name, use)                \
 	int main(void)                      \
 	{                                   \
 		return unit_run(name, use); \
 	}
 
-/* The tests of this source, in its order. */
+/* The tests of this file, in its order. */
 struct unit_test {
 	void (*add)(TCase *tcase);
 	struct unit_test *next;
@@ -71,18 +71,18 @@ static inline void unit_enlist(struct unit_test *test)
 	unit_last = &test->next;
 }
 
-/* An environment out of literals, which nobody writes to. */
+/* An environment made of string literals. Callers do not modify it. */
 static inline char *const *unit_env(const char *const *env)
 {
 	return (char *const *)env;
 }
 
-/* An environment out of the words of a text. */
+/* An environment made of the words of a string. */
 struct unit_words {
 	char text[16384], *env[128];
 };
 
-/* Cut [text]. Returns the environment, which lives in [words]. */
+/* Splits [text] at spaces. Returns the environment, which is valid as long as [words]. */
 static inline char **unit_words(struct unit_words *words, const char *text)
 {
 	int count = 0;
@@ -112,7 +112,7 @@ static inline void unit_number(const char *row, const char *what, int64_t got, i
 		      (long long)want);
 }
 
-/* [text] must contain each of the [pieces], a NULL-terminated list. */
+/* Fails unless [text] contains each of the [pieces], a NULL-terminated list. */
 static inline void unit_pieces(const char *row, const char *text, const char *const *pieces)
 {
 	for (; *pieces; pieces++)
@@ -120,7 +120,7 @@ static inline void unit_pieces(const char *row, const char *text, const char *co
 			      *pieces);
 }
 
-/* As unit_pieces(), with a text of pieces that '|' separates. NULL: none. */
+/* Like unit_pieces(), with the pieces in one string, separated by '|'. NULL: no pieces. */
 static inline void unit_has(const char *row, const char *text, const char *pieces)
 {
 	for (char piece[512]; pieces && *pieces; pieces += *pieces == '|') {
@@ -131,10 +131,10 @@ static inline void unit_has(const char *row, const char *text, const char *piece
 	}
 }
 
-/* As unit_pieces(), with the pieces as arguments. */
+/* Like unit_pieces(), with the pieces as arguments. */
 #define UNIT_SAYS(row, text, ...) unit_pieces(row, text, (const char *const[]){__VA_ARGS__, NULL})
 
-/* Numbers for properties: the same in every run (xorshift64*). */
+/* Pseudorandom number below [below], the same in every run (xorshift64*). */
 static inline uint32_t unit_random(uint64_t *state, uint32_t below)
 {
 	*state ^= *state >> 12;
@@ -144,8 +144,9 @@ static inline uint32_t unit_random(uint64_t *state, uint32_t below)
 }
 
 /*
- * What draws at random begins with: DDP_SEED's number, or [otherwise]; odd, as unit_random() needs
- * one that is not 0. It is printed, so that a failure can be had again.
+ * Seed of a randomized test: the number in DDP_SEED, or [otherwise]. It is printed, so that a
+ * failure can be reproduced. Returns an odd number, because unit_random() needs one that is not
+ * 0.
  */
 static inline uint64_t unit_seed(uint64_t otherwise)
 {
@@ -158,7 +159,10 @@ static inline uint64_t unit_seed(uint64_t otherwise)
 
 /* --- Files ------------------------------------------------------------------------------ */
 
-/* How many names the directory [path] has, -1 if it is none: also of /proc/self/fd, before and after. */
+/*
+ * Number of entries of the directory [path], -1 if it cannot be opened. Used with /proc/self/fd
+ * to find leaked descriptors.
+ */
 static inline int unit_entries(const char *path)
 {
 	DIR *directory = opendir(path);
@@ -181,13 +185,13 @@ static inline int unit_remove_one(const char *path, const struct stat *info, int
 	return remove(path);
 }
 
-/* Remove [path] and all below it. */
+/* Removes [path] and everything below it. */
 static inline void unit_remove(const char *path)
 {
 	nftw(path, unit_remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* A new directory, whose path comes into [path]. */
+/* Creates a temporary directory and stores its path in [path]. */
 static inline void unit_directory(char *path, size_t size)
 {
 	const char *top = getenv("TMPDIR");
@@ -196,7 +200,7 @@ static inline void unit_directory(char *path, size_t size)
 	ck_assert_ptr_nonnull(mkdtemp(path));
 }
 
-/* Run all tests, with what [use] adds, which may be NULL. Returns main's value. */
+/* Runs all tests. [use] adds fixtures and may be NULL. Returns main()'s exit status. */
 static inline int unit_run(const char *name, void (*use)(TCase *tcase))
 {
 	Suite *suite = suite_create(name);
@@ -204,7 +208,7 @@ static inline int unit_run(const char *name, void (*use)(TCase *tcase))
 	SRunner *runner;
 	int failed;
 
-	/* Against hanging alone: a loaded machine, or valgrind, is no failure. */
+	/* Only against hangs: slow machines and valgrind must not fail. */
 	tcase_set_timeout(tcase, getenv("DDP_LONG") ? 3600 : 600);
 	if (use)
 		use(tcase);
