@@ -12,7 +12,7 @@
 
 extern char **environ;
 
-/* spank_context() has no argument: it tells of the process whose hook runs. */
+/* spank_context() has no argument: it describes the process whose hook is running. */
 static struct spank_handle *current;
 static unsigned n_processes;
 
@@ -30,7 +30,10 @@ void fake_die(const char *format, ...)
 
 /* --- Processes -------------------------------------------------------------------------- */
 
-/* Copy the plugin at [path] into /tmp. Returns the copy's path, to be unlinked and freed. */
+/*
+ * Copies the plugin at [path] to a new file in /tmp. The caller unlinks the copy and frees the
+ * returned path.
+ */
 static char *copy_plugin(const char *path)
 {
 	char *copy = strdup("/tmp/ddp-fake-XXXXXX"), buf[65536];
@@ -51,7 +54,7 @@ static char *copy_plugin(const char *path)
 
 struct spank_handle *fake_process(spank_context_t context, const char *host, const char *arguments)
 {
-	static char *plugin; /* an environment of the test's own may lack DDP_PLUGIN later */
+	static char *plugin; /* read once: a test's environment may lack DDP_PLUGIN */
 	struct spank_handle *p = calloc(1, sizeof(*p));
 	char *words = strdup(arguments ? arguments : ""), *rest = words, *word;
 
@@ -66,7 +69,10 @@ struct spank_handle *fake_process(spank_context_t context, const char *host, con
 		if (*word && p->argc < FAKE_ARGUMENTS)
 			p->argv[p->argc++] = strdup(word);
 	free(words);
-	/* The dynamic loader gives a second instance of the plugin only for a second file. */
+	/*
+	 * dlopen() returns the loaded instance for a known file, so every further instance needs a
+	 * copy.
+	 */
 	if (n_processes++ > 0)
 		p->copy = copy_plugin(plugin);
 	p->plugin = dlopen(p->copy ? p->copy : plugin, RTLD_LAZY | RTLD_LOCAL);
@@ -91,7 +97,10 @@ void fake_process_end(struct spank_handle *process)
 	n_processes--;
 }
 
-/* What a failure would do: in slurmstepd, all but task_init drain the node or go unseen. */
+/*
+ * Hooks may return 0 or -1, and only task_init may fail on a node: any other failure there drains
+ * the node or is ignored.
+ */
 static void check_result(const struct spank_handle *process, const char *what, int rc)
 {
 	if (rc != 0 && rc != -1)
@@ -169,7 +178,7 @@ static void __attribute__((format(printf, 2, 0))) keep(int level, const char *fo
 	messages[n_messages++].text = text;
 }
 
-/* Under names of ours, since their return type differs between releases of Slurm. */
+/* Defined under other C names, because their return type differs between releases of Slurm. */
 #define SPEAK(name, level)                                                    \
 	void fake_##name(const char *format, ...) __asm__(#name)              \
 		__attribute__((visibility("default"), format(printf, 1, 2))); \
@@ -275,7 +284,7 @@ void fake_env_set(char ***env, const char *name, const char *value)
 		*at = text;
 		return;
 	}
-	/* As in Slurm, the list moves: a plugin that keeps the pointer is in trouble. */
+	/* The array moves, as in Slurm, so that a plugin that kept the pointer fails. */
 	at = calloc(n + 2, sizeof(*at));
 	memcpy(at, *env ? *env : at, n * sizeof(*at));
 	at[n] = text;
@@ -366,7 +375,7 @@ spank_err_t spank_option_register(spank_t spank, struct spank_option *option)
 	return ESPANK_SUCCESS;
 }
 
-/* Which items exist where, as Slurm has it. */
+/* The items that are valid in each context, as in Slurm. */
 static spank_err_t item_valid(spank_t spank, spank_item_t item)
 {
 	if (!spank)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake_step.c - slurmctld, and a step from srun to its last task */
+/* fake_step.c - fake slurmctld, and a step from srun to its last task */
 #include "config.h"
 
 #include "fake_slurm.h"
@@ -24,7 +24,7 @@ unsigned fake_questions(void)
 }
 
 /*
- * Read the next node of a layout at [*at]: its name, and its tasks.
+ * Parses the next node of a layout at [*at]: its name and the ranks of its tasks.
  * Returns the number of tasks, or -1 at the end.
  */
 static int layout_next(const char **at, char *name, uint32_t *tasks)
@@ -60,7 +60,7 @@ static char *text_or_null(const char *text)
 
 slurm_step_layout_t *slurm_job_step_layout_get(slurm_step_id_t *id)
 {
-	/* The first component answers to a step of whatever component. */
+	/* A request without a component number gets the first component. */
 	uint32_t component = id->step_het_comp == NO_VAL ? 0 : id->step_het_comp;
 	const char *at = component < FAKE_COMPONENTS ? fake_slurmctld.layouts[component] : NULL;
 	slurm_step_layout_t *layout;
@@ -81,7 +81,10 @@ slurm_step_layout_t *slurm_job_step_layout_get(slurm_step_id_t *id)
 		sprintf(list + strlen(list), "%s%s", i ? "," : "", name);
 		layout->tasks[i] = (uint16_t)n;
 		layout->task_cnt += (uint32_t)n;
-		/* To the byte, so that a reader beyond the end is seen. */
+		/*
+		 * exactly as large as needed, so that valgrind and sanitizers detect a read beyond
+		 * the end
+		 */
 		layout->tids[i] = malloc((size_t)n * sizeof(**layout->tids));
 		memcpy(layout->tids[i], tasks, (size_t)n * sizeof(**layout->tids));
 	}
@@ -163,7 +166,7 @@ static int load_nodes(const char *name, node_info_msg_t **answer)
 	return SLURM_SUCCESS;
 }
 
-/* srun's own, of which no header speaks. */
+/* Functions of srun that no header declares. */
 char *slurm_conf_get_address(const char *node);
 int slurm_conf_check_addr(const char *node, bool *dynamic);
 void slurm_xfree(void **memory);
@@ -276,7 +279,7 @@ void slurm_free_job_info_msg(job_info_msg_t *answer)
 
 /* --- The step --------------------------------------------------------------------------- */
 
-/* What is known of the whole step: the numbers of Slurm's variables. */
+/* Totals of the step, as in Slurm's variables. */
 struct shape {
 	uint32_t ranks, nodes;
 	char list[256], tasks[128];
@@ -324,7 +327,7 @@ static void set_number(char ***env, const char *name, uint32_t value)
 
 /* --- srun ------------------------------------------------------------------------------- */
 
-/* Call the callbacks for "--a --b=c", an option without argument getting [none]. */
+/* Calls the callbacks for "--a --b=c". An option without an argument gets [none]. */
 static int give_options(struct spank_handle *process, const char *options, const char *none)
 {
 	char *copy = strdup(options ? options : ""), *rest = copy, *word;
@@ -343,7 +346,7 @@ static int give_options(struct spank_handle *process, const char *options, const
 	return rc;
 }
 
-/* A step's program, which is no launcher of an MPI. */
+/* the default program, which is not an MPI launcher */
 static char *program[] = {"python3", "train.py", NULL};
 
 static void prepare(struct fake_step *step)
@@ -362,7 +365,7 @@ static void prepare(struct fake_step *step)
 	fake_env_free(env);
 }
 
-/* What srun's environment has once the step exists. */
+/* Sets the variables that srun's environment has once the step exists. */
 static void step_exists(struct fake_step *step, const struct shape *shape)
 {
 	char **env = fake_env_copy(environ);
@@ -375,7 +378,7 @@ static void step_exists(struct fake_step *step, const struct shape *shape)
 	if (!fake_env_get(env, "SLURM_CLUSTER_NAME"))
 		fake_env_set(&env, "SLURM_CLUSTER_NAME", "alpha");
 	fake_env_set(&env, "SLURM_NODELIST", shape->list);
-	/* Only a layout by hand puts task 0 elsewhere than on the first node. */
+	/* Only --distribution=arbitrary places task 0 on another node than the first. */
 	if (layout_next(&at, name, tasks) > 0 && tasks[0] != 0)
 		fake_env_set(&env, "SLURM_DISTRIBUTION", "arbitrary");
 	at = step->components[0].layout;
@@ -390,7 +393,7 @@ static void step_exists(struct fake_step *step, const struct shape *shape)
 		step->srun->nodes++;
 }
 
-/* A hook of srun's, and whether it changed srun's environment. */
+/* Calls a hook of srun and records whether it changed srun's environment. */
 static int srun_hook(struct fake_step *step, const char *hook)
 {
 	char **was = fake_env_copy(environ);
@@ -428,7 +431,7 @@ int fake_srun(struct fake_step *step)
 	rc = parse_command_lines(step);
 	if (rc == -1)
 		return -1;
-	/* With "optional" in plugstack.conf a failed hook does not end srun, so go on. */
+	/* plugstack.conf has "optional", so a failed hook does not end srun. */
 	for (int c = 1; c < FAKE_COMPONENTS && step->components[c].layout; c++)
 		step->launched[c] = fake_env_copy(environ);
 	step_exists(step, &shape);
@@ -453,7 +456,7 @@ void fake_srun_exit(struct fake_step *step)
 
 /* --- Nodes ------------------------------------------------------------------------------ */
 
-/* The step's environment on a node: what srun sent, and what slurmstepd adds. */
+/* Returns the step's environment on a node: srun's, and the variables that slurmstepd adds. */
 static char **step_env(const struct fake_step *step, int c, const struct shape *shape)
 {
 	char **env = fake_env_copy(step->launched[c]);
@@ -491,7 +494,10 @@ struct spank_handle *fake_node_begin(struct fake_step *step, int c, const char *
 	fake_hook(node, "init");
 	give_options(node, step->inherited, "(null)");
 	give_options(node, step->options, NULL);
-	/* Releases before 24.05 call twice, the second time with what the environment has. */
+	/*
+	 * Releases before 24.05 call each callback twice, the second time with the value from the
+	 * environment.
+	 */
 	give_options(node, step->inherited, "(null)");
 	give_options(node, step->options, step->empty ? step->empty : "");
 	fake_hook(node, "init_post_opt");
@@ -499,7 +505,7 @@ struct spank_handle *fake_node_begin(struct fake_step *step, int c, const char *
 	return node;
 }
 
-/* Where [rank] runs: its component, node index, local id and the number of tasks there. */
+/* Finds [rank]: its component, node index, local id and the number of tasks on that node. */
 static void locate(const struct fake_step *step, uint32_t rank, int *component, uint32_t *node,
 		   uint32_t *local, uint32_t *locals)
 {
@@ -533,7 +539,7 @@ void fake_node_task(struct fake_step *step, struct spank_handle *node, uint32_t 
 	node->env = fake_env_copy(before);
 	node->task = (int)local;
 	node->local_tasks = locals;
-	/* In a heterogeneous step SPANK counts within the component. */
+	/* In a heterogeneous step, SPANK's task ids count within the component. */
 	node->global_task = c > 0 ? local : rank;
 	set_number(&node->env, "SLURM_PROCID", rank);
 	set_number(&node->env, "SLURM_LOCALID", local);

@@ -64,10 +64,10 @@ void expect_vars(const char *row, const struct fake_step *step, uint32_t rank, c
 	free(copy);
 }
 
-void expect_said(const char *row, int levels, const char *text, unsigned times)
+void expect_messages(const char *row, int levels, const char *text, unsigned times)
 {
-	ck_assert_msg(fake_said(levels, text) == times, "%s: \"%s\" is not said %u times:%s", row,
-		      text, times, fake_transcript());
+	ck_assert_msg(fake_said(levels, text) == times, "%s: \"%s\" was not printed %u times:%s",
+		      row, text, times, fake_transcript());
 }
 
 void expect_pieces(const char *row, int levels, const char *pieces)
@@ -75,14 +75,14 @@ void expect_pieces(const char *row, int levels, const char *pieces)
 	char *copy = strdup(pieces), *rest = copy, *piece;
 
 	while ((piece = strsep(&rest, "|")))
-		ck_assert_msg(fake_said(levels, piece), "%s: nobody says \"%s\":%s", row, piece,
-			      fake_transcript());
+		ck_assert_msg(fake_said(levels, piece), "%s: no message contains \"%s\":%s", row,
+			      piece, fake_transcript());
 	free(copy);
 }
 
 void expect_silence(const char *row)
 {
-	ck_assert_msg(!fake_said(FAKE_ANY, ""), "%s: should be silent:%s", row, fake_transcript());
+	ck_assert_msg(!fake_said(FAKE_ANY, ""), "%s: printed a message:%s", row, fake_transcript());
 }
 
 void expect_refused(const char *row, const struct fake_step *step, const char *why)
@@ -90,7 +90,7 @@ void expect_refused(const char *row, const struct fake_step *step, const char *w
 	for (uint32_t r = 0; r < fake_ranks(step); r++) {
 		const char *error = fake_var(step, r, "DDP_ERROR");
 
-		ck_assert_msg(step->result[r] == -1, "%s: rank %u is let through%s", row, r,
+		ck_assert_msg(step->result[r] == -1, "%s: rank %u was not refused%s", row, r,
 			      fake_transcript());
 		ck_assert_msg(error && strstr(error, why),
 			      "%s: rank %u has DDP_ERROR \"%s\", want \"%s\"", row, r,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * spank_test.h - what the tests of the plugin share
+ * spank_test.h - shared by the tests of the plugin
  *
- * Every test begins in an empty directory of its own, with an environment of PATH alone and a
- * slurmctld that knows nothing; at its end no answer of slurmctld's may be left.
+ * Every test starts in its own empty directory, with only PATH in the environment and an empty fake
+ * slurmctld, and fails if the plugin did not free an answer of slurmctld.
  */
 #ifndef DDP_TESTS_SPANK_TEST_H
 #define DDP_TESTS_SPANK_TEST_H
@@ -11,29 +11,31 @@
 #include "fake_slurm.h"
 #include "unit.h"
 
-/* For all tests of [tcase]. */
+/* Adds this setup and check to [tcase]. */
 void spank_use(TCase *tcase);
 
-/* Task [rank] must have [want] as the value of [name]; NULL: it must not have the variable. */
+/* Fails unless [name] is [want] in the environment of task [rank]. NULL: unless it is unset. */
 void expect_var(const char *row, const struct fake_step *step, uint32_t rank, const char *name,
 		const char *want);
 
-/* As expect_var, for each word "NAME=VALUE" or "-NAME" of [wants]; NULL is legal. */
+/* Like expect_var(), for each word "NAME=VALUE" or "-NAME" of [wants]. NULL is legal. */
 void expect_vars(const char *row, const struct fake_step *step, uint32_t rank, const char *wants);
 
-/* A message of [levels] with [text] in it must have been said so often. */
-void expect_said(const char *row, int levels, const char *text, unsigned times);
+/* Fails unless exactly [times] messages of [levels] contain [text]. */
+void expect_messages(const char *row, int levels, const char *text, unsigned times);
 
-/* One message of [levels] must have all of the [pieces], separated by '|'. */
+/* Fails unless one message of [levels] contains each of the [pieces], which '|' separates. */
 void expect_pieces(const char *row, int levels, const char *pieces);
 
-/* Nothing may have been said. */
+/* Fails if there was any message. */
 void expect_silence(const char *row);
 
-/* All tasks must have refused: task_init failed, and no variable is left to train with. */
+/*
+ * Fails unless task_init failed in all tasks, left no variable to train with, and DDP_ERROR
+ * contains [why].
+ */
 void expect_refused(const char *row, const struct fake_step *step, const char *why);
 
-/* Write [text] to [path]. */
 void write_text(const char *path, const char *text);
 
 #endif /* DDP_TESTS_SPANK_TEST_H */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * task_init_cost N - run task_init N times in one node's slurmstepd, for callgrind
+ * task_init_cost N - run task_init N times in one node's slurmstepd, to count its instructions
  *
  *     DDP_PLUGIN=.../ddp.so valgrind --tool=callgrind --toggle-collect=fake_task_init \
  *         --callgrind-out-file=/dev/null ./task_init_cost 100
  *
- * counts the instructions of task_init alone, what it calls included. The difference between two
- * N, divided by theirs, is what one task costs.
+ * counts the instructions of task_init and its callees. The difference between the counts for two
+ * values of N, divided by the difference of N, is the cost of one task.
  */
 #include "config.h"
 
@@ -16,7 +16,7 @@
 
 #include "fake_slurm.h"
 
-/* What callgrind looks for, so it stays a function. */
+/* callgrind needs this symbol (--toggle-collect). */
 int fake_task_init(struct spank_handle *node);
 
 int __attribute__((noinline)) fake_task_init(struct spank_handle *node)
@@ -30,7 +30,7 @@ static int run(struct fake_step *step, unsigned long times)
 	char **given;
 	int rc = 0;
 
-	fake_node_task(step, node, 0); /* binds symbols, which happens once */
+	fake_node_task(step, node, 0); /* resolves symbols, which happens once */
 	fake_env_free(node->env);
 	node->env = NULL;
 	given = fake_env_copy(step->launched[0]);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * test_slurmctl.c - what srun makes of slurmctld's answers about a cluster of tens of thousands of nodes
- */
+/* test_slurmctl.c - srun's requests to slurmctld in clusters of tens of thousands of nodes */
 #include "config.h"
 
 #include <stdio.h>
@@ -33,7 +31,10 @@ void slurm_free_node_info_msg(node_info_msg_t *answer)
 	ck_assert_ptr_eq(answer, &cluster);
 }
 
-/* Every second of [2 * count] nodes, so the list has a range for each, and what slurmctld knows. */
+/*
+ * A list of [count] of 2 * [count] nodes, every second one, so that no ranges form, and slurmctld's
+ * records of all.
+ */
 static char *make_cluster(uint32_t count, const char *const gres[2])
 {
 	char *list = malloc(count * 8 + 16), *end = list;
@@ -62,8 +63,8 @@ static void free_cluster(char *list)
 static const char *const alike[2] = {"gpu:2,shard:8", "gpu:2,shard:8"};
 static const char *const differ[2] = {"gpu:2,shard:8", "gpu:2,shard:16"};
 
-/* A list that is cut would be taken for a whole one, and the nodes after it for unknown. */
-TEST(test_cut)
+/* A truncated list is an error: the plugin must not take it for the complete list. */
+TEST(test_truncated_list)
 {
 	char shards[DDP_LIST_SIZE] = "x", *list = make_cluster(300, differ);
 
@@ -76,7 +77,10 @@ TEST(test_cut)
 	free_cluster(list);
 }
 
-/* What the plugin is made of calls these by way of the linker (--wrap): names compared, numbers of a list read. */
+/*
+ * Calls of the plugin to these functions are counted by means of --wrap: comparisons of names, and
+ * numbers read from lists.
+ */
 static unsigned long compared, parsed;
 
 int __real_strcmp(const char *a, const char *b);
@@ -99,7 +103,7 @@ int __wrap_ddp_parse_number_n(const char *text, size_t n, uint64_t min, uint64_t
 	return __real_ddp_parse_number_n(text, n, min, max, value);
 }
 
-/* All that srun does with the list of a step's nodes. */
+/* Number of calls in all that srun does with the node list of a step. */
 static unsigned long work_of(uint32_t count)
 {
 	char shards[DDP_LIST_SIZE], node[DDP_NODE_SIZE], *list = make_cluster(count, alike);
@@ -117,8 +121,11 @@ static unsigned long work_of(uint32_t count)
 	return compared + parsed;
 }
 
-/* A node costs as much in a cluster of 20,000 as in one of 2,000; each was once looked for from the beginning. */
-TEST(test_large)
+/*
+ * The cost per node in a cluster of 20,000 nodes is that in one of 2,000. An earlier search was
+ * linear for each node.
+ */
+TEST(test_cost_per_node)
 {
 	unsigned long work = work_of(1000);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_spank.c - the hooks of the plugin as built, called by a host that plays Slurm
+ * test_spank.c - the hooks of the built plugin: results, side effects, and how options and contexts
+ * reach them
  *
- * What the hooks return where, what they leave behind, and how options and contexts reach them.
- * The rules themselves are in tests/unit, what users meet in tests/cluster.
+ * The rules are tested in tests/unit, their effects for users in tests/cluster.
  */
 #include "config.h"
 
@@ -12,8 +12,8 @@
 #include "spank_test.h"
 
 /*
- * The host exports names that the plugin uses inside, as libslurm exports thousands. Whoever
- * lands here was led astray by the dynamic loader.
+ * The program exports names that the plugin uses internally, as libslurm exports thousands. The
+ * test fails if the dynamic loader resolves one of the plugin's calls to them.
  */
 int ddp_format(void);
 int ddp_fail(void);
@@ -22,24 +22,24 @@ int ddp_plan_make(void);
 int ddp_srun_init(void);
 int xstrdup(void);
 
-#define ASTRAY(name)                                            \
+#define WRONGLY_BOUND(name)                                     \
 	int name(void)                                          \
 	{                                                       \
 		fake_die("the plugin calls the host's " #name); \
 	}
-ASTRAY(ddp_format)
-ASTRAY(ddp_fail)
-ASTRAY(ddp_say)
-ASTRAY(ddp_plan_make)
-ASTRAY(ddp_srun_init)
-ASTRAY(xstrdup)
+WRONGLY_BOUND(ddp_format)
+WRONGLY_BOUND(ddp_fail)
+WRONGLY_BOUND(ddp_say)
+WRONGLY_BOUND(ddp_plan_make)
+WRONGLY_BOUND(ddp_srun_init)
+WRONGLY_BOUND(xstrdup)
 
 /* --- Without --ddp ------------------------------------------------------------------------ */
 
 static const struct {
 	const char *name;
 	const char *options, *inherited, *env, *srun_conf, *stepd_conf;
-} unasked[] = {
+} without_ddp[] = {
 	{.name = "plain"},
 	{.name = "SLURM_DDP=0", .env = "SLURM_DDP=0"},
 	{.name = "--no-ddp over #SBATCH", .options = "--no-ddp", .inherited = "--ddp"},
@@ -49,15 +49,15 @@ static const struct {
 	{.name = "wrong values of no use", .env = "SLURM_DDP_PORT=x SLURM_DDP_RDZV=/a?"},
 };
 
-TEST_ROWS(test_unasked, unasked)
+TEST_ROWS(test_no_change_without_ddp, without_ddp)
 {
-	const char *row = unasked[_i].name;
+	const char *row = without_ddp[_i].name;
 	struct fake_step step = {
-		.options = unasked[_i].options,
-		.inherited = unasked[_i].inherited,
-		.env = unasked[_i].env,
-		.srun_conf = unasked[_i].srun_conf,
-		.stepd_conf = unasked[_i].stepd_conf,
+		.options = without_ddp[_i].options,
+		.inherited = without_ddp[_i].inherited,
+		.env = without_ddp[_i].env,
+		.srun_conf = without_ddp[_i].srun_conf,
+		.stepd_conf = without_ddp[_i].stepd_conf,
 		.components = {{.layout = "n1:0,1 n2:2",
 				.step_env = "CUDA_VISIBLE_DEVICES=0 SLURM_SHARDS_ON_NODE=1"}},
 	};
@@ -72,13 +72,16 @@ TEST_ROWS(test_unasked, unasked)
 		ck_assert_int_eq(step.result[r], 0);
 	}
 	ck_assert_int_eq(unit_entries("."), 0);
-	ck_assert_msg(fake_questions() == 0, "%s: slurmctld is asked", row);
+	ck_assert_msg(fake_questions() == 0, "%s: srun sent a request to slurmctld", row);
 	expect_silence(row);
 	fake_step_clear(&step);
 }
 
-/* Neither the plan of another step nor a bad value of ddp-run affects an srun or sbatch without --ddp. */
-TEST(test_inherited_plan)
+/*
+ * An inherited SLURM_DDP_STEP is removed, and a bad value of ddp-run's variables ignored, if srun
+ * or sbatch runs without --ddp.
+ */
+TEST(test_inherited_plan_removed)
 {
 	static const spank_context_t contexts[] = {S_CTX_LOCAL, S_CTX_ALLOCATOR};
 
@@ -100,11 +103,11 @@ TEST(test_inherited_plan)
 
 /* --- Options ------------------------------------------------------------------------------ */
 
-/* The ways in which Slurm hands the same request on. */
+/* The forms in which Slurm passes --ddp to the plugin. */
 static const struct {
 	const char *name;
 	const char *options, *inherited, *env, *empty;
-} asked[] = {
+} ddp_requests[] = {
 	{.name = "--ddp", .options = "--ddp"},
 	{.name = "--ddp as (null)", .options = "--ddp", .empty = "(null)"},
 	{.name = "#SBATCH --ddp", .inherited = "--ddp"},
@@ -112,14 +115,14 @@ static const struct {
 	{.name = "values from #SBATCH", .inherited = "--ddp --ddp-share=off --ddp-verbose"},
 };
 
-TEST_ROWS(test_asked, asked)
+TEST_ROWS(test_ddp_request_forms, ddp_requests)
 {
-	const char *row = asked[_i].name;
+	const char *row = ddp_requests[_i].name;
 	struct fake_step step = {
-		.options = asked[_i].options,
-		.inherited = asked[_i].inherited,
-		.env = asked[_i].env,
-		.empty = asked[_i].empty,
+		.options = ddp_requests[_i].options,
+		.inherited = ddp_requests[_i].inherited,
+		.env = ddp_requests[_i].env,
+		.empty = ddp_requests[_i].empty,
 		.components = {{.layout = "n1:0,1"}},
 	};
 
@@ -129,12 +132,12 @@ TEST_ROWS(test_asked, asked)
 			    "WORLD_SIZE=2 MASTER_ADDR=n1 -SLURM_DDP_STEP -DDP_ERROR");
 		expect_var(row, &step, r, "RANK", r ? "1" : "0");
 	}
-	expect_said(row, FAKE_ERROR, "", 0);
+	expect_messages(row, FAKE_ERROR, "", 0);
 	ck_assert_int_eq(unit_entries("."), 0);
 	fake_step_clear(&step);
 }
 
-/* Slurm drops an option without usage, or one whose argument is optional in its own way. */
+/* Slurm drops an option that has no usage text or an optional argument (has_arg 2). */
 TEST(test_registered)
 {
 	static const spank_context_t contexts[] = {S_CTX_LOCAL, S_CTX_ALLOCATOR, S_CTX_REMOTE};
@@ -191,7 +194,7 @@ TEST(test_slurmd)
 
 	ck_assert_int_eq(fake_hook(p, "init"), 0);
 	expect_pieces("slurmd", FAKE_ERROR, "plugstack.conf|shards_per_gpu=0");
-	expect_said("slurmd", FAKE_ANY, "", 1);
+	expect_messages("slurmd", FAKE_ANY, "", 1);
 	fake_hook(p, "slurmd_exit");
 	fake_hook(p, "exit");
 	fake_process_end(p);
@@ -226,7 +229,7 @@ TEST_ROWS(test_special_step, special_steps)
 	fake_step_clear(&step);
 }
 
-/* No file stays open, no thread is started, whatever becomes of the step. */
+/* No descriptor stays open and no thread is started, also if the step is refused. */
 TEST(test_resources)
 {
 	static const char *const options[] = {"", "--ddp", "--ddp --ddp-verbose",

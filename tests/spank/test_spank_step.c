@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_spank_step.c - a step from srun to its last task: what reaches the tasks, who speaks when
- * the step or one task is refused, what is asked of slurmctld, and what is removed at the end
+ * test_spank_step.c - a step from srun to its last task: the tasks' variables, the messages if the
+ * step or one task is refused, the requests to slurmctld, and the removal of the directory
  */
 #include "config.h"
 
@@ -15,14 +15,14 @@
 
 static const struct fake_component four = {"n1:0,1 n2:2,3"};
 
-/* Let srun succeed, then change what the nodes get. */
+/* Runs srun, which must succeed. The caller may then change what the nodes get. */
 static void begin(struct fake_step *step)
 {
 	ck_assert_msg(fake_srun(step) == 0, "refused%s", fake_transcript());
 	ck_assert_ptr_nonnull(fake_env_get(step->launched[0], "SLURM_DDP_STEP"));
 }
 
-/* The step's directory, as its tasks would get it, between srun's part and the nodes'. */
+/* The step's directory, from the plan that srun made. */
 static const char *made_directory(const struct fake_step *step)
 {
 	static char path[512];
@@ -46,32 +46,32 @@ static void end(struct fake_step *step)
 #define TWO_OF_FOUR "CUDA_VISIBLE_DEVICES=1,3 SLURM_STEP_GPUS=1,3 SLURM_SHARDS_ON_NODE=8"
 #define ERASED "-CUDA_VISIBLE_DEVICES -SLURM_STEP_GPUS SLURMD_TRES_BIND=gpu:single:1"
 
-/* What srun, slurmctld, the step and the task know meets in the variables of one task. */
+/* A task's variables follow from srun, slurmctld, the step's environment and the task's. */
 static const struct {
 	const char *name;
 	struct fake_component components[FAKE_COMPONENTS];
-	const char *gres[2]; /* of n1 and n2, in slurmctld's records */
-	const char *host;    /* of rank 0 */
-	const char *want[4]; /* by rank */
+	const char *gres[2]; /* of n1 and n2, in the node records */
+	const char *host;    /* expected node of rank 0 */
+	const char *want[4]; /* expected variables of each rank */
 	unsigned said;
-	const char *detail[2]; /* of n1 and n2, what the job has there */
+	const char *detail[2]; /* GRES of the job on n1 and n2 */
 } steps[] = {
 	{"cyclic",
 	 {{"n1:0,2 n2:1,3"}},
 	 .host = "n1",
 	 .want = {"RANK=0 LOCAL_RANK=0 NODE_RANK=0", "RANK=1 LOCAL_RANK=0 NODE_RANK=1",
 		  "RANK=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2", "RANK=3 WORLD_SIZE=4"}},
-	{"by hand, task 0 on the last node",
+	{"arbitrary distribution, task 0 on the last node",
 	 {{"n1:1,2 n2:0,3"}},
 	 .host = "n2",
 	 .want = {"NODE_RANK=0 GROUP_RANK=0 DDP_NODE_RANK=0 LOCAL_RANK=0", "NODE_RANK=1",
 		  "NODE_RANK=1 GROUP_RANK=1 DDP_NODE_RANK=1 LOCAL_RANK=1"}},
-	{"by hand, a task on each node: torchrun's node 0 is rank 0's",
+	{"arbitrary distribution, a task on each node: torchrun's node 0 is rank 0's",
 	 {{"n1:2 n2:1 n3:0"}},
 	 .host = "n3",
 	 .want = {"NODE_RANK=0 PET_NODE_RANK=0", "NODE_RANK=1 PET_NODE_RANK=1",
 		  "NODE_RANK=2 PET_NODE_RANK=2"}},
-	{"by hand, in both components",
+	{"arbitrary distribution, in both components",
 	 {{"n1:1 n2:0"}, {"n3:3 n4:2"}},
 	 .host = "n2",
 	 .want = {"NODE_RANK=0", "NODE_RANK=1", "NODE_RANK=2", "NODE_RANK=3"}},
@@ -85,7 +85,7 @@ static const struct {
 	 .host = "n2",
 	 .want = {"WORLD_SIZE=3", "RANK=1 LOCAL_RANK=1", "RANK=2 NODE_RANK=1 LOCAL_WORLD_SIZE=1"},
 	 .said = 1},
-	{"shards, of nodes that differ",
+	{"shards on nodes with different numbers of shards",
 	 {{"n1:0 n2:1", GPU "SLURM_SHARDS_ON_NODE=2"}},
 	 {"gpu:1,shard:4", "gpu:1,shard:8"},
 	 "n1",
@@ -97,25 +97,25 @@ static const struct {
 	 "n1",
 	 {"DDP_SHARE=0.25 DDP_DEVICE=0 CUDA_VISIBLE_DEVICES=1,3", "DDP_SHARE=0.75 DDP_DEVICE=1"},
 	 .detail = {"gpu:0,shard:8(0/8,2/8,0/8,6/8)"}},
-	{"shards on two GPUs of two nodes, in other parts",
+	{"shards on two GPUs of two nodes, divided differently",
 	 {{"n1:0,1 n2:2,3", TWO_OF_FOUR}},
 	 {"gpu:4,shard:32", "gpu:4,shard:32"},
 	 "n1",
 	 {"DDP_SHARE=0.25", "DDP_SHARE=0.75", "DDP_SHARE=0.125", "DDP_SHARE=0.875"},
 	 .detail = {"shard:8(0/8,2/8,0/8,6/8)", "shard:8(0/8,1/8,0/8,7/8)"}},
-	{"shards on two GPUs of two nodes, in the same parts",
+	{"shards on two GPUs of two nodes, divided equally",
 	 {{"n1:0,1 n2:2,3", TWO_OF_FOUR}},
 	 {"gpu:4,shard:32", "gpu:4,shard:32"},
 	 "n1",
 	 {"DDP_SHARE=0.25", "DDP_SHARE=0.75", "DDP_SHARE=0.25", "DDP_SHARE=0.75"},
 	 .detail = {"shard:8(0/8,2/8,0/8,6/8)", "shard:8(0/8,2/8,0/8,6/8)"}},
-	{"shards on two GPUs of four, and slurmctld does not say in which parts",
+	{"shards on two GPUs of four, slurmctld does not report how they are divided",
 	 {{"n1:0,1", TWO_OF_FOUR}},
 	 {"gpu:4,shard:32"},
 	 "n1",
 	 {"-DDP_SHARE DDP_DEVICE=0", "-DDP_SHARE DDP_DEVICE=1"},
 	 .said = 1},
-	{"a device that Slurm erased from the tasks",
+	{"a device that Slurm removed from the environment of the tasks",
 	 {{"n1:0,1", GPU "SLURM_SHARDS_ON_NODE=2", {ERASED, ERASED}}},
 	 {"gpu:2,shard:8"},
 	 "n1",
@@ -143,12 +143,15 @@ TEST_ROWS(test_step, steps)
 		expect_var(row, &step, r, "MASTER_PORT", fake_var(&step, 0, "MASTER_PORT"));
 		expect_var(row, &step, r, "DDP_RENDEZVOUS", fake_var(&step, 0, "DDP_RENDEZVOUS"));
 	}
-	expect_said(row, FAKE_ANY, "", steps[_i].said);
+	expect_messages(row, FAKE_ANY, "", steps[_i].said);
 	ck_assert_int_eq(unit_entries("."), 0);
 	fake_step_clear(&step);
 }
 
-/* What a user sets is shown, and cannot begin a line of its own in slurmd's log. */
+/*
+ * A control character in a user's value is escaped, so that the value cannot start a new line in
+ * slurmd's log.
+ */
 TEST(test_forged_line)
 {
 	struct fake_step step = {.options = "--ddp --ddp-verbose",
@@ -156,12 +159,15 @@ TEST(test_forged_line)
 				 .components = {{"n1:0,1"}}};
 
 	ck_assert_int_eq(fake_run(&step), 0);
-	expect_said("forged", FAKE_LOG, "RANK=5\\x0aslurmd:\\x1b[2J of your environment", 1);
-	expect_said("forged", FAKE_LOG, "kept OMP_NUM_THREADS=\\x07 (yours)", 1);
+	expect_messages("forged", FAKE_LOG, "RANK=5\\x0aslurmd:\\x1b[2J of your environment", 1);
+	expect_messages("forged", FAKE_LOG, "kept OMP_NUM_THREADS=\\x07 (yours)", 1);
 	fake_step_clear(&step);
 }
 
-/* Output is often readable by others: what lets somebody in is not in it, nor in DDP_ERROR. */
+/*
+ * Other users can often read a step's output, so messages and DDP_ERROR contain no secret that
+ * admits a peer: not the nonce, not the magic number.
+ */
 TEST(test_secrets)
 {
 	struct fake_step step = {.options = "--ddp --ddp-verbose --ddp-rdzv=.",
@@ -177,8 +183,8 @@ TEST(test_secrets)
 	fake_nodes(&step);
 	ck_assert(strstr(fake_var(&step, 0, "DDP_RENDEZVOUS"), digits));
 	ck_assert_ptr_nonnull(fake_var(&step, 0, "NCCL_SOCKET_MAGIC"));
-	expect_said("verbose", FAKE_ANY, digits, 0);
-	expect_said("verbose", FAKE_ANY, fake_var(&step, 0, "NCCL_SOCKET_MAGIC"), 0);
+	expect_messages("verbose", FAKE_ANY, digits, 0);
+	expect_messages("verbose", FAKE_ANY, fake_var(&step, 0, "NCCL_SOCKET_MAGIC"), 0);
 	expect_pieces("verbose", FAKE_LOG, "set DDP_RENDEZVOUS=/|-* (made for this step)");
 	ck_assert_int_eq(rename(".ddp", "hidden"), 0);
 	fake_forget();
@@ -188,22 +194,25 @@ TEST(test_secrets)
 	}
 	fake_nodes(&step);
 	expect_refused("not shared", &step, "does not share");
-	expect_said("not shared", FAKE_ANY, digits, 0);
+	expect_messages("not shared", FAKE_ANY, digits, 0);
 	ck_assert_ptr_null(strstr(fake_var(&step, 0, "DDP_ERROR"), digits));
 	ck_assert_int_eq(rename("hidden", ".ddp"), 0);
 	end(&step);
 }
 
-/* --- Questions to slurmctld ---------------------------------------------------------------- */
+/* --- Requests to slurmctld ----------------------------------------------------------------- */
 
-/* The layout is asked for only where it is needed, and each thing at most once. */
-TEST(test_questions)
+/* srun requests the step's layout only if it needs it, and nothing twice. */
+TEST(test_requests)
 {
 	struct fake_step one = {.options = "--ddp", .components = {{"n1:0,1"}}};
 	struct fake_step many = {.options = "--ddp", .components = {{"n1:0 n2:1"}}};
-	struct fake_step by_hand = {.options = "--ddp", .components = {{"n1:1 n2:0"}}};
+	struct fake_step arbitrary = {.options = "--ddp", .components = {{"n1:1 n2:0"}}};
 	struct fake_step shards = {.options = "--ddp", .components = {{"n1:0,1"}}};
-	/* From 26.05 on, whatever several nodes are in may order them. */
+	/*
+	 * Since 26.05 a step over several nodes may have them in any order, so srun requests the
+	 * layout.
+	 */
 	unsigned layouts = SLURM_VERSION_NUMBER >= SLURM_VERSION_NUM(26, 5, 0);
 
 	ck_assert_int_eq(fake_run(&one), 0);
@@ -218,9 +227,9 @@ TEST(test_questions)
 	ck_assert_uint_eq(fake_slurmctld.asked.job, 1);
 	fake_step_clear(&many);
 	memset(&fake_slurmctld, 0, sizeof(fake_slurmctld));
-	ck_assert_int_eq(fake_run(&by_hand), 0);
+	ck_assert_int_eq(fake_run(&arbitrary), 0);
 	ck_assert_uint_eq(fake_slurmctld.asked.layout, 1);
-	fake_step_clear(&by_hand);
+	fake_step_clear(&arbitrary);
 	memset(&fake_slurmctld, 0, sizeof(fake_slurmctld));
 	fake_slurmctld.tres_per_node = "gres:shard:2";
 	ck_assert_int_eq(fake_run(&shards), 0);
@@ -228,7 +237,10 @@ TEST(test_questions)
 	fake_step_clear(&shards);
 }
 
-/* Where srun knows the address of rank 0's node, slurmctld is asked for none: of another cluster it knows nothing. */
+/*
+ * If srun knows the address of rank 0's node, it does not request the node's record: slurmctld has
+ * none of another cluster's nodes.
+ */
 TEST(test_known_address)
 {
 	static slurmdb_cluster_rec_t other;
@@ -252,8 +264,8 @@ TEST(test_known_address)
 	fake_step_clear(&step);
 }
 
-/* The capacity is asked for where the step has shards, and once for a large step. */
-TEST(test_capacity_questions)
+/* srun requests the nodes' shards if the step has shards, once for all nodes of a large step. */
+TEST(test_shard_requests)
 {
 	struct fake_step step = {
 		.options = "--ddp",
@@ -281,14 +293,17 @@ TEST(test_capacity_questions)
 
 /* --- Refusals at the nodes ---------------------------------------------------------------- */
 
-/* What tests/unit decodes; here, that task_init alone fails and one task of each node speaks. */
+/*
+ * Bad plans: task_init of each task fails, no other hook does, and one task of each node prints
+ * why. tests/unit has the decoder's cases.
+ */
 static const struct {
 	const char *name, *plan, *why;
 } plans[] = {
 	{"none", NULL, "installed where srun ran"},
-	{"newer, v10", "v10;nonce=00", "version \"v10\""},
+	{"newer version", "v10;nonce=00", "version \"v10\""},
 	{"no value", "v1;nonce", "SLURM_DDP_STEP is malformed"},
-	{"srun's problem", "v1;problem=no%20luck", "no luck"},
+	{"problem found by srun", "v1;problem=no%20luck", "no luck"},
 };
 
 TEST_ROWS(test_plan, plans)
@@ -304,14 +319,17 @@ TEST_ROWS(test_plan, plans)
 		fake_env_unset(step.launched[0], "SLURM_DDP_STEP");
 	fake_nodes(&step);
 	expect_refused(row, &step, plans[_i].why);
-	/* One task of each node speaks, none where srun did. */
-	expect_said(row, FAKE_ERROR, plans[_i].why, srun_said ? 0 : 2);
-	expect_said(row, FAKE_ANY, "", srun_said ? 0 : 2);
+	/* One task of each node prints the error; none does if srun has printed it. */
+	expect_messages(row, FAKE_ERROR, plans[_i].why, srun_said ? 0 : 2);
+	expect_messages(row, FAKE_ANY, "", srun_said ? 0 : 2);
 	end(&step);
 }
 
-/* One task whose identity does not hold fails alone, with values of its own gone too. */
-TEST(test_task)
+/*
+ * One task with contradictory variables fails alone. The user's values of its identity are unset
+ * too.
+ */
+TEST(test_one_bad_task)
 {
 	const char *row = "SLURM_PROCID=4";
 	struct fake_step step = {
@@ -337,8 +355,8 @@ TEST(test_task)
 			      strstr(fake_var(&step, 3, "DDP_ERROR"),
 				     "SLURM_PROCID=4 is not below SLURM_STEP_NUM_TASKS=4"),
 		      "%s: %s", row, fake_transcript());
-	expect_said(row, FAKE_ERROR, "SLURM_PROCID=4 is not below SLURM_STEP_NUM_TASKS=4", 1);
-	expect_said(row, FAKE_ANY, "", 1);
+	expect_messages(row, FAKE_ERROR, "SLURM_PROCID=4 is not below SLURM_STEP_NUM_TASKS=4", 1);
+	expect_messages(row, FAKE_ANY, "", 1);
 	end(&step);
 }
 
@@ -353,8 +371,11 @@ static void show(void)
 	ck_assert_int_eq(rename("hidden", ".ddp"), 0);
 }
 
-/* A directory of the same name, but not the one that srun made: another file system. */
-TEST(test_look_alike)
+/*
+ * A directory of the same name that belongs to another step, as on a file system that is not
+ * shared.
+ */
+TEST(test_directory_of_another_step)
 {
 	char path[600];
 	struct fake_step step = {.options = "--ddp --ddp-rdzv=.", .components = {{"n1:0,1"}}};
@@ -364,11 +385,11 @@ TEST(test_look_alike)
 	write_text(path, "v1;nonce=00112233445566ff;complete=1\n");
 	fake_nodes(&step);
 	expect_refused("look-alike", &step, "another step's");
-	expect_said("look-alike", FAKE_ANY, "", 1);
+	expect_messages("look-alike", FAKE_ANY, "", 1);
 	end(&step);
 }
 
-/* A later component learns all from the directory, so it cannot do without. */
+/* A later component reads the step's decisions from the directory, so it fails without it. */
 TEST(test_het_not_shared)
 {
 	struct fake_step step = {.options = "--ddp", .components = {{"n2:0"}, {"n1:1,2"}}};
@@ -383,12 +404,15 @@ TEST(test_het_not_shared)
 		ck_assert(strstr(fake_var(&step, r, "DDP_ERROR"), "heterogeneous"));
 	}
 	expect_pieces("later", FAKE_ERROR, "heterogeneous step needs a directory|--ddp-rdzv=DIR");
-	expect_said("later", FAKE_ERROR, "", 1);
+	expect_messages("later", FAKE_ERROR, "", 1);
 	show();
 	end(&step);
 }
 
-/* A directory whose name depends on rank 0's node is not to be found by later components. */
+/*
+ * A template with %n is refused in a heterogeneous step: later components do not know rank 0's
+ * node.
+ */
 TEST(test_het_template)
 {
 	struct fake_step step = {.options = "--ddp --ddp-rdzv=r/%n",
@@ -407,7 +431,10 @@ TEST(test_het_template)
 
 /* --- The directory at srun's end ----------------------------------------------------------- */
 
-/* Somebody swapped the directory for a link: the link goes, what it leads to stays. */
+/*
+ * The directory was replaced by a symbolic link: srun removes at most the link, not what it points
+ * to.
+ */
 TEST(test_removal_swapped)
 {
 	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
@@ -422,7 +449,7 @@ TEST(test_removal_swapped)
 	fake_step_clear(&step);
 }
 
-/* exit runs at the end of srun's children too. */
+/* The exit hook also runs in children that srun forks. There it must not remove the directory. */
 TEST(test_exit_in_child)
 {
 	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
@@ -444,12 +471,12 @@ TEST(test_exit_in_child)
 
 /* --- Leftovers of earlier steps ------------------------------------------------------------ */
 
-/* What an earlier srun left in .ddp, and whether the next --ddp step may remove it. */
+/* Entries of .ddp that an earlier srun left, and whether the next --ddp step may remove them. */
 static const struct {
 	const char *what;
-	const char *name;   /* of the entry */
-	const char *record; /* without nonce, host and process; NULL: none */
-	int days;	    /* its age */
+	const char *name;   /* of the entry; %s: the nonce */
+	const char *record; /* without nonce, host and process; NULL: no record */
+	int days;	    /* age */
 	bool stays;
 } leftovers[] = {
 	{
@@ -457,19 +484,19 @@ static const struct {
 		"alpha-4000.0.0-%s",
 		"cluster=alpha;job=4000;complete=1",
 	},
-	{"a cluster whose name begins alike", "alpha2-4000.0.0-%s",
+	{"another cluster, whose name starts with this one's", "alpha2-4000.0.0-%s",
 	 "cluster=alpha2;job=4000;complete=1", .days = 9, .stays = true},
-	{"unreadable, young", "alpha-4000.0.0-%s", "port=x", .stays = true},
-	{"unreadable, old", "alpha-4000.0.0-%s", "port=x", .days = 2, .stays = true},
-	{"srun's start not known, young", "alpha-4000.0.0-%s",
+	{"unreadable record, recent", "alpha-4000.0.0-%s", "port=x", .stays = true},
+	{"unreadable record, old", "alpha-4000.0.0-%s", "port=x", .days = 2, .stays = true},
+	{"start time of srun unknown, recent", "alpha-4000.0.0-%s",
 	 "cluster=alpha;job=4000;complete=1;began=0;pid=4194304", .stays = true},
-	{"srun's start not known, old", "alpha-4000.0.0-%s",
+	{"start time of srun unknown, old", "alpha-4000.0.0-%s",
 	 "cluster=alpha;job=4000;complete=1;began=0;pid=4194304", .days = 2},
-	{"incomplete, young", "alpha-4000.0.0-%s", "cluster=alpha;job=4000", .stays = true},
+	{"incomplete, recent", "alpha-4000.0.0-%s", "cluster=alpha;job=4000", .stays = true},
 	{"failures", "failed-4000.0", NULL, .days = 9, .stays = true},
 	{"failures of a cluster called failed", "failed-4000.0.0-%s", NULL, .days = 9,
 	 .stays = true},
-	{"somebody's own", "alpha-notes", NULL, .days = 9, .stays = true},
+	{"a user's directory", "alpha-notes", NULL, .days = 9, .stays = true},
 };
 
 static const char nonce[] = "00112233445566ff";
@@ -526,7 +553,10 @@ TEST_ROWS(test_leftover, leftovers)
 	fake_step_clear(&step);
 }
 
-/* Clusters that share a directory may use the same numbers: a step replaces old records of the same cluster only. */
+/*
+ * Clusters that share a directory may have the same job ids: a step replaces only its own cluster's
+ * old records.
+ */
 TEST(test_failure_records)
 {
 	static const char *const directories[] = {".ddp/failed-alpha-4711.0",
@@ -549,8 +579,8 @@ TEST(test_failure_records)
 	fake_step_clear(&step);
 }
 
-/* slurmctld does not say that the step ended: nothing is removed. */
-TEST(test_no_answer)
+/* slurmctld does not answer: nothing is removed. */
+TEST(test_slurmctld_down)
 {
 	const char *path = make_leftover(0);
 	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
@@ -562,7 +592,10 @@ TEST(test_no_answer)
 }
 
 #ifdef STEPMGR_ENABLED
-/* The manager of a suspended job's steps does not answer, and its steps are missing in slurmctld's list. */
+/*
+ * With slurmstepmgr, a suspended job's step is missing in slurmctld's list: nothing is removed
+ * until the job has completed.
+ */
 TEST(test_step_manager)
 {
 	static const char path[] = ".ddp/alpha-4711.7.0-00112233445566ff";
@@ -582,7 +615,10 @@ TEST(test_step_manager)
 }
 #endif
 
-/* slurmctld serves all users: one srun asks it about a few leftovers, the next ones about the others. */
+/*
+ * slurmctld serves all users: each srun requests at most 4 steps' states, and the next srun
+ * continues.
+ */
 TEST(test_many_leftovers)
 {
 	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
@@ -603,8 +639,8 @@ TEST(test_many_leftovers)
 	}
 }
 
-/* A link under a leftover's name leads nowhere. */
-TEST(test_link)
+/* A symbolic link with the name of a leftover is not followed. */
+TEST(test_leftover_is_link)
 {
 	struct fake_step step = {.options = "--ddp", .components = {{"n1:0,1"}}};
 
