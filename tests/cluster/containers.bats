@@ -2,7 +2,7 @@
 # One container for each task: the ranks of a node share memory, or use TCP among themselves if they cannot.
 #
 # shellcheck disable=SC2154 # rc, out and err come from try
-# shellcheck disable=SC2016 # the variables in single quotes are for the shell of the task
+# shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 
 load lib
 
@@ -14,7 +14,7 @@ setup_file()
 	install_runtime
 	make_root
 	make_wrappers
-	# Not the cache in the user's home directory.
+	# Ignore a cache in the user's home directory.
 	export XDG_CACHE_HOME=$WORK/.cache
 	mc srun -N2 --ntasks-per-node=2 --ddp "${TRAIN[@]}" "$WORK/shared" >"$TOP/shared.log"
 	mc srun -N2 --ntasks-per-node=2 --ddp env DDP_LOCAL=off "${TRAIN[@]}" "$WORK/apart" >"$TOP/apart.log"
@@ -29,7 +29,7 @@ teardown()
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 }
 
-# $ROOT: a root file system with our programs in /ddp, and the libraries that these need.
+# Makes $ROOT, a root file system with our programs in /ddp and the libraries that they need.
 make_root()
 {
 	local file
@@ -46,13 +46,13 @@ make_root()
 		cp -L "$file" "$ROOT$file"
 	done <"$TOP/libraries"
 	echo "root:x:0:0:root:/root:/bin/sh" >"$ROOT/etc/passwd"
-	# Charliecloud mounts its own in their place.
+	# Mount points for Charliecloud.
 	touch "$ROOT"/etc/{group,hosts,resolv.conf}
 	chmod -R a+rX "$ROOT"
 	export ROOT
 }
 
-# wrapper NAME <SCRIPT: $TOP/NAME PROGRAM... runs a program in a container.
+# wrapper NAME <COMMAND: makes the script $TOP/NAME PROGRAM..., which runs a program in a container.
 wrapper()
 {
 	{
@@ -64,7 +64,7 @@ wrapper()
 	chmod 755 "$TOP/$1"
 }
 
-# One container for each task: bubblewrap's without and with a Unix socket, by a seccomp filter.
+# Scripts for one container for each task. Those named without-sockets cannot create Unix sockets, because of a seccomp filter.
 make_wrappers()
 {
 	local bwrap="bwrap --ro-bind $ROOT / --proc /proc --dev /dev --bind $WORK $WORK --chdir $WORK"
@@ -73,7 +73,6 @@ make_wrappers()
 	chmod 644 "$TOP/filter"
 	wrapper in-bwrap <<<"exec $bwrap -- \"\$@\""
 	wrapper in-bwrap-without-sockets <<<"exec $bwrap --seccomp 9 9<$TOP/filter -- \"\$@\""
-	# On n2 alone.
 	wrapper in-bwrap-n2-without-sockets <<<"
 if [ \"\$SLURMD_NODENAME\" = n2 ]; then exec $bwrap --seccomp 9 9<$TOP/filter -- \"\$@\"; fi
 exec $bwrap -- \"\$@\""
@@ -85,7 +84,7 @@ exec $bwrap -- \"\$@\""
 	--rootfs $ROOT \"\$@\""
 }
 
-# A filter in the kernel's form: socket(AF_UNIX) fails with EPERM. Numbers of x86-64.
+# Prints a seccomp filter in the kernel's binary form, by which socket(AF_UNIX) fails with EPERM. Call numbers of x86-64.
 no_unix_sockets()
 {
 	/usr/bin/python3 -c '
@@ -106,7 +105,7 @@ needs_bwrap()
 
 needs_x86() { [ "$(uname -m)" = x86_64 ] || skip "the filter is for x86-64"; }
 
-# shares_memory WRAPPER: four ranks in containers do what they do without.
+# shares_memory WRAPPER: four ranks in containers share memory, and train to the same weights as outside.
 shares_memory()
 {
 	try mc srun -N2 --ntasks-per-node=2 --ddp "$TOP/$1" ddp-info --max-bytes 65536
@@ -123,19 +122,19 @@ shares_memory()
 	[ ! -e "$WORK/.ddp" ]
 }
 
-@test "bubblewrap, with pid, ipc and user namespaces of each task: shared memory, the same bits" {
+@test "bubblewrap with pid, ipc and user namespaces of each task: ranks share memory, with bit-equal weights" {
 	needs_bwrap
 	shares_memory in-bwrap
 }
 
-@test "Charliecloud: shared memory, the same bits" {
+@test "Charliecloud: ranks share memory, with bit-equal weights" {
 	command -v ch-run >/dev/null || skip "charliecloud-runtime is not installed"
 	export USER=nobody
 	as_user "$TOP/in-charliecloud" sh -c : || skip "this host lets Charliecloud make no container"
 	shares_memory in-charliecloud
 }
 
-@test "without the plugin too, in a directory that the ranks make and remove" {
+@test "without the plugin, ranks share memory through a directory that they create and remove" {
 	needs_bwrap
 	try mc srun -N2 --ntasks-per-node=2 "$TOP/in-bwrap" ddp-info --no-test
 	same "$rc" 0
@@ -144,7 +143,7 @@ shares_memory()
 	[ ! -e "$WORK/.ddp" ]
 }
 
-@test "no Unix sockets: TCP within nodes, one warning for each node, the bits of DDP_LOCAL=off" {
+@test "containers without Unix sockets: ranks of a node use TCP, one warning a node, weights as with DDP_LOCAL=off" {
 	needs_bwrap
 	needs_x86
 	try mc srun -N2 --ntasks-per-node=2 --ddp "$TOP/in-bwrap-without-sockets" ddp-info --max-bytes 65536
@@ -160,7 +159,7 @@ shares_memory()
 	cmp "$WORK/model" "$TOP/apart"
 }
 
-@test "one node alone without Unix sockets: TCP there, found after the ranks met" {
+@test "a single node without Unix sockets: its ranks use TCP" {
 	needs_bwrap
 	needs_x86
 	try mc srun -N1 -w n2 -n3 --ddp "$TOP/in-bwrap-without-sockets" ddp-info --max-bytes 65536
@@ -171,7 +170,7 @@ shares_memory()
 	same "$(wc -l <<<"$err")" 1
 }
 
-@test "Unix sockets on one of two nodes: shared memory there, the same result" {
+@test "Unix sockets on one of two nodes only: shared memory there, TCP on the other, exact sums" {
 	needs_bwrap
 	needs_x86
 	try mc srun -N2 --ntasks-per-node=2 --ddp "$TOP/in-bwrap-n2-without-sockets" ddp-info --max-bytes 65536
@@ -182,7 +181,7 @@ shares_memory()
 	has "$err" '^ddp\[2@n2\]: warning: the 2 ranks of n2 use tcp'
 }
 
-@test "DDP_LOCAL=on: sharing, or an error that says why" {
+@test "DDP_LOCAL=on: shared memory, or an error with the reason" {
 	needs_bwrap
 	needs_x86
 	try mc srun -N2 --ntasks-per-node=2 --ddp env DDP_LOCAL=on "$TOP/in-bwrap" ddp-info --no-test
@@ -191,13 +190,13 @@ shares_memory()
 	try mc srun -N2 --ntasks-per-node=2 --ddp env DDP_LOCAL=on "$TOP/in-bwrap-without-sockets" ddp-info --no-test
 	[ "$rc" -ne 0 ]
 	has "$err" 'rank [13] on n[12] cannot share the memory of rank [02]: .*--security-opt.*DDP_LOCAL=auto'
-	# Rank 0 fails because of n2, while its socket is there.
+	# Rank 0's socket exists when it fails because of n2.
 	try mc srun -N2 --ntasks-per-node=2 env DDP_LOCAL=on "$TOP/in-bwrap-n2-without-sockets" ddp-info --no-test
 	[ "$rc" -ne 0 ]
 	same "$(find "$WORK/.ddp" -name '*.socket')" ""
 }
 
-@test "ranks that meet by PMIx: shared memory through the directory of srun --ddp, TCP without one" {
+@test "DDP_METHOD=pmix: shared memory through the directory of srun --ddp, TCP without the plugin" {
 	needs_bwrap
 	needs_pmix
 	local bwrap=(env DDP_METHOD=pmix bwrap --dev-bind / / --unshare-user --unshare-pid --proc /proc)
@@ -212,27 +211,27 @@ shares_memory()
 	same "$(grep -c 'need a rendezvous directory that all of them mount' <<<"$err")" 2
 }
 
-# The process of rank 1, as the host numbers it.
+# Process id of rank 1 in the host's pid namespace.
 rank_1() { ranks | awk '$2 == 1 { print $1; found = 1 } END { exit !found }'; }
 
-trains() { rank_1 >/dev/null && grep -q '^epoch 2:' "$TOP/said"; }
+is_training() { rank_1 >/dev/null && grep -q '^epoch 2:' "$TOP/output"; }
 
-@test "a rank killed in its container is named by the others" {
+@test "a rank killed in its container is named by the other ranks" {
 	needs_bwrap
 	background env -C "$WORK" DDP_TIMEOUT=300 timeout -k 5 100 "$minicluster" run srun -K0 -N2 --ntasks-per-node=2 --ddp \
-		"$TOP/in-bwrap" ddp-train mnist --samples 1000 -e 1000000 -b 16 >"$TOP/said" 2>&1
-	within 60 trains
+		"$TOP/in-bwrap" ddp-train mnist --samples 1000 -e 1000000 -b 16 >"$TOP/output" 2>&1
+	within 60 is_training
 	kill -9 "$(rank_1)"
 	wait $! || true
-	has "$(<"$TOP/said")" 'rank 1 on n1 \(pid [0-9]+\) is gone'
+	has "$(<"$TOP/output")" 'rank 1 on n1 \(pid [0-9]+\) is gone'
 }
 
-@test "obstacles in a container have their remedies: nothing mounted, a name that does not resolve" {
+@test "an unmounted working directory and an unresolvable name give messages with the remedy" {
 	needs_bwrap
 	try mc srun -N2 --ntasks-per-node=2 --ddp "$TOP/in-bwrap-unmounted" ddp-info --no-test
 	[ "$rc" -ne 0 ]
 	has "$err" "cannot open $WORK/.ddp: No such file or directory; in a container, mount $WORK at the same path: pyxis --container-mounts=$WORK, podman -v $WORK:$WORK, "
-	# As if a plugin for containers had a view of its own, which ddp.so then says.
+	# As if the container plugin hid the directory: ddp.so then leaves these variables unset.
 	try mc srun -N2 --ntasks-per-node=2 --ddp env -u DDP_RENDEZVOUS -u DDP_INIT_METHOD -u DDP_INIT_FILE ddp-info --no-test
 	[ "$rc" -ne 0 ]
 	has "$err" 'no directory shared by all ranks is known; srun --ddp found none that the tasks see: in a container, mount .*--ddp-rdzv=DIR'
@@ -241,7 +240,7 @@ trains() { rank_1 >/dev/null && grep -q '^epoch 2:' "$TOP/said"; }
 	has "$out" "^warning: rank 0's endpoint nowhere.invalid:.* cannot be reached from n1: .*a container needs /etc/hosts of its host"
 }
 
-@test "podman: shared memory, the same bits" {
+@test "podman: ranks share memory, with bit-equal weights" {
 	command -v podman >/dev/null && command -v runc >/dev/null || skip "podman and runc are not installed"
 	[ "$(id -u)" -eq 0 ] || skip "needs root"
 	mkdir -p "$TOP/podman"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp-run in a Slurm that does not have the plugin: ddp-exec stands before the program, and all else is as in run.bats.
+# ddp-run on a Slurm without the plugin: it starts ddp-exec before the program. Otherwise it behaves as in run.bats.
 # shellcheck disable=SC2016,SC2154
 
 load lib
@@ -10,7 +10,7 @@ setup_file()
 	install -m 755 "$DDP_BUILDDIR"/runtime/run/ddp-run "$DDP_BUILDDIR"/runtime/exec/ddp-exec "$TOP"
 	export DDP_RUN=$TOP/ddp-run
 	cat >"$WORK/rank.sh" <<-'END'
-		# Rank 1 does $1 in the first attempt, once all ranks are there; these sleep.
+		# In the first attempt rank 1 does $1 once all ranks have started; the others sleep.
 		echo "rank $RANK of $WORLD_SIZE restart $DDP_RESTART on $SLURMD_NODENAME $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS"
 		[ "$DDP_RESTART" -eq 0 ] || exit 0
 		touch "here.$RANK"
@@ -34,7 +34,7 @@ teardown()
 	rm -rf "$WORK"/.ddp "$WORK"/here.* "$WORK"/*.out
 }
 
-# A batch job of 3 nodes with ddp-run and these arguments: its output in $out, its exit status in $rc.
+# batch OPTION...: runs ddp-run in a batch job on 3 nodes; sets $out, and $rc to ddp-run's exit status.
 batch()
 {
 	printf '#!/bin/bash\n"%s" "$@"\necho $? >rc.tmp\nmv rc.tmp rc\n' "$DDP_RUN" >"$WORK/job"
@@ -45,22 +45,23 @@ batch()
 	cp "$WORK/job.out" "$TOP/err"
 }
 
+# ranks SIZE ATTEMPT: number of ranks that started in this attempt.
 ranks() { grep -c "^rank . of $1 restart $2 on n. $2/3\$" <<<"$out"; }
 
-# Nothing but the report stays.
-only_report() { has "$(ls -A "$WORK/.ddp")" '^failed-mini[0-9]+-[0-9]+\.0$' && same "$(find "$WORK/.ddp" -mindepth 1 -maxdepth 1 | wc -l)" 1; }
+# .ddp contains the report and nothing else.
+expect_only_report() { has "$(ls -A "$WORK/.ddp")" '^failed-mini[0-9]+-[0-9]+\.0$' && same "$(find "$WORK/.ddp" -mindepth 1 -maxdepth 1 | wc -l)" 1; }
 
 # bats test_tags=release
-@test "a rank that is killed: a report that names it, and another attempt" {
+@test "a killed rank is named in the report, and a second attempt follows" {
 	batch bash rank.sh kill
 	same "$rc:$(ranks 3 0):$(ranks 3 1)" 0:3:3
 	has "$out" '^rank 1 on n2, pid [0-9]+, failed first: killed by SIGKILL$'
 	has "$out" '^next: started again'
-	only_report
+	expect_only_report
 	same "$(mc "$DDP_RUN" --explain "$WORK"/.ddp/failed-*)" "$(cat "$WORK"/.ddp/failed-*/report.txt)"
 }
 
-@test "a working directory that is not writable: the report of a failure is in the home directory" {
+@test "with a read-only working directory the failure report is in the home directory" {
 	need_root
 	as_user mkdir -m 755 "$WORK/home"
 	mkdir -m 755 "$TOP/closed"
@@ -73,24 +74,24 @@ only_report() { has "$(ls -A "$WORK/.ddp")" '^failed-mini[0-9]+-[0-9]+\.0$' && s
 	rm -rf "$WORK/home" "$TOP/closed"
 }
 
-@test "a rank that is stopped: a hang, with evidence, and another attempt" {
+@test "a stopped rank is detected as a hang and named, and a second attempt follows" {
 	batch --hang 3 bash rank.sh stop
 	same "$rc:$(ranks 3 0):$(ranks 3 1)" 0:3:3
 	has "$out" '^ddp-run: nothing has moved in step [0-9]+\.0 for 3 s: ending it$'
 	has "$out" '^rank 1 on n2, pid [0-9]+: it is stopped$'
-	only_report
+	expect_only_report
 }
 
-@test "options of the plugin are those of ddp-exec; a port for each attempt" {
+@test "plugin options are passed to ddp-exec, and each attempt has another port" {
 	batch -N2 -n2 --ddp-master-suffix=.fast --ddp-port 61000-65000 bash -c 'echo "$DDP_RESTART $MASTER_ADDR $MASTER_PORT"; exit $((1 - DDP_RESTART))'
 	same "$rc" 0
 	same "$(grep -c '^0 n1\.fast 6[0-9]*$' <<<"$out"):$(grep -c '^1 n1\.fast 6[0-9]*$' <<<"$out")" 2:2
 	same "$(grep '^[01] n1\.fast' <<<"$out" | cut -d ' ' -f 3 | sort -u | wc -l)" 2
 }
 
-@test "SIGTERM to ddp-run reaches each rank once, and there is no other attempt" {
+@test "SIGTERM to ddp-run reaches each rank once, and no attempt follows" {
 	cat >"$WORK/term.sh" <<-'END'
-		trap 'echo told >>"here.$RANK"; exit 3' TERM
+		trap 'echo SIGTERM >>"here.$RANK"; exit 3' TERM
 		echo up >>"here.$RANK"
 		for ((i = 0; i < 600; i++)); do sleep 0.1; done
 	END
@@ -99,10 +100,10 @@ only_report() { has "$(ls -A "$WORK/.ddp")" '^failed-mini[0-9]+-[0-9]+\.0$' && s
 	within 60 sh -c '[ "$(cat "$0"/here.? | wc -l)" -eq 3 ]' "$WORK"
 	mc scancel --batch --signal=TERM "$id"
 	within 60 gone "$id"
-	same "$(cat "$WORK"/here.? | sort | uniq -c | xargs)" "3 told 3 up"
+	same "$(cat "$WORK"/here.? | sort | uniq -c | xargs)" "3 SIGTERM 3 up"
 }
 
-@test "a program that is not there is not tried again" {
+@test "a missing program is not retried" {
 	batch nosuch-program
 	same "$rc" 127
 	has "$out" '^execve\(\): nosuch-program: No such file or directory$'
@@ -110,7 +111,7 @@ only_report() { has "$(ls -A "$WORK/.ddp")" '^failed-mini[0-9]+-[0-9]+\.0$' && s
 	same "$(grep -c '^ddp-exec: n.: ' <<<"$out")" 3
 }
 
-@test "--multi-prog, --ddp, and a ddp-exec that is missing: refused in one line" {
+@test "--multi-prog, --ddp, and a missing ddp-exec are refused in one line" {
 	try mc salloc -Q -n1 "$DDP_RUN" --multi-prog programs
 	same "$rc:$err" "2:ddp-run: --multi-prog needs srun --ddp, which this srun does not have: start one program, which chooses by RANK"
 	try mc salloc -Q -n1 "$DDP_RUN" --ddp true
@@ -123,7 +124,7 @@ only_report() { has "$(ls -A "$WORK/.ddp")" '^failed-mini[0-9]+-[0-9]+\.0$' && s
 
 has_checkpoint() { [ -n "$(find "$WORK/state" -name '*.safetensors' 2>/dev/null)" ]; }
 
-@test "ddp-train: a rank that is killed is named, and training continues from the checkpoint" {
+@test "ddp-train: a killed rank is named, and training resumes from the checkpoint" {
 	install_runtime
 	DDP_RUN=$INST/bin/ddp-run
 	(
@@ -139,14 +140,14 @@ has_checkpoint() { [ -n "$(find "$WORK/state" -name '*.safetensors' 2>/dev/null)
 	rm -rf "$WORK/state"
 }
 
-@test "attempts of a moment: the nodes of each are known, and a bad one is replaced" {
+@test "attempts that end at once: their nodes are known, and a node that fails twice is replaced" {
 	batch --spare-nodes 1 bash -c '[ "$SLURMD_NODENAME" != n2 ] || exit $((3 + DDP_RESTART)); [ "$DDP_RESTART" -lt 2 ] || exit 0; exec sleep 61'
 	same "$rc" 0
 	has "$out" '^ddp-run: node n2 is replaced: its ranks failed first in two attempts in a row$'
 }
 
-@test "ranks that cannot meet: ddp-run knows the step all the same" {
-	# Others may write in the working directory, and there is no home.
+@test "ranks without a rendezvous directory: ddp-run still finds the step and restarts it" {
+	# The working directory is writable for others, and there is no home directory, so both are refused.
 	mkdir -m 777 "$WORK/open"
 	chmod 777 "$WORK/open"
 	export MASTER_ADDR=localhost USER_HOME=/nonexistent TMPDIR=$WORK/open
@@ -158,9 +159,9 @@ has_checkpoint() { [ -n "$(find "$WORK/state" -name '*.safetensors' 2>/dev/null)
 	same "$(grep -c '^[01] at [01], none$' <<<"$out")" 4
 }
 
-# The last one: the job that lost a node is completing for minutes.
+# The last test: the job stays in state completing for minutes after it lost a node.
 # bats test_tags=release
-@test "a node that is lost: noticed by the probe, and the others continue" {
+@test "a lost node is detected by the probe, and training continues on the others" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
 	(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp-exec: the environment of srun --ddp without the plugin, in every shape of a step.
+# ddp-exec sets the same environment without the plugin as srun --ddp does, for every layout of a step.
 # shellcheck disable=SC2016,SC2154
 
 load lib
@@ -18,20 +18,21 @@ setup_file()
 teardown_file() { cluster_down; }
 teardown() { rm -rf "${WORK:?}"/* "$WORK"/.ddp; }
 
-# Any two steps differ in these variables. _SLURM_SPANK_OPTION_* is how Slurm passes options of the plugin.
-of_a_step='_SLURM_SPANK_OPTION_[a-z_]+|SLURM_(JOB_(START|END)_TIME|JOB_?ID(_(HET|PACK)_GROUP_[0-9]+)?|STEP_?ID|TASK_PID|STEP_LAUNCHER_PORT|SRUN_COMM_PORT|STEP_RESV_PORTS)|_|OLDPWD|ddp|exec'
+# Variables that differ between any two steps. _SLURM_SPANK_OPTION_x is how Slurm passes an option of the plugin.
+step_variables='_SLURM_SPANK_OPTION_[a-z_]+|SLURM_(JOB_(START|END)_TIME|JOB_?ID(_(HET|PACK)_GROUP_[0-9]+)?|STEP_?ID|TASK_PID|STEP_LAUNCHER_PORT|SRUN_COMM_PORT|STEP_RESV_PORTS)|_|OLDPWD|ddp|exec'
 
-# And two heterogeneous steps in this one: Slurm 22.05 says cyclic or block for the same layout.
-of_components=SLURM_DISTRIBUTION
+# Two heterogeneous steps with the same layout also differ in this one: Slurm 22.05 sets cyclic or block.
+het_variables=SLURM_DISTRIBUTION
 
-# Variables in which ddp-exec differs from the plugin, by its manual page.
+# Variables that ddp-exec cannot set, according to its manual page.
 limits()
 {
-	# Up to 22.05 slurmctld alone knows when the job ends.
+	# Up to Slurm 22.05 only slurmctld has the job's end time.
 	slurm_at_least 23.02 || printf 'DDP_END_TIME|'
 }
 
-# The environments of all tasks in the file $1, without the variables $2, and with words for numbers of the step.
+# normalize FILE PATTERN: the environments of all tasks, without the variables of PATTERN, and with placeholders for values that
+# differ between steps.
 normalize()
 {
 	local port ras job rendezvous magic
@@ -41,17 +42,17 @@ normalize()
 	rendezvous=$(sed -n 's/^0@[^ ]* DDP_RENDEZVOUS=//p' "$1")
 	magic=$(sed -n 's/^0@[^ ]* NCCL_SOCKET_MAGIC=//p' "$1")
 	[ -n "$port" ] && [ -n "$ras" ] && [ -n "$job" ] && [ -n "$rendezvous" ] && [ -n "$magic" ] || return 1
-	grep '^[0-9]*@' "$1" | grep -vE "^[^ ]* ($of_a_step|$2)=" |
+	grep '^[0-9]*@' "$1" | grep -vE "^[^ ]* ($step_variables|$2)=" |
 		sed "s|$rendezvous|RENDEZVOUS|g; s/$job/JOB/g; s/$magic/MAGIC/g; s/:$ras\b/:RAS/g; s/$port\b/PORT/g; s/ DDP_END_TIME=[0-9]*$/ DDP_END_TIME=TIME/" | sort
 }
 
-# both COMMAND [EXCEPT]: run the shell command with --ddp in $ddp, and with ddp-exec in $exec: the tasks' environments, and the
-# messages, are the same, but for variables of the pattern EXCEPT.
-both()
+# same_environment COMMAND [EXCEPT]: runs the shell command once with --ddp in $ddp and once with ddp-exec in $exec. The tasks'
+# environments are the same except for variables of the pattern EXCEPT; without EXCEPT the messages are the same too.
+same_environment()
 {
 	local except
 	except="$(limits)${2:-none}"
-	# Arguments of the plugin's options are those of ddp-exec.
+	# ddp-exec has the same options as the plugin.
 	mc env ddp="--ddp --ddp-master-suffix=.fast" exec= sh -c "$1" >"$TOP/plugin" 2>"$TOP/plugin.err"
 	mc env ddp= exec="$EXEC --ddp-master-suffix=.fast" sh -c "$1" >"$TOP/exec" 2>"$TOP/err"
 	normalize "$TOP/plugin" "$except" >"$TOP/plugin.env"
@@ -64,105 +65,105 @@ both()
 # --- Layouts --------------------------------------------------------------------------
 
 # bats test_tags=release
-@test "two nodes, block and cyclic; uneven; a plane" {
-	both 'srun -J x -w "n[1-2]" -N2 --ntasks-per-node=2 $ddp $exec $ENVS'
-	both 'srun -J x -w "n[1-2]" -N2 -n4 -m cyclic $ddp $exec $ENVS'
-	both 'srun -J x -w "n[1-2]" -N2 -n4 $ddp $exec $ENVS'
-	both 'srun -J x -w "n[1-2]" -N2 -n8 -m plane=2 $ddp $exec $ENVS'
+@test "same environment on two nodes: block, cyclic, uneven and plane distribution" {
+	same_environment 'srun -J x -w "n[1-2]" -N2 --ntasks-per-node=2 $ddp $exec $ENVS'
+	same_environment 'srun -J x -w "n[1-2]" -N2 -n4 -m cyclic $ddp $exec $ENVS'
+	same_environment 'srun -J x -w "n[1-2]" -N2 -n4 $ddp $exec $ENVS'
+	same_environment 'srun -J x -w "n[1-2]" -N2 -n8 -m plane=2 $ddp $exec $ENVS'
 }
 
 # bats test_tags=release
-@test "one task; one task on each of four nodes; more tasks than CPUs" {
-	both 'srun -J x -w n1 -n1 $ddp $exec $ENVS'
-	both 'srun -J x -N4 -n4 $ddp $exec $ENVS'
-	both 'srun -J x -w n1 -N1 -n6 -O $ddp $exec $ENVS'
+@test "same environment for one task, for one task on each node, and for more tasks than CPUs" {
+	same_environment 'srun -J x -w n1 -n1 $ddp $exec $ENVS'
+	same_environment 'srun -J x -N4 -n4 $ddp $exec $ENVS'
+	same_environment 'srun -J x -w n1 -N1 -n6 -O $ddp $exec $ENVS'
 }
 
 # bats test_tags=release
-@test "arbitrary distribution: rank 0 on the last node, nodes by their ranks" {
+@test "same environment with -m arbitrary: rank 0 on the last node, node ranks that follow the ranks" {
 	printf '%s\n' n3 n1 n1 n2 n2 n3 | as_user tee "$WORK/hosts" >/dev/null
-	both 'SLURM_HOSTFILE=hosts srun -J x -n6 -m arbitrary $ddp $exec $ENVS'
+	same_environment 'SLURM_HOSTFILE=hosts srun -J x -n6 -m arbitrary $ddp $exec $ENVS'
 	printf '%s\n' n4 n2 n3 n1 | as_user tee "$WORK/hosts" >/dev/null
-	both 'SLURM_HOSTFILE=hosts srun -J x -n4 -m arbitrary $ddp $exec $ENVS'
+	same_environment 'SLURM_HOSTFILE=hosts srun -J x -n4 -m arbitrary $ddp $exec $ENVS'
 }
 
 # bats test_tags=release
-@test "heterogeneous steps, of an allocation, of a job of their own, and of three components" {
-	both 'salloc -Q -w "n[1-2]" -N2 --ntasks-per-node=2 srun -n2 -w n2 $ddp $exec $ENVS : -n1 -w n1 $exec $ENVS' "$of_components"
-	both 'srun -J x -w n3 -n1 $ddp $exec $ENVS : -w n1 -n1 $exec $ENVS' "$of_components"
-	both 'salloc -Q -w n4 -n1 : -w n1 -n2 : -w n2 -n1 srun --het-group=0-2 $ddp $exec $ENVS' "$of_components"
-	both 'salloc -Q -w n4 -n1 : -w n2 -n1 : -w n1 -n1 srun --het-group=1,2 $ddp $exec $ENVS' "$of_components"
-	both 'salloc -Q -w n3 -n1 : -w n1 -n2 srun --het-group=1 $ddp $exec $ENVS' "$of_components"
+@test "same environment in heterogeneous steps of an allocation and of srun, and with two and three components" {
+	same_environment 'salloc -Q -w "n[1-2]" -N2 --ntasks-per-node=2 srun -n2 -w n2 $ddp $exec $ENVS : -n1 -w n1 $exec $ENVS' "$het_variables"
+	same_environment 'srun -J x -w n3 -n1 $ddp $exec $ENVS : -w n1 -n1 $exec $ENVS' "$het_variables"
+	same_environment 'salloc -Q -w n4 -n1 : -w n1 -n2 : -w n2 -n1 srun --het-group=0-2 $ddp $exec $ENVS' "$het_variables"
+	same_environment 'salloc -Q -w n4 -n1 : -w n2 -n1 : -w n1 -n1 srun --het-group=1,2 $ddp $exec $ENVS' "$het_variables"
+	same_environment 'salloc -Q -w n3 -n1 : -w n1 -n2 srun --het-group=1 $ddp $exec $ENVS' "$het_variables"
 }
 
 # --- Devices ----------------------------------------------------------------------------
 
 # bats test_tags=release
-@test "GPUs: of the node, of each task, bound one by one, one of two" {
+@test "same environment with GPUs: --gres, --gpus-per-task and --gpu-bind" {
 	need_gpus
-	both 'srun -J x -w "n[1-2]" -N2 --ntasks-per-node=2 --gres=gpu:2 $ddp $exec $ENVS'
-	both 'srun -J x -w "n[1-2]" -N2 -n2 --gres=gpu:2 $ddp $exec $ENVS'
-	both 'srun -J x -w n1 -n2 --gpus-per-task=1 $ddp $exec $ENVS'
-	both 'srun -J x -w n1 -n2 --gres=gpu:2 --gpu-bind=single:1 $ddp $exec $ENVS'
-	both 'srun -J x -w n1 -n4 --gres=gpu:2 --gpu-bind=single:2 $ddp $exec $ENVS'
-	both 'srun -J x -w n1 -n1 --gres=gpu:2 --gpu-bind=single:1 $ddp $exec $ENVS'
-	both 'srun -J x -w n1 -n3 --gres=gpu:2 --gpu-bind=map_gpu:1,1,0 $ddp $exec $ENVS'
+	same_environment 'srun -J x -w "n[1-2]" -N2 --ntasks-per-node=2 --gres=gpu:2 $ddp $exec $ENVS'
+	same_environment 'srun -J x -w "n[1-2]" -N2 -n2 --gres=gpu:2 $ddp $exec $ENVS'
+	same_environment 'srun -J x -w n1 -n2 --gpus-per-task=1 $ddp $exec $ENVS'
+	same_environment 'srun -J x -w n1 -n2 --gres=gpu:2 --gpu-bind=single:1 $ddp $exec $ENVS'
+	same_environment 'srun -J x -w n1 -n4 --gres=gpu:2 --gpu-bind=single:2 $ddp $exec $ENVS'
+	same_environment 'srun -J x -w n1 -n1 --gres=gpu:2 --gpu-bind=single:1 $ddp $exec $ENVS'
+	same_environment 'srun -J x -w n1 -n3 --gres=gpu:2 --gpu-bind=map_gpu:1,1,0 $ddp $exec $ENVS'
 }
 
-# No variable of a task has the number of shards of a GPU, or the devices that Slurm erased.
+# These need the number of shards of a GPU, which no variable of a task has.
 shares='DDP_SHARE|DDP_OURS|XLA_PYTHON_CLIENT_MEM_FRACTION|CUPY_GPU_MEMORY_LIMIT|TF_FORCE_GPU_ALLOW_GROWTH|FLAGS_fraction_of_gpu_memory_to_use'
 
 # bats test_tags=release
-@test "shards: all but the share" {
+@test "same environment with shards, except for the share" {
 	need_gpus
-	both 'srun -J x -w n1 -n2 --gres=shard:2 $ddp $exec $ENVS' "$shares"
-	both 'srun -J x -w "n[1-2]" -N2 -n4 --gres=shard:1 $ddp $exec $ENVS' "$shares"
+	same_environment 'srun -J x -w n1 -n2 --gres=shard:2 $ddp $exec $ENVS' "$shares"
+	same_environment 'srun -J x -w "n[1-2]" -N2 -n4 --gres=shard:1 $ddp $exec $ENVS' "$shares"
 }
 
 # bats test_tags=release
-@test "shards and --gpu-bind: all but the share and the devices that Slurm erased" {
+@test "same environment with shards and --gpu-bind, except for the share and the devices that Slurm erased" {
 	need_gpus
-	both 'srun -J x -w n1 -n2 --gres=shard:2 --gpu-bind=single:1 $ddp $exec $ENVS' \
+	same_environment 'srun -J x -w n1 -n2 --gres=shard:2 --gpu-bind=single:1 $ddp $exec $ENVS' \
 		"$shares|CUDA_VISIBLE_DEVICES|DDP_DEVICE|LOCAL_RANK"
 }
 
 # --- Jobs -------------------------------------------------------------------------------
 
 # bats test_tags=release
-@test "in salloc: steps on some of the nodes, beside one another, and with the job's environment" {
-	both 'salloc -Q -N4 -n8 srun -N2 -n2 -w "n[2,4]" $ddp $exec $ENVS'
-	both 'salloc -Q -w n1 -N1 -n4 srun -n1 --overlap $ddp $exec $ENVS'
-	both 'salloc -Q -w "n[1-2]" -N2 -n6 srun -N1 -n1 --preserve-env $ddp $exec $ENVS'
-	both 'salloc -Q -J interactive -w "n[1-2]" -N2 --ntasks-per-node=2 srun $ddp $exec $ENVS'
-	both 'salloc -Q -J bash -w n1 -n1 srun $ddp $exec $ENVS'
+@test "same environment in salloc: on some nodes, with --overlap, with --preserve-env, and by job name" {
+	same_environment 'salloc -Q -N4 -n8 srun -N2 -n2 -w "n[2,4]" $ddp $exec $ENVS'
+	same_environment 'salloc -Q -w n1 -N1 -n4 srun -n1 --overlap $ddp $exec $ENVS'
+	same_environment 'salloc -Q -w "n[1-2]" -N2 -n6 srun -N1 -n1 --preserve-env $ddp $exec $ENVS'
+	same_environment 'salloc -Q -J interactive -w "n[1-2]" -N2 --ntasks-per-node=2 srun $ddp $exec $ENVS'
+	same_environment 'salloc -Q -J bash -w n1 -n1 srun $ddp $exec $ENVS'
 }
 
 # bats test_tags=release
-@test "in sbatch, also of a heterogeneous job" {
-	both 'cd '"$WORK"'; printf "#!/bin/sh\nsrun -N2 -n3 %s %s %s\n" "$ddp" "$exec" $ENVS >one.job; sbatch -J x -Q -W -w "n[1-2]" -N2 -n3 -o one.out one.job; cat one.out'
-	both 'cd '"$WORK"'; printf "#!/bin/sh\n#SBATCH -w n2 -n1\n#SBATCH hetjob\n#SBATCH -w n1 -n2\nsrun --het-group=0,1 %s %s %s\n" "$ddp" "$exec" $ENVS >two.job
-		sbatch -J x -Q -W -o two.out two.job; cat two.out' "$of_components"
+@test "same environment in sbatch and in a heterogeneous sbatch" {
+	same_environment 'cd '"$WORK"'; printf "#!/bin/sh\nsrun -N2 -n3 %s %s %s\n" "$ddp" "$exec" $ENVS >one.job; sbatch -J x -Q -W -w "n[1-2]" -N2 -n3 -o one.out one.job; cat one.out'
+	same_environment 'cd '"$WORK"'; printf "#!/bin/sh\n#SBATCH -w n2 -n1\n#SBATCH hetjob\n#SBATCH -w n1 -n2\nsrun --het-group=0,1 %s %s %s\n" "$ddp" "$exec" $ENVS >two.job
+		sbatch -J x -Q -W -o two.out two.job; cat two.out' "$het_variables"
 }
 
 # bats test_tags=release
-@test "values of the user: kept, and identity replaced; --export=NONE" {
-	both 'MASTER_ADDR=there MASTER_PORT=2222 OMP_NUM_THREADS=3 RANK=5 srun -J x -w n1 -n2 $ddp $exec $ENVS'
-	both 'srun -J x -w n1 -n2 --export=NONE $ddp $exec $ENVS'
-	both 'srun -J x -w n1 -n2 $ddp $exec sh -c "TORCHELASTIC_USE_AGENT_STORE=True exec $ENVS"'
+@test "same environment with the user's own values, with --export=NONE, and with an inherited agent store" {
+	same_environment 'MASTER_ADDR=there MASTER_PORT=2222 OMP_NUM_THREADS=3 RANK=5 srun -J x -w n1 -n2 $ddp $exec $ENVS'
+	same_environment 'srun -J x -w n1 -n2 --export=NONE $ddp $exec $ENVS'
+	same_environment 'srun -J x -w n1 -n2 $ddp $exec sh -c "TORCHELASTIC_USE_AGENT_STORE=True exec $ENVS"'
 }
 
 # bats test_tags=release
-@test "one task a node runs torchrun: the same variables for it" {
+@test "same environment with one task on each node, for torchrun" {
 	need_gpus
-	both 'srun -J x -w "n[1-2]" -N2 -n2 --gres=gpu:2 $ddp $exec $ENVS'
+	same_environment 'srun -J x -w "n[1-2]" -N2 -n2 --gres=gpu:2 $ddp $exec $ENVS'
 }
 
-# --- A step -------------------------------------------------------------------------------
+# --- ddp-exec itself ----------------------------------------------------------------------
 
-# tasks OPTION...: ddp-exec with options of srun, then of the program.
+# tasks SRUN_OPTION... PROGRAM [ARGUMENT...]: runs a step.
 tasks() { try mc srun -J x "$@"; }
 
-@test "--print: the variables with their reasons, and nothing runs or stays" {
+@test "--print lists the variables with their reasons, starts no program and leaves no file" {
 	tasks -w 'n[1-2]' -N2 --ntasks-per-node=2 "$EXEC" --print touch ran
 	same "$rc" 0
 	has "$out" '^ddp: rank 0 on n1: set RANK=0 \(SLURM_PROCID\)$'
@@ -172,19 +173,19 @@ tasks() { try mc srun -J x "$@"; }
 	same "$(ls -A "$WORK")" ""
 }
 
-@test "exit status, arguments, input and signals are the program's" {
+@test "the program's exit status, arguments, input and signals pass through" {
 	tasks -w n1 -n1 "$EXEC" sh -c 'exit 7'
 	same "$rc" 7
 	try mc sh -c 'echo text | srun -J x -w n1 -n2 "$0" -- sh -c '\''[ "$RANK" -ne 0 ] || cat; echo "$1"'\'' - "two words"' "$EXEC"
 	same "$(sort <<<"$out")" $'text\ntwo words\ntwo words'
-	tasks -w n1 -n2 "$EXEC" sh -c 'trap "echo heard; exit 3" TERM; [ $RANK -eq 0 ] || kill -TERM $SLURM_TASK_PID; sleep 60 & wait'
-	same "$out" heard
-	# As Slurm knows it: the program is the task.
+	tasks -w n1 -n2 "$EXEC" sh -c 'trap "echo trapped; exit 3" TERM; [ $RANK -eq 0 ] || kill -TERM $SLURM_TASK_PID; sleep 60 & wait'
+	same "$out" trapped
+	# The program replaces ddp-exec, so its process is the task that Slurm knows.
 	tasks -w n1 -n1 "$EXEC" sh -c '[ $$ -eq $SLURM_TASK_PID ] && cat /proc/$$/comm'
 	same "$out" sh
 }
 
-@test "a program that is missing, and one that is not executable" {
+@test "exit status 127 for a missing program, 126 for one that is not executable" {
 	tasks -w n1 -n2 "$EXEC" not-there
 	same "$rc:$(grep -c '^ddp-exec: n1: cannot start not-there: No such file or directory$' <<<"$err")" 127:2
 	tasks -w n1 -n1 "$EXEC" /etc/passwd
@@ -192,7 +193,7 @@ tasks() { try mc srun -J x "$@"; }
 	has "$err" '^ddp-exec: n1: cannot start /etc/passwd: Permission denied$'
 }
 
-@test "outside Slurm one rank, and an error if SLURM_NTASKS is more" {
+@test "outside Slurm: one rank, and an error if SLURM_NTASKS is greater" {
 	try as_user "$EXEC" sh -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR ${DDP_RENDEZVOUS-none}'
 	same "$rc:$out:$err" "0:0 1 0 localhost none:"
 	SLURM_NTASKS=4 try as_user "$EXEC" true
@@ -203,7 +204,7 @@ tasks() { try mc srun -J x "$@"; }
 	has "$err" '^ddp-exec: SLURM_NTASKS=2, '
 }
 
-@test "in a batch script, and a wrong command line: refused in one line" {
+@test "use in a batch script without srun, and wrong options, are refused in one line" {
 	batch -w n1 -n2 --wrap "$EXEC true; echo \$?"
 	same "$out" "ddp-exec: this is the script or the shell of job $job, which is no rank: write srun ddp-exec, and srun's options before that
 2"
@@ -217,16 +218,16 @@ tasks() { try mc srun -J x "$@"; }
 	same "$rc:$(grep -c '^ddp-exec: no program is given' <<<"$err")" 2:1
 }
 
-@test "under srun --ddp, and within itself, it changes nothing" {
+@test "under srun --ddp, and under ddp-exec, it changes no variable" {
 	tasks -w n1 -n2 --ddp sh -c 'env | sort >before.$RANK; '"$EXEC"' sh -c "env | sort >after.\$RANK"; diff before.$RANK after.$RANK | grep -v " _="'
 	has_not "$out" '^[<>]'
 	tasks -w n1 -n2 "$EXEC" sh -c 'echo $MASTER_PORT; '"$EXEC"' sh -c "echo \$MASTER_PORT"'
 	same "$rc:$(sort -u <<<"$out" | wc -l)" 0:1
 }
 
-@test "tasks that were killed while they met do not keep the next from meeting" {
+@test "files of killed tasks do not disturb a later step with the same id" {
 	local pids
-	# One of two ranks never arrives, while the other one waits for it.
+	# Rank 0 waits for rank 1, which never starts ddp-exec.
 	background "$minicluster" run salloc -Q -w n1 -n2 srun -J x --chdir="$WORK" sh -c '[ $SLURM_PROCID -eq 1 ] && sleep 1000; exec '"$EXEC"' true'
 	within 20 sh -c 'ls "$0"/.ddp/exec-*/*.ranks/hello' "$WORK"
 	mapfile -t pids < <(pgrep -f "^$EXEC true")
@@ -234,7 +235,7 @@ tasks() { try mc srun -J x "$@"; }
 	old=$(basename "$WORK"/.ddp/exec-*)
 	kill -9 "${pids[@]}"
 	end_jobs
-	# A step of the same numbers, as after slurmctld has lost its state.
+	# A step with the same job and step id, as after slurmctld lost its state.
 	id=${old#exec-} id=${id%%.*}
 	tasks -w n1 -n2 sh -c 'SLURM_JOB_ID=$0 '"$EXEC"' sh -c "echo \$DDP_JOB"' "$id"
 	same "$rc:$(sort -u <<<"$out" | cut -d . -f 2)" "0:$id"
@@ -242,7 +243,7 @@ tasks() { try mc srun -J x "$@"; }
 }
 
 # bats test_tags=release
-@test "directories of jobs that have ended are removed, those of running jobs stay" {
+@test "the next step removes directories of ended jobs, not those of running jobs" {
 	tasks -w n1 -n2 "$EXEC" true
 	same "$rc" 0
 	old=$(ls "$WORK/.ddp")
@@ -253,7 +254,7 @@ tasks() { try mc srun -J x "$@"; }
 	has_not "$(ls "$WORK/.ddp")" "$old"
 }
 
-@test "the directory of a meeting that failed is removed after a day" {
+@test "the directory of a failed rendezvous is removed after a day" {
 	as_user mkdir -p -m 700 "$WORK/.ddp/exec-4711.0.0-0123abcd/0123456789abcdef.ranks" "$WORK/.ddp/exec-4712.0.0-0123abcd"
 	as_user touch -d '25 hours ago' "$WORK/.ddp/exec-4711.0.0-0123abcd"
 	tasks -w n1 -n2 "$EXEC" true
@@ -261,7 +262,7 @@ tasks() { try mc srun -J x "$@"; }
 }
 
 # bats test_tags=release
-@test "a running step keeps its directory if squeue shows its user nothing" {
+@test "the directory of a running step is kept if squeue does not list the step" {
 	need_root
 	"$minicluster" run scontrol update partition=main hidden=yes
 	mc srun -w n1 -n1 --overlap "$EXEC" sh -c 'touch first; until [ -e second ]; do sleep 0.1; done; ls -d "$DDP_RENDEZVOUS"' >"$WORK/out" 3>&- &
@@ -276,28 +277,28 @@ tasks() { try mc srun -J x "$@"; }
 	has "$(<"$WORK/out")" '/\.ddp/mini'
 }
 
-# Each task has another working directory, so they cannot meet.
-apart()
+# Runs a step whose tasks have different working directories, so that they share none.
+not_shared()
 {
 	try mc env DDP_TIMEOUT=3 "$@" srun -J x --chdir=/ -w 'n[1-2]' ${layout--N2} -n2 sh -c 'mkdir -p -m 700 "$0.$SLURM_PROCID" && cd "$0.$SLURM_PROCID" &&
 		exec "$1" sh -c "echo \$RANK \$MASTER_ADDR \${DDP_RENDEZVOUS-none}"' "$WORK/own" "$EXEC"
 	rm -rf "$WORK"/own.?
 }
 
-@test "a directory that is not shared: env:// works, or an error names what rank 0's node lacks" {
-	apart MASTER_ADDR=localhost
+@test "without a shared directory env:// works; if rank 0's address is unknown, an error names the reason" {
+	not_shared MASTER_ADDR=localhost
 	same "$rc:$(sort <<<"$out")" $'0:0 localhost none\n1 localhost none'
 	has "$err" '^ddp: no rendezvous directory: rank|^ddp: no rendezvous directory: .*did not arrive in 3 s'
-	apart ONE=1
+	not_shared ONE=1
 	same "$rc" 1
 	has "$err" "^ddp-exec: .*; if a task starts later, set DDP_TIMEOUT to more seconds; if the nodes do not share this directory, give another with --ddp-rdzv=DIR, or set MASTER_ADDR \(n1, the name of rank 0's node, does not resolve here\)$"
 	printf '%s\n' n2 n1 | as_user tee "$WORK/hosts" >/dev/null
-	layout= apart SLURM_HOSTFILE="$WORK/hosts" SLURM_DISTRIBUTION=arbitrary
+	layout= not_shared SLURM_HOSTFILE="$WORK/hosts" SLURM_DISTRIBUTION=arbitrary
 	same "$rc" 1
 	has "$err" "^ddp-exec: which node runs rank 0 is not known: "
 }
 
-@test "a port that is taken: rank 0 says so, and no task runs" {
+@test "a port in use on rank 0's node is an error, and no program starts" {
 	/usr/bin/python3 -c 'import socket, signal; s = socket.socket(); s.bind(("", 61999)); s.listen(); signal.pause()' 3>&- &
 	listener=$! # for stop_listening
 	export listener

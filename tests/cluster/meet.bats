@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# How ranks meet under a real srun, by each method: tests/runtime/meet does nothing but that.
+# Rendezvous of ranks under a real srun by each method, with tests/runtime/meet, a program that does only this.
 #
-# shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
+# shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
 
 load lib
@@ -9,7 +9,6 @@ load lib
 setup_file()
 {
 	cluster_up --nodes 2
-	# In a place that every user can read.
 	install -m 755 "$DDP_BUILDDIR/tests/runtime/meet" "$TOP/meet"
 	DDP_MODULES=$TOP/modules
 	mkdir -m 755 "$DDP_MODULES"
@@ -23,8 +22,8 @@ teardown_file() { cluster_down; }
 
 teardown() { rm -rf "${WORK:?}"/* "$WORK"/.ddp; }
 
-# met RANKS METHOD: $out says that all of them did.
-met()
+# expect_met RANKS METHOD: $out has the line of each rank.
+expect_met()
 {
 	local rank wanted=
 	for ((rank = 0; rank < $1; rank++)); do
@@ -36,20 +35,20 @@ met()
 
 nothing_left() { same "$(ls -A "$WORK")" ""; }
 
-@test "by files in the step's directory" {
+@test "file rendezvous in the directory of srun --ddp" {
 	try mc srun -N2 -n4 --ddp "$MEET"
-	met 4 file
+	expect_met 4 file
 	nothing_left
 }
 
-@test "by files in a directory that they make, under plain srun" {
+@test "file rendezvous under plain srun, in a directory that the ranks create and remove" {
 	try mc srun -N2 -n5 "$MEET"
-	met 5 file
+	expect_met 5 file
 	nothing_left
 }
 
-# typed RANK OPTION...: meet, as if a user typed the variables of env:// in a shell and started it there.
-typed()
+# start_rank RANK OPTION...: starts meet in a shell in which a user has set the variables of env://.
+start_rank()
 {
 	local rank=$1
 	shift
@@ -57,41 +56,41 @@ typed()
 		MASTER_PORT=12345 DDP_RENDEZVOUS="$WORK" bash -c '"$@"; exit' - "$MEET" "$@")
 }
 
-typed_twice()
+start_both_ranks()
 {
-	typed 0 &
-	typed 1
+	start_rank 0 &
+	start_rank 1
 	wait $!
 }
 
-@test "RANK and MASTER_* typed in two shells, also after both ranks were killed" {
+@test "RANK and MASTER_ADDR set by hand in two shells: the ranks meet, also after two earlier ones were killed" {
 	local pids
-	typed 0 3>&- &
-	typed 1 -w 60000 3>&- &
+	start_rank 0 3>&- &
+	start_rank 1 -w 60000 3>&- &
 	within 20 sh -c 'ls "$0"/.ddp/env-*/*.ranks/hello' "$WORK"
 	mapfile -t pids < <(pgrep -f "^$MEET")
 	same "${#pids[@]}" 2
 	kill -9 "${pids[@]}"
 	wait
-	try typed_twice
-	met 2 file
+	try start_both_ranks
+	expect_met 2 file
 	nothing_left
 }
 
-@test "two programs in one step, one after the other" {
+@test "two programs in one step, one after the other, each meet" {
 	try mc srun -N2 -n4 --ddp sh -c '"$0" && "$0"' "$MEET"
 	same "$rc" 0
 	same "$(sort <<<"$out" | uniq -c | sort -rn | awk '{ print $1, $3 }' | sort)" $'2 0\n2 1\n2 2\n2 3'
 	nothing_left
 }
 
-@test "through PMIx" {
+@test "PMIx rendezvous" {
 	needs_pmix
 	try mc srun -N2 -n4 --mpi=pmix "$MEET" -m pmix
-	met 4 pmix
+	expect_met 4 pmix
 }
 
-@test "through PMIx, a fence that ends within the call is a success" {
+@test "PMIx rendezvous if PMIx_Fence_nb reports success at once" {
 	needs_pmix
 	cc -shared -fPIC -Wall -Werror -o "$TOP/at-once.so" -x c - <<'END'
 #include <dlfcn.h>
@@ -115,29 +114,29 @@ int PMIx_Fence_nb(const void *procs, size_t n, const void *info, size_t m, void 
 }
 END
 	try mc srun -N2 -n4 --mpi=pmix env LD_PRELOAD="$TOP/at-once.so" "$MEET" -m pmix
-	met 4 pmix
+	expect_met 4 pmix
 }
 
-@test "two programs in one step, through PMIx" {
+@test "two programs in one step, one after the other, each meet by PMIx" {
 	needs_pmix
 	try mc srun -N2 -n4 --mpi=pmix sh -c '"$0" -m pmix && "$0" -m pmix' "$MEET"
 	same "$rc" 0
 	same "$(grep -c 'met by pmix' <<<"$out")" 8
 }
 
-@test "through PMIx, a rank that gives up is heard on its node, and the others see the time end" {
+@test "PMIx: a rank that aborts is reported on its node, and the other node times out" {
 	needs_pmix
 	try mc srun -N2 -n4 -K0 --mpi=pmix "$MEET" -m pmix -a -t 5
 	has "$err" 'rank 0: rank 1 on n1: asked to'
 	has "$err" 'rank 3: (not all of 4 ranks arrived in 5 s|rank 1 on n1: asked to)'
 }
 
-@test "PMIx that is not there" {
+@test "PMIx without srun --mpi=pmix is an error" {
 	try mc srun -n1 "$MEET" -m pmix
 	has "$err" 'PMIX_RANK is not set; srun --mpi=pmix sets it'
 }
 
-@test "a rank that gives up is heard by all" {
+@test "a rank that aborts the rendezvous is reported by all others" {
 	try mc srun -N2 -n4 -K0 --ddp "$MEET" -a
 	for rank in 0 2 3; do
 		has "$err" "rank $rank: rank 1 on n1: asked to"
@@ -145,17 +144,17 @@ END
 	nothing_left
 }
 
-@test "a late rank is named, and leaves too when it comes" {
+@test "a late rank is named by the others, and fails itself when it arrives" {
 	try mc srun -N2 -n4 -K0 --ddp "$MEET" -w 2000 -t 1
 	for rank in 0 2 3; do
 		has "$err" "rank $rank: .*1 of 4 ranks did not arrive in 1 s: rank 1"
 	done
-	# What it finds may look like an earlier attempt's: then it waits for its own limit.
+	# The late rank may mistake the remaining files for those of an earlier attempt, and wait until its own timeout.
 	has "$err" 'rank 1: .*(1 of 4 ranks did not arrive in 1 s: rank 1|rank 0 did not arrive in 1 s)'
 	nothing_left
 }
 
-@test "a rank that is killed is named by all others" {
+@test "a killed rank is named by all others" {
 	try mc srun -N2 -n4 -K0 --ddp sh -c '[ $SLURM_PROCID = 2 ] && kill -9 $$; exec "$0" -t 1' "$MEET"
 	for rank in 0 1 3; do
 		has "$err" "rank $rank: .*1 of 4 ranks did not arrive in 1 s: rank 2"

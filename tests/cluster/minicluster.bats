@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The private cluster itself: what it takes from /tmp, which is everybody's, and what it tells.
+# contrib/minicluster itself: safe use of /tmp, which all users share, and its messages.
 #
 # shellcheck disable=SC2154 # rc, out and err come from try
 
@@ -20,7 +20,7 @@ teardown()
 	rm -rf "$TOP"
 }
 
-# A directory of the second user's, with a FIFO where a cluster has its record.
+# trap_of_another DIRECTORY: makes a directory of another user, with a FIFO in place of a cluster's record.
 trap_of_another()
 {
 	[ "$(id -u)" -eq 0 ] || skip "a second user needs root"
@@ -28,23 +28,23 @@ trap_of_another()
 	as_other_user mkfifo "$1/cluster"
 }
 
-@test "a claim on ports that another user laid as a trap is left alone" {
+@test "a claim on ports that another user made is neither followed nor removed while its directory exists" {
 	trap_of_another "$TOP/trap"
-	# The first block that this directory would take.
+	# The first block of ports that a cluster in this directory claims.
 	claim=/tmp/minicluster-port-$((10000 + $(cksum <<<"$TOP/c" | cut -d ' ' -f 1) % 200 * 100))
 	[ ! -L "$claim" ] || skip "these ports are taken"
 	as_other_user ln -s "$TOP/trap" "$claim"
 	try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
 	same "$rc" 0
 	[ -L "$claim" ]
-	# Once that is gone, the claim is nobody's.
+	# Without the other user's directory the claim is stale, and the cluster replaces it.
 	rm -r "$TOP/trap"
 	timeout 60 "$minicluster" down --dir "$TOP/c" >/dev/null
 	try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
 	same "$rc $(readlink "$claim")" "0 $TOP/c"
 }
 
-@test "a directory, and a link, of another user are refused, and nothing in them is read" {
+@test "a directory of another user, and a link by another user, are refused without reading them" {
 	trap_of_another "$TOP/trap"
 	as_other_user ln -s "$TOP/trap" "$TOP/trap/link"
 	for command in up down status env shell; do
@@ -57,7 +57,7 @@ trap_of_another()
 	has "$err" "link' is a symbolic link of daemon: give a directory of your own with --dir"
 }
 
-@test "the line to try next works as it stands" {
+@test "the command that up prints as the next one to try works unchanged" {
 	try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
 	same "$rc" 0
 	has "$out" "try: .* run --dir $TOP/c srun -N1 hostname$"
@@ -65,8 +65,8 @@ trap_of_another()
 	same "$rc:$out" "0:$(uname -n)"
 }
 
-# Slurm's own word for it is left out of what scontrol says: none that lacks it is at hand.
-@test "a Slurm that runs one slurmd on a host is refused for two nodes, and does for one" {
+# Such a Slurm is simulated: MULTIPLE_SLURMD is removed from the output of scontrol.
+@test "a Slurm without multiple slurmd support is refused for two nodes, and works for one" {
 	real=$(PATH=$PATH:/usr/sbin:/sbin type -P scontrol)
 	mkdir "$TOP/bin"
 	printf '#!/bin/sh\n%s "$@" | grep -v MULTIPLE_SLURMD\n' "$real" >"$TOP/bin/scontrol"
@@ -79,13 +79,13 @@ trap_of_another()
 	same "$rc" 0
 }
 
-@test "a port of slurmctld is refused at once" {
+@test "--conf with a port of slurmctld is refused before anything is created" {
 	try "$minicluster" up --dir "$TOP/c" --gpus 0 --plugstack none --conf slurmctldport=7000
 	same "$rc:$out" 2:
 	has "$err" "^minicluster: --conf is 'slurmctldport=7000': ports come from the block that the cluster claims; leave it out$"
 }
 
-@test "status while the cluster starts, and after its start was killed" {
+@test "status while up still runs, and after up was killed, says so" {
 	mkdir "$TOP/bin"
 	printf '#!/bin/sh\necho $$ >"%s/munged"\nexec sleep 100\n' "$TOP" >"$TOP/bin/munged"
 	chmod 755 "$TOP/bin/munged"
@@ -100,7 +100,7 @@ trap_of_another()
 	same "$rc:$out$err" "1:minicluster: the 'minicluster up' of $TOP/c was killed: start the cluster again, or take it down"
 }
 
-@test "auth/slurm where Slurm has none is refused" {
+@test "AuthType=auth/slurm is refused before Slurm 23.11" {
 	! slurm_at_least 23.11 || skip "this Slurm has it"
 	try "$minicluster" up --dir "$TOP/c" --gpus 0 --plugstack none --conf AuthType=auth/slurm
 	same "$rc" 1
@@ -108,7 +108,7 @@ trap_of_another()
 }
 
 # bats test_tags=release
-@test "auth/slurm: a cluster without munge, and one at a time" {
+@test "AuthType=auth/slurm: a cluster without munge works, and a second one is refused" {
 	slurm_at_least 23.11 || skip "this Slurm has no auth/slurm"
 	need_root
 	try timeout 100 "$minicluster" up --dir "$TOP/c" --gpus 0 --plugstack none --conf AuthType=auth/slurm

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# The rendezvous directory: where it is made, who may make it, and that nothing of it stays.
+# The rendezvous directory: where srun creates it, which directories it refuses, and that it removes everything again.
 #
-# shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
+# shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
 
 load lib
 
-# Where the working directory will not do, srun looks for the user's home: one test has one.
+# If the working directory is unusable, srun uses the home directory. Only one test has one.
 export USER_HOME=/nonexistent
 
 setup_file()
 {
 	cluster_up --nodes 2
-	# Where plugstack.conf says "optional", Slurm starts the tasks whatever the plugin says; a
-	# refusal is an exit status under "required".
+	# With optional in plugstack.conf, Slurm starts the tasks even if the plugin fails. With required, srun fails.
 	sed s/^optional/required/ "$MINICLUSTER_DIR/plugstack.conf" >"$TOP/required"
 	cp "$MINICLUSTER_DIR/plugstack.conf" "$TOP/optional"
 }
@@ -31,16 +30,16 @@ teardown()
 required() { cp "$TOP/required" "$MINICLUSTER_DIR/plugstack.conf"; }
 site() { echo "optional $TOP/ddp.so $*" >"$MINICLUSTER_DIR/plugstack.conf"; }
 no_step() { ! mc squeue -h -s -o %i | grep -qx "$1"; }
-gone() { [ ! -e "$1" ] && [ ! -L "$1" ]; }
+missing() { [ ! -e "$1" ] && [ ! -L "$1" ]; }
 empty() { same "$(ls -A "$1")" ""; }
-lines() { grep -c "$2" <<<"$1" || true; }
+count_lines() { grep -c "$2" <<<"$1" || true; }
 
-# A directory of the user's.
+# Creates directories that belong to the user.
 own_dir() { as_user mkdir -p "$@"; }
 
-# Run a command as the user on the cluster, inside a mount namespace of its own that was changed
-# by the shell command $1, in directory $2: the nodes do not see what is mounted there.
-apart()
+# hidden_from_nodes CHANGE DIRECTORY COMMAND...: runs a command as the user on the cluster, in DIRECTORY, in a mount namespace
+# in which the shell command CHANGE was run. The nodes do not see what is mounted there.
+hidden_from_nodes()
 {
 	local change=$1 dir=$2
 	shift 2
@@ -48,25 +47,25 @@ apart()
 		--regid=nogroup --clear-groups timeout -k 5 120 "$@"' "$dir" "$minicluster" run "$@"
 }
 
-# A step in the background, once its tasks run: $step is its id, $srun srun's pid, $rdzv its directory.
+# begin_step SRUN_OPTION...: starts a step in the background. $step is its id, $srun srun's pid, $rdzv its rendezvous directory.
 begin_step()
 {
-	rm -f "$WORK"/began
+	rm -f "$WORK"/started
 	# shellcheck disable=SC2016
 	background env --default-signal=INT -C "$WORK" "$minicluster" run srun "$@" --ddp sh -c \
-		'echo "$SLURM_JOB_ID.$SLURM_STEP_ID $DDP_RENDEZVOUS" >began.new; mv began.new began; exec sleep 600' \
+		'echo "$SLURM_JOB_ID.$SLURM_STEP_ID $DDP_RENDEZVOUS" >started.new; mv started.new started; exec sleep 600' \
 		>"$TOP/step.out" 2>"$TOP/step.err"
-	within 20 test -s "$WORK/began"
-	read -r step rdzv <"$WORK/began"
+	within 20 test -s "$WORK/started"
+	read -r step rdzv <"$WORK/started"
 	srun=$(sed -n 's/.*;pid=\([0-9]*\);.*/\1/p' "$rdzv/step")
 	same "$srun" "$!"
 }
 
-# Kill srun and the child that would tell Slurm of its death, as a lost host would.
+# Kills srun, and its child that would report its death to Slurm, as the loss of the host does.
 kill_srun() { kill -9 "$srun" $(pgrep -P "$srun" -x srun); }
 
-# Make in $WORK/.ddp what a killed srun of an ended step leaves; print its directory. The
-# arguments are changes to the record, for sed.
+# leftover NONCE [SED_OPTION...]: creates what the killed srun of an ended step leaves in $WORK/.ddp, and prints the directory's
+# path. The options of sed change its record.
 leftover()
 {
 	local record dir nonce=$1
@@ -82,9 +81,9 @@ leftover()
 
 names=(RANK MASTER_ADDR DDP_INIT_METHOD DDP_INIT_FILE DDP_RENDEZVOUS DDP_ERROR)
 
-# --- while the step runs, and after it ---------------------------------------------------
+# --- Contents and removal ----------------------------------------------------------------
 
-@test "every node sees a private directory of the user's with the step's record" {
+@test "every node sees a private directory of the user with the step's record" {
 	try mc srun -N2 -l --ddp sh -c 'cd "$DDP_RENDEZVOUS" && [ "${PWD#"$SLURM_SUBMIT_DIR/.ddp/"}" != "$PWD" ] &&
 		stat -c "%a %u %F" .. . step && ls -A | tr "\n" " " && cut -c1-3 step'
 	same "$rc" 0
@@ -99,7 +98,7 @@ step v1;"
 	empty "$WORK"
 }
 
-@test "the name has cluster, job, step and attempt, and no two steps share it" {
+@test "the directory's name has cluster, job, step, attempt and a nonce, and differs between steps" {
 	try mc sbatch -W -o job.out --wrap 'for i in 1 2; do
 		srun --ddp sh -c '\''echo "$DDP_JOB $DDP_ATTEMPT ${DDP_RENDEZVOUS##*/}"'\''; done'
 	same "$rc" 0
@@ -107,17 +106,17 @@ step v1;"
 	same "$(cat "$TOP/steps")" "step 0
 step 1"
 	same "$(not_waiting <"$WORK/job.out" | sed 's/.*-//' | sort -u | wc -l)" 2
-	gone "$WORK/.ddp"
+	missing "$WORK/.ddp"
 }
 
-@test ".ddp stays for the records of failures" {
+@test ".ddp remains if it contains failure records" {
 	try mc srun --ddp sh -c 'mkdir "${DDP_RENDEZVOUS%/*}/failed-$SLURM_JOB_ID.0"; touch "${DDP_RENDEZVOUS%/*}/failed-$SLURM_JOB_ID.0/rank0"'
 	same "$rc" 0
 	same "$(cd "$WORK/.ddp" && find . -mindepth 1 | sed 's/failed-[0-9]*/failed-N/' | sort)" "./failed-N.0
 ./failed-N.0/rank0"
 }
 
-@test "what the job put into it goes too, and nothing that links lead to" {
+@test "files that the job put into the directory are removed, targets of its links are not" {
 	own_dir "$WORK/outside"
 	as_user touch "$WORK/outside/precious"
 	try mc srun --ddp sh -c 'cd "$DDP_RENDEZVOUS" && mkdir -p a/b/c/d/e/f/g/h "with blank" && touch a/b/c/d/file .hidden "with blank/x" &&
@@ -128,45 +127,45 @@ step 1"
 ./outside/precious"
 }
 
-@test "srun without --ddp makes nothing" {
+@test "srun without --ddp creates no directory and sets no variables" {
 	own_dir "$WORK/d"
 	try mc srun sh -c 'ls -A; env | grep -E "^(DDP_|SLURM_DDP_STEP)" | grep -vE "^DDP_(SRCDIR|BUILDDIR|PLUGIN|SEED|ROUNDS|LONG|SHORT|MPI_TYPE)="'
 	same "$rc" 1
 	same "$out" d
-	same "$(lines "$err" ddp:)" 0
+	same "$(count_lines "$err" ddp:)" 0
 	empty "$WORK/d"
 }
 
-@test "--no-ddp and SLURM_DDP=0 make nothing" {
+@test "--no-ddp and SLURM_DDP=0 create no directory and set no variables" {
 	try mc env SLURM_DDP=1 srun --no-ddp sh -c 'ls -A; echo "${RANK-UNSET}"'
 	same "$rc:$out:$err" "0:UNSET:"
 	try mc env SLURM_DDP=0 srun sh -c 'ls -A; echo "${RANK-UNSET}"'
 	same "$rc:$out:$err" "0:UNSET:"
 }
 
-@test "a directory that the job deleted is no error at its end" {
+@test "a directory that the job itself deleted is no error" {
 	own_dir "$WORK/d"
 	try mc_in "$WORK/d" srun --ddp sh -c 'rm -rf "$SLURM_SUBMIT_DIR"'
 	same "$rc" 0
-	same "$(lines "$err" ddp:)" 0
+	same "$(count_lines "$err" ddp:)" 0
 	empty "$WORK"
 }
 
-@test "a working directory that is deleted before srun starts: Slurm refuses, with --ddp or without" {
-	# srun 22.05 ends with "getcwd failed" before it calls a plugin, so there is nothing to warn of.
+@test "a working directory deleted before srun starts is Slurm's error, with and without --ddp" {
+	# srun 22.05 fails with "getcwd failed" before it calls a plugin.
 	for ddp in --ddp --no-ddp; do
 		own_dir "$WORK/d"
 		try as_user sh -c 'cd "$0" && rmdir "$0" && exec "$@"' "$WORK/d" "$minicluster" run srun $ddp true
 		same "$rc" 255
 		has "$err" "srun: error: getcwd failed"
-		same "$(lines "$err" ddp:)" 0
+		same "$(count_lines "$err" ddp:)" 0
 	done
 	empty "$WORK"
 }
 
-# --- where it is made ------------------------------------------------------------------
+# --- Location ----------------------------------------------------------------------------
 
-@test "--ddp-rdzv: %j, %s, %u and %n, missing components are made and removed again" {
+@test "--ddp-rdzv with %j, %s, %u and %n: missing directories are created and removed" {
 	user=$(as_user id -un)
 	try mc srun -w n2 -N1 --ddp --ddp-rdzv="$WORK/a/%u/%j-%s/%n" sh -c 'echo "$SLURM_JOB_ID $DDP_RENDEZVOUS"; stat -c %a a a/*/*'
 	same "$rc" 0
@@ -176,7 +175,7 @@ step 1"
 	empty "$WORK"
 }
 
-@test "--ddp-rdzv: a relative path lies below the working directory" {
+@test "--ddp-rdzv with a relative path is relative to the working directory" {
 	own_dir "$WORK/there"
 	try mc_in "$WORK/there" srun --ddp --ddp-rdzv=x/y "$SHOW" DDP_RENDEZVOUS
 	same "$rc" 0
@@ -184,7 +183,7 @@ step 1"
 	empty "$WORK/there"
 }
 
-@test "--ddp-rdzv: what was there before stays, with what is in it" {
+@test "--ddp-rdzv: existing directories, and new ones with files in them, are kept" {
 	own_dir "$WORK/there/mine"
 	try mc srun --ddp --ddp-rdzv=there/new true
 	same "$rc:$err" "0:"
@@ -195,7 +194,7 @@ step 1"
 	same "$(ls -A "$WORK/there/new")" file
 }
 
-@test "srun --jobid from outside the job knows the cluster's name, too" {
+@test "srun --jobid from outside the job has the cluster's name in DDP_JOB" {
 	mc salloc -Q -N1 --no-shell
 	job=$(mc squeue -h -o %i)
 	try mc env -u SLURM_CLUSTER_NAME srun --jobid="$job" --ddp "$SHOW" DDP_JOB
@@ -203,7 +202,7 @@ step 1"
 	same "${out#*@n? }" "DDP_JOB=$(sed -n s/^ClusterName=//p "$MINICLUSTER_DIR/slurm.conf").$job.0"
 }
 
-@test "srun --uid by root: %u, the default and what is accepted are the user's" {
+@test "srun --uid by root: %u, the default directory and its checks are those of the user" {
 	need_root
 	uid() { try in_work "$minicluster" run srun --uid=nobody -N1 -n1 --ddp "$@" "$SHOW" DDP_RENDEZVOUS; }
 	uid --ddp-rdzv="$WORK/%u"
@@ -219,7 +218,7 @@ step 1"
 
 in_work() { (cd "$WORK" && "$@"); }
 
-@test "SLURM_DDP_RDZV and rdzv= of plugstack.conf do the same; the nearer wins" {
+@test "rdzv= in plugstack.conf, SLURM_DDP_RDZV and --ddp-rdzv set the directory; the last has priority" {
 	site "rdzv=$WORK/site-%u"
 	try mc srun --ddp "$SHOW" DDP_RENDEZVOUS
 	has "$out" "DDP_RENDEZVOUS=$WORK/site-$(as_user id -un)/\.ddp/"
@@ -230,7 +229,7 @@ in_work() { (cd "$WORK" && "$@"); }
 	empty "$WORK"
 }
 
-@test "--ddp-rdzv of sbatch is for every step of the job" {
+@test "--ddp-rdzv of sbatch applies to every step of the job" {
 	try mc sbatch -W -o job.out --ddp --ddp-rdzv=up/%j --wrap "for i in 1 2; do srun -n1 $SHOW DDP_RENDEZVOUS; done"
 	same "$rc" 0
 	job=$(sed -n 's/^Submitted batch job //p' <<<"$out")
@@ -239,25 +238,25 @@ in_work() { (cd "$WORK" && "$@"); }
 	same "$(ls -A "$WORK")" job.out
 }
 
-@test "--ddp-rdzv: '?', '#' and a '%' before anything else are refused in one line" {
+@test "--ddp-rdzv and SLURM_DDP_RDZV with characters that a URL cannot contain are refused in one line" {
 	for path in 'a?b' 'a#b' 'a%xb' 'a%' 'a%%j' ''; do
 		try mc srun --ddp --ddp-rdzv="$path" touch ran
 		same "$rc:$out" "255:"
-		same "$(lines "$err" ddp:)" 1
+		same "$(count_lines "$err" ddp:)" 1
 		has "$err" "^srun: error: ddp: --ddp-rdzv"
 		try mc sbatch --ddp-rdzv="$path" --wrap 'touch ran'
 		same "$rc:$out" "255:"
-		same "$(lines "$err" ddp:)" 1
+		same "$(count_lines "$err" ddp:)" 1
 	done
-	# With --ddp the variable is refused as the option is; with SLURM_DDP=1 alone an error no
-	# longer ends srun unless plugstack.conf says "required".
+	# The variable is refused like the option if srun has --ddp. With SLURM_DDP=1 only, the error ends srun only if
+	# plugstack.conf has required.
 	try mc env SLURM_DDP_RDZV='a?b' srun --ddp touch ran
 	same "$rc:$out" "255:"
-	same "$(lines "$err" ddp:)" 1
+	same "$(count_lines "$err" ddp:)" 1
 	try mc env SLURM_DDP=1 SLURM_DDP_RDZV='a?b' srun "$SHOW" RANK WORLD_SIZE MASTER_ADDR MASTER_PORT DDP_ERROR
 	same "$rc" 0
 	same "${out#*@n? }" "RANK=UNSET WORLD_SIZE=UNSET MASTER_ADDR=UNSET MASTER_PORT=UNSET DDP_ERROR=SLURM_DDP_RDZV=a?b: '?' cannot be part of a rendezvous URL; choose another directory"
-	same "$(lines "$err" ddp:)" 1
+	same "$(count_lines "$err" ddp:)" 1
 	required
 	try mc env SLURM_DDP=1 SLURM_DDP_RDZV='a?b' srun touch ran
 	same "$rc:$out" "1:"
@@ -265,7 +264,7 @@ in_work() { (cd "$WORK" && "$@"); }
 	empty "$WORK"
 }
 
-@test "names that a URL cannot carry: the directory is made, the URLs stay unset" {
+@test "a working directory whose name a URL cannot contain: the directory is created, the URLs are unset" {
 	for name in 'a?b' 'a#b' 'a%jb'; do
 		own_dir "$WORK/$name"
 		try mc_in "$WORK/$name" srun -n2 --ddp "$SHOW" RANK DDP_INIT_METHOD DDP_INIT_FILE DDP_RENDEZVOUS DDP_ERROR
@@ -273,10 +272,10 @@ in_work() { (cd "$WORK" && "$@"); }
 		same "$(sort <<<"$out" | sed 's/.*@n. //; s|/[^/]*-[0-9a-f]\{16\} | |')" \
 			"RANK=0 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=$WORK/$name/.ddp DDP_ERROR=UNSET
 RANK=1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=$WORK/$name/.ddp DDP_ERROR=UNSET"
-		same "$(lines "$err" ddp:)" 1
+		same "$(count_lines "$err" ddp:)" 1
 		has "$err" "ddp: .*which a URL cannot carry: DDP_INIT_METHOD stays unset"
 		empty "$WORK/$name"
-		# Below such a directory a relative path is refused, for the same reason.
+		# A relative --ddp-rdzv in it is refused for the same reason.
 		required
 		try mc_in "$WORK/$name" srun --ddp --ddp-rdzv=x touch ran
 		same "$rc" 1
@@ -286,7 +285,7 @@ RANK=1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=$WORK/$name/.ddp
 	done
 }
 
-@test "blanks, semicolons, equals signs and other letters in the path reach the task as they are" {
+@test "blanks, semicolons, equals signs, quotes and other letters in the path reach the task unchanged" {
 	name="a b;c=d 'e' \"f\" ü,\\"
 	own_dir "$WORK/$name"
 	try mc_in "$WORK/$name" srun -N2 --ddp sh -c 'test -f "$DDP_RENDEZVOUS/step" && test "file://$DDP_RENDEZVOUS/store" = "$DDP_INIT_FILE" && echo "${DDP_RENDEZVOUS%/.ddp/*}"'
@@ -296,10 +295,10 @@ $WORK/$name"
 	empty "$WORK/$name"
 }
 
-# --- what is refused -------------------------------------------------------------------
+# --- Refused directories -----------------------------------------------------------------
 
-# The base $1 is unusable, message $2. By default: one warning, and env:// works. Asked for on the
-# command line, in the environment or by the administrator: no task trains.
+# refused BASE MESSAGE: BASE is unusable for this reason. If it is only the default, one warning is printed and env:// works. If the
+# command line, the environment or plugstack.conf names it, no task gets a rank.
 refused()
 {
 	local base=$1 message=$2
@@ -307,30 +306,30 @@ refused()
 	same "$rc" 0
 	same "$(sort <<<"$out")" "0@n1 RANK=0 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=UNSET DDP_ERROR=UNSET
 1@n2 RANK=1 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=UNSET DDP_ERROR=UNSET"
-	same "$(lines "$err" ddp:)" 1
+	same "$(count_lines "$err" ddp:)" 1
 	has "$err" "ddp: no rendezvous directory: $message"
 
 	try mc srun -N2 --ddp --ddp-rdzv="$base" touch ran
 	same "$rc:$out" "255:"
-	same "$(lines "$err" ddp:)" 1
+	same "$(count_lines "$err" ddp:)" 1
 	has "$err" "^srun: error: ddp: $message"
 
 	try mc env SLURM_DDP_RDZV="$base" srun -N2 --ddp "$SHOW" RANK MASTER_ADDR
 	same "$rc" 0
 	same "$(sort <<<"$out")" "0@n1 RANK=UNSET MASTER_ADDR=UNSET
 1@n2 RANK=UNSET MASTER_ADDR=UNSET"
-	same "$(lines "$err" ddp:)" 1
+	same "$(count_lines "$err" ddp:)" 1
 
 	required
 	try mc env SLURM_DDP_RDZV="$base" srun -N2 --ddp touch ran
 	same "$rc:$out" "1:"
 	same "$(grep -c 'error: ddp:' <<<"$err")" 1
 	has "$err" "error: ddp: $message"
-	gone "$WORK/ran"
+	missing "$WORK/ran"
 	setup
 }
 
-@test "a .ddp that is a symbolic link is refused, and nothing is made behind it" {
+@test "a .ddp that is a symbolic link is refused, and nothing is created in its target" {
 	own_dir "$WORK/d" "$WORK/elsewhere"
 	as_user ln -s ../elsewhere "$WORK/d/.ddp"
 	refused "$WORK/d" "$WORK/d/\.ddp is a symbolic link"
@@ -338,14 +337,14 @@ refused()
 	[ -L "$WORK/d/.ddp" ]
 }
 
-@test "a .ddp that is a file is refused and stays" {
+@test "a .ddp that is a file is refused and kept" {
 	own_dir "$WORK/d"
 	as_user touch "$WORK/d/.ddp"
 	refused "$WORK/d" "cannot open $WORK/d/\.ddp: Not a directory"
 	[ -f "$WORK/d/.ddp" ]
 }
 
-@test "a .ddp of another user is refused" {
+@test "a .ddp that belongs to another user is refused" {
 	need_root
 	own_dir "$WORK/d"
 	install -d -o daemon -m 777 "$WORK/d/.ddp"
@@ -353,14 +352,14 @@ refused()
 	empty "$WORK/d/.ddp"
 }
 
-@test "a .ddp that everybody may write to is refused" {
+@test "a .ddp that is writable for everybody is refused" {
 	own_dir "$WORK/d/.ddp"
 	chmod 777 "$WORK/d/.ddp"
 	refused "$WORK/d" "$WORK/d/\.ddp is writable for everybody"
 	empty "$WORK/d/.ddp"
 }
 
-@test "a base that everybody may write to is refused without the sticky bit" {
+@test "a base directory that is writable for everybody is refused without the sticky bit, accepted with it" {
 	own_dir "$WORK/d"
 	chmod 777 "$WORK/d"
 	refused "$WORK/d" "$WORK/d is writable for everybody and not sticky"
@@ -368,11 +367,11 @@ refused()
 	chmod 1777 "$WORK/d"
 	try mc_in "$WORK/d" srun -N2 --ddp "$SHOW" DDP_ERROR DDP_INIT_FILE
 	same "$rc:$err" "0:"
-	same "$(lines "$out" "DDP_ERROR=UNSET DDP_INIT_FILE=file://$WORK/d/.ddp/")" 2
+	same "$(count_lines "$out" "DDP_ERROR=UNSET DDP_INIT_FILE=file://$WORK/d/.ddp/")" 2
 	empty "$WORK/d"
 }
 
-@test "a base that is another user's symbolic link is refused, one's own is not" {
+@test "a base directory that is a symbolic link of another user is refused, the user's own link is accepted" {
 	need_root
 	install -d -m 1777 "$TOP/other"
 	own_dir "$WORK/d"
@@ -388,22 +387,22 @@ refused()
 	empty "$WORK/d"
 }
 
-@test "a base that somebody else could exchange is refused, on any level; so is one that another user made first" {
+@test "a base directory below one that another user could exchange or created first is refused, at any level" {
 	need_root
 	install -d -m 1777 "$TOP/other"
-	# The manual's own example, rdzv=/scratch/%u, where somebody was there before.
+	# rdzv=/scratch/%u, the example of spank-ddp(8), if another user created the directory first.
 	install -d -o daemon -m 777 "$TOP/other/$(as_user id -un)"
 	required
 	try mc srun -N2 --ddp --ddp-rdzv="$TOP/other/%u" touch ran
 	same "$rc" 1
 	has "$err" "error: ddp: $TOP/other/$(as_user id -un) belongs to user $(id -u daemon)"
-	gone "$WORK/ran"
+	missing "$WORK/ran"
 	setup
 	empty "$TOP/other/$(as_user id -un)"
 	rmdir "$TOP/other/$(as_user id -un)"
 	own_dir "$TOP/other/$(as_user id -un)"
 	try mc srun -N2 --ddp --ddp-rdzv="$TOP/other/%u" "$SHOW" DDP_INIT_FILE
-	same "$(lines "$out" "DDP_INIT_FILE=file://$TOP/other/$(as_user id -un)/.ddp/")" 2
+	same "$(count_lines "$out" "DDP_INIT_FILE=file://$TOP/other/$(as_user id -un)/.ddp/")" 2
 
 	install -d -o daemon "$TOP/other/theirs"
 	install -d -o nobody "$TOP/other/theirs/d"
@@ -416,39 +415,39 @@ refused()
 	try mc srun --ddp --ddp-rdzv="$WORK/d/e" true
 	same "$rc:$err" "0:"
 
-	# /home -> /gpfs/home is root's, and so is what it leads to.
+	# Like /home -> /gpfs/home: the link and its target belong to root.
 	ln -s "$WORK" "$TOP/other/home"
 	try mc srun -N2 --ddp --ddp-rdzv="$TOP/other/home/d/e" "$SHOW" DDP_INIT_FILE
-	same "$(lines "$out" "DDP_INIT_FILE=file://$TOP/other/home/d/e/.ddp/")" 2
+	same "$(count_lines "$out" "DDP_INIT_FILE=file://$TOP/other/home/d/e/.ddp/")" 2
 	empty "$WORK/d/e"
 }
 
-@test "a working directory that will not do, by default: the user's home does" {
+@test "an unusable working directory, by default: the home directory is used" {
 	own_dir "$WORK/d" "$WORK/home"
 	chmod 2775 "$WORK/d"
 	USER_HOME=$WORK/home try mc_in "$WORK/d" srun -N2 --ddp "$SHOW" DDP_INIT_FILE DDP_ERROR
 	same "$rc:$err" "0:"
-	same "$(lines "$out" "DDP_INIT_FILE=file://$WORK/home/\.ddp/.* DDP_ERROR=UNSET")" 2
+	same "$(count_lines "$out" "DDP_INIT_FILE=file://$WORK/home/\.ddp/.* DDP_ERROR=UNSET")" 2
 	empty "$WORK/home"
 	empty "$WORK/d"
 	try mc_in "$WORK/d" srun -N2 --ddp "$SHOW" DDP_INIT_FILE
 	has "$err" "^ddp: no rendezvous directory: $WORK/d is writable for group"
 }
 
-@test "a working directory that is not writable is refused" {
+@test "a working directory without write permission is refused" {
 	mkdir "$TOP/other"
 	chmod 555 "$TOP/other"
 	refused "$TOP/other" "cannot (make $TOP/other/\.ddp|write in $TOP/other): Permission denied"
 	empty "$TOP/other"
 }
 
-@test "two users in one sticky directory: %u keeps them apart" {
+@test "two users in one sticky directory: refused without %u, different directories with %u" {
 	need_root
 	install -d -m 1777 "$TOP/other"
-	try mc srun --ddp --ddp-rdzv="$TOP/other" sh -c "touch '$WORK/began'; within() { :; }; until [ -e '$WORK/end' ]; do sleep 0.05; done" &
+	try mc srun --ddp --ddp-rdzv="$TOP/other" sh -c "touch '$WORK/started'; within() { :; }; until [ -e '$WORK/end' ]; do sleep 0.05; done" &
 	first=$!
-	within 20 test -e "$WORK/began"
-	# The first has .ddp there, so the error advises %u. -D: this directory may be closed to the second user.
+	within 20 test -e "$WORK/started"
+	# -D, as the working directory may be closed to the second user.
 	try as_other_user "$minicluster" run srun -D / --ddp --ddp-rdzv="$TOP/other" true
 	same "$rc" 255
 	has "$err" "ddp: $TOP/other/\.ddp belongs to user $(as_user id -u); .*%u"
@@ -460,157 +459,157 @@ refused()
 	empty "$TOP/other"
 }
 
-# --- storage that fails, or is not shared ----------------------------------------------
+# --- Storage that fails or is not shared -------------------------------------------------
 
-# srun finds $WORK/d unusable in a mount namespace changed by $1: message $2.
-refused_apart()
+# refused_hidden CHANGE MESSAGE: like refused, for $WORK/d in a mount namespace that CHANGE made for srun only.
+refused_hidden()
 {
 	local change=$1 message=$2
 	own_dir "$WORK/d"
-	try apart "$change" "$WORK/d" srun -N2 --ddp "$SHOW" "${names[@]}"
+	try hidden_from_nodes "$change" "$WORK/d" srun -N2 --ddp "$SHOW" "${names[@]}"
 	same "$rc" 0
 	same "$(sort <<<"$out")" "0@n1 RANK=0 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=UNSET DDP_ERROR=UNSET
 1@n2 RANK=1 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=UNSET DDP_ERROR=UNSET"
-	same "$(lines "$err" ddp:)" 1
+	same "$(count_lines "$err" ddp:)" 1
 	has "$err" "ddp: no rendezvous directory: $message"
 
-	try apart "$change" "$WORK" env SLURM_DDP_RDZV="$WORK/d" srun -N2 --ddp "$SHOW" RANK MASTER_ADDR
+	try hidden_from_nodes "$change" "$WORK" env SLURM_DDP_RDZV="$WORK/d" srun -N2 --ddp "$SHOW" RANK MASTER_ADDR
 	same "$rc" 0
 	same "$(sort <<<"$out")" "0@n1 RANK=UNSET MASTER_ADDR=UNSET
 1@n2 RANK=UNSET MASTER_ADDR=UNSET"
-	same "$(lines "$err" ddp:)" 1
+	same "$(count_lines "$err" ddp:)" 1
 
 	required
-	try apart "$change" "$WORK" srun -N2 --ddp --ddp-rdzv=d touch ran
+	try hidden_from_nodes "$change" "$WORK" srun -N2 --ddp --ddp-rdzv=d touch ran
 	[ "$rc" -ne 0 ]
 	same "$(grep -c 'error: ddp:' <<<"$err")" 1
 	has "$err" "error: ddp: ${message/d/d}"
-	gone "$WORK/ran"
+	missing "$WORK/ran"
 	setup
 }
 
-@test "a read-only file system: a warning, or an error where it was asked for" {
+@test "a read-only file system: a warning if it is the default, an error if it was named" {
 	need_root
-	refused_apart "mount -t tmpfs -o ro,mode=755,uid=$(id -u nobody) none '$WORK/d'" \
+	refused_hidden "mount -t tmpfs -o ro,mode=755,uid=$(id -u nobody) none '$WORK/d'" \
 		"cannot (make|write in) $WORK/d.*: Read-only file system"
 }
 
-@test "a full file system: a warning, or an error where it was asked for; nothing stays on it" {
+@test "a full file system: a warning if it is the default, an error if it was named; no file remains" {
 	need_root
 	full="mount -t tmpfs -o size=64k,mode=755,uid=$(id -u nobody) none '$WORK/d' && { head -c 1M /dev/zero >'$WORK/d/big' 2>/dev/null; :; }"
-	refused_apart "$full" "cannot write in $WORK/d/\.ddp/.*: No space left on device"
-	try apart "$full" "$WORK" sh -c 'srun --ddp --ddp-rdzv=d/new/er true 2>/dev/null; ls -A d'
+	refused_hidden "$full" "cannot write in $WORK/d/\.ddp/.*: No space left on device"
+	try hidden_from_nodes "$full" "$WORK" sh -c 'srun --ddp --ddp-rdzv=d/new/er true 2>/dev/null; ls -A d'
 	same "$out" big
 }
 
-@test "a file system without inodes: nothing stays on it" {
+@test "a file system without free inodes: an error, and no file remains" {
 	need_root
 	for n in 1 2 3; do
 		own_dir "$WORK/d"
 		# shellcheck disable=SC2016
-		try apart "mount -t tmpfs -o nr_inodes=$((n + 1)),mode=755,uid=$(id -u nobody) none '$WORK/d'" "$WORK" \
+		try hidden_from_nodes "mount -t tmpfs -o nr_inodes=$((n + 1)),mode=755,uid=$(id -u nobody) none '$WORK/d'" "$WORK" \
 			sh -c 'srun --ddp --ddp-rdzv=d/new "$0" RANK; ls -A d' "$SHOW"
 		same "${out#*@n? }" "RANK=UNSET"
 		has "$err" "ddp: cannot .*: No space left on device"
 	done
 }
 
-@test "a submit host with another file system: env:// works, the file rendezvous is unset" {
+@test "submit host and nodes share no file system, default directory: one warning a node, env:// works" {
 	need_root
 	own_dir "$WORK/d"
-	try apart "mount -t tmpfs -o mode=755,uid=$(id -u nobody) none '$WORK/d'" "$WORK/d" srun -N1 -n2 -w n2 --ddp "$SHOW" "${names[@]}"
+	try hidden_from_nodes "mount -t tmpfs -o mode=755,uid=$(id -u nobody) none '$WORK/d'" "$WORK/d" srun -N1 -n2 -w n2 --ddp "$SHOW" "${names[@]}"
 	same "$rc" 0
 	same "$(sort <<<"$out")" "0@n2 RANK=0 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=UNSET DDP_ERROR=UNSET
 1@n2 RANK=1 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_INIT_FILE=UNSET DDP_RENDEZVOUS=UNSET DDP_ERROR=UNSET"
-	same "$(lines "$err" ddp:)" 1
+	same "$(count_lines "$err" ddp:)" 1
 	has "$err" "ddp: no rendezvous directory: node n2 does not share $WORK/d/\.ddp/[^ ]* with $(hostname), where srun ran"
-	# Each node speaks for itself: rank 0's does not know what the others see.
-	try apart "mount -t tmpfs -o mode=755,uid=$(id -u nobody) none '$WORK/d'" "$WORK/d" srun -N2 --ntasks-per-node=2 --ddp "$SHOW" RANK DDP_INIT_FILE DDP_ERROR
+	# Each node warns for its own tasks.
+	try hidden_from_nodes "mount -t tmpfs -o mode=755,uid=$(id -u nobody) none '$WORK/d'" "$WORK/d" srun -N2 --ntasks-per-node=2 --ddp "$SHOW" RANK DDP_INIT_FILE DDP_ERROR
 	same "$rc" 0
-	same "$(lines "$out" "RANK=[0-3] DDP_INIT_FILE=UNSET DDP_ERROR=UNSET$")" 4
+	same "$(count_lines "$out" "RANK=[0-3] DDP_INIT_FILE=UNSET DDP_ERROR=UNSET$")" 4
 	same "$(sed -E 's/^ddp: no rendezvous directory: node (n.) does not share .*/\1/' <<<"$err" | sort)" "n1
 n2"
 }
 
-@test "a submit host with another file system, asked for: the tasks fail and say which node, path and host" {
+@test "submit host and nodes share no file system, named directory: tasks fail, with node, path and submit host in the message" {
 	need_root
 	own_dir "$WORK/d"
 	change="mount -t tmpfs -o mode=755,uid=$(id -u nobody) none '$WORK/d'"
 	message="ddp: node n(.) does not share $WORK/d/\.ddp/[^ ]* with $(hostname), where srun ran .*--ddp-rdzv=DIR"
-	try apart "$change" "$WORK" srun -N2 -n4 --ddp --ddp-rdzv="$WORK/d" "$SHOW" RANK WORLD_SIZE MASTER_ADDR MASTER_PORT LOCAL_RANK
+	try hidden_from_nodes "$change" "$WORK" srun -N2 -n4 --ddp --ddp-rdzv="$WORK/d" "$SHOW" RANK WORLD_SIZE MASTER_ADDR MASTER_PORT LOCAL_RANK
 	same "$rc" 0
 	same "$(sed 's/.*@n. //' <<<"$out" | sort -u)" "RANK=UNSET WORLD_SIZE=UNSET MASTER_ADDR=UNSET MASTER_PORT=UNSET LOCAL_RANK=UNSET"
 	same "$(grep -oE "$message" <<<"$err" | grep -oE 'node n.' | sort)" "node n1
 node n2"
 	required
-	try apart "$change" "$WORK" srun -N2 -n4 --ddp --ddp-rdzv="$WORK/d" touch ran
+	try hidden_from_nodes "$change" "$WORK" srun -N2 -n4 --ddp --ddp-rdzv="$WORK/d" touch ran
 	same "$rc" 1
 	same "$(grep -oE "$message" <<<"$err" | grep -oE 'node n.' | sort)" "node n1
 node n2"
-	gone "$WORK/ran"
+	missing "$WORK/ran"
 	same "$(mc sinfo -h -o %T)" idle
 }
 
-@test "a working directory that the nodes do not have: a warning, env:// works" {
+@test "a working directory that the nodes do not have: one warning, env:// works" {
 	need_root
 	own_dir "$WORK/d"
-	try apart "mount -t tmpfs -o mode=755 none '$WORK/d' && install -d -o nobody '$WORK/d/sub'" "$WORK" \
+	try hidden_from_nodes "mount -t tmpfs -o mode=755 none '$WORK/d' && install -d -o nobody '$WORK/d/sub'" "$WORK" \
 		sh -c 'cd d/sub && exec srun --ddp "$0" RANK MASTER_ADDR DDP_INIT_METHOD DDP_ERROR' "$SHOW"
 	same "$rc" 0
 	same "${out#*@n? }" "RANK=0 MASTER_ADDR=127.0.0.1 DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET"
-	same "$(lines "$err" ddp:)" 1
+	same "$(count_lines "$err" ddp:)" 1
 	has "$err" "ddp: no rendezvous directory: node n. does not share $WORK/d/sub/\.ddp/"
 }
 
-# --- ends that are not the end of the tasks ---------------------------------------------
+# --- Interrupted steps ---------------------------------------------------------------------
 
-@test "Ctrl-C twice cleans up" {
+@test "Ctrl-C twice removes the directory" {
 	begin_step -N2
 	kill -INT "$srun"
 	within 60 grep -q 'interrupt (one more within 1 sec to abort)' "$TOP/step.err"
 	kill -INT "$srun"
 	wait $! || status=$?
 	[ "${status-0}" -ne 0 ]
-	within 60 gone "$WORK/.ddp"
+	within 60 missing "$WORK/.ddp"
 }
 
-@test "SIGTERM to srun cleans up" {
+@test "SIGTERM to srun removes the directory" {
 	begin_step -N2
 	kill -TERM "$srun"
 	wait $! || status=$?
 	[ "${status-0}" -ne 0 ]
-	within 60 gone "$WORK/.ddp"
+	within 60 missing "$WORK/.ddp"
 }
 
-@test "scancel of the step cleans up" {
+@test "scancel of the step removes the directory" {
 	begin_step -N2
 	mc scancel "$step"
 	wait $! || status=$?
 	[ "${status-0}" -ne 0 ]
-	within 60 gone "$WORK/.ddp"
+	within 60 missing "$WORK/.ddp"
 }
 
-# --- leftovers ---------------------------------------------------------------------------
+# --- Leftovers of killed sruns -------------------------------------------------------------
 
-@test "srun killed: the next --ddp step removes the leftover once the step has ended, not before" {
+@test "after srun was killed, the next --ddp step removes its directory once its step has ended" {
 	mc salloc -Q -N1 --no-shell
 	job=$(mc squeue -h -o %i)
 	begin_step --jobid="$job" --overlap -n1
 	kill_srun
-	within 60 gone "/proc/$srun"
-	# The tasks are still there, and so is their directory.
+	within 60 missing "/proc/$srun"
+	# The tasks still run, so their directory is kept.
 	try mc srun --jobid="$job" --overlap -n1 --ddp true
 	same "$rc:$err" "0:"
 	[ -s "$rdzv/step" ]
 	mc scancel "$step"
 	within 20 no_step "$step"
-	# A step without --ddp looks for nothing.
+	# A step without --ddp does not clean up.
 	try mc srun --jobid="$job" --overlap -n1 true
 	same "$rc:$err" "0:"
 	[ -s "$rdzv/step" ]
 	try mc srun --jobid="$job" --overlap -n1 --ddp true
 	same "$rc:$err" "0:"
-	gone "$WORK/.ddp"
+	missing "$WORK/.ddp"
 }
 
 @test "a leftover of a job that Slurm no longer knows is removed" {
@@ -618,27 +617,27 @@ node n2"
 	[ -d "$dir" ]
 	try mc srun --ddp true
 	same "$rc:$err" "0:"
-	gone "$WORK/.ddp"
+	missing "$WORK/.ddp"
 }
 
-@test "a leftover of an earlier attempt is removed while the step of its number runs again" {
+@test "a leftover of an earlier attempt is removed while a step with the same id runs" {
 	mc salloc -Q -N1 --no-shell
 	job=$(mc squeue -h -o %i)
 	begin_step --jobid="$job" --overlap -n1
 	dir=$(leftover 0123456789abcdef -e "s/;job=[0-9]*/;job=$job/")
 	same "${dir%.0-*}" "${rdzv%.0-*}"
-	# Of the same attempt it is the step that runs.
+	# In the same attempt the leftover could be the running step's.
 	try mc srun --jobid="$job" --overlap -n1 --ddp true
 	same "$rc:$err" "0:"
 	[ -s "$dir/step" ]
 	try mc env SLURM_RESTART_COUNT=1 srun --jobid="$job" --overlap -n1 --ddp "$SHOW" DDP_ATTEMPT
 	same "$rc:$err" "0:"
 	same "${out#*@n? }" "DDP_ATTEMPT=1"
-	gone "$dir"
+	missing "$dir"
 	[ -s "$rdzv/step" ]
 }
 
-@test "a killed srun that nobody has waited for is no live srun" {
+@test "a leftover whose srun is a zombie is removed" {
 	background /usr/bin/python3 -c 'import os, time
 pid = os.fork() or os._exit(0)
 print(pid, flush=True)
@@ -651,24 +650,24 @@ time.sleep(60)' >"$TOP/zombie"
 	grep -q ";pid=$pid;" "$dir/step"
 	try mc srun --ddp true
 	same "$rc:$err" "0:"
-	gone "$WORK/.ddp"
+	missing "$WORK/.ddp"
 }
 
-@test "a leftover whose srun lives stays, whatever Slurm says of the step" {
+@test "a leftover whose srun still runs is kept, even if the step has ended" {
 	sleep 600 3>&- &
 	began=$(awk '{ print $22 }' "/proc/$!/stat")
 	dir=$(leftover 0123456789abcdef -e "s/;pid=4194304/;pid=$!/" -e "s/;began=[0-9]*/;began=$began/")
 	try mc srun --ddp true
 	same "$rc:$err" "0:"
 	[ -s "$dir/step" ]
-	# The same pid, but of a process that began at another time, is another process.
+	# The same pid with another start time is another process.
 	as_user sed -i "s/;began=[0-9]*/;began=1/" "$dir/step"
 	try mc srun --ddp true
 	same "$rc:$err" "0:"
-	gone "$WORK/.ddp"
+	missing "$WORK/.ddp"
 }
 
-@test "a leftover of another host is removed when it is older than a day" {
+@test "a leftover of another host is removed after a day" {
 	dir=$(leftover 0123456789abcdef -e 's/;from=[^;]*/;from=elsewhere/')
 	try mc srun --ddp true
 	same "$rc:$err" "0:"
@@ -679,10 +678,10 @@ time.sleep(60)' >"$TOP/zombie"
 	as_user touch -d '25 hours ago' "$dir"
 	try mc srun --ddp true
 	same "$rc:$err" "0:"
-	gone "$WORK/.ddp"
+	missing "$WORK/.ddp"
 }
 
-@test "a leftover without a record is removed when it is older than a day" {
+@test "a leftover without a record is removed after a day" {
 	dir=$(leftover 0123456789abcdef)
 	as_user rm "$dir/step"
 	try mc srun --ddp true
@@ -691,13 +690,13 @@ time.sleep(60)' >"$TOP/zombie"
 	as_user touch -d '25 hours ago' "$dir"
 	try mc srun --ddp true
 	same "$rc:$err" "0:"
-	gone "$WORK/.ddp"
+	missing "$WORK/.ddp"
 }
 
-@test "a leftover of another cluster stays" {
+@test "a leftover of another cluster is kept" {
 	dir=$(leftover 0123456789abcdef -e 's/;cluster=[^;]*/;cluster=other/')
 	[[ $dir == */other-* ]]
-	# A record of another cluster under a name of this one is not ours to judge either.
+	# The same if the directory's name has this cluster, and the record the other.
 	wrong=$(leftover fedcba9876543210)
 	as_user sed -i 's/;cluster=[^;]*/;cluster=other/' "$wrong/step"
 	as_user touch -d '25 hours ago' "$dir" "$wrong"
@@ -707,7 +706,7 @@ time.sleep(60)' >"$TOP/zombie"
 	[ -s "$wrong/step" ]
 }
 
-@test "a leftover of another user stays" {
+@test "a leftover of another user is kept" {
 	need_root
 	dir=$(leftover 0123456789abcdef)
 	mine=$(leftover fedcba9876543210)
@@ -717,10 +716,10 @@ time.sleep(60)' >"$TOP/zombie"
 	try mc srun --ddp true
 	same "$rc:$err" "0:"
 	[ -s "$dir/step" ]
-	gone "$mine"
+	missing "$mine"
 }
 
-@test "names that are no step's stay" {
+@test "directories whose names are not those of a step are kept" {
 	dir=$(leftover 0123456789abcdef)
 	parent=${dir%/*} cluster=$(basename "${dir%%-*}")
 	own_dir "$parent/$cluster-1.0.0-xyz" "$parent/$cluster" "$parent/mine"
@@ -730,9 +729,9 @@ time.sleep(60)' >"$TOP/zombie"
 	same "$(ls -A "$parent")" "$(printf '%s\n' "$cluster" "$cluster-1.0.0-xyz" mine)"
 }
 
-# --- many at once ------------------------------------------------------------------------
+# --- Concurrent steps ----------------------------------------------------------------------
 
-@test "eight sruns at once in one directory, five times: none fails, nothing stays" {
+@test "eight concurrent sruns in one directory, five times: none fails, and no directory of a step remains" {
 	for _ in 1 2 3 4 5; do
 		for i in 1 2 3 4 5 6 7 8; do
 			base=()
@@ -744,14 +743,14 @@ time.sleep(60)' >"$TOP/zombie"
 		done
 		same "$(cat "$TOP"/err.[1-8])" ""
 		same "$(cat "$TOP"/out.[1-8] | grep -c "^0@n. RANK=0 DDP_ERROR=UNSET DDP_INIT_FILE=file://$WORK/")" 8
-		gone "$WORK/.ddp"
-		# Who made the base is not who leaves it last: it may stay, empty.
+		missing "$WORK/.ddp"
+		# The base may remain, empty, as it is removed only by the srun that created it.
 		same "$(find "$WORK" -mindepth 1 -not -path "$WORK/new" -not -path "$WORK/new/er")" ""
 	done
 }
 
-@test "another srun that removes an empty .ddp or base just then disturbs nobody" {
-	# A stand-in for the other srun, far worse than one: it removes what is empty thousands of times a second.
+@test "another process that removes empty directories at the same time makes no srun fail" {
+	# It stands for other sruns, and removes empty directories thousands of times a second.
 	cat >"$TOP/other.py" <<'PY'
 import itertools, os, sys, time
 names = [os.path.join(sys.argv[1], name) for name in (".ddp", "new/er/.ddp", "new/er", "new")]
@@ -777,7 +776,7 @@ PY
 	kill -0 "$other"
 }
 
-@test "a path that cannot be made leaves nothing of it" {
+@test "if a directory cannot be created, its new parents are removed" {
 	long=$(printf 'x%.0s' {1..300})
 	required
 	try mc srun --ddp --ddp-rdzv="new/er/$long/more" touch ran
