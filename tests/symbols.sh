@@ -1,44 +1,70 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# ddp.so shares a process with Slurm, whose libraries export thousands of names: it must
-# define what Slurm looks up and nothing else, and pull in no library but libc. What the
-# sanitizers of an instrumented build add is let through.
+# Checks what the built libraries export and need.
+#
+# ddp.so shares a process with Slurm, whose libraries export thousands of names: it must define what Slurm looks up
+# and nothing else, and need no library but libc. Libraries that sanitizers add are accepted.
+#
+# libddp must have the soname and export the symbols of libddp.symbols, no more and no less. The opening comment of
+# ddp.h says when they may change. Each module exports ddp_module only.
 
-plugin=${DDP_PLUGIN:?the path of ddp.so}
+runtime=${DDP_RUNTIME:?the build directory of runtime/}
+plugin=${DDP_PLUGIN-} # empty: built without Slurm
+list=${srcdir:-.}/libddp.symbols
 status=0
 
 fail()
 {
-	echo "symbols.sh: $plugin $*" >&2
+	echo "symbols.sh: $*" >&2
 	status=1
 }
 
-if ! test -f "$plugin"; then
-	fail "does not exist"
-	exit "$status"
-fi
+# NM may contain an option, as libtool's does.
+exported()
+{
+	# shellcheck disable=SC2086
+	${NM:-nm} -D --defined-only "$1" | sed 's/.* //; s/@.*//' | LC_ALL=C sort
+}
 
-# NM may hold a flag, as libtool's choice does.
-# shellcheck disable=SC2086
-symbols=$(${NM:-nm} -D --defined-only "$plugin" | sed 's/.* //; s/@.*//')
-for name in plugin_name plugin_type plugin_version slurm_spank_init slurm_spank_task_init; do
-	echo "$symbols" | grep -qx "$name" || fail "does not define $name"
-done
-for name in $symbols; do
-	case $name in
-	plugin_name | plugin_type | plugin_version | slurm_spank_*) ;;
-	*) fail "exports $name" ;;
-	esac
-done
+dynamic() # FILE TAG
+{
+	"${READELF:-readelf}" -d "$1" | sed -n "s/.*($2).*\[\(.*\)\]/\1/p"
+}
 
-needed=$("${READELF:-readelf}" -d "$plugin" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
-for name in $needed; do
-	case $name in
-	libc.so.* | ld-linux*.so.*) ;;
-	libasan.so.* | libubsan.so.* | libtsan.so.* | libclang_rt.*) ;;
-	*) fail "needs $name" ;;
-	esac
-done
+check_plugin()
+{
+	symbols=$(exported "$plugin")
+	for name in plugin_name plugin_type plugin_version slurm_spank_init slurm_spank_task_init; do
+		echo "$symbols" | grep -qx "$name" || fail "$plugin does not define $name"
+	done
+	for name in $symbols; do
+		case $name in
+		plugin_name | plugin_type | plugin_version | slurm_spank_*) ;;
+		*) fail "$plugin exports $name" ;;
+		esac
+	done
+	for name in $(dynamic "$plugin" NEEDED); do
+		case $name in
+		libc.so.* | ld-linux*.so.*) ;;
+		libasan.so.* | libubsan.so.* | libtsan.so.* | libclang_rt.*) ;;
+		*) fail "$plugin needs $name" ;;
+		esac
+	done
+}
 
+check_library()
+{
+	library=$runtime/.libs/libddp.so
+	difference=$({ dynamic "$library" SONAME && exported "$library"; } | diff "$list" -)
+	[ -z "$difference" ] || fail "$library differs from $list:
+$difference"
+	for module in "$runtime"/.libs/ddp_*.so; do
+		[ ! -e "$module" ] || [ "$(exported "$module")" = ddp_module ] ||
+			fail "$module exports $(exported "$module" | tr '\n' ' '), not ddp_module only"
+	done
+}
+
+check_library
+[ -z "$plugin" ] || check_plugin
 exit "$status"
