@@ -27,6 +27,21 @@
  * THREADS. A handle is used by one thread at a time. Different handles are independent.
  *
  * VARIABLES. ddp(7) lists the environment variables that ddp_init() reads.
+ *
+ * VERSIONS. A program that was built with libddp.so.1 works with every later libddp.so.1, without a new build.
+ * Until the soname changes, a release may only
+ *  - add functions, values of enum ddp_status and macros;
+ *  - append members to structures that begin with their size, and to struct ddp_world, which libddp allocates;
+ *  - change texts of messages, and speed.
+ * Other structures and enumerations stay as they are, and so do files: a release reads checkpoints of all earlier ones.
+ * All ranks of a world must run the same release; ddp_init() checks that. A program that uses an added function
+ * needs the release that added it, or a later one: DDP_VERSION_NUMBER is for #if.
+ *
+ * libtool's -version-info C:R:A in runtime/Makefile.am changes once per release:
+ *  - only code changed: R + 1;
+ *  - functions or members were added: C + 1, R = 0, A + 1;
+ *  - anything was removed or changed: C + 1, R = 0, A = 0, which is the next soname, libddp.so.(C - A).
+ * The first release is 1:0:0, since libddp.so.0 was the name in development, without any of these rules.
  */
 #ifndef DDP_H
 #define DDP_H
@@ -46,6 +61,15 @@ extern "C" {
 #define DDP_API
 #define DDP_FORMAT(text, first)
 #endif
+
+/* --- Version --------------------------------------------------------------------------- */
+
+/* The release of this header. The number is major * 10000 + minor * 100 + patch. */
+#define DDP_VERSION "1.0.0"
+#define DDP_VERSION_NUMBER 10000
+
+/* The release of the library that the program runs with, such as "1.0.0", which may be later than DDP_VERSION. */
+DDP_API const char *ddp_version(void);
 
 /* --- Errors ---------------------------------------------------------------------------- */
 

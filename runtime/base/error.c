@@ -9,6 +9,11 @@
 #include "error.h"
 #include "hide.h"
 
+const char *ddp_version(void)
+{
+	return PACKAGE_VERSION;
+}
+
 const char *ddp_strerror(int status)
 {
 	switch (status) {

@@ -11,6 +11,8 @@ setup_file()
 	DDP_BUILDDIR=${DDP_BUILDDIR:-$SRC}
 	DIR=$(mktemp -d "${TMPDIR:-/tmp}/ddp-installation.XXXXXX")
 	export SRC DDP_BUILDDIR DIR
+	VERSION=$(sed -n 's/^AC_INIT(\[slurm-ddp\], \[\([^]]*\)\].*/\1/p' "$SRC/configure.ac")
+	export VERSION
 	mkdir "$DIR/dest"
 	if [ -n "${DDP_TARBALL-}" ]; then
 		tar -C "$DIR/dest" -xzf "$DDP_TARBALL"
@@ -20,7 +22,7 @@ setup_file()
 	prefix=$(find "$DIR/dest" -name ddp-train)
 	cp -a "${prefix%/bin/ddp-train}" "$DIR/copy"
 	rm -r "$DIR/dest"
-	wheel=${DDP_WHEEL:-$(SOURCE_DATE_EPOCH=0 python3 "$SRC/contrib/package.d/wheel.py" "$DIR/copy" 0.1.0 \
+	wheel=${DDP_WHEEL:-$(SOURCE_DATE_EPOCH=0 python3 "$SRC/contrib/package.d/wheel.py" "$DIR/copy" "$VERSION" \
 		"py3-none-linux_$(uname -m)" "$DIR")}
 	/usr/bin/python3 -m venv "$DIR/venv"
 	env -i PATH="$PATH" "$DIR/venv/bin/pip" --disable-pip-version-check install --no-index "$wheel" >"$DIR/pip.log"
@@ -70,6 +72,19 @@ decodes()
 
 @test "a copied prefix: ddp-run finds the decoder of flight recorder dumps" {
 	decodes "$DIR/copy/bin"
+}
+
+@test "programs, libddp, ddp.pc, manual pages, changelog and wheel have the release of configure.ac" {
+	[[ $VERSION =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]]
+	for program in ddp-exec ddp-info ddp-run ddp-train; do
+		[ "$(bare "$DIR/copy/bin/$program" --version)" = "$program $VERSION" ]
+	done
+	grep -qx "#define DDP_VERSION \"$VERSION\"" "$DIR/copy/include/ddp.h"
+	[ "$(PKG_CONFIG_PATH=$(dirname "$(find "$DIR/copy" -name ddp.pc)") pkg-config --modversion ddp)" = "$VERSION" ]
+	grep -q "^\.TH DDP 7 \"\" \"slurm-ddp $VERSION\"" "$DIR/copy/share/man/man7/ddp.7"
+	[[ $("$DIR/venv/bin/pip" --disable-pip-version-check show slurm-ddp) == *"Version: $VERSION"* ]]
+	# The latest release of the changelog.
+	[ "$(sed -n 's/^## \[\([0-9].*\)\].*/\1/p' "$SRC/CHANGELOG.md" | head -n 1)" = "$VERSION" ]
 }
 
 @test "a wheel in a fresh environment: every program is on its PATH and works" {

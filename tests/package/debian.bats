@@ -8,7 +8,7 @@
 
 load ../cluster/lib
 
-readonly names='slurm-ddp libddp0 libddp-dev slurm-ddp-tools'
+readonly names='slurm-ddp libddp1 libddp-dev slurm-ddp-tools'
 readonly conf=/etc/slurm/plugstack.conf.d/zz-ddp.conf
 
 setup_file()
@@ -100,13 +100,13 @@ later()
 
 @test "upgraded: zz-ddp.conf is as the administrator left it" {
 	local before
-	before=$(version libddp0)
+	before=$(version libddp1)
 	later "${before#* }" >"$TOP/later.log"
 	echo '# the administrator was here' >>$conf
 	cp $conf "$TOP/conf"
 	try apt install "$TOP"/later/*.deb
 	same "$rc" 0
-	same "$(version libddp0)" "$before.later"
+	same "$(version libddp1)" "$before.later"
 	cmp $conf "$TOP/conf"
 	works
 }

@@ -20,6 +20,16 @@
 #include "base/xalloc.h"
 #include "unit.h"
 
+TEST(test_version)
+{
+	int major, minor, patch;
+
+	ck_assert_str_eq(ddp_version(), PACKAGE_VERSION);
+	ck_assert_str_eq(DDP_VERSION, PACKAGE_VERSION);
+	ck_assert_int_eq(sscanf(DDP_VERSION, "%d.%d.%d", &major, &minor, &patch), 3);
+	ck_assert_int_eq(DDP_VERSION_NUMBER, major * 10000 + minor * 100 + patch);
+}
+
 /* --- error.h ------------------------------------------------------------------------------ */
 
 #define STATUS_ROW(name, value, text) {#name, DDP_ERR_##name, value, text},
