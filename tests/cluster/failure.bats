@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the user sees when something goes wrong, and that nothing is left of it.
+# Errors as the user sees them: the message, the exit status, and that no file, process or port remains.
 #
-# shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
+# shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
 
 load lib
 
-# No ports are reserved, so that MASTER_PORT is computed; those of MpiParams then are this
-# cluster's own and unused.
+# Slurm reserves no ports, so that MASTER_PORT is computed. $PORT is one of the unused ports that minicluster claimed for MpiParams.
 setup_file()
 {
 	cluster_up --nodes 2 --conf MpiParams=
@@ -31,15 +30,15 @@ teardown()
 }
 
 required() { cp "$TOP/required" "$MINICLUSTER_DIR/plugstack.conf"; }
-gone() { [ ! -e "$1" ]; }
-lines() { grep -c "$2" <<<"$1" || true; }
-nodes_are_well() { same "$(mc sinfo -h -N -o '%N %t %E' | sort)" "n1 idle none
+missing() { [ ! -e "$1" ]; }
+count_lines() { grep -c "$2" <<<"$1" || true; }
+nodes_are_idle() { same "$(mc sinfo -h -N -o '%N %t %E' | sort)" "n1 idle none
 n2 idle none"; }
 
 refusal=(RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT)
 unset_all="RANK=UNSET WORLD_SIZE=UNSET LOCAL_RANK=UNSET MASTER_ADDR=UNSET MASTER_PORT=UNSET"
 
-# Listen on a port of every address, as a process of the tests' own user.
+# listen PORT [FAMILY]: listens on a port of every address, as the user that runs the tests.
 listen()
 {
 	/usr/bin/python3 -c 'import socket, sys, time
@@ -52,9 +51,9 @@ time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 	within 60 grep -q up "$TOP/listener"
 }
 
-# --- ports -----------------------------------------------------------------------------
+# --- Ports -------------------------------------------------------------------------------
 
-@test "MASTER_PORT of the user's own that is taken: rank 0 fails and says how to go on" {
+@test "the user's MASTER_PORT is in use: rank 0 fails with the remedy" {
 	message="port $PORT of n2, where rank 0 runs, is taken by a process of user $(id -u); unset MASTER_PORT and a free one is chosen"
 	for family in AF_INET AF_INET6; do
 		listen "$PORT" "$family"
@@ -66,17 +65,17 @@ time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 		required
 		try mc env MASTER_PORT="$PORT" srun -w n2 -n2 --ddp sh -c 'touch ran.$RANK'
 		same "$rc" 1
-		same "$(lines "$err" "^slurmstepd-n2: error: ddp: $message")" 1
+		same "$(count_lines "$err" "^slurmstepd-n2: error: ddp: $message")" 1
 		same "$(ls -A "$WORK")" ran.1
 		rm "$WORK/ran.1"
 		setup
 		kill $!
 		wait $! || true
 	done
-	nodes_are_well
+	nodes_are_idle
 }
 
-@test "a computed port that is taken: rank 0 fails and says how to go on" {
+@test "the computed port is in use: rank 0 fails with the remedy, which works" {
 	echo "optional $TOP/ddp.so ports=$PORT-$((PORT + 1))" >"$MINICLUSTER_DIR/plugstack.conf"
 	listen "$PORT"
 	message="port $PORT of n1, where rank 0 runs, is taken by a process of user $(id -u); start the step again, or choose another with --ddp-port=LO-HI"
@@ -84,92 +83,90 @@ time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 	same "$rc" 0
 	same "$out" "0@n1 $unset_all DDP_ERROR=$message"
 	same "$err" "slurmstepd-n1: error: ddp: $message"
-	# The remedy that the message names.
 	try mc srun -w n1 --ddp --ddp-port=$((PORT + 2))-$((PORT + 3)) "$SHOW" MASTER_PORT DDP_ERROR
 	same "$rc:$err" "0:"
 	same "$out" "0@n1 MASTER_PORT=$((PORT + 2)) DDP_ERROR=UNSET"
 	sed -i s/^optional/required/ "$MINICLUSTER_DIR/plugstack.conf"
 	try mc srun -w n1 --ddp touch ran
 	same "$rc" 1
-	same "$(lines "$err" "^slurmstepd-n1: error: ddp: $message")" 1
-	gone "$WORK/ran"
-	nodes_are_well
+	same "$(count_lines "$err" "^slurmstepd-n1: error: ddp: $message")" 1
+	missing "$WORK/ran"
+	nodes_are_idle
 }
 
-@test "a port that is taken on another node's address only matters where rank 0 runs" {
-	# The nodes share one kernel, so what tells them apart is whose store the address names.
+@test "a port in use does not matter if MASTER_ADDR is another host" {
+	# All nodes are one host, so only the address can show that the port is meant elsewhere.
 	listen "$PORT"
 	try mc env MASTER_ADDR=store.example MASTER_PORT="$PORT" srun -w n1 --ddp "$SHOW" RANK MASTER_ADDR MASTER_PORT
 	same "$rc:$err" "0:"
 	same "$out" "0@n1 RANK=0 MASTER_ADDR=store.example MASTER_PORT=$PORT"
 }
 
-@test "MASTER_PORT that is no port is refused" {
+@test "a MASTER_PORT that is no port is refused, but not without --ddp" {
 	for port in abc 0 65536 -1 1x ' 1' 99999999999999999999; do
 		try mc env MASTER_PORT="$port" srun --ddp touch ran
 		same "$rc:$out" "255:"
-		same "$(lines "$err" ddp:)" 1
+		same "$(count_lines "$err" ddp:)" 1
 		has "$err" "^srun: error: ddp: MASTER_PORT=$port in your environment is not a port, 1 to 65535; unset it and one is chosen$"
-		gone "$WORK/ran"
+		missing "$WORK/ran"
 	done
-	# With SLURM_DDP=1 no option is there to be refused, so "required" alone gives a status.
+	# With SLURM_DDP=1 instead of the option, srun fails only if plugstack.conf has required.
 	try mc env SLURM_DDP=1 MASTER_PORT=abc srun "$SHOW" "${refusal[@]}"
 	same "$rc" 0
 	same "${out#*@n? }" "$unset_all"
-	same "$(lines "$err" ddp:)" 1
+	same "$(count_lines "$err" ddp:)" 1
 	required
 	try mc env SLURM_DDP=1 MASTER_PORT=abc srun touch ran
 	same "$rc:$out" "1:"
-	same "$(lines "$err" 'error: ddp:')" 1
-	gone "$WORK/ran"
+	same "$(count_lines "$err" 'error: ddp:')" 1
+	missing "$WORK/ran"
 	setup
-	# It is nobody's business without --ddp.
 	try mc env MASTER_PORT=abc srun "$SHOW" MASTER_PORT
 	same "$rc:${out#*@n? }:$err" "0:MASTER_PORT=abc:"
 }
 
-# --- tasks that die ----------------------------------------------------------------------
+# --- Failing tasks -----------------------------------------------------------------------
 
-@test "a task's exit status is srun's, and the directory goes" {
+@test "srun has the task's exit status, and the directory is removed" {
 	try mc srun -N2 --ddp sh -c 'exit $((RANK + 3))'
 	same "$rc" 4
 	has_not "$err" ddp:
-	gone "$WORK/.ddp"
+	missing "$WORK/.ddp"
 	try mc srun -N1 --ddp sh -c 'kill -9 $$'
 	same "$rc" 137
 	has_not "$err" ddp:
-	gone "$WORK/.ddp"
+	missing "$WORK/.ddp"
 }
 
-@test "a program that does not exist: Slurm's own message, and the directory goes" {
+@test "a missing program: Slurm's own message, and the directory is removed" {
 	try mc srun -N2 --ddp ./no-such-program
 	same "$rc" 2
 	has "$err" "no-such-program: No such file or directory"
 	has_not "$err" ddp:
-	gone "$WORK/.ddp"
+	missing "$WORK/.ddp"
 }
 
-@test "--kill-on-bad-exit ends the others, and the directory goes" {
-	# srun's status is the highest of the tasks'; the one that Slurm ends says 5.
+@test "--kill-on-bad-exit ends the other tasks, and the directory is removed" {
+	# srun has the highest exit status of all tasks; the task that Slurm ends has 5.
 	try mc srun -N2 --kill-on-bad-exit=1 --ddp sh -c 'if [ "$RANK" = 1 ]; then
 		until [ -e ready ]; do sleep 0.05; done; exit 7; fi
 		trap "exit 5" TERM; touch ready; sleep 600 & wait'
 	same "$rc" 7
 	rm "$WORK/ready"
-	gone "$WORK/.ddp"
+	missing "$WORK/.ddp"
 	within 30 no_jobs
-	nodes_are_well
+	nodes_are_idle
 }
 
-@test "a time limit ends the step, and the directory goes" {
+@test "a step that timeout ends: srun is stopped, and the directory is removed" {
 	try mc sbatch -W -o job.out --wrap 'timeout -s TERM 1 srun --ddp sleep 600; echo "status $?"; ls -A'
 	same "$rc" 0
 	has "$(cat "$WORK/job.out")" "^status 124$"
-	within 60 gone "$WORK/.ddp"
+	within 60 missing "$WORK/.ddp"
 }
 
-@test "a requeued job has a fresh directory, counts its attempts and leaves nothing of the first" {
-	# sbatch -W would look ever more rarely.
+@test "a requeued job has a new directory and attempt number, and that of the first attempt is removed" {
+	# Without sbatch -W, which polls at growing intervals.
 	try mc sbatch --requeue -o job.out --wrap 'srun --ddp sh -c '\''
 		touch "$DDP_RENDEZVOUS/of.$DDP_ATTEMPT"
 		{ echo "$DDP_JOB $DDP_ATTEMPT $DDP_RENDEZVOUS"; (cd "$DDP_RENDEZVOUS" && echo of.*); } >>attempts
@@ -181,14 +178,14 @@ time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 of.0
 1 1
 of.1"
-	within 60 gone "$WORK/.ddp"
+	within 60 missing "$WORK/.ddp"
 }
 
 # --- slurmctld does not answer -----------------------------------------------------------
 
-# A plugin before ours that holds srun between the step's creation and our questions to slurmctld,
-# so that slurmctld can be stopped just then.
-holder()
+# Installs a SPANK plugin that holds srun after the step was created and before ddp.so queries slurmctld, so that the test can
+# stop slurmctld in between.
+build_hold_plugin()
 {
 	spank_plugin hold <<-'C'
 		#include <slurm/spank.h>
@@ -212,8 +209,8 @@ holder()
 	sed 's/^MessageTimeout=.*/MessageTimeout=1/' "$MINICLUSTER_DIR/slurm.conf" >"$TOP/impatient.conf"
 }
 
-# Run srun with a slurmctld that is stopped from the step's creation on, until its tasks ran.
-unanswered()
+# without_slurmctld COMMAND...: runs srun; slurmctld is stopped from the step's creation until its tasks have run.
+without_slurmctld()
 {
 	local ctld
 	ctld=$(cat "$MINICLUSTER_DIR/slurmctld.pid")
@@ -233,35 +230,35 @@ unanswered()
 	rc=$(<"$TOP/rc") out=$(<"$TOP/out") err=$(not_waiting <"$TOP/err")
 }
 
-@test "slurmctld does not answer: a step on one node works, at the address that srun has of it" {
+@test "slurmctld does not answer: a step on one node works, with the node's address from srun" {
 	need_root
-	holder
+	build_hold_plugin
 	echo "optional $TOP/hold.so" | cat - "$TOP/optional" >"$MINICLUSTER_DIR/plugstack.conf"
-	unanswered srun -w n1 --ddp sh -c 'touch ran; echo "${RANK-UNSET} ${MASTER_ADDR-UNSET} ${DDP_ERROR-UNSET}"; ls -A .ddp | wc -l'
+	without_slurmctld srun -w n1 --ddp sh -c 'touch ran; echo "${RANK-UNSET} ${MASTER_ADDR-UNSET} ${DDP_ERROR-UNSET}"; ls -A .ddp | wc -l'
 	same "$rc" 0
 	same "$out" "0 127.0.0.1 UNSET
 1"
 	has_not "$err" ddp:
-	within 60 gone "$WORK/.ddp"
+	within 60 missing "$WORK/.ddp"
 }
 
-@test "slurmctld does not answer: a step laid out by hand has no rank, and the message says what to do" {
+@test "slurmctld does not answer: a step with -m arbitrary has DDP_ERROR instead of ranks, with the remedy" {
 	need_root
-	holder
+	build_hold_plugin
 	echo "optional $TOP/hold.so" | cat - "$TOP/optional" >"$MINICLUSTER_DIR/plugstack.conf"
-	unanswered srun -n2 -m arbitrary -w n2,n1 --ddp sh -c 'touch ran; echo "${RANK-UNSET} ${MASTER_ADDR-UNSET} ${DDP_ERROR%% which*}"'
+	without_slurmctld srun -n2 -m arbitrary -w n2,n1 --ddp sh -c 'touch ran; echo "${RANK-UNSET} ${MASTER_ADDR-UNSET} ${DDP_ERROR%% which*}"'
 	same "$rc" 0
 	same "$out" "UNSET UNSET slurmctld does not say
 UNSET UNSET slurmctld does not say"
-	same "$(lines "$err" ddp:)" 1
+	same "$(count_lines "$err" ddp:)" 1
 	has "$err" "^srun: error: ddp: slurmctld does not say which node runs rank 0 of step [0-9]*\.0; set MASTER_ADDR yourself or try again$"
-	gone "$WORK/.ddp"
+	missing "$WORK/.ddp"
 }
 
-# --- tasks with file systems of their own ------------------------------------------------------
+# --- Tasks with private file systems ---------------------------------------------------------
 
-# As job_container/tmpfs does: from here on the task has a /tmp of its own, at $PRIVATE.
-private_tmp()
+# Installs a SPANK plugin that mounts a private file system at $PRIVATE for each task, as job_container/tmpfs does.
+install_private_plugin()
 {
 	spank_plugin private <<-'C'
 		#define _GNU_SOURCE
@@ -286,9 +283,9 @@ private_tmp()
 }
 
 # bats test_tags=release
-@test "a directory that nodes see and their tasks do not: told, unset, and the step goes on" {
+@test "a directory that nodes see and their tasks do not: one warning, its variables are unset, and the step runs" {
 	need_root
-	private_tmp
+	install_private_plugin
 	as_user mkdir "$WORK/own"
 	for option in "" "--ddp-rdzv=$WORK/own"; do
 		# shellcheck disable=SC2086 # no word or one
@@ -299,14 +296,14 @@ private_tmp()
 1@n1 RANK=1 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET
 2@n2 RANK=2 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET
 3@n2 RANK=3 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET"
-		same "$(lines "$err" "^ddp: no rendezvous directory: tasks on node n1 do not see $WORK/own/\.ddp/[^ ]*, which the node has, for they have file systems of their own (No such file or directory); give a directory that they see with --ddp-rdzv=DIR; DDP_INIT_METHOD stays unset, env:// is not concerned$")" 1
+		same "$(count_lines "$err" "^ddp: no rendezvous directory: tasks on node n1 do not see $WORK/own/\.ddp/[^ ]*, which the node has, for they have file systems of their own (No such file or directory); give a directory that they see with --ddp-rdzv=DIR; DDP_INIT_METHOD stays unset, env:// is not concerned$")" 1
 	done
-	# One that they see too is as good as ever.
+	# A directory that the tasks see is used without a message.
 	PRIVATE=$WORK/own try mc srun -N2 --ddp --ddp-rdzv="$WORK" sh -c '[ -d "$DDP_RENDEZVOUS" ]'
 	same "$rc:$err" 0:
 }
 
-# Where n2's slurmd starts, jobs of that node get a DIRECTORY of their own, until it ends.
+# container DIRECTORY: from now on, jobs on n2 have a DIRECTORY of their own, until its slurmd is restarted.
 container()
 {
 	local name=JobContainerType=job_container
@@ -316,7 +313,8 @@ container()
 	slurmd_n2 true
 }
 
-# in_container DIRECTORY ARGUMENT...: 26.05 at times cannot make the place of a job that begins as another ends, and says so in n2's log.
+# in_container DIRECTORY ARGUMENT...: can fail on Slurm 26.05, which sometimes does not create the mount of a job that starts while
+# another ends.
 in_container()
 {
 	try mc_in "$1" srun -D / -w n2 -n2 --ddp "${@:2}"
@@ -324,7 +322,7 @@ in_container()
 }
 
 # bats test_tags=release
-@test "job_container/tmpfs, from 23.02 on, or namespace/tmpfs: the same, of Slurm's own making" {
+@test "job_container/tmpfs or namespace/tmpfs, Slurm 23.02 and later: one warning, variables unset, and the step runs" {
 	need_root
 	slurm_at_least 23.02 || skip "this Slurm gives jobs no directory but /tmp"
 	other_cluster --nodes 2 --gpus 0 --conf PrologFlags=contain
@@ -333,14 +331,14 @@ in_container()
 	within 60 in_container "$WORK/own" "$SHOW" RANK DDP_RENDEZVOUS DDP_INIT_METHOD DDP_ERROR
 	same "$(sort -n <<<"$out")" "0@n2 RANK=0 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET
 1@n2 RANK=1 DDP_RENDEZVOUS=UNSET DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET"
-	same "$(lines "$err" "^ddp: no rendezvous directory: tasks on node n2 do not see $WORK/own/\.ddp/[^ ]*, which the node has, for they have file systems of their own ")" 1
+	same "$(count_lines "$err" "^ddp: no rendezvous directory: tasks on node n2 do not see $WORK/own/\.ddp/[^ ]*, which the node has, for they have file systems of their own ")" 1
 	within 60 in_container "$WORK" --ddp-rdzv="$WORK" sh -c '[ -d "$DDP_RENDEZVOUS" ]'
 	has_not "$err" ddp:
 }
 
-# --- the nodes differ ----------------------------------------------------------------------
+# --- One node differs ------------------------------------------------------------------------
 
-@test "a directory that one of two nodes does not see: that node says so, and fails where it was asked for" {
+@test "a directory that one of two nodes does not see: it warns, or its tasks fail if the directory was named" {
 	need_root
 	as_user mkdir "$WORK/half"
 	slurmd_n2 "mount -t tmpfs -o mode=755,uid=$(as_user id -u) none '$WORK/half'"
@@ -350,33 +348,33 @@ in_container()
 	same "$rc" 0
 	has "$out" "^0@n1 RANK=0 WORLD_SIZE=2 DDP_INIT_METHOD=file://$WORK/half/.* DDP_ERROR=UNSET$"
 	has "$out" "^1@n2 RANK=1 WORLD_SIZE=2 DDP_INIT_METHOD=UNSET DDP_ERROR=UNSET$"
-	same "$(lines "$err" ddp:)" 1
+	same "$(count_lines "$err" ddp:)" 1
 	has "$err" "^ddp: no rendezvous directory: $message; DDP_INIT_METHOD stays unset"
 
-	# As in a batch script that runs on n1.
+	# As if srun ran in a batch script on n1.
 	try mc env SLURMD_NODENAME=n1 srun -N2 --ddp --ddp-rdzv="$WORK/half" "$SHOW" RANK DDP_ERROR
 	same "$rc" 0
 	has "$out" "^0@n1 RANK=0 DDP_ERROR=UNSET$"
 	has "$out" "^1@n2 RANK=UNSET DDP_ERROR=$message$"
-	same "$(lines "$err" ddp:)" 1
+	same "$(count_lines "$err" ddp:)" 1
 	has "$err" "^slurmstepd-n2: error: ddp: $message$"
 
 	required
 	try mc srun -N2 --ddp --ddp-rdzv="$WORK/half" sh -c 'touch ran.$RANK'
 	same "$rc" 1
 	has "$err" "slurmstepd-n2: error: ddp: $message"
-	gone "$WORK/ran.1"
+	missing "$WORK/ran.1"
 	setup
 	slurmd_n2 true
-	nodes_are_well
+	nodes_are_idle
 	try mc_in "$WORK/half" srun -N2 --ddp "$SHOW" DDP_INIT_FILE
 	same "$rc:$err" "0:"
-	same "$(lines "$out" "DDP_INIT_FILE=file://$WORK/half/")" 2
+	same "$(count_lines "$out" "DDP_INIT_FILE=file://$WORK/half/")" 2
 }
 
-# --- odd users -------------------------------------------------------------------------------
+# --- Unusual environments --------------------------------------------------------------------
 
-@test "a user without a home, and an environment without HOME, USER and PWD" {
+@test "a user without a home directory, or without HOME, USER and PWD, can use --ddp" {
 	try mc env -u HOME -u USER -u LOGNAME -u PWD srun -N2 --ddp "$SHOW" RANK DDP_ERROR
 	same "$rc:$err" "0:"
 	same "$(sort <<<"$out")" "0@n1 RANK=0 DDP_ERROR=UNSET
@@ -386,7 +384,7 @@ in_container()
 	same "$(ls -A "$WORK")" ""
 }
 
-@test "modes are the same whatever the umask: 700 and 600" {
+@test "directories have mode 700 and files 600, whatever the umask" {
 	for mask in 000 022 027 077; do
 			try mc sh -c 'umask "$1"; exec srun --ddp --ddp-rdzv=new/er sh -c "cd \"\$DDP_RENDEZVOUS\" && stat -c %a ../../.. ../.. .. . step"' - "$mask"
 		same "$rc:$err" "0:"
@@ -398,18 +396,18 @@ in_container()
 	done
 }
 
-@test "few open files are enough, for srun and for the tasks" {
+@test "a limit of 64 or 32 open files is enough for srun and the tasks" {
 	for n in 64 32; do
 		try mc prlimit --nofile=$n:$n srun -N2 --ddp "$SHOW" RANK DDP_ERROR
 		same "$rc" 0
 		has_not "$err" ddp:
 		same "$(sort <<<"$out")" "0@n1 RANK=0 DDP_ERROR=UNSET
 1@n2 RANK=1 DDP_ERROR=UNSET"
-		gone "$WORK/.ddp"
+		missing "$WORK/.ddp"
 	done
 }
 
-# A working directory of [n] characters, printed.
+# long_directory N: creates a working directory whose path has N characters, and prints it.
 long_directory()
 {
 	local piece path=$WORK
@@ -425,7 +423,7 @@ long_directory()
 	)
 }
 
-@test "long paths work as far as they fit, and are a warning beyond" {
+@test "long paths are used as far as they fit, and are one warning beyond" {
 	for n in 255 1000 2000 3500; do
 		dir=$(long_directory $n)
 		same "${#dir}" "$n"
@@ -434,7 +432,7 @@ long_directory()
 		printf '%s: %s %s\n' "$n" "$out" "$err" >>"$TOP/long"
 		same "$(tail -n 1 <<<"$out")" "0 UNSET"
 		if [[ $err ]]; then
-			same "$(lines "$err" ddp:)" 1
+			same "$(count_lines "$err" ddp:)" 1
 			same "$(wc -l <<<"$out")" 1
 		fi
 		same "$(ls -A "$dir")" ""
@@ -442,17 +440,17 @@ long_directory()
 	cat "$TOP/long"
 }
 
-# --- and then ---------------------------------------------------------------------------------
+# --- After all tests ---------------------------------------------------------------------------
 
-@test "no process, file, shared memory, mount or port is left" {
+@test "after all tests no process, file, shared memory, mount or port remains" {
 	within 30 no_jobs
 	same "$(ls -A "$WORK")" ""
 	"$minicluster" down
 	within 60 nothing_runs
-	gone "$MINICLUSTER_DIR"
+	missing "$MINICLUSTER_DIR"
 	has_not "$(cat /proc/mounts)" "$TOP"
 	has_not "$(find /tmp -maxdepth 1 -name 'minicluster-port-*' -printf '%l\n')" "^$MINICLUSTER_DIR$"
-	# What others have there for a moment goes.
+	# Other programs may have shared memory for a moment.
 	within 60 no_shared_memory
 }
 
@@ -461,7 +459,7 @@ no_shared_memory()
 	[ -z "$(comm -13 <(sort "$TOP/shm") <(find /dev/shm -maxdepth 1 -mindepth 1 -newer "$TOP/optional" -user nobody -printf '%f\n' | sort))" ]
 }
 
-# Processes that name this cluster in arguments or environment, the tests' own apart.
+# No process has this cluster in its arguments or environment, except the tests' own.
 nothing_runs()
 {
 	local file pid

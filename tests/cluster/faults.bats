@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Faults at random moments of a training under ddp-run: it ends well each time, with the weights of one that nobody
-# disturbed, to the bit. A few of each kind; a hundred in all with DDP_LONG.
+# Faults at random moments of a training under ddp-run: each training finishes, with weights that are bit-equal to those of an
+# undisturbed one. Some faults of each kind; with DDP_LONG more than a hundred.
 #
 # shellcheck disable=SC2154 # rc, out and err come from try
 
@@ -15,7 +15,7 @@ setup_file()
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	cluster_up "${options[@]}"
 	install_runtime
-	# What the user has in a home directory is not looked at.
+	# Ignore a cache in the user's home directory.
 	export XDG_CACHE_HOME=$WORK/.cache
 	: >"$TOP/stopped"
 	mc srun -N1 -n1 --ddp "${training[@]}" -m undisturbed
@@ -25,8 +25,8 @@ teardown_file() { cluster_down; }
 
 setup() { RANDOM=$((${DDP_SEED:-$$} % 32768)); }
 
-# A slurmstepd that was stopped is in nobody's way but ours, and for Slurm a lost node is busy for minutes.
-begin_again()
+# Replaces the cluster, since Slurm keeps a lost node busy for minutes. It does not kill stopped slurmstepds.
+reset_cluster()
 {
 	xargs -r kill -9 <"$TOP/stopped" 2>/dev/null || true
 	restart_cluster "${options[@]}" || return
@@ -37,18 +37,18 @@ begin_again()
 teardown()
 {
 	[ -n "$BATS_TEST_COMPLETED" ] || cat "$TOP/faults" "$WORK/job.out" >&3
-	begin_again
+	reset_cluster
 }
 
-over() { [ -e "$WORK/rc" ]; }
+has_ended() { [ -e "$WORK/rc" ]; }
 
-is_there() { over || [ -n "$(ranks)" ]; }
-is_newer() { over || ranks | awk -v attempt="$1" '$3 > attempt { found = 1 } END { exit !found }'; }
-has_saved() { over || find "$WORK/state" -name 'checkpoint-*.safetensors' -newer "$TOP/fault" 2>/dev/null | grep -q .; }
+has_ranks() { has_ended || [ -n "$(ranks)" ]; }
+has_newer_attempt() { has_ended || ranks | awk -v attempt="$1" '$3 > attempt { found = 1 } END { exit !found }'; }
+has_saved() { has_ended || find "$WORK/state" -name 'checkpoint-*.safetensors' -newer "$TOP/fault" 2>/dev/null | grep -q .; }
 
 parent() { ps -o ppid= "$1" | tr -d ' '; }
 
-# fault KIND: to one of the ranks by chance, or its daemons; what it was goes into $TOP/faults. Fails where nobody is there.
+# fault KIND: applies a fault to a random rank or its daemons, and writes it to $TOP/faults. Fails if there is no rank.
 fault()
 {
 	local kind=$1 pid rank attempt node
@@ -86,18 +86,16 @@ submit()
 	mc sbatch -Q --no-kill -N4 -o job.out job
 }
 
-# Three kinds may take three of the four nodes.
-#
-# survives KIND...: a training with these faults, some of them while the one before is being dealt with. It may be over before
-# the last of them; most must have happened.
+# survives KIND...: trains with these faults, one after the other. Some come while the previous one is still being handled. Up to
+# three of the four nodes can be lost. The training may finish before the last faults, but two thirds must have happened.
 survives()
 {
 	local kind last=-1 unsaved=0
 	submit
 	for kind; do
-		((RANDOM % 4 == 0)) || within 90 is_newer "$last"
+		((RANDOM % 4 == 0)) || within 90 has_newer_attempt "$last"
 		sleep "$((RANDOM % 2)).$((RANDOM % 10))"
-		# Attempts that leave no newer checkpoint are no progress, and the third in a row is the last.
+		# ddp-run stops after three attempts in a row without a new checkpoint.
 		if has_saved; then
 			unsaved=0
 		elif ((unsaved == 0)); then
@@ -106,39 +104,39 @@ survives()
 			within 90 has_saved
 			unsaved=0
 		fi
-		within 90 is_there
-		! over || break
+		within 90 has_ranks
+		! has_ended || break
 		fault "$kind" || true
 	done
-	within 120 over
+	within 120 has_ended
 	cat "$TOP/faults" >&3
 	[ "$(wc -l <"$TOP/faults")" -ge $((($# * 2 + 2) / 3)) ]
 	same "$(<"$WORK/rc")" 0
 	cmp "$WORK/undisturbed" "$WORK/model"
-	blamed
+	check_reports
 }
 
-# A rank that was killed, and nothing else in its attempt, is the one that the report names first, with its signal.
-blamed()
+# If a killed rank is the only fault of an attempt, the report names it as the first to fail, with its signal.
+check_reports()
 {
 	python3 - "$WORK" "$TOP/faults" <<-'END'
 		import collections, glob, json, re, sys
-		told = {}
+		reported = {}
 		for name in glob.glob(sys.argv[1] + "/.ddp/failed-*/report.json"):
 		    report = json.load(open(name))
-		    told[report["attempt"]] = report["first"]
+		    reported[report["attempt"]] = report["first"]
 		faults = collections.defaultdict(list)
 		for line in open(sys.argv[2]):
 		    kind, rank, attempt = re.search(r" (\S+): rank (\d+) of attempt (\d+)", line).groups()
 		    faults[int(attempt)].append((kind, int(rank)))
-		for attempt, of in faults.items():
-		    if of == [("rank", of[0][1])]:
-		        first = told[attempt]
-		        assert (first["rank"], first["signal"]) == (of[0][1], "SIGKILL"), (attempt, of, first)
+		for attempt, injected in faults.items():
+		    if injected == [("rank", injected[0][1])]:
+		        first = reported[attempt]
+		        assert (first["rank"], first["signal"]) == (injected[0][1], "SIGKILL"), (attempt, injected, first)
 	END
 }
 
-# A training with one fault of each kind, in an order by chance.
+# Trains with one fault of each kind, in random order.
 survives_all()
 {
 	local kinds
@@ -146,22 +144,22 @@ survives_all()
 	survives "${kinds[@]}"
 }
 
-@test "a slurmstepd is killed as its rank begins, which Slurm never takes for over: the next attempt does not wait for that" {
+@test "a slurmstepd killed as its rank starts: the next attempt starts, though Slurm never ends the step" {
 	submit
-	within 90 is_there
+	within 90 has_ranks
 	fault stepd
-	within 90 is_newer 0
-	within 120 over
+	within 90 has_newer_attempt 0
+	within 120 has_ended
 	same "$(<"$WORK/rc")" 0
 	cmp "$WORK/undisturbed" "$WORK/model"
 }
 
-@test "one of each kind" { survives_all; }
+@test "a training survives one fault of each kind, with bit-equal weights" { survives_all; }
 
-@test "a hundred" {
+@test "trainings survive a hundred faults, with bit-equal weights" {
 	[ -n "${DDP_LONG-}" ] || skip "takes half an hour: DDP_LONG=1"
 	for _ in {1..17}; do
 		survives_all
-		begin_again
+		reset_cluster
 	done
 }

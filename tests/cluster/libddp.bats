@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# libddp and ddp-info as a user has them: installed, found by pkg-config, started by srun.
+# libddp and ddp-info as a user has them: installed, found with pkg-config, started by srun.
 #
-# shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
+# shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
 
 load lib
@@ -21,7 +21,7 @@ setup_file()
 
 teardown_file() { cluster_down; }
 
-# Segments that libddp would leave; other programs on this host have their own.
+# Shared memory segments of libddp.
 shared_memory() { find /dev/shm -name '*ddp*' -user "$(as_user id -un)"; }
 
 setup() { shm=$(shared_memory); }
@@ -33,7 +33,7 @@ teardown()
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 }
 
-# rows TABLE: its rows as "rank node local", without what differs from run to run.
+# rows OUTPUT: the rows of ddp-info's table as "rank node local", without values that differ between runs.
 rows() { awk '$1 ~ /^[0-9]+$/ && $3 ~ /\// { print $1, $2, $3 }' <<<"$1"; }
 
 exact() { grep -c 'GB/s  exact$' <<<"$1"; }
@@ -41,7 +41,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 # --- ddp-info -------------------------------------------------------------------------
 
 # bats test_tags=release
-@test "ddp-info under srun --ddp: two nodes, met by files, TCP between them, sums exact" {
+@test "ddp-info under srun --ddp on two nodes: file rendezvous, TCP between nodes, exact sums" {
 	try mc srun -N2 --ntasks-per-node=2 --ddp ddp-info --max-bytes 1M
 	same "$rc" 0
 	has "$out" '4 ranks on 2 nodes, started by srun --ddp, met by file, between nodes: tcp$'
@@ -53,7 +53,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	same "$(exact "$out")" 7
 }
 
-@test "ddp-info: four nodes, one rank each; the endpoint is tried from each" {
+@test "ddp-info on four nodes, one rank each: every rank reaches the endpoint" {
 	try mc srun -N4 -n4 --ddp ddp-info --max-bytes 64K
 	same "$rc" 0
 	has "$out" '4 ranks on 4 nodes'
@@ -62,7 +62,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
  3 yes"
 }
 
-# rank:node-rank:whether the endpoint was reached, of ddp-info --json.
+# The rows of ddp-info --json as "rank:node:node_rank:endpoint_reached".
 node_ranks()
 {
 	/usr/bin/python3 -c 'import json, sys
@@ -70,7 +70,7 @@ for row in json.load(sys.stdin)["ranks"]:
 	print(row["rank"], row["node"], row["node_rank"], row["endpoint_reached"], sep=":")' <<<"$out"
 }
 
-@test "ddp-info: ranks laid out by hand: nodes are counted by their ranks, and all but rank 0's try the endpoint" {
+@test "ddp-info with -m arbitrary: node ranks follow the ranks, and the first rank of every other node tries the endpoint" {
 	printf '%s\n' n3 n3 n1 n2 n2 | as_user tee "$WORK/hosts" >/dev/null
 	SLURM_HOSTFILE=$WORK/hosts try mc srun -n5 -m arbitrary --ddp ddp-info --json --max-bytes 4K
 	same "$rc" 0
@@ -88,7 +88,7 @@ for row in json.load(sys.stdin)["ranks"]:
 4:n2:2:None"
 }
 
-@test "ddp-info: uneven nodes and ranks dealt in turn" {
+@test "ddp-info with -m cyclic and different numbers of ranks: exact sums and a warning" {
 	try mc srun -N2 -n3 --ddp -m cyclic ddp-info --max-bytes 64K
 	same "$rc" 0
 	same "$(rows "$out")" "0 n1 0/2
@@ -98,26 +98,26 @@ for row in json.load(sys.stdin)["ranks"]:
 	has_not "$out" WRONG
 }
 
-@test "ddp-info on one node: no engine is needed" {
+@test "ddp-info on one node needs no engine" {
 	DDP_MODULES=/nonexistent try mc srun -N1 -n2 --ddp ddp-info --max-bytes 64K
 	same "$rc" 0
 	has "$out" 'between nodes: none$'
 	has_not "$out" WRONG
 }
 
-@test "an engine whose module is missing is refused, by its name" {
+@test "a missing engine module is an error that names it" {
 	DDP_WIDE=mpi DDP_MODULES=/nonexistent DDP_TIMEOUT=20 try mc srun -N2 -n2 --ddp ddp-info
 	[ "$rc" -ne 0 ]
 	has "$err" 'no engine mpi: .*/nonexistent/ddp_mpi.so'
 }
 
-@test "DDP_WIDE=ucx is refused with a line that names tcp and mpi" {
+@test "DDP_WIDE=ucx is refused, with tcp and mpi as the choices" {
 	DDP_WIDE=ucx DDP_TIMEOUT=20 try mc srun -N2 -n2 --ddp ddp-info
 	[ "$rc" -ne 0 ]
 	has "$err" 'DDP_WIDE=ucx: must be one of tcp, mpi'
 }
 
-@test "a network interface that one rank does not have is refused there, and ends the others" {
+@test "an interface in DDP_SOCKET_IFNAME that one rank does not have ends all ranks at once" {
 	DDP_TIMEOUT=60 try mc srun -N2 -n2 --kill-on-bad-exit=0 --ddp \
 		sh -c 'if [ "$RANK" = 1 ]; then export DDP_SOCKET_IFNAME=nowhere9; fi; exec ddp-info'
 	[ "$rc" -ne 0 ]
@@ -126,7 +126,7 @@ for row in json.load(sys.stdin)["ranks"]:
 	has_not "$err" 'in 60 s'
 }
 
-@test "plain srun, without the plugin's variables" {
+@test "ddp-info under plain srun: file rendezvous without the plugin, and no file remains" {
 	try mc srun -N2 --ntasks-per-node=2 ddp-info --max-bytes 64K
 	same "$rc" 0
 	has "$out" '4 ranks on 2 nodes, started by srun, met by file'
@@ -134,7 +134,7 @@ for row in json.load(sys.stdin)["ranks"]:
 	[ ! -e "$WORK/.ddp" ]
 }
 
-@test "srun --mpi=pmix: ranks meet by PMIx where there is no directory, or when told to" {
+@test "DDP_METHOD=pmix: ranks meet by PMIx without the plugin" {
 	needs_pmix
 	DDP_METHOD=pmix try mc srun -N2 --ntasks-per-node=2 --mpi=pmix ddp-info --max-bytes 64K
 	same "$rc" 0
@@ -142,14 +142,14 @@ for row in json.load(sys.stdin)["ranks"]:
 	has_not "$out" WRONG
 }
 
-@test "DDP_METHOD=pmix without PMIx is refused with the remedy" {
+@test "DDP_METHOD=pmix without PMIx is an error with the remedy" {
 	DDP_METHOD=pmix try mc srun -N2 -n2 --ddp ddp-info
 	[ "$rc" -ne 0 ]
 	has "$err" 'mpi=pmix'
 }
 
 # bats test_tags=release
-@test "a batch script itself is one rank; its sruns are worlds" {
+@test "a batch script with --ddp is one rank of its own; its srun starts a world" {
 	cat >"$WORK/job" <<-'END'
 		#!/bin/bash
 		#SBATCH -N2 --ntasks-per-node=1 --ddp
@@ -161,7 +161,7 @@ for row in json.load(sys.stdin)["ranks"]:
 	has "$out" ': 2 ranks on 2 nodes, started by srun --ddp'
 }
 
-@test "several steps at once do not meet each other" {
+@test "six concurrent steps of a job, with and without --ddp, are separate worlds" {
 	cat >"$WORK/job" <<-'END'
 		#!/bin/bash
 		#SBATCH -N2 --ntasks-per-node=2 --overcommit
@@ -179,7 +179,7 @@ for row in json.load(sys.stdin)["ranks"]:
 	done
 }
 
-@test "ddp-info --json is JSON, with a row for each rank" {
+@test "ddp-info --json is valid JSON with one object for each rank" {
 	try mc srun -N2 -n2 --ddp ddp-info --json --max-bytes 4K
 	same "$rc" 0
 	same "$(/usr/bin/python3 -c '
@@ -191,14 +191,14 @@ print(d["size"], d["nodes"], d["wide"], [r["node"] for r in d["ranks"]],
 		"2 2 tcp ['n1', 'n2'] [0, 0, 0, 0] True TCP (lo, 127.0.0.1"
 }
 
-@test "ddp-info --strict: warnings are in the exit status" {
+@test "ddp-info --strict has exit status 3 if there are warnings" {
 	try mc srun -N2 -n3 --ddp ddp-info --no-test --strict
 	same "$rc" 3
 	try mc srun -N2 -n3 --ddp ddp-info --no-test
 	same "$rc" 0
 }
 
-@test "ddp-info refuses what it does not know, in a line" {
+@test "ddp-info refuses wrong arguments in one line" {
 	try mc srun -n1 --ddp ddp-info --max-bytes 3
 	same "$rc" 2
 	has "$err" '^ddp-info: --max-bytes 3: give 4 to 1G$'
@@ -212,7 +212,7 @@ print(d["size"], d["nodes"], d["wide"], [r["node"] for r in d["ranks"]],
 
 # --- hello-ddp ------------------------------------------------------------------------
 
-@test "hello-ddp: trains on two nodes, goes on from its checkpoint with other ranks" {
+@test "hello-ddp trains on two nodes, and resumes from its checkpoint with another number of ranks" {
 	try mc srun -N2 --ntasks-per-node=2 --ddp "$HELLO"
 	same "$rc" 0
 	has "$out" '^epoch 4: loss 0\.00.*, y = (2\.9|3\.0)[0-9]*x \+ (0\.9|1\.0)'
@@ -228,27 +228,26 @@ print(d["size"], d["nodes"], d["wide"], [r["node"] for r in d["ranks"]],
 
 all_up() { [ "$(find "$WORK" -name 'up-*' -size +0 | wc -l)" -eq "$1" ]; }
 
-# endless SRUN-OPTION...: start it in the background, and wait until its four
-# ranks are among their sums. What they say goes to $WORK/said.
+# endless SRUN_OPTION...: starts the program in the background, and waits until its four ranks sum. Its output is in $TOP/output.
 endless()
 {
 	background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun -N2 --ntasks-per-node=2 \
-		--kill-on-bad-exit=0 "$@" "$ENDLESS" >"$TOP/said" 2>&1
+		--kill-on-bad-exit=0 "$@" "$ENDLESS" >"$TOP/output" 2>&1
 	within 30 all_up 4
 }
 
-ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
+have_ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
 
-@test "a rank is killed in an all-reduce: the others name it, leave, and keep records" {
+@test "a rank killed in an all-reduce ends the others, which name it and leave records" {
 	for victim in 0 3; do
 		rm -rf "$WORK"/up-* "$WORK"/.ddp
 		endless --ddp
 		kill -9 "$(<"$WORK/up-$victim")"
-		within 20 ended
+		within 20 have_ended
 		wait || true
 		for rank in 0 1 2 3; do
 			[ "$rank" -eq "$victim" ] ||
-				has "$(<"$TOP/said")" "^ddp\[$rank@n[12]\]: .*rank $victim on n[12]"
+				has "$(<"$TOP/output")" "^ddp\[$rank@n[12]\]: .*rank $victim on n[12]"
 		done
 		has "$(cat "$WORK"/.ddp/failed-*/summary)" "^did not arrive in #[0-9]+ .*: rank $victim\$"
 		same "$(find "$WORK"/.ddp/failed-* -name 'rank-*' | wc -l)" 3
@@ -256,39 +255,39 @@ ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
 	done
 }
 
-# stopped: what the others say of rank 2.
-stopped()
+# others_name_stopped_rank: the other ranks end, and name rank 2, which is stopped.
+others_name_stopped_rank()
 {
 	local rank
 	rm -rf "$WORK"/up-* "$WORK"/.ddp
 	endless --ddp || return
 	kill -STOP "$(<"$WORK/up-2")"
-	within 30 grep -q 'ddp\[3@n2\]: ' "$TOP/said"
+	within 30 grep -q 'ddp\[3@n2\]: ' "$TOP/output"
 	kill -9 "$(<"$WORK/up-2")"
-	within 20 ended || return
+	within 20 have_ended || return
 	wait || true
 	for rank in 0 1 3; do
-		has "$(<"$TOP/said")" "^ddp\[$rank@n[12]\]: .*rank 2 on n2" || return
+		has "$(<"$TOP/output")" "^ddp\[$rank@n[12]\]: .*rank 2 on n2" || return
 	done
 }
 
-# Whom a loaded machine keeps from running for a second is as late as who is stopped: so more than once.
-@test "a rank is stopped: named when DDP_TIMEOUT is over" {
+# Repeated, as a loaded machine can stop another rank for a second, which is then named instead.
+@test "a rank stopped in an all-reduce is named by the others after DDP_TIMEOUT" {
 	export DDP_TIMEOUT=3
-	stopped || stopped || stopped
+	others_name_stopped_rank || others_name_stopped_rank || others_name_stopped_rank
 }
 
-@test "scancel: each rank leaves its record" {
+@test "on scancel each rank leaves a record" {
 	endless --ddp --job-name=endless
 	mc scancel --name=endless
-	within 30 ended
+	within 30 have_ended
 	wait || true
-	# Whoever hears of another's end before its own signal comes says that.
+	# A rank that detects another's end before its own signal records that instead.
 	has "$(cat "$WORK"/.ddp/failed-*/rank-*)" SIGTERM
 	same "$(find "$WORK"/.ddp/failed-* -name 'rank-*' | wc -l)" 4
 }
 
-@test "the rendezvous directory is removed while ranks start: a line, no hang" {
+@test "if the rendezvous directory is removed while ranks start, they fail with a message and do not hang" {
 	cat >"$WORK/remove" <<-'END'
 		#!/bin/bash
 		if [ "$SLURM_PROCID" = 1 ]; then rm -rf "$DDP_RENDEZVOUS"; fi

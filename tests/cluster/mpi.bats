@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# MPI as the engine between nodes: the claims of libddp.bats for TCP, and what MPI alone needs.
+# MPI as the engine between nodes: the tests of libddp.bats for TCP, and properties of MPI.
 #
-# shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
+# shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
 
 load lib
@@ -13,11 +13,11 @@ setup_file()
 	cc -Wall -Werror -I"$INST/include" -o "$TOP/endless" "$DDP_SRCDIR/tests/cluster/endless.c" \
 		-L"$LD_LIBRARY_PATH" -lddp
 	export ENDLESS=$TOP/endless DDP_WIDE=mpi MPI=${DDP_MPI_TYPE-pmix}
-	# Everything between "nodes" stays on this host, whichever MPI it is.
+	# All traffic between the "nodes" stays on this host, with any MPI.
 	export OMPI_MCA_btl=tcp,self OMPI_MCA_pml=ob1 OMPI_MCA_btl_tcp_if_include=lo
-	# Ports that no other job of MPI on this host begins with: it tells when a stranger comes.
+	# A range of ports that no other MPI job on this host uses: Open MPI prints a message if an unknown peer connects.
 	export OMPI_MCA_btl_tcp_port_min_v4=$((32000 + $$ % 16 * 1000))
-	# Told by each test: not every bats can skip a whole file and take its cluster down.
+	# Reported by setup(), as some versions of bats cannot skip a whole file and still call teardown_file().
 	export LACKING=''
 	mc srun --mpi=list 2>&1 | grep -q "$MPI" || LACKING="this Slurm has no $MPI"
 	[ -e "$DDP_MODULES/ddp_mpi.so" ] || LACKING="built without MPI"
@@ -35,7 +35,7 @@ teardown()
 
 mpirun_here() { sed -n 's/^MPIRUN = \([^ ]*\).*/\1/p' "$DDP_BUILDDIR/tests/runtime/Makefile"; }
 
-# compile PROGRAM SOURCE...: a program that is linked with MPI and with libddp.
+# compile PROGRAM SOURCE...: compiles a program that uses MPI and libddp.
 compile()
 {
 	local mpirun
@@ -46,7 +46,7 @@ compile()
 	)
 }
 
-# try_mc ARGUMENT...: as try mc; once more where MPI itself does not begin, which on a loaded machine is once in some hundred times.
+# try_mc ARGUMENT...: like try mc, but repeated if MPI_Init hangs, as it does in one of some hundred runs on a loaded machine.
 try_mc()
 {
 	local try
@@ -59,7 +59,7 @@ try_mc()
 exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 
 # bats test_tags=release
-@test "ddp-info: two nodes and four, uneven ones, ranks that are dealt in turn: sums exact" {
+@test "ddp-info on two and four nodes, with uneven and cyclic ranks: exact sums over MPI" {
 	for layout in '-N2 --ntasks-per-node=2' '-N4 -n4' '-N2 -n3 -m cyclic'; do
 		# shellcheck disable=SC2086 # words
 		try_mc srun $layout --mpi="$MPI" --ddp ddp-info --max-bytes 1M
@@ -71,9 +71,9 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	done
 }
 
-@test "plain srun, and ranks that meet by PMIx, too" {
+@test "under plain srun with DDP_METHOD=pmix: exact sums over MPI" {
 	[ "$MPI" = pmix ] || skip "this is not PMIx"
-	# Not of libddp's doing: PMIx_Init() and then MPI_Init() are enough.
+	# Open MPI's own error: a program that calls PMIx_Init() and then MPI_Init() fails too.
 	! "$(mpirun_here)" --version | grep -q '^mpirun (Open MPI) 5\.' || skip "Open MPI 5 does not begin where PMIx has begun"
 	DDP_METHOD=pmix try_mc srun -N2 --ntasks-per-node=2 --mpi="$MPI" ddp-info --max-bytes 64K
 	same "$rc" 0
@@ -81,8 +81,8 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	has_not "$out" WRONG
 }
 
-# Gradients go over it from a thread of their own; what it carries is what TCP carries.
-@test "ddp-train: the same weights as over TCP, to the bit" {
+# Here a communication thread calls MPI.
+@test "ddp-train has bit-equal weights over MPI and TCP" {
 	for wide in tcp mpi; do
 		DDP_WIDE=$wide try_mc srun -N2 --ntasks-per-node=2 --mpi="$MPI" --ddp ddp-train mnist --samples 512 \
 			--epochs 1 --seed 3 --save-model "$WORK/$wide.safetensors"
@@ -91,7 +91,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	cmp "$WORK/tcp.safetensors" "$WORK/mpi.safetensors"
 }
 
-@test "ddp-train --virtual-ranks: the same weights over MPI as over TCP, on one rank, two and four" {
+@test "ddp-train --virtual-ranks has bit-equal weights over MPI and TCP, on one, two and four ranks" {
 	local layout
 	train=(ddp-train mnist --samples 256 -e 1 -b 8 --seed 3 --virtual-ranks 4)
 	mc srun -N1 -n1 --ddp "${train[@]}" -q -m one
@@ -105,8 +105,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	done
 }
 
-# The program's MPI is begun once, goes on after libddp has left, and is ended by the program.
-@test "a program that uses MPI itself" {
+@test "a program that uses MPI itself: libddp uses its MPI without ending it, and refuses MPI_Init without threads" {
 	compile mpi-guest mpi-guest.c
 	try_mc srun -N2 -n3 -m cyclic --mpi="$MPI" --ddp "$TOP/mpi-guest"
 	same "$rc" 0
@@ -116,13 +115,13 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	has "$err" '^ddp\[[01]@n[12]\]: MPI was begun without threads: call MPI_Init_thread'
 }
 
-@test "without a launcher of MPI: refused in a line with the remedy" {
+@test "without an MPI launcher ranks fail with the remedy" {
 	try mc srun -N2 -n2 --ddp --mpi=none ddp-info
 	[ "$rc" -ne 0 ]
 	has "$err" '^ddp\[0@n1\]: .*MPI was not started for the 2 ranks of the job but for 1: begin it with srun --mpi='
 }
 
-@test "a rank that does not come: the others end when the time is over" {
+@test "a rank that does not start makes the others fail after DDP_TIMEOUT" {
 	DDP_TIMEOUT=5 try mc srun -N2 -n2 --ddp --mpi="$MPI" --kill-on-bad-exit=0 \
 		sh -c 'if [ "$SLURM_PROCID" = 1 ]; then sleep 12; else exec ddp-info; fi'
 	[ "$rc" -ne 0 ]
@@ -133,58 +132,58 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 
 all_up() { [ "$(find "$WORK" -name 'up-*' -size +0 | wc -l)" -eq 4 ]; }
 
-up_or_over() { all_up || ! kill -0 $! 2>/dev/null; }
+up_or_ended() { all_up || ! kill -0 $! 2>/dev/null; }
 
-# endless LAYOUT... COMMAND...: four ranks are up. On a loaded machine MPI_Init may take longer than DDP_TIMEOUT: then again.
+# endless LAYOUT... COMMAND...: starts four ranks. Repeated if MPI_Init takes longer than DDP_TIMEOUT, as on a loaded machine.
 endless()
 {
 	local try
 	for try in 1 2 3 4 5; do
-		end_jobs # of a try in vain
+		end_jobs # of a failed try
 		rm -rf "$WORK"/up-* "$WORK"/.ddp
-		background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun --mpi="$MPI" --kill-on-bad-exit=0 --ddp "$@" >"$TOP/said" 2>&1
-		within 60 up_or_over || true
+		background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun --mpi="$MPI" --kill-on-bad-exit=0 --ddp "$@" >"$TOP/output" 2>&1
+		within 60 up_or_ended || true
 		all_up && return
-		echo "try $try: $(<"$TOP/said")" >&2
+		echo "try $try: $(<"$TOP/output")" >&2
 	done
 	return 1
 }
 
-ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
+have_ended() { ! pgrep -f "^$ENDLESS" >/dev/null; }
 
-# end SIGNAL VICTIM LAYOUT...: of four ranks one gets the signal; the others end, and leave no directory.
-end()
+# signal_rank SIGNAL RANK LAYOUT...: sends one of four ranks the signal; the others end, and the rendezvous directory is removed.
+signal_rank()
 {
 	endless "${@:3}" "$ENDLESS" || return
 	kill "-$1" "$(<"$WORK/up-$2")"
-	[ "$1" = KILL ] || within 30 grep -qE '^ddp\[[0-9]@' "$TOP/said"
+	[ "$1" = KILL ] || within 30 grep -qE '^ddp\[[0-9]@' "$TOP/output"
 	kill -9 "$(<"$WORK/up-$2")" || true
-	within 20 ended || return
+	within 20 have_ended || return
 	wait || true
 	same "$(find "$WORK/.ddp" -maxdepth 1 -mindepth 1 -not -name 'failed-*' | wc -l)" 0
 }
 
-# ends SIGNAL VICTIM LAYOUT...: and one of them says, and records, of whom.
-ends()
+# signal_named_rank SIGNAL RANK LAYOUT...: the same, and one of the others names the rank, in its output and its record.
+signal_named_rank()
 {
-	end "$@" || return
-	has "$(<"$TOP/said")" "^ddp\\[[0-9]@n[1-4]\\]: .*rank $2 on n[1-4]" &&
+	signal_rank "$@" || return
+	has "$(<"$TOP/output")" "^ddp\\[[0-9]@n[1-4]\\]: .*rank $2 on n[1-4]" &&
 		has "$(cat "$WORK"/.ddp/failed-*/rank-*)" "rank $2 on n[1-4]"
 }
 
-# Failures are MPI's: whether a rank can still report the lost one depends on the MPI.
+# Whether a rank can report the lost one before MPI ends it depends on the MPI.
 # bats test_tags=release
 @test "a rank killed in an all-reduce ends the others, on two nodes and on four" {
 	export DDP_TIMEOUT=5
-	end KILL 3 -N2 --ntasks-per-node=2
-	end KILL 3 -N4 -n4
+	signal_rank KILL 3 -N2 --ntasks-per-node=2
+	signal_rank KILL 3 -N4 -n4
 }
 
-# On a loaded machine a rank that runs may be as late as the stopped one: so up to three times.
-@test "a rank is stopped: named when DDP_TIMEOUT is over, on two nodes and on four" {
+# Repeated, as on a loaded machine another rank may be as late as the stopped one.
+@test "a rank stopped in an all-reduce is named after DDP_TIMEOUT, on two nodes and on four" {
 	export DDP_TIMEOUT=3
 	for layout in '-N2 --ntasks-per-node=2' '-N4 -n4'; do
 		# shellcheck disable=SC2086 # words
-		ends STOP 2 $layout || ends STOP 2 $layout || ends STOP 2 $layout
+		signal_named_rank STOP 2 $layout || signal_named_rank STOP 2 $layout || signal_named_rank STOP 2 $layout
 	done
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# ddp-run: what fails is started again, what cannot work is not, and nothing is left behind.
+# ddp-run restarts failed attempts, stops if a restart cannot help, and leaves no processes or files except the report.
 
 load lib
 
@@ -13,8 +13,8 @@ setup_file()
 	DDP_RUN=$TOP/ddp-run
 	export DDP_RUN
 	cat >"$WORK/rank.sh" <<-'END'
-		# What rank 2 does, $1, in attempts before number $2, when all have said who they are, and srun has passed that on: in
-		# a step that it ends, it drops what is still on its way. So that the others have to be ended, these sleep.
+		# In attempts before number $2, rank 2 does $1 once all ranks have started; the others sleep until they are ended. The pause
+		# before it is for srun, which drops pending output when it ends a step.
 		echo "rank $RANK of $WORLD_SIZE restart $DDP_RESTART on $SLURMD_NODENAME $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS"
 		[ "$DDP_RESTART" -lt "$2" ] || exit 0
 		touch "here.$DDP_RESTART.$RANK"
@@ -24,7 +24,7 @@ setup_file()
 		case $1 in
 		kill) kill -9 $$ ;;
 		segv) kill -SEGV $$ ;;
-		exit) echo "rank 2 gives up" >&2; exit 3 ;;
+			exit) echo "rank 2 fails" >&2; exit 3 ;;
 		esac
 	END
 	chmod 755 "$WORK/rank.sh"
@@ -32,7 +32,7 @@ setup_file()
 
 teardown_file() { cluster_down; }
 
-# A job that lost a node is completing for minutes, and the node is busy: a new cluster has none of either.
+# A lost node stays busy for minutes, as its job completes, so the cluster is replaced.
 teardown()
 {
 	if [[ -e $WORK/lost ]]; then
@@ -41,11 +41,11 @@ teardown()
 		end_jobs
 	fi
 	! mountpoint -q "$WORK/disk" || umount "$WORK/disk"
-	rm -rf "$WORK/lost" "$WORK/disk" "$WORK/elsewhere" "$WORK/.ddp" "$WORK"/*.out "$WORK"/logs "$WORK/bin" "$WORK"/here.* "$WORK"/said.*
+	rm -rf "$WORK/lost" "$WORK/disk" "$WORK/elsewhere" "$WORK/.ddp" "$WORK"/*.out "$WORK"/logs "$WORK/bin" "$WORK"/here.* "$WORK"/events.*
 }
 
-# A batch job of 4 nodes that runs ddp-run with these arguments: $out is what it said, $rc its exit status. The script
-# tells its end: Slurm's own word comes late where a node is lost.
+# batch OPTION...: runs ddp-run in a batch job on 4 nodes; $out is its output, $rc its exit status. The script writes the exit
+# status to a file, as Slurm reports the job's end late if a node was lost.
 batch()
 {
 	printf '#!/bin/bash\n%s "$@"\necho $? >rc.tmp\nmv rc.tmp rc\n' "$DDP_RUN" >"$WORK/job"
@@ -58,7 +58,7 @@ batch()
 	cp "$WORK/job.out" "$TOP/err"
 }
 
-# What report.json of attempt $1, from 0, has for each of the other arguments.
+# report ATTEMPT KEY...: values from report.json of this attempt, counted from 0.
 report()
 {
 	local attempt=$1
@@ -72,7 +72,8 @@ report()
 	END
 }
 
-first()
+# For each failed attempt: its number, kind, nodes, ranks, what followed, and the first task to fail.
+first_failures()
 {
 	python3 - "$WORK" <<-'END'
 		import glob, json, sys
@@ -84,18 +85,18 @@ first()
 	END
 }
 
-@test "a rank that is killed: another attempt, with a number of its own, and a report on the first" {
+@test "a killed rank: the report names it, and a second attempt follows with its own number" {
 	batch bash rank.sh kill 1
 	same "$rc" 0
 	same "$(grep -c '^rank . of 4 restart 0 on n. 0/3$' <<<"$out")" 4
 	same "$(grep -c '^rank . of 4 restart 1 on n. 1/3$' <<<"$out")" 4
 	has "$out" '^rank 2 on n3, pid [0-9]+, failed first: killed by SIGKILL$'
-	same "$(first)" "0 signal ['n1', 'n2', 'n3', 'n4'] 4 restart 2 n3 signal 9"
+	same "$(first_failures)" "0 signal ['n1', 'n2', 'n3', 'n4'] 4 restart 2 n3 signal 9"
 	same "$(ls "$WORK/.ddp")" "failed-$(ls "$WORK/.ddp" | sed 's/failed-//')"
 	same "$(mc "$DDP_RUN" --explain "$WORK"/.ddp/failed-*)" "$(cat "$WORK"/.ddp/failed-*/report.txt)"
 }
 
-@test "a rank that crashes is a failure, also if rank 0 then records that it stopped on request" {
+@test "a crashed rank is a failure, even if rank 0 then records that it stopped on request" {
 	cat >"$WORK/polite.sh" <<-'END'
 		[ "$DDP_RESTART" = 0 ] || exit 0
 		[ "$RANK" = 0 ] || { sleep 1; exit 9; }
@@ -109,19 +110,19 @@ first()
 	has "$out" '^rank 1 on n2, pid [0-9]+, failed first: exit status 9$'
 }
 
-@test "the number of restarts, also by SLURM_DDP_RESTARTS; the status is srun's" {
+@test "--restarts and SLURM_DDP_RESTARTS limit the attempts, and the exit status is srun's" {
 	batch --restarts 1 -N1 -n1 bash -c 'echo "now $DDP_RESTART"; exit $((5 + DDP_RESTART))'
 	same "$rc" 6
 	same "$(grep -c '^now ' <<<"$out")" 2
 	has "$out" 'no restart is left of 1'
-	# Of one rank it is known whose these are.
+	# With one rank the last line is certainly that rank's.
 	same "$(grep -A1 '^  its last line:$' <<<"$out" | tail -n 1)" '    now 1'
 	SLURM_DDP_RESTARTS=0 batch bash rank.sh segv 9
 	same "$(grep -c '^rank 2 of' <<<"$out")" 1
 	has "$out" 'failed first: killed by SIGSEGV'
 }
 
-@test "three attempts that end at one point: exit status 93" {
+@test "three attempts in a row that end at the same point: exit status 93" {
 	batch --restarts 9 --report last.json bash rank.sh exit 9
 	same "$rc" 93
 	same "$(grep -c '^rank 2 of' <<<"$out")" 3
@@ -129,28 +130,28 @@ first()
 	has "$(cat "$WORK/last.json")" '"attempt": 2,'
 }
 
-@test "attempts that leave newer checkpoints are progress, those that leave none are not" {
+@test "new checkpoints count as progress; three attempts in a row without one: exit status 93" {
 	rm -rf "$WORK/points"; mkdir "$WORK/points"; chmod 777 "$WORK/points"
 	DDP_CHECKPOINT=$WORK/points batch --restarts 4 bash -c 'touch "points/$DDP_RESTART"; [ "$DDP_RESTART" -eq 3 ]'
 	same "$rc" 0
 	DDP_CHECKPOINT=$WORK/points batch --restarts 9 bash -c 'exit $((DDP_RESTART + 1))'
 	same "$rc" 93
 	has "$out" '3 attempts in a row left no newer checkpoint'
-	# What was not written to its end is none, and neither is a directory; what is written anew in one is.
+	# Unfinished checkpoints and empty directories do not count, but a changed file in a directory does.
 	DDP_CHECKPOINT=$WORK/points batch --restarts 9 bash -c 'mkdir "points/step.$DDP_RESTART"; touch "points/step.$DDP_RESTART/state.tmp" "points/.new.$DDP_RESTART"; exit $((DDP_RESTART + 1))'
 	same "$rc" 93
 	DDP_CHECKPOINT=$WORK/points batch --restarts 4 bash -c 'mkdir -p points/last/0; echo 1 >points/last/0/state; [ "$DDP_RESTART" -eq 3 ]'
 	same "$rc" 0
 }
 
-@test "a DDP_CHECKPOINT that this node does not see: a line says so, and the points of failure count" {
+@test "a DDP_CHECKPOINT that this node cannot open: one message, and the points of failure are compared" {
 	DDP_CHECKPOINT=s3://bucket/run batch --restarts 3 bash -c '[ "$RANK" -eq "$DDP_RESTART" ] || exec sleep 61; exit 3'
 	same "$rc" 143
 	same "$(grep -c '^ddp-run: cannot open DDP_CHECKPOINT s3://bucket/run on this node: No such file or directory: progress is judged by where attempts fail$' <<<"$out")" 1
 	has "$out" "no restart is left of 3$"
 }
 
-@test "what cannot work is not repeated, and leaves nothing" {
+@test "errors of the command line and missing programs are not retried, and leave no files" {
 	batch nosuch-program
 	same "$rc" 2
 	same "$(grep -c 'error: execve' <<<"$out")" 4
@@ -168,7 +169,7 @@ first()
 	[ ! -e "$WORK/.ddp" ]
 }
 
-@test "wrong options are refused in a line that names them" {
+@test "wrong options, and calls in a rank or without a batch job, are refused in one line" {
 	for wrong in '--restarts x true|--restarts x: give a whole number from 0 on' \
 		'--hang 5y true|--hang 5y: give seconds, or a number with s, m or h' \
 		'--min-nodes 0 true|--min-nodes 0: give a whole number from 1 on' \
@@ -183,7 +184,7 @@ first()
 	done
 	try env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" true
 	has "$err" '^ddp-run: SLURM_DDP_RESTARTS -1: give a whole number'
-	# Where it is not asked for it does no harm.
+	# A wrong SLURM_DDP_RESTARTS is ignored if it is not used.
 	try env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" --help
 	has "$out" '^usage: ddp-run'
 	try env SLURM_DDP_RESTARTS=-1 "$DDP_RUN" --restarts 0 --explain "$WORK"
@@ -205,7 +206,7 @@ first()
 		same "$rc" 2
 		has "$err" "^ddp-run: this is a rank of another launcher already, as $name says: start"
 	done
-	# A job that a rank submits inherits its variables.
+	# A batch job that a rank submits inherits the launcher's variables, and is not refused.
 	PMI_RANK=0 batch -N1 -n1 true
 	same "$rc" 0
 	mc srun -Q -n1 --ddp sbatch -Q -W -N1 -o job.out job -N1 -n1 true
@@ -217,7 +218,7 @@ first()
 	has "$err" '^ddp-run: --spare-nodes 1: job [0-9]+ has 1 nodes: none would be left$'
 }
 
-@test "without an allocation it takes one; stdin, stdout and stderr are srun's, to the byte" {
+@test "without an allocation ddp-run makes one, and stdin, stdout and stderr pass through unchanged" {
 	head -c 300000 /dev/urandom >"$WORK/bytes"
 	chmod 644 "$WORK/bytes"
 	# shellcheck disable=SC2016
@@ -227,7 +228,7 @@ first()
 	has "$(cat "$WORK/err.out")" '^taken$'
 }
 
-@test "without an allocation: options of each spelling, many of them, and a job that there is" {
+@test "without an allocation: options in every spelling, forty options, --spare-nodes, -D and --jobid" {
 	local job
 	# shellcheck disable=SC2016,SC2046
 	try mc "$DDP_RUN" $(printf -- '--restarts %d ' {1..40}) -lN 1 -n1 --wait=0 bash -c 'echo "$1 of $#"' name one two
@@ -250,7 +251,7 @@ first()
 1 in $job"
 }
 
-@test "a file on stdin is read anew by each attempt" {
+@test "each attempt reads a file on stdin from its start" {
 	echo hello >"$WORK/in"
 	# shellcheck disable=SC2016
 	(cd "$WORK" && as_user timeout 60 "$minicluster" run "$DDP_RUN" -N1 -n1 bash -c 'read -r a; echo "$DDP_RESTART $a"; exit $((1 - DDP_RESTART))' \
@@ -258,87 +259,88 @@ first()
 	same "$(cat "$WORK/all.out")" $'0 hello\n1 hello'
 }
 
-# leaves SIGNAL STATUS OPTION...: a batch job of two nodes, with these options of sbatch, whose ranks leave with that status, or
-# "stay", when they are told by that signal, and end well when they are started again. $RUN: options of ddp-run. $LINE: the script's
-# first line. What stands in $WORK/bin is in the place of Slurm's commands; ddp-run's calls of scancel are told in scancel.out.
-leaves()
+# submit_job SIGNAL STATUS OPTION...: submits a job on two nodes with these options of sbatch. Its ranks exit with STATUS when they
+# receive SIGNAL, or do not exit if STATUS is "stay"; in a later attempt or run they succeed. $RUN: options of ddp-run, by default
+# --requeue. $LINE: a line for the script's beginning. Scripts in $WORK/bin replace Slurm's commands; scancel.out has the
+# arguments of ddp-run's calls of scancel.
+submit_job()
 {
 	local signal=$1 status=$2
 	shift 2
 	cat >"$WORK/leave.py" <<-'END'
 		import os, signal, sys, time
 		rank, again = os.environ["RANK"], os.environ.get("SLURM_RESTART_COUNT", "7") != "7" or os.environ["DDP_RESTART"] != "0"
-		told = []
-		signal.signal(getattr(signal, "SIG" + sys.argv[1]), lambda *_: told.append(1))
-		name = "said." + os.environ["SLURM_JOB_ID"]
+		received = []
+		signal.signal(getattr(signal, "SIG" + sys.argv[1]), lambda *_: received.append(1))
+		name = "events." + os.environ["SLURM_JOB_ID"]
 		def say(*words):
 		    with open(name, "a") as file:
 		        print(rank, *words, file=file)
 		say("again" if again else "up")
 		open("up." + rank, "w").close()
-		while (not told or sys.argv[2] == "stay") and not again:
+		while (not received or sys.argv[2] == "stay") and not again:
 		    time.sleep(0.1)
 		time.sleep(0.5)
-		# The first that fails ends the other.
+		# The first rank that fails makes srun end the other.
 		signal.signal(signal.SIGTERM, signal.SIG_IGN)
-		say("told", len(told))
-		while len({open(name).read().count(rank + " told") for rank in "01"}) > 1:
+		say("received", len(received))
+		while len({open(name).read().count(rank + " received") for rank in "01"}) > 1:
 		    time.sleep(0.05)
 		open("failed", "w").close()
 		sys.exit(0 if again else int(sys.argv[2]))
 	END
 	rm -f "$WORK"/up.? "$WORK/failed"
-	instead scancel 'echo "$@" >>scancel.out'
+	replace_command scancel 'echo "$@" >>scancel.out'
 	printf '#!/bin/bash\n%s\nPATH=$PWD/bin:$PATH\necho $$ >pid\nexec %s %s python3 leave.py %s %s\n' \
 		"${LINE-}" "$DDP_RUN" "${RUN---requeue}" "$signal" "$status" >"$WORK/job"
 	mc sbatch --parsable --requeue --open-mode=append -N2 -o job.out "$@" job
 }
 
-# instead COMMAND SCRIPT: what is done before, or by, ddp-run's calls of it.
-instead()
+# replace_command COMMAND SCRIPT: ddp-run's calls of COMMAND run the lines of SCRIPT first, and then COMMAND unless they exit.
+replace_command()
 {
 	mkdir -p "$WORK/bin"
 	printf '#!/bin/bash\nPATH=${PATH#*:}\n%s\nexec %s "$@"\n' "$2" "$1" >"$WORK/bin/$1"
 	chmod 755 "$WORK/bin/$1"
 }
 
-# What ranks of job $1 did, in files: of what they print at their end srun drops some.
-said() { sort -u "$WORK/said.$1"; }
+# What the ranks of job $1 did. They write to a file, as srun drops some of the output at their end.
+events() { sort -u "$WORK/events.$1"; }
 
 are_up() { [ -e "$WORK/up.0" ] && [ -e "$WORK/up.1" ]; }
 
 is_requeued() { mc scontrol show job "$1" | grep -q ' Restarts=1 '; }
 
-# The job has ended, and was not given back.
+# The job has ended and was not requeued.
 is_over() { gone "$1" && ! is_requeued "$1"; }
 
-@test "SIGTERM to ddp-run reaches each rank once, and there is no other attempt" {
+@test "SIGTERM to ddp-run reaches each rank once, and no attempt follows" {
 	local job
-	job=$(leaves TERM 7)
+	job=$(submit_job TERM 7)
 	within 60 are_up
 	mc scancel --batch --signal=TERM "$job"
 	within 60 is_over "$job"
-	same "$(said "$job")" $'0 told 1\n0 up\n1 told 1\n1 up'
+	same "$(events "$job")" $'0 received 1\n0 up\n1 received 1\n1 up'
 	same "$(<"$WORK/scancel.out")" "-Q $job.0 --signal=TERM"
 	has "$(<"$WORK/job.out")" '^next: stopped: it was told to end$'
 	has "$(mc scontrol show job "$job")" 'ExitCode=7:0'
 }
 
-# As from timeout(1), and from "kill 0" in a trap.
+# As sent by timeout(1), and by "kill 0" in a trap.
 @test "SIGTERM to ddp-run and to its process group reaches each rank once" {
 	local job
-	job=$(leaves TERM 7)
+	job=$(submit_job TERM 7)
 	within 60 are_up
 	as_user bash -c 'kill -TERM "$1"; kill -TERM -- "-$1"' kill "$(<"$WORK/pid")"
 	within 60 is_over "$job"
-	same "$(said "$job")" $'0 told 1\n0 up\n1 told 1\n1 up'
+	same "$(events "$job")" $'0 received 1\n0 up\n1 received 1\n1 up'
 	same "$(<"$WORK/scancel.out")" "-Q $job.0 --signal=TERM"
 	has "$(<"$WORK/job.out")" '^next: stopped: it was told to end$'
 }
 
-# KillWait is 5 s here, and srun is killed 10 s later if ranks of a step that failed are still there.
-@test "SIGTERM to ddp-run: ranks that need longer than KillWait to end have the time" {
-	instead scancel 'echo "$@" >>scancel.out'
+# KillWait is 5 s here. After a failure srun would be killed 10 s later if ranks of the step still ran.
+@test "SIGTERM to ddp-run: ranks may take longer than KillWait to end" {
+	replace_command scancel 'echo "$@" >>scancel.out'
 	{
 		within 60 test -e "$WORK/here.0.0" && within 60 test -e "$WORK/here.0.1"
 		pkill -TERM -f "^$DDP_RUN -N2"
@@ -350,58 +352,58 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	same "$(sed 's/[0-9]*[.]0/JOB.0/' "$WORK/scancel.out")" '-Q JOB.0 --signal=TERM'
 }
 
-@test "SIGUSR1 and SIGUSR2 by way of the batch script, to the ranks once; those that fail then are not started again" {
+@test "SIGUSR1 and SIGUSR2 through the batch script reach the ranks once, and ranks that then fail are not restarted" {
 	local job signal
 	for signal in USR1 USR2; do
-		job=$(RUN='' leaves $signal 3 -o "$signal.out")
+		job=$(RUN='' submit_job $signal 3 -o "$signal.out")
 		within 60 are_up
 		mc scancel --batch --signal=$signal "$job"
 		within 60 is_over "$job"
-		same "$(said "$job")" $'0 told 1\n0 up\n1 told 1\n1 up'
+		same "$(events "$job")" $'0 received 1\n0 up\n1 received 1\n1 up'
 		has "$(<"$WORK/$signal.out")" '^next: stopped: a signal warned it of its end$'
 		has "$(mc scontrol show job "$job")" 'ExitCode=3:0'
 	done
 }
 
-@test "SIGUSR1, with --requeue: the job goes on later, but not one that ends well long before its time limit" {
+@test "SIGUSR1 with --requeue: the job is requeued, but not if it succeeds long before its time limit" {
 	local job
-	job=$(leaves USR1 3)
+	job=$(submit_job USR1 3)
 	within 60 are_up
 	mc scancel --batch --signal=USR1 "$job"
 	within 60 is_requeued "$job"
 	has_not "$(<"$WORK/job.out")" 'started again'
 	mc scancel "$job"
-	job=$(leaves USR1 0 -t 25)
+	job=$(submit_job USR1 0 -t 25)
 	within 60 are_up
 	mc scancel --batch --signal=USR1 "$job"
 	within 60 is_requeued "$job"
 	mc scancel "$job"
-	job=$(leaves USR1 0 -t 600 -o good.out)
+	job=$(submit_job USR1 0 -t 600 -o good.out)
 	within 60 are_up
 	mc scancel --batch --signal=USR1 "$job"
 	within 60 is_over "$job"
-	same "$(said "$job")" $'0 told 1\n0 up\n1 told 1\n1 up'
+	same "$(events "$job")" $'0 received 1\n0 up\n1 received 1\n1 up'
 	same "$(<"$WORK/good.out")" ''
 }
 
-# Slurm sends it up to a minute early.
-@test "sbatch's --signal without B:, which ranks answer with exit status 0, with --requeue: a line says so, and the job is requeued" {
+# Slurm sends the signal up to a minute early.
+@test "sbatch --signal without B: and with --requeue, if ranks exit with 0: a message, and the job is requeued" {
 	local job
-	job=$(LINE='#SBATCH --signal=USR2@300' leaves USR2 0 -t 6)
+	job=$(LINE='#SBATCH --signal=USR2@300' submit_job USR2 0 -t 6)
 	within 60 are_up
 	within 110 is_requeued "$job"
 	has "$(<"$WORK/job.out")" '^ddp-run: Slurm sends --signal=USR2@300 to the ranks alone,.* with --signal=B:USR2@300 and'
-	has "$(said "$job")" '^1 told 1$'
+	has "$(events "$job")" '^1 received 1$'
 	mc scancel "$job"
-	job=$(SBATCH_SIGNAL=B:USR2@30 LINE='#SBATCH --signal=USR2@300' leaves USR2 0 -t 5 -o batch.out)
+	job=$(SBATCH_SIGNAL=B:USR2@30 LINE='#SBATCH --signal=USR2@300' submit_job USR2 0 -t 5 -o batch.out)
 	within 60 are_up
 	mc scancel "$job"
 	has_not "$(<"$WORK/batch.out")" 'ranks alone'
 }
 
-@test "sbatch's --signal, at a time before the attempt or the job began: a crash is not taken for ended by it" {
-	# 4 minutes are left of an hour, as Slurm would say later.
-	instead scontrol 'case $* in "-o show job"*) scontrol "$@" | sed "s/TimeLimit=[^ ]*/TimeLimit=00:04:00/"; exit ;; esac'
+@test "a crash after the time of sbatch --signal, if no rank can have received it, is restarted" {
+	# scontrol shows a time limit of 4 minutes, less than the 300 s of --signal.
+	replace_command scontrol 'case $* in "-o show job"*) scontrol "$@" | sed "s/TimeLimit=[^ ]*/TimeLimit=00:04:00/"; exit ;; esac'
 	SBATCH_SIGNAL=USR2@300 PATH=$WORK/bin:$PATH BATCH='--requeue -t 60' batch --requeue -N1 -n1 bash -c 'exit $((1 - DDP_RESTART))'
 	same "$rc" 0
 	same "$(report 0 kind next)" '"exit" "restart"'
@@ -412,38 +414,38 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	same "$(report 0 kind next)" '"exit" "restart"'
 }
 
-@test "a job that was requeued often, without a checkpoint from its last run, is not requeued again" {
+@test "--max-requeues: a job without a new checkpoint since its last start is not requeued again" {
 	local job
 	rm -rf "$WORK/points"; as_user mkdir "$WORK/points"
 	export DDP_CHECKPOINT=$WORK/points
 	touch -d '2 hours ago' "$WORK/points/old"
-	# A requeued job that submits another hands its own count to it.
-	job=$(export SLURM_RESTART_COUNT=7; RUN='--requeue --max-requeues 0' leaves USR1 3 -t 60)
+	# SLURM_RESTART_COUNT can be that of the job that submitted this one, and is ignored.
+	job=$(export SLURM_RESTART_COUNT=7; RUN='--requeue --max-requeues 0' submit_job USR1 3 -t 60)
 	within 60 are_up
 	mc scancel --batch --signal=USR1 "$job"
 	within 60 is_over "$job"
 	has "$(<"$WORK/job.out")" "^ddp-run: job $job was requeued 0 times, and DDP_CHECKPOINT has no checkpoint from the last time that it ran: it is not requeued again, see --max-requeues$"
 	has "$(<"$WORK/job.out")" '^next: stopped: a signal warned it of its end$'
 	touch "$WORK/points/new"
-	job=$(RUN='--requeue --max-requeues 0' leaves USR1 3 -t 60 -o again.out)
+	job=$(RUN='--requeue --max-requeues 0' submit_job USR1 3 -t 60 -o again.out)
 	within 60 are_up
 	mc scancel --batch --signal=USR1 "$job"
 	within 60 is_requeued "$job"
 	mc scancel "$job"
 	rm -r "$WORK/points"
 	unset DDP_CHECKPOINT
-	job=$(RUN='--requeue --max-requeues 0' leaves USR1 3 -o unset.out)
+	job=$(RUN='--requeue --max-requeues 0' submit_job USR1 3 -o unset.out)
 	within 60 grep -qs "and DDP_CHECKPOINT is not set: it is not requeued again" "$WORK/unset.out"
 }
 
-# The number of the array is the number of this task, too.
-@test "a task of a job array, with --requeue: no other task of the array is requeued" {
+# The array's job id is also that of its last task.
+@test "a task of a job array with --requeue requeues itself only" {
 	local job
 	cat >"$WORK/job" <<-END
 		#!/bin/bash
-		echo "\$SLURM_ARRAY_TASK_ID" >>said.array
+		echo "\$SLURM_ARRAY_TASK_ID" >>events.array
 		if [ "\$SLURM_JOB_ID" = "\$SLURM_ARRAY_JOB_ID" ]; then
-			until [ "\$(wc -l <said.array)" -ge 3 ]; do sleep 0.1; done
+			until [ "\$(wc -l <events.array)" -ge 3 ]; do sleep 0.1; done
 			PID=\$\$ exec $DDP_RUN --requeue -N1 -n1 bash -c 'kill -USR1 "\$PID"; sleep 61'
 		fi
 		[ "\$SLURM_ARRAY_TASK_ID" = 1 ] || exec sleep 60.5
@@ -454,57 +456,57 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	has "$(<"$WORK/job.out")" "^ddp-run: job ${job}_3 is given back to Slurm$"
 }
 
-# As ddp-run asks Slurm of the job when an attempt has ended.
-@test "SIGUSR1 between attempts: no other begins, and with --requeue the job goes on later" {
+# ddp-run calls scontrol when an attempt has ended; that call sends the signal.
+@test "SIGUSR1 between attempts with --requeue: no attempt follows, and the job is requeued" {
 	local job
-	instead scontrol '[ ! -e failed ] || { rm failed; kill -USR1 "$(<pid)"; }'
-	job=$(leaves USR2 3)
+	replace_command scontrol '[ ! -e failed ] || { rm failed; kill -USR1 "$(<pid)"; }'
+	job=$(submit_job USR2 3)
 	within 60 are_up
 	mc scancel -s USR2 "$job"
 	within 60 is_requeued "$job"
 	has_not "$(<"$WORK/job.out")" 'started again'
 }
 
-@test "SIGUSR1 before there is a step: the same" {
+@test "SIGUSR1 before the first step with --requeue: the job is requeued" {
 	local job
-	instead srun '[ "$1" = --help ] || { kill -USR1 "$(<pid)"; exec sleep 62; }'
-	job=$(leaves USR1 3)
+	replace_command srun '[ "$1" = --help ] || { kill -USR1 "$(<pid)"; exec sleep 62; }'
+	job=$(submit_job USR1 3)
 	within 60 is_requeued "$job"
 }
 
 @test "SIGTERM when too few nodes are left: the job is not requeued" {
 	local job
-	instead srun '[ "$1" = --help ] || { srun "$@"; echo "srun: error: Node failure on n2" >&2; exit 1; }'
-	instead scontrol '[ ! -e failed ] || { rm failed; kill -TERM "$(<pid)"; }'
-	job=$(leaves USR2 3)
+	replace_command srun '[ "$1" = --help ] || { srun "$@"; echo "srun: error: Node failure on n2" >&2; exit 1; }'
+	replace_command scontrol '[ ! -e failed ] || { rm failed; kill -TERM "$(<pid)"; }'
+	job=$(submit_job USR2 3)
 	within 60 are_up
 	mc scancel -s USR2 "$job"
 	within 60 is_over "$job"
 	has "$(<"$WORK/job.out")" '^next: stopped: it was told to end$'
 }
 
-@test "scancel of the step: it is not started again" {
+@test "scancel of the step: no attempt follows" {
 	batch bash -c 'sleep 1; [ "$RANK" -ne 0 ] || scancel "$SLURM_JOB_ID.$SLURM_STEP_ID"; sleep 60'
 	[ "$rc" -ne 0 ]
 	has_not "$out" 'started again'
 	has "$out" 'next: stopped: it was told to end'
 }
 
-@test "the end of the time limit, with --requeue: SIGTERM, and the job goes on later, also where ranks ignore it" {
+@test "time limit with --requeue: ranks get SIGTERM, and the job is requeued even if they ignore it" {
 	local job stays
-	job=$(leaves TERM 0 -t 1)
-	stays=$(leaves TERM stay -t 1 -o stay.out)
+	job=$(submit_job TERM 0 -t 1)
+	stays=$(submit_job TERM stay -t 1 -o stay.out)
 	MC_SECONDS=200 within 190 gone "$job,$stays"
-	same "$(said "$job" | sed 's/told 2/told 1/')" $'0 again\n0 told 0\n0 told 1\n0 up\n1 again\n1 told 0\n1 told 1\n1 up'
-	same "$(said "$stays")" $'0 again\n0 told 0\n0 up\n1 again\n1 told 0\n1 up'
-	# Slurm tells the ranks, once or twice, and ddp-run does not.
+	same "$(events "$job" | sed 's/received 2/received 1/')" $'0 again\n0 received 0\n0 received 1\n0 up\n1 again\n1 received 0\n1 received 1\n1 up'
+	same "$(events "$stays")" $'0 again\n0 received 0\n0 up\n1 again\n1 received 0\n1 up'
+	# Slurm signals the ranks, once or twice; ddp-run does not.
 	[ ! -e "$WORK/scancel.out" ]
 	has_not "$(<"$WORK/job.out")" 'started again'
 }
 
-# As srun says at the limit, which takes a minute or two.
-@test "the time limit of the step, with --requeue: another attempt, and the job is not requeued" {
-	instead srun '[ "$1" = --help ] || [ "${SLURM_DDP_RESTART-0}" -ne 0 ] ||
+# srun's message at the step's limit is printed by the test, as Slurm takes up to two minutes.
+@test "time limit of the step with --requeue: another attempt in the same job" {
+	replace_command srun '[ "$1" = --help ] || [ "${SLURM_DDP_RESTART-0}" -ne 0 ] ||
 		{ srun "$@"; echo "slurmstepd-n1: error: *** STEP $SLURM_JOB_ID.0 ON n1 CANCELLED AT 2026-11-23T14:19:07 DUE TO TIME LIMIT ***" >&2; exit 1; }'
 	PATH=$WORK/bin:$PATH BATCH='--requeue -t 60' batch --requeue -t 1 -N2 -n2 bash -c 'exit $((1 - DDP_RESTART))'
 	same "$rc" 0
@@ -512,21 +514,21 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	same "$(report 0 kind next)" '"steplimit" "restart"'
 }
 
-# As Slurm would say at the time limit, when ranks that hang have been told to end.
-@test "the end of the time limit in a hang, with --requeue: the job goes on later" {
+# scontrol shows the job as Slurm does at its time limit, once the hung ranks were signalled.
+@test "time limit during a hang with --requeue: the job is requeued" {
 	local job
-	instead scontrol 'case $* in *"show job"*) [ ! -e failed ] || { scontrol "$@" | sed "s/JobState=RUNNING Reason=None/JobState=COMPLETING Reason=TimeLimit/"; exit; } ;; esac'
-	job=$(RUN='--requeue --hang 2 --grace 10' leaves TERM 3)
+	replace_command scontrol 'case $* in *"show job"*) [ ! -e failed ] || { scontrol "$@" | sed "s/JobState=RUNNING Reason=None/JobState=COMPLETING Reason=TimeLimit/"; exit; } ;; esac'
+	job=$(RUN='--requeue --hang 2 --grace 10' submit_job TERM 3)
 	within 60 is_requeued "$job"
 	has "$(<"$WORK/job.out")" 'nothing has moved'
 	has_not "$(<"$WORK/job.out")" 'started again'
 }
 
-# Slurm's word on the time is not waited for.
-@test "a rank that fails shortly before the time limit, with --requeue: the job goes on later" {
+# scontrol shows no time left; ddp-run decides by the clock.
+@test "a rank that fails shortly before the time limit, with --requeue: the job is requeued" {
 	local job
-	instead scontrol 'case $* in *"show job"*) scontrol "$@" | sed "s/TimeLimit=[^ ]*/TimeLimit=00:00:00/"; exit ;; esac'
-	job=$(leaves USR2 3)
+	replace_command scontrol 'case $* in *"show job"*) scontrol "$@" | sed "s/TimeLimit=[^ ]*/TimeLimit=00:00:00/"; exit ;; esac'
+	job=$(submit_job USR2 3)
 	within 60 are_up
 	mc scancel -s USR2 "$job"
 	within 60 is_requeued "$job"
@@ -535,41 +537,41 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 
 @test "scancel of a job with --requeue: it is not requeued" {
 	local job
-	job=$(leaves TERM 3)
+	job=$(submit_job TERM 3)
 	within 60 are_up
 	mc scancel "$job"
 	within 60 is_over "$job"
-	same "$(said "$job" | sed 's/told 2/told 1/')" $'0 told 1\n0 up\n1 told 1\n1 up'
+	same "$(events "$job" | sed 's/received 2/received 1/')" $'0 received 1\n0 up\n1 received 1\n1 up'
 	[ ! -e "$WORK/scancel.out" ]
 	has_not "$(<"$WORK/job.out")" 'given back'
 }
 
-@test "--requeue of a job that may not be requeued is refused at once" {
+@test "--requeue in a job that Slurm may not requeue is refused at once" {
 	local job
-	job=$(leaves TERM 3 --no-requeue)
+	job=$(submit_job TERM 3 --no-requeue)
 	within 60 is_over "$job"
 	same "$(<"$WORK/job.out")" "ddp-run: --requeue: Slurm may not requeue job $job: add #SBATCH --requeue"
 }
 
-# Slurm sends SIGTERM to the ranks alone, and ends the job when the grace time is over.
-@test "preemption by a higher partition: nothing is started again, and the job goes on later" {
+# Slurm sends SIGTERM to the ranks only, and ends the job after GraceTime.
+@test "preemption with --requeue: no attempt follows, and the job is requeued" {
 	local job status
-	again --conf PreemptType=preempt/partition_prio --conf PreemptMode=REQUEUE
+	new_cluster --conf PreemptType=preempt/partition_prio --conf PreemptMode=REQUEUE
 	"$minicluster" run scontrol update PartitionName=main GraceTime=20 OverSubscribe=NO
 	"$minicluster" run scontrol create PartitionName=high Nodes=ALL State=UP PriorityTier=9 PreemptMode=OFF
 	for status in 0 3; do
-		job=$(leaves TERM $status --exclusive -o "$status.out")
+		job=$(submit_job TERM $status --exclusive -o "$status.out")
 		within 60 are_up
 		mc srun -Q -p high --exclusive -N4 true
 		within 90 gone "$job"
-		same "$(said "$job" | sed 's/told 2/told 1/')" $'0 again\n0 told 0\n0 told 1\n0 up\n1 again\n1 told 0\n1 told 1\n1 up'
+		same "$(events "$job" | sed 's/received 2/received 1/')" $'0 again\n0 received 0\n0 received 1\n0 up\n1 again\n1 received 0\n1 received 1\n1 up'
 		[ ! -e "$WORK/scancel.out" ]
 		has "$(<"$WORK/$status.out")" 'made room for another job'
 		has_not "$(<"$WORK/$status.out")" 'started again'
 	done
 }
 
-@test "a rank that is stopped: a hang, with evidence, and another attempt" {
+@test "a stopped rank is detected as a hang, with a report, and a second attempt follows" {
 	batch --hang 3 --grace 1 -n2 -N2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -eq 0 ] || kill -STOP $$; sleep 61'
 	same "$rc" 0
 	has "$out" '^ddp-run: nothing has moved in step [0-9]+.0 for [0-9]+ s: ending it$'
@@ -577,8 +579,8 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	ls "$WORK"/.ddp/failed-*/proc-1.txt
 }
 
-# Ranks that hang end well when they are told to, and srun tells of none.
-@test "of many ranks the last lines of the one that stands out are kept" {
+# The hung ranks exit with 0 on SIGTERM, so srun names none.
+@test "of 68 ranks, the last lines of the rank that is named first are kept" {
 	local first
 	batch --hang 3 --grace 20 --restarts 0 -O -N4 -n68 bash -c 'echo "I am $RANK"; trap "exit 0" TERM; [ "$RANK" -ne 67 ] || kill -STOP $$; sleep 61 & wait'
 	same "$(report 0 kind)" '"hang"'
@@ -586,13 +588,13 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	same "$(cat "$WORK"/.ddp/failed-*/tail-"$first".txt)" "I am $first"
 }
 
-@test "a hang whose ranks end well when they are told to is no success" {
+@test "a hang is a failure even if the ranks exit with 0 on SIGTERM" {
 	batch --hang 3 --restarts 0 -N2 -n2 bash -c 'trap "exit 0" TERM; sleep 61 & wait'
 	same "$(report 0 kind status)" '"hang" 0'
 	same "$rc" 1
 }
 
-@test "srun is killed: its ranks are ended, and then there is another attempt" {
+@test "srun is killed: ddp-run ends its ranks and starts another attempt" {
 	batch --restarts 1 -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 0 ] || { ! pgrep -f "^sleep 61.4" || echo live on; exit 0; }
 		[ "$RANK" -ne 0 ] || { sleep 1; pkill -KILL -f "^srun --ddp .*$1\$"; }; exec sleep 61.4' rank "$WORK"
 	same "$rc" 0
@@ -601,7 +603,7 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	same "$(report 0 kind next)" '"signal" "restart"'
 }
 
-@test "srun receives SIGTERM or SIGHUP from somebody else: the report says so" {
+@test "SIGTERM or SIGHUP to srun from another process: the report says so" {
 	local signal
 	for signal in TERM HUP; do
 		rm -rf "$WORK/.ddp"
@@ -610,8 +612,8 @@ is_over() { gone "$1" && ! is_requeued "$1"; }
 	done
 }
 
-# Sets DDP_RUN to a script that starts ddp-run beside another ddp-run, which is on n1.
-beside()
+# second_ddp_run: sets DDP_RUN to a script that also runs another ddp-run, on n1.
+second_ddp_run()
 {
 	printf '#!/bin/bash\n%s -N1 -n1 -w n1 bash -c "touch here.beside; until [ -e here.end ]; do sleep 0.2; done" &\n' "$DDP_RUN" >"$WORK/beside"
 	# shellcheck disable=SC2016
@@ -620,8 +622,8 @@ beside()
 	DDP_RUN=$WORK/beside
 }
 
-@test "one of two ddp-runs in a job has its srun killed: it continues on its own node" {
-	beside
+@test "with two ddp-runs in a job, one whose srun is killed restarts on its own node" {
+	second_ddp_run
 	batch --restarts 1 -N1 -n1 bash -c 'echo "restart $DDP_RESTART on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0
 		sleep 1; pkill -KILL -f "^srun --ddp .*$1\$"; exec sleep 61.4' rank "$WORK"
 	same "$rc" 0
@@ -629,8 +631,8 @@ beside()
 	same "$(report 0 next_nodes)" '["n2"]'
 }
 
-# An srun that waits for busy nodes is one that sleeps here.
-@test "no step for the next attempt: srun is ended after the time of --hang" {
+# Replaces srun by a script that sleeps, as srun does while it waits for busy nodes.
+@test "an srun that gets no step is ended after the time of --hang" {
 	printf '#!/bin/sh\n[ "${SLURM_DDP_RESTART-0}" -eq 0 ] || [ "$1" != --ddp ] || exec sleep 62\nexec %s "$@"\n' "$(command -v srun)" >"$WORK/srun"
 	chmod 755 "$WORK/srun"
 	PATH=$WORK:$PATH batch --restarts 1 --hang 4 -N1 -n1 bash -c 'echo here; exit 3'
@@ -640,7 +642,7 @@ beside()
 	same "$(grep -c '^here$' <<<"$out")" 1
 }
 
-@test "--hang: a job that is suspended, and a ddp-run that is stopped, do not hang" {
+@test "--hang does not count time in which the job is suspended or ddp-run is stopped" {
 	local pid rc=0
 	mc salloc -Q -N2 -J waits "$DDP_RUN" --hang 8 bash -c 'for i in {1..14}; do echo $i; sleep 1; done' >"$WORK/waits.out" 2>&1 &
 	pid=$!
@@ -658,16 +660,16 @@ beside()
 	has_not "$(<"$WORK/waits.out")" 'ddp-run'
 }
 
-# After how long the next attempt begins is in the report, and in the copy, before it is over.
-@test "ranks that end well beside one that does not, and one that fails again as it starts" {
+# The report of an attempt and its copy have next_after, the delay of the next attempt, once that has started.
+@test "a rank that fails while others succeed, twice: each report has the failure and the delay of the next attempt" {
 	batch --report last.json -N2 -n2 bash -c '[ "$DDP_RESTART" -ne 2 ] || exit 0
 		for file in .ddp/failed-*.0/report.json last.json; do
 			until [ "$DDP_RESTART" -ne 1 ] || grep -q "\"next_after\": *[0-9]" "$file"; do sleep 0.1; done
 		done
 		[ "$RANK" -eq 0 ] || exit $((3 + DDP_RESTART))'
 	same "$rc" 0
-	out=$(first)
-	# Later ones do not take nodes on which the last step is still completing.
+	out=$(first_failures)
+	# Slurm 24.11 and later do not use nodes on which the last step still completes.
 	! slurm_at_least 24.11 || out=$(sed 's/n3/n1/; s/n4/n2/g' <<<"$out")
 	same "$out" "0 exit ['n1', 'n2'] 2 restart 1 n2 exit 3
 1 exit ['n1', 'n2'] 2 restart 1 n2 exit 4"
@@ -678,7 +680,7 @@ beside()
 	has "$(<"$WORK/last.json")" '"attempt": 1,'
 }
 
-@test "--report: what is no file, as /dev/stderr and a link, stays what it is" {
+@test "--report to /dev/stderr, a link and a pipe: none is replaced by a file" {
 	ln -s there.json "$WORK/link.json"
 	as_user mkfifo "$WORK/pipe.json"
 	for to in /dev/stderr link.json pipe.json; do
@@ -689,13 +691,13 @@ beside()
 	[ -L /dev/stderr ] && [ -L "$WORK/link.json" ] && [ -p "$WORK/pipe.json" ]
 	has "$(<"$WORK/there.json")" '"kind": "exit"'
 	has "$out" '^ddp-run: --report pipe.json: cannot write pipe.json: No such device or address$'
-	# What was said before is still there.
+	# The earlier output is still in the file.
 	has "$out" '^ddp-run: step [0-9]+.0, attempt 1 of 1, failed'
 	rm "$WORK"/{link,pipe,there}.json
 }
 
-@test "a program of one rank whose own step loses a node or is cancelled: only its exit status counts" {
-	instead scontrol 'scontrol "$@"; rc=$?; touch here.asked; exit $rc'
+@test "srun's messages about other steps, printed by a rank, do not count; only its exit status does" {
+	replace_command scontrol 'scontrol "$@"; rc=$?; touch here.asked; exit $rc'
 	PATH=$WORK/bin:$PATH batch -N1 -n1 bash -c 'until [ -e here.asked ]; do sleep 0.1; done; sleep 1; echo "srun: error: Node failure on n9" >&2; sleep 18'
 	same "$rc" 0
 	has "$out" 'Node failure on n9'
@@ -707,7 +709,7 @@ beside()
 	has "$out" 'next: stopped: it was told to end'
 }
 
-@test "srun's --wait: a rank that hangs after another has ended is a failure, also if it ends well on SIGTERM" {
+@test "srun's --wait: a rank that hangs after another has ended is a failure, even if it exits with 0 on SIGTERM" {
 	local how
 	for how in 'exec sleep 61' 'trap "exit 0" TERM; sleep 61 & wait'; do
 		rm -rf "$WORK/.ddp"
@@ -718,13 +720,13 @@ beside()
 	done
 }
 
-@test "--kill-on-bad-exit=0: where a rank fails the others go on, longer than Slurm would wait for them to end" {
+@test "--kill-on-bad-exit=0: ranks may run on after one has failed, longer than KillWait" {
 	batch --restarts 0 --kill-on-bad=0 -N2 -n2 bash -c '[ "$RANK" -eq 0 ] || exit 3; sleep 18; echo through'
 	same "$rc" 3
 	same "$(grep -c '^through$' <<<"$out")" 1
 }
 
-@test "steps that the program starts itself: what their srun says is not of ours" {
+@test "srun messages of steps that the program starts itself do not count" {
 	batch --restarts 1 -N1 -n1 bash -c '[ "$DDP_RESTART" -eq 1 ] || { srun --overlap -N1 -n1 bash -c "exit 3"; srun --overlap -N1 -n1 nosuch; sleep 18; }
 		echo through; exit 7'
 	same "$rc" 7
@@ -734,16 +736,16 @@ beside()
 	same "$(grep -c '^through$' <<<"$out")" 2
 }
 
-@test "--grace: a program that does not listen to SIGTERM is killed" {
+@test "--grace: a rank that ignores SIGTERM is killed after this time, and a warning if Slurm's KillWait is shorter" {
 	batch --grace 1 -N2 -n2 bash -c 'trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -eq 0 ] || exit 3; while :; do sleep 1; done'
 	same "$rc" 0
-	same "$(first)" "0 exit ['n1', 'n2'] 2 restart 1 n2 exit 3"
+	same "$(first_failures)" "0 exit ['n1', 'n2'] 2 restart 1 n2 exit 3"
 	has_not "$out" 'KillWait'
 	batch --grace 1m --restarts 1 -N1 -n1 bash -c 'exit $((1 - DDP_RESTART))'
 	same "$(grep 'KillWait' <<<"$out")" 'ddp-run: --grace 1m: where a rank fails Slurm kills the others after its KillWait of 5 s'
 }
 
-@test "--logs: a file of each rank and attempt, to the byte, also of ranks that end at once" {
+@test "--logs: one file for each rank and attempt, byte by byte, also for ranks that end at once" {
 	batch --logs logs bash -c '[ "$DDP_RESTART" -eq 1 ] || { echo "I am $RANK"; sleep 0.5; exit "$RANK"; }
 		printf "%03000d\n%01024d\r%01023d\n\n" "$RANK" 2 3; sleep 0.5; printf "to\0err\n" >&2'
 	same "$rc" 0
@@ -752,18 +754,18 @@ beside()
 		sort "$WORK/logs/attempt-1/rank-$rank.log" | cmp - "$TOP/wanted"
 	done
 	has "$(cat "$WORK"/logs/attempt-0/*)" '^I am 1$'
-	# A requeued job that submits another hands its own count to it.
+	# An inherited SLURM_RESTART_COUNT is ignored.
 	SLURM_RESTART_COUNT=7 mc salloc -Q -N2 "$DDP_RUN" --logs again -n2 bash -c 'echo "I am $RANK"' >/dev/null
 	same "$(cat "$WORK"/again/attempt-0/rank-1.log)" 'I am 1'
-	instead scontrol 'case $* in *"show job"*) scontrol "$@" | sed "s/Restarts=[^ ]*/Restarts=2/"; exit ;; esac'
+	replace_command scontrol 'case $* in *"show job"*) scontrol "$@" | sed "s/Restarts=[^ ]*/Restarts=2/"; exit ;; esac'
 	PATH=$WORK/bin:$PATH mc salloc -Q -N2 "$DDP_RUN" --logs again -n2 bash -c 'echo "back as $RANK"' >/dev/null
 	same "$(cat "$WORK"/again/requeue-2/attempt-0/rank-1.log)" 'back as 1'
 	rm -r "$WORK/again"
-	# On their way all bytes are as the ranks wrote them, too; of long lines Slurm mixes pieces.
+	# srun's output has the same number of bytes. Slurm mixes pieces of long lines, so they are not compared.
 	same "$(sed '1,/^all of it/d' "$WORK/job.out" | wc -c)" "$(cat "$WORK"/logs/attempt-1/* | wc -c)"
 }
 
-@test "-o FILE: attempts append to it, and only a heartbeat shows that ranks hang" {
+@test "-o FILE: attempts append to the file, and --hang counts heartbeats only" {
 	local line='^ddp-run: --hang 3: srun writes output to a file, .* only heartbeats count, '
 	batch --hang 3 --restarts 1 -o own.out -N1 -n1 bash -c 'for i in {1..9}; do echo "attempt $DDP_RESTART: $i"; sleep 1; done; exit $((1 - DDP_RESTART))'
 	same "$rc" 0
@@ -777,7 +779,7 @@ beside()
 	same "$(<"$WORK/own.out")" 1
 }
 
-@test "labels and files of srun's own are left as they are, and then --logs cannot be had" {
+@test "srun's labels and output files are unchanged, and --logs with --output, --error or --unbuffered is refused" {
 	batch --logs logs -l -n2 bash -c 'echo "I am $RANK"'
 	same "$(grep 'I am' "$WORK/job.out" | sort)" $'0: I am 0\n1: I am 1'
 	same "$(cat "$WORK"/logs/attempt-0/rank-{0,1}.log)" $'I am 0\nI am 1'
@@ -790,7 +792,7 @@ beside()
 	done
 }
 
-@test "a full disk: what is known goes to another, and attempts are still compared" {
+@test "a full disk: reports go to TMPDIR, and attempts are still compared" {
 	need_root
 	mkdir "$WORK/disk" "$WORK/elsewhere"
 	chmod 777 "$WORK/elsewhere"
@@ -816,8 +818,8 @@ beside()
 	has "$(cat "$WORK"/elsewhere/ddp-run-*.0-*/report.json)" '"next": "restart"'
 }
 
-# submitted LINE OPTION VARIABLE: $out is what ddp-run says in a batch script with that line, which sbatch started with
-# that option. A Slurm before 25.11 tells of the latter by its accounting, and there is none here.
+# submitted LINE SBATCH_OPTION VARIABLE: runs ddp-run in a batch script that has LINE, submitted with the option and the variable;
+# $out is its output. Before 25.11 Slurm has sbatch's options in the accounting only, so sacct is a script here.
 submitted()
 {
 	printf '#!/bin/bash\n%s\n%s --min-nodes 1 true\ntouch rc\n' "$1" "$DDP_RUN" >"$WORK/job"
@@ -844,30 +846,30 @@ submitted()
 	same "$out" ''
 }
 
-# again OPTION...: a cluster with these options besides, for this test.
-again()
+# new_cluster OPTION...: replaces the cluster by one with these additional options, for this test.
+new_cluster()
 {
 	touch "$WORK/lost"
 	restart_cluster "${options[@]}" "$@"
 }
 
-# What ranks do that have to be killed, so that nodes are asked before the step is over.
-stubborn='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 1 ] || { sleep 1; exit 3; }; while :; do sleep 1; done'
+# Ranks that ignore SIGTERM, so that ddp-run probes the nodes before the step has ended.
+ignores_sigterm='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 1 ] || { sleep 1; exit 3; }; while :; do sleep 1; done'
 
-@test "what the job asks for is not asked for again as nodes are asked whether they answer" {
-	again --gpus 2 --cpus 4 --conf SelectTypeParameters=CR_Core_Memory
+@test "probes of nodes do not repeat the job's requests for GPUs, tasks and memory" {
+	new_cluster --gpus 2 --cpus 4 --conf SelectTypeParameters=CR_Core_Memory
 	need_gpus
 	for BATCH in '--gpus=8 --ntasks-per-gpu=1' '-G 8 -n4' '--gres=gpu:2 --ntasks-per-node=2' '-n4 --gpus-per-task=1 --mem=512' \
 		'-n4 --cpus-per-task=2 --mem-per-cpu=200 --exclusive'; do
 		rm -rf "$WORK/.ddp"
-		batch bash -c "$stubborn"
+		batch bash -c "$ignores_sigterm"
 		same "$BATCH: $rc" "$BATCH: 0"
 		has_not "$out" 'answer'
 		same "$(report 0 kind)" '"exit"'
 	done
 }
 
-@test "slurmctld does not answer as a rank fails: no node is blamed, and the next attempt has all of them" {
+@test "a rank fails while slurmctld does not answer: no node is blamed, and the next attempt has all nodes" {
 	[ "$(id -u)" -eq 0 ] || skip "to stop slurmctld needs root"
 	{
 		within 60 test -e "$WORK/here.0.3"
@@ -880,14 +882,14 @@ stubborn='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 1 ] ||
 		until [ -e here.away ]; do sleep 0.1; done; [ "$RANK" -ne 1 ] || exit 3; for i in {1..60}; do sleep 1; done'
 	wait
 	same "$rc" 0
-	# From 26.05 on srun is told of the rank once slurmctld is back.
+	# From Slurm 26.05 on srun learns of the failed rank only after slurmctld answers again.
 	slurm_at_least 26.05 || has "$out" '^ddp-run: whether n1,n2,n3,n4 answer is not known: Slurm does not answer$'
 	has_not "$out" '^ddp-run: node '
 	same "$(grep -c '^rank . of 4 restart 1$' <<<"$out")" 4
 }
 
-@test "ranks that hide their environment are there all the same" {
-	again --conf KillWait=20
+@test "ranks that clear their environment are still found, so their nodes are not lost and a hang has their state" {
+	new_cluster --conf KillWait=20
 	batch -N2 -n2 bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 0 ] || { until [ -e here.hidden ]; do sleep 0.1; done; exit 3; }
 		exec env -i bash -c "trap \"\" TERM; touch here.hidden; for i in {1..12}; do sleep 1; done; exit 4"'
 	same "$rc" 0
@@ -899,16 +901,16 @@ stubborn='trap "" TERM; [ "$DDP_RESTART" -eq 0 ] || exit 0; [ "$RANK" -ne 1 ] ||
 	same "$(sed -n 's/^state //p' "$WORK"/.ddp/failed-*/proc-*.txt)" $'S\nS'
 }
 
-# deaf COMMAND PATTERN TIMES: of the job's calls of COMMAND whose words match PATTERN so many fail, from the first on.
-deaf()
+# fail_calls COMMAND PATTERN TIMES: the first TIMES calls of COMMAND whose arguments match PATTERN fail.
+fail_calls()
 {
 	mkdir -p "$WORK/bin"
-	rm -f "$WORK"/here.deaf.*
+	rm -f "$WORK"/here.failed.*
 	cat >"$WORK/bin/$1" <<-END
 		#!/bin/bash
 		if [[ " \$* " == *"$2"* ]] && (($3 > 0)); then
 			for i in {1..$3}; do
-				! (set -C; : >"$WORK/here.deaf.\$i") 2>/dev/null || { echo "$1: error: no answer" >&2; exit 1; }
+				! (set -C; : >"$WORK/here.failed.\$i") 2>/dev/null || { echo "$1: error: no answer" >&2; exit 1; }
 			done
 		fi
 		exec $(command -v "$1") "\$@"
@@ -916,17 +918,17 @@ deaf()
 	chmod 755 "$WORK/bin/$1"
 }
 
-@test "Slurm does not say at first which nodes a step has: it is asked again" {
-	deaf scontrol ' show step ' 2
+@test "scontrol show step fails at first: the step's nodes are queried again" {
+	fail_calls scontrol ' show step ' 2
 	PATH=$WORK/bin:$PATH batch bash -c '[ "$DDP_RESTART" -eq 0 ] || exit 0; sleep 6; [ "$RANK" -ne 2 ] || exit 3; sleep 61'
 	same "$rc" 0
-	same "$(first)" "0 exit ['n1', 'n2', 'n3', 'n4'] 4 restart 2 n3 exit 3"
+	same "$(first_failures)" "0 exit ['n1', 'n2', 'n3', 'n4'] 4 restart 2 n3 exit 3"
 }
 
-@test "Slurm never says which nodes a step has: another attempt begins all the same" {
+@test "scontrol show step always fails: another attempt starts" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmstepd needs root"
 	touch "$WORK/lost"
-	deaf scontrol ' show step ' 99
+	fail_calls scontrol ' show step ' 99
 	{
 		within 60 test -s "$WORK/here.stepd"
 		kill -9 "$(<"$WORK/here.stepd")"
@@ -939,6 +941,7 @@ deaf()
 	same "$(report 0 kind next)" '"node" "restart"'
 }
 
+# has_unread PID: a TCP socket of the process has data that it has not read.
 has_unread()
 {
 	local inode
@@ -948,8 +951,8 @@ has_unread()
 	return 1
 }
 
-# A slurmstepd that dies with something from srun unread resets the connection: srun then ends the step itself.
-@test "srun loses a slurmstepd and ends the step: no user did, and another attempt begins" {
+# A slurmstepd that is killed with unread data of srun resets the connection, and srun then ends the step.
+@test "srun ends the step because it lost a slurmstepd: not counted as a request to stop, and another attempt starts" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmstepd needs root"
 	touch "$WORK/lost"
 	mkfifo -m 666 "$WORK/here.input"
@@ -974,16 +977,16 @@ has_unread()
 	has "$out" '^rank 2 on n3'
 }
 
-@test "a step is refused after one that ran: it is tried again" {
-	deaf srun ' --ddp ' 2
-	touch "$WORK"/here.deaf.{1,2}
-	PATH=$WORK/bin:$PATH batch --restarts 2 bash -c '[ "$DDP_RESTART" -ne 0 ] || { rm -f here.deaf.1; exit 3; }; echo "restart $DDP_RESTART"'
+@test "a step that Slurm refuses after an earlier one ran is tried again" {
+	fail_calls srun ' --ddp ' 2
+	touch "$WORK"/here.failed.{1,2}
+	PATH=$WORK/bin:$PATH batch --restarts 2 bash -c '[ "$DDP_RESTART" -ne 0 ] || { rm -f here.failed.1; exit 3; }; echo "restart $DDP_RESTART"'
 	same "$rc" 0
 	same "$(grep -c '^restart 2$' <<<"$out")" 4
 	has "$out" '^ddp-run: the step was refused: it is tried again in 10 s$'
 }
 
-# sleeping TIME: the tasks that do, of this cluster alone.
+# sleeping TIME: process ids of this cluster's tasks that run sleep TIME.
 sleeping()
 {
 	local pid
@@ -992,7 +995,7 @@ sleeping()
 	done
 }
 
-# kill -9 of slurmd, slurmstepd and task of a node, or of those that a pattern names, and of nothing else.
+# lose PATTERN: kills slurmd, slurmstepd and task of the nodes that match.
 lose()
 {
 	local node=$1 pid parent
@@ -1004,12 +1007,12 @@ lose()
 	done
 }
 
-# What ranks do whose node will be lost: print a line now and then until it is, so that --hang ends no attempt before.
+# Makes ranks print lines until their node is lost, so that --hang does not end the attempt earlier.
 awake='(until [ -e "here.lost.$DDP_RESTART" ]; do echo; sleep 0.5; done) & exec sleep'
 
 none_sleeps() { [ -z "$(sleeping "61\.$1")" ]; }
 
-# lose_on RANKS NODE [ATTEMPT]: lose it once so many ranks sleep, in that attempt.
+# lose_on RANKS NODE [ATTEMPT]: loses the node once this number of ranks sleeps, in this attempt.
 lose_on()
 {
 	for _ in {1..300}; do
@@ -1021,7 +1024,7 @@ lose_on()
 }
 
 # bats test_tags=lost
-@test "a node is lost: noticed by the probe, and fewer nodes go on with as many ranks each" {
+@test "a lost node is detected by the probe, and training continues on fewer nodes with as many ranks each" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
 	lose_on 8 n3 &
@@ -1034,7 +1037,7 @@ lose_on()
 }
 
 # bats test_tags=lost
-@test "two nodes are lost at once" {
+@test "two nodes lost at once: training continues on the others" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
 	lose_on 4 'n[24]' &
@@ -1045,9 +1048,9 @@ lose_on()
 	same "$(report 0 kind next next_nodes next_ranks)" '"node" "restart" ["n1", "n3"] 2'
 }
 
-# It has come back meanwhile, and Slurm never knew that it was away.
+# n3 returned in between, and Slurm never noticed its loss.
 # bats test_tags=lost
-@test "a node is lost, and another, and the first again" {
+@test "a node is lost, then another, then the first again: each attempt has the nodes that are left" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
 	{
@@ -1062,14 +1065,14 @@ lose_on()
 	same "$rc" 0
 	for attempt in 0 1 2; do
 		report $attempt kind next_nodes
-	done >"$TOP/told"
-	same "$(<"$TOP/told")" '"node" ["n1", "n2", "n4"]
+	done >"$TOP/reports"
+	same "$(<"$TOP/reports")" '"node" ["n1", "n2", "n4"]
 "node" ["n1", "n4", "n3"]
 "node" ["n1", "n4"]'
 }
 
 # bats test_tags=lost
-@test "a node is lost: a spare takes its place" {
+@test "a lost node is replaced by a spare node" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
 	lose_on 3 n2 &
@@ -1081,16 +1084,16 @@ lose_on()
 }
 
 # bats test_tags=lost
-@test "a node is lost: a node that -w leaves out, and one of another ddp-run, is no spare" {
+@test "nodes that -w excludes, and nodes with steps of another ddp-run, are not used as spares" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
-	beside
+	second_ddp_run
 	lose_on 2 n3 &
 	batch --hang 8 --min-nodes 1 -w n2,n3 -N2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; '"$awake 61"
 	wait
 	same "$rc" 0
 	same "$(report 0 kind next_nodes next_ranks)" '"node" ["n2"] 1'
-	again
+	new_cluster
 	rm -rf "$WORK/.ddp" "$WORK"/here.*
 	lose_on 2 n2 &
 	batch --hang 8 -N2 bash -c 'echo "rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"; [ "$DDP_RESTART" -eq 0 ] || exit 0; '"$awake 61"
@@ -1101,7 +1104,7 @@ lose_on()
 }
 
 # bats test_tags=lost
-@test "a node is lost: a node before --relative is no spare" {
+@test "nodes before --relative are not used as spares" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
 	lose_on 2 n3 &
@@ -1113,7 +1116,7 @@ lose_on()
 }
 
 # bats test_tags=lost
-@test "a node is lost, and none may be missing: exit status 94" {
+@test "a lost node without --min-nodes or spares: exit status 94" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
 	lose_on 4 n4 &
@@ -1124,7 +1127,7 @@ lose_on()
 }
 
 # bats test_tags=lost
-@test "a spare replaces a node that is drained, and a node whose rank fails first in two attempts in a row" {
+@test "a spare replaces a drained node, and a node whose rank failed first in two attempts in a row" {
 	{
 		within 60 test -e "$WORK/here.0.1"
 		"$minicluster" run scontrol update NodeName=n2 State=DRAIN Reason='GPU XID 79'
@@ -1147,7 +1150,7 @@ lose_on()
 }
 
 # bats test_tags=lost
-@test "a step on each node that watches it: a node that only such a step uses is a spare" {
+@test "a node with another step of the job that runs on every node can be a spare" {
 	printf '#!/bin/bash\nfor i in 1 2 3 4; do srun --overlap -N1 -n1 -w n$i sleep 63 & done\n' >"$WORK/watched"
 	# shellcheck disable=SC2016
 	printf 'until [ "$(squeue -hs -j "$SLURM_JOB_ID" -o %%j | grep -c "^sleep$")" -eq 4 ]; do sleep 0.1; done\n%s "$@"\nrc=$?\nscancel "$SLURM_JOB_ID".{0..3}\nwait\nexit $rc\n' "$DDP_RUN" >>"$WORK/watched"
@@ -1158,11 +1161,11 @@ lose_on()
 	has_not "$out" 'other steps'
 }
 
-# On a new cluster: after a job of another test, sinfo calls an idle node mixed for up to a minute, and slurmd_n2 waits for it.
+# On a new cluster, as slurmd_n2 waits for an idle node, and sinfo shows n2 as mixed for up to a minute after the last job.
 # bats test_tags=lost
-@test "a node that does not have the program: a spare takes its place" {
+@test "a node that does not have the program is replaced by a spare" {
 	need_root
-	again
+	new_cluster
 	mkdir "$WORK/local"
 	printf '#!/bin/bash\necho "rank $RANK on $SLURMD_NODENAME"\n[ "$DDP_RESTART" -gt 0 ] || exec sleep 61\n' >"$WORK/local/program"
 	chmod 755 "$WORK/local/program"
@@ -1177,7 +1180,7 @@ lose_on()
 }
 
 # bats test_tags=lost
-@test "slurmd is killed and nothing else of its node: the next attempt finds out, and a spare takes its place" {
+@test "a node whose slurmd alone was killed is found by the next attempt and replaced by a spare" {
 	[ "$(id -u)" -eq 0 ] || skip "to kill a slurmd needs root"
 	touch "$WORK/lost"
 	{
@@ -1189,7 +1192,7 @@ lose_on()
 		until [ -e here.gone ]; do sleep 0.1; done; exit 3'
 	wait
 	same "$rc" 0
-	# Later releases see for themselves that n3 is gone.
+	# Later Slurm releases notice the loss of n3 themselves.
 	grep -q '^rank 2 of 3 restart 1 on n4$' <<<"$out" && return
 	has "$out" '^ddp-run: node n3 does not answer$'
 	has "$out" '^rank 2 of 3 restart 2 on n4$'

@@ -9,7 +9,7 @@ setup_file()
 {
 	cluster_up --nodes 2
 	install_runtime
-	# What the user has in a home directory is not looked at.
+	# Ignore a cache in the user's home directory.
 	export XDG_CACHE_HOME=$WORK/.cache
 	setup
 	mc srun -N2 -n2 --ddp "${TRAIN[@]}" -q -m "$TOP/work/undisturbed" >"$TOP/undisturbed.log"
@@ -26,18 +26,18 @@ teardown()
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 }
 
-# begin NAME: train in the background, with checkpoints, until the first of them is there.
-begin()
+# start_training JOB_NAME: trains in the background until the first checkpoint exists.
+start_training()
 {
 	background env -C "$WORK" timeout -k 5 100 "$minicluster" run srun -N2 -n2 --ddp \
-		--job-name="$1" "${TRAIN[@]}" -q -c state --checkpoint-steps 5 -m model >"$TOP/said" 2>&1
+		--job-name="$1" "${TRAIN[@]}" -q -c state --checkpoint-steps 5 -m model >"$TOP/output" 2>&1
 	within 60 has_checkpoint
 }
 
-# A whole one: the temporary of a writer has more behind that name.
+# A complete checkpoint: the name of an unfinished one has a suffix.
 has_checkpoint() { compgen -G "$WORK/state/checkpoint-*.safetensors" >/dev/null; }
 
-# Those of this cluster: others on this host may train too.
+# Process ids of the ranks of this cluster.
 ranks()
 {
 	local pid
@@ -46,10 +46,10 @@ ranks()
 	done
 }
 
-ended() { [ -z "$(ranks)" ]; }
+have_ended() { [ -z "$(ranks)" ]; }
 
-# The same command again goes on, and ends as if nothing had happened.
-goes_on()
+# The same command resumes, and ends with the weights of an undisturbed training.
+resumes()
 {
 	try mc srun -N2 -n2 --ddp "${TRAIN[@]}" -c state --checkpoint-steps 5 -m model
 	same "$rc" 0
@@ -57,7 +57,7 @@ goes_on()
 	cmp "$WORK/model" "$TOP/model"
 }
 
-@test "two nodes: a log, a table with both, a page, a model" {
+@test "two nodes: ddp-train writes its log, a row for each node, an HTML page and the model" {
 	try mc srun -N2 -n2 --ddp ddp-train mnist --samples 1000 -e 1 -r page.html -m model
 	same "$rc" 0
 	has "$out" '^2 ranks on 2 nodes, cpu: '
@@ -69,36 +69,36 @@ goes_on()
 	[ ! -e "$WORK/.ddp" ]
 }
 
-@test "one CPU for each rank is one thread, whatever the node has" {
+@test "-c1: one thread for each rank, however many CPUs the node has" {
 	try mc srun -N2 -n2 -c1 --ddp ddp-train mnist --samples 200 -e 1
 	same "$rc" 0
 	has "$out" ', 1 thread$'
 }
 
-@test "SIGUSR1 from scancel: a checkpoint, exit status 3, and the same bits when it goes on" {
+@test "SIGUSR1 from scancel: a checkpoint and exit status 3, and resuming gives bit-equal weights" {
 	local pid
-	begin usr1
-	# A handler's frame would be written over what oneDNN computes: see runtime/train/stop.c.
+	start_training usr1
+	# The signals must not have a handler: its stack frame would overwrite data of oneDNN, see runtime/train/stop.c.
 	for pid in $(ranks); do
 		same $((0x$(awk '/^SigCgt/ { print $2 }' "/proc/$pid/status") & 0x4203)) 0
 	done
 	mc scancel --signal=USR1 --name=usr1
-	within 40 ended
+	within 40 have_ended
 	wait || true
-	has "$(<"$TOP/said")" 'stopped by SIGUSR1 at step [0-9]+ of epoch [123]'
-	has "$(<"$TOP/said")" 'Exited with exit code 3'
-	goes_on
+	has "$(<"$TOP/output")" 'stopped by SIGUSR1 at step [0-9]+ of epoch [123]'
+	has "$(<"$TOP/output")" 'Exited with exit code 3'
+	resumes
 }
 
-@test "a rank is killed: the step ends, and the same bits come when it goes on" {
-	begin killed
+@test "a killed rank ends the step, and resuming gives bit-equal weights" {
+	start_training killed
 	kill -9 "$(ranks | tail -n 1)"
-	within 40 ended
+	within 40 have_ended
 	wait || true
-	goes_on
+	resumes
 }
 
-@test "a job whose time is nearly over stops by itself" {
+@test "--stop-before stops before the job's time limit, with a checkpoint and exit status 3" {
 	cat >"$WORK/job" <<-'END'
 		#!/bin/bash
 		srun -N2 -n2 --ddp "$@"
@@ -110,7 +110,7 @@ goes_on()
 	has_checkpoint
 }
 
-@test "ddp-run does not restart a training that stopped because the job's time ends, and requeues it with --requeue" {
+@test "after --stop-before ddp-run starts no other attempt, and requeues the job with --requeue" {
 	printf '#!/bin/bash\nexec ddp-run $HOW "$@"\n' >"$WORK/job"
 	HOW='' batch -N2 -n2 -t 1 job "${TRAIN[@]}" -e 1000 -c state --stop-before 55
 	has "$(mc scontrol show job "$job")" 'ExitCode=3:0'

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# What tasks of an attempt of ddp-run are told, what they leave when it fails, and what the report makes of that.
+# Variables of the tasks of an attempt of ddp-run, files that they leave when it fails, and the report that ddp-run writes from them.
 #
-# shellcheck disable=SC2016 # what stands in single quotes is for the task's shell
+# shellcheck disable=SC2016 # variables in single quotes are expanded by the task's shell
 # shellcheck disable=SC2154 # rc, out and err come from try
 
 load lib
@@ -19,30 +19,30 @@ teardown()
 	end_jobs
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp
 	other_cluster_down
-	# slurmd makes them, one of each node, and leaves them.
+	# slurmd creates a cgroup for each node and leaves it.
 	[ -z "${groups-}" ] || within 60 no_groups
 }
 
 no_groups() { find "$groups" -mindepth 1 -maxdepth 1 -name 'slurm_n[12]' -exec rmdir {} +; }
 
-# An srun as ddp-run starts it: what the plugin tells ddp-run goes to $WORK/told.
+# attempt SRUN_OPTION...: runs srun as ddp-run starts it. The plugin's lines for ddp-run are in $WORK/messages.
 attempt()
 {
 	mc sh -c '{ SLURM_DDP_RESTART=1 SLURM_DDP_RESTARTS_MAX=3 SLURM_DDP_RUN_ID=run SLURM_DDP_RUN_FD=9 srun --ddp "$@" 9>&1 >out; } |
-		cat >told; cat out' sh "$@"
+		cat >messages; cat out' sh "$@"
 }
 
-# --- variables -------------------------------------------------------------------------
+# --- Variables -------------------------------------------------------------------------
 
-@test "an attempt: tasks and ddp-run are told the same, and no step inside it takes that for its own" {
+@test "an attempt: tasks and ddp-run get the same step, paths and numbers, and a nested step gets none of them" {
 	names="DDP_RESTART TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID TORCHELASTIC_ERROR_FILE DDP_HEARTBEAT"
 	given="SLURM_DDP_RESTART SLURM_DDP_RESTARTS_MAX SLURM_DDP_RUN_ID SLURM_DDP_RUN_FD"
 	# shellcheck disable=SC2086 # names are words
 	out=$(attempt -N2 -n2 "$SHOW" $names $given | sort -n)
-	job=$(sed -n 's/^job //p' "$WORK/told")
-	step=$(sed -n 's/^step //p' "$WORK/told")
-	failed=$(sed -n 's/^failed //p' "$WORK/told")
-	rendezvous=$(sed -n 's/^rendezvous //p' "$WORK/told")
+	job=$(sed -n 's/^job //p' "$WORK/messages")
+	step=$(sed -n 's/^step //p' "$WORK/messages")
+	failed=$(sed -n 's/^failed //p' "$WORK/messages")
+	rendezvous=$(sed -n 's/^rendezvous //p' "$WORK/messages")
 	cluster=$(sed -n s/^ClusterName=//p "$MINICLUSTER_DIR/slurm.conf")
 	same "$failed" "$WORK/.ddp/failed-$cluster-$job.$step"
 	has "$rendezvous" "^$WORK/.ddp/[^/]*-$job\.$step\.0-[0-9a-f]{16}$"
@@ -50,27 +50,27 @@ attempt()
 		echo "$rank@n$((rank + 1)) DDP_RESTART=1 TORCHELASTIC_RESTART_COUNT=1 TORCHELASTIC_MAX_RESTARTS=3 TORCHELASTIC_RUN_ID=run TORCHELASTIC_ERROR_FILE=$failed/error-$rank.json DDP_HEARTBEAT=$rendezvous/beat-$rank SLURM_DDP_RESTART=UNSET SLURM_DDP_RESTARTS_MAX=UNSET SLURM_DDP_RUN_ID=UNSET SLURM_DDP_RUN_FD=UNSET"
 	done >"$TOP/wanted"
 	same "$out" "$(<"$TOP/wanted")"
-	# Who the tasks were outlives the step; its own directory does not.
+	# The file with a task's node and pid remains after the step; the rendezvous directory does not.
 	same "$(ls "$failed")" "task-0
 task-1"
 	has "$(cat "$failed"/task-0)" '^n1 [0-9]+$'
 	has "$(cat "$failed"/task-1)" '^n2 [0-9]+$'
 	[ ! -e "$rendezvous" ]
 
-	# Inside: a step of its own without ddp-run.
+	# A nested step is not an attempt of ddp-run.
 	# shellcheck disable=SC2086
 	out=$(attempt -N1 -n1 sh -c "srun --overlap -N1 -n1 --ddp $SHOW $names")
 	has "$out" "^0@n1 DDP_RESTART=UNSET TORCHELASTIC_RESTART_COUNT=UNSET TORCHELASTIC_MAX_RESTARTS=UNSET TORCHELASTIC_RUN_ID=UNSET TORCHELASTIC_ERROR_FILE=UNSET DDP_HEARTBEAT=UNSET$"
 }
 
-@test "what is no number is refused, and names who sets it" {
+@test "a wrong SLURM_DDP_RESTART is refused, and the message names ddp-run" {
 	try mc env SLURM_DDP_RESTART=x srun --ddp true
 	has "$err" 'ddp: SLURM_DDP_RESTART=x is no number; ddp-run sets it: unset it$'
 }
 
-# --- reports, of real failures under ddp-run -----------------------------------------------
+# --- Reports of failures under ddp-run -----------------------------------------------------
 
-@test "a rank that exits: its status, place and last words; the others only followed" {
+@test "a rank that exits is reported with status, node and last lines, the others as followers" {
 	run_once -N2 --ntasks-per-node=2 sh -c 'echo rank $RANK begins; [ $RANK = 2 ] || exec sleep 100; printf "50%%\r\033[1mlast\007 words\n"; sleep 0.5; exit 7'
 	same "$(field kind status first.rank first.node first.how first.code first.follows)" "exit $rc 2 n2 exit 7 False"
 	has "$(cat "$dir/task-2")" "^n2 $(field first.pid)$"
@@ -84,13 +84,13 @@ task-1"
 	has "$text" '^next: stopped'
 }
 
-@test "a rank that is killed by a signal" {
+@test "a rank that is killed by a signal is reported with the signal" {
 	run_once -N2 -n2 sh -c '[ $RANK = 1 ] || exec sleep 100; kill -SEGV $$'
 	same "$(field first.rank first.node first.how first.signal)" "1 n2 signal SIGSEGV"
 	has "$text" 'rank 1 on n2, pid [0-9]+, failed first: killed by SIGSEGV$'
 }
 
-@test "an exception in PyTorch: @record's message and traceback; those that lost the connection followed" {
+@test "an exception in PyTorch is reported with its message and traceback, a rank that lost the connection as follower" {
 	/usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip "no PyTorch in /usr/bin/python3"
 	cat >"$WORK/raise.py" <<'END'
 import os, torch, torch.distributed as dist
@@ -107,7 +107,7 @@ def main():
 
 main()
 END
-	# Debian's of 2.4 and later is built without it.
+	# Without USE_LIBUV=0 PyTorch 2.4 and later of Debian fails, as it is built without libuv.
 	USE_LIBUV=0 run_once -N2 -n2 /usr/bin/python3 raise.py
 	same "$(field first.rank first.how first.message)" "1 exit ValueError: loss is nan in step 3"
 	has "$(field first.traceback)" 'raise ValueError\("loss is nan in step 3"\)'
@@ -116,7 +116,7 @@ END
 	has "$text" '^followed: rank 0: '
 }
 
-@test "a rank of libddp that does not come to a collective: who waited names it" {
+@test "a rank that does not arrive in a collective of libddp is named by the ranks that waited, and by --hang" {
 	cc -o "$TOP/late" -x c - -I"$INST/include" -L"$LD_LIBRARY_PATH" -lddp <<'END'
 #include <ddp.h>
 #include <unistd.h>
@@ -144,7 +144,7 @@ END
 	has "$text" '^  the last lines of all ranks:$'
 	has "$text" '^    ddp\[[0-9]@n[12]\]: .*rank 3 on n2 did not arrive in all-reduce #12 in 20 s'
 
-	# The same, before libddp's own limit is over.
+	# The same if --hang ends the attempt before DDP_TIMEOUT.
 	rm -r "$WORK/.ddp"
 	run_once --hang 10 -N2 --ntasks-per-node=2 "$TOP/late"
 	same "$(field kind first.rank first.state)" "hang 3 S"
@@ -152,7 +152,7 @@ END
 	has "$text" '^rank 3 on n2, pid [0-9]+: it did not arrive in #12 all-reduce'
 }
 
-@test "kill -9 of a rank as it starts, as it meets the others, in a sum, as it writes a checkpoint, and as it ends" {
+@test "kill -9 of a rank at start, in the rendezvous, a sum, a checkpoint and at exit: the next attempt ends with the same result" {
 	cc -Wall -Werror -o "$TOP/stages" "$DDP_SRCDIR/tests/cluster/stages.c" -I"$INST/include" -L"$LD_LIBRARY_PATH" -lddp -lpthread
 	try mc ddp-run -N2 --ntasks-per-node=2 "$TOP/stages" none 0
 	same "$rc$err" "0$(grep '^salloc' <<<"$err")"
@@ -166,14 +166,14 @@ END
 		same "$how: $(tail -n 4 <<<"$out" | sort)" "$how: $reached"
 		dir=$(find "$WORK/.ddp" -maxdepth 1 -name 'failed-*')
 		same "$how: $(field attempt kind first.rank first.signal)" "$how: 0 signal ${how#* } SIGKILL"
-		# Neither what a rank had begun nor the step's directory is there any more.
+		# No unfinished checkpoint remains, and nothing in .ddp but the report.
 		same "$(find "$WORK/stages-state" -type f | sed 's/.*-state//' | sort)" $'/checkpoint-0000000004.safetensors\n/checkpoint-0000000005.safetensors'
 		same "$(ls "$WORK/.ddp")" "${dir##*/}"
 	done
 }
 
-# NCCL's RAS and PyTorch's flight recorder need GPUs: a rank stands for them, by the ways on which they are asked.
-@test "a hang: who is stopped, what all do, stacks, NCCL's RAS and PyTorch's flight recorder" {
+# NCCL's RAS and PyTorch's flight recorder need GPUs. Rank 0 imitates their interfaces: a socket and a named pipe.
+@test "a hang is reported with the stopped rank, states, stacks, NCCL's RAS and PyTorch's flight recorder" {
 	cat >"$WORK/hang.py" <<'END'
 import os, pathlib, signal, socket, threading
 rank, pipe = os.environ["RANK"], os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"]
@@ -209,37 +209,37 @@ END
 	within 30 no_jobs
 }
 
-# A process as a rank's is, but for what is given, that sleeps; its pid goes to $pid.
-as_rank()
+# start_like_rank ASSIGNMENT...: starts a process with a rank's environment, changed by the arguments; $pid is its process id.
+start_like_rank()
 {
 	background env SLURM_CLUSTER_NAME=c SLURM_CONF=/c.conf SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURMD_NODENAME=n1 env "$@" sleep 60
 	pid=$!
 	within 60 grep -qx sleep "/proc/$pid/comm"
 }
 
-@test "job, step and node of the same names in another cluster on this host are left alone" {
-	look() { as_user env SLURM_CLUSTER_NAME=c SLURM_CONF=/c.conf SLURMD_NODENAME=n1 ddp-run "$1" 77 0; }
+@test "ddp-run does not touch processes of another cluster, job, step or node on the same host" {
+	on_n1() { as_user env SLURM_CLUSTER_NAME=c SLURM_CONF=/c.conf SLURMD_NODENAME=n1 ddp-run "$1" 77 0; }
 	others=()
 	for other in SLURM_CLUSTER_NAME=d SLURM_CONF=/d.conf -uSLURM_CONF SLURMD_NODENAME=n2 SLURM_STEP_ID=1 SLURM_JOB_ID=78; do
-		as_rank "$other"
+		start_like_rank "$other"
 		others+=("$pid")
 	done
-	try look --sweep
+	try on_n1 --sweep
 	same "$rc" 3
-	as_rank SLURM_PROCID=1
-	try look --look
+	start_like_rank SLURM_PROCID=1
+	try on_n1 --look
 	same "$rc" 0
-	try look --sweep
+	try on_n1 --sweep
 	same "$rc" 0
 	rc=0
 	wait "$pid" || rc=$?
 	same "$rc" 137
-	try look --look
+	try on_n1 --look
 	same "$rc" 3
-	kill "${others[@]}" # fails for one that is not there
+	kill "${others[@]}" # fails if one of them was killed
 }
 
-# Sets $at, the memory controller's directory.
+# Sets $at, the directory of the memory controller.
 need_memory_groups()
 {
 	at=/sys/fs/cgroup/memory
@@ -247,7 +247,7 @@ need_memory_groups()
 	[ "$(wc -l </proc/swaps)" -eq 1 ] || skip "there is swap, into which the test would grow"
 }
 
-@test "what the kernel killed for want of memory is counted by the job's cgroup" {
+@test "processes that the kernel killed for lack of memory are counted from the job's cgroup" {
 	need_memory_groups
 	group=$at/ddp-test.$$/job_77
 	mkdir -p "$group/step_0" "$TOP/memory"
@@ -260,7 +260,7 @@ need_memory_groups()
 	same "$(cat "$TOP/memory/memory-n1.txt")" "oom_kill 1"
 }
 
-@test "out of memory on a node where Slurm sees to that: a rank, or a child of one; the next attempt has all of it again" {
+@test "out of memory under Slurm's limit, of a rank or of its child: reported as such, and the next attempt has all memory" {
 	need_memory_groups
 	! compgen -G "$at/slurm_n[12]" || skip "a slurmd of somebody else has nodes in $at"
 	other_cluster --nodes 2 --gpus 0 --conf TaskPlugin=task/cgroup --conf SelectTypeParameters=CR_Core_Memory
