@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * endless.c - ranks that sum for ever, for tests that end them
+ * endless.c - ranks that all-reduce until a test ends them
  *
- * Each writes the file up-<rank> with its process id once it is among the sums.
+ * Each rank writes its process id to the file up-<rank> after some all-reduces.
  */
 #include <stdio.h>
 
@@ -10,7 +10,7 @@
 
 #include <ddp.h>
 
-static void tell(int rank)
+static void write_pid(int rank)
 {
 	char name[32];
 	FILE *file;
@@ -34,6 +34,6 @@ int main(void)
 		if (ddp_all_reduce(ddp, arena, arena, i % 2 ? 1000000 : 3, DDP_F32, DDP_MAX) < 0)
 			ddp_exit(ddp);
 		if (i == 10)
-			tell(ddp_world(ddp)->rank);
+			write_pid(ddp_world(ddp)->rank);
 	}
 }

@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 #
-# What the tests on a real Slurm share. Each .bats file starts a private cluster of its own in
-# setup_file and stops it in teardown_file:
+# Helpers for tests on a real Slurm. Each .bats file starts a private cluster in setup_file and stops it in teardown_file:
 #
 #     load lib
 #     setup_file() { cluster_up --nodes 2; }
 #     teardown_file() { cluster_down; }
 #
-# Jobs run as an unprivileged user when the tests run as root ("nobody", and "daemon" where a
-# second one is needed); otherwise as whoever runs the tests.
+# If the tests run as root, jobs run as the unprivileged user nobody, and as daemon if a second user is needed. Otherwise they run
+# as the user that runs the tests.
 
 DDP_SRCDIR=${DDP_SRCDIR:-$(cd "$BATS_TEST_DIRNAME/../.." && pwd)}
 DDP_BUILDDIR=${DDP_BUILDDIR:-$DDP_SRCDIR}
 DDP_PLUGIN=${DDP_PLUGIN:-$DDP_BUILDDIR/spank-plugin/.libs/ddp.so}
 export DDP_SRCDIR DDP_BUILDDIR DDP_PLUGIN
 
-# Where every user can run it, which a clone below a private home is not.
+# A copy that every user can run, which is not certain in a private home directory.
 minicluster=${TOP:+$TOP/minicluster}
 
-# Start this file's cluster with further arguments of "minicluster up", and make $WORK, the
-# user's own directory on storage that all nodes share.
+# cluster_up OPTION...: starts this file's cluster with these options of "minicluster up", and creates $WORK, the user's directory
+# on storage that all nodes share.
 cluster_up()
 {
 	TOP=$(mktemp -d "${TMPDIR:-/tmp}/ddp-test.XXXXXX")
@@ -28,7 +27,7 @@ cluster_up()
 	MINICLUSTER_DIR=$TOP/cluster
 	WORK=$TOP/work
 	mkdir -m 755 "$WORK"
-	# All that jobs use must be where every user can read it, which a build directory need not be.
+	# Copies that every user can read, which is not certain in the build directory.
 	install -m 755 "$DDP_PLUGIN" "$TOP/ddp.so"
 	minicluster=$TOP/minicluster
 	install -m 755 "$DDP_SRCDIR/contrib/minicluster" "$minicluster"
@@ -41,7 +40,7 @@ cluster_up()
 	start_cluster "$@"
 }
 
-# Start the cluster of cluster_up() with these options of "minicluster up"; print its log if that fails.
+# start_cluster OPTION...: starts the cluster of cluster_up() with these options, and prints its log if that fails.
 start_cluster()
 {
 	"$minicluster" up --plugin "$TOP/ddp.so" "$@" >"$TOP/up.log" 2>&1 || {
@@ -50,7 +49,7 @@ start_cluster()
 	}
 }
 
-# For teardown(): replace the cluster by a new one. Slurm keeps a lost node busy for minutes.
+# restart_cluster OPTION...: replaces the cluster, for teardown(), since Slurm keeps a lost node busy for minutes.
 restart_cluster()
 {
 	"$minicluster" down >"$TOP/up.log" 2>&1 || {
@@ -66,7 +65,7 @@ cluster_down()
 	rm -rf "$TOP"
 }
 
-# Run a command as the first or the second unprivileged user.
+# Run a command as the first and as the second unprivileged user.
 as_user()
 {
 	if [ "$(id -u)" -eq 0 ]; then
@@ -82,15 +81,14 @@ as_other_user()
 	HOME=/ setpriv --reuid=daemon --regid=daemon --clear-groups "$@"
 }
 
-# Run a command on the cluster as the user, in $WORK. Never longer than $MC_SECONDS, two minutes: a test
-# that hangs has failed.
+# mc COMMAND...: runs a command on the cluster as the user, in $WORK, for $MC_SECONDS (120) at most.
 mc()
 {
 	(cd "$WORK" && as_user timeout -k 5 "${MC_SECONDS:-120}" "$minicluster" run "$@")
 }
 
-# Each task prints one line "RANK@node NAME=value ..." of the variables named; sorted by rank.
-# An unset variable reads NAME=UNSET. Messages of Slurm and the plugin are in $WORK/err.
+# show "NAME..." SRUN_OPTION...: each task prints a line "RANK@node NAME=value ..." of these variables, sorted by rank. The value
+# of an unset variable is UNSET. Messages of Slurm and the plugin are in $TOP/err.
 #
 #     show "RANK LOCAL_RANK" -N2 -n4 --ddp
 show()
@@ -101,7 +99,7 @@ show()
 	mc srun "$@" "$SHOW" $names 2>"$TOP/err" | sort -n
 }
 
-# Whether this Slurm is of release $1 ("23.11") or a later one.
+# slurm_at_least RELEASE: this Slurm is of release "23.11", for example, or a later one.
 slurm_at_least()
 {
 	local version
@@ -109,7 +107,7 @@ slurm_at_least()
 	[ "$(printf '%s\n' "$1" "${version##* }" | sort -V | head -n 1)" = "$1" ]
 }
 
-# Fail with both texts unless they are equal.
+# same GOT WANTED: fails and prints both unless they are equal.
 same()
 {
 	[ "$1" = "$2" ] && return 0
@@ -118,7 +116,7 @@ same()
 	return 1
 }
 
-# Fail with the text unless the pattern (extended regular expression) is in it.
+# has TEXT PATTERN: fails and prints the text unless a line matches the extended regular expression; has_not: if one does.
 has()
 {
 	grep -qE -- "$2" <<<"$1" && return 0
@@ -133,8 +131,8 @@ has_not()
 	return 1
 }
 
-# Run a command and keep what it did: $out, its exit status $rc, and $err without the lines that
-# srun prints when it has to wait for resources, which depend on what ran before.
+# try COMMAND...: sets $out, $err and $rc (exit status). $err is without srun's lines about waiting for resources, which depend on
+# earlier tests.
 try()
 {
 	rc=0
@@ -143,7 +141,7 @@ try()
 	export out err rc
 }
 
-# Run a program as the user in the background; $! then is the program itself, to be killed.
+# Starts a program as the user in the background. $! is the program itself, so that it can be killed.
 background()
 {
 	if [ "$(id -u)" -eq 0 ]; then
@@ -152,32 +150,32 @@ background()
 	HOME=$WORK background_as_is "$@"
 }
 
-# The same as who runs the tests.
+# The same as the user that runs the tests.
 background_as_is() { "$@" 3>&- & }
 
-# And as a node's slurmstepd says an error of the plugin's up to 25.05; later ones begin with the time, and the
-# plugin says the node.
+# Removes srun's lines about waiting. Makes the plugin's errors from nodes look as up to Slurm 25.05; later releases print the time
+# in place of "slurmstepd-NODE", and the plugin prints the node.
 not_waiting()
 {
 	grep -vE '^srun: (job [0-9]+ (queued and waiting for|has been allocated) resources|Job [0-9]+ step creation .*, retrying.*|Step created for .*)$' |
 		sed -E 's/^\[[0-9T:.-]+\] error: ddp: (n[0-9]+): /slurmstepd-\1: error: ddp: /'
 }
 
-# As mc, in another directory than $WORK.
+# mc_in DIRECTORY COMMAND...: like mc, in another working directory.
 mc_in()
 {
 	(cd "$1" && shift && as_user timeout -k 5 "${MC_SECONDS:-120}" "$minicluster" run "$@")
 }
 
-# within SECONDS COMMAND...: wait until COMMAND succeeds. It runs at most five times a second, since many commands start
-# several processes.
+# within SECONDS COMMAND...: waits until COMMAND succeeds, or fails after SECONDS. COMMAND runs at most five times a second, since
+# many commands start several processes.
 within()
 {
 	local end=$((SECONDS + $1)) pause=0.05
 	shift
 	until "$@"; do
 		if [ "$SECONDS" -ge "$end" ]; then
-			printf 'in vain: %s\n' "$*" >&2
+			printf 'not within the time limit: %s\n' "$*" >&2
 			return 1
 		fi
 		sleep "$pause"
@@ -185,16 +183,16 @@ within()
 	done
 }
 
-# squeue -h, without the processes that mc starts: for commands that are polled.
+# squeue -h without the processes that mc starts, for commands that are polled.
 queue() { SLURM_CONF=$MINICLUSTER_DIR/slurm.conf timeout -k 5 120 squeue -h "$@"; }
 
-# Submit a batch job with these arguments of sbatch and wait until it is gone, which is quicker
-# than sbatch -W. $job is its id, $out what it printed.
+# batch OPTION...: submits a batch job with these arguments of sbatch and waits until it has ended, which is faster than sbatch -W.
+# $job is its id, $out its output.
 batch()
 {
 	job=$(mc sbatch --parsable -o batch.out "$@") || return 1
 	within 60 gone "$job"
-	# A step may wait a moment for the one before it, and srun says so.
+	# srun prints a line if a step has to wait for the previous one.
 	out=$(grep -vE '^srun: (Job|Step) ' "$WORK/batch.out" || true)
 	export out job
 }
@@ -206,8 +204,8 @@ gone()
 	[ -z "$left" ] || grep -q 'Invalid job id' <<<"$left"
 }
 
-# A cluster of another shape for one test, or other arguments of the plugin's line in plugstack.conf; the file's
-# teardown() must call other_cluster_down.
+# other_cluster: a cluster with other options for one test. plugin_arguments: other arguments in the plugin's line of
+# plugstack.conf. Tests of a file that uses them must call other_cluster_down in teardown().
 other_cluster()
 {
 	other_cluster_is_up=yes
@@ -227,27 +225,27 @@ other_cluster_down()
 	unset other_cluster_is_up other_arguments
 }
 
-# Without root there may be no GPUs, see minicluster(1).
+# Users other than root may be unable to create GPU device nodes, see minicluster(1).
 need_gpus()
 {
 	[ -s "$MINICLUSTER_DIR/gres.conf" ] || skip "this user can make no GPU device nodes"
 }
 
-# Debian has a Slurm without its plugin for PMIx, too.
+# Some Debian packages of Slurm are built without the PMIx plugin.
 needs_pmix()
 {
 	[ -f "$DDP_MODULES/ddp_pmix.so" ] || skip "built without PMIx"
 	mc srun --mpi=list 2>&1 | grep -q pmix || skip "this Slurm has no PMIx"
 }
 
-# Skip a test that mounts something where that is not possible.
+# Skips a test that mounts a file system if this is not possible.
 need_root()
 {
 	[ "$(id -u)" -eq 0 ] || skip "needs root"
 	unshare -m true 2>/dev/null || skip "this host lets nobody mount (unshare -m fails)"
 }
 
-# start_slurmd NODE [OPTION...]: the node's slurmd, as an init system starts it.
+# start_slurmd NODE [OPTION...]: starts the node's slurmd with the environment of an init system.
 start_slurmd()
 {
 	local node=$1
@@ -255,7 +253,7 @@ start_slurmd()
 	(cd / && env -i PATH="$PATH:/usr/sbin:/sbin" LANG=C.UTF-8 timeout 60 slurmd "$@" -f "$MINICLUSTER_DIR/slurm.conf" -N "$node" </dev/null 3>&-)
 }
 
-# Start slurmd of n2 again, where $1 is done in its mount namespace first.
+# slurmd_n2 COMMAND: restarts slurmd of n2 in a mount namespace in which the shell command was run first.
 slurmd_n2()
 {
 	local pid
@@ -272,7 +270,7 @@ n2_answers() { [ "$(mc sinfo -h -n n2 -o %t)" = idle ] && mc srun -Q -w n2 -t 1 
 
 no_jobs() { [ -z "$(queue)" ]; }
 
-# For teardown(): nothing that this test began goes on.
+# For teardown(): ends all background processes and jobs of the test.
 end_jobs()
 {
 	local pid
@@ -280,13 +278,13 @@ end_jobs()
 		kill "$pid" 2>/dev/null || true
 	done
 	no_jobs && return
-	# By number: "scancel -u nobody" waits for ever on 25.11.
+	# By job id: "scancel -u nobody" does not return on Slurm 25.11.
 	mc sh -c 'squeue -h -o %A | sort -u | xargs -r scancel' >/dev/null 2>&1 || true
 	within 30 no_jobs
 }
 
-# mps_listen SOCKET COMMAND...: the socket of an MPS daemon as that makes it, until stop_listening; COMMAND runs
-# what makes it, in the background.
+# mps_listen SOCKET STARTER: creates the socket of an MPS daemon, which listens until stop_listening. STARTER is background or
+# background_as_is.
 mps_listen()
 {
 	local socket=$1
@@ -302,7 +300,7 @@ signal.pause()' "$socket"
 	within 60 grep -q "$socket" /proc/net/unix
 }
 
-# The daemon goes, and leaves its socket.
+# Ends the daemon, whose socket file remains.
 stop_listening()
 {
 	[ -n "${listener-}" ] || return 0
@@ -311,8 +309,8 @@ stop_listening()
 	unset listener
 }
 
-# For setup_file(): libddp and its programs, where every user can read them. libtool links again in the build directory, so suites
-# that run at the same time take turns.
+# For setup_file(): installs libddp and its programs where every user can read them. Concurrent suites take turns, since libtool
+# relinks in the build directory.
 install_runtime()
 {
 	flock "$DDP_BUILDDIR/Makefile" make -C "$DDP_BUILDDIR/runtime" install DESTDIR="$TOP/inst" >"$TOP/install.log" 2>&1 ||
@@ -322,22 +320,22 @@ install_runtime()
 	DDP_MODULES=$(dirname "$(find "$INST" -name ddp_onednn.so)")
 	LD_LIBRARY_PATH=$(dirname "$(find "$INST" -name libddp.so)")
 	PATH=$INST/bin:$PATH
-	# Everything between "nodes" stays on this host.
+	# All traffic between the "nodes" stays on this host.
 	export INST DDP_MODULES LD_LIBRARY_PATH PATH DDP_SOCKET_IFNAME=lo
 }
 
-# run_once OPTION...: ddp-run, for one attempt; $dir is where the report is then, $text the report.
+# run_once OPTION...: runs ddp-run for one attempt, which fails. $dir is the report's directory, $text the report.
 run_once()
 {
 	try mc ddp-run --restarts 0 "$@"
 	dir=$(find "$WORK/.ddp" -maxdepth 1 -name 'failed-*')
 	text=$(<"$dir/report.txt")
-	# What was printed is what was kept, and is printed again.
+	# ddp-run printed the report, of which the second line is checked, and --explain prints it again.
 	has "$err" "^$(head -n 2 "$dir/report.txt" | tail -n 1)\$"
 	same "$(mc ddp-run --explain "$dir")" "$text"
 }
 
-# field NAME...: fields of report.json, "first.rank" or "ranks.0.why", in a line.
+# field NAME...: prints fields of report.json in one line, such as "first.rank" or "ranks.0.why".
 field()
 {
 	/usr/bin/python3 -c '
@@ -349,7 +347,7 @@ for path in sys.argv[2:]:
     print(value, end=" " if path != sys.argv[-1] else "\n")' "$dir/report.json" "$@"
 }
 
-# The processes of ddp-train that run in $WORK, "PID RANK ATTEMPT NODE" each.
+# Prints "PID RANK ATTEMPT NODE" of each ddp-train process that runs in $WORK.
 ranks()
 {
 	local pid
@@ -361,7 +359,7 @@ ranks()
 	done
 }
 
-# spank_plugin NAME <SOURCE: a SPANK plugin of the test's own, $TOP/NAME.so, for the Slurm that ours is for.
+# spank_plugin NAME <SOURCE: compiles a SPANK plugin to $TOP/NAME.so, for the same Slurm as ddp.so.
 spank_plugin()
 {
 	local flags

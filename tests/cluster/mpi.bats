@@ -106,11 +106,11 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 }
 
 @test "a program that uses MPI itself: libddp uses its MPI without ending it, and refuses MPI_Init without threads" {
-	compile mpi-guest mpi-guest.c
-	try_mc srun -N2 -n3 -m cyclic --mpi="$MPI" --ddp "$TOP/mpi-guest"
+	compile mpi-program mpi-program.c
+	try_mc srun -N2 -n3 -m cyclic --mpi="$MPI" --ddp "$TOP/mpi-program"
 	same "$rc" 0
 	same "$(grep -cx 'libddp: 3' <<<"$out") $(grep -cx 'MPI: 3' <<<"$out") $(wc -l <<<"$out")" '6 3 9'
-	try mc srun -N2 -n2 --mpi="$MPI" --ddp "$TOP/mpi-guest" plain
+	try mc srun -N2 -n2 --mpi="$MPI" --ddp "$TOP/mpi-program" plain
 	[ "$rc" -ne 0 ]
 	has "$err" '^ddp\[[01]@n[12]\]: MPI was begun without threads: call MPI_Init_thread'
 }

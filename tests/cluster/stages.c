@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stages.c - a training of which one rank is killed at a chosen stage, in the first attempt of ddp-run
+ * stages.c - a training in which rank RANK is killed at stage STAGE, in the first attempt of ddp-run
  *
  *	stages STAGE RANK
  *
- * Where the others wait for a rank at that stage, another one does not come, so that it is surely there. All print what they
- * have reached in the end, which follows from all steps before.
+ * STAGE is start, rendezvous, sum, checkpoint, exit or none. In the stages rendezvous and sum another rank does not arrive, so that
+ * RANK still waits there when it is killed. At the end each rank prints a value that depends on all steps.
  */
 #include <dirent.h>
 #include <pthread.h>
@@ -23,14 +23,14 @@ enum { STEPS = 5, FATAL = 2, FLOATS = 4 << 20 };
 
 static const char directory[] = "stages-state";
 static const char *stage;
-static bool first, doomed, late;
+static bool first_attempt, is_victim, is_late;
 
 static bool is_at(const char *name)
 {
-	return first && strcmp(stage, name) == 0;
+	return first_attempt && strcmp(stage, name) == 0;
 }
 
-static void *die_soon(void *unused)
+static void *kill_after_300_ms(void *unused)
 {
 	(void)unused;
 	usleep(300000);
@@ -38,8 +38,8 @@ static void *die_soon(void *unused)
 	return NULL;
 }
 
-/* Once there is a file that has begun and not yet got its name. */
-static void *die_in_write(void *unused)
+/* Waits for a file that is written under its temporary name. */
+static void *kill_in_write(void *unused)
 {
 	(void)unused;
 	for (;;) {
@@ -59,7 +59,7 @@ static void *die_in_write(void *unused)
 	return NULL;
 }
 
-static void begin(void *(*run)(void *))
+static void start_thread(void *(*run)(void *))
 {
 	pthread_t thread;
 
@@ -67,15 +67,15 @@ static void begin(void *(*run)(void *))
 		abort();
 }
 
-/* Others wait for [late], and so does the rank that is doomed. */
-static void meet(const char *name)
+/* At stage [name] the late rank never continues, and the victim, which waits for it, is killed. */
+static void reach_stage(const char *name)
 {
 	if (!is_at(name))
 		return;
-	if (late)
+	if (is_late)
 		pause();
-	if (doomed)
-		begin(die_soon);
+	if (is_victim)
+		start_thread(kill_after_300_ms);
 }
 
 int main(int argc, char **argv)
@@ -89,31 +89,31 @@ int main(int argc, char **argv)
 	if (argc != 3 || !weights)
 		return 2;
 	stage = argv[1];
-	first = strcmp(getenv("DDP_RESTART"), "0") == 0;
-	doomed = first && rank == atoi(argv[2]);
-	late = first && rank == (atoi(argv[2]) + 1) % size;
-	if (doomed && is_at("start"))
+	first_attempt = strcmp(getenv("DDP_RESTART"), "0") == 0;
+	is_victim = first_attempt && rank == atoi(argv[2]);
+	is_late = first_attempt && rank == (atoi(argv[2]) + 1) % size;
+	if (is_victim && is_at("start"))
 		raise(SIGKILL);
-	meet("rendezvous");
+	reach_stage("rendezvous");
 	if (ddp_init(&ddp, NULL) < 0 ||
 	    ddp_checkpoint_load(ddp, directory, &step, state, 1, NULL, 0) < 0)
 		ddp_exit(ddp);
 	for (; step < STEPS; step++) {
 		if (step == FATAL)
-			meet("sum");
+			reach_stage("sum");
 		sum = weights[0] / 2 + (float)rank;
 		if (ddp_all_reduce(ddp, &sum, &sum, 1, DDP_F32, DDP_SUM) < 0)
 			ddp_exit(ddp);
 		weights[0] = sum;
-		if (step == FATAL && doomed && is_at("checkpoint"))
-			begin(die_in_write);
+		if (step == FATAL && is_victim && is_at("checkpoint"))
+			start_thread(kill_in_write);
 		if (ddp_checkpoint_save(ddp, directory, step + 1, state, 1, NULL, 0, 2) < 0)
 			ddp_exit(ddp);
 	}
 	printf("rank %d reached %.9g\n", rank, (double)weights[0]);
 	fflush(stdout);
 	ddp_destroy(ddp);
-	if (doomed && is_at("exit"))
+	if (is_victim && is_at("exit"))
 		raise(SIGKILL);
 	free(weights);
 	return 0;

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""terminal.py SECONDS [PATTERN KEYS]... -- COMMAND...: somebody at a terminal.
+"""terminal.py SECONDS [PATTERN KEYS]... -- COMMAND...: runs COMMAND at a terminal and types KEYS.
 
-COMMAND gets a terminal of its own, which shows every byte as it is and echoes none. Where it shows what matches PATTERN,
-behind what matched the one before, KEYS are typed. All that it showed goes to stdout. The exit status is COMMAND's, 128
-and the signal, or 99 where it took longer than SECONDS.
+COMMAND runs in a new terminal without echo and without output processing. KEYS are typed when the output matches PATTERN, after
+the previous pattern's match. All output goes to stdout. The exit status is that of COMMAND, 128 plus the signal that ended it, or
+99 if it ran longer than SECONDS.
 """
 
 import os
@@ -18,7 +18,7 @@ import time
 end = sys.argv.index("--")
 limit = time.monotonic() + float(sys.argv[1])
 script = sys.argv[2:end]
-shown, seen = b"", 0
+output, matched_to = b"", 0
 
 pid, terminal = pty.fork()
 if pid == 0:
@@ -33,19 +33,19 @@ while time.monotonic() < limit:
         continue
     try:
         piece = os.read(terminal, 65536)
-    except OSError:  # nobody has the terminal any more
+    except OSError:  # no process has the terminal open any more
         break
-    shown += piece
-    while script and (found := re.compile(script[0].encode()).search(shown, seen)):
+    output += piece
+    while script and (found := re.compile(script[0].encode()).search(output, matched_to)):
         os.write(terminal, script[1].encode())
-        seen = found.end()
+        matched_to = found.end()
         script = script[2:]
 else:
     os.killpg(pid, signal.SIGKILL)
 status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-sys.stdout.buffer.write(shown)
+sys.stdout.buffer.write(output)
 if script:
-    print(f"terminal.py: never shown: {script[0]}", file=sys.stderr)
+    print(f"terminal.py: no output matched: {script[0]}", file=sys.stderr)
 if time.monotonic() >= limit:
     status = 99
 sys.exit(status if status >= 0 else 128 - status)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mpi-guest.c - a program that uses MPI itself, and libddp twice meanwhile
+ * mpi-program.c - a program that uses MPI itself, and initializes libddp twice between MPI_Init_thread and MPI_Finalize
  *
- * With the argument "plain" it begins MPI without threads.
+ * With an argument it calls MPI_Init, so that MPI has no thread support.
  */
 #include <mpi.h>
 #include <stdio.h>
