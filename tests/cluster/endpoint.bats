@@ -58,7 +58,7 @@ value()
 1@n1 MASTER_ADDR=127.0.0.2"
 }
 
-@test "a job after a node was removed: MASTER_ADDR is that of rank 0's node, not of the first in SLURM_NODELIST" {
+@test "a job that scontrol has shrunk: MASTER_ADDR is that of rank 0's node, not of the first in SLURM_NODELIST" {
 	local conf node
 	other_cluster --nodes 4 --gpus 0
 	# Node names of different forms: a node list and the step layout sort them differently.

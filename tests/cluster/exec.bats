@@ -139,7 +139,7 @@ shares='DDP_SHARE|DDP_OURS|XLA_PYTHON_CLIENT_MEM_FRACTION|CUPY_GPU_MEMORY_LIMIT|
 }
 
 # bats test_tags=release
-@test "same environment in sbatch and in a heterogeneous sbatch" {
+@test "same environment in a batch job and in a heterogeneous one" {
 	same_environment 'cd '"$WORK"'; printf "#!/bin/sh\nsrun -N2 -n3 %s %s %s\n" "$ddp" "$exec" $ENVS >one.job; sbatch -J x -Q -W -w "n[1-2]" -N2 -n3 -o one.out one.job; cat one.out'
 	same_environment 'cd '"$WORK"'; printf "#!/bin/sh\n#SBATCH -w n2 -n1\n#SBATCH hetjob\n#SBATCH -w n1 -n2\nsrun --het-group=0,1 %s %s %s\n" "$ddp" "$exec" $ENVS >two.job
 		sbatch -J x -Q -W -o two.out two.job; cat two.out' "$het_variables"

@@ -102,7 +102,7 @@ time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 	same "$out" "0@n1 RANK=0 MASTER_ADDR=store.example MASTER_PORT=$PORT"
 }
 
-@test "a MASTER_PORT that is no port is refused, but not without --ddp" {
+@test "a MASTER_PORT that is no port is refused with --ddp and ignored without it" {
 	for port in abc 0 65536 -1 1x ' 1' 99999999999999999999; do
 		try mc env MASTER_PORT="$port" srun --ddp touch ran
 		same "$rc:$out" "255:"
@@ -158,7 +158,7 @@ time.sleep(600)' "$1" "${2-AF_INET}" >"$TOP/listener" 3>&- &
 	nodes_are_idle
 }
 
-@test "a step that timeout ends: srun is stopped, and the directory is removed" {
+@test "srun ended by timeout: the step ends, and the directory is removed" {
 	try mc sbatch -W -o job.out --wrap 'timeout -s TERM 1 srun --ddp sleep 600; echo "status $?"; ls -A'
 	same "$rc" 0
 	has "$(cat "$WORK/job.out")" "^status 124$"

@@ -404,7 +404,7 @@ largest_sum_of_shares()
 	same "$got" "0@n1 DDP_DEVICE=0 DDP_SHARE=0.25
 1@n1 DDP_DEVICE=1 DDP_SHARE=1
 2@n1 DDP_DEVICE=2 DDP_SHARE=0.25"
-	# Which GPU has how many of them is not known for a part of the job's shards.
+	# If a step has only some of the job's shards, Slurm does not show on which GPUs they are.
 	got=$(mc salloc -Q -n2 --gres=shard:6 srun --gres=shard:5 --ddp "$SHOW" DDP_SHARE 2>"$TOP/err" | sort)
 	same "$got" "0@n1 DDP_SHARE=UNSET
 1@n1 DDP_SHARE=UNSET"

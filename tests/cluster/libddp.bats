@@ -53,7 +53,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	same "$(exact "$out")" 7
 }
 
-@test "ddp-info on four nodes, one rank each: every rank reaches the endpoint" {
+@test "ddp-info on four nodes, one rank each: the ranks of the other nodes reach rank 0's endpoint" {
 	try mc srun -N4 -n4 --ddp ddp-info --max-bytes 64K
 	same "$rc" 0
 	has "$out" '4 ranks on 4 nodes'

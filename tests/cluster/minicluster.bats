@@ -57,7 +57,7 @@ trap_of_another()
 	has "$err" "link' is a symbolic link of daemon: give a directory of your own with --dir"
 }
 
-@test "the command that up prints as the next one to try works unchanged" {
+@test "up prints an example command that works as printed" {
 	try timeout 100 "$minicluster" up --dir "$TOP/c" --nodes 1 --gpus 0 --plugstack none
 	same "$rc" 0
 	has "$out" "try: .* run --dir $TOP/c srun -N1 hostname$"
@@ -85,7 +85,7 @@ trap_of_another()
 	has "$err" "^minicluster: --conf is 'slurmctldport=7000': ports come from the block that the cluster claims; leave it out$"
 }
 
-@test "status while up still runs, and after up was killed, says so" {
+@test "status reports that up still runs, and that up was killed" {
 	mkdir "$TOP/bin"
 	printf '#!/bin/sh\necho $$ >"%s/munged"\nexec sleep 100\n' "$TOP" >"$TOP/bin/munged"
 	chmod 755 "$TOP/bin/munged"

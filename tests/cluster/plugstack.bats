@@ -24,7 +24,7 @@ teardown()
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp "$TOP"/p-* "$TOP"/plugstack.conf.d
 }
 
-# Write the lines of plugstack.conf for all, or for submit only; submit runs a command with the latter.
+# plugstack LINE...: writes plugstack.conf. submit_plugstack LINE...: writes one that only commands run by submit read.
 plugstack() { printf '%s\n' "$@" >"$MINICLUSTER_DIR/plugstack.conf"; }
 submit_plugstack() { printf '%s\n' "$@" >"$TOP/submit-plugstack.conf"; }
 submit() { mc env SLURM_CONF="$TOP/submit.conf" "$@"; }
@@ -425,7 +425,7 @@ srun -N2 $SHOW ${refusal[*]} DDP_ERROR"
 	same "$(count_lines "$err" "ddp: rank 0 on n1: set RANK=0 ")" 1
 	same "$(count_lines "$err" "ddp: rank 1 of 2 ")" 1
 	has_not "$err" error
-	# Nor does an unwritable default directory count twice.
+	# An unwritable default directory causes one warning, not two.
 	chmod 555 "$WORK"
 	try mc srun -N2 --ddp "$SHOW" RANK WORLD_SIZE DDP_ERROR
 	chmod 755 "$WORK"

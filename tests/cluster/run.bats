@@ -13,8 +13,8 @@ setup_file()
 	DDP_RUN=$TOP/ddp-run
 	export DDP_RUN
 	cat >"$WORK/rank.sh" <<-'END'
-		# In attempts before number $2, rank 2 does $1 once all ranks have started; the others sleep until they are ended. The pause
-		# before it is for srun, which drops pending output when it ends a step.
+		# In attempts before number $2, rank 2 does $1 once all ranks have started; the others sleep until they are ended. It pauses
+		# first, as srun drops output that it has not printed yet when it ends a step.
 		echo "rank $RANK of $WORLD_SIZE restart $DDP_RESTART on $SLURMD_NODENAME $TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS"
 		[ "$DDP_RESTART" -lt "$2" ] || exit 0
 		touch "here.$DDP_RESTART.$RANK"
@@ -85,7 +85,7 @@ first_failures()
 	END
 }
 
-@test "a killed rank: the report names it, and a second attempt follows with its own number" {
+@test "a killed rank: the report names it, and a second attempt follows, with the next number" {
 	batch bash rank.sh kill 1
 	same "$rc" 0
 	same "$(grep -c '^rank . of 4 restart 0 on n. 0/3$' <<<"$out")" 4
@@ -169,7 +169,7 @@ first_failures()
 	[ ! -e "$WORK/.ddp" ]
 }
 
-@test "wrong options, and calls in a rank or without a batch job, are refused in one line" {
+@test "wrong options, a start inside a rank, and --requeue outside a batch job are refused in one line" {
 	for wrong in '--restarts x true|--restarts x: give a whole number from 0 on' \
 		'--hang 5y true|--hang 5y: give seconds, or a number with s, m or h' \
 		'--min-nodes 0 true|--min-nodes 0: give a whole number from 1 on' \

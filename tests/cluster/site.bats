@@ -39,7 +39,7 @@ teardown()
 	rm -rf "${WORK:?}"/* "$WORK"/.ddp "$PROLOG"/n?.conf "$TOP"/p-*
 }
 
-# Runs as the tests do, as root if possible, in a directory in which srun --ddp leaves nothing.
+# check OPTION...: runs ddp-info --check in $TOP, as the user that runs the tests.
 check() { try in_top_dir "$minicluster" run timeout -k 5 120 ddp-info --check "$@"; }
 
 # The same with another slurm.conf.
@@ -189,7 +189,7 @@ network()
 	row WRONG n3 plugstack.conf "no line of $TOP/p-n3/plugstack.conf loads ddp.so"
 	row ok 'n\[1-3\]' step 'srun --ddp'
 	rm "$PROLOG"/n?.conf
-	# From host_name on srun and slurmd read different plugstack.conf files.
+	# From here on srun and slurmd read different plugstack.conf files.
 	sed "s|^PlugStackConfig=.*|PlugStackConfig=$TOP/p-n2/plugstack.conf|" "$MINICLUSTER_DIR/slurm.conf" >"$TOP/p-srun.conf"
 	echo "optional $TOP/ddp.so" >"$MINICLUSTER_DIR/plugstack.conf"
 	check_by "$TOP/p-srun.conf" -w n1
