@@ -8,7 +8,7 @@ load lib
 setup_file()
 {
 	cluster_up --nodes 3 --cpus 8 --gpus 0
-	# Each node gets an address of its own in 127.0.0.0/8, which is all this host.
+	# Each node gets a different address in 127.0.0.0/8, all of which are this host.
 	sed -i 's/^\(NodeName=n\([23]\) .*NodeAddr=127\.0\.0\.\)1 /\1\2 /' "$MINICLUSTER_DIR/slurm.conf"
 	"$minicluster" run scontrol reconfigure
 }
@@ -213,7 +213,7 @@ check_computed()
 	[ "$first" -gt 3000 ] || skip "the ephemeral range begins at $first"
 	check_computed $((first - 40)) $((first + 1000)) "--ddp-port=$((first - 40))-$((first + 1000))"
 	[ "$(sort -n "$TOP/ports" | tail -n 1)" -lt "$first" ]
-	# A range completely inside the ephemeral ports is used as it is.
+	# A range completely inside the ephemeral ports is used too.
 	[ "$last" -gt $((first + 100)) ] || return 0
 	check_computed $((first + 2)) $((first + 100)) "--ddp-port=$((first + 2))-$((first + 100))"
 }

@@ -384,7 +384,7 @@ in_container()
 	same "$(ls -A "$WORK")" ""
 }
 
-@test "directories have mode 700 and files 600, whatever the umask" {
+@test "directories have mode 700 and files 600 with any umask" {
 	for mask in 000 022 027 077; do
 			try mc sh -c 'umask "$1"; exec srun --ddp --ddp-rdzv=new/er sh -c "cd \"\$DDP_RENDEZVOUS\" && stat -c %a ../../.. ../.. .. . step"' - "$mask"
 		same "$rc:$err" "0:"

@@ -285,7 +285,7 @@ expect_shared()
 	has "$got" "^1@n1 RANK=1 MASTER_ADDR=127.0.0.1 DDP_RENDEZVOUS=$WORK/job\.$id/\.ddp/[^ ]+ SLURM_JOB_ID=$id$"
 }
 
-@test "a step on one component of a heterogeneous job is a world of its own" {
+@test "a step on one component of a heterogeneous job is a separate world" {
 	got=$(mc salloc -Q -w n3 -n1 : -w n1 -n2 srun --het-group=1 --ddp \
 		--ddp-master-suffix=.fast "$SHOW" $het_names | sort -n)
 	expect_shared "$got" "$(rows <<-END

@@ -87,8 +87,8 @@ mc()
 	(cd "$WORK" && as_user timeout -k 5 "${MC_SECONDS:-120}" "$minicluster" run "$@")
 }
 
-# show "NAME..." SRUN_OPTION...: each task prints a line "RANK@node NAME=value ..." of these variables, sorted by rank. The value
-# of an unset variable is UNSET. Messages of Slurm and the plugin are in $TOP/err.
+# show "NAME..." SRUN_OPTION...: each task prints a line "RANK@node NAME=value ..." of these variables, sorted by rank. An
+# unset variable has the value UNSET. Messages of Slurm and the plugin are in $TOP/err.
 #
 #     show "RANK LOCAL_RANK" -N2 -n4 --ddp
 show()

@@ -149,7 +149,7 @@ for row in json.load(sys.stdin)["ranks"]:
 }
 
 # bats test_tags=release
-@test "a batch script with --ddp is one rank of its own; its srun starts a world" {
+@test "a batch script with --ddp is a single rank; its srun starts a world of all tasks" {
 	cat >"$WORK/job" <<-'END'
 		#!/bin/bash
 		#SBATCH -N2 --ntasks-per-node=1 --ddp

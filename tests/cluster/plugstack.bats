@@ -193,7 +193,7 @@ precedence()
 	try mc srun -N2 --ddp "$SHOW" RANK WORLD_SIZE DDP_ERROR
 	same "$rc:$err" "0:"
 	expect_ranks
-	# Without the include line srun has no such option.
+	# Without the include line --ddp is unknown.
 	plugstack ""
 	try mc srun --ddp true
 	[ "$rc" -ne 0 ]

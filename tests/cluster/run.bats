@@ -304,7 +304,7 @@ replace_command()
 	chmod 755 "$WORK/bin/$1"
 }
 
-# What the ranks of job $1 did. They write to a file, as srun drops some of the output at their end.
+# events JOB: lines of the job's ranks. They write to a file, as srun drops some of the output at their end.
 events() { sort -u "$WORK/events.$1"; }
 
 are_up() { [ -e "$WORK/up.0" ] && [ -e "$WORK/up.1" ]; }

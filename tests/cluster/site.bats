@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# ddp-info --check on this host and on every node: a correct installation, and one with each defect. What depends on files
-# alone is in tests/runtime/test_site.c.
+# ddp-info --check on this host and on every node: a correct installation, and one with each defect. Checks of files alone are in
+# tests/runtime/test_site.c.
 #
 # shellcheck disable=SC2154 # rc, out and err come from try
 
@@ -8,7 +8,7 @@ load lib
 
 setup_file()
 {
-	[ "$(tr "\t" - </proc/sys/net/ipv4/ip_local_port_range)" = 32768-60999 ] || skip "this host has ports of its own"
+	[ "$(tr "\t" - </proc/sys/net/ipv4/ip_local_port_range)" = 32768-60999 ] || skip "this host has another ip_local_port_range"
 	# TaskProlog, so that a test can set SLURM_CONF on single nodes: it exports that of the file nN.conf.
 	PROLOG=$(mktemp -d "${TMPDIR:-/tmp}/ddp-test.XXXXXX")
 	export PROLOG

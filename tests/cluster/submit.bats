@@ -87,7 +87,7 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 	has "$out" "^1@n2 MASTER_ADDR=n1-opa MASTER_PORT=5555 $where\.1\.0-"
 }
 
-@test "job array: each array task is a world of its own" {
+@test "job array: each array task is a separate world" {
 	batch -a 1-3 -N2 -n2 --ddp -o 'array.%a' --wrap "srun $SHOW RANK WORLD_SIZE DDP_JOB MASTER_PORT DDP_RENDEZVOUS"
 	for i in 1 2 3; do
 		same "$(sed 's/ DDP_JOB.*//' "$WORK/array.$i" | sort)" "$ranks"
@@ -168,7 +168,7 @@ ours='^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|PET_[A-Z_]*|SLURM_DDP
 
 inner_names="RANK WORLD_SIZE LOCAL_WORLD_SIZE DDP_JOB MASTER_PORT PET_NNODES TORCHELASTIC_RUN_ID SLURM_DDP_STEP"
 
-@test "srun --ddp in a task of a --ddp step: a world of its own, and no inherited value counts as the user's" {
+@test "srun --ddp in a task of a --ddp step: a separate world, and no inherited value counts as the user's" {
 	script outer <<-END
 		#!/bin/bash
 		[ "\$SLURM_PROCID" = 0 ] || exit 0
@@ -212,7 +212,7 @@ inner_names="RANK WORLD_SIZE LOCAL_WORLD_SIZE DDP_JOB MASTER_PORT PET_NNODES TOR
 1@n1 RANK=0 WORLD_SIZE=1 DDP_JOB=$job SLURM_DDP_STEP=UNSET"
 }
 
-@test "sbatch in a task of a --ddp step: the new job's step has a world and an endpoint of its own" {
+@test "sbatch in a task of a --ddp step: the new job's step has its own world and endpoint" {
 	script outer <<-END
 		#!/bin/bash
 		[ "\$SLURM_PROCID" = 0 ] || exit 0
