@@ -81,12 +81,13 @@ survives()
 	mc sbatch -Q --requeue --no-kill --open-mode=append -N4 -o job.out job
 	lose_in 0
 	lose_in 1
-	within 60 grep -q 'is given back to Slurm$' "$WORK/job.out"
+	within 200 grep -q 'is given back to Slurm$' "$WORK/job.out"
 	for node in $(<"$TOP/lost"); do
 		start_slurmd "$node"
 	done
 	within 200 grep -q '^well done$' "$WORK/job.out"
-	same "$(grep '^started by ' "$WORK/job.out")" "$(printf 'started by %d\n' 4 4 4 4 3 3 3 4 4 4 4)"
+	# Signals for step 0 of the first run, which slurmctld could not deliver to the lost nodes, may end step 0 of the second run.
+	same "$(grep '^started by ' "$WORK/job.out" | uniq)" $'started by 4\nstarted by 3\nstarted by 4'
 	cmp "$WORK/undisturbed" "$WORK/model"
 }
 
