@@ -139,7 +139,7 @@ END
 @test "a rank that aborts the rendezvous is reported by all others" {
 	try mc srun -N2 -n4 -K0 --ddp "$MEET" -a
 	for rank in 0 2 3; do
-		has "$err" "rank $rank: rank 1 on n1: asked to"
+		has "$err" "rank $rank: rank 1 on n1: requested by -a"
 	done
 	nothing_left
 }

@@ -353,33 +353,33 @@ int queues_order(struct queues *queues, enum device_stream later, enum device_st
 
 /* --- Interface for libddp's modules over host memory ------------------------------------------- */
 
-/* A call with its arguments. In a graph, each launch starts with a new copy of them. */
-struct deed {
-	bool (*run)(void *room);
-	_Alignas(16) unsigned char arguments[HOST_ROOM], room[HOST_ROOM];
+/* An operation with its argument. In a graph, each launch starts with a new copy of the argument. */
+struct operation {
+	bool (*run)(void *argument);
+	_Alignas(16) unsigned char initial[HOST_ARGUMENT], argument[HOST_ARGUMENT];
 };
 
-static int do_deed(void *data, struct ddp_error *error)
+static int run_operation(void *data, struct ddp_error *error)
 {
-	struct deed *deed = data;
+	struct operation *operation = data;
 
 	(void)error;
-	if (!deed->run(deed->room))
+	if (!operation->run(operation->argument))
 		return QUEUE_LATER;
-	memcpy(deed->room, deed->arguments, sizeof(deed->room));
+	memcpy(operation->argument, operation->initial, sizeof(operation->argument));
 	return 0;
 }
 
-static void stream_add(struct host_stream *stream, const struct host_deed *what)
+static void stream_add(struct host_stream *stream, const struct host_operation *what)
 {
-	struct deed *deed = calloc(1, sizeof(*deed));
-	struct queue_work work = {do_deed, free, deed, what->collective};
+	struct operation *operation = calloc(1, sizeof(*operation));
+	struct queue_work work = {run_operation, free, operation, what->collective};
 
-	if (!deed || what->size > HOST_ROOM)
+	if (!operation || what->size > HOST_ARGUMENT)
 		abort();
-	deed->run = what->run;
-	memcpy(deed->arguments, what->room, what->size);
-	memcpy(deed->room, what->room, what->size);
+	operation->run = what->run;
+	memcpy(operation->initial, what->argument, what->size);
+	memcpy(operation->argument, what->argument, what->size);
 	queues_submit(stream, &work);
 }
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * column - one member of a column over the engine between nodes, for scripts
+ * column - one member of a column that all-reduces through an engine between nodes, for scripts
  *
- *     column loop RANK SIZE DIRECTORY BYTES SECONDS     all-reduce until something goes wrong
- *     column time RANK SIZE DIRECTORY BYTES COUNT...    microseconds of each, one line a pair
- *     column sum RANK SIZE DIRECTORY BYTES COUNT...     the same, and looks at the sums
+ *     column loop RANK SIZE DIRECTORY BYTES SECONDS     all-reduce until an error occurs
+ *     column time RANK SIZE DIRECTORY BYTES COUNT...    print the microseconds of each all-reduce
+ *     column sum RANK SIZE DIRECTORY BYTES COUNT...     the same, and check the sums
  *
- * Members find each other through files in DIRECTORY. The engine is DDP_WIDE's, its module is
- * looked for in DDP_MODULES.
- * loop says "under way" after a few all-reduces, each with a time limit of SECONDS, and ends with
- * the error's text on stdout and its exit status. time prints "BYTES MICROSECONDS" for each of
- * COUNT all-reduces of BYTES. sum ends with status 1 when one is wrong.
+ * Members exchange addresses through files in DIRECTORY. DDP_WIDE selects the engine, and
+ * DDP_MODULES has its module.
+ * loop prints "under way" after five all-reduces, each with a time limit of SECONDS. At the first
+ * error it prints the error's text and exits with its status. time prints "BYTES MICROSECONDS" for
+ * each of COUNT all-reduces of BYTES. sum exits with status 1 if a sum is wrong.
  */
 #include "config.h"
 
@@ -80,7 +80,8 @@ static void publish(const char *directory, const char *what, int rank, const voi
 	}
 }
 
-static size_t learn(const char *directory, const char *what, int rank, void *data, size_t room)
+static size_t read_published(const char *directory, const char *what, int rank, void *data,
+			     size_t room)
 {
 	char name[512];
 	FILE *file;
@@ -123,7 +124,8 @@ static void meet(struct member *member, int rank, int size, const char *director
 				partners[count++] = i;
 	for (int i = 0; i < count; i++) {
 		cards[i].rank = partners[i];
-		cards[i].bytes = learn(directory, "", partners[i], cards[i].data, DDP_HOST_CARD);
+		cards[i].bytes =
+			read_published(directory, "", partners[i], cards[i].data, DDP_HOST_CARD);
 	}
 	check(column->engine->meet(column->host, cards, count, &watch, &error), &error);
 	column->index = rank;
@@ -167,7 +169,7 @@ static void loop(struct member *member, float *data, size_t bytes, double limit)
 	exit(ddp_exit_status(status));
 }
 
-/* Each rank gives its number and one more. */
+/* Every element of rank R is R + 1. */
 static void fill(struct member *member, float *data, size_t bytes)
 {
 	for (size_t i = 0; i < bytes / sizeof(float); i++)

@@ -65,7 +65,7 @@ struct rank make_rank(const char *directory, bool own, int number, int size)
 	return rank;
 }
 
-void begin(struct rank *rank, deed run)
+void start_rank(struct rank *rank, rank_function run)
 {
 	pid_t parent = getpid(), process = fork();
 
@@ -83,7 +83,7 @@ void begin(struct rank *rank, deed run)
 	_exit(0);
 }
 
-void end(int first, int count)
+void wait_ranks(int first, int count)
 {
 	for (int i = first; i < first + count; i++)
 		if (reports[i].process > 0)
@@ -91,16 +91,16 @@ void end(int first, int count)
 					 reports[i].process);
 }
 
-void begin_ranks(const char *directory, bool own, int first, int count, int size, deed run)
+void start_ranks(const char *directory, bool own, int first, int count, int size, rank_function run)
 {
 	for (int i = first; i < first + count; i++) {
 		struct rank rank = make_rank(directory, own, i, size);
 
-		begin(&rank, run);
+		start_rank(&rank, run);
 	}
 }
 
-void milliseconds(int count)
+void sleep_ms(int count)
 {
 	struct timespec time = {count / 1000, count % 1000 * 1000000};
 
@@ -120,7 +120,7 @@ static void set_stage(struct rank *rank, int stage)
 void wait_for_stage(int rank, int stage)
 {
 	while (stage_of(rank) < stage)
-		milliseconds(1);
+		sleep_ms(1);
 }
 
 static bool is_waiting_at(const char *directory, int fence, int rank)
@@ -143,10 +143,10 @@ bool is_waiting(const char *directory, int rank)
 void wait_for_record(const char *directory, int rank)
 {
 	while (!is_waiting(directory, rank))
-		milliseconds(1);
+		sleep_ms(1);
 }
 
-void said(int rank, const char *const *pieces)
+void expect_error(int rank, const char *const *pieces)
 {
 	char row[32];
 
@@ -155,7 +155,7 @@ void said(int rank, const char *const *pieces)
 	unit_pieces(row, reports[rank].text, pieces);
 }
 
-void succeeded(int first, int count, int fences)
+void expect_success(int first, int count, int fences)
 {
 	char all[4096] = "";
 	size_t used = 0;
@@ -179,7 +179,10 @@ bool open_rank(struct rank *rank)
 			      &rank->error) == 0;
 }
 
-/* The size of what [rank] puts at [fence]: none, a few, and one that fills it. */
+/*
+ * Size of the value that [rank] puts at [fence]; some are empty, and some need most of a record's
+ * capacity.
+ */
 static size_t value_size(int rank, int fence)
 {
 	static const size_t sizes[] = {0, 1, 100, 5000, 60000};
@@ -204,7 +207,7 @@ bool put_values(struct rank *rank, int fence)
 	       ddp_store_put(rank->store, "number", &number, sizeof(number), &rank->error) == 0;
 }
 
-/* Which of the two worlds' rank [other] put [size] bytes at [value]; -1: none. */
+/* The world whose rank [other] put these [size] bytes; -1: neither. */
 static int world_of(const uint8_t *value, size_t size, int other, int fence)
 {
 	for (int world = 0; world < 2; world++) {
@@ -281,14 +284,14 @@ void meet_twice(struct rank *rank)
 	meet_times(rank, 2);
 }
 
-void meet_often(struct rank *rank)
+void meet_four_times(struct rank *rank)
 {
 	meet_times(rank, 4);
 }
 
 static int last_fence;
 
-/* The time of [owner] is over once all ranks of begin_few() wait in the last fence. */
+/* Ends the wait of [owner] once all ranks of start_until_waiting() wait in the last fence. */
 static int is_over(void *owner, struct ddp_error *error)
 {
 	const struct rank *rank = owner;
@@ -309,12 +312,12 @@ static void meet_until_over(struct rank *rank)
 	meet_times(rank, 2);
 }
 
-void begin_few(const char *directory, int first, int count, int size, int fence)
+void start_until_waiting(const char *directory, int first, int count, int size, int fence)
 {
 	last_fence = fence;
 	for (int i = first; i < first + count; i++)
 		reports[i].comes = true;
-	begin_ranks(directory, false, first, count, size, meet_until_over);
+	start_ranks(directory, false, first, count, size, meet_until_over);
 }
 
 bool put_record(struct rank *rank, uint64_t attempt, struct ddp_record record)
@@ -348,14 +351,14 @@ void die_open(struct rank *rank)
 	raise(SIGKILL);
 }
 
-void wait_and_tell(struct rank *rank)
+void meet_twice_then_fail(struct rank *rank)
 {
 	if (open_rank(rank) && meet(rank, 0))
 		meet(rank, 1);
 	ddp_store_close(rank->store, false);
 }
 
-void touch(const char *directory, const char *name)
+void create_file(const char *directory, const char *name)
 {
 	char path[PATH_MAX];
 	int fd;

@@ -10,35 +10,37 @@
 #include "unit.h"
 #include "wide/ring.h"
 
-enum { EAGER = 256 }; /* bytes up to which a send ends at once */
+enum { EAGER = 256 }; /* bytes up to which a send completes at once */
 
 struct parcel {
 	struct parcel *next;
-	int from, owner; /* sender; member that began it */
+	int from, owner; /* sender; member that called send or recv */
 	uint64_t tag;
 	size_t bytes;
 	int result;
 	const char *data;		  /* the sender's, or [copy] */
-	void *place;			  /* of a receive */
-	struct ddp_host_request *request; /* NULL: ended */
+	void *destination;		  /* destination of a receive */
+	struct ddp_host_request *request; /* NULL: completed */
 	char copy[EAGER];
 };
 
 struct ddp_host {
 	struct fabric *fabric;
 	int rank;
-	struct parcel *came, *wanted, *ended;	  /* [ended] sends, to be told by progress */
-	bool broken, *asked, *answered, *dropped; /* [size], dropped: to that rank */
+	struct parcel *arrived, *wanted,
+		*completed; /* completed: reported by the next progress() */
+	bool broken, *asked, *answered,
+		*dropped; /* arrays of [size]; dropped[r]: messages to rank r */
 	int noted;
 	char note[DDP_HOST_NOTE];
 };
 
 struct fabric {
 	pthread_mutex_t lock;
-	pthread_cond_t news;
+	pthread_cond_t changed;
 	int size;
 	uint64_t random;
-	int overlaps; /* receives into memory that is still being sent */
+	int overlaps; /* see fabric_overlaps() */
 	struct ddp_host *hosts;
 };
 
@@ -47,7 +49,7 @@ struct fabric *fabric_create(int size, uint64_t seed)
 	struct fabric *fabric = calloc(1, sizeof(*fabric));
 
 	pthread_mutex_init(&fabric->lock, NULL);
-	pthread_cond_init(&fabric->news, NULL);
+	pthread_cond_init(&fabric->changed, NULL);
 	fabric->size = size;
 	fabric->random = seed;
 	fabric->hosts = calloc((size_t)size, sizeof(*fabric->hosts));
@@ -79,14 +81,14 @@ void fabric_destroy(struct fabric *fabric)
 	for (int i = 0; i < fabric->size; i++) {
 		struct ddp_host *host = &fabric->hosts[i];
 
-		free_list(host->came);
+		free_list(host->arrived);
 		free_list(host->wanted);
-		free_list(host->ended);
+		free_list(host->completed);
 		free(host->asked);
 		free(host->answered);
 		free(host->dropped);
 	}
-	pthread_cond_destroy(&fabric->news);
+	pthread_cond_destroy(&fabric->changed);
 	pthread_mutex_destroy(&fabric->lock);
 	free(fabric->hosts);
 	free(fabric);
@@ -101,7 +103,7 @@ void fabric_break(struct fabric *fabric, int rank)
 {
 	pthread_mutex_lock(&fabric->lock);
 	fabric->hosts[rank].broken = true;
-	pthread_cond_broadcast(&fabric->news);
+	pthread_cond_broadcast(&fabric->changed);
 	pthread_mutex_unlock(&fabric->lock);
 }
 
@@ -129,14 +131,15 @@ int fabric_open(struct fabric *fabric)
 	int count = 0;
 
 	for (int i = 0; i < fabric->size; i++)
-		count += count_open(fabric->hosts[i].came) + count_open(fabric->hosts[i].wanted) +
-			 count_open(fabric->hosts[i].ended);
+		count += count_open(fabric->hosts[i].arrived) +
+			 count_open(fabric->hosts[i].wanted) +
+			 count_open(fabric->hosts[i].completed);
 	return count;
 }
 
 /* --- Messages; the lock is held ----------------------------------------------------------- */
 
-/* The first of [list] that belongs to [parcel], taken out of it. */
+/* Removes and returns the first parcel of [list] that matches [parcel]. */
 static struct parcel *match(struct parcel **list, const struct parcel *parcel)
 {
 	for (; *list; list = &(*list)->next) {
@@ -150,27 +153,27 @@ static struct parcel *match(struct parcel **list, const struct parcel *parcel)
 	return NULL;
 }
 
-static void end(struct ddp_host *host, struct parcel *parcel, int result)
+static void complete(struct ddp_host *host, struct parcel *parcel, int result)
 {
 	parcel->result = result;
-	parcel->next = host->ended;
-	host->ended = parcel;
+	parcel->next = host->completed;
+	host->completed = parcel;
 }
 
-/* [message] and what [to] wanted have met. */
+/* Completes [message] and the receive [wanted] of member [to]. */
 static void deliver(struct ddp_host *to, struct parcel *message, struct parcel *wanted)
 {
 	bool fits = message->bytes <= wanted->bytes;
 
 	if (fits && message->bytes)
-		memcpy(wanted->place, message->data, message->bytes);
+		memcpy(wanted->destination, message->data, message->bytes);
 	wanted->tag = message->tag;
 	wanted->bytes = message->bytes;
-	end(&to->fabric->hosts[message->from], message, 1);
-	end(to, wanted, fits ? 1 : DDP_ERR_MISMATCH);
+	complete(&to->fabric->hosts[message->from], message, 1);
+	complete(to, wanted, fits ? 1 : DDP_ERR_MISMATCH);
 }
 
-/* Behind all that have the same sender, else anywhere. */
+/* Inserts [parcel] at a random place behind all of the same sender. */
 static void put(struct fabric *fabric, struct parcel **list, struct parcel *parcel)
 {
 	struct parcel **link = list;
@@ -198,7 +201,7 @@ static struct parcel *parcel_of(const struct ddp_host *owner, int from, uint64_t
 	return parcel;
 }
 
-/* Connections exist between the partners of a column only. */
+/* Only partners of a column have connections. */
 static void check_partner(const struct ddp_host *host, int peer)
 {
 	int partners[DDP_COLUMN_PARTNERS];
@@ -233,25 +236,30 @@ static int fabric_send(struct ddp_host *host, int peer, uint64_t tag, const void
 	if (!host->dropped[peer])
 		wanted = match(&fabric->hosts[peer].wanted, message);
 	if (host->dropped[peer])
-		put(fabric, &host->came, message); /* nobody looks for it there */
+		put(fabric, &host->arrived,
+		    message); /* never received, because senders do not match this list */
 	else if (wanted)
 		deliver(&fabric->hosts[peer], message, wanted);
 	else
-		put(fabric, &fabric->hosts[peer].came, message);
-	pthread_cond_broadcast(&fabric->news);
+		put(fabric, &fabric->hosts[peer].arrived, message);
+	pthread_cond_broadcast(&fabric->changed);
 	pthread_mutex_unlock(&fabric->lock);
 	return 0;
 }
 
-/* The sends of [rank] in [list], whose end it has not seen, that read from where [wanted] goes. */
+/*
+ * Counts the sends of [rank] in [list] that have not completed and read memory that [wanted] will
+ * write.
+ */
 static int overlaps(const struct parcel *list, int rank, const struct parcel *wanted)
 {
-	const char *place = wanted->place;
+	const char *destination = wanted->destination;
 	int count = 0;
 
 	for (; list; list = list->next)
-		count += list->request && !list->place && list->from == rank &&
-			 list->data < place + wanted->bytes && place < list->data + list->bytes;
+		count += list->request && !list->destination && list->from == rank &&
+			 list->data < destination + wanted->bytes &&
+			 destination < list->data + list->bytes;
 	return count;
 }
 
@@ -262,23 +270,24 @@ static int fabric_recv(struct ddp_host *host, int peer, uint64_t tag, void *data
 
 	(void)error;
 	request->status = 0;
-	wanted->place = data;
+	wanted->destination = data;
 	pthread_mutex_lock(&host->fabric->lock);
 	for (int i = 0; i < host->fabric->size; i++)
-		host->fabric->overlaps += overlaps(host->fabric->hosts[i].came, host->rank, wanted);
-	host->fabric->overlaps += overlaps(host->ended, host->rank, wanted);
-	message = match(&host->came, wanted);
+		host->fabric->overlaps +=
+			overlaps(host->fabric->hosts[i].arrived, host->rank, wanted);
+	host->fabric->overlaps += overlaps(host->completed, host->rank, wanted);
+	message = match(&host->arrived, wanted);
 	if (message)
 		deliver(host, message, wanted);
 	else
 		put(host->fabric, &host->wanted, wanted);
-	pthread_cond_broadcast(&host->fabric->news);
+	pthread_cond_broadcast(&host->fabric->changed);
 	pthread_mutex_unlock(&host->fabric->lock);
 	return 0;
 }
 
-/* Remove the parcels of [list] whose request is of [rank]. */
-static void take_out(struct parcel **list, int rank)
+/* Cancels and removes the parcels of [list] that [rank] owns. */
+static void cancel_parcels(struct parcel **list, int rank)
 {
 	while (*list) {
 		struct parcel *parcel = *list;
@@ -297,24 +306,24 @@ static void fabric_cancel(struct ddp_host *host)
 {
 	pthread_mutex_lock(&host->fabric->lock);
 	for (int i = 0; i < host->fabric->size; i++) {
-		take_out(&host->fabric->hosts[i].came, host->rank);
-		take_out(&host->fabric->hosts[i].wanted, host->rank);
-		take_out(&host->fabric->hosts[i].ended, host->rank);
+		cancel_parcels(&host->fabric->hosts[i].arrived, host->rank);
+		cancel_parcels(&host->fabric->hosts[i].wanted, host->rank);
+		cancel_parcels(&host->fabric->hosts[i].completed, host->rank);
 	}
 	pthread_mutex_unlock(&host->fabric->lock);
 }
 
 /* --- Time and faults ----------------------------------------------------------------------- */
 
-static int handle_ended(struct ddp_host *host)
+static int handle_completed(struct ddp_host *host)
 {
 	struct fabric *fabric = host->fabric;
 	struct parcel *parcel;
 	int happened = 0;
 
 	pthread_mutex_lock(&fabric->lock);
-	while ((parcel = host->ended)) {
-		host->ended = parcel->next;
+	while ((parcel = host->completed)) {
+		host->completed = parcel->next;
 		if (parcel->request) {
 			parcel->request->tag = parcel->tag;
 			parcel->request->bytes = parcel->bytes;
@@ -336,7 +345,7 @@ static int handle_ended(struct ddp_host *host)
 
 static int fabric_progress(struct ddp_host *host, uint64_t nanoseconds)
 {
-	int happened = handle_ended(host);
+	int happened = handle_completed(host);
 	struct timespec until;
 
 	if (happened || !nanoseconds)
@@ -346,8 +355,8 @@ static int fabric_progress(struct ddp_host *host, uint64_t nanoseconds)
 	until.tv_sec += until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
 	pthread_mutex_lock(&host->fabric->lock);
-	if (!host->ended)
-		pthread_cond_timedwait(&host->fabric->news, &host->fabric->lock, &until);
+	if (!host->completed)
+		pthread_cond_timedwait(&host->fabric->changed, &host->fabric->lock, &until);
 	pthread_mutex_unlock(&host->fabric->lock);
 	return 0;
 }
@@ -383,7 +392,7 @@ static void fabric_note(struct ddp_host *host, const char *text)
 		to->noted = host->rank;
 		snprintf(to->note, sizeof(to->note), "%s", text);
 	}
-	pthread_cond_broadcast(&host->fabric->news);
+	pthread_cond_broadcast(&host->fabric->changed);
 	pthread_mutex_unlock(&host->fabric->lock);
 }
 
@@ -404,7 +413,7 @@ static int fabric_silent(struct ddp_host *host, bool ask, int *first)
 			silent++;
 		}
 	}
-	pthread_cond_broadcast(&host->fabric->news);
+	pthread_cond_broadcast(&host->fabric->changed);
 	pthread_mutex_unlock(&host->fabric->lock);
 	return silent;
 }

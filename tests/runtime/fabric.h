@@ -1,34 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fabric.h - an engine between threads, with faults on demand
+ * fabric.h - an engine between threads that stand for nodes, with injected faults
  *
- * Large messages are read from the sender's memory when the receive meets them, so that memory
- * which is touched too early shows. Messages of different senders arrive in any order.
+ * A large message is copied from the sender's memory only when the receive is posted, so that a
+ * buffer which is reused too early gives a wrong result. Messages of different senders arrive in
+ * any order.
  */
 #ifndef DDP_TESTS_FABRIC_H
 #define DDP_TESTS_FABRIC_H
 
 #include "wide/host.h"
 
-struct fabric; /* what the members share */
+struct fabric; /* shared by all members */
 
-/* [seed] decides about the order of arrival. */
+/* [seed] selects the order of arrival. */
 struct fabric *fabric_create(int size, uint64_t seed);
 void fabric_destroy(struct fabric *fabric);
 
-/* Member [rank]'s end. */
+/* Returns the endpoint of member [rank]. */
 struct ddp_host *fabric_host(struct fabric *fabric, int rank);
 
-/* From now on [rank] is lost to all others. */
+/* From now on all others lose the connection to [rank]. */
 void fabric_break(struct fabric *fabric, int rank);
 
-/* From now on what [from] sends to [to] is lost. */
+/* From now on messages of [from] to [to] are dropped. */
 void fabric_drop(struct fabric *fabric, int from, int to);
 
-/* Messages and receives that were begun and neither ended nor cancelled. */
+/* Number of sends and receives that have neither completed nor been cancelled. */
 int fabric_open(struct fabric *fabric);
 
-/* How often a receive was begun into memory that the same member was still sending. */
+/* Number of receives posted into memory from which the same member was still sending. */
 int fabric_overlaps(struct fabric *fabric);
 
 extern const struct ddp_host_engine fabric_engine;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See fake_nccl.h: what this proves is logic alone. */
+/* See fake_nccl.h. */
 #include "config.h"
 
 #include <pthread.h>
@@ -26,18 +26,20 @@ static struct fake_nccl fake;
 static const char *calls[CALLS];
 static int called, left, hanging, blocking;
 static _Thread_local int current_device;
-static void *allocations[ALLOCATIONS]; /* the device's memory outlives an engine that failed */
+static void *allocations[ALLOCATIONS]; /* device memory; an engine that failed may leave some */
 static char comm_name[64];
 static struct fake_nccl_call last;
 
-/* What a handle points to: NCCL's and CUDA's types are never looked into. */
+/* The target of all handles, which callers do not dereference. */
 static char object;
 
 struct fake_nccl *fake_nccl_reset(void)
 {
 	pthread_mutex_lock(&lock);
-	fake = (struct fake_nccl){
-		.driver = 13000, .devices = 1, .version = 22809, .story = "the fake's story"};
+	fake = (struct fake_nccl){.driver = 13000,
+				  .devices = 1,
+				  .version = 22809,
+				  .last_error = "the fake's last error"};
 	called = left = blocking = 0;
 	comm_name[0] = '\0';
 	for (int i = 0; i < ALLOCATIONS; i++) {
@@ -58,8 +60,8 @@ void fake_nccl_release(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Note the call, hang if it is to, and say whether it is to fail. */
-static bool note(const char *name)
+/* Records the call and hangs if requested. Returns whether it has to fail. */
+static bool record_call(const char *name)
 {
 	bool fail;
 
@@ -76,14 +78,14 @@ static bool note(const char *name)
 	return fail;
 }
 
-static void keep(int change)
+static void count_object(int change)
 {
 	pthread_mutex_lock(&lock);
 	left += change;
 	pthread_mutex_unlock(&lock);
 }
 
-static bool is(const bool *flag)
+static bool is_set(const bool *flag)
 {
 	return __atomic_load_n(flag, __ATOMIC_SEQ_CST);
 }
@@ -128,7 +130,7 @@ int fake_nccl_left(void)
 	return left;
 }
 
-/* What a function of theirs does: assignments, and its result. */
+/* Defines a function of CUDA or NCCL by its statements and its result. */
 #define CUDA(name, parameters, ...) \
 	cudaError_t name parameters \
 	{                           \
@@ -144,7 +146,7 @@ int fake_nccl_left(void)
 
 static cudaError_t cuda(const char *name)
 {
-	return note(name) ? cudaErrorMemoryAllocation : cudaSuccess;
+	return record_call(name) ? cudaErrorMemoryAllocation : cudaSuccess;
 }
 
 CUDA(cudaDriverGetVersion, (int *version), (*version = fake.driver, cudaSuccess))
@@ -175,7 +177,7 @@ static int driver_state(int handle, unsigned int *flags, int *active)
 {
 	(void)handle;
 	*flags = 0;
-	*active = fake.elsewhere;
+	*active = fake.has_contexts;
 	return 0;
 }
 
@@ -224,12 +226,12 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flag
 	if (cuda("cudaStreamCreateWithPriority") || flags != cudaStreamNonBlocking ||
 	    priority != -5)
 		return cudaErrorInvalidValue;
-	keep(1);
+	count_object(1);
 	*stream = (cudaStream_t)(void *)&object;
 	return cudaSuccess;
 }
 
-CUDA(cudaStreamDestroy, (cudaStream_t stream), (keep(-1), cuda("cudaStreamDestroy")))
+CUDA(cudaStreamDestroy, (cudaStream_t stream), (count_object(-1), cuda("cudaStreamDestroy")))
 CUDA(cudaStreamIsCapturing, (cudaStream_t stream, enum cudaStreamCaptureStatus *status),
      (*status = fake.capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone,
       cudaSuccess))
@@ -248,15 +250,15 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 {
 	if (cuda("cudaEventCreateWithFlags") || flags != cudaEventDisableTiming)
 		return cudaErrorMemoryAllocation;
-	keep(1);
+	count_object(1);
 	*event = (cudaEvent_t)(void *)&object;
 	return cudaSuccess;
 }
 
-CUDA(cudaEventDestroy, (cudaEvent_t event), (keep(-1), cudaSuccess))
+CUDA(cudaEventDestroy, (cudaEvent_t event), (count_object(-1), cudaSuccess))
 CUDA(cudaEventRecord, (cudaEvent_t event, cudaStream_t stream), cuda("cudaEventRecord"))
 
-/* In the mode that a program starts with, a query breaks any capture of the process. */
+/* In the default capture mode, a query invalidates a capture of any stream of the process. */
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
 	enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -267,12 +269,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 	(void)cudaThreadExchangeStreamCaptureMode(&mode);
 	if (breaks)
 		return cudaErrorStreamCaptureUnsupported;
-	if (is(&fake.sick))
+	if (is_set(&fake.faulted))
 		return cudaErrorIllegalAddress;
-	return is(&fake.busy) ? cudaErrorNotReady : cudaSuccess;
+	return is_set(&fake.busy) ? cudaErrorNotReady : cudaSuccess;
 }
 
-/* The place of [memory] among what is allocated, or a free one for NULL. */
+/* The entry of [memory] in allocations[], or a free entry if [memory] is NULL. */
 static void **place_of(const void *memory)
 {
 	for (int i = 0; i < ALLOCATIONS; i++) {
@@ -284,7 +286,7 @@ static void **place_of(const void *memory)
 
 static cudaError_t allocate(const char *name, void **memory, size_t bytes)
 {
-	if (note(name))
+	if (record_call(name))
 		return cudaErrorMemoryAllocation;
 	pthread_mutex_lock(&lock);
 	*memory = *place_of(NULL) = calloc(1, bytes);
@@ -293,10 +295,10 @@ static cudaError_t allocate(const char *name, void **memory, size_t bytes)
 	return cudaSuccess;
 }
 
-/* A double free, or one of memory that is not the device's, ends in abort(). */
+/* Aborts on a double free and on memory that is not the device's. */
 static cudaError_t release(const char *name, void *memory)
 {
-	if (note(name))
+	if (record_call(name))
 		return cudaErrorInvalidValue;
 	pthread_mutex_lock(&lock);
 	*place_of(memory) = NULL;
@@ -329,7 +331,7 @@ const char *cudaGetErrorName(cudaError_t error)
 
 static ncclResult_t nccl(const char *name)
 {
-	return note(name) ? ncclSystemError : ncclSuccess;
+	return record_call(name) ? ncclSystemError : ncclSuccess;
 }
 
 NCCL(ncclGetVersion, (int *version), (*version = fake.version, ncclSuccess))
@@ -346,19 +348,19 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
 	snprintf(comm_name, sizeof(comm_name), "%s", config->commName ? config->commName : "");
 #endif
 	pthread_mutex_unlock(&lock);
-	keep(1);
+	count_object(1);
 	*comm = (ncclComm_t)(void *)&object;
 	return ncclSuccess;
 }
 
 NCCL(ncclCommFinalize, (ncclComm_t comm), nccl("ncclCommFinalize"))
-NCCL(ncclCommDestroy, (ncclComm_t comm), (keep(-1), nccl("ncclCommDestroy")))
+NCCL(ncclCommDestroy, (ncclComm_t comm), (count_object(-1), nccl("ncclCommDestroy")))
 
-/* What it gives up comes back: its kernels end and its calls return. */
+/* Ends the kernels and the hanging calls of the communicator. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-	(void)note("ncclCommAbort");
-	keep(-1);
+	(void)record_call("ncclCommAbort");
+	count_object(-1);
 	__atomic_store_n(&fake.busy, false, __ATOMIC_SEQ_CST);
 	pthread_mutex_lock(&lock);
 	fake.fail = fake.hang;
@@ -378,7 +380,7 @@ const char *ncclGetErrorString(ncclResult_t result)
 
 const char *ncclGetLastError(ncclComm_t comm)
 {
-	return fake.story;
+	return fake.last_error;
 }
 
 static ncclResult_t collective(struct fake_nccl_call call, const void *send, void *recv,
@@ -435,13 +437,13 @@ ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes,
 {
 	if (nccl("ncclCommRegister") != ncclSuccess)
 		return ncclSystemError;
-	keep(1);
+	count_object(1);
 	*handle = memory;
 	return ncclSuccess;
 }
 
 NCCL(ncclCommDeregister, (const ncclComm_t comm, void *handle),
-     (keep(-1), nccl("ncclCommDeregister")))
+     (count_object(-1), nccl("ncclCommDeregister")))
 
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 3)
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
@@ -450,11 +452,11 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *memory, size_t bytes,
 	if (nccl("ncclCommWindowRegister") != ncclSuccess || flags != NCCL_WIN_COLL_SYMMETRIC ||
 	    bytes % NCCL_WIN_REQUIRED_ALIGNMENT)
 		return ncclSystemError;
-	keep(1);
+	count_object(1);
 	*window = (ncclWindow_t)memory;
 	return ncclSuccess;
 }
 
 NCCL(ncclCommWindowDeregister, (ncclComm_t comm, ncclWindow_t window),
-     (keep(-1), nccl("ncclCommWindowDeregister")))
+     (count_object(-1), nccl("ncclCommWindowDeregister")))
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake_nccl.h - a CUDA runtime and an NCCL of one page, to be told how to fail
+ * fake_nccl.h - a minimal CUDA runtime and NCCL that fail on request
  *
- * It has no device and no peer: "device memory" is the heap's, a collective of any size gives
- * back what this rank sent. A test that passes with it proves the engine's own logic (order of
- * calls, deadlines, who is told what) and nothing about CUDA, NCCL or data.
+ * There is no device and no peer: device memory is on the heap, and a collective returns what this
+ * rank sent. Tests with it check the logic of ddp_nccl.so (order of calls, deadlines, error
+ * reports), but nothing about CUDA, NCCL or data.
  */
 #ifndef DDP_TESTS_FAKE_NCCL_H
 #define DDP_TESTS_FAKE_NCCL_H
@@ -12,33 +12,33 @@
 #include <stdbool.h>
 
 struct fake_nccl {
-	int driver;	   /* cudaDriverGetVersion; 0: none */
-	int devices;	   /* that can be seen */
-	int version;	   /* ncclGetVersion */
-	bool mig;	   /* the device is a slice */
-	bool elsewhere;	   /* every device has a context of this process */
-	bool busy;	   /* no event ever comes */
-	bool capturing;	   /* every stream is */
-	bool sick;	   /* events say that the device faulted */
-	int async;	   /* ncclCommGetAsyncError */
-	const char *hang;  /* the call that does not come back until fake_nccl_release() */
-	const char *fail;  /* the call that fails, as NCCL or CUDA calls fail */
-	const char *story; /* ncclGetLastError */
+	int driver;	   /* result of cudaDriverGetVersion(); 0: no driver */
+	int devices;	   /* visible devices */
+	int version;	   /* result of ncclGetVersion() */
+	bool mig;	   /* the device is a MIG instance */
+	bool has_contexts; /* this process has a context on every device */
+	bool busy;	   /* no event completes */
+	bool capturing;	   /* every stream is being captured */
+	bool faulted;	   /* events report a device fault */
+	int async;	   /* result of ncclCommGetAsyncError() */
+	const char *hang;  /* name of the call that hangs until fake_nccl_release() */
+	const char *fail;  /* name of the call that fails, with the usual error of NCCL or CUDA */
+	const char *last_error; /* result of ncclGetLastError() */
 };
 
-/* As a test begins: a device, NCCL 2.28.9, everything works. Set what is to be otherwise. */
+/* Resets the fake to one device and NCCL 2.28.9 without failures. Returns it, for changes. */
 struct fake_nccl *fake_nccl_reset(void);
 
-/* Calls that hang come back, at once and from now on. */
+/* Makes hanging calls return, and later ones too. */
 void fake_nccl_release(void);
 
-/* Whether the [names] were called in this order, others between them allowed. */
+/* Whether the [names] were called in this order, possibly with other calls between them. */
 bool fake_nccl_called(const char *const *names);
 
-/* How often [name] was called. */
+/* Number of calls of [name]. */
 int fake_nccl_count(const char *name);
 
-/* What all-reduce, broadcast or all-gather was last told: elements, and NCCL's type and op. */
+/* Arguments of the last all-reduce, broadcast or all-gather; type and op are NCCL's. */
 struct fake_nccl_call {
 	const char *name;
 	size_t count;
@@ -47,11 +47,11 @@ struct fake_nccl_call {
 };
 struct fake_nccl_call fake_nccl_last(void);
 
-/* What the configuration of the communicator said. */
+/* Values in the configuration of the communicator. */
 int fake_nccl_blocking(void);
 const char *fake_nccl_comm_name(void);
 
-/* Allocations and objects that were not given back. */
+/* Number of allocations and objects that were not freed. */
 int fake_nccl_left(void);
 
 #endif /* DDP_TESTS_FAKE_NCCL_H */

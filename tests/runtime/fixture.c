@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fixture.c - an engine that does nothing, built in several wrong ways for test_module
+ * fixture.c - a module without functions, built in one correct and several incorrect forms for
+ * test_module
  */
 #include "config.h"
 

@@ -10,7 +10,7 @@ enum { PATH_SIZE = 512 };
 const struct gpus_layout *gpus_layout;
 
 static char directory[64];
-static int (*deed)(int rank);
+static int (*rank_body)(int rank);
 
 /* --- Modules ----------------------------------------------------------------------------- */
 
@@ -50,13 +50,13 @@ static int run(int rank)
 
 	setenv("DDP_HOST_GPU", gpu, 1);
 	setenv("CUDA_VISIBLE_DEVICES", "0", 1);
-	return deed(rank);
+	return rank_body(rank);
 }
 
 void gpus_start(struct ranks *ranks, const struct gpus_layout *layout, int (*body)(int rank))
 {
 	gpus_layout = layout;
-	deed = body;
+	rank_body = body;
 	ranks_start(ranks, layout->nodes, run);
 	ck_assert_int_eq((int)strlen(layout->gpus), ranks->size);
 }
@@ -64,7 +64,7 @@ void gpus_start(struct ranks *ranks, const struct gpus_layout *layout, int (*bod
 void gpus_run(const struct gpus_layout *layout, int (*body)(int rank))
 {
 	gpus_layout = layout;
-	deed = body;
+	rank_body = body;
 	ranks_run(layout->nodes, run);
 }
 
@@ -95,7 +95,7 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
-/* Between -8 and 8, so that 16 bits hold the sums of some, and of many sizes. */
+/* Between -8 and 8, in various magnitudes, so that sums of a few values fit in 16-bit floats. */
 static float a_float(uint64_t bits)
 {
 	float small = (float)(int32_t)(bits & 0xffffff) / 0x1p24f;

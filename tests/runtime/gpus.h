@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpus.h - real ranks on devices that are host memory, some on one
+ * gpus.h - real ranks whose devices are emulated in host memory
  *
- * A layout says which ranks are on which node, as in ranks.h, and by a letter for each rank which GPU it has.
- * The device's memory is reached by the functions below alone.
+ * A layout has the number of ranks on each node, as in ranks.h, and for each rank a letter that
+ * names its GPU; equal letters mean a shared GPU. Tests access device memory only through the
+ * functions below.
  */
 #ifndef DDP_TESTS_GPUS_H
 #define DDP_TESTS_GPUS_H
@@ -14,21 +15,21 @@ struct gpus_layout {
 	const char *nodes, *gpus;
 };
 
-/* For all tests of [tcase]: a directory of modules, of the device's and the real ones. */
+/* Sets up DDP_MODULES for all tests of [tcase]: emulated modules for devices, real ones otherwise. */
 void gpus_use(TCase *tcase);
 
-/* As ranks_start() and ranks_run(). */
+/* Like ranks_start() and ranks_run(). */
 void gpus_start(struct ranks *ranks, const struct gpus_layout *layout, int (*body)(int rank));
 void gpus_run(const struct gpus_layout *layout, int (*body)(int rank));
 
 /* --- In a rank ---------------------------------------------------------------------------- */
 
-extern const struct gpus_layout *gpus_layout; /* of this world */
+extern const struct gpus_layout *gpus_layout; /* of the running test */
 
-/* Its handle, with its device. */
+/* Like ranks_join(); also joins the device. */
 struct ddp *gpus_join(void);
 
-/* As RANK_BODY() and RANKS_TEST(). */
+/* Like RANK_BODY() and RANKS_TEST(). */
 #define GPUS_BODY(name) RANK_BODY_OF(name, gpus_join)
 #define GPUS_TEST(test, layouts)                     \
 	static int test##_body(int rank);            \
@@ -38,19 +39,22 @@ struct ddp *gpus_join(void);
 	}                                            \
 	GPUS_BODY(test##_body)
 
-/* Whether ranks share devices here. */
+/* Whether ranks of the layout share a device. */
 bool gpus_shared(void);
 
-/* [count] numbers of [rank], any bits of integers, floats of many sizes; another [salt], others. */
+/*
+ * Fills [data] with [count] pseudorandom numbers of [rank]: integers of any bits, floats of various
+ * magnitudes. [salt] selects the sequence.
+ */
 void gpus_values(void *data, enum ddp_type type, size_t count, int rank, unsigned int salt);
 
-/* What all ranks' numbers come to in host memory. Collective. */
+/* Computes the expected all-reduce of gpus_values() in host memory. Collective. */
 void gpus_expect(struct ddp *ddp, void *want, enum ddp_type type, enum ddp_op op, size_t count,
 		 unsigned int salt);
 
 /*
- * Some sums ahead in memory of GPUS_SOME bytes, and what they came to: a wait that succeeds vouches for all
- * of them. Ends the rank where one fails.
+ * Enqueues GPUS_AHEAD all-reduces in [data], which has GPUS_SOME bytes, waits once, and checks all
+ * results. Ends the rank if one is wrong.
  */
 enum { GPUS_COUNT = 3001, GPUS_AHEAD = 5, GPUS_SOME = GPUS_COUNT * GPUS_AHEAD * 4 };
 void gpus_sum_some(struct ddp *ddp, float *data, unsigned int salt);
@@ -60,7 +64,7 @@ void gpus_sum_some(struct ddp *ddp, float *data, unsigned int salt);
 void gpus_in(void *device, const void *host, size_t bytes);
 void gpus_out(void *host, const void *device, size_t bytes);
 
-/* Memory of the device that libddp knows nothing of. */
+/* Device memory that is not registered with libddp. */
 void *gpus_foreign(size_t bytes);
 void gpus_foreign_free(void *memory);
 

@@ -10,18 +10,18 @@
 
 #include "host-stream.h"
 
-struct kept_deed {
-	struct kept_deed *next;
-	bool (*run)(void *room);
-	_Alignas(16) unsigned char room[HOST_ROOM];
+struct queued {
+	struct queued *next;
+	bool (*run)(void *argument);
+	_Alignas(16) unsigned char argument[HOST_ARGUMENT];
 };
 
 struct thread {
 	struct host_stream stream;
 	pthread_t thread;
 	pthread_mutex_t lock;
-	pthread_cond_t come;
-	struct kept_deed *first, **last;
+	pthread_cond_t changed;
+	struct queued *first, **last;
 	atomic_ulong enqueued, ended;
 	uint64_t random;
 	bool stop;
@@ -33,7 +33,7 @@ static struct thread *of(struct host_stream *stream)
 	return (struct thread *)(void *)stream;
 }
 
-void host_rest(unsigned int microseconds)
+void host_sleep(unsigned int microseconds)
 {
 	nanosleep(&(struct timespec){.tv_nsec = (long)microseconds * 1000}, NULL);
 }
@@ -46,45 +46,45 @@ static uint32_t random_below(struct thread *thread, uint32_t below)
 	return (uint32_t)((thread->random * 0x2545f4914f6cdd1d) >> 32) % below;
 }
 
-/* Mostly at once, sometimes a little late, seldom very late. */
-static void dawdle(struct thread *thread)
+/* Usually no delay, sometimes up to 50 us, seldom up to 2 ms. */
+static void delay(struct thread *thread)
 {
 	uint32_t luck = random_below(thread, 64);
 
 	if (luck == 0)
-		host_rest(random_below(thread, 2000));
+		host_sleep(random_below(thread, 2000));
 	else if (luck < 8)
-		host_rest(random_below(thread, 50));
+		host_sleep(random_below(thread, 50));
 }
 
-static struct kept_deed *take(struct thread *thread)
+static struct queued *take(struct thread *thread)
 {
-	struct kept_deed *deed;
+	struct queued *operation;
 
 	pthread_mutex_lock(&thread->lock);
 	while (!thread->first && !thread->stop)
-		pthread_cond_wait(&thread->come, &thread->lock);
-	deed = thread->first;
-	if (deed) {
-		thread->first = deed->next;
+		pthread_cond_wait(&thread->changed, &thread->lock);
+	operation = thread->first;
+	if (operation) {
+		thread->first = operation->next;
 		if (!thread->first)
 			thread->last = &thread->first;
 	}
 	pthread_mutex_unlock(&thread->lock);
-	return deed;
+	return operation;
 }
 
 static void *work(void *argument)
 {
 	struct thread *thread = argument;
-	struct kept_deed *deed;
+	struct queued *operation;
 
-	while ((deed = take(thread))) {
-		dawdle(thread);
-		for (int i = 0; !deed->run(deed->room); i++)
+	while ((operation = take(thread))) {
+		delay(thread);
+		for (int i = 0; !operation->run(operation->argument); i++)
 			if (i > 100)
-				host_rest(i > 1000 ? 1000 : 20);
-		free(deed);
+				host_sleep(i > 1000 ? 1000 : 20);
+		free(operation);
 		atomic_fetch_add(&thread->ended, 1);
 	}
 	return NULL;
@@ -92,20 +92,20 @@ static void *work(void *argument)
 
 /* --- As a stream -------------------------------------------------------------------------- */
 
-static void add(struct host_stream *stream, const struct host_deed *what)
+static void add(struct host_stream *stream, const struct host_operation *what)
 {
-	struct kept_deed *deed = calloc(1, sizeof(*deed));
+	struct queued *operation = calloc(1, sizeof(*operation));
 	struct thread *thread = of(stream);
 
-	if (!deed || what->size > HOST_ROOM)
+	if (!operation || what->size > HOST_ARGUMENT)
 		abort();
-	deed->run = what->run;
-	memcpy(deed->room, what->room, what->size);
+	operation->run = what->run;
+	memcpy(operation->argument, what->argument, what->size);
 	atomic_fetch_add(&thread->enqueued, 1);
 	pthread_mutex_lock(&thread->lock);
-	*thread->last = deed;
-	thread->last = &deed->next;
-	pthread_cond_signal(&thread->come);
+	*thread->last = operation;
+	thread->last = &operation->next;
+	pthread_cond_signal(&thread->changed);
 	pthread_mutex_unlock(&thread->lock);
 }
 
@@ -126,9 +126,9 @@ struct until {
 	unsigned long ended;
 };
 
-static bool run_until(void *room)
+static bool run_until(void *argument)
 {
-	const struct until *until = room;
+	const struct until *until = argument;
 
 	return atomic_load(&until->thread->ended) >= until->ended;
 }
@@ -157,7 +157,7 @@ struct host_stream *host_stream_open(void)
 	thread->random =
 		(seed ? strtoull(seed, NULL, 10) : 1) * 2654435761u + (uint64_t)getpid() * 2 + 1;
 	pthread_mutex_init(&thread->lock, NULL);
-	pthread_cond_init(&thread->come, NULL);
+	pthread_cond_init(&thread->changed, NULL);
 	if (pthread_create(&thread->thread, NULL, work, thread) != 0) {
 		free(thread);
 		return NULL;
@@ -175,11 +175,11 @@ bool host_stream_close(struct host_stream *stream)
 		return false;
 	pthread_mutex_lock(&thread->lock);
 	thread->stop = true;
-	pthread_cond_signal(&thread->come);
+	pthread_cond_signal(&thread->changed);
 	pthread_mutex_unlock(&thread->lock);
 	pthread_join(thread->thread, NULL);
 	pthread_mutex_destroy(&thread->lock);
-	pthread_cond_destroy(&thread->come);
+	pthread_cond_destroy(&thread->changed);
 	free(thread);
 	return true;
 }
@@ -194,12 +194,12 @@ void host_stream_capture(struct host_stream *stream, bool captured_now)
 bool host_fails(const char *call)
 {
 	static int calls;
-	const char *wish = getenv("DDP_HOST_FAIL"), *rank = getenv("RANK");
+	const char *request = getenv("DDP_HOST_FAIL"), *rank = getenv("RANK");
 	size_t length = strlen(call);
 
-	if (!wish || strncmp(wish, call, length) != 0 || wish[length] != ':' || !rank)
+	if (!request || strncmp(request, call, length) != 0 || request[length] != ':' || !rank)
 		return false;
-	if (atoi(wish + length + 1) != atoi(rank))
+	if (atoi(request + length + 1) != atoi(rank))
 		return false;
-	return ++calls == atoi(strrchr(wish, ':') + 1);
+	return ++calls == atoi(strrchr(request, ':') + 1);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host-stream.h - streams of a device that is host memory
+ * host-stream.h - streams of an emulated device
  *
- * What is enqueued on a stream is a deed: it is done in the stream's order, and tried again later where it says that
- * it is not done yet, since another rank has not come. The modules of this directory work on the streams
- * of whoever calls them: the tests' and their own, which are threads that are late on purpose, before each
- * deed (seed DDP_SEED); or the emulated GPU's (tests/emulated/queue-host.h).
+ * An operation on a stream runs in the stream's order. It returns false while it has to wait for
+ * another rank, and is then called again. The modules in this directory work with two classes of
+ * streams: threads, which delay operations by random times (seed: DDP_SEED), and the streams of the
+ * emulated GPU (tests/emulated/queue-host.h).
  */
 #ifndef DDP_TESTS_HOST_STREAM_H
 #define DDP_TESTS_HOST_STREAM_H
@@ -14,16 +14,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of what a deed is told. */
-enum { HOST_ROOM = 1200 };
+/* Maximum size of an operation's argument in bytes. */
+enum { HOST_ARGUMENT = 1200 };
 
 /*
- * [run] is called with a room that is a copy of [room] until it returns true. Of those that are [collective] all ranks
- * do as many in the same order, whatever streams they are on.
+ * [run] is called with a copy of [argument], of [size] bytes, until it returns true. All ranks
+ * enqueue the same number of [collective] operations in the same order, on any streams.
  */
-struct host_deed {
-	bool (*run)(void *room);
-	const void *room;
+struct host_operation {
+	bool (*run)(void *argument);
+	const void *argument;
 	size_t size;
 	bool collective;
 };
@@ -31,10 +31,10 @@ struct host_deed {
 struct host_stream;
 
 struct host_stream_class {
-	void (*add)(struct host_stream *stream, const struct host_deed *deed);
+	void (*add)(struct host_stream *stream, const struct host_operation *operation);
 	bool (*idle)(struct host_stream *stream);
 	bool (*captured)(struct host_stream *stream);
-	/* [later] goes on behind what is on [earlier] now; both are of this class. */
+	/* Makes [later] wait for the operations that are on [earlier] now. Both are of this class. */
 	int (*order)(struct host_stream *later, struct host_stream *earlier);
 };
 
@@ -42,10 +42,10 @@ struct host_stream {
 	const struct host_stream_class *class;
 };
 
-static inline void host_stream_add(struct host_stream *stream, bool (*run)(void *room),
-				   const void *room, size_t size)
+static inline void host_stream_add(struct host_stream *stream, bool (*run)(void *argument),
+				   const void *argument, size_t size)
 {
-	stream->class->add(stream, &(struct host_deed){run, room, size, false});
+	stream->class->add(stream, &(struct host_operation){run, argument, size, false});
 }
 
 static inline bool host_stream_idle(struct host_stream *stream)
@@ -53,20 +53,20 @@ static inline bool host_stream_idle(struct host_stream *stream)
 	return stream->class->idle(stream);
 }
 
-/* Whether [call] is to fail: with DDP_HOST_FAIL=call:R:n the nth that rank R makes. */
+/* Whether this use of [call] has to fail: DDP_HOST_FAIL=CALL:R:N makes the Nth call by rank R fail. */
 bool host_fails(const char *call);
 
 /* --- Threads ------------------------------------------------------------------------------ */
 
 struct host_stream *host_stream_open(void);
 
-/* NULL is legal. One that is not idle is left to the end of the process; then it returns false. */
+/* Returns false, and frees nothing, if the stream is not idle. NULL is legal. */
 bool host_stream_close(struct host_stream *stream);
 
-/* For tests: from now on it is captured, or is no longer. */
+/* For tests: sets whether the stream is being captured. */
 void host_stream_capture(struct host_stream *stream, bool captured);
 
-/* Rest for [microseconds]. */
-void host_rest(unsigned int microseconds);
+/* Sleeps for [microseconds]. */
+void host_sleep(unsigned int microseconds);
 
 #endif /* DDP_TESTS_HOST_STREAM_H */

@@ -1,9 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-#
-# ddp.h(3) is written by hand: it must have every function of ddp.h, with the header's own
-# prototype, every error, and nothing that the header lacks. All pages of the runtime must be
-# sound roff.
+# Checks of manual pages: ddp.h(3), which is written by hand, must have every function of ddp.h with
+# the same prototype, every error, and no other names; all pages of the runtime must be valid roff.
 
 top=${top_srcdir:?}
 header=$top/runtime/ddp.h
@@ -18,7 +16,7 @@ fail()
 	status=1
 }
 
-# One prototype a line, blanks as a compiler sees them.
+# One prototype per line, with normalized spaces.
 prototypes()
 {
 	tr '\n\t' '  ' | sed 's/;/;\n/g' | sed 's/  */ /g; s/^ //; s/ $//; s/( /(/g' | sort
@@ -39,15 +37,15 @@ extra=$(comm -13 "$work/header" "$work/page")
 [ -z "$extra" ] || fail "$header lacks these of $page:
 $extra"
 
-# In the text, too, nothing is named that is not there.
+# The page's text, too, names only functions of ddp.h.
 grep -o 'ddp_[a-z0-9_]*' "$page" | sort -u | while read -r name; do
 	grep -qw "$name" "$header" || echo "$name"
 done >"$work/unknown"
 [ -s "$work/unknown" ] && fail "$header lacks $(tr '\n' ' ' <"$work/unknown")"
 
 sed -n '/DDP_STATUS_MAP/,/^$/s/.*X(\([A-Z]*\), *-.*/DDP_ERR_\1/p' "$header" | sort >"$work/errors"
-grep -o 'DDP_ERR_[A-Z][A-Z]*' "$page" | sort -u >"$work/told"
-diff "$work/errors" "$work/told" >"$work/diff" || fail "errors differ, in the header and told:
+grep -o 'DDP_ERR_[A-Z][A-Z]*' "$page" | sort -u >"$work/page-errors"
+diff "$work/errors" "$work/page-errors" >"$work/diff" || fail "errors differ: < in the header, > on the page:
 $(cat "$work/diff")"
 
 if command -v groff >/dev/null; then

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * many - many ranks meet in a directory: many [-s] [-k KEYS] DIRECTORY RANKS
+ * many - time a rendezvous of many ranks through files: many [-s] [-k KEYS] DIRECTORY RANKS
  *
- * For tests/bench/bench-rendezvous. The ranks are processes that begin together; each puts a
- * key, meets the others, gets the keys of KEYS ranks from itself on (all, unless told), and meets
- * them once more. Prints the milliseconds until the last one had done so, the microseconds of
- * CPU time that all spent for each rank, and how often each looked for what it waited for.
+ * For tests/bench/bench-rendezvous. The ranks are processes that start at the same time. Each puts
+ * a key, fences, gets the key of KEYS ranks (default: all), and fences again. Prints three numbers:
+ * milliseconds until the last rank is done, CPU time per rank in microseconds, and polls per rank.
  *
- * With -s the ranks are simulated in one process: each has a stack and a clock of its own, which
- * goes on by what the rank works and how long it would sleep; the one whose clock is behind runs
- * next. So the milliseconds are those of a machine with a core for each rank.
+ * With -s the ranks are simulated in one process, as coroutines with virtual clocks. A rank's clock
+ * advances by its CPU time and by the time that it would sleep; the rank whose clock is earliest
+ * runs next. The milliseconds are then those of a machine with one core per rank.
  */
 #include "config.h"
 
@@ -38,20 +37,20 @@ struct actor {
 
 struct shared {
 	_Atomic int ready, failed;
-	_Atomic uint64_t last; /* when a rank was done, at the latest */
-	_Atomic uint64_t looks, worked;
+	_Atomic uint64_t last; /* time at which the last rank was done */
+	_Atomic uint64_t polls, cpu_time;
 };
 
 static struct shared *shared;
 static const char *directory;
 static int size, keys = -1;
-static int go[2]; /* a pipe that ends when all shall begin */
+static int start_pipe[2]; /* pipe whose write end is closed to start all ranks */
 
-static struct actor *actors, *current; /* current: NULL unless simulated */
+static struct actor *actors, *current; /* current: the running one; NULL without -s */
 static ucontext_t stage;
-static uint64_t came_on; /* when [current] went on, on the clock of its work */
+static uint64_t resumed; /* CPU time at which [current] was resumed */
 
-/* Nanoseconds that this process has worked. */
+/* CPU time of this process in nanoseconds. */
 static uint64_t cpu_now(void)
 {
 	struct timespec time;
@@ -63,10 +62,10 @@ static uint64_t cpu_now(void)
 void __wrap_ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds);
 void __real_ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds);
 
-/* What libddp sleeps with, by the linker's --wrap. */
+/* Replaces libddp's sleep, by --wrap. */
 void __wrap_ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds)
 {
-	shared->looks++;
+	shared->polls++;
 	if (!current) {
 		__real_ddp_watch_sleep(watch, nanoseconds);
 		return;
@@ -77,7 +76,7 @@ void __wrap_ddp_watch_sleep(const struct ddp_watch *watch, uint64_t nanoseconds)
 
 static uint64_t now(void)
 {
-	return current ? current->clock + (cpu_now() - came_on) : ddp_now();
+	return current ? current->clock + (cpu_now() - resumed) : ddp_now();
 }
 
 static int get_keys(struct ddp_store *store, int rank, struct ddp_error *error)
@@ -146,32 +145,32 @@ static void begin_process(int rank)
 	char byte;
 
 	if (process == 0) {
-		close(go[1]);
+		close(start_pipe[1]);
 		shared->ready++;
-		if (read(go[0], &byte, 1) != 0)
+		if (read(start_pipe[0], &byte, 1) != 0)
 			_exit(1);
 		began = cpu_now();
 		run(rank);
-		shared->worked += cpu_now() - began;
+		shared->cpu_time += cpu_now() - began;
 		_exit(0);
 	}
 	if (process < 0)
 		shared->failed++;
 }
 
-/* Returns when they began. */
+/* Returns the time of the start. */
 static uint64_t run_processes(void)
 {
 	uint64_t began;
 
-	if (pipe(go) < 0)
+	if (pipe(start_pipe) < 0)
 		abort();
 	for (int i = 0; i < size; i++)
 		begin_process(i);
 	while (shared->ready + shared->failed < size)
 		usleep(1000);
 	began = ddp_now();
-	close(go[1]);
+	close(start_pipe[1]);
 	while (wait(NULL) > 0)
 		;
 	return began;
@@ -186,7 +185,7 @@ static void act(int rank)
 	swapcontext(&actors[rank].context, &stage);
 }
 
-/* The one whose clock is behind. NULL when all are done. */
+/* Returns the rank whose clock is earliest, or NULL when all are done. */
 static struct actor *next_actor(void)
 {
 	struct actor *next = NULL;
@@ -218,13 +217,13 @@ static void run_actors(void)
 	for (int i = 0; i < size; i++)
 		begin_actor(i);
 	while ((current = next_actor())) {
-		uint64_t worked;
+		uint64_t cpu_time;
 
-		came_on = cpu_now();
+		resumed = cpu_now();
 		swapcontext(&stage, &current->context);
-		worked = cpu_now() - came_on;
-		current->clock += worked;
-		shared->worked += worked;
+		cpu_time = cpu_now() - resumed;
+		current->clock += cpu_time;
+		shared->cpu_time += cpu_time;
 	}
 	for (int i = 0; i < size; i++)
 		munmap(actors[i].stack, STACK);
@@ -262,6 +261,6 @@ int main(int argc, char **argv)
 	else
 		began = run_processes();
 	printf("%.3f %.1f %.1f\n", (double)(shared->last - began) / 1e6,
-	       (double)shared->worked / 1e3 / size, (double)shared->looks / size);
+	       (double)shared->cpu_time / 1e3 / size, (double)shared->polls / size);
 	return shared->failed ? 1 : 0;
 }

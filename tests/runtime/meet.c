@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meet - a rank that meets the others, and nothing else: meet [-m METHOD] [-t SECONDS] [-a] [-w MS]
+ * meet - test program for the store, run under srun: meet [-m METHOD] [-t SECONDS] [-a] [-w MS]
  *
- * What tests on a cluster run under srun: it says who it is from the environment, puts, fences
- * twice, gets from all ranks, and prints a line; with -a, rank 1 gives up after the first fence;
- * with -w, rank 1 comes that much later.
+ * Reads the rank's identity from the environment, then twice puts a key, fences and gets that key
+ * from all ranks, and prints one line. -m: rendezvous method; -t: time limit; -a: rank 1 aborts
+ * after the first fence; -w: rank 1 starts MS milliseconds late.
  */
 #include "config.h"
 
@@ -28,7 +28,10 @@ static int leave(void)
 	return ddp_exit_status(error.status);
 }
 
-/* One fence, with a value of every rank that depends on it. Returns 0 or DDP_ERR_x. */
+/*
+ * Puts a value that depends on [fence], fences and checks the values of all ranks. Returns 0 or
+ * DDP_ERR_x.
+ */
 static int meet(int fence, const struct ddp_watch *watch)
 {
 	int mine = 1000 * fence + identity.rank, status;
@@ -55,7 +58,7 @@ int main(int argc, char **argv)
 		.hostname = host, .directory = directory, .process = getpid(), .parent = getppid()};
 	const char *method = NULL;
 	double seconds = 30;
-	int option, give_up = 0, late = 0;
+	int option, abort_requested = 0, late_ms = 0;
 	struct ddp_watch watch;
 
 	while ((option = getopt(argc, argv, "m:t:aw:")) != -1) {
@@ -64,9 +67,9 @@ int main(int argc, char **argv)
 		else if (option == 't')
 			seconds = atof(optarg);
 		else if (option == 'a')
-			give_up = 1;
+			abort_requested = 1;
 		else if (option == 'w')
-			late = atoi(optarg);
+			late_ms = atoi(optarg);
 		else
 			return 2;
 	}
@@ -74,16 +77,16 @@ int main(int argc, char **argv)
 	if (!getcwd(directory, sizeof(directory)) ||
 	    ddp_identity_read(environ, &around, &identity, &error) < 0)
 		return leave();
-	if (identity.rank == 1 && late)
-		usleep((useconds_t)late * 1000);
+	if (identity.rank == 1 && late_ms)
+		usleep((useconds_t)late_ms * 1000);
 	watch = ddp_watch_start(seconds, NULL, NULL);
 	if (ddp_store_open(&store, method, &identity, NULL, &watch, &error) < 0 ||
 	    meet(0, &watch) < 0)
 		return leave();
-	if (give_up && identity.rank == 1) {
+	if (abort_requested && identity.rank == 1) {
 		usleep(200000);
-		ddp_store_abort(store, "asked to");
-		ddp_error_set(&error, DDP_ERR_STATE, "gave up");
+		ddp_store_abort(store, "requested by -a");
+		ddp_error_set(&error, DDP_ERR_STATE, "aborted");
 		return leave();
 	}
 	if (meet(1, &watch) < 0)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * members.h - a group for a test: ranks as threads, as processes, or as processes in user and pid
- * namespaces of their own
+ * members.h - runs a test in the members of a group, which are threads, processes, or processes in
+ * containers (user and pid namespaces)
  *
- * A body runs in each member. What it finds wrong it says by member_fail(); Check's own
- * assertions belong to the thread and process that runs the test.
+ * A body runs in each member and reports failures with member_fail(), because Check's assertions
+ * work only in the thread and process that runs the test.
  */
 #ifndef DDP_TESTS_MEMBERS_H
 #define DDP_TESTS_MEMBERS_H
@@ -39,37 +39,37 @@ enum { MEMBERS = 8 };
 #define MEMBERS_THREADS_ONLY 0
 #endif
 
-enum way { THREADS, PROCESSES, CONTAINERS };
+enum member_kind { THREADS, PROCESSES, CONTAINERS };
 
-static const char *const way_names[] = {"threads", "processes", "containers"};
+static const char *const member_kind_names[] = {"threads", "processes", "containers"};
 
-/* Of the group's socket; "": none. */
+/* Directory of the group's socket; "": no directory. */
 static char members_directory[256];
 
-/* System call that is missing in containers; 0: none. */
+/* Number of a system call that fails with ENOSYS in member processes; 0: none. */
 static int members_missing;
 
-/* Seen by all members, whatever they are. */
+/* Memory that all members share. */
 struct board {
 	char ticket[DDP_GROUP_TICKET];
-	_Atomic int ready; /* the ticket is there */
-	_Atomic int count; /* for bodies */
+	_Atomic int ready; /* ticket is valid */
+	_Atomic int count; /* for use by bodies */
 	_Atomic int pids[MEMBERS];
-	struct ddp_error errors[MEMBERS]; /* what the body's last call said */
+	struct ddp_error errors[MEMBERS]; /* of the body's last call */
 	char failures[MEMBERS][512];
 };
 
 struct member {
 	int index, size;
-	enum way way;
+	enum member_kind kind;
 	struct board *board;
-	struct ddp_group *group; /* NULL where the body has to make it */
+	struct ddp_group *group; /* NULL: the body creates it */
 	struct ddp_watch watch;
 	struct ddp_error error;
 	void (*body)(struct member *);
 };
 
-/* The first one stands. */
+/* Reports a failure of [member]. Later failures of the same member are ignored. */
 static inline __attribute__((format(printf, 2, 3))) void member_fail(struct member *member,
 								     const char *format, ...)
 {
@@ -83,7 +83,7 @@ static inline __attribute__((format(printf, 2, 3))) void member_fail(struct memb
 	va_end(arguments);
 }
 
-/* World ranks are not indices: messages must say the former. */
+/* World ranks differ from indices in the group. Messages must contain the ranks. */
 static const int member_ranks[MEMBERS] = {10, 11, 12, 13, 14, 15, 16, 17};
 
 static inline struct ddp_group_options member_options(const struct member *member)
@@ -100,7 +100,7 @@ static inline struct ddp_group_options member_options(const struct member *membe
 	return options;
 }
 
-/* Make the group, meet, run the body. */
+/* Creates or attaches to the group, meets the other members, and runs the body. */
 static inline void member_run(struct member *member)
 {
 	struct ddp_group_options options = member_options(member);
@@ -133,7 +133,7 @@ static inline void *member_thread(void *argument)
 	return NULL;
 }
 
-/* From here on system call [number] fails with [error]. Returns whether that is possible. */
+/* Makes system call [number] fail with [error] from now on. Returns whether that is possible. */
 static inline bool forbid_call(int number, int error)
 {
 	struct sock_filter filter[] = {
@@ -148,7 +148,10 @@ static inline bool forbid_call(int number, int error)
 	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
 }
 
-/* Continue in a process in new namespaces; not in their first one, since SIGKILL does not end that. */
+/*
+ * Returns in the second process of new user and pid namespaces, because SIGKILL from inside does
+ * not end the first one. The calling process waits and exits with that process's status.
+ */
 static inline void enter_container(void)
 {
 	int status;
@@ -161,14 +164,17 @@ static inline void enter_container(void)
 		if (pid == 0)
 			continue;
 		waitpid(pid, &status, 0);
-		/* The first process of a namespace ends all others in it. */
+		/*
+		 * The kernel kills a namespace's processes when its first one exits, so wait for
+		 * all.
+		 */
 		while (wait(NULL) > 0)
 			;
 		_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 99);
 	}
 }
 
-/* Whether this host lets this user make namespaces. */
+/* Whether this user may create user and pid namespaces on this host. */
 static inline bool has_containers(void)
 {
 	pid_t pid = fork();
@@ -187,11 +193,11 @@ static inline void member_processes(struct member *members, int size)
 	for (int m = 0; m < size; m++) {
 		pids[m] = fork();
 		if (pids[m] == 0) {
-			if (members[m].way == CONTAINERS)
+			if (members[m].kind == CONTAINERS)
 				enter_container();
 			if (members_missing && !forbid_call(members_missing, ENOSYS))
 				_exit(1);
-			alarm(600); /* nobody is left behind */
+			alarm(600); /* ends a process that hangs after a failed test */
 			member_run(&members[m]);
 			_exit(0);
 		}
@@ -224,8 +230,11 @@ static inline struct board *board_new(void)
 	return memory;
 }
 
-/* Run [body] in [size] members, with [limit] seconds for each wait. Returns what they said. */
-static inline struct board *members_run(enum way way, int size, double limit,
+/*
+ * Runs [body] in [size] members, with a limit of [limit] seconds for each wait. Returns the board,
+ * for board_free().
+ */
+static inline struct board *members_run(enum member_kind kind, int size, double limit,
 					void (*body)(struct member *))
 {
 	struct board *board = board_new();
@@ -234,17 +243,17 @@ static inline struct board *members_run(enum way way, int size, double limit,
 	for (int m = 0; m < size; m++)
 		members[m] = (struct member){.index = m,
 					     .size = size,
-					     .way = way,
+					     .kind = kind,
 					     .board = board,
 					     .watch = ddp_watch_start(limit, NULL, NULL),
 					     .body = body};
-	if (way != THREADS)
+	if (kind != THREADS)
 		member_processes(members, size);
 	else
 		member_threads(members, size);
 	for (int m = 0; m < size; m++)
-		ck_assert_msg(!*board->failures[m], "%d %s, member %d: %s", size, way_names[way], m,
-			      board->failures[m]);
+		ck_assert_msg(!*board->failures[m], "%d %s, member %d: %s", size,
+			      member_kind_names[kind], m, board->failures[m]);
 	return board;
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl-host.c - ddp_nccl.so over host memory: collectives between processes of one machine; and, compiled with
- * WITHOUT_NCCL, ddp_gpu.so, of which nobody calls these
+ * nccl-host.c - an emulation of ddp_nccl.so in host memory: collectives between processes of one
+ * host. Compiled with WITHOUT_NCCL, an emulation of ddp_gpu.so, whose collectives are not used
  *
- * Its ranks meet in a memfd of the first, through /proc, so that nothing is left. Its card says which GPU a
- * rank is on: DDP_HOST_GPU, where it is unset one for all. What it says of failures is as little as NCCL says, or
- * with DDP_HOST_VAGUE less, and what waits for a rank that is gone waits until it is given up, as a kernel of
- * NCCL's does.
+ * The ranks share a memfd of rank 0, which they open through /proc, so no file is left.
+ * DDP_HOST_GPU is the name of a rank's GPU; if it is unset, all ranks have the same GPU. Error
+ * texts are as unspecific as NCCL's, and less specific with DDP_HOST_VAGUE. An operation that waits
+ * for a rank that has ended waits until the communicator is aborted, like a kernel of NCCL.
  */
 #include "config.h"
 
@@ -25,15 +25,15 @@
 #include "device/device-engine.h"
 #include "host-stream.h"
 
-enum { RANKS = 16, SLOT = 64 << 10, MEMORIES = 64, NCCL = 22809 };
+enum { RANKS = 16, SLOT_BYTES = 64 << 10, MEMORIES = 64, NCCL = 22809 };
 
-/* Deeds of streams and calls of hosts go by steps of their own. */
+/* Operations on streams and calls of the host count their steps separately. */
 enum { STREAM, HOST, RINGS };
 
 struct seat {
 	_Alignas(128) atomic_uint steps[RINGS];
 	atomic_int pid;
-	_Alignas(128) char slot[SLOT];
+	_Alignas(128) char slot[SLOT_BYTES];
 };
 
 struct area {
@@ -44,15 +44,15 @@ struct ddp_device {
 	int rank, size, index;
 	struct host_stream *own;
 	enum ddp_simd simd;
-	int fd; /* of the area; of rank 0 */
+	int fd; /* memfd with the area; rank 0 only */
 	struct area *area;
 	int pidfds[RANKS];
 	unsigned int steps[RINGS];
-	unsigned long issued; /* collectives that are in no graph, */
-	atomic_ulong served;  /* of whatever stream: one after the other */
+	unsigned long issued; /* collectives outside graphs run one after the other: */
+	atomic_ulong served;  /* number enqueued and number completed, on all streams */
 	void *memories[MEMORIES];
-	atomic_bool given_up;
-	atomic_int failed; /* status, once [failure] is there */
+	atomic_bool aborted;
+	atomic_int failed; /* status of [failure]; 0: none */
 	struct ddp_error failure;
 };
 
@@ -89,7 +89,7 @@ static void take_step(struct ddp_device *device, int ring)
 	atomic_store(&device->area->seats[device->rank].steps[ring], ++device->steps[ring]);
 }
 
-/* Whether all have taken this rank's last step of [ring]. */
+/* Whether all ranks have taken this rank's last step of [ring]. */
 static bool all_have(struct ddp_device *device, int ring)
 {
 	unsigned int last = device->steps[ring];
@@ -104,17 +104,17 @@ static bool all_have(struct ddp_device *device, int ring)
 	return all;
 }
 
-/* --- Collectives, as deeds ---------------------------------------------------------------- */
+/* --- Collectives, as operations ----------------------------------------------------------- */
 
 enum kind { REDUCE, BROADCAST, GATHER };
-enum phase { BRING, TAKE, LEAVE };
+enum phase { FILL, READ, RELEASE };
 
 struct collective {
 	struct ddp_device *device;
 	enum kind kind;
 	const char *send;
 	char *recv;
-	size_t count; /* of elements of [type]; of each rank */
+	size_t count; /* elements of [type] per rank */
 	enum ddp_type type;
 	enum ddp_op op;
 	int root;
@@ -125,7 +125,7 @@ struct collective {
 	size_t at, piece;
 };
 
-static void bring(const struct collective *it)
+static void fill_slot(const struct collective *it)
 {
 	size_t unit = ddp_type_size(it->type);
 
@@ -133,7 +133,7 @@ static void bring(const struct collective *it)
 	       it->piece * unit);
 }
 
-static void take(const struct collective *it)
+static void read_slots(const struct collective *it)
 {
 	struct ddp_device *device = it->device;
 	size_t unit = ddp_type_size(it->type);
@@ -152,22 +152,22 @@ static void take(const struct collective *it)
 		       it->piece * unit);
 }
 
-/* A piece after the other: each rank brings its own, all take what they need, all leave the slots. */
+/* Piece by piece: each rank fills its slot, all read the slots, all release them. */
 static bool advance(struct collective *it)
 {
-	size_t most = SLOT / ddp_type_size(it->type);
+	size_t most = SLOT_BYTES / ddp_type_size(it->type);
 
 	while (it->at < it->count) {
-		if (it->phase != BRING && !all_have(it->device, STREAM))
+		if (it->phase != FILL && !all_have(it->device, STREAM))
 			return false;
-		if (it->phase == BRING) {
+		if (it->phase == FILL) {
 			it->piece = it->count - it->at < most ? it->count - it->at : most;
-			bring(it);
-		} else if (it->phase == TAKE) {
-			take(it);
+			fill_slot(it);
+		} else if (it->phase == READ) {
+			read_slots(it);
 		} else {
 			it->at += it->piece;
-			it->phase = BRING;
+			it->phase = FILL;
 			continue;
 		}
 		take_step(it->device, STREAM);
@@ -176,15 +176,15 @@ static bool advance(struct collective *it)
 	return true;
 }
 
-static bool run_collective(void *room)
+static bool run_collective(void *argument)
 {
-	struct collective *it = room;
+	struct collective *it = argument;
 	struct ddp_device *device = it->device;
-	bool given_up = atomic_load(&device->given_up);
+	bool aborted = atomic_load(&device->aborted);
 
-	if (!given_up && it->ticketed && atomic_load(&device->served) != it->ticket)
+	if (!aborted && it->ticketed && atomic_load(&device->served) != it->ticket)
 		return false;
-	if (!given_up && !advance(it))
+	if (!aborted && !advance(it))
 		return false;
 	if (it->ticketed)
 		atomic_fetch_add(&device->served, 1);
@@ -203,15 +203,15 @@ static struct host_stream *stream_of(const struct ddp_device *device, void *stre
 	return stream ? stream : device->own;
 }
 
-/* Those in a graph are in its order. */
+/* Collectives of a graph run in the graph's order and need no ticket. */
 static int submit(struct collective collective, void *stream, struct ddp_error *error)
 {
 	struct ddp_device *device = collective.device;
 	struct host_stream *to = stream_of(device, stream);
-	struct host_deed deed = {run_collective, &collective, sizeof(collective), true};
+	struct host_operation operation = {run_collective, &collective, sizeof(collective), true};
 	int status;
 
-	/* NCCL may notice it as soon as it is called. */
+	/* NCCL may detect a lost rank at once. */
 	for (int rank = 0; rank < device->size; rank++)
 		fail_if_gone(device, rank);
 	status = host_health(device, error);
@@ -220,7 +220,7 @@ static int submit(struct collective collective, void *stream, struct ddp_error *
 	collective.ticketed = !to->class->captured(to);
 	if (collective.ticketed)
 		collective.ticket = device->issued++;
-	to->class->add(to, &deed);
+	to->class->add(to, &operation);
 	return 0;
 }
 
@@ -286,9 +286,9 @@ struct converting {
 	float factor;
 };
 
-static bool run_convert(void *room)
+static bool run_convert(void *argument)
 {
-	const struct converting *it = room;
+	const struct converting *it = argument;
 	size_t to = ddp_type_size(it->to_type), from = ddp_type_size(it->from_type);
 
 	for (size_t i = 0; i < it->count; i++) {
@@ -318,9 +318,9 @@ struct counting {
 	uint64_t *counter, *word;
 };
 
-static bool run_count(void *room)
+static bool run_count(void *argument)
 {
-	const struct counting *it = room;
+	const struct counting *it = argument;
 
 	__atomic_store_n(it->word, ++*it->counter, __ATOMIC_RELEASE);
 	return true;
@@ -335,7 +335,7 @@ static int host_count(void *stream, uint64_t *counter, uint64_t *word, struct dd
 	return 0;
 }
 
-/* --- The way there ------------------------------------------------------------------------- */
+/* --- Connecting ---------------------------------------------------------------------------- */
 
 static void describe(struct ddp_device_card *card)
 {
@@ -364,7 +364,7 @@ static int host_open(struct ddp_device **device, struct ddp_device_card *card, i
 	new = calloc(1, sizeof(*new));
 	*device = new;
 	if (!new || size > RANKS)
-		return ddp_error_set(error, DDP_ERR_MEMORY, "no room for %d ranks", size);
+		return ddp_error_set(error, DDP_ERR_MEMORY, "no space for %d ranks", size);
 	new->rank = rank;
 	new->size = size;
 	new->index = index;
@@ -387,7 +387,7 @@ static int host_identity(struct ddp_device *device, uint8_t id[DDP_DEVICE_ID],
 	return 0;
 }
 
-/* Until all sit; a rank that is not there yet has no process to look at. */
+/* Waits for all ranks. A rank that has not come yet has no process to watch. */
 static int meet(struct ddp_device *device, const struct ddp_watch *watch, struct ddp_error *error)
 {
 	for (int rank = 0; rank < device->size; rank++) {
@@ -397,10 +397,10 @@ static int meet(struct ddp_device *device, const struct ddp_watch *watch, struct
 			int status = ddp_watch_check(watch, error);
 
 			if (status < 0)
-				return error->text[0]
-					       ? status
-					       : ddp_error_set(error, status, "not all came");
-			host_rest(100);
+				return error->text[0] ? status
+						      : ddp_error_set(error, status,
+								      "not all ranks arrived");
+			host_sleep(100);
 		}
 		if (rank != device->rank)
 			device->pidfds[rank] =
@@ -446,21 +446,24 @@ static int host_alloc(struct ddp_device *device, size_t bytes, void **memory,
 
 #ifndef WITHOUT_NCCL
 
-/* Wait for all to take the next step of hosts; false: it is given up. */
+/*
+ * Waits until all ranks have taken the next host step. Returns false if the communicator failed or
+ * was aborted.
+ */
 static bool step(struct ddp_device *device, const struct ddp_watch *watch)
 {
 	take_step(device, HOST);
-	for (int looks = 0; !all_have(device, HOST); looks++) {
+	for (int polls = 0; !all_have(device, HOST); polls++) {
 		if (ddp_watch_check(watch, NULL) < 0)
-			fail(device, DDP_ERR_TIMEOUT, "a rank did not come");
-		if (atomic_load(&device->given_up) || atomic_load(&device->failed))
+			fail(device, DDP_ERR_TIMEOUT, "a rank did not arrive");
+		if (atomic_load(&device->aborted) || atomic_load(&device->failed))
 			return false;
-		host_rest(looks > 100 ? 500 : 20);
+		host_sleep(polls > 100 ? 500 : 20);
 	}
 	return true;
 }
 
-/* Refused where it is asked to fail; all ranks come. */
+/* All ranks must call. Registration is refused if DDP_HOST_FAIL requests it. */
 static int host_enroll(struct ddp_device *device, void *memory, bool known,
 		       struct ddp_error *refused, const struct ddp_watch *watch,
 		       struct ddp_error *error)
@@ -473,7 +476,7 @@ static int host_enroll(struct ddp_device *device, void *memory, bool known,
 	if (step(device, watch))
 		return 0;
 	status = host_health(device, error);
-	return status ? status : ddp_error_set(error, DDP_ERR_ABORTED, "given up");
+	return status ? status : ddp_error_set(error, DDP_ERR_ABORTED, "aborted");
 }
 
 #endif
@@ -505,7 +508,7 @@ static bool host_captured(struct ddp_device *device, void *stream)
 
 #endif
 
-static bool has_come(const uint64_t *word, uint64_t value)
+static bool is_reached(const uint64_t *word, uint64_t value)
 {
 	return word && __atomic_load_n(word, __ATOMIC_ACQUIRE) >= value;
 }
@@ -519,23 +522,26 @@ static int host_await(struct ddp_device *device, void *stream, const uint64_t *w
 		return ddp_error_set(error, DDP_ERR_STATE,
 				     "the stream is captured into a CUDA graph");
 	for (;;) {
-		bool ended;
+		bool was_idle;
 		int status;
 
 		if (host_fails("wait"))
 			return ddp_error_set(error, DDP_ERR_ENGINE, "a stream broke, as asked");
-		/* An emulated stream that is asked may do all of its work: too low a [value] would not be noticed after that. */
-		if (has_come(word, value))
+		/*
+		 * Check before host_stream_idle(), which may run all work of an emulated stream and
+		 * so hide a [value] that is too low.
+		 */
+		if (is_reached(word, value))
 			return 0;
-		ended = host_stream_idle(of);
-		if (has_come(word, value))
+		was_idle = host_stream_idle(of);
+		if (is_reached(word, value))
 			return 0;
-		if (ended)
+		if (was_idle)
 			break;
 		status = ddp_watch_check(watch, error);
 		if (status < 0)
 			return status;
-		host_rest(100);
+		host_sleep(100);
 	}
 	return word ? ddp_error_set(error, DDP_ERR_ENGINE, "a stream has ended too early")
 		    : host_health(device, error);
@@ -563,9 +569,9 @@ struct copying {
 	size_t bytes;
 };
 
-static bool run_copy(void *room)
+static bool run_copy(void *argument)
 {
-	const struct copying *it = room;
+	const struct copying *it = argument;
 
 	memmove(it->to, it->from, it->bytes);
 	return true;
@@ -587,8 +593,8 @@ static int host_copy(struct ddp_device *device, void *to, const void *from, size
 static bool host_abort(struct ddp_device *device, double seconds)
 {
 	(void)seconds;
-	fail(device, DDP_ERR_ABORTED, "the communicator was given up");
-	atomic_store(&device->given_up, true);
+	fail(device, DDP_ERR_ABORTED, "the communicator was aborted");
+	atomic_store(&device->aborted, true);
 	return true;
 }
 
@@ -598,10 +604,10 @@ static void host_close(struct ddp_device *device)
 {
 	if (!device)
 		return;
-	atomic_store(&device->given_up, true);
+	atomic_store(&device->aborted, true);
 #ifdef WITHOUT_NCCL
 	while (!host_stream_idle(device->own))
-		host_rest(100);
+		host_sleep(100);
 #endif
 	if (!host_stream_close(device->own))
 		return;

@@ -2,9 +2,9 @@
 /*
  * ranks.h - real ranks for tests: processes with the variables that torchrun sets
  *
- * A layout says how many ranks each node has: "2,1" is three ranks on two nodes, which then talk
- * over TCP as two machines would. Each rank runs in a directory of the test's own, with its
- * stderr in a file.
+ * A layout has the number of ranks on each node: "2,1" is three ranks on two nodes, which use TCP
+ * between the nodes although all run on this host. Each rank runs in a temporary directory and
+ * writes its stderr to a file there.
  */
 #ifndef DDP_TESTS_RANKS_H
 #define DDP_TESTS_RANKS_H
@@ -29,7 +29,7 @@ struct ranks {
 	char directory[64];
 	pid_t pids[RANKS_MOST];
 	int statuses[RANKS_MOST];	   /* exit status, or -signal */
-	char text[RANKS_MOST][RANKS_TEXT]; /* what it wrote to stderr */
+	char text[RANKS_MOST][RANKS_TEXT]; /* its stderr */
 };
 
 static inline void ranks_number(const char *name, int value)
@@ -40,7 +40,7 @@ static inline void ranks_number(const char *name, int value)
 	setenv(name, text, 1);
 }
 
-/* The environment of local rank [local] of [count] on node [node]. */
+/* Sets the environment of local rank [local] of [count] on node [node]. */
 static inline void ranks_environment(int rank, int size, int local, int count, int node, int nodes)
 {
 	static const char *const gone[] = {"DDP_ERROR",	     "DDP_RANK",
@@ -61,13 +61,13 @@ static inline void ranks_environment(int rank, int size, int local, int count, i
 	setenv("TORCHELASTIC_MAX_RESTARTS", "0", 1);
 	setenv("MASTER_ADDR", "127.0.0.1", 1);
 	setenv("MASTER_PORT", "7", 1);
-	/* Nothing leaves this machine. */
+	/* loopback only */
 	setenv("DDP_SOCKET_IFNAME", "lo", 1);
-	/* Who hangs says so before Check's own limit ends the test without a word. */
+	/* a rank that hangs fails with a message before Check's timeout */
 	setenv("DDP_TIMEOUT", "240", 0);
 }
 
-/* Start [body] as each rank of [layout]; it returns the exit status. */
+/* Starts [body] as each rank of [layout]. It returns the rank's exit status. */
 static inline void ranks_start(struct ranks *ranks, const char *layout, int (*body)(int rank))
 {
 	int counts[RANKS_MOST], nodes = 0;
@@ -89,7 +89,7 @@ static inline void ranks_start(struct ranks *ranks, const char *layout, int (*bo
 			ck_assert_int_ge(ranks->pids[rank], 0);
 			if (ranks->pids[rank] > 0)
 				continue;
-			signal(SIGTERM, SIG_DFL); /* Check has a handler of its own */
+			signal(SIGTERM, SIG_DFL); /* Check installs a handler */
 			snprintf(path, sizeof(path), "%s/stderr-%d", ranks->directory, rank);
 			fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 			dup2(fd, STDERR_FILENO);
@@ -104,7 +104,7 @@ static inline void ranks_start(struct ranks *ranks, const char *layout, int (*bo
 	}
 }
 
-/* Wait for all ranks and read what they said; removes the directory unless [keep]. */
+/* Waits for all ranks and reads their stderr. Removes the directory unless [keep]. */
 static inline void ranks_wait(struct ranks *ranks, bool keep)
 {
 	for (int rank = 0; rank < ranks->size; rank++) {
@@ -126,7 +126,10 @@ static inline void ranks_wait(struct ranks *ranks, bool keep)
 		unit_remove(ranks->directory);
 }
 
-/* The rank whose end is told of: one that failed by itself, if there is one, and not of others'; -1: all ended well. */
+/*
+ * The failed rank whose output explains the failure: preferably one that a signal or RANK_CHECK()
+ * ended, since others may have failed because of it. -1: no rank failed.
+ */
 static inline int ranks_failed(const struct ranks *ranks)
 {
 	int failed = -1;
@@ -138,7 +141,7 @@ static inline int ranks_failed(const struct ranks *ranks)
 	return failed;
 }
 
-/* All of [layout] run [body] and end with 0. */
+/* Runs [body] in all ranks of [layout]. All must end with 0. */
 static inline void ranks_run(const char *layout, int (*body)(int rank))
 {
 	static struct ranks ranks;
@@ -151,7 +154,7 @@ static inline void ranks_run(const char *layout, int (*body)(int rank))
 		      rank < 0 ? 0 : ranks.statuses[rank], rank < 0 ? "" : ranks.text[rank]);
 }
 
-/* Files that libddp would leave; other programs on this host have their own. */
+/* Number of files of libddp in /dev/shm, those of other programs on this host included. */
 static inline int ranks_shared_files(void)
 {
 	DIR *directory = opendir("/dev/shm");
@@ -165,14 +168,17 @@ static inline int ranks_shared_files(void)
 	return count;
 }
 
-/* There are no more than these; those that other programs have for a moment go. The test's own limit ends it. */
+/*
+ * Waits until there are at most [files], because other programs may have files for a moment.
+ * Check's timeout ends the wait.
+ */
 static inline void ranks_await_shared_files(int files)
 {
 	while (ranks_shared_files() > files)
 		usleep(10000);
 }
 
-/* In a rank: say what does not hold and end with 98. */
+/* In a rank: if [condition] is false, print it and exit with 98. */
 #define RANK_CHECK(condition)                                                            \
 	do {                                                                             \
 		if (!(condition)) {                                                      \
@@ -183,7 +189,7 @@ static inline void ranks_await_shared_files(int files)
 		}                                                                        \
 	} while (0)
 
-/* In a rank: [call] must return 0; else its error is said. */
+/* In a rank: if [call] fails, print its error and exit. */
 #define RANK_OK(ddp, call)                                                            \
 	do {                                                                          \
 		if ((call) < 0) {                                                     \
@@ -193,7 +199,7 @@ static inline void ranks_await_shared_files(int files)
 		}                                                                     \
 	} while (0)
 
-/* In a rank: its handle. */
+/* In a rank: initializes libddp and returns the handle. */
 static inline struct ddp *ranks_join(void)
 {
 	struct ddp *ddp;
@@ -202,7 +208,10 @@ static inline struct ddp *ranks_join(void)
 	return ddp;
 }
 
-/* What follows is what a rank, [rank], does with its handle, [ddp]: between joining and leaving. */
+/*
+ * The function body that follows runs in each rank, with [rank] and its handle [ddp], between
+ * ddp_init() and ddp_destroy().
+ */
 #define RANK_BODY(name) RANK_BODY_OF(name, ranks_join)
 #define RANK_BODY_OF(name, join)                              \
 	static void name##_joined(struct ddp *ddp, int rank); \
@@ -216,7 +225,7 @@ static inline struct ddp *ranks_join(void)
 	}                                                     \
 	static void name##_joined(struct ddp *ddp, int rank CK_ATTRIBUTE_UNUSED)
 
-/* A test that the ranks of each layout do so. */
+/* A test that runs the function body that follows in all ranks of each layout. */
 #define RANKS_TEST(test, layouts)                    \
 	static int test##_body(int rank);            \
 	TEST_ROWS(test, layouts)                     \
@@ -225,7 +234,7 @@ static inline struct ddp *ranks_join(void)
 	}                                            \
 	RANK_BODY(test##_body)
 
-/* In all ranks: [data] is the same to the bit. */
+/* In all ranks: fails unless [data] is the same in every rank. */
 static inline void ranks_equal(struct ddp *ddp, const void *data, size_t bytes)
 {
 	size_t size = (size_t)ddp_world(ddp)->size;

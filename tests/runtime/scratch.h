@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * scratch.h - a directory for the files of a test program, gone with it, passed or failed
- */
+/* scratch.h - temporary directory of a test program, removed at its end whether it passed or failed */
 #ifndef DDP_TESTS_SCRATCH_H
 #define DDP_TESTS_SCRATCH_H
 
@@ -22,7 +20,7 @@ static inline void scratch_up(void)
 	scratch_owner = getpid();
 }
 
-/* The path of [name] in the directory, in memory that the next eight calls leave alone. */
+/* Returns the path of [name] in the directory, which is valid until the eighth next call. */
 static inline const char *scratch(const char *name)
 {
 	static char paths[8][512];
@@ -33,7 +31,7 @@ static inline const char *scratch(const char *name)
 	return path;
 }
 
-/* Make the file [name] of [size] bytes. Returns its path. */
+/* Creates the file [name] of [size] bytes. Returns its path. */
 static inline const char *scratch_file(const char *name, const void *data, size_t size)
 {
 	const char *path = scratch(name);
@@ -44,7 +42,7 @@ static inline const char *scratch_file(const char *name, const void *data, size_
 	return path;
 }
 
-/* All of the file [path], which the caller frees; a zero byte follows. */
+/* Reads the file [path]. The caller frees the result, which has a NUL after the last byte. */
 static inline char *scratch_read(const char *path, size_t *size)
 {
 	FILE *file = fopen(path, "r");
@@ -59,7 +57,7 @@ static inline char *scratch_read(const char *path, size_t *size)
 	return data;
 }
 
-/* One directory for all tests of [tcase]. */
+/* Creates one directory for all tests of [tcase]. */
 static inline void scratch_use(TCase *tcase)
 {
 	tcase_add_unchecked_fixture(tcase, scratch_up, scratch_down);

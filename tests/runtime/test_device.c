@@ -350,13 +350,13 @@ TEST(test_leave)
 
 	fake->devices = 2;
 	for (int i = 0; i < 2; i++) {
-		fake->elsewhere = i == 1;
+		fake->has_contexts = i == 1;
 		cudaSetDevice(0);
 		was = ddp_card_enter(1);
 		ck_assert_int_eq(was, 0);
 		ddp_card_leave(1, was);
 		cudaGetDevice(&now);
-		ck_assert_int_eq(now, !fake->elsewhere);
+		ck_assert_int_eq(now, !fake->has_contexts);
 	}
 }
 
@@ -495,7 +495,7 @@ TEST(test_init_fails)
 	struct ddp_error error = {0, ""};
 
 	open_rank(0, 2);
-	fake->story = "no route to host";
+	fake->last_error = "no route to host";
 	fake->fail = "ncclCommInitRankConfig";
 	ck_assert_int_eq(connect_within(30, &error), DDP_ERR_ENGINE);
 	UNIT_SAYS("text", error.text, "communicator of 2 ranks",
@@ -689,7 +689,7 @@ TEST_ROWS(test_async_error, async)
 	struct ddp_error error = {0, ""}, health = {0, ""};
 
 	open_connected(2);
-	fake->story = "peer closed";
+	fake->last_error = "peer closed";
 	__atomic_store_n(&fake->async, (int)async[_i].result, __ATOMIC_SEQ_CST);
 	/* Also where the event came: kernels that broke off end, too. */
 	unit_number(async[_i].name, "wait", wait_within(30, &error), async[_i].status);
@@ -712,7 +712,7 @@ TEST(test_watchdog)
 	open_connected(2);
 	set(&fake->busy, true);
 	ck_assert_int_eq(sum(7, NULL), 0);
-	set(&fake->sick, true);
+	set(&fake->faulted, true);
 	while (ENGINE->health(device, &error) == 0)
 		nap();
 	ck_assert_int_eq(error.status, DDP_ERR_ENGINE);

@@ -16,7 +16,7 @@
 #include "base/walk.h"
 #include "unit.h"
 
-/* --- A directory of the test's own -------------------------------------------------------- */
+/* --- The test's directory ----------------------------------------------------------------- */
 
 static char top[64];
 
@@ -36,7 +36,7 @@ static void setup(void)
 	ck_assert_ptr_nonnull(mkdtemp(top));
 }
 
-/* What is in [top], its size is returned; "." and ".." do not count. */
+/* Number of entries of [top] without "." and "..". */
 static int count_entries(void)
 {
 	DIR *directory = opendir(top);
@@ -80,10 +80,10 @@ static void check_text(const char *path, const char *want)
 	free(data);
 }
 
-/* --- System calls that do as little as they may --------------------------------------------- */
+/* --- System calls that are interrupted or partial --------------------------------------------- */
 
-static const char *other_text; /* another process writes this into "a" during the next write */
-static bool trouble; /* every other call is interrupted, the others do three bytes at most */
+static const char *other_text; /* text that another process writes into "a" during the next write */
+static bool interrupt; /* every second call fails with EINTR, the others transfer at most 3 bytes */
 static int calls;
 
 ssize_t write(int fd, const void *data, size_t size)
@@ -93,24 +93,24 @@ ssize_t write(int fd, const void *data, size_t size)
 	other_text = NULL;
 	if (text)
 		ck_assert_int_eq(write_text(in_top("a"), text, false, NULL), 0);
-	if (trouble && calls++ % 2 == 0) {
+	if (interrupt && calls++ % 2 == 0) {
 		errno = EINTR;
 		return -1;
 	}
-	return syscall(SYS_write, fd, data, trouble && size > 3 ? 3 : size);
+	return syscall(SYS_write, fd, data, interrupt && size > 3 ? 3 : size);
 }
 
 ssize_t pread(int fd, void *data, size_t size, off_t offset)
 {
-	if (trouble && calls++ % 2 == 0) {
+	if (interrupt && calls++ % 2 == 0) {
 		errno = EINTR;
 		return -1;
 	}
-	return syscall(SYS_pread64, fd, data, trouble && size > 3 ? 3 : size, offset);
+	return syscall(SYS_pread64, fd, data, interrupt && size > 3 ? 3 : size, offset);
 }
 
-static int sync_error;	 /* of directories */
-static char synced[512]; /* directories, a line each */
+static int sync_error;	 /* result of fsync() for a directory */
+static char synced[512]; /* directories that were synced, one per line */
 
 int fsync(int fd)
 {
@@ -136,15 +136,15 @@ TEST(test_interrupted)
 	size_t size;
 	int status;
 
-	trouble = true;
+	interrupt = true;
 	status = write_text(in_top("a"), "twelve bytes", true, &error);
-	trouble = false;
+	interrupt = false;
 	ck_assert_msg(status == 0, "%s", error.text);
 	ck_assert_int_ge(calls, 8);
 	calls = 0;
-	trouble = true;
+	interrupt = true;
 	status = ddp_file_read(in_top("a"), 100, &data, &size, &error);
-	trouble = false;
+	interrupt = false;
 	ck_assert_int_eq(status, 0);
 	ck_assert_int_ge(calls, 8);
 	ck_assert_uint_eq(size, 12);
@@ -187,8 +187,8 @@ TEST(test_mode)
 	ck_assert_uint_eq(info.st_mode & 07777, 0640);
 }
 
-/* A name without a slash is one in the working directory, whose entry is synced too. */
-TEST(test_relative)
+/* A path without a slash is in the working directory, which is synced too. */
+TEST(test_relative_path)
 {
 	int here = open(".", O_RDONLY | O_DIRECTORY), status;
 
@@ -201,8 +201,8 @@ TEST(test_relative)
 	check_text(in_top("a"), "here");
 }
 
-/* The disk is full: what was there stays, and nothing else does. */
-TEST(test_full)
+/* On a full disk the old file remains, and no temporary file does. */
+TEST(test_full_disk)
 {
 	struct rlimit was, limit;
 	struct ddp_error error = {0, ""};
@@ -214,7 +214,7 @@ TEST(test_full)
 	ck_assert_int_eq(write_text(in_top("a"), "before", true, NULL), 0);
 	ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &was), 0);
 	limit = was;
-	limit.rlim_cur = 4096; /* so that the last write is a short one first */
+	limit.rlim_cur = 4096; /* the last write is partial before it fails */
 	signal(SIGXFSZ, SIG_IGN);
 	ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	status = write_text(in_top("a"), text, true, &error);
@@ -227,7 +227,7 @@ TEST(test_full)
 	ck_assert_int_eq(count_entries(), 1);
 }
 
-/* A name of the greatest length can be written; the temporary's name is cut to fit. */
+/* A name of the maximum length can be written: the temporary file's name is shortened. */
 TEST(test_long_names)
 {
 	struct ddp_error error = {0, ""};
@@ -245,7 +245,7 @@ TEST(test_long_names)
 	}
 }
 
-/* A process in another container may have this one's number and write the same file meanwhile. */
+/* A process in another container with the same process id may write the same file at the same time. */
 TEST(test_same_pid)
 {
 	struct ddp_error error = {0, ""};
@@ -259,7 +259,7 @@ TEST(test_same_pid)
 	ck_assert_int_eq(count_entries(), 1);
 }
 
-/* The file that a link names is replaced, or created; the link stays. */
+/* A write through a symbolic link creates or replaces the link's target and keeps the link. */
 TEST(test_write_link)
 {
 	struct ddp_error error = {0, ""};
@@ -279,14 +279,14 @@ TEST(test_write_link)
 		ck_assert_int_eq(count_entries(), 2);
 		ck_assert_int_eq(stat(in_top("d/e"), i ? &info : &before), 0);
 	}
-	ck_assert_msg(info.st_ino != before.st_ino, "it was written in place");
+	ck_assert_msg(info.st_ino != before.st_ino, "the file was written in place");
 	/* A failed write leaves no empty file. */
 	ck_assert_int_eq(unlink(in_top("d/e")), 0);
 	ck_assert_int_eq(ddp_file_can_replace(in_top("link"), &error), 0);
 	ck_assert_int_eq(access(in_top("d/e"), F_OK), -1);
 }
 
-/* No rename over a device, a FIFO or a socket, neither by its name nor through a link. */
+/* A device, FIFO or socket is not replaced, neither by its name nor through a link. */
 TEST(test_write_special)
 {
 	static const mode_t kinds[] = {S_IFIFO, S_IFCHR, S_IFBLK, S_IFSOCK};
@@ -297,7 +297,10 @@ TEST(test_write_special)
 	for (int i = 0; i < ROWS(kinds); i++) {
 		bool device = S_ISCHR(kinds[i]) || S_ISBLK(kinds[i]);
 
-		/* Only root can make a device, and not in every container; no driver has this number. */
+		/*
+		 * Only root can create a device, and not in every container. No driver has this
+		 * number.
+		 */
 		if (mknod(in_top("b"), kinds[i] | 0600, device ? 0xeeee : 0) < 0 && device)
 			continue;
 		for (int j = 0; j < 2; j++) {
@@ -315,7 +318,7 @@ TEST(test_write_special)
 	}
 }
 
-/* Through a link as /dev/stdout, the log of the program is not replaced. */
+/* A write through a link such as /dev/stdout does not replace the program's log. */
 TEST(test_write_stdout)
 {
 	static const int outputs[] = {STDOUT_FILENO, STDERR_FILENO};
@@ -344,10 +347,13 @@ TEST(test_write_stdout)
 	}
 }
 
-/* --- What is on disk ------------------------------------------------------------------------ */
+/* --- Durability ----------------------------------------------------------------------------- */
 
-/* A rename that may not survive a power failure is an error, so that a caller removes nothing because of it. */
-TEST(test_sync)
+/*
+ * A failed fsync of the directory is an error: the rename may not survive a power failure, so the
+ * caller must not remove older files.
+ */
+TEST(test_directory_sync)
 {
 	static const int ignored[] = {EINVAL, ENOSYS, EOPNOTSUPP, EBADF};
 	struct ddp_error error = {0, ""};
@@ -359,7 +365,7 @@ TEST(test_sync)
 	ck_assert_int_eq(write_text(in_top("a"), "x", false, &error), 0);
 	ck_assert_int_eq(ddp_file_mkdirs(in_top("d/e"), 0700, &error), DDP_ERR_FILE);
 	ck_assert_ptr_nonnull(strstr(error.text, "Input/output error"));
-	/* A file system that cannot sync directories. */
+	/* on a file system that cannot sync directories */
 	for (int i = 0; i < ROWS(ignored); i++) {
 		sync_error = ignored[i];
 		ck_assert_int_eq(write_text(in_top("a"), "x", true, &error), 0);
@@ -382,7 +388,7 @@ TEST(test_cannot_write)
 	ck_assert_ptr_nonnull(strstr(error.text, in_top("none/a")));
 	ck_assert_ptr_nonnull(strstr(error.text, "No such file"));
 
-	/* Onto a directory. */
+	/* A directory is not replaced. */
 	ck_assert_int_eq(mkdir(in_top("d"), 0700), 0);
 	ck_assert_int_eq(write_text(in_top("d"), "x", true, &error), DDP_ERR_FILE);
 	ck_assert_ptr_nonnull(strstr(error.text, "it is a directory"));
@@ -411,7 +417,7 @@ TEST(test_read)
 	ck_assert_int_eq(write_text(in_top("a"), "seven b", false, NULL), 0);
 	ck_assert_int_eq(ddp_file_read(in_top("a"), 7, &data, &size, &error), 0);
 	ck_assert_uint_eq(size, 7);
-	ck_assert_str_eq(data, "seven b"); /* a zero follows */
+	ck_assert_str_eq(data, "seven b"); /* NUL-terminated */
 	free(data);
 	ck_assert_int_eq(ddp_file_read(in_top("a"), 6, &data, &size, &error), DDP_ERR_FORMAT);
 	ck_assert_ptr_null(data);
@@ -422,8 +428,8 @@ TEST(test_read)
 	ck_assert_ptr_nonnull(strstr(error.text, "Not a directory"));
 }
 
-/* None of these is waited for. */
-TEST(test_read_others)
+/* Reading a FIFO, a directory or a device fails at once. */
+TEST(test_read_special)
 {
 	struct ddp_error error = {0, ""};
 	char *data;
@@ -455,7 +461,7 @@ TEST(test_mkdirs)
 	ck_assert_int_eq(ddp_file_mkdirs("/", 0700, &error), 0);
 	ck_assert_int_eq(ddp_file_mkdirs("/proc/self", 0700, &error), 0);
 
-	/* A file is no directory, neither as the last one nor on the way. */
+	/* A file in the path, at its end or before, is an error. */
 	ck_assert_int_eq(write_text(in_top("a"), "x", false, NULL), 0);
 	ck_assert_int_eq(ddp_file_mkdirs(in_top("a"), 0700, &error), DDP_ERR_FILE);
 	ck_assert_ptr_nonnull(strstr(error.text, in_top("a")));
@@ -469,63 +475,68 @@ TEST(test_mkdirs)
 	ck_assert_int_eq(ddp_file_mkdirs(path, 0700, &error), DDP_ERR_FILE);
 }
 
-/* --- The way to a directory ---------------------------------------------------------------- */
+/* --- Permissions along a path --------------------------------------------------------------- */
 
-enum { STRANGER = 4711 };
+enum { OTHER = 4711 };
 
-/* On the way to a/two: a is a directory, or a link to d, of such an owner, group and mode. */
+/*
+ * The path a/e: a is a directory with this owner, group and mode, or a link to the directory d with
+ * them.
+ */
 static const struct {
 	const char *name;
-	const char *
-		link; /* a leads there; owner, group and mode are d's, unless they are the link's */
+	const char *link; /* target of the link a; NULL: a is a directory */
 	uid_t owner;
 	gid_t group;
 	mode_t mode;
 	bool of_link;
-	const char *refused; /* NULL: the way may be gone */
-} ways[] = {
-	{"one's own", .mode = 0755},
-	{"search alone", .mode = 0711},
-	{"sticky", .mode = 01777},
-	{"sticky, for a group", .group = STRANGER, .mode = 01775},
-	{"a group of the user's own name, as a mask of an access list", .mode = 0775,
+	const char *refused; /* expected error; NULL: the path is accepted */
+} path_rows[] = {
+	{"own directory", .mode = 0755},
+	{"only search permission for others", .mode = 0711},
+	{"sticky, writable for everybody", .mode = 01777},
+	{"sticky, writable for a group", .group = OTHER, .mode = 01775},
+	{"writable for the user's group, as with an access list's mask", .mode = 0775,
 	 .refused = "a is writable for group 0"},
-	{"everybody's", .mode = 0777, .refused = "a is writable for everybody"},
-	{"a group's", .group = STRANGER, .mode = 0775, .refused = "a is writable for group 4711"},
-	{"a stranger's", .owner = STRANGER, .mode = 0755, .refused = "a belongs to user 4711"},
-	{"a stranger's, sticky", .owner = STRANGER, .mode = 01777,
+	{"writable for everybody", .mode = 0777, .refused = "a is writable for everybody"},
+	{"writable for another group", .group = OTHER, .mode = 0775,
+	 .refused = "a is writable for group 4711"},
+	{"another user's", .owner = OTHER, .mode = 0755, .refused = "a belongs to user 4711"},
+	{"another user's, sticky", .owner = OTHER, .mode = 01777,
 	 .refused = "belongs to user 4711"},
-	{"one's own link", "d", .mode = 0755},
-	{"one's own link, up and down", "d/../d/.", .mode = 0755},
-	{"a link to a stranger's", "d", .owner = STRANGER, .mode = 0755,
+	{"own link", "d", .mode = 0755},
+	{"own link with dots", "d/../d/.", .mode = 0755},
+	{"a link to another user's directory", "d", .owner = OTHER, .mode = 0755,
 	 .refused = "d belongs to user 4711"},
-	{"a link to everybody's", "d", .mode = 0777, .refused = "d is writable for everybody"},
-	{"a stranger's link", "d", .owner = STRANGER, .mode = 0755, .of_link = true,
+	{"a link to a directory that is writable for everybody", "d", .mode = 0777,
+	 .refused = "d is writable for everybody"},
+	{"another user's link", "d", .owner = OTHER, .mode = 0755, .of_link = true,
 	 .refused = "a is a symbolic link of user 4711"},
 	{"a link to itself", "a", .mode = 0755, .refused = "Too many levels"},
-	{"a link to nowhere", "b", .mode = 0755, .refused = "b: No such file"},
+	{"a dangling link", "b", .mode = 0755, .refused = "b: No such file"},
 };
 
-TEST_ROWS(test_way, ways)
+TEST_ROWS(test_path_permissions, path_rows)
 {
 	struct ddp_walk walk = {.make = false};
-	const char *name = ways[_i].name, *real = ways[_i].link ? "d" : "a";
-	bool link_alone = ways[_i].of_link;
+	const char *name = path_rows[_i].name, *real = path_rows[_i].link ? "d" : "a";
+	bool link_alone = path_rows[_i].of_link;
 	int fd;
 
 	if (geteuid() != 0)
-		return; /* who has a directory for others to own? */
+		return; /* only root can create directories of other users */
 	ck_assert_int_eq(mkdir(in_top(real), 0755), 0);
-	if (ways[_i].link)
-		ck_assert_int_eq(symlink(ways[_i].link, in_top("a")), 0);
-	ck_assert_int_eq(lchown(in_top(link_alone ? "a" : real), ways[_i].owner, ways[_i].group),
+	if (path_rows[_i].link)
+		ck_assert_int_eq(symlink(path_rows[_i].link, in_top("a")), 0);
+	ck_assert_int_eq(lchown(in_top(link_alone ? "a" : real), path_rows[_i].owner,
+				path_rows[_i].group),
 			 0);
-	ck_assert_int_eq(chmod(in_top(real), ways[_i].mode), 0);
-	ck_assert_int_eq(mkdir(in_top(ways[_i].link ? "d/e" : "a/e"), 0700), 0);
+	ck_assert_int_eq(chmod(in_top(real), path_rows[_i].mode), 0);
+	ck_assert_int_eq(mkdir(in_top(path_rows[_i].link ? "d/e" : "a/e"), 0700), 0);
 	fd = ddp_walk_open(&walk, in_top("a/e"));
-	if (ways[_i].refused) {
-		ck_assert_msg(fd < 0, "%s: is let through", name);
-		UNIT_SAYS(name, walk.why, ways[_i].refused);
+	if (path_rows[_i].refused) {
+		ck_assert_msg(fd < 0, "%s: was accepted", name);
+		UNIT_SAYS(name, walk.why, path_rows[_i].refused);
 	} else {
 		ck_assert_msg(fd >= 0, "%s: %s", name, walk.why);
 		ck_assert_int_eq(fchdir(fd), 0);
@@ -535,8 +546,8 @@ TEST_ROWS(test_way, ways)
 	(void)rmdir(in_top("a/e"));
 }
 
-/* What is missing is made, and goes again where the rest cannot be. */
-TEST(test_way_made)
+/* Missing directories are created, and removed again if the path cannot be completed. */
+TEST(test_missing_directories)
 {
 	struct ddp_walk walk = {.make = true}, again = {.make = true};
 	char path[PATH_MAX];

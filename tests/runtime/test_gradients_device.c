@@ -307,7 +307,7 @@ static int body_lost(int rank)
 	/* What waits for it is ended by the first call that gives something back. */
 	(void)ddp_device_free(ddp, NULL);
 	while (!host_stream_idle(device.streams[0]))
-		host_rest(100);
+		host_sleep(100);
 	ddp_exit(ddp);
 	return 0;
 }

@@ -338,39 +338,39 @@ static void body_mixture(struct member *member)
 }
 
 static const struct {
-	enum way way;
+	enum member_kind kind;
 	int size;
 } worlds[] = {
 	{THREADS, 5}, {PROCESSES, 4}, {THREADS, 1}, {THREADS, 8}, {PROCESSES, 2}, {PROCESSES, 7},
 };
 
 /* Returns false, where forking does not go with the sanitizer. */
-static bool possible(enum way way)
+static bool possible(enum member_kind kind)
 {
-	if (way == CONTAINERS && !MEMBERS_THREADS_ONLY && !has_containers()) {
+	if (kind == CONTAINERS && !MEMBERS_THREADS_ONLY && !has_containers()) {
 		printf("no containers: this user may make no namespaces\n");
 		return false;
 	}
-	return way == THREADS || !MEMBERS_THREADS_ONLY;
+	return kind == THREADS || !MEMBERS_THREADS_ONLY;
 }
 
 TEST_LOOP(test_lengths, 0, unit_rows(2, ROWS(worlds)))
 {
-	if (possible(worlds[_i].way))
-		board_free(members_run(worlds[_i].way, worlds[_i].size, PLENTY, body_lengths));
+	if (possible(worlds[_i].kind))
+		board_free(members_run(worlds[_i].kind, worlds[_i].size, PLENTY, body_lengths));
 }
 
 TEST_LOOP(test_uneven, 0, unit_rows(2, ROWS(worlds)))
 {
-	if (possible(worlds[_i].way))
-		board_free(members_run(worlds[_i].way, worlds[_i].size, PLENTY, body_uneven));
+	if (possible(worlds[_i].kind))
+		board_free(members_run(worlds[_i].kind, worlds[_i].size, PLENTY, body_uneven));
 }
 
 TEST_LOOP(test_mixture, 0, unit_rows(2, ROWS(worlds)))
 {
 	mixture = unit_seed(1);
-	if (possible(worlds[_i].way))
-		board_free(members_run(worlds[_i].way, worlds[_i].size, PLENTY, body_mixture));
+	if (possible(worlds[_i].kind))
+		board_free(members_run(worlds[_i].kind, worlds[_i].size, PLENTY, body_mixture));
 }
 
 /* --- Two halves of a vector that fits no lane ------------------------------------------------ */
@@ -453,8 +453,8 @@ static void body_wrap(struct member *member)
 
 TEST_LOOP(test_wrap, 0, unit_rows(2, ROWS(worlds)))
 {
-	if (possible(worlds[_i].way))
-		board_free(members_run(worlds[_i].way, worlds[_i].size, PLENTY, body_wrap));
+	if (possible(worlds[_i].kind))
+		board_free(members_run(worlds[_i].kind, worlds[_i].size, PLENTY, body_wrap));
 }
 
 /* --- Members that disagree ------------------------------------------------------------------- */
@@ -534,11 +534,11 @@ TEST_LOOP(test_disagree, 0, 2 * ROWS(disagreements))
 	struct board *board;
 
 	row = _i / 2;
-	if (!possible((enum way)(_i % 2)))
+	if (!possible((enum member_kind)(_i % 2)))
 		return;
 	snprintf(odd, sizeof(odd), "calls %s", disagreements[row].odd);
 	snprintf(even, sizeof(even), "calls %s", disagreements[row].even);
-	board = members_run((enum way)(_i % 2), 3, PLENTY, body_disagree);
+	board = members_run((enum member_kind)(_i % 2), 3, PLENTY, body_disagree);
 	unit_pieces(name, board->errors[0].text, pieces);
 	for (int m = 1; m < 3; m++)
 		unit_text(name, "text of another member", board->errors[m].text,
@@ -590,11 +590,11 @@ TEST_LOOP(test_late, 0, 2)
 {
 	struct board *board;
 
-	if (!possible((enum way)_i))
+	if (!possible((enum member_kind)_i))
 		return;
-	board = members_run((enum way)_i, 4, PLENTY, body_late);
+	board = members_run((enum member_kind)_i, 4, PLENTY, body_late);
 	for (int m = 0; m < 4; m++)
-		unit_text(way_names[_i], "text", board->errors[m].text,
+		unit_text(member_kind_names[_i], "text", board->errors[m].text,
 			  "ranks 11, 13 on n2 did not arrive in all-reduce #17 in 500 s (2 of 4 "
 			  "did)");
 	board_free(board);
@@ -699,24 +699,24 @@ static void body_lost(struct member *member)
 TEST_LOOP(test_lost, 0, 9)
 {
 	static const char *const names[] = {"killed", "exited", "left"};
-	enum way way = _i < 3 ? PROCESSES : CONTAINERS;
+	enum member_kind kind = _i < 3 ? PROCESSES : CONTAINERS;
 	char text[256];
 	struct board *board;
 
 	row = _i % 3;
-	if (!possible(way))
+	if (!possible(kind))
 		return;
 	members_missing = _i < 6 ? 0 : SYS_pidfd_open;
-	if (way == CONTAINERS)
+	if (kind == CONTAINERS)
 		unit_directory(members_directory, sizeof(members_directory));
-	board = members_run(way, 3, PLENTY, body_lost);
+	board = members_run(kind, 3, PLENTY, body_lost);
 	snprintf(text, sizeof(text),
 		 "rank 11 on n2 (pid %d) %s: it did not arrive in all-gather #17", board->pids[1],
 		 row == 2 ? "has left" : "is gone");
 	unit_text(names[row], "text", board->errors[0].text, text);
 	unit_text(names[row], "text of another", board->errors[2].text, text);
 	board_free(board);
-	if (way == CONTAINERS)
+	if (kind == CONTAINERS)
 		ck_assert_int_eq(rmdir(members_directory), 0);
 }
 
@@ -911,8 +911,8 @@ static void body_abort(struct member *member)
 
 TEST_LOOP(test_abort, 0, 2)
 {
-	if (possible((enum way)_i))
-		board_free(members_run((enum way)_i, 3, PLENTY, body_abort));
+	if (possible((enum member_kind)_i))
+		board_free(members_run((enum member_kind)_i, 3, PLENTY, body_abort));
 }
 
 /* --- What else ends a wait --------------------------------------------------------------------- */
@@ -1075,8 +1075,8 @@ static void body_regions(struct member *member)
 
 TEST_LOOP(test_regions, 0, 2)
 {
-	if (possible((enum way)_i))
-		board_free(members_run((enum way)_i, 3, PLENTY, body_regions));
+	if (possible((enum member_kind)_i))
+		board_free(members_run((enum member_kind)_i, 3, PLENTY, body_regions));
 }
 
 /* --- Containers -------------------------------------------------------------------------------- */
@@ -1111,7 +1111,7 @@ static struct board *containers_fail(const char *pieces)
 	for (int m = 0; m < 2; m++)
 		members[m] = (struct member){.index = m,
 					     .size = 2,
-					     .way = CONTAINERS,
+					     .kind = CONTAINERS,
 					     .board = board,
 					     .watch = ddp_watch_start(2, NULL, NULL)};
 	member_processes(members, 2);

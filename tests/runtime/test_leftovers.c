@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ranks find where they meet: earlier attempts, other jobs, strange files, no directory, no
- * room.
+ * test_leftovers.c - a rendezvous directory with the files of earlier attempts or other jobs, with
+ * foreign files, with wrong permissions, or on a full file system
  */
 #include "config.h"
 
@@ -20,7 +20,7 @@
 #include "crowd.h"
 #include "store/attempt.h"
 
-/* --- What earlier attempts left --------------------------------------------------------- */
+/* --- Files of earlier attempts -------------------------------------------------------------- */
 
 static void die_at_fence(struct rank *rank)
 {
@@ -30,7 +30,7 @@ static void die_at_fence(struct rank *rank)
 	raise(SIGKILL);
 }
 
-static void wait_at_second(struct rank *rank)
+static void wait_in_second_fence(struct rank *rank)
 {
 	if (open_rank(rank) && meet(rank, 0) && put_values(rank, 1))
 		ddp_store_fence(rank->store, &rank->watch, NULL);
@@ -43,74 +43,74 @@ static void leave_nothing(const char *directory)
 
 static void leave_open(const char *directory)
 {
-	begin_ranks(directory, false, 0, 1, 4, die_open);
-	end(0, 1);
+	start_ranks(directory, false, 0, 1, 4, die_open);
+	wait_ranks(0, 1);
 }
 
-/* Killed while waiting, so that nothing is given up. */
+/* Kills waiting ranks, so that they cannot abort. */
 static void kill_ranks(int first, int count)
 {
 	for (int i = first; i < first + count; i++)
 		kill(reports[i].process, SIGKILL);
-	end(first, count);
+	wait_ranks(first, count);
 }
 
 static void leave_records(const char *directory)
 {
-	begin_ranks(directory, false, 0, 3, 4, meet_once);
-	milliseconds(60);
+	start_ranks(directory, false, 0, 3, 4, meet_once);
+	sleep_ms(60);
 	kill_ranks(0, 3);
 }
 
 static void leave_table(const char *directory)
 {
-	begin_ranks(directory, false, 0, 4, 4, die_after_one);
-	end(0, 4);
+	start_ranks(directory, false, 0, 4, 4, die_after_one);
+	wait_ranks(0, 4);
 }
 
 static void leave_second_fence(const char *directory)
 {
-	begin_ranks(directory, false, 0, 3, 4, wait_at_second);
-	begin_ranks(directory, false, 3, 1, 4, die_after_one);
+	start_ranks(directory, false, 0, 3, 4, wait_in_second_fence);
+	start_ranks(directory, false, 3, 1, 4, die_after_one);
 	for (int i = 0; i < 4; i++)
 		wait_for_stage(i, 1);
-	milliseconds(20);
+	sleep_ms(20);
 	kill_ranks(0, 4);
 }
 
 static void leave_abort(const char *directory)
 {
-	begin_ranks(directory, false, 0, 3, 4, die_at_fence);
-	end(0, 3);
+	start_ranks(directory, false, 0, 3, 4, die_at_fence);
+	wait_ranks(0, 3);
 }
 
-/* What lies there when the disk filled up, or a kill came in the middle of a write. */
-static void leave_halves(const char *directory)
+/* Files that remain after the disk filled up or a rank was killed during a write. */
+static void leave_incomplete_files(const char *directory)
 {
 	char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/00000000000000aa.new", directory);
 	ck_assert_int_eq(ddp_file_mkdirs(path, 0700, NULL), 0);
-	touch(path, "hello.tmp.17");
+	create_file(path, "hello.tmp.17");
 	snprintf(path, sizeof(path), "%s/00000000000000bb.ranks", directory);
 	ck_assert_int_eq(ddp_file_mkdirs(path, 0700, NULL), 0);
-	touch(path, "hello");
-	touch(path, "0.1.tmp.17");
-	touch(path, "0.1");
-	touch(directory, "00000000000000bb.table.0.tmp.17");
-	touch(directory, "00000000000000cc.table.0");
-	touch(directory, "00000000000000cc.abort");
-	touch(directory, "00000000000000dd.abort.3");
-	touch(directory, "00000000000000ee.socket");
-	milliseconds(20); /* so that it is older than the next attempt */
+	create_file(path, "hello");
+	create_file(path, "0.1.tmp.17");
+	create_file(path, "0.1");
+	create_file(directory, "00000000000000bb.table.0.tmp.17");
+	create_file(directory, "00000000000000cc.table.0");
+	create_file(directory, "00000000000000cc.abort");
+	create_file(directory, "00000000000000dd.abort.3");
+	create_file(directory, "00000000000000ee.socket");
+	sleep_ms(20); /* older than the next attempt */
 }
 
 static void (*const leftovers[])(const char *) = {
-	leave_nothing, leave_open,	   leave_records, leave_table,
-	leave_abort,   leave_second_fence, leave_halves,
+	leave_nothing, leave_open,	   leave_records,	   leave_table,
+	leave_abort,   leave_second_fence, leave_incomplete_files,
 };
 
-/* _i: which leftover; and whether rank 0 comes first, or last. */
+/* _i: index of the leftover, times 2, plus 1 if rank 0 starts last */
 TEST_LOOP(test_leftovers, 0, 2 * ROWS(leftovers))
 {
 	const char *directory = fresh_directory();
@@ -119,14 +119,14 @@ TEST_LOOP(test_leftovers, 0, 2 * ROWS(leftovers))
 	leftovers[_i / 2](directory);
 	memset(reports, 0, RANKS * sizeof(*reports));
 	if (last) {
-		begin_ranks(directory, false, 1, 3, 4, meet_twice);
-		milliseconds(60);
+		start_ranks(directory, false, 1, 3, 4, meet_twice);
+		sleep_ms(60);
 	}
-	begin_ranks(directory, false, 0, 1, 4, meet_twice);
+	start_ranks(directory, false, 0, 1, 4, meet_twice);
 	if (!last)
-		begin_ranks(directory, false, 1, 3, 4, meet_twice);
-	end(0, 4);
-	succeeded(0, 4, 2);
+		start_ranks(directory, false, 1, 3, 4, meet_twice);
+	wait_ranks(0, 4);
+	expect_success(0, 4, 2);
 	ck_assert_int_eq(unit_entries(directory), -1);
 }
 
@@ -135,27 +135,30 @@ static void meet_before_a_socket(struct rank *rank)
 	bool well = open_rank(rank) && meet(rank, 0);
 
 	if (rank->identity.rank == 1)
-		touch(rank->identity.directory, "00000000000000ee.socket");
+		create_file(rank->identity.directory, "00000000000000ee.socket");
 	well = well && meet(rank, 1);
 	ddp_store_close(rank->store, well);
 }
 
-/* The next world's ranks may have one already. */
+/*
+ * A socket that another rank has created in the directory is not removed, because it may be the
+ * next world's.
+ */
 TEST(test_socket_of_the_next_world_stays)
 {
 	const char *directory = fresh_directory();
 
-	begin_ranks(directory, false, 0, 3, 3, meet_before_a_socket);
-	end(0, 3);
-	succeeded(0, 3, 2);
+	start_ranks(directory, false, 0, 3, 3, meet_before_a_socket);
+	wait_ranks(0, 3);
+	expect_success(0, 3, 2);
 	ck_assert_int_eq(unit_entries(directory), 1);
 }
 
 /*
- * File times are the nodes', as on Lustre, and the clock of the node of an aborted attempt's rank 0 is an hour ahead: new
- * ranks do not join that attempt.
+ * An aborted attempt's hello file is dated an hour ahead, because the file system uses the clock of
+ * the node, as Lustre does: new ranks do not join that attempt.
  */
-TEST(test_aborted_attempt_from_the_future_is_passed_by)
+TEST(test_aborted_attempt_dated_ahead_is_ignored)
 {
 	const struct timespec later[2] = {{.tv_sec = time(NULL) + 3600, .tv_nsec = 1},
 					  {.tv_sec = time(NULL) + 3600, .tv_nsec = 1}};
@@ -169,97 +172,100 @@ TEST(test_aborted_attempt_from_the_future_is_passed_by)
 	ddp_attempt_path(path, directory, list.attempts[0].number, ".ranks/hello");
 	ck_assert_int_eq(utimensat(AT_FDCWD, path, later, 0), 0);
 	memset(reports, 0, RANKS * sizeof(*reports));
-	begin_ranks(directory, false, 1, 2, 3, meet_once);
-	milliseconds(60);
-	begin_ranks(directory, false, 0, 1, 3, meet_once);
-	end(0, 3);
-	succeeded(0, 3, 1);
+	start_ranks(directory, false, 1, 2, 3, meet_once);
+	sleep_ms(60);
+	start_ranks(directory, false, 0, 1, 3, meet_once);
+	wait_ranks(0, 3);
+	expect_success(0, 3, 1);
 }
 
-static void begin_anew(struct rank *rank)
+static void restart_rank(struct rank *rank)
 {
 	wait_for_stage(0, 2);
 	rank->watch = ddp_watch_start(3, NULL, NULL);
 	meet_once(rank);
 }
 
-/* When the test began; 0: nobody is paused. */
+/* Start of the test; 0: no process is paused. */
 static uint64_t began;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *time);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time);
 
 /*
- * A process that is about to learn its age is paused, as by a busy host: for longer than any attempt
- * of this test is old.
+ * Pauses a process that reads its start time, as on a busy host, for longer than the age of any
+ * attempt of this test.
  */
 int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 {
 	if (clock == CLOCK_BOOTTIME && began > 0)
-		milliseconds((int)((ddp_now() - began) / 1000000) + 100);
+		sleep_ms((int)((ddp_now() - began) / 1000000) + 100);
 	return __real_clock_gettime(clock, time);
 }
 
 /*
- * A rank whose process is replaced by another one does not slip into the running attempt, _i: even
- * if it is paused where it asks which of the two is older.
+ * A new process of a rank that has ended does not join the running attempt; with _i = 1 not even if
+ * it is paused before it compares its start time with the attempt's.
  */
-TEST_LOOP(test_began_anew, 0, 2)
+TEST_LOOP(test_restarted_rank_does_not_join, 0, 2)
 {
 	const char *directory = fresh_directory();
 
 	began = _i ? ddp_now() : 0;
-	begin_ranks(directory, false, 0, 2, 3, meet_often);
-	begin_ranks(directory, false, 2, 1, 3, meet_twice);
-	end(2, 1);
+	start_ranks(directory, false, 0, 2, 3, meet_four_times);
+	start_ranks(directory, false, 2, 1, 3, meet_twice);
+	wait_ranks(2, 1);
 	memset(&reports[2], 0, sizeof(reports[2]));
-	begin_ranks(directory, false, 2, 1, 3, begin_anew);
-	end(2, 1);
-	SAID(2, "found only an earlier attempt's rank 0, process ", " on n0");
+	start_ranks(directory, false, 2, 1, 3, restart_rank);
+	wait_ranks(2, 1);
+	EXPECT_ERROR(2, "found only an earlier attempt's rank 0, process ", " on n0");
 	kill_ranks(0, 2);
 }
 
-static void take_over(struct rank *rank)
+static void start_as_other_rank_0(struct rank *rank)
 {
 	wait_for_stage(0, 1);
 	wait_for_stage(1, 1);
 	open_rank(rank);
 	while (!*reports[0].text || !*reports[1].text)
-		milliseconds(1);
+		sleep_ms(1);
 	ddp_store_close(rank->store, false);
 }
 
-/* Another rank 0 clears the directory under the feet of those that wait in it. */
-TEST(test_taken_over)
+/*
+ * A process of another job that starts as rank 0 clears the directory while ranks wait in it: these
+ * fail and name it.
+ */
+TEST(test_other_rank_0_takes_the_directory)
 {
 	const char *directory = fresh_directory();
 	struct rank other = make_rank(directory, false, 0, 3);
 
-	begin_ranks(directory, false, 0, 2, 3, wait_and_tell);
-	begin_ranks(directory, false, 2, 1, 3, die_after_one);
+	start_ranks(directory, false, 0, 2, 3, meet_twice_then_fail);
+	start_ranks(directory, false, 2, 1, 3, die_after_one);
 	other.report = &reports[3];
 	snprintf(other.identity.job, sizeof(other.identity.job), "c.2.0");
 	snprintf(other.identity.host, sizeof(other.identity.host), "n9");
-	begin(&other, take_over);
-	end(0, 4);
+	start_rank(&other, start_as_other_rank_0);
+	wait_ranks(0, 4);
 	for (int i = 0; i < 2; i++) {
 		ck_assert_int_eq(reports[i].fences, 1);
-		SAID(i, "another process (", " on n9) has started as rank 0",
-		     "do two jobs use it?");
+		EXPECT_ERROR(i, "another process (", " on n9) has started as rank 0",
+			     "do two jobs use it?");
 	}
 }
 
-/* --- A client that keeps listings --------------------------------------------------------- */
+/* --- A client that caches listings -------------------------------------------------------- */
 
 /*
- * An NFS client at its worst: files that other processes create in a directory show only when this process lists the
- * directory after it has removed a file from it.
+ * The worst case of an NFS client: files that other processes create in a directory become visible
+ * only when this process lists the directory after removing a file from it.
  */
 static struct {
 	bool on, fresh;
 	struct {
 		char path[512];
-		unsigned removals; /* from this directory */
+		unsigned removals; /* files that this process removed from it */
 		unsigned seen;	   /* removals at the last fresh listing, plus 1 */
 	} listed[8];
 	char known[64][64];
@@ -318,20 +324,20 @@ int __wrap_unlink(const char *path)
 	return __real_unlink(path);
 }
 
-TEST(test_arrivals_are_seen_though_the_listing_is_kept)
+TEST(test_arrivals_are_seen_with_cached_listings)
 {
 	const char *directory = fresh_directory();
 
 	client.on = true;
-	begin_ranks(directory, false, 1, 2, 3, meet_once);
-	milliseconds(60);
-	begin_ranks(directory, false, 0, 1, 3, meet_once);
+	start_ranks(directory, false, 1, 2, 3, meet_once);
+	sleep_ms(60);
+	start_ranks(directory, false, 0, 1, 3, meet_once);
 	client.on = false;
-	end(0, 3);
-	succeeded(0, 3, 1);
+	wait_ranks(0, 3);
+	expect_success(0, 3, 1);
 }
 
-/* End the wait once this process has removed a file from the directory of ranks. */
+/* Ends the wait once this process has removed a file from the attempt's .ranks directory. */
 static int end_after_removal(void *owner, struct ddp_error *error)
 {
 	(void)owner;
@@ -341,8 +347,11 @@ static int end_after_removal(void *owner, struct ddp_error *error)
 	return 0;
 }
 
-/* Rank 0 alone lists the directory of ranks: the size of the world does not delay its changes. */
-TEST(test_rank_0_of_a_large_world_changes_the_directory_of_ranks)
+/*
+ * Rank 0 removes a file to get a current listing in large worlds too. Only rank 0 lists this
+ * directory.
+ */
+TEST(test_rank_0_of_a_large_world_gets_a_current_listing)
 {
 	struct rank zero = make_rank(fresh_directory(), false, 0, 20000);
 
@@ -357,7 +366,7 @@ TEST(test_rank_0_of_a_large_world_changes_the_directory_of_ranks)
 
 /* --- Two jobs --------------------------------------------------------------------------- */
 
-static void begin_job(const char *directory, int first, int world, const char *job)
+static void start_job(const char *directory, int first, int world, const char *job)
 {
 	for (int i = 0; i < 3; i++) {
 		struct rank rank = make_rank(directory, false, i, 3);
@@ -366,19 +375,22 @@ static void begin_job(const char *directory, int first, int world, const char *j
 		rank.report = &reports[first + i];
 		rank.watch = ddp_watch_start(0.6, NULL, NULL);
 		snprintf(rank.identity.job, sizeof(rank.identity.job), "%s", job);
-		begin(&rank, meet_often);
+		start_rank(&rank, meet_four_times);
 	}
 }
 
-/* Different jobs are never mixed, and one of them at least is told. */
+/*
+ * Two jobs in one directory: no rank gets a value of the other job, and a job that does not fail
+ * completes all fences.
+ */
 TEST_LOOP(test_two_jobs, 0, 8)
 {
 	const char *directory = fresh_directory();
 
-	begin_job(directory, 0, 0, "c.1.0");
-	milliseconds(_i);
-	begin_job(directory, 3, 1, "c.2.0");
-	end(0, 6);
+	start_job(directory, 0, 0, "c.1.0");
+	sleep_ms(_i);
+	start_job(directory, 3, 1, "c.2.0");
+	wait_ranks(0, 6);
 	for (int i = 0; i < 6; i++)
 		ck_assert_msg(!reports[i].mixed, "rank %d of job %d got the other's", i % 3, i / 3);
 	for (int i = 0; i < 6; i += 3)
@@ -387,16 +399,16 @@ TEST_LOOP(test_two_jobs, 0, 8)
 }
 
 /*
- * One world launched twice at once, and nothing tells the two apart: whoever is well has met as
- * one world, each rank once, in which all that are well agree on who was there.
+ * The same world started twice at the same time, indistinguishably: the ranks that succeed have met
+ * as one world, with one process per rank, and agree about which process that is.
  */
-TEST_LOOP(test_twice_at_once, 0, 4)
+TEST_LOOP(test_same_world_started_twice, 0, 4)
 {
 	const char *directory = fresh_directory();
 
-	begin_job(directory, 0, 0, "c.1.0");
-	begin_job(directory, 3, 1, "c.1.0");
-	end(0, 6);
+	start_job(directory, 0, 0, "c.1.0");
+	start_job(directory, 3, 1, "c.1.0");
+	wait_ranks(0, 6);
 	for (int i = 0; i < 6; i++) {
 		const struct report *mine = &reports[i];
 
@@ -415,7 +427,7 @@ TEST_LOOP(test_twice_at_once, 0, 4)
 	}
 }
 
-/* --- Those who do not fit --------------------------------------------------------------- */
+/* --- Foreign files and records ---------------------------------------------------------- */
 
 TEST(test_foreign_files)
 {
@@ -432,18 +444,18 @@ TEST(test_foreign_files)
 
 	ck_assert_int_eq(ddp_file_mkdirs(directory, 0700, NULL), 0);
 	for (int i = 0; i < ROWS(names); i++)
-		touch(directory, names[i]);
+		create_file(directory, names[i]);
 	snprintf(path, sizeof(path), "%s/0123456789abcdef.d", directory);
 	ck_assert_int_eq(mkdir(path, 0700), 0);
-	touch(path, "notes");
-	begin_ranks(directory, false, 0, 3, 3, meet_twice);
-	end(0, 3);
-	succeeded(0, 3, 2);
+	create_file(path, "notes");
+	start_ranks(directory, false, 0, 3, 3, meet_twice);
+	wait_ranks(0, 3);
+	expect_success(0, 3, 2);
 	ck_assert_int_eq(unit_entries(directory), ROWS(names) + 1);
 	ck_assert_int_eq(unit_entries(path), 1);
 }
 
-TEST_LOOP(test_size, 0, 2)
+TEST_LOOP(test_different_world_sizes, 0, 2)
 {
 	static const struct {
 		int rank;
@@ -452,14 +464,14 @@ TEST_LOOP(test_size, 0, 2)
 		    {6, "rank 6 on n6 says the world has 8 ranks, rank 0 on n0 says 3"}};
 	const char *directory = fresh_directory();
 
-	begin_ranks(directory, false, 0, 1, 3, meet_once);
-	begin_ranks(directory, false, 2, 1, 3, meet_once);
+	start_ranks(directory, false, 0, 1, 3, meet_once);
+	start_ranks(directory, false, 2, 1, 3, meet_once);
 	wait_for_record(directory, 2);
-	begin_ranks(directory, false, rows[_i].rank, 1, 8, meet_once);
-	end(0, RANKS);
-	SAID(0, rows[_i].text);
-	SAID(2, rows[_i].text);
-	SAID(rows[_i].rank, rows[_i].text);
+	start_ranks(directory, false, rows[_i].rank, 1, 8, meet_once);
+	wait_ranks(0, RANKS);
+	EXPECT_ERROR(0, rows[_i].text);
+	EXPECT_ERROR(2, rows[_i].text);
+	EXPECT_ERROR(rows[_i].rank, rows[_i].text);
 	ck_assert_int_eq(reports[0].status, DDP_ERR_MISMATCH);
 	ck_assert_int_eq(reports[2].status, DDP_ERR_ABORTED);
 }
@@ -467,9 +479,9 @@ TEST_LOOP(test_size, 0, 2)
 static const struct {
 	const char *name;
 	int status;
-	struct ddp_record record; /* differs in this from a good one */
+	struct ddp_record record; /* members that differ from a correct record */
 	const char *pieces;
-} forged[] = {
+} wrong_records[] = {
 	{"release",
 	 DDP_ERR_MISMATCH,
 	 {.release = "9.9.9"},
@@ -482,13 +494,13 @@ static const struct {
 	{"rank", DDP_ERR_FORMAT, {.rank = 2}, ".ranks/0.1: not the record of rank 1"},
 };
 
-TEST_ROWS(test_forged, forged)
+TEST_ROWS(test_wrong_record, wrong_records)
 {
 	const char *directory = fresh_directory();
 	struct rank zero = make_rank(directory, false, 0, 2),
 		    one = make_rank(directory, false, 1, 2);
 	struct ddp_record record;
-	const struct ddp_record *want = &forged[_i].record;
+	const struct ddp_record *want = &wrong_records[_i].record;
 	struct ddp_attempts list;
 
 	ck_assert(open_rank(&zero));
@@ -503,9 +515,10 @@ TEST_ROWS(test_forged, forged)
 	record.attempt = want->attempt;
 	record.fence = want->fence;
 	ck_assert(put_record(&one, list.attempts[0].number, record));
-	ck_assert_int_eq(ddp_store_fence(zero.store, &zero.watch, &zero.error), forged[_i].status);
-	unit_has(forged[_i].name, zero.error.text, forged[_i].pieces);
-	/* A rank that joined by then is told. */
+	ck_assert_int_eq(ddp_store_fence(zero.store, &zero.watch, &zero.error),
+			 wrong_records[_i].status);
+	unit_has(wrong_records[_i].name, zero.error.text, wrong_records[_i].pieces);
+	/* The attempt is marked as aborted, so that ranks that have joined it fail too. */
 	ck_assert_int_eq(ddp_attempts_list(directory, &list, NULL), 0);
 	ck_assert(list.attempts[0].aborted);
 	ddp_store_close(zero.store, false);
@@ -534,14 +547,14 @@ TEST_LOOP(test_directory, 0, 7)
 	if (_i == 0)
 		ck_assert_int_eq(symlink(base, directory), 0);
 	if (_i == 2)
-		touch(parent, strrchr(directory, '/') + 1);
+		create_file(parent, strrchr(directory, '/') + 1);
 	if (_i == 1 || _i == 4)
 		ck_assert_int_eq(mkdir(directory, 0700), 0);
 	if (_i == 1)
 		ck_assert_int_eq(chmod(directory, 0770), 0);
 	rank.identity.own = _i == 3;
 	if (_i >= 4 && chown(_i == 4 ? directory : parent, _i == 6 ? geteuid() : 4711, 4711) < 0)
-		return; /* not root: there is nobody else whose it could be */
+		return; /* only root can give the directory to another user */
 	if (_i == 6)
 		ck_assert_int_eq(chmod(parent, 0770), 0);
 	ck_assert_msg(!open_rank(&rank), "%s", rows[_i].name);
@@ -549,29 +562,32 @@ TEST_LOOP(test_directory, 0, 7)
 	UNIT_SAYS(rows[_i].name, rank.error.text, rows[_i].text, _i < 5 ? directory : parent);
 }
 
-TEST_LOOP(test_removed, 0, 2)
+TEST_LOOP(test_directory_removed, 0, 2)
 {
 	const char *directory = fresh_directory();
 
-	begin_ranks(directory, _i, 0, 0, 3, NULL);
+	start_ranks(directory, _i, 0, 0, 3, NULL);
 	if (_i)
 		ck_assert_int_eq(ddp_file_mkdirs(directory, 0700, NULL), 0);
-	begin_ranks(directory, _i, 0, 2, 3, wait_and_tell);
-	begin_ranks(directory, _i, 2, 1, 3, die_after_one);
+	start_ranks(directory, _i, 0, 2, 3, meet_twice_then_fail);
+	start_ranks(directory, _i, 2, 1, 3, die_after_one);
 	for (int i = 0; i < 3; i++)
 		wait_for_stage(i, 1);
-	milliseconds(20);
+	sleep_ms(20);
 	for (int i = 0; i < 3; i++)
 		unit_remove(directory);
-	end(0, 3);
+	wait_ranks(0, 3);
 	for (int i = 0; i < 2; i++) {
 		ck_assert_int_eq(reports[i].status, DDP_ERR_FILE);
-		SAID(i, "was removed while the ranks were using it", directory);
+		EXPECT_ERROR(i, "was removed while the ranks were using it", directory);
 	}
 }
 
-/* A file system of our own with little room, where that is allowed. */
-static bool mount_small(const char *path)
+/*
+ * Mounts a file system of 64 KiB at [path] in a private namespace. Returns false if that is not
+ * permitted.
+ */
+static bool mount_64_kib(const char *path)
 {
 	uid_t user = getuid();
 	char map[64];
@@ -590,8 +606,11 @@ static bool mount_small(const char *path)
 	return mount("tmpfs", path, "tmpfs", 0, "size=64k,mode=700") == 0;
 }
 
-/* What it has to give does not fit. */
-static void fill_disk(struct rank *rank)
+/*
+ * Puts a value that does not fit on the disk, or, without a mount, exceeds the process's file size
+ * limit.
+ */
+static void put_too_much(struct rank *rank)
 {
 	static uint8_t much[65000];
 	struct rlimit limit = {4096, 4096};
@@ -608,7 +627,10 @@ static void fill_disk(struct rank *rank)
 	ddp_store_close(rank->store, false);
 }
 
-/* _i is the rank that has too much; the limit of a process does where mounting is forbidden. */
+/*
+ * Rank _i puts too much. If mounting is not permitted, a file size limit takes the place of the
+ * full file system.
+ */
 TEST_LOOP(test_full_disk, 0, 3)
 {
 	const char *directory = fresh_directory();
@@ -616,24 +638,24 @@ TEST_LOOP(test_full_disk, 0, 3)
 	bool mounted;
 
 	ck_assert_int_eq(ddp_file_mkdirs(directory, 0700, NULL), 0);
-	mounted = mount_small(directory);
+	mounted = mount_64_kib(directory);
 	for (int i = 1; i < 3; i++)
-		begin_ranks(directory, true, (_i + i) % 3, 1, 3, meet_once);
+		start_ranks(directory, true, (_i + i) % 3, 1, 3, meet_once);
 	for (int i = 1; i < 3 && _i > 0; i++)
 		wait_for_record(directory, (_i + i) % 3);
 	rank = make_rank(directory, true, _i, 3);
 	rank.world = !mounted;
-	begin(&rank, fill_disk);
-	end(0, 3);
-	SAID(_i, mounted ? "No space left on device" : "File too large", directory);
+	start_rank(&rank, put_too_much);
+	wait_ranks(0, 3);
+	EXPECT_ERROR(_i, mounted ? "No space left on device" : "File too large", directory);
 	ck_assert_int_eq(reports[_i].status, DDP_ERR_FILE);
 	for (int i = 0; i < 3; i++)
 		if (i != _i) {
-			/* It may have met the full disk itself. */
+			/* its own write may have failed too */
 			ck_assert_msg(reports[i].status == DDP_ERR_ABORTED ||
 					      reports[i].status == DDP_ERR_FILE,
 				      "rank %d: %s", i, reports[i].text);
-			SAID(i, directory);
+			EXPECT_ERROR(i, directory);
 		}
 	if (mounted)
 		umount2(directory, MNT_DETACH);
@@ -644,14 +666,14 @@ TEST(test_read_only)
 	const char *directory = fresh_directory();
 
 	ck_assert_int_eq(ddp_file_mkdirs(directory, 0700, NULL), 0);
-	if (!mount_small(directory))
+	if (!mount_64_kib(directory))
 		return;
 	ck_assert_int_eq(
 		mount("tmpfs", directory, "tmpfs", MS_REMOUNT | MS_RDONLY, "size=64k,mode=700"), 0);
-	begin_ranks(directory, true, 0, 1, 2, meet_once);
-	end(0, 1);
+	start_ranks(directory, true, 0, 1, 2, meet_once);
+	wait_ranks(0, 1);
 	ck_assert_int_eq(reports[0].status, DDP_ERR_FILE);
-	SAID(0, "Read-only file system", directory);
+	EXPECT_ERROR(0, "Read-only file system", directory);
 	umount2(directory, MNT_DETACH);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ranks write: records, names, tables; and that damage is seen.
+ * test_record.c - file names, records and tables of the rendezvous, and the detection of damaged
+ * ones
  */
 #include "config.h"
 
@@ -13,7 +14,7 @@
 #include "crowd.h"
 #include "store/attempt.h"
 
-/* --- Pure parts ------------------------------------------------------------------------- */
+/* --- Names and records -------------------------------------------------------------------- */
 
 static const struct {
 	const char *name;
@@ -59,7 +60,7 @@ TEST_ROWS(test_names, names)
 		ck_assert_uint_eq(fence, names[_i].fence);
 }
 
-/* A rendezvous whose path is as long as allowed has space for the temporary of a rank's record. */
+/* A rendezvous path of the maximum length leaves space for a rank's temporary file. */
 TEST(test_longest_name)
 {
 	ck_assert_uint_le(sizeof("/0123456789abcdef.ranks/4294967295.4294967295"
@@ -101,7 +102,7 @@ TEST_ROWS(test_rank_names, rank_names)
 	ck_assert_uint_eq(rank, rank_names[_i].rank);
 }
 
-/* A record with two values. Returns its bytes. */
+/* Encodes a record with two values. Returns its size. */
 static size_t make_record(uint8_t data[512], uint32_t rank, uint64_t attempt, uint64_t process)
 {
 	struct ddp_record record = {.format = DDP_RECORD_FORMAT,
@@ -149,7 +150,7 @@ TEST(test_record)
 	ck_assert_mem_eq(host, "10.0.0.1:9", 10);
 }
 
-/* Every single bit counts. */
+/* A record with one inverted bit, or without its last bytes, is rejected. */
 TEST(test_record_flips)
 {
 	uint8_t data[512];
@@ -167,7 +168,7 @@ TEST(test_record_flips)
 			      "%zu bytes", less);
 }
 
-/* Another release may have other bodies: it is named, and not called damaged. */
+/* A record of another release is reported as such, not as damaged. */
 TEST(test_record_release)
 {
 	uint8_t data[512];
@@ -249,7 +250,7 @@ static const struct ddp_record table_mine = {.format = DDP_RECORD_FORMAT,
 					     .release = PACKAGE_VERSION,
 					     .host = "n1"};
 
-/* The table of three ranks, in [path]. */
+/* Writes a table of three ranks to [path]. */
 static void make_table(const char *path)
 {
 	uint8_t records[3][512];
@@ -266,7 +267,10 @@ static void make_table(const char *path)
 	free(whole.iov_base);
 }
 
-/* Whether [path] gives what was put, or an error. */
+/*
+ * Reads the table [path]: each rank's record must be complete and correct, or refused. Counts
+ * refused ones.
+ */
 static void check_table(const char *path, const char *row, size_t at, int *refused)
 {
 	struct ddp_table *table;

@@ -241,7 +241,7 @@ static int body_give_up(int rank)
 		ddp_abort(ddp, "the disk is full");
 	RANK_CHECK(ddp_device_all_reduce(ddp, memory, memory, 1000, DDP_F32, DDP_SUM, stream) < 0);
 	while (!host_stream_idle(stream))
-		host_rest(100);
+		host_sleep(100);
 	gpus_stream_close(stream);
 	if (rank != victim)
 		RANK_CHECK(strstr(ddp_error(ddp), "the disk is full"));
