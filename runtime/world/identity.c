@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * identity.c - who am I: by srun --ddp, a plain srun, torchrun, or alone
+ * identity.c - find rank, size, node and device from srun --ddp, plain srun or torchrun, or run as
+ * a single rank
  *
- * A batch script has a job and SLURM_PROCID=0, but no SLURM_STEP_ID, or, from Slurm 26.05 on, a negative
- * one. What a task starts, be it a step or another job, inherits all of the task's variables, those of
- * --ddp too.
+ * In a batch script SLURM_PROCID is 0, and SLURM_STEP_ID is unset or, since Slurm 26.05, negative.
+ * A step or job that a task starts inherits all variables of the task, those of --ddp too.
  */
 #include "config.h"
 
@@ -16,11 +16,11 @@
 #include "contract.h"
 #include "variables.h"
 
-/* --- Slurm's job and step ---------------------------------------------------------------- */
+/* --- Slurm's job and step ------------------------------------------------------------------ */
 
-#define LEFTOVER "SLURM_DDP_STEP" /* what the plugin in srun tells the plugin on the nodes */
+#define STEP_VARIABLE "SLURM_DDP_STEP" /* set by srun's plugin, removed by the plugin on the node */
 
-/* Steps above are batch scripts, interactive shells and the like. */
+/* Higher step numbers mean batch scripts, interactive shells and the like. */
 #define LAST_ORDINARY_STEP INT64_C(0xfffffff0)
 
 static const char group_prefix[] = "SLURM_JOB_ID_HET_GROUP_";
@@ -30,7 +30,7 @@ static bool is_text(const char *value, const char *text, size_t length)
 	return value && strlen(value) == length && strncmp(value, text, length) == 0;
 }
 
-/* Whether [text] is the job's number, or that of a component of it. */
+/* Whether [text] is the number of the job, or of one component of a heterogeneous job. */
 static bool is_job(char *const *env, const char *text, size_t length)
 {
 	if (is_text(ddp_variable_get(env, "SLURM_JOB_ID"), text, length))
@@ -45,7 +45,7 @@ static bool is_job(char *const *env, const char *text, size_t length)
 	return false;
 }
 
-/* The "job.step" in DDP_JOB's "cluster.job.step", NULL if that has another form. */
+/* Returns "job.step" of DDP_JOB, which is "cluster.job.step"; NULL if DDP_JOB has another form. */
 static const char *contract_step(const char *job)
 {
 	const char *dot = strrchr(job, '.');
@@ -57,7 +57,7 @@ static const char *contract_step(const char *job)
 	return dot > job ? dot : NULL;
 }
 
-static enum ddp_contract whose_contract(char *const *env)
+static enum ddp_contract find_contract_owner(char *const *env)
 {
 	const char *job = ddp_variable_get(env, DDP_NAME(DDP_JOB));
 	const char *step = ddp_variable_get(env, "SLURM_STEP_ID");
@@ -74,7 +74,7 @@ static enum ddp_contract whose_contract(char *const *env)
 	return there ? DDP_CONTRACT_OURS : DDP_CONTRACT_NONE;
 }
 
-/* "-5" in a batch script, "-6" in an interactive step. */
+/* SLURM_STEP_ID is "-5" in a batch script and "-6" in an interactive step. */
 static bool is_negative(const char *text)
 {
 	int64_t number;
@@ -83,14 +83,14 @@ static bool is_negative(const char *text)
 	       ddp_digits_read(text + 1, strlen(text + 1), UINT32_MAX, &number);
 }
 
-/* Find out in which job and step of Slurm's this is, if any, and whose the contract is. */
+/* Set in_job, in_step and contract of [view]. */
 static int find_step(struct ddp_view *view, struct ddp_error *error)
 {
 	char *const *env = view->env;
 	int64_t step;
 	int found;
 
-	view->contract = whose_contract(env);
+	view->contract = find_contract_owner(env);
 	view->in_job = ddp_variable_get(env, "SLURM_JOB_ID") != NULL;
 	view->in_step = false;
 	if (!view->in_job ||
@@ -103,7 +103,9 @@ static int find_step(struct ddp_view *view, struct ddp_error *error)
 	return found < 0 ? found : 0;
 }
 
-/* The value of [key] in "v1;key=value;...", its length in [length]; NULL if there is none. */
+/*
+ * Returns the value of [key] in "v1;key=value;..." and sets [length]; NULL if there is no such key.
+ */
 static const char *find_key(const char *list, const char *key, size_t *length)
 {
 	size_t n = strlen(key);
@@ -119,32 +121,36 @@ static const char *find_key(const char *list, const char *key, size_t *length)
 	return NULL;
 }
 
-/* Refuse a task for which srun planned --ddp and which the plugin never saw. */
+/*
+ * Refuse a task for which srun's plugin prepared --ddp, but which the plugin of slurmd did not
+ * process.
+ */
 static int check_leftover(const struct ddp_view *view, struct ddp_error *error)
 {
-	const char *plan = ddp_variable_get(view->env, LEFTOVER);
+	const char *plan = ddp_variable_get(view->env, STEP_VARIABLE);
 	const char *node = ddp_variable_get(view->env, "SLURMD_NODENAME");
 	const char *job, *step;
 	size_t n_job = 0, n_step = 0;
 
 	if (!plan || !view->in_step)
 		return 0;
-	/* A later component of a heterogeneous step has a plan that names no step yet. */
+	/* In later components of a heterogeneous step the variable contains no step number. */
 	job = find_key(plan, "job", &n_job);
 	step = find_key(plan, "step", &n_step);
 	if (job && step &&
 	    (!is_job(view->env, job, n_job) ||
 	     !is_text(ddp_variable_get(view->env, "SLURM_STEP_ID"), step, n_step)))
 		return 0;
-	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-			     "srun --ddp planned this step, but nothing on node %.64s carried it "
-			     "out (" LEFTOVER " is still there): the plugin of slurm-ddp is not "
-			     "installed on that node, or its plugstack.conf does not have it; "
-			     "install it there, or start the step with srun --no-ddp",
-			     node ? node : view->around->hostname);
+	return ddp_error_set(
+		error, DDP_ERR_ENVIRONMENT,
+		"srun --ddp prepared this step, but the plugin did not run on node "
+		"%.64s (" STEP_VARIABLE " is still set): slurm-ddp is not "
+		"installed on that node, or the plugstack.conf there does not load it; "
+		"install it there, or start the step with srun --no-ddp",
+		node ? node : view->around->hostname);
 }
 
-/* Whether RANK and WORLD_SIZE are what an outer --ddp step left, and nobody's word since. */
+/* Whether RANK and WORLD_SIZE still have the values that an outer --ddp step set. */
 static bool contract_left(const struct ddp_view *view)
 {
 	int rank = 0, size = 0;
@@ -155,8 +161,8 @@ static bool contract_left(const struct ddp_view *view)
 	       !ddp_variables_differ(view->env, "RANK", "WORLD_SIZE", rank, size);
 }
 
-/* "job.step" of a task of Slurm's, fit for a file name. */
-static void step_word(const struct ddp_view *view, char word[static DDP_WORD_SIZE])
+/* Write "job.step" of this task, converted for a file name. */
+static void format_step(const struct ddp_view *view, char word[static DDP_WORD_SIZE])
 {
 	const char *job = ddp_variable_get(view->env, "SLURM_JOB_ID");
 	const char *step = ddp_variable_get(view->env, "SLURM_STEP_ID");
@@ -166,7 +172,7 @@ static void step_word(const struct ddp_view *view, char word[static DDP_WORD_SIZ
 	ddp_place_word(name, word);
 }
 
-/* SLURM_CLUSTER_NAME, or what the plugin says where there is none. */
+/* SLURM_CLUSTER_NAME, or "cluster", which the plugin uses if the variable is unset */
 static const char *cluster_name(const struct ddp_view *view)
 {
 	const char *cluster = ddp_variable_get(view->env, "SLURM_CLUSTER_NAME");
@@ -174,7 +180,7 @@ static const char *cluster_name(const struct ddp_view *view)
 	return cluster ? cluster : "cluster";
 }
 
-/* Put in when the job ends, where the environment says so. */
+/* Set the time at which the job ends, if a variable contains it. */
 static int read_end_time(const struct ddp_view *view, struct ddp_identity *identity,
 			 struct ddp_error *error)
 {
@@ -185,13 +191,13 @@ static int read_end_time(const struct ddp_view *view, struct ddp_identity *ident
 	return found < 0 ? found : 0;
 }
 
-/* --- Under srun --ddp -------------------------------------------------------------------- */
+/* --- Under srun --ddp ---------------------------------------------------------------------- */
 
 static const char plugin_remedy[] =
-	"srun --ddp sets all of these alike, so something between srun and "
-	"here changed them; start the program with srun --ddp alone";
+	"srun --ddp sets all of these consistently, so another program changed them "
+	"after srun; start the program with srun --ddp alone";
 
-/* What Slurm and --ddp say of the same task must agree; the second of two that write differs. */
+/* Check that the variables of Slurm and torchrun agree with those of the plugin. */
 static int check_plugin_launchers(const struct ddp_view *view, const struct ddp_identity *identity,
 				  struct ddp_error *error)
 {
@@ -202,9 +208,9 @@ static int check_plugin_launchers(const struct ddp_view *view, const struct ddp_
 		return ddp_error_set(
 			error, DDP_ERR_ENVIRONMENT,
 			"DDP_RANK=%d and DDP_SIZE=%d, but SLURM_PROCID=%.32s and "
-			"SLURM_STEP_NUM_TASKS=%.32s, for the same step: something between srun and "
-			"here gave this task another one's variables; if that is pyxis, the plugin "
-			"of slurm-ddp must come after it in plugstack.conf",
+			"SLURM_STEP_NUM_TASKS=%.32s, for the same step: after srun, another "
+			"program gave this task the variables of another task; if it was pyxis, the "
+			"plugin of slurm-ddp must follow it in plugstack.conf",
 			identity->rank, identity->size, ddp_variable_get(env, "SLURM_PROCID"),
 			ddp_variable_get(env, "SLURM_STEP_NUM_TASKS"));
 	if (ddp_variables_differ(env, "RANK", "WORLD_SIZE", identity->rank, identity->size))
@@ -233,7 +239,10 @@ static int read_plugin_numbers(const struct ddp_view *view, struct ddp_identity 
 	return status < 0 ? status : ddp_numbers_check(&numbers, id, error);
 }
 
-/* Name the directory of failure records by cluster and step: clusters that share a home may use the same numbers. */
+/*
+ * Put cluster and step into the name: clusters that share a home directory may use the same job
+ * numbers.
+ */
 static int place_step_records(const struct ddp_view *view, const char *cluster, const char *step,
 			      struct ddp_identity *id, struct ddp_error *error)
 {
@@ -244,7 +253,7 @@ static int place_step_records(const struct ddp_view *view, const char *cluster, 
 	return ddp_place_records(view, name, id, error);
 }
 
-/* "cluster.job.step", which also says where failures are recorded. */
+/* Set the job, "cluster.job.step", and the directory of failure records, which depends on it. */
 static int read_job(const struct ddp_view *view, struct ddp_identity *id, struct ddp_error *error)
 {
 	const char *job = ddp_variable_get(view->env, DDP_NAME(DDP_JOB));
@@ -294,15 +303,15 @@ static int identify_plugin(const struct ddp_view *view, struct ddp_identity *id,
 	return read_job(view, id, error);
 }
 
-/* --- Under a plain srun ------------------------------------------------------------------ */
+/* --- Under a plain srun -------------------------------------------------------------------- */
 
-/* SLURM_NTASKS is the job's where --preserve-env was given; SLURM_STEP_NUM_TASKS is the step's. */
+/* Reads SLURM_STEP_NUM_TASKS: with --preserve-env, SLURM_NTASKS is the number of the job. */
 
 static const char srun_remedy[] =
-	"srun sets all of these alike, so they are not of one step; start "
-	"the program with srun, and unset what was set by hand";
+	"srun sets all of these for one step, but these values belong to different steps; start "
+	"the program with srun, and unset the variables that were set by hand";
 
-/* Whether the step has just the nodes of the job's component [index]. */
+/* Whether the nodes of the step are exactly those of component [index] of the job. */
 static bool is_component(char *const *env, int64_t index)
 {
 	const char *nodes = ddp_variable_get(env, "SLURM_STEP_NODELIST");
@@ -319,8 +328,8 @@ static bool is_component(char *const *env, int64_t index)
 }
 
 /*
- * The components of a heterogeneous step have launchers, and node numbers, of their own, and
- * only the plugin brings them together. A step on one component of such a job is like any.
+ * Refuse a heterogeneous step: srun starts each component separately, with its own node numbers,
+ * and only the plugin joins them. A step on one component of a heterogeneous job is allowed.
  */
 static int check_components(const struct ddp_view *view, int size, struct ddp_error *error)
 {
@@ -334,17 +343,18 @@ static int check_components(const struct ddp_view *view, int size, struct ddp_er
 			return 0;
 	return ddp_error_set(
 		error, DDP_ERR_ENVIRONMENT,
-		"SLURM_HET_SIZE=%lld: the ranks of a heterogeneous step cannot meet "
+		"SLURM_HET_SIZE=%lld: the ranks of a heterogeneous step cannot find each other "
 		"under a plain srun; start it with srun --ddp (the plugin of slurm-ddp), "
 		"or on all nodes of one component with --het-group=N",
 		(long long)components);
 }
 
 /*
- * Go through "2(x3),1". Returns the tasks of node [index], 0 if there is no such entry; with
- * [wanted] not negative, 1 if any node has as many.
+ * Parse a list such as "2(x3),1". If [wanted] is negative, returns the number of tasks of node
+ * [index], or 0 if the list has no such entry. Otherwise returns 1 if any node has [wanted] tasks,
+ * else 0.
  */
-static int64_t tasks_of(const char *list, int64_t index, int64_t wanted)
+static int64_t find_tasks(const char *list, int64_t index, int64_t wanted)
 {
 	while (*list) {
 		size_t digits = strspn(list, "0123456789");
@@ -369,7 +379,10 @@ static int64_t tasks_of(const char *list, int64_t index, int64_t wanted)
 	return 0;
 }
 
-/* The ranks in "0,1,4": how many; 0 if it is no such list, or [rank] is not in it. */
+/*
+ * Returns the number of ranks in a list such as "0,1,4"; 0 if it is malformed or does not contain
+ * [rank].
+ */
 static int count_ranks(const char *list, int rank)
 {
 	bool found = false;
@@ -391,8 +404,9 @@ static int count_ranks(const char *list, int rank)
 }
 
 /*
- * SLURM_GTIDS is this node's own list, but programs are advised to unset it. The other list is
- * in the order of the nodes' names, which is not that of SLURM_NODEID in every step.
+ * SLURM_GTIDS lists the ranks of this node, but programs are advised to unset it.
+ * SLURM_STEP_TASKS_PER_NODE is sorted by node name, which is not the order of SLURM_NODEID in every
+ * step.
  */
 static int read_local_size(const struct ddp_view *view, struct ddp_identity *id,
 			   struct ddp_numbers *numbers, struct ddp_error *error)
@@ -401,11 +415,11 @@ static int read_local_size(const struct ddp_view *view, struct ddp_identity *id,
 	const char *ranks = ddp_variable_get(view->env, "SLURM_GTIDS");
 	int count = ranks ? count_ranks(ranks, id->rank) : 0;
 
-	if (ranks && list && (count == 0 || tasks_of(list, 0, count) == 0))
+	if (ranks && list && (count == 0 || find_tasks(list, 0, count) == 0))
 		return ddp_error_set(
 			error, DDP_ERR_ENVIRONMENT,
-			"SLURM_GTIDS=%.100s does not go with SLURM_PROCID=%d and "
-			"SLURM_STEP_TASKS_PER_NODE=%.100s: they are of two steps, such "
+			"SLURM_GTIDS=%.100s contradicts SLURM_PROCID=%d and "
+			"SLURM_STEP_TASKS_PER_NODE=%.100s: they belong to two steps, such "
 			"as in a batch script that was submitted from inside a step; "
 			"start the program with srun, or unset SLURM_STEP_ID to run it "
 			"alone",
@@ -413,7 +427,7 @@ static int read_local_size(const struct ddp_view *view, struct ddp_identity *id,
 	numbers->names[DDP_NUMBER_LOCAL_SIZE] =
 		count ? "the number of ranks in SLURM_GTIDS"
 		      : "the node's entry in SLURM_STEP_TASKS_PER_NODE";
-	id->local_size = count ? count : (int)(list ? tasks_of(list, id->node_rank, -1) : 0);
+	id->local_size = count ? count : (int)(list ? find_tasks(list, id->node_rank, -1) : 0);
 	if (id->local_size == 0 && id->node_count == 1)
 		id->local_size = id->size;
 	if (id->local_size > 0)
@@ -440,8 +454,8 @@ static int read_srun_numbers(const struct ddp_view *view, struct ddp_identity *i
 }
 
 /*
- * RANK and WORLD_SIZE that somebody set from Slurm's are fine, those that an outer --ddp step
- * left too. Others are of a launcher that made several processes out of one task.
+ * Refuse RANK and WORLD_SIZE that differ from Slurm's numbers: another launcher started several
+ * processes in one task. Values that an outer --ddp step left behind are ignored.
  */
 static int check_srun_launchers(const struct ddp_view *view, const struct ddp_identity *id,
 				struct ddp_error *error)
@@ -460,14 +474,17 @@ static int check_srun_launchers(const struct ddp_view *view, const struct ddp_id
 			     id->rank, id->size);
 }
 
-/* The launcher's port tells this step from one of the same number after slurmctld forgot all. */
+/*
+ * The port of srun distinguishes this step from one of the same number, which exists after
+ * slurmctld lost its state.
+ */
 static int place_srun(const struct ddp_view *view, struct ddp_identity *id, struct ddp_error *error)
 {
 	const char *port = ddp_variable_get(view->env, "SLURM_SRUN_COMM_PORT");
 	char cluster[DDP_WORD_SIZE], launcher[DDP_WORD_SIZE], step[DDP_WORD_SIZE], name[256];
 	int status;
 
-	step_word(view, step);
+	format_step(view, step);
 	ddp_place_word(cluster_name(view), cluster);
 	ddp_place_word(port ? port : "0", launcher);
 	snprintf(id->job, sizeof(id->job), "%s.%s", cluster, step);
@@ -490,7 +507,7 @@ static int identify_srun(const struct ddp_view *view, struct ddp_identity *id,
 	return place_srun(view, id, error);
 }
 
-/* --- torchrun, or whoever speaks as it does ------------------------------------------------ */
+/* --- torchrun, or a launcher that sets the same variables ---------------------------------- */
 
 static bool torchrun_started(const struct ddp_view *view)
 {
@@ -504,9 +521,10 @@ static bool torchrun_started(const struct ddp_view *view)
 	if (view->contract == DDP_CONTRACT_NONE)
 		return true;
 	/*
-	 * Who came last, torchrun or --ddp, be it an outer step's? The plugin removes the first variable
-	 * from its tasks and sets RANK to DDP_RANK; old torchruns do not set the first. Under ddp-run
-	 * it sets the others as torchrun does.
+	 * Both torchrun and --ddp (of this step or an outer one) set these variables; find the one
+	 * that set them last. The plugin removes TORCHELASTIC_USE_AGENT_STORE and sets RANK to
+	 * DDP_RANK. Old versions of torchrun do not set TORCHELASTIC_USE_AGENT_STORE. Under ddp-run
+	 * the plugin sets the other variables as torchrun does.
 	 */
 	if (ddp_variable_get(env, "TORCHELASTIC_USE_AGENT_STORE"))
 		return true;
@@ -516,8 +534,8 @@ static bool torchrun_started(const struct ddp_view *view)
 }
 
 /*
- * In its virtual_local_rank mode torchrun shows each worker one device and the local rank 0. It
- * deals ranks to nodes in blocks, so the true one follows from the others.
+ * With virtual_local_rank, torchrun shows each worker one device and local rank 0. torchrun assigns
+ * ranks to nodes in blocks, so the real local rank follows from the other numbers.
  */
 static void undo_virtual(struct ddp_identity *id)
 {
@@ -527,7 +545,7 @@ static void undo_virtual(struct ddp_identity *id)
 		id->local_rank = id->rank % id->local_size;
 }
 
-/* A world of one rank, or of one node, says enough with less than torchrun does. */
+/* A world of one rank, or on one node, needs only some of torchrun's variables. */
 static int read_torchrun_numbers(const struct ddp_view *view, struct ddp_identity *id,
 				 struct ddp_error *error)
 {
@@ -549,9 +567,9 @@ static int read_torchrun_numbers(const struct ddp_view *view, struct ddp_identit
 }
 
 /*
- * What tells this world from another one on this host, whose run id and port may be the same
- * ("none" and 29500 by default): the directory that torchrun made for its workers' errors, at
- * random, else its process.
+ * Returns a hash that distinguishes this world from others on this host. Their run id and port may
+ * be equal (by default "none" and 29500), so it uses the random directory that torchrun created for
+ * its workers' errors, else the parent process.
  */
 static uint64_t host_tag(const struct ddp_view *view)
 {
@@ -565,7 +583,10 @@ static uint64_t host_tag(const struct ddp_view *view)
 	return ddp_hash(tag, &view->around->parent, sizeof(view->around->parent));
 }
 
-/* Whether the variables of env:// came without torchrun's own, as when they are typed in a shell for each rank. */
+/*
+ * Whether no variable of torchrun is set, as when a user sets the variables of env:// in a shell
+ * for each rank.
+ */
 static bool is_by_hand(const struct ddp_view *view)
 {
 	static const char prefix[] = "TORCHELASTIC_";
@@ -577,11 +598,12 @@ static bool is_by_hand(const struct ddp_view *view)
 }
 
 /*
- * Ranks that were started by hand have no common parent, and share what their user gave all of them: DDP_JOB, else
- * MASTER_ADDR and MASTER_PORT. Returns false if the world has one rank, which meets nobody, or neither was given.
+ * Ranks that were started by hand have no common parent. Their key is what the user set for all of
+ * them: DDP_JOB, else MASTER_ADDR and MASTER_PORT. Returns false if neither is set, or if the world
+ * has one rank and needs no key.
  */
-static bool hand_key(const struct ddp_view *view, const struct ddp_identity *id,
-		     char key[static DDP_WORD_SIZE])
+static bool find_key_by_hand(const struct ddp_view *view, const struct ddp_identity *id,
+			     char key[static DDP_WORD_SIZE])
 {
 	const char *job = ddp_variable_get(view->env, DDP_NAME(DDP_JOB));
 	const char *address = ddp_variable_get(view->env, DDP_NAME(MASTER_ADDR));
@@ -608,7 +630,7 @@ static int place_torchrun(const struct ddp_view *view, struct ddp_identity *id,
 	const char *port = ddp_variable_get(view->env, "MASTER_PORT");
 	char run_word[DDP_WORD_SIZE], port_word[DDP_WORD_SIZE], step[DDP_WORD_SIZE];
 	char key[DDP_WORD_SIZE], tag[32] = "", name[256];
-	bool by_hand = hand_key(view, id, key);
+	bool by_hand = find_key_by_hand(view, id, key);
 	int status;
 
 	ddp_place_word(run ? run : "none", run_word);
@@ -621,7 +643,7 @@ static int place_torchrun(const struct ddp_view *view, struct ddp_identity *id,
 		snprintf(id->job, sizeof(id->job), "%s-%s%s", run_word, port_word, tag);
 	snprintf(name, sizeof(name), "%s%s", by_hand ? key : run_word, by_hand ? "" : tag);
 	if (view->in_step) {
-		step_word(view, step);
+		format_step(view, step);
 		status = place_step_records(view, cluster_name(view), step, id, error);
 	} else {
 		status = ddp_place_records(view, name, id, error);
@@ -648,17 +670,18 @@ static int identify_torchrun(const struct ddp_view *view, struct ddp_identity *i
 	return place_torchrun(view, id, error);
 }
 
-/* --- Ranks that an mpirun made ---------------------------------------------------------- */
+/* --- Ranks that mpirun started ------------------------------------------------------------- */
 
 /*
- * mpirun's ranks share the variables of the task, or of the shell, that it was started in, so
- * each of them would take itself for the same rank. An MPI of one process is no launcher: MPI
- * libraries set these variables themselves then.
+ * Refuse ranks of mpirun. They all inherit the variables of the task or shell in which mpirun was
+ * started, so they would all become the same rank. An MPI size of 1 is allowed: MPI libraries set
+ * these variables in programs without a launcher.
  */
 static int check_mpi(char *const *env, const struct ddp_identity *id, struct ddp_error *error)
 {
 	static const struct {
-		const char *rank, *size, *mark; /* mark: what Slurm's own PMI does not set */
+		const char *rank, *size,
+			*mark; /* mark: a variable that Slurm's own PMI does not set */
 	} launchers[] = {
 		{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
 		{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
@@ -675,19 +698,22 @@ static int check_mpi(char *const *env, const struct ddp_identity *id, struct ddp
 			continue;
 		return ddp_error_set(
 			error, DDP_ERR_ENVIRONMENT,
-			"%s=%.32s and %s=%.32s are of an mpirun, which libddp does not "
-			"follow (%s%s it is rank %d of %d); start the program with srun, "
-			"or, if it is none of MPI's ranks, unset these variables",
+			"%s=%.32s and %s=%.32s were set by mpirun, which libddp does not "
+			"support (%s%s this process is rank %d of %d); start the program with srun, "
+			"or, if it is not a rank of MPI, unset these variables",
 			rank, ddp_variable_get(env, rank), size, ddp_variable_get(env, size),
-			alone ? "alone" : "by ", alone ? "" : ddp_source_name(id->source), id->rank,
-			id->size);
+			alone ? "without them" : "for ", alone ? "" : ddp_source_name(id->source),
+			id->rank, id->size);
 	}
 	return 0;
 }
 
-/* --- Device and host ---------------------------------------------------------------------- */
+/* --- Device and host ----------------------------------------------------------------------- */
 
-/* Devices in a list of indices, UUIDs or MIG names; CUDA stops at the first invalid one. */
+/*
+ * Count the devices in a list of indices, UUIDs or MIG names. Like CUDA, stop at the first invalid
+ * entry.
+ */
 static int count_devices(const char *list)
 {
 	int count = 0;
@@ -703,8 +729,9 @@ static int count_devices(const char *list)
 }
 
 /*
- * By the list of visible devices. Without one, a process of Slurm's was given none; any other
- * may use all of the machine. Empty is not missing here: it hides them all.
+ * Returns local_rank modulo the number of visible devices, or -1. If CUDA_VISIBLE_DEVICES is unset,
+ * a process in a Slurm job has no device and any other process can use all of them. If it is set
+ * but empty, all devices are hidden.
  */
 static int find_device(const struct ddp_view *view, const struct ddp_identity *id)
 {
@@ -719,7 +746,10 @@ static int find_device(const struct ddp_view *view, const struct ddp_identity *i
 	return visible > 0 ? id->local_rank % visible : -1;
 }
 
-/* What part of it the user, or who launched the ranks, says; a task's of --ddp is not its processes'. */
+/*
+ * Set device and share. Ignore DDP_SHARE if the plugin set it: it belongs to the task, not to the
+ * processes it started.
+ */
 static int choose_device(const struct ddp_view *view, struct ddp_identity *id,
 			 struct ddp_error *error)
 {
@@ -736,7 +766,7 @@ static void name_host(const struct ddp_view *view, struct ddp_identity *id)
 	snprintf(id->host, sizeof(id->host), "%s", node ? node : view->around->hostname);
 }
 
-/* --- Deciding ----------------------------------------------------------------------------- */
+/* --- Deciding ------------------------------------------------------------------------------ */
 
 static int identify_single(const struct ddp_view *view, struct ddp_identity *id,
 			   struct ddp_error *error)
@@ -744,7 +774,7 @@ static int identify_single(const struct ddp_view *view, struct ddp_identity *id,
 	const char *job = ddp_variable_get(view->env, "SLURM_JOB_ID");
 	char first[DDP_WORD_SIZE], name[128];
 
-	/* Many a program may run in one batch script, each a world of its own. */
+	/* A batch script may run several programs, each a world of its own. */
 	ddp_place_word(job ? job : view->around->hostname, first);
 	snprintf(name, sizeof(name), "%s.%s%ld", first, job ? "single-" : "",
 		 view->around->process);
@@ -786,13 +816,16 @@ static enum ddp_source choose_source(const struct ddp_view *view)
 		return DDP_SOURCE_SRUN;
 	if (torchrun)
 		return DDP_SOURCE_TORCHRUN;
-	/* Somebody who speaks as torchrun does; one of the two alone is refused there. */
+	/*
+	 * Either a launcher that sets the same variables as torchrun, or only one variable is set,
+	 * which identify_torchrun() refuses.
+	 */
 	if (contract_left(view) || (!rank && (!size || strcmp(size, "1") == 0)))
 		return DDP_SOURCE_SINGLE;
 	return DDP_SOURCE_TORCHRUN;
 }
 
-/* An outer step's file would tell of another rank. */
+/* Ignore DDP_HEARTBEAT of an outer step: the file belongs to another rank. */
 static void find_heartbeat(const struct ddp_view *view, struct ddp_identity *id)
 {
 	const char *path = ddp_variable_get(view->env, DDP_NAME(DDP_HEARTBEAT));

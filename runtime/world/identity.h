@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * identity.h - who am I, out of the environment
+ * identity.h - decide from the environment which rank this process is
  *
- * world/ finds rank, size, node, device and share of this process. It calls base/ only. Start reading at
- * ddp_identity_read(); variables.h has the rules for single variables.
+ * world/ finds rank, size, node, device and share of this process. It calls base/ only. Start
+ * reading at ddp_identity_read(); variables.h has the rules for single variables.
  *
- * Pure: a list of NAME=VALUE in, decisions out. In this order: the plugin's contract
- * (contract.h), plain srun's SLURM_*, torchrun's variables, a single rank.
+ * ddp_identity_read() reads a list of NAME=VALUE and does no I/O. It tries in this order: the
+ * plugin's variables (contract.h), SLURM_* of a plain srun, torchrun's variables, a single rank.
  */
 #ifndef DDP_WORLD_IDENTITY_H
 #define DDP_WORLD_IDENTITY_H
@@ -17,13 +17,13 @@
 
 enum ddp_source { DDP_SOURCE_PLUGIN, DDP_SOURCE_SRUN, DDP_SOURCE_TORCHRUN, DDP_SOURCE_SINGLE };
 
-/* What is not in the environment. */
+/* Facts that the environment does not contain. */
 struct ddp_surroundings {
 	const char *hostname;
-	const char *directory; /* working directory; NULL: not known */
+	const char *directory; /* working directory; NULL: unknown */
 	long process;	       /* getpid() */
 	long parent;	       /* getppid() */
-	int devices;	       /* of this machine, for a process that no Slurm gave any */
+	int devices;	       /* GPUs of this machine; used only outside of Slurm jobs */
 };
 
 struct ddp_identity {
@@ -31,32 +31,32 @@ struct ddp_identity {
 	int rank, size;
 	int local_rank, local_size;
 	int node_rank, node_count;
-	int device;   /* -1: none */
-	double share; /* 0: not known */
+	int device;   /* -1: no device */
+	double share; /* fraction of the device; 0: unknown */
 	int attempt;
 	int64_t end_time;
 	char job[256];
 	char host[256];
 
 	/*
-	 * Where a file rendezvous would be; "" where there is none. [own] says that no other
-	 * attempt ever uses this directory (the plugin made it for this step alone); otherwise
-	 * the method makes it, and the records prove whose they are.
+	 * Directory for a rendezvous through files; "" if there is none. With [own], the plugin
+	 * made it for this step alone and no other attempt uses it. Otherwise store/ makes it, and
+	 * its records show which attempt wrote them.
 	 */
 	char directory[PATH_MAX];
 	bool own;
 
-	/* Where failure records go: <base>/.ddp/failed-<cluster>-<job>.<step>; "" if nowhere. */
+	/* Directory of failure records: <base>/.ddp/failed-<cluster>-<job>.<step>; "" if none. */
 	char records[PATH_MAX];
 
-	/* What this rank touches to show that it goes on, DDP_HEARTBEAT; "": nothing. */
+	/* DDP_HEARTBEAT: file whose time this rank updates to show progress; "": none */
 	char heartbeat[PATH_MAX];
 };
 
 /*
- * Decide from [environment] (NULL-terminated) and [surroundings].
- * Returns 0; DDP_ERR_ENVIRONMENT where variables contradict each other or cannot be read, with
- * the names and values of those concerned and what to do; DDP_ERR_ABORTED with DDP_ERROR's text.
+ * Decide from [environment] (NULL-terminated) and [surroundings]. Returns 0; DDP_ERR_ENVIRONMENT if
+ * variables contradict each other or cannot be parsed, with their names and values and what to do;
+ * DDP_ERR_ABORTED with the text of DDP_ERROR if that variable is set.
  */
 int ddp_identity_read(char *const *environment, const struct ddp_surroundings *surroundings,
 		      struct ddp_identity *identity, struct ddp_error *error);

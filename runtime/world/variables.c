@@ -46,8 +46,8 @@ int ddp_variable_number(char *const *env, const char *name, int64_t most, int64_
 	if (ddp_digits_read(text, strlen(text), most, value))
 		return 1;
 	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-			     "%s=%.100s is not a number from 0 to %lld; set it right or unset it",
-			     name, text, (long long)most);
+			     "%s=%.100s is not a number from 0 to %lld; correct or unset it", name,
+			     text, (long long)most);
 }
 
 int ddp_variable_int(char *const *env, const char *name, int *value, struct ddp_error *error)
@@ -60,7 +60,7 @@ int ddp_variable_int(char *const *env, const char *name, int *value, struct ddp_
 	return found;
 }
 
-/* Digits with at most one point among them; beyond 15 digits nothing counts. */
+/* Parse digits with at most one decimal point; digits after the 15th are ignored. */
 static bool read_fraction(const char *text, double *value)
 {
 	const char *point = strchr(text, '.');
@@ -89,8 +89,8 @@ int ddp_variable_share(char *const *env, const char *name, double *value, struct
 		return 0;
 	if (!read_fraction(text, &share))
 		return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-				     "%s=%.100s is not a part of a device, more than 0 and at most "
-				     "1; set it right or unset it",
+				     "%s=%.100s is not a share of a device, above 0 and at most "
+				     "1; correct or unset it",
 				     name, text);
 	*value = share;
 	return 1;
@@ -110,7 +110,7 @@ bool ddp_variables_differ(char *const *env, const char *rank, const char *size, 
 	return numbers[0] != want_rank || numbers[1] != want_size;
 }
 
-/* --- The six numbers -------------------------------------------------------------------- */
+/* --- The six numbers ----------------------------------------------------------------------- */
 
 static int *number_of(struct ddp_identity *id, int number)
 {
@@ -123,7 +123,8 @@ static int *number_of(struct ddp_identity *id, int number)
 int ddp_numbers_read(const struct ddp_view *view, const struct ddp_numbers *numbers, int first,
 		     int end, struct ddp_identity *id, struct ddp_error *error)
 {
-	const char *there = NULL; /* one that is, so that a text can say why others are missed */
+	const char *there =
+		NULL; /* a variable that is set, named in the message about a missing one */
 
 	for (int i = end - 1; i >= first; i--)
 		if (numbers->names[i] && ddp_variable_get(view->env, numbers->names[i]))
@@ -137,7 +138,7 @@ int ddp_numbers_read(const struct ddp_view *view, const struct ddp_numbers *numb
 		if (found == 0)
 			return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
 					     "%s is missing%s%s%s%.100s; %s", name,
-					     there ? ", but there is " : "", there ? there : "",
+					     there ? ", but this is set: " : "", there ? there : "",
 					     there ? "=" : "",
 					     there ? ddp_variable_get(view->env, there) : "",
 					     numbers->remedy);
@@ -157,29 +158,32 @@ int ddp_numbers_check(const struct ddp_numbers *numbers, const struct ddp_identi
 			return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
 					     "%s=%d is not below %s=%d; %s", names[i], values[i],
 					     names[i + 1], values[i + 1], numbers->remedy);
-	/* Every node has a rank, so those on other nodes are as many as these at least. */
+	/*
+	 * Every node has at least one rank, so the other nodes have at least node_count - 1 ranks.
+	 */
 	if (id->local_size <= id->size && id->node_count - 1 <= id->size - id->local_size &&
 	    (id->node_count == 1) == (id->local_size == id->size))
 		return 0;
 	return ddp_error_set(error, DDP_ERR_ENVIRONMENT,
-			     "%s=%d ranks on %s=%d nodes cannot be with %s=%d on this one; %s",
+			     "%s=%d ranks on %s=%d nodes contradict %s=%d on this node; %s",
 			     names[DDP_NUMBER_SIZE], id->size, names[DDP_NUMBER_NODE_COUNT],
 			     id->node_count, names[DDP_NUMBER_LOCAL_SIZE], id->local_size,
 			     numbers->remedy);
 }
 
-/* --- Texts of the plugin's files and names ----------------------------------------------- */
+/* --- Names and paths ----------------------------------------------------------------------- */
 
-static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+static const char safe_characters[] =
+	"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
 
-enum { WORD_KEPT = 40 }; /* characters of a long word */
+enum { WORD_KEPT = 40 }; /* characters kept of a long text */
 
 void ddp_place_word(const char *text, char word[static DDP_WORD_SIZE])
 {
 	size_t length = strlen(text), kept = length < WORD_KEPT ? length : WORD_KEPT;
 
 	for (size_t i = 0; i < kept; i++)
-		word[i] = strchr(letters, text[i]) ? text[i] : '_';
+		word[i] = strchr(safe_characters, text[i]) ? text[i] : '_';
 	word[kept] = '\0';
 	if (kept < length || strcmp(word, text) != 0)
 		snprintf(word + kept, DDP_WORD_SIZE - kept, "-%016llx",
@@ -201,7 +205,7 @@ static int join(char path[static PATH_MAX], const char *base, const char *name,
 		base, name);
 }
 
-/* DDP_RENDEZVOUS, made absolute, else the working directory; "" where neither is known. */
+/* DDP_RENDEZVOUS as an absolute path, else the working directory, else "" */
 static int find_base(const struct ddp_view *view, char base[static PATH_MAX],
 		     struct ddp_error *error)
 {
@@ -220,49 +224,49 @@ static int find_base(const struct ddp_view *view, char base[static PATH_MAX],
 int ddp_place_directory(const struct ddp_view *view, const char *name,
 			struct ddp_identity *identity, struct ddp_error *error)
 {
-	char base[PATH_MAX], house[PATH_MAX];
+	char base[PATH_MAX], parent[PATH_MAX];
 	int status = find_base(view, base, error);
 
 	identity->directory[0] = '\0';
 	if (status < 0 || !*base)
 		return status;
-	status = join(house, base, DDP_DIR_PARENT, error);
-	return status < 0 ? status : join(identity->directory, house, name, error);
+	status = join(parent, base, DDP_DIR_PARENT, error);
+	return status < 0 ? status : join(identity->directory, parent, name, error);
 }
 
 /*
- * The .ddp that the step's own directory is in, which outlives it. Returns false where it is in
- * none, such as one that somebody made by hand.
+ * Find the .ddp directory above the step's own directory, which srun does not remove. Returns false
+ * if DDP_RENDEZVOUS is not in a .ddp directory, for example because a user created it.
  */
-static bool find_house(const struct ddp_view *view, char house[static PATH_MAX])
+static bool find_parent(const struct ddp_view *view, char parent[static PATH_MAX])
 {
 	const char *given = ddp_variable_get(view->env, DDP_NAME(DDP_RENDEZVOUS));
 	const char *end = given ? strrchr(given, '/') : NULL;
-	size_t parent = strlen("/" DDP_DIR_PARENT);
+	size_t length = strlen("/" DDP_DIR_PARENT);
 
-	if (view->contract != DDP_CONTRACT_OURS || !end || (size_t)(end - given) < parent ||
-	    strncmp(end - parent, "/" DDP_DIR_PARENT, parent) != 0)
+	if (view->contract != DDP_CONTRACT_OURS || !end || (size_t)(end - given) < length ||
+	    strncmp(end - length, "/" DDP_DIR_PARENT, length) != 0)
 		return false;
-	return snprintf(house, PATH_MAX, "%.*s", (int)(end - given), given) < PATH_MAX;
+	return snprintf(parent, PATH_MAX, "%.*s", (int)(end - given), given) < PATH_MAX;
 }
 
 int ddp_place_records(const struct ddp_view *view, const char *name, struct ddp_identity *identity,
 		      struct ddp_error *error)
 {
 	const char *working = view->around->directory;
-	char house[PATH_MAX], base[PATH_MAX], failed[4 * DDP_WORD_SIZE];
+	char parent[PATH_MAX], base[PATH_MAX], failed[4 * DDP_WORD_SIZE];
 	int status = 0;
 
 	identity->records[0] = '\0';
 	snprintf(failed, sizeof(failed), DDP_DIR_FAILED "%s", name);
-	if (!find_house(view, house)) {
+	if (!find_parent(view, parent)) {
 		if (view->contract != DDP_CONTRACT_OURS)
 			status = find_base(view, base, error);
 		else
 			snprintf(base, sizeof(base), "%s", working ? working : "");
 		if (status < 0 || !*base)
 			return status;
-		status = join(house, base, DDP_DIR_PARENT, error);
+		status = join(parent, base, DDP_DIR_PARENT, error);
 	}
-	return status < 0 ? status : join(identity->records, house, failed, error);
+	return status < 0 ? status : join(identity->records, parent, failed, error);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * variables.h - what the sources of an identity share: variables, numbers, places
+ * variables.h - functions that all sources of an identity share: read variables, check numbers,
+ * build paths
  *
- * A source fills in rank, sizes, attempt, job, directory and records; device and host are the
- * same for all of them and are left to identity.c. Variables are a list of NAME=VALUE, in which
- * an empty value counts as a missing one, as frameworks have it. Numbers are decimal digits
- * alone: no sign, no blank, whatever the locale.
+ * A source fills in rank, sizes, attempt, job, directory and records; identity.c fills in device
+ * and host, by the same rules for all sources. An empty variable counts as unset, as in PyTorch.
+ * Numbers consist of decimal digits only: no sign, no blank, in every locale.
  */
 #ifndef DDP_WORLD_VARIABLES_H
 #define DDP_WORLD_VARIABLES_H
@@ -15,53 +15,56 @@
 
 #include "identity.h"
 
-/* The value of [name] in [env], or NULL where it is missing or empty. */
+/* Returns the value of [name] in [env], or NULL if it is unset or empty. */
 const char *ddp_variable_get(char *const *env, const char *name);
 
 /*
- * Read [length] bytes of [text] as a number of at most [most].
- * Returns true with [value] set, else false with [value] untouched.
+ * Parse [length] bytes of [text] as a number of at most [most]. Returns true and sets [value], or
+ * returns false and leaves [value] unchanged.
  */
 bool ddp_digits_read(const char *text, size_t length, int64_t most, int64_t *value);
 
 /*
- * Read variable [name] as a number of at most [most].
- * Returns 1 with [value] set; 0 where it is missing, [value] untouched; DDP_ERR_ENVIRONMENT with
- * a text that says name and value.
+ * Parse variable [name] as a number of at most [most]. Returns 1 and sets [value]; 0 if the
+ * variable is unset, [value] unchanged; DDP_ERR_ENVIRONMENT with the name and the value in [error].
  */
 int ddp_variable_number(char *const *env, const char *name, int64_t most, int64_t *value,
 			struct ddp_error *error);
 
-/* As ddp_variable_number, for an int. */
+/* Like ddp_variable_number(), for an int. */
 int ddp_variable_int(char *const *env, const char *name, int *value, struct ddp_error *error);
 
-/* As ddp_variable_number, for a decimal fraction of more than 0 and at most 1. */
+/* Like ddp_variable_number(), for a decimal fraction above 0 and at most 1. */
 int ddp_variable_share(char *const *env, const char *name, double *value, struct ddp_error *error);
 
 /*
- * Whether [rank] and [size] are there and say anything but [want_rank] of [want_size]; one that
- * is not a number does.
+ * Returns true if the variables [rank] and [size] are both set, and either has another value than
+ * [want_rank] or [want_size], or is not a number.
  */
 bool ddp_variables_differ(char *const *env, const char *rank, const char *size, int want_rank,
 			  int want_size);
 
 /*
- * A --ddp step's variables are inherited by whatever its tasks start: another step, another
- * job. Only DDP_JOB tells whose they are.
+ * Programs that a task of a --ddp step starts, such as another step or job, inherit the variables
+ * of that task. Only DDP_JOB shows for which step they were set: this one (OURS) or another
+ * (FOREIGN).
  */
 enum ddp_contract { DDP_CONTRACT_NONE, DDP_CONTRACT_OURS, DDP_CONTRACT_FOREIGN };
 
 struct ddp_view {
 	char *const *env;
 	const struct ddp_surroundings *around;
-	bool in_job;  /* of Slurm */
+	bool in_job;  /* in a Slurm job */
 	bool in_step; /* a task of an ordinary step: neither batch script nor interactive shell */
 	enum ddp_contract contract;
 };
 
-/* --- The six numbers ------------------------------------------------------------------------ */
+/* --- The six numbers ----------------------------------------------------------------------- */
 
-/* Rank and size, local rank and local size, node rank and node count, as a source calls them. */
+/*
+ * Variable names of a source for rank and size, local rank and local size, node rank and node
+ * count.
+ */
 enum {
 	DDP_NUMBER_RANK,
 	DDP_NUMBER_SIZE,
@@ -73,44 +76,47 @@ enum {
 };
 
 struct ddp_numbers {
-	const char *names[DDP_NUMBERS]; /* NULL: no variable has it */
-	const char *remedy;		/* what to do about contradictory or missing ones */
+	const char *names[DDP_NUMBERS]; /* NULL: the source has no such variable */
+	const char
+		*remedy; /* advice that ends the message about contradictory or missing variables */
 };
 
 /*
- * Read the variables from [first] to before [end] into [identity]; all must be there.
- * Returns 0 or DDP_ERR_ENVIRONMENT.
+ * Read the variables [first] to [end] - 1 into [identity]; all must be set. Returns 0 or
+ * DDP_ERR_ENVIRONMENT.
  */
 int ddp_numbers_read(const struct ddp_view *view, const struct ddp_numbers *numbers, int first,
 		     int end, struct ddp_identity *identity, struct ddp_error *error);
 
 /*
- * Look whether the six numbers of [identity] can be true together.
- * Returns 0, or DDP_ERR_ENVIRONMENT with names, values and remedy.
+ * Check that the six numbers of [identity] do not contradict each other. Returns 0, or
+ * DDP_ERR_ENVIRONMENT with names, values and advice.
  */
 int ddp_numbers_check(const struct ddp_numbers *numbers, const struct ddp_identity *identity,
 		      struct ddp_error *error);
 
-/* --- Where things are ------------------------------------------------------------------------ */
+/* --- Paths --------------------------------------------------------------------------------- */
 
 enum { DDP_WORD_SIZE = 64 };
 
 /*
- * [text] as a part of a file name: other characters than letters, digits, '.', '-' and '_'
- * are replaced, long ones are cut, and a hash keeps two that differ apart.
+ * Convert [text] to a part of a file name. Characters other than letters, digits, '.', '-' and '_'
+ * are replaced and long texts are cut; a changed text gets a hash of the original, so that names
+ * stay distinct.
  */
 void ddp_place_word(const char *text, char word[static DDP_WORD_SIZE]);
 
 /*
- * Put "<base>/.ddp/<name>" into [identity]'s directory, where <base> is DDP_RENDEZVOUS, if it
- * is the user's or this step's, else the working directory. "" where there is none.
+ * Set the directory of [identity] to "<base>/.ddp/<name>". <base> is DDP_RENDEZVOUS if the user or
+ * this step set it, else the working directory. Sets "" if neither is known.
  */
 int ddp_place_directory(const struct ddp_view *view, const char *name,
 			struct ddp_identity *identity, struct ddp_error *error);
 
 /*
- * Put "<base>/.ddp/failed-<name>" into [identity]'s records likewise, [name] being shorter than
- * 3 * DDP_WORD_SIZE. Those of a --ddp step are beside its directory, which srun removes, not in it.
+ * Set the records of [identity] to "<base>/.ddp/failed-<name>"; [name] is shorter than 3 *
+ * DDP_WORD_SIZE. For a --ddp step this is beside the step's directory, not in it, because srun
+ * removes that directory.
  */
 int ddp_place_records(const struct ddp_view *view, const char *name, struct ddp_identity *identity,
 		      struct ddp_error *error);
