@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * card.c - what a rank finds out by itself: CPUs, its GPU as the driver has it, MPS, the endpoint
+ * card.c - fill in a rank's card: CPUs, GPU, MPS, endpoint
  *
- * The CUDA driver is looked for at run time: ddp-info runs on nodes that have none. Its ABI is
- * stable; the few types are written out here so that no toolkit is needed to build.
+ * The CUDA driver is loaded at run time, because ddp-info also runs on nodes without one. Its ABI
+ * is stable; the few types are declared here, so that the build needs no CUDA toolkit.
  */
 #include "config.h"
 
@@ -25,14 +25,14 @@
 
 /* --- The driver ---------------------------------------------------------------------------- */
 
-/* Of CUdevice_attribute and CUcomputemode. */
+/* Values of CUdevice_attribute and CUcomputemode. */
 enum {
 	ATTRIBUTE_MODE = 20,
-	ATTRIBUTE_MPS = 133, /* contexts on it go through MPS */
+	ATTRIBUTE_MPS = 133, /* whether contexts on the device use MPS */
 	MODE_EXCLUSIVE = 3,  /* one process at a time */
 };
 
-/* The calls that are used: a member of struct driver, what it is given, its name. */
+/* Driver functions: member of struct driver, parameter types, symbol name. */
 #define DRIVER_CALLS(X)                                                                   \
 	X(init, (unsigned), "cuInit")                                                     \
 	X(version, (int *), "cuDriverGetVersion")                                         \
@@ -52,10 +52,10 @@ struct driver {
 #define MEMBER(member, arguments, name) int(*member) arguments;
 	DRIVER_CALLS(MEMBER)
 	int (*uuid)(unsigned char[16], int device);
-	int device; /* that this is about */
+	int device; /* the device in question */
 };
 
-/* It stays loaded: the driver has threads of its own. */
+/* The library stays loaded, because the driver starts threads. */
 static bool load(struct driver *driver)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -63,13 +63,16 @@ static bool load(struct driver *driver)
 #define LOADED(member, arguments, name) &&(*(void **)&driver->member = dlsym(library, name))
 	if (!(library DRIVER_CALLS(LOADED)))
 		return false;
-	/* The second version tells the slices of one GPU apart. */
+	/* The second version returns the UUID of a MIG slice, not of its GPU. */
 	if (!(*(void **)&driver->uuid = dlsym(library, "cuDeviceGetUuid_v2")))
 		driver->uuid = driver->whole_uuid;
 	return true;
 }
 
-/* Returns whether device [index] can be asked about; [card] is told what the driver has against it. */
+/*
+ * Load the driver and find device [index]. Returns false on failure; if the driver refused, its
+ * reason is in [card].
+ */
 static bool open_driver(struct driver *driver, int index, struct info_card *card)
 {
 	const char *why = NULL;
@@ -83,12 +86,12 @@ static bool open_driver(struct driver *driver, int index, struct info_card *card
 	if (status == 0)
 		return true;
 	if (driver->error(status, &why) != 0 || !why)
-		why = "not a known error";
+		why = "unknown error";
 	snprintf(card->trouble, sizeof(card->trouble), "%s (%d)", why, status);
 	return false;
 }
 
-/* UUID, name, memory, versions, MPS; all stays as it is without a driver. */
+/* Fill in UUID, name, memory, versions and MPS. Without a driver, [card] does not change. */
 static void fill_device(struct info_card *card)
 {
 	unsigned char id[DDP_CARD_UUID], whole[DDP_CARD_UUID];
@@ -103,7 +106,10 @@ static void fill_device(struct info_card *card)
 		ddp_card_print_uuid(card->uuid, sizeof(card->uuid), id,
 				    driver.whole_uuid(whole, driver.device) == 0 &&
 					    memcmp(id, whole, sizeof(id)) != 0);
-	/* Its own count is what a share is a part of; that of the management library has more in it. */
+	/*
+	 * The total is the driver's, because shares are fractions of it; the management library's
+	 * total is larger.
+	 */
 	if (card->uuid[0])
 		(void)ddp_card_memory(card->uuid, &total, &card->free);
 	if (driver.total(&bytes, driver.device) == 0)
@@ -115,7 +121,7 @@ static void fill_device(struct info_card *card)
 			 value / 1000, value % 1000 / 10);
 	if (driver.attribute(&value, ATTRIBUTE_MODE, driver.device) == 0)
 		card->exclusive = value == MODE_EXCLUSIVE;
-	/* Older drivers do not know the question. */
+	/* Older drivers do not support this attribute. */
 	if (driver.attribute(&value, ATTRIBUTE_MPS, driver.device) == 0)
 		card->client = value != 0;
 }
@@ -137,7 +143,7 @@ void info_card_context(struct info_card *card)
 
 struct info_copier {
 	struct driver driver;
-	void *context; /* the device's own, which libddp uses too */
+	void *context; /* the primary context of the device, which libddp uses too */
 };
 
 struct info_copier *info_copier_open(int index)
@@ -163,7 +169,7 @@ bool info_copy(struct info_copier *copier, void *device, void *host, size_t byte
 
 /* --- The card ------------------------------------------------------------------------------ */
 
-/* How many devices CUDA_VISIBLE_DEVICES lists; -1 where it is not set. */
+/* Number of devices in CUDA_VISIBLE_DEVICES; -1 if it is unset. */
 static int visible_devices(const char *list)
 {
 	int count = 0;
@@ -175,7 +181,10 @@ static int visible_devices(const char *list)
 	return strcmp(list, "-1") == 0 || strcmp(list, "NoDevFiles") == 0 ? 0 : count;
 }
 
-/* Returns the GPUs that the tasks of this node's step share out; 0 if each has its own, or parts, or ranks are no tasks. */
+/*
+ * Returns the number of GPUs that the step's tasks on this node share out; 0 if each task has its
+ * own GPUs or shards, or if the ranks are not Slurm tasks.
+ */
 static int whole_gpus(const struct ddp_world *world, int visible)
 {
 	const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
@@ -187,8 +196,8 @@ static int whole_gpus(const struct ddp_world *world, int visible)
 }
 
 /*
- * Slurm's number of [device] on the node, which is the same for all its tasks: CUDA_VISIBLE_DEVICES need not
- * be, since it may count what this task sees.
+ * Find the index of [device] in Slurm's numbering on the node. The index in CUDA_VISIBLE_DEVICES
+ * may differ from task to task.
  */
 static void fill_slot(struct info_card *card)
 {
@@ -242,7 +251,10 @@ void info_card_fill(struct info_card *card, const struct ddp_world *world)
 	snprintf(card->transport, sizeof(card->transport), "%s", world->transport);
 	if (sched_getaffinity(0, sizeof(card->cpus), &card->cpus) == 0)
 		ddp_list_cpus(&card->cpus, card->cpu_list, sizeof(card->cpu_list));
-	/* Slurm need not bind tasks to the CPUs that it allocates. */
+	/*
+	 * Slurm can be configured not to bind tasks to their CPUs, so the mask may contain more
+	 * CPUs.
+	 */
 	card->own_cpus = CPU_COUNT(&card->cpus);
 	if (allocated && atoi(allocated) > 0 && atoi(allocated) < card->own_cpus)
 		card->own_cpus = atoi(allocated);
@@ -259,7 +271,10 @@ void info_card_fill(struct info_card *card, const struct ddp_world *world)
 
 enum { CONNECT_SECONDS = 3 };
 
-/* A socket that listens on the endpoint, or -1: the port is in use or not ours to test. */
+/*
+ * Returns a socket that listens on the endpoint, or -1 if the port is in use or the address is not
+ * of this host.
+ */
 static int listen_at(const struct addrinfo *address)
 {
 	int one = 1, fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -273,7 +288,7 @@ static int listen_at(const struct addrinfo *address)
 	return -1;
 }
 
-/* Returns 0, or an errno. */
+/* Returns 0 or an errno value. */
 static int connect_to(const struct addrinfo *address)
 {
 	int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), number = 0;
@@ -288,7 +303,10 @@ static int connect_to(const struct addrinfo *address)
 	return number;
 }
 
-/* Try the addresses of MASTER_ADDR. Rank 0 returns a socket that listens, others -1. */
+/*
+ * On rank 0, listen on an address of MASTER_ADDR and return the socket. On other ranks, try to
+ * connect and return -1.
+ */
 static int try_endpoint(struct info_card *card)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
@@ -299,7 +317,7 @@ static int try_endpoint(struct info_card *card)
 		card->reached = 0;
 	if (status != 0) {
 		snprintf(card->why_not, sizeof(card->why_not),
-			 "%.40s; a container needs /etc/hosts of its host", gai_strerror(status));
+			 "%.40s; a container needs the host's /etc/hosts", gai_strerror(status));
 		return -1;
 	}
 	for (const struct addrinfo *at = list; at && fd < 0 && number != 0; at = at->ai_next) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ddp-info.c - every rank in one table, what looks wrong, and a self-test; or is the plugin installed well? */
+/*
+ * ddp-info.c - a table of all ranks, warnings and a self-test; with --check, whether the plugin is
+ * installed correctly
+ */
 #include "config.h"
 
 #include <getopt.h>
@@ -12,7 +15,7 @@
 #include "node-tests.h"
 #include "site.h"
 
-/* Exit statuses besides those of ddp_exit_status(). */
+/* Exit statuses in addition to those of ddp_exit_status(). */
 enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
 
 #define LIMIT_DEFAULT (8u << 20)
@@ -22,40 +25,40 @@ enum { EXIT_WRONG = 1, EXIT_USAGE = 2, EXIT_WARNED = 3 };
 
 struct options {
 	int json, test, device, strict, check, here, preflight; /* as getopt_long() sets flags */
-	size_t most;						/* bytes, 0: not given */
+	size_t most;						/* bytes; 0: not given */
 	const char *nodes, *partition, *node_config;
-	double limit; /* seconds, 0: not given */
+	double limit; /* seconds; 0: not given */
 };
 
 static const char usage[] =
 	"usage: srun -N2 -n4 --ddp ddp-info [OPTION...]\n"
 	"       ddp-info --check [OPTION...]\n"
 	"\n"
-	"One table of all ranks, what looks wrong with them, and an all-reduce of every size,\n"
-	"verified and timed.\n"
+	"Print a table of all ranks and warnings about their setup; then test an all-reduce of\n"
+	"vectors of several sizes, check the sums, and measure the time.\n"
 	"\n"
-	"  --json          the same for programs, as one JSON object\n"
-	"  --no-test       the table and the warnings alone\n"
-	"  --device        the test in memory of GPUs, also if ranks share one\n"
-	"  --max-bytes N   largest all-reduce of the test, 4 to 1G (K, M, G may follow); 8M\n"
-	"  --strict        warnings make the exit status 3\n"
+	"  --json          print one JSON object instead\n"
+	"  --no-test       do not run the all-reduce test\n"
+	"  --device        run the test in GPU memory, also if ranks share a GPU\n"
+	"  --max-bytes N   size of the largest vector, 4 to 1G; K, M or G may follow [8M]\n"
+	"  --strict        exit with status 3 if there are warnings\n"
 	"  --help, --version\n"
 	"\n"
-	"--check, for administrators, outside of a step: is the plugin installed as it should be,\n"
-	"here and, by srun, on every node that is not busy? One verdict a line.\n"
+	"--check, for administrators, outside of a step: check whether the plugin is installed\n"
+	"correctly on this host and, through srun, on every node that is not busy.\n"
 	"\n"
-	"  -w, --nodelist NODES     these nodes\n"
-	"  -p, --partition PART     those of this partition\n"
-	"  --limit SECONDS          for slurmctld, and for the nodes, to answer, 1 to 3600; 60\n"
-	"  --here                   this host alone, without srun\n"
+	"  -w, --nodelist NODES     check only these nodes, also if they are busy\n"
+	"  -p, --partition PART     check only nodes of this partition\n"
+	"  --limit SECONDS          time limit for slurmctld, and for each srun, 1 to 3600 [60]\n"
+	"  --here                   check only this host, without srun\n"
 	"\n"
-	"--preflight [FILE...]      one process on each node: the tests of ddp-run --preflight, one\n"
-	"                           result a line; see ddp-info(1)\n"
+	"--preflight [FILE...]      run the node tests of ddp-run --preflight, with one process on\n"
+	"                           each node; prints one line for each result, see ddp-info(1)\n"
 	"\n"
-	"Exit status: 0 all well; 1 a sum or a verdict was wrong, or stdout cannot be written;\n"
-	"2 usage; 3 warnings, with --strict; from 65 on an error of libddp, see ddp(7).\n";
+	"Exit status: 0 no errors; 1 wrong sums or a WRONG verdict, or stdout cannot be written;\n"
+	"2 invalid options; 3 warnings, with --strict; 65 and above an error of libddp, see ddp(7).\n";
 
-/* 4 to 1G, with K, M or G. Returns 0 for anything else. */
+/* Parse 4 to 1G, with an optional K, M or G. Returns 0 for any other text. */
 static size_t parse_bytes(const char *text)
 {
 	char *end;
@@ -76,37 +79,37 @@ static double parse_limit(const char *text)
 	return end != text && !*end && value >= 1 && value <= 3600 ? value : 0;
 }
 
-/* Options that do not go together. Returns -1 to go on, else the exit status. */
+/* Check that the options can be combined. Returns -1 if so, else the exit status. */
 static int verify(const struct options *options)
 {
 	bool sites = options->nodes || options->partition || options->limit > 0 || options->here;
 
 	if (options->device && !options->test)
-		fputs("ddp-info: --device is where the test runs: leave out --no-test\n", stderr);
+		fputs("ddp-info: --device needs the test: remove --no-test\n", stderr);
 	else if (options->check && (options->device || options->most || !options->test))
-		fputs("ddp-info: --check makes no test: leave out --device, --max-bytes and --no-test\n",
+		fputs("ddp-info: --check runs no all-reduce: remove --device, --max-bytes and --no-test\n",
 		      stderr);
 	else if (sites && !options->check)
-		fputs("ddp-info: -w, -p, --limit and --here are for --check: give it too\n",
-		      stderr);
+		fputs("ddp-info: -w, -p, --limit and --here need --check\n", stderr);
 	else if (options->preflight && (options->check || options->json || options->device ||
 					options->strict || options->most || !options->test))
-		fputs("ddp-info: --preflight goes with no other option: give files alone\n",
-		      stderr);
+		fputs("ddp-info: --preflight cannot be combined with other options\n", stderr);
 	else if (options->here && (options->nodes || options->partition))
-		fputs("ddp-info: --here asks no nodes: leave out -w and -p\n", stderr);
+		fputs("ddp-info: --here checks no nodes: remove -w and -p\n", stderr);
 	else
 		return -1;
 	return EXIT_USAGE;
 }
 
-/* The exit status [status], or EXIT_WRONG if it is 0 and what was printed could not be written. */
+/* Returns [status], or EXIT_WRONG if it is 0 and stdout could not be written. */
 static int finish(int status)
 {
 	return ddp_stdio_flush("ddp-info") < 0 && status == 0 ? EXIT_WRONG : status;
 }
 
-/* Returns -1 to go on, else the exit status. Every rank reads the same arguments. */
+/*
+ * Parse the options. Returns -1 to continue, else the exit status, which is the same on every rank.
+ */
 static int parse(int argc, char **argv, struct options *options)
 {
 	const struct option list[] = {{"json", no_argument, &options->json, true},
@@ -135,13 +138,14 @@ static int parse(int argc, char **argv, struct options *options)
 			options->most = parse_bytes(optarg);
 			if (options->most)
 				break;
-			fprintf(stderr, "ddp-info: --max-bytes %s: give 4 to 1G\n", optarg);
+			fprintf(stderr, "ddp-info: invalid --max-bytes %s: use 4 to 1G\n", optarg);
 			return EXIT_USAGE;
 		case 'l':
 			options->limit = parse_limit(optarg);
 			if (options->limit > 0)
 				break;
-			fprintf(stderr, "ddp-info: --limit %s: give 1 to 3600 seconds\n", optarg);
+			fprintf(stderr, "ddp-info: invalid --limit %s: use 1 to 3600 (seconds)\n",
+				optarg);
 			return EXIT_USAGE;
 		case 'w':
 			options->nodes = optarg;
@@ -159,17 +163,17 @@ static int parse(int argc, char **argv, struct options *options)
 			printf("ddp-info %s\n", PACKAGE_VERSION);
 			return finish(0);
 		default:
-			fputs("ddp-info --help lists the options\n", stderr);
+			fputs("try ddp-info --help\n", stderr);
 			return EXIT_USAGE;
 		}
 	}
 	if (optind == argc || options->preflight)
 		return verify(options);
-	fprintf(stderr, "ddp-info: %s: no argument is expected\n", argv[optind]);
+	fprintf(stderr, "ddp-info: unexpected argument %s\n", argv[optind]);
 	return EXIT_USAGE;
 }
 
-/* --check, which is no rank of anything. */
+/* Run --check, which does not initialize libddp. */
 static int check(const struct options *options)
 {
 	const struct site_options site = {.nodes = options->nodes,
@@ -206,8 +210,8 @@ static int report(struct ddp *ddp, const struct options *options, const struct i
 }
 
 /*
- * Tell all ranks everything. What a context takes is learned by one rank for each GPU that is shared, so
- * that they do not count each other's.
+ * Exchange the cards of all ranks. If GPUs are shared, the first rank of each one also measures the
+ * memory of a CUDA context: measurements of several ranks at a time would disturb each other.
  */
 static int gather(struct ddp *ddp, struct info_card *card, struct info_card *cards)
 {
@@ -233,7 +237,10 @@ static int gather(struct ddp *ddp, struct info_card *card, struct info_card *car
 	return status;
 }
 
-/* Where GPUs cannot be joined the table says what there is, before the error says why. */
+/*
+ * Run the self-test. If the GPUs cannot be joined, print the table first; the caller then prints
+ * the error.
+ */
 static int run_test(struct ddp *ddp, struct options *options, const struct info_card *cards,
 		    struct info_selftest *test)
 {

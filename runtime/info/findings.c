@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* findings.c - what the cards of all ranks say: who shares a GPU, and what looks wrong */
+/* findings.c - which ranks share a GPU, and which settings are probably wrong */
 #include "config.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@ static bool same_gpu(const struct info_card *one, const struct info_card *other)
 	return one->slot[0] && strcmp(one->slot, other->slot) == 0;
 }
 
-/* Cards, and the first rank of a GPU. */
+/* Argument of has_mate(): a GPU is identified by its first rank. */
 struct mates {
 	const struct info_card *cards;
 	int first;
@@ -62,7 +62,10 @@ void info_sharing_find(struct info_card *cards, int size)
 	}
 }
 
-/* The driver knows for certain; an older one does not say. */
+/*
+ * Whether the rank uses MPS: from the driver, or, if it is too old to report that, from the
+ * existence of a daemon.
+ */
 static bool through_mps(const struct info_card *card)
 {
 	return card->client >= 0 ? card->client > 0 : card->mps == DDP_MPS_SERVES;
@@ -111,7 +114,7 @@ void info_sharing_name(const struct info_card *card, char *text, size_t size)
 		snprintf(text, size, "GPU %s of %s", card->slot, card->host);
 }
 
-/* --- What looks wrong ---------------------------------------------------------------------- */
+/* --- Warnings ------------------------------------------------------------------------------ */
 
 struct facts {
 	const struct info_card *cards;
@@ -119,7 +122,7 @@ struct facts {
 	struct info_warnings *warnings;
 };
 
-/* Returns true, for rules to return. */
+/* Add a warning. Always returns true, for use in the return statement of a rule. */
 DDP_FORMAT(2, 3) static bool warn(const struct facts *facts, const char *format, ...)
 {
 	struct info_warnings *warnings = facts->warnings;
@@ -134,19 +137,20 @@ DDP_FORMAT(2, 3) static bool warn(const struct facts *facts, const char *format,
 }
 
 /*
- * A rule looks at one rank after the other, until it returns true: of many that have what it is about the first is
- * told. It returns false for those that have it not, or all of whom are told.
+ * A rule is called for one rank after the other until it returns true. A rule that reports only the
+ * first matching rank returns true once it has added a warning; a rule that reports all of them
+ * always returns false.
  */
 typedef bool rule(const struct facts *facts, const struct info_card *card);
 
 static bool refused(const struct facts *facts, const struct info_card *card)
 {
 	return card->trouble[0] &&
-	       warn(facts, "rank %d on %s cannot use device %d, says the CUDA driver: %s",
+	       warn(facts, "rank %d on %s cannot use device %d; the CUDA driver reports: %s",
 		    card->rank, card->host, card->device, card->trouble);
 }
 
-/* Whether a lower rank is on the GPU of [card]. */
+/* Whether a lower rank uses the GPU of [card]. */
 static bool is_mate(const struct info_card *card)
 {
 	return card->first >= 0 && card->first != card->rank;
@@ -163,12 +167,12 @@ static bool shared(const struct facts *facts, const struct info_card *card)
 		others += is_mate(&facts->cards[other]) && facts->cards[other].share <= 0;
 	info_sharing_name(card, name, sizeof(name));
 	return warn(facts,
-		    "ranks %d and %d use one GPU (%s)%s, and no share was given; ask for as "
-		    "many GPUs as ranks, or for shares with --gres=shard:N",
-		    card->first, card->rank, name, others ? ", others too" : "");
+		    "ranks %d and %d use the same GPU (%s)%s without shares; request as "
+		    "many GPUs as ranks, or shares with --gres=shard:N",
+		    card->first, card->rank, name, others ? ", and so do other ranks" : "");
 }
 
-/* Shares are parts of one GPU, but a program, or a script, may have set DDP_SHARE by itself. */
+/* The plugin's shares add up to at most one GPU, but a program or script may have set DDP_SHARE. */
 static bool too_much(const struct facts *facts, const struct info_card *card)
 {
 	struct info_sharing sharing;
@@ -183,18 +187,21 @@ static bool too_much(const struct facts *facts, const struct info_card *card)
 		snprintf(who, sizeof(who), "rank %d", card->rank);
 	if (sharing.ranks > 1 && sharing.sum > 1 + 1e-6 * sharing.ranks)
 		warn(facts,
-		     "%s on %s have shares of %.4g together, more than there is; leave "
-		     "DDP_SHARE to srun --ddp, or set less",
+		     "the shares of %s on %s add up to %.4g of the GPU; do not set "
+		     "DDP_SHARE, or set smaller values",
 		     who, name, sharing.sum);
 	else if (card->free && sharing.bytes > (double)card->free)
 		warn(facts,
-		     "%s may take %.1f GiB of %s, and %.1f GiB are free: somebody holds more than "
-		     "a share, nvidia-smi lists who",
+		     "%s may use %.1f GiB of %s, but only %.1f GiB are free: another process "
+		     "uses them, see nvidia-smi",
 		     who, sharing.bytes / 0x1p30, name, (double)card->free / 0x1p30);
 	return false;
 }
 
-/* A context comes first, and takes some hundred MiB. The first on each GPU is told. */
+/*
+ * Warn about shares that are smaller than a CUDA context (several hundred MiB); report one rank of
+ * each GPU.
+ */
 static bool too_small(const struct facts *facts, const struct info_card *card)
 {
 	for (int rank = card->rank; rank < facts->size; rank++) {
@@ -203,8 +210,8 @@ static bool too_small(const struct facts *facts, const struct info_card *card)
 
 		if (mate->first == card->rank && bytes > 0 && bytes <= (double)card->context) {
 			warn(facts,
-			     "rank %d's share of %s on %s is %.0f MiB, and a CUDA context alone "
-			     "takes %.0f MiB; ask for more shards, or for fewer ranks",
+			     "rank %d's share of %s on %s is %.0f MiB, but a CUDA context "
+			     "needs %.0f MiB; request more shards, or fewer ranks",
 			     rank, card->uuid, card->host, bytes / 0x1p20,
 			     (double)card->context / 0x1p20);
 			break;
@@ -213,7 +220,7 @@ static bool too_small(const struct facts *facts, const struct info_card *card)
 	return false;
 }
 
-/* As administrators set it for MPS; without, the second rank gets no context. */
+/* Exclusive mode is meant for MPS; without MPS, only one rank gets a context. */
 static bool exclusive(const struct facts *facts, const struct info_card *card)
 {
 	struct info_sharing sharing;
@@ -221,18 +228,18 @@ static bool exclusive(const struct facts *facts, const struct info_card *card)
 	if (card->exclusive && card->mates > 1 &&
 	    info_sharing_at(facts->cards, facts->size, card->rank, &sharing) && !sharing.mps)
 		warn(facts,
-		     "%s on %s is for one process at a time (exclusive mode), without MPS, and ranks %s "
-		     "share it: all but one will fail; start MPS, or nvidia-smi -c DEFAULT",
+		     "%s on %s is in exclusive mode without MPS, but ranks %s "
+		     "share it: only one of them can use it; start MPS, or run nvidia-smi -c DEFAULT",
 		     card->uuid, card->host, card->sharers);
 	return false;
 }
 
-/* CUDA does without MPS where no daemon answers, and says nothing. */
+/* If no daemon responds, CUDA works without MPS and prints nothing. */
 static bool mps_gone(const struct facts *facts, const struct info_card *card)
 {
 	return card->mps == DDP_MPS_STALE &&
 	       warn(facts,
-		    "the MPS daemon of %s on %s is gone and left its socket: programs run "
+		    "the MPS daemon of %s on %s has ended and left its socket: programs run "
 		    "without MPS; start it again (nvidia-cuda-mps-control -d), or remove "
 		    "the directory",
 		    card->mps_directory, card->host);
@@ -242,8 +249,8 @@ static bool mps_missing(const struct facts *facts, const struct info_card *card)
 {
 	return card->mps == DDP_MPS_NONE && (card->threads > 0 || card->memory_limit[0]) &&
 	       warn(facts,
-		    "rank %d on %s has limits for MPS (%s), and no daemon is at %s: they "
-		    "limit nothing; start one (nvidia-cuda-mps-control -d)",
+		    "rank %d on %s has limits for MPS (%s), but no daemon runs in %s, so "
+		    "they are not enforced; start one (nvidia-cuda-mps-control -d)",
 		    card->rank, card->host, card->threads > 0 ? DDP_MPS_THREADS : DDP_MPS_MEMORY,
 		    card->mps_directory);
 }
@@ -252,19 +259,21 @@ static bool mps_unused(const struct facts *facts, const struct info_card *card)
 {
 	return card->mps == DDP_MPS_SERVES && card->client == 0 &&
 	       warn(facts,
-		    "an MPS daemon is at %s on %s, and rank %d runs without it, says the "
-		    "driver; does it serve this user and this GPU (%s)?",
+		    "an MPS daemon runs in %s on %s, but the driver reports that rank %d "
+		    "does not use it; check whether it serves this user and GPU %s",
 		    card->mps_directory, card->host, card->rank, card->uuid);
 }
 
-/* NCCL then copies through host memory. */
+/*
+ * A GPU that is not visible cannot be used for direct copies; NCCL then copies through host memory.
+ */
 static bool alone(const struct facts *facts, const struct info_card *card)
 {
 	return card->local_size > 1 && card->visible == 1 && card->device >= 0 && card->mates < 2 &&
 	       (card->share <= 0 || card->share >= 1) &&
 	       warn(facts,
-		    "rank %d on %s sees its own GPU alone, so that GPUs of a node may not copy to "
-		    "each other; ask with --gres=gpu:N and --gpu-bind=none instead of "
+		    "rank %d on %s sees only its own GPU, which can prevent direct copies between the "
+		    "GPUs of a node; use --gres=gpu:N and --gpu-bind=none instead of "
 		    "--gpus-per-task or --gpu-bind",
 		    card->rank, card->host);
 }
@@ -280,13 +289,13 @@ static bool uneven(const struct facts *facts, const struct info_card *card)
 	}
 	if (most != least)
 		warn(facts,
-		     "%s has %d ranks and %s has %d: fewer of them carry data between nodes; "
-		     "--ntasks-per-node makes them even",
+		     "%s has %d ranks and %s has %d, so fewer ranks can send data between nodes; "
+		     "--ntasks-per-node gives each node the same number",
 		     most->host, most->local_size, least->host, least->local_size);
 	return true;
 }
 
-/* More ranks than CPUs on a node: they take turns. */
+/* Warn if a node has more ranks than CPUs. */
 static bool crowded(const struct facts *facts, const struct info_card *card)
 {
 	cpu_set_t all;
@@ -301,13 +310,14 @@ static bool crowded(const struct facts *facts, const struct info_card *card)
 	count = CPU_COUNT(&all);
 	return count > 0 && count < card->local_size &&
 	       warn(facts,
-		    "%d ranks on %s share %d CPU%s (%s); ask for --cpus-per-task, or fewer ranks",
+		    "%d ranks on %s share %d CPU%s (%s); use --cpus-per-task, or fewer ranks",
 		    card->local_size, card->host, count, count > 1 ? "s" : "", card->cpu_list);
 }
 
 /*
- * GPUs of the node of [card], a local rank 0, if its ranks leave some of them unused; else 0. Ranks that use another device
- * than that of their number have several GPUs each, or one alone.
+ * Returns the number of GPUs of this node if its ranks leave some of them unused, else 0. [card]
+ * must be that of local rank 0. If the device of a rank is not its local rank, each rank may use
+ * several GPUs or see only its own.
  */
 static int count_unused_of(const struct facts *facts, const struct info_card *card)
 {
@@ -340,7 +350,7 @@ static bool unused_by_one(const struct facts *facts, const struct info_card *car
 		    card->host, gpus, gpus);
 }
 
-enum { FEW_CPUS = 4, ENOUGH_CPUS = 8 }; /* for a rank with a GPU and its data loaders */
+enum { FEW_CPUS = 4, ENOUGH_CPUS = 8 }; /* CPUs for a rank with a GPU and its data loaders */
 
 static bool few_cpus(const struct facts *facts, const struct info_card *card)
 {
@@ -359,19 +369,19 @@ static bool unreached(const struct facts *facts, const struct info_card *card)
 	return card->reached == 0 &&
 	       warn(facts,
 		    "rank 0's endpoint %s cannot be reached from %s: %s; --ddp-master-suffix or "
-		    "MASTER_ADDR name another address",
+		    "MASTER_ADDR sets another address",
 		    card->endpoint, card->host, card->why_not);
 }
 
-/* podman and docker give 64 MiB. */
+/* By default podman and docker provide 64 MiB. */
 static bool small_shm(const struct facts *facts, const struct info_card *card)
 {
 	enum { ENOUGH = 512 << 20 };
 
 	return card->shm > 0 && card->shm < ENOUGH &&
 	       warn(facts,
-		    "/dev/shm of rank %d on %s has %.0f MiB, and NCCL and DataLoader of PyTorch may "
-		    "need more: podman or docker --ipc=host or --shm-size=8g",
+		    "/dev/shm of rank %d on %s has %.0f MiB, but NCCL and PyTorch's DataLoader may "
+		    "need more: start podman or docker with --ipc=host or --shm-size=8g",
 		    card->rank, card->host, (double)card->shm / (1 << 20));
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* info-report.c - the table for people, and the same as JSON */
+/* info-report.c - the report of ddp-info, as a table and as JSON */
 #include "config.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 
 /* --- Tables for people --------------------------------------------------------------------- */
 
-/* A cell with a text of others, or of nothing. */
+/* Add a cell, with control characters replaced by "?". */
 static void add_cell(struct ddp_text *cells, const char *text)
 {
 	ddp_text_plain(cells, text);
@@ -67,7 +67,7 @@ static void add_selftest(struct ddp_text *text, const struct info_selftest *test
 	struct ddp_text cells = {.data = NULL};
 
 	if (test->device)
-		ddp_text_add(text, "\nin memory of GPUs, %s:\n", test->path);
+		ddp_text_add(text, "\nin GPU memory, %s:\n", test->path);
 	else
 		ddp_text_add(text, "\n");
 	for (int i = 0; i < test->count; i++) {
@@ -97,13 +97,13 @@ static const char *enforced(const struct info_sharing *sharing)
 	if (sharing->threads && sharing->memory)
 		return "MPS enforces both limits";
 	if (sharing->threads)
-		return "MPS enforces the limit of threads, memory is kept to by agreement";
+		return "MPS enforces the limit of threads, memory is limited by agreement";
 	if (sharing->memory)
 		return "MPS enforces the limit of memory";
 	return sharing->least > 0 ? "by agreement, nothing enforces it" : "nothing is enforced";
 }
 
-/* Add what GPUs that are shared alike have in common. */
+/* Add how the GPU is shared; the text is equal for GPUs that are shared in the same way. */
 static void add_how(struct ddp_text *text, const struct info_card *card,
 		    const struct info_sharing *sharing)
 {
@@ -128,7 +128,7 @@ static void add_how(struct ddp_text *text, const struct info_card *card,
 		ddp_text_add(text, "; %s of it%s", range(sharing->least, sharing->most).text,
 			     several ? " each" : "");
 	else
-		ddp_text_add(text, "; no share is known");
+		ddp_text_add(text, "; the shares are unknown");
 	if (card->total && sharing->least > 0 && sharing->least == sharing->most)
 		ddp_text_add(text, ", %.1f of %.1f GiB",
 			     sharing->least * (double)card->total / 0x1p30,
@@ -136,7 +136,9 @@ static void add_how(struct ddp_text *text, const struct info_card *card,
 	ddp_text_add(text, "; %s", enforced(sharing));
 }
 
-/* GPUs that as many ranks share in the same way, the first of them by its first rank. */
+/*
+ * A way of sharing that [gpus] GPUs have in common; [first] is the first rank on the first of them.
+ */
 struct way {
 	struct ddp_text how;
 	int first, ranks, gpus;
@@ -144,7 +146,10 @@ struct way {
 
 enum { WAYS = 16 };
 
-/* The ways of all GPUs: a thousand nodes have few. Returns how many; more are not told. */
+/*
+ * Group the GPUs by the way they are shared; a job has few. Returns the number of ways; those
+ * beyond WAYS are omitted.
+ */
 static int find_ways(const struct info_report *report, struct way ways[WAYS])
 {
 	struct info_sharing sharing;
@@ -188,14 +193,17 @@ static void add_sharing(struct ddp_text *text, const struct info_report *report)
 			ddp_text_add(text, "rank %d shares", card->rank);
 		ddp_text_add(text, " %s %s", name, ways[i].how.data);
 		if (ways[i].gpus > 1)
-			ddp_text_add(text, "; likewise %d more GPU%s", ways[i].gpus - 1,
+			ddp_text_add(text, "; the same on %d more GPU%s", ways[i].gpus - 1,
 				     ways[i].gpus > 2 ? "s" : "");
 		ddp_text_add(text, "\n");
 		ddp_text_free(&ways[i].how);
 	}
 }
 
-/* How ranks of one node are connected, if a node has several: shared memory, or the engine between nodes. */
+/*
+ * Add how ranks of one node are connected, if a node has several: shared memory, or the engine
+ * between nodes.
+ */
 static void add_within(struct ddp_text *text, const struct info_report *report)
 {
 	const char *wide = report->world->wide;
@@ -221,10 +229,11 @@ void info_report_table(const struct info_report *report, struct ddp_text *out)
 {
 	const struct ddp_world *world = report->world;
 
-	ddp_text_add(out,
-		     "%s: %d rank%s on %d node%s, started by %s, met by %s, between nodes: %s\n",
-		     world->job, world->size, world->size > 1 ? "s" : "", world->node_count,
-		     world->node_count > 1 ? "s" : "", world->source, world->method, world->wide);
+	ddp_text_add(
+		out,
+		"%s: %d rank%s on %d node%s, started by %s, rendezvous by %s, between nodes: %s\n",
+		world->job, world->size, world->size > 1 ? "s" : "", world->node_count,
+		world->node_count > 1 ? "s" : "", world->source, world->method, world->wide);
 	if (report->cards[0].endpoint[0])
 		ddp_text_add(out, "endpoint %s\n", report->cards[0].endpoint);
 	add_within(out, report);
@@ -242,7 +251,7 @@ void info_report_table(const struct info_report *report, struct ddp_text *out)
 
 /* --- JSON ---------------------------------------------------------------------------------- */
 
-/* What is not known is null: where a text is empty, or a number 0. */
+/* Unknown values (an empty text, or the number 0) are written as null. */
 static void put_known(struct ddp_text *out, const char *key, const char *text)
 {
 	ddp_put_string(out, key, *text ? text : NULL);
@@ -324,7 +333,7 @@ static void put_timing(struct ddp_text *out, const struct info_timing *timing)
 	ddp_text_add(out, "}");
 }
 
-/* A line for the next of a list. */
+/* Start a line for the next element of an array. */
 static void put_line(struct ddp_text *out)
 {
 	ddp_text_add(out, "%s\n  ", out->data[out->size - 1] == '[' ? "" : ",");

@@ -1,100 +1,104 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * info.h - ddp-info: what each rank knows of its place, what that says of all of them, and a self-test
+ * info.h - ddp-info: facts about each rank, findings from the facts of all ranks, and a self-test
  *
- * info/ is the program ddp-info. It calls ddp.h and base/; its --check also uses the plugin's table of options and wide/'s
- * rules for networks. Start reading in ddp-info.c.
+ * info/ is the program ddp-info. It calls ddp.h and base/; its --check also uses the plugin's table
+ * of options and the rules of wide/ for networks. Start reading in ddp-info.c.
  *
- * Each rank fills a card; all have the cards of all. From these alone follow who shares a GPU, what
- * looks wrong, and the report.
+ * Each rank fills in a card, and an all-gather gives every rank the cards of all. The shared GPUs,
+ * the warnings and the report are computed from the cards alone.
  */
 #ifndef DDP_INFO_H
 #define DDP_INFO_H
 
 #include "base/text.h"
 
-/* --- What a rank knows of its place -------------------------------------------------------- */
+/* --- Facts about one rank ------------------------------------------------------------------ */
 
 struct info_card {
 	int32_t rank, node_rank, local_rank, local_size;
-	int32_t group_size; /* ranks that share memory with it, itself included */
+	int32_t group_size; /* ranks that share memory with this one, itself included */
 	int32_t pid;
-	int32_t visible;   /* devices that it sees, -1: not said */
-	int32_t device;	   /* -1: none */
-	int32_t reached;   /* endpoint: 1 yes, 0 no, -1 not tried */
-	int32_t mps;	   /* enum ddp_mps_state of CUDA's daemon on its node */
-	int32_t client;	   /* of MPS, says the driver: 1, 0, -1 not said */
-	int32_t exclusive; /* the GPU is for one process at a time */
-	int32_t first;	   /* the lowest rank on its GPU; -1: not known */
-	int32_t mates;	   /* ranks on its GPU, itself included; 0: not known */
-	int32_t whole; /* whole GPUs for all ranks of its node, if each is a task of a step; else 0 */
-	int32_t node_cpus; /* CPUs of its node, 0: not known */
-	int32_t own_cpus;  /* CPUs that Slurm allocated for it, at most those of [cpus] */
-	double share;	   /* 0: not known */
-	double threads;	   /* percent of the GPU's that MPS is to keep it to, 0: all */
-	uint64_t total;	   /* bytes of the GPU's memory, 0: not known */
-	uint64_t free;	   /* of these, when ddp-info began; 0: not known */
-	uint64_t context;  /* bytes that a CUDA context takes, 0: not known */
-	uint64_t shm;	   /* bytes of /dev/shm, 0: not known */
-	cpu_set_t cpus;	   /* that it may use */
+	int32_t visible; /* devices in CUDA_VISIBLE_DEVICES; -1: unset */
+	int32_t device;	 /* -1: no device */
+	int32_t reached; /* 1: this rank reached the endpoint; 0: it did not; -1: not tried */
+	int32_t mps;	 /* enum ddp_mps_state of the MPS daemon on the node */
+	int32_t client; /* 1: the driver reports that this rank uses MPS; 0: that it does not; -1: unknown */
+	int32_t exclusive; /* 1: the GPU is in exclusive mode, for one process at a time */
+	int32_t first;	   /* lowest rank on the same GPU; -1: unknown */
+	int32_t mates;	   /* ranks on the same GPU, itself included; 0: unknown */
+	int32_t whole;	   /* GPUs of the step on this node if its tasks share them out; else 0 */
+	int32_t node_cpus; /* CPUs of the node; 0: unknown */
+	int32_t own_cpus;  /* CPUs that Slurm allocated for this rank; at most those of [cpus] */
+	double share;	   /* fraction of the GPU; 0: unknown */
+	double threads;	   /* MPS limit of GPU threads, in percent; 0: none */
+	uint64_t total;	   /* bytes of GPU memory; 0: unknown */
+	uint64_t free;	   /* bytes of GPU memory free at the start; 0: unknown */
+	uint64_t context;  /* bytes of GPU memory that a CUDA context uses; 0: unknown */
+	uint64_t shm;	   /* bytes of /dev/shm; 0: unknown */
+	cpu_set_t cpus;	   /* CPUs that this rank may run on */
 	char host[64];
-	char cpu_list[64];	/* "0-3,8", cut with "..." */
-	char uuid[48];		/* of the device, "" if not known */
-	char slot[16];		/* Slurm's number of it on the node, "" if not known */
-	char sharers[32];	/* ranks on the same GPU, "0-3", where there are several */
-	char trouble[96];	/* what the driver says against using the device, "" if nothing */
-	char mps_directory[96]; /* where the daemon is looked for */
-	char memory_limit[24];	/* that MPS is to keep it to, "4G", as CUDA reads it; "": none */
+	char cpu_list[64]; /* "0-3,8", cut with "..." */
+	char uuid[48];	   /* UUID of the device; "": unknown */
+	char slot[16];	   /* index of the device in Slurm's numbering on the node; "": unknown */
+	char sharers[32];  /* ranks on the same GPU, such as "0-3", if there are several */
+	char trouble[96];  /* the driver's reason for refusing the device; "": none */
+	char mps_directory[96]; /* where the MPS daemon's socket is expected */
+	char memory_limit[24];	/* MPS limit of memory, such as "4G", as CUDA parses it; "": none */
 	char device_name[64];
-	char endpoint[96];  /* MASTER_ADDR:MASTER_PORT, "" if none */
-	char why_not[96];   /* if not reached */
+	char endpoint[96];  /* MASTER_ADDR:MASTER_PORT; "": none */
+	char why_not[96];   /* reason, if reached is 0 */
 	char transport[96]; /* between groups: "TCP (eth0, 10.0.0.7:4242, 3 connections)" */
-	char libraries[96]; /* versions that must be alike: "CUDA driver 13.0" */
+	char libraries[96]; /* versions that must be equal on all ranks: "CUDA driver 13.0" */
 };
 
-/* Fill [card] with what this process can find out by itself. */
+/* Fill in [card] with the facts that need no other rank. */
 void info_card_fill(struct info_card *card, const struct ddp_world *world);
 
 /*
- * Can rank 0's endpoint be reached from every node? Rank 0 listens on its port, one rank of each
- * other node connects; cards get reached and why_not. Where there is no endpoint, or the port is
- * in use, nobody tries. Collective. Returns 0 or a DDP_ERR_x.
+ * Test whether every node can reach rank 0's endpoint, and set reached and why_not. Rank 0 listens
+ * on the port and one rank of each other node connects. Without an endpoint, or if the port is in
+ * use, there is no test. Collective. Returns 0 or a DDP_ERR_x.
  */
 int info_card_reach(struct info_card *card, struct ddp *ddp);
 
-/* Take a CUDA context on the device, note in [card] what memory it takes, and give it back. */
+/* Create a CUDA context on the device, set card->context to the memory it uses, and release it. */
 void info_card_context(struct info_card *card);
 
 struct info_copier; /* copies between the host and a GPU */
 
-/* For the device [index]; NULL where the driver lets nobody copy. It is not given back. */
+/*
+ * Open a copier for device [index]; NULL if the driver does not allow copies. It lives until the
+ * process ends.
+ */
 struct info_copier *info_copier_open(int index);
 
-/* From [host] to [device], or back. */
+/* Copy from [host] to [device], or with [back] from [device] to [host]. */
 bool info_copy(struct info_copier *copier, void *device, void *host, size_t bytes, bool back);
 
-/* --- What that says of all of them: pure, cards in, words out ------------------------------ */
+/* --- Findings: computed from the cards alone ----------------------------------------------- */
 
 /*
- * Set first, mates and sharers of the [cards] of all [size] ranks, in rank order. A GPU is known by
- * its node and UUID, that of a slice under MIG; without a driver to ask, by Slurm's number of it on
- * the node. Who poses as several hosts (NCCL_HOSTID) shares it all the same, which libddp's sums do
- * not count so (device/cards.h).
+ * Set first, mates and sharers of the [cards] of all [size] ranks, in rank order. A GPU is
+ * identified by its node and UUID (a MIG slice has its own), or without a driver by Slurm's index
+ * of it on the node. Unlike device/cards.h, which serves NCCL, this ignores NCCL_HOSTID: ranks with
+ * different values still share the GPU.
  */
 void info_sharing_find(struct info_card *cards, int size);
 
-/* A GPU of which somebody has a part only. */
+/* A GPU that several ranks share, or of which one rank has only a part. */
 struct info_sharing {
-	int first, ranks;	   /* the lowest of them, and how many */
-	double least, most, sum;   /* of their shares; 0: not known */
-	double bytes;		   /* that the shares come to */
-	double slowest, quickest;  /* percent of threads; 0: no limit */
-	bool mps, threads, memory; /* they go through MPS, which keeps these limits */
+	int first, ranks;	  /* the lowest of the ranks, and their number */
+	double least, most, sum;  /* of the ranks' shares; 0: unknown */
+	double bytes;		  /* GPU memory of all shares together */
+	double slowest, quickest; /* lowest and highest MPS limit of threads, in percent; 0: none */
+	bool mps, threads,
+		memory; /* all ranks use MPS; MPS enforces limits of threads, of memory */
 };
 
 /*
- * After info_sharing_find(): whether [rank] is the first on a GPU that several ranks share, or of
- * which it has a part only. Then all about it is in [sharing].
+ * Call info_sharing_find() first. Returns true and fills in [sharing] if [rank] is the first rank
+ * of a GPU that several ranks share, or of which it has only a part.
  */
 bool info_sharing_at(const struct info_card *cards, int size, int rank,
 		     struct info_sharing *sharing);
@@ -104,16 +108,18 @@ void info_sharing_name(const struct info_card *card, char *text, size_t size);
 
 enum { INFO_WARNINGS = 16, INFO_WARNING_SIZE = 320 };
 
-/* What is likely to be wrong. A line says what is, and what to do about it. */
+/* Possible problems; each text describes one and says what to do. */
 struct info_warnings {
 	int count;
 	char text[INFO_WARNINGS][INFO_WARNING_SIZE];
 };
 
-/* Look at the [cards] of all [size] ranks, in rank order, after info_sharing_find(). */
+/*
+ * Find problems in the [cards] of all [size] ranks, in rank order. Call info_sharing_find() first.
+ */
 void info_warn(const struct info_card *cards, int size, struct info_warnings *warnings);
 
-/* The same for what is right, and could be better. */
+/* The same for settings that are correct but could be better. */
 void info_advise(const struct info_card *cards, int size, struct info_warnings *advice);
 
 /* --- The self-test: an all-reduce of every size, verified and timed ------------------------ */
@@ -122,39 +128,42 @@ struct info_timing {
 	size_t bytes;
 	double median; /* seconds, of the slowest rank */
 	double best;
-	uint64_t wrong; /* elements, over all ranks */
+	uint64_t wrong; /* elements, summed over all ranks */
 };
 
 struct info_selftest {
-	bool device;	  /* in memory of GPUs */
+	bool device;	  /* vectors are in GPU memory */
 	const char *path; /* ddp_device_path() */
 	int count;
 	struct info_timing timings[16];
 };
 
 /*
- * All-reduce float vectors of 4 bytes to [limit] in an arena; with test->device in memory of this
- * rank's GPU, after ddp_device_join(). Collective.
- * Returns 0, also where sums were wrong, or a DDP_ERR_x.
+ * All-reduce float vectors of 4 bytes to [limit] in an arena, or, with test->device, in memory of
+ * this rank's GPU; then call ddp_device_join() first. Collective. Returns 0, also if sums were
+ * wrong, or a DDP_ERR_x.
  */
 int info_selftest_run(struct info_selftest *test, struct ddp *ddp, size_t limit);
 
-/* Elements that were wrong in all of [test]. */
+/* Wrong elements in all timings of [test]. */
 uint64_t info_selftest_wrong(const struct info_selftest *test);
 
 /* --- The report ---------------------------------------------------------------------------- */
 
 struct info_report {
 	const struct ddp_world *world;
-	const struct info_card *cards; /* world->size of them, after info_sharing_find() */
+	const struct info_card *cards; /* one for each rank, after info_sharing_find() */
 	const struct info_warnings *warnings, *advice;
 	const struct info_selftest *test; /* NULL: not run */
 };
 
-/* Columns that say nothing for any rank (no devices, no shares) are left out. */
+/* Print the table. A column that is empty for all ranks (no devices, no shares) is omitted. */
 void info_report_table(const struct info_report *report, struct ddp_text *out);
 
-/* One object; keys are stable: ranks, sharing, warnings, advice, selftest. */
+/*
+ * Print one JSON object. Its keys do not change: ranks, sharing, warnings, advice, selftest and
+ * others (ddp-info(1)).
+ */
 void info_report_json(const struct info_report *report, struct ddp_text *out);
 
 #endif /* DDP_INFO_H */

@@ -8,7 +8,7 @@
 
 enum { ROUNDS_MOST = 201, ROUNDS_LEAST = 5, FACTOR = 8 };
 
-/* Work for each size, in bytes: small ones are repeated more often. */
+/* Bytes to sum for each vector size: small vectors are summed more often. */
 #define WORK (64u << 20)
 
 static int rounds_for(size_t bytes)
@@ -20,7 +20,7 @@ static int rounds_for(size_t bytes)
 	return rounds < ROUNDS_LEAST ? ROUNDS_LEAST : (int)rounds;
 }
 
-/* Small whole numbers: their sums are exact in any order, for thousands of ranks. */
+/* Small integers, so that sums are exact in any order, with up to thousands of ranks. */
 static float value(int rank, size_t i)
 {
 	return (float)((i * 7 + (size_t)rank * 3) % 1021);
@@ -47,21 +47,21 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Where vectors are summed, and how they come there. */
+/* Memory in which vectors are summed. */
 struct place {
 	struct ddp *ddp;
-	void *memory;		    /* to sum in: an arena, or a GPU's */
-	float *data;		    /* what the host sees of it: the arena itself, or a copy */
-	struct info_copier *copier; /* NULL: an arena */
+	void *memory;		    /* an arena, or GPU memory */
+	float *data;		    /* host view of [memory]: the arena itself, or a copy */
+	struct info_copier *copier; /* NULL: an arena is used */
 };
 
 static int refuse_copy(const struct place *place)
 {
-	ddp_abort(place->ddp, "ddp-info cannot copy between this host and its GPU");
+	ddp_abort(place->ddp, "ddp-info cannot copy between host and GPU memory");
 	return ddp_barrier(place->ddp);
 }
 
-/* From the host's copy to the GPU, or back. */
+/* Copy to the GPU, or back, unless an arena is used. */
 static int copy(const struct place *place, size_t bytes, bool back)
 {
 	if (!place->copier || info_copy(place->copier, place->memory, place->data, bytes, back))
@@ -98,7 +98,7 @@ static int verify(const struct place *place, size_t count, uint64_t *wrong)
 	return status;
 }
 
-/* Median and best of a rank; the slowest rank's count. */
+/* Median and best time of this rank; the result is the maximum over all ranks. */
 static int time_size(const struct place *place, struct info_timing *timing)
 {
 	double times[ROUNDS_MOST], both[2];
@@ -162,7 +162,7 @@ int info_selftest_run(struct info_selftest *test, struct ddp *ddp, size_t limit)
 		return status;
 	place.data = malloc(limit);
 	place.copier = info_copier_open(ddp_world(ddp)->device);
-	/* A rank that cannot copy tells the others, who would wait for it. */
+	/* If this rank cannot copy, abort, because the other ranks would wait for it. */
 	status = place.data && place.copier ? run(&place, limit, test) : refuse_copy(&place);
 	if (status == 0)
 		status = ddp_device_free(ddp, place.memory);

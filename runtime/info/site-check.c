@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* site-check.c - ddp-info --check: this host, the nodes by srun, and one table of all verdicts */
+/*
+ * site-check.c - ddp-info --check: check this host, check the nodes through srun, and print one
+ * table of all verdicts
+ */
 #include "config.h"
 
 #include <ctype.h>
@@ -11,15 +14,18 @@
 #include "core/devices.h"
 #include "site.h"
 
-/* Begins the lines of a node, among which others' may be: "ddp-check\tn1\t...". */
+/*
+ * Prefix of the lines that --check-node prints, as in "ddp-check\tn1\t...". srun's output may
+ * contain other lines.
+ */
 #define MARK "ddp-check\t"
 
-enum { MEMORY = 200 }; /* MiB of each node, for us and the commands that we run there */
+enum { MEMORY = 200 }; /* MiB to request on each node, for ddp-info and the commands it runs */
 
 /* --- Rows ---------------------------------------------------------------------------------- */
 
-/* A program without memory ends. */
-static void *need(void *memory)
+/* Returns [memory], or exits if an allocation returned NULL. */
+static void *check_memory(void *memory)
 {
 	if (!memory)
 		ddp_exit(NULL);
@@ -33,17 +39,18 @@ static const char *string_of(const struct ddp_text *text)
 	return text->data ? text->data : "";
 }
 
-/* Room for one more than [count] items of [size] bytes; it doubles. */
+/* Make space for one more than [count] items of [size] bytes. The capacity doubles. */
 static void *grow(void *items, size_t count, size_t size)
 {
-	return count & (count - 1) ? items : need(reallocarray(items, count ? 2 * count : 1, size));
+	return count & (count - 1) ? items
+				   : check_memory(reallocarray(items, count ? 2 * count : 1, size));
 }
 
-/* Cut the next field of a line of site_say(). */
+/* Copy the next field of a line from site_add_verdict(). */
 static char *next_field(const char **at)
 {
 	size_t n = strcspn(*at, "\t\n");
-	char *field = need(strndup(*at, n));
+	char *field = check_memory(strndup(*at, n));
 
 	*at += n + ((*at)[n] == '\t');
 	return field;
@@ -57,19 +64,22 @@ static void free_row(struct site_row *row)
 	ddp_text_free(&row->nodes);
 }
 
-static bool alike(const struct site_row *one, const struct site_row *other)
+static bool is_equal(const struct site_row *one, const struct site_row *other)
 {
 	return one->level == other->level && strcmp(one->what, other->what) == 0 &&
 	       strcmp(one->finding, other->finding) == 0 && strcmp(one->remedy, other->remedy) == 0;
 }
 
-/* The row that says the same, or a new one behind the last of the same matter; [row] is taken. */
-static struct site_row *place(struct site_report *report, struct site_row *row)
+/*
+ * Returns an equal row of [report] after freeing [row], or inserts [row] after the last row of the
+ * same item.
+ */
+static struct site_row *insert_row(struct site_report *report, struct site_row *row)
 {
 	size_t at = report->count;
 
 	for (size_t i = 0; i < report->count; i++) {
-		if (alike(&report->rows[i], row)) {
+		if (is_equal(&report->rows[i], row)) {
 			free_row(row);
 			return &report->rows[i];
 		}
@@ -83,7 +93,7 @@ static struct site_row *place(struct site_report *report, struct site_row *row)
 	return &report->rows[at];
 }
 
-void site_take(struct site_report *report, const char *node, const char *lines)
+void site_add_lines(struct site_report *report, const char *node, const char *lines)
 {
 	while (*lines) {
 		char *level = next_field(&lines);
@@ -95,7 +105,7 @@ void site_take(struct site_report *report, const char *node, const char *lines)
 		free(level);
 		lines += strcspn(lines, "\n");
 		lines += *lines == '\n';
-		row = place(report, &new);
+		row = insert_row(report, &new);
 		row->hosts++;
 		if (node)
 			ddp_text_add(&row->nodes, "%s%s", row->nodes.size ? "," : "", node);
@@ -106,30 +116,32 @@ void site_take(struct site_report *report, const char *node, const char *lines)
 
 void site_compare(struct site_report *report)
 {
-	static const char *const same[] = {"ddp.so", "arguments", "step", "network"};
+	static const char *const compared[] = {"ddp.so", "arguments", "step", "network"};
 
-	for (size_t s = 0; s < sizeof(same) / sizeof(same[0]); s++) {
+	for (size_t s = 0; s < sizeof(compared) / sizeof(compared[0]); s++) {
 		const struct site_row *most = NULL;
 		struct ddp_text remedy = {.data = NULL};
 
 		for (size_t i = 0; i < report->count; i++) {
 			const struct site_row *row = &report->rows[i];
 
-			if (row->level == SITE_OK && strcmp(row->what, same[s]) == 0 &&
+			if (row->level == SITE_OK && strcmp(row->what, compared[s]) == 0 &&
 			    (!most || row->hosts > most->hosts))
 				most = row;
 		}
 		if (!most)
 			continue;
-		ddp_text_add(&remedy, "elsewhere it is: %s; have the same on all", most->finding);
+		ddp_text_add(&remedy, "other hosts have: %s; use the same on all hosts",
+			     most->finding);
 		for (size_t i = 0; i < report->count; i++) {
 			struct site_row *row = &report->rows[i];
 
-			if (row == most || row->level != SITE_OK || strcmp(row->what, same[s]) != 0)
+			if (row == most || row->level != SITE_OK ||
+			    strcmp(row->what, compared[s]) != 0)
 				continue;
 			row->level = SITE_WARNING;
 			free(row->remedy);
-			row->remedy = need(strdup(string_of(&remedy)));
+			row->remedy = check_memory(strdup(string_of(&remedy)));
 		}
 		ddp_text_free(&remedy);
 	}
@@ -148,10 +160,10 @@ void site_report_free(struct site_report *report)
 struct node {
 	char *name, *state, *release, *gres;
 	enum site_ask ask;
-	bool now, asked, answered;  /* now: by the srun that is at work */
-	struct ddp_text partitions; /* that are up: ",main,gpu," */
-	struct ddp_text lines;	    /* of site_look() there */
-	char series[8];		    /* of its ddp.so */
+	bool now, asked, answered;  /* now: selected for the next srun */
+	struct ddp_text partitions; /* those that are up: ",main,gpu," */
+	struct ddp_text lines;	    /* output of site_check_host() on the node */
+	char series[8];		    /* Slurm release of the node's ddp.so */
 };
 
 struct nodes {
@@ -165,7 +177,7 @@ enum site_ask site_node_state(const char *state)
 	static const char *const busy_states[] = {"allocated", "reserved", "maint"};
 	size_t n = strspn(state, "abcdefghijklmnopqrstuvwxyz_");
 
-	/* No answer, asleep, going to sleep or waking up, about to start anew. */
+	/* Not responding, powered down or changing power state, or rebooting. */
 	if (strpbrk(state + n, "*~#!%^@"))
 		return SITE_AWAY;
 	for (size_t i = 0; i < sizeof(busy_states) / sizeof(busy_states[0]); i++)
@@ -177,7 +189,7 @@ enum site_ask site_node_state(const char *state)
 	return SITE_AWAY;
 }
 
-static struct node *node_of(const struct nodes *nodes, const char *name)
+static struct node *find_node(const struct nodes *nodes, const char *name)
 {
 	for (size_t i = 0; i < nodes->count; i++)
 		if (strcmp(nodes->all[i].name, name) == 0)
@@ -187,8 +199,8 @@ static struct node *node_of(const struct nodes *nodes, const char *name)
 
 #define SINFO_FORMAT "%N\t%T\t%v\t%G\t%a\t%P"
 
-/* A line of sinfo, which has one for each partition of a node, one behind the other. */
-static void take_node(struct nodes *nodes, const char *line)
+/* Parse a line of sinfo. A node has one line for each partition; these follow each other. */
+static void parse_node(struct nodes *nodes, const char *line)
 {
 	struct node new = {.name = next_field(&line), .state = next_field(&line)}, *node;
 	char *up, *partition;
@@ -230,8 +242,11 @@ static void free_nodes(struct nodes *nodes)
 	free(nodes->all);
 }
 
-/* What a line of Slurm's says behind "error: " or "fatal: "; NULL where it has none of them. */
-static const char *complaint(const char *line, size_t size)
+/*
+ * Returns the text after "error: " or "fatal: " in a line of a Slurm command; NULL if there is
+ * none.
+ */
+static const char *error_text(const char *line, size_t size)
 {
 	const char *at = memmem(line, size, "error: ", 7);
 
@@ -239,8 +254,11 @@ static const char *complaint(const char *line, size_t size)
 	return at ? at + 7 : NULL;
 }
 
-/* The last complaint of a command of Slurm's, or the first with the word [node]; "" if none. */
-static void find_complaint(const char *text, const char *node, char *found, size_t size)
+/*
+ * Find the last error in the output of a Slurm command, or, with [node], the first that contains
+ * this word; "" if none.
+ */
+static void find_error(const char *text, const char *node, char *found, size_t size)
 {
 	const size_t n = node ? strlen(node) : 0;
 
@@ -249,19 +267,22 @@ static void find_complaint(const char *text, const char *node, char *found, size
 		const char *said, *at = text;
 
 		end = text + strcspn(text, "\n");
-		said = complaint(text, (size_t)(end - text));
+		said = error_text(text, (size_t)(end - text));
 		while (node && (at = memmem(at, (size_t)(end - at), node, n)) &&
 		       (isalnum((unsigned char)at[n]) ||
 			(at > text && isalnum((unsigned char)at[-1]))))
 			at++;
-		/* What a node says comes before or after how its task ended, and says more. */
+		/*
+		 * Replace srun's line about the exit status of the task by a more informative line
+		 * of the node.
+		 */
 		if (said && at && (!node || !*found || strstr(found, "Exited with exit code")))
 			snprintf(found, size, "%.*s", (int)(end - said), said);
 	}
 }
 
-/* A complaint without the name of its [node], which its plugin gives where Slurm does not. */
-static const char *without_name(const char *line, const char *node)
+/* Returns the error without the prefix "NODE: ", which the plugin adds. */
+static const char *strip_node_name(const char *line, const char *node)
 {
 	const char *rest = strncmp(line, "ddp: ", 5) == 0 ? line + 5 : line;
 	size_t n = strlen(node);
@@ -269,29 +290,29 @@ static const char *without_name(const char *line, const char *node)
 	return strncmp(rest, node, n) == 0 && strncmp(rest + n, ": ", 2) == 0 ? rest + n + 2 : rest;
 }
 
-static void why_not(const struct ddp_command_said *output, char *why, size_t size)
+static void describe_failure(const struct ddp_command_said *output, char *why, size_t size)
 {
 	if (output->timed_out)
-		snprintf(why, size, "no answer in time");
+		snprintf(why, size, "no response in time");
 	else
-		find_complaint(string_of(&output->err), NULL, why, size);
+		find_error(string_of(&output->err), NULL, why, size);
 	if (!*why)
 		snprintf(why, size, "exit status %d", output->status);
 }
 
 /* --- One srun ------------------------------------------------------------------------------ */
 
-struct asking {
+struct survey {
 	const struct site_options *options;
-	const char *config; /* of slurmctld */
-	bool ddp;	    /* srun here has a plugin that works */
+	const char *config; /* slurmctld's settings */
+	bool ddp;	    /* this host's srun loads the plugin without errors */
 	struct nodes nodes;
-	struct ddp_text lines; /* of no host: each is told of a node, before it is taken */
+	struct ddp_text lines; /* buffer for one verdict */
 	struct site_report *report;
 };
 
-/* "n[1-3]" for "n1,n2,n3", as Slurm has it. To be freed. */
-static char *compressed(const char *list)
+/* Convert "n1,n2,n3" to "n[1-3]" with scontrol. The caller frees the result. */
+static char *compress_nodes(const char *list)
 {
 	struct ddp_command_said output;
 	char *text;
@@ -301,21 +322,24 @@ static char *compressed(const char *list)
 		output.out.data[strcspn(output.out.data, "\n")] = '\0';
 		list = output.out.data;
 	}
-	text = need(strdup(list));
+	text = check_memory(strdup(list));
 	ddp_command_said_free(&output);
 	return text;
 }
 
-static void say_of(struct asking *asking, const struct node *node, enum site_level level,
-		   const char *what, const char *remedy, const char *finding)
+static void report_node(struct survey *survey, const struct node *node, enum site_level level,
+			const char *what, const char *remedy, const char *finding)
 {
-	ddp_text_clear(&asking->lines);
-	site_say(&asking->lines, level, what, remedy, "%s", finding);
-	site_take(asking->report, node->name, string_of(&asking->lines));
+	ddp_text_clear(&survey->lines);
+	site_add_verdict(&survey->lines, level, what, remedy, "%s", finding);
+	site_add_lines(survey->report, node->name, string_of(&survey->lines));
 }
 
-/* "ddp-check\tn1\t..." among what srun printed: lines of site_say(), the release of the plugin, and an end. */
-static void hear(struct asking *asking, const char *text)
+/*
+ * Parse srun's output: of each node, lines from site_add_verdict(), and at last a line with the release of
+ * its plugin.
+ */
+static void parse_output(struct survey *survey, const char *text)
 {
 	struct node *node = NULL;
 
@@ -328,9 +352,9 @@ static void hear(struct asking *asking, const char *text)
 		if (strncmp(line, MARK, strlen(MARK)) != 0)
 			continue;
 		name = next_field(&at);
-		/* Lines of a node mostly follow each other. */
+		/* Consecutive lines are usually from the same node. */
 		if (!node || strcmp(node->name, name) != 0)
-			node = node_of(&asking->nodes, name);
+			node = find_node(&survey->nodes, name);
 		free(name);
 		if (node && strncmp(at, "end\t", 4) == 0) {
 			node->answered = true;
@@ -342,69 +366,71 @@ static void hear(struct asking *asking, const char *text)
 	}
 }
 
-/* What is to be said of a node that srun did not start on, or that did not answer. */
-static void say_silent(struct asking *asking, const struct node *node,
-		       const struct ddp_command_said *output, const char *why, bool any)
+/* Report a node on which srun did not start, or which did not respond. */
+static void report_unanswered(struct survey *survey, const struct node *node,
+			      const struct ddp_command_said *output, const char *why, bool any)
 {
 	char line[1024];
 
-	find_complaint(string_of(&output->err), node->name, line, sizeof(line));
+	find_error(string_of(&output->err), node->name, line, sizeof(line));
 	if (strstr(line, "execve") || strstr(line, "exit code 2") || strstr(line, "exit code 127"))
-		say_of(asking, node, SITE_WRONG, "node",
-		       "install the package slurm-ddp-tools there", without_name(line, node->name));
+		report_node(survey, node, SITE_WRONG, "node",
+			    "install the package slurm-ddp-tools there",
+			    strip_node_name(line, node->name));
 	else if (*line)
-		say_of(asking, node, SITE_WRONG, "node", "", without_name(line, node->name));
+		report_node(survey, node, SITE_WRONG, "node", "",
+			    strip_node_name(line, node->name));
 	else if (output->timed_out)
-		say_of(asking, node, SITE_WRONG, "node",
-		       "look at slurmd there, or give more --limit", "no answer in time");
+		report_node(survey, node, SITE_WRONG, "node",
+			    "check slurmd there, or increase --limit", "no response in time");
 	else if (!any && strstr(string_of(&output->err), "llocat"))
-		say_of(asking, node, SITE_WARNING, "node",
-		       "ask when it is free, or run ddp-info --check --here on it", why);
+		report_node(survey, node, SITE_WARNING, "node",
+			    "check it when it is free, or run ddp-info --check --here on it", why);
 	else
-		say_of(asking, node, SITE_WRONG, "node", "", why);
+		report_node(survey, node, SITE_WRONG, "node", "", why);
 }
 
-static void judge_answers(struct asking *asking, struct ddp_command_said *output)
+static void collect_results(struct survey *survey, struct ddp_command_said *output)
 {
-	struct nodes *nodes = &asking->nodes;
+	struct nodes *nodes = &survey->nodes;
 	char why[1024];
 	bool any = false;
 
-	hear(asking, string_of(&output->out));
+	parse_output(survey, string_of(&output->out));
 	for (size_t i = 0; i < nodes->count; i++)
 		any = any || (nodes->all[i].now && nodes->all[i].answered);
-	why_not(output, why, sizeof(why));
+	describe_failure(output, why, sizeof(why));
 	for (size_t i = 0; i < nodes->count; i++) {
 		struct node *node = &nodes->all[i];
 
 		if (node->now && node->answered)
-			site_take(asking->report, node->name, string_of(&node->lines));
+			site_add_lines(survey->report, node->name, string_of(&node->lines));
 		else if (node->now)
-			say_silent(asking, node, output, why, any);
+			report_unanswered(survey, node, output, why, any);
 		node->asked = node->asked || node->now;
 		node->now = false;
 	}
 }
 
 /*
- * Have srun start us on the nodes that are marked [now]: of [partition], or of our job where it is NULL. Whoever fails
- * must not end the others, nor keep us waiting.
+ * Start ddp-info through srun on the nodes that are marked [now]: in [partition], or with NULL in
+ * this job. A node that fails must not end the check of the others, nor delay it beyond the limit.
  */
-static void ask(struct asking *asking, const char *partition)
+static void run_srun(struct survey *survey, const char *partition)
 {
-	const double limit = asking->options->limit;
+	const double limit = survey->options->limit;
 	struct ddp_text list = {.data = NULL}, words = {.data = NULL}, config = {.data = NULL};
 	char self[PATH_MAX] = "ddp-info", *argv[32], *nodes, *rest;
 	struct ddp_command_said output;
 	int count = 0, argc = 0;
 
-	for (size_t i = 0; i < asking->nodes.count; i++)
-		if (asking->nodes.all[i].now)
-			ddp_text_add(&list, "%s%s", count++ ? "," : "", asking->nodes.all[i].name);
-	nodes = compressed(string_of(&list));
+	for (size_t i = 0; i < survey->nodes.count; i++)
+		if (survey->nodes.all[i].now)
+			ddp_text_add(&list, "%s%s", count++ ? "," : "", survey->nodes.all[i].name);
+	nodes = compress_nodes(string_of(&list));
 	ddp_text_add(&words,
 		     "srun\t%s\t--nodelist=%s\t--nodes=%d\t--ntasks=%d\t--ntasks-per-node=1",
-		     asking->ddp ? "--ddp" : "--quiet", nodes, count, count);
+		     survey->ddp ? "--ddp" : "--quiet", nodes, count, count);
 	ddp_text_add(&words, "\t--cpus-per-task=1\t--time=%d\t--immediate=%d\t--no-kill",
 		     (int)(limit / 60) + 1, (int)(limit / 2) + 1);
 	ddp_text_add(&words, "\t--kill-on-bad-exit=0\t--mpi=none\t--chdir=/\t--export=ALL");
@@ -418,13 +444,13 @@ static void ask(struct asking *asking, const char *partition)
 	while (rest)
 		argv[argc++] = strsep(&rest, "\t");
 	(void)!readlink("/proc/self/exe", self, sizeof(self) - 1);
-	ddp_text_add(&config, "%s" SITE_STEP "=%d\n", asking->config, asking->ddp);
+	ddp_text_add(&config, "%s" SITE_STEP "=%d\n", survey->config, survey->ddp);
 	argv[argc++] = self;
 	argv[argc++] = "--check-node";
 	argv[argc++] = (char *)string_of(&config);
 	argv[argc] = NULL;
 	site_run(argv, limit, &output);
-	judge_answers(asking, &output);
+	collect_results(survey, &output);
 	ddp_command_said_free(&output);
 	free(nodes);
 	ddp_text_free(&list);
@@ -432,23 +458,28 @@ static void ask(struct asking *asking, const char *partition)
 	ddp_text_free(&config);
 }
 
-/* Whether [node] is to be asked, as far as its state goes; who names nodes wants the busy ones too. */
-static bool is_wanted(const struct asking *asking, const struct node *node)
+/*
+ * Whether the state of [node] allows a check. Busy nodes are checked only if the user named nodes.
+ */
+static bool is_wanted(const struct survey *survey, const struct node *node)
 {
 	return !node->asked &&
-	       (node->ask == SITE_ASK || (node->ask == SITE_BUSY && asking->options->nodes));
+	       (node->ask == SITE_ASK || (node->ask == SITE_BUSY && survey->options->nodes));
 }
 
-/* Mark the nodes of [partition] (NULL: of any) that are to be asked, and have not been. Returns how many. */
-static size_t mark(struct asking *asking, const char *partition, bool now)
+/*
+ * Set [now] of the nodes of [partition] (NULL: any) that are yet to be checked. Returns their
+ * number.
+ */
+static size_t select_nodes(struct survey *survey, const char *partition, bool now)
 {
-	struct nodes *nodes = &asking->nodes;
+	struct nodes *nodes = &survey->nodes;
 	char word[256];
 	size_t count = 0;
 
 	snprintf(word, sizeof(word), ",%s,", partition ? partition : "");
 	for (size_t i = 0; i < nodes->count; i++)
-		if (is_wanted(asking, &nodes->all[i]) &&
+		if (is_wanted(survey, &nodes->all[i]) &&
 		    (!partition || strstr(string_of(&nodes->all[i].partitions), word))) {
 			nodes->all[i].now = now;
 			count++;
@@ -456,58 +487,62 @@ static size_t mark(struct asking *asking, const char *partition, bool now)
 	return count;
 }
 
-/* Ask with one srun for each partition; the next is the one of a node's that has most of the others. */
-static void ask_partitions(struct asking *asking)
+/*
+ * Start one srun for each partition. For each unchecked node, choose the partition that covers most
+ * unchecked nodes.
+ */
+static void check_partitions(struct survey *survey)
 {
-	for (size_t i = 0; i < asking->nodes.count; i++) {
-		struct node *node = &asking->nodes.all[i];
+	for (size_t i = 0; i < survey->nodes.count; i++) {
+		struct node *node = &survey->nodes.all[i];
 		char *names, *rest, *name, *best = NULL;
 		size_t most = 0;
 
-		if (!is_wanted(asking, node))
+		if (!is_wanted(survey, node))
 			continue;
-		rest = names = need(strdup(string_of(&node->partitions)));
+		rest = names = check_memory(strdup(string_of(&node->partitions)));
 		while ((name = strsep(&rest, ",")))
-			if (*name && mark(asking, name, false) > most) {
-				most = mark(asking, name, false);
+			if (*name && select_nodes(survey, name, false) > most) {
+				most = select_nodes(survey, name, false);
 				best = name;
 			}
 		if (best) {
-			mark(asking, best, true);
-			ask(asking, best);
+			select_nodes(survey, best, true);
+			run_srun(survey, best);
 		} else {
 			node->asked = true;
-			say_of(asking, node, SITE_WARNING, "node", "",
-			       "not asked, as none of its partitions is up");
+			report_node(survey, node, SITE_WARNING, "node", "",
+				    "not checked: none of its partitions is up");
 		}
 		free(names);
 	}
 }
 
-/* --- What slurmctld says of the nodes -------------------------------------------------------- */
+/* --- Facts about the nodes from slurmctld -------------------------------------------------- */
 
-static void say_left(struct asking *asking)
+static void report_unchecked(struct survey *survey)
 {
 	char text[256];
 
-	for (size_t i = 0; i < asking->nodes.count; i++) {
-		const struct node *node = &asking->nodes.all[i];
+	for (size_t i = 0; i < survey->nodes.count; i++) {
+		const struct node *node = &survey->nodes.all[i];
 
 		if (node->asked)
 			continue;
-		snprintf(text, sizeof(text), "not asked, as it is %.100s", node->state);
-		say_of(asking, node, SITE_WARNING, "node",
-		       node->ask == SITE_BUSY ? "run ddp-info --check --here on it" : "", text);
+		snprintf(text, sizeof(text), "not checked: it is %.100s", node->state);
+		report_node(survey, node, SITE_WARNING, "node",
+			    node->ask == SITE_BUSY ? "run ddp-info --check --here on it" : "",
+			    text);
 	}
 }
 
-/* slurmd must be of the release that the node's plugin is for. */
-static void say_releases(struct asking *asking)
+/* Check that the running slurmd has the release for which the node's plugin was built. */
+static void check_releases(struct survey *survey)
 {
 	char text[256];
 
-	for (size_t i = 0; i < asking->nodes.count; i++) {
-		const struct node *node = &asking->nodes.all[i];
+	for (size_t i = 0; i < survey->nodes.count; i++) {
+		const struct node *node = &survey->nodes.all[i];
 		size_t n = strlen(node->series);
 
 		if (n == 0)
@@ -515,51 +550,53 @@ static void say_releases(struct asking *asking)
 		snprintf(text, sizeof(text), "slurmd is of Slurm %.60s, ddp.so is for %s",
 			 node->release, node->series);
 		if (strncmp(node->release, node->series, n) == 0 && node->release[n] == '.')
-			say_of(asking, node, SITE_OK, "slurmd", "", text);
+			report_node(survey, node, SITE_OK, "slurmd", "", text);
 		else
-			say_of(asking, node, SITE_WRONG, "slurmd",
-			       "restart slurmd, or install the slurm-ddp for it", text);
+			report_node(survey, node, SITE_WRONG, "slurmd",
+				    "restart slurmd, or install the slurm-ddp for its release",
+				    text);
 	}
 }
 
-/* How many shards a GPU has, by Slurm's numbers or by shards_per_gpu=. */
-static void say_shards(struct asking *asking, uint32_t site)
+/* Report the number of shards per GPU, from Slurm's numbers or from shards_per_gpu=. */
+static void check_shards(struct survey *survey, uint32_t site)
 {
 	bool any = false;
 	char text[512];
 
-	for (size_t i = 0; i < asking->nodes.count; i++) {
-		const struct node *node = &asking->nodes.all[i];
+	for (size_t i = 0; i < survey->nodes.count; i++) {
+		const struct node *node = &survey->nodes.all[i];
 		uint32_t even = ddp_gres_shards_per_gpu(node->gres);
 
 		if (!ddp_gres_has_shards(node->gres))
 			continue;
 		any = true;
-		snprintf(text, sizeof(text), "%.200s: %u shards of each GPU", node->gres,
+		snprintf(text, sizeof(text), "%.200s: %u shards per GPU", node->gres,
 			 even ? even : site);
 		if (even && site && even != site)
-			say_of(asking, node, SITE_WARNING, "shards",
-			       "shards_per_gpu= says otherwise and is not used here", text);
+			report_node(survey, node, SITE_WARNING, "shards",
+				    "shards_per_gpu= has another value, which is ignored here",
+				    text);
 		else if (even || site)
-			say_of(asking, node, SITE_OK, "shards", "", text);
+			report_node(survey, node, SITE_OK, "shards", "", text);
 		else {
 			snprintf(text, sizeof(text),
 				 "%.200s do not divide evenly: DDP_SHARE stays unset", node->gres);
-			say_of(asking, node, SITE_WARNING, "shards",
-			       "add shards_per_gpu=N to the plugin's line", text);
+			report_node(survey, node, SITE_WARNING, "shards",
+				    "add shards_per_gpu=N to the plugin's line", text);
 		}
 	}
 	if (any || !site)
 		return;
-	ddp_text_clear(&asking->lines);
-	site_say(&asking->lines, SITE_WARNING, "shards", "leave it out",
-		 "shards_per_gpu=%u, and no node has shards", site);
-	site_take(asking->report, NULL, string_of(&asking->lines));
+	ddp_text_clear(&survey->lines);
+	site_add_verdict(&survey->lines, SITE_WARNING, "shards", "remove it",
+			 "shards_per_gpu=%u, but no node has shards", site);
+	site_add_lines(survey->report, NULL, string_of(&survey->lines));
 }
 
-static bool load_nodes(struct asking *asking)
+static bool load_nodes(struct survey *survey)
 {
-	const struct site_options *options = asking->options;
+	const struct site_options *options = survey->options;
 	const char *job = getenv("SLURM_JOB_NODELIST");
 	char *argv[] = {"sinfo", "-h", "-N", "-o", SINFO_FORMAT, NULL, NULL, NULL};
 	struct ddp_text nodes = {.data = NULL}, partition = {.data = NULL};
@@ -579,16 +616,17 @@ static bool load_nodes(struct asking *asking)
 	site_run(argv, options->limit, &output);
 	for (char *rest = output.out.data, *line; (line = strsep(&rest, "\n"));)
 		if (*line)
-			take_node(&asking->nodes, line);
-	found = asking->nodes.count > 0;
+			parse_node(&survey->nodes, line);
+	found = survey->nodes.count > 0;
 	if (!found) {
 		*why = '\0';
 		if (output.status != 0)
-			why_not(&output, why, sizeof(why));
-		ddp_text_clear(&asking->lines);
-		site_say(&asking->lines, SITE_WARNING, "node", "look at what sinfo says",
-			 "no node was asked, as sinfo finds none%s%s", *why ? ": " : "", why);
-		site_take(asking->report, NULL, string_of(&asking->lines));
+			describe_failure(&output, why, sizeof(why));
+		ddp_text_clear(&survey->lines);
+		site_add_verdict(&survey->lines, SITE_WARNING, "node", "check the output of sinfo",
+				 "no node was checked: sinfo lists none%s%s", *why ? ": " : "",
+				 why);
+		site_add_lines(survey->report, NULL, string_of(&survey->lines));
 	}
 	ddp_command_said_free(&output);
 	ddp_text_free(&nodes);
@@ -596,25 +634,25 @@ static bool load_nodes(struct asking *asking)
 	return found;
 }
 
-static void look_at_nodes(struct asking *asking, const struct site_found *here)
+static void check_nodes(struct survey *survey, const struct site_found *here)
 {
 	bool job = getenv("SLURM_JOB_ID") != NULL;
 
-	if (!load_nodes(asking))
+	if (!load_nodes(survey))
 		return;
-	say_shards(asking, here->values.shards_per_gpu);
-	for (size_t i = 0; job && i < asking->nodes.count; i++)
-		asking->nodes.all[i].ask = SITE_ASK;
+	check_shards(survey, here->values.shards_per_gpu);
+	for (size_t i = 0; job && i < survey->nodes.count; i++)
+		survey->nodes.all[i].ask = SITE_ASK;
 	if (!job)
-		ask_partitions(asking);
-	else if (mark(asking, NULL, true))
-		ask(asking, NULL);
-	say_left(asking);
-	say_releases(asking);
-	free_nodes(&asking->nodes);
+		check_partitions(survey);
+	else if (select_nodes(survey, NULL, true))
+		run_srun(survey, NULL);
+	report_unchecked(survey);
+	check_releases(survey);
+	free_nodes(&survey->nodes);
 }
 
-/* --- The report ------------------------------------------------------------------------------ */
+/* --- The report ---------------------------------------------------------------------------- */
 
 static const char *const levels[] = {"ok", "warning", "WRONG"};
 
@@ -629,7 +667,7 @@ static void add_table(const struct site_report *report, struct ddp_text *out)
 
 	for (size_t i = 0; i < report->count; i++) {
 		const struct site_row *row = &report->rows[i];
-		char *nodes = row->nodes.size ? compressed(string_of(&row->nodes)) : NULL;
+		char *nodes = row->nodes.size ? compress_nodes(string_of(&row->nodes)) : NULL;
 
 		counts[row->level]++;
 		ddp_text_add(&cells, "%s\t%s%s%s\t%s\t%s%s%s\t", levels[row->level],
@@ -654,7 +692,7 @@ static void add_json(const struct site_report *report, struct ddp_text *out)
 	ddp_put_begin(out, "check", '[');
 	for (size_t i = 0; i < report->count; i++) {
 		const struct site_row *row = &report->rows[i];
-		char *nodes = row->nodes.size ? compressed(string_of(&row->nodes)) : NULL;
+		char *nodes = row->nodes.size ? compress_nodes(string_of(&row->nodes)) : NULL;
 
 		ddp_text_add(out, "%s\n  ", i ? "," : "");
 		ddp_put_begin(out, NULL, '{');
@@ -670,7 +708,7 @@ static void add_json(const struct site_report *report, struct ddp_text *out)
 	ddp_text_add(out, "]}\n");
 }
 
-/* What slurmctld says of itself; [config] is left empty where it does not answer. */
+/* Read slurmctld's settings. [config] is left empty if it does not respond. */
 static void load_config(double limit, struct ddp_text *config, struct ddp_text *lines)
 {
 	struct ddp_command_said output;
@@ -680,19 +718,20 @@ static void load_config(double limit, struct ddp_text *config, struct ddp_text *
 	site_settings_keep(string_of(&output.out), config);
 	if (output.status != 0 ||
 	    !site_setting(string_of(config), "SLURM_VERSION", value, sizeof(value))) {
-		why_not(&output, why, sizeof(why));
+		describe_failure(&output, why, sizeof(why));
 		ddp_text_clear(config);
 		ddp_text_add(config, "%s", "");
-		site_say(lines, SITE_WRONG, "slurmctld",
-			 "see that scontrol show config works here; the rest is what files say",
-			 "it does not answer: %s", why);
+		site_add_verdict(
+			lines, SITE_WRONG, "slurmctld",
+			"make scontrol show config work here; without it only files are checked",
+			"it does not respond: %s", why);
 	} else {
-		site_say(lines, SITE_OK, "slurmctld", "", "it is of Slurm %s", value);
+		site_add_verdict(lines, SITE_OK, "slurmctld", "", "it runs Slurm %s", value);
 		if (!site_setting(config->data, "KillOnBadExit", value, sizeof(value)) ||
 		    strcmp(value, "1") != 0)
-			site_say(
+			site_add_verdict(
 				lines, SITE_WARNING, "KillOnBadExit",
-				"KillOnBadExit=1 in slurm.conf ends the others when a rank has failed",
+				"set KillOnBadExit=1 in slurm.conf: Slurm then ends all ranks when one fails",
 				"it is not set");
 	}
 	ddp_command_said_free(&output);
@@ -710,16 +749,16 @@ enum site_level site_check(const struct site_options *options)
 	host[strcspn(host, ".")] = '\0';
 	report.host = host;
 	load_config(options->limit, &config, &lines);
-	site_look(string_of(&config), &here, &lines);
-	site_take(&report, NULL, string_of(&lines));
+	site_check_host(string_of(&config), &here, &lines);
+	site_add_lines(&report, NULL, string_of(&lines));
 	if (!options->here && config.size > 0) {
-		struct asking asking = {.options = options,
+		struct survey survey = {.options = options,
 					.config = config.data,
 					.ddp = here.works,
 					.report = &report};
 
-		look_at_nodes(&asking, &here);
-		ddp_text_free(&asking.lines);
+		check_nodes(&survey, &here);
+		ddp_text_free(&survey.lines);
 	}
 	site_compare(&report);
 	(options->json ? add_json : add_table)(&report, &out);
@@ -740,7 +779,7 @@ void site_check_node(const char *config)
 	struct ddp_text lines = {.data = NULL};
 	struct site_found found;
 
-	site_look(config, &found, &lines);
+	site_check_host(config, &found, &lines);
 	for (const char *at = string_of(&lines), *end; *at; at = end + 1) {
 		end = at + strcspn(at, "\n");
 		printf(MARK "%s\t%.*s\n", name ? name : "", (int)(end - at), at);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* site-files.c - the files that ddp-info --check reads: settings of Slurm, plugstack.conf, a plugin */
+/*
+ * site-files.c - parse the files that ddp-info --check reads: settings of Slurm, plugstack.conf, a
+ * plugin
+ */
 #include "config.h"
 
 #include <elf.h>
@@ -26,7 +29,7 @@ const char *site_next_line(const char *at)
 	return at + (*at == '\n');
 }
 
-/* Where the value of [name] begins if this is its line, else NULL. */
+/* If [line] sets [name], returns the beginning of the value, else NULL. */
 static const char *value_in(const char *line, const char *name)
 {
 	size_t n = strlen(name);
@@ -66,7 +69,7 @@ void site_settings_keep(const char *text, struct ddp_text *config)
 
 /* --- plugstack.conf ------------------------------------------------------------------------ */
 
-enum { INCLUDES = 8 }; /* in each other */
+enum { INCLUDES = 8 }; /* maximum nesting of includes */
 
 static void read_stack(struct site_stack *stack, const char *path, int depth);
 
@@ -87,7 +90,7 @@ static void include(struct site_stack *stack, const char *file, unsigned number,
 	globfree(&found);
 }
 
-/* [words] is the line's, to be freed, and [path] in it. */
+/* Split a line into path and arguments. [line] owns the buffer words; [rest] points into it. */
 static void add_line(struct site_stack *stack, struct site_line *line, char *rest)
 {
 	struct site_line *more = realloc(stack->lines, (stack->count + 1) * sizeof(*stack->lines));
@@ -107,7 +110,7 @@ static void add_line(struct site_stack *stack, struct site_line *line, char *res
 	stack->lines[stack->count++] = *line;
 }
 
-/* Slurm knows neither quotes nor CR LF: both become parts of the words of a line. */
+/* Report quotes and CR LF: Slurm supports neither and takes them as part of a word. */
 static void note_misread(struct site_stack *stack, const char *file, unsigned number,
 			 const char *text, const char *path)
 {
@@ -185,7 +188,7 @@ struct image {
 	Elf64_Ehdr head;
 };
 
-/* Copy [size] bytes at [offset]; false where the file ends before. */
+/* Copy [size] bytes at [offset]; false if the file is too short. */
 static bool piece(const struct image *image, uint64_t offset, void *to, size_t size)
 {
 	if (offset > image->size || size > image->size - offset)
@@ -201,7 +204,7 @@ static bool section(const struct image *image, uint64_t index, Elf64_Shdr *secti
 		     sizeof(*section));
 }
 
-/* The number behind the symbol [name] of the table [symbols]. */
+/* Read the 32-bit value of the symbol [name]. */
 static bool number_of(const struct image *image, const Elf64_Shdr *symbols, const char *name,
 		      uint32_t *number)
 {
@@ -224,7 +227,7 @@ static bool number_of(const struct image *image, const Elf64_Shdr *symbols, cons
 	return false;
 }
 
-/* Slurm, too, looks at plugin_version first; what else is in the file is not run for it. */
+/* Like Slurm, read the symbol plugin_version; no code of the file is run. */
 bool site_library_series(const void *data, size_t size, char series[static 8])
 {
 	struct image image = {.data = data, .size = size};

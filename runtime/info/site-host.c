@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* site-host.c - what ddp-info --check finds on one host: plugstack.conf, ddp.so, arguments, ports, directories, MPS */
+/*
+ * site-host.c - the checks of ddp-info --check on one host: plugstack.conf, ddp.so, arguments,
+ * ports, directories, MPS
+ */
 #include "config.h"
 
 #include <errno.h>
@@ -19,8 +22,8 @@
 #include "site.h"
 #include "wide/tcp-private.h"
 
-void site_say(struct ddp_text *lines, enum site_level level, const char *what, const char *remedy,
-	      const char *format, ...)
+void site_add_verdict(struct ddp_text *lines, enum site_level level, const char *what,
+		      const char *remedy, const char *format, ...)
 {
 	char finding[2 * PATH_MAX];
 	va_list ap;
@@ -42,10 +45,10 @@ void site_run(char *const argv[], double seconds, struct ddp_command_said *said)
 	ddp_command_run(argv, &how, said);
 }
 
-/* --- Who could change a file --------------------------------------------------------------- */
+/* --- Owners and modes of files ------------------------------------------------------------- */
 
-/* The user in "slurm(64030)"; root where there is none. */
-static uid_t user_in(const char *config, const char *name)
+/* Parse the user ID in a value such as "slurm(64030)"; root if there is none. */
+static uid_t parse_user(const char *config, const char *name)
 {
 	char value[256];
 	const char *open =
@@ -54,9 +57,12 @@ static uid_t user_in(const char *config, const char *name)
 	return open ? (uid_t)strtoul(open + 1, NULL, 10) : 0;
 }
 
-/* Whether somebody else than root and [users] may change what is [at], which [st] is of. */
-static enum site_level judge(const char *at, const struct stat *st, const uid_t users[2], char *why,
-			     size_t size)
+/*
+ * Check whether a user other than root and [users] may change the file or directory [at], whose
+ * status is [st].
+ */
+static enum site_level check_writers(const char *at, const struct stat *st, const uid_t users[2],
+				     char *why, size_t size)
 {
 	bool guarded = S_ISDIR(st->st_mode) && (st->st_mode & S_ISVTX);
 
@@ -73,21 +79,21 @@ static enum site_level judge(const char *at, const struct stat *st, const uid_t 
 	return SITE_WRONG;
 }
 
-/* The same of [path], with all links followed, and of the directories above it. */
-static enum site_level others_may_change(const char *path, const uid_t users[2], char *why,
-					 size_t size)
+/* Run check_writers() on [path], with all links followed, and on the directories above it. */
+static enum site_level check_path_writers(const char *path, const uid_t users[2], char *why,
+					  size_t size)
 {
 	enum site_level level = SITE_OK;
 	char real[PATH_MAX], *slash = real;
 	struct stat st;
 
 	if (!realpath(path, real))
-		return SITE_OK; /* whoever looks for it says so */
+		return SITE_OK; /* the caller reports a missing file */
 	while (level == SITE_OK && slash) {
 		const char *at = *real ? real : "/";
 
 		if (stat(at, &st) == 0)
-			level = judge(at, &st, users, why, size);
+			level = check_writers(at, &st, users, why, size);
 		slash = strrchr(real, '/');
 		if (slash)
 			*slash = '\0';
@@ -96,8 +102,8 @@ static enum site_level others_may_change(const char *path, const uid_t users[2],
 }
 
 /*
- * Whether users cannot read file [path], because of its mode or that of a directory above it. A group other than
- * root's may be the users'.
+ * Whether users cannot read file [path] because of its mode, or that of a directory above it. The
+ * group, if it is not root's, may be one that all users are in.
  */
 static bool is_closed_to_users(const char *path, char *why, size_t size)
 {
@@ -119,17 +125,17 @@ static bool is_closed_to_users(const char *path, char *why, size_t size)
 	return false;
 }
 
-/* --- Looking ------------------------------------------------------------------------------- */
+/* --- Slurm and its files ------------------------------------------------------------------- */
 
-struct look {
+struct inspection {
 	const char *config;
 	struct site_found *found;
 	struct ddp_text *lines;
 	bool node;
 	bool knows;	  /* srun knows --ddp */
-	char release[64]; /* of the Slurm that is installed here, "" */
+	char release[64]; /* release of the installed Slurm; "": unknown */
 	char stack_path[PATH_MAX];
-	const struct site_line *line; /* the plugin's */
+	const struct site_line *line; /* the plugin's line */
 };
 
 static const char *base_name(const char *path)
@@ -139,7 +145,7 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-/* The first line of [text] that says something, without who says it. */
+/* Copy the first line of [text] that is not empty, without the prefix of srun. */
 static const char *first_line(const struct ddp_text *text, char *line, size_t size)
 {
 	const char *at = text->data ? text->data : "";
@@ -152,8 +158,8 @@ static const char *first_line(const struct ddp_text *text, char *line, size_t si
 	return line;
 }
 
-/* srun loads the plugins to print its help, so it says whether this one can be loaded. */
-static void look_at_srun(struct look *look)
+/* Run srun --help, which loads the plugins, to find out whether this one can be loaded. */
+static void check_srun(struct inspection *host)
 {
 	enum { SECONDS = 30 };
 	struct ddp_command_said output;
@@ -163,19 +169,20 @@ static void look_at_srun(struct look *look)
 	site_run((char *[]){"srun", "--version", NULL}, SECONDS, &output);
 	space = output.out.data ? strrchr(output.out.data, ' ') : NULL;
 	if (output.status == 0 && space)
-		snprintf(look->release, sizeof(look->release), "%.*s",
+		snprintf(host->release, sizeof(host->release), "%.*s",
 			 (int)strcspn(space + 1, "\n"), space + 1);
 	ddp_command_said_free(&output);
 	site_run((char *[]){"srun", "--help", NULL}, SECONDS, &output);
-	look->knows = output.out.data && strstr(output.out.data, "[ddp] ");
-	if (look->knows)
-		site_say(look->lines, SITE_OK, "srun", "", "srun knows --ddp");
+	host->knows = output.out.data && strstr(output.out.data, "[ddp] ");
+	if (host->knows)
+		site_add_verdict(host->lines, SITE_OK, "srun", "", "srun knows --ddp");
 	else if (output.status != 127)
-		site_say(look->lines, SITE_WRONG, "srun", "see the lines below",
-			 "srun does not know --ddp%s%s", *output.err.data ? ": " : "",
-			 first_line(&output.err, line, sizeof(line)));
-	else if (!look->node)
-		site_say(look->lines, SITE_WRONG, "srun", "look at PATH", "there is no srun here");
+		site_add_verdict(host->lines, SITE_WRONG, "srun", "see the lines below",
+				 "srun does not know --ddp%s%s", *output.err.data ? ": " : "",
+				 first_line(&output.err, line, sizeof(line)));
+	else if (!host->node)
+		site_add_verdict(host->lines, SITE_WRONG, "srun", "check PATH",
+				 "srun was not found");
 	ddp_command_said_free(&output);
 }
 
@@ -187,8 +194,8 @@ static char *read_all(const char *path, size_t *size)
 	return ddp_file_read(path, 64u << 20, &data, size, &error) == 0 ? data : NULL;
 }
 
-/* The slurm.conf that commands read here: true if there is one. */
-static bool find_conf(const struct look *look, char *path, size_t size)
+/* Find the slurm.conf that Slurm's commands read here. Returns true if it exists. */
+static bool find_conf(const struct inspection *host, char *path, size_t size)
 {
 	const char *given = getenv("SLURM_CONF");
 
@@ -196,7 +203,7 @@ static bool find_conf(const struct look *look, char *path, size_t size)
 		snprintf(path, size, "%s", given);
 		return access(path, F_OK) == 0;
 	}
-	if (site_setting(look->config, "SLURM_CONF", path, size) && access(path, F_OK) == 0)
+	if (site_setting(host->config, "SLURM_CONF", path, size) && access(path, F_OK) == 0)
 		return true;
 	snprintf(path, size, "/run/slurm/conf/slurm.conf");
 	return access(path, F_OK) == 0;
@@ -210,40 +217,43 @@ static int directory_of(const char *path)
 }
 
 /*
- * Which plugstack.conf Slurm reads here: the one that this host's slurm.conf names, else slurmctld's; where that is
- * slurmctld's default, beside its slurm.conf, it is beside this host's too.
+ * Find the plugstack.conf that Slurm reads here: the one that this host's slurm.conf sets, else
+ * slurmctld's. If slurmctld uses the default, beside its slurm.conf, so does this host.
  */
-static void find_stack(struct look *look)
+static void find_stack(struct inspection *host)
 {
 	char conf[PATH_MAX], theirs[PATH_MAX], named[PATH_MAX] = "";
-	bool here = find_conf(look, conf, sizeof(conf));
+	bool here = find_conf(host, conf, sizeof(conf));
 	size_t size;
 	char *text = here ? read_all(conf, &size) : NULL;
 	bool said = text && site_setting(text, "PlugStackConfig", named, sizeof(named));
 
 	free(text);
-	if (!said && site_setting(look->config, "PlugStackConfig", named, sizeof(named)))
-		said = !here || !site_setting(look->config, "SLURM_CONF", theirs, sizeof(theirs)) ||
+	if (!said && site_setting(host->config, "PlugStackConfig", named, sizeof(named)))
+		said = !here || !site_setting(host->config, "SLURM_CONF", theirs, sizeof(theirs)) ||
 		       directory_of(theirs) != directory_of(named) ||
 		       strncmp(theirs, named, (size_t)directory_of(named)) != 0;
 	if (said)
-		snprintf(look->stack_path, sizeof(look->stack_path), "%s", named);
+		snprintf(host->stack_path, sizeof(host->stack_path), "%s", named);
 	else if (here)
-		snprintf(look->stack_path, sizeof(look->stack_path), "%.*s/plugstack.conf",
+		snprintf(host->stack_path, sizeof(host->stack_path), "%.*s/plugstack.conf",
 			 directory_of(conf), conf);
 	else
-		strcpy(look->stack_path, "/etc/slurm/plugstack.conf");
+		strcpy(host->stack_path, "/etc/slurm/plugstack.conf");
 }
 
-/* Find the plugin of [line]: a path that is not absolute is in a directory of PluginDir. Returns whether it exists. */
-static bool find_library(const struct look *look, const struct site_line *line, char *path,
+/*
+ * Find the plugin of [line]. A relative path is searched in the directories of PluginDir. Returns
+ * true if the file exists.
+ */
+static bool find_library(const struct inspection *host, const struct site_line *line, char *path,
 			 size_t size)
 {
 	char directories[PATH_MAX], *rest = directories, *directory;
 
 	snprintf(path, size, "%s", line->path);
 	if (*path == '/' ||
-	    !site_setting(look->config, "PluginDir", directories, sizeof(directories)))
+	    !site_setting(host->config, "PluginDir", directories, sizeof(directories)))
 		return access(path, F_OK) == 0;
 	while ((directory = strsep(&rest, ":"))) {
 		snprintf(path, size, "%s/%s", directory, line->path);
@@ -253,54 +263,62 @@ static bool find_library(const struct look *look, const struct site_line *line, 
 	return false;
 }
 
-static void look_at_owner(const struct look *look, const char *what, const char *path, uid_t other)
+static void check_owner(const struct inspection *host, const char *what, const char *path,
+			uid_t other)
 {
-	const uid_t users[2] = {user_in(look->config, "SlurmdUser"), other};
+	const uid_t users[2] = {parse_user(host->config, "SlurmdUser"), other};
 	char why[PATH_MAX + 64];
-	enum site_level level = others_may_change(path, users, why, sizeof(why));
+	enum site_level level = check_path_writers(path, users, why, sizeof(why));
 
 	if (level != SITE_OK)
-		site_say(look->lines, level, what, "chown root and chmod go-w it",
-			 "%s, and what is loaded from there runs as root on the nodes", why);
-	/* A slurmd of another user runs that user's jobs only. */
+		site_add_verdict(host->lines, level, what, "chown it to root and chmod go-w it",
+				 "%s, and the plugins it loads run as root on the nodes", why);
+	/* If slurmd runs as another user, it runs only jobs of that user. */
 	if (users[0] == 0 && is_closed_to_users(path, why, sizeof(why)))
-		site_say(look->lines, SITE_WRONG, what,
-			 "every srun reads it: chmod a+r a file, a+rx a directory",
-			 "%s, so users cannot read %s", why, path);
+		site_add_verdict(host->lines, SITE_WRONG, what,
+				 "every srun reads it: chmod a+r a file, a+rx a directory",
+				 "%s, so users cannot read %s", why, path);
 }
 
-static void look_at_library(struct look *look)
+static void check_library(struct inspection *host)
 {
-	struct site_found *found = look->found;
+	struct site_found *found = host->found;
 	char path[2 * PATH_MAX];
 	size_t size = 0, n;
 	char *data = NULL;
 
-	(void)find_library(look, look->line, path, sizeof(path));
+	(void)find_library(host, host->line, path, sizeof(path));
 	if (access(path, R_OK) < 0)
-		site_say(look->lines, SITE_WRONG, "ddp.so",
-			 errno == EACCES ? "chmod a+r it" : "install the package slurm-ddp here",
-			 "cannot read %s: %s", path, strerror(errno));
+		site_add_verdict(host->lines, SITE_WRONG, "ddp.so",
+				 errno == EACCES ? "chmod a+r it"
+						 : "install the package slurm-ddp here",
+				 "cannot read %s: %s", path, strerror(errno));
 	else if (!(data = read_all(path, &size)) || !site_library_series(data, size, found->series))
-		site_say(look->lines, SITE_WRONG, "ddp.so", "install the package slurm-ddp again",
-			 "%s is no plugin of Slurm for this machine", path);
-	else if ((n = strlen(found->series)) && *look->release &&
-		 (strncmp(look->release, found->series, n) != 0 || look->release[n] != '.'))
-		site_say(look->lines, SITE_WRONG, "ddp.so",
-			 "Slurm loads none but of its own release: install the slurm-ddp for it",
-			 "%s is for Slurm %s, and Slurm here is %s", path, found->series,
-			 look->release);
+		site_add_verdict(host->lines, SITE_WRONG, "ddp.so",
+				 "install the package slurm-ddp again",
+				 "%s is not a Slurm plugin for this machine", path);
+	else if ((n = strlen(found->series)) && *host->release &&
+		 (strncmp(host->release, found->series, n) != 0 || host->release[n] != '.'))
+		site_add_verdict(
+			host->lines, SITE_WRONG, "ddp.so",
+			"Slurm loads only plugins of its own release: install the matching slurm-ddp",
+			"%s is for Slurm %s, and Slurm here is %s", path, found->series,
+			host->release);
 	else
-		site_say(look->lines, SITE_OK, "ddp.so", "", "%s is for Slurm %s%s (crc %08x)",
-			 path, found->series, *look->release ? ", as is here" : "",
-			 ddp_crc32c(0, data, size));
+		site_add_verdict(host->lines, SITE_OK, "ddp.so", "",
+				 "%s is for Slurm %s%s (crc %08x)", path, found->series,
+				 *host->release ? ", the installed release" : "",
+				 ddp_crc32c(0, data, size));
 	if (data)
-		look_at_owner(look, "ddp.so", path, 0);
+		check_owner(host, "ddp.so", path, 0);
 	free(data);
 }
 
-/* pyxis gives all tasks of a node the variables of the first; what is set after it is right for each. */
-static void look_at_order(struct look *look, const struct site_stack *stack)
+/*
+ * pyxis sets the variables of a node's first task in all its tasks; plugins after it can then set
+ * them for each task.
+ */
+static void check_order(struct inspection *host, const struct site_stack *stack)
 {
 	const struct site_line *pyxis = NULL;
 
@@ -308,21 +326,22 @@ static void look_at_order(struct look *look, const struct site_stack *stack)
 		if (strcmp(base_name(stack->lines[i].path), "spank_pyxis.so") == 0)
 			pyxis = &stack->lines[i];
 	if (!pyxis)
-		site_say(look->lines, SITE_OK, "order", "", "there is no pyxis, so any will do");
-	else if (pyxis > look->line)
-		site_say(
-			look->lines, SITE_WRONG, "order",
-			"pyxis gives all tasks of a node the variables of the first: move the line "
-			"of ddp.so behind its",
+		site_add_verdict(host->lines, SITE_OK, "order", "",
+				 "pyxis is not loaded, so the order does not matter");
+	else if (pyxis > host->line)
+		site_add_verdict(
+			host->lines, SITE_WRONG, "order",
+			"pyxis gives all tasks of a node the variables of the first one: move the line "
+			"of ddp.so after that of pyxis",
 			"%s:%u loads pyxis after %s:%u loads ddp.so", pyxis->file, pyxis->number,
-			look->line->file, look->line->number);
+			host->line->file, host->line->number);
 	else
-		site_say(look->lines, SITE_OK, "order", "", "behind pyxis (%s:%u)", pyxis->file,
-			 pyxis->number);
+		site_add_verdict(host->lines, SITE_OK, "order", "", "after pyxis (%s:%u)",
+				 pyxis->file, pyxis->number);
 }
 
-/* What the line of ours looks like where there is none. */
-static void say_no_line(struct look *look, const struct site_stack *stack)
+/* Report that plugstack.conf has no line for the plugin, unless a part of it was not readable. */
+static void report_missing_line(struct inspection *host, const struct site_stack *stack)
 {
 	static const char file[] = DDP_PLUGSTACK_DIR "/zz-ddp.conf";
 
@@ -330,29 +349,30 @@ static void say_no_line(struct look *look, const struct site_stack *stack)
 	    (stack->misread.size > 0 &&
 	     (strstr(stack->misread.data, "ddp.so") || strstr(stack->misread.data, ": include "))))
 		return;
-	if (look->knows)
-		site_say(
-			look->lines, SITE_WARNING, "plugstack.conf", "",
-			"srun loads the plugin, but not by %s: where its line is, is not known here",
-			look->stack_path);
+	if (host->knows)
+		site_add_verdict(
+			host->lines, SITE_WARNING, "plugstack.conf", "",
+			"srun loads the plugin, but %s has no line for it; the file with its line is unknown",
+			host->stack_path);
 	else if (access(file, F_OK) == 0)
-		site_say(look->lines, SITE_WRONG, "plugstack.conf",
-			 "add the line \"include " DDP_PLUGSTACK_DIR "/*.conf\" to it",
-			 "no line of %s loads ddp.so, nor includes %s", look->stack_path, file);
+		site_add_verdict(host->lines, SITE_WRONG, "plugstack.conf",
+				 "add the line \"include " DDP_PLUGSTACK_DIR "/*.conf\" to it",
+				 "no line of %s loads ddp.so, nor includes %s", host->stack_path,
+				 file);
 	else
-		site_say(
-			look->lines, SITE_WRONG, "plugstack.conf",
-			"install the package slurm-ddp here, or write the line \"optional PATH/ddp.so\"",
-			"no line of %s loads ddp.so, and there is no %s", look->stack_path, file);
+		site_add_verdict(
+			host->lines, SITE_WRONG, "plugstack.conf",
+			"install the package slurm-ddp here, or add the line \"optional PATH/ddp.so\"",
+			"no line of %s loads ddp.so, and there is no %s", host->stack_path, file);
 }
 
-/* Each line of [text], and what is to be said of it, as a verdict. */
-static void say_each(struct look *look, enum site_level level, const struct ddp_text *text,
-		     const char *end, const char *remedy)
+/* Add a verdict for each line of [text], followed by [end]. */
+static void report_each(struct inspection *host, enum site_level level, const struct ddp_text *text,
+			const char *end, const char *remedy)
 {
 	for (const char *at = text->size ? text->data : ""; *at; at = site_next_line(at))
-		site_say(look->lines, level, "plugstack.conf", remedy, "%.*s%s",
-			 (int)strcspn(at, "\n"), at, end);
+		site_add_verdict(host->lines, level, "plugstack.conf", remedy, "%.*s%s",
+				 (int)strcspn(at, "\n"), at, end);
 }
 
 static bool is_ours(const struct site_line *line)
@@ -360,113 +380,119 @@ static bool is_ours(const struct site_line *line)
 	return strcmp(base_name(line->path), "ddp.so") == 0;
 }
 
-/* The plugin's line: the first whose file exists, for Slurm skips an optional one that is missing; else the first. */
-static void choose_line(struct look *look, const struct site_stack *stack)
+/*
+ * Choose the plugin's line: the first whose file exists, because Slurm skips optional plugins that
+ * are missing; else the first.
+ */
+static void choose_line(struct inspection *host, const struct site_stack *stack)
 {
 	const struct site_line *first = NULL;
 	char path[2 * PATH_MAX];
 
-	for (size_t i = 0; i < stack->count && !look->line; i++) {
+	for (size_t i = 0; i < stack->count && !host->line; i++) {
 		const struct site_line *line = &stack->lines[i];
 
 		if (!is_ours(line))
 			continue;
 		first = first ? first : line;
-		if (line->required || find_library(look, line, path, sizeof(path)))
-			look->line = line;
+		if (line->required || find_library(host, line, path, sizeof(path)))
+			host->line = line;
 	}
-	look->line = look->line ? look->line : first;
+	host->line = host->line ? host->line : first;
 }
 
-static void say_other_lines(struct look *look, const struct site_stack *stack)
+static void report_other_lines(struct inspection *host, const struct site_stack *stack)
 {
 	char path[2 * PATH_MAX];
 
 	for (size_t i = 0; i < stack->count; i++) {
 		const struct site_line *line = &stack->lines[i];
 
-		if (line == look->line || !is_ours(line))
+		if (line == host->line || !is_ours(line))
 			continue;
-		if (find_library(look, line, path, sizeof(path)))
-			site_say(look->lines, SITE_WARNING, "plugstack.conf",
-				 "remove one: the first counts", "%s:%u loads ddp.so once more",
-				 line->file, line->number);
+		if (find_library(host, line, path, sizeof(path)))
+			site_add_verdict(host->lines, SITE_WARNING, "plugstack.conf",
+					 "remove one: Slurm uses the first",
+					 "%s:%u loads ddp.so once more", line->file, line->number);
 		else
-			site_say(look->lines, SITE_WARNING, "plugstack.conf", "remove the line",
-				 "%s:%u names %s, which does not exist", line->file, line->number,
-				 line->path);
+			site_add_verdict(host->lines, SITE_WARNING, "plugstack.conf",
+					 "remove the line", "%s:%u names %s, which does not exist",
+					 line->file, line->number, line->path);
 	}
 }
 
-static void look_at_stack(struct look *look, struct site_stack *stack)
+static void check_stack(struct inspection *host, struct site_stack *stack)
 {
-	find_stack(look);
-	site_stack_read(stack, look->stack_path);
-	choose_line(look, stack);
-	say_each(look, SITE_WARNING, &stack->ignored,
-		 " is not a word that Slurm knows, it ignores the line",
-		 "begin it with optional, required or include");
-	say_each(look, look->line ? SITE_WARNING : SITE_WRONG, &stack->misread, "",
-		 "correct the line: Slurm takes quotes and a CR as a part of the word");
-	if (!look->line)
-		say_each(look, SITE_WARNING, &stack->unmatched, " matches no file",
-			 "correct or remove the line");
-	say_each(look, geteuid() == 0 ? SITE_WRONG : SITE_WARNING, &stack->unreadable, "",
-		 "every srun reads it: chmod a+r it");
-	if (!look->line) {
-		say_no_line(look, stack);
+	find_stack(host);
+	site_stack_read(stack, host->stack_path);
+	choose_line(host, stack);
+	report_each(host, SITE_WARNING, &stack->ignored,
+		    " is not a word of plugstack.conf, so Slurm ignores the line",
+		    "begin the line with optional, required or include");
+	report_each(host, host->line ? SITE_WARNING : SITE_WRONG, &stack->misread, "",
+		    "correct the line: Slurm parses quotes and CR as parts of a word");
+	if (!host->line)
+		report_each(host, SITE_WARNING, &stack->unmatched, " matches no file",
+			    "correct or remove the line");
+	report_each(host, geteuid() == 0 ? SITE_WRONG : SITE_WARNING, &stack->unreadable, "",
+		    "every srun must read it: chmod a+r it");
+	if (!host->line) {
+		report_missing_line(host, stack);
 		return;
 	}
-	if (look->line->required)
-		site_say(look->lines, SITE_WARNING, "plugstack.conf",
-			 "write optional: with required, a ddp.so that is missing or of another "
-			 "release stops every job of the node",
-			 "%s:%u: required %s", look->line->file, look->line->number,
-			 look->line->path);
+	if (host->line->required)
+		site_add_verdict(
+			host->lines, SITE_WARNING, "plugstack.conf",
+			"write optional: with required, a ddp.so that is missing or of another "
+			"release stops every job of the node",
+			"%s:%u: required %s", host->line->file, host->line->number,
+			host->line->path);
 	else
-		site_say(look->lines, SITE_OK, "plugstack.conf", "", "%s:%u: optional %s",
-			 look->line->file, look->line->number, look->line->path);
-	say_other_lines(look, stack);
-	look_at_owner(look, "plugstack.conf", look->stack_path, user_in(look->config, "SlurmUser"));
-	if (strcmp(look->line->file, look->stack_path) != 0)
-		look_at_owner(look, "plugstack.conf", look->line->file,
-			      user_in(look->config, "SlurmUser"));
-	look_at_order(look, stack);
-	look_at_library(look);
+		site_add_verdict(host->lines, SITE_OK, "plugstack.conf", "", "%s:%u: optional %s",
+				 host->line->file, host->line->number, host->line->path);
+	report_other_lines(host, stack);
+	check_owner(host, "plugstack.conf", host->stack_path,
+		    parse_user(host->config, "SlurmUser"));
+	if (strcmp(host->line->file, host->stack_path) != 0)
+		check_owner(host, "plugstack.conf", host->line->file,
+			    parse_user(host->config, "SlurmUser"));
+	check_order(host, stack);
+	check_library(host);
 }
 
-/* By the plugin's own table and rules. */
-static void look_at_arguments(struct look *look)
+/* Parse the arguments with the plugin's own functions. */
+static void check_arguments(struct inspection *host)
 {
-	const struct site_line *line = look->line;
+	const struct site_line *line = host->line;
 	struct ddp_text said = {.data = NULL};
 	struct ddp_message message;
 
-	if (ddp_values_from_plugstack(&look->found->values, line->count, line->arguments,
+	if (ddp_values_from_plugstack(&host->found->values, line->count, line->arguments,
 				      &message) < 0) {
-		site_say(look->lines, SITE_WRONG, "arguments",
-			 "correct the line: the plugin is disabled by it", "%s:%u: %s", line->file,
-			 line->number, message.text);
+		site_add_verdict(host->lines, SITE_WRONG, "arguments",
+				 "correct the line: until then the plugin does nothing",
+				 "%s:%u: %s", line->file, line->number, message.text);
 		return;
 	}
-	/* Each node has a line of its own for what concerns its GPUs. */
+	/* gpu_memory may differ from node to node, so it is not part of the comparison. */
 	for (int i = 0; i < line->count; i++)
 		if (strncmp(line->arguments[i], "gpu_memory=", 11) != 0)
 			ddp_text_add(&said, " %s", line->arguments[i]);
-	site_say(look->lines, SITE_OK, "arguments", "", "%s", said.size ? said.data + 1 : "none");
+	site_add_verdict(host->lines, SITE_OK, "arguments", "", "%s",
+			 said.size ? said.data + 1 : "none");
 	ddp_text_free(&said);
-	look->found->works = look->knows;
+	host->found->works = host->knows;
 }
 
 /* --- Ports --------------------------------------------------------------------------------- */
 
 struct range {
 	const char *name;
-	struct ddp_port_range ports; /* 0-0: none */
+	struct ddp_port_range ports; /* 0-0: unknown or none */
 };
 
-/* "12000-12999", perhaps after "ports=" and before more. */
-static struct ddp_port_range range_in(const char *text)
+/* Parse a range such as "12000-12999", which may follow "ports=". */
+static struct ddp_port_range parse_range(const char *text)
 {
 	const char *ports = strstr(text, "ports=");
 	struct ddp_port_range range = {0, 0};
@@ -480,7 +506,7 @@ static struct ddp_port_range range_in(const char *text)
 	return range;
 }
 
-static struct ddp_port_range ephemeral(void)
+static struct ddp_port_range read_ephemeral_range(void)
 {
 	struct ddp_port_range range = {0, 0};
 	FILE *file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "re");
@@ -492,7 +518,10 @@ static struct ddp_port_range ephemeral(void)
 	return range;
 }
 
-/* Add "and SrunPortRange 60000-60999" for each that [range] has ports in common with. */
+/*
+ * Append those of [others] that overlap [range], such as "SrunPortRange 60000-60999", joined by
+ * "and".
+ */
 static void add_common(struct ddp_text *text, struct ddp_port_range range,
 		       const struct range *others, size_t count)
 {
@@ -503,8 +532,8 @@ static void add_common(struct ddp_text *text, struct ddp_port_range range,
 				     others[i].ports.lo, others[i].ports.hi);
 }
 
-/* The first port that a user may listen on. */
-static unsigned first_unprivileged(void)
+/* Lowest port on which an unprivileged user may listen. */
+static unsigned read_first_unprivileged(void)
 {
 	FILE *file = fopen("/proc/sys/net/ipv4/ip_unprivileged_port_start", "re");
 	unsigned port = 1024;
@@ -516,10 +545,11 @@ static unsigned first_unprivileged(void)
 	return port;
 }
 
-static void look_at_ports(struct look *look)
+static void check_ports(struct inspection *host)
 {
-	const unsigned privileged = first_unprivileged();
-	const struct ddp_port_range site = look->found->values.site_ports, local = ephemeral();
+	const unsigned privileged = read_first_unprivileged();
+	const struct ddp_port_range site = host->found->values.site_ports,
+				    local = read_ephemeral_range();
 	struct range ranges[] = {{"MpiParams", {0, 0}},
 				 {"SrunPortRange", {0, 0}},
 				 {"SlurmdPort", {0, 0}},
@@ -528,114 +558,130 @@ static void look_at_ports(struct look *look)
 	struct ddp_text common = {.data = NULL};
 	char value[512];
 
-	if (!*look->config)
+	if (!*host->config)
 		return;
 	for (size_t i = 0; i < 4; i++)
-		if (site_setting(look->config, ranges[i].name, value, sizeof(value)))
-			ranges[i].ports = range_in(value);
-	/* What the plugin computes is outside of the kernel's range as long as anything of its own is. */
+		if (site_setting(host->config, ranges[i].name, value, sizeof(value)))
+			ranges[i].ports = parse_range(value);
+	/*
+	 * The plugin avoids the kernel's ephemeral range unless its own range is entirely inside
+	 * it.
+	 */
 	add_common(&common, site, ranges, site.lo >= local.lo && site.hi <= local.hi ? 5 : 4);
 	if (site.lo < privileged)
-		site_say(look->lines, SITE_WARNING, "ports",
-			 "choose others with ports= in the plugin's line",
-			 "%u-%u, from which MASTER_PORT is computed: ports below %u are root's",
-			 site.lo, site.hi, privileged);
+		site_add_verdict(
+			host->lines, SITE_WARNING, "ports",
+			"set other ports with ports= in the plugin's line",
+			"%u-%u, from which MASTER_PORT is computed: only root may use ports below %u",
+			site.lo, site.hi, privileged);
 	else if (common.size)
-		site_say(look->lines, SITE_WARNING, "ports",
-			 "choose others with ports= in the plugin's line",
-			 "%u-%u, from which MASTER_PORT is computed, and %s overlap", site.lo,
-			 site.hi, common.data);
+		site_add_verdict(host->lines, SITE_WARNING, "ports",
+				 "set other ports with ports= in the plugin's line",
+				 "%u-%u, from which MASTER_PORT is computed, and %s overlap",
+				 site.lo, site.hi, common.data);
 	else
-		site_say(look->lines, SITE_OK, "ports", "",
-			 "%u-%u, from which MASTER_PORT is computed, overlap no others", site.lo,
-			 site.hi);
+		site_add_verdict(host->lines, SITE_OK, "ports", "",
+				 "%u-%u, from which MASTER_PORT is computed, overlap no others",
+				 site.lo, site.hi);
 	ddp_text_clear(&common);
 	add_common(&common, ranges[0].ports, ranges + 1, 4);
 	if (!ranges[0].ports.hi)
-		site_say(look->lines, SITE_WARNING, "MpiParams",
-			 "MpiParams=ports=LO-HI in slurm.conf gives each step ports of its own",
-			 "no ports are reserved, so two jobs can compute the same one");
+		site_add_verdict(
+			host->lines, SITE_WARNING, "MpiParams",
+			"set MpiParams=ports=LO-HI in slurm.conf: Slurm then reserves ports for each step",
+			"no ports are reserved, so two jobs can compute the same MASTER_PORT");
 	else if (common.size)
-		site_say(look->lines, SITE_WARNING, "MpiParams", "choose others in slurm.conf",
-			 "its ports %u-%u and %s overlap", ranges[0].ports.lo, ranges[0].ports.hi,
-			 common.data);
+		site_add_verdict(host->lines, SITE_WARNING, "MpiParams",
+				 "set other ports in slurm.conf", "its ports %u-%u and %s overlap",
+				 ranges[0].ports.lo, ranges[0].ports.hi, common.data);
 	else
-		site_say(look->lines, SITE_OK, "MpiParams", "", "Slurm reserves %u-%u for steps",
-			 ranges[0].ports.lo, ranges[0].ports.hi);
+		site_add_verdict(host->lines, SITE_OK, "MpiParams", "",
+				 "Slurm reserves %u-%u for steps", ranges[0].ports.lo,
+				 ranges[0].ports.hi);
 	ddp_text_free(&common);
 }
 
 /* --- Directories, MPS, the step ------------------------------------------------------------ */
 
-/* Jobs may have directories of their own there, as job_container/tmpfs and namespace/... make them. */
-static bool private_to_jobs(const struct look *look, const char *path, char *plugin, size_t size)
+/*
+ * Whether each job may have its own directory at [path], as set up by job_container/tmpfs or
+ * namespace/linux.
+ */
+static bool is_private_to_jobs(const struct inspection *host, const char *path, char *plugin,
+			       size_t size)
 {
-	return (site_setting(look->config, "JobContainerType", plugin, size) ||
-		site_setting(look->config, "NamespaceType", plugin, size)) &&
+	return (site_setting(host->config, "JobContainerType", plugin, size) ||
+		site_setting(host->config, "NamespaceType", plugin, size)) &&
 	       (strstr(plugin, "/tmpfs") || strstr(plugin, "/linux")) &&
 	       (strncmp(path, "/tmp", 4) == 0 || strncmp(path, "/dev/shm", 8) == 0);
 }
 
-static void look_at_rendezvous(struct look *look)
+static void check_rendezvous(struct inspection *host)
 {
-	const char *template = look->found->values.directory;
+	const char *template = host->found->values.directory;
 	struct ddp_walk *walk = calloc(1, sizeof(*walk));
 	char path[PATH_MAX], plugin[64];
 	int fd = -1;
 
 	if (*template != '/') {
-		site_say(look->lines, SITE_OK, "rendezvous", "",
-			 *template ? "rdzv=%s, below each step's working directory"
-				   : "in each step's working directory",
-			 template);
+		site_add_verdict(host->lines, SITE_OK, "rendezvous", "",
+				 *template ? "rdzv=%s, below each step's working directory"
+					   : "in each step's working directory",
+				 template);
 		goto out;
 	}
 	ddp_template_fixed(template, path, sizeof(path));
-	if (private_to_jobs(look, path, plugin, sizeof(plugin)))
-		site_say(look->lines, SITE_WRONG, "rendezvous",
-			 "name a directory that all nodes share",
-			 "rdzv=%s: with %s each job has a %s of its own", template, plugin, path);
+	if (is_private_to_jobs(host, path, plugin, sizeof(plugin)))
+		site_add_verdict(host->lines, SITE_WRONG, "rendezvous",
+				 "name a directory that all nodes share",
+				 "rdzv=%s: with %s each job has its own %s", template, plugin,
+				 path);
 	else if (!walk || (fd = ddp_walk_open(walk, path)) < 0)
-		site_say(look->lines, SITE_WRONG, "rendezvous",
-			 "it must be there, root's, and sticky where users write (chmod 1777)",
-			 "rdzv=%s: %s", template, walk ? walk->why : "no memory");
+		site_add_verdict(
+			host->lines, SITE_WRONG, "rendezvous",
+			"it must exist, belong to root, and be sticky if users may write to it (chmod 1777)",
+			"rdzv=%s: %s", template, walk ? walk->why : "no memory");
 	else if (!strchr(template, '%'))
-		site_say(look->lines, SITE_WARNING, "rendezvous",
-			 "write rdzv=DIR/%u, as .ddp there belongs to the first user who comes",
-			 "rdzv=%s is one directory for all users", template);
+		site_add_verdict(host->lines, SITE_WARNING, "rendezvous",
+				 "write rdzv=DIR/%u: .ddp in DIR would belong to the first user",
+				 "rdzv=%s is one directory for all users", template);
 	else
-		site_say(look->lines, SITE_OK, "rendezvous", "",
-			 "rdzv=%s; nobody else can change %s", template, path);
+		site_add_verdict(host->lines, SITE_OK, "rendezvous", "",
+				 "rdzv=%s; other users cannot change %s", template, path);
 	if (fd >= 0)
 		close(fd);
 out:
 	free(walk);
 }
 
-static void look_at_mps(struct look *look)
+static void check_mps(struct inspection *host)
 {
 	const char *directory = ddp_mps_directory(getenv(DDP_MPS_PIPE_DIRECTORY));
 	enum ddp_mps_state state = ddp_mps_look(directory);
-	uint64_t memory = look->found->values.gpu_memory;
+	uint64_t memory = host->found->values.gpu_memory;
 
 	if (state == DDP_MPS_STALE)
-		site_say(look->lines, SITE_WARNING, "MPS",
-			 "start it again, or remove the directory", "the daemon of %s is gone",
-			 directory);
+		site_add_verdict(host->lines, SITE_WARNING, "MPS",
+				 "start it again, or remove the directory",
+				 "the MPS daemon of %s has ended", directory);
 	else if (state == DDP_MPS_SERVES && !memory)
-		site_say(look->lines, SITE_WARNING, "MPS",
-			 "add gpu_memory=NG to the plugin's line here",
-			 "a daemon serves in %s, and memory is not limited", directory);
+		site_add_verdict(host->lines, SITE_WARNING, "MPS",
+				 "add gpu_memory=NG to the plugin's line here",
+				 "an MPS daemon runs in %s, but memory is not limited", directory);
 	else if (state == DDP_MPS_SERVES)
-		site_say(look->lines, SITE_OK, "MPS", "", "a daemon serves in %s; gpu_memory=%lluM",
-			 directory, (unsigned long long)memory);
+		site_add_verdict(host->lines, SITE_OK, "MPS", "",
+				 "an MPS daemon runs in %s; gpu_memory=%lluM", directory,
+				 (unsigned long long)memory);
 	else if (memory || access("/dev/nvidiactl", F_OK) == 0)
-		site_say(look->lines, SITE_OK, "MPS", "",
-			 "no daemon serves now; without one nothing enforces shares%s",
-			 memory ? ", and gpu_memory= is not used" : "");
+		site_add_verdict(host->lines, SITE_OK, "MPS", "",
+				 "no MPS daemon runs, so shares are not enforced%s",
+				 memory ? ", and gpu_memory= has no effect" : "");
 }
 
-/* Create a file in the rendezvous directory as ranks do, and remove it. Returns 0, or -1 with errno. */
+/*
+ * Create a file in the rendezvous directory, as ranks do, and remove it. Returns 0, or -1 with
+ * errno set.
+ */
 static int write_in(const char *directory)
 {
 	const char *node = getenv("SLURMD_NODENAME");
@@ -657,7 +703,10 @@ static int write_in(const char *directory)
 	return rv;
 }
 
-/* Whether [name] is an interface that other nodes can seldom reach: of containers or virtual machines. */
+/*
+ * Whether [name] belongs to containers or virtual machines, so that other nodes usually cannot
+ * reach it.
+ */
 static bool is_local_interface(const char *name)
 {
 	static const char *const prefixes[] = {"docker", "br-", "virbr", "veth", "cni", "podman"};
@@ -676,7 +725,7 @@ static bool has_address(const struct ifaddrs *interfaces, const char *name)
 	return false;
 }
 
-/* Add to [names] the InfiniBand interfaces that are up and have no address. */
+/* Append the InfiniBand interfaces that are up but have no address. */
 static void find_bare_interfaces(struct ddp_text *names)
 {
 	struct ifaddrs *interfaces = NULL;
@@ -690,8 +739,8 @@ static void find_bare_interfaces(struct ddp_text *names)
 	freeifaddrs(interfaces);
 }
 
-/* The address that ranks on this node would use between nodes. */
-static void look_at_network(struct look *look)
+/* Check the address that libddp would use between nodes. */
+static void check_network(struct inspection *host)
 {
 	struct ddp_text bare = {.data = NULL};
 	struct ddp_tcp_address address;
@@ -699,71 +748,75 @@ static void look_at_network(struct look *look)
 	char network[DDP_TCP_TEXT];
 
 	if (ddp_tcp_address_choose(&address, &error) < 0) {
-		site_say(look->lines, SITE_WRONG, "network", "correct the variable, or unset it",
-			 "%s", error.text);
+		site_add_verdict(host->lines, SITE_WRONG, "network",
+				 "correct or unset the variable", "%s", error.text);
 		return;
 	}
 	ddp_tcp_network_text(&address, network);
 	find_bare_interfaces(&bare);
 	if (is_local_interface(address.interface))
-		site_say(look->lines, SITE_WARNING, "network",
-			 "set DDP_SOCKET_IFNAME to the interface that connects the nodes",
-			 "ranks would use %s (%s), which other nodes can seldom reach",
-			 address.interface, network);
+		site_add_verdict(host->lines, SITE_WARNING, "network",
+				 "set DDP_SOCKET_IFNAME to the interface that connects the nodes",
+				 "ranks would use %s (%s), which other nodes usually cannot reach",
+				 address.interface, network);
 	else if (bare.size)
-		site_say(look->lines, SITE_WARNING, "network",
-			 "give it an address, or use DDP_WIDE=mpi",
-			 "ranks would use %s (%s), as %s has no address", address.interface,
-			 network, bare.data);
+		site_add_verdict(host->lines, SITE_WARNING, "network",
+				 "give it an address, or use DDP_WIDE=mpi",
+				 "ranks would use %s (%s), as %s has no address", address.interface,
+				 network, bare.data);
 	else
-		site_say(look->lines, SITE_OK, "network", "", "%s, by interface %s", network,
-			 address.interface);
+		site_add_verdict(host->lines, SITE_OK, "network", "", "%s, by interface %s",
+				 network, address.interface);
 	ddp_text_free(&bare);
 }
 
-/* The variables of this task are what slurmd's plugin made of them. */
-static void look_at_step(struct look *look)
+/* Check the variables that the plugin set in this task, and the directory that srun created. */
+static void check_step(struct inspection *host)
 {
 	const char *error = getenv("DDP_ERROR");
 	const char *rank = getenv("DDP_RANK");
 	const char *directory = getenv("DDP_RENDEZVOUS");
 
 	if (error)
-		site_say(look->lines, SITE_WRONG, "step", "tasks here do not train", "%s", error);
+		site_add_verdict(host->lines, SITE_WRONG, "step",
+				 "libddp does not start with this error", "%s", error);
 	else if (!rank)
-		site_say(look->lines, SITE_WRONG, "step",
-			 "look at the plugstack.conf that slurmd reads here, and at its log",
-			 "slurmd started the task without the plugin");
+		site_add_verdict(
+			host->lines, SITE_WRONG, "step",
+			"check the plugstack.conf that slurmd reads here, and slurmd's log",
+			"slurmd started the task without the plugin");
 	else if (directory && write_in(directory) < 0)
-		site_say(look->lines, SITE_WRONG, "step",
-			 "ranks on this node cannot meet the others: mount it for writing here",
-			 "cannot write in the directory that srun made: %s", strerror(errno));
+		site_add_verdict(
+			host->lines, SITE_WRONG, "step",
+			"ranks on this node cannot join the others: mount the directory writable",
+			"cannot write to the directory that srun created: %s", strerror(errno));
 	else
-		site_say(look->lines, SITE_OK, "step", "", "srun --ddp made the task a rank%s",
-			 directory ? ", and the directory is shared"
-				   : "; the directory of this call is not shared");
+		site_add_verdict(host->lines, SITE_OK, "step", "",
+				 "srun --ddp made the task a rank%s",
+				 directory ? ", and the directory is shared"
+					   : "; the directory of this command is not shared");
 }
 
-void site_look(const char *config, struct site_found *found, struct ddp_text *lines)
+void site_check_host(const char *config, struct site_found *found, struct ddp_text *lines)
 {
 	char step[8] = "";
-	struct look look = {.config = config, .found = found, .lines = lines};
+	struct inspection host = {.config = config, .found = found, .lines = lines};
 	struct site_stack stack = {.lines = NULL};
 
 	*found = (struct site_found){.works = false};
 	ddp_values_init(&found->values);
-	look.node = site_setting(config, SITE_STEP, step, sizeof(step));
-	look_at_srun(&look);
-	look_at_stack(&look, &stack);
-	if (look.line) {
-		look_at_arguments(&look);
-		look_at_ports(&look);
-		look_at_rendezvous(&look);
-		look_at_mps(&look);
+	host.node = site_setting(config, SITE_STEP, step, sizeof(step));
+	check_srun(&host);
+	check_stack(&host, &stack);
+	if (host.line) {
+		check_arguments(&host);
+		check_ports(&host);
+		check_rendezvous(&host);
+		check_mps(&host);
 	}
 	if (*step == '1') {
-		look_at_step(&look);
-		look_at_network(&look);
+		check_step(&host);
+		check_network(&host);
 	}
 	site_stack_free(&stack);
 }

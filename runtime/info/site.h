@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * site.h - ddp-info --check: is the plugin installed as it should be, here and on every node?
+ * site.h - ddp-info --check: is the plugin installed correctly on this host and on every node?
  *
- * Each host is looked at in the same way: this one, and by srun the nodes. What it finds are verdicts, lines of
- * text; those that are alike on several hosts are one row of the table. Slurm is asked by its commands, slurmctld
- * once and from here.
+ * The same checks run on each host: directly on this one, and through srun on the nodes. They
+ * produce verdicts, one line of text each; equal verdicts of several hosts become one row of the
+ * table. Slurm is queried through its commands, slurmctld only once and only from this host.
  */
 #ifndef DDP_SITE_H
 #define DDP_SITE_H
@@ -17,18 +17,18 @@
 
 enum site_level { SITE_OK, SITE_WARNING, SITE_WRONG };
 
-/* --- Files (site-files.c) ------------------------------------------------------------------- */
+/* --- Files (site-files.c) ------------------------------------------------------------------ */
 
 /*
- * The value of [name] in lines of "name = value", of scontrol or slurm.conf, up to a blank or comment.
- * Returns true, or false with "" where it is missing, "(null)" or does not fit.
+ * Copy the value of [name] from lines of "name = value" (output of scontrol, or slurm.conf), up to
+ * a blank or comment. Returns true, or false with "" if the value is missing, "(null)" or too long.
  */
 bool site_setting(const char *text, const char *name, char *value, size_t size);
 
-/* What follows the line that [at] is in. */
+/* Returns the beginning of the next line after [at]. */
 const char *site_next_line(const char *at);
 
-/* Add those lines of "scontrol show config" that site_look() reads. */
+/* Add those lines of "scontrol show config" that site_check_host() needs. */
 void site_settings_keep(const char *text, struct ddp_text *config);
 
 /* A line of plugstack.conf, or of a file that it includes, that loads a plugin. */
@@ -36,7 +36,7 @@ struct site_line {
 	char file[PATH_MAX];
 	unsigned number;
 	bool required;
-	char *words; /* what [path] and [arguments] point into */
+	char *words; /* buffer that [path] and [arguments] point into */
 	char *path;
 	char **arguments;
 	int count;
@@ -51,60 +51,69 @@ struct site_stack {
 	struct ddp_text unreadable; /* files: "FILE: Permission denied\n" */
 };
 
-/* Read [path] and what it includes, as Slurm does: a file that is missing is empty. [stack] begins with zeros. */
+/*
+ * Read [path] and the files it includes, as Slurm does: a missing file counts as empty. [stack]
+ * must be zeroed.
+ */
 void site_stack_read(struct site_stack *stack, const char *path);
 void site_stack_free(struct site_stack *stack);
 
-/* The major and minor number that the plugin in an ELF file is for, "22.05"; false where it is no plugin. */
+/*
+ * Find the Slurm release, such as "22.05", for which a plugin (an ELF file) was built; false if the
+ * file is not a plugin.
+ */
 bool site_library_series(const void *data, size_t size, char series[static 8]);
 
 /* --- One host (site-host.c) ---------------------------------------------------------------- */
 
-/* Settings of Slurm that a host needs, and ours for a host that srun started: 1 if the step has --ddp. */
+/*
+ * A line that --check adds to Slurm's settings for a node: 1 if srun was started with --ddp, else
+ * 0.
+ */
 #define SITE_STEP "DdpCheckStep"
 
 struct site_found {
-	char series[8];		  /* "22.05", of the Slurm that ddp.so is for; "": not known */
-	struct ddp_values values; /* of the plugin's line in plugstack.conf, or as without one */
-	bool works;		  /* srun loads the plugin, and its arguments are right */
+	char series[8]; /* Slurm release for which ddp.so was built, such as "22.05"; "": unknown */
+	struct ddp_values values; /* from the plugin's line in plugstack.conf, else the defaults */
+	bool works;		  /* srun loads the plugin, and its arguments are valid */
 };
 
 /*
- * Look at this host. [config] is what site_settings_keep() makes of "scontrol show config", or "" where slurmctld
- * does not answer; with SITE_STEP in it this is a node, and the environment that of the step.
- * Adds a line "level\twhat\tfinding\tremedy\n" to [lines] for each verdict.
+ * Check this host. [config] is the output of site_settings_keep(), or "" if slurmctld does not
+ * respond. If it contains SITE_STEP, this is a node, and the environment is that of a task of the
+ * step. Adds a line "level\twhat\tfinding\tremedy\n" to [lines] for each verdict.
  */
-void site_look(const char *config, struct site_found *found, struct ddp_text *lines);
+void site_check_host(const char *config, struct site_found *found, struct ddp_text *lines);
 
-/* Add such a line; [remedy] is "" where there is none. */
-void site_say(struct ddp_text *lines, enum site_level level, const char *what, const char *remedy,
-	      const char *format, ...) DDP_FORMAT(5, 6);
+/* Add one such line; [remedy] may be "". */
+void site_add_verdict(struct ddp_text *lines, enum site_level level, const char *what,
+		      const char *remedy, const char *format, ...) DDP_FORMAT(5, 6);
 
 /* Run a program as ddp_command_run() does, for at most [seconds]. */
 void site_run(char *const argv[], double seconds, struct ddp_command_said *said);
 
-/* --- All of them (site-check.c) ------------------------------------------------------------ */
+/* --- All hosts (site-check.c) -------------------------------------------------------------- */
 
 struct site_row {
 	enum site_level level;
 	char *what, *finding, *remedy;
-	bool here;	       /* this host is one of them */
-	struct ddp_text nodes; /* the others: "n1,n2" */
-	size_t hosts;	       /* how many */
+	bool here;	       /* this host has the verdict */
+	struct ddp_text nodes; /* nodes that have it: "n1,n2" */
+	size_t hosts;	       /* number of hosts that have it */
 };
 
 struct site_report {
-	const char *host; /* this one's name */
+	const char *host; /* name of this host */
 	struct site_row *rows;
 	size_t count;
 };
 
-/* Take the [lines] of site_look() on [node], or on this host where it is NULL. */
-void site_take(struct site_report *report, const char *node, const char *lines);
+/* Add the verdicts [lines] of [node], or of this host if [node] is NULL, to [report]. */
+void site_add_lines(struct site_report *report, const char *node, const char *lines);
 
 /*
- * Where hosts that must be alike are not: a row that is all right, but not what most have, becomes a warning. After
- * all is taken.
+ * Turn each ok row into a warning if most other hosts have another finding for an item that must be
+ * equal on all hosts. Call it after all lines were added.
  */
 void site_compare(struct site_report *report);
 
@@ -112,20 +121,23 @@ void site_report_free(struct site_report *report);
 
 enum site_ask { SITE_ASK, SITE_BUSY, SITE_AWAY };
 
-/* Whether srun can be expected to start on a node in this state, in sinfo's long words. */
+/* Whether srun can be expected to start on a node in [state], as printed by sinfo %T. */
 enum site_ask site_node_state(const char *state);
 
 struct site_options {
 	const char *nodes, *partition; /* NULL: all */
-	double limit;		       /* seconds for slurmctld, and for the nodes, to answer */
-	bool here;		       /* this host alone */
+	double limit;		       /* time limit for slurmctld, and for each srun, in seconds */
+	bool here;		       /* check this host only */
 	bool json;
 };
 
-/* Look at this host and the nodes, and print the report. Returns the worst that was found. */
+/* Check this host and the nodes, and print the report. Returns the worst level. */
 enum site_level site_check(const struct site_options *options);
 
-/* What site_check() has srun start on each node: print the verdicts on it for site_check(). */
+/*
+ * Runs on each node, started by srun from site_check(): print the verdicts, which site_check()
+ * parses.
+ */
 void site_check_node(const char *config);
 
 #endif /* DDP_SITE_H */

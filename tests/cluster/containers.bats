@@ -111,7 +111,7 @@ shares_memory()
 	try mc srun -N2 --ntasks-per-node=2 --ddp "$TOP/$1" ddp-info --max-bytes 65536
 	same "$rc" 0
 	same "$err" ""
-	has "$out" '4 ranks on 2 nodes, started by srun --ddp, met by file, between nodes: tcp$'
+	has "$out" '4 ranks on 2 nodes, started by srun --ddp, rendezvous by file, between nodes: tcp$'
 	has "$out" '^within nodes: shared memory$'
 	same "$(grep -c ' exact$' <<<"$out")" 5
 	echo "$out" >"$TOP/info"
@@ -138,7 +138,7 @@ shares_memory()
 	needs_bwrap
 	try mc srun -N2 --ntasks-per-node=2 "$TOP/in-bwrap" ddp-info --no-test
 	same "$rc" 0
-	has "$out" '4 ranks on 2 nodes, started by srun, met by file, between nodes: tcp$'
+	has "$out" '4 ranks on 2 nodes, started by srun, rendezvous by file, between nodes: tcp$'
 	has "$out" '^within nodes: shared memory$'
 	[ ! -e "$WORK/.ddp" ]
 }
@@ -202,7 +202,7 @@ shares_memory()
 	local bwrap=(env DDP_METHOD=pmix bwrap --dev-bind / / --unshare-user --unshare-pid --proc /proc)
 	try mc srun --mpi=pmix -N2 --ntasks-per-node=2 --ddp "${bwrap[@]}" ddp-info --max-bytes 65536
 	same "$rc" 0
-	has "$out" 'met by pmix, between nodes: tcp$'
+	has "$out" 'rendezvous by pmix, between nodes: tcp$'
 	has "$out" '^within nodes: shared memory$'
 	try mc srun --mpi=pmix -N2 --ntasks-per-node=2 "${bwrap[@]}" ddp-info --max-bytes 65536
 	same "$rc" 0

@@ -44,7 +44,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 @test "ddp-info under srun --ddp on two nodes: file rendezvous, TCP between nodes, exact sums" {
 	try mc srun -N2 --ntasks-per-node=2 --ddp ddp-info --max-bytes 1M
 	same "$rc" 0
-	has "$out" '4 ranks on 2 nodes, started by srun --ddp, met by file, between nodes: tcp$'
+	has "$out" '4 ranks on 2 nodes, started by srun --ddp, rendezvous by file, between nodes: tcp$'
 	same "$(rows "$out")" "0 n1 0/2
 1 n1 1/2
 2 n2 0/2
@@ -129,7 +129,7 @@ for row in json.load(sys.stdin)["ranks"]:
 @test "ddp-info under plain srun: file rendezvous without the plugin, and no file remains" {
 	try mc srun -N2 --ntasks-per-node=2 ddp-info --max-bytes 64K
 	same "$rc" 0
-	has "$out" '4 ranks on 2 nodes, started by srun, met by file'
+	has "$out" '4 ranks on 2 nodes, started by srun, rendezvous by file'
 	has_not "$out" WRONG
 	[ ! -e "$WORK/.ddp" ]
 }
@@ -138,7 +138,7 @@ for row in json.load(sys.stdin)["ranks"]:
 	needs_pmix
 	DDP_METHOD=pmix try mc srun -N2 --ntasks-per-node=2 --mpi=pmix ddp-info --max-bytes 64K
 	same "$rc" 0
-	has "$out" 'started by srun, met by pmix'
+	has "$out" 'started by srun, rendezvous by pmix'
 	has_not "$out" WRONG
 }
 
@@ -201,13 +201,13 @@ print(d["size"], d["nodes"], d["wide"], [r["node"] for r in d["ranks"]],
 @test "ddp-info refuses wrong arguments in one line" {
 	try mc srun -n1 --ddp ddp-info --max-bytes 3
 	same "$rc" 2
-	has "$err" '^ddp-info: --max-bytes 3: give 4 to 1G$'
+	has "$err" '^ddp-info: invalid --max-bytes 3: use 4 to 1G$'
 	try mc srun -n1 --ddp ddp-info extra
 	same "$rc" 2
-	has "$err" '^ddp-info: extra: no argument is expected$'
+	has "$err" '^ddp-info: unexpected argument extra$'
 	try mc srun -n1 --ddp ddp-info --no-test --device
 	same "$rc" 2
-	has "$err" '^ddp-info: --device is where the test runs: leave out --no-test$'
+	has "$err" '^ddp-info: --device needs the test: remove --no-test$'
 }
 
 # --- hello-ddp ------------------------------------------------------------------------

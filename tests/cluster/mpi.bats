@@ -64,7 +64,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 		# shellcheck disable=SC2086 # words
 		try_mc srun $layout --mpi="$MPI" --ddp ddp-info --max-bytes 1M
 		same "$rc" 0
-		has "$out" 'started by srun --ddp, met by file, between nodes: mpi$'
+		has "$out" 'started by srun --ddp, rendezvous by file, between nodes: mpi$'
 		has_not "$out" WRONG
 		same "$(exact "$out")" 7
 		has_not "$err" '(MPI|PMI)'
@@ -77,7 +77,7 @@ exact() { grep -c 'GB/s  exact$' <<<"$1"; }
 	! "$(mpirun_here)" --version | grep -q '^mpirun (Open MPI) 5\.' || skip "Open MPI 5 does not begin where PMIx has begun"
 	DDP_METHOD=pmix try_mc srun -N2 --ntasks-per-node=2 --mpi="$MPI" ddp-info --max-bytes 64K
 	same "$rc" 0
-	has "$out" 'started by srun, met by pmix, between nodes: mpi$'
+	has "$out" 'started by srun, rendezvous by pmix, between nodes: mpi$'
 	has_not "$out" WRONG
 }
 

@@ -460,5 +460,5 @@ network()
 	same "$rc:$err" "2:ddp-run: --preflight: cannot run $WORK/ddp-info: install it beside ddp-run"
 	try ddp-info --preflight --json
 	same "$rc" 2
-	has "$err" '^ddp-info: --preflight goes with no other option'
+	has "$err" '^ddp-info: --preflight cannot be combined with other options'
 }

@@ -68,7 +68,7 @@ turns="by time-slicing: their kernels take turns"
 @test "without a driver: ranks that share a GPU are found by Slurm's index of it" {
 	try mc srun -N2 --ntasks-per-node=2 --gres=shard:4 --ddp ddp-info --no-test
 	same "$rc" 0
-	same "$(sharing_lines)" "2 ranks (0-1) share GPU 0 of n1 $turns; 0.25 of it each; by agreement, nothing enforces it; likewise 1 more GPU"
+	same "$(sharing_lines)" "2 ranks (0-1) share GPU 0 of n1 $turns; 0.25 of it each; by agreement, nothing enforces it; the same on 1 more GPU"
 	has "$out" '^rank  node  local +pid  CPUs +device  share  shared by  between nodes +endpoint reached$'
 	has "$out" '^ +3  n2 +1/2 .* 0 +0\.25  2-3 .* -$'
 	try mc srun -N1 -w n1 -n3 --gres=gpu:2 --ddp ddp-info --no-test
@@ -97,7 +97,7 @@ turns="by time-slicing: their kernels take turns"
 
 @test "whole GPUs, two ranks on each: shares of one half" {
 	info -N1 -w n1 -n4 --gres=gpu:2
-	same "$(sharing_lines)" "2 ranks (0,2) share $gpu0 on n1 $turns; 0.5 of it each, 32.0 of 64.0 GiB; by agreement, nothing enforces it; likewise 1 more GPU"
+	same "$(sharing_lines)" "2 ranks (0,2) share $gpu0 on n1 $turns; 0.5 of it each, 32.0 of 64.0 GiB; by agreement, nothing enforces it; the same on 1 more GPU"
 	has "$out" "$gpu1 +0\.5  1,3\$"
 }
 
@@ -120,7 +120,7 @@ turns="by time-slicing: their kernels take turns"
 @test "MPS: the report has the thread limit that the plugin sets" {
 	listen
 	info -N1 -w n1 -n4 --gres=shard:8
-	same "$(sharing_lines)" "4 ranks (0-3) share $gpu0 on n1 through MPS (threads limited to 25 %); 0.25 of it each, 16.0 of 64.0 GiB; MPS enforces the limit of threads, memory is kept to by agreement"
+	same "$(sharing_lines)" "4 ranks (0-3) share $gpu0 on n1 through MPS (threads limited to 25 %); 0.25 of it each, 16.0 of 64.0 GiB; MPS enforces the limit of threads, memory is limited by agreement"
 	same "$(warnings)" ""
 }
 
@@ -135,7 +135,7 @@ turns="by time-slicing: their kernels take turns"
 	stop_listening
 	info -N1 -w n1 -n4 --gres=shard:8
 	has "$(sharing_lines)" "share $gpu0 on n1 $turns; .*nothing enforces it\$"
-	has "$(warnings)" "^warning: the MPS daemon of $TOP/mps on n1 is gone and left its socket: programs run without MPS; "
+	has "$(warnings)" "^warning: the MPS daemon of $TOP/mps on n1 has ended and left its socket: programs run without MPS; "
 }
 
 @test "MPS daemons of other users, with and without access, are ignored" {
@@ -155,12 +155,12 @@ turns="by time-slicing: their kernels take turns"
 	listen
 	DRIVER_MPS=0 info -N1 -w n1 -n4 --gres=shard:8
 	has "$(sharing_lines)" "share $gpu0 on n1 $turns; "
-	has "$(warnings)" "^warning: an MPS daemon is at $TOP/mps on n1, and rank 0 runs without it, says the driver"
+	has "$(warnings)" "^warning: an MPS daemon runs in $TOP/mps on n1, but the driver reports that rank 0 does not use it"
 }
 
 @test "GPUs in exclusive mode that ranks share without MPS: a warning" {
 	DRIVER_MODE=3 info -N1 -w n1 -n2 --gres=shard:2
-	has "$(warnings)" "^warning: $gpu0 on n1 is for one process at a time \(exclusive mode\), without MPS, and ranks 0-1 share it: "
+	has "$(warnings)" "^warning: $gpu0 on n1 is in exclusive mode without MPS, but ranks 0-1 share it: "
 }
 
 @test "shares larger than the free memory, and too small for a CUDA context: a warning each" {
@@ -173,7 +173,7 @@ turns="by time-slicing: their kernels take turns"
 	END
 	chmod 755 "$WORK/little"
 	LD_LIBRARY_PATH=$TOP/driver:$LD_LIBRARY_PATH try mc srun -N1 -w n1 -n4 --gres=shard:4 --ddp "$WORK/little"
-	has "$(warnings)" "^warning: rank 2's share of $gpu0 on n1 is 328 MiB, and a CUDA context alone takes 512 MiB; "
+	has "$(warnings)" "^warning: rank 2's share of $gpu0 on n1 is 328 MiB, but a CUDA context needs 512 MiB; "
 }
 
 @test "shares set by the user that add up to more than the GPU: a warning" {
@@ -183,12 +183,12 @@ turns="by time-slicing: their kernels take turns"
 	END
 	chmod 755 "$WORK/greedy"
 	try mc srun -N1 -w n1 -n4 --gres=shard:4 --ddp "$WORK/greedy"
-	has "$(warnings)" '^warning: ranks 0-3 on GPU 0 of n1 have shares of 2 together, more than there is; '
+	has "$(warnings)" '^warning: the shares of ranks 0-3 on GPU 0 of n1 add up to 2 of the GPU; '
 }
 
 @test "an error of the CUDA driver is reported with its text" {
 	DRIVER_STATUS=805 info -N1 -w n1 -n2 --gres=shard:2
-	has "$(warnings)" '^warning: rank 0 on n1 cannot use device 0, says the CUDA driver: MPS client failed to connect \(805\)$'
+	has "$(warnings)" '^warning: rank 0 on n1 cannot use device 0; the CUDA driver reports: MPS client failed to connect \(805\)$'
 }
 
 @test "--json has the mode, ranks, shares and limits of the shared GPU" {

@@ -59,13 +59,13 @@ row() { has "$out" "^$1 +$2 +$3 +$4"; }
 		out=$(in_top_dir $user "$minicluster" run ddp-info --check) || rc=$?
 		same "$rc" 0
 		row ok "$(host_name), n\[1-3\]" plugstack.conf "$MINICLUSTER_DIR/plugstack.conf:1: optional $TOP/ddp.so$"
-		row ok "$(host_name), n\[1-3\]" ddp.so "$TOP/ddp.so is for Slurm [0-9.]+, as is here"
+		row ok "$(host_name), n\[1-3\]" ddp.so "$TOP/ddp.so is for Slurm [0-9.]+, the installed release"
 		row ok "$(host_name), n\[1-3\]" arguments ports=62000-62999
 		row ok "$(host_name), n\[1-3\]" ports '62000-62999, .*, overlap no others$'
 		row ok 'n\[1-3\]' step 'srun --ddp made the task a rank'
 		row ok 'n\[1-3\]' network '127.0.0.0/8, by interface lo'
 		row ok 'n\[1-3\]' slurmd 'slurmd is of Slurm '
-		row ok 'n\[1-3\]' shards 'gpu:2.*shard:8.*: 4 shards of each GPU$'
+		row ok 'n\[1-3\]' shards 'gpu:2.*shard:8.*: 4 shards per GPU$'
 		same "$(tail -n 1 <<<"$out")" "0 wrong, 0 warnings"
 	done
 	check --json --strict -w n[2-3]
@@ -185,7 +185,7 @@ network()
 	check
 	same "$rc" 1
 	row ok "$(host_name), n1" arguments ports=62000-62999
-	row warning n2 arguments 'ports=63000-63999; elsewhere it is: ports=62000-62999; '
+	row warning n2 arguments 'ports=63000-63999; other hosts have: ports=62000-62999; '
 	row WRONG n3 plugstack.conf "no line of $TOP/p-n3/plugstack.conf loads ddp.so"
 	row ok 'n\[1-3\]' step 'srun --ddp'
 	rm "$PROLOG"/n?.conf
@@ -245,7 +245,7 @@ network()
 	# Without rdzv= the base is the working directory.
 	cp "$TOP/plugstack.conf" "$MINICLUSTER_DIR/plugstack.conf"
 	out=$(cd "$TOP/p-base/cwd" && "$minicluster" run ddp-info --check)
-	row warning n2 step 'srun --ddp made the task a rank; the directory of this call is not shared; elsewhere it is: '
+	row warning n2 step 'srun --ddp made the task a rank; the directory of this command is not shared; other hosts have: '
 	slurmd_n2 true
 	# srun as root does not create the base directory, which would belong to root.
 	plugin_arguments "ports=62000-62999 rdzv=$TOP/p-base/%u"
@@ -264,12 +264,12 @@ network()
 	check
 	"$minicluster" run scontrol update nodename=n3 state=resume
 	same "$rc" 0
-	row warning n1 node 'not asked, as it is allocated; run ddp-info --check --here on it'
-	row warning n3 node 'not asked, as it is drained'
+	row warning n1 node 'not checked: it is allocated; run ddp-info --check --here on it'
+	row warning n3 node 'not checked: it is drained'
 	row ok n2 step 'srun --ddp made'
 	check -w n1 --limit 4
 	same "$rc" 0
-	row warning n1 node 'Unable to allocate resources: .*; ask when it is free'
+	row warning n1 node 'Unable to allocate resources: .*; check it when it is free'
 	end_jobs
 	within 20 node_has_state n3 idle
 }
@@ -283,11 +283,11 @@ node_has_state() { [ "$(mc sinfo -h -N -n "$1" -o %T)" = "$2" ]; }
 	"$minicluster" run scontrol update partitionname=main AllowGroups=ALL
 	same "$rc" 0
 	row ok "$(host_name)" ddp.so "$TOP/ddp.so"
-	has "$out" '^warning .* node +(no node was asked|Unable to allocate)'
+	has "$out" '^warning .* node +(no node was checked|Unable to allocate)'
 	sed 's/^SlurmctldPort=.*/SlurmctldPort=1/' "$MINICLUSTER_DIR/slurm.conf" >"$TOP/p-none.conf"
 	check_by "$TOP/p-none.conf" --limit 2
 	same "$rc" 1
-	row WRONG "$(host_name)" slurmctld 'it does not answer: '
+	row WRONG "$(host_name)" slurmctld 'it does not respond: '
 	row ok "$(host_name)" plugstack.conf ".*: optional $TOP/ddp.so"
 }
 
@@ -311,7 +311,7 @@ node_has_state() { [ "$(mc sinfo -h -N -n "$1" -o %T)" = "$2" ]; }
 	check
 	same "$rc" 0
 	row ok 'n\[1-2\]' step 'srun --ddp made'
-	row warning n3 node 'not asked, as none of its partitions is up'
+	row warning n3 node 'not checked: none of its partitions is up'
 	"$minicluster" run scontrol delete partitionname=two
 	"$minicluster" run scontrol update partitionname=main nodes=n[1-3]
 }

@@ -57,7 +57,7 @@ works()
 	cluster_with_line
 	try mc srun -N2 --ntasks-per-node=2 --ddp ddp-info --max-bytes 64K
 	same "$rc" 0
-	has "$out" 'started by srun --ddp, met by file, between nodes: tcp$'
+	has "$out" 'started by srun --ddp, rendezvous by file, between nodes: tcp$'
 	has_not "$out" WRONG
 	try mc srun -N2 --ntasks-per-node=2 --ddp ddp-train mnist --samples 256 --epochs 1
 	same "$rc" 0

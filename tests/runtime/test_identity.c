@@ -241,7 +241,7 @@ static const struct {
 	{"a device", "DDP_DEVICE=-1" CONTRACT, "DDP_DEVICE=-1"},
 	{"an end", "DDP_END_TIME=soon" CONTRACT, "DDP_END_TIME=soon"},
 	{"Slurm's end", "SLURM_JOB_END_TIME=soon" BATCH, "SLURM_JOB_END_TIME=soon"},
-	{"a share of nothing", "DDP_SHARE=0" CONTRACT, "DDP_SHARE=0|more than 0"},
+	{"a share of nothing", "DDP_SHARE=0" CONTRACT, "DDP_SHARE=0|above 0"},
 	{"a share too large", "DDP_SHARE=1.01" CONTRACT, "DDP_SHARE=1.01|at most 1"},
 
 	/* what is missing */
@@ -316,12 +316,12 @@ static const struct {
 	 "SLURM_HET_SIZE=2|srun --ddp"},
 	{"mpirun inside a task of srun --ddp",
 	 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=8" CONTRACT STEP,
-	 "OMPI_COMM_WORLD_RANK=1|OMPI_COMM_WORLD_SIZE=8|by srun --ddp it is rank 3 of 4|mpirun"},
+	 "OMPI_COMM_WORLD_RANK=1|OMPI_COMM_WORLD_SIZE=8|for srun --ddp this process is rank 3 of 4|mpirun"},
 	{"mpirun over daemons that srun started",
 	 "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=8" STEP,
-	 "OMPI_COMM_WORLD_RANK=1|by srun it is rank 3 of 4"},
+	 "OMPI_COMM_WORLD_RANK=1|for srun this process is rank 3 of 4"},
 	{"mpirun in a batch script", "PMI_RANK=1 PMI_SIZE=4 MPI_LOCALRANKID=1" BATCH,
-	 "PMI_RANK=1|PMI_SIZE=4|(alone it is rank 0 of 1)|start the program with srun"},
+	 "PMI_RANK=1|PMI_SIZE=4|(without them this process is rank 0 of 1)|start the program with srun"},
 
 	/* the plugin is where srun ran, and not here */
 	{"a plan that nobody carried out",

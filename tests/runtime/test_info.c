@@ -181,15 +181,15 @@ static const struct {
 	{"two ranks on a GPU", cards_one_gpu, 1, "ranks 2 and 3|GPU-2|n2|--gres=shard"},
 	{"shares of more than there is", too_much, 1, "ranks 2-3 on GPU-2 on n2|1.2 |DDP_SHARE"},
 	{"shares of a whole, rounded", thirds, 0, NULL},
-	{"less is free", less_free, 1, "ranks 2-3 may take 64.0 GiB of GPU-2 on n2|40.0 GiB"},
+	{"less is free", less_free, 1, "ranks 2-3 may use 64.0 GiB of GPU-2 on n2|40.0 GiB"},
 	{"as much is free", cards_enough_free, 0, NULL},
 	{"no room for a context", tiny, 1, "rank 3's share of GPU-2 on n2 is 256 MiB|512 MiB"},
 	{"exclusive mode", one_at_a_time, 1, "GPU-2 on n2|exclusive mode|ranks 2-3 share"},
 	{"exclusive mode under MPS", one_at_a_time_mps, 0, NULL},
 	{"a daemon that is gone", stale, 1, "/tmp/mps on n1|without MPS|nvidia-cuda-mps-control"},
 	{"limits and no daemon", vain, 1,
-	 "rank 1 on n1|" DDP_MPS_THREADS "|limit nothing|/tmp/mps"},
-	{"a daemon of somebody else", left_out, 1, "/tmp/mps on n1|rank 1 runs without|GPU-1"},
+	 "rank 1 on n1|" DDP_MPS_THREADS "|not enforced|/tmp/mps"},
+	{"a daemon of somebody else", left_out, 1, "/tmp/mps on n1|rank 1 does not use|GPU-1"},
 	{"a driver that refuses", refused, 1, "rank 3 on n2|device 1|no such thing (999)"},
 	{"two ranks on a GPU, shares", cards_one_gpu_shared, 0, NULL},
 	{"one name on two nodes", cards_same_uuid_elsewhere, 0, NULL},
@@ -282,7 +282,7 @@ TEST_ROWS(test_advice, advice)
 TEST(test_table)
 {
 	static const char *const pieces[] = {
-		"tux.1.0: 4 ranks on 2 nodes, started by srun --ddp, met by file, between nodes: tcp",
+		"tux.1.0: 4 ranks on 2 nodes, started by srun --ddp, rendezvous by file, between nodes: tcp",
 		"rank  node  local",
 		"GPU-3",
 		"yes",
@@ -433,8 +433,8 @@ static const struct {
 	{"nobody", cards_nothing, ""},
 	{"one name on two nodes", cards_same_uuid_elsewhere, ""},
 	{"no share", cards_one_gpu,
-	 "2 ranks (2-3) share GPU-2 on n2 by time-slicing: their kernels take turns; no share is "
-	 "known; nothing is enforced\n"},
+	 "2 ranks (2-3) share GPU-2 on n2 by time-slicing: their kernels take turns; the shares are "
+	 "unknown; nothing is enforced\n"},
 	{"no driver to ask", cards_one_gpu_shared,
 	 "2 ranks (2-3) share GPU-2 on n2 by time-slicing: their kernels take turns; 0.5 of it "
 	 "each; by agreement, nothing enforces it\n"},
@@ -443,7 +443,7 @@ static const struct {
 	 "each, 32.0 of 64.0 GiB; by agreement, nothing enforces it\n"},
 	{"MPS", limited,
 	 "2 ranks (2-3) share GPU-2 on n2 through MPS (threads limited to 50 %); 0.5 of it each, "
-	 "32.0 of 64.0 GiB; MPS enforces the limit of threads, memory is kept to by agreement\n"},
+	 "32.0 of 64.0 GiB; MPS enforces the limit of threads, memory is limited by agreement\n"},
 	{"MPS, memory too", all_limited,
 	 "2 ranks (2-3) share GPU-2 on n2 through MPS (threads limited to 50 %, memory to 32G); "
 	 "0.5 of it each, 32.0 of 64.0 GiB; MPS enforces both limits\n"},
@@ -452,7 +452,7 @@ static const struct {
 	 "32.0 of 64.0 GiB; MPS enforces the limit of memory\n"},
 	{"MPS, limits that differ", limits_differ,
 	 "2 ranks (2-3) share GPU-2 on n2 through MPS (threads limited to 12.5 to 50 %); 0.125 to "
-	 "0.5 of it each; MPS enforces the limit of threads, memory is kept to by agreement\n"},
+	 "0.5 of it each; MPS enforces the limit of threads, memory is limited by agreement\n"},
 	{"MPS, one without a limit", one_unlimited,
 	 "2 ranks (2-3) share GPU-2 on n2 through MPS, without limits; 0.5 of it each, 32.0 of "
 	 "64.0 GiB; by agreement, nothing enforces it\n"},
@@ -461,18 +461,18 @@ static const struct {
 	 "each, 32.0 of 64.0 GiB; by agreement, nothing enforces it\n"},
 	{"MPS that only the driver sees", client,
 	 "2 ranks (2-3) share GPU-2 on n2 through MPS (threads limited to 50 %); 0.5 of it each, "
-	 "32.0 of 64.0 GiB; MPS enforces the limit of threads, memory is kept to by agreement\n"},
+	 "32.0 of 64.0 GiB; MPS enforces the limit of threads, memory is limited by agreement\n"},
 	{"MPS that is gone", stale_limited,
 	 "2 ranks (2-3) share GPU-2 on n2 by time-slicing: their kernels take turns; 0.5 of it "
 	 "each, 32.0 of 64.0 GiB; by agreement, nothing enforces it\n"},
 	{"two GPUs alike", two_gpus,
 	 "2 ranks (0-1) share GPU-0 on n1 by time-slicing: their kernels take turns; 0.5 of it "
-	 "each, 32.0 of 64.0 GiB; by agreement, nothing enforces it; likewise 1 more GPU\n"},
+	 "each, 32.0 of 64.0 GiB; by agreement, nothing enforces it; the same on 1 more GPU\n"},
 	{"numbers of Slurm's", by_slot,
 	 "2 ranks (0-1) share GPU 0 of n1 by time-slicing: their kernels take turns; 0.25 of it "
 	 "each; by agreement, nothing enforces it\n"
 	 "rank 2 shares GPU 0 of n2 by time-slicing: its own and others' kernels take turns; 0.25 "
-	 "of it; by agreement, nothing enforces it; likewise 1 more GPU\n"},
+	 "of it; by agreement, nothing enforces it; the same on 1 more GPU\n"},
 	{"a rank with a part", part_of_own,
 	 "rank 1 shares GPU-1 on n1 by time-slicing: its own and others' kernels take turns; 0.25 "
 	 "of it, 16.0 of 64.0 GiB; by agreement, nothing enforces it\n"},

@@ -147,7 +147,7 @@ static const struct {
 	{"as it should be",
 	 "optional @/spank_pyxis.so\noptional @/ddp.so ports=61000-65533 rdzv=@/free/%u\n",
 	 "MpiParams = ports=12000-12099\nSrunPortRange = 60001-60999\n",
-	 "0\tplugstack.conf\t@/plugstack.conf:2: optional @/ddp.so\t\n|0\torder\tbehind pyxis (@/plugstack.conf:1)\t\n|0\targuments\tports=61000-65533 rdzv=@/free/%u\t\n|0\trendezvous\trdzv=@/free/%u; nobody else can change @/free\t\n",
+	 "0\tplugstack.conf\t@/plugstack.conf:2: optional @/ddp.so\t\n|0\torder\tafter pyxis (@/plugstack.conf:1)\t\n|0\targuments\tports=61000-65533 rdzv=@/free/%u\t\n|0\trendezvous\trdzv=@/free/%u; other users cannot change @/free\t\n",
 	 "1\tplugstack.conf"},
 	{"required", "required @/ddp.so\n", "",
 	 "1\tplugstack.conf\t@/plugstack.conf:1: required @/ddp.so\twrite optional", NULL},
@@ -192,7 +192,7 @@ static const struct {
 	{"no library", "optional @/none/ddp.so\n", "",
 	 "2\tddp.so\tcannot read @/none/ddp.so: No such file", NULL},
 	{"no plugin", "optional ddp.so\n", "PluginDir = /nothing:@\n",
-	 "2\tddp.so\t@/ddp.so is no plugin", NULL},
+	 "2\tddp.so\t@/ddp.so is not a Slurm plugin", NULL},
 	{"ports that Slurm has", "optional @/ddp.so ports=62000-62999\n",
 	 "MpiParams = ports=12000-12099\nSrunPortRange = 62500-63000\n",
 	 "1\tports\t62000-62999, from which MASTER_PORT is computed, and SrunPortRange 62500-63000 overlap\t|0\tMpiParams\tSlurm reserves 12000-12099 for steps\t\n",
@@ -201,7 +201,7 @@ static const struct {
 	 "MpiParams = ports=12000-12099\nSrunPortRange = 12099-12200\n",
 	 "1\tMpiParams\tits ports 12000-12099 and SrunPortRange 12099-12200 overlap\t", NULL},
 	{"ports of root", "optional @/ddp.so ports=1-2\n", "MpiParams = ports=12000-12099\n",
-	 "1\tports\t1-2, from which MASTER_PORT is computed: ports below ", NULL},
+	 "1\tports\t1-2, from which MASTER_PORT is computed: only root may use ports below ", NULL},
 	{"no ports", "optional @/ddp.so\n", "MpiParams = (null)\n",
 	 "1\tMpiParams\tno ports are reserved", NULL},
 	{"no rdzv", "optional @/ddp.so rdzv=@/none/%u\n", "",
@@ -214,11 +214,10 @@ static const struct {
 	 "0\trendezvous\trdzv=x, below each step's working directory\t\n", NULL},
 	{"/tmp of each job", "optional @/ddp.so rdzv=/tmp/%u\n",
 	 "JobContainerType = job_container/tmpfs\n",
-	 "2\trendezvous\trdzv=/tmp/%u: with job_container/tmpfs each job has a /tmp of its own\t",
-	 NULL},
+	 "2\trendezvous\trdzv=/tmp/%u: with job_container/tmpfs each job has its own /tmp\t", NULL},
 	{"/tmp of each job, later", "optional @/ddp.so rdzv=/dev/shm/a%u\n",
 	 "NamespaceType = namespace/linux\n",
-	 "2\trendezvous\trdzv=/dev/shm/a%u: with namespace/linux each job has a /dev/shm of its own\t",
+	 "2\trendezvous\trdzv=/dev/shm/a%u: with namespace/linux each job has its own /dev/shm\t",
 	 NULL},
 };
 
@@ -255,7 +254,7 @@ TEST_ROWS(host_is_looked_at, look_rows)
 	expand(look_rows[_i].settings, settings, sizeof(settings));
 	snprintf(config, sizeof(config), "SlurmdUser = me(%u)\nSlurmUser = me(%u)\n%s", geteuid(),
 		 geteuid(), settings);
-	site_look(config, &found, &lines);
+	site_check_host(config, &found, &lines);
 	expand(look_rows[_i].says, pieces, sizeof(pieces));
 	unit_has(look_rows[_i].name, lines.data, pieces);
 	if (look_rows[_i].not )
@@ -275,15 +274,15 @@ TEST(step_writes_a_file)
 	setenv("SLURM_CONF", "/nonexistent", 1);
 	setenv("DDP_RANK", "0", 1);
 	setenv("DDP_RENDEZVOUS", directory, 1);
-	site_look(SITE_STEP "=1\n", &found, &lines);
+	site_check_host(SITE_STEP "=1\n", &found, &lines);
 	UNIT_SAYS("there", lines.data, "0\tstep\tsrun --ddp made the task a rank, and the ");
 	ck_assert_int_eq(unit_entries(directory), 0);
 	ddp_text_free(&lines);
 	snprintf(path, sizeof(path), "%s/none", directory);
 	setenv("DDP_RENDEZVOUS", path, 1);
-	site_look(SITE_STEP "=1\n", &found, &lines);
+	site_check_host(SITE_STEP "=1\n", &found, &lines);
 	UNIT_SAYS("not there", lines.data,
-		  "2\tstep\tcannot write in the directory that srun made: ");
+		  "2\tstep\tcannot write to the directory that srun created: ");
 	ddp_text_free(&lines);
 }
 END_TEST
@@ -303,9 +302,9 @@ TEST(foreign_hands_are_seen)
 	snprintf(path, sizeof(path), "%s/plugstack.conf", directory);
 	ck_assert_int_eq(chmod(path, 0666), 0);
 	/* Both belong to somebody who is neither root nor a user of Slurm's; or to root. */
-	site_look("SlurmdUser = x(99999)\nSlurmUser = x(99999)\n", &found, &lines);
+	site_check_host("SlurmdUser = x(99999)\nSlurmUser = x(99999)\n", &found, &lines);
 	UNIT_SAYS("plugstack.conf", lines.data, "2\tplugstack.conf\t",
-		  geteuid() == 0 ? " is writable for everybody, and what is loaded"
+		  geteuid() == 0 ? " is writable for everybody, and the plugins it loads"
 				 : " belongs to user ");
 	ddp_text_free(&lines);
 }
@@ -343,10 +342,10 @@ TEST(hosts_that_say_the_same_are_one_row)
 	static const char well[] = "0\tddp.so\tA\t\n0\targuments\tnone\t\n1\tports\tB\tC\n";
 	struct site_report report = {.count = 0};
 
-	site_take(&report, NULL, well);
-	site_take(&report, "n1", well);
-	site_take(&report, "n2", "0\tddp.so\tA\t\n0\targuments\trdzv=x\t\n2\tports\tD\t\n");
-	site_take(&report, "n3", "2\tddp.so\tE\tF\n");
+	site_add_lines(&report, NULL, well);
+	site_add_lines(&report, "n1", well);
+	site_add_lines(&report, "n2", "0\tddp.so\tA\t\n0\targuments\trdzv=x\t\n2\tports\tD\t\n");
+	site_add_lines(&report, "n3", "2\tddp.so\tE\tF\n");
 	site_compare(&report);
 	ck_assert_uint_eq(report.count, 6);
 	/* Those of one matter stand together. */
@@ -362,7 +361,8 @@ TEST(hosts_that_say_the_same_are_one_row)
 	/* What should be alike is not. */
 	ck_assert_int_eq(report.rows[3].level, SITE_WARNING);
 	ck_assert_str_eq(report.rows[3].finding, "rdzv=x");
-	ck_assert_str_eq(report.rows[3].remedy, "elsewhere it is: none; have the same on all");
+	ck_assert_str_eq(report.rows[3].remedy,
+			 "other hosts have: none; use the same on all hosts");
 	ck_assert_str_eq(report.rows[4].finding, "B");
 	ck_assert_str_eq(report.rows[5].finding, "D");
 	site_report_free(&report);
