@@ -264,7 +264,15 @@ static void test_cpus(void)
 
 /* --- Files and clock --------------------------------------------------------------------------- */
 
-static void test_space(const char *test, const char *path)
+/* The absolute path that is named in messages, for as long as the directory has one. */
+static const char *absolute(const char *path)
+{
+	static char absolute[PATH_SIZE];
+
+	return realpath(path, absolute) ? absolute : path;
+}
+
+static bool test_space(const char *test, const char *path)
 {
 	struct statvfs space;
 	double bytes;
@@ -273,14 +281,39 @@ static void test_space(const char *test, const char *path)
 	if (statvfs(path, &space) < 0) {
 		info_preflight_say("failed", test, "", (double)NAN, "", "%s: %s", path,
 				   strerror(errno));
-		return;
+		return false;
 	}
 	bytes = (double)space.f_bavail * (double)space.f_frsize;
-	if (bytes < SPACE_LEAST)
-		info_preflight_say("failed", test, "", bytes / (1 << 20), "MiB", "%s is full",
-				   path);
-	else
+	if (bytes >= SPACE_LEAST) {
 		say_fact(test, bytes / (1 << 20), "MiB");
+		return true;
+	}
+	info_preflight_say("failed", test, "", bytes / (1 << 20), "MiB",
+			   "%s is full: %.0f bytes are free", absolute(path), bytes);
+	return false;
+}
+
+/* The working directory: the user must be able to write a file there. */
+static void test_directory(void)
+{
+	char name[64];
+	int fd, failed = 0;
+
+	if (!test_space("directory", "."))
+		return;
+	snprintf(name, sizeof(name), ".ddp-preflight-%d-%d", rank, (int)getpid());
+	fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	/* A quota, and NFS, may refuse the first byte, or only close(). */
+	if (fd < 0 || write(fd, "", 1) != 1)
+		failed = errno;
+	if (fd >= 0 && close(fd) < 0)
+		failed = errno;
+	if (fd >= 0)
+		(void)unlink(name);
+	if (failed)
+		info_preflight_say("failed", "directory", "", (double)NAN, "",
+				   "cannot write a file in %s: %s", absolute("."),
+				   strerror(failed));
 }
 
 /* Find [name] as execvp() does. Returns false, with errno, if there is none. */
@@ -336,7 +369,7 @@ static void test_node(char *const *files, double launch)
 {
 	test_clock(launch);
 	test_files(files);
-	test_space("directory", ".");
+	test_directory();
 	test_space("/dev/shm", "/dev/shm");
 	test_cpus();
 	info_preflight_gpus();

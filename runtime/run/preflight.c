@@ -31,26 +31,32 @@
 #include "base/xalloc.h"
 #include "contract.h"
 #include "facts.h"
-#include "patterns.h"
 #include "preflight-report.h"
+#include "srun-output.h"
 
 /* Seconds. */
-#define TURN 0.2	  /* of the loop */
-#define TOTAL 30.0	  /* for all tests */
-#define ROUND_MORE 2.0	  /* for each round of =full */
-#define ANSWER_MORE 1.5	  /* after the limit of a test, for the answer to arrive */
-#define LEFT_LEAST 3.0	  /* for one more round */
-#define LEAVE 3.0	  /* for srun to end */
+#define TURN 0.2	/* of the loop */
+#define TOTAL 30.0	/* for all tests */
+#define ROUND_MORE 2.0	/* for each round of =full */
+#define ANSWER_MORE 1.5 /* after the limit of a test, for the answer to arrive */
+#define LEFT_LEAST 3.0	/* for one more round */
+#define LEAVE 3.0	/* for srun to end */
+#define ENDED_MORE 1.0	/* after the end of a process, for srun to say that others have ended too */
 #define STATES_LIMIT 10.0 /* for Slurm to say the states of nodes */
 #define CLOCK_MOST 1.0	  /* between the clocks of a node and of this host */
 
-enum { FIELDS = 8, REPEATS = 4 /* of a test that is slow */ };
+enum {
+	FIELDS = 8,
+	REPEATS = 4,	  /* of tests of slow nodes */
+	PAIR_REPEATS = 16 /* rounds with slow pairs only */
+};
 
 struct peer {
 	int rank;	 /* -1: it has not started */
 	int done;	 /* the last phase that it has ended; -1: none */
 	bool out;	 /* it has failed, or did not answer: it takes part in nothing more */
 	char gone[160];	 /* why no process is started on it; "": one is */
+	char ended[96];	 /* how its process ended before srun's input did; "": it has not */
 	bool asked;	 /* it is part of the phase */
 	char begun[24];	 /* the last test that it began */
 	double heard_at; /* when its last line came, by ddp_seconds() */
@@ -75,6 +81,8 @@ struct flight {
 	char dir[PATH_MAX];  /* failure directory; "": none */
 	char meet[PATH_MAX]; /* without the plugin: rendezvous directory */
 	char why[256];	     /* srun's last error */
+	struct srun_said said;
+	size_t first_repeated; /* row of the last repetition */
 
 	int phase;
 	size_t phase_rows;		/* rows before it */
@@ -108,7 +116,7 @@ static struct preflight_row *add_row(struct flight *flight, int node, int partne
 	return row;
 }
 
-/* Each GPU has separate rows, whose texts begin with "GPU <number>". */
+/* Whether both texts are of the same GPU, or file, which is named before a colon. */
 static bool is_same_item(const char *a, const char *b)
 {
 	size_t length = strcspn(a, ":");
@@ -120,7 +128,7 @@ static bool is_same_item(const char *a, const char *b)
 static struct preflight_row *find_row(struct flight *flight, int node, int partner,
 				      char *const field[5])
 {
-	bool gpu = strncmp(field[0], "GPU", 3) == 0;
+	bool gpu = strncmp(field[4], "GPU ", 4) == 0; /* each has separate rows */
 	int low = partner >= 0 && partner < node ? partner : node,
 	    high = partner < node ? node : partner;
 
@@ -140,6 +148,20 @@ static void set_silent(struct flight *flight, struct preflight_row *row)
 	row->verdict = PREFLIGHT_SILENT;
 	row->value = (double)NAN;
 	snprintf(row->text, sizeof(row->text), "no answer in %.0f s", flight->phase_limit);
+}
+
+/* Node [node] has not answered to [test], and takes part in nothing more. */
+static void add_unanswered(struct flight *flight, int node, const char *test)
+{
+	struct preflight_row *row = add_row(flight, node, -1, test);
+	struct peer *peer = &flight->peer[node];
+
+	set_silent(flight, row);
+	if (*peer->ended) {
+		row->verdict = PREFLIGHT_FAILED;
+		snprintf(row->text, sizeof(row->text), "%s", peer->ended);
+	}
+	peer->out = true;
 }
 
 /*
@@ -232,12 +254,31 @@ static void read_launch_failure(struct flight *flight, const char *text)
 	flight->aborted = !flight->stopping;
 }
 
+/* A process that ends before its input does has failed. */
+static void read_ended(struct flight *flight, const struct srun_task *task)
+{
+	int node = find_node(flight, task->node);
+
+	if (node < 0 || flight->stopping)
+		return;
+	snprintf(flight->peer[node].ended, sizeof(flight->peer[node].ended),
+		 task->how == FACTS_EXIT     ? "ddp-info ended with exit status %d"
+		 : task->how == FACTS_SIGNAL ? "ddp-info was ended by signal %d"
+					     : "ddp-info was killed for want of memory",
+		 task->code);
+}
+
 static void read_srun_line(struct flight *flight, const char *line)
 {
 	struct pattern_part part[PATTERN_PARTS];
+	size_t count = flight->said.count;
 
 	if (pattern_find(PATTERN_SRUN, line, strlen(line), part) == LINE_LAUNCH_FAILED)
 		read_launch_failure(flight, part[2].text);
+	srun_hear(&flight->said, -1, line, strlen(line), 0);
+	srun_hear(&flight->said, -1, "\n", 1, 0);
+	for (; count < flight->said.count; count++)
+		read_ended(flight, &flight->said.task[count]);
 	if (strncmp(line, "srun: error: ", strlen("srun: error: ")) == 0)
 		snprintf(flight->why, sizeof(flight->why), "%s", line);
 }
@@ -323,7 +364,25 @@ static bool has_any_started(const struct flight *flight)
 static bool has_started(const struct flight *flight)
 {
 	for (size_t i = 0; i < flight->results.nodes->count; i++)
-		if (flight->peer[i].rank < 0 && !*flight->peer[i].gone)
+		if (flight->peer[i].rank < 0 && !*flight->peer[i].gone && !*flight->peer[i].ended)
+			return false;
+	return true;
+}
+
+/* Whether the process of a node that is asked has ended. */
+static bool has_any_ended(const struct flight *flight)
+{
+	for (size_t i = 0; i < flight->results.nodes->count; i++)
+		if (flight->peer[i].asked && *flight->peer[i].ended)
+			return true;
+	return false;
+}
+
+/* Whether all processes have ended: Slurm ended the step, which says nothing about the nodes. */
+static bool has_step_ended(const struct flight *flight)
+{
+	for (size_t i = 0; i < flight->results.nodes->count; i++)
+		if (!*flight->peer[i].gone && !*flight->peer[i].ended)
 			return false;
 	return true;
 }
@@ -336,7 +395,8 @@ static bool is_done(const struct flight *flight)
 	for (size_t i = 0; i < flight->results.nodes->count; i++) {
 		const struct peer *peer = &flight->peer[i];
 
-		if (peer->asked && peer->done < flight->phase && peer->heard_at > late)
+		if (peer->asked && peer->done < flight->phase && peer->heard_at > late &&
+		    !*peer->ended)
 			return false;
 	}
 	return true;
@@ -407,14 +467,17 @@ static void run_phase(struct flight *flight, const char *word, const int *entrie
 		(void)!write(flight->to, command.data, command.size);
 	ddp_text_free(&command);
 	wait_for(flight, fmax(left_s(flight), flight->phase_limit + ANSWER_MORE), is_done);
+	if (has_any_ended(flight)) {
+		wait_for(flight, ENDED_MORE, has_step_ended);
+		flight->ended |= has_step_ended(flight);
+	}
 	for (size_t i = 0; i < flight->results.nodes->count && !flight->ended && !flight->aborted;
 	     i++) {
 		struct peer *peer = &flight->peer[i];
 
 		if (!peer->asked || peer->done >= flight->phase || attempt_end_requested())
 			continue;
-		set_silent(flight, add_row(flight, (int)i, -1, *peer->begun ? peer->begun : word));
-		peer->out = true;
+		add_unanswered(flight, (int)i, *peer->begun ? peer->begun : word);
 	}
 	judge(flight);
 	for (size_t i = 0; i < flight->results.nodes->count; i++)
@@ -490,9 +553,12 @@ static void run_pairs(struct flight *flight)
 static bool repeat_slow(struct flight *flight, bool of_pairs)
 {
 	int *entries = new_entries(flight), count = 0;
+	size_t first = 0;
 
-	for (size_t i = 0; i < flight->results.count; i++) {
-		const struct preflight_row *row = &flight->results.rows[i];
+	/* A node that is slow with several partners repeats one pair at a time, each in turn. */
+	for (size_t i = 1; i <= flight->results.count; i++) {
+		size_t at = (flight->first_repeated + i) % flight->results.count;
+		const struct preflight_row *row = &flight->results.rows[at];
 
 		if (row->verdict != PREFLIGHT_SLOW || !row->is_rate ||
 		    (row->partner >= 0) != of_pairs || flight->peer[row->node].out ||
@@ -503,8 +569,10 @@ static bool repeat_slow(struct flight *flight, bool of_pairs)
 			pair(flight, entries, row->node, row->partner);
 		else
 			entries[row->node] = 0;
-		count++;
+		if (count++ == 0)
+			first = at;
 	}
+	flight->first_repeated = first;
 	if (count > 0)
 		run_phase(flight, of_pairs ? "pair" : "node", entries, true);
 	free(entries);
@@ -533,14 +601,21 @@ static bool is_shared(const struct flight *flight, const struct preflight_row *r
 		const struct preflight_row *other = &flight->results.rows[i];
 
 		count += other->verdict == PREFLIGHT_FAILED &&
-			 strcmp(other->test, row->test) == 0 && strcmp(other->text, row->text) == 0;
+			 strcmp(other->test, row->test) == 0 &&
+			 is_same_item(other->text, row->text);
 	}
 	return count == count_tested(flight);
 }
 
+/* Whether the program fails for [row], which is shared: it cannot be read, or the directory is full, and the row has its free space. */
+static bool ends_tests(const struct preflight_row *row)
+{
+	return strcmp(row->test, "program") == 0 || !isnan(row->value);
+}
+
 /*
- * If all tested nodes fail alike to read the program, or their directory is full, that is no fault of the nodes: print a line, and remove
- * these rows. Returns whether there were any: then the program fails, and no pairs are tested.
+ * If all tested nodes fail alike to read the program, or to write to the directory, that is no fault of the nodes: print a line, and remove
+ * these rows. Returns whether the program cannot be read, or the directory is full: then the program fails, and no pairs are tested.
  */
 static bool drop_shared(struct flight *flight)
 {
@@ -551,7 +626,7 @@ static bool drop_shared(struct flight *flight)
 
 	for (size_t i = 0; i < results->count; i++) {
 		shared[i] = is_shared(flight, &results->rows[i]);
-		flight->shared |= shared[i];
+		flight->shared |= shared[i] && ends_tests(&results->rows[i]);
 	}
 	for (size_t i = 0; i < results->count; i++) {
 		const struct preflight_row *row = &results->rows[i];
@@ -564,12 +639,16 @@ static bool drop_shared(struct flight *flight)
 		if (!printed[is_program])
 			fprintf(stderr,
 				"ddp-run: --preflight: %s on all nodes: an error of the %s, not of the nodes\n",
-				row->text, is_program ? "command" : "file system");
+				row->text, is_program ? "command" : "directory");
 		printed[is_program] = true;
 	}
 	results->count = kept;
 	free(shared);
 	judge(flight);
+	for (size_t i = 0; i < results->nodes->count; i++)
+		if (flight->peer[i].done >= flight->phase &&
+		    results->verdicts[i] < PREFLIGHT_FAILED)
+			flight->peer[i].out = false;
 	return flight->shared;
 }
 
@@ -592,10 +671,8 @@ static void run_phases(struct flight *flight)
 	wait_for(flight, flight->phase_limit, has_started);
 	for (size_t i = 0; i < flight->results.nodes->count && !flight->ended && !flight->aborted;
 	     i++)
-		if (flight->peer[i].rank < 0 && !flight->peer[i].out) {
-			flight->peer[i].out = true;
-			set_silent(flight, add_row(flight, (int)i, -1, "start"));
-		}
+		if (flight->peer[i].rank < 0 && !flight->peer[i].out)
+			add_unanswered(flight, (int)i, "start");
 	if (number_nodes(flight, entries) > 0)
 		run_phase(flight, "node", entries, false);
 	if (!flight->aborted && drop_shared(flight)) {
@@ -605,7 +682,7 @@ static void run_phases(struct flight *flight)
 	for (int i = 0; i < REPEATS && can_go_on(flight) && repeat_slow(flight, false); i++)
 		;
 	run_pairs(flight);
-	for (int i = 0; i < REPEATS && can_go_on(flight) && repeat_slow(flight, true); i++)
+	for (int i = 0; i < PAIR_REPEATS && can_go_on(flight) && repeat_slow(flight, true); i++)
 		;
 	memset(entries, -1, flight->results.nodes->count * sizeof(int));
 	if (number_nodes(flight, entries) > 1 && can_go_on(flight) && !*flight->results.untested)
@@ -826,6 +903,7 @@ static void free_flight(struct flight *flight)
 	free(flight->results.verdicts);
 	free(flight->results.rows);
 	ddp_text_free(&flight->input);
+	srun_said_free(&flight->said);
 }
 
 /* Set why no process is started on the nodes [gone], by their states. */
@@ -874,7 +952,7 @@ static void begin_again(struct flight *flight)
 
 		flight->node_of[i] = -1;
 		peer->rank = peer->done = -1;
-		peer->begun[0] = '\0';
+		peer->begun[0] = peer->ended[0] = '\0';
 		peer->out = *peer->gone;
 		if (!peer->out)
 			continue;

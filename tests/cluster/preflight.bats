@@ -231,7 +231,7 @@ release()
 	preflight 8 --preflight --spare-nodes 1 bin/program
 	same "$rc" 0
 	same "$(nodes)" "n1 n3 n4 n5 n6 n7 n8 "
-	has "$err" '^n2 +/dev/shm +1.00 MiB .* failed +/dev/shm is full$'
+	has "$err" '^n2 +/dev/shm +1.00 MiB .* failed +/dev/shm is full: 1048576 bytes are free$'
 	has "$err" '^n2 +program .* failed +cannot read bin/program: No such file or directory$'
 }
 
@@ -243,7 +243,7 @@ release()
 	has "$err" 'execve\(\): .*/nosuch: No such file or directory'
 }
 
-@test "a directory that is full on all nodes is an error of the file system" {
+@test "a directory that is full on all nodes is no error of the nodes" {
 	need_root
 	as_user mkdir "$WORK/full"
 	mount -t tmpfs -o size=1m,mode=777 none "$WORK/full"
@@ -251,8 +251,41 @@ release()
 	umount -l "$WORK/full"
 	same "$rc" 0
 	same "$(nodes)" "n1 n2 n3 "
-	has "$err" '^ddp-run: --preflight: \. is full on all nodes: an error of the file system, not of the nodes$'
+	has "$err" "^ddp-run: --preflight: $WORK/full is full: 1048576 bytes are free on all nodes: an error of the directory, not of the nodes\$"
 	has_not "$err" 'drain|has failed|are left'
+}
+
+@test "a working directory that is read-only on one node" {
+	need_root
+	as_user mkdir "$WORK/dir"
+	touch "$TOP/lost"
+	slurmd_n2 "mount --bind '$WORK/dir' '$WORK/dir' && mount -o remount,bind,ro '$WORK/dir'"
+	DDP_RUN="sh" preflight 4 -c 'cd dir && exec ddp-run --preflight --spare-nodes 1 --ddp-rdzv="$OLDPWD" sh -c "echo \$SLURMD_NODENAME"'
+	same "$rc" 0
+	same "$(nodes)" "n1 n3 n4 "
+	has "$err" "^n2 +directory .* failed +cannot write a file in $WORK/dir: Read-only file system\$"
+	same "$(find "$WORK" -name '.ddp-preflight*')" ""
+}
+
+@test "a working directory in which the user can write on no node: the tests go on" {
+	need_root
+	mkdir "$WORK/closed"
+	DDP_RUN="sh" preflight 3 -c 'cd closed && exec ddp-run --preflight --ddp-rdzv="$OLDPWD" sh -c "echo \$SLURMD_NODENAME"'
+	same "$rc" 0
+	same "$(nodes)" "n1 n2 n3 "
+	has "$err" "^ddp-run: --preflight: cannot write a file in $WORK/closed: Permission denied on all nodes: an error of the directory, not of the nodes\$"
+	has "$err" '^ddp-run: preflight of 3 nodes in [0-9.]+ s, 3 of 3 rounds of pairs: 0 failed, '
+	has "$err" '^all +all +.* MB/s .* ok'
+}
+
+@test "a process of the tests that is killed: its node has failed, and the signal is named" {
+	kill_tests() { kill -9 "$1"; }
+	during n3 kill_tests >"$TOP/kill" 2>&1 3>&- &
+	preflight 4 --preflight --spare-nodes 1 sh -c 'echo $SLURMD_NODENAME'
+	same "$rc" 0
+	same "$(nodes)" "n1 n2 n4 "
+	has "$err" '^n3 .* failed +ddp-info was ended by signal 9$'
+	has "$err" '^node n3 has failed: .*: ddp-info was ended by signal 9$'
 }
 
 @test "a preflight is not for a component of a heterogeneous job" {
@@ -444,6 +477,27 @@ network()
 	has "$err" '^ddp-run: --preflight: the tests did not run to their end$'
 	has "$err" '^ddp-run: not started: it was told to end$'
 	[ ! -e "$WORK/started" ]
+}
+
+@test "clean preflights beside a load: no node is excluded, and at most two are reported as slow" {
+	[ -n "${DDP_LONG-}" ] || skip "takes an hour: DDP_LONG=1"
+	local excluded=0 slow=0 run
+	for _ in 1 2 3 4; do
+		sh -c 'while :; do :; done' 3>&- &
+	done
+	for ((run = 1; run <= ${DDP_PREFLIGHTS:-200}; run++)); do
+		preflight 8 --preflight true
+		same "$rc" 0
+		printf '# %(%T)T run %d: %s\n' -1 "$run" "$(sed -n 's/^ddp-run: preflight of 8 nodes //p' <<<"$err")" >&3
+		grep -E '^node [^ ]+ (is|has)' <<<"$err" | sed 's/^/#   /' >&3 || true
+		has "$err" '^ddp-run: preflight of 8 nodes in '
+		excluded=$((excluded + $(grep -c '^node .* has failed' <<<"$err" || true)))
+		slow=$((slow + $(grep -c '^node .* is slow' <<<"$err" || true)))
+		rm -rf "$WORK/.ddp"
+	done
+	echo "# excluded: $excluded; reported as slow: $slow" >&3
+	same "$excluded" 0
+	((slow <= 2))
 }
 
 @test "wrong options are refused" {
