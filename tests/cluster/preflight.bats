@@ -313,6 +313,17 @@ release()
 	has "$err" '^ddp-run: preflight of 4 nodes in '
 }
 
+@test "two ddp-runs at once, each with its own nodes by -w, test only these" {
+	cat >"$WORK/two.sh" <<-'END'
+		ddp-run --preflight -w n1,n2 -N2 -n2 sh -c 'echo a $SLURMD_NODENAME' 2>a.err &
+		ddp-run --preflight -w n3,n4 -N2 -n2 sh -c 'echo b $SLURMD_NODENAME' 2>b.err
+		wait
+	END
+	try mc salloc -Q --no-kill -N4 sh two.sh
+	same "$(nodes)" "a n1 a n2 b n3 b n4 "
+	same "$(cat "$WORK"/*.err | grep -c '^ddp-run: preflight of 2 nodes in .* 1 of 1 rounds of pairs: 0 failed')" 2
+}
+
 @test "without the plugin: the same tests, and the same report" {
 	cp "$DDP_BUILDDIR/runtime/exec/ddp-exec" "$TOP/wrong"
 	: >"$MINICLUSTER_DIR/plugstack.conf"
