@@ -11,42 +11,45 @@
 #include "local/group-private.h"
 #include "members.h"
 
-enum { LARGEST = (2 << 20) + 4096 + 64 }; /* bytes of one member's vector, with what is around */
+enum { LARGEST = (2 << 20) + 4096 + 64 }; /* bytes of one member's largest vector, rounded up */
 
-#define PLENTY 500.0 /* seconds: against hanging alone */
+#define PLENTY 500.0 /* seconds: limit of waits that must not time out */
 
 /* --- Vectors -------------------------------------------------------------------------------- */
 
 static const struct {
-	size_t count; /* f32 */
+	size_t count; /* elements */
 	const char *name;
 } vectors[] = {
 	{0, "nothing"},
 	{1, "one"},
 	{3, "three"},
-	{12, "as much as a line has room for"},
-	{13, "one more than that"},
+	{12, "the longest vector in a cache line of its step"},
+	{13, "one element more"},
 	{16, "a cache line"},
-	{17, "a cache line and one"},
-	{1024, "the longest short one, where members spin"},
+	{17, "a cache line and one element"},
+	{1024, "the longest short vector if members spin"},
 	{1025, "one more"},
-	{2048, "the longest short one, where they do not"},
+	{2048, "the longest short vector if they do not spin"},
 	{2049, "one more"},
 	{4099, "odd"},
 	{32768, "one buffer"},
-	{32769, "a buffer and one"},
+	{32769, "a buffer and one element"},
 	{65536, "two buffers"},
-	{100003, "three buffers and a rest"},
-	{524289, "2 MiB and one"},
+	{100003, "three buffers and a part"},
+	{524289, "2 MiB and one element"},
 };
 
-/* Small integers: their sums are exact. [salt] differs from round to round. */
+/*
+ * Element [i] of [member]'s vector: a small integer, so that sums are exact. [salt] is different in
+ * each round.
+ */
 static float value_of(int member, size_t i, uint32_t salt)
 {
 	return (float)((int)((i * 7 + (size_t)member * 5 + salt) % 31) - 15);
 }
 
-/* They come again after so many elements. */
+/* The values of a vector repeat after this number of elements. */
 enum { PERIOD = 31 };
 
 static void sums_of(int size, uint32_t salt, float add, float scale, float sums[PERIOD])
@@ -65,8 +68,11 @@ static void values_of(int member, uint32_t salt, float values[PERIOD])
 		values[i] = value_of(member, i, salt);
 }
 
-/* Where [vector] is not [want] again and again; [count] if it is. */
-static size_t differs_at(const float *vector, size_t count, const float want[PERIOD])
+/*
+ * Returns the first index at which [vector] differs from [want], which repeats; [count] if none
+ * does.
+ */
+static size_t first_difference(const float *vector, size_t count, const float want[PERIOD])
 {
 	for (size_t i = 0; i < count; i += PERIOD)
 		for (size_t k = 0; k < PERIOD && i + k < count; k++)
@@ -75,7 +81,7 @@ static size_t differs_at(const float *vector, size_t count, const float want[PER
 	return count;
 }
 
-/* Memory of a member: one buffer in a region, one that is its own. */
+/* A member's vectors: in a shared region and in private memory. */
 struct memory {
 	struct ddp_region *region;
 	char *shared, *own;
@@ -99,23 +105,26 @@ static void memory_free(struct memory *memory)
 	free(memory->own);
 }
 
-/* What a round of a collective does with its memory, by bits of [how]. */
-enum { OWN_SEND = 1, OWN_RECV = 2, APART = 4, SHIFTED = 8, HOWS = 16 };
+/*
+ * Where a round has its vectors: private memory for sending or receiving, different vectors,
+ * unaligned addresses.
+ */
+enum { OWN_SEND = 1, OWN_RECV = 2, OTHER_RECV = 4, UNALIGNED = 8, PLACES = 16 };
 
-static float *send_at(const struct memory *memory, unsigned how)
+static float *send_at(const struct memory *memory, unsigned places)
 {
-	char *base = how & OWN_SEND ? memory->own : memory->shared;
+	char *base = places & OWN_SEND ? memory->own : memory->shared;
 
-	return (float *)(void *)(base + (how & SHIFTED ? 4 : 0));
+	return (float *)(void *)(base + (places & UNALIGNED ? 4 : 0));
 }
 
-static float *recv_at(const struct memory *memory, unsigned how)
+static float *recv_at(const struct memory *memory, unsigned places)
 {
-	char *base = how & OWN_RECV ? memory->own : memory->shared;
+	char *base = places & OWN_RECV ? memory->own : memory->shared;
 
-	if (!(how & APART))
-		return send_at(memory, how);
-	return (float *)(void *)(base + LARGEST + (how & SHIFTED ? 8 : 0));
+	if (!(places & OTHER_RECV))
+		return send_at(memory, places);
+	return (float *)(void *)(base + LARGEST + (places & UNALIGNED ? 8 : 0));
 }
 
 static void fill_vector(float *vector, int member, size_t count, uint32_t salt)
@@ -128,10 +137,10 @@ static void fill_vector(float *vector, int member, size_t count, uint32_t salt)
 		       sizeof(float) * (count - i < PERIOD ? count - i : PERIOD));
 }
 
-/* --- Rounds, each right or told ------------------------------------------------------------- */
+/* --- Rounds: one collective each ------------------------------------------------------------ */
 
 static bool round_all_reduce(struct member *member, struct memory *memory, size_t count,
-			     unsigned how, uint32_t salt)
+			     unsigned places, uint32_t salt)
 {
 	struct ddp_call call = {.kind = 1,
 				.type = DDP_F32,
@@ -139,7 +148,7 @@ static bool round_all_reduce(struct member *member, struct memory *memory, size_
 				.count = count,
 				.sequence = salt,
 				.name = "all-reduce"};
-	float *send = send_at(memory, how), *recv = recv_at(memory, how);
+	float *send = send_at(memory, places), *recv = recv_at(memory, places);
 	float scale = salt % 2 ? 0.5f : 1, want[PERIOD];
 	size_t bad;
 
@@ -150,22 +159,22 @@ static bool round_all_reduce(struct member *member, struct memory *memory, size_
 		return false;
 	}
 	sums_of(member->size, salt, 0, scale, want);
-	bad = differs_at(recv, count, want);
+	bad = first_difference(recv, count, want);
 	if (bad < count)
-		member_fail(member, "all-reduce of %zu, how %u: [%zu] is %g, not %g", count, how,
+		member_fail(member, "all-reduce of %zu, how %u: [%zu] is %g, not %g", count, places,
 			    bad, (double)recv[bad], (double)want[bad % PERIOD]);
 	return bad == count;
 }
 
-/* Between the halves the owner of a slice adds 1, as another group might. */
-static bool round_pass(struct member *member, struct memory *memory, size_t count, unsigned how,
+/* Reduces, adds 1 to the member's slice as a column's all-reduce would, and publishes. */
+static bool round_pass(struct member *member, struct memory *memory, size_t count, unsigned places,
 		       uint32_t salt)
 {
 	struct ddp_call call = {
 		.kind = 1, .type = DDP_F32, .op = DDP_SUM, .count = count, .name = "all-reduce"};
 	struct ddp_group_pass pass = {.call = &call,
-				      .send = send_at(memory, how),
-				      .recv = recv_at(memory, how),
+				      .send = send_at(memory, places),
+				      .recv = recv_at(memory, places),
 				      .scale = 2,
 				      .slices = 1 + (int)(salt % (uint32_t)member->size)};
 	const float *recv = pass.recv;
@@ -173,7 +182,7 @@ static bool round_pass(struct member *member, struct memory *memory, size_t coun
 	size_t bad;
 	int status;
 
-	fill_vector(send_at(memory, how), member->index, count, salt);
+	fill_vector(send_at(memory, places), member->index, count, salt);
 	do {
 		status = ddp_group_reduce(member->group, &pass, &member->watch, &member->error);
 		if (status == 0 && member->index >= pass.slices && pass.slice)
@@ -187,19 +196,20 @@ static bool round_pass(struct member *member, struct memory *memory, size_t coun
 	if (status < 0)
 		member_fail(member, "pass: %s", member->error.text);
 	sums_of(member->size, salt, 1, 2, want);
-	bad = status == 0 ? differs_at(recv, count, want) : count;
+	bad = status == 0 ? first_difference(recv, count, want) : count;
 	if (bad < count)
 		member_fail(member, "pass of %zu, how %u, %d slices: [%zu] is %g, not %g", count,
-			    how, pass.slices, bad, (double)recv[bad], (double)want[bad % PERIOD]);
+			    places, pass.slices, bad, (double)recv[bad],
+			    (double)want[bad % PERIOD]);
 	return status == 0 && bad == count;
 }
 
 static bool round_broadcast(struct member *member, struct memory *memory, size_t count,
-			    unsigned how, uint32_t salt)
+			    unsigned places, uint32_t salt)
 {
 	struct ddp_call call = {.kind = 2, .name = "broadcast"};
 	int root = (int)(salt % (uint32_t)member->size);
-	float *data = send_at(memory, how), want[PERIOD];
+	float *data = send_at(memory, places), want[PERIOD];
 	size_t bad;
 
 	fill_vector(data, member->index, count, salt);
@@ -209,18 +219,18 @@ static bool round_broadcast(struct member *member, struct memory *memory, size_t
 		return false;
 	}
 	values_of(root, salt, want);
-	bad = differs_at(data, count, want);
+	bad = first_difference(data, count, want);
 	if (bad < count)
 		member_fail(member, "broadcast of %zu from %d, how %u: [%zu] is %g", count, root,
-			    how, bad, (double)data[bad]);
+			    places, bad, (double)data[bad]);
 	return bad == count;
 }
 
 static bool round_all_gather(struct member *member, struct memory *memory, size_t count,
-			     unsigned how, uint32_t salt)
+			     unsigned places, uint32_t salt)
 {
 	struct ddp_call call = {.kind = 3, .name = "all-gather"};
-	float *send = send_at(memory, how);
+	float *send = send_at(memory, places);
 	float *recv = malloc(count * sizeof(float) * (size_t)member->size + 1);
 	float want[PERIOD];
 	size_t bad;
@@ -233,25 +243,25 @@ static bool round_all_gather(struct member *member, struct memory *memory, size_
 		member_fail(member, "all-gather: %s", member->error.text);
 	for (int m = 0; m < member->size && status == 0; m++) {
 		values_of(m, salt, want);
-		bad = differs_at(recv + (size_t)m * count, count, want);
+		bad = first_difference(recv + (size_t)m * count, count, want);
 		if (bad == count)
 			continue;
-		member_fail(member, "all-gather of %zu, how %u: [%zu] of %d is wrong", count, how,
-			    bad, m);
+		member_fail(member, "all-gather of %zu, how %u: [%zu] of %d is wrong", count,
+			    places, bad, m);
 		status = -1;
 	}
 	free(recv);
 	return status == 0;
 }
 
-/* Nobody passes before all have come. */
-static bool round_barrier(struct member *member, struct memory *memory, size_t count, unsigned how,
-			  uint32_t salt)
+/* A member leaves the barrier only after all have entered it. */
+static bool round_barrier(struct member *member, struct memory *memory, size_t count,
+			  unsigned places, uint32_t salt)
 {
 	struct ddp_call call = {.kind = 4, .name = "barrier"};
 	int before, after;
 
-	(void)memory, (void)count, (void)how, (void)salt;
+	(void)memory, (void)count, (void)places, (void)salt;
 	before = atomic_fetch_add(&member->board->count, 1) / member->size;
 	if (ddp_group_barrier(member->group, &call, &member->watch, &member->error) < 0) {
 		member_fail(member, "barrier: %s", member->error.text);
@@ -264,14 +274,14 @@ static bool round_barrier(struct member *member, struct memory *memory, size_t c
 }
 
 typedef bool round_function(struct member *member, struct memory *memory, size_t count,
-			    unsigned how, uint32_t salt);
+			    unsigned places, uint32_t salt);
 
 static round_function *const rounds[] = {round_all_reduce, round_pass, round_broadcast,
 					 round_all_gather, round_barrier};
 
-/* --- All collectives, all lengths, wherever the vectors are ---------------------------------- */
+/* --- All collectives, for all lengths and places of vectors ---------------------------------- */
 
-/* Members whose index has a bit in [how]'s upper half have their vectors elsewhere. */
+/* Runs all rounds, with the same places in all members. */
 static void body_lengths(struct member *member)
 {
 	struct memory memory;
@@ -279,21 +289,21 @@ static void body_lengths(struct member *member)
 	bool good = memory_make(member, &memory);
 
 	for (int v = 0; v < ROWS(vectors) && good; v++)
-		for (unsigned how = 0; how < HOWS && good; how++) {
+		for (unsigned places = 0; places < PLACES && good; places++) {
 			size_t count = vectors[v].count;
 
-			if (count > 100000 && (how ^ (unsigned)v) % 4)
+			if (count > 100000 && (places ^ (unsigned)v) % 4)
 				continue;
 			if (count > 70000 && MEMBERS_THREADS_ONLY)
-				continue; /* each access costs too much there */
+				continue; /* too slow under ThreadSanitizer */
 			for (int r = 0; r < ROWS(rounds) && good; r++)
-				good = rounds[r](member, &memory, count, how, salt++);
+				good = rounds[r](member, &memory, count, places, salt++);
 		}
 	memory_free(&memory);
 }
 
-/* Some members' vectors in a region and others' not, and at other places of it. */
-static void body_uneven(struct member *member)
+/* Vectors of odd members are in other places than those of even members. */
+static void body_different_places(struct member *member)
 {
 	static const size_t counts[] = {5, 1000, 3000, 66000, 140001};
 	struct memory memory;
@@ -301,27 +311,27 @@ static void body_uneven(struct member *member)
 	bool good = memory_make(member, &memory);
 
 	for (int c = 0; c < ROWS(counts) - MEMBERS_THREADS_ONLY && good; c++)
-		for (unsigned how = 1; how < HOWS && good; how++)
+		for (unsigned places = 1; places < PLACES && good; places++)
 			for (int r = 0; r < ROWS(rounds) && good; r++)
 				good = rounds[r](member, &memory, counts[c],
-						 (unsigned)member->index % 2 ? how : 0, salt++);
+						 (unsigned)member->index % 2 ? places : 0, salt++);
 	memory_free(&memory);
 }
 
-static uint64_t mixture; /* of random numbers */
+static uint64_t mixed_seed; /* seed of body_mixed() */
 
-/* Everything in any order, with members that come late: the same draws on all. */
-static void body_mixture(struct member *member)
+/* Random rounds; in each round a random member may be late. All members draw the same numbers. */
+static void body_mixed(struct member *member)
 {
 	static const size_t counts[] = {0, 1, 12, 13, 1024, 1025, 2049, 5000, 32769, 140001};
-	uint64_t state = mixture;
+	uint64_t state = mixed_seed;
 	struct memory memory;
 	bool good = memory_make(member, &memory);
 
 	for (uint32_t i = 0; i < 300 && good; i++) {
 		uint32_t function = unit_random(&state, ROWS(rounds));
 		uint32_t count = unit_random(&state, i % 8 ? 6 : ROWS(counts));
-		unsigned how = unit_random(&state, HOWS);
+		unsigned places = unit_random(&state, PLACES);
 		uint32_t late = unit_random(&state, 16), salt = unit_random(&state, 1000000);
 
 		if ((uint32_t)member->index == late)
@@ -329,8 +339,8 @@ static void body_mixture(struct member *member)
 		else
 			unit_random(&state, 300);
 		if (salt % 5 == 0)
-			how = (unsigned)member->index % 2 ? how : 0;
-		good = rounds[function](member, &memory, counts[count], how, salt);
+			places = (unsigned)member->index % 2 ? places : 0;
+		good = rounds[function](member, &memory, counts[count], places, salt);
 		if (!good)
 			member_fail(member, "round %u", i);
 	}
@@ -344,7 +354,10 @@ static const struct {
 	{THREADS, 5}, {PROCESSES, 4}, {THREADS, 1}, {THREADS, 8}, {PROCESSES, 2}, {PROCESSES, 7},
 };
 
-/* Returns false, where forking does not go with the sanitizer. */
+/*
+ * Whether members of this kind can run: not if fork() is incompatible with the sanitizer, or
+ * namespaces are not permitted.
+ */
 static bool possible(enum member_kind kind)
 {
 	if (kind == CONTAINERS && !MEMBERS_THREADS_ONLY && !has_containers()) {
@@ -360,22 +373,23 @@ TEST_LOOP(test_lengths, 0, unit_rows(2, ROWS(worlds)))
 		board_free(members_run(worlds[_i].kind, worlds[_i].size, PLENTY, body_lengths));
 }
 
-TEST_LOOP(test_uneven, 0, unit_rows(2, ROWS(worlds)))
+TEST_LOOP(test_different_places, 0, unit_rows(2, ROWS(worlds)))
 {
 	if (possible(worlds[_i].kind))
-		board_free(members_run(worlds[_i].kind, worlds[_i].size, PLENTY, body_uneven));
+		board_free(members_run(worlds[_i].kind, worlds[_i].size, PLENTY,
+				       body_different_places));
 }
 
-TEST_LOOP(test_mixture, 0, unit_rows(2, ROWS(worlds)))
+TEST_LOOP(test_mixed, 0, unit_rows(2, ROWS(worlds)))
 {
-	mixture = unit_seed(1);
+	mixed_seed = unit_seed(1);
 	if (possible(worlds[_i].kind))
-		board_free(members_run(worlds[_i].kind, worlds[_i].size, PLENTY, body_mixture));
+		board_free(members_run(worlds[_i].kind, worlds[_i].size, PLENTY, body_mixed));
 }
 
-/* --- Two halves of a vector that fits no lane ------------------------------------------------ */
+/* --- A vector that is reduced in several pieces ---------------------------------------------- */
 
-/* 5 million elements: three pieces. */
+/* 5 million elements take three pieces. */
 static void body_long_pass(struct member *member)
 {
 	enum { COUNT = 5000001 };
@@ -395,7 +409,7 @@ static void body_long_pass(struct member *member)
 		pieces++;
 	} while (status == 0 && !pass.done);
 	sums_of(member->size, 1, 0, 1, want);
-	if (status < 0 || differs_at(vector, COUNT, want) < COUNT || pieces != 3)
+	if (status < 0 || first_difference(vector, COUNT, want) < COUNT || pieces != 3)
 		member_fail(member, "%d pieces, %s", pieces, member->error.text);
 	free(vector);
 }
@@ -407,7 +421,7 @@ TEST(test_long_pass)
 
 /* --- Steps beyond 2^32 ------------------------------------------------------------------------ */
 
-/* Wait for all members without the group. */
+/* A barrier that does not use the group. */
 static void board_meet(const struct member *member)
 {
 	_Atomic int *count = &member->board->count;
@@ -417,7 +431,7 @@ static void board_meet(const struct member *member)
 		sched_yield();
 }
 
-/* As after [step] steps; all members call it. */
+/* Sets the group's state to that after [step] steps. All members call it. */
 static void set_step(struct member *member, uint32_t step)
 {
 	struct ddp_group *group = member->group;
@@ -460,7 +474,7 @@ TEST_LOOP(test_wrap, 0, unit_rows(2, ROWS(worlds)))
 /* --- Members that disagree ------------------------------------------------------------------- */
 
 static const struct {
-	const char *name, *odd, *even; /* what they call, by index */
+	const char *name, *odd, *even; /* calls of members with odd and even index */
 } disagreements[] = {
 	{"kind", "barrier", "all-reduce of 100 F32 (sum)"},
 	{"count", "all-reduce of 101 F32 (sum)", "all-reduce of 100 F32 (sum)"},
@@ -468,7 +482,7 @@ static const struct {
 	{"type", "all-reduce of 100 I32 (sum)", "all-reduce of 100 F32 (sum)"},
 	{"root", "broadcast of 400 bytes from rank 11", "broadcast of 400 bytes from rank 10"},
 	{"bytes", "all-gather of 404 bytes", "all-gather of 400 bytes"},
-	{"long", "all-reduce of 100000 F32 (sum)", "all-gather of 400 bytes"},
+	{"long and short", "all-reduce of 100000 F32 (sum)", "all-gather of 400 bytes"},
 };
 
 static int call_by_text(struct member *member, const char *text)
@@ -504,14 +518,14 @@ static int call_by_text(struct member *member, const char *text)
 	return ddp_group_barrier(member->group, &call, &member->watch, &member->error);
 }
 
-static int row; /* of the test that runs: bodies have no _i */
+static int row; /* _i of the running test, for bodies */
 
 static void body_disagree(struct member *member)
 {
 	struct ddp_error first;
 	int status;
 
-	/* Who is still on the way here would hear of it there. */
+	/* A member that has not left the previous step would get the error there. */
 	atomic_fetch_add(&member->board->count, 1);
 	while (atomic_load(&member->board->count) < member->size)
 		usleep(100);
@@ -520,7 +534,7 @@ static void body_disagree(struct member *member)
 	first = member->error;
 	if (status != DDP_ERR_MISMATCH)
 		member_fail(member, "%d: %s", status, first.text);
-	/* From here on the group is dead. */
+	/* Later calls return the same error. */
 	status = call_by_text(member, "barrier");
 	if (status != DDP_ERR_MISMATCH || strcmp(first.text, member->error.text) != 0)
 		member_fail(member, "later: %d: %s", status, member->error.text);
@@ -541,58 +555,58 @@ TEST_LOOP(test_disagree, 0, 2 * ROWS(disagreements))
 	board = members_run((enum member_kind)(_i % 2), 3, PLENTY, body_disagree);
 	unit_pieces(name, board->errors[0].text, pieces);
 	for (int m = 1; m < 3; m++)
-		unit_text(name, "text of another member", board->errors[m].text,
+		unit_text(name, "error of another member", board->errors[m].text,
 			  board->errors[0].text);
 	board_free(board);
 }
 
-/* --- Members that do not come ----------------------------------------------------------------- */
+/* --- Members that do not arrive --------------------------------------------------------------- */
 
-/* The first members of a group that come at all: once they wait, their time is over. */
-struct few {
+/* Members that arrive: 0 and [step_by]. Their time limit ends when both wait. */
+struct present {
 	struct ddp_group *group;
-	int step_by; /* of members: 0 and the next one */
+	int step_by; /* index of the second one */
 };
 
 static int is_over(void *owner, struct ddp_error *error)
 {
-	const struct few *few = owner;
+	const struct present *present = owner;
 
 	(void)error;
-	for (int m = 0; m <= few->step_by; m += few->step_by) {
-		struct ddp_line *lines = few->group->slots[m]->lines;
+	for (int m = 0; m <= present->step_by; m += present->step_by) {
+		struct ddp_line *lines = present->group->slots[m]->lines;
 
-		if ((int32_t)(lines[0].step - few->group->step) < 0 &&
-		    (int32_t)(lines[1].step - few->group->step) < 0)
+		if ((int32_t)(lines[0].step - present->group->step) < 0 &&
+		    (int32_t)(lines[1].step - present->group->step) < 0)
 			return 0;
 	}
 	return DDP_ERR_TIMEOUT;
 }
 
-static void body_late(struct member *member)
+static void body_missing(struct member *member)
 {
-	struct few few = {member->group, 2};
+	struct present present = {member->group, 2};
 	int status;
 
-	/* Index 1 and 3 come when all is over. */
+	/* members 1 and 3 arrive after the others' timeout */
 	if (member->index % 2)
 		while (atomic_load(&member->board->count) < 2)
 			usleep(1000);
 	else
-		member->watch = ddp_watch_start(PLENTY, is_over, &few);
+		member->watch = ddp_watch_start(PLENTY, is_over, &present);
 	status = call_by_text(member, "all-reduce of 100 F32 (sum)");
 	atomic_fetch_add(&member->board->count, 1);
 	if (status != DDP_ERR_TIMEOUT)
 		member_fail(member, "%d: %s", status, member->error.text);
 }
 
-TEST_LOOP(test_late, 0, 2)
+TEST_LOOP(test_missing, 0, 2)
 {
 	struct board *board;
 
 	if (!possible((enum member_kind)_i))
 		return;
-	board = members_run((enum member_kind)_i, 4, PLENTY, body_late);
+	board = members_run((enum member_kind)_i, 4, PLENTY, body_missing);
 	for (int m = 0; m < 4; m++)
 		unit_text(member_kind_names[_i], "text", board->errors[m].text,
 			  "ranks 11, 13 on n2 did not arrive in all-reduce #17 in 500 s (2 of 4 "
@@ -600,8 +614,8 @@ TEST_LOOP(test_late, 0, 2)
 	board_free(board);
 }
 
-/* The last one comes, and does no more: it is told apart from one that never came. */
-static void body_half(struct member *member)
+/* A member that reduces but does not publish is named as missing, not only one that never arrived. */
+static void body_publish_missing(struct member *member)
 {
 	struct ddp_call call = {.kind = 1,
 				.type = DDP_F32,
@@ -612,57 +626,64 @@ static void body_half(struct member *member)
 	static _Thread_local float data[100000];
 	struct ddp_group_pass pass = {
 		.call = &call, .send = data, .recv = data, .scale = 1, .slices = member->size};
-	struct few few = {member->group, 1};
+	struct present present = {member->group, 1};
 	int status = ddp_group_reduce(member->group, &pass, &member->watch, &member->error);
 
-	member->watch = ddp_watch_start(PLENTY, is_over, &few);
+	member->watch = ddp_watch_start(PLENTY, is_over, &present);
 	if (status == 0 && member->index < 2)
 		status = ddp_group_publish(member->group, &pass, &member->watch, &member->error);
 	if (status != (member->index < 2 ? DDP_ERR_TIMEOUT : 0))
 		member_fail(member, "%d: %s", status, member->error.text);
 }
 
-TEST(test_half)
+TEST(test_publish_missing)
 {
-	struct board *board = members_run(THREADS, 3, PLENTY, body_half);
+	struct board *board = members_run(THREADS, 3, PLENTY, body_publish_missing);
 
 	unit_text("half", "text", board->errors[0].text,
 		  "rank 12 on n2 did not arrive in all-reduce #5 in 500 s (2 of 3 did)");
 	board_free(board);
 }
 
-/* At the meeting. */
+/* Members that do not arrive in ddp_group_meet(). */
 static void body_nothing(struct member *member)
 {
 	(void)member;
 }
 
-TEST(test_nobody_meets)
+TEST(test_missing_in_meet)
 {
 	struct board *board = board_new();
 	struct member member = {.size = 3, .board = board, .body = body_nothing};
 
 	member.watch = ddp_watch_start(1, NULL, NULL);
 	member_run(&member);
-	unit_text("alone", "text", board->failures[0],
+	unit_text("one member", "text", board->failures[0],
 		  "start: ranks 11, 12 on n2 did not come to the group in 1 s (1 of 3 did)");
 	ck_assert_int_eq(board->errors[0].status, DDP_ERR_TIMEOUT);
 	board_free(board);
 }
 
-/* --- Members that are gone -------------------------------------------------------------------- */
+/* --- Members that ended ----------------------------------------------------------------------- */
 
-/* A child, such as a DataLoader's worker, that has its parent's descriptors longer than it. */
+/*
+ * A child such as a DataLoader's worker, which keeps the descriptors of its parent after the
+ * parent's end.
+ */
 static void outlive_parent(struct member *member)
 {
 	for (int i = 0; i < 3000 && atomic_load(&member->board->count) < 2; i++)
 		usleep(10000);
 	if (atomic_load(&member->board->count) < 2)
-		member_fail(member, "its end was not noticed while a child of it lived");
+		member_fail(member,
+			    "the parent's end was not detected while its child was running");
 	_exit(0);
 }
 
-/* Member 1 goes by the row's way; the others go on until they notice. */
+/*
+ * Member 1 is killed, exits or leaves, depending on [row]. The others call collectives until one
+ * fails.
+ */
 static void body_lost(struct member *member)
 {
 	static const char *const calls[] = {"barrier", "all-reduce of 100 F32 (sum)",
@@ -677,7 +698,7 @@ static void body_lost(struct member *member)
 			if (row == 0)
 				kill(getpid(), SIGKILL);
 			if (row == 1)
-				_exit(0); /* without a word */
+				_exit(0); /* without ddp_group_leave() */
 			ddp_group_leave(member->group);
 			return;
 		}
@@ -693,8 +714,8 @@ static void body_lost(struct member *member)
 #endif
 
 /*
- * As processes; in containers; and in containers on Linux before 5.3, where the end of a connection
- * shows it.
+ * Rows 0 to 2: processes; 3 to 5: containers; 6 to 8: containers on Linux before 5.3, which has no
+ * pidfds, so that the end of a connection shows that a member has ended.
  */
 TEST_LOOP(test_lost, 0, 9)
 {
@@ -714,7 +735,7 @@ TEST_LOOP(test_lost, 0, 9)
 		 "rank 11 on n2 (pid %d) %s: it did not arrive in all-gather #17", board->pids[1],
 		 row == 2 ? "has left" : "is gone");
 	unit_text(names[row], "text", board->errors[0].text, text);
-	unit_text(names[row], "text of another", board->errors[2].text, text);
+	unit_text(names[row], "error of another member", board->errors[2].text, text);
 	board_free(board);
 	if (kind == CONTAINERS)
 		ck_assert_int_eq(rmdir(members_directory), 0);
@@ -729,7 +750,7 @@ static void *wait_forever(void *argument)
 	return argument;
 }
 
-/* A process whose main thread has ended lives until its last thread ends. */
+/* A process whose main thread has ended counts as running until its last thread ends. */
 TEST(test_process_without_main_thread)
 {
 	char path[64], text[1024] = "";
@@ -762,7 +783,7 @@ TEST(test_process_without_main_thread)
 	ck_assert_int_eq(ddp_process_start(pid, &start), -ESRCH);
 }
 
-/* --- Members without descriptors -------------------------------------------------------------- */
+/* --- Too few file descriptors ----------------------------------------------------------------- */
 
 static int count_check(void *owner, struct ddp_error *error)
 {
@@ -771,7 +792,7 @@ static int count_check(void *owner, struct ddp_error *error)
 	return 0;
 }
 
-/* The lowest descriptor that is free. */
+/* Returns the lowest unused descriptor. */
 static int free_descriptor(void)
 {
 	int fd = open("/dev/null", O_RDONLY);
@@ -791,7 +812,7 @@ static void set_descriptors(struct member *member, rlim_t count)
 		member_fail(member, "setrlimit: %d", errno);
 }
 
-/* A barrier in which member 0 looks for lost members, with [count] descriptors. */
+/* A barrier in which member 0 checks for lost members and may have [count] descriptors. */
 static void wait_with(struct member *member, rlim_t count)
 {
 	if (member->index == 0) {
@@ -806,8 +827,11 @@ static void wait_with(struct member *member, rlim_t count)
 		member_fail(member, "%s", member->error.text);
 }
 
-/* A barrier that member [gone] does not enter, and all others only once member 0 noticed. */
-static void lose(struct member *member, int gone)
+/*
+ * A barrier that member [gone] does not enter. Members other than 0 enter it only after member 0
+ * has detected the loss.
+ */
+static void lose_member(struct member *member, int gone)
 {
 	enum { NOTICED = 1 << 30 };
 	int status;
@@ -823,7 +847,7 @@ static void lose(struct member *member, int gone)
 		member_fail(member, "%d: %s", status, member->error.text);
 }
 
-/* A member that is late is not lost because member 0 cannot open /proc. */
+/* If member 0 cannot open /proc for lack of descriptors, a late member does not count as lost. */
 static void body_no_descriptors(struct member *member)
 {
 	struct rlimit limit;
@@ -832,7 +856,7 @@ static void body_no_descriptors(struct member *member)
 	wait_with(member, (rlim_t)free_descriptor());
 	if (member->index == 0)
 		set_descriptors(member, limit.rlim_cur);
-	lose(member, 1);
+	lose_member(member, 1);
 }
 
 TEST(test_no_descriptors)
@@ -842,8 +866,9 @@ TEST(test_no_descriptors)
 }
 
 /*
- * Half of the descriptors remain the program's. Lost members are noticed all the same: one that
- * has a descriptor (row 0), with a limit below the size of the group, and one that has none (1).
+ * libddp uses at most half of the descriptors. It detects a lost member for which it has a
+ * descriptor, even if the limit is now below the size of the group (row 0), and one for which it
+ * has none (row 1).
  */
 static void body_few_descriptors(struct member *member)
 {
@@ -861,11 +886,11 @@ static void body_few_descriptors(struct member *member)
 	wait_with(member, limit);
 	next = free_descriptor();
 	if (member->index == 0 && (next < first + 1 || next > first + 3))
-		member_fail(member, "descriptors %d to %d are taken, of %d", first, next - 1,
+		member_fail(member, "descriptors %d to %d of %d are in use", first, next - 1,
 			    (int)limit);
 	if (member->index == 0 && row == 0)
 		set_descriptors(member, (rlim_t)member->size - 1);
-	lose(member, row == 0 ? 1 : member->size - 1);
+	lose_member(member, row == 0 ? 1 : member->size - 1);
 }
 
 TEST_LOOP(test_few_descriptors, 0, 2)
@@ -875,11 +900,11 @@ TEST_LOOP(test_few_descriptors, 0, 2)
 
 	row = _i;
 	close(fd);
-	if (possible(PROCESSES) && fd >= 0) /* Linux 5.3 */
+	if (possible(PROCESSES) && fd >= 0) /* pidfd_open() needs Linux 5.3 */
 		board_free(members_run(PROCESSES, MEMBERS, PLENTY, body_few_descriptors));
 }
 
-/* --- Giving up -------------------------------------------------------------------------------- */
+/* --- Abort ------------------------------------------------------------------------------------ */
 
 static void *abort_later(void *argument)
 {
@@ -887,11 +912,14 @@ static void *abort_later(void *argument)
 
 	usleep(50000);
 	ddp_group_abort(member->group, DDP_ERR_ABORTED, "the disk is full");
-	ddp_group_abort(member->group, DDP_ERR_PEER, "later words");
+	ddp_group_abort(member->group, DDP_ERR_PEER, "second error");
 	return NULL;
 }
 
-/* A thread of member 0 ends what member 1 waits for, and what member 0 would begin. */
+/*
+ * An abort by a thread of member 0 ends the barrier of member 1, and the one that member 0 calls
+ * later.
+ */
 static void body_abort(struct member *member)
 {
 	pthread_t thread;
@@ -915,19 +943,19 @@ TEST_LOOP(test_abort, 0, 2)
 		board_free(members_run((enum member_kind)_i, 3, PLENTY, body_abort));
 }
 
-/* --- What else ends a wait --------------------------------------------------------------------- */
+/* --- The check of a wait ------------------------------------------------------------------------ */
 
-static int say_enough(void *owner, struct ddp_error *error)
+static int end_third_check(void *owner, struct ddp_error *error)
 {
-	return ++*(int *)owner < 3 ? 0 : ddp_error_set(error, DDP_ERR_ABORTED, "enough");
+	return ++*(int *)owner < 3 ? 0 : ddp_error_set(error, DDP_ERR_ABORTED, "end of wait");
 }
 
-static void body_check(struct member *member)
+static void body_check_ends_wait(struct member *member)
 {
 	int calls = 0, status;
 
 	if (member->index == 0) {
-		member->watch.check = say_enough;
+		member->watch.check = end_third_check;
 		member->watch.owner = &calls;
 	} else {
 		while (atomic_load(&member->board->count) == 0)
@@ -935,18 +963,18 @@ static void body_check(struct member *member)
 	}
 	status = call_by_text(member, "barrier");
 	atomic_fetch_add(&member->board->count, 1);
-	if (status != DDP_ERR_ABORTED || strcmp(member->error.text, "enough") != 0)
+	if (status != DDP_ERR_ABORTED || strcmp(member->error.text, "end of wait") != 0)
 		member_fail(member, "%d: %s", status, member->error.text);
 }
 
-TEST(test_check)
+TEST(test_check_ends_wait)
 {
-	board_free(members_run(THREADS, 2, PLENTY, body_check));
+	board_free(members_run(THREADS, 2, PLENTY, body_check_ends_wait));
 }
 
 /* --- Spinning ---------------------------------------------------------------------------------- */
 
-static cpu_set_t cpus; /* of the test */
+static cpu_set_t cpus; /* on which the test may run */
 
 static void body_one_cpu(struct member *member)
 {
@@ -961,7 +989,7 @@ static void body_enough_cpus(struct member *member)
 			    CPU_COUNT(&cpus));
 }
 
-/* Threads and children inherit where they may run. */
+/* Members, as threads or processes, inherit the CPU affinity. */
 TEST(test_spins)
 {
 	cpu_set_t all, one;
@@ -980,27 +1008,27 @@ TEST(test_spins)
 	ck_assert_int_eq(sched_setaffinity(0, sizeof(one), &one), 0);
 	cpus = one;
 	board_free(members_run(THREADS, 2, PLENTY, body_one_cpu));
-	board_free(members_run(THREADS, 2, PLENTY, body_mixture));
+	board_free(members_run(THREADS, 2, PLENTY, body_mixed));
 	ck_assert_int_eq(sched_setaffinity(0, sizeof(all), &all), 0);
 }
 
-/* --- Waking ------------------------------------------------------------------------------------ */
+/* --- Wake-up ----------------------------------------------------------------------------------- */
 
 /*
- * Two members that sleep. [arrived] is the count before the second one's line of the step behind
- * [step], which wakes the first one if that was all it waited for.
+ * Whether the arrival of the second of two sleeping members in step [step] + 1 wakes the first.
+ * [arrived] is the number of arrivals before.
  */
 static const struct {
 	const char *name;
 	uint32_t step, arrived;
 	bool wakes;
 } arrivals[] = {
-	{"the first has not added its arrival", 0, 0, false},
-	{"the first has", 0, 1, true},
-	{"the first added its next one, too", 0, 2, true},
-	{"wrap: the first has not added its arrival", UINT32_MAX, UINT32_MAX - 1, false},
-	{"wrap: the first has", UINT32_MAX, UINT32_MAX, true},
-	{"wrap: the first added its next one, too", UINT32_MAX, 0, true},
+	{"the first has not counted its arrival", 0, 0, false},
+	{"the first has counted its arrival", 0, 1, true},
+	{"the first has counted its next arrival too", 0, 2, true},
+	{"wrap: the first has not counted its arrival", UINT32_MAX, UINT32_MAX - 1, false},
+	{"wrap: the first has counted its arrival", UINT32_MAX, UINT32_MAX, true},
+	{"wrap: the first has counted its next arrival too", UINT32_MAX, 0, true},
 };
 
 TEST_ROWS(test_wake, arrivals)
@@ -1060,15 +1088,15 @@ static void body_regions(struct member *member)
 				member_fail(member, "part of %d is not shared", m);
 		if (ddp_region_find(member->group, part + sizes[r] - 1, 1, &at) != regions[r] ||
 		    at != sizes[r] - 1)
-			member_fail(member, "not found, or at %zu", at);
+			member_fail(member, "region not found, or offset is %zu", at);
 		if (ddp_region_find(member->group, &at, 1, &at) ||
 		    ddp_region_find(member->group, part, 8 << 20, &at))
-			member_fail(member, "found what is in no region");
+			member_fail(member, "found memory outside of regions");
 	}
 	call_by_text(member, "barrier");
 	ddp_region_destroy(regions[1]);
 	if (ddp_region_find(member->group, regions, 1, &(size_t){0}))
-		member_fail(member, "found");
+		member_fail(member, "found a destroyed region");
 	ddp_region_destroy(regions[2]);
 	ddp_region_destroy(regions[0]);
 }
@@ -1088,12 +1116,12 @@ static void body_container(struct member *member)
 	body_regions(member);
 	if (!memory_make(member, &memory))
 		return;
-	for (unsigned how = 0; how < HOWS; how++)
-		round_all_reduce(member, &memory, 100003, how, how + 1);
+	for (unsigned places = 0; places < PLACES; places++)
+		round_all_reduce(member, &memory, 100003, places, places + 1);
 	memory_free(&memory);
 }
 
-/* Descriptors come over the socket, whose name is gone afterwards. */
+/* Members in containers receive descriptors over a socket, whose name is removed afterwards. */
 TEST(test_containers)
 {
 	if (!possible(CONTAINERS))
@@ -1156,31 +1184,34 @@ static void connect_to_group(struct connected *c)
 	ck_assert_int_eq(connect(c->fd, (struct sockaddr *)&c->address, sizeof(c->address)), 0);
 }
 
-/* What connects to the socket of a group and is no member: what it sends. */
+/*
+ * Peers that connect to a group's socket and are not members: the index and the number of bytes of
+ * the 36-byte proof that they send.
+ */
 static const struct {
 	const char *name;
 	int index;
-	size_t bytes; /* of a proof, 36 */
-} intruders[] = {
-	{"another proof", 1, 36}, {"no member", 2, 36}, {"the leader", 0, 36},
-	{"negative", -1, 36},	  {"short", 1, 20},	{"says nothing", 1, 0},
+	size_t bytes; /* sent of 36 */
+} outsiders[] = {
+	{"wrong proof", 1, 36}, {"no member", 2, 36}, {"the leader", 0, 36},
+	{"negative", -1, 36},	{"short", 1, 20},     {"silent", 1, 0},
 };
 
-TEST_ROWS(test_intruder, intruders)
+TEST_ROWS(test_connection_of_no_member, outsiders)
 {
 	struct connected c;
 	char got[64];
-	int32_t proof[9] = {intruders[_i].index};
+	int32_t proof[9] = {outsiders[_i].index};
 
 	connect_to_group(&c);
 	ck_assert(!ddp_group_serve(c.group, 1000000));
 	ck_assert_int_eq(recv(c.fd, got, sizeof(got), 0), DDP_HASH_SIZE);
-	if (intruders[_i].bytes)
-		ck_assert_int_eq(send(c.fd, proof, intruders[_i].bytes, 0),
-				 (ssize_t)intruders[_i].bytes);
+	if (outsiders[_i].bytes)
+		ck_assert_int_eq(send(c.fd, proof, outsiders[_i].bytes, 0),
+				 (ssize_t)outsiders[_i].bytes);
 	ck_assert(!ddp_group_serve(c.group, 1000000));
 	ck_assert_int_eq(c.group->links[1], -1);
-	if (intruders[_i].bytes)
+	if (outsiders[_i].bytes)
 		ck_assert_int_eq(recv(c.fd, got, sizeof(got), 0), 0);
 	ddp_group_destroy(c.group);
 	ck_assert_int_eq(recv(c.fd, got, sizeof(got), 0), 0);
@@ -1188,7 +1219,7 @@ TEST_ROWS(test_intruder, intruders)
 	ck_assert_int_eq(rmdir(c.directory), 0);
 }
 
-/* In one pid namespace member 0 needs no descriptor for each member. */
+/* In one pid namespace, member 0 has no socket connections. */
 static void body_no_connection(struct member *member)
 {
 	for (int m = 0; m < member->size; m++)
@@ -1206,7 +1237,10 @@ TEST(test_no_connection)
 	ck_assert_int_eq(rmdir(members_directory), 0);
 }
 
-/* A member is refused beyond half of the descriptors (row 0). The socket goes if none is left (1). */
+/*
+ * A connection is refused if it would use more than half of the descriptors (row 0). The socket's
+ * name is removed if no descriptor is left (row 1).
+ */
 TEST_LOOP(test_connection_without_descriptor, 0, 2)
 {
 	struct connected c;
@@ -1231,7 +1265,7 @@ TEST_LOOP(test_connection_without_descriptor, 0, 2)
 	ck_assert_int_eq(rmdir(c.directory), 0);
 }
 
-/* One that cannot be had is refused on all members, and the group lives. */
+/* A region that is too large is refused in all members, and the group remains usable. */
 static void body_no_region(struct member *member)
 {
 	static const size_t sizes[] = {SIZE_MAX / 16, SIZE_MAX / 2, SIZE_MAX - 4096, SIZE_MAX};
@@ -1259,7 +1293,7 @@ TEST(test_no_region)
 	board_free(board);
 }
 
-static _Thread_local int refused; /* this call for pages from here on fails; 0: none */
+static _Thread_local int refused; /* index of the madvise() call that fails, from 1; 0: none */
 
 int __real_madvise(void *memory, size_t bytes, int advice);
 int __wrap_madvise(void *memory, size_t bytes, int advice);
@@ -1274,7 +1308,7 @@ int __wrap_madvise(void *memory, size_t bytes, int advice)
 	return -1;
 }
 
-/* Without pages for its own part, or for all parts, no member has the region. */
+/* If a member cannot get pages for its own part (row 0) or for all parts (row 1), all members fail. */
 static void body_no_pages(struct member *member)
 {
 	struct ddp_region *region;
@@ -1306,17 +1340,17 @@ TEST_LOOP(test_no_pages, 0, 2)
 static const struct {
 	const char *name;
 	int size;
-	const char *ticket; /* NULL: the real one; FOREIGN: one of another segment */
-	int pid;	    /* of that, 0: the real one */
+	const char *ticket; /* NULL: the correct one; FOREIGN: one of another segment */
+	int pid;	    /* process in FOREIGN; 0: the correct one */
 	const char *pieces;
 } tickets[] = {
-	{"real", 2, NULL, 0, NULL},
+	{"correct", 2, NULL, 0, NULL},
 	{"another size", 3, NULL, 0, "the versions of libddp differ"},
-	{"text", 2, "nonsense", 0, "its ticket is not valid"},
+	{"malformed", 2, "nonsense", 0, "its ticket is not valid"},
 	{"empty", 2, "", 0, "its ticket is not valid"},
 	{"another release", 2, "1 2 " SECRET, 0, "its ticket is not valid"},
-	{"another token", 2, FOREIGN, 0, "/proc/|is not this memory"},
-	{"nobody", 2, FOREIGN, INT_MAX - 1, "process 2147483646 has ended"},
+	{"another segment's token", 2, FOREIGN, 0, "/proc/|is not this memory"},
+	{"ended process", 2, FOREIGN, INT_MAX - 1, "process 2147483646 has ended"},
 };
 
 TEST_ROWS(test_ticket, tickets)
@@ -1352,7 +1386,7 @@ TEST_ROWS(test_ticket, tickets)
 	ddp_group_destroy(first);
 }
 
-/* --- What is left behind ------------------------------------------------------------------------ */
+/* --- Leaks --------------------------------------------------------------------------------------- */
 
 static int count_mappings(void)
 {
@@ -1371,7 +1405,7 @@ TEST(test_nothing_left)
 	int files = unit_entries("/proc/self/fd");
 
 	board_free(members_run(THREADS, 3, PLENTY, body_regions));
-	board_free(members_run(THREADS, 3, PLENTY, body_half));
+	board_free(members_run(THREADS, 3, PLENTY, body_publish_missing));
 	ck_assert_int_eq(unit_entries("/proc/self/fd"), files);
 	ck_assert_int_eq(count_mappings(), 0);
 }
@@ -1379,6 +1413,6 @@ TEST(test_nothing_left)
 int main(void)
 {
 	if (MEMBERS_THREADS_ONLY)
-		printf("ranks as threads alone: forking does not go with this sanitizer\n");
+		printf("only threads as ranks: this sanitizer is incompatible with fork()\n");
 	return unit_run("group", NULL);
 }
