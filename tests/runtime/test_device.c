@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine between devices: what ranks check before they use it; the real module on a machine
- * that shows it no device; and its logic against a CUDA and an NCCL of our own (fake_nccl.h),
- * which proves nothing about the real ones: tests/gpu does that.
+ * test_device.c - ddp_nccl.so: the checks before it is used; the real module without a visible
+ * device; and its logic with a fake CUDA and NCCL (fake_nccl.h)
+ *
+ * tests/gpu tests it with the real CUDA and NCCL.
  */
 #include "config.h"
 
@@ -14,7 +15,7 @@
 #include "device/cards.h"
 #include "unit.h"
 
-/* --- Which path sums take ---------------------------------------------------------------- */
+/* --- Choice of NCCL or staging ------------------------------------------------------------ */
 
 #define UUID "GPU-01234567-89ab-cdef-0123-456789abcdef"
 #define SLICE "MIG-01234567-89ab-cdef-0123-456789abcde0"
@@ -25,7 +26,7 @@
 		__VA_ARGS__                                                                     \
 	}
 
-/* One card of each rank; status 1: staged, for the reason [pieces]. */
+/* The cards of the ranks, and the result: status 0: NCCL; 1: staged, for the reason in [pieces]. */
 static const struct {
 	const char *name;
 	int count;
@@ -33,8 +34,8 @@ static const struct {
 	int status;
 	const char *pieces[6];
 } choices[] = {
-	{"alone", 1, {CARD(0, 22809, UUID, "n1", 1, )}, 0, {NULL}},
-	{"alone without NCCL",
+	{"one rank", 1, {CARD(0, 22809, UUID, "n1", 1, )}, 0, {NULL}},
+	{"one rank without NCCL",
 	 1,
 	 {CARD(0, 0, UUID, "n1", 1, )},
 	 1,
@@ -61,7 +62,7 @@ static const struct {
 	 {CARD(0, 22809, UUID, "box1", 7, ), CARD(1, 22809, UUID, "box2", 7, )},
 	 1,
 	 {"2 ranks share GPU 0 on box1"}},
-	{"one device that NCCL_HOSTID makes two",
+	{"one device, but different NCCL_HOSTID",
 	 2,
 	 {CARD(0, 22809, UUID, "n1", 7, ), CARD(1, 22809, UUID, "n1", 8, )},
 	 0,
@@ -72,13 +73,13 @@ static const struct {
 	  CARD(1, 22809, SLICE "1", "n1", 1, .bus = "1")},
 	 1,
 	 {"2 ranks have MIG slices of one GPU on n1"}},
-	{"slices of one device with a newer NCCL",
+	{"slices of one device, newer NCCL",
 	 2,
 	 {CARD(0, 23102, SLICE, "n1", 1, .bus = "1"),
 	  CARD(1, 23102, SLICE "1", "n1", 1, .bus = "1")},
 	 1,
 	 {"2 ranks have MIG slices of one GPU on n1"}},
-	{"slices of one device, with NCCL's switch",
+	{"slices of one device, NCCL_MULTI_RANK_GPU_ENABLE set",
 	 2,
 	 {CARD(0, 23102, SLICE, "n1", 1, .bus = "1", .multi_rank = 1),
 	  CARD(1, 23102, SLICE "1", "n1", 1, .bus = "1", .multi_rank = 1)},
@@ -96,23 +97,23 @@ static const struct {
 	  CARD(2, 22809, SLICE, "n1", 1, )},
 	 1,
 	 {"3 ranks share a MIG slice on n1"}},
-	{"one device, and two versions, of which none is used",
+	{"one device and different NCCL versions, of which none is used",
 	 2,
 	 {CARD(0, 22809, UUID, "n1", 1, ), CARD(1, 21800, UUID, "n1", 1, )},
 	 1,
 	 {"2 ranks share GPU 0"}},
-	{"NCCL for several ranks of a device",
+	{"several ranks on a device, NCCL_MULTI_RANK_GPU_ENABLE set",
 	 2,
 	 {CARD(0, 23003, UUID, "n1", 1, .multi_rank = 1),
 	  CARD(1, 23003, UUID, "n1", 1, .multi_rank = 1)},
 	 0,
 	 {NULL}},
-	{"NCCL for several ranks of a device, by one rank's wish",
+	{"several ranks on a device, NCCL_MULTI_RANK_GPU_ENABLE set on one rank",
 	 2,
 	 {CARD(0, 23003, UUID, "n1", 1, .multi_rank = 1), CARD(1, 23003, UUID, "n1", 1, )},
 	 1,
 	 {"2 ranks share GPU 0"}},
-	{"NCCL for several ranks of a device, before it could",
+	{"several ranks on a device, NCCL too old for them",
 	 2,
 	 {CARD(0, 22809, UUID, "n1", 1, .multi_rank = 1),
 	  CARD(1, 22809, UUID, "n1", 1, .multi_rank = 1)},
@@ -168,35 +169,36 @@ static const struct ddp_log quiet = {.level = DDP_LEVEL_ERROR};
 
 static struct ddp_device *device;
 static struct ddp_device_card card;
-static struct ddp_device *volatile left_behind; /* with a thread that hangs; for leak checkers */
+static struct ddp_device
+	*volatile leaked; /* a device with a hanging thread, so that leak checkers do not report it */
 static struct fake_nccl *fake;
 static int threads_before;
 
-static void nap(void)
+static void sleep_5_ms(void)
 {
 	nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 }
 
-/* A thread that was joined is in /proc for a moment more. */
-static void no_thread_left(void)
+/* Waits until the device's threads are gone; /proc lists a joined thread for a moment. */
+static void await_end_of_threads(void)
 {
 	while (unit_entries("/proc/self/task") > threads_before)
-		nap();
+		sleep_5_ms();
 }
 
-static void *nothing(void *argument)
+static void *return_at_once(void *argument)
 {
 	return argument;
 }
 
-/* How many threads there are without ours: a sanitizer may add one, with the first of all. */
+/* Number of threads without a device. With the first thread, a sanitizer may start one of its own. */
 static int threads_at_rest(void)
 {
 	pthread_t thread;
 
-	ck_assert_int_eq(pthread_create(&thread, NULL, nothing, NULL), 0);
+	ck_assert_int_eq(pthread_create(&thread, NULL, return_at_once, NULL), 0);
 	pthread_join(thread, NULL);
-	nap();
+	sleep_5_ms();
 	return unit_entries("/proc/self/task");
 }
 
@@ -257,15 +259,15 @@ static int sum(size_t count, struct ddp_error *error)
 	return ENGINE->all_reduce(device, data, data, count, DDP_F32, DDP_SUM, NULL, error);
 }
 
-/* After it no thread of a device is left, whatever became of it. */
+/* Closes a device that may have failed. It must leave no thread. */
 static void close_lost(void)
 {
 	ENGINE->close(device);
 	device = NULL;
-	no_thread_left();
+	await_end_of_threads();
 }
 
-/* After it nothing of a device that worked is left, no thread, memory or object. */
+/* Closes a device that did not fail. It must leave no thread, memory or object. */
 static void close_clean(void)
 {
 	close_lost();
@@ -340,11 +342,11 @@ TEST_ROWS(test_open_refuses, refusals)
 	unit_pieces(refusals[_i].name, error.text, refusals[_i].pieces);
 	ck_assert_ptr_null(device);
 	unit_number(refusals[_i].name, "left", fake_nccl_left(), 0);
-	no_thread_left();
+	await_end_of_threads();
 }
 
-/* A thread goes back to the GPU it was on, unless that would take memory there. */
-TEST(test_leave)
+/* ddp_card_leave() selects the thread's previous GPU, unless that would create a context there. */
+TEST(test_previous_gpu)
 {
 	int was, now;
 
@@ -449,14 +451,14 @@ TEST(test_init_hangs)
 	ck_assert_str_eq(later.text, error.text);
 	ck_assert_int_eq(connect_within(1, NULL), DDP_ERR_TIMEOUT);
 	ck_assert(!ENGINE->abort(device, 0.02));
-	/* A communicator that is being formed must not be given up. */
+	/* ncclCommAbort() must not be called before ncclCommInitRankConfig() has returned. */
 	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 0);
 	fake_nccl_release();
 	ck_assert(ENGINE->abort(device, 30));
 	close_lost();
 }
 
-static int gone(void *owner, struct ddp_error *error)
+static int end_wait(void *owner, struct ddp_error *error)
 {
 	return ddp_error_set(error, DDP_ERR_ABORTED, "%s", (const char *)owner);
 }
@@ -464,7 +466,7 @@ static int gone(void *owner, struct ddp_error *error)
 TEST(test_init_ended_by_owner)
 {
 	char why[] = "rank 0 aborted";
-	struct ddp_watch watch = ddp_watch_start(30, gone, why);
+	struct ddp_watch watch = ddp_watch_start(30, end_wait, why);
 	uint8_t id[DDP_DEVICE_ID] = {'i'};
 	struct ddp_error error = {0, ""};
 
@@ -484,7 +486,7 @@ TEST(test_connecting_hangs)
 	fake->hang = "ncclAllReduce";
 	ck_assert_int_eq(connect_within(0.05, &error), DDP_ERR_TIMEOUT);
 	UNIT_SAYS("text", error.text, "2 ranks", "0.05 s");
-	/* Giving up brings it back, as it does in NCCL. */
+	/* ncclCommAbort() ends the hanging call, as in NCCL. */
 	ck_assert(ENGINE->abort(device, 30));
 	ck_assert_int_eq(fake_nccl_count("ncclCommAbort"), 1);
 	close_lost();
@@ -594,8 +596,8 @@ TEST(test_arguments)
 	close_clean();
 }
 
-/* More under way than can be followed: the oldest is known all the same. */
-TEST(test_many_under_way)
+/* More operations than the engine tracks. The oldest is still known. */
+TEST(test_more_operations_than_tracked)
 {
 	struct ddp_error error = {0, ""};
 
@@ -617,7 +619,7 @@ TEST(test_many_under_way)
 
 /* --- Waiting ----------------------------------------------------------------------------- */
 
-TEST(test_wait_ends)
+TEST(test_wait_times_out)
 {
 	struct ddp_error error = {0, ""};
 
@@ -628,7 +630,7 @@ TEST(test_wait_ends)
 	ck_assert_int_eq(wait_within(0.05, &error), DDP_ERR_TIMEOUT);
 	UNIT_SAYS("text", error.text, "rank 0, device 0", "all-reduce 1 of 100 F32",
 		  "among 2 ranks", "limit 0.05 s");
-	/* The engine is lost then: nothing else is enqueued. */
+	/* After the timeout nothing more can be enqueued. */
 	ck_assert_int_eq(sum(100, NULL), DDP_ERR_TIMEOUT);
 	ck_assert_int_eq(ENGINE->health(device, NULL), DDP_ERR_TIMEOUT);
 	ck_assert(ENGINE->abort(device, 30));
@@ -636,16 +638,16 @@ TEST(test_wait_ends)
 	ck_assert_int_eq(fake_nccl_count("cudaStreamDestroy"), 0);
 	ENGINE->close(device);
 	device = NULL;
-	/* Freeing could wait for a kernel that hangs. */
+	/* Destroying objects could wait for a hanging kernel. */
 	ck_assert_int_eq(fake_nccl_count("cudaStreamDestroy"), 0);
 	ck_assert_int_eq(fake_nccl_count("ncclCommDestroy"), 0);
-	no_thread_left();
+	await_end_of_threads();
 }
 
 TEST(test_wait_ended_by_owner)
 {
 	char why[] = "rank 1 on n2 is gone";
-	struct ddp_watch watch = ddp_watch_start(30, gone, why);
+	struct ddp_watch watch = ddp_watch_start(30, end_wait, why);
 	struct ddp_error error = {0, ""};
 
 	open_connected(2);
@@ -665,7 +667,7 @@ TEST(test_capture)
 	records = fake_nccl_count("cudaEventRecord");
 	ck_assert_int_eq(sum(100, NULL), 0);
 	ck_assert_int_eq(wait_within(30, NULL), DDP_ERR_STATE);
-	/* An event would become part of the graph. */
+	/* An event would be captured. */
 	ck_assert_int_eq(fake_nccl_count("cudaEventRecord"), records);
 	fake->capturing = false;
 	ck_assert_int_eq(wait_within(30, NULL), 0);
@@ -691,7 +693,10 @@ TEST_ROWS(test_async_error, async)
 	open_connected(2);
 	fake->last_error = "peer closed";
 	__atomic_store_n(&fake->async, (int)async[_i].result, __ATOMIC_SEQ_CST);
-	/* Also where the event came: kernels that broke off end, too. */
+	/*
+	 * The error counts even if the event has completed, because the kernels of a failed
+	 * communicator end.
+	 */
 	unit_number(async[_i].name, "wait", wait_within(30, &error), async[_i].status);
 	UNIT_SAYS(async[_i].name, error.text, async[_i].piece);
 	unit_number(async[_i].name, "health", ENGINE->health(device, &health), async[_i].status);
@@ -701,10 +706,10 @@ TEST_ROWS(test_async_error, async)
 	device = NULL;
 	unit_number(async[_i].name, "aborts", fake_nccl_count("ncclCommAbort"),
 		    async[_i].status != 0);
-	no_thread_left();
+	await_end_of_threads();
 }
 
-/* Nobody waits, and yet it is known: by the watchdog. */
+/* The watchdog detects a fault although nobody waits. */
 TEST(test_watchdog)
 {
 	struct ddp_error error = {0, ""};
@@ -714,13 +719,13 @@ TEST(test_watchdog)
 	ck_assert_int_eq(sum(7, NULL), 0);
 	set(&fake->faulted, true);
 	while (ENGINE->health(device, &error) == 0)
-		nap();
+		sleep_5_ms();
 	ck_assert_int_eq(error.status, DDP_ERR_ENGINE);
 	UNIT_SAYS("text", error.text, "all-reduce 1 of 7 F32", "cudaErrorIllegalAddress");
 	close_lost();
 }
 
-/* A call that should only enqueue does not come back: the watchdog ends it. */
+/* The watchdog ends an enqueueing call that hangs. */
 TEST(test_enqueue_hangs)
 {
 	struct ddp_error error = {0, ""};
@@ -763,7 +768,7 @@ TEST(test_abort)
 	ENGINE->close(device);
 	device = NULL;
 	ck_assert_int_eq(fake_nccl_count("ncclCommDestroy"), 0);
-	no_thread_left();
+	await_end_of_threads();
 }
 
 TEST(test_abort_hangs)
@@ -783,15 +788,15 @@ TEST(test_close_after_broken_abort)
 	open_connected(2);
 	fake->hang = "ncclCommAbort";
 	ck_assert(!ENGINE->abort(device, 0.01));
-	/* It waits for the abort a little, and then leaves it, and [device], behind. */
-	left_behind = device;
+	/* close() waits for the abort for a limited time, and then leaks [device]. */
+	leaked = device;
 	ENGINE->close(device);
 	device = NULL;
 	fake_nccl_release();
-	no_thread_left();
+	await_end_of_threads();
 }
 
-TEST(test_close_of_none)
+TEST(test_close_unconnected)
 {
 	ENGINE->close(NULL);
 	open_rank(0, 1);
@@ -809,7 +814,7 @@ static const struct {
 	 23007,
 	 {"ncclMemAlloc", "ncclCommWindowRegister", "ncclCommWindowDeregister", "ncclMemFree"},
 	 {"ncclCommWindowDeregister", "ncclCommFinalize", "ncclCommDestroy", "ncclMemFree"}},
-	/* Whose windows have kernels that do not wait for what is in front of them. */
+	/* NCCL 2.30.4's kernels on windows do not wait for earlier work on the stream */
 	{"registered",
 	 23004,
 	 {"ncclMemAlloc", "ncclCommRegister", "ncclCommDeregister", "ncclMemFree"},
@@ -841,7 +846,10 @@ TEST_ROWS(test_memory, methods)
 	ck_assert(fake_nccl_called(methods[_i].end));
 }
 
-/* NCCL may use memory that a captured collective had until the communicator is destroyed. */
+/*
+ * Registered memory is kept until the communicator is destroyed if a collective was captured,
+ * because the graph may use it.
+ */
 TEST_ROWS(test_memory_captured, methods)
 {
 	struct ddp_watch watch = seconds(30);
@@ -870,7 +878,7 @@ TEST_ROWS(test_memory_captured, methods)
 static const char *const registrations[] = {"ncclCommWindowRegister", "ncclCommRegister"};
 static const char *const withdrawals[] = {"ncclCommWindowDeregister", "ncclCommDeregister"};
 
-/* On one rank and not on another is undefined: then it is taken back, also where it went well. */
+/* Memory must be registered on all ranks or none: if one rank fails, the others deregister. */
 TEST_ROWS(test_register_fails, registrations)
 {
 	struct ddp_watch watch = seconds(30);
@@ -933,9 +941,9 @@ TEST(test_register_hangs)
 	close_lost();
 }
 
-/* --- The real one ------------------------------------------------------------------------ */
+/* --- The real module --------------------------------------------------------------------- */
 
-/* With nothing to see: "no CUDA driver" where there is none, else "no GPU is visible". */
+/* Without a visible device: "no CUDA driver" or "no GPU is visible". */
 TEST(test_real_module)
 {
 	const struct ddp_device_engine *engine;
@@ -950,7 +958,7 @@ TEST(test_real_module)
 			 DDP_ERR_UNSUPPORTED);
 	UNIT_SAYS("text", error.text, "engine nccl: no ");
 	ck_assert_ptr_null(device);
-	no_thread_left();
+	await_end_of_threads();
 }
 
 static void use(TCase *tcase)
@@ -963,7 +971,7 @@ UNIT_MAIN("device", use)
 
 int main(void)
 {
-	fputs("the engine nccl is not tested: this build has none\n", stderr);
+	fputs("engine nccl is not tested: not in this build\n", stderr);
 	return unit_run("device", NULL);
 }
 #endif /* HAVE_NCCL */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Gradients on devices, by ddp.h: on devices that are host memory, whose streams are late on purpose, one for each
- * rank or one for all, they are to the bit what gradients in host memory are.
+ * test_gradients_device.c - gradients in device memory equal gradients in host memory to the bit
+ *
+ * Devices are emulated in host memory, one per rank or one for several ranks, with streams that
+ * delay operations at random.
  */
 #include "config.h"
 
@@ -10,7 +12,10 @@
 #include "gpus.h"
 #include "host-stream.h"
 
-/* Forward order; with the limits below three buckets: [e d], [c b], [a counts]. */
+/*
+ * In forward order. With the limits in options_of() these are three buckets: [e d], [c b], [a
+ * counts].
+ */
 static const struct ddp_parameter parameters[] = {{"counts", 5}, {"a", 3},  {"b", 40},
 						  {"c", 20001},	 {"d", 17}, {"e", 1}};
 
@@ -24,26 +29,29 @@ static const struct {
 	const char *name;
 	enum ddp_type wire;
 	bool sum;
-} ways[] = {
+} kinds[] = {
 	{"mean", DDP_F32, false},
 	{"sum", DDP_F32, true},
 	{"mean, bf16", DDP_BF16, false},
 	{"sum, f16", DDP_F16, true},
 };
 
-/* The orders in which gradients become ready; -1 ends a list early: none, as behind a graph of the backward pass. */
+/*
+ * Orders in which gradients become ready. -1 ends a list; an empty one is that of a captured
+ * backward pass.
+ */
 static const int orders[][PARAMETERS] = {
 	{5, 4, 3, 2, 1, 0}, {0, 1, 2, 3, 4, 5}, {-1}, {3, 5, 0, 4, 1, 2}, {4, 2, -1}, {5, 4, 3, -1},
 };
 
-static struct ddp_gradients_options options_of(int way, bool device)
+static struct ddp_gradients_options options_of(int kind, bool device)
 {
 	struct ddp_gradients_options options = DDP_GRADIENTS_OPTIONS_INIT;
 
 	options.first_bytes = 60;
 	options.bucket_bytes = 500;
-	options.wire = ways[way].wire;
-	options.sum = ways[way].sum;
+	options.wire = kinds[kind].wire;
+	options.sum = kinds[kind].sum;
 	options.exact = 1;
 	options.device = device;
 	return options;
@@ -57,9 +65,9 @@ struct copy {
 	size_t bytes;
 };
 
-static bool run_copy(void *room)
+static bool run_copy(void *argument)
 {
-	const struct copy *copy = room;
+	const struct copy *copy = argument;
 
 	memcpy(copy->to, copy->from, copy->bytes);
 	return true;
@@ -105,7 +113,7 @@ static void close_device(struct device *device)
 
 /* --- Against host memory ------------------------------------------------------------------ */
 
-/* Of many sizes; and counts that 16 bits do not hold. */
+/* Values of various magnitudes; those of parameter 0 are counts that 16 bits cannot hold. */
 static void fill(float *to, size_t parameter, int rank, unsigned int step)
 {
 	size_t count = parameters[parameter].count;
@@ -132,7 +140,10 @@ static void one_step(struct device *device, struct ddp_gradients *host, int step
 		fill(values + ddp_gradients_offset(host, p), p, rank, (unsigned int)step);
 	memcpy(want, values, bytes);
 	RANK_OK(ddp, ddp_gradients_finish(host));
-	/* What is told ready is written late, by one stream or the other; the rest by the last one. */
+	/*
+	 * Gradients are written by operations on the two streams, before they are declared ready;
+	 * the remaining ones on the last stream.
+	 */
 	for (int i = 0; i < PARAMETERS && order[i] >= 0; i++) {
 		size_t p = (size_t)order[i], at = ddp_gradients_offset(host, p);
 		void *stream = device->streams[i % 3 == 2];
@@ -142,11 +153,11 @@ static void one_step(struct device *device, struct ddp_gradients *host, int step
 		RANK_OK(ddp, ddp_gradients_ready_on(device->gradients, p, stream));
 	}
 	for (size_t p = 0; p < PARAMETERS; p++) {
-		bool told = false;
+		bool is_ready = false;
 
 		for (int i = 0; i < PARAMETERS && order[i] >= 0; i++)
-			told = told || order[i] == (int)p;
-		if (!told)
+			is_ready = is_ready || order[i] == (int)p;
+		if (!is_ready)
 			copy_on(device->streams[0], ddp_gradients_view(device->gradients, p),
 				values + ddp_gradients_offset(host, p),
 				parameters[p].count * sizeof(float));
@@ -162,15 +173,15 @@ static void one_step(struct device *device, struct ddp_gradients *host, int step
 	free(got);
 }
 
-static int way;
+static int kind;
 
 GPUS_BODY(body_steps)
 {
-	struct ddp_gradients_options options = options_of(way, true);
+	struct ddp_gradients_options options = options_of(kind, true);
 	struct ddp_gradients *host;
 	struct device device;
 
-	/* Alone nothing is rounded on its way, for there is none. */
+	/* one rank sends nothing, so nothing is rounded */
 	if (ddp_world(ddp)->size == 1)
 		options.wire = DDP_F32;
 	for (int own = 0; own < 2; own++) {
@@ -186,10 +197,10 @@ GPUS_BODY(body_steps)
 	}
 }
 
-TEST_LOOP(test_steps, 0, ROWS(layouts) * ROWS(ways))
+TEST_LOOP(test_steps, 0, ROWS(layouts) * ROWS(kinds))
 {
-	way = _i % ROWS(ways);
-	gpus_run(&layouts[_i / ROWS(ways)], body_steps);
+	kind = _i % ROWS(kinds);
+	gpus_run(&layouts[_i / ROWS(kinds)], body_steps);
 }
 
 /* --- Without sync ----------------------------------------------------------------------- */
@@ -216,7 +227,7 @@ GPUS_BODY(body_accumulate)
 	close_device(&device);
 }
 
-/* One GPU for each of two; the same for four. */
+/* Layouts: two ranks with a GPU each, two ranks on one GPU. */
 static const int accumulating[] = {1, 3};
 
 TEST_ROWS(test_accumulate, accumulating)
@@ -224,60 +235,64 @@ TEST_ROWS(test_accumulate, accumulating)
 	gpus_run(&layouts[accumulating[_i]], body_accumulate);
 }
 
-/* --- What is refused ---------------------------------------------------------------------- */
+/* --- Errors ------------------------------------------------------------------------------- */
 
-static void refused(struct ddp *ddp, int status, int want, const char *piece)
+static void expect_error(struct ddp *ddp, int status, int want, const char *piece)
 {
 	if (status != want || !strstr(ddp_error(ddp), piece))
 		fprintf(stderr, "status %d, not %d: %s\n", status, want, ddp_error(ddp));
 	RANK_CHECK(status == want && strstr(ddp_error(ddp), piece));
 }
 
-RANK_BODY(body_refuses)
+RANK_BODY(body_errors)
 {
 	struct ddp_gradients_options options = options_of(0, true);
 	struct ddp_gradients *gradients, *host;
 	char memory[64];
 
 	options.type = options.wire = DDP_F64;
-	refused(ddp, ddp_gradients_create(&gradients, ddp, &options, parameters, PARAMETERS),
-		DDP_ERR_ARGUMENT, "DDP_F32");
+	expect_error(ddp, ddp_gradients_create(&gradients, ddp, &options, parameters, PARAMETERS),
+		     DDP_ERR_ARGUMENT, "DDP_F32");
 	options = options_of(0, true);
 	options.exact = PARAMETERS + 1;
-	refused(ddp, ddp_gradients_create(&gradients, ddp, &options, parameters, PARAMETERS),
-		DDP_ERR_ARGUMENT, "7 exact");
+	expect_error(ddp, ddp_gradients_create(&gradients, ddp, &options, parameters, PARAMETERS),
+		     DDP_ERR_ARGUMENT, "7 exact");
 	options = options_of(0, true);
 	RANK_OK(ddp, ddp_gradients_create(&gradients, ddp, &options, parameters, PARAMETERS));
-	refused(ddp, ddp_gradients_ready_on(gradients, 0, NULL), DDP_ERR_STATE, "place");
-	refused(ddp, ddp_gradients_place(gradients, memory, NULL, NULL), DDP_ERR_STATE,
-		"ddp_device_join");
+	expect_error(ddp, ddp_gradients_ready_on(gradients, 0, NULL), DDP_ERR_STATE, "place");
+	expect_error(ddp, ddp_gradients_place(gradients, memory, NULL, NULL), DDP_ERR_STATE,
+		     "ddp_device_join");
 	RANK_OK(ddp, ddp_device_join(ddp));
-	refused(ddp, ddp_gradients_place(gradients, NULL, NULL, NULL), DDP_ERR_ARGUMENT,
-		"memory is NULL");
+	expect_error(ddp, ddp_gradients_place(gradients, NULL, NULL, NULL), DDP_ERR_ARGUMENT,
+		     "memory is NULL");
 	RANK_OK(ddp, ddp_gradients_place(gradients, memory, NULL, NULL));
-	refused(ddp, ddp_gradients_ready(gradients, 0), DDP_ERR_STATE, "ready_on");
-	refused(ddp, ddp_gradients_finish(gradients), DDP_ERR_STATE, "finish_on");
-	refused(ddp, ddp_gradients_ready_on(gradients, 9, NULL), DDP_ERR_ARGUMENT, "not exist");
+	expect_error(ddp, ddp_gradients_ready(gradients, 0), DDP_ERR_STATE, "ready_on");
+	expect_error(ddp, ddp_gradients_finish(gradients), DDP_ERR_STATE, "finish_on");
+	expect_error(ddp, ddp_gradients_ready_on(gradients, 9, NULL), DDP_ERR_ARGUMENT,
+		     "not exist");
 	RANK_OK(ddp, ddp_gradients_ready_on(gradients, 0, NULL));
-	refused(ddp, ddp_gradients_ready_on(gradients, 0, NULL), DDP_ERR_STATE, "second time");
+	expect_error(ddp, ddp_gradients_ready_on(gradients, 0, NULL), DDP_ERR_STATE, "second time");
 	RANK_CHECK(isnan(ddp_gradients_norm(gradients)) && isnan(ddp_gradients_clip(gradients, 1)));
-	refused(ddp, ddp_status(ddp), DDP_ERR_UNSUPPORTED, "host memory");
-	/* As a program gives them that was compiled before there were devices: what is behind is not looked at. */
+	expect_error(ddp, ddp_status(ddp), DDP_ERR_UNSUPPORTED, "host memory");
+	/*
+	 * The options of a program that was compiled with an older ddp.h: members beyond [size] are
+	 * ignored.
+	 */
 	memset(&options.exact, 0xff,
 	       sizeof(options) - offsetof(struct ddp_gradients_options, exact));
 	options.size = offsetof(struct ddp_gradients_options, exact);
 	RANK_OK(ddp, ddp_gradients_create(&host, ddp, &options, parameters, PARAMETERS));
 	RANK_CHECK(ddp_gradients_bytes(host) == 0 && ddp_gradients_view(host, 0));
-	refused(ddp, ddp_gradients_place(host, memory, NULL, NULL), DDP_ERR_ARGUMENT,
-		"not created for a device");
-	refused(ddp, ddp_gradients_ready_on(host, 0, NULL), DDP_ERR_STATE, "host memory");
+	expect_error(ddp, ddp_gradients_place(host, memory, NULL, NULL), DDP_ERR_ARGUMENT,
+		     "not created for a device");
+	expect_error(ddp, ddp_gradients_ready_on(host, 0, NULL), DDP_ERR_STATE, "host memory");
 	ddp_gradients_destroy(host);
 	ddp_gradients_destroy(gradients);
 }
 
-TEST(test_refuses)
+TEST(test_errors)
 {
-	gpus_run(&layouts[1], body_refuses);
+	gpus_run(&layouts[1], body_errors);
 }
 
 /* --- A rank that is lost ------------------------------------------------------------------ */
@@ -304,7 +319,7 @@ static int body_lost(int rank)
 	RANK_CHECK(ddp_is_peer_error(status) ||
 		   (status == DDP_ERR_ENGINE && getenv("DDP_HOST_VAGUE")));
 	RANK_CHECK(ddp_gradients_finish_on(device.gradients, device.streams[0]) == status);
-	/* What waits for it is ended by the first call that gives something back. */
+	/* The first call that frees something ends the operations that wait for the lost rank. */
 	(void)ddp_device_free(ddp, NULL);
 	while (!host_stream_idle(device.streams[0]))
 		host_sleep(100);
@@ -314,7 +329,7 @@ static int body_lost(int rank)
 
 static const struct {
 	int layout;
-	bool vague; /* NCCL has no word of a peer */
+	bool vague; /* NCCL's error does not mention a peer */
 } losses[] = {{1, false}, {2, false}, {3, false}, {4, false}, {1, true}, {2, true}};
 
 TEST_ROWS(test_lost, losses)

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that share GPUs: what their staged collectives give is what those of host memory give, to the bit. Ranks are real
- * processes, the device is host memory whose streams are late on purpose (nccl-host.c).
+ * test_staged.c - collectives of ranks that share GPUs, which are staged in host memory: the
+ * results equal those of collectives in host memory to the bit
+ *
+ * Ranks are processes, and devices are emulated in host memory, with streams that delay operations
+ * at random (nccl-host.c).
  */
 #include "config.h"
 
 #include "gpus.h"
 
-/* One GPU; some of unequal size; ranks dealt in turns; nodes; GPUs that a rank has to itself. */
+/*
+ * One shared GPU; GPUs with different numbers of ranks; ranks dealt in turns; several nodes; GPUs
+ * of one rank.
+ */
 static const struct gpus_layout layouts[] = {
 	{"1", "a"},	 {"2", "aa"},	   {"3", "aaa"},	{"4", "aaaa"},	{"5", "aaaaa"},
 	{"6", "aaaaaa"}, {"7", "aaaaaaa"}, {"8", "aaaaaaaa"},	{"5", "aabbb"}, {"5", "ababa"},
@@ -17,13 +23,13 @@ enum { MEMORY = 1 << 20, MARGIN = 64 };
 
 /* --- All-reduce -------------------------------------------------------------------------- */
 
-/* Where a sum takes its numbers from, and puts them. */
+/* Memory of a sum's input and output: libddp's or other device memory, aligned or not. */
 enum place { DIRECT, DIRECT_ODD, FOREIGN, FOREIGN_ODD };
 
 static const struct {
 	enum place send, recv;
 	bool same;
-} ways[] = {
+} memory_pairs[] = {
 	{DIRECT, DIRECT, true},		  {DIRECT, DIRECT, false},	{FOREIGN, DIRECT, false},
 	{DIRECT, FOREIGN, false},	  {FOREIGN, FOREIGN, true},	{FOREIGN, FOREIGN, false},
 	{FOREIGN_ODD, FOREIGN_ODD, true}, {FOREIGN_ODD, DIRECT, false}, {DIRECT, DIRECT_ODD, false},
@@ -32,7 +38,7 @@ static const struct {
 static const size_t counts[] = {0, 1, 3, 7, 129, 1001, 65537};
 
 struct memories {
-	char *direct, *foreign; /* halves: to send from, and to receive in */
+	char *direct, *foreign; /* the first half for input, the second for output */
 	void *stream;
 };
 
@@ -44,27 +50,28 @@ static char *find(const struct memories *memories, enum place place, bool receiv
 	return place == DIRECT_ODD || place == FOREIGN_ODD ? base + 1 : base;
 }
 
-/* The sum of [count], between margins that stay as they are. */
-static void reduce_and_check(struct ddp *ddp, const struct memories *memories, int way,
+/* Reduces [count] elements and checks the result and the bytes around it. */
+static void reduce_and_check(struct ddp *ddp, const struct memories *memories, int pair,
 			     size_t count, enum ddp_type type, enum ddp_op op, unsigned int salt)
 {
-	char *recv = find(memories, ways[way].recv, true);
-	char *send = ways[way].same ? recv : find(memories, ways[way].send, false);
+	char *recv = find(memories, memory_pairs[pair].recv, true);
+	char *send =
+		memory_pairs[pair].same ? recv : find(memories, memory_pairs[pair].send, false);
 	size_t bytes = count * ddp_type_size(type);
 	void *stream = salt % 2 ? memories->stream : NULL;
-	char *room = malloc(bytes + 2 * MARGIN), *want = malloc(bytes + 2 * MARGIN);
+	char *buffer = malloc(bytes + 2 * MARGIN), *want = malloc(bytes + 2 * MARGIN);
 
-	RANK_CHECK(room && want);
+	RANK_CHECK(buffer && want);
 	memset(want, 0x5a, bytes + 2 * MARGIN);
 	gpus_in(recv - MARGIN, want, bytes + 2 * MARGIN);
-	gpus_values(room, type, count, ddp_world(ddp)->rank, salt);
-	gpus_in(send, room, bytes);
+	gpus_values(buffer, type, count, ddp_world(ddp)->rank, salt);
+	gpus_in(send, buffer, bytes);
 	RANK_OK(ddp, ddp_device_all_reduce(ddp, send, recv, count, type, op, stream));
 	gpus_expect(ddp, want + MARGIN, type, op, count, salt);
 	RANK_OK(ddp, ddp_device_wait(ddp, stream));
-	gpus_out(room, recv - MARGIN, bytes + 2 * MARGIN);
-	RANK_CHECK(memcmp(room, want, bytes + 2 * MARGIN) == 0);
-	free(room);
+	gpus_out(buffer, recv - MARGIN, bytes + 2 * MARGIN);
+	RANK_CHECK(memcmp(buffer, want, bytes + 2 * MARGIN) == 0);
+	free(buffer);
 	free(want);
 }
 
@@ -78,14 +85,14 @@ static void get_memories(struct ddp *ddp, struct memories *memories)
 	memories->stream = gpus_stream();
 }
 
-static void give_memories(struct ddp *ddp, struct memories *memories)
+static void free_memories(struct ddp *ddp, struct memories *memories)
 {
 	RANK_OK(ddp, ddp_device_free(ddp, memories->direct));
 	gpus_foreign_free(memories->foreign);
 	gpus_stream_close(memories->stream);
 }
 
-/* Types and operations of a layout: some of them, others for the next layout; all with DDP_LONG. */
+/* The pairs of type and operation to test. Each layout tests a fourth of them; all with DDP_LONG. */
 static int first_kind, kind_step = 1;
 
 GPUS_BODY(body_all_reduce)
@@ -101,13 +108,13 @@ GPUS_BODY(body_all_reduce)
 			enum ddp_type type = (enum ddp_type)(kind / DDP_OP_COUNT);
 			size_t most = MEMORY / 2 / ddp_type_size(type);
 
-			reduce_and_check(ddp, &memories, (int)(salt * 5 % ROWS(ways)),
+			reduce_and_check(ddp, &memories, (int)(salt * 5 % ROWS(memory_pairs)),
 					 counts[i] < most ? counts[i] : most, type,
 					 (enum ddp_op)(kind % DDP_OP_COUNT), salt);
 		}
-	for (int way = 0; way < ROWS(ways); way++)
-		reduce_and_check(ddp, &memories, way, 1001, DDP_F32, DDP_SUM, salt++);
-	give_memories(ddp, &memories);
+	for (int pair = 0; pair < ROWS(memory_pairs); pair++)
+		reduce_and_check(ddp, &memories, pair, 1001, DDP_F32, DDP_SUM, salt++);
+	free_memories(ddp, &memories);
 }
 
 TEST_ROWS(test_all_reduce, layouts)
@@ -117,10 +124,10 @@ TEST_ROWS(test_all_reduce, layouts)
 	gpus_run(&layouts[_i], body_all_reduce);
 }
 
-static const struct gpus_layout some[] = {{"3", "aaa"}, {"5", "aabbb"}, {"2,1", "aab"}};
+static const struct gpus_layout few_layouts[] = {{"3", "aaa"}, {"5", "aabbb"}, {"2,1", "aab"}};
 
-/* More than one piece of the pinned memory, and not whole ones. */
-GPUS_TEST(test_large, some)
+/* More data than the pinned memory holds, and no multiple of it. */
+GPUS_TEST(test_large, few_layouts)
 {
 	enum { COUNT = (9 << 20) / 4 + 5 };
 	float *data = gpus_foreign(COUNT * sizeof(float));
@@ -143,8 +150,11 @@ GPUS_TEST(test_large, some)
 	free(want);
 }
 
-/* NCCL's switch for shared devices; libddp turns NVLS off, which would fail. */
-GPUS_BODY(body_switch)
+/*
+ * NCCL is used on shared devices with NCCL_MULTI_RANK_GPU_ENABLE=1. libddp then disables NVLS,
+ * which would fail.
+ */
+GPUS_BODY(body_nccl_on_shared_device)
 {
 	const char *nvls = getenv("NCCL_NVLS_ENABLE");
 
@@ -155,10 +165,10 @@ GPUS_BODY(body_switch)
 	RANK_CHECK(nvls && strcmp(nvls, "0") == 0);
 }
 
-TEST(test_switch)
+TEST(test_nccl_on_shared_device)
 {
 	setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-	gpus_run(&some[2], body_switch);
+	gpus_run(&few_layouts[2], body_nccl_on_shared_device);
 	unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
 }
 
@@ -170,18 +180,18 @@ static const size_t sizes[] = {0, 1, 7, 8, 9, 1003, LARGE + 13};
 static void broadcast_and_check(struct ddp *ddp, char *data, size_t bytes, int root,
 				unsigned int salt)
 {
-	char *room = malloc(bytes + 1), *want = malloc(bytes + 1);
+	char *buffer = malloc(bytes + 1), *want = malloc(bytes + 1);
 
-	RANK_CHECK(room && want);
+	RANK_CHECK(buffer && want);
 	gpus_values(want, DDP_U8, bytes, root, salt);
-	gpus_values(room, DDP_U8, bytes, ddp_world(ddp)->rank, salt);
-	room[bytes] = want[bytes] = 7;
-	gpus_in(data, room, bytes + 1);
+	gpus_values(buffer, DDP_U8, bytes, ddp_world(ddp)->rank, salt);
+	buffer[bytes] = want[bytes] = 7;
+	gpus_in(data, buffer, bytes + 1);
 	RANK_OK(ddp, ddp_device_broadcast(ddp, data, bytes, root, NULL));
 	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
-	gpus_out(room, data, bytes + 1);
-	RANK_CHECK(memcmp(room, want, bytes + 1) == 0);
-	free(room);
+	gpus_out(buffer, data, bytes + 1);
+	RANK_CHECK(memcmp(buffer, want, bytes + 1) == 0);
+	free(buffer);
 	free(want);
 }
 
@@ -189,23 +199,23 @@ static void gather_and_check(struct ddp *ddp, char *data, size_t bytes, bool in_
 			     unsigned int salt)
 {
 	size_t size = (size_t)ddp_world(ddp)->size, rank = (size_t)ddp_world(ddp)->rank;
-	char *room = malloc(size * bytes + 1), *want = malloc(size * bytes + 1);
+	char *buffer = malloc(size * bytes + 1), *want = malloc(size * bytes + 1);
 	char *send = in_place ? data + rank * bytes : gpus_foreign(bytes);
 
-	RANK_CHECK(room && want);
-	memset(room, 0x33, size * bytes + 1);
-	memcpy(want, room, size * bytes + 1);
-	gpus_in(data, room, size * bytes + 1);
+	RANK_CHECK(buffer && want);
+	memset(buffer, 0x33, size * bytes + 1);
+	memcpy(want, buffer, size * bytes + 1);
+	gpus_in(data, buffer, size * bytes + 1);
 	for (size_t i = 0; i < size; i++)
 		gpus_values(want + i * bytes, DDP_U8, bytes, (int)i, salt);
 	gpus_in(send, want + rank * bytes, bytes);
 	RANK_OK(ddp, ddp_device_all_gather(ddp, send, data, bytes, NULL));
 	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
-	gpus_out(room, data, size * bytes + 1);
-	RANK_CHECK(memcmp(room, want, size * bytes + 1) == 0);
+	gpus_out(buffer, data, size * bytes + 1);
+	RANK_CHECK(memcmp(buffer, want, size * bytes + 1) == 0);
 	if (!in_place)
 		gpus_foreign_free(send);
-	free(room);
+	free(buffer);
 	free(want);
 }
 
@@ -224,7 +234,10 @@ GPUS_TEST(test_bytes, bytes_layouts)
 	memories[0] = direct;
 	for (int i = 0; i < ROWS(sizes); i++)
 		for (int kind = 0; kind < 2; kind++) {
-			/* More than a piece once for each: by the last root, and in all parts together. */
+			/*
+			 * More data than the pinned memory holds only once per collective, since it
+			 * is slow: from the last root, and in all parts together.
+			 */
 			bool large = sizes[i] > LARGE;
 			size_t part = large ? sizes[i] / size + 1 : sizes[i];
 
@@ -238,38 +251,38 @@ GPUS_TEST(test_bytes, bytes_layouts)
 	gpus_foreign_free(memories[1]);
 }
 
-/* --- Many sums --------------------------------------------------------------------------- */
+/* --- Many enqueued sums -------------------------------------------------------------------- */
 
 static const struct gpus_layout ahead[] = {
 	{"2", "aa"}, {"4", "aaaa"}, {"8", "aaaaaaaa"}, {"4", "aabb"}, {"2,1", "aab"}};
 
-GPUS_TEST(test_ahead, ahead)
+GPUS_TEST(test_many_enqueued, ahead)
 {
-	enum { TURNS = 300, COUNT = 5 };
+	enum { ROUNDS = 300, COUNT = 5 };
 	static float want[COUNT], got[COUNT];
 	void *memory;
 	float *data;
 
-	RANK_OK(ddp, ddp_device_alloc(ddp, TURNS * COUNT * sizeof(float), &memory));
+	RANK_OK(ddp, ddp_device_alloc(ddp, ROUNDS * COUNT * sizeof(float), &memory));
 	data = memory;
-	for (int turn = 0; turn < TURNS; turn++) {
-		gpus_values(got, DDP_F32, COUNT, rank, (unsigned int)turn);
-		gpus_in(data + turn * COUNT, got, sizeof(got));
+	for (int round = 0; round < ROUNDS; round++) {
+		gpus_values(got, DDP_F32, COUNT, rank, (unsigned int)round);
+		gpus_in(data + round * COUNT, got, sizeof(got));
 	}
-	for (int turn = 0; turn < TURNS; turn++)
-		RANK_OK(ddp, ddp_device_all_reduce(ddp, data + turn * COUNT, data + turn * COUNT,
+	for (int round = 0; round < ROUNDS; round++)
+		RANK_OK(ddp, ddp_device_all_reduce(ddp, data + round * COUNT, data + round * COUNT,
 						   COUNT, DDP_F32, DDP_SUM, NULL));
 	RANK_OK(ddp, ddp_device_wait(ddp, NULL));
-	for (int turn = 0; turn < TURNS; turn++) {
-		gpus_expect(ddp, want, DDP_F32, DDP_SUM, COUNT, (unsigned int)turn);
-		gpus_out(got, data + turn * COUNT, sizeof(got));
+	for (int round = 0; round < ROUNDS; round++) {
+		gpus_expect(ddp, want, DDP_F32, DDP_SUM, COUNT, (unsigned int)round);
+		gpus_out(got, data + round * COUNT, sizeof(got));
 		RANK_CHECK(memcmp(got, want, sizeof(got)) == 0);
 	}
 	RANK_OK(ddp, ddp_device_free(ddp, memory));
 }
 
-/* Results go into the next turn, which may be on another stream. */
-GPUS_TEST(test_streams, some)
+/* Each sum's output is the next one's input, sometimes on another stream. */
+GPUS_TEST(test_streams, few_layouts)
 {
 	void *streams[] = {NULL, gpus_stream(), gpus_stream()};
 	uint8_t *data[2] = {NULL, gpus_foreign(1)}, value, want = 0;
@@ -282,10 +295,10 @@ GPUS_TEST(test_streams, some)
 	gpus_in(data[0], &value, 1);
 	for (uint8_t i = 0; i < size; i++)
 		want = (uint8_t)(want + i + 1);
-	for (int turn = 0; turn < 60; turn++) {
-		RANK_OK(ddp, ddp_device_all_reduce(ddp, data[turn % 2], data[(turn + 1) % 2], 1,
-						   DDP_U8, DDP_SUM, streams[turn / 3 % 3]));
-		want = turn > 0 ? (uint8_t)(want * size) : want;
+	for (int round = 0; round < 60; round++) {
+		RANK_OK(ddp, ddp_device_all_reduce(ddp, data[round % 2], data[(round + 1) % 2], 1,
+						   DDP_U8, DDP_SUM, streams[round / 3 % 3]));
+		want = round > 0 ? (uint8_t)(want * size) : want;
 	}
 	RANK_OK(ddp, ddp_device_wait(ddp, streams[59 / 3 % 3]));
 	gpus_out(&value, data[0], 1);
@@ -298,7 +311,7 @@ GPUS_TEST(test_streams, some)
 
 /* --- Captures ------------------------------------------------------------------------------ */
 
-GPUS_TEST(test_capture, some)
+GPUS_TEST(test_capture, few_layouts)
 {
 	void *stream = gpus_stream();
 	float *data = gpus_foreign(sizeof(*data));
@@ -319,7 +332,7 @@ GPUS_TEST(test_capture, some)
 	gpus_foreign_free(data);
 }
 
-/* --- What is left ---------------------------------------------------------------------------- */
+/* --- Leaks ----------------------------------------------------------------------------------- */
 
 static void alloc_and_free(struct ddp *ddp)
 {
@@ -336,7 +349,7 @@ static void alloc_and_free(struct ddp *ddp)
 	RANK_OK(ddp, ddp_device_free(ddp, NULL));
 }
 
-static int body_left(int rank)
+static int body_memory_left_allocated(int rank)
 {
 	struct ddp *ddp = gpus_join();
 	void *left;
@@ -346,18 +359,18 @@ static int body_left(int rank)
 		alloc_and_free(ddp);
 	RANK_OK(ddp, ddp_device_alloc(ddp, 100, &left));
 	RANK_OK(ddp, ddp_device_all_reduce(ddp, left, left, 25, DDP_F32, DDP_SUM, NULL));
-	ddp_destroy(ddp); /* with memory */
+	ddp_destroy(ddp); /* while memory is allocated */
 	return 0;
 }
 
-TEST_ROWS(test_left, some)
+TEST_ROWS(test_memory_left_allocated, few_layouts)
 {
-	gpus_run(&some[_i], body_left);
+	gpus_run(&few_layouts[_i], body_memory_left_allocated);
 }
 
-/* --- The share --------------------------------------------------------------------------------- */
+/* --- Memory limit ------------------------------------------------------------------------------ */
 
-static int body_share(int rank)
+static int body_memory_limit(int rank)
 {
 	struct ddp *ddp;
 	void *memory, *more;
@@ -377,9 +390,9 @@ static int body_share(int rank)
 
 static const struct gpus_layout both_paths[] = {{"2", "aa"}, {"2", "ab"}};
 
-TEST_ROWS(test_share, both_paths)
+TEST_ROWS(test_memory_limit, both_paths)
 {
-	gpus_run(&both_paths[_i], body_share);
+	gpus_run(&both_paths[_i], body_memory_limit);
 }
 
 UNIT_MAIN("staged", gpus_use)

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that share GPUs, when one of them dies, stops, fails or means something else: the others say which and
- * leave, nobody uses a result that is none, nothing is left.
+ * test_staged_failure.c - a rank that shares a GPU dies, stops, fails or aborts: the other ranks
+ * name it and end, use no incomplete result, and leave no files
  */
 #include "config.h"
 
 #include "gpus.h"
 #include "host-stream.h"
 
-/* In seconds: long for who waits for nothing, not for a test. */
+/* DDP_TIMEOUT in seconds: short for a test, but enough for ranks that are not waiting */
 #define LIMIT "4"
 
-static struct gpus_layout layout; /* of the test that runs */
+static struct gpus_layout layout; /* of the running test */
 static int victim;
 
 static bool is_peer_status(int status)
@@ -20,18 +20,18 @@ static bool is_peer_status(int status)
 	       status <= ddp_exit_status(DDP_ERR_MISMATCH);
 }
 
-static void check_said(const struct ranks *ranks, int rank, const char *piece)
+static void expect_output(const struct ranks *ranks, int rank, const char *piece)
 {
 	for (int i = 0; i < ranks->size && !strstr(ranks->text[rank], piece); i++)
 		fprintf(stderr, "rank %d ended with %d: %s\n", i, ranks->statuses[i],
 			ranks->text[i]);
-	ck_assert_msg(strstr(ranks->text[rank], piece), "%s %s: rank %d does not say \"%s\": %s",
+	ck_assert_msg(strstr(ranks->text[rank], piece), "%s %s: rank %d does not print \"%s\": %s",
 		      layout.nodes, layout.gpus, rank, piece, ranks->text[rank]);
 }
 
-/* --- What ranks do while one dies ---------------------------------------------------------- */
+/* --- The ranks' work ------------------------------------------------------------------------- */
 
-/* For ever, with everything that a rank can be in the middle of. */
+/* Repeats all kinds of operations without end, so that a rank can die in any of them. */
 static int body_work(int rank)
 {
 	float *foreign = gpus_foreign(GPUS_SOME);
@@ -60,7 +60,7 @@ static int body_work(int rank)
 	return 97;
 }
 
-/* One that ends before is found by what it said. */
+/* Waits until all ranks have completed a round or ended. Their output is checked later. */
 static void wait_until_up(const struct ranks *ranks)
 {
 	char path[128];
@@ -76,7 +76,7 @@ static void wait_until_up(const struct ranks *ranks)
 	}
 }
 
-/* Those that live end first, by themselves; then the one that is stopped. */
+/* Waits until the living ranks have ended, and then kills the victim, which may be stopped. */
 static void wait_for_living(struct ranks *ranks)
 {
 	siginfo_t info;
@@ -88,7 +88,10 @@ static void wait_for_living(struct ranks *ranks)
 	ranks_wait(ranks, false);
 }
 
-/* Alone on its node a rank has nobody who knows its process: other nodes name it. */
+/*
+ * A rank that is alone on its node is named only by ranks of other nodes, which do not know its
+ * process.
+ */
 static bool is_alone(int rank)
 {
 	int count = 0, first = 0;
@@ -102,7 +105,7 @@ static bool is_alone(int rank)
 	return count == 1;
 }
 
-/* How the living must name the victim. */
+/* Name of the victim in the other ranks' messages. */
 static const char *victim_name(void)
 {
 	static char name[32];
@@ -124,7 +127,7 @@ static void check_living(const struct ranks *ranks)
 	for (int rank = 0; rank < ranks->size; rank++) {
 		if (rank == victim)
 			continue;
-		check_said(ranks, rank, victim_name());
+		expect_output(ranks, rank, victim_name());
 		ck_assert_msg(is_peer_status(ranks->statuses[rank]),
 			      "%s %s, without %d: rank %d ended with %d: %s", layout.nodes,
 			      layout.gpus, victim, rank, ranks->statuses[rank], ranks->text[rank]);
@@ -138,7 +141,7 @@ static const struct gpus_layout kill_layouts[] = {
 	{"2,2", "aabb"}, {"2,3", "aabbc"}, {"2,1", "aab"},
 };
 
-/* Worlds are started together: most of their time is waiting until a limit is over. */
+/* Several worlds run at the same time, because they mostly wait for the timeout. */
 TEST_ROWS(test_kills, kill_layouts)
 {
 	enum { WORLDS = 3 };
@@ -165,7 +168,7 @@ TEST_ROWS(test_kills, kill_layouts)
 	ranks_await_shared_files(files);
 }
 
-/* While they meet: a list of those that never came names it at least. */
+/* A rank is killed during the rendezvous. Messages may then only list its number. */
 TEST(test_early_kills)
 {
 	uint64_t state = 77;
@@ -183,7 +186,7 @@ TEST(test_early_kills)
 		for (int rank = 0; rank < ranks.size; rank++) {
 			if (rank == victim)
 				continue;
-			check_said(&ranks, rank, number);
+			expect_output(&ranks, rank, number);
 			ck_assert(is_peer_status(ranks.statuses[rank]));
 		}
 	}
@@ -204,8 +207,8 @@ static void stop_one(struct ranks *ranks, int w)
 }
 
 /*
- * Ranks that know who is late are waited for some seconds longer, and are late themselves where a loaded machine
- * keeps them from running: then another is named, but not time after time.
+ * A stopped rank is named by the others. On a busy machine another rank may be late and be named,
+ * but not in three attempts.
  */
 TEST(test_stops)
 {
@@ -225,9 +228,9 @@ TEST(test_stops)
 	}
 }
 
-/* --- A rank that gives up by itself ---------------------------------------------------------- */
+/* --- A rank that aborts ---------------------------------------------------------------------- */
 
-static int body_give_up(int rank)
+static int body_abort(int rank)
 {
 	struct ddp *ddp;
 	void *memory, *stream;
@@ -250,17 +253,17 @@ static int body_give_up(int rank)
 	return 0;
 }
 
-TEST_LOOP(test_give_up, 0, 2)
+TEST_LOOP(test_abort, 0, 2)
 {
 	layout = (struct gpus_layout){"3", "aaa"};
 	victim = _i;
-	gpus_run(&layout, body_give_up);
+	gpus_run(&layout, body_abort);
 }
 
-/* --- What is left --------------------------------------------------------------------------- */
+/* --- The other ranks ------------------------------------------------------------------------ */
 
-/* The living ranks give everything back. */
-static int body_rest(int rank)
+/* The living ranks can destroy their handles and exit with 0. */
+static int body_survive(int rank)
 {
 	struct ddp *ddp;
 	void *memory;
@@ -281,7 +284,7 @@ static int body_rest(int rank)
 	return 0;
 }
 
-TEST(test_rest)
+TEST(test_survivors_can_destroy)
 {
 	static const struct gpus_layout both[] = {{"3", "aaa"}, {"4", "aabb"}};
 	static struct ranks ranks;
@@ -289,7 +292,7 @@ TEST(test_rest)
 	for (int i = 0; i < ROWS(both); i++)
 		for (victim = 0; victim < 3; victim++) {
 			layout = both[i];
-			gpus_start(&ranks, &layout, body_rest);
+			gpus_start(&ranks, &layout, body_survive);
 			ranks_wait(&ranks, false);
 			for (int rank = 0; rank < ranks.size; rank++)
 				ck_assert_msg(
@@ -299,39 +302,42 @@ TEST(test_rest)
 		}
 }
 
-/* --- A device that breaks ------------------------------------------------------------------- */
+/* --- A device that fails -------------------------------------------------------------------- */
 
-/* It is an error of its own rank; the others hear of it. */
-static const char *const breaks[] = {"copy:0:20", "wait:1:30", "wait:0:30", "copy:2:20"};
+/*
+ * The rank whose device fails reports DDP_ERR_ENGINE, the others name it and report
+ * DDP_ERR_ABORTED.
+ */
+static const char *const device_failures[] = {"copy:0:20", "wait:1:30", "wait:0:30", "copy:2:20"};
 
 static int row;
 
-static int body_break(int rank)
+static int body_device_failure(int rank)
 {
-	setenv("DDP_HOST_FAIL", breaks[row], 1);
+	setenv("DDP_HOST_FAIL", device_failures[row], 1);
 	return body_work(rank);
 }
 
-TEST_ROWS(test_break, breaks)
+TEST_ROWS(test_device_failure, device_failures)
 {
 	static struct ranks ranks;
 	char name[32];
 
 	row = _i;
 	layout = (struct gpus_layout){"4", "aabb"};
-	gpus_start(&ranks, &layout, body_break);
+	gpus_start(&ranks, &layout, body_device_failure);
 	ranks_wait(&ranks, false);
-	victim = atoi(strchr(breaks[_i], ':') + 1);
+	victim = atoi(strchr(device_failures[_i], ':') + 1);
 	snprintf(name, sizeof(name), "rank %d on ", victim);
 	for (int rank = 0; rank < ranks.size; rank++) {
 		ck_assert_msg(ranks.statuses[rank] == ddp_exit_status(rank == victim
 									      ? DDP_ERR_ENGINE
 									      : DDP_ERR_ABORTED),
-			      "%s: rank %d ended with %d: %s", breaks[_i], rank,
+			      "%s: rank %d ended with %d: %s", device_failures[_i], rank,
 			      ranks.statuses[rank], ranks.text[rank]);
-		check_said(&ranks, rank, "as asked");
+		expect_output(&ranks, rank, "as asked");
 		if (rank != victim)
-			check_said(&ranks, rank, name);
+			expect_output(&ranks, rank, name);
 	}
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each engine between processes on loopback: collectives, and what happens to the others when
- * one of them is killed, stops, gives up or leaves. Processes of MPI are started by its launcher,
- * with ranks that are not MPI's.
+ * test_wide.c - each engine between nodes, with processes on loopback: collectives, and errors in
+ * the other processes if one is killed, stops, aborts or leaves
+ *
+ * MPI processes are started by MPI's launcher, and their ranks differ from MPI's.
  */
 #include "config.h"
 
@@ -23,7 +24,7 @@
 #include "wide/ring.h"
 
 #ifdef HAVE_MPI
-/* Open MPI 5 and its PMIx do not free all at their end. */
+/* Open MPI 5 and its PMIx leak memory. */
 const char *__lsan_default_suppressions(void) __attribute__((visibility("default")));
 
 const char *__lsan_default_suppressions(void)
@@ -34,14 +35,14 @@ const char *__lsan_default_suppressions(void)
 
 enum { MOST = 4 };
 
-/* What a process of the column runs. Its exit status is 0 if all was as it should be. */
+/* Runs in a process of the column. Returns its exit status, which is 0 if nothing is wrong. */
 struct member;
 typedef int member_run(struct member *member);
 
-/* Those that were built. */
+/* The engines in this build. */
 static const struct engine {
 	const char *name, *described[2];
-	const char *launcher; /* NULL: none is needed */
+	const char *launcher; /* NULL: processes are forked */
 } engines[] = {
 	{"tcp", {"TCP (lo, 127.0.0.1", " connection"}, NULL},
 #ifdef HAVE_MPIRUN
@@ -50,18 +51,21 @@ static const struct engine {
 };
 #define ENGINES ROWS(engines)
 
-static const struct engine *engine; /* of the test, or of the process */
+static const struct engine *engine; /* engine that the test or the process uses */
 
-static void use(const struct engine *which)
+static void select_engine(const struct engine *which)
 {
 	engine = which;
 	setenv("DDP_WIDE", engine->name, 1);
 }
 
-/* The engine of test number [i] of a loop over all engines. Returns the rest of the number. */
-static int use_of(int i)
+/*
+ * Selects the engine of test number [i] in a loop over all engines. Returns the number without the
+ * engine.
+ */
+static int select_engine_of(int i)
 {
-	use(&engines[i % ENGINES]);
+	select_engine(&engines[i % ENGINES]);
 	return i / ENGINES;
 }
 
@@ -71,11 +75,11 @@ struct member {
 	int ranks[MOST];
 	uint32_t sequence;
 	double limit;
-	int wire; /* to the test */
+	int wire; /* socket to the test */
 	struct ddp_error error;
 };
 
-/* Said on the wire by a process, once. */
+/* Sent to the test by a process, once. */
 struct report {
 	int status;
 	char text[DDP_ERROR_SIZE];
@@ -95,7 +99,7 @@ static const char *name_of(void *owner, int rank)
 	return names[rank];
 }
 
-/* The handlers of a program that an engine is a guest in, one of them its own. */
+/* Signals whose handlers an engine must not change. The program has its own for one of them. */
 static const int signals[] = {SIGILL, SIGSEGV, SIGBUS, SIGFPE, SIGHUP};
 static void (*before[ROWS(signals)])(int);
 
@@ -104,7 +108,7 @@ static void handle(int number)
 	_exit(128 + number);
 }
 
-static void look_at_signals(void)
+static void record_signal_handlers(void)
 {
 	signal(SIGFPE, handle);
 	for (int i = 0; i < ROWS(signals); i++) {
@@ -117,7 +121,7 @@ static void look_at_signals(void)
 
 /* --- In the processes ----------------------------------------------------------------------- */
 
-static void all_of(int fd, void *data, size_t size, bool out)
+static void transfer(int fd, void *data, size_t size, bool out)
 {
 	char *at = data;
 
@@ -139,32 +143,32 @@ static struct ddp_column_call call_of(struct member *member, const char *name, s
 	return (struct ddp_column_call){++member->sequence, (uint32_t)bytes, name};
 }
 
-static int give_up(struct member *member)
+static int print_error(struct member *member)
 {
 	fprintf(stderr, "rank %d: %s\n", member->column.index, member->error.text);
 	return 1;
 }
 
-/* The cards of all go through the test, which sends all of them to each. */
-static void tell_all(struct member *member, const struct ddp_host_card *own,
-		     struct ddp_host_card cards[static MOST])
+/* Sends this member's card to the test and receives the cards of all members from it. */
+static void exchange_cards(struct member *member, const struct ddp_host_card *own,
+			   struct ddp_host_card cards[static MOST])
 {
-	all_of(member->wire, (void *)(uintptr_t)own, sizeof(*own), true);
-	all_of(member->wire, cards, MOST * sizeof(*cards), false);
+	transfer(member->wire, (void *)(uintptr_t)own, sizeof(*own), true);
+	transfer(member->wire, cards, MOST * sizeof(*cards), false);
 }
 
 static const char
-	*expected_end; /* part of the text of a good end(), which is reported on [end_wire] */
+	*expected_end; /* part of the text of an expected end(), which is reported on [end_wire] */
 static int end_wire;
 
-/* A library that does not return. */
+/* Called by an engine whose library will not return. */
 static void end(void *owner, int status, const char *text)
 {
 	(void)owner;
 	if (expected_end && status == DDP_ERR_MISMATCH && strstr(text, expected_end)) {
 		status = 0;
-		all_of(end_wire, &status, sizeof(status), true);
-		sleep(2); /* as ddp_exit() lingers, so that the launcher does not end other ranks */
+		transfer(end_wire, &status, sizeof(status), true);
+		sleep(2); /* as ddp_exit() does, so that the launcher does not kill the other ranks */
 		_exit(0);
 	}
 	fprintf(stderr, "process %d: %s\n", getpid(), text);
@@ -181,13 +185,13 @@ static int meet(struct member *member, int rank, int size)
 
 	column->engine = ddp_host_engine_find(engine->name, NULL, error);
 	if (!column->engine || column->engine->open(&column->host, &setup, &own, error) < 0)
-		return give_up(member);
-	tell_all(member, &own, cards);
+		return print_error(member);
+	exchange_cards(member, &own, cards);
 	for (int i = 0; i < size; i++)
 		member->ranks[i] = i;
 	memmove(&cards[rank], &cards[rank + 1], (size_t)(size - rank - 1) * sizeof(*cards));
 	if (column->engine->meet(column->host, cards, size - 1, &watch, error) < 0)
-		return give_up(member);
+		return print_error(member);
 	column->index = rank;
 	column->size = size;
 	column->ranks = member->ranks;
@@ -222,7 +226,7 @@ static void leave(struct member *member, bool clean)
 
 /* --- The test's side ------------------------------------------------------------------------- */
 
-static _Noreturn void be(member_run *run, int wire, int rank, int size, double limit)
+static _Noreturn void run_member(member_run *run, int wire, int rank, int size, double limit)
 {
 	struct member member = {.limit = limit, .wire = wire};
 	int status;
@@ -231,8 +235,11 @@ static _Noreturn void be(member_run *run, int wire, int rank, int size, double l
 	status = meet(&member, rank, size) ? 1 : run(&member);
 	if (!engine->launcher)
 		_exit(status);
-	/* By all that an exit goes through: nothing hangs there. Its last word is a status. */
-	all_of(wire, &status, sizeof(status), true);
+	/*
+	 * MPI processes send their status, since they are no children of the test, and run all exit
+	 * handlers, which must not hang.
+	 */
+	transfer(wire, &status, sizeof(status), true);
 	exit(status);
 }
 
@@ -248,7 +255,7 @@ static struct process start(member_run *run, int rank, int size, double limit)
 	if (process.id == 0) {
 		close(wires[0]);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		be(run, wires[1], rank, size, limit);
+		run_member(run, wires[1], rank, size, limit);
 	}
 	close(wires[1]);
 	return process;
@@ -256,12 +263,17 @@ static struct process start(member_run *run, int rank, int size, double limit)
 
 /* --- Processes that a launcher of MPI starts ----------------------------------------------------- */
 
-static member_run run_all, run_until, run_other, run_longer, run_longer_pieces, run_note, run_leave,
-	run_left, run_guest, run_overdue;
-static member_run *const runs[] = {run_all,  run_until, run_other, run_longer, run_longer_pieces,
-				   run_note, run_leave, run_left,  run_guest,  run_overdue};
+static member_run run_all, reduce_until_error, run_other_call, run_longer, run_longer_pieces,
+	run_note, run_leave, run_left, run_check_handlers, run_overdue;
+static member_run *const runs[] = {run_all,    reduce_until_error, run_other_call,
+				   run_longer, run_longer_pieces,  run_note,
+				   run_leave,  run_left,	   run_check_handlers,
+				   run_overdue};
 static pid_t launcher;
-/* Its own place for files: one that is killed leaves them, in the way of the next with its process id. */
+/*
+ * TMPDIR of the launcher: killed processes leave files that would disturb a later one with the same
+ * process id
+ */
 static char launcher_files[256];
 
 static struct sockaddr_un socket_of(pid_t test, socklen_t *length)
@@ -273,33 +285,33 @@ static struct sockaddr_un socket_of(pid_t test, socklen_t *length)
 	return name;
 }
 
-/* The first word on the wire. */
-struct greeting {
+/* Sent first on the socket to the test. */
+struct introduction {
 	int rank;
 	pid_t id;
 };
 
-/* The next process that connects to [door]. */
-static int accept_one(int door)
+/* Accepts the next process on [listener]. */
+static int accept_one(int listener)
 {
-	struct pollfd ready = {.fd = door, .events = POLLIN};
+	struct pollfd ready = {.fd = listener, .events = POLLIN};
 
 	while (poll(&ready, 1, 100) == 0)
 		ck_assert_msg(waitpid(launcher, NULL, WNOHANG) == 0,
-			      "the launcher ended before all processes had come");
-	return accept4(door, NULL, NULL, SOCK_CLOEXEC);
+			      "the launcher ended before all processes had connected");
+	return accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 }
 
 static void launch(struct process *processes, member_run *run, int size, double limit)
 {
 	socklen_t length;
 	struct sockaddr_un name = socket_of(getpid(), &length);
-	int door = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), number = 0;
+	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), number = 0;
 	pid_t test = getpid();
 	char command[4096];
 
-	ck_assert_int_eq(bind(door, (struct sockaddr *)&name, length), 0);
-	ck_assert_int_eq(listen(door, size), 0);
+	ck_assert_int_eq(bind(listener, (struct sockaddr *)&name, length), 0);
+	ck_assert_int_eq(listen(listener, size), 0);
 	while (runs[number] != run)
 		number++;
 	snprintf(command, sizeof(command), "exec %s -np %d /proc/%d/exe member %d %d %d %g",
@@ -314,14 +326,14 @@ static void launch(struct process *processes, member_run *run, int size, double 
 		_exit(127);
 	}
 	for (int i = 0; i < size; i++) {
-		int wire = accept_one(door);
-		struct greeting greeting;
+		int wire = accept_one(listener);
+		struct introduction introduction;
 
 		ck_assert_int_ge(wire, 0);
-		all_of(wire, &greeting, sizeof(greeting), false);
-		processes[greeting.rank] = (struct process){greeting.id, wire};
+		transfer(wire, &introduction, sizeof(introduction), false);
+		processes[introduction.rank] = (struct process){introduction.id, wire};
 	}
-	close(door);
+	close(listener);
 }
 
 static int number_in(const char *variable, const char *otherwise)
@@ -331,12 +343,15 @@ static int number_in(const char *variable, const char *otherwise)
 	return atoi(text ? text : getenv(otherwise));
 }
 
-/* member TEST RUN SIZE LIMIT: a process whose rank is not the one that MPI gave it. */
-static _Noreturn void be_launched(char **arguments)
+/*
+ * member TEST RUN SIZE LIMIT: main() of a process that MPI's launcher started. Its rank differs
+ * from its MPI rank.
+ */
+static _Noreturn void run_launched_member(char **arguments)
 {
 	int size = atoi(arguments[2]);
-	struct greeting greeting = {size - 1 - number_in("OMPI_COMM_WORLD_RANK", "PMI_RANK"),
-				    getpid()};
+	struct introduction introduction = {
+		size - 1 - number_in("OMPI_COMM_WORLD_RANK", "PMI_RANK"), getpid()};
 	int wire = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	socklen_t length;
 	struct sockaddr_un name = socket_of(atoi(arguments[0]), &length);
@@ -344,12 +359,12 @@ static _Noreturn void be_launched(char **arguments)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (connect(wire, (struct sockaddr *)&name, length) < 0)
 		_exit(98);
-	all_of(wire, &greeting, sizeof(greeting), true);
-	look_at_signals();
-	be(runs[atoi(arguments[1])], wire, greeting.rank, size, atof(arguments[3]));
+	transfer(wire, &introduction, sizeof(introduction), true);
+	record_signal_handlers();
+	run_member(runs[atoi(arguments[1])], wire, introduction.rank, size, atof(arguments[3]));
 }
 
-/* Wait for it; who has left without the others' consent has it say so. */
+/* Waits for the launcher, which reports an error unless all processes left in agreement ([clean]). */
 static void end_launcher(bool clean)
 {
 	int status;
@@ -362,16 +377,16 @@ static void end_launcher(bool clean)
 		unit_number(engine->name, "status of the launcher", status, 0);
 }
 
-/* --- All of them ----------------------------------------------------------------------------------- */
+/* --- All processes --------------------------------------------------------------------------------- */
 
 static void introduce(struct process *processes, int size)
 {
 	struct ddp_host_card cards[MOST] = {{0}};
 
 	for (int i = 0; i < size; i++)
-		all_of(processes[i].wire, &cards[i], sizeof(cards[i]), false);
+		transfer(processes[i].wire, &cards[i], sizeof(cards[i]), false);
 	for (int i = 0; i < size; i++)
-		all_of(processes[i].wire, cards, sizeof(cards), true);
+		transfer(processes[i].wire, cards, sizeof(cards), true);
 }
 
 static void begin(struct process *processes, member_run *run, int size, double limit)
@@ -383,7 +398,7 @@ static void begin(struct process *processes, member_run *run, int size, double l
 	introduce(processes, size);
 }
 
-/* All that is left of a process: its exit status. */
+/* Waits for the process. Returns its exit status. */
 static int status_of(struct process *process)
 {
 	int status;
@@ -399,19 +414,19 @@ static int status_of(struct process *process)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static void all_well(struct process *processes, int size)
+static void expect_success(struct process *processes, int size)
 {
 	for (int i = 0; i < size; i++)
 		unit_number(name_of(NULL, i), "exit status", status_of(&processes[i]), 0);
 }
 
-/* [size] processes that come to a good end by themselves; MPI's launcher does if it is [clean]. */
+/* Runs [size] processes, which must exit with 0. [clean]: MPI's launcher must too. */
 static void all_run(member_run *run, int size, bool clean)
 {
 	struct process processes[MOST] = {{0}};
 
 	begin(processes, run, size, 30);
-	all_well(processes, size);
+	expect_success(processes, size);
 	end_launcher(clean);
 }
 
@@ -486,7 +501,7 @@ static int run_all(struct member *member)
 		if (!reduce_is_right(member, bytes[i] / sizeof(float)) ||
 		    !broadcast_is_right(member, bytes[i], i % size) ||
 		    !gather_is_right(member, bytes[i] / 2) || barrier(member) < 0)
-			return give_up(member);
+			return print_error(member);
 	member->column.engine->describe(member->column.host, text, sizeof(text));
 	leave(member, true);
 	return !strstr(text, engine->described[0]) || !strstr(text, engine->described[1]);
@@ -494,7 +509,7 @@ static int run_all(struct member *member)
 
 TEST_LOOP(test_collectives, 0, 3 * ENGINES)
 {
-	all_run(run_all, 2 + use_of(_i), true);
+	all_run(run_all, 2 + select_engine_of(_i), true);
 }
 
 /* --- A peer is lost -------------------------------------------------------------------------- */
@@ -502,8 +517,8 @@ TEST_LOOP(test_collectives, 0, 3 * ENGINES)
 enum { WARM = 5 };
 
 /*
- * Reduces some times with time enough, and then sets the limit: not below ten times what one takes, however
- * slow the machine is.
+ * All-reduces several times with a limit of 60 s, and then sets the member's limit, to at least ten
+ * times the slowest all-reduce.
  */
 static int warm_up(struct member *member, float *data, size_t count)
 {
@@ -522,36 +537,36 @@ static int warm_up(struct member *member, float *data, size_t count)
 	return 0;
 }
 
-/* Tells the test that all work, goes on until something happens, and tells what. */
-static int run_until(struct member *member)
+/* Notifies the test after the warm-up, all-reduces until an error occurs, and reports it. */
+static int reduce_until_error(struct member *member)
 {
 	struct report report = {0};
 	size_t count = (4 << 20) / sizeof(float);
 	float *data = calloc(count, sizeof(*data));
 
 	if (warm_up(member, data, count) < 0)
-		return give_up(member);
-	all_of(member->wire, "5", 1, true);
+		return print_error(member);
+	transfer(member->wire, "5", 1, true);
 	while (report.status == 0)
 		report.status = reduce(member, data, count);
 	free(data);
 	snprintf(report.text, sizeof(report.text), "%s", member->error.text);
-	all_of(member->wire, &report, sizeof(report), true);
+	transfer(member->wire, &report, sizeof(report), true);
 	leave(member, false);
 	return 0;
 }
 
-static void under_way(struct process *processes, int size)
+static void wait_for_warm_up(struct process *processes, int size)
 {
 	char word;
 
 	for (int i = 0; i < size; i++)
-		all_of(processes[i].wire, &word, 1, false);
+		transfer(processes[i].wire, &word, 1, false);
 }
 
 /*
- * TCP reports a lost connection at once, and not when the limit is over, which would be DDP_ERR_TIMEOUT, in other words.
- * Of two ranks that have not talked over MPI before, one may not answer the other in time.
+ * TCP reports a lost connection at once, so the status is not DDP_ERR_TIMEOUT. With MPI and four
+ * ranks, two ranks that have not exchanged messages before may time out on each other.
  */
 static const struct {
 	const char *name, *engine;
@@ -573,25 +588,25 @@ static const struct {
 	{"mpi, stop, 4", "mpi", SIGSTOP, 4, 0.4, DDP_ERR_TIMEOUT, "rank 1 on n1"},
 };
 
-TEST_ROWS(test_loss, losses)
+TEST_ROWS(test_lost_peer, losses)
 {
 	const char *name = losses[_i].name;
 	struct process processes[MOST] = {{0}};
 
 	for (int i = 0; i < ENGINES; i++)
 		if (strcmp(engines[i].name, losses[_i].engine) == 0)
-			use(&engines[i]);
+			select_engine(&engines[i]);
 	if (!engine)
-		return; /* it was not built */
-	begin(processes, run_until, losses[_i].size, losses[_i].limit);
-	under_way(processes, losses[_i].size);
+		return; /* not in this build */
+	begin(processes, reduce_until_error, losses[_i].size, losses[_i].limit);
+	wait_for_warm_up(processes, losses[_i].size);
 	ck_assert_int_eq(kill(processes[1].id, losses[_i].signal), 0);
 	for (int i = 0; i < losses[_i].size; i++) {
 		struct report report;
 
 		if (i == 1)
 			continue;
-		all_of(processes[i].wire, &report, sizeof(report), false);
+		transfer(processes[i].wire, &report, sizeof(report), false);
 		unit_pieces(name, report.text, (const char *[]){losses[_i].text, NULL});
 		ck_assert_msg(report.status == losses[_i].status ||
 				      report.status == DDP_ERR_ABORTED,
@@ -604,7 +619,7 @@ TEST_ROWS(test_loss, losses)
 }
 
 #ifdef HAVE_MPIRUN
-/* Open MPI 4.1 sometimes does not return from a call after a peer was lost. Nothing in such a process can end it. */
+/* Open MPI 4.1 sometimes hangs in a call after a peer is lost, so that the process must be killed. */
 static void end_if_stuck(const struct process *process)
 {
 	struct pollfd report = {.fd = process->wire, .events = POLLIN};
@@ -616,17 +631,17 @@ static void end_if_stuck(const struct process *process)
 }
 
 /*
- * MPI ends a process that has lost a peer, lets it wait in vain, so that it ends at its time limit, or does not return to
- * it. A report that it still writes names a rank of the other side, or the call of MPI that failed.
+ * After the loss of a peer, MPI ends the process, or the process times out, or hangs. If it reports
+ * an error, the text names a rank of the other node or the MPI call that failed.
  */
-TEST_LOOP(test_death, 0, unit_rows(1, 2))
+TEST_LOOP(test_mpi_peer_killed, 0, unit_rows(1, 2))
 {
 	struct process processes[MOST] = {{0}};
 	int size = _i % 2 ? 4 : 2;
 
-	use(&engines[ENGINES - 1]);
-	begin(processes, run_until, size, 3);
-	under_way(processes, size);
+	select_engine(&engines[ENGINES - 1]);
+	begin(processes, reduce_until_error, size, 3);
+	wait_for_warm_up(processes, size);
 	ck_assert_int_eq(kill(processes[1].id, SIGKILL), 0);
 	for (int i = 0; i < size; i++) {
 		struct report report;
@@ -644,8 +659,8 @@ TEST_LOOP(test_death, 0, unit_rows(1, 2))
 
 /* --- Columns that disagree --------------------------------------------------------------------- */
 
-/* Each makes a call of its own, with messages of one size. */
-static int run_other(struct member *member)
+/* The members make different calls, with messages of the same size. */
+static int run_other_call(struct member *member)
 {
 	struct ddp_column_call call = {1, (uint32_t)member->column.index, "all-reduce"};
 	struct ddp_watch watch = ddp_watch_start(member->limit, NULL, NULL);
@@ -655,20 +670,20 @@ static int run_other(struct member *member)
 
 	if ((status != DDP_ERR_MISMATCH && status != DDP_ERR_ABORTED) ||
 	    !strstr(member->error.text, "made another call than all-reduce #1"))
-		return give_up(member);
+		return print_error(member);
 	leave(member, false);
 	return 0;
 }
 
-TEST_LOOP(test_other, 0, ENGINES)
+TEST_LOOP(test_other_call, 0, ENGINES)
 {
-	use_of(_i);
-	all_run(run_other, 2, false);
+	select_engine_of(_i);
+	all_run(run_other_call, 2, false);
 }
 
 /*
- * Rank 1's messages are longer than rank 0 expects: both name the other one, unless its note is faster. Over MPI
- * rank 0 leaves the process.
+ * Rank 1's messages are longer than rank 0 expects. Each names the other, or gets the other's note
+ * first. With MPI, rank 0's process ends.
  */
 static int reduce_longer(struct member *member, size_t count)
 {
@@ -684,7 +699,7 @@ static int reduce_longer(struct member *member, size_t count)
 	if ((status != DDP_ERR_MISMATCH && status != DDP_ERR_ABORTED) ||
 	    (!strstr(member->error.text, "rank 1 on n1 sent more than ") &&
 	     !strstr(member->error.text, "rank 0 on n0 made another call than all-reduce #1")))
-		return give_up(member);
+		return print_error(member);
 	leave(member, false);
 	return 0;
 }
@@ -701,7 +716,7 @@ static int run_longer_pieces(struct member *member)
 
 TEST_LOOP(test_other_count, 0, 2 * ENGINES)
 {
-	all_run(use_of(_i) ? run_longer_pieces : run_longer, 2, false);
+	all_run(select_engine_of(_i) ? run_longer_pieces : run_longer, 2, false);
 }
 
 /* --- Notes and ends --------------------------------------------------------------------------- */
@@ -712,26 +727,26 @@ static int run_note(struct member *member)
 
 	if (index == 1) {
 		if (barrier(member) < 0)
-			return give_up(member);
-		member->column.engine->note(member->column.host, "enough");
+			return print_error(member);
+		member->column.engine->note(member->column.host, "a note");
 		leave(member, false);
 		return 0;
 	}
-	/* It may come as early as in the barrier in which rank 1 was, too. */
+	/* The note may arrive during the first barrier already. */
 	if ((barrier(member) == 0 && barrier(member) == 0) ||
 	    member->error.status != DDP_ERR_ABORTED ||
-	    strcmp(member->error.text, "from rank 1 on n1: enough") != 0)
-		return give_up(member);
+	    strcmp(member->error.text, "from rank 1 on n1: a note") != 0)
+		return print_error(member);
 	leave(member, false);
 	return 0;
 }
 
 TEST_LOOP(test_note, 0, 2 * ENGINES)
 {
-	all_run(run_note, 2 + use_of(_i), false);
+	all_run(run_note, 2 + select_engine_of(_i), false);
 }
 
-/* After the last barrier all leave, one of them late: nobody takes another for lost. */
+/* Members leave after the last barrier, one after the other. None takes another for lost. */
 static int run_leave(struct member *member)
 {
 	float data = 1;
@@ -740,61 +755,61 @@ static int run_leave(struct member *member)
 	int peer;
 
 	if (!good)
-		return give_up(member);
-	all_of(member->wire, "b", 1, true);
-	all_of(member->wire, text, 1, false); /* the test says when */
+		return print_error(member);
+	transfer(member->wire, "b", 1, true);
+	transfer(member->wire, text, 1, false); /* wait for the test */
 	good = member->column.engine->event(member->column.host, &peer, text, sizeof(text)) ==
 	       DDP_HOST_QUIET;
 	leave(member, true);
 	return !good;
 }
 
-TEST_LOOP(test_leave, 0, 4 * ENGINES)
+TEST_LOOP(test_leave_in_any_order, 0, 4 * ENGINES)
 {
 	struct process processes[MOST] = {{0}};
-	int turn = use_of(_i), size = 2 + turn / 2;
+	int turn = select_engine_of(_i), size = 2 + turn / 2;
 
 	begin(processes, run_leave, size, 30);
-	under_way(processes, size);
+	wait_for_warm_up(processes, size);
 	for (int i = 0; i < size; i++) {
 		struct process *process = &processes[turn % 2 ? size - 1 - i : i];
 
-		all_of(process->wire, "g", 1, true);
+		transfer(process->wire, "g", 1, true);
 		usleep(20000);
 	}
-	all_well(processes, size);
+	expect_success(processes, size);
 	end_launcher(true);
 }
 
-/* One has left cleanly, another still wants something of it: that is an error, at once. */
+/* A call that needs a rank which has left cleanly fails at once. */
 static int run_left(struct member *member)
 {
 	float data = 1;
 
 	if (barrier(member) < 0)
-		return give_up(member);
+		return print_error(member);
 	if (member->column.index == 1) {
 		leave(member, true);
 		return 0;
 	}
 	if (reduce(member, &data, 1) != DDP_ERR_PEER ||
 	    !strstr(member->error.text, "rank 1 on n1") || !strstr(member->error.text, "left"))
-		return give_up(member);
+		return print_error(member);
 	leave(member, false);
 	return 0;
 }
 
-TEST_LOOP(test_left, 0, ENGINES)
+TEST_LOOP(test_call_to_a_rank_that_left, 0, ENGINES)
 {
-	use_of(_i);
+	select_engine_of(_i);
 	if (engine->launcher)
 		return; /* MPI waits in MPI_Finalize() for the other ranks */
 	all_run(run_left, 2, false);
 }
 
-/* --- A guest in the process -------------------------------------------------------------------- */
+/* --- Signal handlers --------------------------------------------------------------------------- */
 
-static int run_guest(struct member *member)
+static int run_check_handlers(struct member *member)
 {
 	for (int i = 0; i < ROWS(signals); i++) {
 		struct sigaction action;
@@ -809,18 +824,18 @@ static int run_guest(struct member *member)
 	return 0;
 }
 
-TEST_LOOP(test_guest, 0, ENGINES)
+TEST_LOOP(test_signal_handlers_stay, 0, ENGINES)
 {
-	use_of(_i);
-	look_at_signals();
-	all_run(run_guest, 2, true);
+	select_engine_of(_i);
+	record_signal_handlers();
+	all_run(run_check_handlers, 2, true);
 }
 
-/* --- A message that comes when the time is up --------------------------------------------------- */
+/* --- A message that arrives after the limit ----------------------------------------------------- */
 
 /*
- * The time limit of rank 1 has passed before it first polls, as if the process had been stopped. Rank 0 sends all that
- * rank 1 waits for. Rank 0 has no other work after the barrier, and so answers within the second that it gets.
+ * The deadline of rank 1 has passed before it first polls, as if its process had been stopped. Rank
+ * 0 has sent all messages and answers rank 1's question within a second, so the call succeeds.
  */
 static int run_overdue(struct member *member)
 {
@@ -842,14 +857,14 @@ static int run_overdue(struct member *member)
 	       data[0] == 0 && memcmp(data, data + 1, bytes - 1) == 0 && barrier(member) == 0;
 	free(data);
 	if (!good)
-		return give_up(member);
+		return print_error(member);
 	leave(member, true);
 	return 0;
 }
 
-TEST_LOOP(test_overdue, 0, ENGINES)
+TEST_LOOP(test_message_after_the_limit, 0, ENGINES)
 {
-	use_of(_i);
+	select_engine_of(_i);
 	all_run(run_overdue, 2, true);
 }
 
@@ -857,7 +872,7 @@ TEST_LOOP(test_overdue, 0, ENGINES)
 
 enum { HALF_SENT = 64 << 20 };
 
-/* The first report of a peer within 30 s. */
+/* Waits up to 30 s for an event. Returns it. */
 static enum ddp_host_event await_event(const struct ddp_host_engine *tcp, struct ddp_host *host)
 {
 	uint64_t until = ddp_now() + UINT64_C(30000000000);
@@ -873,8 +888,8 @@ static enum ddp_host_event await_event(const struct ddp_host_engine *tcp, struct
 }
 
 /*
- * Rank 1 cancels a message that is half sent, reuses its memory, and sends a note. Rank 0 receives the
- * whole message with its old bytes, then the note.
+ * Rank 1 cancels a partly sent message, reuses its buffer and sends a note. Rank 0 receives the
+ * whole message with the old bytes, and then the note.
  */
 static int run_cancel(struct member *member)
 {
@@ -891,15 +906,15 @@ static int run_cancel(struct member *member)
 		tcp->cancel(host);
 		good = good && request.status == DDP_ERR_ABORTED;
 		memset(data, 'b', HALF_SENT);
-		tcp->note(host, "enough");
-		all_of(member->wire, "c", 1, true);
+		tcp->note(host, "cancelled");
+		transfer(member->wire, "c", 1, true);
 		good = await_event(tcp, host) == DDP_HOST_NOTED && good;
 	} else {
-		all_of(member->wire, &word, 1, false);
+		transfer(member->wire, &word, 1, false);
 		tcp->recv(host, 1, 0, data, HALF_SENT, &request, &member->error);
 		good = await_event(tcp, host) == DDP_HOST_NOTED && request.status == 1 &&
 		       data[0] == 'a' && memcmp(data, data + 1, HALF_SENT - 1) == 0;
-		tcp->note(host, "it is here");
+		tcp->note(host, "received");
 	}
 	free(data);
 	leave(member, good);
@@ -911,18 +926,21 @@ TEST(test_tcp_cancelled_send_arrives_whole)
 	struct process processes[2];
 	char word;
 
-	use(&engines[0]);
+	select_engine(&engines[0]);
 	begin(processes, run_cancel, 2, 30);
-	all_of(processes[1].wire, &word, 1, false);
-	all_of(processes[0].wire, "g", 1, true);
-	all_well(processes, 2);
+	transfer(processes[1].wire, &word, 1, false);
+	transfer(processes[0].wire, "g", 1, true);
+	expect_success(processes, 2);
 }
 
 /* --- A peer that is ahead ----------------------------------------------------------------------- */
 
 enum { AHEAD = 300, MEGABYTE = 1 << 20 };
 
-/* Read from rank 1 until nothing arrives for a second, and ask it. Returns whether it counts as answering. */
+/*
+ * Receives from rank 1 until nothing arrives for a second, and then asks it for an answer. Returns
+ * whether it answers.
+ */
 static bool is_answered(const struct ddp_host_engine *tcp, struct ddp_host *host)
 {
 	uint64_t second = UINT64_C(1000000000), last = ddp_now(), until = last + 30 * second;
@@ -939,7 +957,7 @@ static bool is_answered(const struct ddp_host_engine *tcp, struct ddp_host *host
 	return !silent;
 }
 
-/* Rank 1 sends more than rank 0 keeps, and rank 0 begins to receive later. */
+/* Rank 1 sends more than rank 0 buffers, before rank 0 starts to receive. */
 static int run_ahead(struct member *member)
 {
 	const struct ddp_host_engine *tcp = member->column.engine;
@@ -965,13 +983,13 @@ static int run_ahead(struct member *member)
 
 TEST(test_tcp_peer_ahead)
 {
-	use(&engines[0]);
+	select_engine(&engines[0]);
 	all_run(run_ahead, 2, true);
 }
 
-/* --- TCP without a partner, and with settings that cannot be used --------------------------------- */
+/* --- TCP: missing partners and invalid settings ------------------------------------------------- */
 
-/* Ranks 0 and 1 in this process. */
+/* Opens the engine of ranks 0 and 1 in this process. */
 static void open_pair(const struct ddp_host_engine *tcp, const struct ddp_watch *watch,
 		      struct ddp_host *hosts[2], struct ddp_host_card cards[2])
 {
@@ -1036,7 +1054,10 @@ static const struct {
 	{"DDP_TCP_PORTS", "1-70000", "DDP_TCP_PORTS=1-70000: give two ports"},
 };
 
-/* Rank 0 of 2 cannot open engine [name], since its environment does not allow it. */
+/*
+ * Opens engine [name] for rank 0 of 2, which must fail because of the environment. Returns the
+ * error.
+ */
 static struct ddp_error refuse(const char *name)
 {
 	struct ddp_log log = {.level = DDP_LEVEL_ERROR};
@@ -1096,8 +1117,8 @@ int main(int argc, char **argv)
 	if (argc == 6 && strcmp(argv[1], "member") == 0) {
 		for (int i = 0; i < ENGINES; i++)
 			if (engines[i].launcher)
-				use(&engines[i]);
-		be_launched(argv + 2);
+				select_engine(&engines[i]);
+		run_launched_member(argv + 2);
 	}
 	return unit_run("wide", NULL);
 }
