@@ -127,8 +127,8 @@ END
 @test "PMIx: a rank that aborts is reported on its node, and the other node times out" {
 	needs_pmix
 	try mc srun -N2 -n4 -K0 --mpi=pmix "$MEET" -m pmix -a -t 5
-	has "$err" 'rank 0: rank 1 on n1: asked to'
-	has "$err" 'rank 3: (not all of 4 ranks arrived in 5 s|rank 1 on n1: asked to)'
+	has "$err" 'rank 0: rank 1 on n1: requested by -a'
+	has "$err" 'rank 3: (not all of 4 ranks arrived in 5 s|rank 1 on n1: requested by -a)'
 }
 
 @test "PMIx without srun --mpi=pmix is an error" {
