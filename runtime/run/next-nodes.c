@@ -45,9 +45,18 @@ static void set_option(char option[32], const char *name, int value)
 	snprintf(option, 32, "--%s=%d", name, value);
 }
 
+/* A number of srun's option [name], or of the [variable] that stands for it; 0: neither is given. */
+static int number_of(const struct launch *launch, const char *name, const char *variable)
+{
+	const char *value = launch_option(launch, name, variable);
+
+	return value ? atoi(value) : 0;
+}
+
 bool nodes_reserve_spares(struct launch *launch)
 {
 	int spares = (int)launch->options.number[RUN_OPTION_SPARE_NODES], count, use;
+	int each = number_of(launch, "ntasks-per-node", "SLURM_NTASKS_PER_NODE");
 	const char *nodes = launch_option(launch, "nodes", NULL);
 	const char *tasks = launch_option(launch, "ntasks", NULL) ? NULL : getenv("SLURM_NTASKS");
 	bool preflight = launch->options.number[RUN_OPTION_PREFLIGHT] > 0;
@@ -62,8 +71,14 @@ bool nodes_reserve_spares(struct launch *launch)
 	use = count - spares;
 	nodes_free(&all);
 	nodes_free(&gone);
-	if (nodes && atoi(nodes) <= use)
+	if (nodes && atoi(nodes) <= use) {
+		/* From SLURM_NTASKS srun would start the ranks of all nodes of the job on these. */
+		if (tasks && each > 0 && !strchr(nodes, '-')) {
+			set_option(launch->nodes_option, "nodes", atoi(nodes));
+			set_option(launch->tasks_option, "ntasks", atoi(nodes) * each);
+		}
 		return true;
+	}
 	if (nodes) {
 		fprintf(stderr,
 			"ddp-run: --spare-nodes %d: job %s has %d nodes, of which -N takes %d\n",
@@ -153,14 +168,6 @@ static void add_hosts(struct node_list *list, const char *hosts)
 {
 	if (hosts && !strchr(hosts, '/'))
 		nodes_expand(list, hosts, strlen(hosts));
-}
-
-/* A number of srun's option [name], or of the [variable] that stands for it; 0: neither is given. */
-static int number_of(const struct launch *launch, const char *name, const char *variable)
-{
-	const char *value = launch_option(launch, name, variable);
-
-	return value ? atoi(value) : 0;
 }
 
 /* The number of nodes of the first attempt as srun would choose it of [all], as far as that is known. */

@@ -218,6 +218,16 @@ first_failures()
 	has "$err" '^ddp-run: --spare-nodes 1: job [0-9]+ has 1 nodes: none would be left$'
 }
 
+@test "with --spare-nodes and -N each node has as many ranks as --ntasks-per-node of the job" {
+	local nodes
+	for nodes in '' -N2 '-N2 --ntasks-per-node=2'; do
+		# shellcheck disable=SC2016,SC2086
+		try mc salloc -Q -N3 --ntasks-per-node=2 "$DDP_RUN" --spare-nodes 1 $nodes bash -c 'echo "$LOCAL_RANK of $WORLD_SIZE on $SLURMD_NODENAME"'
+		same "$rc" 0
+		same "$(sort <<<"$out")" $'0 of 4 on n1\n0 of 4 on n2\n1 of 4 on n1\n1 of 4 on n2'
+	done
+}
+
 @test "without an allocation ddp-run makes one, and stdin, stdout and stderr pass through unchanged" {
 	head -c 300000 /dev/urandom >"$WORK/bytes"
 	chmod 644 "$WORK/bytes"
