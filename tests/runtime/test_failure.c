@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank that dies or hangs, at every stage: the others name it and leave, nothing is left.
+ * test_failure.c - a rank dies or hangs at every stage: the other ranks name it and end, and leave
+ * no files
  *
- * Ranks are real processes, each with its own end: none of these tests knows how long something
- * takes, only that it ends by the limit that was set, and in which words.
+ * Ranks are processes. The tests check the messages, and that ranks end within the time limit, but
+ * not how long an operation takes.
  */
 #include "config.h"
 
@@ -15,12 +16,10 @@
 #include "comm/recorder.h"
 #include "ranks.h"
 
-/*
- * Most of the time of such a test is spent in waiting until a limit is over, so worlds are started together.
- */
+/* Number of worlds that run at the same time. They mostly wait for the timeout. */
 enum { WORLDS = 20 };
 
-/* Of each wait, in seconds: enough for the start of all of them. */
+/* DDP_TIMEOUT in seconds, enough for the start of all worlds. */
 #define LIMIT "20"
 
 enum stage { BEFORE, JOINED, REDUCING };
@@ -50,13 +49,13 @@ static const struct fault faults[] = {
 	{"stopped, no carrier, on another node", "1,2", 2, JOINED, STOPPED},
 	{"stopped, carrier on another node", "2,2", 2, REDUCING, STOPPED},
 	{"stopped, rank 0", "2,1", 0, REDUCING, STOPPED},
-	{"left without a word", "3", 1, JOINED, LEFT},
-	{"left without a word, another node", "1,2", 1, REDUCING, LEFT},
+	{"exited with 0", "3", 1, JOINED, LEFT},
+	{"exited with 0, another node", "1,2", 1, REDUCING, LEFT},
 };
 
-static const struct fault *fault; /* of the world that is looked at, or begun */
+static const struct fault *fault; /* of the world that is being started or checked */
 
-static void meet_fate(enum stage stage)
+static void die_if_victim(enum stage stage)
 {
 	int rank = atoi(getenv("RANK"));
 
@@ -78,27 +77,27 @@ static int body(int rank)
 
 	(void)rank;
 	setenv("DDP_TIMEOUT", LIMIT, 1);
-	meet_fate(BEFORE);
+	die_if_victim(BEFORE);
 	if (ddp_init(&ddp, NULL) < 0)
 		ddp_exit(ddp);
 	RANK_OK(ddp, ddp_arena_create(ddp, COUNT * sizeof(float), &arena));
-	meet_fate(JOINED);
+	die_if_victim(JOINED);
 	for (int i = 0; i < 100000; i++) {
 		if (i == 50)
-			meet_fate(REDUCING);
+			die_if_victim(REDUCING);
 		RANK_OK(ddp,
 			ddp_all_reduce(ddp, arena, arena, i % 2 ? COUNT : 3, DDP_F32, DDP_MAX));
 	}
-	return 97; /* nobody may get here */
+	return 97; /* must not be reached */
 }
 
-/* What the ranks that live must say: the victim's name, in words of their own. */
-static void check_said(const struct ranks *ranks, int rank)
+/* The other ranks must name the victim and end with a status for a lost peer. */
+static void expect_victim_named(const struct ranks *ranks, int rank)
 {
 	char name[32];
 
 	snprintf(name, sizeof(name), "rank %d", fault->victim);
-	/* A list of those that never came says "ranks 1, 2". */
+	/* a list of missing ranks has the number only */
 	if (fault->stage == BEFORE)
 		snprintf(name, sizeof(name), "%d", fault->victim);
 	ck_assert_msg(strstr(ranks->text[rank], name), "%s: rank %d does not name rank %d: %s",
@@ -109,7 +108,7 @@ static void check_said(const struct ranks *ranks, int rank)
 		      ranks->text[rank]);
 }
 
-/* Let those that live end first; then the one that is stopped. */
+/* Waits until the living ranks have ended, and then kills the victim, which may be stopped. */
 static void wait_for_living(struct ranks *ranks)
 {
 	siginfo_t info;
@@ -120,8 +119,8 @@ static void wait_for_living(struct ranks *ranks)
 	kill(ranks->pids[fault->victim], SIGKILL);
 }
 
-/* Whether a failure record called [name] has [piece]. */
-static bool record_says(const struct ranks *ranks, const char *name, const char *piece)
+/* Whether a failure record [name] contains [piece]. */
+static bool record_contains(const struct ranks *ranks, const char *name, const char *piece)
 {
 	char command[512];
 
@@ -141,13 +140,13 @@ static void check_records(const struct ranks *ranks)
 			continue;
 		snprintf(piece, sizeof(piece), "rank %d of %d on", rank, ranks->size);
 		snprintf(name, sizeof(name), "rank-%d", rank);
-		ck_assert_msg(record_says(ranks, name, piece), "%s: no record of rank %d",
+		ck_assert_msg(record_contains(ranks, name, piece), "%s: no record of rank %d",
 			      fault->name, rank);
 	}
 	snprintf(piece, sizeof(piece), ": rank %d", fault->victim);
-	ck_assert_msg(record_says(ranks, "summary", "did not arrive in #"), "%s: no summary",
+	ck_assert_msg(record_contains(ranks, "summary", "did not arrive in #"), "%s: no summary",
 		      fault->name);
-	ck_assert_msg(record_says(ranks, "summary", piece), "%s: summary does not name %d",
+	ck_assert_msg(record_contains(ranks, "summary", piece), "%s: summary does not name %d",
 		      fault->name, fault->victim);
 }
 
@@ -157,7 +156,7 @@ static void check_fault(struct ranks *ranks)
 	ranks_wait(ranks, true);
 	for (int rank = 0; rank < ranks->size; rank++)
 		if (rank != fault->victim)
-			check_said(ranks, rank);
+			expect_victim_named(ranks, rank);
 	check_records(ranks);
 	unit_remove(ranks->directory);
 }
@@ -176,9 +175,9 @@ TEST(test_faults)
 	}
 }
 
-/* --- Programs one after the other -------------------------------------------------------- */
+/* --- Several programs in one step ------------------------------------------------------------ */
 
-/* Rank [victim] is killed after an all-reduce. */
+/* All-reduces; rank [victim] is killed after the first one. */
 static _Noreturn void run_program(int rank, int victim)
 {
 	struct ddp *ddp = ranks_join();
@@ -195,7 +194,7 @@ static int body_programs(int rank)
 {
 	char directory[PATH_MAX];
 
-	/* What the plugin sets for all programs of a step. */
+	/* the plugin sets the same directory for all programs of a step */
 	RANK_CHECK(getcwd(directory, sizeof(directory) - 64));
 	strcat(directory, "/.ddp");
 	(void)mkdir(directory, 0700);
@@ -218,7 +217,7 @@ static int body_programs(int rank)
 	return 0;
 }
 
-/* Returns how often [piece] is in [text]. */
+/* Returns the number of occurrences of [piece] in [text]. */
 static int count_pieces(const char *text, const char *piece)
 {
 	int count = 0;
@@ -242,24 +241,25 @@ TEST(test_second_program_of_a_step_has_its_own_summary)
 		summaries += count_pieces(ranks.text[rank], "; records are in ");
 	}
 	ck_assert_int_eq(summaries, 2);
-	ck_assert(record_says(&ranks, "summary", ": rank 1\n"));
-	ck_assert(record_says(&ranks, "summary", "rank 1: no record"));
-	ck_assert(!record_says(&ranks, "summary", "rank 2: no record"));
-	ck_assert(record_says(&ranks, "rank-2", "rank 1"));
-	ck_assert(!record_says(&ranks, "summary.*", ""));
+	ck_assert(record_contains(&ranks, "summary", ": rank 1\n"));
+	ck_assert(record_contains(&ranks, "summary", "rank 1: no record"));
+	ck_assert(!record_contains(&ranks, "summary", "rank 2: no record"));
+	ck_assert(record_contains(&ranks, "rank-2", "rank 1"));
+	ck_assert(!record_contains(&ranks, "summary.*", ""));
 	unit_remove(ranks.directory);
 }
 
-/* --- A file system that keeps denying a name --------------------------------------------- */
+/* --- A file system with cached lookups ----------------------------------------------------- */
 
-static bool denies_names; /* as an NFS client does after one failed lookup */
+static bool
+	caches_lookups; /* open() keeps failing for a name after one failed lookup, as on an NFS client */
 
 int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
 
 int __wrap_open(const char *path, int flags, ...)
 {
-	static char denied[PATH_MAX];
+	static char missing[PATH_MAX];
 	va_list arguments;
 	unsigned mode = 0;
 	int fd;
@@ -269,17 +269,17 @@ int __wrap_open(const char *path, int flags, ...)
 		mode = va_arg(arguments, unsigned);
 		va_end(arguments);
 	}
-	if (denies_names && strcmp(path, denied) == 0) {
+	if (caches_lookups && strcmp(path, missing) == 0) {
 		errno = ENOENT;
 		return -1;
 	}
 	fd = __real_open(path, flags, mode);
-	if (denies_names && fd < 0 && errno == ENOENT)
-		snprintf(denied, sizeof(denied), "%s", path);
+	if (caches_lookups && fd < 0 && errno == ENOENT)
+		snprintf(missing, sizeof(missing), "%s", path);
 	return fd;
 }
 
-TEST(test_late_record_is_found_though_its_name_was_denied)
+TEST(test_late_record_is_found_despite_cached_lookup)
 {
 	const struct ddp_call call = {.name = "barrier", .sequence = 1};
 	struct ddp_recorder *recorders[2];
@@ -301,9 +301,9 @@ TEST(test_late_record_is_found_though_its_name_was_denied)
 		_exit(0);
 	}
 	ddp_recorder_dump(recorders[0], "early");
-	denies_names = true;
+	caches_lookups = true;
 	ck_assert_int_eq(ddp_recorder_summary(recorders[0], 20, text, sizeof(text)), 1);
-	denies_names = false;
+	caches_lookups = false;
 	UNIT_SAYS("summary", text, "all ranks are in #1 barrier");
 	ck_assert_int_eq(waitpid(child, NULL, 0), child);
 	for (int rank = 0; rank < 2; rank++)
@@ -311,7 +311,7 @@ TEST(test_late_record_is_found_though_its_name_was_denied)
 	unit_remove(top);
 }
 
-/* --- A rank that gives up by itself ------------------------------------------------------ */
+/* --- A rank that aborts ------------------------------------------------------------------ */
 
 static int body_abort(int rank)
 {
@@ -343,11 +343,11 @@ TEST_LOOP(test_abort, 0, 3)
 			      ranks.statuses[rank], ranks.text[rank]);
 		ck_assert_msg(strstr(ranks.text[rank], "rank 1 on ") &&
 				      strstr(ranks.text[rank], "the data set digits is empty"),
-			      "%s: rank %d says %s", layouts[_i], rank, ranks.text[rank]);
+			      "%s: rank %d prints %s", layouts[_i], rank, ranks.text[rank]);
 	}
 }
 
-/* --- Ranks that do not agree ------------------------------------------------------------- */
+/* --- Mismatched calls -------------------------------------------------------------------- */
 
 static int body_mismatch(int rank)
 {
@@ -368,20 +368,21 @@ TEST_LOOP(test_mismatch, 0, 3)
 {
 	static const char *const layouts[] = {"2", "3", "1,1"};
 	static struct ranks ranks;
-	int told = 0;
+	int reported = 0;
 
 	ranks_start(&ranks, layouts[_i], body_mismatch);
 	ranks_wait(&ranks, false);
 	for (int rank = 0; rank < ranks.size; rank++) {
 		ck_assert_int_ge(ranks.statuses[rank], ddp_exit_status(DDP_ERR_TIMEOUT));
-		told += ranks.statuses[rank] == ddp_exit_status(DDP_ERR_MISMATCH);
+		reported += ranks.statuses[rank] == ddp_exit_status(DDP_ERR_MISMATCH);
 	}
-	ck_assert_msg(told > 0, "%s: nobody was told: %s", layouts[_i], ranks.text[0]);
+	ck_assert_msg(reported > 0, "%s: no rank reports a mismatch: %s", layouts[_i],
+		      ranks.text[0]);
 }
 
-/* --- SIGTERM: what Slurm sends at the end ------------------------------------------------ */
+/* --- SIGTERM, as Slurm sends it at the end ------------------------------------------------- */
 
-static int body_term(int rank)
+static int body_sigterm(int rank)
 {
 	struct ddp *ddp;
 	int fd;
@@ -398,12 +399,12 @@ static int body_term(int rank)
 	return 97;
 }
 
-TEST(test_term)
+TEST(test_sigterm_writes_records)
 {
 	static struct ranks ranks;
 	char path[128];
 
-	ranks_start(&ranks, "2", body_term);
+	ranks_start(&ranks, "2", body_sigterm);
 	for (int rank = 0; rank < 2; rank++) {
 		snprintf(path, sizeof(path), "%s/up-%d", ranks.directory, rank);
 		while (access(path, F_OK) < 0)
@@ -414,12 +415,12 @@ TEST(test_term)
 	ranks_wait(&ranks, true);
 	for (int rank = 0; rank < 2; rank++)
 		ck_assert_int_eq(ranks.statuses[rank], -SIGTERM);
-	ck_assert(record_says(&ranks, "rank-0", "SIGTERM"));
-	ck_assert(record_says(&ranks, "rank-1", "barrier, begun"));
+	ck_assert(record_contains(&ranks, "rank-0", "SIGTERM"));
+	ck_assert(record_contains(&ranks, "rank-1", "barrier, begun"));
 	unit_remove(ranks.directory);
 }
 
-/* Returns 0 if a data loader's worker, a forked child, ends by SIGTERM. */
+/* Returns 0 if a forked child, such as a data loader's worker, is ended by SIGTERM. */
 static int body_worker(int rank)
 {
 	struct ddp *ddp = ranks_join();
@@ -449,11 +450,11 @@ TEST(test_sigterm_to_a_forked_worker_writes_no_record)
 	ranks_wait(&ranks, true);
 	for (int rank = 0; rank < 2; rank++)
 		ck_assert_msg(ranks.statuses[rank] == 0, "rank %d: %s", rank, ranks.text[rank]);
-	ck_assert(!record_says(&ranks, "rank-1", "rank 1 of 2"));
+	ck_assert(!record_contains(&ranks, "rank-1", "rank 1 of 2"));
 	unit_remove(ranks.directory);
 }
 
-/* Rank 1 is killed, and its worker, which has copies of its descriptors, lives on. */
+/* Rank 1 is killed while its child, which has copies of its descriptors, is running. */
 static pid_t *orphan;
 
 static int body_orphan(int rank)
@@ -472,7 +473,7 @@ static int body_orphan(int rank)
 	return 0;
 }
 
-TEST(test_killed_rank_is_noticed_though_its_worker_lives)
+TEST(test_killed_rank_is_detected_while_its_child_runs)
 {
 	static struct ranks ranks;
 
@@ -490,10 +491,11 @@ TEST(test_killed_rank_is_noticed_though_its_worker_lives)
 }
 
 /*
- * Six groups, in which 0 and 3 exchange no messages. Group 0 waits first, the others 12 s later, and rank 4
- * of group 3 never. The time of rank 1 is up first; it waits for the report that rank 0 receives.
+ * Six groups, of which 0 and 3 exchange no messages. Group 0 waits first, the others 12 s later,
+ * and rank 4 in group 3 never. The limit of rank 1 ends first; it waits for the report that rank 0
+ * receives.
  */
-static int body_skew(int rank)
+static int body_different_start(int rank)
 {
 	struct ddp *ddp = ranks_join();
 
@@ -510,7 +512,7 @@ TEST(test_silent_rank_is_named_by_groups_that_waited_longer)
 	static struct ranks ranks;
 
 	setenv("DDP_TIMEOUT", "20", 1);
-	ranks_start(&ranks, "2,1,1,1,1,1", body_skew);
+	ranks_start(&ranks, "2,1,1,1,1,1", body_different_start);
 	for (int rank = 0; rank < ranks.size; rank++)
 		if (rank != 4)
 			waitid(P_PID, (id_t)ranks.pids[rank], &(siginfo_t){0}, WEXITED | WNOWAIT);
@@ -522,72 +524,76 @@ TEST(test_silent_rank_is_named_by_groups_that_waited_longer)
 				    (const char *[]){"rank 4 on ", " did not answer", NULL});
 }
 
-/* --- Whose directory it is --------------------------------------------------------------- */
+/* --- Owner of the directory -------------------------------------------------------------- */
 
-/* Records are written into .ddp of this user alone: a stranger's must not lead them to other files. */
+/* Records are only written if no other user could make .ddp point elsewhere. */
 static const struct {
 	const char *name;
-	bool link, foreign;
-	mode_t house, base;
+	bool link, other_owner;
+	mode_t mode_of_ddp, base;
 	bool written;
-} houses[] = {
-	{"one's own", .house = 0700, .base = 0755, .written = true},
-	{"in a sticky directory", .house = 0700, .base = 01777, .written = true},
-	{"a link", .link = true, .house = 0700, .base = 0755},
-	{"a stranger's", .foreign = true, .house = 0755, .base = 01777},
-	{"everybody's", .house = 0777, .base = 0755},
-	{"in everybody's", .house = 0700, .base = 0777},
+} directories[] = {
+	{"own directory", .mode_of_ddp = 0700, .base = 0755, .written = true},
+	{"in a sticky directory", .mode_of_ddp = 0700, .base = 01777, .written = true},
+	{"a link", .link = true, .mode_of_ddp = 0700, .base = 0755},
+	{"another user's", .other_owner = true, .mode_of_ddp = 0755, .base = 01777},
+	{"writable for everybody", .mode_of_ddp = 0777, .base = 0755},
+	{"in a directory that is writable for everybody", .mode_of_ddp = 0700, .base = 0777},
 };
 
-TEST_ROWS(test_house, houses)
+TEST_ROWS(test_directory_owner, directories)
 {
 	const struct ddp_call call = {.name = "barrier"};
-	char top[64], path[256], house[128];
+	char top[64], path[256], dot_ddp[128];
 	struct ddp_recorder *recorder;
 	char text[8] = "";
 	FILE *file;
 
 	unit_directory(top, sizeof(top));
-	snprintf(house, sizeof(house), "%s/.ddp", top);
-	snprintf(path, sizeof(path), "%s/%s", top, houses[_i].link ? "victim" : ".ddp");
+	snprintf(dot_ddp, sizeof(dot_ddp), "%s/.ddp", top);
+	snprintf(path, sizeof(path), "%s/%s", top, directories[_i].link ? "victim" : ".ddp");
 	ck_assert_int_eq(mkdir(path, 0700), 0);
-	if (houses[_i].link)
-		ck_assert_int_eq(symlink("victim", house), 0);
-	snprintf(path, sizeof(path), "%s/failed-1.0", house);
+	if (directories[_i].link)
+		ck_assert_int_eq(symlink("victim", dot_ddp), 0);
+	snprintf(path, sizeof(path), "%s/failed-1.0", dot_ddp);
 	ck_assert_int_eq(mkdir(path, 0700), 0);
-	snprintf(path, sizeof(path), "%s/failed-1.0/rank-1", house);
+	snprintf(path, sizeof(path), "%s/failed-1.0/rank-1", dot_ddp);
 	file = fopen(path, "w");
 	ck_assert(file && fputs("mine", file) >= 0 && fclose(file) == 0);
-	ck_assert(chmod(house, houses[_i].house) == 0 && chmod(top, houses[_i].base) == 0);
+	ck_assert(chmod(dot_ddp, directories[_i].mode_of_ddp) == 0 &&
+		  chmod(top, directories[_i].base) == 0);
 	*strrchr(path, '/') = '\0';
-	if (!houses[_i].foreign || chown(house, 4711, 4711) == 0) {
+	if (!directories[_i].other_owner || chown(dot_ddp, 4711, 4711) == 0) {
 		recorder = ddp_recorder_create(path, "1.0", 1, 2, "here");
 		ddp_recorder_begin(recorder, &call);
 		ddp_recorder_dump(recorder, "a test");
-		if (!houses[_i].written)
+		if (!directories[_i].written)
 			ck_assert_int_eq(ddp_recorder_summary(recorder, 0.01, text, sizeof(text)),
 					 0);
 		ddp_recorder_destroy(recorder);
 		strcat(path, "/rank-1");
 		file = fopen(path, "r");
 		ck_assert(file && fgets(text, sizeof(text), file) && fclose(file) == 0);
-		ck_assert_msg((strcmp(text, "mine") != 0) == houses[_i].written, "%s: %s",
-			      houses[_i].name, text);
+		ck_assert_msg((strcmp(text, "mine") != 0) == directories[_i].written, "%s: %s",
+			      directories[_i].name, text);
 	}
 	unit_remove(top);
 }
 
-/* --- The heart ---------------------------------------------------------------------------- */
+/* --- The heartbeat ------------------------------------------------------------------------- */
 
-static time_t changed(const char *path)
+static time_t modification_time(const char *path)
 {
 	struct stat st;
 
 	return stat(path, &st) == 0 ? st.st_mtime : -1;
 }
 
-/* It beats when a collective has ended well, and in none that goes on or has failed. */
-TEST(test_heart)
+/*
+ * The heartbeat file changes when a collective has succeeded, but not when one is running or has
+ * failed.
+ */
+TEST(test_heartbeat)
 {
 	static const struct timespec long_ago[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
 	const struct ddp_call call = {.name = "barrier"};
@@ -598,12 +604,12 @@ TEST(test_heart)
 	snprintf(path, sizeof(path), "%s/beat-0", top);
 	ddp_recorder_begin(recorder, &call);
 	ddp_recorder_end(recorder, 0);
-	ck_assert_int_eq(changed(path), -1);
+	ck_assert_int_eq(modification_time(path), -1);
 	ddp_recorder_watch(recorder, path);
 	ddp_recorder_begin(recorder, &call);
-	ck_assert_int_eq(changed(path), -1);
+	ck_assert_int_eq(modification_time(path), -1);
 	ddp_recorder_end(recorder, 0);
-	ck_assert_int_gt(changed(path), 1000);
+	ck_assert_int_gt(modification_time(path), 1000);
 	for (int i = 0; i < 2; i++) {
 		ck_assert_int_eq(utimensat(AT_FDCWD, path, long_ago, 0), 0);
 		usleep(1100000);
@@ -612,18 +618,18 @@ TEST(test_heart)
 			break;
 		}
 		ddp_recorder_begin(recorder, &call);
-		ck_assert_int_eq(changed(path), 1000);
+		ck_assert_int_eq(modification_time(path), 1000);
 		ddp_recorder_end(recorder, DDP_ERR_TIMEOUT);
-		ck_assert_int_eq(changed(path), 1000);
+		ck_assert_int_eq(modification_time(path), 1000);
 		ddp_recorder_begin(recorder, &call);
 		ddp_recorder_end(recorder, 0);
-		ck_assert_int_gt(changed(path), 1000);
+		ck_assert_int_gt(modification_time(path), 1000);
 	}
-	ck_assert_int_gt(changed(path), 1000);
+	ck_assert_int_gt(modification_time(path), 1000);
 	ddp_recorder_destroy(recorder);
 	ddp_recorder_beat(NULL);
 
-	/* Where it cannot be written, nothing else is concerned. */
+	/* a heartbeat that cannot be written is not an error */
 	recorder = ddp_recorder_create("", "1.0", 0, 1, "here");
 	ddp_recorder_watch(recorder, "/nowhere/beat-0");
 	ddp_recorder_beat(recorder);
@@ -636,17 +642,20 @@ TEST(test_heart)
 
 static const struct {
 	int size;
-	struct ddp_pace paces[5]; /* of ranks */
+	struct ddp_pace paces[5]; /* of each rank */
 	int slow;
-	uint32_t median; /* of the others */
+	uint32_t median; /* of the other ranks */
 } paces[] = {
 	{2, {{100, 5000}, {4000, 5000}}, 1, 100},
-	{2, {{3500, 5000}, {4000, 5000}}, -1, 3500}, /* not more than a tenth of the time */
+	{2,
+	 {{3500, 5000}, {4000, 5000}},
+	 -1,
+	 3500}, /* the difference is not more than a tenth of the time */
 	{2, {{3499, 5000}, {4000, 5000}}, 1, 3499},
 	{3, {{4900, 5000}, {100, 5000}, {200, 5000}}, 0, 200},
 	{5, {{10, 5000}, {20, 5000}, {30, 5000}, {4000, 5000}, {3900, 5000}}, 3, 30},
 	{5, {{2000, 5000}, {2000, 5000}, {2000, 5000}, {2000, 5000}, {2000, 5000}}, -1, 2000},
-	{2, {{0, 900}, {800, 900}}, -1, 0}, /* too short a time */
+	{2, {{0, 900}, {800, 900}}, -1, 0}, /* time too short */
 };
 
 TEST_ROWS(test_slow_find, paces)
@@ -657,7 +666,7 @@ TEST_ROWS(test_slow_find, paces)
 	ck_assert_uint_eq(median, paces[_i].median);
 }
 
-/* Rank 2 works for 40 ms between collectives, the others hardly. In the end rank 1 aborts. */
+/* Rank 2 needs 40 ms between collectives, the others 1 ms. At the end rank 1 aborts. */
 static int body_slow(int rank)
 {
 	struct ddp *ddp = ranks_join();
@@ -668,7 +677,7 @@ static int body_slow(int rank)
 		RANK_OK(ddp, ddp_all_reduce(ddp, &x, &x, 1, DDP_F32, DDP_SUM));
 	}
 	if (rank == 1)
-		ddp_abort(ddp, "enough");
+		ddp_abort(ddp, "end of the test");
 	else
 		(void)ddp_barrier(ddp);
 	ddp_exit(ddp);
@@ -685,7 +694,8 @@ TEST(test_slow_rank_is_named_in_the_log_and_in_the_record)
 		      "%s", ranks.text[0]);
 	ck_assert_int_eq(count_pieces(ranks.text[0], " is slow: "), 1);
 	ck_assert_ptr_null(strstr(ranks.text[1], " is slow: "));
-	ck_assert_msg(record_says(&ranks, "rank-0", "slow: rank 2 on "), "no record of it");
+	ck_assert_msg(record_contains(&ranks, "rank-0", "slow: rank 2 on "),
+		      "no record of the slow rank");
 	unit_remove(ranks.directory);
 }
 
@@ -698,7 +708,7 @@ static void kill_some(uint64_t *state)
 	static struct ranks ranks[WORLDS];
 	struct fault faults_now[WORLDS];
 
-	fault = &nobody; /* by itself */
+	fault = &nobody; /* no rank ends on its own */
 	for (int i = 0; i < WORLDS; i++)
 		ranks_start(&ranks[i], layouts[unit_random(state, ROWS(layouts))], body);
 	for (int i = 0; i < WORLDS; i++) {
@@ -711,10 +721,11 @@ static void kill_some(uint64_t *state)
 		fault = &faults_now[i];
 		wait_for_living(&ranks[i]);
 		ranks_wait(&ranks[i], false);
-		faults_now[i].stage = BEFORE; /* it may have been: then a list names it */
+		faults_now[i].stage =
+			BEFORE; /* it may have died before the start, so that only a list has its number */
 		for (int rank = 0; rank < ranks[i].size; rank++)
 			if (rank != fault->victim)
-				check_said(&ranks[i], rank);
+				expect_victim_named(&ranks[i], rank);
 	}
 }
 

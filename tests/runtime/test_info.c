@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ddp-info makes of the cards of all ranks: warnings, table, JSON, and how GPUs are shared */
+/*
+ * test_info.c - ddp-info: warnings, table, JSON and the description of shared GPUs, from the cards
+ * of all ranks
+ */
 #include "config.h"
 
 #include <sys/wait.h>
@@ -10,7 +13,7 @@
 
 /* --- Cards of ranks ---------------------------------------------------------------------- */
 
-/* Four ranks on two nodes, each with a GPU and two CPUs of its own, and nothing wrong. */
+/* Four ranks on two nodes, each with its own GPU and two CPUs, without warnings. */
 static void cards_good(struct info_card cards[4])
 {
 	memset(cards, 0, 4 * sizeof(cards[0]));
@@ -44,7 +47,10 @@ static void cards_good(struct info_card cards[4])
 
 CHANGE(cards_nothing, (void)cards)
 
-/* Ranks 2 and 3 are on one GPU; have half of it each; and it has 64 GiB, of which so many, or all, are free. */
+/*
+ * Ranks 2 and 3 are on one GPU; with half of it each; and with its memory, 64 GiB, of which [free]
+ * GiB or all are free.
+ */
 CHANGE(cards_one_gpu, memcpy(cards[3].uuid, cards[2].uuid, sizeof(cards[3].uuid)))
 CHANGE(cards_one_gpu_shared, cards_one_gpu(cards); cards[2].share = cards[3].share = 0.5)
 CHANGE(cards_same_uuid_elsewhere, memcpy(cards[2].uuid, cards[0].uuid, sizeof(cards[2].uuid)))
@@ -58,7 +64,7 @@ static void cards_halves(struct info_card *cards, uint64_t free)
 
 CHANGE(cards_enough_free, cards_halves(cards, 64))
 
-/* All ranks look for a daemon of MPS at one place, and find this. */
+/* All ranks have the same MPS directory, and the daemon is in this state. */
 static void cards_with_daemon(struct info_card *cards, enum ddp_mps_state state)
 {
 	for (int rank = 0; rank < 4; rank++) {
@@ -67,7 +73,7 @@ static void cards_with_daemon(struct info_card *cards, enum ddp_mps_state state)
 	}
 }
 
-/* What [report] writes of [ranks], with what looks wrong. To be freed. */
+/* Returns the output of [report] for [ranks] ranks, with warnings. The caller frees it. */
 static char *cards_print_ranks(void (*report)(const struct info_report *, struct ddp_text *),
 			       struct info_card *cards, int ranks, const struct info_selftest *test)
 {
@@ -96,7 +102,7 @@ static char *cards_print(void (*report)(const struct info_report *, struct ddp_t
 
 /* --- Warnings ---------------------------------------------------------------------------- */
 
-CHANGE(too_much, cards_one_gpu(cards); cards[2].share = 0.5; cards[3].share = 0.7)
+CHANGE(shares_of_1_2, cards_one_gpu(cards); cards[2].share = 0.5; cards[3].share = 0.7)
 
 static void thirds(struct info_card *cards)
 {
@@ -110,19 +116,19 @@ static void thirds(struct info_card *cards)
 
 CHANGE(less_free, cards_halves(cards, 40))
 CHANGE(tiny, cards_halves(cards, 64); cards[3].share = 1.0 / 256; cards[2].context = 512 << 20)
-CHANGE(stale, cards_with_daemon(cards, DDP_MPS_STALE))
-CHANGE(vain, cards_with_daemon(cards, DDP_MPS_NONE); cards[1].threads = 25)
-CHANGE(left_out, cards_with_daemon(cards, DDP_MPS_SERVES); cards[1].client = 0)
+CHANGE(ended_daemon, cards_with_daemon(cards, DDP_MPS_STALE))
+CHANGE(limits_without_daemon, cards_with_daemon(cards, DDP_MPS_NONE); cards[1].threads = 25)
+CHANGE(not_a_client_of_daemon, cards_with_daemon(cards, DDP_MPS_SERVES); cards[1].client = 0)
 
-static void one_at_a_time(struct info_card *cards)
+static void exclusive_mode(struct info_card *cards)
 {
 	cards_one_gpu_shared(cards);
 	for (int rank = 0; rank < 4; rank++)
 		cards[rank].exclusive = 1;
 }
 
-CHANGE(one_at_a_time_mps, one_at_a_time(cards); cards[2].client = cards[3].client = 1)
-CHANGE(refused, snprintf(cards[3].trouble, sizeof(cards[3].trouble), "no such thing (999)"))
+CHANGE(exclusive_mode_mps, exclusive_mode(cards); cards[2].client = cards[3].client = 1)
+CHANGE(driver_error, snprintf(cards[3].trouble, sizeof(cards[3].trouble), "no such thing (999)"))
 
 static void own_gpu_alone(struct info_card *cards)
 {
@@ -151,7 +157,7 @@ static void same_cpu(struct info_card *cards)
 	}
 }
 
-static void no_way(struct info_card *cards)
+static void unreachable(struct info_card *cards)
 {
 	cards[2].reached = 0;
 	snprintf(cards[2].why_not, sizeof(cards[2].why_not), "No route to host");
@@ -177,26 +183,32 @@ static const struct {
 	{"two tasks for four GPUs", four_gpus, 1,
 	 "n1: 2 tasks for 4 GPUs; --ntasks-per-node=4 uses all"},
 	{"two GPUs for each of two tasks", own_pairs, 0, NULL},
-	{"all well", cards_nothing, 0, NULL},
+	{"no warning", cards_nothing, 0, NULL},
 	{"two ranks on a GPU", cards_one_gpu, 1, "ranks 2 and 3|GPU-2|n2|--gres=shard"},
-	{"shares of more than there is", too_much, 1, "ranks 2-3 on GPU-2 on n2|1.2 |DDP_SHARE"},
-	{"shares of a whole, rounded", thirds, 0, NULL},
-	{"less is free", less_free, 1, "ranks 2-3 may use 64.0 GiB of GPU-2 on n2|40.0 GiB"},
-	{"as much is free", cards_enough_free, 0, NULL},
-	{"no room for a context", tiny, 1, "rank 3's share of GPU-2 on n2 is 256 MiB|512 MiB"},
-	{"exclusive mode", one_at_a_time, 1, "GPU-2 on n2|exclusive mode|ranks 2-3 share"},
-	{"exclusive mode under MPS", one_at_a_time_mps, 0, NULL},
-	{"a daemon that is gone", stale, 1, "/tmp/mps on n1|without MPS|nvidia-cuda-mps-control"},
-	{"limits and no daemon", vain, 1,
+	{"shares of more than a GPU", shares_of_1_2, 1, "ranks 2-3 on GPU-2 on n2|1.2 |DDP_SHARE"},
+	{"shares of a whole GPU, rounded", thirds, 0, NULL},
+	{"less memory free than the shares", less_free, 1,
+	 "ranks 2-3 may use 64.0 GiB of GPU-2 on n2|40.0 GiB"},
+	{"enough memory free", cards_enough_free, 0, NULL},
+	{"a share too small for a context", tiny, 1,
+	 "rank 3's share of GPU-2 on n2 is 256 MiB|512 MiB"},
+	{"exclusive mode", exclusive_mode, 1, "GPU-2 on n2|exclusive mode|ranks 2-3 share"},
+	{"exclusive mode under MPS", exclusive_mode_mps, 0, NULL},
+	{"a daemon that has ended", ended_daemon, 1,
+	 "/tmp/mps on n1|without MPS|nvidia-cuda-mps-control"},
+	{"limits without a daemon", limits_without_daemon, 1,
 	 "rank 1 on n1|" DDP_MPS_THREADS "|not enforced|/tmp/mps"},
-	{"a daemon of somebody else", left_out, 1, "/tmp/mps on n1|rank 1 does not use|GPU-1"},
-	{"a driver that refuses", refused, 1, "rank 3 on n2|device 1|no such thing (999)"},
+	{"a rank that is not a client of the daemon", not_a_client_of_daemon, 1,
+	 "/tmp/mps on n1|rank 1 does not use|GPU-1"},
+	{"a driver that returns an error", driver_error, 1,
+	 "rank 3 on n2|device 1|no such thing (999)"},
 	{"two ranks on a GPU, shares", cards_one_gpu_shared, 0, NULL},
-	{"one name on two nodes", cards_same_uuid_elsewhere, 0, NULL},
-	{"own GPU alone", own_gpu_alone, 1, "rank 0 on n1|--gpu-bind=none"},
-	{"uneven", three_and_one, 1, "n1 has 3|n2 has 1|--ntasks-per-node"},
+	{"the same UUID on two nodes", cards_same_uuid_elsewhere, 0, NULL},
+	{"each task sees only its GPU", own_gpu_alone, 1, "rank 0 on n1|--gpu-bind=none"},
+	{"different numbers of ranks per node", three_and_one, 1,
+	 "n1 has 3|n2 has 1|--ntasks-per-node"},
 	{"one CPU", same_cpu, 1, "2 ranks on n1|1 CPU |--cpus-per-task"},
-	{"no way", no_way, 1, "n1:1234|from n2|No route|--ddp-master-suffix"},
+	{"unreachable endpoint", unreachable, 1, "n1:1234|from n2|No route|--ddp-master-suffix"},
 	{"small /dev/shm", less_shm, 1, "/dev/shm of rank 1 on n1 has 64 MiB|--shm-size"},
 	{"other driver", other_driver, 1, "rank 3 on n2|12.4|13.0"},
 };
@@ -247,7 +259,7 @@ CHANGE(six_cpus, cards[0].node_cpus = 6)
 static const struct {
 	const char *name;
 	void (*change)(struct info_card *cards);
-	const char *text; /* NULL: there is none */
+	const char *text; /* NULL: no advice */
 } advice[] = {
 	{"nothing known", cards_nothing, NULL},
 	{"one task for four GPUs", one_for_four,
@@ -298,14 +310,14 @@ TEST(test_table)
 	ck_assert_ptr_null(strstr(text, "warning"));
 	ck_assert_ptr_null(strstr(text, "all-reduce"));
 	free(text);
-	no_way(&cards[0]);
+	unreachable(&cards[0]);
 	cards[0].reached = 1;
 	text = cards_print(info_report_table, cards, NULL);
 	unit_pieces("table", text, pieces);
 	free(text);
 }
 
-/* Of each rank, how many share its memory, and the line on it. */
+/* For each rank, the number of ranks in its group; and the report's line about it. */
 static const struct {
 	int sizes[4];
 	const char *line;
@@ -373,7 +385,7 @@ TEST(test_json)
 	free(text);
 }
 
-/* --- How GPUs are shared ----------------------------------------------------------------- */
+/* --- Shared GPUs ------------------------------------------------------------------------- */
 
 static void limited(struct info_card *cards)
 {
@@ -393,7 +405,7 @@ CHANGE(memory_limited, all_limited(cards); cards[2].threads = 0)
 CHANGE(limits_differ, limited(cards); cards[3].threads = 12.5; cards[3].share = 0.125)
 CHANGE(one_unlimited, limited(cards); cards[3].threads = 0)
 
-/* The driver knows better than a socket. */
+/* The driver's answer counts more than the daemon's socket. */
 CHANGE(not_a_client, limited(cards); cards[2].client = cards[3].client = 0)
 
 static void client(struct info_card *cards)
@@ -413,8 +425,8 @@ static void two_gpus(struct info_card *cards)
 	cards[0].total = cards[1].total = cards[2].total;
 }
 
-/* Without a driver, Slurm's numbers are known. */
-static void by_slot(struct info_card *cards)
+/* Without a driver, GPUs are known by Slurm's numbers. */
+static void known_by_slot(struct info_card *cards)
 {
 	for (int rank = 0; rank < 4; rank++) {
 		cards[rank].uuid[0] = '\0';
@@ -428,14 +440,14 @@ CHANGE(part_of_own, cards[1].share = 0.25; cards[1].total = UINT64_C(64) << 30)
 static const struct {
 	const char *name;
 	void (*change)(struct info_card *cards);
-	const char *lines; /* of the table, between the ranks and the warnings */
+	const char *lines; /* part of the table, between the ranks and */
 } sharings[] = {
-	{"nobody", cards_nothing, ""},
-	{"one name on two nodes", cards_same_uuid_elsewhere, ""},
+	{"no shared GPU", cards_nothing, ""},
+	{"the same UUID on two nodes", cards_same_uuid_elsewhere, ""},
 	{"no share", cards_one_gpu,
 	 "2 ranks (2-3) share GPU-2 on n2 by time-slicing: their kernels take turns; the shares are "
 	 "unknown; nothing is enforced\n"},
-	{"no driver to ask", cards_one_gpu_shared,
+	{"memory size unknown", cards_one_gpu_shared,
 	 "2 ranks (2-3) share GPU-2 on n2 by time-slicing: their kernels take turns; 0.5 of it "
 	 "each; by agreement, nothing enforces it\n"},
 	{"halves", cards_enough_free,
@@ -444,10 +456,10 @@ static const struct {
 	{"MPS", limited,
 	 "2 ranks (2-3) share GPU-2 on n2 through MPS (threads limited to 50 %); 0.5 of it each, "
 	 "32.0 of 64.0 GiB; MPS enforces the limit of threads, memory is limited by agreement\n"},
-	{"MPS, memory too", all_limited,
+	{"MPS, memory limited too", all_limited,
 	 "2 ranks (2-3) share GPU-2 on n2 through MPS (threads limited to 50 %, memory to 32G); "
 	 "0.5 of it each, 32.0 of 64.0 GiB; MPS enforces both limits\n"},
-	{"MPS, memory alone", memory_limited,
+	{"MPS, only memory limited", memory_limited,
 	 "2 ranks (2-3) share GPU-2 on n2 through MPS (memory limited to 32G); 0.5 of it each, "
 	 "32.0 of 64.0 GiB; MPS enforces the limit of memory\n"},
 	{"MPS, limits that differ", limits_differ,
@@ -456,24 +468,24 @@ static const struct {
 	{"MPS, one without a limit", one_unlimited,
 	 "2 ranks (2-3) share GPU-2 on n2 through MPS, without limits; 0.5 of it each, 32.0 of "
 	 "64.0 GiB; by agreement, nothing enforces it\n"},
-	{"MPS of others", not_a_client,
+	{"MPS daemon of which the ranks are no clients", not_a_client,
 	 "2 ranks (2-3) share GPU-2 on n2 by time-slicing: their kernels take turns; 0.5 of it "
 	 "each, 32.0 of 64.0 GiB; by agreement, nothing enforces it\n"},
-	{"MPS that only the driver sees", client,
+	{"MPS that only the driver reports", client,
 	 "2 ranks (2-3) share GPU-2 on n2 through MPS (threads limited to 50 %); 0.5 of it each, "
 	 "32.0 of 64.0 GiB; MPS enforces the limit of threads, memory is limited by agreement\n"},
-	{"MPS that is gone", stale_limited,
+	{"MPS daemon that has ended", stale_limited,
 	 "2 ranks (2-3) share GPU-2 on n2 by time-slicing: their kernels take turns; 0.5 of it "
 	 "each, 32.0 of 64.0 GiB; by agreement, nothing enforces it\n"},
-	{"two GPUs alike", two_gpus,
+	{"two GPUs shared in the same way", two_gpus,
 	 "2 ranks (0-1) share GPU-0 on n1 by time-slicing: their kernels take turns; 0.5 of it "
 	 "each, 32.0 of 64.0 GiB; by agreement, nothing enforces it; the same on 1 more GPU\n"},
-	{"numbers of Slurm's", by_slot,
+	{"GPUs known by Slurm's numbers", known_by_slot,
 	 "2 ranks (0-1) share GPU 0 of n1 by time-slicing: their kernels take turns; 0.25 of it "
 	 "each; by agreement, nothing enforces it\n"
 	 "rank 2 shares GPU 0 of n2 by time-slicing: its own and others' kernels take turns; 0.25 "
 	 "of it; by agreement, nothing enforces it; the same on 1 more GPU\n"},
-	{"a rank with a part", part_of_own,
+	{"a rank with a part of a GPU", part_of_own,
 	 "rank 1 shares GPU-1 on n1 by time-slicing: its own and others' kernels take turns; 0.25 "
 	 "of it, 16.0 of 64.0 GiB; by agreement, nothing enforces it\n"},
 };
@@ -488,7 +500,7 @@ TEST_ROWS(test_sharing, sharings)
 	text = cards_print(info_report_table, cards, NULL);
 	begin = strstr(text, "\n\n");
 	ck_assert_ptr_nonnull(begin);
-	begin = strstr(begin + 2, "\n\n"); /* the end of the ranks */
+	begin = strstr(begin + 2, "\n\n"); /* end of the ranks' table */
 	begin = begin ? begin + 2 : text + strlen(text);
 	end = strstr(begin, "\nwarning: ");
 	if (end)
@@ -499,7 +511,7 @@ TEST_ROWS(test_sharing, sharings)
 	free(text);
 }
 
-/* As large a share, but not as many ranks. */
+/* Equal shares, but different numbers of ranks: two lines. */
 TEST(test_sharing_counts)
 {
 	static const char *const pieces[] = {"\n3 ranks (0-2) share GPU 0 of n1 by ",
@@ -527,7 +539,7 @@ TEST(test_sharing_column)
 	char *text;
 
 	cards_good(cards);
-	by_slot(cards);
+	known_by_slot(cards);
 	text = cards_print(info_report_table, cards, NULL);
 	unit_pieces("column", text, pieces);
 	free(text);
@@ -559,7 +571,7 @@ TEST(test_sharing_json)
 	unit_pieces("limits", text, limits);
 	free(text);
 	cards_good(cards);
-	by_slot(cards);
+	known_by_slot(cards);
 	text = cards_print(info_report_json, cards, NULL);
 	unit_pieces("none", text, none);
 	free(text);
@@ -567,8 +579,8 @@ TEST(test_sharing_json)
 
 /* --- The program -------------------------------------------------------------------------- */
 
-/* What cannot be printed is an error, also if stdout is closed and another file could have got its number. */
-TEST_LOOP(test_unwritten, 0, 4)
+/* Output that cannot be written is an error, also if stdout is closed. */
+TEST_LOOP(test_output_error, 0, 4)
 {
 	static const char *const words[] = {"--help >/dev/full", "--version >&-",
 					    "--no-test >/dev/full", "--json --max-bytes 4 >&-"};

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ddp-run makes of its command line, of srun's words, and of attempts that failed. */
+/*
+ * test_run.c - ddp-run: its decision after a failed attempt, its command line, the messages of
+ * srun, and the output of ranks
+ */
 #include "config.h"
 
 #include <math.h>
@@ -15,7 +18,7 @@
 
 #include "unit.h"
 
-/* --- What to do next --------------------------------------------------------------------------- */
+/* --- The next attempt --------------------------------------------------------------------------- */
 
 #define A(end_, status_, point_)                                                             \
 	{                                                                                    \
@@ -40,7 +43,7 @@
 #define LEFT_NODES(wanted_, usable_, fixed_) \
 	.nodes = {.wanted = wanted_, .usable = usable_, .fixed = fixed_}
 
-/* Without nodes, all four nodes of the first attempt are left. */
+/* If [nodes] is not set, the job has four nodes, and all are usable. */
 static const struct decide_row {
 	const char *name;
 	struct run_rules rules;
@@ -48,11 +51,14 @@ static const struct decide_row {
 	struct run_decision want;
 	struct run_nodes nodes;
 } decide_rows[] = {
-	{"a good end", {3, 0, false}, {A(GOOD, 0, "")}, WANT(STOP, 0, 0)},
+	{"no failure", {3, 0, false}, {A(GOOD, 0, "")}, WANT(STOP, 0, 0)},
 	{"a rank fails", {3, 0, false}, {A(EXIT, 7, "x")}, WANT(RESTART, 7, 4)},
-	{"no restarts are wanted", {0, 0, false}, {A(EXIT, 7, "x")}, WANT(STOP, 7, 0)},
-	{"a hang whose ranks end well", {0, 0, false}, {A(HANG, 0, "x")}, WANT(STOP, 1, 0)},
-	{"a lost node, and the others end well",
+	{"no restarts allowed", {0, 0, false}, {A(EXIT, 7, "x")}, WANT(STOP, 7, 0)},
+	{"a hang after which the ranks end with 0",
+	 {0, 0, false},
+	 {A(HANG, 0, "x")},
+	 WANT(STOP, 1, 0)},
+	{"a lost node, and other ranks end with 0",
 	 {0, 0, false},
 	 {A(NODE, 0, "x")},
 	 WANT(STOP, 1, 0)},
@@ -60,27 +66,33 @@ static const struct decide_row {
 	 {1, 0, false},
 	 {A(EXIT, 7, "x"), A(SIGNAL, 137, "y")},
 	 WANT(STOP, 137, 0)},
-	{"what is refused", {3, 0, true}, {A(REFUSED, 2, "")}, WANT(STOP, 2, 0)},
-	{"what is refused after it had run",
+	{"srun is refused at the first attempt",
+	 {3, 0, true},
+	 {A(REFUSED, 2, "")},
+	 WANT(STOP, 2, 0)},
+	{"srun is refused after an attempt that ran",
 	 {3, 0, false},
 	 {A(EXIT, 7, "x"), AGAIN(2), AGAIN(2)},
 	 WANT(RESTART, 2, 4)},
-	{"refusals are no point",
+	{"refused attempts between failures at the same point",
 	 {9, 0, false},
 	 {SAVED(EXIT, 10), {.end = RUN_END_REFUSED, .again = true, .saved = 10}, SAVED(EXIT, 10)},
 	 WANT(RESTART, 1, 4)},
-	{"refusals to the last restart",
+	{"refused until the last restart",
 	 {2, 0, false},
 	 {A(EXIT, 7, "x"), AGAIN(2), AGAIN(2)},
 	 WANT(STOP, 2, 0)},
-	{"what is cancelled", {3, 0, true}, {A(CANCELLED, 143, "")}, WANT(STOP, 143, 0)},
+	{"cancelled", {3, 0, true}, {A(CANCELLED, 143, "")}, WANT(STOP, 143, 0)},
 	{"a time limit", {3, 0, false}, {A(TIME_LIMIT, 143, "")}, WANT(STOP, 143, 0)},
 	{"the time limit of the step, with --requeue",
 	 {3, 0, true},
 	 {A(STEP_LIMIT, 0, "")},
 	 WANT(RESTART, 1, 4)},
-	{"another job in its place", {3, 0, true}, {A(PREEMPTED, 143, "")}, WANT(REQUEUE, 143, 0)},
-	{"it, with --requeue", {3, 0, true}, {A(TIME_LIMIT, 143, "")}, WANT(REQUEUE, 143, 0)},
+	{"preemption", {3, 0, true}, {A(PREEMPTED, 143, "")}, WANT(REQUEUE, 143, 0)},
+	{"a time limit, with --requeue",
+	 {3, 0, true},
+	 {A(TIME_LIMIT, 143, "")},
+	 WANT(REQUEUE, 143, 0)},
 	{"a warning", {3, 0, false}, {A(WARNED, 3, "x")}, WANT(STOP, 3, 0)},
 	{"a warning, with --requeue", {3, 0, true}, {A(WARNED, 0, "")}, WANT(REQUEUE, 0, 0)},
 	{"a stop on request", {3, 0, false}, {A(STOPPED, 3, "x")}, WANT(STOP, 3, 0)},
@@ -94,63 +106,69 @@ static const struct decide_row {
 	 {3, 0, true},
 	 {LEFT(1, 119)},
 	 WANT(RESTART, 3, 4)},
-	{"the last of such crashes", {0, 0, true}, {LEFT(1, 119)}, WANT(STOP, 3, 0)},
-	{"near it without --requeue", {3, 0, false}, {LEFT(99, 9)}, WANT(RESTART, 3, 4)},
-	{"long before it", {3, 0, true}, {LEFT(999, 120)}, WANT(RESTART, 3, 4)},
-	{"two at one point",
+	{"a crash at the start, near the job's end, no restart left",
+	 {0, 0, true},
+	 {LEFT(1, 119)},
+	 WANT(STOP, 3, 0)},
+	{"near the job's end, without --requeue",
+	 {3, 0, false},
+	 {LEFT(99, 9)},
+	 WANT(RESTART, 3, 4)},
+	{"long before the job's end", {3, 0, true}, {LEFT(999, 120)}, WANT(RESTART, 3, 4)},
+	{"two failures at the same point",
 	 {9, 0, false},
 	 {A(EXIT, 1, "x"), A(EXIT, 1, "x")},
 	 WANT(RESTART, 1, 4)},
-	{"three at one point",
+	{"three failures at the same point",
 	 {9, 0, true},
 	 {A(EXIT, 1, "x"), A(EXIT, 1, "x"), A(HANG, 1, "x")},
 	 WANT(STOP, RUN_STATUS_STUCK, 0)},
-	{"three, but not in a row",
+	{"three failures at the same point, not in succession",
 	 {9, 0, false},
 	 {A(EXIT, 1, "x"), A(EXIT, 1, "x"), A(EXIT, 1, "y"), A(EXIT, 1, "x")},
 	 WANT(RESTART, 1, 4)},
-	{"three without a point",
+	{"three failures without a point",
 	 {9, 0, false},
 	 {A(EXIT, 1, ""), A(EXIT, 1, ""), A(EXIT, 1, "")},
 	 WANT(RESTART, 1, 4)},
-	{"three lost nodes are no point",
+	{"three lost nodes do not count as the same point",
 	 {9, 0, false},
 	 {A(NODE, 1, "x"), A(NODE, 1, "x"), A(NODE, 1, "x")},
 	 WANT(RESTART, 1, 4)},
-	{"one point, newer checkpoints",
+	{"the same point, newer checkpoints",
 	 {9, 0, false},
 	 {SAVED(EXIT, 10), SAVED(EXIT, 10), SAVED(EXIT, 11)},
 	 WANT(RESTART, 1, 4)},
-	{"no newer checkpoint",
+	{"the same point, no newer checkpoint",
 	 {9, 0, false},
 	 {SAVED(EXIT, 10), SAVED(SIGNAL, 10), SAVED(EXIT, 10)},
 	 WANT(STOP, RUN_STATUS_STUCK, 0)},
-	{"a lost node, a spare",
+	{"a lost node, a spare node",
 	 {3, 0, false},
 	 {A(NODE, 137, "")},
 	 WANT(RESTART, 137, 3),
 	 LEFT_NODES(3, 3, false)},
-	{"a lost node, fewer will do",
+	{"a lost node, fewer nodes allowed",
 	 {3, 2, false},
 	 {A(NODE, 137, "")},
 	 WANT(RESTART, 137, 3),
 	 LEFT_NODES(4, 3, false)},
-	{"a lost node, fewer will not do",
+	{"a lost node, fewer nodes not allowed",
 	 {3, 0, false},
 	 {A(NODE, 137, "")},
 	 WANT(STOP, RUN_STATUS_NODES, 0),
 	 LEFT_NODES(4, 3, false)},
-	{"below the least",
+	{"fewer nodes than the minimum",
 	 {3, 2, false},
 	 {A(NODE, 137, "")},
 	 WANT(STOP, RUN_STATUS_NODES, 0),
 	 LEFT_NODES(4, 1, false)},
-	{"below the least, requeued",
+	{"fewer nodes than the minimum, with --requeue",
 	 {3, 2, true},
 	 {A(NODE, 137, "")},
 	 WANT(REQUEUE, RUN_STATUS_NODES, 0),
 	 LEFT_NODES(4, 1, false)},
-	{"a fixed number of ranks",
+	{"a lost node, fixed number of ranks",
 	 {3, 2, false},
 	 {A(NODE, 137, "")},
 	 WANT(STOP, RUN_STATUS_NODES, 0),
@@ -198,7 +216,7 @@ TEST(test_the_node_that_fails_twice_in_a_row)
 	ck_assert_ptr_null(run_bad_node(past, 3));
 }
 
-TEST(test_times_that_slurm_tells)
+TEST(test_times_in_slurms_answers)
 {
 	static const char answer[] =
 		"JobId=1 RunTime=1-02:03:04 TimeLimit=00:10:00 TimeMin=N/A MaxTime=UNLIMITED\n";
@@ -235,7 +253,7 @@ static const char help[] =
 static const struct line_row {
 	const char *words[12];
 	size_t program;
-	const char *nodes; /* NULL: -N is not given */
+	const char *nodes; /* NULL: without -N */
 } line_rows[] = {
 	{{"a.out", "-N4"}, 0, NULL},
 	{{"-N4", "a.out"}, 1, "4"},
@@ -327,7 +345,7 @@ TEST(test_options_that_salloc_has_too)
 	size_t i = 0;
 
 	srun_options_read(&options, help, false);
-	/* What only begins as one of srun's is another. */
+	/* An option whose name only starts like one of srun's is a different option. */
 	srun_options_read(&salloc,
 			  "  -N, --nodes=N\n  -w, --nodelist=hosts\n  -n, --ntasks=N\n"
 			  "  -I, --immediate[=secs]\n  --label-of=x\n",
@@ -349,13 +367,13 @@ TEST(test_options_that_salloc_has_too)
 #define ABORTED "srun: Job step aborted: Waiting up to 7 seconds for job step to finish.\n"
 #define CANCELLED "slurmstepd-n1: error: *** STEP 4.0 ON n1 CANCELLED AT 2026"
 
-/* Lines of srun's stderr, and what describe() makes of them. */
-static const struct said_row {
+/* Lines of srun's stderr, and what describe() returns after they were parsed. */
+static const struct message_row {
 	const char *name, *lines, *want;
 	const char *step, *program;
 	int rank; /* the rank that wrote the lines, from 1; 0: srun */
 	bool mixed, stays, nodes;
-} said_rows[] = {
+} message_rows[] = {
 	{"how tasks ended",
 	 "loss 0.1\n"
 	 "srun: error: n3: task 2: Segmentation fault (core dumped)\n"
@@ -407,7 +425,7 @@ static const struct said_row {
 	 "srun: error: n2: task 2: Terminated\n",
 	 .want = "0@n1 signal 9, 1@n1 signal 9, 2@n2 signal 15, ending, ", .step = "4.0",
 	 .mixed = true},
-	{"and else not",
+	{"tasks of another step are kept if they are not mixed with ours",
 	 "srun: error: n2: task 0: Exited with exit code 3\n"
 	 "srun: error: n1: tasks 0-1: Killed\n"
 	 "srun: Terminating StepId=4.0\n"
@@ -433,14 +451,14 @@ static const struct said_row {
 	 "srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node 2\n" ABORTED
 		 CANCELLED " ***\n",
 	 .want = "broken, "},
-	{"srun does not reach a node",
+	{"srun cannot reach a node",
 	 "srun: error: Task launch for StepId=4.0 failed on node n5: Communication connection failure\n" ABORTED
 		 CANCELLED " ***\n",
 	 .want = "missed n5, "},
 	{"one Ctrl-C",
 	 "srun: interrupt (one more within 1 sec to abort)\nsrun: StepId=5.0 tasks 0-1: running\n",
 	 .want = ""},
-	{"two", "srun: sending Ctrl-C to StepId=5.0\nsrun: error: n2: task 1: Interrupt\n",
+	{"two Ctrl-C", "srun: sending Ctrl-C to StepId=5.0\nsrun: error: n2: task 1: Interrupt\n",
 	 .want = "1@n2 signal 2, cancelled, "},
 	{"SIGTERM to srun", "srun: forcing job termination\n" ABORTED,
 	 .want = "cancelled, aborted, forced, "},
@@ -480,11 +498,11 @@ static void describe(const struct srun_said *said, struct ddp_text *text)
 			 said->broken || said->lost.count || said->missed.count);
 }
 
-TEST_ROWS(test_messages_of_srun, said_rows)
+TEST_ROWS(test_messages_of_srun, message_rows)
 {
 	static char names[][FACTS_NAME] = {"n1", "n2"};
 	const struct node_list nodes = {names, 2};
-	const struct said_row *row = &said_rows[_i];
+	const struct message_row *row = &message_rows[_i];
 	struct srun_said said = {.step = row->step,
 				 .program = row->program,
 				 .nodes = row->nodes ? &nodes : NULL,
@@ -492,18 +510,18 @@ TEST_ROWS(test_messages_of_srun, said_rows)
 				 .stays = row->stays};
 	struct ddp_text text = {.data = NULL};
 
-	/* In two pieces, as it may come. */
+	/* srun's output may arrive in pieces */
 	srun_hear(&said, row->rank - 1, row->lines, 5, 1.5);
 	srun_hear(&said, row->rank - 1, row->lines + 5, strlen(row->lines + 5), 2.5);
 	describe(&said, &text);
-	unit_text(row->name, "what srun said", text.data, row->want);
+	unit_text(row->name, "result", text.data, row->want);
 	ddp_text_free(&text);
 	srun_said_free(&said);
 }
 
-/* --- What Slurm says --------------------------------------------------------------------------- */
+/* --- Answers of Slurm -------------------------------------------------------------------------- */
 
-/* Put a shell script in place of command [name] for this test, in directory [dir]. */
+/* Installs a shell script in [dir] as command [name], and puts [dir] first in PATH. */
 static void put_command(const char *dir, const char *name, const char *script)
 {
 	struct iovec part = {(char *)script, strlen(script)};
@@ -515,7 +533,7 @@ static void put_command(const char *dir, const char *name, const char *script)
 	setenv("PATH", search, 1);
 }
 
-/* Of a job with many nodes, two are gone. */
+/* A job of 1,000 nodes, of which two are lost and one is being drained. */
 TEST(test_nodes_of_a_large_job)
 {
 	static const char scontrol[] =
@@ -546,22 +564,22 @@ TEST(test_nodes_of_a_large_job)
 	unit_remove(dir);
 }
 
-/* What srun -v prints for a step on node n1, and what that says about the node. */
+/* Output and exit status of srun -v for a probe of node n1, and the result of the probe. */
 static const struct probe_row {
 	const char *name, *script;
 	size_t with_ranks, silent, unasked;
 	const char *why;
 } probe_rows[] = {
-	{"has processes", "exit 0", 1, 0, 0, ""},
-	{"has none", "exit 3", 0, 0, 0, ""},
-	{"fails after the launch",
+	{"the node has processes of the step", "exit 0", 1, 0, 0, ""},
+	{"the node has no processes", "exit 3", 0, 0, 0, ""},
+	{"the probe fails after the launch",
 	 "echo 'srun: launching StepId=2.0 on host n1, 1 tasks: 0' >&2; exit 1", 0, 0, 1,
 	 "Slurm does not answer"},
-	{"cannot be reached",
+	{"the node cannot be reached",
 	 "echo 'srun: error: Task launch for StepId=2.0 failed on node n1: Communication connection failure'; exit 1",
 	 0, 1, 0, ""},
-	{"fails", "echo 'srun: error: Node failure on n1'; exit 1", 0, 1, 0, ""},
-	{"the step is refused",
+	{"the node fails", "echo 'srun: error: Node failure on n1'; exit 1", 0, 1, 0, ""},
+	{"the probe is refused",
 	 "echo 'srun: fatal: --ntasks-per-node is mutually exclusive with --ntasks-per-gpu'; exit 1",
 	 0, 0, 1, "srun: fatal: --ntasks-per-node is mutually exclusive with --ntasks-per-gpu"},
 	{"slurmctld does not answer",
@@ -569,7 +587,7 @@ static const struct probe_row {
 	 0, 1, "srun: error: Unable to confirm allocation for job 2"},
 };
 
-TEST_ROWS(test_what_a_node_answers, probe_rows)
+TEST_ROWS(test_probe, probe_rows)
 {
 	const struct probe_row *row = &probe_rows[_i];
 	struct nodes_answers answers = {.with_ranks = 0};
@@ -593,7 +611,7 @@ TEST_ROWS(test_what_a_node_answers, probe_rows)
 
 /* --- Lines of other programs ------------------------------------------------------------------- */
 
-/* Each example is recognized by its row, or by an earlier one of the same meaning. */
+/* Each row's text matches its example, and the first row that matches has the same meaning. */
 TEST(test_each_pattern_matches_its_example)
 {
 	struct pattern_part part[PATTERN_PARTS];
@@ -612,18 +630,21 @@ TEST(test_each_pattern_matches_its_example)
 	}
 }
 
-/* --- What ranks printed ------------------------------------------------------------------------ */
+/* --- Output of ranks --------------------------------------------------------------------------- */
 
-/* As Slurm sends it: 1,024 bytes of a longer line, ended by sattach. */
+/*
+ * Collects the output without labels, each piece followed by "<rank>". Slurm passes on at most
+ * 1,024 bytes of a line, and sattach ends them with a newline.
+ */
 /* Its words, each followed by the rank that they are of. */
-static void take(void *data, int rank, const char *bytes, size_t size)
+static void collect_pieces(void *data, int rank, const char *bytes, size_t size)
 {
 	char *got = data;
 
 	sprintf(got + strlen(got), "%.*s<%d>", (int)size, bytes, rank);
 }
 
-TEST(test_labels_are_taken_off)
+TEST(test_labels_are_removed)
 {
 	static const char text[] =
 		" 3: one\n12: 4: two\n\nsrun: error: n1\n  7 no label\n5:no\n :6: \n 12: \n-1: x\n1: un";
@@ -632,26 +653,26 @@ TEST(test_labels_are_taken_off)
 
 	for (size_t at = 0, n; at < strlen(text); at += n) {
 		n = strlen(text + at) < 7 ? strlen(text + at) : 7;
-		srun_unlabel(&labels, text + at, n, take, got);
+		srun_unlabel(&labels, text + at, n, collect_pieces, got);
 	}
 	ck_assert_str_eq(got, "one\n<3>4: two\n<12>\n<-1>srun: error: n1\n<-1>  7 no label\n<-1>"
 			      "5:no\n<-1> :6: \n<-1>\n<12>-1: x\n<-1>");
-	srun_unlabel(&labels, "til\n", 4, take, got);
+	srun_unlabel(&labels, "til\n", 4, collect_pieces, got);
 	ck_assert_ptr_nonnull(strstr(got, "\n<-1>until\n<1>"));
 }
 
-/* A long line of srun's own comes out whole, though in parts. */
+/* A long line of srun is passed on complete, in pieces. */
 TEST(test_a_long_line_has_no_label)
 {
 	struct srun_labels labels = {.length = 0};
 	char text[4000], got[8192] = "";
 
 	snprintf(text, sizeof(text), "srun: %0*d3: x\n4: y\n", 1095, 0);
-	srun_unlabel(&labels, text, strlen(text), take, got);
+	srun_unlabel(&labels, text, strlen(text), collect_pieces, got);
 	ck_assert_ptr_nonnull(strstr(got, "3: x\n<-1>y\n<4>"));
 }
 
-static void take_tails(void *data, int rank, const char *bytes, size_t size)
+static void collect_tails(void *data, int rank, const char *bytes, size_t size)
 {
 	tails_add(data, rank, bytes, size);
 }
@@ -665,8 +686,8 @@ static void read_text(const char *path, char *text, size_t size)
 	fclose(file);
 }
 
-/* Whatever is read at once, a rank's bytes are as it wrote them. */
-TEST(test_pieces_of_a_line_are_one)
+/* A rank's output is restored from labelled pieces of any length. */
+TEST(test_output_is_restored_from_pieces)
 {
 	static const size_t pieces[] = {1, 7, 1024, 1030, 8192};
 	char dir[64], path[128], text[4096], want[4096], got[4096];
@@ -683,7 +704,7 @@ TEST(test_pieces_of_a_line_are_one)
 		tails = tails_create(dir);
 		for (size_t at = 0, n; at < strlen(text); at += n) {
 			n = strlen(text + at) < pieces[piece] ? strlen(text + at) : pieces[piece];
-			srun_unlabel(&labels, text + at, n, take_tails, tails);
+			srun_unlabel(&labels, text + at, n, collect_tails, tails);
 			tails_log(tails);
 		}
 		ck_assert_int_eq(tails_write(tails, dir, 0, NULL), 0);
@@ -709,8 +730,8 @@ TEST(test_pieces_of_a_line_are_one)
 	}
 }
 
-/* A file has all of it, the tail the last of it. */
-TEST(test_a_tail_is_the_last_of_much)
+/* rank-N.log has all of a rank's output, tail-N.txt the end of it. */
+TEST(test_tail_is_the_end_of_the_output)
 {
 	char dir[64], path[128], got[1 << 16], line[32];
 	struct tails *tails;
@@ -742,8 +763,11 @@ TEST(test_a_tail_is_the_last_of_much)
 	unit_remove(dir);
 }
 
-/* Of an earlier run nothing is left, and of more ranks than files may be open each has its own. */
-TEST(test_files_of_many_ranks_begin_anew)
+/*
+ * Files of an earlier run are replaced, and the number of ranks may exceed the number of open
+ * files.
+ */
+TEST(test_files_of_many_ranks_are_replaced)
 {
 	char dir[64], path[128], got[64], want[64];
 	struct tails *tails;
@@ -765,7 +789,7 @@ TEST(test_files_of_many_ranks_begin_anew)
 		read_text(path, got, sizeof(got));
 		ck_assert_str_eq(got, want);
 	}
-	/* What is a link is not followed. */
+	/* a symbolic link is not followed */
 	snprintf(path, sizeof(path), "%s/rank-0.log", dir);
 	ck_assert_int_eq(unlink(path), 0);
 	ck_assert_int_eq(symlink("rank-1.log", path), 0);

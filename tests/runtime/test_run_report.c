@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reports on failed attempts, by directories as ranks, Slurm and ddp-run leave them.
+ * test_run_report.c - reports on failed attempts, for directories with files of ranks, Slurm and
+ * ddp-run
  */
 #include "config.h"
 
@@ -30,7 +31,10 @@
 	"#16 barrier, begun 6.000 s, ended 6.001 s\n#17 all-reduce 1000 F32 sum, begun 6.500 s"   \
 	", " last "\n"
 
-/* A dump of PyTorch's flight recorder that has no zero byte: that of the all-reduce of this sequence, in this state. */
+/*
+ * A dump of PyTorch's flight recorder without zero bytes: one all-reduce with this sequence number
+ * and state.
+ */
 #define SHORT(size, text) "\x8c" size text
 #define DUMP(sequence, size, state)                                                               \
 	"\x80\4}" SHORT("\7", "entries") "]}(" SHORT("\x0d", "process_group") SHORT("\1", "0")    \
@@ -45,7 +49,10 @@ struct file {
 	const char *name, *text;
 };
 
-/* What is in the directory, what the report says and does not say, what report.json says, and the point. */
+/*
+ * Files of the directory; texts that must be in the report, texts that must not, texts in
+ * report.json, and the failure's point.
+ */
 static const struct row {
 	const char *name;
 	struct file files[8];
@@ -84,7 +91,7 @@ static const struct row {
 	  "\"next\": \"restart\", \"next_nodes\": [\"n1\", \"n2\"], \"next_ranks\": 4, "
 	  "\"next_after\": 0.12"},
 	 "rank 2, exit status 1: ValueError: loss is #"},
-	{"an error file of one text; the earlier exception counts, not who ended earlier",
+	{"the earlier exception counts, not the earlier end; an error file with only a text",
 	 {{"attempt.json",
 	   HEAD END(0, "n1", "exit", 1, 10.5) "," END(1, "n1", "exit", 1, 10.6) NEXT},
 	  {"error-0.json", "{\"message\": {\"message\": \"KeyError: later\", \"extraInfo\": "
@@ -107,7 +114,7 @@ static const struct row {
 	 {NULL},
 	 {NULL},
 	 "rank 2, exit status 9"},
-	{"a signal; others that say nothing ended later",
+	{"a signal counts more than an exit without a message",
 	 {{"attempt.json",
 	   HEAD END(0, "n1", "exit", 1, 10.5) "," END(3, "n2", "signal", 11, 10.6) NEXT}},
 	 {"\nrank 3 on n2, failed first: killed by SIGSEGV\n",
@@ -116,7 +123,7 @@ static const struct row {
 	 {"\"first\": {\"rank\": 3, \"node\": \"n2\", \"pid\": null, \"how\": \"signal\", \"code\": 11, "
 	  "\"signal\": \"SIGSEGV\""},
 	 "rank 3, killed by SIGSEGV"},
-	{"srun loses a slurmstepd, and kills the others: it is told of the ends of these alone",
+	{"srun loses a slurmstepd and kills the other ranks, whose ends alone are reported to it",
 	 {{"attempt.json",
 	   "{\"job\":12,\"step\":3,\"ranks\":3,\"status\":137,\"kind\":\"node\",\"tasks\":[" END(
 		   2, "n3", "signal", 9, 10.5) "," END(0, "n1", "signal", 9, 10.5) "]}"},
@@ -126,7 +133,7 @@ static const struct row {
 	 {NULL},
 	 {"\"first\": {\"rank\": 1, \"node\": \"n2\", \"pid\": 4711, \"how\": \"slurmstepd\""},
 	 "rank 1, lost with its slurmstepd"},
-	{"the same, with ranks that tell of another: that one",
+	{"srun loses a slurmstepd, and a rank names the lost one",
 	 {{"attempt.json",
 	   "{\"job\":12,\"step\":3,\"ranks\":3,\"status\":1,\"kind\":\"node\",\"tasks\":[" END(
 		   0, "n1", "exit", 1, 10.5) "]}"},
@@ -135,7 +142,7 @@ static const struct row {
 	 {NULL},
 	 {NULL},
 	 NULL},
-	{"killed with the step, long after",
+	{"a rank that was killed with the step long after the failure",
 	 {{"attempt.json",
 	   HEAD END(0, "n1", "exit", 3, 10.5) "," END(3, "n2", "signal", 9, 40.6) NEXT}},
 	 {"\nrank 0 on n1, failed first: exit status 3\n",
@@ -143,7 +150,7 @@ static const struct row {
 	 {NULL},
 	 {NULL},
 	 "rank 0, exit status 3"},
-	{"a rank that still ran after srun's --wait, and was killed for that",
+	{"a rank that was killed because it still ran after srun's --wait",
 	 {{"attempt.json",
 	   HEAD END(1, "", "late", 60, 70.5) "," END(1, "n2", "signal", 9, 71.5) NEXT},
 	  {"task-1", "n2 4711\n"}},
@@ -151,7 +158,7 @@ static const struct row {
 	 {"also failed", "followed"},
 	 {"\"how\": \"late\""},
 	 "rank 1, ran 60 s longer than another rank"},
-	{"out of memory, and how many the cgroup counts",
+	{"out of memory, with the cgroup's count of killed processes",
 	 {{"attempt.json", HEAD END(1, "n1", "oom", 0, 10.5) NEXT},
 	  {"nodes.txt", "NodeName=n1 State=MIXED ThreadsPerCore=1\n"},
 	  {"memory-n1.txt", "oom_kill 2\n"}},
@@ -181,7 +188,7 @@ static const struct row {
 	  "\"collective\": \"#16 barrier\", \"waits\": false, \"missing\": true",
 	  "\"collectives\": \"did not arrive in #17 all-reduce 1000 F32 sum: rank 2\""},
 	 "rank 2, exit status 70: cannot open /data"},
-	{"libddp's words in the output; who all name is first, though it says nothing",
+	{"libddp's messages in the output: a rank that all others name failed first, even without a message",
 	 {{"attempt.json",
 	   HEAD END(0, "n1", "exit", 66, 10.5) "," END(1, "n1", "exit", 66, 10.6) NEXT},
 	  {"tail-0.txt",
@@ -195,7 +202,7 @@ static const struct row {
 	 {NULL},
 	 {NULL},
 	 "rank 3, ended"},
-	{"a warning of libddp is no message of the rank that prints it",
+	{"a warning of libddp does not count as the rank's message",
 	 {{"attempt.json",
 	   HEAD END(1, "n1", "exit", 84, 10.5) "," END(0, "n1", "exit", 66, 10.6) NEXT},
 	  {"tail-0.txt", "ddp[0@n1]: warning: rank 2 on n3 is slow: 9 s of the last 10 s\n"},
@@ -218,7 +225,7 @@ static const struct row {
 	 {NULL},
 	 {"\"tail\": [\"epoch 1\", ", "\"message\": \"no data\""},
 	 "rank 1, exit status 84: no data"},
-	{"a lost node, and what Slurm says of it",
+	{"a lost node, with its state in Slurm",
 	 {{"attempt.json",
 	   "{\"job\":12,\"step\":3,\"ranks\":2,\"kind\":\"node\",\"silent_nodes\":[\"n2\"],\"tasks\":[" END(
 		   0, "n1", "signal", 15, 10.5) "]}"},
@@ -284,7 +291,7 @@ static const struct row {
 	  "\"missing\": true", "\"collectives\": \"did not arrive in #17 nccl:all_reduce: rank 1\"",
 	  "\"flight_recorder_dumps\": 3"},
 	 "rank 1, hangs"},
-	{"PyTorch's time limit: those who waited are not first, but who did not come",
+	{"PyTorch's timeout: the rank that did not arrive failed first, not those that waited",
 	 {{"attempt.json", HEAD END(0, "n1", "signal", 6,
 				    10.5) "," END(1, "n1", "signal", 15,
 						  10.6) "," END(2, "n1", "signal", 6, 10.7) NEXT},
@@ -326,7 +333,7 @@ static const struct row {
 	 {NULL},
 	 {NULL},
 	 "rank 1, hangs"},
-	{"a hang of which nobody knows why",
+	{"a hang of unknown cause",
 	 {{"attempt.json", HANG "}"}, {"proc-1.txt", "node n1\npid 701\nstate S\n"}},
 	 {"\nno rank stands out\n"},
 	 {NULL},
@@ -341,7 +348,7 @@ static const struct row {
 	 {"50%"},
 	 {"\"tail\": [\" 99%\", \"bold\\u0007\\b "},
 	 NULL},
-	{"C++ that nobody caught",
+	{"an uncaught C++ exception",
 	 {{"attempt.json", HEAD END(1, "n1", "signal", 6, 10.5) NEXT},
 	  {"tail-1.txt",
 	   "terminate called after throwing an instance of 'std::runtime_error'\n  what():  "
@@ -371,7 +378,7 @@ static const struct row {
 	 {NULL},
 	 {"\"kind\": \"warned\""},
 	 "rank 0, killed by SIGUSR1"},
-	{"files that are not what they should be",
+	{"malformed files",
 	 {{"attempt.json", "[1, 2"},
 	  {"rank-99999999999999999999", "x"},
 	  {"rank-1", "no record"},
@@ -383,7 +390,7 @@ static const struct row {
 	 {NULL},
 	 {"\"size\": 4, \"first\": null"},
 	 ""},
-	{"nothing at all",
+	{"an empty directory",
 	 {{NULL, NULL}},
 	 {"attempt 1 of 1, failed\n"},
 	 {NULL},
@@ -409,14 +416,14 @@ static char *get_file(const char *dir, const char *name, char *text, size_t size
 
 	snprintf(path, sizeof(path), "%s/%s", dir, name);
 	file = fopen(path, "r");
-	ck_assert_msg(file, "%s is not there", path);
+	ck_assert_msg(file, "%s does not exist", path);
 	n = fread(text, 1, size - 1, file);
 	ck_assert(n < size - 1 && fclose(file) == 0);
 	text[n] = '\0';
 	return text;
 }
 
-/* A terminal only ever gets lines. */
+/* The report must not contain control characters other than newlines. */
 static void check_harmless(const char *row, const char *text)
 {
 	for (const char *at = text; *at; at++)
@@ -433,7 +440,7 @@ TEST_ROWS(test_report, rows)
 	FILE *file;
 
 	unit_directory(dir, sizeof(dir));
-	/* Nobody asks the Slurm of this machine about n1. */
+	/* so that Slurm on this machine is not asked for n1 */
 	put_file(dir, "nodes.txt", "");
 	for (int i = 0; i < ROWS(row->files) && row->files[i].name; i++)
 		put_file(dir, row->files[i].name, row->files[i].text);
@@ -446,7 +453,8 @@ TEST_ROWS(test_report, rows)
 	check_harmless(row->name, text);
 	unit_pieces(row->name, text, row->text);
 	for (const char *const *never = row->never; *never; never++)
-		ck_assert_msg(!strstr(text, *never), "%s: %s says \"%s\"", row->name, text, *never);
+		ck_assert_msg(!strstr(text, *never), "%s: %s contains \"%s\"", row->name, text,
+			      *never);
 	unit_pieces(row->name, get_file(dir, "report.json", text, sizeof(text)), row->json);
 
 	file = fmemopen(again, sizeof(again), "w");
@@ -459,7 +467,10 @@ TEST_ROWS(test_report, rows)
 	unit_remove(dir);
 }
 
-/* What differs from one attempt to the next is not in the point; what is another failure is. */
+/*
+ * The point of a failure contains no numbers and addresses, which differ between attempts, but does
+ * differ for different messages.
+ */
 TEST(test_point)
 {
 	static const char *const messages[] = {"at 0x7f12, pid 12: late by 3.25 s",
@@ -483,8 +494,8 @@ TEST(test_point)
 	unit_remove(dir);
 }
 
-/* What a rank that is late waits for may be elsewhere. */
-TEST(test_a_late_rank_says_nothing_of_its_node)
+/* A late rank's node is not reported, since it may be waiting for another node. */
+TEST(test_node_of_a_late_rank_is_not_reported)
 {
 	static const char *const how[] = {"exit", "late"};
 	char dir[64], point[256], node[32], text[512];
@@ -502,7 +513,7 @@ TEST(test_a_late_rank_says_nothing_of_its_node)
 	unit_remove(dir);
 }
 
-TEST(test_missing)
+TEST(test_missing_directory)
 {
 	struct ddp_error error = {0};
 	char point[16];
@@ -515,7 +526,7 @@ TEST(test_missing)
 	ck_assert_str_eq(point, "");
 }
 
-/* Of an attempt that ended well nothing stays, but what others have beside it. */
+/* ddp_evidence_discard() removes the attempt's directory, and .ddp if it is then empty. */
 TEST(test_discard)
 {
 	char top[64], path[128], other[128];

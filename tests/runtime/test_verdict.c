@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who failed first, from facts alone. */
+/* test_verdict.c - the rank that failed first, decided from the known facts of an attempt */
 #include "config.h"
 
 #include "run/verdict.h"
@@ -13,11 +13,11 @@
 #define ALIVE .state = 'S', .heartbeat_age = -1
 
 static const struct row {
-	const char *name, *kind, *silent; /* silent: a node that does not answer */
-	struct facts_rank ranks[4];	  /* of three, the last is not used */
-	int missing;			  /* bits of ranks that did not arrive in the collective */
-	int first, follows;		  /* follows: bits of ranks */
-	enum facts_how how;		  /* of the first rank */
+	const char *name, *kind, *silent; /* silent: name of a node that does not answer */
+	struct facts_rank ranks[4];	  /* three ranks; the last entry is not used */
+	int missing;	    /* bit mask of ranks that did not arrive in the collective */
+	int first, follows; /* follows: bit mask */
+	enum facts_how how; /* of the first rank */
 	const char *why;
 } rows[] = {
 	{"the earliest message of srun",
